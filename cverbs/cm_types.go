@@ -1,0 +1,103 @@
+package cverbs
+
+import (
+	"fmt"
+	"syscall"
+)
+
+// PortSpace is the service space of a connection manager id.
+type PortSpace uint32
+
+// Port spaces, with the values of enum rdma_port_space.
+const (
+	PortSpaceTCP PortSpace = 0x0106 // reliable connections
+	PortSpaceUDP PortSpace = 0x0111 // unreliable datagrams
+	PortSpaceIB  PortSpace = 0x013F
+)
+
+// CMEventType is the kind of a connection manager event.
+type CMEventType uint32
+
+// Connection manager events, with the values of enum rdma_cm_event_type.
+const (
+	CMEventAddrResolved    CMEventType = 0
+	CMEventAddrError       CMEventType = 1
+	CMEventRouteResolved   CMEventType = 2
+	CMEventRouteError      CMEventType = 3
+	CMEventConnectRequest  CMEventType = 4
+	CMEventConnectResponse CMEventType = 5 // active side without a QP on the id: reach RTS, then Establish
+	CMEventConnectError    CMEventType = 6
+	CMEventUnreachable     CMEventType = 7
+	CMEventRejected        CMEventType = 8
+	CMEventEstablished     CMEventType = 9
+	CMEventDisconnected    CMEventType = 10
+	CMEventDeviceRemoval   CMEventType = 11
+	CMEventMulticastJoin   CMEventType = 12
+	CMEventMulticastError  CMEventType = 13
+	CMEventAddrChange      CMEventType = 14
+	CMEventTimewaitExit    CMEventType = 15
+)
+
+var cmEventNames = map[CMEventType]string{
+	CMEventAddrResolved: "ADDR_RESOLVED", CMEventAddrError: "ADDR_ERROR", CMEventRouteResolved: "ROUTE_RESOLVED",
+	CMEventRouteError: "ROUTE_ERROR", CMEventConnectRequest: "CONNECT_REQUEST", CMEventConnectResponse: "CONNECT_RESPONSE",
+	CMEventConnectError: "CONNECT_ERROR", CMEventUnreachable: "UNREACHABLE", CMEventRejected: "REJECTED",
+	CMEventEstablished: "ESTABLISHED", CMEventDisconnected: "DISCONNECTED", CMEventDeviceRemoval: "DEVICE_REMOVAL",
+	CMEventMulticastJoin: "MULTICAST_JOIN", CMEventMulticastError: "MULTICAST_ERROR", CMEventAddrChange: "ADDR_CHANGE",
+	CMEventTimewaitExit: "TIMEWAIT_EXIT",
+}
+
+// String returns the rdma_cm name without its prefix.
+//
+// Implements: rdma_event_str.
+func (t CMEventType) String() string { return enumName(cmEventNames, t, "CMEventType") }
+
+// Reject reasons of the InfiniBand connection manager that CMEvent.Status of a REJECTED event carries.
+const (
+	RejectNoListener      = 8  // invalid service id: nobody listens there
+	RejectConsumerDefined = 28 // the peer's program rejected, or went away with the request unanswered
+)
+
+// ConnParam are the parameters of a connect or an accept, and what the peer's said, in an event.
+//
+// In an event the peer's InitiatorDepth is reported as ResponderResources and the reverse: both fields are already from the local
+// side's point of view, and may be passed back in Accept.
+type ConnParam struct {
+	PrivateData        []byte // at most 56 bytes in a connect request over TCP port space, 196 in a reply, 148 in a reject
+	ResponderResources uint8  // RDMA reads and atomics that this side takes
+	InitiatorDepth     uint8  // RDMA reads and atomics that this side starts
+	FlowControl        bool
+	RetryCount         uint8 // 0 to 7; ignored by Accept
+	RNRRetryCount      uint8 // 0 to 7; 7 is for ever
+	SRQ                bool  // the QP uses a shared receive queue; ignored when the id has a QP of its own
+	QPNum              uint32
+}
+
+// CMEvent is one connection manager event, copied; it was acknowledged before it was returned. On InfiniBand and RoCE PrivateData has the
+// fixed size of its message, padded with zeroes.
+type CMEvent struct {
+	Type     CMEventType
+	Status   int   // 0, a negative errno, or a reason of the transport (REJECTED)
+	ID       *CMID // what the event is about; for CONNECT_REQUEST a new id, which the receiver must Close
+	ListenID *CMID // CONNECT_REQUEST: the id that listens
+	ConnParam
+	QKey uint32 // UDP port space: the peer's Q_Key
+	AH   AHAttr // UDP port space: the path to the peer
+}
+
+// Err is nil for an event without a status, and else an error that names event and status.
+//
+// Extension.
+func (e CMEvent) Err() error {
+	switch {
+	case e.Status == 0:
+		return nil
+	case e.Status < 0:
+		return &Error{Verb: "rdma_cm " + e.Type.String(), Errno: syscall.Errno(-e.Status)}
+	case e.Type == CMEventRejected && e.Status == RejectNoListener:
+		return &Error{Verb: "rdma_cm REJECTED", Errno: syscall.ECONNREFUSED, Advice: "nobody listens there (reason 8)"}
+	case e.Type == CMEventRejected:
+		return &Error{Verb: "rdma_cm REJECTED", Errno: syscall.ECONNREFUSED, Advice: fmt.Sprintf("reason %d", e.Status)}
+	}
+	return fmt.Errorf("cverbs: rdma_cm %s: status %d", e.Type, e.Status)
+}

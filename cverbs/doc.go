@@ -1,0 +1,32 @@
+// Package cverbs is a Go binding of libibverbs and librdmacm: devices, protection domains, memory regions and windows,
+// completion queues and channels, queue pairs, shared receive queues, address handles, asynchronous events, and the RDMA
+// connection manager.
+//
+// # Data path
+//
+// [SendWR], [RecvWR], [SGE] and [WC] are flat structs with the same layout in Go and in C. A whole batch crosses into C once and
+// rings the doorbell once; nothing allocates. Immediate data is an ordinary integer in host byte order on both sides: the binding
+// converts to and from network byte order in one place.
+//
+// # Blocking
+//
+// Completion channels, connection manager channels and the device's asynchronous event descriptor are non-blocking and
+// registered with the Go runtime's poller. A parked waiter costs a goroutine, not an operating system thread, and obeys deadlines,
+// contexts, Wake and Close.
+//
+// # Lifetime
+//
+// Every object has a Close that may be called once, at any time, from any goroutine. It waits for calls in flight on that object, then
+// destroys it. A parent that is still used by a child refuses with [ErrInUse] and says by what; a second Close returns [ErrClosed], and so
+// does every other call on a closed object. Nothing is closed by the garbage collector.
+//
+// # Memory
+//
+// [PD.RegMR] pins the Go memory that it registers until the region is closed. An [SGE] carries a plain address: the memory that it
+// names must be registered, or, with [SendInline], must stay where it is during the call. The binding checks the bounds
+// of what it is given as slices; it cannot check addresses, and neither can libibverbs.
+//
+// # Platforms
+//
+// linux with cgo has the real thing. Everywhere else the same exported API exists and every constructor returns [ErrNotSupported].
+package cverbs
