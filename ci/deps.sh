@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# Installs what godat needs to be built and tested. Does nothing, quickly, when all of it is there.
+#
+#   ci/deps.sh [build] [vm] [lint] [siw]      without an argument: build vm lint
+#
+#   build   compiler, make, headers of libibverbs and librdmacm
+#   vm      what ci/rxe-vm.sh needs: qemu, RDMA user space and tools, a stock Debian kernel
+#   lint    shellcheck
+#   siw     the soft-iWARP module, built for that kernel (150 MB download; implies vm)
+#
+# The kernel is unpacked into ${GODAT_CACHE:-${XDG_CACHE_HOME:-~/.cache}/godat}, never installed.
+set -euo pipefail
+
+cache=${GODAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/godat}
+linux=$cache/linux
+
+say() { printf 'deps: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+packages=()
+want_kernel=false want_siw=false
+[ $# -gt 0 ] || set -- build vm lint
+for part in "$@"; do
+  case $part in
+    build) packages+=(gcc libc6-dev make ca-certificates libibverbs-dev librdmacm-dev) ;;
+    vm) want_kernel=true ;;
+    lint) packages+=(shellcheck) ;;
+    siw) want_kernel=true want_siw=true ;;
+    -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+    *) say "unknown part '$part' (known: build vm lint siw)"; exit 2 ;;
+  esac
+done
+if $want_kernel; then
+  packages+=(qemu-system-x86 busybox-static kmod cpio xz-utils util-linux iproute2 iputils-ping
+    rdma-core ibverbs-providers ibverbs-utils rdmacm-utils perftest)
+fi
+$want_siw && packages+=(gcc-12 make)
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    die "need root to run: $* (no sudo here)"
+  fi
+}
+
+updated=false
+apt_update() { # once per run
+  $updated && return
+  say "apt-get update"
+  as_root apt-get -qq update || say "apt-get update failed; going on with the package lists at hand"
+  updated=true
+}
+
+need_debian() { # the purpose
+  # shellcheck disable=SC1091
+  command -v apt-get >/dev/null && command -v dpkg-query >/dev/null && return
+  say "this is not a Debian-like system (no apt-get), so $1 cannot be installed from here."
+  say "Install by hand what these Debian packages hold: ${packages[*]}"
+  die "or use the Dockerfile, which brings its own Debian."
+}
+
+install_packages() {
+  local installed missing=() p
+  installed=" $(dpkg-query -W -f '${db:Status-Abbrev}${Package} ' "${packages[@]}" 2>/dev/null || true) "
+  for p in "${packages[@]}"; do
+    [[ $installed == *" ii $p "* || $installed == *"ii  $p "* ]] || missing+=("$p")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  apt_update
+  say "installing: ${missing[*]}"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null ||
+    die "apt-get could not install: ${missing[*]}"
+}
+
+download() { # PACKAGE[=VERSION]..., unpacked into the directory $unpack
+  local tmp deb
+  tmp=$(mktemp -d "$cache/download.XXXXXX")
+  say "downloading $*"
+  (cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root download "$@") ||
+    { rm -rf "$tmp"; die "could not download $*"; }
+  for deb in "$tmp"/*.deb; do dpkg -x "$deb" "$unpack"; done
+  rm -rf "$tmp"
+}
+
+# The compressed vmlinux inside a bzImage; qemu starts it without the guest unpacking it.
+extract_vmlinux() { # BZIMAGE OUT
+  local sectors offset length start
+  sectors=$(od -An -tu1 -j $((0x1f1)) -N1 "$1")
+  offset=$(od -An -tu4 -j $((0x248)) -N4 "$1")
+  length=$(od -An -tu4 -j $((0x24c)) -N4 "$1")
+  start=$(((sectors + 1) * 512 + offset))
+  # The payload ends in a 4-byte size, which is not part of the xz stream.
+  head -c $((start + length - 4)) "$1" | tail -c $((length - 4)) | xz -dc >"$2"
+}
+
+get_kernel() {
+  local name version unpack
+  [ -e "$linux/current/vmlinux" ] && return
+  [ "$(dpkg --print-architecture)" = amd64 ] || die "the virtual machine is for amd64 hosts only"
+  name=$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: *\(linux-image-[0-9].*-amd64\)$/\1/p' | head -n 1)
+  if [ -z "$name" ]; then
+    apt_update
+    name=$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: *\(linux-image-[0-9].*-amd64\)$/\1/p' | head -n 1)
+  fi
+  [ -n "$name" ] || die "this distribution has no linux-image-amd64 package; the virtual machine needs Debian (or use the Dockerfile)"
+  version=${name#linux-image-}
+  unpack=$linux/$version.part
+  rm -rf "$unpack"
+  mkdir -p "$unpack"
+  # An old package list names a kernel that the mirror no longer has: refresh the list and look again, once.
+  if ! (download "$name"); then
+    $updated && die "could not download $name"
+    apt_update
+    get_kernel
+    return
+  fi
+  extract_vmlinux "$unpack/boot/vmlinuz-$version" "$unpack/vmlinux" || die "could not unpack the kernel of $name"
+  rm -rf "$unpack/boot" "$unpack/usr"
+  apt-cache show "$name" | sed -n 's/^Version: //p' | head -n 1 >"$unpack/package-version"
+  /sbin/depmod -b "$unpack" "$version"
+  rm -rf "${linux:?}/$version"
+  mv "$unpack" "$linux/$version"
+  ln -sfn "$version" "$linux/current"
+  say "kernel $version is in $linux"
+}
+
+if [ ${#packages[@]} -gt 0 ]; then
+  need_debian "what is missing"
+  install_packages
+fi
+if $want_kernel && [ ! -e "$linux/current/vmlinux" ]; then
+  mkdir -p "$linux"
+  exec 9>"$cache/.lock"
+  flock 9
+  get_kernel
+fi
+if $want_siw; then
+  die "siw: not built yet"
+fi

@@ -1,0 +1,185 @@
+#!/usr/bin/env bash
+# Runs a command in a small virtual machine that has RDMA devices (soft-RoCE), on a host that has none.
+#
+#   ci/rxe-vm.sh [options] -- COMMAND [ARGUMENT...]
+#   go test -exec ci/rxe-vm.sh ./...          (the absolute path of the script, for packages in folders)
+#
+# The guest sees the host's files, read-only under a scratch layer that is gone afterwards, at the same
+# paths and in the same working directory. rxe0 (10.98.0.1, fd98::1) and rxe1 (10.98.1.1, fd98:1::1) are up.
+# Output, standard output and error apart, comes as it is written; the exit status is COMMAND's.
+#
+#   --out DIR       folder that the guest can write to, at the same path; named to COMMAND in GODAT_OUT
+#   --timeout SEC   end a guest that runs longer, with status 124 (default 1800)
+#   --memory MIB    (default 2048)
+#   --cpus N        (default 2)
+#   --device KIND   rxe, or siw: soft-iWARP, after ci/deps.sh siw (devices siw0 and siw1)
+#   --memlock KIB   locked-memory limit of COMMAND (default unlimited); binds ordinary users, not root
+#   --user NAME     run COMMAND as this user (default root)
+#   --env NAME[=V]  pass a variable. Passed anyway: GO*, CGO_*, GODAT_*, IBV_*, RDMAV_*, LANG, LC_*, TERM, TZ
+#   --console       show the guest's kernel console on standard error
+#
+# Statuses of its own: 2 bad option, 124 time limit, 125 the guest did not start or died.
+set -euo pipefail
+
+self=rxe-vm
+say() { printf '%s: %s\n' "$self" "$*" >&2; }
+die() { local status=$1; shift; say "$*"; exit "$status"; }
+usage() { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; }
+number() { [[ $2 =~ ^[0-9]+$ && $2 -gt 0 ]] || die 2 "$1 needs a positive number, not '$2'"; }
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cache=${GODAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/godat}
+out='' timeout=1800 memory=2048 cpus=2 device=rxe memlock=unlimited user='' console=false pass=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --out | --timeout | --memory | --cpus | --device | --memlock | --user | --env)
+      [ $# -gt 1 ] || die 2 "$1 needs a value" ;;&
+    --out) out=$2; shift 2 ;;
+    --timeout) number "$1" "$2"; timeout=$2; shift 2 ;;
+    --memory) number "$1" "$2"; memory=$2; shift 2 ;;
+    --cpus) number "$1" "$2"; cpus=$2; shift 2 ;;
+    --device) device=$2; shift 2 ;;
+    --memlock) [ "$2" = unlimited ] || number "$1" "$2"; memlock=$2; shift 2 ;;
+    --user) user=$2; shift 2 ;;
+    --env) pass+=("$2"); shift 2 ;;
+    --console) console=true; shift ;;
+    -h | --help) usage; exit 0 ;;
+    --) shift; break ;;
+    -*) die 2 "unknown option '$1' (--help lists them)" ;;
+    *) break ;;
+  esac
+done
+[ $# -gt 0 ] || die 2 "no command given (--help explains)"
+case $device in rxe | siw) ;; *) die 2 "--device is rxe or siw, not '$device'" ;; esac
+[ -z "$user" ] || id -u -- "$user" >/dev/null 2>&1 || die 2 "--user: no user '$user' on this host"
+
+kernel=$cache/linux/current
+if ! [ -e "$kernel/vmlinux" ] || ! command -v qemu-system-x86_64 >/dev/null || ! command -v busybox >/dev/null; then
+  die 125 "the virtual machine's parts are not here: run ci/deps.sh vm"
+fi
+kernel=$(readlink -f "$kernel")
+sum=$(cat "$here/vm/init" "$here/vm/mkinitrd.sh" | cksum)
+initrd=$kernel/initrd-${sum%% *}
+[ -e "$initrd" ] || "$here/vm/mkinitrd.sh" "$kernel" "$initrd"
+
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/godat-vm.XXXXXXXX")
+vm=''
+cleanup() {
+  trap '' INT TERM QUIT HUP
+  [ -z "$vm" ] || kill -TERM "$vm" 2>/dev/null || true
+  rm -rf "$tmp"
+}
+trap cleanup EXIT
+trap 'exit 130' INT QUIT
+trap 'exit 143' TERM HUP
+
+# QEMU. A microvm has no firmware to go through and no PCI bus to look at.
+machine=(qemu-system-x86_64 -M microvm -nodefaults -no-user-config -display none -no-reboot
+  -smp "$cpus" -m "${memory}M" -kernel "$kernel/vmlinux" -initrd "$initrd" -serial "file:$tmp/console")
+append="console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off"
+kvm=(-accel kvm -cpu host) tcg=(-accel "tcg,thread=multi" -cpu max)
+
+# /dev/kvm may open and still not run a guest: boot one, with a short limit, once per boot of this host.
+kvm_works() {
+  local answer
+  [ -w /dev/kvm ] || return 1
+  answer=$cache/kvm-$(cat /proc/sys/kernel/random/boot_id)
+  if ! [ -e "$answer" ]; then
+    rm -f "$cache"/kvm-*
+    timeout -s KILL 8 "${machine[@]}" "${kvm[@]}" -append "$append godat.probe" </dev/null >/dev/null 2>&1 || true
+    if grep -qs 'it boots' "$tmp/console"; then echo yes; else echo no; fi >"$answer" || true
+    : >"$tmp/console"
+  fi
+  [ "$(cat "$answer" 2>/dev/null)" = yes ]
+}
+if kvm_works; then accel=("${kvm[@]}"); else accel=("${tcg[@]}"); fi
+
+# What the guest is to do, on the control share.
+control=$tmp/control
+mkdir "$control"
+cp "$here/vm/guest.sh" "$control/guest.sh"
+if [ -n "$out" ]; then
+  mkdir -p "$out"
+  out=$(cd "$out" && pwd)
+  machine+=(-fsdev "local,id=out,path=${out//,/,,},security_model=none,multidevs=remap" -device virtio-9p-device,fsdev=out,mount_tag=out)
+fi
+printf '%s=%q\n' device "$device" memlock "$memlock" kernel_modules "$kernel/lib/modules" out "$out" epoch "$(date +%s)" >"$control/config"
+
+{
+  printf 'cd -- %q || exit 126\nwhile IFS= read -r name; do unset "$name"; done < <(compgen -e)\n' "$PWD"
+  printf 'export PATH=%q HOME=%q USER=%q GODAT_VM=1\n' "$PATH" "$HOME" "${user:-root}"
+  while IFS= read -r name; do
+    case $name in
+      GODAT_VM | GODAT_OUT) ;;
+      GO* | CGO_* | GODAT_* | IBV_* | RDMAV_* | LANG | LC_* | TERM | TZ) printf 'export %s=%q\n' "$name" "${!name}" ;;
+    esac
+  done < <(compgen -e)
+  for name in "${pass[@]}"; do
+    if [[ $name == *=* ]]; then printf 'export %s=%q\n' "${name%%=*}" "${name#*=}"; else printf 'export %s=%q\n' "$name" "${!name-}"; fi
+  done
+  [ -z "$out" ] || printf 'export GODAT_OUT=%q\n' "$out"
+  printf 'exec'
+  [ -z "$user" ] || printf ' setpriv --reuid=%q --regid=%q --init-groups --' "$user" "$(id -g -- "$user")"
+  printf ' %q' "$@"
+  printf '\n'
+} >"$control/command"
+
+# Files that a Go test binary is told to write: brought back to where go test expects them.
+outputdir=$PWD collect=()
+for arg in "$@"; do
+  case $arg in -test.outputdir=* | --test.outputdir=*) outputdir=${arg#*=} ;; esac
+done
+for arg in "$@"; do
+  case ${arg/#--/-} in
+    -test.testlogfile=?* | -test.coverprofile=?* | -test.cpuprofile=?* | -test.memprofile=?* | -test.blockprofile=?* | \
+      -test.mutexprofile=?* | -test.trace=?* | -test.gocoverdir=?*)
+      path=${arg#*=}
+      [[ $path == /* ]] || path=$outputdir/$path
+      collect+=("$path") ;;
+  esac
+done
+[ -z "${GOCOVERDIR:-}" ] || collect+=("$(realpath -m "$GOCOVERDIR")")
+printf '%s\n' "${collect[@]}" >"$control/collect"
+[ ${#collect[@]} -gt 0 ] || : >"$control/collect"
+
+mkfifo "$tmp/stdout" "$tmp/stderr"
+cat <"$tmp/stdout" &
+cats=$!
+cat <"$tmp/stderr" >&2 &
+cats="$cats $!"
+$console && { : >"$tmp/console"; tail -f --pid=$$ "$tmp/console" >&2 & }
+
+machine+=("${accel[@]}" -append "$append"
+  -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap -device virtio-9p-device,fsdev=root,mount_tag=hostroot
+  -fsdev "local,id=control,path=$control,security_model=none" -device virtio-9p-device,fsdev=control,mount_tag=control
+  -device virtio-serial-device
+  -chardev "file,id=stdout,path=$tmp/stdout" -device virtserialport,chardev=stdout,nr=1
+  -chardev "file,id=stderr,path=$tmp/stderr" -device virtserialport,chardev=stderr,nr=2)
+# setpriv: no guest outlives this script, even when the script is killed.
+setpriv --pdeathsig TERM -- timeout -k 2 "$timeout" setpriv --pdeathsig KILL -- "${machine[@]}" </dev/null >"$tmp/qemu" 2>&1 &
+vm=$!
+ended=0
+wait "$vm" || ended=$?
+vm=''
+# shellcheck disable=SC2086
+wait $cats || true
+
+if [ -s "$control/status" ]; then
+  for i in "${!collect[@]}"; do
+    from=$control/collected.$((i + 1)) to=${collect[i]}
+    if [ -d "$from" ]; then
+      mkdir -p "$to" && cp -R "$from/." "$to/"
+    elif [ -e "$from" ]; then
+      cp "$from" "$to"
+    fi
+  done
+  exit "$(cat "$control/status")"
+fi
+if [ $ended = 124 ] || [ $ended = 137 ]; then
+  say "no end after $timeout s (--timeout): the guest was stopped"
+  tail -n 5 "$tmp/console" >&2 || true
+  exit 124
+fi
+say "the guest died without a result (qemu: status $ended). Last words of qemu and of the guest's kernel:"
+tail -n 20 "$tmp/qemu" "$tmp/console" >&2 || true
+exit 125

@@ -1,0 +1,90 @@
+#!/bin/bash
+# Second stage inside the virtual machine, on the host's root under a scratch layer.
+# /run/godat is the control share: config, command and collect come from rxe-vm.sh; status goes back.
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+control=/run/godat
+b=/bin/busybox
+# shellcheck disable=SC1091
+. $control/config # device, memlock, kernel_modules, out, epoch
+
+problem() { echo "rxe-vm: guest: $*" >&4; }
+off() {
+  echo "$1" >$control/status
+  $b poweroff -f
+  sleep 60
+}
+
+$b mount -t sysfs sys /sys
+$b mkdir -p /dev/pts /dev/shm
+$b mount -t devpts -o mode=620,ptmxmode=666 pts /dev/pts
+$b mount -t tmpfs -o mode=1777 shm /dev/shm
+$b ln -sfn /proc/self/fd /dev/fd
+$b ln -sfn /proc/self/fd/0 /dev/stdin
+$b ln -sfn /proc/self/fd/1 /dev/stdout
+$b ln -sfn /proc/self/fd/2 /dev/stderr
+
+# A virtio port can be opened once only, and programs like to reopen /dev/stdout: give them pipes.
+for _ in $($b seq 100); do
+  for port in /dev/vport*p2; do [ ! -c "$port" ] || break 2; done
+  $b sleep 0.05
+done
+$b mkfifo /run/stdout /run/stderr
+$b cat </run/stdout >"${port%2}1" &
+cat_out=$!
+$b cat </run/stderr >"$port" &
+cat_err=$!
+exec 3>/run/stdout 4>/run/stderr
+
+now=$($b date +%s)
+[ $((now - epoch)) -ge 0 ] && [ $((now - epoch)) -lt 300 ] || $b date -s "@$epoch" >/dev/null
+
+$b hostname godat-vm
+cat >/etc/hosts <<'HOSTS'
+127.0.0.1 localhost godat-vm
+::1 localhost ip6-localhost
+10.98.0.1 rdma0
+fd98::1 rdma0
+10.98.1.1 rdma1
+fd98:1::1 rdma1
+HOSTS
+
+# Modules beyond the ones at hand (veth, sch_netem, ...) load by modprobe, from the cache.
+if $b mkdir -p /lib/modules 2>/dev/null; then
+  $b mount --bind "$kernel_modules" /lib/modules
+fi
+
+$b ip link set lo up
+for i in 0 1; do
+  # The first port carries 4096-byte RDMA packets, the second 1024-byte ones.
+  mtu=9000
+  [ $i = 0 ] || mtu=1500
+  prefix=fd98$([ $i = 0 ] || echo ":$i")
+  ip link add eth$i mtu $mtu address 02:00:5e:98:00:0$((i + 1)) type dummy &&
+    ip link set eth$i up &&
+    ip addr add 10.98.$i.1/24 dev eth$i &&
+    ip addr add "$prefix::1/64" dev eth$i nodad &&
+    rdma link add "$device$i" type "$device" netdev eth$i ||
+    problem "could not set up $device$i on eth$i"
+done
+
+[ -z "$out" ] || { $b mkdir -p "$out" && $b mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=mmap out "$out"; } ||
+  problem "could not mount the output folder $out"
+
+ulimit -l "$memlock"
+ulimit -n 65536
+ulimit -c 0
+bash $control/command </dev/null >&3 2>&4 3>&- 4>&-
+status=$?
+
+# Files that go test expects from its test binary.
+i=0
+while IFS= read -r path; do
+  i=$((i + 1))
+  [ ! -e "$path" ] || $b cp -R "$path" "$control/collected.$i" || problem "could not bring back $path"
+done <$control/collect
+
+# A process that the command left behind may hold the pipes open: do not wait for it for ever.
+exec 3>&- 4>&-
+($b sleep 3; $b kill $cat_out $cat_err) 2>/dev/null &
+wait $cat_out $cat_err
+off $status

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Packs the virtual machine's initramfs: busybox, the modules in the order of loading, and init.
+#   ci/vm/mkinitrd.sh KERNEL-DIRECTORY OUTPUT
+set -euo pipefail
+kernel=$1 out=$2
+version=$(basename "$(readlink -f "$kernel")")
+here=$(cd "$(dirname "$0")" && pwd)
+# rxe needs a crc32 driver and does not depend on one by name.
+modules=(virtio_mmio virtio_console 9pnet_virtio 9p overlay crc32_generic crc32-pclmul
+  dummy ib_uverbs rdma_ucm ib_umad rdma_rxe)
+
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+mkdir -p "$tree"/{bin,lib,proc,dev,lower,scratch,root}
+cp "$(command -v busybox)" "$tree/bin/busybox"
+cp "$here/init" "$tree/init"
+chmod 755 "$tree/init"
+mknod -m 600 "$tree/dev/console" c 5 1 2>/dev/null || true # only root may; devtmpfs has it too
+for module in "${modules[@]}"; do
+  /sbin/modprobe -d "$kernel" -S "$version" --show-depends "$module"
+done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r file; do
+  cp "$file" "$tree/lib/"
+  echo "/lib/${file##*/}"
+done >"$tree/modules.order"
+(cd "$tree" && find . | cpio --quiet -o -H newc -R 0:0) >"$out.part.$$"
+mv "$out.part.$$" "$out"
