@@ -1,6 +1,4 @@
-//go:build !linux || !cgo
-
-// The API to be: signatures are final unless announced; implementation follows in the linux && cgo files.
+// This file holds the API to be: signatures are final unless announced; the implementation follows.
 package cverbs
 
 import (
