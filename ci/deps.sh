@@ -118,7 +118,7 @@ get_kernel() {
     return
   fi
   extract_vmlinux "$unpack/boot/vmlinuz-$version" "$unpack/vmlinux" || die "could not unpack the kernel of $name"
-  rm -rf "$unpack/boot" "$unpack/usr"
+  rm -rf "${unpack:?}"/{boot,usr}
   apt-cache show "$name" | sed -n 's/^Version: //p' | head -n 1 >"$unpack/package-version"
   /sbin/depmod -b "$unpack" "$version"
   rm -rf "${linux:?}/$version"

@@ -15,7 +15,7 @@
 #   --device KIND   rxe, or siw: soft-iWARP, after ci/deps.sh siw (devices siw0 and siw1)
 #   --memlock KIB   locked-memory limit of COMMAND (default unlimited); binds ordinary users, not root
 #   --user NAME     run COMMAND as this user (default root)
-#   --env NAME[=V]  pass a variable. Passed anyway: GO*, CGO_*, GODAT_*, IBV_*, RDMAV_*, LANG, LC_*, TERM, TZ
+#   --env NAME[=V]  pass a variable. Passed anyway: GO* (GODAT_* too), CGO_*, IBV_*, RDMAV_*, LANG, LC_*, TERM, TZ
 #   --console       show the guest's kernel console on standard error
 #
 # Statuses of its own: 2 bad option, 124 time limit, 125 the guest did not start or died.
@@ -64,6 +64,7 @@ initrd=$kernel/initrd-${sum%% *}
 
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/godat-vm.XXXXXXXX")
 vm=''
+# shellcheck disable=SC2317 # called by the trap
 cleanup() {
   trap '' INT TERM QUIT HUP
   [ -z "$vm" ] || kill -TERM "$vm" 2>/dev/null || true
@@ -101,26 +102,34 @@ cp "$here/vm/guest.sh" "$control/guest.sh"
 if [ -n "$out" ]; then
   mkdir -p "$out"
   out=$(cd "$out" && pwd)
+  # shellcheck disable=SC2054
   machine+=(-fsdev "local,id=out,path=${out//,/,,},security_model=none,multidevs=remap" -device virtio-9p-device,fsdev=out,mount_tag=out)
 fi
 printf '%s=%q\n' device "$device" memlock "$memlock" kernel_modules "$kernel/lib/modules" out "$out" epoch "$(date +%s)" >"$control/config"
 
+variables=("PATH=$PATH" "HOME=$HOME" "USER=root" GODAT_VM=1)
+prefix=()
+if [ -n "$user" ]; then
+  home=$(getent passwd "$user" | cut -d: -f6)
+  variables+=("HOME=$home" "USER=$user")
+  prefix=(setpriv "--reuid=$user" "--regid=$(id -g -- "$user")" --init-groups --)
+fi
+for name in $(compgen -e); do
+  case $name in
+    GODAT_VM | GODAT_OUT) ;;
+    GO* | CGO_* | IBV_* | RDMAV_* | LANG | LC_* | TERM | TZ) variables+=("$name=${!name}") ;;
+  esac
+done
+for name in "${pass[@]}"; do
+  case $name in
+    *=*) variables+=("$name") ;;
+    *) [ -z "${!name+set}" ] || variables+=("$name=${!name}") ;;
+  esac
+done
+[ -z "$out" ] || variables+=("GODAT_OUT=$out")
 {
-  printf 'cd -- %q || exit 126\nwhile IFS= read -r name; do unset "$name"; done < <(compgen -e)\n' "$PWD"
-  printf 'export PATH=%q HOME=%q USER=%q GODAT_VM=1\n' "$PATH" "$HOME" "${user:-root}"
-  while IFS= read -r name; do
-    case $name in
-      GODAT_VM | GODAT_OUT) ;;
-      GO* | CGO_* | GODAT_* | IBV_* | RDMAV_* | LANG | LC_* | TERM | TZ) printf 'export %s=%q\n' "$name" "${!name}" ;;
-    esac
-  done < <(compgen -e)
-  for name in "${pass[@]}"; do
-    if [[ $name == *=* ]]; then printf 'export %s=%q\n' "${name%%=*}" "${name#*=}"; else printf 'export %s=%q\n' "$name" "${!name-}"; fi
-  done
-  [ -z "$out" ] || printf 'export GODAT_OUT=%q\n' "$out"
-  printf 'exec'
-  [ -z "$user" ] || printf ' setpriv --reuid=%q --regid=%q --init-groups --' "$user" "$(id -g -- "$user")"
-  printf ' %q' "$@"
+  printf 'cd -- %q || exit 126\nexec env -i' "$PWD"
+  printf ' %q' "${variables[@]}" "${prefix[@]}" "$@"
   printf '\n'
 } >"$control/command"
 
@@ -149,6 +158,7 @@ cat <"$tmp/stderr" >&2 &
 cats="$cats $!"
 $console && { : >"$tmp/console"; tail -f --pid=$$ "$tmp/console" >&2 & }
 
+# shellcheck disable=SC2054 # the commas are qemu's
 machine+=("${accel[@]}" -append "$append"
   -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap -device virtio-9p-device,fsdev=root,mount_tag=hostroot
   -fsdev "local,id=control,path=$control,security_model=none" -device virtio-9p-device,fsdev=control,mount_tag=control
@@ -175,7 +185,7 @@ if [ -s "$control/status" ]; then
   done
   exit "$(cat "$control/status")"
 fi
-if [ $ended = 124 ] || [ $ended = 137 ]; then
+if [ "$SECONDS" -ge "$timeout" ]; then
   say "no end after $timeout s (--timeout): the guest was stopped"
   tail -n 5 "$tmp/console" >&2 || true
   exit 124

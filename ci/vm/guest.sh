@@ -4,8 +4,9 @@
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 control=/run/godat
 b=/bin/busybox
+device='' memlock='' kernel_modules='' out='' epoch=0
 # shellcheck disable=SC1091
-. $control/config # device, memlock, kernel_modules, out, epoch
+. $control/config
 
 problem() { echo "rxe-vm: guest: $*" >&4; }
 off() {
@@ -36,7 +37,7 @@ cat_err=$!
 exec 3>/run/stdout 4>/run/stderr
 
 now=$($b date +%s)
-[ $((now - epoch)) -ge 0 ] && [ $((now - epoch)) -lt 300 ] || $b date -s "@$epoch" >/dev/null
+if [ $((now - epoch)) -lt -2 ] || [ $((now - epoch)) -gt 300 ]; then $b date -s "@$epoch" >/dev/null; fi
 
 $b hostname godat-vm
 cat >/etc/hosts <<'HOSTS'
@@ -58,17 +59,20 @@ for i in 0 1; do
   # The first port carries 4096-byte RDMA packets, the second 1024-byte ones.
   mtu=9000
   [ $i = 0 ] || mtu=1500
-  prefix=fd98$([ $i = 0 ] || echo ":$i")
-  ip link add eth$i mtu $mtu address 02:00:5e:98:00:0$((i + 1)) type dummy &&
-    ip link set eth$i up &&
-    ip addr add 10.98.$i.1/24 dev eth$i &&
-    ip addr add "$prefix::1/64" dev eth$i nodad &&
-    rdma link add "$device$i" type "$device" netdev eth$i ||
-    problem "could not set up $device$i on eth$i"
+  prefix=fd98
+  [ $i = 0 ] || prefix=fd98:1
+  set_up() {
+    ip link add eth$i mtu $mtu address 02:00:5e:98:00:0$((i + 1)) type dummy && ip link set eth$i up &&
+      ip addr add 10.98.$i.1/24 dev eth$i && ip addr add $prefix::1/64 dev eth$i nodad &&
+      rdma link add "$device$i" type "$device" netdev eth$i
+  }
+  set_up || problem "could not set up $device$i on eth$i"
 done
 
-[ -z "$out" ] || { $b mkdir -p "$out" && $b mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=mmap out "$out"; } ||
-  problem "could not mount the output folder $out"
+if [ -n "$out" ]; then
+  $b mkdir -p "$out"
+  $b mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=mmap out "$out" || problem "could not mount the output folder $out"
+fi
 
 ulimit -l "$memlock"
 ulimit -n 65536

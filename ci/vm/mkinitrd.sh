@@ -15,7 +15,6 @@ mkdir -p "$tree"/{bin,lib,proc,dev,lower,scratch,root}
 cp "$(command -v busybox)" "$tree/bin/busybox"
 cp "$here/init" "$tree/init"
 chmod 755 "$tree/init"
-mknod -m 600 "$tree/dev/console" c 5 1 2>/dev/null || true # only root may; devtmpfs has it too
 for module in "${modules[@]}"; do
   /sbin/modprobe -d "$kernel" -S "$version" --show-depends "$module"
 done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r file; do

@@ -1,0 +1,53 @@
+# Everything starts here: `make demo` shows it, `make test` proves it.
+SHELL := /bin/bash
+export PATH := $(PATH):/usr/local/go/bin
+
+# A checkout that git does not trust (another owner, no .git) cannot be stamped into the binaries.
+ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 && echo yes),yes)
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+endif
+
+.PHONY: help deps build demo test test-host test-vm cross lint vet clean docker
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+deps: ## install what is missing (apt) and fetch the virtual machine's kernel
+	@ci/deps.sh
+
+build: ## bin/datperf
+	@ci/deps.sh build
+	go build -o bin/ ./cmd/datperf
+
+demo: deps build ## datperf in two processes over real verbs: this host's device, or rxe in the virtual machine
+	@ci/demo.sh
+
+test: deps lint cross test-host test-vm ## everything: formatting, vet, cross-builds, tests here and on rxe, with the race detector
+
+test-host: ## unit tests with the race detector, no RDMA device needed
+	env -u GODAT_TEST_DEVICE go test -race ./...
+
+test-vm: ## the same tests with the race detector on a real verbs device, in the virtual machine
+	@ci/vm-tests.sh
+
+cross: ## builds and vets what must compile without cgo and elsewhere
+	@set -e; for target in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do \
+	  echo "CGO_ENABLED=0 $$target"; \
+	  export CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/}; \
+	  go build ./...; go vet ./...; \
+	done
+
+lint: ## gofmt, go vet, shellcheck
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
+	go vet ./...
+	@if command -v shellcheck >/dev/null; then shellcheck -x ci/*.sh ci/vm/*.sh && shellcheck -s dash ci/vm/init; \
+	  else echo "no shellcheck here (ci/deps.sh lint installs it): skipped"; fi
+
+vet: lint
+
+clean: ## remove what was built here; the cache of ci/deps.sh stays
+	rm -rf bin out
+
+docker: ## build the image and run the whole test suite in it, without privileges
+	docker build -t godat .
+	docker run --rm godat

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Builds the packages' test binaries here and runs them all in one boot of the virtual machine, on a
+# real verbs device. GODAT_TEST_DEVICE names the device to the tests: where it is set, a missing device is a failure.
+#
+#   ci/vm-tests.sh [options] [PACKAGE...]      default: ./...
+#
+#   --no-race       without the race detector
+#   --device KIND   rxe (default) or siw
+#   --timeout SEC   limit for the whole run (default 2400); each package gets 1200 s
+#   --run REGEX, --short, -v   as in go test
+#
+# Where GODAT_TEST_DEVICE is already set, the tests run on this host, on that device.
+set -euo pipefail
+
+# Inside the guest: run each binary of the list in its package's folder and report as go test does.
+if [ "${1:-}" = --inside ]; then
+  bin=$2
+  shift 2
+  failed=0
+  while IFS=$'\t' read -r package dir binary; do
+    start=$(date +%s%N)
+    status=0
+    verbose=false
+    for arg in "$@"; do [ "$arg" != -test.v ] || verbose=true; done
+    cd "$dir"
+    if $verbose; then
+      "$bin/$binary" -test.timeout=1200s "$@" || status=$?
+    else
+      "$bin/$binary" -test.timeout=1200s "$@" >"$bin/$binary.log" 2>&1 || { status=$?; cat "$bin/$binary.log"; }
+    fi
+    took=$(($(date +%s%N) - start))
+    seconds=$(printf '%d.%03d' $((took / 1000000000)) $((took / 1000000 % 1000)))
+    if [ $status = 0 ]; then
+      printf 'ok  \t%s\t%ss\n' "$package" "$seconds"
+    else
+      printf 'FAIL\t%s\t%ss (status %d)\n' "$package" "$seconds" $status
+      failed=1
+    fi
+  done <"$bin/list"
+  exit $failed
+fi
+
+here=$(cd "$(dirname "$0")" && pwd)
+race=(-race) kind=rxe timeout=2400 args=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --device | --timeout | --run) [ $# -gt 1 ] || { echo "vm-tests: $1 needs a value" >&2; exit 2; } ;;&
+    --no-race) race=(); shift ;;
+    --device) kind=$2; shift 2 ;;
+    --timeout) timeout=$2; shift 2 ;;
+    --run) args+=("-test.run=$2"); shift 2 ;;
+    --short) args+=(-test.short); shift ;;
+    -v) args+=(-test.v); shift ;;
+    -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+    -*) echo "vm-tests: unknown option '$1' (--help lists them)" >&2; exit 2 ;;
+    *) break ;;
+  esac
+done
+[ $# -gt 0 ] || set -- ./...
+
+bin=$(mktemp -d "${TMPDIR:-/tmp}/godat-tests.XXXXXXXX")
+trap 'rm -rf "$bin"' EXIT
+go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{"\t"}}{{.Dir}}{{end}}' "$@" | sed '/^$/d' >"$bin/packages"
+n=0
+while IFS=$'\t' read -r package dir; do
+  n=$((n + 1))
+  # -trimpath is not used: tests may look for their own source.
+  go test -c "${race[@]}" -o "$bin/$n.test" "$package"
+  printf '%s\t%s\t%s\n' "$package" "$dir" "$n.test" >>"$bin/list"
+done <"$bin/packages"
+[ $n -gt 0 ] || { echo "vm-tests: no tests in: $*" >&2; exit 1; }
+
+if [ -n "${GODAT_TEST_DEVICE:-}" ]; then
+  echo "vm-tests: $n test binaries on this host's $GODAT_TEST_DEVICE" >&2
+  timeout "$timeout" bash "$0" --inside "$bin" "${args[@]}"
+  exit
+fi
+echo "vm-tests: $n test binaries in the virtual machine on ${kind}0" >&2
+"$here/rxe-vm.sh" --device "$kind" --timeout "$timeout" --memory 3072 --env "GODAT_TEST_DEVICE=${kind}0" -- \
+  bash "$here/vm-tests.sh" --inside "$bin" "${args[@]}"
