@@ -34,7 +34,7 @@ if $want_kernel; then
   packages+=(qemu-system-x86 busybox-static kmod cpio xz-utils util-linux iproute2 iputils-ping
     rdma-core ibverbs-providers ibverbs-utils rdmacm-utils perftest)
 fi
-$want_siw && packages+=(gcc-12 make)
+$want_siw && packages+=(gcc-12 libc6-dev make libelf1)
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then
@@ -118,7 +118,7 @@ get_kernel() {
     return
   fi
   extract_vmlinux "$unpack/boot/vmlinuz-$version" "$unpack/vmlinux" || die "could not unpack the kernel of $name"
-  rm -rf "${unpack:?}"/{boot,usr}
+  rm -rf "${unpack:?}"/{boot,usr} "$unpack"/lib/modules/*/kernel/{sound,drivers/{gpu,media,staging,scsi,usb,iio,mtd,net/wireless}}
   apt-cache show "$name" | sed -n 's/^Version: //p' | head -n 1 >"$unpack/package-version"
   /sbin/depmod -b "$unpack" "$version"
   rm -rf "${linux:?}/$version"
@@ -127,16 +127,45 @@ get_kernel() {
   say "kernel $version is in $linux"
 }
 
+# Debian's kernel comes without siw: build the module from its source, for that very kernel.
+build_siw() {
+  local version package unpack log
+  version=$(readlink "$linux/current")
+  package=$(cat "$linux/current/package-version")
+  unpack=$linux/siw.part
+  rm -rf "$unpack"
+  mkdir -p "$unpack"
+  download "linux-headers-$version=$package" "linux-headers-${version%-amd64}-common=$package" \
+    "linux-kbuild-6.1=$package" "linux-source-6.1=$package"
+  tar -C "$unpack" --strip-components=4 -xf "$unpack/usr/src/linux-source-6.1.tar.xz" linux-source-6.1/drivers/infiniband/sw/siw
+  sed -i "s|/usr/src/|$unpack/usr/src/|" "$unpack/usr/src/linux-headers-$version/Makefile"
+  log=$cache/siw-build.log
+  say "building siw for $version"
+  make -s -C "$unpack/usr/src/linux-headers-$version" M="$unpack/siw" CONFIG_RDMA_SIW=m modules >"$log" 2>&1 ||
+    die "siw did not build: see $log"
+  mkdir -p "$linux/current/lib/modules/$version/extra"
+  strip -g -o "$linux/current/$siw_module" "$unpack/siw/siw.ko"
+  /sbin/depmod -b "$linux/current" "$version"
+  rm -rf "$unpack" "$log"
+}
+
 if [ ${#packages[@]} -gt 0 ]; then
   need_debian "what is missing"
   install_packages
 fi
-if $want_kernel && [ ! -e "$linux/current/vmlinux" ]; then
+lock() {
   mkdir -p "$linux"
   exec 9>"$cache/.lock"
   flock 9
+}
+if $want_kernel && [ ! -e "$linux/current/vmlinux" ]; then
+  lock
   get_kernel
 fi
 if $want_siw; then
-  die "siw: not built yet"
+  siw_module=lib/modules/$(readlink "$linux/current")/extra/siw.ko
+  if [ ! -e "$linux/current/$siw_module" ]; then
+    lock
+    build_siw
+  fi
 fi

@@ -58,6 +58,9 @@ if ! [ -e "$kernel/vmlinux" ] || ! command -v qemu-system-x86_64 >/dev/null || !
   die 125 "the virtual machine's parts are not here: run ci/deps.sh vm"
 fi
 kernel=$(readlink -f "$kernel")
+if [ "$device" = siw ] && ! compgen -G "$kernel/lib/modules/*/extra/siw.ko" >/dev/null; then
+  die 125 "the siw module is not built: run ci/deps.sh siw"
+fi
 sum=$(cat "$here/vm/init" "$here/vm/mkinitrd.sh" | cksum)
 initrd=$kernel/initrd-${sum%% *}
 [ -e "$initrd" ] || "$here/vm/mkinitrd.sh" "$kernel" "$initrd"

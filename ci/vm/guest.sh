@@ -54,6 +54,8 @@ if $b mkdir -p /lib/modules 2>/dev/null; then
   $b mount --bind "$kernel_modules" /lib/modules
 fi
 
+if [ "$device" = siw ]; then modprobe siw || problem "could not load siw"; fi
+
 $b ip link set lo up
 for i in 0 1; do
   # The first port carries 4096-byte RDMA packets, the second 1024-byte ones.
