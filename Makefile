@@ -27,7 +27,7 @@ test: deps lint cross test-host test-vm ## everything: formatting, vet, cross-bu
 test-host: ## unit tests with the race detector, no RDMA device needed
 	env -u GODAT_TEST_DEVICE go test -race ./...
 
-test-vm: ## the same tests with the race detector on a real verbs device, in the virtual machine
+test-vm: ## the same tests with the race detector on a real verbs device: this host's, or rxe in the virtual machine
 	@ci/vm-tests.sh
 
 cross: ## builds and vets what must compile without cgo and elsewhere

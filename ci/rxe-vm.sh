@@ -16,6 +16,7 @@
 #   --memlock KIB   locked-memory limit of COMMAND (default unlimited); binds ordinary users, not root
 #   --user NAME     run COMMAND as this user (default root)
 #   --env NAME[=V]  pass a variable. Passed anyway: GO* (GODAT_* too), CGO_*, IBV_*, RDMAV_*, LANG, LC_*, TERM, TZ
+#   --accel KIND    kvm or tcg (software emulation); default: kvm where it was seen to work
 #   --console       show the guest's kernel console on standard error
 #
 # Statuses of its own: 2 bad option, 124 time limit, 125 the guest did not start or died.
@@ -29,10 +30,10 @@ number() { [[ $2 =~ ^[0-9]+$ && $2 -gt 0 ]] || die 2 "$1 needs a positive number
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${GODAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/godat}
-out='' timeout=1800 memory=2048 cpus=2 device=rxe memlock=unlimited user='' console=false pass=()
+out='' timeout=1800 memory=2048 cpus=2 device=rxe memlock=unlimited user='' accel=auto console=false pass=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --out | --timeout | --memory | --cpus | --device | --memlock | --user | --env)
+    --out | --timeout | --memory | --cpus | --device | --memlock | --user | --env | --accel)
       [ $# -gt 1 ] || die 2 "$1 needs a value" ;;&
     --out) out=$2; shift 2 ;;
     --timeout) number "$1" "$2"; timeout=$2; shift 2 ;;
@@ -42,6 +43,7 @@ while [ $# -gt 0 ]; do
     --memlock) [ "$2" = unlimited ] || number "$1" "$2"; memlock=$2; shift 2 ;;
     --user) user=$2; shift 2 ;;
     --env) pass+=("$2"); shift 2 ;;
+    --accel) accel=$2; shift 2 ;;
     --console) console=true; shift ;;
     -h | --help) usage; exit 0 ;;
     --) shift; break ;;
@@ -51,6 +53,7 @@ while [ $# -gt 0 ]; do
 done
 [ $# -gt 0 ] || die 2 "no command given (--help explains)"
 case $device in rxe | siw) ;; *) die 2 "--device is rxe or siw, not '$device'" ;; esac
+case $accel in auto | kvm | tcg) ;; *) die 2 "--accel is kvm or tcg, not '$accel'" ;; esac
 [ -z "$user" ] || id -u -- "$user" >/dev/null 2>&1 || die 2 "--user: no user '$user' on this host"
 
 kernel=$cache/linux/current
@@ -63,7 +66,6 @@ if [ "$device" = siw ] && ! compgen -G "$kernel/lib/modules/*/extra/siw.ko" >/de
 fi
 sum=$(cat "$here/vm/init" "$here/vm/mkinitrd.sh" | cksum)
 initrd=$kernel/initrd-${sum%% *}
-[ -e "$initrd" ] || "$here/vm/mkinitrd.sh" "$kernel" "$initrd"
 
 tmp=$(mktemp -d "${TMPDIR:-/tmp}/godat-vm.XXXXXXXX")
 vm=''
@@ -77,11 +79,15 @@ trap cleanup EXIT
 trap 'exit 130' INT QUIT
 trap 'exit 143' TERM HUP
 
+if ! [ -e "$initrd" ]; then
+  [ -w "$kernel" ] || initrd=$tmp/initrd
+  "$here/vm/mkinitrd.sh" "$kernel" "$initrd" || die 125 "could not make the initramfs"
+fi
+
 # QEMU. A microvm has no firmware to go through and no PCI bus to look at.
 machine=(qemu-system-x86_64 -M microvm -nodefaults -no-user-config -display none -no-reboot
   -smp "$cpus" -m "${memory}M" -kernel "$kernel/vmlinux" -initrd "$initrd" -serial "file:$tmp/console")
 append="console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off"
-kvm=(-accel kvm -cpu host) tcg=(-accel "tcg,thread=multi" -cpu max)
 
 # /dev/kvm may open and still not run a guest: boot one, with a short limit, once per boot of this host.
 kvm_works() {
@@ -90,13 +96,14 @@ kvm_works() {
   answer=$cache/kvm-$(cat /proc/sys/kernel/random/boot_id)
   if ! [ -e "$answer" ]; then
     rm -f "$cache"/kvm-*
-    timeout -s KILL 8 "${machine[@]}" "${kvm[@]}" -append "$append godat.probe" </dev/null >/dev/null 2>&1 || true
-    if grep -qs 'it boots' "$tmp/console"; then echo yes; else echo no; fi >"$answer" || true
+    timeout -s KILL 8 "${machine[@]}" -accel kvm -cpu host -append "$append godat.probe" </dev/null >/dev/null 2>&1 || true
+    if grep -qs 'it boots' "$tmp/console"; then echo yes; else echo no; fi >"$answer"
     : >"$tmp/console"
-  fi
+  fi 2>/dev/null
   [ "$(cat "$answer" 2>/dev/null)" = yes ]
 }
-if kvm_works; then accel=("${kvm[@]}"); else accel=("${tcg[@]}"); fi
+[ "$accel" != auto ] || { if kvm_works; then accel=kvm; else accel=tcg; fi; }
+if [ "$accel" = kvm ]; then machine+=(-accel kvm -cpu host); else machine+=(-accel "tcg,thread=multi" -cpu max); fi
 
 # What the guest is to do, on the control share.
 control=$tmp/control
@@ -162,7 +169,7 @@ cats="$cats $!"
 $console && { : >"$tmp/console"; tail -f --pid=$$ "$tmp/console" >&2 & }
 
 # shellcheck disable=SC2054 # the commas are qemu's
-machine+=("${accel[@]}" -append "$append"
+machine+=(-append "$append"
   -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap -device virtio-9p-device,fsdev=root,mount_tag=hostroot
   -fsdev "local,id=control,path=$control,security_model=none" -device virtio-9p-device,fsdev=control,mount_tag=control
   -device virtio-serial-device

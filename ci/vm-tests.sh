@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# Builds the packages' test binaries here and runs them all in one boot of the virtual machine, on a
-# real verbs device. GODAT_TEST_DEVICE names the device to the tests: where it is set, a missing device is a failure.
+# Runs the packages' tests on a real verbs device: this host's, if it has one, else all in one boot of the
+# virtual machine. GODAT_TEST_DEVICE names the device to the tests: where it is set, a missing device is a failure.
 #
 #   ci/vm-tests.sh [options] [PACKAGE...]      default: ./...
 #
 #   --no-race       without the race detector
-#   --device KIND   rxe (default) or siw
+#   --vm            in the virtual machine, even if this host has a device (GODAT_TEST_DEVICE chooses among several)
+#   --device KIND   of the virtual machine: rxe (default) or siw
 #   --timeout SEC   limit for the whole run (default 2400); each package gets 1200 s
 #   --run REGEX, --short, -v   as in go test
-#
-# Where GODAT_TEST_DEVICE is already set, the tests run on this host, on that device.
 set -euo pipefail
 
 # Inside the guest: run each binary of the list in its package's folder and report as go test does.
@@ -41,11 +40,12 @@ if [ "${1:-}" = --inside ]; then
 fi
 
 here=$(cd "$(dirname "$0")" && pwd)
-race=(-race) kind=rxe timeout=2400 args=()
+race=(-race) vm=false kind=rxe timeout=2400 args=()
 while [ $# -gt 0 ]; do
   case $1 in
     --device | --timeout | --run) [ $# -gt 1 ] || { echo "vm-tests: $1 needs a value" >&2; exit 2; } ;;&
     --no-race) race=(); shift ;;
+    --vm) vm=true; shift ;;
     --device) kind=$2; shift 2 ;;
     --timeout) timeout=$2; shift 2 ;;
     --run) args+=("-test.run=$2"); shift 2 ;;
@@ -70,9 +70,10 @@ while IFS=$'\t' read -r package dir; do
 done <"$bin/packages"
 [ $n -gt 0 ] || { echo "vm-tests: no tests in: $*" >&2; exit 1; }
 
-if [ -n "${GODAT_TEST_DEVICE:-}" ]; then
-  echo "vm-tests: $n test binaries on this host's $GODAT_TEST_DEVICE" >&2
-  timeout "$timeout" bash "$0" --inside "$bin" "${args[@]}"
+device=${GODAT_TEST_DEVICE:-$(find /sys/class/infiniband -mindepth 1 -printf '%f\n' 2>/dev/null | sort | head -n 1)}
+if ! $vm && [ -n "$device" ] && [ -w /dev/infiniband/rdma_cm ]; then
+  echo "vm-tests: $n test binaries on this host's $device" >&2
+  GODAT_TEST_DEVICE=$device timeout "$timeout" bash "$0" --inside "$bin" "${args[@]}"
   exit
 fi
 echo "vm-tests: $n test binaries in the virtual machine on ${kind}0" >&2
