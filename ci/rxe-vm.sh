@@ -87,7 +87,7 @@ fi
 # QEMU. A microvm has no firmware to go through and no PCI bus to look at.
 machine=(qemu-system-x86_64 -M microvm -nodefaults -no-user-config -display none -no-reboot
   -smp "$cpus" -m "${memory}M" -kernel "$kernel/vmlinux" -initrd "$initrd" -serial "file:$tmp/console")
-append="console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off"
+append="console=ttyS0 quiet loglevel=5 panic=-1 mitigations=off"
 
 # /dev/kvm may open and still not run a guest: boot one, with a short limit, once per boot of this host.
 kvm_works() {
@@ -193,13 +193,14 @@ if [ -s "$control/status" ]; then
       cp "$from" "$to"
     fi
   done
+  grep -E 'Out of memory|BUG:|WARNING:|Oops|general protection' "$tmp/console" | sed "s/^/$self: the guest's kernel: /" >&2 || true
   exit "$(cat "$control/status")"
 fi
 if [ "$SECONDS" -ge "$timeout" ]; then
   say "no end after $timeout s (--timeout): the guest was stopped"
-  tail -n 5 "$tmp/console" >&2 || true
+  grep -v 'PCI: Fatal' "$tmp/console" | tail -n 20 >&2 || true
   exit 124
 fi
 say "the guest died without a result (qemu: status $ended). Last words of qemu and of the guest's kernel:"
-tail -n 20 "$tmp/qemu" "$tmp/console" >&2 || true
+tail -n 40 "$tmp/qemu" "$tmp/console" >&2 || true
 exit 125
