@@ -29,4 +29,6 @@
 // # Platforms
 //
 // linux with cgo has the real thing. Everywhere else the same exported API exists and every constructor returns [ErrNotSupported].
+//
+//go:generate go run ./internal/genstub
 package cverbs

@@ -1,0 +1,68 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+import "C"
+
+// AH is an address handle: the path to a datagram destination.
+type AH struct {
+	life  life
+	token uint64
+}
+
+// CreateAH makes an address handle. On RoCE attr.IsGlobal must be set, with DGID and SGIDIndex.
+//
+// Implements: ibv_create_ah.
+func (p *PD) CreateAH(attr AHAttr) (*AH, error) {
+	a := &AH{}
+	if err := a.life.begin(kindAH, &p.life); err != nil {
+		return nil, err
+	}
+	c := attr.c()
+	token, err := C.cv_ah_create(p.c, &c)
+	if token == 0 {
+		a.life.abort()
+		return nil, &Error{Verb: "ibv_create_ah", Errno: errnoOf(err)}
+	}
+	a.token = uint64(token)
+	a.life.open()
+	return a, nil
+}
+
+// Handle is the token for SendWR.AH. It is checked at every post: that of a closed handle is refused.
+//
+// Extension.
+func (a *AH) Handle() uint64 { return a.token }
+
+// Close destroys the handle. Sends that were posted with it should have completed before.
+//
+// Implements: ibv_destroy_ah.
+func (a *AH) Close() error {
+	return a.life.close(nil, func() error { return rcError("ibv_destroy_ah", C.cv_ah_destroy(C.uint64_t(a.token)), nil) })
+}
+
+func (a AHAttr) c() (c C.struct_ibv_ah_attr) {
+	c.grh.dgid = [16]byte(a.DGID)
+	c.grh.flow_label = C.uint32_t(a.FlowLabel)
+	c.grh.sgid_index = C.uint8_t(a.SGIDIndex)
+	c.grh.hop_limit = C.uint8_t(a.HopLimit)
+	c.grh.traffic_class = C.uint8_t(a.TrafficClass)
+	c.dlid = C.uint16_t(a.DLID)
+	c.sl = C.uint8_t(a.SL)
+	c.src_path_bits = C.uint8_t(a.SrcPathBits)
+	c.static_rate = C.uint8_t(a.StaticRate)
+	c.port_num = C.uint8_t(a.Port)
+	if a.IsGlobal {
+		c.is_global = 1
+	}
+	return c
+}
+
+func goAHAttr(c *C.struct_ibv_ah_attr) AHAttr {
+	return AHAttr{
+		DGID: GID(c.grh.dgid), FlowLabel: uint32(c.grh.flow_label), SGIDIndex: uint8(c.grh.sgid_index), HopLimit: uint8(c.grh.hop_limit),
+		TrafficClass: uint8(c.grh.traffic_class), DLID: uint16(c.dlid), SL: uint8(c.sl), SrcPathBits: uint8(c.src_path_bits),
+		StaticRate: uint8(c.static_rate), IsGlobal: c.is_global != 0, Port: uint8(c.port_num),
+	}
+}

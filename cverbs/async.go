@@ -1,0 +1,74 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+// #cgo noescape cv_get_async_event
+// #cgo nocallback cv_get_async_event
+import "C"
+
+import (
+	"context"
+	"os"
+	"syscall"
+	"time"
+)
+
+// AsyncEvent waits for the device's next asynchronous event; it is acknowledged before it is returned. The zero deadline never
+// expires. Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after WakeAsync; ErrClosed.
+//
+// Implements: ibv_get_async_event, ibv_ack_async_event.
+func (c *Context) AsyncEvent(deadline time.Time) (AsyncEvent, error) {
+	return c.waitAsync(nil, deadline)
+}
+
+// AsyncEventContext is AsyncEvent bounded by a context instead of a deadline.
+//
+// Extension.
+func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
+	return c.waitAsync(ctx, time.Time{})
+}
+
+// WakeAsync makes the current AsyncEvent, or else the next one, return os.ErrDeadlineExceeded at once. It may be called from any goroutine.
+//
+// Extension.
+func (c *Context) WakeAsync() {
+	if c.life.enter() {
+		c.async.wake()
+		c.life.leave()
+	}
+}
+
+func (c *Context) waitAsync(ctx context.Context, deadline time.Time) (AsyncEvent, error) {
+	if !c.life.enter() {
+		return AsyncEvent{}, ErrClosed
+	}
+	defer c.life.leave()
+	if err := c.async.enter(ctx, deadline); err != nil {
+		return AsyncEvent{}, err
+	}
+	defer c.async.exit()
+	switch err := c.async.wait(ctx, deadline, c.asyncFn); {
+	case err == errWoken:
+		return AsyncEvent{}, os.ErrDeadlineExceeded
+	case err != nil:
+		return AsyncEvent{}, err
+	case c.asyncRC != 0:
+		return AsyncEvent{}, rcError("ibv_get_async_event", c.asyncRC, nil)
+	}
+	return c.asyncEvent(), nil
+}
+
+// takeAsync reads one event if there is one; the waiter runs it in one goroutine at a time.
+func (c *Context) takeAsync(uintptr) bool {
+	c.asyncRC = C.cv_get_async_event(c.c, &c.asyncEv)
+	return syscall.Errno(c.asyncRC) != syscall.EAGAIN
+}
+
+func (c *Context) asyncEvent() AsyncEvent {
+	e := &c.asyncEv
+	return AsyncEvent{
+		Type: AsyncEventType(e._type), Port: uint8(e.port),
+		QP: qps.get(uintptr(e.qp)), CQ: cqs.get(uintptr(e.cq)), SRQ: srqs.get(uintptr(e.srq)),
+	}
+}

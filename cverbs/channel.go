@@ -1,0 +1,126 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+// #cgo noescape cv_drain_cq_events
+// #cgo nocallback cv_drain_cq_events
+import "C"
+
+import (
+	"context"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// CompChannel tells when armed completion queues have something to poll.
+type CompChannel struct {
+	life  life
+	c     *C.struct_ibv_comp_channel
+	w     *waiter
+	try   func(uintptr) bool
+	fired [64]C.uint64_t
+	n     int
+	err   error
+}
+
+// CreateCompChannel makes a completion channel for CreateCQ. Several queues may share it.
+//
+// Implements: ibv_create_comp_channel.
+func (c *Context) CreateCompChannel() (*CompChannel, error) {
+	ch := &CompChannel{}
+	if err := ch.life.begin(kindCompChannel, &c.life); err != nil {
+		return nil, err
+	}
+	v, err := C.ibv_create_comp_channel(c.c)
+	if v == nil {
+		ch.life.abort()
+		return nil, nodeError("ibv_create_comp_channel", errnoOf(err), "the device", "ib_uverbs")
+	}
+	if ch.w, err = newWaiter(int(v.fd), "completion channel"); err != nil {
+		C.ibv_destroy_comp_channel(v)
+		ch.life.abort()
+		return nil, err
+	}
+	ch.c, ch.try = v, ch.drain
+	ch.life.open()
+	return ch, nil
+}
+
+// Wait parks the goroutine until at least one completion event is pending, takes and acknowledges all that are, and returns
+// their number; CQ.Fired then tells which queues they were of. After Wake it returns 0, nil. The zero deadline never expires; with one in
+// the past Wait still takes what is pending. An event says that something arrived since the queue was armed: arm it, poll until it is empty, then
+// wait. Concurrent callers take turns. Nothing allocates unless callers contend. Errors: os.ErrDeadlineExceeded; ErrClosed once Close has begun.
+//
+// Implements: ibv_get_cq_event, ibv_ack_cq_events.
+func (ch *CompChannel) Wait(deadline time.Time) (int, error) { return ch.wait(nil, deadline) }
+
+// WaitContext is Wait bounded by a context instead of a deadline; its error is the cause of the context's end.
+//
+// Extension.
+func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) {
+	return ch.wait(ctx, time.Time{})
+}
+
+// Wake makes the current Wait, or else the next one, return 0, nil at once. Several Wakes before that count as one. It may be called from any
+// goroutine, and does nothing on a closed channel.
+//
+// Extension.
+func (ch *CompChannel) Wake() {
+	if ch.life.enter() {
+		ch.w.wake()
+		ch.life.leave()
+	}
+}
+
+// Close destroys the channel and ends a Wait with ErrClosed. Errors: ErrInUse while a completion queue of it is open.
+//
+// Implements: ibv_destroy_comp_channel.
+func (ch *CompChannel) Close() error {
+	return ch.life.close(ch.w.close, func() error {
+		rc, err := C.ibv_destroy_comp_channel(ch.c)
+		return rcError("ibv_destroy_comp_channel", rc, err)
+	})
+}
+
+func (ch *CompChannel) wait(ctx context.Context, deadline time.Time) (int, error) {
+	if !ch.life.enter() {
+		return 0, ErrClosed
+	}
+	defer ch.life.leave()
+	if err := ch.w.enter(ctx, deadline); err != nil {
+		return 0, err
+	}
+	defer ch.w.exit()
+	ch.n, ch.err = 0, nil
+	if err := ch.w.wait(ctx, deadline, ch.try); err != nil {
+		if err == errWoken {
+			err = nil
+		}
+		return 0, err
+	}
+	return ch.n, ch.err
+}
+
+// drain takes all pending events; the waiter runs it in one goroutine at a time.
+func (ch *CompChannel) drain(uintptr) bool {
+	for {
+		k := int(C.cv_drain_cq_events(ch.c, (*C.uint64_t)(unsafe.Pointer(&ch.fired)), C.int(len(ch.fired))))
+		for i := 0; i < k; i++ {
+			if q := cqs.get(uintptr(ch.fired[i])); q != nil {
+				q.fired.Store(true)
+			}
+		}
+		if k > 0 {
+			ch.n += k
+		}
+		if k < 0 && syscall.Errno(-k) != syscall.EAGAIN && ch.n == 0 {
+			ch.err = &Error{Verb: "ibv_get_cq_event", Errno: syscall.Errno(-k)}
+			return true
+		}
+		if k < len(ch.fired) {
+			return ch.n > 0
+		}
+	}
+}

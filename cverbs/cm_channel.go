@@ -1,0 +1,150 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+// #cgo noescape cv_get_cm_event
+// #cgo nocallback cv_get_cm_event
+import "C"
+
+import (
+	"context"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// EventChannel delivers the events of connection manager ids.
+type EventChannel struct {
+	life life
+	c    *C.struct_rdma_event_channel
+	w    *waiter
+	try  func(uintptr) bool
+	mu   sync.Mutex // librdmacm may change the state of an id's QP while it takes an event: not while that QP is destroyed
+	ev   C.struct_cv_cm_event
+	rc   C.int
+}
+
+// CreateEventChannel makes a channel for connection manager events. Errors: ENODEV, ENOENT or EACCES, with what is missing, where
+// the connection manager cannot be used.
+//
+// Implements: rdma_create_event_channel.
+func CreateEventChannel() (*EventChannel, error) {
+	ch := &EventChannel{}
+	ch.life.begin(kindEventChannel)
+	v, err := C.rdma_create_event_channel()
+	if v == nil {
+		return nil, nodeError("rdma_create_event_channel", errnoOf(err), "/dev/infiniband/rdma_cm", "rdma_ucm")
+	}
+	if ch.w, err = newWaiter(int(v.fd), "rdma_cm event channel"); err != nil {
+		C.rdma_destroy_event_channel(v)
+		return nil, err
+	}
+	ch.c, ch.try = v, ch.take
+	ch.life.open()
+	return ch, nil
+}
+
+// Get parks the goroutine until the next event, copies and acknowledges it. The zero deadline never expires; with one in the past Get
+// still takes an event that is pending. Events of ids that are closed by then are dropped. Concurrent callers take turns. Errors:
+// os.ErrDeadlineExceeded, also after Wake; ErrClosed once Close has begun.
+//
+// Implements: rdma_get_cm_event, rdma_ack_cm_event.
+func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) { return ch.get(nil, deadline) }
+
+// GetContext is Get bounded by a context instead of a deadline; its error is the cause of the context's end.
+//
+// Extension.
+func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
+	return ch.get(ctx, time.Time{})
+}
+
+// Wake makes the current Get, or else the next one, return os.ErrDeadlineExceeded at once. It may be called from any goroutine.
+//
+// Extension.
+func (ch *EventChannel) Wake() {
+	if ch.life.enter() {
+		ch.w.wake()
+		ch.life.leave()
+	}
+}
+
+// Close destroys the channel and ends a Get with ErrClosed. Errors: ErrInUse while an id of it is open.
+//
+// Implements: rdma_destroy_event_channel.
+func (ch *EventChannel) Close() error {
+	return ch.life.close(ch.w.close, func() error {
+		C.rdma_destroy_event_channel(ch.c)
+		return nil
+	})
+}
+
+func (ch *EventChannel) get(ctx context.Context, deadline time.Time) (CMEvent, error) {
+	if !ch.life.enter() {
+		return CMEvent{}, ErrClosed
+	}
+	defer ch.life.leave()
+	if err := ch.w.enter(ctx, deadline); err != nil {
+		return CMEvent{}, err
+	}
+	defer ch.w.exit()
+	for {
+		if err := ch.w.wait(ctx, deadline, ch.try); err != nil {
+			if err == errWoken {
+				err = os.ErrDeadlineExceeded
+			}
+			return CMEvent{}, err
+		}
+		if ch.rc != 0 {
+			return CMEvent{}, rcError("rdma_get_cm_event", ch.rc, nil)
+		}
+		if ev, ok := ch.event(); ok {
+			return ev, nil
+		}
+	}
+}
+
+// take reads one event if there is one; the waiter runs it in one goroutine at a time.
+func (ch *EventChannel) take(uintptr) bool {
+	ch.mu.Lock()
+	ch.rc = C.cv_get_cm_event(ch.c, &ch.ev)
+	ch.mu.Unlock()
+	return syscall.Errno(ch.rc) != syscall.EAGAIN
+}
+
+// event translates the event that take read; false when its id is gone.
+func (ch *EventChannel) event() (CMEvent, bool) {
+	e := &ch.ev
+	ev := CMEvent{
+		Type: CMEventType(e._type), Status: int(e.status),
+		ConnParam: ConnParam{
+			ResponderResources: uint8(e.conn.responder_resources), InitiatorDepth: uint8(e.conn.initiator_depth),
+			FlowControl: e.conn.flow_control != 0, RetryCount: uint8(e.conn.retry_count), RNRRetryCount: uint8(e.conn.rnr_retry_count),
+			SRQ: e.conn.srq != 0, QPNum: uint32(e.conn.qp_num),
+		},
+		QKey: uint32(e.qkey), AH: goAHAttr(&e.ah),
+	}
+	if n := int(e.private_len); n > 0 {
+		ev.PrivateData = C.GoBytes(unsafe.Pointer(&e.private_data[0]), C.int(n))
+	}
+	if e.new_id == 0 {
+		ev.ID = cmids.get(uintptr(e.id))
+		return ev, ev.ID != nil
+	}
+	ev.ListenID = cmids.get(uintptr(e.listen_id))
+	c := C.cv_cm_id_of(e.new_id)
+	id := &CMID{ch: ch}
+	if err := id.life.begin(kindCMID, &ch.life); err != nil || ev.ListenID == nil {
+		// Nobody is left to answer: the peer sees a reject.
+		if err == nil {
+			id.life.abort()
+		}
+		C.rdma_destroy_id(c)
+		return ev, false
+	}
+	id.open(c)
+	ev.ID = id
+	return ev, true
+}

@@ -1,0 +1,94 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"sync"
+	"syscall"
+)
+
+var cmContexts struct {
+	mu sync.Mutex
+	m  map[*C.struct_ibv_context]*Context
+}
+
+// Context is the device context that librdmacm opened for the id's device. What CMID.CreateQP uses must be made from it; a queue pair that
+// is driven through InitQPAttr may be of any context of the same device. It is owned by librdmacm, stays open as long as the process runs, and
+// refuses Close. Errors: EINVAL before the id is bound to a device.
+//
+// Extension.
+func (id *CMID) Context() (*Context, error) {
+	if !id.life.enter() {
+		return nil, ErrClosed
+	}
+	defer id.life.leave()
+	v := id.c.verbs
+	if v == nil {
+		return nil, badArg("rdma_cm_id.verbs", "the id is not bound to a device yet")
+	}
+	cmContexts.mu.Lock()
+	defer cmContexts.mu.Unlock()
+	if c := cmContexts.m[v]; c != nil {
+		return c, nil
+	}
+	// The list is never freed: librdmacm then keeps its contexts, even that of a device that is unplugged.
+	if list, err := C.rdma_get_devices(nil); list == nil {
+		return nil, &Error{Verb: "rdma_get_devices", Errno: errnoOf(err)}
+	}
+	c, err := newContext(v, C.GoString(C.ibv_get_device_name(v.device)))
+	if err != nil {
+		return nil, err
+	}
+	c.borrows = true
+	if cmContexts.m == nil {
+		cmContexts.m = map[*C.struct_ibv_context]*Context{}
+	}
+	cmContexts.m[v] = c
+	return c, nil
+}
+
+// CreateQP makes a queue pair on the id, which from then on moves it through its states. pd is made from the id's Context. The id closes after it.
+// Errors: EINVAL when the id has one already, is not bound to a device, or pd is of another context.
+//
+// Implements: rdma_create_qp.
+func (id *CMID) CreateQP(pd *PD, init QPInit) (*QP, error) {
+	const verb = "rdma_create_qp"
+	if pd == nil {
+		return nil, badArg(verb, "pd is nil")
+	}
+	q, attr, err := newQP(verb, pd, id, &init)
+	if err != nil {
+		return nil, err
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	var errno error = syscall.EINVAL
+	rc := C.int(-1)
+	switch {
+	case id.c.verbs != pd.ctx.c:
+		err = badArg(verb, "the domain is not of the id's Context")
+	case id.c.qp != nil:
+		err = badArg(verb, "the id has a queue pair already")
+	default:
+		if rc, errno = C.rdma_create_qp(id.c, pd.c, attr); rc != 0 {
+			err = createQPError(verb, errnoOf(errno), &init)
+		}
+	}
+	if err != nil {
+		q.discard()
+		return nil, err
+	}
+	q.finish(id.c.qp, attr)
+	return q, nil
+}
+
+func (id *CMID) destroyQP() {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	id.ch.mu.Lock()
+	defer id.ch.mu.Unlock()
+	C.rdma_destroy_qp(id.c)
+}

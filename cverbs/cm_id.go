@@ -1,0 +1,448 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"math"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// CMID is a connection manager id: a listener, or one end of a connection. Its operations start something and return; how it ends comes as
+// events from its EventChannel.
+type CMID struct {
+	life life
+	c    *C.struct_rdma_cm_id
+	h    uintptr
+	mu   sync.Mutex // guards ch
+	ch   *EventChannel
+	data atomic.Pointer[any]
+}
+
+var cmids handles[CMID]
+
+// CreateID makes an id whose events come from ch.
+//
+// Implements: rdma_create_id.
+func (ch *EventChannel) CreateID(ps PortSpace) (*CMID, error) {
+	id := &CMID{ch: ch}
+	if err := id.life.begin(kindCMID, &ch.life); err != nil {
+		return nil, err
+	}
+	c, err := C.cv_cm_create_id(ch.c, 0, C.uint32_t(ps))
+	if c == nil {
+		id.life.abort()
+		return nil, nodeError("rdma_create_id", errnoOf(err), "/dev/infiniband/rdma_cm", "rdma_ucm")
+	}
+	id.open(c)
+	return id, nil
+}
+
+func (id *CMID) open(c *C.struct_rdma_cm_id) {
+	id.c, id.h = c, cmids.add(id)
+	C.cv_cm_set_handle(c, C.uintptr_t(id.h))
+	id.life.open()
+}
+
+// Close destroys the id: a connection that it carries is disconnected, a request that it carries is rejected, a listener stops. Its
+// pending events are dropped. Errors: ErrInUse while a queue pair made by CMID.CreateQP is open.
+//
+// Implements: rdma_destroy_id.
+func (id *CMID) Close() error {
+	return id.life.close(nil, func() error {
+		if rc, err := C.rdma_destroy_id(id.c); rc != 0 {
+			return rcError("rdma_destroy_id", rc, err)
+		}
+		cmids.remove(id.h)
+		return nil
+	})
+}
+
+// SetData keeps a value with the id, for whoever receives its events.
+//
+// Extension.
+func (id *CMID) SetData(v any) { id.data.Store(&v) }
+
+// Data returns what SetData kept, or nil.
+//
+// Extension.
+func (id *CMID) Data() any {
+	if p := id.data.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// BindAddr gives the id a local address: the wildcard address for all devices, port 0 for any free port, a zone for link-local addresses.
+// A specific address binds the id to its device. Errors: ENODEV when the address is of no RDMA device, EADDRINUSE, EACCES.
+//
+// Implements: rdma_bind_addr.
+func (id *CMID) BindAddr(addr netip.AddrPort) error {
+	const verb = "rdma_bind_addr"
+	if !id.life.enter() {
+		return ErrClosed
+	}
+	defer id.life.leave()
+	a, err := cAddr(verb, "addr", addr)
+	if err != nil {
+		return err
+	}
+	return addrError(verb, C.cv_cm_bind_addr(id.c, &a), addr)
+}
+
+// ResolveAddr starts to find the device and hardware address for dst; ADDR_RESOLVED or ADDR_ERROR follows. With the zero src the routing
+// table chooses. timeout is rounded up to milliseconds.
+//
+// Implements: rdma_resolve_addr.
+func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
+	const verb = "rdma_resolve_addr"
+	if !id.life.enter() {
+		return ErrClosed
+	}
+	defer id.life.leave()
+	var s C.struct_cv_addr
+	var err error
+	if src.Addr().IsValid() {
+		if s, err = cAddr(verb, "src", src); err != nil {
+			return err
+		}
+	}
+	d, err := cAddr(verb, "dst", dst)
+	if err != nil {
+		return err
+	}
+	ms, err := millis(verb, timeout)
+	if err != nil {
+		return err
+	}
+	return addrError(verb, C.cv_cm_resolve_addr(id.c, &s, &d, ms), dst)
+}
+
+// ResolveRoute starts to find the path, after ADDR_RESOLVED; ROUTE_RESOLVED or ROUTE_ERROR follows.
+//
+// Implements: rdma_resolve_route.
+func (id *CMID) ResolveRoute(timeout time.Duration) error {
+	const verb = "rdma_resolve_route"
+	ms, err := millis(verb, timeout)
+	if err != nil {
+		return err
+	}
+	return id.bound(verb, func() C.int { return C.cv_cm_resolve_route(id.c, ms) })
+}
+
+// Listen starts to take connection requests at the bound address; each arrives as CONNECT_REQUEST with an id of its own.
+//
+// Implements: rdma_listen.
+func (id *CMID) Listen(backlog int) error {
+	if backlog < 0 || backlog > math.MaxInt32 {
+		return badArg("rdma_listen", "backlog %d is not in 0..%d", backlog, math.MaxInt32)
+	}
+	if !id.life.enter() {
+		return ErrClosed
+	}
+	defer id.life.leave()
+	return rcError("rdma_listen", C.cv_cm_listen(id.c, C.int(backlog)), nil)
+}
+
+// Connect sends a connection request, after ROUTE_RESOLVED. With a queue pair on the id ESTABLISHED follows; without one p.QPNum
+// names the queue pair, CONNECT_RESPONSE follows, and after reaching RTS the caller calls Establish. Or REJECTED, UNREACHABLE,
+// CONNECT_ERROR.
+//
+// Implements: rdma_connect.
+func (id *CMID) Connect(p ConnParam) error {
+	const verb = "rdma_connect"
+	c, data, err := p.c(verb)
+	if err != nil {
+		return err
+	}
+	return id.bound(verb, func() C.int { return C.cv_cm_connect(id.c, &c, data, C.uint32_t(len(p.PrivateData))) })
+}
+
+// Accept answers a connection request, on the id that came with it. Without a queue pair on the id the caller has moved its
+// queue pair to RTS, and p.QPNum names it. ESTABLISHED follows, or CONNECT_ERROR.
+//
+// Implements: rdma_accept.
+func (id *CMID) Accept(p ConnParam) error {
+	const verb = "rdma_accept"
+	c, data, err := p.c(verb)
+	if err != nil {
+		return err
+	}
+	return id.bound(verb, func() C.int { return C.cv_cm_accept(id.c, &c, data, C.uint32_t(len(p.PrivateData))) })
+}
+
+// Reject refuses a connection request; the peer gets REJECTED with the private data. The id is still to be closed.
+//
+// Implements: rdma_reject.
+func (id *CMID) Reject(privateData []byte) error {
+	const verb = "rdma_reject"
+	if len(privateData) > math.MaxUint8 {
+		return badArg(verb, "%d bytes of private data, at most %d", len(privateData), math.MaxUint8)
+	}
+	return id.bound(verb, func() C.int {
+		return C.cv_cm_reject(id.c, bytePtr(privateData), C.uint32_t(len(privateData)))
+	})
+}
+
+// Establish completes a connection on the active side, after CONNECT_RESPONSE, once the queue pair is in RTS.
+//
+// Implements: rdma_establish.
+func (id *CMID) Establish() error {
+	return id.bound("rdma_establish", func() C.int { return C.cv_cm_establish(id.c) })
+}
+
+// Notify tells the connection manager of an asynchronous event of the queue pair: AsyncCommEst, when data arrived before the peer's
+// last handshake message.
+//
+// Implements: rdma_notify.
+func (id *CMID) Notify(t AsyncEventType) error {
+	return id.bound("rdma_notify", func() C.int { return C.cv_cm_notify(id.c, C.uint32_t(t)) })
+}
+
+// Disconnect ends the connection and, on a queue pair of the id, moves it to ERR; one that is not of the id the caller moves. DISCONNECTED
+// follows on both sides.
+//
+// Implements: rdma_disconnect.
+func (id *CMID) Disconnect() error {
+	return id.bound("rdma_disconnect", func() C.int { return C.cv_cm_disconnect(id.c) })
+}
+
+// InitQPAttr returns the attributes, and the mask that selects them, with which Modify moves a queue pair that is not on the id to INIT, RTR or
+// RTS at this point of the connection.
+//
+// Implements: rdma_init_qp_attr.
+func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
+	var a C.struct_ibv_qp_attr
+	var mask C.int
+	a.qp_state = uint32(state)
+	if err := id.bound("rdma_init_qp_attr", func() C.int { return C.cv_cm_init_qp_attr(id.c, &a, &mask) }); err != nil {
+		return QPAttr{}, 0, err
+	}
+	return goQPAttr(&a), QPAttrMask(mask), nil
+}
+
+// Migrate moves the id, with its pending events, to another event channel.
+//
+// Implements: rdma_migrate_id.
+func (id *CMID) Migrate(ch *EventChannel) error {
+	if ch == nil {
+		return badArg("rdma_migrate_id", "ch is nil")
+	}
+	if !id.life.enter() {
+		return ErrClosed
+	}
+	defer id.life.leave()
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if ch == id.ch {
+		return nil
+	}
+	if err := ch.life.hold(kindCMID); err != nil {
+		return err
+	}
+	if rc := C.cv_cm_migrate(id.c, ch.c); rc != 0 {
+		ch.life.drop(kindCMID)
+		return rcError("rdma_migrate_id", rc, nil)
+	}
+	id.life.swapParent(&id.ch.life, &ch.life)
+	id.ch = ch
+	return nil
+}
+
+// LocalAddr is the local address, with the port that was chosen; not valid before one is.
+//
+// Implements: rdma_get_local_addr, rdma_get_src_port.
+func (id *CMID) LocalAddr() netip.AddrPort { l, _ := id.addrs(); return l }
+
+// RemoteAddr is the peer's address; not valid before there is one.
+//
+// Implements: rdma_get_peer_addr, rdma_get_dst_port.
+func (id *CMID) RemoteAddr() netip.AddrPort { _, r := id.addrs(); return r }
+
+func (id *CMID) addrs() (local, remote netip.AddrPort) {
+	if !id.life.enter() {
+		return
+	}
+	defer id.life.leave()
+	var l, r C.struct_cv_addr
+	C.cv_cm_addrs(id.c, &l, &r)
+	return goAddr(&l), goAddr(&r)
+}
+
+// Device is the name of the device that the id is bound to, empty before it is.
+//
+// Extension.
+func (id *CMID) Device() string {
+	if !id.life.enter() {
+		return ""
+	}
+	defer id.life.leave()
+	if id.c.verbs == nil {
+		return ""
+	}
+	return C.GoString(C.ibv_get_device_name(id.c.verbs.device))
+}
+
+// Port is the number of the device's port that the id is bound to, 0 before it is.
+//
+// Extension.
+func (id *CMID) Port() uint8 {
+	if !id.life.enter() {
+		return 0
+	}
+	defer id.life.leave()
+	return uint8(id.c.port_num)
+}
+
+// SetTOS sets the IP type of service of the connection, before it is resolved or listened on.
+//
+// Implements: rdma_set_option.
+func (id *CMID) SetTOS(tos uint8) error { return id.setOption(C.RDMA_OPTION_ID_TOS, int(tos), 1) }
+
+// SetReuseAddr lets BindAddr take an address that another id is bound to, as long as only one listens.
+//
+// Implements: rdma_set_option.
+func (id *CMID) SetReuseAddr(on bool) error {
+	return id.setOption(C.RDMA_OPTION_ID_REUSEADDR, int(cbool(on)), C.sizeof_int)
+}
+
+// SetAFOnly makes a wildcard IPv6 listener refuse IPv4.
+//
+// Implements: rdma_set_option.
+func (id *CMID) SetAFOnly(on bool) error {
+	return id.setOption(C.RDMA_OPTION_ID_AFONLY, int(cbool(on)), C.sizeof_int)
+}
+
+// SetAckTimeout sets the queue pair's timeout: 4.096 us << timeout, 0 to 31.
+//
+// Implements: rdma_set_option.
+func (id *CMID) SetAckTimeout(timeout uint8) error {
+	if timeout > 31 {
+		return badArg("rdma_set_option", "ACK timeout %d is not in 0..31", timeout)
+	}
+	return id.setOption(C.RDMA_OPTION_ID_ACK_TIMEOUT, int(timeout), 1)
+}
+
+func (id *CMID) setOption(name, value, size int) error {
+	if !id.life.enter() {
+		return ErrClosed
+	}
+	defer id.life.leave()
+	return rcError("rdma_set_option", C.cv_cm_set_option(id.c, C.int(name), C.int(value), C.int(size)), nil)
+}
+
+// bound runs a verb that librdmacm only survives on an id with a device.
+func (id *CMID) bound(verb string, f func() C.int) error {
+	if !id.life.enter() {
+		return ErrClosed
+	}
+	defer id.life.leave()
+	if id.c.verbs == nil {
+		return badArg(verb, "the id is not bound to a device yet")
+	}
+	return rcError(verb, f(), nil)
+}
+
+func (p *ConnParam) c(verb string) (C.struct_cv_conn, *C.uint8_t, error) {
+	if len(p.PrivateData) > math.MaxUint8 {
+		return C.struct_cv_conn{}, nil, badArg(verb, "%d bytes of private data, at most %d", len(p.PrivateData), math.MaxUint8)
+	}
+	if p.RetryCount > 7 || p.RNRRetryCount > 7 {
+		return C.struct_cv_conn{}, nil, badArg(verb, "RetryCount %d or RNRRetryCount %d is not in 0..7", p.RetryCount, p.RNRRetryCount)
+	}
+	return C.struct_cv_conn{
+		responder_resources: C.uint8_t(p.ResponderResources), initiator_depth: C.uint8_t(p.InitiatorDepth),
+		flow_control: cbool(p.FlowControl), retry_count: C.uint8_t(p.RetryCount), rnr_retry_count: C.uint8_t(p.RNRRetryCount),
+		srq: cbool(p.SRQ), qp_num: C.uint32_t(p.QPNum),
+	}, bytePtr(p.PrivateData), nil
+}
+
+func bytePtr(b []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.Pointer(unsafe.SliceData(b))) }
+
+func millis(verb string, d time.Duration) (C.int, error) {
+	ms := (d + time.Millisecond - 1) / time.Millisecond
+	if ms < 1 || ms > math.MaxInt32 {
+		return 0, badArg(verb, "timeout %v is not in 1ms..%v", d, math.MaxInt32*time.Millisecond)
+	}
+	return C.int(ms), nil
+}
+
+func cAddr(verb, arg string, ap netip.AddrPort) (a C.struct_cv_addr, err error) {
+	ip := ap.Addr().Unmap()
+	if !ip.IsValid() {
+		return a, badArg(verb, "%s is not a valid address", arg)
+	}
+	a.port = C.uint16_t(ap.Port())
+	if ip.Is4() {
+		a.family = 4
+		for i, b := range ip.As4() {
+			a.ip[i] = C.uint8_t(b)
+		}
+		return a, nil
+	}
+	a.family = 6
+	for i, b := range ip.As16() {
+		a.ip[i] = C.uint8_t(b)
+	}
+	if z := ip.Zone(); z != "" {
+		n, err := strconv.ParseUint(z, 10, 32)
+		if err != nil {
+			dev, err := net.InterfaceByName(z)
+			if err != nil {
+				return a, badArg(verb, "%s %v: no network interface %q", arg, ap, z)
+			}
+			n = uint64(dev.Index)
+		}
+		a.scope = C.uint32_t(n)
+	}
+	return a, nil
+}
+
+func goAddr(a *C.struct_cv_addr) netip.AddrPort {
+	var b [16]byte
+	for i := range b {
+		b[i] = byte(a.ip[i])
+	}
+	switch a.family {
+	case 4:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[:4])), uint16(a.port))
+	case 6:
+		ip := netip.AddrFrom16(b)
+		if a.scope != 0 {
+			zone := strconv.FormatUint(uint64(a.scope), 10)
+			if dev, err := net.InterfaceByIndex(int(a.scope)); err == nil {
+				zone = dev.Name
+			}
+			ip = ip.WithZone(zone)
+		}
+		return netip.AddrPortFrom(ip, uint16(a.port))
+	}
+	return netip.AddrPort{}
+}
+
+func addrError(verb string, rc C.int, addr netip.AddrPort) error {
+	if rc == 0 {
+		return nil
+	}
+	e := &Error{Verb: verb, Errno: syscall.Errno(rc), Advice: addr.String()}
+	switch e.Errno {
+	case syscall.ENODEV, syscall.EADDRNOTAVAIL:
+		e.Advice += " belongs to no RDMA device of this host"
+	case syscall.EACCES:
+		e.Advice += ": ports below 1024 need CAP_NET_BIND_SERVICE"
+	case syscall.EADDRINUSE:
+		e.Advice += " is taken"
+	case syscall.ENETUNREACH, syscall.EHOSTUNREACH:
+		e.Advice += " has no route"
+	}
+	return e
+}

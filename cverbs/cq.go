@@ -1,0 +1,176 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+// #cgo noescape cv_poll_cq
+// #cgo nocallback cv_poll_cq
+// #cgo noescape cv_req_notify_cq
+// #cgo nocallback cv_req_notify_cq
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+)
+
+// CQ is a completion queue.
+type CQ struct {
+	life  life
+	c     *C.struct_ibv_cq
+	ctx   *Context
+	h     uintptr
+	depth atomic.Int64
+	fired atomic.Bool
+	armed bool // has a channel
+}
+
+var cqs handles[CQ]
+
+// CreateCQ makes a completion queue with room for at least depth completions. ch may be nil: the queue is then only polled. vector is 0 up
+// to NumCompVectors less 1. A queue that overflows breaks every queue pair that uses it: make it as deep as all their work requests.
+//
+// Implements: ibv_create_cq.
+func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) {
+	const verb = "ibv_create_cq"
+	if depth < 1 || depth > math.MaxInt32 {
+		return nil, badArg(verb, "depth %d is not in 1..%d", depth, math.MaxInt32)
+	}
+	q := &CQ{ctx: c, armed: ch != nil}
+	parents := []*life{&c.life}
+	if ch != nil {
+		parents = append(parents, &ch.life)
+	}
+	if err := q.life.begin(kindCQ, parents...); err != nil {
+		return nil, err
+	}
+	if n := int(c.c.num_comp_vectors); vector < 0 || vector >= max(n, 1) {
+		q.life.abort()
+		return nil, badArg(verb, "vector %d is not in 0..%d", vector, max(n, 1)-1)
+	}
+	var cch *C.struct_ibv_comp_channel
+	if ch != nil {
+		if ch.c.context != c.c {
+			q.life.abort()
+			return nil, badArg(verb, "the completion channel is of another device context")
+		}
+		cch = ch.c
+	}
+	q.h = cqs.add(q)
+	v, err := C.cv_create_cq(c.c, C.int(depth), C.uintptr_t(q.h), cch, C.int(vector))
+	if v == nil {
+		cqs.remove(q.h)
+		q.life.abort()
+		e := pinError(verb, errnoOf(err), 0).(*Error)
+		if e.Errno == syscall.EINVAL {
+			e.Advice = fmt.Sprintf("depth %d may be beyond the device's limit (DeviceAttr.MaxCQE)", depth)
+		}
+		return nil, e
+	}
+	q.c = v
+	q.depth.Store(int64(v.cqe))
+	q.life.open()
+	return q, nil
+}
+
+// Poll takes up to len(wc) completions and returns how many. Fewer than len(wc) means that the queue was empty. Nothing allocates. Errors:
+// ErrClosed.
+//
+// Implements: ibv_poll_cq.
+func (q *CQ) Poll(wc []WC) (int, error) {
+	if !q.life.enter() {
+		return 0, ErrClosed
+	}
+	if len(wc) == 0 {
+		q.life.leave()
+		return 0, nil
+	}
+	n := int(C.cv_poll_cq(q.c, (*C.struct_cv_wc)(unsafe.Pointer(unsafe.SliceData(wc))), C.uint32_t(min(len(wc), 1<<20))))
+	q.life.leave()
+	if n < 0 {
+		return 0, &Error{Verb: "ibv_poll_cq", Errno: syscall.Errno(-n)}
+	}
+	return n, nil
+}
+
+// Arm asks for one event on the queue's channel when the next completion arrives; with solicitedOnly only for a solicited one or
+// an error. What is in the queue already gives no event: poll again after arming. Errors: EINVAL for a queue without a channel.
+//
+// Implements: ibv_req_notify_cq.
+func (q *CQ) Arm(solicitedOnly bool) error {
+	if !q.armed {
+		if q.life.state.Load() < openBit {
+			return ErrClosed
+		}
+		return badArg("ibv_req_notify_cq", "the completion queue has no channel")
+	}
+	if !q.life.enter() {
+		return ErrClosed
+	}
+	var solicited C.int
+	if solicitedOnly {
+		solicited = 1
+	}
+	rc := C.cv_req_notify_cq(q.c, solicited)
+	q.life.leave()
+	if rc != 0 {
+		return rcError("ibv_req_notify_cq", rc, nil)
+	}
+	return nil
+}
+
+// Fired tells whether the channel's Wait has taken an event of this queue since the last call of Fired.
+//
+// Extension.
+func (q *CQ) Fired() bool { return q.fired.Load() && q.fired.Swap(false) }
+
+// Depth is how many completions the queue holds: at least what was asked for.
+//
+// Extension.
+func (q *CQ) Depth() int { return int(q.depth.Load()) }
+
+// Resize changes the depth; the queue may be in use. Errors: EINVAL when more completions are waiting than the new
+// depth holds; ErrNotSupported on devices that cannot.
+//
+// Implements: ibv_resize_cq.
+func (q *CQ) Resize(depth int) error {
+	if depth < 1 || depth > math.MaxInt32 {
+		return badArg("ibv_resize_cq", "depth %d is not in 1..%d", depth, math.MaxInt32)
+	}
+	if !q.life.enter() {
+		return ErrClosed
+	}
+	defer q.life.leave()
+	if rc, err := C.ibv_resize_cq(q.c, C.int(depth)); rc != 0 {
+		return rcError("ibv_resize_cq", rc, err)
+	}
+	q.depth.Store(int64(q.c.cqe))
+	return nil
+}
+
+// Moderate delays events until count completions have arrived or the period has passed. Errors: ErrNotSupported on devices that cannot.
+//
+// Implements: ibv_modify_cq.
+func (q *CQ) Moderate(count, periodUsec uint16) error {
+	if !q.life.enter() {
+		return ErrClosed
+	}
+	defer q.life.leave()
+	return rcError("ibv_modify_cq", C.cv_moderate_cq(q.c, C.uint16_t(count), C.uint16_t(periodUsec)), nil)
+}
+
+// Close destroys the queue and what it holds. Errors: ErrInUse while a queue pair uses it.
+//
+// Implements: ibv_destroy_cq.
+func (q *CQ) Close() error {
+	return q.life.close(nil, func() error {
+		if rc, err := C.ibv_destroy_cq(q.c); rc != 0 {
+			return rcError("ibv_destroy_cq", rc, err)
+		}
+		cqs.remove(q.h)
+		return nil
+	})
+}

@@ -1,0 +1,309 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"unsafe"
+)
+
+// Context is an open device.
+type Context struct {
+	life    life
+	c       *C.struct_ibv_context
+	name    string
+	async   *waiter
+	borrows bool // the ibv_context belongs to librdmacm
+	asyncEv C.struct_cv_async
+	asyncRC C.int
+	asyncFn func(uintptr) bool
+}
+
+// eachDevice calls f for the devices present until it returns false. A kernel without RDMA has none.
+func eachDevice(f func(*C.struct_ibv_device) bool) error {
+	var n C.int
+	list, err := C.ibv_get_device_list(&n)
+	if list == nil {
+		if e := errnoOf(err); e != syscall.ENOSYS {
+			return &Error{Verb: "ibv_get_device_list", Errno: e}
+		}
+		return nil
+	}
+	defer C.ibv_free_device_list(list)
+	for _, d := range unsafe.Slice(list, int(n)) {
+		if !f(d) {
+			break
+		}
+	}
+	return nil
+}
+
+// Devices lists the verbs devices of this host. A kernel without RDMA gives an empty list.
+//
+// Implements: ibv_get_device_list.
+func Devices() ([]DeviceInfo, error) {
+	var all []DeviceInfo
+	err := eachDevice(func(d *C.struct_ibv_device) bool {
+		all = append(all, DeviceInfo{
+			Name:     C.GoString(C.ibv_get_device_name(d)),
+			GUID:     be64(uint64(C.ibv_get_device_guid(d))),
+			NodeType: NodeType(d.node_type),
+			Index:    int(C.ibv_get_device_index(d)),
+		})
+		return true
+	})
+	return all, err
+}
+
+// OpenDevice opens the device of that name. Errors: ENODEV when there is none of that name, with the names that there are.
+//
+// Implements: ibv_open_device.
+func OpenDevice(name string) (*Context, error) {
+	var c *Context
+	var openErr error
+	var others []string
+	err := eachDevice(func(d *C.struct_ibv_device) bool {
+		if n := C.GoString(C.ibv_get_device_name(d)); n != name {
+			others = append(others, n)
+			return true
+		}
+		v, err := C.ibv_open_device(d)
+		if v == nil {
+			openErr = nodeError("ibv_open_device", errnoOf(err), "/dev/infiniband/"+C.GoString(&d.dev_name[0]), "ib_uverbs")
+			return false
+		}
+		if c, openErr = newContext(v, name); openErr != nil {
+			C.ibv_close_device(v)
+		}
+		return false
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case openErr != nil:
+		return nil, openErr
+	case c == nil && others == nil:
+		return nil, &Error{Verb: "ibv_open_device", Errno: syscall.ENODEV, Advice: fmt.Sprintf("no device %q: this host has no verbs device at all", name)}
+	case c == nil:
+		return nil, &Error{Verb: "ibv_open_device", Errno: syscall.ENODEV, Advice: fmt.Sprintf("no device %q: there is %s", name, strings.Join(others, ", "))}
+	}
+	live[kindContext].Add(1)
+	return c, nil
+}
+
+func newContext(v *C.struct_ibv_context, name string) (*Context, error) {
+	w, err := newWaiter(int(v.async_fd), "async events of "+name)
+	if err != nil {
+		return nil, err
+	}
+	c := &Context{c: v, name: name, async: w}
+	c.asyncFn = c.takeAsync
+	c.life.begin(kindContext)
+	c.life.state.Add(openBit)
+	return c, nil
+}
+
+// Close closes the device. Errors: ErrInUse while anything made from it is open; ErrInUse for the context of a CMID, which librdmacm owns.
+//
+// Implements: ibv_close_device.
+func (c *Context) Close() error {
+	if c.borrows {
+		return fmt.Errorf("cverbs: close Context: %w by librdmacm, which owns it", ErrInUse)
+	}
+	return c.life.close(c.async.close, func() error {
+		rc, err := C.ibv_close_device(c.c)
+		return rcError("ibv_close_device", rc, err)
+	})
+}
+
+// Name is the device's kernel name.
+//
+// Implements: ibv_get_device_name.
+func (c *Context) Name() string { return c.name }
+
+// NumCompVectors is the number of completion vectors: CreateCQ takes 0 up to one less.
+//
+// Extension.
+func (c *Context) NumCompVectors() int {
+	if !c.life.enter() {
+		return 0
+	}
+	defer c.life.leave()
+	return int(c.c.num_comp_vectors)
+}
+
+// QueryDevice returns the device's limits and properties, the extended ones too where the device tells them.
+//
+// Implements: ibv_query_device, ibv_query_device_ex.
+func (c *Context) QueryDevice() (DeviceAttr, error) {
+	if !c.life.enter() {
+		return DeviceAttr{}, ErrClosed
+	}
+	defer c.life.leave()
+	var x C.struct_ibv_device_attr_ex
+	if rc := C.cv_query_device(c.c, &x); rc != 0 {
+		return DeviceAttr{}, rcError("ibv_query_device_ex", rc, nil)
+	}
+	a := &x.orig_attr
+	d := DeviceAttr{
+		FirmwareVersion: C.GoString(&a.fw_ver[0]), NodeGUID: be64(uint64(a.node_guid)), SysImageGUID: be64(uint64(a.sys_image_guid)),
+		MaxMRSize: uint64(a.max_mr_size), PageSizeCap: uint64(a.page_size_cap), VendorID: uint32(a.vendor_id),
+		VendorPartID: uint32(a.vendor_part_id), HWVersion: uint32(a.hw_ver), MaxQP: int(a.max_qp), MaxQPWR: int(a.max_qp_wr),
+		Caps: DeviceCaps(a.device_cap_flags), MaxSGE: int(a.max_sge), MaxSGERD: int(a.max_sge_rd), MaxCQ: int(a.max_cq),
+		MaxCQE: int(a.max_cqe), MaxMR: int(a.max_mr), MaxPD: int(a.max_pd), MaxQPRDAtom: int(a.max_qp_rd_atom),
+		MaxEERDAtom: int(a.max_ee_rd_atom), MaxResRDAtom: int(a.max_res_rd_atom), MaxQPInitRDAtom: int(a.max_qp_init_rd_atom),
+		MaxEEInitRDAtom: int(a.max_ee_init_rd_atom), AtomicCap: AtomicCap(a.atomic_cap), MaxEE: int(a.max_ee), MaxRDD: int(a.max_rdd),
+		MaxMW: int(a.max_mw), MaxRawIPv6QP: int(a.max_raw_ipv6_qp), MaxRawEthyQP: int(a.max_raw_ethy_qp),
+		MaxMcastGrp: int(a.max_mcast_grp), MaxMcastQPAttach: int(a.max_mcast_qp_attach),
+		MaxTotalMcastQP: int(a.max_total_mcast_qp_attach), MaxAH: int(a.max_ah), MaxFMR: int(a.max_fmr),
+		MaxMapPerFMR: int(a.max_map_per_fmr), MaxSRQ: int(a.max_srq), MaxSRQWR: int(a.max_srq_wr), MaxSRQSGE: int(a.max_srq_sge),
+		MaxPKeys: int(a.max_pkeys), LocalCAAckDelay: uint8(a.local_ca_ack_delay), PhysPortCnt: int(a.phys_port_cnt),
+
+		ODPGeneralCaps: uint64(x.odp_caps.general_caps), ODPRCCaps: uint32(x.odp_caps.per_transport_caps.rc_odp_caps),
+		ODPUCCaps: uint32(x.odp_caps.per_transport_caps.uc_odp_caps), ODPUDCaps: uint32(x.odp_caps.per_transport_caps.ud_odp_caps),
+		TimestampMask: uint64(x.completion_timestamp_mask), HCACoreClock: uint64(x.hca_core_clock),
+		MaxCQModCount: uint16(x.cq_mod_caps.max_cq_count), MaxCQModPeriod: uint16(x.cq_mod_caps.max_cq_period),
+		MaxDMSize: uint64(x.max_dm_size), RawPacketCaps: uint32(x.raw_packet_caps), PCIAtomicFAdd: uint16(x.pci_atomic_caps.fetch_add),
+		PCIAtomicSwap: uint16(x.pci_atomic_caps.swap), PCIAtomicCmpSwap: uint16(x.pci_atomic_caps.compare_swap),
+	}
+	if x.device_cap_flags_ex != 0 {
+		d.Caps = DeviceCaps(x.device_cap_flags_ex)
+	}
+	return d, nil
+}
+
+// QueryPort returns the properties of a port; ports count from 1.
+//
+// Implements: ibv_query_port.
+func (c *Context) QueryPort(port uint8) (PortAttr, error) {
+	if !c.life.enter() {
+		return PortAttr{}, ErrClosed
+	}
+	defer c.life.leave()
+	var a C.struct_ibv_port_attr
+	if rc := C.cv_query_port(c.c, C.uint8_t(port), &a); rc != 0 {
+		return PortAttr{}, &Error{Verb: "ibv_query_port", Errno: syscall.Errno(rc), Advice: fmt.Sprintf("port %d", port)}
+	}
+	return PortAttr{
+		State: PortState(a.state), MaxMTU: MTU(a.max_mtu), ActiveMTU: MTU(a.active_mtu), GIDTableLen: int(a.gid_tbl_len),
+		CapFlags: uint32(a.port_cap_flags), MaxMsgSize: uint32(a.max_msg_sz), BadPKeyCntr: uint32(a.bad_pkey_cntr),
+		QKeyViolCntr: uint32(a.qkey_viol_cntr), PKeyTableLen: int(a.pkey_tbl_len), LID: uint16(a.lid), SMLID: uint16(a.sm_lid),
+		LMC: uint8(a.lmc), MaxVLNum: uint8(a.max_vl_num), SMSL: uint8(a.sm_sl), SubnetTimeout: uint8(a.subnet_timeout),
+		InitTypeReply: uint8(a.init_type_reply), ActiveWidth: uint8(a.active_width), ActiveSpeed: uint8(a.active_speed),
+		PhysState: uint8(a.phys_state), LinkLayer: LinkLayer(a.link_layer), Flags: uint8(a.flags), CapFlags2: uint16(a.port_cap_flags2),
+	}, nil
+}
+
+// QueryPKey returns one entry of a port's P_Key table, in host byte order.
+//
+// Implements: ibv_query_pkey.
+func (c *Context) QueryPKey(port uint8, index int) (uint16, error) {
+	if !c.life.enter() {
+		return 0, ErrClosed
+	}
+	defer c.life.leave()
+	var pkey C.__be16
+	if rc, err := C.ibv_query_pkey(c.c, C.uint8_t(port), C.int(index), &pkey); rc != 0 {
+		return 0, rcError("ibv_query_pkey", rc, err)
+	}
+	b := (*[2]byte)(unsafe.Pointer(&pkey))
+	return binary.BigEndian.Uint16(b[:]), nil
+}
+
+// QueryGID returns one entry of a port's GID table. Errors: ENODATA for an empty entry.
+//
+// Implements: ibv_query_gid, ibv_query_gid_ex.
+func (c *Context) QueryGID(port uint8, index int) (GIDEntry, error) {
+	if !c.life.enter() {
+		return GIDEntry{}, ErrClosed
+	}
+	defer c.life.leave()
+	if index < 0 {
+		return GIDEntry{}, badArg("ibv_query_gid", "index %d is negative", index)
+	}
+	var e C.struct_ibv_gid_entry
+	if rc, err := C._ibv_query_gid_ex(c.c, C.uint32_t(port), C.uint32_t(index), &e, 0, C.sizeof_struct_ibv_gid_entry); rc != 0 {
+		return GIDEntry{}, rcError("ibv_query_gid_ex", rc, err)
+	}
+	return goGID(&e), nil
+}
+
+// GIDTable returns the valid entries of all ports' GID tables, with their types and network devices.
+//
+// Implements: ibv_query_gid_table.
+func (c *Context) GIDTable() ([]GIDEntry, error) {
+	if !c.life.enter() {
+		return nil, ErrClosed
+	}
+	defer c.life.leave()
+	var dev C.struct_ibv_device_attr_ex
+	if rc := C.cv_query_device(c.c, &dev); rc != 0 {
+		return nil, rcError("ibv_query_device_ex", rc, nil)
+	}
+	size := 0
+	for port := 1; port <= int(dev.orig_attr.phys_port_cnt); port++ {
+		p, err := c.QueryPort(uint8(port))
+		if err != nil {
+			return nil, err
+		}
+		size += p.GIDTableLen
+	}
+	if size == 0 {
+		return nil, nil
+	}
+	raw := make([]C.struct_ibv_gid_entry, size)
+	n, err := C._ibv_query_gid_table(c.c, &raw[0], C.size_t(size), 0, C.sizeof_struct_ibv_gid_entry)
+	if n < 0 {
+		return nil, rcError("ibv_query_gid_table", C.int(n), err)
+	}
+	all := make([]GIDEntry, n)
+	for i := range all {
+		all[i] = goGID(&raw[i])
+	}
+	return all, nil
+}
+
+// BestGID chooses the GID of a port as RankGIDs does, and says why. Errors: ENODATA when the port has none to use.
+//
+// Extension.
+func (c *Context) BestGID(port uint8) (best GIDEntry, reason string, err error) {
+	all, err := c.GIDTable()
+	if err != nil {
+		return GIDEntry{}, "", err
+	}
+	mine := all[:0]
+	for _, e := range all {
+		if e.Port == port {
+			mine = append(mine, e)
+		}
+	}
+	best, reason, ok := RankGIDs(mine)
+	if !ok {
+		return GIDEntry{}, "", &Error{Verb: "ibv_query_gid_table", Errno: syscall.ENODATA, Advice: fmt.Sprintf("%s port %d: %s", c.name, port, reason)}
+	}
+	return best, reason, nil
+}
+
+func goGID(e *C.struct_ibv_gid_entry) GIDEntry {
+	g := GIDEntry{GID: GID(e.gid), Index: int(e.gid_index), Port: uint8(e.port_num), Type: GIDType(e.gid_type), IfIndex: int(e.ndev_ifindex)}
+	if g.IfIndex != 0 {
+		if i, err := net.InterfaceByIndex(g.IfIndex); err == nil {
+			g.NetDev = i.Name
+		}
+	}
+	return g
+}
+
+// be64 turns a 64-bit value in network byte order into host byte order.
+func be64(v uint64) uint64 {
+	var b [8]byte
+	binary.NativeEndian.PutUint64(b[:], v)
+	return binary.BigEndian.Uint64(b[:])
+}

@@ -1,0 +1,213 @@
+//go:build linux && cgo
+
+package cverbs
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// kind names an object's type, for refusals and leak counts.
+type kind uint8
+
+const (
+	kindContext kind = iota
+	kindPD
+	kindMR
+	kindMW
+	kindCompChannel
+	kindCQ
+	kindSRQ
+	kindQP
+	kindAH
+	kindEventChannel
+	kindCMID
+	numKinds
+)
+
+var kindNames = [numKinds]string{"Context", "PD", "MR", "MW", "CompChannel", "CQ", "SRQ", "QP", "AH", "EventChannel", "CMID"}
+
+var live [numKinds]atomic.Int64
+
+// Live counts the objects that are not closed, by kind ("QP", "MR", ...): for leak checks in tests. Contexts that belong to
+// librdmacm are not counted.
+//
+// Extension.
+func Live() map[string]int {
+	m := map[string]int{}
+	for k := range live {
+		if n := live[k].Load(); n != 0 {
+			m[kindNames[k]] = int(n)
+		}
+	}
+	return m
+}
+
+// life is the part of an object that decides when its C side may be used and when it may be destroyed.
+//
+// A call on the object brackets its use of C with enter and leave: two atomic additions. An object holds its parents from begin to
+// the end of close; a parent that is held refuses to close. The zero value is closed.
+type life struct {
+	state   atomic.Int64  // openBit while open, plus the number of calls in flight
+	idle    chan struct{} // told when the last call leaves a closed object
+	kind    kind
+	mu      sync.Mutex // orders hold against close
+	closing bool
+	kids    [numKinds]int32
+	parents []*life
+}
+
+const openBit = 1 << 62
+
+// enter must be followed by leave when it returns true.
+func (l *life) enter() bool {
+	if l.state.Add(1) < openBit {
+		l.leave()
+		return false
+	}
+	return true
+}
+
+func (l *life) leave() {
+	if l.state.Add(-1) == 0 && l.idle != nil {
+		select {
+		case l.idle <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// begin takes hold of the parents of an object that is about to be created; open or abort follows.
+func (l *life) begin(k kind, parents ...*life) error {
+	l.kind, l.idle = k, make(chan struct{}, 1)
+	for i, p := range parents {
+		if err := p.hold(k); err != nil {
+			for _, q := range parents[:i] {
+				q.drop(k)
+			}
+			return err
+		}
+	}
+	l.parents = parents
+	return nil
+}
+
+func (l *life) open() {
+	live[l.kind].Add(1)
+	l.state.Add(openBit)
+}
+
+func (l *life) abort() {
+	for _, p := range l.parents {
+		p.drop(l.kind)
+	}
+}
+
+func (l *life) hold(k kind) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state.Load() < openBit || l.closing {
+		return fmt.Errorf("%w: the %s", ErrClosed, kindNames[l.kind])
+	}
+	l.kids[k]++
+	return nil
+}
+
+func (l *life) drop(k kind) {
+	l.mu.Lock()
+	l.kids[k]--
+	l.mu.Unlock()
+}
+
+// swapParent replaces one parent by another that the caller holds already.
+func (l *life) swapParent(from, to *life) {
+	for i, p := range l.parents {
+		if p == from {
+			l.parents[i] = to
+		}
+	}
+	from.drop(l.kind)
+}
+
+// close refuses while children hold the object; else it keeps new calls out, runs interrupt (may be nil) to end waits in flight, waits for
+// all calls to leave, and destroys. When destroy fails the object is open again, unless interrupt has already taken part of it away.
+func (l *life) close(interrupt func(), destroy func() error) error {
+	l.mu.Lock()
+	if l.state.Load() < openBit || l.closing {
+		l.mu.Unlock()
+		return ErrClosed
+	}
+	if err := l.usedBy(); err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	l.closing = true
+	l.mu.Unlock()
+
+	if l.state.Add(-openBit) != 0 || interrupt != nil {
+		if interrupt != nil {
+			interrupt()
+		}
+		for l.state.Load() != 0 {
+			<-l.idle
+		}
+	}
+	err := destroy()
+	if err != nil && interrupt == nil {
+		l.mu.Lock()
+		l.closing = false
+		l.state.Add(openBit)
+		l.mu.Unlock()
+		return err
+	}
+	live[l.kind].Add(-1)
+	for _, p := range l.parents {
+		p.drop(l.kind)
+	}
+	return err
+}
+
+func (l *life) usedBy() error {
+	var users []string
+	for k, n := range l.kids {
+		if n > 0 {
+			users = append(users, fmt.Sprintf("%d %s", n, kindNames[k]))
+		}
+	}
+	if users == nil {
+		return nil
+	}
+	return fmt.Errorf("cverbs: close %s: %w by %s", kindNames[l.kind], ErrInUse, strings.Join(users, ", "))
+}
+
+// handles maps the integers that C keeps as an object's context to the object. A handle is never used twice.
+type handles[T any] struct {
+	mu   sync.RWMutex
+	next uintptr
+	m    map[uintptr]*T
+}
+
+func (h *handles[T]) add(p *T) uintptr {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.m == nil {
+		h.m = map[uintptr]*T{}
+	}
+	h.next++
+	h.m[h.next] = p
+	return h.next
+}
+
+func (h *handles[T]) get(n uintptr) *T {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.m[n]
+}
+
+func (h *handles[T]) remove(n uintptr) {
+	h.mu.Lock()
+	delete(h.m, n)
+	h.mu.Unlock()
+}

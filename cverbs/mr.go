@@ -1,0 +1,106 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"runtime"
+	"unsafe"
+)
+
+// MR is a registered memory region.
+type MR struct {
+	life life
+	c    *C.struct_ibv_mr
+	pd   *PD
+	pin  runtime.Pinner
+	addr uintptr
+	len  int
+	lkey uint32
+	rkey uint32
+}
+
+// RegMR registers buf and pins it until the region is closed; buf may also be memory outside the Go heap. Errors: EINVAL for an
+// empty buf or for remote write or atomic access without AccessLocalWrite; ENOMEM, which names the locked-memory limit.
+//
+// Implements: ibv_reg_mr.
+func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
+	m := &MR{}
+	if len(buf) > 0 {
+		m.pin.Pin(unsafe.SliceData(buf))
+	}
+	if err := m.reg(p, uintptr(unsafe.Pointer(unsafe.SliceData(buf))), len(buf), access); err != nil {
+		m.pin.Unpin()
+		return nil, err
+	}
+	return m, nil
+}
+
+// RegMRAddr registers n bytes at addr: memory that is not Go's (mmap, C, shared memory) and stays mapped until the region is closed.
+//
+// Implements: ibv_reg_mr.
+func (p *PD) RegMRAddr(addr uintptr, n int, access AccessFlags) (*MR, error) {
+	m := &MR{}
+	if err := m.reg(p, addr, n, access); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *MR) reg(p *PD, addr uintptr, n int, access AccessFlags) error {
+	if n <= 0 {
+		return badArg("ibv_reg_mr", "length is %d: it must be at least 1", n)
+	}
+	if access&(AccessRemoteWrite|AccessRemoteAtomic) != 0 && access&AccessLocalWrite == 0 {
+		return badArg("ibv_reg_mr", "access %v: remote write and atomics need LOCAL_WRITE", access)
+	}
+	if err := m.life.begin(kindMR, &p.life); err != nil {
+		return err
+	}
+	v, err := C.cv_reg_mr(p.c, C.uintptr_t(addr), C.size_t(n), C.uint32_t(access))
+	if v == nil {
+		m.life.abort()
+		return pinError("ibv_reg_mr", errnoOf(err), n)
+	}
+	m.c, m.pd, m.addr, m.len, m.lkey, m.rkey = v, p, addr, n, uint32(v.lkey), uint32(v.rkey)
+	m.life.open()
+	return nil
+}
+
+// LKey is the local key, for SGE.LKey.
+//
+// Extension.
+func (m *MR) LKey() uint32 { return m.lkey }
+
+// RKey is the remote key, for the peer's SendWR.RKey.
+//
+// Extension.
+func (m *MR) RKey() uint32 { return m.rkey }
+
+// Addr is the address of the region's first byte, for SGE.Addr and the peer's SendWR.RemoteAddr.
+//
+// Extension.
+func (m *MR) Addr() uint64 { return uint64(m.addr) }
+
+// Len is the region's length in bytes.
+//
+// Extension.
+func (m *MR) Len() int { return m.len }
+
+// Close deregisters the region and unpins its memory. Work requests that still use it fail or flush: wait for their
+// completions first. Errors: EBUSY or EINVAL from a driver that sees a memory window bound to it; the region stays open then.
+//
+// Implements: ibv_dereg_mr.
+func (m *MR) Close() error {
+	return m.life.close(nil, func() error {
+		if rc, err := C.ibv_dereg_mr(m.c); rc != 0 {
+			e := rcError("ibv_dereg_mr", rc, err).(*Error)
+			e.Advice = "a memory window may still be bound to the region"
+			return e
+		}
+		m.pin.Unpin()
+		return nil
+	})
+}

@@ -1,0 +1,122 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+// #cgo noescape cv_bind_mw
+// #cgo nocallback cv_bind_mw
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"syscall"
+)
+
+// MW is a memory window: a key of its own for part of a region, given and taken by work requests.
+type MW struct {
+	life life
+	c    *C.struct_ibv_mw
+	pd   *PD
+	mu   sync.Mutex // one bind at a time: each derives its key from the one before
+	rkey uint32
+	typ  MWType
+}
+
+// AllocMW makes an unbound window. Errors: ErrNotSupported where the device has no windows of that type.
+//
+// Implements: ibv_alloc_mw.
+func (p *PD) AllocMW(typ MWType) (*MW, error) {
+	if typ != MWType1 && typ != MWType2 {
+		return nil, badArg("ibv_alloc_mw", "type %d is neither MWType1 nor MWType2", typ)
+	}
+	w := &MW{pd: p, typ: typ}
+	if err := w.life.begin(kindMW, &p.life); err != nil {
+		return nil, err
+	}
+	v, err := C.cv_alloc_mw(p.c, C.uint32_t(typ))
+	if v == nil {
+		w.life.abort()
+		return nil, &Error{Verb: "ibv_alloc_mw", Errno: errnoOf(err)}
+	}
+	w.c, w.rkey = v, uint32(v.rkey)
+	w.life.open()
+	return w, nil
+}
+
+// Type is the window's type.
+//
+// Extension.
+func (w *MW) Type() MWType { return w.typ }
+
+// RKey is the key of the latest bind that was posted.
+//
+// Extension.
+func (w *MW) RKey() uint32 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rkey
+}
+
+// Close frees the window; a bound one loses its binding.
+//
+// Implements: ibv_dealloc_mw.
+func (w *MW) Close() error {
+	return w.life.close(nil, func() error { return rcError("ibv_dealloc_mw", C.cv_dealloc_mw(w.c), nil) })
+}
+
+// BindMW posts a bind of a window to part of a region and returns the window's new key, which the peer may use once the bind has
+// completed. Length 0 removes the binding of a type 1 window; a type 2 window is invalidated instead (OpLocalInv, or the peer's
+// OpSendWithInv) before it is bound again. Errors: EINVAL for a range outside the region, another protection domain, or a queue pair that
+// is not in RTS.
+//
+// Implements: ibv_bind_mw, ibv_post_send.
+func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) {
+	const verb = "ibv_bind_mw"
+	switch {
+	case mw == nil:
+		return 0, badArg(verb, "mw is nil")
+	case wr.Flags&^(SendFence|SendSignaled) != 0:
+		return 0, badArg(verb, "flags %v: only FENCE and SIGNALED apply to a bind", wr.Flags)
+	case wr.Length > 0 && wr.MR == nil:
+		return 0, badArg(verb, "MR is nil")
+	case wr.Length == 0 && mw.typ == MWType2:
+		return 0, badArg(verb, "length is 0: a type 2 window is invalidated, not bound to nothing")
+	case mw.pd != q.pd:
+		return 0, &Error{Verb: verb, Errno: syscall.EPERM, Advice: "window and queue pair are of different protection domains"}
+	}
+	if !q.life.enter() {
+		return 0, ErrClosed
+	}
+	defer q.life.leave()
+	if !mw.life.enter() {
+		return 0, ErrClosed
+	}
+	defer mw.life.leave()
+	var mr *C.struct_ibv_mr
+	if wr.Length > 0 {
+		if !wr.MR.life.enter() {
+			return 0, ErrClosed
+		}
+		defer wr.MR.life.leave()
+		if wr.MR.pd != mw.pd {
+			return 0, &Error{Verb: verb, Errno: syscall.EPERM, Advice: "window and region are of different protection domains"}
+		}
+		if base, size := wr.MR.Addr(), uint64(wr.MR.Len()); wr.Addr < base || wr.Addr-base > size || wr.Length > size-(wr.Addr-base) {
+			return 0, badArg(verb, "%d bytes at %#x are not inside the region of %d bytes at %#x", wr.Length, wr.Addr, size, base)
+		}
+		mr = wr.MR.c
+	}
+	mw.mu.Lock()
+	defer mw.mu.Unlock()
+	var key C.uint32_t
+	rc := C.cv_bind_mw(q.c, mw.c, C.uint64_t(wr.ID), C.uint32_t(wr.Flags), mr, C.uint64_t(wr.Addr), C.uint64_t(wr.Length), C.uint32_t(wr.Access), &key)
+	switch {
+	case rc == C.CV_BAD_STATE:
+		return 0, &Error{Verb: verb, Errno: syscall.EINVAL, Advice: fmt.Sprintf("queue pair %d is not in RTS", q.num)}
+	case rc != 0:
+		return 0, rcError(verb, rc, nil)
+	}
+	mw.rkey = uint32(key)
+	return mw.rkey, nil
+}

@@ -1,0 +1,124 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+// #cgo noescape cv_post_send
+// #cgo nocallback cv_post_send
+// #cgo noescape cv_post_recv
+// #cgo nocallback cv_post_recv
+// #cgo noescape cv_post_srq_recv
+// #cgo nocallback cv_post_srq_recv
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"syscall"
+	"unsafe"
+)
+
+func cSGE(s []SGE) (*C.struct_ibv_sge, C.uint32_t) {
+	return (*C.struct_ibv_sge)(unsafe.Pointer(unsafe.SliceData(s))), C.uint32_t(min(len(s), math.MaxUint32))
+}
+
+// PostSend posts a batch of send work requests, in order, whose segments are ranges of sges. n is how many were accepted: with an error
+// wrs[n] is the one that was refused, and nothing after it was looked at. Both slices may be reused at once. Nothing allocates.
+//
+// Errors: EINVAL, naming the request, for segments outside sges, more segments than the queue pair takes, an opcode that PostSend
+// does not know, an address handle that is closed, or a queue pair that is not in RTS, SQD, SQE or ERR; ENOMEM when the send queue
+// is full; ErrClosed.
+//
+// Implements: ibv_post_send.
+func (q *QP) PostSend(wrs []SendWR, sges []SGE) (n int, err error) {
+	if !q.life.enter() {
+		return 0, ErrClosed
+	}
+	if len(wrs) == 0 {
+		q.life.leave()
+		return 0, nil
+	}
+	sg, nsg := cSGE(sges)
+	p := C.cv_post_send(q.c, (*C.struct_cv_send_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(q.cap.MaxSendSGE))
+	if p.rc != 0 {
+		err = q.sendError(p, wrs, len(sges))
+	}
+	q.life.leave()
+	return int(p.n), err
+}
+
+// PostRecv posts a batch of receive work requests, in order; see PostSend. The queue pair must not be in RESET.
+//
+// Implements: ibv_post_recv.
+func (q *QP) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
+	if !q.life.enter() {
+		return 0, ErrClosed
+	}
+	if len(wrs) == 0 {
+		q.life.leave()
+		return 0, nil
+	}
+	sg, nsg := cSGE(sges)
+	p := C.cv_post_recv(q.c, (*C.struct_cv_recv_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(q.cap.MaxRecvSGE))
+	if p.rc != 0 {
+		w := wrs[p.n]
+		err = postError("ibv_post_recv", p, w.FirstSGE, w.NumSGE, len(sges), q.cap.MaxRecvSGE, q.cap.MaxRecvWR)
+	}
+	q.life.leave()
+	return int(p.n), err
+}
+
+// PostRecv posts a batch of receive work requests for whichever queue pair of the SRQ needs one first; see QP.PostSend.
+//
+// Implements: ibv_post_srq_recv.
+func (s *SRQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
+	if !s.life.enter() {
+		return 0, ErrClosed
+	}
+	if len(wrs) == 0 {
+		s.life.leave()
+		return 0, nil
+	}
+	sg, nsg := cSGE(sges)
+	p := C.cv_post_srq_recv(s.c, (*C.struct_cv_recv_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(s.maxSGE))
+	if p.rc != 0 {
+		w := wrs[p.n]
+		err = postError("ibv_post_srq_recv", p, w.FirstSGE, w.NumSGE, len(sges), s.maxSGE, 0)
+	}
+	s.life.leave()
+	return int(p.n), err
+}
+
+func (q *QP) sendError(p C.struct_cv_posted, wrs []SendWR, nsges int) error {
+	const verb = "ibv_post_send"
+	w := &wrs[p.n]
+	switch p.rc {
+	case C.CV_BAD_OPCODE:
+		return badArg(verb, "request %d: PostSend does not take opcode %v", p.n, w.Opcode)
+	case C.CV_BAD_AH:
+		return badArg(verb, "request %d: AH %#x is not the handle of an open address handle of this device", p.n, w.AH)
+	case C.int32_t(syscall.EINVAL):
+		e := postError(verb, p, w.FirstSGE, w.NumSGE, nsges, q.cap.MaxSendSGE, q.cap.MaxSendWR).(*Error)
+		e.Advice += fmt.Sprintf(", %v %v; inline data is limited to %d bytes", w.Opcode, w.Flags, q.cap.MaxInline)
+		return e
+	}
+	return postError(verb, p, w.FirstSGE, w.NumSGE, nsges, q.cap.MaxSendSGE, q.cap.MaxSendWR)
+}
+
+func postError(verb string, p C.struct_cv_posted, first, num uint32, nsges int, maxSGE, depth uint32) error {
+	switch p.rc {
+	case C.CV_BAD_RANGE:
+		return badArg(verb, "request %d: segments %d to %d are not among the %d given", p.n, first, uint64(first)+uint64(num), nsges)
+	case C.CV_TOO_MANY:
+		return badArg(verb, "request %d: %d segments, the queue takes %d", p.n, num, maxSGE)
+	case C.CV_BAD_STATE:
+		return badArg(verb, "the queue pair's state does not take this yet: receives from INIT on, sends from RTS on")
+	case C.int32_t(syscall.ENOMEM):
+		e := &Error{Verb: verb, Errno: syscall.ENOMEM, Advice: "the queue is full"}
+		if depth > 0 {
+			e.Advice = fmt.Sprintf("the queue of %d is full; only a polled completion frees a place", depth)
+		}
+		return e
+	}
+	return &Error{Verb: verb, Errno: syscall.Errno(p.rc), Advice: fmt.Sprintf("request %d", p.n)}
+}

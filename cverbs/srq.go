@@ -1,0 +1,95 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+import "C"
+
+// SRQ is a shared receive queue.
+type SRQ struct {
+	life   life
+	c      *C.struct_ibv_srq
+	pd     *PD
+	h      uintptr
+	maxSGE uint32
+}
+
+var srqs handles[SRQ]
+
+// CreateSRQ makes a shared receive queue. Errors: EINVAL for sizes of 0 or beyond the device's (DeviceAttr.MaxSRQWR, MaxSRQSGE).
+//
+// Implements: ibv_create_srq.
+func (p *PD) CreateSRQ(init SRQInit) (*SRQ, error) {
+	const verb = "ibv_create_srq"
+	if init.MaxWR == 0 || init.MaxSGE == 0 {
+		return nil, badArg(verb, "MaxWR %d and MaxSGE %d must be at least 1", init.MaxWR, init.MaxSGE)
+	}
+	s := &SRQ{pd: p}
+	if err := s.life.begin(kindSRQ, &p.life); err != nil {
+		return nil, err
+	}
+	s.h = srqs.add(s)
+	a := C.struct_ibv_srq_init_attr{attr: C.struct_ibv_srq_attr{max_wr: C.uint32_t(init.MaxWR), max_sge: C.uint32_t(init.MaxSGE)}}
+	C.cv_set_srq_handle(&a, C.uintptr_t(s.h))
+	v, err := C.ibv_create_srq(p.c, &a)
+	if v == nil {
+		srqs.remove(s.h)
+		s.life.abort()
+		return nil, pinError(verb, errnoOf(err), 0)
+	}
+	s.c, s.maxSGE = v, max(uint32(a.attr.max_sge), init.MaxSGE)
+	s.life.open()
+	return s, nil
+}
+
+// Resize changes the number of outstanding receives. Errors: EINVAL below what is posted; ErrNotSupported where the device cannot.
+//
+// Implements: ibv_modify_srq.
+func (s *SRQ) Resize(maxWR uint32) error {
+	return s.modify(C.struct_ibv_srq_attr{max_wr: C.uint32_t(maxWR)}, C.IBV_SRQ_MAX_WR)
+}
+
+// SetLimit arms one AsyncSRQLimitReached event, due when fewer than limit receives are left; 0 disarms. Whether arming it below the current
+// level fires at once depends on the device.
+//
+// Implements: ibv_modify_srq.
+func (s *SRQ) SetLimit(limit uint32) error {
+	return s.modify(C.struct_ibv_srq_attr{srq_limit: C.uint32_t(limit)}, C.IBV_SRQ_LIMIT)
+}
+
+func (s *SRQ) modify(a C.struct_ibv_srq_attr, mask C.int) error {
+	if !s.life.enter() {
+		return ErrClosed
+	}
+	defer s.life.leave()
+	rc, err := C.ibv_modify_srq(s.c, &a, mask)
+	return rcError("ibv_modify_srq", rc, err)
+}
+
+// Query returns the sizes as granted and the limit as it stands.
+//
+// Implements: ibv_query_srq.
+func (s *SRQ) Query() (SRQAttr, error) {
+	if !s.life.enter() {
+		return SRQAttr{}, ErrClosed
+	}
+	defer s.life.leave()
+	var a C.struct_ibv_srq_attr
+	if rc, err := C.ibv_query_srq(s.c, &a); rc != 0 {
+		return SRQAttr{}, rcError("ibv_query_srq", rc, err)
+	}
+	return SRQAttr{MaxWR: uint32(a.max_wr), MaxSGE: uint32(a.max_sge), Limit: uint32(a.srq_limit)}, nil
+}
+
+// Close destroys the queue. Errors: ErrInUse while a queue pair uses it.
+//
+// Implements: ibv_destroy_srq.
+func (s *SRQ) Close() error {
+	return s.life.close(nil, func() error {
+		if rc, err := C.ibv_destroy_srq(s.c); rc != 0 {
+			return rcError("ibv_destroy_srq", rc, err)
+		}
+		srqs.remove(s.h)
+		return nil
+	})
+}

@@ -1,0 +1,74 @@
+//go:build linux && cgo
+
+package cverbs
+
+import "C"
+
+import (
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// errnoOf takes the errno out of a two-value cgo call that failed.
+func errnoOf(err error) syscall.Errno {
+	if e, ok := err.(syscall.Errno); ok && e != 0 {
+		return e
+	}
+	return syscall.EIO
+}
+
+// rcError turns the return code of a verb, 0 or an errno in one of the signs that drivers use, into an error.
+func rcError(verb string, rc C.int, err error) error {
+	switch {
+	case rc == 0:
+		return nil
+	case rc == -1:
+		return &Error{Verb: verb, Errno: errnoOf(err)}
+	case rc < 0:
+		rc = -rc
+	}
+	return &Error{Verb: verb, Errno: syscall.Errno(rc)}
+}
+
+// pinError is the error of a verb that locks memory: ENOMEM there is most often the process's limit.
+func pinError(verb string, errno syscall.Errno, asked int) error {
+	e := &Error{Verb: verb, Errno: errno}
+	switch errno {
+	case syscall.ENOMEM:
+		var r unix.Rlimit
+		if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r) != nil {
+			return e
+		}
+		limit := fmt.Sprintf("%d bytes", r.Cur)
+		if r.Cur == unix.RLIM_INFINITY {
+			limit = "unlimited"
+		}
+		size := ""
+		if asked > 0 {
+			size = fmt.Sprintf("%d bytes were asked for; ", asked)
+		}
+		e.Advice = size + "the locked-memory limit of the process (RLIMIT_MEMLOCK) is " + limit
+		if r.Cur != unix.RLIM_INFINITY {
+			e.Advice += ": raise it with ulimit -l, LimitMEMLOCK= of systemd, or --ulimit memlock of a container"
+		}
+	case syscall.EFAULT:
+		e.Advice = "the memory is not mapped, or is read-only and AccessLocalWrite was asked for"
+	}
+	return e
+}
+
+// nodeError is the error of opening a device file.
+func nodeError(verb string, errno syscall.Errno, node, module string) error {
+	e := &Error{Verb: verb, Errno: errno}
+	switch errno {
+	case syscall.EACCES, syscall.EPERM:
+		e.Advice = "no permission on " + node + ": run as a user that may open it, or pass the device to the container"
+	case syscall.ENOENT, syscall.ENODEV, syscall.ENXIO, syscall.ENOSYS:
+		e.Advice = node + " is missing: load the kernel module " + module + ", or pass the device to the container"
+	case syscall.EMFILE, syscall.ENFILE:
+		e.Advice = "too many open files: see ulimit -n"
+	}
+	return e
+}
