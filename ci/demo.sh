@@ -1,14 +1,52 @@
 #!/usr/bin/env bash
-# datperf in two processes over real verbs: this host's device if it has one, else rxe in the virtual machine.
+# datperf in two processes over real verbs: on this host's device if it has one, else on rxe in the virtual machine.
+#
+#   ci/demo.sh [--vm]      --vm: in the virtual machine, even if this host has a device
+#
+# GODAT_TEST_DEVICE chooses among several devices of this host.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
-[ -x bin/datperf ] || { echo "demo: no bin/datperf: run make build" >&2; exit 1; }
+datperf=bin/datperf
+[ -x $datperf ] || { echo "demo: no $datperf: run make build" >&2; exit 1; }
 
-if [ "${1:-}" != --inside ]; then
-  if compgen -G '/sys/class/infiniband/*' >/dev/null && [ -e /dev/infiniband/rdma_cm ]; then
-    exec "$here/demo.sh" --inside
-  fi
-  echo "demo: no RDMA device on this host: starting the virtual machine" >&2
-  exec "$here/rxe-vm.sh" --timeout 300 -- "$here/demo.sh" --inside
+device=${GODAT_TEST_DEVICE:-$(basename "$(compgen -G '/sys/class/infiniband/*' | sort | head -n 1)")}
+if [ "${1:-}" = --vm ] || [ -z "$device" ] || ! [ -w /dev/infiniband/rdma_cm ]; then
+  echo "demo: datperf in the virtual machine, on rxe0" >&2
+  exec "$here/rxe-vm.sh" --timeout 300 --env GODAT_TEST_DEVICE=rxe0 -- "$here/demo.sh"
 fi
+
+netdev=$(cat "/sys/class/infiniband/$device/ports/1/gid_attrs/ndevs/0" 2>/dev/null || true)
+[ -n "$netdev" ] || { echo "demo: no network device under $device" >&2; exit 1; }
+address=$(ip -o addr show dev "$netdev" scope global | awk '{ sub("/.*", "", $4); print $4; exit }')
+[ -n "$address" ] || { echo "demo: $netdev, the network device under $device, has no address" >&2; exit 1; }
+
+log=$(mktemp)
+server=''
+# shellcheck disable=SC2317 # called by the trap
+stop() {
+  [ -z "$server" ] || kill "$server" 2>/dev/null || true
+  rm -f "$log"
+}
+trap stop EXIT
+
+run() {
+  printf '\n$ datperf %s\n' "$*"
+  timeout 120 $datperf "$@"
+}
+
+echo "\$ datperf server --device $device &"
+$datperf server --device "$device" >"$log" 2>&1 &
+server=$!
+for _ in $(seq 100); do # until it says something, or 20 s
+  [ ! -s "$log" ] || break
+  kill -0 $server 2>/dev/null || break
+  sleep 0.2
+done
+cat "$log"
+kill -0 $server 2>/dev/null || { server=''; echo "demo: the server ended early" >&2; exit 1; }
+
+for test in send write read; do
+  run client "$address" --device "$device" --test $test --mode lat --size 64 --iters 1000
+done
+run client "$address" --device "$device" --test write --mode bw --size 64K --iters 1000

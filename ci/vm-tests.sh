@@ -70,7 +70,7 @@ while IFS=$'\t' read -r package dir; do
 done <"$bin/packages"
 [ $n -gt 0 ] || { echo "vm-tests: no tests in: $*" >&2; exit 1; }
 
-device=${GODAT_TEST_DEVICE:-$(basename "$(compgen -G '/sys/class/infiniband/*' | head -n 1)")}
+device=${GODAT_TEST_DEVICE:-$(basename "$(compgen -G '/sys/class/infiniband/*' | sort | head -n 1)")}
 if ! $vm && [ -n "$device" ] && [ -w /dev/infiniband/rdma_cm ]; then
   echo "vm-tests: $n test binaries on this host's $device" >&2
   GODAT_TEST_DEVICE=$device timeout "$timeout" bash "$0" --inside "$bin" "${args[@]}"
