@@ -1,0 +1,386 @@
+package verbsfabric
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// conn is one connection, or one attempt at it, from its first step to its id's end.
+type conn struct {
+	dev    *device
+	id     *cverbs.CMID
+	qp     *qp // nil until accepted
+	active bool
+	on     func(fabric.ConnEvent)
+
+	mu            sync.Mutex // held during the calls that move the connection, never during a handler
+	state         connState
+	closed        bool // the owner wants to hear no more
+	destroyed     bool // the id is gone
+	lost          error
+	private       []byte // active: for the request
+	in, out       uint8  // read depths, as offered and then as agreed
+	local, remote netip.AddrPort
+}
+
+// Connect starts to connect qp. Private data of 53 to 56 bytes may arrive padded: see private.go.
+func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {
+	qp, ok := q.(*qp)
+	if !ok || qp.dev != d {
+		return nil, invalid("the queue pair is not of this device")
+	}
+	if on == nil {
+		return nil, invalid("the handler is nil")
+	}
+	if len(p.Private) > maxConnData {
+		return nil, invalid("%d bytes of private data, a connect carries at most %d", len(p.Private), maxConnData)
+	}
+	to := netip.AddrPortFrom(p.Remote.Addr().Unmap(), p.Remote.Port())
+	if a := to.Addr(); !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || to.Port() == 0 {
+		return nil, fmt.Errorf("%w: remote address %v", fabric.ErrAddrInvalid, p.Remote)
+	}
+	c := &conn{
+		dev: d, qp: qp, active: true, on: on, remote: to,
+		private: pack(append([]byte(nil), p.Private...), roomRequest, d.iwarp),
+		in:      clampDepth(p.ReadIn, d.attrs.MaxReadIn), out: clampDepth(p.ReadOut, d.attrs.MaxReadOut),
+	}
+	if err := d.reserve(kindConn); err != nil {
+		return nil, err
+	}
+	if err := qp.claim(c); err != nil {
+		d.release(kindConn)
+		return nil, err
+	}
+	if err := c.start(); err != nil {
+		qp.unclaim()
+		d.release(kindConn)
+		return nil, err
+	}
+	return c, nil
+}
+
+// start makes the id and resolves the address.
+func (c *conn) start() error {
+	d := c.dev
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	src, ok := d.sourceFor(c.remote.Addr())
+	if !ok {
+		c.local = netip.AddrPortFrom(d.info.Addr, 0)
+		c.giveUp(fmt.Errorf("verbs: %s has no address of the family of %v", d.info.Name, c.remote.Addr()))
+		return nil
+	}
+	c.local = netip.AddrPortFrom(src, 0)
+	id, err := d.ch.CreateID(cverbs.PortSpaceTCP)
+	if err != nil {
+		return wrap(err)
+	}
+	c.id = id
+	id.SetData(c)
+	err = id.ResolveAddr(c.local, c.remote, d.opts.CMWait)
+	switch {
+	case err == nil:
+		d.addConn(c)
+	case unreachable(err):
+		id.Close()
+		c.giveUp(err)
+	default:
+		id.Close()
+		return wrapAddr(err)
+	}
+	return nil
+}
+
+// giveUp ends an attempt that found no way; the handler hears of it later.
+func (c *conn) giveUp(cause error) {
+	c.state, c.destroyed = stOver, true
+	c.qp.unclaim()
+	c.dev.addConn(c)
+	c.tellLater(fabric.ConnEvent{Kind: fabric.EventUnreachable, Err: cause})
+}
+
+func (d *device) addConn(c *conn) {
+	d.mu.Lock()
+	d.conns[c] = struct{}{}
+	d.mu.Unlock()
+}
+
+func clampDepth(n uint8, limit int) uint8 { return uint8(min(int(n), max(limit, 0), 255)) }
+
+// handle runs the state machine on the event goroutine.
+func (c *conn) handle(ev cverbs.CMEvent) {
+	c.mu.Lock()
+	var out []fabric.ConnEvent
+	if int(ev.Type) < numEvents && !c.destroyed {
+		out = c.act(table[c.state][ev.Type], ev)
+	}
+	c.mu.Unlock()
+	for _, e := range out {
+		c.tell(e)
+	}
+}
+
+func (c *conn) act(a action, ev cverbs.CMEvent) []fabric.ConnEvent {
+	switch a {
+	case actRoute:
+		c.local = c.id.LocalAddr()
+		if dev, num := c.id.Device(), c.id.Port(); dev != c.dev.device || num != c.dev.num {
+			return c.end(fabric.EventUnreachable, nil, fmt.Errorf("verbs: the way to %v goes through %s/%d, not %s/%d",
+				c.remote, dev, num, c.dev.device, c.dev.num))
+		}
+		if err := c.id.ResolveRoute(c.dev.opts.CMWait); err != nil {
+			return c.end(fabric.EventUnreachable, nil, err)
+		}
+		c.state = stRoute
+	case actRequest:
+		if err := c.id.Connect(c.param(c.private)); err != nil {
+			return c.end(fabric.EventFailed, nil, err)
+		}
+		c.state = stRequested
+	case actReply:
+		return c.reply(ev)
+	case actUp:
+		return c.up(ev)
+	case actUpAndLeft:
+		return append(c.up(ev), c.peerLeft(ev)...)
+	case actUnreachable:
+		return c.end(fabric.EventUnreachable, nil, ev.Err())
+	case actRejected:
+		if isConsumerReject(ev.Status) {
+			if data, ok := unpackReject(ev.PrivateData, c.dev.iwarp); ok {
+				return c.end(fabric.EventPeerRejected, data, ev.Err())
+			}
+		}
+		return c.end(fabric.EventRejected, nil, ev.Err())
+	case actRefused:
+		return c.end(fabric.EventRejected, nil, ev.Err())
+	case actFailed:
+		return c.end(fabric.EventFailed, nil, cmError(ev))
+	case actLost:
+		c.lost = cmError(ev)
+		c.state = stLost
+		if ev.Type == cverbs.CMEventDeviceRemoval {
+			c.destroy() // the kernel waits for it
+		}
+	case actPeerLeft:
+		return c.peerLeft(ev)
+	case actOver:
+		c.state = stOver
+		if c.closed {
+			c.dev.unretire(c)
+			c.destroy()
+		}
+	case actRemoved:
+		told := c.state >= stPeerLeft
+		if c.closed {
+			c.dev.unretire(c)
+		}
+		c.state = stOver
+		c.destroy()
+		if !told {
+			return []fabric.ConnEvent{{Kind: fabric.EventRemoved, Err: cmError(ev)}}
+		}
+	case actIgnore:
+	}
+	return nil
+}
+
+// param are the terms that this end proposes.
+func (c *conn) param(private []byte) cverbs.ConnParam {
+	return cverbs.ConnParam{
+		PrivateData:        private,
+		ResponderResources: c.in,
+		InitiatorDepth:     c.out,
+		FlowControl:        true,
+		RetryCount:         c.dev.opts.Retry,
+		RNRRetryCount:      c.dev.opts.RNRRetry,
+		QPNum:              c.qp.v.Num(),
+	}
+}
+
+// reply completes the handshake at the active end.
+func (c *conn) reply(ev cverbs.CMEvent) []fabric.ConnEvent {
+	c.in, c.out = min(c.in, ev.ResponderResources), min(c.out, ev.InitiatorDepth)
+	_, err := c.qp.connect(c.id, c.in, c.out)
+	if err == nil {
+		err = c.id.Establish()
+	}
+	if err != nil {
+		c.id.Reject(nil)
+		return c.end(fabric.EventFailed, nil, err)
+	}
+	return c.up(ev)
+}
+
+// up tells that data can flow.
+func (c *conn) up(ev cverbs.CMEvent) []fabric.ConnEvent {
+	c.state = stUp
+	if c.dev.iwarp {
+		c.qp.connected()
+	}
+	e := fabric.ConnEvent{Kind: fabric.EventEstablished}
+	if c.active {
+		if ev.Type == cverbs.CMEventEstablished {
+			c.in, c.out = min(c.in, ev.ResponderResources), min(c.out, ev.InitiatorDepth)
+		}
+		e.Private = unpack(ev.PrivateData, roomReply, c.dev.iwarp)
+	}
+	return []fabric.ConnEvent{e}
+}
+
+func (c *conn) peerLeft(ev cverbs.CMEvent) []fabric.ConnEvent {
+	c.state = stPeerLeft
+	return []fabric.ConnEvent{{Kind: fabric.EventDisconnected, Err: ev.Err()}}
+}
+
+// end finishes an attempt: the id goes, and the queue pair is free again if it has not been moved.
+func (c *conn) end(kind fabric.ConnEventKind, private []byte, cause error) []fabric.ConnEvent {
+	c.state = stOver
+	c.qp.unclaim()
+	c.destroy()
+	return []fabric.ConnEvent{{Kind: kind, Private: private, Err: cause}}
+}
+
+// destroy ends the id. The caller holds the lock.
+func (c *conn) destroy() {
+	if !c.destroyed {
+		c.destroyed = true
+		c.id.Close()
+	}
+}
+
+// drop ends the id of a connection that nobody owns any more.
+func (c *conn) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.state = stOver
+	c.destroy()
+}
+
+func (c *conn) tell(e fabric.ConnEvent) {
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if !closed {
+		c.on(e)
+	}
+}
+
+func (c *conn) tellLater(e fabric.ConnEvent) { c.dev.post(func() { c.tell(e) }) }
+
+// commEst takes note that data arrived before the last message of the handshake: the connection is up.
+func (c *conn) commEst() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == stAccepted && !c.destroyed {
+		c.id.Notify(cverbs.AsyncCommEst) // a failure means that the handshake has just completed by itself
+	}
+}
+
+func (c *conn) LocalAddr() netip.AddrPort {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.local
+}
+
+func (c *conn) RemoteAddr() netip.AddrPort {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.remote
+}
+
+func (c *conn) ReadDepths() (in, out uint8) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.in, c.out
+}
+
+// Disconnect moves the queue pair to error and tells the peer, or answers it. The handler hears no EventDisconnected of a
+// disconnect that began here. An attempt under way ends with EventFailed.
+func (c *conn) Disconnect() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fabric.ErrClosed
+	}
+	switch c.state {
+	case stAddr, stRoute, stRequested, stAccepted:
+		err := c.qp.SetError()
+		for _, e := range c.end(fabric.EventFailed, nil, errors.New("verbs: disconnected before it was established")) {
+			c.tellLater(e)
+		}
+		return ignoreClosed(err)
+	}
+	return c.leave()
+}
+
+// leave disconnects an established connection. The caller holds the lock.
+func (c *conn) leave() error {
+	var next connState
+	switch c.state {
+	case stUp:
+		next = stLeaving
+	case stPeerLeft:
+		next = stOver
+	default:
+		return nil
+	}
+	// The queue pair first: from here on everything posted is flushed. One that has been closed needs no flush.
+	err := ignoreClosed(c.qp.SetError())
+	if e := c.id.Disconnect(); e != nil {
+		next = stOver // the other end was faster, or the device has gone: no answer will come
+	}
+	c.state = next
+	return err
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, fabric.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Close forgets the connection. The id of an established one lingers until the peer has answered, or lingerTime.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fabric.ErrClosed
+	}
+	c.closed = true
+	d := c.dev
+	err := c.leave()
+	switch c.state {
+	case stLeaving:
+		d.retire(c)
+	case stAccepted:
+		err = ignoreClosed(c.qp.SetError())
+		c.destroy()
+	default:
+		c.qp.unclaim()
+		c.destroy()
+	}
+	d.mu.Lock()
+	delete(d.conns, c)
+	d.mu.Unlock()
+	d.release(kindConn)
+	return err
+}
+
+// isConsumerReject tells the status of a reject that may have come from the peer's consumer: reason 28 of InfiniBand, or the
+// errno by which iWARP reports every refusal.
+func isConsumerReject(status int) bool { return status == cverbs.RejectConsumerDefined || status < 0 }
+
+// cmError describes an event, also one without a status.
+func cmError(ev cverbs.CMEvent) error {
+	if err := ev.Err(); err != nil {
+		return err
+	}
+	return fmt.Errorf("verbs: rdma_cm %s", ev.Type)
+}

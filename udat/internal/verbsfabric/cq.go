@@ -1,0 +1,94 @@
+package verbsfabric
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// cq is a completion queue with a completion channel of its own.
+type cq struct {
+	dev *device
+	v   *cverbs.CQ
+	ch  *cverbs.CompChannel
+}
+
+func (d *device) CreateCQ(depth int) (fabric.CQ, error) {
+	if err := d.checkDepth(depth); err != nil {
+		return nil, err
+	}
+	if err := d.reserve(kindCQ); err != nil {
+		return nil, err
+	}
+	ch, err := d.ctx.CreateCompChannel()
+	if err != nil {
+		d.release(kindCQ)
+		return nil, wrap(err)
+	}
+	v, err := d.ctx.CreateCQ(depth, ch, 0)
+	if err != nil {
+		d.release(kindCQ)
+		return nil, wrap(errors.Join(err, ch.Close()))
+	}
+	q := &cq{d, v, ch}
+	d.mu.Lock()
+	d.cqs[v] = q
+	d.mu.Unlock()
+	return q, nil
+}
+
+func (d *device) checkDepth(depth int) error {
+	if depth < 1 || depth > d.attrs.MaxCQE {
+		return invalid("depth is %d, a completion queue of this device has 1 to %d entries", depth, d.attrs.MaxCQE)
+	}
+	return nil
+}
+
+func (q *cq) Poll(wcs []fabric.WC) (int, error) {
+	n, err := q.v.Poll(completions(wcs))
+	if err != nil {
+		return n, wrap(err)
+	}
+	return n, nil
+}
+
+func (q *cq) Arm(solicitedOnly bool) error { return wrap(q.v.Arm(solicitedOnly)) }
+
+func (q *cq) Wait(deadline time.Time) (bool, error) {
+	n, err := q.ch.Wait(deadline)
+	if err == os.ErrDeadlineExceeded {
+		return false, err
+	}
+	return n > 0, wrap(err)
+}
+
+func (q *cq) Wake() { q.ch.Wake() }
+
+// Resize grows the queue. A queue that is large enough already stays as it is: not every device can shrink one.
+func (q *cq) Resize(depth int) error {
+	if err := q.dev.checkDepth(depth); err != nil {
+		return err
+	}
+	if depth <= q.v.Depth() {
+		return nil
+	}
+	return wrap(q.v.Resize(depth))
+}
+
+func (q *cq) Depth() int { return q.v.Depth() }
+
+// Close refuses while queue pairs use the queue. A waiter returns ErrClosed.
+func (q *cq) Close() error {
+	if err := q.v.Close(); err != nil {
+		return wrap(err)
+	}
+	q.dev.mu.Lock()
+	delete(q.dev.cqs, q.v)
+	q.dev.mu.Unlock()
+	err := q.ch.Close()
+	q.dev.release(kindCQ)
+	return wrap(err)
+}

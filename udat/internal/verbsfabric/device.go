@@ -1,0 +1,337 @@
+package verbsfabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// lingerTime bounds how long the fabric keeps a disconnected connection's id for a peer that does not answer.
+const lingerTime = 5 * time.Second
+
+// device is one open port.
+type device struct {
+	port
+	ctx    *cverbs.Context
+	ch     *cverbs.EventChannel
+	opts   fabric.Options
+	attrs  fabric.Attr
+	access cverbs.AccessFlags // of every queue pair; the regions and windows decide
+	mwType cverbs.MWType
+	async  func(fabric.AsyncEvent)
+
+	stop context.CancelFunc // ends both goroutines
+	done sync.WaitGroup
+
+	mu       sync.Mutex // a leaf: no other lock is taken under it
+	closed   bool
+	removed  bool
+	live     map[string]int // objects by kind, for Close
+	cqs      map[*cverbs.CQ]*cq
+	qps      map[*cverbs.QP]*qp
+	srqs     map[*cverbs.SRQ]*srq
+	posted   []func()            // for the event goroutine, in order
+	conns    map[*conn]struct{}  // that their owner has not closed
+	requests map[*conn]struct{}  // that nobody has answered
+	retired  map[*conn]time.Time // closed connections whose peer has not answered yet, and until when
+	reapAt   time.Time           // no later than the first deadline of retired; zero for none
+}
+
+func open(p port, opts fabric.Options, async func(fabric.AsyncEvent)) (*device, error) {
+	ctx, err := cverbs.OpenDevice(p.device)
+	if err != nil {
+		return nil, wrap(err)
+	}
+	ch, err := cverbs.CreateEventChannel()
+	if err != nil {
+		return nil, wrap(errors.Join(err, ctx.Close()))
+	}
+	d := &device{
+		port:     p,
+		ctx:      ctx,
+		ch:       ch,
+		opts:     opts,
+		attrs:    p.fabricAttr(opts.RNRRetry, os.Getpagesize()),
+		access:   cverbs.AccessRemoteRead | cverbs.AccessRemoteWrite,
+		mwType:   cverbs.MWType1,
+		async:    async,
+		live:     map[string]int{},
+		cqs:      map[*cverbs.CQ]*cq{},
+		qps:      map[*cverbs.QP]*qp{},
+		srqs:     map[*cverbs.SRQ]*srq{},
+		conns:    map[*conn]struct{}{},
+		requests: map[*conn]struct{}{},
+		retired:  map[*conn]time.Time{},
+	}
+	if d.attrs.Atomics {
+		d.access |= cverbs.AccessRemoteAtomic
+	}
+	if d.attrs.MWType2 {
+		d.mwType = cverbs.MWType2
+	}
+	var stop context.Context
+	stop, d.stop = context.WithCancel(context.Background())
+	d.done.Go(func() { d.readCM(stop) })
+	d.done.Go(func() { d.readAsync(stop) })
+	return d, nil
+}
+
+func (d *device) Attr() fabric.Attr { return d.attrs }
+
+// Close ends the device. Connections that linger are destroyed at once, requests that nobody has answered are refused.
+func (d *device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return fabric.ErrClosed
+	}
+	if len(d.live) > 0 {
+		err := fmt.Errorf("%w: device %s still has %s", fabric.ErrInUse, d.info.Name, d.liveText())
+		d.mu.Unlock()
+		return err
+	}
+	d.closed = true
+	d.mu.Unlock()
+
+	d.stop()
+	d.done.Wait()
+	for c := range d.requests {
+		c.drop()
+	}
+	for c := range d.retired {
+		c.drop()
+	}
+	return wrap(errors.Join(d.ch.Close(), d.ctx.Close()))
+}
+
+func (d *device) liveText() string {
+	var parts []string
+	for kind, n := range d.live {
+		parts = append(parts, fmt.Sprintf("%d %s", n, kind))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+// reserve counts an object that is about to be created, or refuses it.
+func (d *device) reserve(kind string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return fabric.ErrClosed
+	}
+	d.live[kind]++
+	return nil
+}
+
+// release is the reverse of reserve.
+func (d *device) release(kind string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.live[kind]--; d.live[kind] == 0 {
+		delete(d.live, kind)
+	}
+}
+
+// post runs f on the event goroutine, after what was posted before.
+func (d *device) post(f func()) {
+	d.mu.Lock()
+	d.posted = append(d.posted, f)
+	d.mu.Unlock()
+	d.ch.Wake()
+}
+
+// readCM is the event goroutine: it calls every handler of the device.
+func (d *device) readCM(stop context.Context) {
+	wake := context.AfterFunc(stop, d.ch.Wake)
+	defer wake()
+	for stop.Err() == nil {
+		ev, err := d.ch.Get(d.nextReap())
+		switch {
+		case err == nil:
+			d.dispatch(ev)
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			// Without connection events the device is as good as gone; what is posted still runs.
+			d.deviceFatal()
+			time.Sleep(100 * time.Millisecond)
+		}
+		d.runPosted()
+		d.reap(time.Now())
+	}
+}
+
+func (d *device) runPosted() {
+	for {
+		d.mu.Lock()
+		fs := d.posted
+		d.posted = nil
+		d.mu.Unlock()
+		if len(fs) == 0 {
+			return
+		}
+		for _, f := range fs {
+			f()
+		}
+	}
+}
+
+func (d *device) dispatch(ev cverbs.CMEvent) {
+	if ev.ID == nil {
+		return
+	}
+	if ev.Type == cverbs.CMEventConnectRequest {
+		d.arrive(ev)
+		return
+	}
+	switch v := ev.ID.Data().(type) {
+	case *conn:
+		v.handle(ev)
+	case *listener:
+		v.handle(ev)
+	}
+	if ev.Type == cverbs.CMEventDeviceRemoval {
+		d.deviceFatal()
+	}
+}
+
+// readAsync reads the asynchronous events and hands them to the event goroutine.
+func (d *device) readAsync(stop context.Context) {
+	for {
+		ev, err := d.ctx.AsyncEventContext(stop)
+		if err != nil {
+			if stop.Err() == nil {
+				d.post(d.deviceFatal)
+			}
+			return
+		}
+		d.post(func() { d.asyncEvent(ev) })
+	}
+}
+
+func (d *device) asyncEvent(ev cverbs.AsyncEvent) {
+	d.mu.Lock()
+	cq, qp, srq := d.cqs[ev.CQ], d.qps[ev.QP], d.srqs[ev.SRQ]
+	d.mu.Unlock()
+	switch ev.Type {
+	case cverbs.AsyncCQErr:
+		if cq != nil {
+			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncCQError, CQ: cq})
+		}
+	case cverbs.AsyncQPFatal, cverbs.AsyncQPReqErr, cverbs.AsyncQPAccessErr:
+		if qp != nil {
+			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncQPFatal, QP: qp})
+		}
+	case cverbs.AsyncQPLastWQEReached:
+		if qp != nil {
+			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncQPLastWQE, QP: qp})
+		}
+	case cverbs.AsyncCommEst:
+		if qp != nil {
+			if c := qp.conn.Load(); c != nil {
+				c.commEst()
+			}
+		}
+	case cverbs.AsyncSRQErr:
+		if srq != nil {
+			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncSRQError, SRQ: srq})
+		}
+	case cverbs.AsyncSRQLimitReached:
+		if srq != nil {
+			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncSRQLimit, SRQ: srq})
+		}
+	case cverbs.AsyncDeviceFatal:
+		d.deviceFatal()
+	case cverbs.AsyncPortErr:
+		if ev.Port == d.num {
+			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncPortError})
+		}
+	case cverbs.AsyncPortActive:
+		if ev.Port == d.num {
+			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncPortActive})
+		}
+	case cverbs.AsyncSQDrained, cverbs.AsyncPathMig, cverbs.AsyncPathMigErr, cverbs.AsyncLIDChange, cverbs.AsyncPKeyChange,
+		cverbs.AsyncSMChange, cverbs.AsyncClientReregister, cverbs.AsyncGIDChange, cverbs.AsyncWQFatal:
+		// Nothing that a consumer could act on: where a connection suffers, its completions say so.
+	}
+}
+
+// deviceFatal tells once that the device is gone. It runs on the event goroutine.
+func (d *device) deviceFatal() {
+	d.mu.Lock()
+	first := !d.removed
+	d.removed = true
+	conns := slices.Collect(maps.Keys(d.conns))
+	d.mu.Unlock()
+	if !first {
+		return
+	}
+	for _, c := range conns {
+		c.handle(cverbs.CMEvent{Type: cverbs.CMEventDeviceRemoval})
+	}
+	d.tell(fabric.AsyncEvent{Kind: fabric.AsyncDeviceFatal})
+}
+
+func (d *device) tell(ev fabric.AsyncEvent) {
+	if d.async != nil {
+		d.async(ev)
+	}
+}
+
+// retire keeps a closed connection until its peer has answered the disconnect, or lingerTime has passed.
+func (d *device) retire(c *conn) {
+	until := time.Now().Add(lingerTime)
+	d.mu.Lock()
+	d.retired[c] = until
+	first := d.reapAt.IsZero()
+	if first {
+		d.reapAt = until
+	}
+	d.mu.Unlock()
+	if first {
+		d.ch.Wake()
+	}
+}
+
+func (d *device) unretire(c *conn) {
+	d.mu.Lock()
+	delete(d.retired, c)
+	d.mu.Unlock()
+}
+
+func (d *device) nextReap() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.reapAt
+}
+
+// reap destroys the retired connections whose time is over.
+func (d *device) reap(now time.Time) {
+	d.mu.Lock()
+	if d.reapAt.IsZero() || now.Before(d.reapAt) {
+		d.mu.Unlock()
+		return
+	}
+	var over []*conn
+	d.reapAt = time.Time{}
+	for c, until := range d.retired {
+		if !now.Before(until) {
+			over = append(over, c)
+			delete(d.retired, c)
+		} else if d.reapAt.IsZero() || until.Before(d.reapAt) {
+			d.reapAt = until
+		}
+	}
+	d.mu.Unlock()
+	for _, c := range over {
+		c.drop()
+	}
+}

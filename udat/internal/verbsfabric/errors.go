@@ -1,0 +1,88 @@
+package verbsfabric
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// wrap gives an error of cverbs its place among the fabric's sentinels; both stay visible to errors.Is.
+func wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	var errno syscall.Errno
+	sentinel := error(nil)
+	switch {
+	case errors.Is(err, cverbs.ErrClosed):
+		sentinel = fabric.ErrClosed
+	case errors.Is(err, cverbs.ErrInUse):
+		sentinel = fabric.ErrInUse
+	case errors.Is(err, cverbs.ErrNotSupported):
+		sentinel = fabric.ErrNotSupported
+	case errors.As(err, &errno):
+		switch errno {
+		case syscall.EBUSY:
+			sentinel = fabric.ErrInUse
+		case syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC, syscall.EAGAIN:
+			sentinel = fabric.ErrResources
+		case syscall.EINVAL, syscall.EFAULT:
+			sentinel = fabric.ErrInvalid
+		case syscall.ENODEV, syscall.EIO:
+			sentinel = fabric.ErrDeviceRemoved
+		}
+	}
+	return join(sentinel, err)
+}
+
+// wrapPost is wrap for posting, where ENOMEM says that the queue is full.
+func wrapPost(err error) error {
+	if errors.Is(err, syscall.ENOMEM) {
+		return join(fabric.ErrQueueFull, err)
+	}
+	return wrap(err)
+}
+
+// wrapAddr is wrap for calls that are about an address.
+func wrapAddr(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		switch errno {
+		case syscall.EADDRINUSE:
+			return join(fabric.ErrAddrInUse, err)
+		case syscall.EACCES, syscall.EPERM:
+			return join(fabric.ErrAddrDenied, err)
+		case syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT, syscall.EINVAL, syscall.ENODEV:
+			return join(fabric.ErrAddrInvalid, err)
+		}
+	}
+	return wrap(err)
+}
+
+// unreachable tells the errors of resolving that speak of the way to the peer rather than of the call.
+func unreachable(err error) bool {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		return false
+	}
+	switch errno {
+	case syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN, syscall.ETIMEDOUT,
+		syscall.ENODEV, syscall.ENODATA, syscall.EADDRNOTAVAIL:
+		return true
+	}
+	return false
+}
+
+func join(sentinel, err error) error {
+	if sentinel == nil {
+		return fmt.Errorf("verbs: %w", err)
+	}
+	return fmt.Errorf("%w: %w", sentinel, err)
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", fabric.ErrInvalid, fmt.Sprintf(format, args...))
+}

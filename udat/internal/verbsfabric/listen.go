@@ -1,0 +1,286 @@
+package verbsfabric
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// defaultBacklog is what a backlog of 0 means.
+const defaultBacklog = 128
+
+// listener takes the requests for one port on the device's address and, where the port has one, on the best address of the other family.
+type listener struct {
+	dev     *device
+	on      func(fabric.Request)
+	addr    netip.AddrPort
+	backlog int
+
+	mu      sync.Mutex
+	ids     []*cverbs.CMID
+	pending int // requests that nobody has answered
+	closed  bool
+}
+
+func (d *device) Listen(port uint16, backlog int, on func(fabric.Request)) (fabric.Listener, error) {
+	if on == nil {
+		return nil, invalid("the handler is nil")
+	}
+	if backlog < 0 {
+		return nil, invalid("backlog is %d", backlog)
+	}
+	if backlog == 0 {
+		backlog = defaultBacklog
+	}
+	if !d.info.Addr.IsValid() {
+		return nil, fmt.Errorf("%w: %s has no IP address to listen on", fabric.ErrAddrInvalid, d.info.Name)
+	}
+	if err := d.reserve(kindListener); err != nil {
+		return nil, err
+	}
+	l := &listener{dev: d, on: on, backlog: backlog}
+	// A free port of one family may be taken in the other.
+	for tries := 0; ; tries++ {
+		err := l.listen(port)
+		if err == nil {
+			return l, nil
+		}
+		if port != 0 || tries == 10 || !errors.Is(err, syscall.EADDRINUSE) {
+			d.release(kindListener)
+			return nil, wrapAddr(err)
+		}
+	}
+}
+
+func (l *listener) listen(port uint16) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first, err := l.bind(l.dev.info.Addr, port)
+	if err != nil {
+		return err
+	}
+	l.addr = netip.AddrPortFrom(l.dev.info.Addr, first.LocalAddr().Port())
+	l.ids = append(l.ids[:0], first)
+	other := l.otherFamily()
+	if !other.IsValid() {
+		return nil
+	}
+	second, err := l.bind(other, l.addr.Port())
+	switch {
+	case err == nil:
+		l.ids = append(l.ids, second)
+	case errors.Is(err, syscall.EADDRINUSE):
+		first.Close()
+		return err
+	default:
+		// The address cannot be used now (a tentative IPv6 address, for one): the device's own still can.
+	}
+	return nil
+}
+
+func (l *listener) otherFamily() netip.Addr {
+	for _, a := range l.dev.addrs {
+		if a.Is4() != l.dev.info.Addr.Is4() && !a.IsLinkLocalUnicast() {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+func (l *listener) bind(addr netip.Addr, port uint16) (*cverbs.CMID, error) {
+	id, err := l.dev.ch.CreateID(cverbs.PortSpaceTCP)
+	if err != nil {
+		return nil, err
+	}
+	id.SetData(l)
+	if err = id.BindAddr(netip.AddrPortFrom(addr, port)); err == nil {
+		err = id.Listen(l.backlog)
+	}
+	if err != nil {
+		return nil, errors.Join(err, id.Close())
+	}
+	return id, nil
+}
+
+func (l *listener) Addr() netip.AddrPort { return l.addr }
+
+func (l *listener) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return fabric.ErrClosed
+	}
+	l.closed = true
+	ids := l.ids
+	l.ids = nil
+	l.mu.Unlock()
+	var err error
+	for _, id := range ids {
+		err = errors.Join(err, id.Close())
+	}
+	l.dev.release(kindListener)
+	return wrap(err)
+}
+
+// handle takes the events of the listening ids themselves. Only the device's removal means something there.
+func (l *listener) handle(ev cverbs.CMEvent) {
+	if ev.Type != cverbs.CMEventDeviceRemoval {
+		return
+	}
+	l.mu.Lock()
+	ids := l.ids
+	l.ids = nil
+	l.mu.Unlock()
+	for _, id := range ids {
+		id.Close() // the kernel waits for it
+	}
+}
+
+// take admits a request within the backlog.
+func (l *listener) take() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.pending >= l.backlog {
+		return false
+	}
+	l.pending++
+	return true
+}
+
+func (l *listener) answered() {
+	l.mu.Lock()
+	l.pending--
+	l.mu.Unlock()
+}
+
+// arrive hands a connection request to its listener's handler, or refuses it.
+func (d *device) arrive(ev cverbs.CMEvent) {
+	id := ev.ID
+	var l *listener
+	if ev.ListenID != nil {
+		l, _ = ev.ListenID.Data().(*listener)
+	}
+	// A queue pair of this device can only answer a request that came in on it.
+	if l == nil || id.Device() != d.device || id.Port() != d.num || !l.take() {
+		id.Reject(nil)
+		id.Close()
+		return
+	}
+	c := &conn{
+		dev: d, id: id, state: stArrived, local: id.LocalAddr(), remote: id.RemoteAddr(),
+		in: clampDepth(ev.ResponderResources, d.attrs.MaxReadIn), out: clampDepth(ev.InitiatorDepth, d.attrs.MaxReadOut),
+	}
+	id.SetData(c)
+	d.mu.Lock()
+	d.requests[c] = struct{}{}
+	d.mu.Unlock()
+	l.on(&request{c: c, l: l, private: unpack(ev.PrivateData, roomRequest, d.iwarp)})
+}
+
+// request is a connection request that awaits an answer.
+type request struct {
+	c       *conn
+	l       *listener
+	private []byte
+}
+
+func (r *request) LocalAddr() netip.AddrPort   { return r.c.LocalAddr() }
+func (r *request) RemoteAddr() netip.AddrPort  { return r.c.RemoteAddr() }
+func (r *request) Private() []byte             { return r.private }
+func (r *request) ReadDepths() (in, out uint8) { return r.c.ReadDepths() }
+
+// answer marks the request as answered. The caller holds the connection's lock.
+func (r *request) answer() {
+	d := r.c.dev
+	d.mu.Lock()
+	delete(d.requests, r.c)
+	d.mu.Unlock()
+	r.l.answered()
+}
+
+// Accept moves qp to RTS and sends the reply.
+func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {
+	c, d := r.c, r.c.dev
+	qp, ok := q.(*qp)
+	if !ok || qp.dev != d {
+		return nil, invalid("the queue pair is not of this device")
+	}
+	if on == nil {
+		return nil, invalid("the handler is nil")
+	}
+	if len(p.Private) > maxConnData {
+		return nil, invalid("%d bytes of private data, an accept carries at most %d", len(p.Private), maxConnData)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != stArrived && c.state != stLost {
+		return nil, invalid("the request has been answered")
+	}
+	if err := d.reserve(kindConn); err != nil {
+		return nil, err
+	}
+	if err := qp.claim(c); err != nil {
+		d.release(kindConn)
+		return nil, err
+	}
+	moved, cause := false, c.lost
+	if cause == nil {
+		in, out := min(c.in, p.ReadIn), min(c.out, p.ReadOut)
+		moved, cause = qp.connect(c.id, in, out)
+		if cause != nil && !moved && !peerGone(cause) {
+			qp.unclaim()
+			d.release(kindConn)
+			return nil, wrap(cause)
+		}
+		c.in, c.out = in, out
+	}
+	c.qp, c.on = qp, on
+	if cause == nil {
+		c.state = stAccepted // before the call: the peer's answer may be faster than its return
+		cause = c.id.Accept(c.param(pack(p.Private, roomReply, d.iwarp)))
+	}
+	r.answer()
+	d.addConn(c)
+	if cause != nil {
+		// Too late for an error: the peer has given up, or the queue pair has left INIT.
+		for _, e := range c.end(fabric.EventFailed, nil, cause) {
+			c.tellLater(e)
+		}
+	}
+	return c, nil
+}
+
+// peerGone tells the errors by which rdma_cm says that the request's id has left its state.
+func peerGone(err error) bool {
+	var e *cverbs.Error
+	return errors.As(err, &e) && e.Verb == "rdma_init_qp_attr"
+}
+
+// Reject answers no. Data goes with a consumer's reject only.
+func (r *request) Reject(private []byte, byConsumer bool) error {
+	c := r.c
+	if len(private) > maxRejectData {
+		return invalid("%d bytes of private data, a reject carries at most %d", len(private), maxRejectData)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != stArrived && c.state != stLost {
+		return invalid("the request has been answered")
+	}
+	var data []byte
+	if byConsumer {
+		data = packReject(private, c.dev.iwarp)
+	}
+	if c.state == stArrived {
+		c.id.Reject(data) // a failure means that the peer has given up meanwhile
+	}
+	c.state = stOver
+	r.answer()
+	c.destroy()
+	return nil
+}

@@ -1,0 +1,118 @@
+package verbsfabric
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// Kinds of objects, as Device.Close names them.
+const (
+	kindPD       = "protection domain"
+	kindMR       = "memory region"
+	kindMW       = "memory window"
+	kindCQ       = "completion queue"
+	kindSRQ      = "shared receive queue"
+	kindQP       = "queue pair"
+	kindListener = "listener"
+	kindConn     = "connection"
+)
+
+// pd is a protection domain.
+type pd struct {
+	dev *device
+	v   *cverbs.PD
+}
+
+func (d *device) AllocPD() (fabric.PD, error) {
+	if err := d.reserve(kindPD); err != nil {
+		return nil, err
+	}
+	v, err := d.ctx.AllocPD()
+	if err != nil {
+		d.release(kindPD)
+		return nil, wrap(err)
+	}
+	return &pd{d, v}, nil
+}
+
+func (p *pd) Close() error {
+	if err := p.v.Close(); err != nil {
+		return wrap(err)
+	}
+	p.dev.release(kindPD)
+	return nil
+}
+
+// mr is a memory region.
+type mr struct {
+	dev *device
+	v   *cverbs.MR
+}
+
+func (p *pd) RegMR(buf []byte, access fabric.Access) (fabric.MR, error) {
+	if len(buf) == 0 {
+		return nil, invalid("buf is empty")
+	}
+	if limit := p.dev.attrs.MaxMRSize; uint64(len(buf)) > limit && limit > 0 {
+		return nil, invalid("buf is %d bytes, a region of this device at most %d", len(buf), limit)
+	}
+	a := cverbs.AccessFlags(access)
+	if access&(fabric.RemoteWrite|fabric.RemoteAtomic) != 0 {
+		a |= cverbs.AccessLocalWrite
+	}
+	if err := p.dev.reserve(kindMR); err != nil {
+		return nil, err
+	}
+	v, err := p.v.RegMR(buf, a)
+	if err != nil {
+		p.dev.release(kindMR)
+		return nil, wrap(err)
+	}
+	return &mr{p.dev, v}, nil
+}
+
+func (m *mr) LKey() uint32 { return m.v.LKey() }
+func (m *mr) RKey() uint32 { return m.v.RKey() }
+
+func (m *mr) Close() error {
+	if err := m.v.Close(); err != nil {
+		return wrap(err)
+	}
+	m.dev.release(kindMR)
+	return nil
+}
+
+// mw is a memory window.
+type mw struct {
+	dev  *device
+	v    *cverbs.MW
+	rkey atomic.Uint32
+}
+
+func (p *pd) AllocMW() (fabric.MW, error) {
+	if p.dev.attrs.MaxMW == 0 {
+		return nil, fmt.Errorf("%w: %s has no memory windows", fabric.ErrNotSupported, p.dev.info.Name)
+	}
+	if err := p.dev.reserve(kindMW); err != nil {
+		return nil, err
+	}
+	v, err := p.v.AllocMW(p.dev.mwType)
+	if err != nil {
+		p.dev.release(kindMW)
+		return nil, wrap(err)
+	}
+	return &mw{dev: p.dev, v: v}, nil
+}
+
+func (m *mw) RKey() uint32 { return m.rkey.Load() }
+
+func (m *mw) Close() error {
+	if err := m.v.Close(); err != nil {
+		return wrap(err)
+	}
+	m.dev.release(kindMW)
+	return nil
+}

@@ -1,0 +1,236 @@
+package verbsfabric
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// port is one port of a device, as found.
+type port struct {
+	device  string
+	num     uint8
+	info    fabric.DeviceInfo
+	addrs   []netip.Addr // its IP addresses, best first
+	gid     cverbs.GIDEntry
+	gidText string // why this GID
+	iwarp   bool
+	dev     cverbs.DeviceAttr
+	attr    cverbs.PortAttr
+}
+
+// inspectDevice describes every port of a device. What it found before an error is valid.
+func inspectDevice(dev cverbs.DeviceInfo) (ports []port, err error) {
+	ctx, err := cverbs.OpenDevice(dev.Name)
+	if err != nil {
+		return nil, fmt.Errorf("device %s: %w", dev.Name, err)
+	}
+	defer func() { err = errors.Join(err, ctx.Close()) }()
+	attr, err := ctx.QueryDevice()
+	if err != nil {
+		return nil, fmt.Errorf("device %s: %w", dev.Name, err)
+	}
+	for num := 1; num <= max(attr.PhysPortCnt, 1) && num < 256; num++ {
+		p := port{device: dev.Name, num: uint8(num), dev: attr, iwarp: dev.NodeType == cverbs.NodeRNIC}
+		if p.attr, err = ctx.QueryPort(p.num); err != nil {
+			return ports, fmt.Errorf("device %s port %d: %w", dev.Name, num, err)
+		}
+		p.describe(ctx)
+		ports = append(ports, p)
+	}
+	return ports, nil
+}
+
+func (p *port) describe(ctx *cverbs.Context) {
+	gid, why, err := ctx.BestGID(p.num)
+	if err != nil {
+		why = "no GID: " + err.Error()
+	}
+	p.gid, p.gidText = gid, why
+	p.addrs = p.findAddrs(ctx)
+	p.info = fabric.DeviceInfo{
+		Name:   p.device,
+		Fabric: "verbs",
+		Active: p.attr.State == cverbs.PortActive,
+	}
+	if p.num != 1 {
+		p.info.Name = fmt.Sprintf("%s/%d", p.device, p.num)
+	}
+	addr := "no IP address"
+	if len(p.addrs) > 0 {
+		p.info.Addr = p.addrs[0]
+		addr = "IP " + p.addrs[0].String()
+	}
+	p.info.Detail = strings.Join([]string{p.transport() + " over " + p.attr.LinkLayer.String(), "port " + p.attr.State.String(), addr, why}, ", ")
+}
+
+// transport names what carries the verbs.
+func (p *port) transport() string {
+	switch {
+	case p.iwarp:
+		return "iWARP"
+	case p.attr.LinkLayer == cverbs.LinkLayerEthernet:
+		return p.gid.Type.String()
+	}
+	return "IB"
+}
+
+// findAddrs gives the port's IP addresses. A RoCE port's GID table says them; for the others rdma_cm is asked which
+// of the host's addresses it maps to the port.
+func (p *port) findAddrs(ctx *cverbs.Context) []netip.Addr {
+	var addrs []netip.Addr
+	if table, err := ctx.GIDTable(); err == nil && !p.iwarp && p.attr.LinkLayer == cverbs.LinkLayerEthernet {
+		for _, e := range table {
+			a := e.GID.Addr()
+			if e.Port == p.num && e.NetDev == p.gid.NetDev && !e.GID.IsZero() && !a.IsLinkLocalUnicast() && !slices.Contains(addrs, a) {
+				addrs = append(addrs, a)
+			}
+		}
+	}
+	if len(addrs) == 0 {
+		addrs = p.probeAddrs()
+	}
+	// Stable: within a family the table's order counts. What the best GID says comes first.
+	rank := func(a netip.Addr) int {
+		switch {
+		case a == p.gid.GID.Addr():
+			return 0
+		case a.Is4():
+			return 1
+		case !a.IsLinkLocalUnicast():
+			return 2
+		}
+		return 3
+	}
+	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return rank(a) - rank(b) })
+	return addrs
+}
+
+// probeAddrs finds the port's addresses by binding a connection manager id to each address of the host.
+func (p *port) probeAddrs() (addrs []netip.Addr) {
+	ifs, err := net.Interfaces()
+	if err != nil {
+		return nil
+	}
+	ch, err := cverbs.CreateEventChannel()
+	if err != nil {
+		return nil
+	}
+	defer ch.Close()
+	for _, i := range ifs {
+		list, err := i.Addrs()
+		if err != nil || i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		for _, a := range list {
+			prefix, err := netip.ParsePrefix(a.String())
+			if err != nil {
+				continue
+			}
+			addr := prefix.Addr().Unmap()
+			if addr.IsLinkLocalUnicast() && addr.Is6() {
+				addr = addr.WithZone(i.Name)
+			}
+			if p.owns(ch, addr) {
+				addrs = append(addrs, addr)
+			}
+		}
+	}
+	return addrs
+}
+
+func (p *port) owns(ch *cverbs.EventChannel, addr netip.Addr) bool {
+	id, err := ch.CreateID(cverbs.PortSpaceTCP)
+	if err != nil {
+		return false
+	}
+	defer id.Close()
+	return id.BindAddr(netip.AddrPortFrom(addr, 0)) == nil && id.Device() == p.device && id.Port() == p.num
+}
+
+// sourceFor chooses the local address for a destination: of its family, the device's own address first.
+func (p *port) sourceFor(dst netip.Addr) (netip.Addr, bool) {
+	for _, a := range append([]netip.Addr{p.info.Addr}, p.addrs...) {
+		if a.IsValid() && a.Is4() == dst.Is4() && (a.Zone() != "") == dst.IsLinkLocalUnicast() {
+			return a, true
+		}
+	}
+	for _, a := range p.addrs {
+		if a.Is4() == dst.Is4() {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+var vendors = map[uint32]string{
+	0x02c9: "Mellanox", 0x15b3: "NVIDIA", 0x14e4: "Broadcom", 0x8086: "Intel", 0x1425: "Chelsio", 0x1077: "Marvell",
+	0x1d0f: "Amazon", 0x1dd8: "AMD Pensando", 0x19e5: "Huawei", 0x1ded: "Alibaba", vendorRXE: "Soft-RoCE", vendorSIW: "Soft-iWARP",
+}
+
+const (
+	vendorRXE = 0xffffff
+	vendorSIW = 0x626d74
+)
+
+// inlineWanted is the largest inline send that CreateQP is asked for; devices that cannot give it are asked for less.
+const inlineWanted = 256
+
+// fabricAttr fills the fabric's attributes from what the device says.
+func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
+	d := &p.dev
+	hasMW := d.MaxMW > 0 && d.Caps&(cverbs.DeviceMemWindow|cverbs.DeviceMemWindow2A|cverbs.DeviceMemWindow2B) != 0
+	a := fabric.Attr{
+		Info:            p.info,
+		VendorName:      vendors[d.VendorID],
+		VendorID:        d.VendorID,
+		PartID:          d.VendorPartID,
+		HWVersion:       d.HWVersion,
+		FWVersion:       d.FirmwareVersion,
+		Transport:       p.transport(),
+		MaxQP:           d.MaxQP,
+		MaxQPWR:         d.MaxQPWR,
+		MaxSGE:          d.MaxSGE,
+		MaxReadSGE:      d.MaxSGERD,
+		MaxCQ:           d.MaxCQ,
+		MaxCQE:          d.MaxCQE,
+		MaxMR:           d.MaxMR,
+		MaxMRSize:       d.MaxMRSize,
+		MaxPD:           d.MaxPD,
+		MaxSRQ:          d.MaxSRQ,
+		MaxSRQWR:        max(d.MaxSRQWR-1, 0), // one is the fabric's, see CreateSRQ
+		MaxSRQSGE:       d.MaxSRQSGE,
+		MaxReadIn:       d.MaxQPRDAtom,
+		MaxReadOut:      d.MaxQPInitRDAtom,
+		MaxReadTotal:    d.MaxResRDAtom,
+		MaxMessage:      uint64(p.attr.MaxMsgSize),
+		MaxInline:       inlineWanted,
+		MaxConnData:     maxConnData,
+		MaxRejectData:   maxRejectData,
+		MTU:             p.attr.ActiveMTU.Bytes(),
+		PageSize:        pageSize,
+		MWType2:         hasMW && d.Caps&cverbs.DeviceMemWindow == 0,
+		SRQResize:       d.Caps&cverbs.DeviceSRQResize != 0,
+		Atomics:         d.AtomicCap != cverbs.AtomicNone,
+		SendInvalidate:  d.Caps&cverbs.DeviceMemMgtExt != 0,
+		WriteImmediate:  !p.iwarp,
+		ReadSinkRemote:  p.iwarp,
+		PeerToPeer:      !p.iwarp,
+		ExactBounds:     d.VendorID != vendorRXE, // soft-RoCE looks at the region's bounds, not at the window's
+		EnforcesRNR:     !p.iwarp && rnrRetry < 7,
+		CMPrivateLegacy: !p.iwarp,
+	}
+	if hasMW {
+		a.MaxMW = d.MaxMW
+	}
+	if a.MaxReadSGE == 0 {
+		a.MaxReadSGE = a.MaxSGE
+	}
+	return a
+}

@@ -1,0 +1,270 @@
+package verbsfabric
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// minRNRTimer is the pause that a sender keeps after "receiver not ready": code 12 is 0.64 ms. The 655 ms that rdma_cm would choose make
+// a receiver that is late by a moment expensive; with the default of endless retries a short pause loses nothing.
+const minRNRTimer = 12
+
+// qpPhase is how far a queue pair has come.
+type qpPhase uint8
+
+const (
+	qpIdle      qpPhase = iota // INIT
+	qpClaimed                  // INIT, and a connection attempt is under way
+	qpConnected                // RTR or RTS
+	qpError
+)
+
+// qp is a reliable connected queue pair.
+type qp struct {
+	dev     *device
+	v       *cverbs.QP
+	canSend atomic.Bool // RTS or ERR: in INIT some devices would take a send and never run it
+	conn    atomic.Pointer[conn]
+
+	mu    sync.Mutex // of the state changes; under a connection's lock
+	phase qpPhase
+}
+
+func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
+	pd, ok := init.PD.(*pd)
+	if !ok || pd.dev != d {
+		return nil, invalid("PD is not of this device")
+	}
+	scq, ok := init.SendCQ.(*cq)
+	if !ok || scq.dev != d {
+		return nil, invalid("SendCQ is not of this device")
+	}
+	rcq, ok := init.RecvCQ.(*cq)
+	if !ok || rcq.dev != d {
+		return nil, invalid("RecvCQ is not of this device")
+	}
+	vi := cverbs.QPInit{Type: cverbs.QPTypeRC, SendCQ: scq.v, RecvCQ: rcq.v}
+	if init.SRQ != nil {
+		s, ok := init.SRQ.(*srq)
+		if !ok || s.dev != d {
+			return nil, invalid("SRQ is not of this device")
+		}
+		vi.SRQ = s.v
+	}
+	for _, c := range []struct {
+		name     string
+		n, limit int
+	}{
+		{"MaxSend", init.MaxSend, d.attrs.MaxQPWR},
+		{"MaxRecv", init.MaxRecv, d.attrs.MaxQPWR},
+		{"MaxSendSGE", init.MaxSendSGE, d.attrs.MaxSGE},
+		{"MaxRecvSGE", init.MaxRecvSGE, d.attrs.MaxSGE},
+	} {
+		if c.n < 0 || c.n > c.limit {
+			return nil, invalid("%s is %d, a queue pair of this device has 0 to %d", c.name, c.n, c.limit)
+		}
+	}
+	if init.MaxInline < 0 {
+		return nil, invalid("MaxInline is %d", init.MaxInline)
+	}
+	vi.Cap = cverbs.QPCap{
+		MaxSendWR: uint32(init.MaxSend), MaxRecvWR: uint32(init.MaxRecv),
+		MaxSendSGE: uint32(init.MaxSendSGE), MaxRecvSGE: uint32(init.MaxRecvSGE),
+		MaxInline: uint32(min(init.MaxInline, inlineWanted)),
+	}
+	if err := d.reserve(kindQP); err != nil {
+		return nil, err
+	}
+	v, err := createInline(pd.v, vi)
+	if err != nil {
+		d.release(kindQP)
+		return nil, wrap(err)
+	}
+	if err := v.ToInit(d.num, d.access); err != nil {
+		d.release(kindQP)
+		return nil, wrap(errors.Join(err, v.Close()))
+	}
+	q := &qp{dev: d, v: v}
+	d.mu.Lock()
+	d.qps[v] = q
+	d.mu.Unlock()
+	return q, nil
+}
+
+// createInline asks for less inline space until the device agrees: no attribute tells how much it has.
+func createInline(pd *cverbs.PD, init cverbs.QPInit) (*cverbs.QP, error) {
+	for {
+		v, err := pd.CreateQP(init)
+		if init.Cap.MaxInline == 0 || !errors.Is(err, syscall.EINVAL) {
+			return v, err
+		}
+		init.Cap.MaxInline /= 2
+	}
+}
+
+func (q *qp) Num() uint32    { return q.v.Num() }
+func (q *qp) MaxInline() int { return int(q.v.Cap().MaxInline) }
+
+func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
+	if !q.canSend.Load() {
+		return 0, q.notConnected()
+	}
+	n, err := q.v.PostSend(sendWRs(wrs), segments(sges))
+	if err != nil {
+		return n, wrapPost(err)
+	}
+	return n, nil
+}
+
+func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
+	n, err := q.v.PostRecv(recvWRs(wrs), segments(sges))
+	if err != nil {
+		return n, wrapPost(err)
+	}
+	return n, nil
+}
+
+func (q *qp) Bind(w fabric.MW, wr fabric.BindWR) (uint32, error) {
+	win, ok := w.(*mw)
+	if !ok || win.dev != q.dev {
+		return 0, invalid("the window is not of this device")
+	}
+	region, ok := wr.MR.(*mr)
+	if !ok && wr.MR != nil || ok && region.dev != q.dev {
+		return 0, invalid("MR is not of this device")
+	}
+	if !ok && wr.Length > 0 {
+		return 0, invalid("MR is missing")
+	}
+	if !q.canSend.Load() {
+		return 0, q.notConnected()
+	}
+	b := cverbs.BindWR{
+		ID: wr.ID, Flags: cverbs.SendFlags(wr.Flags), Addr: wr.Addr, Length: wr.Length, Access: cverbs.AccessFlags(wr.Access),
+	}
+	if ok {
+		b.MR = region.v
+	}
+	if wr.Length == 0 {
+		b.Access = 0
+	}
+	rkey, err := q.v.BindMW(win.v, b)
+	if err != nil {
+		return 0, wrapPost(err)
+	}
+	win.rkey.Store(rkey)
+	return rkey, nil
+}
+
+func (q *qp) notConnected() error {
+	if _, err := q.v.State(); errors.Is(err, cverbs.ErrClosed) {
+		return wrap(err)
+	}
+	return fmt.Errorf("%w: it is not connected", fabric.ErrQPState)
+}
+
+func (q *qp) SetError() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.setError()
+}
+
+func (q *qp) setError() error {
+	if err := q.v.ToError(); err != nil {
+		return wrap(err)
+	}
+	q.phase = qpError
+	q.canSend.Store(true)
+	return nil
+}
+
+// Close destroys the queue pair. A connection that still has it goes on without: an attempt fails, an established one can only end.
+func (q *qp) Close() error {
+	if err := q.v.Close(); err != nil {
+		return wrap(err)
+	}
+	q.dev.mu.Lock()
+	delete(q.dev.qps, q.v)
+	q.dev.mu.Unlock()
+	q.dev.release(kindQP)
+	return nil
+}
+
+// claim takes the queue pair for a connection attempt.
+func (q *qp) claim(c *conn) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.phase != qpIdle {
+		return fmt.Errorf("%w: it is connected, connecting or in error", fabric.ErrQPState)
+	}
+	q.phase = qpClaimed
+	q.conn.Store(c)
+	return nil
+}
+
+// unclaim gives the queue pair back after an attempt that did not move it.
+func (q *qp) unclaim() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.phase == qpClaimed {
+		q.phase = qpIdle
+	}
+	q.conn.Store(nil)
+}
+
+// connect moves the queue pair through RTR to RTS with the path of id. moved tells whether it has left INIT.
+func (q *qp) connect(id *cverbs.CMID, in, out uint8) (moved bool, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.phase != qpClaimed {
+		return false, fmt.Errorf("%w: it was moved to error", fabric.ErrQPState)
+	}
+	if q.dev.iwarp {
+		return false, nil // the driver moves it, with the TCP connection that it needs
+	}
+	for _, state := range []cverbs.QPState{cverbs.QPStateInit, cverbs.QPStateRTR, cverbs.QPStateRTS} {
+		attr, mask, err := id.InitQPAttr(state)
+		if err != nil {
+			return moved, err
+		}
+		attr.State = state
+		mask |= cverbs.QPAttrState
+		switch state {
+		case cverbs.QPStateInit:
+			attr.AccessFlags = q.dev.access
+			mask |= cverbs.QPAttrAccessFlags
+		case cverbs.QPStateRTR:
+			attr.MaxDestRDAtomic = in
+			attr.MinRNRTimer = minRNRTimer
+		case cverbs.QPStateRTS:
+			attr.MaxRDAtomic = out
+			attr.RetryCnt = q.dev.opts.Retry
+			attr.RNRRetry = q.dev.opts.RNRRetry
+		}
+		if err := q.v.Modify(attr, mask); err != nil {
+			return moved, err
+		}
+		if state == cverbs.QPStateRTR {
+			moved = true
+			q.phase = qpConnected
+		}
+	}
+	q.canSend.Store(true)
+	return true, nil
+}
+
+// connected notes that the driver has moved the queue pair (iWARP).
+func (q *qp) connected() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.phase == qpClaimed {
+		q.phase = qpConnected
+		q.canSend.Store(true)
+	}
+}

@@ -1,0 +1,108 @@
+package verbsfabric
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// srq is a shared receive queue. The device's queue is one entry larger than asked for: some devices refuse a limit that equals
+// the capacity.
+type srq struct {
+	dev   *device
+	v     *cverbs.SRQ
+	depth atomic.Int64
+}
+
+func (p *pd) CreateSRQ(depth, maxSGE int) (fabric.SRQ, error) {
+	d := p.dev
+	if d.attrs.MaxSRQ == 0 {
+		return nil, fmt.Errorf("%w: %s has no shared receive queues", fabric.ErrNotSupported, d.info.Name)
+	}
+	if err := d.checkSRQDepth(depth); err != nil {
+		return nil, err
+	}
+	if maxSGE < 0 || maxSGE > d.attrs.MaxSRQSGE {
+		return nil, invalid("maxSGE is %d, a receive in a shared queue of this device has at most %d", maxSGE, d.attrs.MaxSRQSGE)
+	}
+	if err := d.reserve(kindSRQ); err != nil {
+		return nil, err
+	}
+	v, err := p.v.CreateSRQ(cverbs.SRQInit{MaxWR: uint32(depth + 1), MaxSGE: uint32(maxSGE)})
+	if err != nil {
+		d.release(kindSRQ)
+		return nil, wrap(err)
+	}
+	s := &srq{dev: d, v: v}
+	s.readDepth(depth)
+	d.mu.Lock()
+	d.srqs[v] = s
+	d.mu.Unlock()
+	return s, nil
+}
+
+func (d *device) checkSRQDepth(depth int) error {
+	if depth < 1 || depth > d.attrs.MaxSRQWR {
+		return invalid("depth is %d, a shared receive queue of this device has 1 to %d entries", depth, d.attrs.MaxSRQWR)
+	}
+	return nil
+}
+
+// readDepth takes the depth that the device granted; it may round up.
+func (s *srq) readDepth(asked int) {
+	if a, err := s.v.Query(); err == nil && int(a.MaxWR)-1 > asked {
+		asked = int(a.MaxWR) - 1
+	}
+	s.depth.Store(int64(asked))
+}
+
+func (s *srq) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
+	n, err := s.v.PostRecv(recvWRs(wrs), segments(sges))
+	if err != nil {
+		return n, wrapPost(err)
+	}
+	return n, nil
+}
+
+func (s *srq) SetLimit(limit int) error {
+	if depth := s.Depth(); limit < 0 || limit > depth {
+		return invalid("limit is %d, the queue's depth %d", limit, depth)
+	}
+	return wrap(s.v.SetLimit(uint32(limit)))
+}
+
+// Resize changes the capacity. Where the device cannot, a queue that is large enough already stays as it is.
+func (s *srq) Resize(depth int) error {
+	if err := s.dev.checkSRQDepth(depth); err != nil {
+		return err
+	}
+	if !s.dev.attrs.SRQResize {
+		if depth <= s.Depth() {
+			return nil
+		}
+		return fmt.Errorf("%w: %s cannot resize a shared receive queue", fabric.ErrNotSupported, s.dev.info.Name)
+	}
+	if err := s.v.Resize(uint32(depth + 1)); err != nil {
+		return wrap(err)
+	}
+	s.readDepth(depth)
+	return nil
+}
+
+func (s *srq) Depth() int { return int(s.depth.Load()) }
+
+// Available is -1: verbs does not tell.
+func (s *srq) Available() int { return -1 }
+
+func (s *srq) Close() error {
+	if err := s.v.Close(); err != nil {
+		return wrap(err)
+	}
+	s.dev.mu.Lock()
+	delete(s.dev.srqs, s.v)
+	s.dev.mu.Unlock()
+	s.dev.release(kindSRQ)
+	return nil
+}
