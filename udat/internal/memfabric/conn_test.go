@@ -1,0 +1,266 @@
+package memfabric
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+func TestConnectCarriesPrivateDataOfEveryLength(t *testing.T) {
+	for _, n := range []int{0, 1, 55, 56, 57, 255, 256} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := New()
+				a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+				addr, requests, _ := b.listen(1)
+				data := bytes.Repeat([]byte{0xa5}, n)
+				a.connect(fabric.ConnectParams{Remote: addr, Private: data, ReadIn: 3, ReadOut: 9})
+				r := next(t, requests)
+				assert.Assert(t, bytes.Equal(r.Private(), data))
+				assert.Equal(t, r.LocalAddr(), addr)
+				in, out := r.ReadDepths()
+				assert.Equal(t, [2]uint8{in, out}, [2]uint8{9, 3})
+				b.accept(r, fabric.AcceptParams{Private: data, ReadIn: 5, ReadOut: 5})
+				assert.Assert(t, bytes.Equal(a.wants(fabric.EventEstablished).Private, data))
+				assert.Equal(t, len(b.wants(fabric.EventEstablished).Private), 0)
+				in, out = a.conn.ReadDepths()
+				assert.Equal(t, [2]uint8{in, out}, [2]uint8{3, 5}, "the active end")
+				in, out = b.conn.ReadDepths()
+				assert.Equal(t, [2]uint8{in, out}, [2]uint8{5, 3}, "the passive end")
+				assert.Equal(t, a.conn.LocalAddr(), b.conn.RemoteAddr())
+				assert.Equal(t, b.conn.LocalAddr(), a.conn.RemoteAddr())
+			})
+		})
+	}
+}
+
+func TestPrivateDataTooLong(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		addr, requests, _ := b.listen(1)
+		long := make([]byte, 257)
+		_, err := a.dev.Connect(a.qp, fabric.ConnectParams{Remote: addr, Private: long}, a.on)
+		assert.ErrorIs(t, err, fabric.ErrInvalid)
+		assert.ErrorContains(t, err, "257 bytes is above the limit 256")
+		a.connect(fabric.ConnectParams{Remote: addr})
+		r := next(t, requests)
+		_, err = r.Accept(b.qp, fabric.AcceptParams{Private: long}, b.on)
+		assert.ErrorIs(t, err, fabric.ErrInvalid)
+		assert.ErrorIs(t, r.Reject(long, true), fabric.ErrInvalid)
+		b.accept(r, fabric.AcceptParams{}) // it was still there
+		a.wants(fabric.EventEstablished)
+	})
+}
+
+func TestReject(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		addr, requests, _ := b.listen(1)
+		a.connect(fabric.ConnectParams{Remote: addr})
+		r := next(t, requests)
+		assert.NilError(t, r.Reject([]byte("no"), true))
+		assert.Equal(t, string(a.wants(fabric.EventPeerRejected).Private), "no")
+		assert.ErrorIs(t, r.Reject(nil, true), fabric.ErrClosed)
+		_, err := r.Accept(b.qp, fabric.AcceptParams{}, b.on)
+		assert.ErrorIs(t, err, fabric.ErrClosed)
+		// The queue pair is as it was and may try again.
+		a.connect(fabric.ConnectParams{Remote: addr})
+		assert.NilError(t, next(t, requests).Reject([]byte("no"), false))
+		assert.Equal(t, len(a.wants(fabric.EventRejected).Private), 0)
+		a.quiet()
+	})
+}
+
+func TestNobodyListens(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a := newEnd(t, New(), endOptions{})
+		a.connect(fabric.ConnectParams{Remote: netip.AddrPortFrom(addr4, 4711)})
+		a.wants(fabric.EventRejected)
+		a.connect(fabric.ConnectParams{Remote: netip.MustParseAddrPort("10.1.2.3:4711")})
+		a.wants(fabric.EventUnreachable)
+		for _, bad := range []netip.AddrPort{{}, netip.AddrPortFrom(addr4, 0)} {
+			_, err := a.dev.Connect(a.qp, fabric.ConnectParams{Remote: bad}, a.on)
+			assert.ErrorIs(t, err, fabric.ErrAddrInvalid)
+		}
+	})
+}
+
+func TestBothAddressesReachTheListener(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1", "::1", "::ffff:127.0.0.1"} {
+		bubble(t, func(t *testing.T) {
+			f := New()
+			a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+			to, requests, _ := b.listen(1)
+			a.connect(fabric.ConnectParams{Remote: netip.AddrPortFrom(netip.MustParseAddr(addr), to.Port())})
+			b.accept(next(t, requests), fabric.AcceptParams{})
+			a.wants(fabric.EventEstablished)
+		})
+	}
+}
+
+func TestPorts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		d, _ := openDevice(t, f, options)
+		other, _ := openDevice(t, f, options)
+		on := func(fabric.Request) {}
+		l, err := d.Listen(7, 1, on)
+		assert.NilError(t, err)
+		_, err = other.Listen(7, 1, on)
+		assert.ErrorIs(t, err, fabric.ErrAddrInUse)
+		free, err := d.Listen(0, 1, on)
+		assert.NilError(t, err)
+		assert.Assert(t, free.Addr().Port() > 1023)
+		_, err = d.Listen(8, 0, on)
+		assert.ErrorContains(t, err, "backlog 0 is below 1")
+		assert.NilError(t, l.Close())
+		assert.ErrorIs(t, l.Close(), fabric.ErrClosed)
+		again, err := other.Listen(7, 1, on)
+		assert.NilError(t, err)
+		assert.NilError(t, again.Close())
+		assert.NilError(t, free.Close())
+	})
+}
+
+func TestBacklog(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		b := newEnd(t, f, endOptions{})
+		addr, requests, l := b.listen(2)
+		var ends []*end
+		for range 3 {
+			a := newEnd(t, f, endOptions{})
+			a.connect(fabric.ConnectParams{Remote: addr})
+			ends = append(ends, a)
+		}
+		ends[2].wants(fabric.EventRejected)
+		assert.NilError(t, next(t, requests).Reject(nil, true))
+		ends[0].wants(fabric.EventPeerRejected)
+		ends[2].connect(fabric.ConnectParams{Remote: addr}) // there is room again
+		second, third := next(t, requests), next(t, requests)
+		// Closing the listener leaves what it has handed out.
+		assert.NilError(t, l.Close())
+		b.accept(second, fabric.AcceptParams{})
+		ends[1].wants(fabric.EventEstablished)
+		assert.NilError(t, third.Reject(nil, true))
+		ends[2].wants(fabric.EventPeerRejected)
+		ends[0].connect(fabric.ConnectParams{Remote: addr})
+		ends[0].wants(fabric.EventRejected)
+	})
+}
+
+func TestDisconnectLeavesThePeersQueuePairAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{Options: fabric.Options{Retry: 1}})
+		a.recv(1, a.at(0, 8))
+		b.recv(2, b.at(0, 8))
+		assert.NilError(t, a.conn.Disconnect())
+		a.completion(1, fabric.StatusFlush)
+		b.wants(fabric.EventDisconnected)
+		b.quiet() // its receive is still posted
+		b.send(3, b.at(0, 8))
+		b.completion(3, fabric.StatusRetryExceeded)
+		b.completion(2, fabric.StatusFlush)
+		a.quiet()
+		assert.NilError(t, b.conn.Disconnect())
+		a.wants(fabric.EventDisconnected) // the other end has left too
+		assert.NilError(t, a.conn.Disconnect(), "harmless when repeated")
+		assert.NilError(t, b.conn.Disconnect(), "harmless when repeated")
+		a.quiet()
+		b.quiet()
+	})
+}
+
+func TestCloseOfAConnectionDisconnects(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		a.recv(1)
+		assert.NilError(t, a.conn.Close())
+		assert.ErrorIs(t, a.conn.Close(), fabric.ErrClosed)
+		assert.ErrorIs(t, a.conn.Disconnect(), fabric.ErrClosed)
+		a.completion(1, fabric.StatusFlush)
+		b.wants(fabric.EventDisconnected)
+		assert.NilError(t, b.conn.Close())
+		a.quiet()
+	})
+}
+
+func TestAttemptGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		addr, requests, _ := b.listen(1)
+		a.connect(fabric.ConnectParams{Remote: addr})
+		r := next(t, requests)
+		assert.NilError(t, a.conn.Close())
+		b.accept(r, fabric.AcceptParams{})
+		b.wants(fabric.EventFailed)
+		a.quiet()
+		// The queue pair was never connected: it may try again.
+		b.renew()
+		a.connect(fabric.ConnectParams{Remote: addr})
+		b.accept(next(t, requests), fabric.AcceptParams{})
+		a.wants(fabric.EventEstablished)
+	})
+}
+
+func TestUnansweredRequestIsRejectedByClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a := newEnd(t, f, endOptions{})
+		d, err := f.Open("mem0", options, nil)
+		assert.NilError(t, err)
+		requests := make(chan fabric.Request, 1)
+		l, err := d.Listen(99, 1, func(r fabric.Request) { requests <- r })
+		assert.NilError(t, err)
+		a.connect(fabric.ConnectParams{Remote: l.Addr()})
+		r := next(t, requests)
+		assert.NilError(t, l.Close())
+		assert.NilError(t, d.Close())
+		a.wants(fabric.EventRejected)
+		assert.ErrorIs(t, r.Reject(nil, true), fabric.ErrClosed)
+	})
+}
+
+func TestNoAnswerEndsInUnreachable(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		addr, requests, _ := b.listen(1)
+		start := time.Now()
+		a.connect(fabric.ConnectParams{Remote: addr})
+		r := next(t, requests)
+		time.Sleep(handshakeLimit)
+		a.wants(fabric.EventUnreachable)
+		assert.Equal(t, time.Since(start), handshakeLimit)
+		b.accept(r, fabric.AcceptParams{})
+		b.wants(fabric.EventFailed)
+	})
+}
+
+func TestQueuePairConnectsOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		addr, requests, _ := b.listen(1)
+		a.connect(fabric.ConnectParams{Remote: addr})
+		_, err := a.dev.Connect(a.qp, fabric.ConnectParams{Remote: addr}, a.on)
+		assert.ErrorIs(t, err, fabric.ErrQPState, "an attempt is under way")
+		r := next(t, requests)
+		_, err = r.Accept(a.qp, fabric.AcceptParams{}, b.on)
+		assert.ErrorIs(t, err, fabric.ErrInvalid, "a queue pair of another opening")
+		b.accept(r, fabric.AcceptParams{})
+		a.wants(fabric.EventEstablished)
+		assert.NilError(t, a.conn.Close())
+		_, err = a.dev.Connect(a.qp, fabric.ConnectParams{Remote: addr}, a.on)
+		assert.ErrorIs(t, err, fabric.ErrQPState, "it is in error")
+	})
+}

@@ -1,0 +1,97 @@
+package memfabric
+
+import (
+	"sync"
+	"time"
+)
+
+// dispatcher runs queued functions one at a time, in order, in one goroutine. Its queue is bounded by what
+// the device holds: an object has a few events in its life.
+type dispatcher struct {
+	mu    sync.Mutex
+	queue []event
+	bell  chan struct{}
+	quit  chan struct{}
+	done  chan struct{}
+}
+
+type event struct {
+	due time.Time // zero: at once
+	run func()
+}
+
+func (q *dispatcher) start() {
+	q.bell = make(chan struct{}, 1)
+	q.quit = make(chan struct{})
+	q.done = make(chan struct{})
+	go q.loop()
+}
+
+// stop drops what is queued and waits for the function under way.
+func (q *dispatcher) stop() {
+	close(q.quit)
+	<-q.done
+}
+
+// add queues run, to be called not before delay from now and not before those queued earlier.
+func (q *dispatcher) add(delay time.Duration, run func()) {
+	e := event{run: run}
+	if delay > 0 {
+		e.due = time.Now().Add(delay)
+	}
+	q.mu.Lock()
+	q.queue = append(q.queue, e)
+	q.mu.Unlock()
+	ring(q.bell)
+}
+
+func (q *dispatcher) next() (event, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) == 0 {
+		q.queue = nil
+		return event{}, false
+	}
+	e := q.queue[0]
+	q.queue[0] = event{}
+	q.queue = q.queue[1:]
+	return e, true
+}
+
+func (q *dispatcher) loop() {
+	defer close(q.done)
+	for {
+		select {
+		case <-q.quit:
+			return
+		default:
+		}
+		e, ok := q.next()
+		if !ok {
+			select {
+			case <-q.quit:
+				return
+			case <-q.bell:
+			}
+			continue
+		}
+		if !e.due.IsZero() {
+			t := time.NewTimer(time.Until(e.due))
+			select {
+			case <-q.quit:
+				t.Stop()
+				return
+			case <-t.C:
+			}
+		}
+		e.run()
+	}
+}
+
+// ring makes the one goroutine that listens on the bell look again; it never blocks.
+func ring(bell chan struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default:
+	}
+}

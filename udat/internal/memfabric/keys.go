@@ -1,0 +1,101 @@
+package memfabric
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+const (
+	firstKey = 0x1000
+	keyStep  = 0x10b // odd: every key comes round once before any comes twice, and neighbours are far apart
+)
+
+// keyTable finds memory by its key. Keys are handed out in one long cycle, so that a stale one never hits memory
+// that was registered soon after.
+type keyTable struct {
+	mu    sync.RWMutex
+	next  uint32
+	byKey map[uint32]*span // nil: reserved for a binding to come
+}
+
+// span is memory that a key opens: a region, or the part of one that a window is bound to.
+type span struct {
+	gate
+	key    uint32
+	pd     *pd
+	region *mr
+	window *mw // nil: the region itself
+	mem    []byte
+	base   uint64
+	access fabric.Access
+}
+
+func (t *keyTable) init() {
+	t.next = firstKey
+	t.byKey = make(map[uint32]*span)
+}
+
+// reserve takes a key that is not in use; mu is held.
+func (t *keyTable) reserve() uint32 {
+	for {
+		k := t.next
+		t.next += keyStep
+		if _, used := t.byKey[k]; !used && k != 0 {
+			t.byKey[k] = nil
+			return k
+		}
+	}
+}
+
+// enter pins the span of key for the caller, who leaves it. It is nil where the key opens nothing.
+func (t *keyTable) enter(key uint32) *span {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if s := t.byKey[key]; s != nil && s.enter() {
+		return s
+	}
+	return nil
+}
+
+// slice is n bytes of the span at addr, where they are wholly inside.
+func (s *span) slice(addr, n uint64) ([]byte, bool) {
+	off, size := addr-s.base, uint64(len(s.mem))
+	if addr < s.base || off > size || n > size-off {
+		return nil, false
+	}
+	return s.mem[off : off+n], true
+}
+
+// gate counts the users of memory, and once shut lets nobody in.
+type gate struct {
+	state atomic.Int64 // users, plus shut
+	idle  chan struct{}
+}
+
+const shut = math.MinInt64 / 2
+
+func newGate() gate { return gate{idle: make(chan struct{}, 1)} }
+
+func (g *gate) enter() bool {
+	if g.state.Add(1) > 0 {
+		return true
+	}
+	g.leave()
+	return false
+}
+
+func (g *gate) leave() {
+	if g.state.Add(-1) == shut {
+		ring(g.idle)
+	}
+}
+
+// shutAndWait keeps new users out and waits for those inside. It is called once.
+func (g *gate) shutAndWait() {
+	for n := g.state.Add(shut); n != shut; n = g.state.Load() {
+		<-g.idle
+	}
+}

@@ -1,0 +1,391 @@
+package memfabric
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+type qpState uint32
+
+const (
+	qpInit      qpState = iota // takes receives
+	qpConnected                // sends and receives
+	qpError                    // flushes
+	qpClosed
+)
+
+const (
+	firstQPN = 0x11
+	maxQPN   = 1<<24 - 1
+)
+
+// opBind is the operation of a window's binding; the value is that of verbs, where it is posted the same way.
+const opBind fabric.Opcode = 8
+
+type qp struct {
+	object
+	dev            *Device
+	num            uint32
+	pd             *pd
+	sendCQ, recvCQ *cq
+	srq            *srq
+	rq             *recvQueue // its own, or that of srq
+	maxSendSGE     int
+	maxInline      int
+	claimed        bool // by a connection or an attempt at one; guarded by Fabric.mu
+
+	bell chan struct{} // wakes the engine
+	done chan struct{} // closed when the engine has ended
+
+	cut   atomic.Bool   // fault: nothing passes to or from it
+	state atomic.Uint32 // qpState; changed under mu, and only upwards
+
+	mu      sync.Mutex
+	started bool // the engine runs
+	sq      sendQueue
+	peer    *qp // set before the state becomes qpConnected, then fixed
+	readOut int // reads and atomics outstanding at the most, as initiator
+	readIn  int // as target
+
+	// Responder: in is held by the peer's engine for the length of one message, and by the own one to flush.
+	in  sync.Mutex
+	rx  receive
+	dst pieces
+	old [atomicSize]byte // what an atomic found
+
+	engine engine // the engine's own
+}
+
+// CreateQP makes a queue pair in the state of verbs' INIT.
+func (d *Device) CreateQP(p fabric.QPInit) (fabric.QP, error) {
+	const op = "create QP"
+	a := &d.f.attr
+	dom, _ := p.PD.(*pd)
+	send, _ := p.SendCQ.(*cq)
+	recv, _ := p.RecvCQ.(*cq)
+	shared, _ := p.SRQ.(*srq)
+	switch {
+	case dom == nil || dom.dev != d:
+		return nil, invalid(op, "no PD of this device")
+	case send == nil || send.dev != d:
+		return nil, invalid(op, "no send CQ of this device")
+	case recv == nil || recv.dev != d:
+		return nil, invalid(op, "no receive CQ of this device")
+	case p.SRQ != nil && (shared == nil || shared.pd.dev != d):
+		return nil, invalid(op, "the SRQ is not of this device")
+	case p.MaxSend < 0 || p.MaxSend > a.MaxQPWR:
+		return nil, invalid(op, "MaxSend %d is not in 0 to %d", p.MaxSend, a.MaxQPWR)
+	case shared == nil && (p.MaxRecv < 0 || p.MaxRecv > a.MaxQPWR):
+		return nil, invalid(op, "MaxRecv %d is not in 0 to %d", p.MaxRecv, a.MaxQPWR)
+	case p.MaxSendSGE < 0 || p.MaxSendSGE > a.MaxSGE:
+		return nil, invalid(op, "MaxSendSGE %d is not in 0 to %d", p.MaxSendSGE, a.MaxSGE)
+	case shared == nil && (p.MaxRecvSGE < 0 || p.MaxRecvSGE > a.MaxSGE):
+		return nil, invalid(op, "MaxRecvSGE %d is not in 0 to %d", p.MaxRecvSGE, a.MaxSGE)
+	case p.MaxInline < 0 || p.MaxInline > a.MaxInline:
+		return nil, invalid(op, "MaxInline %d is not in 0 to %d", p.MaxInline, a.MaxInline)
+	}
+	q := &qp{
+		dev: d, pd: dom, sendCQ: send, recvCQ: recv, srq: shared,
+		maxSendSGE: p.MaxSendSGE, maxInline: p.MaxInline,
+		bell: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	if shared != nil {
+		q.rq = &shared.rq
+	} else {
+		q.rq = new(recvQueue)
+		q.rq.init(p.MaxRecv, p.MaxRecvSGE)
+	}
+	q.sq.init(p.MaxSend, p.MaxSendSGE, p.MaxInline)
+	if err := d.admit(op, QPs, q.parents()...); err != nil {
+		return nil, err
+	}
+	f := d.f
+	f.mu.Lock()
+	q.num = f.newQPN()
+	d.qps[q] = struct{}{}
+	f.mu.Unlock()
+	for _, c := range []*cq{send, recv} {
+		c.mu.Lock()
+		c.qps[q] = struct{}{}
+		c.mu.Unlock()
+	}
+	return q, nil
+}
+
+func (q *qp) parents() []*object {
+	ps := []*object{&q.pd.object, &q.sendCQ.object, &q.recvCQ.object}
+	if q.srq != nil {
+		ps = append(ps, &q.srq.object)
+	}
+	return ps
+}
+
+// newQPN takes a number in one long cycle; f.mu is held.
+func (f *Fabric) newQPN() uint32 {
+	for {
+		n := f.nextQPN
+		if f.nextQPN++; f.nextQPN > maxQPN {
+			f.nextQPN = firstQPN
+		}
+		if _, used := f.qpns[n]; !used {
+			f.qpns[n] = struct{}{}
+			return n
+		}
+	}
+}
+
+func (q *qp) Num() uint32    { return q.num }
+func (q *qp) MaxInline() int { return q.maxInline }
+
+func (q *qp) is(s qpState) bool { return qpState(q.state.Load()) == s }
+
+// wake makes the engine look at its work; mu is held.
+func (q *qp) wake() {
+	if !q.started {
+		q.started = true
+		go q.run()
+	}
+	ring(q.bell)
+}
+
+// usable says why nothing can be posted.
+func (q *qp) usable(op string, s qpState) error {
+	switch {
+	case s == qpClosed:
+		return failed(op, fabric.ErrClosed)
+	case q.dev.faults.removed.Load():
+		return failed(op, fabric.ErrDeviceRemoved)
+	}
+	return nil
+}
+
+func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
+	const op = "post send"
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range wrs {
+		wr := &wrs[i]
+		list, err := segments(op, sges, wr.FirstSGE, wr.NumSGE, q.maxSendSGE)
+		if err == nil {
+			err = q.checkSend(op, wr, list)
+		}
+		if err != nil {
+			if i > 0 {
+				q.wake()
+			}
+			return i, err
+		}
+		s := q.sq.push()
+		s.wr = *wr
+		s.due = q.dev.faults.due()
+		s.sges = append(s.sges[:0], list...)
+		if wr.Flags&fabric.Inline != 0 {
+			s.inline = s.inline[:0]
+			for _, sge := range list {
+				s.inline = appendRaw(s.inline, sge)
+			}
+		}
+	}
+	if len(wrs) > 0 {
+		q.wake()
+	}
+	return len(wrs), nil
+}
+
+// checkSend says why wr cannot be posted now; mu is held.
+func (q *qp) checkSend(op string, wr *fabric.SendWR, list []fabric.SGE) error {
+	s := qpState(q.state.Load())
+	if err := q.usable(op, s); err != nil {
+		return err
+	}
+	a := &q.dev.f.attr
+	switch wr.Opcode {
+	case fabric.OpSend, fabric.OpSendImm, fabric.OpWrite, fabric.OpRead:
+	case fabric.OpWriteImm:
+		if !a.WriteImmediate {
+			return failed(op+": RDMA write with immediate", fabric.ErrNotSupported)
+		}
+	case fabric.OpCmpSwap, fabric.OpFetchAdd:
+		if !a.Atomics {
+			return failed(op+": atomic", fabric.ErrNotSupported)
+		}
+	case fabric.OpSendInv, fabric.OpLocalInv:
+		if !a.SendInvalidate {
+			return failed(op+": invalidate", fabric.ErrNotSupported)
+		}
+	default:
+		return invalid(op, "unknown opcode %d", wr.Opcode)
+	}
+	switch n := total(list); {
+	case s == qpInit:
+		return failed(op+": not connected", fabric.ErrQPState)
+	case n > a.MaxMessage:
+		return invalid(op, "length %d is above the limit %d", n, a.MaxMessage)
+	case wr.Flags&fabric.Inline != 0 && n > uint64(q.maxInline):
+		return invalid(op, "inline length %d is above the limit %d", n, q.maxInline)
+	case wr.Flags&fabric.Inline != 0 && sinks(wr.Opcode):
+		return invalid(op, "a read or an atomic cannot be inline")
+	case q.sq.full():
+		return failed(op, fabric.ErrQueueFull)
+	}
+	return nil
+}
+
+// sinks tells whether op writes to its local memory, and so counts as a read.
+func sinks(op fabric.Opcode) bool {
+	return op == fabric.OpRead || op == fabric.OpCmpSwap || op == fabric.OpFetchAdd
+}
+
+// appendRaw copies inline payload in the poster's goroutine; as in verbs its key is not looked at.
+func appendRaw(to []byte, sge fabric.SGE) []byte {
+	if sge.Length == 0 {
+		return to
+	}
+	addr := uintptr(sge.Addr)
+	src := unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), int(sge.Length))
+	n := len(to)
+	to = to[:n+len(src)]
+	move(to[n:], src)
+	return to
+}
+
+func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
+	const op = "post receive"
+	if q.srq != nil {
+		return 0, invalid(op, "the queue pair takes its receives from an SRQ")
+	}
+	if err := q.usable(op, qpState(q.state.Load())); err != nil {
+		return 0, err
+	}
+	n, err := q.rq.push(op, wrs, sges)
+	if q.is(qpError) { // read after the push: either the engine's flush sees it, or this does
+		q.mu.Lock()
+		q.wake()
+		q.mu.Unlock()
+	}
+	return n, err
+}
+
+// connect makes q ready for its peer, where it has not been put into error or closed meanwhile.
+func (q *qp) connect(peer *qp, in, out uint8) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.is(qpInit) {
+		return false
+	}
+	q.peer, q.readIn, q.readOut = peer, int(in), int(out)
+	q.engine.init(q)
+	q.state.Store(uint32(qpConnected))
+	return true
+}
+
+func (q *qp) SetError() error {
+	if q.is(qpClosed) {
+		return failed("set QP to error", fabric.ErrClosed)
+	}
+	q.fail()
+	return nil
+}
+
+// fail moves to the error state, once, and tells whether this call did.
+func (q *qp) fail() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.is(qpError) || q.is(qpClosed) {
+		return false
+	}
+	q.state.Store(uint32(qpError))
+	q.wake()
+	if q.peer != nil {
+		ring(q.peer.bell) // it may wait for a receive that will never be posted
+	}
+	return true
+}
+
+// fatal moves to the error state for a reason that no completion tells.
+func (q *qp) fatal() {
+	if q.fail() {
+		q.dev.report(fabric.AsyncEvent{Kind: fabric.AsyncQPFatal, QP: q})
+	}
+}
+
+func (q *qp) Close() error {
+	if err := q.dev.retire("destroy QP", &q.object); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	q.state.Store(uint32(qpClosed))
+	started, peer := q.started, q.peer
+	ring(q.bell)
+	q.mu.Unlock()
+	if started {
+		<-q.done
+	}
+	if peer != nil {
+		peer.rq.forget(q)
+		ring(peer.bell)
+	}
+	for ; q.sq.n > 0; q.sq.pop() {
+		if b := q.sq.slots[q.sq.head].bind; b != nil {
+			b.cancel()
+		}
+	}
+	q.in.Lock() // the message that is coming in, if any, is the last
+	q.in.Unlock()
+	for _, c := range []*cq{q.sendCQ, q.recvCQ} {
+		c.mu.Lock()
+		delete(c.qps, q)
+		c.mu.Unlock()
+	}
+	f := q.dev.f
+	f.mu.Lock()
+	delete(f.qpns, q.num)
+	delete(q.dev.qps, q)
+	f.mu.Unlock()
+	q.dev.release(QPs, q.parents()...)
+	return nil
+}
+
+// sendQueue is a ring of preallocated slots, guarded by qp.mu. The engine works on the oldest slot without the
+// lock: nobody else touches it until it is popped.
+type sendQueue struct {
+	slots   []sendSlot
+	head, n int
+}
+
+type sendSlot struct {
+	wr     fabric.SendWR
+	sges   []fabric.SGE
+	inline []byte
+	bind   *binding
+	due    time.Time // a fault delays it until then; zero is none
+}
+
+func (s *sendQueue) init(depth, maxSGE, maxInline int) {
+	s.slots = make([]sendSlot, depth)
+	sges := make([]fabric.SGE, depth*maxSGE)
+	inline := make([]byte, depth*maxInline)
+	for i := range s.slots {
+		s.slots[i].sges = slices.Clip(sges[i*maxSGE : (i+1)*maxSGE])
+		s.slots[i].inline = slices.Clip(inline[i*maxInline : (i+1)*maxInline])
+	}
+}
+
+func (s *sendQueue) full() bool { return s.n == len(s.slots) }
+
+func (s *sendQueue) push() *sendSlot {
+	slot := &s.slots[(s.head+s.n)%len(s.slots)]
+	s.n++
+	return slot
+}
+
+func (s *sendQueue) pop() {
+	s.slots[s.head].bind = nil
+	s.head = (s.head + 1) % len(s.slots)
+	s.n--
+}

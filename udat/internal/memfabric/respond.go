@@ -1,0 +1,175 @@
+package memfabric
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+const atomicSize = 8
+
+// answers tells whether messages between q and p arrive and p serves them.
+func (p *qp) answers(q *qp) bool {
+	return p.is(qpConnected) && p.peer == q && !p.cut.Load() && !q.cut.Load() &&
+		!p.dev.faults.silent() && !q.dev.faults.silent()
+}
+
+// respond serves one message of the peer q in q's engine, as the responder's hardware would: local is the memory
+// of n bytes at q's end. What it returns is the status at q's end.
+func (p *qp) respond(q *qp, s *sendSlot, local [][]byte, n uint64) fabric.Status {
+	p.in.Lock()
+	defer p.in.Unlock()
+	if !p.answers(q) {
+		return noAnswer
+	}
+	if s.wr.Opcode == fabric.OpSend || s.wr.Opcode == fabric.OpSendImm || s.wr.Opcode == fabric.OpSendInv {
+		return p.receive(q, s, local, n)
+	}
+	if sinks(s.wr.Opcode) && p.readIn == 0 {
+		return p.refuse(fabric.StatusRemoteInvReq)
+	}
+	need, size := fabric.RemoteWrite, n
+	switch s.wr.Opcode {
+	case fabric.OpRead:
+		need = fabric.RemoteRead
+	case fabric.OpCmpSwap, fabric.OpFetchAdd:
+		need, size = fabric.RemoteAtomic, atomicSize
+		if n != atomicSize || s.wr.RemoteAddr%atomicSize != 0 {
+			return p.refuse(fabric.StatusRemoteInvReq)
+		}
+	}
+	var remote []byte
+	if size > 0 {
+		b := p.dev.f.keys.enter(s.wr.RKey)
+		if b == nil {
+			return p.refuse(fabric.StatusRemoteAccess)
+		}
+		defer b.leave()
+		inside := false
+		remote, inside = b.slice(s.wr.RemoteAddr, size)
+		if !inside || b.pd != p.pd || b.access&need == 0 {
+			return p.refuse(fabric.StatusRemoteAccess)
+		}
+	}
+	p.dst.bufs = append(p.dst.bufs[:0], remote)
+	switch s.wr.Opcode {
+	case fabric.OpWrite:
+		transfer(p.dst.bufs, local)
+	case fabric.OpRead:
+		transfer(local, p.dst.bufs)
+	case fabric.OpWriteImm:
+		return p.immediate(q, s, local, n)
+	default:
+		p.atomic(s, local, remote)
+	}
+	p.dst.release()
+	return fabric.StatusSuccess
+}
+
+// refuse breaks the responder's end of the connection as well, where no receive completion tells of it.
+func (p *qp) refuse(st fabric.Status) fabric.Status {
+	p.dst.release()
+	p.fatal()
+	return st
+}
+
+// take takes a receive for a message of q.
+func (p *qp) take(q *qp) bool {
+	ok, low := p.rq.pop(&p.rx, q)
+	if low {
+		p.dev.report(fabric.AsyncEvent{Kind: fabric.AsyncSRQLimit, SRQ: p.srq})
+	}
+	return ok
+}
+
+// arrived completes the receive taken.
+func (p *qp) arrived(q *qp, s *sendSlot, wc fabric.WC) {
+	wc.ID, wc.QPNum, wc.SrcQP = p.rx.id, p.num, q.num
+	if wc.Status != fabric.StatusSuccess {
+		p.fail()
+	}
+	p.recvCQ.push(&wc, s.wr.Flags&fabric.Solicited != 0)
+}
+
+// receive serves a send.
+func (p *qp) receive(q *qp, s *sendSlot, local [][]byte, n uint64) fabric.Status {
+	if !p.take(q) {
+		return notReady
+	}
+	if st, hit := p.dev.faults.recv.hit(); hit {
+		p.arrived(q, s, fabric.WC{Status: st})
+		return fabric.StatusRemoteOp
+	}
+	if n > total(p.rx.sges) {
+		p.arrived(q, s, fabric.WC{Status: fabric.StatusLocalLength})
+		return fabric.StatusRemoteInvReq
+	}
+	dom := p.pd
+	if p.srq != nil {
+		dom = p.srq.pd
+	}
+	if !p.dst.gather(&p.dev.f.keys, dom, p.rx.sges, n, fabric.LocalWrite) {
+		p.dst.release()
+		p.arrived(q, s, fabric.WC{Status: fabric.StatusLocalProt})
+		return fabric.StatusRemoteOp
+	}
+	transfer(p.dst.bufs, local)
+	p.dst.release()
+	wc := fabric.WC{Opcode: fabric.OpWCRecv, ByteLen: uint32(n)}
+	switch s.wr.Opcode {
+	case fabric.OpSendImm:
+		wc.Flags, wc.Imm = fabric.WCWithImm, s.wr.Imm
+	case fabric.OpSendInv:
+		wc.Flags, wc.Imm = fabric.WCWithInv, s.wr.RKey
+		if !p.dev.f.keys.invalidate(s.wr.RKey, p.pd) {
+			// The message has been acknowledged by then: only the receiver hears of it.
+			wc = fabric.WC{Status: fabric.StatusRemoteInvReq}
+		}
+	}
+	p.arrived(q, s, wc)
+	return fabric.StatusSuccess
+}
+
+// immediate serves an RDMA write with immediate, whose data and key are in order.
+func (p *qp) immediate(q *qp, s *sendSlot, local [][]byte, n uint64) fabric.Status {
+	defer p.dst.release()
+	if !p.take(q) {
+		return notReady
+	}
+	if st, hit := p.dev.faults.recv.hit(); hit {
+		p.arrived(q, s, fabric.WC{Status: st})
+		return fabric.StatusRemoteOp
+	}
+	transfer(p.dst.bufs, local)
+	p.arrived(q, s, fabric.WC{
+		Opcode: fabric.OpWCRecvWithImm, ByteLen: uint32(n), Flags: fabric.WCWithImm, Imm: s.wr.Imm,
+	})
+	return fabric.StatusSuccess
+}
+
+// atomic serves an atomic: the old value goes to local memory.
+func (p *qp) atomic(s *sendSlot, local [][]byte, remote []byte) {
+	p.dev.f.atomics.Lock()
+	was := load(remote)
+	switch {
+	case s.wr.Opcode == fabric.OpFetchAdd:
+		store(remote, was+s.wr.CompareAdd)
+	case was == s.wr.CompareAdd:
+		store(remote, s.wr.Swap)
+	}
+	p.dev.f.atomics.Unlock()
+	binary.NativeEndian.PutUint64(p.old[:], was)
+	p.dst.bufs[0] = p.old[:]
+	transfer(local, p.dst.bufs)
+}
+
+// load reads the word at buf, in host order and out of the race detector's sight.
+//
+//go:norace
+func load(buf []byte) uint64 { return *(*uint64)(unsafe.Pointer(unsafe.SliceData(buf))) }
+
+// store is the counterpart of load.
+//
+//go:norace
+func store(buf []byte, v uint64) { *(*uint64)(unsafe.Pointer(unsafe.SliceData(buf))) = v }
