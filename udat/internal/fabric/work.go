@@ -14,15 +14,15 @@ type Opcode uint32
 
 // Operations.
 const (
-	OpWrite     Opcode = 0
-	OpWriteImm  Opcode = 1
-	OpSend      Opcode = 2
-	OpSendImm   Opcode = 3
-	OpRead      Opcode = 4
-	OpCmpSwap   Opcode = 5
-	OpFetchAdd  Opcode = 6
-	OpLocalInv  Opcode = 7
-	OpSendInv   Opcode = 9
+	OpWrite    Opcode = 0
+	OpWriteImm Opcode = 1
+	OpSend     Opcode = 2
+	OpSendImm  Opcode = 3
+	OpRead     Opcode = 4
+	OpCmpSwap  Opcode = 5
+	OpFetchAdd Opcode = 6
+	OpLocalInv Opcode = 7
+	OpSendInv  Opcode = 9
 )
 
 // SendFlags modify a send work request; the values are those of verbs (ibv_send_flags).

@@ -1,0 +1,84 @@
+package udat
+
+import "github.com/godat/godat/udat/internal/fabric"
+
+// async queues an event on the adapter's asynchronous dispatcher. from is a dispatcher whose lock is held.
+func (ia *IA) async(from *EVD, ev *Event) {
+	// The pointer is set once, before the first object that could report anything exists.
+	to := ia.asyncEVD
+	if to == nil || to == from {
+		return // nobody listens, or it is this dispatcher itself that overflows
+	}
+	to.post(ev)
+}
+
+// asyncEvent turns the fabric's asynchronous events into DAT's.
+func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
+	ia.mu.Lock()
+	if ia.device == nil || ia.closed {
+		ia.mu.Unlock()
+		return
+	}
+	var object Handle = ia
+	for _, kind := range []HandleType{HandleEVD, HandleEP, HandleSRQ} {
+		for _, h := range ia.objects[kind] {
+			if h.(interface {
+				concerns(fabric.AsyncEvent) bool
+			}).concerns(ev) {
+				object = h
+			}
+		}
+	}
+	ia.mu.Unlock()
+	switch o := object.(type) {
+	case *EVD:
+		ia.async(nil, &Event{Number: EventAsyncEVDOverflow, Object: o, Reason: ReasonEVDOverflow})
+		ia.breakEndpoints(func(ep *EP) bool { return ep.requests.work.evd == o || ep.recvs.work.evd == o })
+	case *EP:
+		if ev.Kind == fabric.AsyncQPFatal {
+			ia.async(nil, &Event{Number: EventAsyncEPBroken, EP: o, Object: o, Reason: ReasonEPTransferToError})
+			ia.breakEndpoints(func(ep *EP) bool { return ep == o })
+		}
+	case *SRQ:
+		o.asyncEvent(ev.Kind)
+	case *IA:
+		switch ev.Kind {
+		case fabric.AsyncDeviceFatal:
+			ia.async(nil, &Event{Number: EventAsyncIACatastrophic, Object: ia, Reason: ReasonIACatastrophic})
+			ia.breakEndpoints(func(*EP) bool { return true })
+		case fabric.AsyncPortError:
+			ia.async(nil, &Event{Number: EventAsyncIACatastrophic, Object: ia, Reason: ReasonIAOther})
+		}
+	}
+}
+
+// breakEndpoints ends the connections of the endpoints that match.
+func (ia *IA) breakEndpoints(match func(*EP) bool) {
+	ia.mu.Lock()
+	var eps []*EP
+	for _, h := range ia.objects[HandleEP] {
+		if ep := h.(*EP); match(ep) {
+			eps = append(eps, ep)
+		}
+	}
+	ia.mu.Unlock()
+	for _, ep := range eps {
+		ep.mu.Lock()
+		if ep.link.Load() != nil {
+			ep.apply(causeBroken, nil)
+		}
+		ep.mu.Unlock()
+	}
+}
+
+func (e *EVD) concerns(ev fabric.AsyncEvent) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return ev.CQ != nil && e.cq == ev.CQ
+}
+
+func (ep *EP) concerns(ev fabric.AsyncEvent) bool {
+	ep.requests.mu.Lock()
+	defer ep.requests.mu.Unlock()
+	return ev.QP != nil && ep.requests.qp == ev.QP
+}

@@ -1,0 +1,416 @@
+package udat
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// EP is an endpoint: one end of a reliable connection. All its methods may be called concurrently; posts of one kind
+// (requests, receives) go out in the order in which the calls took the endpoint.
+type EP struct {
+	obj  object
+	attr EPAttr
+	pz   *PZ
+	srq  *SRQ
+
+	// As the Consumer gave them; nil is "not interested".
+	recvEVD, requestEVD, connectEVD *EVD
+
+	mu    sync.Mutex // changes of state; taken before the locks of the queues
+	state atomic.Uint32
+	link  atomic.Pointer[link] // the connection or the attempt at one; changed under mu
+	timer *time.Timer
+	wmark watermarks
+
+	requests requestQueue
+	recvs    recvQueue
+}
+
+// requestQueue posts sends, RDMAs and binds.
+type requestQueue struct {
+	mu         sync.Mutex
+	qp         fabric.QP
+	inline     int
+	readOut    int    // reads that the connection allows outstanding
+	suppressed uint32 // consecutive posts that ask for no completion
+	wrs        []fabric.SendWR
+	sges       []fabric.SGE
+	work       workQueue
+}
+
+// recvQueue posts receives.
+type recvQueue struct {
+	mu   sync.Mutex
+	qp   fabric.QP
+	wrs  []fabric.RecvWR
+	sges []fabric.SGE
+	work workQueue
+}
+
+func (ep *EP) object() *object {
+	if ep == nil {
+		return nil
+	}
+	return &ep.obj
+}
+
+// CreateEP makes an endpoint in UNCONNECTED. recv, request and connect are the dispatchers of receive completions,
+// of completions of sends, RDMAs and binds, and of connection events; a nil one means that they are of no interest.
+// A dispatcher that does not take the stream is InvalidHandle; attributes that the adapter cannot keep, or completion
+// flags that do not go with the other streams of a dispatcher, are InvalidParameter. attr nil takes the defaults.
+//
+// Implements: dat_ep_create.
+func (ia *IA) CreateEP(pz *PZ, recv, request, connect *EVD, attr *EPAttr) (*EP, error) {
+	return ia.newEP("ep_create", pz, recv, request, connect, nil, attr)
+}
+
+func (ia *IA) newEP(op string, pz *PZ, recv, request, connect *EVD, srq *SRQ, attr *EPAttr) (*EP, error) {
+	if err := ia.object().check(op, HandleIA); err != nil {
+		return nil, err
+	}
+	a, err := attr.resolve(op, ia, srq)
+	if err != nil {
+		return nil, err
+	}
+	ep := &EP{attr: a, pz: pz, srq: srq, recvEVD: recv, requestEVD: request, connectEVD: connect}
+	ep.wmark.soft, ep.wmark.hard = WatermarkInfinite, WatermarkInfinite
+	ep.obj.ia = ia
+	var used uses
+	if err := ep.takeAll(op, &used); err != nil {
+		used.drop()
+		return nil, err
+	}
+	if err := ep.build(op); err != nil {
+		used.drop()
+		return nil, err
+	}
+	if err := ia.adopt(op, &ep.obj, ep, HandleEP, nil); err != nil {
+		ep.dismantle()
+		used.drop()
+		return nil, err
+	}
+	return ep, nil
+}
+
+// takeAll takes references on all that the endpoint is made of.
+func (ep *EP) takeAll(op string, used *uses) error {
+	if ep.pz != nil {
+		if err := used.take(op, &ep.pz.obj, HandlePZ); err != nil {
+			return err
+		}
+	}
+	if ep.srq != nil {
+		if err := used.take(op, &ep.srq.obj, HandleSRQ); err != nil {
+			return err
+		}
+	}
+	for _, d := range ep.dispatchers() {
+		if d.evd == nil {
+			continue
+		}
+		if err := used.take(op, &d.evd.obj, HandleEVD); err != nil {
+			return err
+		}
+		if d.evd.flags&d.stream == 0 {
+			return fail(op, InvalidHandle, d.sub, "the %s takes no such stream: streams 0x%x", d.sub, uint32(d.evd.flags))
+		}
+	}
+	for _, o := range *used {
+		if err := sameIA(op, ep.obj.ia, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type epDispatcher struct {
+	evd    *EVD
+	stream EVDFlags
+	sub    Subtype
+}
+
+func (ep *EP) dispatchers() [3]epDispatcher {
+	return [3]epDispatcher{
+		{ep.recvEVD, EVDDTO, SubHandleEVDRecv},
+		{ep.requestEVD, EVDDTO, SubHandleEVDRequest},
+		{ep.connectEVD, EVDConnection, SubHandleEVDConn},
+	}
+}
+
+// used lists what takeAll has taken.
+func (ep *EP) used() uses {
+	var u uses
+	if ep.pz != nil {
+		u = append(u, &ep.pz.obj)
+	}
+	if ep.srq != nil {
+		u = append(u, &ep.srq.obj)
+	}
+	for _, d := range ep.dispatchers() {
+		if d.evd != nil {
+			u = append(u, &d.evd.obj)
+		}
+	}
+	return u
+}
+
+// build attaches the endpoint's streams to their dispatchers and makes the queue pair, if there is a zone for it.
+func (ep *EP) build(op string) error {
+	recv, err := ep.orSink(op, ep.recvEVD)
+	if err != nil {
+		return err
+	}
+	request, err := ep.orSink(op, ep.requestEVD)
+	if err != nil {
+		return err
+	}
+	maxRecv := ep.attr.MaxRecvDTOs
+	if ep.srq != nil {
+		maxRecv = 0
+	}
+	ep.recvs.work.init(ep, recv, maxRecv, true)
+	ep.requests.work.init(ep, request, ep.attr.MaxRequestDTOs, false)
+	iov := max(ep.attr.MaxRequestIOV, ep.attr.MaxRDMAReadIOV, ep.attr.MaxRDMAWriteIOV, 1)
+	ep.requests.wrs = make([]fabric.SendWR, 0, batchMax)
+	ep.requests.sges = make([]fabric.SGE, 0, batchMax*iov)
+	ep.recvs.wrs = make([]fabric.RecvWR, 0, batchMax)
+	ep.recvs.sges = make([]fabric.SGE, 0, batchMax*max(ep.attr.MaxRecvIOV, 1))
+	if err := ep.attachStreams(op); err != nil {
+		return err
+	}
+	if ep.pz == nil {
+		return nil
+	}
+	if err := ep.newQP(op); err != nil {
+		ep.detachStreams()
+		return err
+	}
+	return nil
+}
+
+func (ep *EP) attachStreams(op string) error {
+	r, q := &ep.recvs.work, &ep.requests.work
+	if err := r.evd.attach(op, ep.attr.RecvCompletionFlags, ep.recvCompletions(), r); err != nil {
+		return err
+	}
+	if err := q.evd.attach(op, ep.attr.RequestCompletionFlags, len(q.entries), q); err != nil {
+		r.evd.detach(ep.recvCompletions(), r)
+		return err
+	}
+	return nil
+}
+
+func (ep *EP) detachStreams() {
+	r, q := &ep.recvs.work, &ep.requests.work
+	r.evd.detach(ep.recvCompletions(), r)
+	q.evd.detach(len(q.entries), q)
+}
+
+// recvCompletions is how many receive completions may be outstanding.
+func (ep *EP) recvCompletions() int {
+	if ep.srq != nil {
+		return ep.srq.hw.Depth()
+	}
+	return len(ep.recvs.work.entries)
+}
+
+// orSink is the dispatcher, or the adapter's own where there is none.
+func (ep *EP) orSink(op string, e *EVD) (*EVD, error) {
+	if e != nil {
+		return e, nil
+	}
+	return ep.obj.ia.sinkEVD(op)
+}
+
+// sinkEVD makes the dispatcher for completions that are of no interest, once.
+func (ia *IA) sinkEVD(op string) (*EVD, error) {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	if ia.closed {
+		return nil, badHandle(op, HandleIA, &ia.obj)
+	}
+	if ia.sink != nil {
+		return ia.sink, nil
+	}
+	cq, err := ia.device.CreateCQ(defaultDTOs)
+	if err != nil {
+		return nil, failAs(op, err, SubResourceTEVD)
+	}
+	e := &EVD{flags: EVDDTO | EVDRMRBind, qlen: 1, ring: newEventRing(1), cq: cq, discard: true, kick: make(chan struct{}, 1)}
+	e.left.L = &e.mu
+	e.obj.kind, e.obj.ia = HandleEVD, ia
+	e.obj.live.Store(true)
+	ia.sink = e
+	return e, nil
+}
+
+// newQP makes a fresh queue pair for both queues; their locks are held, or nobody knows the endpoint yet.
+func (ep *EP) newQP(op string) error {
+	init := fabric.QPInit{
+		PD:         ep.pz.pd,
+		SendCQ:     ep.requests.work.evd.cq,
+		RecvCQ:     ep.recvs.work.evd.cq,
+		MaxSend:    ep.attr.MaxRequestDTOs + spareEntries,
+		MaxRecv:    ep.attr.MaxRecvDTOs,
+		MaxSendSGE: max(ep.attr.MaxRequestIOV, ep.attr.MaxRDMAReadIOV, ep.attr.MaxRDMAWriteIOV, 1),
+		MaxRecvSGE: max(ep.attr.MaxRecvIOV, 1),
+		MaxInline:  ep.obj.ia.inlineWanted(),
+	}
+	if ep.srq != nil {
+		init.SRQ, init.MaxRecv, init.MaxRecvSGE = ep.srq.hw, 0, 0
+	}
+	qp, err := ep.obj.ia.device.CreateQP(init)
+	if err != nil {
+		return failAs(op, err, SubResourceTEP)
+	}
+	ep.requests.qp, ep.recvs.qp = qp, qp
+	ep.requests.inline = qp.MaxInline()
+	if ep.srq != nil {
+		ep.recvs.work.evd.addSRQEndpoint(qp.Num(), ep)
+	}
+	return nil
+}
+
+// maxInlineWanted is enough for small messages; larger ones gain little and make every queue entry larger.
+const maxInlineWanted = 128
+
+func (ia *IA) inlineWanted() int { return min(maxInlineWanted, ia.device.Attr().MaxInline) }
+
+// dropQP destroys the queue pair, if there is one.
+func (ep *EP) dropQP() {
+	qp := ep.requests.qp
+	if qp == nil {
+		return
+	}
+	if ep.srq != nil {
+		ep.recvs.work.evd.removeSRQEndpoint(qp.Num())
+	}
+	ep.requests.qp, ep.recvs.qp = nil, nil
+	qp.Close()
+}
+
+func (ep *EP) dismantle() {
+	ep.dropQP()
+	ep.detachStreams()
+}
+
+func (ep *EP) getState() EPState  { return EPState(ep.state.Load()) }
+func (ep *EP) setState(s EPState) { ep.state.Store(uint32(s)) }
+
+// GetStatus is a snapshot: the state, and whether no receives and no requests are outstanding. Suppressed requests
+// count until they have really completed.
+//
+// Implements: dat_ep_get_status.
+func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error) {
+	if err := ep.object().check("ep_get_status", HandleEP); err != nil {
+		return 0, false, false, err
+	}
+	ep.requests.mu.Lock()
+	ep.requests.flushTail()
+	ep.requests.mu.Unlock()
+	ep.requests.work.evd.drainFor()
+	if ep.recvs.work.evd != ep.requests.work.evd {
+		ep.recvs.work.evd.drainFor()
+	}
+	return ep.getState(), ep.recvOutstanding() == 0, ep.requests.work.outstanding() == 0, nil
+}
+
+func (ep *EP) recvOutstanding() int {
+	if ep.srq != nil {
+		return 0 // what the endpoint has taken and not completed is not visible
+	}
+	return ep.recvs.work.outstanding()
+}
+
+// RecvQuery gives the number of receives that are allocated to the endpoint and not completed, and the span of
+// messages that they stand for; both of one moment. With a shared receive queue the device does not tell:
+// ModelNotSupported, or ValueUnknown for the number that is not known.
+//
+// Implements: dat_ep_recv_query.
+func (ep *EP) RecvQuery() (allocated, span int, err error) {
+	const op = "ep_recv_query"
+	if err := ep.object().check(op, HandleEP); err != nil {
+		return 0, 0, err
+	}
+	if ep.srq != nil {
+		return ValueUnknown, ValueUnknown, nil
+	}
+	ep.recvs.work.evd.drainFor()
+	ep.recvs.mu.Lock()
+	defer ep.recvs.mu.Unlock()
+	n := ep.recvs.work.outstanding() // receives complete in order: the span is as wide as their number
+	return n, n, nil
+}
+
+// Free destroys the endpoint, in any state but RESERVED, PASSIVE and TENTATIVE (InvalidState). A connection ends,
+// an attempt at one is given up, and nothing of the endpoint is queued any more.
+//
+// Implements: dat_ep_free.
+func (ep *EP) Free() error {
+	const op = "ep_free"
+	if err := ep.object().check(op, HandleEP); err != nil {
+		return err
+	}
+	ep.mu.Lock()
+	switch s := ep.getState(); s {
+	case EPReserved, EPPassiveConnectionPending, EPTentativeConnection:
+		ep.mu.Unlock()
+		return ep.wrongState(op, s)
+	}
+	ep.mu.Unlock()
+	if err := ep.obj.release(op, HandleEP, SubNone, "objects"); err != nil {
+		return err
+	}
+	ep.destroy()
+	return nil
+}
+
+func (ep *EP) destroy() {
+	ep.mu.Lock()
+	ep.unlinkLocked()
+	ep.requests.mu.Lock()
+	ep.recvs.mu.Lock()
+	ep.setState(epFreed)
+	ep.dismantle()
+	ep.recvs.mu.Unlock()
+	ep.requests.mu.Unlock()
+	ep.mu.Unlock()
+	used := ep.used()
+	used.drop()
+}
+
+// RemoteAddr is the peer's address and port while there is a connection or an attempt at one.
+//
+// Extension. It is part of dat_ep_query.
+func (ep *EP) RemoteAddr() netip.AddrPort {
+	if ep == nil {
+		return netip.AddrPort{}
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	l := ep.link.Load()
+	if l == nil || l.conn == nil {
+		return netip.AddrPort{}
+	}
+	return l.conn.RemoteAddr()
+}
+
+// stateSubtype is what INVALID_STATE says of each state.
+var stateSubtype = map[EPState]Subtype{
+	EPUnconnected: SubStateEPUnconnected, EPReserved: SubStateEPReserved,
+	EPPassiveConnectionPending: SubStateEPPassConnPending, EPActiveConnectionPending: SubStateEPActConnPending,
+	EPTentativeConnection: SubStateEPTentConnPending, EPConnected: SubStateEPConnected,
+	EPDisconnectPending: SubStateEPDiscPending, EPDisconnected: SubStateEPDisconnected,
+	EPCompletionPending: SubStateEPComplPending,
+}
+
+func (ep *EP) wrongState(op string, s EPState) error {
+	if s == epFreed {
+		return badHandle(op, HandleEP, &ep.obj)
+	}
+	return fail(op, InvalidState, stateSubtype[s], "the endpoint is %v", s)
+}

@@ -1,0 +1,393 @@
+package udat
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// link is one connection of an endpoint, or one attempt at it. Events of an earlier link are told by it and dropped.
+type link struct {
+	conn      fabric.Conn
+	suspected *time.Timer // runs while work has been flushed for no known reason
+	counted   bool        // the adapter's keeper counts it
+}
+
+// portModulus and portBase map qualifiers above 65535 to ports, as OpenFabrics DAPL does.
+const (
+	portModulus = 32001
+	portBase    = 33534
+)
+
+// port is the port that the qualifier stands for.
+func (q ConnQual) port(op string, arg Subtype) (uint16, error) {
+	switch {
+	case q == 0:
+		return 0, fail(op, InvalidParameter, arg, "connection qualifier is 0, must be at least 1")
+	case q <= 65535:
+		return uint16(q), nil
+	}
+	return uint16(q%portModulus) + portBase, nil
+}
+
+// Connect starts to connect to the service point that listens on qual at addr; the outcome comes as exactly one
+// event on the connect dispatcher: ESTABLISHED with the acceptor's private data, PEER_REJECTED, NON_PEER_REJECTED,
+// UNREACHABLE, or TIMED_OUT when timeout, which must be positive, passes first. All but the first leave the endpoint
+// in DISCONNECTED. The endpoint must be UNCONNECTED and have a zone (InvalidState). privateData of at most the
+// provider's MaxPrivateDataSize bytes goes to the peer with its connection request. An address that cannot be used is
+// InvalidAddress; a quality of service or flag that is not supported is ModelNotSupported. On an error the endpoint
+// stays UNCONNECTED.
+//
+// Implements: dat_ep_connect.
+func (ep *EP) Connect(addr netip.Addr, qual ConnQual, timeout time.Duration, privateData []byte, qos QoS, flags ConnectFlags) error {
+	const op = "ep_connect"
+	if err := ep.object().check(op, HandleEP); err != nil {
+		return err
+	}
+	switch {
+	case timeout <= 0:
+		return fail(op, InvalidParameter, SubArg4, "timeout is %v, must be positive", timeout)
+	case qos != QoSBestEffort:
+		return fail(op, ModelNotSupported, SubNone, "qos is %d, only QoSBestEffort is supported", qos)
+	case flags&^ConnectMultipath != 0:
+		return fail(op, InvalidParameter, SubArg8, "flags 0x%x: only ConnectMultipath is known", uint32(flags))
+	case flags != 0:
+		return fail(op, ModelNotSupported, SubNone, "multipath connections are not supported")
+	}
+	port, err := qual.port(op, SubArg3)
+	if err != nil {
+		return err
+	}
+	if err := checkAddress(op, addr); err != nil {
+		return err
+	}
+	return ep.connect(op, netip.AddrPortFrom(addr, port), timeout, privateData)
+}
+
+// checkAddress refuses what can never be a peer.
+func checkAddress(op string, addr netip.Addr) error {
+	switch {
+	case !addr.IsValid() || addr.IsUnspecified():
+		return fail(op, InvalidAddress, SubAddressMalformed, "%v is no address of a host", addr)
+	case addr.IsMulticast() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return fail(op, InvalidAddress, SubAddressUnsupported, "%v is a multicast or broadcast address", addr)
+	}
+	return nil
+}
+
+func (ep *EP) connect(op string, remote netip.AddrPort, timeout time.Duration, private []byte) error {
+	ia := ep.obj.ia
+	if err := ia.checkPrivate(op, private); err != nil {
+		return err
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if s := ep.getState(); s != EPUnconnected {
+		return ep.wrongState(op, s)
+	}
+	if ep.requests.qp == nil {
+		return ep.notReady(op)
+	}
+	l := &link{}
+	ep.recvs.work.hold()
+	conn, err := ia.device.Connect(ep.requests.qp, fabric.ConnectParams{
+		Remote: remote, Private: private,
+		ReadIn: uint8(ep.attr.MaxRDMAReadIn), ReadOut: uint8(ep.attr.MaxRDMAReadOut),
+	}, ep.handler(l))
+	if err != nil {
+		ep.recvs.work.release()
+		return failAs(op, err, SubResourceMemory)
+	}
+	ep.begin(l, conn, EPActiveConnectionPending)
+	if timeout != Infinite {
+		ep.timer = time.AfterFunc(timeout, func() { ep.move(l, causeTimedOut, nil) })
+	}
+	return nil
+}
+
+// checkPrivate refuses more private data than the adapter carries.
+func (ia *IA) checkPrivate(op string, private []byte) error {
+	if limit := ia.device.Attr().MaxConnData; len(private) > limit {
+		return fail(op, InvalidParameter, SubArg5, "private data has %d bytes, the limit is %d", len(private), limit)
+	}
+	return nil
+}
+
+// begin makes l the endpoint's link; ep.mu is held.
+func (ep *EP) begin(l *link, conn fabric.Conn, s EPState) {
+	l.conn, l.counted = conn, true
+	ep.link.Store(l)
+	ep.setState(s)
+	ep.obj.ia.link()
+}
+
+// handler takes the fabric's events of a link.
+func (ep *EP) handler(l *link) func(fabric.ConnEvent) {
+	return func(ev fabric.ConnEvent) { ep.move(l, causeOf[ev.Kind], ev.Private) }
+}
+
+// move drives the state machine, unless the link is no longer the endpoint's.
+func (ep *EP) move(l *link, c cause, private []byte) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if l != nil && ep.link.Load() == l {
+		ep.apply(c, private)
+	}
+}
+
+// apply makes the transition of a cause; ep.mu is held.
+func (ep *EP) apply(c cause, private []byte) {
+	t := transitions[ep.getState()][c]
+	switch t.next {
+	case EPConnected:
+		ep.established(private)
+	case EPDisconnectPending:
+		ep.drainRequests()
+	case EPDisconnected:
+		ep.disconnected(t.event, private)
+	}
+}
+
+// established enters CONNECTED; the event precedes every completion of the connection.
+func (ep *EP) established(private []byte) {
+	ep.stopTimer()
+	_, readOut := ep.link.Load().conn.ReadDepths()
+	ep.requests.mu.Lock()
+	ep.requests.readOut = min(int(readOut), ep.attr.MaxRDMAReadOut)
+	ep.setState(EPConnected)
+	ep.requests.mu.Unlock()
+	ep.connectEVD.post(&Event{Number: EventConnectionEstablished, EP: ep, PrivateData: private})
+	ep.recvs.work.release()
+}
+
+// disconnected enters DISCONNECTED: all work is flushed, and what had succeeded before is queued before the event.
+func (ep *EP) disconnected(event EventNumber, private []byte) {
+	ep.stopTimer()
+	was := ep.getState()
+	l := ep.link.Load()
+	ep.requests.mu.Lock()
+	ep.setState(EPDisconnected)
+	ep.requests.mu.Unlock()
+	if was == EPConnected || was == EPDisconnectPending {
+		l.conn.Disconnect()
+	} else {
+		l.conn.Close()
+		l.conn = nil
+	}
+	ep.requests.qp.SetError()
+	ep.requests.mu.Lock()
+	ep.requests.flushTail() // its flush tells that the suppressed work before it is over
+	ep.requests.mu.Unlock()
+	ep.endLink(l)
+	ep.drainBoth()
+	ep.recvs.work.release()
+	if event != EventConnectionPeerRejected {
+		private = nil
+	}
+	ep.connectEVD.post(&Event{Number: event, EP: ep, PrivateData: private})
+}
+
+func (ep *EP) drainBoth() {
+	ep.requests.work.evd.drainFor()
+	if ep.recvs.work.evd != ep.requests.work.evd {
+		ep.recvs.work.evd.drainFor()
+	}
+}
+
+// endLink ends what watches a link that is over or ending.
+func (ep *EP) endLink(l *link) {
+	if l.suspected != nil {
+		l.suspected.Stop()
+	}
+	if l.counted {
+		l.counted = false
+		ep.obj.ia.unlink()
+	}
+}
+
+// unlinkLocked forgets the connection, or gives up the attempt at one; ep.mu is held.
+func (ep *EP) unlinkLocked() {
+	ep.stopTimer()
+	l := ep.link.Load()
+	if l == nil {
+		return
+	}
+	ep.link.Store(nil)
+	ep.endLink(l)
+	if l.conn != nil {
+		l.conn.Close()
+	}
+}
+
+func (ep *EP) stopTimer() {
+	if ep.timer != nil {
+		ep.timer.Stop()
+		ep.timer = nil
+	}
+}
+
+// Disconnect ends the connection, or gives up an attempt at one. CloseAbrupt flushes what is outstanding;
+// CloseGraceful first lets all requests complete, in DISCONNECT_PENDING, which takes no new requests. DISCONNECTED
+// comes on the connect dispatcher when it is done, after the completions of what had succeeded. A graceful
+// disconnect waits for as long as the peer takes its messages: an abrupt one ends that. In DISCONNECTED the call does
+// nothing; in UNCONNECTED and in the states of service points it is InvalidState.
+//
+// Implements: dat_ep_disconnect.
+func (ep *EP) Disconnect(flags CloseFlags) error {
+	const op = "ep_disconnect"
+	if err := ep.object().check(op, HandleEP); err != nil {
+		return err
+	}
+	c := causeAbrupt
+	switch flags {
+	case CloseAbrupt:
+	case CloseGraceful:
+		c = causeGraceful
+	default:
+		return fail(op, InvalidParameter, SubArg2, "flags %d: must be CloseAbrupt or CloseGraceful", flags)
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	switch s := ep.getState(); s {
+	case EPUnconnected, EPReserved, EPPassiveConnectionPending, EPTentativeConnection, epFreed:
+		return ep.wrongState(op, s)
+	}
+	ep.apply(c, nil)
+	return nil
+}
+
+// How often the requests of a graceful disconnect are looked at, where nobody takes their completions.
+const (
+	drainPauseMin = 50 * time.Microsecond
+	drainPauseMax = 10 * time.Millisecond
+)
+
+// drainRequests enters DISCONNECT_PENDING and disconnects once every request has completed.
+func (ep *EP) drainRequests() {
+	ep.requests.mu.Lock()
+	ep.setState(EPDisconnectPending)
+	ep.requests.flushTail()
+	ep.requests.mu.Unlock()
+	l := ep.link.Load()
+	ep.obj.ia.background(func(closed <-chan struct{}) {
+		pause := drainPauseMin
+		for ep.draining(l) {
+			select {
+			case <-closed:
+				return
+			case <-time.After(pause):
+			}
+			pause = min(2*pause, drainPauseMax)
+		}
+	})
+}
+
+// draining looks at the requests of a graceful disconnect, and says whether there is more to wait for.
+func (ep *EP) draining(l *link) bool {
+	ep.requests.work.evd.drainFor()
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if ep.link.Load() != l || ep.getState() != EPDisconnectPending {
+		return false
+	}
+	if ep.requests.work.outstanding() > 0 {
+		return true
+	}
+	ep.apply(causeDrained, nil)
+	return false
+}
+
+// background runs a function that ends by itself soon after closed is; Close waits for it.
+func (ia *IA) background(f func(closed <-chan struct{})) {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	if !ia.closed {
+		ia.keeper.Go(func() { f(ia.events) })
+	}
+}
+
+// suspectGrace is how long a flush without a cause may last: a disconnect by the peer, or an error on the other
+// queue, explains it sooner.
+const suspectGrace = time.Second
+
+// report tells the endpoint that its work has failed. No dispatcher's and no endpoint's lock is held.
+func (f failure) report() {
+	ep := f.ep
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	l := ep.link.Load()
+	if l == nil || l != f.link {
+		return
+	}
+	if !f.flushed {
+		ep.apply(causeBroken, nil)
+		return
+	}
+	if l.suspected == nil {
+		l.suspected = time.AfterFunc(suspectGrace, func() { ep.move(l, causeBroken, nil) })
+	}
+}
+
+// resetWait bounds how long Reset waits for the device to flush the work of the old connection.
+const resetWait = 5 * time.Second
+
+// Reset takes a DISCONNECTED endpoint to UNCONNECTED, ready to connect anew with the same attributes, dispatchers and
+// zone. It waits, within a bound, until all flushed work is on the dispatchers. In UNCONNECTED it does nothing and
+// keeps the receives posted; in any other state it is InvalidState.
+//
+// Implements: dat_ep_reset.
+func (ep *EP) Reset() error {
+	const op = "ep_reset"
+	if err := ep.object().check(op, HandleEP); err != nil {
+		return err
+	}
+	until := time.Now().Add(resetWait)
+	for pause := drainPauseMin; ep.getState() == EPDisconnected && time.Now().Before(until); pause = min(2*pause, drainPauseMax) {
+		ep.drainBoth()
+		if ep.requests.work.outstanding() == 0 && ep.recvs.work.outstanding() == 0 {
+			break
+		}
+		time.Sleep(pause)
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	switch s := ep.getState(); s {
+	case EPDisconnected:
+	case EPUnconnected:
+		return nil
+	default:
+		return ep.wrongState(op, s)
+	}
+	ep.unlinkLocked()
+	return ep.renewQP(op)
+}
+
+// renewQP puts a fresh queue pair in the place of the old one and forgets what was outstanding; ep.mu is held.
+func (ep *EP) renewQP(op string) error {
+	ep.requests.mu.Lock()
+	defer ep.requests.mu.Unlock()
+	ep.recvs.mu.Lock()
+	defer ep.recvs.mu.Unlock()
+	old := ep.requests.qp
+	if err := ep.newQP(op); err != nil {
+		return err
+	}
+	if ep.srq != nil {
+		ep.recvs.work.evd.removeSRQEndpoint(old.Num())
+	}
+	old.Close()
+	ep.clearWork()
+	ep.setState(EPUnconnected)
+	return nil
+}
+
+// clearWork forgets all outstanding work; the queues' locks are held.
+func (ep *EP) clearWork() {
+	ep.requests.suppressed, ep.requests.readOut = 0, 0
+	for _, w := range []*workQueue{&ep.requests.work, &ep.recvs.work} {
+		w.evd.mu.Lock()
+		w.clear()
+		w.evd.mu.Unlock()
+	}
+}

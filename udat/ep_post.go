@@ -1,0 +1,281 @@
+package udat
+
+import (
+	"math"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// batchMax is how many operations go to the device with one doorbell.
+const batchMax = 64
+
+// PostSend sends the segments of iov, in order, as one message; it takes up one receive of the peer's. No segments
+// send a message without data. The call copies iov, so that the slice may be used again at once, but the memory must
+// be left alone until the completion, which comes to the request dispatcher with the cookie. It neither blocks nor
+// allocates.
+//
+// In DISCONNECTED the operation is flushed at once; in any other state but CONNECTED the call is InvalidState.
+// Flags: suppress, solicited wait, barrier fence, and unsignalled where the endpoint's request completion flags are.
+// Errors: InvalidParameter (a flag, too many segments, a segment outside its region, a message above
+// MaxMessageSize), PrivilegesViolation (a region without local read, or freed), ProtectionViolation (a region of
+// another zone), InsufficientResources (MaxRequestDTOs are outstanding), InvalidHandle.
+//
+// Implements: dat_ep_post_send.
+func (ep *EP) PostSend(iov []LMRTriplet, cookie Cookie, flags CompletionFlags) error {
+	return ep.post(&Op{Kind: OpSend, IOV: iov, Cookie: cookie, Flags: flags})
+}
+
+// PostRDMARead reads the peer's memory named by remote into the segments of iov, in order. The segments may be
+// longer than remote: what is beyond is untouched. Shorter ones are LengthError. States, flags and errors are those
+// of PostSend, without solicited wait; the local regions need local write. No more than the connection's read depth
+// are under way at once, the rest waits its turn; a depth of 0 is InvalidParameter. What is wrong at the peer's end
+// (bounds, privileges, zone) is only known later: the completion's status, and a broken connection.
+//
+// Implements: dat_ep_post_rdma_read.
+func (ep *EP) PostRDMARead(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, flags CompletionFlags) error {
+	return ep.post(&Op{Kind: OpRDMARead, IOV: iov, Cookie: cookie, Remote: remote, Flags: flags})
+}
+
+// PostRDMAWrite writes the segments of iov, in order, into the peer's memory named by remote, which may be longer; a
+// shorter one is LengthError. The peer gets no event; it may rely on the data once it has received a later Send of
+// this endpoint. States, flags and errors are those of PostRDMARead; the local regions need local read.
+//
+// Implements: dat_ep_post_rdma_write.
+func (ep *EP) PostRDMAWrite(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, flags CompletionFlags) error {
+	return ep.post(&Op{Kind: OpRDMAWrite, IOV: iov, Cookie: cookie, Remote: remote, Flags: flags})
+}
+
+// PostBatch posts the operations in order with one crossing into C and one doorbell per 64 of them. It gives how many
+// were posted; an error speaks of the next one, and none after it is posted. ops and what it points to are free
+// again at return.
+//
+// Extension.
+func (ep *EP) PostBatch(ops []Op) (int, error) {
+	if ep == nil || !ep.obj.live.Load() {
+		return 0, badHandle("ep_post_batch", HandleEP, ep.object())
+	}
+	q := &ep.requests
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	posted := 0
+	for posted < len(ops) {
+		var bad error
+		chunk := ops[posted:min(len(ops), posted+cap(q.wrs))]
+		for i := range chunk {
+			if bad = q.prepare(ep, &chunk[i]); bad != nil {
+				break
+			}
+		}
+		n, err := q.ring()
+		posted += n
+		if err != nil {
+			return posted, err
+		}
+		if bad != nil {
+			return posted, bad
+		}
+	}
+	return posted, nil
+}
+
+func (ep *EP) post(o *Op) error {
+	if ep == nil || !ep.obj.live.Load() {
+		return badHandle(opRules[o.Kind].call, HandleEP, ep.object())
+	}
+	q := &ep.requests
+	q.mu.Lock()
+	err := q.prepare(ep, o)
+	if err == nil {
+		_, err = q.ring()
+	}
+	q.mu.Unlock()
+	return err
+}
+
+// prepare checks the operation and adds it to the batch; q.mu is held.
+func (q *requestQueue) prepare(ep *EP, o *Op) error {
+	if o.Kind >= opKinds {
+		return fail("ep_post_batch", InvalidParameter, SubArg2, "operation kind %d is not known", o.Kind)
+	}
+	r := &opRules[o.Kind]
+	if err := r.check(ep, o); err != nil {
+		return err
+	}
+	first := len(q.sges)
+	limit := uint64(math.MaxUint64)
+	if r.opcode == fabric.OpRead {
+		limit = o.Remote.SegmentLength
+	}
+	sges, length, total, err := appendSegments(q.sges, r.call, o.IOV, r.need, ep.pz, limit)
+	if err != nil {
+		return err
+	}
+	if err := r.checkLength(&ep.attr, o, total, length); err != nil {
+		return err
+	}
+	if !q.room() {
+		return fail(r.call, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding", q.work.limit)
+	}
+	q.sges = sges
+	flags := q.signal(o.Flags)
+	if r.inline && length <= uint64(q.inline) && length > 0 {
+		flags |= fabric.Inline
+	}
+	seq := q.work.tail.Load() + uint32(len(q.wrs))
+	*q.work.entry(seq) = workEntry{cookie: o.Cookie, length: length, op: r.dto, flags: entryOf(o.Flags)}
+	wr := fabric.SendWR{
+		ID: q.work.id | uint64(seq), Opcode: r.opcode, Flags: flags,
+		RemoteAddr: o.Remote.TargetAddress, RKey: o.Remote.RMRContext, Imm: o.Immediate,
+		CompareAdd: o.CompareAdd, Swap: o.Swap, FirstSGE: uint32(first), NumSGE: uint32(len(sges) - first),
+	}
+	if r.opcode == fabric.OpSendInv {
+		wr.RKey = o.InvalidateContext
+	}
+	q.wrs = append(q.wrs, wr)
+	return nil
+}
+
+func (r *opRule) checkLength(a *EPAttr, o *Op, total, length uint64) error {
+	if most, name := r.maxLength(a); length > most {
+		return fail(r.call, InvalidParameter, SubArg2, "%d bytes, %s is %d", length, name, most)
+	}
+	if !r.remote || r.atomic {
+		return nil
+	}
+	switch remote := o.Remote.SegmentLength; {
+	case r.opcode == fabric.OpRead && total < remote:
+		return fail(r.call, LengthError, SubNone, "the local segments have %d bytes, the remote buffer %d", total, remote)
+	case r.opcode != fabric.OpRead && total > remote:
+		return fail(r.call, LengthError, SubNone, "the remote buffer has %d bytes, the local segments %d", remote, total)
+	}
+	return nil
+}
+
+// room says whether one more request may be outstanding. If not it first takes what has completed: a Consumer that
+// suppresses all its completions never dequeues.
+func (q *requestQueue) room() bool {
+	if q.work.outstanding()+len(q.wrs) < int(q.work.limit) {
+		return true
+	}
+	q.work.evd.drainFor()
+	return q.work.outstanding()+len(q.wrs) < int(q.work.limit)
+}
+
+// signal gives the fabric's flags. Suppressed work asks for no completion, but every half queue, and for the last
+// place, it does all the same: only a completion tells that the work before it is done.
+func (q *requestQueue) signal(f CompletionFlags) fabric.SendFlags {
+	var flags fabric.SendFlags
+	if f&CompletionBarrierFence != 0 {
+		flags |= fabric.Fence
+	}
+	if f&CompletionSolicitedWait != 0 {
+		flags |= fabric.Solicited
+	}
+	if f&CompletionSuppress != 0 {
+		q.suppressed++
+		last := q.work.outstanding()+len(q.wrs)+1 >= int(q.work.limit)
+		if 2*q.suppressed < q.work.limit && !last {
+			return flags
+		}
+	}
+	q.suppressed = 0
+	return flags | fabric.Signaled
+}
+
+func entryOf(f CompletionFlags) entryFlags {
+	var e entryFlags
+	if f&CompletionSuppress != 0 {
+		e |= entrySuppressed
+	}
+	if f&CompletionUnsignalled != 0 {
+		e |= entryUnsignalled
+	}
+	return e
+}
+
+// ring posts the batch; q.mu is held.
+func (q *requestQueue) ring() (int, error) {
+	n := len(q.wrs)
+	if n == 0 {
+		return 0, nil
+	}
+	// Completions may come before the post returns: the tail is moved first and taken back for what was refused.
+	tail := q.work.tail.Load()
+	q.work.tail.Store(tail + uint32(n))
+	posted, err := q.qp.PostSend(q.wrs, q.sges)
+	if err != nil {
+		q.work.tail.Store(tail + uint32(posted))
+		err = failAs("ep_post", err, SubResourceTEP)
+	}
+	q.wrs, q.sges = q.wrs[:0], q.sges[:0]
+	return posted, err
+}
+
+// flushTail makes the work that has been posted end in a completion, if the latest of it does not; q.mu is held.
+func (q *requestQueue) flushTail() {
+	if q.suppressed == 0 || q.qp == nil || q.work.outstanding() == 0 {
+		return
+	}
+	q.suppressed = 0
+	seq := q.work.tail.Load()
+	*q.work.entry(seq) = workEntry{flags: entryInternal}
+	q.wrs = append(q.wrs, fabric.SendWR{ID: q.work.id | uint64(seq), Opcode: fabric.OpWrite, Flags: fabric.Signaled})
+	q.ring()
+}
+
+// appendSegments checks local segments and adds them as the fabric's, of limit bytes at the most. length is what it
+// added, total what the segments have.
+func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv, pz *PZ, limit uint64) (_ []fabric.SGE, length, total uint64, err error) {
+	for i := range iov {
+		t := &iov[i]
+		if t.SegmentLength == 0 {
+			continue
+		}
+		if err := t.check(op, i, need, pz); err != nil {
+			return nil, 0, 0, err
+		}
+		total += t.SegmentLength
+		n := min(t.SegmentLength, limit-length)
+		if n == 0 {
+			continue
+		}
+		if n > math.MaxUint32 {
+			return nil, 0, 0, fail(op, InvalidParameter, SubArg3, "segment %d has %d bytes, the limit is %d", i, n, uint32(math.MaxUint32))
+		}
+		length += n
+		sges = append(sges, fabric.SGE{Addr: t.VirtualAddress, Length: uint32(n), LKey: t.LMR.lkey})
+	}
+	return sges, length, total, nil
+}
+
+func (t *LMRTriplet) check(op string, i int, need MemPriv, pz *PZ) error {
+	l := t.LMR
+	if l == nil || !l.obj.live.Load() {
+		return fail(op, PrivilegesViolation, SubNone, "segment %d: %w", i, badHandle("", HandleLMR, l.object()))
+	}
+	size := uint64(len(l.buf))
+	if off := t.VirtualAddress - l.addr; off > size || t.SegmentLength > size-off {
+		return fail(op, InvalidParameter, SubArg3, "segment %d: [0x%x, +%d) is not inside its region [0x%x, +%d)", i, t.VirtualAddress, t.SegmentLength, l.addr, size)
+	}
+	if l.pz != pz {
+		return fail(op, ProtectionViolation, protectionSubtype(need), "segment %d: its region is in another protection zone", i)
+	}
+	if l.priv&need == 0 {
+		return fail(op, PrivilegesViolation, privilegeSubtype(need), "segment %d: its region has privileges 0x%x and lacks 0x%x", i, uint32(l.priv), uint32(need))
+	}
+	return nil
+}
+
+func privilegeSubtype(need MemPriv) Subtype {
+	if need == PrivLocalRead {
+		return SubPrivilegesRead
+	}
+	return SubPrivilegesWrite
+}
+
+func protectionSubtype(need MemPriv) Subtype {
+	if need == PrivLocalRead {
+		return SubProtectionRead
+	}
+	return SubProtectionWrite
+}

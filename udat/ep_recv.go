@@ -1,0 +1,137 @@
+package udat
+
+import (
+	"math"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// PostRecv gives a buffer for one message of the peer's: the segments of iov are filled in order, at most one of
+// them partly. No segments take a message without data. It is valid in every state, and in DISCONNECTED the receive
+// is flushed at once; an endpoint with a shared receive queue is InvalidState. The call copies iov; the memory must be
+// left alone until the completion, which comes to the receive dispatcher with the cookie. It neither blocks nor
+// allocates.
+//
+// The only flag is unsignalled, where the endpoint's receive completion flags are. A message longer than the buffer
+// completes with DTOErrLocalLength and breaks the connection. Errors: those of PostSend; the regions need local write.
+//
+// Implements: dat_ep_post_recv.
+func (ep *EP) PostRecv(iov []LMRTriplet, cookie Cookie, flags CompletionFlags) error {
+	if ep == nil || !ep.obj.live.Load() {
+		return badHandle(postRecv, HandleEP, ep.object())
+	}
+	q := &ep.recvs
+	q.mu.Lock()
+	err := q.prepare(ep, iov, cookie, flags)
+	if err == nil {
+		_, err = q.ring()
+	}
+	q.mu.Unlock()
+	if err == nil && ep.wmark.armed.Load() {
+		ep.checkWatermarks()
+	}
+	return err
+}
+
+// Recv is one receive for PostRecvBatch.
+type Recv struct {
+	IOV    []LMRTriplet
+	Cookie Cookie
+	Flags  CompletionFlags
+}
+
+// PostRecvBatch posts the receives in order with one crossing into C per 64 of them. It gives how many were posted;
+// an error speaks of the next one.
+//
+// Extension.
+func (ep *EP) PostRecvBatch(recvs []Recv) (int, error) {
+	if ep == nil || !ep.obj.live.Load() {
+		return 0, badHandle(postRecv, HandleEP, ep.object())
+	}
+	q := &ep.recvs
+	q.mu.Lock()
+	posted := 0
+	var err error
+	for posted < len(recvs) && err == nil {
+		var bad error
+		for _, r := range recvs[posted:min(len(recvs), posted+cap(q.wrs))] {
+			if bad = q.prepare(ep, r.IOV, r.Cookie, r.Flags); bad != nil {
+				break
+			}
+		}
+		var n int
+		n, err = q.ring()
+		posted += n
+		if err == nil {
+			err = bad
+		}
+	}
+	q.mu.Unlock()
+	if ep.wmark.armed.Load() {
+		ep.checkWatermarks()
+	}
+	return posted, err
+}
+
+const postRecv = "ep_post_recv"
+
+// prepare checks a receive and adds it to the batch; q.mu is held.
+func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags CompletionFlags) error {
+	if q.qp == nil {
+		return ep.notReady(postRecv)
+	}
+	switch {
+	case ep.srq != nil:
+		return fail(postRecv, InvalidState, SubNone, "the endpoint takes its receives from a shared receive queue")
+	case flags&^CompletionUnsignalled != 0:
+		return fail(postRecv, InvalidParameter, SubArg5, "flags 0x%x: only CompletionUnsignalled may be given", uint32(flags))
+	case flags != 0 && ep.attr.RecvCompletionFlags != CompletionUnsignalled:
+		return fail(postRecv, InvalidParameter, SubArg5, "flag CompletionUnsignalled: the endpoint's RecvCompletionFlags are 0x%x", uint32(ep.attr.RecvCompletionFlags))
+	case len(iov) > ep.attr.MaxRecvIOV:
+		return fail(postRecv, InvalidParameter, SubArg2, "%d segments, the limit is %d", len(iov), ep.attr.MaxRecvIOV)
+	}
+	first := len(q.sges)
+	sges, length, _, err := appendSegments(q.sges, postRecv, iov, PrivLocalWrite, ep.pz, math.MaxUint64)
+	if err != nil {
+		return err
+	}
+	if length > ep.attr.MaxMessageSize {
+		return fail(postRecv, InvalidParameter, SubArg2, "%d bytes, MaxMessageSize is %d", length, ep.attr.MaxMessageSize)
+	}
+	if q.work.outstanding()+len(q.wrs) >= int(q.work.limit) {
+		q.work.evd.drainFor()
+		if q.work.outstanding()+len(q.wrs) >= int(q.work.limit) {
+			return fail(postRecv, InsufficientResources, SubResourceCredits, "all %d receives (MaxRecvDTOs) are outstanding", q.work.limit)
+		}
+	}
+	q.sges = sges
+	seq := q.work.tail.Load() + uint32(len(q.wrs))
+	*q.work.entry(seq) = workEntry{cookie: cookie, op: DTOReceive, flags: entryOf(flags)}
+	q.wrs = append(q.wrs, fabric.RecvWR{ID: q.work.id | uint64(seq), FirstSGE: uint32(first), NumSGE: uint32(len(sges) - first)})
+	return nil
+}
+
+// ring posts the batch; q.mu is held.
+func (q *recvQueue) ring() (int, error) {
+	n := len(q.wrs)
+	if n == 0 {
+		return 0, nil
+	}
+	tail := q.work.tail.Load()
+	q.work.tail.Store(tail + uint32(n))
+	posted, err := q.qp.PostRecv(q.wrs, q.sges)
+	if err != nil {
+		q.work.tail.Store(tail + uint32(posted))
+		err = failAs(postRecv, err, SubResourceTEP)
+	}
+	q.wrs, q.sges = q.wrs[:0], q.sges[:0]
+	return posted, err
+}
+
+// notReady says what an endpoint without a queue pair lacks.
+func (ep *EP) notReady(op string) error {
+	if ep.getState() == epFreed {
+		return badHandle(op, HandleEP, &ep.obj)
+	}
+	return fail(op, InvalidState, SubStateEPNotReady, "the endpoint has no protection zone")
+}

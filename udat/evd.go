@@ -1,0 +1,409 @@
+package udat
+
+import (
+	"sync"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// EVD is an event dispatcher: a bounded queue of events that streams of completions, connection events, requests,
+// asynchronous and software events feed. All its methods may be called concurrently; only one call may be blocked
+// in Wait, and it owns the dispatcher meanwhile.
+//
+// Completions are taken from the device by whoever waits or dequeues, and now and then by the adapter itself, in
+// the order in which the device made them. More events than the queue's length overflow it: the adapter's
+// asynchronous dispatcher is told once, and the events are kept all the same.
+type EVD struct {
+	obj   object
+	flags EVDFlags
+
+	mu       sync.Mutex
+	qlen     int
+	ring     eventRing
+	cq       fabric.CQ // nil without DTO or bind streams
+	wcs      [32]fabric.WC
+	sources  sourceTable
+	capacity int // completions that may be outstanding on cq
+
+	waiter     bool // a call is blocked in Wait
+	left       sync.Cond
+	notified   bool // a notification event has come since the waiter blocked
+	unwaitable bool
+	disabled   bool
+	overflowed bool
+	dead       bool
+	discard    bool // events are of no interest: the dispatcher of endpoints that have none
+	kick       chan struct{}
+	timer      *time.Timer
+	failed     []failure
+
+	cno       *CNO
+	watched   bool // a goroutine follows cq for the notification object
+	following bool // and is parked in it
+
+	srqEPs map[uint32]*EP // endpoints with a shared receive queue, by queue pair number
+
+	streams streams
+}
+
+// failure is an endpoint whose work has failed; it is told after the dispatcher is unlocked.
+type failure struct {
+	ep      *EP
+	link    *link
+	flushed bool // without an error before it, as far as the completion tells
+}
+
+func (e *EVD) object() *object {
+	if e == nil {
+		return nil
+	}
+	return &e.obj
+}
+
+// CreateEVD makes a dispatcher of at least minQLen events that takes the given streams. It is enabled and waitable.
+// All streams may share one dispatcher. cno, which may be nil, is triggered by notification events while nobody
+// waits on the dispatcher itself.
+//
+// Implements: dat_evd_create.
+func (ia *IA) CreateEVD(minQLen int, streams EVDFlags, cno *CNO) (*EVD, error) {
+	const op = "evd_create"
+	if err := ia.object().check(op, HandleIA); err != nil {
+		return nil, err
+	}
+	limit := ia.device.Attr().MaxCQE
+	switch {
+	case minQLen <= 0:
+		return nil, fail(op, InvalidParameter, SubArg2, "minQLen is %d, must be at least 1", minQLen)
+	case minQLen > limit:
+		return nil, fail(op, InsufficientResources, SubResourceTEVD, "minQLen is %d, the limit is %d", minQLen, limit)
+	case streams == 0 || streams&^evdKnown != 0:
+		return nil, fail(op, InvalidParameter, SubArg4, "streams 0x%x: at least one of 0x%x and nothing else", uint32(streams), uint32(evdKnown))
+	}
+	return ia.newEVD(op, minQLen, streams, cno)
+}
+
+func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, error) {
+	e := &EVD{flags: streams, qlen: qlen, ring: newEventRing(qlen), kick: make(chan struct{}, 1)}
+	e.left.L = &e.mu
+	if streams&(EVDDTO|EVDRMRBind) != 0 {
+		cq, err := ia.device.CreateCQ(qlen)
+		if err != nil {
+			return nil, failAs(op, err, SubResourceTEVD)
+		}
+		e.cq, e.capacity = cq, 0
+	}
+	if err := ia.adopt(op, &e.obj, e, HandleEVD, func() error { return cno.attach(op, ia, e) }); err != nil {
+		if e.cq != nil {
+			e.cq.Close()
+		}
+		return nil, err
+	}
+	e.mu.Lock()
+	e.watch()
+	e.mu.Unlock()
+	return e, nil
+}
+
+// Dequeue takes the first event without blocking. It works on dispatchers that are disabled or unwaitable, and is
+// InvalidState while a call is blocked in Wait. An empty queue is QueueEmpty. It allocates nothing.
+//
+// Implements: dat_evd_dequeue.
+func (e *EVD) Dequeue() (Event, error) {
+	var one [1]Event
+	if _, err := e.dequeue(one[:]); err != nil {
+		return Event{}, err
+	}
+	return one[0], nil
+}
+
+// DequeueBatch takes up to len(events) events, oldest first, and gives their number; an empty queue is QueueEmpty.
+// The device is asked at most once per 32 events.
+//
+// Extension.
+func (e *EVD) DequeueBatch(events []Event) (int, error) {
+	if len(events) == 0 {
+		return 0, fail("evd_dequeue", InvalidParameter, SubArg2, "events is empty")
+	}
+	return e.dequeue(events)
+}
+
+var (
+	errQueueEmpty     = &Error{Op: "evd_dequeue", Type: QueueEmpty}
+	errTimeoutExpired = &Error{Op: "evd_wait", Type: TimeoutExpired}
+	errDequeueWaiter  = &Error{Op: "evd_dequeue", Type: InvalidState, Subtype: SubStateEVDWaiter}
+)
+
+func (e *EVD) dequeue(events []Event) (int, error) {
+	if e == nil || !e.obj.live.Load() {
+		return 0, badHandle("evd_dequeue", HandleEVD, e.object())
+	}
+	e.mu.Lock()
+	if e.waiter {
+		e.mu.Unlock()
+		return 0, errDequeueWaiter
+	}
+	if e.ring.n < len(events) {
+		e.drain()
+	}
+	n := min(len(events), e.ring.n)
+	for i := range events[:n] {
+		e.pop(&events[i])
+	}
+	e.unlock()
+	if n == 0 {
+		return 0, errQueueEmpty
+	}
+	return n, nil
+}
+
+func (e *EVD) pop(to *Event) {
+	e.ring.pop(to)
+	if to.srq != nil {
+		to.srq.reaped()
+		to.srq = nil
+	}
+	if e.overflowed && e.ring.n <= e.qlen/2 {
+		e.overflowed = false
+	}
+}
+
+// PostSE queues a software event with the given payload. A full queue is QueueFull and no overflow.
+//
+// Implements: dat_evd_post_se.
+func (e *EVD) PostSE(ev Event) error {
+	const op = "evd_post_se"
+	if err := e.object().check(op, HandleEVD); err != nil {
+		return err
+	}
+	if ev.Number != EventSoftware {
+		return fail(op, InvalidParameter, SubArg2, "event %v: only %v can be posted", ev.Number, EventSoftware)
+	}
+	if e.flags&EVDSoftware == 0 {
+		return fail(op, InvalidParameter, SubArg1, "the dispatcher takes no software events: streams 0x%x", uint32(e.flags))
+	}
+	e.mu.Lock()
+	defer e.unlock()
+	if e.ring.n >= e.qlen {
+		return fail(op, QueueFull, SubNone, "all %d places are taken", e.qlen)
+	}
+	e.push(&Event{Number: EventSoftware, Software: ev.Software}, true)
+	e.rouse()
+	return nil
+}
+
+// push queues an event; e.mu is held. notify says whether it may wake a waiter or trigger the notification object.
+func (e *EVD) push(ev *Event, notify bool) {
+	if e.discard {
+		return
+	}
+	if e.ring.n >= e.qlen && !e.overflowed {
+		e.overflowed = true
+		e.obj.ia.async(e, &Event{Number: EventAsyncEVDOverflow, Object: e, Reason: ReasonEVDOverflow})
+	}
+	slot := e.ring.push()
+	*slot = *ev
+	slot.EVD = e
+	if notify {
+		e.notified = true
+		if e.cno != nil && !e.waiter && !e.disabled {
+			e.cno.trigger(e)
+		}
+	}
+}
+
+// post queues an event that comes from outside the completion queue.
+func (e *EVD) post(ev *Event) {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	e.push(ev, true)
+	e.rouse()
+	e.unlock()
+}
+
+// drain moves all completions into the ring; e.mu is held.
+func (e *EVD) drain() {
+	if e.cq == nil || e.dead {
+		return
+	}
+	for {
+		n, err := e.cq.Poll(e.wcs[:])
+		for i := range e.wcs[:n] {
+			e.complete(&e.wcs[i])
+		}
+		if n < len(e.wcs) || err != nil {
+			return
+		}
+	}
+}
+
+// drainFor is drain for callers who hold the lock of an endpoint, or who do not wait on this dispatcher.
+func (e *EVD) drainFor() {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	e.drain()
+	e.rouse()
+	failed := e.failed
+	e.failed = nil
+	e.mu.Unlock()
+	for _, f := range failed {
+		go f.report()
+	}
+}
+
+// unlock unlocks the dispatcher and tells the endpoints whose work has failed. No endpoint's lock may be held.
+func (e *EVD) unlock() {
+	failed := e.failed
+	e.failed = nil
+	e.mu.Unlock()
+	for _, f := range failed {
+		f.report()
+	}
+}
+
+// rouse wakes the waiter if there is something for it; e.mu is held.
+func (e *EVD) rouse() {
+	if e.waiter && e.notified {
+		e.wake()
+	}
+}
+
+// wake makes the parked waiter look again, whether or not there is something for it.
+func (e *EVD) wake() {
+	if e.cq != nil {
+		e.cq.Wake()
+		return
+	}
+	select {
+	case e.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Resize changes the number of events that the queue holds. Nothing queued or arriving is lost; a length below what
+// is queued is InvalidState and changes nothing.
+//
+// Implements: dat_evd_resize.
+func (e *EVD) Resize(minQLen int) error {
+	const op = "evd_resize"
+	if err := e.object().check(op, HandleEVD); err != nil {
+		return err
+	}
+	limit := e.obj.ia.device.Attr().MaxCQE
+	if minQLen <= 0 {
+		return fail(op, InvalidParameter, SubArg2, "minQLen is %d, must be at least 1", minQLen)
+	}
+	if minQLen > limit {
+		return fail(op, InsufficientResources, SubResourceTEVD, "minQLen is %d, the limit is %d", minQLen, limit)
+	}
+	e.mu.Lock()
+	defer e.unlock()
+	e.drain()
+	if e.ring.n > minQLen {
+		return fail(op, InvalidState, SubNone, "minQLen is %d, %d events are queued", minQLen, e.ring.n)
+	}
+	if err := e.fit(op, max(minQLen, e.capacity)); err != nil {
+		return err
+	}
+	e.qlen = minQLen
+	return nil
+}
+
+// fit makes the completion queue at least depth entries deep; e.mu is held. It never shrinks one.
+func (e *EVD) fit(op string, depth int) error {
+	if e.cq == nil || depth <= e.cq.Depth() {
+		return nil
+	}
+	limit := e.obj.ia.device.Attr().MaxCQE
+	if depth > limit {
+		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, the limit is %d", depth, limit)
+	}
+	if err := e.cq.Resize(min(limit, max(depth, 2*e.cq.Depth()))); err != nil {
+		return failAs(op, err, SubResourceTEVD)
+	}
+	return nil
+}
+
+// SetUnwaitable forbids Wait: a blocked one returns InvalidState, later ones fail at once. Events still arrive, can
+// be dequeued, and trigger the notification object.
+//
+// Implements: dat_evd_set_unwaitable.
+func (e *EVD) SetUnwaitable() error {
+	return e.change("evd_set_unwaitable", func() { e.unwaitable = true; e.wakeWaiter() })
+}
+
+// ClearUnwaitable permits Wait again.
+//
+// Implements: dat_evd_clear_unwaitable.
+func (e *EVD) ClearUnwaitable() error {
+	return e.change("evd_clear_unwaitable", func() { e.unwaitable = false })
+}
+
+// Enable lets notification events trigger the notification object again. Events that came while the dispatcher was
+// disabled do not trigger it: dequeue after enabling.
+//
+// Implements: dat_evd_enable.
+func (e *EVD) Enable() error {
+	return e.change("evd_enable", func() { e.disabled = false; e.watch() })
+}
+
+// Disable keeps events from triggering the notification object. They still queue, and waiters are not affected. One
+// trigger that has already begun may still be seen.
+//
+// Implements: dat_evd_disable.
+func (e *EVD) Disable() error {
+	return e.change("evd_disable", func() { e.disabled = true; e.watch() })
+}
+
+func (e *EVD) change(op string, do func()) error {
+	if err := e.object().check(op, HandleEVD); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	do()
+	e.unlock()
+	return nil
+}
+
+func (e *EVD) wakeWaiter() {
+	if e.waiter {
+		e.wake()
+	}
+}
+
+// Free destroys the dispatcher and the events on it. While streams feed it this is InvalidState; a call that is
+// blocked in Wait returns Abort.
+//
+// Implements: dat_evd_free.
+func (e *EVD) Free() error {
+	const op = "evd_free"
+	if err := e.object().release(op, HandleEVD, SubStateEVDInUse, "streams"); err != nil {
+		return err
+	}
+	e.destroy()
+	return nil
+}
+
+// destroy ends a dispatcher that has been released.
+func (e *EVD) destroy() {
+	e.mu.Lock()
+	e.dead = true
+	cno := e.cno
+	e.cno = nil
+	e.watch()
+	e.wake()
+	for e.waiter || e.watched {
+		e.left.Wait()
+	}
+	cq := e.cq
+	e.cq = nil
+	e.mu.Unlock()
+	cno.detach(true)
+	if cq != nil {
+		cq.Close()
+	}
+}

@@ -1,0 +1,101 @@
+package udat
+
+// streams are the completion streams that feed a dispatcher. They all carry the same completion flags.
+type streams struct {
+	n     int
+	flags CompletionFlags
+}
+
+// consumerControlled says that the Consumer chooses which completions notify, so that waiters may not count.
+func (s streams) consumerControlled() bool {
+	return s.n > 0 && s.flags&(CompletionUnsignalled|CompletionSolicitedWait) != 0
+}
+
+// solicitedOnly says that the device itself tells notification events from others.
+func (s streams) solicitedOnly() bool { return s.n > 0 && s.flags == CompletionSolicitedWait }
+
+// config is that part of the dispatcher's state word.
+func (s streams) config() EVDState {
+	switch {
+	case s.solicitedOnly():
+		return EVDConfigSolicited
+	case s.n > 0 && s.flags == CompletionEVDThreshold:
+		return EVDConfigThreshold
+	}
+	return EVDConfigNotify
+}
+
+// attach adds a completion stream with its flags and the number of completions that it may have outstanding.
+func (e *EVD) attach(op string, flags CompletionFlags, outstanding int, q *workQueue) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.discard {
+		if e.streams.n > 0 && e.streams.flags != flags {
+			return fail(op, InvalidParameter, SubArg6, "completion flags 0x%x differ from 0x%x of the other streams on the dispatcher", uint32(flags), uint32(e.streams.flags))
+		}
+		if flags&(CompletionUnsignalled|CompletionSolicitedWait) != 0 && e.flags&^(EVDDTO|EVDRMRBind) != 0 {
+			return fail(op, InvalidParameter, SubArg6, "completion flags 0x%x on a dispatcher that takes other streams too (0x%x): use CompletionEVDThreshold", uint32(flags), uint32(e.flags))
+		}
+	}
+	if err := e.fit(op, e.capacity+outstanding); err != nil {
+		return err
+	}
+	e.capacity += outstanding
+	e.streams.n++
+	e.streams.flags = flags
+	e.sources.add(q)
+	return nil
+}
+
+// detach ends a completion stream: nothing more of it is queued.
+func (e *EVD) detach(outstanding int, q *workQueue) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.capacity -= outstanding
+	e.streams.n--
+	e.sources.remove(q)
+}
+
+// sourceTable finds the queue that a completion is of by the upper half of its work request id: an index, and a
+// generation that tells a queue from those that had the index before it.
+type sourceTable struct {
+	queues []*workQueue
+	free   []uint32
+	gen    uint32
+}
+
+const (
+	sourceIndexBits = 20
+	sourceIndexMask = 1<<sourceIndexBits - 1
+)
+
+func (t *sourceTable) add(q *workQueue) {
+	var index uint32
+	if n := len(t.free); n > 0 {
+		index, t.free = t.free[n-1], t.free[:n-1]
+	} else {
+		index = uint32(len(t.queues))
+		t.queues = append(t.queues, nil)
+	}
+	t.gen++
+	q.id = uint64(t.gen<<sourceIndexBits|index) << 32
+	t.queues[index] = q
+}
+
+func (t *sourceTable) remove(q *workQueue) {
+	index := uint32(q.id>>32) & sourceIndexMask
+	t.queues[index] = nil
+	t.free = append(t.free, index)
+}
+
+// find gives the queue of a work request id, nil if it is gone.
+func (t *sourceTable) find(id uint64) *workQueue {
+	index := uint32(id>>32) & sourceIndexMask
+	if int(index) >= len(t.queues) {
+		return nil
+	}
+	if q := t.queues[index]; q != nil && q.id == id&^0xffffffff {
+		return q
+	}
+	return nil
+}

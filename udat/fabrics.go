@@ -1,0 +1,18 @@
+package udat
+
+import (
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/memfabric"
+	"github.com/godat/godat/udat/internal/verbsfabric"
+)
+
+// fabrics are all the fabrics there are: the verbs of this host, and the one inside this process. This is the only
+// place that names them.
+func fabrics() []fabric.Fabric {
+	return []fabric.Fabric{verbs, mem}
+}
+
+var (
+	verbs = verbsfabric.New()
+	mem   = memfabric.Default()
+)

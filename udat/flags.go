@@ -1,0 +1,154 @@
+package udat
+
+import (
+	"math"
+	"time"
+)
+
+// Infinite is the timeout that never expires.
+const Infinite time.Duration = math.MaxInt64
+
+// Special counts.
+const (
+	ValueUnknown      = -2 // a count that the device does not tell
+	WatermarkInfinite = -1 // no watermark
+	HWDefault         = -1
+	SRQLWDefault      = 0 // no low watermark
+)
+
+// OptimalAlignment is the buffer alignment, in bytes, that is best on every provider.
+const OptimalAlignment = 256
+
+// Cookie is a value of the Consumer's that comes back with the completion.
+type Cookie uint64
+
+// ConnQual is a connection qualifier: what a service point listens on. 1 to 65535 is the port itself; a larger
+// value q is port q mod 32001 + 33534, as in OpenFabrics DAPL.
+type ConnQual uint64
+
+// CompletionFlags modify a posted operation, or say how an endpoint's completions notify.
+type CompletionFlags uint32
+
+// Completion flags.
+const (
+	CompletionDefault       CompletionFlags = 0
+	CompletionSuppress      CompletionFlags = 0x01 // no event if it succeeds
+	CompletionSolicitedWait CompletionFlags = 0x02 // the matching remote receive shall notify
+	CompletionUnsignalled   CompletionFlags = 0x04 // an event that wakes nobody
+	CompletionBarrierFence  CompletionFlags = 0x08 // start after all earlier RDMA reads
+	CompletionEVDThreshold  CompletionFlags = 0x10 // endpoint attribute only: waiters count events
+)
+
+// MemPriv is a set of privileges on memory.
+type MemPriv uint32
+
+// Privileges.
+const (
+	PrivNone         MemPriv = 0x00
+	PrivLocalRead    MemPriv = 0x01
+	PrivRemoteRead   MemPriv = 0x02
+	PrivLocalWrite   MemPriv = 0x10
+	PrivRemoteWrite  MemPriv = 0x20
+	PrivAll          MemPriv = 0x33
+	PrivRemoteAtomic MemPriv = 0x40 // Extension.
+
+	privKnown = PrivAll | PrivRemoteAtomic
+)
+
+// EVDFlags are the event streams that may feed an event dispatcher.
+type EVDFlags uint32
+
+// Event streams.
+const (
+	EVDSoftware   EVDFlags = 0x001
+	EVDCR         EVDFlags = 0x010
+	EVDDTO        EVDFlags = 0x020
+	EVDConnection EVDFlags = 0x040
+	EVDRMRBind    EVDFlags = 0x080
+	EVDAsync      EVDFlags = 0x100
+	EVDDefault    EVDFlags = 0x1F0 // all but software
+
+	evdKnown = EVDDefault | EVDSoftware
+)
+
+// EVDState is the state word of an event dispatcher: three independent parts.
+type EVDState uint32
+
+// Event dispatcher states. The last three are values of one field, EVDConfigMask.
+const (
+	EVDEnabled         EVDState = 0x01
+	EVDDisabled        EVDState = 0x02
+	EVDWaitable        EVDState = 0x04
+	EVDUnwaitable      EVDState = 0x08
+	EVDConfigNotify    EVDState = 0x10
+	EVDConfigSolicited EVDState = 0x20
+	EVDConfigThreshold EVDState = 0x30
+	EVDConfigMask      EVDState = 0x30
+)
+
+// QoS is a quality of service.
+type QoS uint32
+
+// Qualities of service.
+const (
+	QoSBestEffort     QoS = 0
+	QoSHighThroughput QoS = 1
+	QoSLowLatency     QoS = 2
+	QoSEconomy        QoS = 4
+	QoSPremium        QoS = 8
+)
+
+// ConnectFlags modify a connect.
+type ConnectFlags uint32
+
+// Connect flags.
+const (
+	ConnectDefault   ConnectFlags = 0
+	ConnectMultipath ConnectFlags = 1
+)
+
+// CloseFlags say how a connection or an adapter is closed.
+type CloseFlags uint32
+
+// Close flags.
+const (
+	CloseAbrupt   CloseFlags = 0
+	CloseGraceful CloseFlags = 1
+)
+
+// PSPFlags say who makes the endpoints of a public service point.
+type PSPFlags uint32
+
+// Public service point flags.
+const (
+	PSPConsumer PSPFlags = 0
+	PSPProvider PSPFlags = 1
+)
+
+// EPState is the state of an endpoint.
+type EPState uint32
+
+// Endpoint states. The UNCONFIGURED states of the header are not used: the base state is reported.
+const (
+	EPUnconnected              EPState = 0
+	EPReserved                 EPState = 2
+	EPPassiveConnectionPending EPState = 4
+	EPActiveConnectionPending  EPState = 6
+	EPTentativeConnection      EPState = 7
+	EPConnected                EPState = 9
+	EPDisconnectPending        EPState = 10
+	EPDisconnected             EPState = 11
+	EPCompletionPending        EPState = 12
+
+	epFreed EPState = 255
+)
+
+var epStateText = map[EPState]string{
+	EPUnconnected: "UNCONNECTED", EPReserved: "RESERVED", EPPassiveConnectionPending: "PASSIVE_CONNECTION_PENDING",
+	EPActiveConnectionPending: "ACTIVE_CONNECTION_PENDING", EPTentativeConnection: "TENTATIVE_CONNECTION_PENDING",
+	EPConnected: "CONNECTED", EPDisconnectPending: "DISCONNECT_PENDING", EPDisconnected: "DISCONNECTED",
+	EPCompletionPending: "COMPLETION_PENDING", epFreed: "FREED",
+}
+
+// String is the state's DAT name.
+func (s EPState) String() string { return epStateText[s] }

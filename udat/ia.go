@@ -1,0 +1,356 @@
+package udat
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// IA is an open interface adapter: one port of an RDMA device, or the fabric inside this process. Each Open is an
+// instance of its own, with its own objects.
+type IA struct {
+	obj    object
+	name   string
+	device fabric.Device
+
+	asyncEVD *EVD
+	ownAsync bool
+
+	mu      sync.Mutex // the objects and what uses what; taken before any lock of theirs
+	closed  bool
+	objects [handleKinds]map[*object]Handle
+
+	events  chan struct{} // closed when the adapter is
+	keeping bool          // the keeper runs
+	linked  int           // endpoints that are connecting or connected
+	keeper  sync.WaitGroup
+
+	srqs atomic.Pointer[[]*SRQ]
+	sink *EVD // completions of endpoints that have no dispatcher for them
+}
+
+func (ia *IA) object() *object {
+	if ia == nil {
+		return nil
+	}
+	return &ia.obj
+}
+
+// Option is a setting of Open.
+type Option func(*openOptions) error
+
+type openOptions struct {
+	asyncQLen int
+	asyncEVD  *EVD
+	noAsync   bool
+	fabric    fabric.Options
+}
+
+// WithAsyncQLen makes the asynchronous event dispatcher at least n events long; the default is 64.
+func WithAsyncQLen(n int) Option {
+	return func(o *openOptions) error {
+		if n < 1 {
+			return fail("ia_open", InvalidParameter, SubArg2, "asynchronous queue length is %d, must be at least 1", n)
+		}
+		o.asyncQLen = n
+		return nil
+	}
+}
+
+// WithAsyncEVD sends the adapter's asynchronous events to an existing dispatcher, of this or another adapter, that
+// takes them. It is not destroyed with this adapter.
+func WithAsyncEVD(evd *EVD) Option {
+	return func(o *openOptions) error {
+		if err := evd.object().check("ia_open", HandleEVD); err != nil {
+			return err
+		}
+		if evd.flags&EVDAsync == 0 {
+			return fail("ia_open", InvalidHandle, SubHandleEVDAsync, "the dispatcher takes no asynchronous events: streams 0x%x", uint32(evd.flags))
+		}
+		o.asyncEVD = evd
+		return nil
+	}
+}
+
+// WithoutAsyncEVD opens the adapter without a dispatcher for asynchronous events: somebody else handles them
+// (DAT_EVD_ASYNC_EXISTS).
+func WithoutAsyncEVD() Option {
+	return func(o *openOptions) error { o.noAsync = true; return nil }
+}
+
+// WithRNRRetry sets how often a Send is tried again while its receiver has posted no receive: 0 to 6, or 7, the
+// default, for ever. With less than 7 a Send to a receiver that is not ready ends in DTOErrReceiverNotReady and
+// breaks the connection.
+//
+// Extension.
+func WithRNRRetry(n int) Option {
+	return func(o *openOptions) error {
+		if n < 0 || n > 7 {
+			return fail("ia_open", InvalidParameter, SubArg1, "receiver-not-ready retry is %d, must be from 0 to 7", n)
+		}
+		o.fabric.RNRRetry = uint8(n)
+		return nil
+	}
+}
+
+// WithRetry sets how often a request is sent again that the peer does not acknowledge: 0 to 7, the default.
+//
+// Extension.
+func WithRetry(n int) Option {
+	return func(o *openOptions) error {
+		if n < 0 || n > 7 {
+			return fail("ia_open", InvalidParameter, SubArg1, "retry is %d, must be from 0 to 7", n)
+		}
+		o.fabric.Retry = uint8(n)
+		return nil
+	}
+}
+
+// Open opens an adapter by its name, as Providers lists it ("rxe0", "mem0"), or by a local IP address. A name that
+// no fabric knows is ProviderNotFound; a name never stands for another fabric than its own. The adapter has an
+// asynchronous event dispatcher of its own unless an option says otherwise; see AsyncEVD.
+//
+// Implements: dat_ia_open.
+func Open(name string, opts ...Option) (*IA, error) {
+	o := openOptions{asyncQLen: 64, fabric: fabric.Options{RNRRetry: 7, Retry: 7}}
+	for _, opt := range opts {
+		if err := opt(&o); err != nil {
+			return nil, err
+		}
+	}
+	ia := &IA{name: name, events: make(chan struct{})}
+	for k := range ia.objects {
+		ia.objects[k] = make(map[*object]Handle)
+	}
+	ia.obj.kind, ia.obj.ia = HandleIA, ia
+	device, err := openDevice(name, o.fabric, ia.asyncEvent)
+	if err != nil {
+		return nil, err
+	}
+	// Asynchronous events may already come: they need ia.mu to find where to go.
+	ia.mu.Lock()
+	ia.device = device
+	ia.obj.live.Store(true)
+	ia.mu.Unlock()
+	if err := ia.openAsync(&o); err != nil {
+		ia.obj.live.Store(false)
+		device.Close()
+		return nil, err
+	}
+	return ia, nil
+}
+
+func (ia *IA) openAsync(o *openOptions) error {
+	evd := o.asyncEVD
+	switch {
+	case o.noAsync:
+		return nil
+	case evd != nil:
+		if err := evd.object().use("ia_open", HandleEVD); err != nil {
+			return err
+		}
+	default:
+		var err error
+		if evd, err = ia.newEVD("ia_open", o.asyncQLen, EVDAsync, nil); err != nil {
+			return err
+		}
+		ia.mu.Lock()
+		evd.obj.refs++ // the adapter feeds it
+		delete(ia.objects[HandleEVD], &evd.obj)
+		ia.mu.Unlock()
+		ia.ownAsync = true
+	}
+	ia.mu.Lock()
+	ia.asyncEVD = evd
+	ia.mu.Unlock()
+	return nil
+}
+
+// openDevice asks every fabric for a device of the name, or for the one with that local address.
+func openDevice(name string, opts fabric.Options, async func(fabric.AsyncEvent)) (fabric.Device, error) {
+	const op = "ia_open"
+	if name == "" {
+		return nil, fail(op, InvalidParameter, SubArg1, "the name is empty")
+	}
+	for _, f := range openable(name) {
+		device, err := f.Open(name, opts, async)
+		switch {
+		case err == nil:
+			return device, nil
+		case !errors.Is(err, fabric.ErrNoDevice):
+			return nil, failAs(op, err, SubResourceDevice)
+		}
+	}
+	return nil, fail(op, ProviderNotFound, SubNameNotRegistered, "no adapter is named %q, and none has it as its address; %s", name, whatThereIs())
+}
+
+// Name is the name or address that the adapter was opened by.
+//
+// Extension.
+func (ia *IA) Name() string { return ia.name }
+
+// Addr is the adapter's address, that peers connect to.
+//
+// Extension.
+func (ia *IA) Addr() netip.Addr { return ia.device.Attr().Info.Addr }
+
+// AsyncEVD is the dispatcher that asynchronous events go to; nil where the adapter was opened without.
+//
+// Extension. It is the OUT argument of dat_ia_open.
+func (ia *IA) AsyncEVD() *EVD {
+	if ia == nil {
+		return nil
+	}
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	return ia.asyncEVD
+}
+
+// Close closes the adapter. CloseGraceful is InvalidState, and changes nothing, while the Consumer has not freed all
+// that it made. CloseAbrupt destroys everything: connections end, blocked waits return Abort, and those on
+// notification objects return no dispatcher.
+//
+// Implements: dat_ia_close.
+func (ia *IA) Close(flags CloseFlags) error {
+	const op = "ia_close"
+	if err := ia.object().check(op, HandleIA); err != nil {
+		return err
+	}
+	if flags != CloseAbrupt && flags != CloseGraceful {
+		return fail(op, InvalidParameter, SubArg2, "flags %d: must be CloseAbrupt or CloseGraceful", flags)
+	}
+	ia.mu.Lock()
+	if flags == CloseGraceful {
+		if left := ia.leftovers(); left != "" {
+			ia.mu.Unlock()
+			return fail(op, InvalidState, SubStateIAInUse, "not freed: %s", left)
+		}
+	}
+	if ia.closed {
+		ia.mu.Unlock()
+		return badHandle(op, HandleIA, &ia.obj)
+	}
+	ia.closed = true
+	ia.obj.live.Store(false)
+	close(ia.events)
+	ia.mu.Unlock()
+	ia.destroyAll()
+	ia.keeper.Wait()
+	if err := ia.device.Close(); err != nil {
+		return failAs(op, err, SubResourceDevice)
+	}
+	return nil
+}
+
+// destroyOrder is the order in which an abrupt close destroys the objects.
+var destroyOrder = [...]HandleType{HandlePSP, HandleRSP, HandleCR, HandleEP, HandleRMR, HandleLMR, HandleSRQ, HandleEVD, HandleCNO, HandlePZ}
+
+func (ia *IA) destroyAll() {
+	for _, kind := range destroyOrder {
+		ia.mu.Lock()
+		doomed := make([]Handle, 0, len(ia.objects[kind]))
+		for o, h := range ia.objects[kind] {
+			if o.live.CompareAndSwap(true, false) {
+				doomed = append(doomed, h)
+			}
+		}
+		clear(ia.objects[kind])
+		sink := ia.sink
+		ia.mu.Unlock()
+		for _, h := range doomed {
+			h.(interface{ destroy() }).destroy()
+		}
+		if kind == HandleEVD && sink != nil {
+			sink.destroy()
+		}
+	}
+	if ia.ownAsync {
+		ia.asyncEVD.obj.live.Store(false)
+		ia.asyncEVD.destroy()
+	} else if ia.asyncEVD != nil {
+		ia.asyncEVD.object().unuse()
+	}
+}
+
+// leftovers names what the Consumer has not freed; ia.mu is held.
+func (ia *IA) leftovers() string {
+	text := ""
+	for kind, set := range ia.objects {
+		if len(set) == 0 {
+			continue
+		}
+		if text != "" {
+			text += ", "
+		}
+		text += countOf(len(set), HandleType(kind))
+	}
+	return text
+}
+
+// keepInterval is how often an adapter with connected endpoints looks at dispatchers that nobody waits on, so that
+// the end of a connection is told even where nobody takes its completions.
+const keepInterval = 100 * time.Millisecond
+
+// link counts an endpoint that is connecting or connected; it starts the keeper.
+func (ia *IA) link() {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	ia.linked++
+	if ia.keeping || ia.closed {
+		return
+	}
+	ia.keeping = true
+	ia.keeper.Go(ia.keep)
+}
+
+func (ia *IA) unlink() {
+	ia.mu.Lock()
+	ia.linked--
+	ia.mu.Unlock()
+}
+
+// keep drains the dispatchers that nobody waits on, until no endpoint is connected.
+func (ia *IA) keep() {
+	tick := time.NewTicker(keepInterval)
+	defer tick.Stop()
+	var evds []*EVD
+	for {
+		select {
+		case <-ia.events:
+			return
+		case <-tick.C:
+		}
+		evds = evds[:0]
+		ia.mu.Lock()
+		if ia.linked == 0 {
+			ia.keeping = false
+			ia.mu.Unlock()
+			return
+		}
+		for _, h := range ia.objects[HandleEVD] {
+			evds = append(evds, h.(*EVD))
+		}
+		if ia.sink != nil {
+			evds = append(evds, ia.sink)
+		}
+		ia.mu.Unlock()
+		for _, e := range evds {
+			e.tend()
+		}
+	}
+}
+
+// tend drains a dispatcher that nobody is looking at.
+func (e *EVD) tend() {
+	if e.cq == nil || !e.mu.TryLock() {
+		return
+	}
+	if !e.waiter {
+		e.drain()
+	}
+	e.unlock()
+}

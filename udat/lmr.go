@@ -1,0 +1,251 @@
+package udat
+
+import (
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// LMR is a local memory region: memory that is registered with an adapter, in a protection zone, with privileges.
+type LMR struct {
+	obj    object
+	pz     *PZ
+	mr     fabric.MR
+	buf    []byte
+	addr   uint64
+	priv   MemPriv
+	lkey   uint32
+	kind   MemType
+	pinner runtime.Pinner
+	pages  *pages // memory of AllocLMR
+}
+
+func (l *LMR) object() *object {
+	if l == nil {
+		return nil
+	}
+	return &l.obj
+}
+
+// MemType is the kind of memory that a region was made of.
+type MemType uint32
+
+// Memory types.
+const (
+	MemVirtual       MemType = 0
+	MemLMR           MemType = 1
+	MemSharedVirtual MemType = 2
+)
+
+// LMRTriplet names part of a region for a local buffer: take it from LMR.Triplet. A SegmentLength of 0 is legal and
+// makes the other fields irrelevant. VirtualAddress and SegmentLength are in bytes.
+type LMRTriplet struct {
+	LMR            *LMR
+	VirtualAddress uint64
+	SegmentLength  uint64
+}
+
+// RMRTriplet names memory for a peer's RDMA: take it from LMR.RMRTriplet or from the binding of an RMR, and give it
+// to the peer in any way.
+type RMRTriplet struct {
+	RMRContext    uint32
+	TargetAddress uint64
+	SegmentLength uint64
+}
+
+// CreateLMR registers buf. The memory stays the caller's and is pinned until Free: it must not be used by others
+// while operations on it are outstanding. Remote privileges must be asked for. An empty buf is InvalidParameter;
+// memory that cannot be locked is InsufficientResources, and the text says what the limit is.
+//
+// Implements: dat_lmr_create.
+func (ia *IA) CreateLMR(pz *PZ, buf []byte, priv MemPriv) (*LMR, error) {
+	const op = "lmr_create"
+	if err := ia.mayRegister(op, pz, uint64(len(buf)), priv); err != nil {
+		return nil, err
+	}
+	l := &LMR{buf: buf, kind: MemVirtual}
+	l.keep()
+	if err := ia.register(op, l, pz, priv); err != nil {
+		l.letGo()
+		return nil, err
+	}
+	return l, nil
+}
+
+// AllocLMR registers size bytes of new zeroed memory outside the Go heap, aligned to a page; Free gives it back.
+//
+// Extension.
+func (ia *IA) AllocLMR(pz *PZ, size int, priv MemPriv) (*LMR, error) {
+	const op = "lmr_create"
+	if err := ia.mayRegister(op, pz, uint64(max(size, 0)), priv); err != nil {
+		return nil, err
+	}
+	buf, release, err := allocPages(size)
+	if err != nil {
+		return nil, &Error{Op: op, Type: InsufficientResources, Subtype: SubResourceMemory, Err: err}
+	}
+	l := &LMR{buf: buf, kind: MemVirtual, pages: &pages{release: release}}
+	l.keep()
+	if err := ia.register(op, l, pz, priv); err != nil {
+		l.letGo()
+		return nil, err
+	}
+	return l, nil
+}
+
+// CreateLMRFromLMR registers the memory of another region once more, in another zone or with other privileges. The
+// two are independent from then on: either may be freed first.
+//
+// Implements: dat_lmr_create with DAT_MEM_TYPE_LMR.
+func (ia *IA) CreateLMRFromLMR(pz *PZ, region *LMR, priv MemPriv) (*LMR, error) {
+	const op = "lmr_create"
+	if err := ia.object().check(op, HandleIA); err != nil {
+		return nil, err
+	}
+	if err := region.object().check(op, HandleLMR); err != nil {
+		return nil, err
+	}
+	if err := ia.mayRegister(op, pz, uint64(len(region.buf)), priv); err != nil {
+		return nil, err
+	}
+	l := &LMR{buf: region.buf, kind: MemLMR, pages: region.pages}
+	l.keep()
+	if err := ia.register(op, l, pz, priv); err != nil {
+		l.letGo()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (ia *IA) mayRegister(op string, pz *PZ, size uint64, priv MemPriv) error {
+	if err := ia.object().check(op, HandleIA); err != nil {
+		return err
+	}
+	if err := pz.object().check(op, HandlePZ); err != nil {
+		return err
+	}
+	if err := sameIA(op, ia, &pz.obj); err != nil {
+		return err
+	}
+	if limit := ia.device.Attr().MaxMRSize; size == 0 || size > limit {
+		return fail(op, InvalidParameter, SubArg4, "length is %d bytes, must be from 1 to %d", size, limit)
+	}
+	if priv&^privKnown != 0 {
+		return fail(op, InvalidParameter, SubArg6, "privileges 0x%x: only 0x%x are known", uint32(priv), uint32(privKnown))
+	}
+	return nil
+}
+
+func (ia *IA) register(op string, l *LMR, pz *PZ, priv MemPriv) error {
+	if err := pz.obj.use(op, HandlePZ); err != nil {
+		return err
+	}
+	mr, err := pz.pd.RegMR(l.buf, ia.access(priv))
+	if err != nil {
+		pz.obj.unuse()
+		return failAs(op, err, SubResourceMemoryRegion)
+	}
+	l.mr, l.pz, l.priv = mr, pz, priv
+	l.lkey, l.addr = mr.LKey(), uint64(uintptr(unsafe.Pointer(unsafe.SliceData(l.buf))))
+	if err := ia.adopt(op, &l.obj, l, HandleLMR, nil); err != nil {
+		mr.Close()
+		pz.obj.unuse()
+		return err
+	}
+	return nil
+}
+
+// access is what a fabric must grant for the privileges. Local read has no bit of its own there.
+func (ia *IA) access(priv MemPriv) fabric.Access {
+	attr := ia.device.Attr()
+	var a fabric.Access
+	if priv&PrivLocalWrite != 0 {
+		a |= fabric.LocalWrite
+		if attr.ReadSinkRemote {
+			a |= fabric.RemoteWrite
+		}
+	}
+	if priv&PrivRemoteRead != 0 {
+		a |= fabric.RemoteRead
+	}
+	if priv&PrivRemoteWrite != 0 {
+		a |= fabric.RemoteWrite
+	}
+	if priv&PrivRemoteAtomic != 0 {
+		a |= fabric.RemoteAtomic
+	}
+	if attr.MaxMW > 0 {
+		a |= fabric.WindowBind
+	}
+	return a
+}
+
+// Bytes is the registered memory.
+func (l *LMR) Bytes() []byte { return l.buf }
+
+// Context is the region's lmr_context (the local key of verbs).
+func (l *LMR) Context() uint32 { return l.lkey }
+
+// RMRContext is what a peer needs for RDMA to the region, 0 where no remote privilege was asked for.
+func (l *LMR) RMRContext() uint32 {
+	if l.priv&(PrivRemoteRead|PrivRemoteWrite|PrivRemoteAtomic) == 0 {
+		return 0
+	}
+	return l.mr.RKey()
+}
+
+// Triplet names n bytes of the region from off on. It does not check: a post with a triplet outside the region is
+// InvalidParameter.
+func (l *LMR) Triplet(off, n int) LMRTriplet {
+	return LMRTriplet{LMR: l, VirtualAddress: l.addr + uint64(off), SegmentLength: uint64(n)}
+}
+
+// RMRTriplet names n bytes of the region from off on for a peer.
+func (l *LMR) RMRTriplet(off, n int) RMRTriplet {
+	return RMRTriplet{RMRContext: l.RMRContext(), TargetAddress: l.addr + uint64(off), SegmentLength: uint64(n)}
+}
+
+// Free deregisters the memory; InvalidState while an RMR is bound to it. Operations that still name the region,
+// local or remote, fail with a protection error and break their connections.
+//
+// Implements: dat_lmr_free.
+func (l *LMR) Free() error {
+	if err := l.object().release("lmr_free", HandleLMR, SubStateLMRInUse, "memory windows"); err != nil {
+		return err
+	}
+	l.destroy()
+	return nil
+}
+
+func (l *LMR) destroy() {
+	l.mr.Close()
+	l.pz.obj.unuse()
+	l.letGo()
+}
+
+// pages are memory of AllocLMR, which regions may share.
+type pages struct {
+	regions atomic.Int32
+	release func()
+}
+
+// keep keeps the memory where it is for as long as the region lives; letGo undoes it.
+func (l *LMR) keep() {
+	if l.pages == nil {
+		l.pinner.Pin(unsafe.SliceData(l.buf))
+		return
+	}
+	l.pages.regions.Add(1)
+}
+
+func (l *LMR) letGo() {
+	if l.pages == nil {
+		l.pinner.Unpin()
+		return
+	}
+	if l.pages.regions.Add(-1) == 0 {
+		l.pages.release()
+	}
+}

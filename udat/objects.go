@@ -1,0 +1,98 @@
+package udat
+
+import "strconv"
+
+// adopt makes o a live object of the adapter, unless the adapter is closing. also runs under ia.mu before that, and
+// may refuse.
+func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, also func() error) error {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	if ia.closed {
+		return badHandle(op, HandleIA, &ia.obj)
+	}
+	if also != nil {
+		if err := also(); err != nil {
+			return err
+		}
+	}
+	o.kind, o.ia = kind, ia
+	o.live.Store(true)
+	ia.objects[kind][o] = h
+	return nil
+}
+
+// release ends the life of an object for its free: InvalidHandle if it is not alive, InvalidState with inUse if
+// something uses it. users says what could, for the text.
+func (o *object) release(op string, kind HandleType, inUse Subtype, users string) error {
+	if err := o.check(op, kind); err != nil {
+		return err
+	}
+	o.ia.mu.Lock()
+	defer o.ia.mu.Unlock()
+	if o.refs > 0 {
+		return fail(op, InvalidState, inUse, "%d %s use it", o.refs, users)
+	}
+	if !o.live.CompareAndSwap(true, false) {
+		return badHandle(op, kind, o)
+	}
+	delete(o.ia.objects[kind], o)
+	return nil
+}
+
+// use takes a reference on a live object.
+func (o *object) use(op string, kind HandleType) error {
+	if o == nil {
+		return badHandle(op, kind, o)
+	}
+	o.ia.mu.Lock()
+	defer o.ia.mu.Unlock()
+	if !o.live.Load() {
+		return badHandle(op, kind, o)
+	}
+	o.refs++
+	return nil
+}
+
+// unuse gives a reference back.
+func (o *object) unuse() {
+	if o == nil {
+		return
+	}
+	o.ia.mu.Lock()
+	o.refs--
+	o.ia.mu.Unlock()
+}
+
+// uses is a set of references that are taken together or not at all.
+type uses []*object
+
+func (u *uses) take(op string, o *object, kind HandleType) error {
+	if err := o.use(op, kind); err != nil {
+		return err
+	}
+	*u = append(*u, o)
+	return nil
+}
+
+func (u *uses) drop() {
+	for _, o := range *u {
+		o.unuse()
+	}
+	*u = nil
+}
+
+// sameIA refuses an object of another adapter.
+func sameIA(op string, ia *IA, o *object) error {
+	if o.ia == ia {
+		return nil
+	}
+	return fail(op, InvalidHandle, handleSubtype[o.kind], "the %s belongs to another adapter", o.kind)
+}
+
+func countOf(n int, kind HandleType) string {
+	s := strconv.Itoa(n) + " " + kind.String()
+	if n > 1 {
+		s += "s"
+	}
+	return s
+}

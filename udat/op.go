@@ -1,0 +1,121 @@
+package udat
+
+import "github.com/godat/godat/udat/internal/fabric"
+
+// OpKind is the kind of a posted operation.
+type OpKind uint8
+
+// Operations of PostBatch. Those with immediate data or invalidation and the atomics go beyond DAT 1.2.
+const (
+	OpSend OpKind = iota
+	OpSendImmediate
+	OpSendInvalidate
+	OpRDMAWrite
+	OpRDMAWriteImmediate
+	OpRDMARead
+	OpFetchAdd
+	OpCmpSwap
+	opKinds
+)
+
+// Op is one operation for PostBatch; the single posts make one of their arguments.
+type Op struct {
+	Kind   OpKind
+	Flags  CompletionFlags
+	Cookie Cookie
+	IOV    []LMRTriplet // the local segments
+	Remote RMRTriplet   // RDMA and atomics: the remote memory
+
+	Immediate         uint32 // with the immediate operations
+	InvalidateContext uint32 // OpSendInvalidate: the RMR context of the peer's to invalidate
+	CompareAdd        uint64 // OpCmpSwap: the value to compare with; OpFetchAdd: the addend
+	Swap              uint64 // OpCmpSwap: the value to store
+}
+
+// opRule is what a kind of operation is and needs.
+type opRule struct {
+	call   string
+	opcode fabric.Opcode
+	dto    DTOOperation
+	need   MemPriv // on the local memory
+	remote bool
+	atomic bool
+	flags  CompletionFlags // those that it takes
+	inline bool
+}
+
+const (
+	rdmaFlags = CompletionSuppress | CompletionUnsignalled | CompletionBarrierFence
+	sendFlags = rdmaFlags | CompletionSolicitedWait
+)
+
+var opRules = [opKinds]opRule{
+	OpSend:               {call: "ep_post_send", opcode: fabric.OpSend, dto: DTOSend, need: PrivLocalRead, flags: sendFlags, inline: true},
+	OpSendImmediate:      {call: "ep_post_send_immediate", opcode: fabric.OpSendImm, dto: DTOSend, need: PrivLocalRead, flags: sendFlags, inline: true},
+	OpSendInvalidate:     {call: "ep_post_send_with_invalidate", opcode: fabric.OpSendInv, dto: DTOSend, need: PrivLocalRead, flags: sendFlags, inline: true},
+	OpRDMAWrite:          {call: "ep_post_rdma_write", opcode: fabric.OpWrite, dto: DTORDMAWrite, need: PrivLocalRead, remote: true, flags: rdmaFlags, inline: true},
+	OpRDMAWriteImmediate: {call: "ib_post_rdma_write_immed", opcode: fabric.OpWriteImm, dto: DTORDMAWriteImm, need: PrivLocalRead, remote: true, flags: sendFlags, inline: true},
+	OpRDMARead:           {call: "ep_post_rdma_read", opcode: fabric.OpRead, dto: DTORDMARead, need: PrivLocalWrite, remote: true, flags: rdmaFlags},
+	OpFetchAdd:           {call: "ib_post_fetch_and_add", opcode: fabric.OpFetchAdd, dto: DTOFetchAdd, need: PrivLocalWrite, remote: true, atomic: true, flags: rdmaFlags},
+	OpCmpSwap:            {call: "ib_post_cmp_and_swap", opcode: fabric.OpCmpSwap, dto: DTOCmpSwap, need: PrivLocalWrite, remote: true, atomic: true, flags: rdmaFlags},
+}
+
+// check refuses what the operation cannot be, before anything is reserved.
+func (r *opRule) check(ep *EP, o *Op) error {
+	if s := ep.getState(); s != EPConnected && s != EPDisconnected {
+		return ep.wrongState(r.call, s)
+	}
+	if o.Flags&^r.flags != 0 {
+		return fail(r.call, InvalidParameter, SubArg5, "flags 0x%x: only 0x%x may be given", uint32(o.Flags), uint32(r.flags))
+	}
+	if o.Flags&CompletionUnsignalled != 0 && ep.attr.RequestCompletionFlags != CompletionUnsignalled {
+		return fail(r.call, InvalidParameter, SubArg5, "flag CompletionUnsignalled: the endpoint's RequestCompletionFlags are 0x%x", uint32(ep.attr.RequestCompletionFlags))
+	}
+	if limit := r.maxIOV(&ep.attr); len(o.IOV) > limit {
+		return fail(r.call, InvalidParameter, SubArg2, "%d segments, the limit is %d", len(o.IOV), limit)
+	}
+	if r.remote && len(o.IOV) == 0 {
+		return fail(r.call, InvalidParameter, SubArg2, "no segments: an RDMA needs at least one")
+	}
+	if r.opcode == fabric.OpRead || r.atomic {
+		if ep.requests.readOut == 0 && ep.getState() == EPConnected {
+			return fail(r.call, InvalidParameter, SubArg5, "the connection allows no RDMA reads: MaxRDMAReadOut here or MaxRDMAReadIn at the peer is 0")
+		}
+	}
+	if r.atomic {
+		return r.checkAtomic(ep, o)
+	}
+	return nil
+}
+
+func (r *opRule) checkAtomic(ep *EP, o *Op) error {
+	switch {
+	case !ep.obj.ia.device.Attr().Atomics:
+		return fail(r.call, ModelNotSupported, SubNone, "the device has no atomics")
+	case len(o.IOV) != 1 || o.IOV[0].SegmentLength != 8:
+		return fail(r.call, InvalidParameter, SubArg2, "an atomic needs one local segment of 8 bytes")
+	case o.Remote.TargetAddress%8 != 0 || o.Remote.SegmentLength < 8:
+		return fail(r.call, InvalidParameter, SubArg4, "an atomic needs 8 remote bytes at a multiple of 8")
+	}
+	return nil
+}
+
+func (r *opRule) maxIOV(a *EPAttr) int {
+	switch {
+	case r.opcode == fabric.OpRead:
+		return a.MaxRDMAReadIOV
+	case r.remote && !r.atomic:
+		return a.MaxRDMAWriteIOV
+	case r.atomic:
+		return 1
+	}
+	return a.MaxRequestIOV
+}
+
+// maxLength is the most bytes that the operation may move, and the attribute that says so.
+func (r *opRule) maxLength(a *EPAttr) (uint64, string) {
+	if r.remote {
+		return a.MaxRDMASize, "MaxRDMASize"
+	}
+	return a.MaxMessageSize, "MaxMessageSize"
+}

@@ -1,0 +1,49 @@
+package udat
+
+import "github.com/godat/godat/udat/internal/fabric"
+
+// PZ is a protection zone: endpoints reach only memory of their own zone, from either end of a connection.
+type PZ struct {
+	obj object
+	pd  fabric.PD
+}
+
+func (pz *PZ) object() *object {
+	if pz == nil {
+		return nil
+	}
+	return &pz.obj
+}
+
+// CreatePZ makes a protection zone.
+//
+// Implements: dat_pz_create.
+func (ia *IA) CreatePZ() (*PZ, error) {
+	const op = "pz_create"
+	if err := ia.object().check(op, HandleIA); err != nil {
+		return nil, err
+	}
+	pd, err := ia.device.AllocPD()
+	if err != nil {
+		return nil, failAs(op, err, SubResourceProtectionDomain)
+	}
+	pz := &PZ{pd: pd}
+	if err := ia.adopt(op, &pz.obj, pz, HandlePZ, nil); err != nil {
+		pd.Close()
+		return nil, err
+	}
+	return pz, nil
+}
+
+// Free destroys the zone; InvalidState while an endpoint, a memory region or a shared receive queue is in it.
+//
+// Implements: dat_pz_free.
+func (pz *PZ) Free() error {
+	if err := pz.object().release("pz_free", HandlePZ, SubStatePZInUse, "endpoints, regions or shared receive queues"); err != nil {
+		return err
+	}
+	pz.destroy()
+	return nil
+}
+
+func (pz *PZ) destroy() { pz.pd.Close() }

@@ -1,0 +1,42 @@
+package udat
+
+// eventRing is a first-in first-out queue of events. It allocates only to grow past the size it was made with.
+type eventRing struct {
+	buf  []Event // a power of two long
+	head int
+	n    int
+}
+
+func newEventRing(atLeast int) eventRing {
+	size := 8
+	for size < atLeast {
+		size *= 2
+	}
+	return eventRing{buf: make([]Event, size)}
+}
+
+// push gives the place of a new last event for the caller to fill.
+func (r *eventRing) push() *Event {
+	if r.n == len(r.buf) {
+		r.grow()
+	}
+	ev := &r.buf[(r.head+r.n)&(len(r.buf)-1)]
+	r.n++
+	return ev
+}
+
+// pop takes the first event; there must be one.
+func (r *eventRing) pop(to *Event) {
+	slot := &r.buf[r.head]
+	*to = *slot
+	*slot = Event{}
+	r.head = (r.head + 1) & (len(r.buf) - 1)
+	r.n--
+}
+
+func (r *eventRing) grow() {
+	bigger := make([]Event, 2*len(r.buf))
+	n := copy(bigger, r.buf[r.head:])
+	copy(bigger[n:], r.buf[:r.head])
+	r.buf, r.head = bigger, 0
+}

@@ -1,0 +1,374 @@
+package udat
+
+import (
+	"math"
+	"sync"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// SRQ is a shared receive queue: receives that any endpoint made with it may take.
+type SRQ struct {
+	obj    object
+	pz     *PZ
+	hw     fabric.SRQ
+	maxIOV int
+	index  uint64 // of the adapter's table, in the work request ids
+
+	mu          sync.Mutex
+	maxRecv     int // the Consumer's capacity
+	lowMark     int
+	lowArmed    bool
+	failed      bool
+	slots       []srqSlot
+	free        []uint32
+	outstanding int // on the queue, at endpoints, or completed and not dequeued
+	queued      int // posted and not completed
+	wrs         [1]fabric.RecvWR
+	sges        []fabric.SGE
+}
+
+type srqSlot struct {
+	cookie Cookie
+	gen    uint32
+	busy   bool
+}
+
+// A work request id of a shared queue: srqID, 15 bits of the queue's index, 24 of generation, 24 of slot.
+const (
+	srqID        = 1 << 63
+	srqIndexPos  = 48
+	srqIndexMask = 1<<15 - 1
+	srqGenPos    = 24
+	srqPartMask  = 1<<24 - 1
+)
+
+func (s *SRQ) object() *object {
+	if s == nil {
+		return nil
+	}
+	return &s.obj
+}
+
+// SRQAttr are the attributes of a shared receive queue.
+type SRQAttr struct {
+	MaxRecvDTOs  int // receives that it holds, at least 1
+	MaxRecvIOV   int // segments of each
+	LowWatermark int // must be SRQLWDefault: set it later with SetLW
+}
+
+// CreateSRQ makes a shared receive queue of at least the given size.
+//
+// Implements: dat_srq_create.
+func (ia *IA) CreateSRQ(pz *PZ, attr SRQAttr) (*SRQ, error) {
+	const op = "srq_create"
+	if err := ia.object().check(op, HandleIA); err != nil {
+		return nil, err
+	}
+	if err := pz.object().check(op, HandlePZ); err != nil {
+		return nil, err
+	}
+	dev := ia.device.Attr()
+	switch {
+	case dev.MaxSRQ == 0:
+		return nil, fail(op, ModelNotSupported, SubNone, "the device has no shared receive queues")
+	case attr.MaxRecvDTOs < 1 || attr.MaxRecvDTOs > min(dev.MaxSRQWR, srqPartMask):
+		return nil, fail(op, InvalidParameter, SubArg3, "MaxRecvDTOs is %d, must be from 1 to %d", attr.MaxRecvDTOs, min(dev.MaxSRQWR, srqPartMask))
+	case attr.MaxRecvIOV < 0 || attr.MaxRecvIOV > dev.MaxSRQSGE:
+		return nil, fail(op, InvalidParameter, SubArg3, "MaxRecvIOV is %d, must be from 0 to %d", attr.MaxRecvIOV, dev.MaxSRQSGE)
+	case attr.LowWatermark != SRQLWDefault:
+		return nil, fail(op, InvalidParameter, SubArg3, "LowWatermark is %d, must be SRQLWDefault: an empty queue is below any", attr.LowWatermark)
+	}
+	var used uses
+	if err := used.take(op, &pz.obj, HandlePZ); err != nil {
+		return nil, err
+	}
+	if err := sameIA(op, ia, &pz.obj); err != nil {
+		used.drop()
+		return nil, err
+	}
+	iov := max(attr.MaxRecvIOV, 1)
+	hw, err := pz.pd.CreateSRQ(attr.MaxRecvDTOs, iov)
+	if err != nil {
+		used.drop()
+		return nil, failAs(op, err, SubResourceSRQ)
+	}
+	s := &SRQ{pz: pz, hw: hw, maxIOV: iov, maxRecv: attr.MaxRecvDTOs, sges: make([]fabric.SGE, 0, iov)}
+	s.growSlots(attr.MaxRecvDTOs)
+	if err := ia.adopt(op, &s.obj, s, HandleSRQ, func() error { return ia.addSRQ(op, s) }); err != nil {
+		hw.Close()
+		used.drop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// addSRQ gives the queue a place in the adapter's table; ia.mu is held. The table is replaced, never changed, so that
+// dispatchers read it without a lock.
+func (ia *IA) addSRQ(op string, s *SRQ) error {
+	var table []*SRQ
+	if old := ia.srqs.Load(); old != nil {
+		table = append(table, *old...)
+	}
+	i := 0
+	for i < len(table) && table[i] != nil {
+		i++
+	}
+	if i > srqIndexMask {
+		return fail(op, InsufficientResources, SubResourceSRQ, "all %d places for shared receive queues are taken", srqIndexMask+1)
+	}
+	if i == len(table) {
+		table = append(table, nil)
+	}
+	table[i] = s
+	s.index = uint64(i)
+	ia.srqs.Store(&table)
+	return nil
+}
+
+func (ia *IA) removeSRQ(s *SRQ) {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	table := append([]*SRQ(nil), *ia.srqs.Load()...)
+	table[s.index] = nil
+	ia.srqs.Store(&table)
+}
+
+func (s *SRQ) growSlots(to int) {
+	for n := len(s.slots); n < to; n++ {
+		s.slots = append(s.slots, srqSlot{})
+		s.free = append(s.free, uint32(n))
+	}
+}
+
+// PostRecv adds a receive that any connected endpoint of the queue may take. It completes on the receive dispatcher of
+// the endpoint that took it, with the cookie. It neither blocks nor allocates. Errors: those of EP.PostRecv, with the
+// queue's zone; InsufficientResources when MaxRecvDTOs are outstanding, those not yet dequeued included.
+//
+// Implements: dat_srq_post_recv.
+func (s *SRQ) PostRecv(iov []LMRTriplet, cookie Cookie) error {
+	const op = "srq_post_recv"
+	if s == nil || !s.obj.live.Load() {
+		return badHandle(op, HandleSRQ, s.object())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(iov) > s.maxIOV {
+		return fail(op, InvalidParameter, SubArg2, "%d segments, the limit is %d", len(iov), s.maxIOV)
+	}
+	sges, _, _, err := appendSegments(s.sges[:0], op, iov, PrivLocalWrite, s.pz, math.MaxUint64)
+	if err != nil {
+		return err
+	}
+	if s.outstanding >= s.maxRecv || len(s.free) == 0 {
+		return fail(op, InsufficientResources, SubResourceSRQ, "all %d receives (MaxRecvDTOs) are outstanding", s.maxRecv)
+	}
+	slot := s.free[len(s.free)-1]
+	sl := &s.slots[slot]
+	sl.gen = (sl.gen + 1) & srqPartMask
+	sl.cookie, sl.busy = cookie, true
+	s.wrs[0] = fabric.RecvWR{ID: srqID | s.index<<srqIndexPos | uint64(sl.gen)<<srqGenPos | uint64(slot), NumSGE: uint32(len(sges))}
+	// The count goes up first: the receive may complete before the post returns.
+	s.free = s.free[:len(s.free)-1]
+	s.outstanding++
+	s.queued++
+	if _, err := s.hw.PostRecv(s.wrs[:], sges); err != nil {
+		sl.busy = false
+		s.free = append(s.free, slot)
+		s.outstanding--
+		s.queued--
+		return failAs(op, err, SubResourceSRQ)
+	}
+	return nil
+}
+
+// completeSRQ turns the completion of a shared receive into an event; e.mu is held.
+func (e *EVD) completeSRQ(wc *fabric.WC) {
+	table := e.obj.ia.srqs.Load()
+	i := int(wc.ID >> srqIndexPos & srqIndexMask)
+	if table == nil || i >= len(*table) || (*table)[i] == nil {
+		return
+	}
+	s := (*table)[i]
+	cookie, ok := s.completed(wc.ID)
+	if !ok {
+		return
+	}
+	ep := e.srqEPs[wc.QPNum]
+	if ep == nil || e.discard {
+		s.reaped()
+		if ep == nil {
+			return
+		}
+	}
+	if wc.Status != fabric.StatusSuccess {
+		e.fail(ep, wc.Status)
+	}
+	if e.discard {
+		return
+	}
+	en := workEntry{cookie: cookie, op: DTOReceive}
+	e.deliver(&ep.recvs.work, &en, wc, s)
+}
+
+// completed frees the slot of a work request and gives its cookie; false if it is stale.
+func (s *SRQ) completed(id uint64) (Cookie, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slot := uint32(id & srqPartMask)
+	if int(slot) >= len(s.slots) || !s.slots[slot].busy || uint64(s.slots[slot].gen) != id>>srqGenPos&srqPartMask {
+		return 0, false
+	}
+	s.slots[slot].busy = false
+	s.free = append(s.free, slot)
+	s.queued--
+	return s.slots[slot].cookie, true
+}
+
+// reaped counts a receive whose event the Consumer has taken.
+func (s *SRQ) reaped() {
+	s.mu.Lock()
+	s.outstanding--
+	s.mu.Unlock()
+}
+
+// Resize changes the capacity without losing receives: InvalidState if more are outstanding, or if it falls below the
+// low watermark. The device's own queue may stay larger.
+//
+// Implements: dat_srq_resize.
+func (s *SRQ) Resize(maxRecv int) error {
+	const op = "srq_resize"
+	if err := s.object().check(op, HandleSRQ); err != nil {
+		return err
+	}
+	limit := min(s.obj.ia.device.Attr().MaxSRQWR, srqPartMask)
+	if maxRecv < 1 || maxRecv > limit {
+		return fail(op, InvalidParameter, SubArg2, "capacity is %d, must be from 1 to %d", maxRecv, limit)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if maxRecv < s.outstanding || maxRecv < s.lowMark {
+		return fail(op, InvalidState, SubNone, "capacity is %d, %d receives are outstanding and the low watermark is %d", maxRecv, s.outstanding, s.lowMark)
+	}
+	if maxRecv > s.hw.Depth() {
+		if err := s.hw.Resize(maxRecv); err != nil {
+			return failAs(op, err, SubResourceSRQ)
+		}
+	}
+	s.growSlots(maxRecv)
+	s.maxRecv = maxRecv
+	return nil
+}
+
+// SetLW sets and arms the low watermark: one asynchronous event the first time that fewer receives than that are on the
+// queue, which may be at once. 0 disarms. Each call replaces the value and arms again.
+//
+// Implements: dat_srq_set_lw.
+func (s *SRQ) SetLW(low int) error {
+	const op = "srq_set_lw"
+	if err := s.object().check(op, HandleSRQ); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if low < 0 || low > s.maxRecv {
+		s.mu.Unlock()
+		return fail(op, InvalidParameter, SubArg2, "low watermark is %d, must be from 0 to %d", low, s.maxRecv)
+	}
+	s.lowMark, s.lowArmed = low, low > 0
+	// What is queued is not more than this; a device that knows better says so later by its own event.
+	below := low > 0 && s.available() < low
+	if below {
+		s.lowArmed = false
+	}
+	s.mu.Unlock()
+	if below {
+		s.tellLow()
+		return nil
+	}
+	if err := s.hw.SetLimit(low); err != nil {
+		return failAs(op, err, SubResourceSRQ)
+	}
+	return nil
+}
+
+// available is the number of receives on the queue: exact where the device tells, else an upper bound.
+func (s *SRQ) available() int {
+	if n := s.hw.Available(); n >= 0 {
+		return n
+	}
+	return s.queued
+}
+
+func (s *SRQ) tellLow() {
+	s.obj.ia.async(nil, &Event{Number: EventAsyncSRQLowWatermark, Object: s, Reason: ReasonSRQLowWatermark})
+}
+
+func (s *SRQ) asyncEvent(kind fabric.AsyncKind) {
+	switch kind {
+	case fabric.AsyncSRQLimit:
+		s.mu.Lock()
+		armed := s.lowArmed
+		s.lowArmed = false
+		s.mu.Unlock()
+		if armed {
+			s.tellLow()
+		}
+	case fabric.AsyncSRQError:
+		s.mu.Lock()
+		s.failed = true
+		s.mu.Unlock()
+		s.obj.ia.async(nil, &Event{Number: EventAsyncProviderInternalError, Object: s, Reason: ReasonSRQTransferToError})
+	}
+}
+
+func (s *SRQ) concerns(ev fabric.AsyncEvent) bool { return ev.SRQ != nil && s.hw == ev.SRQ }
+
+// Free destroys the queue and drops the receives on it; InvalidState while an endpoint uses it.
+//
+// Implements: dat_srq_free.
+func (s *SRQ) Free() error {
+	if err := s.object().release("srq_free", HandleSRQ, SubStateSRQInUse, "endpoints"); err != nil {
+		return err
+	}
+	s.destroy()
+	return nil
+}
+
+func (s *SRQ) destroy() {
+	s.obj.ia.removeSRQ(s)
+	s.hw.Close()
+	s.pz.obj.unuse()
+}
+
+func (e *EVD) addSRQEndpoint(qpn uint32, ep *EP) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.srqEPs == nil {
+		e.srqEPs = make(map[uint32]*EP)
+	}
+	e.srqEPs[qpn] = ep
+}
+
+func (e *EVD) removeSRQEndpoint(qpn uint32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.srqEPs, qpn)
+}
+
+// CreateEPWithSRQ makes an endpoint whose receives come from a shared receive queue. attr must not be nil; its
+// MaxRecvIOV is ignored, its MaxRecvDTOs and SRQSoftHW are the hard and soft high watermarks.
+//
+// Implements: dat_ep_create_with_srq.
+func (ia *IA) CreateEPWithSRQ(pz *PZ, recv, request, connect *EVD, srq *SRQ, attr *EPAttr) (*EP, error) {
+	const op = "ep_create_with_srq"
+	if err := ia.object().check(op, HandleIA); err != nil {
+		return nil, err
+	}
+	if err := srq.object().check(op, HandleSRQ); err != nil {
+		return nil, err
+	}
+	if attr == nil {
+		return nil, fail(op, InvalidParameter, SubArg7, "attr is nil")
+	}
+	return ia.newEP(op, pz, recv, request, connect, srq, attr)
+}

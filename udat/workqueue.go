@@ -1,0 +1,195 @@
+package udat
+
+import (
+	"sync/atomic"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// workQueue is the account of one queue of an endpoint: what has been posted and has not completed. The poster owns
+// the tail, under the endpoint's lock for that queue; the dispatcher that completions come to owns the head, under
+// its own lock. Work completes in the order in which it was posted.
+//
+// Successful suppressed work makes no completion: it is done when a later one is, so that the head may move over many.
+type workQueue struct {
+	ep      *EP
+	evd     *EVD
+	id      uint64 // upper half of the work request ids
+	receive bool
+	entries []workEntry
+	limit   uint32 // the Consumer's; the entries are a few more
+	head    atomic.Uint32
+	tail    atomic.Uint32
+
+	// Guarded by the dispatcher's lock.
+	holding bool // completions wait in held until the connection is established
+	held    []Event
+}
+
+// workEntry is one piece of work that has been posted.
+type workEntry struct {
+	cookie Cookie
+	length uint64
+	rmr    *RMR
+	op     DTOOperation
+	flags  entryFlags
+}
+
+type entryFlags uint8
+
+const (
+	entrySuppressed  entryFlags = 1 << iota // success makes no event
+	entryUnsignalled                        // the event notifies nobody
+	entryInternal                           // posted by the library: no event at all
+)
+
+// spare is how many entries a queue has beyond the Consumer's limit: the tail marker of a graceful disconnect.
+const spareEntries = 1
+
+func (q *workQueue) init(ep *EP, evd *EVD, limit int, receive bool) {
+	size := 1
+	for size < limit+spareEntries {
+		size *= 2
+	}
+	*q = workQueue{ep: ep, evd: evd, receive: receive, limit: uint32(limit), entries: make([]workEntry, size)}
+}
+
+func (q *workQueue) entry(seq uint32) *workEntry { return &q.entries[seq&uint32(len(q.entries)-1)] }
+
+// outstanding is the number posted and not completed.
+func (q *workQueue) outstanding() int { return int(q.tail.Load() - q.head.Load()) }
+
+// clear forgets all outstanding work; completions of it that still come are dropped. Both locks are held.
+func (q *workQueue) clear() {
+	q.head.Store(q.tail.Load())
+	q.holding, q.held = false, nil
+}
+
+// complete turns a completion into an event on the dispatcher; e.mu is held.
+func (e *EVD) complete(wc *fabric.WC) {
+	if wc.ID&srqID != 0 {
+		e.completeSRQ(wc)
+		return
+	}
+	q := e.sources.find(wc.ID)
+	if q == nil {
+		return // of an endpoint that has been freed
+	}
+	seq := uint32(wc.ID)
+	head := q.head.Load()
+	if seq-head >= q.tail.Load()-head {
+		return // of work that a reset has forgotten
+	}
+	en := *q.entry(seq)
+	q.head.Store(seq + 1)
+	if wc.Status != fabric.StatusSuccess {
+		e.fail(q.ep, wc.Status)
+	}
+	if en.flags&entryInternal != 0 || (wc.Status == fabric.StatusSuccess && en.flags&entrySuppressed != 0) {
+		return
+	}
+	if e.discard {
+		return
+	}
+	e.deliver(q, &en, wc, nil)
+}
+
+// fail notes that work of an endpoint has failed, unless its connection is known to be over.
+func (e *EVD) fail(ep *EP, status fabric.Status) {
+	if s := ep.getState(); s == EPDisconnected || s == epFreed {
+		return
+	}
+	if l := ep.link.Load(); l != nil {
+		e.failed = append(e.failed, failure{ep: ep, link: l, flushed: status == fabric.StatusFlush})
+	}
+}
+
+// deliver queues the event of a completion, or holds it back until the connection's own event is queued.
+func (e *EVD) deliver(q *workQueue, en *workEntry, wc *fabric.WC, srq *SRQ) {
+	ev := Event{Number: EventDTOCompletion, EP: q.ep, srq: srq, Cookie: en.cookie, Operation: en.op, Length: en.length}
+	notify := en.flags&entryUnsignalled == 0
+	if q.receive {
+		received(&ev, wc)
+		notify = notify && !e.streams.solicitedOnly()
+	}
+	if en.op == DTOBind {
+		ev.Number, ev.RMR = EventRMRBindCompletion, en.rmr
+	}
+	if wc.Status != fabric.StatusSuccess {
+		ev.Status, ev.RawStatus, ev.VendorError = dtoStatus(wc.Status, q.receive), uint32(wc.Status), wc.VendorErr
+		ev.Length = 0
+		notify = true
+	}
+	if q.holding {
+		ev.EVD = e
+		q.held = append(q.held, ev)
+		return
+	}
+	e.push(&ev, notify)
+}
+
+// received fills in what only the completion of a receive knows.
+func received(ev *Event, wc *fabric.WC) {
+	ev.Length = uint64(wc.ByteLen)
+	switch {
+	case wc.Flags&fabric.WCWithInv != 0:
+		ev.Operation, ev.RMRContext = DTOReceiveInv, wc.Imm
+	case wc.Flags&fabric.WCWithImm != 0 && wc.Opcode == fabric.OpWCRecvWithImm:
+		ev.Operation, ev.Immediate, ev.HasImmediate = DTOReceiveWriteImm, wc.Imm, true
+	case wc.Flags&fabric.WCWithImm != 0:
+		ev.Operation, ev.Immediate, ev.HasImmediate = DTOReceiveImm, wc.Imm, true
+	}
+}
+
+// release queues what was held back; the dispatcher's lock is taken.
+func (q *workQueue) release() {
+	q.evd.mu.Lock()
+	defer q.evd.mu.Unlock()
+	if !q.holding {
+		return
+	}
+	held := q.held
+	q.holding, q.held = false, nil
+	for i := range held {
+		q.evd.push(&held[i], true)
+	}
+	q.evd.rouse()
+}
+
+// hold makes completions wait for release.
+func (q *workQueue) hold() {
+	q.evd.mu.Lock()
+	q.holding = true
+	q.evd.mu.Unlock()
+}
+
+// dtoStatus is the DAT status of a fabric's. A receive's local keys were checked when it was posted, so that an
+// operation error of a receive can only mean a message that is too long: some devices (rxe) say no more.
+func dtoStatus(s fabric.Status, receive bool) DTOStatus {
+	switch s {
+	case fabric.StatusSuccess:
+		return DTOSuccess
+	case fabric.StatusFlush:
+		return DTOErrFlushed
+	case fabric.StatusLocalLength:
+		return DTOErrLocalLength
+	case fabric.StatusLocalQPOp:
+		if receive {
+			return DTOErrLocalLength
+		}
+		return DTOErrLocalEP
+	case fabric.StatusLocalProt, fabric.StatusLocalAccess, fabric.StatusLocalRDD:
+		return DTOErrLocalProtection
+	case fabric.StatusBadResponse:
+		return DTOErrBadResponse
+	case fabric.StatusRemoteAccess:
+		return DTOErrRemoteAccess
+	case fabric.StatusRemoteInvReq, fabric.StatusRemoteOp, fabric.StatusRemoteInvRD, fabric.StatusRemoteAborted:
+		return DTOErrRemoteResponder
+	case fabric.StatusRNRExceeded:
+		return DTOErrReceiverNotReady
+	case fabric.StatusMWBind:
+		return RMROperationFailed
+	}
+	return DTOErrTransport
+}
