@@ -36,7 +36,7 @@ const (
 	actFailed                    // tell failed
 	actLost                      // remember that the requester has given up
 	actPeerLeft                  // tell disconnected; the answer is the owner's Disconnect
-	actOver                      // the end of an end: destroy what lingers
+	actOver                      // the peer has answered our disconnect: tell disconnected, destroy what lingers
 	actRemoved                   // the device has gone: tell removed, destroy the id
 	numActions
 )

@@ -40,6 +40,10 @@ func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	if len(p.Private) > maxConnData {
 		return nil, invalid("%d bytes of private data, a connect carries at most %d", len(p.Private), maxConnData)
 	}
+	if int(p.ReadIn) > d.attrs.MaxReadIn || int(p.ReadOut) > d.attrs.MaxReadOut {
+		return nil, invalid("read depths %d in and %d out, this device has at most %d and %d",
+			p.ReadIn, p.ReadOut, d.attrs.MaxReadIn, d.attrs.MaxReadOut)
+	}
 	to := netip.AddrPortFrom(p.Remote.Addr().Unmap(), p.Remote.Port())
 	if a := to.Addr(); !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || to.Port() == 0 {
 		return nil, fmt.Errorf("%w: remote address %v", fabric.ErrAddrInvalid, p.Remote)
@@ -47,7 +51,7 @@ func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	c := &conn{
 		dev: d, qp: qp, active: true, on: on, remote: to,
 		private: pack(append([]byte(nil), p.Private...), roomRequest, d.iwarp),
-		in:      clampDepth(p.ReadIn, d.attrs.MaxReadIn), out: clampDepth(p.ReadOut, d.attrs.MaxReadOut),
+		in:      p.ReadIn, out: p.ReadOut,
 	}
 	if err := d.reserve(kindConn); err != nil {
 		return nil, err
@@ -109,8 +113,6 @@ func (d *device) addConn(c *conn) {
 	d.conns[c] = struct{}{}
 	d.mu.Unlock()
 }
-
-func clampDepth(n uint8, limit int) uint8 { return uint8(min(int(n), max(limit, 0), 255)) }
 
 // handle runs the state machine on the event goroutine.
 func (c *conn) handle(ev cverbs.CMEvent) {
@@ -175,6 +177,7 @@ func (c *conn) act(a action, ev cverbs.CMEvent) []fabric.ConnEvent {
 			c.dev.unretire(c)
 			c.destroy()
 		}
+		return []fabric.ConnEvent{{Kind: fabric.EventDisconnected, Err: ev.Err()}}
 	case actRemoved:
 		told := c.state >= stPeerLeft
 		if c.closed {
@@ -300,8 +303,8 @@ func (c *conn) ReadDepths() (in, out uint8) {
 	return c.in, c.out
 }
 
-// Disconnect moves the queue pair to error and tells the peer, or answers it. The handler hears no EventDisconnected of a
-// disconnect that began here. An attempt under way ends with EventFailed.
+// Disconnect moves the queue pair to error and tells the peer, or answers it. After a disconnect that began here EventDisconnected
+// comes when the peer has answered. An attempt under way ends with EventFailed.
 func (c *conn) Disconnect() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

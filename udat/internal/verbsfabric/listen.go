@@ -11,9 +11,6 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// defaultBacklog is what a backlog of 0 means.
-const defaultBacklog = 128
-
 // listener takes the requests for one port on the device's address and, where the port has one, on the best address of the other family.
 type listener struct {
 	dev     *device
@@ -31,11 +28,8 @@ func (d *device) Listen(port uint16, backlog int, on func(fabric.Request)) (fabr
 	if on == nil {
 		return nil, invalid("the handler is nil")
 	}
-	if backlog < 0 {
-		return nil, invalid("backlog is %d", backlog)
-	}
-	if backlog == 0 {
-		backlog = defaultBacklog
+	if backlog < 1 {
+		return nil, invalid("backlog is %d, less than 1", backlog)
 	}
 	if !d.info.Addr.IsValid() {
 		return nil, fmt.Errorf("%w: %s has no IP address to listen on", fabric.ErrAddrInvalid, d.info.Name)
@@ -182,6 +176,11 @@ func (d *device) arrive(ev cverbs.CMEvent) {
 	l.on(&request{c: c, l: l, private: unpack(ev.PrivateData, roomRequest, d.iwarp)})
 }
 
+var errAnswered = fmt.Errorf("%w: the request has been answered", fabric.ErrClosed)
+
+// clampDepth lowers what a peer offers to what this device has.
+func clampDepth(n uint8, limit int) uint8 { return uint8(min(int(n), max(limit, 0), 255)) }
+
 // request is a connection request that awaits an answer.
 type request struct {
 	c       *conn
@@ -219,7 +218,7 @@ func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state != stArrived && c.state != stLost {
-		return nil, invalid("the request has been answered")
+		return nil, errAnswered
 	}
 	if err := d.reserve(kindConn); err != nil {
 		return nil, err
@@ -270,7 +269,7 @@ func (r *request) Reject(private []byte, byConsumer bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state != stArrived && c.state != stLost {
-		return invalid("the request has been answered")
+		return errAnswered
 	}
 	var data []byte
 	if byConsumer {

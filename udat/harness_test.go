@@ -1,0 +1,233 @@
+package udat_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+)
+
+// deviceEnv names the device, or devices separated by commas, that must be there and that the suite runs on besides
+// the fabric inside this process.
+const deviceEnv = "GODAT_TEST_DEVICE"
+
+// patience bounds every wait of a test that shall succeed: machines are slow, virtual ones slower.
+const patience = 60 * time.Second
+
+// devices are those that the suite runs on.
+func devices() []string {
+	list := []string{"mem0"}
+	if env := os.Getenv(deviceEnv); env != "" {
+		list = append(list, strings.Split(env, ",")...)
+	}
+	return list
+}
+
+// onEach runs a test on every device. What the test leaves behind fails it.
+func onEach(t *testing.T, test func(t *testing.T, dev string)) {
+	for _, dev := range devices() {
+		t.Run(dev, func(t *testing.T) {
+			noLeaks(t)
+			test(t, dev)
+		})
+	}
+}
+
+// noLeaks fails the test if goroutines of the library are left when everything that it opened has been closed.
+func noLeaks(t *testing.T) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			return
+		}
+		var stacks string
+		for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+			if stacks = ours(); stacks == "" {
+				return
+			}
+		}
+		t.Errorf("goroutines left behind:\n%s", stacks)
+	})
+}
+
+// ours gives the stacks of goroutines that the library started.
+func ours() string {
+	buf := make([]byte, 1<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	var left []string
+	for _, g := range strings.Split(string(buf), "\n\n") {
+		if i := strings.LastIndex(g, "created by "); i >= 0 && strings.Contains(g[i:], "godat/") && !strings.Contains(g[i:], "_test.") {
+			left = append(left, g)
+		}
+	}
+	return strings.Join(left, "\n\n")
+}
+
+// open opens an adapter that is closed, abruptly if need be, when the test ends.
+func open(t *testing.T, dev string, opts ...udat.Option) *udat.IA {
+	t.Helper()
+	ia, err := udat.Open(dev, opts...)
+	assert.NilError(t, err)
+	t.Cleanup(func() {
+		if err := ia.Close(udat.CloseAbrupt); err != nil && !errors.Is(err, udat.ErrInvalidHandle) {
+			t.Errorf("closing %s: %v", dev, err)
+		}
+	})
+	return ia
+}
+
+// end is one end of a connection with all that it needs. Each stream has a dispatcher of its own unless told otherwise.
+type end struct {
+	t                       *testing.T
+	ia                      *udat.IA
+	pz                      *udat.PZ
+	recv, request, conn, cr *udat.EVD
+	ep                      *udat.EP
+	mem                     *udat.LMR
+}
+
+const endMemory = 64 << 10
+
+type setup struct {
+	attr    *udat.EPAttr
+	qlen    int
+	streams udat.EVDFlags // of a single dispatcher for all; 0: one each
+	opts    []udat.Option
+}
+
+// newEnd makes one end; the endpoint is UNCONNECTED.
+func newEnd(t *testing.T, dev string, s setup) *end {
+	t.Helper()
+	e := &end{t: t, ia: open(t, dev, s.opts...)}
+	if s.qlen == 0 {
+		s.qlen = 128
+	}
+	var err error
+	e.pz, err = e.ia.CreatePZ()
+	assert.NilError(t, err)
+	if s.streams != 0 {
+		all := e.evd(s.qlen, s.streams)
+		e.recv, e.request, e.conn, e.cr = all, all, all, all
+	} else {
+		e.recv, e.request = e.evd(s.qlen, udat.EVDDTO), e.evd(s.qlen, udat.EVDDTO|udat.EVDRMRBind)
+		e.conn, e.cr = e.evd(s.qlen, udat.EVDConnection), e.evd(s.qlen, udat.EVDCR)
+	}
+	e.ep, err = e.ia.CreateEP(e.pz, e.recv, e.request, e.conn, s.attr)
+	assert.NilError(t, err)
+	e.mem = e.lmr(endMemory, udat.PrivAll)
+	return e
+}
+
+func (e *end) evd(qlen int, streams udat.EVDFlags) *udat.EVD {
+	e.t.Helper()
+	evd, err := e.ia.CreateEVD(qlen, streams, nil)
+	assert.NilError(e.t, err)
+	return evd
+}
+
+func (e *end) lmr(size int, priv udat.MemPriv) *udat.LMR {
+	e.t.Helper()
+	l, err := e.ia.AllocLMR(e.pz, size, priv)
+	assert.NilError(e.t, err)
+	return l
+}
+
+// pair gives two connected ends, active first.
+func pair(t *testing.T, dev string, s setup) (a, b *end) {
+	t.Helper()
+	a, b = newEnd(t, dev, s), newEnd(t, dev, s)
+	connect(t, a, b)
+	return a, b
+}
+
+// connect connects a to b.
+func connect(t *testing.T, a, b *end) {
+	t.Helper()
+	psp := listen(t, b)
+	assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), patience, nil, udat.QoSBestEffort, udat.ConnectDefault))
+	ev := expect(t, b.cr, udat.EventConnectionRequest)
+	assert.NilError(t, ev.CR.Accept(b.ep, nil))
+	expect(t, b.conn, udat.EventConnectionEstablished)
+	expect(t, a.conn, udat.EventConnectionEstablished)
+	assert.NilError(t, psp.Free())
+}
+
+func listen(t *testing.T, e *end) *udat.PSP {
+	t.Helper()
+	_, psp, err := e.ia.CreatePSPAny(e.cr, udat.PSPConsumer)
+	assert.NilError(t, err)
+	return psp
+}
+
+// next waits for the next event.
+func next(t *testing.T, evd *udat.EVD) udat.Event {
+	t.Helper()
+	ev, _, err := evd.Wait(patience, 1)
+	assert.NilError(t, err)
+	return ev
+}
+
+// expect waits for the next event, which must have the number.
+func expect(t *testing.T, evd *udat.EVD, number udat.EventNumber) udat.Event {
+	t.Helper()
+	ev := next(t, evd)
+	assert.Equal(t, ev.Number, number, "%s", describe(ev))
+	return ev
+}
+
+// completion waits for the next event, which must be a successful completion with the cookie.
+func completion(t *testing.T, evd *udat.EVD, cookie udat.Cookie) udat.Event {
+	t.Helper()
+	ev := expect(t, evd, udat.EventDTOCompletion)
+	assert.Equal(t, ev.Status, udat.DTOSuccess, "%s", describe(ev))
+	assert.Equal(t, ev.Cookie, cookie, "%s", describe(ev))
+	return ev
+}
+
+// flushed waits for the next event, which must be a flushed completion with the cookie.
+func flushed(t *testing.T, evd *udat.EVD, cookie udat.Cookie) udat.Event {
+	t.Helper()
+	ev := expect(t, evd, udat.EventDTOCompletion)
+	assert.Equal(t, ev.Status, udat.DTOErrFlushed, "%s", describe(ev))
+	assert.Equal(t, ev.Cookie, cookie, "%s", describe(ev))
+	return ev
+}
+
+// empty checks that nothing is queued.
+func empty(t *testing.T, evd *udat.EVD) {
+	t.Helper()
+	ev, err := evd.Dequeue()
+	assert.ErrorIs(t, err, udat.ErrQueueEmpty, "%s", describe(ev))
+}
+
+func describe(ev udat.Event) string {
+	return fmt.Sprintf("%v status %v op %v cookie %d length %d raw %d", ev.Number, ev.Status, ev.Operation, ev.Cookie, ev.Length, ev.RawStatus)
+}
+
+// iov is one segment of the end's memory.
+func (e *end) iov(off, n int) []udat.LMRTriplet { return []udat.LMRTriplet{e.mem.Triplet(off, n)} }
+
+// put fills part of the end's memory with a pattern that depends on seed.
+func (e *end) put(off, n int, seed byte) []byte {
+	b := e.mem.Bytes()[off : off+n]
+	for i := range b {
+		b[i] = byte(i)*7 + seed
+	}
+	return bytes.Clone(b)
+}
+
+func (e *end) get(off, n int) []byte { return e.mem.Bytes()[off : off+n] }
+
+func state(t *testing.T, ep *udat.EP) udat.EPState {
+	t.Helper()
+	s, _, _, err := ep.GetStatus()
+	assert.NilError(t, err)
+	return s
+}

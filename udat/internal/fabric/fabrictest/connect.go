@@ -1,0 +1,326 @@
+package fabrictest
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+func testAttr(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	a := n.dev.Attr()
+	assert.Assert(t, a.Info.Name != "" && a.Info.Fabric != "" && a.Info.Detail != "" && a.Info.Addr.IsValid() && a.Transport != "", "%+v", a)
+	for name, v := range map[string]int{
+		"MaxQP": a.MaxQP, "MaxQPWR": a.MaxQPWR, "MaxSGE": a.MaxSGE, "MaxReadSGE": a.MaxReadSGE, "MaxCQ": a.MaxCQ, "MaxCQE": a.MaxCQE,
+		"MaxMR": a.MaxMR, "MaxPD": a.MaxPD, "MaxReadIn": a.MaxReadIn, "MaxReadOut": a.MaxReadOut, "MaxConnData": a.MaxConnData,
+		"MTU": a.MTU, "PageSize": a.PageSize,
+	} {
+		assert.Assert(t, v > 0, name)
+	}
+	assert.Assert(t, a.MaxMessage > 0 && a.MaxMRSize > 0)
+}
+
+// Both ends hear of the establishment once, know each other's address, and data flows both ways.
+func testConnect(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	a, b := n.newEnd(settings{}), n.newEnd(settings{})
+	s := n.listen(1)
+	assert.Equal(t, s.Addr().Addr(), n.dev.Attr().Info.Addr)
+	assert.Assert(t, s.Addr().Port() > 1023)
+	a.connect(s, fabric.ConnectParams{})
+	assert.Equal(t, a.conn.RemoteAddr(), s.Addr())
+	r := s.request()
+	assert.Equal(t, r.LocalAddr(), s.Addr())
+	b.accept(r, fabric.AcceptParams{})
+	a.event(fabric.EventEstablished)
+	b.event(fabric.EventEstablished)
+	assert.Equal(t, a.conn.LocalAddr(), b.conn.RemoteAddr())
+	assert.Equal(t, b.conn.LocalAddr(), s.Addr())
+	exchange(a, b)
+	exchange(b, a)
+	a.quiet()
+	b.quiet()
+}
+
+// exchange sends a message.
+func exchange(from, to *end) {
+	from.t.Helper()
+	copy(from.mem, "a message")
+	to.recv(7, 100, 100)
+	from.send(fabric.SendWR{ID: 8, Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 9)
+	one(from.t, from.scq, 8, fabric.StatusSuccess)
+	wc := one(from.t, to.rcq, 7, fabric.StatusSuccess)
+	assert.Equal(from.t, wc.ByteLen, uint32(9))
+	assert.Equal(from.t, wc.QPNum, to.qp.Num())
+	assert.Equal(from.t, string(to.mem[100:109]), "a message")
+}
+
+func testConnectBadArguments(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	e, s, attr := n.newEnd(settings{}), n.listen(1), n.dev.Attr()
+	_, err := n.dev.Connect(e.qp, fabric.ConnectParams{Remote: s.Addr(), Private: make([]byte, attr.MaxConnData+1)}, e.on)
+	assert.ErrorIs(t, err, fabric.ErrInvalid)
+	for _, addr := range []netip.AddrPort{{}, netip.AddrPortFrom(s.Addr().Addr(), 0)} {
+		_, err = n.dev.Connect(e.qp, fabric.ConnectParams{Remote: addr}, e.on)
+		assert.ErrorIs(t, err, fabric.ErrAddrInvalid)
+	}
+	_, err = n.dev.Connect(e.qp, fabric.ConnectParams{Remote: s.Addr()}, nil)
+	assert.ErrorIs(t, err, fabric.ErrInvalid)
+	_, err = n.dev.Connect(nil, fabric.ConnectParams{Remote: s.Addr()}, e.on)
+	assert.ErrorIs(t, err, fabric.ErrInvalid)
+	if attr.MaxReadIn < 255 {
+		_, err = n.dev.Connect(e.qp, fabric.ConnectParams{Remote: s.Addr(), ReadIn: uint8(attr.MaxReadIn + 1)}, e.on)
+		assert.ErrorIs(t, err, fabric.ErrInvalid)
+	}
+	_, err = n.dev.Listen(0, 0, func(fabric.Request) {})
+	assert.ErrorIs(t, err, fabric.ErrInvalid)
+	_, err = n.dev.Listen(0, 1, nil)
+	assert.ErrorIs(t, err, fabric.ErrInvalid)
+
+	// None of them has used the queue pair up.
+	e.connect(s, fabric.ConnectParams{})
+	r := s.request()
+	_, err = r.Accept(n.newEnd(settings{}).qp, fabric.AcceptParams{Private: make([]byte, attr.MaxConnData+1)}, e.on)
+	assert.ErrorIs(t, err, fabric.ErrInvalid)
+	assert.ErrorIs(t, r.Reject(make([]byte, attr.MaxRejectData+1), true), fabric.ErrInvalid)
+	b := n.newEnd(settings{})
+	b.accept(r, fabric.AcceptParams{})
+	e.event(fabric.EventEstablished)
+	b.event(fabric.EventEstablished)
+}
+
+func pattern(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i + 1)
+	}
+	return b
+}
+
+// sameData compares private data. A legacy connection manager pads what nearly fills its room.
+func sameData(t *testing.T, a fabric.Attr, room int, got, want []byte, what string) {
+	t.Helper()
+	if a.CMPrivateLegacy && len(want) > room-4 {
+		assert.Equal(t, len(got), room, "%s of %d bytes", what, len(want))
+		assert.Assert(t, len(bytes.TrimRight(got[len(want):], "\x00")) == 0, "%s of %d bytes: the padding is %x", what, len(want), got[len(want):])
+		got = got[:len(want)]
+	}
+	assert.Assert(t, bytes.Equal(got, want), "%s of %d bytes arrived as %d: %x", what, len(want), len(got), got)
+}
+
+// Private data arrives in its true length, in both directions.
+func testPrivateData(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	attr := n.dev.Attr()
+	s := n.listen(1)
+	for size := 0; size <= min(attr.MaxConnData, 100); size++ {
+		a, b := n.newEnd(settings{}), n.newEnd(settings{})
+		data := pattern(size)
+		a.connect(s, fabric.ConnectParams{Private: data})
+		clear(data) // the fabric has its own
+		r := s.request()
+		sameData(t, attr, attr.MaxConnData, r.Private(), pattern(size), "request")
+		back := pattern(min(attr.MaxConnData, 100) - size)
+		b.accept(r, fabric.AcceptParams{Private: back})
+		clear(back)
+		ev := a.event(fabric.EventEstablished)
+		assert.Assert(t, bytes.Equal(ev.Private, pattern(len(back))), "reply of %d bytes arrived as %x", len(back), ev.Private)
+		assert.Equal(t, len(b.event(fabric.EventEstablished).Private), 0)
+		for _, e := range []*end{a, b} {
+			assert.NilError(t, e.conn.Close())
+			assert.NilError(t, e.qp.Close())
+		}
+	}
+}
+
+func testRejectByConsumer(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	attr := n.dev.Attr()
+	s := n.listen(1)
+	a := n.newEnd(settings{})
+	for _, size := range []int{0, 1, 4, 100, attr.MaxRejectData - 5, attr.MaxRejectData - 4, attr.MaxRejectData - 3, attr.MaxRejectData} {
+		if size < 0 || size > attr.MaxRejectData {
+			continue
+		}
+		a.connect(s, fabric.ConnectParams{}) // the same queue pair again: a reject leaves it as it was
+		assert.NilError(t, s.request().Reject(pattern(size), true))
+		sameData(t, attr, attr.MaxRejectData, a.event(fabric.EventPeerRejected).Private, pattern(size), "reject")
+		assert.NilError(t, a.conn.Close())
+	}
+}
+
+func testRejectOtherwise(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	s := n.listen(1)
+	a := n.newEnd(settings{})
+	a.connect(s, fabric.ConnectParams{})
+	assert.NilError(t, s.request().Reject(nil, false))
+	assert.Equal(t, len(a.event(fabric.EventRejected).Private), 0)
+	a.quiet()
+}
+
+func testNobodyListens(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	s := n.listen(1)
+	assert.NilError(t, s.Close())
+	a := n.newEnd(settings{})
+	a.connect(s, fabric.ConnectParams{})
+	ev := a.event(fabric.EventRejected)
+	assert.Assert(t, ev.Err != nil)
+	a.quiet()
+}
+
+func testUnreachable(t *testing.T, cfg Config) {
+	if !cfg.Unreachable.IsValid() {
+		t.Skip("no unreachable address")
+	}
+	n := newNode(t, cfg, fabric.Options{})
+	a := n.newEnd(settings{})
+	a.connectTo(cfg.Unreachable, fabric.ConnectParams{})
+	ev := a.event(fabric.EventUnreachable)
+	assert.Assert(t, ev.Err != nil)
+	a.quiet()
+	// The queue pair can try elsewhere.
+	assert.NilError(t, a.conn.Close())
+	n.join(a, n.newEnd(settings{}))
+}
+
+// Requests beyond the backlog are refused; an answer makes room.
+func testBacklog(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	s := n.listen(2)
+	var ends []*end
+	for range 3 {
+		e := n.newEnd(settings{})
+		e.connect(s, fabric.ConnectParams{})
+		ends = append(ends, e)
+		if len(ends) <= 2 {
+			defer s.request().Reject(nil, false)
+		}
+	}
+	ends[2].event(fabric.EventRejected)
+	ends[0].quiet()
+	ends[1].quiet()
+}
+
+func testAddrInUse(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	s := n.listen(1)
+	_, err := n.dev.Listen(s.Addr().Port(), 1, func(fabric.Request) {})
+	assert.ErrorIs(t, err, fabric.ErrAddrInUse)
+	assert.NilError(t, s.Close())
+	l, err := n.dev.Listen(s.Addr().Port(), 1, func(fabric.Request) {})
+	assert.NilError(t, err)
+	assert.Equal(t, l.Addr(), s.Addr())
+	assert.NilError(t, l.Close())
+	assert.ErrorIs(t, l.Close(), fabric.ErrClosed)
+}
+
+// A request outlives its listener.
+func testListener(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	s := n.listen(4)
+	a, b := n.newEnd(settings{}), n.newEnd(settings{})
+	a.connect(s, fabric.ConnectParams{Private: []byte("hello")})
+	r := s.request()
+	assert.NilError(t, s.Close())
+	assert.Equal(t, string(r.Private()), "hello")
+	b.accept(r, fabric.AcceptParams{})
+	a.event(fabric.EventEstablished)
+	b.event(fabric.EventEstablished)
+	exchange(a, b)
+}
+
+func testRequestAnsweredOnce(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	s := n.listen(4)
+	a, b := n.newEnd(settings{}), n.newEnd(settings{})
+	a.connect(s, fabric.ConnectParams{})
+	r := s.request()
+	b.accept(r, fabric.AcceptParams{})
+	_, err := r.Accept(n.newEnd(settings{}).qp, fabric.AcceptParams{}, b.on)
+	assert.ErrorIs(t, err, fabric.ErrClosed)
+	assert.ErrorIs(t, r.Reject(nil, true), fabric.ErrClosed)
+	a.event(fabric.EventEstablished)
+	b.event(fabric.EventEstablished)
+}
+
+// A requester that gives up before the answer makes the accept succeed and then fail, and a reject do nothing.
+func testRequesterGone(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	s := n.listen(4)
+	b := n.newEnd(settings{})
+	b.recv(1, 0, 8)
+	for _, accept := range []bool{true, false} {
+		t.Run(fmt.Sprint("accept=", accept), func(t *testing.T) {
+			a := n.newEnd(settings{})
+			a.connect(s, fabric.ConnectParams{})
+			r := s.request()
+			assert.NilError(t, a.conn.Close())
+			a.quiet() // a closed connection tells nothing; meanwhile the news travels
+			if !accept {
+				assert.NilError(t, r.Reject([]byte("no"), true))
+				return
+			}
+			b.accept(r, fabric.AcceptParams{})
+			b.event(fabric.EventFailed)
+			b.quiet()
+			assert.NilError(t, b.qp.SetError())
+			one(t, b.rcq, 1, fabric.StatusFlush)
+		})
+	}
+}
+
+// Each direction gets the smaller of what its two ends offer.
+func testReadDepths(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	if n.dev.Attr().MaxReadIn < 8 || n.dev.Attr().MaxReadOut < 8 {
+		t.Skip("read depths under 8")
+	}
+	s := n.listen(1)
+	a, b := n.newEnd(settings{}), n.newEnd(settings{})
+	a.connect(s, fabric.ConnectParams{ReadIn: 2, ReadOut: 6})
+	r := s.request()
+	in, out := r.ReadDepths()
+	assert.Equal(t, in, uint8(6))
+	assert.Equal(t, out, uint8(2))
+	b.accept(r, fabric.AcceptParams{ReadIn: 3, ReadOut: 8})
+	a.event(fabric.EventEstablished)
+	b.event(fabric.EventEstablished)
+	in, out = a.conn.ReadDepths()
+	assert.Equal(t, in, uint8(2))
+	assert.Equal(t, out, uint8(3))
+	in, out = b.conn.ReadDepths()
+	assert.Equal(t, in, uint8(3))
+	assert.Equal(t, out, uint8(2))
+}
+
+// A queue pair carries one connection or attempt at a time, and none once it is in error.
+func testQPClaims(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	s := n.listen(4)
+	a := n.newEnd(settings{})
+	a.connect(s, fabric.ConnectParams{})
+	_, err := n.dev.Connect(a.qp, fabric.ConnectParams{Remote: s.Addr()}, a.on)
+	assert.ErrorIs(t, err, fabric.ErrQPState)
+	r := s.request()
+	_, err = r.Accept(a.qp, fabric.AcceptParams{}, a.on)
+	assert.ErrorIs(t, err, fabric.ErrQPState)
+	b := n.newEnd(settings{})
+	assert.NilError(t, b.qp.SetError())
+	_, err = r.Accept(b.qp, fabric.AcceptParams{}, b.on)
+	assert.ErrorIs(t, err, fabric.ErrQPState)
+	_, err = n.dev.Connect(b.qp, fabric.ConnectParams{Remote: s.Addr()}, b.on)
+	assert.ErrorIs(t, err, fabric.ErrQPState)
+	c := n.newEnd(settings{})
+	assert.NilError(t, c.qp.Close())
+	_, err = r.Accept(c.qp, fabric.AcceptParams{}, c.on)
+	assert.ErrorIs(t, err, fabric.ErrClosed)
+	assert.NilError(t, r.Reject(nil, false))
+	a.event(fabric.EventRejected)
+}

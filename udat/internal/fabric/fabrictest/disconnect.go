@@ -1,0 +1,180 @@
+package fabrictest
+
+import (
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// Disconnect flushes at home and tells the peer, whose queue pair stays as it is until it answers.
+func testDisconnect(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	for _, active := range []bool{true, false} {
+		a, b := n.pair(settings{})
+		if !active {
+			a, b = b, a
+		}
+		for i := range 4 {
+			a.recv(uint64(i), 0, 8)
+			b.recv(uint64(i), 0, 8)
+		}
+		assert.NilError(t, a.conn.Disconnect())
+		assert.NilError(t, a.conn.Disconnect())
+		flushed(t, a.rcq, 4)
+		b.event(fabric.EventDisconnected)
+		if n.dev.Attr().PeerToPeer { // an iWARP driver has ended the queue pair by itself
+			none(t, b.rcq)
+		}
+		assert.NilError(t, b.conn.Disconnect())
+		flushed(t, b.rcq, 4)
+		a.event(fabric.EventDisconnected)
+		assert.NilError(t, a.conn.Disconnect())
+		assert.NilError(t, b.conn.Disconnect())
+		a.quiet()
+		b.quiet()
+		assert.NilError(t, a.conn.Close())
+		assert.NilError(t, b.conn.Close())
+		assert.ErrorIs(t, a.conn.Close(), fabric.ErrClosed)
+		assert.ErrorIs(t, a.conn.Disconnect(), fabric.ErrClosed)
+	}
+}
+
+// flushed waits for the completions 0 to n-1, flushed in order.
+func flushed(t *testing.T, cq fabric.CQ, n int) {
+	t.Helper()
+	for i, wc := range complete(t, cq, n) {
+		assert.Equal(t, wc.ID, uint64(i))
+		assert.Equal(t, wc.Status, fabric.StatusFlush)
+	}
+}
+
+func testDisconnectBoth(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	for range 10 {
+		a, b := n.pair(settings{})
+		a.recv(0, 0, 8)
+		b.recv(0, 0, 8)
+		ends := []*end{a, b}
+		together(2, func(i int) { ends[i].conn.Disconnect() })
+		flushed(t, a.rcq, 1)
+		flushed(t, b.rcq, 1)
+		together(2, func(i int) { ends[i].conn.Close() })
+	}
+}
+
+// Disconnect before the answer ends the attempt; the handler still hears its one outcome.
+func testDisconnectAttempt(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	s := n.listen(1)
+	a, b := n.newEnd(settings{}), n.newEnd(settings{})
+	a.recv(0, 0, 8)
+	a.connect(s, fabric.ConnectParams{})
+	r := s.request()
+	assert.NilError(t, a.conn.Disconnect())
+	flushed(t, a.rcq, 1)
+	time.Sleep(grace)
+	b.accept(r, fabric.AcceptParams{})
+	a.event(fabric.EventFailed)
+	b.event(fabric.EventFailed)
+	a.quiet()
+}
+
+// A peer that goes away in the middle of a transfer ends it: every work request completes once.
+func testPeerGone(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	const work = 10
+	a, b := n.pair(settings{})
+	b.recv(0, 0, 8)
+	for i := range work {
+		a.send(fabric.SendWR{ID: uint64(i), Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 8) // all but the first wait for a receive
+		a.recv(uint64(i), 0, 8)
+	}
+	one(t, a.scq, 0, fabric.StatusSuccess)
+	assert.NilError(t, b.conn.Close())
+	assert.NilError(t, b.qp.Close())
+	a.event(fabric.EventDisconnected)
+	assert.NilError(t, a.conn.Disconnect())
+	for i, wc := range complete(t, a.scq, work-1) {
+		assert.Equal(t, wc.ID, uint64(i+1))
+		assert.Assert(t, wc.Status != fabric.StatusSuccess)
+	}
+	flushed(t, a.rcq, work)
+}
+
+// Close is possible at any time and says nothing more.
+func testCloseInEveryState(t *testing.T, cfg Config) {
+	run := func(name string, f func(t *testing.T, n *node, s *service, a, b *end)) {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, cfg, fabric.Options{})
+			s, a, b := n.listen(4), n.newEnd(settings{}), n.newEnd(settings{})
+			a.recv(0, 0, 8)
+			a.connect(s, fabric.ConnectParams{})
+			f(t, n, s, a, b)
+		})
+	}
+	run("at once", func(t *testing.T, n *node, s *service, a, b *end) {
+		assert.NilError(t, a.conn.Close())
+		a.quiet()
+		select {
+		case r := <-s.requests:
+			assert.NilError(t, r.Reject(nil, false))
+		default:
+		}
+		none(t, a.rcq)
+		n.join(a, b) // the attempt has left the queue pair as it was
+	})
+	run("requested", func(t *testing.T, n *node, s *service, a, b *end) {
+		r := s.request()
+		assert.NilError(t, a.conn.Close())
+		assert.NilError(t, r.Reject(nil, false))
+		a.quiet()
+	})
+	run("accepted", func(t *testing.T, n *node, s *service, a, b *end) {
+		b.accept(s.request(), fabric.AcceptParams{})
+		assert.NilError(t, b.conn.Close())
+		select { // as far as the reply has come: refused, or established and ended
+		case <-a.events:
+		case <-time.After(patience):
+			t.Fatal("the active end hears nothing")
+		}
+	})
+	run("established", func(t *testing.T, n *node, s *service, a, b *end) {
+		b.accept(s.request(), fabric.AcceptParams{})
+		a.event(fabric.EventEstablished)
+		b.event(fabric.EventEstablished)
+		assert.NilError(t, a.conn.Close())
+		flushed(t, a.rcq, 1)
+		b.event(fabric.EventDisconnected)
+		assert.NilError(t, b.conn.Close())
+		a.quiet()
+		b.quiet()
+	})
+	run("disconnecting", func(t *testing.T, n *node, s *service, a, b *end) {
+		b.accept(s.request(), fabric.AcceptParams{})
+		a.event(fabric.EventEstablished)
+		b.event(fabric.EventEstablished)
+		assert.NilError(t, a.conn.Disconnect())
+		assert.NilError(t, a.conn.Close())
+		b.event(fabric.EventDisconnected)
+		a.quiet()
+	})
+	run("with its queue pair gone", func(t *testing.T, n *node, s *service, a, b *end) {
+		b.accept(s.request(), fabric.AcceptParams{})
+		a.event(fabric.EventEstablished)
+		b.event(fabric.EventEstablished)
+		assert.NilError(t, a.qp.Close())
+		assert.NilError(t, a.conn.Disconnect())
+		b.event(fabric.EventDisconnected)
+		assert.NilError(t, a.conn.Close())
+	})
+	run("attempt with its queue pair gone", func(t *testing.T, n *node, s *service, a, b *end) {
+		r := s.request()
+		assert.NilError(t, a.qp.Close())
+		b.accept(r, fabric.AcceptParams{})
+		a.event(fabric.EventFailed)
+		b.event(fabric.EventFailed)
+	})
+}
