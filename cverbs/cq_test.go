@@ -1,0 +1,198 @@
+package cverbs
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+)
+
+func TestCQSize(t *testing.T) {
+	ctx := openDevice(t)
+	for _, c := range []struct {
+		depth, vector int
+		want          string
+	}{{0, 0, "depth 0"}, {-1, 0, "depth -1"}, {1 << 40, 0, "depth 1099511627776"}, {1 << 30, 0, "MaxCQE"}, {8, ctx.NumCompVectors(), "vector"}, {8, -1, "vector -1"}} {
+		_, err := ctx.CreateCQ(c.depth, nil, c.vector)
+		assert.ErrorContains(t, err, c.want)
+	}
+	cq := closing[*CQ](t)(ctx.CreateCQ(10, nil, 0))
+	assert.Assert(t, cq.Depth() >= 10)
+	assert.NilError(t, cq.Resize(300))
+	assert.Assert(t, cq.Depth() >= 300)
+	assert.ErrorContains(t, cq.Resize(0), "depth 0")
+	assert.ErrorContains(t, cq.Arm(false), "no channel")
+	if err := cq.Moderate(4, 10); err != nil {
+		assert.Assert(t, errors.Is(err, ErrNotSupported), "%v", err)
+	}
+}
+
+// Resize to less than what waits is refused and loses nothing.
+func TestCQResizeBelowContent(t *testing.T) {
+	a, b := newPair(t, openDevice(t))
+	assert.NilError(t, a.scq.Resize(400))
+	const n = 40
+	for i := range n {
+		a.send(SendWR{ID: uint64(i), Opcode: OpRDMAWrite, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()})
+	}
+	time.Sleep(100 * time.Millisecond)
+	if err := a.scq.Resize(4); err == nil {
+		t.Log("the device had not completed them yet, or keeps more than asked for")
+	}
+	for i, wc := range poll(t, a.scq, n) {
+		assert.Equal(t, wc.ID, uint64(i))
+	}
+}
+
+// armedPair is a pair whose b receives on a queue with a channel.
+func armedPair(t *testing.T) (ch *CompChannel, cq *CQ, a, b *end) {
+	ctx := openDevice(t)
+	ch = closing[*CompChannel](t)(ctx.CreateCompChannel())
+	cq = closing[*CQ](t)(ctx.CreateCQ(64, ch, 0))
+	a, b = newEnd(t, ctx), newEnd(t, ctx, func(i *QPInit) { i.RecvCQ = cq })
+	a.connect(b)
+	b.connect(a)
+	return ch, cq, a, b
+}
+
+func TestChannelWait(t *testing.T) {
+	ch, cq, a, b := armedPair(t)
+	n, err := ch.Wait(time.Now().Add(20 * time.Millisecond))
+	assert.Assert(t, errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
+	assert.Equal(t, n, 0)
+
+	assert.NilError(t, cq.Arm(false))
+	woken := make(chan error, 1)
+	go func() {
+		n, err := ch.Wait(soon())
+		if n != 1 && err == nil {
+			err = errors.New("not one event")
+		}
+		woken <- err
+	}()
+	b.recv(1, b.sge(0, 8))
+	a.send(SendWR{Opcode: OpSend}, a.sge(0, 8))
+	assert.NilError(t, <-woken)
+	assert.Assert(t, cq.Fired())
+	assert.Assert(t, !cq.Fired(), "Fired is taken once")
+	assert.Equal(t, poll(t, cq, 1)[0].Status, WCSuccess)
+
+	// Not armed again: no event. Armed: one, for a deadline in the past too.
+	b.recv(1, b.sge(0, 8))
+	a.send(SendWR{Opcode: OpSend}, a.sge(0, 8))
+	poll(t, cq, 1)
+	_, err = ch.Wait(time.Now().Add(-time.Second))
+	assert.Assert(t, errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
+	assert.NilError(t, cq.Arm(false))
+	b.recv(1, b.sge(0, 8))
+	a.send(SendWR{Opcode: OpSend}, a.sge(0, 8))
+	a.sent()
+	poll(t, cq, 1)
+	time.Sleep(50 * time.Millisecond)
+	n, err = ch.Wait(time.Unix(1, 0))
+	assert.NilError(t, err)
+	assert.Equal(t, n, 1)
+}
+
+// Armed for solicited completions only: a plain one gives no event, a solicited one does, and an error does.
+func TestChannelSolicited(t *testing.T) {
+	ch, cq, a, b := armedPair(t)
+	assert.NilError(t, cq.Arm(true))
+	for range 2 {
+		b.recv(1, b.sge(0, 8))
+	}
+	a.send(SendWR{Opcode: OpSend}, a.sge(0, 8))
+	poll(t, cq, 1)
+	_, err := ch.Wait(time.Now().Add(50 * time.Millisecond))
+	assert.Assert(t, errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
+	a.send(SendWR{Opcode: OpSend, Flags: SendSolicited}, a.sge(0, 8))
+	n, err := ch.Wait(soon())
+	assert.NilError(t, err)
+	assert.Equal(t, n, 1)
+	poll(t, cq, 1)
+	assert.NilError(t, cq.Arm(true))
+	b.recv(1, b.sge(0, 8))
+	assert.NilError(t, b.qp.ToError())
+	n, err = ch.Wait(soon())
+	assert.NilError(t, err)
+	assert.Equal(t, n, 1)
+}
+
+// Two queues on one channel: Wait says how many events, Fired of which.
+func TestChannelTwoQueues(t *testing.T) {
+	ch, cq, a, b := armedPair(t)
+	other := closing[*CQ](t)(a.ctx.CreateCQ(8, ch, 0))
+	assert.NilError(t, other.Arm(false))
+	assert.NilError(t, cq.Arm(false))
+	b.recv(1, b.sge(0, 8))
+	a.send(SendWR{Opcode: OpSend}, a.sge(0, 8))
+	n, err := ch.Wait(soon())
+	assert.NilError(t, err)
+	assert.Equal(t, n, 1)
+	assert.Assert(t, !other.Fired())
+	assert.Assert(t, cq.Fired())
+}
+
+func TestChannelWake(t *testing.T) {
+	ch, _, _, _ := armedPair(t)
+	ch.Wake()
+	ch.Wake()
+	n, err := ch.Wait(time.Time{}) // the wake came before the wait
+	assert.NilError(t, err)
+	assert.Equal(t, n, 0)
+	done := make(chan error)
+	go func() {
+		_, err := ch.Wait(time.Time{})
+		done <- err
+	}()
+	time.Sleep(20 * time.Millisecond)
+	ch.Wake()
+	assert.NilError(t, <-done)
+
+	ctx, cancel := context.WithCancelCause(context.Background())
+	go func() {
+		_, err := ch.WaitContext(ctx)
+		done <- err
+	}()
+	time.Sleep(20 * time.Millisecond)
+	reason := errors.New("enough")
+	cancel(reason)
+	assert.Equal(t, <-done, reason)
+	_, err = ch.Wait(time.Now().Add(10 * time.Millisecond)) // the cancelled wait left nothing behind
+	assert.Assert(t, errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
+}
+
+// Close ends a wait, for good.
+func TestChannelCloseWhileWaiting(t *testing.T) {
+	ctx := openDevice(t)
+	ch := closing[*CompChannel](t)(ctx.CreateCompChannel())
+	var wg sync.WaitGroup
+	errs := make([]error, 3)
+	for i := range errs {
+		wg.Go(func() { _, errs[i] = ch.Wait(time.Time{}) })
+	}
+	time.Sleep(30 * time.Millisecond)
+	assert.NilError(t, ch.Close())
+	wg.Wait()
+	for _, err := range errs {
+		assert.Equal(t, err, ErrClosed)
+	}
+	assert.Equal(t, ch.Close(), ErrClosed)
+	_, err := ch.Wait(time.Time{})
+	assert.Equal(t, err, ErrClosed)
+	ch.Wake()
+}
+
+// A channel of another context does not fit.
+func TestCQForeignChannel(t *testing.T) {
+	ctx, other := openDevice(t), openDevice(t)
+	ch := closing[*CompChannel](t)(other.CreateCompChannel())
+	_, err := ctx.CreateCQ(4, ch, 0)
+	assert.Assert(t, errors.Is(err, syscall.EINVAL), "%v", err)
+	assert.ErrorContains(t, err, "another device context")
+}

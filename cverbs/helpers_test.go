@@ -1,0 +1,181 @@
+package cverbs
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+)
+
+// patience bounds every wait of the tests: slow machines, software emulation and the race detector included.
+const patience = 60 * time.Second
+
+func soon() time.Time { return time.Now().Add(patience) }
+
+// openDevice opens the device of GODAT_TEST_DEVICE, which then must be there, or else the first one, if there is any. It checks that
+// the test leaves no object open.
+func openDevice(t testing.TB) *Context {
+	t.Helper()
+	name := os.Getenv("GODAT_TEST_DEVICE")
+	if name == "" {
+		all, err := Devices()
+		if err != nil || len(all) == 0 {
+			t.Skipf("no verbs device here (%v); ci/rxe-vm.sh has one", err)
+		}
+		name = all[0].Name
+	}
+	before := Live()
+	ctx, err := OpenDevice(name)
+	assert.NilError(t, err)
+	t.Cleanup(func() {
+		assert.Check(t, ctx.Close())
+		assert.Check(t, sameLive(before, Live()), "objects left open: had %v, have %v", before, Live())
+	})
+	return ctx
+}
+
+func sameLive(a, b map[string]int) bool {
+	for k := range b {
+		if a[k] != b[k] {
+			return false
+		}
+	}
+	return len(a) == len(b)
+}
+
+type closer interface{ Close() error }
+
+// closing closes an object at the end of the test and hands it on.
+func closing[T closer](t testing.TB) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		assert.NilError(t, err)
+		t.Cleanup(func() {
+			if err := v.Close(); err != nil && err != ErrClosed {
+				t.Errorf("Close of %T: %v", v, err)
+			}
+		})
+		return v
+	}
+}
+
+// poll takes n completions within the tests' patience.
+func poll(t testing.TB, cq *CQ, n int) []WC {
+	t.Helper()
+	got := make([]WC, 0, n)
+	buf := make([]WC, n)
+	for end := soon(); len(got) < n; {
+		k, err := cq.Poll(buf[:n-len(got)])
+		assert.NilError(t, err)
+		got = append(got, buf[:k]...)
+		if k == 0 {
+			assert.Assert(t, time.Now().Before(end), "%d of %d completions: %+v", len(got), n, got)
+			runtime.Gosched()
+		}
+	}
+	return got
+}
+
+// end is one end of a connection with its memory.
+type end struct {
+	t        testing.TB
+	ctx      *Context
+	pd       *PD
+	scq, rcq *CQ
+	qp       *QP
+	mr       *MR
+	buf      []byte
+}
+
+const allAccess = AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic | AccessMWBind
+
+var defaultCap = QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 64}
+
+// newEnd makes a queue pair in INIT with a buffer of 64 KiB.
+func newEnd(t testing.TB, ctx *Context, change ...func(*QPInit)) *end {
+	t.Helper()
+	e := &end{t: t, ctx: ctx, buf: make([]byte, 64<<10)}
+	e.pd = closing[*PD](t)(ctx.AllocPD())
+	e.scq = closing[*CQ](t)(ctx.CreateCQ(256, nil, 0))
+	e.rcq = closing[*CQ](t)(ctx.CreateCQ(256, nil, 0))
+	e.mr = closing[*MR](t)(e.pd.RegMR(e.buf, allAccess))
+	init := QPInit{SendCQ: e.scq, RecvCQ: e.rcq, Cap: defaultCap, QKey: 0x11111111}
+	for _, f := range change {
+		f(&init)
+	}
+	e.qp = closing[*QP](t)(e.pd.CreateQP(init))
+	assert.NilError(t, e.qp.ToInit(1, allAccess&^(AccessLocalWrite|AccessMWBind)))
+	return e
+}
+
+// newPair makes two connected ends on one device.
+func newPair(t testing.TB, ctx *Context, change ...func(*QPInit)) (a, b *end) {
+	t.Helper()
+	a, b = newEnd(t, ctx, change...), newEnd(t, ctx, change...)
+	a.connect(b)
+	b.connect(a)
+	return a, b
+}
+
+func (e *end) connect(peer *end) {
+	e.t.Helper()
+	assert.NilError(e.t, e.qp.ToRTR(e.path(peer.qp.Num())))
+	assert.NilError(e.t, e.qp.ToRTS(e.path(peer.qp.Num())))
+}
+
+// path are the attributes for a connection to a queue pair on the same port.
+func (e *end) path(peer uint32) QPAttr {
+	e.t.Helper()
+	gid, _, err := e.ctx.BestGID(1)
+	assert.NilError(e.t, err)
+	port, err := e.ctx.QueryPort(1)
+	assert.NilError(e.t, err)
+	return QPAttr{
+		PathMTU: port.ActiveMTU, DestQPNum: peer, MaxDestRDAtomic: 4, MaxRDAtomic: 4, MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
+		AH: AHAttr{Port: 1, IsGlobal: true, DGID: gid.GID, SGIDIndex: uint8(gid.Index), HopLimit: 64},
+	}
+}
+
+// sge names part of the end's buffer.
+func (e *end) sge(off, n int) SGE {
+	return SGE{Addr: e.mr.Addr() + uint64(off), Length: uint32(n), LKey: e.mr.LKey()}
+}
+
+// send posts one send work request with one segment.
+func (e *end) send(wr SendWR, sges ...SGE) {
+	e.t.Helper()
+	wr.Flags |= SendSignaled
+	wr.NumSGE = uint32(len(sges))
+	n, err := e.qp.PostSend([]SendWR{wr}, sges)
+	assert.NilError(e.t, err)
+	assert.Equal(e.t, n, 1)
+}
+
+func (e *end) recv(id uint64, sges ...SGE) {
+	e.t.Helper()
+	n, err := e.qp.PostRecv([]RecvWR{{ID: id, NumSGE: uint32(len(sges))}}, sges)
+	assert.NilError(e.t, err)
+	assert.Equal(e.t, n, 1)
+}
+
+// sent takes the completion of one request and checks that it succeeded.
+func (e *end) sent() WC { return e.good(e.scq) }
+
+// received takes the completion of one receive and checks that it succeeded.
+func (e *end) received() WC { return e.good(e.rcq) }
+
+func (e *end) good(cq *CQ) WC {
+	e.t.Helper()
+	wc := poll(e.t, cq, 1)[0]
+	assert.Equal(e.t, wc.Status, WCSuccess, "%+v", wc)
+	return wc
+}
+
+func fill(b []byte, seed byte) []byte {
+	for i := range b {
+		b[i] = byte(i)*7 + seed
+	}
+	return b
+}

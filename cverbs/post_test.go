@@ -1,0 +1,115 @@
+package cverbs
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+// Segment ranges outside the slice, too many segments and unknown opcodes are refused by name; what came before is posted.
+func TestPostRefusals(t *testing.T) {
+	a, b := newPair(t, openDevice(t))
+	sges := make([]SGE, 40)
+	for i := range sges {
+		sges[i] = a.sge(i, 1)
+	}
+	good := SendWR{ID: 1, Opcode: OpRDMAWrite, Flags: SendSignaled, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(), NumSGE: 1}
+	for _, c := range []struct {
+		change func(*SendWR)
+		want   string
+	}{
+		{func(w *SendWR) { w.FirstSGE = 40 }, "request 1: segments 40 to 41 are not among the 40 given"},
+		{func(w *SendWR) { w.FirstSGE, w.NumSGE = 39, 2 }, "segments 39 to 41"},
+		{func(w *SendWR) { w.FirstSGE, w.NumSGE = 1<<32-1, 1<<32-1 }, "not among the 40"},
+		{func(w *SendWR) { w.NumSGE = 39 }, "39 segments, the queue takes"},
+		{func(w *SendWR) { w.Opcode = OpBindMW }, "does not take opcode BIND_MW"},
+		{func(w *SendWR) { w.Opcode = 200 }, "does not take opcode WROpcode(200)"},
+	} {
+		bad := good
+		c.change(&bad)
+		n, err := a.qp.PostSend([]SendWR{good, bad, good}, sges)
+		assert.ErrorContains(t, err, c.want)
+		assert.Assert(t, errors.Is(err, syscall.EINVAL))
+		assert.Equal(t, n, 1)
+		a.sent()
+		k, err := a.scq.Poll(make([]WC, 4))
+		assert.NilError(t, err)
+		assert.Equal(t, k, 0, "nothing after the refused request was posted")
+	}
+	n, err := a.qp.PostRecv([]RecvWR{{NumSGE: 1}, {FirstSGE: 5, NumSGE: 36}}, sges)
+	assert.ErrorContains(t, err, "request 1: segments 5 to 41 are not among the 40 given")
+	assert.Equal(t, n, 1)
+	n, err = a.qp.PostSend(nil, nil)
+	assert.NilError(t, err)
+	assert.Equal(t, n, 0)
+}
+
+// A full queue takes what fits and says so; polled completions free places.
+func TestPostFull(t *testing.T) {
+	a, b := newPair(t, openDevice(t))
+	wrs := make([]SendWR, 600)
+	for i := range wrs {
+		wrs[i] = SendWR{ID: uint64(i), Opcode: OpSend, Flags: SendSignaled}
+	}
+	n, err := a.qp.PostSend(wrs, nil) // nobody receives: nothing completes
+	assert.Assert(t, errors.Is(err, syscall.ENOMEM), "%v", err)
+	assert.ErrorContains(t, err, "is full")
+	assert.Assert(t, n >= int(defaultCap.MaxSendWR) && n < len(wrs), "%d", n)
+	for range n {
+		b.recv(1)
+		assert.Equal(t, poll(t, a.scq, 1)[0].Status, WCSuccess)
+	}
+	b.recv(1)
+	n, err = a.qp.PostSend(wrs[:1], nil)
+	assert.NilError(t, err)
+	assert.Equal(t, n, 1)
+	a.sent()
+}
+
+// Posts that the state does not allow are refused before the driver can queue them.
+func TestPostState(t *testing.T) {
+	ctx := openDevice(t)
+	e := newEnd(t, ctx)
+	n, err := e.qp.PostSend([]SendWR{{Opcode: OpSend}}, nil)
+	assert.ErrorContains(t, err, "state")
+	assert.Equal(t, n, 0)
+	e.recv(1, e.sge(0, 8)) // INIT takes receives
+	assert.NilError(t, e.qp.ToError())
+	assert.Equal(t, poll(t, e.rcq, 1)[0].Status, WCWRFlushErr)
+	assert.NilError(t, e.qp.ToReset())
+	_, err = e.qp.PostRecv([]RecvWR{{}}, nil)
+	assert.ErrorContains(t, err, "state")
+	_, err = e.qp.PostSend([]SendWR{{Opcode: OpSend}}, nil)
+	assert.ErrorContains(t, err, "state")
+	assert.Assert(t, e.qp.ToError() != nil, "RESET does not go to ERR")
+}
+
+// The data path allocates nothing.
+func TestAllocations(t *testing.T) {
+	ctx := openDevice(t)
+	ch := closing[*CompChannel](t)(ctx.CreateCompChannel())
+	cq := closing[*CQ](t)(ctx.CreateCQ(64, ch, 0))
+	a, b := newPair(t, ctx, func(i *QPInit) { i.SendCQ = cq })
+	sends := []SendWR{{Opcode: OpSend, NumSGE: 1}, {Opcode: OpRDMAWrite, NumSGE: 1, Flags: SendSignaled, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}}
+	recvs := []RecvWR{{NumSGE: 1}}
+	ss, rs := []SGE{a.sge(0, 8)}, []SGE{b.sge(0, 8)}
+	wc := make([]WC, 16)
+	deadline := soon()
+	allocs := testing.AllocsPerRun(50, func() {
+		if err := cq.Arm(false); err != nil {
+			t.Error(err)
+		}
+		b.qp.PostRecv(recvs, rs)
+		a.qp.PostSend(sends, ss)
+		if n, err := ch.Wait(deadline); n != 1 || err != nil {
+			t.Error(n, err)
+		}
+		if n, _ := cq.Poll(wc); n != 1 || wc[0].Status != WCSuccess {
+			t.Error(n, wc[0])
+		}
+		b.rcq.Poll(wc)
+	})
+	assert.Equal(t, allocs, 0.0)
+}
