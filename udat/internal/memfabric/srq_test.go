@@ -1,0 +1,101 @@
+package memfabric
+
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+func TestSRQServesSeveralQueuePairs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		b := newEnd(t, f, endOptions{srq: 8})
+		a1, a2 := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		join(t, a1, b)
+		first := b.qp
+		b.renew()
+		join(t, a2, b)
+		_, err := b.qp.PostRecv([]fabric.RecvWR{{}}, nil)
+		assert.ErrorContains(t, err, "SRQ")
+		for id := range uint64(3) {
+			b.recv(id, b.at(int(id)*8, 8))
+		}
+		assert.Equal(t, b.srq().Available(), 3)
+		a1.send(11, a1.at(0, 8))
+		wc := b.completions(1)[0]
+		assert.Equal(t, wc.ID, uint64(0))
+		assert.Equal(t, wc.QPNum, first.Num())
+		a2.send(12, a2.at(0, 8))
+		b.completion(1, fabric.StatusSuccess)
+		assert.Equal(t, b.srq().Available(), 1)
+		// A queue pair in error leaves the receives for the other.
+		assert.NilError(t, first.SetError())
+		assert.Equal(t, b.wantsAsync(fabric.AsyncQPLastWQE).QP, first)
+		b.quiet()
+		a2.send(13, a2.at(0, 8))
+		b.completion(2, fabric.StatusSuccess)
+		// Both senders wait at an empty one; a post wakes the one that can go on.
+		a2.send(14)
+		b.quiet()
+		b.recv(3)
+		b.completion(3, fabric.StatusSuccess)
+		assert.ErrorIs(t, b.srq().Close(), fabric.ErrInUse)
+	})
+}
+
+func TestSRQLimit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{srq: 4})
+		join(t, a, b)
+		s := b.srq()
+		assert.ErrorContains(t, s.SetLimit(5), "limit 5")
+		assert.NilError(t, s.SetLimit(0))
+		for id := range uint64(4) {
+			b.recv(id)
+		}
+		assert.NilError(t, s.SetLimit(3))
+		a.send(11)
+		b.completion(0, fabric.StatusSuccess)
+		b.quiet() // 3 are left: not fewer
+		a.send(12)
+		b.completion(1, fabric.StatusSuccess)
+		assert.Equal(t, b.wantsAsync(fabric.AsyncSRQLimit).SRQ, s)
+		a.send(13)
+		b.completion(2, fabric.StatusSuccess)
+		b.quiet() // once for each arming
+		assert.NilError(t, s.SetLimit(2))
+		b.wantsAsync(fabric.AsyncSRQLimit) // fewer already
+		b.quiet()
+	})
+}
+
+func TestSRQResizeKeepsWhatIsQueued(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{srq: 3})
+		join(t, a, b)
+		s := b.srq()
+		for id := range uint64(3) {
+			b.recv(id, b.at(int(id), 1))
+		}
+		a.send(10, a.at(0, 1))
+		b.completion(0, fabric.StatusSuccess)
+		b.recv(3, b.at(3, 1)) // the ring has wrapped
+		_, err := s.PostRecv([]fabric.RecvWR{{}}, nil)
+		assert.ErrorIs(t, err, fabric.ErrQueueFull)
+		assert.ErrorContains(t, s.Resize(2), "below the 3 receives queued")
+		assert.NilError(t, s.Resize(5))
+		assert.Equal(t, s.Depth(), 5)
+		b.recv(4, b.at(4, 1))
+		b.recv(5, b.at(5, 1))
+		fill(a.mem, 1)
+		for id := uint64(1); id <= 5; id++ {
+			a.send(10, a.at(int(id), 1))
+			b.completion(id, fabric.StatusSuccess)
+			assert.Equal(t, b.mem[id], a.mem[id])
+		}
+	})
+}
