@@ -1,0 +1,226 @@
+// Command conformance makes the table of DAT rules and the tests that prove them, from the rule list and the records
+// that the test suites leave, and fails if a rule that the committed table shows as proven no longer is.
+//
+//	conformance RULES TABLE RECORDS...
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// fabrics are the columns of the table; a device belongs to the one whose name it begins with.
+var fabrics = []string{"mem", "rxe", "siw"}
+
+// headings name the columns.
+var headings = map[string]string{"mem": "mem0", "rxe": "rxe", "siw": "siw"}
+
+// ruleLine is one line of the rule list: ID, meaning, and for a rule that no test of a Go library can show, why.
+type ruleLine struct {
+	id, meaning, notApplicable string
+}
+
+// proof is the tests that prove a rule, by fabric.
+type proof map[string]map[string]bool
+
+func main() {
+	if len(os.Args) < 4 {
+		fmt.Fprintln(os.Stderr, "usage: conformance RULES TABLE RECORDS...")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1], os.Args[2], os.Args[3:]); err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+}
+
+func run(rulesPath, tablePath string, records []string) error {
+	rules, err := readRules(rulesPath)
+	if err != nil {
+		return err
+	}
+	proofs, unknown, err := readRecords(rules, records)
+	if err != nil {
+		return err
+	}
+	before, err := provenBefore(tablePath)
+	if err != nil {
+		return err
+	}
+	text := table(rules, proofs)
+	if len(unknown) > 0 {
+		return fmt.Errorf("tests prove rules that the list does not have: %s", strings.Join(unknown, ", "))
+	}
+	var lost []string
+	for key := range before {
+		id, fabric, _ := strings.Cut(key, " ")
+		if len(proofs[id][fabric]) == 0 {
+			lost = append(lost, id+" on "+headings[fabric])
+		}
+	}
+	if err := os.WriteFile(tablePath, []byte(text), 0o666); err != nil {
+		return err
+	}
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	fmt.Println(lines[len(lines)-1])
+	if len(lost) > 0 {
+		slices.Sort(lost)
+		return fmt.Errorf("no longer proven: %s", strings.Join(lost, ", "))
+	}
+	return nil
+}
+
+func eachLine(path string, do func(n int, fields []string) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sc := bufio.NewScanner(f)
+	for n := 1; sc.Scan(); n++ {
+		if sc.Text() == "" || strings.HasPrefix(sc.Text(), "#") {
+			continue
+		}
+		if err := do(n, strings.Split(sc.Text(), "\t")); err != nil {
+			return fmt.Errorf("%s:%d: %w", path, n, err)
+		}
+	}
+	return sc.Err()
+}
+
+func readRules(path string) ([]ruleLine, error) {
+	var rules []ruleLine
+	seen := map[string]bool{}
+	err := eachLine(path, func(_ int, f []string) error {
+		r := ruleLine{id: f[0]}
+		if len(f) < 2 || len(f) > 3 || f[1] == "" {
+			return fmt.Errorf("want ID, meaning and perhaps n/a with the reason, between tabs")
+		}
+		r.meaning = f[1]
+		if len(f) == 3 {
+			reason, ok := strings.CutPrefix(f[2], "n/a: ")
+			if !ok || reason == "" {
+				return fmt.Errorf("%s: the third field must be \"n/a: reason\"", r.id)
+			}
+			r.notApplicable = reason
+		}
+		if seen[r.id] {
+			return fmt.Errorf("%s stands here twice", r.id)
+		}
+		seen[r.id] = true
+		rules = append(rules, r)
+		return nil
+	})
+	return rules, err
+}
+
+func readRecords(rules []ruleLine, paths []string) (proofs map[string]proof, unknown []string, err error) {
+	proofs = map[string]proof{}
+	for _, r := range rules {
+		proofs[r.id] = proof{}
+	}
+	for _, path := range paths {
+		err := eachLine(path, func(_ int, f []string) error {
+			if len(f) != 3 {
+				return fmt.Errorf("want rule, device and test, between tabs")
+			}
+			p, ok := proofs[f[0]]
+			if !ok {
+				if !slices.Contains(unknown, f[0]) {
+					unknown = append(unknown, f[0])
+				}
+				return nil
+			}
+			name, _, _ := strings.Cut(f[2], "/")
+			device := f[1]
+			if device == "-" {
+				device = "mem0" // the test needs no fabric
+			}
+			for _, fabric := range fabrics {
+				if !strings.HasPrefix(device, fabric) {
+					continue
+				}
+				if p[fabric] == nil {
+					p[fabric] = map[string]bool{}
+				}
+				p[fabric][name] = true
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return proofs, unknown, nil
+}
+
+// provenBefore reads the rules that an earlier table shows as proven, as "ID fabric".
+func provenBefore(path string) (map[string]bool, error) {
+	before := map[string]bool{}
+	if _, err := os.Stat(path); os.IsNotExist(err) {
+		return before, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		cells := strings.Split(sc.Text(), "|")
+		if len(cells) < 3+len(fabrics) {
+			continue
+		}
+		for i, fabric := range fabrics {
+			if strings.TrimSpace(cells[3+i]) == "proven" {
+				before[strings.TrimSpace(cells[1])+" "+fabric] = true
+			}
+		}
+	}
+	return before, nil
+}
+
+func table(rules []ruleLine, proofs map[string]proof) string {
+	var b strings.Builder
+	b.WriteString("# Conformance\n\nMade by `make conformance`; do not edit. What each rule says in full is the DAT 1.2 specification's affair: the\n" +
+		"second column is a reminder. A rule is proven on a fabric if a test that names it has passed there; tests that need no\nfabric count for mem0.\n\n")
+	b.WriteString("| Rule | Meaning | mem0 | rxe | siw | Tests |\n|---|---|---|---|---|---|\n")
+	counts := map[string]int{}
+	na, missing := 0, 0
+	for _, r := range rules {
+		cells := make([]string, len(fabrics))
+		var tests []string
+		for i, fabric := range fabrics {
+			if len(proofs[r.id][fabric]) == 0 {
+				continue
+			}
+			cells[i] = "proven"
+			counts[fabric]++
+			for t := range proofs[r.id][fabric] {
+				if !slices.Contains(tests, t) {
+					tests = append(tests, t)
+				}
+			}
+		}
+		slices.Sort(tests)
+		shown := strings.Join(tests, ", ")
+		switch {
+		case len(tests) > 0:
+		case r.notApplicable != "":
+			na++
+			shown = "n/a: " + r.notApplicable
+		default:
+			missing++
+			shown = "missing"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.id, strings.ReplaceAll(r.meaning, "|", "\\|"), strings.Join(cells, " | "), shown)
+	}
+	fmt.Fprintf(&b, "\nconformance: %d rules", len(rules))
+	for _, fabric := range fabrics {
+		fmt.Fprintf(&b, ", %s %d proven", headings[fabric], counts[fabric])
+	}
+	fmt.Fprintf(&b, ", %d n/a, %d missing\n", na, missing)
+	return b.String()
+}
