@@ -61,6 +61,9 @@ func (d *Device) send(m Message, to *Device, arrive func()) {
 
 // newConn makes one end, which claims the queue pair; f.mu is held.
 func (d *Device) newConn(op string, fq fabric.QP, private []byte, on func(fabric.ConnEvent)) (*conn, error) {
+	if err := d.usable(op); err != nil {
+		return nil, err
+	}
 	q, _ := fq.(*qp)
 	most := d.f.attr.MaxConnData
 	switch {

@@ -82,11 +82,11 @@ func TestReject(t *testing.T) {
 func TestNobodyListens(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newEnd(t, New(), endOptions{})
-		a.connect(fabric.ConnectParams{Remote: netip.AddrPortFrom(addr4, 4711)})
+		a.connect(fabric.ConnectParams{Remote: addrPort(4711)})
 		a.wants(fabric.EventRejected)
 		a.connect(fabric.ConnectParams{Remote: netip.MustParseAddrPort("10.1.2.3:4711")})
 		a.wants(fabric.EventUnreachable)
-		for _, bad := range []netip.AddrPort{{}, netip.AddrPortFrom(addr4, 0)} {
+		for _, bad := range []netip.AddrPort{{}, addrPort(0)} {
 			_, err := a.dev.Connect(a.qp, fabric.ConnectParams{Remote: bad}, a.on)
 			assert.ErrorIs(t, err, fabric.ErrAddrInvalid)
 		}

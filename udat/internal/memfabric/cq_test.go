@@ -1,0 +1,163 @@
+package memfabric
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// notified tells whether a notification has come by now.
+func (e *end) notified() bool {
+	e.t.Helper()
+	fired, err := e.cq.Wait(time.Now().Add(time.Millisecond))
+	if err != nil {
+		assert.ErrorIs(e.t, err, os.ErrDeadlineExceeded)
+	}
+	return fired
+}
+
+func TestArmNotifiesOnceOfTheNextCompletion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		for id := range uint64(8) {
+			b.recv(id)
+		}
+		a.send(1)
+		assert.Assert(t, !b.notified(), "not armed")
+		assert.NilError(t, b.cq.Arm(false))
+		assert.Assert(t, !b.notified(), "what was queued before causes none")
+		a.send(2)
+		assert.Assert(t, b.notified())
+		a.send(3)
+		assert.Assert(t, !b.notified(), "one for each arming")
+		b.completions(3)
+	})
+}
+
+func TestArmSolicited(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		solicited := func() {
+			a.post(fabric.SendWR{Opcode: fabric.OpSend, Flags: fabric.Solicited})
+		}
+		for id := range uint64(8) {
+			b.recv(id)
+		}
+		assert.NilError(t, b.cq.Arm(true))
+		a.send(1)
+		assert.Assert(t, !b.notified())
+		solicited()
+		assert.Assert(t, b.notified())
+		// Arming for any prevails over arming for solicited ones, in either order.
+		assert.NilError(t, b.cq.Arm(true))
+		assert.NilError(t, b.cq.Arm(false))
+		assert.NilError(t, b.cq.Arm(true))
+		a.send(2)
+		assert.Assert(t, b.notified())
+		assert.NilError(t, b.cq.Arm(true))
+		assert.NilError(t, b.qp.SetError())
+		assert.Assert(t, b.notified(), "an error notifies")
+	})
+}
+
+func TestWake(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newEnd(t, New(), endOptions{})
+		e.cq.Wake()
+		e.cq.Wake()
+		fired, err := e.cq.Wait(time.Time{})
+		assert.NilError(t, err)
+		assert.Assert(t, !fired)
+		assert.Assert(t, !e.notified(), "two wakes are one")
+		start := time.Now()
+		time.AfterFunc(time.Hour, e.cq.Wake)
+		fired, err = e.cq.Wait(time.Time{})
+		assert.NilError(t, err)
+		assert.Assert(t, !fired)
+		assert.Equal(t, time.Since(start), time.Hour)
+	})
+}
+
+func TestWaitIsBoundedAndExclusive(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newEnd(t, New(), endOptions{})
+		start := time.Now()
+		for i := range 3 {
+			_, err := e.cq.Wait(start.Add(time.Duration(i) * time.Second))
+			assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			assert.Equal(t, time.Since(start), time.Duration(i)*time.Second)
+		}
+		second := make(chan error)
+		time.AfterFunc(time.Second, func() {
+			_, err := e.cq.Wait(time.Time{})
+			second <- err
+			e.cq.Wake()
+		})
+		go func() { assert.ErrorIs(t, <-second, fabric.ErrInUse) }()
+		_, err := e.cq.Wait(time.Time{})
+		assert.NilError(t, err)
+	})
+}
+
+func TestCloseEndsAWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newEnd(t, New(), endOptions{})
+		assert.ErrorIs(t, e.cq.Close(), fabric.ErrInUse)
+		assert.NilError(t, e.qp.Close())
+		time.AfterFunc(time.Second, func() { assert.NilError(t, e.cq.Close()) })
+		_, err := e.cq.Wait(time.Time{})
+		assert.ErrorIs(t, err, fabric.ErrClosed)
+		_, err = e.cq.Poll(make([]fabric.WC, 1))
+		assert.ErrorIs(t, err, fabric.ErrClosed)
+		assert.ErrorIs(t, e.cq.Arm(false), fabric.ErrClosed)
+	})
+}
+
+func TestOverrun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{depth: 3})
+		for id := range uint64(5) {
+			b.recv(id)
+		}
+		for range 4 {
+			a.post(fabric.SendWR{Opcode: fabric.OpSend})
+		}
+		assert.Equal(t, b.wantsAsync(fabric.AsyncCQError).CQ, b.cq)
+		assert.Equal(t, b.wantsAsync(fabric.AsyncQPFatal).QP, b.qp)
+		b.completions(3) // what was there is still there
+		b.quiet()        // and nothing more comes
+		a.send(7)
+		a.completion(7, fabric.StatusRetryExceeded)
+	})
+}
+
+func TestCQResizeKeepsWhatIsQueued(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{depth: 4})
+		for id := range uint64(9) {
+			b.recv(id)
+		}
+		send := func(n int) {
+			for range n {
+				a.send(1)
+				a.completion(1, fabric.StatusSuccess)
+			}
+		}
+		send(3)
+		b.completion(0, fabric.StatusSuccess)
+		b.completion(1, fabric.StatusSuccess)
+		send(3) // the ring has wrapped and is full
+		assert.ErrorContains(t, b.cq.Resize(3), "below the 4 completions queued")
+		assert.NilError(t, b.cq.Resize(6))
+		assert.Equal(t, b.cq.Depth(), 6)
+		send(2)
+		for id := uint64(2); id < 8; id++ {
+			b.completion(id, fabric.StatusSuccess)
+		}
+		b.quiet()
+	})
+}

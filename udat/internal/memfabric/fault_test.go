@@ -1,0 +1,309 @@
+package memfabric
+
+import (
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+func TestFailOp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		a.dev.Faults().FailOp(2, fabric.StatusRemoteOp)
+		for id := range uint64(3) {
+			b.recv(id)
+			a.send(10 + id)
+		}
+		a.completion(10, fabric.StatusSuccess)
+		a.completion(11, fabric.StatusRemoteOp)
+		a.completion(12, fabric.StatusFlush)
+		b.completion(0, fabric.StatusSuccess)
+		b.quiet()
+	})
+}
+
+func TestFailRecv(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		b.dev.Faults().FailRecv(1, fabric.StatusLocalProt)
+		b.recv(1)
+		a.send(2)
+		b.completion(1, fabric.StatusLocalProt)
+		a.completion(2, fabric.StatusRemoteOp)
+		b.recv(3)
+		b.completion(3, fabric.StatusFlush)
+	})
+}
+
+func TestDelayHoldsBackAndKeepsOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		b.recv(1)
+		b.recv(2)
+		a.dev.Faults().Delay(time.Second)
+		start := time.Now()
+		a.send(3)
+		time.Sleep(100 * time.Millisecond)
+		a.send(4)
+		a.dev.Faults().Delay(0)
+		a.remote(5, fabric.OpWrite, b.at(0, 0), a.at(0, 8)) // not delayed, and yet not first
+		b.completion(1, fabric.StatusSuccess)
+		assert.Equal(t, time.Since(start), time.Second)
+		b.completion(2, fabric.StatusSuccess)
+		assert.Equal(t, time.Since(start), 1100*time.Millisecond)
+		for id := uint64(3); id <= 5; id++ {
+			a.completion(id, fabric.StatusSuccess)
+		}
+	})
+}
+
+func TestReadDepthThrottles(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{}) // 4 reads at a time
+		a.dev.Faults().Delay(time.Second)
+		start := time.Now()
+		for id := range uint64(10) {
+			a.remote(id, fabric.OpRead, b.at(0, 0), a.at(0, 8))
+		}
+		a.remote(10, fabric.OpWrite, b.at(0, 0), a.at(0, 8))
+		for id := range uint64(11) {
+			a.completion(id, fabric.StatusSuccess)
+			assert.Equal(t, time.Since(start), time.Duration(1+min(id, 9)/4)*time.Second)
+		}
+	})
+}
+
+func TestDelayEndsWithTheQueuePair(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, _ := pair(t, endOptions{})
+		a.dev.Faults().Delay(time.Hour)
+		a.send(1)
+		start := time.Now()
+		assert.NilError(t, a.qp.SetError())
+		a.completion(1, fabric.StatusFlush)
+		assert.Equal(t, time.Since(start), time.Duration(0))
+	})
+}
+
+func TestDelayedHandshake(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		a.dev.Faults().Delay(time.Second)
+		b.dev.Faults().Delay(time.Minute / 2)
+		start := time.Now()
+		addr, requests, _ := b.listen(1)
+		a.connect(fabric.ConnectParams{Remote: addr})
+		b.accept(next(t, requests), fabric.AcceptParams{})
+		assert.Equal(t, time.Since(start), time.Second)
+		a.wants(fabric.EventEstablished)
+		assert.Equal(t, time.Since(start), 31*time.Second)
+		b.wants(fabric.EventEstablished)
+		assert.Equal(t, time.Since(start), 32*time.Second)
+	})
+}
+
+func TestKill(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{Options: fabric.Options{Retry: 3}})
+		b.recv(1)
+		b.dev.Faults().Kill()
+		start := time.Now()
+		a.send(2)
+		a.completion(2, fabric.StatusRetryExceeded)
+		assert.Equal(t, time.Since(start), 4*ackTimeout)
+		a.quiet()
+		b.quiet()
+		// Nor does it answer who connects.
+		b.dev.Faults().Revive()
+		addr, requests, _ := b.listen(1)
+		b.dev.Faults().Kill()
+		a.renew()
+		a.connect(fabric.ConnectParams{Remote: addr})
+		a.wants(fabric.EventUnreachable)
+		assert.Equal(t, len(requests), 0)
+	})
+}
+
+func TestReviveInTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{Options: fabric.Options{Retry: 3}})
+		b.recv(1)
+		b.dev.Faults().Kill()
+		a.send(2)
+		time.Sleep(3 * ackTimeout)
+		b.dev.Faults().Revive()
+		a.completion(2, fabric.StatusSuccess)
+		b.completion(1, fabric.StatusSuccess)
+	})
+}
+
+func TestKilledPeerIsNotToldOfADisconnect(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		b.dev.Faults().Kill()
+		assert.NilError(t, a.conn.Close())
+		b.quiet()
+		b.send(1)
+		b.completion(1, fabric.StatusRetryExceeded)
+	})
+}
+
+func TestDrop(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		first := [2]fabric.QP{a.qp, b.qp}
+		a.renew()
+		b.renew()
+		join(t, a, b)
+		a.dev.Faults().Drop(first[0].Num())
+		b.recv(1)
+		a.send(2)
+		a.completion(2, fabric.StatusSuccess)
+		b.completion(1, fabric.StatusSuccess)
+		a.qp, b.qp = first[0], first[1]
+		for _, e := range []*end{a, b} {
+			e.send(3)
+			e.completion(3, fabric.StatusRetryExceeded)
+			e.quiet()
+		}
+	})
+}
+
+func TestRemove(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{Options: fabric.Options{Retry: 1}})
+		a.recv(1)
+		_, _, l := a.listen(1)
+		a.dev.Faults().Remove()
+		a.completion(1, fabric.StatusFlush)
+		a.wantsAsync(fabric.AsyncDeviceFatal)
+		a.wants(fabric.EventRemoved)
+		for _, err := range []error{
+			second(a.dev.AllocPD()), second(a.dev.CreateCQ(1)), second(a.pd.RegMR(a.mem, 0)), second(a.pd.AllocMW()),
+			second(a.dev.Listen(0, 1, func(fabric.Request) {})), second(a.qp.PostSend([]fabric.SendWR{{}}, nil)),
+			second(a.qp.PostRecv([]fabric.RecvWR{{}}, nil)),
+			second(a.dev.Connect(a.qp, fabric.ConnectParams{Remote: l.Addr()}, a.on)),
+		} {
+			assert.ErrorIs(t, err, fabric.ErrDeviceRemoved)
+		}
+		a.quiet()
+		b.send(2)
+		b.completion(2, fabric.StatusRetryExceeded)
+		b.renew()
+		b.connect(fabric.ConnectParams{Remote: l.Addr()})
+		b.wants(fabric.EventRejected)
+		// A removed device closes like any other, and the name opens anew.
+		d, err := a.dev.f.Open("mem0", options, nil)
+		assert.NilError(t, err)
+		assert.NilError(t, d.Close())
+	})
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestLostHandshakeMessages(t *testing.T) {
+	for _, c := range []struct {
+		lose    Message
+		passive bool // it is the passive end's message
+		a, b    fabric.ConnEventKind
+	}{
+		{MsgReply, true, fabric.EventUnreachable, fabric.EventFailed},
+		{MsgReady, false, fabric.EventEstablished, fabric.EventFailed},
+	} {
+		bubble(t, func(t *testing.T) {
+			f := New()
+			a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+			loser := a
+			if c.passive {
+				loser = b
+			}
+			loser.dev.Faults().Lose(c.lose, 1)
+			addr, requests, _ := b.listen(1)
+			a.connect(fabric.ConnectParams{Remote: addr})
+			b.accept(next(t, requests), fabric.AcceptParams{})
+			if c.a != fabric.EventEstablished {
+				a.quiet()
+			}
+			b.quiet()
+			time.Sleep(handshakeLimit)
+			a.wants(c.a)
+			b.wants(c.b)
+		})
+	}
+	for _, m := range []Message{MsgRequest, MsgReject} {
+		bubble(t, func(t *testing.T) {
+			f := New()
+			a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+			a.dev.Faults().Lose(MsgRequest, btoi(m == MsgRequest))
+			b.dev.Faults().Lose(MsgReject, btoi(m == MsgReject))
+			addr, requests, _ := b.listen(1)
+			a.connect(fabric.ConnectParams{Remote: addr})
+			if m == MsgReject {
+				assert.NilError(t, next(t, requests).Reject(nil, true))
+			}
+			a.quiet()
+			time.Sleep(handshakeLimit)
+			a.wants(fabric.EventUnreachable)
+			assert.Equal(t, len(requests), 0)
+		})
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func TestLostDisconnect(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		a.dev.Faults().Lose(MsgDisconnect, 1)
+		assert.NilError(t, a.conn.Disconnect())
+		b.quiet()
+		b.send(1)
+		b.completion(1, fabric.StatusRetryExceeded)
+	})
+}
+
+func TestExhaust(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		addr, requests, _ := b.listen(1)
+		a.connect(fabric.ConnectParams{Remote: addr})
+		r := next(t, requests)
+		d := b.dev
+		for res, make := range map[Resource]func() error{
+			PDs:       func() error { return second(d.AllocPD()) },
+			MRs:       func() error { return second(b.pd.RegMR(b.mem, 0)) },
+			MWs:       func() error { return second(b.pd.AllocMW()) },
+			CQs:       func() error { return second(d.CreateCQ(1)) },
+			SRQs:      func() error { return second(b.pd.CreateSRQ(1, 1)) },
+			QPs:       func() error { return second(d.CreateQP(b.init)) },
+			Listeners: func() error { return second(d.Listen(0, 1, func(fabric.Request) {})) },
+			Conns:     func() error { return second(r.Accept(b.qp, fabric.AcceptParams{}, b.on)) },
+		} {
+			d.Faults().Exhaust(res, 1)
+			assert.ErrorIs(t, make(), fabric.ErrResources, "%s", resourceNames[res])
+		}
+		b.accept(r, fabric.AcceptParams{}) // the request was still there
+		a.wants(fabric.EventEstablished)
+	})
+}
+
+func TestForcedOverrun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, b := pair(t, endOptions{})
+		b.dev.Faults().Overrun(b.cq)
+		b.wantsAsync(fabric.AsyncCQError)
+		b.wantsAsync(fabric.AsyncQPFatal)
+		b.dev.Faults().Report(fabric.AsyncEvent{Kind: fabric.AsyncPortError})
+		b.wantsAsync(fabric.AsyncPortError)
+	})
+}
