@@ -232,7 +232,7 @@ func (c *conn) ready() {
 
 // peerLeft takes the other end's disconnect, in the dispatcher.
 func (c *conn) peerLeft() {
-	c.fail(accepting, fabric.ConnEvent{Kind: fabric.EventFailed, Err: errGivenUp})
+	c.ready() // who leaves had been ready
 	c.fail(established, fabric.ConnEvent{Kind: fabric.EventDisconnected})
 }
 

@@ -253,6 +253,36 @@ func TestLostHandshakeMessages(t *testing.T) {
 	}
 }
 
+func TestFirstMessageStandsForTheLostReady(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		a.dev.Faults().Lose(MsgReady, 1)
+		addr, requests, _ := b.listen(1)
+		a.connect(fabric.ConnectParams{Remote: addr})
+		b.accept(next(t, requests), fabric.AcceptParams{})
+		a.wants(fabric.EventEstablished)
+		b.quiet()
+		a.remote(1, fabric.OpWrite, b.at(0, 0), a.at(0, 8))
+		b.wants(fabric.EventEstablished)
+		time.Sleep(handshakeLimit)
+		b.quiet()
+	})
+	// So does a disconnect.
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		a.dev.Faults().Lose(MsgReady, 1)
+		addr, requests, _ := b.listen(1)
+		a.connect(fabric.ConnectParams{Remote: addr})
+		b.accept(next(t, requests), fabric.AcceptParams{})
+		a.wants(fabric.EventEstablished)
+		assert.NilError(t, a.conn.Disconnect())
+		b.wants(fabric.EventEstablished)
+		b.wants(fabric.EventDisconnected)
+	})
+}
+
 func btoi(b bool) int {
 	if b {
 		return 1

@@ -171,6 +171,7 @@ func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 	c.local, c.remote = r.from.remote, r.from.local
 	c.in, c.out = min(p.ReadIn, r.in), min(p.ReadOut, r.out)
 	c.peer = r.from
+	c.qp.awaited.Store(c)
 	if !c.qp.connect(r.from.qp, c.in, c.out) {
 		c.drop()
 		return nil, failed(op, fabric.ErrQPState)

@@ -42,8 +42,9 @@ type qp struct {
 	bell chan struct{} // wakes the engine
 	done chan struct{} // closed when the engine has ended
 
-	cut   atomic.Bool   // fault: nothing passes to or from it
-	state atomic.Uint32 // qpState; changed under mu, and only upwards
+	cut     atomic.Bool          // fault: nothing passes to or from it
+	state   atomic.Uint32        // qpState; changed under mu, and only upwards
+	awaited atomic.Pointer[conn] // it has accepted, and hears by the first message too that the peer is ready
 
 	mu      sync.Mutex
 	started bool // the engine runs

@@ -23,6 +23,10 @@ func (p *qp) respond(q *qp, s *sendSlot, local [][]byte, n uint64) fabric.Status
 	if !p.answers(q) {
 		return noAnswer
 	}
+	if c := p.awaited.Load(); c != nil {
+		p.awaited.Store(nil)
+		p.dev.events.add(0, c.ready)
+	}
 	if s.wr.Opcode == fabric.OpSend || s.wr.Opcode == fabric.OpSendImm || s.wr.Opcode == fabric.OpSendInv {
 		return p.receive(q, s, local, n)
 	}
