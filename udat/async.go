@@ -57,14 +57,12 @@ func (ia *IA) breakEndpoints(match func(*EP) bool) {
 	ia.mu.Lock()
 	var eps []*EP
 	for _, h := range ia.objects[HandleEP] {
-		if ep := h.(*EP); match(ep) {
-			eps = append(eps, ep)
-		}
+		eps = append(eps, h.(*EP))
 	}
 	ia.mu.Unlock()
 	for _, ep := range eps {
 		ep.mu.Lock()
-		if ep.link.Load() != nil {
+		if ep.link.Load() != nil && match(ep) {
 			ep.apply(causeBroken, nil)
 		}
 		ep.mu.Unlock()

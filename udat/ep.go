@@ -39,7 +39,7 @@ type requestQueue struct {
 	suppressed uint32 // consecutive posts that ask for no completion
 	wrs        []fabric.SendWR
 	sges       []fabric.SGE
-	work       workQueue
+	work       *workQueue // replaced by Modify, under ep.mu and mu
 }
 
 // recvQueue posts receives.
@@ -48,7 +48,7 @@ type recvQueue struct {
 	qp   fabric.QP
 	wrs  []fabric.RecvWR
 	sges []fabric.SGE
-	work workQueue
+	work *workQueue // replaced by Modify, under ep.mu and mu
 }
 
 func (ep *EP) object() *object {
@@ -172,8 +172,8 @@ func (ep *EP) build(op string) error {
 	if ep.srq != nil {
 		maxRecv = 0
 	}
-	ep.recvs.work.init(ep, recv, maxRecv, true)
-	ep.requests.work.init(ep, request, ep.attr.MaxRequestDTOs, false)
+	ep.recvs.work = newWorkQueue(ep, recv, maxRecv, true)
+	ep.requests.work = newWorkQueue(ep, request, ep.attr.MaxRequestDTOs, false)
 	iov := max(ep.attr.MaxRequestIOV, ep.attr.MaxRDMAReadIOV, ep.attr.MaxRDMAWriteIOV, 1)
 	ep.requests.wrs = make([]fabric.SendWR, 0, batchMax)
 	ep.requests.sges = make([]fabric.SGE, 0, batchMax*iov)
@@ -193,7 +193,7 @@ func (ep *EP) build(op string) error {
 }
 
 func (ep *EP) attachStreams(op string) error {
-	r, q := &ep.recvs.work, &ep.requests.work
+	r, q := ep.recvs.work, ep.requests.work
 	if err := r.evd.attach(op, ep.attr.RecvCompletionFlags, ep.recvCompletions(), r); err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (ep *EP) attachStreams(op string) error {
 }
 
 func (ep *EP) detachStreams() {
-	r, q := &ep.recvs.work, &ep.requests.work
+	r, q := ep.recvs.work, ep.requests.work
 	r.evd.detach(ep.recvCompletions(), r)
 	q.evd.detach(len(q.entries), q)
 }
@@ -270,7 +270,7 @@ func (ep *EP) newQP(op string) error {
 	ep.requests.qp, ep.recvs.qp = qp, qp
 	ep.requests.inline = qp.MaxInline()
 	if ep.srq != nil {
-		ep.recvs.work.evd.addSRQEndpoint(qp.Num(), ep)
+		ep.recvs.work.evd.addSRQEndpoint(qp.Num(), ep.recvs.work)
 	}
 	return nil
 }
@@ -312,18 +312,20 @@ func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error)
 	ep.requests.mu.Lock()
 	ep.requests.flushTail()
 	ep.requests.mu.Unlock()
-	ep.requests.work.evd.drainFor()
-	if ep.recvs.work.evd != ep.requests.work.evd {
-		ep.recvs.work.evd.drainFor()
-	}
-	return ep.getState(), ep.recvOutstanding() == 0, ep.requests.work.outstanding() == 0, nil
+	ep.drainBoth()
+	requests, recvs := ep.works()
+	return ep.getState(), ep.srq != nil || recvs.outstanding() == 0, requests.outstanding() == 0, nil
 }
 
-func (ep *EP) recvOutstanding() int {
-	if ep.srq != nil {
-		return 0 // what the endpoint has taken and not completed is not visible
-	}
-	return ep.recvs.work.outstanding()
+// works gives both queues' accounts; the locks of neither are held.
+func (ep *EP) works() (requests, recvs *workQueue) {
+	ep.requests.mu.Lock()
+	requests = ep.requests.work
+	ep.requests.mu.Unlock()
+	ep.recvs.mu.Lock()
+	recvs = ep.recvs.work
+	ep.recvs.mu.Unlock()
+	return requests, recvs
 }
 
 // RecvQuery gives the number of receives that are allocated to the endpoint and not completed, and the span of
@@ -339,9 +341,9 @@ func (ep *EP) RecvQuery() (allocated, span int, err error) {
 	if ep.srq != nil {
 		return ValueUnknown, ValueUnknown, nil
 	}
-	ep.recvs.work.evd.drainFor()
 	ep.recvs.mu.Lock()
 	defer ep.recvs.mu.Unlock()
+	ep.recvs.work.evd.drainFor()
 	n := ep.recvs.work.outstanding() // receives complete in order: the span is as wide as their number
 	return n, n, nil
 }

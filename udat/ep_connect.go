@@ -189,9 +189,10 @@ func (ep *EP) disconnected(event EventNumber, private []byte) {
 }
 
 func (ep *EP) drainBoth() {
-	ep.requests.work.evd.drainFor()
-	if ep.recvs.work.evd != ep.requests.work.evd {
-		ep.recvs.work.evd.drainFor()
+	requests, recvs := ep.works()
+	requests.evd.drainFor()
+	if recvs.evd != requests.evd {
+		recvs.evd.drainFor()
 	}
 }
 
@@ -285,7 +286,7 @@ func (ep *EP) drainRequests() {
 
 // draining looks at the requests of a graceful disconnect, and says whether there is more to wait for.
 func (ep *EP) draining(l *link) bool {
-	ep.requests.work.evd.drainFor()
+	ep.drainBoth()
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	if ep.link.Load() != l || ep.getState() != EPDisconnectPending {
@@ -345,7 +346,7 @@ func (ep *EP) Reset() error {
 	until := time.Now().Add(resetWait)
 	for pause := drainPauseMin; ep.getState() == EPDisconnected && time.Now().Before(until); pause = min(2*pause, drainPauseMax) {
 		ep.drainBoth()
-		if ep.requests.work.outstanding() == 0 && ep.recvs.work.outstanding() == 0 {
+		if requests, recvs := ep.works(); requests.outstanding() == 0 && recvs.outstanding() == 0 {
 			break
 		}
 		time.Sleep(pause)
@@ -385,7 +386,7 @@ func (ep *EP) renewQP(op string) error {
 // clearWork forgets all outstanding work; the queues' locks are held.
 func (ep *EP) clearWork() {
 	ep.requests.suppressed, ep.requests.readOut = 0, 0
-	for _, w := range []*workQueue{&ep.requests.work, &ep.recvs.work} {
+	for _, w := range []*workQueue{ep.requests.work, ep.recvs.work} {
 		w.evd.mu.Lock()
 		w.clear()
 		w.evd.mu.Unlock()

@@ -42,7 +42,7 @@ type EVD struct {
 	watched   bool // a goroutine follows cq for the notification object
 	following bool // and is parked in it
 
-	srqEPs map[uint32]*EP // endpoints with a shared receive queue, by queue pair number
+	srqEPs map[uint32]*workQueue // of endpoints with a shared receive queue, by queue pair number
 
 	streams streams
 }

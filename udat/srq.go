@@ -194,21 +194,21 @@ func (e *EVD) completeSRQ(wc *fabric.WC) {
 	if !ok {
 		return
 	}
-	ep := e.srqEPs[wc.QPNum]
-	if ep == nil || e.discard {
+	q := e.srqEPs[wc.QPNum]
+	if q == nil || e.discard {
 		s.reaped()
-		if ep == nil {
+		if q == nil {
 			return
 		}
 	}
 	if wc.Status != fabric.StatusSuccess {
-		e.fail(ep, wc.Status)
+		e.fail(q.ep, wc.Status)
 	}
 	if e.discard {
 		return
 	}
 	en := workEntry{cookie: cookie, op: DTOReceive}
-	e.deliver(&ep.recvs.work, &en, wc, s)
+	e.deliver(q, &en, wc, s)
 }
 
 // completed frees the slot of a work request and gives its cookie; false if it is stale.
@@ -340,13 +340,13 @@ func (s *SRQ) destroy() {
 	s.pz.obj.unuse()
 }
 
-func (e *EVD) addSRQEndpoint(qpn uint32, ep *EP) {
+func (e *EVD) addSRQEndpoint(qpn uint32, q *workQueue) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.srqEPs == nil {
-		e.srqEPs = make(map[uint32]*EP)
+		e.srqEPs = make(map[uint32]*workQueue)
 	}
-	e.srqEPs[qpn] = ep
+	e.srqEPs[qpn] = q
 }
 
 func (e *EVD) removeSRQEndpoint(qpn uint32) {

@@ -37,9 +37,9 @@ func (ep *EP) SetWatermark(soft, hard int) error {
 
 // checkWatermarks compares the receives that the endpoint holds; no lock is held.
 func (ep *EP) checkWatermarks() {
-	n := ep.recvs.work.outstanding()
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
+	n := ep.recvs.work.outstanding()
 	w := &ep.wmark
 	if w.softArmed && n > w.soft {
 		w.softArmed = false

@@ -46,12 +46,12 @@ const (
 // spare is how many entries a queue has beyond the Consumer's limit: the tail marker of a graceful disconnect.
 const spareEntries = 1
 
-func (q *workQueue) init(ep *EP, evd *EVD, limit int, receive bool) {
+func newWorkQueue(ep *EP, evd *EVD, limit int, receive bool) *workQueue {
 	size := 1
 	for size < limit+spareEntries {
 		size *= 2
 	}
-	*q = workQueue{ep: ep, evd: evd, receive: receive, limit: uint32(limit), entries: make([]workEntry, size)}
+	return &workQueue{ep: ep, evd: evd, receive: receive, limit: uint32(limit), entries: make([]workEntry, size)}
 }
 
 func (q *workQueue) entry(seq uint32) *workEntry { return &q.entries[seq&uint32(len(q.entries)-1)] }
