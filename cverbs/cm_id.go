@@ -6,6 +6,7 @@ package cverbs
 import "C"
 
 import (
+	"fmt"
 	"math"
 	"net"
 	"net/netip"
@@ -164,7 +165,7 @@ func (id *CMID) Connect(p ConnParam) error {
 	if err != nil {
 		return err
 	}
-	return id.bound(verb, func() C.int { return C.cv_cm_connect(id.c, &c, data, C.uint32_t(len(p.PrivateData))) })
+	return p.explain(id.bound(verb, func() C.int { return C.cv_cm_connect(id.c, &c, data, C.uint32_t(len(p.PrivateData))) }))
 }
 
 // Accept answers a connection request, on the id that came with it. Without a queue pair on the id the caller has moved its
@@ -177,7 +178,7 @@ func (id *CMID) Accept(p ConnParam) error {
 	if err != nil {
 		return err
 	}
-	return id.bound(verb, func() C.int { return C.cv_cm_accept(id.c, &c, data, C.uint32_t(len(p.PrivateData))) })
+	return p.explain(id.bound(verb, func() C.int { return C.cv_cm_accept(id.c, &c, data, C.uint32_t(len(p.PrivateData))) }))
 }
 
 // Reject refuses a connection request; the peer gets REJECTED with the private data. The id is still to be closed.
@@ -275,7 +276,37 @@ func (id *CMID) addrs() (local, remote netip.AddrPort) {
 	defer id.life.leave()
 	var l, r C.struct_cv_addr
 	C.cv_cm_addrs(id.c, &l, &r)
-	return goAddr(&l), goAddr(&r)
+	local, remote = goAddr(&l), goAddr(&r)
+	if needsZone(local) || needsZone(remote) {
+		zone := id.zone(local.Addr())
+		local, remote = withZone(local, zone), withZone(remote, zone)
+	}
+	return local, remote
+}
+
+func needsZone(a netip.AddrPort) bool {
+	return a.Addr().IsLinkLocalUnicast() && a.Addr().Is6() && a.Addr().Zone() == ""
+}
+
+func withZone(a netip.AddrPort, zone string) netip.AddrPort {
+	if !needsZone(a) {
+		return a
+	}
+	return netip.AddrPortFrom(a.Addr().WithZone(zone), a.Port())
+}
+
+// zone is the network device of a local address: the kernel tells it for the address that was bound, not for those of a connection.
+func (id *CMID) zone(local netip.Addr) string {
+	if local.Zone() != "" || id.c.verbs == nil {
+		return local.Zone()
+	}
+	table, _ := gidTable(id.c.verbs)
+	for _, e := range table {
+		if e.GID.Addr() == local {
+			return e.NetDev
+		}
+	}
+	return ""
 }
 
 // Device is the name of the device that the id is bound to, empty before it is.
@@ -364,6 +395,15 @@ func (p *ConnParam) c(verb string) (C.struct_cv_conn, *C.uint8_t, error) {
 		flow_control: cbool(p.FlowControl), retry_count: C.uint8_t(p.RetryCount), rnr_retry_count: C.uint8_t(p.RNRRetryCount),
 		srq: cbool(p.SRQ), qp_num: C.uint32_t(p.QPNum),
 	}, bytePtr(p.PrivateData), nil
+}
+
+// explain adds what the kernel may have found wrong to its EINVAL.
+func (p *ConnParam) explain(err error) error {
+	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
+		e.Advice = fmt.Sprintf("%d bytes of private data may be too many (56 fit a request, 196 a reply), a depth (%d, %d) beyond the device's, or the id not in the right state",
+			len(p.PrivateData), p.ResponderResources, p.InitiatorDepth)
+	}
+	return err
 }
 
 func bytePtr(b []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -21,6 +21,7 @@ type Context struct {
 	name    string
 	async   *waiter
 	borrows bool // the ibv_context belongs to librdmacm
+	rxe     C.int
 	asyncEv C.struct_cv_async
 	asyncRC C.int
 	asyncFn func(uintptr) bool
@@ -103,7 +104,7 @@ func newContext(v *C.struct_ibv_context, name string) (*Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Context{c: v, name: name, async: w}
+	c := &Context{c: v, name: name, async: w, rxe: C.cv_is_rxe(v)}
 	c.asyncFn = c.takeAsync
 	c.life.begin(kindContext)
 	c.life.state.Add(openBit)
@@ -243,23 +244,28 @@ func (c *Context) GIDTable() ([]GIDEntry, error) {
 		return nil, ErrClosed
 	}
 	defer c.life.leave()
+	return gidTable(c.c)
+}
+
+// gidTable reads the table of a context that the caller keeps open.
+func gidTable(c *C.struct_ibv_context) ([]GIDEntry, error) {
 	var dev C.struct_ibv_device_attr_ex
-	if rc := C.cv_query_device(c.c, &dev); rc != 0 {
+	if rc := C.cv_query_device(c, &dev); rc != 0 {
 		return nil, rcError("ibv_query_device_ex", rc, nil)
 	}
 	size := 0
 	for port := 1; port <= int(dev.orig_attr.phys_port_cnt); port++ {
-		p, err := c.QueryPort(uint8(port))
-		if err != nil {
-			return nil, err
+		var p C.struct_ibv_port_attr
+		if rc := C.cv_query_port(c, C.uint8_t(port), &p); rc != 0 {
+			return nil, rcError("ibv_query_port", rc, nil)
 		}
-		size += p.GIDTableLen
+		size += int(p.gid_tbl_len)
 	}
 	if size == 0 {
 		return nil, nil
 	}
 	raw := make([]C.struct_ibv_gid_entry, size)
-	n, err := C._ibv_query_gid_table(c.c, &raw[0], C.size_t(size), 0, C.sizeof_struct_ibv_gid_entry)
+	n, err := C._ibv_query_gid_table(c, &raw[0], C.size_t(size), 0, C.sizeof_struct_ibv_gid_entry)
 	if n < 0 {
 		return nil, rcError("ibv_query_gid_table", C.int(n), err)
 	}

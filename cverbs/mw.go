@@ -20,6 +20,7 @@ type MW struct {
 	pd   *PD
 	mu   sync.Mutex // one bind at a time: each derives its key from the one before
 	rkey uint32
+	mr   *MR // of the latest bind
 	typ  MWType
 }
 
@@ -66,7 +67,7 @@ func (w *MW) Close() error {
 }
 
 // BindMW posts a bind of a window to part of a region and returns the window's new key, which the peer may use once the bind has
-// completed. Length 0 removes the binding of a type 1 window; a type 2 window is invalidated instead (OpLocalInv, or the peer's
+// completed. Length 0 removes the binding of a type 1 window, with whatever MR, or nil if it was bound before; a type 2 window is invalidated instead (OpLocalInv, or the peer's
 // OpSendWithInv) before it is bound again. Errors: EINVAL for a range outside the region, another protection domain, or a queue pair that
 // is not in RTS.
 //
@@ -78,8 +79,6 @@ func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) {
 		return 0, badArg(verb, "mw is nil")
 	case wr.Flags&^(SendFence|SendSignaled) != 0:
 		return 0, badArg(verb, "flags %v: only FENCE and SIGNALED apply to a bind", wr.Flags)
-	case wr.Length > 0 && wr.MR == nil:
-		return 0, badArg(verb, "MR is nil")
 	case wr.Length == 0 && mw.typ == MWType2:
 		return 0, badArg(verb, "length is 0: a type 2 window is invalidated, not bound to nothing")
 	case mw.pd != q.pd:
@@ -93,30 +92,37 @@ func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) {
 		return 0, ErrClosed
 	}
 	defer mw.life.leave()
-	var mr *C.struct_ibv_mr
-	if wr.Length > 0 {
-		if !wr.MR.life.enter() {
-			return 0, ErrClosed
-		}
-		defer wr.MR.life.leave()
-		if wr.MR.pd != mw.pd {
-			return 0, &Error{Verb: verb, Errno: syscall.EPERM, Advice: "window and region are of different protection domains"}
-		}
-		if base, size := wr.MR.Addr(), uint64(wr.MR.Len()); wr.Addr < base || wr.Addr-base > size || wr.Length > size-(wr.Addr-base) {
-			return 0, badArg(verb, "%d bytes at %#x are not inside the region of %d bytes at %#x", wr.Length, wr.Addr, size, base)
-		}
-		mr = wr.MR.c
-	}
 	mw.mu.Lock()
 	defer mw.mu.Unlock()
+	mr := wr.MR
+	if mr == nil && wr.Length == 0 {
+		mr = mw.mr // drivers take the region's key from an unbind too
+	}
+	if mr == nil {
+		return 0, badArg(verb, "MR is nil")
+	}
+	if !mr.life.enter() {
+		return 0, ErrClosed
+	}
+	defer mr.life.leave()
+	if mr.pd != mw.pd {
+		return 0, &Error{Verb: verb, Errno: syscall.EPERM, Advice: "window and region are of different protection domains"}
+	}
+	base, size := mr.Addr(), uint64(mr.Len())
+	if wr.Length == 0 {
+		wr.Addr, wr.Access = base, 0
+	}
+	if wr.Addr < base || wr.Addr-base > size || wr.Length > size-(wr.Addr-base) {
+		return 0, badArg(verb, "%d bytes at %#x are not inside the region of %d bytes at %#x", wr.Length, wr.Addr, size, base)
+	}
 	var key C.uint32_t
-	rc := C.cv_bind_mw(q.c, mw.c, C.uint64_t(wr.ID), C.uint32_t(wr.Flags), mr, C.uint64_t(wr.Addr), C.uint64_t(wr.Length), C.uint32_t(wr.Access), &key)
+	rc := C.cv_bind_mw(q.c, mw.c, C.uint64_t(wr.ID), C.uint32_t(wr.Flags), mr.c, C.uint64_t(wr.Addr), C.uint64_t(wr.Length), C.uint32_t(wr.Access), &key)
 	switch {
 	case rc == C.CV_BAD_STATE:
 		return 0, &Error{Verb: verb, Errno: syscall.EINVAL, Advice: fmt.Sprintf("queue pair %d is not in RTS", q.num)}
 	case rc != 0:
 		return 0, rcError(verb, rc, nil)
 	}
-	mw.rkey = uint32(key)
+	mw.rkey, mw.mr = uint32(key), mr
 	return mw.rkey, nil
 }

@@ -256,7 +256,7 @@ struct cv_posted cv_post_srq_recv(struct ibv_srq *srq, const struct cv_recv_wr *
 	return post_recv(NULL, srq, wr, n, sg, nsg, max_sge);
 }
 
-int cv_poll_cq(struct ibv_cq *cq, struct cv_wc *wc, uint32_t n)
+int cv_poll_cq(struct ibv_cq *cq, struct cv_wc *wc, uint32_t n, int rxe)
 {
 	struct ibv_wc buf[64];
 	uint32_t done = 0;
@@ -280,8 +280,10 @@ int cv_poll_cq(struct ibv_cq *cq, struct cv_wc *wc, uint32_t n)
 				d->byte_len = s->byte_len;
 				d->src_qp = s->src_qp;
 				d->flags = s->wc_flags;
-				d->imm = s->wc_flags & IBV_WC_WITH_INV ? s->invalidated_rkey :
-					 s->wc_flags & IBV_WC_WITH_IMM ? ntohl(s->imm_data) : 0;
+				if (rxe && d->flags & IBV_WC_IP_CSUM_OK)
+					d->flags ^= IBV_WC_IP_CSUM_OK | IBV_WC_WITH_INV;
+				d->imm = d->flags & IBV_WC_WITH_INV ? s->invalidated_rkey :
+					 d->flags & IBV_WC_WITH_IMM ? ntohl(s->imm_data) : 0;
 			} else {
 				d->byte_len = d->src_qp = d->flags = d->imm = 0;
 			}
@@ -301,7 +303,7 @@ int cv_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags, struct ibv_mr *mr, uint64_t addr, uint64_t length,
 	       uint32_t access, uint32_t *rkey)
 {
-	struct ibv_mw_bind_info info = { .mr = length ? mr : NULL, .addr = length ? addr : 0, .length = length, .mw_access_flags = length ? access : 0 };
+	struct ibv_mw_bind_info info = { .mr = mr, .addr = addr, .length = length, .mw_access_flags = access };
 	int rc;
 
 	if (qp->state < IBV_QPS_RTS)
@@ -367,6 +369,13 @@ int cv_query_device(struct ibv_context *ctx, struct ibv_device_attr_ex *attr)
 {
 	memset(attr, 0, sizeof(*attr));
 	return positive(ibv_query_device_ex(ctx, NULL, attr));
+}
+
+int cv_is_rxe(struct ibv_context *ctx)
+{
+	struct ibv_device_attr attr;
+
+	return ibv_query_device(ctx, &attr) == 0 && attr.vendor_id == 0xffffff;
 }
 
 struct ibv_mw *cv_alloc_mw(struct ibv_pd *pd, uint32_t type)

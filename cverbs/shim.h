@@ -43,7 +43,9 @@ struct cv_posted {
 struct cv_posted cv_post_send(struct ibv_qp *qp, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
 struct cv_posted cv_post_recv(struct ibv_qp *qp, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
 struct cv_posted cv_post_srq_recv(struct ibv_srq *srq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
-int cv_poll_cq(struct ibv_cq *cq, struct cv_wc *wc, uint32_t n); // count, or -errno
+// rxe reports an invalidated key with the kernel's flag, which libibverbs uses for something that rxe has not. Count, or -errno.
+int cv_poll_cq(struct ibv_cq *cq, struct cv_wc *wc, uint32_t n, int rxe);
+int cv_is_rxe(struct ibv_context *ctx);
 int cv_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 int cv_moderate_cq(struct ibv_cq *cq, uint16_t count, uint16_t period);
 int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags, struct ibv_mr *mr, uint64_t addr, uint64_t length,

@@ -444,7 +444,7 @@ func (w *MW) RKey() uint32 { return 0 }
 func (w *MW) Close() error { return ErrNotSupported }
 
 // BindMW posts a bind of a window to part of a region and returns the window's new key, which the peer may use once the bind has
-// completed. Length 0 removes the binding of a type 1 window; a type 2 window is invalidated instead (OpLocalInv, or the peer's
+// completed. Length 0 removes the binding of a type 1 window, with whatever MR, or nil if it was bound before; a type 2 window is invalidated instead (OpLocalInv, or the peer's
 // OpSendWithInv) before it is bound again. Errors: EINVAL for a range outside the region, another protection domain, or a queue pair that
 // is not in RTS.
 //

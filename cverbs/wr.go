@@ -84,6 +84,6 @@ type BindWR struct {
 	Flags  SendFlags // SendFence and SendSignaled only
 	MR     *MR       // the region under the window; registered with AccessMWBind
 	Addr   uint64    // first byte, inside the region
-	Length uint64    // bytes; 0 removes the window's binding
+	Length uint64    // bytes; 0 removes the binding of a type 1 window
 	Access AccessFlags
 }

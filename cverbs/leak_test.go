@@ -1,0 +1,63 @@
+package cverbs
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+)
+
+// footprint is what a process holds that it can leak.
+func footprint(t *testing.T) (fds, goroutines int, kernel string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	assert.NilError(t, err)
+	if out, err := exec.Command("rdma", "resource").Output(); err == nil {
+		kernel = string(out)
+	}
+	return len(entries), runtime.NumGoroutine(), kernel
+}
+
+// Many connections, each with its queue pairs, regions, queues and channels, come and go: descriptors, goroutines and
+// the kernel's RDMA resources are as many as before.
+func TestManyConnections(t *testing.T) {
+	ctx := openDevice(t)
+	addr := localAddr(t, ctx)
+	cycle := func(t *testing.T) {
+		a, b := newEnd(t, ctx), newEnd(t, ctx)
+		client, server, cch, sch := meet(t, addr, a.qp, b.qp)
+		b.recv(1, b.sge(0, 100))
+		a.send(SendWR{Opcode: OpSend}, a.sge(0, 100))
+		a.sent()
+		b.received()
+		assert.NilError(t, client.Disconnect())
+		want(t, sch, CMEventDisconnected)
+		assert.NilError(t, server.Disconnect())
+		want(t, cch, CMEventDisconnected)
+	}
+	t.Run("first", cycle) // what libraries and runtime open once
+	fds, goroutines, kernel := footprint(t)
+	n := 1000
+	if testing.Short() {
+		n = 50
+	}
+	t.Run("all", func(t *testing.T) {
+		for range n {
+			ok := t.Run("", cycle)
+			assert.Assert(t, ok)
+		}
+	})
+	fds2, goroutines2, kernel2 := 0, 0, ""
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if fds2, goroutines2, kernel2 = footprint(t); fds2 == fds && goroutines2 == goroutines && kernel2 == kernel {
+			break
+		}
+	}
+	t.Logf("after %d connections: %d descriptors, %d goroutines\n%s", n, fds2, goroutines2, kernel2)
+	assert.Equal(t, fds2, fds)
+	assert.Equal(t, goroutines2, goroutines)
+	assert.Equal(t, kernel2, kernel)
+}

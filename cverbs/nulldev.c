@@ -1,0 +1,139 @@
+//go:build linux && cgo && nulldev
+
+#include "nulldev.h"
+#include <pthread.h>
+
+// The queue of a null completion queue, and a spin lock as real providers take one.
+enum { NULL_DEPTH = 1024 };
+
+struct null_cq {
+	struct ibv_cq cq;
+	pthread_spinlock_t lock;
+	uint32_t head, tail;
+	struct ibv_wc wc[NULL_DEPTH];
+};
+
+struct null_qp {
+	struct ibv_qp qp;
+	pthread_spinlock_t lock;
+};
+
+static int null_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct null_cq *cq = (struct null_cq *)qp->send_cq;
+	struct null_qp *q = (struct null_qp *)qp;
+	int rc = 0;
+
+	pthread_spin_lock(&q->lock);
+	for (; wr; wr = wr->next) {
+		struct ibv_wc *wc;
+
+		if (!(wr->send_flags & IBV_SEND_SIGNALED))
+			continue;
+		if (cq->tail - cq->head == NULL_DEPTH) {
+			*bad = wr;
+			rc = ENOMEM;
+			break;
+		}
+		wc = &cq->wc[cq->tail % NULL_DEPTH];
+		wc->wr_id = wr->wr_id;
+		wc->status = IBV_WC_SUCCESS;
+		wc->opcode = IBV_WC_SEND;
+		wc->byte_len = wr->num_sge ? wr->sg_list[0].length : 0;
+		wc->wc_flags = 0;
+		wc->qp_num = qp->qp_num;
+		cq->tail++;
+	}
+	pthread_spin_unlock(&q->lock);
+	return rc;
+}
+
+static int null_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	(void)qp, (void)wr, (void)bad;
+	return 0;
+}
+
+static int null_poll_cq(struct ibv_cq *base, int n, struct ibv_wc *wc)
+{
+	struct null_cq *cq = (struct null_cq *)base;
+	int i;
+
+	pthread_spin_lock(&cq->lock);
+	for (i = 0; i < n && cq->head != cq->tail; i++)
+		wc[i] = cq->wc[cq->head++ % NULL_DEPTH];
+	pthread_spin_unlock(&cq->lock);
+	return i;
+}
+
+static int null_notify(struct ibv_cq *cq, int solicited)
+{
+	(void)cq, (void)solicited;
+	return 0;
+}
+
+static struct ibv_context null_context = {
+	.ops = { .post_send = null_post_send, .post_recv = null_post_recv, .poll_cq = null_poll_cq, .req_notify_cq = null_notify },
+};
+
+struct ibv_cq *cv_null_cq(void)
+{
+	struct null_cq *cq = calloc(1, sizeof(*cq));
+
+	cq->cq.context = &null_context;
+	cq->cq.cqe = NULL_DEPTH;
+	pthread_spin_init(&cq->lock, PTHREAD_PROCESS_PRIVATE);
+	return &cq->cq;
+}
+
+struct ibv_qp *cv_null_qp(struct ibv_cq *send, struct ibv_cq *recv)
+{
+	static uint32_t num = 0x100;
+	struct null_qp *q = calloc(1, sizeof(*q));
+
+	q->qp.context = &null_context;
+	q->qp.send_cq = send;
+	q->qp.recv_cq = recv;
+	q->qp.qp_num = __atomic_add_fetch(&num, 1, __ATOMIC_RELAXED);
+	q->qp.state = IBV_QPS_RTS;
+	q->qp.qp_type = IBV_QPT_RC;
+	pthread_spin_init(&q->lock, PTHREAD_PROCESS_PRIVATE);
+	return &q->qp;
+}
+
+void cv_null_free_cq(struct ibv_cq *cq) { free(cq); }
+void cv_null_free_qp(struct ibv_qp *qp) { free(qp); }
+
+// The loop that the Go side is measured against: what a C program does to post batches of small sends and reap them.
+void cv_null_loop(struct ibv_qp *qp, struct ibv_cq *cq, uint64_t rounds, uint32_t batch)
+{
+	static char payload[64];
+	struct ibv_sge sg = { .addr = (uintptr_t)payload, .length = sizeof(payload), .lkey = 1 };
+	struct ibv_send_wr wr[64], *bad;
+	struct ibv_wc wc[64];
+	uint64_t r, id = 0;
+	uint32_t i;
+
+	if (batch > 64)
+		batch = 64;
+	for (r = 0; r < rounds; r++) {
+		uint32_t got = 0;
+
+		for (i = 0; i < batch; i++) {
+			wr[i] = (struct ibv_send_wr){ .wr_id = id++, .sg_list = &sg, .num_sge = 1, .opcode = IBV_WR_SEND,
+						      .send_flags = IBV_SEND_SIGNALED, .next = i + 1 < batch ? &wr[i + 1] : NULL };
+		}
+		if (ibv_post_send(qp, wr, &bad))
+			abort();
+		while (got < batch) {
+			int n = ibv_poll_cq(cq, (int)batch, wc);
+
+			for (i = 0; i < (uint32_t)n; i++)
+				if (wc[i].status != IBV_WC_SUCCESS || wc[i].wr_id > id)
+					abort();
+			got += (uint32_t)n;
+		}
+	}
+}
+
+void cv_null_call(void) {}

@@ -1,0 +1,59 @@
+//go:build linux && cgo && nulldev
+
+package cverbs
+
+// #include "nulldev.h"
+// #cgo noescape cv_null_call
+// #cgo nocallback cv_null_call
+// #cgo noescape cv_null_loop
+// #cgo nocallback cv_null_loop
+import "C"
+
+// NullCQ makes a completion queue of a device whose operations are C functions that do next to nothing: signalled sends complete at
+// once, receives never. It exists only with the build tag nulldev, to measure what the binding itself costs.
+//
+// Extension.
+func NullCQ() *CQ {
+	q := &CQ{c: C.cv_null_cq()}
+	q.life.begin(kindCQ)
+	q.depth.Store(int64(q.c.cqe))
+	q.life.open()
+	return q
+}
+
+// NullQP makes a queue pair of that device; both queues must be its own.
+//
+// Extension.
+func NullQP(send, recv *CQ) *QP {
+	q := &QP{c: C.cv_null_qp(send.c, recv.c), typ: QPTypeRC, cap: QPCap{MaxSendWR: 1024, MaxRecvWR: 1024, MaxSendSGE: 16, MaxRecvSGE: 16}}
+	q.num = uint32(q.c.qp_num)
+	q.life.begin(kindQP)
+	q.life.open()
+	return q
+}
+
+// NullCloseQP frees a queue pair of NullQP, NullCloseCQ a queue of NullCQ; Close is for real ones.
+//
+// Extension.
+func NullCloseQP(q *QP) error {
+	return q.life.close(nil, func() error { C.cv_null_free_qp(q.c); return nil })
+}
+
+// NullCloseCQ frees a queue of NullCQ.
+//
+// Extension.
+func NullCloseCQ(q *CQ) error {
+	return q.life.close(nil, func() error { C.cv_null_free_cq(q.c); return nil })
+}
+
+// NullLoop posts batches of 64-byte sends and reaps their completions, all in C.
+//
+// Extension.
+func NullLoop(q *QP, cq *CQ, rounds, batch int) {
+	C.cv_null_loop(q.c, cq.c, C.uint64_t(rounds), C.uint32_t(batch))
+}
+
+// NullCall is an empty call into C.
+//
+// Extension.
+func NullCall() { C.cv_null_call() }

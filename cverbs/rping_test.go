@@ -1,0 +1,150 @@
+package cverbs
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+)
+
+// rping of rdmacm-utils: each side tells the other of a buffer by a message of 16 bytes (address, key and length, in network byte order). The client
+// advertises its source buffer; the server reads it, answers with any message; the client advertises its sink; the server writes the text
+// back and answers again. The client's text counts up, and wraps.
+
+type rpingPeer struct {
+	*end
+	ch *EventChannel
+	id *CMID
+}
+
+const (
+	rpingRecvAt = 0  // where messages arrive
+	rpingSendAt = 16 // where messages are made
+	rpingDataAt = 1024
+	rpingSinkAt = 8192
+)
+
+func (p *rpingPeer) advertise(off, n int) {
+	p.t.Helper()
+	b := p.buf[rpingSendAt:]
+	binary.BigEndian.PutUint64(b, p.mr.Addr()+uint64(off))
+	binary.BigEndian.PutUint32(b[8:], p.mr.RKey())
+	binary.BigEndian.PutUint32(b[12:], uint32(n))
+	p.send(SendWR{Opcode: OpSend}, p.sge(rpingSendAt, 16))
+	p.sent()
+}
+
+// message takes the peer's next message and posts the receive for the one after it.
+func (p *rpingPeer) message() (addr uint64, key uint32, n int, ok bool) {
+	p.t.Helper()
+	wc := poll(p.t, p.rcq, 1)[0]
+	if wc.Status == WCWRFlushErr {
+		return 0, 0, 0, false
+	}
+	assert.Equal(p.t, wc.Status, WCSuccess)
+	b := bytes.Clone(p.buf[rpingRecvAt : rpingRecvAt+16])
+	p.recv(1, p.sge(rpingRecvAt, 16))
+	return binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:]), int(binary.BigEndian.Uint32(b[12:])), true
+}
+
+// run is rping, started in its own process, with its output.
+func run(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	path, err := exec.LookPath("rping")
+	if err != nil {
+		if os.Getenv("GODAT_TEST_DEVICE") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	var out bytes.Buffer
+	cmd := exec.Command(path, args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	assert.NilError(t, cmd.Start())
+	t.Cleanup(func() { cmd.Process.Kill() })
+	return cmd, &out
+}
+
+// A server on this package serves rping -c.
+func TestRpingServer(t *testing.T) {
+	ctx := openDevice(t)
+	addr := localAddr(t, ctx)
+	p := &rpingPeer{end: newEnd(t, ctx)}
+	ch, lid := listen(t, addr)
+	const rounds, size = 10, 2000
+	cmd, out := run(t, "-c", "-a", addr.String(), "-p", fmt.Sprint(lid.LocalAddr().Port()), "-C", fmt.Sprint(rounds), "-S", fmt.Sprint(size), "-V", "-v")
+
+	p.id = closing[*CMID](t)(want(t, ch, CMEventConnectRequest).ID, nil)
+	p.recv(1, p.sge(rpingRecvAt, 16))
+	drive(t, p.id, p.qp, QPStateRTR, QPStateRTS)
+	assert.NilError(t, p.id.Accept(ConnParam{ResponderResources: 1, InitiatorDepth: 1, RNRRetryCount: 7, QPNum: p.qp.Num()}))
+	want(t, ch, CMEventEstablished)
+	n := 0
+	for ; n < rounds; n++ {
+		addr, key, length, ok := p.message()
+		if !ok {
+			break
+		}
+		p.send(SendWR{Opcode: OpRDMARead, RemoteAddr: addr, RKey: key}, p.sge(rpingDataAt, length))
+		p.sent()
+		assert.Equal(t, length, size)
+		assert.Assert(t, bytes.HasPrefix(p.buf[rpingDataAt:], fmt.Appendf(nil, "rdma-ping-%d: ", n)), "%q", p.buf[rpingDataAt:rpingDataAt+30])
+		p.advertise(0, 0) // go ahead
+		addr, key, length, _ = p.message()
+		p.send(SendWR{Opcode: OpRDMAWrite, RemoteAddr: addr, RKey: key}, p.sge(rpingDataAt, length))
+		p.sent()
+		p.advertise(0, 0)
+	}
+	assert.Equal(t, n, rounds)
+	want(t, ch, CMEventDisconnected)
+	assert.NilError(t, p.id.Disconnect())
+	assert.NilError(t, cmd.Wait(), "rping: %s", out)
+	t.Logf("%s", out)
+}
+
+// A client on this package pings rping -s.
+func TestRpingClient(t *testing.T) {
+	ctx := openDevice(t)
+	addr := localAddr(t, ctx)
+	p := &rpingPeer{end: newEnd(t, ctx), ch: closing[*EventChannel](t)(CreateEventChannel())}
+	const rounds, size = 10, 1500
+	to := netip.AddrPortFrom(addr, 7174)
+	cmd, out := run(t, "-s", "-a", addr.String(), "-p", "7174", "-C", fmt.Sprint(rounds), "-S", fmt.Sprint(size), "-V", "-v")
+
+	p.recv(1, p.sge(rpingRecvAt, 16))
+	for until := soon(); ; time.Sleep(50 * time.Millisecond) { // rping may not listen yet
+		p.id = resolve(t, p.ch, to)
+		assert.NilError(t, p.id.Connect(ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetryCount: 7, QPNum: p.qp.Num()}))
+		ev, err := p.ch.Get(soon())
+		assert.NilError(t, err)
+		if ev.Type == CMEventConnectResponse {
+			break
+		}
+		assert.Equal(t, ev.Type, CMEventRejected)
+		assert.NilError(t, p.id.Close())
+		assert.Assert(t, time.Now().Before(until), "rping never listened: %s", out)
+	}
+	drive(t, p.id, p.qp, QPStateRTR, QPStateRTS)
+	assert.NilError(t, p.id.Establish())
+	for n := range rounds {
+		text := fill(p.buf[rpingDataAt:rpingDataAt+size], byte(n))
+		copy(text, fmt.Sprintf("rdma-ping-%d: ", n))
+		p.advertise(rpingDataAt, size)
+		_, _, _, ok := p.message()
+		assert.Assert(t, ok)
+		p.advertise(rpingSinkAt, size)
+		_, _, _, ok = p.message()
+		assert.Assert(t, ok)
+		assert.Assert(t, bytes.Equal(p.buf[rpingSinkAt:rpingSinkAt+size], text), "round %d", n)
+	}
+	assert.NilError(t, p.id.Disconnect())
+	want(t, p.ch, CMEventDisconnected)
+	cmd.Wait() // its status when the client ends the connection is not 0
+	t.Logf("%s", out)
+}
