@@ -14,7 +14,7 @@ import "C"
 //
 // Extension.
 func NullCQ() *CQ {
-	q := &CQ{c: C.cv_null_cq()}
+	q := &CQ{c: C.cv_null_cq(), ctx: &Context{}}
 	q.life.begin(kindCQ)
 	q.depth.Store(int64(q.c.cqe))
 	q.life.open()
