@@ -37,6 +37,8 @@ type requestQueue struct {
 	inline     int
 	readOut    int    // reads that the connection allows outstanding
 	suppressed uint32 // consecutive posts that ask for no completion
+	marked     bool   // the library has posted work of its own,
+	marker     uint32 // which has this number
 	wrs        []fabric.SendWR
 	sges       []fabric.SGE
 	work       *workQueue // replaced by Modify, under ep.mu and mu
@@ -309,9 +311,6 @@ func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error)
 	if err := ep.object().check("ep_get_status", HandleEP); err != nil {
 		return 0, false, false, err
 	}
-	ep.requests.mu.Lock()
-	ep.requests.flushTail()
-	ep.requests.mu.Unlock()
 	ep.drainBoth()
 	requests, recvs := ep.works()
 	return ep.getState(), ep.srq != nil || recvs.outstanding() == 0, requests.outstanding() == 0, nil

@@ -12,6 +12,11 @@ type link struct {
 	conn      fabric.Conn
 	suspected *time.Timer // runs while work has been flushed for no known reason
 	counted   bool        // the adapter's keeper counts it
+
+	farewell *Event    // the last event, until it is queued: after the completions of all that was posted
+	requests uint32    // before the end, by the queues' tails,
+	recvs    uint32    //
+	until    time.Time // but not later than this
 }
 
 // portModulus and portBase map qualifiers above 65535 to ports, as OpenFabrics DAPL does.
@@ -129,6 +134,11 @@ func (ep *EP) handler(l *link) func(fabric.ConnEvent) {
 
 // move drives the state machine, unless the link is no longer the endpoint's.
 func (ep *EP) move(l *link, c cause, private []byte) {
+	if c == causePeerLeft {
+		requests, recvs := ep.works() // work that failed before says more than that the peer has left
+		recvs.evd.look()
+		requests.evd.look()
+	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	if l != nil && ep.link.Load() == l {
@@ -159,15 +169,22 @@ func (ep *EP) established(private []byte) {
 	ep.requests.mu.Unlock()
 	ep.connectEVD.post(&Event{Number: EventConnectionEstablished, EP: ep, PrivateData: private})
 	ep.recvs.work.release()
+	if ep.aboveHard() {
+		ep.apply(causeBroken, nil)
+	}
 }
 
-// disconnected enters DISCONNECTED: all work is flushed, and what had succeeded before is queued before the event.
+// flushWait bounds how long the device may take to flush the work of a connection that is over.
+const flushWait = 5 * time.Second
+
+// disconnected enters DISCONNECTED: all work is flushed, and the event follows the completions of what had been posted.
 func (ep *EP) disconnected(event EventNumber, private []byte) {
 	ep.stopTimer()
 	was := ep.getState()
 	l := ep.link.Load()
 	ep.requests.mu.Lock()
 	ep.setState(EPDisconnected)
+	ep.requests.qp.SetError() // under the lock: what is posted in DISCONNECTED meets a queue pair that flushes
 	ep.requests.mu.Unlock()
 	if was == EPConnected || was == EPDisconnectPending {
 		l.conn.Disconnect()
@@ -175,25 +192,69 @@ func (ep *EP) disconnected(event EventNumber, private []byte) {
 		l.conn.Close()
 		l.conn = nil
 	}
-	ep.requests.qp.SetError()
-	ep.requests.mu.Lock()
-	ep.requests.flushTail() // its flush tells that the suppressed work before it is over
-	ep.requests.mu.Unlock()
 	ep.endLink(l)
-	ep.drainBoth()
 	ep.recvs.work.release()
 	if event != EventConnectionPeerRejected {
 		private = nil
 	}
-	ep.connectEVD.post(&Event{Number: event, EP: ep, PrivateData: private})
+	l.farewell = &Event{Number: event, EP: ep, PrivateData: private}
+	l.requests, l.recvs, l.until = ep.requests.work.tail.Load(), ep.recvs.work.tail.Load(), time.Now().Add(flushWait)
+	if !ep.sayFarewell(l) {
+		ep.follow(l, func() bool { return ep.sayFarewell(l) })
+	}
 }
 
+// sayFarewell queues the last event of a link if what was posted before has completed; ep.mu is held. It says whether
+// there is nothing more to do.
+func (ep *EP) sayFarewell(l *link) bool {
+	if l.farewell == nil {
+		return true
+	}
+	ep.drainBoth()
+	if !(ep.requests.work.done(l.requests) && ep.recvs.work.done(l.recvs)) && time.Now().Before(l.until) {
+		return false
+	}
+	ev := l.farewell
+	l.farewell = nil
+	ep.connectEVD.post(ev)
+	return true
+}
+
+// drainBoth takes the completions of both queues; suppressed work is made to end in one.
 func (ep *EP) drainBoth() {
+	ep.requests.mu.Lock()
+	ep.requests.flushTail()
+	ep.requests.mu.Unlock()
 	requests, recvs := ep.works()
 	requests.evd.drainFor()
 	if recvs.evd != requests.evd {
 		recvs.evd.drainFor()
 	}
+}
+
+// How often work that must complete is looked at, where nobody takes its completions.
+const (
+	pollMin = 50 * time.Microsecond
+	pollMax = 10 * time.Millisecond
+)
+
+// follow calls step, under ep.mu, until it says that there is nothing more to do or the link is no longer the endpoint's.
+func (ep *EP) follow(l *link, step func() bool) {
+	ep.obj.ia.background(func(closed <-chan struct{}) {
+		for pause := pollMin; ; pause = min(2*pause, pollMax) {
+			ep.mu.Lock()
+			done := ep.link.Load() != l || step()
+			ep.mu.Unlock()
+			if done {
+				return
+			}
+			select {
+			case <-closed:
+				return
+			case <-time.After(pause):
+			}
+		}
+	})
 }
 
 // endLink ends what watches a link that is over or ending.
@@ -258,45 +319,26 @@ func (ep *EP) Disconnect(flags CloseFlags) error {
 	return nil
 }
 
-// How often the requests of a graceful disconnect are looked at, where nobody takes their completions.
-const (
-	drainPauseMin = 50 * time.Microsecond
-	drainPauseMax = 10 * time.Millisecond
-)
-
 // drainRequests enters DISCONNECT_PENDING and disconnects once every request has completed.
 func (ep *EP) drainRequests() {
 	ep.requests.mu.Lock()
 	ep.setState(EPDisconnectPending)
-	ep.requests.flushTail()
 	ep.requests.mu.Unlock()
-	l := ep.link.Load()
-	ep.obj.ia.background(func(closed <-chan struct{}) {
-		pause := drainPauseMin
-		for ep.draining(l) {
-			select {
-			case <-closed:
-				return
-			case <-time.After(pause):
-			}
-			pause = min(2*pause, drainPauseMax)
-		}
-	})
+	ep.follow(ep.link.Load(), ep.drained)
 }
 
-// draining looks at the requests of a graceful disconnect, and says whether there is more to wait for.
-func (ep *EP) draining(l *link) bool {
-	ep.drainBoth()
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	if ep.link.Load() != l || ep.getState() != EPDisconnectPending {
-		return false
-	}
-	if ep.requests.work.outstanding() > 0 {
+// drained disconnects if the requests of a graceful disconnect have completed; ep.mu is held. It says whether there is
+// nothing more to do.
+func (ep *EP) drained() bool {
+	if ep.getState() != EPDisconnectPending {
 		return true
 	}
+	ep.drainBoth()
+	if ep.requests.work.outstanding() > 0 {
+		return false
+	}
 	ep.apply(causeDrained, nil)
-	return false
+	return true
 }
 
 // background runs a function that ends by itself soon after closed is; Close waits for it.
@@ -330,9 +372,6 @@ func (f failure) report() {
 	}
 }
 
-// resetWait bounds how long Reset waits for the device to flush the work of the old connection.
-const resetWait = 5 * time.Second
-
 // Reset takes a DISCONNECTED endpoint to UNCONNECTED, ready to connect anew with the same attributes, dispatchers and
 // zone. It waits, within a bound, until all flushed work is on the dispatchers. In UNCONNECTED it does nothing and
 // keeps the receives posted; in any other state it is InvalidState.
@@ -343,8 +382,8 @@ func (ep *EP) Reset() error {
 	if err := ep.object().check(op, HandleEP); err != nil {
 		return err
 	}
-	until := time.Now().Add(resetWait)
-	for pause := drainPauseMin; ep.getState() == EPDisconnected && time.Now().Before(until); pause = min(2*pause, drainPauseMax) {
+	until := time.Now().Add(flushWait)
+	for pause := pollMin; ep.getState() == EPDisconnected && time.Now().Before(until); pause = min(2*pause, pollMax) {
 		ep.drainBoth()
 		if requests, recvs := ep.works(); requests.outstanding() == 0 && recvs.outstanding() == 0 {
 			break
@@ -359,6 +398,10 @@ func (ep *EP) Reset() error {
 		return nil
 	default:
 		return ep.wrongState(op, s)
+	}
+	if l := ep.link.Load(); l != nil {
+		l.until = time.Time{}
+		ep.sayFarewell(l)
 	}
 	ep.unlinkLocked()
 	return ep.renewQP(op)
@@ -385,7 +428,7 @@ func (ep *EP) renewQP(op string) error {
 
 // clearWork forgets all outstanding work; the queues' locks are held.
 func (ep *EP) clearWork() {
-	ep.requests.suppressed, ep.requests.readOut = 0, 0
+	ep.requests.suppressed, ep.requests.marked, ep.requests.readOut = 0, false, 0
 	for _, w := range []*workQueue{ep.requests.work, ep.recvs.work} {
 		w.evd.mu.Lock()
 		w.clear()

@@ -154,11 +154,26 @@ func (r *opRule) checkLength(a *EPAttr, o *Op, total, length uint64) error {
 // room says whether one more request may be outstanding. If not it first takes what has completed: a Consumer that
 // suppresses all its completions never dequeues.
 func (q *requestQueue) room() bool {
-	if q.work.outstanding()+len(q.wrs) < int(q.work.limit) {
+	if q.taken() < int(q.work.limit) {
 		return true
 	}
 	q.work.evd.drainFor()
-	return q.work.outstanding()+len(q.wrs) < int(q.work.limit)
+	return q.taken() < int(q.work.limit)
+}
+
+// taken is how many of the Consumer's requests are outstanding or about to be.
+func (q *requestQueue) taken() int {
+	n := q.work.outstanding() + len(q.wrs)
+	if q.marking() {
+		n--
+	}
+	return n
+}
+
+// marking says whether work of the library's own is outstanding.
+func (q *requestQueue) marking() bool {
+	q.marked = q.marked && !q.work.done(q.marker+1)
+	return q.marked
 }
 
 // signal gives the fabric's flags. Suppressed work asks for no completion, but every half queue, and for the last
@@ -173,7 +188,7 @@ func (q *requestQueue) signal(f CompletionFlags) fabric.SendFlags {
 	}
 	if f&CompletionSuppress != 0 {
 		q.suppressed++
-		last := q.work.outstanding()+len(q.wrs)+1 >= int(q.work.limit)
+		last := q.taken()+1 >= int(q.work.limit)
 		if 2*q.suppressed < q.work.limit && !last {
 			return flags
 		}
@@ -205,19 +220,22 @@ func (q *requestQueue) ring() (int, error) {
 	posted, err := q.qp.PostSend(q.wrs, q.sges)
 	if err != nil {
 		q.work.tail.Store(tail + uint32(posted))
+		q.suppressed = max(q.suppressed, 1) // the post that was to end a suppressed stream may be the one that failed
 		err = failAs("ep_post", err, SubResourceTEP)
 	}
 	q.wrs, q.sges = q.wrs[:0], q.sges[:0]
 	return posted, err
 }
 
-// flushTail makes the work that has been posted end in a completion, if the latest of it does not; q.mu is held.
+// flushTail makes the work that has been posted end in a completion, if the latest of it does not and there is no
+// earlier tail under way; q.mu is held.
 func (q *requestQueue) flushTail() {
-	if q.suppressed == 0 || q.qp == nil || q.work.outstanding() == 0 {
+	if q.suppressed == 0 || q.qp == nil || q.work.outstanding() == 0 || q.marking() {
 		return
 	}
 	q.suppressed = 0
 	seq := q.work.tail.Load()
+	q.marked, q.marker = true, seq
 	*q.work.entry(seq) = workEntry{flags: entryInternal}
 	q.wrs = append(q.wrs, fabric.SendWR{ID: q.work.id | uint64(seq), Opcode: fabric.OpWrite, Flags: fabric.Signaled})
 	q.ring()

@@ -255,6 +255,14 @@ func (e *EVD) drainFor() {
 	}
 }
 
+// look drains the dispatcher for a caller who holds no lock.
+func (e *EVD) look() {
+	e.mu.Lock()
+	e.drain()
+	e.rouse()
+	e.unlock()
+}
+
 // unlock unlocks the dispatcher and tells the endpoints whose work has failed. No endpoint's lock may be held.
 func (e *EVD) unlock() {
 	failed := e.failed

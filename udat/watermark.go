@@ -37,16 +37,23 @@ func (ep *EP) SetWatermark(soft, hard int) error {
 
 // checkWatermarks compares the receives that the endpoint holds; no lock is held.
 func (ep *EP) checkWatermarks() {
+	_, recvs := ep.works()
+	recvs.evd.look() // what has completed is no longer held
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	n := ep.recvs.work.outstanding()
 	w := &ep.wmark
-	if w.softArmed && n > w.soft {
+	if w.softArmed && ep.recvs.work.outstanding() > w.soft {
 		w.softArmed = false
 		ep.obj.ia.async(nil, &Event{Number: EventAsyncEPSoftHighWatermark, EP: ep, Object: ep, Reason: ReasonEPSoftHighWatermark})
 	}
-	if w.hard != WatermarkInfinite && n > w.hard && ep.getState() == EPConnected {
+	if s := ep.getState(); (s == EPConnected || s == EPDisconnectPending) && ep.aboveHard() {
 		ep.apply(causeBroken, nil)
 	}
 	w.armed.Store(w.softArmed || w.hard != WatermarkInfinite)
+}
+
+// aboveHard says whether the endpoint holds more receives than it may; ep.mu is held.
+func (ep *EP) aboveHard() bool {
+	hard := ep.wmark.hard
+	return hard != WatermarkInfinite && ep.recvs.work.outstanding() > hard
 }

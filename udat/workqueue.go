@@ -23,7 +23,12 @@ type workQueue struct {
 
 	// Guarded by the dispatcher's lock.
 	holding bool // completions wait in held until the connection is established
-	held    []Event
+	held    []heldEvent
+}
+
+type heldEvent struct {
+	ev     Event
+	notify bool
 }
 
 // workEntry is one piece of work that has been posted.
@@ -43,7 +48,8 @@ const (
 	entryInternal                           // posted by the library: no event at all
 )
 
-// spare is how many entries a queue has beyond the Consumer's limit: the tail marker of a graceful disconnect.
+// spareEntries is how many entries a queue has beyond the Consumer's limit: work that the library posts to learn that
+// suppressed work before it is done.
 const spareEntries = 1
 
 func newWorkQueue(ep *EP, evd *EVD, limit int, receive bool) *workQueue {
@@ -58,6 +64,9 @@ func (q *workQueue) entry(seq uint32) *workEntry { return &q.entries[seq&uint32(
 
 // outstanding is the number posted and not completed.
 func (q *workQueue) outstanding() int { return int(q.tail.Load() - q.head.Load()) }
+
+// done says whether all work before seq has completed.
+func (q *workQueue) done(seq uint32) bool { return int32(q.head.Load()-seq) >= 0 }
 
 // clear forgets all outstanding work; completions of it that still come are dropped. Both locks are held.
 func (q *workQueue) clear() {
@@ -121,8 +130,7 @@ func (e *EVD) deliver(q *workQueue, en *workEntry, wc *fabric.WC, srq *SRQ) {
 		notify = true
 	}
 	if q.holding {
-		ev.EVD = e
-		q.held = append(q.held, ev)
+		q.held = append(q.held, heldEvent{ev, en.flags&entryUnsignalled == 0 || wc.Status != fabric.StatusSuccess})
 		return
 	}
 	e.push(&ev, notify)
@@ -151,7 +159,7 @@ func (q *workQueue) release() {
 	held := q.held
 	q.holding, q.held = false, nil
 	for i := range held {
-		q.evd.push(&held[i], true)
+		q.evd.push(&held[i].ev, held[i].notify)
 	}
 	q.evd.rouse()
 }
