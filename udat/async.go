@@ -32,6 +32,7 @@ func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 	ia.mu.Unlock()
 	switch o := object.(type) {
 	case *EVD:
+		o.hasOverrun()
 		ia.async(nil, &Event{Number: EventAsyncEVDOverflow, Object: o, Reason: ReasonEVDOverflow})
 		ia.breakEndpoints(func(ep *EP) bool { return ep.requests.work.evd == o || ep.recvs.work.evd == o })
 	case *EP:

@@ -13,7 +13,7 @@ type CNO struct {
 	mu      sync.Mutex
 	agent   WaitAgent
 	waiters int
-	gone    chan struct{} // closed, and made anew, when the last dispatcher leaves
+	gone    chan struct{} // closed, and made anew, when the last dispatcher is freed
 }
 
 // WaitAgent is an OS wait proxy agent: a function that one trigger of a notification object calls, in a goroutine of
@@ -56,10 +56,42 @@ func (c *CNO) ModifyAgent(agent WaitAgent) error {
 	return nil
 }
 
+// CNOParam describes a notification object.
+type CNOParam struct {
+	IA    *IA
+	Agent WaitAgent // nil: none, or called since it was set
+}
+
+// CNOField selects fields of CNOParam.
+type CNOField uint32
+
+// Fields of CNOParam.
+const (
+	CNOFieldIA    CNOField = 0x1
+	CNOFieldAgent CNOField = 0x2
+	CNOFieldAll   CNOField = 0x3
+)
+
+// Query describes the object; all fields are set whatever mask asks for.
+//
+// Implements: dat_cno_query.
+func (c *CNO) Query(mask CNOField) (CNOParam, error) {
+	const op = "cno_query"
+	if err := c.object().check(op, HandleCNO); err != nil {
+		return CNOParam{}, err
+	}
+	if mask&^CNOFieldAll != 0 {
+		return CNOParam{}, fail(op, InvalidParameter, SubArg2, "mask 0x%x: only 0x%x is known", uint32(mask), uint32(CNOFieldAll))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return CNOParam{IA: c.obj.ia, Agent: c.agent}, nil
+}
+
 // Wait blocks until a dispatcher triggers the object, and gives that dispatcher: a hint only, since its events may
 // already be taken and others may have events too. A trigger that came before the call counts. The result is nil,
-// without an error, when the last dispatcher has been freed or the adapter closed. When timeout passes the error is
-// QueueEmpty. Any number of goroutines may wait; a trigger wakes one.
+// without an error, when the last dispatcher is freed or the adapter closed. When timeout passes the error is
+// QueueEmpty; 0 polls and Infinite never expires. Any number of goroutines may wait; a trigger wakes one.
 //
 // Implements: dat_cno_wait.
 func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
@@ -70,20 +102,16 @@ func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
 	if timeout < 0 {
 		return nil, fail(op, InvalidParameter, SubArg2, "timeout is %v, must not be negative", timeout)
 	}
-	c.mu.Lock()
-	c.waiters++
-	gone := c.gone
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		c.waiters--
-		c.mu.Unlock()
-	}()
 	select {
 	case evd := <-c.triggered:
 		return evd, nil
 	default:
 	}
+	gone, err := c.enter(op)
+	if err != nil {
+		return nil, err
+	}
+	defer c.exit()
 	var expired <-chan time.Time
 	if timeout != Infinite {
 		timer := time.NewTimer(timeout)
@@ -96,11 +124,32 @@ func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
 	case <-gone:
 		return nil, nil
 	case <-expired:
-		return nil, &Error{Op: op, Type: QueueEmpty}
+		return nil, errCNOTimeout
 	}
 }
 
-// Triggered is a channel that gives what Wait would, for use in a select.
+var errCNOTimeout = &Error{Op: "cno_wait", Type: QueueEmpty}
+
+// enter counts a waiter and gives the channel that releases it.
+func (c *CNO) enter(op string) (gone <-chan struct{}, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Free looks at the count, then ends the object, then releases: a waiter that Free has not seen is refused or released.
+	if err := c.object().check(op, HandleCNO); err != nil {
+		return nil, err
+	}
+	c.waiters++
+	return c.gone, nil
+}
+
+func (c *CNO) exit() {
+	c.mu.Lock()
+	c.waiters--
+	c.mu.Unlock()
+}
+
+// Triggered is a channel of the triggers that Wait returns, for use in a select. Nothing comes of it when the last
+// dispatcher is freed or the adapter closed.
 //
 // Extension.
 func (c *CNO) Triggered() <-chan *EVD { return c.triggered }
@@ -119,7 +168,11 @@ func (c *CNO) Free() error {
 	if waiters > 0 {
 		return fail(op, InvalidState, SubStateCNOInUse, "%d calls wait on it", waiters)
 	}
-	return c.obj.release(op, HandleCNO, SubStateCNOInUse, "event dispatchers")
+	if err := c.obj.release(op, HandleCNO, SubStateCNOInUse, "event dispatchers"); err != nil {
+		return err
+	}
+	c.releaseWaiters()
+	return nil
 }
 
 func (c *CNO) destroy() { c.abandon() }
@@ -145,11 +198,15 @@ func (c *CNO) callAgent(evd *EVD) {
 
 // abandon releases all waiters and the agent without a dispatcher.
 func (c *CNO) abandon() {
+	c.releaseWaiters()
+	c.callAgent(nil)
+}
+
+func (c *CNO) releaseWaiters() {
 	c.mu.Lock()
 	close(c.gone)
 	c.gone = make(chan struct{})
 	c.mu.Unlock()
-	c.callAgent(nil)
 }
 
 // attach makes the object the dispatcher's; ia.mu is held. A nil object is none.
@@ -181,88 +238,4 @@ func (c *CNO) detach(freed bool) {
 	if last && freed {
 		c.abandon()
 	}
-}
-
-// ModifyCNO replaces the notification object that the dispatcher triggers; nil is none. One trigger of the old one
-// that has already begun may still be seen.
-//
-// Implements: dat_evd_modify_cno.
-func (e *EVD) ModifyCNO(cno *CNO) error {
-	const op = "evd_modify_cno"
-	if err := e.object().check(op, HandleEVD); err != nil {
-		return err
-	}
-	ia := e.obj.ia
-	ia.mu.Lock()
-	e.mu.Lock()
-	old := e.cno
-	err := cno.attach(op, ia, e)
-	if err == nil {
-		e.cno = cno
-		e.watch()
-	}
-	e.mu.Unlock()
-	ia.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	old.detach(false)
-	return nil
-}
-
-// watch starts the goroutine that follows the completion queue for the notification object, or tells a running one
-// that something has changed; e.mu is held.
-func (e *EVD) watch() {
-	if e.watched {
-		if e.following {
-			e.cq.Wake()
-		}
-		e.left.Broadcast()
-		return
-	}
-	if e.mustFollow() {
-		e.watched = true
-		go e.follow()
-	}
-}
-
-func (e *EVD) mustFollow() bool {
-	return e.cq != nil && e.cno != nil && !e.disabled && !e.dead
-}
-
-// follow keeps the completion queue armed while no direct waiter does, so that completions trigger the notification
-// object.
-func (e *EVD) follow() {
-	e.mu.Lock()
-	for e.mustFollow() {
-		if e.waiter {
-			e.left.Wait()
-			continue
-		}
-		solicited := e.streams.solicitedOnly()
-		if err := e.cq.Arm(solicited); err != nil {
-			break
-		}
-		e.drain()
-		e.flushFailures()
-		if e.waiter || !e.mustFollow() {
-			continue
-		}
-		e.following = true
-		cq := e.cq
-		e.mu.Unlock()
-		fired, err := cq.Wait(time.Time{})
-		e.mu.Lock()
-		e.following = false
-		e.left.Broadcast()
-		if err != nil {
-			break
-		}
-		if fired && solicited && e.cno != nil && !e.waiter && !e.disabled {
-			e.cno.trigger(e)
-		}
-	}
-	e.watched = false
-	e.left.Broadcast()
-	e.unlock()
 }

@@ -27,20 +27,24 @@ type EVD struct {
 	capacity int // completions that may be outstanding on cq
 
 	waiter     bool // a call is blocked in Wait
+	threshold  int  // of that call
+	notified   bool // a notification event has come since it blocked
+	evicted    bool // it must end: SetUnwaitable
 	left       sync.Cond
-	notified   bool // a notification event has come since the waiter blocked
 	unwaitable bool
 	disabled   bool
 	overflowed bool
+	overrun    bool // the completion queue has lost completions
 	dead       bool
 	discard    bool // events are of no interest: the dispatcher of endpoints that have none
 	kick       chan struct{}
 	timer      *time.Timer
-	failed     []failure
+	failed     []failure // empty whenever mu is free
 
-	cno       *CNO
-	watched   bool // a goroutine follows cq for the notification object
-	following bool // and is parked in it
+	cno     *CNO
+	armed   bool // cq is armed, and nobody has taken the notification yet
+	parked  bool // the waiter or the follower is parked in cq
+	watched bool // a goroutine, the follower, keeps cq armed for the notification object
 
 	srqEPs map[uint32]*workQueue // of endpoints with a shared receive queue, by queue pair number
 
@@ -139,8 +143,11 @@ func (e *EVD) dequeue(events []Event) (int, error) {
 		return 0, badHandle("evd_dequeue", HandleEVD, e.object())
 	}
 	e.mu.Lock()
-	if e.waiter {
-		e.mu.Unlock()
+	if e.waiter || e.dead {
+		defer e.mu.Unlock()
+		if e.dead {
+			return 0, badHandle("evd_dequeue", HandleEVD, &e.obj)
+		}
 		return 0, errDequeueWaiter
 	}
 	if e.ring.n < len(events) {
@@ -184,6 +191,10 @@ func (e *EVD) PostSE(ev Event) error {
 	}
 	e.mu.Lock()
 	defer e.unlock()
+	if e.dead {
+		return badHandle(op, HandleEVD, &e.obj)
+	}
+	e.drain() // completions that have come take places too
 	if e.ring.n >= e.qlen {
 		return fail(op, QueueFull, SubNone, "all %d places are taken", e.qlen)
 	}
@@ -194,7 +205,7 @@ func (e *EVD) PostSE(ev Event) error {
 
 // push queues an event; e.mu is held. notify says whether it may wake a waiter or trigger the notification object.
 func (e *EVD) push(ev *Event, notify bool) {
-	if e.discard {
+	if e.discard || e.dead {
 		return
 	}
 	if e.ring.n >= e.qlen && !e.overflowed {
@@ -206,7 +217,7 @@ func (e *EVD) push(ev *Event, notify bool) {
 	slot.EVD = e
 	if notify {
 		e.notified = true
-		if e.cno != nil && !e.waiter && !e.disabled {
+		if e.triggers() {
 			e.cno.trigger(e)
 		}
 	}
@@ -247,6 +258,11 @@ func (e *EVD) drainFor() {
 	e.mu.Lock()
 	e.drain()
 	e.rouse()
+	e.unlockLater()
+}
+
+// unlockLater is unlock for callers who may hold the lock of an endpoint: it tells the endpoints in the background.
+func (e *EVD) unlockLater() {
 	failed := e.failed
 	e.failed = nil
 	e.mu.Unlock()
@@ -293,7 +309,7 @@ func (e *EVD) wake() {
 }
 
 // Resize changes the number of events that the queue holds. Nothing queued or arriving is lost; a length below what
-// is queued is InvalidState and changes nothing.
+// is queued, or below what a blocked Wait waits for, is InvalidState and changes nothing.
 //
 // Implements: dat_evd_resize.
 func (e *EVD) Resize(minQLen int) error {
@@ -311,13 +327,19 @@ func (e *EVD) Resize(minQLen int) error {
 	e.mu.Lock()
 	defer e.unlock()
 	e.drain()
-	if e.ring.n > minQLen {
+	switch {
+	case e.dead:
+		return badHandle(op, HandleEVD, &e.obj)
+	case e.ring.n > minQLen:
 		return fail(op, InvalidState, SubNone, "minQLen is %d, %d events are queued", minQLen, e.ring.n)
+	case e.waiter && e.threshold > minQLen:
+		return fail(op, InvalidState, SubStateEVDWaiter, "minQLen is %d, a call waits for %d events", minQLen, e.threshold)
 	}
 	if err := e.fit(op, max(minQLen, e.capacity)); err != nil {
 		return err
 	}
 	e.qlen = minQLen
+	e.ring.reserve(minQLen)
 	return nil
 }
 
@@ -334,53 +356,6 @@ func (e *EVD) fit(op string, depth int) error {
 		return failAs(op, err, SubResourceTEVD)
 	}
 	return nil
-}
-
-// SetUnwaitable forbids Wait: a blocked one returns InvalidState, later ones fail at once. Events still arrive, can
-// be dequeued, and trigger the notification object.
-//
-// Implements: dat_evd_set_unwaitable.
-func (e *EVD) SetUnwaitable() error {
-	return e.change("evd_set_unwaitable", func() { e.unwaitable = true; e.wakeWaiter() })
-}
-
-// ClearUnwaitable permits Wait again.
-//
-// Implements: dat_evd_clear_unwaitable.
-func (e *EVD) ClearUnwaitable() error {
-	return e.change("evd_clear_unwaitable", func() { e.unwaitable = false })
-}
-
-// Enable lets notification events trigger the notification object again. Events that came while the dispatcher was
-// disabled do not trigger it: dequeue after enabling.
-//
-// Implements: dat_evd_enable.
-func (e *EVD) Enable() error {
-	return e.change("evd_enable", func() { e.disabled = false; e.watch() })
-}
-
-// Disable keeps events from triggering the notification object. They still queue, and waiters are not affected. One
-// trigger that has already begun may still be seen.
-//
-// Implements: dat_evd_disable.
-func (e *EVD) Disable() error {
-	return e.change("evd_disable", func() { e.disabled = true; e.watch() })
-}
-
-func (e *EVD) change(op string, do func()) error {
-	if err := e.object().check(op, HandleEVD); err != nil {
-		return err
-	}
-	e.mu.Lock()
-	do()
-	e.unlock()
-	return nil
-}
-
-func (e *EVD) wakeWaiter() {
-	if e.waiter {
-		e.wake()
-	}
 }
 
 // Free destroys the dispatcher and the events on it. While streams feed it this is InvalidState; a call that is

@@ -25,6 +25,14 @@ func (s streams) config() EVDState {
 	return EVDConfigNotify
 }
 
+// configSubtype is what INVALID_STATE says of it.
+func (s streams) configSubtype() Subtype {
+	if s.solicitedOnly() {
+		return SubStateEVDConfigSolicited
+	}
+	return SubStateEVDConfigNotify
+}
+
 // attach adds a completion stream with its flags and the number of completions that it may have outstanding.
 func (e *EVD) attach(op string, flags CompletionFlags, outstanding int, q *workQueue) error {
 	e.mu.Lock()
@@ -41,19 +49,28 @@ func (e *EVD) attach(op string, flags CompletionFlags, outstanding int, q *workQ
 		return err
 	}
 	e.capacity += outstanding
-	e.streams.n++
-	e.streams.flags = flags
 	e.sources.add(q)
+	if e.streams.n++; e.streams.n == 1 {
+		e.streams.flags, e.armed = flags, false
+		e.watch()
+		if e.waiter {
+			e.wake() // to arm the queue
+		}
+	}
 	return nil
 }
 
-// detach ends a completion stream: nothing more of it is queued.
+// detach ends a completion stream: nothing more of it is queued. Completions of it that are on the completion queue
+// are dropped now, since their places are no longer counted.
 func (e *EVD) detach(outstanding int, q *workQueue) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	defer e.unlockLater()
 	e.capacity -= outstanding
-	e.streams.n--
 	e.sources.remove(q)
+	e.drain()
+	if e.streams.n--; e.streams.n == 0 {
+		e.watch()
+	}
 }
 
 // sourceTable finds the queue that a completion is of by the upper half of its work request id: an index, and a
@@ -64,9 +81,12 @@ type sourceTable struct {
 	gen    uint32
 }
 
+// The upper half of a work request id: 20 bits of index, 11 of generation, and the bit that is set in those of shared
+// receive queues (srqID).
 const (
 	sourceIndexBits = 20
 	sourceIndexMask = 1<<sourceIndexBits - 1
+	sourceGenMask   = 1<<11 - 1
 )
 
 func (t *sourceTable) add(q *workQueue) {
@@ -77,7 +97,7 @@ func (t *sourceTable) add(q *workQueue) {
 		index = uint32(len(t.queues))
 		t.queues = append(t.queues, nil)
 	}
-	t.gen++
+	t.gen = (t.gen + 1) & sourceGenMask
 	q.id = uint64(t.gen<<sourceIndexBits|index) << 32
 	t.queues[index] = q
 }

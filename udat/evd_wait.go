@@ -49,6 +49,10 @@ func (e *EVD) wait(ctx context.Context, timeout time.Duration, threshold int, ev
 	if e == nil || !e.obj.live.Load() {
 		return 0, badHandle("evd_wait", HandleEVD, e.object())
 	}
+	var deadline time.Time // zero: never
+	if timeout != 0 && timeout != Infinite {
+		deadline = time.Now().Add(timeout)
+	}
 	e.mu.Lock()
 	defer e.unlock()
 	if err := e.mayWait(threshold); err != nil {
@@ -62,7 +66,7 @@ func (e *EVD) wait(ctx context.Context, timeout time.Duration, threshold int, ev
 	if timeout == 0 {
 		return e.ring.n, errTimeoutExpired
 	}
-	return e.block(ctx, timeout, threshold, ev)
+	return e.block(ctx, deadline, threshold, ev)
 }
 
 func (e *EVD) mayWait(threshold int) error {
@@ -74,103 +78,142 @@ func (e *EVD) mayWait(threshold int) error {
 		return fail(op, InvalidParameter, SubArg3, "threshold is %d, must be from 1 to the queue length %d", threshold, e.qlen)
 	case e.unwaitable:
 		return fail(op, InvalidState, SubStateEVDUnwaitable, "the dispatcher is unwaitable")
+	case e.overrun:
+		return errOverrun
 	case e.waiter:
 		return fail(op, InvalidState, SubStateEVDWaiter, "another call waits on the dispatcher")
 	case threshold != 1 && e.streams.consumerControlled():
-		return fail(op, InvalidState, SubStateEVDConfigSolicited, "threshold is %d, must be 1: the completions notify at the Consumer's choice", threshold)
+		return fail(op, InvalidState, e.streams.configSubtype(), "threshold is %d, must be 1: the completions notify at the Consumer's choice", threshold)
 	}
 	return nil
 }
 
+var errOverrun = fail("evd_wait", InvalidState, SubNone, "the device has lost completions of the dispatcher; what has come can be dequeued")
+
 // block parks the caller as the waiter until the condition of Wait holds; e.mu is held but while parked.
-func (e *EVD) block(ctx context.Context, timeout time.Duration, threshold int, ev *Event) (int, error) {
-	var deadline time.Time
-	if timeout != Infinite {
-		deadline = time.Now().Add(timeout)
-	}
+func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *Event) (int, error) {
 	if ctx != nil {
-		if until, ok := ctx.Deadline(); ok {
-			deadline = until
-		}
-		defer context.AfterFunc(ctx, e.wake)()
+		defer context.AfterFunc(ctx, e.lookAgain)()
 	}
-	e.waiter, e.notified = true, false
+	e.waiter, e.threshold, e.notified, e.evicted = true, threshold, false, false
 	defer e.leave()
-	for e.following {
-		e.cq.Wake() // only one may be parked on the queue
+	e.flushFailures()
+	for e.parked {
+		e.cq.Wake() // there is room for one only
 		e.left.Wait()
 	}
-	armed, entered := false, true
-	for {
-		if !armed && e.cq != nil {
-			if err := e.cq.Arm(e.streams.solicitedOnly()); err != nil {
+	e.catchUp()
+	// Whatever has come before the call parks for the first time counts as queued before it.
+	for entered, expired := true, false; ; {
+		if over, err := e.over(ctx, entered, expired); over {
+			if err == nil {
+				e.pop(ev)
+			}
+			return e.ring.n, err
+		}
+		switch {
+		case e.mustArm():
+			if err := e.arm(); err != nil {
 				return e.ring.n, failAs("evd_wait", err, SubResourceTEVD)
 			}
-			armed = true
-			e.drain() // what came before the arming notifies nobody
-		}
-		// Whatever has come by the time of the first arming counts as queued before the call.
-		if e.ring.n >= threshold && (entered || e.notified) {
-			e.pop(ev)
-			return e.ring.n, nil
-		}
-		entered = false
-		e.flushFailures()
-		fired, err := e.park(deadline)
-		switch {
-		case e.dead:
-			return 0, fail("evd_wait", Abort, SubNone, "the dispatcher has been destroyed")
-		case e.unwaitable:
-			return 0, fail("evd_wait", InvalidState, SubStateEVDUnwaitable, "the dispatcher has become unwaitable")
-		}
-		if fired {
-			armed = false
-			if e.streams.solicitedOnly() {
-				e.notified = true
+		case e.flushFailures():
+		default:
+			entered = false
+			var err error
+			if expired, err = e.park(deadline); err != nil {
+				return e.ring.n, failAs("evd_wait", err, SubNone)
 			}
-		}
-		e.drain()
-		expired := errors.Is(err, os.ErrDeadlineExceeded)
-		switch {
-		case e.ring.n >= threshold && (e.notified || expired):
-			e.pop(ev)
-			return e.ring.n, nil
-		case expired:
-			return e.ring.n, errTimeoutExpired
-		case ctx != nil && ctx.Err() != nil:
-			return e.ring.n, &Error{Op: "evd_wait", Type: InterruptedCall, Err: ctx.Err()}
-		case err != nil:
-			return e.ring.n, failAs("evd_wait", err, SubNone)
 		}
 	}
 }
 
+// over says whether the blocked call ends now, and how: without an error it takes its event.
+func (e *EVD) over(ctx context.Context, entered, expired bool) (bool, error) {
+	var cancelled error
+	if ctx != nil {
+		cancelled = ctx.Err()
+		expired = expired || errors.Is(cancelled, context.DeadlineExceeded)
+	}
+	switch {
+	case e.dead:
+		return true, fail("evd_wait", Abort, SubNone, "the dispatcher has been destroyed")
+	case e.overrun:
+		return true, errOverrun
+	case e.evicted:
+		return true, fail("evd_wait", InvalidState, SubStateEVDUnwaitable, "the dispatcher has become unwaitable")
+	case e.ring.n >= e.threshold && (entered || e.notified || expired):
+		return true, nil
+	case expired:
+		return true, errTimeoutExpired
+	case cancelled != nil:
+		return true, &Error{Op: "evd_wait", Type: InterruptedCall, Err: cancelled}
+	}
+	return false, nil
+}
+
 func (e *EVD) leave() {
+	if e.cno != nil {
+		e.catchUp() // what came while the call was blocked triggers nothing
+	}
 	e.waiter = false
 	e.watch()
 	e.left.Broadcast()
 }
 
-// flushFailures tells failed endpoints before the waiter parks; e.mu is released meanwhile.
-func (e *EVD) flushFailures() {
+// lookAgain wakes the blocked call, if there is one.
+func (e *EVD) lookAgain() {
+	e.mu.Lock()
+	if e.waiter {
+		e.wake()
+	}
+	e.mu.Unlock()
+}
+
+// flushFailures tells failed endpoints before somebody parks. It says whether there were any: e.mu was released then.
+func (e *EVD) flushFailures() bool {
 	if len(e.failed) == 0 {
-		return
+		return false
 	}
 	e.unlock()
 	e.mu.Lock()
+	return true
 }
 
-// park waits for a notification, a wake or the deadline; e.mu is released meanwhile.
-func (e *EVD) park(deadline time.Time) (fired bool, err error) {
+// park waits for a notification, a wake or the deadline, and takes what has come; e.mu is released meanwhile.
+func (e *EVD) park(deadline time.Time) (expired bool, err error) {
+	if e.cq == nil {
+		return e.parkOnKick(deadline), nil
+	}
+	fired, err := e.parkOnCQ(deadline)
+	if fired {
+		e.armed = false
+		e.notified = e.notified || e.streams.solicitedOnly() // only the device knows which completion was solicited
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return true, nil
+	}
+	return false, err
+}
+
+// parkOnCQ parks in the completion queue; there is room for one only.
+func (e *EVD) parkOnCQ(deadline time.Time) (fired bool, err error) {
+	e.parked = true
 	cq := e.cq
 	e.mu.Unlock()
+	fired, err = cq.Wait(deadline)
+	e.mu.Lock()
+	e.parked = false
+	e.left.Broadcast()
+	e.drain()
+	return fired, err
+}
+
+func (e *EVD) parkOnKick(deadline time.Time) (expired bool) {
+	e.mu.Unlock()
 	defer e.mu.Lock()
-	if cq != nil {
-		return cq.Wait(deadline)
-	}
 	if deadline.IsZero() {
 		<-e.kick
-		return false, nil
+		return false
 	}
 	if e.timer == nil {
 		e.timer = time.NewTimer(time.Until(deadline))
@@ -180,8 +223,8 @@ func (e *EVD) park(deadline time.Time) (fired bool, err error) {
 	defer e.timer.Stop()
 	select {
 	case <-e.kick:
-		return false, nil
+		return false
 	case <-e.timer.C:
-		return false, os.ErrDeadlineExceeded
+		return true
 	}
 }

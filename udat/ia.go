@@ -29,8 +29,9 @@ type IA struct {
 	linked  int           // endpoints that are connecting or connected
 	keeper  sync.WaitGroup
 
-	srqs atomic.Pointer[[]*SRQ]
-	sink *EVD // completions of endpoints that have no dispatcher for them
+	srqs    atomic.Pointer[[]*SRQ]
+	windows windowTable
+	sink atomic.Pointer[EVD] // completions of endpoints that have no dispatcher for them
 }
 
 func (ia *IA) object() *object {
@@ -259,7 +260,7 @@ func (ia *IA) destroyAll() {
 			}
 		}
 		clear(ia.objects[kind])
-		sink := ia.sink
+		sink := ia.sink.Load()
 		ia.mu.Unlock()
 		for _, h := range doomed {
 			h.(interface{ destroy() }).destroy()
@@ -334,8 +335,8 @@ func (ia *IA) keep() {
 		for _, h := range ia.objects[HandleEVD] {
 			evds = append(evds, h.(*EVD))
 		}
-		if ia.sink != nil {
-			evds = append(evds, ia.sink)
+		if sink := ia.sink.Load(); sink != nil {
+			evds = append(evds, sink)
 		}
 		ia.mu.Unlock()
 		for _, e := range evds {
@@ -349,8 +350,7 @@ func (e *EVD) tend() {
 	if e.cq == nil || !e.mu.TryLock() {
 		return
 	}
-	if !e.waiter {
-		e.drain()
-	}
+	e.drain()
+	e.rouse() // not every device notifies of a failed receive that was not solicited
 	e.unlock()
 }

@@ -18,7 +18,7 @@ func newEventRing(atLeast int) eventRing {
 // push gives the place of a new last event for the caller to fill.
 func (r *eventRing) push() *Event {
 	if r.n == len(r.buf) {
-		r.grow()
+		r.reserve(r.n + 1)
 	}
 	ev := &r.buf[(r.head+r.n)&(len(r.buf)-1)]
 	r.n++
@@ -34,8 +34,12 @@ func (r *eventRing) pop(to *Event) {
 	r.n--
 }
 
-func (r *eventRing) grow() {
-	bigger := make([]Event, 2*len(r.buf))
+// reserve makes room for that many events in all.
+func (r *eventRing) reserve(atLeast int) {
+	if atLeast <= len(r.buf) {
+		return
+	}
+	bigger := newEventRing(atLeast).buf
 	n := copy(bigger, r.buf[r.head:])
 	copy(bigger[n:], r.buf[:r.head])
 	r.buf, r.head = bigger, 0

@@ -21,6 +21,9 @@ type workQueue struct {
 	head    atomic.Uint32
 	tail    atomic.Uint32
 
+	segments []fabric.SGE // of receives posted outside a connection: stride for each entry
+	stride   int
+
 	// Guarded by the dispatcher's lock.
 	holding bool // completions wait in held until the connection is established
 	held    []heldEvent
@@ -34,10 +37,12 @@ type heldEvent struct {
 // workEntry is one piece of work that has been posted.
 type workEntry struct {
 	cookie Cookie
-	length uint64
-	rmr    *RMR
+	length uint64 // of a bind: its serial
+	rmr    *RMR   // of a bind
 	op     DTOOperation
 	flags  entryFlags
+
+	segments uint16 // of a receive, where keep has noted them
 }
 
 type entryFlags uint8
@@ -57,7 +62,12 @@ func newWorkQueue(ep *EP, evd *EVD, limit int, receive bool) *workQueue {
 	for size < limit+spareEntries {
 		size *= 2
 	}
-	return &workQueue{ep: ep, evd: evd, receive: receive, limit: uint32(limit), entries: make([]workEntry, size)}
+	q := &workQueue{ep: ep, evd: evd, receive: receive, limit: uint32(limit), entries: make([]workEntry, size)}
+	if receive {
+		q.stride = max(ep.attr.MaxRecvIOV, 1)
+		q.segments = make([]fabric.SGE, size*q.stride)
+	}
+	return q
 }
 
 func (q *workQueue) entry(seq uint32) *workEntry { return &q.entries[seq&uint32(len(q.entries)-1)] }
@@ -68,8 +78,18 @@ func (q *workQueue) outstanding() int { return int(q.tail.Load() - q.head.Load()
 // done says whether all work before seq has completed.
 func (q *workQueue) done(seq uint32) bool { return int32(q.head.Load()-seq) >= 0 }
 
+// forgetBinds tells the windows that the outcome of binds that are outstanding will never be known.
+func (q *workQueue) forgetBinds() {
+	for seq := q.head.Load(); seq != q.tail.Load(); seq++ {
+		if en := q.entry(seq); en.rmr != nil {
+			en.rmr.forget(en.length)
+		}
+	}
+}
+
 // clear forgets all outstanding work; completions of it that still come are dropped. Both locks are held.
 func (q *workQueue) clear() {
+	q.forgetBinds()
 	q.head.Store(q.tail.Load())
 	q.holding, q.held = false, nil
 }
@@ -91,6 +111,9 @@ func (e *EVD) complete(wc *fabric.WC) {
 	}
 	en := *q.entry(seq)
 	q.head.Store(seq + 1)
+	if en.rmr != nil {
+		en.rmr.settle(en.length, wc.Status == fabric.StatusSuccess)
+	}
 	if wc.Status != fabric.StatusSuccess {
 		e.fail(q.ep, wc.Status)
 	}
@@ -119,10 +142,10 @@ func (e *EVD) deliver(q *workQueue, en *workEntry, wc *fabric.WC, srq *SRQ) {
 	notify := en.flags&entryUnsignalled == 0
 	if q.receive {
 		received(&ev, wc)
-		notify = notify && !e.streams.solicitedOnly()
+		notify = notify && !(e.streams.solicitedOnly() && e.armed) // the device will tell
 	}
 	if en.op == DTOBind {
-		ev.Number, ev.RMR = EventRMRBindCompletion, en.rmr
+		ev.Number, ev.RMR, ev.Length = EventRMRBindCompletion, en.rmr, 0
 	}
 	if wc.Status != fabric.StatusSuccess {
 		ev.Status, ev.RawStatus, ev.VendorError = dtoStatus(wc.Status, q.receive), uint32(wc.Status), wc.VendorErr
@@ -142,6 +165,7 @@ func received(ev *Event, wc *fabric.WC) {
 	switch {
 	case wc.Flags&fabric.WCWithInv != 0:
 		ev.Operation, ev.RMRContext = DTOReceiveInv, wc.Imm
+		ev.EP.obj.ia.windows.invalidated(wc.Imm)
 	case wc.Flags&fabric.WCWithImm != 0 && wc.Opcode == fabric.OpWCRecvWithImm:
 		ev.Operation, ev.Immediate, ev.HasImmediate = DTOReceiveWriteImm, wc.Imm, true
 	case wc.Flags&fabric.WCWithImm != 0:
