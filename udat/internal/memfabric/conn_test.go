@@ -212,6 +212,24 @@ func TestAttemptGivenUp(t *testing.T) {
 	})
 }
 
+// What the dispatcher has not told before Close it does not tell after.
+func TestNoEventAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a := newEnd(t, f, endOptions{})
+		busy := make(chan struct{})
+		l, err := a.dev.Listen(0, 1, func(r fabric.Request) { <-busy })
+		assert.NilError(t, err)
+		closeAfter(t, l)
+		other := newEnd(t, f, endOptions{})
+		other.connect(fabric.ConnectParams{Remote: l.Addr()})
+		a.connect(fabric.ConnectParams{Remote: netip.MustParseAddrPort("10.1.2.3:1")})
+		assert.NilError(t, a.conn.Close())
+		close(busy)
+		a.quiet()
+	})
+}
+
 func TestUnansweredRequestIsRejectedByClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()

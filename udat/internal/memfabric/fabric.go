@@ -113,6 +113,7 @@ func defaultAttr() fabric.Attr {
 		SendInvalidate: true,
 		WriteImmediate: true,
 		SRQExactCounts: true,
+		SRQOtherPD:     true,
 		PeerToPeer:     true,
 		ExactBounds:    true,
 		EnforcesRNR:    true,

@@ -62,8 +62,8 @@ func (t *keyTable) enter(key uint32) *span {
 
 // slice is n bytes of the span at addr, where they are wholly inside.
 func (s *span) slice(addr, n uint64) ([]byte, bool) {
-	off, size := addr-s.base, uint64(len(s.mem))
-	if addr < s.base || off > size || n > size-off {
+	off, size := addr-s.base, uint64(len(s.mem)) // below the base off is huge
+	if off > size || n > size-off {
 		return nil, false
 	}
 	return s.mem[off : off+n], true

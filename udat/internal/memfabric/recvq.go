@@ -126,11 +126,8 @@ func segments(op string, sges []fabric.SGE, first, n uint32, most int) ([]fabric
 func (r *recvQueue) resize(op string, depth int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case depth < r.n:
+	if depth < r.n { // and so below an armed limit
 		return invalid(op, "depth %d is below the %d receives queued", depth, r.n)
-	case depth < r.limit:
-		return invalid(op, "depth %d is below the limit %d", depth, r.limit)
 	}
 	ids, counts, sges := make([]uint64, depth), make([]uint32, depth), make([]fabric.SGE, depth*r.maxSGE)
 	for i := range r.n {

@@ -11,7 +11,7 @@ const atomicSize = 8
 
 // answers tells whether messages between q and p arrive and p serves them.
 func (p *qp) answers(q *qp) bool {
-	return p.is(qpConnected) && p.peer == q && !p.cut.Load() && !q.cut.Load() &&
+	return p.is(qpConnected) && !p.cut.Load() && !q.cut.Load() &&
 		!p.dev.faults.silent() && !q.dev.faults.silent()
 }
 

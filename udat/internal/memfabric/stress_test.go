@@ -140,6 +140,30 @@ func TestCloseInMidTransfer(t *testing.T) {
 	}
 }
 
+// When Close of a queue pair or of a region returns, the copy that was under way is over.
+func TestCloseWaitsForTheCopy(t *testing.T) {
+	for _, what := range []string{"queue pair", "region", "region of the poster"} {
+		noGoroutinesLeft(t)
+		const size = 64 << 20
+		a, b := pair(t, endOptions{bytes: size})
+		for i := range a.mem {
+			a.mem[i] = 1
+		}
+		last := b.mem[size-1:]
+		a.remote(1, fabric.OpWrite, b.at(0, 0), a.at(0, size))
+		for peek(unsafe.SliceData(b.mem)) == 0 {
+			runtime.Gosched()
+		}
+		before := peek(unsafe.SliceData(last))
+		closing := map[string]closer{"queue pair": b.qp, "region": b.mr, "region of the poster": a.mr}[what]
+		assert.NilError(t, closing.Close())
+		if before == 0 { // else the copy was too fast to be caught
+			assert.Equal(t, peek(unsafe.SliceData(last)), byte(1), what)
+		}
+		a.completion(1, fabric.StatusSuccess)
+	}
+}
+
 func TestConnectCycles(t *testing.T) {
 	noGoroutinesLeft(t)
 	n := 1000

@@ -2,6 +2,7 @@ package memfabric
 
 import (
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -160,6 +161,32 @@ func TestSendWithInvalidate(t *testing.T) {
 		a.post(fabric.SendWR{ID: 3, Opcode: fabric.OpSendInv, Flags: fabric.Signaled, RKey: b.mr.RKey()})
 		b.completion(2, fabric.StatusRemoteInvReq)
 		a.completion(3, fabric.StatusSuccess)
+	})
+}
+
+func TestInvalidateStaysInItsDomain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		at := b.bind(1, b.window(), 0, 8, fabric.RemoteWrite)
+		b.completion(1, fabric.StatusSuccess)
+		b.init.PD = b.domain()
+		b.renew()
+		a.renew()
+		join(t, a, b)
+		b.recv(2)
+		a.post(fabric.SendWR{Opcode: fabric.OpSendInv, RKey: at.LKey})
+		b.completion(2, fabric.StatusRemoteInvReq)
+	})
+}
+
+func TestBindThatIsNeverExecuted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, b := pair(t, endOptions{})
+		w := b.window()
+		b.dev.Faults().Delay(time.Hour)
+		b.bind(1, w, 0, 8, fabric.RemoteWrite)
+		assert.NilError(t, b.qp.Close())
+		assert.Equal(t, w.RKey(), uint32(0))
 	})
 }
 

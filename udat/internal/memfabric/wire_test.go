@@ -57,7 +57,7 @@ func TestMemoryIsProtected(t *testing.T) {
 		{"write without the right", write(with(fabric.LocalWrite | fabric.RemoteRead)), fabric.StatusRemoteAccess},
 		{"read without the right", read(with(fabric.RemoteWrite)), fabric.StatusRemoteAccess},
 		{"read with the right", read(with(fabric.RemoteRead)), fabric.StatusSuccess},
-		{"remote write implies local write only", read(with(fabric.RemoteWrite)), fabric.StatusRemoteAccess},
+		{"remote write implies no remote read", read(with(fabric.RemoteWrite)), fabric.StatusRemoteAccess},
 		{"unknown key", write(func(e env) fabric.SGE { return key(e.b.at(0, 0), e.b.mr.RKey()+1) }), fabric.StatusRemoteAccess},
 		{"deregistered", write(func(e env) fabric.SGE {
 			m, s := e.b.region(e.b.pd, 64, allAccess)
@@ -82,6 +82,10 @@ func TestMemoryIsProtected(t *testing.T) {
 			_, s := e.a.region(e.a.pd, 8, fabric.RemoteRead)
 			e.a.remote(1, fabric.OpRead, e.b.at(0, 0), s)
 		}, fabric.StatusLocalProt},
+		{"remote write implies local write", func(e env) {
+			_, s := e.a.region(e.a.pd, 8, fabric.RemoteWrite)
+			e.a.remote(1, fabric.OpRead, e.b.at(0, 0), s)
+		}, fabric.StatusSuccess},
 		{"source without local write", func(e env) {
 			_, s := e.a.region(e.a.pd, 8, 0)
 			e.a.remote(1, fabric.OpWrite, e.b.at(0, 0), s)
