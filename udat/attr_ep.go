@@ -18,6 +18,8 @@ type EPAttr struct {
 	SRQSoftHW              int             // soft high watermark with an SRQ; default off
 	MaxRDMAReadIOV         int             // segments of an RDMA read; default MaxRequestIOV
 	MaxRDMAWriteIOV        int             // segments of an RDMA write; default MaxRequestIOV
+	TransportSpecific      []NamedAttr     // none are known
+	ProviderSpecific       []NamedAttr     // none are known
 }
 
 // None in a field of EPAttr is an explicit zero.
@@ -35,71 +37,93 @@ const (
 	defaultReads = 4
 )
 
+// counts are the attributes that are counts: what they are if unset, and their limits.
+func (a *EPAttr) counts(ia *IA, srq *SRQ) []epCount {
+	dev := ia.device.Attr()
+	recvs := defaultDTOs
+	if srq != nil {
+		recvs = HWDefault
+	}
+	requestIOV := a.MaxRequestIOV
+	if requestIOV <= 0 {
+		requestIOV = defaultIOV
+	}
+	return []epCount{
+		{"MaxRecvDTOs", &a.MaxRecvDTOs, recvs, dev.MaxQPWR - spareEntries},
+		{"MaxRequestDTOs", &a.MaxRequestDTOs, defaultDTOs, dev.MaxQPWR - spareEntries},
+		{"MaxRecvIOV", &a.MaxRecvIOV, min(defaultIOV, dev.MaxSGE), dev.MaxSGE},
+		{"MaxRequestIOV", &a.MaxRequestIOV, min(defaultIOV, dev.MaxSGE), dev.MaxSGE},
+		{"MaxRDMAReadIn", &a.MaxRDMAReadIn, min(defaultReads, dev.MaxReadIn), min(dev.MaxReadIn, 255)},
+		{"MaxRDMAReadOut", &a.MaxRDMAReadOut, min(defaultReads, dev.MaxReadOut), min(dev.MaxReadOut, 255)},
+		{"SRQSoftHW", &a.SRQSoftHW, HWDefault, dev.MaxSRQWR},
+		{"MaxRDMAReadIOV", &a.MaxRDMAReadIOV, min(requestIOV, dev.MaxReadSGE), dev.MaxReadSGE},
+		{"MaxRDMAWriteIOV", &a.MaxRDMAWriteIOV, min(requestIOV, dev.MaxSGE), dev.MaxSGE},
+	}
+}
+
+type epCount struct {
+	name         string
+	value        *int
+	unset, limit int
+}
+
 // resolve gives the attributes with the defaults filled in, or says what is wrong with them.
 func (a *EPAttr) resolve(op string, ia *IA, srq *SRQ) (EPAttr, error) {
 	var r EPAttr
 	if a != nil {
 		r = *a
 	}
-	dev := ia.device.Attr()
-	if r.ServiceType != ServiceRC {
-		return r, fail(op, InvalidParameter, SubArg6, "ServiceType is %d, must be ServiceRC", r.ServiceType)
-	}
-	if r.QoS != QoSBestEffort {
-		return r, fail(op, ModelNotSupported, SubNone, "QoS is %d, only QoSBestEffort is supported", r.QoS)
-	}
-	if !validEPFlags(r.RecvCompletionFlags, CompletionUnsignalled, CompletionSolicitedWait, CompletionEVDThreshold) {
-		return r, fail(op, InvalidParameter, SubArg6, "RecvCompletionFlags is 0x%x: must be default, unsignalled, solicited wait or threshold", uint32(r.RecvCompletionFlags))
-	}
-	if !validEPFlags(r.RequestCompletionFlags, CompletionUnsignalled, CompletionEVDThreshold) {
-		return r, fail(op, InvalidParameter, SubArg6, "RequestCompletionFlags is 0x%x: must be default, unsignalled or threshold", uint32(r.RequestCompletionFlags))
-	}
-	requestIOV := r.MaxRequestIOV
-	if requestIOV <= 0 {
-		requestIOV = defaultIOV
-	}
-	recvDefault := defaultDTOs
 	if srq != nil {
-		recvDefault = HWDefault
+		r.MaxRecvIOV = srq.maxIOV // the queue's own governs
 	}
-	for _, f := range []struct {
-		name  string
-		value *int
-		unset int
-		limit int
-	}{
-		{"MaxRecvDTOs", &r.MaxRecvDTOs, recvDefault, dev.MaxQPWR - spareEntries},
-		{"MaxRequestDTOs", &r.MaxRequestDTOs, defaultDTOs, dev.MaxQPWR - spareEntries},
-		{"MaxRecvIOV", &r.MaxRecvIOV, min(defaultIOV, dev.MaxSGE), dev.MaxSGE},
-		{"MaxRequestIOV", &r.MaxRequestIOV, min(defaultIOV, dev.MaxSGE), dev.MaxSGE},
-		{"MaxRDMAReadIn", &r.MaxRDMAReadIn, min(defaultReads, dev.MaxReadIn), min(dev.MaxReadIn, 255)},
-		{"MaxRDMAReadOut", &r.MaxRDMAReadOut, min(defaultReads, dev.MaxReadOut), min(dev.MaxReadOut, 255)},
-		{"SRQSoftHW", &r.SRQSoftHW, HWDefault, dev.MaxSRQWR},
-		{"MaxRDMAReadIOV", &r.MaxRDMAReadIOV, min(requestIOV, dev.MaxReadSGE), dev.MaxReadSGE},
-		{"MaxRDMAWriteIOV", &r.MaxRDMAWriteIOV, min(requestIOV, dev.MaxSGE), dev.MaxSGE},
-	} {
-		switch {
-		case *f.value == 0:
-			*f.value = f.unset
-		case *f.value == None:
-			*f.value = 0
-		case *f.value == HWDefault && f.unset == HWDefault:
-		case *f.value < 0 || *f.value > f.limit:
-			return r, fail(op, InvalidParameter, SubArg6, "%s is %d, must be from 0 to %d", f.name, *f.value, f.limit)
+	for _, c := range r.counts(ia, srq) {
+		switch *c.value {
+		case 0:
+			*c.value = c.unset
+		case None:
+			*c.value = 0
 		}
 	}
-	for _, f := range []struct {
-		name  string
-		value *uint64
-	}{{"MaxMessageSize", &r.MaxMessageSize}, {"MaxRDMASize", &r.MaxRDMASize}} {
-		if *f.value == 0 {
-			*f.value = dev.MaxMessage
+	largest := ia.device.Attr().MaxMessage
+	if r.MaxMessageSize == 0 {
+		r.MaxMessageSize = largest
+	}
+	if r.MaxRDMASize == 0 {
+		r.MaxRDMASize = largest
+	}
+	return r, r.check(op, SubArg6, ia, srq)
+}
+
+// check says what is wrong with attributes that have no defaults left to fill in. arg is their argument.
+func (a *EPAttr) check(op string, arg Subtype, ia *IA, srq *SRQ) error {
+	switch {
+	case a.ServiceType != ServiceRC:
+		return fail(op, InvalidParameter, arg, "ServiceType is %d, must be ServiceRC", a.ServiceType)
+	case a.QoS != QoSBestEffort:
+		return fail(op, ModelNotSupported, SubNone, "QoS is %d, only QoSBestEffort is supported", a.QoS)
+	case !validEPFlags(a.RecvCompletionFlags, CompletionUnsignalled, CompletionSolicitedWait, CompletionEVDThreshold):
+		return fail(op, InvalidParameter, arg, "RecvCompletionFlags is 0x%x: must be default, unsignalled, solicited wait or threshold", uint32(a.RecvCompletionFlags))
+	case !validEPFlags(a.RequestCompletionFlags, CompletionUnsignalled, CompletionEVDThreshold):
+		return fail(op, InvalidParameter, arg, "RequestCompletionFlags is 0x%x: must be default, unsignalled or threshold", uint32(a.RequestCompletionFlags))
+	case len(a.TransportSpecific)+len(a.ProviderSpecific) > 0:
+		return fail(op, InvalidParameter, arg, "no transport- or provider-specific attributes are known")
+	}
+	for _, c := range a.counts(ia, srq) {
+		if *c.value == HWDefault && c.unset == HWDefault {
+			continue
 		}
-		if *f.value > dev.MaxMessage {
-			return r, fail(op, InvalidParameter, SubArg6, "%s is %d bytes, the limit is %d", f.name, *f.value, dev.MaxMessage)
+		if *c.value < 0 || *c.value > c.limit {
+			return fail(op, InvalidParameter, arg, "%s is %d, must be from 0 to %d", c.name, *c.value, c.limit)
 		}
 	}
-	return r, nil
+	largest := ia.device.Attr().MaxMessage
+	if a.MaxMessageSize > largest {
+		return fail(op, InvalidParameter, arg, "MaxMessageSize is %d bytes, the limit is %d", a.MaxMessageSize, largest)
+	}
+	if a.MaxRDMASize > largest {
+		return fail(op, InvalidParameter, arg, "MaxRDMASize is %d bytes, the limit is %d", a.MaxRDMASize, largest)
+	}
+	return nil
 }
 
 func validEPFlags(f CompletionFlags, allowed ...CompletionFlags) bool {

@@ -12,8 +12,7 @@ type CR struct {
 	obj       object
 	request   fabric.Request
 	localAddr netip.Addr
-	qual      ConnQual
-	ep        *EP // of a reserved service point
+	ep        *EP // that it brings: of a reserved service point, or made by the provider
 
 	mu sync.Mutex // one answer at a time
 }
@@ -25,20 +24,31 @@ func (c *CR) object() *object {
 	return &c.obj
 }
 
-// newCR queues a request on a dispatcher, or refuses it if there is no place.
-func (ia *IA) newCR(r fabric.Request, ev *Event, evd *EVD, ep *EP) bool {
-	c := &CR{request: r, localAddr: r.LocalAddr().Addr(), qual: ev.ConnQual, ep: ep}
+// arrival is a request that has come to a service point.
+type arrival struct {
+	request fabric.Request
+	qual    ConnQual
+	point   Handle // nil for a reserved one
+	evd     *EVD
+	ep      *EP
+	force   bool // queue the event even on a full dispatcher
+}
+
+// newCR makes the request of an arrival and queues its event. It is false, and nothing is left, if there is no place.
+func (ia *IA) newCR(a arrival) bool {
+	c := &CR{request: a.request, localAddr: a.request.LocalAddr().Addr(), ep: a.ep}
 	if ia.adopt("cr", &c.obj, c, HandleCR, nil) != nil {
-		r.Reject(nil, false)
 		return false
 	}
-	ev.CR = c
-	if evd.postIfRoom(ev) {
+	ev := &Event{Number: EventConnectionRequest, CR: c, ConnQual: a.qual, Object: a.point}
+	if a.force {
+		a.evd.post(ev)
 		return true
 	}
-	if c.obj.release("cr", HandleCR, SubNone, "") == nil {
-		r.Reject(nil, false)
+	if a.evd.postIfRoom(ev) {
+		return true
 	}
+	c.obj.release("cr", HandleCR, SubNone, "objects")
 	return false
 }
 
@@ -54,12 +64,19 @@ func (e *EVD) postIfRoom(ev *Event) bool {
 	return true
 }
 
+func (e *EVD) hasRoom() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.dead && e.ring.n < e.qlen
+}
+
 // CRParam describes a connection request.
 type CRParam struct {
-	RemoteAddr     netip.Addr
-	RemotePortQual uint64
-	PrivateData    []byte // valid until the request is answered
-	LocalEP        *EP    // nil unless the request brings its endpoint
+	RemoteAddr      netip.Addr
+	RemotePortQual  uint64
+	PrivateDataSize int
+	PrivateData     []byte // valid until the request is answered
+	LocalEP         *EP    // nil unless the request brings its endpoint
 }
 
 // CRField selects fields of CRParam.
@@ -75,7 +92,7 @@ const (
 	CRFieldAll             CRField = 0x1F
 )
 
-// Query describes the request; all fields are set whatever mask asks for.
+// Query describes the request; all fields are set whatever mask asks for. An unknown bit is InvalidParameter.
 //
 // Implements: dat_cr_query.
 func (c *CR) Query(mask CRField) (CRParam, error) {
@@ -83,17 +100,20 @@ func (c *CR) Query(mask CRField) (CRParam, error) {
 	if err := c.object().check(op, HandleCR); err != nil {
 		return CRParam{}, err
 	}
-	if mask&^CRFieldAll != 0 {
-		return CRParam{}, fail(op, InvalidParameter, SubArg2, "mask 0x%x: only 0x%x is known", uint32(mask), uint32(CRFieldAll))
+	if err := checkMask(op, SubArg2, mask, CRFieldAll); err != nil {
+		return CRParam{}, err
 	}
-	remote := c.request.RemoteAddr()
-	return CRParam{RemoteAddr: remote.Addr(), RemotePortQual: uint64(remote.Port()), PrivateData: c.request.Private(), LocalEP: c.ep}, nil
+	remote, private := c.request.RemoteAddr(), c.request.Private()
+	return CRParam{
+		RemoteAddr: remote.Addr(), RemotePortQual: uint64(remote.Port()),
+		PrivateDataSize: len(private), PrivateData: private, LocalEP: c.ep,
+	}, nil
 }
 
 // Accept answers the request with an endpoint, which must be UNCONNECTED and in a zone; ep is nil where the request
-// brings its own. privateData goes to the peer with its ESTABLISHED. Success destroys the request, puts the endpoint
-// in COMPLETION_PENDING, and one event follows on its connect dispatcher: ESTABLISHED, or
-// ACCEPT_COMPLETION_ERROR if the peer has given up. An error changes nothing.
+// brings its own. privateData of at most the provider's MaxPrivateDataSize bytes goes to the peer with its ESTABLISHED.
+// Success destroys the request, puts the endpoint in COMPLETION_PENDING, and one event follows on its connect dispatcher:
+// ESTABLISHED, or ACCEPT_COMPLETION_ERROR if the peer has given up. An error changes nothing.
 //
 // Implements: dat_cr_accept.
 func (c *CR) Accept(ep *EP, privateData []byte) error {
@@ -102,12 +122,11 @@ func (c *CR) Accept(ep *EP, privateData []byte) error {
 		return err
 	}
 	ia := c.obj.ia
-	from := EPUnconnected
 	switch {
 	case c.ep != nil && ep != nil:
 		return fail(op, InvalidHandle, SubHandleEP, "the request brings its endpoint: ep must be nil")
 	case c.ep != nil:
-		ep, from = c.ep, EPPassiveConnectionPending
+		ep = c.ep
 	}
 	if err := ep.object().check(op, HandleEP); err != nil {
 		return err
@@ -125,13 +144,20 @@ func (c *CR) Accept(ep *EP, privateData []byte) error {
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if s := ep.getState(); s != from {
+	if s := ep.getState(); !c.mayAccept(s) {
 		return ep.wrongState(op, s)
 	}
 	if ep.requests.qp == nil {
 		return ep.notReady(op)
 	}
 	return c.accept(op, ep, privateData)
+}
+
+func (c *CR) mayAccept(s EPState) bool {
+	if c.ep != nil {
+		return s == EPPassiveConnectionPending || s == EPTentativeConnection
+	}
+	return s == EPUnconnected
 }
 
 // accept hands the endpoint's queue pair to the request; the locks of both are held.
@@ -145,6 +171,7 @@ func (c *CR) accept(op string, ep *EP, private []byte) error {
 		ep.recvs.work.release()
 		return failAs(op, err, SubResourceMemory)
 	}
+	ep.request = nil
 	ep.begin(l, conn, EPCompletionPending)
 	c.forget(op)
 	return nil
@@ -152,11 +179,11 @@ func (c *CR) accept(op string, ep *EP, private []byte) error {
 
 // forget ends the life of an answered request.
 func (c *CR) forget(op string) error {
-	return c.obj.release(op, HandleCR, SubNone, "")
+	return c.obj.release(op, HandleCR, SubNone, "objects")
 }
 
-// Reject answers no: the peer sees PEER_REJECTED. It destroys the request; an endpoint that it brought goes back to
-// the Consumer, UNCONNECTED.
+// Reject answers no: the peer sees PEER_REJECTED. It destroys the request. The endpoint of a reserved service point goes
+// back to the Consumer, UNCONNECTED; one that the provider has made is destroyed.
 //
 // Implements: dat_cr_reject.
 func (c *CR) Reject() error {
@@ -170,20 +197,56 @@ func (c *CR) Reject() error {
 		return err
 	}
 	c.request.Reject(nil, true)
-	c.freeEP()
+	c.returnEP()
 	return nil
 }
 
-// freeEP gives the endpoint of a reserved service point back.
-func (c *CR) freeEP() {
+// Handoff queues the request again, as a new one, on the service point of this adapter that listens on qual, and destroys
+// this one; an endpoint that it brought goes where Reject sends it. Errors, which change nothing: InvalidParameter if nobody
+// listens there, InsufficientResources if that service point's dispatcher is full.
+//
+// Implements: dat_cr_handoff.
+func (c *CR) Handoff(qual ConnQual) error {
+	const op = "cr_handoff"
+	if err := c.object().check(op, HandleCR); err != nil {
+		return err
+	}
+	port, err := qual.port(op, SubArg2)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.object().check(op, HandleCR); err != nil {
+		return err
+	}
+	to := c.obj.ia.pointAt(port)
+	if to == nil {
+		return fail(op, InvalidParameter, SubArg2, "no service point of the adapter listens on qualifier %d", qual)
+	}
+	if !to.take(c.request) {
+		return fail(op, InsufficientResources, SubNone, "the service point on qualifier %d has no place for the request", qual)
+	}
+	c.forget(op)
+	c.returnEP()
+	return nil
+}
+
+// returnEP gives the endpoint of a reserved service point back to the Consumer, or the provider's to the provider.
+func (c *CR) returnEP() {
 	if c.ep == nil {
 		return
 	}
 	c.ep.mu.Lock()
+	c.ep.request = nil
+	tentative := c.ep.getState() == EPTentativeConnection
 	if c.ep.getState() == EPPassiveConnectionPending {
 		c.ep.setState(EPUnconnected)
 	}
 	c.ep.mu.Unlock()
+	if tentative {
+		c.ep.discard()
+	}
 }
 
 func (c *CR) destroy() {

@@ -20,11 +20,15 @@ type EP struct {
 	// As the Consumer gave them; nil is "not interested".
 	recvEVD, requestEVD, connectEVD *EVD
 
+	modifying sync.Mutex // taken before all others: Modify alone changes what is above
+
 	mu    sync.Mutex // changes of state; taken before the locks of the queues
 	state atomic.Uint32
 	link  atomic.Pointer[link] // the connection or the attempt at one; changed under mu
 	timer *time.Timer
 	wmark watermarks
+
+	request fabric.Request // that it waits to answer, in PASSIVE and TENTATIVE; under mu
 
 	requests requestQueue
 	recvs    recvQueue
@@ -126,6 +130,9 @@ func (ep *EP) takeAll(op string, used *uses) error {
 			return err
 		}
 	}
+	if ep.srq != nil && ep.pz != nil && ep.pz != ep.srq.pz && !ep.obj.ia.device.Attr().SRQOtherPD {
+		return fail(op, InvalidParameter, SubNone, "on this device endpoint and shared receive queue must be in one protection zone")
+	}
 	return nil
 }
 
@@ -214,9 +221,6 @@ func (ep *EP) detachStreams() {
 
 // recvCompletions is how many receive completions may be outstanding.
 func (ep *EP) recvCompletions() int {
-	if ep.srq != nil {
-		return ep.srq.hw.Depth()
-	}
 	return len(ep.recvs.work.entries)
 }
 
@@ -230,13 +234,16 @@ func (ep *EP) orSink(op string, e *EVD) (*EVD, error) {
 
 // sinkEVD makes the dispatcher for completions that are of no interest, once.
 func (ia *IA) sinkEVD(op string) (*EVD, error) {
+	if e := ia.sink.Load(); e != nil {
+		return e, nil // also for those who may not take ia.mu
+	}
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
 	if ia.closed {
 		return nil, badHandle(op, HandleIA, &ia.obj)
 	}
-	if ia.sink != nil {
-		return ia.sink, nil
+	if e := ia.sink.Load(); e != nil {
+		return e, nil
 	}
 	cq, err := ia.device.CreateCQ(defaultDTOs)
 	if err != nil {
@@ -246,7 +253,7 @@ func (ia *IA) sinkEVD(op string) (*EVD, error) {
 	e.left.L = &e.mu
 	e.obj.kind, e.obj.ia = HandleEVD, ia
 	e.obj.live.Store(true)
-	ia.sink = e
+	ia.sink.Store(e)
 	return e, nil
 }
 
@@ -269,10 +276,15 @@ func (ep *EP) newQP(op string) error {
 	if err != nil {
 		return failAs(op, err, SubResourceTEP)
 	}
+	old := ep.requests.qp
 	ep.requests.qp, ep.recvs.qp = qp, qp
 	ep.requests.inline = qp.MaxInline()
 	if ep.srq != nil {
-		ep.recvs.work.evd.addSRQEndpoint(qp.Num(), ep.recvs.work)
+		if err := ep.recvs.work.evd.addSRQEndpoint(op, qp.Num(), ep.recvs.work, ep.srq); err != nil {
+			ep.requests.qp, ep.recvs.qp = old, old
+			qp.Close()
+			return err
+		}
 	}
 	return nil
 }
@@ -288,15 +300,27 @@ func (ep *EP) dropQP() {
 	if qp == nil {
 		return
 	}
-	if ep.srq != nil {
-		ep.recvs.work.evd.removeSRQEndpoint(qp.Num())
-	}
 	ep.requests.qp, ep.recvs.qp = nil, nil
+	ep.closeQP(qp)
+}
+
+// closeQP destroys a queue pair that is no longer the endpoint's. What completes late must not be taken for the work of
+// another queue pair that gets its number.
+func (ep *EP) closeQP(qp fabric.QP) {
+	if ep.srq == nil {
+		qp.Close()
+		return
+	}
+	evd := ep.recvs.work.evd
+	num := qp.Num()
 	qp.Close()
+	evd.drainFor()
+	evd.removeSRQEndpoint(num, ep.srq)
 }
 
 func (ep *EP) dismantle() {
 	ep.dropQP()
+	ep.requests.work.forgetBinds()
 	ep.detachStreams()
 }
 
@@ -377,10 +401,10 @@ func (ep *EP) destroy() {
 	ep.recvs.mu.Lock()
 	ep.setState(epFreed)
 	ep.dismantle()
+	used := ep.used()
 	ep.recvs.mu.Unlock()
 	ep.requests.mu.Unlock()
 	ep.mu.Unlock()
-	used := ep.used()
 	used.drop()
 }
 

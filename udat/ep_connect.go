@@ -417,10 +417,7 @@ func (ep *EP) renewQP(op string) error {
 	if err := ep.newQP(op); err != nil {
 		return err
 	}
-	if ep.srq != nil {
-		ep.recvs.work.evd.removeSRQEndpoint(old.Num())
-	}
-	old.Close()
+	ep.closeQP(old)
 	ep.clearWork()
 	ep.setState(EPUnconnected)
 	return nil

@@ -271,15 +271,23 @@ func (t *LMRTriplet) check(op string, i int, need MemPriv, pz *PZ) error {
 	if l == nil || !l.obj.live.Load() {
 		return fail(op, PrivilegesViolation, SubNone, "segment %d: %w", i, badHandle("", HandleLMR, l.object()))
 	}
-	size := uint64(len(l.buf))
-	if off := t.VirtualAddress - l.addr; off > size || t.SegmentLength > size-off {
-		return fail(op, InvalidParameter, SubArg3, "segment %d: [0x%x, +%d) is not inside its region [0x%x, +%d)", i, t.VirtualAddress, t.SegmentLength, l.addr, size)
+	if err := t.inside(op, SubArg3, i); err != nil {
+		return err
 	}
 	if l.pz != pz {
 		return fail(op, ProtectionViolation, protectionSubtype(need), "segment %d: its region is in another protection zone", i)
 	}
 	if l.priv&need == 0 {
 		return fail(op, PrivilegesViolation, privilegeSubtype(need), "segment %d: its region has privileges 0x%x and lacks 0x%x", i, uint32(l.priv), uint32(need))
+	}
+	return nil
+}
+
+// inside refuses a segment that is not inside its region.
+func (t *LMRTriplet) inside(op string, arg Subtype, i int) error {
+	size := uint64(len(t.LMR.buf))
+	if off := t.VirtualAddress - t.LMR.addr; off > size || t.SegmentLength > size-off {
+		return fail(op, InvalidParameter, arg, "segment %d: [0x%x, +%d) is not inside its region [0x%x, +%d)", i, t.VirtualAddress, t.SegmentLength, t.LMR.addr, size)
 	}
 	return nil
 }

@@ -107,6 +107,9 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 	q.sges = sges
 	seq := q.work.tail.Load() + uint32(len(q.wrs))
 	*q.work.entry(seq) = workEntry{cookie: cookie, op: DTOReceive, flags: entryOf(flags)}
+	if ep.getState() != EPConnected {
+		q.work.keep(seq, sges[first:]) // Modify may have to post it anew
+	}
 	q.wrs = append(q.wrs, fabric.RecvWR{ID: q.work.id | uint64(seq), FirstSGE: uint32(first), NumSGE: uint32(len(sges) - first)})
 	return nil
 }

@@ -47,6 +47,7 @@ type EVD struct {
 	watched bool // a goroutine, the follower, keeps cq armed for the notification object
 
 	srqEPs map[uint32]*workQueue // of endpoints with a shared receive queue, by queue pair number
+	srqs   map[*SRQ]*srqShare
 
 	streams streams
 }

@@ -31,7 +31,7 @@ type IA struct {
 
 	srqs    atomic.Pointer[[]*SRQ]
 	windows windowTable
-	sink atomic.Pointer[EVD] // completions of endpoints that have no dispatcher for them
+	sink    atomic.Pointer[EVD] // completions of endpoints that have no dispatcher for them
 }
 
 func (ia *IA) object() *object {

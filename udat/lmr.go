@@ -2,6 +2,7 @@ package udat
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -20,6 +21,12 @@ type LMR struct {
 	kind   MemType
 	pinner runtime.Pinner
 	pages  *pages // memory of AllocLMR
+	id     SharedMemoryID
+	from   *LMR // whose memory it is, of MemLMR
+
+	mu      sync.Mutex // a leaf
+	freed   bool
+	windows int // that are, or may be, bound to it
 }
 
 func (l *LMR) object() *object {
@@ -104,13 +111,42 @@ func (ia *IA) CreateLMRFromLMR(pz *PZ, region *LMR, priv MemPriv) (*LMR, error) 
 	if err := ia.object().check(op, HandleIA); err != nil {
 		return nil, err
 	}
-	if err := region.object().check(op, HandleLMR); err != nil {
+	if err := region.object().use(op, HandleLMR); err != nil { // it stays until this has its memory too
+		return nil, err
+	}
+	defer region.obj.unuse()
+	if err := sameIA(op, ia, &region.obj); err != nil {
 		return nil, err
 	}
 	if err := ia.mayRegister(op, pz, uint64(len(region.buf)), priv); err != nil {
 		return nil, err
 	}
-	l := &LMR{buf: region.buf, kind: MemLMR, pages: region.pages}
+	l := &LMR{buf: region.buf, kind: MemLMR, pages: region.pages, from: region}
+	l.keep()
+	if err := ia.register(op, l, pz, priv); err != nil {
+		l.letGo()
+		return nil, err
+	}
+	return l, nil
+}
+
+// SharedMemoryID names memory that several processes share; all 40 bytes count.
+type SharedMemoryID [40]byte
+
+// CreateLMRShared registers memory that is shared with other processes (mapped MAP_SHARED or from shm), each of which
+// registers it under the same id. On Linux memory that is not shared is InvalidState; elsewhere that is not checked. All
+// else is as with CreateLMR.
+//
+// Implements: dat_lmr_create with DAT_MEM_TYPE_SHARED_VIRTUAL.
+func (ia *IA) CreateLMRShared(pz *PZ, buf []byte, id SharedMemoryID, priv MemPriv) (*LMR, error) {
+	const op = "lmr_create"
+	if err := ia.mayRegister(op, pz, uint64(len(buf)), priv); err != nil {
+		return nil, err
+	}
+	if !isShared(buf) {
+		return nil, fail(op, InvalidState, SubNone, "the %d bytes at %p are not memory that processes share", len(buf), unsafe.SliceData(buf))
+	}
+	l := &LMR{buf: buf, kind: MemSharedVirtual, id: id}
 	l.keep()
 	if err := ia.register(op, l, pz, priv); err != nil {
 		l.letGo()
@@ -182,15 +218,25 @@ func (ia *IA) access(priv MemPriv) fabric.Access {
 	return a
 }
 
-// Bytes is the registered memory.
-func (l *LMR) Bytes() []byte { return l.buf }
+// Bytes is the registered memory, nil once the region has been freed: AllocLMR's memory is gone then.
+func (l *LMR) Bytes() []byte {
+	if l == nil || !l.obj.live.Load() {
+		return nil
+	}
+	return l.buf
+}
 
 // Context is the region's lmr_context (the local key of verbs).
-func (l *LMR) Context() uint32 { return l.lkey }
+func (l *LMR) Context() uint32 {
+	if l == nil {
+		return 0
+	}
+	return l.lkey
+}
 
 // RMRContext is what a peer needs for RDMA to the region, 0 where no remote privilege was asked for.
 func (l *LMR) RMRContext() uint32 {
-	if l.priv&(PrivRemoteRead|PrivRemoteWrite|PrivRemoteAtomic) == 0 {
+	if l == nil || l.priv&(PrivRemoteRead|PrivRemoteWrite|PrivRemoteAtomic) == 0 {
 		return 0
 	}
 	return l.mr.RKey()
@@ -199,24 +245,160 @@ func (l *LMR) RMRContext() uint32 {
 // Triplet names n bytes of the region from off on. It does not check: a post with a triplet outside the region is
 // InvalidParameter.
 func (l *LMR) Triplet(off, n int) LMRTriplet {
+	if l == nil {
+		return LMRTriplet{SegmentLength: uint64(n)}
+	}
 	return LMRTriplet{LMR: l, VirtualAddress: l.addr + uint64(off), SegmentLength: uint64(n)}
 }
 
 // RMRTriplet names n bytes of the region from off on for a peer.
 func (l *LMR) RMRTriplet(off, n int) RMRTriplet {
-	return RMRTriplet{RMRContext: l.RMRContext(), TargetAddress: l.addr + uint64(off), SegmentLength: uint64(n)}
+	t := l.Triplet(off, n)
+	return RMRTriplet{RMRContext: l.RMRContext(), TargetAddress: t.VirtualAddress, SegmentLength: t.SegmentLength}
+}
+
+// LMRParam describes a region. Sizes are in bytes.
+type LMRParam struct {
+	IA                *IA
+	MemType           MemType
+	Region            RegionDescription
+	Length            uint64
+	PZ                *PZ
+	Privileges        MemPriv
+	LMRContext        uint32
+	RMRContext        uint32 // 0 where no remote privilege was asked for
+	RegisteredSize    uint64
+	RegisteredAddress uint64
+}
+
+// RegionDescription says what a region was made of, according to its memory type.
+type RegionDescription struct {
+	Memory         []byte         // MemVirtual, MemSharedVirtual
+	LMR            *LMR           // MemLMR; it may have been freed
+	SharedMemoryID SharedMemoryID // MemSharedVirtual
+}
+
+// LMRField selects fields of LMRParam.
+type LMRField uint32
+
+// Fields of LMRParam.
+const (
+	LMRFieldIA                LMRField = 0x001
+	LMRFieldMemType           LMRField = 0x002
+	LMRFieldRegion            LMRField = 0x004
+	LMRFieldLength            LMRField = 0x008
+	LMRFieldPZ                LMRField = 0x010
+	LMRFieldPrivileges        LMRField = 0x020
+	LMRFieldLMRContext        LMRField = 0x040
+	LMRFieldRMRContext        LMRField = 0x080
+	LMRFieldRegisteredSize    LMRField = 0x100
+	LMRFieldRegisteredAddress LMRField = 0x200
+	LMRFieldAll               LMRField = 0x3FF
+)
+
+// Query describes the region; all fields are set whatever mask asks for. An unknown bit is InvalidParameter.
+//
+// Implements: dat_lmr_query.
+func (l *LMR) Query(mask LMRField) (LMRParam, error) {
+	const op = "lmr_query"
+	if err := l.object().check(op, HandleLMR); err != nil {
+		return LMRParam{}, err
+	}
+	if err := checkMask(op, SubArg2, mask, LMRFieldAll); err != nil {
+		return LMRParam{}, err
+	}
+	p := LMRParam{
+		IA: l.obj.ia, MemType: l.kind, Length: uint64(len(l.buf)), PZ: l.pz, Privileges: l.priv,
+		LMRContext: l.lkey, RMRContext: l.RMRContext(), RegisteredSize: uint64(len(l.buf)), RegisteredAddress: l.addr,
+	}
+	if l.kind == MemLMR {
+		p.Region.LMR = l.from
+	} else {
+		p.Region.Memory, p.Region.SharedMemoryID = l.buf, l.id
+	}
+	return p, nil
+}
+
+// LMRSyncRDMARead makes local changes to the segments visible to a peer's RDMA read that comes later. It is needed where
+// ProviderAttr.LMRSyncReq says so; elsewhere it only checks: InvalidParameter for a region that has been freed or is another
+// adapter's, and for a segment outside its region. The segments may be of different regions and zones.
+//
+// Implements: dat_lmr_sync_rdma_read.
+func (ia *IA) LMRSyncRDMARead(segments []LMRTriplet) error {
+	return ia.checkSync("lmr_sync_rdma_read", segments)
+}
+
+// LMRSyncRDMAWrite makes what a peer's RDMA write has put into the segments visible to local reads and writes that come
+// later, and local changes to a peer's write. All else is as with LMRSyncRDMARead.
+//
+// Implements: dat_lmr_sync_rdma_write.
+func (ia *IA) LMRSyncRDMAWrite(segments []LMRTriplet) error {
+	return ia.checkSync("lmr_sync_rdma_write", segments)
+}
+
+func (ia *IA) checkSync(op string, segments []LMRTriplet) error {
+	if err := ia.object().check(op, HandleIA); err != nil {
+		return err
+	}
+	for i := range segments {
+		t := &segments[i]
+		switch {
+		case t.SegmentLength == 0:
+		case t.LMR == nil || !t.LMR.obj.live.Load() || t.LMR.obj.ia != ia:
+			return fail(op, InvalidParameter, SubArg2, "segment %d: its region is nil, has been freed, or is of another adapter", i)
+		default:
+			if err := t.inside(op, SubArg2, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Free deregisters the memory; InvalidState while an RMR is bound to it. Operations that still name the region,
-// local or remote, fail with a protection error and break their connections.
+// local or remote, fail with a protection error and break their connections. The caller's memory stays; that of AllocLMR
+// is unmapped with the last region over it.
 //
 // Implements: dat_lmr_free.
 func (l *LMR) Free() error {
-	if err := l.object().release("lmr_free", HandleLMR, SubStateLMRInUse, "memory windows"); err != nil {
+	const op = "lmr_free"
+	if err := l.object().check(op, HandleLMR); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	windows := l.windows
+	l.freed = windows == 0
+	l.mu.Unlock()
+	if windows > 0 {
+		return fail(op, InvalidState, SubStateLMRInUse, "%d memory windows are bound to it", windows)
+	}
+	if err := l.object().release(op, HandleLMR, SubStateLMRInUse, "objects"); err != nil {
 		return err
 	}
 	l.destroy()
 	return nil
+}
+
+// hold keeps the region for a window, unless it has been freed; letGoWindow undoes it. A nil region is none.
+func (l *LMR) hold() bool {
+	if l == nil {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.freed {
+		l.windows++
+	}
+	return !l.freed
+}
+
+func (l *LMR) letGoWindow() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	l.windows--
+	l.mu.Unlock()
 }
 
 func (l *LMR) destroy() {

@@ -42,6 +42,7 @@ type opRule struct {
 	atomic bool
 	flags  CompletionFlags // those that it takes
 	inline bool
+	beyond bool // beyond DAT 1.2: not every device has it
 }
 
 const (
@@ -51,13 +52,13 @@ const (
 
 var opRules = [opKinds]opRule{
 	OpSend:               {call: "ep_post_send", opcode: fabric.OpSend, dto: DTOSend, need: PrivLocalRead, flags: sendFlags, inline: true},
-	OpSendImmediate:      {call: "ep_post_send_immediate", opcode: fabric.OpSendImm, dto: DTOSend, need: PrivLocalRead, flags: sendFlags, inline: true},
-	OpSendInvalidate:     {call: "ep_post_send_with_invalidate", opcode: fabric.OpSendInv, dto: DTOSend, need: PrivLocalRead, flags: sendFlags, inline: true},
+	OpSendImmediate:      {call: "ep_post_send_immediate", opcode: fabric.OpSendImm, dto: DTOSend, need: PrivLocalRead, flags: sendFlags, inline: true, beyond: true},
+	OpSendInvalidate:     {call: "ep_post_send_with_invalidate", opcode: fabric.OpSendInv, dto: DTOSend, need: PrivLocalRead, flags: sendFlags, inline: true, beyond: true},
 	OpRDMAWrite:          {call: "ep_post_rdma_write", opcode: fabric.OpWrite, dto: DTORDMAWrite, need: PrivLocalRead, remote: true, flags: rdmaFlags, inline: true},
-	OpRDMAWriteImmediate: {call: "ib_post_rdma_write_immed", opcode: fabric.OpWriteImm, dto: DTORDMAWriteImm, need: PrivLocalRead, remote: true, flags: sendFlags, inline: true},
+	OpRDMAWriteImmediate: {call: "ib_post_rdma_write_immed", opcode: fabric.OpWriteImm, dto: DTORDMAWriteImm, need: PrivLocalRead, remote: true, flags: sendFlags, inline: true, beyond: true},
 	OpRDMARead:           {call: "ep_post_rdma_read", opcode: fabric.OpRead, dto: DTORDMARead, need: PrivLocalWrite, remote: true, flags: rdmaFlags},
-	OpFetchAdd:           {call: "ib_post_fetch_and_add", opcode: fabric.OpFetchAdd, dto: DTOFetchAdd, need: PrivLocalWrite, remote: true, atomic: true, flags: rdmaFlags},
-	OpCmpSwap:            {call: "ib_post_cmp_and_swap", opcode: fabric.OpCmpSwap, dto: DTOCmpSwap, need: PrivLocalWrite, remote: true, atomic: true, flags: rdmaFlags},
+	OpFetchAdd:           {call: "ib_post_fetch_and_add", opcode: fabric.OpFetchAdd, dto: DTOFetchAdd, need: PrivLocalWrite, remote: true, atomic: true, flags: rdmaFlags, beyond: true},
+	OpCmpSwap:            {call: "ib_post_cmp_and_swap", opcode: fabric.OpCmpSwap, dto: DTOCmpSwap, need: PrivLocalWrite, remote: true, atomic: true, flags: rdmaFlags, beyond: true},
 }
 
 // check refuses what the operation cannot be, before anything is reserved.
@@ -82,16 +83,19 @@ func (r *opRule) check(ep *EP, o *Op) error {
 			return fail(r.call, InvalidParameter, SubArg5, "the connection allows no RDMA reads: MaxRDMAReadOut here or MaxRDMAReadIn at the peer is 0")
 		}
 	}
+	if r.beyond {
+		if err := r.supported(ep.obj.ia); err != nil {
+			return err
+		}
+	}
 	if r.atomic {
-		return r.checkAtomic(ep, o)
+		return r.checkAtomic(o)
 	}
 	return nil
 }
 
-func (r *opRule) checkAtomic(ep *EP, o *Op) error {
+func (r *opRule) checkAtomic(o *Op) error {
 	switch {
-	case !ep.obj.ia.device.Attr().Atomics:
-		return fail(r.call, ModelNotSupported, SubNone, "the device has no atomics")
 	case len(o.IOV) != 1 || o.IOV[0].SegmentLength != 8:
 		return fail(r.call, InvalidParameter, SubArg2, "an atomic needs one local segment of 8 bytes")
 	case o.Remote.TargetAddress%8 != 0 || o.Remote.SegmentLength < 8:

@@ -12,7 +12,7 @@ type PSP struct {
 	qual     ConnQual
 	evd      *EVD
 	flags    PSPFlags
-	mu       sync.Mutex
+	mu       sync.Mutex // held until it listens
 	listener fabric.Listener
 }
 
@@ -24,9 +24,10 @@ func (p *PSP) object() *object {
 }
 
 // CreatePSP listens on qual at the adapter's address. Each request makes a CONNECTION_REQUEST on evd, whose length is
-// the backlog: what finds it full is refused. The Consumer answers every request with an endpoint of its own.
-// Errors: ConnQualInUse; ConnQualUnavailable for a port that this process may not take; InvalidParameter for
-// qualifier 0; InvalidHandle for a dispatcher that takes no connection requests; ModelNotSupported for PSPProvider.
+// the backlog: what finds it full is refused. With PSPConsumer the Consumer answers each with an endpoint of its own; with
+// PSPProvider each request brings an endpoint in TENTATIVE, without zone and dispatchers, which (*EP).Modify must
+// set before the accept. Errors: ConnQualInUse; ConnQualUnavailable for a port that this process may not take;
+// InvalidParameter for qualifier 0 and unknown flags; InvalidHandle for a dispatcher that takes no connection requests.
 //
 // Implements: dat_psp_create.
 func (ia *IA) CreatePSP(qual ConnQual, evd *EVD, flags PSPFlags) (*PSP, error) {
@@ -41,7 +42,7 @@ func (ia *IA) CreatePSP(qual ConnQual, evd *EVD, flags PSPFlags) (*PSP, error) {
 	return ia.newPSP(op, qual, port, evd, flags)
 }
 
-// CreatePSPAny is CreatePSP on a free qualifier above 1023 of the provider's choice; Qual tells which. None left is
+// CreatePSPAny is CreatePSP on a free qualifier above 1023 of the provider's choice, which it gives. None left is
 // ConnQualUnavailable.
 //
 // Implements: dat_psp_create_any.
@@ -58,11 +59,7 @@ func (ia *IA) CreatePSPAny(evd *EVD, flags PSPFlags) (ConnQual, *PSP, error) {
 }
 
 func (ia *IA) newPSP(op string, qual ConnQual, port uint16, evd *EVD, flags PSPFlags) (*PSP, error) {
-	switch flags {
-	case PSPConsumer:
-	case PSPProvider:
-		return nil, fail(op, ModelNotSupported, SubNone, "endpoints made by the provider are not supported")
-	default:
+	if flags != PSPConsumer && flags != PSPProvider {
 		return nil, fail(op, InvalidParameter, SubArg4, "flags %d: must be PSPConsumer or PSPProvider", flags)
 	}
 	if err := ia.useForRequests(op, evd); err != nil {
@@ -72,10 +69,10 @@ func (ia *IA) newPSP(op string, qual ConnQual, port uint16, evd *EVD, flags PSPF
 	// A request may come before Listen returns: it waits for the lock.
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	listener, err := ia.device.Listen(port, evd.length(), p.request)
+	listener, err := ia.device.Listen(port, evd.length(), p.arrive)
 	if err != nil {
 		evd.obj.unuse()
-		return nil, failAs(op, err, SubResourceMemory)
+		return nil, failListen(op, port, err)
 	}
 	p.listener = listener
 	if qual == 0 {
@@ -87,6 +84,15 @@ func (ia *IA) newPSP(op string, qual ConnQual, port uint16, evd *EVD, flags PSPF
 		return nil, err
 	}
 	return p, nil
+}
+
+// failListen is what a fabric's refusal to listen is. Of any port, one in use means that there is none.
+func failListen(op string, port uint16, cause error) error {
+	err := failAs(op, cause, SubResourceMemory)
+	if port == 0 && err.Type == ConnQualInUse {
+		err.Type = ConnQualUnavailable
+	}
+	return err
 }
 
 // useForRequests takes a reference on a dispatcher of connection requests.
@@ -109,24 +115,136 @@ func (e *EVD) length() int {
 	return e.qlen
 }
 
-// request takes the fabric's connection requests.
-func (p *PSP) request(r fabric.Request) {
+// servicePoint is what a connection request can come to.
+type servicePoint interface {
+	// take makes a CR of the request. If it is false the request is as it was.
+	take(fabric.Request) bool
+	port() uint16
+}
+
+// pointAt is the adapter's service point that listens on a port, nil if there is none.
+func (ia *IA) pointAt(port uint16) servicePoint {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	for _, kind := range []HandleType{HandlePSP, HandleRSP} {
+		for _, h := range ia.objects[kind] {
+			if p := h.(servicePoint); p.port() == port {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+func (p *PSP) port() uint16 { return p.listener.Addr().Port() }
+
+// arrive takes the fabric's connection requests.
+func (p *PSP) arrive(r fabric.Request) {
+	if !p.take(r) {
+		r.Reject(nil, false)
+	}
+}
+
+func (p *PSP) take(r fabric.Request) bool {
 	p.mu.Lock()
 	live := p.obj.live.Load()
 	p.mu.Unlock()
 	if !live {
-		r.Reject(nil, false)
-		return
+		return false
 	}
-	p.obj.ia.newCR(r, &Event{Number: EventConnectionRequest, ConnQual: p.qual, Object: p}, p.evd, nil)
+	a := arrival{request: r, qual: p.qual, point: p, evd: p.evd}
+	if p.flags == PSPProvider {
+		ep, err := p.obj.ia.providerEP(r)
+		if err != nil {
+			return false
+		}
+		a.ep = ep
+	}
+	if p.obj.ia.newCR(a) {
+		return true
+	}
+	if a.ep != nil {
+		a.ep.discard()
+	}
+	return false
+}
+
+// providerEP makes the endpoint that a request brings along: without zone and dispatchers, with read depths that match
+// the peer's.
+func (ia *IA) providerEP(r fabric.Request) (*EP, error) {
+	in, out := r.ReadDepths()
+	ep, err := ia.newEP("psp", nil, nil, nil, nil, nil, &EPAttr{MaxRDMAReadIn: orNone(in), MaxRDMAReadOut: orNone(out)})
+	if err != nil {
+		return nil, err
+	}
+	ep.mu.Lock()
+	ep.request = r
+	ep.setState(EPTentativeConnection)
+	ep.mu.Unlock()
+	return ep, nil
+}
+
+// orNone is the count as an attribute of an endpoint.
+func orNone(n uint8) int {
+	if n == 0 {
+		return None
+	}
+	return int(n)
+}
+
+// discard destroys an endpoint that the provider has made and takes back.
+func (ep *EP) discard() {
+	if ep.obj.release("ep", HandleEP, SubNone, "objects") == nil {
+		ep.destroy()
+	}
 }
 
 // Qual is the qualifier that the service point listens on.
 //
 // Extension.
-func (p *PSP) Qual() ConnQual { return p.qual }
+func (p *PSP) Qual() ConnQual {
+	if p == nil {
+		return 0
+	}
+	return p.qual
+}
 
-// Free stops listening. Requests that have been told stay valid; later ones are refused as where nobody listens.
+// PSPParam describes a public service point.
+type PSPParam struct {
+	IA       *IA
+	ConnQual ConnQual
+	EVD      *EVD
+	Flags    PSPFlags
+}
+
+// PSPField selects fields of PSPParam.
+type PSPField uint32
+
+// Fields of PSPParam.
+const (
+	PSPFieldIA       PSPField = 0x1
+	PSPFieldConnQual PSPField = 0x2
+	PSPFieldEVD      PSPField = 0x4
+	PSPFieldFlags    PSPField = 0x8
+	PSPFieldAll      PSPField = 0xF
+)
+
+// Query describes the service point; all fields are set whatever mask asks for. An unknown bit is InvalidParameter.
+//
+// Implements: dat_psp_query.
+func (p *PSP) Query(mask PSPField) (PSPParam, error) {
+	const op = "psp_query"
+	if err := p.object().check(op, HandlePSP); err != nil {
+		return PSPParam{}, err
+	}
+	if err := checkMask(op, SubArg2, mask, PSPFieldAll); err != nil {
+		return PSPParam{}, err
+	}
+	return PSPParam{IA: p.obj.ia, ConnQual: p.qual, EVD: p.evd, Flags: p.flags}, nil
+}
+
+// Free stops listening. Requests that have been told stay valid, with the endpoints that they brought; later ones are
+// refused as where nobody listens.
 //
 // Implements: dat_psp_free.
 func (p *PSP) Free() error {

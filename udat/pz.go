@@ -35,6 +35,32 @@ func (ia *IA) CreatePZ() (*PZ, error) {
 	return pz, nil
 }
 
+// PZParam describes a zone.
+type PZParam struct{ IA *IA }
+
+// PZField selects fields of PZParam.
+type PZField uint32
+
+// Fields of PZParam.
+const (
+	PZFieldIA  PZField = 0x1
+	PZFieldAll PZField = 0x1
+)
+
+// Query describes the zone. An unknown bit of mask is InvalidParameter.
+//
+// Implements: dat_pz_query.
+func (pz *PZ) Query(mask PZField) (PZParam, error) {
+	const op = "pz_query"
+	if err := pz.object().check(op, HandlePZ); err != nil {
+		return PZParam{}, err
+	}
+	if err := checkMask(op, SubArg2, mask, PZFieldAll); err != nil {
+		return PZParam{}, err
+	}
+	return PZParam{IA: pz.obj.ia}, nil
+}
+
 // Free destroys the zone; InvalidState while an endpoint, a memory region or a shared receive queue is in it.
 //
 // Implements: dat_pz_free.

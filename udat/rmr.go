@@ -13,8 +13,20 @@ type RMR struct {
 	pz  *PZ
 	mw  fabric.MW
 
-	mu      sync.Mutex
-	bound   *LMR // whose memory the latest bind names; nil while unbound
+	posting sync.Mutex // one Bind at a time; taken before the locks of endpoints
+
+	mu      sync.Mutex // a leaf
+	dead    bool
+	serial  uint64
+	pending []binding // posted and not completed, oldest first
+	bound   binding   // the latest that has completed; no region while unbound
+	stale   []*LMR    // of binds whose outcome nobody can tell: the window may still be bound to them
+}
+
+// binding is what one Bind asks for.
+type binding struct {
+	serial  uint64
+	region  *LMR // nil unbinds
 	triplet LMRTriplet
 	priv    MemPriv
 	context uint32
@@ -59,9 +71,13 @@ func (pz *PZ) CreateRMR() (*RMR, error) {
 // Bind posts the binding of the window to the part of a region that triplet names, with remote read or write
 // privileges, on the endpoint's request queue, and gives the new context at once. The operations posted after it on
 // that endpoint wait for it, so that the context may go to the peer with the next Send. When it completes, with a
-// bind completion on the request dispatcher, the previous context is invalid. A SegmentLength of 0 unbinds. States and
-// flags are those of PostRDMAWrite. Errors also: PrivilegesViolation (remote read needs a region with local read,
-// remote write one with local write), ProtectionViolation (window, region and endpoint are not in one zone).
+// bind completion on the request dispatcher, the previous context is invalid. A SegmentLength of 0 unbinds; the context
+// then means nothing. A bind that fails, or is flushed, leaves the window as it was.
+//
+// States and flags are those of PostRDMAWrite. Errors also: InvalidParameter (a part outside the region, privileges other
+// than remote read and write), PrivilegesViolation (remote read needs a region with local read, remote write one with local
+// write), ProtectionViolation (window, region and endpoint are not in one zone), InvalidState (the request dispatcher takes no
+// bind completions).
 //
 // Implements: dat_rmr_bind.
 func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flags CompletionFlags) (uint32, error) {
@@ -72,37 +88,38 @@ func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flag
 	if err := ep.object().check(op, HandleEP); err != nil {
 		return 0, err
 	}
-	if err := r.checkBind(op, &triplet, priv, ep, flags); err != nil {
-		return 0, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.posting.Lock()
+	defer r.posting.Unlock()
 	q := &ep.requests
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if s := ep.getState(); s != EPConnected && s != EPDisconnected {
 		return 0, ep.wrongState(op, s)
 	}
+	if err := r.checkBind(op, &triplet, priv, ep, flags); err != nil {
+		return 0, err
+	}
 	if !q.room() {
 		return 0, fail(op, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding", q.work.limit)
 	}
-	var region *LMR
+	b := binding{triplet: triplet, priv: priv}
 	if triplet.SegmentLength > 0 {
-		region = triplet.LMR
-		if err := region.obj.use(op, HandleLMR); err != nil {
-			return 0, fail(op, PrivilegesViolation, SubNone, "the region has been freed")
-		}
+		b.region = triplet.LMR
 	}
-	context, err := q.bind(r, &triplet, r.obj.ia.windowAccess(priv), cookie, flags)
-	if err != nil {
-		region.object().unuse()
+	// It may complete before the post returns.
+	if err := r.begin(op, &b); err != nil {
 		return 0, err
 	}
-	r.bound.object().unuse()
-	r.bound, r.triplet, r.priv, r.context = region, triplet, priv, context
+	context, err := q.bind(r, &b, r.obj.ia.windowAccess(priv), cookie, flags)
+	if err != nil {
+		r.settle(b.serial, false)
+		return 0, err
+	}
+	r.name(b.serial, context)
 	return context, nil
 }
 
+// checkBind refuses what cannot be bound; the lock of the endpoint's requests is held.
 func (r *RMR) checkBind(op string, t *LMRTriplet, priv MemPriv, ep *EP, flags CompletionFlags) error {
 	const allowed = PrivRemoteRead | PrivRemoteWrite
 	switch {
@@ -112,6 +129,8 @@ func (r *RMR) checkBind(op string, t *LMRTriplet, priv MemPriv, ep *EP, flags Co
 		return fail(op, InvalidParameter, SubArg6, "flag CompletionUnsignalled: the endpoint's RequestCompletionFlags are 0x%x", uint32(ep.attr.RequestCompletionFlags))
 	case priv&^allowed != 0:
 		return fail(op, InvalidParameter, SubArg3, "privileges 0x%x: only remote read and write may be given", uint32(priv))
+	case r.obj.ia != ep.obj.ia:
+		return fail(op, InvalidHandle, SubHandleEP, "the endpoint belongs to another adapter")
 	case r.pz != ep.pz:
 		return fail(op, ProtectionViolation, SubNone, "window and endpoint are in different protection zones")
 	case ep.requestEVD != nil && ep.requestEVD.flags&EVDRMRBind == 0:
@@ -143,13 +162,13 @@ func (ia *IA) windowAccess(priv MemPriv) fabric.Access {
 	return a
 }
 
-// bind posts the bind; q.mu is held.
-func (q *requestQueue) bind(r *RMR, t *LMRTriplet, access fabric.Access, cookie Cookie, flags CompletionFlags) (uint32, error) {
+// bind posts the bind; q.mu is held. Each asks the device for a completion, so that each is settled by its own.
+func (q *requestQueue) bind(r *RMR, b *binding, access fabric.Access, cookie Cookie, flags CompletionFlags) (uint32, error) {
 	seq := q.work.tail.Load()
-	*q.work.entry(seq) = workEntry{cookie: cookie, op: DTOBind, flags: entryOf(flags), rmr: r}
-	wr := fabric.BindWR{ID: q.work.id | uint64(seq), Flags: q.signal(flags), Access: access}
-	if t.SegmentLength > 0 {
-		wr.MR, wr.Addr, wr.Length = t.LMR.mr, t.VirtualAddress, t.SegmentLength
+	*q.work.entry(seq) = workEntry{cookie: cookie, op: DTOBind, flags: entryOf(flags), rmr: r, length: b.serial}
+	wr := fabric.BindWR{ID: q.work.id | uint64(seq), Flags: q.signal(flags&^CompletionSuppress) | fabric.Signaled, Access: access}
+	if b.region != nil {
+		wr.MR, wr.Addr, wr.Length = b.region.mr, b.triplet.VirtualAddress, b.triplet.SegmentLength
 	}
 	q.work.tail.Store(seq + 1)
 	context, err := q.qp.Bind(r.mw, wr)
@@ -160,13 +179,190 @@ func (q *requestQueue) bind(r *RMR, t *LMRTriplet, access fabric.Access, cookie 
 	return context, nil
 }
 
-// RMRTriplet names the bound memory for a peer.
+// begin notes a bind that is about to be posted and holds its region.
+func (r *RMR) begin(op string, b *binding) error {
+	if !b.region.hold() {
+		return fail(op, PrivilegesViolation, SubNone, "the region has been freed")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dead {
+		b.region.letGoWindow()
+		return badHandle(op, HandleRMR, &r.obj)
+	}
+	r.serial++
+	b.serial = r.serial
+	r.pending = append(r.pending, *b)
+	return nil
+}
+
+// name notes the context of a bind that has been posted, and may have completed.
+func (r *RMR) name(serial uint64, context uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dead {
+		return
+	}
+	r.obj.ia.windows.add(context, r)
+	if r.bound.serial == serial {
+		r.bound.context = context
+	}
+	for i := range r.pending {
+		if r.pending[i].serial == serial {
+			r.pending[i].context = context
+		}
+	}
+}
+
+// take removes a bind from those pending; r.mu is held.
+func (r *RMR) take(serial uint64) (b binding, ok bool) {
+	for i := range r.pending {
+		if r.pending[i].serial == serial {
+			b = r.pending[i]
+			r.pending = append(r.pending[:i], r.pending[i+1:]...)
+			return b, true
+		}
+	}
+	return binding{}, false
+}
+
+// settle notes how a bind ended. It takes no locks but leaves.
+func (r *RMR) settle(serial uint64, done bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, ok := r.take(serial)
+	if !ok {
+		return
+	}
+	if !done {
+		r.obj.ia.windows.remove(b.context)
+		b.region.letGoWindow()
+		return
+	}
+	r.unbind()
+	r.bound = b
+}
+
+// forget notes a bind whose outcome will never be told: its queue pair has gone.
+func (r *RMR) forget(serial uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b, ok := r.take(serial); ok && b.region != nil {
+		r.stale = append(r.stale, b.region)
+	}
+}
+
+// unbind lets go of all regions that the window was or may have been bound to; r.mu is held.
+func (r *RMR) unbind() {
+	r.obj.ia.windows.remove(r.bound.context)
+	r.bound.region.letGoWindow()
+	r.bound = binding{}
+	for _, l := range r.stale {
+		l.letGoWindow()
+	}
+	r.stale = nil
+}
+
+// binding is the latest that has been posted and has not failed.
+func (r *RMR) binding() binding {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.pending); n > 0 {
+		return r.pending[n-1]
+	}
+	return r.bound
+}
+
+// invalidated notes that the peer has ended the binding with the context, if it is the window's.
+func (r *RMR) invalidated(context uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.bound.region != nil && r.bound.context == context {
+		r.unbind()
+	}
+}
+
+// windowTable finds a bound window by its context, when a peer has invalidated it.
+type windowTable struct {
+	mu        sync.Mutex // a leaf
+	byContext map[uint32]*RMR
+}
+
+func (t *windowTable) add(context uint32, r *RMR) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byContext == nil {
+		t.byContext = make(map[uint32]*RMR)
+	}
+	t.byContext[context] = r
+}
+
+func (t *windowTable) remove(context uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.byContext, context)
+}
+
+// invalidated tells the window with the context that its binding has ended; no lock of a window is held.
+func (t *windowTable) invalidated(context uint32) {
+	t.mu.Lock()
+	r := t.byContext[context]
+	t.mu.Unlock()
+	if r != nil {
+		r.invalidated(context)
+	}
+}
+
+// RMRTriplet names the bound memory for a peer: that of the latest Bind that has not failed.
 //
 // Extension.
 func (r *RMR) RMRTriplet() RMRTriplet {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return RMRTriplet{RMRContext: r.context, TargetAddress: r.triplet.VirtualAddress, SegmentLength: r.triplet.SegmentLength}
+	if r == nil {
+		return RMRTriplet{}
+	}
+	b := r.binding()
+	return RMRTriplet{RMRContext: b.context, TargetAddress: b.triplet.VirtualAddress, SegmentLength: b.triplet.SegmentLength}
+}
+
+// RMRParam describes a window. Triplet, Privileges and Context are those of the latest Bind that has not failed; they are
+// zero while the window is not bound.
+type RMRParam struct {
+	IA         *IA
+	PZ         *PZ
+	Triplet    LMRTriplet
+	Privileges MemPriv
+	Context    uint32
+}
+
+// RMRField selects fields of RMRParam.
+type RMRField uint32
+
+// Fields of RMRParam.
+const (
+	RMRFieldIA         RMRField = 0x01
+	RMRFieldPZ         RMRField = 0x02
+	RMRFieldTriplet    RMRField = 0x04
+	RMRFieldPrivileges RMRField = 0x08
+	RMRFieldContext    RMRField = 0x10
+	RMRFieldAll        RMRField = 0x1F
+)
+
+// Query describes the window; all fields are set whatever mask asks for. An unknown bit is InvalidParameter.
+//
+// Implements: dat_rmr_query.
+func (r *RMR) Query(mask RMRField) (RMRParam, error) {
+	const op = "rmr_query"
+	if err := r.object().check(op, HandleRMR); err != nil {
+		return RMRParam{}, err
+	}
+	if err := checkMask(op, SubArg2, mask, RMRFieldAll); err != nil {
+		return RMRParam{}, err
+	}
+	p := RMRParam{IA: r.obj.ia, PZ: r.pz}
+	if b := r.binding(); b.region != nil {
+		p.Triplet, p.Privileges, p.Context = b.triplet, b.priv, b.context
+	}
+	return p, nil
 }
 
 // Free destroys the window, unbinding it first. A peer that still uses its context gets an error and loses the
@@ -182,11 +378,17 @@ func (r *RMR) Free() error {
 }
 
 func (r *RMR) destroy() {
+	r.posting.Lock()
 	r.mw.Close()
+	r.posting.Unlock()
 	r.mu.Lock()
-	bound := r.bound
-	r.bound = nil
+	r.dead = true
+	r.unbind()
+	for _, b := range r.pending {
+		r.obj.ia.windows.remove(b.context)
+		b.region.letGoWindow()
+	}
+	r.pending = nil
 	r.mu.Unlock()
-	bound.object().unuse()
 	r.pz.obj.unuse()
 }

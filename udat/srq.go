@@ -232,6 +232,69 @@ func (s *SRQ) reaped() {
 	s.mu.Unlock()
 }
 
+// SRQState is the state of a shared receive queue.
+type SRQState uint32
+
+// Shared receive queue states.
+const (
+	SRQOperational SRQState = 0
+	SRQError       SRQState = 1
+)
+
+// SRQParam describes a shared receive queue. A count that the device does not tell is ValueUnknown.
+type SRQParam struct {
+	IA                  *IA
+	State               SRQState
+	PZ                  *PZ
+	MaxRecvDTOs         int
+	MaxRecvIOV          int
+	LowWatermark        int
+	AvailableDTOCount   int // receives on the queue, ready to be taken
+	OutstandingDTOCount int // places that are taken: on the queue, at endpoints, or completed and not dequeued
+}
+
+// SRQField selects fields of SRQParam.
+type SRQField uint32
+
+// Fields of SRQParam.
+const (
+	SRQFieldIA                  SRQField = 0x01
+	SRQFieldState               SRQField = 0x02
+	SRQFieldPZ                  SRQField = 0x04
+	SRQFieldMaxRecvDTOs         SRQField = 0x08
+	SRQFieldMaxRecvIOV          SRQField = 0x10
+	SRQFieldLowWatermark        SRQField = 0x20
+	SRQFieldAvailableDTOCount   SRQField = 0x40
+	SRQFieldOutstandingDTOCount SRQField = 0x80
+	SRQFieldAll                 SRQField = 0xFF
+)
+
+// Query describes the queue; all fields are set whatever mask asks for. An unknown bit is InvalidParameter.
+//
+// Implements: dat_srq_query.
+func (s *SRQ) Query(mask SRQField) (SRQParam, error) {
+	const op = "srq_query"
+	if err := s.object().check(op, HandleSRQ); err != nil {
+		return SRQParam{}, err
+	}
+	if err := checkMask(op, SubArg2, mask, SRQFieldAll); err != nil {
+		return SRQParam{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := SRQParam{
+		IA: s.obj.ia, PZ: s.pz, MaxRecvDTOs: s.maxRecv, MaxRecvIOV: s.maxIOV, LowWatermark: s.lowMark,
+		AvailableDTOCount: s.hw.Available(), OutstandingDTOCount: s.outstanding,
+	}
+	if s.failed {
+		p.State = SRQError
+	}
+	if p.AvailableDTOCount < 0 {
+		p.AvailableDTOCount = ValueUnknown
+	}
+	return p, nil
+}
+
 // Resize changes the capacity without losing receives: InvalidState if more are outstanding, or if it falls below the
 // low watermark. The device's own queue may stay larger.
 //
@@ -244,6 +307,11 @@ func (s *SRQ) Resize(maxRecv int) error {
 	limit := min(s.obj.ia.device.Attr().MaxSRQWR, srqPartMask)
 	if maxRecv < 1 || maxRecv > limit {
 		return fail(op, InvalidParameter, SubArg2, "capacity is %d, must be from 1 to %d", maxRecv, limit)
+	}
+	for _, e := range s.obj.ia.dispatchers() {
+		if err := e.growShare(op, s, maxRecv); err != nil {
+			return err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,6 +336,9 @@ func (s *SRQ) SetLW(low int) error {
 	const op = "srq_set_lw"
 	if err := s.object().check(op, HandleSRQ); err != nil {
 		return err
+	}
+	for _, e := range s.obj.ia.dispatchers() {
+		e.drainFor() // so that the count is as good as it can be
 	}
 	s.mu.Lock()
 	if low < 0 || low > s.maxRecv {
@@ -340,19 +411,74 @@ func (s *SRQ) destroy() {
 	s.pz.obj.unuse()
 }
 
-func (e *EVD) addSRQEndpoint(qpn uint32, q *workQueue) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.srqEPs == nil {
-		e.srqEPs = make(map[uint32]*workQueue)
-	}
-	e.srqEPs[qpn] = q
+// srqShare is a shared receive queue whose completions may come to a dispatcher: through how many endpoints, and the
+// room that is kept for them, which is that of the queue once for all.
+type srqShare struct {
+	endpoints int
+	depth     int
 }
 
-func (e *EVD) removeSRQEndpoint(qpn uint32) {
+// addSRQEndpoint tells the dispatcher whose the receives of a queue pair are, and makes room for them.
+func (e *EVD) addSRQEndpoint(op string, qpn uint32, q *workQueue, s *SRQ) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	share := e.srqs[s]
+	if share == nil {
+		depth := s.hw.Depth()
+		if err := e.fit(op, e.capacity+depth); err != nil {
+			return err
+		}
+		share = &srqShare{depth: depth}
+		e.capacity += depth
+		if e.srqs == nil {
+			e.srqs, e.srqEPs = make(map[*SRQ]*srqShare), make(map[uint32]*workQueue)
+		}
+		e.srqs[s] = share
+	}
+	share.endpoints++
+	e.srqEPs[qpn] = q
+	return nil
+}
+
+func (e *EVD) removeSRQEndpoint(qpn uint32, s *SRQ) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.srqEPs, qpn)
+	share := e.srqs[s]
+	if share.endpoints--; share.endpoints == 0 {
+		e.capacity -= share.depth
+		delete(e.srqs, s)
+	}
+}
+
+// growShare makes room for a shared receive queue that is about to grow.
+func (e *EVD) growShare(op string, s *SRQ, depth int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	share := e.srqs[s]
+	if share == nil || share.depth >= depth {
+		return nil
+	}
+	if err := e.fit(op, e.capacity+depth-share.depth); err != nil {
+		return err
+	}
+	e.capacity += depth - share.depth
+	share.depth = depth
+	return nil
+}
+
+// dispatchers are all that completions can come to.
+func (ia *IA) dispatchers() []*EVD {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	var list []*EVD
+	for _, h := range ia.objects[HandleEVD] {
+		list = append(list, h.(*EVD))
+	}
+	if sink := ia.sink.Load(); sink != nil {
+		list = append(list, sink)
+	}
+	return list
 }
 
 // CreateEPWithSRQ makes an endpoint whose receives come from a shared receive queue. attr must not be nil; its

@@ -98,6 +98,7 @@ type Attr struct {
 	SendInvalidate  bool
 	WriteImmediate  bool
 	SRQExactCounts  bool // SRQ.Available is known
+	SRQOtherPD      bool // a queue pair may be in another domain than its SRQ, whose own then holds for receives
 	ReadSinkRemote  bool // the sink of an RDMA read needs remote write access (iWARP)
 	PeerToPeer      bool // both ends may send first (not so on plain iWARP)
 	ExactBounds     bool // memory windows enforce their bounds
@@ -214,7 +215,8 @@ type QP interface {
 	// Bind posts the binding of a window to part of a region and returns the new remote key at once; length 0
 	// unbinds. The completion has WC opcode OpWCBind.
 	Bind(mw MW, wr BindWR) (rkey uint32, err error)
-	// SetError moves the queue pair to the error state: everything posted is flushed.
+	// SetError moves the queue pair to the error state: everything posted is flushed. A queue pair that an error of its
+	// own has broken needs it too, before receives that are posted then are sure to be flushed.
 	SetError() error
 	// Close destroys the queue pair. When it returns nothing that was posted touches memory any more.
 	Close() error

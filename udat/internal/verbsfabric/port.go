@@ -217,6 +217,7 @@ func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
 		PageSize:        pageSize,
 		MWType2:         hasMW && d.Caps&cverbs.DeviceMemWindow == 0,
 		SRQResize:       d.Caps&cverbs.DeviceSRQResize != 0,
+		SRQOtherPD:      d.VendorID != vendorRXE && !p.iwarp, // soft-RoCE checks receives against the queue pair's domain
 		Atomics:         d.AtomicCap != cverbs.AtomicNone,
 		SendInvalidate:  d.Caps&cverbs.DeviceMemMgtExt != 0,
 		WriteImmediate:  !p.iwarp,

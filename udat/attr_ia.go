@@ -1,0 +1,384 @@
+package udat
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// IAAttr are the attributes of an adapter, the same for all who open it. They are what the device claims: upper
+// bounds that all its users share. Sizes are in bytes.
+type IAAttr struct {
+	AdapterName                   string // what Open was given
+	VendorName                    string // of the device
+	HardwareVersionMajor          int
+	HardwareVersionMinor          int
+	FirmwareVersionMajor          int
+	FirmwareVersionMinor          int
+	Addr                          netip.Addr // what peers connect to
+	MaxEPs                        int
+	MaxDTOPerEP                   int // requests outstanding of an endpoint, and apart from them receives
+	MaxRDMAReadPerEPIn            int // reads and atomics outstanding of an endpoint, as target
+	MaxRDMAReadPerEPOut           int // and as originator
+	MaxEVDs                       int
+	MaxEVDQLen                    int
+	MaxIOVSegmentsPerDTO          int
+	MaxLMRs                       int
+	MaxLMRBlockSize               uint64
+	MaxLMRVirtualAddress          uint64
+	MaxPZs                        int
+	MaxMessageSize                uint64
+	MaxRDMASize                   uint64
+	MaxRMRs                       int // 0: the device has no memory windows
+	MaxRMRTargetAddress           uint64
+	MaxSRQs                       int // 0: the device has no shared receive queues
+	MaxEPPerSRQ                   int
+	MaxRecvPerSRQ                 int
+	MaxIOVSegmentsPerRDMARead     int
+	MaxIOVSegmentsPerRDMAWrite    int
+	MaxRDMAReadIn                 int // of the whole adapter, as target
+	MaxRDMAReadOut                int // and as originator
+	MaxRDMAReadPerEPInGuaranteed  bool
+	MaxRDMAReadPerEPOutGuaranteed bool
+	TransportAttr                 []NamedAttr // TRANSPORT, PATH_MTU, PORT_STATE
+	VendorAttr                    []NamedAttr // VENDOR_ID, VENDOR_PART_ID, FIRMWARE_VERSION
+}
+
+// NamedAttr is an attribute that has a name and a text.
+type NamedAttr struct{ Name, Value string }
+
+// IAField selects fields of IAAttr.
+type IAField uint64
+
+// Fields of IAAttr.
+const (
+	IAFieldAdapterName IAField = 1 << iota
+	IAFieldVendorName
+	IAFieldHardwareVersionMajor
+	IAFieldHardwareVersionMinor
+	IAFieldFirmwareVersionMajor
+	IAFieldFirmwareVersionMinor
+	IAFieldAddr
+	IAFieldMaxEPs
+	IAFieldMaxDTOPerEP
+	IAFieldMaxRDMAReadPerEPIn
+	IAFieldMaxRDMAReadPerEPOut
+	IAFieldMaxEVDs
+	IAFieldMaxEVDQLen
+	IAFieldMaxIOVSegmentsPerDTO
+	IAFieldMaxLMRs
+	IAFieldMaxLMRBlockSize
+	IAFieldMaxLMRVirtualAddress
+	IAFieldMaxPZs
+	IAFieldMaxMessageSize
+	IAFieldMaxRDMASize
+	IAFieldMaxRMRs
+	IAFieldMaxRMRTargetAddress
+	IAFieldMaxSRQs
+	IAFieldMaxEPPerSRQ
+	IAFieldMaxRecvPerSRQ
+	IAFieldMaxIOVSegmentsPerRDMARead
+	IAFieldMaxIOVSegmentsPerRDMAWrite
+	IAFieldMaxRDMAReadIn
+	IAFieldMaxRDMAReadOut
+	IAFieldMaxRDMAReadPerEPInGuaranteed
+	IAFieldMaxRDMAReadPerEPOutGuaranteed
+	IAFieldNumTransportAttr
+	IAFieldTransportAttr
+	IAFieldNumVendorAttr
+	IAFieldVendorAttr
+
+	IAFieldNone IAField = 0
+	IAFieldAll  IAField = 0x7FFFFFFFF
+)
+
+// ProviderAttr are the attributes of the library for one open adapter. Sizes are in bytes.
+type ProviderAttr struct {
+	ProviderName             string
+	ProviderVersionMajor     int
+	ProviderVersionMinor     int
+	DAPLVersionMajor         int // of uDAPL: 1
+	DAPLVersionMinor         int // 2
+	LMRMemTypesSupported     []MemType
+	IOVOwnershipOnReturn     IOVOwnership
+	QoSSupported             QoS
+	CompletionFlagsSupported CompletionFlags
+	ThreadSafe               bool
+	MaxPrivateDataSize       int // 56 over rdma_cm, below the 64 that DAT asks for
+	SupportsMultipath        bool
+	EPCreator                EPCreator
+	PZSupport                PZSupport
+	OptimalBufferAlignment   int
+	EVDStreamMerging         [6][6]bool // by EVDStreams index: may the two streams share a dispatcher
+	SRQSupported             bool
+	SRQWatermarksSupported   SRQWatermarks
+	SRQEPPZDifference        bool // an endpoint may be in another zone than its shared receive queue
+	SRQInfoSupported         SRQInfo
+	EPRecvInfoSupported      EPRecvInfo // of endpoints without a shared receive queue
+	LMRSyncReq               bool       // LMRSyncRDMARead and LMRSyncRDMAWrite are needed
+	DTOAsyncReturnGuaranteed bool       // errors of an operation never come from the post
+	RDMAWriteForRDMARead     bool       // the sink of an RDMA read needs remote write: the library adds it by itself
+	ProviderSpecificAttr     []NamedAttr
+}
+
+// ProviderField selects fields of ProviderAttr.
+type ProviderField uint64
+
+// Fields of ProviderAttr.
+const (
+	ProviderFieldProviderName ProviderField = 1 << iota
+	ProviderFieldProviderVersionMajor
+	ProviderFieldProviderVersionMinor
+	ProviderFieldDAPLVersionMajor
+	ProviderFieldDAPLVersionMinor
+	ProviderFieldLMRMemTypesSupported
+	ProviderFieldIOVOwnershipOnReturn
+	ProviderFieldQoSSupported
+	ProviderFieldCompletionFlagsSupported
+	ProviderFieldThreadSafe
+	ProviderFieldMaxPrivateDataSize
+	ProviderFieldSupportsMultipath
+	ProviderFieldEPCreator
+	ProviderFieldPZSupport
+	ProviderFieldOptimalBufferAlignment
+	ProviderFieldEVDStreamMerging
+	ProviderFieldSRQSupported
+	ProviderFieldSRQWatermarksSupported
+	ProviderFieldSRQEPPZDifference
+	ProviderFieldSRQInfoSupported
+	ProviderFieldEPRecvInfoSupported
+	ProviderFieldLMRSyncReq
+	ProviderFieldDTOAsyncReturnGuaranteed
+	ProviderFieldRDMAWriteForRDMARead
+	ProviderFieldNumProviderSpecificAttr
+	ProviderFieldProviderSpecificAttr
+
+	ProviderFieldNone ProviderField = 0
+	ProviderFieldAll  ProviderField = 0x3FFFFFF
+)
+
+// IOVOwnership says who owns the array of segments once a post has returned.
+type IOVOwnership uint32
+
+// IOV ownerships.
+const (
+	IOVConsumer      IOVOwnership = 0 // the Consumer: the post copies it
+	IOVProviderNoMod IOVOwnership = 1
+	IOVProviderMod   IOVOwnership = 2
+)
+
+// EPCreator says who makes the endpoints of public service points.
+type EPCreator uint32
+
+// Endpoint creators.
+const (
+	EPCreatorNever   EPCreator = 0 // the Consumer
+	EPCreatorIfAsked EPCreator = 1 // the provider where the service point is made with PSPProvider
+	EPCreatorAlways  EPCreator = 2
+)
+
+// PZSupport is the kind of protection that zones give.
+type PZSupport uint32
+
+// Kinds of protection.
+const (
+	PZUnique    PZSupport = 0
+	PZSame      PZSupport = 1
+	PZShareable PZSupport = 2
+)
+
+// SRQWatermarks is a set of watermarks that can be set where a shared receive queue is used.
+type SRQWatermarks uint32
+
+// Watermarks with shared receive queues.
+const (
+	SRQWatermarkLow      SRQWatermarks = 0x001
+	SRQWatermarkSoftHigh SRQWatermarks = 0x010
+	SRQWatermarkHardHigh SRQWatermarks = 0x100
+)
+
+// SRQInfo is a set of counts that (*SRQ).Query knows.
+type SRQInfo uint32
+
+// Counts of a shared receive queue.
+const (
+	SRQInfoAvailable   SRQInfo = 0x01
+	SRQInfoOutstanding SRQInfo = 0x10
+)
+
+// EPRecvInfo is a set of counts that (*EP).RecvQuery knows.
+type EPRecvInfo uint32
+
+// Counts of an endpoint's receives.
+const (
+	EPRecvInfoAllocated EPRecvInfo = 0x01
+	EPRecvInfoSpan      EPRecvInfo = 0x10
+)
+
+// EVDStreams are the streams in the order of the rows and columns of ProviderAttr.EVDStreamMerging.
+var EVDStreams = [6]EVDFlags{EVDSoftware, EVDCR, EVDDTO, EVDConnection, EVDRMRBind, EVDAsync}
+
+// Names of ProviderAttr.ProviderSpecificAttr; the value of each is "TRUE" where the device has it, "FALSE" elsewhere.
+const (
+	AttrFetchAndAdd        = "DAT_IB_FETCH_AND_ADD"
+	AttrCmpAndSwap         = "DAT_IB_CMP_AND_SWAP"
+	AttrImmediateData      = "DAT_IB_IMMED_DATA"
+	AttrSendWithInvalidate = "SEND_WITH_INVALIDATE"
+	AttrRMRExactBounds     = "RMR_EXACT_BOUNDS" // the device holds peers to the bounds of a window, not only to those of its region
+	AttrRNRRetryFinite     = "RNR_RETRY_FINITE" // a Send to a receiver that is not ready fails in the end
+)
+
+// Query gives the dispatcher of asynchronous events, nil where the adapter was opened without (out of this program's
+// scope), the attributes of the adapter, and those of the library. All fields are set whatever the masks ask for; an
+// unknown bit is InvalidParameter.
+//
+// Implements: dat_ia_query.
+func (ia *IA) Query(iaMask IAField, providerMask ProviderField) (*EVD, IAAttr, ProviderAttr, error) {
+	const op = "ia_query"
+	if err := ia.object().check(op, HandleIA); err != nil {
+		return nil, IAAttr{}, ProviderAttr{}, err
+	}
+	if err := checkMask(op, SubArg3, iaMask, IAFieldAll); err != nil {
+		return nil, IAAttr{}, ProviderAttr{}, err
+	}
+	if err := checkMask(op, SubArg5, providerMask, ProviderFieldAll); err != nil {
+		return nil, IAAttr{}, ProviderAttr{}, err
+	}
+	d := ia.device.Attr()
+	return ia.AsyncEVD(), ia.attr(&d), providerAttr(&d), nil
+}
+
+// checkMask refuses bits that no field has.
+func checkMask[M ~uint32 | ~uint64](op string, arg Subtype, mask, known M) error {
+	if mask&^known == 0 {
+		return nil
+	}
+	return fail(op, InvalidParameter, arg, "mask 0x%x: only 0x%x is known", uint64(mask), uint64(known))
+}
+
+func (ia *IA) attr(d *fabric.Attr) IAAttr {
+	major, minor := version(d.FWVersion)
+	return IAAttr{
+		AdapterName:                   ia.name,
+		VendorName:                    d.VendorName,
+		HardwareVersionMajor:          int(d.HWVersion),
+		FirmwareVersionMajor:          major,
+		FirmwareVersionMinor:          minor,
+		Addr:                          d.Info.Addr,
+		MaxEPs:                        d.MaxQP,
+		MaxDTOPerEP:                   d.MaxQPWR - spareEntries,
+		MaxRDMAReadPerEPIn:            min(d.MaxReadIn, 255),
+		MaxRDMAReadPerEPOut:           min(d.MaxReadOut, 255),
+		MaxEVDs:                       d.MaxCQ,
+		MaxEVDQLen:                    d.MaxCQE,
+		MaxIOVSegmentsPerDTO:          d.MaxSGE,
+		MaxLMRs:                       d.MaxMR,
+		MaxLMRBlockSize:               d.MaxMRSize,
+		MaxLMRVirtualAddress:          1<<64 - 1,
+		MaxPZs:                        d.MaxPD,
+		MaxMessageSize:                d.MaxMessage,
+		MaxRDMASize:                   d.MaxMessage,
+		MaxRMRs:                       d.MaxMW,
+		MaxRMRTargetAddress:           1<<64 - 1,
+		MaxSRQs:                       d.MaxSRQ,
+		MaxEPPerSRQ:                   d.MaxQP,
+		MaxRecvPerSRQ:                 d.MaxSRQWR,
+		MaxIOVSegmentsPerRDMARead:     d.MaxReadSGE,
+		MaxIOVSegmentsPerRDMAWrite:    d.MaxSGE,
+		MaxRDMAReadIn:                 d.MaxReadTotal,
+		MaxRDMAReadOut:                d.MaxReadTotal,
+		MaxRDMAReadPerEPInGuaranteed:  true,
+		MaxRDMAReadPerEPOutGuaranteed: true,
+		TransportAttr: []NamedAttr{
+			{"TRANSPORT", d.Transport},
+			{"PATH_MTU", strconv.Itoa(d.MTU)},
+			{"PORT_STATE", portState(d.Info.Active)},
+		},
+		VendorAttr: []NamedAttr{
+			{"VENDOR_ID", "0x" + strconv.FormatUint(uint64(d.VendorID), 16)},
+			{"VENDOR_PART_ID", "0x" + strconv.FormatUint(uint64(d.PartID), 16)},
+			{"FIRMWARE_VERSION", d.FWVersion},
+		},
+	}
+}
+
+func portState(active bool) string {
+	if active {
+		return "ACTIVE"
+	}
+	return "DOWN"
+}
+
+// version is the first two numbers of a dotted text.
+func version(text string) (major, minor int) {
+	parts := strings.SplitN(text, ".", 3)
+	major, _ = strconv.Atoi(parts[0])
+	if len(parts) > 1 {
+		minor, _ = strconv.Atoi(parts[1])
+	}
+	return major, minor
+}
+
+func providerAttr(d *fabric.Attr) ProviderAttr {
+	p := ProviderAttr{
+		ProviderName:             "godat",
+		ProviderVersionMajor:     1,
+		DAPLVersionMajor:         1,
+		DAPLVersionMinor:         2,
+		LMRMemTypesSupported:     []MemType{MemVirtual, MemLMR, MemSharedVirtual},
+		IOVOwnershipOnReturn:     IOVConsumer,
+		QoSSupported:             QoSBestEffort,
+		CompletionFlagsSupported: sendFlags,
+		ThreadSafe:               true,
+		MaxPrivateDataSize:       d.MaxConnData,
+		EPCreator:                EPCreatorIfAsked,
+		PZSupport:                PZUnique,
+		OptimalBufferAlignment:   64,
+		SRQSupported:             d.MaxSRQ > 0,
+		SRQEPPZDifference:        d.MaxSRQ > 0,
+		EPRecvInfoSupported:      EPRecvInfoAllocated | EPRecvInfoSpan,
+		RDMAWriteForRDMARead:     d.ReadSinkRemote,
+		ProviderSpecificAttr: []NamedAttr{
+			{AttrFetchAndAdd, truth(d.Atomics)},
+			{AttrCmpAndSwap, truth(d.Atomics)},
+			{AttrImmediateData, truth(d.WriteImmediate)},
+			{AttrSendWithInvalidate, truth(canInvalidate(d))},
+			{AttrRMRExactBounds, truth(d.MaxMW > 0 && d.ExactBounds)},
+			{AttrRNRRetryFinite, truth(d.EnforcesRNR)},
+		},
+	}
+	for i := range p.EVDStreamMerging {
+		for j := range p.EVDStreamMerging[i] {
+			p.EVDStreamMerging[i][j] = true
+		}
+	}
+	if p.SRQSupported {
+		p.SRQWatermarksSupported = SRQWatermarkLow
+		p.SRQInfoSupported = SRQInfoOutstanding
+		if d.SRQExactCounts {
+			p.SRQInfoSupported |= SRQInfoAvailable
+		}
+	}
+	return p
+}
+
+func truth(b bool) string {
+	if b {
+		return "TRUE"
+	}
+	return "FALSE"
+}
+
+// Specific gives the value of a provider-specific attribute, "" where there is none of the name.
+//
+// Extension.
+func (p *ProviderAttr) Specific(name string) string {
+	for _, a := range p.ProviderSpecificAttr {
+		if a.Name == name {
+			return a.Value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,258 @@
+package udat
+
+import "github.com/godat/godat/udat/internal/fabric"
+
+// epFixed are the fields that cannot be modified.
+const epFixed = EPFieldIA | EPFieldState | EPFieldLocalAddr | EPFieldLocalPortQual | EPFieldRemoteAddr | EPFieldRemotePortQual |
+	EPFieldSRQ | EPFieldSRQSoftHW
+
+// epSpecific are the fields that can be modified in UNCONNECTED only.
+const epSpecific = EPFieldNumTransportSpecific | EPFieldTransportSpecific | EPFieldNumProviderSpecific | EPFieldProviderSpecific
+
+// epQueues are the fields that the queues are made of.
+const epQueues = EPFieldPZ | EPFieldRecvEVD | EPFieldRequestEVD | EPFieldRecvCompletionFlags | EPFieldRequestCompletionFlags |
+	EPFieldMaxRecvDTOs | EPFieldMaxRequestDTOs | EPFieldMaxRecvIOV | EPFieldMaxRequestIOV | EPFieldMaxRDMAReadIOV | EPFieldMaxRDMAWriteIOV
+
+// Modify changes the fields of p that mask selects; each is taken as it is, a 0 too. The zone can be changed in
+// UNCONNECTED and TENTATIVE, transport- and provider-specific attributes (there are none to set) in UNCONNECTED, all else
+// also in RESERVED and PASSIVE; another state is InvalidState, and so are new receive completion flags once a receive is
+// posted. Receives that are posted stay posted, in order; one whose region is not in a new zone fails with
+// DTOErrLocalProtection when a message comes for it. InvalidParameter: an unknown bit, a field that cannot be modified (IA,
+// State, the addresses and qualifiers, SRQ, SRQSoftHW), a value that CreateEP would refuse, or a limit below what is posted.
+// On an error nothing has changed.
+//
+// Implements: dat_ep_modify.
+func (ep *EP) Modify(mask EPField, p EPParam) error {
+	const op = "ep_modify"
+	if err := ep.object().check(op, HandleEP); err != nil {
+		return err
+	}
+	if err := checkMask(op, SubArg2, mask, EPFieldAll); err != nil {
+		return err
+	}
+	if bad := mask & epFixed; bad != 0 {
+		return fail(op, InvalidParameter, SubArg2, "mask 0x%x: the fields 0x%x cannot be modified", uint32(mask), uint32(bad))
+	}
+	// What the endpoint is made of changes under this lock only. The objects are taken before ep.mu, after which ia.mu
+	// must not be.
+	ep.modifying.Lock()
+	defer ep.modifying.Unlock()
+	if err := ep.modifiable(op, mask); err != nil {
+		return err
+	}
+	next, err := ep.with(op, mask, &p)
+	if err != nil {
+		return err
+	}
+	var taken uses
+	if err := next.takeAll(op, &taken); err != nil {
+		taken.drop()
+		return err
+	}
+	released, err := ep.become(op, mask, next)
+	if err != nil {
+		taken.drop()
+		return err
+	}
+	released.drop()
+	return nil
+}
+
+// modifiable says whether the state lets the fields be modified.
+func (ep *EP) modifiable(op string, mask EPField) error {
+	s := ep.getState()
+	ok := false
+	switch s {
+	case EPUnconnected:
+		ok = true
+	case EPTentativeConnection:
+		ok = mask&epSpecific == 0
+	case EPReserved, EPPassiveConnectionPending:
+		ok = mask&(epSpecific|EPFieldPZ) == 0
+	}
+	if !ok {
+		return ep.wrongState(op, s)
+	}
+	return nil
+}
+
+// with gives the endpoint's description with the fields of p that mask selects.
+func (ep *EP) with(op string, mask EPField, p *EPParam) (*EP, error) {
+	next := &EP{attr: ep.attr, pz: ep.pz, srq: ep.srq, recvEVD: ep.recvEVD, requestEVD: ep.requestEVD, connectEVD: ep.connectEVD}
+	next.obj.ia = ep.obj.ia
+	set(mask, EPFieldPZ, &next.pz, p.PZ)
+	set(mask, EPFieldRecvEVD, &next.recvEVD, p.RecvEVD)
+	set(mask, EPFieldRequestEVD, &next.requestEVD, p.RequestEVD)
+	set(mask, EPFieldConnectEVD, &next.connectEVD, p.ConnectEVD)
+	a, from := &next.attr, &p.Attr
+	set(mask, EPFieldServiceType, &a.ServiceType, from.ServiceType)
+	set(mask, EPFieldMaxMessageSize, &a.MaxMessageSize, from.MaxMessageSize)
+	set(mask, EPFieldMaxRDMASize, &a.MaxRDMASize, from.MaxRDMASize)
+	set(mask, EPFieldQoS, &a.QoS, from.QoS)
+	set(mask, EPFieldRecvCompletionFlags, &a.RecvCompletionFlags, from.RecvCompletionFlags)
+	set(mask, EPFieldRequestCompletionFlags, &a.RequestCompletionFlags, from.RequestCompletionFlags)
+	set(mask, EPFieldMaxRecvDTOs, &a.MaxRecvDTOs, from.MaxRecvDTOs)
+	set(mask, EPFieldMaxRequestDTOs, &a.MaxRequestDTOs, from.MaxRequestDTOs)
+	set(mask, EPFieldMaxRecvIOV, &a.MaxRecvIOV, from.MaxRecvIOV)
+	set(mask, EPFieldMaxRequestIOV, &a.MaxRequestIOV, from.MaxRequestIOV)
+	set(mask, EPFieldMaxRDMAReadIn, &a.MaxRDMAReadIn, from.MaxRDMAReadIn)
+	set(mask, EPFieldMaxRDMAReadOut, &a.MaxRDMAReadOut, from.MaxRDMAReadOut)
+	set(mask, EPFieldMaxRDMAReadIOV, &a.MaxRDMAReadIOV, from.MaxRDMAReadIOV)
+	set(mask, EPFieldMaxRDMAWriteIOV, &a.MaxRDMAWriteIOV, from.MaxRDMAWriteIOV)
+	set(mask, EPFieldTransportSpecific, &a.TransportSpecific, from.TransportSpecific)
+	set(mask, EPFieldProviderSpecific, &a.ProviderSpecific, from.ProviderSpecific)
+	if err := a.check(op, SubArg3, next.obj.ia, ep.srq); err != nil {
+		return nil, err
+	}
+	return next, next.needSink(op)
+}
+
+func set[T any](mask, field EPField, to *T, value T) {
+	if mask&field != 0 {
+		*to = value
+	}
+}
+
+// needSink makes sure that build finds the adapter's own dispatcher if it needs it.
+func (ep *EP) needSink(op string) error {
+	if ep.recvEVD != nil && ep.requestEVD != nil {
+		return nil
+	}
+	_, err := ep.obj.ia.sinkEVD(op)
+	return err
+}
+
+// become makes the endpoint what next describes, and gives the objects that it used before.
+func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	ep.requests.mu.Lock()
+	defer ep.requests.mu.Unlock()
+	ep.recvs.mu.Lock()
+	defer ep.recvs.mu.Unlock()
+	if err := ep.modifiable(op, mask); err != nil {
+		return nil, err
+	}
+	if mask&EPFieldRecvCompletionFlags != 0 && ep.recvs.work.outstanding() > 0 {
+		return nil, fail(op, InvalidState, SubNone, "RecvCompletionFlags: %d receives are posted", ep.recvs.work.outstanding())
+	}
+	if mask&epQueues != 0 {
+		if err := ep.rebuild(op, next); err != nil {
+			return nil, err
+		}
+	}
+	released := ep.used()
+	ep.attr, ep.pz = next.attr, next.pz
+	ep.recvEVD, ep.requestEVD, ep.connectEVD = next.recvEVD, next.requestEVD, next.connectEVD
+	return released, nil
+}
+
+// rebuild replaces the queues and the queue pair by those of next, with the receives that are posted; all locks of the
+// endpoint are held. The old queue pair goes without a trace.
+func (ep *EP) rebuild(op string, next *EP) error {
+	if err := ep.recvs.work.fits(op, next); err != nil {
+		return err
+	}
+	// The old streams do not count for what may be on their dispatchers. They still take completions, if need be.
+	ep.countStreams(-1)
+	err := next.build(op)
+	ep.countStreams(+1)
+	if err == nil {
+		next.recvs.work.belongTo(ep)
+		next.requests.work.belongTo(ep)
+		if err = next.repost(op, ep.recvs.work); err != nil {
+			next.dismantle()
+		}
+	}
+	if err != nil {
+		ep.recvs.work.evd.restoreFlags(ep.attr.RecvCompletionFlags)
+		ep.requests.work.evd.restoreFlags(ep.attr.RequestCompletionFlags)
+		return err
+	}
+	ep.detachStreams() // first: what the old queue pair may still flush is of no interest
+	ep.dropQP()
+	moveQueues(ep, next)
+	return nil
+}
+
+func moveQueues(to, from *EP) {
+	r, q := &to.recvs, &to.requests
+	r.qp, r.wrs, r.sges, r.work = from.recvs.qp, from.recvs.wrs, from.recvs.sges, from.recvs.work
+	q.qp, q.wrs, q.sges, q.work = from.requests.qp, from.requests.wrs, from.requests.sges, from.requests.work
+	q.inline, q.suppressed, q.readOut = from.requests.inline, 0, 0
+}
+
+// countStreams adds to the number of streams on the endpoint's dispatchers.
+func (ep *EP) countStreams(n int) {
+	for _, w := range []*workQueue{ep.recvs.work, ep.requests.work} {
+		w.evd.mu.Lock()
+		w.evd.streams.n += n
+		w.evd.mu.Unlock()
+	}
+}
+
+func (e *EVD) restoreFlags(f CompletionFlags) {
+	e.mu.Lock()
+	e.streams.flags = f
+	e.mu.Unlock()
+}
+
+// belongTo makes a queue that no completion can have come to another endpoint's.
+func (q *workQueue) belongTo(ep *EP) {
+	q.evd.mu.Lock()
+	q.ep = ep
+	q.evd.mu.Unlock()
+}
+
+// fits says whether the receives that are posted could have been posted to next.
+func (q *workQueue) fits(op string, next *EP) error {
+	n := q.outstanding()
+	switch {
+	case n == 0:
+		return nil
+	case next.pz == nil:
+		return fail(op, InvalidState, SubStateEPPZ, "no zone: %d receives are posted", n)
+	case n > next.attr.MaxRecvDTOs:
+		return fail(op, InvalidParameter, SubArg3, "MaxRecvDTOs is %d, %d receives are posted", next.attr.MaxRecvDTOs, n)
+	}
+	for seq := q.head.Load(); seq != q.tail.Load(); seq++ {
+		if k := int(q.entry(seq).segments); k > next.attr.MaxRecvIOV {
+			return fail(op, InvalidParameter, SubArg3, "MaxRecvIOV is %d, a receive of %d segments is posted", next.attr.MaxRecvIOV, k)
+		}
+	}
+	return nil
+}
+
+// repost posts the receives of an old queue anew; nobody else knows the endpoint yet.
+func (ep *EP) repost(op string, old *workQueue) error {
+	q := &ep.recvs
+	for seq := old.head.Load(); seq != old.tail.Load(); seq++ {
+		en := *old.entry(seq)
+		at := q.work.tail.Load() + uint32(len(q.wrs))
+		*q.work.entry(at) = en
+		sges := q.work.keep(at, old.kept(seq))
+		q.wrs = append(q.wrs, fabric.RecvWR{ID: q.work.id | uint64(at), FirstSGE: uint32(len(q.sges)), NumSGE: uint32(len(sges))})
+		q.sges = append(q.sges, sges...)
+		if len(q.wrs) < cap(q.wrs) && seq+1 != old.tail.Load() {
+			continue
+		}
+		if _, err := q.ring(); err != nil {
+			return &Error{Op: op, Type: InternalError, Err: err}
+		}
+	}
+	return nil
+}
+
+// keep notes the segments of a receive that is posted outside a connection, for repost.
+func (q *workQueue) keep(seq uint32, sges []fabric.SGE) []fabric.SGE {
+	q.entry(seq).segments = uint16(len(sges))
+	kept := q.kept(seq)
+	copy(kept, sges)
+	return kept
+}
+
+// kept gives the segments that keep has noted.
+func (q *workQueue) kept(seq uint32) []fabric.SGE {
+	first := int(seq&uint32(len(q.entries)-1)) * q.stride
+	return q.segments[first : first+int(q.entry(seq).segments)]
+}

@@ -1,0 +1,99 @@
+package udat
+
+import "net/netip"
+
+// EPParam describes an endpoint. What the state leaves undefined is zero: the remote address and qualifier outside
+// PASSIVE, ACTIVE, TENTATIVE, COMPLETION_PENDING, CONNECTED and DISCONNECT_PENDING, and the local qualifier outside
+// these without TENTATIVE.
+type EPParam struct {
+	IA             *IA
+	State          EPState
+	LocalAddr      netip.Addr
+	LocalPortQual  uint64
+	RemoteAddr     netip.Addr
+	RemotePortQual uint64
+	PZ             *PZ
+	RecvEVD        *EVD
+	RequestEVD     *EVD
+	ConnectEVD     *EVD
+	SRQ            *SRQ
+	Attr           EPAttr // without defaults to be taken: 0 is 0
+}
+
+// EPField selects fields of EPParam and of its attributes.
+type EPField uint32
+
+// Fields of EPParam.
+const (
+	EPFieldIA                     EPField = 0x00000001
+	EPFieldState                  EPField = 0x00000002
+	EPFieldLocalAddr              EPField = 0x00000004
+	EPFieldLocalPortQual          EPField = 0x00000008
+	EPFieldRemoteAddr             EPField = 0x00000010
+	EPFieldRemotePortQual         EPField = 0x00000020
+	EPFieldPZ                     EPField = 0x00000040
+	EPFieldRecvEVD                EPField = 0x00000080
+	EPFieldRequestEVD             EPField = 0x00000100
+	EPFieldConnectEVD             EPField = 0x00000200
+	EPFieldSRQ                    EPField = 0x00000400
+	EPFieldServiceType            EPField = 0x00001000
+	EPFieldMaxMessageSize         EPField = 0x00002000
+	EPFieldMaxRDMASize            EPField = 0x00004000
+	EPFieldQoS                    EPField = 0x00008000
+	EPFieldRecvCompletionFlags    EPField = 0x00010000
+	EPFieldRequestCompletionFlags EPField = 0x00020000
+	EPFieldMaxRecvDTOs            EPField = 0x00040000
+	EPFieldMaxRequestDTOs         EPField = 0x00080000
+	EPFieldMaxRecvIOV             EPField = 0x00100000
+	EPFieldMaxRequestIOV          EPField = 0x00200000
+	EPFieldMaxRDMAReadIn          EPField = 0x00400000
+	EPFieldMaxRDMAReadOut         EPField = 0x00800000
+	EPFieldSRQSoftHW              EPField = 0x01000000
+	EPFieldMaxRDMAReadIOV         EPField = 0x02000000
+	EPFieldMaxRDMAWriteIOV        EPField = 0x04000000
+	EPFieldNumTransportSpecific   EPField = 0x08000000
+	EPFieldTransportSpecific      EPField = 0x10000000
+	EPFieldNumProviderSpecific    EPField = 0x20000000
+	EPFieldProviderSpecific       EPField = 0x40000000
+
+	EPFieldAttr EPField = 0x7FFFF000 // all of Attr
+	EPFieldAll  EPField = 0x7FFFF7FF
+)
+
+// Query describes the endpoint; all fields are set whatever mask asks for. An unknown bit is InvalidParameter.
+//
+// Implements: dat_ep_query.
+func (ep *EP) Query(mask EPField) (EPParam, error) {
+	const op = "ep_query"
+	if err := ep.object().check(op, HandleEP); err != nil {
+		return EPParam{}, err
+	}
+	if err := checkMask(op, SubArg2, mask, EPFieldAll); err != nil {
+		return EPParam{}, err
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	local, remote := ep.addresses()
+	return EPParam{
+		IA: ep.obj.ia, State: ep.getState(),
+		LocalAddr: local.Addr(), LocalPortQual: uint64(local.Port()),
+		RemoteAddr: remote.Addr(), RemotePortQual: uint64(remote.Port()),
+		PZ: ep.pz, RecvEVD: ep.recvEVD, RequestEVD: ep.requestEVD, ConnectEVD: ep.connectEVD, SRQ: ep.srq, Attr: ep.attr,
+	}, nil
+}
+
+// addresses are the two ends of the connection, of the attempt at one, or of the request that the endpoint waits to
+// answer; ep.mu is held.
+func (ep *EP) addresses() (local, remote netip.AddrPort) {
+	switch ep.getState() {
+	case EPPassiveConnectionPending, EPTentativeConnection:
+		if r := ep.request; r != nil {
+			return r.LocalAddr(), r.RemoteAddr()
+		}
+	case EPActiveConnectionPending, EPCompletionPending, EPConnected, EPDisconnectPending:
+		if l := ep.link.Load(); l != nil && l.conn != nil {
+			return l.conn.LocalAddr(), l.conn.RemoteAddr()
+		}
+	}
+	return netip.AddrPortFrom(ep.obj.ia.device.Attr().Info.Addr, 0), netip.AddrPort{}
+}

@@ -1,0 +1,219 @@
+package udat
+
+import (
+	"sync"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// RSP is a reserved service point: it listens for one connection request, which a given endpoint shall answer.
+type RSP struct {
+	obj      object
+	qual     ConnQual
+	evd      *EVD
+	ep       *EP        // nil: the provider makes one
+	mu       sync.Mutex // held until it listens, and while a request is taken
+	listener fabric.Listener
+}
+
+func (r *RSP) object() *object {
+	if r == nil {
+		return nil
+	}
+	return &r.obj
+}
+
+// CreateRSP listens on qual at the adapter's address for one request. The endpoint, which must be UNCONNECTED and in a
+// zone (InvalidState), becomes RESERVED. The request makes a CONNECTION_REQUEST on evd, whose CR brings the endpoint, then in
+// PASSIVE, and destroys the service point by itself; further requests are refused as where nobody listens. ep nil asks
+// for an endpoint of the provider's, as with PSPProvider. Errors else are those of CreatePSP.
+//
+// Implements: dat_rsp_create.
+func (ia *IA) CreateRSP(qual ConnQual, ep *EP, evd *EVD) (*RSP, error) {
+	const op = "rsp_create"
+	if err := ia.object().check(op, HandleIA); err != nil {
+		return nil, err
+	}
+	port, err := qual.port(op, SubArg2)
+	if err != nil {
+		return nil, err
+	}
+	if ep != nil {
+		if err := ep.object().check(op, HandleEP); err != nil {
+			return nil, err
+		}
+		if err := sameIA(op, ia, &ep.obj); err != nil {
+			return nil, err
+		}
+	}
+	if err := ia.useForRequests(op, evd); err != nil {
+		return nil, err
+	}
+	r := &RSP{qual: qual, evd: evd, ep: ep}
+	if err := r.start(op, ia, port); err != nil {
+		evd.obj.unuse()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *RSP) start(op string, ia *IA, port uint16) error {
+	if err := r.ep.reserve(op); err != nil {
+		return err
+	}
+	// A request may come before Listen returns: it waits for the lock.
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	listener, err := ia.device.Listen(port, 1, r.arrive)
+	if err != nil {
+		r.ep.moveIf(EPReserved, EPUnconnected)
+		return failListen(op, port, err)
+	}
+	r.listener = listener
+	if err := ia.adopt(op, &r.obj, r, HandleRSP, nil); err != nil {
+		listener.Close()
+		r.ep.moveIf(EPReserved, EPUnconnected)
+		return err
+	}
+	return nil
+}
+
+// reserve gives the endpoint to a service point; a nil one is none.
+func (ep *EP) reserve(op string) error {
+	if ep == nil {
+		return nil
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if s := ep.getState(); s != EPUnconnected {
+		return ep.wrongState(op, s)
+	}
+	if ep.requests.qp == nil {
+		return ep.notReady(op) // no zone can be set from here on
+	}
+	ep.setState(EPReserved)
+	return nil
+}
+
+// moveIf changes the state of an endpoint from one to another, if it is there; a nil one is none.
+func (ep *EP) moveIf(from, to EPState) {
+	if ep == nil {
+		return
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if ep.getState() == from {
+		ep.setState(to)
+	}
+}
+
+func (r *RSP) port() uint16 { return r.listener.Addr().Port() }
+
+func (r *RSP) arrive(request fabric.Request) {
+	if !r.take(request) {
+		request.Reject(nil, false)
+	}
+}
+
+// take makes the one request of the service point, which ends by it. With a full dispatcher it goes on listening.
+func (r *RSP) take(request fabric.Request) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.obj.live.Load() || !r.evd.hasRoom() {
+		return false
+	}
+	ep := r.ep
+	if ep == nil {
+		var err error
+		if ep, err = r.obj.ia.providerEP(request); err != nil {
+			return false
+		}
+	}
+	if r.obj.release("rsp", HandleRSP, SubNone, "objects") != nil {
+		if r.ep == nil {
+			ep.discard()
+		}
+		return false // freed at this moment
+	}
+	r.listener.Close()
+	if r.ep != nil {
+		ep.await(request)
+	}
+	taken := r.obj.ia.newCR(arrival{request: request, qual: r.qual, evd: r.evd, ep: ep, force: true})
+	r.evd.obj.unuse()
+	return taken
+}
+
+// await makes a reserved endpoint wait for the answer to a request.
+func (ep *EP) await(request fabric.Request) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if ep.getState() == EPReserved {
+		ep.request = request
+		ep.setState(EPPassiveConnectionPending)
+	}
+}
+
+// Qual is the qualifier that the service point listens on.
+//
+// Extension.
+func (r *RSP) Qual() ConnQual {
+	if r == nil {
+		return 0
+	}
+	return r.qual
+}
+
+// RSPParam describes a reserved service point.
+type RSPParam struct {
+	IA       *IA
+	ConnQual ConnQual
+	EVD      *EVD
+	EP       *EP // nil: the provider makes one
+}
+
+// RSPField selects fields of RSPParam.
+type RSPField uint32
+
+// Fields of RSPParam.
+const (
+	RSPFieldIA       RSPField = 0x1
+	RSPFieldConnQual RSPField = 0x2
+	RSPFieldEVD      RSPField = 0x4
+	RSPFieldEP       RSPField = 0x8
+	RSPFieldAll      RSPField = 0xF
+)
+
+// Query describes the service point; all fields are set whatever mask asks for. An unknown bit is InvalidParameter.
+//
+// Implements: dat_rsp_query.
+func (r *RSP) Query(mask RSPField) (RSPParam, error) {
+	const op = "rsp_query"
+	if err := r.object().check(op, HandleRSP); err != nil {
+		return RSPParam{}, err
+	}
+	if err := checkMask(op, SubArg2, mask, RSPFieldAll); err != nil {
+		return RSPParam{}, err
+	}
+	return RSPParam{IA: r.obj.ia, ConnQual: r.qual, EVD: r.evd, EP: r.ep}, nil
+}
+
+// Free stops listening and gives the endpoint back, UNCONNECTED. A request may have come before: then the service point is
+// gone already, which is InvalidHandle.
+//
+// Implements: dat_rsp_free.
+func (r *RSP) Free() error {
+	if err := r.object().release("rsp_free", HandleRSP, SubNone, "objects"); err != nil {
+		return err
+	}
+	r.destroy()
+	return nil
+}
+
+func (r *RSP) destroy() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listener.Close()
+	r.ep.moveIf(EPReserved, EPUnconnected)
+	r.evd.obj.unuse()
+}

@@ -1,0 +1,32 @@
+package udat
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"unsafe"
+)
+
+// isShared says whether all of buf is in mappings that processes share, as the kernel tells.
+func isShared(buf []byte) bool {
+	f, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return true // nobody can tell
+	}
+	defer f.Close()
+	at := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf))))
+	end := at + uint64(len(buf))
+	// The mappings come in the order of their addresses.
+	for lines := bufio.NewScanner(f); at < end && lines.Scan(); {
+		var from, to uint64
+		var rights string
+		if n, _ := fmt.Sscanf(lines.Text(), "%x-%x %s", &from, &to, &rights); n < 3 || to <= at {
+			continue
+		}
+		if from > at || len(rights) < 4 || rights[3] != 's' {
+			return false
+		}
+		at = to
+	}
+	return at >= end
+}
