@@ -1,0 +1,242 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// Plan is what a client measures: every case, repeated.
+type Plan struct {
+	Cases   []result.Case
+	Repeats int // at least 1
+}
+
+// Validate refuses a plan of which any case cannot be run: before anything runs.
+func (p *Plan) Validate() error {
+	if len(p.Cases) == 0 {
+		return errors.New("the plan has no cases")
+	}
+	if p.Repeats < 1 || p.Repeats > 1000 {
+		return fmt.Errorf("--repeat %d: must be from 1 to 1000", p.Repeats)
+	}
+	for i := range p.Cases {
+		c := p.Cases[i]
+		if _, _, err := fit(&c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Watcher is told how a plan is coming on; any of its functions may be nil. They are called one at a time.
+type Watcher struct {
+	Begin    func(client, server *result.Facts)          // once, when both ends know each other
+	Case     func(n, of int, c *result.Case, repeat int) // before each run
+	Interval func(result.Interval)                       // during a run
+	Run      func(*result.Run)                           // after each run
+}
+
+// Client runs plans against a server.
+type Client struct {
+	Device  string // to measure from; empty: the one with the address that reaches the server, or the best
+	Version string
+	Watcher Watcher
+}
+
+// dialTime bounds connecting to a server.
+const dialTime = 10 * time.Second
+
+// Dial connects to a server's control port: a host name or address, with or without a port.
+func Dial(ctx context.Context, address string, port int) (net.Conn, error) {
+	host := address
+	if h, p, err := net.SplitHostPort(address); err == nil {
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil || n == 0 {
+			return nil, fmt.Errorf("address %q: the port must be from 1 to 65535", address)
+		}
+		host, port = h, int(n)
+	}
+	host = strings.Trim(host, "[]")
+	if host == "" {
+		return nil, fmt.Errorf("address %q: there is no host in it", address)
+	}
+	d := net.Dialer{Timeout: dialTime}
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("no datperf server to be reached at %s, port %d: %w (start one there with: datperf server)", host, port, shortDial(err))
+	}
+	return conn, nil
+}
+
+// shortDial leaves out what the caller says anyway.
+func shortDial(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		var sys *os.SyscallError
+		if errors.As(op.Err, &sys) {
+			return sys.Err
+		}
+		return op.Err
+	}
+	return err
+}
+
+// Run measures the plan over a control connection, which it closes, and gives what was found: after an error what was found
+// before it.
+func (cl *Client) Run(ctx context.Context, conn net.Conn, plan Plan) (*result.Document, error) {
+	doc := &result.Document{Schema: result.Schema, Version: cl.Version, Started: time.Now().UTC().Truncate(time.Second), Units: result.Units, Runs: []result.Run{}}
+	if err := plan.Validate(); err != nil {
+		conn.Close()
+		return doc, err
+	}
+	k := newControl(conn, "server")
+	defer k.close()
+	err := cl.converse(ctx, k, plan, doc)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		k.fail(err)
+	}
+	return doc, err
+}
+
+func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *result.Document) error {
+	chosen, err := choose(cl.Device, k.localAddr())
+	if err != nil {
+		return err
+	}
+	doc.Client = gatherFacts(chosen, cl.Version)
+	total := len(plan.Cases) * plan.Repeats
+	if err := k.send(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Version: cl.Version, Facts: &doc.Client, Cases: total}); err != nil {
+		return err
+	}
+	welcome, err := k.expect(ctx.Done(), msgWelcome)
+	if err != nil {
+		return err
+	}
+	if welcome.Magic != magic || welcome.Facts == nil || welcome.Protocol != Protocol {
+		return fmt.Errorf("the server speaks protocol %d, this client %d: use the same version of datperf at both ends", welcome.Protocol, Protocol)
+	}
+	doc.Server = *welcome.Facts
+	if err := compatible(plan, &doc.Client, &doc.Server); err != nil {
+		return err
+	}
+	if f := cl.Watcher.Begin; f != nil {
+		f(&doc.Client, &doc.Server)
+	}
+	ses := &session{ctl: k, chosen: chosen, client: true, watch: cl.Watcher.Interval}
+	n := 0
+	for _, c := range plan.Cases {
+		for repeat := range plan.Repeats {
+			n++
+			run, err := cl.runCase(ctx, ses, c, doc, n, total, repeat+1)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.Name(), err)
+			}
+			if plan.Repeats > 1 {
+				run.Repeat = repeat + 1
+			}
+			doc.Runs = append(doc.Runs, run)
+			if f := cl.Watcher.Run; f != nil {
+				f(&doc.Runs[len(doc.Runs)-1])
+			}
+		}
+	}
+	return k.send(message{Kind: msgBye})
+}
+
+func (cl *Client) runCase(ctx context.Context, ses *session, c result.Case, doc *result.Document, n, of, repeat int) (result.Run, error) {
+	_, notes, err := fit(&c)
+	if err != nil {
+		return result.Run{}, err
+	}
+	if most := readDepth(&doc.Client, &doc.Server); most > 0 {
+		c.ReadDepth = min(c.ReadDepth, most)
+	}
+	if f := cl.Watcher.Case; f != nil {
+		f(n, of, &c, repeat)
+	}
+	if err := ses.ctl.send(message{Kind: msgCase, Case: &c}); err != nil {
+		return result.Run{}, err
+	}
+	own, peer, err := ses.run(ctx, &c)
+	if err != nil {
+		return result.Run{}, err
+	}
+	return result.Run{Case: c, Client: own, Server: peer, Notes: notes}, nil
+}
+
+// readDepth is what both devices permit, 0 if neither says.
+func readDepth(a, b *result.Facts) int {
+	switch {
+	case a.MaxReadDepth == 0:
+		return b.MaxReadDepth
+	case b.MaxReadDepth == 0:
+		return a.MaxReadDepth
+	}
+	return min(a.MaxReadDepth, b.MaxReadDepth)
+}
+
+// compatible refuses a plan that the two devices cannot do.
+func compatible(plan Plan, client, server *result.Facts) error {
+	if client.Fabric != server.Fabric {
+		return fmt.Errorf("the client's device %s is on the %s fabric, the server's %s on the %s fabric: they cannot reach each other",
+			client.Device, client.Fabric, server.Device, server.Fabric)
+	}
+	for i := range plan.Cases {
+		c := &plan.Cases[i]
+		for _, end := range []struct {
+			who string
+			f   *result.Facts
+		}{{"client", client}, {"server", server}} {
+			switch {
+			case c.Layer == result.Cverbs && end.f.Fabric != fabricVerbs:
+				return fmt.Errorf("--layer cverbs: the %s's device %s has no verbs beneath it; use --layer udat, or a verbs device", end.who, end.f.Device)
+			case c.Atomic() && end.f.Atomics == noAtomics:
+				return fmt.Errorf("--test %s: the %s's device %s has no atomics", c.Test, end.who, end.f.Device)
+			case c.Test == result.WriteImm && end.f.Detail != "" && strings.HasPrefix(end.f.Detail, "iWARP"):
+				return fmt.Errorf("--test %s: iWARP, as of the %s's device %s, has no immediate data with RDMA write", c.Test, end.who, end.f.Device)
+			case end.f.MaxMessage > 0 && c.Size > end.f.MaxMessage:
+				return fmt.Errorf("--size %d: the largest message of the %s's device %s is %d", c.Size, end.who, end.f.Device, end.f.MaxMessage)
+			case end.f.MaxQueueDepth > 0 && max(c.Depth, c.RxDepth) > end.f.MaxQueueDepth:
+				return fmt.Errorf("--depth %d, --rx-depth %d: a queue of the %s's device %s holds %d", c.Depth, c.RxDepth, end.who, end.f.Device, end.f.MaxQueueDepth)
+			}
+		}
+	}
+	return nil
+}
+
+// Local runs a plan with both ends in this process.
+func Local(ctx context.Context, cl *Client, plan Plan) (*result.Document, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a, b := net.Pipe()
+	chosen, err := choose(cl.Device, netip.Addr{})
+	if err != nil {
+		a.Close()
+		b.Close()
+		return nil, err
+	}
+	srv := &Server{Device: chosen.Name, Version: cl.Version}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		srv.serve(ctx, b)
+	}()
+	doc, err := cl.Run(ctx, a, plan)
+	if err != nil {
+		cancel()
+	}
+	<-served
+	return doc, err
+}

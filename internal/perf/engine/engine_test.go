@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// devices are mem0 and, where GODAT_TEST_DEVICE names one, a verbs device.
+func devices() []string {
+	list := []string{"mem0"}
+	if env := os.Getenv("GODAT_TEST_DEVICE"); env != "" {
+		list = append(list, strings.Split(env, ",")...)
+	}
+	return list
+}
+
+// onEach runs a test on every device and layer that there is.
+func onEach(t *testing.T, test func(t *testing.T, device string, base result.Case)) {
+	for _, device := range devices() {
+		for _, layer := range result.Layers {
+			if layer == result.Cverbs && device == "mem0" {
+				continue
+			}
+			t.Run(device+"/"+layer, func(t *testing.T) {
+				c := result.Default()
+				c.Layer = layer
+				test(t, device, c)
+			})
+		}
+	}
+}
+
+// measure runs cases with both ends in this process.
+func measure(t *testing.T, device string, cases ...result.Case) (*result.Document, error) {
+	t.Helper()
+	for i := range cases {
+		cases[i].Complete()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	return Local(ctx, &Client{Device: device, Version: "test"}, Plan{Cases: cases, Repeats: 1})
+}
+
+// Every test, latency and bandwidth, in every way of waiting, moves what it says and verifies it.
+func TestEveryTest(t *testing.T) {
+	onEach(t, func(t *testing.T, device string, base result.Case) {
+		for _, test := range result.Tests {
+			for _, mode := range result.Modes {
+				for _, poll := range result.Polls {
+					c := base
+					c.Test, c.Mode, c.Poll, c.Iters, c.Size, c.Verify = test, mode, poll, 200, 100, true
+					if c.Mode == result.Latency && c.Test == result.Write && poll != result.Busy {
+						continue
+					}
+					t.Run(fmt.Sprintf("%s/%s/%s", test, mode, poll), func(t *testing.T) {
+						doc, err := measure(t, device, c)
+						assert.NilError(t, err)
+						run := doc.Runs[0]
+						s := run.Client.Initiated
+						assert.Equal(t, s.Ops, int64(200))
+						assert.Equal(t, s.Bytes, int64(200*run.Case.Size))
+						assert.Assert(t, s.Elapsed > 0 && s.OpsS > 0)
+						assert.Assert(t, run.Client.Verified+run.Server.Verified > 0)
+						if mode == result.Latency {
+							l := s.Latency
+							assert.Equal(t, l.Count, int64(200))
+							assert.Assert(t, l.Min > 0 && l.Min <= l.At(50) && l.At(50) <= l.At(99.99) && l.At(99.99) <= l.Max)
+							assert.Equal(t, s.RoundTrip != nil, run.Case.PingPong())
+						}
+					})
+				}
+			}
+		}
+	})
+}

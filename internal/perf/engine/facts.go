@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// noAtomics is Facts.Atomics of a device that has none.
+const noAtomics = "none"
+
+// gatherFacts describes this end. What cannot be found out is left out.
+func gatherFacts(chosen choice, version string) result.Facts {
+	f := result.Facts{
+		OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), GoVersion: runtime.Version(),
+		GOMAXPROCS: runtime.GOMAXPROCS(0), GODEBUG: os.Getenv("GODEBUG"), Version: version,
+		Fabric: chosen.Fabric, Device: chosen.Name, Chosen: chosen.why, Address: chosen.Addr, Detail: chosen.Detail,
+		Kernel: firstLine("/proc/sys/kernel/osrelease"), CPU: cpuModel(),
+		Governor: firstLine("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"), MemlockBytes: memlock(),
+	}
+	f.Host, _ = os.Hostname()
+	if chosen.Fabric == fabricVerbs {
+		deviceFacts(&f, &chosen)
+		f.Libibverbs = libraryVersion("libibverbs.so.") // after the device was opened: the library is loaded
+	}
+	return f
+}
+
+func deviceFacts(f *result.Facts, chosen *choice) {
+	device, port := chosen.verbsPort()
+	ctx, err := cverbs.OpenDevice(device)
+	if err != nil {
+		f.Warnings = append(f.Warnings, err.Error())
+		return
+	}
+	defer ctx.Close()
+	if d, err := ctx.QueryDevice(); err == nil {
+		f.Firmware, f.MaxReadDepth, f.MaxQueueDepth = d.FirmwareVersion, min(d.MaxQPRDAtom, d.MaxQPInitRDAtom, 255), d.MaxQPWR
+		f.Atomics = map[cverbs.AtomicCap]string{cverbs.AtomicNone: noAtomics, cverbs.AtomicHCA: "within the device", cverbs.AtomicGlob: "global"}[d.AtomicCap]
+	}
+	if p, err := ctx.QueryPort(port); err == nil {
+		f.LinkLayer, f.PortState, f.MTU, f.MaxMessage = p.LinkLayer.String(), p.State.String(), p.ActiveMTU.Bytes(), int(p.MaxMsgSize)
+	}
+	if g, why, err := ctx.BestGID(port); err == nil {
+		f.GID, f.GIDIndex, f.GIDType, f.GIDReason = g.GID.String(), g.Index, g.Type.String(), why
+	}
+}
+
+func firstLine(name string) string {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	return strings.TrimSpace(line)
+}
+
+func cpuModel() string {
+	return lookUp("/proc/cpuinfo", func(line string) (string, bool) {
+		key, value, _ := strings.Cut(line, ":")
+		key = strings.TrimSpace(key)
+		return strings.TrimSpace(value), key == "model name" || key == "Model"
+	})
+}
+
+// libraryVersion is the version in the file name of a shared library that this process has loaded.
+func libraryVersion(prefix string) string {
+	return lookUp("/proc/self/maps", func(line string) (string, bool) {
+		if i := strings.IndexByte(line, '/'); i >= 0 {
+			return strings.CutPrefix(filepath.Base(line[i:]), prefix)
+		}
+		return "", false
+	})
+}
+
+// lookUp gives what the first line that fits says.
+func lookUp(name string, fits func(line string) (string, bool)) string {
+	f, err := os.Open(name)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if v, ok := fits(lines.Text()); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// counters are the port's counters in the kernel.
+type counters map[string]int64
+
+func readCounters(chosen *choice) counters {
+	if chosen.Fabric != fabricVerbs {
+		return nil
+	}
+	device, port := chosen.verbsPort()
+	all := counters{}
+	for _, kind := range []string{"counters", "hw_counters"} {
+		files, _ := filepath.Glob(filepath.Join("/sys/class/infiniband", device, "ports", strconv.Itoa(int(port)), kind, "*"))
+		for _, name := range files {
+			if v, err := strconv.ParseInt(firstLine(name), 10, 64); err == nil && filepath.Base(name) != "lifespan" {
+				all[filepath.Base(name)] = v
+			}
+		}
+	}
+	return all
+}
+
+// until gives the changes to later.
+func (c counters) until(later counters) result.Counters {
+	d := result.Counters{}
+	for name, v := range later {
+		if v != c[name] {
+			d[name] = v - c[name]
+		}
+	}
+	return d
+}

@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// link is one end of the connections of a case, over one layer: the same loops drive either, so that the difference
+// between two runs is the cost of the layer. One goroutine calls the data path; connecting comes before it.
+type link interface {
+	memory() remote     // of this end, for the peer
+	bytes() []byte      // the same memory
+	setRemote(r remote) // the peer's
+
+	listen() (netip.AddrPort, error)
+	accept(ctx context.Context, token uint64) error // all queue pairs
+	connect(ctx context.Context, to netip.AddrPort, token uint64) error
+
+	// request posts n operations of the case, the first with number seq on its queue pair. flush makes the last one signalled.
+	request(qp int, seq uint64, n int, flush bool) error
+	// receive posts n receives into the slots from slot on.
+	receive(qp int, slot uint64, n int) error
+	// poll takes completions without blocking; wait parks until there is one or the timeout has passed. The first failed
+	// completion is an error.
+	poll(done []done) (int, error)
+	wait(done []done, timeout time.Duration) (int, error)
+
+	unsignalled(qp int) uint32 // requests posted after the last signalled one
+	notes() result.Notes
+	close() error
+}
+
+// remote is what a peer needs to reach memory.
+type remote struct {
+	Addr uint64 `json:"addr"`
+	Key  uint32 `json:"key"`
+}
+
+// done is a successful completion: of n requests of a queue pair, or of the receive into a slot.
+type done struct {
+	recv bool
+	qp   int32
+	n    uint32 // requests
+	slot uint32 // receives
+	imm  uint32
+}
+
+// cookies travel with requests and receives, and come back with their completions.
+const recvCookie = 1 << 63
+
+func requestCookie(qp int, n uint32) uint64    { return uint64(qp)<<32 | uint64(n) }
+func receiveCookie(qp int, slot uint64) uint64 { return recvCookie | uint64(qp)<<32 | slot&0xFFFFFFFF }
+
+func fromCookie(c uint64) done {
+	d := done{qp: int32(c >> 32 & 0x7FFFFFFF)}
+	if c&recvCookie != 0 {
+		d.recv, d.slot = true, uint32(c)
+	} else {
+		d.n = uint32(c)
+	}
+	return d
+}
+
+// signals counts unsignalled requests per queue pair.
+type signals struct {
+	every   uint32
+	pending []uint32
+}
+
+func newSignals(c *result.Case) signals {
+	return signals{every: uint32(c.Signal), pending: make([]uint32, c.QPs)}
+}
+
+// next tells whether the next request of a queue pair is signalled, and then for how many it stands.
+func (s *signals) next(qp int, flush bool) (uint32, bool) {
+	n := s.pending[qp] + 1
+	if n >= s.every || flush {
+		s.pending[qp] = 0
+		return n, true
+	}
+	s.pending[qp] = n
+	return 0, false
+}
+
+func (s *signals) unsignalled(qp int) uint32 { return s.pending[qp] }
+
+// setupTime bounds connecting the queue pairs of a case.
+const setupTime = 60 * time.Second
+
+// privateSize is the length of a connection's private data: token and queue pair number.
+const privateSize = 12
+
+// errNotOurs refuses a connection that belongs to no case.
+var errNotOurs = errors.New("a connection request that is not of this case")
+
+// openLink makes this end of a case's connections, on a device, with receives posted.
+func openLink(c *result.Case, lay layout, chosen choice) (link, error) {
+	var l link
+	var err error
+	switch c.Layer {
+	case result.UDAT:
+		l, err = openUDAT(c, lay, chosen.Name)
+	case result.Cverbs:
+		if chosen.Fabric != fabricVerbs {
+			return nil, fmt.Errorf("--layer cverbs: %s has no verbs beneath it; use --layer udat, or --device with a verbs device", chosen.Name)
+		}
+		l, err = openCverbs(c, lay, chosen)
+	}
+	if err != nil {
+		return nil, err
+	}
+	fillMemory(&lay, l.bytes())
+	if err := postFirstReceives(c, l); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	return l, nil
+}
+
+func postFirstReceives(c *result.Case, l link) error {
+	if !c.TwoSided() {
+		return nil
+	}
+	if c.SRQ {
+		return l.receive(0, 0, c.RxDepth)
+	}
+	for qp := range c.QPs {
+		if err := l.receive(qp, 0, c.RxDepth); err != nil {
+			return err
+		}
+	}
+	return nil
+}

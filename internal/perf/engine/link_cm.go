@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/godat/godat/cverbs"
+)
+
+// minRNRTimer is the pause that a sender keeps after "receiver not ready": code 12 is 0.64 ms, as udat has it.
+const minRNRTimer = 12
+
+// retries are those of udat: 7 times without an answer, for ever while the receiver is not ready.
+const retries = 7
+
+func (l *cverbsLink) newID() (*cverbs.CMID, error) {
+	id, err := l.ch.CreateID(cverbs.PortSpaceTCP)
+	return keep(l, id, err)
+}
+
+func (l *cverbsLink) listen() (netip.AddrPort, error) {
+	id, err := l.newID()
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	if err := id.BindAddr(netip.AddrPortFrom(l.addr, 0)); err != nil {
+		return netip.AddrPort{}, err
+	}
+	if err := id.Listen(len(l.qps) + 8); err != nil {
+		return netip.AddrPort{}, err
+	}
+	l.listener = id
+	return id.LocalAddr(), nil
+}
+
+func (l *cverbsLink) accept(ctx context.Context, token uint64) error {
+	for up := 0; up < len(l.qps); {
+		ev, err := l.ch.GetContext(ctx)
+		if err != nil {
+			return fmt.Errorf("waiting for the client's connections, %d of %d are there: %w", up, len(l.qps), err)
+		}
+		switch ev.Type {
+		case cverbs.CMEventEstablished:
+			up++
+		case cverbs.CMEventConnectRequest:
+			id, _ := keep(l, ev.ID, nil)
+			qp, err := parsePrivate(ev.PrivateData, token, len(l.qps))
+			if err != nil {
+				if err := id.Reject(nil); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := l.move(id, qp, ev.ResponderResources, ev.InitiatorDepth); err != nil {
+				return fmt.Errorf("accepting connection %d: %w", qp, err)
+			}
+			p := l.param(qp, nil)
+			p.ResponderResources, p.InitiatorDepth = min(p.ResponderResources, ev.ResponderResources), min(p.InitiatorDepth, ev.InitiatorDepth)
+			if err := id.Accept(p); err != nil {
+				return fmt.Errorf("accepting connection %d: %w", qp, err)
+			}
+		default:
+			return fmt.Errorf("accepting the client's connections: %v: %w", ev.Type, ev.Err())
+		}
+	}
+	return nil
+}
+
+func (l *cverbsLink) param(qp int, private []byte) cverbs.ConnParam {
+	return cverbs.ConnParam{
+		PrivateData: private, ResponderResources: uint8(l.c.ReadDepth), InitiatorDepth: uint8(l.c.ReadDepth),
+		FlowControl: true, RetryCount: retries, RNRRetryCount: retries, QPNum: l.qps[qp].Num(), SRQ: l.srq != nil,
+	}
+}
+
+func (l *cverbsLink) connect(ctx context.Context, to netip.AddrPort, token uint64) error {
+	for qp := range l.qps {
+		if err := l.connectQP(ctx, to, token, qp); err != nil {
+			return fmt.Errorf("connection %d to %v: %w", qp, to, err)
+		}
+	}
+	return nil
+}
+
+func (l *cverbsLink) connectQP(ctx context.Context, to netip.AddrPort, token uint64, qp int) error {
+	id, err := l.newID()
+	if err != nil {
+		return err
+	}
+	const resolve = 5 * time.Second
+	var src netip.AddrPort
+	if l.addr.Is4() == to.Addr().Is4() {
+		src = netip.AddrPortFrom(l.addr, 0)
+	}
+	if err := id.ResolveAddr(src, to, resolve); err != nil {
+		return err
+	}
+	for {
+		ev, err := l.ch.GetContext(ctx)
+		if err != nil {
+			return err
+		}
+		switch ev.Type {
+		case cverbs.CMEventAddrResolved:
+			err = id.ResolveRoute(resolve)
+		case cverbs.CMEventRouteResolved:
+			err = id.Connect(l.param(qp, makePrivate(token, qp)))
+		case cverbs.CMEventConnectResponse:
+			if err = l.move(id, qp, ev.ResponderResources, ev.InitiatorDepth); err == nil {
+				return id.Establish()
+			}
+		case cverbs.CMEventEstablished: // iWARP: the driver has moved the queue pair
+			return nil
+		default:
+			err = errors.Join(fmt.Errorf("%v", ev.Type), ev.Err())
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// move takes a queue pair from INIT to RTS with the path of id.
+func (l *cverbsLink) move(id *cverbs.CMID, qp int, in, out uint8) error {
+	if l.iwarp {
+		return nil
+	}
+	for _, state := range []cverbs.QPState{cverbs.QPStateRTR, cverbs.QPStateRTS} {
+		attr, mask, err := id.InitQPAttr(state)
+		if err != nil {
+			return err
+		}
+		attr.State = state
+		mask |= cverbs.QPAttrState
+		if state == cverbs.QPStateRTR {
+			attr.MaxDestRDAtomic, attr.MinRNRTimer = min(in, uint8(l.c.ReadDepth)), minRNRTimer
+		} else {
+			attr.MaxRDAtomic, attr.RetryCnt, attr.RNRRetry = min(out, uint8(l.c.ReadDepth)), retries, retries
+		}
+		if err := l.qps[qp].Modify(attr, mask); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,291 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+	"unsafe"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// inlineWanted is what udat asks the device for too.
+const inlineWanted = 256
+
+// cverbsLink is a link over package cverbs: one completion queue for all queue pairs.
+type cverbsLink struct {
+	c    *result.Case
+	lay  layout
+	addr netip.Addr // of the device, that it listens on and connects from
+	buf  []byte
+
+	ctx    *cverbs.Context
+	pd     *cverbs.PD
+	comp   *cverbs.CompChannel
+	cq     *cverbs.CQ
+	srq    *cverbs.SRQ
+	mr     *cverbs.MR
+	qps    []*cverbs.QP
+	byNum  map[uint32]int32 // with an SRQ: the cookie does not tell the queue pair
+	iwarp  bool
+	inline int
+	peer   remote
+	signals
+	opened []func() error // closes what was opened, to be called last first
+
+	ch       *cverbs.EventChannel
+	listener *cverbs.CMID
+
+	opcode cverbs.WROpcode
+	wrs    []cverbs.SendWR
+	rwrs   []cverbs.RecvWR
+	sges   []cverbs.SGE
+	rsges  []cverbs.SGE
+	wcs    []cverbs.WC
+	armed  bool
+}
+
+var cverbsOps = map[string]cverbs.WROpcode{
+	result.Send: cverbs.OpSend, result.SendImm: cverbs.OpSendWithImm, result.Write: cverbs.OpRDMAWrite,
+	result.WriteImm: cverbs.OpRDMAWriteWithImm, result.Read: cverbs.OpRDMARead,
+	result.FetchAdd: cverbs.OpAtomicFetchAndAdd, result.CmpSwap: cverbs.OpAtomicCmpAndSwp,
+}
+
+// keep notes that v is to be closed with the link.
+func keep[T interface{ Close() error }](l *cverbsLink, v T, err error) (T, error) {
+	if err == nil {
+		l.opened = append(l.opened, v.Close)
+	}
+	return v, err
+}
+
+func (l *cverbsLink) close() error {
+	var errs []error
+	for len(l.opened) > 0 {
+		last := len(l.opened) - 1
+		errs = append(errs, l.opened[last]())
+		l.opened = l.opened[:last]
+	}
+	return errors.Join(errs...)
+}
+
+func openCverbs(c *result.Case, lay layout, chosen choice) (*cverbsLink, error) {
+	l := &cverbsLink{
+		c: c, lay: lay, signals: newSignals(c), opcode: cverbsOps[c.Test],
+		wrs: make([]cverbs.SendWR, c.Batch), sges: make([]cverbs.SGE, c.Batch), wcs: make([]cverbs.WC, pollBatch),
+	}
+	addr, err := netip.ParseAddr(chosen.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s has no IP address, which the connection manager needs", chosen.Name)
+	}
+	l.addr = addr
+	if err := l.open(chosen); err != nil {
+		return nil, errors.Join(err, l.close())
+	}
+	return l, nil
+}
+
+func (l *cverbsLink) open(chosen choice) (err error) {
+	c := l.c
+	device, port := chosen.verbsPort()
+	ctx, err := cverbs.OpenDevice(device)
+	if l.ctx, err = keep(l, ctx, err); err != nil {
+		return err
+	}
+	ch, err := cverbs.CreateEventChannel()
+	if l.ch, err = keep(l, ch, err); err != nil {
+		return err
+	}
+	pd, err := ctx.AllocPD()
+	if l.pd, err = keep(l, pd, err); err != nil {
+		return err
+	}
+	comp, err := ctx.CreateCompChannel()
+	if l.comp, err = keep(l, comp, err); err != nil {
+		return err
+	}
+	depth := c.QPs * c.Depth
+	recvs := 1
+	if c.TwoSided() {
+		recvs = c.RxDepth
+		depth += c.QPs * c.RxDepth
+		l.rwrs, l.rsges = make([]cverbs.RecvWR, c.RxDepth), make([]cverbs.SGE, c.RxDepth)
+	}
+	cq, err := ctx.CreateCQ(depth, comp, 0)
+	if l.cq, err = keep(l, cq, err); err != nil {
+		return fmt.Errorf("%d completions: %w", depth, err)
+	}
+	l.buf = pageAligned(l.lay.total)
+	access := cverbs.AccessLocalWrite | cverbs.AccessRemoteRead | cverbs.AccessRemoteWrite
+	if c.Atomic() {
+		access |= cverbs.AccessRemoteAtomic
+	}
+	mr, err := pd.RegMR(l.buf, access)
+	if l.mr, err = keep(l, mr, err); err != nil {
+		return err
+	}
+	if c.SRQ {
+		srq, err := pd.CreateSRQ(cverbs.SRQInit{MaxWR: uint32(c.RxDepth), MaxSGE: 1})
+		if l.srq, err = keep(l, srq, err); err != nil {
+			return err
+		}
+		l.byNum = make(map[uint32]int32, c.QPs)
+	}
+	all, err := cverbs.Devices()
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		l.iwarp = l.iwarp || d.Name == device && d.NodeType == cverbs.NodeRNIC
+	}
+	for i := range c.QPs {
+		if err := l.openQP(port, recvs, access); err != nil {
+			return fmt.Errorf("queue pair %d of %d: %w", i+1, c.QPs, err)
+		}
+	}
+	l.inline = int(l.qps[0].Cap().MaxInline)
+	if c.Inline >= 0 {
+		l.inline = min(l.inline, c.Inline)
+	}
+	return nil
+}
+
+// openQP makes a queue pair in INIT, asking for less inline space until the device agrees.
+func (l *cverbsLink) openQP(port uint8, recvs int, access cverbs.AccessFlags) error {
+	init := cverbs.QPInit{
+		Type: cverbs.QPTypeRC, SendCQ: l.cq, RecvCQ: l.cq, SRQ: l.srq,
+		Cap: cverbs.QPCap{
+			MaxSendWR: uint32(l.c.Depth), MaxRecvWR: uint32(recvs), MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: inlineWanted,
+		},
+	}
+	qp, err := l.pd.CreateQP(init)
+	for err != nil && init.Cap.MaxInline > 0 {
+		init.Cap.MaxInline /= 2
+		qp, err = l.pd.CreateQP(init)
+	}
+	if qp, err = keep(l, qp, err); err != nil {
+		return err
+	}
+	if l.byNum != nil {
+		l.byNum[qp.Num()] = int32(len(l.qps))
+	}
+	l.qps = append(l.qps, qp)
+	return qp.ToInit(port, access)
+}
+
+// pageAligned gives zeroed memory of whole pages.
+func pageAligned(n int) []byte {
+	page := os.Getpagesize()
+	b := make([]byte, n+2*page)
+	skip := -int(uintptr(unsafe.Pointer(&b[0]))) & (page - 1)
+	return b[skip : skip+(n+page-1)&^(page-1)]
+}
+
+func (l *cverbsLink) memory() remote      { return remote{Addr: l.mr.Addr(), Key: l.mr.RKey()} }
+func (l *cverbsLink) bytes() []byte       { return l.buf }
+func (l *cverbsLink) setRemote(r remote)  { l.peer = r }
+func (l *cverbsLink) notes() result.Notes { return nil }
+
+func (l *cverbsLink) request(qp int, seq uint64, n int, flush bool) error {
+	var inline cverbs.SendFlags
+	if l.lay.size <= l.inline && l.opcode != cverbs.OpRDMARead && !l.c.Atomic() {
+		inline = cverbs.SendInline
+	}
+	for i := range n {
+		s := seq + uint64(i)
+		w := &l.wrs[i]
+		*w = cverbs.SendWR{Opcode: l.opcode, Flags: inline, FirstSGE: uint32(i), NumSGE: 1}
+		if count, signalled := l.next(qp, flush && i == n-1); signalled {
+			w.ID = requestCookie(qp, count)
+			w.Flags |= cverbs.SendSignaled
+		}
+		l.sges[i] = cverbs.SGE{Addr: l.mr.Addr() + uint64(l.lay.localAt(l.c, qp, s)), Length: uint32(l.lay.size), LKey: l.mr.LKey()}
+		switch l.opcode {
+		case cverbs.OpSend:
+			continue
+		case cverbs.OpSendWithImm:
+			w.Imm = uint32(s)
+			continue
+		case cverbs.OpRDMAWriteWithImm:
+			w.Imm = uint32(s)
+		case cverbs.OpAtomicFetchAndAdd:
+			w.CompareAdd = 1
+		case cverbs.OpAtomicCmpAndSwp:
+			w.CompareAdd, w.Swap = s, s+1
+		}
+		w.RemoteAddr, w.RKey = l.peer.Addr+uint64(l.lay.remoteAt(l.c, qp, s)), l.peer.Key
+	}
+	_, err := l.qps[qp].PostSend(l.wrs[:n], l.sges[:n])
+	return err
+}
+
+func (l *cverbsLink) receive(qp int, slot uint64, n int) error {
+	for i := range n {
+		s := (slot + uint64(i)) % uint64(l.lay.rx)
+		l.rwrs[i] = cverbs.RecvWR{ID: receiveCookie(qp, s), FirstSGE: uint32(i), NumSGE: 1}
+		l.rsges[i] = cverbs.SGE{Addr: l.mr.Addr() + uint64(l.lay.rxAt(qp, s)), Length: uint32(l.lay.size), LKey: l.mr.LKey()}
+	}
+	var err error
+	if l.srq != nil {
+		_, err = l.srq.PostRecv(l.rwrs[:n], l.rsges[:n])
+	} else {
+		_, err = l.qps[qp].PostRecv(l.rwrs[:n], l.rsges[:n])
+	}
+	return err
+}
+
+func (l *cverbsLink) poll(out []done) (int, error) {
+	n, err := l.cq.Poll(l.wcs[:len(out)])
+	if err != nil {
+		return 0, err
+	}
+	for i := range n {
+		if out[i], err = l.completion(&l.wcs[i]); err != nil {
+			return i, err
+		}
+	}
+	return n, nil
+}
+
+// wait arms the queue, looks again, and parks: what came before the arming makes no event.
+func (l *cverbsLink) wait(out []done, timeout time.Duration) (int, error) {
+	if !l.armed {
+		if err := l.cq.Arm(false); err != nil {
+			return 0, err
+		}
+		l.armed = true
+	}
+	if n, err := l.poll(out); n > 0 || err != nil {
+		return n, err
+	}
+	switch _, err := l.comp.Wait(time.Now().Add(timeout)); {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	if l.cq.Fired() {
+		l.armed = false
+	}
+	return l.poll(out)
+}
+
+func (l *cverbsLink) completion(wc *cverbs.WC) (done, error) {
+	d := fromCookie(wc.ID)
+	if wc.Status != cverbs.WCSuccess {
+		return d, fmt.Errorf("%s on queue pair %d: %v (vendor code %d)", l.c.Test, d.qp, wc.Status, wc.VendorErr)
+	}
+	if d.recv {
+		if wc.ByteLen != uint32(l.lay.size) {
+			return d, fmt.Errorf("a message of %d bytes arrived, %d were sent", wc.ByteLen, l.lay.size)
+		}
+		d.imm = wc.Imm
+		if l.byNum != nil {
+			d.qp = l.byNum[wc.QPNum]
+		}
+	}
+	return d, nil
+}

@@ -1,0 +1,309 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/godat/godat/internal/perf/result"
+	"github.com/godat/godat/udat"
+)
+
+// udatLink is a link over package udat: one dispatcher takes all completions, another all connection events.
+type udatLink struct {
+	c    *result.Case
+	lay  layout
+	ia   *udat.IA
+	lmr  *udat.LMR
+	dto  *udat.EVD
+	conn *udat.EVD
+	srq  *udat.SRQ
+	psp  *udat.PSP
+	eps  []*udat.EP
+	byEP map[*udat.EP]int32 // with an SRQ: the cookie does not tell the queue pair
+	peer remote
+	signals
+
+	kind   udat.OpKind
+	ops    []udat.Op
+	iovs   [][1]udat.LMRTriplet
+	recvs  []udat.Recv
+	events []udat.Event
+}
+
+var udatOps = map[string]udat.OpKind{
+	result.Send: udat.OpSend, result.SendImm: udat.OpSendImmediate, result.Write: udat.OpRDMAWrite,
+	result.WriteImm: udat.OpRDMAWriteImmediate, result.Read: udat.OpRDMARead,
+	result.FetchAdd: udat.OpFetchAdd, result.CmpSwap: udat.OpCmpSwap,
+}
+
+func openUDAT(c *result.Case, lay layout, device string) (_ *udatLink, err error) {
+	ia, err := udat.Open(device)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			ia.Close(udat.CloseAbrupt)
+		}
+	}()
+	l := &udatLink{
+		c: c, lay: lay, ia: ia, signals: newSignals(c), kind: udatOps[c.Test],
+		ops: make([]udat.Op, c.Batch), events: make([]udat.Event, pollBatch), eps: make([]*udat.EP, c.QPs),
+	}
+	pz, err := ia.CreatePZ()
+	if err != nil {
+		return nil, err
+	}
+	priv := udat.PrivAll
+	if c.Atomic() {
+		priv |= udat.PrivRemoteAtomic
+	}
+	if l.lmr, err = ia.AllocLMR(pz, lay.total, priv); err != nil {
+		return nil, err
+	}
+	queued := c.QPs * c.Depth
+	if c.TwoSided() {
+		queued += c.RxDepth * c.QPs
+	}
+	if l.dto, err = ia.CreateEVD(queued, udat.EVDDTO, nil); err != nil {
+		return nil, err
+	}
+	if l.conn, err = ia.CreateEVD(4*c.QPs+16, udat.EVDConnection|udat.EVDCR, nil); err != nil {
+		return nil, err
+	}
+	attr := &udat.EPAttr{
+		MaxRequestDTOs: c.Depth, MaxRecvDTOs: 1, MaxRequestIOV: 1, MaxRecvIOV: 1,
+		MaxRDMAReadIn: c.ReadDepth, MaxRDMAReadOut: c.ReadDepth,
+	}
+	if c.TwoSided() {
+		attr.MaxRecvDTOs = c.RxDepth
+		l.recvs = make([]udat.Recv, c.RxDepth)
+	}
+	l.iovs = make([][1]udat.LMRTriplet, max(c.Batch, len(l.recvs)))
+	if c.SRQ {
+		attr.MaxRecvDTOs = 0
+		l.byEP = make(map[*udat.EP]int32, c.QPs)
+		if l.srq, err = ia.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: c.RxDepth, MaxRecvIOV: 1}); err != nil {
+			return nil, err
+		}
+	}
+	for i := range l.eps {
+		if c.SRQ {
+			l.eps[i], err = ia.CreateEPWithSRQ(pz, l.dto, l.dto, l.conn, l.srq, attr)
+		} else {
+			l.eps[i], err = ia.CreateEP(pz, l.dto, l.dto, l.conn, attr)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("endpoint %d of %d: %w", i+1, c.QPs, err)
+		}
+		if c.SRQ {
+			l.byEP[l.eps[i]] = int32(i)
+		}
+	}
+	return l, nil
+}
+
+func (l *udatLink) memory() remote {
+	t := l.lmr.RMRTriplet(0, l.lay.total)
+	return remote{Addr: t.TargetAddress, Key: t.RMRContext}
+}
+
+func (l *udatLink) bytes() []byte       { return l.lmr.Bytes() }
+func (l *udatLink) setRemote(r remote)  { l.peer = r }
+func (l *udatLink) notes() result.Notes { return nil }
+func (l *udatLink) close() error        { return l.ia.Close(udat.CloseAbrupt) }
+
+func (l *udatLink) listen() (netip.AddrPort, error) {
+	qual, psp, err := l.ia.CreatePSPAny(l.conn, udat.PSPConsumer)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	l.psp = psp
+	return netip.AddrPortFrom(l.ia.Addr(), uint16(qual)), nil
+}
+
+// event waits for the next connection event.
+func (l *udatLink) event(ctx context.Context) (udat.Event, error) {
+	ev, _, err := l.conn.WaitContext(ctx, 1)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return ev, err
+}
+
+func (l *udatLink) accept(ctx context.Context, token uint64) error {
+	defer l.psp.Free()
+	for up := 0; up < len(l.eps); {
+		ev, err := l.event(ctx)
+		if err != nil {
+			return fmt.Errorf("waiting for the client's connections, %d of %d are there: %w", up, len(l.eps), err)
+		}
+		switch ev.Number {
+		case udat.EventConnectionEstablished:
+			up++
+		case udat.EventConnectionRequest:
+			param, err := ev.CR.Query(udat.CRFieldAll)
+			if err != nil {
+				return err
+			}
+			qp, err := parsePrivate(param.PrivateData, token, len(l.eps))
+			if err != nil {
+				ev.CR.Reject()
+				continue
+			}
+			if err := ev.CR.Accept(l.eps[qp], nil); err != nil {
+				return fmt.Errorf("accepting connection %d: %w", qp, err)
+			}
+		default:
+			return fmt.Errorf("accepting the client's connections: %v", ev.Number)
+		}
+	}
+	return nil
+}
+
+func (l *udatLink) connect(ctx context.Context, to netip.AddrPort, token uint64) error {
+	for qp, ep := range l.eps {
+		err := ep.Connect(to.Addr(), udat.ConnQual(to.Port()), setupTime, makePrivate(token, qp), udat.QoSBestEffort, udat.ConnectDefault)
+		if err != nil {
+			return err
+		}
+		// One after the other: what has a full backlog refuses.
+		ev, err := l.event(ctx)
+		if err != nil {
+			return fmt.Errorf("connection %d to %v: %w", qp, to, err)
+		}
+		if ev.Number != udat.EventConnectionEstablished {
+			return fmt.Errorf("connection %d to %v: %v", qp, to, ev.Number)
+		}
+	}
+	return nil
+}
+
+func makePrivate(token uint64, qp int) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, token)
+	return binary.LittleEndian.AppendUint32(b, uint32(qp))
+}
+
+// parsePrivate gives the queue pair that a connection request is for.
+func parsePrivate(b []byte, token uint64, qps int) (int, error) {
+	if len(b) < privateSize || binary.LittleEndian.Uint64(b) != token {
+		return 0, errNotOurs
+	}
+	if qp := binary.LittleEndian.Uint32(b[8:]); qp < uint32(qps) {
+		return int(qp), nil
+	}
+	return 0, errNotOurs
+}
+
+func (l *udatLink) request(qp int, seq uint64, n int, flush bool) error {
+	for i := range n {
+		s := seq + uint64(i)
+		o := &l.ops[i]
+		o.Kind = l.kind
+		o.Cookie, o.Flags = 0, udat.CompletionSuppress
+		if count, signalled := l.next(qp, flush && i == n-1); signalled {
+			o.Cookie, o.Flags = udat.Cookie(requestCookie(qp, count)), udat.CompletionDefault
+		}
+		l.iovs[i][0] = l.lmr.Triplet(l.lay.localAt(l.c, qp, s), l.lay.size)
+		o.IOV = l.iovs[i][:]
+		switch l.kind {
+		case udat.OpSend:
+			continue
+		case udat.OpSendImmediate:
+			o.Immediate = uint32(s)
+			continue
+		case udat.OpRDMAWriteImmediate:
+			o.Immediate = uint32(s)
+		case udat.OpFetchAdd:
+			o.CompareAdd = 1
+		case udat.OpCmpSwap:
+			o.CompareAdd, o.Swap = s, s+1
+		}
+		o.Remote = udat.RMRTriplet{
+			RMRContext: l.peer.Key, TargetAddress: l.peer.Addr + uint64(l.lay.remoteAt(l.c, qp, s)), SegmentLength: uint64(l.lay.size),
+		}
+	}
+	if n == 1 {
+		o, ep := &l.ops[0], l.eps[qp]
+		switch l.kind {
+		case udat.OpSend:
+			return ep.PostSend(o.IOV, o.Cookie, o.Flags)
+		case udat.OpRDMAWrite:
+			return ep.PostRDMAWrite(o.IOV, o.Cookie, o.Remote, o.Flags)
+		case udat.OpRDMARead:
+			return ep.PostRDMARead(o.IOV, o.Cookie, o.Remote, o.Flags)
+		}
+	}
+	_, err := l.eps[qp].PostBatch(l.ops[:n])
+	return err
+}
+
+func (l *udatLink) receive(qp int, slot uint64, n int) error {
+	for i := range n {
+		s := (slot + uint64(i)) % uint64(l.lay.rx)
+		l.iovs[i][0] = l.lmr.Triplet(l.lay.rxAt(qp, s), l.lay.size)
+		l.recvs[i] = udat.Recv{IOV: l.iovs[i][:], Cookie: udat.Cookie(receiveCookie(qp, s))}
+		if l.srq != nil {
+			if err := l.srq.PostRecv(l.iovs[i][:], l.recvs[i].Cookie); err != nil {
+				return err
+			}
+		}
+	}
+	if l.srq != nil {
+		return nil
+	}
+	if n == 1 {
+		return l.eps[qp].PostRecv(l.recvs[0].IOV, l.recvs[0].Cookie, udat.CompletionDefault)
+	}
+	_, err := l.eps[qp].PostRecvBatch(l.recvs[:n])
+	return err
+}
+
+func (l *udatLink) poll(out []done) (int, error) {
+	n, err := l.dto.DequeueBatch(l.events[:len(out)])
+	if err != nil && !errors.Is(err, udat.ErrQueueEmpty) {
+		return 0, err
+	}
+	for i := range n {
+		if out[i], err = l.completion(&l.events[i]); err != nil {
+			return i, err
+		}
+	}
+	return n, nil
+}
+
+func (l *udatLink) wait(out []done, timeout time.Duration) (int, error) {
+	ev, more, err := l.dto.Wait(timeout, 1)
+	if err != nil {
+		if errors.Is(err, udat.ErrTimeoutExpired) {
+			return 0, nil
+		}
+		return 0, err
+	}
+	if out[0], err = l.completion(&ev); err != nil || more == 0 || len(out) == 1 {
+		return 1, err
+	}
+	n, err := l.poll(out[1:])
+	return 1 + n, err
+}
+
+func (l *udatLink) completion(ev *udat.Event) (done, error) {
+	d := fromCookie(uint64(ev.Cookie))
+	if ev.Status != udat.DTOSuccess {
+		return d, fmt.Errorf("%v on queue pair %d: %v (fabric status %d, vendor code %d)", ev.Operation, d.qp, ev.Status, ev.RawStatus, ev.VendorError)
+	}
+	if d.recv {
+		if ev.Length != uint64(l.lay.size) {
+			return d, fmt.Errorf("a message of %d bytes arrived, %d were sent", ev.Length, l.lay.size)
+		}
+		d.imm = ev.Immediate
+		if l.byEP != nil {
+			d.qp = l.byEP[ev.EP]
+		}
+	}
+	return d, nil
+}

@@ -1,0 +1,284 @@
+package engine
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// ping measures latency: one operation at a time, on the queue pairs in turn.
+func (w *worker) ping() error {
+	w.awaits = true
+	total := int64(unknown)
+	if w.c.Iters > 0 {
+		total = w.c.Iters + w.c.Warmup
+	}
+	stopAt := int64(unknown)
+	w.pace.start(w.now())
+	n := int64(0)
+	for ; n < total; n++ {
+		qp := int(n % int64(w.c.QPs))
+		if n == w.c.Warmup {
+			now := w.now()
+			w.rec.begin(now)
+			if w.c.Duration > 0 {
+				stopAt = now + int64(w.c.Duration)
+			}
+			w.pace.start(now)
+		}
+		due, err := w.await()
+		if err != nil {
+			return err
+		}
+		from := w.now()
+		if due == 0 {
+			due = from
+		}
+		if err := w.once(qp); err != nil {
+			return err
+		}
+		now := w.now()
+		if n >= w.c.Warmup {
+			w.rec.sample(now-from, now-min(due, from))
+			w.rec.tick(now)
+		}
+		if err := w.after(qp); err != nil {
+			return err
+		}
+		if now >= stopAt {
+			n++
+			break
+		}
+	}
+	w.rec.stop = w.now()
+	w.sent(w.initSeq)
+	return nil
+}
+
+// await waits, in an open loop, until the next operation falls due.
+func (w *worker) await() (due int64, err error) {
+	if !w.pace.open() {
+		return 0, nil
+	}
+	due = w.pace.due()
+	w.pace.advance()
+	for {
+		left := time.Duration(due - w.now())
+		switch {
+		case left <= 0:
+			return due, nil
+		case left > 2*time.Millisecond: // timers are not exact: the last millisecond is spun
+			time.Sleep(min(left-time.Millisecond, parkTime))
+			if err := w.sh.err(); err != nil {
+				return 0, err
+			}
+		default:
+			runtime.Gosched()
+		}
+	}
+}
+
+// once does one operation, up to the point where its latency ends.
+func (w *worker) once(qp int) error {
+	if !w.c.PingPong() {
+		if err := w.post(qp, 1, true); err != nil {
+			return err
+		}
+		for w.pending[qp] > 0 {
+			if _, err := w.reap(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if w.c.Test == result.Write {
+		if err := w.postMarked(qp); err != nil {
+			return err
+		}
+		return w.awaitMark(qp)
+	}
+	if err := w.post(qp, 1, false); err != nil {
+		return err
+	}
+	return w.awaitMessage()
+}
+
+// after does what the latency of an operation does not include: taking the completions of suppressed requests,
+// posting receives, verifying.
+func (w *worker) after(qp int) error {
+	if w.c.PingPong() {
+		if w.c.Test == result.Write && w.pending[qp] >= w.c.Signal {
+			_, err := w.poll()
+			return err
+		}
+		return w.takeMessages()
+	}
+	if w.c.Verify {
+		return w.verifyResults(qp, w.initSeq[qp]-1, 1)
+	}
+	return nil
+}
+
+// pong answers every message in kind.
+func (w *worker) pong() error {
+	for n := int64(0); n < w.sh.expect.Load(); n++ {
+		qp := int(n % int64(w.c.QPs))
+		if w.c.Test == result.Write {
+			if err := w.awaitMark(qp); err != nil {
+				return w.endOfPong(n, err)
+			}
+			if err := w.postMarked(qp); err != nil {
+				return err
+			}
+			if w.pending[qp] >= w.c.Signal {
+				if _, err := w.poll(); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		if err := w.awaitMessage(); err != nil {
+			return w.endOfPong(n, err)
+		}
+		if err := w.post(int(w.inbox[0].qp), 1, false); err != nil {
+			return err
+		}
+		if err := w.takeMessages(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endOfPong is a wait that ended because there is nothing to wait for any more.
+func (w *worker) endOfPong(n int64, err error) error {
+	if err == errNoMore && n >= w.sh.expect.Load() {
+		return nil
+	}
+	return err
+}
+
+// poll takes completions without waiting; messages go to the inbox.
+func (w *worker) poll() (int, error) {
+	n, err := w.l.poll(w.done)
+	if err != nil {
+		return 0, w.failed(err)
+	}
+	w.sort(w.done[:n])
+	return n, nil
+}
+
+// reap is poll that waits as the case says.
+func (w *worker) reap() (int, error) {
+	got, err := w.take()
+	if err != nil {
+		return 0, err
+	}
+	w.sort(got)
+	return len(got), nil
+}
+
+func (w *worker) sort(got []done) {
+	for i := range got {
+		if got[i].recv {
+			w.inbox = append(w.inbox, got[i])
+		} else {
+			w.requestsDone(&got[i])
+		}
+	}
+}
+
+func (w *worker) awaitMessage() error {
+	for len(w.inbox) == 0 {
+		n, err := w.reap()
+		if err != nil {
+			return err
+		}
+		if n == 0 && w.nothingMore() {
+			return errNoMore
+		}
+	}
+	return nil
+}
+
+// nothingMore tells the answering end that the peer has said how many messages there were, and all have come.
+func (w *worker) nothingMore() bool {
+	return !w.initOps && w.received >= w.sh.expect.Load()
+}
+
+func (w *worker) takeMessages() error {
+	for i := range w.inbox {
+		if err := w.gotMessage(&w.inbox[i]); err != nil {
+			return err
+		}
+	}
+	w.inbox = w.inbox[:0]
+	return nil
+}
+
+// postMarked posts a write whose last byte tells the peer that it has arrived.
+func (w *worker) postMarked(qp int) error {
+	seq := w.initSeq[qp]
+	if w.c.Verify {
+		w.prepare(qp, seq, 1)
+	}
+	last := w.lay.txAt(qp, seq) + w.lay.size - 1
+	w.l.bytes()[last] = markOf(seq)
+	if err := w.l.request(qp, seq, 1, false); err != nil {
+		return w.failed(err)
+	}
+	w.initSeq[qp]++
+	w.pending[qp]++
+	return nil
+}
+
+// markOf is never that of the message before, and never 0 for the first.
+func markOf(seq uint64) byte { return byte(seq + 1) }
+
+// awaitMark polls the last byte of the peer's next write until it has arrived.
+func (w *worker) awaitMark(qp int) error {
+	seq := w.rxSeq[qp]
+	at := w.lay.rxAt(qp, 0)
+	last := at + w.lay.size - 1
+	mem := w.l.bytes()
+	word := (*uint32)(unsafe.Pointer(&mem[last&^3])) // the memory begins on a page and is longer than the slots
+	mark := markOf(seq)
+	for spins := 1; ; spins++ {
+		v := atomic.LoadUint32(word)
+		if (*[4]byte)(unsafe.Pointer(&v))[last&3] == mark {
+			break
+		}
+		if spins%(16*w.yield) == 0 {
+			if spins == 16*w.yield {
+				w.idle.since = w.now()
+			}
+			runtime.Gosched()
+			if _, err := w.poll(); err != nil { // a broken connection shows only there
+				return err
+			}
+			if err := w.look(); err != nil {
+				return err
+			}
+			if w.nothingMore() {
+				return errNoMore
+			}
+		}
+	}
+	w.rxSeq[qp]++
+	w.received++
+	if w.c.Verify {
+		if err := w.checkMarked(mem[at:at+w.lay.size], qp, seq); err != nil {
+			return err
+		}
+		w.verified++
+	}
+	return nil
+}
+
+func (w *worker) checkMarked(b []byte, qp int, seq uint64) error {
+	// The mark is not part of the payload.
+	return check(b[:len(b)-1], qp, seq)
+}

@@ -1,0 +1,213 @@
+package engine
+
+import (
+	"math"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// streamer is the state of a bandwidth measurement beside that of its worker.
+type streamer struct {
+	*worker
+	quota     []uint64 // requests to post on each queue pair in all
+	ready     []int    // queue pairs that may have room for a batch
+	queued    []bool   // whether a queue pair is in ready
+	measuring bool
+	stopAt    int64 // when posting ends; by time only
+	over      bool  // everything initiated has completed
+	lastDone  int64
+	posted    [][]int64 // open loop: when each outstanding request was posted, by queue pair and number
+	due       [][]int64 // and when it fell due
+	turn      int       // open loop: the queue pair whose turn it is
+}
+
+// stream keeps up to depth requests outstanding on every queue pair, in one or both directions, and takes what the peer
+// sends, until both directions are over.
+func (w *worker) stream() error {
+	s := &streamer{worker: w, stopAt: math.MaxInt64, over: !w.initOps}
+	if w.initOps {
+		s.begin()
+	}
+	for {
+		if !s.over {
+			if err := s.postReady(); err != nil {
+				return err
+			}
+		}
+		got, err := w.take()
+		if err != nil {
+			return err
+		}
+		now := w.now()
+		for i := range got {
+			if err := s.completion(&got[i], now); err != nil {
+				return err
+			}
+		}
+		if !s.over {
+			s.advance(now)
+		}
+		if s.over && (!w.c.TwoSided() || w.received >= w.expected()) {
+			return nil
+		}
+	}
+}
+
+// expected is how many messages this end receives: none where the peer does not initiate.
+func (w *worker) expected() int64 {
+	if w.initOps && w.c.Direction != result.Both {
+		return 0
+	}
+	return w.sh.expect.Load()
+}
+
+func (s *streamer) begin() {
+	c := s.c
+	s.quota = make([]uint64, c.QPs)
+	s.queued = make([]bool, c.QPs)
+	s.ready = make([]int, 0, c.QPs)
+	if s.pace.open() {
+		s.posted, s.due = make([][]int64, c.QPs), make([][]int64, c.QPs)
+		for qp := range s.due {
+			s.posted[qp], s.due[qp] = make([]int64, c.Depth), make([]int64, c.Depth)
+		}
+	}
+	s.pace.start(s.now())
+	s.allot(c.Warmup)
+	if c.Warmup == 0 {
+		s.measure(s.now())
+	}
+}
+
+// allot permits n more requests, shared out among the queue pairs.
+func (s *streamer) allot(n int64) {
+	qps := uint64(s.c.QPs)
+	for qp := range s.quota {
+		s.quota[qp] += uint64(n) / qps
+		if uint64(qp) < uint64(n)%qps {
+			s.quota[qp]++
+		}
+		s.wake(qp)
+	}
+}
+
+// measure begins the measurement; nothing is outstanding.
+func (s *streamer) measure(now int64) {
+	s.measuring = true
+	s.rec.begin(now)
+	s.pace.start(now)
+	if s.c.Duration > 0 {
+		s.stopAt = now + int64(s.c.Duration)
+		for qp := range s.quota {
+			s.quota[qp] = math.MaxUint64
+			s.wake(qp)
+		}
+		return
+	}
+	s.allot(s.c.Iters)
+}
+
+func (s *streamer) wake(qp int) {
+	if !s.queued[qp] {
+		s.queued[qp] = true
+		s.ready = append(s.ready, qp)
+	}
+}
+
+// postReady posts what there is room for.
+func (s *streamer) postReady() error {
+	if s.pace.open() {
+		return s.postDue()
+	}
+	for len(s.ready) > 0 {
+		qp := s.ready[len(s.ready)-1]
+		s.ready = s.ready[:len(s.ready)-1]
+		s.queued[qp] = false
+		for {
+			left := s.quota[qp] - s.initSeq[qp]
+			n := int(min(left, uint64(s.c.Batch)))
+			if n == 0 || s.c.Depth-s.pending[qp] < n {
+				break
+			}
+			if err := s.post(qp, n, uint64(n) == left); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// postDue posts the operations that have fallen due, on the queue pairs in turn. An operation whose queue pair is full
+// waits, and the time counts in its corrected latency.
+func (s *streamer) postDue() error {
+	for {
+		now, qp := s.now(), s.turn
+		if s.pace.due() > now || s.quota[qp] == s.initSeq[qp] || s.pending[qp] == s.c.Depth {
+			return nil
+		}
+		at := s.initSeq[qp] % uint64(s.c.Depth)
+		s.posted[qp][at], s.due[qp][at] = now, s.pace.due()
+		if err := s.post(qp, 1, true); err != nil {
+			return err
+		}
+		s.pace.advance()
+		s.turn = (qp + 1) % s.c.QPs
+	}
+}
+
+// completion takes one completion of either kind.
+func (s *streamer) completion(d *done, now int64) error {
+	if d.recv {
+		if s.received == s.c.Warmup {
+			s.rxFirst = now
+		}
+		s.rxLast = now
+		return s.gotMessage(d)
+	}
+	qp := int(d.qp)
+	first := s.initSeq[qp] - uint64(s.pending[qp]) // number of the oldest request that has now completed
+	s.requestsDone(d)
+	if s.c.Verify {
+		if err := s.verifyResults(qp, first, int(d.n)); err != nil {
+			return err
+		}
+	}
+	s.lastDone = now
+	switch {
+	case !s.measuring:
+	case s.pace.open():
+		at := first % uint64(s.c.Depth)
+		s.rec.sample(now-s.posted[qp][at], now-min(s.due[qp][at], s.posted[qp][at]))
+	default:
+		s.rec.ops += int64(d.n)
+	}
+	s.wake(qp)
+	return nil
+}
+
+// advance begins the measurement after the warm-up, ends it when its time has come, and notices when all is done.
+func (s *streamer) advance(now int64) {
+	s.rec.tick(now)
+	if now >= s.stopAt {
+		s.stopAt = math.MaxInt64
+		for qp := range s.quota {
+			s.quota[qp] = s.initSeq[qp]
+			if s.l.unsignalled(qp) > 0 { // one more, signalled, tells when those are done
+				s.quota[qp]++
+			}
+			s.wake(qp)
+		}
+	}
+	for qp := range s.quota {
+		if s.pending[qp] > 0 || s.initSeq[qp] < s.quota[qp] {
+			return
+		}
+	}
+	if !s.measuring {
+		s.measure(s.now())
+		return
+	}
+	s.over = true
+	s.rec.stop = s.lastDone
+	s.sent(s.initSeq)
+}

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package engine
+
+func processUsage() usage { return usage{} }

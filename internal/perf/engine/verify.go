@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// errNoMore ends the answering end's wait for a message that will not come.
+var errNoMore = errors.New("no more messages")
+
+// fillMemory gives the memory its content before the case begins: what a peer reads never changes, so that the number
+// of a slot is the sequence number of its payload. What the peer writes to, or counts in, stays zero.
+func fillMemory(lay *layout, mem []byte) {
+	for qp := range lay.qps {
+		for slot := range uint64(lay.tx) {
+			at := lay.txAt(qp, slot)
+			fill(mem[at:at+lay.size], qp, slot)
+		}
+	}
+}
+
+// prepare writes the payloads of the next n requests, or wipes where their results will arrive.
+func (w *worker) prepare(qp int, seq uint64, n int) {
+	mem := w.l.bytes()
+	for s := seq; s < seq+uint64(n); s++ {
+		at := w.lay.localAt(w.c, qp, s)
+		if w.c.Test == result.Read || w.c.Atomic() {
+			clear(mem[at : at+w.lay.size])
+		} else {
+			fill(mem[at:at+w.lay.size], qp, s)
+		}
+	}
+}
+
+// verifyResults checks what completed reads and atomics have brought.
+func (w *worker) verifyResults(qp int, first uint64, n int) error {
+	if w.c.Test != result.Read && !w.c.Atomic() {
+		return nil
+	}
+	mem := w.l.bytes()
+	for s := first; s < first+uint64(n); s++ {
+		at := w.lay.rxAt(qp, s)
+		got := mem[at : at+w.lay.size]
+		if w.c.Test == result.Read {
+			if err := check(got, qp, s%uint64(w.lay.tx)); err != nil {
+				return err
+			}
+		} else if before := binary.NativeEndian.Uint64(got); before != s {
+			return fmt.Errorf("%s %d of queue pair %d: the value before it was %d", w.c.Test, s, qp, before)
+		}
+		w.verified++
+	}
+	return nil
+}
+
+// verifyTargets checks, when all is over, what the peer's writes and atomics have left here.
+func (w *worker) verifyTargets() error {
+	if w.initOps && w.c.Direction != result.Both || w.c.Mode == result.Latency && w.c.PingPong() {
+		return nil
+	}
+	if err := w.watch(); err != nil { // until the peer has said how many there were
+		return err
+	}
+	mem := w.l.bytes()
+	switch {
+	case w.c.Atomic():
+		sum := uint64(0)
+		for qp := range w.c.QPs {
+			sum += binary.NativeEndian.Uint64(mem[w.lay.wordAt(qp):])
+		}
+		if want := w.sh.expect.Load(); int64(sum) != want {
+			return fmt.Errorf("%d atomic operations have left the value %d", want, sum)
+		}
+	case w.c.Test == result.Write || w.c.Test == result.WriteImm:
+		return w.verifyWritten(mem)
+	}
+	return nil
+}
+
+// verifyWritten compares every slot with the last message that was written to it.
+func (w *worker) verifyWritten(mem []byte) error {
+	for qp, n := range w.sh.counts {
+		for s := n - min(n, uint64(w.lay.rx)); s < n; s++ {
+			at := w.lay.rxAt(qp, s)
+			if err := check(mem[at:at+w.lay.size], qp, s); err != nil {
+				return err
+			}
+			w.verified++
+		}
+	}
+	return nil
+}

@@ -1,0 +1,324 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// pollBatch is how many completions are taken at once.
+const pollBatch = 64
+
+// parkTime is how long a parked end waits before it looks whether the case is still wanted.
+const parkTime = 50 * time.Millisecond
+
+// unknown is the number of messages to expect before the peer has said it.
+const unknown = math.MaxInt64
+
+// shared is what the goroutine that reads the control connection tells the one that runs the loop.
+type shared struct {
+	expect  atomic.Int64  // operations that the peer initiates in all
+	counts  []uint64      // and on each queue pair; to be read once told is closed
+	told    chan struct{} // closed once expect is known
+	once    sync.Once
+	stopped atomic.Pointer[error]
+	stop    chan struct{}
+}
+
+func newShared() *shared {
+	s := &shared{told: make(chan struct{}), stop: make(chan struct{})}
+	s.expect.Store(unknown)
+	return s
+}
+
+func (s *shared) setExpect(counts []uint64) {
+	s.once.Do(func() {
+		s.counts = counts
+		n := uint64(0)
+		for _, c := range counts {
+			n += c
+		}
+		s.expect.Store(int64(n))
+		close(s.told)
+	})
+}
+
+// abort ends the loop with an error; the first one counts.
+func (s *shared) abort(err error) {
+	if s.stopped.CompareAndSwap(nil, &err) {
+		close(s.stop)
+	}
+}
+
+func (s *shared) err() error {
+	if p := s.stopped.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// worker runs a case at one end: one goroutine drives all queue pairs.
+type worker struct {
+	c       *result.Case
+	lay     layout
+	l       link
+	sh      *shared
+	initOps bool           // this end initiates
+	sent    func([]uint64) // tells the peer how many operations there were on each queue pair
+	rec     *recorder
+	pace    pace
+	base    time.Time
+	yield   int // empty polls between giving the processor away
+
+	done     []done
+	initSeq  []uint64 // next request of each queue pair
+	pending  []int    // requests outstanding of each queue pair
+	rxSeq    []uint64 // next message of each queue pair
+	received int64    // messages in all
+	rxFirst  int64    // time of the first one counted
+	rxLast   int64
+	repost   []int // receives to post again, by queue pair
+	rxSlot   []uint64
+	verified int64
+
+	inbox  []done // messages that have arrived and are not yet looked at: latency only
+	idle   idleState
+	awaits bool // an answer of the peer's, besides completions
+}
+
+type idleState struct {
+	empty int   // polls in a row that gave nothing
+	since int64 // when the first of them was
+}
+
+func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, fabric string, tell func(result.Interval), sent func([]uint64)) *worker {
+	w := &worker{
+		c: c, lay: lay, l: l, sh: sh, initOps: initiates, sent: sent, rec: newRecorder(c, tell), pace: newPace(c), base: time.Now(), yield: 64,
+		done: make([]done, pollBatch), initSeq: make([]uint64, c.QPs), pending: make([]int, c.QPs), rxSeq: make([]uint64, c.QPs),
+		repost: make([]int, c.QPs), rxSlot: make([]uint64, c.QPs),
+	}
+	if fabric == fabricMem {
+		w.yield = 4 // what moves the data is a goroutine too
+	}
+	return w
+}
+
+// now is the time since the case began, in nanoseconds, of the monotonic clock.
+func (w *worker) now() int64 { return int64(time.Since(w.base)) }
+
+// run does this end's part and gives what it measured.
+func (w *worker) run() (end *result.End, err error) {
+	end = &result.End{}
+	stop := measureCost()
+	switch {
+	case w.c.Mode == result.Latency && w.initOps:
+		err = w.ping()
+	case w.c.PingPong():
+		err = w.pong()
+	case w.c.Mode == result.Latency || !w.initOps && !w.c.TwoSided():
+		err = w.watch()
+	default:
+		err = w.stream()
+	}
+	if err == nil && w.c.Verify {
+		err = w.verifyTargets()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if w.initOps {
+		end.Initiated = w.rec.stream()
+	}
+	ops, bytes := w.rec.ops, w.rec.ops*w.rec.size
+	if w.c.Mode == result.Bandwidth && w.c.TwoSided() && w.received > w.c.Warmup {
+		n := w.received - w.c.Warmup
+		// Between the first and the last arrival lie one message less than have arrived.
+		end.Received = &result.Stream{Ops: n - 1, Bytes: (n - 1) * int64(w.c.Size), Elapsed: result.Seconds(w.rxLast - w.rxFirst)}
+		end.Received.Fill()
+		ops, bytes = ops+n, bytes+n*int64(w.c.Size)
+	}
+	if !w.initOps && end.Received == nil { // the passive end spends on behalf of all the operations
+		ops = max(w.sh.expect.Load()-w.c.Warmup, 0)
+		bytes = ops * int64(w.c.Size)
+	}
+	end.Verified = w.verified
+	end.Cost = stop(ops, bytes)
+	end.Notes = w.l.notes()
+	return end, nil
+}
+
+// watch is all that the target of one-sided operations does.
+func (w *worker) watch() error {
+	select {
+	case <-w.sh.told:
+		return w.sh.err()
+	case <-w.sh.stop:
+		return w.sh.err()
+	}
+}
+
+// waitMore is called when a poll gave nothing: it spins, yields or parks as the case says, and fills w.done as poll
+// does. It ends a case that was stopped, or that hangs.
+func (w *worker) waitMore() (int, error) {
+	i := &w.idle
+	if i.empty == 0 {
+		i.since = w.now()
+	}
+	i.empty++
+	switch {
+	case w.c.Poll == result.Event:
+		return w.park()
+	case w.c.Poll == result.Adaptive && i.empty%8 == 0 && w.now()-i.since > int64(w.c.Spin):
+		return w.park()
+	}
+	if i.empty%w.yield == 0 {
+		runtime.Gosched()
+	}
+	if i.empty%1024 == 0 {
+		return 0, w.look()
+	}
+	return 0, nil
+}
+
+func (w *worker) park() (int, error) {
+	timeout := parkTime
+	if w.pace.open() && w.initOps {
+		timeout = max(0, min(timeout, time.Duration(w.pace.due()-w.now())))
+	}
+	n, err := w.l.wait(w.done, timeout)
+	if err != nil {
+		return 0, w.failed(err)
+	}
+	if n == 0 {
+		return 0, w.look()
+	}
+	return n, nil
+}
+
+// look finds out whether the case has been stopped, and whether it hangs.
+func (w *worker) look() error {
+	if err := w.sh.err(); err != nil {
+		return err
+	}
+	if out := w.outstanding(); out > 0 || w.awaits {
+		if idle := time.Duration(w.now() - w.idle.since); idle > time.Duration(w.c.Stall) {
+			return fmt.Errorf("nothing has come for %v, %d requests are outstanding (--stall)", idle.Round(time.Millisecond), out)
+		}
+	}
+	return nil
+}
+
+func (w *worker) outstanding() (n int) {
+	for _, p := range w.pending {
+		n += p
+	}
+	return n
+}
+
+// busy notes that something completed.
+func (w *worker) busy() {
+	if w.idle.empty > 0 {
+		w.idle = idleState{}
+	}
+}
+
+// take gives what has completed, waiting once, as the case says, if nothing has.
+func (w *worker) take() ([]done, error) {
+	n, err := w.l.poll(w.done)
+	if err != nil {
+		return nil, w.failed(err)
+	}
+	if n == 0 {
+		if n, err = w.waitMore(); n == 0 || err != nil {
+			return nil, err
+		}
+	}
+	w.busy()
+	return w.done[:n], nil
+}
+
+// failed prefers the reason that the peer gave to its consequence here.
+func (w *worker) failed(err error) error {
+	for range 20 {
+		if told := w.sh.err(); told != nil {
+			return told
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return err
+}
+
+// requestsDone counts completed requests.
+func (w *worker) requestsDone(d *done) { w.pending[d.qp] -= int(d.n) }
+
+// post posts n requests, payload included.
+func (w *worker) post(qp, n int, flush bool) error {
+	seq := w.initSeq[qp]
+	if w.c.Verify {
+		w.prepare(qp, seq, n)
+	}
+	if err := w.l.request(qp, seq, n, flush); err != nil {
+		return w.failed(err)
+	}
+	w.initSeq[qp] += uint64(n)
+	w.pending[qp] += n
+	return nil
+}
+
+// gotMessage verifies a received message and posts its receive again.
+func (w *worker) gotMessage(d *done) error {
+	qp := int(d.qp)
+	seq := w.rxSeq[qp]
+	w.rxSeq[qp]++
+	w.received++
+	if w.c.Test != result.Send && d.imm != uint32(seq) {
+		return fmt.Errorf("message %d of queue pair %d came with immediate data %d", seq, qp, d.imm)
+	}
+	// The data of a stream of writes may be gone when their receives complete: verifyTargets looks at the last ones.
+	if w.c.Verify && (w.c.Test != result.WriteImm || w.c.Mode == result.Latency) {
+		at := w.lay.rxAt(qp, uint64(d.slot))
+		switch {
+		case w.c.Test == result.WriteImm:
+			at = w.lay.rxAt(qp, seq)
+		case w.c.SRQ: // the shared queue has the slots of the first queue pair
+			at = w.lay.rxAt(0, uint64(d.slot))
+		}
+		if err := check(w.l.bytes()[at:at+w.lay.size], qp, seq); err != nil {
+			return err
+		}
+		w.verified++
+	}
+	if w.c.SRQ {
+		return w.l.receive(0, uint64(d.slot), 1)
+	}
+	w.repost[qp]++
+	if w.repost[qp] >= w.repostAt() {
+		return w.postReceives(qp)
+	}
+	return nil
+}
+
+// repostAt is how many used receives are posted again at once.
+func (w *worker) repostAt() int {
+	if w.c.Mode == result.Latency {
+		return 1
+	}
+	return max(1, min(32, w.c.RxDepth/8))
+}
+
+func (w *worker) postReceives(qp int) error {
+	n := w.repost[qp]
+	w.repost[qp] = 0
+	// Receives complete in the order in which they were posted, so that the slot to post is that of the oldest used one.
+	slot := w.rxSlot[qp]
+	w.rxSlot[qp] += uint64(n)
+	if err := w.l.receive(qp, slot+uint64(w.c.RxDepth), n); err != nil {
+		return w.failed(err)
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+// Package result is the vocabulary of datperf: the settings of a measurement, what it found, and the document that
+// keeps both. Times are in nanoseconds, sizes in bytes, and field names say so.
+package result
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Case is the complete setting of one measurement. Both ends work from the same Case.
+type Case struct {
+	Test      string  `json:"test"`      // one of Tests
+	Mode      string  `json:"mode"`      // lat or bw
+	Layer     string  `json:"layer"`     // udat or cverbs
+	Direction string  `json:"direction"` // out: the client initiates; in: the server does; both
+	Size      int     `json:"size_bytes"`
+	Iters     int64   `json:"iterations"` // operations measured, over all queue pairs; 0 where Duration counts
+	Duration  Seconds `json:"duration_s"`
+	Warmup    int64   `json:"warmup_iterations"` // operations before the measurement starts
+	Depth     int     `json:"depth"`             // requests outstanding per queue pair
+	RxDepth   int     `json:"rx_depth"`          // receives posted per queue pair, or in all with SRQ
+	Batch     int     `json:"batch"`             // requests per post
+	Signal    int     `json:"signal_every"`      // one signalled request in so many
+	QPs       int     `json:"queue_pairs"`
+	SRQ       bool    `json:"srq"`
+	Inline    int     `json:"inline_bytes"` // largest inline request; -1: whatever the device grants
+	ReadDepth int     `json:"read_depth"`   // reads and atomics outstanding per queue pair
+	Poll      string  `json:"poll"`         // busy, event or adaptive
+	Spin      Seconds `json:"spin_s"`       // adaptive: how long to poll before parking
+	Verify    bool    `json:"verify"`
+	Rate      float64 `json:"rate_per_s"` // open loop: operations per second; 0: closed loop
+	Arrival   string  `json:"arrival"`    // open loop: constant or poisson
+	Interval  Seconds `json:"interval_s"`
+	Stall     Seconds `json:"stall_s"` // an initiator whose outstanding requests make no progress for so long gives up
+}
+
+// Values of the enumerations of Case.
+const (
+	Send, SendImm, Write, WriteImm, Read       = "send", "send-imm", "write", "write-imm", "read"
+	FetchAdd, CmpSwap                          = "fetch-add", "cmp-swap"
+	Latency, Bandwidth                         = "lat", "bw"
+	UDAT, Cverbs                               = "udat", "cverbs"
+	Out, In, Both                              = "out", "in", "both"
+	Busy, Event, Adaptive                      = "busy", "event", "adaptive"
+	Constant, Poisson                          = "constant", "poisson"
+	maxSize                                    = 1 << 30
+	maxDepth, maxQPs                           = 16384, 4096
+	maxIters                             int64 = 1 << 40
+)
+
+// The values that each enumeration takes.
+var (
+	Tests      = []string{Send, SendImm, Write, WriteImm, Read, FetchAdd, CmpSwap}
+	Modes      = []string{Latency, Bandwidth}
+	Layers     = []string{UDAT, Cverbs}
+	Directions = []string{Out, In, Both}
+	Polls      = []string{Busy, Event, Adaptive}
+	Arrivals   = []string{Constant, Poisson}
+)
+
+// AtomicSize is the only size of an atomic operation.
+const AtomicSize = 8
+
+// Default is the setting that nothing was said about; Complete adds what depends on the rest.
+func Default() Case {
+	return Case{
+		Test: Send, Mode: Latency, Layer: UDAT, Direction: Out, QPs: 1, Inline: -1, ReadDepth: 16,
+		Poll: Busy, Spin: Seconds(50 * time.Microsecond), Arrival: Constant,
+		Warmup: -1, Interval: Seconds(time.Second), Stall: Seconds(30 * time.Second),
+	}
+}
+
+// Atomic tells the tests whose operations work on 8 bytes.
+func (c *Case) Atomic() bool { return c.Test == FetchAdd || c.Test == CmpSwap }
+
+// TwoSided tells the tests that use up a receive at the target.
+func (c *Case) TwoSided() bool {
+	return c.Test == Send || c.Test == SendImm || c.Test == WriteImm
+}
+
+// PingPong tells the measurements in which the target answers in kind: their latency is half a round trip.
+func (c *Case) PingPong() bool {
+	return c.Mode == Latency && (c.TwoSided() || c.Test == Write)
+}
+
+// Complete fills what was left to default (0; -1 for Warmup) from the rest of the setting.
+func (c *Case) Complete() {
+	if c.Atomic() {
+		c.Size = AtomicSize
+	}
+	if c.Mode == Latency {
+		c.Batch = cmp.Or(c.Batch, 1)
+		c.Depth = cmp.Or(c.Depth, 64) // room for requests whose completions are suppressed
+		c.RxDepth = cmp.Or(c.RxDepth, 64)
+	}
+	c.Batch = cmp.Or(c.Batch, 1)
+	c.Depth = cmp.Or(c.Depth, max(128, min(c.Batch*2, maxDepth)))
+	c.RxDepth = cmp.Or(c.RxDepth, min(max(512, 2*c.Depth), maxDepth))
+	if c.Signal == 0 {
+		c.Signal = max(1, min(64, c.Depth/4))
+	}
+	c.Signal = min(c.Signal, max(1, c.Depth-c.Batch+1)) // a full window always has a signalled request in it
+	if c.Rate > 0 || c.Verify {
+		c.Signal = 1
+	}
+	if c.Iters == 0 && c.Duration == 0 {
+		c.Iters = 1000
+		if c.Mode == Bandwidth {
+			c.Iters = 5000
+		}
+	}
+	if c.Warmup < 0 {
+		c.Warmup = 100
+		if c.Mode == Bandwidth {
+			c.Warmup = int64(c.Depth) * int64(c.QPs)
+		}
+		if c.Iters > 0 {
+			c.Warmup = min(c.Warmup, max(c.Iters/4, 1))
+		}
+	}
+}
+
+// Validate refuses what cannot be run, naming the flag and its limit.
+func (c *Case) Validate() error {
+	for _, e := range []struct {
+		flag, value string
+		of          []string
+	}{
+		{"test", c.Test, Tests}, {"mode", c.Mode, Modes}, {"layer", c.Layer, Layers},
+		{"direction", c.Direction, Directions}, {"poll", c.Poll, Polls}, {"arrival", c.Arrival, Arrivals},
+	} {
+		if !slices.Contains(e.of, e.value) {
+			return fmt.Errorf("--%s %q: must be one of %s", e.flag, e.value, strings.Join(e.of, ", "))
+		}
+	}
+	for _, r := range []struct {
+		flag             string
+		value, low, high int64
+	}{
+		{"size", int64(c.Size), 1, maxSize}, {"iters", c.Iters, 0, maxIters}, {"warmup", c.Warmup, 0, maxIters},
+		{"depth", int64(c.Depth), 1, maxDepth}, {"rx-depth", int64(c.RxDepth), 1, maxDepth},
+		{"batch", int64(c.Batch), 1, int64(c.Depth)}, {"signal", int64(c.Signal), 1, int64(c.Depth)},
+		{"qps", int64(c.QPs), 1, maxQPs}, {"inline", int64(c.Inline), -1, 1 << 16}, {"read-depth", int64(c.ReadDepth), 1, 255},
+	} {
+		if r.value < r.low || r.value > r.high {
+			return fmt.Errorf("--%s %d: must be from %d to %d", r.flag, r.value, r.low, r.high)
+		}
+	}
+	for _, d := range []struct {
+		flag      string
+		value     Seconds
+		low, high time.Duration
+	}{
+		{"duration", c.Duration, 0, 30 * 24 * time.Hour}, {"spin", c.Spin, 0, time.Second},
+		{"interval", c.Interval, 10 * time.Millisecond, time.Hour}, {"stall", c.Stall, 100 * time.Millisecond, time.Hour},
+	} {
+		if time.Duration(d.value) < d.low || time.Duration(d.value) > d.high {
+			return fmt.Errorf("--%s %v: must be from %v to %v", d.flag, time.Duration(d.value), d.low, d.high)
+		}
+	}
+	return c.validateTogether()
+}
+
+// validateTogether refuses values that do not go with each other.
+func (c *Case) validateTogether() error {
+	switch {
+	case c.Iters == 0 && c.Duration == 0:
+		return fmt.Errorf("--iters 0: must be at least 1 where there is no --duration")
+	case c.Iters > 0 && c.Duration > 0:
+		return fmt.Errorf("--iters and --duration: only one of them ends a measurement")
+	case c.Atomic() && c.Size != AtomicSize:
+		return fmt.Errorf("--size %d: an atomic operation has %d bytes", c.Size, AtomicSize)
+	case c.Mode == Latency && c.Direction == Both:
+		return fmt.Errorf("--direction both with --mode lat: two ping-pongs disturb each other; measure out and in")
+	case c.Mode == Latency && c.Test == Write && c.Poll != Busy:
+		return fmt.Errorf("--poll %s with the latency of write: an RDMA write makes no event at its target; use write-imm, or --poll busy", c.Poll)
+	case c.Mode == Latency && c.Batch != 1:
+		return fmt.Errorf("--batch %d with --mode lat: one operation is under way at a time", c.Batch)
+	case c.SRQ && !c.TwoSided():
+		return fmt.Errorf("--srq with %s: the test uses no receives", c.Test)
+	case c.Rate < 0 || c.Rate > 1e9:
+		return fmt.Errorf("--rate %g: must be from 0 to 1e9 operations per second", c.Rate)
+	case c.Rate > 0 && c.Batch != 1:
+		return fmt.Errorf("--rate with --batch %d: an open loop posts operations one by one as they fall due", c.Batch)
+	case c.Inline >= 0 && c.Layer == UDAT:
+		return fmt.Errorf("--inline with --layer udat: udat sends inline whatever the device grants; use --layer cverbs")
+	}
+	return nil
+}
+
+// Name is what a person calls the case.
+func (c *Case) Name() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s %s, %s", c.Layer, c.Test, c.Mode, Bytes(c.Size))
+	if c.QPs > 1 {
+		fmt.Fprintf(&b, ", %d QPs", c.QPs)
+	}
+	if c.SRQ {
+		b.WriteString(", SRQ")
+	}
+	if c.Direction != Out {
+		fmt.Fprintf(&b, ", %s", c.Direction)
+	}
+	if c.Poll != Busy {
+		fmt.Fprintf(&b, ", %s", c.Poll)
+	}
+	if c.Rate > 0 {
+		fmt.Fprintf(&b, ", %g/s %s", c.Rate, c.Arrival)
+	}
+	return b.String()
+}

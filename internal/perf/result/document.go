@@ -1,0 +1,208 @@
+package result
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// Schema names the form of Document; a reader refuses another.
+const Schema = "datperf/1"
+
+// Document is what one invocation of datperf found.
+type Document struct {
+	Schema  string            `json:"schema"`
+	Version string            `json:"datperf_version"`
+	Started time.Time         `json:"started"`
+	Title   string            `json:"title,omitempty"`
+	Command []string          `json:"command,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Units   map[string]string `json:"units"`
+	Client  Facts             `json:"client"`
+	Server  Facts             `json:"server"`
+	Runs    []Run             `json:"runs"`
+}
+
+// Units explains the suffixes of the document's field names.
+var Units = map[string]string{
+	"_ns":      "nanoseconds",
+	"_s":       "seconds",
+	"_bytes":   "bytes",
+	"gbit_s":   "10^9 bits of payload per second",
+	"mib_s":    "2^20 bytes of payload per second",
+	"ops_s":    "operations per second",
+	"latency":  "of ping-pong tests (send, write, with or without immediate data) half the round trip; of read and atomics the whole operation",
+	"cpu_s":    "processor seconds, user and system, of the whole process",
+	"_per_s":   "per second",
+	"counters": "change of the port's counters in the kernel during the run, where not zero",
+}
+
+// Facts describe one end.
+type Facts struct {
+	Host          string   `json:"host"`
+	OS            string   `json:"os"`
+	Arch          string   `json:"arch"`
+	Kernel        string   `json:"kernel,omitempty"`
+	CPU           string   `json:"cpu,omitempty"`
+	CPUs          int      `json:"cpus"`
+	Governor      string   `json:"cpu_governor,omitempty"`
+	GoVersion     string   `json:"go_version"`
+	GOMAXPROCS    int      `json:"gomaxprocs"`
+	GODEBUG       string   `json:"godebug,omitempty"`
+	Version       string   `json:"datperf_version"`
+	Libibverbs    string   `json:"libibverbs,omitempty"`
+	Fabric        string   `json:"fabric"`
+	Device        string   `json:"device"`
+	Chosen        string   `json:"device_chosen_because"`
+	Address       string   `json:"address,omitempty"`
+	Detail        string   `json:"detail,omitempty"`
+	Firmware      string   `json:"firmware,omitempty"`
+	LinkLayer     string   `json:"link_layer,omitempty"`
+	PortState     string   `json:"port_state,omitempty"`
+	MTU           int      `json:"mtu_bytes,omitempty"`
+	GID           string   `json:"gid,omitempty"`
+	GIDIndex      int      `json:"gid_index,omitempty"`
+	GIDType       string   `json:"gid_type,omitempty"`
+	GIDReason     string   `json:"gid_chosen_because,omitempty"`
+	MaxReadDepth  int      `json:"max_read_depth,omitempty"`
+	MaxMessage    int      `json:"max_message_bytes,omitempty"`
+	MaxQueueDepth int      `json:"max_queue_depth,omitempty"`
+	Atomics       string   `json:"atomics,omitempty"`
+	MemlockBytes  int64    `json:"memlock_bytes,omitempty"` // -1: no limit
+	Warnings      []string `json:"warnings,omitempty"`
+}
+
+// Run is one Case with what it found. Repeats of a case are runs with the same Case.
+type Run struct {
+	Case   Case  `json:"settings"`
+	Repeat int   `json:"repeat,omitempty"` // from 1, where the case was repeated
+	Client *End  `json:"client"`
+	Server *End  `json:"server"`
+	Notes  Notes `json:"notes,omitempty"`
+}
+
+// Notes are what a reader of the numbers should know.
+type Notes []string
+
+// End is what one end measured.
+type End struct {
+	Initiated *Stream    `json:"initiated,omitempty"` // the operations that this end started
+	Received  *Stream    `json:"received,omitempty"`  // the messages that used up receives here
+	Verified  int64      `json:"verified_messages"`   // payloads compared byte by byte, all equal
+	Cost      Cost       `json:"cost"`
+	Counters  Counters   `json:"counters,omitempty"`
+	Intervals []Interval `json:"intervals,omitempty"`
+	Notes     Notes      `json:"notes,omitempty"`
+}
+
+// Counters are changes of the port's counters.
+type Counters map[string]int64
+
+// Stream is the measured part of one direction, without the warm-up.
+type Stream struct {
+	Ops       int64         `json:"operations"`
+	Bytes     int64         `json:"payload_bytes"`
+	Elapsed   Seconds       `json:"elapsed_s"`
+	GbitS     float64       `json:"gbit_s"`
+	MiBS      float64       `json:"mib_s"`
+	OpsS      float64       `json:"ops_s"`
+	Latency   *Distribution `json:"latency,omitempty"`
+	RoundTrip *Distribution `json:"round_trip,omitempty"` // of ping-pong tests
+	Corrected *Distribution `json:"latency_corrected,omitempty"`
+}
+
+// Fill computes the rates.
+func (s *Stream) Fill() {
+	if t := time.Duration(s.Elapsed).Seconds(); t > 0 {
+		s.GbitS = float64(s.Bytes) * 8 / 1e9 / t
+		s.MiBS = float64(s.Bytes) / (1 << 20) / t
+		s.OpsS = float64(s.Ops) / t
+	}
+}
+
+// Distribution is of times; min, max, mean and stddev are exact, percentiles have three significant digits.
+type Distribution struct {
+	Count       int64        `json:"count"`
+	Min         float64      `json:"min_ns"`
+	Mean        float64      `json:"mean_ns"`
+	Stddev      float64      `json:"stddev_ns"`
+	Percentiles []Percentile `json:"percentiles"`
+	Max         float64      `json:"max_ns"`
+	Curve       []Percentile `json:"curve,omitempty"` // the cumulative distribution, for plots
+}
+
+// Percentile is the value that P percent of the samples do not exceed.
+type Percentile struct {
+	P     float64 `json:"percentile"`
+	Value float64 `json:"value_ns"`
+}
+
+// At gives a percentile of the list, 0 if it is not there.
+func (d *Distribution) At(p float64) float64 {
+	if d != nil {
+		for _, q := range d.Percentiles {
+			if q.P == p {
+				return q.Value
+			}
+		}
+	}
+	return 0
+}
+
+// Cost is what the process spent during the run; runs of other clients at the same time are in it too.
+type Cost struct {
+	CPU         Seconds `json:"cpu_s"`
+	UserCPU     Seconds `json:"user_cpu_s"`
+	Wall        Seconds `json:"wall_s"`
+	PerMillion  float64 `json:"cpu_s_per_million_operations,omitempty"`
+	PerGB       float64 `json:"cpu_s_per_gb,omitempty"`
+	Voluntary   int64   `json:"voluntary_context_switches"`
+	Involuntary int64   `json:"involuntary_context_switches"`
+	Allocations int64   `json:"heap_allocations"`
+	GCs         int64   `json:"gc_cycles"`
+	GCPause     Seconds `json:"gc_pause_s"`
+}
+
+// Interval is what an initiator did in a part of the run.
+type Interval struct {
+	End   string  `json:"end,omitempty"` // client or server
+	Start Seconds `json:"start_s"`
+	Stop  Seconds `json:"stop_s"`
+	Ops   int64   `json:"operations"`
+	Bytes int64   `json:"payload_bytes"`
+	GbitS float64 `json:"gbit_s"`
+	P50   float64 `json:"p50_ns,omitempty"`
+	P99   float64 `json:"p99_ns,omitempty"`
+	Max   float64 `json:"max_ns,omitempty"`
+}
+
+// Write puts the document out as one JSON text.
+func (d *Document) Write(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(d)
+}
+
+// ReadFile reads a document, and refuses what is none.
+func ReadFile(name string) (*Document, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var head struct {
+		Schema string `json:"schema"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, fmt.Errorf("%s: not a datperf document: %w", name, err)
+	}
+	if head.Schema != Schema {
+		return nil, fmt.Errorf("%s: schema is %q, this datperf reads %q", name, head.Schema, Schema)
+	}
+	d := new(Document)
+	if err := json.Unmarshal(data, d); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return d, nil
+}

@@ -1,0 +1,99 @@
+package result
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Seconds is a duration that JSON has in seconds.
+type Seconds time.Duration
+
+// MarshalJSON writes seconds.
+func (s Seconds) MarshalJSON() ([]byte, error) {
+	return json.Marshal(time.Duration(s).Seconds())
+}
+
+// UnmarshalJSON reads seconds.
+func (s *Seconds) UnmarshalJSON(b []byte) error {
+	var f float64
+	if err := json.Unmarshal(b, &f); err != nil {
+		return err
+	}
+	if f < -1e9 || f > 1e9 {
+		return fmt.Errorf("duration of %g s", f)
+	}
+	*s = Seconds(f * float64(time.Second))
+	return nil
+}
+
+// Bytes is a size for people, exact: 64B, 4KiB, 1000B.
+func Bytes(n int) string {
+	for _, u := range []struct {
+		shift uint
+		name  string
+	}{{30, "GiB"}, {20, "MiB"}, {10, "KiB"}} {
+		if n >= 1<<u.shift && n%(1<<u.shift) == 0 {
+			return strconv.Itoa(n>>u.shift) + u.name
+		}
+	}
+	return strconv.Itoa(n) + "B"
+}
+
+// ParseBytes reads a size: a number of bytes, or with K, M or G (KiB, MiB, GiB; KB also means 1024 bytes here).
+func ParseBytes(s string) (int, error) {
+	text := strings.TrimSuffix(strings.TrimSuffix(strings.ToUpper(strings.TrimSpace(s)), "B"), "I")
+	shift := 0
+	if n := len(text); n > 0 {
+		if i := strings.IndexByte("KMG", text[n-1]); i >= 0 {
+			shift, text = 10*(i+1), text[:n-1]
+		}
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || n > maxSize>>shift {
+		return 0, fmt.Errorf("size %q: must be a number from 1 to %d, with K, M or G for KiB, MiB or GiB", s, maxSize)
+	}
+	return int(n) << shift, nil
+}
+
+// ParseSizes reads a list of sizes and sweeps: "2,64,4K", "2-1M" (powers of two between), or "all" (2 to 8 MiB).
+func ParseSizes(s string) ([]int, error) {
+	if s == "all" {
+		s = "2-8M"
+	}
+	var sizes []int
+	for part := range strings.SplitSeq(s, ",") {
+		low, high, sweep := strings.Cut(part, "-")
+		from, err := ParseBytes(low)
+		if err != nil {
+			return nil, err
+		}
+		if !sweep {
+			sizes = append(sizes, from)
+			continue
+		}
+		to, err := ParseBytes(high)
+		if err != nil {
+			return nil, err
+		}
+		if to < from {
+			return nil, fmt.Errorf("sizes %q: the first is larger than the last", part)
+		}
+		for n := from; n <= to; n *= 2 {
+			sizes = append(sizes, n)
+		}
+	}
+	return sizes, nil
+}
+
+// Nanos is a time for people, in microseconds below a second.
+func Nanos(ns float64) string {
+	switch {
+	case ns < 1e9:
+		return strconv.FormatFloat(ns/1e3, 'f', 2, 64) + "us"
+	default:
+		return strconv.FormatFloat(ns/1e9, 'f', 3, 64) + "s"
+	}
+}
