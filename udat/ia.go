@@ -3,6 +3,7 @@ package udat
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,9 +14,10 @@ import (
 // IA is an open interface adapter: one port of an RDMA device, or the fabric inside this process. Each Open is an
 // instance of its own, with its own objects.
 type IA struct {
-	obj    object
-	name   string
-	device fabric.Device
+	obj        object
+	name       string
+	registered *provider // that it was opened by; nil for a device's own name
+	device     fabric.Device
 
 	asyncEVD *EVD
 	ownAsync bool
@@ -111,24 +113,43 @@ func WithRetry(n int) Option {
 	}
 }
 
-// Open opens an adapter by its name, as Providers lists it ("rxe0", "mem0"), or by a local IP address. A name that
-// no fabric knows is ProviderNotFound; a name never stands for another fabric than its own. The adapter has an
-// asynchronous event dispatcher of its own unless an option says otherwise; see AsyncEVD.
+// Open opens an adapter by its name, as Providers lists it ("rxe0", "mem0"), by a name that RegisterProvider has added,
+// or by a local IP address. A name that no fabric knows is ProviderNotFound; a name never stands for another fabric than
+// its own. The adapter has an asynchronous event dispatcher of its own unless an option says otherwise; see AsyncEVD.
 //
 // Implements: dat_ia_open.
 func Open(name string, opts ...Option) (*IA, error) {
+	registered := registry.open(name)
+	ia, err := open(name, registered, opts)
+	if err != nil {
+		registry.close(registered)
+		return nil, err
+	}
+	return ia, nil
+}
+
+func open(name string, registered *provider, opts []Option) (*IA, error) {
 	o := openOptions{asyncQLen: 64, fabric: fabric.Options{RNRRetry: 7, Retry: 7}}
+	device := name
+	if registered != nil {
+		device = registered.device
+		opts = slices.Concat(registered.opts, opts)
+	}
 	for _, opt := range opts {
 		if err := opt(&o); err != nil {
 			return nil, err
 		}
 	}
-	ia := &IA{name: name, events: make(chan struct{})}
+	return o.open(name, device, registered)
+}
+
+func (o *openOptions) open(name, deviceName string, registered *provider) (*IA, error) {
+	ia := &IA{name: name, registered: registered, events: make(chan struct{})}
 	for k := range ia.objects {
 		ia.objects[k] = make(map[*object]Handle)
 	}
 	ia.obj.kind, ia.obj.ia = HandleIA, ia
-	device, err := openDevice(name, o.fabric, ia.asyncEvent)
+	device, err := openDevice(deviceName, o.fabric, ia.asyncEvent)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +158,7 @@ func Open(name string, opts ...Option) (*IA, error) {
 	ia.device = device
 	ia.obj.live.Store(true)
 	ia.mu.Unlock()
-	if err := ia.openAsync(&o); err != nil {
+	if err := ia.openAsync(o); err != nil {
 		ia.obj.live.Store(false)
 		device.Close()
 		return nil, err
@@ -177,7 +198,7 @@ func openDevice(name string, opts fabric.Options, async func(fabric.AsyncEvent))
 	if name == "" {
 		return nil, fail(op, InvalidParameter, SubArg1, "the name is empty")
 	}
-	for _, f := range openable(name) {
+	for _, f := range fabrics() {
 		device, err := f.Open(name, opts, async)
 		switch {
 		case err == nil:
@@ -192,12 +213,22 @@ func openDevice(name string, opts fabric.Options, async func(fabric.AsyncEvent))
 // Name is the name or address that the adapter was opened by.
 //
 // Extension.
-func (ia *IA) Name() string { return ia.name }
+func (ia *IA) Name() string {
+	if ia == nil {
+		return ""
+	}
+	return ia.name
+}
 
 // Addr is the adapter's address, that peers connect to.
 //
 // Extension.
-func (ia *IA) Addr() netip.Addr { return ia.device.Attr().Info.Addr }
+func (ia *IA) Addr() netip.Addr {
+	if ia == nil {
+		return netip.Addr{}
+	}
+	return ia.device.Attr().Info.Addr
+}
 
 // AsyncEVD is the dispatcher that asynchronous events go to; nil where the adapter was opened without.
 //
@@ -241,6 +272,7 @@ func (ia *IA) Close(flags CloseFlags) error {
 	ia.mu.Unlock()
 	ia.destroyAll()
 	ia.keeper.Wait()
+	registry.close(ia.registered)
 	if err := ia.device.Close(); err != nil {
 		return failAs(op, err, SubResourceDevice)
 	}
