@@ -1,0 +1,42 @@
+package udat
+
+import "github.com/godat/godat/udat/internal/fabric"
+
+// Device is the fabric's device behind the adapter, for tests that ask it or break it.
+func (ia *IA) Device() fabric.Device { return ia.device }
+
+// Pretend puts the endpoint into a state that only a service point leads to, and gives the way back.
+func (ep *EP) Pretend(s EPState) (undo func()) {
+	was := ep.getState()
+	ep.setState(s)
+	return func() { ep.setState(was) }
+}
+
+// Causes names the causes of the endpoint's state machine, in order.
+var Causes = [causes]string{
+	"established", "peer rejected", "rejected", "unreachable", "failed", "timed out", "peer left", "removed", "broken",
+	"abrupt", "graceful", "drained",
+}
+
+// Suffer makes the cause of that number happen to the endpoint's connection, or to one of an endpoint that has none.
+func (ep *EP) Suffer(c int) {
+	l := ep.link.Load()
+	if l == nil {
+		l = &link{}
+		ep.link.Store(l)
+		defer ep.link.Store(nil)
+	}
+	ep.move(l, cause(c), []byte("private"))
+}
+
+// States are the states that the state machine has rows for.
+func States() []EPState {
+	var list []EPState
+	for s := range transitions {
+		list = append(list, s)
+	}
+	return list
+}
+
+// Late gives the handler of the endpoint's present connection, as a fabric holds it.
+func (ep *EP) Late() func(fabric.ConnEvent) { return ep.handler(ep.link.Load()) }

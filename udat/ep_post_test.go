@@ -1,0 +1,325 @@
+package udat_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// poster is one of the four posts, to or from the first n bytes that a segment list names.
+type poster struct {
+	name   string
+	recv   bool
+	remote bool
+	need   udat.MemPriv
+	flags  udat.CompletionFlags // besides unsignalled
+	post   func(e, peer *end, iov []udat.LMRTriplet, cookie udat.Cookie, flags udat.CompletionFlags) error
+	rules  []string // those of the errors, of the flags
+	flag   []string
+}
+
+const suppressFence = udat.CompletionSuppress | udat.CompletionBarrierFence
+
+var posters = []poster{
+	{
+		name: "send", need: udat.PrivLocalRead, flags: suppressFence | udat.CompletionSolicitedWait,
+		post: func(e, _ *end, iov []udat.LMRTriplet, cookie udat.Cookie, flags udat.CompletionFlags) error {
+			return e.ep.PostSend(iov, cookie, flags)
+		},
+		rules: []string{"EP-SEND-06", "EP-SEND-07"}, flag: []string{"EP-SEND-04", "EP-SEND-05", "F-01"},
+	},
+	{
+		name: "recv", recv: true, need: udat.PrivLocalWrite,
+		post: func(e, _ *end, iov []udat.LMRTriplet, cookie udat.Cookie, flags udat.CompletionFlags) error {
+			return e.ep.PostRecv(iov, cookie, flags)
+		},
+		rules: []string{"EP-RECV-10", "EP-RECV-11"}, flag: []string{"EP-RECV-09", "F-03"},
+	},
+	{
+		name: "read", remote: true, need: udat.PrivLocalWrite, flags: suppressFence,
+		post: func(e, peer *end, iov []udat.LMRTriplet, cookie udat.Cookie, flags udat.CompletionFlags) error {
+			return e.ep.PostRDMARead(iov, cookie, peer.mem.RMRTriplet(0, min(length(iov), endMemory)), flags)
+		},
+		rules: []string{"EP-READ-05", "EP-READ-07"}, flag: []string{"EP-READ-03", "F-01"},
+	},
+	{
+		name: "write", remote: true, need: udat.PrivLocalRead, flags: suppressFence,
+		post: func(e, peer *end, iov []udat.LMRTriplet, cookie udat.Cookie, flags udat.CompletionFlags) error {
+			return e.ep.PostRDMAWrite(iov, cookie, peer.mem.RMRTriplet(0, min(length(iov), endMemory)), flags)
+		},
+		rules: []string{"EP-WRITE-04", "EP-WRITE-06"}, flag: []string{"EP-WRITE-03", "F-02"},
+	},
+}
+
+func length(iov []udat.LMRTriplet) int {
+	n := uint64(0)
+	for _, s := range iov {
+		n += s.SegmentLength
+	}
+	return int(n)
+}
+
+// TestPostRefused makes every post with everything that is wrong with memory.
+func TestPostRefused(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{
+			MaxRequestIOV: 3, MaxRecvIOV: 3, MaxRDMAReadIOV: 2, MaxRDMAWriteIOV: 2, MaxMessageSize: 2000, MaxRDMASize: 2000,
+		}})
+		otherPZ, err := a.ia.CreatePZ()
+		assert.NilError(t, err)
+		foreign, err := a.ia.AllocLMR(otherPZ, 4096, udat.PrivAll)
+		assert.NilError(t, err)
+		gone := a.lmr(4096, udat.PrivAll)
+		assert.NilError(t, gone.Free())
+		whole := a.mem.Triplet(0, 64)
+		for _, p := range posters {
+			reader, writer := a.lmr(4096, udat.PrivLocalRead), a.lmr(4096, udat.PrivLocalWrite|udat.PrivRemoteRead|udat.PrivRemoteWrite)
+			lacking, sub := writer, udat.SubPrivilegesRead
+			zone := udat.SubProtectionRead
+			if p.need == udat.PrivLocalWrite {
+				lacking, sub, zone = reader, udat.SubPrivilegesWrite, udat.SubProtectionWrite
+			}
+			limit := 3
+			if p.remote {
+				limit = 2
+			}
+			for _, bad := range []struct {
+				name string
+				iov  []udat.LMRTriplet
+				want udat.ReturnType
+				sub  udat.Subtype
+			}{
+				{"begins before", []udat.LMRTriplet{{LMR: a.mem, VirtualAddress: whole.VirtualAddress - 1, SegmentLength: 8}}, udat.InvalidParameter, udat.SubArg3},
+				{"ends after", []udat.LMRTriplet{a.mem.Triplet(endMemory-8, 9)}, udat.InvalidParameter, udat.SubArg3},
+				{"begins at the end", []udat.LMRTriplet{a.mem.Triplet(endMemory, 1)}, udat.InvalidParameter, udat.SubArg3},
+				{"wraps", []udat.LMRTriplet{{LMR: a.mem, VirtualAddress: whole.VirtualAddress + 8, SegmentLength: math.MaxUint64 - 8}}, udat.InvalidParameter, udat.SubArg3},
+				{"second segment outside", []udat.LMRTriplet{whole, a.mem.Triplet(endMemory-1, 2)}, udat.InvalidParameter, udat.SubArg3},
+				{"other zone", []udat.LMRTriplet{foreign.Triplet(0, 8)}, udat.ProtectionViolation, zone},
+				{"privilege", []udat.LMRTriplet{lacking.Triplet(0, 8)}, udat.PrivilegesViolation, sub},
+				{"freed region", []udat.LMRTriplet{gone.Triplet(0, 8)}, udat.PrivilegesViolation, udat.SubNone},
+				{"no region", []udat.LMRTriplet{{SegmentLength: 8}}, udat.PrivilegesViolation, udat.SubNone},
+				{"too long", []udat.LMRTriplet{a.mem.Triplet(0, 1500), a.mem.Triplet(0, 501)}, udat.InvalidParameter, udat.SubArg2},
+				{"too many segments", make([]udat.LMRTriplet, limit+1), udat.InvalidParameter, udat.SubArg2},
+			} {
+				err := p.post(a, b, bad.iov, 1, 0)
+				assert.ErrorIs(t, err, udat.WithSubtype(bad.want, bad.sub), "%s %s", p.name, bad.name)
+			}
+			if p.remote {
+				refused(t, p.post(a, b, nil, 1, 0), udat.InvalidParameter)
+			}
+			assert.NilError(t, reader.Free())
+			assert.NilError(t, writer.Free())
+			rule.Proves(t, p.rules...)
+		}
+		s, recvIdle, requestIdle, err := a.ep.GetStatus()
+		assert.NilError(t, err)
+		assert.Assert(t, s == udat.EPConnected && recvIdle && requestIdle, "what was refused was not posted")
+		rule.Proves(t, "POST-07", "POST-08", "POST-09", "POST-12", "POST-13", "EP-READ-09", "OBJ-03", "GAP-36", "GAP-63")
+
+		// All of a handle that is gone comes before all else.
+		assert.NilError(t, a.ep.Free())
+		for _, p := range posters {
+			refused(t, p.post(a, b, []udat.LMRTriplet{whole}, 1, 0), udat.InvalidHandle, udat.SubHandleEP)
+			refused(t, p.post(&end{}, b, []udat.LMRTriplet{whole}, 1, 0), udat.InvalidHandle, udat.SubHandleEP)
+		}
+		rule.Proves(t, "POST-11", "GEN-01", "GEN-02")
+	})
+}
+
+// TestPostFlags makes every post with every combination of flags.
+func TestPostFlags(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, unsignalled := range []bool{false, true} {
+			var attr udat.EPAttr
+			allowed := udat.CompletionFlags(0)
+			if unsignalled {
+				attr.RequestCompletionFlags, attr.RecvCompletionFlags = udat.CompletionUnsignalled, udat.CompletionUnsignalled
+				allowed = udat.CompletionUnsignalled
+			}
+			a, b := pair(t, dev, setup{attr: &attr, qlen: 512})
+			for _, p := range posters {
+				for flags := range udat.CompletionFlags(64) {
+					name := fmt.Sprintf("%s, flags 0x%x, endpoint unsignalled %v", p.name, uint32(flags), unsignalled)
+					if !p.recv && !p.remote {
+						assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 0, 0))
+					}
+					err := p.post(a, b, a.iov(0, 8), udat.Cookie(flags), flags)
+					if flags&^(p.flags|allowed) != 0 {
+						assert.ErrorIs(t, err, udat.WithSubtype(udat.InvalidParameter, udat.SubArg5), name)
+						if !p.recv && !p.remote {
+							assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 0, 0)) // for the receive
+							completion(t, b.recv, 0)
+							completion(t, a.request, 0)
+						}
+						continue
+					}
+					assert.NilError(t, err, name)
+					from := a.request
+					switch {
+					case p.recv:
+						from = a.recv
+						assert.NilError(t, b.ep.PostSend(b.iov(0, 8), 0, 0))
+						completion(t, b.request, 0)
+					case !p.remote:
+						completion(t, b.recv, 0)
+					}
+					if flags&udat.CompletionSuppress == 0 {
+						completionNow(t, from, udat.Cookie(flags))
+					}
+				}
+				if !p.recv {
+					eventually(t, func() bool { _, _, idle, _ := a.ep.GetStatus(); return idle }, "%s: work is left", p.name)
+					empty(t, a.request)
+				}
+				rule.Proves(t, p.flag...)
+			}
+		}
+		rule.Proves(t, "F-04", "F-06", "F-07", "F-11", "EVD-29", "EP-STATUS-03")
+	})
+}
+
+// completionNow polls for a completion, which may be one that wakes no waiter.
+func completionNow(t *testing.T, evd *udat.EVD, cookie udat.Cookie) udat.Event {
+	t.Helper()
+	var ev udat.Event
+	eventually(t, func() (ok bool) {
+		var err error
+		ev, err = evd.Dequeue()
+		return err == nil
+	}, "no completion")
+	assert.Equal(t, ev.Status, udat.DTOSuccess, "%s", describe(ev))
+	assert.Equal(t, ev.Cookie, cookie, "%s", describe(ev))
+	return ev
+}
+
+// TestPostLimit fills the queues: one more is refused, and there is room again once something has completed.
+func TestPostLimit(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const limit = 5
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: limit, MaxRecvDTOs: limit}})
+		for i := range limit {
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), udat.Cookie(i), 0)) // the peer has no receive
+		}
+		for _, p := range posters {
+			if !p.recv {
+				refused(t, p.post(a, b, a.iov(0, 8), 9, 0), udat.InsufficientResources, udat.SubResourceCredits)
+			}
+		}
+		for i := range limit {
+			assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), udat.Cookie(i), 0))
+		}
+		refused(t, a.ep.PostRecv(a.iov(0, 8), 9, 0), udat.InsufficientResources, udat.SubResourceCredits)
+		assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 0, 0))
+		completion(t, b.recv, 0)
+		completion(t, a.request, 0)
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), limit, 0))
+		refused(t, a.ep.PostSend(a.iov(0, 8), 9, 0), udat.InsufficientResources)
+		assert.NilError(t, b.ep.PostSend(b.iov(0, 8), 0, 0))
+		completion(t, a.recv, 0)
+		assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), limit, 0))
+		rule.Proves(t, "POST-10", "EP-SEND-07", "EP-RECV-10", "EP-READ-07", "EP-WRITE-06")
+
+		// GetStatus, which asks the device for the end of suppressed work, takes no place of the Consumer's.
+		for range limit {
+			assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 0, 0))
+		}
+		for i := range limit {
+			completion(t, a.request, udat.Cookie(i+1))
+			completion(t, b.recv, 0)
+		}
+		for i := range limit {
+			assert.NilError(t, a.ep.PostSend(nil, udat.Cookie(i), udat.CompletionSuppress), "post %d", i)
+			_, _, idle, err := a.ep.GetStatus()
+			assert.NilError(t, err)
+			assert.Assert(t, !idle)
+		}
+		refused(t, a.ep.PostSend(nil, 9, 0), udat.InsufficientResources)
+		for range limit {
+			assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 0, 0))
+			completion(t, b.recv, 0)
+		}
+		eventually(t, func() bool { _, _, idle, _ := a.ep.GetStatus(); return idle }, "suppressed work is left")
+		empty(t, a.request)
+		rule.Proves(t, "EP-STATUS-02", "EP-STATUS-03", "GAP-60")
+	})
+}
+
+// TestPostBatch posts more than fit, and stops where one is wrong.
+func TestPostBatch(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 100, MaxRecvDTOs: 100}, qlen: 256})
+		recvs, ops := make([]udat.Recv, 120), make([]udat.Op, 120)
+		for i := range recvs {
+			recvs[i] = udat.Recv{IOV: b.iov(i*8, 8), Cookie: udat.Cookie(i)}
+			ops[i] = udat.Op{Kind: udat.OpSend, IOV: a.iov(i*8, 8), Cookie: udat.Cookie(i)}
+		}
+		want := a.put(0, 800, 5)
+		n, err := b.ep.PostRecvBatch(recvs)
+		assert.Equal(t, n, 100)
+		refused(t, err, udat.InsufficientResources)
+		ops[70].Flags = udat.CompletionUnsignalled
+		n, err = a.ep.PostBatch(ops)
+		assert.Equal(t, n, 70)
+		refused(t, err, udat.InvalidParameter)
+		ops[70].Flags = 0
+		n, err = a.ep.PostBatch(ops[70:100])
+		assert.Equal(t, n, 30)
+		assert.NilError(t, err)
+		for i := range 100 {
+			completion(t, b.recv, udat.Cookie(i))
+			completion(t, a.request, udat.Cookie(i))
+		}
+		assert.DeepEqual(t, b.get(0, 800), want)
+		n, err = a.ep.PostBatch([]udat.Op{{Kind: 200}})
+		assert.Equal(t, n, 0)
+		refused(t, err, udat.InvalidParameter)
+		n, err = a.ep.PostBatch(nil)
+		assert.Equal(t, n, 0)
+		assert.NilError(t, err)
+	})
+}
+
+// TestPostsDoNotAllocate counts the allocations of the posts.
+func TestPostsDoNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{qlen: 1024})
+		iov := []udat.LMRTriplet{a.mem.Triplet(0, 8), a.mem.Triplet(64, 8)}
+		into := []udat.LMRTriplet{b.mem.Triplet(0, 16)}
+		remote := b.mem.RMRTriplet(0, 16)
+		ops := []udat.Op{{Kind: udat.OpRDMAWrite, IOV: iov, Remote: remote}, {Kind: udat.OpRDMARead, IOV: iov, Remote: remote}}
+		take := func(evd *udat.EVD) {
+			for {
+				if _, err := evd.Dequeue(); err == nil {
+					return
+				}
+			}
+		}
+		for name, f := range map[string]func(){
+			"recv and send": func() {
+				b.ep.PostRecv(into, 1, 0)
+				a.ep.PostSend(iov, 1, 0)
+				take(b.recv)
+				take(a.request)
+			},
+			"read":  func() { a.ep.PostRDMARead(iov, 1, remote, 0); take(a.request) },
+			"write": func() { a.ep.PostRDMAWrite(iov, 1, remote, 0); take(a.request) },
+			"batch": func() { a.ep.PostBatch(ops); take(a.request); take(a.request) },
+			"query": func() { a.ep.RecvQuery() },
+		} {
+			for range 20 { // the EVD's ring and the like come to their size
+				f()
+			}
+			got := testing.AllocsPerRun(100, f)
+			assert.Assert(t, got < 1, "%s: %v allocations", name, got)
+		}
+		rule.Proves(t, "POST-06", "GEN-09", "EP-RECV-13", "EP-READ-08", "GAP-93")
+	})
+}

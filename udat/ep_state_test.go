@@ -1,0 +1,292 @@
+package udat_test
+
+import (
+	"fmt"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// call is one call on an endpoint, and the states that it is for: in those of ok it succeeds, in those of flush what
+// it posts is flushed, in all others it is InvalidState and changes nothing.
+type call struct {
+	name      string
+	ok, flush []udat.EPState
+	do        func(t *testing.T, e *end) error
+	flushed   func(e *end) *udat.EVD
+	rules     []string
+}
+
+var allStates = canBe("mem0")
+
+func requestEVD(e *end) *udat.EVD { return e.request }
+
+var calls = []call{
+	{
+		name: "post_recv", ok: allStates, flush: []udat.EPState{udat.EPDisconnected},
+		do:      func(t *testing.T, e *end) error { return e.ep.PostRecv(e.iov(0, 8), 99, 0) },
+		flushed: func(e *end) *udat.EVD { return e.recv },
+		rules:   []string{"EPST-50", "EPST-51", "EP-RECV-04", "EP-RECV-05", "C-31"},
+	},
+	{
+		name: "post_send", ok: []udat.EPState{udat.EPConnected, udat.EPDisconnected}, flush: []udat.EPState{udat.EPDisconnected},
+		do:      func(t *testing.T, e *end) error { return e.ep.PostSend(e.iov(0, 8), 99, 0) },
+		flushed: requestEVD, rules: []string{"EPST-52", "EPST-54", "EP-SEND-03", "POST-11"},
+	},
+	{
+		name: "post_rdma_read", ok: []udat.EPState{udat.EPConnected, udat.EPDisconnected}, flush: []udat.EPState{udat.EPDisconnected},
+		do:      func(t *testing.T, e *end) error { return e.ep.PostRDMARead(e.iov(0, 8), 99, e.mem.RMRTriplet(0, 8), 0) },
+		flushed: requestEVD, rules: []string{"EPST-52", "EPST-54", "EP-READ-04"},
+	},
+	{
+		name: "post_rdma_write", ok: []udat.EPState{udat.EPConnected, udat.EPDisconnected}, flush: []udat.EPState{udat.EPDisconnected},
+		do: func(t *testing.T, e *end) error {
+			return e.ep.PostRDMAWrite(e.iov(0, 8), 99, e.mem.RMRTriplet(0, 8), 0)
+		},
+		flushed: requestEVD, rules: []string{"EPST-53", "EPST-54", "EP-WRITE-03"},
+	},
+	{
+		name: "rmr_bind", ok: []udat.EPState{udat.EPConnected, udat.EPDisconnected},
+		do: func(t *testing.T, e *end) error {
+			rmr, err := e.pz.CreateRMR()
+			assert.NilError(t, err)
+			_, err = rmr.Bind(e.mem.Triplet(0, 64), udat.PrivRemoteRead, e.ep, 99, 0)
+			return err
+		},
+		rules: []string{"EPST-53", "EPST-54"},
+	},
+	{
+		name: "ep_connect", ok: []udat.EPState{udat.EPUnconnected},
+		do: func(t *testing.T, e *end) error {
+			return e.ep.Connect(e.ia.Addr(), 4711, patience, nil, udat.QoSBestEffort, udat.ConnectDefault)
+		},
+		rules: []string{"EP-CONNECT-02"},
+	},
+	{
+		name: "cr_accept", ok: []udat.EPState{udat.EPUnconnected},
+		do: func(t *testing.T, e *end) error {
+			cr := ask(t, newEnd(t, e.ia.Name(), setup{}), e, nil)
+			err := cr.Accept(e.ep, nil)
+			if err != nil {
+				assert.NilError(t, cr.Reject(), "a refused accept leaves the request")
+			}
+			return err
+		},
+	},
+	{
+		name: "ep_disconnect, abrupt", rules: []string{"EP-DISC-08", "EP-DISC-09"},
+		ok: []udat.EPState{udat.EPActiveConnectionPending, udat.EPCompletionPending, udat.EPConnected, udat.EPDisconnectPending, udat.EPDisconnected},
+		do: func(t *testing.T, e *end) error { return e.ep.Disconnect(udat.CloseAbrupt) },
+	},
+	{
+		name: "ep_disconnect, graceful", rules: []string{"EP-DISC-05", "EP-DISC-08", "EP-DISC-09"},
+		ok: []udat.EPState{udat.EPActiveConnectionPending, udat.EPCompletionPending, udat.EPConnected, udat.EPDisconnectPending, udat.EPDisconnected},
+		do: func(t *testing.T, e *end) error { return e.ep.Disconnect(udat.CloseGraceful) },
+	},
+	{
+		name: "ep_reset", ok: []udat.EPState{udat.EPUnconnected, udat.EPDisconnected}, rules: []string{"EP-RESET-04"},
+		do: func(t *testing.T, e *end) error { return e.ep.Reset() },
+	},
+	{
+		name: "ep_free", rules: []string{"EP-FREE-01", "EPST-38"},
+		ok: []udat.EPState{
+			udat.EPUnconnected, udat.EPActiveConnectionPending, udat.EPCompletionPending, udat.EPConnected,
+			udat.EPDisconnectPending, udat.EPDisconnected,
+		},
+		do: func(t *testing.T, e *end) error {
+			err := e.ep.Free()
+			if err == nil {
+				refused(t, e.ep.Free(), udat.InvalidHandle, udat.SubHandleEP)
+			}
+			return err
+		},
+	},
+	{
+		name: "queries", ok: allStates, rules: []string{"EP-WMARK-01"},
+		do: func(t *testing.T, e *end) error {
+			if _, _, _, err := e.ep.GetStatus(); err != nil {
+				return err
+			}
+			if _, _, err := e.ep.RecvQuery(); err != nil {
+				return err
+			}
+			return e.ep.SetWatermark(udat.WatermarkInfinite, 10)
+		},
+	},
+}
+
+func in(list []udat.EPState, s udat.EPState) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// TestCallsByState makes every call in every state.
+func TestCallsByState(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, s := range canBe(dev) {
+			t.Run(s.String(), func(t *testing.T) {
+				e, _ := inState(t, dev, s, setup{})
+				for _, c := range calls {
+					if in(c.ok, s) {
+						continue
+					}
+					refused(t, c.do(t, e), udat.InvalidState, subtypes[s])
+					assert.Equal(t, state(t, e.ep), s, "%s has changed the state", c.name)
+				}
+				for _, c := range calls {
+					if !in(c.ok, s) {
+						continue
+					}
+					e, _ := inState(t, dev, s, setup{})
+					assert.NilError(t, c.do(t, e), c.name)
+					if in(c.flush, s) {
+						flushed(t, c.flushed(e), 99)
+						empty(t, c.flushed(e))
+					}
+				}
+			})
+		}
+		for _, c := range calls {
+			rule.Proves(t, c.rules...)
+		}
+		rule.Proves(t, "EPST-56")
+	})
+}
+
+// subtypes say which state a refused call found.
+var subtypes = map[udat.EPState]udat.Subtype{
+	udat.EPUnconnected: udat.SubStateEPUnconnected, udat.EPReserved: udat.SubStateEPReserved,
+	udat.EPPassiveConnectionPending: udat.SubStateEPPassConnPending, udat.EPTentativeConnection: udat.SubStateEPTentConnPending,
+	udat.EPActiveConnectionPending: udat.SubStateEPActConnPending, udat.EPConnected: udat.SubStateEPConnected,
+	udat.EPDisconnectPending: udat.SubStateEPDiscPending, udat.EPDisconnected: udat.SubStateEPDisconnected,
+	udat.EPCompletionPending: udat.SubStateEPComplPending,
+}
+
+// outcome is what a cause makes of a state: the next one and the event; the zero value is nothing.
+type outcome struct {
+	next  udat.EPState
+	event udat.EventNumber
+}
+
+// same says that all causes have one outcome, but for the exceptions.
+func same(o outcome, except map[string]outcome) map[string]outcome {
+	all := map[string]outcome{}
+	for _, c := range udat.Causes {
+		all[c] = o
+	}
+	for c, o := range except {
+		all[c] = o
+	}
+	return all
+}
+
+var (
+	nothing  = outcome{}
+	connects = outcome{udat.EPConnected, udat.EventConnectionEstablished}
+	leaves   = outcome{udat.EPDisconnected, udat.EventConnectionDisconnected}
+	breaks   = outcome{udat.EPDisconnected, udat.EventConnectionBroken}
+	refuses  = outcome{udat.EPDisconnected, udat.EventConnectionNonPeerRejected}
+	misses   = outcome{udat.EPDisconnected, udat.EventConnectionAcceptError}
+)
+
+// wanted is the state machine as the specification has it.
+var wanted = map[udat.EPState]map[string]outcome{
+	udat.EPUnconnected:              same(nothing, nil),
+	udat.EPReserved:                 same(nothing, nil),
+	udat.EPPassiveConnectionPending: same(nothing, nil),
+	udat.EPTentativeConnection:      same(nothing, nil),
+	udat.EPDisconnected:             same(nothing, nil),
+	udat.EPActiveConnectionPending: same(refuses, map[string]outcome{
+		"established": connects, "peer rejected": {udat.EPDisconnected, udat.EventConnectionPeerRejected},
+		"unreachable": {udat.EPDisconnected, udat.EventConnectionUnreachable},
+		"timed out":   {udat.EPDisconnected, udat.EventConnectionTimedOut},
+		"abrupt":      leaves, "graceful": leaves, "drained": nothing,
+	}),
+	udat.EPCompletionPending: same(misses, map[string]outcome{
+		"established": connects, "timed out": nothing, "abrupt": leaves, "graceful": leaves, "drained": nothing,
+	}),
+	udat.EPConnected: same(breaks, map[string]outcome{
+		"established": nothing, "timed out": nothing, "peer left": leaves, "abrupt": leaves,
+		"graceful": {udat.EPDisconnectPending, 0}, "drained": nothing,
+	}),
+	udat.EPDisconnectPending: same(breaks, map[string]outcome{
+		"established": nothing, "timed out": nothing, "peer left": leaves, "abrupt": leaves, "graceful": nothing, "drained": leaves,
+	}),
+}
+
+// TestTransitions makes every cause happen in every state.
+func TestTransitions(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		assert.Equal(t, len(udat.States()), len(wanted)+1, "the states of the specification, and that of a freed endpoint")
+		for _, s := range canBe(dev) {
+			for i, cause := range udat.Causes {
+				t.Run(fmt.Sprintf("%v/%s", s, cause), func(t *testing.T) {
+					e, _ := inState(t, dev, s, setup{})
+					assert.NilError(t, e.ep.PostRecv(e.iov(0, 8), 77, 0))
+					if s == udat.EPDisconnected {
+						flushed(t, e.recv, 77)
+					}
+					e.ep.Suffer(i)
+					want, known := wanted[s][cause]
+					assert.Assert(t, known)
+					if want == nothing {
+						want.next = s
+					}
+					assert.Equal(t, state(t, e.ep), want.next)
+					if want.event != 0 {
+						ev := expect(t, e.conn, want.event)
+						assert.Equal(t, ev.EP, e.ep)
+						with := want == connects || want.event == udat.EventConnectionPeerRejected
+						assert.Equal(t, len(ev.PrivateData) > 0, with)
+					}
+					if want.next == udat.EPDisconnected && s != udat.EPDisconnected {
+						flushed(t, e.recv, 77)
+					}
+					empty(t, e.conn)
+				})
+			}
+		}
+		rule.Proves(t, "EPST-12", "EPST-13", "EPST-14", "EPST-15", "EPST-16", "EPST-17", "EPST-25", "EPST-26", "EPST-27",
+			"EPST-28", "EPST-29", "EPST-30", "EPST-31", "EPST-32", "EPST-33", "EPST-34", "EPST-35", "EPST-40", "EVT-04")
+	})
+}
+
+// TestLateEvents lets events of a connection arrive that the endpoint has left behind.
+func TestLateEvents(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		e, peer := pair(t, dev, setup{})
+		late := e.ep.Late()
+		part(t, e, peer, udat.CloseAbrupt)
+		kinds := []fabric.ConnEventKind{
+			fabric.EventEstablished, fabric.EventPeerRejected, fabric.EventRejected, fabric.EventUnreachable, fabric.EventFailed,
+			fabric.EventDisconnected, fabric.EventRemoved,
+		}
+		tell := func(want udat.EPState) {
+			for _, k := range kinds {
+				late(fabric.ConnEvent{Kind: k})
+				assert.Equal(t, state(t, e.ep), want)
+			}
+			empty(t, e.conn)
+		}
+		tell(udat.EPDisconnected)
+		assert.NilError(t, e.ep.Reset())
+		tell(udat.EPUnconnected)
+		assert.NilError(t, peer.ep.Reset())
+		connect(t, e, peer)
+		tell(udat.EPConnected)
+		assert.NilError(t, e.ep.Free())
+		for _, k := range kinds {
+			late(fabric.ConnEvent{Kind: k})
+		}
+		empty(t, e.conn)
+		rule.Proves(t, "EP-FREE-04", "EP-CONNECT-12")
+	})
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package udat_test
+
+const raceEnabled = false
