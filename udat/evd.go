@@ -21,7 +21,7 @@ type EVD struct {
 	mu       sync.Mutex
 	qlen     int
 	ring     eventRing
-	cq       fabric.CQ // nil without DTO or bind streams
+	cq       fabric.CQ // nil without DTO or bind streams; never changes
 	wcs      [32]fabric.WC
 	sources  sourceTable
 	capacity int // completions that may be outstanding on cq
@@ -383,11 +383,9 @@ func (e *EVD) destroy() {
 	for e.waiter || e.watched {
 		e.left.Wait()
 	}
-	cq := e.cq
-	e.cq = nil
 	e.mu.Unlock()
 	cno.detach(true)
-	if cq != nil {
-		cq.Close()
+	if e.cq != nil {
+		e.cq.Close()
 	}
 }

@@ -198,9 +198,8 @@ func (e *EVD) park(deadline time.Time) (expired bool, err error) {
 // parkOnCQ parks in the completion queue; there is room for one only.
 func (e *EVD) parkOnCQ(deadline time.Time) (fired bool, err error) {
 	e.parked = true
-	cq := e.cq
 	e.mu.Unlock()
-	fired, err = cq.Wait(deadline)
+	fired, err = e.cq.Wait(deadline)
 	e.mu.Lock()
 	e.parked = false
 	e.left.Broadcast()
