@@ -227,7 +227,7 @@ func Local(ctx context.Context, cl *Client, plan Plan) (*result.Document, error)
 		b.Close()
 		return nil, err
 	}
-	srv := &Server{Device: chosen.Name, Version: cl.Version}
+	srv := &Server{chosen: &chosen, Version: cl.Version}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

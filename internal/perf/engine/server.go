@@ -19,6 +19,8 @@ type Server struct {
 	Device  string            // that clients measure; empty: the one with the address that the client came to, or the best
 	Version string            // of datperf
 	Log     func(text string) // one line for people; may be nil
+
+	chosen *choice // already, by Local
 }
 
 // DefaultPort is the port of the control connection.
@@ -101,7 +103,7 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 		return 0, fmt.Errorf("this server is %s with protocol %d, the client is %s with protocol %d: use the same version at both ends",
 			orUnknown(s.Version), Protocol, orUnknown(hello.Version), hello.Protocol)
 	}
-	chosen, err := choose(s.Device, k.localAddr())
+	chosen, err := s.choose(k.localAddr())
 	if err != nil {
 		return 0, err
 	}
@@ -124,6 +126,13 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 		}
 		cases++
 	}
+}
+
+func (s *Server) choose(local netip.Addr) (choice, error) {
+	if s.chosen != nil {
+		return *s.chosen, nil
+	}
+	return choose(s.Device, local)
 }
 
 func orUnknown(version string) string {

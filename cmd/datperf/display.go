@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/godat/godat/internal/perf/engine"
+	"github.com/godat/godat/internal/perf/report"
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// display shows people how a plan is coming on: results on out, and on a terminal what runs at the moment.
+type display struct {
+	out       io.Writer
+	terminal  io.Writer // nil: standard error is none
+	intervals bool
+	table     *report.Table
+
+	mu     sync.Mutex
+	now    string // what runs
+	since  time.Time
+	last   string // what the last interval gave
+	shown  bool
+	ticker *time.Ticker
+	done   chan struct{}
+}
+
+func newDisplay(out, stderr io.Writer, intervals bool) *display {
+	d := &display{out: out, intervals: intervals, table: report.NewTable(out), done: make(chan struct{})}
+	if f, ok := stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		d.terminal = f
+		d.ticker = time.NewTicker(500 * time.Millisecond)
+		go d.refresh()
+	}
+	return d
+}
+
+func (d *display) refresh() {
+	for {
+		select {
+		case <-d.done:
+			return
+		case <-d.ticker.C:
+			d.mu.Lock()
+			if d.now != "" && time.Since(d.since) > time.Second {
+				fmt.Fprintf(d.terminal, "\r\033[K%s, %d s%s", d.now, int(time.Since(d.since).Seconds()), d.last)
+				d.shown = true
+			}
+			d.mu.Unlock()
+		}
+	}
+}
+
+// clear takes the progress line away before something is printed; d.mu is held.
+func (d *display) clear() {
+	if d.shown {
+		fmt.Fprint(d.terminal, "\r\033[K")
+		d.shown = false
+	}
+}
+
+func (d *display) close() {
+	if d.ticker != nil {
+		d.ticker.Stop()
+		close(d.done)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.clear()
+	}
+}
+
+// locked makes f run alone, with the progress line out of the way.
+func (d *display) locked(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.clear()
+	f()
+}
+
+func (d *display) watcher() engine.Watcher {
+	return engine.Watcher{
+		Begin: func(client, server *result.Facts) { d.locked(func() { report.Ends(d.out, client, server) }) },
+		Case: func(n, of int, c *result.Case, repeat int) {
+			d.locked(func() {
+				d.now, d.since, d.last = fmt.Sprintf("[%d/%d] %s", n, of, c.Name()), time.Now(), ""
+			})
+		},
+		Interval: func(iv result.Interval) {
+			d.locked(func() {
+				d.last = fmt.Sprintf(": %.3f Gb/s, %d ops", iv.GbitS, iv.Ops)
+				if d.intervals {
+					report.IntervalLine(d.out, &iv)
+				}
+			})
+		},
+		Run: func(r *result.Run) {
+			d.locked(func() {
+				d.now = ""
+				d.table.Run(r)
+			})
+		},
+	}
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/godat/godat/internal/perf/engine"
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// planFlags are the flags that make a plan. Those that take lists are multiplied with each other.
+type planFlags struct {
+	tests, modes, layers, directions, polls []string
+	sizes                                   string
+	qps, depths, batches                    []int
+	repeats                                 int
+	duration, spin, interval, stall         time.Duration
+	base                                    result.Case
+}
+
+func (p *planFlags) register(f *pflag.FlagSet) {
+	d := result.Default()
+	p.base = d
+	list := func(v *[]string, name, short, value, of string, values []string) {
+		f.StringSliceVarP(v, name, short, strings.Split(value, ","), of+": "+strings.Join(values, ", ")+"; or all")
+	}
+	list(&p.tests, "test", "t", result.Send, "tests", result.Tests)
+	list(&p.modes, "mode", "m", result.Latency, "what to measure", result.Modes)
+	list(&p.layers, "layer", "l", result.UDAT, "through which library", result.Layers)
+	list(&p.directions, "direction", "", result.Out, "who initiates, the client (out), the server (in)", result.Directions)
+	list(&p.polls, "poll", "", result.Busy, "how to wait", result.Polls)
+	f.StringVarP(&p.sizes, "size", "s", "", "message sizes: 64, 4K, 1M, a list, a sweep in powers of two (2-1M), or all (2-8M); default 2 for lat, 64K for bw")
+	f.Int64VarP(&p.base.Iters, "iters", "n", 0, "operations to measure (default 1000 for lat, 5000 for bw)")
+	f.DurationVarP(&p.duration, "duration", "D", 0, "time to measure instead, for example 10s")
+	f.Int64Var(&p.base.Warmup, "warmup", d.Warmup, "operations before the measurement (default 100 for lat, one depth for bw; at most a quarter of --iters)")
+	f.IntVar(&p.repeats, "repeat", 1, "runs of each case")
+	f.IntSliceVarP(&p.qps, "qps", "q", []int{1}, "queue pairs")
+	f.IntSliceVarP(&p.depths, "depth", "d", []int{0}, "bw: requests outstanding per queue pair (default 128)")
+	f.IntSliceVar(&p.batches, "batch", []int{1}, "bw: requests per post")
+	f.IntVar(&p.base.Signal, "signal", 0, "one signalled request in so many (default a quarter of the depth, at most 64)")
+	f.IntVar(&p.base.RxDepth, "rx-depth", 0, "receives posted per queue pair, or in the shared queue (default 512, or twice the depth)")
+	f.IntVar(&p.base.ReadDepth, "read-depth", d.ReadDepth, "RDMA reads and atomics under way per queue pair, as far as the devices permit")
+	f.BoolVar(&p.base.SRQ, "srq", false, "one shared receive queue for all queue pairs")
+	f.IntVar(&p.base.Inline, "inline", d.Inline, "cverbs: largest request to send inline; -1: what the device grants")
+	f.DurationVar(&p.spin, "spin", time.Duration(d.Spin), "adaptive: how long to poll before parking")
+	f.Float64Var(&p.base.Rate, "rate", 0, "open loop: operations per second, whatever the answers do; 0: closed loop")
+	f.StringVar(&p.base.Arrival, "arrival", d.Arrival, "open loop: constant, or poisson")
+	f.BoolVar(&p.base.Verify, "verify", false, "compare every byte of the payload (it costs time)")
+	f.DurationVarP(&p.interval, "interval", "i", time.Duration(d.Interval), "length of the intervals that progress is told in; given, each is printed")
+	f.DurationVar(&p.stall, "stall", time.Duration(d.Stall), "give up when nothing completes for so long")
+}
+
+// plan multiplies the lists out. The layer varies fastest, so that what is to be compared runs side by side.
+func (p *planFlags) plan() (engine.Plan, error) {
+	plan := engine.Plan{Repeats: p.repeats}
+	sizes := []int{0}
+	if p.sizes != "" {
+		var err error
+		if sizes, err = result.ParseSizes(p.sizes); err != nil {
+			return plan, usagef("--size: %w", err)
+		}
+	}
+	p.base.Duration, p.base.Spin = result.Seconds(p.duration), result.Seconds(p.spin)
+	p.base.Interval, p.base.Stall = result.Seconds(p.interval), result.Seconds(p.stall)
+	all := func(given, values []string) []string {
+		if len(given) == 1 && given[0] == "all" {
+			return values
+		}
+		return given
+	}
+	cases := []result.Case{p.base}
+	cases = multiply(cases, all(p.modes, result.Modes), func(c *result.Case, v string) { c.Mode = v })
+	cases = multiply(cases, all(p.tests, result.Tests), func(c *result.Case, v string) { c.Test = v })
+	cases = multiply(cases, all(p.directions, result.Directions), func(c *result.Case, v string) { c.Direction = v })
+	cases = multiply(cases, all(p.polls, result.Polls), func(c *result.Case, v string) { c.Poll = v })
+	cases = multiply(cases, p.qps, func(c *result.Case, v int) { c.QPs = v })
+	cases = multiply(cases, p.depths, func(c *result.Case, v int) { c.Depth = v })
+	cases = multiply(cases, p.batches, func(c *result.Case, v int) { c.Batch = v })
+	cases = multiply(cases, sizes, func(c *result.Case, v int) { c.Size = v })
+	cases = multiply(cases, all(p.layers, result.Layers), func(c *result.Case, v string) { c.Layer = v })
+	seen := map[result.Case]bool{}
+	for i := range cases {
+		c := &cases[i]
+		if c.Size == 0 {
+			c.Size = 2
+			if c.Mode == result.Bandwidth {
+				c.Size = 64 << 10
+			}
+		}
+		c.Complete()
+		if !seen[*c] { // atomics have one size, whatever the sweep
+			seen[*c] = true
+			plan.Cases = append(plan.Cases, *c)
+		}
+	}
+	if len(plan.Cases) > maxCases {
+		return plan, usagef("the lists multiply to %d cases, the limit is %d", len(plan.Cases), maxCases)
+	}
+	if err := plan.Validate(); err != nil {
+		return plan, &usageError{err}
+	}
+	return plan, nil
+}
+
+// maxCases bounds a plan.
+const maxCases = 10000
+
+func multiply[T any](cases []result.Case, values []T, set func(*result.Case, T)) []result.Case {
+	var out []result.Case
+	for _, c := range cases {
+		for _, v := range values {
+			set(&c, v)
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// checkPort refuses what is no TCP port.
+func checkPort(port int) error {
+	if port < 1 || port > 65535 {
+		return usagef("--port %s: must be from 1 to 65535", strconv.Itoa(port))
+	}
+	return nil
+}
+
+// portUsage is said by both ends.
+var portUsage = fmt.Sprintf("TCP port of the control connection (default %d)", engine.DefaultPort)

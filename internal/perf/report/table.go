@@ -1,0 +1,158 @@
+// Package report renders what datperf found: tables, CSV, Markdown, the columns of perftest, HTML.
+package report
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// column is one column of a table: its title, and a run's text in it.
+type column struct {
+	title string
+	width int
+	text  func(r *result.Run, s *result.Stream) string
+}
+
+func number(v float64, digits int) string { return strconv.FormatFloat(v, 'f', digits, 64) }
+
+func micros(ns float64) string { return number(ns/1e3, 2) }
+
+func percentile(p float64) func(*result.Run, *result.Stream) string {
+	return func(_ *result.Run, s *result.Stream) string {
+		if s.Latency == nil {
+			return "-"
+		}
+		return micros(s.Latency.At(p))
+	}
+}
+
+// what columns say what was measured, in every table.
+var what = []column{
+	{"test", 9, func(r *result.Run, _ *result.Stream) string { return r.Case.Test }},
+	{"layer", 6, func(r *result.Run, _ *result.Stream) string { return r.Case.Layer }},
+	{"size", 8, func(r *result.Run, _ *result.Stream) string { return result.Bytes(r.Case.Size) }},
+	{"QPs", 4, func(r *result.Run, _ *result.Stream) string { return strconv.Itoa(r.Case.QPs) }},
+	{"poll", 8, func(r *result.Run, _ *result.Stream) string { return r.Case.Poll }},
+	{"dir", 4, func(r *result.Run, _ *result.Stream) string { return r.Case.Direction }},
+	{"ops", 9, func(_ *result.Run, s *result.Stream) string { return strconv.FormatInt(s.Ops, 10) }},
+}
+
+var latencyColumns = append(what[:len(what):len(what)],
+	column{"min", 9, func(_ *result.Run, s *result.Stream) string { return micros(s.Latency.Min) }},
+	column{"p50", 9, percentile(50)},
+	column{"p90", 9, percentile(90)},
+	column{"p99", 9, percentile(99)},
+	column{"p99.9", 9, percentile(99.9)},
+	column{"p99.99", 9, percentile(99.99)},
+	column{"max", 10, func(_ *result.Run, s *result.Stream) string { return micros(s.Latency.Max) }},
+	column{"mean", 9, func(_ *result.Run, s *result.Stream) string { return micros(s.Latency.Mean) }},
+)
+
+var bandwidthColumns = append(what[:len(what):len(what)],
+	column{"depth", 6, func(r *result.Run, _ *result.Stream) string { return strconv.Itoa(r.Case.Depth) }},
+	column{"batch", 6, func(r *result.Run, _ *result.Stream) string { return strconv.Itoa(r.Case.Batch) }},
+	column{"time s", 8, func(_ *result.Run, s *result.Stream) string { return number(time.Duration(s.Elapsed).Seconds(), 3) }},
+	column{"Gb/s", 9, func(_ *result.Run, s *result.Stream) string { return number(s.GbitS, 3) }},
+	column{"MiB/s", 10, func(_ *result.Run, s *result.Stream) string { return number(s.MiBS, 2) }},
+	column{"Mops/s", 9, func(_ *result.Run, s *result.Stream) string { return number(s.OpsS/1e6, 4) }},
+)
+
+// Table prints runs as they come, one line each, with a heading where the kind of run changes.
+type Table struct {
+	w    io.Writer
+	last string
+}
+
+// NewTable makes a table on w.
+func NewTable(w io.Writer) *Table { return &Table{w: w} }
+
+// Run prints one run.
+func (t *Table) Run(r *result.Run) {
+	columns := bandwidthColumns
+	kind := r.Case.Mode
+	if r.Case.Mode == result.Latency {
+		columns = latencyColumns
+		if !r.Case.PingPong() {
+			kind += " of the whole operation"
+		}
+	}
+	if kind != t.last {
+		t.head(r, columns)
+		t.last = kind
+	}
+	total := r.Total()
+	t.line(columns, func(c column) string { return c.text(r, &total) })
+	if total.Corrected != nil {
+		l, raw := total.Corrected, total.Latency
+		fmt.Fprintf(t.w, "  open loop, %g/s %s: latency from when an operation fell due (corrected for coordinated omission) p50 %s p99 %s p99.9 %s max %s us; as posted p50 %s p99 %s us\n",
+			r.Case.Rate, r.Case.Arrival, micros(l.At(50)), micros(l.At(99)), micros(l.At(99.9)), micros(l.Max), micros(raw.At(50)), micros(raw.At(99)))
+	}
+	if flows := r.Flows(); len(flows) > 1 {
+		for _, f := range flows {
+			fmt.Fprintf(t.w, "  %s: %s Gb/s, %s Mops/s\n", f.Direction, number(f.Stream.GbitS, 3), number(f.Stream.OpsS/1e6, 4))
+		}
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(t.w, "  note: %s\n", n)
+	}
+}
+
+func (t *Table) head(r *result.Run, columns []column) {
+	if t.last != "" {
+		fmt.Fprintln(t.w)
+	}
+	switch {
+	case r.Case.Mode == result.Bandwidth:
+		fmt.Fprintln(t.w, "Bandwidth of payload: Gb/s are 10^9 bits, MiB/s 2^20 bytes per second.")
+	case r.Case.PingPong():
+		fmt.Fprintln(t.w, "Latency in us: half of the round trip.")
+	default:
+		fmt.Fprintln(t.w, "Latency in us: of the whole operation, from post to completion.")
+	}
+	t.line(columns, func(c column) string { return c.title })
+}
+
+func (t *Table) line(columns []column, text func(column) string) {
+	var b strings.Builder
+	for i, c := range columns {
+		if i < 2 { // names
+			fmt.Fprintf(&b, "%-*s ", c.width, text(c))
+		} else {
+			fmt.Fprintf(&b, "%*s ", c.width, text(c))
+		}
+	}
+	fmt.Fprintln(t.w, strings.TrimRight(b.String(), " "))
+}
+
+// Ends prints which devices the two ends measure, and why these.
+func Ends(w io.Writer, client, server *result.Facts) {
+	for _, e := range []struct {
+		who string
+		f   *result.Facts
+	}{{"client", client}, {"server", server}} {
+		f := e.f
+		fmt.Fprintf(w, "%s: %s on the %s fabric, because %s\n", e.who, f.Device, f.Fabric, f.Chosen)
+		var about []string
+		for _, s := range []string{f.Detail, prefixed("firmware ", f.Firmware), prefixed("Linux ", f.Kernel), f.GoVersion} {
+			if s != "" {
+				about = append(about, s)
+			}
+		}
+		if f.MTU > 0 {
+			about = append(about, fmt.Sprintf("MTU %d", f.MTU))
+		}
+		fmt.Fprintf(w, "        %s\n", strings.Join(about, ", "))
+	}
+}
+
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
+}
