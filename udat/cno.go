@@ -152,7 +152,12 @@ func (c *CNO) exit() {
 // dispatcher is freed or the adapter closed.
 //
 // Extension.
-func (c *CNO) Triggered() <-chan *EVD { return c.triggered }
+func (c *CNO) Triggered() <-chan *EVD {
+	if c == nil {
+		return nil
+	}
+	return c.triggered
+}
 
 // Free destroys the object; InvalidState while a dispatcher refers to it or a call is blocked in Wait.
 //

@@ -1,0 +1,291 @@
+package udat_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// zoo is one live object of every kind.
+type zoo struct {
+	end
+	psp     *udat.PSP
+	rsp     *udat.RSP
+	request *udat.CR
+	cno     *udat.CNO
+	srq     *udat.SRQ // nil where the device has none
+	rmr     *udat.RMR // nil where the device has none
+	caller  *end      // whose connect made the request
+}
+
+func newZoo(t *testing.T, dev string) *zoo {
+	t.Helper()
+	z := &zoo{end: *newEnd(t, dev, setup{}), caller: newEnd(t, dev, setup{})}
+	var err error
+	z.psp = listen(t, &z.end)
+	_, z.rsp = listenReserved(t, &z.end, nil)
+	assert.NilError(t, z.caller.ep.Connect(z.ia.Addr(), z.psp.Qual(), patience, nil, udat.QoSBestEffort, 0))
+	z.request = expect(t, z.cr, udat.EventConnectionRequest).CR
+	z.cno, err = z.ia.CreateCNO(nil)
+	assert.NilError(t, err)
+	z.srq, err = z.ia.CreateSRQ(z.pz, udat.SRQAttr{MaxRecvDTOs: 4, MaxRecvIOV: 1})
+	unlessUnsupported(t, err)
+	z.rmr, err = z.pz.CreateRMR()
+	unlessUnsupported(t, err)
+	return z
+}
+
+// listenReserved makes a reserved service point on a free qualifier.
+func listenReserved(t *testing.T, e *end, ep *udat.EP) (udat.ConnQual, *udat.RSP) {
+	t.Helper()
+	for {
+		psp := listen(t, e)
+		qual := psp.Qual()
+		assert.NilError(t, psp.Free())
+		rsp, err := e.ia.CreateRSP(qual, ep, e.cr)
+		if errors.Is(err, udat.ErrConnQualInUse) {
+			continue // somebody else was faster
+		}
+		assert.NilError(t, err)
+		return qual, rsp
+	}
+}
+
+// unlessUnsupported fails the test on an error other than that the device has no such thing.
+func unlessUnsupported(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		assert.ErrorIs(t, err, udat.ErrModelNotSupported)
+	}
+}
+
+// handles are the objects by kind, in an order in which they can be freed.
+func (z *zoo) handles() []udat.Handle {
+	list := []udat.Handle{z.request, z.psp, z.rsp, z.ep}
+	if z.rmr != nil {
+		list = append(list, z.rmr)
+	}
+	if z.srq != nil {
+		list = append(list, z.srq)
+	}
+	return append(list, z.mem, z.pz, z.recv, z.end.request, z.conn, z.cr, z.cno)
+}
+
+var kindOfHandle = map[reflect.Type]udat.HandleType{
+	reflect.TypeFor[*udat.CR]():  udat.HandleCR,
+	reflect.TypeFor[*udat.EP]():  udat.HandleEP,
+	reflect.TypeFor[*udat.EVD](): udat.HandleEVD,
+	reflect.TypeFor[*udat.IA]():  udat.HandleIA,
+	reflect.TypeFor[*udat.LMR](): udat.HandleLMR,
+	reflect.TypeFor[*udat.PSP](): udat.HandlePSP,
+	reflect.TypeFor[*udat.PZ]():  udat.HandlePZ,
+	reflect.TypeFor[*udat.RMR](): udat.HandleRMR,
+	reflect.TypeFor[*udat.RSP](): udat.HandleRSP,
+	reflect.TypeFor[*udat.CNO](): udat.HandleCNO,
+	reflect.TypeFor[*udat.SRQ](): udat.HandleSRQ,
+}
+
+// TestHandleTypesAndContexts shows what every kind of handle can do.
+func TestHandleTypesAndContexts(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		z := newZoo(t, dev)
+		for i, h := range append(z.handles(), z.ia) {
+			kind, err := udat.GetHandleType(h)
+			assert.NilError(t, err)
+			assert.Equal(t, kind, kindOfHandle[reflect.TypeOf(h)])
+			got, err := udat.GetConsumerContext(h)
+			assert.NilError(t, err)
+			assert.Equal(t, got, uint64(0), "%v", kind)
+			assert.NilError(t, udat.SetConsumerContext(h, 1<<63|uint64(i)))
+			assert.NilError(t, udat.SetConsumerContext(h, ^uint64(i)))
+		}
+		for i, h := range append(z.handles(), z.ia) {
+			got, err := udat.GetConsumerContext(h)
+			assert.NilError(t, err)
+			assert.Equal(t, got, ^uint64(i))
+		}
+		assert.Equal(t, [11]udat.HandleType{udat.HandleCR, udat.HandleEP, udat.HandleEVD, udat.HandleIA, udat.HandleLMR, udat.HandlePSP,
+			udat.HandlePZ, udat.HandleRMR, udat.HandleRSP, udat.HandleCNO, udat.HandleSRQ}, [11]udat.HandleType{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10})
+		rule.Proves(t, "HTYPE-01", "HTYPE-02", "CTX-01", "CTX-02", "CTX-03", "CTX-04", "OBJ-11")
+		var none udat.Handle
+		for _, h := range []udat.Handle{none, (*udat.EP)(nil), (*udat.IA)(nil)} {
+			_, err := udat.GetHandleType(h)
+			assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+			_, err = udat.GetConsumerContext(h)
+			assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+			assert.ErrorIs(t, udat.SetConsumerContext(h, 1), udat.ErrInvalidHandle)
+		}
+		assert.NilError(t, z.request.Reject())
+		assert.ErrorIs(t, udat.SetConsumerContext(z.request, 1), udat.ErrInvalidHandle)
+		rule.Proves(t, "CTX-05")
+	})
+}
+
+// TestTeardown frees one object of every kind in the recommended order and closes gracefully, then calls every method of
+// every dead object, and of nil.
+func TestTeardown(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		z := newZoo(t, dev)
+		assert.ErrorIs(t, z.ia.Close(udat.CloseGraceful), udat.WithSubtype(udat.InvalidState, udat.SubStateIAInUse))
+		_, err := z.ia.CreatePZ()
+		assert.NilError(t, err, "a refused close changes nothing")
+		dead := z.handles()
+		for _, h := range dead[1:] {
+			assert.Assert(t, live(h))
+		}
+		assert.NilError(t, z.request.Reject())
+		for _, h := range dead[1:] {
+			assert.NilError(t, h.(interface{ Free() error }).Free(), "%T", h)
+			assert.Assert(t, !live(h))
+		}
+		assert.ErrorIs(t, z.ia.Close(udat.CloseGraceful), udat.ErrInvalidState)
+		rule.Proves(t, "IA-CLOSE-04")
+		everyCallFails(t, dead)
+		rule.Proves(t, "GEN-02", "GEN-03", "OBJ-06", "PSP-FREE-05", "RSP-FREE-03", "CR-REJECT-03")
+		z2 := newZoo(t, dev)
+		assert.NilError(t, z2.request.Reject())
+		for _, h := range z2.handles()[1:] {
+			assert.NilError(t, h.(interface{ Free() error }).Free(), "%T", h)
+		}
+		assert.NilError(t, z2.ia.Close(udat.CloseGraceful))
+		rule.Proves(t, "OBJ-12")
+		everyCallFails(t, []udat.Handle{z2.ia, (*udat.CR)(nil), (*udat.EP)(nil), (*udat.EVD)(nil), (*udat.IA)(nil), (*udat.LMR)(nil),
+			(*udat.PSP)(nil), (*udat.PZ)(nil), (*udat.RMR)(nil), (*udat.RSP)(nil), (*udat.CNO)(nil), (*udat.SRQ)(nil)})
+		rule.Proves(t, "GEN-01")
+	})
+}
+
+func live(h udat.Handle) bool {
+	_, err := udat.GetHandleType(h)
+	return err == nil
+}
+
+// everyCallFails calls every method of the handles with harmless arguments. Those that can fail must do so with InvalidHandle.
+func everyCallFails(t *testing.T, handles []udat.Handle) {
+	t.Helper()
+	for _, h := range handles {
+		v := reflect.ValueOf(h)
+		for i := range v.NumMethod() {
+			if forTests(v.Type().Method(i)) {
+				continue
+			}
+			m := v.Method(i)
+			var args []reflect.Value
+			for j := range m.Type().NumIn() {
+				args = append(args, harmless(m.Type().In(j)))
+			}
+			call := m.Call
+			if m.Type().IsVariadic() {
+				call = m.CallSlice
+			}
+			results := call(args)
+			if len(results) == 0 {
+				continue
+			}
+			if err, ok := results[len(results)-1].Interface().(error); ok {
+				assert.ErrorIs(t, err, udat.ErrInvalidHandle, "%T.%s", h, v.Type().Method(i).Name)
+			} else if m.Type().Out(len(results)-1) == reflect.TypeFor[error]() {
+				t.Errorf("%T.%s succeeds on a dead handle", h, v.Type().Method(i).Name)
+			}
+		}
+	}
+}
+
+// forTests says whether a method exists only in tests.
+func forTests(m reflect.Method) bool {
+	file, _ := runtime.FuncForPC(m.Func.Pointer()).FileLine(m.Func.Pointer())
+	return strings.HasSuffix(file, "_test.go")
+}
+
+func harmless(t reflect.Type) reflect.Value {
+	switch t {
+	case reflect.TypeFor[time.Duration]():
+		return reflect.ValueOf(time.Second)
+	case reflect.TypeFor[context.Context]():
+		return reflect.ValueOf(context.Background())
+	case reflect.TypeFor[udat.ConnQual]():
+		return reflect.ValueOf(udat.ConnQual(4711))
+	case reflect.TypeFor[[]udat.Op]():
+		return reflect.ValueOf([]udat.Op{{}})
+	case reflect.TypeFor[[]udat.Event]():
+		return reflect.ValueOf(make([]udat.Event, 1))
+	case reflect.TypeFor[udat.Event]():
+		return reflect.ValueOf(udat.Event{Number: udat.EventSoftware})
+	}
+	if t.Kind() == reflect.Int {
+		return reflect.ValueOf(1).Convert(t)
+	}
+	return reflect.Zero(t)
+}
+
+// query asks for the fields of a mask.
+type query struct {
+	name string
+	all  uint64
+	bits int
+	ask  func(mask uint64) error
+}
+
+func queryOf[M ~uint32 | ~uint64, P any](name string, all M, ask func(M) (P, error)) query {
+	return query{name, uint64(all), int(reflect.TypeFor[M]().Size()) * 8, func(mask uint64) error {
+		_, err := ask(M(mask))
+		return err
+	}}
+}
+
+// TestQueryMasks asks every query for every single bit.
+func TestQueryMasks(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		z := newZoo(t, dev)
+		queries := []query{
+			queryOf("ia", udat.IAFieldAll, func(m udat.IAField) (any, error) { _, _, _, err := z.ia.Query(m, 0); return nil, err }),
+			queryOf("provider", udat.ProviderFieldAll, func(m udat.ProviderField) (any, error) { _, _, _, err := z.ia.Query(0, m); return nil, err }),
+			queryOf("ep", udat.EPFieldAll, z.ep.Query),
+			queryOf("pz", udat.PZFieldAll, z.pz.Query),
+			queryOf("lmr", udat.LMRFieldAll, z.mem.Query),
+			queryOf("psp", udat.PSPFieldAll, z.psp.Query),
+			queryOf("rsp", udat.RSPFieldAll, z.rsp.Query),
+			queryOf("cr", udat.CRFieldAll, z.request.Query),
+		}
+		if z.srq != nil {
+			queries = append(queries, queryOf("srq", udat.SRQFieldAll, z.srq.Query))
+		}
+		if z.rmr != nil {
+			queries = append(queries, queryOf("rmr", udat.RMRFieldAll, z.rmr.Query))
+		}
+		for _, q := range queries {
+			assert.NilError(t, q.ask(0), q.name)
+			assert.NilError(t, q.ask(q.all), q.name)
+			for bit := range q.bits {
+				mask := uint64(1) << bit
+				if q.all&mask != 0 {
+					assert.NilError(t, q.ask(mask), "%s 0x%x", q.name, mask)
+				} else {
+					assert.ErrorIs(t, q.ask(q.all|mask), udat.ErrInvalidParameter, "%s 0x%x", q.name, mask)
+				}
+			}
+		}
+		rule.Proves(t, "IA-QUERY-04", "EP-QUERY-04")
+		pz, err := z.pz.Query(udat.PZFieldIA)
+		assert.NilError(t, err)
+		assert.Equal(t, pz.IA, z.ia)
+		rule.Proves(t, "PZ-QUERY-01")
+		psp, err := z.psp.Query(udat.PSPFieldAll)
+		assert.NilError(t, err)
+		assert.Equal(t, psp, udat.PSPParam{IA: z.ia, ConnQual: z.psp.Qual(), EVD: z.cr, Flags: udat.PSPConsumer})
+		rule.Proves(t, "PSP-QUERY-01")
+		rsp, err := z.rsp.Query(udat.RSPFieldAll)
+		assert.NilError(t, err)
+		assert.Equal(t, rsp, udat.RSPParam{IA: z.ia, ConnQual: z.rsp.Qual(), EVD: z.cr})
+		rule.Proves(t, "GEN-07")
+	})
+}
