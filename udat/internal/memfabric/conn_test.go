@@ -193,6 +193,19 @@ func TestCloseOfAConnectionDisconnects(t *testing.T) {
 	})
 }
 
+func TestListenerClosedBeforeTheRequestArrives(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		a.dev.Faults().Delay(time.Second)
+		addr, requests, l := b.listen(1)
+		a.connect(fabric.ConnectParams{Remote: addr})
+		assert.NilError(t, l.Close())
+		a.wants(fabric.EventRejected)
+		assert.Equal(t, len(requests), 0)
+	})
+}
+
 func TestAttemptGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()

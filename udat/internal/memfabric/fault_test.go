@@ -128,6 +128,16 @@ func TestKill(t *testing.T) {
 	})
 }
 
+func TestKillEndsTheWaitForAReceive(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		a.send(1)
+		a.quiet()
+		b.dev.Faults().Kill()
+		a.completion(1, fabric.StatusRetryExceeded)
+	})
+}
+
 func TestReviveInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{Options: fabric.Options{Retry: 3}})
@@ -294,6 +304,7 @@ func TestLostDisconnect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
 		a.dev.Faults().Lose(MsgDisconnect, 1)
+		assert.NilError(t, a.conn.Disconnect())
 		assert.NilError(t, a.conn.Disconnect())
 		b.quiet()
 		b.send(1)
