@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -121,3 +122,5 @@ func canBe(dev string) []udat.EPState {
 	}
 	return list
 }
+
+func errorsIs(err error, target error) bool { return errors.Is(err, target) }

@@ -122,7 +122,7 @@ func (q *requestQueue) prepare(ep *EP, o *Op) error {
 		flags |= fabric.Inline
 	}
 	seq := q.work.tail.Load() + uint32(len(q.wrs))
-	*q.work.entry(seq) = workEntry{cookie: o.Cookie, length: length, op: r.dto, flags: entryOf(o.Flags)}
+	*q.work.entry(seq) = workEntry{cookie: o.Cookie, length: length, op: r.dto, flags: entryOf(o.Flags), lmr: regionOf(o.IOV)}
 	wr := fabric.SendWR{
 		ID: q.work.id | uint64(seq), Opcode: r.opcode, Flags: flags,
 		RemoteAddr: o.Remote.TargetAddress, RKey: o.Remote.RMRContext, Imm: o.Immediate,
@@ -195,6 +195,16 @@ func (q *requestQueue) signal(f CompletionFlags) fabric.SendFlags {
 	}
 	q.suppressed = 0
 	return flags | fabric.Signaled
+}
+
+// regionOf is the region of the first segment that is not empty, nil if there is none.
+func regionOf(iov []LMRTriplet) *LMR {
+	for i := range iov {
+		if iov[i].SegmentLength > 0 {
+			return iov[i].LMR
+		}
+	}
+	return nil
 }
 
 func entryOf(f CompletionFlags) entryFlags {

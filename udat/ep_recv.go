@@ -106,7 +106,7 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 	}
 	q.sges = sges
 	seq := q.work.tail.Load() + uint32(len(q.wrs))
-	*q.work.entry(seq) = workEntry{cookie: cookie, op: DTOReceive, flags: entryOf(flags)}
+	*q.work.entry(seq) = workEntry{cookie: cookie, op: DTOReceive, flags: entryOf(flags), lmr: regionOf(iov)}
 	if ep.getState() != EPConnected {
 		q.work.keep(seq, sges[first:]) // Modify may have to post it anew
 	}

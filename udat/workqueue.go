@@ -37,6 +37,7 @@ type heldEvent struct {
 // workEntry is one piece of work that has been posted.
 type workEntry struct {
 	cookie Cookie
+	lmr    *LMR   // of the first segment that is not empty
 	length uint64 // of a bind: its serial
 	rmr    *RMR   // of a bind
 	op     DTOOperation
@@ -141,14 +142,16 @@ func (e *EVD) deliver(q *workQueue, en *workEntry, wc *fabric.WC, srq *SRQ) {
 	ev := Event{Number: EventDTOCompletion, EP: q.ep, srq: srq, Cookie: en.cookie, Operation: en.op, Length: en.length}
 	notify := en.flags&entryUnsignalled == 0
 	if q.receive {
-		received(&ev, wc)
+		if wc.Status == fabric.StatusSuccess {
+			received(&ev, wc)
+		}
 		notify = notify && !(e.streams.solicitedOnly() && e.armed) // the device will tell
 	}
 	if en.op == DTOBind {
 		ev.Number, ev.RMR, ev.Length = EventRMRBindCompletion, en.rmr, 0
 	}
 	if wc.Status != fabric.StatusSuccess {
-		ev.Status, ev.RawStatus, ev.VendorError = dtoStatus(wc.Status, q.receive), uint32(wc.Status), wc.VendorErr
+		ev.Status, ev.RawStatus, ev.VendorError = q.status(en, wc.Status), uint32(wc.Status), wc.VendorErr
 		ev.Length = 0
 		notify = true
 	}
@@ -195,9 +198,23 @@ func (q *workQueue) hold() {
 	q.evd.mu.Unlock()
 }
 
-// dtoStatus is the DAT status of a fabric's. A receive's local keys were checked when it was posted, so that an
-// operation error of a receive can only mean a message that is too long: some devices (rxe) say no more.
-func dtoStatus(s fabric.Status, receive bool) DTOStatus {
+// status is the DAT status of work that failed. Some devices (rxe) call a bad local key, and a message that is too long
+// for its receive, an operation error: the keys were good when the work was posted, so that they tell which it is.
+func (q *workQueue) status(en *workEntry, s fabric.Status) DTOStatus {
+	if s != fabric.StatusLocalQPOp {
+		return dtoStatus(s)
+	}
+	switch l := en.lmr; {
+	case l != nil && (!l.obj.live.Load() || l.pz != q.ep.pz):
+		return DTOErrLocalProtection
+	case q.receive:
+		return DTOErrLocalLength
+	}
+	return DTOErrLocalEP
+}
+
+// dtoStatus is the DAT status of a fabric's.
+func dtoStatus(s fabric.Status) DTOStatus {
 	switch s {
 	case fabric.StatusSuccess:
 		return DTOSuccess
@@ -206,9 +223,6 @@ func dtoStatus(s fabric.Status, receive bool) DTOStatus {
 	case fabric.StatusLocalLength:
 		return DTOErrLocalLength
 	case fabric.StatusLocalQPOp:
-		if receive {
-			return DTOErrLocalLength
-		}
 		return DTOErrLocalEP
 	case fabric.StatusLocalProt, fabric.StatusLocalAccess, fabric.StatusLocalRDD:
 		return DTOErrLocalProtection

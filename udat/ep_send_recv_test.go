@@ -1,0 +1,314 @@
+package udat_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// TestSegments sends messages of many shapes into receives of many shapes: the message is the segments in order, and it
+// fills the front of the receive's segments, at most one of them partly.
+func TestSegments(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestIOV: 4, MaxRecvIOV: 4}})
+		shapes := [][]int{{}, {0}, {1}, {100}, {30, 70}, {1, 0, 99}, {25, 25, 25, 25}, {0, 0, 1, 0}, {3, 200, 5}, {4096, 1}}
+		tag := udat.Cookie(0)
+		for _, out := range shapes {
+			for _, into := range shapes {
+				if total(into) < total(out) {
+					continue
+				}
+				tag++
+				msg := a.put(0, 1+total(out), byte(tag))[:total(out)]
+				fill(b.get(0, endMemory), 0xEE)
+				assert.NilError(t, b.ep.PostRecv(b.spread(into), tag, 0))
+				assert.NilError(t, a.ep.PostSend(a.consecutive(out), tag, 0))
+				ev := completion(t, b.recv, tag)
+				assert.Equal(t, ev.Length, uint64(len(msg)))
+				completion(t, a.request, tag)
+				b.checkSpread(into, msg)
+			}
+		}
+		rule.Proves(t, "EP-SEND-01", "EP-SEND-02", "EP-RECV-01", "EP-RECV-02", "EP-RECV-03", "POST-02", "GEN-13", "GAP-64")
+	})
+}
+
+func total(shape []int) (n int) {
+	for _, s := range shape {
+		n += s
+	}
+	return n
+}
+
+func fill(b []byte, with byte) {
+	for i := range b {
+		b[i] = with
+	}
+}
+
+// consecutive are segments one after the other; empty ones name nothing valid.
+func (e *end) consecutive(shape []int) []udat.LMRTriplet {
+	var iov []udat.LMRTriplet
+	off := 0
+	for _, n := range shape {
+		s := udat.LMRTriplet{VirtualAddress: 0xbad}
+		if n > 0 {
+			s = e.mem.Triplet(off, n)
+		}
+		iov = append(iov, s)
+		off += n
+	}
+	return iov
+}
+
+const spreadStep = 8 << 10
+
+// spread are segments with room between them, the later ones at lower addresses.
+func (e *end) spread(shape []int) []udat.LMRTriplet {
+	var iov []udat.LMRTriplet
+	for i, n := range shape {
+		s := udat.LMRTriplet{}
+		if n > 0 {
+			s = e.mem.Triplet((len(shape)-1-i)*spreadStep, n)
+		}
+		iov = append(iov, s)
+	}
+	return iov
+}
+
+// checkSpread checks that msg is at the front of the segments of spread, and nothing else has been written.
+func (e *end) checkSpread(shape []int, msg []byte) {
+	e.t.Helper()
+	for i, n := range shape {
+		area := e.get((len(shape)-1-i)*spreadStep, spreadStep)
+		n = min(n, len(msg))
+		assert.Assert(e.t, bytes.Equal(area[:n], msg[:n]), "segment %d of %v", i, shape)
+		assert.Assert(e.t, bytes.Count(area[n:], []byte{0xEE}) == spreadStep-n, "segment %d of %v: more was written", i, shape)
+		msg = msg[n:]
+	}
+	assert.Equal(e.t, len(msg), 0)
+}
+
+// TestCookies shows that cookies come back as they are, 0 and equal ones too, in the order of the posts.
+func TestCookies(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 18}})
+		cookies := []udat.Cookie{0, 7, 7, 1<<64 - 1, 0, 1 << 63}
+		for _, c := range cookies {
+			assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), c, 0))
+		}
+		for _, c := range cookies {
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), c, 0))
+		}
+		for _, c := range cookies {
+			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), c, b.mem.RMRTriplet(0, 8), 0))
+		}
+		for _, c := range cookies {
+			assert.NilError(t, a.ep.PostRDMARead(a.iov(0, 8), c, b.mem.RMRTriplet(0, 8), 0))
+		}
+		for _, c := range cookies {
+			assert.Equal(t, completion(t, b.recv, c).EP, b.ep)
+		}
+		for _, op := range []udat.DTOOperation{udat.DTOSend, udat.DTORDMAWrite, udat.DTORDMARead} {
+			for _, c := range cookies {
+				ev := completion(t, a.request, c)
+				assert.Equal(t, ev.Operation, op)
+				assert.Equal(t, ev.Length, uint64(8))
+			}
+		}
+		rule.Proves(t, "POST-01", "POST-03", "EP-SEND-08", "EP-RECV-12", "EP-READ-08", "EP-WRITE-03", "EP-RECV-14", "POST-15", "POST-17",
+			"EP-SEND-09", "EVD-40", "EVD-44", "GAP-61", "GAP-62")
+	})
+}
+
+// TestIOVIsFree shows that the slice, though not the memory, is the Consumer's again once the post returns.
+func TestIOVIsFree(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		into, out := b.iov(0, 16), a.iov(0, 16)
+		want := a.put(0, 16, 3)
+		assert.NilError(t, b.ep.PostRecv(into, 1, 0))
+		into[0] = udat.LMRTriplet{}
+		assert.NilError(t, a.ep.PostSend(out, 2, 0))
+		out[0] = udat.LMRTriplet{}
+		completion(t, b.recv, 1)
+		completion(t, a.request, 2)
+		assert.DeepEqual(t, b.get(0, 16), want)
+		rule.Proves(t, "POST-05", "GAP-93")
+	})
+}
+
+// TestReceiveTooShort: the message does not fit, which ends the connection at both ends.
+func TestReceiveTooShort(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, iov := range []int{0, 7} {
+			a, b := pair(t, dev, setup{})
+			assert.NilError(t, b.ep.PostRecv(b.iov(0, iov), 1, 0))
+			assert.NilError(t, b.ep.PostRecv(b.iov(0, 100), 2, 0))
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 3, 0))
+			ev := expect(t, b.recv, udat.EventDTOCompletion)
+			assert.Equal(t, ev.Status, udat.DTOErrLocalLength, describe(ev))
+			assert.Equal(t, ev.Cookie, udat.Cookie(1))
+			flushed(t, b.recv, 2)
+			expect(t, b.conn, udat.EventConnectionBroken)
+			ev = expect(t, a.request, udat.EventDTOCompletion)
+			assert.Equal(t, ev.Status, udat.DTOErrRemoteResponder, describe(ev))
+			expect(t, a.conn, udat.EventConnectionBroken)
+			assert.Equal(t, state(t, a.ep), udat.EPDisconnected)
+			assert.Equal(t, state(t, b.ep), udat.EPDisconnected)
+			for _, evd := range []*udat.EVD{a.recv, a.request, a.conn, b.recv, b.request, b.conn} {
+				empty(t, evd)
+			}
+			// Both can be used again.
+			assert.NilError(t, a.ep.Reset())
+			assert.NilError(t, b.ep.Reset())
+			connect(t, a, b)
+		}
+		rule.Proves(t, "EP-RECV-06", "C-30", "POST-16", "EPST-34", "GAP-51", "GAP-66")
+	})
+}
+
+// TestReceiveIntoFreedRegion: the memory is gone when the message comes.
+func TestReceiveIntoFreedRegion(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		gone := b.lmr(4096, udat.PrivAll)
+		assert.NilError(t, b.ep.PostRecv([]udat.LMRTriplet{gone.Triplet(0, 8)}, 1, 0))
+		assert.NilError(t, gone.Free())
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, 0))
+		ev := expect(t, b.recv, udat.EventDTOCompletion)
+		assert.Equal(t, ev.Status, udat.DTOErrLocalProtection, describe(ev))
+		expect(t, b.conn, udat.EventConnectionBroken)
+		ev = expect(t, a.request, udat.EventDTOCompletion)
+		assert.Equal(t, ev.Status, udat.DTOErrRemoteResponder, describe(ev))
+		expect(t, a.conn, udat.EventConnectionBroken)
+		rule.Proves(t, "LMR-FREE-02", "EP-RECV-07")
+	})
+}
+
+// TestReceiverNotReady: nobody has posted a receive, and the sender's patience is finite.
+func TestReceiverNotReady(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{opts: []udat.Option{udat.WithRNRRetry(2)}}), newEnd(t, dev, setup{})
+		connect(t, a, b)
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, udat.CompletionSuppress))
+		ev := expect(t, a.request, udat.EventDTOCompletion)
+		assert.Equal(t, ev.Status, udat.DTOErrReceiverNotReady, describe(ev))
+		assert.Equal(t, ev.Cookie, udat.Cookie(1))
+		flushed(t, a.request, 2)
+		expect(t, a.conn, udat.EventConnectionBroken)
+		ev = next(t, b.conn)
+		assert.Assert(t, ev.Number == udat.EventConnectionBroken || ev.Number == udat.EventConnectionDisconnected, describe(ev))
+		rule.Proves(t, "EP-RECV-15", "EPST-34", "F-04", "GAP-52", "EP-WMARK-06")
+	})
+}
+
+// TestReceiverLate: by default a sender waits for its receiver for ever.
+func TestReceiverLate(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		want := a.put(0, 8, 1)
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))
+		time.Sleep(200 * time.Millisecond)
+		empty(t, a.request)
+		assert.Equal(t, state(t, a.ep), udat.EPConnected)
+		assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 2, 0))
+		completion(t, b.recv, 2)
+		completion(t, a.request, 1)
+		assert.DeepEqual(t, b.get(0, 8), want)
+		rule.Proves(t, "GAP-52")
+	})
+}
+
+// TestReceivesBeforeConnecting: they are there when the first message comes.
+func TestReceivesBeforeConnecting(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		for i := range 3 {
+			assert.NilError(t, a.ep.PostRecv(a.iov(i*8, 8), udat.Cookie(i), 0))
+			assert.NilError(t, b.ep.PostRecv(b.iov(i*8, 8), udat.Cookie(i), 0))
+		}
+		_, recvIdle, _, err := a.ep.GetStatus()
+		assert.NilError(t, err)
+		assert.Assert(t, !recvIdle)
+		connect(t, a, b)
+		for i := range 3 {
+			assert.NilError(t, a.ep.PostSend(a.iov(100, 8), 10, 0))
+			assert.NilError(t, b.ep.PostSend(b.iov(100, 8), 10, 0))
+			completion(t, a.recv, udat.Cookie(i))
+			completion(t, b.recv, udat.Cookie(i))
+		}
+		_, recvIdle, _, err = a.ep.GetStatus()
+		assert.NilError(t, err)
+		assert.Assert(t, recvIdle)
+		rule.Proves(t, "EPST-50", "EP-RECV-04", "GAP-30", "EP-STATUS-02")
+	})
+}
+
+// TestEstablishedComesFirst: on one dispatcher for all, no message's completion precedes the connection's event.
+func TestEstablishedComesFirst(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for range 20 {
+			all := setup{streams: udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind}
+			a, b := newEnd(t, dev, all), newEnd(t, dev, setup{})
+			for i := range 3 {
+				assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), udat.Cookie(i), 0))
+			}
+			psp := listen(t, b)
+			assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), patience, nil, udat.QoSBestEffort, 0))
+			assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Accept(b.ep, nil))
+			expect(t, b.conn, udat.EventConnectionEstablished)
+			for range 3 {
+				assert.NilError(t, b.ep.PostSend(b.iov(0, 8), 0, 0))
+			}
+			expect(t, a.conn, udat.EventConnectionEstablished)
+			for i := range 3 {
+				completion(t, a.recv, udat.Cookie(i))
+			}
+			assert.NilError(t, a.ia.Close(udat.CloseAbrupt))
+			assert.NilError(t, b.ia.Close(udat.CloseAbrupt))
+		}
+		rule.Proves(t, "EVD-46", "GAP-48")
+	})
+}
+
+// TestSolicited: only a solicited Send's receive wakes the waiter of a dispatcher with that configuration.
+func TestSolicited(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{attr: &udat.EPAttr{RecvCompletionFlags: udat.CompletionSolicitedWait}})
+		connect(t, a, b)
+		for i := range 4 {
+			assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), udat.Cookie(i), 0))
+		}
+		woken := make(chan udat.Event, 1)
+		go func() {
+			ev, _, err := b.recv.Wait(patience, 1)
+			if err != nil {
+				t.Error(err)
+			}
+			woken <- ev
+		}()
+		eventually(t, func() bool { _, err := b.recv.Dequeue(); return !errorsIs(err, udat.ErrQueueEmpty) }, "nobody waits")
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, 0))
+		completion(t, a.request, 1)
+		completion(t, a.request, 2)
+		select {
+		case ev := <-woken:
+			t.Fatalf("a Send that was not solicited has woken the waiter: %s", describe(ev))
+		case <-time.After(200 * time.Millisecond):
+		}
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 3, udat.CompletionSolicitedWait))
+		ev := <-woken
+		assert.Equal(t, ev.Cookie, udat.Cookie(0)) // the first on the queue
+		completionNow(t, b.recv, 1)
+		completionNow(t, b.recv, 2)
+		rule.Proves(t, "EP-RECV-08", "EVD-23", "F-05", "EP-SEND-04")
+	})
+}
