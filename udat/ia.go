@@ -176,6 +176,9 @@ func (ia *IA) openAsync(o *openOptions) error {
 			return err
 		}
 	default:
+		if limit := ia.device.Attr().MaxCQE; o.asyncQLen > limit {
+			return fail("ia_open", InsufficientResources, SubResourceTEVD, "asynchronous queue length is %d, the limit is %d", o.asyncQLen, limit)
+		}
 		var err error
 		if evd, err = ia.newEVD("ia_open", o.asyncQLen, EVDAsync, nil); err != nil {
 			return err
@@ -283,6 +286,10 @@ func (ia *IA) Close(flags CloseFlags) error {
 var destroyOrder = [...]HandleType{HandlePSP, HandleRSP, HandleCR, HandleEP, HandleRMR, HandleLMR, HandleSRQ, HandleEVD, HandleCNO, HandlePZ}
 
 func (ia *IA) destroyAll() {
+	// Blocked waits end first: they shall return Abort, not what the end of the endpoints flushes.
+	for _, e := range ia.dispatchers() {
+		e.abort()
+	}
 	for _, kind := range destroyOrder {
 		ia.mu.Lock()
 		doomed := make([]Handle, 0, len(ia.objects[kind]))
@@ -306,6 +313,16 @@ func (ia *IA) destroyAll() {
 		ia.asyncEVD.destroy()
 	} else if ia.asyncEVD != nil {
 		ia.asyncEVD.object().unuse()
+	}
+}
+
+// abort ends a blocked wait on a dispatcher that is about to be destroyed.
+func (e *EVD) abort() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.dead = true
+	if e.waiter {
+		e.wake()
 	}
 }
 

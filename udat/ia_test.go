@@ -1,0 +1,320 @@
+package udat_test
+
+import (
+	"context"
+	"net/netip"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/memfabric"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// alarm makes one asynchronous event about the end's endpoint.
+func (e *end) alarm() {
+	e.t.Helper()
+	assert.NilError(e.t, e.ep.PostRecv(nil, 0, 0))
+	assert.NilError(e.t, e.ep.SetWatermark(0, udat.WatermarkInfinite))
+}
+
+// TestOpen shows that each open is an adapter of its own.
+func TestOpen(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		assert.Assert(t, a.ia != b.ia && a.ia.AsyncEVD() != b.ia.AsyncEVD())
+		assert.Equal(t, a.ia.Name(), dev)
+		_, err := a.ia.CreateEP(b.pz, nil, nil, nil, nil)
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		_, err = a.ia.CreateEP(a.pz, b.recv, nil, nil, nil)
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		_, err = a.ia.CreateEP(a.pz, nil, nil, b.conn, nil)
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		_, err = a.ia.AllocLMR(b.pz, 1, udat.PrivAll)
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		_, err = a.ia.CreateLMRFromLMR(a.pz, b.mem, udat.PrivAll)
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		_, err = a.ia.CreatePSP(4711, b.cr, udat.PSPConsumer)
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		_, err = a.ia.CreateRSP(4711, b.ep, a.cr)
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		assert.ErrorIs(t, a.ep.Modify(udat.EPFieldPZ, udat.EPParam{PZ: b.pz}), udat.ErrInvalidHandle)
+		rule.Proves(t, "GEN-08")
+		assert.NilError(t, a.ia.Close(udat.CloseAbrupt))
+		assert.Assert(t, !live(a.ep) && live(b.ep) && live(b.ia))
+		assert.NilError(t, b.ep.PostRecv(b.iov(0, 1), 1, 0))
+		rule.Proves(t, "OBJ-01", "IA-OPEN-01")
+	})
+}
+
+// TestAsyncDispatcher shows where asynchronous events go.
+func TestAsyncDispatcher(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a := newEnd(t, dev, setup{opts: []udat.Option{udat.WithAsyncQLen(100)}})
+		async := a.ia.AsyncEVD()
+		p, err := async.Query(udat.EVDFieldAll)
+		assert.NilError(t, err)
+		assert.Assert(t, p.QLen >= 100 && p.CNO == nil && p.Streams&udat.EVDAsync != 0 && p.IA == a.ia)
+		rule.Proves(t, "IA-OPEN-02", "IA-OPEN-05")
+		cno, err := a.ia.CreateCNO(nil)
+		assert.NilError(t, err)
+		assert.NilError(t, async.ModifyCNO(cno))
+		assert.NilError(t, async.Resize(200))
+		a.alarm()
+		evd, err := cno.Wait(patience)
+		assert.NilError(t, err)
+		assert.Equal(t, evd, async)
+		rule.Proves(t, "IA-OPEN-04")
+		ev := expect(t, async, udat.EventAsyncEPSoftHighWatermark)
+		assert.Equal(t, ev.Object, udat.Handle(a.ep))
+		assert.Equal(t, ev.Reason, uint32(udat.ReasonEPSoftHighWatermark))
+		rule.Proves(t, "EVT-02", "EVT-03")
+		assert.ErrorIs(t, async.Free(), udat.ErrInvalidState)
+
+		b := newEnd(t, dev, setup{opts: []udat.Option{udat.WithAsyncEVD(async)}})
+		assert.Equal(t, b.ia.AsyncEVD(), async)
+		b.alarm()
+		assert.Equal(t, expect(t, async, udat.EventAsyncEPSoftHighWatermark).Object, udat.Handle(b.ep))
+		assert.NilError(t, b.ia.Close(udat.CloseAbrupt))
+		assert.Assert(t, live(async))
+		rule.Proves(t, "IA-OPEN-06")
+		_, err = udat.Open(dev, udat.WithAsyncEVD(a.conn))
+		assert.ErrorIs(t, err, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEVDAsync))
+		_, err = udat.Open(dev, udat.WithAsyncEVD(nil))
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		rule.Proves(t, "IA-OPEN-07")
+
+		c := newEnd(t, dev, setup{opts: []udat.Option{udat.WithoutAsyncEVD()}})
+		evd, _, _, err = c.ia.Query(0, 0)
+		assert.NilError(t, err)
+		assert.Assert(t, evd == nil && c.ia.AsyncEVD() == nil)
+		c.alarm() // to nobody
+		empty(t, async)
+		rule.Proves(t, "IA-OPEN-08")
+		assert.NilError(t, a.ia.Close(udat.CloseAbrupt))
+		assert.Assert(t, !live(async))
+		_, err = async.Dequeue()
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		rule.Proves(t, "IA-CLOSE-05")
+	})
+}
+
+// TestAsyncForAll shows that an event of the device reaches every open of it, on every dispatcher.
+func TestAsyncForAll(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a := open(t, dev)
+		b := open(t, dev, udat.WithAsyncEVD(a.AsyncEVD()))
+		c := open(t, dev)
+		for _, d := range memfabric.Default().Opened() {
+			d.Faults().Report(fabric.AsyncEvent{Kind: fabric.AsyncPortError})
+		}
+		of := map[udat.Handle]int{}
+		for _, evd := range []*udat.EVD{a.AsyncEVD(), a.AsyncEVD(), c.AsyncEVD()} {
+			ev := expect(t, evd, udat.EventAsyncIACatastrophic)
+			assert.Equal(t, ev.Reason, uint32(udat.ReasonIAOther))
+			of[ev.Object]++
+		}
+		assert.DeepEqual(t, []int{of[a], of[b], of[c]}, []int{1, 1, 1})
+		empty(t, a.AsyncEVD())
+		empty(t, c.AsyncEVD())
+		rule.Proves(t, "IA-OPEN-09")
+	})
+}
+
+// TestOpenErrors shows what cannot be opened.
+func TestOpenErrors(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, name := range []string{dev + "x", "no such adapter", "192.0.2.1", "2001:db8::1"} {
+			_, err := udat.Open(name)
+			assert.ErrorIs(t, err, udat.WithSubtype(udat.ProviderNotFound, udat.SubNameNotRegistered), name)
+			assert.ErrorContains(t, err, dev, "it says what there is")
+		}
+		rule.Proves(t, "IA-OPEN-10")
+		_, err := udat.Open("")
+		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
+		for _, bad := range []udat.Option{udat.WithAsyncQLen(0), udat.WithAsyncQLen(-5), udat.WithRNRRetry(8), udat.WithRNRRetry(-1), udat.WithRetry(8), udat.WithRetry(-1)} {
+			_, err := udat.Open(dev, bad)
+			assert.ErrorIs(t, err, udat.ErrInvalidParameter)
+		}
+		_, err = udat.Open(dev, udat.WithAsyncQLen(1<<40))
+		assert.ErrorIs(t, err, udat.ErrInsufficientResources)
+		rule.Proves(t, "IA-OPEN-12")
+	})
+}
+
+// TestIAQuery shows the attributes of adapter and provider.
+func TestIAQuery(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		ia := open(t, dev)
+		async, attr, prov, err := ia.Query(udat.IAFieldAll, udat.ProviderFieldAll)
+		assert.NilError(t, err)
+		assert.Equal(t, async, ia.AsyncEVD())
+		rule.Proves(t, "IA-QUERY-03")
+		may := map[string]bool{ // be zero
+			"HardwareVersionMajor": true, "HardwareVersionMinor": true, "FirmwareVersionMajor": true, "FirmwareVersionMinor": true,
+			"MaxRMRs": true, "MaxSRQs": true, "MaxRecvPerSRQ": true,
+		}
+		v := reflect.ValueOf(attr)
+		for i := range v.NumField() {
+			if name := v.Type().Field(i).Name; !may[name] && v.Field(i).IsZero() {
+				t.Errorf("%s is not set", name)
+			}
+		}
+		d := udat.DeviceAttr(ia)
+		assert.Equal(t, attr.AdapterName, dev)
+		assert.Equal(t, attr.Addr, ia.Addr())
+		assert.Equal(t, attr.MaxEPs, d.MaxQP)
+		assert.Equal(t, attr.MaxMessageSize, d.MaxMessage)
+		assert.Equal(t, attr.MaxEVDQLen, d.MaxCQE)
+		assert.Equal(t, attr.MaxRMRs, d.MaxMW)
+		assert.Equal(t, attr.MaxSRQs, d.MaxSRQ)
+		assert.Equal(t, len(attr.TransportAttr), 3)
+		assert.Equal(t, prov.ProviderName, "godat")
+		assert.DeepEqual(t, []int{prov.DAPLVersionMajor, prov.DAPLVersionMinor}, []int{1, 2})
+		assert.DeepEqual(t, prov.LMRMemTypesSupported, []udat.MemType{udat.MemVirtual, udat.MemLMR, udat.MemSharedVirtual})
+		assert.Equal(t, prov.IOVOwnershipOnReturn, udat.IOVConsumer)
+		assert.Equal(t, prov.CompletionFlagsSupported, udat.CompletionSuppress|udat.CompletionSolicitedWait|udat.CompletionUnsignalled|udat.CompletionBarrierFence)
+		assert.Assert(t, prov.MaxPrivateDataSize >= 52)
+		assert.Assert(t, prov.OptimalBufferAlignment > 0 && udat.OptimalAlignment%prov.OptimalBufferAlignment == 0)
+		assert.Equal(t, prov.EPCreator, udat.EPCreatorIfAsked)
+		assert.Assert(t, prov.EPRecvInfoSupported&udat.EPRecvInfoAllocated != 0)
+		assert.Equal(t, prov.SRQSupported, attr.MaxSRQs > 0)
+		rule.Proves(t, "IA-QUERY-01")
+		assert.Assert(t, prov.ThreadSafe)
+		rule.Proves(t, "GEN-11")
+		for _, name := range []string{udat.AttrFetchAndAdd, udat.AttrCmpAndSwap, udat.AttrImmediateData, udat.AttrSendWithInvalidate, udat.AttrRMRExactBounds, udat.AttrRNRRetryFinite} {
+			value := prov.Specific(name)
+			assert.Assert(t, value == "TRUE" || value == "FALSE", "%s is %q", name, value)
+		}
+		assert.Equal(t, prov.Specific("no such"), "")
+		for i, s := range udat.EVDStreams {
+			for j, s2 := range udat.EVDStreams {
+				_, err := ia.CreateEVD(1, s|s2, nil)
+				assert.Equal(t, err == nil, prov.EVDStreamMerging[i][j], "streams 0x%x: %v", uint32(s|s2), err)
+			}
+			assert.Assert(t, prov.EVDStreamMerging[i][i])
+		}
+		other := open(t, dev, udat.WithRNRRetry(3))
+		_, attr2, prov2, err := other.Query(udat.IAFieldAll, udat.ProviderFieldAll)
+		assert.NilError(t, err)
+		assert.DeepEqual(t, attr, attr2, cmpAddrs)
+		assert.Equal(t, prov2.Specific(udat.AttrRNRRetryFinite) == "TRUE", udat.DeviceAttr(other).EnforcesRNR)
+		rule.Proves(t, "IA-QUERY-02")
+	})
+}
+
+// TestCloseAbrupt closes an adapter under a full load of objects, a connection, waits and posts.
+func TestCloseAbrupt(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		z := newZoo(t, dev)
+		cnoEVD, err := z.ia.CreateEVD(4, udat.EVDSoftware, z.cno)
+		assert.NilError(t, err)
+		agent := make(chan *udat.EVD, 1)
+		quietCNO, err := z.ia.CreateCNO(func(e *udat.EVD) { agent <- e })
+		assert.NilError(t, err)
+		peer := newEnd(t, dev, setup{})
+		z.end.psp(t, peer)
+		for i := range 4 {
+			assert.NilError(t, z.ep.PostRecv(z.iov(i, 1), udat.Cookie(i), 0))
+		}
+		waits := []*waiting{waitOn(t, z.recv, udat.Infinite, 1), waitOn(t, z.conn, patience, 1), waitOn(t, z.ia.AsyncEVD(), udat.Infinite, 1)}
+		woken := make(chan error, 1)
+		go func() {
+			evd, err := z.cno.Wait(patience)
+			if evd != nil {
+				t.Errorf("the waiter is given a dispatcher")
+			}
+			woken <- err
+		}()
+		busy := make(chan struct{})
+		var posters sync.WaitGroup
+		for range 3 {
+			posters.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-busy:
+						return
+					default:
+					}
+					z.ep.PostSend(z.iov(0, 64), 1, udat.CompletionSuppress)
+					z.end.request.Dequeue()
+				}
+			})
+		}
+		until(t, "the CNO has a waiter", func() bool { return z.cno.Free() != nil && freeSays(z.cno, "1 calls wait") })
+		time.Sleep(10 * time.Millisecond)
+		assert.ErrorIs(t, z.ia.Close(2), udat.ErrInvalidParameter)
+		rule.Proves(t, "IA-CLOSE-06")
+		start := time.Now()
+		assert.NilError(t, z.ia.Close(udat.CloseAbrupt))
+		assert.Assert(t, time.Since(start) < patience)
+		close(busy)
+		posters.Wait()
+		for _, w := range waits {
+			assert.ErrorIs(t, w.result(t).err, udat.ErrAbort)
+		}
+		rule.Proves(t, "IA-CLOSE-03")
+		assert.NilError(t, <-woken)
+		select {
+		case evd := <-agent:
+			assert.Assert(t, evd == nil)
+		case <-time.After(patience):
+			t.Fatal("the agent has not been called")
+		}
+		rule.Proves(t, "IA-CLOSE-02")
+		for _, h := range append(z.handles(), cnoEVD, quietCNO) {
+			assert.Assert(t, !live(h), "%T", h)
+		}
+		assert.ErrorIs(t, z.ia.Close(udat.CloseAbrupt), udat.ErrInvalidHandle)
+		// The peer of the connection and the caller of the request learn of it.
+		ev := next(t, peer.conn)
+		assert.Assert(t, ev.Number == udat.EventConnectionDisconnected || ev.Number == udat.EventConnectionBroken, "%s", describe(ev))
+		expect(t, z.caller.conn, udat.EventConnectionNonPeerRejected)
+		rule.Proves(t, "IA-CLOSE-01", "IA-CLOSE-07", "IA-CLOSE-08")
+	})
+}
+
+func freeSays(c *udat.CNO, text string) bool {
+	err := c.Free()
+	return err != nil && strings.Contains(err.Error(), text)
+}
+
+// psp connects the end's endpoint to a peer.
+func (e *end) psp(t *testing.T, peer *end) {
+	t.Helper()
+	connect(t, e, peer)
+}
+
+// TestCloseRemoved closes an adapter whose device has gone.
+func TestCloseRemoved(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, _ := pair(t, dev, setup{})
+		a.faults().Remove()
+		expect(t, a.ia.AsyncEVD(), udat.EventAsyncIACatastrophic)
+		expect(t, a.conn, udat.EventConnectionBroken)
+		assert.NilError(t, a.ia.Close(udat.CloseAbrupt))
+		_, _, err := a.conn.WaitContext(context.Background(), 1)
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+	})
+}
+
+// TestOpenByAddress opens an adapter by its address, where it has one of its own.
+func TestOpenByAddress(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, p := range udat.Providers() {
+			if p.Name != dev || p.Fabric == "mem" {
+				continue
+			}
+			addr, err := netip.ParseAddr(p.Addr)
+			assert.NilError(t, err)
+			ia := open(t, p.Addr)
+			assert.Equal(t, ia.Addr(), addr)
+		}
+	})
+}
