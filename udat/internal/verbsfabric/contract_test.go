@@ -41,7 +41,7 @@ func TestContract(t *testing.T) {
 		Open: func(opts fabric.Options, async func(fabric.AsyncEvent)) (fabric.Device, error) {
 			return New().Open(name, opts, async)
 		},
-		Unreachable: netip.MustParseAddrPort("203.0.113.1:9"), // a documentation address
+		Unreachable: netip.MustParseAddrPort("[2001:db8::1]:9"), // of the documentation prefix: no route
 		Cycles:      1000,
 	})
 }

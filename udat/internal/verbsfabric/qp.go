@@ -30,6 +30,7 @@ type qp struct {
 	dev     *device
 	v       *cverbs.QP
 	canSend atomic.Bool // RTS or ERR: in INIT some devices would take a send and never run it
+	failed  atomic.Bool // moved to ERR
 	conn    atomic.Pointer[conn]
 
 	mu    sync.Mutex // of the state changes; under a connection's lock
@@ -124,6 +125,10 @@ func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 
 func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	n, err := q.v.PostRecv(recvWRs(wrs), segments(sges))
+	if q.failed.Load() {
+		// Soft-RoCE's library puts a receive into shared memory and tells nobody: in ERR only another move to ERR flushes it.
+		q.v.ToError()
+	}
 	if err != nil {
 		return n, wrapPost(err)
 	}
@@ -176,6 +181,7 @@ func (q *qp) SetError() error {
 }
 
 func (q *qp) setError() error {
+	q.failed.Store(true) // first: a receive that is posted meanwhile sees it, or is flushed by the move
 	if err := q.v.ToError(); err != nil {
 		return wrap(err)
 	}

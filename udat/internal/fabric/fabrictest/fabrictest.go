@@ -30,7 +30,7 @@ type Config struct {
 }
 
 // patience bounds every wait for something that must happen.
-const patience = 60 * time.Second
+const patience = 30 * time.Second
 
 // grace is how long a test watches for something that must not happen.
 const grace = 100 * time.Millisecond

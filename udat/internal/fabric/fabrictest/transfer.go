@@ -243,6 +243,7 @@ func testRemoteAccess(t *testing.T, cfg Config) {
 			addr := (&end{mem: mem}).addr(0) + uint64(c.off)
 			a.send(fabric.SendWR{ID: 1, Opcode: c.op, Flags: fabric.Signaled, RemoteAddr: addr, RKey: mr.RKey()}, 0, c.n)
 			one(t, a.scq, 1, fabric.StatusRemoteAccess)
+			assert.NilError(t, a.qp.SetError())
 			a.recv(0, 0, 8)
 			flushed(t, a.rcq, 1)
 			assert.Assert(t, bytes.Equal(mem, make([]byte, len(mem))))

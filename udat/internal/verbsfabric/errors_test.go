@@ -1,0 +1,58 @@
+package verbsfabric
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// Errors keep their cause and get the fabric's sentinel.
+func TestErrors(t *testing.T) {
+	for _, c := range []struct {
+		wrap  func(error) error
+		errno syscall.Errno
+		want  error
+	}{
+		{wrapPost, syscall.ENOMEM, fabric.ErrQueueFull},
+		{wrapPost, syscall.EINVAL, fabric.ErrInvalid},
+		{wrap, syscall.ENOMEM, fabric.ErrResources},
+		{wrap, syscall.EMFILE, fabric.ErrResources},
+		{wrap, syscall.EINVAL, fabric.ErrInvalid},
+		{wrap, syscall.EBUSY, fabric.ErrInUse},
+		{wrap, syscall.EOPNOTSUPP, fabric.ErrNotSupported},
+		{wrap, syscall.ENOSYS, fabric.ErrNotSupported},
+		{wrap, syscall.EIO, fabric.ErrDeviceRemoved},
+		{wrapAddr, syscall.EADDRINUSE, fabric.ErrAddrInUse},
+		{wrapAddr, syscall.EACCES, fabric.ErrAddrDenied},
+		{wrapAddr, syscall.EADDRNOTAVAIL, fabric.ErrAddrInvalid},
+		{wrapAddr, syscall.ENOMEM, fabric.ErrResources},
+	} {
+		err := c.wrap(fmt.Errorf("while: %w", &cverbs.Error{Verb: "ibv_verb", Errno: c.errno}))
+		assert.Check(t, errors.Is(err, c.want) && errors.Is(err, c.errno), "%v: %v", c.errno, err)
+	}
+	assert.ErrorIs(t, wrap(cverbs.ErrClosed), fabric.ErrClosed)
+	assert.ErrorIs(t, wrap(cverbs.ErrInUse), fabric.ErrInUse)
+	assert.ErrorIs(t, wrap(cverbs.ErrNotSupported), fabric.ErrNotSupported)
+	assert.NilError(t, wrap(nil))
+	assert.NilError(t, wrapPost(nil))
+	assert.Assert(t, unreachable(syscall.ENETUNREACH) && !unreachable(syscall.EINVAL))
+}
+
+// A name that is no device is ErrNoDevice on every host, with or without RDMA.
+func TestOpenUnknown(t *testing.T) {
+	for _, name := range []string{"", "nosuch0", "nosuch0/2", "mem0", "192.0.2.77", "2001:db8::77"} {
+		_, err := New().Open(name, fabric.Options{}, nil)
+		assert.Check(t, errors.Is(err, fabric.ErrNoDevice), "%q: %v", name, err)
+	}
+	_, err := New().Open("nosuch0", fabric.Options{RNRRetry: 8}, nil)
+	assert.ErrorIs(t, err, fabric.ErrInvalid)
+	if devs, err := New().Devices(); len(devs) == 0 && err == nil {
+		t.Error("no devices, and no reason")
+	}
+}
