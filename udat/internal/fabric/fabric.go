@@ -242,7 +242,7 @@ type Conn interface {
 	// ReadDepths are the depths in force once established.
 	ReadDepths() (in, out uint8)
 	// Disconnect moves the queue pair to error and tells the peer. It is harmless when repeated or after the peer's.
-	// An end that began hears EventDisconnected when the other answers; an attempt under way ends in EventFailed.
+	// An end that began hears EventDisconnected when the other answers; an attempt under way ends in EventFailed at once.
 	Disconnect() error
 	// Close forgets the connection: an attempt under way is given up, an established one disconnected. It does not
 	// wait for a peer that no longer answers; what has to linger does so inside the fabric, within a bound.

@@ -26,6 +26,7 @@ var (
 	errNobody  = errors.New("mem0: nobody listens on the port, or its backlog is full")
 	errNoHost  = errors.New("mem0: the address is not of this fabric")
 	errSilence = errors.New("mem0: the other end does not answer")
+	errLeft    = errors.New("mem0: disconnected before it was established")
 	errGivenUp = errors.New("mem0: the other end has given up")
 )
 
@@ -223,9 +224,8 @@ func (c *conn) ready() {
 		c.state = established
 		c.settle()
 	}
-	left := c.left
 	c.dev.f.mu.Unlock()
-	if hit && !left {
+	if hit {
 		c.deliver(fabric.ConnEvent{Kind: fabric.EventEstablished})
 	}
 }
@@ -268,11 +268,17 @@ func (c *conn) Disconnect() error {
 // leave disconnects; f.mu is held.
 func (c *conn) leave() {
 	c.qp.fail()
-	if c.left || c.peer == nil {
+	if c.left {
 		return
 	}
 	c.left = true
-	c.dev.send(MsgDisconnect, c.peer.dev, c.peer.peerLeft)
+	if c.state == connecting || c.state == accepting {
+		c.end(over)
+		c.tell(fabric.ConnEvent{Kind: fabric.EventFailed, Err: errLeft})
+	}
+	if c.peer != nil {
+		c.dev.send(MsgDisconnect, c.peer.dev, c.peer.peerLeft)
+	}
 }
 
 func (c *conn) Close() error {

@@ -261,6 +261,39 @@ func TestUnansweredRequestIsRejectedByClose(t *testing.T) {
 	})
 }
 
+func TestDisconnectOfAnAttemptEndsIt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		addr, requests, _ := b.listen(1)
+		a.recv(1)
+		a.connect(fabric.ConnectParams{Remote: addr})
+		r := next(t, requests)
+		assert.NilError(t, a.conn.Disconnect())
+		a.completion(1, fabric.StatusFlush)
+		a.wants(fabric.EventFailed)
+		b.accept(r, fabric.AcceptParams{})
+		b.wants(fabric.EventFailed)
+		a.quiet()
+	})
+	// The passive end, before it has heard that the other is ready.
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		addr, requests, _ := b.listen(1)
+		a.connect(fabric.ConnectParams{Remote: addr})
+		r := next(t, requests)
+		a.dev.Faults().Delay(time.Second)
+		b.accept(r, fabric.AcceptParams{})
+		a.wants(fabric.EventEstablished)
+		assert.NilError(t, b.conn.Disconnect())
+		b.wants(fabric.EventFailed)
+		a.wants(fabric.EventDisconnected)
+		time.Sleep(time.Minute)
+		b.quiet()
+	})
+}
+
 func TestNoAnswerEndsInUnreachable(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
