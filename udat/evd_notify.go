@@ -63,19 +63,23 @@ func (e *EVD) catchUp() {
 	}
 }
 
-// watch starts the follower, or tells a running one that something has changed; e.mu is held.
+// watch arms the completion queue for the notification object and starts the follower, or tells a running one that
+// something has changed; e.mu is held.
 func (e *EVD) watch() {
-	if e.watched {
-		if e.parked {
-			e.cq.Wake()
-		}
-		e.left.Broadcast()
-		return
-	}
 	if e.mustFollow() {
-		e.watched = true
-		go e.follow()
+		if e.mustArm() && !e.waiter {
+			e.arm() // the follower tries again, and sees the error
+		}
+		if !e.watched {
+			e.watched = true
+			go e.follow()
+			return
+		}
 	}
+	if e.watched && e.parked {
+		e.cq.Wake()
+	}
+	e.left.Broadcast()
 }
 
 func (e *EVD) mustFollow() bool {

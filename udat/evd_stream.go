@@ -36,7 +36,7 @@ func (s streams) configSubtype() Subtype {
 // attach adds a completion stream with its flags and the number of completions that it may have outstanding.
 func (e *EVD) attach(op string, flags CompletionFlags, outstanding int, q *workQueue) error {
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	defer e.unlockLater()
 	if !e.discard {
 		if e.streams.n > 0 && e.streams.flags != flags {
 			return fail(op, InvalidParameter, SubArg6, "completion flags 0x%x differ from 0x%x of the other streams on the dispatcher", uint32(flags), uint32(e.streams.flags))

@@ -383,7 +383,8 @@ func TestWaitStreamOrder(t *testing.T) {
 // TestWaitPrivateData shows what ESTABLISHED brings at either end.
 func TestWaitPrivateData(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		limit := udat.DeviceAttr(open(t, dev)).MaxConnData
+		attr := udat.DeviceAttr(open(t, dev))
+		limit := attr.MaxConnData
 		for _, size := range []int{0, 1, limit - 4, limit - 1, limit} {
 			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 			psp := listen(t, b)
@@ -395,7 +396,11 @@ func TestWaitPrivateData(t *testing.T) {
 			assert.Equal(t, req.ConnQual, psp.Qual())
 			p, err := req.CR.Query(udat.CRFieldAll)
 			assert.NilError(t, err)
-			assert.Assert(t, bytes.Equal(p.PrivateData, up), "%d bytes of %d", len(p.PrivateData), size)
+			got := p.PrivateData
+			if attr.CMPrivateLegacy && size > limit-4 && size < limit {
+				got = got[:size] // there is no room to tell the length
+			}
+			assert.Assert(t, bytes.Equal(got, up), "%d bytes of %d", len(p.PrivateData), size)
 			assert.NilError(t, req.CR.Accept(b.ep, down))
 			_, err = req.CR.Query(udat.CRFieldAll)
 			assert.ErrorIs(t, err, udat.ErrInvalidHandle)

@@ -7,3 +7,24 @@ func DeviceAttr(ia *IA) fabric.Attr { return ia.device.Attr() }
 
 // CompletionQueue gives tests the dispatcher's completion queue.
 func CompletionQueue(e *EVD) fabric.CQ { return e.cq }
+
+// CNOWaiters gives tests the number of calls that are blocked on the object.
+func CNOWaiters(c *CNO) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waiters
+}
+
+// Queued gives tests the number of events on the dispatcher, without taking what the device has for it.
+func Queued(e *EVD) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ring.n
+}
+
+// Generation gives tests the generation of the dispatcher's latest stream.
+func Generation(e *EVD) uint32 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sources.gen
+}

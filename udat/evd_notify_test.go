@@ -1,0 +1,283 @@
+package udat_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// quietly sends without notifying the peer of a receive under any control model.
+const quietly udat.CompletionFlags = 0
+
+// TestNotifyUnsignalledReceives shows that such receives queue and are counted, but wake nobody.
+func TestNotifyUnsignalledReceives(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, withFlags(udat.CompletionUnsignalled, 0))
+		b.receive(udat.CompletionUnsignalled, 0, 1)
+		b.receive(0, 2)
+		w := waitOn(t, b.recv, patience, 1)
+		a.send(8, 0, quietly)
+		a.send(8, 1, quietly)
+		w.still(t)
+		rule.Proves(t, "EVD-22")
+		a.send(8, 2, quietly)
+		r := w.result(t)
+		assert.NilError(t, r.err)
+		assert.Equal(t, r.ev.Cookie, udat.Cookie(0), "the first on the queue, not the one that notified")
+		assert.Equal(t, r.nmore, 2)
+		rule.Proves(t, "EVD-WAIT-30", "EVD-28")
+		completion(t, b.recv, 1) // without blocking: it is there
+		completion(t, b.recv, 2)
+		// At expiry what is queued is enough, notification or not.
+		b.receive(udat.CompletionUnsignalled, 3)
+		w = waitOn(t, b.recv, 300*time.Millisecond, 1)
+		a.send(8, 3, quietly)
+		r = w.result(t)
+		assert.NilError(t, r.err)
+		assert.Equal(t, r.ev.Cookie, udat.Cookie(3))
+		rule.Proves(t, "EVD-WAIT-09")
+		// At entry too.
+		b.receive(udat.CompletionUnsignalled, 4)
+		a.send(8, 4, quietly)
+		r.ev, _, r.err = b.recv.Wait(udat.Infinite, 1)
+		assert.NilError(t, r.err)
+		assert.Equal(t, r.ev.Cookie, udat.Cookie(4))
+		rule.Proves(t, "EVD-WAIT-10")
+	})
+}
+
+func TestNotifyUnsignalledRequests(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, withFlags(0, udat.CompletionUnsignalled))
+		b.receive(0, 0, 1, 2)
+		w := waitOn(t, a.request, patience, 1)
+		a.send(8, 0, udat.CompletionUnsignalled)
+		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 1, b.mem.RMRTriplet(0, 8), udat.CompletionUnsignalled))
+		assert.NilError(t, a.ep.PostRDMARead(a.iov(0, 8), 2, b.mem.RMRTriplet(0, 8), udat.CompletionUnsignalled))
+		w.still(t)
+		a.send(8, 3, udat.CompletionSuppress|udat.CompletionUnsignalled)
+		w.still(t)
+		a.send(8, 4, 0)
+		r := w.result(t)
+		assert.NilError(t, r.err)
+		assert.Equal(t, r.ev.Cookie, udat.Cookie(0))
+		rule.Proves(t, "EVD-21", "EVD-WAIT-30", "EVD-28")
+		completion(t, a.request, 1)
+		completion(t, a.request, 2)
+		completion(t, a.request, 4)
+		empty(t, a.request)
+		rule.Proves(t, "EVD-29", "F-07")
+	})
+}
+
+// TestNotifySolicited shows that the sender chooses which receives wake the receiver.
+func TestNotifySolicited(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, withFlags(udat.CompletionSolicitedWait, 0))
+		for round := range udat.Cookie(3) {
+			b.receive(0, 10*round, 10*round+1, 10*round+2)
+			w := waitOn(t, b.recv, patience, 1)
+			a.send(8, 0, quietly)
+			a.send(8, 0, quietly)
+			w.still(t)
+			rule.Proves(t, "EVD-23")
+			a.send(8, 0, udat.CompletionSolicitedWait)
+			r := w.result(t)
+			assert.NilError(t, r.err)
+			assert.Equal(t, r.ev.Cookie, 10*round)
+			assert.Equal(t, r.nmore, 2)
+			rule.Proves(t, "EVD-WAIT-30", "EVD-23", "F-05")
+			completion(t, b.recv, 10*round+1)
+			completion(t, b.recv, 10*round+2)
+		}
+		// A notification of what has been taken already wakes nobody.
+		for range 5 {
+			b.receive(0, 1, 2)
+			_, _, err := b.recv.Wait(time.Millisecond, 1) // leaves the queue armed
+			assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
+			a.send(8, 0, udat.CompletionSolicitedWait)
+			completion(t, b.recv, 1)
+			w := waitOn(t, b.recv, patience, 1)
+			a.send(8, 0, quietly)
+			w.still(t)
+			b.receive(0, 3)
+			a.send(8, 0, udat.CompletionSolicitedWait)
+			assert.Equal(t, w.result(t).ev.Cookie, udat.Cookie(2))
+			completion(t, b.recv, 3)
+		}
+		rule.Proves(t, "EVD-23")
+	})
+}
+
+// TestNotifySolicitedElsewhere shows that asking for it changes nothing at a receiver that does not work that way.
+func TestNotifySolicitedElsewhere(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, withFlags(udat.CompletionUnsignalled, 0))
+		b.receive(udat.CompletionUnsignalled, 0)
+		w := waitOn(t, b.recv, patience, 1)
+		a.send(8, 0, udat.CompletionSolicitedWait)
+		w.still(t)
+		rule.Proves(t, "F-05")
+		b.receive(0, 1)
+		a.send(8, 0, 0)
+		assert.NilError(t, w.result(t).err)
+	})
+}
+
+// TestNotifyFailures shows that failures notify under every control model.
+func TestNotifyFailures(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, flags := range []udat.CompletionFlags{0, udat.CompletionUnsignalled, udat.CompletionSolicitedWait, udat.CompletionEVDThreshold} {
+			a, b := pair(t, dev, withFlags(flags, 0))
+			b.receive(flags&udat.CompletionUnsignalled, 0, 1)
+			w := waitOn(t, b.recv, patience, 1)
+			assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
+			r := w.result(t)
+			assert.NilError(t, r.err)
+			assert.Equal(t, r.ev.Status, udat.DTOErrFlushed)
+			assert.Equal(t, r.ev.Cookie, udat.Cookie(0))
+			flushed(t, b.recv, 1)
+			rule.Proves(t, "EVD-27", "EVD-52")
+			// One that is too long, of a Send that was not solicited.
+			a, b = pair(t, dev, withFlags(flags, 0))
+			b.receive(flags&udat.CompletionUnsignalled, 2)
+			w = waitOn(t, b.recv, patience, 1)
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 2000), 0, quietly))
+			r = w.result(t)
+			assert.NilError(t, r.err)
+			assert.Equal(t, r.ev.Status, udat.DTOErrLocalLength, "%s", describe(r.ev))
+			rule.Proves(t, "EVD-27")
+		}
+		a, b := pair(t, dev, withFlags(0, udat.CompletionUnsignalled))
+		w := waitOn(t, a.request, patience, 1)
+		bad := b.mem.RMRTriplet(0, 8)
+		bad.RMRContext ^= 0xff00
+		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 5, bad, udat.CompletionUnsignalled|udat.CompletionSuppress))
+		r := w.result(t)
+		assert.NilError(t, r.err)
+		assert.Equal(t, r.ev.Status, udat.DTOErrRemoteAccess, "%s", describe(r.ev))
+		rule.Proves(t, "EVD-27", "F-07", "F-04")
+	})
+}
+
+// TestNotifySRQ shows that receives of a shared queue notify, and that solicited wait holds for them too.
+func TestNotifySRQ(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, flags := range []udat.CompletionFlags{0, udat.CompletionUnsignalled, udat.CompletionSolicitedWait} {
+			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+			srq, err := b.ia.CreateSRQ(b.pz, udat.SRQAttr{MaxRecvDTOs: 8, MaxRecvIOV: 1})
+			if errors.Is(err, udat.ErrModelNotSupported) {
+				t.Skip(err)
+			}
+			assert.NilError(t, err)
+			assert.NilError(t, b.ep.Free())
+			b.ep, err = b.ia.CreateEPWithSRQ(b.pz, b.recv, b.request, b.conn, srq, &udat.EPAttr{RecvCompletionFlags: flags})
+			assert.NilError(t, err)
+			for i := range udat.Cookie(3) {
+				assert.NilError(t, srq.PostRecv(b.iov(0, 64), i))
+			}
+			connect(t, a, b)
+			w := waitOn(t, b.recv, patience, 1)
+			a.send(8, 0, quietly)
+			if flags == udat.CompletionSolicitedWait {
+				w.still(t)
+				a.send(8, 0, udat.CompletionSolicitedWait)
+			}
+			r := w.result(t)
+			assert.NilError(t, r.err)
+			assert.Equal(t, r.ev.EP, b.ep)
+		}
+		rule.Proves(t, "EVD-24")
+	})
+}
+
+// TestNotifyOtherStreams shows that connection and software events wake a waiter that is parked for completions.
+func TestNotifyOtherStreams(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		all := udat.EVDDefault | udat.EVDSoftware
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{streams: all})
+		psp := listen(t, b)
+		w := waitOn(t, b.conn, patience, 1)
+		assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), patience, nil, udat.QoSBestEffort, udat.ConnectDefault))
+		req := w.result(t)
+		assert.NilError(t, req.err)
+		assert.Equal(t, req.ev.Number, udat.EventConnectionRequest)
+		w = waitOn(t, b.conn, patience, 1)
+		assert.NilError(t, req.ev.CR.Accept(b.ep, nil))
+		assert.Equal(t, w.result(t).ev.Number, udat.EventConnectionEstablished)
+		expect(t, a.conn, udat.EventConnectionEstablished)
+		w = waitOn(t, b.conn, patience, 1)
+		soft(t, b.conn, "x")
+		assert.Equal(t, w.result(t).ev.Software, any("x"))
+		w = waitOn(t, b.conn, patience, 1)
+		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
+		assert.Equal(t, w.result(t).ev.Number, udat.EventConnectionDisconnected)
+		rule.Proves(t, "EVD-26", "EVD-02", "EVD-POSTSE-02")
+	})
+}
+
+// TestNotifyOthersTake shows that a waiter is woken whoever takes its completions off the device: posts and queries of
+// the endpoint do so too.
+func TestNotifyOthersTake(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, flags := range []udat.CompletionFlags{0, udat.CompletionSolicitedWait} {
+			a, b := pair(t, dev, withFlags(flags, 0))
+			stop := make(chan struct{})
+			stopped := make(chan struct{})
+			go func() {
+				defer close(stopped)
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						b.ep.GetStatus()
+						b.ep.RecvQuery()
+					}
+				}
+			}()
+			for i := range udat.Cookie(100) {
+				b.receive(0, i)
+				w := make(chan waited, 1)
+				go func() {
+					ev, nmore, err := b.recv.Wait(patience, 1)
+					w <- waited{ev, nmore, err}
+				}()
+				assert.NilError(t, a.ep.PostSend(a.iov(0, 8), i, udat.CompletionSolicitedWait))
+				r := <-w
+				assert.NilError(t, r.err)
+				assert.Equal(t, r.ev.Cookie, i)
+				completion(t, a.request, i)
+			}
+			close(stop)
+			<-stopped
+		}
+		rule.Proves(t, "EVD-20")
+	})
+}
+
+// TestNotifyArmsLate shows that a waiter that blocked before the dispatcher had a stream gets the stream's events.
+func TestNotifyArmsLate(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		assert.NilError(t, b.ep.Free())
+		w := waitOn(t, b.recv, patience, 1)
+		var err error
+		b.ep, err = b.ia.CreateEP(b.pz, b.recv, b.request, b.conn, &udat.EPAttr{RecvCompletionFlags: udat.CompletionSolicitedWait})
+		assert.NilError(t, err)
+		connect(t, a, b)
+		b.receive(0, 1, 2)
+		a.send(8, 1, quietly)
+		w.still(t)
+		a.send(8, 1, udat.CompletionSolicitedWait)
+		r := w.result(t)
+		assert.NilError(t, r.err)
+		assert.Equal(t, r.ev.Cookie, udat.Cookie(1))
+		rule.Proves(t, "EVD-23")
+	})
+}

@@ -1,0 +1,440 @@
+package udat_test
+
+import (
+	"errors"
+	"math"
+	"sync"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/memfabric"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+func TestEVDCreate(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		ia := open(t, dev)
+		for _, streams := range []udat.EVDFlags{udat.EVDSoftware, udat.EVDCR, udat.EVDDTO, udat.EVDConnection, udat.EVDRMRBind, udat.EVDDefault, udat.EVDDefault | udat.EVDSoftware} {
+			for _, qlen := range []int{1, 7, 100} {
+				evd, err := ia.CreateEVD(qlen, streams, nil)
+				assert.NilError(t, err)
+				p, err := evd.Query(udat.EVDFieldAll)
+				assert.NilError(t, err)
+				assert.Equal(t, p.IA, ia)
+				assert.Assert(t, p.QLen >= qlen)
+				assert.Equal(t, p.Streams, streams)
+				assert.Equal(t, p.State, udat.EVDEnabled|udat.EVDWaitable|udat.EVDConfigNotify)
+				assert.Assert(t, p.CNO == nil)
+				empty(t, evd)
+				assert.NilError(t, evd.Free())
+			}
+		}
+		rule.Proves(t, "EVD-CREATE-01", "EVD-CREATE-06", "EVD-05", "EVD-04", "EVD-02")
+		limit := udat.DeviceAttr(ia).MaxCQE
+		for _, c := range []struct {
+			qlen    int
+			streams udat.EVDFlags
+			want    error
+		}{
+			{0, udat.EVDDTO, udat.WithSubtype(udat.InvalidParameter, udat.SubArg2)},
+			{-1, udat.EVDDTO, udat.WithSubtype(udat.InvalidParameter, udat.SubArg2)},
+			{math.MinInt, udat.EVDSoftware, udat.WithSubtype(udat.InvalidParameter, udat.SubArg2)},
+			{limit + 1, udat.EVDDTO, udat.WithSubtype(udat.InsufficientResources, udat.SubResourceTEVD)},
+			{limit + 1, udat.EVDSoftware, udat.WithSubtype(udat.InsufficientResources, udat.SubResourceTEVD)},
+			{4, 0, udat.WithSubtype(udat.InvalidParameter, udat.SubArg4)},
+			{4, udat.EVDDTO | 0x200, udat.WithSubtype(udat.InvalidParameter, udat.SubArg4)},
+			{4, 0x2, udat.WithSubtype(udat.InvalidParameter, udat.SubArg4)},
+		} {
+			evd, err := ia.CreateEVD(c.qlen, c.streams, nil)
+			assert.ErrorIs(t, err, c.want)
+			assert.Assert(t, evd == nil)
+		}
+		rule.Proves(t, "EVD-CREATE-03", "EVD-CREATE-04", "EVD-01")
+		var none *udat.IA
+		_, err := none.CreateEVD(4, udat.EVDDTO, nil)
+		assert.ErrorIs(t, err, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleIA))
+		assert.NilError(t, ia.Close(udat.CloseGraceful)) // the failures have left nothing behind
+		_, err = ia.CreateEVD(4, udat.EVDDTO, nil)
+		assert.ErrorIs(t, err, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleIA))
+		rule.Proves(t, "EVD-CREATE-02")
+	})
+}
+
+// faultsOf gives the means of breaking the device of an adapter on mem0 that has just been opened.
+func faultsOf(t *testing.T, ia *udat.IA) *memfabric.Faults {
+	t.Helper()
+	opened := memfabric.Default().Opened()
+	return opened[len(opened)-1].Faults()
+}
+
+func TestEVDCreateExhausted(t *testing.T) {
+	noLeaks(t)
+	ia := open(t, "mem0")
+	faultsOf(t, ia).Exhaust(memfabric.CQs, 1)
+	_, err := ia.CreateEVD(4, udat.EVDDTO, nil)
+	assert.ErrorIs(t, err, udat.WithSubtype(udat.InsufficientResources, udat.SubResourceTEVD))
+	assert.ErrorIs(t, err, fabric.ErrResources)
+	evd, err := ia.CreateEVD(4, udat.EVDDTO, nil)
+	assert.NilError(t, err)
+	assert.NilError(t, evd.Free())
+	assert.NilError(t, ia.Close(udat.CloseGraceful))
+	rule.Proves(t, "EVD-CREATE-05")
+}
+
+func TestEVDQuery(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		ia := open(t, dev)
+		pz, err := ia.CreatePZ()
+		assert.NilError(t, err)
+		cno, err := ia.CreateCNO(nil)
+		assert.NilError(t, err)
+		evd, err := ia.CreateEVD(5, udat.EVDDTO, cno)
+		assert.NilError(t, err)
+		sees := func(want udat.EVDState) {
+			t.Helper()
+			p, err := evd.Query(udat.EVDFieldState)
+			assert.NilError(t, err)
+			assert.Equal(t, p.State, want, "%#x", uint32(p.State))
+		}
+		p, err := evd.Query(udat.EVDFieldIA | udat.EVDFieldCNO | udat.EVDFieldQLen | udat.EVDFieldStreams)
+		assert.NilError(t, err)
+		assert.Equal(t, p.IA, ia)
+		assert.Equal(t, p.CNO, cno)
+		assert.Equal(t, p.Streams, udat.EVDDTO)
+		assert.Assert(t, p.QLen >= 5)
+		_, err = evd.Query(udat.EVDFieldAll + 1)
+		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
+		var none *udat.EVD
+		_, err = none.Query(udat.EVDFieldAll)
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		rule.Proves(t, "EVD-QUERY-01", "GEN-07")
+		for _, c := range []struct {
+			do    func() error
+			state udat.EVDState
+		}{
+			{evd.Disable, udat.EVDDisabled | udat.EVDWaitable},
+			{evd.SetUnwaitable, udat.EVDDisabled | udat.EVDUnwaitable},
+			{evd.SetUnwaitable, udat.EVDDisabled | udat.EVDUnwaitable},
+			{evd.Enable, udat.EVDEnabled | udat.EVDUnwaitable},
+			{evd.Enable, udat.EVDEnabled | udat.EVDUnwaitable},
+			{evd.ClearUnwaitable, udat.EVDEnabled | udat.EVDWaitable},
+		} {
+			assert.NilError(t, c.do())
+			sees(c.state | udat.EVDConfigNotify)
+		}
+		rule.Proves(t, "EVD-QUERY-02", "EVD-07", "EVD-SETUNW-01", "EVD-CLRUNW-01")
+		for _, c := range []struct {
+			flags udat.CompletionFlags
+			state udat.EVDState
+		}{
+			{0, udat.EVDConfigNotify},
+			{udat.CompletionUnsignalled, udat.EVDConfigNotify},
+			{udat.CompletionSolicitedWait, udat.EVDConfigSolicited},
+			{udat.CompletionEVDThreshold, udat.EVDConfigThreshold},
+		} {
+			ep, err := ia.CreateEP(pz, evd, nil, nil, &udat.EPAttr{RecvCompletionFlags: c.flags})
+			assert.NilError(t, err)
+			sees(udat.EVDEnabled | udat.EVDWaitable | c.state)
+			assert.NilError(t, ep.Free())
+			sees(udat.EVDEnabled | udat.EVDWaitable | udat.EVDConfigNotify)
+		}
+		rule.Proves(t, "EVD-08", "EVD-QUERY-02")
+	})
+}
+
+func TestEVDFree(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		psp := listen(t, e)
+		inUse := udat.WithSubtype(udat.InvalidState, udat.SubStateEVDInUse)
+		for _, evd := range []*udat.EVD{e.recv, e.request, e.conn, e.cr, e.ia.AsyncEVD()} {
+			assert.ErrorIs(t, evd.Free(), inUse)
+			empty(t, evd) // nothing has changed
+		}
+		rule.Proves(t, "EVD-FREE-02", "EVD-FREE-04")
+		assert.NilError(t, psp.Free())
+		assert.NilError(t, e.ep.Free())
+		for _, evd := range []*udat.EVD{e.recv, e.request, e.conn, e.cr} {
+			assert.NilError(t, evd.Free())
+		}
+		assert.ErrorIs(t, e.ia.AsyncEVD().Free(), inUse)
+		evd := e.evd(4, udat.EVDSoftware|udat.EVDDTO)
+		soft(t, evd, 0)
+		assert.NilError(t, evd.Free())
+		rule.Proves(t, "EVD-FREE-01", "OBJ-08")
+		_, err := evd.Dequeue()
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		_, _, err = evd.Wait(0, 1)
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		for _, call := range []func() error{evd.Free, evd.Enable, evd.Disable, evd.SetUnwaitable, evd.ClearUnwaitable} {
+			assert.ErrorIs(t, call(), udat.ErrInvalidHandle)
+		}
+		assert.ErrorIs(t, evd.Resize(4), udat.ErrInvalidHandle)
+		assert.ErrorIs(t, evd.ModifyCNO(nil), udat.ErrInvalidHandle)
+		assert.ErrorIs(t, evd.PostSE(udat.Event{Number: udat.EventSoftware}), udat.ErrInvalidHandle)
+		_, err = evd.Query(udat.EVDFieldAll)
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		_, err = e.ia.CreateEP(e.pz, evd, nil, nil, nil)
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		rule.Proves(t, "EVD-FREE-05", "GEN-02", "GEN-03", "EVD-ENABLE-03", "EVD-SETUNW-03", "EVD-MODCNO-04", "EVD-DEQ-02", "EVD-POSTSE-05", "EVD-RESIZE-03")
+	})
+}
+
+func TestEVDDequeue(t *testing.T) {
+	onEachKind(t, func(t *testing.T, ia *udat.IA, evd *udat.EVD) {
+		empty(t, evd)
+		rule.Proves(t, "EVD-DEQ-01")
+		assert.NilError(t, evd.SetUnwaitable())
+		assert.NilError(t, evd.Disable())
+		for i := range 6 {
+			soft(t, evd, i)
+		}
+		ev, err := evd.Dequeue()
+		assert.NilError(t, err)
+		assert.Equal(t, ev.Number, udat.EventSoftware)
+		assert.Equal(t, ev.EVD, evd)
+		assert.Equal(t, ev.Software, any(0))
+		batch := make([]udat.Event, 3)
+		n, err := evd.DequeueBatch(batch)
+		assert.NilError(t, err)
+		assert.Equal(t, n, 3)
+		for i, ev := range batch {
+			assert.Equal(t, ev.Software, any(i+1))
+		}
+		rule.Proves(t, "EVD-DEQ-01", "EVD-DEQ-03", "EVD-DEQ-04")
+		n, err = evd.DequeueBatch(batch)
+		assert.NilError(t, err)
+		assert.Equal(t, n, 2)
+		_, err = evd.DequeueBatch(batch)
+		assert.ErrorIs(t, err, udat.ErrQueueEmpty)
+		_, err = evd.DequeueBatch(nil)
+		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
+		var none *udat.EVD
+		_, err = none.Dequeue()
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		rule.Proves(t, "EVD-DEQ-02")
+	})
+}
+
+// TestEVDEachEventOnce lets many take events at once.
+func TestEVDEachEventOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const n, posters, takers = 2000, 4, 4
+		ia := open(t, dev)
+		evd, err := ia.CreateEVD(64, udat.EVDSoftware|udat.EVDDTO, nil)
+		assert.NilError(t, err)
+		var mu sync.Mutex
+		seen := map[any]int{}
+		var posting, taking sync.WaitGroup
+		for p := range posters {
+			posting.Go(func() {
+				for i := p; i < n; i += posters {
+					for {
+						err := evd.PostSE(udat.Event{Number: udat.EventSoftware, Software: i})
+						if err == nil {
+							break
+						}
+						if !errors.Is(err, udat.ErrQueueFull) {
+							t.Error(err)
+							return
+						}
+					}
+				}
+			})
+		}
+		for range takers {
+			taking.Go(func() {
+				for {
+					ev, _, err := evd.Wait(patience, 1)
+					if errors.Is(err, errWaiter) {
+						ev, err = evd.Dequeue()
+					}
+					switch {
+					case errors.Is(err, errUnwaitable):
+						return
+					case errors.Is(err, udat.ErrQueueEmpty), errors.Is(err, errWaiter):
+						continue
+					case err != nil:
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					seen[ev.Software]++
+					mu.Unlock()
+				}
+			})
+		}
+		posting.Wait()
+		until(t, "all events are taken", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(seen) == n
+		})
+		assert.NilError(t, evd.SetUnwaitable())
+		taking.Wait()
+		for i, times := range seen {
+			assert.Equal(t, times, 1, "%v", i)
+		}
+		empty(t, evd)
+		rule.Proves(t, "EVD-42", "EVD-DEQ-05", "EVD-POSTSE-06")
+		async, err := ia.AsyncEVD().Dequeue()
+		assert.ErrorIs(t, err, udat.ErrQueueEmpty, "%s", describe(async))
+		rule.Proves(t, "EVD-51")
+	})
+}
+
+func TestEVDPostSE(t *testing.T) {
+	onEachKind(t, func(t *testing.T, ia *udat.IA, evd *udat.EVD) {
+		payload := &struct{ n int }{7}
+		mine := udat.Event{Number: udat.EventSoftware, Software: payload, Cookie: 9}
+		assert.NilError(t, evd.PostSE(mine))
+		mine.Software = nil
+		ev := expect(t, evd, udat.EventSoftware)
+		assert.Equal(t, ev.Software, any(payload))
+		assert.Equal(t, ev.EVD, evd)
+		rule.Proves(t, "EVD-POSTSE-01", "EVD-POSTSE-03")
+		for _, number := range []udat.EventNumber{0, udat.EventDTOCompletion, udat.EventConnectionEstablished, udat.EventAsyncEVDOverflow, 0x10002} {
+			assert.ErrorIs(t, evd.PostSE(udat.Event{Number: number}), udat.ErrInvalidParameter)
+		}
+		deaf, err := ia.CreateEVD(4, udat.EVDDefault, nil)
+		assert.NilError(t, err)
+		assert.ErrorIs(t, deaf.PostSE(mine), udat.ErrInvalidParameter)
+		var none *udat.EVD
+		assert.ErrorIs(t, none.PostSE(mine), udat.ErrInvalidHandle)
+		empty(t, evd)
+		rule.Proves(t, "EVD-POSTSE-05")
+		n := queueLength(t, evd)
+		for i := range n {
+			soft(t, evd, i)
+		}
+		for range 3 {
+			assert.ErrorIs(t, evd.PostSE(udat.Event{Number: udat.EventSoftware}), udat.ErrQueueFull)
+		}
+		for i := range n {
+			assert.Equal(t, next(t, evd).Software, any(i))
+		}
+		empty(t, evd)
+		empty(t, ia.AsyncEVD())
+		rule.Proves(t, "EVD-POSTSE-04", "EVD-51")
+	})
+}
+
+func TestEVDResize(t *testing.T) {
+	onEachKind(t, func(t *testing.T, ia *udat.IA, evd *udat.EVD) {
+		for i := range 8 {
+			soft(t, evd, i)
+		}
+		assert.ErrorIs(t, evd.PostSE(udat.Event{Number: udat.EventSoftware}), udat.ErrQueueFull)
+		assert.NilError(t, evd.Resize(20))
+		assert.Assert(t, queueLength(t, evd) >= 20)
+		for i := 8; i < 20; i++ {
+			soft(t, evd, i)
+		}
+		assert.ErrorIs(t, evd.Resize(19), udat.ErrInvalidState)
+		assert.Equal(t, queueLength(t, evd), 20)
+		rule.Proves(t, "EVD-RESIZE-02")
+		for i := range 15 {
+			assert.Equal(t, next(t, evd).Software, any(i))
+		}
+		assert.NilError(t, evd.Resize(5))
+		assert.ErrorIs(t, evd.PostSE(udat.Event{Number: udat.EventSoftware}), udat.ErrQueueFull)
+		_, _, err := evd.Wait(0, 6)
+		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
+		for i := 15; i < 20; i++ {
+			assert.Equal(t, next(t, evd).Software, any(i))
+		}
+		empty(t, evd)
+		rule.Proves(t, "EVD-RESIZE-01", "EVD-04")
+		for _, bad := range []int{0, -3} {
+			assert.ErrorIs(t, evd.Resize(bad), udat.ErrInvalidParameter)
+		}
+		assert.ErrorIs(t, evd.Resize(udat.DeviceAttr(ia).MaxCQE+1), udat.ErrInsufficientResources)
+		assert.Equal(t, queueLength(t, evd), 5)
+		rule.Proves(t, "EVD-RESIZE-03")
+		// A blocked waiter may rely on its threshold.
+		w := waitOn(t, evd, patience, 4)
+		assert.ErrorIs(t, evd.Resize(3), udat.ErrInvalidState)
+		assert.NilError(t, evd.Resize(4))
+		for i := range 4 {
+			soft(t, evd, i)
+		}
+		assert.NilError(t, w.result(t).err)
+		empty(t, ia.AsyncEVD())
+		rule.Proves(t, "EVD-RESIZE-01")
+	})
+}
+
+// TestEVDResizeInUse resizes dispatchers under a running stream of transfers.
+func TestEVDResizeInUse(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const n = 200
+		a, b := pair(t, dev, setup{qlen: 20})
+		var group sync.WaitGroup
+		quit := make(chan struct{})
+		group.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-quit:
+					return
+				default:
+				}
+				for _, evd := range []*udat.EVD{a.request, b.recv, b.ia.AsyncEVD()} {
+					if err := evd.Resize(20 + i%200); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+		b.receive(0, 0)
+		for i := range udat.Cookie(n) {
+			if i+1 < n {
+				b.receive(0, i+1)
+			}
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), i, 0))
+			completion(t, b.recv, i)
+			completion(t, a.request, i)
+		}
+		close(quit)
+		group.Wait()
+		empty(t, a.ia.AsyncEVD())
+		empty(t, b.ia.AsyncEVD())
+		rule.Proves(t, "EVD-RESIZE-04", "EVD-RESIZE-01")
+	})
+}
+
+// TestEVDOverrun shows what is left of a dispatcher whose completion queue the device has given up.
+func TestEVDOverrun(t *testing.T) {
+	noLeaks(t)
+	a := newEnd(t, "mem0", setup{})
+	faults := faultsOf(t, a.ia)
+	b := newEnd(t, "mem0", setup{})
+	connect(t, a, b)
+	assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 1, b.mem.RMRTriplet(0, 8), 0))
+	until(t, "the write completes", func() bool {
+		_, _, idle, err := a.ep.GetStatus()
+		assert.NilError(t, err)
+		return idle
+	})
+	w := waitOn(t, a.recv, patience, 1)
+	faults.Overrun(udat.CompletionQueue(a.request))
+	faults.Overrun(udat.CompletionQueue(a.recv))
+	assert.ErrorIs(t, w.result(t).err, udat.ErrInvalidState)
+	overflow := map[udat.Handle]bool{}
+	for !overflow[a.request] || !overflow[a.recv] {
+		if ev := next(t, a.ia.AsyncEVD()); ev.Number == udat.EventAsyncEVDOverflow { // or EP_BROKEN
+			assert.Assert(t, !overflow[ev.Object], "told twice")
+			overflow[ev.Object] = true
+		}
+	}
+	expect(t, a.conn, udat.EventConnectionBroken)
+	_, _, err := a.request.Wait(0, 1)
+	assert.ErrorIs(t, err, udat.ErrInvalidState)
+	ev, err := a.request.Dequeue() // what has come is not lost
+	assert.NilError(t, err)
+	assert.Equal(t, ev.Cookie, udat.Cookie(1))
+	rule.Proves(t, "EVD-WAIT-32", "EVT-03")
+}
