@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
@@ -124,3 +125,15 @@ func canBe(dev string) []udat.EPState {
 }
 
 func errorsIs(err error, target error) bool { return errors.Is(err, target) }
+
+// sameBytes compares memory; a difference is told by its place.
+func sameBytes(t *testing.T, got, want []byte) {
+	t.Helper()
+	if bytes.Equal(got, want) {
+		return
+	}
+	assert.Equal(t, len(got), len(want))
+	for i := range got {
+		assert.Equal(t, got[i], want[i], "at %d of %d", i, len(want))
+	}
+}

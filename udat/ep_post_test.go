@@ -274,7 +274,7 @@ func TestPostBatch(t *testing.T) {
 			completion(t, b.recv, udat.Cookie(i))
 			completion(t, a.request, udat.Cookie(i))
 		}
-		assert.DeepEqual(t, b.get(0, 800), want)
+		sameBytes(t, b.get(0, 800), want)
 		n, err = a.ep.PostBatch([]udat.Op{{Kind: 200}})
 		assert.Equal(t, n, 0)
 		refused(t, err, udat.InvalidParameter)

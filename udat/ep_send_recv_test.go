@@ -25,7 +25,7 @@ func TestSegments(t *testing.T) {
 				}
 				tag++
 				msg := a.put(0, 1+total(out), byte(tag))[:total(out)]
-				fill(b.get(0, endMemory), 0xEE)
+				fill(b.get(0, len(into)*spreadStep), 0xEE)
 				assert.NilError(t, b.ep.PostRecv(b.spread(into), tag, 0))
 				assert.NilError(t, a.ep.PostSend(a.consecutive(out), tag, 0))
 				ev := completion(t, b.recv, tag)
@@ -138,7 +138,7 @@ func TestIOVIsFree(t *testing.T) {
 		out[0] = udat.LMRTriplet{}
 		completion(t, b.recv, 1)
 		completion(t, a.request, 2)
-		assert.DeepEqual(t, b.get(0, 16), want)
+		sameBytes(t, b.get(0, 16), want)
 		rule.Proves(t, "POST-05", "GAP-93")
 	})
 }
@@ -221,7 +221,7 @@ func TestReceiverLate(t *testing.T) {
 		assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 2, 0))
 		completion(t, b.recv, 2)
 		completion(t, a.request, 1)
-		assert.DeepEqual(t, b.get(0, 8), want)
+		sameBytes(t, b.get(0, 8), want)
 		rule.Proves(t, "GAP-52")
 	})
 }

@@ -1,0 +1,170 @@
+package udat_test
+
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// endings are the ways in which a connection ends at a's end, with the event that tells it.
+var endings = []struct {
+	name  string
+	end   func(t *testing.T, a, b *end)
+	event udat.EventNumber
+}{
+	{"own abrupt", func(t *testing.T, a, b *end) { assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt)) }, udat.EventConnectionDisconnected},
+	{"peer's abrupt", func(t *testing.T, a, b *end) { assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt)) }, udat.EventConnectionDisconnected},
+	{"graceful, then abrupt", func(t *testing.T, a, b *end) {
+		assert.NilError(t, a.ep.Disconnect(udat.CloseGraceful))
+		assert.Equal(t, state(t, a.ep), udat.EPDisconnectPending)
+		assert.NilError(t, a.ep.Disconnect(udat.CloseGraceful))
+		assert.Equal(t, state(t, a.ep), udat.EPDisconnectPending)
+		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
+	}, udat.EventConnectionDisconnected},
+	{"graceful, then the peer's", func(t *testing.T, a, b *end) {
+		assert.NilError(t, a.ep.Disconnect(udat.CloseGraceful))
+		assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
+	}, udat.EventConnectionDisconnected},
+	{"peer freed", func(t *testing.T, a, b *end) { assert.NilError(t, b.ep.Free()) }, udat.EventConnectionDisconnected},
+	{"peer's adapter closed", func(t *testing.T, a, b *end) { assert.NilError(t, b.ia.Close(udat.CloseAbrupt)) }, udat.EventConnectionDisconnected},
+}
+
+// TestFlush ends connections with work outstanding: all of it is flushed, in the order in which it was posted, before the
+// event of the end; and what is posted afterwards is flushed after it, so that a marker proves that nothing is left.
+func TestFlush(t *testing.T) {
+	const work = 10
+	onEach(t, func(t *testing.T, dev string) {
+		for _, shared := range []bool{false, true} {
+			for _, how := range endings {
+				t.Run(how.name, func(t *testing.T) {
+					s := setup{attr: &udat.EPAttr{MaxRequestDTOs: 3 * work, MaxRecvDTOs: 3 * work}}
+					a, b := newEnd(t, dev, s), newEnd(t, dev, setup{})
+					if shared {
+						s.streams = udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind
+						a = newEnd(t, dev, s)
+					}
+					connect(t, a, b)
+					for i := range work {
+						assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), udat.Cookie(100+i), 0))
+						flags := udat.CompletionDefault
+						if i%3 == 1 {
+							flags = udat.CompletionSuppress
+						}
+						assert.NilError(t, a.ep.PostSend(nil, udat.Cookie(i), flags)) // without a receive for it
+					}
+					how.end(t, a, b)
+					if shared {
+						requests, recvs := 0, 0
+						for requests+recvs < 2*work { // each stream in its order, and all before the event
+							switch ev := expect(t, a.conn, udat.EventDTOCompletion); {
+							case ev.Cookie >= 100:
+								assert.Equal(t, ev.Cookie, udat.Cookie(100+recvs))
+								recvs++
+							default:
+								assert.Equal(t, ev.Cookie, udat.Cookie(requests))
+								requests++
+							}
+						}
+						expect(t, a.conn, how.event)
+					} else {
+						expect(t, a.conn, how.event)
+						for i := range work {
+							ev, err := a.request.Dequeue() // they precede the event
+							assert.NilError(t, err)
+							assert.Equal(t, ev.Cookie, udat.Cookie(i))
+							assert.Equal(t, ev.Status, udat.DTOErrFlushed)
+							ev, err = a.recv.Dequeue()
+							assert.NilError(t, err)
+							assert.Equal(t, ev.Cookie, udat.Cookie(100+i))
+							assert.Equal(t, ev.Status, udat.DTOErrFlushed)
+						}
+					}
+					assert.Equal(t, state(t, a.ep), udat.EPDisconnected)
+					marker(t, a)
+					s2, r, q, err := a.ep.GetStatus()
+					assert.NilError(t, err)
+					assert.Assert(t, s2 == udat.EPDisconnected && r && q)
+					assert.NilError(t, a.ep.Reset())
+					empty(t, a.request)
+					empty(t, a.recv)
+					empty(t, a.conn)
+				})
+			}
+		}
+		rule.Proves(t, "EPST-28", "EPST-31", "EPST-32", "EPST-33", "EPST-40", "EPST-42", "EPST-51", "EPST-52", "EPST-53", "EPST-56", "EPST-57",
+			"EP-SEND-03", "EP-RECV-05", "EP-READ-04", "EP-WRITE-03", "EP-DISC-02", "EP-DISC-03", "EP-DISC-05", "EP-DISC-10", "EP-DISC-12",
+			"EP-FREE-03", "F-04", "GAP-47", "GAP-48", "GAP-50", "GAP-60")
+	})
+}
+
+// marker posts in DISCONNECTED, and sees that what was posted comes back in order, the markers last.
+func marker(t *testing.T, a *end) {
+	t.Helper()
+	for i := range 5 {
+		assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), udat.Cookie(200+i), 0))
+	}
+	assert.NilError(t, a.ep.PostRecv(nil, 299, 0))
+	for i := range 6 {
+		c := udat.Cookie(200 + i)
+		if i == 5 {
+			c = 299
+		}
+		flushed(t, a.recv, c)
+	}
+	remote := udat.RMRTriplet{RMRContext: 1, TargetAddress: 1, SegmentLength: 8}
+	assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 300, 0))
+	assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 301, udat.CompletionSuppress))
+	assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 302, remote, udat.CompletionSuppress))
+	assert.NilError(t, a.ep.PostRDMARead(a.iov(0, 8), 303, remote, udat.CompletionSuppress|udat.CompletionBarrierFence))
+	assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 304, udat.CompletionSolicitedWait|udat.CompletionBarrierFence))
+	assert.NilError(t, a.ep.PostSend(nil, 399, 0))
+	for _, c := range []udat.Cookie{300, 301, 302, 303, 304, 399} {
+		flushed(t, a.request, c)
+	}
+}
+
+// TestFlushErrors: in DISCONNECTED a wrong post is refused like anywhere.
+func TestFlushErrors(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := inState(t, dev, udat.EPDisconnected, setup{attr: &udat.EPAttr{MaxRequestDTOs: 4, MaxRecvDTOs: 4}})
+		for _, p := range posters {
+			refused(t, p.post(a, b, a.iov(endMemory, 8), 1, 0), udat.InvalidParameter)
+			refused(t, p.post(a, b, []udat.LMRTriplet{b.mem.Triplet(0, 8)}, 1, 0), udat.ProtectionViolation)
+			refused(t, p.post(a, b, a.iov(0, 8), 1, udat.CompletionUnsignalled), udat.InvalidParameter)
+		}
+		empty(t, a.request)
+		empty(t, a.recv)
+		// The queues are as long as ever: what is flushed makes room when it is looked at.
+		for i := range 40 {
+			persist(t, func() error { return a.ep.PostSend(nil, udat.Cookie(i), udat.CompletionSuppress) })
+			persist(t, func() error { return a.ep.PostRecv(nil, udat.Cookie(i), 0) })
+		}
+		for i := range 40 {
+			flushed(t, a.request, udat.Cookie(i))
+			flushed(t, a.recv, udat.Cookie(i))
+		}
+		rule.Proves(t, "POST-07", "POST-08", "EP-RECV-09", "EPST-57")
+	})
+}
+
+// TestFlushUnconnected: an attempt at a connection that comes to nothing flushes the receives too.
+func TestFlushUnconnected(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		for i := range 5 {
+			assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), udat.Cookie(i), 0))
+		}
+		assert.NilError(t, ask(t, a, b, nil).Reject())
+		expect(t, a.conn, udat.EventConnectionPeerRejected)
+		for i := range 5 {
+			flushed(t, a.recv, udat.Cookie(i))
+		}
+		marker(t, a)
+		assert.NilError(t, a.ep.Reset())
+		connect(t, a, b)
+		rule.Proves(t, "EPST-40", "EPST-13", "GAP-49", "GAP-50")
+	})
+}

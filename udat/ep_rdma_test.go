@@ -1,0 +1,237 @@
+package udat_test
+
+import (
+	"fmt"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// TestRDMASegments reads and writes with local memory of many shapes.
+func TestRDMASegments(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestIOV: 4}})
+		cookie := udat.Cookie(0)
+		for _, shape := range [][]int{{0}, {1}, {100}, {30, 70}, {1, 0, 99}, {25, 25, 25, 25}, {0, 0, 1, 0}, {3, 200, 5}, {4096, 1}} {
+			n := total(shape)
+			for _, remote := range []int{n, n + 1, n + 1000} {
+				cookie++
+				want := a.put(0, n+1, byte(cookie))[:n]
+				fill(b.get(0, n+2000), 0xEE)
+				assert.NilError(t, a.ep.PostRDMAWrite(a.consecutive(shape), cookie, b.mem.RMRTriplet(8, remote), 0))
+				ev := completion(t, a.request, cookie)
+				assert.Equal(t, ev.Length, uint64(n))
+				sameBytes(t, b.get(8, n), want)
+				for _, x := range append(b.get(0, 8), b.get(8+n, 1000)...) {
+					assert.Equal(t, x, byte(0xEE), "more was written")
+				}
+			}
+			for _, remote := range []int{n, n - 1, n / 2, 0} {
+				if remote < 0 {
+					continue
+				}
+				cookie++
+				want := b.put(0, 5+remote, byte(cookie))[5:]
+				fill(a.get(0, len(shape)*spreadStep), 0xEE)
+				assert.NilError(t, a.ep.PostRDMARead(a.spread(shape), cookie, b.mem.RMRTriplet(5, remote), 0))
+				ev := completion(t, a.request, cookie)
+				assert.Equal(t, ev.Length, uint64(remote))
+				a.checkSpread(shape, want)
+			}
+			if n > 0 {
+				refused(t, a.ep.PostRDMAWrite(a.consecutive(shape), cookie, b.mem.RMRTriplet(0, n-1), 0), udat.LengthError)
+			}
+			refused(t, a.ep.PostRDMARead(a.spread(shape), cookie, b.mem.RMRTriplet(0, n+1), 0), udat.LengthError)
+		}
+		assert.Equal(t, state(t, a.ep), udat.EPConnected)
+		for _, evd := range []*udat.EVD{a.request, b.recv, b.request} {
+			empty(t, evd)
+		}
+		rule.Proves(t, "EP-READ-01", "EP-READ-02", "EP-WRITE-01", "EP-WRITE-02", "EP-WRITE-05", "GAP-62", "GAP-64", "GAP-68", "C-08")
+	})
+}
+
+// TestWriteThenSend: what has been written is there when a later Send is received.
+func TestWriteThenSend(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		for i := range 50 {
+			assert.NilError(t, b.ep.PostRecv(nil, 0, 0))
+			want := a.put(0, 20000, byte(i))
+			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 20000), 1, b.mem.RMRTriplet(0, 20000), udat.CompletionSuppress))
+			assert.NilError(t, a.ep.PostSend(nil, 2, 0))
+			completion(t, b.recv, 0)
+			sameBytes(t, b.get(0, 20000), want)
+			completion(t, a.request, 2)
+		}
+		empty(t, b.recv)
+		rule.Proves(t, "EP-WRITE-05", "POST-15")
+	})
+}
+
+// remoteFault is something wrong with the memory at the other end.
+type remoteFault struct {
+	name string
+	make func(t *testing.T, b *end, write bool) udat.RMRTriplet
+}
+
+var remoteFaults = []remoteFault{
+	{"no such context", func(t *testing.T, b *end, _ bool) udat.RMRTriplet {
+		r := b.mem.RMRTriplet(0, 64)
+		r.RMRContext ^= 0x5a5a00
+		return r
+	}},
+	{"lacks the privilege", func(t *testing.T, b *end, write bool) udat.RMRTriplet {
+		if write {
+			return b.lmr(4096, udat.PrivLocalRead|udat.PrivLocalWrite|udat.PrivRemoteRead).RMRTriplet(0, 64)
+		}
+		return b.lmr(4096, udat.PrivLocalRead|udat.PrivLocalWrite|udat.PrivRemoteWrite).RMRTriplet(0, 64)
+	}},
+	{"begins before the region", func(t *testing.T, b *end, _ bool) udat.RMRTriplet {
+		r := b.mem.RMRTriplet(0, 64)
+		r.TargetAddress--
+		return r
+	}},
+	{"ends after the region", func(t *testing.T, b *end, _ bool) udat.RMRTriplet { return b.mem.RMRTriplet(endMemory-63, 64) }},
+	{"other zone", func(t *testing.T, b *end, _ bool) udat.RMRTriplet {
+		pz, err := b.ia.CreatePZ()
+		assert.NilError(t, err)
+		l, err := b.ia.AllocLMR(pz, 4096, udat.PrivAll)
+		assert.NilError(t, err)
+		return l.RMRTriplet(0, 64)
+	}},
+	{"freed region", func(t *testing.T, b *end, _ bool) udat.RMRTriplet {
+		l := b.lmr(4096, udat.PrivAll)
+		r := l.RMRTriplet(0, 64)
+		assert.NilError(t, l.Free())
+		return r
+	}},
+}
+
+// TestRemoteFaults: what is wrong at the other end is known by the completion, and breaks the connection.
+func TestRemoteFaults(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		for _, write := range []bool{false, true} {
+			for _, f := range remoteFaults {
+				t.Run(fmt.Sprintf("%s, write %v", f.name, write), func(t *testing.T) {
+					remote := f.make(t, b, write)
+					fill(a.get(0, 64), 0xEE)
+					before := b.put(0, 1000, 1)
+					assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 6, 0))
+					assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), 7, 0))
+					post := a.ep.PostRDMARead
+					if write {
+						post = a.ep.PostRDMAWrite
+					}
+					assert.NilError(t, post(a.iov(0, 64), 1, remote, udat.CompletionSuppress))
+					assert.NilError(t, a.ep.PostSend(nil, 2, 0))
+					ev := expect(t, a.request, udat.EventDTOCompletion)
+					assert.Equal(t, ev.Status, udat.DTOErrRemoteAccess, describe(ev))
+					assert.Equal(t, ev.Cookie, udat.Cookie(1))
+					assert.Equal(t, ev.EP, a.ep)
+					flushed(t, a.request, 2)
+					flushed(t, a.recv, 7)
+					expect(t, a.conn, udat.EventConnectionBroken)
+					flushed(t, b.recv, 6)
+					ev = next(t, b.conn)
+					assert.Assert(t, ev.Number == udat.EventConnectionBroken || ev.Number == udat.EventConnectionDisconnected, describe(ev))
+					sameBytes(t, b.get(0, 1000), before)
+					for _, evd := range []*udat.EVD{a.recv, a.request, a.conn, b.recv, b.request, b.conn} {
+						empty(t, evd)
+					}
+					assert.NilError(t, a.ep.Reset())
+					assert.NilError(t, b.ep.Reset())
+					connect(t, a, b)
+				})
+			}
+		}
+		rule.Proves(t, "EP-READ-05", "EP-WRITE-04", "POST-16", "EPST-34", "EPST-40", "F-04", "GAP-51", "GAP-61", "OBJ-03", "LMR-FREE-03",
+			"LMR-CREATE-05")
+	})
+}
+
+// TestReadDepth: more reads than the connection carries at once wait their turn, up to the queue's length.
+func TestReadDepth(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, depth := range []struct{ out, in int }{{1, 1}, {4, 1}, {1, 4}, {8, 2}} {
+			a := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 64, MaxRDMAReadOut: depth.out}})
+			b := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: depth.in}})
+			connect(t, a, b)
+			want := b.put(0, 64*1000, 3)
+			for i := range 64 {
+				assert.NilError(t, a.ep.PostRDMARead(a.iov(i*1000, 1000), udat.Cookie(i), b.mem.RMRTriplet(i*1000, 1000), 0))
+			}
+			for i := range 64 {
+				completion(t, a.request, udat.Cookie(i))
+			}
+			sameBytes(t, a.get(0, 64*1000), want)
+		}
+		rule.Proves(t, "EP-READ-06", "EP-READ-10", "EP-CONNECT-11", "GAP-67", "CR-ACCEPT-06")
+	})
+}
+
+// TestReadDepthZero: a connection that carries no reads refuses them at once, and carries everything else.
+func TestReadDepthZero(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, none := range []struct{ a, b udat.EPAttr }{
+			{a: udat.EPAttr{MaxRDMAReadOut: udat.None}},
+			{b: udat.EPAttr{MaxRDMAReadIn: udat.None}},
+		} {
+			a, b := newEnd(t, dev, setup{attr: &none.a}), newEnd(t, dev, setup{attr: &none.b})
+			connect(t, a, b)
+			refused(t, a.ep.PostRDMARead(a.iov(0, 8), 1, b.mem.RMRTriplet(0, 8), 0), udat.InvalidParameter, udat.SubArg5)
+			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 2, b.mem.RMRTriplet(0, 8), 0))
+			completion(t, a.request, 2)
+			assert.NilError(t, b.ep.PostRDMARead(b.iov(0, 8), 3, a.mem.RMRTriplet(0, 8), 0))
+			completion(t, b.request, 3)
+		}
+		rule.Proves(t, "GAP-67", "ATTR-02")
+	})
+}
+
+// TestFence: a fenced Send carries what the reads before it have brought.
+func TestFence(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		for i := range 30 {
+			want := b.put(0, 16000, byte(i))
+			assert.NilError(t, b.ep.PostRecv(b.iov(20000, 16000), 1, 0))
+			assert.NilError(t, a.ep.PostRDMARead(a.iov(0, 16000), 2, b.mem.RMRTriplet(0, 16000), udat.CompletionSuppress))
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 16000), 3, udat.CompletionBarrierFence))
+			completion(t, b.recv, 1)
+			sameBytes(t, b.get(20000, 16000), want)
+			completion(t, a.request, 3)
+		}
+		rule.Proves(t, "F-08", "EP-SEND-04")
+	})
+}
+
+// TestRDMAFreedRegionInFlight: the local memory goes while the work waits.
+func TestRDMAFreedRegionInFlight(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, write := range []bool{false, true} {
+			a, b := pair(t, dev, setup{})
+			gone := a.lmr(4096, udat.PrivAll)
+			assert.NilError(t, a.ep.PostSend(nil, 1, 0)) // holds up what is behind it: there is no receive
+			iov := []udat.LMRTriplet{gone.Triplet(0, 2000)}
+			if write {
+				assert.NilError(t, a.ep.PostRDMAWrite(iov, 2, b.mem.RMRTriplet(0, 2000), 0))
+			} else {
+				assert.NilError(t, a.ep.PostRDMARead(iov, 2, b.mem.RMRTriplet(0, 2000), 0))
+			}
+			assert.NilError(t, gone.Free())
+			assert.NilError(t, b.ep.PostRecv(nil, 0, 0))
+			completion(t, b.recv, 0)
+			completion(t, a.request, 1)
+			ev := expect(t, a.request, udat.EventDTOCompletion)
+			assert.Equal(t, ev.Cookie, udat.Cookie(2))
+			assert.Equal(t, ev.Status, udat.DTOErrLocalProtection, describe(ev))
+			expect(t, a.conn, udat.EventConnectionBroken)
+		}
+		rule.Proves(t, "LMR-FREE-02", "POST-16")
+	})
+}

@@ -1,0 +1,115 @@
+package udat_test
+
+import (
+	"sync"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// holds checks both counts of the endpoint's receives.
+func holds(t *testing.T, ep *udat.EP, n int) {
+	t.Helper()
+	allocated, span, err := ep.RecvQuery()
+	assert.NilError(t, err)
+	assert.Equal(t, allocated, n)
+	assert.Equal(t, span, n)
+}
+
+// TestRecvQuery counts through the life of an endpoint.
+func TestRecvQuery(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		holds(t, b.ep, 0)
+		for i := range 5 {
+			assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), udat.Cookie(i), 0))
+			holds(t, b.ep, i+1)
+		}
+		connect(t, a, b)
+		holds(t, b.ep, 5)
+		for i := range 3 {
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), udat.Cookie(i), 0))
+			completion(t, a.request, udat.Cookie(i))
+			completion(t, b.recv, udat.Cookie(i))
+			holds(t, b.ep, 4-i)
+		}
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 9, 0))
+		completion(t, a.request, 9)
+		eventually(t, func() bool { n, _, _ := b.ep.RecvQuery(); return n == 1 }, "what has completed counts though it is not dequeued")
+		part(t, a, b, udat.CloseAbrupt)
+		completion(t, b.recv, 3)
+		flushed(t, b.recv, 4)
+		holds(t, b.ep, 0)
+		assert.NilError(t, b.ep.PostRecv(nil, 5, 0))
+		flushed(t, b.recv, 5)
+		holds(t, b.ep, 0)
+		assert.NilError(t, b.ep.Reset())
+		holds(t, b.ep, 0)
+		rule.Proves(t, "EP-RECVQ-01", "EP-RECVQ-02", "EP-RECVQ-03", "EP-RECVQ-04", "EP-RECVQ-06", "EP-RECVQ-10", "EP-RECVQ-12", "V-34", "C-32")
+
+		assert.NilError(t, b.ep.Free())
+		_, _, err := b.ep.RecvQuery()
+		refused(t, err, udat.InvalidHandle, udat.SubHandleEP)
+		_, _, err = (*udat.EP)(nil).RecvQuery()
+		refused(t, err, udat.InvalidHandle, udat.SubHandleEP)
+		rule.Proves(t, "EP-RECVQ-11")
+	})
+}
+
+// TestRecvQuerySRQ: what a device does not tell is unknown.
+func TestRecvQuerySRQ(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		srq, err := e.ia.CreateSRQ(e.pz, udat.SRQAttr{MaxRecvDTOs: 8, MaxRecvIOV: 1})
+		assert.NilError(t, err)
+		ep, err := e.ia.CreateEPWithSRQ(e.pz, e.recv, e.request, e.conn, srq, &udat.EPAttr{})
+		assert.NilError(t, err)
+		allocated, span, err := ep.RecvQuery()
+		assert.NilError(t, err)
+		if allocated != udat.ValueUnknown {
+			assert.Equal(t, allocated, 0)
+		}
+		if span != udat.ValueUnknown {
+			assert.Equal(t, span, 0)
+		}
+		refused(t, ep.PostRecv(nil, 1, 0), udat.InvalidState)
+		rule.Proves(t, "EP-RECVQ-08", "EPST-55", "EP-RECV-16", "C-32")
+	})
+}
+
+// TestRecvQueryConsistent asks while receives come and go: the span is never below the count.
+func TestRecvQueryConsistent(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		var wg sync.WaitGroup
+		stop := make(chan struct{})
+		for range 2 {
+			wg.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					allocated, span, err := b.ep.RecvQuery()
+					if err != nil || allocated < 0 || allocated > 16 || span < allocated {
+						t.Errorf("%d receives in a span of %d, %v", allocated, span, err)
+						return
+					}
+				}
+			})
+		}
+		for i := range 300 {
+			assert.NilError(t, b.ep.PostRecv(nil, udat.Cookie(i), 0))
+			assert.NilError(t, a.ep.PostSend(nil, udat.Cookie(i), 0))
+			completion(t, b.recv, udat.Cookie(i))
+			completion(t, a.request, udat.Cookie(i))
+		}
+		close(stop)
+		wg.Wait()
+		rule.Proves(t, "EP-RECVQ-06", "EP-RECVQ-07", "GEN-10")
+	})
+}

@@ -1,0 +1,141 @@
+package udat_test
+
+import (
+	"fmt"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// persist posts until there is room: only the queue being full may keep it.
+func persist(t *testing.T, post func() error) {
+	t.Helper()
+	eventually(t, func() bool {
+		err := post()
+		if err != nil && !errorsIs(err, udat.ErrInsufficientResources) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}, "the queue stays full")
+}
+
+// TestSuppressed posts thousands of suppressed operations, of which nobody hears anything, into small queues.
+func TestSuppressed(t *testing.T) {
+	const posts = 3000
+	onEach(t, func(t *testing.T, dev string) {
+		for _, depth := range []int{1, 2, 3, 16} {
+			t.Run(fmt.Sprint(depth), func(t *testing.T) {
+				n := posts
+				if depth < 16 {
+					n = posts / 5
+				}
+				a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: depth}})
+				for i := range n {
+					switch i % 3 {
+					case 0:
+						persist(t, func() error {
+							return a.ep.PostRDMAWrite(a.iov(0, 64), 0, b.mem.RMRTriplet(0, 64), udat.CompletionSuppress)
+						})
+					case 1:
+						persist(t, func() error {
+							return a.ep.PostRDMARead(a.iov(64, 64), 0, b.mem.RMRTriplet(64, 64), udat.CompletionSuppress|udat.CompletionBarrierFence)
+						})
+					case 2:
+						assert.NilError(t, b.ep.PostRecv(nil, udat.Cookie(i), 0))
+						persist(t, func() error { return a.ep.PostSend(nil, 0, udat.CompletionSuppress) })
+						completion(t, b.recv, udat.Cookie(i))
+					}
+				}
+				eventually(t, func() bool { _, _, idle, _ := a.ep.GetStatus(); return idle }, "work is left")
+				empty(t, a.request)
+				// The first that is not suppressed tells of itself only.
+				persist(t, func() error { return a.ep.PostRDMAWrite(a.iov(0, 64), 5, b.mem.RMRTriplet(0, 64), 0) })
+				completion(t, a.request, 5)
+				empty(t, a.request)
+			})
+		}
+		rule.Proves(t, "F-04", "EVD-29", "EP-SEND-04", "EP-SEND-10", "EP-READ-03", "EP-STATUS-03", "GAP-60")
+	})
+}
+
+// TestSuppressedThenGraceful: a graceful disconnect brings to their end thousands that nobody will hear of.
+func TestSuppressedThenGraceful(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, tail := range []int{1, 2, 7, 40, 100} {
+			a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 256, MaxRecvDTOs: 256}, qlen: 512})
+			for i := range tail {
+				assert.NilError(t, b.ep.PostRecv(b.iov(i*64, 64), udat.Cookie(i), 0))
+			}
+			want := a.put(0, tail*64, byte(tail))
+			for i := range tail {
+				assert.NilError(t, a.ep.PostSend(a.iov(i*64, 64), 0, udat.CompletionSuppress))
+			}
+			part(t, a, b, udat.CloseGraceful)
+			for i := range tail {
+				completion(t, b.recv, udat.Cookie(i))
+			}
+			sameBytes(t, b.get(0, tail*64), want)
+			empty(t, a.request)
+			_, _, idle, err := a.ep.GetStatus()
+			assert.NilError(t, err)
+			assert.Assert(t, idle)
+			assert.NilError(t, a.ep.Reset())
+			assert.NilError(t, b.ep.Reset())
+		}
+		rule.Proves(t, "EP-DISC-02", "EP-DISC-04", "EPST-29", "EPST-30", "GAP-46", "GAP-60")
+	})
+}
+
+// TestGracefulAfterMarker: suppressed work is posted while the library's own tail for earlier work is under way.
+func TestGracefulAfterMarker(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 64}})
+		for range 3 {
+			assert.NilError(t, a.ep.PostSend(nil, 0, udat.CompletionSuppress)) // waits for its receive
+			_, _, idle, err := a.ep.GetStatus()
+			assert.NilError(t, err)
+			assert.Assert(t, !idle)
+		}
+		assert.NilError(t, a.ep.Disconnect(udat.CloseGraceful))
+		assert.Equal(t, state(t, a.ep), udat.EPDisconnectPending)
+		for range 3 {
+			assert.NilError(t, b.ep.PostRecv(nil, 1, 0))
+		}
+		expect(t, a.conn, udat.EventConnectionDisconnected)
+		for range 3 {
+			completion(t, b.recv, 1)
+		}
+		expect(t, b.conn, udat.EventConnectionDisconnected)
+		empty(t, a.request)
+		rule.Proves(t, "EP-DISC-04", "EP-STATUS-03", "GAP-60")
+	})
+}
+
+// TestSuppressedFailure: success is hidden, failure is not, and neither is a flush.
+func TestSuppressedFailure(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 64}})
+		for i := range 5 {
+			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), udat.Cookie(i), b.mem.RMRTriplet(0, 8), udat.CompletionSuppress))
+		}
+		bad := b.mem.RMRTriplet(endMemory, 8)
+		for i := 5; i < 12; i++ {
+			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), udat.Cookie(i), bad, udat.CompletionSuppress))
+		}
+		ev := expect(t, a.request, udat.EventDTOCompletion)
+		assert.Equal(t, ev.Status, udat.DTOErrRemoteAccess, describe(ev))
+		assert.Equal(t, ev.Cookie, udat.Cookie(5))
+		for i := 6; i < 12; i++ {
+			flushed(t, a.request, udat.Cookie(i))
+		}
+		expect(t, a.conn, udat.EventConnectionBroken)
+		empty(t, a.request)
+		_, _, idle, err := a.ep.GetStatus()
+		assert.NilError(t, err)
+		assert.Assert(t, idle)
+		rule.Proves(t, "F-04", "EPST-56", "GAP-61", "EPST-43")
+	})
+}
