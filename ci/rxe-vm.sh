@@ -103,7 +103,12 @@ kvm_works() {
   [ "$(cat "$answer" 2>/dev/null)" = yes ]
 }
 [ "$accel" != auto ] || { if kvm_works; then accel=kvm; else accel=tcg; fi; }
-if [ "$accel" = kvm ]; then machine+=(-accel kvm -cpu host); else machine+=(-accel "tcg,thread=multi" -cpu max); fi
+if [ "$accel" = kvm ]; then
+  machine+=(-accel kvm -cpu host)
+else # the emulated processors share one time stamp counter; without it the guest's clock goes in steps of 4 ms
+  machine+=(-accel "tcg,thread=multi" -cpu max)
+  append+=" tsc=reliable"
+fi
 
 # What the guest is to do, on the control share.
 control=$tmp/control
