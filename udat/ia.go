@@ -276,10 +276,24 @@ func (ia *IA) Close(flags CloseFlags) error {
 	ia.destroyAll()
 	ia.keeper.Wait()
 	registry.close(ia.registered)
-	if err := ia.device.Close(); err != nil {
+	if err := ia.closeDevice(); err != nil {
 		return failAs(op, err, SubResourceDevice)
 	}
 	return nil
+}
+
+// closeWait bounds how long Close waits for calls that were making or freeing objects when it began.
+const closeWait = 10 * time.Second
+
+func (ia *IA) closeDevice() error {
+	until := time.Now().Add(closeWait)
+	for {
+		err := ia.device.Close()
+		if !errors.Is(err, fabric.ErrInUse) || time.Now().After(until) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // destroyOrder is the order in which an abrupt close destroys the objects.
