@@ -11,7 +11,7 @@ import (
 
 // quiet is how long a test watches that nothing happens. It is longer than the interval at which an adapter looks after
 // dispatchers by itself.
-const quiet = 150 * time.Millisecond
+const quiet = 110 * time.Millisecond
 
 var (
 	errWaiter     = udat.WithSubtype(udat.InvalidState, udat.SubStateEVDWaiter)

@@ -63,18 +63,16 @@ func (e *EVD) catchUp() {
 	}
 }
 
-// watch arms the completion queue for the notification object and starts the follower, or tells a running one that
-// something has changed; e.mu is held.
+// watch arms the completion queue if somebody needs it armed. It starts the follower, or tells a running one that
+// something has changed. e.mu is held.
 func (e *EVD) watch() {
-	if e.mustFollow() {
-		if e.mustArm() && !e.waiter {
-			e.arm() // the follower tries again, and sees the error
-		}
-		if !e.watched {
-			e.watched = true
-			go e.follow()
-			return
-		}
+	if e.mustArm() && (e.waiter || e.mustFollow()) && e.arm() != nil && e.waiter {
+		e.wake() // it tries again, as the follower does, and sees the error
+	}
+	if !e.watched && e.mustFollow() {
+		e.watched = true
+		go e.follow()
+		return
 	}
 	if e.watched && e.parked {
 		e.cq.Wake()

@@ -53,9 +53,6 @@ func (e *EVD) attach(op string, flags CompletionFlags, outstanding int, q *workQ
 	if e.streams.n++; e.streams.n == 1 {
 		e.streams.flags, e.armed = flags, false
 		e.watch()
-		if e.waiter {
-			e.wake() // to arm the queue
-		}
 	}
 	return nil
 }

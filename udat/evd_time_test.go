@@ -1,0 +1,138 @@
+package udat_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// inFakeTime runs a test on mem0 with a clock that jumps when everybody waits.
+func inFakeTime(t *testing.T, test func(t *testing.T, dev string)) {
+	t.Run("mem0", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { test(t, "mem0") })
+	})
+}
+
+// took checks how long a call lasts, to the nanosecond.
+func took(t *testing.T, want time.Duration, call func()) {
+	t.Helper()
+	start := time.Now()
+	call()
+	assert.Equal(t, time.Since(start), want)
+}
+
+// TestWaitTimeouts shows that a wait lasts as long as asked, to the microsecond, and that time counts from the call,
+// whatever comes meanwhile and does not suffice.
+func TestWaitTimeouts(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, dev string) {
+		ia := open(t, dev)
+		for _, k := range kinds {
+			evd, err := ia.CreateEVD(8, k.streams, nil)
+			assert.NilError(t, err)
+			for _, timeout := range []time.Duration{0, time.Microsecond, 1500 * time.Microsecond, time.Hour} {
+				took(t, timeout, func() {
+					_, _, err := evd.Wait(timeout, 1)
+					assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), timeout)
+				took(t, timeout, func() {
+					_, _, err := evd.WaitContext(ctx, 1)
+					assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
+				})
+				cancel()
+			}
+			rule.Proves(t, "EVD-WAIT-06", "EVD-WAIT-07", "EVD-WAIT-08")
+			for range 3 {
+				time.AfterFunc(300*time.Millisecond, func() { soft(t, evd, 0) })
+				time.AfterFunc(900*time.Millisecond, func() { soft(t, evd, 1) })
+				took(t, time.Second, func() {
+					_, nmore, err := evd.Wait(time.Second, 5)
+					assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
+					assert.Equal(t, nmore, 2)
+				})
+				next(t, evd)
+				next(t, evd)
+			}
+			rule.Proves(t, "EVD-WAIT-31")
+			time.AfterFunc(time.Minute, func() { soft(t, evd, 0) })
+			took(t, time.Minute, func() {
+				_, _, err := evd.Wait(udat.Infinite, 1)
+				assert.NilError(t, err)
+			})
+			rule.Proves(t, "EVD-WAIT-06")
+		}
+	})
+}
+
+// TestWaitTimeoutUnsignalled shows the same where completions wake the library, but not the Consumer.
+func TestWaitTimeoutUnsignalled(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, withFlags(udat.CompletionUnsignalled, 0))
+		b.receive(udat.CompletionUnsignalled, 0, 1, 2)
+		for i := range udat.Cookie(3) {
+			time.AfterFunc(time.Duration(i+1)*300*time.Millisecond, func() { a.ep.PostSend(a.iov(0, 8), i, 0) })
+		}
+		took(t, time.Second, func() {
+			ev, nmore, err := b.recv.Wait(time.Second, 1)
+			assert.NilError(t, err)
+			assert.Equal(t, ev.Cookie, udat.Cookie(0))
+			assert.Equal(t, nmore, 2)
+		})
+		rule.Proves(t, "EVD-WAIT-31", "EVD-WAIT-09", "EVD-22")
+		next(t, b.recv)
+		next(t, b.recv)
+		took(t, time.Millisecond, func() { // nothing of the wait before is left
+			_, _, err := b.recv.Wait(time.Millisecond, 1)
+			assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
+		})
+	})
+}
+
+// TestWaitWakesAtOnce shows that events of every source wake a waiter the moment they come.
+func TestWaitWakesAtOnce(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, dev string) {
+		all := udat.EVDDefault | udat.EVDSoftware
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{streams: all})
+		connect(t, a, b)
+		b.receive(0, 1)
+		after := func(do func()) {
+			t.Helper()
+			time.AfterFunc(time.Second, do)
+			took(t, time.Second, func() {
+				_, _, err := b.recv.Wait(udat.Infinite, 1)
+				assert.NilError(t, err)
+			})
+		}
+		after(func() { a.ep.PostSend(a.iov(0, 8), 0, 0) })
+		after(func() { soft(t, b.recv, 0) })
+		after(func() { a.ep.Disconnect(udat.CloseAbrupt) })
+		rule.Proves(t, "EVD-26", "EVD-20", "EVD-POSTSE-02")
+	})
+}
+
+func TestCNOWaitTimeouts(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, dev string) {
+		ia := open(t, dev)
+		cno := newCNO(t, ia, nil)
+		evd := softEVD(t, ia, cno)
+		for _, timeout := range []time.Duration{0, time.Microsecond, time.Hour} {
+			took(t, timeout, func() {
+				_, err := cno.Wait(timeout)
+				assert.ErrorIs(t, err, udat.ErrQueueEmpty)
+			})
+		}
+		time.AfterFunc(time.Minute, func() { soft(t, evd, 0) })
+		took(t, time.Minute, func() {
+			got, err := cno.Wait(udat.Infinite)
+			assert.NilError(t, err)
+			assert.Equal(t, got, evd)
+		})
+		rule.Proves(t, "CNO-WAIT-01", "CNO-WAIT-02")
+	})
+}
