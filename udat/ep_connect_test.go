@@ -1,0 +1,309 @@
+package udat_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+func TestConnectRefused(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		psp := listen(t, b)
+		here := b.ia.Addr()
+		limit := a.ia.Device().Attr().MaxConnData
+		try := func(addr netip.Addr, qual udat.ConnQual, timeout time.Duration, private int, qos udat.QoS, flags udat.ConnectFlags) error {
+			return a.ep.Connect(addr, qual, timeout, make([]byte, private), qos, flags)
+		}
+		refused(t, try(here, psp.Qual(), 0, 0, 0, 0), udat.InvalidParameter, udat.SubArg4)
+		refused(t, try(here, psp.Qual(), -time.Second, 0, 0, 0), udat.InvalidParameter, udat.SubArg4)
+		rule.Proves(t, "EP-CONNECT-03")
+		refused(t, try(here, psp.Qual(), patience, limit+1, 0, 0), udat.InvalidParameter, udat.SubArg5)
+		rule.Proves(t, "EP-CONNECT-04", "C-11")
+		refused(t, try(here, psp.Qual(), patience, 0, udat.QoSPremium, 0), udat.ModelNotSupported)
+		refused(t, try(here, psp.Qual(), patience, 0, 0, udat.ConnectMultipath), udat.ModelNotSupported)
+		refused(t, try(here, psp.Qual(), patience, 0, 0, 6), udat.InvalidParameter)
+		rule.Proves(t, "EP-CONNECT-06", "EP-CONNECT-07")
+		refused(t, try(here, 0, patience, 0, 0, 0), udat.InvalidParameter, udat.SubArg3)
+		for addr, sub := range map[string]udat.Subtype{
+			"0.0.0.0": udat.SubAddressMalformed, "::": udat.SubAddressMalformed,
+			"224.0.0.1": udat.SubAddressUnsupported, "ff02::1": udat.SubAddressUnsupported, "255.255.255.255": udat.SubAddressUnsupported,
+		} {
+			refused(t, try(netip.MustParseAddr(addr), psp.Qual(), patience, 0, 0, 0), udat.InvalidAddress, sub)
+		}
+		refused(t, try(netip.Addr{}, psp.Qual(), patience, 0, 0, 0), udat.InvalidAddress, udat.SubAddressMalformed)
+		rule.Proves(t, "EP-CONNECT-10", "GAP-40")
+
+		assert.Equal(t, state(t, a.ep), udat.EPUnconnected)
+		empty(t, a.conn)
+		assert.NilError(t, try(here, psp.Qual(), udat.Infinite, limit, 0, 0))
+		assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Accept(b.ep, nil))
+		expect(t, a.conn, udat.EventConnectionEstablished)
+		empty(t, b.cr)
+		refused(t, try(here, psp.Qual(), patience, 0, 0, 0), udat.InvalidState, udat.SubStateEPConnected)
+		rule.Proves(t, "EP-CONNECT-14", "EP-CONNECT-02", "EP-CONNECT-03")
+		assert.NilError(t, a.ep.Free())
+		refused(t, try(here, psp.Qual(), patience, 0, 0, 0), udat.InvalidHandle, udat.SubHandleEP)
+		rule.Proves(t, "EP-CONNECT-13")
+	})
+}
+
+// TestPrivateData carries data of every length both ways.
+func TestPrivateData(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		limit := a.ia.Device().Attr().MaxConnData
+		for _, n := range []int{0, 1, 3, 4, 5, 16, limit - 5, limit - 4, limit - 3, limit - 1, limit} {
+			out, back := noise(n), noise(n)
+			cr := ask(t, a, b, out)
+			assert.Equal(t, state(t, a.ep), udat.EPActiveConnectionPending)
+			p, err := cr.Query(udat.CRFieldAll)
+			assert.NilError(t, err)
+			carried(t, limit, p.PrivateData, out)
+			assert.Equal(t, p.RemoteAddr, a.ia.Addr())
+			assert.Assert(t, p.RemotePortQual != 0)
+			refused(t, cr.Accept(b.ep, make([]byte, limit+1)), udat.InvalidParameter)
+			assert.NilError(t, cr.Accept(b.ep, back))
+			clear(out)
+			ev := expect(t, a.conn, udat.EventConnectionEstablished)
+			carried(t, limit, ev.PrivateData, back)
+			assert.Equal(t, ev.EP, a.ep)
+			kept := bytes.Clone(ev.PrivateData)
+			ev2 := expect(t, b.conn, udat.EventConnectionEstablished)
+			assert.Equal(t, len(ev2.PrivateData), 0)
+			part(t, b, a, udat.CloseAbrupt)
+			assert.DeepEqual(t, ev.PrivateData, kept)
+			assert.NilError(t, a.ep.Reset())
+			assert.NilError(t, b.ep.Reset())
+		}
+		rule.Proves(t, "EP-CONNECT-01", "EP-CONNECT-04", "EP-CONNECT-05", "EP-CONNECT-08", "EPST-11", "EPST-12", "EPST-25", "CR-ACCEPT-02", "OBJ-07",
+			"GAP-43", "GAP-44", "EVT-04", "EP-RESET-05", "EPST-24")
+	})
+}
+
+func noise(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(1 + rand.IntN(255))
+	}
+	return b
+}
+
+// carried checks private data that has arrived: its last bytes may leave no room for its length, and then it is padded.
+func carried(t *testing.T, limit int, got, want []byte) {
+	t.Helper()
+	if len(want) > limit-4 && len(got) > len(want) {
+		for _, x := range got[len(want):] {
+			assert.Equal(t, x, byte(0))
+		}
+		got = got[:len(want)]
+	}
+	assert.Assert(t, bytes.Equal(got, want), "%d bytes %x, want %d bytes %x", len(got), got, len(want), want)
+}
+
+// TestConnectFailures lets attempts fail in each way, and uses the endpoint again after each.
+func TestConnectFailures(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		nowhere := netip.MustParseAddr("192.0.2.1")
+		for _, f := range []struct {
+			name  string
+			start func() error
+			then  func()
+			event []udat.EventNumber
+			rules []string
+		}{
+			{
+				name: "nobody listens",
+				start: func() error {
+					psp := listen(t, b)
+					assert.NilError(t, psp.Free())
+					return a.ep.Connect(b.ia.Addr(), psp.Qual(), patience, []byte("x"), 0, 0)
+				},
+				event: []udat.EventNumber{udat.EventConnectionNonPeerRejected}, rules: []string{"EPST-14", "GAP-45"},
+			},
+			{
+				name:  "the peer says no",
+				start: func() error { return ask(t, a, b, []byte("x")).Reject() },
+				event: []udat.EventNumber{udat.EventConnectionPeerRejected}, rules: []string{"EPST-13", "CR-REJECT-01"},
+			},
+			{
+				name: "the peer closes its adapter",
+				start: func() error {
+					c := newEnd(t, dev, setup{})
+					ask(t, a, c, nil)
+					return c.ia.Close(udat.CloseAbrupt)
+				},
+				event: []udat.EventNumber{udat.EventConnectionNonPeerRejected}, rules: []string{"EPST-14", "GAP-45"},
+			},
+			{
+				name:  "no way to there",
+				start: func() error { return a.ep.Connect(nowhere, 4711, patience, nil, 0, 0) },
+				event: []udat.EventNumber{udat.EventConnectionUnreachable}, rules: []string{"EPST-15"},
+			},
+			{
+				name: "the peer does not answer in time",
+				start: func() error {
+					psp := listen(t, b)
+					defer psp.Free()
+					err := a.ep.Connect(b.ia.Addr(), psp.Qual(), 300*time.Millisecond, nil, 0, 0)
+					expect(t, b.cr, udat.EventConnectionRequest)
+					return err
+				},
+				event: []udat.EventNumber{udat.EventConnectionTimedOut}, rules: []string{"EPST-16", "GAP-41", "C-05"},
+			},
+			{
+				name: "given up, abrupt",
+				start: func() error {
+					ask(t, a, b, nil)
+					return a.ep.Disconnect(udat.CloseAbrupt)
+				},
+				event: []udat.EventNumber{udat.EventConnectionDisconnected}, rules: []string{"EPST-17", "EP-DISC-07", "EP-DISC-01"},
+			},
+			{
+				name: "given up, graceful",
+				start: func() error {
+					ask(t, a, b, nil)
+					return a.ep.Disconnect(udat.CloseGraceful)
+				},
+				event: []udat.EventNumber{udat.EventConnectionDisconnected}, rules: []string{"EPST-17", "EP-DISC-06", "EP-DISC-07"},
+			},
+		} {
+			t.Run(f.name, func(t *testing.T) {
+				assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), 77, 0))
+				assert.NilError(t, f.start())
+				ev := expect(t, a.conn, f.event[0])
+				assert.Equal(t, ev.EP, a.ep)
+				assert.Equal(t, len(ev.PrivateData), 0)
+				assert.Equal(t, state(t, a.ep), udat.EPDisconnected)
+				flushed(t, a.recv, 77)
+				refused(t, a.ep.Connect(b.ia.Addr(), 4711, patience, nil, 0, 0), udat.InvalidState, udat.SubStateEPDisconnected)
+				empty(t, a.conn)
+				assert.NilError(t, a.ep.Reset())
+				assert.Equal(t, state(t, a.ep), udat.EPUnconnected)
+				c := newEnd(t, dev, setup{})
+				connect(t, a, c)
+				assert.NilError(t, c.ep.PostRecv(nil, 1, 0))
+				assert.NilError(t, a.ep.PostSend(nil, 2, 0))
+				completion(t, c.recv, 1)
+				completion(t, a.request, 2)
+				part(t, a, c, udat.CloseAbrupt)
+				assert.NilError(t, a.ep.Reset())
+				empty(t, a.conn)
+			})
+			rule.Proves(t, f.rules...)
+		}
+		rule.Proves(t, "EP-CONNECT-09", "EP-CONNECT-12", "EPST-36", "EPST-40", "EPST-44", "GAP-49", "EP-RESET-01", "V-25")
+	})
+}
+
+// TestUnreachableHost connects to an address of the adapter's own network that no host has.
+func TestUnreachableHost(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a := newEnd(t, dev, setup{})
+		addr := a.ia.Addr().As4()
+		addr[3] = 77
+		begin := time.Now()
+		assert.NilError(t, a.ep.Connect(netip.AddrFrom4(addr), 4711, patience, nil, 0, 0))
+		expect(t, a.conn, udat.EventConnectionUnreachable)
+		took := time.Since(begin)
+		assert.NilError(t, a.ep.Reset())
+		assert.NilError(t, a.ep.Connect(netip.AddrFrom4(addr), 4711, 50*time.Millisecond, nil, 0, 0))
+		ev := next(t, a.conn)
+		if took > time.Second { // the timer is first
+			assert.Equal(t, ev.Number, udat.EventConnectionTimedOut)
+		}
+		empty(t, a.conn)
+		rule.Proves(t, "EPST-15", "EPST-16", "EP-CONNECT-09", "C-05", "GAP-41")
+	})
+}
+
+// TestAcceptTooLate: the active end has given up when the answer comes.
+func TestAcceptTooLate(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for name, giveUp := range map[string]func(a *end) error{
+			"disconnect": func(a *end) error { return a.ep.Disconnect(udat.CloseAbrupt) },
+			"free":       func(a *end) error { return a.ep.Free() },
+			"close":      func(a *end) error { return a.ia.Close(udat.CloseAbrupt) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+				for i := range 3 {
+					assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), udat.Cookie(i), 0))
+				}
+				cr := ask(t, a, b, nil)
+				assert.NilError(t, giveUp(a))
+				assert.NilError(t, cr.Accept(b.ep, nil), "the request is valid until it is answered")
+				refused(t, cr.Reject(), udat.InvalidHandle, udat.SubHandleCR)
+				expect(t, b.conn, udat.EventConnectionAcceptError)
+				assert.Equal(t, state(t, b.ep), udat.EPDisconnected)
+				for i := range 3 {
+					flushed(t, b.recv, udat.Cookie(i))
+				}
+				marker(t, b)
+				empty(t, b.conn)
+				if name == "disconnect" {
+					expect(t, a.conn, udat.EventConnectionDisconnected)
+					empty(t, a.conn)
+					assert.NilError(t, a.ep.Reset())
+				} else {
+					a = newEnd(t, dev, setup{})
+				}
+				assert.NilError(t, b.ep.Reset())
+				connect(t, a, b)
+			})
+		}
+		rule.Proves(t, "EPST-24", "EPST-26", "EPST-38", "EPST-40", "CR-ACCEPT-04", "CR-ACCEPT-05", "EP-FREE-03", "GAP-56", "GAP-49")
+	})
+}
+
+// TestOneOutcome races the timeout against the answer: one event tells how it came out, whichever it is.
+func TestOneOutcome(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		psp := listen(t, b)
+		counts := map[udat.EventNumber]int{}
+		timeout := time.Millisecond
+		for range 100 {
+			assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), timeout, nil, 0, 0))
+			ev, _, err := b.cr.Wait(time.Second, 1)
+			if err == nil {
+				assert.NilError(t, ev.CR.Accept(b.ep, nil))
+			}
+			out := next(t, a.conn)
+			counts[out.Number]++
+			switch out.Number {
+			case udat.EventConnectionEstablished:
+				timeout = timeout * 9 / 10
+			case udat.EventConnectionTimedOut:
+				timeout = timeout * 10 / 9
+			default:
+				t.Fatal(describe(out))
+			}
+			if out.Number == udat.EventConnectionEstablished {
+				expect(t, b.conn, udat.EventConnectionEstablished)
+				part(t, a, b, udat.CloseAbrupt)
+			} else if err == nil { // the other end may have been connected for a moment
+				if in := next(t, b.conn); in.Number == udat.EventConnectionEstablished {
+					in = next(t, b.conn)
+					assert.Assert(t, in.Number == udat.EventConnectionDisconnected || in.Number == udat.EventConnectionBroken, describe(in))
+				} else {
+					assert.Equal(t, in.Number, udat.EventConnectionAcceptError, describe(in))
+				}
+			}
+			empty(t, a.conn)
+			empty(t, b.conn)
+			assert.NilError(t, a.ep.Reset())
+			assert.NilError(t, b.ep.Reset())
+		}
+		t.Logf("%d established, %d timed out", counts[udat.EventConnectionEstablished], counts[udat.EventConnectionTimedOut])
+		rule.Proves(t, "EP-CONNECT-12", "EPST-16", "GAP-41")
+	})
+}
