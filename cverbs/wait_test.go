@@ -1,0 +1,167 @@
+//go:build linux && cgo
+
+package cverbs
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+)
+
+// pipeWaiter is a waiter on a pipe, with a try that reads one byte.
+func pipeWaiter(t *testing.T) (w *waiter, write int, try func(uintptr) bool) {
+	t.Helper()
+	var fds [2]int
+	assert.NilError(t, unix.Pipe2(fds[:], unix.O_CLOEXEC))
+	t.Cleanup(func() { unix.Close(fds[0]); unix.Close(fds[1]) })
+	w, err := newWaiter(fds[0], "pipe")
+	assert.NilError(t, err)
+	var b [1]byte
+	return w, fds[1], func(uintptr) bool { n, _ := unix.Read(fds[0], b[:]); return n == 1 }
+}
+
+func (w *waiter) once(ctx context.Context, deadline time.Time, try func(uintptr) bool) error {
+	if err := w.enter(ctx, deadline); err != nil {
+		return err
+	}
+	defer w.exit()
+	return w.wait(ctx, deadline, try)
+}
+
+func TestWaiter(t *testing.T) {
+	w, fd, try := pipeWaiter(t)
+	isErr(t, w.once(nil, time.Now().Add(5*time.Millisecond), try), os.ErrDeadlineExceeded)
+	isErr(t, w.once(nil, time.Unix(1, 0), try), os.ErrDeadlineExceeded)
+	unix.Write(fd, []byte("x"))
+	assert.NilError(t, w.once(nil, time.Unix(1, 0), try), "what is there is taken after the deadline too")
+	go func() {
+		time.Sleep(5 * time.Millisecond)
+		unix.Write(fd, []byte("x"))
+	}()
+	assert.NilError(t, w.once(nil, time.Time{}, try))
+	w.wake()
+	assert.Equal(t, w.once(nil, time.Time{}, try), errWoken)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	isErr(t, w.once(ctx, time.Time{}, try), context.Canceled)
+	isErr(t, w.once(nil, time.Now().Add(5*time.Millisecond), try), os.ErrDeadlineExceeded)
+	w.close()
+	isErr(t, w.once(nil, time.Time{}, try), ErrClosed)
+}
+
+// A second waiter keeps its own bounds while the first one holds the descriptor.
+func TestWaiterTurns(t *testing.T) {
+	w, _, try := pipeWaiter(t)
+	first := make(chan error, 1)
+	go func() { first <- w.once(nil, time.Time{}, try) }()
+	for len(w.gate) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	isErr(t, w.once(nil, time.Now().Add(5*time.Millisecond), try), os.ErrDeadlineExceeded)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+	defer cancel()
+	isErr(t, w.once(ctx, time.Time{}, try), context.DeadlineExceeded)
+	second := make(chan error, 1)
+	go func() { second <- w.once(nil, time.Time{}, try) }()
+	time.Sleep(5 * time.Millisecond)
+	w.close()
+	isErr(t, <-first, ErrClosed)
+	isErr(t, <-second, ErrClosed)
+}
+
+// No wake is lost, however it falls in with the waiter's setting of its deadline.
+func TestWaiterWakeRace(t *testing.T) {
+	w, _, try := pipeWaiter(t)
+	defer w.close()
+	for i := range 2000 {
+		done := make(chan error, 1)
+		deadline := time.Time{}
+		if i%2 == 0 {
+			deadline = time.Now().Add(patience)
+		}
+		go func() { done <- w.once(nil, deadline, try) }()
+		if i%3 == 0 {
+			for len(w.gate) == 0 {
+			}
+		}
+		w.wake()
+		select {
+		case err := <-done:
+			assert.Equal(t, err, errWoken)
+		case <-time.After(patience):
+			t.Fatal("a wake was lost")
+		}
+	}
+}
+
+func TestWaiterAllocations(t *testing.T) {
+	w, fd, try := pipeWaiter(t)
+	defer w.close()
+	deadline := soon()
+	x := []byte("x")
+	assert.Equal(t, testing.AllocsPerRun(100, func() {
+		unix.Write(fd, x)
+		if err := w.once(nil, deadline, try); err != nil {
+			t.Error(err)
+		}
+	}), 0.0)
+}
+
+// close waits for calls in flight, keeps new ones out, and happens once.
+func TestLifeClose(t *testing.T) {
+	for range 200 {
+		var l life
+		assert.NilError(t, l.begin(kindQP))
+		l.open()
+		var destroyed atomic.Bool
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for l.enter() {
+					if destroyed.Load() {
+						t.Error("a call ran on a destroyed object")
+					}
+					l.leave()
+				}
+			})
+		}
+		closed := make(chan error, 3)
+		for range cap(closed) {
+			wg.Go(func() { closed <- l.close(nil, func() error { destroyed.Store(true); return nil }) })
+		}
+		wg.Wait()
+		ok := 0
+		for range cap(closed) {
+			if err := <-closed; err == nil {
+				ok++
+			} else {
+				assert.Equal(t, err, ErrClosed)
+			}
+		}
+		assert.Equal(t, ok, 1)
+	}
+}
+
+// A destroy that fails leaves the object open, and its parents held.
+func TestLifeDestroyFails(t *testing.T) {
+	var parent, l life
+	assert.NilError(t, parent.begin(kindPD))
+	parent.open()
+	assert.NilError(t, l.begin(kindMR, &parent))
+	l.open()
+	busy := errors.New("busy")
+	assert.Equal(t, l.close(nil, func() error { return busy }), busy)
+	assert.Assert(t, l.enter())
+	l.leave()
+	isErr(t, parent.close(nil, nil), ErrInUse)
+	assert.NilError(t, l.close(nil, func() error { return nil }))
+	assert.NilError(t, parent.close(nil, func() error { return nil }))
+	isErr(t, l.begin(kindMR, &parent), ErrClosed)
+}
