@@ -53,7 +53,11 @@ func (d *Device) send(m Message, to *Device, arrive func()) {
 	if d.faults.silent() {
 		return
 	}
-	to.events.add(d.faults.Delayed(), func() {
+	at := &to.events
+	if to.closed {
+		at = &d.events // what arrives where nobody is any more is turned away, by the state of the connection there
+	}
+	at.addMessage(d.faults.Delayed(), func() {
 		if !to.faults.silent() {
 			arrive()
 		}

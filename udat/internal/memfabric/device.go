@@ -162,5 +162,6 @@ func (d *Device) Close() error {
 	}
 	f.mu.Unlock()
 	d.events.stop()
+	d.events.turnAway()
 	return nil
 }

@@ -16,8 +16,9 @@ type dispatcher struct {
 }
 
 type event struct {
-	due time.Time // zero: at once
-	run func()
+	due     time.Time // zero: at once
+	message bool      // from another device, which may wait for the answer
+	run     func()
 }
 
 func (q *dispatcher) start() {
@@ -27,15 +28,30 @@ func (q *dispatcher) start() {
 	go q.loop()
 }
 
-// stop drops what is queued and waits for the function under way.
+// stop ends the goroutine, and waits for the function under way.
 func (q *dispatcher) stop() {
 	close(q.quit)
 	<-q.done
 }
 
+// turnAway takes the messages that are queued after stop, and drops all else.
+func (q *dispatcher) turnAway() {
+	for e, ok := q.next(); ok; e, ok = q.next() {
+		if e.message {
+			e.run()
+		}
+	}
+}
+
 // add queues run, to be called not before delay from now and not before those queued earlier.
-func (q *dispatcher) add(delay time.Duration, run func()) {
-	e := event{run: run}
+func (q *dispatcher) add(delay time.Duration, run func()) { q.put(delay, event{run: run}) }
+
+// addMessage is add for a message of another device.
+func (q *dispatcher) addMessage(delay time.Duration, run func()) {
+	q.put(delay, event{run: run, message: true})
+}
+
+func (q *dispatcher) put(delay time.Duration, e event) {
 	if delay > 0 {
 		e.due = time.Now().Add(delay)
 	}
