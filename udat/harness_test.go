@@ -19,8 +19,16 @@ import (
 // the fabric inside this process.
 const deviceEnv = "GODAT_TEST_DEVICE"
 
+// patienceEnv names a shorter patience, as a duration, for those who run many broken versions of the library.
+const patienceEnv = "GODAT_TEST_PATIENCE"
+
 // patience bounds every wait of a test that shall succeed: machines are slow, virtual ones slower.
-const patience = 60 * time.Second
+var patience = func() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv(patienceEnv)); err == nil {
+		return d
+	}
+	return 60 * time.Second
+}()
 
 // devices are those that the suite runs on.
 func devices() []string {
