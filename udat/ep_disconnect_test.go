@@ -1,0 +1,255 @@
+package udat_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+func TestDisconnectRefused(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, _ := pair(t, dev, setup{})
+		refused(t, a.ep.Disconnect(2), udat.InvalidParameter, udat.SubArg2)
+		assert.Equal(t, state(t, a.ep), udat.EPConnected)
+		assert.NilError(t, a.ep.Free())
+		refused(t, a.ep.Disconnect(udat.CloseAbrupt), udat.InvalidHandle, udat.SubHandleEP)
+		refused(t, a.ep.Reset(), udat.InvalidHandle, udat.SubHandleEP)
+		refused(t, a.ep.Free(), udat.InvalidHandle, udat.SubHandleEP)
+		_, _, _, err := a.ep.GetStatus()
+		refused(t, err, udat.InvalidHandle, udat.SubHandleEP)
+		var none *udat.EP
+		refused(t, none.Disconnect(udat.CloseAbrupt), udat.InvalidHandle, udat.SubHandleEP)
+		refused(t, none.Reset(), udat.InvalidHandle, udat.SubHandleEP)
+		refused(t, none.Free(), udat.InvalidHandle, udat.SubHandleEP)
+		rule.Proves(t, "EP-DISC-11", "EP-RESET-04", "EP-FREE-05", "EP-STATUS-04", "GEN-01", "GEN-02", "GEN-03")
+	})
+}
+
+// TestGraceful: what has been posted reaches a peer that takes its time; nothing new is taken meanwhile, but messages come in.
+func TestGraceful(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		want := a.put(0, 8*1000, 2)
+		for i := range 8 {
+			assert.NilError(t, a.ep.PostSend(a.iov(i*1000, 1000), udat.Cookie(i), 0))
+		}
+		assert.NilError(t, a.ep.PostRDMARead(a.iov(10000, 1000), 8, b.mem.RMRTriplet(10000, 1000), 0))
+		assert.NilError(t, a.ep.Disconnect(udat.CloseGraceful))
+		assert.Equal(t, state(t, a.ep), udat.EPDisconnectPending)
+		rule.Proves(t, "EPST-29", "EP-DISC-04")
+
+		for i, p := range posters {
+			if !p.recv {
+				refused(t, p.post(a, b, a.iov(0, 8), 90, 0), udat.InvalidState, udat.SubStateEPDiscPending)
+			} else {
+				assert.NilError(t, p.post(a, b, a.iov(20000, 8), udat.Cookie(90+i), 0))
+				assert.NilError(t, b.ep.PostSend(b.iov(0, 8), 91, 0))
+				completion(t, a.recv, udat.Cookie(90+i)) // a message still comes in
+				completion(t, b.request, 91)
+				assert.NilError(t, p.post(a, b, a.iov(20000, 8), 92, 0)) // to be flushed
+			}
+		}
+		empty(t, a.conn)
+		assert.Equal(t, state(t, a.ep), udat.EPDisconnectPending)
+		rule.Proves(t, "EPST-54", "C-31")
+
+		for i := range 8 {
+			time.Sleep(5 * time.Millisecond)
+			assert.NilError(t, b.ep.PostRecv(b.iov(i*1000, 1000), udat.Cookie(i), 0))
+		}
+		expect(t, a.conn, udat.EventConnectionDisconnected)
+		for i := range 9 {
+			completion(t, a.request, udat.Cookie(i))
+		}
+		flushed(t, a.recv, 92)
+		expect(t, b.conn, udat.EventConnectionDisconnected)
+		for i := range 8 {
+			completion(t, b.recv, udat.Cookie(i))
+		}
+		sameBytes(t, b.get(0, 8000), want)
+		for _, evd := range []*udat.EVD{a.recv, a.request, a.conn, b.recv, b.request, b.conn} {
+			empty(t, evd)
+		}
+		rule.Proves(t, "EPST-30", "EP-DISC-02", "EP-DISC-04", "EP-DISC-10", "EP-DISC-12", "EPST-33", "GAP-46", "GAP-47")
+	})
+}
+
+// TestGracefulIdle: with nothing outstanding it is over at once.
+func TestGracefulIdle(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		part(t, a, b, udat.CloseGraceful)
+		for _, flags := range []udat.CloseFlags{udat.CloseAbrupt, udat.CloseGraceful} {
+			assert.NilError(t, a.ep.Disconnect(flags))
+			assert.NilError(t, b.ep.Disconnect(flags))
+		}
+		assert.Equal(t, state(t, a.ep), udat.EPDisconnected)
+		empty(t, a.conn)
+		empty(t, b.conn)
+		rule.Proves(t, "EPST-35", "EP-DISC-08")
+	})
+}
+
+// TestBothDisconnect: both ends disconnect at once, each gets one event.
+func TestBothDisconnect(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		for i := range 20 {
+			connect(t, a, b)
+			var wg sync.WaitGroup
+			for _, e := range []*end{a, b} {
+				wg.Go(func() {
+					if err := e.ep.Disconnect(udat.CloseFlags(i % 2)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			for _, e := range []*end{a, b} {
+				expect(t, e.conn, udat.EventConnectionDisconnected)
+				assert.NilError(t, e.ep.Reset())
+				empty(t, e.conn)
+			}
+		}
+		rule.Proves(t, "EPST-33", "EP-DISC-01", "EP-CONNECT-12")
+	})
+}
+
+// TestAbruptPrefix ends a stream of transfers: of each queue a first part has succeeded, and all the rest is flushed, in order,
+// before the event on the same dispatcher.
+func TestAbruptPrefix(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const work = 64
+		all := udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind
+		for round := range 10 {
+			s := setup{attr: &udat.EPAttr{MaxRequestDTOs: work, MaxRecvDTOs: work}, streams: all, qlen: 512}
+			a, b := newEnd(t, dev, s), newEnd(t, dev, s)
+			connect(t, a, b)
+			for i := range work {
+				assert.NilError(t, b.ep.PostRecv(b.iov(0, 1000), udat.Cookie(i), 0))
+			}
+			for i := range work {
+				assert.NilError(t, a.ep.PostSend(a.iov(0, 1000), udat.Cookie(i), 0))
+			}
+			if round%2 == 0 {
+				assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
+			} else {
+				assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
+			}
+			for _, e := range []*end{a, b} {
+				failed := false
+				for i := range work {
+					ev := expect(t, e.conn, udat.EventDTOCompletion)
+					assert.Equal(t, ev.Cookie, udat.Cookie(i))
+					if ev.Status != udat.DTOSuccess {
+						failed = true
+					}
+					assert.Equal(t, ev.Status == udat.DTOSuccess, !failed, describe(ev))
+				}
+				ev := next(t, e.conn)
+				assert.Assert(t, ev.Number == udat.EventConnectionDisconnected || ev.Number == udat.EventConnectionBroken, describe(ev))
+				empty(t, e.conn)
+			}
+			assert.NilError(t, a.ia.Close(udat.CloseAbrupt))
+			assert.NilError(t, b.ia.Close(udat.CloseAbrupt))
+		}
+		rule.Proves(t, "EPST-28", "EPST-42", "EPST-43", "EP-DISC-03", "EP-DISC-10", "GAP-48")
+	})
+}
+
+// TestReset takes an endpoint through connections, and does nothing where there was none.
+func TestReset(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 3, MaxRecvDTOs: 4}}), newEnd(t, dev, setup{})
+		for range 2 {
+			for i := range 3 {
+				assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), udat.Cookie(i), 0))
+			}
+			assert.NilError(t, a.ep.Reset())
+			assert.Equal(t, state(t, a.ep), udat.EPUnconnected)
+			holds(t, a.ep, 3)
+			rule.Proves(t, "EPST-37", "EP-RESET-03")
+
+			connect(t, a, b)
+			for i := range 3 {
+				assert.NilError(t, b.ep.PostSend(b.iov(0, 8), 5, 0))
+				completion(t, b.request, 5)
+				completion(t, a.recv, udat.Cookie(i))
+			}
+			assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), 7, 0))
+			assert.NilError(t, a.ep.PostSend(nil, 8, 0)) // no receive for it
+			part(t, a, b, udat.CloseAbrupt)
+			assert.NilError(t, a.ep.Reset())
+			assert.NilError(t, b.ep.Reset())
+			assert.Equal(t, state(t, a.ep), udat.EPUnconnected)
+			flushed(t, a.recv, 7) // nothing is lost
+			flushed(t, a.request, 8)
+			holds(t, a.ep, 0)
+			for i := range 4 {
+				assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), udat.Cookie(i), 0))
+			}
+			refused(t, a.ep.PostRecv(a.iov(0, 8), 9, 0), udat.InsufficientResources) // the attributes are as before
+			connect(t, a, b)
+			part(t, b, a, udat.CloseGraceful)
+			assert.NilError(t, a.ep.Reset())
+			assert.NilError(t, b.ep.Reset())
+			for i := range 4 {
+				flushed(t, a.recv, udat.Cookie(i))
+			}
+			empty(t, a.conn)
+		}
+		rule.Proves(t, "EPST-36", "EP-RESET-01", "EP-RESET-02", "EP-RESET-05", "EPST-44", "GAP-35", "V-25")
+	})
+}
+
+// TestFreeConnected: the peer learns of it, and nothing more comes of the freed endpoint.
+func TestFreeConnected(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		for i := range 3 {
+			assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), udat.Cookie(i), 0))
+			assert.NilError(t, a.ep.PostSend(nil, udat.Cookie(i), 0))
+		}
+		assert.NilError(t, a.ep.Free())
+		expect(t, b.conn, udat.EventConnectionDisconnected)
+		for _, evd := range []*udat.EVD{a.recv, a.request, a.conn} {
+			empty(t, evd)
+			assert.NilError(t, evd.Free())
+		}
+		assert.NilError(t, a.mem.Free())
+		assert.NilError(t, a.pz.Free())
+		rule.Proves(t, "EP-FREE-01", "EP-FREE-02", "EP-FREE-03", "EP-FREE-04", "EPST-38", "OBJ-08", "GAP-34")
+	})
+}
+
+// TestOneDispatcherForManyEndpoints keeps the completions of endpoints apart when some are freed and made anew.
+func TestOneDispatcherForManyEndpoints(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{qlen: 512}), newEnd(t, dev, setup{qlen: 512})
+		for range 3 {
+			for i := range 5 {
+				a.ep, b.ep = a.another(nil), b.another(nil)
+				connect(t, a, b)
+				assert.NilError(t, b.ep.PostRecv(nil, 1, 0))
+				assert.NilError(t, a.ep.PostSend(nil, 2, 0))
+				assert.Equal(t, completion(t, b.recv, 1).EP, b.ep)
+				assert.Equal(t, completion(t, a.request, 2).EP, a.ep)
+				if i%2 == 0 { // with work that is flushed, or not, when the endpoint goes
+					assert.NilError(t, a.ep.PostSend(nil, 3, 0))
+				}
+				assert.NilError(t, a.ep.Free())
+				expect(t, b.conn, udat.EventConnectionDisconnected)
+				assert.NilError(t, b.ep.Free())
+			}
+		}
+		for _, evd := range []*udat.EVD{a.recv, a.request, b.recv, b.request} {
+			empty(t, evd)
+		}
+		rule.Proves(t, "EP-FREE-04", "GAP-34")
+	})
+}

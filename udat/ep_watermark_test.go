@@ -1,0 +1,111 @@
+package udat_test
+
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+func TestSoftWatermark(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		async := b.ia.AsyncEVD()
+		fires := func() {
+			t.Helper()
+			ev := expect(t, async, udat.EventAsyncEPSoftHighWatermark)
+			assert.Equal(t, ev.Object, udat.Handle(b.ep))
+			assert.Equal(t, ev.Reason, uint32(udat.ReasonEPSoftHighWatermark))
+			empty(t, async)
+		}
+		post := func(n int) {
+			for range n {
+				assert.NilError(t, b.ep.PostRecv(nil, 0, 0))
+			}
+		}
+		post(3)
+		empty(t, async)
+		assert.NilError(t, b.ep.SetWatermark(3, udat.WatermarkInfinite))
+		empty(t, async)
+		post(1)
+		fires()
+		post(2)
+		empty(t, async) // once for each setting
+		assert.NilError(t, b.ep.SetWatermark(5, udat.WatermarkInfinite))
+		fires() // 6 are above
+		assert.NilError(t, b.ep.SetWatermark(7, udat.WatermarkInfinite))
+		assert.NilError(t, b.ep.SetWatermark(8, udat.WatermarkInfinite)) // replaces it
+		post(2)
+		empty(t, async)
+		connect(t, a, b)
+		for range 4 { // what completes is held no longer, taken or not
+			assert.NilError(t, a.ep.PostSend(nil, 1, 0))
+			completion(t, a.request, 1)
+		}
+		eventually(t, func() bool { n, _, _ := b.ep.RecvQuery(); return n == 4 }, "receives are left")
+		post(4)
+		empty(t, async)
+		post(1)
+		fires()
+		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, udat.WatermarkInfinite))
+		post(3)
+		empty(t, async)
+		assert.Equal(t, state(t, b.ep), udat.EPConnected)
+		rule.Proves(t, "EP-WMARK-01", "EP-WMARK-02", "EP-WMARK-04", "EP-WMARK-05", "EP-WMARK-06", "EVT-02", "EVT-03")
+
+		refused(t, b.ep.SetWatermark(-2, 1), udat.InvalidParameter)
+		refused(t, b.ep.SetWatermark(1, -2), udat.InvalidParameter)
+		assert.NilError(t, b.ep.Free())
+		refused(t, b.ep.SetWatermark(1, 1), udat.InvalidHandle, udat.SubHandleEP)
+		rule.Proves(t, "EP-WMARK-08")
+	})
+}
+
+func TestHardWatermark(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		broken := func(n int) {
+			t.Helper()
+			expect(t, b.conn, udat.EventConnectionBroken)
+			ev := next(t, a.conn)
+			assert.Assert(t, ev.Number == udat.EventConnectionBroken || ev.Number == udat.EventConnectionDisconnected, describe(ev))
+			assert.Equal(t, state(t, b.ep), udat.EPDisconnected)
+			for i := range n {
+				flushed(t, b.recv, udat.Cookie(i))
+			}
+			assert.NilError(t, a.ep.Reset())
+			assert.NilError(t, b.ep.Reset())
+			empty(t, b.conn)
+		}
+		post := func(from, n int) {
+			for i := range n {
+				assert.NilError(t, b.ep.PostRecv(nil, udat.Cookie(from+i), 0))
+			}
+		}
+		// By a post.
+		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, 3))
+		connect(t, a, b)
+		post(0, 3)
+		assert.Equal(t, state(t, b.ep), udat.EPConnected)
+		post(3, 1)
+		broken(4)
+		rule.Proves(t, "EP-WMARK-03", "EPST-34")
+		// As soon as the connection is there.
+		post(0, 4)
+		assert.Equal(t, state(t, b.ep), udat.EPUnconnected)
+		connect(t, a, b)
+		broken(4)
+		rule.Proves(t, "EP-WMARK-07")
+		// By the call.
+		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, udat.WatermarkInfinite))
+		post(0, 5)
+		connect(t, a, b)
+		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, 5))
+		assert.Equal(t, state(t, b.ep), udat.EPConnected)
+		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, 4))
+		broken(5)
+		rule.Proves(t, "EP-WMARK-04", "V-35")
+	})
+}
