@@ -1,0 +1,251 @@
+package udat_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/memfabric"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// privateLimit is the most private data that the adapter carries.
+func privateLimit(t *testing.T, ia *udat.IA) int {
+	t.Helper()
+	_, _, p, err := ia.Query(0, udat.ProviderFieldMaxPrivateDataSize)
+	assert.NilError(t, err)
+	return p.MaxPrivateDataSize
+}
+
+// TestCRQuery shows what a request tells, and for how long.
+func TestCRQuery(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		cr := ask(t, a, b, []byte("a\x00b"))
+		p, err := cr.Query(udat.CRFieldAll)
+		assert.NilError(t, err)
+		assert.Equal(t, p.RemoteAddr, a.ia.Addr())
+		assert.Assert(t, p.RemotePortQual != 0)
+		assert.Equal(t, p.PrivateDataSize, 3)
+		assert.Equal(t, string(p.PrivateData), "a\x00b")
+		assert.Assert(t, p.LocalEP == nil)
+		rule.Proves(t, "CR-QUERY-01")
+		q, err := a.ep.Query(udat.EPFieldAll)
+		assert.NilError(t, err)
+		assert.Equal(t, q.State, udat.EPActiveConnectionPending)
+		assert.Equal(t, q.LocalPortQual, p.RemotePortQual)
+		assert.Equal(t, q.RemoteAddr, b.ia.Addr())
+		rule.Proves(t, "EPST-11", "EP-CONNECT-05")
+		assert.NilError(t, cr.Accept(b.ep, []byte("reply")))
+		everyCallFails(t, []udat.Handle{cr})
+		rule.Proves(t, "CR-ACCEPT-05", "EPST-24", "OBJ-06")
+		ev := expect(t, b.conn, udat.EventConnectionEstablished)
+		assert.Equal(t, len(ev.PrivateData), 0)
+		rule.Proves(t, "EVT-04", "EPST-25")
+		private := expect(t, a.conn, udat.EventConnectionEstablished).PrivateData
+		assert.Equal(t, string(private), "reply")
+		rule.Proves(t, "CR-ACCEPT-02")
+		assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
+		assert.Equal(t, len(expect(t, a.conn, udat.EventConnectionDisconnected).PrivateData), 0)
+		assert.Equal(t, string(private), "reply")
+		rule.Proves(t, "OBJ-07")
+	})
+}
+
+// TestCRPrivateData sends private data of every kind of length both ways.
+func TestCRPrivateData(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		limit := privateLimit(t, a.ia)
+		for i, n := range []int{0, 1, 7, limit - 4} {
+			if i > 0 {
+				assert.NilError(t, a.ep.Reset())
+				assert.NilError(t, b.ep.Reset())
+			}
+			data := strings.Repeat("\x00x", limit)[:n]
+			cr := ask(t, a, b, []byte(data))
+			p, err := cr.Query(udat.CRFieldAll)
+			assert.NilError(t, err)
+			assert.Equal(t, string(p.PrivateData), data)
+			assert.NilError(t, cr.Accept(b.ep, []byte(data)))
+			expect(t, b.conn, udat.EventConnectionEstablished)
+			assert.Equal(t, string(expect(t, a.conn, udat.EventConnectionEstablished).PrivateData), data)
+			assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
+			expect(t, a.conn, udat.EventConnectionDisconnected)
+			expect(t, b.conn, udat.EventConnectionDisconnected)
+		}
+	})
+}
+
+// TestCRAcceptErrors shows that an accept that fails changes nothing.
+func TestCRAcceptErrors(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		connected, far := pair(t, dev, setup{})
+		cr := ask(t, a, b, nil)
+		unzoned, err := b.ia.CreateEP(nil, b.recv, b.request, b.conn, nil)
+		assert.NilError(t, err)
+		freed := b.another(nil)
+		assert.NilError(t, freed.Free())
+		reserved := b.another(nil)
+		listenReserved(t, b, reserved)
+		for _, c := range []struct {
+			name    string
+			ep      *udat.EP
+			private int
+			want    *udat.Error
+		}{
+			{"nil", nil, 0, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEP)},
+			{"freed", freed, 0, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEP)},
+			{"of another adapter", far.ep, 0, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEP)},
+			{"no zone", unzoned, 0, udat.WithSubtype(udat.InvalidState, udat.SubStateEPNotReady)},
+			{"reserved", reserved, 0, udat.WithSubtype(udat.InvalidState, udat.SubStateEPReserved)},
+			{"private data", b.ep, privateLimit(t, b.ia) + 1, udat.ErrInvalidParameter},
+		} {
+			err := cr.Accept(c.ep, make([]byte, c.private))
+			assert.ErrorIs(t, err, c.want, c.name)
+		}
+		assert.ErrorIs(t, ask(t, newEnd(t, dev, setup{}), connected, nil).Accept(connected.ep, nil), udat.WithSubtype(udat.InvalidState, udat.SubStateEPConnected))
+		rule.Proves(t, "CR-ACCEPT-07")
+		assert.Equal(t, state(t, b.ep), udat.EPUnconnected)
+		assert.NilError(t, cr.Accept(b.ep, nil))
+		expect(t, a.conn, udat.EventConnectionEstablished)
+		expect(t, b.conn, udat.EventConnectionEstablished)
+		rule.Proves(t, "CR-ACCEPT-03")
+	})
+}
+
+// TestCRAcceptTooLate shows an accept whose peer has given up.
+func TestCRAcceptTooLate(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		assert.NilError(t, b.ep.PostRecv(b.iov(0, 1), 9, 0))
+		cr := ask(t, a, b, nil)
+		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
+		expect(t, a.conn, udat.EventConnectionDisconnected)
+		time.Sleep(20 * time.Millisecond)
+		assert.NilError(t, cr.Accept(b.ep, nil))
+		assert.Equal(t, expect(t, b.conn, udat.EventConnectionAcceptError).EP, b.ep)
+		assert.Equal(t, state(t, b.ep), udat.EPDisconnected)
+		flushed(t, b.recv, 9)
+		rule.Proves(t, "CR-ACCEPT-04", "EPST-26")
+	})
+}
+
+// TestCRAcceptLost loses messages of the handshake.
+func TestCRAcceptLost(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		cr := ask(t, a, b, nil)
+		b.faults().Lose(memfabric.MsgReply, 1)
+		assert.NilError(t, cr.Accept(b.ep, nil))
+		assert.Equal(t, state(t, b.ep), udat.EPCompletionPending)
+		q, err := b.ep.Query(udat.EPFieldAll)
+		assert.NilError(t, err)
+		assert.Equal(t, q.RemoteAddr, a.ia.Addr())
+		assert.Assert(t, q.RemotePortQual != 0 && q.LocalPortQual != 0)
+		assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
+		expect(t, b.conn, udat.EventConnectionDisconnected)
+		rule.Proves(t, "EPST-27")
+	})
+}
+
+// TestCRAcceptReadDepths shows that the depths are agreed on as the lesser of both.
+func TestCRAcceptReadDepths(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadOut: 4, MaxRDMAReadIn: udat.None}})
+		b := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 2, MaxRDMAReadOut: 4}})
+		connect(t, a, b)
+		// More reads than the peer serves at once are queued, not failed.
+		want := b.put(0, 8, 1)
+		for i := range 8 {
+			assert.NilError(t, a.ep.PostRDMARead(a.iov(i, 1), udat.Cookie(i), b.mem.RMRTriplet(i, 1), 0))
+		}
+		for i := range 8 {
+			completion(t, a.request, udat.Cookie(i))
+		}
+		assert.DeepEqual(t, a.get(0, 8), want)
+		// The other way there are none.
+		assert.ErrorIs(t, b.ep.PostRDMARead(b.iov(0, 1), 1, a.mem.RMRTriplet(0, 1), 0), udat.ErrInvalidParameter)
+		q, err := b.ep.Query(udat.EPFieldAll)
+		assert.NilError(t, err)
+		assert.DeepEqual(t, []int{q.Attr.MaxRDMAReadIn, q.Attr.MaxRDMAReadOut}, []int{2, 4})
+		q, err = a.ep.Query(udat.EPFieldAll)
+		assert.NilError(t, err)
+		assert.DeepEqual(t, []int{q.Attr.MaxRDMAReadIn, q.Attr.MaxRDMAReadOut}, []int{0, 4})
+		rule.Proves(t, "CR-ACCEPT-06", "ATTR-01", "ATTR-02")
+	})
+}
+
+// TestCRHandoff passes requests on to every kind of service point.
+func TestCRHandoff(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		first := b.evd(4, udat.EVDCR)
+		_, from, err := b.ia.CreatePSPAny(first, udat.PSPConsumer)
+		assert.NilError(t, err)
+		to := listen(t, b)
+		a.call(b, from.Qual(), "mine")
+		cr := expect(t, first, udat.EventConnectionRequest).CR
+		free := listen(t, b)
+		assert.NilError(t, free.Free())
+		for _, qual := range []udat.ConnQual{0, free.Qual()} {
+			assert.ErrorIs(t, cr.Handoff(qual), udat.ErrInvalidParameter)
+		}
+		assert.Assert(t, live(cr))
+		rule.Proves(t, "CR-HANDOFF-02")
+		assert.NilError(t, cr.Handoff(to.Qual()))
+		everyCallFails(t, []udat.Handle{cr})
+		ev := expect(t, b.cr, udat.EventConnectionRequest)
+		assert.Equal(t, ev.ConnQual, to.Qual())
+		assert.Equal(t, ev.Object, udat.Handle(to))
+		p, err := ev.CR.Query(udat.CRFieldAll)
+		assert.NilError(t, err)
+		assert.Equal(t, string(p.PrivateData), "mine")
+		empty(t, first)
+		rule.Proves(t, "OBJ-06")
+
+		qual, rsp := listenReserved(t, b, b.ep)
+		assert.NilError(t, from.Free())
+		assert.NilError(t, ev.CR.Handoff(qual))
+		ev = expect(t, b.cr, udat.EventConnectionRequest)
+		assert.Assert(t, ev.Object == nil && !live(rsp))
+		assert.Equal(t, state(t, b.ep), udat.EPPassiveConnectionPending)
+
+		_, prov, err := b.ia.CreatePSPAny(b.cr, udat.PSPProvider)
+		assert.NilError(t, err)
+		assert.NilError(t, ev.CR.Handoff(prov.Qual()))
+		assert.Equal(t, state(t, b.ep), udat.EPUnconnected)
+		ev = expect(t, b.cr, udat.EventConnectionRequest)
+		p, err = ev.CR.Query(udat.CRFieldAll)
+		assert.NilError(t, err)
+		assert.Equal(t, state(t, p.LocalEP), udat.EPTentativeConnection)
+		assert.NilError(t, ev.CR.Handoff(to.Qual()))
+		assert.Assert(t, !live(p.LocalEP))
+		rule.Proves(t, "EPST-39")
+
+		ev = expect(t, b.cr, udat.EventConnectionRequest)
+		assert.NilError(t, ev.CR.Accept(b.ep, nil))
+		expect(t, a.conn, udat.EventConnectionEstablished)
+		expect(t, b.conn, udat.EventConnectionEstablished)
+		rule.Proves(t, "CR-HANDOFF-01")
+	})
+}
+
+// TestCRHandoffFull shows that a request that finds no place stays where it is.
+func TestCRHandoffFull(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		small := b.evd(1, udat.EVDCR|udat.EVDSoftware)
+		_, to, err := b.ia.CreatePSPAny(small, udat.PSPProvider)
+		assert.NilError(t, err)
+		assert.NilError(t, small.PostSE(udat.Event{Number: udat.EventSoftware}))
+		cr := ask(t, a, b, nil)
+		assert.ErrorIs(t, cr.Handoff(to.Qual()), udat.ErrInsufficientResources)
+		assert.NilError(t, cr.Accept(b.ep, nil))
+		expect(t, a.conn, udat.EventConnectionEstablished)
+	})
+}

@@ -1,0 +1,161 @@
+package udat_test
+
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// TestRSP shows a reserved service point: one request, one endpoint.
+func TestRSP(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		assert.NilError(t, b.ep.PostRecv(b.iov(0, 100), 5, 0))
+		qual, rsp := listenReserved(t, b, b.ep)
+		assert.Equal(t, state(t, b.ep), udat.EPReserved)
+		rule.Proves(t, "EPST-18")
+		p, err := rsp.Query(udat.RSPFieldAll)
+		assert.NilError(t, err)
+		assert.Equal(t, p, udat.RSPParam{IA: b.ia, ConnQual: qual, EVD: b.cr, EP: b.ep})
+		rule.Proves(t, "RSP-QUERY-01")
+		refused(t, b.ep.Free(), udat.InvalidState, udat.SubStateEPReserved)
+		_, err = b.ia.CreateRSP(qual+1, b.ep, b.cr)
+		refused(t, err, udat.InvalidState, udat.SubStateEPReserved)
+		rule.Proves(t, "RSP-CREATE-03")
+
+		a.call(b, qual, "hello")
+		ev := expect(t, b.cr, udat.EventConnectionRequest)
+		assert.Assert(t, ev.Object == nil)
+		assert.Equal(t, ev.ConnQual, qual)
+		assert.Equal(t, state(t, b.ep), udat.EPPassiveConnectionPending)
+		assert.Assert(t, !live(rsp))
+		assert.ErrorIs(t, rsp.Free(), udat.ErrInvalidHandle)
+		rule.Proves(t, "RSP-CREATE-04", "EPST-20", "RSP-FREE-03")
+		cp, err := ev.CR.Query(udat.CRFieldAll)
+		assert.NilError(t, err)
+		assert.Equal(t, cp.LocalEP, b.ep)
+		rule.Proves(t, "CR-QUERY-02")
+		q, err := b.ep.Query(udat.EPFieldAll)
+		assert.NilError(t, err)
+		assert.Equal(t, q.RemoteAddr, cp.RemoteAddr)
+		assert.Equal(t, q.RemotePortQual, cp.RemotePortQual)
+		assert.Equal(t, q.LocalPortQual, uint64(qual))
+		c := newEnd(t, dev, setup{})
+		c.call(b, qual, "")
+		expect(t, c.conn, udat.EventConnectionNonPeerRejected)
+		rule.Proves(t, "RSP-CREATE-07")
+		other := b.another(nil)
+		refused(t, ev.CR.Accept(other, nil), udat.InvalidHandle, udat.SubHandleEP)
+		assert.NilError(t, ev.CR.Accept(nil, nil))
+		expect(t, b.conn, udat.EventConnectionEstablished)
+		expect(t, a.conn, udat.EventConnectionEstablished)
+		want := a.put(0, 10, 3)
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 10), 1, 0))
+		completion(t, b.recv, 5)
+		assert.DeepEqual(t, b.get(0, 10), want)
+		rule.Proves(t, "RSP-CREATE-01", "CR-ACCEPT-01")
+		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
+		expect(t, b.conn, udat.EventConnectionDisconnected)
+		expect(t, a.conn, udat.EventConnectionDisconnected)
+	})
+}
+
+// TestRSPRejectAndFree shows the two ways in which the endpoint comes back.
+func TestRSPRejectAndFree(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		qual, _ := listenReserved(t, b, b.ep)
+		a.call(b, qual, "")
+		assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Reject())
+		expect(t, a.conn, udat.EventConnectionPeerRejected)
+		assert.Equal(t, state(t, b.ep), udat.EPUnconnected)
+		rule.Proves(t, "EPST-22", "CR-REJECT-01", "CR-REJECT-02")
+		qual, rsp := listenReserved(t, b, b.ep)
+		assert.Equal(t, state(t, b.ep), udat.EPReserved)
+		assert.NilError(t, rsp.Free())
+		assert.Equal(t, state(t, b.ep), udat.EPUnconnected)
+		a.callAgain(b, qual, "")
+		expect(t, a.conn, udat.EventConnectionNonPeerRejected)
+		rule.Proves(t, "EPST-19", "RSP-FREE-01")
+		qual, _ = listenReserved(t, b, b.ep) // it can be used again
+		a.callAgain(b, qual, "")
+		assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Accept(nil, nil))
+		expect(t, a.conn, udat.EventConnectionEstablished)
+		expect(t, b.conn, udat.EventConnectionEstablished)
+		rule.Proves(t, "RSP-CREATE-05")
+	})
+}
+
+// TestRSPProvider shows a reserved service point whose endpoint the provider makes.
+func TestRSPProvider(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		qual, rsp := listenReserved(t, b, nil)
+		p, err := rsp.Query(udat.RSPFieldAll)
+		assert.NilError(t, err)
+		assert.Assert(t, p.EP == nil)
+		a.call(b, qual, "")
+		cr := expect(t, b.cr, udat.EventConnectionRequest).CR
+		cp, err := cr.Query(udat.CRFieldAll)
+		assert.NilError(t, err)
+		assert.Equal(t, state(t, cp.LocalEP), udat.EPTentativeConnection)
+		assert.Assert(t, !live(rsp))
+		assert.NilError(t, cp.LocalEP.Modify(udat.EPFieldPZ|udat.EPFieldConnectEVD, udat.EPParam{PZ: b.pz, ConnectEVD: b.conn}))
+		assert.NilError(t, cr.Accept(nil, nil))
+		assert.Equal(t, expect(t, b.conn, udat.EventConnectionEstablished).EP, cp.LocalEP)
+		expect(t, a.conn, udat.EventConnectionEstablished)
+		rule.Proves(t, "RSP-CREATE-02")
+	})
+}
+
+// TestRSPErrors shows the refusals.
+func TestRSPErrors(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		psp := listen(t, b)
+		fresh := b.another(nil)
+		unzoned, err := b.ia.CreateEP(nil, b.recv, b.request, b.conn, nil)
+		assert.NilError(t, err)
+		for _, c := range []struct {
+			name string
+			qual udat.ConnQual
+			ep   *udat.EP
+			evd  *udat.EVD
+			want *udat.Error
+		}{
+			{"connected", 4711, b.ep, b.cr, udat.ErrInvalidState},
+			{"no zone", 4711, unzoned, b.cr, udat.WithSubtype(udat.InvalidState, udat.SubStateEPNotReady)},
+			{"of another adapter", 4711, a.ep, b.cr, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEP)},
+			{"qualifier 0", 0, fresh, b.cr, udat.ErrInvalidParameter},
+			{"in use", psp.Qual(), fresh, b.cr, udat.ErrConnQualInUse},
+			{"no dispatcher", 4711, fresh, nil, udat.ErrInvalidHandle},
+			{"wrong dispatcher", 4711, fresh, b.conn, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEVDCR)},
+		} {
+			_, err := b.ia.CreateRSP(c.qual, c.ep, c.evd)
+			assert.ErrorIs(t, err, c.want, c.name)
+			assert.Equal(t, state(t, fresh), udat.EPUnconnected, c.name)
+		}
+		rule.Proves(t, "RSP-CREATE-06")
+	})
+}
+
+// TestRSPFullDispatcher shows that a request that finds no place does not use the service point up.
+func TestRSPFullDispatcher(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		b.cr = b.evd(1, udat.EVDCR|udat.EVDSoftware)
+		qual, rsp := listenReserved(t, b, b.ep)
+		assert.NilError(t, b.cr.PostSE(udat.Event{Number: udat.EventSoftware}))
+		a.call(b, qual, "")
+		expect(t, a.conn, udat.EventConnectionNonPeerRejected)
+		assert.Assert(t, live(rsp))
+		assert.Equal(t, state(t, b.ep), udat.EPReserved)
+		expect(t, b.cr, udat.EventSoftware)
+		a.callAgain(b, qual, "")
+		expect(t, b.cr, udat.EventConnectionRequest)
+		assert.Assert(t, !live(rsp))
+	})
+}
