@@ -112,7 +112,7 @@ var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^(panic: .*)|^(fatal e
 func (b *bench) run() (verdict, string) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, b.binary(), "-test.short", "-test.failfast", "-rapid.nofailfile", "-rapid.shrinktime=1s")
+	cmd := exec.CommandContext(ctx, b.binary(), "-test.short", "-test.failfast")
 	cmd.Dir = b.dir
 	cmd.WaitDelay = time.Second
 	cmd.Env = append(os.Environ(), "GODAT_TEST_DEVICE=", "GODAT_RULES_OUT=", "GODAT_TEST_PATIENCE="+patience)
