@@ -1,6 +1,7 @@
 package udat
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -353,7 +354,11 @@ func (e *EVD) fit(op string, depth int) error {
 	if depth > limit {
 		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, the limit is %d", depth, limit)
 	}
-	if err := e.cq.Resize(min(limit, max(depth, 2*e.cq.Depth()))); err != nil {
+	err := e.cq.Resize(min(limit, max(depth, 2*e.cq.Depth())))
+	switch {
+	case errors.Is(err, fabric.ErrNotSupported):
+		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, has %d, and this device cannot resize one: create the dispatcher for at least %d events: %w", depth, e.cq.Depth(), depth, err)
+	case err != nil:
 		return failAs(op, err, SubResourceTEVD)
 	}
 	return nil

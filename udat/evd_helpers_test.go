@@ -9,9 +9,11 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// quiet is how long a test watches that nothing happens. It is longer than the interval at which an adapter looks after
-// dispatchers by itself.
-const quiet = 110 * time.Millisecond
+// quiet is how long a test watches that nothing happens.
+const quiet = 40 * time.Millisecond
+
+// untended is longer than the interval at which an adapter looks after its dispatchers.
+const untended = 250 * time.Millisecond
 
 var (
 	errWaiter     = udat.WithSubtype(udat.InvalidState, udat.SubStateEVDWaiter)

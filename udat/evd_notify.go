@@ -58,8 +58,15 @@ func (e *EVD) catchUp() {
 	if !e.armed || !e.streams.solicitedOnly() || e.parked {
 		return // without solicited completions a notification only says: look
 	}
-	if fired, _ := e.cq.Wait(longAgo); fired {
-		e.armed = false
+	for {
+		fired, err := e.cq.Wait(longAgo)
+		if fired {
+			e.armed = false
+		}
+		if fired || err != nil {
+			return
+		}
+		// It was a wake-up that came too late for whom it was meant.
 	}
 }
 

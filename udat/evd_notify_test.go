@@ -23,6 +23,7 @@ func TestNotifyUnsignalledReceives(t *testing.T) {
 		w := waitOn(t, b.recv, patience, 1)
 		a.send(8, 0, quietly)
 		a.send(8, 1, quietly)
+		time.Sleep(untended)
 		w.still(t)
 		rule.Proves(t, "EVD-22")
 		a.send(8, 2, quietly)
@@ -84,6 +85,9 @@ func TestNotifySolicited(t *testing.T) {
 			w := waitOn(t, b.recv, patience, 1)
 			a.send(8, 0, quietly)
 			a.send(8, 0, quietly)
+			if round == 0 {
+				time.Sleep(untended)
+			}
 			w.still(t)
 			rule.Proves(t, "EVD-23")
 			a.send(8, 0, udat.CompletionSolicitedWait)
