@@ -40,3 +40,13 @@ func States() []EPState {
 
 // Late gives the handler of the endpoint's present connection, as a fabric holds it.
 func (ep *EP) Late() func(fabric.ConnEvent) { return ep.handler(ep.link.Load()) }
+
+// QP is the endpoint's queue pair.
+func (ep *EP) QP() fabric.QP {
+	ep.requests.mu.Lock()
+	defer ep.requests.mu.Unlock()
+	return ep.requests.qp
+}
+
+// CQ is the dispatcher's completion queue.
+func (e *EVD) CQ() fabric.CQ { return e.cq }

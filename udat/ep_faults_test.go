@@ -1,0 +1,271 @@
+package udat_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/memfabric"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// inTime runs a test under a clock that jumps, on the fabric inside this process.
+func inTime(t *testing.T, test func(t *testing.T)) {
+	t.Run("mem0", func(t *testing.T) { synctest.Test(t, test) })
+}
+
+// TestLostRequest loses the request: the Consumer's own timeout comes first, or the fabric's.
+func TestLostRequest(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		a, b := newEnd(t, "mem0", setup{}), newEnd(t, "mem0", setup{})
+		psp := listen(t, b)
+		a.faults().Lose(memfabric.MsgRequest, 2)
+		begin := time.Now()
+		assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), 20*time.Second, nil, 0, 0))
+		expect(t, a.conn, udat.EventConnectionTimedOut)
+		assert.Equal(t, time.Since(begin), 20*time.Second)
+		assert.NilError(t, a.ep.Reset())
+		assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), udat.Infinite, nil, 0, 0))
+		ev, _, err := a.conn.Wait(udat.Infinite, 1)
+		assert.NilError(t, err)
+		assert.Equal(t, ev.Number, udat.EventConnectionUnreachable)
+		empty(t, b.cr)
+		rule.Proves(t, "EPST-15", "EPST-16", "EP-CONNECT-03", "EP-CONNECT-09", "C-05", "GAP-41")
+	})
+}
+
+// TestLostReply loses the answer to a request.
+func TestLostReply(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		a, b := newEnd(t, "mem0", setup{}), newEnd(t, "mem0", setup{})
+		b.faults().Lose(memfabric.MsgReply, 1)
+		psp := listen(t, b)
+		assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), 10*time.Second, nil, 0, 0))
+		cr := expect(t, b.cr, udat.EventConnectionRequest).CR
+		assert.NilError(t, b.ep.PostRecv(nil, 1, 0))
+		assert.NilError(t, cr.Accept(b.ep, nil))
+		assert.Equal(t, state(t, b.ep), udat.EPCompletionPending)
+		expect(t, a.conn, udat.EventConnectionTimedOut)
+		ev, _, err := b.conn.Wait(udat.Infinite, 1)
+		assert.NilError(t, err)
+		assert.Equal(t, ev.Number, udat.EventConnectionAcceptError)
+		flushed(t, b.recv, 1)
+		rule.Proves(t, "EPST-24", "EPST-26", "CR-ACCEPT-04", "EPST-16")
+	})
+}
+
+// TestLostReady loses the last message of the handshake, that tells the passive end: the first message stands for it.
+func TestLostReady(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		b, a := inState(t, "mem0", udat.EPCompletionPending, setup{})
+		assert.NilError(t, b.ep.PostRecv(nil, 1, 0))
+		refused(t, b.ep.PostSend(nil, 1, 0), udat.InvalidState, udat.SubStateEPComplPending)
+		assert.NilError(t, a.ep.PostSend(nil, 2, 0)) // stands for the message that was lost
+		expect(t, b.conn, udat.EventConnectionEstablished)
+		completion(t, b.recv, 1)
+		assert.Equal(t, state(t, b.ep), udat.EPConnected)
+		rule.Proves(t, "EPST-25", "EVD-46")
+	})
+}
+
+// TestCompletionPendingGivenUp: the passive end disconnects before the handshake is over.
+func TestCompletionPendingGivenUp(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		for _, flags := range []udat.CloseFlags{udat.CloseAbrupt, udat.CloseGraceful} {
+			b, a := inState(t, "mem0", udat.EPCompletionPending, setup{})
+			assert.NilError(t, b.ep.PostRecv(nil, 1, 0))
+			assert.NilError(t, b.ep.Disconnect(flags))
+			expect(t, b.conn, udat.EventConnectionDisconnected)
+			flushed(t, b.recv, 1)
+			expect(t, a.conn, udat.EventConnectionDisconnected)
+		}
+		rule.Proves(t, "EPST-27", "EP-DISC-06", "EP-DISC-07")
+	})
+}
+
+// TestFlushWithoutCause: the queue pair is in error and nobody says why. The disconnect that explains it may be on its way.
+func TestFlushWithoutCause(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		a, b := pair(t, "mem0", setup{})
+		assert.NilError(t, a.ep.PostRecv(nil, 1, 0))
+		assert.NilError(t, a.ep.QP().SetError())
+		flushed(t, a.recv, 1)
+		assert.Equal(t, state(t, a.ep), udat.EPConnected)
+		begin := time.Now()
+		expect(t, a.conn, udat.EventConnectionBroken)
+		assert.Assert(t, time.Since(begin) <= 5*time.Second)
+		expect(t, b.conn, udat.EventConnectionDisconnected)
+
+		a, b = pair(t, "mem0", setup{})
+		assert.NilError(t, a.ep.PostRecv(nil, 1, 0))
+		assert.NilError(t, a.ep.QP().SetError())
+		flushed(t, a.recv, 1)
+		assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
+		expect(t, a.conn, udat.EventConnectionDisconnected)
+		time.Sleep(time.Minute)
+		empty(t, a.conn)
+		rule.Proves(t, "EPST-33", "EPST-34", "GAP-51")
+	})
+}
+
+// TestSilentPeer: the peer's host is gone without a word.
+func TestSilentPeer(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		a, b := pair(t, "mem0", setup{})
+		b.faults().Kill()
+		assert.NilError(t, a.ep.PostRecv(nil, 1, 0))
+		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 2, b.mem.RMRTriplet(0, 8), 0))
+		assert.NilError(t, a.ep.PostSend(nil, 3, udat.CompletionSuppress))
+		ev := expect(t, a.request, udat.EventDTOCompletion)
+		assert.Equal(t, ev.Status, udat.DTOErrTransport)
+		assert.Equal(t, ev.Cookie, udat.Cookie(2))
+		flushed(t, a.request, 3)
+		flushed(t, a.recv, 1)
+		expect(t, a.conn, udat.EventConnectionBroken)
+		rule.Proves(t, "EPST-34", "POST-16", "EPST-43")
+	})
+}
+
+// TestNobodyLooks: a broken connection is told although nobody takes the completion that says so.
+func TestNobodyLooks(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		a, b := pair(t, "mem0", setup{})
+		a.faults().FailOp(1, fabric.StatusRemoteOp)
+		assert.NilError(t, a.ep.PostSend(nil, 1, udat.CompletionSuppress))
+		expect(t, a.conn, udat.EventConnectionBroken)
+		expect(t, b.conn, udat.EventConnectionDisconnected)
+		rule.Proves(t, "POST-16", "GAP-51")
+	})
+}
+
+// TestStatuses gives work every status that a fabric knows.
+func TestStatuses(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		for st, want := range map[fabric.Status][2]udat.DTOStatus{ // of a request, of a receive
+			fabric.StatusLocalLength:   {udat.DTOErrLocalLength, udat.DTOErrLocalLength},
+			fabric.StatusLocalQPOp:     {udat.DTOErrLocalEP, udat.DTOErrLocalLength},
+			fabric.StatusLocalEEC:      {udat.DTOErrTransport, udat.DTOErrTransport},
+			fabric.StatusLocalProt:     {udat.DTOErrLocalProtection, udat.DTOErrLocalProtection},
+			fabric.StatusMWBind:        {udat.RMROperationFailed, udat.RMROperationFailed},
+			fabric.StatusBadResponse:   {udat.DTOErrBadResponse, udat.DTOErrBadResponse},
+			fabric.StatusLocalAccess:   {udat.DTOErrLocalProtection, udat.DTOErrLocalProtection},
+			fabric.StatusRemoteInvReq:  {udat.DTOErrRemoteResponder, udat.DTOErrRemoteResponder},
+			fabric.StatusRemoteAccess:  {udat.DTOErrRemoteAccess, udat.DTOErrRemoteAccess},
+			fabric.StatusRemoteOp:      {udat.DTOErrRemoteResponder, udat.DTOErrRemoteResponder},
+			fabric.StatusRetryExceeded: {udat.DTOErrTransport, udat.DTOErrTransport},
+			fabric.StatusRNRExceeded:   {udat.DTOErrReceiverNotReady, udat.DTOErrReceiverNotReady},
+			fabric.StatusLocalRDD:      {udat.DTOErrLocalProtection, udat.DTOErrLocalProtection},
+			fabric.StatusRemoteInvRD:   {udat.DTOErrRemoteResponder, udat.DTOErrRemoteResponder},
+			fabric.StatusRemoteAborted: {udat.DTOErrRemoteResponder, udat.DTOErrRemoteResponder},
+			fabric.StatusFatal:         {udat.DTOErrTransport, udat.DTOErrTransport},
+			fabric.StatusGeneral:       {udat.DTOErrTransport, udat.DTOErrTransport},
+		} {
+			for i, what := range []string{"request", "receive"} {
+				t.Run(fmt.Sprintf("%v, %s", st, what), func(t *testing.T) {
+					a, b := pair(t, dev, setup{})
+					assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), 1, 0))
+					assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, udat.CompletionSuppress)) // held up: no receive
+					assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 3, 0))
+					evd, cookie := a.request, udat.Cookie(2)
+					if i == 0 {
+						a.faults().FailOp(1, st) // the next that begins: the first has begun, perhaps
+						assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 9, 0))
+						ev := expect(t, evd, udat.EventDTOCompletion)
+						assert.Equal(t, ev.Status, want[i])
+						assert.Equal(t, ev.RawStatus, uint32(st))
+						assert.Equal(t, ev.Length, uint64(0))
+						assert.Assert(t, ev.Cookie == cookie || ev.Cookie == cookie+1)
+					} else {
+						a.faults().FailRecv(1, st)
+						assert.NilError(t, b.ep.PostSend(b.iov(0, 8), 9, 0))
+						ev := expect(t, a.recv, udat.EventDTOCompletion)
+						assert.Equal(t, ev.Status, want[i])
+						assert.Equal(t, ev.RawStatus, uint32(st))
+						assert.Equal(t, ev.Cookie, udat.Cookie(1))
+						assert.Assert(t, !ev.HasImmediate)
+					}
+					expect(t, a.conn, udat.EventConnectionBroken)
+					ev := next(t, b.conn)
+					assert.Assert(t, ev.Number == udat.EventConnectionBroken || ev.Number == udat.EventConnectionDisconnected, describe(ev))
+					empty(t, a.conn)
+					empty(t, b.conn)
+				})
+			}
+		}
+		rule.Proves(t, "EVT-05", "POST-16", "EPST-34", "POST-17")
+	})
+}
+
+// TestDeviceRemoved: every endpoint hears of it, once, whatever it is doing.
+func TestDeviceRemoved(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		a, b := pair(t, "mem0", setup{})
+		assert.NilError(t, a.ep.PostRecv(nil, 1, 0))
+		assert.NilError(t, a.ep.PostSend(nil, 2, 0))
+		a.faults().Remove()
+		expect(t, a.conn, udat.EventConnectionBroken)
+		flushed(t, a.recv, 1)
+		flushed(t, a.request, 2)
+		ev := expect(t, a.ia.AsyncEVD(), udat.EventAsyncIACatastrophic)
+		assert.Equal(t, ev.Object, udat.Handle(a.ia))
+		refused(t, a.ep.PostSend(nil, 3, 0), udat.InternalError)
+		empty(t, a.conn)
+		assert.NilError(t, a.ep.Free())
+		assert.NilError(t, a.ia.Close(udat.CloseAbrupt))
+		assert.NilError(t, b.ia.Close(udat.CloseAbrupt))
+		rule.Proves(t, "EPST-34")
+	})
+}
+
+// TestShortOfResources: what cannot be had changes nothing.
+func TestShortOfResources(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		psp := listen(t, b)
+		assert.NilError(t, a.ep.PostRecv(nil, 1, 0))
+		a.faults().Exhaust(memfabric.Conns, 1)
+		refused(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), patience, nil, 0, 0), udat.InsufficientResources)
+		assert.Equal(t, state(t, a.ep), udat.EPUnconnected)
+		holds(t, a.ep, 1)
+		rule.Proves(t, "EP-CONNECT-13", "EP-CONNECT-14")
+
+		cr := ask(t, a, b, nil)
+		b.faults().Exhaust(memfabric.Conns, 1)
+		refused(t, cr.Accept(b.ep, nil), udat.InsufficientResources)
+		assert.Equal(t, state(t, b.ep), udat.EPUnconnected)
+		assert.NilError(t, cr.Accept(b.ep, nil))
+		expect(t, b.conn, udat.EventConnectionEstablished)
+		expect(t, a.conn, udat.EventConnectionEstablished)
+		rule.Proves(t, "CR-ACCEPT-03")
+
+		part(t, a, b, udat.CloseAbrupt)
+		flushed(t, a.recv, 1)
+		a.faults().Exhaust(memfabric.QPs, 1)
+		refused(t, a.ep.Reset(), udat.InsufficientResources, udat.SubResourceTEP)
+		assert.Equal(t, state(t, a.ep), udat.EPDisconnected)
+		marker(t, a)
+		assert.NilError(t, a.ep.Reset())
+		assert.NilError(t, b.ep.Reset())
+		connect(t, a, b)
+		empty(t, a.conn)
+	})
+}
+
+// TestCompletionQueueFails: the endpoints that use it are broken.
+func TestCompletionQueueFails(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		a.faults().Overrun(a.request.CQ())
+		ev := expect(t, a.ia.AsyncEVD(), udat.EventAsyncEVDOverflow)
+		assert.Equal(t, ev.Object, udat.Handle(a.request))
+		expect(t, a.conn, udat.EventConnectionBroken)
+		ev = next(t, b.conn)
+		assert.Assert(t, ev.Number == udat.EventConnectionBroken || ev.Number == udat.EventConnectionDisconnected, describe(ev))
+		assert.NilError(t, a.ep.Free())
+	})
+}
