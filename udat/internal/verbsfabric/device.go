@@ -26,7 +26,6 @@ type device struct {
 	opts   fabric.Options
 	attrs  fabric.Attr
 	access cverbs.AccessFlags // of every queue pair; the regions and windows decide
-	mwType cverbs.MWType
 	async  func(fabric.AsyncEvent)
 
 	stop context.CancelFunc // ends both goroutines
@@ -62,7 +61,6 @@ func open(p port, opts fabric.Options, async func(fabric.AsyncEvent)) (*device, 
 		opts:     opts,
 		attrs:    p.fabricAttr(opts.RNRRetry, os.Getpagesize()),
 		access:   cverbs.AccessRemoteRead | cverbs.AccessRemoteWrite,
-		mwType:   cverbs.MWType1,
 		async:    async,
 		live:     map[string]int{},
 		cqs:      map[*cverbs.CQ]*cq{},
@@ -74,9 +72,6 @@ func open(p port, opts fabric.Options, async func(fabric.AsyncEvent)) (*device, 
 	}
 	if d.attrs.Atomics {
 		d.access |= cverbs.AccessRemoteAtomic
-	}
-	if d.attrs.MWType2 {
-		d.mwType = cverbs.MWType2
 	}
 	var stop context.Context
 	stop, d.stop = context.WithCancel(context.Background())

@@ -85,7 +85,8 @@ func (m *mr) Close() error {
 	return nil
 }
 
-// mw is a memory window.
+// mw is a memory window of type 1: it may be bound anew at any time and holds for the whole protection domain, as the RMR of DAT does.
+// Type 2 can do neither; every device that has it has type 1 too.
 type mw struct {
 	dev  *device
 	v    *cverbs.MW
@@ -99,7 +100,7 @@ func (p *pd) AllocMW() (fabric.MW, error) {
 	if err := p.dev.reserve(kindMW); err != nil {
 		return nil, err
 	}
-	v, err := p.v.AllocMW(p.dev.mwType)
+	v, err := p.v.AllocMW(cverbs.MWType1)
 	if err != nil {
 		p.dev.release(kindMW)
 		return nil, wrap(err)

@@ -185,7 +185,6 @@ const inlineWanted = 256
 // fabricAttr fills the fabric's attributes from what the device says.
 func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
 	d := &p.dev
-	hasMW := d.MaxMW > 0 && d.Caps&(cverbs.DeviceMemWindow|cverbs.DeviceMemWindow2A|cverbs.DeviceMemWindow2B) != 0
 	a := fabric.Attr{
 		Info:            p.info,
 		VendorName:      vendors[d.VendorID],
@@ -215,7 +214,6 @@ func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
 		MaxRejectData:   maxRejectData,
 		MTU:             p.attr.ActiveMTU.Bytes(),
 		PageSize:        pageSize,
-		MWType2:         hasMW && d.Caps&cverbs.DeviceMemWindow == 0,
 		SRQResize:       d.Caps&cverbs.DeviceSRQResize != 0,
 		SRQOtherPD:      d.VendorID != vendorRXE && !p.iwarp, // soft-RoCE checks receives against the queue pair's domain
 		Atomics:         d.AtomicCap != cverbs.AtomicNone,
@@ -227,7 +225,7 @@ func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
 		EnforcesRNR:     !p.iwarp && rnrRetry < 7,
 		CMPrivateLegacy: !p.iwarp,
 	}
-	if hasMW {
+	if d.Caps&cverbs.DeviceMemWindow != 0 {
 		a.MaxMW = d.MaxMW
 	}
 	if a.MaxReadSGE == 0 {
