@@ -27,6 +27,7 @@ const (
 type bench struct {
 	dir     string // of the package
 	tmp     string
+	skip    string // tests that are not run
 	timeout time.Duration
 }
 
@@ -42,7 +43,7 @@ func newBench(o options) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{dir: dir, tmp: tmp, timeout: 5 * time.Minute}
+	b := &bench{dir: dir, tmp: tmp, skip: o.skip, timeout: 5 * time.Minute}
 	if err := b.measure(o.timeout); err != nil {
 		b.close()
 		return nil, err
@@ -112,7 +113,7 @@ var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^(panic: .*)|^(fatal e
 func (b *bench) run() (verdict, string) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, b.binary(), "-test.short", "-test.failfast")
+	cmd := exec.CommandContext(ctx, b.binary(), "-test.short", "-test.failfast", "-test.skip", b.skip)
 	cmd.Dir = b.dir
 	cmd.WaitDelay = time.Second
 	cmd.Env = append(os.Environ(), "GODAT_TEST_DEVICE=", "GODAT_RULES_OUT=", "GODAT_TEST_PATIENCE="+patience)

@@ -34,6 +34,7 @@ type options struct {
 	n         int
 	seed      uint64
 	only      string
+	skip      string
 	explained string
 	log       string
 	list      bool
@@ -46,6 +47,7 @@ func main() {
 	flag.IntVar(&o.n, "n", 0, "try a random sample of so many mutants; 0: all")
 	flag.Uint64Var(&o.seed, "seed", 1, "of the sample")
 	flag.StringVar(&o.only, "only", "", "only mutants whose place and change contain this")
+	flag.StringVar(&o.skip, "skip", "Races", "tests not to run: those that take long and are after races, not rules")
 	flag.StringVar(&o.explained, "explained", "internal/mutate/explained.tsv", "explanations of mutants that may survive: file, function, change, reason")
 	flag.StringVar(&o.log, "log", "", "append each result to this file; mutants that it already has are not tried again")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and try none")
