@@ -43,6 +43,7 @@ func (id *CMID) Context() (*Context, error) {
 		return nil, err
 	}
 	c.borrows = true
+	c.life.state.Add(openBit) // not counted as open: it never closes
 	if cmContexts.m == nil {
 		cmContexts.m = map[*C.struct_ibv_context]*Context{}
 	}

@@ -55,8 +55,7 @@ func armedPair(t *testing.T) (ch *CompChannel, cq *CQ, a, b *end) {
 	ch = closing[*CompChannel](t)(ctx.CreateCompChannel())
 	cq = closing[*CQ](t)(ctx.CreateCQ(64, ch, 0))
 	a, b = newEnd(t, ctx), newEnd(t, ctx, func(i *QPInit) { i.RecvCQ = cq })
-	a.connect(b)
-	b.connect(a)
+	join(t, a, b)
 	return ch, cq, a, b
 }
 

@@ -95,7 +95,7 @@ func OpenDevice(name string) (*Context, error) {
 	case c == nil:
 		return nil, &Error{Verb: "ibv_open_device", Errno: syscall.ENODEV, Advice: fmt.Sprintf("no device %q: there is %s", name, strings.Join(others, ", "))}
 	}
-	live[kindContext].Add(1)
+	c.life.open()
 	return c, nil
 }
 
@@ -107,7 +107,6 @@ func newContext(v *C.struct_ibv_context, name string) (*Context, error) {
 	c := &Context{c: v, name: name, async: w, rxe: C.cv_is_rxe(v)}
 	c.asyncFn = c.takeAsync
 	c.life.begin(kindContext)
-	c.life.state.Add(openBit)
 	return c, nil
 }
 

@@ -3,6 +3,7 @@ package cverbs
 import (
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,11 +28,14 @@ func openDevice(t testing.TB) *Context {
 		name = all[0].Name
 	}
 	before := Live()
+	TraceLive(true)
 	ctx, err := OpenDevice(name)
 	assert.NilError(t, err)
 	t.Cleanup(func() {
 		assert.Check(t, ctx.Close())
-		assert.Check(t, sameLive(before, Live()), "objects left open: had %v, have %v", before, Live())
+		if !sameLive(before, Live()) {
+			t.Errorf("objects left open: had %v, have %v\n%s", before, Live(), strings.Join(LiveStacks(), "\n"))
+		}
 	})
 	return ctx
 }
@@ -114,9 +118,41 @@ func newEnd(t testing.TB, ctx *Context, change ...func(*QPInit)) *end {
 func newPair(t testing.TB, ctx *Context, change ...func(*QPInit)) (a, b *end) {
 	t.Helper()
 	a, b = newEnd(t, ctx, change...), newEnd(t, ctx, change...)
+	join(t, a, b)
+	return a, b
+}
+
+// join connects two ends; iWARP knows connections only through the connection manager.
+func join(t testing.TB, a, b *end) {
+	t.Helper()
+	if isIWARP(t, a.ctx) {
+		meet(t, localAddr(t, a.ctx), a.qp, b.qp)
+		return
+	}
 	a.connect(b)
 	b.connect(a)
-	return a, b
+}
+
+func isIWARP(t testing.TB, ctx *Context) bool {
+	t.Helper()
+	all, err := Devices()
+	assert.NilError(t, err)
+	for _, d := range all {
+		if d.Name == ctx.Name() {
+			return d.NodeType == NodeRNIC
+		}
+	}
+	return false
+}
+
+// openRoCE is openDevice for tests of what iWARP does not have.
+func openRoCE(t testing.TB) *Context {
+	t.Helper()
+	ctx := openDevice(t)
+	if isIWARP(t, ctx) {
+		t.Skip("iWARP has no such thing")
+	}
+	return ctx
 }
 
 func (e *end) connect(peer *end) {

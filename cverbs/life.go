@@ -4,6 +4,7 @@ package cverbs
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,29 @@ func Live() map[string]int {
 		}
 	}
 	return m
+}
+
+// traced holds the stacks of objects that were opened while tracing was on.
+var (
+	tracing atomic.Bool
+	traced  sync.Map // *life to string
+)
+
+// TraceLive turns on, or off, the recording of who opens each object, for LiveStacks. It costs a stack trace per object.
+//
+// Extension.
+func TraceLive(on bool) { tracing.Store(on) }
+
+// LiveStacks says of every object that was opened under TraceLive and is not closed what it is and which code opened it.
+//
+// Extension.
+func LiveStacks() []string {
+	var all []string
+	traced.Range(func(l, stack any) bool {
+		all = append(all, kindNames[l.(*life).kind]+" opened by\n"+stack.(string))
+		return true
+	})
+	return all
 }
 
 // life is the part of an object that decides when its C side may be used and when it may be destroyed.
@@ -96,6 +120,10 @@ func (l *life) begin(k kind, parents ...*life) error {
 
 func (l *life) open() {
 	live[l.kind].Add(1)
+	if tracing.Load() {
+		buf := make([]byte, 8<<10)
+		traced.Store(l, string(buf[:runtime.Stack(buf, false)]))
+	}
 	l.state.Add(openBit)
 }
 
@@ -163,6 +191,7 @@ func (l *life) close(interrupt func(), destroy func() error) error {
 		return err
 	}
 	live[l.kind].Add(-1)
+	traced.Delete(l)
 	for _, p := range l.parents {
 		p.drop(l.kind)
 	}

@@ -70,7 +70,7 @@ func TestPostFull(t *testing.T) {
 
 // Posts that the state does not allow are refused before the driver can queue them.
 func TestPostState(t *testing.T) {
-	ctx := openDevice(t)
+	ctx := openRoCE(t)
 	e := newEnd(t, ctx)
 	n, err := e.qp.PostSend([]SendWR{{Opcode: OpSend}}, nil)
 	assert.ErrorContains(t, err, "state")

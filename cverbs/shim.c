@@ -112,6 +112,13 @@ static int sge_check(uint32_t first, uint32_t num, uint32_t nsg, uint32_t max)
 	return num > max ? CV_TOO_MANY : 0;
 }
 
+// Some drivers queue first and look at the state later: a refused request would be sent after all. iWARP queue pairs are moved by
+// the connection manager without the library's knowledge, so there the driver has the word.
+static int too_early(const struct ibv_qp *qp, enum ibv_qp_state from)
+{
+	return qp->state < from && qp->context->device->transport_type != IBV_TRANSPORT_IWARP;
+}
+
 static int convert_send(struct ibv_qp *qp, const struct cv_send_wr *w, struct ibv_send_wr *o, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
 {
 	int rc = sge_check(w->first_sge, w->num_sge, nsg, max_sge);
@@ -168,8 +175,7 @@ struct cv_posted cv_post_send(struct ibv_qp *qp, const struct cv_send_wr *wr, ui
 	struct cv_posted p = { 0, 0 };
 	int ud = qp->qp_type == IBV_QPT_UD;
 
-	// Some drivers queue first and look at the state later: a refused request would be sent after all.
-	if (qp->state < IBV_QPS_RTS) {
+	if (too_early(qp, IBV_QPS_RTS)) {
 		p.rc = CV_BAD_STATE;
 		return p;
 	}
@@ -246,7 +252,7 @@ static struct cv_posted post_recv(struct ibv_qp *qp, struct ibv_srq *srq, const 
 
 struct cv_posted cv_post_recv(struct ibv_qp *qp, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
 {
-	if (qp->state == IBV_QPS_RESET)
+	if (too_early(qp, IBV_QPS_INIT))
 		return (struct cv_posted){ 0, CV_BAD_STATE };
 	return post_recv(qp, NULL, wr, n, sg, nsg, max_sge);
 }
@@ -306,7 +312,7 @@ int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags
 	struct ibv_mw_bind_info info = { .mr = mr, .addr = addr, .length = length, .mw_access_flags = access };
 	int rc;
 
-	if (qp->state < IBV_QPS_RTS)
+	if (too_early(qp, IBV_QPS_RTS))
 		return CV_BAD_STATE;
 	if (mw->type == IBV_MW_TYPE_1) {
 		struct ibv_mw_bind bind = { .wr_id = id, .send_flags = flags, .bind_info = info };

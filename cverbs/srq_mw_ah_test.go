@@ -28,8 +28,7 @@ func TestSRQ(t *testing.T) {
 		s.pd, s.rcq = pd, cq
 		s.qp = closing[*QP](t)(pd.CreateQP(QPInit{SendCQ: s.scq, RecvCQ: cq, SRQ: srq, Cap: defaultCap}))
 		assert.NilError(t, s.qp.ToInit(1, 0))
-		c.connect(s)
-		s.connect(c)
+		join(t, c, s)
 		servers, clients = append(servers, s), append(clients, c)
 	}
 	wrs, sges := make([]RecvWR, 8), make([]SGE, 8)
@@ -68,7 +67,7 @@ func TestSRQ(t *testing.T) {
 
 // A window of either type opens part of a region to the peer, with a key of its own.
 func TestMW(t *testing.T) {
-	ctx := openDevice(t)
+	ctx := openRoCE(t)
 	for _, typ := range []MWType{MWType1, MWType2} {
 		a, b := newPair(t, ctx)
 		mw, err := b.pd.AllocMW(typ)
@@ -106,7 +105,7 @@ func TestMW(t *testing.T) {
 
 // The peer's send takes a type 2 window's key away: the receive says which, and the key no longer works.
 func TestSendWithInvalidate(t *testing.T) {
-	a, b := newPair(t, openDevice(t))
+	a, b := newPair(t, openRoCE(t))
 	mw, err := b.pd.AllocMW(MWType2)
 	if errors.Is(err, ErrNotSupported) {
 		t.Skip(err)
@@ -126,7 +125,7 @@ func TestSendWithInvalidate(t *testing.T) {
 }
 
 func TestMWBadInput(t *testing.T) {
-	ctx := openDevice(t)
+	ctx := openRoCE(t)
 	e, other := newEnd(t, ctx), newEnd(t, ctx)
 	_, err := e.pd.AllocMW(3)
 	assert.ErrorContains(t, err, "type 3")
@@ -162,7 +161,7 @@ func TestMWBadInput(t *testing.T) {
 
 // Datagrams go where the address handle says; the 40 bytes of the route header come before the data.
 func TestUD(t *testing.T) {
-	ctx := openDevice(t)
+	ctx := openRoCE(t)
 	ud := func(i *QPInit) { i.Type = QPTypeUD }
 	a, b := newEnd(t, ctx, ud), newEnd(t, ctx, ud)
 	for _, e := range []*end{a, b} {
@@ -197,7 +196,7 @@ func TestUD(t *testing.T) {
 
 // An event names its object, also when several are there; with nothing to tell the wait ends in time.
 func TestAsyncEvents(t *testing.T) {
-	ctx := openDevice(t)
+	ctx := openRoCE(t)
 	a, _ := newPair(t, ctx)
 	_, err := ctx.AsyncEvent(time.Now().Add(20 * time.Millisecond))
 	assert.Assert(t, err != nil)

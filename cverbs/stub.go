@@ -378,6 +378,16 @@ func (c *Context) BestGID(port uint8) (best GIDEntry, reason string, err error) 
 // Extension.
 func Live() map[string]int { return nil }
 
+// TraceLive turns on, or off, the recording of who opens each object, for LiveStacks. It costs a stack trace per object.
+//
+// Extension.
+func TraceLive(on bool) {}
+
+// LiveStacks says of every object that was opened under TraceLive and is not closed what it is and which code opened it.
+//
+// Extension.
+func LiveStacks() []string { return nil }
+
 // MR is a registered memory region.
 type MR struct{}
 
