@@ -22,11 +22,12 @@ address=$(ip -o addr show dev "$netdev" scope global | awk '{ sub("/.*", "", $4)
 [ -n "$address" ] || { echo "demo: $netdev, the network device under $device, has no address" >&2; exit 1; }
 
 log=$(mktemp)
+json=$(mktemp)
 server=''
 # shellcheck disable=SC2317 # called by the trap
 stop() {
   [ -z "$server" ] || kill "$server" 2>/dev/null || true
-  rm -f "$log"
+  rm -f "$log" "$json"
 }
 trap stop EXIT
 
@@ -46,7 +47,6 @@ done
 cat "$log"
 kill -0 $server 2>/dev/null || { server=''; echo "demo: the server ended early" >&2; exit 1; }
 
-for test in send write read; do
-  run client "$address" --device "$device" --test $test --mode lat --size 64 --iters 1000
-done
-run client "$address" --device "$device" --test write --mode bw --size 64K --iters 1000
+run client "$address" --device "$device" --test send,write,read --mode lat --layer udat,cverbs --size 64
+run client "$address" --device "$device" --test send,write,read --mode bw --layer udat,cverbs --size 64K --iters 1000 --json "$json"
+printf '\nAll figures with the settings and facts of both ends are one JSON document (--json FILE): %s bytes here.\n' "$(wc -c <"$json")"

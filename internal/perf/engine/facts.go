@@ -25,6 +25,11 @@ func gatherFacts(chosen choice, version string) result.Facts {
 		Governor: firstLine("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"), MemlockBytes: memlock(),
 	}
 	f.Host, _ = os.Hostname()
+	step := clockStep()
+	f.ClockStep = result.Seconds(step)
+	if text, coarse := clockWarning(step); coarse {
+		f.Warnings = append(f.Warnings, text)
+	}
 	if chosen.Fabric == fabricVerbs {
 		deviceFacts(&f, &chosen)
 		f.Libibverbs = libraryVersion("libibverbs.so.") // after the device was opened: the library is loaded

@@ -97,7 +97,13 @@ func (t *Table) Run(r *result.Run) {
 			fmt.Fprintf(t.w, "  %s: %s Gb/s, %s Mops/s\n", f.Direction, number(f.Stream.GbitS, 3), number(f.Stream.OpsS/1e6, 4))
 		}
 	}
-	for _, n := range r.Notes {
+	notes := r.Notes
+	for _, e := range []*result.End{r.Client, r.Server} {
+		if e != nil {
+			notes = append(notes[:len(notes):len(notes)], e.Notes...)
+		}
+	}
+	for _, n := range notes {
 		fmt.Fprintf(t.w, "  note: %s\n", n)
 	}
 }
@@ -147,6 +153,9 @@ func Ends(w io.Writer, client, server *result.Facts) {
 			about = append(about, fmt.Sprintf("MTU %d", f.MTU))
 		}
 		fmt.Fprintf(w, "        %s\n", strings.Join(about, ", "))
+		for _, text := range f.Warnings {
+			fmt.Fprintf(w, "        warning: %s\n", text)
+		}
 	}
 }
 

@@ -70,6 +70,7 @@ type Facts struct {
 	MaxMessage    int      `json:"max_message_bytes,omitempty"`
 	MaxQueueDepth int      `json:"max_queue_depth,omitempty"`
 	Atomics       string   `json:"atomics,omitempty"`
+	ClockStep     Seconds  `json:"clock_step_s"`            // smallest advance of the monotonic clock
 	MemlockBytes  int64    `json:"memlock_bytes,omitempty"` // -1: no limit
 	Warnings      []string `json:"warnings,omitempty"`
 }

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"datperf": main})
+}
+
+func TestScripts(t *testing.T) {
+	device := os.Getenv("GODAT_TEST_DEVICE")
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("DEVICE", device)
+			return nil
+		},
+		// verbs: GODAT_TEST_DEVICE names a verbs device; bare: there is none at all.
+		Condition: func(cond string) (bool, error) {
+			switch cond {
+			case "verbs":
+				return device != "", nil
+			case "bare":
+				return device == "" && nothing("/sys/class/infiniband"), nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "stranger": stranger},
+	})
+}
+
+func nothing(dir string) bool {
+	entries, _ := os.ReadDir(dir)
+	return len(entries) == 0
+}
+
+// status runs a command that must end with a status: status 2 datperf local --size 0.
+func status(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status N COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	if err != nil {
+		exit, ok := err.(*exec.ExitError)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("status %d, not %d", got, want)
+	}
+}
+
+// stranger listens on a port, puts its address into an environment variable, and greets whoever connects with a text.
+func stranger(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: stranger VARIABLE TEXT...")
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { ln.Close() })
+	ts.Setenv(args[0], ln.Addr().String())
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			bufio.NewReader(conn).ReadString('\n') // the hello
+			fmt.Fprintln(conn, strings.Join(args[1:], " "))
+			conn.Close()
+		}
+	}()
+}
