@@ -21,8 +21,6 @@ type call struct {
 	rules     []string
 }
 
-var allStates = canBe("mem0")
-
 func requestEVD(e *end) *udat.EVD { return e.request }
 
 var calls = []call{
@@ -131,7 +129,7 @@ func in(list []udat.EPState, s udat.EPState) bool {
 // TestCallsByState makes every call in every state.
 func TestCallsByState(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		for _, s := range canBe(dev) {
+		for _, s := range canBe(t, dev) {
 			t.Run(s.String(), func(t *testing.T) {
 				e, _ := inState(t, dev, s, setup{})
 				for _, c := range calls {
@@ -226,7 +224,7 @@ var wanted = map[udat.EPState]map[string]outcome{
 func TestTransitions(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		assert.Equal(t, len(udat.States()), len(wanted)+1, "the states of the specification, and that of a freed endpoint")
-		for _, s := range canBe(dev) {
+		for _, s := range canBe(t, dev) {
 			for i, cause := range udat.Causes {
 				t.Run(fmt.Sprintf("%v/%s", s, cause), func(t *testing.T) {
 					e, _ := inState(t, dev, s, setup{})

@@ -1,0 +1,204 @@
+//go:build linux
+
+package udat_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// roleEnv makes a second process of this test program what its value says: a role and the device.
+const roleEnv = "GODAT_TEST_ROLE"
+
+// crossProcess skips a device that reaches this process only.
+func crossProcess(t *testing.T, dev string) {
+	t.Helper()
+	ia := open(t, dev)
+	if kind := ia.Device().Attr().Info.Fabric; kind == "mem" {
+		t.Skipf("the %s fabric is inside one process", kind)
+	}
+}
+
+// process starts this program in a role, as another user if uid is not 0.
+func process(t *testing.T, role, dev string, uid uint32) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	self, err := os.Open("/proc/self/exe")
+	assert.NilError(t, err)
+	defer self.Close()
+	cmd := exec.Command("/proc/self/fd/3", "-test.run=^TestRole$", "-test.timeout=5m") // also where the user may not look
+	cmd.ExtraFiles = []*os.File{self}
+	cmd.Env = append(os.Environ(), roleEnv+"="+role+" "+dev)
+	cmd.Dir = "/"
+	cmd.Stderr = os.Stderr
+	if uid != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	}
+	stdin, err := cmd.StdinPipe() // that ends with this process, and the other one with it
+	assert.NilError(t, err)
+	out, err := cmd.StdoutPipe()
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
+	t.Cleanup(func() {
+		stdin.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	return cmd, bufio.NewScanner(out)
+}
+
+// TestRole is the second process; in the first it does nothing.
+func TestRole(t *testing.T) {
+	role, dev, ok := strings.Cut(os.Getenv(roleEnv), " ")
+	if !ok {
+		return
+	}
+	go func() {
+		os.Stdin.Read(make([]byte, 1))
+		os.Exit(3)
+	}()
+	switch role {
+	case "sink":
+		roleSink(t, dev)
+	case "memlock":
+		roleMemlock(t, dev)
+	}
+}
+
+// roleSink serves one connection, and takes messages and writes for ever.
+func roleSink(t *testing.T, dev string) {
+	e := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRecvDTOs: 64}})
+	psp := listen(t, e)
+	for i := range 64 {
+		assert.NilError(t, e.ep.PostRecv(e.iov(i*512, 512), 0, 0))
+	}
+	remote := e.mem.RMRTriplet(endMemory/2, endMemory/2)
+	fmt.Printf("at %v %d %d %d %d\n", e.ia.Addr(), psp.Qual(), remote.RMRContext, remote.TargetAddress, remote.SegmentLength)
+	assert.NilError(t, expect(t, e.cr, udat.EventConnectionRequest).CR.Accept(e.ep, nil))
+	for i := 0; ; i++ {
+		completion(t, e.recv, 0)
+		assert.NilError(t, e.ep.PostRecv(e.iov(i%64*512, 512), 0, 0))
+	}
+}
+
+// TestPeerKilled kills the peer's process in the middle of transfers: the survivor gets all its work back, flushed, and one
+// event, within a bound.
+func TestPeerKilled(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		crossProcess(t, dev)
+		for _, also := range []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond} {
+			cmd, out := process(t, "sink", dev, 0)
+			var host string
+			var qual udat.ConnQual
+			var remote udat.RMRTriplet
+			for out.Scan() {
+				if n, _ := fmt.Sscanf(out.Text(), "at %s %d %d %d %d", &host, &qual, &remote.RMRContext, &remote.TargetAddress, &remote.SegmentLength); n == 5 {
+					break
+				}
+			}
+			assert.Assert(t, qual != 0, "the peer says nothing")
+			a := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 64}, qlen: 512})
+			assert.NilError(t, a.ep.Connect(netip.MustParseAddr(host), qual, patience, nil, 0, 0))
+			expect(t, a.conn, udat.EventConnectionEstablished)
+			for i := range 16 {
+				assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), udat.Cookie(i), 0))
+			}
+			posted, done := udat.Cookie(0), udat.Cookie(0)
+			post := func() {
+				var err error
+				if posted%2 == 0 {
+					err = a.ep.PostSend(a.iov(0, 512), posted, 0)
+				} else {
+					err = a.ep.PostRDMAWrite(a.iov(0, 20000), posted, remote, 0)
+				}
+				assert.NilError(t, err)
+				posted++
+			}
+			for posted < 60 {
+				post()
+			}
+			kill := time.AfterFunc(100*time.Millisecond+also, func() { cmd.Process.Signal(syscall.SIGKILL) })
+			failed := false
+			for begin := time.Now(); done < posted; done++ {
+				ev := expect(t, a.request, udat.EventDTOCompletion)
+				assert.Equal(t, ev.Cookie, done)
+				if ev.Status == udat.DTOSuccess {
+					assert.Assert(t, !failed, "a success after a failure")
+					post()
+				} else {
+					failed = true
+				}
+				assert.Assert(t, time.Since(begin) < patience, "the transfers go on")
+			}
+			kill.Stop()
+			ev := next(t, a.conn)
+			assert.Assert(t, ev.Number == udat.EventConnectionDisconnected || ev.Number == udat.EventConnectionBroken, describe(ev))
+			t.Logf("%d operations, then %v", done, ev.Number)
+			for i := range 16 {
+				flushed(t, a.recv, udat.Cookie(i))
+			}
+			empty(t, a.conn)
+			empty(t, a.request)
+			assert.Equal(t, state(t, a.ep), udat.EPDisconnected)
+			assert.NilError(t, a.ep.Reset())
+			connect(t, a, newEnd(t, dev, setup{}))
+		}
+		rule.Proves(t, "EPST-33", "EPST-34", "EPST-40", "EPST-43", "GAP-45", "GAP-51")
+	})
+}
+
+// nobody is an ordinary user.
+const nobody = 65534
+
+const memlock = 64 << 10
+
+// roleMemlock registers more memory than the user may lock.
+func roleMemlock(t *testing.T, dev string) {
+	assert.NilError(t, syscall.Setrlimit(8 /* RLIMIT_MEMLOCK */, &syscall.Rlimit{Cur: memlock, Max: memlock}))
+	ia, err := udat.Open(dev)
+	assert.NilError(t, err)
+	pz, err := ia.CreatePZ()
+	assert.NilError(t, err)
+	small, err := ia.AllocLMR(pz, memlock/4, udat.PrivAll)
+	assert.NilError(t, err)
+	_, err = ia.AllocLMR(pz, 1<<20, udat.PrivAll)
+	refused(t, err, udat.InsufficientResources, udat.SubResourceMemoryRegion)
+	fmt.Printf("says %v\n", err)
+	assert.NilError(t, small.Free())
+	assert.NilError(t, pz.Free())
+	assert.NilError(t, ia.Close(udat.CloseGraceful))
+}
+
+// TestMemlock: what an ordinary user cannot lock is refused with words about the limit.
+func TestMemlock(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		crossProcess(t, dev)
+		if os.Getuid() != 0 {
+			t.Skip("only root can become another user")
+		}
+		cmd, out := process(t, "memlock", dev, nobody)
+		text := ""
+		for out.Scan() {
+			if said, ok := strings.CutPrefix(out.Text(), "says "); ok {
+				text = said
+			} else {
+				t.Log(out.Text())
+			}
+		}
+		assert.NilError(t, cmd.Wait())
+		t.Log(text)
+		assert.Assert(t, strings.Contains(text, "limit") && (strings.Contains(text, "65536") || strings.Contains(text, "64 K")), "%s", text)
+		rule.Proves(t, "GAP-72", "LMR-CREATE-09", "GAP-95")
+	})
+}
