@@ -1,0 +1,614 @@
+package udat_test
+
+import (
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// shared makes a shared receive queue, or skips the test where the device says that it has none.
+func (e *end) shared(t *testing.T, attr udat.SRQAttr) *udat.SRQ {
+	t.Helper()
+	s, err := e.ia.CreateSRQ(e.pz, attr)
+	_, _, p, qerr := e.ia.Query(0, udat.ProviderFieldSRQSupported)
+	assert.NilError(t, qerr)
+	if !p.SRQSupported {
+		assert.ErrorIs(t, err, udat.ErrModelNotSupported)
+		rule.Proves(t, "GEN-06")
+		t.Skip("the device has no shared receive queues")
+	}
+	assert.NilError(t, err)
+	return s
+}
+
+// share replaces the end's endpoint by one that takes its receives from a shared queue.
+func (e *end) share(t *testing.T, s *udat.SRQ, attr udat.EPAttr) {
+	t.Helper()
+	if e.ep != nil {
+		assert.NilError(t, e.ep.Free())
+	}
+	var err error
+	e.ep, err = e.ia.CreateEPWithSRQ(e.pz, e.recv, e.request, e.conn, s, &attr)
+	assert.NilError(t, err)
+}
+
+// twoWithSRQ gives two ends a1 and a2 connected to endpoints of one adapter that share a queue of the given size; the
+// latter are of b1 and b2, whose streams have dispatchers of their own.
+func twoWithSRQ(t *testing.T, dev string, size int, attr udat.EPAttr) (a1, a2, b1, b2 *end, s *udat.SRQ) {
+	t.Helper()
+	a1, a2, b1 = newEnd(t, dev, setup{}), newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+	s = b1.shared(t, udat.SRQAttr{MaxRecvDTOs: size, MaxRecvIOV: 2})
+	second := *b1
+	b2 = &second
+	b2.recv, b2.request, b2.conn = b1.evd(128, udat.EVDDTO), b1.evd(128, udat.EVDDTO), b1.evd(128, udat.EVDConnection)
+	b2.ep = nil
+	b1.share(t, s, attr)
+	b2.share(t, s, attr)
+	connect(t, a1, b1)
+	connect(t, a2, b2)
+	return a1, a2, b1, b2, s
+}
+
+func count(t *testing.T, s *udat.SRQ) udat.SRQParam {
+	t.Helper()
+	p, err := s.Query(udat.SRQFieldAll)
+	assert.NilError(t, err)
+	return p
+}
+
+// available checks the number of receives on the queue, where the device tells it.
+func available(t *testing.T, s *udat.SRQ, want int) {
+	t.Helper()
+	p := count(t, s)
+	_, _, attr, err := p.IA.Query(0, udat.ProviderFieldSRQInfoSupported)
+	assert.NilError(t, err)
+	if attr.SRQInfoSupported&udat.SRQInfoAvailable == 0 {
+		want = udat.ValueUnknown
+	}
+	assert.Equal(t, p.AvailableDTOCount, want)
+}
+
+// TestSRQ shows one queue that serves two endpoints with dispatchers of their own.
+func TestSRQ(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a1, a2, b1, b2, s := twoWithSRQ(t, dev, 16, udat.EPAttr{})
+		p := count(t, s)
+		assert.Assert(t, p.IA == b1.ia && p.PZ == b1.pz && p.State == udat.SRQOperational && p.LowWatermark == udat.SRQLWDefault)
+		assert.Assert(t, p.MaxRecvDTOs >= 16 && p.MaxRecvIOV >= 2)
+		rule.Proves(t, "SRQ-CREATE-01", "SRQ-QUERY-01")
+		for i := range 16 {
+			assert.NilError(t, s.PostRecv([]udat.LMRTriplet{b1.mem.Triplet(i*100, 60), b1.mem.Triplet(i*100+80, 20)}, udat.Cookie(100+i)))
+		}
+		available(t, s, 16)
+		assert.ErrorIs(t, s.PostRecv(nil, 0), udat.ErrInsufficientResources)
+		used := map[udat.Cookie]bool{}
+		for i := range 6 {
+			for j, pair := range [][2]*end{{a1, b1}, {a2, b2}} {
+				from, to := pair[0], pair[1]
+				want := from.put(0, 70, byte(i*2+j))
+				assert.NilError(t, from.ep.PostSend(from.iov(0, 70), udat.Cookie(i), 0))
+				ev := expect(t, to.recv, udat.EventDTOCompletion)
+				assert.Assert(t, ev.Status == udat.DTOSuccess && ev.EP == to.ep && ev.Length == 70, "%s", describe(ev))
+				assert.Assert(t, ev.Cookie >= 100 && ev.Cookie < 116 && !used[ev.Cookie], "%s", describe(ev))
+				used[ev.Cookie] = true
+				at := int(ev.Cookie-100) * 100
+				assert.DeepEqual(t, b1.get(at, 60), want[:60])
+				assert.DeepEqual(t, b1.get(at+80, 10), want[60:])
+				assert.DeepEqual(t, b1.get(at+90, 10), make([]byte, 10))
+				completion(t, from.request, udat.Cookie(i))
+			}
+		}
+		rule.Proves(t, "SRQ-POST-01", "SRQ-POST-03", "SRQ-CREATE-05", "EP-CREATESRQ-01", "EVD-24")
+		available(t, s, 4)
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 4)
+	})
+}
+
+// TestSRQOrder shows that the completions of each connection come in the order of its sends.
+func TestSRQOrder(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a1, a2, b1, b2, s := twoWithSRQ(t, dev, 64, udat.EPAttr{})
+		for i := range 40 {
+			assert.NilError(t, s.PostRecv(b1.iov(i*8, 8), udat.Cookie(i)))
+		}
+		for i := range 10 {
+			for _, a := range []*end{a1, a2} {
+				a.get(i*8, 1)[0] = byte(i)
+				assert.NilError(t, a.ep.PostSend(a.iov(i*8, i%8+1), udat.Cookie(i), 0))
+			}
+		}
+		for _, b := range []*end{b1, b2} {
+			for i := range 10 {
+				ev := expect(t, b.recv, udat.EventDTOCompletion)
+				assert.Equal(t, ev.Length, uint64(i%8+1))
+				assert.Equal(t, b1.get(int(ev.Cookie)*8, 1)[0], byte(i))
+			}
+		}
+		rule.Proves(t, "SRQ-POST-08", "EVD-44")
+	})
+}
+
+// TestSRQCounts is the example of the specification: ten places, three receives.
+func TestSRQCounts(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, _, b, _, s := twoWithSRQ(t, dev, 10, udat.EPAttr{})
+		for i := range 3 {
+			assert.NilError(t, s.PostRecv(b.iov(i, 1), udat.Cookie(i)))
+		}
+		available(t, s, 3)
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 3)
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 1), 1, 0))
+		completion(t, a.request, 1)
+		available(t, s, 2)
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 3)
+		expect(t, b.recv, udat.EventDTOCompletion)
+		available(t, s, 2)
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 2)
+		rule.Proves(t, "SRQ-QUERY-02", "SRQ-QUERY-03")
+	})
+}
+
+// TestSRQErrors shows the refusals.
+func TestSRQErrors(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		s := e.shared(t, udat.SRQAttr{MaxRecvDTOs: 2, MaxRecvIOV: 2})
+		_, attr, _, err := e.ia.Query(udat.IAFieldAll, 0)
+		assert.NilError(t, err)
+		foreign := newEnd(t, dev, setup{})
+		for _, c := range []struct {
+			pz   *udat.PZ
+			attr udat.SRQAttr
+			want *udat.Error
+		}{
+			{nil, udat.SRQAttr{MaxRecvDTOs: 1}, udat.WithSubtype(udat.InvalidHandle, udat.SubHandlePZ)},
+			{foreign.pz, udat.SRQAttr{MaxRecvDTOs: 1}, udat.WithSubtype(udat.InvalidHandle, udat.SubHandlePZ)},
+			{e.pz, udat.SRQAttr{}, udat.ErrInvalidParameter},
+			{e.pz, udat.SRQAttr{MaxRecvDTOs: -1}, udat.ErrInvalidParameter},
+			{e.pz, udat.SRQAttr{MaxRecvDTOs: attr.MaxRecvPerSRQ + 1}, udat.ErrInvalidParameter},
+			{e.pz, udat.SRQAttr{MaxRecvDTOs: 1, MaxRecvIOV: 1000}, udat.ErrInvalidParameter},
+			{e.pz, udat.SRQAttr{MaxRecvDTOs: 1, MaxRecvIOV: -1}, udat.ErrInvalidParameter},
+		} {
+			_, err := e.ia.CreateSRQ(c.pz, c.attr)
+			assert.ErrorIs(t, err, c.want, "%+v", c.attr)
+		}
+		rule.Proves(t, "SRQ-CREATE-07")
+		_, err = e.ia.CreateSRQ(e.pz, udat.SRQAttr{MaxRecvDTOs: 4, LowWatermark: 1})
+		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
+		rule.Proves(t, "SRQ-CREATE-02")
+
+		pz, err := e.ia.CreatePZ()
+		assert.NilError(t, err)
+		zoned, err := e.ia.AllocLMR(pz, 100, udat.PrivAll)
+		assert.NilError(t, err)
+		freed := e.lmr(10, udat.PrivAll)
+		assert.NilError(t, freed.Free())
+		for _, c := range []struct {
+			iov  []udat.LMRTriplet
+			want *udat.Error
+		}{
+			{[]udat.LMRTriplet{e.mem.Triplet(1, endMemory)}, udat.ErrInvalidParameter},
+			{[]udat.LMRTriplet{e.mem.Triplet(0, 1), e.mem.Triplet(1, 1), e.mem.Triplet(2, 1)}, udat.ErrInvalidParameter},
+			{[]udat.LMRTriplet{zoned.Triplet(0, 1)}, udat.WithSubtype(udat.ProtectionViolation, udat.SubProtectionWrite)},
+			{[]udat.LMRTriplet{e.lmr(10, udat.PrivLocalRead).Triplet(0, 1)}, udat.WithSubtype(udat.PrivilegesViolation, udat.SubPrivilegesWrite)},
+			{[]udat.LMRTriplet{freed.Triplet(0, 1)}, udat.ErrPrivilegesViolation},
+			{[]udat.LMRTriplet{{SegmentLength: 1}}, udat.ErrPrivilegesViolation},
+		} {
+			assert.ErrorIs(t, s.PostRecv(c.iov, 1), c.want)
+		}
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 0)
+		rule.Proves(t, "SRQ-CREATE-03")
+		assert.NilError(t, s.PostRecv(e.iov(0, 1), 1))
+		assert.NilError(t, s.PostRecv([]udat.LMRTriplet{{VirtualAddress: 5}}, 2))
+		refused(t, s.PostRecv(e.iov(0, 1), 3), udat.InsufficientResources, udat.SubResourceSRQ)
+		rule.Proves(t, "SRQ-POST-11")
+		// Free with receives on it: they are dropped.
+		ep, err := e.ia.CreateEPWithSRQ(e.pz, e.recv, e.request, e.conn, s, &udat.EPAttr{})
+		assert.NilError(t, err)
+		refused(t, s.Free(), udat.InvalidState, udat.SubStateSRQInUse)
+		assert.NilError(t, ep.Free())
+		rule.Proves(t, "SRQ-FREE-01")
+		assert.NilError(t, s.Free())
+		empty(t, e.recv)
+		rule.Proves(t, "SRQ-FREE-02")
+	})
+}
+
+// TestSRQAllocations shows that a post allocates nothing.
+func TestSRQAllocations(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		s := e.shared(t, udat.SRQAttr{MaxRecvDTOs: 200, MaxRecvIOV: 1})
+		iov := e.iov(0, 8)
+		allocs := testing.AllocsPerRun(100, func() {
+			if err := s.PostRecv(iov, 1); err != nil {
+				t.Error(err)
+			}
+		})
+		assert.Equal(t, allocs, 0.0)
+		rule.Proves(t, "SRQ-POST-04", "GEN-09")
+	})
+}
+
+// TestSRQEmpty shows a Send that finds the queue empty.
+func TestSRQEmpty(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		// With endless retries it waits until a receive is posted.
+		a, _, b, _, s := twoWithSRQ(t, dev, 4, udat.EPAttr{})
+		assert.NilError(t, a.ep.PostSend(nil, 1, 0))
+		time.Sleep(20 * time.Millisecond)
+		empty(t, a.request)
+		assert.NilError(t, s.PostRecv(nil, 2))
+		completion(t, a.request, 1)
+		assert.Equal(t, completion(t, b.recv, 2).Length, uint64(0))
+		rule.Proves(t, "SRQ-POST-02")
+		// With finite ones the connection breaks.
+		c := newEnd(t, dev, setup{opts: []udat.Option{udat.WithRNRRetry(1)}})
+		_, _, p, err := c.ia.Query(0, udat.ProviderFieldProviderSpecificAttr)
+		assert.NilError(t, err)
+		if p.Specific(udat.AttrRNRRetryFinite) != "TRUE" {
+			t.Skip("the device retries for ever")
+		}
+		d := newEnd(t, dev, setup{})
+		d.share(t, d.shared(t, udat.SRQAttr{MaxRecvDTOs: 4}), udat.EPAttr{})
+		connect(t, c, d)
+		assert.NilError(t, c.ep.PostSend(nil, 3, 0))
+		failed(t, c.request, 3, udat.DTOErrReceiverNotReady)
+		expect(t, c.conn, udat.EventConnectionBroken)
+		rule.Proves(t, "SRQ-CREATE-04")
+	})
+}
+
+// TestSRQNotification shows which receives wake a waiter.
+func TestSRQNotification(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, c := range []struct {
+			flags     udat.CompletionFlags
+			solicited bool // only those of solicited sends
+		}{{udat.CompletionDefault, false}, {udat.CompletionUnsignalled, false}, {udat.CompletionEVDThreshold, false}, {udat.CompletionSolicitedWait, true}} {
+			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+			s := b.shared(t, udat.SRQAttr{MaxRecvDTOs: 4})
+			b.share(t, s, udat.EPAttr{RecvCompletionFlags: c.flags})
+			connect(t, a, b)
+			for i := range 4 {
+				assert.NilError(t, s.PostRecv(nil, udat.Cookie(i)))
+			}
+			w := waitOn(t, b.recv, patience, 1)
+			assert.NilError(t, a.ep.PostSend(nil, 1, 0))
+			if c.solicited {
+				w.still(t)
+				assert.NilError(t, a.ep.PostSend(nil, 1, udat.CompletionSolicitedWait))
+			}
+			r := w.result(t)
+			assert.NilError(t, r.err, "flags 0x%x", uint32(c.flags))
+			assert.Equal(t, r.ev.Number, udat.EventDTOCompletion)
+		}
+		rule.Proves(t, "SRQ-POST-05", "SRQ-POST-06", "SRQ-POST-07", "EP-CREATESRQ-07")
+	})
+}
+
+// TestSRQThreshold shows that a waiter on shared receives counts.
+func TestSRQThreshold(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, _, b, _, s := twoWithSRQ(t, dev, 8, udat.EPAttr{RecvCompletionFlags: udat.CompletionEVDThreshold})
+		for i := range 3 {
+			assert.NilError(t, s.PostRecv(nil, udat.Cookie(i)))
+		}
+		w := waitOn(t, b.recv, patience, 3)
+		for i := range 2 {
+			assert.NilError(t, a.ep.PostSend(nil, udat.Cookie(i), 0))
+			completion(t, a.request, udat.Cookie(i))
+		}
+		w.still(t)
+		assert.NilError(t, a.ep.PostSend(nil, 2, 0))
+		r := w.result(t)
+		assert.NilError(t, r.err)
+		assert.Equal(t, r.nmore, 2)
+	})
+}
+
+// TestSRQResize changes the capacity under load.
+func TestSRQResize(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, _, b, _, s := twoWithSRQ(t, dev, 4, udat.EPAttr{})
+		for i := range 4 {
+			assert.NilError(t, s.PostRecv(b.iov(i, 1), udat.Cookie(i)))
+		}
+		for _, bad := range []int{0, -1, 1 << 30} {
+			assert.ErrorIs(t, s.Resize(bad), udat.ErrInvalidParameter)
+		}
+		rule.Proves(t, "SRQ-RESIZE-03")
+		assert.ErrorIs(t, s.Resize(3), udat.ErrInvalidState)
+		assert.Equal(t, count(t, s).MaxRecvDTOs, 4)
+		err := s.Resize(40)
+		unlessUnsupported(t, err)
+		room := 4
+		if err == nil {
+			room = 40
+		}
+		assert.Assert(t, count(t, s).MaxRecvDTOs >= room)
+		for i := 4; i < room; i++ {
+			assert.NilError(t, s.PostRecv(b.iov(i, 1), udat.Cookie(i)))
+		}
+		used := map[udat.Cookie]bool{}
+		for i := range room {
+			a.get(0, 1)[0] = byte(i)
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 1), udat.Cookie(i), 0))
+			completion(t, a.request, udat.Cookie(i))
+			ev := expect(t, b.recv, udat.EventDTOCompletion)
+			assert.Assert(t, ev.Status == udat.DTOSuccess && !used[ev.Cookie], "%s", describe(ev))
+			used[ev.Cookie] = true
+			assert.Equal(t, b.get(int(ev.Cookie), 1)[0], byte(i))
+		}
+		assert.NilError(t, s.SetLW(3))
+		expect(t, b.ia.AsyncEVD(), udat.EventAsyncSRQLowWatermark)
+		assert.ErrorIs(t, s.Resize(2), udat.ErrInvalidState)
+		rule.Proves(t, "SRQ-RESIZE-01")
+		assert.NilError(t, s.Resize(3))
+		assert.Assert(t, count(t, s).MaxRecvDTOs >= 3)
+		assert.NilError(t, s.PostRecv(nil, 1))
+		rule.Proves(t, "SRQ-RESIZE-02")
+		assert.ErrorIs(t, (*udat.SRQ)(nil).Resize(5), udat.ErrInvalidHandle)
+	})
+}
+
+// TestSRQLowWatermark shows the event that says that receives run out.
+func TestSRQLowWatermark(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, _, b, _, s := twoWithSRQ(t, dev, 8, udat.EPAttr{})
+		async := b.ia.AsyncEVD()
+		low := func() {
+			t.Helper()
+			ev := expect(t, async, udat.EventAsyncSRQLowWatermark)
+			assert.Equal(t, ev.Object, udat.Handle(s))
+			assert.Equal(t, ev.Reason, uint32(udat.ReasonSRQLowWatermark))
+		}
+		take := func() {
+			t.Helper()
+			assert.NilError(t, a.ep.PostSend(nil, 1, 0))
+			completion(t, a.request, 1)
+			expect(t, b.recv, udat.EventDTOCompletion)
+		}
+		for _, bad := range []int{-1, 9} {
+			assert.ErrorIs(t, s.SetLW(bad), udat.ErrInvalidParameter)
+		}
+		assert.NilError(t, s.SetLW(8)) // at once: the queue is empty
+		low()
+		rule.Proves(t, "SRQ-SETLW-03")
+		for range 8 {
+			assert.NilError(t, s.PostRecv(nil, 1))
+		}
+		assert.NilError(t, s.SetLW(6))
+		assert.Equal(t, count(t, s).LowWatermark, 6)
+		take()
+		take()
+		time.Sleep(20 * time.Millisecond)
+		empty(t, async)
+		take() // 5 left
+		low()
+		take()
+		time.Sleep(20 * time.Millisecond)
+		empty(t, async) // once for each setting
+		rule.Proves(t, "SRQ-SETLW-01", "EVT-02", "EVT-03")
+		assert.NilError(t, s.SetLW(2)) // 4 left
+		assert.NilError(t, s.SetLW(4)) // replaces
+		take()
+		low()
+		assert.NilError(t, s.SetLW(2))
+		assert.NilError(t, s.SetLW(4)) // 3 left: at once
+		low()
+		rule.Proves(t, "SRQ-SETLW-02")
+		assert.NilError(t, s.SetLW(3))
+		assert.NilError(t, s.SetLW(0))
+		take()
+		take()
+		take()
+		time.Sleep(20 * time.Millisecond)
+		empty(t, async)
+		rule.Proves(t, "SRQ-SETLW-04")
+	})
+}
+
+// TestSRQEndpoint shows what an endpoint of a shared queue is.
+func TestSRQEndpoint(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		s := e.shared(t, udat.SRQAttr{MaxRecvDTOs: 4, MaxRecvIOV: 2})
+		assert.NilError(t, e.ep.Free())
+		make := func(attr *udat.EPAttr) (*udat.EP, error) {
+			return e.ia.CreateEPWithSRQ(e.pz, e.recv, e.request, e.conn, s, attr)
+		}
+		_, err := make(nil)
+		refused(t, err, udat.InvalidParameter, udat.SubArg7)
+		rule.Proves(t, "EP-CREATESRQ-02")
+		_, err = e.ia.CreateEPWithSRQ(e.pz, e.recv, e.request, e.conn, nil, &udat.EPAttr{})
+		refused(t, err, udat.InvalidHandle, udat.SubHandleSRQ)
+		_, a, prov, err := e.ia.Query(udat.IAFieldAll, udat.ProviderFieldAll)
+		assert.NilError(t, err)
+		_, err = make(&udat.EPAttr{MaxRDMAReadIOV: a.MaxIOVSegmentsPerRDMARead + 1})
+		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
+		rule.Proves(t, "EP-CREATESRQ-06")
+		want := udat.EPAttr{
+			MaxMessageSize: 12345, MaxRDMASize: 54321, MaxRecvDTOs: 3, SRQSoftHW: 2, MaxRequestDTOs: 7, MaxRequestIOV: 2, MaxRecvIOV: 1 << 20,
+			MaxRDMAReadIn: 1, MaxRDMAReadOut: 1, MaxRDMAReadIOV: 1, MaxRDMAWriteIOV: 2, RequestCompletionFlags: udat.CompletionEVDThreshold,
+			RecvCompletionFlags: udat.CompletionEVDThreshold,
+		}
+		ep, err := make(&want)
+		assert.NilError(t, err)
+		q, err := ep.Query(udat.EPFieldAll)
+		assert.NilError(t, err)
+		assert.Equal(t, q.SRQ, s)
+		assert.Equal(t, q.State, udat.EPUnconnected)
+		assert.Assert(t, q.Attr.MaxRequestDTOs >= 7 && q.Attr.MaxRequestIOV >= 2)
+		got := q.Attr
+		got.MaxRequestDTOs, got.MaxRequestIOV, got.MaxRecvIOV = want.MaxRequestDTOs, want.MaxRequestIOV, want.MaxRecvIOV
+		assert.DeepEqual(t, got, want)
+		rule.Proves(t, "EP-CREATESRQ-04", "EPST-01")
+		for _, s := range udat.States() {
+			if s.String() == "FREED" {
+				continue
+			}
+			undo := ep.Pretend(s)
+			assert.ErrorIs(t, ep.PostRecv(nil, 0, 0), udat.ErrInvalidState, "%v", s)
+			undo()
+		}
+		rule.Proves(t, "EP-CREATESRQ-03", "EPST-55", "EP-RECV-16")
+		pz, err := e.ia.CreatePZ()
+		assert.NilError(t, err)
+		_, err = e.ia.CreateEPWithSRQ(pz, e.evd(8, udat.EVDDTO), e.evd(8, udat.EVDDTO), e.conn, s, &udat.EPAttr{})
+		if prov.SRQEPPZDifference {
+			assert.NilError(t, err)
+		} else {
+			assert.ErrorIs(t, err, udat.ErrInvalidParameter)
+		}
+		rule.Proves(t, "EP-CREATESRQ-05")
+		plain, err := e.ia.CreateEPWithSRQ(e.pz, nil, nil, nil, s, &udat.EPAttr{})
+		assert.NilError(t, err)
+		q, err = plain.Query(udat.EPFieldAll)
+		assert.NilError(t, err)
+		assert.DeepEqual(t, []int{q.Attr.MaxRecvDTOs, q.Attr.SRQSoftHW}, []int{udat.HWDefault, udat.HWDefault})
+		rule.Proves(t, "EP-CREATESRQ-08")
+		assert.ErrorIs(t, plain.Modify(udat.EPFieldSRQ, udat.EPParam{}), udat.ErrInvalidParameter)
+	})
+}
+
+// TestSRQDepthsDefault shows that endpoints with unspecified read depths connect, whatever the peer's.
+func TestSRQDepthsDefault(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, depth := range []int{udat.None, 1, 0} {
+			a, b := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: depth, MaxRDMAReadOut: depth}}), newEnd(t, dev, setup{})
+			b.share(t, b.shared(t, udat.SRQAttr{MaxRecvDTOs: 4}), udat.EPAttr{})
+			connect(t, a, b)
+		}
+		rule.Proves(t, "EP-CREATESRQ-10")
+	})
+}
+
+// TestSRQZones shows whose zone holds for what.
+func TestSRQZones(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		s := b.shared(t, udat.SRQAttr{MaxRecvDTOs: 4, MaxRecvIOV: 1})
+		_, _, prov, err := b.ia.Query(0, udat.ProviderFieldSRQEPPZDifference)
+		assert.NilError(t, err)
+		if !prov.SRQEPPZDifference {
+			// There is but one zone: both checks are made against it.
+			pz, err := b.ia.CreatePZ()
+			assert.NilError(t, err)
+			zoned, err := b.ia.AllocLMR(pz, 100, udat.PrivAll)
+			assert.NilError(t, err)
+			b.share(t, s, udat.EPAttr{})
+			connect(t, a, b)
+			assert.ErrorIs(t, s.PostRecv([]udat.LMRTriplet{zoned.Triplet(0, 1)}, 1), udat.ErrProtectionViolation)
+			assert.ErrorIs(t, b.ep.PostSend([]udat.LMRTriplet{zoned.Triplet(0, 1)}, 1, 0), udat.ErrProtectionViolation)
+			rule.Proves(t, "OBJ-04")
+			return
+		}
+		srqMem := b.mem // in the queue's zone
+		b.pz, err = b.ia.CreatePZ()
+		assert.NilError(t, err)
+		b.mem = b.lmr(100, udat.PrivAll)
+		b.share(t, s, udat.EPAttr{})
+		connect(t, a, b)
+		assert.ErrorIs(t, s.PostRecv(b.iov(0, 10), 1), udat.ErrProtectionViolation)
+		assert.NilError(t, s.PostRecv([]udat.LMRTriplet{srqMem.Triplet(0, 10)}, 2))
+		assert.ErrorIs(t, b.ep.PostSend([]udat.LMRTriplet{srqMem.Triplet(0, 10)}, 3, 0), udat.ErrProtectionViolation)
+		assert.NilError(t, b.ep.PostRDMAWrite(b.iov(0, 10), 4, a.mem.RMRTriplet(0, 10), 0))
+		completion(t, b.request, 4)
+		want := a.put(0, 10, 1)
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 10), 5, 0))
+		completion(t, b.recv, 2)
+		assert.DeepEqual(t, srqMem.Bytes()[:10], want)
+		rule.Proves(t, "OBJ-04")
+	})
+}
+
+// TestSRQDisconnect shows that what no endpoint had taken stays on the queue, and serves the next connection.
+func TestSRQDisconnect(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a1, a2, b1, b2, s := twoWithSRQ(t, dev, 8, udat.EPAttr{})
+		for i := range 5 {
+			assert.NilError(t, s.PostRecv(b1.iov(i, 1), udat.Cookie(i)))
+		}
+		assert.NilError(t, a1.ep.PostSend(nil, 1, 0))
+		completion(t, a1.request, 1)
+		assert.NilError(t, a1.ep.Disconnect(udat.CloseAbrupt))
+		broken(t, a1, b1)
+		ev := expect(t, b1.recv, udat.EventDTOCompletion)
+		assert.Equal(t, ev.Status, udat.DTOSuccess)
+		empty(t, b1.recv)
+		available(t, s, 4)
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 4)
+		rule.Proves(t, "EPST-41", "SRQ-POST-10")
+		again(t, a1, b1)
+		q, err := b1.ep.Query(udat.EPFieldSRQ)
+		assert.NilError(t, err)
+		assert.Equal(t, q.SRQ, s)
+		for i, pair := range [][2]*end{{a1, b1}, {a2, b2}, {a1, b1}, {a2, b2}} {
+			assert.NilError(t, pair[0].ep.PostSend(nil, udat.Cookie(i), 0))
+			assert.Equal(t, expect(t, pair[1].recv, udat.EventDTOCompletion).EP, pair[1].ep)
+		}
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 0)
+		rule.Proves(t, "OBJ-05", "EP-CREATESRQ-09")
+		assert.ErrorIs(t, s.Free(), udat.ErrInvalidState)
+		assert.NilError(t, b1.ep.Free())
+		assert.NilError(t, b2.ep.Free())
+		assert.NilError(t, s.Free())
+	})
+}
+
+// TestSRQManyEndpoints makes more endpoints on one large queue than completion queues could hold if each kept room for all
+// of it.
+func TestSRQManyEndpoints(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		_, a, _, err := e.ia.Query(udat.IAFieldAll, 0)
+		assert.NilError(t, err)
+		size := min(a.MaxRecvPerSRQ, a.MaxEVDQLen/4)
+		s := e.shared(t, udat.SRQAttr{MaxRecvDTOs: size, MaxRecvIOV: 1})
+		for range 12 {
+			_, err := e.ia.CreateEPWithSRQ(e.pz, e.recv, e.request, e.conn, s, &udat.EPAttr{})
+			assert.NilError(t, err)
+		}
+	})
+}
+
+// TestSRQFreeInFlight frees and resets endpoints while messages come in: no receive is lost.
+func TestSRQFreeInFlight(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a1, a2, b1, b2, s := twoWithSRQ(t, dev, 16, udat.EPAttr{})
+		for range 5 {
+			for count(t, s).OutstandingDTOCount < 16 {
+				assert.NilError(t, s.PostRecv(b1.iov(0, 8), 1))
+			}
+			for range 8 {
+				assert.NilError(t, a1.ep.PostSend(a1.iov(0, 8), 1, udat.CompletionSuppress))
+			}
+			assert.NilError(t, b1.ep.Free())
+			var err error
+			b1.ep, err = b1.ia.CreateEPWithSRQ(b1.pz, b1.recv, b1.request, b1.conn, s, &udat.EPAttr{})
+			assert.NilError(t, err)
+			become(t, a1.ep, udat.EPDisconnected)
+			assert.NilError(t, a1.ep.Reset())
+			for _, evd := range []*udat.EVD{a1.request, a1.conn, b1.recv, b1.conn} {
+				for err := error(nil); err == nil; {
+					_, err = evd.Dequeue()
+				}
+			}
+			connect(t, a1, b1)
+		}
+		for count(t, s).OutstandingDTOCount < 16 {
+			assert.NilError(t, s.PostRecv(b1.iov(0, 8), 1))
+		}
+		for i := range 16 {
+			assert.NilError(t, a2.ep.PostSend(a2.iov(0, 8), udat.Cookie(i), 0))
+			completion(t, a2.request, udat.Cookie(i))
+			expect(t, b2.recv, udat.EventDTOCompletion)
+		}
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 0)
+	})
+}
