@@ -111,6 +111,9 @@ func raceOn(t *testing.T, dev string, streams udat.EVDFlags, flags udat.Completi
 		})
 	}
 	crew.do(func() {
+		if received.Load()-taken.dto.Load() > 100 {
+			return // a queue that overflows keeps everything, without a bound
+		}
 		if err := b.ep.PostRecv(b.iov(0, 8), 0, 0); err == nil {
 			received.Add(1)
 		} else if !errors.Is(err, udat.ErrInsufficientResources) {
@@ -194,8 +197,13 @@ func raceOn(t *testing.T, dev string, streams udat.EVDFlags, flags udat.Completi
 	crew.stop()
 	assert.NilError(t, evd.ClearUnwaitable())
 	until(t, "every event is taken", func() bool {
-		ev, err := evd.Dequeue()
-		taken.count(ev, err)
+		for {
+			ev, err := evd.Dequeue()
+			taken.count(ev, err)
+			if err != nil {
+				break
+			}
+		}
 		return taken.soft.Load() == posted.Load() && taken.dto.Load() == sent.Load()
 	})
 	empty(t, evd)
@@ -269,7 +277,7 @@ func TestEVDNoLostWakeUps(t *testing.T) {
 			assert.NilError(t, err)
 			pong, err := ia.CreateEVD(2, k.streams, nil)
 			assert.NilError(t, err)
-			rounds := 2000
+			rounds := 500
 			failed := make(chan error, 1)
 			go func() {
 				var err error
