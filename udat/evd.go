@@ -361,6 +361,9 @@ func (e *EVD) fit(op string, depth int) error {
 	case err != nil:
 		return failAs(op, err, SubResourceTEVD)
 	}
+	if e.armed = false; e.parked { // not every device keeps a resized queue armed
+		e.cq.Wake()
+	}
 	return nil
 }
 

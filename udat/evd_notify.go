@@ -98,11 +98,11 @@ func (e *EVD) follow() {
 	var err error
 	for err == nil && e.mustFollow() {
 		switch {
+		case e.flushFailures():
 		case e.waiter:
 			e.left.Wait()
 		case e.mustArm():
 			err = e.arm()
-		case e.flushFailures():
 		default:
 			err = e.followOnce()
 		}
