@@ -1,0 +1,433 @@
+package udat_test
+
+import (
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/memfabric"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+func param(t *testing.T, ep *udat.EP) udat.EPParam {
+	t.Helper()
+	p, err := ep.Query(udat.EPFieldAll)
+	assert.NilError(t, err)
+	return p
+}
+
+// TestEPQuery shows what an endpoint tells in each state.
+func TestEPQuery(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		p := param(t, a.ep)
+		assert.Assert(t, p.IA == a.ia && p.State == udat.EPUnconnected && p.PZ == a.pz && p.SRQ == nil)
+		assert.Assert(t, p.RecvEVD == a.recv && p.RequestEVD == a.request && p.ConnectEVD == a.conn)
+		assert.Equal(t, p.LocalAddr, a.ia.Addr())
+		assert.Assert(t, !p.RemoteAddr.IsValid() && p.RemotePortQual == 0)
+		psp := listen(t, b)
+		a.call(b, psp.Qual(), "")
+		cr := expect(t, b.cr, udat.EventConnectionRequest).CR
+		p = param(t, a.ep)
+		assert.Equal(t, p.State, udat.EPActiveConnectionPending)
+		assert.Equal(t, p.RemoteAddr, b.ia.Addr())
+		assert.Equal(t, p.RemotePortQual, uint64(psp.Qual()))
+		local := p.LocalPortQual
+		assert.Assert(t, local != 0)
+		assert.NilError(t, cr.Accept(b.ep, nil))
+		expect(t, a.conn, udat.EventConnectionEstablished)
+		expect(t, b.conn, udat.EventConnectionEstablished)
+		for _, e := range []*end{a, b} {
+			p, far := param(t, e.ep), map[*end]*end{a: b, b: a}[e]
+			q := param(t, far.ep)
+			assert.Equal(t, p.State, udat.EPConnected)
+			assert.Equal(t, p.RemoteAddr, far.ia.Addr())
+			assert.Equal(t, p.LocalAddr, e.ia.Addr())
+			assert.Equal(t, p.RemotePortQual, q.LocalPortQual)
+		}
+		assert.Equal(t, param(t, a.ep).LocalPortQual, local)
+		assert.Equal(t, param(t, b.ep).LocalPortQual, uint64(psp.Qual()))
+		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
+		broken(t, a, b)
+		for _, e := range []*end{a, b} {
+			p := param(t, e.ep)
+			assert.Assert(t, p.State == udat.EPDisconnected && !p.RemoteAddr.IsValid() && p.RemotePortQual == 0)
+		}
+		rule.Proves(t, "EP-QUERY-02", "EP-QUERY-03")
+		want := udat.EPAttr{
+			MaxMessageSize: 100, MaxRDMASize: 200, RecvCompletionFlags: udat.CompletionSolicitedWait, RequestCompletionFlags: udat.CompletionUnsignalled,
+			MaxRecvDTOs: 3, MaxRequestDTOs: 4, MaxRecvIOV: 2, MaxRequestIOV: 3, MaxRDMAReadIn: 1, MaxRDMAReadOut: 2, SRQSoftHW: udat.HWDefault,
+			MaxRDMAReadIOV: 1, MaxRDMAWriteIOV: 2,
+		}
+		ep, err := a.ia.CreateEP(a.pz, a.evd(8, udat.EVDDTO), a.evd(8, udat.EVDDTO), nil, &want)
+		assert.NilError(t, err)
+		assert.DeepEqual(t, param(t, ep).Attr, want)
+		rule.Proves(t, "EP-QUERY-01")
+	})
+}
+
+// everyField is a change of every field that can be changed.
+func (e *end) everyField() (udat.EPField, udat.EPParam) {
+	return udat.EPFieldPZ | udat.EPFieldRecvEVD | udat.EPFieldRequestEVD | udat.EPFieldConnectEVD |
+			udat.EPFieldAttr&^(udat.EPFieldSRQSoftHW|udat.EPFieldNumTransportSpecific|udat.EPFieldTransportSpecific|udat.EPFieldNumProviderSpecific|udat.EPFieldProviderSpecific),
+		udat.EPParam{
+			PZ: e.pz, RecvEVD: e.evd(16, udat.EVDDTO), RequestEVD: e.evd(16, udat.EVDDTO|udat.EVDRMRBind), ConnectEVD: e.evd(16, udat.EVDConnection),
+			Attr: udat.EPAttr{
+				MaxMessageSize: 1000, MaxRDMASize: 2000, RecvCompletionFlags: udat.CompletionUnsignalled, RequestCompletionFlags: udat.CompletionUnsignalled,
+				MaxRecvDTOs: 9, MaxRequestDTOs: 8, MaxRecvIOV: 1, MaxRequestIOV: 2, MaxRDMAReadIn: 2, MaxRDMAReadOut: 1, MaxRDMAReadIOV: 1, MaxRDMAWriteIOV: 1,
+				SRQSoftHW: udat.HWDefault,
+			},
+		}
+}
+
+// TestEPModify changes everything and then uses the endpoint.
+func TestEPModify(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		mask, want := b.everyField()
+		assert.NilError(t, b.ep.Modify(mask, want))
+		got := param(t, b.ep)
+		assert.Assert(t, got.PZ == want.PZ && got.RecvEVD == want.RecvEVD && got.RequestEVD == want.RequestEVD && got.ConnectEVD == want.ConnectEVD)
+		assert.DeepEqual(t, got.Attr, want.Attr)
+		assert.Equal(t, got.State, udat.EPUnconnected)
+		// The dispatchers that are no longer used can go without harm to the endpoint.
+		assert.NilError(t, b.recv.Free())
+		assert.NilError(t, b.request.Free())
+		assert.NilError(t, b.conn.Free())
+		b.recv, b.request, b.conn = want.RecvEVD, want.RequestEVD, want.ConnectEVD
+		refused(t, b.recv.Free(), udat.InvalidState, udat.SubStateEVDInUse)
+		for i := range 9 {
+			assert.NilError(t, b.ep.PostRecv(b.iov(i*10, 10), udat.Cookie(i), udat.CompletionUnsignalled))
+		}
+		refused(t, b.ep.PostRecv(b.iov(0, 10), 9, 0), udat.InsufficientResources)
+		connect(t, a, b)
+		for i := range 9 {
+			data := a.put(0, 10, byte(i))
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 10), udat.Cookie(i), 0))
+			completion(t, a.request, udat.Cookie(i))
+			completion(t, b.recv, udat.Cookie(i))
+			assert.DeepEqual(t, b.get(i*10, 10), data)
+		}
+		assert.ErrorIs(t, b.ep.PostSend(b.iov(0, 1001), 1, 0), udat.ErrInvalidParameter)
+		assert.NilError(t, b.ep.PostSend(b.iov(0, 1), 1, udat.CompletionUnsignalled))
+		rule.Proves(t, "OBJ-09", "EPST-02")
+	})
+}
+
+// TestEPModifyPending shows that receives that are posted stay so, in order, through any number of changes.
+func TestEPModifyPending(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		for i := range 6 {
+			assert.NilError(t, b.ep.PostRecv([]udat.LMRTriplet{b.mem.Triplet(i*20, 5), {}, b.mem.Triplet(i*20+10, 5)}, udat.Cookie(i), 0))
+		}
+		for i, evd := range []*udat.EVD{b.evd(50, udat.EVDDTO), b.evd(60, udat.EVDDTO|udat.EVDSoftware)} {
+			assert.NilError(t, b.ep.Modify(udat.EPFieldRecvEVD|udat.EPFieldMaxRecvDTOs, udat.EPParam{RecvEVD: evd, Attr: udat.EPAttr{MaxRecvDTOs: 40 + i}}))
+			b.recv = evd
+			assert.NilError(t, b.ep.PostRecv(b.iov(200+i, 1), udat.Cookie(6+i), 0))
+		}
+		allocated, _, err := b.ep.RecvQuery()
+		assert.NilError(t, err)
+		assert.Equal(t, allocated, 8)
+		refused(t, b.ep.Modify(udat.EPFieldMaxRecvDTOs, udat.EPParam{Attr: udat.EPAttr{MaxRecvDTOs: 7}}), udat.InvalidParameter)
+		refused(t, b.ep.Modify(udat.EPFieldMaxRecvIOV, udat.EPParam{Attr: udat.EPAttr{MaxRecvIOV: 1}}), udat.InvalidParameter)
+		refused(t, b.ep.Modify(udat.EPFieldPZ, udat.EPParam{}), udat.InvalidState, udat.SubStateEPPZ)
+		refused(t, b.ep.Modify(udat.EPFieldRecvCompletionFlags, udat.EPParam{Attr: udat.EPAttr{RecvCompletionFlags: udat.CompletionEVDThreshold}}), udat.InvalidState)
+		rule.Proves(t, "EP-MODIFY-05")
+		connect(t, a, b)
+		for i := range 8 {
+			data := a.put(0, 10, byte(i))
+			n := 10
+			if i >= 6 {
+				n = 1
+			}
+			assert.NilError(t, a.ep.PostSend(a.iov(0, n), udat.Cookie(i), 0))
+			completion(t, a.request, udat.Cookie(i))
+			assert.Equal(t, completion(t, b.recv, udat.Cookie(i)).Length, uint64(n))
+			if i < 6 {
+				assert.DeepEqual(t, b.get(i*20, 5), data[:5])
+				assert.DeepEqual(t, b.get(i*20+10, 5), data[5:])
+			} else {
+				assert.DeepEqual(t, b.get(200+i-6, 1), data[:1])
+			}
+		}
+		empty(t, b.recv)
+	})
+}
+
+// TestEPModifyZone changes the zone under receives that are posted.
+func TestEPModifyZone(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		pz, err := b.ia.CreatePZ()
+		assert.NilError(t, err)
+		both, err := b.ia.CreateLMRFromLMR(pz, b.mem, udat.PrivAll)
+		assert.NilError(t, err)
+		assert.NilError(t, b.ep.PostRecv(nil, 1, 0)) // names no region
+		assert.NilError(t, b.ep.PostRecv(b.iov(0, 10), 2, 0))
+		assert.NilError(t, b.ep.Modify(udat.EPFieldPZ, udat.EPParam{PZ: pz}))
+		assert.Equal(t, param(t, b.ep).PZ, pz)
+		assert.NilError(t, b.ep.PostRecv([]udat.LMRTriplet{both.Triplet(20, 10)}, 3, 0))
+		assert.ErrorIs(t, b.ep.PostRecv(b.iov(0, 10), 4, 0), udat.ErrProtectionViolation)
+		connect(t, a, b)
+		assert.NilError(t, a.ep.PostSend(nil, 1, 0))
+		completion(t, b.recv, 1)
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 10), 2, 0))
+		failed(t, b.recv, 2, udat.DTOErrLocalProtection)
+		flushed(t, b.recv, 3)
+		broken(t, a, b)
+		rule.Proves(t, "EP-MODIFY-03")
+	})
+}
+
+// TestEPModifyNoZone gives an endpoint its zone later.
+func TestEPModifyNoZone(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		ep, err := b.ia.CreateEP(nil, nil, nil, b.conn, nil)
+		assert.NilError(t, err)
+		refused(t, ep.Connect(a.ia.Addr(), 4711, patience, nil, 0, 0), udat.InvalidState, udat.SubStateEPNotReady)
+		assert.NilError(t, ep.Modify(udat.EPFieldPZ, udat.EPParam{PZ: b.pz}))
+		assert.NilError(t, ep.Modify(udat.EPFieldPZ, udat.EPParam{}))
+		refused(t, ep.PostRecv(nil, 1, 0), udat.InvalidState, udat.SubStateEPNotReady)
+		assert.NilError(t, ep.Modify(udat.EPFieldPZ|udat.EPFieldRecvEVD, udat.EPParam{PZ: b.pz, RecvEVD: b.recv}))
+		assert.NilError(t, b.ep.Free())
+		b.ep = ep
+		assert.NilError(t, ep.PostRecv(b.iov(0, 10), 1, 0))
+		connect(t, a, b)
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 10), 1, 0))
+		completion(t, b.recv, 1)
+	})
+}
+
+// TestEPModifyStates tries each group of fields in each state.
+func TestEPModifyStates(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		p := param(t, e.ep)
+		always := udat.EPFieldRecvEVD | udat.EPFieldRequestEVD | udat.EPFieldConnectEVD | udat.EPFieldServiceType | udat.EPFieldMaxMessageSize |
+			udat.EPFieldMaxRDMASize | udat.EPFieldQoS | udat.EPFieldRecvCompletionFlags | udat.EPFieldRequestCompletionFlags | udat.EPFieldMaxRecvDTOs |
+			udat.EPFieldMaxRequestDTOs | udat.EPFieldMaxRecvIOV | udat.EPFieldMaxRequestIOV | udat.EPFieldMaxRDMAReadIn | udat.EPFieldMaxRDMAReadOut |
+			udat.EPFieldMaxRDMAReadIOV | udat.EPFieldMaxRDMAWriteIOV
+		specific := udat.EPFieldNumTransportSpecific | udat.EPFieldTransportSpecific | udat.EPFieldNumProviderSpecific | udat.EPFieldProviderSpecific
+		fixed := udat.EPFieldIA | udat.EPFieldState | udat.EPFieldLocalAddr | udat.EPFieldLocalPortQual | udat.EPFieldRemoteAddr |
+			udat.EPFieldRemotePortQual | udat.EPFieldSRQ | udat.EPFieldSRQSoftHW
+		assert.Equal(t, always|specific|fixed|udat.EPFieldPZ, udat.EPFieldAll)
+		for _, s := range udat.States() {
+			if s.String() == "FREED" {
+				continue
+			}
+			undo := e.ep.Pretend(s)
+			before := s == udat.EPUnconnected || s == udat.EPReserved || s == udat.EPPassiveConnectionPending || s == udat.EPTentativeConnection
+			for bit := range 32 {
+				f := udat.EPField(1) << bit
+				var want error
+				switch {
+				case f&udat.EPFieldAll == 0 || f&fixed != 0:
+					want = udat.ErrInvalidParameter
+				case f&udat.EPFieldPZ != 0 && s != udat.EPUnconnected && s != udat.EPTentativeConnection,
+					f&specific != 0 && s != udat.EPUnconnected,
+					f&always != 0 && !before:
+					want = udat.ErrInvalidState
+				}
+				err := e.ep.Modify(f, p)
+				if want == nil {
+					assert.NilError(t, err, "%v 0x%x", s, uint32(f))
+				} else {
+					assert.ErrorIs(t, err, want, "%v 0x%x", s, uint32(f))
+				}
+			}
+			got := param(t, e.ep)
+			assert.Equal(t, got.State, s)
+			undo()
+		}
+		rule.Proves(t, "EP-MODIFY-01", "EP-MODIFY-02", "EP-MODIFY-04", "EP-MODIFY-06", "EPST-02")
+	})
+}
+
+// TestEPModifyErrors shows that a refused change changes nothing.
+func TestEPModifyErrors(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, e := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		assert.NilError(t, e.ep.PostRecv(e.iov(0, 10), 1, 0))
+		_, err := e.ia.CreateEP(e.pz, e.recv, nil, nil, nil) // another stream on the dispatcher
+		assert.NilError(t, err)
+		attr := udat.DeviceAttr(e.ia)
+		before := param(t, e.ep)
+		freed := e.evd(1, udat.EVDDTO)
+		assert.NilError(t, freed.Free())
+		pz, err := e.ia.CreatePZ()
+		assert.NilError(t, err)
+		assert.NilError(t, pz.Free())
+		merged := e.evd(8, udat.EVDDTO|udat.EVDConnection)
+		good := udat.EPFieldMaxRDMASize
+		for _, c := range []struct {
+			mask udat.EPField
+			p    udat.EPParam
+			want error
+		}{
+			{udat.EPFieldServiceType, udat.EPParam{Attr: udat.EPAttr{ServiceType: 1}}, udat.ErrInvalidParameter},
+			{udat.EPFieldQoS, udat.EPParam{Attr: udat.EPAttr{QoS: udat.QoSPremium}}, udat.ErrModelNotSupported},
+			{udat.EPFieldMaxRecvDTOs, udat.EPParam{Attr: udat.EPAttr{MaxRecvDTOs: attr.MaxQPWR + 1}}, udat.ErrInvalidParameter},
+			{udat.EPFieldMaxRecvDTOs, udat.EPParam{Attr: udat.EPAttr{MaxRecvDTOs: -7}}, udat.ErrInvalidParameter},
+			{udat.EPFieldMaxRequestDTOs, udat.EPParam{Attr: udat.EPAttr{MaxRequestDTOs: attr.MaxQPWR + 1}}, udat.ErrInvalidParameter},
+			{udat.EPFieldMaxRDMAReadIn, udat.EPParam{Attr: udat.EPAttr{MaxRDMAReadIn: attr.MaxReadIn + 1}}, udat.ErrInvalidParameter},
+			{udat.EPFieldMaxMessageSize, udat.EPParam{Attr: udat.EPAttr{MaxMessageSize: attr.MaxMessage + 1}}, udat.ErrInvalidParameter},
+			{udat.EPFieldRequestCompletionFlags, udat.EPParam{Attr: udat.EPAttr{RequestCompletionFlags: udat.CompletionSuppress}}, udat.ErrInvalidParameter},
+			{udat.EPFieldProviderSpecific, udat.EPParam{Attr: udat.EPAttr{ProviderSpecific: []udat.NamedAttr{{}}}}, udat.ErrInvalidParameter},
+			{udat.EPFieldRecvEVD, udat.EPParam{RecvEVD: e.conn}, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEVDRecv)},
+			{udat.EPFieldRequestEVD, udat.EPParam{RequestEVD: freed}, udat.ErrInvalidHandle},
+			{udat.EPFieldConnectEVD, udat.EPParam{ConnectEVD: e.recv}, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEVDConn)},
+			{udat.EPFieldPZ, udat.EPParam{PZ: pz}, udat.WithSubtype(udat.InvalidHandle, udat.SubHandlePZ)},
+			// Flags that do not go with the other streams of a dispatcher.
+			{udat.EPFieldRequestEVD | udat.EPFieldRequestCompletionFlags, udat.EPParam{RequestEVD: e.recv, Attr: udat.EPAttr{RequestCompletionFlags: udat.CompletionEVDThreshold}}, udat.ErrInvalidParameter},
+			{udat.EPFieldRequestEVD | udat.EPFieldRequestCompletionFlags, udat.EPParam{RequestEVD: merged, Attr: udat.EPAttr{RequestCompletionFlags: udat.CompletionUnsignalled}}, udat.ErrInvalidParameter},
+			{1 << 11, udat.EPParam{}, udat.ErrInvalidParameter},
+			{1 << 31, udat.EPParam{}, udat.ErrInvalidParameter},
+		} {
+			p := c.p
+			p.Attr.MaxRDMASize = 77 // would be all right
+			err := e.ep.Modify(c.mask|good, p)
+			assert.ErrorIs(t, err, c.want, "0x%x", uint32(c.mask))
+			assert.DeepEqual(t, param(t, e.ep).Attr, before.Attr)
+			after := param(t, e.ep)
+			assert.Assert(t, after.PZ == before.PZ && after.RecvEVD == before.RecvEVD && after.RequestEVD == before.RequestEVD && after.ConnectEVD == before.ConnectEVD)
+		}
+		rule.Proves(t, "EP-MODIFY-07", "EP-MODIFY-08")
+		assert.NilError(t, merged.Free()) // no reference is left
+		connect(t, a, e)
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 10), 1, 0))
+		completion(t, e.recv, 1)
+		rule.Proves(t, "EP-MODIFY-09")
+	})
+}
+
+// TestEPModifyMem shows failures of the device in the midst of a change.
+func TestEPModifyMem(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, e := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		assert.NilError(t, e.ep.PostRecv(e.iov(0, 10), 1, 0))
+		e.faults().Exhaust(memfabric.QPs, 1)
+		mask, p := e.everyField()
+		mask &^= udat.EPFieldRecvCompletionFlags
+		p.Attr.RecvCompletionFlags = 0
+		before := param(t, e.ep)
+		refused(t, e.ep.Modify(mask, p), udat.InsufficientResources, udat.SubResourceTEP)
+		assert.DeepEqual(t, param(t, e.ep).Attr, before.Attr)
+		assert.NilError(t, p.RecvEVD.Free())
+		assert.NilError(t, p.RequestEVD.Free())
+		e.another(nil) // the old flags still hold
+		connect(t, a, e)
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 10), 1, 0))
+		completion(t, e.recv, 1)
+		assert.NilError(t, e.ep.PostSend(nil, 2, 0))
+		assert.NilError(t, a.ep.PostRecv(nil, 3, 0))
+		completion(t, e.request, 2)
+	})
+}
+
+// TestEPModifyRace changes an endpoint while others post, query and free it.
+func TestEPModifyRace(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		evds := []*udat.EVD{e.recv, e.evd(64, udat.EVDDTO), nil}
+		stop := make(chan struct{})
+		done := make(chan struct{})
+		works := []func(i int){
+			func(i int) {
+				e.ep.Modify(udat.EPFieldRecvEVD|udat.EPFieldRequestEVD, udat.EPParam{RecvEVD: evds[i%3], RequestEVD: evds[i/3%3]})
+			},
+			func(i int) { e.ep.PostRecv(e.iov(0, 1), 1, 0) },
+			func(i int) { e.ep.GetStatus(); e.ep.RecvQuery(); e.ep.Query(udat.EPFieldAll) },
+			func(i int) { e.ep.PostSend(nil, 1, 0); e.ep.SetWatermark(i%5, -1) },
+			func(i int) { e.ep.Connect(e.ia.Addr(), 1, patience, nil, 0, 0); e.ep.Disconnect(0); e.ep.Reset() },
+		}
+		for _, w := range works {
+			go func() {
+				defer func() { done <- struct{}{} }()
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						return
+					default:
+						w(i)
+					}
+				}
+			}()
+		}
+		for range 30 {
+			e.recv.Wait(quiet/30, 1)
+		}
+		assert.NilError(t, e.ep.Free())
+		close(stop)
+		for range works {
+			<-done
+		}
+		for _, evd := range []*udat.EVD{e.recv, evds[1], e.request} {
+			assert.NilError(t, evd.Free(), "no stream is left on it")
+		}
+	})
+}
+
+// TestDupConnect connects endpoints where another one is connected.
+func TestDupConnect(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		psp := listen(t, b)
+		a.call(b, psp.Qual(), "")
+		assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Accept(b.ep, nil))
+		expect(t, a.conn, udat.EventConnectionEstablished)
+		expect(t, b.conn, udat.EventConnectionEstablished)
+		dup := a.another(nil)
+		assert.NilError(t, dup.DupConnect(a.ep, patience, []byte("again"), udat.QoSBestEffort))
+		assert.Equal(t, state(t, dup), udat.EPActiveConnectionPending)
+		ev := expect(t, b.cr, udat.EventConnectionRequest)
+		assert.Equal(t, ev.ConnQual, psp.Qual())
+		p, err := ev.CR.Query(udat.CRFieldAll)
+		assert.NilError(t, err)
+		assert.Equal(t, string(p.PrivateData), "again")
+		assert.NilError(t, ev.CR.Accept(b.another(nil), []byte("yes")))
+		got := expect(t, a.conn, udat.EventConnectionEstablished)
+		assert.Equal(t, got.EP, dup)
+		assert.Equal(t, string(got.PrivateData), "yes")
+		expect(t, b.conn, udat.EventConnectionEstablished)
+		assert.Equal(t, param(t, dup).RemotePortQual, param(t, a.ep).RemotePortQual)
+		assert.Equal(t, param(t, dup).RemoteAddr, param(t, a.ep).RemoteAddr)
+		rule.Proves(t, "EP-DUPCONN-01")
+
+		fresh := a.another(nil)
+		for _, c := range []struct {
+			name    string
+			ep, dup *udat.EP
+			timeout int
+			qos     udat.QoS
+			private int
+			want    error
+		}{
+			{"unconnected", fresh, a.another(nil), 1, 0, 0, udat.WithSubtype(udat.InvalidState, udat.SubStateEPUnconnected)},
+			{"itself", fresh, fresh, 1, 0, 0, udat.ErrInvalidState},
+			{"connected already", dup, a.ep, 1, 0, 0, udat.WithSubtype(udat.InvalidState, udat.SubStateEPConnected)},
+			{"nil", fresh, nil, 1, 0, 0, udat.ErrInvalidHandle},
+			{"another adapter's", fresh, b.ep, 1, 0, 0, udat.ErrInvalidHandle},
+			{"timeout", fresh, a.ep, 0, 0, 0, udat.ErrInvalidParameter},
+			{"quality", fresh, a.ep, 1, udat.QoSLowLatency, 0, udat.ErrModelNotSupported},
+			{"private data", fresh, a.ep, 1, 0, privateLimit(t, a.ia) + 1, udat.ErrInvalidParameter},
+		} {
+			err := c.ep.DupConnect(c.dup, patience*time.Duration(c.timeout), make([]byte, c.private), c.qos)
+			assert.ErrorIs(t, err, c.want, c.name)
+		}
+		assert.Equal(t, state(t, fresh), udat.EPUnconnected)
+		rule.Proves(t, "EP-DUPCONN-03", "EVD-WAIT-28", "GEN-06")
+		assert.NilError(t, fresh.DupConnect(a.ep, patience, nil, udat.QoSBestEffort))
+		assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Reject())
+		expect(t, a.conn, udat.EventConnectionPeerRejected)
+		assert.NilError(t, fresh.Reset())
+		assert.NilError(t, psp.Free())
+		assert.NilError(t, fresh.DupConnect(a.ep, patience, nil, udat.QoSBestEffort))
+		expect(t, a.conn, udat.EventConnectionNonPeerRejected)
+		assert.Equal(t, state(t, fresh), udat.EPDisconnected)
+		rule.Proves(t, "EP-DUPCONN-02")
+	})
+}
