@@ -222,7 +222,7 @@ func TestEVDDequeue(t *testing.T) {
 // TestEVDEachEventOnce lets many take events at once.
 func TestEVDEachEventOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		const n, posters, takers = 2000, 4, 4
+		const n, posters, takers = 600, 4, 4
 		ia := open(t, dev)
 		evd, err := ia.CreateEVD(64, udat.EVDSoftware|udat.EVDDTO, nil)
 		assert.NilError(t, err)

@@ -22,9 +22,9 @@ func Queued(e *EVD) int {
 	return e.ring.n
 }
 
-// Generation gives tests the generation of the dispatcher's latest stream.
-func Generation(e *EVD) uint32 {
+// SetGeneration sets the generation of the dispatcher's latest stream.
+func SetGeneration(e *EVD, generation uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.sources.gen
+	e.sources.gen = generation
 }
