@@ -14,12 +14,17 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// display shows people how a plan is coming on: results on out, and on a terminal what runs at the moment.
+// display shows how a plan is coming on: results on out, as JSON lines on stream, and on a terminal what runs at the
+// moment.
 type display struct {
 	out       io.Writer
+	stream    *report.Stream   // or nil
+	perftest  *report.Perftest // instead of the table, or nil
+	table     *report.Table
 	terminal  io.Writer // nil: standard error is none
 	intervals bool
-	table     *report.Table
+	repeats   int
+	runs      []result.Run // of the case that is being repeated
 
 	mu     sync.Mutex
 	now    string // what runs
@@ -30,8 +35,11 @@ type display struct {
 	done   chan struct{}
 }
 
-func newDisplay(out, stderr io.Writer, intervals bool) *display {
-	d := &display{out: out, intervals: intervals, table: report.NewTable(out), done: make(chan struct{})}
+func newDisplay(out, stderr io.Writer, o *outputs, repeats int) *display {
+	d := &display{out: out, intervals: o.intervals, repeats: repeats, table: report.NewTable(out), done: make(chan struct{})}
+	if o.perftest {
+		d.perftest = report.NewPerftest(out, o.gbits)
+	}
 	if f, ok := stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		d.terminal = f
 		d.ticker = time.NewTicker(500 * time.Millisecond)
@@ -65,6 +73,9 @@ func (d *display) clear() {
 }
 
 func (d *display) close() {
+	if d.perftest != nil {
+		d.perftest.Close()
+	}
 	if d.ticker != nil {
 		d.ticker.Stop()
 		close(d.done)
@@ -84,25 +95,53 @@ func (d *display) locked(f func()) {
 
 func (d *display) watcher() engine.Watcher {
 	return engine.Watcher{
-		Begin: func(client, server *result.Facts) { d.locked(func() { report.Ends(d.out, client, server) }) },
+		Begin: func(client, server *result.Facts) {
+			d.locked(func() {
+				if d.perftest == nil {
+					report.Ends(d.out, client, server)
+				}
+				if d.stream != nil {
+					d.stream.Begin(client, server)
+				}
+			})
+		},
 		Case: func(n, of int, c *result.Case, repeat int) {
 			d.locked(func() {
 				d.now, d.since, d.last = fmt.Sprintf("[%d/%d] %s", n, of, c.Name()), time.Now(), ""
+				if d.stream != nil {
+					d.stream.Case(c, repeat)
+				}
 			})
 		},
 		Interval: func(iv result.Interval) {
 			d.locked(func() {
 				d.last = fmt.Sprintf(": %.3f Gb/s, %d ops", iv.GbitS, iv.Ops)
-				if d.intervals {
+				if d.intervals && d.perftest == nil {
 					report.IntervalLine(d.out, &iv)
+				}
+				if d.stream != nil {
+					d.stream.Interval(&iv)
 				}
 			})
 		},
-		Run: func(r *result.Run) {
-			d.locked(func() {
-				d.now = ""
-				d.table.Run(r)
-			})
-		},
+		Run: func(r *result.Run) { d.locked(func() { d.run(r) }) },
+	}
+}
+
+func (d *display) run(r *result.Run) {
+	d.now = ""
+	if d.stream != nil {
+		d.stream.Run(r)
+	}
+	if d.perftest != nil {
+		d.perftest.Run(r)
+		return
+	}
+	d.table.Run(r)
+	if d.runs = append(d.runs, *r); len(d.runs) == d.repeats {
+		if d.repeats > 1 {
+			d.table.Summary(result.Summarize(d.runs))
+		}
+		d.runs = nil
 	}
 }

@@ -43,6 +43,8 @@ func init() { // not a literal: help lists the commands
 		{"server", "", "serve clients until interrupted", (*app).server},
 		{"client", "ADDRESS", "measure against the server at ADDRESS", (*app).client},
 		{"local", "", "measure with both ends in this process", (*app).local},
+		{"report", "DOCUMENT", "write a JSON document as a page, tables, CSV or Markdown", (*app).report},
+		{"compare", "OLD NEW", "compare two JSON documents", (*app).compare},
 		{"version", "", "print the version", (*app).version},
 	}
 }

@@ -8,14 +8,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/godat/godat/internal/perf/engine"
+	"github.com/godat/godat/internal/perf/report"
 	"github.com/godat/godat/internal/perf/result"
 )
-
-// outputs are where a measurement's results go.
-type outputs struct {
-	json      string
-	intervals bool // print each
-}
 
 func (a *app) client(args []string) error {
 	f := a.flags("client", "ADDRESS", "Measure against the server at ADDRESS: a host name or IP address, and :PORT if it is not the usual one.")
@@ -42,13 +37,15 @@ func (a *app) local(args []string) error {
 	})
 }
 
-// measure is what client and local have in common.
-func (a *app) measure(args []string, f *pflag.FlagSet, nargs int, run func(*engine.Client, engine.Plan) (*result.Document, error)) error {
+type runPlan func(*engine.Client, engine.Plan) (*result.Document, error)
+
+// measure is what client and local have in common: everything but how the two ends meet.
+func (a *app) measure(args []string, f *pflag.FlagSet, nargs int, run runPlan) error {
 	var p planFlags
 	var out outputs
 	p.register(f)
 	device := f.String("device", "", "verbs device, or its IP address, or mem0 (default: the one that reaches the server, or the first active one)")
-	f.StringVar(&out.json, "json", "", "write everything as one JSON document to this file, - for standard output")
+	out.register(f)
 	if err := parse(f, args, nargs, "the server's ADDRESS"); err != nil {
 		return err
 	}
@@ -57,32 +54,39 @@ func (a *app) measure(args []string, f *pflag.FlagSet, nargs int, run func(*engi
 	if err != nil {
 		return err
 	}
-	people := a.stdout // what is for people, where standard output is for programs
-	if out.json == "-" {
+	return a.runPlan(append([]string{f.Name()}, args...), *device, plan, &out, run)
+}
+
+func (a *app) runPlan(commandLine []string, device string, plan engine.Plan, out *outputs, run runPlan) (err error) {
+	forProgram, err := out.check(plan.Cases)
+	if err != nil {
+		return err
+	}
+	people := a.stdout
+	if forProgram {
 		people = a.stderr
 	}
-	show := newDisplay(people, a.stderr, out.intervals)
-	cl := &engine.Client{Device: *device, Version: buildVersion(), Watcher: show.watcher()}
-	doc, err := run(cl, plan)
+	show := newDisplay(people, a.stderr, out, plan.Repeats)
+	if out.ndjson != "" {
+		w := io.Writer(a.stdout)
+		if out.ndjson != "-" {
+			file, err := os.Create(out.ndjson)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, file.Close()) }()
+			w = file
+		}
+		show.stream = report.NewStream(w)
+	}
+	doc, err := run(&engine.Client{Device: device, Version: buildVersion(), Watcher: show.watcher()}, plan)
 	show.close()
 	if doc == nil {
 		return err
 	}
-	doc.Command = append([]string{f.Name()}, args...)
-	if out.json != "" {
-		err = errors.Join(err, writeTo(out.json, a.stdout, doc.Write))
-	}
-	return err
-}
-
-// writeTo writes a file, or to stdout for "-".
-func writeTo(name string, stdout io.Writer, write func(io.Writer) error) error {
-	if name == "-" {
-		return write(stdout)
-	}
-	file, err := os.Create(name)
-	if err != nil {
+	doc.Command, doc.Title, doc.Labels = commandLine, out.title, out.labels
+	if err := errors.Join(err, out.write(doc, a.stdout)); err != nil {
 		return err
 	}
-	return errors.Join(write(file), file.Close())
+	return out.judge(doc.Runs, a.stderr)
 }

@@ -71,19 +71,42 @@ type Table struct {
 // NewTable makes a table on w.
 func NewTable(w io.Writer) *Table { return &Table{w: w} }
 
+func columnsOf(r *result.Run) []column {
+	if r.Case.Mode == result.Latency {
+		return latencyColumns
+	}
+	return bandwidthColumns
+}
+
+// kindOf tells apart what needs a heading of its own.
+func kindOf(r *result.Run) string {
+	if r.Case.Mode == result.Latency && !r.Case.PingPong() {
+		return "lat of the whole operation"
+	}
+	return r.Case.Mode
+}
+
+// headline says what the figures are.
+func headline(r *result.Run) string {
+	switch {
+	case r.Case.Mode == result.Bandwidth:
+		return "Bandwidth of payload: Gb/s are 10^9 bits, MiB/s 2^20 bytes per second."
+	case r.Case.PingPong():
+		return "Latency in us: half of the round trip."
+	}
+	return "Latency in us: of the whole operation, from post to completion."
+}
+
 // Run prints one run.
 func (t *Table) Run(r *result.Run) {
-	columns := bandwidthColumns
-	kind := r.Case.Mode
-	if r.Case.Mode == result.Latency {
-		columns = latencyColumns
-		if !r.Case.PingPong() {
-			kind += " of the whole operation"
+	columns := columnsOf(r)
+	if k := kindOf(r); k != t.last {
+		if t.last != "" {
+			fmt.Fprintln(t.w)
 		}
-	}
-	if kind != t.last {
-		t.head(r, columns)
-		t.last = kind
+		t.last = k
+		fmt.Fprintln(t.w, headline(r))
+		t.line(columns, func(c column) string { return c.title })
 	}
 	total := r.Total()
 	t.line(columns, func(c column) string { return c.text(r, &total) })
@@ -108,19 +131,23 @@ func (t *Table) Run(r *result.Run) {
 	}
 }
 
-func (t *Table) head(r *result.Run, columns []column) {
-	if t.last != "" {
-		fmt.Fprintln(t.w)
+// Summary prints the medians of a case that was repeated.
+func (t *Table) Summary(summaries []result.Summary) {
+	for _, s := range summaries {
+		fmt.Fprintf(t.w, "  %d runs, %s: median %s, from %s to %s, spread %.1f%%\n", s.Runs, s.Metric,
+			metricText(s.Metric, s.Median), metricText(s.Metric, s.Min), metricText(s.Metric, s.Max), s.Spread)
 	}
+}
+
+// metricText is a value of a metric with its unit.
+func metricText(metric string, v float64) string {
 	switch {
-	case r.Case.Mode == result.Bandwidth:
-		fmt.Fprintln(t.w, "Bandwidth of payload: Gb/s are 10^9 bits, MiB/s 2^20 bytes per second.")
-	case r.Case.PingPong():
-		fmt.Fprintln(t.w, "Latency in us: half of the round trip.")
-	default:
-		fmt.Fprintln(t.w, "Latency in us: of the whole operation, from post to completion.")
+	case strings.HasSuffix(metric, "_ns"):
+		return result.Nanos(v)
+	case metric == "gbit_s":
+		return number(v, 3) + " Gb/s"
 	}
-	t.line(columns, func(c column) string { return c.title })
+	return number(v, 0) + "/s"
 }
 
 func (t *Table) line(columns []column, text func(column) string) {

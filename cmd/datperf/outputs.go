@@ -1,0 +1,115 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/godat/godat/internal/perf/report"
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// outputs are where a measurement's results go, and what they must reach.
+type outputs struct {
+	json, ndjson, csv, markdown, html string
+
+	title     string
+	labels    map[string]string
+	perftest  bool
+	gbits     bool
+	intervals bool // print each
+	limits    result.Limits
+}
+
+func (o *outputs) register(f *pflag.FlagSet) {
+	const to = " to this file, - for standard output"
+	f.StringVar(&o.json, "json", "", "write everything as one JSON document"+to)
+	f.StringVar(&o.ndjson, "ndjson", "", "write a JSON text per line as things happen"+to)
+	f.StringVar(&o.csv, "csv", "", "write a row per run"+to)
+	f.StringVar(&o.markdown, "markdown", "", "write the tables for a page"+to)
+	f.StringVar(&o.html, "html", "", "write a page with plots"+to)
+	f.StringVar(&o.title, "title", "", "title for the documents")
+	f.StringToStringVar(&o.labels, "label", nil, "name=value for the documents; may be repeated")
+	f.BoolVar(&o.perftest, "perftest", false, "print the columns of perftest's programs")
+	f.BoolVar(&o.gbits, "report-gbits", false, "with --perftest: Gb/sec instead of MiB/sec")
+	f.Float64Var(&o.limits.MinGbitS, "min-bw", 0, "status 3 if a bandwidth is below this many Gb/s")
+	f.Float64Var(&o.limits.MinOpsS, "min-rate", 0, "status 3 if a rate of bw is below this many operations per second")
+	f.DurationVar(&o.limits.MaxP50, "max-p50", 0, "status 3 if a median latency is above this, for example 20us")
+	f.DurationVar(&o.limits.MaxP99, "max-p99", 0, "status 3 if a 99th percentile is above this")
+	f.DurationVar(&o.limits.MaxP999, "max-p99.9", 0, "status 3 if a 99.9th percentile is above this")
+}
+
+// form is one way of writing a document.
+type form struct {
+	flag, file string
+	write      func(io.Writer, *result.Document) error
+}
+
+func (o *outputs) forms() []form {
+	return []form{
+		{"json", o.json, func(w io.Writer, d *result.Document) error { return d.Write(w) }},
+		{"csv", o.csv, report.CSV},
+		{"markdown", o.markdown, report.Markdown},
+		{"html", o.html, report.HTML},
+	}
+}
+
+// check refuses two forms on standard output, and limits that make no sense for the cases. It tells whether standard
+// output is for a program, so that what is for people goes to standard error.
+func (o *outputs) check(cases []result.Case) (forProgram bool, err error) {
+	var there []string
+	for _, f := range append(o.forms(), form{flag: "ndjson", file: o.ndjson}) {
+		if f.file == "-" {
+			there = append(there, "--"+f.flag)
+		}
+	}
+	if len(there) > 1 {
+		return true, usagef("%s: only one of them can go to standard output", strings.Join(there, ", "))
+	}
+	if o.gbits && !o.perftest {
+		return false, usagef("--report-gbits goes with --perftest; the table has both units")
+	}
+	if err := o.limits.Validate(cases); err != nil {
+		return false, &usageError{err}
+	}
+	return len(there) == 1, nil
+}
+
+// write writes a document in all the forms that were asked for.
+func (o *outputs) write(d *result.Document, stdout io.Writer) error {
+	var errs []error
+	for _, f := range o.forms() {
+		if f.file != "" {
+			errs = append(errs, writeTo(f.file, stdout, func(w io.Writer) error { return f.write(w, d) }))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// writeTo writes a file, or to stdout for "-".
+func writeTo(name string, stdout io.Writer, write func(io.Writer) error) error {
+	if name == "-" {
+		return write(stdout)
+	}
+	file, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
+}
+
+// judge prints the limits that were missed.
+func (o *outputs) judge(runs []result.Run, w io.Writer) error {
+	missed := o.limits.Missed(runs)
+	for _, text := range missed {
+		fmt.Fprintf(w, "limit missed: %s\n", text)
+	}
+	if len(missed) > 0 {
+		return errMissed
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package report
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// field is one column of the flat forms: every run and direction is a row, with a value or nothing in each field.
+type field struct {
+	name string
+	text func(r *result.Run, f *result.Flow) string
+}
+
+func timeField(name string, of func(*result.Distribution) float64, d func(*result.Stream) *result.Distribution) field {
+	return field{name, func(_ *result.Run, f *result.Flow) string {
+		if dist := d(f.Stream); dist != nil {
+			return strconv.FormatFloat(of(dist), 'f', -1, 64)
+		}
+		return ""
+	}}
+}
+
+func numberField(name string, of func(*result.Run, *result.Flow) float64) field {
+	return field{name, func(r *result.Run, f *result.Flow) string { return strconv.FormatFloat(of(r, f), 'f', -1, 64) }}
+}
+
+func textField(name string, of func(*result.Run, *result.Flow) string) field { return field{name, of} }
+
+func fields() []field {
+	latency := func(s *result.Stream) *result.Distribution { return s.Latency }
+	corrected := func(s *result.Stream) *result.Distribution { return s.Corrected }
+	percentile := func(p float64) func(*result.Distribution) float64 {
+		return func(d *result.Distribution) float64 { return d.At(p) }
+	}
+	cost := func(end *result.End) result.Cost {
+		if end == nil {
+			return result.Cost{}
+		}
+		return end.Cost
+	}
+	return []field{
+		textField("test", func(r *result.Run, _ *result.Flow) string { return r.Case.Test }),
+		textField("mode", func(r *result.Run, _ *result.Flow) string { return r.Case.Mode }),
+		textField("layer", func(r *result.Run, _ *result.Flow) string { return r.Case.Layer }),
+		textField("direction", func(_ *result.Run, f *result.Flow) string { return f.Direction }),
+		textField("poll", func(r *result.Run, _ *result.Flow) string { return r.Case.Poll }),
+		textField("verify", func(r *result.Run, _ *result.Flow) string { return strconv.FormatBool(r.Case.Verify) }),
+		textField("srq", func(r *result.Run, _ *result.Flow) string { return strconv.FormatBool(r.Case.SRQ) }),
+		numberField("size_bytes", func(r *result.Run, _ *result.Flow) float64 { return float64(r.Case.Size) }),
+		numberField("queue_pairs", func(r *result.Run, _ *result.Flow) float64 { return float64(r.Case.QPs) }),
+		numberField("depth", func(r *result.Run, _ *result.Flow) float64 { return float64(r.Case.Depth) }),
+		numberField("batch", func(r *result.Run, _ *result.Flow) float64 { return float64(r.Case.Batch) }),
+		numberField("rate_per_s", func(r *result.Run, _ *result.Flow) float64 { return r.Case.Rate }),
+		numberField("repeat", func(r *result.Run, _ *result.Flow) float64 { return float64(max(r.Repeat, 1)) }),
+		numberField("operations", func(_ *result.Run, f *result.Flow) float64 { return float64(f.Stream.Ops) }),
+		numberField("elapsed_s", func(_ *result.Run, f *result.Flow) float64 { return time.Duration(f.Stream.Elapsed).Seconds() }),
+		numberField("gbit_s", func(_ *result.Run, f *result.Flow) float64 { return f.Stream.GbitS }),
+		numberField("mib_s", func(_ *result.Run, f *result.Flow) float64 { return f.Stream.MiBS }),
+		numberField("ops_s", func(_ *result.Run, f *result.Flow) float64 { return f.Stream.OpsS }),
+		timeField("min_ns", func(d *result.Distribution) float64 { return d.Min }, latency),
+		timeField("mean_ns", func(d *result.Distribution) float64 { return d.Mean }, latency),
+		timeField("stddev_ns", func(d *result.Distribution) float64 { return d.Stddev }, latency),
+		timeField("p50_ns", percentile(50), latency),
+		timeField("p90_ns", percentile(90), latency),
+		timeField("p99_ns", percentile(99), latency),
+		timeField("p99.9_ns", percentile(99.9), latency),
+		timeField("p99.99_ns", percentile(99.99), latency),
+		timeField("p99.999_ns", percentile(99.999), latency),
+		timeField("max_ns", func(d *result.Distribution) float64 { return d.Max }, latency),
+		timeField("corrected_p50_ns", percentile(50), corrected),
+		timeField("corrected_p99_ns", percentile(99), corrected),
+		timeField("corrected_max_ns", func(d *result.Distribution) float64 { return d.Max }, corrected),
+		numberField("initiator_cpu_s_per_million_ops", func(_ *result.Run, f *result.Flow) float64 { return cost(f.Initiator).PerMillion }),
+		numberField("target_cpu_s_per_million_ops", func(_ *result.Run, f *result.Flow) float64 { return cost(f.Target).PerMillion }),
+		numberField("initiator_cpu_s_per_gb", func(_ *result.Run, f *result.Flow) float64 { return cost(f.Initiator).PerGB }),
+		numberField("target_cpu_s_per_gb", func(_ *result.Run, f *result.Flow) float64 { return cost(f.Target).PerGB }),
+	}
+}
+
+// CSV writes one row for each run and direction, under a row of names.
+func CSV(w io.Writer, d *result.Document) error {
+	out, all := csv.NewWriter(w), fields()
+	row := make([]string, len(all))
+	for i, f := range all {
+		row[i] = f.name
+	}
+	out.Write(row)
+	for i := range d.Runs {
+		for _, flow := range d.Runs[i].Flows() {
+			for j, f := range all {
+				row[j] = f.text(&d.Runs[i], &flow)
+			}
+			out.Write(row)
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// Markdown writes the tables that a terminal shows, for a page.
+func Markdown(w io.Writer, d *result.Document) error {
+	var b strings.Builder
+	if d.Title != "" {
+		fmt.Fprintf(&b, "## %s\n\n", d.Title)
+	}
+	for _, e := range []struct {
+		who string
+		f   *result.Facts
+	}{{"client", &d.Client}, {"server", &d.Server}} {
+		fmt.Fprintf(&b, "- %s: %s (%s), Linux %s, %s, %d processors (%s)\n", e.who, e.f.Device, e.f.Detail, e.f.Kernel, e.f.GoVersion, e.f.CPUs, e.f.CPU)
+	}
+	last := ""
+	for i := range d.Runs {
+		r := &d.Runs[i]
+		columns := columnsOf(r)
+		if k := kindOf(r); k != last {
+			last = k
+			fmt.Fprintf(&b, "\n%s\n\n", headline(r))
+			for _, c := range columns {
+				fmt.Fprintf(&b, "| %s ", c.title)
+			}
+			b.WriteString("|\n")
+			for i := range columns {
+				b.WriteString([]string{"|---", "|--:"}[min(i/2, 1)])
+			}
+			b.WriteString("|\n")
+		}
+		total := r.Total()
+		for _, c := range columns {
+			fmt.Fprintf(&b, "| %s ", c.text(r, &total))
+		}
+		b.WriteString("|\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,43 @@
+package report
+
+import (
+	"encoding/json"
+	"io"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// Stream writes a JSON text per line as things happen: the ends, each case as it begins, its intervals, its run.
+type Stream struct{ enc *json.Encoder }
+
+// NewStream makes a stream on w.
+func NewStream(w io.Writer) *Stream { return &Stream{json.NewEncoder(w)} }
+
+type record struct {
+	Event    string           `json:"event"`
+	Schema   string           `json:"schema,omitempty"`
+	Client   *result.Facts    `json:"client,omitempty"`
+	Server   *result.Facts    `json:"server,omitempty"`
+	Case     *result.Case     `json:"settings,omitempty"`
+	Repeat   int              `json:"repeat,omitempty"`
+	Interval *result.Interval `json:"interval,omitempty"`
+	Run      *result.Run      `json:"run,omitempty"`
+}
+
+// Begin writes the facts of both ends.
+func (s *Stream) Begin(client, server *result.Facts) error {
+	return s.enc.Encode(record{Event: "begin", Schema: result.Schema, Client: client, Server: server})
+}
+
+// Case writes the settings of a run that begins.
+func (s *Stream) Case(c *result.Case, repeat int) error {
+	return s.enc.Encode(record{Event: "case", Case: c, Repeat: repeat})
+}
+
+// Interval writes what an initiator did in an interval of the run that is under way.
+func (s *Stream) Interval(iv *result.Interval) error {
+	return s.enc.Encode(record{Event: "interval", Interval: iv})
+}
+
+// Run writes a run that is over.
+func (s *Stream) Run(r *result.Run) error { return s.enc.Encode(record{Event: "run", Run: r}) }

@@ -1,0 +1,154 @@
+package result
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Metric is a figure of a run by which runs are judged.
+type Metric struct {
+	Name   string // as in the JSON document
+	Unit   string
+	Better int // 1: more is better, -1: less is
+	Of     func(s *Stream) (float64, bool)
+}
+
+func percentileOf(p float64) func(*Stream) (float64, bool) {
+	return func(s *Stream) (float64, bool) { return s.Latency.At(p), s.Latency != nil }
+}
+
+// Metrics are the figures that Compare and Summarize look at.
+var Metrics = []Metric{
+	{"latency_p50_ns", "ns", -1, percentileOf(50)},
+	{"latency_p99_ns", "ns", -1, percentileOf(99)},
+	{"gbit_s", "Gb/s", 1, func(s *Stream) (float64, bool) { return s.GbitS, true }},
+	{"ops_s", "ops/s", 1, func(s *Stream) (float64, bool) { return s.OpsS, true }},
+}
+
+// applies tells whether a metric says something about a case: latencies where they are measured, rates elsewhere.
+func (m *Metric) applies(c *Case) bool {
+	latency := m.Better < 0
+	return latency == (c.Mode == Latency || latency && c.Rate > 0)
+}
+
+// Key is the part of a case that makes its figures comparable: not how long it was measured.
+func (c Case) Key() Case {
+	c.Iters, c.Duration, c.Warmup, c.Interval, c.Stall = 0, 0, 0, 0, 0
+	return c
+}
+
+// Summary is the spread of a metric over the repeats of a case.
+type Summary struct {
+	Case   Case    `json:"settings"`
+	Metric string  `json:"metric"`
+	Runs   int     `json:"runs"`
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	Spread float64 `json:"spread_percent"` // of max - min, in percent of the median
+}
+
+// Summarize gives the metrics of every case, over all its runs.
+func Summarize(runs []Run) []Summary {
+	var keys []Case
+	values := map[Case]map[string][]float64{}
+	cases := map[Case]Case{}
+	for i := range runs {
+		key := runs[i].Case.Key()
+		if values[key] == nil {
+			keys = append(keys, key)
+			values[key], cases[key] = map[string][]float64{}, runs[i].Case
+		}
+		total := runs[i].Total()
+		for _, m := range Metrics {
+			if v, ok := m.Of(&total); ok && m.applies(&key) {
+				values[key][m.Name] = append(values[key][m.Name], v)
+			}
+		}
+	}
+	var all []Summary
+	for _, key := range keys {
+		for _, m := range Metrics {
+			v := values[key][m.Name]
+			if len(v) == 0 {
+				continue
+			}
+			slices.Sort(v)
+			s := Summary{Case: cases[key], Metric: m.Name, Runs: len(v), Median: (v[(len(v)-1)/2] + v[len(v)/2]) / 2, Min: v[0], Max: v[len(v)-1]}
+			if s.Median > 0 {
+				s.Spread = (s.Max - s.Min) / s.Median * 100
+			}
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Change is how a metric of a case differs between two documents.
+type Change struct {
+	Case     Case
+	Metric   Metric
+	Old, New float64
+	Percent  float64 // of the old value
+	Worse    bool    // by more than the threshold
+	Improved bool    // by more than the threshold
+}
+
+// Comparison is what Compare finds.
+type Comparison struct {
+	Changes []Change
+	OnlyOld []Case
+	OnlyNew []Case
+}
+
+// Worse counts the changes for the worse beyond the threshold.
+func (c *Comparison) Worse() (n int) {
+	for i := range c.Changes {
+		if c.Changes[i].Worse {
+			n++
+		}
+	}
+	return n
+}
+
+// Compare sets the medians of two documents side by side, case by case. Changes up to threshold percent do not count.
+func Compare(before, after *Document, threshold float64) Comparison {
+	var out Comparison
+	old := map[Case]map[string]float64{}
+	var order []Case
+	for _, s := range Summarize(before.Runs) {
+		key := s.Case.Key()
+		if old[key] == nil {
+			old[key] = map[string]float64{}
+			order = append(order, key)
+		}
+		old[key][s.Metric] = s.Median
+	}
+	seen := map[Case]bool{}
+	for _, s := range Summarize(after.Runs) {
+		key := s.Case.Key()
+		was, both := old[key]
+		if !both {
+			if !seen[key] {
+				out.OnlyNew = append(out.OnlyNew, s.Case)
+			}
+			seen[key] = true
+			continue
+		}
+		seen[key] = true
+		m := Metrics[slices.IndexFunc(Metrics, func(m Metric) bool { return m.Name == s.Metric })]
+		c := Change{Case: s.Case, Metric: m, Old: was[s.Metric], New: s.Median}
+		if c.Old > 0 {
+			c.Percent = (c.New - c.Old) / c.Old * 100
+		}
+		better := c.Percent * float64(cmp.Compare(m.Better, 0))
+		c.Worse, c.Improved = better < -threshold, better > threshold
+		out.Changes = append(out.Changes, c)
+	}
+	for _, key := range order {
+		if !seen[key] {
+			out.OnlyOld = append(out.OnlyOld, key)
+		}
+	}
+	return out
+}
