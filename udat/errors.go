@@ -43,6 +43,8 @@ var (
 
 // WithSubtype is an error to compare with by type and subtype: errors.Is(err, udat.WithSubtype(udat.InvalidState,
 // udat.SubStateEVDWaiter)).
+//
+// Extension.
 func WithSubtype(t ReturnType, s Subtype) *Error { return &Error{Type: t, Subtype: s} }
 
 // Error names the call, the type, the subtype and the cause.
@@ -71,6 +73,8 @@ func (e *Error) Is(target error) bool {
 }
 
 // Code is the DAT_RETURN value: class, type and subtype.
+//
+// Extension.
 func (e *Error) Code() uint32 { return classError | uint32(e.Type) | uint32(e.Subtype) }
 
 // fail makes an Error whose detail is formatted; %w keeps a cause.

@@ -175,6 +175,8 @@ type Event struct {
 }
 
 // LocalAddr is the local address that a connection request came to.
+//
+// Extension. It is part of the event data.
 func (e *Event) LocalAddr() netip.Addr {
 	if e.CR == nil {
 		return netip.Addr{}

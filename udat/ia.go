@@ -54,6 +54,8 @@ type openOptions struct {
 }
 
 // WithAsyncQLen makes the asynchronous event dispatcher at least n events long; the default is 64.
+//
+// Extension. It is an argument of dat_ia_open.
 func WithAsyncQLen(n int) Option {
 	return func(o *openOptions) error {
 		if n < 1 {
@@ -66,6 +68,8 @@ func WithAsyncQLen(n int) Option {
 
 // WithAsyncEVD sends the adapter's asynchronous events to an existing dispatcher, of this or another adapter, that
 // takes them. It is not destroyed with this adapter.
+//
+// Extension. It is an argument of dat_ia_open.
 func WithAsyncEVD(evd *EVD) Option {
 	return func(o *openOptions) error {
 		if err := evd.object().check("ia_open", HandleEVD); err != nil {
@@ -81,6 +85,8 @@ func WithAsyncEVD(evd *EVD) Option {
 
 // WithoutAsyncEVD opens the adapter without a dispatcher for asynchronous events: somebody else handles them
 // (DAT_EVD_ASYNC_EXISTS).
+//
+// Extension. It is an argument of dat_ia_open.
 func WithoutAsyncEVD() Option {
 	return func(o *openOptions) error { o.noAsync = true; return nil }
 }

@@ -219,6 +219,8 @@ func (ia *IA) access(priv MemPriv) fabric.Access {
 }
 
 // Bytes is the registered memory, nil once the region has been freed: AllocLMR's memory is gone then.
+//
+// Extension. It is part of dat_lmr_create.
 func (l *LMR) Bytes() []byte {
 	if l == nil || !l.obj.live.Load() {
 		return nil
@@ -227,6 +229,8 @@ func (l *LMR) Bytes() []byte {
 }
 
 // Context is the region's lmr_context (the local key of verbs).
+//
+// Extension. It is part of dat_lmr_create.
 func (l *LMR) Context() uint32 {
 	if l == nil {
 		return 0
@@ -235,6 +239,8 @@ func (l *LMR) Context() uint32 {
 }
 
 // RMRContext is what a peer needs for RDMA to the region, 0 where no remote privilege was asked for.
+//
+// Extension. It is part of dat_lmr_create.
 func (l *LMR) RMRContext() uint32 {
 	if l == nil || l.priv&(PrivRemoteRead|PrivRemoteWrite|PrivRemoteAtomic) == 0 {
 		return 0
@@ -244,6 +250,8 @@ func (l *LMR) RMRContext() uint32 {
 
 // Triplet names n bytes of the region from off on. It does not check: a post with a triplet outside the region is
 // InvalidParameter.
+//
+// Extension. It is part of dat_lmr_create.
 func (l *LMR) Triplet(off, n int) LMRTriplet {
 	if l == nil {
 		return LMRTriplet{SegmentLength: uint64(n)}
@@ -252,6 +260,8 @@ func (l *LMR) Triplet(off, n int) LMRTriplet {
 }
 
 // RMRTriplet names n bytes of the region from off on for a peer.
+//
+// Extension. It is part of dat_lmr_create.
 func (l *LMR) RMRTriplet(off, n int) RMRTriplet {
 	t := l.Triplet(off, n)
 	return RMRTriplet{RMRContext: l.RMRContext(), TargetAddress: t.VirtualAddress, SegmentLength: t.SegmentLength}

@@ -1,0 +1,143 @@
+package udat_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// datCalls are all calls of uDAPL 1.2.
+var datCalls = strings.Fields(`
+	dat_ia_open dat_ia_query dat_ia_close dat_set_consumer_context dat_get_consumer_context dat_get_handle_type dat_strerror
+	dat_registry_list_providers dat_registry_add_provider dat_registry_remove_provider dat_provider_init dat_provider_fini
+	dat_cno_create dat_cno_modify_agent dat_cno_query dat_cno_free dat_cno_wait
+	dat_evd_create dat_evd_query dat_evd_modify_cno dat_evd_enable dat_evd_disable dat_evd_wait dat_evd_dequeue dat_evd_post_se
+	dat_evd_resize dat_evd_set_unwaitable dat_evd_clear_unwaitable dat_evd_free
+	dat_ep_create dat_ep_create_with_srq dat_ep_query dat_ep_modify dat_ep_get_status dat_ep_connect dat_ep_dup_connect
+	dat_ep_disconnect dat_ep_reset dat_ep_free dat_ep_post_send dat_ep_post_recv dat_ep_post_rdma_read dat_ep_post_rdma_write
+	dat_ep_recv_query dat_ep_set_watermark
+	dat_psp_create dat_psp_create_any dat_psp_query dat_psp_free dat_rsp_create dat_rsp_query dat_rsp_free
+	dat_cr_query dat_cr_accept dat_cr_reject dat_cr_handoff dat_pz_create dat_pz_query dat_pz_free
+	dat_lmr_create dat_lmr_query dat_lmr_free dat_lmr_sync_rdma_read dat_lmr_sync_rdma_write
+	dat_rmr_create dat_rmr_bind dat_rmr_query dat_rmr_free
+	dat_srq_create dat_srq_free dat_srq_post_recv dat_srq_query dat_srq_resize dat_srq_set_lw`)
+
+// noSymbol says why a call has no Go counterpart.
+var noSymbol = map[string]string{
+	"dat_provider_init": "entry point of a loadable C provider: the library is its own provider",
+	"dat_provider_fini": "entry point of a loadable C provider: the library is its own provider",
+}
+
+// otherName are the Go names that the naming rule does not give.
+var otherName = map[string]string{
+	"dat_ia_open":                  "Open",
+	"dat_registry_list_providers":  "Providers",
+	"dat_registry_add_provider":    "RegisterProvider",
+	"dat_registry_remove_provider": "RemoveProvider",
+	"dat_set_consumer_context":     "SetConsumerContext",
+	"dat_get_consumer_context":     "GetConsumerContext",
+	"dat_get_handle_type":          "GetHandleType",
+	"dat_strerror":                 "Strerror",
+	"dat_rmr_create":               "PZ.CreateRMR",
+	"dat_psp_create_any":           "IA.CreatePSPAny",
+	"dat_ep_create_with_srq":       "IA.CreateEPWithSRQ",
+	"dat_lmr_sync_rdma_read":       "IA.LMRSyncRDMARead",
+	"dat_lmr_sync_rdma_write":      "IA.LMRSyncRDMAWrite",
+}
+
+// goName is the name that the rule gives: dat_x_verb is (*X).Verb, dat_x_create is (*IA).CreateX; compared without case.
+func goName(call string) string {
+	if n, ok := otherName[call]; ok {
+		return n
+	}
+	kind, verb, _ := strings.Cut(strings.TrimPrefix(call, "dat_"), "_")
+	if verb == "create" {
+		return "IA.Create" + kind
+	}
+	return kind + "." + strings.ReplaceAll(verb, "_", "")
+}
+
+var lastLine = regexp.MustCompile(`(?m)^(?:Implements: (dat_\w+)(?: with DAT_\w+)?\.|Extension\..*)\n?\z`)
+
+// TestCalls shows that every call has a function or method of the name that the rule gives it, whose documentation ends in
+// saying so, and that all others say that they go beyond.
+func TestCalls(t *testing.T) {
+	if len(datCalls) != 74 {
+		t.Fatalf("%d calls are listed", len(datCalls))
+	}
+	files, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string][]string{}
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), f.Name(), nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || !fn.Name.IsExported() {
+				continue
+			}
+			name := fn.Name.Name
+			if r := receiver(fn); r != "" {
+				name = r + "." + name
+			}
+			if r, _, _ := strings.Cut(name, "."); !ast.IsExported(r) || ordinary(name) {
+				continue
+			}
+			m := lastLine.FindStringSubmatch(fn.Doc.Text())
+			if m == nil {
+				t.Errorf("%s: %s: the documentation ends neither in Implements: nor in Extension.", f.Name(), name)
+			} else if m[1] != "" {
+				have[m[1]] = append(have[m[1]], name)
+			}
+		}
+	}
+	for _, c := range datCalls {
+		names := have[c]
+		delete(have, c)
+		if noSymbol[c] != "" {
+			if len(names) > 0 {
+				t.Errorf("%s is %v: it was thought to have none", c, names)
+			}
+			continue
+		}
+		if !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, goName(c)) }) {
+			t.Errorf("%s: no %s implements it: %v", c, goName(c), names)
+		}
+	}
+	for c, names := range have {
+		t.Errorf("%v implement %s, which is no call of uDAPL 1.2", names, c)
+	}
+}
+
+func receiver(fn *ast.FuncDecl) string {
+	if fn.Recv == nil {
+		return ""
+	}
+	typ := fn.Recv.List[0].Type
+	if star, ok := typ.(*ast.StarExpr); ok {
+		typ = star.X
+	}
+	return typ.(*ast.Ident).Name
+}
+
+// ordinary are methods of Go's own conventions.
+func ordinary(name string) bool {
+	for _, m := range []string{".String", ".Error", ".Unwrap", ".Is"} {
+		if strings.HasSuffix(name, m) {
+			return true
+		}
+	}
+	return false
+}

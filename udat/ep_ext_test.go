@@ -1,0 +1,156 @@
+package udat_test
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// has says whether the adapter's device has what a provider-specific attribute names. If not, err must say so.
+func has(t *testing.T, ia *udat.IA, name string, err error) bool {
+	t.Helper()
+	_, _, p, qerr := ia.Query(0, udat.ProviderFieldProviderSpecificAttr)
+	assert.NilError(t, qerr)
+	if p.Specific(name) == "TRUE" {
+		assert.NilError(t, err)
+		return true
+	}
+	assert.ErrorIs(t, err, udat.ErrModelNotSupported)
+	return false
+}
+
+// TestImmediate sends immediate data with a Send and with an RDMA write.
+func TestImmediate(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		want := a.put(0, 100, 1)
+		b.put(500, 50, 99)
+		before := b.get(500, 50)
+		assert.NilError(t, b.ep.PostRecv(b.iov(500, 50), 5, 0))
+		err := a.ep.PostRDMAWriteImmediate(a.iov(0, 100), 1, b.mem.RMRTriplet(0, 100), 0x01020304, 0)
+		if !has(t, a.ia, udat.AttrImmediateData, err) {
+			assert.ErrorIs(t, a.ep.PostSendImmediate(nil, 1, 1, 0), udat.ErrModelNotSupported)
+			rule.Proves(t, "EXT-05")
+			return
+		}
+		ev := completion(t, b.recv, 5)
+		assert.Assert(t, ev.Operation == udat.DTOReceiveWriteImm && ev.HasImmediate, "%s", describe(ev))
+		assert.Equal(t, ev.Immediate, uint32(0x01020304))
+		assert.DeepEqual(t, b.get(0, 100), want)
+		assert.DeepEqual(t, b.get(500, 50), before)
+		assert.Equal(t, completion(t, a.request, 1).Operation, udat.DTORDMAWriteImm)
+		rule.Proves(t, "EXT-03", "EXT-04")
+		assert.NilError(t, b.ep.PostRecv(b.iov(500, 50), 6, 0))
+		assert.NilError(t, a.ep.PostSendImmediate(a.iov(0, 20), 2, 0xfffefdfc, udat.CompletionSuppress))
+		ev = completion(t, b.recv, 6)
+		assert.Assert(t, ev.Operation == udat.DTOReceiveImm && ev.HasImmediate && ev.Immediate == 0xfffefdfc && ev.Length == 20, "%s", describe(ev))
+		assert.DeepEqual(t, b.get(500, 20), want[:20])
+		empty(t, a.request)
+		assert.NilError(t, b.ep.PostRecv(b.iov(500, 50), 7, 0))
+		assert.NilError(t, a.ep.PostSend(nil, 3, 0))
+		ev = completion(t, b.recv, 7)
+		assert.Assert(t, ev.Operation == udat.DTOReceive && !ev.HasImmediate && ev.Immediate == 0, "%s", describe(ev))
+		rule.Proves(t, "EXT-01")
+		assert.ErrorIs(t, a.ep.PostRDMAWriteImmediate(a.iov(0, 100), 1, b.mem.RMRTriplet(0, 99), 1, 0), udat.ErrLengthError)
+	})
+}
+
+// TestAtomics adds and swaps.
+func TestAtomics(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		l, err := b.ia.AllocLMR(b.pz, 4096, udat.PrivAll|udat.PrivRemoteAtomic)
+		if err != nil {
+			assert.ErrorIs(t, a.ep.PostFetchAdd(1, a.mem.Triplet(0, 8), 1, b.mem.RMRTriplet(0, 8), 0), udat.ErrModelNotSupported)
+			t.Skip("the device has no atomics")
+		}
+		word := l.Bytes()[16:24]
+		binary.NativeEndian.PutUint64(word, 40)
+		result := func() uint64 { return binary.NativeEndian.Uint64(a.get(8, 8)) }
+		if !has(t, a.ia, udat.AttrFetchAndAdd, a.ep.PostFetchAdd(2, a.mem.Triplet(8, 8), 1, l.RMRTriplet(16, 8), 0)) {
+			rule.Proves(t, "EXT-05")
+			t.Skip("the device has no atomics")
+		}
+		ev := completion(t, a.request, 1)
+		assert.Equal(t, ev.Operation, udat.DTOFetchAdd)
+		assert.DeepEqual(t, []uint64{result(), binary.NativeEndian.Uint64(word)}, []uint64{40, 42})
+		for _, c := range []struct{ compare, swap, old, now uint64 }{{41, 7, 42, 42}, {42, 1 << 63, 42, 1 << 63}} {
+			assert.NilError(t, a.ep.PostCmpSwap(c.compare, c.swap, a.mem.Triplet(8, 8), 2, l.RMRTriplet(16, 8), 0))
+			assert.Equal(t, completion(t, a.request, 2).Operation, udat.DTOCmpSwap)
+			assert.DeepEqual(t, []uint64{result(), binary.NativeEndian.Uint64(word)}, []uint64{c.old, c.now})
+		}
+		for _, c := range []struct {
+			local  udat.LMRTriplet
+			remote udat.RMRTriplet
+		}{
+			{a.mem.Triplet(0, 4), l.RMRTriplet(0, 8)},
+			{a.mem.Triplet(0, 16), l.RMRTriplet(0, 8)},
+			{a.mem.Triplet(0, 8), l.RMRTriplet(4, 8)},
+			{a.mem.Triplet(0, 8), l.RMRTriplet(0, 4)},
+		} {
+			assert.ErrorIs(t, a.ep.PostFetchAdd(1, c.local, 3, c.remote, 0), udat.ErrInvalidParameter)
+			assert.ErrorIs(t, a.ep.PostCmpSwap(1, 2, c.local, 3, c.remote, 0), udat.ErrInvalidParameter)
+		}
+		assert.ErrorIs(t, a.ep.PostFetchAdd(1, a.lmr(8, udat.PrivLocalRead).Triplet(0, 8), 3, l.RMRTriplet(0, 8), 0), udat.ErrPrivilegesViolation)
+		assert.NilError(t, a.ep.PostFetchAdd(1, a.mem.Triplet(0, 8), 4, b.mem.RMRTriplet(0, 8), 0)) // remote read and write are not enough
+		failed(t, a.request, 4, udat.DTOErrRemoteAccess)
+		broken(t, a, b)
+		rule.Proves(t, "EXT-02", "EXT-05")
+	})
+}
+
+// TestSendInvalidate ends the peer's binding with a Send.
+func TestSendInvalidate(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		r := b.window(t)
+		tr := b.bind(t, r, b.mem, 0, 100, bothRights)
+		assert.NilError(t, b.ep.PostRecv(b.iov(500, 10), 5, 0))
+		refused(t, b.mem.Free(), udat.InvalidState, udat.SubStateLMRInUse)
+		if !has(t, a.ia, udat.AttrSendWithInvalidate, a.ep.PostSendWithInvalidate(a.iov(0, 10), 1, tr.RMRContext, 0)) {
+			rule.Proves(t, "EXT-05")
+			t.Skip("the device cannot invalidate windows")
+		}
+		completion(t, a.request, 1)
+		ev := completion(t, b.recv, 5)
+		assert.Equal(t, ev.Operation, udat.DTOReceiveInv)
+		assert.Equal(t, ev.RMRContext, tr.RMRContext)
+		p, err := r.Query(udat.RMRFieldAll)
+		assert.NilError(t, err)
+		assert.Equal(t, p, udat.RMRParam{IA: b.ia, PZ: b.pz})
+		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 10), 2, tr, 0))
+		failed(t, a.request, 2, udat.DTOErrRemoteAccess)
+		broken(t, a, b)
+		assert.NilError(t, b.mem.Free()) // the window does not hold it any more
+		rule.Proves(t, "EXT-01")
+	})
+}
+
+// TestReadToRMR reads into a window.
+func TestReadToRMR(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		r := a.window(t)
+		read := func(local udat.RMRTriplet, n int) error {
+			return a.ep.PostRDMAReadToRMR(r, local, 1, b.mem.RMRTriplet(0, n), 0)
+		}
+		assert.ErrorIs(t, read(udat.RMRTriplet{}, 10), udat.ErrInvalidState)
+		tr := a.bind(t, r, a.mem, 1000, 100, udat.PrivRemoteRead)
+		assert.ErrorIs(t, read(sub(tr, 0, 10), 10), udat.ErrPrivilegesViolation)
+		tr = a.bind(t, r, a.mem, 1000, 100, udat.PrivRemoteWrite)
+		for _, bad := range []udat.RMRTriplet{sub(tr, -1, 10), sub(tr, 91, 10), {RMRContext: tr.RMRContext + 1, TargetAddress: tr.TargetAddress, SegmentLength: 10}} {
+			assert.ErrorIs(t, read(bad, 10), udat.ErrInvalidParameter)
+		}
+		assert.ErrorIs(t, read(sub(tr, 0, 9), 10), udat.ErrLengthError)
+		want := b.put(0, 50, 4)
+		assert.NilError(t, read(sub(tr, 50, 50), 50))
+		assert.Equal(t, completion(t, a.request, 1).Operation, udat.DTORDMARead)
+		assert.DeepEqual(t, a.get(1050, 50), want)
+		assert.NilError(t, a.ep.PostRDMARead(a.iov(0, 50), 2, b.mem.RMRTriplet(0, 50), 0))
+		completion(t, a.request, 2)
+	})
+}
