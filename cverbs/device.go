@@ -91,7 +91,7 @@ func OpenDevice(name string) (*Context, error) {
 	case openErr != nil:
 		return nil, openErr
 	case c == nil && others == nil:
-		return nil, &Error{Verb: "ibv_open_device", Errno: syscall.ENODEV, Advice: fmt.Sprintf("no device %q: this host has no verbs device at all", name)}
+		return nil, &Error{Verb: "ibv_open_device", Errno: syscall.ENODEV, Advice: fmt.Sprintf("no device %q: this host has no verbs device at all (soft-RoCE: rdma link add rxe0 type rxe netdev NAME)", name)}
 	case c == nil:
 		return nil, &Error{Verb: "ibv_open_device", Errno: syscall.ENODEV, Advice: fmt.Sprintf("no device %q: there is %s", name, strings.Join(others, ", "))}
 	}

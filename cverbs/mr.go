@@ -20,7 +20,11 @@ type MR struct {
 	len  int
 	lkey uint32
 	rkey uint32
+	h    uintptr
 }
+
+// mrs keeps open regions reachable: the device may write to the memory of one that its user forgot.
+var mrs handles[MR]
 
 // RegMR registers buf and pins it until the region is closed; buf may also be memory outside the Go heap. Errors: EINVAL for an
 // empty buf or for remote write or atomic access without AccessLocalWrite; ENOMEM, which names the locked-memory limit.
@@ -65,6 +69,7 @@ func (m *MR) reg(p *PD, addr uintptr, n int, access AccessFlags) error {
 		return pinError("ibv_reg_mr", errnoOf(err), n)
 	}
 	m.c, m.pd, m.addr, m.len, m.lkey, m.rkey = v, p, addr, n, uint32(v.lkey), uint32(v.rkey)
+	m.h = mrs.add(m)
 	m.life.open()
 	return nil
 }
@@ -100,6 +105,7 @@ func (m *MR) Close() error {
 			e.Advice = "a memory window may still be bound to the region"
 			return e
 		}
+		mrs.remove(m.h)
 		m.pin.Unpin()
 		return nil
 	})

@@ -1,10 +1,12 @@
-//go:build linux
+//go:build linux && cgo
 
 package cverbs
 
 import (
+	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 )
@@ -37,4 +39,33 @@ func TestRegMR(t *testing.T) {
 	assert.Equal(t, m3.Addr(), m2.Addr())
 	assert.NilError(t, m3.Close())
 	assert.NilError(t, m2.Close())
+}
+
+// A region that its user forgot stays registered and its memory pinned, whatever the garbage collector does.
+func TestForgottenMR(t *testing.T) {
+	ctx := openDevice(t)
+	pd := closing[*PD](t)(ctx.AllocPD())
+	func() {
+		_, err := pd.RegMR(make([]byte, 100), AccessLocalWrite)
+		assert.NilError(t, err)
+	}()
+	for range 3 {
+		runtime.GC()
+		time.Sleep(10 * time.Millisecond)
+	}
+	isErr(t, pd.Close(), ErrInUse)
+	for _, m := range openRegions() {
+		if m.pd == pd {
+			assert.NilError(t, m.Close())
+		}
+	}
+}
+
+func openRegions() (all []*MR) {
+	mrs.mu.Lock()
+	defer mrs.mu.Unlock()
+	for _, m := range mrs.m {
+		all = append(all, m)
+	}
+	return all
 }
