@@ -31,7 +31,7 @@ for part in "$@"; do
   esac
 done
 if $want_kernel; then
-  packages+=(qemu-system-x86 busybox-static kmod cpio xz-utils util-linux iproute2 iputils-ping
+  packages+=(gcc libc6-dev qemu-system-x86 busybox-static kmod cpio xz-utils util-linux iproute2 iputils-ping
     rdma-core ibverbs-providers ibverbs-utils rdmacm-utils perftest)
 fi
 $want_siw && packages+=(gcc-12 libc6-dev make libelf1)

@@ -87,27 +87,37 @@ fi
 # QEMU. A microvm has no firmware to go through and no PCI bus to look at.
 machine=(qemu-system-x86_64 -M microvm -nodefaults -no-user-config -display none -no-reboot
   -smp "$cpus" -m "${memory}M" -kernel "$kernel/vmlinux" -initrd "$initrd" -serial "file:$tmp/console")
-append="console=ttyS0 quiet loglevel=5 panic=-1 mitigations=off"
+append="console=ttyS0 panic=-1 mitigations=off"
 
-# /dev/kvm may open and still not run a guest: boot one, with a short limit, once per boot of this host.
-kvm_works() {
-  local answer
-  [ -w /dev/kvm ] || return 1
-  answer=$cache/kvm-$(cat /proc/sys/kernel/random/boot_id)
-  if ! [ -e "$answer" ]; then
-    rm -f "$cache"/kvm-*
+# What boots on this host need to know, found out once per boot of the host and kept in the cache:
+# "kvm" where KVM runs a guest (/dev/kvm may open and still not), else "tcg KHZ". KHZ is the rate of the time stamp
+# counter: a guest under software emulation that has to measure it on a busy host fails to, and then hangs.
+explore() {
+  if [ -w /dev/kvm ]; then
     timeout -s KILL 8 "${machine[@]}" -accel kvm -cpu host -append "$append godat.probe" </dev/null >/dev/null 2>&1 || true
-    if grep -qs 'it boots' "$tmp/console"; then echo yes; else echo no; fi >"$answer"
-    : >"$tmp/console"
-  fi 2>/dev/null
-  [ "$(cat "$answer" 2>/dev/null)" = yes ]
+    if grep -q 'it boots' "$tmp/console"; then
+      echo kvm
+      return
+    fi
+  fi
+  cc -O1 -o "$tmp/tsckhz" "$here/vm/tsckhz.c" && echo "tcg $("$tmp/tsckhz")" || echo tcg
 }
-[ "$accel" != auto ] || { if kvm_works; then accel=kvm; else accel=tcg; fi; }
+known=$cache/accel-$(cat /proc/sys/kernel/random/boot_id)
+if ! [ -s "$known" ]; then
+  rm -f "$cache"/accel-* 2>/dev/null || true
+  explore >"$tmp/accel" 2>/dev/null
+  cp "$tmp/accel" "$known.$$" 2>/dev/null && mv "$known.$$" "$known" || known=$tmp/accel
+fi
+khz=''
+read -r found khz <"$known" || true
+[ "$accel" != auto ] || accel=$found
+append+=" quiet loglevel=5"
 if [ "$accel" = kvm ]; then
   machine+=(-accel kvm -cpu host)
-else # the emulated processors share one time stamp counter; without it the guest's clock goes in steps of 4 ms
+else
   machine+=(-accel "tcg,thread=multi" -cpu max)
-  append+=" tsc=reliable"
+  append+=" tsc=reliable" # the emulated processors share one counter; without it the clock goes in steps of 4 ms
+  [ -z "$khz" ] || append+=" tsc_early_khz=$khz lpj=$((khz * 4))"
 fi
 
 # What the guest is to do, on the control share.
@@ -167,11 +177,8 @@ printf '%s\n' "${collect[@]}" >"$control/collect"
 [ ${#collect[@]} -gt 0 ] || : >"$control/collect"
 
 mkfifo "$tmp/stdout" "$tmp/stderr"
-cat <"$tmp/stdout" &
-cats=$!
-cat <"$tmp/stderr" >&2 &
-cats="$cats $!"
-$console && { : >"$tmp/console"; tail -f --pid=$$ "$tmp/console" >&2 & }
+: >"$tmp/console"
+if $console; then tail -f --pid=$$ "$tmp/console" >&2 & fi
 
 # shellcheck disable=SC2054 # the commas are qemu's
 machine+=(-append "$append"
@@ -180,14 +187,27 @@ machine+=(-append "$append"
   -device virtio-serial-device
   -chardev "file,id=stdout,path=$tmp/stdout" -device virtserialport,chardev=stdout,nr=1
   -chardev "file,id=stderr,path=$tmp/stderr" -device virtserialport,chardev=stderr,nr=2)
-# setpriv: no guest outlives this script, even when the script is killed.
-setpriv --pdeathsig TERM -- timeout -k 2 "$timeout" setpriv --pdeathsig KILL -- "${machine[@]}" </dev/null >"$tmp/qemu" 2>&1 &
-vm=$!
-ended=0
-wait "$vm" || ended=$?
-vm=''
-# shellcheck disable=SC2086
-wait $cats || true
+
+# A boot that does not reach guest.sh is tried again: nothing of COMMAND has run yet.
+for attempt in 1 2 3; do
+  cat <"$tmp/stdout" &
+  cats=$!
+  cat <"$tmp/stderr" >&2 &
+  cats="$cats $!"
+  # setpriv: no guest outlives this script, even when the script is killed.
+  setpriv --pdeathsig TERM -- timeout -k 2 "$timeout" setpriv --pdeathsig KILL -- "${machine[@]}" </dev/null >"$tmp/qemu" 2>&1 &
+  vm=$!
+  begun=$SECONDS
+  until [ -e "$control/started" ] || ! kill -0 "$vm" 2>/dev/null || [ $((SECONDS - begun)) -ge 60 ]; do sleep 0.1; done
+  [ -e "$control/started" ] || kill -TERM "$vm" 2>/dev/null || true
+  ended=0
+  wait "$vm" || ended=$?
+  vm=''
+  # shellcheck disable=SC2086
+  wait $cats || true
+  if [ -e "$control/started" ] || [ "$SECONDS" -ge "$timeout" ]; then break; fi
+  say "boot $attempt did not come through: $(tail -n 1 "$tmp/console" | tr -d '\r')"
+done
 
 if [ -s "$control/status" ]; then
   for i in "${!collect[@]}"; do

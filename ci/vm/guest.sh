@@ -7,6 +7,7 @@ b=/bin/busybox
 device='' memlock='' kernel_modules='' out='' epoch=0
 # shellcheck disable=SC1091
 . $control/config
+: >$control/started
 
 problem() { echo "rxe-vm: guest: $*" >&4; }
 off() {
