@@ -28,7 +28,9 @@ func (d *device) CreateCQ(depth int) (fabric.CQ, error) {
 		d.release(kindCQ)
 		return nil, wrap(err)
 	}
-	v, err := d.ctx.CreateCQ(depth, ch, 0)
+	// The queues take turns on the device's interrupt vectors.
+	vector := int(d.nextVector.Add(1)-1) % max(d.ctx.NumCompVectors(), 1)
+	v, err := d.ctx.CreateCQ(depth, ch, vector)
 	if err != nil {
 		d.release(kindCQ)
 		return nil, wrap(errors.Join(err, ch.Close()))

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/godat/godat/cverbs"
@@ -27,6 +28,8 @@ type device struct {
 	attrs  fabric.Attr
 	access cverbs.AccessFlags // of every queue pair; the regions and windows decide
 	async  func(fabric.AsyncEvent)
+
+	nextVector atomic.Uint32
 
 	stop context.CancelFunc // ends both goroutines
 	done sync.WaitGroup
