@@ -108,12 +108,16 @@ type setup struct {
 	qlen    int
 	streams udat.EVDFlags // of a single dispatcher for all; 0: one each
 	opts    []udat.Option
+	unkept  bool // the adapter does not look after its dispatchers by itself: only notifications wake
 }
 
 // newEnd makes one end; the endpoint is UNCONNECTED.
 func newEnd(t *testing.T, dev string, s setup) *end {
 	t.Helper()
 	e := &end{t: t, ia: open(t, dev, s.opts...)}
+	if s.unkept {
+		udat.Unkept(e.ia)
+	}
 	if s.qlen == 0 {
 		s.qlen = 128
 	}
