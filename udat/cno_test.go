@@ -307,7 +307,7 @@ func TestCNOStreams(t *testing.T) {
 			rule.Proves(t, "CNO-01", "EVD-26")
 		})
 		t.Run("default", func(t *testing.T) {
-			a, b := pair(t, dev, setup{})
+			a, b := pair(t, dev, setup{unkept: true})
 			cno := newCNO(t, b.ia, nil)
 			assert.NilError(t, b.recv.ModifyCNO(cno))
 			for i := range udat.Cookie(20) {
@@ -411,7 +411,7 @@ func TestCNODisabled(t *testing.T) {
 // TestCNOUnwaitable shows that unwaitable dispatchers trigger as ever.
 func TestCNOUnwaitable(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a, b := pair(t, dev, setup{})
+		a, b := pair(t, dev, setup{unkept: true})
 		cno := newCNO(t, b.ia, nil)
 		assert.NilError(t, b.recv.ModifyCNO(cno))
 		assert.NilError(t, b.recv.SetUnwaitable())
@@ -469,7 +469,7 @@ func TestCNODirectWaiter(t *testing.T) {
 
 func TestCNOModify(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a, b := pair(t, dev, setup{})
+		a, b := pair(t, dev, setup{unkept: true})
 		first, second := newCNO(t, b.ia, nil), newCNO(t, b.ia, nil)
 		assert.NilError(t, b.recv.ModifyCNO(first))
 		b.receive(0, 1, 2, 3)

@@ -126,9 +126,9 @@ func (e *end) receive(flags udat.CompletionFlags, cookies ...udat.Cookie) {
 	}
 }
 
-// withFlags is a set-up with completion flags.
+// withFlags is a set-up with completion flags, in which only notifications wake.
 func withFlags(recv, request udat.CompletionFlags) setup {
-	return setup{attr: &udat.EPAttr{RecvCompletionFlags: recv, RequestCompletionFlags: request}}
+	return setup{attr: &udat.EPAttr{RecvCompletionFlags: recv, RequestCompletionFlags: request}, unkept: true}
 }
 
 func queueLength(t *testing.T, evd *udat.EVD) int {

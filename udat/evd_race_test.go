@@ -90,7 +90,7 @@ func TestEVDRaces(t *testing.T) {
 }
 
 func raceOn(t *testing.T, dev string, streams udat.EVDFlags, flags udat.CompletionFlags) {
-	a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+	a, b := newEnd(t, dev, setup{unkept: true}), newEnd(t, dev, setup{unkept: true})
 	evd := b.evd(32, streams)
 	assert.NilError(t, b.ep.Free())
 	var err error
@@ -294,7 +294,7 @@ func TestEVDNoLostWakeUps(t *testing.T) {
 			}
 			assert.NilError(t, one(t, failed))
 		}
-		a, b := pair(t, dev, setup{})
+		a, b := pair(t, dev, setup{unkept: true})
 		b.receive(0, 0)
 		for i := range udat.Cookie(200) { // the same with messages
 			a.receive(0, i+1)

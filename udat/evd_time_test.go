@@ -98,7 +98,7 @@ func TestWaitTimeoutUnsignalled(t *testing.T) {
 func TestWaitWakesAtOnce(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, dev string) {
 		all := udat.EVDDefault | udat.EVDSoftware
-		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{streams: all})
+		a, b := newEnd(t, dev, setup{unkept: true}), newEnd(t, dev, setup{streams: all, unkept: true})
 		connect(t, a, b)
 		b.receive(0, 1)
 		after := func(do func()) {

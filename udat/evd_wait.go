@@ -152,9 +152,6 @@ func (e *EVD) over(ctx context.Context, entered, expired bool) (bool, error) {
 }
 
 func (e *EVD) leave() {
-	if e.cno != nil {
-		e.catchUp() // what came while the call was blocked triggers nothing
-	}
 	e.waiter = false
 	e.watch()
 	e.left.Broadcast()

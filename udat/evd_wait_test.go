@@ -169,12 +169,19 @@ func TestWaitUnwaitable(t *testing.T) {
 		assert.Equal(t, ev.Software, any(1))
 		rule.Proves(t, "EVD-CLRUNW-01")
 		// A blocked call ends even if the dispatcher is waitable again before it looks.
+		crew := newCrew()
+		crew.do(func() { evd.ClearUnwaitable() })
 		for range 50 {
 			w := waitOn(t, evd, udat.Infinite, 1)
 			assert.NilError(t, evd.SetUnwaitable())
-			assert.NilError(t, evd.ClearUnwaitable())
 			assert.ErrorIs(t, w.result(t).err, errUnwaitable)
+			until(t, "it is waitable again", func() bool {
+				p, err := evd.Query(udat.EVDFieldState)
+				assert.NilError(t, err)
+				return p.State&udat.EVDWaitable != 0
+			})
 		}
+		crew.stop()
 		rule.Proves(t, "EVD-WAIT-18")
 	})
 }

@@ -28,3 +28,30 @@ func SetGeneration(e *EVD, generation uint32) {
 	defer e.mu.Unlock()
 	e.sources.gen = generation
 }
+
+// BeforeArm calls do once, before the dispatcher's completion queue is armed the next time.
+func BeforeArm(e *EVD, do func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cq = &hookedCQ{CQ: e.cq, do: do}
+}
+
+type hookedCQ struct {
+	fabric.CQ
+	do func()
+}
+
+func (c *hookedCQ) Arm(solicitedOnly bool) error {
+	if do := c.do; do != nil {
+		c.do = nil
+		do()
+	}
+	return c.CQ.Arm(solicitedOnly)
+}
+
+// Unkept keeps the adapter from looking after its dispatchers by itself.
+func Unkept(ia *IA) {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	ia.keeping = true
+}
