@@ -45,6 +45,7 @@ func init() { // not a literal: help lists the commands
 		{"local", "", "measure with both ends in this process", (*app).local},
 		{"report", "DOCUMENT", "write a JSON document as a page, tables, CSV or Markdown", (*app).report},
 		{"compare", "OLD NEW", "compare two JSON documents", (*app).compare},
+		{"doctor", "", "find out why RDMA does or does not work here", (*app).doctor},
 		{"version", "", "print the version", (*app).version},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/internal/perf/doctor"
 	"github.com/godat/godat/internal/perf/result"
 )
 
@@ -22,9 +23,10 @@ func gatherFacts(chosen choice, version string) result.Facts {
 		GOMAXPROCS: runtime.GOMAXPROCS(0), GODEBUG: os.Getenv("GODEBUG"), Version: version,
 		Fabric: chosen.Fabric, Device: chosen.Name, Chosen: chosen.why, Address: chosen.Addr, Detail: chosen.Detail,
 		Kernel: firstLine("/proc/sys/kernel/osrelease"), CPU: cpuModel(),
-		Governor: firstLine("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"), MemlockBytes: memlock(),
+		Governor: firstLine("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
 	}
 	f.Host, _ = os.Hostname()
+	f.MemlockBytes, _ = doctor.MemlockLimit()
 	step := clockStep()
 	f.ClockStep = result.Seconds(step)
 	if text, coarse := clockWarning(step); coarse {

@@ -103,7 +103,7 @@ func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, f
 		repost: make([]int, c.QPs), rxSlot: make([]uint64, c.QPs),
 	}
 	if fabric == fabricMem {
-		w.yield = 4 // what moves the data is a goroutine too
+		w.yield = 1 // what moves the data is a goroutine too
 	}
 	return w
 }

@@ -135,12 +135,20 @@ func (p *plot) scales() (x, y scale) {
 	return x, y
 }
 
+// tickForm avoids exponents where the number is short without.
+func tickForm(v float64) byte {
+	if v >= 1e6 || v > 0 && v < 1e-4 {
+		return 'g'
+	}
+	return 'f'
+}
+
 // ticks are round values on a scale: 1, 2 and 5 times powers of ten.
 func (s *scale) ticks() []tick {
 	var all []tick
 	add := func(v float64) {
 		if v >= s.low*(1-1e-9) && v <= s.high*(1+1e-9) {
-			all = append(all, tick{v, strconv.FormatFloat(v, 'g', 4, 64)})
+			all = append(all, tick{v, strconv.FormatFloat(v, tickForm(v), -1, 64)})
 		}
 	}
 	if s.log {
@@ -164,7 +172,7 @@ func (s *scale) ticks() []tick {
 		}
 	}
 	for v := math.Ceil(s.low/step) * step; v <= s.high; v += step {
-		add(math.Round(v/step) * step)
+		add(math.Round(math.Round(v/step)*step/unit*10) / 10 * unit)
 	}
 	return all
 }

@@ -1,0 +1,19 @@
+package doctor
+
+import (
+	"math"
+
+	"golang.org/x/sys/unix"
+)
+
+// MemlockLimit is the locked-memory limit in bytes, -1 for none; false where it is not known.
+func MemlockLimit() (int64, bool) {
+	var r unix.Rlimit
+	switch err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); {
+	case err != nil:
+		return 0, false
+	case r.Cur > math.MaxInt64:
+		return -1, true
+	}
+	return int64(r.Cur), true
+}

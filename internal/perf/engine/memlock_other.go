@@ -1,5 +1,0 @@
-//go:build !linux
-
-package engine
-
-func memlock() int64 { return 0 }
