@@ -21,7 +21,7 @@ func TestCMExternalQP(t *testing.T) {
 	for _, addr := range addrs { // IPv4, IPv6, IPv6 link-local with its zone
 		t.Run(addr.String(), func(t *testing.T) {
 			a, b := newEnd(t, ctx), newEnd(t, ctx)
-			client, server, cch, sch := meet(t, addr, a.qp, b.qp)
+			client, server, cch, sch := meet(t, ctx, addr, a.qp, b.qp)
 			assert.Equal(t, client.Device(), ctx.Name())
 			assert.Equal(t, client.Port(), uint8(1))
 			assert.Equal(t, client.RemoteAddr(), server.LocalAddr())
@@ -100,7 +100,7 @@ func TestCMOwnQP(t *testing.T) {
 	want(t, cch, CMEventDisconnected)
 	state, err := a.qp.State()
 	assert.NilError(t, err)
-	assert.Equal(t, state, QPStateErr)
+	assert.Assert(t, state == QPStateErr || isIWARP(t, ctx), "%v", state)
 }
 
 func TestCMReject(t *testing.T) {
@@ -123,12 +123,13 @@ func TestCMReject(t *testing.T) {
 	assert.NilError(t, server.Close())
 	assert.NilError(t, lid.Close())
 	client = resolve(t, cch, to)
-	assert.NilError(t, client.Connect(ConnParam{QPNum: e.qp.Num()}))
+	if err := client.Connect(ConnParam{QPNum: e.qp.Num()}); err != nil {
+		isErr(t, err, syscall.ECONNREFUSED) // iWARP may know at once
+		return
+	}
 	ev = want(t, cch, CMEventRejected)
 	isErr(t, ev.Err(), syscall.ECONNREFUSED)
-	if attr, err := ctx.QueryDevice(); err == nil && attr.Caps != 0 {
-		assert.Equal(t, ev.Status, RejectNoListener)
-	}
+	assert.Assert(t, ev.Status == RejectNoListener || isIWARP(t, ctx), "%d", ev.Status)
 }
 
 // A listener that closes while a request waits for it: the request is refused, and its event comes to nobody.
@@ -222,7 +223,7 @@ func TestCMUnreachableAddress(t *testing.T) {
 }
 
 func TestCMTooMuchPrivateData(t *testing.T) {
-	ctx := openDevice(t)
+	ctx := openRoCE(t)
 	e := newEnd(t, ctx)
 	_, lid := listen(t, localAddr(t, ctx))
 	cch := closing[*EventChannel](t)(CreateEventChannel())

@@ -92,6 +92,8 @@ func (e CMEvent) Err() error {
 	switch {
 	case e.Status == 0:
 		return nil
+	case e.Type == CMEventRejected && e.Status < 0: // iWARP reports the stream's errno
+		return &Error{Verb: "rdma_cm REJECTED", Errno: syscall.ECONNREFUSED, Advice: syscall.Errno(-e.Status).Error()}
 	case e.Status < 0:
 		return &Error{Verb: "rdma_cm " + e.Type.String(), Errno: syscall.Errno(-e.Status)}
 	case e.Type == CMEventRejected && e.Status == RejectNoListener:

@@ -23,8 +23,10 @@ func TestCQSize(t *testing.T) {
 	}
 	cq := closing[*CQ](t)(ctx.CreateCQ(10, nil, 0))
 	assert.Assert(t, cq.Depth() >= 10)
-	assert.NilError(t, cq.Resize(300))
-	assert.Assert(t, cq.Depth() >= 300)
+	if err := cq.Resize(300); !errors.Is(err, ErrNotSupported) {
+		assert.NilError(t, err)
+		assert.Assert(t, cq.Depth() >= 300)
+	}
 	assert.ErrorContains(t, cq.Resize(0), "depth 0")
 	assert.ErrorContains(t, cq.Arm(false), "no channel")
 	if err := cq.Moderate(4, 10); err != nil {
@@ -34,7 +36,7 @@ func TestCQSize(t *testing.T) {
 
 // Resize to less than what waits is refused and loses nothing.
 func TestCQResizeBelowContent(t *testing.T) {
-	a, b := newPair(t, openDevice(t))
+	a, b := newPair(t, openRoCE(t))
 	assert.NilError(t, a.scq.Resize(400))
 	const n = 40
 	for i := range n {

@@ -27,6 +27,7 @@ func TestErrors(t *testing.T) {
 	assert.NilError(t, CMEvent{Type: CMEventEstablished}.Err())
 	isErr(t, CMEvent{Type: CMEventAddrError, Status: -int(syscall.ETIMEDOUT)}.Err(), syscall.ETIMEDOUT)
 	isErr(t, CMEvent{Type: CMEventRejected, Status: RejectNoListener}.Err(), syscall.ECONNREFUSED)
+	isErr(t, CMEvent{Type: CMEventRejected, Status: -int(syscall.ECONNRESET)}.Err(), syscall.ECONNREFUSED)
 	assert.ErrorContains(t, CMEvent{Type: CMEventRejected, Status: RejectConsumerDefined}.Err(), "reason 28")
 	assert.ErrorContains(t, CMEvent{Type: CMEventUnreachable, Status: 4}.Err(), "UNREACHABLE")
 }

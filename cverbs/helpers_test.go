@@ -102,8 +102,8 @@ func newEnd(t testing.TB, ctx *Context, change ...func(*QPInit)) *end {
 	t.Helper()
 	e := &end{t: t, ctx: ctx, buf: make([]byte, 64<<10)}
 	e.pd = closing[*PD](t)(ctx.AllocPD())
-	e.scq = closing[*CQ](t)(ctx.CreateCQ(256, nil, 0))
-	e.rcq = closing[*CQ](t)(ctx.CreateCQ(256, nil, 0))
+	e.scq = closing[*CQ](t)(ctx.CreateCQ(512, nil, 0))
+	e.rcq = closing[*CQ](t)(ctx.CreateCQ(512, nil, 0))
 	e.mr = closing[*MR](t)(e.pd.RegMR(e.buf, allAccess))
 	init := QPInit{SendCQ: e.scq, RecvCQ: e.rcq, Cap: defaultCap, QKey: 0x11111111}
 	for _, f := range change {
@@ -126,7 +126,7 @@ func newPair(t testing.TB, ctx *Context, change ...func(*QPInit)) (a, b *end) {
 func join(t testing.TB, a, b *end) {
 	t.Helper()
 	if isIWARP(t, a.ctx) {
-		meet(t, localAddr(t, a.ctx), a.qp, b.qp)
+		meet(t, a.ctx, localAddr(t, a.ctx), a.qp, b.qp)
 		return
 	}
 	a.connect(b)

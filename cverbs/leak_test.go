@@ -28,7 +28,7 @@ func TestManyConnections(t *testing.T) {
 	addr := localAddr(t, ctx)
 	cycle := func(t *testing.T) {
 		a, b := newEnd(t, ctx), newEnd(t, ctx)
-		client, server, cch, sch := meet(t, addr, a.qp, b.qp)
+		client, server, cch, sch := meet(t, ctx, addr, a.qp, b.qp)
 		b.recv(1, b.sge(0, 100))
 		a.send(SendWR{Opcode: OpSend}, a.sge(0, 100))
 		a.sent()

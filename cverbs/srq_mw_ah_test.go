@@ -12,7 +12,7 @@ import (
 
 // Receives of one queue serve several queue pairs; the limit event comes once when too few are left.
 func TestSRQ(t *testing.T) {
-	ctx := openDevice(t)
+	ctx := openRoCE(t)
 	pd := closing[*PD](t)(ctx.AllocPD())
 	srq := closing[*SRQ](t)(pd.CreateSRQ(SRQInit{MaxWR: 32, MaxSGE: 1}))
 	attr, err := srq.Query()

@@ -105,8 +105,6 @@ func TestInline(t *testing.T) {
 func TestBatch(t *testing.T) {
 	ctx := openDevice(t)
 	a, b := newPair(t, ctx, func(i *QPInit) { i.Cap.MaxSendWR, i.Cap.MaxRecvWR = 300, 300 })
-	assert.NilError(t, a.scq.Resize(400))
-	assert.NilError(t, b.rcq.Resize(400))
 	const n = 290
 	recvs, sends := make([]RecvWR, n), make([]SendWR, n)
 	rs, ss := make([]SGE, n), make([]SGE, n)
