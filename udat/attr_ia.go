@@ -337,7 +337,7 @@ func providerAttr(d *fabric.Attr) ProviderAttr {
 		PZSupport:                PZUnique,
 		OptimalBufferAlignment:   64,
 		SRQSupported:             d.MaxSRQ > 0,
-		SRQEPPZDifference:        d.MaxSRQ > 0,
+		SRQEPPZDifference:        d.MaxSRQ > 0 && d.SRQOtherPD,
 		EPRecvInfoSupported:      EPRecvInfoAllocated | EPRecvInfoSpan,
 		RDMAWriteForRDMARead:     d.ReadSinkRemote,
 		ProviderSpecificAttr: []NamedAttr{

@@ -145,8 +145,10 @@ func TestCRAcceptLost(t *testing.T) {
 		assert.Equal(t, state(t, b.ep), udat.EPCompletionPending)
 		q, err := b.ep.Query(udat.EPFieldAll)
 		assert.NilError(t, err)
+		assert.Equal(t, q.State, udat.EPCompletionPending)
 		assert.Equal(t, q.RemoteAddr, a.ia.Addr())
 		assert.Assert(t, q.RemotePortQual != 0 && q.LocalPortQual != 0)
+		rule.Proves(t, "EPST-04")
 		assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
 		expect(t, b.conn, udat.EventConnectionDisconnected)
 		rule.Proves(t, "EPST-27")
@@ -176,7 +178,7 @@ func TestCRAcceptReadDepths(t *testing.T) {
 		q, err = a.ep.Query(udat.EPFieldAll)
 		assert.NilError(t, err)
 		assert.DeepEqual(t, []int{q.Attr.MaxRDMAReadIn, q.Attr.MaxRDMAReadOut}, []int{0, 4})
-		rule.Proves(t, "CR-ACCEPT-06", "ATTR-01", "ATTR-02")
+		rule.Proves(t, "CR-ACCEPT-06", "ATTR-01", "ATTR-02", "EPST-45")
 	})
 }
 

@@ -160,7 +160,7 @@ func TestTeardown(t *testing.T) {
 		rule.Proves(t, "OBJ-12")
 		everyCallFails(t, []udat.Handle{z2.ia, (*udat.CR)(nil), (*udat.EP)(nil), (*udat.EVD)(nil), (*udat.IA)(nil), (*udat.LMR)(nil),
 			(*udat.PSP)(nil), (*udat.PZ)(nil), (*udat.RMR)(nil), (*udat.RSP)(nil), (*udat.CNO)(nil), (*udat.SRQ)(nil)})
-		rule.Proves(t, "GEN-01")
+		rule.Proves(t, "GEN-01", "GEN-05")
 	})
 }
 
