@@ -63,11 +63,11 @@ func WhyNoDevices() error {
 	return why
 }
 
-// Limits of the registry.
-const (
-	maxProviderName = 255 // bytes
-	maxProviders    = 1024
-)
+// maxProviderName is the length of a name at the most, in bytes.
+const maxProviderName = 255
+
+// maxProviders is the number of names at the most; only tests change it.
+var maxProviders = 1024
 
 // registry holds the names that RegisterProvider has added.
 var registry providerRegistry

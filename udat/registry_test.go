@@ -1,7 +1,6 @@
 package udat_test
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -79,15 +78,11 @@ func TestRegistry(t *testing.T) {
 			assert.ErrorIs(t, udat.RegisterProvider(bad.name, bad.device), udat.ErrInvalidParameter, "%q", bad)
 		}
 		assert.ErrorIs(t, udat.RegisterProvider("y", dev, udat.WithRetry(99)), udat.ErrInvalidParameter)
-		for i := 0; ; i++ {
-			err := udat.RegisterProvider(fmt.Sprint("many-", dev, i), dev)
-			if err != nil {
-				assert.ErrorIs(t, err, udat.ErrInsufficientResources)
-				assert.Assert(t, i > 10)
-				break
-			}
-			defer udat.RemoveProvider(fmt.Sprint("many-", dev, i))
-		}
+		undo := udat.LimitProviders(3)
+		register(t, "second-"+dev, dev)
+		register(t, "third-"+dev, dev)
+		assert.ErrorIs(t, udat.RegisterProvider("fourth-"+dev, dev), udat.ErrInsufficientResources)
+		undo()
 		rule.Proves(t, "REG-ADD-02")
 
 		assert.ErrorIs(t, udat.RemoveProvider(name), udat.ErrProviderInUse)
