@@ -214,8 +214,8 @@ func (c *CNO) releaseWaiters() {
 	c.mu.Unlock()
 }
 
-// attach makes the object the dispatcher's; ia.mu is held. A nil object is none.
-func (c *CNO) attach(op string, ia *IA, e *EVD) error {
+// attach counts a dispatcher that will trigger the object; ia.mu is held. A nil object is none.
+func (c *CNO) attach(op string, ia *IA) error {
 	if c == nil {
 		return nil
 	}
@@ -226,7 +226,6 @@ func (c *CNO) attach(op string, ia *IA, e *EVD) error {
 		return err
 	}
 	c.obj.refs++
-	e.cno = c
 	return nil
 }
 

@@ -471,8 +471,10 @@ func TestCNOModify(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true})
 		first, second := newCNO(t, b.ia, nil), newCNO(t, b.ia, nil)
+		b.receive(0, 0, 1, 2, 3)
+		a.send(8, 0, quietly)
 		assert.NilError(t, b.recv.ModifyCNO(first))
-		b.receive(0, 1, 2, 3)
+		untriggered(t, first) // that came before
 		a.send(8, 0, quietly)
 		triggered(t, first, b.recv)
 		assert.NilError(t, b.recv.ModifyCNO(second))
@@ -490,8 +492,8 @@ func TestCNOModify(t *testing.T) {
 		assert.NilError(t, first.Free())
 		assert.NilError(t, second.Free())
 		rule.Proves(t, "EVD-MODCNO-01")
-		for i := range udat.Cookie(3) {
-			completion(t, b.recv, i+1)
+		for i := range udat.Cookie(4) {
+			completion(t, b.recv, i)
 		}
 		rule.Proves(t, "EVD-MODCNO-03")
 	})

@@ -90,7 +90,7 @@ func (ia *IA) CreateEVD(minQLen int, streams EVDFlags, cno *CNO) (*EVD, error) {
 }
 
 func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, error) {
-	e := &EVD{flags: streams, qlen: qlen, ring: newEventRing(qlen), kick: make(chan struct{}, 1)}
+	e := &EVD{flags: streams, qlen: qlen, ring: newEventRing(qlen), cno: cno, kick: make(chan struct{}, 1)}
 	e.left.L = &e.mu
 	if streams&(EVDDTO|EVDRMRBind) != 0 {
 		cq, err := ia.device.CreateCQ(qlen)
@@ -99,7 +99,7 @@ func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, err
 		}
 		e.cq, e.capacity = cq, 0
 	}
-	if err := ia.adopt(op, &e.obj, e, HandleEVD, func() error { return cno.attach(op, ia, e) }); err != nil {
+	if err := ia.adopt(op, &e.obj, e, HandleEVD, func() error { return cno.attach(op, ia) }); err != nil {
 		if e.cq != nil {
 			e.cq.Close()
 		}

@@ -19,7 +19,7 @@ func (e *EVD) ModifyCNO(cno *CNO) error {
 	}
 	e.mu.Lock()
 	old := e.cno
-	err := cno.attach(op, ia, e)
+	err := cno.attach(op, ia)
 	if err == nil {
 		e.catchUp()
 		e.cno = cno

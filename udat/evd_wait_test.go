@@ -169,19 +169,13 @@ func TestWaitUnwaitable(t *testing.T) {
 		assert.Equal(t, ev.Software, any(1))
 		rule.Proves(t, "EVD-CLRUNW-01")
 		// A blocked call ends even if the dispatcher is waitable again before it looks.
-		crew := newCrew()
-		crew.do(func() { evd.ClearUnwaitable() })
-		for range 50 {
-			w := waitOn(t, evd, udat.Infinite, 1)
-			assert.NilError(t, evd.SetUnwaitable())
-			assert.ErrorIs(t, w.result(t).err, errUnwaitable)
-			until(t, "it is waitable again", func() bool {
-				p, err := evd.Query(udat.EVDFieldState)
-				assert.NilError(t, err)
-				return p.State&udat.EVDWaitable != 0
-			})
+		if evd, err = ia.CreateEVD(8, udat.EVDDTO, nil); err == nil {
+			udat.AfterPark(evd, func() { evd.ClearUnwaitable() })
 		}
-		crew.stop()
+		assert.NilError(t, err)
+		w = waitOn(t, evd, udat.Infinite, 1)
+		assert.NilError(t, evd.SetUnwaitable())
+		assert.ErrorIs(t, w.result(t).err, errUnwaitable)
 		rule.Proves(t, "EVD-WAIT-18")
 	})
 }

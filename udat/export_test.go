@@ -1,6 +1,10 @@
 package udat
 
-import "github.com/godat/godat/udat/internal/fabric"
+import (
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
 
 // DeviceAttr gives tests the limits and abilities of the adapter's device.
 func DeviceAttr(ia *IA) fabric.Attr { return ia.device.Attr() }
@@ -30,23 +34,38 @@ func SetGeneration(e *EVD, generation uint32) {
 }
 
 // BeforeArm calls do once, before the dispatcher's completion queue is armed the next time.
-func BeforeArm(e *EVD, do func()) {
+func BeforeArm(e *EVD, do func()) { hook(e, &hookedCQ{beforeArm: do}) }
+
+// AfterPark calls do once, when a call that is parked in the dispatcher's completion queue the next time is woken.
+func AfterPark(e *EVD, do func()) { hook(e, &hookedCQ{afterWait: do}) }
+
+func hook(e *EVD, c *hookedCQ) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.cq = &hookedCQ{CQ: e.cq, do: do}
+	c.CQ = e.cq
+	e.cq = c
 }
 
 type hookedCQ struct {
 	fabric.CQ
-	do func()
+	beforeArm, afterWait func()
 }
 
 func (c *hookedCQ) Arm(solicitedOnly bool) error {
-	if do := c.do; do != nil {
-		c.do = nil
+	if do := c.beforeArm; do != nil {
+		c.beforeArm = nil
 		do()
 	}
 	return c.CQ.Arm(solicitedOnly)
+}
+
+func (c *hookedCQ) Wait(deadline time.Time) (bool, error) {
+	fired, err := c.CQ.Wait(deadline)
+	if do := c.afterWait; do != nil {
+		c.afterWait = nil
+		do()
+	}
+	return fired, err
 }
 
 // Unkept keeps the adapter from looking after its dispatchers by itself.
