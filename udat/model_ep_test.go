@@ -1,0 +1,224 @@
+package udat_test
+
+import (
+	"bytes"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/godat/godat/udat"
+)
+
+// mOp models one piece of work.
+type mOp struct {
+	cookie udat.Cookie
+	kind   udat.OpKind
+	recv   bool
+	flags  udat.CompletionFlags
+	local  [][]byte // the memory of its segments
+	size   int      // bytes of the local segments
+	data   []byte   // of a send or a write
+	length int      // bytes that it moves; of a receive what has come
+	remote int      // offset in the peer's memory
+	bad    bool     // the peer's memory does not permit it
+}
+
+var modelOperations = map[udat.OpKind]udat.DTOOperation{
+	udat.OpSend: udat.DTOSend, udat.OpRDMAWrite: udat.DTORDMAWrite, udat.OpRDMARead: udat.DTORDMARead,
+}
+
+// check compares a completion.
+func (o *mOp) check(t *rapid.T, name string, ev udat.Event, statuses []udat.DTOStatus) {
+	op := modelOperations[o.kind]
+	if o.recv {
+		op = udat.DTOReceive
+	}
+	if ev.Cookie != o.cookie || ev.Operation != op || !slices.Contains(statuses, ev.Status) {
+		t.Fatalf("%s: %s, want op %v cookie %d status %v", name, describe(ev), op, o.cookie, statuses)
+	}
+	if ev.Status == udat.DTOSuccess && ev.Length != uint64(o.length) {
+		t.Fatalf("%s: %s, want length %d", name, describe(ev), o.length)
+	}
+}
+
+// untouched is what local memory that is to be filled has been filled with.
+const untouched = 0xEE
+
+// got checks the local memory of a receive or a read: data in the order of the segments, and nothing beyond.
+func (o *mOp) got(t *rapid.T, data []byte) {
+	have := slices.Concat(o.local...)
+	if !bytes.Equal(have[:len(data)], data) || bytes.Count(have[len(data):], []byte{untouched}) != len(have)-len(data) {
+		t.Fatalf("cookie %d: memory has %x, want %x and then 0x%x only", o.cookie, have, data, untouched)
+	}
+}
+
+// mEP models an endpoint.
+type mEP struct {
+	w    *world
+	ep   *udat.EP
+	seat *seat
+	attr udat.EPAttr
+
+	state    udat.EPState
+	peer     *mEP   // in a connection
+	request  *mCR   // of its connection request, until that is answered
+	greeting *want  // ESTABLISHED
+	requests []*mOp // posted and not completed
+	recvs    []*mOp
+	sent     []*want // completions that have come since the connection began
+	target   []byte  // what its memory for the peer's RDMA must hold
+}
+
+// mCR models a connection request.
+type mCR struct {
+	cr      *udat.CR // nil until the event is taken
+	from    *mEP
+	private []byte
+}
+
+func (ep *mEP) moving() bool {
+	return ep.state == udat.EPConnected || ep.state == udat.EPDisconnectPending
+}
+
+// complete makes the completion event of an operation due.
+func (ep *mEP) complete(o *mOp, statuses ...udat.DTOStatus) *want {
+	good := statuses[0] == udat.DTOSuccess
+	if good && o.flags&udat.CompletionSuppress != 0 {
+		return nil
+	}
+	w := &want{numbers: []udat.EventNumber{udat.EventDTOCompletion}, ep: ep, op: o, statuses: statuses}
+	w.notify = !good || o.flags&udat.CompletionUnsignalled == 0
+	ep.sent = append(ep.sent, w)
+	if o.recv {
+		w.behind = []*want{ep.greeting}
+		if ep.greeting == nil {
+			w.behind = nil
+		}
+		if good && ep.attr.RecvCompletionFlags == udat.CompletionSolicitedWait {
+			w.notify = false // unless the sender has asked
+		}
+		ep.seat.recv.add(mStream{ep, recvStream}, w)
+	} else {
+		ep.seat.request.add(mStream{ep, requestStream}, w)
+	}
+	return w
+}
+
+// tell makes a connection event due.
+func (ep *mEP) tell(private []byte, behind []*want, numbers ...udat.EventNumber) *want {
+	w := &want{numbers: numbers, ep: ep, private: private, notify: true, behind: behind}
+	ep.seat.conn.add(mStream{ep, connStream}, w)
+	return w
+}
+
+// establish enters CONNECTED.
+func (ep *mEP) establish(peer *mEP, private []byte) {
+	ep.state, ep.peer, ep.sent = udat.EPConnected, peer, nil
+	ep.greeting = ep.tell(private, nil, udat.EventConnectionEstablished)
+}
+
+// end enters DISCONNECTED: what is outstanding is flushed, then comes the event.
+func (ep *mEP) end(private []byte, events ...udat.EventNumber) {
+	ep.state, ep.peer, ep.request = udat.EPDisconnected, nil, nil
+	for _, o := range slices.Concat(ep.requests, ep.recvs) {
+		ep.complete(o, udat.DTOErrFlushed)
+	}
+	ep.requests, ep.recvs = nil, nil
+	ep.tell(private, ep.sent, events...)
+	ep.sent, ep.greeting = nil, nil
+}
+
+// run does all that a connection does by itself.
+func (w *world) run(t *rapid.T) {
+	for again := true; again; {
+		again = false
+		for _, s := range w.seats {
+			ep := s.ep
+			if ep == nil || !ep.moving() {
+				continue
+			}
+			for ep.moving() && ep.peer != nil && len(ep.requests) > 0 && ep.step() {
+				again = true
+			}
+			if ep.state == udat.EPDisconnectPending && len(ep.requests) == 0 {
+				ep.part()
+				again = true
+			}
+		}
+	}
+}
+
+// part ends a connection in order, from this end.
+func (ep *mEP) part() {
+	peer := ep.peer
+	ep.end(nil, udat.EventConnectionDisconnected)
+	peer.end(nil, udat.EventConnectionDisconnected)
+}
+
+// step does the first request, if the peer is ready for it.
+func (ep *mEP) step() bool {
+	o, peer := ep.requests[0], ep.peer
+	if o.bad {
+		ep.requests = ep.requests[1:]
+		ep.complete(o, udat.DTOErrRemoteAccess)
+		ep.end(nil, udat.EventConnectionBroken, udat.EventConnectionDisconnected)
+		peer.end(nil, udat.EventConnectionBroken, udat.EventConnectionDisconnected)
+		return true
+	}
+	switch o.kind {
+	case udat.OpSend:
+		if len(peer.recvs) == 0 {
+			return false
+		}
+		r := peer.recvs[0]
+		peer.recvs = peer.recvs[1:]
+		if o.length > r.size {
+			ep.requests = ep.requests[1:]
+			ep.complete(o, tooLong...)
+			ep.end(nil, udat.EventConnectionBroken, udat.EventConnectionDisconnected)
+			peer.complete(r, udat.DTOErrLocalLength)
+			peer.end(nil, udat.EventConnectionBroken)
+			return true
+		}
+		r.length = o.length
+		if c := peer.complete(r, udat.DTOSuccess); c != nil && o.flags&udat.CompletionSolicitedWait != 0 && peer.attr.RecvCompletionFlags == udat.CompletionSolicitedWait {
+			c.notify = true
+			if waiter := peer.seat.recv.waiter; waiter != nil {
+				waiter.notified = true
+			}
+		}
+		data := o.data
+		ep.w.later(func(t *rapid.T) { r.got(t, data) })
+	case udat.OpRDMAWrite:
+		copy(peer.target[o.remote:], o.data)
+	case udat.OpRDMARead:
+		data := bytes.Clone(peer.target[o.remote:][:o.length])
+		ep.w.later(func(t *rapid.T) { o.got(t, data) })
+	}
+	ep.requests = ep.requests[1:]
+	ep.complete(o, udat.DTOSuccess)
+	return true
+}
+
+// tooLong is what the sender of a message hears that is longer than the receive.
+var tooLong = []udat.DTOStatus{udat.DTOErrRemoteResponder, udat.DTOErrTransport, udat.DTOErrFlushed}
+
+// calm says that posts on the connection can do nothing but succeed: they need not be waited for one by one.
+func (ep *mEP) calm() bool {
+	if ep.state != udat.EPConnected || ep.peer.state != udat.EPConnected {
+		return false
+	}
+	for _, end := range []*mEP{ep, ep.peer} {
+		for _, o := range end.requests {
+			if o.bad {
+				return false
+			}
+		}
+		for _, o := range end.recvs {
+			if o.size < modelMessage {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,7 @@
+package udat
+
+// Pending gives tests the number of events on the dispatcher, together with what the device has for it.
+func Pending(e *EVD) int {
+	e.look()
+	return Queued(e)
+}

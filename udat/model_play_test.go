@@ -1,0 +1,284 @@
+package udat_test
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/godat/godat/udat"
+)
+
+// play makes random steps.
+func (w *world) play(t *rapid.T) {
+	actions := map[string]func(*rapid.T){}
+	add := func(weight int, name string, settled bool, act func(t *rapid.T)) {
+		for i := range weight {
+			actions[fmt.Sprintf("%s %d", name, i)] = func(t *rapid.T) {
+				if settled {
+					w.settle(t)
+				}
+				act(t)
+				w.run(t)
+				w.stirred = w.stirred || settled
+				w.done[name]++
+			}
+		}
+	}
+	onEVD := func(act func(*mEVD, *rapid.T)) func(*rapid.T) {
+		return func(t *rapid.T) { act(rapid.SampledFrom(w.evds).Draw(t, "evd"), t) }
+	}
+	add(12, "post", false, w.post)
+	add(12, "post_recv", false, w.postRecv)
+	add(6, "join", true, w.join)
+	add(4, "dequeue", true, onEVD(func(e *mEVD, t *rapid.T) { e.dequeue(t, rapid.IntRange(1, 6).Draw(t, "n")) }))
+	add(4, "wait", true, onEVD((*mEVD).wait))
+	add(3, "block", true, onEVD((*mEVD).block))
+	add(2, "chaos", true, w.chaos)
+	add(2, "connect", true, w.connect)
+	add(2, "accept", true, w.accept)
+	add(1, "reject", true, w.reject)
+	add(2, "disconnect", true, w.disconnect)
+	add(2, "reset", true, w.reset)
+	add(1, "create or free", true, w.createOrFree)
+	add(1, "dead", true, w.callDead)
+	add(1, "settle", true, func(*rapid.T) {})
+	add(1, "set_unwaitable", true, onEVD((*mEVD).unwait))
+	add(3, "clear_unwaitable", true, onEVD(func(e *mEVD, t *rapid.T) { isOK(t, e.evd.ClearUnwaitable()); e.unwaitable = false }))
+	add(1, "disable", true, onEVD(func(e *mEVD, t *rapid.T) { isOK(t, e.evd.Disable()); e.disabled = true }))
+	add(1, "enable", true, onEVD(func(e *mEVD, t *rapid.T) { isOK(t, e.evd.Enable()); e.disabled = false }))
+	add(2, "post_se", true, onEVD((*mEVD).postSE))
+	add(2, "resize", true, onEVD((*mEVD).resize))
+	add(1, "query", true, onEVD((*mEVD).query))
+	t.Repeat(actions)
+}
+
+// anEP draws an endpoint, more often than not a connected one.
+func (w *world) anEP(t *rapid.T) *mEP {
+	var all, moving []*mEP
+	for _, s := range w.seats {
+		if s.ep != nil {
+			all = append(all, s.ep)
+			if s.ep.moving() {
+				moving = append(moving, s.ep)
+			}
+		}
+	}
+	if len(moving) > 0 && rapid.IntRange(0, 3).Draw(t, "connected") > 0 {
+		return rapid.SampledFrom(moving).Draw(t, "ep")
+	}
+	if len(all) == 0 {
+		t.Skip()
+	}
+	return rapid.SampledFrom(all).Draw(t, "ep")
+}
+
+// join connects two endpoints, all the way.
+func (w *world) join(t *rapid.T) {
+	var free []*mEP
+	for _, s := range w.seats {
+		if s.ep == nil {
+			w.create(t, s)
+		}
+		if s.ep.state == udat.EPDisconnected {
+			isOK(t, s.ep.ep.Reset())
+			s.ep.state = udat.EPUnconnected
+		}
+		if s.ep.state == udat.EPUnconnected {
+			free = append(free, s.ep)
+		}
+	}
+	if len(free) < 2 || w.cr.waiter != nil || w.cr.count >= w.cr.qlen {
+		t.Skip()
+	}
+	pair := rapid.Permutation(free).Draw(t, "pair")
+	a, b := pair[0], pair[1]
+	w.ask(t, a, w.psp.Qual(), patience)
+	for w.settle(t); w.cr.count > 0; {
+		w.cr.dequeue(t, 8)
+	}
+	w.accepted(t, w.requests[len(w.requests)-1], b)
+}
+
+// create puts an endpoint into a free seat.
+func (w *world) create(t *rapid.T, s *seat) {
+	attr := udat.EPAttr{
+		RecvCompletionFlags: s.recvFlags, RequestCompletionFlags: s.reqFlags,
+		MaxRecvDTOs: modelQueue, MaxRequestDTOs: modelQueue, MaxMessageSize: modelLimit, MaxRDMASize: modelLimit,
+	}
+	ep, err := w.ia.CreateEP(w.pz, s.recv.evd, s.request.evd, s.conn.evd, &attr)
+	isOK(t, err)
+	s.ep = &mEP{w: w, ep: ep, seat: s, attr: attr, state: udat.EPUnconnected, target: bytes.Clone(s.target.Bytes())}
+	w.byEP[ep] = s.ep
+	s.recv.attached++
+	s.request.attached++
+}
+
+func (w *world) createOrFree(t *rapid.T) {
+	s := rapid.SampledFrom(w.seats).Draw(t, "seat")
+	if s.ep == nil {
+		w.create(t, s)
+		return
+	}
+	ep := s.ep
+	isOK(t, ep.ep.Free())
+	if ep.peer != nil {
+		ep.peer.end(nil, udat.EventConnectionDisconnected)
+	}
+	w.dead = append(w.dead, ep.ep)
+	ep.state, ep.peer, ep.request, s.ep = udat.EPDisconnected, nil, nil, nil
+	s.recv.attached--
+	s.request.attached--
+}
+
+// callDead calls with a handle that is no more.
+func (w *world) callDead(t *rapid.T) {
+	if len(w.dead) == 0 {
+		t.Skip()
+	}
+	ep := w.dead[rapid.IntRange(0, len(w.dead)-1).Draw(t, "dead")]
+	_, _, _, statusErr := ep.GetStatus()
+	_, _, queryErr := ep.RecvQuery()
+	for _, err := range []error{
+		statusErr, queryErr, ep.Free(), ep.Reset(), ep.Disconnect(udat.CloseAbrupt),
+		ep.PostSend(nil, 0, 0), ep.PostRecv(nil, 0, 0), ep.PostRDMARead(nil, 0, udat.RMRTriplet{}, 0),
+		ep.PostRDMAWrite(nil, 0, udat.RMRTriplet{}, 0), ep.Connect(w.ia.Addr(), w.psp.Qual(), time.Second, nil, 0, 0),
+	} {
+		isRefused(t, err, udat.InvalidHandle)
+	}
+}
+
+// modelNobody is a qualifier that nobody listens on.
+const modelNobody = 4712
+
+func (w *world) connect(t *rapid.T) {
+	ep := w.anEP(t)
+	qual := rapid.SampledFrom([]udat.ConnQual{w.psp.Qual(), w.psp.Qual(), w.psp.Qual(), w.psp.Qual(), modelNobody, 0}).Draw(t, "qual")
+	timeout := rapid.SampledFrom([]time.Duration{patience, patience, udat.Infinite, 0, -1}).Draw(t, "timeout")
+	w.ask(t, ep, qual, timeout)
+}
+
+// ask calls Connect.
+func (w *world) ask(t *rapid.T, ep *mEP, qual udat.ConnQual, timeout time.Duration) {
+	private := rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "private")
+	err := ep.ep.Connect(w.ia.Addr(), qual, timeout, private, udat.QoSBestEffort, udat.ConnectDefault)
+	switch {
+	case timeout <= 0 || qual == 0:
+		isRefused(t, err, udat.InvalidParameter)
+	case ep.state != udat.EPUnconnected:
+		isRefused(t, err, udat.InvalidState)
+	case qual == modelNobody:
+		isOK(t, err)
+		ep.end(nil, udat.EventConnectionNonPeerRejected)
+	case w.cr.count >= w.cr.qlen:
+		isOK(t, err)
+		ep.end(nil, udat.EventConnectionNonPeerRejected)
+	default:
+		isOK(t, err)
+		ep.state = udat.EPActiveConnectionPending
+		r := &mCR{from: ep, private: private}
+		ep.request = r
+		w.cr.add(mStream{nil, crStream}, &want{
+			numbers: []udat.EventNumber{udat.EventConnectionRequest}, notify: true,
+			onTake: func(ev udat.Event) { r.cr = ev.CR; w.requests = append(w.requests, r) },
+		})
+	}
+}
+
+// aRequest draws a request that awaits its answer.
+func (w *world) aRequest(t *rapid.T) *mCR {
+	if len(w.requests) == 0 {
+		t.Skip()
+	}
+	r := rapid.SampledFrom(w.requests).Draw(t, "request")
+	p, err := r.cr.Query(udat.CRFieldAll)
+	isOK(t, err)
+	if !bytes.Equal(p.PrivateData, r.private) {
+		t.Fatalf("the request has private data %q, want %q", p.PrivateData, r.private)
+	}
+	return r
+}
+
+// answered forgets a request.
+func (w *world) answered(t *rapid.T, r *mCR) {
+	for i, other := range w.requests {
+		if other == r {
+			w.requests = append(w.requests[:i:i], w.requests[i+1:]...)
+		}
+	}
+	isRefused(t, r.cr.Reject(), udat.InvalidHandle)
+}
+
+func (w *world) accept(t *rapid.T) {
+	w.accepted(t, w.aRequest(t), w.anEP(t))
+}
+
+// accepted calls Accept.
+func (w *world) accepted(t *rapid.T, r *mCR, ep *mEP) {
+	private := rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "private")
+	err := r.cr.Accept(ep.ep, private)
+	if ep.state != udat.EPUnconnected {
+		isRefused(t, err, udat.InvalidState)
+		return
+	}
+	if r.from.request != r { // who asked has gone
+		if err == nil {
+			w.answered(t, r)
+			ep.end(nil, udat.EventConnectionAcceptError)
+		}
+		return
+	}
+	isOK(t, err)
+	w.answered(t, r)
+	r.from.request = nil
+	if len(private) == 0 {
+		private = nil
+	}
+	r.from.establish(ep, private)
+	ep.establish(r.from, nil)
+}
+
+func (w *world) reject(t *rapid.T) {
+	r := w.aRequest(t)
+	isOK(t, r.cr.Reject())
+	w.answered(t, r)
+	if r.from.request == r {
+		r.from.end(nil, udat.EventConnectionPeerRejected)
+	}
+}
+
+func (w *world) disconnect(t *rapid.T) {
+	ep := w.anEP(t)
+	flags := rapid.SampledFrom([]udat.CloseFlags{udat.CloseAbrupt, udat.CloseGraceful, udat.CloseGraceful, 2}).Draw(t, "flags")
+	err := ep.ep.Disconnect(flags)
+	switch {
+	case flags > udat.CloseGraceful:
+		isRefused(t, err, udat.InvalidParameter)
+	case ep.state == udat.EPUnconnected:
+		isRefused(t, err, udat.InvalidState, udat.SubStateEPUnconnected)
+	case ep.state == udat.EPActiveConnectionPending:
+		isOK(t, err)
+		ep.end(nil, udat.EventConnectionDisconnected)
+	case ep.state == udat.EPDisconnected:
+		isOK(t, err)
+	case flags == udat.CloseAbrupt:
+		isOK(t, err)
+		ep.part()
+	default:
+		isOK(t, err)
+		ep.state = udat.EPDisconnectPending
+	}
+}
+
+func (w *world) reset(t *rapid.T) {
+	ep := w.anEP(t)
+	err := ep.ep.Reset()
+	switch ep.state {
+	case udat.EPUnconnected, udat.EPDisconnected:
+		isOK(t, err)
+		ep.state = udat.EPUnconnected
+	default:
+		isRefused(t, err, udat.InvalidState)
+	}
+}

@@ -1,0 +1,251 @@
+package udat_test
+
+import (
+	"math/rand/v2"
+
+	"pgregory.net/rapid"
+
+	"github.com/godat/godat/udat"
+)
+
+// fault is what is wrong with a post, and what it is refused with.
+type fault struct {
+	name string
+	with udat.ReturnType
+}
+
+var (
+	recvFaults = []fault{
+		{"flag", udat.InvalidParameter}, {"many", udat.InvalidParameter}, {"outside", udat.InvalidParameter},
+		{"large", udat.InvalidParameter}, {"gone", udat.PrivilegesViolation}, {"nil", udat.PrivilegesViolation},
+		{"foreign", udat.ProtectionViolation}, {"privilege", udat.PrivilegesViolation},
+	}
+	rdmaFaults = append([]fault{{"none", udat.InvalidParameter}, {"length", udat.LengthError}}, recvFaults...)
+)
+
+// local gives memory of the seat for an operation, in segments of these sizes.
+func (s *seat) memory(sizes []int) (iov []udat.LMRTriplet, local [][]byte, total int) {
+	at := s.next
+	s.next = (s.next + modelSlot) % modelLocal
+	for _, n := range sizes {
+		if n == 0 {
+			iov = append(iov, udat.LMRTriplet{VirtualAddress: 1})
+			continue
+		}
+		iov = append(iov, s.local.Triplet(at, n))
+		local = append(local, s.local.Bytes()[at:at+n])
+		at += n
+		total += n
+	}
+	return iov, local, total
+}
+
+// fill makes the memory the pattern of a cookie, or what is to be filled.
+func (o *mOp) fill(sink bool) {
+	rng := rand.New(rand.NewPCG(uint64(o.cookie), 0))
+	for _, b := range o.local {
+		for i := range b {
+			if b[i] = untouched; !sink {
+				b[i] = byte(rng.Uint32())
+				o.data = append(o.data, b[i])
+			}
+		}
+	}
+}
+
+// spoil makes a post illegal.
+func (w *world) spoil(f fault, iov []udat.LMRTriplet, flags udat.CompletionFlags, sink bool) ([]udat.LMRTriplet, udat.CompletionFlags) {
+	l := w.readOnly
+	if !sink {
+		l = w.writeOnly
+	}
+	valid := w.seats[0].local
+	switch f.name {
+	case "flag":
+		flags |= 0x40
+	case "many":
+		iov = make([]udat.LMRTriplet, 5)
+	case "none":
+		iov = nil
+	case "outside":
+		iov = []udat.LMRTriplet{valid.Triplet(0, 8), {LMR: valid, VirtualAddress: valid.Triplet(modelLocal-8, 8).VirtualAddress + 1, SegmentLength: 8}}
+	case "large":
+		iov = []udat.LMRTriplet{valid.Triplet(0, modelLimit), valid.Triplet(0, 1)}
+	case "gone":
+		iov = []udat.LMRTriplet{{LMR: w.gone, VirtualAddress: valid.Triplet(0, 8).VirtualAddress, SegmentLength: 8}}
+	case "nil":
+		iov = []udat.LMRTriplet{{SegmentLength: 8}}
+	case "foreign":
+		iov = []udat.LMRTriplet{w.foreign.Triplet(0, 8)}
+	case "privilege":
+		iov = []udat.LMRTriplet{l.Triplet(0, 8)}
+	}
+	return iov, flags
+}
+
+func aFault(t *rapid.T, faults []fault) fault {
+	if rapid.IntRange(0, 7).Draw(t, "faulty") > 0 {
+		return fault{}
+	}
+	return rapid.SampledFrom(faults).Draw(t, "fault")
+}
+
+// before brings a connection to rest on which a post may do more than succeed.
+func (ep *mEP) before(t *rapid.T, more bool) (restless bool) {
+	if restless = more || ep.w.stirred || !ep.calm(); restless {
+		ep.w.settle(t)
+	}
+	return restless
+}
+
+// postRecv posts a receive.
+func (w *world) postRecv(t *rapid.T) {
+	ep := w.anEP(t)
+	f := aFault(t, recvFaults)
+	sizes := rapid.SampledFrom([][]int{{64, 64, 64}, {192}, {100, 0, 92}, {192, 32}, {8}, {}, {3, 4}}).Draw(t, "sizes")
+	iov, local, size := ep.seat.memory(sizes)
+	o := &mOp{cookie: w.cookie(), recv: true, local: local, size: size}
+	o.fill(true)
+	o.flags = rapid.SampledFrom([]udat.CompletionFlags{0, 0, 0, udat.CompletionUnsignalled, udat.CompletionSuppress}).Draw(t, "flags")
+	if o.flags == udat.CompletionSuppress || o.flags != 0 && ep.attr.RecvCompletionFlags != udat.CompletionUnsignalled {
+		f = fault{"flags", udat.InvalidParameter}
+	}
+	restless := ep.before(t, f.with != 0 || size < modelMessage || len(ep.recvs) >= modelQueue-1)
+	iov, flags := w.spoil(f, iov, o.flags, true)
+	err := ep.ep.PostRecv(iov, o.cookie, flags)
+	switch {
+	case f.with != 0:
+		isRefused(t, err, f.with)
+		return
+	case len(ep.recvs) >= modelQueue:
+		isRefused(t, err, udat.InsufficientResources)
+		return
+	}
+	isOK(t, err)
+	if ep.state == udat.EPDisconnected {
+		ep.complete(o, udat.DTOErrFlushed)
+	} else {
+		ep.recvs = append(ep.recvs, o)
+	}
+	if restless {
+		w.settle(t)
+	}
+}
+
+// legalFlags are those that each kind of request takes.
+var legalFlags = map[udat.OpKind]udat.CompletionFlags{
+	udat.OpSend:      udat.CompletionSuppress | udat.CompletionSolicitedWait | udat.CompletionUnsignalled | udat.CompletionBarrierFence,
+	udat.OpRDMAWrite: udat.CompletionSuppress | udat.CompletionUnsignalled | udat.CompletionBarrierFence,
+	udat.OpRDMARead:  udat.CompletionSuppress | udat.CompletionUnsignalled | udat.CompletionBarrierFence,
+}
+
+// request draws a request with its arguments.
+func (ep *mEP) draw(t *rapid.T) (o *mOp, iov []udat.LMRTriplet, remote udat.RMRTriplet) {
+	sizes := rapid.SampledFrom([][]int{{8}, {64, 64, 64}, {1}, {192}, {3, 0, 5, 7}, {0}, {}}).Draw(t, "sizes")
+	o = &mOp{cookie: ep.w.cookie()}
+	o.kind = rapid.SampledFrom([]udat.OpKind{udat.OpSend, udat.OpSend, udat.OpSend, udat.OpRDMAWrite, udat.OpRDMARead}).Draw(t, "kind")
+	if o.kind != udat.OpSend && len(sizes) == 0 {
+		sizes = []int{16}
+	}
+	iov, o.local, o.size = ep.seat.memory(sizes)
+	o.length = o.size
+	o.fill(o.kind == udat.OpRDMARead)
+	o.flags = rapid.SampledFrom([]udat.CompletionFlags{0, 0, udat.CompletionSuppress, udat.CompletionSolicitedWait, udat.CompletionUnsignalled,
+		udat.CompletionBarrierFence, udat.CompletionSuppress | udat.CompletionBarrierFence}).Draw(t, "flags")
+	if o.kind == udat.OpSend {
+		return o, iov, remote
+	}
+	if o.kind == udat.OpRDMARead {
+		o.length = rapid.IntRange(0, o.size).Draw(t, "length")
+	}
+	o.remote = rapid.IntRange(0, modelTarget-modelSlot).Draw(t, "remote")
+	to := ep.seat
+	if ep.peer != nil {
+		to = ep.peer.seat
+	}
+	spare := 0
+	if o.kind == udat.OpRDMAWrite {
+		spare = rapid.IntRange(0, 8).Draw(t, "spare")
+	}
+	remote = to.target.RMRTriplet(o.remote, o.length+spare)
+	if o.length > 0 && rapid.IntRange(0, 19).Draw(t, "bad") == 0 {
+		o.bad = true
+		switch rapid.IntRange(0, 2).Draw(t, "badly") {
+		case 0:
+			remote.TargetAddress += modelTarget
+		case 1:
+			remote.RMRContext = ep.w.foreign.RMRContext()
+			remote.TargetAddress = ep.w.foreign.RMRTriplet(0, 8).TargetAddress
+		case 2:
+			l := ep.w.readOnly
+			if o.kind == udat.OpRDMARead {
+				l = ep.w.writeOnly
+			}
+			remote.RMRContext, remote.TargetAddress = l.RMRContext(), l.RMRTriplet(0, 8).TargetAddress
+		}
+	}
+	return o, iov, remote
+}
+
+// call posts a request.
+func (ep *mEP) call(o *mOp, iov []udat.LMRTriplet, flags udat.CompletionFlags, remote udat.RMRTriplet) error {
+	switch o.kind {
+	case udat.OpSend:
+		return ep.ep.PostSend(iov, o.cookie, flags)
+	case udat.OpRDMAWrite:
+		return ep.ep.PostRDMAWrite(iov, o.cookie, remote, flags)
+	}
+	return ep.ep.PostRDMARead(iov, o.cookie, remote, flags)
+}
+
+// post posts a request.
+func (w *world) post(t *rapid.T) {
+	ep := w.anEP(t)
+	o, iov, remote := ep.draw(t)
+	faults := rdmaFaults
+	if o.kind == udat.OpSend {
+		faults = recvFaults
+	}
+	f := aFault(t, faults)
+	if f.name == "length" {
+		if o.kind == udat.OpRDMAWrite {
+			remote.SegmentLength = uint64(o.size) - 1
+		} else {
+			remote.SegmentLength = uint64(o.size) + 1
+		}
+		if o.size == 0 && o.kind == udat.OpRDMAWrite {
+			f = fault{}
+			remote.SegmentLength = 0
+		}
+	}
+	if o.flags&^legalFlags[o.kind] != 0 || o.flags&udat.CompletionUnsignalled != 0 && ep.attr.RequestCompletionFlags != udat.CompletionUnsignalled {
+		f = fault{"flags", udat.InvalidParameter}
+	}
+	restless := ep.before(t, f.with != 0 || o.bad || o.length > modelMessage || len(ep.requests) >= modelQueue-1)
+	iov, flags := w.spoil(f, iov, o.flags, o.kind == udat.OpRDMARead)
+	if f.name == "large" && o.kind != udat.OpSend {
+		remote.SegmentLength = modelLimit + 1
+	}
+	err := ep.call(o, iov, flags, remote)
+	switch {
+	case ep.state != udat.EPConnected && ep.state != udat.EPDisconnected:
+		isRefused(t, err, udat.InvalidState)
+		return
+	case f.with != 0:
+		isRefused(t, err, f.with)
+		return
+	case len(ep.requests) >= modelQueue:
+		isRefused(t, err, udat.InsufficientResources)
+		return
+	}
+	isOK(t, err)
+	if ep.state == udat.EPDisconnected {
+		ep.complete(o, udat.DTOErrFlushed)
+	} else {
+		ep.requests = append(ep.requests, o)
+		w.brokeEP = w.brokeEP || o.bad || o.kind == udat.OpSend
+	}
+	if restless {
+		w.settle(t)
+	}
+}

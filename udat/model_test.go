@@ -1,0 +1,319 @@
+package udat_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// stepsEnv names how many steps the model test shall make, instead of few.
+const stepsEnv = "GODAT_MODEL_STEPS"
+
+// modelRun is how many steps a world lives on average.
+const modelRun = 100
+
+// TestModel drives endpoints and dispatchers with random calls, legal and illegal, and compares all that they do with a
+// model of them. A failure shrinks to few steps; -rapid.seed repeats it.
+func TestModel(t *testing.T) {
+	steps := 6000
+	if raceEnabled || testing.Short() {
+		steps = 2000
+	}
+	if env := os.Getenv(stepsEnv); env != "" {
+		var err error
+		if steps, err = strconv.Atoi(env); err != nil {
+			t.Fatalf("%s: %v", stepsEnv, err)
+		}
+	}
+	set := func(name, value string) {
+		if err := flag.Set("rapid."+name, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("nofailfile", "true")
+	if patience < time.Minute {
+		set("shrinktime", "1ms") // who is in a hurry only wants to know that it fails
+	}
+	perRun := modelRun
+	if testing.Short() {
+		set("steps", strconv.Itoa(2*modelRun)) // rapid halves it
+	} else {
+		set("steps", strconv.Itoa(modelRun))
+	}
+	onEach(t, func(t *testing.T, dev string) {
+		some := steps
+		if dev != "mem0" && os.Getenv(stepsEnv) == "" {
+			some = steps / 4
+		}
+		set("checks", strconv.Itoa(max(1, some/perRun)))
+		done := map[string]int{}
+		rapid.Check(t, func(rt *rapid.T) { model(rt, dev, done) })
+		total := 0
+		for _, n := range done {
+			total += n
+		}
+		t.Logf("%d steps: %v", total, done)
+		rule.Proves(t, "EPST-01", "EPST-10", "EPST-11", "EPST-12", "EPST-13", "EPST-14", "EPST-17", "EPST-24", "EPST-25",
+			"EPST-28", "EPST-29", "EPST-30", "EPST-31", "EPST-32", "EPST-33", "EPST-34", "EPST-35", "EPST-36", "EPST-37", "EPST-38",
+			"EPST-40", "EPST-42", "EPST-43", "EPST-50", "EPST-51", "EPST-52", "EPST-53", "EPST-54", "EPST-56")
+		rule.Proves(t, "EVD-40", "EVD-46", "EVD-WAIT-01", "EVD-WAIT-03", "EVD-WAIT-04", "EVD-WAIT-05", "EVD-WAIT-07", "EVD-WAIT-08",
+			"EVD-WAIT-10", "EVD-WAIT-11", "EVD-WAIT-15", "EVD-WAIT-17", "EVD-WAIT-18", "EVD-WAIT-22", "EVD-WAIT-30",
+			"EVD-DEQ-01", "EVD-DEQ-02", "EVD-DEQ-03", "EVD-POSTSE-01", "EVD-POSTSE-04", "EVD-RESIZE-01", "EVD-RESIZE-02",
+			"EVD-SETUNW-01", "EVD-CLRUNW-01")
+		rule.Proves(t, "EP-STATUS-02", "EP-RECVQ-02", "EP-RECVQ-06", "EP-CONNECT-02", "EP-CONNECT-08", "EP-CONNECT-12")
+	})
+}
+
+// seat is a place for an endpoint: the dispatchers stay, endpoints come and go.
+type seat struct {
+	recv, request, conn *mEVD
+	recvFlags, reqFlags udat.CompletionFlags
+	ep                  *mEP // nil: free
+	local, target       *udat.LMR
+	next                int // offset of the local memory to use next
+}
+
+// world is one adapter with all that the model knows of it.
+type world struct {
+	ia       *udat.IA
+	pz       *udat.PZ
+	psp      *udat.PSP
+	cr       *mEVD
+	evds     []*mEVD
+	seats    []*seat
+	byEP     map[*udat.EP]*mEP
+	dead     []*udat.EP
+	requests []*mCR
+	cookies  udat.Cookie
+	due      []func(*rapid.T) // to be checked when everything has come
+	stirred  bool             // the latest step was no post: what it does may still be under way
+	brokeEP  bool
+	done     map[string]int
+
+	readOnly, writeOnly, foreign, gone *udat.LMR
+}
+
+const (
+	modelSeats   = 3
+	modelMessage = 192 // the largest send
+	modelLimit   = 512 // MaxMessageSize and MaxRDMASize
+	modelQueue   = 6   // MaxRecvDTOs and MaxRequestDTOs
+	modelTarget  = 1024
+	modelBacklog = 64 // requests that have not been answered, at the most
+	modelSlot    = 256
+	modelLocal   = 64 << 10
+)
+
+func model(t *rapid.T, dev string, done map[string]int) {
+	w := newWorld(t, dev)
+	w.done = done
+	w.play(t)
+	time.Sleep(time.Millisecond)
+	w.settle(t)
+	if err := w.ia.Close(udat.CloseAbrupt); err != nil {
+		t.Fatalf("close: %v", err)
+	}
+	for _, e := range w.evds {
+		if e.waiter == nil {
+			continue
+		}
+		select {
+		case r := <-e.waiter.done:
+			isRefused(t, r.err, udat.Abort)
+		case <-time.After(patience):
+			t.Fatalf("%s: the adapter is closed, and the wait is still blocked", e.name)
+		}
+	}
+}
+
+func newWorld(t *rapid.T, dev string) *world {
+	ia, err := udat.Open(dev)
+	isOK(t, err)
+	t.Cleanup(func() { ia.Close(udat.CloseAbrupt) })
+	w := &world{ia: ia, byEP: map[*udat.EP]*mEP{}}
+	w.pz, err = ia.CreatePZ()
+	isOK(t, err)
+	other, err := ia.CreatePZ()
+	isOK(t, err)
+	w.readOnly = w.lmr(t, w.pz, modelSlot, udat.PrivLocalRead|udat.PrivRemoteRead)
+	w.writeOnly = w.lmr(t, w.pz, modelSlot, udat.PrivLocalWrite|udat.PrivRemoteWrite)
+	w.foreign = w.lmr(t, other, modelSlot, udat.PrivAll)
+	w.gone = w.lmr(t, w.pz, modelSlot, udat.PrivAll)
+	isOK(t, w.gone.Free())
+	w.cr = w.newEVD(t, "requests", udat.EVDCR|udat.EVDSoftware, 0, modelBacklog)
+	_, w.psp, err = ia.CreatePSPAny(w.cr.evd, udat.PSPConsumer)
+	isOK(t, err)
+	for i := range modelSeats {
+		w.seats = append(w.seats, w.newSeat(t, i))
+		w.create(t, w.seats[i])
+	}
+	return w
+}
+
+func (w *world) lmr(t *rapid.T, pz *udat.PZ, size int, priv udat.MemPriv) *udat.LMR {
+	l, err := w.ia.AllocLMR(pz, size, priv)
+	isOK(t, err)
+	return l
+}
+
+func (w *world) newEVD(t *rapid.T, name string, flags udat.EVDFlags, completion udat.CompletionFlags, qlen int) *mEVD {
+	evd, err := w.ia.CreateEVD(qlen, flags, nil)
+	isOK(t, err)
+	e := &mEVD{w: w, name: name, evd: evd, flags: flags, completion: completion, qlen: qlen, streams: map[mStream][]*want{}}
+	w.evds = append(w.evds, e)
+	return e
+}
+
+// newSeat makes dispatchers in one of the ways in which streams and completion flags go together.
+func (w *world) newSeat(t *rapid.T, i int) *seat {
+	const (
+		apart = iota
+		counting
+		shared
+		merged
+		unsignalled
+		solicited
+		ways
+	)
+	way := rapid.IntRange(0, ways-1).Draw(t, "way")
+	qlen := rapid.SampledFrom([]int{3, 8, 40}).Draw(t, "qlen")
+	s := &seat{
+		local:  w.lmr(t, w.pz, modelLocal, udat.PrivAll),
+		target: w.lmr(t, w.pz, modelTarget, udat.PrivAll),
+	}
+	var recv, request = udat.EVDDTO | udat.EVDSoftware, udat.EVDDTO | udat.EVDRMRBind | udat.EVDSoftware
+	switch way {
+	case counting:
+		s.recvFlags, s.reqFlags = udat.CompletionEVDThreshold, udat.CompletionEVDThreshold
+	case merged:
+		s.recvFlags, s.reqFlags = udat.CompletionEVDThreshold, udat.CompletionEVDThreshold
+		recv |= udat.EVDConnection
+	case unsignalled:
+		s.recvFlags, s.reqFlags = udat.CompletionUnsignalled, udat.CompletionUnsignalled
+		recv, request = udat.EVDDTO, udat.EVDDTO|udat.EVDRMRBind
+	case solicited:
+		s.recvFlags, recv = udat.CompletionSolicitedWait, udat.EVDDTO
+	}
+	name := func(what string) string { return fmt.Sprintf("seat %d %s", i, what) }
+	s.recv = w.newEVD(t, name("recv"), recv, s.recvFlags, qlen)
+	s.request, s.conn = s.recv, s.recv
+	if way != shared && way != merged {
+		s.request = w.newEVD(t, name("request"), request, s.reqFlags, qlen)
+	}
+	if way != merged {
+		s.conn = w.newEVD(t, name("conn"), udat.EVDConnection|udat.EVDSoftware, 0, qlen)
+	}
+	return s
+}
+
+func (w *world) cookie() udat.Cookie {
+	w.cookies++
+	return w.cookies
+}
+
+// later leaves a check until everything has come.
+func (w *world) later(check func(*rapid.T)) { w.due = append(w.due, check) }
+
+// settle waits until everything has come that must, and checks that it is as it must be.
+func (w *world) settle(t *rapid.T) {
+	w.run(t)
+	w.stirred = false
+	for _, e := range w.evds {
+		e.settle(t)
+	}
+	for _, s := range w.seats {
+		if s.ep != nil {
+			s.ep.settle(t)
+		}
+	}
+	for _, check := range w.due {
+		check(t)
+	}
+	w.due = w.due[:0]
+	for _, s := range w.seats {
+		if s.ep != nil && string(s.target.Bytes()) != string(s.ep.target) {
+			t.Fatalf("the memory that the peer writes to has\n%x, want\n%x", s.target.Bytes(), s.ep.target)
+		}
+	}
+	w.asyncs(t)
+}
+
+// asyncs takes the asynchronous events: nothing but what is known to have happened.
+func (w *world) asyncs(t *rapid.T) {
+	for {
+		ev, err := w.ia.AsyncEVD().Dequeue()
+		if errors.Is(err, udat.ErrQueueEmpty) {
+			return
+		}
+		isOK(t, err)
+		switch ev.Number {
+		case udat.EventAsyncEVDOverflow:
+			known := false
+			for _, e := range w.evds {
+				known = known || (e.evd == ev.Object && e.overfull)
+			}
+			if !known {
+				t.Fatalf("overflow of a dispatcher that has room")
+			}
+		case udat.EventAsyncEPBroken:
+			if !w.brokeEP {
+				t.Fatalf("an endpoint is told broken that is not")
+			}
+		default:
+			t.Fatalf("asynchronous event %v", ev.Number)
+		}
+	}
+}
+
+// settle compares what the endpoint says of itself.
+func (ep *mEP) settle(t *rapid.T) {
+	var state udat.EPState
+	var recvIdle, requestIdle bool
+	if !soon(func() bool {
+		var err error
+		state, recvIdle, requestIdle, err = ep.ep.GetStatus()
+		isOK(t, err)
+		return state == ep.state && recvIdle == (len(ep.recvs) == 0) && requestIdle == (len(ep.requests) == 0)
+	}) {
+		t.Fatalf("endpoint is %v, receives idle %v, requests idle %v; want %v with %d and %d outstanding",
+			state, recvIdle, requestIdle, ep.state, len(ep.recvs), len(ep.requests))
+	}
+	n, span, err := ep.ep.RecvQuery()
+	isOK(t, err)
+	if n != len(ep.recvs) || span != n {
+		t.Fatalf("recv_query: %d receives in a span of %d, want %d", n, span, len(ep.recvs))
+	}
+}
+
+// What rapid prints of a draw.
+func (e *mEVD) GoString() string { return e.name }
+func (s *seat) GoString() string { return s.recv.name }
+func (ep *mEP) GoString() string { return fmt.Sprintf("%s's %v", ep.seat.recv.name, ep.state) }
+func (r *mCR) GoString() string  { return fmt.Sprintf("request of %#v", r.from) }
+
+func isOK(t *rapid.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func isRefused(t *rapid.T, err error, want udat.ReturnType, sub ...udat.Subtype) {
+	t.Helper()
+	match := &udat.Error{Type: want}
+	if len(sub) > 0 {
+		match.Subtype = sub[0]
+	}
+	if !errors.Is(err, match) {
+		t.Fatalf("got %v, want %v", err, match)
+	}
+}
