@@ -271,24 +271,41 @@ func TestNotifyOthersTake(t *testing.T) {
 	})
 }
 
-// TestNotifyArmsLate shows that a waiter that blocked before the dispatcher had a stream gets the stream's events.
+// TestNotifyArmsLate shows that who waits for a dispatcher before it has a stream gets the stream's events.
 func TestNotifyArmsLate(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
-		assert.NilError(t, b.ep.Free())
-		w := waitOn(t, b.recv, patience, 1)
-		var err error
-		b.ep, err = b.ia.CreateEP(b.pz, b.recv, b.request, b.conn, &udat.EPAttr{RecvCompletionFlags: udat.CompletionSolicitedWait})
-		assert.NilError(t, err)
-		connect(t, a, b)
-		b.receive(0, 1, 2)
-		a.send(8, 1, quietly)
-		w.still(t)
-		a.send(8, 1, udat.CompletionSolicitedWait)
-		r := w.result(t)
-		assert.NilError(t, r.err)
-		assert.Equal(t, r.ev.Cookie, udat.Cookie(1))
-		rule.Proves(t, "EVD-23")
+		for _, direct := range []bool{true, false} {
+			a, b := newEnd(t, dev, setup{unkept: true}), newEnd(t, dev, setup{unkept: true})
+			assert.NilError(t, b.ep.Free())
+			cno := newCNO(t, b.ia, nil)
+			var err error
+			b.recv, err = b.ia.CreateEVD(64, udat.EVDDTO, cno)
+			assert.NilError(t, err)
+			var w *waiting
+			if direct {
+				w = waitOn(t, b.recv, patience, 1)
+			}
+			b.ep, err = b.ia.CreateEP(b.pz, b.recv, b.request, b.conn, &udat.EPAttr{RecvCompletionFlags: udat.CompletionSolicitedWait})
+			assert.NilError(t, err)
+			connect(t, a, b)
+			b.receive(0, 1, 2)
+			a.send(8, 1, quietly)
+			if direct {
+				w.still(t)
+			} else {
+				untriggered(t, cno)
+			}
+			a.send(8, 1, udat.CompletionSolicitedWait)
+			if !direct {
+				triggered(t, cno, b.recv)
+				completion(t, b.recv, 1)
+				continue
+			}
+			r := w.result(t)
+			assert.NilError(t, r.err)
+			assert.Equal(t, r.ev.Cookie, udat.Cookie(1))
+		}
+		rule.Proves(t, "EVD-23", "CNO-01")
 	})
 }
 
