@@ -85,12 +85,6 @@ func (p *planFlags) plan() (engine.Plan, error) {
 	seen := map[result.Case]bool{}
 	for i := range cases {
 		c := &cases[i]
-		if c.Size == 0 {
-			c.Size = 2
-			if c.Mode == result.Bandwidth {
-				c.Size = 64 << 10
-			}
-		}
 		c.Complete()
 		if !seen[*c] { // atomics have one size, whatever the sweep
 			seen[*c] = true

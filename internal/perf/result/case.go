@@ -88,8 +88,13 @@ func (c *Case) PingPong() bool {
 
 // Complete fills what was left to default (0; -1 for Warmup) from the rest of the setting.
 func (c *Case) Complete() {
-	if c.Atomic() {
+	switch {
+	case c.Atomic():
 		c.Size = AtomicSize
+	case c.Size == 0 && c.Mode == Latency:
+		c.Size = 2
+	case c.Size == 0:
+		c.Size = 64 << 10
 	}
 	if c.Mode == Latency {
 		c.Batch = cmp.Or(c.Batch, 1)

@@ -1,0 +1,275 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// patience bounds waits that shall succeed.
+const patience = 60 * time.Second
+
+// talk is a conversation by hand with one end of datperf.
+type talk struct {
+	t     *testing.T
+	conn  net.Conn
+	lines *bufio.Scanner
+}
+
+func newTalk(t *testing.T, conn net.Conn) *talk {
+	conn.SetDeadline(time.Now().Add(patience))
+	s := bufio.NewScanner(conn)
+	s.Buffer(nil, messageLimit)
+	return &talk{t, conn, s}
+}
+
+func (k *talk) say(m message) {
+	b, err := json.Marshal(m)
+	assert.NilError(k.t, err)
+	_, err = k.conn.Write(append(b, '\n'))
+	assert.NilError(k.t, err)
+}
+
+func (k *talk) hear() (m message) {
+	k.t.Helper()
+	assert.Assert(k.t, k.lines.Scan(), "the other end said nothing: %v", k.lines.Err())
+	assert.NilError(k.t, json.Unmarshal(k.lines.Bytes(), &m))
+	return m
+}
+
+// serving starts a server and gives a connection to it, and what ends it and waits.
+func serving(t *testing.T) (dial func() net.Conn, stop func()) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	assert.NilError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- (&Server{Device: "mem0", Version: "test"}).Serve(ctx, ln) }()
+	stop = func() {
+		cancel()
+		select {
+		case err := <-done:
+			assert.NilError(t, err)
+		case <-time.After(patience):
+			t.Fatal("the server does not end")
+		}
+	}
+	return func() net.Conn {
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		assert.NilError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}, stop
+}
+
+func TestServerRefuses(t *testing.T) {
+	dial, stop := serving(t)
+	defer stop()
+	bad := result.Default()
+	bad.Complete()
+	bad.Size = 0
+	for name, c := range map[string]struct {
+		say  []message
+		want string
+	}{
+		"another protocol": {[]message{{Kind: msgHello, Magic: magic, Protocol: 99, Version: "v9"}}, "the client is datperf v9 with protocol 99: use the same version at both ends"},
+		"a stranger":       {[]message{{Kind: msgHello, Protocol: Protocol}}, "not a datperf client"},
+		"no hello":         {[]message{{Kind: msgCase}}, `"case" where ["hello"] was expected`},
+		"a bad case":       {[]message{{Kind: msgHello, Magic: magic, Protocol: Protocol}, {Kind: msgCase, Case: &bad}}, "--size 0: must be from 1"},
+		"no case":          {[]message{{Kind: msgHello, Magic: magic, Protocol: Protocol}, {Kind: msgCase}}, "a case message without a case"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newTalk(t, dial())
+			for i, m := range c.say {
+				k.say(m)
+				if i < len(c.say)-1 {
+					assert.Equal(t, k.hear().Kind, msgWelcome)
+				}
+			}
+			m := k.hear()
+			assert.Equal(t, m.Kind, msgError)
+			assert.Assert(t, strings.Contains(m.Text, c.want), m.Text)
+		})
+	}
+	conn := dial() // no JSON at all
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\n\r\n")
+	assert.Assert(t, strings.Contains(newTalk(t, conn).hear().Text, `is no datperf client: it says "GET / HTTP/1.1"`))
+}
+
+// many is a plan that would take for ever.
+func many() Plan {
+	c := result.Default()
+	c.Duration = result.Seconds(time.Hour)
+	c.Complete()
+	return Plan{Cases: []result.Case{c}, Repeats: 1}
+}
+
+// A server that shuts down in the middle of a run tells its clients, and ends.
+func TestServerShutsDown(t *testing.T) {
+	for _, mode := range result.Modes {
+		dial, stop := serving(t)
+		started := make(chan struct{})
+		cl := &Client{Device: "mem0", Watcher: Watcher{Case: func(int, int, *result.Case, int) { close(started) }}}
+		plan := many()
+		plan.Cases[0].Mode = mode
+		failed := make(chan error, 1)
+		go func() {
+			_, err := cl.Run(context.Background(), dial(), plan)
+			failed <- err
+		}()
+		select {
+		case <-started:
+		case err := <-failed:
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+		stop()
+		select {
+		case err := <-failed:
+			assert.ErrorContains(t, err, "the server")
+		case <-time.After(patience):
+			t.Fatal("the client does not notice")
+		}
+	}
+}
+
+// A client that is interrupted, or whose process dies, ends the run at the server, which keeps serving.
+func TestClientGoes(t *testing.T) {
+	dial, stop := serving(t)
+	defer stop()
+	for _, die := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(context.Background())
+		conn := dial()
+		cl := &Client{Device: "mem0", Watcher: Watcher{Case: func(int, int, *result.Case, int) {
+			time.AfterFunc(50*time.Millisecond, func() {
+				if die {
+					conn.Close()
+				} else {
+					cancel()
+				}
+			})
+		}}}
+		_, err := cl.Run(ctx, conn, many())
+		if die {
+			assert.ErrorContains(t, err, "has gone")
+		} else {
+			assert.Assert(t, errors.Is(err, context.Canceled), "%v", err)
+		}
+		cancel()
+	}
+	c := result.Default()
+	c.Iters = 10
+	c.Complete()
+	doc, err := (&Client{Device: "mem0"}).Run(context.Background(), dial(), Plan{Cases: []result.Case{c}, Repeats: 2})
+	assert.NilError(t, err)
+	assert.Equal(t, len(doc.Runs), 2)
+}
+
+// Several clients are served at the same time.
+func TestClientsAtOnce(t *testing.T) {
+	dial, stop := serving(t)
+	defer stop()
+	errs := make(chan error)
+	const clients = 4
+	for range clients {
+		conn := dial()
+		go func() {
+			c := result.Default()
+			c.Mode, c.Iters, c.Verify, c.Size, c.Poll = result.Bandwidth, 500, true, 1000, result.Event
+			c.Complete()
+			_, err := (&Client{Device: "mem0"}).Run(context.Background(), conn, Plan{Cases: []result.Case{c}, Repeats: 1})
+			errs <- err
+		}()
+	}
+	for range clients {
+		assert.NilError(t, <-errs)
+	}
+}
+
+// A client that connects its control channel but no queue pair does not hold the server for ever, and one that says that it gives
+// up at once.
+func TestSetupEnds(t *testing.T) {
+	dial, stop := serving(t)
+	defer stop()
+	k := newTalk(t, dial())
+	k.say(message{Kind: msgHello, Magic: magic, Protocol: Protocol})
+	k.hear()
+	c := result.Default()
+	c.Complete()
+	k.say(message{Kind: msgCase, Case: &c})
+	assert.Equal(t, k.hear().Kind, msgReady)
+	k.say(message{Kind: msgError, Text: "I cannot"})
+	assert.Assert(t, !k.lines.Scan(), "the server keeps talking: %q", k.lines.Text()) // it closes, with nothing to say to one who has gone
+}
+
+// What arrives wrong is noticed: every byte counts.
+func TestPayload(t *testing.T) {
+	for _, size := range []int{1, 7, 8, 9, 64, 1001} {
+		b := make([]byte, size)
+		fill(b, 3, 77)
+		assert.NilError(t, check(b, 3, 77))
+		for i := range b {
+			b[i] ^= 0x10
+			assert.ErrorContains(t, check(b, 3, 77), fmt.Sprintf("message 77 of queue pair 3, %d bytes, differs from byte", size))
+			b[i] ^= 0x10
+		}
+		if size >= 8 {
+			assert.Assert(t, check(b, 3, 78) != nil)
+			assert.Assert(t, check(b, 2, 77) != nil)
+		}
+	}
+}
+
+// Memory that does not hold what was sent fails the verification of every kind of test.
+func TestCorruptionIsSeen(t *testing.T) {
+	chosen, err := choose("mem0", netip.Addr{})
+	assert.NilError(t, err)
+	for _, test := range []string{result.Send, result.Write, result.Read} {
+		c := result.Default()
+		c.Test, c.Mode, c.Iters, c.Verify, c.Size = test, result.Bandwidth, 300, true, 512
+		c.Complete()
+		lay, _, err := fit(&c)
+		assert.NilError(t, err)
+		l, err := openLink(&c, lay, chosen)
+		assert.NilError(t, err)
+		w := newWorker(&c, lay, l, newShared(), true, fabricMem, nil, nil)
+		w.sh.setExpect([]uint64{8})
+		switch test {
+		case result.Read:
+			err = w.verifyResults(0, 0, 8)
+		case result.Write:
+			w.initOps = false
+			err = w.verifyTargets()
+		default:
+			err = w.gotMessage(&done{recv: true, slot: 0})
+		}
+		assert.ErrorContains(t, err, "wrong payload", test)
+		assert.NilError(t, l.close())
+	}
+}
+
+// Nothing is left behind: neither goroutines nor adapters.
+func TestNoLeaks(t *testing.T) {
+	before := runtime.NumGoroutine()
+	c := result.Default()
+	c.Iters, c.QPs = 20, 3
+	_, err := measure(t, "mem0", c)
+	assert.NilError(t, err)
+	for until := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			buf := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines instead of %d:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// Queue pairs, depth, batches, directions, shared receive queue, small and odd numbers: every combination moves what it says.
+func TestStreams(t *testing.T) {
+	onEach(t, func(t *testing.T, device string, base result.Case) {
+		for _, qps := range []int{1, 3} {
+			for _, depth := range []int{1, 2, 16} {
+				for _, direction := range result.Directions {
+					for _, srq := range []bool{false, true} {
+						c := base
+						c.Test, c.Mode, c.Poll = result.Send, result.Bandwidth, result.Event
+						c.Iters, c.Warmup, c.Size, c.QPs, c.Depth, c.Batch = 103, 5, 40, qps, depth, max(1, depth/2)
+						c.Direction, c.SRQ, c.Verify = direction, srq, true
+						t.Run(fmt.Sprintf("qps=%d/depth=%d/%s/srq=%v", qps, depth, direction, srq), func(t *testing.T) {
+							doc, err := measure(t, device, c)
+							assert.NilError(t, err)
+							flows := doc.Runs[0].Flows()
+							assert.Equal(t, len(flows), map[string]int{result.Out: 1, result.In: 1, result.Both: 2}[direction])
+							for _, f := range flows {
+								assert.Equal(t, f.Stream.Ops, int64(103))
+								assert.Equal(t, f.Target.Verified, int64(108)) // warm-up included
+							}
+						})
+					}
+				}
+			}
+		}
+	})
+}
+
+// By time: it ends in time, the target knows how many there were, intervals come, and add up.
+func TestDuration(t *testing.T) {
+	onEach(t, func(t *testing.T, device string, base result.Case) {
+		for _, mode := range result.Modes {
+			for _, test := range []string{result.Send, result.Write, result.Read, result.FetchAdd} {
+				c := base
+				c.Test, c.Mode, c.Size = test, mode, 64
+				c.Duration, c.Interval, c.Verify = result.Seconds(200*time.Millisecond), result.Seconds(20*time.Millisecond), true
+				doc, err := measure(t, device, c)
+				assert.NilError(t, err, "%s %s", test, mode)
+				end := doc.Runs[0].Client
+				s := end.Initiated
+				assert.Assert(t, time.Duration(s.Elapsed) >= 200*time.Millisecond, "%v", time.Duration(s.Elapsed))
+				assert.Assert(t, s.Ops > 0)
+				var ops int64
+				for _, iv := range end.Intervals {
+					ops += iv.Ops
+				}
+				assert.Assert(t, ops <= s.Ops)
+			}
+		}
+	})
+}
+
+// An open loop keeps its rate, and its corrected latency is never below the raw one.
+func TestOpenLoop(t *testing.T) {
+	for _, mode := range result.Modes {
+		for _, arrival := range result.Arrivals {
+			c := result.Default()
+			c.Mode, c.Arrival, c.Rate, c.Iters, c.Poll = mode, arrival, 2000, 200, result.Event
+			doc, err := measure(t, "mem0", c)
+			assert.NilError(t, err)
+			s := doc.Runs[0].Client.Initiated
+			assert.Equal(t, s.Latency.Count, int64(200))
+			assert.Equal(t, s.Corrected.Count, int64(200))
+			assert.Assert(t, s.Corrected.Mean >= s.Latency.Mean)
+			assert.Assert(t, s.OpsS < 4000, "%g operations per second", s.OpsS) // it does not run ahead of its schedule
+		}
+	}
+}
+
+// The mean distance of arrivals is that of the rate.
+func TestPace(t *testing.T) {
+	for _, arrival := range result.Arrivals {
+		p := newPace(&result.Case{Rate: 1e6, Arrival: arrival})
+		p.start(1000)
+		assert.Equal(t, p.due(), int64(1000))
+		for range 100000 {
+			p.advance()
+		}
+		mean := float64(p.due()-1000) / 100000
+		assert.Assert(t, math.Abs(mean-1000) < 20, "%s: %g ns", arrival, mean)
+	}
+}
+
+// Minimum, maximum, mean and deviation are exact; percentiles lie between.
+func TestSamples(t *testing.T) {
+	s := newSamples()
+	for _, v := range []int64{1_000_003, 7, 1_000_001, 999_999_999} {
+		s.add(v)
+	}
+	d := s.distribution(1)
+	assert.Equal(t, d.Min, 7.0)
+	assert.Equal(t, d.Max, 999_999_999.0)
+	assert.Equal(t, d.Count, int64(4))
+	assert.Assert(t, math.Abs(d.Mean-250_500_002.5) < 1)
+	assert.Assert(t, math.Abs(d.At(50)-1_000_001) < 1000)
+	assert.Equal(t, d.At(99.999), 999_999_999.0)
+	half := s.distribution(2)
+	assert.Equal(t, half.Min, 3.5)
+	s.reset()
+	assert.Assert(t, s.distribution(1) == nil)
+}
+
+// No loop allocates for an operation: neither the engine nor the layer beneath.
+func TestNoAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	const ops = 20000
+	onEach(t, func(t *testing.T, device string, base result.Case) {
+		for _, mode := range result.Modes {
+			for _, test := range []string{result.Send, result.Write, result.Read} {
+				c := base
+				c.Test, c.Mode, c.Iters, c.Size = test, mode, ops, 64
+				doc, err := measure(t, device, c)
+				assert.NilError(t, err)
+				// What starting and ending a case takes is a few hundred.
+				if n := doc.Runs[0].Client.Cost.Allocations; n > ops/10 {
+					t.Errorf("%s %s: %d allocations for %d operations", test, mode, n, ops)
+				}
+			}
+		}
+	})
+}
