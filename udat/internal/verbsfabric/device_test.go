@@ -294,3 +294,26 @@ func TestRemoval(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 }
+
+// A request whose peer's departure is known before the answer: the accept succeeds and fails later, a reject does nothing. Kernels drop
+// such events until the accept; this is for those that will not.
+func TestLostRequest(t *testing.T) {
+	o := openDevice(t)
+	l, requests := o.listen()
+	for _, accept := range []bool{true, false} {
+		active, _ := o.connect(l.Addr())
+		r := receive(t, requests).(*request)
+		r.c.handle(cverbs.CMEvent{Type: cverbs.CMEventRejected, Status: cverbs.RejectConsumerDefined})
+		if accept {
+			events := make(chan fabric.ConnEvent, 16)
+			c, err := r.Accept(o.newQP(), fabric.AcceptParams{}, func(ev fabric.ConnEvent) { events <- ev })
+			assert.NilError(t, err)
+			assert.Equal(t, receive(t, events).Kind, fabric.EventFailed)
+			assert.NilError(t, c.Close())
+		} else {
+			assert.NilError(t, r.Reject(nil, true))
+		}
+		assert.ErrorIs(t, r.Reject(nil, true), fabric.ErrClosed)
+		assert.NilError(t, active.Close())
+	}
+}
