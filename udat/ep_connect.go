@@ -2,6 +2,7 @@ package udat
 
 import (
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -13,10 +14,12 @@ type link struct {
 	suspected *time.Timer // runs while work has been flushed for no known reason
 	counted   bool        // the adapter's keeper counts it
 
-	farewell *Event    // the last event, until it is queued: after the completions of all that was posted
-	requests uint32    // before the end, by the queues' tails,
-	recvs    uint32    //
-	until    time.Time // but not later than this
+	farewell *Event      // the last event, until it is queued: after the completions of all that was posted
+	requests uint32      // before the end, by the queues' tails,
+	recvs    uint32      //
+	until    time.Time   // but not later than this
+	peerLeft bool        // what ended it,
+	failed   atomic.Bool // though work had failed by itself: then the peer left because of that
 }
 
 // portModulus and portBase map qualifiers above 65535 to ports, as OpenFabrics DAPL does.
@@ -155,7 +158,7 @@ func (ep *EP) apply(c cause, private []byte) {
 	case EPDisconnectPending:
 		ep.drainRequests()
 	case EPDisconnected:
-		ep.disconnected(t.event, private)
+		ep.disconnected(c, t.event, private)
 	}
 }
 
@@ -178,7 +181,7 @@ func (ep *EP) established(private []byte) {
 const flushWait = 5 * time.Second
 
 // disconnected enters DISCONNECTED: all work is flushed, and the event follows the completions of what had been posted.
-func (ep *EP) disconnected(event EventNumber, private []byte) {
+func (ep *EP) disconnected(c cause, event EventNumber, private []byte) {
 	ep.stopTimer()
 	was := ep.getState()
 	l := ep.link.Load()
@@ -197,6 +200,7 @@ func (ep *EP) disconnected(event EventNumber, private []byte) {
 	if event != EventConnectionPeerRejected {
 		private = nil
 	}
+	l.peerLeft = c == causePeerLeft
 	l.farewell = &Event{Number: event, EP: ep, PrivateData: private}
 	l.requests, l.recvs, l.until = ep.requests.work.tail.Load(), ep.recvs.work.tail.Load(), time.Now().Add(flushWait)
 	if !ep.sayFarewell(l) {
@@ -216,6 +220,9 @@ func (ep *EP) sayFarewell(l *link) bool {
 	}
 	ev := l.farewell
 	l.farewell = nil
+	if l.peerLeft && l.failed.Load() {
+		ev.Number = EventConnectionBroken
+	}
 	ep.connectEVD.post(ev)
 	return true
 }

@@ -127,13 +127,18 @@ func (e *EVD) complete(wc *fabric.WC) {
 	e.deliver(q, &en, wc, nil)
 }
 
-// fail notes that work of an endpoint has failed, unless its connection is known to be over.
+// fail notes that work of an endpoint has failed.
 func (e *EVD) fail(ep *EP, status fabric.Status) {
-	if s := ep.getState(); s == EPDisconnected || s == epFreed {
+	l := ep.link.Load()
+	if l == nil {
 		return
 	}
-	if l := ep.link.Load(); l != nil {
-		e.failed = append(e.failed, failure{ep: ep, link: l, flushed: status == fabric.StatusFlush})
+	flushed := status == fabric.StatusFlush
+	if !flushed {
+		l.failed.Store(true)
+	}
+	if s := ep.getState(); s != EPDisconnected && s != epFreed {
+		e.failed = append(e.failed, failure{ep: ep, link: l, flushed: flushed})
 	}
 }
 
