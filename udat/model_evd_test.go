@@ -122,9 +122,12 @@ func (e *mEVD) take(t *rapid.T, ev udat.Event) {
 			t.Fatalf("%s: %s comes before what it must follow", e.name, describe(ev))
 		}
 	}
+	what := ev.Number.String()
 	if w.op != nil {
 		w.op.check(t, e.name, ev, w.statuses)
+		what = fmt.Sprintf("%v %v", ev.Operation, ev.Status)
 	}
+	e.w.seen[what]++
 	if !bytes.Equal(ev.PrivateData, w.private) {
 		t.Fatalf("%s: %s has private data %q, want %q", e.name, describe(ev), ev.PrivateData, w.private)
 	}
@@ -139,11 +142,7 @@ func (e *mEVD) take(t *rapid.T, ev udat.Event) {
 // settle waits until all that must come has come, and checks that nothing else has.
 func (e *mEVD) settle(t *rapid.T) {
 	if w := e.waiter; w != nil {
-		must := e.count >= w.threshold
-		if e.controlled() {
-			must = must && w.notified
-		}
-		if must {
+		if e.count >= w.threshold && w.notified {
 			e.returned(t, time.After(patience))
 		} else if e.completion == udat.CompletionSolicitedWait && e.count >= w.threshold {
 			// What comes while the queue is being armed counts as solicited.
@@ -183,7 +182,7 @@ func (e *mEVD) returned(t *rapid.T, late <-chan time.Time) {
 	case r := <-e.waiter.done:
 		e.woken(t, r)
 	case <-late:
-		t.Fatalf("%s: the wait for %d events is still blocked, %d are queued: %s", e.name, e.waiter.threshold, e.count, e.missing())
+		t.Fatalf("%s: the wait for %d events is still blocked, %d are queued (flags 0x%x, completion 0x%x, %d streams): %s", e.name, e.waiter.threshold, e.count, uint32(e.flags), uint32(e.completion), e.attached, e.missing())
 	}
 }
 

@@ -29,14 +29,14 @@ func (w *world) play(t *rapid.T) {
 	onEVD := func(act func(*mEVD, *rapid.T)) func(*rapid.T) {
 		return func(t *rapid.T) { act(rapid.SampledFrom(w.evds).Draw(t, "evd"), t) }
 	}
-	add(12, "post", false, w.post)
-	add(12, "post_recv", false, w.postRecv)
+	add(28, "post", false, w.post)
+	add(28, "post_recv", false, w.postRecv)
 	add(6, "join", true, w.join)
-	add(4, "dequeue", true, onEVD(func(e *mEVD, t *rapid.T) { e.dequeue(t, rapid.IntRange(1, 6).Draw(t, "n")) }))
-	add(4, "wait", true, onEVD((*mEVD).wait))
+	add(6, "dequeue", true, onEVD(func(e *mEVD, t *rapid.T) { e.dequeue(t, rapid.IntRange(1, 6).Draw(t, "n")) }))
+	add(6, "wait", true, onEVD((*mEVD).wait))
 	add(3, "block", true, onEVD((*mEVD).block))
 	add(2, "chaos", true, w.chaos)
-	add(2, "connect", true, w.connect)
+	add(1, "connect", true, w.connect)
 	add(2, "accept", true, w.accept)
 	add(1, "reject", true, w.reject)
 	add(2, "disconnect", true, w.disconnect)
@@ -65,7 +65,7 @@ func (w *world) anEP(t *rapid.T) *mEP {
 			}
 		}
 	}
-	if len(moving) > 0 && rapid.IntRange(0, 3).Draw(t, "connected") > 0 {
+	if len(moving) > 0 && !oneIn(t, 6, "any") {
 		return rapid.SampledFrom(moving).Draw(t, "ep")
 	}
 	if len(all) == 0 {
@@ -80,6 +80,11 @@ func (w *world) join(t *rapid.T) {
 	for _, s := range w.seats {
 		if s.ep == nil {
 			w.create(t, s)
+		}
+		if s.ep.state == udat.EPActiveConnectionPending {
+			isOK(t, s.ep.ep.Disconnect(udat.CloseAbrupt))
+			s.ep.end(nil, udat.EventConnectionDisconnected)
+			w.settle(t)
 		}
 		if s.ep.state == udat.EPDisconnected {
 			isOK(t, s.ep.ep.Reset())

@@ -83,8 +83,13 @@ func (w *world) spoil(f fault, iov []udat.LMRTriplet, flags udat.CompletionFlags
 	return iov, flags
 }
 
+// oneIn draws true once in n times.
+func oneIn(t *rapid.T, n int, label string) bool {
+	return rapid.SampledFrom(append(make([]bool, n-1), true)).Draw(t, label)
+}
+
 func aFault(t *rapid.T, faults []fault) fault {
-	if rapid.IntRange(0, 7).Draw(t, "faulty") > 0 {
+	if !oneIn(t, 10, "faulty") {
 		return fault{}
 	}
 	return rapid.SampledFrom(faults).Draw(t, "fault")
@@ -102,11 +107,16 @@ func (ep *mEP) before(t *rapid.T, more bool) (restless bool) {
 func (w *world) postRecv(t *rapid.T) {
 	ep := w.anEP(t)
 	f := aFault(t, recvFaults)
-	sizes := rapid.SampledFrom([][]int{{64, 64, 64}, {192}, {100, 0, 92}, {192, 32}, {8}, {}, {3, 4}}).Draw(t, "sizes")
+	sizes := rapid.SampledFrom([][]int{{64, 64, 64}, {192}, {100, 0, 92}, {192, 32}}).Draw(t, "sizes")
+	if oneIn(t, 10, "small") {
+		sizes = rapid.SampledFrom([][]int{{8}, {}, {3, 4}}).Draw(t, "small sizes")
+	}
 	iov, local, size := ep.seat.memory(sizes)
 	o := &mOp{cookie: w.cookie(), recv: true, local: local, size: size}
 	o.fill(true)
-	o.flags = rapid.SampledFrom([]udat.CompletionFlags{0, 0, 0, udat.CompletionUnsignalled, udat.CompletionSuppress}).Draw(t, "flags")
+	if ep.attr.RecvCompletionFlags == udat.CompletionUnsignalled || oneIn(t, 20, "strange") {
+		o.flags = rapid.SampledFrom([]udat.CompletionFlags{0, 0, 0, udat.CompletionUnsignalled, udat.CompletionUnsignalled, udat.CompletionSuppress}).Draw(t, "flags")
+	}
 	if o.flags == udat.CompletionSuppress || o.flags != 0 && ep.attr.RecvCompletionFlags != udat.CompletionUnsignalled {
 		f = fault{"flags", udat.InvalidParameter}
 	}
@@ -139,7 +149,15 @@ var legalFlags = map[udat.OpKind]udat.CompletionFlags{
 	udat.OpRDMARead:  udat.CompletionSuppress | udat.CompletionUnsignalled | udat.CompletionBarrierFence,
 }
 
-// request draws a request with its arguments.
+// legal leaves those of the flags that the endpoint takes.
+func (ep *mEP) legal(kind udat.OpKind, flags udat.CompletionFlags) udat.CompletionFlags {
+	if flags &= legalFlags[kind]; ep.attr.RequestCompletionFlags != udat.CompletionUnsignalled {
+		flags &^= udat.CompletionUnsignalled
+	}
+	return flags
+}
+
+// draw draws a request with its arguments.
 func (ep *mEP) draw(t *rapid.T) (o *mOp, iov []udat.LMRTriplet, remote udat.RMRTriplet) {
 	sizes := rapid.SampledFrom([][]int{{8}, {64, 64, 64}, {1}, {192}, {3, 0, 5, 7}, {0}, {}}).Draw(t, "sizes")
 	o = &mOp{cookie: ep.w.cookie()}
@@ -152,6 +170,9 @@ func (ep *mEP) draw(t *rapid.T) (o *mOp, iov []udat.LMRTriplet, remote udat.RMRT
 	o.fill(o.kind == udat.OpRDMARead)
 	o.flags = rapid.SampledFrom([]udat.CompletionFlags{0, 0, udat.CompletionSuppress, udat.CompletionSolicitedWait, udat.CompletionUnsignalled,
 		udat.CompletionBarrierFence, udat.CompletionSuppress | udat.CompletionBarrierFence}).Draw(t, "flags")
+	if !oneIn(t, 20, "strange") {
+		o.flags = ep.legal(o.kind, o.flags)
+	}
 	if o.kind == udat.OpSend {
 		return o, iov, remote
 	}
@@ -168,7 +189,7 @@ func (ep *mEP) draw(t *rapid.T) (o *mOp, iov []udat.LMRTriplet, remote udat.RMRT
 		spare = rapid.IntRange(0, 8).Draw(t, "spare")
 	}
 	remote = to.target.RMRTriplet(o.remote, o.length+spare)
-	if o.length > 0 && rapid.IntRange(0, 19).Draw(t, "bad") == 0 {
+	if o.length > 0 && oneIn(t, 30, "bad") {
 		o.bad = true
 		switch rapid.IntRange(0, 2).Draw(t, "badly") {
 		case 0:
@@ -218,7 +239,7 @@ func (w *world) post(t *rapid.T) {
 			remote.SegmentLength = 0
 		}
 	}
-	if o.flags&^legalFlags[o.kind] != 0 || o.flags&udat.CompletionUnsignalled != 0 && ep.attr.RequestCompletionFlags != udat.CompletionUnsignalled {
+	if o.flags != ep.legal(o.kind, o.flags) {
 		f = fault{"flags", udat.InvalidParameter}
 	}
 	restless := ep.before(t, f.with != 0 || o.bad || o.length > modelMessage || len(ep.requests) >= modelQueue-1)

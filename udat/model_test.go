@@ -55,13 +55,14 @@ func TestModel(t *testing.T) {
 			some = steps / 4
 		}
 		set("checks", strconv.Itoa(max(1, some/perRun)))
-		done := map[string]int{}
-		rapid.Check(t, func(rt *rapid.T) { model(rt, dev, done) })
+		done, seen := map[string]int{}, map[string]int{}
+		rapid.Check(t, func(rt *rapid.T) { model(rt, dev, done, seen) })
 		total := 0
 		for _, n := range done {
 			total += n
 		}
 		t.Logf("%d steps: %v", total, done)
+		t.Logf("events: %v", seen)
 		rule.Proves(t, "EPST-01", "EPST-10", "EPST-11", "EPST-12", "EPST-13", "EPST-14", "EPST-17", "EPST-24", "EPST-25",
 			"EPST-28", "EPST-29", "EPST-30", "EPST-31", "EPST-32", "EPST-33", "EPST-34", "EPST-35", "EPST-36", "EPST-37", "EPST-38",
 			"EPST-40", "EPST-42", "EPST-43", "EPST-50", "EPST-51", "EPST-52", "EPST-53", "EPST-54", "EPST-56")
@@ -97,7 +98,8 @@ type world struct {
 	due      []func(*rapid.T) // to be checked when everything has come
 	stirred  bool             // the latest step was no post: what it does may still be under way
 	brokeEP  bool
-	done     map[string]int
+	done     map[string]int // steps
+	seen     map[string]int // events
 
 	readOnly, writeOnly, foreign, gone *udat.LMR
 }
@@ -113,9 +115,9 @@ const (
 	modelLocal   = 64 << 10
 )
 
-func model(t *rapid.T, dev string, done map[string]int) {
+func model(t *rapid.T, dev string, done, seen map[string]int) {
 	w := newWorld(t, dev)
-	w.done = done
+	w.done, w.seen = done, seen
 	w.play(t)
 	time.Sleep(time.Millisecond)
 	w.settle(t)
