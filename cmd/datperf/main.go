@@ -45,6 +45,7 @@ func init() { // not a literal: help lists the commands
 		{"local", "", "measure with both ends in this process", (*app).local},
 		{"report", "DOCUMENT", "write a JSON document as a page, tables, CSV or Markdown", (*app).report},
 		{"compare", "OLD NEW", "compare two JSON documents", (*app).compare},
+		{"perftest", "PROGRAM [HOST]", "take the flags of perftest's ib_send_lat and its like, and print their columns", (*app).perftest},
 		{"doctor", "", "find out why RDMA does or does not work here", (*app).doctor},
 		{"version", "", "print the version", (*app).version},
 	}
@@ -106,7 +107,7 @@ func (a *app) dispatch(args []string) error {
 func (a *app) usage(w io.Writer) {
 	fmt.Fprint(w, "datperf measures an RDMA fabric.\n\n")
 	for _, c := range commands {
-		fmt.Fprintf(w, "  datperf %-16s %s\n", c.name+" "+c.args, c.about)
+		fmt.Fprintf(w, "  datperf %-24s %s\n", c.name+" "+c.args, c.about)
 	}
 	fmt.Fprint(w, "\ndatperf COMMAND --help lists a command's flags.\n")
 }
@@ -122,7 +123,7 @@ func (a *app) flags(name, args, about string) *pflag.FlagSet {
 	return f
 }
 
-// parse reads a command's flags, and wants n arguments.
+// parse reads a command's flags, and wants n arguments; any number where n is negative.
 func parse(f *pflag.FlagSet, args []string, n int, names string) error {
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
@@ -131,7 +132,7 @@ func parse(f *pflag.FlagSet, args []string, n int, names string) error {
 		return usagef("%w (%s --help lists the flags)", err, f.Name())
 	}
 	switch {
-	case f.NArg() == n:
+	case n < 0 || f.NArg() == n:
 		return nil
 	case n == 0:
 		return usagef("%s takes no arguments, %q was given", f.Name(), f.Arg(0))

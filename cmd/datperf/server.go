@@ -20,12 +20,17 @@ func (a *app) server(args []string) error {
 	if err := checkPort(*port); err != nil {
 		return err
 	}
+	return a.serve(&engine.Server{Device: *device}, *bind, *port)
+}
+
+func (a *app) serve(s *engine.Server, bind string, port int) error {
 	var mu sync.Mutex
-	s := &engine.Server{Device: *device, Version: buildVersion(), Log: func(text string) {
+	s.Version = buildVersion()
+	s.Log = func(text string) {
 		mu.Lock()
 		defer mu.Unlock()
 		fmt.Fprintln(a.stdout, text)
-	}}
+	}
 	facts, err := s.Check()
 	if err != nil {
 		return err
@@ -33,18 +38,20 @@ func (a *app) server(args []string) error {
 	if facts.Fabric == "mem" {
 		return fmt.Errorf("%s: a server needs a verbs device (%s); mem0 is inside one process, where datperf local measures it", facts.Device, facts.Chosen)
 	}
-	ln, err := net.Listen("tcp", net.JoinHostPort(*bind, strconv.Itoa(*port)))
+	ln, err := net.Listen("tcp", net.JoinHostPort(bind, strconv.Itoa(port)))
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "datperf %s serves on %v; %s (%s)", buildVersion(), ln.Addr(), facts.Device, facts.Detail)
-	if *device == "" {
-		fmt.Fprintf(a.stdout, ", because %s, unless a client comes by another device's address", facts.Chosen)
+	why := ""
+	if s.Device == "" {
+		why = ", because " + facts.Chosen + ", unless a client comes by another device's address"
 	}
-	fmt.Fprintln(a.stdout)
+	s.Log(fmt.Sprintf("datperf %s serves on %v; %s (%s)%s", s.Version, ln.Addr(), facts.Device, facts.Detail, why))
 	if err := s.Serve(a.ctx, ln); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.stdout, "interrupted, all clients are told")
+	if a.ctx.Err() != nil {
+		s.Log("interrupted, all clients are told")
+	}
 	return nil
 }

@@ -19,6 +19,7 @@ type Server struct {
 	Device  string            // that clients measure; empty: the one with the address that the client came to, or the best
 	Version string            // of datperf
 	Log     func(text string) // one line for people; may be nil
+	Clients int               // to serve; 0: any number, until interrupted
 
 	chosen *choice // already, by Local
 }
@@ -41,7 +42,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer ln.Close()
 	var clients sync.WaitGroup
 	defer clients.Wait()
-	for {
+	for served := 1; ; served++ {
 		conn, err := ln.Accept()
 		if err != nil {
 			if ctx.Err() != nil {
@@ -51,11 +52,15 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			if errors.As(err, &temporary) && temporary.Temporary() { // out of descriptors, for example
 				s.log("%v", err)
 				time.Sleep(100 * time.Millisecond)
+				served--
 				continue
 			}
 			return err
 		}
 		clients.Go(func() { s.serve(ctx, conn) })
+		if served == s.Clients {
+			return nil
+		}
 	}
 }
 
