@@ -253,3 +253,20 @@ func TestOneDispatcherForManyEndpoints(t *testing.T) {
 		rule.Proves(t, "EP-FREE-04", "GAP-34")
 	})
 }
+
+// TestCloseDuringFree: an adapter is closed while an endpoint is being freed.
+func TestCloseDuringFree(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		e, _ := inState(t, dev, udat.EPUnconnected, setup{})
+		release := e.ep.HoldPosts()
+		freed, closed := make(chan error, 1), make(chan error, 1)
+		go func() { freed <- e.ep.Free() }()
+		eventually(t, func() bool { _, err := udat.GetConsumerContext(e.ep); return err != nil }, "the endpoint lives")
+		go func() { closed <- e.ia.Close(udat.CloseAbrupt) }()
+		time.Sleep(20 * time.Millisecond)
+		release()
+		assert.NilError(t, <-freed)
+		assert.NilError(t, <-closed)
+		rule.Proves(t, "IA-CLOSE-07")
+	})
+}

@@ -50,3 +50,9 @@ func (ep *EP) QP() fabric.QP {
 
 // CQ is the dispatcher's completion queue.
 func (e *EVD) CQ() fabric.CQ { return e.cq }
+
+// HoldPosts keeps every call that needs the request queue waiting until the function that it gives is called.
+func (ep *EP) HoldPosts() (release func()) {
+	ep.requests.mu.Lock()
+	return ep.requests.mu.Unlock
+}

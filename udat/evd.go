@@ -394,6 +394,6 @@ func (e *EVD) destroy() {
 	e.mu.Unlock()
 	cno.detach(true)
 	if e.cq != nil {
-		e.cq.Close()
+		closeUnused(e.cq.Close)
 	}
 }

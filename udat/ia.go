@@ -282,7 +282,7 @@ func (ia *IA) Close(flags CloseFlags) error {
 	ia.destroyAll()
 	ia.keeper.Wait()
 	registry.close(ia.registered)
-	if err := ia.closeDevice(); err != nil {
+	if err := closeUnused(ia.device.Close); err != nil {
 		return failAs(op, err, SubResourceDevice)
 	}
 	return nil
@@ -291,10 +291,11 @@ func (ia *IA) Close(flags CloseFlags) error {
 // closeWait bounds how long Close waits for calls that were making or freeing objects when it began.
 const closeWait = 10 * time.Second
 
-func (ia *IA) closeDevice() error {
+// closeUnused closes what calls under way may still use.
+func closeUnused(close func() error) error {
 	until := time.Now().Add(closeWait)
 	for {
-		err := ia.device.Close()
+		err := close()
 		if !errors.Is(err, fabric.ErrInUse) || time.Now().After(until) {
 			return err
 		}

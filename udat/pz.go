@@ -72,4 +72,4 @@ func (pz *PZ) Free() error {
 	return nil
 }
 
-func (pz *PZ) destroy() { pz.pd.Close() }
+func (pz *PZ) destroy() { closeUnused(pz.pd.Close) }

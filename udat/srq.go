@@ -407,7 +407,7 @@ func (s *SRQ) Free() error {
 
 func (s *SRQ) destroy() {
 	s.obj.ia.removeSRQ(s)
-	s.hw.Close()
+	closeUnused(s.hw.Close)
 	s.pz.obj.unuse()
 }
 
