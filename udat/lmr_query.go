@@ -1,0 +1,99 @@
+package udat
+
+// LMRParam describes a region. Sizes are in bytes.
+type LMRParam struct {
+	IA                *IA
+	MemType           MemType
+	Region            RegionDescription
+	Length            uint64
+	PZ                *PZ
+	Privileges        MemPriv
+	LMRContext        uint32
+	RMRContext        uint32 // 0 where no remote privilege was asked for
+	RegisteredSize    uint64
+	RegisteredAddress uint64
+}
+
+// RegionDescription says what a region was made of, according to its memory type.
+type RegionDescription struct {
+	Memory         []byte         // MemVirtual, MemSharedVirtual
+	LMR            *LMR           // MemLMR; it may have been freed
+	SharedMemoryID SharedMemoryID // MemSharedVirtual
+}
+
+// LMRField selects fields of LMRParam.
+type LMRField uint32
+
+// Fields of LMRParam.
+const (
+	LMRFieldIA                LMRField = 0x001
+	LMRFieldMemType           LMRField = 0x002
+	LMRFieldRegion            LMRField = 0x004
+	LMRFieldLength            LMRField = 0x008
+	LMRFieldPZ                LMRField = 0x010
+	LMRFieldPrivileges        LMRField = 0x020
+	LMRFieldLMRContext        LMRField = 0x040
+	LMRFieldRMRContext        LMRField = 0x080
+	LMRFieldRegisteredSize    LMRField = 0x100
+	LMRFieldRegisteredAddress LMRField = 0x200
+	LMRFieldAll               LMRField = 0x3FF
+)
+
+// Query describes the region; all fields are set whatever mask asks for. An unknown bit is InvalidParameter.
+//
+// Implements: dat_lmr_query.
+func (l *LMR) Query(mask LMRField) (LMRParam, error) {
+	const op = "lmr_query"
+	if err := l.object().check(op, HandleLMR); err != nil {
+		return LMRParam{}, err
+	}
+	if err := checkMask(op, SubArg2, mask, LMRFieldAll); err != nil {
+		return LMRParam{}, err
+	}
+	p := LMRParam{
+		IA: l.obj.ia, MemType: l.kind, Length: uint64(len(l.buf)), PZ: l.pz, Privileges: l.priv,
+		LMRContext: l.lkey, RMRContext: l.RMRContext(), RegisteredSize: uint64(len(l.buf)), RegisteredAddress: l.addr,
+	}
+	if l.kind == MemLMR {
+		p.Region.LMR = l.from
+	} else {
+		p.Region.Memory, p.Region.SharedMemoryID = l.buf, l.id
+	}
+	return p, nil
+}
+
+// LMRSyncRDMARead makes local changes to the segments visible to a peer's RDMA read that comes later. It is needed where
+// ProviderAttr.LMRSyncReq says so; elsewhere it only checks: InvalidParameter for a region that has been freed or is another
+// adapter's, and for a segment outside its region. The segments may be of different regions and zones.
+//
+// Implements: dat_lmr_sync_rdma_read.
+func (ia *IA) LMRSyncRDMARead(segments []LMRTriplet) error {
+	return ia.checkSync("lmr_sync_rdma_read", segments)
+}
+
+// LMRSyncRDMAWrite makes what a peer's RDMA write has put into the segments visible to local reads and writes that come
+// later, and local changes to a peer's write. All else is as with LMRSyncRDMARead.
+//
+// Implements: dat_lmr_sync_rdma_write.
+func (ia *IA) LMRSyncRDMAWrite(segments []LMRTriplet) error {
+	return ia.checkSync("lmr_sync_rdma_write", segments)
+}
+
+func (ia *IA) checkSync(op string, segments []LMRTriplet) error {
+	if err := ia.object().check(op, HandleIA); err != nil {
+		return err
+	}
+	for i := range segments {
+		t := &segments[i]
+		switch {
+		case t.SegmentLength == 0:
+		case t.LMR == nil || !t.LMR.obj.live.Load() || t.LMR.obj.ia != ia:
+			return fail(op, InvalidParameter, SubArg2, "segment %d: its region is nil, has been freed, or is of another adapter", i)
+		default:
+			if err := t.inside(op, SubArg2, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package udat
+
+import "github.com/godat/godat/udat/internal/fabric"
+
+// CreateEPWithSRQ makes an endpoint whose receives come from a shared receive queue. attr must not be nil; its
+// MaxRecvIOV is ignored, its MaxRecvDTOs and SRQSoftHW are the hard and soft high watermarks.
+//
+// Implements: dat_ep_create_with_srq.
+func (ia *IA) CreateEPWithSRQ(pz *PZ, recv, request, connect *EVD, srq *SRQ, attr *EPAttr) (*EP, error) {
+	const op = "ep_create_with_srq"
+	if err := ia.object().check(op, HandleIA); err != nil {
+		return nil, err
+	}
+	if err := srq.object().check(op, HandleSRQ); err != nil {
+		return nil, err
+	}
+	if attr == nil {
+		return nil, fail(op, InvalidParameter, SubArg7, "attr is nil")
+	}
+	return ia.newEP(op, pz, recv, request, connect, srq, attr)
+}
+
+// completeSRQ turns the completion of a shared receive into an event; e.mu is held.
+func (e *EVD) completeSRQ(wc *fabric.WC) {
+	table := e.obj.ia.srqs.Load()
+	i := int(wc.ID >> srqIndexPos & srqIndexMask)
+	if table == nil || i >= len(*table) || (*table)[i] == nil {
+		return
+	}
+	s := (*table)[i]
+	cookie, ok := s.completed(wc.ID)
+	if !ok {
+		return
+	}
+	q := e.srqEPs[wc.QPNum]
+	if q == nil || e.discard {
+		s.reaped()
+		if q == nil {
+			return
+		}
+	}
+	if wc.Status != fabric.StatusSuccess {
+		e.fail(q.ep, wc.Status)
+	}
+	if e.discard {
+		return
+	}
+	en := workEntry{cookie: cookie, op: DTOReceive}
+	e.deliver(q, &en, wc, s)
+}
+
+// srqShare is a shared receive queue whose completions may come to a dispatcher: through how many endpoints, and the
+// room that is kept for them, which is that of the queue once for all.
+type srqShare struct {
+	endpoints int
+	depth     int
+}
+
+// addSRQEndpoint tells the dispatcher whose the receives of a queue pair are, and makes room for them.
+func (e *EVD) addSRQEndpoint(op string, qpn uint32, q *workQueue, s *SRQ) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	share := e.srqs[s]
+	if share == nil {
+		depth := s.hw.Depth()
+		if err := e.fit(op, e.capacity+depth); err != nil {
+			return err
+		}
+		share = &srqShare{depth: depth}
+		e.capacity += depth
+		if e.srqs == nil {
+			e.srqs, e.srqEPs = make(map[*SRQ]*srqShare), make(map[uint32]*workQueue)
+		}
+		e.srqs[s] = share
+	}
+	share.endpoints++
+	e.srqEPs[qpn] = q
+	return nil
+}
+
+func (e *EVD) removeSRQEndpoint(qpn uint32, s *SRQ) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.srqEPs, qpn)
+	share := e.srqs[s]
+	if share.endpoints--; share.endpoints == 0 {
+		e.capacity -= share.depth
+		delete(e.srqs, s)
+	}
+}
+
+// growShare makes room for a shared receive queue that is about to grow.
+func (e *EVD) growShare(op string, s *SRQ, depth int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	share := e.srqs[s]
+	if share == nil || share.depth >= depth {
+		return nil
+	}
+	if err := e.fit(op, e.capacity+depth-share.depth); err != nil {
+		return err
+	}
+	e.capacity += depth - share.depth
+	share.depth = depth
+	return nil
+}
+
+// dispatchers are all that completions can come to.
+func (ia *IA) dispatchers() []*EVD {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	var list []*EVD
+	for _, h := range ia.objects[HandleEVD] {
+		list = append(list, h.(*EVD))
+	}
+	if sink := ia.sink.Load(); sink != nil {
+		list = append(list, sink)
+	}
+	return list
+}
