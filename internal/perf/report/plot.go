@@ -65,7 +65,7 @@ type scale struct {
 func (s *scale) at(v float64) float64 {
 	low, high := s.low, s.high
 	if s.log {
-		v, low, high = math.Log10(v), math.Log10(low), math.Log10(high)
+		v, low, high = math.Log10(max(v, low)), math.Log10(low), math.Log10(high)
 	}
 	return s.from + (v-low)/(high-low)*(s.to-s.from)
 }
@@ -127,7 +127,9 @@ func (p *plot) scales() (x, y scale) {
 	if x.high == x.low {
 		x.low, x.high = x.low-0.5, x.high+0.5
 	}
-	if p.yLog {
+	if p.yLog { // a logarithm has no room for zero
+		y.high = max(y.high, 1e-3)
+		y.low = max(y.low, y.high/1e7)
 		y.low, y.high = y.low/1.15, y.high*1.15
 	} else {
 		y.low, y.high = 0, max(y.high*1.08, 1e-9)

@@ -51,6 +51,9 @@ const (
 	maxIters                             int64 = 1 << 40
 )
 
+// maxCompletions is how many completions may be outstanding at an end.
+const maxCompletions = 1 << 20
+
 // The values that each enumeration takes.
 var (
 	Tests      = []string{Send, SendImm, Write, WriteImm, Read, FetchAdd, CmpSwap}
@@ -103,7 +106,8 @@ func (c *Case) Complete() {
 	}
 	c.Batch = cmp.Or(c.Batch, 1)
 	c.Depth = cmp.Or(c.Depth, max(128, min(c.Batch*2, maxDepth)))
-	c.RxDepth = cmp.Or(c.RxDepth, min(max(512, 2*c.Depth), maxDepth))
+	// Fewer for each of very many queue pairs: all their completions must fit into one queue.
+	c.RxDepth = cmp.Or(c.RxDepth, min(max(2*c.Depth, min(512, 1<<16/max(c.QPs, 1))), maxDepth))
 	if c.Signal == 0 {
 		c.Signal = max(1, min(64, c.Depth/4))
 	}
@@ -176,6 +180,9 @@ func (c *Case) validateTogether() error {
 		return fmt.Errorf("--iters 0: must be at least 1 where there is no --duration")
 	case c.Iters > 0 && c.Duration > 0:
 		return fmt.Errorf("--iters and --duration: only one of them ends a measurement")
+	case int64(c.QPs)*int64(c.Depth+c.RxDepth) > maxCompletions:
+		return fmt.Errorf("--qps %d with --depth %d and --rx-depth %d: %d completions outstanding, the limit is %d",
+			c.QPs, c.Depth, c.RxDepth, c.QPs*(c.Depth+c.RxDepth), maxCompletions)
 	case c.Atomic() && c.Size != AtomicSize:
 		return fmt.Errorf("--size %d: an atomic operation has %d bytes", c.Size, AtomicSize)
 	case c.Mode == Latency && c.Direction == Both:

@@ -1,0 +1,96 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// document has runs of every kind, with times of zero, as a coarse clock gives them, and texts that HTML must not take literally.
+func document() *result.Document {
+	d := &result.Document{Schema: result.Schema, Title: "<b>title</b>", Started: time.Unix(0, 0).UTC()}
+	d.Client.Device, d.Client.Detail = "<i>dev</i>", "a | b"
+	for _, test := range result.Tests {
+		for _, size := range []int{8, 1000, 4096} {
+			for _, mode := range result.Modes {
+				c := result.Default()
+				c.Test, c.Mode, c.Size = test, mode, size
+				c.Complete()
+				s := &result.Stream{Ops: 10, Bytes: int64(10 * c.Size), Elapsed: result.Seconds(time.Millisecond)}
+				s.Fill()
+				if mode == result.Latency {
+					s.Latency = &result.Distribution{Count: 10, Max: 5e6, Mean: 5e5}
+					for _, p := range []float64{50, 90, 99, 99.9, 99.99} {
+						s.Latency.Percentiles = append(s.Latency.Percentiles, result.Percentile{P: p})
+					}
+					s.Latency.Curve = []result.Percentile{{P: 0}, {P: 50}, {P: 90, Value: 5e6}, {P: 100, Value: 5e6}}
+				}
+				end := &result.End{Initiated: s, Intervals: []result.Interval{{Stop: result.Seconds(1e9)}, {Stop: result.Seconds(2e9), GbitS: 3}}}
+				d.Runs = append(d.Runs, result.Run{Case: c, Client: end, Server: &result.End{}})
+			}
+		}
+	}
+	return d
+}
+
+func TestHTML(t *testing.T) {
+	var b bytes.Buffer
+	assert.NilError(t, HTML(&b, document()))
+	text := b.String()
+	for _, bad := range []string{"NaN", "Inf", "<b>title", "<i>dev", "http://", "https://"} {
+		assert.Assert(t, !strings.Contains(text, bad), bad)
+	}
+	assert.Equal(t, strings.Count(text, "<svg"), 13) // latencies of zero have no place in a plot over size
+	// Every plot is well-formed.
+	for _, part := range strings.Split(text, "<svg")[1:] {
+		svg, _, ok := strings.Cut("<svg"+part, "</svg>")
+		assert.Assert(t, ok)
+		dec := xml.NewDecoder(strings.NewReader(svg + "</svg>"))
+		for {
+			if _, err := dec.Token(); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A document with nothing in it, and one with a single run, can be shown too.
+func TestSmallDocuments(t *testing.T) {
+	d := document()
+	for _, n := range []int{0, 1, 2} {
+		small := *d
+		small.Runs = d.Runs[:n]
+		for _, write := range []func(io.Writer, *result.Document) error{HTML, CSV, Markdown} {
+			var b bytes.Buffer
+			assert.NilError(t, write(&b, &small))
+			assert.Assert(t, b.Len() > 0 && !strings.Contains(b.String(), "NaN"))
+		}
+	}
+}
+
+func TestTicks(t *testing.T) {
+	for _, c := range []struct {
+		s    scale
+		want string
+	}{
+		{scale{low: 0, high: 10}, "0 2 4 6 8 10"},
+		{scale{low: 0, high: 0.3}, "0 0.05 0.1 0.15 0.2 0.25 0.3"},
+		{scale{low: 0.9, high: 30, log: true}, "1 2 5 10 20"},
+		{scale{low: 0.5, high: 2e4, log: true}, "1 10 100 1000 10000"},
+	} {
+		var got []string
+		for _, x := range c.s.ticks() {
+			got = append(got, x.text)
+		}
+		assert.Equal(t, strings.Join(got, " "), c.want)
+	}
+}
