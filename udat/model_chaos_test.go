@@ -90,7 +90,7 @@ func (w *world) chaos(t *rapid.T) {
 
 func newPlan(t *rapid.T, ep *mEP) *plan {
 	p := &plan{ep: ep}
-	for range rapid.SampledFrom([]int{0, 1, 3, 5, 8}).Draw(t, "operations") {
+	for range pick(t, []int{0, 1, 3, 5, 8}, "operations") {
 		if rapid.Bool().Draw(t, "recv") {
 			iov, local, size := ep.seat.memory([]int{100, 0, 92})
 			o := &mOp{cookie: ep.w.cookie(), recv: true, local: local, size: size}

@@ -66,6 +66,7 @@ type mEP struct {
 	requests []*mOp // posted and not completed
 	recvs    []*mOp
 	sent     []*want // completions that have come since the connection began
+	loose    int     // posts since all was at rest: some may still be under way
 	target   []byte  // what its memory for the peer's RDMA must hold
 }
 

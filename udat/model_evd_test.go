@@ -219,8 +219,8 @@ func soon(cond func() bool) bool {
 
 // wait is a call of Wait that cannot block for long.
 func (e *mEVD) wait(t *rapid.T) {
-	threshold := rapid.SampledFrom([]int{1, 1, 1, 1, 2, 3, 5, e.count, e.count + 1, e.qlen, e.qlen + 1, 0, -1}).Draw(t, "threshold")
-	timeout := rapid.SampledFrom([]time.Duration{0, 0, 0, time.Millisecond, -1}).Draw(t, "timeout")
+	threshold := pick(t, []int{1, 1, 1, 1, 2, 3, 5, e.count, e.count + 1, e.qlen, e.qlen + 1, 0, -1}, "threshold")
+	timeout := pick(t, []time.Duration{0, 0, 0, time.Millisecond, -1}, "timeout")
 	ev, nmore, err := e.evd.Wait(timeout, threshold)
 	switch {
 	case timeout < 0:
@@ -320,7 +320,7 @@ func (e *mEVD) postSE(t *rapid.T) {
 }
 
 func (e *mEVD) resize(t *rapid.T) {
-	qlen := rapid.SampledFrom([]int{-1, 0, 1, e.count - 1, e.count, e.count + 1, e.qlen - 1, e.qlen + 3, 8, 16, 40}).Draw(t, "qlen")
+	qlen := pick(t, []int{-1, 0, 1, e.count - 1, e.count, e.count + 1, e.qlen - 1, e.qlen + 3, 8, 16, 40}, "qlen")
 	err := e.evd.Resize(qlen)
 	switch {
 	case qlen <= 0:

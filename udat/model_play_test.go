@@ -2,7 +2,6 @@ package udat_test
 
 import (
 	"bytes"
-	"fmt"
 	"time"
 
 	"pgregory.net/rapid"
@@ -10,48 +9,64 @@ import (
 	"github.com/godat/godat/udat"
 )
 
+// action is one kind of step.
+type action struct {
+	name    string
+	settled bool // it needs a world at rest
+	act     func(t *rapid.T)
+}
+
+func (a *action) GoString() string { return a.name }
+
 // play makes random steps.
 func (w *world) play(t *rapid.T) {
-	actions := map[string]func(*rapid.T){}
+	var actions []*action
 	add := func(weight int, name string, settled bool, act func(t *rapid.T)) {
-		for i := range weight {
-			actions[fmt.Sprintf("%s %d", name, i)] = func(t *rapid.T) {
-				if settled {
-					w.settle(t)
-				}
-				act(t)
-				w.run(t)
-				w.stirred = w.stirred || settled
-				w.done[name]++
-			}
+		a := &action{name, settled, act}
+		for range weight {
+			actions = append(actions, a)
 		}
 	}
 	onEVD := func(act func(*mEVD, *rapid.T)) func(*rapid.T) {
-		return func(t *rapid.T) { act(rapid.SampledFrom(w.evds).Draw(t, "evd"), t) }
+		return func(t *rapid.T) {
+			e := pick(t, w.evds, "evd")
+			w.note("\t%s: %d of %d, completion 0x%x", e.name, e.count, e.qlen, uint32(e.completion))
+			act(e, t)
+		}
 	}
-	add(28, "post", false, w.post)
-	add(28, "post_recv", false, w.postRecv)
-	add(6, "join", true, w.join)
+	add(20, "post_recv", false, w.postRecv)
+	add(40, "post", false, w.post)
 	add(6, "dequeue", true, onEVD(func(e *mEVD, t *rapid.T) { e.dequeue(t, rapid.IntRange(1, 6).Draw(t, "n")) }))
 	add(6, "wait", true, onEVD((*mEVD).wait))
-	add(3, "block", true, onEVD((*mEVD).block))
-	add(2, "chaos", true, w.chaos)
-	add(1, "connect", true, w.connect)
-	add(2, "accept", true, w.accept)
-	add(1, "reject", true, w.reject)
-	add(2, "disconnect", true, w.disconnect)
-	add(2, "reset", true, w.reset)
-	add(1, "create or free", true, w.createOrFree)
-	add(1, "dead", true, w.callDead)
+	add(6, "join", true, w.join)
+	add(4, "block", true, onEVD((*mEVD).block))
 	add(1, "settle", true, func(*rapid.T) {})
-	add(1, "set_unwaitable", true, onEVD((*mEVD).unwait))
+	add(3, "disconnect", true, w.disconnect)
+	add(3, "reset", true, w.reset)
+	add(3, "connect", true, w.connect)
+	add(3, "accept", true, w.accept)
+	add(3, "chaos", true, w.chaos)
+	add(2, "reject", true, w.reject)
+	add(2, "create or free", true, w.createOrFree)
+	add(1, "dead", true, w.callDead)
 	add(3, "clear_unwaitable", true, onEVD(func(e *mEVD, t *rapid.T) { isOK(t, e.evd.ClearUnwaitable()); e.unwaitable = false }))
+	add(2, "set_unwaitable", true, onEVD((*mEVD).unwait))
 	add(1, "disable", true, onEVD(func(e *mEVD, t *rapid.T) { isOK(t, e.evd.Disable()); e.disabled = true }))
 	add(1, "enable", true, onEVD(func(e *mEVD, t *rapid.T) { isOK(t, e.evd.Enable()); e.disabled = false }))
-	add(2, "post_se", true, onEVD((*mEVD).postSE))
-	add(2, "resize", true, onEVD((*mEVD).resize))
-	add(1, "query", true, onEVD((*mEVD).query))
-	t.Repeat(actions)
+	add(4, "post_se", true, onEVD((*mEVD).postSE))
+	add(4, "resize", true, onEVD((*mEVD).resize))
+	add(2, "query", true, onEVD((*mEVD).query))
+	t.Repeat(map[string]func(*rapid.T){"step": func(t *rapid.T) {
+		a := pick(t, actions, "step")
+		if a.settled {
+			w.settle(t)
+		}
+		w.note("%s", a.name)
+		a.act(t)
+		w.run(t)
+		w.stirred = w.stirred || a.settled
+		w.done[a.name]++
+	}})
 }
 
 // anEP draws an endpoint, more often than not a connected one.
@@ -66,12 +81,14 @@ func (w *world) anEP(t *rapid.T) *mEP {
 		}
 	}
 	if len(moving) > 0 && !oneIn(t, 6, "any") {
-		return rapid.SampledFrom(moving).Draw(t, "ep")
+		all = moving
 	}
 	if len(all) == 0 {
 		t.Skip()
 	}
-	return rapid.SampledFrom(all).Draw(t, "ep")
+	ep := pick(t, all, "ep")
+	w.note("\t%#v with %d requests and %d receives", ep, len(ep.requests), len(ep.recvs))
+	return ep
 }
 
 // join connects two endpoints, all the way.
@@ -121,7 +138,7 @@ func (w *world) create(t *rapid.T, s *seat) {
 }
 
 func (w *world) createOrFree(t *rapid.T) {
-	s := rapid.SampledFrom(w.seats).Draw(t, "seat")
+	s := pick(t, w.seats, "seat")
 	if s.ep == nil {
 		w.create(t, s)
 		return
@@ -159,8 +176,8 @@ const modelNobody = 4712
 
 func (w *world) connect(t *rapid.T) {
 	ep := w.anEP(t)
-	qual := rapid.SampledFrom([]udat.ConnQual{w.psp.Qual(), w.psp.Qual(), w.psp.Qual(), w.psp.Qual(), modelNobody, 0}).Draw(t, "qual")
-	timeout := rapid.SampledFrom([]time.Duration{patience, patience, udat.Infinite, 0, -1}).Draw(t, "timeout")
+	qual := pick(t, []udat.ConnQual{w.psp.Qual(), w.psp.Qual(), w.psp.Qual(), w.psp.Qual(), modelNobody, 0}, "qual")
+	timeout := pick(t, []time.Duration{patience, patience, udat.Infinite, 0, -1}, "timeout")
 	w.ask(t, ep, qual, timeout)
 }
 
@@ -196,7 +213,7 @@ func (w *world) aRequest(t *rapid.T) *mCR {
 	if len(w.requests) == 0 {
 		t.Skip()
 	}
-	r := rapid.SampledFrom(w.requests).Draw(t, "request")
+	r := pick(t, w.requests, "request")
 	p, err := r.cr.Query(udat.CRFieldAll)
 	isOK(t, err)
 	if !bytes.Equal(p.PrivateData, r.private) {
@@ -255,7 +272,7 @@ func (w *world) reject(t *rapid.T) {
 
 func (w *world) disconnect(t *rapid.T) {
 	ep := w.anEP(t)
-	flags := rapid.SampledFrom([]udat.CloseFlags{udat.CloseAbrupt, udat.CloseGraceful, udat.CloseGraceful, 2}).Draw(t, "flags")
+	flags := pick(t, []udat.CloseFlags{udat.CloseAbrupt, udat.CloseGraceful, udat.CloseGraceful, 2}, "flags")
 	err := ep.ep.Disconnect(flags)
 	switch {
 	case flags > udat.CloseGraceful:

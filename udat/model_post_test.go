@@ -83,23 +83,37 @@ func (w *world) spoil(f fault, iov []udat.LMRTriplet, flags udat.CompletionFlags
 	return iov, flags
 }
 
+// pick draws one of a list, all alike: rapid's own choice prefers the first by far.
+func pick[T any](t *rapid.T, list []T, label string) T {
+	return rapid.Custom(func(t *rapid.T) T {
+		i := 0
+		for n := 1; n < 8*len(list); n *= 2 {
+			if i *= 2; rapid.Bool().Draw(t, "bit") {
+				i++
+			}
+		}
+		return list[i%len(list)]
+	}).Draw(t, label)
+}
+
 // oneIn draws true once in n times.
 func oneIn(t *rapid.T, n int, label string) bool {
-	return rapid.SampledFrom(append(make([]bool, n-1), true)).Draw(t, label)
+	return pick(t, append(make([]bool, n-1), true), label)
 }
 
 func aFault(t *rapid.T, faults []fault) fault {
 	if !oneIn(t, 10, "faulty") {
 		return fault{}
 	}
-	return rapid.SampledFrom(faults).Draw(t, "fault")
+	return pick(t, faults, "fault")
 }
 
 // before brings a connection to rest on which a post may do more than succeed.
 func (ep *mEP) before(t *rapid.T, more bool) (restless bool) {
-	if restless = more || ep.w.stirred || !ep.calm(); restless {
+	if restless = more || ep.w.stirred || ep.loose >= modelQueue/2 || !ep.calm(); restless {
 		ep.w.settle(t)
 	}
+	ep.loose++
 	return restless
 }
 
@@ -107,22 +121,23 @@ func (ep *mEP) before(t *rapid.T, more bool) (restless bool) {
 func (w *world) postRecv(t *rapid.T) {
 	ep := w.anEP(t)
 	f := aFault(t, recvFaults)
-	sizes := rapid.SampledFrom([][]int{{64, 64, 64}, {192}, {100, 0, 92}, {192, 32}}).Draw(t, "sizes")
+	sizes := pick(t, [][]int{{64, 64, 64}, {192}, {100, 0, 92}, {192, 32}}, "sizes")
 	if oneIn(t, 10, "small") {
-		sizes = rapid.SampledFrom([][]int{{8}, {}, {3, 4}}).Draw(t, "small sizes")
+		sizes = pick(t, [][]int{{8}, {}, {3, 4}}, "small sizes")
 	}
 	iov, local, size := ep.seat.memory(sizes)
 	o := &mOp{cookie: w.cookie(), recv: true, local: local, size: size}
 	o.fill(true)
 	if ep.attr.RecvCompletionFlags == udat.CompletionUnsignalled || oneIn(t, 20, "strange") {
-		o.flags = rapid.SampledFrom([]udat.CompletionFlags{0, 0, 0, udat.CompletionUnsignalled, udat.CompletionUnsignalled, udat.CompletionSuppress}).Draw(t, "flags")
+		o.flags = pick(t, []udat.CompletionFlags{0, 0, 0, udat.CompletionUnsignalled, udat.CompletionUnsignalled, udat.CompletionSuppress}, "flags")
 	}
 	if o.flags == udat.CompletionSuppress || o.flags != 0 && ep.attr.RecvCompletionFlags != udat.CompletionUnsignalled {
 		f = fault{"flags", udat.InvalidParameter}
 	}
-	restless := ep.before(t, f.with != 0 || size < modelMessage || len(ep.recvs) >= modelQueue-1)
+	restless := ep.before(t, f.with != 0 || size < modelMessage || len(ep.recvs) >= modelQueue/2)
 	iov, flags := w.spoil(f, iov, o.flags, true)
 	err := ep.ep.PostRecv(iov, o.cookie, flags)
+	w.note("\treceive %d of %d bytes, flags 0x%x, fault %q, at rest %v: %v", o.cookie, size, flags, f.name, restless, err)
 	switch {
 	case f.with != 0:
 		isRefused(t, err, f.with)
@@ -159,17 +174,17 @@ func (ep *mEP) legal(kind udat.OpKind, flags udat.CompletionFlags) udat.Completi
 
 // draw draws a request with its arguments.
 func (ep *mEP) draw(t *rapid.T) (o *mOp, iov []udat.LMRTriplet, remote udat.RMRTriplet) {
-	sizes := rapid.SampledFrom([][]int{{8}, {64, 64, 64}, {1}, {192}, {3, 0, 5, 7}, {0}, {}}).Draw(t, "sizes")
+	sizes := pick(t, [][]int{{8}, {64, 64, 64}, {1}, {192}, {3, 0, 5, 7}, {0}, {}}, "sizes")
 	o = &mOp{cookie: ep.w.cookie()}
-	o.kind = rapid.SampledFrom([]udat.OpKind{udat.OpSend, udat.OpSend, udat.OpSend, udat.OpRDMAWrite, udat.OpRDMARead}).Draw(t, "kind")
+	o.kind = pick(t, []udat.OpKind{udat.OpSend, udat.OpSend, udat.OpSend, udat.OpRDMAWrite, udat.OpRDMARead}, "kind")
 	if o.kind != udat.OpSend && len(sizes) == 0 {
 		sizes = []int{16}
 	}
 	iov, o.local, o.size = ep.seat.memory(sizes)
 	o.length = o.size
 	o.fill(o.kind == udat.OpRDMARead)
-	o.flags = rapid.SampledFrom([]udat.CompletionFlags{0, 0, udat.CompletionSuppress, udat.CompletionSolicitedWait, udat.CompletionUnsignalled,
-		udat.CompletionBarrierFence, udat.CompletionSuppress | udat.CompletionBarrierFence}).Draw(t, "flags")
+	o.flags = pick(t, []udat.CompletionFlags{0, 0, udat.CompletionSuppress, udat.CompletionSolicitedWait, udat.CompletionUnsignalled,
+		udat.CompletionBarrierFence, udat.CompletionSuppress | udat.CompletionBarrierFence}, "flags")
 	if !oneIn(t, 20, "strange") {
 		o.flags = ep.legal(o.kind, o.flags)
 	}
@@ -242,12 +257,13 @@ func (w *world) post(t *rapid.T) {
 	if o.flags != ep.legal(o.kind, o.flags) {
 		f = fault{"flags", udat.InvalidParameter}
 	}
-	restless := ep.before(t, f.with != 0 || o.bad || o.length > modelMessage || len(ep.requests) >= modelQueue-1)
+	restless := ep.before(t, f.with != 0 || o.bad || o.length > modelMessage || len(ep.requests) >= modelQueue/2)
 	iov, flags := w.spoil(f, iov, o.flags, o.kind == udat.OpRDMARead)
 	if f.name == "large" && o.kind != udat.OpSend {
 		remote.SegmentLength = modelLimit + 1
 	}
 	err := ep.call(o, iov, flags, remote)
+	w.note("\t%v %d of %d bytes, flags 0x%x, fault %q, bad %v, at rest %v: %v", modelOperations[o.kind], o.cookie, o.length, flags, f.name, o.bad, restless, err)
 	switch {
 	case ep.state != udat.EPConnected && ep.state != udat.EPDisconnected:
 		isRefused(t, err, udat.InvalidState)

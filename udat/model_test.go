@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,7 +57,13 @@ func TestModel(t *testing.T) {
 		}
 		set("checks", strconv.Itoa(max(1, some/perRun)))
 		done, seen := map[string]int{}, map[string]int{}
-		rapid.Check(t, func(rt *rapid.T) { model(rt, dev, done, seen) })
+		var failed []string
+		t.Cleanup(func() {
+			if len(failed) > 0 {
+				t.Logf("the steps of the first failure, which timing may keep from being repeated:\n%s", strings.Join(failed, "\n"))
+			}
+		})
+		rapid.Check(t, func(rt *rapid.T) { model(rt, dev, done, seen, &failed) })
 		total := 0
 		for _, n := range done {
 			total += n
@@ -100,6 +107,7 @@ type world struct {
 	brokeEP  bool
 	done     map[string]int // steps
 	seen     map[string]int // events
+	trace    []string
 
 	readOnly, writeOnly, foreign, gone *udat.LMR
 }
@@ -115,9 +123,17 @@ const (
 	modelLocal   = 64 << 10
 )
 
-func model(t *rapid.T, dev string, done, seen map[string]int) {
+func model(t *rapid.T, dev string, done, seen map[string]int, failed *[]string) {
 	w := newWorld(t, dev)
 	w.done, w.seen = done, seen
+	defer func() {
+		if r := recover(); r != nil {
+			if fmt.Sprint(r) != "invalid data" && len(*failed) == 0 {
+				*failed = w.trace
+			}
+			panic(r)
+		}
+	}()
 	w.play(t)
 	time.Sleep(time.Millisecond)
 	w.settle(t)
@@ -187,7 +203,7 @@ func (w *world) newSeat(t *rapid.T, i int) *seat {
 		ways
 	)
 	way := rapid.IntRange(0, ways-1).Draw(t, "way")
-	qlen := rapid.SampledFrom([]int{3, 8, 40}).Draw(t, "qlen")
+	qlen := pick(t, []int{3, 8, 40}, "qlen")
 	s := &seat{
 		local:  w.lmr(t, w.pz, modelLocal, udat.PrivAll),
 		target: w.lmr(t, w.pz, modelTarget, udat.PrivAll),
@@ -220,6 +236,11 @@ func (w *world) newSeat(t *rapid.T, i int) *seat {
 func (w *world) cookie() udat.Cookie {
 	w.cookies++
 	return w.cookies
+}
+
+// note keeps what has been done for those who must understand a failure.
+func (w *world) note(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf(format, args...))
 }
 
 // later leaves a check until everything has come.
@@ -278,6 +299,7 @@ func (w *world) asyncs(t *rapid.T) {
 
 // settle compares what the endpoint says of itself.
 func (ep *mEP) settle(t *rapid.T) {
+	ep.loose = 0
 	var state udat.EPState
 	var recvIdle, requestIdle bool
 	if !soon(func() bool {
