@@ -83,7 +83,7 @@ func (w *world) chaos(t *rapid.T) {
 		p.checkMessages(t, plans[1-i])
 		w.seen["chaos: sends that succeed"] += len(p.sends)
 		w.seen["chaos: requests"] += len(p.requests)
-		p.ep.state, p.ep.peer, p.ep.requests, p.ep.recvs, p.ep.sent, p.ep.greeting = udat.EPDisconnected, nil, nil, nil, nil, nil
+		p.ep.state, p.ep.peer, p.ep.requests, p.ep.recvs, p.ep.sent, p.ep.greeting, p.ep.silent = udat.EPDisconnected, nil, nil, nil, nil, nil, 0
 		p.ep.target = bytes.Clone(p.ep.seat.target.Bytes())
 	}
 }

@@ -66,6 +66,7 @@ type mEP struct {
 	requests []*mOp // posted and not completed
 	recvs    []*mOp
 	sent     []*want // completions that have come since the connection began
+	silent   int     // suppressed requests that have succeeded since the last completion: the device may not know it yet
 	loose    int     // posts since all was at rest: some may still be under way
 	target   []byte  // what its memory for the peer's RDMA must hold
 }
@@ -85,7 +86,11 @@ func (ep *mEP) moving() bool {
 func (ep *mEP) complete(o *mOp, statuses ...udat.DTOStatus) *want {
 	good := statuses[0] == udat.DTOSuccess
 	if good && o.flags&udat.CompletionSuppress != 0 {
+		ep.silent++
 		return nil
+	}
+	if !o.recv {
+		ep.silent = 0
 	}
 	w := &want{numbers: []udat.EventNumber{udat.EventDTOCompletion}, ep: ep, op: o, statuses: statuses}
 	w.notify = !good || o.flags&udat.CompletionUnsignalled == 0
@@ -126,7 +131,7 @@ func (ep *mEP) end(private []byte, events ...udat.EventNumber) {
 	}
 	ep.requests, ep.recvs = nil, nil
 	ep.tell(private, ep.sent, events...)
-	ep.sent, ep.greeting = nil, nil
+	ep.sent, ep.greeting, ep.silent = nil, nil, 0
 }
 
 // run does all that a connection does by itself.

@@ -274,6 +274,9 @@ func (w *world) post(t *rapid.T) {
 	case len(ep.requests) >= modelQueue:
 		isRefused(t, err, udat.InsufficientResources)
 		return
+	case err != nil && len(ep.requests) > 0 && len(ep.requests)+ep.silent >= modelQueue:
+		isRefused(t, err, udat.InsufficientResources)
+		return // those that have succeeded in silence keep their places while a later one is stuck
 	}
 	isOK(t, err)
 	if ep.state == udat.EPDisconnected {
