@@ -335,21 +335,20 @@ func TestRMRFailure(t *testing.T) {
 
 // TestRMROutcomeUnknown frees an endpoint with binds outstanding: their regions stay in use, as the window may be bound to them.
 func TestRMROutcomeUnknown(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
+	onMem(t, func(t *testing.T, dev string) {
 		_, b := pair(t, dev, setup{})
 		r := b.window(t)
-		for i := range 8 {
-			_, err := r.Bind(b.mem.Triplet(i, 10), bothRights, b.ep, 1, 0)
-			assert.NilError(t, err)
-		}
+		l := b.lmr(100, udat.PrivAll)
+		b.bind(t, r, b.mem, 0, 10, bothRights)
+		b.faults().Delay(patience)
+		_, err := r.Bind(l.Triplet(0, 10), bothRights, b.ep, 1, 0)
+		assert.NilError(t, err)
 		assert.NilError(t, b.ep.Free())
-		err := b.mem.Free()
-		if err != nil {
-			refused(t, err, udat.InvalidState, udat.SubStateLMRInUse)
-		}
+		b.faults().Delay(0)
+		refused(t, l.Free(), udat.InvalidState, udat.SubStateLMRInUse)
+		refused(t, b.mem.Free(), udat.InvalidState, udat.SubStateLMRInUse)
 		assert.NilError(t, r.Free())
-		if err != nil {
-			assert.NilError(t, b.mem.Free())
-		}
+		assert.NilError(t, l.Free())
+		assert.NilError(t, b.mem.Free())
 	})
 }
