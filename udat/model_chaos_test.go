@@ -70,7 +70,19 @@ func (w *world) chaos(t *rapid.T) {
 	isOK(t, ep.ep.Disconnect(udat.CloseAbrupt))
 	posters.Wait()
 
+	w.note("\tgraceful %v, both %v, after %v", graceful, both, pause)
+	for _, p := range plans {
+		w.note("\t%s posts", p.ep.seat.recv.name)
+		for i, o := range p.ops {
+			w.note("\t\t%v, receive %v, cookie %d, %d bytes, flags 0x%x: %v", modelOperations[o.kind], o.recv, o.cookie, o.length, uint32(o.flags), p.errs[i])
+		}
+	}
 	events := w.collect(t, ends, evds)
+	for s, list := range events {
+		for _, ev := range list {
+			w.note("\tevent of %s: %s", s.ep.seat.recv.name, describe(ev))
+		}
+	}
 	for i, p := range plans {
 		p.account(t)
 		p.checkRequests(t, plans[1-i], events[mStream{p.ep, requestStream}])

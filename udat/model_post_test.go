@@ -110,7 +110,8 @@ func aFault(t *rapid.T, faults []fault) fault {
 
 // before brings a connection to rest on which a post may do more than succeed.
 func (ep *mEP) before(t *rapid.T, more bool) (restless bool) {
-	if restless = more || ep.w.stirred || ep.loose >= modelQueue/2 || !ep.calm(); restless {
+	busy := ep.loose+max(len(ep.requests), len(ep.recvs)) >= modelQueue
+	if restless = more || ep.w.stirred || busy || !ep.calm(); restless {
 		ep.w.settle(t)
 	}
 	ep.loose++
@@ -134,7 +135,7 @@ func (w *world) postRecv(t *rapid.T) {
 	if o.flags == udat.CompletionSuppress || o.flags != 0 && ep.attr.RecvCompletionFlags != udat.CompletionUnsignalled {
 		f = fault{"flags", udat.InvalidParameter}
 	}
-	restless := ep.before(t, f.with != 0 || size < modelMessage || len(ep.recvs) >= modelQueue/2)
+	restless := ep.before(t, f.with != 0 || size < modelMessage)
 	iov, flags := w.spoil(f, iov, o.flags, true)
 	err := ep.ep.PostRecv(iov, o.cookie, flags)
 	w.note("\treceive %d of %d bytes, flags 0x%x, fault %q, at rest %v: %v", o.cookie, size, flags, f.name, restless, err)
@@ -257,7 +258,7 @@ func (w *world) post(t *rapid.T) {
 	if o.flags != ep.legal(o.kind, o.flags) {
 		f = fault{"flags", udat.InvalidParameter}
 	}
-	restless := ep.before(t, f.with != 0 || o.bad || o.length > modelMessage || len(ep.requests) >= modelQueue/2)
+	restless := ep.before(t, f.with != 0 || o.bad || o.length > modelMessage)
 	iov, flags := w.spoil(f, iov, o.flags, o.kind == udat.OpRDMARead)
 	if f.name == "large" && o.kind != udat.OpSend {
 		remote.SegmentLength = modelLimit + 1

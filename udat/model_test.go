@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -129,7 +130,7 @@ func model(t *rapid.T, dev string, done, seen map[string]int, failed *[]string) 
 	defer func() {
 		if r := recover(); r != nil {
 			if fmt.Sprint(r) != "invalid data" && len(*failed) == 0 {
-				*failed = w.trace
+				*failed = append(w.trace, fmt.Sprint(r))
 			}
 			panic(r)
 		}
@@ -263,7 +264,7 @@ func (w *world) settle(t *rapid.T) {
 	}
 	w.due = w.due[:0]
 	for _, s := range w.seats {
-		if s.ep != nil && string(s.target.Bytes()) != string(s.ep.target) {
+		if s.ep != nil && !soon(func() bool { return bytes.Equal(s.target.Bytes(), s.ep.target) }) {
 			t.Fatalf("the memory that the peer writes to has\n%x, want\n%x", s.target.Bytes(), s.ep.target)
 		}
 	}
