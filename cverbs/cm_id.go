@@ -155,8 +155,8 @@ func (id *CMID) Listen(backlog int) error {
 }
 
 // Connect sends a connection request, after ROUTE_RESOLVED. With a queue pair on the id ESTABLISHED follows; without one p.QPNum
-// names the queue pair, CONNECT_RESPONSE follows, and after reaching RTS the caller calls Establish. Or REJECTED, UNREACHABLE,
-// CONNECT_ERROR.
+// names the queue pair, CONNECT_RESPONSE follows, and after reaching RTS the caller calls Establish; on iWARP ESTABLISHED follows in
+// this case too, and there is nothing left to do. Or REJECTED, UNREACHABLE, CONNECT_ERROR; iWARP may also refuse at once, with ECONNREFUSED.
 //
 // Implements: rdma_connect.
 func (id *CMID) Connect(p ConnParam) error {

@@ -25,7 +25,7 @@ const (
 	CMEventRouteResolved   CMEventType = 2
 	CMEventRouteError      CMEventType = 3
 	CMEventConnectRequest  CMEventType = 4
-	CMEventConnectResponse CMEventType = 5 // active side without a QP on the id: reach RTS, then Establish
+	CMEventConnectResponse CMEventType = 5 // active side without a QP on the id, not on iWARP: reach RTS, then Establish
 	CMEventConnectError    CMEventType = 6
 	CMEventUnreachable     CMEventType = 7
 	CMEventRejected        CMEventType = 8
