@@ -46,6 +46,7 @@ func init() { // not a literal: help lists the commands
 		{"report", "DOCUMENT", "write a JSON document as a page, tables, CSV or Markdown", (*app).report},
 		{"compare", "OLD NEW", "compare two JSON documents", (*app).compare},
 		{"perftest", "PROGRAM [HOST]", "take the flags of perftest's ib_send_lat and its like, and print their columns", (*app).perftest},
+		{"limit", "", "find out how many objects of each kind the adapter gives", (*app).limit},
 		{"doctor", "", "find out why RDMA does or does not work here", (*app).doctor},
 		{"version", "", "print the version", (*app).version},
 	}

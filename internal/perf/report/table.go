@@ -59,6 +59,7 @@ var bandwidthColumns = append(what[:len(what):len(what)],
 	column{"time s", 8, func(_ *result.Run, s *result.Stream) string { return number(time.Duration(s.Elapsed).Seconds(), 3) }},
 	column{"Gb/s", 9, func(_ *result.Run, s *result.Stream) string { return number(s.GbitS, 3) }},
 	column{"MiB/s", 10, func(_ *result.Run, s *result.Stream) string { return number(s.MiBS, 2) }},
+	column{"CPU us/op", 10, func(r *result.Run, _ *result.Stream) string { return number(r.Flows()[0].Initiator.Cost.PerMillion, 3) }},
 	column{"Mops/s", 9, func(_ *result.Run, s *result.Stream) string { return number(s.OpsS/1e6, 4) }},
 )
 
@@ -90,7 +91,7 @@ func kindOf(r *result.Run) string {
 func headline(r *result.Run) string {
 	switch {
 	case r.Case.Mode == result.Bandwidth:
-		return "Bandwidth of payload: Gb/s are 10^9 bits, MiB/s 2^20 bytes per second."
+		return "Bandwidth of payload: Gb/s are 10^9 bits, MiB/s 2^20 bytes per second. CPU is of the initiator's process."
 	case r.Case.PingPong():
 		return "Latency in us: half of the round trip."
 	}

@@ -205,5 +205,11 @@ func ReadFile(name string) (*Document, error) {
 	if err := json.Unmarshal(data, d); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	for i := range d.Runs {
+		r := &d.Runs[i]
+		if total := r.Total(); len(r.Flows()) == 0 || r.Case.Mode == Latency && total.Latency == nil {
+			return nil, fmt.Errorf("%s: run %d has no measurement in it", name, i+1)
+		}
+	}
 	return d, nil
 }

@@ -122,7 +122,7 @@ func TestDocumentRoundTrip(t *testing.T) {
 	back, err := ReadFile(file)
 	assert.NilError(t, err)
 	assert.DeepEqual(t, back, d)
-	for name, content := range map[string]string{"schema": `{"schema":"datperf/99"}`, "none": `{}`, "text": `hello`} {
+	for name, content := range map[string]string{"schema": `{"schema":"datperf/99"}`, "none": `{}`, "text": `hello`, "empty": `{"schema":"datperf/1","runs":[{}]}`} {
 		file := filepath.Join(dir, name)
 		assert.NilError(t, os.WriteFile(file, []byte(content), 0o600))
 		_, err := ReadFile(file)

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/godat/godat/internal/perf/engine"
+)
+
+func (a *app) limit(args []string) error {
+	f := a.flags("limit", "", "Make objects of each kind until the adapter refuses or --most is reached, free them, and see that they can be had again.")
+	device := f.String("device", "", "device (default: the first active verbs device, else mem0)")
+	kinds := f.StringSlice("kind", engine.LimitKinds, "kinds of objects")
+	most := f.Int("most", 1000, "stop at so many of a kind")
+	if err := parse(f, args, 0, ""); err != nil {
+		return err
+	}
+	if *most < 1 || *most > 1<<20 {
+		return usagef("--most %d: must be from 1 to %d", *most, 1<<20)
+	}
+	for _, kind := range *kinds {
+		if !slices.Contains(engine.LimitKinds, kind) {
+			return usagef("--kind %q: must be one of %s", kind, strings.Join(engine.LimitKinds, ", "))
+		}
+	}
+	for _, kind := range *kinds {
+		r, err := engine.Limits(a.ctx, *device, kind, *most)
+		if err != nil {
+			return fmt.Errorf("%s, after %d: %w", kind, r.Count, err)
+		}
+		end := "as many as were asked for"
+		if r.Refusal != nil {
+			end = "then: " + r.Refusal.Error()
+		}
+		fmt.Fprintf(a.stdout, "%-4s %8d  %s; all freed\n", kind, r.Count, end)
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/godat/godat/udat"
+)
+
+// Reached is how many objects of a kind an adapter gave.
+type Reached struct {
+	Kind    string
+	Count   int
+	Refusal error // of the next one; nil where the number asked for was reached
+}
+
+// LimitKinds are the objects that Limits makes.
+var LimitKinds = []string{"PZ", "EVD", "EP", "LMR", "RMR", "PSP"}
+
+// Limits makes objects of a kind until the adapter refuses or there are most of them, frees them all, and makes one more to see that
+// what was freed can be had again.
+func Limits(ctx context.Context, device, kind string, most int) (r Reached, err error) {
+	chosen, err := choose(device, netip.Addr{})
+	if err != nil {
+		return r, err
+	}
+	r.Kind = kind
+	ia, err := udat.Open(chosen.Name)
+	if err != nil {
+		return r, err
+	}
+	defer func() {
+		if e := ia.Close(udat.CloseGraceful); e != nil {
+			err = errors.Join(err, fmt.Errorf("something is left: %w", e), ia.Close(udat.CloseAbrupt))
+		}
+	}()
+	m, err := newMaker(ia, kind)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, m.close()) }()
+	var made []freer
+	for r.Count < most && r.Refusal == nil && ctx.Err() == nil {
+		o, err := m.make()
+		if err != nil {
+			r.Refusal = err
+			break
+		}
+		made = append(made, o)
+		r.Count++
+	}
+	for _, o := range made {
+		if e := o.Free(); e != nil {
+			err = errors.Join(err, fmt.Errorf("freeing %s: %w", kind, e))
+			break
+		}
+	}
+	if err == nil && r.Count > 0 {
+		var again freer
+		if again, err = m.make(); err != nil {
+			return r, fmt.Errorf("after all were freed: %w", err)
+		}
+		err = again.Free()
+	}
+	return r, errors.Join(err, ctx.Err())
+}
+
+type freer interface{ Free() error }
+
+// maker makes objects of one kind, and has what they need.
+type maker struct {
+	make  func() (freer, error)
+	needs []freer
+}
+
+func (m *maker) close() error {
+	var errs []error
+	for i := len(m.needs) - 1; i >= 0; i-- {
+		errs = append(errs, m.needs[i].Free())
+	}
+	return errors.Join(errs...)
+}
+
+func newMaker(ia *udat.IA, kind string) (*maker, error) {
+	pz, err := ia.CreatePZ()
+	if err != nil {
+		return nil, err
+	}
+	m := &maker{needs: []freer{pz}}
+	evd, err := ia.CreateEVD(16, udat.EVDDefault&^udat.EVDAsync, nil)
+	if err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	m.needs = append(m.needs, evd)
+	page := make([]byte, 4096)
+	switch kind {
+	case "PZ":
+		m.make = func() (freer, error) { return ia.CreatePZ() }
+	case "EVD":
+		m.make = func() (freer, error) { return ia.CreateEVD(1, udat.EVDDTO, nil) }
+	case "EP":
+		attr := &udat.EPAttr{MaxRequestDTOs: 1, MaxRecvDTOs: 1, MaxRequestIOV: 1, MaxRecvIOV: 1}
+		m.make = func() (freer, error) { return ia.CreateEP(pz, evd, evd, evd, attr) }
+	case "LMR":
+		m.make = func() (freer, error) { return ia.CreateLMR(pz, page, udat.PrivAll) }
+	case "RMR":
+		m.make = func() (freer, error) { return pz.CreateRMR() }
+	case "PSP":
+		m.make = func() (freer, error) {
+			_, psp, err := ia.CreatePSPAny(evd, udat.PSPConsumer)
+			return psp, err
+		}
+	default:
+		return nil, errors.Join(fmt.Errorf("--kind %q: must be one of %v", kind, LimitKinds), m.close())
+	}
+	return m, nil
+}
