@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -112,74 +113,76 @@ func carried(t *testing.T, limit int, got, want []byte) {
 func TestConnectFailures(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
-		nowhere := netip.MustParseAddr("192.0.2.1")
+		nowhere := netip.MustParseAddr("127.0.0.1") // where no way leads from the network
+		if a.ia.Addr() == nowhere {
+			nowhere = netip.MustParseAddr("192.0.2.1")
+		}
 		for _, f := range []struct {
 			name  string
-			start func() error
-			then  func()
-			event []udat.EventNumber
+			start func(t *testing.T) error
+			event udat.EventNumber
 			rules []string
 		}{
 			{
 				name: "nobody listens",
-				start: func() error {
+				start: func(t *testing.T) error {
 					psp := listen(t, b)
 					assert.NilError(t, psp.Free())
 					return a.ep.Connect(b.ia.Addr(), psp.Qual(), patience, []byte("x"), 0, 0)
 				},
-				event: []udat.EventNumber{udat.EventConnectionNonPeerRejected}, rules: []string{"EPST-14", "GAP-45"},
+				event: udat.EventConnectionNonPeerRejected, rules: []string{"EPST-14", "GAP-45"},
 			},
 			{
 				name:  "the peer says no",
-				start: func() error { return ask(t, a, b, []byte("x")).Reject() },
-				event: []udat.EventNumber{udat.EventConnectionPeerRejected}, rules: []string{"EPST-13", "CR-REJECT-01"},
+				start: func(t *testing.T) error { return ask(t, a, b, []byte("x")).Reject() },
+				event: udat.EventConnectionPeerRejected, rules: []string{"EPST-13", "CR-REJECT-01"},
 			},
 			{
 				name: "the peer closes its adapter",
-				start: func() error {
+				start: func(t *testing.T) error {
 					c := newEnd(t, dev, setup{})
 					ask(t, a, c, nil)
 					return c.ia.Close(udat.CloseAbrupt)
 				},
-				event: []udat.EventNumber{udat.EventConnectionNonPeerRejected}, rules: []string{"EPST-14", "GAP-45"},
+				event: udat.EventConnectionNonPeerRejected, rules: []string{"EPST-14", "GAP-45"},
 			},
 			{
 				name:  "no way to there",
-				start: func() error { return a.ep.Connect(nowhere, 4711, patience, nil, 0, 0) },
-				event: []udat.EventNumber{udat.EventConnectionUnreachable}, rules: []string{"EPST-15"},
+				start: func(t *testing.T) error { return a.ep.Connect(nowhere, 4711, patience, nil, 0, 0) },
+				event: udat.EventConnectionUnreachable, rules: []string{"EPST-15"},
 			},
 			{
 				name: "the peer does not answer in time",
-				start: func() error {
+				start: func(t *testing.T) error {
 					psp := listen(t, b)
 					defer psp.Free()
 					err := a.ep.Connect(b.ia.Addr(), psp.Qual(), 300*time.Millisecond, nil, 0, 0)
 					expect(t, b.cr, udat.EventConnectionRequest)
 					return err
 				},
-				event: []udat.EventNumber{udat.EventConnectionTimedOut}, rules: []string{"EPST-16", "GAP-41", "C-05"},
+				event: udat.EventConnectionTimedOut, rules: []string{"EPST-16", "GAP-41", "C-05"},
 			},
 			{
 				name: "given up, abrupt",
-				start: func() error {
+				start: func(t *testing.T) error {
 					ask(t, a, b, nil)
 					return a.ep.Disconnect(udat.CloseAbrupt)
 				},
-				event: []udat.EventNumber{udat.EventConnectionDisconnected}, rules: []string{"EPST-17", "EP-DISC-07", "EP-DISC-01"},
+				event: udat.EventConnectionDisconnected, rules: []string{"EPST-17", "EP-DISC-07", "EP-DISC-01"},
 			},
 			{
 				name: "given up, graceful",
-				start: func() error {
+				start: func(t *testing.T) error {
 					ask(t, a, b, nil)
 					return a.ep.Disconnect(udat.CloseGraceful)
 				},
-				event: []udat.EventNumber{udat.EventConnectionDisconnected}, rules: []string{"EPST-17", "EP-DISC-06", "EP-DISC-07"},
+				event: udat.EventConnectionDisconnected, rules: []string{"EPST-17", "EP-DISC-06", "EP-DISC-07"},
 			},
 		} {
 			t.Run(f.name, func(t *testing.T) {
 				assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), 77, 0))
-				assert.NilError(t, f.start())
-				ev := expect(t, a.conn, f.event[0])
+				assert.NilError(t, f.start(t))
+				ev := expect(t, a.conn, f.event)
 				assert.Equal(t, ev.EP, a.ep)
 				assert.Equal(t, len(ev.PrivateData), 0)
 				assert.Equal(t, state(t, a.ep), udat.EPDisconnected)
@@ -204,24 +207,30 @@ func TestConnectFailures(t *testing.T) {
 	})
 }
 
-// TestUnreachableHost connects to an address of the adapter's own network that no host has.
+// slowEnv asks for tests that wait for a connection manager to lose its patience, a minute or more.
+const slowEnv = "GODAT_TEST_SLOW"
+
+// TestUnreachableHost connects to an address of the adapter's own network that no host has: who comes first, the Consumer's own
+// timeout or the connection manager, tells.
 func TestUnreachableHost(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a := newEnd(t, dev, setup{})
 		addr := a.ia.Addr().As4()
 		addr[3] = 77
-		begin := time.Now()
-		assert.NilError(t, a.ep.Connect(netip.AddrFrom4(addr), 4711, patience, nil, 0, 0))
-		expect(t, a.conn, udat.EventConnectionUnreachable)
-		took := time.Since(begin)
-		assert.NilError(t, a.ep.Reset())
-		assert.NilError(t, a.ep.Connect(netip.AddrFrom4(addr), 4711, 50*time.Millisecond, nil, 0, 0))
+		assert.NilError(t, a.ep.Connect(netip.AddrFrom4(addr), 4711, time.Second, nil, 0, 0))
 		ev := next(t, a.conn)
-		if took > time.Second { // the timer is first
-			assert.Equal(t, ev.Number, udat.EventConnectionTimedOut)
-		}
+		assert.Assert(t, ev.Number == udat.EventConnectionUnreachable || ev.Number == udat.EventConnectionTimedOut, describe(ev))
+		assert.NilError(t, a.ep.Reset())
 		empty(t, a.conn)
-		rule.Proves(t, "EPST-15", "EPST-16", "EP-CONNECT-09", "C-05", "GAP-41")
+		rule.Proves(t, "C-05", "GAP-41")
+		if ev.Number == udat.EventConnectionTimedOut && os.Getenv(slowEnv) == "" {
+			return
+		}
+		assert.NilError(t, a.ep.Connect(netip.AddrFrom4(addr), 4711, udat.Infinite, nil, 0, 0))
+		ev, _, err := a.conn.Wait(5*time.Minute, 1)
+		assert.NilError(t, err)
+		assert.Equal(t, ev.Number, udat.EventConnectionUnreachable, describe(ev))
+		rule.Proves(t, "EPST-15", "EP-CONNECT-03", "EP-CONNECT-09")
 	})
 }
 
@@ -291,10 +300,16 @@ func TestOneOutcome(t *testing.T) {
 				expect(t, b.conn, udat.EventConnectionEstablished)
 				part(t, a, b, udat.CloseAbrupt)
 			} else if err == nil { // the other end may have been connected for a moment
-				if in := next(t, b.conn); in.Number == udat.EventConnectionEstablished {
+				switch in, _, err := b.conn.Wait(5*time.Second, 1); {
+				case errorsIs(err, udat.ErrTimeoutExpired): // a reject overtakes its request in the kernel, at times, and is lost
+					t.Log("the passive end has not heard of it yet")
+					assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
+					expect(t, b.conn, udat.EventConnectionDisconnected)
+				case in.Number == udat.EventConnectionEstablished:
 					in = next(t, b.conn)
 					assert.Assert(t, in.Number == udat.EventConnectionDisconnected || in.Number == udat.EventConnectionBroken, describe(in))
-				} else {
+				default:
+					assert.NilError(t, err)
 					assert.Equal(t, in.Number, udat.EventConnectionAcceptError, describe(in))
 				}
 			}
