@@ -318,7 +318,9 @@ func TestEPModifyMem(t *testing.T) {
 		assert.DeepEqual(t, param(t, e.ep).Attr, before.Attr)
 		assert.NilError(t, p.RecvEVD.Free())
 		assert.NilError(t, p.RequestEVD.Free())
-		e.another(nil) // the old flags still hold
+		e.faults().Exhaust(memfabric.QPs, 1)
+		refused(t, e.ep.Modify(udat.EPFieldRequestCompletionFlags, udat.EPParam{Attr: udat.EPAttr{RequestCompletionFlags: udat.CompletionUnsignalled}}), udat.InsufficientResources)
+		e.another(nil) // the old flags still hold on the dispatchers
 		connect(t, a, e)
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 10), 1, 0))
 		completion(t, e.recv, 1)

@@ -149,6 +149,32 @@ func TestSRQCounts(t *testing.T) {
 		available(t, s, 2)
 		assert.Equal(t, count(t, s).OutstandingDTOCount, 2)
 		rule.Proves(t, "SRQ-QUERY-02", "SRQ-QUERY-03")
+		// A receive that has completed takes its place until it is dequeued.
+		for i := range 8 {
+			assert.NilError(t, s.PostRecv(b.iov(i, 1), udat.Cookie(i)))
+		}
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 1), 1, 0))
+		completion(t, a.request, 1)
+		assert.NilError(t, b.recv.Resize(200)) // which takes the completion from the device
+		refused(t, s.PostRecv(b.iov(0, 1), 9), udat.InsufficientResources, udat.SubResourceSRQ)
+		expect(t, b.recv, udat.EventDTOCompletion)
+		assert.NilError(t, s.PostRecv(b.iov(0, 1), 9))
+	})
+}
+
+// TestSRQNoDispatcher uses a queue through an endpoint whose receives nobody wants to hear of.
+func TestSRQNoDispatcher(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		s := b.shared(t, udat.SRQAttr{MaxRecvDTOs: 2})
+		b.recv = nil
+		b.share(t, s, udat.EPAttr{})
+		connect(t, a, b)
+		for i := range 6 {
+			eventually(t, func() bool { b.ep.GetStatus(); return s.PostRecv(b.iov(i, 1), 1) == nil }, "receive %d", i)
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 1), 2, 0))
+			completion(t, a.request, 2)
+		}
 	})
 }
 
