@@ -344,7 +344,11 @@ func (ep *EP) drained() bool {
 	if ep.requests.work.outstanding() > 0 {
 		return false
 	}
-	ep.apply(causeDrained, nil)
+	c := causeDrained
+	if ep.link.Load().failed.Load() {
+		c = causeBroken // what was outstanding has been flushed, not done
+	}
+	ep.apply(c, nil)
 	return true
 }
 

@@ -94,6 +94,7 @@ func (ep *mEP) complete(o *mOp, statuses ...udat.DTOStatus) *want {
 		return nil
 	}
 	if !o.recv {
+		ep.loose += ep.silent
 		ep.silent = 0
 	}
 	w := &want{numbers: []udat.EventNumber{udat.EventDTOCompletion}, ep: ep, op: o, statuses: statuses}

@@ -110,7 +110,7 @@ func aFault(t *rapid.T, faults []fault) fault {
 
 // before brings a connection to rest on which a post may do more than succeed.
 func (ep *mEP) before(t *rapid.T, more bool) (restless bool) {
-	busy := ep.loose+max(len(ep.requests), len(ep.recvs)) >= modelQueue
+	busy := ep.loose+ep.silent+max(len(ep.requests), len(ep.recvs)) >= modelQueue
 	if restless = more || ep.w.stirred || busy || !ep.calm(); restless {
 		ep.w.settle(t)
 	}
