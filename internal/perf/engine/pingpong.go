@@ -238,6 +238,9 @@ func (w *worker) postMarked(qp int) error {
 // markOf is never that of the message before, and never 0 for the first.
 func markOf(seq uint64) byte { return byte(seq + 1) }
 
+// markSpins is how often memory is polled between looking at the connection.
+const markSpins = 1024
+
 // awaitMark polls the last byte of the peer's next write until it has arrived.
 func (w *worker) awaitMark(qp int) error {
 	seq := w.rxSeq[qp]
@@ -252,10 +255,12 @@ func (w *worker) awaitMark(qp int) error {
 			break
 		}
 		if spins%(16*w.yield) == 0 {
-			if spins == 16*w.yield {
+			runtime.Gosched()
+		}
+		if spins%markSpins == 0 {
+			if spins == markSpins {
 				w.idle.since = w.now()
 			}
-			runtime.Gosched()
 			if _, err := w.poll(); err != nil { // a broken connection shows only there
 				return err
 			}

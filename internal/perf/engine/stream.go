@@ -38,6 +38,9 @@ func (w *worker) stream() error {
 		if err != nil {
 			return err
 		}
+		if len(got) == 0 && w.idle.empty%16 != 0 && !w.pace.open() && w.c.Poll != result.Event {
+			continue // nothing has happened: the clock can wait
+		}
 		now := w.now()
 		for i := range got {
 			if err := s.completion(&got[i], now); err != nil {

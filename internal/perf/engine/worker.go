@@ -17,6 +17,10 @@ const pollBatch = 64
 // parkTime is how long a parked end waits before it looks whether the case is still wanted.
 const parkTime = 50 * time.Millisecond
 
+// yieldEvery is the number of empty polls after which a busy loop gives its processor away. Seldom: that wakes another
+// thread of the runtime, which takes a processor from the device's driver.
+const yieldEvery = 1 << 14
+
 // unknown is the number of messages to expect before the peer has said it.
 const unknown = math.MaxInt64
 
@@ -98,7 +102,7 @@ type idleState struct {
 
 func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, fabric string, tell func(result.Interval), sent func([]uint64)) *worker {
 	w := &worker{
-		c: c, lay: lay, l: l, sh: sh, initOps: initiates, sent: sent, rec: newRecorder(c, tell), pace: newPace(c), base: time.Now(), yield: 64,
+		c: c, lay: lay, l: l, sh: sh, initOps: initiates, sent: sent, rec: newRecorder(c, tell), pace: newPace(c), base: time.Now(), yield: yieldEvery,
 		done: make([]done, pollBatch), initSeq: make([]uint64, c.QPs), pending: make([]int, c.QPs), rxSeq: make([]uint64, c.QPs),
 		repost: make([]int, c.QPs), rxSlot: make([]uint64, c.QPs),
 	}
