@@ -97,7 +97,7 @@ func TestPostRefused(t *testing.T) {
 				{"begins before", []udat.LMRTriplet{{LMR: a.mem, VirtualAddress: whole.VirtualAddress - 1, SegmentLength: 8}}, udat.InvalidParameter, udat.SubArg3},
 				{"ends after", []udat.LMRTriplet{a.mem.Triplet(endMemory-8, 9)}, udat.InvalidParameter, udat.SubArg3},
 				{"begins at the end", []udat.LMRTriplet{a.mem.Triplet(endMemory, 1)}, udat.InvalidParameter, udat.SubArg3},
-				{"wraps", []udat.LMRTriplet{{LMR: a.mem, VirtualAddress: whole.VirtualAddress + 8, SegmentLength: math.MaxUint64 - 8}}, udat.InvalidParameter, udat.SubArg3},
+				{"wraps", []udat.LMRTriplet{{LMR: a.mem, VirtualAddress: whole.VirtualAddress + 8, SegmentLength: math.MaxUint64 - 7}}, udat.InvalidParameter, udat.SubArg3},
 				{"second segment outside", []udat.LMRTriplet{whole, a.mem.Triplet(endMemory-1, 2)}, udat.InvalidParameter, udat.SubArg3},
 				{"other zone", []udat.LMRTriplet{foreign.Triplet(0, 8)}, udat.ProtectionViolation, zone},
 				{"privilege", []udat.LMRTriplet{lacking.Triplet(0, 8)}, udat.PrivilegesViolation, sub},

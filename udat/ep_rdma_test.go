@@ -169,8 +169,14 @@ func TestReadDepth(t *testing.T) {
 				completion(t, a.request, udat.Cookie(i))
 			}
 			sameBytes(t, a.get(0, 64*1000), want)
+			p, err := a.ep.Query(udat.EPFieldAll) // what the Consumer has asked for stays, whatever the connection carries
+			assert.NilError(t, err)
+			assert.Equal(t, p.Attr.MaxRDMAReadOut, depth.out)
+			p, err = b.ep.Query(udat.EPFieldAll)
+			assert.NilError(t, err)
+			assert.Equal(t, p.Attr.MaxRDMAReadIn, depth.in)
 		}
-		rule.Proves(t, "EP-READ-06", "EP-READ-10", "EP-CONNECT-11", "GAP-67", "CR-ACCEPT-06")
+		rule.Proves(t, "EPST-45", "ATTR-01", "EP-READ-06", "EP-READ-10", "EP-CONNECT-11", "GAP-67", "CR-ACCEPT-06")
 	})
 }
 

@@ -252,7 +252,7 @@ func TestTransitions(t *testing.T) {
 				})
 			}
 		}
-		rule.Proves(t, "EPST-12", "EPST-13", "EPST-14", "EPST-15", "EPST-16", "EPST-17", "EPST-25", "EPST-26", "EPST-27",
+		rule.Proves(t, "EPST-04", "EPST-12", "EPST-13", "EPST-14", "EPST-15", "EPST-16", "EPST-17", "EPST-25", "EPST-26", "EPST-27",
 			"EPST-28", "EPST-29", "EPST-30", "EPST-31", "EPST-32", "EPST-33", "EPST-34", "EPST-35", "EPST-40", "EVT-04")
 	})
 }
