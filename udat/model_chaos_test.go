@@ -36,11 +36,7 @@ func (w *world) chaos(t *rapid.T) {
 	var evds []*mEVD
 	for _, end := range ends {
 		for _, e := range []*mEVD{end.seat.recv, end.seat.request, end.seat.conn} {
-			if e.waiter != nil {
-				e.unwait(t)
-				isOK(t, e.evd.ClearUnwaitable())
-				e.unwaitable = false
-			}
+			e.evict(t)
 			if !slices.Contains(evds, e) {
 				evds = append(evds, e)
 			}

@@ -305,6 +305,15 @@ func (e *mEVD) unwait(t *rapid.T) {
 	e.waiter = nil
 }
 
+// evict ends a blocked call, and leaves the dispatcher waitable.
+func (e *mEVD) evict(t *rapid.T) {
+	if e.waiter != nil {
+		e.unwait(t)
+		isOK(t, e.evd.ClearUnwaitable())
+		e.unwaitable = false
+	}
+}
+
 func (e *mEVD) postSE(t *rapid.T) {
 	payload := e.w.cookie()
 	err := e.evd.PostSE(udat.Event{Number: udat.EventSoftware, Software: payload})

@@ -2,6 +2,7 @@ package udat_test
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -144,7 +145,11 @@ func (w *world) createOrFree(t *rapid.T) {
 		return
 	}
 	ep := s.ep
+	for _, e := range []*mEVD{s.recv, s.request} {
+		e.evict(t)
+	}
 	isOK(t, ep.ep.Free())
+	ep.abandon()
 	if ep.peer != nil {
 		ep.peer.end(nil, udat.EventConnectionDisconnected)
 	}
@@ -152,6 +157,17 @@ func (w *world) createOrFree(t *rapid.T) {
 	ep.state, ep.peer, ep.request, s.ep = udat.EPDisconnected, nil, nil, nil
 	s.recv.attached--
 	s.request.attached--
+}
+
+// abandon allows for completions of a freed endpoint: some may have come while it was being freed.
+func (ep *mEP) abandon() {
+	for _, o := range slices.Concat(ep.requests, ep.recvs) {
+		ep.complete(o, udat.DTOErrFlushed)
+	}
+	ep.requests, ep.recvs = nil, nil
+	for _, e := range []*mEVD{ep.seat.recv, ep.seat.request} {
+		e.count = udat.Pending(e.evd)
+	}
 }
 
 // callDead calls with a handle that is no more.

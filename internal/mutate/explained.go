@@ -90,6 +90,16 @@ func (l *resultLog) known(m Mutant) (verdict, string, bool) {
 	return verdict(r[0]), r[1], ok
 }
 
+// forget makes a survivor unknown. It is false for others.
+func (l *resultLog) forget(m Mutant) bool {
+	k := keyOf(m)
+	survivor := l.results[k][0] == string(survived)
+	if survivor {
+		delete(l.results, k)
+	}
+	return survivor
+}
+
 func (l *resultLog) add(m Mutant, v verdict, by string) error {
 	if l.file == nil {
 		return nil

@@ -37,6 +37,7 @@ type options struct {
 	skip      string
 	explained string
 	log       string
+	retry     bool
 	list      bool
 	timeout   time.Duration
 }
@@ -50,6 +51,7 @@ func main() {
 	flag.StringVar(&o.skip, "skip", "Races", "tests not to run: those that take long and are after races, not rules")
 	flag.StringVar(&o.explained, "explained", "internal/mutate/explained.tsv", "explanations of mutants that may survive: file, function, change, reason")
 	flag.StringVar(&o.log, "log", "", "append each result to this file; mutants that it already has are not tried again")
+	flag.BoolVar(&o.retry, "retry", false, "try the survivors of the log again, and nothing else")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and try none")
 	flag.DurationVar(&o.timeout, "timeout", 0, "for one run of the tests; 0: four times what they take unbroken, at least 30s")
 	flag.Parse()
@@ -87,6 +89,9 @@ func run(o options) (bool, error) {
 		return false, err
 	}
 	defer l.close()
+	if o.retry {
+		mutants = slices.DeleteFunc(mutants, func(m Mutant) bool { return !l.forget(m) })
+	}
 	b, err := newBench(o)
 	if err != nil {
 		return false, err
