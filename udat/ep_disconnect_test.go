@@ -207,6 +207,34 @@ func TestReset(t *testing.T) {
 	})
 }
 
+// TestResetAtOnce: whoever resets without waiting for the event finds it, and all that was flushed, when the call returns.
+func TestResetAtOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		for range 30 {
+			for i := range 10 {
+				assert.NilError(t, a.ep.PostRecv(nil, udat.Cookie(i), 0))
+			}
+			connect(t, a, b)
+			assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
+			assert.NilError(t, a.ep.Reset())
+			ev, err := a.conn.Dequeue()
+			assert.NilError(t, err)
+			assert.Equal(t, ev.Number, udat.EventConnectionDisconnected, describe(ev))
+			for i := range 10 {
+				ev, err := a.recv.Dequeue()
+				assert.NilError(t, err)
+				assert.Equal(t, ev.Cookie, udat.Cookie(i))
+				assert.Equal(t, ev.Status, udat.DTOErrFlushed)
+			}
+			expect(t, b.conn, udat.EventConnectionDisconnected)
+			assert.NilError(t, b.ep.Reset())
+		}
+		empty(t, a.conn)
+		rule.Proves(t, "EP-RESET-02", "EP-DISC-10", "EP-CONNECT-12", "GAP-35")
+	})
+}
+
 // TestFreeConnected: the peer learns of it, and nothing more comes of the freed endpoint.
 func TestFreeConnected(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

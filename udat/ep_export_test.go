@@ -51,6 +51,13 @@ func (ep *EP) QP() fabric.QP {
 // CQ is the dispatcher's completion queue.
 func (e *EVD) CQ() fabric.CQ { return e.cq }
 
+// HoldEvents keeps the connection's events, and every call that changes the state, waiting until the function that it gives
+// is called.
+func (ep *EP) HoldEvents() (release func()) {
+	ep.mu.Lock()
+	return ep.mu.Unlock
+}
+
 // HoldPosts keeps every call that needs the request queue waiting until the function that it gives is called.
 func (ep *EP) HoldPosts() (release func()) {
 	ep.requests.mu.Lock()

@@ -76,7 +76,7 @@ func TestRecvQuerySRQ(t *testing.T) {
 			assert.Equal(t, span, 0)
 		}
 		refused(t, ep.PostRecv(nil, 1, 0), udat.InvalidState)
-		rule.Proves(t, "EP-RECVQ-08", "EPST-55", "EP-RECV-16", "C-32")
+		rule.Proves(t, "EP-RECVQ-08", "EP-RECVQ-09", "EPST-55", "EP-RECV-16", "C-32")
 	})
 }
 

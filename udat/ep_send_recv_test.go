@@ -278,6 +278,32 @@ func TestEstablishedComesFirst(t *testing.T) {
 	})
 }
 
+// TestEstablishedIsLate: the first message is there before the connection's event, and waits for it.
+func TestEstablishedIsLate(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{streams: udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind}), newEnd(t, dev, setup{})
+		assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), 1, 0))
+		cr := ask(t, a, b, nil)
+		release := a.ep.HoldEvents()
+		accepted := cr.Accept(b.ep, nil)
+		ev, _, err := b.conn.Wait(patience, 1)
+		sent := b.ep.PostSend(b.iov(0, 8), 2, 0)
+		done, _, derr := b.request.Wait(patience, 1) // the message has arrived
+		_, early := a.recv.Dequeue()
+		release()
+		assert.NilError(t, accepted)
+		assert.NilError(t, err)
+		assert.Equal(t, ev.Number, udat.EventConnectionEstablished)
+		assert.NilError(t, sent)
+		assert.NilError(t, derr)
+		assert.Equal(t, done.Status, udat.DTOSuccess)
+		assert.ErrorIs(t, early, udat.ErrQueueEmpty)
+		expect(t, a.conn, udat.EventConnectionEstablished)
+		completion(t, a.recv, 1)
+		rule.Proves(t, "EVD-46", "GAP-48")
+	})
+}
+
 // TestSolicited: only a solicited Send's receive wakes the waiter of a dispatcher with that configuration.
 func TestSolicited(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

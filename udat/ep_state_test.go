@@ -76,6 +76,13 @@ var calls = []call{
 		},
 	},
 	{
+		name: "rsp_create", ok: []udat.EPState{udat.EPUnconnected}, rules: []string{"EP-CREATE-10"},
+		do: func(t *testing.T, e *end) error {
+			_, err := e.ia.CreateRSP(freeQual(t, e), e.ep, e.cr)
+			return err
+		},
+	},
+	{
 		name: "ep_disconnect, abrupt", rules: []string{"EP-DISC-08", "EP-DISC-09"},
 		ok: []udat.EPState{udat.EPActiveConnectionPending, udat.EPCompletionPending, udat.EPConnected, udat.EPDisconnectPending, udat.EPDisconnected},
 		do: func(t *testing.T, e *end) error { return e.ep.Disconnect(udat.CloseAbrupt) },
@@ -115,6 +122,13 @@ var calls = []call{
 			return e.ep.SetWatermark(udat.WatermarkInfinite, 10)
 		},
 	},
+}
+
+// freeQual is a qualifier that nobody listens on.
+func freeQual(t *testing.T, e *end) udat.ConnQual {
+	psp := listen(t, e)
+	assert.NilError(t, psp.Free())
+	return psp.Qual()
 }
 
 func in(list []udat.EPState, s udat.EPState) bool {
