@@ -1,0 +1,131 @@
+package udat_test
+
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// TestEachIOVLimit: every kind of post has its own limit of segments.
+func TestEachIOVLimit(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		attr := &udat.EPAttr{MaxRecvIOV: 4, MaxRequestIOV: 3, MaxRDMAReadIOV: 1, MaxRDMAWriteIOV: 2}
+		a, b := pair(t, dev, setup{attr: attr})
+		iov := func(n int) []udat.LMRTriplet {
+			var list []udat.LMRTriplet
+			for i := range n {
+				list = append(list, a.mem.Triplet(i*8, 8))
+			}
+			return list
+		}
+		remote := func(n int) udat.RMRTriplet { return b.mem.RMRTriplet(0, 8*n) }
+		assert.NilError(t, b.ep.PostRecv(b.iov(0, 64), 1, 0))
+		for name, c := range map[string]struct {
+			limit int
+			post  func(n int) error
+		}{
+			"recv":  {4, func(n int) error { return a.ep.PostRecv(iov(n), 1, 0) }},
+			"send":  {3, func(n int) error { return a.ep.PostSend(iov(n), 1, 0) }},
+			"read":  {1, func(n int) error { return a.ep.PostRDMARead(iov(n), 1, remote(n), 0) }},
+			"write": {2, func(n int) error { return a.ep.PostRDMAWrite(iov(n), 1, remote(n), 0) }},
+		} {
+			refused(t, c.post(c.limit+1), udat.InvalidParameter, udat.SubArg2)
+			assert.NilError(t, c.post(c.limit), name)
+		}
+		for range 3 {
+			completion(t, a.request, 1)
+		}
+		rule.Proves(t, "EP-READ-09")
+	})
+}
+
+// TestBatchLimit: what a batch has not posted yet takes places too.
+func TestBatchLimit(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const limit = 6
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: limit, MaxRecvDTOs: limit}})
+		ops := make([]udat.Op, 2*limit)
+		for i := range ops {
+			ops[i] = udat.Op{Kind: udat.OpSend, IOV: a.iov(0, 8), Cookie: udat.Cookie(i)}
+		}
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 99, 0)) // for which the peer has no receive
+		n, err := a.ep.PostBatch(ops)
+		assert.Equal(t, n, limit-1)
+		refused(t, err, udat.InsufficientResources, udat.SubResourceCredits)
+		for range limit {
+			assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 1, 0))
+		}
+		completion(t, a.request, 99)
+		for i := range limit - 1 {
+			completion(t, a.request, udat.Cookie(i))
+		}
+		empty(t, a.request)
+		rule.Proves(t, "POST-10")
+	})
+}
+
+// TestRecvBatchWatermark: receives of a batch count as others do.
+func TestRecvBatchWatermark(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		assert.NilError(t, e.ep.SetWatermark(2, udat.WatermarkInfinite))
+		n, err := e.ep.PostRecvBatch(make([]udat.Recv, 2))
+		assert.NilError(t, err)
+		assert.Equal(t, n, 2)
+		empty(t, e.ia.AsyncEVD())
+		_, err = e.ep.PostRecvBatch(make([]udat.Recv, 1))
+		assert.NilError(t, err)
+		expect(t, e.ia.AsyncEVD(), udat.EventAsyncEPSoftHighWatermark)
+		rule.Proves(t, "EP-WMARK-02")
+	})
+}
+
+// TestRecvNotPosted: a receive that the device does not take is told, and counts for nothing.
+func TestRecvNotPosted(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		assert.NilError(t, e.ep.PostRecv(e.iov(0, 8), 1, 0))
+		e.faults().Remove()
+		assert.Assert(t, e.ep.PostRecv(e.iov(0, 8), 2, 0) != nil)
+		n, err := e.ep.PostRecvBatch(make([]udat.Recv, 3))
+		assert.Equal(t, n, 0)
+		assert.Assert(t, err != nil)
+		n, _, err = e.ep.RecvQuery()
+		assert.NilError(t, err)
+		assert.Assert(t, n <= 1, "%d receives, 1 has been posted", n)
+		rule.Proves(t, "EP-RECVQ-02")
+	})
+}
+
+// TestExtensionPrivileges: the operations beyond DAT 1.2 need what those of DAT 1.2 need.
+func TestExtensionPrivileges(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		readable, writable := a.lmr(64, udat.PrivLocalRead), a.lmr(64, udat.PrivLocalWrite)
+		remote := b.mem.RMRTriplet(0, 8)
+		for kind, source := range map[udat.OpKind]bool{
+			udat.OpSendImmediate: true, udat.OpSendInvalidate: true, udat.OpRDMAWriteImmediate: true, udat.OpFetchAdd: false, udat.OpCmpSwap: false,
+		} {
+			wrong := writable
+			if !source {
+				wrong = readable
+			}
+			o := udat.Op{Kind: kind, IOV: []udat.LMRTriplet{wrong.Triplet(0, 8)}, Remote: remote}
+			_, err := a.ep.PostBatch([]udat.Op{o})
+			if errorsIs(err, udat.ErrModelNotSupported) {
+				continue
+			}
+			refused(t, err, udat.PrivilegesViolation)
+			o.Flags = udat.CompletionSolicitedWait
+			o.IOV = a.iov(0, 8)
+			if !source {
+				_, err = a.ep.PostBatch([]udat.Op{o})
+				refused(t, err, udat.InvalidParameter, udat.SubArg5)
+			}
+		}
+		rule.Proves(t, "F-06")
+	})
+}
