@@ -166,7 +166,7 @@ func plots(d *result.Document) []*plot {
 				}).add(curve(r, &total))
 			}
 			for _, f := range r.Flows() {
-				if len(f.Initiator.Intervals) > 1 {
+				if r.Case.Mode == result.Bandwidth && len(f.Initiator.Intervals) > 1 {
 					get("time", plot{title: "Bandwidth over time", xTitle: "seconds", yTitle: "Gb/s"}).add(timeline(r, f))
 				}
 			}
