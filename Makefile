@@ -7,7 +7,7 @@ ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 && echo yes),yes)
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 endif
 
-.PHONY: help deps build demo test test-host test-vm conformance cross lint vet clean docker
+.PHONY: help deps build demo test test-host test-vm conformance mutate cross lint vet clean docker
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,9 @@ test-vm: ## the same tests with the race detector on a real verbs device: this h
 conformance: ## the table of DAT rules and their proofs, on every fabric: docs/conformance/table.md
 	@ci/deps.sh
 	@ci/conformance.sh
+
+mutate: ## break package udat in many small ways; the tests must notice (MUTATE='-n 50' for a sample)
+	go run ./internal/mutate $(MUTATE)
 
 cross: ## builds and vets what must compile without cgo and elsewhere
 	@set -e; for target in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do \
