@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"syscall"
 
 	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat/internal/fabric"
@@ -141,7 +142,7 @@ func (c *conn) act(a action, ev cverbs.CMEvent) []fabric.ConnEvent {
 		c.state = stRoute
 	case actRequest:
 		if err := c.id.Connect(c.param(c.private)); err != nil {
-			return c.end(fabric.EventFailed, nil, err)
+			return c.end(connectFailure(err), nil, err)
 		}
 		c.state = stRequested
 	case actReply:
@@ -229,7 +230,8 @@ func (c *conn) up(ev cverbs.CMEvent) []fabric.ConnEvent {
 	e := fabric.ConnEvent{Kind: fabric.EventEstablished}
 	if c.active {
 		if ev.Type == cverbs.CMEventEstablished {
-			c.in, c.out = min(c.in, ev.ResponderResources), min(c.out, ev.InitiatorDepth)
+			// iWARP drivers speak of their own end here, not of the peer's.
+			c.in, c.out = min(c.in, ev.InitiatorDepth), min(c.out, ev.ResponderResources)
 		}
 		e.Private = unpack(ev.PrivateData, roomReply, c.dev.iwarp)
 	}
@@ -374,6 +376,18 @@ func (c *conn) Close() error {
 	d.mu.Unlock()
 	d.release(kindConn)
 	return err
+}
+
+// connectFailure is the outcome of a request that could not be sent. iWARP drivers may make the TCP connection during the call, and
+// so tell its failure at once.
+func connectFailure(err error) fabric.ConnEventKind {
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET):
+		return fabric.EventRejected
+	case unreachable(err):
+		return fabric.EventUnreachable
+	}
+	return fabric.EventFailed
 }
 
 // isConsumerReject tells the status of a reject that may have come from the peer's consumer: reason 28 of InfiniBand, or the

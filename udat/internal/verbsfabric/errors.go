@@ -31,7 +31,7 @@ func wrap(err error) error {
 			sentinel = fabric.ErrResources
 		case syscall.EINVAL, syscall.EFAULT:
 			sentinel = fabric.ErrInvalid
-		case syscall.ENODEV, syscall.EIO:
+		case syscall.ENODEV:
 			sentinel = fabric.ErrDeviceRemoved
 		}
 	}

@@ -27,7 +27,7 @@ func TestErrors(t *testing.T) {
 		{wrap, syscall.EBUSY, fabric.ErrInUse},
 		{wrap, syscall.EOPNOTSUPP, fabric.ErrNotSupported},
 		{wrap, syscall.ENOSYS, fabric.ErrNotSupported},
-		{wrap, syscall.EIO, fabric.ErrDeviceRemoved},
+		{wrap, syscall.ENODEV, fabric.ErrDeviceRemoved},
 		{wrapAddr, syscall.EADDRINUSE, fabric.ErrAddrInUse},
 		{wrapAddr, syscall.EACCES, fabric.ErrAddrDenied},
 		{wrapAddr, syscall.EADDRNOTAVAIL, fabric.ErrAddrInvalid},

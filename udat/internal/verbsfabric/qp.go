@@ -23,6 +23,7 @@ const (
 	qpClaimed                  // INIT, and a connection attempt is under way
 	qpConnected                // RTR or RTS
 	qpError
+	qpClosed
 )
 
 // qp is a reliable connected queue pair.
@@ -181,6 +182,9 @@ func (q *qp) SetError() error {
 }
 
 func (q *qp) setError() error {
+	if q.phase == qpClosed {
+		return fmt.Errorf("%w: the queue pair", fabric.ErrClosed)
+	}
 	q.failed.Store(true) // first: a receive that is posted meanwhile sees it, or is flushed by the move
 	if err := q.v.ToError(); err != nil {
 		return wrap(err)
@@ -195,6 +199,9 @@ func (q *qp) Close() error {
 	if err := q.v.Close(); err != nil {
 		return wrap(err)
 	}
+	q.mu.Lock()
+	q.phase = qpClosed
+	q.mu.Unlock()
 	q.dev.mu.Lock()
 	delete(q.dev.qps, q.v)
 	q.dev.mu.Unlock()
@@ -206,7 +213,11 @@ func (q *qp) Close() error {
 func (q *qp) claim(c *conn) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.phase != qpIdle {
+	switch q.phase {
+	case qpIdle:
+	case qpClosed:
+		return fmt.Errorf("%w: the queue pair", fabric.ErrClosed)
+	default:
 		return fmt.Errorf("%w: it is connected, connecting or in error", fabric.ErrQPState)
 	}
 	q.phase = qpClaimed
@@ -229,7 +240,7 @@ func (q *qp) connect(id *cverbs.CMID, in, out uint8) (moved bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.phase != qpClaimed {
-		return false, fmt.Errorf("%w: it was moved to error", fabric.ErrQPState)
+		return false, fmt.Errorf("%w: it was closed or moved to error", fabric.ErrQPState)
 	}
 	if q.dev.iwarp {
 		return false, nil // the driver moves it, with the TCP connection that it needs

@@ -133,7 +133,9 @@ func testPrivateData(t *testing.T, cfg Config) {
 		assert.Equal(t, len(b.event(fabric.EventEstablished).Private), 0)
 		for _, e := range []*end{a, b} {
 			assert.NilError(t, e.conn.Close())
-			assert.NilError(t, e.qp.Close())
+			for _, c := range []closer{e.qp, e.scq, e.rcq} {
+				assert.NilError(t, c.Close())
+			}
 		}
 	}
 }

@@ -85,6 +85,9 @@ func testDisconnectAttempt(t *testing.T, cfg Config) {
 // A peer that goes away in the middle of a transfer ends it: every work request completes once.
 func testPeerGone(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
+	if n.iwarp() {
+		t.Skip("iWARP does not wait for receives")
+	}
 	const work = 10
 	a, b := n.pair(settings{})
 	b.recv(0, 0, 8)
@@ -174,7 +177,11 @@ func testCloseInEveryState(t *testing.T, cfg Config) {
 		r := s.request()
 		assert.NilError(t, a.qp.Close())
 		b.accept(r, fabric.AcceptParams{})
-		a.event(fabric.EventFailed)
+		if n.iwarp() {
+			a.event(fabric.EventUnreachable) // the driver had it in use; the end is TCP's silence
+		} else {
+			a.event(fabric.EventFailed)
+		}
 		b.event(fabric.EventFailed)
 	})
 }

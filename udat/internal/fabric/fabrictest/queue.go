@@ -68,6 +68,9 @@ func testCQWait(t *testing.T, cfg Config) {
 
 func testCQSolicited(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
+	if n.iwarp() {
+		t.Skip("soft-iWARP does not notify of a solicited send after one that is not")
+	}
 	a, b := n.pair(settings{})
 	send := func(flags fabric.SendFlags) {
 		b.recv(1, 0, 8)
@@ -102,7 +105,11 @@ func testCQResize(t *testing.T, cfg Config) {
 	}
 	complete(t, a.scq, 8)
 	depth := b.rcq.Depth()
-	assert.NilError(t, b.rcq.Resize(4*depth))
+	err := b.rcq.Resize(4 * depth)
+	if errors.Is(err, fabric.ErrNotSupported) {
+		t.Skip("the device cannot resize a completion queue")
+	}
+	assert.NilError(t, err)
 	assert.Assert(t, b.rcq.Depth() >= 4*depth)
 	for i, wc := range complete(t, b.rcq, 8) {
 		assert.Equal(t, wc.ID, uint64(i))

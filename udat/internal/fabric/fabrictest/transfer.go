@@ -21,10 +21,10 @@ func testMessages(t *testing.T, cfg Config) {
 	var sends []fabric.SendWR
 	at := 0
 	for i, size := range sizes {
-		recvs = append(recvs, fabric.RecvWR{ID: uint64(i), FirstSGE: uint32(len(rsegs)), NumSGE: 2})
-		rsegs = append(rsegs, b.seg(at, size/2), b.seg(at+size/2, size-size/2))
-		sends = append(sends, fabric.SendWR{ID: uint64(i), Opcode: fabric.OpSend, Flags: fabric.Signaled, FirstSGE: uint32(len(ssegs)), NumSGE: 3})
-		ssegs = append(ssegs, a.seg(0, size/3), a.seg(size/3, size/3), a.seg(size/3*2, size-size/3*2))
+		into, from := b.split(at, max(size, 1), 2), a.split(0, size, 3)
+		recvs = append(recvs, fabric.RecvWR{ID: uint64(i), FirstSGE: uint32(len(rsegs)), NumSGE: uint32(len(into))})
+		sends = append(sends, fabric.SendWR{ID: uint64(i), Opcode: fabric.OpSend, Flags: fabric.Signaled, FirstSGE: uint32(len(ssegs)), NumSGE: uint32(len(from))})
+		rsegs, ssegs = append(rsegs, into...), append(ssegs, from...)
 		at += size
 	}
 	k, err := b.qp.PostRecv(recvs, rsegs)
@@ -78,6 +78,10 @@ func testFlush(t *testing.T, cfg Config) {
 	}
 	assert.NilError(t, a.qp.SetError())
 	assert.NilError(t, a.qp.SetError())
+	if n.iwarp() {
+		flushed(t, a.rcq, 4)
+		t.Skip("soft-iWARP does not flush what is posted in error")
+	}
 	for i := 4; i < 8; i++ {
 		a.recv(uint64(i), 0, 8)
 		a.send(fabric.SendWR{ID: uint64(i), Opcode: fabric.OpSend}, 0, 8) // not signalled: its error is told all the same
@@ -93,6 +97,10 @@ func testFlushUnconnected(t *testing.T, cfg Config) {
 	e.recv(0, 0, 8)
 	none(t, e.rcq)
 	assert.NilError(t, e.qp.SetError())
+	if n.iwarp() {
+		flushed(t, e.rcq, 1)
+		t.Skip("soft-iWARP does not flush what is posted in error")
+	}
 	e.recv(1, 0, 8)
 	e.send(fabric.SendWR{ID: 0, Opcode: fabric.OpSend}, 0, 8)
 	flushed(t, e.rcq, 2)
@@ -210,12 +218,12 @@ func testInline(t *testing.T, cfg Config) {
 		t.Skipf("inline up to %d", a.qp.MaxInline())
 	}
 	copy(a.mem, pattern(16))
+	b.recv(1, 0, 16)
 	seg := a.seg(0, 16)
 	seg.LKey = 0
 	_, err := a.qp.PostSend([]fabric.SendWR{{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Inline | fabric.Signaled, NumSGE: 1}}, []fabric.SGE{seg})
 	assert.NilError(t, err)
 	clear(a.mem)
-	b.recv(1, 0, 16)
 	one(t, a.scq, 1, fabric.StatusSuccess)
 	one(t, b.rcq, 1, fabric.StatusSuccess)
 	assert.Assert(t, bytes.Equal(b.mem[:16], pattern(16)))
@@ -224,6 +232,9 @@ func testInline(t *testing.T, cfg Config) {
 // What the target's region does not allow fails and ends the queue pair.
 func testRemoteAccess(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
+	if n.iwarp() {
+		t.Skip("iWARP tells the initiator nothing")
+	}
 	for _, c := range []struct {
 		name   string
 		access fabric.Access
@@ -255,6 +266,9 @@ func testRemoteAccess(t *testing.T, cfg Config) {
 // A message that is longer than its receive fails at both ends.
 func testTooLong(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
+	if n.iwarp() {
+		t.Skip("iWARP tells the sender nothing")
+	}
 	a, b := n.pair(settings{})
 	b.recv(1, 0, 8)
 	a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 9)
@@ -416,7 +430,10 @@ func testSharedReceive(t *testing.T, cfg Config) {
 	}
 	assert.ErrorIs(t, s.Close(), fabric.ErrInUse)
 	wrs := make([]fabric.RecvWR, 4096)
-	k, err := s.PostRecv(wrs, nil)
+	for i := range wrs {
+		wrs[i].NumSGE = 1
+	}
+	k, err := s.PostRecv(wrs, []fabric.SGE{b1.seg(0, 8)})
 	assert.ErrorIs(t, err, fabric.ErrQueueFull)
 	assert.Assert(t, k >= 8 && k < len(wrs), "took %d", k)
 }
