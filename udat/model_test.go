@@ -104,6 +104,7 @@ type world struct {
 	requests []*mCR
 	cookies  udat.Cookie
 	due      []func(*rapid.T) // to be checked when everything has come
+	stalls   bool             // a send without a receive stops nothing that was posted before it
 	stirred  bool             // the latest step was no post: what it does may still be under way
 	brokeEP  bool
 	done     map[string]int // steps
@@ -159,6 +160,7 @@ func newWorld(t *rapid.T, dev string) *world {
 	isOK(t, err)
 	t.Cleanup(func() { ia.Close(udat.CloseAbrupt) })
 	w := &world{ia: ia, byEP: map[*udat.EP]*mEP{}}
+	w.stalls = udat.DeviceAttr(ia).EnforcesRNR
 	w.pz, err = ia.CreatePZ()
 	isOK(t, err)
 	other, err := ia.CreatePZ()
