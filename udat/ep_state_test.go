@@ -246,6 +246,9 @@ func TestTransitions(t *testing.T) {
 					if s == udat.EPDisconnected {
 						flushed(t, e.recv, 77)
 					}
+					if s == udat.EPConnected {
+						assert.NilError(t, e.ep.PostSend(nil, 78, 0)) // has no receive: a graceful disconnect waits for it
+					}
 					e.ep.Suffer(i)
 					want, known := wanted[s][cause]
 					assert.Assert(t, known)
