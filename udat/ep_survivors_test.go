@@ -100,6 +100,24 @@ func TestRecvNotPosted(t *testing.T) {
 	})
 }
 
+// TestRequestNotPosted: neither is a request, alone or in a batch.
+func TestRequestNotPosted(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, _ := pair(t, dev, setup{})
+		a.faults().Remove()
+		become(t, a.ep, udat.EPDisconnected)
+		assert.Assert(t, a.ep.PostSend(a.iov(0, 8), 1, 0) != nil)
+		n, err := a.ep.PostBatch([]udat.Op{{IOV: a.iov(0, 8)}, {IOV: a.iov(0, 8)}})
+		assert.Equal(t, n, 0)
+		assert.Assert(t, err != nil)
+		_, _, idle, err := a.ep.GetStatus()
+		assert.NilError(t, err)
+		assert.Assert(t, idle)
+		empty(t, a.request)
+		rule.Proves(t, "EP-STATUS-02")
+	})
+}
+
 // TestExtensionPrivileges: the operations beyond DAT 1.2 need what those of DAT 1.2 need.
 func TestExtensionPrivileges(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

@@ -65,22 +65,23 @@ func openUDAT(c *result.Case, lay layout, device string) (_ *udatLink, err error
 	if l.lmr, err = ia.AllocLMR(pz, lay.total, priv); err != nil {
 		return nil, err
 	}
-	queued := c.QPs * c.Depth
+	recvs := 1 // an endpoint has at least so many
 	if c.TwoSided() {
-		queued += c.RxDepth * c.QPs
+		recvs = c.RxDepth
 	}
-	if l.dto, err = ia.CreateEVD(queued, udat.EVDDTO, nil); err != nil {
+	queued := c.QPs * (c.Depth + recvs)
+	// Twice that: udat keeps room for the flushed work of its endpoints, and soft-iWARP cannot resize a completion queue.
+	if l.dto, err = ia.CreateEVD(2*queued, udat.EVDDTO, nil); err != nil {
 		return nil, err
 	}
 	if l.conn, err = ia.CreateEVD(4*c.QPs+16, udat.EVDConnection|udat.EVDCR, nil); err != nil {
 		return nil, err
 	}
 	attr := &udat.EPAttr{
-		MaxRequestDTOs: c.Depth, MaxRecvDTOs: 1, MaxRequestIOV: 1, MaxRecvIOV: 1,
+		MaxRequestDTOs: c.Depth, MaxRecvDTOs: recvs, MaxRequestIOV: 1, MaxRecvIOV: 1,
 		MaxRDMAReadIn: c.ReadDepth, MaxRDMAReadOut: c.ReadDepth,
 	}
 	if c.TwoSided() {
-		attr.MaxRecvDTOs = c.RxDepth
 		l.recvs = make([]udat.Recv, c.RxDepth)
 	}
 	l.iovs = make([][1]udat.LMRTriplet, max(c.Batch, len(l.recvs)))

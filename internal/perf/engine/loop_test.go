@@ -48,7 +48,7 @@ func TestDuration(t *testing.T) {
 				c := base
 				c.Test, c.Mode, c.Size = test, mode, 64
 				c.Duration, c.Interval = result.Seconds(200*time.Millisecond), result.Seconds(20*time.Millisecond)
-				c.Verify = i%2 == 0 // with it every request is signalled
+				c.Verify = i%2 == 0                       // with it every request is signalled
 				if i%2 == 1 && mode == result.Bandwidth { // what is unsignalled at the end must complete all the same
 					c.QPs, c.Depth, c.Signal = 5, 50, 7
 				}

@@ -296,7 +296,11 @@ func testReadDepths(t *testing.T, cfg Config) {
 	b.event(fabric.EventEstablished)
 	in, out = a.conn.ReadDepths()
 	assert.Equal(t, in, uint8(2))
-	assert.Equal(t, out, uint8(3))
+	if n.iwarp() {
+		assert.Assert(t, out <= 6) // the handshake need not carry the peer's answer
+	} else {
+		assert.Equal(t, out, uint8(3))
+	}
 	in, out = b.conn.ReadDepths()
 	assert.Equal(t, in, uint8(3))
 	assert.Equal(t, out, uint8(2))

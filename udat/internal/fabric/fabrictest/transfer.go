@@ -71,6 +71,9 @@ func testEarlyReceives(t *testing.T, cfg Config) {
 // In error everything posted is flushed in order, and so is what is posted then.
 func testFlush(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
+	if n.iwarp() {
+		t.Skip("iWARP ends the connection at a send without a receive, and flushes nothing that is posted then")
+	}
 	a, _ := n.pair(settings{})
 	for i := range 4 {
 		a.recv(uint64(i), 0, 8)
@@ -78,10 +81,6 @@ func testFlush(t *testing.T, cfg Config) {
 	}
 	assert.NilError(t, a.qp.SetError())
 	assert.NilError(t, a.qp.SetError())
-	if n.iwarp() {
-		flushed(t, a.rcq, 4)
-		t.Skip("soft-iWARP does not flush what is posted in error")
-	}
 	for i := 4; i < 8; i++ {
 		a.recv(uint64(i), 0, 8)
 		a.send(fabric.SendWR{ID: uint64(i), Opcode: fabric.OpSend}, 0, 8) // not signalled: its error is told all the same
