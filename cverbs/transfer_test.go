@@ -16,7 +16,12 @@ func TestSend(t *testing.T) {
 		copy(b.buf, make([]byte, len(b.buf)))
 		fill(a.buf[:n], byte(n))
 		b.recv(7, b.sge(0, 10), b.sge(100, 50000))
-		a.send(SendWR{ID: 9, Opcode: OpSend}, a.sge(0, n/3), a.sge(n/3, n-n/3))
+		segments := []SGE{a.sge(0, n/3), a.sge(n/3, n-n/3)}
+		if isIWARP(t, a.ctx) && n < 3 {
+			segments = nil // siw's post never returns from segments of length 0
+			n = 0
+		}
+		a.send(SendWR{ID: 9, Opcode: OpSend}, segments...)
 		assert.Equal(t, a.sent().ID, uint64(9))
 		wc := b.received()
 		assert.Equal(t, wc.ID, uint64(7))

@@ -3,7 +3,7 @@ package cverbs
 // SGE is one segment of local memory: struct ibv_sge.
 type SGE struct {
 	Addr   uint64 // virtual address of the first byte
-	Length uint32 // bytes
+	Length uint32 // bytes; drivers differ on 0 (siw hangs in the post): leave such segments out
 	LKey   uint32 // local key of the region that holds it
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -120,7 +121,8 @@ func TestServerShutsDown(t *testing.T) {
 	for _, mode := range result.Modes {
 		dial, stop := serving(t)
 		started := make(chan struct{})
-		cl := &Client{Device: "mem0", Watcher: Watcher{Case: func(int, int, *result.Case, int) { close(started) }}}
+		var once sync.Once
+		cl := &Client{Device: "mem0", Watcher: Watcher{Interval: func(result.Interval) { once.Do(func() { close(started) }) }}}
 		plan := many()
 		plan.Cases[0].Mode = mode
 		failed := make(chan error, 1)
@@ -133,7 +135,6 @@ func TestServerShutsDown(t *testing.T) {
 		case err := <-failed:
 			t.Fatal(err)
 		}
-		time.Sleep(50 * time.Millisecond)
 		stop()
 		select {
 		case err := <-failed:
