@@ -6,6 +6,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -115,6 +116,48 @@ func TestRequestNotPosted(t *testing.T) {
 		assert.Assert(t, idle)
 		empty(t, a.request)
 		rule.Proves(t, "EP-STATUS-02")
+	})
+}
+
+// TestConnectRefusedHoldsNothing: receives complete as ever after a connect that has failed at once.
+func TestConnectRefusedHoldsNothing(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		e.faults().Exhaust(memfabric.Conns, 1)
+		refused(t, e.ep.Connect(e.ia.Addr(), 4711, patience, nil, 0, 0), udat.InsufficientResources)
+		assert.Equal(t, state(t, e.ep), udat.EPUnconnected)
+		assert.NilError(t, e.ep.PostRecv(e.iov(0, 8), 7, 0))
+		e.faults().Remove()
+		flushed(t, e.recv, 7)
+		rule.Proves(t, "EP-CONNECT-14")
+	})
+}
+
+// TestLargestPort: the largest qualifier that is a port is that port, and no other.
+func TestLargestPort(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		for _, qual := range []udat.ConnQual{65535, 65535%32001 + 33534, 65536} {
+			psp, err := e.ia.CreatePSP(qual, e.cr, udat.PSPConsumer)
+			assert.NilError(t, err, "%d", qual)
+			assert.Equal(t, psp.Qual(), qual)
+		}
+	})
+}
+
+// TestRecvQuerySRQUnknown: nobody counts what an endpoint has taken from a shared queue.
+func TestRecvQuerySRQUnknown(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		srq, err := e.ia.CreateSRQ(e.pz, udat.SRQAttr{MaxRecvDTOs: 8, MaxRecvIOV: 1})
+		assert.NilError(t, err)
+		ep, err := e.ia.CreateEPWithSRQ(e.pz, e.recv, e.request, e.conn, srq, &udat.EPAttr{})
+		assert.NilError(t, err)
+		allocated, span, err := ep.RecvQuery()
+		assert.NilError(t, err)
+		assert.Equal(t, allocated, udat.ValueUnknown)
+		assert.Equal(t, span, udat.ValueUnknown)
+		rule.Proves(t, "EP-RECVQ-08")
 	})
 }
 
