@@ -189,12 +189,26 @@ func TestCNODirectWaiter(t *testing.T) {
 	})
 }
 
+// arrived waits until the end holds no more than n receives: the others have completed and are queued.
+func arrived(t *testing.T, e *end, n int) {
+	t.Helper()
+	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		left, _, err := e.ep.RecvQuery()
+		assert.NilError(t, err)
+		if left <= n {
+			return
+		}
+		assert.Assert(t, time.Now().Before(until), "%d receives are left, want %d", left, n)
+	}
+}
+
 func TestCNOModify(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true})
 		first, second := newCNO(t, b.ia, nil), newCNO(t, b.ia, nil)
 		b.receive(0, 0, 1, 2, 3)
 		a.send(8, 0, quietly)
+		arrived(t, b, 3)
 		assert.NilError(t, b.recv.ModifyCNO(first))
 		untriggered(t, first) // that came before
 		a.send(8, 0, quietly)
