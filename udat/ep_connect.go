@@ -162,7 +162,7 @@ func (ep *EP) apply(c cause, private []byte) {
 	}
 }
 
-// established enters CONNECTED; the event precedes every completion of the connection.
+// established enters CONNECTED; on one dispatcher the event precedes every completion of the connection.
 func (ep *EP) established(private []byte) {
 	ep.stopTimer()
 	_, readOut := ep.link.Load().conn.ReadDepths()
@@ -170,8 +170,7 @@ func (ep *EP) established(private []byte) {
 	ep.requests.readOut = min(int(readOut), ep.attr.MaxRDMAReadOut)
 	ep.setState(EPConnected)
 	ep.requests.mu.Unlock()
-	ep.connectEVD.post(&Event{Number: EventConnectionEstablished, EP: ep, PrivateData: private})
-	ep.recvs.work.release()
+	ep.recvs.work.releaseAfter(ep.connectEVD, &Event{Number: EventConnectionEstablished, EP: ep, PrivateData: private})
 	if ep.aboveHard() {
 		ep.apply(causeBroken, nil)
 	}

@@ -63,3 +63,9 @@ func (ep *EP) HoldPosts() (release func()) {
 	ep.requests.mu.Lock()
 	return ep.requests.mu.Unlock
 }
+
+// HoldDispatcher keeps every call that needs the dispatcher waiting until the function that it gives is called.
+func (e *EVD) HoldDispatcher() (release func()) {
+	e.mu.Lock()
+	return e.mu.Unlock
+}

@@ -304,6 +304,22 @@ func TestEstablishedIsLate(t *testing.T) {
 	})
 }
 
+// TestEstablishedHoldsNothingBack: who has taken the connection's event finds completions on another dispatcher at once.
+func TestEstablishedHoldsNothingBack(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		cr := ask(t, a, b, nil)
+		release := a.recv.HoldDispatcher() // nothing can be released
+		accepted := cr.Accept(b.ep, nil)
+		_, _, early := a.conn.Wait(200*time.Millisecond, 1)
+		release()
+		assert.NilError(t, accepted)
+		assert.ErrorIs(t, early, udat.ErrTimeoutExpired)
+		expect(t, a.conn, udat.EventConnectionEstablished)
+		expect(t, b.conn, udat.EventConnectionEstablished)
+	})
+}
+
 // TestSolicited: only a solicited Send's receive wakes the waiter of a dispatcher with that configuration.
 func TestSolicited(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

@@ -185,15 +185,33 @@ func received(ev *Event, wc *fabric.WC) {
 func (q *workQueue) release() {
 	q.evd.mu.Lock()
 	defer q.evd.mu.Unlock()
-	if !q.holding {
+	q.pushHeld()
+	q.evd.rouse()
+}
+
+// releaseAfter queues the event of the connection on its dispatcher, which may be nil, and what was held back until then.
+// Whoever has taken the event finds nothing held back: on one dispatcher both are one step, and where there are two the
+// completions, which need no order between them, come first.
+func (q *workQueue) releaseAfter(to *EVD, ev *Event) {
+	if to != q.evd {
+		q.release()
+		to.post(ev)
 		return
 	}
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	to.push(ev, true)
+	q.pushHeld()
+	to.rouse()
+}
+
+// pushHeld queues what was held back; the dispatcher's lock is held.
+func (q *workQueue) pushHeld() {
 	held := q.held
 	q.holding, q.held = false, nil
 	for i := range held {
 		q.evd.push(&held[i].ev, held[i].notify)
 	}
-	q.evd.rouse()
 }
 
 // hold makes completions wait for release.
