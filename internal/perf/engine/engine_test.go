@@ -60,6 +60,9 @@ func TestEveryTest(t *testing.T) {
 					if c.Mode == result.Latency && c.Test == result.Write && poll != result.Busy {
 						continue
 					}
+					if testing.Short() && poll == result.Adaptive && test != result.Send && test != result.Read {
+						continue // it is the one, then the other
+					}
 					t.Run(fmt.Sprintf("%s/%s/%s", test, mode, poll), func(t *testing.T) {
 						doc, err := measure(t, device, c)
 						assert.NilError(t, err)

@@ -111,9 +111,52 @@ func TestServerRefuses(t *testing.T) {
 // many is a plan that would take for ever.
 func many() Plan {
 	c := result.Default()
-	c.Duration = result.Seconds(time.Hour)
+	c.Duration, c.Interval = result.Seconds(time.Hour), result.Seconds(20*time.Millisecond)
 	c.Complete()
 	return Plan{Cases: []result.Case{c}, Repeats: 1}
+}
+
+// ready is a link whose operations are over as soon as they are asked for: its loops never wait.
+type ready struct {
+	link
+	done []done
+}
+
+func (r *ready) unsignalled(int) uint32 { return 0 }
+
+func (r *ready) request(qp int, seq uint64, n int, flush bool) error {
+	r.done = append(r.done, done{qp: int32(qp), n: uint32(n)})
+	return nil
+}
+
+func (r *ready) poll(out []done) (int, error) {
+	n := copy(out, r.done)
+	r.done = r.done[:copy(r.done, r.done[n:])]
+	return n, nil
+}
+
+// A loop that always finds what it polls for is stopped too.
+func TestStopWithoutIdling(t *testing.T) {
+	for _, mode := range result.Modes {
+		c := many().Cases[0]
+		c.Test, c.Mode = result.Read, mode
+		lay, err := layoutOf(&c)
+		assert.NilError(t, err)
+		sh, why := newShared(), errors.New("stopped by hand")
+		w := newWorker(&c, lay, &ready{}, sh, true, fabricMem, func(result.Interval) {}, nil)
+		time.AfterFunc(20*time.Millisecond, func() { sh.abort(why) })
+		ended := make(chan error, 1)
+		go func() {
+			_, err := w.run()
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			assert.Assert(t, errors.Is(err, why), "%v", err)
+		case <-time.After(patience):
+			t.Fatal("the loop does not end")
+		}
+	}
 }
 
 // A server that shuts down in the middle of a run tells its clients, and ends.

@@ -14,8 +14,12 @@ import (
 // Queue pairs, depth, batches, directions, shared receive queue, small and odd numbers: every combination moves what it says.
 func TestStreams(t *testing.T) {
 	onEach(t, func(t *testing.T, device string, base result.Case) {
+		depths := []int{1, 2, 16}
+		if testing.Short() {
+			depths = []int{1, 16}
+		}
 		for _, qps := range []int{1, 3} {
-			for _, depth := range []int{1, 2, 16} {
+			for _, depth := range depths {
 				for _, direction := range result.Directions {
 					for _, srq := range []bool{false, true} {
 						c := base

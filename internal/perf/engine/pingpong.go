@@ -11,6 +11,7 @@ import (
 
 // ping measures latency: one operation at a time, on the queue pairs in turn.
 func (w *worker) ping() error {
+	defer w.spin.begin(w.c)()
 	w.awaits = true
 	total := int64(unknown)
 	if w.c.Iters > 0 {
@@ -124,6 +125,7 @@ func (w *worker) after(qp int) error {
 
 // pong answers every message in kind.
 func (w *worker) pong() error {
+	defer w.spin.begin(w.c)()
 	for n := int64(0); n < w.sh.expect.Load(); n++ {
 		qp := int(n % int64(w.c.QPs))
 		if w.c.Test == result.Write {
@@ -254,13 +256,14 @@ func (w *worker) awaitMark(qp int) error {
 		if (*[4]byte)(unsafe.Pointer(&v))[last&3] == mark {
 			break
 		}
-		if spins%(16*w.yield) == 0 {
-			runtime.Gosched()
+		if spins%16 != 0 {
+			continue
 		}
+		if spins == 16 {
+			w.idle.since = w.now()
+		}
+		w.relax(spins / 16)
 		if spins%markSpins == 0 {
-			if spins == markSpins {
-				w.idle.since = w.now()
-			}
 			if _, err := w.poll(); err != nil { // a broken connection shows only there
 				return err
 			}
@@ -274,6 +277,9 @@ func (w *worker) awaitMark(qp int) error {
 	}
 	w.rxSeq[qp]++
 	w.received++
+	if err := w.sh.err(); err != nil {
+		return err
+	}
 	if w.c.Verify {
 		if err := w.checkMarked(mem[at:at+w.lay.size], qp, seq); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/godat/godat/internal/perf/result"
 )
@@ -184,6 +185,8 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 		case peer = <-peerEnd:
 		case <-sh.stop:
 			err = sh.err()
+		case <-time.After(time.Duration(c.Stall) + answerTime):
+			err = fmt.Errorf("this end is done, the %s has not told its result for %v", s.ctl.peer, time.Duration(c.Stall)+answerTime)
 		}
 	}
 	close(finished)

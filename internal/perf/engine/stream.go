@@ -24,6 +24,7 @@ type streamer struct {
 // stream keeps up to depth requests outstanding on every queue pair, in one or both directions, and takes what the peer
 // sends, until both directions are over.
 func (w *worker) stream() error {
+	defer w.spin.begin(w.c)()
 	s := &streamer{worker: w, stopAt: math.MaxInt64, over: !w.initOps}
 	if w.initOps {
 		s.begin()

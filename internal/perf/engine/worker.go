@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,10 +15,6 @@ const pollBatch = 64
 
 // parkTime is how long a parked end waits before it looks whether the case is still wanted.
 const parkTime = 50 * time.Millisecond
-
-// yieldEvery is the number of empty polls after which a busy loop gives its processor away. Seldom: that wakes another
-// thread of the runtime, which takes a processor from the device's driver.
-const yieldEvery = 1 << 14
 
 // unknown is the number of messages to expect before the peer has said it.
 const unknown = math.MaxInt64
@@ -52,6 +47,15 @@ func (s *shared) setExpect(counts []uint64) {
 	})
 }
 
+func (s *shared) isTold() bool {
+	select {
+	case <-s.told:
+		return true
+	default:
+		return false
+	}
+}
+
 // abort ends the loop with an error; the first one counts.
 func (s *shared) abort(err error) {
 	if s.stopped.CompareAndSwap(nil, &err) {
@@ -77,7 +81,7 @@ type worker struct {
 	rec     *recorder
 	pace    pace
 	base    time.Time
-	yield   int // empty polls between giving the processor away
+	spin    spin
 
 	done     []done
 	initSeq  []uint64 // next request of each queue pair
@@ -102,12 +106,9 @@ type idleState struct {
 
 func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, fabric string, tell func(result.Interval), sent func([]uint64)) *worker {
 	w := &worker{
-		c: c, lay: lay, l: l, sh: sh, initOps: initiates, sent: sent, rec: newRecorder(c, tell), pace: newPace(c), base: time.Now(), yield: yieldEvery,
+		c: c, lay: lay, l: l, sh: sh, initOps: initiates, sent: sent, rec: newRecorder(c, tell), pace: newPace(c), base: time.Now(), spin: newSpin(fabric),
 		done: make([]done, pollBatch), initSeq: make([]uint64, c.QPs), pending: make([]int, c.QPs), rxSeq: make([]uint64, c.QPs),
 		repost: make([]int, c.QPs), rxSlot: make([]uint64, c.QPs),
-	}
-	if fabric == fabricMem {
-		w.yield = 1 // what moves the data is a goroutine too
 	}
 	return w
 }
@@ -180,9 +181,7 @@ func (w *worker) waitMore() (int, error) {
 	case w.c.Poll == result.Adaptive && i.empty%8 == 0 && w.now()-i.since > int64(w.c.Spin):
 		return w.park()
 	}
-	if i.empty%w.yield == 0 {
-		runtime.Gosched()
-	}
+	w.relax(i.empty)
 	if i.empty%1024 == 0 {
 		return 0, w.look()
 	}
@@ -209,7 +208,8 @@ func (w *worker) look() error {
 	if err := w.sh.err(); err != nil {
 		return err
 	}
-	if out := w.outstanding(); out > 0 || w.awaits {
+	// Without requests of its own an end may wait for as long as the peer pauses, but not for what the peer says it has sent.
+	if out := w.outstanding(); out > 0 || w.awaits || w.sh.isTold() {
 		if idle := time.Duration(w.now() - w.idle.since); idle > time.Duration(w.c.Stall) {
 			return fmt.Errorf("nothing has come for %v, %d requests are outstanding (--stall)", idle.Round(time.Millisecond), out)
 		}
@@ -243,7 +243,7 @@ func (w *worker) take() ([]done, error) {
 		}
 	}
 	w.busy()
-	return w.done[:n], nil
+	return w.done[:n], w.sh.err() // a loop that never waits long must notice too that it is to stop
 }
 
 // failed prefers the reason that the peer gave to its consequence here.
