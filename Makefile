@@ -7,7 +7,7 @@ ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 && echo yes),yes)
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 endif
 
-.PHONY: help deps build demo test test-host test-vm conformance mutate cross lint vet clean docker
+.PHONY: help deps build demo demo-rxe test test-host test-vm conformance mutate cross lint vet clean docker
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -16,11 +16,14 @@ deps: ## install what is missing (apt) and fetch the virtual machine's kernel
 	@ci/deps.sh
 
 build: ## bin/datperf
-	@ci/deps.sh build
+	@[ "$$(uname)" != Linux ] || [ "$$CGO_ENABLED" = 0 ] || ci/deps.sh build
 	go build -o bin/ ./cmd/datperf
 
-demo: deps build ## datperf in two processes over real verbs: this host's device, or rxe in the virtual machine
+demo: build ## datperf at once: on this host's RDMA device if it has one, else on mem0, inside one process
 	@ci/demo.sh
+
+demo-rxe: deps build ## datperf in two processes over real verbs: this host's device, or soft-RoCE in the virtual machine
+	@ci/demo.sh --rxe
 
 test: deps lint cross test-host test-vm ## everything: formatting, vet, cross-builds, tests here and on rxe, with the race detector
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# datperf in two processes over real verbs: on this host's device if it has one, else on rxe in the virtual machine.
+# Shows datperf at work: in two processes over this host's RDMA device if it has one that works, else on mem0, RDMA inside one process.
 #
-#   ci/demo.sh [--vm]      --vm: in the virtual machine, even if this host has a device
+#   ci/demo.sh [--rxe | --vm]   --rxe: where this host has no such device, soft-RoCE in the virtual machine instead of mem0
+#                               --vm:  in the virtual machine, even if this host has a device
 #
 # GODAT_TEST_DEVICE chooses among several devices of this host.
 set -euo pipefail
@@ -10,16 +11,38 @@ cd "$here/.."
 datperf=bin/datperf
 [ -x $datperf ] || { echo "demo: no $datperf: run make build" >&2; exit 1; }
 
-device=${GODAT_TEST_DEVICE:-$(basename "$(compgen -G '/sys/class/infiniband/*' | sort | head -n 1)")}
-if [ "${1:-}" = --vm ] || [ -z "$device" ] || ! [ -w /dev/infiniband/rdma_cm ]; then
-  echo "demo: datperf in the virtual machine, on rxe0" >&2
+say() { echo "demo: $*" >&2; }
+run() {
+  printf '\n$ datperf %s\n' "$*"
+  timeout 120 $datperf "$@"
+}
+machine() {
+  say "$1: datperf in the virtual machine, on soft-RoCE (rxe0)"
   exec "$here/rxe-vm.sh" --timeout 300 --env GODAT_TEST_DEVICE=rxe0 -- "$here/demo.sh"
-fi
+}
+usable() { # sets address, or why not
+  local netdev
+  [ -n "$device" ] || { why='this host has no RDMA device'; return 1; }
+  [ -w /dev/infiniband/rdma_cm ] || { why="$device cannot be used: no access to /dev/infiniband/rdma_cm"; return 1; }
+  netdev=$(cat "/sys/class/infiniband/$device/ports/1/gid_attrs/ndevs/0" 2>/dev/null || true)
+  [ -n "$netdev" ] || { why="$device cannot be used: it is not there, or has no network device"; return 1; }
+  address=$(ip -o addr show dev "$netdev" scope global | awk '{ sub("/.*", "", $4); print $4; exit }')
+  [ -n "$address" ] || { why="$device cannot be used: its network device $netdev has no address"; return 1; }
+}
 
-netdev=$(cat "/sys/class/infiniband/$device/ports/1/gid_attrs/ndevs/0" 2>/dev/null || true)
-[ -n "$netdev" ] || { echo "demo: no network device under $device" >&2; exit 1; }
-address=$(ip -o addr show dev "$netdev" scope global | awk '{ sub("/.*", "", $4); print $4; exit }')
-[ -n "$address" ] || { echo "demo: $netdev, the network device under $device, has no address" >&2; exit 1; }
+case ${1:-} in
+  '' | --rxe | --vm) ;;
+  *) say "unknown option '$1'"; exit 2 ;;
+esac
+[ "${1:-}" != --vm ] || machine 'as asked for'
+device=${GODAT_TEST_DEVICE:-$(basename "$(compgen -G '/sys/class/infiniband/*' | sort | head -n 1)")}
+if ! usable; then
+  [ "${1:-}" != --rxe ] || machine "$why"
+  say "$why: datperf on mem0, which is RDMA inside one process (make demo-rxe: two processes on soft-RoCE, in a virtual machine)"
+  run local --device mem0 --test send,write,read --mode lat --size 64
+  run local --device mem0 --test send,write,read --mode bw --size 64K
+  exit
+fi
 
 log=$(mktemp)
 json=$(mktemp)
@@ -31,11 +54,6 @@ stop() {
 }
 trap stop EXIT
 
-run() {
-  printf '\n$ datperf %s\n' "$*"
-  timeout 120 $datperf "$@"
-}
-
 echo "\$ datperf server --device $device &"
 $datperf server --device "$device" >"$log" 2>&1 &
 server=$!
@@ -45,7 +63,7 @@ for _ in $(seq 100); do # until it says something, or 20 s
   sleep 0.2
 done
 cat "$log"
-kill -0 $server 2>/dev/null || { server=''; echo "demo: the server ended early" >&2; exit 1; }
+kill -0 $server 2>/dev/null || { server=''; say "the server ended early"; exit 1; }
 
 run client "$address" --device "$device" --test send,write,read --mode lat --layer udat,cverbs --size 64
 run client "$address" --device "$device" --test send,write,read --mode bw --layer udat,cverbs --size 64K --iters 1000 --json "$json"
