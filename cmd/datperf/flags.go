@@ -28,12 +28,13 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	list := func(v *[]string, name, short, value, of string, values []string) {
 		f.StringSliceVarP(v, name, short, strings.Split(value, ","), of+": "+strings.Join(values, ", ")+"; or all")
 	}
-	list(&p.tests, "test", "t", result.Send, "tests", result.Tests)
+	list(&p.tests, "test", "t", result.Send, "tests", result.AllTests)
 	list(&p.modes, "mode", "m", result.Latency, "what to measure", result.Modes)
 	list(&p.layers, "layer", "l", result.UDAT, "through which library", result.Layers)
 	list(&p.directions, "direction", "", result.Out, "who initiates, the client (out), the server (in)", result.Directions)
 	list(&p.polls, "poll", "", result.Busy, "how to wait", result.Polls)
 	f.StringVarP(&p.sizes, "size", "s", "", "message sizes: 64, 4K, 1M, a list, a sweep in powers of two (2-1M), or all (2-8M); default 2 for lat, 64K for bw")
+	f.StringVar(&p.base.Steps, "steps", "", "transaction: what it consists of, one after the other: send, write, read by the client, server-send, server-write, server-read (default "+result.DefaultSteps+")")
 	f.Int64VarP(&p.base.Iters, "iters", "n", 0, "operations to measure (default 1000 for lat, 5000 for bw)")
 	f.DurationVarP(&p.duration, "duration", "D", 0, "time to measure instead, for example 10s")
 	f.Int64Var(&p.base.Warmup, "warmup", d.Warmup, "operations before the measurement (default 100 for lat, one depth for bw; at most a quarter of --iters)")

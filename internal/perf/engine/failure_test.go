@@ -296,7 +296,7 @@ func TestCorruptionIsSeen(t *testing.T) {
 			w.initOps = false
 			err = w.verifyTargets()
 		default:
-			err = w.gotMessage(&done{recv: true, slot: 0})
+			err = w.gotMessage(&done{recv: true, n: 512})
 		}
 		assert.ErrorContains(t, err, "wrong payload", test)
 		assert.NilError(t, l.close())

@@ -19,6 +19,7 @@ type layout struct {
 	qps, size, stride int
 	tx, rx            int // slots per queue pair
 	words             int // offset of the atomic words
+	aux               int // transactions: offset of what they write to, read from, and read into
 	total             int
 }
 
@@ -27,7 +28,7 @@ func layoutOf(c *result.Case) (layout, error) {
 	most := max(1, slotBudget/(l.stride*l.qps))
 	l.tx = min(c.Depth, most)
 	l.rx = l.tx
-	if c.Test == result.Send || c.Test == result.SendImm {
+	if c.Test == result.Send || c.Test == result.SendImm || c.Test == result.Transaction {
 		l.rx = min(c.RxDepth, most)
 	}
 	if c.Mode == result.Latency {
@@ -38,6 +39,10 @@ func layoutOf(c *result.Case) (layout, error) {
 	}
 	l.words = l.qps * (l.tx + l.rx) * l.stride
 	l.total = l.words + l.qps*64
+	if c.Test == result.Transaction {
+		l.aux = l.total
+		l.total += l.qps * 3 * l.stride
+	}
 	if l.words/l.stride/l.qps != l.tx+l.rx || l.total > memoryLimit {
 		return l, fmt.Errorf("--size %d with --qps %d: needs more than %d GiB of registered memory at each end", c.Size, c.QPs, memoryLimit>>30)
 	}
@@ -55,11 +60,15 @@ func (l *layout) rxAt(qp int, slot uint64) int {
 func (l *layout) wordAt(qp int) int { return l.words + qp*64 }
 
 // remoteAt is the offset in the peer's memory that a request is about.
-func (l *layout) remoteAt(c *result.Case, qp int, seq uint64) int {
+func (l *layout) remoteAt(op string, qp int, seq uint64) int {
 	switch {
-	case c.Atomic():
+	case result.Atomic(op):
 		return l.wordAt(qp)
-	case c.Test == result.Read:
+	case l.aux > 0 && op == result.Write:
+		return l.auxAt(qp, auxWritten)
+	case l.aux > 0 && op == result.Read:
+		return l.auxAt(qp, auxSource)
+	case op == result.Read:
 		return l.txAt(qp, seq)
 	default:
 		return l.rxAt(qp, seq)
@@ -67,9 +76,21 @@ func (l *layout) remoteAt(c *result.Case, qp int, seq uint64) int {
 }
 
 // localAt is the offset of a request's local buffer.
-func (l *layout) localAt(c *result.Case, qp int, seq uint64) int {
-	if c.Atomic() || c.Test == result.Read {
+func (l *layout) localAt(op string, qp int, seq uint64) int {
+	switch {
+	case l.aux > 0 && op == result.Read:
+		return l.auxAt(qp, auxRead)
+	case result.Atomic(op) || op == result.Read:
 		return l.rxAt(qp, seq)
 	}
 	return l.txAt(qp, seq)
 }
+
+// What a transaction's one-sided steps work on.
+const (
+	auxWritten = iota // by the peer
+	auxSource         // of the peer's reads; never changes
+	auxRead           // from the peer
+)
+
+func (l *layout) auxAt(qp, what int) int { return l.aux + (qp*3+what)*l.stride }

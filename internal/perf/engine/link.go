@@ -21,6 +21,8 @@ type link interface {
 	accept(ctx context.Context, token uint64) error // all queue pairs
 	connect(ctx context.Context, to netip.AddrPort, token uint64) error
 
+	// as makes what is requested from now on another operation than the case's: transactions have several.
+	as(op string, size int)
 	// request posts n operations of the case, the first with number seq on its queue pair. flush makes the last one signalled.
 	request(qp int, seq uint64, n int, flush bool) error
 	// receive posts n receives into the slots from slot on.
@@ -41,11 +43,11 @@ type remote struct {
 	Key  uint32 `json:"key"`
 }
 
-// done is a successful completion: of n requests of a queue pair, or of the receive into a slot.
+// done is a successful completion: of n requests of a queue pair, or of the receive of n bytes into a slot.
 type done struct {
 	recv bool
 	qp   int32
-	n    uint32 // requests
+	n    uint32 // requests, or bytes received
 	slot uint32 // receives
 	imm  uint32
 }

@@ -27,6 +27,8 @@ type udatLink struct {
 	peer remote
 	signals
 
+	op     string // what is requested
+	size   int
 	kind   udat.OpKind
 	ops    []udat.Op
 	iovs   [][1]udat.LMRTriplet
@@ -51,9 +53,10 @@ func openUDAT(c *result.Case, lay layout, device string) (_ *udatLink, err error
 		}
 	}()
 	l := &udatLink{
-		c: c, lay: lay, ia: ia, signals: newSignals(c), kind: udatOps[c.Test],
+		c: c, lay: lay, ia: ia, signals: newSignals(c),
 		ops: make([]udat.Op, c.Batch), events: make([]udat.Event, pollBatch), eps: make([]*udat.EP, c.QPs),
 	}
+	l.as(c.Test, c.Size)
 	pz, err := ia.CreatePZ()
 	if err != nil {
 		return nil, err
@@ -200,6 +203,8 @@ func parsePrivate(b []byte, token uint64, qps int) (int, error) {
 	return 0, errNotOurs
 }
 
+func (l *udatLink) as(op string, size int) { l.op, l.size, l.kind = op, size, udatOps[op] }
+
 func (l *udatLink) request(qp int, seq uint64, n int, flush bool) error {
 	for i := range n {
 		s := seq + uint64(i)
@@ -209,7 +214,7 @@ func (l *udatLink) request(qp int, seq uint64, n int, flush bool) error {
 		if count, signalled := l.next(qp, flush && i == n-1); signalled {
 			o.Cookie, o.Flags = udat.Cookie(requestCookie(qp, count)), udat.CompletionDefault
 		}
-		l.iovs[i][0] = l.lmr.Triplet(l.lay.localAt(l.c, qp, s), l.lay.size)
+		l.iovs[i][0] = l.lmr.Triplet(l.lay.localAt(l.op, qp, s), l.size)
 		o.IOV = l.iovs[i][:]
 		switch l.kind {
 		case udat.OpSend:
@@ -225,7 +230,7 @@ func (l *udatLink) request(qp int, seq uint64, n int, flush bool) error {
 			o.CompareAdd, o.Swap = s, s+1
 		}
 		o.Remote = udat.RMRTriplet{
-			RMRContext: l.peer.Key, TargetAddress: l.peer.Addr + uint64(l.lay.remoteAt(l.c, qp, s)), SegmentLength: uint64(l.lay.size),
+			RMRContext: l.peer.Key, TargetAddress: l.peer.Addr + uint64(l.lay.remoteAt(l.op, qp, s)), SegmentLength: uint64(l.size),
 		}
 	}
 	if n == 1 {
@@ -298,10 +303,7 @@ func (l *udatLink) completion(ev *udat.Event) (done, error) {
 		return d, fmt.Errorf("%v on queue pair %d: %v (fabric status %d, vendor code %d)", ev.Operation, d.qp, ev.Status, ev.RawStatus, ev.VendorError)
 	}
 	if d.recv {
-		if ev.Length != uint64(l.lay.size) {
-			return d, fmt.Errorf("a message of %d bytes arrived, %d were sent", ev.Length, l.lay.size)
-		}
-		d.imm = ev.Immediate
+		d.n, d.imm = uint32(ev.Length), ev.Immediate
 		if l.byEP != nil {
 			d.qp = l.byEP[ev.EP]
 		}

@@ -84,6 +84,9 @@ func (w *worker) await() (due int64, err error) {
 
 // once does one operation, up to the point where its latency ends.
 func (w *worker) once(qp int) error {
+	if w.steps != nil {
+		return w.transact(qp)
+	}
 	if !w.c.PingPong() {
 		if err := w.post(qp, 1, true); err != nil {
 			return err
@@ -117,7 +120,7 @@ func (w *worker) after(qp int) error {
 		}
 		return w.takeMessages()
 	}
-	if w.c.Verify {
+	if w.c.Verify && w.steps == nil {
 		return w.verifyResults(qp, w.initSeq[qp]-1, 1)
 	}
 	return nil

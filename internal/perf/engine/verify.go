@@ -19,6 +19,10 @@ func fillMemory(lay *layout, mem []byte) {
 			at := lay.txAt(qp, slot)
 			fill(mem[at:at+lay.size], qp, slot)
 		}
+		if lay.aux > 0 {
+			at := lay.auxAt(qp, auxSource)
+			fill(mem[at:at+lay.size], qp, 0)
+		}
 	}
 }
 
@@ -26,7 +30,7 @@ func fillMemory(lay *layout, mem []byte) {
 func (w *worker) prepare(qp int, seq uint64, n int) {
 	mem := w.l.bytes()
 	for s := seq; s < seq+uint64(n); s++ {
-		at := w.lay.localAt(w.c, qp, s)
+		at := w.lay.localAt(w.c.Test, qp, s)
 		if w.c.Test == result.Read || w.c.Atomic() {
 			clear(mem[at : at+w.lay.size])
 		} else {
@@ -58,6 +62,9 @@ func (w *worker) verifyResults(qp int, first uint64, n int) error {
 
 // verifyTargets checks, when all is over, what the peer's writes and atomics have left here.
 func (w *worker) verifyTargets() error {
+	if w.steps != nil && w.initOps {
+		return w.verifySteps(w.l.bytes())
+	}
 	if w.initOps && w.c.Direction != result.Both || w.c.Mode == result.Latency && w.c.PingPong() {
 		return nil
 	}
@@ -66,6 +73,8 @@ func (w *worker) verifyTargets() error {
 	}
 	mem := w.l.bytes()
 	switch {
+	case w.steps != nil:
+		return w.verifySteps(mem)
 	case w.c.Atomic():
 		sum := uint64(0)
 		for qp := range w.c.QPs {

@@ -94,6 +94,10 @@ type worker struct {
 	rxSlot   []uint64
 	verified int64
 
+	steps   []result.Step // of a transaction
+	stepSeq [2][]uint64   // sends and writes of each queue pair
+	expects int           // bytes of the next message
+
 	inbox  []done // messages that have arrived and are not yet looked at: latency only
 	idle   idleState
 	awaits bool // an answer of the peer's, besides completions
@@ -110,6 +114,11 @@ func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, f
 		done: make([]done, pollBatch), initSeq: make([]uint64, c.QPs), pending: make([]int, c.QPs), rxSeq: make([]uint64, c.QPs),
 		repost: make([]int, c.QPs), rxSlot: make([]uint64, c.QPs),
 	}
+	w.expects = lay.size
+	if c.Test == result.Transaction {
+		w.steps, _ = c.Transaction()
+		w.stepSeq = [2][]uint64{make([]uint64, c.QPs), make([]uint64, c.QPs)}
+	}
 	return w
 }
 
@@ -125,6 +134,8 @@ func (w *worker) run() (end *result.End, err error) {
 		err = w.ping()
 	case w.c.PingPong():
 		err = w.pong()
+	case w.c.Test == result.Transaction:
+		err = w.follow()
 	case w.c.Mode == result.Latency || !w.initOps && !w.c.TwoSided():
 		err = w.watch()
 	default:
@@ -280,7 +291,10 @@ func (w *worker) gotMessage(d *done) error {
 	seq := w.rxSeq[qp]
 	w.rxSeq[qp]++
 	w.received++
-	if w.c.Test != result.Send && d.imm != uint32(seq) {
+	if int(d.n) != w.expects {
+		return fmt.Errorf("a message of %d bytes arrived, %d were sent", d.n, w.expects)
+	}
+	if w.c.Test != result.Send && w.c.Test != result.Transaction && d.imm != uint32(seq) {
 		return fmt.Errorf("message %d of queue pair %d came with immediate data %d", seq, qp, d.imm)
 	}
 	// The data of a stream of writes may be gone when their receives complete: verifyTargets looks at the last ones.
@@ -292,7 +306,7 @@ func (w *worker) gotMessage(d *done) error {
 		case w.c.SRQ: // the shared queue has the slots of the first queue pair
 			at = w.lay.rxAt(0, uint64(d.slot))
 		}
-		if err := check(w.l.bytes()[at:at+w.lay.size], qp, seq); err != nil {
+		if err := check(w.l.bytes()[at:at+w.expects], qp, seq); err != nil {
 			return err
 		}
 		w.verified++

@@ -33,7 +33,7 @@ func percentile(p float64) func(*result.Run, *result.Stream) string {
 
 // what columns say what was measured, in every table.
 var what = []column{
-	{"test", 9, func(r *result.Run, _ *result.Stream) string { return r.Case.Test }},
+	{"test", 11, func(r *result.Run, _ *result.Stream) string { return r.Case.Test }},
 	{"layer", 6, func(r *result.Run, _ *result.Stream) string { return r.Case.Layer }},
 	{"size", 8, func(r *result.Run, _ *result.Stream) string { return result.Bytes(r.Case.Size) }},
 	{"QPs", 4, func(r *result.Run, _ *result.Stream) string { return strconv.Itoa(r.Case.QPs) }},
@@ -81,6 +81,9 @@ func columnsOf(r *result.Run) []column {
 
 // kindOf tells apart what needs a heading of its own.
 func kindOf(r *result.Run) string {
+	if r.Case.Test == result.Transaction {
+		return "lat of transactions"
+	}
 	if r.Case.Mode == result.Latency && !r.Case.PingPong() {
 		return "lat of the whole operation"
 	}
@@ -92,6 +95,8 @@ func headline(r *result.Run) string {
 	switch {
 	case r.Case.Mode == result.Bandwidth:
 		return "Bandwidth of payload: Gb/s are 10^9 bits, MiB/s 2^20 bytes per second. CPU is of the initiator's process."
+	case r.Case.Test == result.Transaction:
+		return "Latency in us: of the whole transaction. The size is that of its largest step."
 	case r.Case.PingPong():
 		return "Latency in us: half of the round trip."
 	}
@@ -120,6 +125,9 @@ func (t *Table) Run(r *result.Run) {
 		for _, f := range flows {
 			fmt.Fprintf(t.w, "  %s: %s Gb/s, %s Mops/s\n", f.Direction, number(f.Stream.GbitS, 3), number(f.Stream.OpsS/1e6, 4))
 		}
+	}
+	if r.Case.Steps != "" {
+		fmt.Fprintf(t.w, "  steps: %s\n", r.Case.Steps)
 	}
 	notes := r.Notes
 	for _, e := range []*result.End{r.Client, r.Server} {

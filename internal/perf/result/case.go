@@ -12,7 +12,7 @@ import (
 
 // Case is the complete setting of one measurement. Both ends work from the same Case.
 type Case struct {
-	Test      string  `json:"test"`      // one of Tests
+	Test      string  `json:"test"`      // one of Tests, or transaction
 	Mode      string  `json:"mode"`      // lat or bw
 	Layer     string  `json:"layer"`     // udat or cverbs
 	Direction string  `json:"direction"` // out: the client initiates; in: the server does; both
@@ -31,8 +31,9 @@ type Case struct {
 	Poll      string  `json:"poll"`         // busy, event or adaptive
 	Spin      Seconds `json:"spin_s"`       // adaptive: how long to poll before parking
 	Verify    bool    `json:"verify"`
-	Rate      float64 `json:"rate_per_s"` // open loop: operations per second; 0: closed loop
-	Arrival   string  `json:"arrival"`    // open loop: constant or poisson
+	Steps     string  `json:"steps,omitempty"` // of a transaction
+	Rate      float64 `json:"rate_per_s"`      // open loop: operations per second; 0: closed loop
+	Arrival   string  `json:"arrival"`         // open loop: constant or poisson
 	Interval  Seconds `json:"interval_s"`
 	Stall     Seconds `json:"stall_s"` // an initiator whose outstanding requests make no progress for so long gives up
 }
@@ -41,6 +42,7 @@ type Case struct {
 const (
 	Send, SendImm, Write, WriteImm, Read       = "send", "send-imm", "write", "write-imm", "read"
 	FetchAdd, CmpSwap                          = "fetch-add", "cmp-swap"
+	Transaction                                = "transaction"
 	Latency, Bandwidth                         = "lat", "bw"
 	UDAT, Cverbs                               = "udat", "cverbs"
 	Out, In, Both                              = "out", "in", "both"
@@ -57,6 +59,7 @@ const maxCompletions = 1 << 20
 // The values that each enumeration takes.
 var (
 	Tests      = []string{Send, SendImm, Write, WriteImm, Read, FetchAdd, CmpSwap}
+	AllTests   = append(Tests[:len(Tests):len(Tests)], Transaction)
 	Modes      = []string{Latency, Bandwidth}
 	Layers     = []string{UDAT, Cverbs}
 	Directions = []string{Out, In, Both}
@@ -77,21 +80,26 @@ func Default() Case {
 }
 
 // Atomic tells the tests whose operations work on 8 bytes.
-func (c *Case) Atomic() bool { return c.Test == FetchAdd || c.Test == CmpSwap }
+func (c *Case) Atomic() bool { return Atomic(c.Test) }
+
+// Atomic tells the operations that work on 8 bytes.
+func Atomic(op string) bool { return op == FetchAdd || op == CmpSwap }
 
 // TwoSided tells the tests that use up a receive at the target.
 func (c *Case) TwoSided() bool {
-	return c.Test == Send || c.Test == SendImm || c.Test == WriteImm
+	return c.Test == Send || c.Test == SendImm || c.Test == WriteImm || c.Test == Transaction
 }
 
 // PingPong tells the measurements in which the target answers in kind: their latency is half a round trip.
 func (c *Case) PingPong() bool {
-	return c.Mode == Latency && (c.TwoSided() || c.Test == Write)
+	return c.Mode == Latency && c.Test != Transaction && (c.TwoSided() || c.Test == Write)
 }
 
 // Complete fills what was left to default (0; -1 for Warmup) from the rest of the setting.
 func (c *Case) Complete() {
 	switch {
+	case c.Test == Transaction:
+		c.completeSteps()
 	case c.Atomic():
 		c.Size = AtomicSize
 	case c.Size == 0 && c.Mode == Latency:
@@ -138,7 +146,7 @@ func (c *Case) Validate() error {
 		flag, value string
 		of          []string
 	}{
-		{"test", c.Test, Tests}, {"mode", c.Mode, Modes}, {"layer", c.Layer, Layers},
+		{"test", c.Test, AllTests}, {"mode", c.Mode, Modes}, {"layer", c.Layer, Layers},
 		{"direction", c.Direction, Directions}, {"poll", c.Poll, Polls}, {"arrival", c.Arrival, Arrivals},
 	} {
 		if !slices.Contains(e.of, e.value) {
@@ -170,7 +178,11 @@ func (c *Case) Validate() error {
 			return fmt.Errorf("--%s %v: must be from %v to %v", d.flag, time.Duration(d.value), d.low, d.high)
 		}
 	}
-	return c.validateTogether()
+	if err := c.validateTogether(); err != nil || c.Test != Transaction {
+		return err
+	}
+	_, err := c.Transaction()
+	return err
 }
 
 // validateTogether refuses values that do not go with each other.
@@ -185,6 +197,10 @@ func (c *Case) validateTogether() error {
 			c.QPs, c.Depth, c.RxDepth, c.QPs*(c.Depth+c.RxDepth), maxCompletions)
 	case c.Atomic() && c.Size != AtomicSize:
 		return fmt.Errorf("--size %d: an atomic operation has %d bytes", c.Size, AtomicSize)
+	case c.Test != Transaction && c.Steps != "":
+		return fmt.Errorf("--steps with --test %s: only a transaction has steps", c.Test)
+	case c.Test == Transaction && (c.Mode != Latency || c.Direction != Out):
+		return fmt.Errorf("--test transaction with --mode %s, --direction %s: transactions are begun by the client, one at a time (--mode lat --direction out)", c.Mode, c.Direction)
 	case c.Mode == Latency && c.Direction == Both:
 		return fmt.Errorf("--direction both with --mode lat: two ping-pongs disturb each other; measure out and in")
 	case c.Mode == Latency && c.Test == Write && c.Poll != Busy:
@@ -206,7 +222,7 @@ func (c *Case) validateTogether() error {
 // Name is what a person calls the case.
 func (c *Case) Name() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s %s, %s", c.Layer, c.Test, c.Mode, Bytes(c.Size))
+	fmt.Fprintf(&b, "%s %s %s, %s", c.Layer, c.Test, c.Mode, cmp.Or(c.Steps, Bytes(c.Size)))
 	if c.QPs > 1 {
 		fmt.Fprintf(&b, ", %d QPs", c.QPs)
 	}

@@ -1,0 +1,72 @@
+package result
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Step is one operation of a transaction. Each is waited for before the next one begins.
+type Step struct {
+	Op     string // send, write or read
+	Size   int
+	Server bool // the server does it
+}
+
+// DefaultSteps are a request, data both ways, and an answer.
+const DefaultSteps = "send:256,write:4K,read:4K,server-send:256"
+
+// maxSteps bounds a transaction.
+const maxSteps = 64
+
+// Transaction gives the steps of a transaction: send, write or read, with "server-" before it where the server does it, and a size.
+func (c *Case) Transaction() ([]Step, error) {
+	var steps []Step
+	asked := false
+	for text := range strings.SplitSeq(c.Steps, ",") {
+		op, size, _ := strings.Cut(strings.TrimSpace(text), ":")
+		var s Step
+		s.Op, s.Server = strings.CutPrefix(op, "server-")
+		if s.Op != Send && s.Op != Write && s.Op != Read {
+			return nil, fmt.Errorf("--steps: step %q: must be send, write or read, or server-send and so on, with a size: send:256", text)
+		}
+		var err error
+		if s.Size, err = ParseBytes(size); err != nil {
+			return nil, fmt.Errorf("--steps: step %q: %w", text, err)
+		}
+		if s.Server && !asked {
+			return nil, fmt.Errorf("--steps: step %q: the server does nothing before a send of the client's has come", text)
+		}
+		asked = asked || s.Op == Send && !s.Server
+		steps = append(steps, s)
+	}
+	if len(steps) > maxSteps {
+		return nil, fmt.Errorf("--steps: %d steps, the limit is %d", len(steps), maxSteps)
+	}
+	return steps, nil
+}
+
+// completeSteps fills in the steps, and the size, which is that of the largest. What is wrong is left to Validate.
+func (c *Case) completeSteps() {
+	if c.Steps == "" {
+		c.Steps = DefaultSteps
+	}
+	c.Size = 1
+	if steps, err := c.Transaction(); err == nil {
+		for _, s := range steps {
+			c.Size = max(c.Size, s.Size)
+		}
+	}
+}
+
+// Payload is the number of bytes that one operation, or one whole transaction, moves.
+func (c *Case) Payload() int64 {
+	if c.Test != Transaction {
+		return int64(c.Size)
+	}
+	n := int64(0)
+	steps, _ := c.Transaction()
+	for _, s := range steps {
+		n += int64(s.Size)
+	}
+	return n
+}
