@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -124,4 +123,4 @@ func checkPort(port int) error {
 }
 
 // portUsage is said by both ends.
-var portUsage = fmt.Sprintf("TCP port of the control connection (default %d)", engine.DefaultPort)
+const portUsage = "TCP port of the control connection"

@@ -43,6 +43,7 @@ func init() { // not a literal: help lists the commands
 		{"server", "", "serve clients until interrupted", (*app).server},
 		{"client", "ADDRESS", "measure against the server at ADDRESS", (*app).client},
 		{"local", "", "measure with both ends in this process", (*app).local},
+		{"quit", "ADDRESS", "make the server at ADDRESS take no more clients, and end", (*app).quit},
 		{"report", "DOCUMENT", "write a JSON document as a page, tables, CSV or Markdown", (*app).report},
 		{"compare", "OLD NEW", "compare two JSON documents", (*app).compare},
 		{"perftest", "PROGRAM [HOST]", "take the flags of perftest's ib_send_lat and its like, and print their columns", (*app).perftest},

@@ -14,7 +14,7 @@ import (
 
 func (a *app) client(args []string) error {
 	f := a.flags("client", "ADDRESS", "Measure against the server at ADDRESS: a host name or IP address, and :PORT if it is not the usual one.")
-	port := f.Int("port", engine.DefaultPort, "TCP port of the server's control connection")
+	port := f.Int("port", engine.DefaultPort, portUsage)
 	return a.measure(args, f, 1, func(cl *engine.Client, plan engine.Plan) (*result.Document, error) {
 		if err := checkPort(*port); err != nil {
 			return nil, err

@@ -12,15 +12,32 @@ import (
 func (a *app) server(args []string) error {
 	f := a.flags("server", "", "Serve clients, any number at the same time, until interrupted. The clients say what to measure.")
 	device := f.String("device", "", "verbs device, or its IP address (default: the one that a client's connection came to, or the first active one)")
-	port := f.Int("port", engine.DefaultPort, "TCP port of the control connection")
+	port := f.Int("port", engine.DefaultPort, portUsage)
 	bind := f.String("bind", "", "local address to listen on (default: all)")
+	allowQuit := f.Bool("allow-quit", false, "end when a client says so: datperf quit")
 	if err := parse(f, args, 0, ""); err != nil {
 		return err
 	}
 	if err := checkPort(*port); err != nil {
 		return err
 	}
-	return a.serve(&engine.Server{Device: *device}, *bind, *port)
+	return a.serve(&engine.Server{Device: *device, MayQuit: *allowQuit}, *bind, *port)
+}
+
+func (a *app) quit(args []string) error {
+	f := a.flags("quit", "ADDRESS", "Make the server at ADDRESS take no more clients. It ends when those that it has are done. It must have been started with --allow-quit.")
+	port := f.Int("port", engine.DefaultPort, portUsage)
+	if err := parse(f, args, 1, "the server's ADDRESS"); err != nil {
+		return err
+	}
+	if err := checkPort(*port); err != nil {
+		return err
+	}
+	conn, err := engine.Dial(a.ctx, f.Arg(0), *port)
+	if err != nil {
+		return err
+	}
+	return engine.Quit(a.ctx, conn, buildVersion())
 }
 
 func (a *app) serve(s *engine.Server, bind string, port int) error {

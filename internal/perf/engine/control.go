@@ -57,7 +57,8 @@ const (
 	msgSent      = "sent"      // an initiator: how many operations there were
 	msgEnd       = "end"       // either: its part is over, what it measured
 	msgError     = "error"     // either: the conversation is over, and why
-	msgBye       = "bye"       // client: no more cases
+	msgBye       = "bye"       // client: no more cases; server: it quits
+	msgQuit      = "quit"      // client: serve nobody any more
 )
 
 // peerError is a reason that the other end gave.

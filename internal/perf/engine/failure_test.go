@@ -56,7 +56,7 @@ func serving(t *testing.T) (dial func() net.Conn, stop func()) {
 	assert.NilError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- (&Server{Device: "mem0", Version: "test"}).Serve(ctx, ln) }()
+	go func() { done <- (&Server{Device: "mem0", Version: "test", MayQuit: true}).Serve(ctx, ln) }()
 	stop = func() {
 		cancel()
 		select {
@@ -218,6 +218,42 @@ func TestClientGoes(t *testing.T) {
 	doc, err := (&Client{Device: "mem0"}).Run(context.Background(), dial(), Plan{Cases: []result.Case{c}, Repeats: 2})
 	assert.NilError(t, err)
 	assert.Equal(t, len(doc.Runs), 2)
+}
+
+// A server that shall quit takes nobody any more, but the client that it has comes to its end.
+func TestQuit(t *testing.T) {
+	dial, stop := serving(t)
+	defer stop()
+	busy := newTalk(t, dial())
+	busy.say(message{Kind: msgHello, Magic: magic, Protocol: Protocol})
+	assert.Equal(t, busy.hear().Kind, msgWelcome)
+	addr := busy.conn.RemoteAddr().String()
+	assert.NilError(t, Quit(context.Background(), dial(), "test"))
+	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			break
+		}
+		conn.Close()
+		assert.Assert(t, time.Now().Before(until), "the server still listens")
+	}
+	c := result.Default()
+	c.Complete()
+	busy.say(message{Kind: msgCase, Case: &c})
+	assert.Equal(t, busy.hear().Kind, msgReady)
+	busy.conn.Close()
+}
+
+// Quitting must have been allowed.
+func TestQuitRefused(t *testing.T) {
+	a, b := net.Pipe()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		(&Server{Device: "mem0"}).serve(context.Background(), b)
+	}()
+	assert.ErrorContains(t, Quit(context.Background(), a, "test"), "not started with --allow-quit")
+	<-served
 }
 
 // Several clients are served at the same time.

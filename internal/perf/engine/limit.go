@@ -17,7 +17,7 @@ type Reached struct {
 }
 
 // LimitKinds are the objects that Limits makes.
-var LimitKinds = []string{"PZ", "EVD", "EP", "LMR", "RMR", "PSP"}
+var LimitKinds = []string{"IA", "PZ", "CNO", "EVD", "EP", "SRQ", "LMR", "RMR", "PSP"}
 
 // Limits makes objects of a kind until the adapter refuses or there are most of them, frees them all, and makes one more to see that
 // what was freed can be had again.
@@ -36,7 +36,7 @@ func Limits(ctx context.Context, device, kind string, most int) (r Reached, err 
 			err = errors.Join(err, fmt.Errorf("something is left: %w", e), ia.Close(udat.CloseAbrupt))
 		}
 	}()
-	m, err := newMaker(ia, kind)
+	m, err := newMaker(ia, chosen.Name, kind)
 	if err != nil {
 		return r, err
 	}
@@ -83,7 +83,12 @@ func (m *maker) close() error {
 	return errors.Join(errs...)
 }
 
-func newMaker(ia *udat.IA, kind string) (*maker, error) {
+// adapter is an IA that is freed by closing it.
+type adapter struct{ *udat.IA }
+
+func (a adapter) Free() error { return a.Close(udat.CloseGraceful) }
+
+func newMaker(ia *udat.IA, device, kind string) (*maker, error) {
 	pz, err := ia.CreatePZ()
 	if err != nil {
 		return nil, err
@@ -96,6 +101,15 @@ func newMaker(ia *udat.IA, kind string) (*maker, error) {
 	m.needs = append(m.needs, evd)
 	page := make([]byte, 4096)
 	switch kind {
+	case "IA":
+		m.make = func() (freer, error) {
+			ia, err := udat.Open(device)
+			return adapter{ia}, err
+		}
+	case "CNO":
+		m.make = func() (freer, error) { return ia.CreateCNO(nil) }
+	case "SRQ":
+		m.make = func() (freer, error) { return ia.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: 1, MaxRecvIOV: 1}) }
 	case "PZ":
 		m.make = func() (freer, error) { return ia.CreatePZ() }
 	case "EVD":

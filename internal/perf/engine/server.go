@@ -20,8 +20,11 @@ type Server struct {
 	Version string            // of datperf
 	Log     func(text string) // one line for people; may be nil
 	Clients int               // to serve; 0: any number, until interrupted
+	MayQuit bool              // when a client says so
 
-	chosen *choice // already, by Local
+	chosen   *choice // already, by Local
+	quitting chan struct{}
+	quit     sync.Once
 }
 
 // DefaultPort is the port of the control connection.
@@ -36,29 +39,40 @@ func (s *Server) Check() (result.Facts, error) {
 	return gatherFacts(chosen, s.Version), nil
 }
 
-// Serve takes clients until ctx is done, ends their runs then, and closes the listener.
+// Serve takes clients until ctx is done, ends their runs then, and closes the listener. A client's quit closes the listener too, but lets
+// other clients come to their end.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer context.AfterFunc(ctx, func() { ln.Close() })()
+	s.quitting = make(chan struct{})
+	served := make(chan struct{})
+	defer close(served)
+	go func() {
+		select {
+		case <-s.quitting:
+			ln.Close()
+		case <-served:
+		}
+	}()
 	defer ln.Close()
 	var clients sync.WaitGroup
 	defer clients.Wait()
-	for served := 1; ; served++ {
+	for n := 1; ; n++ {
 		conn, err := ln.Accept()
 		if err != nil {
-			if ctx.Err() != nil {
+			if ctx.Err() != nil || s.isQuitting() {
 				return nil
 			}
 			var temporary interface{ Temporary() bool }
 			if errors.As(err, &temporary) && temporary.Temporary() { // out of descriptors, for example
 				s.log("%v", err)
 				time.Sleep(100 * time.Millisecond)
-				served--
+				n--
 				continue
 			}
 			return err
 		}
 		clients.Go(func() { s.serve(ctx, conn) })
-		if served == s.Clients {
+		if n == s.Clients {
 			return nil
 		}
 	}
@@ -119,9 +133,16 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 	s.log("%s: %d cases on %s (%s)", who, hello.Cases, chosen.Name, chosen.why)
 	ses := &session{ctl: k, chosen: chosen}
 	for {
-		m, err := k.expectIdle(ctx.Done(), msgCase, msgBye)
-		if err != nil || m.Kind == msgBye {
+		m, err := k.expectIdle(ctx.Done(), msgCase, msgBye, msgQuit)
+		switch {
+		case err != nil || m.Kind == msgBye:
 			return cases, err
+		case m.Kind == msgQuit && (!s.MayQuit || s.quitting == nil):
+			return cases, errors.New("this server does not quit for a client: it was not started with --allow-quit")
+		case m.Kind == msgQuit:
+			s.log("%s: this server shall quit; it takes no more clients", who)
+			s.quit.Do(func() { close(s.quitting) })
+			return cases, k.send(message{Kind: msgBye})
 		}
 		if m.Case == nil {
 			return cases, errors.New("a case message without a case")
@@ -161,4 +182,30 @@ func (k *control) expectIdle(stop <-chan struct{}, kinds ...string) (message, er
 	case <-stop:
 		return message{}, errStopped
 	}
+}
+
+func (s *Server) isQuitting() bool {
+	select {
+	case <-s.quitting:
+		return true
+	default:
+		return false
+	}
+}
+
+// Quit asks the server at the other end of a control connection, which it closes, to take no more clients.
+func Quit(ctx context.Context, conn net.Conn, version string) error {
+	k := newControl(conn, "server")
+	defer k.close()
+	if err := k.send(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Version: version}); err != nil {
+		return err
+	}
+	if _, err := k.expect(ctx.Done(), msgWelcome); err != nil {
+		return err
+	}
+	if err := k.send(message{Kind: msgQuit}); err != nil {
+		return err
+	}
+	_, err := k.expect(ctx.Done(), msgBye)
+	return err
 }
