@@ -32,7 +32,7 @@ for part in "$@"; do
 done
 if $want_kernel; then
   packages+=(gcc libc6-dev qemu-system-x86 busybox-static kmod cpio xz-utils util-linux iproute2 iputils-ping
-    rdma-core ibverbs-providers ibverbs-utils rdmacm-utils perftest)
+    rdma-core ibverbs-providers ibverbs-utils rdmacm-utils perftest dapl2-utils)
 fi
 $want_siw && packages+=(gcc-12 libc6-dev make libelf1)
 

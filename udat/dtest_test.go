@@ -1,0 +1,262 @@
+//go:build linux
+
+package udat_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+)
+
+// The peer of these tests is dtest, a program of OpenFabrics DAPL (Debian's dapl2-utils): a uDAPL application in C, over the
+// C library. What it exchanges: its provider over TCP; private data; the places of the buffers, big-endian; a burst of writes each way;
+// reads each way; a ping-pong of messages.
+const (
+	dtestSide  = "15828" // TCP
+	dtestQual  = udat.ConnQual(45248)
+	dtestSize  = 4096
+	dtestBurst = 10
+	dtestReads = 4
+	dtestPings = 100
+	dtestRMR   = 16 // bytes of a message that tells the place of a buffer
+)
+
+// TestDtestServer is the active side of a connection to a uDAPL program in C, TestDtestClient the passive one.
+func TestDtestServer(t *testing.T) { onEach(t, func(t *testing.T, dev string) { dtest(t, dev, true) }) }
+func TestDtestClient(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) { dtest(t, dev, false) })
+}
+
+// dtestProgram starts the peer on the end's device.
+func dtestProgram(t *testing.T, e *end, args ...string) (out *bytes.Buffer, ended chan error) {
+	t.Helper()
+	netdevs, err := filepath.Glob("/sys/class/infiniband/" + e.ia.Device().Attr().Info.Name + "/ports/1/gid_attrs/ndevs/0")
+	assert.NilError(t, err)
+	assert.Assert(t, len(netdevs) == 1, "the device's network device")
+	netdev, err := os.ReadFile(netdevs[0])
+	assert.NilError(t, err)
+	conf := filepath.Join(t.TempDir(), "dat.conf")
+	line := fmt.Sprintf("godat u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 %q \"\"\n", strings.TrimSpace(string(netdev))+" 0")
+	assert.NilError(t, os.WriteFile(conf, []byte(line), 0o644))
+	cmd := exec.Command("dtest", append([]string{"-P", "godat", "-b", strconv.Itoa(dtestSize), "-B", strconv.Itoa(dtestBurst)}, args...)...)
+	cmd.Env = append(os.Environ(), "DAT_OVERRIDE="+conf)
+	out, ended = new(bytes.Buffer), make(chan error, 1)
+	cmd.Stdout, cmd.Stderr = out, out
+	assert.NilError(t, cmd.Start())
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		if t.Failed() {
+			select {
+			case <-ended:
+				t.Logf("dtest said:\n%s", out)
+			case <-time.After(patience):
+			}
+		}
+	})
+	return out, ended
+}
+
+func dtest(t *testing.T, dev string, active bool) {
+	crossProcess(t, dev)
+	if _, err := exec.LookPath("dtest"); err != nil {
+		t.Skip("no dtest here (ci/deps.sh vm installs it)")
+	}
+	e := newEnd(t, dev, setup{qlen: 256, attr: &udat.EPAttr{MaxRecvDTOs: dtestPings + 3, MaxRequestDTOs: dtestPings}})
+	if !e.ia.Addr().Is4() {
+		t.Skip("dtest speaks IPv4 only")
+	}
+	// The buffer that the peer writes and reads, the one that goes out, those of the ping-pong, the messages.
+	const rbuf, sbuf, pings, messages = 0, dtestSize, 2 * dtestSize, 3 * dtestSize
+	for i := range 3 {
+		assert.NilError(t, e.ep.PostRecv(e.iov(messages+i*dtestRMR, dtestRMR), udat.Cookie(i), udat.CompletionDefault))
+	}
+
+	var out *bytes.Buffer
+	var ended chan error
+	private := make([]byte, 48)
+	for i := range private {
+		private[i] = byte(i + 1)
+	}
+	if active {
+		out, ended = dtestProgram(t, e)
+		dtestConnect(t, e, private)
+	} else {
+		side, err := net.Listen("tcp4", ":"+dtestSide)
+		assert.NilError(t, err)
+		defer side.Close()
+		out, ended = dtestProgram(t, e, "-h", e.ia.Addr().String())
+		dtestAccept(t, e, side, private)
+	}
+
+	// Each tells the other where its buffer is.
+	tell := func(cookie udat.Cookie) {
+		b := e.mem.Bytes()[messages+3*dtestRMR:]
+		mine := e.mem.RMRTriplet(rbuf, dtestSize)
+		binary.BigEndian.PutUint64(b, mine.TargetAddress)
+		binary.BigEndian.PutUint32(b[8:], dtestSize)
+		binary.BigEndian.PutUint32(b[12:], mine.RMRContext)
+		assert.NilError(t, e.ep.PostSend(e.iov(messages+3*dtestRMR, dtestRMR), cookie, udat.CompletionDefault))
+		completion(t, e.request, cookie)
+	}
+	var place udat.RMRTriplet
+	hear := func(cookie udat.Cookie) {
+		assert.Equal(t, completion(t, e.recv, cookie).Length, uint64(dtestRMR))
+		b := e.get(messages+int(cookie)*dtestRMR, dtestRMR)
+		place = udat.RMRTriplet{TargetAddress: binary.BigEndian.Uint64(b), SegmentLength: uint64(binary.BigEndian.Uint32(b[8:])), RMRContext: binary.BigEndian.Uint32(b[12:])}
+		assert.Equal(t, place.SegmentLength, uint64(dtestSize))
+	}
+	agree := func(cookie udat.Cookie) { // the client speaks first
+		if active {
+			tell(cookie)
+		}
+		hear(cookie)
+		if !active {
+			tell(cookie)
+		}
+	}
+	copy(e.get(sbuf, dtestSize), "written by godat\x00")
+	tell(0)
+	hear(0)
+
+	for i := range dtestBurst {
+		assert.NilError(t, e.ep.PostRDMAWrite(e.iov(sbuf, dtestSize), udat.Cookie(i), place, udat.CompletionDefault))
+	}
+	for i := range dtestBurst {
+		completion(t, e.request, udat.Cookie(i))
+	}
+	agree(1)
+	peer := map[bool]string{true: "server", false: "client"}[active]
+	assert.Equal(t, cString(e.get(rbuf, dtestSize)), peer+" RDMA write data...")
+
+	read := func(cookie udat.Cookie) {
+		assert.NilError(t, e.ep.PostRDMARead(e.iov(sbuf, dtestSize), cookie, place, udat.CompletionDefault))
+		completion(t, e.request, cookie)
+	}
+	for i := range dtestReads {
+		read(udat.Cookie(i))
+	}
+	tell(2)
+	hear(2)
+	read(dtestReads) // once more: only now has the peer surely filled it
+	assert.Equal(t, cString(e.get(sbuf, dtestSize)), peer+" RDMA read data...")
+
+	mine, theirs := byte(0x55), byte(0xaa)
+	if !active {
+		mine, theirs = theirs, mine
+	}
+	e.get(sbuf, 1)[0] = mine
+	for i := range dtestPings {
+		assert.NilError(t, e.ep.PostRecv(e.iov(pings, dtestSize), udat.Cookie(i), udat.CompletionDefault))
+	}
+	for i := range dtestPings {
+		if active {
+			assert.NilError(t, e.ep.PostSend(e.iov(sbuf, dtestSize), udat.Cookie(i), udat.CompletionSuppress))
+		}
+		assert.Equal(t, completion(t, e.recv, udat.Cookie(i)).Length, uint64(dtestSize))
+		assert.Equal(t, e.get(pings, 1)[0], theirs)
+		if !active {
+			assert.NilError(t, e.ep.PostSend(e.iov(sbuf, dtestSize), udat.Cookie(i), udat.CompletionSuppress))
+		}
+	}
+	if active {
+		assert.NilError(t, e.ep.Disconnect(udat.CloseGraceful))
+	}
+	expect(t, e.conn, udat.EventConnectionDisconnected)
+
+	select {
+	case err := <-ended:
+		assert.NilError(t, err, "%s", out)
+	case <-time.After(patience):
+		t.Fatal("dtest did not end")
+	}
+	assert.Assert(t, strings.Contains(out.String(), "PASSED"), "%s", out)
+	assert.Assert(t, strings.Contains(out.String(), "RDMA write buffer contains: written by godat"), "%s", out)
+}
+
+// dtestConnect connects to a dtest that serves, which listens a while after it has told its provider.
+func dtestConnect(t *testing.T, e *end, private []byte) {
+	t.Helper()
+	var side net.Conn
+	eventually(t, func() bool {
+		var err error
+		side, err = net.Dial("tcp4", net.JoinHostPort(e.ia.Addr().String(), dtestSide))
+		return err == nil
+	}, "dtest's TCP port")
+	defer side.Close()
+	var hello [128]byte
+	_, err := io.ReadFull(side, hello[:])
+	assert.NilError(t, err)
+	fields := strings.Split(cString(hello[:]), ":")
+	assert.Equal(t, len(fields), 5, "%q", hello)
+	native, err := strconv.ParseUint(fields[3], 16, 32)
+	assert.NilError(t, err)
+	addr := netip.AddrFrom4([4]byte{byte(native), byte(native >> 8), byte(native >> 16), byte(native >> 24)})
+	assert.Equal(t, addr, e.ia.Addr())
+	for until := time.Now().Add(patience); ; {
+		assert.NilError(t, e.ep.Connect(addr, dtestQual, patience, private, udat.QoSBestEffort, udat.ConnectDefault))
+		ev := next(t, e.conn)
+		if ev.Number == udat.EventConnectionEstablished {
+			want := make([]byte, len(private))
+			for i := range want {
+				want[i] = private[i] + 1
+			}
+			assert.DeepEqual(t, ev.PrivateData[:len(want)], want)
+			return
+		}
+		assert.Equal(t, ev.Number, udat.EventConnectionNonPeerRejected, "%s", describe(ev))
+		assert.Assert(t, time.Now().Before(until), "dtest does not listen")
+		assert.NilError(t, e.ep.Reset())
+		for i := range 3 { // what was posted before has been flushed
+			flushed(t, e.recv, udat.Cookie(i))
+		}
+		for i := range 3 {
+			assert.NilError(t, e.ep.PostRecv(e.iov(3*dtestSize+i*dtestRMR, dtestRMR), udat.Cookie(i), udat.CompletionDefault))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// dtestAccept serves a dtest that is a client.
+func dtestAccept(t *testing.T, e *end, side net.Listener, private []byte) {
+	t.Helper()
+	psp, err := e.ia.CreatePSP(dtestQual, e.cr, udat.PSPConsumer)
+	assert.NilError(t, err)
+	conn, err := side.Accept()
+	assert.NilError(t, err)
+	defer conn.Close()
+	var hello [128]byte
+	copy(hello[:], fmt.Sprintf("0000:00000000:00000000:%08x:godat", binary.LittleEndian.Uint32(e.ia.Addr().AsSlice())))
+	_, err = conn.Write(hello[:])
+	assert.NilError(t, err)
+	cr := expect(t, e.cr, udat.EventConnectionRequest).CR
+	param, err := cr.Query(udat.CRFieldAll)
+	assert.NilError(t, err)
+	assert.DeepEqual(t, param.PrivateData[:len(private)], private)
+	for i := range private {
+		private[i]++
+	}
+	assert.NilError(t, cr.Accept(e.ep, private))
+	expect(t, e.conn, udat.EventConnectionEstablished)
+	assert.NilError(t, psp.Free())
+}
+
+// cString is the text up to the first 0.
+func cString(b []byte) string {
+	text, _, _ := strings.Cut(string(b), "\x00")
+	return text
+}
