@@ -18,8 +18,9 @@ import (
 // moment.
 type display struct {
 	out       io.Writer
-	stream    *report.Stream   // or nil
-	perftest  *report.Perftest // instead of the table, or nil
+	stream    *report.Stream     // or nil
+	metrics   *report.Prometheus // or nil
+	perftest  *report.Perftest   // instead of the table, or nil
 	table     *report.Table
 	terminal  io.Writer // nil: standard error is none
 	intervals bool
@@ -111,6 +112,9 @@ func (d *display) watcher() engine.Watcher {
 				if d.stream != nil {
 					d.stream.Case(c, repeat)
 				}
+				if d.metrics != nil {
+					d.metrics.Case(c)
+				}
 			})
 		},
 		Interval: func(iv result.Interval) {
@@ -122,6 +126,9 @@ func (d *display) watcher() engine.Watcher {
 				if d.stream != nil {
 					d.stream.Interval(&iv)
 				}
+				if d.metrics != nil {
+					d.metrics.Interval(&iv)
+				}
 			})
 		},
 		Run: func(r *result.Run) { d.locked(func() { d.run(r) }) },
@@ -130,6 +137,9 @@ func (d *display) watcher() engine.Watcher {
 
 func (d *display) run(r *result.Run) {
 	d.now = ""
+	if d.metrics != nil {
+		d.metrics.Run(r)
+	}
 	if d.stream != nil {
 		d.stream.Run(r)
 	}

@@ -43,7 +43,7 @@ func (a *app) tryDevice(name string) doctor.Finding {
 	p.tests = []string{result.Send, result.Write, result.Read}
 	plan, err := p.plan()
 	if err == nil {
-		_, err = engine.Local(a.ctx, &engine.Client{Device: name, Version: buildVersion()}, plan)
+		_, err = engine.Local(a.ctx, &engine.Client{Device: name, Version: buildVersion()}, nil, plan)
 	}
 	if err != nil {
 		advice := "see the findings above"

@@ -15,10 +15,15 @@ import (
 func (a *app) client(args []string) error {
 	f := a.flags("client", "ADDRESS", "Measure against the server at ADDRESS: a host name or IP address, and :PORT if it is not the usual one.")
 	port := f.Int("port", engine.DefaultPort, portUsage)
+	cpu := f.IntSlice("cpu", nil, "pin the measuring loop to this processor")
 	return a.measure(args, f, 1, func(cl *engine.Client, plan engine.Plan) (*result.Document, error) {
 		if err := checkPort(*port); err != nil {
 			return nil, err
 		}
+		if err := checkCPUs(*cpu, 1); err != nil {
+			return nil, err
+		}
+		cl.CPU = nth(*cpu, 0)
 		if cl.Device == "mem0" {
 			return nil, usagef("--device mem0: it is inside one process, no server can be reached by it; use datperf local")
 		}
@@ -32,9 +37,33 @@ func (a *app) client(args []string) error {
 
 func (a *app) local(args []string) error {
 	f := a.flags("local", "", "Measure with both ends in this process: on mem0, the fabric inside the process, or through a verbs device and back.")
+	cpu := f.IntSlice("cpu", nil, "pin the client's loop to this processor; of two, the server's to the second")
 	return a.measure(args, f, 0, func(cl *engine.Client, plan engine.Plan) (*result.Document, error) {
-		return engine.Local(a.ctx, cl, plan)
+		if err := checkCPUs(*cpu, 2); err != nil {
+			return nil, err
+		}
+		cl.CPU = nth(*cpu, 0)
+		return engine.Local(a.ctx, cl, nth(*cpu, 1), plan)
 	})
+}
+
+func checkCPUs(cpus []int, most int) error {
+	if len(cpus) > most {
+		return usagef("--cpu: %d processors were given, %d can be used here", len(cpus), most)
+	}
+	for _, cpu := range cpus {
+		if err := engine.CheckCPU(cpu); err != nil {
+			return &usageError{err}
+		}
+	}
+	return nil
+}
+
+func nth(list []int, n int) *int {
+	if n < len(list) {
+		return &list[n]
+	}
+	return nil
 }
 
 type runPlan func(*engine.Client, engine.Plan) (*result.Document, error)
@@ -79,10 +108,21 @@ func (a *app) runPlan(commandLine []string, device string, plan engine.Plan, out
 		}
 		show.stream = report.NewStream(w)
 	}
+	if out.prometheus != "" {
+		show.metrics = report.NewPrometheus()
+		stop, err := servePrometheus(out.prometheus, show.metrics, a.stderr)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+	}
 	doc, err := run(&engine.Client{Device: device, Version: buildVersion(), Watcher: show.watcher()}, plan)
 	show.close()
 	if doc == nil {
 		return err
+	}
+	if plan.Repeats > 1 {
+		doc.Summary = result.Summarize(doc.Runs)
 	}
 	doc.Command, doc.Title, doc.Labels = commandLine, out.title, out.labels
 	if err := errors.Join(err, out.write(doc, a.stdout)); err != nil {

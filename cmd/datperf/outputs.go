@@ -17,6 +17,8 @@ import (
 type outputs struct {
 	json, ndjson, csv, markdown, html string
 
+	prometheus string // address to serve metrics on
+
 	title     string
 	labels    map[string]string
 	perftest  bool
@@ -32,6 +34,7 @@ func (o *outputs) register(f *pflag.FlagSet) {
 	f.StringVar(&o.csv, "csv", "", "write a row per run"+to)
 	f.StringVar(&o.markdown, "markdown", "", "write the tables for a page"+to)
 	f.StringVar(&o.html, "html", "", "write a page with plots"+to)
+	f.StringVar(&o.prometheus, "prometheus", "", "meanwhile serve metrics for Prometheus on this address, for example :9100; they are at /metrics")
 	f.StringVar(&o.title, "title", "", "title for the documents")
 	f.StringToStringVar(&o.labels, "label", nil, "name=value for the documents; may be repeated")
 	f.BoolVar(&o.perftest, "perftest", false, "print the columns of perftest's programs")

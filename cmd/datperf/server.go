@@ -14,6 +14,7 @@ func (a *app) server(args []string) error {
 	device := f.String("device", "", "verbs device, or its IP address (default: the one that a client's connection came to, or the first active one)")
 	port := f.Int("port", engine.DefaultPort, portUsage)
 	bind := f.String("bind", "", "local address to listen on (default: all)")
+	cpu := f.Int("cpu", 0, "pin the measuring loops to this processor")
 	allowQuit := f.Bool("allow-quit", false, "end when a client says so: datperf quit")
 	if err := parse(f, args, 0, ""); err != nil {
 		return err
@@ -21,7 +22,14 @@ func (a *app) server(args []string) error {
 	if err := checkPort(*port); err != nil {
 		return err
 	}
-	return a.serve(&engine.Server{Device: *device, MayQuit: *allowQuit}, *bind, *port)
+	s := &engine.Server{Device: *device, MayQuit: *allowQuit}
+	if f.Changed("cpu") {
+		if err := engine.CheckCPU(*cpu); err != nil {
+			return &usageError{err}
+		}
+		s.CPU = cpu
+	}
+	return a.serve(s, *bind, *port)
 }
 
 func (a *app) quit(args []string) error {

@@ -49,6 +49,7 @@ type Watcher struct {
 type Client struct {
 	Device  string // to measure from; empty: the one with the address that reaches the server, or the best
 	Version string
+	CPU     *int // to pin the measuring loop to
 	Watcher Watcher
 }
 
@@ -115,7 +116,7 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 	if err != nil {
 		return err
 	}
-	doc.Client = gatherFacts(chosen, cl.Version)
+	doc.Client = gatherFacts(chosen, cl.Version, cl.CPU)
 	total := len(plan.Cases) * plan.Repeats
 	if err := k.send(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Version: cl.Version, Facts: &doc.Client, Cases: total}); err != nil {
 		return err
@@ -134,7 +135,7 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 	if f := cl.Watcher.Begin; f != nil {
 		f(&doc.Client, &doc.Server)
 	}
-	ses := &session{ctl: k, chosen: chosen, client: true, watch: cl.Watcher.Interval}
+	ses := &session{ctl: k, chosen: chosen, client: true, cpu: cl.CPU, watch: cl.Watcher.Interval}
 	n := 0
 	for _, c := range plan.Cases {
 		for repeat := range plan.Repeats {
@@ -216,8 +217,8 @@ func compatible(plan Plan, client, server *result.Facts) error {
 	return nil
 }
 
-// Local runs a plan with both ends in this process.
-func Local(ctx context.Context, cl *Client, plan Plan) (*result.Document, error) {
+// Local runs a plan with both ends in this process, the loop of the server's pinned to a processor if one is given.
+func Local(ctx context.Context, cl *Client, serverCPU *int, plan Plan) (*result.Document, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a, b := net.Pipe()
@@ -227,7 +228,7 @@ func Local(ctx context.Context, cl *Client, plan Plan) (*result.Document, error)
 		b.Close()
 		return nil, err
 	}
-	srv := &Server{chosen: &chosen, Version: cl.Version}
+	srv := &Server{chosen: &chosen, Version: cl.Version, CPU: serverCPU}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

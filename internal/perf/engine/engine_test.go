@@ -46,7 +46,7 @@ func measure(t *testing.T, device string, cases ...result.Case) (*result.Documen
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	return Local(ctx, &Client{Device: device, Version: "test"}, Plan{Cases: cases, Repeats: 1})
+	return Local(ctx, &Client{Device: device, Version: "test"}, nil, Plan{Cases: cases, Repeats: 1})
 }
 
 // Every test, latency and bandwidth, in every way of waiting, moves what it says and verifies it.

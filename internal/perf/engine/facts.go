@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,7 +18,7 @@ import (
 const noAtomics = "none"
 
 // gatherFacts describes this end. What cannot be found out is left out.
-func gatherFacts(chosen choice, version string) result.Facts {
+func gatherFacts(chosen choice, version string, cpu *int) result.Facts {
 	f := result.Facts{
 		OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), GoVersion: runtime.Version(),
 		GOMAXPROCS: runtime.GOMAXPROCS(0), GODEBUG: os.Getenv("GODEBUG"), Version: version,
@@ -34,7 +35,17 @@ func gatherFacts(chosen choice, version string) result.Facts {
 	}
 	if chosen.Fabric == fabricVerbs {
 		deviceFacts(&f, &chosen)
+		device, _ := chosen.verbsPort()
+		if node := firstLine(filepath.Join("/sys/class/infiniband", device, "device/numa_node")); node != "-1" {
+			f.NUMANode = node
+		}
 		f.Libibverbs = libraryVersion("libibverbs.so.") // after the device was opened: the library is loaded
+	}
+	if cpu != nil {
+		f.PinnedCPU = strconv.Itoa(*cpu)
+		if near := nodeOfCPU(*cpu); f.NUMANode != "" && near != "" && near != f.NUMANode {
+			f.Warnings = append(f.Warnings, fmt.Sprintf("processor %d is on NUMA node %s, %s on node %s: memory and interrupts cross between them", *cpu, near, f.Device, f.NUMANode))
+		}
 	}
 	return f
 }

@@ -121,7 +121,15 @@ func (l *cverbsLink) open(chosen choice) (err error) {
 	if l.cq, err = keep(l, cq, err); err != nil {
 		return fmt.Errorf("%d completions: %w", depth, err)
 	}
-	l.buf = pageAligned(l.lay.total)
+	if c.HugePages {
+		buf, free, err := hugeMemory(l.lay.total)
+		if err != nil {
+			return err
+		}
+		l.buf, l.opened = buf, append(l.opened, free)
+	} else {
+		l.buf = pageAligned(l.lay.total)
+	}
 	access := cverbs.AccessLocalWrite | cverbs.AccessRemoteRead | cverbs.AccessRemoteWrite
 	if c.Atomic() {
 		access |= cverbs.AccessRemoteAtomic

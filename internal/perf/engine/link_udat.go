@@ -14,17 +14,19 @@ import (
 
 // udatLink is a link over package udat: one dispatcher takes all completions, another all connection events.
 type udatLink struct {
-	c    *result.Case
-	lay  layout
-	ia   *udat.IA
-	lmr  *udat.LMR
-	dto  *udat.EVD
-	conn *udat.EVD
-	srq  *udat.SRQ
-	psp  *udat.PSP
-	eps  []*udat.EP
-	byEP map[*udat.EP]int32 // with an SRQ: the cookie does not tell the queue pair
-	peer remote
+	c     *result.Case
+	lay   layout
+	ia    *udat.IA
+	lmr   *udat.LMR
+	huge  []byte // its memory, where it is not the LMR's own
+	unmap func() error
+	dto   *udat.EVD
+	conn  *udat.EVD
+	srq   *udat.SRQ
+	psp   *udat.PSP
+	eps   []*udat.EP
+	byEP  map[*udat.EP]int32 // with an SRQ: the cookie does not tell the queue pair
+	peer  remote
 	signals
 
 	op     string // what is requested
@@ -65,7 +67,15 @@ func openUDAT(c *result.Case, lay layout, device string) (_ *udatLink, err error
 	if c.Atomic() {
 		priv |= udat.PrivRemoteAtomic
 	}
-	if l.lmr, err = ia.AllocLMR(pz, lay.total, priv); err != nil {
+	if c.HugePages {
+		if l.huge, l.unmap, err = hugeMemory(lay.total); err != nil {
+			return nil, err
+		}
+		l.lmr, err = ia.CreateLMR(pz, l.huge, priv)
+	} else {
+		l.lmr, err = ia.AllocLMR(pz, lay.total, priv)
+	}
+	if err != nil {
 		return nil, err
 	}
 	recvs := 1 // an endpoint has at least so many
@@ -116,10 +126,22 @@ func (l *udatLink) memory() remote {
 	return remote{Addr: t.TargetAddress, Key: t.RMRContext}
 }
 
-func (l *udatLink) bytes() []byte       { return l.lmr.Bytes() }
+func (l *udatLink) bytes() []byte {
+	if l.huge != nil {
+		return l.huge
+	}
+	return l.lmr.Bytes()
+}
 func (l *udatLink) setRemote(r remote)  { l.peer = r }
 func (l *udatLink) notes() result.Notes { return nil }
-func (l *udatLink) close() error        { return l.ia.Close(udat.CloseAbrupt) }
+
+func (l *udatLink) close() error {
+	err := l.ia.Close(udat.CloseAbrupt)
+	if l.unmap != nil && err == nil { // while the device may write to it, it stays
+		err = l.unmap()
+	}
+	return err
+}
 
 func (l *udatLink) listen() (netip.AddrPort, error) {
 	qual, psp, err := l.ia.CreatePSPAny(l.conn, udat.PSPConsumer)

@@ -20,6 +20,7 @@ type Server struct {
 	Version string            // of datperf
 	Log     func(text string) // one line for people; may be nil
 	Clients int               // to serve; 0: any number, until interrupted
+	CPU     *int              // to pin the measuring loops to
 	MayQuit bool              // when a client says so
 
 	chosen   *choice // already, by Local
@@ -36,7 +37,7 @@ func (s *Server) Check() (result.Facts, error) {
 	if err != nil {
 		return result.Facts{}, err
 	}
-	return gatherFacts(chosen, s.Version), nil
+	return gatherFacts(chosen, s.Version, s.CPU), nil
 }
 
 // Serve takes clients until ctx is done, ends their runs then, and closes the listener. A client's quit closes the listener too, but lets
@@ -126,12 +127,12 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 	if err != nil {
 		return 0, err
 	}
-	facts := gatherFacts(chosen, s.Version)
+	facts := gatherFacts(chosen, s.Version, s.CPU)
 	if err := k.send(message{Kind: msgWelcome, Magic: magic, Protocol: Protocol, Version: s.Version, Facts: &facts}); err != nil {
 		return 0, err
 	}
 	s.log("%s: %d cases on %s (%s)", who, hello.Cases, chosen.Name, chosen.why)
-	ses := &session{ctl: k, chosen: chosen}
+	ses := &session{ctl: k, chosen: chosen, cpu: s.CPU}
 	for {
 		m, err := k.expectIdle(ctx.Done(), msgCase, msgBye, msgQuit)
 		switch {

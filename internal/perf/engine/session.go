@@ -17,6 +17,7 @@ type session struct {
 	ctl    *control
 	chosen choice
 	client bool // this end is the client
+	cpu    *int // to pin the loop to
 	watch  func(result.Interval)
 }
 
@@ -173,7 +174,7 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 	var listening sync.WaitGroup
 	listening.Go(func() { s.listen(c, sh, peerEnd, finished) })
 	before := readCounters(&s.chosen)
-	own, err = w.run()
+	own, err = s.loop(w)
 	close(tell)
 	told.Wait()
 	if err == nil {
@@ -192,6 +193,18 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 	close(finished)
 	listening.Wait()
 	return own, peer, err
+}
+
+// loop runs the worker, on the processor that it is pinned to.
+func (s *session) loop(w *worker) (*result.End, error) {
+	if s.cpu != nil {
+		unpin, err := pin(*s.cpu)
+		if err != nil {
+			return nil, err
+		}
+		defer unpin()
+	}
+	return w.run()
 }
 
 func (s *session) see(iv result.Interval) {

@@ -61,3 +61,15 @@ func TestTransactionCorruption(t *testing.T) {
 	assert.ErrorContains(t, w.gotMessage(&done{recv: true, n: 4095}), "a message of 4095 bytes arrived, 4096 were sent")
 	assert.NilError(t, l.close())
 }
+
+// Huge pages carry the same traffic where the host has some, and where it has none the refusal says how to get them.
+func TestHugePages(t *testing.T) {
+	onEach(t, func(t *testing.T, device string, base result.Case) {
+		c := base
+		c.Mode, c.Iters, c.Verify, c.HugePages = result.Bandwidth, 50, true, true
+		if _, err := measure(t, device, c); err != nil {
+			assert.ErrorContains(t, err, "vm.nr_hugepages")
+			t.Skip(err)
+		}
+	})
+}

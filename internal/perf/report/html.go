@@ -84,6 +84,8 @@ func factList(f *result.Facts) [][2]string {
 	add("libibverbs", f.Libibverbs)
 	add("Processors", fmt.Sprintf("%d x %s", f.CPUs, f.CPU))
 	add("Governor", f.Governor)
+	add("Pinned to", f.PinnedCPU)
+	add("NUMA node", f.NUMANode)
 	add("Go", fmt.Sprintf("%s, GOMAXPROCS %d", f.GoVersion, f.GOMAXPROCS))
 	add("GODEBUG", f.GODEBUG)
 	for _, w := range f.Warnings {

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/xml"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -93,4 +94,24 @@ func TestTicks(t *testing.T) {
 		}
 		assert.Equal(t, strings.Join(got, " "), c.want)
 	}
+}
+
+// The counters that Prometheus sees only grow, and add up to what the runs did.
+func TestPrometheus(t *testing.T) {
+	p := NewPrometheus()
+	text := func() string {
+		var b strings.Builder
+		assert.NilError(t, p.WriteText(&b))
+		return b.String()
+	}
+	assert.Assert(t, strings.Contains(text(), "datperf_runs_total 0\n"))
+	for n := range 2 {
+		p.Case(&result.Case{Test: result.Send, Size: 10})
+		p.Interval(&result.Interval{End: "client", Ops: 30, Bytes: 300, GbitS: 2, P50: 1500, P99: 2500, Max: 9000})
+		assert.Assert(t, strings.Contains(text(), fmt.Sprintf("datperf_operations_total{end=\"client\"} %d\n", 100*n+30)))
+		assert.Assert(t, strings.Contains(text(), `datperf_latency_seconds{end="client",quantile="0.5"} 1.5e-06`))
+		p.Run(&result.Run{Client: &result.End{Initiated: &result.Stream{Ops: 100, Bytes: 1000}}})
+		assert.Assert(t, strings.Contains(text(), fmt.Sprintf("datperf_payload_bytes_total{end=\"client\"} %d\n", 1000*(n+1))))
+	}
+	assert.Assert(t, strings.Contains(text(), "datperf_runs_total 2\n"))
 }

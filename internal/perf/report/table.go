@@ -143,8 +143,12 @@ func (t *Table) Run(r *result.Run) {
 // Summary prints the medians of a case that was repeated.
 func (t *Table) Summary(summaries []result.Summary) {
 	for _, s := range summaries {
-		fmt.Fprintf(t.w, "  %d runs, %s: median %s, from %s to %s, spread %.1f%%\n", s.Runs, s.Metric,
+		fmt.Fprintf(t.w, "  %d runs, %s: median %s, from %s to %s, spread %.1f%%", s.Runs, s.Metric,
 			metricText(s.Metric, s.Median), metricText(s.Metric, s.Min), metricText(s.Metric, s.Max), s.Spread)
+		if s.High > 0 {
+			fmt.Fprintf(t.w, "; 95%% confidence: %s to %s", metricText(s.Metric, s.Low), metricText(s.Metric, s.High))
+		}
+		fmt.Fprintln(t.w)
 	}
 }
 
@@ -187,6 +191,12 @@ func Ends(w io.Writer, client, server *result.Facts) {
 		}
 		if f.MTU > 0 {
 			about = append(about, fmt.Sprintf("MTU %d", f.MTU))
+		}
+		if f.PinnedCPU != "" {
+			about = append(about, "loop pinned to processor "+f.PinnedCPU)
+		}
+		if f.NUMANode != "" {
+			about = append(about, "device on NUMA node "+f.NUMANode)
 		}
 		fmt.Fprintf(w, "        %s\n", strings.Join(about, ", "))
 		for _, text := range f.Warnings {

@@ -31,6 +31,7 @@ type Case struct {
 	Poll      string  `json:"poll"`         // busy, event or adaptive
 	Spin      Seconds `json:"spin_s"`       // adaptive: how long to poll before parking
 	Verify    bool    `json:"verify"`
+	HugePages bool    `json:"hugepages"`       // the registered memory is of huge pages
 	Steps     string  `json:"steps,omitempty"` // of a transaction
 	Rate      float64 `json:"rate_per_s"`      // open loop: operations per second; 0: closed loop
 	Arrival   string  `json:"arrival"`         // open loop: constant or poisson

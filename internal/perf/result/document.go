@@ -23,6 +23,7 @@ type Document struct {
 	Client  Facts             `json:"client"`
 	Server  Facts             `json:"server"`
 	Runs    []Run             `json:"runs"`
+	Summary []Summary         `json:"summary,omitempty"` // of cases that were repeated
 }
 
 // Units explains the suffixes of the document's field names.
@@ -53,6 +54,8 @@ type Facts struct {
 	GODEBUG       string   `json:"godebug,omitempty"`
 	Version       string   `json:"datperf_version"`
 	Libibverbs    string   `json:"libibverbs,omitempty"`
+	PinnedCPU     string   `json:"pinned_cpu,omitempty"` // of the measuring loop
+	NUMANode      string   `json:"numa_node,omitempty"`  // of the device, where the kernel knows it
 	Fabric        string   `json:"fabric"`
 	Device        string   `json:"device"`
 	Chosen        string   `json:"device_chosen_because"`

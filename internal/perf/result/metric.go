@@ -2,6 +2,7 @@ package result
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -45,7 +46,9 @@ type Summary struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	Spread float64 `json:"spread_percent"` // of max - min, in percent of the median
+	Spread float64 `json:"spread_percent"`          // of max - min, in percent of the median
+	Low    float64 `json:"median_95_low,omitempty"` // the true median is between these with 95% confidence; from 6 runs on
+	High   float64 `json:"median_95_high,omitempty"`
 }
 
 // Summarize gives the metrics of every case, over all its runs.
@@ -78,10 +81,30 @@ func Summarize(runs []Run) []Summary {
 			if s.Median > 0 {
 				s.Spread = (s.Max - s.Min) / s.Median * 100
 			}
+			if k := confidenceRank(len(v)); k > 0 {
+				s.Low, s.High = v[k-1], v[len(v)-k]
+			}
 			all = append(all, s)
 		}
 	}
 	return all
+}
+
+// confidenceRank gives the largest k for which the k-th smallest and k-th largest of n values enclose the median of what they are
+// samples of with 95% confidence, whatever its distribution; 0 where n is too small.
+func confidenceRank(n int) int {
+	if n > 1000 { // 0.5^n is no number any more
+		return 0
+	}
+	tail, choose, k := 0.0, 1.0, 0
+	for ; k < n/2; k++ {
+		tail += choose * math.Pow(0.5, float64(n))
+		if 2*tail > 0.05 {
+			break
+		}
+		choose *= float64(n-k) / float64(k+1)
+	}
+	return k
 }
 
 // Change is how a metric of a case differs between two documents.

@@ -129,3 +129,10 @@ func TestDocumentRoundTrip(t *testing.T) {
 		assert.ErrorContains(t, err, name)
 	}
 }
+
+// The ranks are those of the tables of the sign test.
+func TestConfidence(t *testing.T) {
+	for n, want := range map[int]int{1: 0, 5: 0, 6: 1, 8: 1, 9: 2, 10: 2, 20: 6, 100: 40} {
+		assert.Equal(t, confidenceRank(n), want, "%d values", n)
+	}
+}

@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// hugePage is the size that the kernel's default pool has on the platforms at hand.
+const hugePage = 2 << 20
+
+// hugeMemory gives zeroed memory of huge pages, and what gives it back.
+func hugeMemory(n int) ([]byte, func() error, error) {
+	n = (n + hugePage - 1) &^ (hugePage - 1)
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_HUGETLB|unix.MAP_POPULATE)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--hugepages: %d pages of 2 MiB wanted: %w (sysctl vm.nr_hugepages=N reserves some; free now: %s)",
+			n/hugePage, err, firstLine("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"))
+	}
+	return b, func() error { return unix.Munmap(b) }, nil
+}
+
+// CheckCPU tells whether a loop can be pinned to a processor.
+func CheckCPU(cpu int) error {
+	var may unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &may); err != nil {
+		return err
+	}
+	if cpu < 0 || cpu >= 8*len(may)*8 || !may.IsSet(cpu) {
+		return fmt.Errorf("--cpu %d: this process may not use such a processor; it may use %d of them, see taskset -p $$", cpu, may.Count())
+	}
+	return nil
+}
+
+// pin ties the calling goroutine to a processor until the function that it gives is called.
+func pin(cpu int) (unpin func(), err error) {
+	runtime.LockOSThread()
+	var before, only unix.CPUSet
+	if err = unix.SchedGetaffinity(0, &before); err == nil {
+		only.Set(cpu)
+		err = unix.SchedSetaffinity(0, &only)
+	}
+	if err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("--cpu %d: %w", cpu, err)
+	}
+	return func() {
+		if unix.SchedSetaffinity(0, &before) == nil { // else the thread ends with the goroutine
+			runtime.UnlockOSThread()
+		}
+	}, nil
+}
+
+// nodeOfCPU is the NUMA node of a processor, empty where the kernel does not tell.
+func nodeOfCPU(cpu int) string {
+	nodes, _ := filepath.Glob("/sys/devices/system/cpu/cpu" + strconv.Itoa(cpu) + "/node[0-9]*")
+	if len(nodes) == 0 {
+		return ""
+	}
+	return strings.TrimPrefix(filepath.Base(nodes[0]), "node")
+}

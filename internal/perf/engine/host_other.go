@@ -1,0 +1,19 @@
+//go:build !linux
+
+package engine
+
+import (
+	"errors"
+	"fmt"
+)
+
+func hugeMemory(int) ([]byte, func() error, error) {
+	return nil, nil, errors.New("--hugepages: only on Linux")
+}
+
+// CheckCPU tells whether a loop can be pinned to a processor.
+func CheckCPU(cpu int) error { return fmt.Errorf("--cpu %d: only on Linux", cpu) }
+
+func pin(cpu int) (func(), error) { return nil, CheckCPU(cpu) }
+
+func nodeOfCPU(int) string { return "" }
