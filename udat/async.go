@@ -36,9 +36,14 @@ func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 		ia.async(nil, &Event{Number: EventAsyncEVDOverflow, Object: o, Reason: ReasonEVDOverflow})
 		ia.breakEndpoints(func(ep *EP) bool { return ep.requests.work.evd == o || ep.recvs.work.evd == o })
 	case *EP:
-		if ev.Kind == fabric.AsyncQPFatal {
+		switch ev.Kind {
+		case fabric.AsyncQPFatal:
 			ia.async(nil, &Event{Number: EventAsyncEPBroken, EP: o, Object: o, Reason: ReasonEPTransferToError})
 			ia.breakEndpoints(func(ep *EP) bool { return ep == o })
+		case fabric.AsyncQPSoftLimit, fabric.AsyncQPHardLimit:
+			o.mu.Lock()
+			o.tookMore(ev.Count)
+			o.mu.Unlock()
 		}
 	case *SRQ:
 		o.asyncEvent(ev.Kind)

@@ -359,6 +359,7 @@ func providerAttr(d *fabric.Attr) ProviderAttr {
 		p.SRQInfoSupported = SRQInfoOutstanding
 		if d.SRQExactCounts {
 			p.SRQInfoSupported |= SRQInfoAvailable
+			p.SRQWatermarksSupported |= SRQWatermarkSoftHigh | SRQWatermarkHardHigh
 		}
 	}
 	return p

@@ -83,7 +83,10 @@ func (ia *IA) newEP(op string, pz *PZ, recv, request, connect *EVD, srq *SRQ, at
 		return nil, err
 	}
 	ep := &EP{attr: a, pz: pz, srq: srq, recvEVD: recv, requestEVD: request, connectEVD: connect}
-	ep.wmark.soft, ep.wmark.hard = WatermarkInfinite, WatermarkInfinite
+	ep.wmark.set(WatermarkInfinite, WatermarkInfinite)
+	if srq != nil {
+		ep.wmark.set(a.SRQSoftHW, a.MaxRecvDTOs)
+	}
 	ep.obj.ia = ia
 	var used uses
 	if err := ep.takeAll(op, &used); err != nil {
@@ -285,6 +288,8 @@ func (ep *EP) newQP(op string) error {
 			qp.Close()
 			return err
 		}
+		ep.wmark.passed = false
+		ep.armTaken(qp)
 	}
 	return nil
 }
@@ -352,8 +357,9 @@ func (ep *EP) works() (requests, recvs *workQueue) {
 }
 
 // RecvQuery gives the number of receives that are allocated to the endpoint and not completed, and the span of
-// messages that they stand for; both of one moment. With a shared receive queue the device does not tell:
-// ModelNotSupported, or ValueUnknown for the number that is not known.
+// messages that they stand for; both of one moment. With a shared receive queue a receive is allocated when the endpoint
+// takes it from the queue; where the device does not tell of that (the provider attribute SRQInfoSupported has no
+// SRQInfoAvailable), both are ValueUnknown.
 //
 // Implements: dat_ep_recv_query.
 func (ep *EP) RecvQuery() (allocated, span int, err error) {
@@ -361,14 +367,27 @@ func (ep *EP) RecvQuery() (allocated, span int, err error) {
 	if err := ep.object().check(op, HandleEP); err != nil {
 		return 0, 0, err
 	}
-	if ep.srq != nil {
-		return ValueUnknown, ValueUnknown, nil
-	}
 	ep.recvs.mu.Lock()
 	defer ep.recvs.mu.Unlock()
-	ep.recvs.work.evd.drainFor()
-	n := ep.recvs.work.outstanding() // receives complete in order: the span is as wide as their number
-	return n, n, nil
+	n := ep.allocated()
+	return n, n, nil // receives complete in order: the span is as wide as their number
+}
+
+// allocated counts the receives that are the endpoint's and not completed: posted, or taken from a shared queue. The lock of
+// its receives is held.
+func (ep *EP) allocated() int {
+	taken := 0
+	if ep.srq != nil {
+		if !ep.tellsTaken() {
+			return ValueUnknown
+		}
+		if qp := ep.recvs.qp; qp != nil {
+			taken = qp.Taken() // first: what completes meanwhile was still allocated
+		}
+	}
+	w := ep.recvs.work
+	w.evd.drainFor()
+	return taken + w.outstanding() + w.heldBack()
 }
 
 // Free destroys the endpoint, in any state but RESERVED, PASSIVE and TENTATIVE (InvalidState). A connection ends,
@@ -396,10 +415,21 @@ func (ep *EP) Free() error {
 
 func (ep *EP) destroy() {
 	ep.mu.Lock()
+	l, since := ep.link.Load(), time.Now()
+	if l != nil && !l.until.IsZero() {
+		since = l.until.Add(-flushWait) // it has been over since then
+	}
 	ep.unlinkLocked()
 	ep.requests.mu.Lock()
-	ep.recvs.mu.Lock()
 	ep.setState(epFreed)
+	ep.requests.mu.Unlock()
+	ep.mu.Unlock()
+	if ep.srq != nil && l != nil && ep.obj.ia.obj.live.Load() {
+		ep.giveBack(since)
+	}
+	ep.mu.Lock()
+	ep.requests.mu.Lock()
+	ep.recvs.mu.Lock()
 	ep.dismantle()
 	used := ep.used()
 	ep.recvs.mu.Unlock()

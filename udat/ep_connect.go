@@ -213,8 +213,10 @@ func (ep *EP) sayFarewell(l *link) bool {
 	if l.farewell == nil {
 		return true
 	}
+	taking := ep.takesShared() // first: what it completes meanwhile is drained
 	ep.drainBoth()
-	if !(ep.requests.work.done(l.requests) && ep.recvs.work.done(l.recvs)) && time.Now().Before(l.until) {
+	done := !taking && ep.requests.work.done(l.requests) && ep.recvs.work.done(l.recvs)
+	if !done && time.Now().Before(l.until) {
 		return false
 	}
 	ev := l.farewell
@@ -394,8 +396,11 @@ func (ep *EP) Reset() error {
 	}
 	until := time.Now().Add(flushWait)
 	for pause := pollMin; ep.getState() == EPDisconnected && time.Now().Before(until); pause = min(2*pause, pollMax) {
+		ep.mu.Lock()
+		taking := ep.takesShared()
+		ep.mu.Unlock()
 		ep.drainBoth()
-		if requests, recvs := ep.works(); requests.outstanding() == 0 && recvs.outstanding() == 0 {
+		if requests, recvs := ep.works(); !taking && requests.outstanding() == 0 && recvs.outstanding() == 0 {
 			break
 		}
 		time.Sleep(pause)

@@ -69,3 +69,11 @@ func (e *EVD) HoldDispatcher() (release func()) {
 	e.mu.Lock()
 	return e.mu.Unlock
 }
+
+// DropHeld forgets the completions that wait for the connection's own event, as the end of the endpoint does.
+func (ep *EP) DropHeld() {
+	_, recvs := ep.works()
+	recvs.evd.mu.Lock()
+	defer recvs.evd.mu.Unlock()
+	recvs.dropHeld()
+}

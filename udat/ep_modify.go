@@ -80,6 +80,7 @@ func (ep *EP) modifiable(op string, mask EPField) error {
 func (ep *EP) with(op string, mask EPField, p *EPParam) (*EP, error) {
 	next := &EP{attr: ep.attr, pz: ep.pz, srq: ep.srq, recvEVD: ep.recvEVD, requestEVD: ep.requestEVD, connectEVD: ep.connectEVD}
 	next.obj.ia = ep.obj.ia
+	next.wmark.set(WatermarkInfinite, WatermarkInfinite)
 	set(mask, EPFieldPZ, &next.pz, p.PZ)
 	set(mask, EPFieldRecvEVD, &next.recvEVD, p.RecvEVD)
 	set(mask, EPFieldRequestEVD, &next.requestEVD, p.RequestEVD)
@@ -140,6 +141,12 @@ func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 		if err := ep.rebuild(op, next); err != nil {
 			return nil, err
 		}
+	}
+	if qp := ep.recvs.qp; ep.srq != nil && qp != nil {
+		if mask&EPFieldMaxRecvDTOs != 0 {
+			ep.wmark.hard = next.attr.MaxRecvDTOs
+		}
+		ep.armTaken(qp)
 	}
 	released := ep.used()
 	ep.attr, ep.pz = next.attr, next.pz

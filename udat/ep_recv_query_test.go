@@ -59,27 +59,6 @@ func TestRecvQuery(t *testing.T) {
 	})
 }
 
-// TestRecvQuerySRQ: what a device does not tell is unknown.
-func TestRecvQuerySRQ(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
-		e := newEnd(t, dev, setup{})
-		srq, err := e.ia.CreateSRQ(e.pz, udat.SRQAttr{MaxRecvDTOs: 8, MaxRecvIOV: 1})
-		assert.NilError(t, err)
-		ep, err := e.ia.CreateEPWithSRQ(e.pz, e.recv, e.request, e.conn, srq, &udat.EPAttr{})
-		assert.NilError(t, err)
-		allocated, span, err := ep.RecvQuery()
-		assert.NilError(t, err)
-		if allocated != udat.ValueUnknown {
-			assert.Equal(t, allocated, 0)
-		}
-		if span != udat.ValueUnknown {
-			assert.Equal(t, span, 0)
-		}
-		refused(t, ep.PostRecv(nil, 1, 0), udat.InvalidState)
-		rule.Proves(t, "EP-RECVQ-08", "EP-RECVQ-09", "EPST-55", "EP-RECV-16", "C-32")
-	})
-}
-
 // TestRecvQueryConsistent asks while receives come and go: the span is never below the count.
 func TestRecvQueryConsistent(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

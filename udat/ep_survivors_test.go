@@ -145,22 +145,6 @@ func TestLargestPort(t *testing.T) {
 	})
 }
 
-// TestRecvQuerySRQUnknown: nobody counts what an endpoint has taken from a shared queue.
-func TestRecvQuerySRQUnknown(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
-		e := newEnd(t, dev, setup{})
-		srq, err := e.ia.CreateSRQ(e.pz, udat.SRQAttr{MaxRecvDTOs: 8, MaxRecvIOV: 1})
-		assert.NilError(t, err)
-		ep, err := e.ia.CreateEPWithSRQ(e.pz, e.recv, e.request, e.conn, srq, &udat.EPAttr{})
-		assert.NilError(t, err)
-		allocated, span, err := ep.RecvQuery()
-		assert.NilError(t, err)
-		assert.Equal(t, allocated, udat.ValueUnknown)
-		assert.Equal(t, span, udat.ValueUnknown)
-		rule.Proves(t, "EP-RECVQ-08")
-	})
-}
-
 // TestExtensionPrivileges: the operations beyond DAT 1.2 need what those of DAT 1.2 need.
 func TestExtensionPrivileges(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

@@ -391,6 +391,10 @@ func (e *EVD) destroy() {
 	for e.waiter || e.watched {
 		e.left.Wait()
 	}
+	for e.ring.n > 0 {
+		var ev Event
+		e.pop(&ev) // a shared receive queue gets its place back
+	}
 	e.mu.Unlock()
 	cno.detach(true)
 	if e.cq != nil {

@@ -64,6 +64,7 @@ func (e *EVD) detach(outstanding int, q *workQueue) {
 	defer e.unlockLater()
 	e.capacity -= outstanding
 	e.sources.remove(q)
+	q.dropHeld()
 	e.drain()
 	if e.streams.n--; e.streams.n == 0 {
 		e.watch()

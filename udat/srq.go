@@ -203,6 +203,13 @@ func (s *SRQ) reaped() {
 	s.mu.Unlock()
 }
 
+// lost counts the receive of an event that the Consumer will never get.
+func (ev *Event) lost() {
+	if ev.srq != nil {
+		ev.srq.reaped()
+	}
+}
+
 // SRQState is the state of a shared receive queue.
 type SRQState uint32
 

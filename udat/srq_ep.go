@@ -1,9 +1,14 @@
 package udat
 
-import "github.com/godat/godat/udat/internal/fabric"
+import (
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
 
 // CreateEPWithSRQ makes an endpoint whose receives come from a shared receive queue. attr must not be nil; its
-// MaxRecvIOV is ignored, its MaxRecvDTOs and SRQSoftHW are the hard and soft high watermarks.
+// MaxRecvIOV is ignored, its MaxRecvDTOs and SRQSoftHW are the hard and soft high watermarks, which never fire where the
+// provider attribute SRQWatermarksSupported has them not.
 //
 // Implements: dat_ep_create_with_srq.
 func (ia *IA) CreateEPWithSRQ(pz *PZ, recv, request, connect *EVD, srq *SRQ, attr *EPAttr) (*EP, error) {
@@ -20,6 +25,47 @@ func (ia *IA) CreateEPWithSRQ(pz *PZ, recv, request, connect *EVD, srq *SRQ, att
 	return ia.newEP(op, pz, recv, request, connect, srq, attr)
 }
 
+// sharedWait bounds how long a device that does not tell when it is done may take to complete what a queue pair in error
+// has taken from a shared queue.
+const sharedWait = 20 * time.Millisecond
+
+// hasTaken says whether a queue pair in error since then may still complete receives that it took from a shared queue.
+func hasTaken(qp fabric.QP, since time.Time) bool {
+	switch n := qp.Taken(); {
+	case n == 0:
+		return false
+	case n < 0:
+		return time.Since(since) < sharedWait
+	}
+	return time.Since(since) < flushWait
+}
+
+// takesShared says whether the queue pair of a connection that is over may still complete receives of its shared queue;
+// ep.mu is held.
+func (ep *EP) takesShared() bool {
+	l := ep.link.Load()
+	if ep.srq == nil || l == nil || l.until.IsZero() {
+		return false
+	}
+	ep.requests.mu.Lock()
+	defer ep.requests.mu.Unlock()
+	return ep.requests.qp != nil && hasTaken(ep.requests.qp, l.until.Add(-flushWait))
+}
+
+// giveBack waits until an endpoint that is being freed has completed what it took from its shared queue: a queue pair
+// that went in mid-message would keep it for ever. Of the endpoint's locks none is held.
+func (ep *EP) giveBack(since time.Time) {
+	ep.requests.mu.Lock()
+	qp := ep.requests.qp
+	if qp != nil {
+		qp.SetError()
+	}
+	ep.requests.mu.Unlock()
+	for pause := pollMin; qp != nil && hasTaken(qp, since); pause = min(2*pause, pollMax) {
+		time.Sleep(pause)
+	}
+}
+
 // completeSRQ turns the completion of a shared receive into an event; e.mu is held.
 func (e *EVD) completeSRQ(wc *fabric.WC) {
 	table := e.obj.ia.srqs.Load()
@@ -33,9 +79,10 @@ func (e *EVD) completeSRQ(wc *fabric.WC) {
 		return
 	}
 	q := e.srqEPs[wc.QPNum]
-	if q == nil || e.discard {
+	gone := q == nil || q.ep.getState() == epFreed
+	if gone || e.discard {
 		s.reaped()
-		if q == nil {
+		if gone {
 			return
 		}
 	}

@@ -1,18 +1,24 @@
 package udat
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
 
 // watermarks are an endpoint's high watermarks on the receives that it holds. soft and hard are guarded by ep.mu.
 type watermarks struct {
 	armed      atomic.Bool // some watermark is set and has not fired
 	soft, hard int
 	softArmed  bool
+	passed     bool // the device has told that more than hard were taken from the shared queue
 }
 
-// SetWatermark sets and arms both high watermarks on the number of receives that the endpoint holds;
-// WatermarkInfinite switches one off. More receives than soft make one asynchronous event; more than hard break the
-// connection, as soon as there is one. Counts that are already above fire at once. It is legal in every state. With a
-// shared receive queue the number is not known: ModelNotSupported.
+// SetWatermark sets and arms both high watermarks on the number of receives that the endpoint holds, posted to it or taken
+// from its shared receive queue; WatermarkInfinite switches one off. More receives than soft make one asynchronous event;
+// more than hard break the connection, as soon as there is one. Counts that are already above fire at once. It is legal in
+// every state. With a shared receive queue, where the device does not tell how many receives an endpoint has taken
+// (the provider attribute SRQWatermarksSupported), it is ModelNotSupported.
 //
 // Implements: dat_ep_set_watermark.
 func (ep *EP) SetWatermark(soft, hard int) error {
@@ -23,16 +29,67 @@ func (ep *EP) SetWatermark(soft, hard int) error {
 	if soft < WatermarkInfinite || hard < WatermarkInfinite {
 		return fail(op, InvalidParameter, SubArg2, "watermarks are %d and %d, must be from 0 or WatermarkInfinite", soft, hard)
 	}
-	if ep.srq != nil {
+	if ep.srq != nil && !ep.tellsTaken() {
 		return fail(op, ModelNotSupported, SubNone, "the device does not tell how many receives of a shared queue an endpoint holds")
 	}
 	ep.mu.Lock()
-	ep.wmark.soft, ep.wmark.softArmed = soft, soft != WatermarkInfinite
-	ep.wmark.hard = hard
-	ep.wmark.armed.Store(soft != WatermarkInfinite || hard != WatermarkInfinite)
-	ep.mu.Unlock()
-	ep.checkWatermarks()
+	ep.wmark.set(soft, hard)
+	if ep.srq == nil {
+		ep.mu.Unlock()
+		ep.checkWatermarks()
+		return nil
+	}
+	defer ep.mu.Unlock()
+	ep.recvs.mu.Lock()
+	taken := 0
+	if qp := ep.recvs.qp; qp != nil {
+		ep.armTaken(qp)
+		taken = qp.Taken()
+	}
+	ep.recvs.mu.Unlock()
+	ep.tookMore(taken)
 	return nil
+}
+
+func (w *watermarks) set(soft, hard int) {
+	w.soft, w.softArmed = soft, soft != WatermarkInfinite
+	w.hard, w.passed = hard, false
+	w.rearm()
+}
+
+func (w *watermarks) rearm() { w.armed.Store(w.softArmed || w.hard != WatermarkInfinite) }
+
+// tellsTaken says whether the device tells how many receives of a shared queue an endpoint has taken.
+func (ep *EP) tellsTaken() bool { return ep.obj.ia.device.Attr().SRQExactCounts }
+
+// armTaken tells a queue pair with a shared receive queue the watermarks; ep.mu is held, or nobody knows the endpoint yet.
+func (ep *EP) armTaken(qp fabric.QP) {
+	w := &ep.wmark
+	if !ep.tellsTaken() {
+		return
+	}
+	soft := WatermarkInfinite
+	if w.softArmed {
+		soft = w.soft
+	}
+	qp.SetTakenLimits(soft, w.hard)
+}
+
+// tookMore notes that the endpoint has held that many receives of its shared queue; ep.mu is held.
+func (ep *EP) tookMore(n int) {
+	w := &ep.wmark
+	if w.softArmed && n > w.soft {
+		ep.fireSoft()
+	}
+	if w.hard != WatermarkInfinite && n > w.hard {
+		w.passed = true
+		ep.breakAboveHard()
+	}
+}
+
+func (ep *EP) fireSoft() {
+	ep.wmark.softArmed = false
+	ep.obj.ia.async(nil, &Event{Number: EventAsyncEPSoftHighWatermark, EP: ep, Object: ep, Reason: ReasonEPSoftHighWatermark})
 }
 
 // checkWatermarks compares the receives that the endpoint holds; no lock is held.
@@ -43,17 +100,24 @@ func (ep *EP) checkWatermarks() {
 	defer ep.mu.Unlock()
 	w := &ep.wmark
 	if w.softArmed && ep.recvs.work.outstanding() > w.soft {
-		w.softArmed = false
-		ep.obj.ia.async(nil, &Event{Number: EventAsyncEPSoftHighWatermark, EP: ep, Object: ep, Reason: ReasonEPSoftHighWatermark})
+		ep.fireSoft()
 	}
+	ep.breakAboveHard()
+	w.rearm()
+}
+
+// breakAboveHard breaks the connection, if there is one, of an endpoint that holds more receives than it may.
+func (ep *EP) breakAboveHard() {
 	if s := ep.getState(); (s == EPConnected || s == EPDisconnectPending) && ep.aboveHard() {
 		ep.apply(causeBroken, nil)
 	}
-	w.armed.Store(w.softArmed || w.hard != WatermarkInfinite)
 }
 
 // aboveHard says whether the endpoint holds more receives than it may; ep.mu is held.
 func (ep *EP) aboveHard() bool {
-	hard := ep.wmark.hard
-	return hard != WatermarkInfinite && ep.recvs.work.outstanding() > hard
+	w := &ep.wmark
+	if ep.srq != nil {
+		return w.passed
+	}
+	return w.hard != WatermarkInfinite && ep.recvs.work.outstanding() > w.hard
 }

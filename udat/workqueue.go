@@ -76,6 +76,13 @@ func (q *workQueue) entry(seq uint32) *workEntry { return &q.entries[seq&uint32(
 // outstanding is the number posted and not completed.
 func (q *workQueue) outstanding() int { return int(q.tail.Load() - q.head.Load()) }
 
+// heldBack is the number of receives that have completed and whose events wait for the connection's own.
+func (q *workQueue) heldBack() int {
+	q.evd.mu.Lock()
+	defer q.evd.mu.Unlock()
+	return len(q.held)
+}
+
 // done says whether all work before seq has completed.
 func (q *workQueue) done(seq uint32) bool { return int32(q.head.Load()-seq) >= 0 }
 
@@ -92,6 +99,14 @@ func (q *workQueue) forgetBinds() {
 func (q *workQueue) clear() {
 	q.forgetBinds()
 	q.head.Store(q.tail.Load())
+	q.dropHeld()
+}
+
+// dropHeld forgets what was held back; the dispatcher's lock is held.
+func (q *workQueue) dropHeld() {
+	for i := range q.held {
+		q.held[i].ev.lost()
+	}
 	q.holding, q.held = false, nil
 }
 

@@ -97,7 +97,7 @@ type Attr struct {
 	Atomics         bool
 	SendInvalidate  bool
 	WriteImmediate  bool
-	SRQExactCounts  bool // SRQ.Available is known
+	SRQExactCounts  bool // SRQ.Available and QP.Taken are known, and QP.SetTakenLimits works
 	SRQOtherPD      bool // a queue pair may be in another domain than its SRQ, whose own then holds for receives
 	ReadSinkRemote  bool // the sink of an RDMA read needs remote write access (iWARP)
 	PeerToPeer      bool // both ends may send first (not so on plain iWARP)
@@ -215,6 +215,12 @@ type QP interface {
 	// Bind posts the binding of a window to part of a region and returns the new remote key at once; length 0
 	// unbinds. The completion has WC opcode OpWCBind.
 	Bind(mw MW, wr BindWR) (rkey uint32, err error)
+	// Taken is the number of receives that the queue pair has taken from its SRQ and not completed, or -1 where the device
+	// does not tell. One that is in error and takes no more may tell 0 even there.
+	Taken() int
+	// SetTakenLimits arms one AsyncQPSoftLimit and one AsyncQPHardLimit, each for when more receives than that are taken,
+	// which may be now; a negative limit is none.
+	SetTakenLimits(soft, hard int) error
 	// SetError moves the queue pair to the error state: everything posted is flushed. A queue pair that an error of its
 	// own has broken needs it too, before receives that are posted then are sure to be flushed.
 	SetError() error
@@ -300,6 +306,8 @@ const (
 	AsyncCQError AsyncKind = iota
 	AsyncQPFatal
 	AsyncQPLastWQE
+	AsyncQPSoftLimit // of QP.SetTakenLimits
+	AsyncQPHardLimit
 	AsyncSRQError
 	AsyncSRQLimit
 	AsyncDeviceFatal
@@ -309,8 +317,9 @@ const (
 
 // AsyncEvent is an asynchronous event; the object that it is about is set, the others are nil.
 type AsyncEvent struct {
-	Kind AsyncKind
-	CQ   CQ
-	QP   QP
-	SRQ  SRQ
+	Kind  AsyncKind
+	CQ    CQ
+	QP    QP
+	SRQ   SRQ
+	Count int // AsyncQPSoftLimit, AsyncQPHardLimit: the receives that were taken
 }

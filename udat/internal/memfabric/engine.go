@@ -104,14 +104,18 @@ func sendOpcode(op fabric.Opcode) fabric.WCOpcode {
 	}
 }
 
-// flush completes everything posted, in order, as flushed. Receives of an SRQ stay there.
+// flush completes everything posted, in order, as flushed. Receives stay on an SRQ, but for those taken from it.
 func (q *qp) flush() {
 	q.in.Lock() // a message that is coming in completes first
+	for q.popAhead(&q.rx) {
+		q.hold(-1)
+		q.flushReceive()
+	}
 	for q.srq == nil {
 		if ok, _ := q.rq.pop(&q.rx, nil); !ok {
 			break
 		}
-		q.recvCQ.push(&fabric.WC{ID: q.rx.id, Status: fabric.StatusFlush, Opcode: fabric.OpWCRecv, QPNum: q.num}, false)
+		q.flushReceive()
 	}
 	q.in.Unlock()
 	for {
@@ -124,6 +128,10 @@ func (q *qp) flush() {
 		q.mu.Unlock()
 		q.complete(s, fabric.StatusFlush)
 	}
+}
+
+func (q *qp) flushReceive() {
+	q.recvCQ.push(&fabric.WC{ID: q.rx.id, Status: fabric.StatusFlush, Opcode: fabric.OpWCRecv, QPNum: q.num}, false)
 }
 
 // pause parks the engine until the bell rings or the time at comes; it tells which. The zero time never comes.

@@ -29,6 +29,7 @@ type Faults struct {
 	removed atomic.Bool
 	op      nth
 	recv    nth
+	ahead   atomic.Int32
 
 	// Guarded by Fabric.mu.
 	exhaust [numResources]int
@@ -76,6 +77,10 @@ func (f *Faults) FailOp(n int, st fabric.Status) { f.op.set(n, st) }
 // FailRecv makes the n-th receive that a message takes on this device from now on end with status st; the sender
 // gets StatusRemoteOp. 1 is the next, 0 takes it back.
 func (f *Faults) FailRecv(n int, st fabric.Status) { f.recv.set(n, st) }
+
+// TakeAhead makes the queue pairs of this device take n receives more from their SRQ than messages have come for, as
+// devices may that place messages before their turn. They take them with the next message, and flush them in the end.
+func (f *Faults) TakeAhead(n int) { f.ahead.Store(int32(n)) }
 
 // Delay holds every work request and every message of connection management that this device starts from now on
 // back by d. Order is kept; reads and atomics beyond the depth of their connection wait for earlier ones.

@@ -59,6 +59,8 @@ type qp struct {
 	dst pieces
 	old [atomicSize]byte // what an atomic found
 
+	held holding
+
 	engine engine // the engine's own
 }
 
@@ -93,7 +95,7 @@ func (d *Device) CreateQP(p fabric.QPInit) (fabric.QP, error) {
 	q := &qp{
 		dev: d, pd: dom, sendCQ: send, recvCQ: recv, srq: shared,
 		maxSendSGE: p.MaxSendSGE, maxInline: p.MaxInline,
-		bell: make(chan struct{}, 1), done: make(chan struct{}),
+		bell: make(chan struct{}, 1), done: make(chan struct{}), held: holding{soft: -1, hard: -1},
 	}
 	if shared != nil {
 		q.rq = &shared.rq

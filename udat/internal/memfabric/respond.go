@@ -80,11 +80,15 @@ func (p *qp) refuse(st fabric.Status) fabric.Status {
 
 // take takes a receive for a message of q.
 func (p *qp) take(q *qp) bool {
-	ok, low := p.rq.pop(&p.rx, q)
-	if low {
-		p.dev.report(fabric.AsyncEvent{Kind: fabric.AsyncSRQLimit, SRQ: p.srq})
+	if !p.popAhead(&p.rx) {
+		ok, low := p.rq.pop(&p.rx, q)
+		if !ok {
+			return false
+		}
+		p.tookFromSRQ(low)
 	}
-	return ok
+	p.takeAhead()
+	return true
 }
 
 // arrived completes the receive taken.
@@ -93,6 +97,7 @@ func (p *qp) arrived(q *qp, s *sendSlot, wc fabric.WC) {
 	if wc.Status != fabric.StatusSuccess {
 		p.fail()
 	}
+	p.hold(-1)
 	p.recvCQ.push(&wc, s.wr.Flags&fabric.Solicited != 0)
 }
 

@@ -230,6 +230,7 @@ func (d *device) asyncEvent(ev cverbs.AsyncEvent) {
 		}
 	case cverbs.AsyncQPLastWQEReached:
 		if qp != nil {
+			qp.lastWQE.Store(true)
 			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncQPLastWQE, QP: qp})
 		}
 	case cverbs.AsyncCommEst:

@@ -33,6 +33,7 @@ type qp struct {
 	canSend atomic.Bool // RTS or ERR: in INIT some devices would take a send and never run it
 	failed  atomic.Bool // moved to ERR
 	conn    atomic.Pointer[conn]
+	lastWQE atomic.Bool // in ERR, and the device has said that no receive of its SRQ is left to complete
 
 	mu    sync.Mutex // of the state changes; under a connection's lock
 	phase qpPhase

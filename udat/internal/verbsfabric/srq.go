@@ -96,6 +96,19 @@ func (s *srq) Depth() int { return int(s.depth.Load()) }
 // Available is -1: verbs does not tell.
 func (s *srq) Available() int { return -1 }
 
+// Taken is -1: verbs does not tell how many receives a queue pair has in its hands, only when there are none left in the end.
+func (q *qp) Taken() int {
+	if q.lastWQE.Load() {
+		return 0
+	}
+	return -1
+}
+
+// SetTakenLimits is beyond verbs.
+func (q *qp) SetTakenLimits(int, int) error {
+	return fmt.Errorf("%w: limits of receives taken", fabric.ErrNotSupported)
+}
+
 func (s *srq) Close() error {
 	if err := s.v.Close(); err != nil {
 		return wrap(err)

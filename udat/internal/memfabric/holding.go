@@ -1,0 +1,94 @@
+package memfabric
+
+import (
+	"sync"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// holding is what a queue pair has taken from its SRQ and not completed.
+type holding struct {
+	mu         sync.Mutex
+	n          int
+	soft, hard int       // armed: tell when it is more; negative is not armed
+	ahead      []receive // of these, what no message has come for: a fault takes them; guarded by qp.in
+}
+
+// Taken is the number of receives taken from the SRQ and not completed.
+func (q *qp) Taken() int {
+	q.held.mu.Lock()
+	defer q.held.mu.Unlock()
+	return q.held.n
+}
+
+// SetTakenLimits arms both limits anew.
+func (q *qp) SetTakenLimits(soft, hard int) error {
+	const op = "arm limits of receives taken"
+	if q.srq == nil {
+		return invalid(op, "the queue pair has no SRQ")
+	}
+	if err := q.usable(op, qpState(q.state.Load())); err != nil {
+		return err
+	}
+	q.held.mu.Lock()
+	defer q.held.mu.Unlock()
+	q.held.soft, q.held.hard = soft, hard
+	q.tellHeld()
+	return nil
+}
+
+// hold counts n more receives.
+func (q *qp) hold(n int) {
+	if q.srq == nil {
+		return
+	}
+	q.held.mu.Lock()
+	defer q.held.mu.Unlock()
+	q.held.n += n
+	q.tellHeld()
+}
+
+// tellHeld tells of the limits that are passed, once for each arming; held.mu is held.
+func (q *qp) tellHeld() {
+	h := &q.held
+	for _, l := range []struct {
+		limit *int
+		kind  fabric.AsyncKind
+	}{{&h.soft, fabric.AsyncQPSoftLimit}, {&h.hard, fabric.AsyncQPHardLimit}} {
+		if *l.limit >= 0 && h.n > *l.limit {
+			*l.limit = -1
+			q.dev.report(fabric.AsyncEvent{Kind: l.kind, QP: q, Count: h.n})
+		}
+	}
+}
+
+// takeAhead takes receives that no message has come for yet, where the fault of that name asks; in is held.
+func (q *qp) takeAhead() {
+	for q.srq != nil && len(q.held.ahead) < int(q.dev.faults.ahead.Load()) {
+		var rx receive
+		ok, low := q.rq.pop(&rx, nil)
+		if !ok {
+			return
+		}
+		q.held.ahead = append(q.held.ahead, rx)
+		q.tookFromSRQ(low)
+	}
+}
+
+func (q *qp) tookFromSRQ(low bool) {
+	if low {
+		q.dev.report(fabric.AsyncEvent{Kind: fabric.AsyncSRQLimit, SRQ: q.srq})
+	}
+	q.hold(+1)
+}
+
+// popAhead gives the oldest receive that was taken ahead; in is held.
+func (q *qp) popAhead(rx *receive) bool {
+	if len(q.held.ahead) == 0 {
+		return false
+	}
+	first := &q.held.ahead[0]
+	rx.id, rx.sges = first.id, append(rx.sges[:0], first.sges...)
+	q.held.ahead = q.held.ahead[1:]
+	return true
+}

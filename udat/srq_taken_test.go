@@ -1,0 +1,372 @@
+package udat_test
+
+import (
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// tellsTaken says whether the device tells how many receives of a shared queue an endpoint has taken.
+func tellsTaken(t *testing.T, e *end) bool {
+	t.Helper()
+	_, _, p, err := e.ia.Query(0, udat.ProviderFieldAll)
+	assert.NilError(t, err)
+	all := udat.SRQWatermarkSoftHigh | udat.SRQWatermarkHardHigh
+	tells := p.SRQInfoSupported&udat.SRQInfoAvailable != 0
+	assert.Equal(t, p.SRQWatermarksSupported&all == all, tells)
+	assert.Equal(t, p.SRQWatermarksSupported&all != 0, tells)
+	return tells
+}
+
+// oneWithSRQ gives a connected to b, whose receives come from a queue with n of them, each of size bytes.
+func oneWithSRQ(t *testing.T, dev string, n, size int, attr udat.EPAttr) (a, b *end, s *udat.SRQ) {
+	t.Helper()
+	a, b = newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+	s = b.shared(t, udat.SRQAttr{MaxRecvDTOs: n, MaxRecvIOV: 1})
+	b.share(t, s, attr)
+	for i := range n {
+		assert.NilError(t, s.PostRecv(b.iov(0, size), udat.Cookie(i)))
+	}
+	return a, b, s
+}
+
+// TestRecvQuerySRQ: what the endpoint has taken from the queue and not completed is counted where the device tells, and
+// unknown elsewhere.
+func TestRecvQuerySRQ(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b, _ := oneWithSRQ(t, dev, 8, 8, udat.EPAttr{})
+		want := 0
+		if !tellsTaken(t, b) {
+			want = udat.ValueUnknown
+		}
+		holds(t, b.ep, want)
+		connect(t, a, b)
+		for i := range udat.Cookie(3) {
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), i, 0))
+			completion(t, a.request, i)
+			completion(t, b.recv, i)
+			holds(t, b.ep, want)
+		}
+		rule.Proves(t, "EP-RECVQ-08", "EP-RECVQ-09", "V-35", "C-32")
+	})
+}
+
+// TestRecvQueryTaken follows receives that a device takes from the queue before their messages have come.
+func TestRecvQueryTaken(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, b, s := oneWithSRQ(t, dev, 8, 8, udat.EPAttr{})
+		send := func() {
+			t.Helper()
+			assert.NilError(t, a.ep.PostSend(nil, 1, 0))
+			completion(t, a.request, 1)
+		}
+		connect(t, a, b)
+		b.faults().TakeAhead(3)
+		send()
+		holds(t, b.ep, 3) // the one that has completed is held no more, though nobody has dequeued it
+		available(t, s, 4)
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 8)
+		completion(t, b.recv, 0)
+		holds(t, b.ep, 3)
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 7)
+		send()
+		completion(t, b.recv, 1)
+		holds(t, b.ep, 3)
+		available(t, s, 3)
+		b.faults().TakeAhead(0)
+		send()
+		completion(t, b.recv, 2)
+		holds(t, b.ep, 2)
+		available(t, s, 3)
+		rule.Proves(t, "EP-RECVQ-01", "EP-RECVQ-02", "EP-RECVQ-03", "EP-RECVQ-06", "SRQ-CREATE-06", "SRQ-QUERY-01", "SRQ-QUERY-02")
+		// What it holds is flushed before the connection is over, what is on the queue stays there.
+		assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
+		expect(t, b.conn, udat.EventConnectionDisconnected)
+		for _, c := range []udat.Cookie{3, 4} {
+			ev, err := b.recv.Dequeue()
+			assert.NilError(t, err)
+			assert.Assert(t, ev.Status == udat.DTOErrFlushed && ev.Cookie == c, "%s", describe(ev))
+		}
+		empty(t, b.recv)
+		holds(t, b.ep, 0)
+		available(t, s, 3)
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 3)
+		rule.Proves(t, "EPST-41", "EP-RECVQ-12")
+	})
+}
+
+// TestSRQSoftWatermark: one event for each setting, once the endpoint holds more.
+func TestSRQSoftWatermark(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, b, s := oneWithSRQ(t, dev, 32, 8, udat.EPAttr{SRQSoftHW: 3})
+		async := b.ia.AsyncEVD()
+		fires := func() {
+			t.Helper()
+			ev := expect(t, async, udat.EventAsyncEPSoftHighWatermark)
+			assert.Assert(t, ev.Object == udat.Handle(b.ep) && ev.EP == b.ep)
+			assert.Equal(t, ev.Reason, uint32(udat.ReasonEPSoftHighWatermark))
+		}
+		quiet := func() {
+			t.Helper()
+			time.Sleep(quiet)
+			empty(t, async)
+		}
+		hold := func(n int) { // while a message is on its way it holds one more
+			t.Helper()
+			b.faults().TakeAhead(n)
+			assert.NilError(t, a.ep.PostSend(nil, 1, 0))
+			completion(t, a.request, 1)
+			expect(t, b.recv, udat.EventDTOCompletion)
+			holds(t, b.ep, n)
+		}
+		connect(t, a, b)
+		hold(2)
+		quiet()
+		hold(3)
+		fires()
+		hold(5)
+		quiet() // once
+		rule.Proves(t, "EP-WMARK-02", "EP-CREATESRQ-08")
+		assert.NilError(t, b.ep.SetWatermark(4, udat.WatermarkInfinite))
+		fires() // 5 are above
+		assert.NilError(t, b.ep.SetWatermark(7, udat.WatermarkInfinite))
+		assert.NilError(t, b.ep.SetWatermark(6, udat.WatermarkInfinite)) // replaces it
+		quiet()
+		hold(6)
+		fires()
+		assert.NilError(t, b.ep.SetWatermark(6, udat.WatermarkInfinite)) // 6 are not above
+		quiet()
+		assert.NilError(t, b.ep.SetWatermark(5, udat.WatermarkInfinite))
+		fires()
+		rule.Proves(t, "EP-WMARK-01", "EP-WMARK-04", "EP-WMARK-05")
+		// Neither a new queue pair nor a new attribute arms what has fired; what has not fired stays armed.
+		renew := func() {
+			t.Helper()
+			part(t, a, b, udat.CloseAbrupt)
+			b.drain(b.recv)
+			assert.NilError(t, a.ep.Reset())
+			assert.NilError(t, b.ep.Reset())
+			assert.NilError(t, b.ep.Modify(udat.EPFieldMaxRequestDTOs, udat.EPParam{Attr: udat.EPAttr{MaxRequestDTOs: 7}}))
+			for count(t, s).OutstandingDTOCount < 32 {
+				assert.NilError(t, s.PostRecv(nil, 1))
+			}
+			connect(t, a, b)
+		}
+		renew()
+		hold(8)
+		quiet()
+		assert.NilError(t, b.ep.SetWatermark(9, udat.WatermarkInfinite))
+		renew()
+		hold(10)
+		fires()
+		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, udat.WatermarkInfinite))
+		hold(14)
+		quiet()
+		assert.Equal(t, state(t, b.ep), udat.EPConnected)
+		rule.Proves(t, "EP-WMARK-06")
+	})
+}
+
+// drain takes all events.
+func (e *end) drain(evd *udat.EVD) {
+	for err := error(nil); err == nil; {
+		_, err = evd.Dequeue()
+	}
+}
+
+// TestSRQHardWatermark: holding more breaks the connection.
+func TestSRQHardWatermark(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, b, s := oneWithSRQ(t, dev, 16, 8, udat.EPAttr{MaxRecvDTOs: 3})
+		breaks := func() {
+			t.Helper()
+			assert.Equal(t, expect(t, b.conn, udat.EventConnectionBroken).EP, b.ep)
+			assert.Equal(t, state(t, b.ep), udat.EPDisconnected)
+			next(t, a.conn)
+			become(t, a.ep, udat.EPDisconnected)
+			holds(t, b.ep, 0)
+			b.drain(b.recv)
+			a.drain(a.request)
+			assert.NilError(t, a.ep.Reset())
+			assert.NilError(t, b.ep.Reset())
+			for count(t, s).OutstandingDTOCount < 16 {
+				assert.NilError(t, s.PostRecv(nil, 1))
+			}
+			empty(t, b.ia.AsyncEVD())
+		}
+		hold := func(n int) {
+			t.Helper()
+			b.faults().TakeAhead(n)
+			assert.NilError(t, a.ep.PostSend(nil, 1, 0))
+		}
+		connect(t, a, b)
+		hold(2)
+		completion(t, a.request, 1)
+		completion(t, b.recv, 0)
+		assert.Equal(t, state(t, b.ep), udat.EPConnected)
+		hold(3)
+		breaks()
+		rule.Proves(t, "EP-WMARK-03", "EP-CREATESRQ-08")
+		connect(t, a, b) // and so the next one
+		hold(3)
+		breaks()
+		// By the call.
+		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, 10))
+		connect(t, a, b)
+		hold(6)
+		completion(t, a.request, 1)
+		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, 6))
+		assert.Equal(t, state(t, b.ep), udat.EPConnected)
+		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, 5))
+		breaks()
+		rule.Proves(t, "EP-WMARK-04")
+		// As soon as the connection is there, of messages that came before.
+		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, 2))
+		cr := ask(t, a, b, nil)
+		b.faults().TakeAhead(4)
+		assert.NilError(t, cr.Accept(b.ep, nil))
+		expect(t, a.conn, udat.EventConnectionEstablished)
+		assert.NilError(t, a.ep.PostSend(nil, 1, 0))
+		expect(t, b.conn, udat.EventConnectionEstablished)
+		breaks()
+		rule.Proves(t, "EP-WMARK-07")
+		// An attribute is a setting too.
+		b.faults().TakeAhead(4)
+		assert.NilError(t, b.ep.Modify(udat.EPFieldMaxRecvDTOs, udat.EPParam{Attr: udat.EPAttr{MaxRecvDTOs: udat.HWDefault}}))
+		connect(t, a, b)
+		hold(9)
+		completion(t, a.request, 1)
+		assert.Equal(t, state(t, b.ep), udat.EPConnected)
+	})
+}
+
+// TestSRQWatermarkUnknown: a device that does not tell what endpoints take has no watermarks.
+func TestSRQWatermarkUnknown(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		_, b, _ := oneWithSRQ(t, dev, 4, 8, udat.EPAttr{MaxRecvDTOs: 2, SRQSoftHW: 1})
+		if err := b.ep.SetWatermark(3, 4); tellsTaken(t, b) {
+			assert.NilError(t, err)
+		} else {
+			refused(t, err, udat.ModelNotSupported)
+		}
+		refused(t, b.ep.SetWatermark(-2, 4), udat.InvalidParameter)
+		rule.Proves(t, "EP-WMARK-08")
+	})
+}
+
+// TestSRQFreeHolding frees, resets and closes endpoints that hold receives of the queue: each place comes back, and no event
+// of an endpoint that has been freed comes any more.
+func TestSRQFreeHolding(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, b, s := oneWithSRQ(t, dev, 8, 8, udat.EPAttr{})
+		connect(t, a, b)
+		b.faults().TakeAhead(3)
+		assert.NilError(t, a.ep.PostSend(nil, 1, 0))
+		completion(t, b.recv, 0)
+		assert.NilError(t, b.ep.Free())
+		empty(t, b.recv)
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 4)
+		available(t, s, 4)
+		rule.Proves(t, "EP-FREE-04", "OBJ-08")
+		for i := range 4 {
+			assert.NilError(t, s.PostRecv(nil, udat.Cookie(i)))
+		}
+		assert.ErrorIs(t, s.PostRecv(nil, 9), udat.ErrInsufficientResources)
+	})
+}
+
+// TestSRQHeldBack: receives that have completed before the connection was told are the endpoint's, and their places
+// come back when it ends like this.
+func TestSRQHeldBack(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b, s := oneWithSRQ(t, dev, 4, 8, udat.EPAttr{})
+		cr := ask(t, b, a, nil)
+		release := b.ep.HoldEvents()
+		accepted := cr.Accept(a.ep, nil)
+		_, _, err := a.conn.Wait(patience, 1)
+		var sent, done [2]error
+		for i := range sent {
+			sent[i] = a.ep.PostSend(nil, 1, 0)
+			_, _, done[i] = a.request.Wait(patience, 1)
+		}
+		_, early := b.recv.Dequeue()
+		allocated, _, _ := b.ep.RecvQuery()
+		left := count(t, s).OutstandingDTOCount
+		b.ep.DropHeld()
+		after := count(t, s).OutstandingDTOCount
+		release()
+		for _, err := range []error{accepted, err, sent[0], sent[1], done[0], done[1]} {
+			assert.NilError(t, err)
+		}
+		assert.ErrorIs(t, early, udat.ErrQueueEmpty)
+		if tellsTaken(t, b) {
+			assert.Equal(t, allocated, 2) // taken, and not on the dispatcher
+		}
+		assert.DeepEqual(t, []int{left, after}, []int{4, 2})
+		expect(t, b.conn, udat.EventConnectionEstablished)
+		rule.Proves(t, "EVD-46", "SRQ-CREATE-06")
+	})
+}
+
+// TestSRQDispatcherFreed frees a dispatcher with completions of the queue on it: their places come back.
+func TestSRQDispatcherFreed(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b, s := oneWithSRQ(t, dev, 4, 8, udat.EPAttr{})
+		connect(t, a, b)
+		for range 3 {
+			assert.NilError(t, a.ep.PostSend(nil, 1, 0))
+			completion(t, a.request, 1)
+		}
+		eventually(t, func() bool { _, n, _ := b.recv.Wait(0, 3); return n == 2 }, "three completions") // takes one
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 3)
+		assert.NilError(t, b.ep.Free())
+		assert.NilError(t, b.recv.Free())
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 1)
+	})
+}
+
+// TestSRQFreeMidMessage frees endpoints while long messages come in: no receive is lost to the others of the queue.
+func TestSRQFreeMidMessage(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const n, size = 6, 1 << 20
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		from, to := a.lmr(size, udat.PrivAll), b.lmr(size, udat.PrivAll)
+		s := b.shared(t, udat.SRQAttr{MaxRecvDTOs: n, MaxRecvIOV: 1})
+		fill := func() {
+			for count(t, s).OutstandingDTOCount < n {
+				assert.NilError(t, s.PostRecv([]udat.LMRTriplet{to.Triplet(0, size)}, 1))
+			}
+		}
+		for round := range 6 {
+			b.share(t, s, udat.EPAttr{})
+			fill()
+			connect(t, a, b)
+			for range n {
+				assert.NilError(t, a.ep.PostSend([]udat.LMRTriplet{from.Triplet(0, size)}, 1, udat.CompletionSuppress))
+			}
+			time.Sleep(time.Duration(round) * 2 * time.Millisecond)
+			assert.NilError(t, b.ep.Free())
+			b.ep = nil
+			become(t, a.ep, udat.EPDisconnected)
+			assert.NilError(t, a.ep.Reset())
+			for _, evd := range []*udat.EVD{a.request, a.conn, b.recv, b.conn} {
+				b.drain(evd)
+			}
+		}
+		// As many as the queue says are there for another endpoint.
+		b.share(t, s, udat.EPAttr{})
+		fill()
+		connect(t, a, b)
+		for i := range udat.Cookie(n) {
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), i, 0))
+			completion(t, a.request, i)
+			expect(t, b.recv, udat.EventDTOCompletion)
+		}
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 0)
+		rule.Proves(t, "EPST-41", "GAP-83", "GAP-34")
+	})
+}
