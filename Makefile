@@ -7,7 +7,7 @@ ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 && echo yes),yes)
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 endif
 
-.PHONY: help deps build demo demo-rxe test test-host test-vm conformance mutate cross lint vet clean docker
+.PHONY: help deps build demo demo-rxe test test-host test-vm conformance mutate bench cross lint vet clean docker
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,9 @@ conformance: ## the table of DAT rules and their proofs, on every fabric: docs/c
 
 mutate: ## break package udat in many small ways; the tests must notice (MUTATE='-n 50' for a sample)
 	go run ./internal/mutate $(MUTATE)
+
+bench: ## measure, alone on the machine, and write docs/performance.md and .json (BENCH='null scale' for parts)
+	@ci/bench.sh $(BENCH)
 
 cross: ## builds and vets what must compile without cgo and elsewhere
 	@set -e; for target in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do \

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs what godat needs to be built and tested. Does nothing, quickly, when all of it is there.
 #
-#   ci/deps.sh [build] [vm] [lint] [siw]      without an argument: build vm lint
+#   ci/deps.sh [build] [vm] [lint] [siw] [bench]      without an argument: build vm lint
 #
 #   build   compiler, make, headers of libibverbs and librdmacm
 #   vm      what ci/rxe-vm.sh needs: qemu, RDMA user space and tools, a stock Debian kernel
 #   lint    shellcheck
 #   siw     the soft-iWARP module, built for that kernel (150 MB download; implies vm)
+#   bench   what ci/bench.sh compares with: perftest, cmtime, dapltest
 #
 # The kernel is unpacked into ${GODAT_CACHE:-${XDG_CACHE_HOME:-~/.cache}/godat}, never installed.
 set -euo pipefail
@@ -26,8 +27,9 @@ for part in "$@"; do
     vm) want_kernel=true ;;
     lint) packages+=(shellcheck) ;;
     siw) want_kernel=true want_siw=true ;;
+    bench) packages+=(perftest rdmacm-utils dapl2-utils iproute2) ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-    *) say "unknown part '$part' (known: build vm lint siw)"; exit 2 ;;
+    *) say "unknown part '$part' (known: build vm lint siw bench)"; exit 2 ;;
   esac
 done
 if $want_kernel; then

@@ -1,0 +1,327 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// pairTime bounds one pair of programs.
+const pairTime = time.Minute
+
+// scale of one size: how many operations, and how many outstanding.
+type size struct {
+	bytes             int
+	name              string
+	latency, stream   int // operations
+	depth, moderation int
+}
+
+var sizes = []size{
+	{2, "2 B", 2000, 6000, 128, 16},
+	{64, "64 B", 2000, 6000, 128, 16},
+	{4 << 10, "4 KiB", 1000, 3000, 128, 16},
+	{64 << 10, "64 KiB", 300, 400, 64, 16},
+	{1 << 20, "1 MiB", 30, 48, 16, 4},
+}
+
+func (b *bench) operations(n int) string {
+	if b.quick {
+		n = max(10, n/20)
+	}
+	return strconv.Itoa(n)
+}
+
+// layers of datperf, in the order of the columns.
+var layers = []string{result.Cverbs, result.UDAT}
+
+// comparison is one table: a program of perftest (or dapltest) and datperf, over the sizes.
+type comparison struct {
+	table *Table
+	sizes []size
+	// round measures all series of one size once.
+	round func(s size) error
+}
+
+// compare measures datperf against the others: every round goes through all programs and sizes.
+func (b *bench) compare(p *Part) error {
+	var all []*comparison
+	for _, test := range []string{result.Send, result.Write, result.Read} {
+		all = append(all, b.latencyAgainst(test, false))
+	}
+	for _, test := range []string{result.Send, result.Write, result.Read} {
+		all = append(all, b.streamAgainst(test, false)...)
+	}
+	for _, test := range []string{result.Send, result.Read} {
+		all = append(all, b.latencyAgainst(test, true))
+	}
+	for _, test := range []string{result.Send, result.Read} { // perftest has no events for write
+		all = append(all, b.streamAgainst(test, true)...)
+	}
+	all = append(all, b.againstDapltest()...)
+	for _, c := range all {
+		p.Tables = append(p.Tables, c.table)
+	}
+
+	server, err := start(vmTime, nil, b.datperf("server")...)
+	if err != nil {
+		return err
+	}
+	defer server.stop()
+	if err := server.until(20*time.Second, func() bool { return listening(datperfPort) }); err != nil {
+		return err
+	}
+	dat, stop, err := b.dapltestServer()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	b.dapl = dat
+	for round := range b.rounds {
+		fmt.Fprintf(os.Stderr, "bench: round %d of %d\n", round+1, b.rounds)
+		for _, c := range all {
+			if c.round == nil {
+				continue // measured with the table before it
+			}
+			for _, s := range c.sizes {
+				if err := c.round(s); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for _, c := range all {
+		reference, less := c.table.Series[0], c.table.Unit == "ns"
+		for _, layer := range layers {
+			switch {
+			case reference == "dapltest":
+				c.table.ahead(layer, reference, less)
+			case less:
+				c.table.atMost(layer, 1.05, reference)
+			default:
+				c.table.atLeast(layer, 0.97, reference)
+			}
+		}
+	}
+	return nil
+}
+
+const (
+	datperfPort  = 18516
+	perftestPort = 18515
+)
+
+// datperf is the command line of one of its ends.
+func (b *bench) datperf(mode string, args ...string) []string {
+	line := []string{filepath.Join(b.bin, "datperf"), mode}
+	if mode == "client" {
+		line = append(line, b.address)
+	}
+	return append(append(line, "--device", b.device), args...)
+}
+
+// perftest runs both ends of one of its programs, and gives what the client printed.
+func (b *bench) perftest(argv []string) (string, error) {
+	server, err := start(pairTime, nil, argv...)
+	if err != nil {
+		return "", err
+	}
+	defer server.stop()
+	if err := server.until(20*time.Second, func() bool { return listening(perftestPort) }); err != nil {
+		return "", err
+	}
+	out, err := b.run(pairTime, append(slices.Clip(argv), b.address)...)
+	if err != nil {
+		return "", err
+	}
+	if _, err := server.wait(); err != nil {
+		return "", fmt.Errorf("server: %w", err)
+	}
+	return out, nil
+}
+
+// perftestName is the program for a test.
+func perftestName(test, mode string) string {
+	return "ib_" + test + "_" + mode
+}
+
+// common are the flags of a perftest program that fit datperf's.
+func (b *bench) common(test string, s size, n string, events bool) []string {
+	args := []string{"-d", b.device, "-F", "-s", strconv.Itoa(s.bytes), "-n", n}
+	if test == result.Read {
+		args = append(args, "-o", "16")
+	} else {
+		args = append(args, "-I", "256") // datperf and udat send inline up to what they ask for, 256 bytes
+	}
+	if events {
+		args = append(args, "-e")
+	}
+	return args
+}
+
+func waiting(events bool) (string, string) {
+	if events {
+		return "event", "with events (-e)"
+	}
+	return "busy", "polled"
+}
+
+func eventSizes(events bool) []size {
+	if events {
+		return []size{sizes[0], sizes[2], sizes[3]}
+	}
+	return sizes
+}
+
+// latencyAgainst compares medians: of half the round trip for send and write, of the whole operation for read.
+func (b *bench) latencyAgainst(test string, events bool) *comparison {
+	program := perftestName(test, "lat")
+	poll, words := waiting(events)
+	perf := func(s size) []string {
+		args := append([]string{program}, b.common(test, s, b.operations(s.latency), events)...)
+		if test == result.Send {
+			args = append(args, "-r", "4")
+		}
+		return args
+	}
+	dat := func(s size, json ...string) []string {
+		args := []string{"-t", test, "-m", "lat", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes), "-n", b.operations(s.latency),
+			"--signal", "1", "--poll", poll, "--read-depth", "16"}
+		if test == result.Send {
+			args = append(args, "--rx-depth", "4")
+		}
+		return b.datperf("client", append(args, json...)...)
+	}
+	t := &Table{
+		Title: fmt.Sprintf("Latency of %s, %s: median", test, words), Unit: "ns", Series: append([]string{program}, layers...),
+		How: []string{how(perf, b.address), how(dat0(dat), "")},
+	}
+	c := &comparison{table: t, sizes: eventSizes(events)}
+	c.round = func(s size) error {
+		argv := perf(s)
+		out, err := b.perftest(argv)
+		if err == nil {
+			var v float64
+			if v, err = perftestLatency(out); err == nil {
+				t.add(s.name, program, show(argv)+" "+b.address, v)
+			}
+		}
+		if err != nil {
+			t.fail(s.name, program, err)
+		}
+		b.run2(t, s.name, dat(s, "--json", "-"), show(dat(s)), func(r *result.Run) float64 { total := r.Total(); return total.Latency.At(50) })
+		return nil
+	}
+	return c
+}
+
+// run2 runs datperf for both layers, and takes one figure of each run.
+func (b *bench) run2(t *Table, row string, argv []string, command string, figures ...func(*result.Run) float64) {
+	out, err := b.run(2*pairTime, argv...)
+	var d *result.Document
+	if err == nil {
+		d, err = parseDatperf(out)
+	}
+	if err != nil {
+		t.fail(row, "datperf", err)
+		return
+	}
+	for i := range d.Runs {
+		for _, f := range figures {
+			t.add(row, d.Runs[i].Case.Layer, command, f(&d.Runs[i]))
+		}
+	}
+}
+
+// streamAgainst compares bandwidth, and for small messages their rate, from the same runs.
+func (b *bench) streamAgainst(test string, events bool) []*comparison {
+	program := perftestName(test, "bw")
+	poll, words := waiting(events)
+	perf := func(s size) []string {
+		args := append([]string{program}, b.common(test, s, b.operations(s.stream), events)...)
+		args = append(args, "-t", strconv.Itoa(s.depth), "-Q", strconv.Itoa(s.moderation))
+		if test == result.Send {
+			args = append(args, "-r", "512")
+		}
+		return args
+	}
+	dat := func(s size, json ...string) []string {
+		args := []string{"-t", test, "-m", "bw", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes), "-n", b.operations(s.stream), "--warmup", "0",
+			"--depth", strconv.Itoa(s.depth), "--signal", strconv.Itoa(s.moderation), "--poll", poll, "--read-depth", "16"}
+		if test == result.Send {
+			args = append(args, "--rx-depth", "512")
+		}
+		return b.datperf("client", append(args, json...)...)
+	}
+	commands := []string{how(perf, b.address), how(dat0(dat), "")}
+	series := append([]string{program}, layers...)
+	bandwidth := &Table{Title: fmt.Sprintf("Bandwidth of %s, %s", test, words), Unit: "bytes/s", Series: series, How: commands}
+	rate := &Table{Title: fmt.Sprintf("Message rate of %s, %s", test, words), Unit: "ops/s", Series: series, How: commands, Note: "From the same runs as the bandwidth."}
+	c := &comparison{table: bandwidth, sizes: eventSizes(events)}
+	c.round = func(s size) error {
+		small := s.bytes <= 4096
+		argv := perf(s)
+		out, err := b.perftest(argv)
+		if err == nil {
+			var v, ops float64
+			if v, ops, err = perftestBandwidth(out); err == nil {
+				if s.bytes >= 64 { // two digits after the point of MB/s are few for two bytes
+					bandwidth.add(s.name, program, show(argv)+" "+b.address, v)
+				}
+				if small {
+					rate.add(s.name, program, show(argv)+" "+b.address, ops)
+				}
+			}
+		}
+		if err != nil {
+			bandwidth.fail(s.name, program, err)
+		}
+		text, err := b.run(2*pairTime, dat(s, "--json", "-")...)
+		var d *result.Document
+		if err == nil {
+			d, err = parseDatperf(text)
+		}
+		if err != nil {
+			bandwidth.fail(s.name, "datperf", err)
+			return nil
+		}
+		for i := range d.Runs {
+			layer, total := d.Runs[i].Case.Layer, d.Runs[i].Total()
+			if s.bytes >= 64 {
+				bandwidth.add(s.name, layer, show(dat(s)), total.OpsS*float64(s.bytes))
+			}
+			if small {
+				rate.add(s.name, layer, show(dat(s)), total.OpsS)
+			}
+		}
+		return nil
+	}
+	return []*comparison{c, {table: rate}}
+}
+
+// how is a command with the names of what varies from row to row.
+func how(line func(size) []string, end string) string {
+	a, z := line(sizes[0]), line(sizes[len(sizes)-1])
+	names := map[string]string{"-s": "$SIZE", "-n": "$N", "-t": "$DEPTH", "--depth": "$DEPTH", "-Q": "$MODERATION", "--signal": "$MODERATION", "-i": "$N", "-p": "$DEPTH", "RW": "$SIZE", "RR": "$SIZE"}
+	out := slices.Clone(a)
+	for i := range a {
+		if a[i] != z[i] && i > 0 {
+			out[i] = "$X"
+			if n := names[a[i-1]]; n != "" {
+				out[i] = n
+			}
+		}
+	}
+	return strings.TrimSpace(show(out) + " " + end)
+}
+
+// dat0 leaves out where the document goes.
+func dat0(line func(size, ...string) []string) func(size) []string {
+	return func(s size) []string { return line(s) }
+}

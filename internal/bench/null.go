@@ -1,0 +1,116 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"time"
+)
+
+// null measures the cost of the binding: posting and reaping on a device that does nothing, against the same loop in C.
+// Every round runs every benchmark once.
+func (b *bench) null(p *Part) error {
+	const how = "go test -tags nulldev -run xxx -bench Null -count N ./cverbs ./udat"
+	cost := &Table{
+		Title: "Post and poll of one send, and of 32 at once, per send", Unit: "ns", Series: []string{"C", "cverbs", "udat"}, How: []string{how},
+		Note: "A call is an empty call into C through cgo; it is the unit in which the cost of single operations is allowed to exceed C.",
+	}
+	others := &Table{Title: "Other benchmarks on the device that does nothing", Unit: "ns", Series: []string{"time"}, How: []string{how}}
+	p.Tables = append(p.Tables, cost)
+	var call []float64
+	allocs := map[string]float64{}
+	rounds, time1 := 3*b.rounds, "0.5s"
+	if b.quick {
+		time1 = "0.05s"
+	}
+	for range rounds {
+		for _, pkg := range []string{"cverbs", "udat"} {
+			binary := b.bin + "/null-" + pkg + ".test"
+			text, err := b.runIn(pkg, 5*time.Minute, binary, "-test.run=xxx", "-test.bench=Null", "-test.benchtime="+time1, "-test.benchmem")
+			if err != nil {
+				return err
+			}
+			if !strings.Contains(text, "Benchmark") {
+				continue // the benchmarks of this package, if any, are not for this device
+			}
+			all, err := parseGoBench(text)
+			if err != nil {
+				return err
+			}
+			for _, m := range all {
+				switch m.Name {
+				case "NullCall":
+					call = append(call, m.NsOp)
+				case "NullC/1", "NullC/32":
+					cost.add("batch of "+m.Name[6:], "C", how, m.NsOp)
+				case "NullCverbs/1", "NullCverbs/32":
+					cost.add("batch of "+m.Name[11:], "cverbs", how, m.NsOp)
+					allocs["cverbs"] = max(allocs["cverbs"], m.Allocs)
+				case "NullUdat/1", "NullUdat/32":
+					cost.add("batch of "+m.Name[9:], "udat", how, m.NsOp)
+					allocs["udat"] = max(allocs["udat"], m.Allocs)
+				default:
+					others.add(strings.TrimPrefix(m.Name, "Null"), "time", how, m.NsOp)
+				}
+			}
+		}
+	}
+	return b.nullMarks(p, cost, others, call, allocs)
+}
+
+func (b *bench) nullMarks(p *Part, cost, others *Table, call []float64, allocs map[string]float64) error {
+	for _, v := range call {
+		others.add("empty call into C", "time", others.How[0], v)
+	}
+	p.Tables = append(p.Tables, others)
+	empty := median(call)
+	for _, r := range cost.Rows {
+		c, ok := cost.median(r.Name, "C")
+		if !ok {
+			continue
+		}
+		for _, m := range []struct {
+			series string
+			calls  float64 // allowed over C, for one
+			factor float64 // of C, for 32
+		}{{"cverbs", 3, 1.5}, {"udat", 5, 2.5}} {
+			v, ok := cost.median(r.Name, m.series)
+			switch {
+			case !ok || empty == 0:
+			case r.Name == "batch of 1":
+				r.mark(m.series+" <= C + "+number(m.calls)+" calls, in calls over C", (v-c)/empty, m.calls)
+			default:
+				r.mark(m.series+" <= "+number(m.factor)+" x C", v/c, m.factor)
+			}
+			if a, ok := allocs[m.series]; ok {
+				r.mark(m.series+" allocations per operation", a, 0)
+			}
+		}
+	}
+	return nil
+}
+
+// mark sets a mark by a value that must not be above the limit.
+func (r *Row) mark(text string, value, limit float64) {
+	r.Marks = append(r.Marks, Mark{Text: text, Value: value, Limit: limit, Met: value <= limit})
+}
+
+// runIn runs a program in a folder, and gives its standard output.
+func (b *bench) runIn(dir string, limit time.Duration, argv ...string) (string, error) {
+	old, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	if err := os.Chdir(dir); err != nil {
+		return "", err
+	}
+	defer os.Chdir(old)
+	return b.run(limit, argv...)
+}
+
+func (b *bench) run(limit time.Duration, argv ...string) (string, error) {
+	p, err := start(limit, nil, argv...)
+	if err != nil {
+		return "", err
+	}
+	return p.wait()
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// wakeup measures the same ping-pong polled and waiting: the difference is what a wake-up costs.
+func (b *bench) wakeup(p *Part) error {
+	const polled, event, adaptive, cost = "polled", "event", "adaptive (polls for 50 us, then waits)", "event, over polled"
+	n := b.operations(3000)
+	c := func(mode string) []string { return []string{filepath.Join(b.bin, "pingpong"), mode, "2", n} }
+	dat := func(mode string, json ...string) []string {
+		return b.datperf("client", append([]string{"-t", result.Send, "-m", "lat", "-l", strings.Join(layers, ","), "-s", "2", "-n", n, "--poll", mode}, json...)...)
+	}
+	t := &Table{
+		Title: "Ping-pong of sends of 2 bytes, half the round trip: median", Unit: "ns", Series: append([]string{"C"}, layers...),
+		How:  []string{show(c("poll|event")) + " " + b.address, show(dat("busy|event|adaptive"))},
+		Note: "The C program (ci/bench/pingpong.c) does what datperf's loop does: one completion queue, one request in 16 signalled, receives posted again after the answer; it waits in ibv_get_cq_event.",
+	}
+	p.Tables = append(p.Tables, t)
+	server, err := start(vmTime, nil, b.datperf("server")...)
+	if err != nil {
+		return err
+	}
+	defer server.stop()
+	if err := server.until(20*time.Second, func() bool { return listening(datperfPort) }); err != nil {
+		return err
+	}
+	figure := func(r *result.Run) float64 { total := r.Total(); return total.Latency.At(50) }
+	for range b.rounds {
+		for _, m := range []struct{ row, c, dat string }{{polled, "poll", "busy"}, {event, "event", "event"}, {adaptive, "", "adaptive"}} {
+			if m.c != "" {
+				if v, err := b.pingpong(c(m.c)); err != nil {
+					t.fail(m.row, "C", err)
+				} else {
+					t.add(m.row, "C", show(c(m.c))+" "+b.address, v)
+				}
+			}
+			b.run2(t, m.row, dat(m.dat, "--json", "-"), show(dat(m.dat)), figure)
+		}
+	}
+	for _, s := range t.Series {
+		with, ok := t.median(event, s)
+		if without, has := t.median(polled, s); ok && has {
+			t.add(cost, s, "", with-without)
+		}
+	}
+	return nil
+}
+
+func (b *bench) pingpong(argv []string) (float64, error) {
+	server, err := start(pairTime, nil, argv...)
+	if err != nil {
+		return 0, err
+	}
+	defer server.stop()
+	if err := server.until(20*time.Second, func() bool { return strings.Contains(server.err.String(), "listening") }); err != nil {
+		return 0, err
+	}
+	out, err := b.run(pairTime, append(argv, b.address)...)
+	if err != nil {
+		return 0, err
+	}
+	m, err := keyValues(out, "p50_ns")
+	if err != nil {
+		return 0, err
+	}
+	_, err = server.wait()
+	return m["p50_ns"], err
+}
