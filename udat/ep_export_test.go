@@ -77,3 +77,6 @@ func (ep *EP) DropHeld() {
 	defer recvs.evd.mu.Unlock()
 	recvs.dropHeld()
 }
+
+// Port is the port that the qualifier stands for.
+func (q ConnQual) Port() (uint16, error) { return q.port("dat_ep_connect", SubArg3) }

@@ -274,6 +274,33 @@ func TestTransitions(t *testing.T) {
 	})
 }
 
+// TestFabricEvents lets the fabric report each of its events, on an attempt and on a connection.
+func TestFabricEvents(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		for kind, cause := range map[fabric.ConnEventKind]string{
+			fabric.EventEstablished: "established", fabric.EventPeerRejected: "peer rejected", fabric.EventRejected: "rejected",
+			fabric.EventUnreachable: "unreachable", fabric.EventFailed: "failed", fabric.EventDisconnected: "peer left",
+			fabric.EventRemoved: "removed",
+		} {
+			for _, s := range []udat.EPState{udat.EPActiveConnectionPending, udat.EPConnected} {
+				t.Run(fmt.Sprintf("%v/%s", s, cause), func(t *testing.T) {
+					e, _ := inState(t, dev, s, setup{})
+					e.ep.Late()(fabric.ConnEvent{Kind: kind})
+					want := wanted[s][cause]
+					if want == nothing {
+						want.next = s
+					}
+					assert.Equal(t, state(t, e.ep), want.next)
+					if want.event != 0 {
+						expect(t, e.conn, want.event)
+					}
+					empty(t, e.conn)
+				})
+			}
+		}
+	})
+}
+
 // TestLateEvents lets events of a connection arrive that the endpoint has left behind.
 func TestLateEvents(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {

@@ -133,16 +133,23 @@ func TestConnectRefusedHoldsNothing(t *testing.T) {
 	})
 }
 
-// TestLargestPort: the largest qualifier that is a port is that port, and no other.
-func TestLargestPort(t *testing.T) {
-	onMem(t, func(t *testing.T, dev string) {
-		e := newEnd(t, dev, setup{})
-		for _, qual := range []udat.ConnQual{65535, 65535%32001 + 33534, 65536} {
-			psp, err := e.ia.CreatePSP(qual, e.cr, udat.PSPConsumer)
-			assert.NilError(t, err, "%d", qual)
-			assert.Equal(t, psp.Qual(), qual)
-		}
-	})
+// TestPortOfQualifier: a qualifier that is a port is that port; the rest share ports as OpenFabrics DAPL has them.
+func TestPortOfQualifier(t *testing.T) {
+	for qual, want := range map[udat.ConnQual]uint16{
+		1: 1, 45248: 45248, 65535: 65535, 65536: 65536%32001 + 33534, 96003: 33534, 96002: 65534, 1<<64 - 1: uint16((1<<64-1)%uint64(32001)) + 33534,
+	} {
+		port, err := qual.Port()
+		assert.NilError(t, err, "%d", qual)
+		assert.Equal(t, port, want, "%d", qual)
+	}
+	_, err := udat.ConnQual(0).Port()
+	refused(t, err, udat.InvalidParameter, udat.SubArg3)
+	e := newEnd(t, "mem0", setup{})
+	for _, qual := range []udat.ConnQual{65535, 65535%32001 + 33534, 65536} {
+		psp, err := e.ia.CreatePSP(qual, e.cr, udat.PSPConsumer)
+		assert.NilError(t, err, "%d", qual)
+		assert.Equal(t, psp.Qual(), qual)
+	}
 }
 
 // TestExtensionPrivileges: the operations beyond DAT 1.2 need what those of DAT 1.2 need.
