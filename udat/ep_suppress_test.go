@@ -139,3 +139,45 @@ func TestSuppressedFailure(t *testing.T) {
 		rule.Proves(t, "F-04", "EPST-56", "GAP-61", "EPST-43")
 	})
 }
+
+// TestSuppressedBeforeStuckSend: silent work that is done keeps its places while a Send behind it is stuck, never more than
+// half of them, and not for longer than that.
+func TestSuppressedBeforeStuckSend(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const limit = 8
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: limit}})
+		for round := range 5 {
+			for range round {
+				assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 1, b.mem.RMRTriplet(0, 8), udat.CompletionSuppress))
+			}
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, 0)) // for which the peer has no receive
+			sends := 1
+			for ; sends <= limit; sends++ {
+				if err := a.ep.PostSend(a.iov(0, 8), 3, udat.CompletionSuppress); err != nil {
+					refused(t, err, udat.InsufficientResources, udat.SubResourceCredits)
+					break
+				}
+			}
+			assert.Assert(t, sends >= limit/2 && sends <= limit, "%d sends after %d silent writes", sends, round)
+			_, _, idle, err := a.ep.GetStatus()
+			assert.NilError(t, err)
+			assert.Assert(t, !idle)
+			for i := range sends {
+				assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), udat.Cookie(i), 0))
+			}
+			completion(t, a.request, 2)
+			for i := range sends {
+				completion(t, b.recv, udat.Cookie(i))
+			}
+			// Nothing but posts is needed to get all places back.
+			for i := range limit {
+				eventually(t, func() bool {
+					return a.ep.PostRDMAWrite(a.iov(0, 8), 1, b.mem.RMRTriplet(0, 8), udat.CompletionSuppress) == nil
+				}, "round %d: post %d is refused for ever", round, i)
+			}
+			eventually(t, func() bool { _, _, idle, err := a.ep.GetStatus(); return err == nil && idle }, "idle")
+			empty(t, a.request)
+		}
+		rule.Proves(t, "POST-10", "EP-STATUS-03", "GAP-60")
+	})
+}

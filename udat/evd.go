@@ -14,7 +14,8 @@ import (
 //
 // Completions are taken from the device by whoever waits or dequeues, and now and then by the adapter itself, in
 // the order in which the device made them. More events than the queue's length overflow it: the adapter's
-// asynchronous dispatcher is told once, and the events are kept all the same.
+// asynchronous dispatcher is told once. Some thousand events more are kept, and in any case as many as operations may be
+// outstanding; those that come then are lost.
 type EVD struct {
 	obj   object
 	flags EVDFlags
@@ -210,9 +211,9 @@ func (e *EVD) push(ev *Event, notify bool) {
 	if e.discard || e.dead {
 		return
 	}
-	if e.ring.n >= e.qlen && !e.overflowed {
-		e.overflowed = true
-		e.obj.ia.async(e, &Event{Number: EventAsyncEVDOverflow, Object: e, Reason: ReasonEVDOverflow})
+	if e.ring.n >= e.qlen && e.overflow() {
+		ev.lost()
+		return
 	}
 	slot := e.ring.push()
 	*slot = *ev
@@ -223,6 +224,18 @@ func (e *EVD) push(ev *Event, notify bool) {
 			e.cno.trigger(e)
 		}
 	}
+}
+
+// overflowRoom is how many events beyond its length an overflowed dispatcher keeps at least.
+const overflowRoom = 4096
+
+// overflow tells that the queue is full, once, and says whether there is no room beyond its length either.
+func (e *EVD) overflow() (full bool) {
+	if !e.overflowed {
+		e.overflowed = true
+		e.obj.ia.async(e, &Event{Number: EventAsyncEVDOverflow, Object: e, Reason: ReasonEVDOverflow})
+	}
+	return e.ring.n >= e.qlen+max(e.capacity, overflowRoom)
 }
 
 // post queues an event that comes from outside the completion queue.

@@ -112,7 +112,7 @@ func raceOn(t *testing.T, dev string, streams udat.EVDFlags, flags udat.Completi
 	}
 	crew.do(func() {
 		if received.Load()-taken.dto.Load() > 100 {
-			return // a queue that overflows keeps everything, without a bound
+			return // a queue that overflows keeps thousands of events
 		}
 		if err := b.ep.PostRecv(b.iov(0, 8), 0, 0); err == nil {
 			received.Add(1)

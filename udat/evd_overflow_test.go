@@ -1,0 +1,68 @@
+package udat_test
+
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// TestOverflowBounded posts on although nobody takes the completions: the overflow is told once, what has been queued stays
+// and comes in order, later events are lost, and the memory that they take is bounded. The endpoint goes on.
+func TestOverflowBounded(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const qlen, batch, posts = 2, 16, 4600
+		a, b := pair(t, dev, setup{qlen: qlen})
+		ops := make([]udat.Op, batch)
+		for i := 0; i < posts; {
+			for j := range ops {
+				ops[j] = udat.Op{Kind: udat.OpRDMAWrite, IOV: a.iov(0, 1), Remote: b.mem.RMRTriplet(0, 1), Cookie: udat.Cookie(i + j)}
+			}
+			n, err := a.ep.PostBatch(ops)
+			if err != nil {
+				refused(t, err, udat.InsufficientResources, udat.SubResourceCredits)
+			}
+			i += n
+		}
+		eventually(t, func() bool { _, _, idle, err := a.ep.GetStatus(); return err == nil && idle }, "all is done")
+		ev := expect(t, a.ia.AsyncEVD(), udat.EventAsyncEVDOverflow)
+		assert.Equal(t, ev.Object, udat.Handle(a.request))
+		kept := udat.Queued(a.request)
+		assert.Assert(t, kept > 4000 && kept < posts, "%d of %d events are kept", kept, posts)
+		for i := range kept {
+			completion(t, a.request, udat.Cookie(i))
+		}
+		empty(t, a.request)
+		empty(t, a.ia.AsyncEVD())
+		assert.Equal(t, state(t, a.ep), udat.EPConnected)
+		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 1), 7, b.mem.RMRTriplet(0, 1), 0))
+		completion(t, a.request, 7)
+		rule.Proves(t, "EVD-50", "GAP-11")
+	})
+}
+
+// TestOverflowKeepsOutstanding: as many events as operations may be outstanding are kept in any case.
+func TestOverflowKeepsOutstanding(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		const size, messages = 64, 4600
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		s := b.shared(t, udat.SRQAttr{MaxRecvDTOs: messages, MaxRecvIOV: 1})
+		b.recv = b.evd(size, udat.EVDDTO)
+		b.share(t, s, udat.EPAttr{})
+		connect(t, a, b)
+		for range messages {
+			assert.NilError(t, s.PostRecv(nil, 1))
+		}
+		for range messages {
+			eventually(t, func() bool { return a.ep.PostSend(nil, 1, udat.CompletionSuppress) == nil }, "room for a send")
+		}
+		eventually(t, func() bool { _, _, idle, err := a.ep.GetStatus(); return err == nil && idle }, "all is sent")
+		b.ep.GetStatus()
+		assert.Equal(t, udat.Queued(b.recv), messages)
+		assert.Equal(t, count(t, s).OutstandingDTOCount, messages)
+		b.drain(b.recv)
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 0)
+	})
+}
