@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -103,6 +104,7 @@ func TestCalls(t *testing.T) {
 			}
 		}
 	}
+	rows := maps.Clone(have)
 	for _, c := range datCalls {
 		names := have[c]
 		delete(have, c)
@@ -114,6 +116,25 @@ func TestCalls(t *testing.T) {
 		}
 		if !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, goName(c)) }) {
 			t.Errorf("%s: no %s implements it: %v", c, goName(c), names)
+		}
+	}
+	guide, err := os.ReadFile("../docs/udapl.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range datCalls {
+		row := regexp.MustCompile("(?m)^\\| `" + c + "` \\| (.*) \\|$").FindStringSubmatch(string(guide))
+		if row == nil {
+			t.Errorf("docs/udapl.md has no row for %s", c)
+			continue
+		}
+		for _, name := range rows[c] {
+			if kind, verb, method := strings.Cut(name, "."); method {
+				name = "(*" + kind + ")." + verb
+			}
+			if !strings.Contains(row[1], "`"+name+"`") {
+				t.Errorf("docs/udapl.md does not name %s for %s: %s", name, c, row[1])
+			}
 		}
 	}
 	for c, names := range have {
