@@ -7,7 +7,7 @@ ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 && echo yes),yes)
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 endif
 
-.PHONY: help deps build demo demo-rxe test test-host test-vm conformance mutate bench cross lint vet clean docker
+.PHONY: help deps build demo demo-rxe sample test test-host test-vm conformance mutate bench cross lint vet clean docker
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -24,6 +24,9 @@ demo: build ## datperf at once: on this host's RDMA device if it has one, else o
 
 demo-rxe: deps build ## datperf in two processes over real verbs: this host's device, or soft-RoCE in the virtual machine
 	@ci/demo.sh --rxe
+
+sample: deps build ## measure for docs/datperf-sample.html, and write it: on this host's device, or soft-RoCE in the virtual machine
+	@ci/demo.sh --rxe --sample
 
 test: deps lint cross test-host test-vm ## everything: formatting, vet, cross-builds, tests here and on rxe, with the race detector
 

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Shows datperf at work: in two processes over this host's RDMA device if it has one that works, else on mem0, RDMA inside one process.
 #
-#   ci/demo.sh [--rxe | --vm]   --rxe: where this host has no such device, soft-RoCE in the virtual machine instead of mem0
-#                               --vm:  in the virtual machine, even if this host has a device
+#   ci/demo.sh [--rxe | --vm] [--sample]
+#
+#   --rxe      where this host has no such device, soft-RoCE in the virtual machine instead of mem0
+#   --vm       in the virtual machine, even if this host has a device
+#   --sample   instead of a demonstration measure for docs/datperf-sample.html, and write it
 #
 # GODAT_TEST_DEVICE chooses among several devices of this host.
 set -euo pipefail
@@ -18,7 +21,13 @@ run() {
 }
 machine() {
   say "$1: datperf in the virtual machine, on soft-RoCE (rxe0)"
-  exec "$here/rxe-vm.sh" --timeout 300 --env GODAT_TEST_DEVICE=rxe0 -- "$here/demo.sh"
+  "$here/rxe-vm.sh" --timeout 600 --out out/sample --env GODAT_TEST_DEVICE=rxe0 -- "$here/demo.sh" "${sample[@]}"
+  [ ${#sample[@]} = 0 ] || publish
+  exit
+}
+publish() {
+  cp out/sample/sample.html docs/datperf-sample.html
+  say "docs/datperf-sample.html is made anew"
 }
 usable() { # sets address, or why not
   local netdev
@@ -30,14 +39,20 @@ usable() { # sets address, or why not
   [ -n "$address" ] || { why="$device cannot be used: its network device $netdev has no address"; return 1; }
 }
 
-case ${1:-} in
-  '' | --rxe | --vm) ;;
-  *) say "unknown option '$1'"; exit 2 ;;
-esac
-[ "${1:-}" != --vm ] || machine 'as asked for'
+where='' sample=()
+for arg in "$@"; do
+  case $arg in
+    --rxe | --vm) where=$arg ;;
+    --sample) sample=("$arg") ;;
+    *) say "unknown option '$arg'"; exit 2 ;;
+  esac
+done
+mkdir -p out/sample 2>/dev/null || true # the guest has it already
+[ "$where" != --vm ] || machine 'as asked for'
 device=${GODAT_TEST_DEVICE:-$(basename "$(compgen -G '/sys/class/infiniband/*' | sort | head -n 1)")}
 if ! usable; then
-  [ "${1:-}" != --rxe ] || machine "$why"
+  [ "$where" != --rxe ] || machine "$why"
+  [ ${#sample[@]} = 0 ] || { say "$why, and a sample is made on one: --rxe"; exit 1; }
   say "$why: datperf on mem0, which is RDMA inside one process (make demo-rxe: two processes on soft-RoCE, in a virtual machine)"
   run local --device mem0 --test send,write,read --mode lat --size 64
   run local --device mem0 --test send,write,read --mode bw --size 64K
@@ -65,6 +80,14 @@ done
 cat "$log"
 kill -0 $server 2>/dev/null || { server=''; say "the server ended early"; exit 1; }
 
+if [ ${#sample[@]} -gt 0 ]; then
+  out=${GODAT_OUT:-out/sample}
+  printf '\n$ datperf client %s ...\n' "$address"
+  timeout 500 $datperf client "$address" --device "$device" --test send,write,read --mode lat,bw --layer udat,cverbs --size 64,1K,16K,256K \
+    --duration 1500ms --interval 100ms --title "datperf on $device" --html "$out/sample.html" --json "$out/sample.json" | grep -v ' s: '
+  [ -n "${GODAT_OUT:-}" ] || publish
+  exit
+fi
 run client "$address" --device "$device" --test send,write,read --mode lat --layer udat,cverbs --size 64
 run client "$address" --device "$device" --test send,write,read --mode bw --layer udat,cverbs --size 64K --iters 1000 --json "$json"
 printf '\nAll figures with the settings and facts of both ends are one JSON document (--json FILE): %s bytes here.\n' "$(wc -c <"$json")"

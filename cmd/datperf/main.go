@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -28,6 +29,7 @@ const (
 // app is one invocation.
 type app struct {
 	ctx            context.Context
+	finish         *finisher
 	stdout, stderr io.Writer
 }
 
@@ -56,9 +58,11 @@ func init() { // not a literal: help lists the commands
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	a := &app{ctx: ctx, stdout: stdout, stderr: stderr}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	finish := newFinisher(cancel)
+	defer finish.stop()
+	a := &app{ctx: ctx, finish: finish, stdout: stdout, stderr: stderr}
 	err := a.dispatch(args)
 	var bad *usageError
 	switch {
@@ -75,6 +79,33 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "datperf: %v\n", err)
 	return statusFailed
+}
+
+// finisher turns interrupts into the end: of a measurement that asked for it gently first, else at once.
+type finisher struct {
+	signals chan os.Signal
+	gently  atomic.Bool
+	now     chan struct{} // closed: keep what there is
+}
+
+func newFinisher(cancel func()) *finisher {
+	f := &finisher{signals: make(chan os.Signal, 2), now: make(chan struct{})}
+	signal.Notify(f.signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		for s := range f.signals {
+			if s == os.Interrupt && f.gently.CompareAndSwap(true, false) {
+				close(f.now)
+				continue
+			}
+			cancel()
+		}
+	}()
+	return f
+}
+
+func (f *finisher) stop() {
+	signal.Stop(f.signals)
+	close(f.signals)
 }
 
 // usageError is a mistake on the command line.

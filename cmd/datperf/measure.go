@@ -116,7 +116,8 @@ func (a *app) runPlan(commandLine []string, device string, plan engine.Plan, out
 		}
 		defer func() { err = errors.Join(err, stop()) }()
 	}
-	doc, err := run(&engine.Client{Device: device, Version: buildVersion(), Watcher: show.watcher()}, plan)
+	a.finish.gently.Store(true)
+	doc, err := run(&engine.Client{Device: device, Finish: a.finish.now, Version: buildVersion(), Watcher: show.watcher()}, plan)
 	show.close()
 	if doc == nil {
 		return err

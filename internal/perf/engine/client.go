@@ -49,7 +49,8 @@ type Watcher struct {
 type Client struct {
 	Device  string // to measure from; empty: the one with the address that reaches the server, or the best
 	Version string
-	CPU     *int // to pin the measuring loop to
+	CPU     *int            // to pin the measuring loop to
+	Finish  <-chan struct{} // closed: end the run under way, with what there is, and the plan; nil: never
 	Watcher Watcher
 }
 
@@ -102,7 +103,7 @@ func (cl *Client) Run(ctx context.Context, conn net.Conn, plan Plan) (*result.Do
 	k := newControl(conn, "server")
 	defer k.close()
 	err := cl.converse(ctx, k, plan, doc)
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrFinished) {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -135,10 +136,13 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 	if f := cl.Watcher.Begin; f != nil {
 		f(&doc.Client, &doc.Server)
 	}
-	ses := &session{ctl: k, chosen: chosen, client: true, cpu: cl.CPU, watch: cl.Watcher.Interval}
+	ses := &session{ctl: k, chosen: chosen, client: true, cpu: cl.CPU, finish: cl.Finish, watch: cl.Watcher.Interval}
 	n := 0
 	for _, c := range plan.Cases {
 		for repeat := range plan.Repeats {
+			if cl.finished() {
+				return errors.Join(k.send(message{Kind: msgBye}), ErrFinished)
+			}
 			n++
 			run, err := cl.runCase(ctx, ses, c, doc, n, total, repeat+1)
 			if err != nil {
@@ -153,7 +157,23 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 			}
 		}
 	}
-	return k.send(message{Kind: msgBye})
+	err = k.send(message{Kind: msgBye})
+	if cl.finished() {
+		err = errors.Join(err, ErrFinished)
+	}
+	return err
+}
+
+// ErrFinished tells that the plan was not measured to its end because Client.Finish was closed.
+var ErrFinished = errors.New("ended early; what was measured until then is told")
+
+func (cl *Client) finished() bool {
+	select {
+	case <-cl.Finish:
+		return true
+	default:
+		return false
+	}
 }
 
 func (cl *Client) runCase(ctx context.Context, ses *session, c result.Case, doc *result.Document, n, of, repeat int) (result.Run, error) {
@@ -173,6 +193,9 @@ func (cl *Client) runCase(ctx context.Context, ses *session, c result.Case, doc 
 	own, peer, err := ses.run(ctx, &c)
 	if err != nil {
 		return result.Run{}, err
+	}
+	if cl.finished() {
+		notes = append(notes, "ended early, by an interrupt")
 	}
 	return result.Run{Case: c, Client: own, Server: peer, Notes: notes}, nil
 }

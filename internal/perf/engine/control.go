@@ -55,6 +55,7 @@ const (
 	msgGo        = "go"        // server: it is connected too, and begins now
 	msgInterval  = "interval"  // server: what it initiated in an interval
 	msgSent      = "sent"      // an initiator: how many operations there were
+	msgFinish    = "finish"    // client: the run shall end now, with what there is
 	msgEnd       = "end"       // either: its part is over, what it measured
 	msgError     = "error"     // either: the conversation is over, and why
 	msgBye       = "bye"       // client: no more cases; server: it quits

@@ -13,9 +13,12 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// devices are mem0 and, where GODAT_TEST_DEVICE names one, a verbs device.
+// devices are mem0 and, where GODAT_TEST_DEVICE names one, a verbs device; a short run then leaves out mem0, which needs no device.
 func devices() []string {
 	list := []string{"mem0"}
+	if testing.Short() && os.Getenv("GODAT_TEST_DEVICE") != "" {
+		list = nil
+	}
 	if env := os.Getenv("GODAT_TEST_DEVICE"); env != "" {
 		list = append(list, strings.Split(env, ",")...)
 	}
@@ -51,12 +54,16 @@ func measure(t *testing.T, device string, cases ...result.Case) (*result.Documen
 
 // Every test, latency and bandwidth, in every way of waiting, moves what it says and verifies it.
 func TestEveryTest(t *testing.T) {
+	iters := int64(200)
+	if testing.Short() {
+		iters = 50
+	}
 	onEach(t, func(t *testing.T, device string, base result.Case) {
 		for _, test := range result.Tests {
 			for _, mode := range result.Modes {
 				for _, poll := range result.Polls {
 					c := base
-					c.Test, c.Mode, c.Poll, c.Iters, c.Size, c.Verify = test, mode, poll, 200, 100, true
+					c.Test, c.Mode, c.Poll, c.Iters, c.Size, c.Verify = test, mode, poll, iters, 100, true
 					if c.Mode == result.Latency && c.Test == result.Write && poll != result.Busy {
 						continue
 					}
@@ -68,13 +75,13 @@ func TestEveryTest(t *testing.T) {
 						assert.NilError(t, err)
 						run := doc.Runs[0]
 						s := run.Client.Initiated
-						assert.Equal(t, s.Ops, int64(200))
-						assert.Equal(t, s.Bytes, int64(200*run.Case.Size))
+						assert.Equal(t, s.Ops, iters)
+						assert.Equal(t, s.Bytes, iters*int64(run.Case.Size))
 						assert.Assert(t, s.Elapsed > 0 && s.OpsS > 0)
 						assert.Assert(t, run.Client.Verified+run.Server.Verified > 0)
 						if mode == result.Latency {
 							l := s.Latency
-							assert.Equal(t, l.Count, int64(200))
+							assert.Equal(t, l.Count, iters)
 							assert.Assert(t, l.Min > 0 && l.Min <= l.At(50) && l.At(50) <= l.At(99.99) && l.At(99.99) <= l.Max)
 							assert.Equal(t, s.RoundTrip != nil, run.Case.PingPong())
 						}

@@ -220,6 +220,32 @@ func TestClientGoes(t *testing.T) {
 	assert.Equal(t, len(doc.Runs), 2)
 }
 
+// A client that is told to finish keeps what it has measured, in every direction, and leaves out what was still to come.
+func TestFinish(t *testing.T) {
+	dial, stop := serving(t)
+	defer stop()
+	for _, mode := range result.Modes {
+		for _, direction := range result.Directions {
+			c := many().Cases[0]
+			c.Mode, c.Direction, c.Verify = mode, direction, true
+			c.Complete()
+			if c.Validate() != nil {
+				continue
+			}
+			finish := make(chan struct{})
+			var once sync.Once
+			cl := &Client{Device: "mem0", Finish: finish, Watcher: Watcher{Interval: func(result.Interval) { once.Do(func() { close(finish) }) }}}
+			doc, err := cl.Run(t.Context(), dial(), Plan{Cases: []result.Case{c, c}, Repeats: 1})
+			assert.Assert(t, errors.Is(err, ErrFinished), "%v", err)
+			assert.Equal(t, len(doc.Runs), 1)
+			for _, f := range doc.Runs[0].Flows() {
+				assert.Assert(t, f.Stream.Ops > 0)
+			}
+			assert.DeepEqual(t, doc.Runs[0].Notes, result.Notes{"ended early, by an interrupt"})
+		}
+	}
+}
+
 // A server that shall quit takes nobody any more, but the client that it has comes to its end.
 func TestQuit(t *testing.T) {
 	dial, stop := serving(t)

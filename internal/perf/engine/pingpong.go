@@ -49,7 +49,7 @@ func (w *worker) ping() error {
 		if err := w.after(qp); err != nil {
 			return err
 		}
-		if now >= stopAt {
+		if now >= stopAt || n >= w.c.Warmup && w.sh.finish.Load() {
 			n++
 			break
 		}

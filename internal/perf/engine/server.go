@@ -134,10 +134,12 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 	s.log("%s: %d cases on %s (%s)", who, hello.Cases, chosen.Name, chosen.why)
 	ses := &session{ctl: k, chosen: chosen, cpu: s.CPU}
 	for {
-		m, err := k.expectIdle(ctx.Done(), msgCase, msgBye, msgQuit)
+		m, err := k.expectIdle(ctx.Done(), msgCase, msgBye, msgQuit, msgFinish)
 		switch {
 		case err != nil || m.Kind == msgBye:
 			return cases, err
+		case m.Kind == msgFinish: // too late: the run was over
+			continue
 		case m.Kind == msgQuit && (!s.MayQuit || s.quitting == nil):
 			return cases, errors.New("this server does not quit for a client: it was not started with --allow-quit")
 		case m.Kind == msgQuit:

@@ -16,8 +16,9 @@ import (
 type session struct {
 	ctl    *control
 	chosen choice
-	client bool // this end is the client
-	cpu    *int // to pin the loop to
+	client bool            // this end is the client
+	cpu    *int            // to pin the loop to
+	finish <-chan struct{} // closed when the run shall end with what there is; nil: never
 	watch  func(result.Interval)
 }
 
@@ -173,6 +174,7 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 	finished := make(chan struct{})
 	var listening sync.WaitGroup
 	listening.Go(func() { s.listen(c, sh, peerEnd, finished) })
+	listening.Go(func() { s.passFinish(sh, finished) })
 	before := readCounters(&s.chosen)
 	own, err = s.loop(w)
 	close(tell)
@@ -213,6 +215,16 @@ func (s *session) see(iv result.Interval) {
 	}
 }
 
+// passFinish ends the run at both ends when this one is told to.
+func (s *session) passFinish(sh *shared, finished <-chan struct{}) {
+	select {
+	case <-s.finish:
+		sh.finish.Store(true)
+		s.ctl.send(message{Kind: msgFinish})
+	case <-finished:
+	}
+}
+
 // listen takes the peer's messages until it has said its result, or this end has failed.
 func (s *session) listen(c *result.Case, sh *shared, peerEnd chan<- *result.End, finished <-chan struct{}) {
 	for {
@@ -222,7 +234,7 @@ func (s *session) listen(c *result.Case, sh *shared, peerEnd chan<- *result.End,
 		case m, ok := <-s.ctl.in:
 			var err error
 			if ok {
-				err = s.ctl.judge(m, msgInterval, msgSent, msgEnd)
+				err = s.ctl.judge(m, msgInterval, msgSent, msgFinish, msgEnd)
 			} else {
 				err = s.ctl.err
 			}
@@ -232,6 +244,8 @@ func (s *session) listen(c *result.Case, sh *shared, peerEnd chan<- *result.End,
 				return
 			case m.Kind == msgInterval && m.Interval != nil:
 				s.see(*m.Interval)
+			case m.Kind == msgFinish:
+				sh.finish.Store(true)
 			case m.Kind == msgSent && len(m.Counts) == c.QPs:
 				sh.setExpect(m.Counts)
 			case m.Kind == msgEnd && m.End != nil:

@@ -13,6 +13,7 @@ type streamer struct {
 	ready     []int    // queue pairs that may have room for a batch
 	queued    []bool   // whether a queue pair is in ready
 	measuring bool
+	finishing bool  // nothing more is begun
 	stopAt    int64 // when posting ends; by time only
 	over      bool  // everything initiated has completed
 	lastDone  int64
@@ -192,7 +193,8 @@ func (s *streamer) completion(d *done, now int64) error {
 // advance begins the measurement after the warm-up, ends it when its time has come, and notices when all is done.
 func (s *streamer) advance(now int64) {
 	s.rec.tick(now)
-	if now >= s.stopAt {
+	if now >= s.stopAt || s.measuring && !s.finishing && s.sh.finish.Load() {
+		s.finishing = true
 		s.stopAt = math.MaxInt64
 		for qp := range s.quota {
 			s.quota[qp] = s.initSeq[qp]

@@ -12,14 +12,18 @@ import (
 // Transactions of every kind of step, by both ends, on one queue pair and on several, move what they say; by number and by time.
 func TestTransactions(t *testing.T) {
 	onEach(t, func(t *testing.T, device string, base result.Case) {
-		for _, steps := range []string{
+		scripts := []string{
+			"send:3,send:5000,server-read:70,server-write:33,server-write:9,server-send:1,send:2",
+			"read:4K,write:7",
 			result.DefaultSteps,
 			"send:1",
 			"write:100",
-			"read:4K,write:7",
-			"send:3,send:5000,server-read:70,server-write:33,server-write:9,server-send:1,send:2",
 			"send:8,server-write:64",
-		} {
+		}
+		if testing.Short() {
+			scripts = scripts[:2]
+		}
+		for _, steps := range scripts {
 			for _, qps := range []int{1, 3} {
 				c := base
 				c.Test, c.Steps, c.QPs, c.SRQ, c.Iters, c.Warmup, c.Verify = result.Transaction, steps, qps, qps > 1, 50, 5, true

@@ -169,7 +169,7 @@ func plots(d *result.Document) []*plot {
 			}
 			for _, f := range r.Flows() {
 				if r.Case.Mode == result.Bandwidth && len(f.Initiator.Intervals) > 1 {
-					get("time", plot{title: "Bandwidth over time", xTitle: "seconds", yTitle: "Gb/s"}).add(timeline(r, f))
+					get("time "+test, plot{title: test + ": bandwidth over time", xTitle: "seconds", yTitle: "Gb/s"}).add(timeline(r, f))
 				}
 			}
 		}

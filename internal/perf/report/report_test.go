@@ -48,7 +48,7 @@ func TestHTML(t *testing.T) {
 	for _, bad := range []string{"NaN", "Inf", "<b>title", "<i>dev", "http://", "https://"} {
 		assert.Assert(t, !strings.Contains(text, bad), bad)
 	}
-	assert.Equal(t, strings.Count(text, "<svg"), 13) // latencies of zero have no place in a plot over size
+	assert.Equal(t, strings.Count(text, "<svg"), 19) // latencies of zero have no place in a plot over size
 	// Every plot is well-formed.
 	for _, part := range strings.Split(text, "<svg")[1:] {
 		svg, _, ok := strings.Cut("<svg"+part, "</svg>")
