@@ -4,7 +4,6 @@ package cverbs
 
 // #include "shim.h"
 // #cgo noescape cv_poll_cq
-// #cgo nocallback cv_poll_cq
 // #cgo noescape cv_req_notify_cq
 // #cgo nocallback cv_req_notify_cq
 import "C"
@@ -88,7 +87,7 @@ func (q *CQ) Poll(wc []WC) (int, error) {
 		q.life.leave()
 		return 0, nil
 	}
-	n := int(C.cv_poll_cq(q.c, (*C.struct_cv_wc)(unsafe.Pointer(unsafe.SliceData(wc))), C.uint32_t(min(len(wc), 1<<20)), q.ctx.rxe))
+	n := int(C.cv_poll_cq(C.uintptr_t(uintptr(unsafe.Pointer(q.c))), (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))), C.uint32_t(min(len(wc), 1<<20)), q.ctx.rxe))
 	q.life.leave()
 	if n < 0 {
 		return 0, &Error{Verb: "ibv_poll_cq", Errno: syscall.Errno(-n)}

@@ -21,9 +21,10 @@ var _ = [...][0]byte{
 	[unsafe.Offsetof(SendWR{}.AH) - 56]byte{},
 	[unsafe.Offsetof(SendWR{}.RemoteQPN) - 64]byte{},
 	[unsafe.Sizeof(RecvWR{}) - C.sizeof_struct_cv_recv_wr]byte{},
-	[unsafe.Sizeof(WC{}) - C.sizeof_struct_cv_wc]byte{},
+	[unsafe.Sizeof(WC{}) - C.sizeof_struct_ibv_wc]byte{},
 	[unsafe.Offsetof(WC{}.Imm) - 24]byte{},
 	[unsafe.Offsetof(WC{}.Flags) - 36]byte{},
+	[unsafe.Offsetof(WC{}.DLIDPathBits) - 45]byte{},
 
 	[OpRDMAWrite - C.IBV_WR_RDMA_WRITE]byte{},
 	[OpRDMAWriteWithImm - C.IBV_WR_RDMA_WRITE_WITH_IMM]byte{},

@@ -104,14 +104,23 @@ struct ibv_qp *cv_null_qp(struct ibv_cq *send, struct ibv_cq *recv)
 void cv_null_free_cq(struct ibv_cq *cq) { free(cq); }
 void cv_null_free_qp(struct ibv_qp *qp) { free(qp); }
 
-// The loop that the Go side is measured against: what a C program does to post batches of small sends and reap them.
-void cv_null_loop(struct ibv_qp *qp, struct ibv_cq *cq, uint64_t rounds, uint32_t batch)
+// What a program knows of a request that it has posted; the work request id leads to it.
+struct request {
+	uint64_t cookie;
+	uint32_t length, opcode;
+};
+
+// The loop that the Go side is measured against, as a C program has it that posts batches of small sends, each with a segment and a
+// context of its own, and reaps them: fill the context, the segment and the work request, chain and post them, poll, look at the
+// status, go back to the context, check it and count the bytes.
+uint64_t cv_null_loop(struct ibv_qp *qp, struct ibv_cq *cq, uint64_t rounds, uint32_t batch)
 {
-	static char payload[64];
-	struct ibv_sge sg = { .addr = (uintptr_t)payload, .length = sizeof(payload), .lkey = 1 };
+	static char payload[64 * 64];
+	struct request requests[64];
+	struct ibv_sge sg[64];
 	struct ibv_send_wr wr[64], *bad;
 	struct ibv_wc wc[64];
-	uint64_t r, id = 0;
+	uint64_t r, cookie = 0, expected = 0, bytes = 0;
 	uint32_t i;
 
 	if (batch > 64)
@@ -120,20 +129,31 @@ void cv_null_loop(struct ibv_qp *qp, struct ibv_cq *cq, uint64_t rounds, uint32_
 		uint32_t got = 0;
 
 		for (i = 0; i < batch; i++) {
-			wr[i] = (struct ibv_send_wr){ .wr_id = id++, .sg_list = &sg, .num_sge = 1, .opcode = IBV_WR_SEND,
-						      .send_flags = IBV_SEND_SIGNALED, .next = i + 1 < batch ? &wr[i + 1] : NULL };
+			requests[i] = (struct request){ .cookie = cookie++, .length = 64, .opcode = IBV_WR_SEND };
+			sg[i] = (struct ibv_sge){ .addr = (uintptr_t)&payload[64 * i], .length = 64, .lkey = 1 };
+			wr[i].wr_id = (uintptr_t)&requests[i];
+			wr[i].next = i + 1 < batch ? &wr[i + 1] : NULL;
+			wr[i].sg_list = &sg[i];
+			wr[i].num_sge = 1;
+			wr[i].opcode = IBV_WR_SEND; // a compound literal would clear the 128 bytes, which costs more than all the rest
+			wr[i].send_flags = IBV_SEND_SIGNALED;
 		}
 		if (ibv_post_send(qp, wr, &bad))
 			abort();
 		while (got < batch) {
 			int n = ibv_poll_cq(cq, (int)batch, wc);
 
-			for (i = 0; i < (uint32_t)n; i++)
-				if (wc[i].status != IBV_WC_SUCCESS || wc[i].wr_id > id)
+			for (i = 0; i < (uint32_t)n; i++) {
+				const struct request *q = (const struct request *)(uintptr_t)wc[i].wr_id;
+
+				if (wc[i].status != IBV_WC_SUCCESS || q->cookie != expected++)
 					abort();
+				bytes += q->length;
+			}
 			got += (uint32_t)n;
 		}
 	}
+	return bytes;
 }
 
 void cv_null_call(void) {}

@@ -4,11 +4,8 @@ package cverbs
 
 // #include "shim.h"
 // #cgo noescape cv_post_send
-// #cgo nocallback cv_post_send
 // #cgo noescape cv_post_recv
-// #cgo nocallback cv_post_recv
 // #cgo noescape cv_post_srq_recv
-// #cgo nocallback cv_post_srq_recv
 import "C"
 
 import (
@@ -21,6 +18,8 @@ import (
 func cSGE(s []SGE) (*C.struct_ibv_sge, C.uint32_t) {
 	return (*C.struct_ibv_sge)(unsafe.Pointer(unsafe.SliceData(s))), C.uint32_t(min(len(s), math.MaxUint32))
 }
+
+func (q *QP) handle() C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Pointer(q.c))) }
 
 // PostSend posts a batch of send work requests, in order, whose segments are ranges of sges. n is how many were accepted: with an error
 // wrs[n] is the one that was refused, and nothing after it was looked at. Both slices may be reused at once. Nothing allocates.
@@ -39,7 +38,7 @@ func (q *QP) PostSend(wrs []SendWR, sges []SGE) (n int, err error) {
 		return 0, nil
 	}
 	sg, nsg := cSGE(sges)
-	p := C.cv_post_send(q.c, (*C.struct_cv_send_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(q.cap.MaxSendSGE))
+	p := C.cv_post_send(q.handle(), (*C.struct_cv_send_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(q.cap.MaxSendSGE))
 	if p.rc != 0 {
 		err = q.sendError(p, wrs, len(sges))
 	}
@@ -59,7 +58,7 @@ func (q *QP) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
 		return 0, nil
 	}
 	sg, nsg := cSGE(sges)
-	p := C.cv_post_recv(q.c, (*C.struct_cv_recv_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(q.cap.MaxRecvSGE))
+	p := C.cv_post_recv(q.handle(), (*C.struct_cv_recv_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(q.cap.MaxRecvSGE))
 	if p.rc != 0 {
 		w := wrs[p.n]
 		err = postError("ibv_post_recv", p, w.FirstSGE, w.NumSGE, len(sges), q.cap.MaxRecvSGE, q.cap.MaxRecvWR)
@@ -80,7 +79,7 @@ func (s *SRQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
 		return 0, nil
 	}
 	sg, nsg := cSGE(sges)
-	p := C.cv_post_srq_recv(s.c, (*C.struct_cv_recv_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(s.maxSGE))
+	p := C.cv_post_srq_recv(C.uintptr_t(uintptr(unsafe.Pointer(s.c))), (*C.struct_cv_recv_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(s.maxSGE))
 	if p.rc != 0 {
 		w := wrs[p.n]
 		err = postError("ibv_post_srq_recv", p, w.FirstSGE, w.NumSGE, len(sges), s.maxSGE, 0)

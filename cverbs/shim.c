@@ -13,9 +13,12 @@ _Static_assert(offsetof(struct cv_send_wr, first_sge) == 48, "SendWR.FirstSGE");
 _Static_assert(offsetof(struct cv_send_wr, ah) == 56, "SendWR.AH");
 _Static_assert(offsetof(struct cv_send_wr, remote_qpn) == 64, "SendWR.RemoteQPN");
 _Static_assert(sizeof(struct cv_recv_wr) == 16, "RecvWR");
-_Static_assert(sizeof(struct cv_wc) == 40, "WC");
-_Static_assert(offsetof(struct cv_wc, imm) == 24, "WC.Imm");
-_Static_assert(offsetof(struct cv_wc, flags) == 36, "WC.Flags");
+_Static_assert(sizeof(struct ibv_wc) == 48, "WC");
+_Static_assert(offsetof(struct ibv_wc, byte_len) == 20, "WC.ByteLen");
+_Static_assert(offsetof(struct ibv_wc, imm_data) == 24 && offsetof(struct ibv_wc, invalidated_rkey) == 24, "WC.Imm");
+_Static_assert(offsetof(struct ibv_wc, src_qp) == 32, "WC.SrcQP");
+_Static_assert(offsetof(struct ibv_wc, wc_flags) == 36, "WC.Flags");
+_Static_assert(offsetof(struct ibv_wc, slid) == 42 && offsetof(struct ibv_wc, dlid_path_bits) == 45, "WC.DLIDPathBits");
 _Static_assert(sizeof(struct ibv_sge) == 16, "SGE");
 _Static_assert(offsetof(struct ibv_sge, length) == 8 && offsetof(struct ibv_sge, lkey) == 12, "SGE");
 
@@ -169,8 +172,9 @@ static int convert_send(struct ibv_qp *qp, const struct cv_send_wr *w, struct ib
 	return CV_BAD_OPCODE;
 }
 
-struct cv_posted cv_post_send(struct ibv_qp *qp, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
+struct cv_posted cv_post_send(uintptr_t handle, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
 {
+	struct ibv_qp *qp = (struct ibv_qp *)handle;
 	struct ibv_send_wr chain[CHAIN], *bad;
 	struct cv_posted p = { 0, 0 };
 	int ud = qp->qp_type == IBV_QPT_UD;
@@ -182,19 +186,17 @@ struct cv_posted cv_post_send(struct ibv_qp *qp, const struct cv_send_wr *wr, ui
 	if (ud)
 		pthread_rwlock_rdlock(&ahs.lock);
 	while (p.n < n && !p.rc) {
-		uint32_t i, k = 0, m = n - p.n < CHAIN ? n - p.n : CHAIN;
+		uint32_t k, m = n - p.n < CHAIN ? n - p.n : CHAIN;
 		int refused = 0, rc;
 
-		for (i = 0; i < m && !refused; i++) {
-			refused = convert_send(qp, &wr[p.n + i], &chain[i], sg, nsg, max_sge);
-			if (!refused) {
-				chain[i].next = NULL;
-				if (i)
-					chain[i - 1].next = &chain[i];
-				k++;
-			}
+		for (k = 0; k < m; k++) {
+			refused = convert_send(qp, &wr[p.n + k], &chain[k], sg, nsg, max_sge);
+			if (refused)
+				break;
+			chain[k].next = &chain[k + 1];
 		}
 		if (k) {
+			chain[k - 1].next = NULL;
 			bad = NULL;
 			rc = ibv_post_send(qp, chain, &bad);
 			if (rc) {
@@ -218,24 +220,22 @@ static struct cv_posted post_recv(struct ibv_qp *qp, struct ibv_srq *srq, const 
 	struct cv_posted p = { 0, 0 };
 
 	while (p.n < n && !p.rc) {
-		uint32_t i, k = 0, m = n - p.n < CHAIN ? n - p.n : CHAIN;
+		uint32_t k, m = n - p.n < CHAIN ? n - p.n : CHAIN;
 		int refused = 0, rc;
 
-		for (i = 0; i < m && !refused; i++) {
-			const struct cv_recv_wr *w = &wr[p.n + i];
+		for (k = 0; k < m; k++) {
+			const struct cv_recv_wr *w = &wr[p.n + k];
 
 			refused = sge_check(w->first_sge, w->num_sge, nsg, max_sge);
-			if (!refused) {
-				chain[i].wr_id = w->id;
-				chain[i].sg_list = w->num_sge ? sg + w->first_sge : NULL;
-				chain[i].num_sge = (int)w->num_sge;
-				chain[i].next = NULL;
-				if (i)
-					chain[i - 1].next = &chain[i];
-				k++;
-			}
+			if (refused)
+				break;
+			chain[k].wr_id = w->id;
+			chain[k].sg_list = w->num_sge ? sg + w->first_sge : NULL;
+			chain[k].num_sge = (int)w->num_sge;
+			chain[k].next = &chain[k + 1];
 		}
 		if (k) {
+			chain[k - 1].next = NULL;
 			bad = NULL;
 			rc = qp ? ibv_post_recv(qp, chain, &bad) : ibv_post_srq_recv(srq, chain, &bad);
 			if (rc) {
@@ -250,55 +250,39 @@ static struct cv_posted post_recv(struct ibv_qp *qp, struct ibv_srq *srq, const 
 	return p;
 }
 
-struct cv_posted cv_post_recv(struct ibv_qp *qp, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
+struct cv_posted cv_post_recv(uintptr_t handle, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
 {
+	struct ibv_qp *qp = (struct ibv_qp *)handle;
+
 	if (too_early(qp, IBV_QPS_INIT))
 		return (struct cv_posted){ 0, CV_BAD_STATE };
 	return post_recv(qp, NULL, wr, n, sg, nsg, max_sge);
 }
 
-struct cv_posted cv_post_srq_recv(struct ibv_srq *srq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
+struct cv_posted cv_post_srq_recv(uintptr_t srq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
 {
-	return post_recv(NULL, srq, wr, n, sg, nsg, max_sge);
+	return post_recv(NULL, (struct ibv_srq *)srq, wr, n, sg, nsg, max_sge);
 }
 
-int cv_poll_cq(struct ibv_cq *cq, struct cv_wc *wc, uint32_t n, int rxe)
+int cv_poll_cq(uintptr_t cq, struct ibv_wc *wc, uint32_t n, int rxe)
 {
-	struct ibv_wc buf[64];
-	uint32_t done = 0;
+	int i, k = ibv_poll_cq((struct ibv_cq *)cq, (int)n, wc);
 
-	while (done < n) {
-		int i, m = n - done < 64 ? (int)(n - done) : 64;
-		int k = ibv_poll_cq(cq, m, buf);
+	if (k < 0)
+		return -positive(k);
+	for (i = 0; i < k; i++) {
+		struct ibv_wc *w = &wc[i];
 
-		if (k < 0)
-			return done ? (int)done : -positive(k);
-		for (i = 0; i < k; i++) {
-			const struct ibv_wc *s = &buf[i];
-			struct cv_wc *d = &wc[done + i];
-
-			d->id = s->wr_id;
-			d->status = s->status;
-			d->opcode = s->opcode;
-			d->vendor_err = s->vendor_err;
-			d->qp_num = s->qp_num;
-			if (s->status == IBV_WC_SUCCESS) {
-				d->byte_len = s->byte_len;
-				d->src_qp = s->src_qp;
-				d->flags = s->wc_flags;
-				if (rxe && d->flags & IBV_WC_IP_CSUM_OK)
-					d->flags ^= IBV_WC_IP_CSUM_OK | IBV_WC_WITH_INV;
-				d->imm = d->flags & IBV_WC_WITH_INV ? s->invalidated_rkey :
-					 d->flags & IBV_WC_WITH_IMM ? ntohl(s->imm_data) : 0;
-			} else {
-				d->byte_len = d->src_qp = d->flags = d->imm = 0;
-			}
+		if (w->status != IBV_WC_SUCCESS) {
+			w->byte_len = w->src_qp = w->wc_flags = w->imm_data = 0;
+			continue;
 		}
-		done += (uint32_t)k;
-		if (k < m)
-			break;
+		if (rxe && w->wc_flags & IBV_WC_IP_CSUM_OK)
+			w->wc_flags ^= IBV_WC_IP_CSUM_OK | IBV_WC_WITH_INV;
+		if (!(w->wc_flags & IBV_WC_WITH_INV))
+			w->imm_data = w->wc_flags & IBV_WC_WITH_IMM ? ntohl(w->imm_data) : 0;
 	}
-	return (int)done;
+	return k;
 }
 
 int cv_req_notify_cq(struct ibv_cq *cq, int solicited_only)

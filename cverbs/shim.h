@@ -21,11 +21,6 @@ struct cv_recv_wr { // = RecvWR
 	uint32_t first_sge, num_sge;
 };
 
-struct cv_wc { // = WC
-	uint64_t id;
-	uint32_t status, opcode, vendor_err, byte_len, imm, qp_num, src_qp, flags;
-};
-
 // Refusals of the shim itself, kept apart from errno values.
 enum {
 	CV_BAD_RANGE = -1,  // segments outside the slice
@@ -40,11 +35,13 @@ struct cv_posted {
 	int32_t rc; // 0, errno, or CV_*
 };
 
-struct cv_posted cv_post_send(struct ibv_qp *qp, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
-struct cv_posted cv_post_recv(struct ibv_qp *qp, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
-struct cv_posted cv_post_srq_recv(struct ibv_srq *srq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
-// rxe reports an invalidated key with the kernel's flag, which libibverbs uses for something that rxe has not. Count, or -errno.
-int cv_poll_cq(struct ibv_cq *cq, struct cv_wc *wc, uint32_t n, int rxe);
+// Objects of the data path are passed as integers: cgo looks up every pointer to a struct with pointers in Go's heap.
+struct cv_posted cv_post_send(uintptr_t qp, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
+struct cv_posted cv_post_recv(uintptr_t qp, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
+struct cv_posted cv_post_srq_recv(uintptr_t srq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
+// The device writes into Go's slice; what is left to do is the byte order of immediate data, zeroes where nothing is said, and rxe,
+// which reports an invalidated key with the kernel's flag, that libibverbs uses for something that rxe has not. Count, or -errno.
+int cv_poll_cq(uintptr_t cq, struct ibv_wc *wc, uint32_t n, int rxe);
 int cv_is_rxe(struct ibv_context *ctx);
 int cv_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 int cv_moderate_cq(struct ibv_cq *cq, uint16_t count, uint16_t period);

@@ -90,7 +90,7 @@ var wcFlagNames = []bitName{{1 << 0, "GRH"}, {1 << 1, "WITH_IMM"}, {1 << 2, "IP_
 // Extension.
 func (f WCFlags) String() string { return bitNames(wcFlagNames, uint32(f)) }
 
-// WC is one completion: a flat struct of 40 bytes, the same in C. When Status is not WCSuccess only ID, Status, VendorErr and QPNum
+// WC is one completion: struct ibv_wc, into which the device writes. When Status is not WCSuccess only ID, Status, VendorErr and QPNum
 // mean anything; of the other fields Opcode is what the driver left and the rest is 0.
 type WC struct {
 	ID        uint64 // of the work request
@@ -102,4 +102,9 @@ type WC struct {
 	QPNum     uint32 // local queue pair
 	SrcQP     uint32 // UD: the sender's queue pair
 	Flags     WCFlags
+
+	PKeyIndex    uint16 // UD: of the partition; defined on success only, as all below
+	SLID         uint16 // UD: the sender's local identifier
+	SL           uint8  // UD: service level
+	DLIDPathBits uint8  // UD: path bits of the local identifier that the sender took
 }

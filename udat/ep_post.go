@@ -94,6 +94,9 @@ func (ep *EP) post(o *Op) error {
 
 // prepare checks the operation and adds it to the batch; q.mu is held.
 func (q *requestQueue) prepare(ep *EP, o *Op) error {
+	if q.prepareSimple(ep, o) {
+		return nil
+	}
 	if o.Kind >= opKinds {
 		return fail("ep_post_batch", InvalidParameter, SubArg2, "operation kind %d is not known", o.Kind)
 	}
@@ -116,23 +119,80 @@ func (q *requestQueue) prepare(ep *EP, o *Op) error {
 	if !q.room() {
 		return fail(r.call, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding", q.work.limit)
 	}
-	q.sges = sges
-	flags := q.signal(o.Flags)
+	flags := fabric.Signaled
+	if o.Flags != 0 {
+		flags = q.signal(o.Flags)
+	} else {
+		q.suppressed = 0
+	}
 	if r.inline && length <= uint64(q.inline) && length > 0 {
 		flags |= fabric.Inline
 	}
-	seq := q.work.tail.Load() + uint32(len(q.wrs))
-	*q.work.entry(seq) = workEntry{cookie: o.Cookie, length: length, op: r.dto, flags: entryOf(o.Flags), lmr: regionOf(o.IOV)}
-	wr := fabric.SendWR{
-		ID: q.work.id | uint64(seq), Opcode: r.opcode, Flags: flags,
-		RemoteAddr: o.Remote.TargetAddress, RKey: o.Remote.RMRContext, Imm: o.Immediate,
-		CompareAdd: o.CompareAdd, Swap: o.Swap, FirstSGE: uint32(first), NumSGE: uint32(len(sges) - first),
-	}
-	if r.opcode == fabric.OpSendInv {
+	n := len(q.wrs)
+	seq := q.work.tail.Load() + uint32(n)
+	q.work.entry(seq).set(o.Cookie, length, r.dto, entryOf(o.Flags), regionOf(o.IOV))
+	// In place, and only what the operation uses: of the rest no device reads.
+	wrs := q.wrs[:n+1]
+	wr := &wrs[n]
+	wr.ID, wr.Opcode, wr.Flags, wr.Imm = q.work.id|uint64(seq), r.opcode, flags, o.Immediate
+	wr.FirstSGE, wr.NumSGE = uint32(first), uint32(len(sges)-first)
+	switch {
+	case r.remote:
+		wr.RemoteAddr, wr.RKey = o.Remote.TargetAddress, o.Remote.RMRContext
+		wr.CompareAdd, wr.Swap = o.CompareAdd, o.Swap
+	case r.opcode == fabric.OpSendInv:
 		wr.RKey = o.InvalidateContext
 	}
-	q.wrs = append(q.wrs, wr)
+	q.sges, q.wrs = sges, wrs
 	return nil
+}
+
+// prepareSimple is prepare for what is posted most, Sends and RDMA Writes of one segment, if there is nothing to refuse. It says
+// whether it has done it.
+func (q *requestQueue) prepareSimple(ep *EP, o *Op) bool {
+	if len(o.IOV) != 1 || ep.getState() != EPConnected {
+		return false
+	}
+	t, a := &o.IOV[0], &ep.attr
+	length := t.SegmentLength
+	flags, opcode, dto, allowed := fabric.Signaled, fabric.OpSend, DTOSend, sendFlags&^CompletionUnsignalled
+	switch o.Kind {
+	case OpSend:
+		if length > a.MaxMessageSize || a.MaxRequestIOV < 1 {
+			return false
+		}
+	case OpRDMAWrite:
+		if length > a.MaxRDMASize || a.MaxRDMAWriteIOV < 1 || length > o.Remote.SegmentLength {
+			return false
+		}
+		opcode, dto, allowed = fabric.OpWrite, DTORDMAWrite, rdmaFlags&^CompletionUnsignalled
+	default:
+		return false
+	}
+	work, n, first := q.work, len(q.wrs), len(q.sges)
+	seq := work.tail.Load() + uint32(n)
+	if o.Flags&^allowed != 0 || length == 0 || length > math.MaxUint32 || seq-work.head.Load() >= work.limit || !t.good(PrivLocalRead, ep.pz) {
+		return false
+	}
+	if o.Flags != 0 {
+		flags = q.signal(o.Flags)
+	} else {
+		q.suppressed = 0
+	}
+	if length <= uint64(q.inline) {
+		flags |= fabric.Inline
+	}
+	work.entry(seq).set(o.Cookie, length, dto, entryOf(o.Flags), t.LMR)
+	q.sges = q.sges[:first+1]
+	sge := &q.sges[first]
+	sge.Addr, sge.Length, sge.LKey = t.VirtualAddress, uint32(length), t.LMR.lkey
+	q.wrs = q.wrs[:n+1]
+	wr := &q.wrs[n]
+	wr.ID, wr.Opcode, wr.Flags, wr.FirstSGE, wr.NumSGE = work.id|uint64(seq), opcode, flags, uint32(first), 1
+	if opcode == fabric.OpWrite {
+		wr.RemoteAddr, wr.RKey = o.Remote.TargetAddress, o.Remote.RMRContext
+	}
+	return true
 }
 
 func (r *opRule) checkLength(a *EPAttr, o *Op, total, length uint64) error {
@@ -246,7 +306,7 @@ func (q *requestQueue) flushTail() {
 	q.suppressed = 0
 	seq := q.work.tail.Load()
 	q.marked, q.marker = true, seq
-	*q.work.entry(seq) = workEntry{flags: entryInternal}
+	q.work.entry(seq).set(0, 0, 0, entryInternal, nil)
 	q.wrs = append(q.wrs, fabric.SendWR{ID: q.work.id | uint64(seq), Opcode: fabric.OpWrite, Flags: fabric.Signaled})
 	q.ring()
 }
@@ -259,8 +319,8 @@ func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv
 		if t.SegmentLength == 0 {
 			continue
 		}
-		if err := t.check(op, i, need, pz); err != nil {
-			return nil, 0, 0, err
+		if !t.good(need, pz) {
+			return nil, 0, 0, t.check(op, i, need, pz)
 		}
 		total += t.SegmentLength
 		n := min(t.SegmentLength, limit-length)
@@ -274,6 +334,16 @@ func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv
 		sges = append(sges, fabric.SGE{Addr: t.VirtualAddress, Length: uint32(n), LKey: t.LMR.lkey})
 	}
 	return sges, length, total, nil
+}
+
+// good says whether check has nothing to say.
+func (t *LMRTriplet) good(need MemPriv, pz *PZ) bool {
+	l := t.LMR
+	if l == nil || !l.obj.live.Load() || l.pz != pz || l.priv&need == 0 {
+		return false
+	}
+	off := t.VirtualAddress - l.addr
+	return off <= uint64(len(l.buf)) && t.SegmentLength <= uint64(len(l.buf))-off
 }
 
 func (t *LMRTriplet) check(op string, i int, need MemPriv, pz *PZ) error {

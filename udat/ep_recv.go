@@ -54,7 +54,9 @@ func (ep *EP) PostRecvBatch(recvs []Recv) (int, error) {
 	var err error
 	for posted < len(recvs) && err == nil {
 		var bad error
-		for _, r := range recvs[posted:min(len(recvs), posted+cap(q.wrs))] {
+		chunk := recvs[posted:min(len(recvs), posted+cap(q.wrs))]
+		for i := range chunk {
+			r := &chunk[i]
 			if bad = q.prepare(ep, r.IOV, r.Cookie, r.Flags); bad != nil {
 				break
 			}
@@ -106,7 +108,7 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 	}
 	q.sges = sges
 	seq := q.work.tail.Load() + uint32(len(q.wrs))
-	*q.work.entry(seq) = workEntry{cookie: cookie, op: DTOReceive, flags: entryOf(flags), lmr: regionOf(iov)}
+	q.work.entry(seq).set(cookie, 0, DTOReceive, entryOf(flags), regionOf(iov))
 	if ep.getState() != EPConnected {
 		q.work.keep(seq, sges[first:]) // Modify may have to post it anew
 	}

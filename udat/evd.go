@@ -2,8 +2,10 @@ package udat
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -23,6 +25,7 @@ type EVD struct {
 	mu       sync.Mutex
 	qlen     int
 	ring     eventRing
+	taken    int       // places of a caller's that the drain under way has filled: of the queue all the same
 	cq       fabric.CQ // nil without DTO or bind streams; never changes
 	wcs      [32]fabric.WC
 	sources  sourceTable
@@ -116,12 +119,9 @@ func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, err
 // InvalidState while a call is blocked in Wait. An empty queue is QueueEmpty. It allocates nothing.
 //
 // Implements: dat_evd_dequeue.
-func (e *EVD) Dequeue() (Event, error) {
-	var one [1]Event
-	if _, err := e.dequeue(one[:]); err != nil {
-		return Event{}, err
-	}
-	return one[0], nil
+func (e *EVD) Dequeue() (ev Event, err error) {
+	_, err = e.dequeue(unsafe.Slice(&ev, 1))
+	return ev, err
 }
 
 // DequeueBatch takes up to len(events) events, oldest first, and gives their number; an empty queue is QueueEmpty.
@@ -153,18 +153,26 @@ func (e *EVD) dequeue(events []Event) (int, error) {
 		}
 		return 0, errDequeueWaiter
 	}
-	if e.ring.n < len(events) {
-		e.drain()
-	}
-	n := min(len(events), e.ring.n)
-	for i := range events[:n] {
-		e.pop(&events[i])
-	}
+	n := e.take(events)
 	e.unlock()
 	if n == 0 {
 		return 0, errQueueEmpty
 	}
 	return n, nil
+}
+
+// take takes up to len(to) events and drains the completion queue if the ring has fewer; e.mu is held.
+func (e *EVD) take(to []Event) int {
+	n := 0
+	if e.ring.n == 0 {
+		n = e.drainInto(to)
+	} else if e.ring.n < len(to) {
+		e.drain()
+	}
+	for ; n < len(to) && e.ring.n > 0; n++ {
+		e.pop(&to[n])
+	}
+	return n
 }
 
 func (e *EVD) pop(to *Event) {
@@ -211,18 +219,32 @@ func (e *EVD) push(ev *Event, notify bool) {
 	if e.discard || e.dead {
 		return
 	}
-	if e.ring.n >= e.qlen && e.overflow() {
+	slot := e.place()
+	if slot == nil {
 		ev.lost()
 		return
 	}
-	slot := e.ring.push()
 	*slot = *ev
 	slot.EVD = e
-	if notify {
-		e.notified = true
-		if e.triggers() {
-			e.cno.trigger(e)
-		}
+	e.notify(notify)
+}
+
+// place gives an empty place on the ring, nil if the dispatcher has overflowed and has no room for more; e.mu is held.
+func (e *EVD) place() *Event {
+	if e.ring.n+e.taken >= e.qlen && e.overflow() {
+		return nil
+	}
+	return e.ring.push()
+}
+
+// notify tells of an event that has just come, if it is one to tell of; e.mu is held.
+func (e *EVD) notify(yes bool) {
+	if !yes {
+		return
+	}
+	e.notified = true
+	if e.triggers() {
+		e.cno.trigger(e)
 	}
 }
 
@@ -250,18 +272,50 @@ func (e *EVD) post(ev *Event) {
 }
 
 // drain moves all completions into the ring; e.mu is held.
-func (e *EVD) drain() {
+func (e *EVD) drain() { e.drainInto(nil) }
+
+// drainInto takes all completions. Their events go into the places of to, as far as there are any, and then into the ring, which must
+// be empty if there are. It gives the number of places taken; e.mu is held.
+func (e *EVD) drainInto(to []Event) int {
 	if e.cq == nil || e.dead {
-		return
+		return 0
 	}
+	to = to[:min(len(to), e.qlen)] // more are an overflow
 	for {
 		n, err := e.cq.Poll(e.wcs[:])
+		var q *workQueue
 		for i := range e.wcs[:n] {
-			e.complete(&e.wcs[i])
+			wc := &e.wcs[i]
+			if wc.ID&srqID != 0 {
+				e.completeSRQ(wc)
+				continue
+			}
+			if q == nil || q.id != wc.ID&^math.MaxUint32 {
+				q.follow()
+				if q = e.sources.find(wc.ID); q == nil {
+					continue // of an endpoint that has been freed
+				}
+			}
+			if e.taken < len(to) && e.ring.n == 0 {
+				if e.complete(q, wc, &to[e.taken]) {
+					e.taken++
+				}
+			} else {
+				e.complete(q, wc, nil)
+			}
 		}
+		q.follow()
 		if n < len(e.wcs) || err != nil {
-			return
+			n, e.taken = e.taken, 0
+			return n
 		}
+	}
+}
+
+// follow gives the entries of what has completed back to the poster; the dispatcher's lock is held.
+func (q *workQueue) follow() {
+	if q != nil {
+		q.head.Store(q.completed)
 	}
 }
 
@@ -278,6 +332,10 @@ func (e *EVD) drainFor() {
 
 // unlockLater is unlock for callers who may hold the lock of an endpoint: it tells the endpoints in the background.
 func (e *EVD) unlockLater() {
+	if len(e.failed) == 0 {
+		e.mu.Unlock()
+		return
+	}
 	failed := e.failed
 	e.failed = nil
 	e.mu.Unlock()
@@ -296,6 +354,10 @@ func (e *EVD) look() {
 
 // unlock unlocks the dispatcher and tells the endpoints whose work has failed. No endpoint's lock may be held.
 func (e *EVD) unlock() {
+	if len(e.failed) == 0 {
+		e.mu.Unlock()
+		return
+	}
 	failed := e.failed
 	e.failed = nil
 	e.mu.Unlock()

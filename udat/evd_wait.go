@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"time"
+	"unsafe"
 )
 
 // Wait blocks until threshold events are queued, takes the first of them, and gives the number that is left. Where
@@ -58,7 +59,13 @@ func (e *EVD) wait(ctx context.Context, timeout time.Duration, threshold int, ev
 	if err := e.mayWait(threshold); err != nil {
 		return 0, err
 	}
-	e.drain()
+	if threshold == 1 && e.ring.n == 0 {
+		if e.drainInto(unsafe.Slice(ev, 1)) == 1 {
+			return e.ring.n, nil
+		}
+	} else {
+		e.drain()
+	}
 	if e.ring.n >= threshold {
 		e.pop(ev)
 		return e.ring.n, nil

@@ -93,7 +93,7 @@ func (e *EVD) completeSRQ(wc *fabric.WC) {
 		return
 	}
 	en := workEntry{cookie: cookie, op: DTOReceive}
-	e.deliver(q, &en, wc, s)
+	e.deliver(q, &en, wc, s, nil)
 }
 
 // srqShare is a shared receive queue whose completions may come to a dispatcher: through how many endpoints, and the

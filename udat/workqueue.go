@@ -17,14 +17,16 @@ type workQueue struct {
 	id      uint64 // upper half of the work request ids
 	receive bool
 	entries []workEntry
-	limit   uint32 // the Consumer's; the entries are a few more
-	head    atomic.Uint32
+	limit   uint32        // the Consumer's; the entries are a few more
+	head    atomic.Uint32 // follows completed at the end of every look at the completion queue
 	tail    atomic.Uint32
 
 	segments []fabric.SGE // of receives posted outside a connection: stride for each entry
 	stride   int
 
 	// Guarded by the dispatcher's lock.
+	completed uint32 // the first that has not completed
+
 	holding bool // completions wait in held until the connection is established
 	held    []heldEvent
 }
@@ -44,6 +46,18 @@ type workEntry struct {
 	flags  entryFlags
 
 	segments uint16 // of a receive, where keep has noted them
+}
+
+// set fills in the entry of a data transfer. Pointers that are there already are not written: that costs a look at the garbage
+// collector's state.
+func (en *workEntry) set(cookie Cookie, length uint64, op DTOOperation, flags entryFlags, l *LMR) {
+	en.cookie, en.length, en.op, en.flags, en.segments = cookie, length, op, flags, 0
+	if en.lmr != l {
+		en.lmr = l
+	}
+	if en.rmr != nil {
+		en.rmr = nil
+	}
 }
 
 type entryFlags uint8
@@ -98,7 +112,8 @@ func (q *workQueue) forgetBinds() {
 // clear forgets all outstanding work; completions of it that still come are dropped. Both locks are held.
 func (q *workQueue) clear() {
 	q.forgetBinds()
-	q.head.Store(q.tail.Load())
+	q.completed = q.tail.Load()
+	q.head.Store(q.completed)
 	q.dropHeld()
 }
 
@@ -110,36 +125,39 @@ func (q *workQueue) dropHeld() {
 	q.holding, q.held = false, nil
 }
 
-// complete turns a completion into an event on the dispatcher; e.mu is held.
-func (e *EVD) complete(wc *fabric.WC) {
-	if wc.ID&srqID != 0 {
-		e.completeSRQ(wc)
-		return
-	}
-	q := e.sources.find(wc.ID)
-	if q == nil {
-		return // of an endpoint that has been freed
-	}
+// complete turns a completion of a queue's work into an event, if it makes one; e.mu is held. to is a place for it, nil for one
+// on the ring; the result says whether that place is taken.
+func (e *EVD) complete(q *workQueue, wc *fabric.WC, to *Event) bool {
 	seq := uint32(wc.ID)
-	head := q.head.Load()
-	if seq-head >= q.tail.Load()-head {
-		return // of work that a reset has forgotten
+	if seq-q.completed >= q.tail.Load()-q.completed {
+		return false // of work that a reset has forgotten
 	}
-	en := *q.entry(seq)
-	q.head.Store(seq + 1)
+	q.completed = seq + 1
+	en := q.entry(seq) // the poster's again when head has followed
+	if wc.Status == fabric.StatusSuccess && en.flags == 0 && !q.receive && en.rmr == nil && !q.holding && !e.discard {
+		ev := e.blank(to) // what happens most, without the calls
+		if ev == nil {
+			return false
+		}
+		ev.Number, ev.EVD, ev.EP = EventDTOCompletion, e, q.ep
+		ev.Cookie, ev.Length, ev.Operation = en.cookie, en.length, en.op
+		e.notified = true
+		if e.cno != nil {
+			e.notify(true)
+		}
+		return to != nil
+	}
+	failed := wc.Status != fabric.StatusSuccess
 	if en.rmr != nil {
-		en.rmr.settle(en.length, wc.Status == fabric.StatusSuccess)
+		en.rmr.settle(en.length, !failed)
 	}
-	if wc.Status != fabric.StatusSuccess {
+	if failed {
 		e.fail(q.ep, wc.Status)
 	}
-	if en.flags&entryInternal != 0 || (wc.Status == fabric.StatusSuccess && en.flags&entrySuppressed != 0) {
-		return
+	if en.flags&entryInternal != 0 || (!failed && en.flags&entrySuppressed != 0) || e.discard {
+		return false
 	}
-	if e.discard {
-		return
-	}
-	e.deliver(q, &en, wc, nil)
+	return e.deliver(q, en, wc, nil, to)
 }
 
 // fail notes that work of an endpoint has failed.
@@ -157,15 +175,44 @@ func (e *EVD) fail(ep *EP, status fabric.Status) {
 	}
 }
 
-// deliver queues the event of a completion, or holds it back until the connection's own event is queued.
-func (e *EVD) deliver(q *workQueue, en *workEntry, wc *fabric.WC, srq *SRQ) {
-	ev := Event{Number: EventDTOCompletion, EP: q.ep, srq: srq, Cookie: en.cookie, Operation: en.op, Length: en.length}
-	notify := en.flags&entryUnsignalled == 0
-	if q.receive {
-		if wc.Status == fabric.StatusSuccess {
-			received(&ev, wc)
+// blank gives an empty event: the one that is given, or else a place on the ring if it has one.
+func (e *EVD) blank(ev *Event) *Event {
+	if ev == nil {
+		return e.place()
+	}
+	*ev = Event{}
+	return ev
+}
+
+// deliver makes the event of a completion, or holds it back until the connection's own event is queued; see complete.
+func (e *EVD) deliver(q *workQueue, en *workEntry, wc *fabric.WC, srq *SRQ, to *Event) bool {
+	notify := en.flags&entryUnsignalled == 0 || wc.Status != fabric.StatusSuccess
+	if q.holding {
+		q.held = append(q.held, heldEvent{notify: notify})
+		q.describe(&q.held[len(q.held)-1].ev, en, wc, srq)
+		return false
+	}
+	ev := e.blank(to)
+	if ev == nil {
+		if srq != nil {
+			srq.reaped()
 		}
-		notify = notify && !(e.streams.solicitedOnly() && e.armed) // the device will tell
+		return false
+	}
+	q.describe(ev, en, wc, srq)
+	ev.EVD = e
+	if q.receive && notify && wc.Status == fabric.StatusSuccess {
+		notify = !(e.streams.solicitedOnly() && e.armed) // the device will tell
+	}
+	e.notify(notify)
+	return to != nil
+}
+
+// describe fills in an empty event.
+func (q *workQueue) describe(ev *Event, en *workEntry, wc *fabric.WC, srq *SRQ) {
+	ev.Number, ev.EP, ev.Cookie, ev.Operation, ev.Length = EventDTOCompletion, q.ep, en.cookie, en.op, en.length
+	if srq != nil {
+		ev.srq = srq
 	}
 	if en.op == DTOBind {
 		ev.Number, ev.RMR, ev.Length = EventRMRBindCompletion, en.rmr, 0
@@ -173,13 +220,9 @@ func (e *EVD) deliver(q *workQueue, en *workEntry, wc *fabric.WC, srq *SRQ) {
 	if wc.Status != fabric.StatusSuccess {
 		ev.Status, ev.RawStatus, ev.VendorError = q.status(en, wc.Status), uint32(wc.Status), wc.VendorErr
 		ev.Length = 0
-		notify = true
+	} else if q.receive {
+		received(ev, wc)
 	}
-	if q.holding {
-		q.held = append(q.held, heldEvent{ev, en.flags&entryUnsignalled == 0 || wc.Status != fabric.StatusSuccess})
-		return
-	}
-	e.push(&ev, notify)
 }
 
 // received fills in what only the completion of a receive knows.

@@ -158,4 +158,5 @@ type WC struct {
 	QPNum     uint32
 	SrcQP     uint32
 	Flags     WCFlags
+	_         uint64 // the rest of struct ibv_wc
 }
