@@ -81,7 +81,7 @@ cat "$log"
 kill -0 $server 2>/dev/null || { server=''; say "the server ended early"; exit 1; }
 
 if [ ${#sample[@]} -gt 0 ]; then
-  out=${GODAT_OUT:-out/sample}
+  out=out/sample # the guest's too, by its --out
   printf '\n$ datperf client %s ...\n' "$address"
   timeout 500 $datperf client "$address" --device "$device" --test send,write,read --mode lat,bw --layer udat,cverbs --size 64,1K,16K,256K \
     --duration 1500ms --interval 100ms --title "datperf on $device" --html "$out/sample.html" --json "$out/sample.json" | grep -v ' s: '

@@ -115,27 +115,13 @@ func Markdown(w io.Writer, d *result.Document) error {
 	}{{"client", &d.Client}, {"server", &d.Server}} {
 		fmt.Fprintf(&b, "- %s: %s (%s), Linux %s, %s, %d processors (%s)\n", e.who, e.f.Device, e.f.Detail, e.f.Kernel, e.f.GoVersion, e.f.CPUs, e.f.CPU)
 	}
-	last := ""
-	for i := range d.Runs {
-		r := &d.Runs[i]
-		columns := columnsOf(r)
-		if k := kindOf(r); k != last {
-			last = k
-			fmt.Fprintf(&b, "\n%s\n\n", headline(r))
-			for _, c := range columns {
-				fmt.Fprintf(&b, "| %s ", c.title)
-			}
-			b.WriteString("|\n")
-			for i := range columns {
-				b.WriteString([]string{"|---", "|--:"}[min(i/2, 1)])
-			}
-			b.WriteString("|\n")
+	for _, t := range tables(d) {
+		fmt.Fprintf(&b, "\n%s\n\n", t.Headline)
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(t.Titles, " | "))
+		fmt.Fprintf(&b, "|---|---%s|\n", strings.Repeat("|--:", len(t.Titles)-2))
+		for _, row := range t.Rows {
+			fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
 		}
-		total := r.Total()
-		for _, c := range columns {
-			fmt.Fprintf(&b, "| %s ", c.text(r, &total))
-		}
-		b.WriteString("|\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

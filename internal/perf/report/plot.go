@@ -150,7 +150,8 @@ func (s *scale) ticks() []tick {
 	var all []tick
 	add := func(v float64) {
 		if v >= s.low*(1-1e-9) && v <= s.high*(1+1e-9) {
-			all = append(all, tick{v, strconv.FormatFloat(v, tickForm(v), -1, 64)})
+			shown, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 6, 64), 64) // 0.6, not 0.6000000000000001
+			all = append(all, tick{v, strconv.FormatFloat(shown, tickForm(v), -1, 64)})
 		}
 	}
 	if s.log {
@@ -174,7 +175,7 @@ func (s *scale) ticks() []tick {
 		}
 	}
 	for v := math.Ceil(s.low/step) * step; v <= s.high; v += step {
-		add(math.Round(math.Round(v/step)*step/unit*10) / 10 * unit)
+		add(math.Round(v/step) * step)
 	}
 	return all
 }

@@ -85,6 +85,7 @@ func TestTicks(t *testing.T) {
 	}{
 		{scale{low: 0, high: 10}, "0 2 4 6 8 10"},
 		{scale{low: 0, high: 0.3}, "0 0.05 0.1 0.15 0.2 0.25 0.3"},
+		{scale{low: 0, high: 0.65}, "0 0.2 0.4 0.6"},
 		{scale{low: 0.9, high: 30, log: true}, "1 2 5 10 20"},
 		{scale{low: 0.5, high: 2e4, log: true}, "1 10 100 1000 10000"},
 	} {
