@@ -220,6 +220,30 @@ func TestClientGoes(t *testing.T) {
 	assert.Equal(t, len(doc.Runs), 2)
 }
 
+// silent is a link on which nothing ever comes.
+type silent struct{ link }
+
+func (silent) poll([]done) (int, error) { return 0, nil }
+
+func (silent) wait(_ []done, timeout time.Duration) (int, error) {
+	time.Sleep(timeout)
+	return 0, nil
+}
+
+// An end that waits for messages of which the peer says that it has sent them does not wait for ever.
+func TestLostMessages(t *testing.T) {
+	for _, poll := range result.Polls {
+		c := many().Cases[0]
+		c.Mode, c.Poll, c.Stall = result.Bandwidth, poll, result.Seconds(100*time.Millisecond)
+		lay, err := layoutOf(&c)
+		assert.NilError(t, err)
+		w := newWorker(&c, lay, silent{}, newShared(), false, fabricMem, nil, nil)
+		w.sh.setExpect([]uint64{5})
+		_, err = w.run()
+		assert.ErrorContains(t, err, "nothing has come for")
+	}
+}
+
 // A client that is told to finish keeps what it has measured, in every direction, and leaves out what was still to come.
 func TestFinish(t *testing.T) {
 	dial, stop := serving(t)
