@@ -12,6 +12,9 @@ func DeviceAttr(ia *IA) fabric.Attr { return ia.device.Attr() }
 // CompletionQueue gives tests the dispatcher's completion queue.
 func CompletionQueue(e *EVD) fabric.CQ { return e.cq }
 
+// FabricSRQ is the device's queue behind a shared receive queue.
+func FabricSRQ(s *SRQ) fabric.SRQ { return s.hw }
+
 // CNOWaiters gives tests the number of calls that are blocked on the object.
 func CNOWaiters(c *CNO) int {
 	c.mu.Lock()

@@ -29,6 +29,7 @@ type Faults struct {
 	removed atomic.Bool
 	op      nth
 	recv    nth
+	post    nth
 	ahead   atomic.Int32
 
 	// Guarded by Fabric.mu.
@@ -77,6 +78,10 @@ func (f *Faults) FailOp(n int, st fabric.Status) { f.op.set(n, st) }
 // FailRecv makes the n-th receive that a message takes on this device from now on end with status st; the sender
 // gets StatusRemoteOp. 1 is the next, 0 takes it back.
 func (f *Faults) FailRecv(n int, st fabric.Status) { f.recv.set(n, st) }
+
+// FailPost makes the n-th work request that is posted to a queue pair of this device from now on be refused with
+// ErrResources; 1 is the next, 0 takes it back.
+func (f *Faults) FailPost(n int) { f.post.set(n, fabric.StatusGeneral) }
 
 // TakeAhead makes the queue pairs of this device take n receives more from their SRQ than messages have come for, as
 // devices may that place messages before their turn. They take them with the next message, and flush them in the end.

@@ -177,6 +177,9 @@ func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 		if err == nil {
 			err = q.checkSend(op, wr, list)
 		}
+		if _, hit := q.dev.faults.post.hit(); hit && err == nil {
+			err = failed(op, fabric.ErrResources)
+		}
 		if err != nil {
 			if i > 0 {
 				q.wake()
@@ -264,6 +267,15 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	}
 	if err := q.usable(op, qpState(q.state.Load())); err != nil {
 		return 0, err
+	}
+	for i := range wrs {
+		if _, hit := q.dev.faults.post.hit(); hit {
+			n, err := q.rq.push(op, wrs[:i], sges)
+			if err == nil {
+				err = failed(op, fabric.ErrResources)
+			}
+			return n, err
+		}
 	}
 	n, err := q.rq.push(op, wrs, sges)
 	if q.is(qpError) { // read after the push: either the engine's flush sees it, or this does
