@@ -110,15 +110,20 @@ func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *
 		e.left.Wait()
 	}
 	e.catchUp()
-	// Whatever has come before the call parks for the first time counts as queued before it.
+	spin := e.newSpin()
+	// Whatever has come before the call spins or parks for the first time counts as queued before it.
 	for entered, expired := true, false; ; {
 		if over, err := e.over(ctx, entered, expired); over {
+			e.learn(&spin, err == nil)
 			if err == nil {
 				e.pop(ev)
 			}
 			return e.ring.n, err
 		}
 		switch {
+		case e.due(&spin):
+			entered = false
+			e.spin(ctx, &spin, deadline)
 		case e.mustArm():
 			if err := e.arm(); err != nil {
 				return e.ring.n, failAs("evd_wait", err, SubResourceTEVD)

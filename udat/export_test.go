@@ -77,3 +77,10 @@ func Unkept(ia *IA) {
 	defer ia.mu.Unlock()
 	ia.keeping = true
 }
+
+// SpinScore gives tests whether spinning has paid on the dispatcher, and the lowest score, at which it does not spin.
+func SpinScore(e *EVD) (score, lowest int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.spinScore, -spinTrust
+}

@@ -33,6 +33,7 @@ type IA struct {
 
 	srqs    atomic.Pointer[[]*SRQ]
 	windows windowTable
+	spin    time.Duration
 	sink    atomic.Pointer[EVD] // completions of endpoints that have no dispatcher for them
 }
 
@@ -50,6 +51,7 @@ type openOptions struct {
 	asyncQLen int
 	asyncEVD  *EVD
 	noAsync   bool
+	spin      time.Duration
 	fabric    fabric.Options
 }
 
@@ -135,7 +137,7 @@ func Open(name string, opts ...Option) (*IA, error) {
 }
 
 func open(name string, registered *provider, opts []Option) (*IA, error) {
-	o := openOptions{asyncQLen: 64, fabric: fabric.Options{RNRRetry: 7, Retry: 7}}
+	o := openOptions{asyncQLen: 64, spin: spinDefault, fabric: fabric.Options{RNRRetry: 7, Retry: 7}}
 	device := name
 	if registered != nil {
 		device = registered.device
@@ -150,7 +152,7 @@ func open(name string, registered *provider, opts []Option) (*IA, error) {
 }
 
 func (o *openOptions) open(name, deviceName string, registered *provider) (*IA, error) {
-	ia := &IA{name: name, registered: registered, events: make(chan struct{})}
+	ia := &IA{name: name, registered: registered, spin: o.spin, events: make(chan struct{})}
 	for k := range ia.objects {
 		ia.objects[k] = make(map[*object]Handle)
 	}

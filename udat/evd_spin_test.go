@@ -1,0 +1,161 @@
+package udat_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+)
+
+// longSpin is the longest spinning there is: what happens during a wait happens while it spins.
+const longSpin = time.Second
+
+func spinning(d time.Duration) setup { return setup{opts: []udat.Option{udat.WithSpin(d)}} }
+
+// TestSpinOrNot: waits give the same with spinning and without.
+func TestSpinOrNot(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, d := range []time.Duration{0, time.Microsecond, 50 * time.Microsecond, longSpin} {
+			a, b := pair(t, dev, spinning(d))
+			const rounds = 50
+			echoed := make(chan error, 1)
+			b.receive(0, 0)
+			go func() {
+				for i := range udat.Cookie(rounds) {
+					ev, _, err := b.recv.Wait(patience, 1)
+					if err == nil && i+1 < rounds {
+						err = b.ep.PostRecv(b.iov(0, 8), i+1, 0)
+					}
+					if err == nil {
+						err = b.ep.PostSend(b.iov(0, 8), ev.Cookie, udat.CompletionSuppress)
+					}
+					if err != nil {
+						echoed <- err
+						return
+					}
+				}
+				echoed <- nil
+			}()
+			for i := range udat.Cookie(rounds) {
+				assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), i, 0))
+				assert.NilError(t, a.ep.PostSend(a.iov(0, 8), i, udat.CompletionSuppress))
+				completion(t, a.recv, i)
+			}
+			assert.NilError(t, <-echoed)
+			empty(t, a.recv)
+			// Fewer events than the threshold, and then as many.
+			a.receive(0, 1, 2, 3)
+			done := make(chan int, 1)
+			go func() {
+				ev, nmore, err := a.recv.Wait(patience, 3)
+				if err != nil || ev.Cookie != 1 {
+					nmore = -1
+				}
+				done <- nmore
+			}()
+			for range 3 {
+				time.Sleep(time.Millisecond)
+				assert.NilError(t, b.ep.PostSend(b.iov(0, 8), 0, udat.CompletionSuppress))
+			}
+			assert.Equal(t, <-done, 2)
+		}
+	})
+}
+
+// TestSpinEnds: whatever ends a blocked wait ends one that spins, before it would park.
+func TestSpinEnds(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{opts: []udat.Option{udat.WithSpin(longSpin)}, streams: udat.EVDSoftware | udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind})
+		evd := e.recv
+		begun := func(end func()) {
+			time.AfterFunc(20*time.Millisecond, end)
+		}
+		inTime := func(what string, wait func() error, want error) {
+			t.Helper()
+			start := time.Now()
+			err := wait()
+			if want == nil {
+				assert.NilError(t, err, what)
+			} else {
+				assert.ErrorIs(t, err, want, what)
+			}
+			assert.Assert(t, time.Since(start) < longSpin, "%s: it spun to its end", what)
+		}
+		inTime("timeout", func() error { _, _, err := evd.Wait(20*time.Millisecond, 1); return err }, udat.ErrTimeoutExpired)
+		begun(func() { soft(t, evd, 7) })
+		inTime("software event", func() error { _, _, err := evd.Wait(patience, 1); return err }, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		begun(cancel)
+		inTime("context", func() error { _, _, err := evd.WaitContext(ctx, 1); return err }, udat.ErrInterruptedCall)
+		begun(func() { evd.SetUnwaitable() })
+		inTime("unwaitable", func() error { _, _, err := evd.Wait(patience, 1); return err }, udat.ErrInvalidState)
+		assert.NilError(t, evd.ClearUnwaitable())
+		begun(func() { e.ia.Close(udat.CloseAbrupt) })
+		inTime("destroyed", func() error { _, _, err := evd.Wait(patience, 1); return err }, udat.ErrAbort)
+	})
+}
+
+// TestSpinUnsignalled: a completion that notifies nobody does not end a wait that spins.
+func TestSpinUnsignalled(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		s := withFlags(udat.CompletionUnsignalled, 0)
+		s.opts = []udat.Option{udat.WithSpin(longSpin)}
+		a, b := pair(t, dev, s)
+		assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 1, udat.CompletionUnsignalled))
+		assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 2, 0))
+		got := make(chan udat.Event, 1)
+		go func() {
+			ev, _, err := b.recv.Wait(patience, 1)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- ev
+		}()
+		eventually(t, func() bool { _, err := b.recv.Dequeue(); return !errorsIs(err, udat.ErrQueueEmpty) }, "nobody waits")
+		a.send(8, 1, quietly)
+		select {
+		case ev := <-got:
+			t.Fatalf("a completion that notifies nobody has ended the wait: %s", describe(ev))
+		case <-time.After(50 * time.Millisecond):
+		}
+		a.send(8, 2, quietly)
+		assert.Equal(t, (<-got).Cookie, udat.Cookie(1))
+		completionNow(t, b.recv, 2)
+	})
+}
+
+// TestSpinLearns: a dispatcher on which spinning does not pay stops, and begins again when it would have paid.
+func TestSpinLearns(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, spinning(longSpin))
+		_, lowest := udat.SpinScore(b.recv)
+		for range 2 * -lowest {
+			_, _, err := b.recv.Wait(time.Millisecond, 1)
+			assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
+		}
+		score, _ := udat.SpinScore(b.recv)
+		assert.Equal(t, score, lowest)
+		for i := range udat.Cookie(10) {
+			b.receive(0, i)
+			time.AfterFunc(5*time.Millisecond, func() { a.ep.PostSend(a.iov(0, 8), i, quietly) })
+			completion(t, b.recv, i)
+		}
+		score, _ = udat.SpinScore(b.recv)
+		assert.Assert(t, score > 0, "score is %d", score)
+		off, _ := pair(t, dev, spinning(0))
+		off.recv.Wait(time.Millisecond, 1)
+		score, _ = udat.SpinScore(off.recv)
+		assert.Equal(t, score, 0) // it does not even try
+	})
+}
+
+// TestSpinArgument refuses times that make no sense.
+func TestSpinArgument(t *testing.T) {
+	for _, d := range []time.Duration{-1, longSpin + 1} {
+		_, err := udat.Open("mem0", udat.WithSpin(d))
+		refused(t, err, udat.InvalidParameter, udat.SubArg1)
+	}
+}
