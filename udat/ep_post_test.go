@@ -295,11 +295,21 @@ func TestPostsDoNotAllocate(t *testing.T) {
 		into := []udat.LMRTriplet{b.mem.Triplet(0, 16)}
 		remote := b.mem.RMRTriplet(0, 16)
 		ops := []udat.Op{{Kind: udat.OpRDMAWrite, IOV: iov, Remote: remote}, {Kind: udat.OpRDMARead, IOV: iov, Remote: remote}}
+		sends, recvs, events := make([]udat.Op, 8), make([]udat.Recv, 8), make([]udat.Event, 8)
+		for i := range sends {
+			sends[i], recvs[i] = udat.Op{Kind: udat.OpSend, IOV: iov}, udat.Recv{IOV: into}
+		}
 		take := func(evd *udat.EVD) {
 			for {
 				if _, err := evd.Dequeue(); err == nil {
 					return
 				}
+			}
+		}
+		takeAll := func(evd *udat.EVD) {
+			for got := 0; got < len(events); {
+				n, _ := evd.DequeueBatch(events[got:])
+				got += n
 			}
 		}
 		for name, f := range map[string]func(){
@@ -312,6 +322,20 @@ func TestPostsDoNotAllocate(t *testing.T) {
 			"read":  func() { a.ep.PostRDMARead(iov, 1, remote, 0); take(a.request) },
 			"write": func() { a.ep.PostRDMAWrite(iov, 1, remote, 0); take(a.request) },
 			"batch": func() { a.ep.PostBatch(ops); take(a.request); take(a.request) },
+			"batches": func() {
+				b.ep.PostRecvBatch(recvs)
+				a.ep.PostBatch(sends)
+				takeAll(b.recv)
+				takeAll(a.request)
+			},
+			"wait": func() {
+				a.ep.PostRDMAWrite(iov, 1, remote, 0)
+				for {
+					if _, _, err := a.request.Wait(0, 1); err == nil {
+						return
+					}
+				}
+			},
 			"query": func() { a.ep.RecvQuery() },
 		} {
 			for range 20 { // the EVD's ring and the like come to their size
