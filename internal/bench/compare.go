@@ -15,6 +15,9 @@ import (
 // pairTime bounds one pair of programs.
 const pairTime = time.Minute
 
+// inline is the largest message that udat sends inline, and cverbs here.
+const inline = 256
+
 // scale of one size: how many operations, and how many outstanding.
 type size struct {
 	bytes             int
@@ -140,6 +143,7 @@ func (b *bench) perftest(argv []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	b.plain = b.plain || strings.Contains(server.err.String()+server.out.String(), "Device not recognized to implement inline")
 	if _, err := server.wait(); err != nil {
 		return "", fmt.Errorf("server: %w", err)
 	}
@@ -157,12 +161,19 @@ func (b *bench) common(test string, s size, n string, events bool) []string {
 	if test == result.Read {
 		args = append(args, "-o", "16")
 	} else {
-		args = append(args, "-I", "256") // datperf and udat send inline up to what they ask for, 256 bytes
+		args = append(args, "-I", strconv.Itoa(inline))
 	}
 	if events {
 		args = append(args, "-e")
 	}
 	return args
+}
+
+func inlineNote(test string) string {
+	if test == result.Read {
+		return ""
+	}
+	return "Where perftest says that it does not send inline on the device, cverbs runs with --inline 0; udat always sends up to 256 bytes inline where the device can."
 }
 
 func waiting(events bool) (string, string) {
@@ -190,17 +201,17 @@ func (b *bench) latencyAgainst(test string, events bool) *comparison {
 		}
 		return args
 	}
-	dat := func(s size, json ...string) []string {
+	dat := func(s size) []string {
 		args := []string{"-t", test, "-m", "lat", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes), "-n", b.operations(s.latency),
 			"--signal", "1", "--poll", poll, "--read-depth", "16"}
 		if test == result.Send {
 			args = append(args, "--rx-depth", "4")
 		}
-		return b.datperf("client", append(args, json...)...)
+		return b.datperf("client", args...)
 	}
 	t := &Table{
-		Title: fmt.Sprintf("Latency of %s, %s: median", test, words), Unit: "ns", Series: append([]string{program}, layers...),
-		How: []string{how(perf, b.address), how(dat0(dat), "")},
+		Title: fmt.Sprintf("Latency of %s, %s: median", test, words), Unit: "ns", Note: inlineNote(test), Series: append([]string{program}, layers...),
+		How: []string{how(perf, b.address), how(dat, "")},
 	}
 	c := &comparison{table: t, sizes: eventSizes(events)}
 	c.round = func(s size) error {
@@ -215,28 +226,48 @@ func (b *bench) latencyAgainst(test string, events bool) *comparison {
 		if err != nil {
 			t.fail(s.name, program, err)
 		}
-		b.run2(t, s.name, dat(s, "--json", "-"), show(dat(s)), func(r *result.Run) float64 { total := r.Total(); return total.Latency.At(50) })
+		b.figure(t, s.name, dat(s), func(r *result.Run) float64 { total := r.Total(); return total.Latency.At(50) })
 		return nil
 	}
 	return c
 }
 
-// run2 runs datperf for both layers, and takes one figure of each run.
-func (b *bench) run2(t *Table, row string, argv []string, command string, figures ...func(*result.Run) float64) {
-	out, err := b.run(2*pairTime, argv...)
-	var d *result.Document
-	if err == nil {
-		d, err = parseDatperf(out)
-	}
-	if err != nil {
-		t.fail(row, "datperf", err)
-		return
-	}
-	for i := range d.Runs {
-		for _, f := range figures {
-			t.add(row, d.Runs[i].Case.Layer, command, f(&d.Runs[i]))
+// both runs datperf for both layers, and hands every run on. Where perftest does not send inline, cverbs does not either; udat
+// has no way to be told.
+func (b *bench) both(t *Table, row string, argv []string, take func(layer, command string, r *result.Run)) {
+	lines := [][]string{argv}
+	i := slices.Index(argv, strings.Join(layers, ","))
+	size, _ := strconv.Atoi(argv[slices.Index(argv, "-s")+1])
+	if b.plain && size <= inline && !slices.Contains(argv, result.Read) {
+		lines = nil
+		for _, layer := range layers {
+			line := slices.Clone(argv)
+			line[i] = layer
+			if layer == result.Cverbs {
+				line = append(line, "--inline", "0")
+			}
+			lines = append(lines, line)
 		}
 	}
+	for _, line := range lines {
+		out, err := b.run(2*pairTime, append(slices.Clip(line), "--json", "-")...)
+		var d *result.Document
+		if err == nil {
+			d, err = parseDatperf(out)
+		}
+		if err != nil {
+			t.fail(row, "datperf "+line[i], err)
+			continue
+		}
+		for k := range d.Runs {
+			take(d.Runs[k].Case.Layer, show(line), &d.Runs[k])
+		}
+	}
+}
+
+// figure takes one number of each run of both layers.
+func (b *bench) figure(t *Table, row string, argv []string, of func(*result.Run) float64) {
+	b.both(t, row, argv, func(layer, command string, r *result.Run) { t.add(row, layer, command, of(r)) })
 }
 
 // streamAgainst compares bandwidth, and for small messages their rate, from the same runs.
@@ -251,17 +282,17 @@ func (b *bench) streamAgainst(test string, events bool) []*comparison {
 		}
 		return args
 	}
-	dat := func(s size, json ...string) []string {
+	dat := func(s size) []string {
 		args := []string{"-t", test, "-m", "bw", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes), "-n", b.operations(s.stream), "--warmup", "0",
 			"--depth", strconv.Itoa(s.depth), "--signal", strconv.Itoa(s.moderation), "--poll", poll, "--read-depth", "16"}
 		if test == result.Send {
 			args = append(args, "--rx-depth", "512")
 		}
-		return b.datperf("client", append(args, json...)...)
+		return b.datperf("client", args...)
 	}
-	commands := []string{how(perf, b.address), how(dat0(dat), "")}
+	commands := []string{how(perf, b.address), how(dat, "")}
 	series := append([]string{program}, layers...)
-	bandwidth := &Table{Title: fmt.Sprintf("Bandwidth of %s, %s", test, words), Unit: "bytes/s", Series: series, How: commands}
+	bandwidth := &Table{Title: fmt.Sprintf("Bandwidth of %s, %s", test, words), Unit: "bytes/s", Series: series, How: commands, Note: inlineNote(test)}
 	rate := &Table{Title: fmt.Sprintf("Message rate of %s, %s", test, words), Unit: "ops/s", Series: series, How: commands, Note: "From the same runs as the bandwidth."}
 	c := &comparison{table: bandwidth, sizes: eventSizes(events)}
 	c.round = func(s size) error {
@@ -282,24 +313,15 @@ func (b *bench) streamAgainst(test string, events bool) []*comparison {
 		if err != nil {
 			bandwidth.fail(s.name, program, err)
 		}
-		text, err := b.run(2*pairTime, dat(s, "--json", "-")...)
-		var d *result.Document
-		if err == nil {
-			d, err = parseDatperf(text)
-		}
-		if err != nil {
-			bandwidth.fail(s.name, "datperf", err)
-			return nil
-		}
-		for i := range d.Runs {
-			layer, total := d.Runs[i].Case.Layer, d.Runs[i].Total()
+		b.both(bandwidth, s.name, dat(s), func(layer, command string, r *result.Run) {
+			total := r.Total()
 			if s.bytes >= 64 {
-				bandwidth.add(s.name, layer, show(dat(s)), total.OpsS*float64(s.bytes))
+				bandwidth.add(s.name, layer, command, total.OpsS*float64(s.bytes))
 			}
 			if small {
-				rate.add(s.name, layer, show(dat(s)), total.OpsS)
+				rate.add(s.name, layer, command, total.OpsS)
 			}
-		}
+		})
 		return nil
 	}
 	return []*comparison{c, {table: rate}}
@@ -319,9 +341,4 @@ func how(line func(size) []string, end string) string {
 		}
 	}
 	return strings.TrimSpace(show(out) + " " + end)
-}
-
-// dat0 leaves out where the document goes.
-func dat0(line func(size, ...string) []string) func(size) []string {
-	return func(s size) []string { return line(s) }
 }

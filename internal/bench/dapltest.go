@@ -50,9 +50,9 @@ func (b *bench) againstDapltest() (all []*comparison) {
 			return []string{"dapltest", "-T", "P", "-D", daplName, "-s", b.address, "-m", "p", "-i", b.operations(s.stream / 2), "-p", strconv.Itoa(depth),
 				op.dapl, strconv.Itoa(s.bytes)}
 		}
-		dat := func(s size, depth int, json ...string) []string {
-			return b.datperf("client", append([]string{"-t", op.test, "-m", "bw", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes),
-				"-n", b.operations(s.stream / 2), "--warmup", "0", "--depth", strconv.Itoa(depth), "--signal", "1", "--read-depth", "16"}, json...)...)
+		dat := func(s size, depth int) []string {
+			return b.datperf("client", "-t", op.test, "-m", "bw", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes),
+				"-n", b.operations(s.stream/2), "--warmup", "0", "--depth", strconv.Itoa(depth), "--signal", "1", "--read-depth", "16")
 		}
 		deep := func(s size) int {
 			if op.dapl == "RR" {
@@ -85,8 +85,8 @@ func (b *bench) againstDapltest() (all []*comparison) {
 				single.add(s.name, "dapltest", show(line), d.Latency)
 			}
 			perSecond := func(r *result.Run) float64 { total := r.Total(); return total.OpsS }
-			b.run2(rate, s.name, dat(s, deep(s), "--json", "-"), show(dat(s, deep(s))), perSecond)
-			b.run2(single, s.name, dat(s, 1, "--json", "-"), show(dat(s, 1)), func(r *result.Run) float64 { return 1e9 / perSecond(r) })
+			b.figure(rate, s.name, dat(s, deep(s)), perSecond)
+			b.figure(single, s.name, dat(s, 1), func(r *result.Run) float64 { return 1e9 / perSecond(r) })
 			return nil
 		}
 		all = append(all, c, &comparison{table: single})

@@ -24,6 +24,8 @@ type bench struct {
 	rounds  int
 	quick   bool
 	dapl    []string // environment for clients of dapltest
+	guest   bool     // this is the virtual machine
+	plain   bool     // perftest does not send inline on the device, so that cverbs must not either
 	doc     *Document
 }
 
@@ -37,6 +39,7 @@ type part struct {
 var parts = []part{
 	{"null", "The binding alone", false, (*bench).null},
 	{"scale", "Scale on mem0", false, (*bench).scaleMem},
+	{"null", "The binding alone, where the device is", true, (*bench).nullGuest},
 	{"compare", "Beside perftest and dapltest", true, (*bench).compare},
 	{"scale", "Scale on a verbs device", true, (*bench).scaleDevice},
 	{"wakeup", "Wake-up of an event-driven wait", true, (*bench).wakeup},
@@ -69,6 +72,7 @@ func run(args []string) error {
 	if b.bin, err = filepath.Abs(b.bin); err != nil {
 		return err
 	}
+	b.guest = *inside != ""
 	names := f.Args()
 	for _, n := range names {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == n }) {
@@ -107,7 +111,7 @@ func run(args []string) error {
 	needsDevice := false
 	for _, p := range parts {
 		switch {
-		case !wanted(p):
+		case !wanted(p) || p.device && p.name == "null" && !*vm: // it has been measured here
 		case !p.device || !*vm && b.device != "":
 			b.part(p)
 		case *vm:

@@ -95,15 +95,13 @@ func TestHowNamesWhatVaries(t *testing.T) {
 
 // The marks of the binding are in empty calls over C for one, and a factor for 32.
 func TestNullMarks(t *testing.T) {
-	b := &bench{}
 	cost := &Table{Unit: "ns", Series: []string{"C", "cverbs", "udat"}, How: []string{"go test"}}
 	for row, v := range map[string][3]float64{"batch of 1": {40, 130, 190}, "batch of 32": {10, 16, 25}} {
 		for i, s := range cost.Series {
 			cost.add(row, s, "", v[i])
 		}
 	}
-	others := &Table{Unit: "ns", Series: []string{"time"}, How: []string{"go test"}}
-	assert.NilError(t, b.nullMarks(&Part{}, cost, others, []float64{30}, map[string]float64{"cverbs": 0, "udat": 1}))
+	assert.NilError(t, nullMarks(cost, 30, map[string]float64{"cverbs": 0, "udat": 1}))
 	got := map[string]bool{}
 	for _, r := range cost.Rows {
 		for _, m := range r.Marks {

@@ -9,16 +9,33 @@ import (
 // null measures the cost of the binding: posting and reaping on a device that does nothing, against the same loop in C.
 // Every round runs every benchmark once.
 func (b *bench) null(p *Part) error {
+	call, allocs, err := b.nullTables(p)
+	if err != nil {
+		return err
+	}
+	return nullMarks(p.Tables[0], median(call), allocs)
+}
+
+// nullGuest measures the same in the virtual machine, where it explains what a crossing costs; the marks are for the bare processor.
+func (b *bench) nullGuest(p *Part) error {
+	_, _, err := b.nullTables(p)
+	return err
+}
+
+// nullTables gives the times of empty calls, and the most allocations per operation of each layer.
+func (b *bench) nullTables(p *Part) (call []float64, allocs map[string]float64, err error) {
 	const how = "go test -tags nulldev -run xxx -bench Null -count N ./cverbs ./udat"
 	cost := &Table{
 		Title: "Post and poll of one send, and of 32 at once, per send", Unit: "ns", Series: []string{"C", "cverbs", "udat"}, How: []string{how},
-		Note: "A call is an empty call into C through cgo; it is the unit in which the cost of single operations is allowed to exceed C.",
+		Note: "A call is an empty call into C through cgo; it is the unit in which the marks of single operations are given.",
 	}
 	others := &Table{Title: "Other benchmarks on the device that does nothing", Unit: "ns", Series: []string{"time"}, How: []string{how}}
-	p.Tables = append(p.Tables, cost)
-	var call []float64
-	allocs := map[string]float64{}
+	p.Tables = append(p.Tables, cost, others)
+	allocs = map[string]float64{}
 	rounds, time1 := 3*b.rounds, "0.5s"
+	if b.guest {
+		rounds = b.rounds
+	}
 	if b.quick {
 		time1 = "0.05s"
 	}
@@ -27,19 +44,20 @@ func (b *bench) null(p *Part) error {
 			binary := b.bin + "/null-" + pkg + ".test"
 			text, err := b.runIn(pkg, 5*time.Minute, binary, "-test.run=xxx", "-test.bench=Null", "-test.benchtime="+time1, "-test.benchmem")
 			if err != nil {
-				return err
+				return nil, nil, err
 			}
 			if !strings.Contains(text, "Benchmark") {
 				continue // the benchmarks of this package, if any, are not for this device
 			}
 			all, err := parseGoBench(text)
 			if err != nil {
-				return err
+				return nil, nil, err
 			}
 			for _, m := range all {
 				switch m.Name {
 				case "NullCall":
 					call = append(call, m.NsOp)
+					others.add("empty call into C", "time", how, m.NsOp)
 				case "NullC/1", "NullC/32":
 					cost.add("batch of "+m.Name[6:], "C", how, m.NsOp)
 				case "NullCverbs/1", "NullCverbs/32":
@@ -54,15 +72,11 @@ func (b *bench) null(p *Part) error {
 			}
 		}
 	}
-	return b.nullMarks(p, cost, others, call, allocs)
+	return call, allocs, nil
 }
 
-func (b *bench) nullMarks(p *Part, cost, others *Table, call []float64, allocs map[string]float64) error {
-	for _, v := range call {
-		others.add("empty call into C", "time", others.How[0], v)
-	}
-	p.Tables = append(p.Tables, others)
-	empty := median(call)
+// nullMarks judges single operations by what they cost over C, in empty calls, and batches by the factor.
+func nullMarks(cost *Table, empty float64, allocs map[string]float64) error {
 	for _, r := range cost.Rows {
 		c, ok := cost.median(r.Name, "C")
 		if !ok {

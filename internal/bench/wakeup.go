@@ -13,8 +13,8 @@ func (b *bench) wakeup(p *Part) error {
 	const polled, event, adaptive, cost = "polled", "event", "adaptive (polls for 50 us, then waits)", "event, over polled"
 	n := b.operations(3000)
 	c := func(mode string) []string { return []string{filepath.Join(b.bin, "pingpong"), mode, "2", n} }
-	dat := func(mode string, json ...string) []string {
-		return b.datperf("client", append([]string{"-t", result.Send, "-m", "lat", "-l", strings.Join(layers, ","), "-s", "2", "-n", n, "--poll", mode}, json...)...)
+	dat := func(mode string) []string {
+		return b.datperf("client", "-t", result.Send, "-m", "lat", "-l", strings.Join(layers, ","), "-s", "2", "-n", n, "--poll", mode)
 	}
 	t := &Table{
 		Title: "Ping-pong of sends of 2 bytes, half the round trip: median", Unit: "ns", Series: append([]string{"C"}, layers...),
@@ -22,6 +22,7 @@ func (b *bench) wakeup(p *Part) error {
 		Note: "The C program (ci/bench/pingpong.c) does what datperf's loop does: one completion queue, one request in 16 signalled, receives posted again after the answer; it waits in ibv_get_cq_event.",
 	}
 	p.Tables = append(p.Tables, t)
+	b.plain = false // the C program sends inline
 	server, err := start(vmTime, nil, b.datperf("server")...)
 	if err != nil {
 		return err
@@ -40,7 +41,7 @@ func (b *bench) wakeup(p *Part) error {
 					t.add(m.row, "C", show(c(m.c))+" "+b.address, v)
 				}
 			}
-			b.run2(t, m.row, dat(m.dat, "--json", "-"), show(dat(m.dat)), figure)
+			b.figure(t, m.row, dat(m.dat), figure)
 		}
 	}
 	for _, s := range t.Series {
