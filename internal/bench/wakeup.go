@@ -1,7 +1,10 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +24,12 @@ func (b *bench) wakeup(p *Part) error {
 		How:  []string{show(c("poll|event")) + " " + b.address, show(dat("busy|event|adaptive"))},
 		Note: "The C program (ci/bench/pingpong.c) does what datperf's loop does: one completion queue, one request in 16 signalled, receives posted again after the answer; it waits in ibv_get_cq_event.",
 	}
-	p.Tables = append(p.Tables, t)
+	spin := &Table{
+		Title: "Round trip of two goroutines that wait, without and with spinning before they park", Unit: "ns", Series: []string{"spin=0s", "spin=50µs"},
+		How:  []string{"GODAT_TEST_DEVICE=" + b.device + " go test -run xxx -bench WaitPingPong ./udat"},
+		Note: "Sends of 8 bytes, both ends in one process; the option is udat.WithSpin.",
+	}
+	p.Tables = append(p.Tables, t, spin)
 	b.plain = false // the C program sends inline
 	server, err := start(vmTime, nil, b.datperf("server")...)
 	if err != nil {
@@ -43,6 +51,9 @@ func (b *bench) wakeup(p *Part) error {
 			}
 			b.figure(t, m.row, dat(m.dat), figure)
 		}
+	}
+	if err := b.waitBenchmarks(spin); err != nil {
+		return err
 	}
 	for _, s := range t.Series {
 		with, ok := t.median(event, s)
@@ -72,4 +83,28 @@ func (b *bench) pingpong(argv []string) (float64, error) {
 	}
 	_, err = server.wait()
 	return m["p50_ns"], err
+}
+
+// waitBenchmarks runs the benchmark of package udat that waits with and without spinning.
+func (b *bench) waitBenchmarks(t *Table) error {
+	os.Setenv("GODAT_TEST_DEVICE", b.device)
+	defer os.Unsetenv("GODAT_TEST_DEVICE")
+	for range b.rounds {
+		text, err := b.runIn("udat", 2*pairTime, filepath.Join(b.bin, "null-udat.test"), "-test.run=xxx", "-test.bench=WaitPingPong", "-test.benchtime=0.5s")
+		if err != nil {
+			return err
+		}
+		all, err := parseGoBench(text)
+		if err != nil {
+			return err
+		}
+		for _, m := range all {
+			f := strings.Split(m.Name, "/")
+			if len(f) != 3 || !slices.Contains(t.Series, f[2]) {
+				return fmt.Errorf("there is no place for the benchmark %s", m.Name)
+			}
+			t.add(f[1], f[2], t.How[0], m.NsOp)
+		}
+	}
+	return nil
 }
