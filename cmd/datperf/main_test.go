@@ -19,8 +19,12 @@ func TestMain(m *testing.M) {
 
 func TestScripts(t *testing.T) {
 	device := os.Getenv("GODAT_TEST_DEVICE")
+	dir, files := "testdata/script", []string(nil)
+	if testing.Short() && device != "" { // the others need no device
+		dir, files = "", []string{"testdata/script/server.txtar"}
+	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Dir: dir, Files: files,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("DEVICE", device)
 			return nil

@@ -46,7 +46,11 @@ var udatOps = map[string]udat.OpKind{
 }
 
 func openUDAT(c *result.Case, lay layout, device string) (_ *udatLink, err error) {
-	ia, err := udat.Open(device, udat.WithSpin(0)) // how to wait is the case's to say
+	spin := time.Duration(0) // how to wait is the case's to say
+	if c.Poll == result.Adaptive {
+		spin = time.Duration(c.Spin)
+	}
+	ia, err := udat.Open(device, udat.WithSpin(spin))
 	if err != nil {
 		return nil, err
 	}

@@ -37,9 +37,14 @@ func newSpin(fabric string) spin {
 	return s
 }
 
+// parks tells the cases that do not spin here: they wait for events, or udat spins itself before it parks.
+func parks(c *result.Case) bool {
+	return c.Poll == result.Event || c.Poll == result.Adaptive && c.Layer == result.UDAT
+}
+
 // begin enters a loop that spins, in a case that polls at all; the function it gives leaves it.
 func (s *spin) begin(c *result.Case) (end func()) {
-	if c.Poll == result.Event {
+	if parks(c) {
 		return func() {}
 	}
 	spinners.Add(1)

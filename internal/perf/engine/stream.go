@@ -40,7 +40,7 @@ func (w *worker) stream() error {
 		if err != nil {
 			return err
 		}
-		if len(got) == 0 && w.idle.empty%16 != 0 && !w.pace.open() && w.c.Poll != result.Event {
+		if len(got) == 0 && w.idle.empty%16 != 0 && !w.pace.open() && !parks(w.c) {
 			continue // nothing has happened: the clock can wait
 		}
 		now := w.now()

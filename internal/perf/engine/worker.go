@@ -188,7 +188,7 @@ func (w *worker) waitMore() (int, error) {
 	}
 	i.empty++
 	switch {
-	case w.c.Poll == result.Event:
+	case parks(w.c):
 		return w.park()
 	case w.c.Poll == result.Adaptive && i.empty%8 == 0 && w.now()-i.since > int64(w.c.Spin):
 		return w.park()
