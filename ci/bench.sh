@@ -23,7 +23,8 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-"$here/deps.sh" build vm bench
+"$here/deps.sh" build bench
+[ "$*" = null ] || "$here/deps.sh" vm
 out=$PWD/out/bench
 rm -rf "$out"
 mkdir -p "$out"
