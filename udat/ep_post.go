@@ -62,7 +62,10 @@ func (ep *EP) PostBatch(ops []Op) (int, error) {
 		var bad error
 		chunk := ops[posted:min(len(ops), posted+cap(q.wrs))]
 		for i := range chunk {
-			if bad = q.prepare(ep, &chunk[i]); bad != nil {
+			if q.addSimple(ep, &chunk[i]) {
+				continue
+			}
+			if bad = q.add(ep, &chunk[i]); bad != nil {
 				break
 			}
 		}
@@ -84,7 +87,10 @@ func (ep *EP) post(o *Op) error {
 	}
 	q := &ep.requests
 	q.mu.Lock()
-	err := q.prepare(ep, o)
+	var err error
+	if !q.addSimple(ep, o) {
+		err = q.add(ep, o)
+	}
 	if err == nil {
 		_, err = q.ring()
 	}
@@ -92,11 +98,8 @@ func (ep *EP) post(o *Op) error {
 	return err
 }
 
-// prepare checks the operation and adds it to the batch; q.mu is held.
-func (q *requestQueue) prepare(ep *EP, o *Op) error {
-	if q.prepareSimple(ep, o) {
-		return nil
-	}
+// add checks the operation and adds it to the batch; q.mu is held.
+func (q *requestQueue) add(ep *EP, o *Op) error {
 	if o.Kind >= opKinds {
 		return fail("ep_post_batch", InvalidParameter, SubArg2, "operation kind %d is not known", o.Kind)
 	}
@@ -147,9 +150,9 @@ func (q *requestQueue) prepare(ep *EP, o *Op) error {
 	return nil
 }
 
-// prepareSimple is prepare for what is posted most, Sends and RDMA Writes of one segment, if there is nothing to refuse. It says
+// addSimple is add for what is posted most, Sends and RDMA Writes of one segment, if there is nothing to refuse. It says
 // whether it has done it.
-func (q *requestQueue) prepareSimple(ep *EP, o *Op) bool {
+func (q *requestQueue) addSimple(ep *EP, o *Op) bool {
 	if len(o.IOV) != 1 || ep.getState() != EPConnected {
 		return false
 	}
