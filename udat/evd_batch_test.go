@@ -80,3 +80,48 @@ func TestDequeueFromDeviceOverflow(t *testing.T) {
 		rule.Proves(t, "EVD-50")
 	})
 }
+
+// TestDequeueFromDeviceMixed: receives of a shared queue go through the ring; what the device has completed after them comes after them.
+func TestDequeueFromDeviceMixed(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{unkept: true})
+		s := b.shared(t, udat.SRQAttr{MaxRecvDTOs: 8, MaxRecvIOV: 1})
+		b.recv = b.request
+		b.share(t, s, udat.EPAttr{})
+		connect(t, a, b)
+		assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), 0, 0))
+		for i := range udat.Cookie(2) {
+			assert.NilError(t, s.PostRecv(b.iov(0, 8), i))
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), i, 0))
+			completion(t, a.request, i)
+			time.Sleep(quiet)
+		}
+		assert.NilError(t, b.ep.PostSend(b.iov(0, 8), 2, 0))
+		completion(t, a.recv, 0)
+		time.Sleep(quiet)
+		assert.Equal(t, udat.Queued(b.request), 0)
+		events := make([]udat.Event, 8)
+		n, err := b.request.DequeueBatch(events)
+		assert.NilError(t, err)
+		assert.Equal(t, n, 3)
+		for i := range n {
+			assert.Equal(t, events[i].Cookie, udat.Cookie(i), "event %d: %s", i, describe(events[i]))
+		}
+	})
+}
+
+// TestPostOneSegment: the limits of sizes hold for what has one segment too, which takes a way of its own.
+func TestPostOneSegment(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxMessageSize: 16, MaxRDMASize: 32}}), newEnd(t, dev, setup{})
+		connect(t, a, b)
+		b.receive(0, 1)
+		refused(t, a.ep.PostSend(a.iov(0, 17), 0, 0), udat.InvalidParameter, udat.SubArg2)
+		refused(t, a.ep.PostRDMAWrite(a.iov(0, 33), 0, b.mem.RMRTriplet(0, 64), 0), udat.InvalidParameter, udat.SubArg2)
+		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 32), 2, b.mem.RMRTriplet(0, 64), 0))
+		completion(t, a.request, 2)
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 16), 1, 0))
+		completion(t, a.request, 1)
+		completion(t, b.recv, 1)
+	})
+}
