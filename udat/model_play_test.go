@@ -37,6 +37,8 @@ func (w *world) play(t *rapid.T) {
 	}
 	add(20, "post_recv", false, w.postRecv)
 	add(40, "post", false, w.post)
+	add(10, "post_batch", false, w.batch)
+	add(4, "modify", true, w.modify)
 	add(6, "dequeue", true, onEVD(func(e *mEVD, t *rapid.T) { e.dequeue(t, rapid.IntRange(1, 6).Draw(t, "n")) }))
 	add(6, "wait", true, onEVD((*mEVD).wait))
 	add(6, "join", true, w.join)

@@ -110,7 +110,7 @@ func aFault(t *rapid.T, faults []fault) fault {
 
 // before brings a connection to rest on which a post may do more than succeed.
 func (ep *mEP) before(t *rapid.T, more bool) (restless bool) {
-	busy := ep.loose+ep.silent+max(len(ep.requests), len(ep.recvs)) >= modelQueue
+	busy := ep.loose+ep.silent+max(len(ep.requests), len(ep.recvs)) >= ep.limit()
 	if restless = more || ep.w.stirred || busy || !ep.calm(); restless {
 		ep.w.settle(t)
 	}
@@ -143,7 +143,7 @@ func (w *world) postRecv(t *rapid.T) {
 	case f.with != 0:
 		isRefused(t, err, f.with)
 		return
-	case len(ep.recvs) >= modelQueue:
+	case len(ep.recvs) >= ep.attr.MaxRecvDTOs:
 		isRefused(t, err, udat.InsufficientResources)
 		return
 	}
@@ -286,10 +286,10 @@ func (w *world) post(t *rapid.T) {
 	case f.with != 0:
 		isRefused(t, err, f.with)
 		return
-	case len(ep.requests) >= modelQueue:
+	case len(ep.requests) >= ep.attr.MaxRequestDTOs:
 		isRefused(t, err, udat.InsufficientResources)
 		return
-	case err != nil && len(ep.requests) > 0 && len(ep.requests)+ep.silent >= modelQueue:
+	case err != nil && len(ep.requests) > 0 && len(ep.requests)+ep.silent >= ep.attr.MaxRequestDTOs:
 		isRefused(t, err, udat.InsufficientResources)
 		return // those that have succeeded in silence keep their places while a later one is stuck
 	}

@@ -78,7 +78,8 @@ func TestModel(t *testing.T) {
 			"EVD-WAIT-10", "EVD-WAIT-11", "EVD-WAIT-15", "EVD-WAIT-17", "EVD-WAIT-18", "EVD-WAIT-22", "EVD-WAIT-30",
 			"EVD-DEQ-01", "EVD-DEQ-02", "EVD-DEQ-03", "EVD-POSTSE-01", "EVD-POSTSE-04", "EVD-RESIZE-01", "EVD-RESIZE-02",
 			"EVD-SETUNW-01", "EVD-CLRUNW-01")
-		rule.Proves(t, "EP-STATUS-02", "EP-RECVQ-02", "EP-RECVQ-06", "EP-CONNECT-02", "EP-CONNECT-08", "EP-CONNECT-12")
+		rule.Proves(t, "EP-STATUS-02", "EP-RECVQ-02", "EP-RECVQ-06", "EP-CONNECT-02", "EP-CONNECT-08", "EP-CONNECT-12",
+			"EP-MODIFY-01", "EP-MODIFY-07", "EP-MODIFY-09", "POST-10", "POST-15")
 	})
 }
 
@@ -118,7 +119,7 @@ const (
 	modelSeats   = 3
 	modelMessage = 192 // the largest send
 	modelLimit   = 512 // MaxMessageSize and MaxRDMASize
-	modelQueue   = 6   // MaxRecvDTOs and MaxRequestDTOs
+	modelQueue   = 6   // MaxRecvDTOs and MaxRequestDTOs, until they are modified
 	modelTarget  = 1024
 	modelBacklog = 64 // requests that have not been answered, at the most
 	modelSlot    = 256
