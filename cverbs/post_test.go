@@ -46,9 +46,22 @@ func TestPostRefusals(t *testing.T) {
 	assert.Equal(t, n, 0)
 }
 
-// A full queue takes what fits and says so; polled completions free places.
+// A full receive queue takes what fits and says so.
+func TestPostRecvFull(t *testing.T) {
+	e := newEnd(t, openDevice(t))
+	wrs := make([]RecvWR, 600)
+	for i := range wrs {
+		wrs[i] = RecvWR{ID: uint64(i), NumSGE: 1}
+	}
+	n, err := e.qp.PostRecv(wrs, []SGE{e.sge(0, 8)})
+	assert.Assert(t, errors.Is(err, syscall.ENOMEM), "%v", err)
+	assert.ErrorContains(t, err, "is full")
+	assert.Assert(t, n >= int(defaultCap.MaxRecvWR) && n < len(wrs), "%d", n)
+}
+
+// A full send queue takes what fits and says so; polled completions free places. On iWARP no send waits for a receive.
 func TestPostFull(t *testing.T) {
-	a, b := newPair(t, openDevice(t))
+	a, b := newPair(t, openRoCE(t))
 	wrs := make([]SendWR, 600)
 	for i := range wrs {
 		wrs[i] = SendWR{ID: uint64(i), Opcode: OpSend, Flags: SendSignaled}

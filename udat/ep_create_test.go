@@ -38,20 +38,24 @@ func TestCreateEP(t *testing.T) {
 func TestCreateEPStreams(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{}) // ESTABLISHED came to conn, the request to cr
-		rmr, err := a.pz.CreateRMR()
-		assert.NilError(t, err)
+		windows := udat.DeviceAttr(a.ia).MaxMW > 0
 		assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 1, 0))
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, 0))
 		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 3, b.mem.RMRTriplet(0, 8), 0))
 		assert.NilError(t, a.ep.PostRDMARead(a.iov(0, 8), 4, b.mem.RMRTriplet(0, 8), 0))
-		_, err = rmr.Bind(a.mem.Triplet(0, 64), udat.PrivRemoteRead, a.ep, 5, 0)
-		assert.NilError(t, err)
+		if windows {
+			rmr, err := a.pz.CreateRMR()
+			assert.NilError(t, err)
+			_, err = rmr.Bind(a.mem.Triplet(0, 64), udat.PrivRemoteRead, a.ep, 5, 0)
+			assert.NilError(t, err)
+		}
 		assert.Equal(t, completion(t, b.recv, 1).Operation, udat.DTOReceive)
 		assert.Equal(t, completion(t, a.request, 2).Operation, udat.DTOSend)
 		assert.Equal(t, completion(t, a.request, 3).Operation, udat.DTORDMAWrite)
 		assert.Equal(t, completion(t, a.request, 4).Operation, udat.DTORDMARead)
-		ev := expect(t, a.request, udat.EventRMRBindCompletion)
-		assert.Equal(t, ev.Cookie, udat.Cookie(5))
+		if windows {
+			assert.Equal(t, expect(t, a.request, udat.EventRMRBindCompletion).Cookie, udat.Cookie(5))
+		}
 		for _, evd := range []*udat.EVD{a.recv, a.request, a.conn, b.recv, b.request, b.conn} {
 			empty(t, evd)
 		}

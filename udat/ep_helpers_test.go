@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -117,13 +118,43 @@ var allStates = []udat.EPState{
 	udat.EPConnected, udat.EPDisconnectPending, udat.EPDisconnected, udat.EPCompletionPending,
 }
 
-// canBe are the states that an endpoint of the device can be put into: only a fault holds a handshake up, for the last.
+// canBe are the states that an endpoint of the device can be put into: only a fault holds a handshake up, and only
+// requests that wait for the peer a graceful disconnect.
 func canBe(t *testing.T, dev string) []udat.EPState {
 	t.Helper()
-	if _, ok := open(t, dev).Device().(*memfabric.Device); ok {
-		return allStates
+	ia := open(t, dev)
+	_, faults := ia.Device().(*memfabric.Device)
+	return slices.DeleteFunc(slices.Clone(allStates), func(s udat.EPState) bool {
+		return s == udat.EPCompletionPending && !faults || s == udat.EPDisconnectPending && !udat.DeviceAttr(ia).Acknowledged
+	})
+}
+
+// acknowledged says whether a request is done when the peer has taken it, and tells what the peer refuses. On iWARP sends and writes
+// complete at once, and what the peer refuses, for want of a receive for one, ends the connection.
+func acknowledged(e *end) bool { return udat.DeviceAttr(e.ia).Acknowledged }
+
+func needAcknowledged(t *testing.T, e *end) {
+	t.Helper()
+	if !acknowledged(e) {
+		t.Skip("the device completes sends and writes before the peer has taken them")
 	}
-	return allStates[:len(allStates)-1]
+}
+
+// needPeerToPeer skips a test in which the passive end sends before it has received, which breaks the connection where the connector
+// must be first.
+func needPeerToPeer(t *testing.T, e *end) {
+	t.Helper()
+	if !udat.DeviceAttr(e.ia).PeerToPeer {
+		t.Skip("the end that has connected must be the first to send")
+	}
+}
+
+// needSolicited skips a test of what only a device that tells solicited completions from others can do.
+func needSolicited(t *testing.T, e *end) {
+	t.Helper()
+	if !udat.DeviceAttr(e.ia).SolicitedArm {
+		t.Skip("the device notifies of receives whether or not they are solicited")
+	}
 }
 
 func errorsIs(err error, target error) bool { return errors.Is(err, target) }

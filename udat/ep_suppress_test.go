@@ -93,6 +93,7 @@ func TestSuppressedThenGraceful(t *testing.T) {
 func TestGracefulAfterMarker(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 64}})
+		needAcknowledged(t, a)
 		for range 3 {
 			assert.NilError(t, a.ep.PostSend(nil, 0, udat.CompletionSuppress)) // waits for its receive
 			_, _, idle, err := a.ep.GetStatus()
@@ -118,6 +119,7 @@ func TestGracefulAfterMarker(t *testing.T) {
 func TestSuppressedFailure(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 64}})
+		needAcknowledged(t, a)
 		for i := range 5 {
 			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), udat.Cookie(i), b.mem.RMRTriplet(0, 8), udat.CompletionSuppress))
 		}

@@ -48,6 +48,7 @@ func TestBatchLimit(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const limit = 6
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: limit, MaxRecvDTOs: limit}})
+		needAcknowledged(t, a)
 		ops := make([]udat.Op, 2*limit)
 		for i := range ops {
 			ops[i] = udat.Op{Kind: udat.OpSend, IOV: a.iov(0, 8), Cookie: udat.Cookie(i)}

@@ -414,8 +414,8 @@ func (e *EVD) Resize(minQLen int) error {
 	case e.waiter && e.threshold > minQLen:
 		return fail(op, InvalidState, SubStateEVDWaiter, "minQLen is %d, a call waits for %d events", minQLen, e.threshold)
 	}
-	if err := e.fit(op, max(minQLen, e.capacity)); err != nil {
-		return err
+	if err := e.fit(op, max(minQLen, e.capacity)); err != nil && !errors.Is(err, fabric.ErrNotSupported) {
+		return err // a queue that cannot grow has room for all that may be outstanding: the rest is the ring's
 	}
 	e.qlen = minQLen
 	e.ring.reserve(minQLen)

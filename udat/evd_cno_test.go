@@ -57,6 +57,7 @@ func TestCNOStreams(t *testing.T) {
 		})
 		t.Run("solicited", func(t *testing.T) {
 			a, b := pair(t, dev, withFlags(udat.CompletionSolicitedWait, 0))
+			needSolicited(t, b)
 			cno := newCNO(t, b.ia, nil)
 			assert.NilError(t, b.recv.ModifyCNO(cno))
 			for round := range udat.Cookie(3) {

@@ -84,6 +84,7 @@ func TestNotifySolicited(t *testing.T) {
 		s := withFlags(udat.CompletionSolicitedWait, 0)
 		s.unkept = false
 		a, b := pair(t, dev, s)
+		needSolicited(t, b)
 		for round := range udat.Cookie(3) {
 			b.receive(0, 10*round, 10*round+1, 10*round+2)
 			w := waitOn(t, b.recv, patience, 1)
@@ -164,6 +165,7 @@ func TestNotifyFailures(t *testing.T) {
 			rule.Proves(t, "EVD-27")
 		}
 		a, b := pair(t, dev, withFlags(0, udat.CompletionUnsignalled))
+		needAcknowledged(t, a)
 		w := waitOn(t, a.request, patience, 1)
 		bad := b.mem.RMRTriplet(0, 8)
 		bad.RMRContext ^= 0xff00
@@ -194,7 +196,7 @@ func TestNotifySRQ(t *testing.T) {
 			connect(t, a, b)
 			w := waitOn(t, b.recv, patience, 1)
 			a.send(8, 0, quietly)
-			if flags == udat.CompletionSolicitedWait {
+			if flags == udat.CompletionSolicitedWait && udat.DeviceAttr(b.ia).SolicitedArm {
 				w.still(t)
 				a.send(8, 0, udat.CompletionSolicitedWait)
 			}
@@ -276,6 +278,7 @@ func TestNotifyArmsLate(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, direct := range []bool{true, false} {
 			a, b := newEnd(t, dev, setup{unkept: true}), newEnd(t, dev, setup{unkept: true})
+			needSolicited(t, b)
 			assert.NilError(t, b.ep.Free())
 			cno := newCNO(t, b.ia, nil)
 			var err error

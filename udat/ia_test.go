@@ -242,7 +242,11 @@ func TestCloseAbrupt(t *testing.T) {
 						return
 					default:
 					}
-					z.ep.PostSend(z.iov(0, 64), 1, udat.CompletionSuppress)
+					if acknowledged(peer) {
+						z.ep.PostSend(z.iov(0, 64), 1, udat.CompletionSuppress)
+					} else { // for which the peer needs no receive
+						z.ep.PostRDMAWrite(z.iov(0, 64), 1, peer.mem.RMRTriplet(0, 64), udat.CompletionSuppress)
+					}
 					z.end.request.Dequeue()
 				}
 			})

@@ -106,6 +106,7 @@ func TestLMRPrivileges(t *testing.T) {
 			again(t, a, b)
 		}
 		rule.Proves(t, "LMR-CREATE-04", "LMR-CREATE-06")
+		needAcknowledged(t, a)
 		// A peer that guesses gets nothing.
 		for _, op := range []struct {
 			priv udat.MemPriv
@@ -228,6 +229,7 @@ func TestLMRFromLMR(t *testing.T) {
 func TestLMRFree(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
+		needAcknowledged(t, a)
 		// A context stays good for as long as the region does.
 		l := b.lmr(4096, udat.PrivAll)
 		remote := l.RMRTriplet(0, 100)
@@ -265,7 +267,8 @@ func TestLMRZones(t *testing.T) {
 		assert.ErrorIs(t, b.ep.PostSend(seg, 1, 0), udat.WithSubtype(udat.ProtectionViolation, udat.SubProtectionRead))
 		assert.ErrorIs(t, b.ep.PostRecv(seg, 1, 0), udat.WithSubtype(udat.ProtectionViolation, udat.SubProtectionWrite))
 		assert.ErrorIs(t, b.ep.PostRDMAWrite(seg, 1, a.mem.RMRTriplet(0, 100), 0), udat.ErrProtectionViolation)
-		assert.ErrorIs(t, b.ep.PostRDMARead(seg, 1, a.mem.RMRTriplet(0, 10), 0), udat.ErrProtectionViolation)
+		assert.ErrorIs(t, b.ep.PostRDMARead(seg[1:], 1, a.mem.RMRTriplet(0, 10), 0), udat.ErrProtectionViolation)
+		needAcknowledged(t, a)
 		a.put(0, 10, 66)
 		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 10), 2, l.RMRTriplet(0, 10), 0))
 		failed(t, a.request, 2, udat.DTOErrRemoteAccess)

@@ -279,10 +279,11 @@ func (q *workQueue) hold() {
 	q.evd.mu.Unlock()
 }
 
-// status is the DAT status of work that failed. Some devices (rxe) call a bad local key, and a message that is too long
-// for its receive, an operation error: the keys were good when the work was posted, so that they tell which it is.
+// status is the DAT status of work that failed. Some devices call a bad local key, and a message that is too long for
+// its receive, an operation error (rxe) or a general one (siw): the keys were good when the work was posted, so that they tell
+// which it is.
 func (q *workQueue) status(en *workEntry, s fabric.Status) DTOStatus {
-	if s != fabric.StatusLocalQPOp {
+	if s != fabric.StatusLocalQPOp && !(s == fabric.StatusGeneral && q.receive) {
 		return dtoStatus(s)
 	}
 	switch l := en.lmr; {

@@ -55,7 +55,10 @@ if $b mkdir -p /lib/modules 2>/dev/null; then
   $b mount --bind "$kernel_modules" /lib/modules
 fi
 
-if [ "$device" = siw ]; then modprobe siw || problem "could not load siw"; fi
+if [ "$device" = siw ]; then
+  modprobe siw || problem "could not load siw"
+  echo 1 >/proc/sys/net/ipv4/tcp_syn_retries # siw makes its TCP connections inside a system call: three seconds, not two minutes
+fi
 
 $b ip link set lo up
 for i in 0 1; do

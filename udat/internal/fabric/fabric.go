@@ -103,6 +103,8 @@ type Attr struct {
 	PeerToPeer      bool // both ends may send first (not so on plain iWARP)
 	ExactBounds     bool // memory windows enforce their bounds
 	EnforcesRNR     bool // a send without a posted receive fails after RNRRetry
+	Acknowledged    bool // a send or write is done when the peer has taken it, and tells what the peer refuses (iWARP: the connection ends)
+	SolicitedArm    bool // CQ.Arm can ask for solicited completions only; else it arms for all
 	CMPrivateLegacy bool // peers may be C programs that pad private data (see the verbs fabric)
 }
 

@@ -117,6 +117,8 @@ func defaultAttr() fabric.Attr {
 		PeerToPeer:     true,
 		ExactBounds:    true,
 		EnforcesRNR:    true,
+		Acknowledged:   true,
+		SolicitedArm:   true,
 	}
 }
 

@@ -22,7 +22,8 @@ type conn struct {
 	mu            sync.Mutex // held during the calls that move the connection, never during a handler
 	state         connState
 	closed        bool // the owner wants to hear no more
-	destroyed     bool // the id is gone
+	destroyed     bool // the id is gone, or goes when calling is over
+	calling       bool // a call on the id that may take long is under way
 	lost          error
 	private       []byte // active: for the request
 	in, out       uint8  // read depths, as offered and then as agreed
@@ -141,10 +142,12 @@ func (c *conn) act(a action, ev cverbs.CMEvent) []fabric.ConnEvent {
 		}
 		c.state = stRoute
 	case actRequest:
-		if err := c.id.Connect(c.param(c.private)); err != nil {
+		c.state = stRequested
+		if c.dev.iwarp {
+			c.requestLater()
+		} else if err := c.id.Connect(c.param(c.private)); err != nil {
 			return c.end(connectFailure(err), nil, err)
 		}
-		c.state = stRequested
 	case actReply:
 		return c.reply(ev)
 	case actUp:
@@ -192,6 +195,26 @@ func (c *conn) act(a action, ev cverbs.CMEvent) []fabric.ConnEvent {
 	case actIgnore:
 	}
 	return nil
+}
+
+// requestLater sends the request from a goroutine: iWARP drivers may wait for the peer's TCP in the call. The caller holds the lock.
+func (c *conn) requestLater() {
+	c.calling = true
+	param := c.param(c.private)
+	c.dev.calls.Go(func() {
+		err := c.id.Connect(param)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.calling = false
+		switch {
+		case c.destroyed:
+			c.id.Close()
+		case err != nil && c.state == stRequested:
+			for _, e := range c.end(connectFailure(err), nil, err) {
+				c.tellLater(e)
+			}
+		}
+	})
 }
 
 // param are the terms that this end proposes.
@@ -255,7 +278,9 @@ func (c *conn) end(kind fabric.ConnEventKind, private []byte, cause error) []fab
 func (c *conn) destroy() {
 	if !c.destroyed {
 		c.destroyed = true
-		c.id.Close()
+		if !c.calling {
+			c.id.Close()
+		}
 	}
 }
 

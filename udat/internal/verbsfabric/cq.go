@@ -14,7 +14,15 @@ type cq struct {
 	dev *device
 	v   *cverbs.CQ
 	ch  *cverbs.CompChannel
+
+	tally *tally // nil unless the device needs one
 }
+
+// Where a completion queue cannot be resized it is made this much larger than asked for, so that it can take more streams later.
+const (
+	fixedFactor  = 4
+	fixedMinimum = 4096
+)
 
 func (d *device) CreateCQ(depth int) (fabric.CQ, error) {
 	if err := d.checkDepth(depth); err != nil {
@@ -28,6 +36,9 @@ func (d *device) CreateCQ(depth int) (fabric.CQ, error) {
 		d.release(kindCQ)
 		return nil, wrap(err)
 	}
+	if !d.resizes() {
+		depth = min(max(fixedFactor*depth, fixedMinimum), d.attrs.MaxCQE)
+	}
 	// The queues take turns on the device's interrupt vectors.
 	vector := int(d.nextVector.Add(1)-1) % max(d.ctx.NumCompVectors(), 1)
 	v, err := d.ctx.CreateCQ(depth, ch, vector)
@@ -35,7 +46,10 @@ func (d *device) CreateCQ(depth int) (fabric.CQ, error) {
 		d.release(kindCQ)
 		return nil, wrap(errors.Join(err, ch.Close()))
 	}
-	q := &cq{d, v, ch}
+	q := &cq{dev: d, v: v, ch: ch}
+	if d.siw {
+		q.tally = newTally(ch)
+	}
 	d.mu.Lock()
 	d.cqs[v] = q
 	d.mu.Unlock()
@@ -50,6 +64,9 @@ func (d *device) checkDepth(depth int) error {
 }
 
 func (q *cq) Poll(wcs []fabric.WC) (int, error) {
+	if q.tally != nil {
+		return q.tally.poll(q.v, wcs)
+	}
 	n, err := q.v.Poll(completions(wcs))
 	if err != nil {
 		return n, wrap(err)
@@ -57,10 +74,19 @@ func (q *cq) Poll(wcs []fabric.WC) (int, error) {
 	return n, nil
 }
 
-func (q *cq) Arm(solicitedOnly bool) error { return wrap(q.v.Arm(solicitedOnly)) }
+// Arm asks for one notification. A device that knows no solicited ones notifies of every completion.
+func (q *cq) Arm(solicitedOnly bool) error {
+	if q.tally != nil {
+		q.tally.armed.Store(true)
+	}
+	return wrap(q.v.Arm(solicitedOnly && q.dev.attrs.SolicitedArm))
+}
 
 func (q *cq) Wait(deadline time.Time) (bool, error) {
 	n, err := q.ch.Wait(deadline)
+	if q.tally != nil && q.tally.fired.Swap(false) && (err == nil || err == os.ErrDeadlineExceeded) {
+		return true, nil
+	}
 	if err == os.ErrDeadlineExceeded {
 		return false, err
 	}
@@ -78,6 +104,17 @@ func (q *cq) Resize(depth int) error {
 		return nil
 	}
 	return wrap(q.v.Resize(depth))
+}
+
+// resizes finds out whether the device can resize a completion queue, by asking it to.
+func (d *device) resizes() bool {
+	d.resizeOnce.Do(func() {
+		if v, err := d.ctx.CreateCQ(1, nil, 0); err == nil {
+			d.canResize = !errors.Is(v.Resize(2*v.Depth()), cverbs.ErrNotSupported)
+			v.Close()
+		}
+	})
+	return d.canResize
 }
 
 func (q *cq) Depth() int { return q.v.Depth() }

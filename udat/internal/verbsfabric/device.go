@@ -30,9 +30,13 @@ type device struct {
 	async  func(fabric.AsyncEvent)
 
 	nextVector atomic.Uint32
+	resizeOnce sync.Once
+	canResize  bool // completion queues
 
 	stop context.CancelFunc // ends both goroutines
 	done sync.WaitGroup
+
+	calls sync.WaitGroup // on connection ids, which may take long
 
 	mu       sync.Mutex // a leaf: no other lock is taken under it
 	closed   bool
@@ -102,6 +106,7 @@ func (d *device) Close() error {
 
 	d.stop()
 	d.done.Wait()
+	d.calls.Wait()
 	for c := range d.requests {
 		c.drop()
 	}

@@ -21,6 +21,7 @@ type port struct {
 	gid     cverbs.GIDEntry
 	gidText string // why this GID
 	iwarp   bool
+	siw     bool // soft-iWARP
 	dev     cverbs.DeviceAttr
 	attr    cverbs.PortAttr
 }
@@ -38,6 +39,7 @@ func inspectDevice(dev cverbs.DeviceInfo) (ports []port, err error) {
 	}
 	for num := 1; num <= max(attr.PhysPortCnt, 1) && num < 256; num++ {
 		p := port{device: dev.Name, num: uint8(num), dev: attr, iwarp: dev.NodeType == cverbs.NodeRNIC}
+		p.siw = p.iwarp && attr.VendorID == vendorSIW
 		if p.attr, err = ctx.QueryPort(p.num); err != nil {
 			return ports, fmt.Errorf("device %s port %d: %w", dev.Name, num, err)
 		}
@@ -223,6 +225,8 @@ func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
 		PeerToPeer:      !p.iwarp,
 		ExactBounds:     d.VendorID != vendorRXE, // soft-RoCE looks at the region's bounds, not at the window's
 		EnforcesRNR:     !p.iwarp && rnrRetry < 7,
+		Acknowledged:    !p.iwarp,
+		SolicitedArm:    !p.siw,
 		CMPrivateLegacy: !p.iwarp,
 	}
 	if d.Caps&cverbs.DeviceMemWindow != 0 {

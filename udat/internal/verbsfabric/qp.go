@@ -34,6 +34,7 @@ type qp struct {
 	failed  atomic.Bool // moved to ERR
 	conn    atomic.Pointer[conn]
 	lastWQE atomic.Bool // in ERR, and the device has said that no receive of its SRQ is left to complete
+	account *account    // nil unless the device needs one
 
 	mu    sync.Mutex // of the state changes; under a connection's lock
 	phase qpPhase
@@ -81,6 +82,10 @@ func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
 		MaxSendSGE: uint32(init.MaxSendSGE), MaxRecvSGE: uint32(init.MaxRecvSGE),
 		MaxInline: uint32(min(init.MaxInline, inlineWanted)),
 	}
+	if d.siw { // it makes no queue of length 0
+		vi.Cap.MaxSendWR, vi.Cap.MaxRecvWR = max(vi.Cap.MaxSendWR, 1), max(vi.Cap.MaxRecvWR, 1)
+		vi.Cap.MaxSendSGE, vi.Cap.MaxRecvSGE = max(vi.Cap.MaxSendSGE, 1), max(vi.Cap.MaxRecvSGE, 1)
+	}
 	if err := d.reserve(kindQP); err != nil {
 		return nil, err
 	}
@@ -94,6 +99,14 @@ func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
 		return nil, wrap(errors.Join(err, v.Close()))
 	}
 	q := &qp{dev: d, v: v}
+	if d.siw {
+		q.account = &account{num: v.Num(), scq: scq.tally, rcq: rcq.tally, send: newLedger(vi.Cap.MaxSendWR)}
+		if init.SRQ == nil {
+			q.account.recv = newLedger(vi.Cap.MaxRecvWR)
+		}
+		scq.tally.add(q.account)
+		rcq.tally.add(q.account)
+	}
 	d.mu.Lock()
 	d.qps[v] = q
 	d.mu.Unlock()
@@ -118,6 +131,9 @@ func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 	if !q.canSend.Load() {
 		return 0, q.notConnected()
 	}
+	if q.account != nil {
+		return q.account.postSend(q.v, wrs, sges)
+	}
 	n, err := q.v.PostSend(sendWRs(wrs), segments(sges))
 	if err != nil {
 		return n, wrapPost(err)
@@ -126,6 +142,9 @@ func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 }
 
 func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
+	if q.account != nil {
+		return q.account.postRecv(q.v, wrs, sges)
+	}
 	n, err := q.v.PostRecv(recvWRs(wrs), segments(sges))
 	if q.failed.Load() {
 		// Soft-RoCE's library puts a receive into shared memory and tells nobody: in ERR only another move to ERR flushes it.
@@ -187,7 +206,11 @@ func (q *qp) setError() error {
 		return fmt.Errorf("%w: the queue pair", fabric.ErrClosed)
 	}
 	q.failed.Store(true) // first: a receive that is posted meanwhile sees it, or is flushed by the move
-	if err := q.v.ToError(); err != nil {
+	toError := q.v.ToError
+	if q.account != nil {
+		toError = func() error { return q.account.fail(q.v.ToError) }
+	}
+	if err := toError(); err != nil {
 		return wrap(err)
 	}
 	q.phase = qpError
@@ -203,6 +226,10 @@ func (q *qp) Close() error {
 	q.mu.Lock()
 	q.phase = qpClosed
 	q.mu.Unlock()
+	if a := q.account; a != nil {
+		a.scq.remove(a)
+		a.rcq.remove(a)
+	}
 	q.dev.mu.Lock()
 	delete(q.dev.qps, q.v)
 	q.dev.mu.Unlock()

@@ -2,6 +2,7 @@ package verbsfabric
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/godat/godat/cverbs"
@@ -14,6 +15,10 @@ type srq struct {
 	dev   *device
 	v     *cverbs.SRQ
 	depth atomic.Int64
+
+	mu   sync.Mutex // of what follows: space for requests that the device would not take as they are
+	wrs  []fabric.RecvWR
+	sges []fabric.SGE
 }
 
 func (p *pd) CreateSRQ(depth, maxSGE int) (fabric.SRQ, error) {
@@ -30,7 +35,7 @@ func (p *pd) CreateSRQ(depth, maxSGE int) (fabric.SRQ, error) {
 	if err := d.reserve(kindSRQ); err != nil {
 		return nil, err
 	}
-	v, err := p.v.CreateSRQ(cverbs.SRQInit{MaxWR: uint32(depth + 1), MaxSGE: uint32(maxSGE)})
+	v, err := p.v.CreateSRQ(cverbs.SRQInit{MaxWR: uint32(depth + 1), MaxSGE: uint32(max(maxSGE, 1))})
 	if err != nil {
 		d.release(kindSRQ)
 		return nil, wrap(err)
@@ -59,6 +64,12 @@ func (s *srq) readDepth(asked int) {
 }
 
 func (s *srq) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
+	if s.dev.siw {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.wrs, s.sges = withSegments(s.wrs[:0], s.sges[:0], wrs, sges)
+		wrs, sges = s.wrs, s.sges
+	}
 	n, err := s.v.PostRecv(recvWRs(wrs), segments(sges))
 	if err != nil {
 		return n, wrapPost(err)

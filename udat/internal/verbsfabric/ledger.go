@@ -1,0 +1,303 @@
+package verbsfabric
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// Soft-iWARP's queue pairs keep less than verbs promise. What is posted in the error state is never flushed; a send completes
+// before an RDMA read that was posted earlier; a receive without segments is refused; a segment of length 0 in a send, a read
+// without a segment and a fenced read stop the queue for good. So the fabric keeps an account of both queues: every request goes to the device in a form
+// that it can run, signalled, and completions are handed out in the order of posting; what the device owes when the queue pair
+// has failed is flushed here.
+
+// ledger is the account of one queue.
+type ledger struct {
+	entries    []ledgerEntry // a ring, its length a power of two
+	head, tail uint32
+	limit      uint32
+}
+
+type ledgerEntry struct {
+	wc       fabric.WC
+	signaled bool // its success is to be told
+	done     bool
+}
+
+func newLedger(limit uint32) *ledger {
+	size := uint32(1)
+	for size < limit {
+		size *= 2
+	}
+	return &ledger{entries: make([]ledgerEntry, size), limit: limit}
+}
+
+func (l *ledger) at(i uint32) *ledgerEntry { return &l.entries[i&uint32(len(l.entries)-1)] }
+func (l *ledger) room() int                { return int(l.limit - (l.tail - l.head)) }
+
+func (l *ledger) add(id uint64, num uint32, signaled bool) {
+	*l.at(l.tail) = ledgerEntry{wc: fabric.WC{ID: id, QPNum: num, Status: fabric.StatusFlush}, signaled: signaled}
+	l.tail++
+}
+
+// settle notes a completion of the device's.
+func (l *ledger) settle(wc *fabric.WC) {
+	for i := l.head; i != l.tail; i++ {
+		if e := l.at(i); e.wc.ID == wc.ID && !e.done {
+			e.wc, e.done = *wc, true
+			return
+		}
+	}
+}
+
+// take moves what is complete, in order, to out; with all set everything else is flushed.
+func (l *ledger) take(out []fabric.WC, all bool) []fabric.WC {
+	for ; l.head != l.tail; l.head++ {
+		e := l.at(l.head)
+		if !e.done && !all {
+			break
+		}
+		if e.signaled || e.wc.Status != fabric.StatusSuccess {
+			out = append(out, e.wc)
+		}
+	}
+	return out
+}
+
+// account is the ledgers of a queue pair's two queues.
+type account struct {
+	num      uint32
+	scq, rcq *tally
+
+	mu     sync.Mutex
+	send   *ledger
+	recv   *ledger // nil with a shared receive queue
+	failed bool    // nothing goes to the device any more
+	wrs    []fabric.SendWR
+	recvs  []fabric.RecvWR
+	sges   []fabric.SGE
+}
+
+var errLedgerFull = fmt.Errorf("%w: as much is outstanding as the queue holds", fabric.ErrQueueFull)
+
+func (a *account) postSend(v *cverbs.QP, wrs []fabric.SendWR, sges []fabric.SGE) (n int, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n = min(len(wrs), a.send.room()); n < len(wrs) {
+		err = errLedgerFull
+	}
+	a.wrs, a.sges = a.wrs[:0], a.sges[:0]
+	for _, w := range wrs[:n] {
+		a.send.add(w.ID, a.num, w.Flags&fabric.Signaled != 0)
+		a.wrs = append(a.wrs, a.runnable(w, sges))
+	}
+	if a.failed {
+		a.scq.kick()
+		return n, err
+	}
+	k, failure := v.PostSend(sendWRs(a.wrs), segments(a.sges))
+	if refused(failure) {
+		a.send.tail -= uint32(n - k)
+		return k, wrapPost(failure)
+	}
+	return n, err // an error of another kind says that the connection has just gone: the rest is flushed with the queue pair
+}
+
+func (a *account) postRecv(v *cverbs.QP, wrs []fabric.RecvWR, sges []fabric.SGE) (n int, err error) {
+	if a.recv == nil {
+		return 0, invalid("the queue pair takes its receives from a shared queue")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n = min(len(wrs), a.recv.room()); n < len(wrs) {
+		err = errLedgerFull
+	}
+	for _, w := range wrs[:n] {
+		a.recv.add(w.ID, a.num, true)
+	}
+	if a.failed {
+		a.rcq.kick()
+		return n, err
+	}
+	a.recvs, a.sges = withSegments(a.recvs[:0], a.sges[:0], wrs[:n], sges)
+	k, failure := v.PostRecv(recvWRs(a.recvs), segments(a.sges))
+	if refused(failure) {
+		a.recv.tail -= uint32(n - k)
+		return k, wrapPost(failure)
+	}
+	return n, err
+}
+
+// refused tells the errors by which a post is refused, so that the device knows nothing of it.
+func refused(err error) bool {
+	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EINVAL) || errors.Is(err, cverbs.ErrClosed)
+}
+
+// runnable is a request in a form that the device can run; its segments go to a.sges.
+func (a *account) runnable(w fabric.SendWR, sges []fabric.SGE) fabric.SendWR {
+	first := uint32(len(a.sges))
+	for _, s := range sges[w.FirstSGE : w.FirstSGE+w.NumSGE] {
+		if s.Length > 0 {
+			a.sges = append(a.sges, s)
+		}
+	}
+	if w.Opcode == fabric.OpRead {
+		w.Flags &^= fabric.Fence // reads follow one another anyway
+		if len(a.sges) == int(first) {
+			a.sges = append(a.sges, fabric.SGE{})
+		}
+	}
+	w.FirstSGE, w.NumSGE = first, uint32(len(a.sges))-first
+	if w.NumSGE == 0 {
+		w.Flags &^= fabric.Inline
+	}
+	w.Flags |= fabric.Signaled
+	return w
+}
+
+// withSegments copies receives, giving those that have no bytes one empty segment.
+func withSegments(wrs []fabric.RecvWR, out []fabric.SGE, from []fabric.RecvWR, sges []fabric.SGE) ([]fabric.RecvWR, []fabric.SGE) {
+	for _, w := range from {
+		first := uint32(len(out))
+		for _, s := range sges[w.FirstSGE : w.FirstSGE+w.NumSGE] {
+			if s.Length > 0 {
+				out = append(out, s)
+			}
+		}
+		if len(out) == int(first) {
+			out = append(out, fabric.SGE{})
+		}
+		wrs = append(wrs, fabric.RecvWR{ID: w.ID, FirstSGE: first, NumSGE: uint32(len(out)) - first})
+	}
+	return wrs, out
+}
+
+// fail keeps further posts from the device; toError, which moves the queue pair, makes the device flush what it will.
+func (a *account) fail(toError func() error) error {
+	a.mu.Lock()
+	a.failed = true
+	a.mu.Unlock()
+	if err := toError(); err != nil {
+		return err
+	}
+	a.scq.ended(a)
+	if a.rcq != a.scq {
+		a.rcq.ended(a)
+	}
+	return nil
+}
+
+// tally is what a completion queue knows of the accounts of its queue pairs.
+type tally struct {
+	ch    *cverbs.CompChannel
+	armed atomic.Bool
+	fired atomic.Bool // a notification that the device does not make is due
+
+	mu       sync.Mutex // before an account's
+	accounts map[uint32]*account
+	over     []*account // of queue pairs that the device has flushed
+	raw      [32]fabric.WC
+	out      []fabric.WC
+	taken    int // of out
+}
+
+func newTally(ch *cverbs.CompChannel) *tally {
+	return &tally{ch: ch, accounts: map[uint32]*account{}}
+}
+
+func (t *tally) add(a *account) {
+	t.mu.Lock()
+	t.accounts[a.num] = a
+	t.mu.Unlock()
+}
+
+func (t *tally) remove(a *account) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.accounts, a.num)
+	for i := range t.over {
+		if t.over[i] == a {
+			t.over = append(t.over[:i], t.over[i+1:]...)
+			return
+		}
+	}
+}
+
+// ended notes that the device has flushed what it will of a queue pair.
+func (t *tally) ended(a *account) {
+	t.mu.Lock()
+	if t.accounts[a.num] == a {
+		t.over = append(t.over, a)
+	}
+	t.mu.Unlock()
+	t.kick()
+}
+
+// kick notifies whoever waits on the queue, as the device would.
+func (t *tally) kick() {
+	if t.armed.Swap(false) {
+		t.fired.Store(true)
+		t.ch.Wake()
+	}
+}
+
+// poll takes the device's completions and hands them out in the order of posting.
+func (t *tally) poll(v *cverbs.CQ, wcs []fabric.WC) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var err error
+	for len(t.out)-t.taken < len(wcs) {
+		var n int
+		n, err = v.Poll(completions(t.raw[:]))
+		for i := range t.raw[:n] {
+			t.settle(&t.raw[i])
+		}
+		if n < len(t.raw) { // nothing is left on the device of those that are over
+			for _, a := range t.over {
+				t.takeFrom(a, true)
+			}
+			break
+		}
+	}
+	n := copy(wcs, t.out[t.taken:])
+	if t.taken += n; t.taken == len(t.out) {
+		t.out, t.taken = t.out[:0], 0
+	}
+	return n, wrap(err)
+}
+
+func (t *tally) settle(wc *fabric.WC) {
+	a := t.accounts[wc.QPNum]
+	if a == nil {
+		return // of a queue pair that has been destroyed
+	}
+	a.mu.Lock()
+	l := a.send
+	if wc.Opcode >= fabric.OpWCRecv {
+		l = a.recv
+	}
+	if l != nil {
+		l.settle(wc)
+		t.out = l.take(t.out, false)
+	} else {
+		t.out = append(t.out, *wc) // from a shared receive queue
+	}
+	a.mu.Unlock()
+}
+
+func (t *tally) takeFrom(a *account, all bool) {
+	a.mu.Lock()
+	if a.scq == t {
+		t.out = a.send.take(t.out, all)
+	}
+	if a.rcq == t && a.recv != nil {
+		t.out = a.recv.take(t.out, all)
+	}
+	a.mu.Unlock()
+}
