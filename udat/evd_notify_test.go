@@ -196,7 +196,8 @@ func TestNotifySRQ(t *testing.T) {
 			connect(t, a, b)
 			w := waitOn(t, b.recv, patience, 1)
 			a.send(8, 0, quietly)
-			if flags == udat.CompletionSolicitedWait && udat.DeviceAttr(b.ia).SolicitedArm {
+			if flags == udat.CompletionSolicitedWait {
+				needSolicited(t, b)
 				w.still(t)
 				a.send(8, 0, udat.CompletionSolicitedWait)
 			}

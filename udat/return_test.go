@@ -93,6 +93,7 @@ func TestEventNumbers(t *testing.T) {
 func TestFailureIsAFlush(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
+		needAcknowledged(t, a)
 		assert.NilError(t, b.ep.PostRecv(b.iov(0, 1), 1, 0))
 		assert.NilError(t, b.ep.PostRecv(b.iov(0, 1), 2, 0))
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 2), 3, 0)) // too long

@@ -135,6 +135,7 @@ func TestServicePointStorm(t *testing.T) {
 func TestSRQStorm(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a1, a2, b1, b2, s := twoWithSRQ(t, dev, 32, udat.EPAttr{})
+		needAcknowledged(t, a1)
 		sends := func(a *end) func(*rand.Rand) {
 			return func(*rand.Rand) {
 				if a.ep.PostSend(a.iov(0, 8), 1, 0) == nil {

@@ -274,8 +274,9 @@ func (t *tally) poll(v *cverbs.CQ, wcs []fabric.WC) (int, error) {
 
 func (t *tally) settle(wc *fabric.WC) {
 	a := t.accounts[wc.QPNum]
-	if a == nil {
-		return // of a queue pair that has been destroyed
+	if a == nil { // of a queue pair that has been destroyed: it may be a receive of a shared queue
+		t.out = append(t.out, *wc)
+		return
 	}
 	a.mu.Lock()
 	l := a.send
