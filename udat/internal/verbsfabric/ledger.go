@@ -79,18 +79,30 @@ type account struct {
 	send   *ledger
 	recv   *ledger // nil with a shared receive queue
 	failed bool    // nothing goes to the device any more
+	closed bool    // the queue pair is destroyed
 	wrs    []fabric.SendWR
 	recvs  []fabric.RecvWR
 	sges   []fabric.SGE
 }
+
+var errAccountClosed = fmt.Errorf("%w: the queue pair", fabric.ErrClosed)
 
 var errLedgerFull = fmt.Errorf("%w: as much is outstanding as the queue holds", fabric.ErrQueueFull)
 
 func (a *account) postSend(v *cverbs.QP, wrs []fabric.SendWR, sges []fabric.SGE) (n int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.closed {
+		return 0, errAccountClosed
+	}
 	if n = min(len(wrs), a.send.room()); n < len(wrs) {
 		err = errLedgerFull
+	}
+	for i := range wrs[:n] {
+		if !within(wrs[i].FirstSGE, wrs[i].NumSGE, sges) {
+			n, err = i, outside(i, wrs[i].FirstSGE, wrs[i].NumSGE, sges)
+			break
+		}
 	}
 	a.wrs, a.sges = a.wrs[:0], a.sges[:0]
 	for _, w := range wrs[:n] {
@@ -115,8 +127,17 @@ func (a *account) postRecv(v *cverbs.QP, wrs []fabric.RecvWR, sges []fabric.SGE)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.closed {
+		return 0, errAccountClosed
+	}
 	if n = min(len(wrs), a.recv.room()); n < len(wrs) {
 		err = errLedgerFull
+	}
+	for i := range wrs[:n] {
+		if !within(wrs[i].FirstSGE, wrs[i].NumSGE, sges) {
+			n, err = i, outside(i, wrs[i].FirstSGE, wrs[i].NumSGE, sges)
+			break
+		}
 	}
 	for _, w := range wrs[:n] {
 		a.recv.add(w.ID, a.num, true)
@@ -132,6 +153,23 @@ func (a *account) postRecv(v *cverbs.QP, wrs []fabric.RecvWR, sges []fabric.SGE)
 		return k, wrapPost(failure)
 	}
 	return n, err
+}
+
+func within(first, n uint32, sges []fabric.SGE) bool {
+	return uint64(first)+uint64(n) <= uint64(len(sges))
+}
+
+func outside(i int, first, n uint32, sges []fabric.SGE) error {
+	return invalid("request %d: segments %d to %d are not among the %d given", i, first, uint64(first)+uint64(n), len(sges))
+}
+
+// close refuses what is posted from now on.
+func (a *account) close() {
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+	a.scq.remove(a)
+	a.rcq.remove(a)
 }
 
 // refused tells the errors by which a post is refused, so that the device knows nothing of it.

@@ -226,9 +226,8 @@ func (q *qp) Close() error {
 	q.mu.Lock()
 	q.phase = qpClosed
 	q.mu.Unlock()
-	if a := q.account; a != nil {
-		a.scq.remove(a)
-		a.rcq.remove(a)
+	if q.account != nil {
+		q.account.close()
 	}
 	q.dev.mu.Lock()
 	delete(q.dev.qps, q.v)

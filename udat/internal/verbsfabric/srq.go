@@ -65,6 +65,11 @@ func (s *srq) readDepth(asked int) {
 
 func (s *srq) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	if s.dev.siw {
+		for i := range wrs {
+			if !within(wrs[i].FirstSGE, wrs[i].NumSGE, sges) {
+				return 0, outside(i, wrs[i].FirstSGE, wrs[i].NumSGE, sges)
+			}
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.wrs, s.sges = withSegments(s.wrs[:0], s.sges[:0], wrs, sges)
