@@ -4,7 +4,7 @@
 #   ci/bench.sh [options] [PART...]     parts: null scale compare wakeup; without one: all
 #
 #   --vm          in the virtual machine, even if this host has a device (GODAT_TEST_DEVICE chooses among several)
-#   --rounds N    repeats of every figure (default 3)
+#   --rounds N    repeats of every figure (default 5)
 #   --quick       few operations, one round: to see that it works
 #   --docs DIR    where performance.md and performance.json go (default docs)
 set -euo pipefail

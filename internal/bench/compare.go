@@ -330,7 +330,7 @@ func (b *bench) streamAgainst(test string, events bool) []*comparison {
 // how is a command with the names of what varies from row to row.
 func how(line func(size) []string, end string) string {
 	a, z := line(sizes[0]), line(sizes[len(sizes)-1])
-	names := map[string]string{"-s": "$SIZE", "-n": "$N", "-t": "$DEPTH", "--depth": "$DEPTH", "-Q": "$MODERATION", "--signal": "$MODERATION", "-i": "$N", "-p": "$DEPTH", "RW": "$SIZE", "RR": "$SIZE"}
+	names := map[string]string{"-s": "$SIZE", "-n": "$N", "--warmup": "$N", "-t": "$DEPTH", "--depth": "$DEPTH", "-Q": "$MODERATION", "--signal": "$MODERATION", "-i": "$N", "-p": "$DEPTH", "RW": "$SIZE", "RR": "$SIZE"}
 	out := slices.Clone(a)
 	for i := range a {
 		if a[i] != z[i] && i > 0 {

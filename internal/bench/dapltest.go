@@ -50,9 +50,14 @@ func (b *bench) againstDapltest() (all []*comparison) {
 			return []string{"dapltest", "-T", "P", "-D", daplName, "-s", b.address, "-m", "p", "-i", b.operations(s.stream / 2), "-p", strconv.Itoa(depth),
 				op.dapl, strconv.Itoa(s.bytes)}
 		}
+		// dapltest measures one at a time after as many with the pipeline, which warm it up.
 		dat := func(s size, depth int) []string {
+			warmup := "0"
+			if depth == 1 {
+				warmup = b.operations(s.stream / 2)
+			}
 			return b.datperf("client", "-t", op.test, "-m", "bw", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes),
-				"-n", b.operations(s.stream/2), "--warmup", "0", "--depth", strconv.Itoa(depth), "--signal", "1", "--read-depth", "16")
+				"-n", b.operations(s.stream/2), "--warmup", warmup, "--depth", strconv.Itoa(depth), "--signal", "1", "--read-depth", "16")
 		}
 		deep := func(s size) int {
 			if op.dapl == "RR" {

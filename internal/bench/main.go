@@ -61,7 +61,7 @@ func run(args []string) error {
 	f.StringVar(&b.bin, "bin", "out/bench", "folder with the programs, as ci/bench.sh builds them")
 	f.StringVar(&b.device, "device", "", "verbs device")
 	f.StringVar(&b.address, "address", "", "its IP address")
-	f.IntVar(&b.rounds, "rounds", 3, "repeats of every figure")
+	f.IntVar(&b.rounds, "rounds", 5, "repeats of every figure")
 	f.BoolVar(&b.quick, "quick", false, "few operations, one round: to see that it works")
 	docs := f.String("docs", "docs", "where performance.md and performance.json go")
 	vm := f.Bool("vm", false, "what needs a device runs in the virtual machine")
@@ -152,7 +152,7 @@ func (b *bench) part(p part) {
 }
 
 // vmTime bounds the virtual machine's run.
-const vmTime = 30 * time.Minute
+const vmTime = 40 * time.Minute
 
 // virtualMachine runs the parts that need a device in one boot, and takes over what they found.
 func (b *bench) virtualMachine(names []string) {
