@@ -129,8 +129,19 @@ func (b *bench) datperf(mode string, args ...string) []string {
 	return append(append(line, "--device", b.device), args...)
 }
 
-// perftest runs both ends of one of its programs, and gives what the client printed.
+// perftest runs both ends of one of its programs, and gives what the client printed. Its ends may miss each other: it is tried
+// twice.
 func (b *bench) perftest(argv []string) (string, error) {
+	out, err := b.perftestOnce(argv)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench: again, after %v\n", err)
+		time.Sleep(time.Second)
+		out, err = b.perftestOnce(argv)
+	}
+	return out, err
+}
+
+func (b *bench) perftestOnce(argv []string) (string, error) {
 	server, err := start(pairTime, nil, argv...)
 	if err != nil {
 		return "", err
