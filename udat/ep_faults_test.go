@@ -163,7 +163,7 @@ func TestStatuses(t *testing.T) {
 			fabric.StatusRemoteInvRD:   {udat.DTOErrRemoteResponder, udat.DTOErrRemoteResponder},
 			fabric.StatusRemoteAborted: {udat.DTOErrRemoteResponder, udat.DTOErrRemoteResponder},
 			fabric.StatusFatal:         {udat.DTOErrTransport, udat.DTOErrTransport},
-			fabric.StatusGeneral:       {udat.DTOErrTransport, udat.DTOErrTransport},
+			fabric.StatusGeneral:       {udat.DTOErrTransport, udat.DTOErrLocalLength},
 		} {
 			for i, what := range []string{"request", "receive"} {
 				t.Run(fmt.Sprintf("%v, %s", st, what), func(t *testing.T) {
