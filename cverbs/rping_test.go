@@ -152,7 +152,11 @@ func TestRpingClient(t *testing.T) {
 		p.advertise(rpingSinkAt, size)
 		_, _, _, ok = p.message()
 		assert.Assert(t, ok)
-		assert.Assert(t, bytes.Equal(p.buf[rpingSinkAt:rpingSinkAt+size], text), "round %d: %s", n, out)
+		for i, got := range p.buf[rpingSinkAt : rpingSinkAt+size] {
+			if got != text[i] { // what rping has printed is what it read
+				t.Fatalf("round %d: the sink differs at %d of %d: %q, want %q; rping: %s", n, i, size, p.buf[rpingSinkAt+i:rpingSinkAt+size], text[i:], out)
+			}
+		}
 	}
 	assert.NilError(t, p.id.Disconnect())
 	want(t, p.ch, CMEventDisconnected)
