@@ -109,7 +109,12 @@ func newNode(t *testing.T, cfg Config, opts fabric.Options) *node {
 		opts = fabric.Options{RNRRetry: 7, Retry: 7}
 	}
 	n := &node{t: t, async: make(chan fabric.AsyncEvent, 1000)}
-	dev, err := cfg.Open(opts, func(ev fabric.AsyncEvent) { n.async <- ev })
+	dev, err := cfg.Open(opts, func(ev fabric.AsyncEvent) {
+		select {
+		case n.async <- ev:
+		default: // an overrun completion queue repeats itself without end on some devices
+		}
+	})
 	assert.NilError(t, err)
 	n.dev = dev
 	t.Cleanup(func() { assert.NilError(t, dev.Close()) })
