@@ -5,6 +5,7 @@ package udat_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,6 +50,9 @@ func dtestProgram(t *testing.T, e *end, args ...string) (out *bytes.Buffer, ende
 	assert.NilError(t, err)
 	assert.Assert(t, len(netdevs) == 1, "the device's network device")
 	netdev, err := os.ReadFile(netdevs[0])
+	if errors.Is(err, syscall.EINVAL) {
+		t.Skip("the kernel does not say which network device this is") // for dtest's configuration
+	}
 	assert.NilError(t, err)
 	conf := filepath.Join(t.TempDir(), "dat.conf")
 	line := fmt.Sprintf("godat u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 %q \"\"\n", strings.TrimSpace(string(netdev))+" 0")

@@ -97,6 +97,7 @@ func TestFlagsSupported(t *testing.T) {
 func TestStatusIsSnapshot(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
+		needAcknowledged(t, a)
 		status := func(ep *udat.EP, recv, request bool) {
 			t.Helper()
 			for range 3 { // asking changes nothing

@@ -148,6 +148,7 @@ func TestSuppressedBeforeStuckSend(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const limit = 8
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: limit}})
+		needAcknowledged(t, a)
 		for round := range 5 {
 			for range round {
 				assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 1, b.mem.RMRTriplet(0, 8), udat.CompletionSuppress))
