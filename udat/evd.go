@@ -334,14 +334,7 @@ func (e *EVD) drainFor() {
 
 // unlockLater is unlock for callers who may hold the lock of an endpoint: it tells the endpoints in the background.
 func (e *EVD) unlockLater() {
-	if len(e.failed) == 0 {
-		e.mu.Unlock()
-		return
-	}
-	failed := e.failed
-	e.failed = nil
-	e.mu.Unlock()
-	for _, f := range failed {
+	for _, f := range e.unlockFailed() {
 		go f.report()
 	}
 }
@@ -356,16 +349,19 @@ func (e *EVD) look() {
 
 // unlock unlocks the dispatcher and tells the endpoints whose work has failed. No endpoint's lock may be held.
 func (e *EVD) unlock() {
-	if len(e.failed) == 0 {
-		e.mu.Unlock()
-		return
-	}
-	failed := e.failed
-	e.failed = nil
-	e.mu.Unlock()
-	for _, f := range failed {
+	for _, f := range e.unlockFailed() {
 		f.report()
 	}
+}
+
+// unlockFailed unlocks the dispatcher and gives what has failed, which is the caller's to tell.
+func (e *EVD) unlockFailed() []failure {
+	failed := e.failed
+	if len(failed) > 0 {
+		e.failed = nil
+	}
+	e.mu.Unlock()
+	return failed
 }
 
 // rouse wakes the waiter if there is something for it; e.mu is held.
