@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // explanations say why mutants may survive, by what they are.
@@ -63,6 +64,7 @@ func (e explanations) unknown(dir string) []string {
 // resultLog keeps results over several runs of the tool.
 type resultLog struct {
 	file    *os.File
+	mu      sync.Mutex
 	results map[[3]string][2]string
 }
 
@@ -86,6 +88,8 @@ func openLog(path string) (*resultLog, error) {
 }
 
 func (l *resultLog) known(m Mutant) (verdict, string, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	r, ok := l.results[keyOf(m)]
 	return verdict(r[0]), r[1], ok
 }
@@ -101,10 +105,13 @@ func (l *resultLog) forget(m Mutant) bool {
 }
 
 func (l *resultLog) add(m Mutant, v verdict, by string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := keyOf(m)
+	l.results[k] = [2]string{string(v), by}
 	if l.file == nil {
 		return nil
 	}
-	k := keyOf(m)
 	_, err := fmt.Fprintf(l.file, "%s\t%s\t%s\t%s\t%s\t%d\n", k[0], k[1], k[2], v, strings.ReplaceAll(by, "\t", " "), m.Line)
 	return err
 }

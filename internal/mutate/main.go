@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -40,6 +42,7 @@ type options struct {
 	retry     bool
 	list      bool
 	timeout   time.Duration
+	jobs      int
 }
 
 func main() {
@@ -48,12 +51,13 @@ func main() {
 	flag.IntVar(&o.n, "n", 0, "try a random sample of so many mutants; 0: all")
 	flag.Uint64Var(&o.seed, "seed", 1, "of the sample")
 	flag.StringVar(&o.only, "only", "", "only mutants whose place and change contain this")
-	flag.StringVar(&o.skip, "skip", "Races", "tests not to run: those that take long and are after races, not rules")
+	flag.StringVar(&o.skip, "skip", "Races|Allocate", "tests not to run: those that take long and are after races, and those of speed, which a build with all mutants in it has less of")
 	flag.StringVar(&o.explained, "explained", "internal/mutate/explained.tsv", "explanations of mutants that may survive: file, function, change, reason")
 	flag.StringVar(&o.log, "log", "", "append each result to this file; mutants that it already has are not tried again")
 	flag.BoolVar(&o.retry, "retry", false, "try the survivors of the log again, and nothing else")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and try none")
-	flag.DurationVar(&o.timeout, "timeout", 0, "for one run of the tests; 0: four times what they take unbroken, at least 30s")
+	flag.DurationVar(&o.timeout, "timeout", 0, "for one run of the tests; 0: four times what they take unbroken, at least 45s")
+	flag.IntVar(&o.jobs, "j", 1, "how many mutants to try at once")
 	flag.Parse()
 	ok, err := run(o)
 	if err != nil {
@@ -92,12 +96,12 @@ func run(o options) (bool, error) {
 	if o.retry {
 		mutants = slices.DeleteFunc(mutants, func(m Mutant) bool { return !l.forget(m) })
 	}
-	b, err := newBench(o)
+	b, err := newBench(o, mutants)
 	if err != nil {
 		return false, err
 	}
 	defer b.close()
-	return try(b, mutants, explained, l)
+	return try(b, mutants, o.jobs, explained, l)
 }
 
 // collect gives the mutants of all targets, or the sample of them, in order.
@@ -130,22 +134,38 @@ func collect(o options) ([]Mutant, error) {
 func place(m Mutant) string { return fmt.Sprintf("%s:%d %s: %s", m.File, m.Line, m.Func, m.What()) }
 
 // try runs the tests on every mutant. It is false if any survives without an explanation.
-func try(b *bench, mutants []Mutant, explained explanations, l *resultLog) (bool, error) {
+func try(b *bench, mutants []Mutant, jobs int, explained explanations, l *resultLog) (bool, error) {
+	next := make(chan int)
+	var workers sync.WaitGroup
+	var failed error // under mu
+	var mu sync.Mutex
+	for range max(jobs, 1) {
+		workers.Go(func() {
+			for i := range next {
+				v, by := b.try(i + 1)
+				fmt.Printf("%4d/%d %-8s %s  [%s]\n", i+1, len(mutants), v, place(mutants[i]), by)
+				err := l.add(mutants[i], v, by)
+				mu.Lock()
+				failed = errors.Join(failed, err)
+				mu.Unlock()
+			}
+		})
+	}
+	for i, m := range mutants {
+		if _, _, known := l.known(m); !known {
+			next <- i
+		}
+	}
+	close(next)
+	workers.Wait()
+	if failed != nil {
+		return false, failed
+	}
 	var survivors []string
 	counts := map[verdict]int{}
 	unexplained := 0
-	for i, m := range mutants {
-		v, by, known := l.known(m)
-		if !known {
-			var err error
-			if v, by, err = b.try(m); err != nil {
-				return false, err
-			}
-			if err := l.add(m, v, by); err != nil {
-				return false, err
-			}
-			fmt.Printf("%4d/%d %-8s %s  [%s]\n", i+1, len(mutants), v, place(m), by)
-		}
+	for _, m := range mutants {
+		v, _, _ := l.known(m)
 		counts[v]++
 		if v != survived {
 			continue

@@ -53,15 +53,16 @@ type generator struct {
 	file     string
 	src      []byte
 	fset     *token.FileSet
-	in       string // the present function
-	giveErr  bool   // which returns an error last
+	in       string            // the present function
+	giveErr  bool              // which returns an error last
+	beside   map[ast.Node]bool // numbers that are returned with an error: results of a call that fails are undefined
 	mutants  []Mutant
 	repeated map[string]int
 }
 
 // Mutants gives the mutants of a file, in the order of their places. With only, those in the functions of these names.
 func Mutants(file string, src []byte, only []string) ([]Mutant, error) {
-	g := &generator{file: file, src: src, fset: token.NewFileSet(), repeated: map[string]int{}}
+	g := &generator{file: file, src: src, fset: token.NewFileSet(), beside: map[ast.Node]bool{}, repeated: map[string]int{}}
 	parsed, err := parser.ParseFile(g.fset, file, src, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
@@ -215,7 +216,7 @@ func (g *generator) cases(s *ast.SwitchStmt) {
 }
 
 func (g *generator) number(n *ast.BasicLit) {
-	if n.Kind != token.INT {
+	if n.Kind != token.INT || g.beside[n] {
 		return
 	}
 	if v, err := strconv.ParseInt(n.Value, 0, 64); err == nil {
@@ -262,6 +263,9 @@ func (g *generator) returned(n *ast.ReturnStmt) {
 	last := n.Results[len(n.Results)-1]
 	if id, ok := last.(*ast.Ident); ok && id.Name == "nil" {
 		return
+	}
+	for _, other := range n.Results[:len(n.Results)-1] {
+		g.beside[other] = true
 	}
 	g.add(last, "nil")
 }
