@@ -80,3 +80,18 @@ func (ep *EP) DropHeld() {
 
 // Port is the port that the qualifier stands for.
 func (q ConnQual) Port() (uint16, error) { return q.port("dat_ep_connect", SubArg3) }
+
+// Linked is the number of the adapter's endpoints that are connecting or connected, for whose sake it looks after its dispatchers.
+func (ia *IA) Linked() int {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	return ia.linked
+}
+
+// Holds says whether the endpoint has a timer set for its attempt to connect, and whether it has a connection of the fabric's.
+func (ep *EP) Holds() (timer, conn bool) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	l := ep.link.Load()
+	return ep.timer != nil, l != nil && l.conn != nil
+}

@@ -110,6 +110,33 @@ func TestDequeueFromDeviceMixed(t *testing.T) {
 	})
 }
 
+// TestWaitFromDevice: a call that does not block finds what the device has completed, and takes nothing below its threshold.
+func TestWaitFromDevice(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{unkept: true})
+		take := func(threshold int, cookie udat.Cookie, left int) {
+			t.Helper()
+			ev, nmore, err := a.request.Wait(0, threshold)
+			assert.NilError(t, err)
+			assert.Equal(t, ev.Cookie, cookie)
+			assert.Equal(t, nmore, left)
+		}
+		onTheDevice(t, a, b, 1)
+		_, nmore, err := a.request.Wait(0, 2)
+		assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
+		assert.Equal(t, nmore, 1)
+		take(1, 0, 0)
+		onTheDevice(t, a, b, 3)
+		take(3, 0, 2)
+		take(1, 1, 1)
+		take(1, 2, 0)
+		onTheDevice(t, a, b, 2)
+		take(1, 0, 1)
+		take(1, 1, 0)
+		rule.Proves(t, "EVD-WAIT-03", "EVD-WAIT-07")
+	})
+}
+
 // TestPostOneSegment: the limits of sizes hold for what has one segment too, which takes a way of its own.
 func TestPostOneSegment(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

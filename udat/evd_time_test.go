@@ -35,7 +35,7 @@ func TestWaitTimeouts(t *testing.T) {
 		for _, k := range kinds {
 			evd, err := ia.CreateEVD(8, k.streams, nil)
 			assert.NilError(t, err)
-			for _, timeout := range []time.Duration{0, time.Microsecond, 1500 * time.Microsecond, time.Hour} {
+			for _, timeout := range []time.Duration{0, time.Nanosecond, time.Microsecond, 1500 * time.Microsecond, time.Hour} {
 				took(t, timeout, func() {
 					_, _, err := evd.Wait(timeout, 1)
 					assert.ErrorIs(t, err, udat.ErrTimeoutExpired)

@@ -1,6 +1,7 @@
 package udat
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -49,9 +50,25 @@ func hook(e *EVD, c *hookedCQ) {
 	e.cq = c
 }
 
+// Hide keeps the completions on the dispatcher's completion queue from it, until the function that it gives is called.
+func Hide(e *EVD) (show func()) {
+	c := &hookedCQ{}
+	c.hidden.Store(true)
+	hook(e, c)
+	return func() { c.hidden.Store(false) }
+}
+
 type hookedCQ struct {
 	fabric.CQ
 	beforeArm, afterWait func()
+	hidden               atomic.Bool
+}
+
+func (c *hookedCQ) Poll(wcs []fabric.WC) (int, error) {
+	if c.hidden.Load() {
+		return 0, nil
+	}
+	return c.CQ.Poll(wcs)
 }
 
 func (c *hookedCQ) Arm(solicitedOnly bool) error {

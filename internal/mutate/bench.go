@@ -30,6 +30,7 @@ const (
 
 // bench runs the tests of mutants.
 type bench struct {
+	ctx     context.Context
 	dir     string // of the package
 	tmp     string
 	skip    string // tests that are not run
@@ -45,7 +46,7 @@ type bench struct {
 const patience = "22s"
 
 // newBench builds the mutants, which are numbered from 1 in their order, and runs the unbroken tests.
-func newBench(o options, mutants []Mutant) (*bench, error) {
+func newBench(ctx context.Context, o options, mutants []Mutant) (*bench, error) {
 	dir, err := filepath.Abs(o.dir)
 	if err != nil {
 		return nil, err
@@ -54,7 +55,7 @@ func newBench(o options, mutants []Mutant) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{dir: dir, tmp: tmp, skip: o.skip, dead: map[int]string{}, took: map[string]time.Duration{}, kills: map[string]int{}}
+	b := &bench{ctx: ctx, dir: dir, tmp: tmp, skip: o.skip, dead: map[int]string{}, took: map[string]time.Duration{}, kills: map[string]int{}}
 	if err = b.build(mutants); err == nil {
 		err = b.measure(o.timeout)
 	}
@@ -206,7 +207,7 @@ var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^(panic: .*)|^(fatal e
 
 // run runs tests on the fabric inside the process, and says which failed.
 func (b *bench) run(number int, args ...string) (verdict, string, []byte) {
-	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
+	ctx, cancel := context.WithTimeout(b.ctx, b.timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, b.binary(), append(args, "-test.short", "-test.failfast")...)
 	cmd.Dir = b.dir

@@ -3,15 +3,18 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -96,7 +99,9 @@ func run(o options) (bool, error) {
 	if o.retry {
 		mutants = slices.DeleteFunc(mutants, func(m Mutant) bool { return !l.forget(m) })
 	}
-	b, err := newBench(o, mutants)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	b, err := newBench(ctx, o, mutants)
 	if err != nil {
 		return false, err
 	}
@@ -143,6 +148,9 @@ func try(b *bench, mutants []Mutant, jobs int, explained explanations, l *result
 		workers.Go(func() {
 			for i := range next {
 				v, by := b.try(i + 1)
+				if b.ctx.Err() != nil {
+					continue // stopped: that says nothing about the mutant
+				}
 				fmt.Printf("%4d/%d %-8s %s  [%s]\n", i+1, len(mutants), v, place(mutants[i]), by)
 				err := l.add(mutants[i], v, by)
 				mu.Lock()
@@ -158,7 +166,7 @@ func try(b *bench, mutants []Mutant, jobs int, explained explanations, l *result
 	}
 	close(next)
 	workers.Wait()
-	if failed != nil {
+	if failed = errors.Join(failed, b.ctx.Err()); failed != nil {
 		return false, failed
 	}
 	var survivors []string

@@ -71,7 +71,7 @@ func TestBench(t *testing.T) {
 	assert.NilError(t, err)
 	// The package's name is the directory's last part, as udat's is.
 	assert.NilError(t, os.Rename(dir, filepath.Join(filepath.Dir(dir), "p")))
-	b, err := newBench(options{dir: filepath.Join(filepath.Dir(dir), "p"), skip: "none", timeout: 0}, mutants)
+	b, err := newBench(t.Context(), options{dir: filepath.Join(filepath.Dir(dir), "p"), skip: "none", timeout: 0}, mutants)
 	assert.NilError(t, err)
 	defer b.close()
 	b.timeout = 2 * time.Second
