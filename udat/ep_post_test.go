@@ -283,7 +283,7 @@ func TestPostBatch(t *testing.T) {
 			completion(t, a.request, udat.Cookie(i))
 		}
 		sameBytes(t, b.get(0, 800), want)
-		n, err = a.ep.PostBatch([]udat.Op{{Kind: 200}})
+		n, err = a.ep.PostBatch([]udat.Op{{Kind: udat.OpCmpSwap + 1}})
 		assert.Equal(t, n, 0)
 		refused(t, err, udat.InvalidParameter)
 		n, err = a.ep.PostBatch(nil)

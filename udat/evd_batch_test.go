@@ -7,6 +7,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -134,6 +135,21 @@ func TestWaitFromDevice(t *testing.T) {
 		take(1, 0, 1)
 		take(1, 1, 0)
 		rule.Proves(t, "EVD-WAIT-03", "EVD-WAIT-07")
+	})
+}
+
+// TestWaitDeviceFails: a device that cannot be waited on ends the call with an error, and the next call may do better.
+func TestWaitDeviceFails(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{unkept: true, opts: []udat.Option{udat.WithSpin(0)}})
+		udat.FailArm(a.request, fabric.ErrResources)
+		_, _, err := a.request.Wait(patience, 1)
+		refused(t, err, udat.InsufficientResources)
+		udat.FailWait(a.request, fabric.ErrResources)
+		_, _, err = a.request.Wait(patience, 1)
+		refused(t, err, udat.InsufficientResources)
+		onTheDevice(t, a, b, 1)
+		completion(t, a.request, 0)
 	})
 }
 

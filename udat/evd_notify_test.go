@@ -335,3 +335,23 @@ func TestNotifyBeforeArm(t *testing.T) {
 		rule.Proves(t, "EVD-20", "EVD-23", "CNO-01")
 	})
 }
+
+// TestNotifyWithoutSpin: a call that parks at once does not end with completions that notify nobody either.
+func TestNotifyWithoutSpin(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		with := withFlags(udat.CompletionUnsignalled, 0)
+		with.opts = []udat.Option{udat.WithSpin(0)}
+		a, b := pair(t, dev, with)
+		b.receive(udat.CompletionUnsignalled, 0)
+		b.receive(0, 1)
+		w := waitOn(t, b.recv, patience, 1)
+		a.send(8, 0, 0)
+		w.still(t)
+		a.send(8, 1, 0)
+		r := w.result(t)
+		assert.NilError(t, r.err)
+		assert.Equal(t, r.ev.Cookie, udat.Cookie(0))
+		assert.Equal(t, r.nmore, 1)
+		rule.Proves(t, "EVD-22")
+	})
+}

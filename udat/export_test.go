@@ -50,6 +50,12 @@ func hook(e *EVD, c *hookedCQ) {
 	e.cq = c
 }
 
+// FailArm makes the dispatcher's completion queue fail when it is armed the next time.
+func FailArm(e *EVD, err error) { hook(e, &hookedCQ{armErr: err}) }
+
+// FailWait makes the next call that parks in the dispatcher's completion queue fail there.
+func FailWait(e *EVD, err error) { hook(e, &hookedCQ{waitErr: err}) }
+
 // Hide keeps the completions on the dispatcher's completion queue from it, until the function that it gives is called.
 func Hide(e *EVD) (show func()) {
 	c := &hookedCQ{}
@@ -62,6 +68,7 @@ type hookedCQ struct {
 	fabric.CQ
 	beforeArm, afterWait func()
 	hidden               atomic.Bool
+	armErr, waitErr      error
 }
 
 func (c *hookedCQ) Poll(wcs []fabric.WC) (int, error) {
@@ -76,10 +83,18 @@ func (c *hookedCQ) Arm(solicitedOnly bool) error {
 		c.beforeArm = nil
 		do()
 	}
+	if err := c.armErr; err != nil {
+		c.armErr = nil
+		return err
+	}
 	return c.CQ.Arm(solicitedOnly)
 }
 
 func (c *hookedCQ) Wait(deadline time.Time) (bool, error) {
+	if err := c.waitErr; err != nil {
+		c.waitErr = nil
+		return false, err
+	}
 	fired, err := c.CQ.Wait(deadline)
 	if do := c.afterWait; do != nil {
 		c.afterWait = nil

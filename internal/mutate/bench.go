@@ -142,7 +142,7 @@ var passed = regexp.MustCompile(`(?m)^--- PASS: (\S+) \((\S+)s\)`)
 func (b *bench) measure(timeout time.Duration) error {
 	b.timeout = 5 * time.Minute
 	start := time.Now()
-	v, by, out := b.run(0, "-test.skip="+b.skip, "-test.v")
+	v, by, out := b.run(0, b.timeout, "-test.skip="+b.skip, "-test.v")
 	if v != survived {
 		return fmt.Errorf("the unbroken tests fail: %s", by)
 	}
@@ -168,7 +168,7 @@ func (b *bench) try(number int) (verdict, string) {
 		if len(tests) == 0 {
 			continue
 		}
-		if v, by, _ := b.run(number, "-test.run="+exactly(tests), "-test.skip="+b.skip); v != survived {
+		if v, by, _ := b.run(number, min(b.timeout, briefly), "-test.run="+exactly(tests), "-test.skip="+b.skip); v != survived {
 			test, _, _ := strings.Cut(by, "/")
 			b.mu.Lock()
 			if _, ok := b.took[test]; ok && v == killed {
@@ -179,7 +179,7 @@ func (b *bench) try(number int) (verdict, string) {
 		}
 		done = append(done, tests...)
 	}
-	v, by, _ := b.run(number, "-test.skip="+b.skip+"|"+exactly(done))
+	v, by, _ := b.run(number, b.timeout, "-test.skip="+b.skip+"|"+exactly(done))
 	return v, by
 }
 
@@ -187,6 +187,9 @@ func exactly(tests []string) string { return "^(" + strings.Join(tests, "|") + "
 
 // quick is how long a test may take that is run before others.
 const quick = 100 * time.Millisecond
+
+// briefly is how long quick tests may take together; a test that waits in vain is to fail before.
+const briefly = 30 * time.Second
 
 func (b *bench) rounds() [][]string {
 	b.mu.Lock()
@@ -206,8 +209,8 @@ func (b *bench) rounds() [][]string {
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^(panic: .*)|^(fatal error: .*)`)
 
 // run runs tests on the fabric inside the process, and says which failed.
-func (b *bench) run(number int, args ...string) (verdict, string, []byte) {
-	ctx, cancel := context.WithTimeout(b.ctx, b.timeout)
+func (b *bench) run(number int, timeout time.Duration, args ...string) (verdict, string, []byte) {
+	ctx, cancel := context.WithTimeout(b.ctx, timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, b.binary(), append(args, "-test.short", "-test.failfast")...)
 	cmd.Dir = b.dir
@@ -220,7 +223,7 @@ func (b *bench) run(number int, args ...string) (verdict, string, []byte) {
 	case err == nil:
 		return survived, "", out.Bytes()
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return hung, b.timeout.String(), nil
+		return hung, timeout.String(), nil
 	}
 	if m := failure.FindSubmatch(out.Bytes()); m != nil {
 		return killed, string(bytes.Join(m[1:], nil)), nil
