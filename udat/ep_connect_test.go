@@ -244,6 +244,7 @@ func TestUnreachableHost(t *testing.T) {
 // TestAcceptTooLate: the active end has given up when the answer comes.
 func TestAcceptTooLate(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
+		told := true
 		for name, giveUp := range map[string]func(a *end) error{
 			"disconnect": func(a *end) error { return a.ep.Disconnect(udat.CloseAbrupt) },
 			"free":       func(a *end) error { return a.ep.Free() },
@@ -258,7 +259,7 @@ func TestAcceptTooLate(t *testing.T) {
 				assert.NilError(t, giveUp(a))
 				assert.NilError(t, cr.Accept(b.ep, nil), "the request is valid until it is answered")
 				refused(t, cr.Reject(), udat.InvalidHandle, udat.SubHandleCR)
-				expect(t, b.conn, udat.EventConnectionAcceptError)
+				told = acceptedInVain(t, b) && told
 				assert.Equal(t, state(t, b.ep), udat.EPDisconnected)
 				for i := range 3 {
 					flushed(t, b.recv, udat.Cookie(i))
@@ -276,7 +277,10 @@ func TestAcceptTooLate(t *testing.T) {
 				connect(t, a, b)
 			})
 		}
-		rule.Proves(t, "EPST-24", "EPST-26", "EPST-38", "EPST-40", "CR-ACCEPT-04", "CR-ACCEPT-05", "EP-FREE-03", "GAP-56", "GAP-49")
+		rule.Proves(t, "EPST-24", "EPST-38", "EPST-40", "EP-FREE-03", "GAP-49")
+		if told {
+			rule.Proves(t, "EPST-26", "CR-ACCEPT-04", "CR-ACCEPT-05", "GAP-56")
+		}
 	})
 }
 

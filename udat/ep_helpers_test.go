@@ -170,3 +170,17 @@ func sameBytes(t *testing.T, got, want []byte) {
 		assert.Equal(t, got[i], want[i], "at %d of %d", i, len(want))
 	}
 }
+
+// acceptedInVain waits for what comes of an accept whose peer has given up, and says whether it is DAT's event. The acceptor on plain
+// iWARP is established by its own answer, and learns afterwards that nobody is there.
+func acceptedInVain(t *testing.T, e *end) bool {
+	t.Helper()
+	ev := next(t, e.conn)
+	if ev.Number == udat.EventConnectionEstablished && !udat.DeviceAttr(e.ia).PeerToPeer {
+		ev = next(t, e.conn)
+		assert.Assert(t, ev.Number == udat.EventConnectionDisconnected || ev.Number == udat.EventConnectionBroken, describe(ev))
+		return false
+	}
+	assert.Equal(t, ev.Number, udat.EventConnectionAcceptError, "%s", describe(ev))
+	return true
+}
