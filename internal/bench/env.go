@@ -10,7 +10,7 @@ import (
 
 // environment says what the figures come from; guest is the virtual machine's own part of it.
 func environment(guest bool) []Fact {
-	facts := []Fact{{"processors", fmt.Sprintf("%d, %s", runtime.NumCPU(), cpuModel())}, {"kernel", firstLine("/proc/sys/kernel/osrelease")}}
+	facts := []Fact{{"processors", fmt.Sprintf("%d, %s", runtime.NumCPU(), cpuModel())}, {"kernel", kernel()}}
 	if guest {
 		accel := "KVM"
 		if strings.Contains(cpuModel(), "TCG") {
@@ -29,6 +29,12 @@ func environment(guest bool) []Fact {
 		facts = append(facts, Fact{"commit", strings.TrimSpace(string(out))})
 	}
 	return facts
+}
+
+// kernel is the version without what its builder has called it.
+func kernel() string {
+	version, _, _ := strings.Cut(firstLine("/proc/sys/kernel/osrelease"), "-")
+	return version
 }
 
 func cpuModel() string {
