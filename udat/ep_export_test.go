@@ -95,3 +95,17 @@ func (ep *EP) Holds() (timer, conn bool) {
 	l := ep.link.Load()
 	return ep.timer != nil, l != nil && l.conn != nil
 }
+
+// Lack makes the adapter's device one whose attributes say less; nothing may be under way.
+func (ia *IA) Lack(change func(*fabric.Attr)) { ia.device = lacking{ia.device, change} }
+
+type lacking struct {
+	fabric.Device
+	change func(*fabric.Attr)
+}
+
+func (d lacking) Attr() fabric.Attr {
+	a := d.Device.Attr()
+	d.change(&a)
+	return a
+}

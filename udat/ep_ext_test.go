@@ -2,11 +2,13 @@ package udat_test
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -90,7 +92,7 @@ func TestAtomics(t *testing.T) {
 			{a.mem.Triplet(0, 4), l.RMRTriplet(0, 8)},
 			{a.mem.Triplet(0, 16), l.RMRTriplet(0, 8)},
 			{a.mem.Triplet(0, 8), l.RMRTriplet(4, 8)},
-			{a.mem.Triplet(0, 8), l.RMRTriplet(0, 4)},
+			{a.mem.Triplet(0, 8), l.RMRTriplet(0, 7)},
 		} {
 			assert.ErrorIs(t, a.ep.PostFetchAdd(1, c.local, 3, c.remote, 0), udat.ErrInvalidParameter)
 			assert.ErrorIs(t, a.ep.PostCmpSwap(1, 2, c.local, 3, c.remote, 0), udat.ErrInvalidParameter)
@@ -100,6 +102,39 @@ func TestAtomics(t *testing.T) {
 		failed(t, a.request, 4, udat.DTOErrRemoteAccess)
 		broken(t, a, b)
 		rule.Proves(t, "EXT-02", "EXT-05")
+	})
+}
+
+// TestExtensionsThatDeviceLacks: what a device cannot do is refused at the post, and nothing else is.
+func TestExtensionsThatDeviceLacks(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		for _, c := range []struct {
+			lack  func(*fabric.Attr)
+			kinds []udat.OpKind
+		}{
+			{func(d *fabric.Attr) { d.Atomics = false }, []udat.OpKind{udat.OpFetchAdd, udat.OpCmpSwap}},
+			{func(d *fabric.Attr) { d.SendInvalidate = false }, []udat.OpKind{udat.OpSendInvalidate}},
+			{func(d *fabric.Attr) { d.MWType2 = false }, []udat.OpKind{udat.OpSendInvalidate}},
+			{func(d *fabric.Attr) { d.WriteImmediate = false }, []udat.OpKind{udat.OpSendImmediate, udat.OpRDMAWriteImmediate}},
+		} {
+			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+			a.ia.Lack(c.lack)
+			connect(t, a, b)
+			// A region without the privilege tells those that are supported, and posts nothing.
+			for kind := udat.OpSend; kind <= udat.OpCmpSwap; kind++ {
+				priv := udat.PrivLocalWrite
+				if kind == udat.OpRDMARead || kind == udat.OpFetchAdd || kind == udat.OpCmpSwap {
+					priv = udat.PrivLocalRead
+				}
+				o := udat.Op{Kind: kind, IOV: []udat.LMRTriplet{a.lmr(8, priv).Triplet(0, 8)}, Remote: b.mem.RMRTriplet(0, 8)}
+				_, err := a.ep.PostBatch([]udat.Op{o})
+				if slices.Contains(c.kinds, kind) {
+					refused(t, err, udat.ModelNotSupported)
+				} else {
+					refused(t, err, udat.PrivilegesViolation)
+				}
+			}
+		}
 	})
 }
 

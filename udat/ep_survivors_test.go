@@ -172,10 +172,11 @@ func TestExtensionPrivileges(t *testing.T) {
 				continue
 			}
 			refused(t, err, udat.PrivilegesViolation)
-			o.Flags = udat.CompletionSolicitedWait
-			o.IOV = a.iov(0, 8)
-			if !source {
-				_, err = a.ep.PostBatch([]udat.Op{o})
+			o.Flags = udat.CompletionSolicitedWait // which those take that use up a receive
+			_, err = a.ep.PostBatch([]udat.Op{o})
+			if source {
+				refused(t, err, udat.PrivilegesViolation)
+			} else {
 				refused(t, err, udat.InvalidParameter, udat.SubArg5)
 			}
 		}

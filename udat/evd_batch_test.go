@@ -163,8 +163,48 @@ func TestPostOneSegment(t *testing.T) {
 		refused(t, a.ep.PostRDMAWrite(a.iov(0, 33), 0, b.mem.RMRTriplet(0, 64), 0), udat.InvalidParameter, udat.SubArg2)
 		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 32), 2, b.mem.RMRTriplet(0, 64), 0))
 		completion(t, a.request, 2)
+		refused(t, a.ep.PostRDMARead(a.iov(0, 33), 0, b.mem.RMRTriplet(0, 33), 0), udat.InvalidParameter, udat.SubArg2)
+		assert.NilError(t, a.ep.PostRDMARead(a.iov(0, 32), 3, b.mem.RMRTriplet(0, 32), 0))
+		completion(t, a.request, 3)
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 16), 1, 0))
 		completion(t, a.request, 1)
 		completion(t, b.recv, 1)
+	})
+}
+
+// TestPostOneSegmentEmpty: an empty segment is left out, since some devices take it for 2 GiB.
+func TestPostOneSegmentEmpty(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		assert.NilError(t, b.ep.PostRecv(b.iov(0, 0), 1, 0))
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 0), 1, 0))
+		assert.Equal(t, completion(t, a.request, 1).Length, uint64(0))
+		assert.Equal(t, completion(t, b.recv, 1).Length, uint64(0))
+		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 0), 2, b.mem.RMRTriplet(0, 8), 0))
+		completion(t, a.request, 2)
+	})
+}
+
+// TestBatchOfOneSegment: a batch as long as they come, on an endpoint that has room for one segment in each.
+func TestBatchOfOneSegment(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const n = 100
+		one := &udat.EPAttr{MaxRequestIOV: 1, MaxRDMAReadIOV: 1, MaxRDMAWriteIOV: 1, MaxRequestDTOs: n}
+		a, b := newEnd(t, dev, setup{attr: one}), newEnd(t, dev, setup{})
+		connect(t, a, b)
+		var ops []udat.Op
+		for i := range udat.Cookie(n) {
+			ops = append(ops, udat.Op{Kind: udat.OpRDMAWrite, Cookie: i, IOV: a.iov(int(i), 1), Remote: b.mem.RMRTriplet(int(i), 1)})
+		}
+		want := a.put(0, n, 3)
+		posted, err := a.ep.PostBatch(ops)
+		assert.NilError(t, err)
+		assert.Equal(t, posted, n)
+		for i := range udat.Cookie(n) {
+			completion(t, a.request, i)
+		}
+		if acknowledged(a) {
+			sameBytes(t, b.get(0, n), want)
+		}
 	})
 }

@@ -119,7 +119,13 @@ func segments(op string, sges []fabric.SGE, first, n uint32, most int) ([]fabric
 	if uint64(first)+uint64(n) > uint64(len(sges)) {
 		return nil, invalid(op, "segments %d to %d are not in the %d given", first, uint64(first)+uint64(n), len(sges))
 	}
-	return sges[first : first+n], nil
+	list := sges[first : first+n]
+	for i := range list {
+		if list[i].Length == 0 {
+			return nil, invalid(op, "segment %d is empty, which means 2 GiB to some devices", i)
+		}
+	}
+	return list, nil
 }
 
 // resize changes the depth, keeping what is queued.

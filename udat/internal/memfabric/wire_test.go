@@ -276,7 +276,7 @@ func TestInlineIsTakenAtThePost(t *testing.T) {
 		a, b := pair(t, endOptions{})
 		buf := []byte("unregistered memory")
 		sges := []fabric.SGE{
-			{Addr: addrOf(buf), Length: 12}, {}, {Addr: addrOf(buf) + 12, Length: 7},
+			{Addr: addrOf(buf), Length: 12}, {Addr: addrOf(buf) + 12, Length: 7},
 		}
 		a.post(fabric.SendWR{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Inline}, sges...)
 		a.post(fabric.SendWR{
