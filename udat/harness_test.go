@@ -163,12 +163,26 @@ func pair(t *testing.T, dev string, s setup) (a, b *end) {
 func connect(t *testing.T, a, b *end) {
 	t.Helper()
 	psp := listen(t, b)
+	step, up := "request", false
+	defer func() {
+		if !up { // the test ends here: the other end may have been told why
+			t.Logf("no connection, waiting for the %s: endpoints %v and %v", step, state(t, a.ep), state(t, b.ep))
+			for i, evd := range []*udat.EVD{a.conn, b.conn} {
+				for ev, err := evd.Dequeue(); err == nil; ev, err = evd.Dequeue() {
+					t.Logf("end %d was told %s", i, describe(ev))
+				}
+			}
+		}
+	}()
 	assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), patience, nil, udat.QoSBestEffort, udat.ConnectDefault))
 	ev := expect(t, b.cr, udat.EventConnectionRequest)
+	step = "acceptor"
 	assert.NilError(t, ev.CR.Accept(b.ep, nil))
 	expect(t, b.conn, udat.EventConnectionEstablished)
+	step = "connector"
 	expect(t, a.conn, udat.EventConnectionEstablished)
 	assert.NilError(t, psp.Free())
+	up = true
 }
 
 func listen(t *testing.T, e *end) *udat.PSP {
