@@ -184,3 +184,15 @@ func TestSuppressedBeforeStuckSend(t *testing.T) {
 		rule.Proves(t, "POST-10", "EP-STATUS-03", "GAP-60")
 	})
 }
+
+// TestSuppressedAndUnsignalled: with both flags a request that succeeds makes no event at all.
+func TestSuppressedAndUnsignalled(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, withFlags(0, udat.CompletionUnsignalled))
+		b.receive(0, 1, 2)
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, udat.CompletionSuppress|udat.CompletionUnsignalled))
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, 0))
+		completion(t, a.request, 2)
+		empty(t, a.request)
+	})
+}
