@@ -2,6 +2,7 @@ package udat_test
 
 import (
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -46,6 +47,12 @@ func TestLinkLeavesNothing(t *testing.T) {
 		ask(t, a, b, nil)
 		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
 		expect(t, a.conn, udat.EventConnectionDisconnected)
+		linkHolds(t, a, false, false, 0)
+		assert.NilError(t, a.ep.Reset())
+
+		// The shortest timeout that there is; nobody answers.
+		assert.NilError(t, a.ep.Connect(b.ia.Addr(), 4711, time.Nanosecond, nil, udat.QoSBestEffort, udat.ConnectDefault))
+		next(t, a.conn)
 		linkHolds(t, a, false, false, 0)
 	})
 }
