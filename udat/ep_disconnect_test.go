@@ -249,6 +249,7 @@ func TestFreeConnected(t *testing.T) {
 			assert.NilError(t, a.ep.PostSend(nil, udat.Cookie(i), 0))
 		}
 		assert.NilError(t, a.ep.Free())
+		leftOver(t, a.request, a.ep)
 		expect(t, b.conn, udat.EventConnectionDisconnected)
 		for _, evd := range []*udat.EVD{a.recv, a.request, a.conn} {
 			empty(t, evd)
@@ -258,6 +259,20 @@ func TestFreeConnected(t *testing.T) {
 		assert.NilError(t, a.pz.Free())
 		rule.Proves(t, "EP-FREE-01", "EP-FREE-02", "EP-FREE-03", "EP-FREE-04", "EPST-38", "OBJ-08", "GAP-34")
 	})
+}
+
+// leftOver takes the completions that a freed endpoint had before it was freed: they may still be there (EP-FREE-02).
+func leftOver(t *testing.T, evd *udat.EVD, freed *udat.EP) {
+	t.Helper()
+	for {
+		ev, err := evd.Dequeue()
+		if err != nil {
+			assert.ErrorIs(t, err, udat.ErrQueueEmpty)
+			return
+		}
+		assert.Equal(t, ev.Number, udat.EventDTOCompletion, describe(ev))
+		assert.Equal(t, ev.EP, freed, describe(ev))
+	}
 }
 
 // TestOneDispatcherForManyEndpoints keeps the completions of endpoints apart when some are freed and made anew.
@@ -276,6 +291,7 @@ func TestOneDispatcherForManyEndpoints(t *testing.T) {
 					assert.NilError(t, a.ep.PostSend(nil, 3, 0))
 				}
 				assert.NilError(t, a.ep.Free())
+				leftOver(t, a.request, a.ep)
 				expect(t, b.conn, udat.EventConnectionDisconnected)
 				assert.NilError(t, b.ep.Free())
 			}
