@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -90,7 +91,8 @@ func TestRefusedPostKeepsOthers(t *testing.T) {
 		completion(t, b.recv, 0)
 		assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 1, 0))
 		b.faults().FailPost(1)
-		assert.Assert(t, b.ep.PostRecv(b.iov(0, 8), 93, 0) != nil)
+		var told *udat.Error
+		assert.Assert(t, errors.As(b.ep.PostRecv(b.iov(0, 8), 93, 0), &told))
 		for i := udat.Cookie(2); i <= limit; i++ {
 			assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), i, 0))
 		}

@@ -85,6 +85,32 @@ func TestRecvBatchWatermark(t *testing.T) {
 	})
 }
 
+// TestRecvBatchStops: a batch of receives ends before the first that is refused, and says why.
+func TestRecvBatchStops(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const limit, most = 4, 512
+		e := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRecvDTOs: limit, MaxMessageSize: most}})
+		good, bad := udat.Recv{IOV: e.iov(0, most)}, udat.Recv{IOV: e.iov(0, most+1)}
+		for _, c := range []struct {
+			batch []udat.Recv
+			n     int
+			want  udat.ReturnType
+		}{
+			{[]udat.Recv{bad, good}, 0, udat.InvalidParameter},
+			{[]udat.Recv{good, bad, good}, 1, udat.InvalidParameter},
+			{[]udat.Recv{good, good, good, good, good}, limit - 1, udat.InsufficientResources},
+		} {
+			n, err := e.ep.PostRecvBatch(c.batch)
+			assert.Equal(t, n, c.n)
+			refused(t, err, c.want)
+		}
+		allocated, _, err := e.ep.RecvQuery()
+		assert.NilError(t, err)
+		assert.Equal(t, allocated, limit)
+		rule.Proves(t, "EP-RECV-10", "POST-10")
+	})
+}
+
 // TestRecvNotPosted: a receive that the device does not take is told, and counts for nothing.
 func TestRecvNotPosted(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
