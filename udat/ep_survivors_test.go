@@ -111,6 +111,36 @@ func TestRecvBatchStops(t *testing.T) {
 	})
 }
 
+// TestRefusedPostEndsNothing: suppressed work is known to be done even if the post that would have told so was refused.
+func TestRefusedPostEndsNothing(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 1, b.mem.RMRTriplet(0, 8), udat.CompletionSuppress))
+		a.faults().FailPost(1)
+		assert.Assert(t, a.ep.PostSend(a.iov(0, 8), 2, 0) != nil)
+		eventually(t, func() bool {
+			_, _, idle, err := a.ep.GetStatus()
+			assert.NilError(t, err)
+			return idle
+		}, "the requests are idle")
+		empty(t, a.request)
+	})
+}
+
+// TestHugeSegment: a device counts the bytes of a segment in 32 bits.
+func TestHugeSegment(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxMessageSize: 64}})
+		huge, err := e.ia.AllocLMR(e.pz, 1<<32, udat.PrivAll)
+		if errorsIs(err, udat.ErrInsufficientResources) {
+			t.Skip(err)
+		}
+		assert.NilError(t, err)
+		refused(t, e.ep.PostRecv([]udat.LMRTriplet{huge.Triplet(0, 1<<32)}, 1, 0), udat.InvalidParameter, udat.SubArg3)
+		refused(t, e.ep.PostRecv([]udat.LMRTriplet{huge.Triplet(0, 1<<32-1)}, 1, 0), udat.InvalidParameter, udat.SubArg2) // only more than a message
+	})
+}
+
 // TestRecvNotPosted: a receive that the device does not take is told, and counts for nothing.
 func TestRecvNotPosted(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
