@@ -416,8 +416,8 @@ func (ep *EP) Free() error {
 func (ep *EP) destroy() {
 	ep.mu.Lock()
 	l, since := ep.link.Load(), time.Now()
-	if l != nil && !l.until.IsZero() {
-		since = l.until.Add(-flushWait) // it has been over since then
+	if l != nil && !l.over.IsZero() {
+		since = l.over
 	}
 	ep.unlinkLocked()
 	ep.requests.mu.Lock()

@@ -17,7 +17,7 @@ type link struct {
 	farewell *Event      // the last event, until it is queued: after the completions of all that was posted
 	requests uint32      // before the end, by the queues' tails,
 	recvs    uint32      //
-	until    time.Time   // but not later than this
+	over     time.Time   // since when, zero while it lives: the last event waits for them flushWait at most
 	peerLeft bool        // what ended it,
 	failed   atomic.Bool // though work had failed by itself: then the peer left because of that
 }
@@ -201,7 +201,7 @@ func (ep *EP) disconnected(c cause, event EventNumber, private []byte) {
 	}
 	l.peerLeft = c == causePeerLeft
 	l.farewell = &Event{Number: event, EP: ep, PrivateData: private}
-	l.requests, l.recvs, l.until = ep.requests.work.tail.Load(), ep.recvs.work.tail.Load(), time.Now().Add(flushWait)
+	l.requests, l.recvs, l.over = ep.requests.work.tail.Load(), ep.recvs.work.tail.Load(), time.Now()
 	if !ep.sayFarewell(l) {
 		ep.follow(l, func() bool { return ep.sayFarewell(l) })
 	}
@@ -216,7 +216,7 @@ func (ep *EP) sayFarewell(l *link) bool {
 	taking := ep.takesShared() // first: what it completes meanwhile is drained
 	ep.drainBoth()
 	done := !taking && ep.requests.work.done(l.requests) && ep.recvs.work.done(l.recvs)
-	if !done && time.Now().Before(l.until) {
+	if !done && time.Since(l.over) < flushWait {
 		return false
 	}
 	ev := l.farewell
@@ -415,7 +415,7 @@ func (ep *EP) Reset() error {
 		return ep.wrongState(op, s)
 	}
 	if l := ep.link.Load(); l != nil {
-		l.until = time.Time{}
+		l.over = time.Time{} // not to wait any longer
 		ep.sayFarewell(l)
 	}
 	ep.unlinkLocked()

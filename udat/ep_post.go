@@ -122,12 +122,7 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 	if !q.room() {
 		return fail(r.call, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding", q.work.limit)
 	}
-	flags := fabric.Signaled
-	if o.Flags != 0 {
-		flags = q.signal(o.Flags)
-	} else {
-		q.suppressed = 0
-	}
+	flags := q.signal(o.Flags)
 	if r.inline && length <= uint64(q.inline) && length > 0 {
 		flags |= fabric.Inline
 	}

@@ -44,12 +44,12 @@ func hasTaken(qp fabric.QP, since time.Time) bool {
 // ep.mu is held.
 func (ep *EP) takesShared() bool {
 	l := ep.link.Load()
-	if ep.srq == nil || l == nil || l.until.IsZero() {
+	if ep.srq == nil || l == nil || l.over.IsZero() {
 		return false
 	}
 	ep.requests.mu.Lock()
 	defer ep.requests.mu.Unlock()
-	return ep.requests.qp != nil && hasTaken(ep.requests.qp, l.until.Add(-flushWait))
+	return ep.requests.qp != nil && hasTaken(ep.requests.qp, l.over)
 }
 
 // giveBack waits until an endpoint that is being freed has completed what it took from its shared queue: a queue pair

@@ -72,14 +72,11 @@ func (b *bench) compare(p *Part) error {
 		p.Tables = append(p.Tables, c.table)
 	}
 
-	server, err := start(vmTime, nil, b.datperf("server")...)
+	server, err := b.datperfServer()
 	if err != nil {
 		return err
 	}
 	defer server.stop()
-	if err := server.until(20*time.Second, func() bool { return listening(datperfPort) }); err != nil {
-		return err
-	}
 	dat, stop, err := b.dapltestServer()
 	if err != nil {
 		return err
@@ -127,6 +124,19 @@ func (b *bench) datperf(mode string, args ...string) []string {
 		line = append(line, b.address)
 	}
 	return append(append(line, "--device", b.device), args...)
+}
+
+// datperfServer starts a server of datperf's and waits until it listens.
+func (b *bench) datperfServer() (*process, error) {
+	server, err := start(vmTime, nil, b.datperf("server")...)
+	if err != nil {
+		return nil, err
+	}
+	if err := server.until(20*time.Second, func() bool { return listening(datperfPort) }); err != nil {
+		server.stop()
+		return nil, err
+	}
+	return server, nil
 }
 
 // perftest runs both ends of one of its programs, and gives what the client printed. Its ends may miss each other: it is tried

@@ -31,14 +31,11 @@ func (b *bench) wakeup(p *Part) error {
 	}
 	p.Tables = append(p.Tables, t, spin)
 	b.plain = false // the C program sends inline
-	server, err := start(vmTime, nil, b.datperf("server")...)
+	server, err := b.datperfServer()
 	if err != nil {
 		return err
 	}
 	defer server.stop()
-	if err := server.until(20*time.Second, func() bool { return listening(datperfPort) }); err != nil {
-		return err
-	}
 	figure := func(r *result.Run) float64 { total := r.Total(); return total.Latency.At(50) }
 	for range b.rounds {
 		for _, m := range []struct{ row, c, dat string }{{polled, "poll", "busy"}, {event, "event", "event"}, {adaptive, "", "adaptive"}} {

@@ -99,8 +99,8 @@ func (a *account) postSend(v *cverbs.QP, wrs []fabric.SendWR, sges []fabric.SGE)
 		err = errLedgerFull
 	}
 	for i := range wrs[:n] {
-		if !within(wrs[i].FirstSGE, wrs[i].NumSGE, sges) {
-			n, err = i, outside(i, wrs[i].FirstSGE, wrs[i].NumSGE, sges)
+		if bad := checkSegments(i, wrs[i].FirstSGE, wrs[i].NumSGE, sges); bad != nil {
+			n, err = i, bad
 			break
 		}
 	}
@@ -133,11 +133,8 @@ func (a *account) postRecv(v *cverbs.QP, wrs []fabric.RecvWR, sges []fabric.SGE)
 	if n = min(len(wrs), a.recv.room()); n < len(wrs) {
 		err = errLedgerFull
 	}
-	for i := range wrs[:n] {
-		if !within(wrs[i].FirstSGE, wrs[i].NumSGE, sges) {
-			n, err = i, outside(i, wrs[i].FirstSGE, wrs[i].NumSGE, sges)
-			break
-		}
+	if i, bad := checkRecvs(wrs[:n], sges); bad != nil {
+		n, err = i, bad
 	}
 	for _, w := range wrs[:n] {
 		a.recv.add(w.ID, a.num, true)
@@ -155,11 +152,20 @@ func (a *account) postRecv(v *cverbs.QP, wrs []fabric.RecvWR, sges []fabric.SGE)
 	return n, err
 }
 
-func within(first, n uint32, sges []fabric.SGE) bool {
-	return uint64(first)+uint64(n) <= uint64(len(sges))
+// checkRecvs gives the number of the first receive whose segments are not among those given, and says so.
+func checkRecvs(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
+	for i := range wrs {
+		if err := checkSegments(i, wrs[i].FirstSGE, wrs[i].NumSGE, sges); err != nil {
+			return i, err
+		}
+	}
+	return len(wrs), nil
 }
 
-func outside(i int, first, n uint32, sges []fabric.SGE) error {
+func checkSegments(i int, first, n uint32, sges []fabric.SGE) error {
+	if uint64(first)+uint64(n) <= uint64(len(sges)) {
+		return nil
+	}
 	return invalid("request %d: segments %d to %d are not among the %d given", i, first, uint64(first)+uint64(n), len(sges))
 }
 
@@ -180,11 +186,7 @@ func refused(err error) bool {
 // runnable is a request in a form that the device can run; its segments go to a.sges.
 func (a *account) runnable(w fabric.SendWR, sges []fabric.SGE) fabric.SendWR {
 	first := uint32(len(a.sges))
-	for _, s := range sges[w.FirstSGE : w.FirstSGE+w.NumSGE] {
-		if s.Length > 0 {
-			a.sges = append(a.sges, s)
-		}
-	}
+	a.sges = appendFull(a.sges, sges[w.FirstSGE:w.FirstSGE+w.NumSGE])
 	if w.Opcode == fabric.OpRead {
 		w.Flags &^= fabric.Fence // reads follow one another anyway
 		if len(a.sges) == int(first) {
@@ -199,15 +201,21 @@ func (a *account) runnable(w fabric.SendWR, sges []fabric.SGE) fabric.SendWR {
 	return w
 }
 
+// appendFull adds the segments that are not empty.
+func appendFull(out, sges []fabric.SGE) []fabric.SGE {
+	for _, s := range sges {
+		if s.Length > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // withSegments copies receives, giving those that have no bytes one empty segment.
 func withSegments(wrs []fabric.RecvWR, out []fabric.SGE, from []fabric.RecvWR, sges []fabric.SGE) ([]fabric.RecvWR, []fabric.SGE) {
 	for _, w := range from {
 		first := uint32(len(out))
-		for _, s := range sges[w.FirstSGE : w.FirstSGE+w.NumSGE] {
-			if s.Length > 0 {
-				out = append(out, s)
-			}
-		}
+		out = appendFull(out, sges[w.FirstSGE:w.FirstSGE+w.NumSGE])
 		if len(out) == int(first) {
 			out = append(out, fabric.SGE{})
 		}
@@ -298,7 +306,7 @@ func (t *tally) poll(v *cverbs.CQ, wcs []fabric.WC) (int, error) {
 		}
 		if n < len(t.raw) { // nothing is left on the device of those that are over
 			for _, a := range t.over {
-				t.takeFrom(a, true)
+				t.flush(a)
 			}
 			break
 		}
@@ -330,13 +338,14 @@ func (t *tally) settle(wc *fabric.WC) {
 	a.mu.Unlock()
 }
 
-func (t *tally) takeFrom(a *account, all bool) {
+// flush hands out all that is left of an account.
+func (t *tally) flush(a *account) {
 	a.mu.Lock()
 	if a.scq == t {
-		t.out = a.send.take(t.out, all)
+		t.out = a.send.take(t.out, true)
 	}
 	if a.rcq == t && a.recv != nil {
-		t.out = a.recv.take(t.out, all)
+		t.out = a.recv.take(t.out, true)
 	}
 	a.mu.Unlock()
 }

@@ -65,10 +65,8 @@ func (s *srq) readDepth(asked int) {
 
 func (s *srq) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	if s.dev.siw {
-		for i := range wrs {
-			if !within(wrs[i].FirstSGE, wrs[i].NumSGE, sges) {
-				return 0, outside(i, wrs[i].FirstSGE, wrs[i].NumSGE, sges)
-			}
+		if _, err := checkRecvs(wrs, sges); err != nil {
+			return 0, err
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
