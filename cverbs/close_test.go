@@ -110,7 +110,7 @@ func TestQPBadInput(t *testing.T) {
 // Close against posts, polls, arms and waits in other goroutines: they end with ErrClosed and nothing breaks.
 func TestConcurrentClose(t *testing.T) {
 	ctx := openDevice(t)
-	for range 5 {
+	for i := range 20 {
 		ch := closing[*CompChannel](t)(ctx.CreateCompChannel())
 		cq := closing[*CQ](t)(ctx.CreateCQ(256, ch, 0))
 		a, b := newPair(t, ctx, func(i *QPInit) { i.SendCQ, i.RecvCQ = cq, cq })
@@ -135,7 +135,7 @@ func TestConcurrentClose(t *testing.T) {
 		until(func() error { _, err := a.qp.PostSend(sends, sges); return err })
 		rs := []SGE{b.sge(0, 8)}
 		until(func() error { _, err := b.qp.PostRecv([]RecvWR{{NumSGE: 1}}, rs); return err })
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(time.Duration(i) * time.Millisecond)
 		for range 3 { // one of the closers wins
 			for _, v := range []closer{a.qp, b.qp} {
 				wg.Go(func() {

@@ -5,7 +5,6 @@ package cverbs
 // #include "shim.h"
 // #cgo noescape cv_poll_cq
 // #cgo noescape cv_req_notify_cq
-// #cgo nocallback cv_req_notify_cq
 import "C"
 
 import (
@@ -19,12 +18,14 @@ import (
 // CQ is a completion queue.
 type CQ struct {
 	life  life
+	gate  gate
 	c     *C.struct_ibv_cq
 	ctx   *Context
 	h     uintptr
 	depth atomic.Int64
 	fired atomic.Bool
 	armed bool // has a channel
+	rxe   C.int
 }
 
 var cqs handles[CQ]
@@ -38,7 +39,7 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) 
 	if depth < 1 || depth > math.MaxInt32 {
 		return nil, badArg(verb, "depth %d is not in 1..%d", depth, math.MaxInt32)
 	}
-	q := &CQ{ctx: c, armed: ch != nil}
+	q := &CQ{ctx: c, armed: ch != nil, rxe: c.rxe}
 	parents := []*life{&c.life}
 	if ch != nil {
 		parents = append(parents, &ch.life)
@@ -71,6 +72,7 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) 
 	}
 	q.c = v
 	q.depth.Store(int64(v.cqe))
+	q.gate.open(unsafe.Pointer(v))
 	q.life.open()
 	return q, nil
 }
@@ -80,16 +82,14 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) 
 //
 // Implements: ibv_poll_cq.
 func (q *CQ) Poll(wc []WC) (int, error) {
-	if !q.life.enter() {
-		return 0, ErrClosed
-	}
 	if len(wc) == 0 {
-		q.life.leave()
-		return 0, nil
+		return 0, q.gate.err()
 	}
-	n := int(C.cv_poll_cq(C.uintptr_t(uintptr(unsafe.Pointer(q.c))), (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))), C.uint32_t(min(len(wc), 1<<20)), q.ctx.rxe))
-	q.life.leave()
+	n := int(C.cv_poll_cq(q.gate.c(), (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))), C.uint32_t(min(len(wc), 1<<20)), q.rxe))
 	if n < 0 {
+		if n == C.CV_CLOSED {
+			return 0, ErrClosed
+		}
 		return 0, &Error{Verb: "ibv_poll_cq", Errno: syscall.Errno(-n)}
 	}
 	return n, nil
@@ -101,24 +101,23 @@ func (q *CQ) Poll(wc []WC) (int, error) {
 // Implements: ibv_req_notify_cq.
 func (q *CQ) Arm(solicitedOnly bool) error {
 	if !q.armed {
-		if q.life.state.Load() < openBit {
-			return ErrClosed
+		if err := q.gate.err(); err != nil {
+			return err
 		}
 		return badArg("ibv_req_notify_cq", "the completion queue has no channel")
-	}
-	if !q.life.enter() {
-		return ErrClosed
 	}
 	var solicited C.int
 	if solicitedOnly {
 		solicited = 1
 	}
-	rc := C.cv_req_notify_cq(q.c, solicited)
-	q.life.leave()
-	if rc != 0 {
+	switch rc := C.cv_req_notify_cq(q.gate.c(), solicited); rc {
+	case 0:
+		return nil
+	case C.CV_CLOSED:
+		return ErrClosed
+	default:
 		return rcError("ibv_req_notify_cq", rc, nil)
 	}
-	return nil
 }
 
 // Fired tells whether the channel's Wait has taken an event of this queue since the last call of Fired.
@@ -166,10 +165,12 @@ func (q *CQ) Moderate(count, periodUsec uint16) error {
 // Implements: ibv_destroy_cq.
 func (q *CQ) Close() error {
 	return q.life.close(nil, func() error {
-		if rc, err := C.ibv_destroy_cq(q.c); rc != 0 {
-			return rcError("ibv_destroy_cq", rc, err)
-		}
-		cqs.remove(q.h)
-		return nil
+		return q.gate.destroy(func() error {
+			if rc, err := C.ibv_destroy_cq(q.c); rc != 0 {
+				return rcError("ibv_destroy_cq", rc, err)
+			}
+			cqs.remove(q.h)
+			return nil
+		})
 	})
 }

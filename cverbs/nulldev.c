@@ -1,7 +1,10 @@
 //go:build linux && cgo && nulldev
 
 #include "nulldev.h"
+#include "gate.h"
 #include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
 
 // The queue of a null completion queue, and a spin lock as real providers take one.
 enum { NULL_DEPTH = 1024 };
@@ -76,9 +79,22 @@ static struct ibv_context null_context = {
 	.ops = { .post_send = null_post_send, .post_recv = null_post_recv, .poll_cq = null_poll_cq, .req_notify_cq = null_notify },
 };
 
+// Memory that cannot be touched once it has been freed.
+static void *pages(void *at, size_t size, int prot)
+{
+	void *p = mmap(at, size, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
+
+	if (p == MAP_FAILED)
+		abort();
+	return p;
+}
+
+static void *take(size_t size) { return pages(NULL, size, PROT_READ | PROT_WRITE); }
+static void give_back(void *p, size_t size) { pages(p, size, PROT_NONE); }
+
 struct ibv_cq *cv_null_cq(void)
 {
-	struct null_cq *cq = calloc(1, sizeof(*cq));
+	struct null_cq *cq = take(sizeof(*cq));
 
 	cq->cq.context = &null_context;
 	cq->cq.cqe = NULL_DEPTH;
@@ -89,7 +105,7 @@ struct ibv_cq *cv_null_cq(void)
 struct ibv_qp *cv_null_qp(struct ibv_cq *send, struct ibv_cq *recv)
 {
 	static uint32_t num = 0x100;
-	struct null_qp *q = calloc(1, sizeof(*q));
+	struct null_qp *q = take(sizeof(*q));
 
 	q->qp.context = &null_context;
 	q->qp.send_cq = send;
@@ -101,8 +117,8 @@ struct ibv_qp *cv_null_qp(struct ibv_cq *send, struct ibv_cq *recv)
 	return &q->qp;
 }
 
-void cv_null_free_cq(struct ibv_cq *cq) { free(cq); }
-void cv_null_free_qp(struct ibv_qp *qp) { free(qp); }
+void cv_null_free_cq(struct ibv_cq *cq) { give_back(cq, sizeof(struct null_cq)); }
+void cv_null_free_qp(struct ibv_qp *qp) { give_back(qp, sizeof(struct null_qp)); }
 
 // What a program knows of a request that it has posted; the work request id leads to it.
 struct request {
@@ -157,3 +173,57 @@ uint64_t cv_null_loop(struct ibv_qp *qp, struct ibv_cq *cq, uint64_t rounds, uin
 }
 
 void cv_null_call(void) {}
+
+int cv_null_fences(int on)
+{
+	static const uintptr_t gate;
+	int was;
+
+	cv_gate_busy(&gate); // so that what the kernel can do is known
+	was = cv_fenced;
+	cv_fenced = on;
+	return was;
+}
+
+// One thread goes through a gate while another opens and shuts it.
+static struct {
+	uintptr_t gate __attribute__((aligned(128)));
+	int dead __attribute__((aligned(128)));
+	int stop;
+} shared;
+
+uint64_t cv_null_enter(void)
+{
+	uint64_t dead = 0;
+	int i;
+
+	while (!__atomic_load_n(&shared.stop, __ATOMIC_RELAXED)) {
+		if (!cv_enter(&shared.gate))
+			continue;
+		for (i = 0; i < 8; i++)
+			dead += (uint64_t)__atomic_load_n(&shared.dead, __ATOMIC_RELAXED);
+		cv_leave();
+	}
+	return dead;
+}
+
+void cv_null_shut(uint32_t rounds)
+{
+	volatile uint32_t pause;
+	uint32_t r;
+
+	__atomic_store_n(&shared.stop, 0, __ATOMIC_SEQ_CST);
+	for (r = 0; r < rounds; r++) {
+		__atomic_store_n(&shared.dead, 0, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&shared.gate, 1, __ATOMIC_SEQ_CST);
+		for (pause = 0; pause < r % 64; pause++)
+			;
+		__atomic_store_n(&shared.gate, 0, __ATOMIC_SEQ_CST);
+		while (cv_gate_busy(&shared.gate))
+			;
+		__atomic_store_n(&shared.dead, 1, __ATOMIC_SEQ_CST);
+		for (pause = 0; pause < 64; pause++)
+			;
+	}
+	__atomic_store_n(&shared.stop, 1, __ATOMIC_SEQ_CST);
+}

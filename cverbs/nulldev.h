@@ -10,5 +10,8 @@ void cv_null_free_cq(struct ibv_cq *cq);
 void cv_null_free_qp(struct ibv_qp *qp);
 uint64_t cv_null_loop(struct ibv_qp *qp, struct ibv_cq *cq, uint64_t rounds, uint32_t batch);
 void cv_null_call(void);
+int cv_null_fences(int on);
+uint64_t cv_null_enter(void);
+void cv_null_shut(uint32_t rounds);
 
 #endif

@@ -19,8 +19,6 @@ func cSGE(s []SGE) (*C.struct_ibv_sge, C.uint32_t) {
 	return (*C.struct_ibv_sge)(unsafe.Pointer(unsafe.SliceData(s))), C.uint32_t(min(len(s), math.MaxUint32))
 }
 
-func (q *QP) handle() C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Pointer(q.c))) }
-
 // PostSend posts a batch of send work requests, in order, whose segments are ranges of sges. n is how many were accepted: with an error
 // wrs[n] is the one that was refused, and nothing after it was looked at. Both slices may be reused at once. Nothing allocates.
 //
@@ -30,19 +28,14 @@ func (q *QP) handle() C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Pointer(q.
 //
 // Implements: ibv_post_send.
 func (q *QP) PostSend(wrs []SendWR, sges []SGE) (n int, err error) {
-	if !q.life.enter() {
-		return 0, ErrClosed
-	}
 	if len(wrs) == 0 {
-		q.life.leave()
-		return 0, nil
+		return 0, q.gate.err()
 	}
 	sg, nsg := cSGE(sges)
-	p := C.cv_post_send(q.handle(), (*C.struct_cv_send_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(q.cap.MaxSendSGE))
+	p := C.cv_post_send(q.gate.c(), (*C.struct_cv_send_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(q.cap.MaxSendSGE))
 	if p.rc != 0 {
 		err = q.sendError(p, wrs, len(sges))
 	}
-	q.life.leave()
 	return int(p.n), err
 }
 
@@ -50,20 +43,15 @@ func (q *QP) PostSend(wrs []SendWR, sges []SGE) (n int, err error) {
 //
 // Implements: ibv_post_recv.
 func (q *QP) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
-	if !q.life.enter() {
-		return 0, ErrClosed
-	}
 	if len(wrs) == 0 {
-		q.life.leave()
-		return 0, nil
+		return 0, q.gate.err()
 	}
 	sg, nsg := cSGE(sges)
-	p := C.cv_post_recv(q.handle(), (*C.struct_cv_recv_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(q.cap.MaxRecvSGE))
+	p := C.cv_post_recv(q.gate.c(), (*C.struct_cv_recv_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(q.cap.MaxRecvSGE))
 	if p.rc != 0 {
 		w := wrs[p.n]
 		err = postError("ibv_post_recv", p, w.FirstSGE, w.NumSGE, len(sges), q.cap.MaxRecvSGE, q.cap.MaxRecvWR)
 	}
-	q.life.leave()
 	return int(p.n), err
 }
 
@@ -71,20 +59,15 @@ func (q *QP) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
 //
 // Implements: ibv_post_srq_recv.
 func (s *SRQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
-	if !s.life.enter() {
-		return 0, ErrClosed
-	}
 	if len(wrs) == 0 {
-		s.life.leave()
-		return 0, nil
+		return 0, s.gate.err()
 	}
 	sg, nsg := cSGE(sges)
-	p := C.cv_post_srq_recv(C.uintptr_t(uintptr(unsafe.Pointer(s.c))), (*C.struct_cv_recv_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(s.maxSGE))
+	p := C.cv_post_srq_recv(s.gate.c(), (*C.struct_cv_recv_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(s.maxSGE))
 	if p.rc != 0 {
 		w := wrs[p.n]
 		err = postError("ibv_post_srq_recv", p, w.FirstSGE, w.NumSGE, len(sges), s.maxSGE, 0)
 	}
-	s.life.leave()
 	return int(p.n), err
 }
 
@@ -106,6 +89,8 @@ func (q *QP) sendError(p C.struct_cv_posted, wrs []SendWR, nsges int) error {
 
 func postError(verb string, p C.struct_cv_posted, first, num uint32, nsges int, maxSGE, depth uint32) error {
 	switch p.rc {
+	case C.CV_CLOSED:
+		return ErrClosed
 	case C.CV_BAD_RANGE:
 		return badArg(verb, "request %d: segments %d to %d are not among the %d given", p.n, first, uint64(first)+uint64(num), nsges)
 	case C.CV_TOO_MANY:

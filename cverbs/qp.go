@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"math"
 	"syscall"
+	"unsafe"
 )
 
 // QP is a queue pair.
 type QP struct {
 	life life
+	gate gate
 	c    *C.struct_ibv_qp
 	pd   *PD
 	id   *CMID // not nil: made on that id, which drives its states
@@ -91,6 +93,7 @@ func newQP(verb string, p *PD, id *CMID, init *QPInit) (*QP, *C.struct_ibv_qp_in
 
 func (q *QP) finish(v *C.struct_ibv_qp, attr *C.struct_ibv_qp_init_attr) {
 	q.c, q.num, q.cap = v, uint32(v.qp_num), goCap(&attr.cap)
+	q.gate.open(unsafe.Pointer(v))
 	q.life.open()
 }
 
@@ -222,13 +225,15 @@ func (q *QP) ToReset() error { return q.Modify(QPAttr{State: QPStateReset}, QPAt
 // Implements: ibv_destroy_qp, rdma_destroy_qp.
 func (q *QP) Close() error {
 	return q.life.close(nil, func() error {
-		if q.id != nil {
-			q.id.destroyQP()
-		} else if rc, err := C.ibv_destroy_qp(q.c); rc != 0 {
-			return rcError("ibv_destroy_qp", rc, err)
-		}
-		qps.remove(q.h)
-		return nil
+		return q.gate.destroy(func() error {
+			if q.id != nil {
+				q.id.destroyQP()
+			} else if rc, err := C.ibv_destroy_qp(q.c); rc != 0 {
+				return rcError("ibv_destroy_qp", rc, err)
+			}
+			qps.remove(q.h)
+			return nil
+		})
 	})
 }
 

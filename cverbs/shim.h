@@ -9,6 +9,13 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
+static inline int positive(int rc) // drivers return errno, -errno, or -1 with errno set
+{
+	if (rc == -1)
+		return errno ? errno : EIO;
+	return rc < 0 ? -rc : rc;
+}
+
 struct cv_send_wr { // = SendWR
 	uint64_t id, remote_addr, compare_add, swap;
 	uint32_t rkey, imm, opcode, flags, first_sge, num_sge;
@@ -28,6 +35,7 @@ enum {
 	CV_BAD_STATE = -3,  // queue pair state does not allow the post
 	CV_BAD_AH = -4,     // no such address handle
 	CV_BAD_OPCODE = -5, // not an opcode for PostSend
+	CV_CLOSED = -1 << 30,
 };
 
 struct cv_posted {
@@ -35,15 +43,15 @@ struct cv_posted {
 	int32_t rc; // 0, errno, or CV_*
 };
 
-// Objects of the data path are passed as integers: cgo looks up every pointer to a struct with pointers in Go's heap.
-struct cv_posted cv_post_send(uintptr_t qp, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
-struct cv_posted cv_post_recv(uintptr_t qp, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
-struct cv_posted cv_post_srq_recv(uintptr_t srq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
+// Objects of the data path are named by their gates.
+struct cv_posted cv_post_send(const uintptr_t *qp, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
+struct cv_posted cv_post_recv(const uintptr_t *qp, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
+struct cv_posted cv_post_srq_recv(const uintptr_t *srq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
 // The device writes into Go's slice; what is left to do is the byte order of immediate data, zeroes where nothing is said, and rxe,
-// which reports an invalidated key with the kernel's flag, that libibverbs uses for something that rxe has not. Count, or -errno.
-int cv_poll_cq(uintptr_t cq, struct ibv_wc *wc, uint32_t n, int rxe);
+// which reports an invalidated key with the kernel's flag, that libibverbs uses for something that rxe has not. Count, -errno, or CV_CLOSED.
+int cv_poll_cq(const uintptr_t *cq, struct ibv_wc *wc, uint32_t n, int rxe);
 int cv_is_rxe(struct ibv_context *ctx);
-int cv_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+int cv_req_notify_cq(const uintptr_t *cq, int solicited_only);
 int cv_moderate_cq(struct ibv_cq *cq, uint16_t count, uint16_t period);
 int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags, struct ibv_mr *mr, uint64_t addr, uint64_t length,
 	       uint32_t access, uint32_t *rkey);

@@ -5,9 +5,12 @@ package cverbs
 // #include "shim.h"
 import "C"
 
+import "unsafe"
+
 // SRQ is a shared receive queue.
 type SRQ struct {
 	life   life
+	gate   gate
 	c      *C.struct_ibv_srq
 	pd     *PD
 	h      uintptr
@@ -38,6 +41,7 @@ func (p *PD) CreateSRQ(init SRQInit) (*SRQ, error) {
 		return nil, pinError(verb, errnoOf(err), 0)
 	}
 	s.c, s.maxSGE = v, max(uint32(a.attr.max_sge), init.MaxSGE)
+	s.gate.open(unsafe.Pointer(v))
 	s.life.open()
 	return s, nil
 }
@@ -86,10 +90,12 @@ func (s *SRQ) Query() (SRQAttr, error) {
 // Implements: ibv_destroy_srq.
 func (s *SRQ) Close() error {
 	return s.life.close(nil, func() error {
-		if rc, err := C.ibv_destroy_srq(s.c); rc != 0 {
-			return rcError("ibv_destroy_srq", rc, err)
-		}
-		srqs.remove(s.h)
-		return nil
+		return s.gate.destroy(func() error {
+			if rc, err := C.ibv_destroy_srq(s.c); rc != 0 {
+				return rcError("ibv_destroy_srq", rc, err)
+			}
+			srqs.remove(s.h)
+			return nil
+		})
 	})
 }

@@ -1,0 +1,117 @@
+//go:build linux && cgo && nulldev
+
+package cverbs
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+)
+
+// hammer runs f in many goroutines until it says ErrClosed.
+func hammer(t *testing.T, wg *sync.WaitGroup, n int, f func() error) {
+	for range n {
+		wg.Go(func() {
+			for {
+				err := f()
+				if errors.Is(err, ErrClosed) {
+					return
+				}
+				assert.Check(t, err == nil || errors.Is(err, syscall.ENOMEM), "%v", err)
+			}
+		})
+	}
+}
+
+// eachBarrier runs f with the kernel's barrier and with one in each call.
+func eachBarrier(t *testing.T, f func(*testing.T)) {
+	for name, fences := range map[string]bool{"membarrier": false, "fences": true} {
+		t.Run(name, func(t *testing.T) {
+			was := nullFences(fences)
+			defer nullFences(was)
+			if was && !fences {
+				t.Skip("this kernel refuses membarrier")
+			}
+			f(t)
+		})
+	}
+}
+
+// Nothing is inside an object when it is destroyed: the null device's memory cannot be touched any more then, which ends the
+// process. The goroutines are more than the processors, so that calls are interrupted at any place.
+func TestGateStress(t *testing.T) {
+	rounds := 3000
+	if testing.Short() {
+		rounds = 300
+	}
+	eachBarrier(t, func(t *testing.T) {
+		for i := range rounds {
+			cq := NullCQ()
+			qp := NullQP(cq, cq)
+			var posts, polls sync.WaitGroup
+			wrs, sges := make([]SendWR, 16), make([]SGE, 1)
+			for i := range wrs {
+				wrs[i] = SendWR{Opcode: OpSend, Flags: SendSignaled, NumSGE: 1}
+			}
+			hammer(t, &posts, 3, func() error { _, err := qp.PostSend(wrs, sges); return err })
+			hammer(t, &posts, 1, func() error { _, err := qp.PostRecv([]RecvWR{{}}, nil); return err })
+			for range 2 {
+				wc := make([]WC, 16)
+				hammer(t, &polls, 1, func() error { _, err := cq.Poll(wc); return err })
+			}
+			time.Sleep(time.Duration(i%7) * 10 * time.Microsecond)
+			assert.NilError(t, NullCloseQP(qp))
+			runtime.Gosched()
+			assert.NilError(t, NullCloseCQ(cq))
+			posts.Wait()
+			polls.Wait()
+		}
+	})
+}
+
+// The order of a call's note and its look at the gate holds on a processor that has both in flight. It needs two of them to show.
+func TestGateOrder(t *testing.T) {
+	rounds := 200000
+	if testing.Short() {
+		rounds = 50000
+	}
+	eachBarrier(t, func(t *testing.T) { assert.Equal(t, gateLitmus(rounds), uint64(0)) })
+}
+
+// A destroy that fails leaves the gate open.
+func TestGateReopens(t *testing.T) {
+	cq := NullCQ()
+	failed := errors.New("failed")
+	assert.Equal(t, cq.life.close(nil, func() error {
+		return cq.gate.destroy(func() error {
+			_, err := cq.Poll(make([]WC, 1))
+			assert.Equal(t, err, ErrClosed)
+			return failed
+		})
+	}), failed)
+	_, err := cq.Poll(make([]WC, 1))
+	assert.NilError(t, err)
+	assert.NilError(t, NullCloseCQ(cq))
+}
+
+// Threads that end leave their place to others.
+func TestGateThreads(t *testing.T) {
+	cq := NullCQ()
+	defer NullCloseCQ(cq)
+	for range 200 {
+		done := make(chan bool)
+		go func() {
+			defer close(done)
+			runtime.LockOSThread() // and never unlocks it: the thread ends with the goroutine
+			_, err := cq.Poll(make([]WC, 1))
+			assert.Check(t, err)
+		}()
+		<-done
+	}
+	assert.Assert(t, gateUsers() < 100, "%d users", gateUsers())
+}
