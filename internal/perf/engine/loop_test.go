@@ -3,6 +3,8 @@ package engine
 import (
 	"fmt"
 	"math"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -142,4 +144,25 @@ func TestNoAllocations(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A loop that always finds something must yield too, or the runtime takes its processor away in the midst of a call into C.
+func TestBusyLoopYields(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	s := newSpin("verbs")
+	var ran atomic.Bool
+	go ran.Store(true)
+	for i := 0; i < 8 && !ran.Load(); i++ { // now and then the scheduler takes the goroutine that has yielded first
+		s.yielded = time.Now().Add(-yieldEvery)
+		for range 64 {
+			s.breathe()
+		}
+	}
+	assert.Assert(t, ran.Load(), "it has not yielded")
+	later := time.Now().Add(time.Hour)
+	s.yielded = later
+	for range 64 {
+		s.breathe()
+	}
+	assert.Equal(t, s.yielded, later, "it had yielded just before")
 }

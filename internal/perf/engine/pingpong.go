@@ -265,6 +265,7 @@ func (w *worker) awaitMark(qp int) error {
 		if spins == 16 {
 			w.idle.since = w.now()
 		}
+		w.spin.breathe()
 		w.relax(spins / 16)
 		if spins%markSpins == 0 {
 			if _, err := w.poll(); err != nil { // a broken connection shows only there

@@ -9,10 +9,12 @@ import (
 )
 
 const (
-	// yieldEvery is the number of empty polls after which a busy loop yields where there are processors enough. Seldom: that wakes
-	// another thread of the runtime, which takes a processor from the device's driver.
-	yieldEvery = 1 << 14
-	// yieldCrowded is the same where there are not: what the loop waits for needs the processor that it spins on.
+	// yieldEvery is how long a busy loop runs at most before it yields. Go's runtime takes the processor of its scheduler from a goroutine
+	// that has run for 10 ms; if that is in C just then, as in a post that a software device carries out at once, another thread gets it,
+	// and the runtime's watcher looks every 20 us from then on. Its wake-ups cost a third of the bandwidth of soft-RoCE on two processors.
+	yieldEvery = 8 * time.Millisecond
+	// yieldCrowded is the number of empty polls after which a loop yields where there are not processors enough: what it waits for needs
+	// the one that it spins on.
 	yieldCrowded = 16
 	// patienceCrowded is how long a loop spins there before it begins to nap between polls. What answers so late is held up by the
 	// spinning itself, as in a virtual machine whose processors are emulated.
@@ -23,18 +25,16 @@ const (
 // spinners counts the loops of this process that poll without parking.
 var spinners atomic.Int32
 
-// spin says how a busy loop treats its processor.
+// spin is how a busy loop treats its processor.
 type spin struct {
-	cpus  int32
-	yield int // empty polls between yielding
+	cpus    int32
+	each    bool // yields after every empty poll: what moves the data is a goroutine too
+	polls   uint
+	yielded time.Time
 }
 
 func newSpin(fabric string) spin {
-	s := spin{cpus: int32(min(runtime.NumCPU(), runtime.GOMAXPROCS(0))), yield: yieldEvery}
-	if fabric == fabricMem {
-		s.yield = 1 // what moves the data is a goroutine too
-	}
-	return s
+	return spin{cpus: int32(min(runtime.NumCPU(), runtime.GOMAXPROCS(0))), each: fabric == fabricMem}
 }
 
 // parks tells the cases that do not spin here: they wait for events, or udat spins itself before it parks.
@@ -51,19 +51,25 @@ func (s *spin) begin(c *result.Case) (end func()) {
 	return func() { spinners.Add(-1) }
 }
 
+// breathe is called with every poll of a loop that spins.
+func (s *spin) breathe() {
+	if s.polls++; s.polls%64 != 0 {
+		return
+	}
+	if now := time.Now(); now.Sub(s.yielded) > yieldEvery {
+		s.yielded = now
+		runtime.Gosched()
+	}
+}
+
 // relax is called after every empty poll.
 func (w *worker) relax(empty int) {
 	s := &w.spin
-	if spinners.Load() < s.cpus {
-		if empty%s.yield == 0 {
-			runtime.Gosched()
-		}
-		return
-	}
-	if empty%min(s.yield, yieldCrowded) == 0 {
+	crowded := spinners.Load() >= s.cpus
+	if s.each || crowded && empty%yieldCrowded == 0 {
 		runtime.Gosched()
 	}
-	if empty%64 == 0 && w.now()-w.idle.since > int64(patienceCrowded) {
+	if crowded && empty%64 == 0 && w.now()-w.idle.since > int64(patienceCrowded) {
 		time.Sleep(napCrowded)
 	}
 }
