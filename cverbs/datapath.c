@@ -4,11 +4,12 @@
 #include "gate.h"
 #include <arpa/inet.h>
 #include <pthread.h>
+#include <string.h>
 
 _Static_assert(sizeof(struct cv_send_wr) == 72, "SendWR");
 _Static_assert(offsetof(struct cv_send_wr, rkey) == 32, "SendWR.RKey");
-_Static_assert(offsetof(struct cv_send_wr, opcode) == 40, "SendWR.Opcode");
-_Static_assert(offsetof(struct cv_send_wr, first_sge) == 48, "SendWR.FirstSGE");
+_Static_assert(offsetof(struct cv_send_wr, num_sge) == 40, "SendWR.NumSGE");
+_Static_assert(offsetof(struct cv_send_wr, imm) == 52, "SendWR.Imm");
 _Static_assert(offsetof(struct cv_send_wr, ah) == 56, "SendWR.AH");
 _Static_assert(offsetof(struct cv_send_wr, remote_qpn) == 64, "SendWR.RemoteQPN");
 _Static_assert(sizeof(struct cv_recv_wr) == 16, "RecvWR");
@@ -93,13 +94,11 @@ int cv_ah_destroy(uint64_t token)
 
 // ---- data path
 
-static int sge_check(uint32_t first, uint32_t num, uint32_t nsg, uint32_t max)
+static inline int sge_check(uint32_t first, uint32_t num, uint32_t nsg, uint32_t max)
 {
-	if (num == 0)
+	if (__builtin_expect((uint64_t)first + num <= nsg && num <= max, 1) || num == 0)
 		return 0;
-	if (first > nsg || num > nsg - first)
-		return CV_BAD_RANGE;
-	return num > max ? CV_TOO_MANY : 0;
+	return (uint64_t)first + num > nsg ? CV_BAD_RANGE : CV_TOO_MANY;
 }
 
 // Some drivers queue first and look at the state later: a refused request would be sent after all. iWARP queue pairs are moved by
@@ -109,18 +108,16 @@ static int too_early(const struct ibv_qp *qp, enum ibv_qp_state from)
 	return qp->state < from && qp->context->device->transport_type != IBV_TRANSPORT_IWARP;
 }
 
-static int convert_send(struct ibv_qp *qp, const struct cv_send_wr *w, struct ibv_send_wr *o, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
-{
-	int rc = sge_check(w->first_sge, w->num_sge, nsg, max_sge);
+// Segment count, opcode, flags and immediate data lie together in both, and are copied together.
+enum { TOGETHER = 16 };
+_Static_assert(offsetof(struct ibv_send_wr, imm_data) + 4 - offsetof(struct ibv_send_wr, num_sge) == TOGETHER, "ibv_send_wr");
+_Static_assert(offsetof(struct cv_send_wr, imm) + 4 - offsetof(struct cv_send_wr, num_sge) == TOGETHER, "SendWR");
+_Static_assert(offsetof(struct ibv_send_wr, opcode) - offsetof(struct ibv_send_wr, num_sge) == 4, "ibv_send_wr");
+_Static_assert(offsetof(struct ibv_send_wr, send_flags) - offsetof(struct ibv_send_wr, num_sge) == 8, "ibv_send_wr");
 
-	if (rc)
-		return rc;
-	o->wr_id = w->id;
-	o->sg_list = w->num_sge ? sg + w->first_sge : NULL;
-	o->num_sge = (int)w->num_sge;
-	o->opcode = w->opcode;
-	o->send_flags = w->flags;
-	o->imm_data = 0;
+// What the opcode needs beyond that.
+static int convert_rest(const struct ibv_qp *qp, const struct cv_send_wr *w, struct ibv_send_wr *o)
+{
 	switch (w->opcode) {
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		o->imm_data = htonl(w->imm);
@@ -162,8 +159,9 @@ static int convert_send(struct ibv_qp *qp, const struct cv_send_wr *w, struct ib
 struct cv_posted cv_post_send(const uintptr_t *gate, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
 {
 	struct ibv_qp *qp = cv_enter(gate);
-	struct ibv_send_wr chain[CHAIN], *bad;
+	struct ibv_send_wr chain[CHAIN] __attribute__((aligned(64))), *bad;
 	struct cv_posted p = { 0, 0 };
+	uint32_t one = max_sge ? nsg : 0; // a single segment must be below it
 	int ud;
 
 	if (!qp)
@@ -177,13 +175,27 @@ struct cv_posted cv_post_send(const uintptr_t *gate, const struct cv_send_wr *wr
 		pthread_rwlock_rdlock(&ahs.lock);
 	while (p.n < n && !p.rc) {
 		uint32_t k, m = n - p.n < CHAIN ? n - p.n : CHAIN;
+		const struct cv_send_wr *w = wr + p.n;
+		struct ibv_send_wr *o = chain;
 		int refused = 0, rc;
 
-		for (k = 0; k < m; k++) {
-			refused = convert_send(qp, &wr[p.n + k], &chain[k], sg, nsg, max_sge);
+		for (k = 0; k < m; k++, w++, o++) {
+			o->wr_id = w->id;
+			o->next = o + 1;
+			o->sg_list = sg + w->first_sge;
+			if (__builtin_expect(w->num_sge != 1 || w->first_sge >= one, 0)) {
+				refused = sge_check(w->first_sge, w->num_sge, nsg, max_sge);
+				if (refused)
+					break;
+				if (w->num_sge == 0)
+					o->sg_list = NULL;
+			}
+			memcpy((char *)o + offsetof(struct ibv_send_wr, num_sge), (const char *)w + offsetof(struct cv_send_wr, num_sge), TOGETHER);
+			if (w->opcode == IBV_WR_SEND && !ud)
+				continue;
+			refused = convert_rest(qp, w, o);
 			if (refused)
 				break;
-			chain[k].next = &chain[k + 1];
 		}
 		if (k) {
 			chain[k - 1].next = NULL;
@@ -279,6 +291,10 @@ int cv_poll_cq(const uintptr_t *gate, struct ibv_wc *wc, uint32_t n, int rxe)
 	for (i = 0; i < k; i++) {
 		struct ibv_wc *w = &wc[i];
 
+		if (__builtin_expect(!(w->status | w->wc_flags), 1)) {
+			w->imm_data = 0;
+			continue;
+		}
 		if (w->status != IBV_WC_SUCCESS) {
 			w->byte_len = w->src_qp = w->wc_flags = w->imm_data = 0;
 			continue;

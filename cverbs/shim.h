@@ -18,7 +18,8 @@ static inline int positive(int rc) // drivers return errno, -errno, or -1 with e
 
 struct cv_send_wr { // = SendWR
 	uint64_t id, remote_addr, compare_add, swap;
-	uint32_t rkey, imm, opcode, flags, first_sge, num_sge;
+	uint32_t rkey, first_sge;
+	uint32_t num_sge, opcode, flags, imm; // in the order of struct ibv_send_wr
 	uint64_t ah;
 	uint32_t remote_qpn, remote_qkey;
 };

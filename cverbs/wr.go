@@ -61,11 +61,11 @@ type SendWR struct {
 	CompareAdd uint64 // atomics: the value to compare with, or to add
 	Swap       uint64 // compare and swap: the new value
 	RKey       uint32 // RDMA and atomics: the remote key; OpLocalInv and OpSendWithInv: the key to invalidate
-	Imm        uint32 // *WithImm: the immediate value, in host byte order
-	Opcode     WROpcode
-	Flags      SendFlags
 	FirstSGE   uint32 // the request's segments are sges[FirstSGE : FirstSGE+NumSGE] of the slice passed with the batch
 	NumSGE     uint32
+	Opcode     WROpcode
+	Flags      SendFlags
+	Imm        uint32 // *WithImm: the immediate value, in host byte order
 	AH         uint64 // UD: AH.Handle() of the destination
 	RemoteQPN  uint32 // UD: the destination's QP number
 	RemoteQKey uint32 // UD: the destination's Q_Key

@@ -44,11 +44,11 @@ type SendWR struct {
 	CompareAdd uint64 // compare-and-swap: the value expected; fetch-and-add: the addend
 	Swap       uint64
 	RKey       uint32 // remote key; the key to invalidate with OpSendInv and OpLocalInv
-	Imm        uint32 // immediate data, host order
-	Opcode     Opcode
-	Flags      SendFlags
 	FirstSGE   uint32
 	NumSGE     uint32
+	Opcode     Opcode
+	Flags      SendFlags
+	Imm        uint32 // immediate data, host order
 	AH         uint64 // datagrams only
 	RemoteQPN  uint32
 	RemoteQKey uint32
