@@ -325,7 +325,7 @@ func (ep *EP) closeQP(qp fabric.QP) {
 
 func (ep *EP) dismantle() {
 	ep.dropQP()
-	ep.requests.work.forgetBinds()
+	ep.requests.work.forgetBinds(ep.requests.work.head())
 	ep.detachStreams()
 }
 
@@ -341,8 +341,20 @@ func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error)
 		return 0, false, false, err
 	}
 	ep.drainBoth()
-	requests, recvs := ep.works()
-	return ep.getState(), ep.srq != nil || recvs.outstanding() == 0, requests.outstanding() == 0, nil
+	requests, recvs := ep.requests.outstanding(), ep.recvs.outstanding()
+	return ep.getState(), ep.srq != nil || recvs == 0, requests == 0, nil
+}
+
+func (q *requestQueue) outstanding() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.work.outstanding()
+}
+
+func (q *recvQueue) outstanding() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.work.outstanding()
 }
 
 // works gives both queues' accounts; the locks of neither are held.

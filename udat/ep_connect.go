@@ -201,7 +201,13 @@ func (ep *EP) disconnected(c cause, event EventNumber, private []byte) {
 	}
 	l.peerLeft = c == causePeerLeft
 	l.farewell = &Event{Number: event, EP: ep, PrivateData: private}
-	l.requests, l.recvs, l.over = ep.requests.work.tail.Load(), ep.recvs.work.tail.Load(), time.Now()
+	l.over = time.Now()
+	ep.requests.mu.Lock()
+	l.requests = ep.requests.work.tail
+	ep.requests.mu.Unlock()
+	ep.recvs.mu.Lock()
+	l.recvs = ep.recvs.work.tail
+	ep.recvs.mu.Unlock()
 	if !ep.sayFarewell(l) {
 		ep.follow(l, func() bool { return ep.sayFarewell(l) })
 	}
@@ -342,7 +348,7 @@ func (ep *EP) drained() bool {
 		return true
 	}
 	ep.drainBoth()
-	if ep.requests.work.outstanding() > 0 {
+	if ep.requests.outstanding() > 0 {
 		return false
 	}
 	c := causeDrained
@@ -400,7 +406,7 @@ func (ep *EP) Reset() error {
 		taking := ep.takesShared()
 		ep.mu.Unlock()
 		ep.drainBoth()
-		if requests, recvs := ep.works(); !taking && requests.outstanding() == 0 && recvs.outstanding() == 0 {
+		if !taking && ep.requests.outstanding() == 0 && ep.recvs.outstanding() == 0 {
 			break
 		}
 		time.Sleep(pause)

@@ -222,7 +222,7 @@ func (q *workQueue) fits(op string, next *EP) error {
 	case n > next.attr.MaxRecvDTOs:
 		return fail(op, InvalidParameter, SubArg3, "MaxRecvDTOs is %d, %d receives are posted", next.attr.MaxRecvDTOs, n)
 	}
-	for seq := q.head.Load(); seq != q.tail.Load(); seq++ {
+	for seq := q.freed; seq != q.tail; seq++ {
 		if k := int(q.entry(seq).segments); k > next.attr.MaxRecvIOV {
 			return fail(op, InvalidParameter, SubArg3, "MaxRecvIOV is %d, a receive of %d segments is posted", next.attr.MaxRecvIOV, k)
 		}
@@ -233,14 +233,14 @@ func (q *workQueue) fits(op string, next *EP) error {
 // repost posts the receives of an old queue anew; nobody else knows the endpoint yet.
 func (ep *EP) repost(op string, old *workQueue) error {
 	q := &ep.recvs
-	for seq := old.head.Load(); seq != old.tail.Load(); seq++ {
+	for seq := old.head(); seq != old.tail; seq++ {
 		en := *old.entry(seq)
-		at := q.work.tail.Load() + uint32(len(q.wrs))
+		at := q.work.tail + uint32(len(q.wrs))
 		*q.work.entry(at) = en
 		sges := q.work.keep(at, old.kept(seq))
 		q.wrs = append(q.wrs, fabric.RecvWR{ID: q.work.id | uint64(at), FirstSGE: uint32(len(q.sges)), NumSGE: uint32(len(sges))})
 		q.sges = append(q.sges, sges...)
-		if len(q.wrs) < cap(q.wrs) && seq+1 != old.tail.Load() {
+		if len(q.wrs) < cap(q.wrs) && seq+1 != old.tail {
 			continue
 		}
 		if _, err := q.ring(); err != nil {

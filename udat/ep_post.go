@@ -2,6 +2,7 @@ package udat
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -61,12 +62,9 @@ func (ep *EP) PostBatch(ops []Op) (int, error) {
 	for posted < len(ops) {
 		var bad error
 		chunk := ops[posted:min(len(ops), posted+cap(q.wrs))]
-		for i := range chunk {
-			if q.addSimple(ep, &chunk[i]) {
-				continue
-			}
-			if bad = q.add(ep, &chunk[i]); bad != nil {
-				break
+		for i := q.addSimple(ep, chunk); i < len(chunk) && bad == nil; i++ {
+			if bad = q.add(ep, &chunk[i]); bad == nil {
+				i += q.addSimple(ep, chunk[i+1:])
 			}
 		}
 		n, err := q.ring()
@@ -88,7 +86,7 @@ func (ep *EP) post(o *Op) error {
 	q := &ep.requests
 	q.mu.Lock()
 	var err error
-	if !q.addSimple(ep, o) {
+	if q.addSimple(ep, unsafe.Slice(o, 1)) == 0 {
 		err = q.add(ep, o)
 	}
 	if err == nil {
@@ -127,7 +125,7 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 		flags |= fabric.Inline
 	}
 	n := len(q.wrs)
-	seq := q.work.tail.Load() + uint32(n)
+	seq := q.work.tail + uint32(n)
 	q.work.entry(seq).set(o.Cookie, length, r.dto, entryOf(o.Flags), regionOf(o.IOV))
 	// In place, and only what the operation uses: of the rest no device reads.
 	wrs := q.wrs[:n+1]
@@ -145,52 +143,59 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 	return nil
 }
 
-// addSimple is add for what is posted most, Sends and RDMA Writes of one segment, if there is nothing to refuse. It says
-// whether it has done it.
-func (q *requestQueue) addSimple(ep *EP, o *Op) bool {
-	if len(o.IOV) != 1 || ep.getState() != EPConnected {
-		return false
+// addSimple is add for what is posted most, Sends and RDMA Writes of one segment, if there is nothing to refuse. It adds the
+// operations up to the first that is not so, and gives their number.
+func (q *requestQueue) addSimple(ep *EP, ops []Op) int {
+	if ep.getState() != EPConnected {
+		return 0
 	}
-	t, a := &o.IOV[0], &ep.attr
-	length := t.SegmentLength
-	flags, opcode, dto, allowed := fabric.Signaled, fabric.OpSend, DTOSend, sendFlags&^CompletionUnsignalled
-	switch o.Kind {
-	case OpSend:
-		if length > a.MaxMessageSize || a.MaxRequestIOV < 1 {
-			return false
+	work, a, pz := q.work, &ep.attr, ep.pz
+	for i := range ops {
+		o := &ops[i]
+		if len(o.IOV) != 1 {
+			return i
 		}
-	case OpRDMAWrite:
-		if length > a.MaxRDMASize || a.MaxRDMAWriteIOV < 1 || length > o.Remote.SegmentLength {
-			return false
+		t := &o.IOV[0]
+		length := t.SegmentLength
+		flags, opcode, dto, allowed := fabric.Signaled, fabric.OpSend, DTOSend, sendFlags&^CompletionUnsignalled
+		switch o.Kind {
+		case OpSend:
+			if length > a.MaxMessageSize || a.MaxRequestIOV < 1 {
+				return i
+			}
+		case OpRDMAWrite:
+			if length > a.MaxRDMASize || a.MaxRDMAWriteIOV < 1 || length > o.Remote.SegmentLength {
+				return i
+			}
+			opcode, dto, allowed = fabric.OpWrite, DTORDMAWrite, rdmaFlags&^CompletionUnsignalled
+		default:
+			return i
 		}
-		opcode, dto, allowed = fabric.OpWrite, DTORDMAWrite, rdmaFlags&^CompletionUnsignalled
-	default:
-		return false
+		n, first := len(q.wrs), len(q.sges)
+		seq := work.tail + uint32(n)
+		if o.Flags&^allowed != 0 || length == 0 || length > math.MaxUint32 || (seq-work.freed >= work.limit && work.full(n)) || !t.good(PrivLocalRead, pz) {
+			return i
+		}
+		if o.Flags != 0 {
+			flags = q.signal(o.Flags)
+		} else {
+			q.suppressed = 0
+		}
+		if length <= uint64(q.inline) {
+			flags |= fabric.Inline
+		}
+		work.entry(seq).set(o.Cookie, length, dto, entryOf(o.Flags), t.LMR)
+		q.sges = q.sges[:first+1]
+		sge := &q.sges[first]
+		sge.Addr, sge.Length, sge.LKey = t.VirtualAddress, uint32(length), t.LMR.lkey
+		q.wrs = q.wrs[:n+1]
+		wr := &q.wrs[n]
+		wr.ID, wr.Opcode, wr.Flags, wr.FirstSGE, wr.NumSGE = work.id|uint64(seq), opcode, flags, uint32(first), 1
+		if opcode == fabric.OpWrite {
+			wr.RemoteAddr, wr.RKey = o.Remote.TargetAddress, o.Remote.RMRContext
+		}
 	}
-	work, n, first := q.work, len(q.wrs), len(q.sges)
-	seq := work.tail.Load() + uint32(n)
-	if o.Flags&^allowed != 0 || length == 0 || length > math.MaxUint32 || seq-work.head.Load() >= work.limit || !t.good(PrivLocalRead, ep.pz) {
-		return false
-	}
-	if o.Flags != 0 {
-		flags = q.signal(o.Flags)
-	} else {
-		q.suppressed = 0
-	}
-	if length <= uint64(q.inline) {
-		flags |= fabric.Inline
-	}
-	work.entry(seq).set(o.Cookie, length, dto, entryOf(o.Flags), t.LMR)
-	q.sges = q.sges[:first+1]
-	sge := &q.sges[first]
-	sge.Addr, sge.Length, sge.LKey = t.VirtualAddress, uint32(length), t.LMR.lkey
-	q.wrs = q.wrs[:n+1]
-	wr := &q.wrs[n]
-	wr.ID, wr.Opcode, wr.Flags, wr.FirstSGE, wr.NumSGE = work.id|uint64(seq), opcode, flags, uint32(first), 1
-	if opcode == fabric.OpWrite {
-		wr.RemoteAddr, wr.RKey = o.Remote.TargetAddress, o.Remote.RMRContext
-	}
-	return true
+	return len(ops)
 }
 
 func (r *opRule) checkLength(a *EPAttr, o *Op, total, length uint64) error {
@@ -219,9 +224,12 @@ func (q *requestQueue) room() bool {
 	return q.taken() < int(q.work.limit)
 }
 
-// taken is how many of the Consumer's requests are outstanding or about to be.
+// taken is how many of the Consumer's requests are outstanding or about to be; where there is room for two more it may be too many.
 func (q *requestQueue) taken() int {
-	n := q.work.outstanding() + len(q.wrs)
+	n := int(q.work.tail-q.work.freed) + len(q.wrs)
+	if n+1 >= int(q.work.limit) {
+		n = q.work.outstanding() + len(q.wrs)
+	}
 	if q.marking() {
 		n--
 	}
@@ -278,16 +286,12 @@ func entryOf(f CompletionFlags) entryFlags {
 
 // ring posts the batch; q.mu is held.
 func (q *requestQueue) ring() (int, error) {
-	n := len(q.wrs)
-	if n == 0 {
+	if len(q.wrs) == 0 {
 		return 0, nil
 	}
-	// Completions may come before the post returns: the tail is moved first and taken back for what was refused.
-	tail := q.work.tail.Load()
-	q.work.tail.Store(tail + uint32(n))
 	posted, err := q.qp.PostSend(q.wrs, q.sges)
+	q.work.tail += uint32(posted)
 	if err != nil {
-		q.work.tail.Store(tail + uint32(posted))
 		q.suppressed = max(q.suppressed, 1) // the post that was to end a suppressed stream may be the one that failed
 		err = failAs("ep_post", err, SubResourceTEP)
 	}
@@ -302,7 +306,7 @@ func (q *requestQueue) flushTail() {
 		return
 	}
 	q.suppressed = 0
-	seq := q.work.tail.Load()
+	seq := q.work.tail
 	q.marked, q.marker = true, seq
 	q.work.entry(seq).set(0, 0, 0, entryInternal, nil)
 	q.wrs = append(q.wrs, fabric.SendWR{ID: q.work.id | uint64(seq), Opcode: fabric.OpWrite, Flags: fabric.Signaled})

@@ -100,14 +100,14 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 	if length > ep.attr.MaxMessageSize {
 		return fail(postRecv, InvalidParameter, SubArg2, "%d bytes, MaxMessageSize is %d", length, ep.attr.MaxMessageSize)
 	}
-	if q.work.outstanding()+len(q.wrs) >= int(q.work.limit) {
+	if q.work.full(len(q.wrs)) {
 		q.work.evd.drainFor()
-		if q.work.outstanding()+len(q.wrs) >= int(q.work.limit) {
+		if q.work.full(len(q.wrs)) {
 			return fail(postRecv, InsufficientResources, SubResourceCredits, "all %d receives (MaxRecvDTOs) are outstanding", q.work.limit)
 		}
 	}
 	q.sges = sges
-	seq := q.work.tail.Load() + uint32(len(q.wrs))
+	seq := q.work.tail + uint32(len(q.wrs))
 	q.work.entry(seq).set(cookie, 0, DTOReceive, entryOf(flags), regionOf(iov))
 	if ep.getState() != EPConnected {
 		q.work.keep(seq, sges[first:]) // Modify may have to post it anew
@@ -118,15 +118,12 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 
 // ring posts the batch; q.mu is held.
 func (q *recvQueue) ring() (int, error) {
-	n := len(q.wrs)
-	if n == 0 {
+	if len(q.wrs) == 0 {
 		return 0, nil
 	}
-	tail := q.work.tail.Load()
-	q.work.tail.Store(tail + uint32(n))
 	posted, err := q.qp.PostRecv(q.wrs, q.sges)
+	q.work.tail += uint32(posted)
 	if err != nil {
-		q.work.tail.Store(tail + uint32(posted))
 		err = failAs(postRecv, err, SubResourceTEP)
 	}
 	q.wrs, q.sges = q.wrs[:0], q.sges[:0]

@@ -2,7 +2,6 @@ package udat
 
 import (
 	"errors"
-	"math"
 	"sync"
 	"time"
 	"unsafe"
@@ -285,39 +284,26 @@ func (e *EVD) drainInto(to []Event) int {
 	to = to[:min(len(to), e.qlen)] // more are an overflow
 	for {
 		n, err := e.cq.Poll(e.wcs[:])
-		var q *workQueue
-		for i := range e.wcs[:n] {
+		for i := 0; i < n; i++ {
 			wc := &e.wcs[i]
 			if wc.ID&srqID != 0 {
 				e.completeSRQ(wc)
 				continue
 			}
-			if q == nil || q.id != wc.ID&^math.MaxUint32 {
-				q.follow()
-				if q = e.sources.find(wc.ID); q == nil {
-					continue // of an endpoint that has been freed
-				}
+			q := e.sources.find(wc.ID)
+			if q == nil {
+				continue // of an endpoint that has been freed
 			}
-			if e.taken < len(to) && e.ring.n == 0 {
-				if e.complete(q, wc, &to[e.taken]) {
-					e.taken++
-				}
+			if k := e.completeSimple(q, e.wcs[i:n], to); k > 0 {
+				i += k - 1
 			} else {
-				e.complete(q, wc, nil)
+				e.complete(q, wc, to)
 			}
 		}
-		q.follow()
 		if n < len(e.wcs) || err != nil {
 			n, e.taken = e.taken, 0
 			return n
 		}
-	}
-}
-
-// follow gives the entries of what has completed back to the poster; the dispatcher's lock is held.
-func (q *workQueue) follow() {
-	if q != nil {
-		q.head.Store(q.completed)
 	}
 }
 

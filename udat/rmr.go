@@ -164,18 +164,17 @@ func (ia *IA) windowAccess(priv MemPriv) fabric.Access {
 
 // bind posts the bind; q.mu is held. Each asks the device for a completion, so that each is settled by its own.
 func (q *requestQueue) bind(r *RMR, b *binding, access fabric.Access, cookie Cookie, flags CompletionFlags) (uint32, error) {
-	seq := q.work.tail.Load()
+	seq := q.work.tail
 	*q.work.entry(seq) = workEntry{cookie: cookie, op: DTOBind, flags: entryOf(flags), rmr: r, length: b.serial}
 	wr := fabric.BindWR{ID: q.work.id | uint64(seq), Flags: q.signal(flags&^CompletionSuppress) | fabric.Signaled, Access: access}
 	if b.region != nil {
 		wr.MR, wr.Addr, wr.Length = b.region.mr, b.triplet.VirtualAddress, b.triplet.SegmentLength
 	}
-	q.work.tail.Store(seq + 1)
 	context, err := q.qp.Bind(r.mw, wr)
 	if err != nil {
-		q.work.tail.Store(seq)
 		return 0, failAs("rmr_bind", err, SubResourceTEP)
 	}
+	q.work.tail++
 	return context, nil
 }
 

@@ -99,7 +99,7 @@ func (ep *EP) checkWatermarks() {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	w := &ep.wmark
-	if w.softArmed && ep.recvs.work.outstanding() > w.soft {
+	if w.softArmed && ep.recvs.outstanding() > w.soft {
 		ep.fireSoft()
 	}
 	ep.breakAboveHard()
@@ -119,5 +119,5 @@ func (ep *EP) aboveHard() bool {
 	if ep.srq != nil {
 		return w.passed
 	}
-	return w.hard != WatermarkInfinite && ep.recvs.work.outstanding() > w.hard
+	return w.hard != WatermarkInfinite && ep.recvs.outstanding() > w.hard
 }

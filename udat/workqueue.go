@@ -1,14 +1,15 @@
 package udat
 
 import (
-	"sync/atomic"
+	"math"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
 // workQueue is the account of one queue of an endpoint: what has been posted and has not completed. The poster owns
-// the tail, under the endpoint's lock for that queue; the dispatcher that completions come to owns the head, under
-// its own lock. Work completes in the order in which it was posted.
+// the tail, under the endpoint's lock for that queue (the poster's lock below); the dispatcher that completions come to owns the
+// head, under its own lock. The poster looks at the head only when the queue seems full: each has its lock already, so
+// that neither needs another locked instruction for the other. Work completes in the order in which it was posted.
 //
 // Successful suppressed work makes no completion: it is done when a later one is, so that the head may move over many.
 type workQueue struct {
@@ -17,9 +18,11 @@ type workQueue struct {
 	id      uint64 // upper half of the work request ids
 	receive bool
 	entries []workEntry
-	limit   uint32        // the Consumer's; the entries are a few more
-	head    atomic.Uint32 // follows completed at the end of every look at the completion queue
-	tail    atomic.Uint32
+	limit   uint32 // the Consumer's; the entries are a few more
+
+	// Guarded by the poster's lock.
+	tail  uint32 // the next to be posted
+	freed uint32 // completed, as the poster last saw it
 
 	segments []fabric.SGE // of receives posted outside a connection: stride for each entry
 	stride   int
@@ -87,8 +90,24 @@ func newWorkQueue(ep *EP, evd *EVD, limit int, receive bool) *workQueue {
 
 func (q *workQueue) entry(seq uint32) *workEntry { return &q.entries[seq&uint32(len(q.entries)-1)] }
 
-// outstanding is the number posted and not completed.
-func (q *workQueue) outstanding() int { return int(q.tail.Load() - q.head.Load()) }
+// head is the first that has not completed; the dispatcher's lock is free.
+func (q *workQueue) head() uint32 {
+	q.evd.mu.Lock()
+	head := q.completed
+	q.evd.mu.Unlock()
+	return head
+}
+
+// outstanding is the number posted and not completed; the poster's lock is held.
+func (q *workQueue) outstanding() int {
+	q.freed = q.head()
+	return int(q.tail - q.freed)
+}
+
+// full says whether there is no room for one more than those posted and more; the poster's lock is held.
+func (q *workQueue) full(more int) bool {
+	return q.tail+uint32(more)-q.freed >= q.limit && q.outstanding()+more >= int(q.limit)
+}
 
 // heldBack is the number of receives that have completed and whose events wait for the connection's own.
 func (q *workQueue) heldBack() int {
@@ -98,11 +117,11 @@ func (q *workQueue) heldBack() int {
 }
 
 // done says whether all work before seq has completed.
-func (q *workQueue) done(seq uint32) bool { return int32(q.head.Load()-seq) >= 0 }
+func (q *workQueue) done(seq uint32) bool { return int32(q.head()-seq) >= 0 }
 
-// forgetBinds tells the windows that the outcome of binds that are outstanding will never be known.
-func (q *workQueue) forgetBinds() {
-	for seq := q.head.Load(); seq != q.tail.Load(); seq++ {
+// forgetBinds tells the windows that the outcome of binds that are outstanding will never be known; the poster's lock is held.
+func (q *workQueue) forgetBinds(head uint32) {
+	for seq := head; seq != q.tail; seq++ {
 		if en := q.entry(seq); en.rmr != nil {
 			en.rmr.forget(en.length)
 		}
@@ -111,9 +130,8 @@ func (q *workQueue) forgetBinds() {
 
 // clear forgets all outstanding work; completions of it that still come are dropped. Both locks are held.
 func (q *workQueue) clear() {
-	q.forgetBinds()
-	q.completed = q.tail.Load()
-	q.head.Store(q.completed)
+	q.forgetBinds(q.completed)
+	q.completed, q.freed = q.tail, q.tail
 	q.dropHeld()
 }
 
@@ -125,19 +143,25 @@ func (q *workQueue) dropHeld() {
 	q.holding, q.held = false, nil
 }
 
-// complete turns a completion of a queue's work into an event, if it makes one; e.mu is held. to is a place for it, nil for one
-// on the ring; the result says whether that place is taken.
-func (e *EVD) complete(q *workQueue, wc *fabric.WC, to *Event) bool {
-	seq := uint32(wc.ID)
-	if seq-q.completed >= q.tail.Load()-q.completed {
-		return false // of work that a reset has forgotten
+// completeSimple is complete for what happens most, requests that succeed and make an event. It takes the completions up to the
+// first that is not so, or is of another queue, and gives their number.
+func (e *EVD) completeSimple(q *workQueue, wcs []fabric.WC, to []Event) int {
+	if q.receive || q.holding || e.discard {
+		return 0
 	}
-	q.completed = seq + 1
-	en := q.entry(seq) // the poster's again when head has followed
-	if wc.Status == fabric.StatusSuccess && en.flags == 0 && !q.receive && en.rmr == nil && !q.holding && !e.discard {
-		ev := e.blank(to) // what happens most, without the calls
+	for i := range wcs {
+		wc := &wcs[i]
+		seq := uint32(wc.ID)
+		en := q.entry(seq)
+		if wc.ID&^math.MaxUint32 != q.id || wc.Status != fabric.StatusSuccess || int32(seq-q.completed) < 0 || en.flags != 0 || en.rmr != nil {
+			return i
+		}
+		q.completed = seq + 1
+		ev := e.given(to)
 		if ev == nil {
-			return false
+			if ev = e.place(); ev == nil {
+				continue
+			}
 		}
 		ev.Number, ev.EVD, ev.EP = EventDTOCompletion, e, q.ep
 		ev.Cookie, ev.Length, ev.Operation = en.cookie, en.length, en.op
@@ -145,8 +169,19 @@ func (e *EVD) complete(q *workQueue, wc *fabric.WC, to *Event) bool {
 		if e.cno != nil {
 			e.notify(true)
 		}
-		return to != nil
 	}
+	return len(wcs)
+}
+
+// complete turns a completion of a queue's work into an event, if it makes one; e.mu is held. The event takes the next of the
+// places of to, or one on the ring.
+func (e *EVD) complete(q *workQueue, wc *fabric.WC, to []Event) {
+	seq := uint32(wc.ID)
+	if int32(seq-q.completed) < 0 {
+		return // of work that a reset has forgotten
+	}
+	q.completed = seq + 1
+	en := q.entry(seq)
 	failed := wc.Status != fabric.StatusSuccess
 	if en.rmr != nil {
 		en.rmr.settle(en.length, !failed)
@@ -155,9 +190,9 @@ func (e *EVD) complete(q *workQueue, wc *fabric.WC, to *Event) bool {
 		e.fail(q.ep, wc.Status)
 	}
 	if en.flags&entryInternal != 0 || (!failed && en.flags&entrySuppressed != 0) || e.discard {
-		return false
+		return
 	}
-	return e.deliver(q, en, wc, nil, to)
+	e.deliver(q, en, wc, nil, to)
 }
 
 // fail notes that work of an endpoint has failed.
@@ -175,29 +210,34 @@ func (e *EVD) fail(ep *EP, status fabric.Status) {
 	}
 }
 
-// blank gives an empty event: the one that is given, or else a place on the ring if it has one.
-func (e *EVD) blank(ev *Event) *Event {
-	if ev == nil {
-		return e.place()
+// given gives the next of the caller's places, empty; nil if there is none, or if the ring has earlier events.
+func (e *EVD) given(to []Event) *Event {
+	if e.taken >= len(to) || e.ring.n > 0 {
+		return nil
 	}
+	ev := &to[e.taken]
+	e.taken++
 	*ev = Event{}
 	return ev
 }
 
 // deliver makes the event of a completion, or holds it back until the connection's own event is queued; see complete.
-func (e *EVD) deliver(q *workQueue, en *workEntry, wc *fabric.WC, srq *SRQ, to *Event) bool {
+func (e *EVD) deliver(q *workQueue, en *workEntry, wc *fabric.WC, srq *SRQ, to []Event) {
 	notify := en.flags&entryUnsignalled == 0 || wc.Status != fabric.StatusSuccess
 	if q.holding {
 		q.held = append(q.held, heldEvent{notify: notify})
 		q.describe(&q.held[len(q.held)-1].ev, en, wc, srq)
-		return false
+		return
 	}
-	ev := e.blank(to)
+	ev := e.given(to)
+	if ev == nil {
+		ev = e.place()
+	}
 	if ev == nil {
 		if srq != nil {
 			srq.reaped()
 		}
-		return false
+		return
 	}
 	q.describe(ev, en, wc, srq)
 	ev.EVD = e
@@ -205,7 +245,6 @@ func (e *EVD) deliver(q *workQueue, en *workEntry, wc *fabric.WC, srq *SRQ, to *
 		notify = !(e.streams.solicitedOnly() && e.armed) // the device will tell
 	}
 	e.notify(notify)
-	return to != nil
 }
 
 // describe fills in an empty event.
