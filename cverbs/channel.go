@@ -43,7 +43,7 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 		ch.life.abort()
 		return nil, err
 	}
-	ch.c, ch.try = v, ch.drain
+	ch.c, ch.try, ch.w.blocks = v, ch.drain, true
 	ch.life.open()
 	return ch, nil
 }

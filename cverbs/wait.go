@@ -16,27 +16,39 @@ import (
 // errWoken ends a wait that Wake interrupted.
 var errWoken = errors.New("woken")
 
-// waiter parks goroutines on a descriptor that belongs to a C object. The descriptor is duplicated, so that Go's poller and the C
-// library each close their own.
+// waiter parks goroutines on a descriptor that belongs to a C object. Go's poller gets an epoll set of it instead: C closes its own, and
+// while a thread waits for it (blocker) the set does not, so that the poller sleeps on.
 type waiter struct {
 	file  *os.File
 	raw   syscall.RawConn
 	gate  chan struct{} // holds a token while one goroutine waits: the deadline belongs to the descriptor, not to a goroutine
 	done  chan struct{}
 	woken atomic.Bool
+
+	fd      int  // the C object's, open as long as somebody waits
+	watched bool // file, an epoll set, waits for it
+
+	blocks  bool                    // may block threads
+	brief   bool                    // the last wait was shorter than blockFor
+	yielded time.Time               // when the goroutine that blocks yielded last
+	blocked atomic.Pointer[blocker] // of the wait that blocks a thread now
 }
 
 func newWaiter(fd int, name string) (*waiter, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, &Error{Verb: "fcntl", Errno: errnoOf(err), Advice: name}
 	}
-	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
-		return nil, &Error{Verb: "fcntl", Errno: errnoOf(err), Advice: "duplicating the descriptor of a " + name + "; see ulimit -n"}
+		return nil, &Error{Verb: "epoll_create1", Errno: errnoOf(err), Advice: "to wait for a " + name + "; see ulimit -n"}
 	}
-	w := &waiter{file: os.NewFile(uintptr(dup), name), gate: make(chan struct{}, 1), done: make(chan struct{})}
+	unix.SetNonblock(set, true)
+	w := &waiter{file: os.NewFile(uintptr(set), name), gate: make(chan struct{}, 1), done: make(chan struct{}), fd: fd}
 	if err = w.file.SetReadDeadline(time.Time{}); err == nil { // fails where the descriptor cannot be polled
 		w.raw, err = w.file.SyscallConn()
+	}
+	if err == nil {
+		err = w.watch(true)
 	}
 	if err != nil {
 		w.file.Close()
@@ -55,8 +67,14 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 	if w.woken.Swap(false) {
 		return errWoken
 	}
-	if try(0) {
+	start := time.Now()
+	defer func() { w.brief = time.Since(start) < blockFor }()
+	late := !deadline.IsZero() && !start.Before(deadline) // the poller would not even try
+	if (late || w.block(ctx, deadline)) && try(0) {
 		return nil
+	}
+	if err := w.watch(true); err != nil && !w.over(nil) {
+		return err
 	}
 	for {
 		// A Wake or a cancellation that came before this line is seen below; a later one moves the deadline again.
@@ -83,6 +101,29 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 			return os.ErrDeadlineExceeded
 		}
 	}
+}
+
+// watch makes the set wait for the descriptor, or not. A set that keeps the descriptor wakes the poller whatever events it wants.
+func (w *waiter) watch(on bool) error {
+	if w.watched == on {
+		return nil
+	}
+	op := unix.EPOLL_CTL_DEL
+	if on {
+		op = unix.EPOLL_CTL_ADD
+	}
+	var failed error
+	err := w.raw.Control(func(set uintptr) {
+		failed = unix.EpollCtl(int(set), op, w.fd, &unix.EpollEvent{Events: unix.EPOLLIN})
+	})
+	if err != nil {
+		return err
+	}
+	if failed != nil {
+		return &Error{Verb: "epoll_ctl", Errno: errnoOf(failed)}
+	}
+	w.watched = on
+	return nil
 }
 
 // enter waits for its turn, within the same bounds.
@@ -116,8 +157,13 @@ func (w *waiter) enter(ctx context.Context, deadline time.Time) error {
 
 func (w *waiter) exit() { <-w.gate }
 
-// interrupt makes the parked goroutine look around.
-func (w *waiter) interrupt() { w.file.SetReadDeadline(time.Unix(1, 0)) }
+// interrupt makes the goroutine that waits look around.
+func (w *waiter) interrupt() {
+	w.file.SetReadDeadline(time.Unix(1, 0))
+	if b := w.blocked.Load(); b != nil {
+		b.kick()
+	}
+}
 
 func (w *waiter) wake() {
 	w.woken.Store(true)
@@ -126,5 +172,6 @@ func (w *waiter) wake() {
 
 func (w *waiter) close() {
 	close(w.done)
+	w.interrupt()
 	w.file.Close()
 }

@@ -23,6 +23,7 @@ func pipeWaiter(t *testing.T) (w *waiter, write int, try func(uintptr) bool) {
 	t.Cleanup(func() { unix.Close(fds[0]); unix.Close(fds[1]) })
 	w, err := newWaiter(fds[0], "pipe")
 	assert.NilError(t, err)
+	w.blocks = true
 	var b [1]byte
 	return w, fds[1], func(uintptr) bool { n, _ := unix.Read(fds[0], b[:]); return n == 1 }
 }
@@ -164,4 +165,46 @@ func TestLifeDestroyFails(t *testing.T) {
 	assert.NilError(t, l.close(nil, func() error { return nil }))
 	assert.NilError(t, parent.close(nil, func() error { return nil }))
 	isErr(t, l.begin(kindMR, &parent), ErrClosed)
+}
+
+// While a thread is blocked, all that ends a wait ends it at once, and the poller is left alone.
+func TestWaiterBlocks(t *testing.T) {
+	if cap(blockers()) == 0 {
+		t.Skip("with one processor nothing blocks")
+	}
+	w, fd, try := pipeWaiter(t)
+	unix.Write(fd, []byte("x"))
+	assert.NilError(t, w.once(nil, time.Time{}, try))
+	assert.Assert(t, w.brief, "that was a short wait")
+	assert.Assert(t, w.block(nil, time.Time{}))
+	assert.Assert(t, !w.watched)
+	assert.Equal(t, len(blockers()), cap(blockers()), "the blocker is back")
+
+	for name, end := range map[string]func(){
+		"wake": w.wake, "interrupt": w.interrupt, "event": func() { unix.Write(fd, []byte("x")) },
+	} {
+		b := <-blockers()
+		w.blocked.Store(b)
+		began := time.Now()
+		go end()
+		b.wait(w.fd, patience)
+		assert.Check(t, time.Since(began) < patience/2, name)
+		w.blocked.Store(nil)
+		blockers() <- b
+		w.woken.Store(false)
+		try(0)
+	}
+	done := make(chan error)
+	go func() { done <- w.once(nil, time.Time{}, try) }() // the poller sees it again
+	time.Sleep(5 * blockFor)
+	unix.Write(fd, []byte("x"))
+	assert.NilError(t, <-done)
+	assert.Assert(t, w.watched)
+	b := <-blockers()
+	w.blocked.Store(b)
+	go w.close()
+	b.wait(w.fd, patience)
+	w.blocked.Store(nil)
+	blockers() <- b
+	isErr(t, w.once(nil, time.Time{}, try), ErrClosed)
 }
