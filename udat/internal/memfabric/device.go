@@ -36,6 +36,7 @@ type Device struct {
 	async  func(fabric.AsyncEvent)
 	faults Faults
 	events dispatcher
+	engine engine
 
 	// Guarded by f.mu.
 	closed   bool
@@ -161,6 +162,7 @@ func (d *Device) Close() error {
 		r.refuse()
 	}
 	f.mu.Unlock()
+	d.engine.stop()
 	d.events.stop()
 	d.events.turnAway()
 	return nil

@@ -1,6 +1,7 @@
 package memfabric
 
 import (
+	"sync"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -18,48 +19,121 @@ const (
 	notReady
 )
 
-// engine is the state of the goroutine that executes a queue pair's send queue.
+// engine executes the send queues of a device's queue pairs, in one goroutine. A queue pair that has to wait leaves it
+// to the others, and is queued again by a timer or by whoever ends its wait.
 type engine struct {
-	src      pieces
-	one      [1][]byte
-	timer    *time.Timer
-	readDone []time.Time // when the latest reads were done: a ring of as many as may be outstanding
-	reads    int
+	mu     sync.Mutex
+	ready  []*qp // to be looked at, in this order
+	parked bool
+	ended  bool
+
+	bell chan struct{}
+	done chan struct{}
+
+	// Scratch of the message under way, whose responder this goroutine is too.
+	src, dst pieces
+	inline   [1][]byte
+	rx       receive
+	old      [atomicSize]byte // what an atomic found
 }
 
-func (e *engine) init(q *qp) {
-	e.src.bufs = make([][]byte, 0, q.maxSendSGE)
-	e.src.held = make([]*span, 0, q.maxSendSGE)
-	e.readDone = make([]time.Time, q.readOut)
+func (e *engine) start() {
+	e.bell = make(chan struct{}, 1)
+	e.done = make(chan struct{})
+	go e.run()
 }
 
-// run is the engine of a queue pair: it executes or flushes what is posted, in order, until Close.
-func (q *qp) run() {
-	defer close(q.done)
-	for lastWQE := false; ; {
-		q.mu.Lock()
-		state := qpState(q.state.Load())
-		var s *sendSlot
-		if q.sq.n > 0 {
-			s = &q.sq.slots[q.sq.head]
-		}
-		q.mu.Unlock()
-		switch {
-		case state == qpClosed:
+// stop ends the goroutine, after the queue pairs.
+func (e *engine) stop() {
+	e.mu.Lock()
+	e.ended = true
+	e.mu.Unlock()
+	ring(e.bell)
+	<-e.done
+}
+
+func (e *engine) add(q *qp) {
+	e.mu.Lock()
+	e.ready = append(e.ready, q)
+	wake := e.parked
+	e.parked = false
+	e.mu.Unlock()
+	if wake {
+		ring(e.bell)
+	}
+}
+
+// take exchanges what is queued for an empty slice; where nothing is, the goroutine parks next.
+func (e *engine) take(empty []*qp) (ready []*qp, ended bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ready, e.ready = e.ready, empty
+	e.parked = len(ready) == 0
+	return ready, e.ended
+}
+
+func (e *engine) run() {
+	defer close(e.done)
+	var ready []*qp
+	for ended := false; ; {
+		clear(ready)
+		switch ready, ended = e.take(ready[:0]); {
+		case ended:
 			return
-		case state == qpConnected && s != nil:
-			if st, done := q.execute(s); done {
-				q.complete(s, st)
-			}
-			continue
-		case state == qpError:
-			q.flush()
-			if q.srq != nil && !lastWQE {
-				lastWQE = true
-				q.dev.report(fabric.AsyncEvent{Kind: fabric.AsyncQPLastWQE, QP: q})
-			}
+		case len(ready) == 0:
+			<-e.bell
 		}
-		<-q.bell
+		for _, q := range ready {
+			q.queued.Store(false) // before the look: who posts from now on queues it again
+			q.step()
+		}
+	}
+}
+
+// wake makes the engine look at the queue pair.
+func (q *qp) wake() {
+	if !q.queued.Load() && q.queued.CompareAndSwap(false, true) {
+		q.dev.engine.add(q)
+	}
+}
+
+// wakeAt is wake at the time given.
+func (q *qp) wakeAt(at time.Time) {
+	if q.timer == nil {
+		q.timer = time.AfterFunc(time.Until(at), q.wake)
+	} else {
+		q.timer.Reset(time.Until(at))
+	}
+}
+
+// step executes or flushes, in order, what is posted by now; for what comes meanwhile the queue pair is queued again.
+func (q *qp) step() {
+	for range q.sq.len() {
+		if !q.is(qpConnected) {
+			break
+		}
+		s := q.sq.first()
+		st, done := q.execute(s)
+		if !done {
+			return
+		}
+		q.complete(s, st)
+	}
+	switch qpState(q.state.Load()) {
+	case qpError:
+		q.flush()
+		if q.srq != nil && !q.lastWQE {
+			q.lastWQE = true
+			q.dev.report(fabric.AsyncEvent{Kind: fabric.AsyncQPLastWQE, QP: q})
+		}
+	case qpClosed:
+		if q.timer != nil {
+			q.timer.Stop()
+		}
+		if q.done != nil {
+			close(q.done)
+			q.done = nil
+		}
 	}
 }
 
@@ -68,7 +142,7 @@ func (q *qp) complete(s *sendSlot, st fabric.Status) {
 	wc := fabric.WC{ID: s.wr.ID, Status: st, QPNum: q.num}
 	tell := st != fabric.StatusSuccess || s.wr.Flags&fabric.Signaled != 0
 	if st == fabric.StatusSuccess {
-		wc.Opcode, wc.ByteLen = sendOpcode(s.wr.Opcode), uint32(total(s.sges))
+		wc.Opcode, wc.ByteLen = sendOpcode(s.wr.Opcode), uint32(s.length)
 	} else {
 		if s.bind != nil {
 			s.bind.cancel()
@@ -77,9 +151,8 @@ func (q *qp) complete(s *sendSlot, st fabric.Status) {
 			q.fail()
 		}
 	}
-	q.mu.Lock()
+	q.try = try{}
 	q.sq.pop()
-	q.mu.Unlock()
 	if tell {
 		q.sendCQ.push(&wc, false)
 	}
@@ -106,126 +179,107 @@ func sendOpcode(op fabric.Opcode) fabric.WCOpcode {
 
 // flush completes everything posted, in order, as flushed. Receives stay on an SRQ, but for those taken from it.
 func (q *qp) flush() {
+	rx := &q.dev.engine.rx
 	q.in.Lock() // a message that is coming in completes first
-	for q.popAhead(&q.rx) {
+	for q.popAhead(rx) {
 		q.hold(-1)
-		q.flushReceive()
+		q.flushReceive(rx)
 	}
 	for q.srq == nil {
-		if ok, _ := q.rq.pop(&q.rx, nil); !ok {
+		if ok, _ := q.rq.pop(rx, nil); !ok {
 			break
 		}
-		q.flushReceive()
+		q.flushReceive(rx)
 	}
 	q.in.Unlock()
-	for {
-		q.mu.Lock()
-		if q.sq.n == 0 {
-			q.mu.Unlock()
-			return
-		}
-		s := &q.sq.slots[q.sq.head]
-		q.mu.Unlock()
-		q.complete(s, fabric.StatusFlush)
+	for q.sq.len() > 0 {
+		q.complete(q.sq.first(), fabric.StatusFlush)
 	}
 }
 
-func (q *qp) flushReceive() {
-	q.recvCQ.push(&fabric.WC{ID: q.rx.id, Status: fabric.StatusFlush, Opcode: fabric.OpWCRecv, QPNum: q.num}, false)
+func (q *qp) flushReceive(rx *receive) {
+	q.recvCQ.push(&fabric.WC{ID: rx.id, Status: fabric.StatusFlush, Opcode: fabric.OpWCRecv, QPNum: q.num}, false)
 }
 
-// pause parks the engine until the bell rings or the time at comes; it tells which. The zero time never comes.
-func (q *qp) pause(at time.Time) (expired bool) {
-	if at.IsZero() {
-		<-q.bell
-		return false
-	}
-	if t := q.engine.timer; t == nil {
-		q.engine.timer = time.NewTimer(time.Until(at))
-	} else {
-		t.Reset(time.Until(at))
-	}
-	defer q.engine.timer.Stop()
-	select {
-	case <-q.bell:
-		return false
-	case <-q.engine.timer.C:
-		return true
-	}
+// try is how far the oldest request has come.
+type try struct {
+	placed    bool // among the reads under way
+	begun     bool
+	lost, rnr patience
 }
 
-// patience counts the retries that one cause of waiting is granted.
+// patience counts the retries that one cause of waiting has taken.
 type patience struct {
-	left    int
-	forever bool
-	every   time.Duration
-	at      time.Time // of the next retry; zero: not waiting yet
+	taken int
+	next  time.Time
 }
 
-// spend takes a retry where the last one's time has come, and tells whether there was one.
-func (p *patience) spend(expired bool) bool {
-	if p.forever || !p.at.IsZero() && !expired {
+// spend takes a retry where the last one's time has come, and tells whether one is left.
+func (p *patience) spend(limit int, every time.Duration) bool {
+	now := time.Now()
+	if now.Before(p.next) {
 		return true
 	}
-	if p.left == 0 {
-		return false
-	}
-	p.left--
-	p.at = time.Now().Add(p.every)
-	return true
+	p.taken++
+	p.next = now.Add(every)
+	return p.taken <= limit
 }
 
-// execute brings one request to its end. It is not done when the queue pair has left the connected state.
+// execute brings the oldest request to its end, or as far as it comes now.
 func (q *qp) execute(s *sendSlot) (st fabric.Status, done bool) {
 	d := q.dev
-	if !q.delay(s) {
-		return 0, false
+	t := &q.try
+	if !t.begun {
+		if !s.due.IsZero() && q.delay(s) {
+			return 0, false
+		}
+		t.begun = true
+		if st, hit := d.faults.op.hit(); hit {
+			return st, true
+		}
 	}
-	if st, hit := d.faults.op.hit(); hit {
+	switch st = q.attempt(s); st {
+	case noAnswer:
+		if t.lost.spend(int(d.opts.Retry)+1, ackTimeout) {
+			q.wakeAt(t.lost.next)
+			return 0, false
+		}
+		st = fabric.StatusRetryExceeded
+	case notReady:
+		if d.opts.RNRRetry == 7 { // as long as it takes: the receive wakes it
+			return 0, false
+		}
+		if t.rnr.spend(int(d.opts.RNRRetry), rnrTimer) {
+			q.wakeAt(t.rnr.next)
+			return 0, false
+		}
+		st = fabric.StatusRNRExceeded
+	default:
 		return st, true
 	}
-	lost := patience{left: int(d.opts.Retry) + 1, every: ackTimeout}
-	rnr := patience{left: int(d.opts.RNRRetry), forever: d.opts.RNRRetry == 7, every: rnrTimer}
-	for expired := false; q.is(qpConnected); {
-		st = q.attempt(s)
-		var wait *patience
-		switch st {
-		case noAnswer:
-			st, wait = fabric.StatusRetryExceeded, &lost
-		case notReady:
-			st, wait = fabric.StatusRNRExceeded, &rnr
-		default:
-			return st, true
-		}
-		if !wait.spend(expired) {
-			q.peer.rq.forget(q)
-			return st, true
-		}
-		expired = q.pause(wait.at)
-	}
-	return 0, false
+	q.peer.rq.forget(q)
+	return st, true
 }
 
-// delay holds a request back as the fault of that name asks, with no more reads under way than may be.
+// delay tells whether the fault of that name still holds a request back, with no more reads under way than may be.
 func (q *qp) delay(s *sendSlot) bool {
-	if s.due.IsZero() {
-		return true
-	}
-	e := &q.engine
-	if sinks(s.wr.Opcode) && len(e.readDone) > 0 {
-		oldest := &e.readDone[e.reads%len(e.readDone)]
-		e.reads++
+	if sinks(s.wr.Opcode) && q.readOut > 0 && !q.try.placed {
+		q.try.placed = true
+		if q.readDone == nil {
+			q.readDone = make([]time.Time, q.readOut)
+		}
+		oldest := &q.readDone[q.reads%len(q.readDone)]
+		q.reads++
 		if start := oldest.Add(q.dev.faults.Delayed()); s.due.Before(start) {
 			s.due = start
 		}
 		*oldest = s.due
 	}
-	for q.is(qpConnected) {
-		if !time.Now().Before(s.due) || q.pause(s.due) {
-			return true
-		}
+	if !time.Now().Before(s.due) {
+		return false
 	}
-	return false
+	q.wakeAt(s.due)
+	return true
 }
 
 // attempt tries a request once.
@@ -239,10 +293,10 @@ func (q *qp) attempt(s *sendSlot) fabric.Status {
 		}
 		return fabric.StatusSuccess
 	}
-	n := total(s.sges)
+	e := &q.dev.engine
 	if s.wr.Flags&fabric.Inline != 0 {
-		q.engine.one[0] = s.inline
-		return q.peer.respond(q, s, q.engine.one[:], n)
+		e.inline[0] = s.inline
+		return q.peer.respond(q, s, e.inline[:])
 	}
 	var need fabric.Access
 	if sinks(s.wr.Opcode) {
@@ -251,10 +305,9 @@ func (q *qp) attempt(s *sendSlot) fabric.Status {
 			return fabric.StatusLocalQPOp
 		}
 	}
-	src := &q.engine.src
-	defer src.release()
-	if !src.gather(&q.dev.f.keys, q.pd, s.sges, n, need) {
+	defer e.src.release()
+	if !e.src.gather(&q.dev.f.keys, q.pd, s.sges, s.length, need) {
 		return fabric.StatusLocalProt
 	}
-	return q.peer.respond(q, s, src.bufs, n)
+	return q.peer.respond(q, s, e.src.bufs)
 }

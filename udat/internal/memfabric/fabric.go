@@ -2,14 +2,14 @@
 // on every platform. It is what a machine without RDMA runs, and the bench on which faults are made on demand.
 //
 // The devices that are opened on one Fabric share one network. Payload is copied straight from the registered
-// memory of one end to that of the other by the engine goroutine of the queue pair that posted, so completions
+// memory of one end to that of the other by the engine goroutine of the device that it is posted on, so completions
 // come from another goroutine than the poster's. The copy is invisible to the race detector, as a NIC's would be.
 //
 // It uses channels, locks and package time only, so that everything works under testing/synctest, where an idle
 // fabric is durably blocked.
 //
-// Locks are taken in this order: Fabric.mu, qp.in, qp.mu, then those of queues, completion queues and keys, which
-// are leaves. No handler is called under any of them.
+// Locks are taken in this order: Fabric.mu, qp.in, qp.mu, then those of queues, completion queues, keys and engines,
+// which are leaves. No handler is called under any of them.
 package memfabric
 
 import (
@@ -148,6 +148,7 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	}
 	d.faults.dev = d
 	d.events.start()
+	d.engine.start()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.opened = append(f.opened, d)

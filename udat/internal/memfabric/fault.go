@@ -116,7 +116,7 @@ func (f *Faults) setDead(dead bool) {
 // silent tells whether messages of the device are lost both ways.
 func (f *Faults) silent() bool { return f.dead.Load() || f.removed.Load() }
 
-// nudge makes the engines of the device and of their peers look again.
+// nudge makes the engines of the device and of its peers look again.
 func (d *Device) nudge() {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
@@ -128,9 +128,9 @@ func (d *Device) nudge() {
 func (q *qp) nudge() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ring(q.bell)
+	q.wake()
 	if q.peer != nil {
-		ring(q.peer.bell)
+		q.peer.wake()
 	}
 }
 

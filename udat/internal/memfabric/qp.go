@@ -39,29 +39,29 @@ type qp struct {
 	maxInline      int
 	claimed        bool // by a connection or an attempt at one; guarded by Fabric.mu
 
-	bell chan struct{} // wakes the engine
-	done chan struct{} // closed when the engine has ended
-
 	cut     atomic.Bool          // fault: nothing passes to or from it
 	state   atomic.Uint32        // qpState; changed under mu, and only upwards
 	awaited atomic.Pointer[conn] // it has accepted, and hears by the first message too that the peer is ready
 
-	mu      sync.Mutex
-	started bool // the engine runs
+	queued atomic.Bool // for the engine to look at
+
+	mu      sync.Mutex // of posters, and of changes of state
 	sq      sendQueue
 	peer    *qp // set before the state becomes qpConnected, then fixed
 	readOut int // reads and atomics outstanding at the most, as initiator
 	readIn  int // as target
 
-	// Responder: in is held by the peer's engine for the length of one message, and by the own one to flush.
-	in  sync.Mutex
-	rx  receive
-	dst pieces
-	old [atomicSize]byte // what an atomic found
+	in sync.Mutex // held by the peer's engine for the length of one message, and by the own one to flush
 
 	held holding
 
-	engine engine // the engine's own
+	// The engine's own.
+	try      try
+	timer    *time.Timer
+	readDone []time.Time // when the latest reads were done: a ring of as many as may be outstanding
+	reads    int
+	lastWQE  bool          // AsyncQPLastWQE has been told
+	done     chan struct{} // of Close, which waits until the engine is through with the queue pair
 }
 
 // CreateQP makes a queue pair in the state of verbs' INIT.
@@ -95,7 +95,7 @@ func (d *Device) CreateQP(p fabric.QPInit) (fabric.QP, error) {
 	q := &qp{
 		dev: d, pd: dom, sendCQ: send, recvCQ: recv, srq: shared,
 		maxSendSGE: p.MaxSendSGE, maxInline: p.MaxInline,
-		bell: make(chan struct{}, 1), done: make(chan struct{}), held: holding{soft: -1, hard: -1},
+		held: holding{soft: -1, hard: -1},
 	}
 	if shared != nil {
 		q.rq = &shared.rq
@@ -147,15 +147,6 @@ func (q *qp) MaxInline() int { return q.maxInline }
 
 func (q *qp) is(s qpState) bool { return qpState(q.state.Load()) == s }
 
-// wake makes the engine look at its work; mu is held.
-func (q *qp) wake() {
-	if !q.started {
-		q.started = true
-		go q.run()
-	}
-	ring(q.bell)
-}
-
 // usable says why nothing can be posted.
 func (q *qp) usable(op string, s qpState) error {
 	switch {
@@ -174,8 +165,9 @@ func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 	for i := range wrs {
 		wr := &wrs[i]
 		list, err := segments(op, sges, wr.FirstSGE, wr.NumSGE, q.maxSendSGE)
+		length := total(list)
 		if err == nil {
-			err = q.checkSend(op, wr, list)
+			err = q.checkSend(op, wr, length)
 		}
 		if _, hit := q.dev.faults.post.hit(); hit && err == nil {
 			err = failed(op, fabric.ErrResources)
@@ -186,8 +178,8 @@ func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 			}
 			return i, err
 		}
-		s := q.sq.push()
-		s.wr = *wr
+		s := q.sq.next()
+		s.wr, s.length = *wr, length
 		s.due = q.dev.faults.due()
 		s.sges = append(s.sges[:0], list...)
 		if wr.Flags&fabric.Inline != 0 {
@@ -196,6 +188,7 @@ func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 				s.inline = appendRaw(s.inline, sge)
 			}
 		}
+		q.sq.push()
 	}
 	if len(wrs) > 0 {
 		q.wake()
@@ -204,7 +197,7 @@ func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 }
 
 // checkSend says why wr cannot be posted now; mu is held.
-func (q *qp) checkSend(op string, wr *fabric.SendWR, list []fabric.SGE) error {
+func (q *qp) checkSend(op string, wr *fabric.SendWR, length uint64) error {
 	s := qpState(q.state.Load())
 	if err := q.usable(op, s); err != nil {
 		return err
@@ -227,13 +220,13 @@ func (q *qp) checkSend(op string, wr *fabric.SendWR, list []fabric.SGE) error {
 	default:
 		return invalid(op, "unknown opcode %d", wr.Opcode)
 	}
-	switch n := total(list); {
+	switch {
 	case s == qpInit:
 		return failed(op+": not connected", fabric.ErrQPState)
-	case n > a.MaxMessage:
-		return invalid(op, "length %d is above the limit %d", n, a.MaxMessage)
-	case wr.Flags&fabric.Inline != 0 && n > uint64(q.maxInline):
-		return invalid(op, "inline length %d is above the limit %d", n, q.maxInline)
+	case length > a.MaxMessage:
+		return invalid(op, "length %d is above the limit %d", length, a.MaxMessage)
+	case wr.Flags&fabric.Inline != 0 && length > uint64(q.maxInline):
+		return invalid(op, "inline length %d is above the limit %d", length, q.maxInline)
 	case wr.Flags&fabric.Inline != 0 && sinks(wr.Opcode):
 		return invalid(op, "a read or an atomic cannot be inline")
 	case q.sq.full():
@@ -279,9 +272,7 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	}
 	n, err := q.rq.push(op, wrs, sges)
 	if q.is(qpError) { // read after the push: either the engine's flush sees it, or this does
-		q.mu.Lock()
 		q.wake()
-		q.mu.Unlock()
 	}
 	return n, err
 }
@@ -294,7 +285,6 @@ func (q *qp) connect(peer *qp, in, out uint8) bool {
 		return false
 	}
 	q.peer, q.readIn, q.readOut = peer, int(in), int(out)
-	q.engine.init(q)
 	q.state.Store(uint32(qpConnected))
 	return true
 }
@@ -317,7 +307,7 @@ func (q *qp) fail() bool {
 	q.state.Store(uint32(qpError))
 	q.wake()
 	if q.peer != nil {
-		ring(q.peer.bell) // it may wait for a receive that will never be posted
+		q.peer.wake() // it may wait for a receive that will never be posted
 	}
 	return true
 }
@@ -333,20 +323,20 @@ func (q *qp) Close() error {
 	if err := q.dev.retire("destroy QP", &q.object); err != nil {
 		return err
 	}
+	done := make(chan struct{})
 	q.mu.Lock()
+	q.done = done
 	q.state.Store(uint32(qpClosed))
-	started, peer := q.started, q.peer
-	ring(q.bell)
+	peer := q.peer
 	q.mu.Unlock()
-	if started {
-		<-q.done
-	}
+	q.wake()
+	<-done
 	if peer != nil {
 		peer.rq.forget(q)
-		ring(peer.bell)
+		peer.wake()
 	}
-	for ; q.sq.n > 0; q.sq.pop() {
-		if b := q.sq.slots[q.sq.head].bind; b != nil {
+	for ; q.sq.len() > 0; q.sq.pop() {
+		if b := q.sq.first().bind; b != nil {
 			b.cancel()
 		}
 	}
@@ -366,15 +356,15 @@ func (q *qp) Close() error {
 	return nil
 }
 
-// sendQueue is a ring of preallocated slots, guarded by qp.mu. The engine works on the oldest slot without the
-// lock: nobody else touches it until it is popped.
+// sendQueue is a ring of preallocated slots. Posters fill the next one under qp.mu; the engine works on the oldest.
 type sendQueue struct {
-	slots   []sendSlot
-	head, n int
+	slots      []sendSlot
+	head, tail atomic.Uint64 // popped and pushed in all
 }
 
 type sendSlot struct {
 	wr     fabric.SendWR
+	length uint64 // bytes of sges
 	sges   []fabric.SGE
 	inline []byte
 	bind   *binding
@@ -391,16 +381,21 @@ func (s *sendQueue) init(depth, maxSGE, maxInline int) {
 	}
 }
 
-func (s *sendQueue) full() bool { return s.n == len(s.slots) }
+func (s *sendQueue) len() int { return int(s.tail.Load() - s.head.Load()) }
 
-func (s *sendQueue) push() *sendSlot {
-	slot := &s.slots[(s.head+s.n)%len(s.slots)]
-	s.n++
-	return slot
-}
+func (s *sendQueue) full() bool { return s.len() == len(s.slots) }
+
+// next is the slot that push will add.
+func (s *sendQueue) next() *sendSlot { return &s.slots[s.tail.Load()%uint64(len(s.slots))] }
+
+func (s *sendQueue) push() { s.tail.Add(1) }
+
+// first is the oldest slot, which nobody else touches until it is popped.
+func (s *sendQueue) first() *sendSlot { return &s.slots[s.head.Load()%uint64(len(s.slots))] }
 
 func (s *sendQueue) pop() {
-	s.slots[s.head].bind = nil
-	s.head = (s.head + 1) % len(s.slots)
-	s.n--
+	if first := s.first(); first.bind != nil {
+		first.bind = nil
+	}
+	s.head.Add(1)
 }

@@ -50,7 +50,7 @@ func (r *recvQueue) push(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (int
 		copy(r.sges[at*r.maxSGE:], list)
 		r.n++
 		for j, q := range r.waiters {
-			ring(q.bell)
+			q.wake()
 			r.waiters[j] = nil
 		}
 		r.waiters = r.waiters[:0]

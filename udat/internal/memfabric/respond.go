@@ -16,8 +16,9 @@ func (p *qp) answers(q *qp) bool {
 }
 
 // respond serves one message of the peer q in q's engine, as the responder's hardware would: local is the memory
-// of n bytes at q's end. What it returns is the status at q's end.
-func (p *qp) respond(q *qp, s *sendSlot, local [][]byte, n uint64) fabric.Status {
+// at q's end. What it returns is the status at q's end.
+func (p *qp) respond(q *qp, s *sendSlot, local [][]byte) fabric.Status {
+	dst, n := &q.dev.engine.dst, s.length
 	p.in.Lock()
 	defer p.in.Unlock()
 	if !p.answers(q) {
@@ -28,7 +29,7 @@ func (p *qp) respond(q *qp, s *sendSlot, local [][]byte, n uint64) fabric.Status
 		p.dev.events.add(0, c.ready)
 	}
 	if s.wr.Opcode == fabric.OpSend || s.wr.Opcode == fabric.OpSendImm || s.wr.Opcode == fabric.OpSendInv {
-		return p.receive(q, s, local, n)
+		return p.receive(q, s, local)
 	}
 	if sinks(s.wr.Opcode) && p.readIn == 0 {
 		return p.refuse(fabric.StatusRemoteInvReq)
@@ -56,32 +57,32 @@ func (p *qp) respond(q *qp, s *sendSlot, local [][]byte, n uint64) fabric.Status
 			return p.refuse(fabric.StatusRemoteAccess)
 		}
 	}
-	p.dst.bufs = append(p.dst.bufs[:0], remote)
+	defer dst.release()
+	dst.bufs = append(dst.bufs, remote)
 	switch s.wr.Opcode {
 	case fabric.OpWrite:
-		transfer(p.dst.bufs, local)
+		transfer(dst.bufs, local)
 	case fabric.OpRead:
-		transfer(local, p.dst.bufs)
+		transfer(local, dst.bufs)
 	case fabric.OpWriteImm:
-		return p.immediate(q, s, local, n)
+		return p.immediate(q, s, local)
 	default:
-		p.atomic(s, local, remote)
+		p.atomic(q, s, local, remote)
 	}
-	p.dst.release()
 	return fabric.StatusSuccess
 }
 
 // refuse breaks the responder's end of the connection as well, where no receive completion tells of it.
 func (p *qp) refuse(st fabric.Status) fabric.Status {
-	p.dst.release()
 	p.fatal()
 	return st
 }
 
 // take takes a receive for a message of q.
 func (p *qp) take(q *qp) bool {
-	if !p.popAhead(&p.rx) {
-		ok, low := p.rq.pop(&p.rx, q)
+	rx := &q.dev.engine.rx
+	if !p.popAhead(rx) {
+		ok, low := p.rq.pop(rx, q)
 		if !ok {
 			return false
 		}
@@ -93,7 +94,7 @@ func (p *qp) take(q *qp) bool {
 
 // arrived completes the receive taken.
 func (p *qp) arrived(q *qp, s *sendSlot, wc fabric.WC) {
-	wc.ID, wc.QPNum, wc.SrcQP = p.rx.id, p.num, q.num
+	wc.ID, wc.QPNum, wc.SrcQP = q.dev.engine.rx.id, p.num, q.num
 	if wc.Status != fabric.StatusSuccess {
 		p.fail()
 	}
@@ -102,7 +103,8 @@ func (p *qp) arrived(q *qp, s *sendSlot, wc fabric.WC) {
 }
 
 // receive serves a send.
-func (p *qp) receive(q *qp, s *sendSlot, local [][]byte, n uint64) fabric.Status {
+func (p *qp) receive(q *qp, s *sendSlot, local [][]byte) fabric.Status {
+	e, n := &q.dev.engine, s.length
 	if !p.take(q) {
 		return notReady
 	}
@@ -110,7 +112,7 @@ func (p *qp) receive(q *qp, s *sendSlot, local [][]byte, n uint64) fabric.Status
 		p.arrived(q, s, fabric.WC{Status: st})
 		return fabric.StatusRemoteOp
 	}
-	if n > total(p.rx.sges) {
+	if n > total(e.rx.sges) {
 		p.arrived(q, s, fabric.WC{Status: fabric.StatusLocalLength})
 		return fabric.StatusRemoteInvReq
 	}
@@ -118,13 +120,13 @@ func (p *qp) receive(q *qp, s *sendSlot, local [][]byte, n uint64) fabric.Status
 	if p.srq != nil {
 		dom = p.srq.pd
 	}
-	if !p.dst.gather(&p.dev.f.keys, dom, p.rx.sges, n, fabric.LocalWrite) {
-		p.dst.release()
+	if !e.dst.gather(&p.dev.f.keys, dom, e.rx.sges, n, fabric.LocalWrite) {
+		e.dst.release()
 		p.arrived(q, s, fabric.WC{Status: fabric.StatusLocalProt})
 		return fabric.StatusRemoteOp
 	}
-	transfer(p.dst.bufs, local)
-	p.dst.release()
+	transfer(e.dst.bufs, local)
+	e.dst.release()
 	wc := fabric.WC{Opcode: fabric.OpWCRecv, ByteLen: uint32(n)}
 	switch s.wr.Opcode {
 	case fabric.OpSendImm:
@@ -141,8 +143,7 @@ func (p *qp) receive(q *qp, s *sendSlot, local [][]byte, n uint64) fabric.Status
 }
 
 // immediate serves an RDMA write with immediate, whose data and key are in order.
-func (p *qp) immediate(q *qp, s *sendSlot, local [][]byte, n uint64) fabric.Status {
-	defer p.dst.release()
+func (p *qp) immediate(q *qp, s *sendSlot, local [][]byte) fabric.Status {
 	if !p.take(q) {
 		return notReady
 	}
@@ -150,15 +151,15 @@ func (p *qp) immediate(q *qp, s *sendSlot, local [][]byte, n uint64) fabric.Stat
 		p.arrived(q, s, fabric.WC{Status: st})
 		return fabric.StatusRemoteOp
 	}
-	transfer(p.dst.bufs, local)
+	transfer(q.dev.engine.dst.bufs, local)
 	p.arrived(q, s, fabric.WC{
-		Opcode: fabric.OpWCRecvWithImm, ByteLen: uint32(n), Flags: fabric.WCWithImm, Imm: s.wr.Imm,
+		Opcode: fabric.OpWCRecvWithImm, ByteLen: uint32(s.length), Flags: fabric.WCWithImm, Imm: s.wr.Imm,
 	})
 	return fabric.StatusSuccess
 }
 
 // atomic serves an atomic: the old value goes to local memory.
-func (p *qp) atomic(s *sendSlot, local [][]byte, remote []byte) {
+func (p *qp) atomic(q *qp, s *sendSlot, local [][]byte, remote []byte) {
 	p.dev.f.atomics.Lock()
 	was := load(remote)
 	switch {
@@ -168,9 +169,10 @@ func (p *qp) atomic(s *sendSlot, local [][]byte, remote []byte) {
 		store(remote, s.wr.Swap)
 	}
 	p.dev.f.atomics.Unlock()
-	binary.NativeEndian.PutUint64(p.old[:], was)
-	p.dst.bufs[0] = p.old[:]
-	transfer(local, p.dst.bufs)
+	e := &q.dev.engine
+	binary.NativeEndian.PutUint64(e.old[:], was)
+	e.dst.bufs[0] = e.old[:]
+	transfer(local, e.dst.bufs)
 }
 
 // load reads the word at buf, in host order and out of the race detector's sight.

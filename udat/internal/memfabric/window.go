@@ -112,11 +112,12 @@ func (q *qp) Bind(w fabric.MW, wr fabric.BindWR) (uint32, error) {
 	b.key = t.reserve()
 	b.window.key = b.key
 	t.mu.Unlock()
-	slot := q.sq.push()
+	slot := q.sq.next()
 	slot.wr = fabric.SendWR{ID: wr.ID, Flags: wr.Flags, Opcode: opBind}
-	slot.sges = slot.sges[:0]
+	slot.sges, slot.length = slot.sges[:0], 0
 	slot.bind = b
 	slot.due = q.dev.faults.due()
+	q.sq.push()
 	q.wake()
 	return b.key, nil
 }
