@@ -72,7 +72,7 @@ func LiveStacks() []string {
 // life is the part of an object that decides when its C side may be used and when it may be destroyed.
 //
 // A call on the object brackets its use of C with enter and leave: two atomic additions. An object holds its parents from begin to
-// the end of close; a parent that is held refuses to close. The zero value is closed.
+// the end of close; a parent that is held refuses to close. The zero value is closed. Calls of the data path go through a gate instead.
 type life struct {
 	state   atomic.Int64  // openBit while open, plus the number of calls in flight
 	idle    chan struct{} // told when the last call leaves a closed object
