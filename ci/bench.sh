@@ -32,6 +32,7 @@ echo "bench: building" >&2
 go build -o "$out/" ./cmd/datperf ./internal/bench
 for package in cverbs udat; do
   go test -c -tags nulldev -o "$out/null-$package.test" ./$package
+  go test -c -tags nulldev,godat_direct -o "$out/null-$package-direct.test" ./$package
 done
 cc -O2 -o "$out/pingpong" ci/bench/pingpong.c -lrdmacm -libverbs
 

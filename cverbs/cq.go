@@ -3,7 +3,6 @@
 package cverbs
 
 // #include "shim.h"
-// #cgo noescape cv_poll_cq
 // #cgo noescape cv_req_notify_cq
 import "C"
 
@@ -85,7 +84,7 @@ func (q *CQ) Poll(wc []WC) (int, error) {
 	if len(wc) == 0 {
 		return 0, q.gate.err()
 	}
-	n := int(C.cv_poll_cq(q.gate.c(), (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))), C.uint32_t(min(len(wc), 1<<20)), q.rxe))
+	n := int(callPoll(&q.gate, (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))), C.uint32_t(min(len(wc), 1<<20)), q.rxe))
 	if n < 0 {
 		if n == C.CV_CLOSED {
 			return 0, ErrClosed

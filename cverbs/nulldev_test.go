@@ -4,8 +4,11 @@ package cverbs
 
 import (
 	"errors"
+	"io"
 	"runtime"
+	"runtime/pprof"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -114,4 +117,47 @@ func TestGateThreads(t *testing.T) {
 		<-done
 	}
 	assert.Assert(t, gateUsers() < 100, "%d users", gateUsers())
+}
+
+// Garbage collections, profiling signals and stacks that move fall into the midst of calls, which neither lose nor invent anything.
+func TestCallsAmidTheRuntime(t *testing.T) {
+	assert.NilError(t, pprof.StartCPUProfile(io.Discard))
+	defer pprof.StopCPUProfile()
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for range 2 * runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			cq := NullCQ()
+			qp := NullQP(cq, cq)
+			for i := uint64(0); !stop.Load(); i++ {
+				postAndPoll(t, qp, cq, i, int(i%40))
+			}
+			assert.Check(t, NullCloseQP(qp))
+			assert.Check(t, NullCloseCQ(cq))
+		})
+	}
+	rounds := 1000
+	if testing.Short() {
+		rounds = 50
+	}
+	for range rounds {
+		runtime.GC()
+	}
+	stop.Store(true)
+	wg.Wait()
+}
+
+// postAndPoll keeps all that C gets on a stack that grows with depth.
+func postAndPoll(t *testing.T, qp *QP, cq *CQ, id uint64, depth int) {
+	var room [256]byte
+	if depth > 0 {
+		postAndPoll(t, qp, cq, id, depth-1)
+		runtime.KeepAlive(room[:])
+		return
+	}
+	wrs, sges, wc := [1]SendWR{{ID: id, Opcode: OpSend, Flags: SendSignaled, NumSGE: 1}}, [1]SGE{}, [4]WC{}
+	n, err := qp.PostSend(wrs[:], sges[:])
+	assert.Check(t, n == 1 && err == nil, "%d, %v", n, err)
+	n, err = cq.Poll(wc[:])
+	assert.Check(t, n == 1 && err == nil && wc[0].ID == id, "%d, %v, request %d instead of %d", n, err, wc[0].ID, id)
 }

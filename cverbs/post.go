@@ -3,9 +3,6 @@
 package cverbs
 
 // #include "shim.h"
-// #cgo noescape cv_post_send
-// #cgo noescape cv_post_recv
-// #cgo noescape cv_post_srq_recv
 import "C"
 
 import (
@@ -14,6 +11,14 @@ import (
 	"syscall"
 	"unsafe"
 )
+
+func cSendWR(w []SendWR) (*C.struct_cv_send_wr, C.uint32_t) {
+	return (*C.struct_cv_send_wr)(unsafe.Pointer(unsafe.SliceData(w))), C.uint32_t(min(len(w), math.MaxInt32))
+}
+
+func cRecvWR(w []RecvWR) (*C.struct_cv_recv_wr, C.uint32_t) {
+	return (*C.struct_cv_recv_wr)(unsafe.Pointer(unsafe.SliceData(w))), C.uint32_t(min(len(w), math.MaxInt32))
+}
 
 func cSGE(s []SGE) (*C.struct_ibv_sge, C.uint32_t) {
 	return (*C.struct_ibv_sge)(unsafe.Pointer(unsafe.SliceData(s))), C.uint32_t(min(len(s), math.MaxUint32))
@@ -31,8 +36,9 @@ func (q *QP) PostSend(wrs []SendWR, sges []SGE) (n int, err error) {
 	if len(wrs) == 0 {
 		return 0, q.gate.err()
 	}
+	wr, k := cSendWR(wrs)
 	sg, nsg := cSGE(sges)
-	p := C.cv_post_send(q.gate.c(), (*C.struct_cv_send_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(q.cap.MaxSendSGE))
+	p := callPostSend(&q.gate, wr, k, sg, nsg, C.uint32_t(q.cap.MaxSendSGE))
 	if p.rc != 0 {
 		err = q.sendError(p, wrs, len(sges))
 	}
@@ -46,8 +52,9 @@ func (q *QP) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
 	if len(wrs) == 0 {
 		return 0, q.gate.err()
 	}
+	wr, k := cRecvWR(wrs)
 	sg, nsg := cSGE(sges)
-	p := C.cv_post_recv(q.gate.c(), (*C.struct_cv_recv_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(q.cap.MaxRecvSGE))
+	p := callPostRecv(&q.gate, wr, k, sg, nsg, C.uint32_t(q.cap.MaxRecvSGE))
 	if p.rc != 0 {
 		w := wrs[p.n]
 		err = postError("ibv_post_recv", p, w.FirstSGE, w.NumSGE, len(sges), q.cap.MaxRecvSGE, q.cap.MaxRecvWR)
@@ -62,8 +69,9 @@ func (s *SRQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
 	if len(wrs) == 0 {
 		return 0, s.gate.err()
 	}
+	wr, k := cRecvWR(wrs)
 	sg, nsg := cSGE(sges)
-	p := C.cv_post_srq_recv(s.gate.c(), (*C.struct_cv_recv_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(min(len(wrs), math.MaxInt32)), sg, nsg, C.uint32_t(s.maxSGE))
+	p := callPostSRQRecv(&s.gate, wr, k, sg, nsg, C.uint32_t(s.maxSGE))
 	if p.rc != 0 {
 		w := wrs[p.n]
 		err = postError("ibv_post_srq_recv", p, w.FirstSGE, w.NumSGE, len(sges), s.maxSGE, 0)

@@ -1,0 +1,28 @@
+//go:build linux && cgo && !godat_direct
+
+package cverbs
+
+// The crossings of the data path; call_direct.go has others.
+
+// #include "shim.h"
+// #cgo noescape cv_post_send
+// #cgo noescape cv_post_recv
+// #cgo noescape cv_post_srq_recv
+// #cgo noescape cv_poll_cq
+import "C"
+
+func callPostSend(g *gate, wr *C.struct_cv_send_wr, n C.uint32_t, sg *C.struct_ibv_sge, nsg, maxSGE C.uint32_t) C.struct_cv_posted {
+	return C.cv_post_send(g.c(), wr, n, sg, nsg, maxSGE)
+}
+
+func callPostRecv(g *gate, wr *C.struct_cv_recv_wr, n C.uint32_t, sg *C.struct_ibv_sge, nsg, maxSGE C.uint32_t) C.struct_cv_posted {
+	return C.cv_post_recv(g.c(), wr, n, sg, nsg, maxSGE)
+}
+
+func callPostSRQRecv(g *gate, wr *C.struct_cv_recv_wr, n C.uint32_t, sg *C.struct_ibv_sge, nsg, maxSGE C.uint32_t) C.struct_cv_posted {
+	return C.cv_post_srq_recv(g.c(), wr, n, sg, nsg, maxSGE)
+}
+
+func callPoll(g *gate, wc *C.struct_ibv_wc, n C.uint32_t, rxe C.int) C.int {
+	return C.cv_poll_cq(g.c(), wc, n, rxe)
+}

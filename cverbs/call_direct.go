@@ -1,0 +1,69 @@
+//go:build linux && cgo && godat_direct
+
+package cverbs
+
+// With the build tag godat_direct the data path crosses into C as the runtime itself does, by a switch to the thread's stack and nothing else:
+// about 4 ns instead of 25. The runtime does not learn of the call, and cannot take the processor from it or stop it for the garbage
+// collector until it returns; posts and polls do not block. It rests on an assembly function of the runtime that is not promised to stay: hence a tag.
+
+// #include "shim.h"
+//
+// struct cv_post_args {
+//	const uintptr_t *gate;
+//	const void *wr;
+//	struct ibv_sge *sg;
+//	uint32_t n, nsg, max_sge;
+//	struct cv_posted p;
+// };
+//
+// struct cv_poll_args {
+//	const uintptr_t *gate;
+//	struct ibv_wc *wc;
+//	uint32_t n;
+//	int rxe, got;
+// };
+//
+// static void post_send(struct cv_post_args *a) { a->p = cv_post_send(a->gate, a->wr, a->n, a->sg, a->nsg, a->max_sge); }
+// static void post_recv(struct cv_post_args *a) { a->p = cv_post_recv(a->gate, a->wr, a->n, a->sg, a->nsg, a->max_sge); }
+// static void post_srq_recv(struct cv_post_args *a) { a->p = cv_post_srq_recv(a->gate, a->wr, a->n, a->sg, a->nsg, a->max_sge); }
+// static void poll_cq(struct cv_poll_args *a) { a->got = cv_poll_cq(a->gate, a->wc, a->n, a->rxe); }
+//
+// static void *direct(int i)
+// {
+//	static void *all[] = { post_send, post_recv, post_srq_recv, poll_cq };
+//
+//	return all[i];
+// }
+import "C"
+
+import "unsafe"
+
+//go:linkname asmcgocall runtime.asmcgocall
+//go:noescape
+func asmcgocall(fn, arg unsafe.Pointer) int32
+
+var directPostSend, directPostRecv, directPostSRQRecv, directPoll = C.direct(0), C.direct(1), C.direct(2), C.direct(3)
+
+func callPost(fn unsafe.Pointer, g *gate, wr unsafe.Pointer, n C.uint32_t, sg *C.struct_ibv_sge, nsg, maxSGE C.uint32_t) C.struct_cv_posted {
+	a := C.struct_cv_post_args{gate: g.c(), wr: wr, n: n, sg: sg, nsg: nsg, max_sge: maxSGE}
+	asmcgocall(fn, unsafe.Pointer(&a))
+	return a.p
+}
+
+func callPostSend(g *gate, wr *C.struct_cv_send_wr, n C.uint32_t, sg *C.struct_ibv_sge, nsg, maxSGE C.uint32_t) C.struct_cv_posted {
+	return callPost(directPostSend, g, unsafe.Pointer(wr), n, sg, nsg, maxSGE)
+}
+
+func callPostRecv(g *gate, wr *C.struct_cv_recv_wr, n C.uint32_t, sg *C.struct_ibv_sge, nsg, maxSGE C.uint32_t) C.struct_cv_posted {
+	return callPost(directPostRecv, g, unsafe.Pointer(wr), n, sg, nsg, maxSGE)
+}
+
+func callPostSRQRecv(g *gate, wr *C.struct_cv_recv_wr, n C.uint32_t, sg *C.struct_ibv_sge, nsg, maxSGE C.uint32_t) C.struct_cv_posted {
+	return callPost(directPostSRQRecv, g, unsafe.Pointer(wr), n, sg, nsg, maxSGE)
+}
+
+func callPoll(g *gate, wc *C.struct_ibv_wc, n C.uint32_t, rxe C.int) C.int {
+	a := C.struct_cv_poll_args{gate: g.c(), wc: wc, n: n, rxe: rxe}
+	asmcgocall(directPoll, unsafe.Pointer(&a))
+	return a.got
+}
