@@ -1,4 +1,4 @@
-//go:build linux && cgo && !godat_direct
+//go:build linux && cgo && (!godat_direct || race)
 
 package cverbs
 

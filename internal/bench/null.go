@@ -48,6 +48,9 @@ func (b *bench) nullTables(p *Part) (call []float64, allocs map[string]float64, 
 				if err != nil {
 					return nil, nil, err
 				}
+				if !strings.Contains(text, "Benchmark") {
+					continue // the benchmarks of this package, if any, are not for this device
+				}
 				all, err := parseGoBench(text)
 				if err != nil {
 					return nil, nil, err
