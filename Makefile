@@ -33,7 +33,7 @@ test: deps lint cross test-host test-vm ## everything: formatting, vet, cross-bu
 test-host: ## unit tests with the race detector, no RDMA device needed
 	env -u GODAT_TEST_DEVICE go test -race ./...
 	go test -race -tags nulldev ./cverbs
-	go test -tags nulldev,godat_direct ./cverbs
+	go test -short -tags nulldev,godat_direct ./cverbs
 
 test-vm: ## the same tests with the race detector on a real verbs device: this host's, or rxe in the virtual machine
 	@ci/vm-tests.sh --short ./cverbs/... ./udat/... ./internal/perf/... ./cmd/... ./examples/...
