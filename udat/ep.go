@@ -187,10 +187,12 @@ func (ep *EP) build(op string) error {
 	ep.recvs.work = newWorkQueue(ep, recv, maxRecv, true)
 	ep.requests.work = newWorkQueue(ep, request, ep.attr.MaxRequestDTOs, false)
 	iov := max(ep.attr.MaxRequestIOV, ep.attr.MaxRDMAReadIOV, ep.attr.MaxRDMAWriteIOV, 1)
-	ep.requests.wrs = make([]fabric.SendWR, 0, batchMax)
-	ep.requests.sges = make([]fabric.SGE, 0, batchMax*iov)
-	ep.recvs.wrs = make([]fabric.RecvWR, 0, batchMax)
-	ep.recvs.sges = make([]fabric.SGE, 0, batchMax*max(ep.attr.MaxRecvIOV, 1))
+	batch := min(batchMax, ep.attr.MaxRequestDTOs+spareEntries)
+	ep.requests.wrs = make([]fabric.SendWR, 0, batch)
+	ep.requests.sges = make([]fabric.SGE, 0, batch*iov)
+	batch = min(batchMax, maxRecv+spareEntries)
+	ep.recvs.wrs = make([]fabric.RecvWR, 0, batch)
+	ep.recvs.sges = make([]fabric.SGE, 0, batch*max(ep.attr.MaxRecvIOV, 1))
 	if err := ep.attachStreams(op); err != nil {
 		return err
 	}

@@ -151,7 +151,9 @@ func (q *qp) complete(s *sendSlot, st fabric.Status) {
 			q.fail()
 		}
 	}
-	q.try = try{}
+	if q.try.placed || q.try.sent {
+		q.try = try{}
+	}
 	q.sq.pop()
 	if tell {
 		q.sendCQ.push(&wc, false)
@@ -201,10 +203,10 @@ func (q *qp) flushReceive(rx *receive) {
 	q.recvCQ.push(&fabric.WC{ID: rx.id, Status: fabric.StatusFlush, Opcode: fabric.OpWCRecv, QPNum: q.num}, false)
 }
 
-// try is how far the oldest request has come.
+// try is how far the oldest request has come, where it has had to wait.
 type try struct {
 	placed    bool // among the reads under way
-	begun     bool
+	sent      bool // what it waits for is the peer
 	lost, rnr patience
 }
 
@@ -227,35 +229,34 @@ func (p *patience) spend(limit int, every time.Duration) bool {
 
 // execute brings the oldest request to its end, or as far as it comes now.
 func (q *qp) execute(s *sendSlot) (st fabric.Status, done bool) {
-	d := q.dev
-	t := &q.try
-	if !t.begun {
+	if !q.try.sent {
 		if !s.due.IsZero() && q.delay(s) {
 			return 0, false
 		}
-		t.begun = true
-		if st, hit := d.faults.op.hit(); hit {
+		if st, hit := q.dev.faults.op.hit(); hit {
 			return st, true
 		}
 	}
-	switch st = q.attempt(s); st {
-	case noAnswer:
-		if t.lost.spend(int(d.opts.Retry)+1, ackTimeout) {
-			q.wakeAt(t.lost.next)
+	if st = q.attempt(s); st == noAnswer || st == notReady {
+		return q.retry(st)
+	}
+	return st, true
+}
+
+// retry has the oldest request sent again later, or gives the status that it ends with.
+func (q *qp) retry(why fabric.Status) (st fabric.Status, done bool) {
+	t, o := &q.try, &q.dev.opts
+	t.sent = true
+	st, p, limit, every := fabric.StatusRetryExceeded, &t.lost, int(o.Retry)+1, ackTimeout
+	if why == notReady {
+		if o.RNRRetry == 7 { // as often as it takes: the receive that is posted wakes it
 			return 0, false
 		}
-		st = fabric.StatusRetryExceeded
-	case notReady:
-		if d.opts.RNRRetry == 7 { // as long as it takes: the receive wakes it
-			return 0, false
-		}
-		if t.rnr.spend(int(d.opts.RNRRetry), rnrTimer) {
-			q.wakeAt(t.rnr.next)
-			return 0, false
-		}
-		st = fabric.StatusRNRExceeded
-	default:
-		return st, true
+		st, p, limit, every = fabric.StatusRNRExceeded, &t.rnr, int(o.RNRRetry), rnrTimer
+	}
+	if p.spend(limit, every) {
+		q.wakeAt(p.next)
+		return 0, false
 	}
 	q.peer.rq.forget(q)
 	return st, true
@@ -294,9 +295,17 @@ func (q *qp) attempt(s *sendSlot) fabric.Status {
 		return fabric.StatusSuccess
 	}
 	e := &q.dev.engine
+	st := q.deliver(e, s)
+	e.src.release()
+	e.dst.release()
+	return st
+}
+
+// deliver moves the payload of a message; the memory that it pins is the caller's to release.
+func (q *qp) deliver(e *engine, s *sendSlot) fabric.Status {
 	if s.wr.Flags&fabric.Inline != 0 {
 		e.inline[0] = s.inline
-		return q.peer.respond(q, s, e.inline[:])
+		return q.peer.respond(e, q, s, e.inline[:])
 	}
 	var need fabric.Access
 	if sinks(s.wr.Opcode) {
@@ -305,9 +314,8 @@ func (q *qp) attempt(s *sendSlot) fabric.Status {
 			return fabric.StatusLocalQPOp
 		}
 	}
-	defer e.src.release()
 	if !e.src.gather(&q.dev.f.keys, q.pd, s.sges, s.length, need) {
 		return fabric.StatusLocalProt
 	}
-	return q.peer.respond(q, s, e.src.bufs)
+	return q.peer.respond(e, q, s, e.src.bufs)
 }

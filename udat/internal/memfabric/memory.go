@@ -97,14 +97,14 @@ type pieces struct {
 	held []*span
 }
 
-// add pins n bytes at addr under a local key.
-func (p *pieces) add(t *keyTable, dom *pd, sge fabric.SGE, n uint64, need fabric.Access) bool {
-	s := t.enter(sge.LKey)
+// add pins n bytes at addr under a key, which may be a window's where windows is set.
+func (p *pieces) add(t *keyTable, dom *pd, key uint32, addr, n uint64, need fabric.Access, windows bool) bool {
+	s := t.enter(key)
 	if s == nil {
 		return false
 	}
-	buf, inside := s.slice(sge.Addr, n)
-	if !inside || s.window != nil || s.pd != dom || s.access&need != need {
+	buf, inside := s.slice(addr, n)
+	if !inside || s.window != nil && !windows || s.pd != dom || s.access&need != need {
 		s.leave()
 		return false
 	}
@@ -120,7 +120,7 @@ func (p *pieces) gather(t *keyTable, dom *pd, sges []fabric.SGE, limit uint64, n
 		if n == 0 {
 			continue
 		}
-		if !p.add(t, dom, sge, n, need) {
+		if !p.add(t, dom, sge.LKey, sge.Addr, n, need, false) {
 			return false
 		}
 		limit -= n

@@ -27,31 +27,32 @@ const (
 // opBind is the operation of a window's binding; the value is that of verbs, where it is posted the same way.
 const opBind fabric.Opcode = 8
 
+// The first three groups of fields are a cache line each: what posters and the engine write, what they read, and what the
+// peer's engine writes. A thousand queue pairs in turn find little else in the cache.
 type qp struct {
-	object
-	dev            *Device
-	num            uint32
-	pd             *pd
-	sendCQ, recvCQ *cq
-	srq            *srq
-	rq             *recvQueue // its own, or that of srq
-	maxSendSGE     int
-	maxInline      int
-	claimed        bool // by a connection or an attempt at one; guarded by Fabric.mu
-
-	cut     atomic.Bool          // fault: nothing passes to or from it
-	state   atomic.Uint32        // qpState; changed under mu, and only upwards
+	mu      sync.Mutex    // of posters, and of changes of state
+	state   atomic.Uint32 // qpState; changed under mu, and only upwards
+	queued  atomic.Bool   // for the engine to look at
+	sq      sendQueue
 	awaited atomic.Pointer[conn] // it has accepted, and hears by the first message too that the peer is ready
 
-	queued atomic.Bool // for the engine to look at
+	dev        *Device
+	num        uint32
+	cut        atomic.Bool // fault: nothing passes to or from it
+	pd         *pd
+	sendCQ     *cq
+	peer       *qp // set before the state becomes qpConnected, then fixed
+	maxSendSGE int
+	maxInline  int
+	readOut    int // reads and atomics outstanding at the most, as initiator
 
-	mu      sync.Mutex // of posters, and of changes of state
-	sq      sendQueue
-	peer    *qp // set before the state becomes qpConnected, then fixed
-	readOut int // reads and atomics outstanding at the most, as initiator
-	readIn  int // as target
-
-	in sync.Mutex // held by the peer's engine for the length of one message, and by the own one to flush
+	in     sync.Mutex // held by the peer's engine for the length of one message, and by the own one to flush
+	readIn int        // reads and atomics outstanding at the most, as target
+	recvCQ *cq
+	srq    *srq
+	rq     *recvQueue // its own, or that of srq
+	object
+	claimed bool // by a connection or an attempt at one; guarded by Fabric.mu
 
 	held holding
 

@@ -17,8 +17,7 @@ func (p *qp) answers(q *qp) bool {
 
 // respond serves one message of the peer q in q's engine, as the responder's hardware would: local is the memory
 // at q's end. What it returns is the status at q's end.
-func (p *qp) respond(q *qp, s *sendSlot, local [][]byte) fabric.Status {
-	dst, n := &q.dev.engine.dst, s.length
+func (p *qp) respond(e *engine, q *qp, s *sendSlot, local [][]byte) fabric.Status {
 	p.in.Lock()
 	defer p.in.Unlock()
 	if !p.answers(q) {
@@ -28,46 +27,32 @@ func (p *qp) respond(q *qp, s *sendSlot, local [][]byte) fabric.Status {
 		p.awaited.Store(nil)
 		p.dev.events.add(0, c.ready)
 	}
-	if s.wr.Opcode == fabric.OpSend || s.wr.Opcode == fabric.OpSendImm || s.wr.Opcode == fabric.OpSendInv {
-		return p.receive(q, s, local)
-	}
-	if sinks(s.wr.Opcode) && p.readIn == 0 {
+	need, size := fabric.RemoteWrite, s.length
+	switch op := s.wr.Opcode; {
+	case op == fabric.OpSend, op == fabric.OpSendImm, op == fabric.OpSendInv:
+		return p.receive(e, q, s, local)
+	case sinks(op) && p.readIn == 0:
 		return p.refuse(fabric.StatusRemoteInvReq)
-	}
-	need, size := fabric.RemoteWrite, n
-	switch s.wr.Opcode {
-	case fabric.OpRead:
+	case op == fabric.OpRead:
 		need = fabric.RemoteRead
-	case fabric.OpCmpSwap, fabric.OpFetchAdd:
+	case sinks(op):
 		need, size = fabric.RemoteAtomic, atomicSize
-		if n != atomicSize || s.wr.RemoteAddr%atomicSize != 0 {
+		if s.length != atomicSize || s.wr.RemoteAddr%atomicSize != 0 {
 			return p.refuse(fabric.StatusRemoteInvReq)
 		}
 	}
-	var remote []byte
-	if size > 0 {
-		b := p.dev.f.keys.enter(s.wr.RKey)
-		if b == nil {
-			return p.refuse(fabric.StatusRemoteAccess)
-		}
-		defer b.leave()
-		inside := false
-		remote, inside = b.slice(s.wr.RemoteAddr, size)
-		if !inside || b.pd != p.pd || b.access&need == 0 {
-			return p.refuse(fabric.StatusRemoteAccess)
-		}
+	if size > 0 && !e.dst.add(&p.dev.f.keys, p.pd, s.wr.RKey, s.wr.RemoteAddr, size, need, true) {
+		return p.refuse(fabric.StatusRemoteAccess)
 	}
-	defer dst.release()
-	dst.bufs = append(dst.bufs, remote)
 	switch s.wr.Opcode {
 	case fabric.OpWrite:
-		transfer(dst.bufs, local)
+		transfer(e.dst.bufs, local)
 	case fabric.OpRead:
-		transfer(local, dst.bufs)
+		transfer(local, e.dst.bufs)
 	case fabric.OpWriteImm:
-		return p.immediate(q, s, local)
+		return p.immediate(e, q, s, local)
 	default:
-		p.atomic(q, s, local, remote)
+		p.atomic(e, s, local)
 	}
 	return fabric.StatusSuccess
 }
@@ -79,10 +64,9 @@ func (p *qp) refuse(st fabric.Status) fabric.Status {
 }
 
 // take takes a receive for a message of q.
-func (p *qp) take(q *qp) bool {
-	rx := &q.dev.engine.rx
-	if !p.popAhead(rx) {
-		ok, low := p.rq.pop(rx, q)
+func (p *qp) take(e *engine, q *qp) bool {
+	if !p.popAhead(&e.rx) {
+		ok, low := p.rq.pop(&e.rx, q)
 		if !ok {
 			return false
 		}
@@ -93,8 +77,8 @@ func (p *qp) take(q *qp) bool {
 }
 
 // arrived completes the receive taken.
-func (p *qp) arrived(q *qp, s *sendSlot, wc fabric.WC) {
-	wc.ID, wc.QPNum, wc.SrcQP = q.dev.engine.rx.id, p.num, q.num
+func (p *qp) arrived(e *engine, q *qp, s *sendSlot, wc fabric.WC) {
+	wc.ID, wc.QPNum, wc.SrcQP = e.rx.id, p.num, q.num
 	if wc.Status != fabric.StatusSuccess {
 		p.fail()
 	}
@@ -103,31 +87,28 @@ func (p *qp) arrived(q *qp, s *sendSlot, wc fabric.WC) {
 }
 
 // receive serves a send.
-func (p *qp) receive(q *qp, s *sendSlot, local [][]byte) fabric.Status {
-	e, n := &q.dev.engine, s.length
-	if !p.take(q) {
+func (p *qp) receive(e *engine, q *qp, s *sendSlot, local [][]byte) fabric.Status {
+	if !p.take(e, q) {
 		return notReady
 	}
 	if st, hit := p.dev.faults.recv.hit(); hit {
-		p.arrived(q, s, fabric.WC{Status: st})
+		p.arrived(e, q, s, fabric.WC{Status: st})
 		return fabric.StatusRemoteOp
 	}
-	if n > total(e.rx.sges) {
-		p.arrived(q, s, fabric.WC{Status: fabric.StatusLocalLength})
+	if s.length > total(e.rx.sges) {
+		p.arrived(e, q, s, fabric.WC{Status: fabric.StatusLocalLength})
 		return fabric.StatusRemoteInvReq
 	}
 	dom := p.pd
 	if p.srq != nil {
 		dom = p.srq.pd
 	}
-	if !e.dst.gather(&p.dev.f.keys, dom, e.rx.sges, n, fabric.LocalWrite) {
-		e.dst.release()
-		p.arrived(q, s, fabric.WC{Status: fabric.StatusLocalProt})
+	if !e.dst.gather(&p.dev.f.keys, dom, e.rx.sges, s.length, fabric.LocalWrite) {
+		p.arrived(e, q, s, fabric.WC{Status: fabric.StatusLocalProt})
 		return fabric.StatusRemoteOp
 	}
 	transfer(e.dst.bufs, local)
-	e.dst.release()
-	wc := fabric.WC{Opcode: fabric.OpWCRecv, ByteLen: uint32(n)}
+	wc := fabric.WC{Opcode: fabric.OpWCRecv, ByteLen: uint32(s.length)}
 	switch s.wr.Opcode {
 	case fabric.OpSendImm:
 		wc.Flags, wc.Imm = fabric.WCWithImm, s.wr.Imm
@@ -138,28 +119,29 @@ func (p *qp) receive(q *qp, s *sendSlot, local [][]byte) fabric.Status {
 			wc = fabric.WC{Status: fabric.StatusRemoteInvReq}
 		}
 	}
-	p.arrived(q, s, wc)
+	p.arrived(e, q, s, wc)
 	return fabric.StatusSuccess
 }
 
 // immediate serves an RDMA write with immediate, whose data and key are in order.
-func (p *qp) immediate(q *qp, s *sendSlot, local [][]byte) fabric.Status {
-	if !p.take(q) {
+func (p *qp) immediate(e *engine, q *qp, s *sendSlot, local [][]byte) fabric.Status {
+	if !p.take(e, q) {
 		return notReady
 	}
 	if st, hit := p.dev.faults.recv.hit(); hit {
-		p.arrived(q, s, fabric.WC{Status: st})
+		p.arrived(e, q, s, fabric.WC{Status: st})
 		return fabric.StatusRemoteOp
 	}
-	transfer(q.dev.engine.dst.bufs, local)
-	p.arrived(q, s, fabric.WC{
+	transfer(e.dst.bufs, local)
+	p.arrived(e, q, s, fabric.WC{
 		Opcode: fabric.OpWCRecvWithImm, ByteLen: uint32(s.length), Flags: fabric.WCWithImm, Imm: s.wr.Imm,
 	})
 	return fabric.StatusSuccess
 }
 
 // atomic serves an atomic: the old value goes to local memory.
-func (p *qp) atomic(q *qp, s *sendSlot, local [][]byte, remote []byte) {
+func (p *qp) atomic(e *engine, s *sendSlot, local [][]byte) {
+	remote := e.dst.bufs[0]
 	p.dev.f.atomics.Lock()
 	was := load(remote)
 	switch {
@@ -169,7 +151,6 @@ func (p *qp) atomic(q *qp, s *sendSlot, local [][]byte, remote []byte) {
 		store(remote, s.wr.Swap)
 	}
 	p.dev.f.atomics.Unlock()
-	e := &q.dev.engine
 	binary.NativeEndian.PutUint64(e.old[:], was)
 	e.dst.bufs[0] = e.old[:]
 	transfer(local, e.dst.bufs)
