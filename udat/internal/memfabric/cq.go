@@ -70,6 +70,9 @@ func (c *cq) Poll(wcs []fabric.WC) (int, error) {
 			c.head = 0
 		}
 	}
+	if c.n == 0 {
+		c.head = 0 // a queue that is kept short stays in the cache
+	}
 	c.mu.Unlock()
 	if n == 0 {
 		runtime.Gosched()
