@@ -152,17 +152,13 @@ func TestBusyLoopYields(t *testing.T) {
 	s := newSpin("verbs")
 	var ran atomic.Bool
 	go ran.Store(true)
+	now := int64(yieldEvery)
 	for i := 0; i < 8 && !ran.Load(); i++ { // now and then the scheduler takes the goroutine that has yielded first
-		s.yielded = time.Now().Add(-yieldEvery)
-		for range 64 {
-			s.breathe()
-		}
+		now += int64(yieldEvery) + 1
+		s.breathe(now)
+		assert.Equal(t, s.yielded, now)
 	}
 	assert.Assert(t, ran.Load(), "it has not yielded")
-	later := time.Now().Add(time.Hour)
-	s.yielded = later
-	for range 64 {
-		s.breathe()
-	}
-	assert.Equal(t, s.yielded, later, "it had yielded just before")
+	s.breathe(now + int64(yieldEvery))
+	assert.Equal(t, s.yielded, now, "it yielded just before")
 }

@@ -42,6 +42,7 @@ func (w *worker) ping() error {
 			return err
 		}
 		now := w.now()
+		w.spin.breathe(now)
 		if n >= w.c.Warmup {
 			w.rec.sample(now-from, now-min(due, from))
 			w.rec.tick(now)
@@ -130,6 +131,7 @@ func (w *worker) after(qp int) error {
 func (w *worker) pong() error {
 	defer w.spin.begin(w.c)()
 	for n := int64(0); n < w.sh.expect.Load(); n++ {
+		w.spin.breathe(w.now())
 		qp := int(n % int64(w.c.QPs))
 		if w.c.Test == result.Write {
 			if err := w.awaitMark(qp); err != nil {
@@ -265,7 +267,6 @@ func (w *worker) awaitMark(qp int) error {
 		if spins == 16 {
 			w.idle.since = w.now()
 		}
-		w.spin.breathe()
 		w.relax(spins / 16)
 		if spins%markSpins == 0 {
 			if _, err := w.poll(); err != nil { // a broken connection shows only there

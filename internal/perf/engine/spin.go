@@ -28,9 +28,8 @@ var spinners atomic.Int32
 // spin is how a busy loop treats its processor.
 type spin struct {
 	cpus    int32
-	each    bool // yields after every empty poll: what moves the data is a goroutine too
-	polls   uint
-	yielded time.Time
+	each    bool  // yields after every empty poll: what moves the data is a goroutine too
+	yielded int64 // when it yielded last, as worker.now
 }
 
 func newSpin(fabric string) spin {
@@ -51,12 +50,9 @@ func (s *spin) begin(c *result.Case) (end func()) {
 	return func() { spinners.Add(-1) }
 }
 
-// breathe is called with every poll of a loop that spins.
-func (s *spin) breathe() {
-	if s.polls++; s.polls%64 != 0 {
-		return
-	}
-	if now := time.Now(); now.Sub(s.yielded) > yieldEvery {
+// breathe is called in every round of a loop that spins, and now and then while it finds nothing.
+func (s *spin) breathe(now int64) {
+	if now-s.yielded > int64(yieldEvery) {
 		s.yielded = now
 		runtime.Gosched()
 	}
@@ -65,6 +61,9 @@ func (s *spin) breathe() {
 // relax is called after every empty poll.
 func (w *worker) relax(empty int) {
 	s := &w.spin
+	if empty%64 == 0 {
+		s.breathe(w.now())
+	}
 	crowded := spinners.Load() >= s.cpus
 	if s.each || crowded && empty%yieldCrowded == 0 {
 		runtime.Gosched()

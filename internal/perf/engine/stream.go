@@ -44,6 +44,7 @@ func (w *worker) stream() error {
 			continue // nothing has happened: the clock can wait
 		}
 		now := w.now()
+		w.spin.breathe(now)
 		for i := range got {
 			if err := s.completion(&got[i], now); err != nil {
 				return err

@@ -245,9 +245,6 @@ func (w *worker) busy() {
 
 // take gives what has completed, waiting once, as the case says, if nothing has.
 func (w *worker) take() ([]done, error) {
-	if !parks(w.c) {
-		w.spin.breathe()
-	}
 	n, err := w.l.poll(w.done)
 	if err != nil {
 		return nil, w.failed(err)
