@@ -92,6 +92,19 @@ func median(v []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
+// ratio is the median of what v was of ref in each round: both are measured one after the other, and a machine whose
+// speed drifts between rounds drifts for both.
+func ratio(v, ref *Sample) float64 {
+	if len(v.Repeats) != len(ref.Repeats) {
+		return v.Median / ref.Median
+	}
+	each := make([]float64, len(v.Repeats))
+	for i := range each {
+		each[i] = v.Repeats[i] / ref.Repeats[i]
+	}
+	return median(each)
+}
+
 // add puts one repeat of a series into a row.
 func (t *Table) add(row, series, command string, value float64) {
 	c := t.row(row).cell(t, series)
@@ -128,15 +141,15 @@ func (r *Row) cell(t *Table, series string) *Sample {
 	return r.Cells[i]
 }
 
-// median gives the figure of a series in a row, if it was measured.
-func (t *Table) median(row, series string) (float64, bool) {
+// sample gives the figure of a series in a row; nil if it was not measured, or is 0.
+func (t *Table) sample(row, series string) *Sample {
 	i := slices.Index(t.Series, series)
 	for _, r := range t.Rows {
-		if r.Name == row && i >= 0 && r.Cells[i] != nil {
-			return r.Cells[i].Median, true
+		if r.Name == row && i >= 0 && r.Cells[i] != nil && r.Cells[i].Median > 0 {
+			return r.Cells[i]
 		}
 	}
-	return 0, false
+	return nil
 }
 
 // atMost and atLeast mark that a series keeps to a factor of another in every row that has both.
@@ -159,10 +172,9 @@ func (t *Table) ahead(series, reference string, less bool) {
 
 func (t *Table) mark(series, reference, text string, limit float64, met func(float64) bool) {
 	for _, r := range t.Rows {
-		v, ok := t.median(r.Name, series)
-		ref, has := t.median(r.Name, reference)
-		if ok && has && ref > 0 {
-			r.Marks = append(r.Marks, Mark{Text: text, Value: v / ref, Limit: limit, Met: met(v / ref)})
+		if v, ref := t.sample(r.Name, series), t.sample(r.Name, reference); v != nil && ref != nil {
+			x := ratio(v, ref)
+			r.Marks = append(r.Marks, Mark{Text: text, Value: x, Limit: limit, Met: met(x)})
 		}
 	}
 }

@@ -163,3 +163,11 @@ func TestMeasureScale(t *testing.T) {
 	_, err := measureScale("nosuch", 1, 10)
 	assert.ErrorIs(t, err, udat.ErrProviderNotFound)
 }
+
+// A machine that becomes slower between two rounds does not change what stands beside it.
+func TestRatioIsOfRounds(t *testing.T) {
+	a, b := &Sample{Repeats: []float64{10, 44, 12}, Median: 12}, &Sample{Repeats: []float64{5, 20, 12}, Median: 12}
+	assert.Equal(t, ratio(a, b), 2.0)
+	a.Repeats = a.Repeats[:2] // one has failed once
+	assert.Equal(t, ratio(a, b), 1.0)
+}

@@ -80,8 +80,8 @@ func (b *bench) nullTables(p *Part) (call []float64, allocs map[string]float64, 
 // nullMarks judges single operations by what they cost over C, in empty calls, and batches by the factor.
 func nullMarks(cost *Table, empty float64, allocs map[string]float64) error {
 	for _, r := range cost.Rows {
-		c, ok := cost.median(r.Name, "C")
-		if !ok {
+		c := cost.sample(r.Name, "C")
+		if c == nil {
 			continue
 		}
 		for _, m := range []struct {
@@ -89,13 +89,13 @@ func nullMarks(cost *Table, empty float64, allocs map[string]float64) error {
 			calls  float64 // allowed over C, for one
 			factor float64 // of C, for 32
 		}{{"cverbs", 3, 1.5}, {"udat", 5, 2.5}} {
-			v, ok := cost.median(r.Name, m.series)
+			v := cost.sample(r.Name, m.series)
 			switch {
-			case !ok || empty == 0:
+			case v == nil || empty == 0:
 			case r.Name == "batch of 1":
-				r.mark(m.series+" <= C + "+number(m.calls)+" calls, in calls over C", (v-c)/empty, m.calls)
+				r.mark(m.series+" <= C + "+number(m.calls)+" calls, in calls over C", (v.Median-c.Median)/empty, m.calls)
 			default:
-				r.mark(m.series+" <= "+number(m.factor)+" x C", v/c, m.factor)
+				r.mark(m.series+" <= "+number(m.factor)+" x C", ratio(v, c), m.factor)
 			}
 			if a, ok := allocs[m.series]; ok {
 				r.mark(m.series+" allocations per operation", a, 0)

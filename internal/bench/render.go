@@ -39,7 +39,7 @@ func markdown(d *Document) string {
 	fmt.Fprintf(&b, "# Performance\n\nWritten by `%s` on %s; do not edit. All repeats, in base units, with the exact command of each figure, are in\n[performance.json](performance.json).\n\n",
 		d.Command, d.Started.Format("2006-01-02 15:04 MST"))
 	fmt.Fprintf(&b, "Every figure is the median of %d interleaved rounds (three times as many for the binding alone), with half the distance between the least and the greatest in percent. "+
-		"Behind the figures of the other series stands their ratio to the first.\n\n", d.Rounds)
+		"Behind the figures of the other series stands their ratio to the first: the median of the rounds' ratios, which the marks go by too.\n\n", d.Rounds)
 	fmt.Fprintf(&b, "**%d of %d marks met.**", met, met+missed)
 	if missed > 0 {
 		b.WriteString(" Why the others are not: [below](#what-the-figures-mean).")
@@ -102,7 +102,7 @@ func (t *Table) markdown(b *strings.Builder) {
 			}
 			text := number(c.Median/factor) + spread(c)
 			if first := r.Cells[0]; i > 0 && first != nil && first.Median > 0 && t.comparable() {
-				text += fmt.Sprintf(", %.2fx", c.Median/first.Median)
+				text += fmt.Sprintf(", %.2fx", ratio(c, first))
 			}
 			fmt.Fprintf(b, " %s |", text)
 		}

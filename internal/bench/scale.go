@@ -69,10 +69,10 @@ func (b *bench) scale(p *Part, device string, verbs bool) error {
 			}
 		}
 	}
-	one, ok := cost.median("1", "udat")
+	one := cost.sample("1", "udat")
 	for _, r := range cost.Rows {
-		if v, has := cost.median(r.Name, "udat"); ok && has && r.Name != "1" {
-			r.mark("udat <= 1.2 x its time with one endpoint", v/one, 1.2)
+		if v := cost.sample(r.Name, "udat"); one != nil && v != nil && r.Name != "1" {
+			r.mark("udat <= 1.2 x its time with one endpoint", ratio(v, one), 1.2)
 		}
 	}
 	return nil

@@ -53,9 +53,9 @@ func (b *bench) wakeup(p *Part) error {
 		return err
 	}
 	for _, s := range t.Series {
-		with, ok := t.median(event, s)
-		if without, has := t.median(polled, s); ok && has {
-			t.add(cost, s, "", with-without)
+		with, without := t.sample(event, s), t.sample(polled, s)
+		if with != nil && without != nil {
+			t.add(cost, s, "", with.Median-without.Median)
 		}
 	}
 	return nil
