@@ -44,7 +44,8 @@ func TestEndpointStress(t *testing.T) {
 	})
 }
 
-func stress(t *testing.T, a, b *end, d time.Duration) {
+// stress does also what is given, again and again, once the endpoints are there.
+func stress(t *testing.T, a, b *end, d time.Duration, also ...func(rng *rand.Rand) error) {
 	const endpoints = 4
 	psp := listen(t, b)
 	var eps [2][endpoints]atomic.Pointer[udat.EP]
@@ -72,6 +73,9 @@ func stress(t *testing.T, a, b *end, d time.Duration) {
 				}
 			}
 		})
+	}
+	for _, f := range also {
+		until(f)
 	}
 	for i, e := range []*end{a, b} {
 		other := []*end{b, a}[i]
@@ -166,36 +170,26 @@ func stress(t *testing.T, a, b *end, d time.Duration) {
 func TestEndpointStressFaults(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{qlen: 64}), newEnd(t, dev, setup{qlen: 64})
-		stop := make(chan struct{})
-		var wg sync.WaitGroup
-		for _, e := range []*end{a, b} {
-			f := e.faults()
-			wg.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					case <-time.After(2 * time.Millisecond):
-					}
-					switch rand.IntN(6) {
-					case 0:
-						f.Lose(memfabric.Message(rand.IntN(5)), 1)
-					case 1:
-						f.FailOp(1+rand.IntN(10), 9)
-					case 2:
-						f.FailRecv(1+rand.IntN(10), 4)
-					case 3:
-						f.Exhaust(memfabric.Conns, 1)
-					case 4:
-						f.Exhaust(memfabric.QPs, 1)
-					case 5:
-						f.Delay(time.Duration(rand.IntN(300)) * time.Microsecond)
-					}
+		disturb := func(f *memfabric.Faults) func(*rand.Rand) error {
+			return func(rng *rand.Rand) error {
+				time.Sleep(2 * time.Millisecond)
+				switch rng.IntN(6) {
+				case 0:
+					f.Lose(memfabric.Message(rng.IntN(5)), 1)
+				case 1:
+					f.FailOp(1+rng.IntN(10), 9)
+				case 2:
+					f.FailRecv(1+rng.IntN(10), 4)
+				case 3:
+					f.Exhaust(memfabric.Conns, 1)
+				case 4:
+					f.Exhaust(memfabric.QPs, 1)
+				case 5:
+					f.Delay(time.Duration(rng.IntN(300)) * time.Microsecond)
 				}
-			})
+				return nil
+			}
 		}
-		stress(t, a, b, time.Second)
-		close(stop)
-		wg.Wait()
+		stress(t, a, b, time.Second, disturb(a.faults()), disturb(b.faults()))
 	})
 }
