@@ -156,6 +156,20 @@ static int convert_rest(const struct ibv_qp *qp, const struct cv_send_wr *w, str
 	return CV_BAD_OPCODE;
 }
 
+// took notes how much of a chain of k requests the driver has accepted, and says whether it was all; refused is how far from the chain's
+// beginning the request lies that was not, if it is one of the chain's.
+static inline int took(struct cv_posted *p, int rc, uint32_t k, uintptr_t refused, size_t size)
+{
+	if (!rc) {
+		p->n += k;
+		return 1;
+	}
+	p->rc = positive(rc);
+	if (refused < k * size)
+		p->n += refused / size;
+	return 0;
+}
+
 struct cv_posted cv_post_send(const uintptr_t *gate, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
 {
 	struct ibv_qp *qp = cv_enter(gate);
@@ -201,12 +215,8 @@ struct cv_posted cv_post_send(const uintptr_t *gate, const struct cv_send_wr *wr
 			chain[k - 1].next = NULL;
 			bad = NULL;
 			rc = ibv_post_send(qp, chain, &bad);
-			if (rc) {
-				p.rc = positive(rc);
-				p.n += bad >= chain && bad < chain + k ? (uint32_t)(bad - chain) : 0;
+			if (!took(&p, rc, k, (uintptr_t)bad - (uintptr_t)chain, sizeof(*chain)))
 				break;
-			}
-			p.n += k;
 		}
 		p.rc = refused;
 	}
@@ -242,12 +252,8 @@ static struct cv_posted post_recv(struct ibv_qp *qp, struct ibv_srq *srq, const 
 			chain[k - 1].next = NULL;
 			bad = NULL;
 			rc = qp ? ibv_post_recv(qp, chain, &bad) : ibv_post_srq_recv(srq, chain, &bad);
-			if (rc) {
-				p.rc = positive(rc);
-				p.n += bad >= chain && bad < chain + k ? (uint32_t)(bad - chain) : 0;
+			if (!took(&p, rc, k, (uintptr_t)bad - (uintptr_t)chain, sizeof(*chain)))
 				break;
-			}
-			p.n += k;
 		}
 		p.rc = refused;
 	}
