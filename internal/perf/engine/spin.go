@@ -61,14 +61,15 @@ func (s *spin) breathe(now int64) {
 // relax is called after every empty poll.
 func (w *worker) relax(empty int) {
 	s := &w.spin
-	if empty%64 == 0 {
-		s.breathe(w.now())
-	}
 	crowded := spinners.Load() >= s.cpus
 	if s.each || crowded && empty%yieldCrowded == 0 {
 		runtime.Gosched()
 	}
-	if crowded && empty%64 == 0 && w.now()-w.idle.since > int64(patienceCrowded) {
-		time.Sleep(napCrowded)
+	if empty%64 == 0 {
+		now := w.now()
+		s.breathe(now)
+		if crowded && now-w.idle.since > int64(patienceCrowded) {
+			time.Sleep(napCrowded)
+		}
 	}
 }
