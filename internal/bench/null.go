@@ -24,8 +24,8 @@ func (b *bench) nullGuest(p *Part) error {
 
 // nullTables gives the times of empty calls, and the most allocations per operation of each layer.
 func (b *bench) nullTables(p *Part) (call []float64, allocs map[string]float64, err error) {
-	const how = "go test -tags nulldev -run xxx -bench Null -count N ./cverbs ./udat"
-	const howDirect = "go test -tags nulldev,godat_direct -run xxx -bench Null -count N ./cverbs ./udat"
+	const how = "go test -tags nulldev -run xxx -bench Null -count N ./udat"
+	const howDirect = "go test -tags nulldev,godat_direct -run xxx -bench Null -count N ./udat"
 	cost := &Table{
 		Title: "Post and poll of one send, and of 32 at once, per send", Unit: "ns", Series: []string{"C", "cverbs", "udat", "cverbs, direct", "udat, direct"}, How: []string{how, howDirect},
 		Note: "A call is an empty call into C through cgo; it is the unit in which the marks of single operations are given. Direct: built with the tag godat_direct.",
@@ -41,35 +41,29 @@ func (b *bench) nullTables(p *Part) (call []float64, allocs map[string]float64, 
 		time1 = "0.05s"
 	}
 	for range rounds {
-		for _, build := range []struct{ program, series, how string }{{"", "", how}, {"-direct", ", direct", howDirect}} {
-			for _, pkg := range []string{"cverbs", "udat"} {
-				binary := b.bin + "/null-" + pkg + build.program + ".test"
-				text, err := b.runIn(pkg, 5*time.Minute, binary, "-test.run=xxx", "-test.bench=Null", "-test.benchtime="+time1, "-test.benchmem")
-				if err != nil {
-					return nil, nil, err
-				}
-				if !strings.Contains(text, "Benchmark") {
-					continue // the benchmarks of this package, if any, are not for this device
-				}
-				all, err := parseGoBench(text)
-				if err != nil {
-					return nil, nil, err
-				}
-				for _, m := range all {
-					switch layer, batch, _ := strings.Cut(strings.TrimPrefix(m.Name, "Null"), "/"); {
-					case layer == "Cverbs" || layer == "Udat":
-						series := strings.ToLower(layer) + build.series
-						cost.add("batch of "+batch, series, build.how, m.NsOp)
-						allocs[series] = max(allocs[series], m.Allocs)
-					case build.program != "": // the same in both
-					case layer == "C":
-						cost.add("batch of "+batch, "C", how, m.NsOp)
-					case layer == "Call":
-						call = append(call, m.NsOp)
-						others.add("empty call into C", "time", how, m.NsOp)
-					default:
-						others.add(layer, "time", how, m.NsOp)
-					}
+		for _, build := range []struct{ program, series, how string }{{"null.test", "", how}, {"null-direct.test", ", direct", howDirect}} {
+			text, err := b.runIn("udat", 5*time.Minute, b.bin+"/"+build.program, "-test.run=xxx", "-test.bench=Null", "-test.benchtime="+time1, "-test.benchmem")
+			if err != nil {
+				return nil, nil, err
+			}
+			all, err := parseGoBench(text)
+			if err != nil {
+				return nil, nil, err
+			}
+			for _, m := range all {
+				switch layer, batch, _ := strings.Cut(strings.TrimPrefix(m.Name, "Null"), "/"); {
+				case layer == "Cverbs" || layer == "Udat":
+					series := strings.ToLower(layer) + build.series
+					cost.add("batch of "+batch, series, build.how, m.NsOp)
+					allocs[series] = max(allocs[series], m.Allocs)
+				case build.series != "": // the same in both
+				case layer == "C":
+					cost.add("batch of "+batch, "C", how, m.NsOp)
+				case layer == "Call":
+					call = append(call, m.NsOp)
+					others.add("empty call into C", "time", how, m.NsOp)
+				default:
+					others.add(layer, "time", how, m.NsOp)
 				}
 			}
 		}
