@@ -80,11 +80,25 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) 
 // ErrClosed.
 //
 // Implements: ibv_poll_cq.
-func (q *CQ) Poll(wc []WC) (int, error) {
+func (q *CQ) Poll(wc []WC) (int, error) { return q.poll(wc, 1) }
+
+// PollSpin is Poll that looks up to looks times, 1 to MaxLooks, before it finds the queue empty, all in one crossing into C: for a loop that waits for
+// a completion that is about to come. A further look costs what the driver's poll does. The call holds the caller's thread and
+// processor meanwhile. Errors: ErrClosed; EINVAL for looks.
+//
+// Extension.
+func (q *CQ) PollSpin(wc []WC, looks int) (int, error) {
+	if looks < 1 || looks > MaxLooks {
+		return 0, badArg("ibv_poll_cq", "looks %d is not in 1..%d", looks, MaxLooks)
+	}
+	return q.poll(wc, looks)
+}
+
+func (q *CQ) poll(wc []WC, looks int) (int, error) {
 	if len(wc) == 0 {
 		return 0, q.gate.err()
 	}
-	n := int(callPoll(&q.gate, (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))), C.uint32_t(min(len(wc), 1<<20)), q.rxe))
+	n := int(callPoll(&q.gate, (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))), C.uint32_t(min(len(wc), 1<<20)), C.uint32_t(looks), q.rxe))
 	if n < 0 {
 		if n == C.CV_CLOSED {
 			return 0, ErrClosed

@@ -283,14 +283,16 @@ struct cv_posted cv_post_srq_recv(const uintptr_t *gate, const struct cv_recv_wr
 	return post_recv(NULL, srq, wr, n, sg, nsg, max_sge);
 }
 
-int cv_poll_cq(const uintptr_t *gate, struct ibv_wc *wc, uint32_t n, int rxe)
+int cv_poll_cq(const uintptr_t *gate, struct ibv_wc *wc, uint32_t n, uint32_t looks, int rxe)
 {
 	struct ibv_cq *cq = cv_enter(gate);
 	int i, k;
 
 	if (!cq)
 		return CV_CLOSED;
-	k = ibv_poll_cq(cq, (int)n, wc);
+	do
+		k = ibv_poll_cq(cq, (int)n, wc);
+	while (!k && --looks);
 	cv_leave();
 	if (k < 0)
 		return -positive(k);

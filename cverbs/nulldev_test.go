@@ -161,3 +161,63 @@ func postAndPoll(t *testing.T, qp *QP, cq *CQ, id uint64, depth int) {
 	n, err = cq.Poll(wc[:])
 	assert.Check(t, n == 1 && err == nil && wc[0].ID == id, "%d, %v, request %d instead of %d", n, err, wc[0].ID, id)
 }
+
+// PollSpin looks as often as it is told while there is nothing, and once where there is something.
+func TestPollSpin(t *testing.T) {
+	cq := NullCQ()
+	defer NullCloseCQ(cq)
+	qp := NullQP(cq, cq)
+	defer NullCloseQP(qp)
+	looked := func(looks, want int) (taken uint64) {
+		t.Helper()
+		before := NullLooks(cq)
+		n, err := cq.PollSpin(make([]WC, 4), looks)
+		assert.NilError(t, err)
+		assert.Equal(t, n, want)
+		return NullLooks(cq) - before
+	}
+	for _, looks := range []int{1, 2, 100, MaxLooks} {
+		assert.Equal(t, looked(looks, 0), uint64(looks))
+		wrs := make([]SendWR, 3)
+		for i := range wrs {
+			wrs[i] = SendWR{Opcode: OpSend, Flags: SendSignaled}
+		}
+		_, err := qp.PostSend(wrs, nil)
+		assert.NilError(t, err)
+		assert.Equal(t, looked(looks, 3), uint64(1))
+	}
+	for _, looks := range []int{0, -1, MaxLooks + 1} {
+		_, err := cq.PollSpin(make([]WC, 4), looks)
+		assert.ErrorIs(t, err, syscall.EINVAL)
+		assert.ErrorContains(t, err, "looks")
+	}
+	n, err := cq.PollSpin(nil, 7)
+	assert.Assert(t, n == 0 && err == nil, "%d, %v", n, err)
+}
+
+// What completes in the midst of a call is found by it or by the next one.
+func TestPollSpinAmid(t *testing.T) {
+	cq := NullCQ()
+	defer NullCloseCQ(cq)
+	qp := NullQP(cq, cq)
+	defer NullCloseQP(qp)
+	const rounds = 2000
+	next := make(chan uint64)
+	go func() {
+		for id := range next {
+			_, err := qp.PostSend([]SendWR{{ID: id, Opcode: OpSend, Flags: SendSignaled}}, nil)
+			assert.Check(t, err)
+		}
+	}()
+	defer close(next)
+	wc := make([]WC, 2)
+	for id := range uint64(rounds) {
+		next <- id
+		for n := 0; n == 0; {
+			var err error
+			n, err = cq.PollSpin(wc, MaxLooks)
+			assert.Assert(t, n <= 1 && err == nil, "%d, %v", n, err)
+		}
+		assert.Equal(t, wc[0].ID, id)
+	}
+}

@@ -14,13 +14,15 @@ const (
 	spinDefault = 50 * time.Microsecond // about what parking costs with what wakes it: spinning at most doubles a wait
 	spinMost    = time.Second
 	spinLook    = 50 * time.Nanosecond // what a look costs at least
+	spinLooks   = 16                   // looks in one crossing into C, where there are processors enough to hold one
 	spinTrust   = 8                    // waits in a row that may disappoint before a dispatcher stops
 )
 
 // WithSpin sets how long a call that blocks in EVD.Wait looks for completions itself before it parks its goroutine: d at
 // the most, from 0, which switches it off, to a second; the default is 50 microseconds. It is adaptive: a dispatcher whose
 // events take longer stops spinning, and begins again when they come sooner. No more than half of the processors
-// spin at once, and where there are only one or two each look gives way to whoever else wants to run. Dispatchers of
+// spin at once. Looks come in bursts of 16, each burst within one crossing into C; where there are only one or two processors each look is alone, and
+// gives way to whoever else wants to run. Dispatchers of
 // SOLICITED_WAIT streams do not spin: only the device knows which completion was solicited.
 //
 // Extension.
@@ -75,15 +77,15 @@ func (e *EVD) spin(ctx context.Context, s *spinOf, deadline time.Time) {
 	if !deadline.IsZero() && deadline.Before(until) {
 		until = deadline
 	}
+	looks, giveWay := spinLooks, runtime.Gosched
+	if processors <= 2 {
+		looks, giveWay = 1, yieldProcessor
+	}
 	for i := 1; i <= int(s.limit/spinLook) && len(e.failed) == 0; i++ { // counted too: clocks may stand still (testing/synctest)
 		e.mu.Unlock()
-		if processors <= 2 {
-			yieldProcessor()
-		} else if i%16 == 0 {
-			runtime.Gosched()
-		}
+		giveWay()
 		e.mu.Lock()
-		e.drain()
+		e.drainInto(nil, looks)
 		if over, _ := e.over(ctx, false, false); over {
 			s.useless = false
 			return

@@ -2,6 +2,7 @@ package udat_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -124,6 +125,44 @@ func TestSpinUnsignalled(t *testing.T) {
 		a.send(8, 2, quietly)
 		assert.Equal(t, (<-got).Cookie, udat.Cookie(1))
 		completionNow(t, b.recv, 2)
+	})
+}
+
+// TestSpinLooks: spinning looks in bursts where there are processors to spare, and alone where there are not; other calls look once.
+func TestSpinLooks(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, spinning(longSpin))
+		looks := udat.Looks(b.recv)
+		batch := make([]udat.Event, 4)
+		for _, n := range []int{1, 77, udat.MaxLooks} {
+			_, err := b.recv.DequeueSpin(batch, n)
+			assert.ErrorIs(t, err, udat.ErrQueueEmpty)
+			assert.Equal(t, looks(), n)
+		}
+		b.receive(0, 1)
+		a.send(8, 1, quietly)
+		eventually(t, func() bool { n, _ := b.recv.DequeueSpin(batch, udat.MaxLooks); return n == 1 }, "the message arrives")
+		assert.Equal(t, batch[0].Cookie, udat.Cookie(1))
+		_, err := b.recv.DequeueBatch(batch)
+		assert.ErrorIs(t, err, udat.ErrQueueEmpty)
+		assert.Equal(t, looks(), 1)
+		for _, c := range []struct{ processors, looks int }{{2, 1}, {3, udat.SpinLooks}} {
+			udat.WithProcessors(c.processors, func() {
+				b.receive(0, 2)
+				done := make(chan error, 1)
+				go func() {
+					ev, _, err := b.recv.Wait(patience, 1)
+					if err == nil && ev.Cookie != 2 {
+						err = fmt.Errorf("cookie %d", ev.Cookie)
+					}
+					done <- err
+				}()
+				time.Sleep(20 * time.Millisecond)
+				assert.Equal(t, looks(), c.looks)
+				a.send(8, 2, quietly)
+				assert.NilError(t, <-done)
+			})
+		}
 	})
 }
 

@@ -60,7 +60,7 @@ func (e *EVD) wait(ctx context.Context, timeout time.Duration, threshold int, ev
 		return 0, err
 	}
 	if threshold == 1 && e.ring.n == 0 {
-		if e.drainInto(unsafe.Slice(ev, 1)) == 1 {
+		if e.drainInto(unsafe.Slice(ev, 1), 1) == 1 {
 			return e.ring.n, nil
 		}
 	} else {

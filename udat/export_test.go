@@ -64,18 +64,34 @@ func Hide(e *EVD) (show func()) {
 	return func() { c.hidden.Store(false) }
 }
 
+// Looks tells how often the dispatcher has asked its completion queue to look, the latest time.
+func Looks(e *EVD) func() int {
+	c := &hookedCQ{}
+	hook(e, c)
+	return func() int { return int(c.looks.Load()) }
+}
+
+// WithProcessors runs do as on a machine with n processors.
+func WithProcessors(n int, do func()) {
+	defer func(was int) { processors = was }(processors)
+	processors = n
+	do()
+}
+
 type hookedCQ struct {
 	fabric.CQ
 	beforeArm, afterWait func()
 	hidden               atomic.Bool
 	armErr, waitErr      error
+	looks                atomic.Int32 // of the latest Poll
 }
 
-func (c *hookedCQ) Poll(wcs []fabric.WC) (int, error) {
+func (c *hookedCQ) Poll(wcs []fabric.WC, looks int) (int, error) {
+	c.looks.Store(int32(looks))
 	if c.hidden.Load() {
 		return 0, nil
 	}
-	return c.CQ.Poll(wcs)
+	return c.CQ.Poll(wcs, looks)
 }
 
 func (c *hookedCQ) Arm(solicitedOnly bool) error {
@@ -109,6 +125,8 @@ func Unkept(ia *IA) {
 	defer ia.mu.Unlock()
 	ia.keeping = true
 }
+
+const SpinLooks = spinLooks
 
 // SpinScore gives tests whether spinning has paid on the dispatcher, and the lowest score, at which it does not spin.
 func SpinScore(e *EVD) (score, lowest int) {

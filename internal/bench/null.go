@@ -63,7 +63,8 @@ func (b *bench) nullTables(p *Part) (call []float64, allocs map[string]float64, 
 					call = append(call, m.NsOp)
 					others.add("empty call into C", "time", how, m.NsOp)
 				default:
-					others.add(layer, "time", how, m.NsOp)
+					layer = strings.ToLower(strings.TrimPrefix(layer, "Look"))
+					others.add("a look at an empty queue, "+batch+" in one call, "+layer, "time", how, m.NsOp)
 				}
 			}
 		}

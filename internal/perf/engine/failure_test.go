@@ -129,7 +129,7 @@ func (r *ready) request(qp int, seq uint64, n int, flush bool) error {
 	return nil
 }
 
-func (r *ready) poll(out []done) (int, error) {
+func (r *ready) poll(out []done, _ int) (int, error) {
 	n := copy(out, r.done)
 	r.done = r.done[:copy(r.done, r.done[n:])]
 	return n, nil
@@ -223,7 +223,7 @@ func TestClientGoes(t *testing.T) {
 // silent is a link on which nothing ever comes.
 type silent struct{ link }
 
-func (silent) poll([]done) (int, error) { return 0, nil }
+func (silent) poll([]done, int) (int, error) { return 0, nil }
 
 func (silent) wait(_ []done, timeout time.Duration) (int, error) {
 	time.Sleep(timeout)

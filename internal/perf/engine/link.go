@@ -27,9 +27,9 @@ type link interface {
 	request(qp int, seq uint64, n int, flush bool) error
 	// receive posts n receives into the slots from slot on.
 	receive(qp int, slot uint64, n int) error
-	// poll takes completions without blocking; wait parks until there is one or the timeout has passed. The first failed
-	// completion is an error.
-	poll(done []done) (int, error)
+	// poll takes completions without blocking, looking up to looks times for the first; wait parks until there is one or the timeout has
+	// passed. The first failed completion is an error.
+	poll(done []done, looks int) (int, error)
 	wait(done []done, timeout time.Duration) (int, error)
 
 	unsignalled(qp int) uint32 // requests posted after the last signalled one

@@ -250,8 +250,8 @@ func (l *cverbsLink) receive(qp int, slot uint64, n int) error {
 	return err
 }
 
-func (l *cverbsLink) poll(out []done) (int, error) {
-	n, err := l.cq.Poll(l.wcs[:len(out)])
+func (l *cverbsLink) poll(out []done, looks int) (int, error) {
+	n, err := l.cq.PollSpin(l.wcs[:len(out)], looks)
 	if err != nil {
 		return 0, err
 	}
@@ -271,7 +271,7 @@ func (l *cverbsLink) wait(out []done, timeout time.Duration) (int, error) {
 		}
 		l.armed = true
 	}
-	if n, err := l.poll(out); n > 0 || err != nil {
+	if n, err := l.poll(out, 1); n > 0 || err != nil {
 		return n, err
 	}
 	switch _, err := l.comp.Wait(time.Now().Add(timeout)); {
@@ -283,7 +283,7 @@ func (l *cverbsLink) wait(out []done, timeout time.Duration) (int, error) {
 	if l.cq.Fired() {
 		l.armed = false
 	}
-	return l.poll(out)
+	return l.poll(out, 1)
 }
 
 func (l *cverbsLink) completion(wc *cverbs.WC) (done, error) {

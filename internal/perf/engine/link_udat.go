@@ -296,8 +296,8 @@ func (l *udatLink) receive(qp int, slot uint64, n int) error {
 	return err
 }
 
-func (l *udatLink) poll(out []done) (int, error) {
-	n, err := l.dto.DequeueBatch(l.events[:len(out)])
+func (l *udatLink) poll(out []done, looks int) (int, error) {
+	n, err := l.dto.DequeueSpin(l.events[:len(out)], looks)
 	if n == 0 && err != nil {
 		if err != l.empty { // errors.Is takes as long as a good part of the poll
 			if !errors.Is(err, udat.ErrQueueEmpty) {
@@ -326,7 +326,7 @@ func (l *udatLink) wait(out []done, timeout time.Duration) (int, error) {
 	if out[0], err = l.completion(&ev); err != nil || more == 0 || len(out) == 1 {
 		return 1, err
 	}
-	n, err := l.poll(out[1:])
+	n, err := l.poll(out[1:], 1)
 	return 1 + n, err
 }
 

@@ -149,7 +149,7 @@ func TestNoAllocations(t *testing.T) {
 // A loop that always finds something must yield too, or the runtime takes its processor away in the midst of a call into C.
 func TestBusyLoopYields(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	s := newSpin("verbs")
+	s := newSpin(&result.Case{Poll: result.Busy}, fabricVerbs)
 	var ran atomic.Bool
 	go ran.Store(true)
 	now := int64(yieldEvery)

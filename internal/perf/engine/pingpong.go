@@ -170,7 +170,7 @@ func (w *worker) endOfPong(n int64, err error) error {
 
 // poll takes completions without waiting; messages go to the inbox.
 func (w *worker) poll() (int, error) {
-	n, err := w.l.poll(w.done)
+	n, err := w.l.poll(w.done, 1)
 	if err != nil {
 		return 0, w.failed(err)
 	}

@@ -20,6 +20,8 @@ const (
 	// spinning itself, as in a virtual machine whose processors are emulated.
 	patienceCrowded = time.Millisecond
 	napCrowded      = 50 * time.Microsecond
+	// burst is how often a loop looks in one crossing into C: the crossing costs as much as some of the looks.
+	burst = 32
 )
 
 // spinners counts the loops of this process that poll without parking.
@@ -29,11 +31,24 @@ var spinners atomic.Int32
 type spin struct {
 	cpus    int32
 	each    bool  // yields after every empty poll: what moves the data is a goroutine too
+	bursts  bool  // nothing falls due meanwhile
 	yielded int64 // when it yielded last, as worker.now
 }
 
-func newSpin(fabric string) spin {
-	return spin{cpus: int32(min(runtime.NumCPU(), runtime.GOMAXPROCS(0))), each: fabric == fabricMem}
+func newSpin(c *result.Case, fabric string) spin {
+	each := fabric == fabricMem
+	return spin{cpus: int32(min(runtime.NumCPU(), runtime.GOMAXPROCS(0))), each: each, bursts: !each && !parks(c) && c.Rate == 0}
+}
+
+// crowded says that there are not processors enough for all loops.
+func (s *spin) crowded() bool { return spinners.Load() >= s.cpus }
+
+// looks is how often the next poll looks.
+func (s *spin) looks() int {
+	if s.bursts && !s.crowded() {
+		return burst
+	}
+	return 1
 }
 
 // parks tells the cases that do not spin here: they wait for events, or udat spins itself before it parks.
@@ -61,7 +76,7 @@ func (s *spin) breathe(now int64) {
 // relax is called after every empty poll.
 func (w *worker) relax(empty int) {
 	s := &w.spin
-	crowded := spinners.Load() >= s.cpus
+	crowded := s.crowded()
 	if s.each || crowded && empty%yieldCrowded == 0 {
 		runtime.Gosched()
 	}

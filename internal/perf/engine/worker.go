@@ -111,7 +111,7 @@ type idleState struct {
 
 func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, fabric string, tell func(result.Interval), sent func([]uint64)) *worker {
 	w := &worker{
-		c: c, lay: lay, l: l, sh: sh, initOps: initiates, sent: sent, rec: newRecorder(c, tell), pace: newPace(c), base: time.Now(), spin: newSpin(fabric),
+		c: c, lay: lay, l: l, sh: sh, initOps: initiates, sent: sent, rec: newRecorder(c, tell), pace: newPace(c), base: time.Now(), spin: newSpin(c, fabric),
 		done: make([]done, pollBatch), initSeq: make([]uint64, c.QPs), pending: make([]int, c.QPs), rxSeq: make([]uint64, c.QPs),
 		repost: make([]int, c.QPs), rxSlot: make([]uint64, c.QPs),
 	}
@@ -245,7 +245,7 @@ func (w *worker) busy() {
 
 // take gives what has completed, waiting once, as the case says, if nothing has.
 func (w *worker) take() ([]done, error) {
-	n, err := w.l.poll(w.done)
+	n, err := w.l.poll(w.done, w.spin.looks())
 	if err != nil {
 		return nil, w.failed(err)
 	}

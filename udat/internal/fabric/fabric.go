@@ -166,8 +166,9 @@ type MW interface {
 
 // CQ is a completion queue with its own notification channel.
 type CQ interface {
-	// Poll takes up to len(wcs) completions, oldest first, without blocking or allocating.
-	Poll(wcs []WC) (int, error)
+	// Poll takes up to len(wcs) completions, oldest first, without blocking or allocating. Where looking again at once is cheap it looks up to
+	// looks times before it finds none.
+	Poll(wcs []WC, looks int) (int, error)
 	// Arm asks for one notification: for the next completion, or with solicitedOnly for the next that is solicited
 	// or in error. Completions that were queued before Arm cause none: poll once more after arming.
 	Arm(solicitedOnly bool) error

@@ -54,7 +54,7 @@ func (e *end) reap(wcs []fabric.WC, want int, park bool) {
 		if park {
 			e.cq.Arm(false)
 		}
-		n, _ := e.cq.Poll(wcs)
+		n, _ := e.cq.Poll(wcs, 1)
 		for _, wc := range wcs[:n] {
 			if wc.Status != fabric.StatusSuccess {
 				panic(wc.Status)

@@ -53,9 +53,9 @@ func (d *Device) CreateCQ(depth int) (fabric.CQ, error) {
 	}, nil
 }
 
-// Poll takes completions. Finding none it lets other goroutines run: the processor that would do the work
+// Poll takes completions. It looks once: finding none it lets other goroutines run, since the processor that would do the work
 // meanwhile is this one.
-func (c *cq) Poll(wcs []fabric.WC) (int, error) {
+func (c *cq) Poll(wcs []fabric.WC, _ int) (int, error) {
 	c.mu.Lock()
 	if c.dead {
 		c.mu.Unlock()

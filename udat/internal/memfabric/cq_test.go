@@ -111,7 +111,7 @@ func TestCloseEndsAWait(t *testing.T) {
 		time.AfterFunc(time.Second, func() { assert.NilError(t, e.cq.Close()) })
 		_, err := e.cq.Wait(time.Time{})
 		assert.ErrorIs(t, err, fabric.ErrClosed)
-		_, err = e.cq.Poll(make([]fabric.WC, 1))
+		_, err = e.cq.Poll(make([]fabric.WC, 1), 1)
 		assert.ErrorIs(t, err, fabric.ErrClosed)
 		assert.ErrorIs(t, e.cq.Arm(false), fabric.ErrClosed)
 	})

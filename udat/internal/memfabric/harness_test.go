@@ -213,7 +213,7 @@ func (e *end) quiet() {
 	default:
 	}
 	var wcs [1]fabric.WC
-	n, err := e.cq.Poll(wcs[:])
+	n, err := e.cq.Poll(wcs[:], 1)
 	assert.NilError(e.t, err)
 	assert.Equal(e.t, n, 0, "unexpected completion %+v", wcs[0])
 }
@@ -225,7 +225,7 @@ func (e *end) completions(n int) []fabric.WC {
 	wcs := make([]fabric.WC, n)
 	for got := 0; ; {
 		assert.NilError(e.t, e.cq.Arm(false))
-		k, err := e.cq.Poll(wcs[got:])
+		k, err := e.cq.Poll(wcs[got:], 1)
 		assert.NilError(e.t, err)
 		if got += k; got == n {
 			return wcs

@@ -120,7 +120,7 @@ func TestCloseInMidTransfer(t *testing.T) {
 						if _, err := e.qp.PostSend(wr, []fabric.SGE{{Addr: addrOf(e.mem), Length: 1 << 16, LKey: e.mr.LKey()}}); err != nil {
 							runtime.Gosched()
 						}
-						e.cq.Poll(wcs[:])
+						e.cq.Poll(wcs[:], 1)
 					}
 				})
 			}
@@ -221,7 +221,7 @@ func TestDataPathDoesNotAllocate(t *testing.T) {
 	reap := func(e *end, n int) {
 		for n > 0 {
 			e.cq.Arm(false)
-			k, _ := e.cq.Poll(wcs)
+			k, _ := e.cq.Poll(wcs, 1)
 			if n -= k; k == 0 {
 				e.cq.Wait(far)
 			}

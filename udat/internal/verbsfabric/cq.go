@@ -63,11 +63,11 @@ func (d *device) checkDepth(depth int) error {
 	return nil
 }
 
-func (q *cq) Poll(wcs []fabric.WC) (int, error) {
+func (q *cq) Poll(wcs []fabric.WC, looks int) (int, error) {
 	if q.tally != nil {
 		return q.tally.poll(q.v, wcs)
 	}
-	n, err := q.v.Poll(completions(wcs))
+	n, err := q.v.PollSpin(completions(wcs), looks)
 	if err != nil {
 		return n, wrap(err)
 	}

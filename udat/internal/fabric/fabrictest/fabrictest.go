@@ -375,7 +375,7 @@ func await(cq fabric.CQ, n int, limit time.Duration) ([]fabric.WC, error) {
 	wcs := make([]fabric.WC, n)
 	got := 0
 	for armed := false; ; {
-		k, err := cq.Poll(wcs[got:])
+		k, err := cq.Poll(wcs[got:], 1)
 		got += k
 		if err != nil || got == n {
 			return wcs[:got], err

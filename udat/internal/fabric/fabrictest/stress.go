@@ -59,9 +59,9 @@ func testConcurrentClose(t *testing.T, cfg Config) {
 			},
 			func() {
 				for wcs := make([]fabric.WC, 8); !stop.Load(); {
-					_, err := a.scq.Poll(wcs)
+					_, err := a.scq.Poll(wcs, 1)
 					check(err)
-					_, err = b.rcq.Poll(wcs)
+					_, err = b.rcq.Poll(wcs, 1)
 					check(err)
 				}
 			},
@@ -99,7 +99,7 @@ func testNoAllocation(t *testing.T, cfg Config) {
 	deadline := soon(patience)
 	drain := func(cq fabric.CQ) {
 		for {
-			if k, err := cq.Poll(wcs); k > 0 || err != nil || time.Now().After(deadline) {
+			if k, err := cq.Poll(wcs, 1); k > 0 || err != nil || time.Now().After(deadline) {
 				return
 			}
 			runtime.Gosched()
