@@ -12,85 +12,93 @@ const slotBudget = 64 << 20
 // memoryLimit is the most that a case may register at one end.
 const memoryLimit = 4 << 30
 
-// layout says where in the registered memory of an end everything is; both ends compute the same one. Each queue
-// pair has slots that requests are sent from (tx), slots that messages and results arrive in (rx), and a word for
-// the peer's atomics.
+// area is where the slots of one kind lie in the registered memory: as many for each queue pair.
+type area struct {
+	base, perQP, stride int
+	slots               uint64
+}
+
+// slot is the place of number seq among the slots of its queue pair, which take turns.
+func (a *area) slot(seq uint64) uint64 {
+	if a.slots&(a.slots-1) == 0 { // a division takes as long as the rest of a request
+		return seq & (a.slots - 1)
+	}
+	return seq % a.slots
+}
+
+// at is the offset of number seq of a queue pair.
+func (a *area) at(qp int, seq uint64) int { return a.base + qp*a.perQP + int(a.slot(seq))*a.stride }
+
+// layout says where in the registered memory of an end everything is; both ends compute the same one.
 type layout struct {
-	qps, size, stride int
-	tx, rx            int // slots per queue pair
-	words             int // offset of the atomic words
-	aux               int // transactions: offset of what they write to, read from, and read into
-	total             int
+	qps, size, total int
+	tx, rx           area // requests are sent from, messages and results arrive in
+	word             area // of the peer's atomics
+	// What a transaction's one-sided steps work on: without slots in other tests.
+	written area // by the peer
+	source  area // of the peer's reads; never changes
+	read    area // from the peer
 }
 
 func layoutOf(c *result.Case) (layout, error) {
-	l := layout{qps: c.QPs, size: c.Size, stride: (c.Size + 63) &^ 63}
-	most := max(1, slotBudget/(l.stride*l.qps))
-	l.tx = min(c.Depth, most)
-	l.rx = l.tx
+	stride := (c.Size + 63) &^ 63
+	most := max(1, slotBudget/(stride*c.QPs))
+	tx := min(c.Depth, most)
+	rx := tx
 	if c.Test == result.Send || c.Test == result.SendImm || c.Test == result.Transaction {
-		l.rx = min(c.RxDepth, most)
+		rx = min(c.RxDepth, most)
 	}
 	if c.Mode == result.Latency {
-		l.tx = 1
+		tx = 1
 		if !c.TwoSided() || c.Test == result.WriteImm {
-			l.rx = 1
+			rx = 1
 		}
 	}
-	l.words = l.qps * (l.tx + l.rx) * l.stride
-	l.total = l.words + l.qps*64
-	if c.Test == result.Transaction {
-		l.aux = l.total
-		l.total += l.qps * 3 * l.stride
+	l := layout{
+		qps: c.QPs, size: c.Size,
+		tx: area{perQP: tx * stride, stride: stride, slots: uint64(tx)},
+		rx: area{base: c.QPs * tx * stride, perQP: rx * stride, stride: stride, slots: uint64(rx)},
 	}
-	if l.words/l.stride/l.qps != l.tx+l.rx || l.total > memoryLimit {
+	words := c.QPs * (tx + rx) * stride
+	l.word = area{base: words, perQP: 64, stride: 64, slots: 1}
+	l.total = words + c.QPs*64
+	if c.Test == result.Transaction {
+		for i, a := range []*area{&l.written, &l.source, &l.read} {
+			*a = area{base: l.total + i*stride, perQP: 3 * stride, stride: stride, slots: 1}
+		}
+		l.total += c.QPs * 3 * stride
+	}
+	if words/stride/c.QPs != tx+rx || l.total > memoryLimit {
 		return l, fmt.Errorf("--size %d with --qps %d: needs more than %d GiB of registered memory at each end", c.Size, c.QPs, memoryLimit>>30)
 	}
 	return l, nil
 }
 
-func (l *layout) txAt(qp int, seq uint64) int {
-	return (qp*l.tx + int(seq%uint64(l.tx))) * l.stride
-}
+// transaction tells whether there is what a transaction's one-sided steps work on.
+func (l *layout) transaction() bool { return l.source.slots > 0 }
 
-func (l *layout) rxAt(qp int, slot uint64) int {
-	return (l.qps*l.tx + qp*l.rx + int(slot%uint64(l.rx))) * l.stride
-}
-
-func (l *layout) wordAt(qp int) int { return l.words + qp*64 }
-
-// remoteAt is the offset in the peer's memory that a request is about.
-func (l *layout) remoteAt(op string, qp int, seq uint64) int {
+// remote is where in the peer's memory requests of a kind work.
+func (l *layout) remote(op string) *area {
 	switch {
 	case result.Atomic(op):
-		return l.wordAt(qp)
-	case l.aux > 0 && op == result.Write:
-		return l.auxAt(qp, auxWritten)
-	case l.aux > 0 && op == result.Read:
-		return l.auxAt(qp, auxSource)
+		return &l.word
+	case op == result.Write && l.transaction():
+		return &l.written
+	case op == result.Read && l.transaction():
+		return &l.source
 	case op == result.Read:
-		return l.txAt(qp, seq)
-	default:
-		return l.rxAt(qp, seq)
+		return &l.tx
 	}
+	return &l.rx
 }
 
-// localAt is the offset of a request's local buffer.
-func (l *layout) localAt(op string, qp int, seq uint64) int {
+// local is where the local buffers of requests of a kind are.
+func (l *layout) local(op string) *area {
 	switch {
-	case l.aux > 0 && op == result.Read:
-		return l.auxAt(qp, auxRead)
+	case op == result.Read && l.transaction():
+		return &l.read
 	case result.Atomic(op) || op == result.Read:
-		return l.rxAt(qp, seq)
+		return &l.rx
 	}
-	return l.txAt(qp, seq)
+	return &l.tx
 }
-
-// What a transaction's one-sided steps work on.
-const (
-	auxWritten = iota // by the peer
-	auxSource         // of the peer's reads; never changes
-	auxRead           // from the peer
-)
-
-func (l *layout) auxAt(qp, what int) int { return l.aux + (qp*3+what)*l.stride }

@@ -58,14 +58,14 @@ const recvCookie = 1 << 63
 func requestCookie(qp int, n uint32) uint64    { return uint64(qp)<<32 | uint64(n) }
 func receiveCookie(qp int, slot uint64) uint64 { return recvCookie | uint64(qp)<<32 | slot&0xFFFFFFFF }
 
-func fromCookie(c uint64) done {
-	d := done{qp: int32(c >> 32 & 0x7FFFFFFF)}
-	if c&recvCookie != 0 {
-		d.recv, d.slot = true, uint32(c)
+// fromCookie fills in what a cookie says; of a receive n and imm are to follow.
+func (d *done) fromCookie(c uint64) {
+	d.recv, d.qp = c&recvCookie != 0, int32(c>>32&0x7FFFFFFF)
+	if d.recv {
+		d.slot = uint32(c)
 	} else {
 		d.n = uint32(c)
 	}
-	return d
 }
 
 // signals counts unsignalled requests per queue pair.

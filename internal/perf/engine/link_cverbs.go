@@ -39,10 +39,11 @@ type cverbsLink struct {
 	ch       *cverbs.EventChannel
 	listener *cverbs.CMID
 
-	op     string // what is requested
-	size   int
-	opcode cverbs.WROpcode
-	wrs    []cverbs.SendWR
+	opcode cverbs.WROpcode  // what is requested
+	flags  cverbs.SendFlags // of what is not signalled
+	local  area
+	target area
+	wrs    []cverbs.SendWR // all but what changes is filled in
 	rwrs   []cverbs.RecvWR
 	sges   []cverbs.SGE
 	rsges  []cverbs.SGE
@@ -79,7 +80,6 @@ func openCverbs(c *result.Case, lay layout, chosen choice) (*cverbsLink, error) 
 		c: c, lay: lay, signals: newSignals(c),
 		wrs: make([]cverbs.SendWR, c.Batch), sges: make([]cverbs.SGE, c.Batch), wcs: make([]cverbs.WC, pollBatch),
 	}
-	l.as(c.Test, c.Size)
 	addr, err := netip.ParseAddr(chosen.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s has no IP address, which the connection manager needs", chosen.Name)
@@ -197,39 +197,42 @@ func pageAligned(n int) []byte {
 
 func (l *cverbsLink) memory() remote      { return remote{Addr: l.mr.Addr(), Key: l.mr.RKey()} }
 func (l *cverbsLink) bytes() []byte       { return l.buf }
-func (l *cverbsLink) setRemote(r remote)  { l.peer = r }
 func (l *cverbsLink) notes() result.Notes { return nil }
 
-func (l *cverbsLink) as(op string, size int) { l.op, l.size, l.opcode = op, size, cverbsOps[op] }
+func (l *cverbsLink) setRemote(r remote) {
+	l.peer = r
+	l.as(l.c.Test, l.c.Size)
+}
+
+func (l *cverbsLink) as(op string, size int) {
+	l.opcode, l.flags, l.local, l.target = cverbsOps[op], 0, *l.lay.local(op), *l.lay.remote(op)
+	if size <= l.inline && op != result.Read && !result.Atomic(op) {
+		l.flags = cverbs.SendInline
+	}
+	for i := range l.wrs {
+		l.wrs[i] = cverbs.SendWR{Opcode: l.opcode, FirstSGE: uint32(i), NumSGE: 1, RKey: l.peer.Key, CompareAdd: 1}
+		l.sges[i] = cverbs.SGE{Length: uint32(size), LKey: l.mr.LKey()}
+	}
+}
 
 func (l *cverbsLink) request(qp int, seq uint64, n int, flush bool) error {
-	var inline cverbs.SendFlags
-	if l.size <= l.inline && l.opcode != cverbs.OpRDMARead && !result.Atomic(l.op) {
-		inline = cverbs.SendInline
-	}
 	for i := range n {
 		s := seq + uint64(i)
 		w := &l.wrs[i]
-		*w = cverbs.SendWR{Opcode: l.opcode, Flags: inline, FirstSGE: uint32(i), NumSGE: 1}
-		if count, signalled := l.next(qp, flush && i == n-1); signalled {
-			w.ID = requestCookie(qp, count)
+		count, signalled := l.next(qp, flush && i == n-1)
+		w.ID, w.Flags = requestCookie(qp, count), l.flags
+		if signalled {
 			w.Flags |= cverbs.SendSignaled
 		}
-		l.sges[i] = cverbs.SGE{Addr: l.mr.Addr() + uint64(l.lay.localAt(l.op, qp, s)), Length: uint32(l.size), LKey: l.mr.LKey()}
-		switch l.opcode {
-		case cverbs.OpSend:
+		l.sges[i].Addr = l.mr.Addr() + uint64(l.local.at(qp, s))
+		if l.opcode == cverbs.OpSend {
 			continue
-		case cverbs.OpSendWithImm:
-			w.Imm = uint32(s)
-			continue
-		case cverbs.OpRDMAWriteWithImm:
-			w.Imm = uint32(s)
-		case cverbs.OpAtomicFetchAndAdd:
-			w.CompareAdd = 1
-		case cverbs.OpAtomicCmpAndSwp:
+		}
+		w.Imm = uint32(s)
+		w.RemoteAddr = l.peer.Addr + uint64(l.target.at(qp, s))
+		if l.opcode == cverbs.OpAtomicCmpAndSwp {
 			w.CompareAdd, w.Swap = s, s+1
 		}
-		w.RemoteAddr, w.RKey = l.peer.Addr+uint64(l.lay.remoteAt(l.op, qp, s)), l.peer.Key
 	}
 	_, err := l.qps[qp].PostSend(l.wrs[:n], l.sges[:n])
 	return err
@@ -237,9 +240,9 @@ func (l *cverbsLink) request(qp int, seq uint64, n int, flush bool) error {
 
 func (l *cverbsLink) receive(qp int, slot uint64, n int) error {
 	for i := range n {
-		s := (slot + uint64(i)) % uint64(l.lay.rx)
+		s := l.lay.rx.slot(slot + uint64(i))
 		l.rwrs[i] = cverbs.RecvWR{ID: receiveCookie(qp, s), FirstSGE: uint32(i), NumSGE: 1}
-		l.rsges[i] = cverbs.SGE{Addr: l.mr.Addr() + uint64(l.lay.rxAt(qp, s)), Length: uint32(l.lay.size), LKey: l.mr.LKey()}
+		l.rsges[i] = cverbs.SGE{Addr: l.mr.Addr() + uint64(l.lay.rx.at(qp, s)), Length: uint32(l.lay.size), LKey: l.mr.LKey()}
 	}
 	var err error
 	if l.srq != nil {
@@ -256,7 +259,7 @@ func (l *cverbsLink) poll(out []done, looks int) (int, error) {
 		return 0, err
 	}
 	for i := range n {
-		if out[i], err = l.completion(&l.wcs[i]); err != nil {
+		if err := l.completion(&out[i], &l.wcs[i]); err != nil {
 			return i, err
 		}
 	}
@@ -286,10 +289,10 @@ func (l *cverbsLink) wait(out []done, timeout time.Duration) (int, error) {
 	return l.poll(out, 1)
 }
 
-func (l *cverbsLink) completion(wc *cverbs.WC) (done, error) {
-	d := fromCookie(wc.ID)
+func (l *cverbsLink) completion(d *done, wc *cverbs.WC) error {
+	d.fromCookie(wc.ID)
 	if wc.Status != cverbs.WCSuccess {
-		return d, fmt.Errorf("%s on queue pair %d: %v (vendor code %d)", l.c.Test, d.qp, wc.Status, wc.VendorErr)
+		return fmt.Errorf("%s on queue pair %d: %v (vendor code %d)", l.c.Test, d.qp, wc.Status, wc.VendorErr)
 	}
 	if d.recv {
 		d.n, d.imm = wc.ByteLen, wc.Imm
@@ -297,5 +300,5 @@ func (l *cverbsLink) completion(wc *cverbs.WC) (done, error) {
 			d.qp = l.byNum[wc.QPNum]
 		}
 	}
-	return d, nil
+	return nil
 }

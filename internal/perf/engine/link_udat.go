@@ -29,12 +29,14 @@ type udatLink struct {
 	peer  remote
 	signals
 
-	op     string // what is requested
-	size   int
-	kind   udat.OpKind
-	ops    []udat.Op
+	kind   udat.OpKind // what is requested
+	base   uint64      // of the memory
+	local  area
+	target area
+	ops    []udat.Op // all but what changes is filled in
 	iovs   [][1]udat.LMRTriplet
 	recvs  []udat.Recv
+	rxIOVs [][1]udat.LMRTriplet
 	events []udat.Event
 	empty  error // what an empty dispatcher gives
 }
@@ -63,7 +65,6 @@ func openUDAT(c *result.Case, lay layout, device string) (_ *udatLink, err error
 		c: c, lay: lay, ia: ia, signals: newSignals(c),
 		ops: make([]udat.Op, c.Batch), events: make([]udat.Event, pollBatch), eps: make([]*udat.EP, c.QPs),
 	}
-	l.as(c.Test, c.Size)
 	pz, err := ia.CreatePZ()
 	if err != nil {
 		return nil, err
@@ -102,7 +103,7 @@ func openUDAT(c *result.Case, lay layout, device string) (_ *udatLink, err error
 	if c.TwoSided() {
 		l.recvs = make([]udat.Recv, c.RxDepth)
 	}
-	l.iovs = make([][1]udat.LMRTriplet, max(c.Batch, len(l.recvs)))
+	l.iovs, l.rxIOVs = make([][1]udat.LMRTriplet, c.Batch), make([][1]udat.LMRTriplet, len(l.recvs))
 	if c.SRQ {
 		attr.MaxRecvDTOs = 0
 		l.byEP = make(map[*udat.EP]int32, c.QPs)
@@ -137,7 +138,6 @@ func (l *udatLink) bytes() []byte {
 	}
 	return l.lmr.Bytes()
 }
-func (l *udatLink) setRemote(r remote)  { l.peer = r }
 func (l *udatLink) notes() result.Notes { return nil }
 
 func (l *udatLink) close() error {
@@ -230,34 +230,39 @@ func parsePrivate(b []byte, token uint64, qps int) (int, error) {
 	return 0, errNotOurs
 }
 
-func (l *udatLink) as(op string, size int) { l.op, l.size, l.kind = op, size, udatOps[op] }
+func (l *udatLink) setRemote(r remote) {
+	l.peer, l.base = r, l.lmr.Triplet(0, 1).VirtualAddress
+	l.as(l.c.Test, l.c.Size)
+}
+
+func (l *udatLink) as(op string, size int) {
+	l.kind, l.local, l.target = udatOps[op], *l.lay.local(op), *l.lay.remote(op)
+	for i := range l.ops {
+		l.iovs[i][0] = l.lmr.Triplet(0, size)
+		l.ops[i] = udat.Op{
+			Kind: l.kind, IOV: l.iovs[i][:], CompareAdd: 1,
+			Remote: udat.RMRTriplet{RMRContext: l.peer.Key, SegmentLength: uint64(size)},
+		}
+	}
+}
 
 func (l *udatLink) request(qp int, seq uint64, n int, flush bool) error {
 	for i := range n {
 		s := seq + uint64(i)
 		o := &l.ops[i]
-		o.Kind = l.kind
-		o.Cookie, o.Flags = 0, udat.CompletionSuppress
-		if count, signalled := l.next(qp, flush && i == n-1); signalled {
-			o.Cookie, o.Flags = udat.Cookie(requestCookie(qp, count)), udat.CompletionDefault
+		count, signalled := l.next(qp, flush && i == n-1)
+		o.Cookie, o.Flags = udat.Cookie(requestCookie(qp, count)), udat.CompletionSuppress
+		if signalled {
+			o.Flags = udat.CompletionDefault
 		}
-		l.iovs[i][0] = l.lmr.Triplet(l.lay.localAt(l.op, qp, s), l.size)
-		o.IOV = l.iovs[i][:]
-		switch l.kind {
-		case udat.OpSend:
+		o.IOV[0].VirtualAddress = l.base + uint64(l.local.at(qp, s))
+		if l.kind == udat.OpSend {
 			continue
-		case udat.OpSendImmediate:
-			o.Immediate = uint32(s)
-			continue
-		case udat.OpRDMAWriteImmediate:
-			o.Immediate = uint32(s)
-		case udat.OpFetchAdd:
-			o.CompareAdd = 1
-		case udat.OpCmpSwap:
+		}
+		o.Immediate = uint32(s)
+		o.Remote.TargetAddress = l.peer.Addr + uint64(l.target.at(qp, s))
+		if l.kind == udat.OpCmpSwap {
 			o.CompareAdd, o.Swap = s, s+1
-		}
-		o.Remote = udat.RMRTriplet{
-			RMRContext: l.peer.Key, TargetAddress: l.peer.Addr + uint64(l.lay.remoteAt(l.op, qp, s)), SegmentLength: uint64(l.size),
 		}
 	}
 	if n == 1 {
@@ -277,11 +282,11 @@ func (l *udatLink) request(qp int, seq uint64, n int, flush bool) error {
 
 func (l *udatLink) receive(qp int, slot uint64, n int) error {
 	for i := range n {
-		s := (slot + uint64(i)) % uint64(l.lay.rx)
-		l.iovs[i][0] = l.lmr.Triplet(l.lay.rxAt(qp, s), l.lay.size)
-		l.recvs[i] = udat.Recv{IOV: l.iovs[i][:], Cookie: udat.Cookie(receiveCookie(qp, s))}
+		s := l.lay.rx.slot(slot + uint64(i))
+		l.rxIOVs[i][0] = l.lmr.Triplet(l.lay.rx.at(qp, s), l.lay.size)
+		l.recvs[i] = udat.Recv{IOV: l.rxIOVs[i][:], Cookie: udat.Cookie(receiveCookie(qp, s))}
 		if l.srq != nil {
-			if err := l.srq.PostRecv(l.iovs[i][:], l.recvs[i].Cookie); err != nil {
+			if err := l.srq.PostRecv(l.recvs[i].IOV, l.recvs[i].Cookie); err != nil {
 				return err
 			}
 		}
@@ -308,7 +313,7 @@ func (l *udatLink) poll(out []done, looks int) (int, error) {
 		return 0, nil
 	}
 	for i := range n {
-		if out[i], err = l.completion(&l.events[i]); err != nil {
+		if err := l.completion(&out[i], &l.events[i]); err != nil {
 			return i, err
 		}
 	}
@@ -323,17 +328,17 @@ func (l *udatLink) wait(out []done, timeout time.Duration) (int, error) {
 		}
 		return 0, err
 	}
-	if out[0], err = l.completion(&ev); err != nil || more == 0 || len(out) == 1 {
+	if err = l.completion(&out[0], &ev); err != nil || more == 0 || len(out) == 1 {
 		return 1, err
 	}
 	n, err := l.poll(out[1:], 1)
 	return 1 + n, err
 }
 
-func (l *udatLink) completion(ev *udat.Event) (done, error) {
-	d := fromCookie(uint64(ev.Cookie))
+func (l *udatLink) completion(d *done, ev *udat.Event) error {
+	d.fromCookie(uint64(ev.Cookie))
 	if ev.Status != udat.DTOSuccess {
-		return d, fmt.Errorf("%v on queue pair %d: %v (fabric status %d, vendor code %d)", ev.Operation, d.qp, ev.Status, ev.RawStatus, ev.VendorError)
+		return fmt.Errorf("%v on queue pair %d: %v (fabric status %d, vendor code %d)", ev.Operation, d.qp, ev.Status, ev.RawStatus, ev.VendorError)
 	}
 	if d.recv {
 		d.n, d.imm = uint32(ev.Length), ev.Immediate
@@ -341,5 +346,5 @@ func (l *udatLink) completion(ev *udat.Event) (done, error) {
 			d.qp = l.byEP[ev.EP]
 		}
 	}
-	return d, nil
+	return nil
 }

@@ -232,7 +232,7 @@ func (w *worker) postMarked(qp int) error {
 	if w.c.Verify {
 		w.prepare(qp, seq, 1)
 	}
-	last := w.lay.txAt(qp, seq) + w.lay.size - 1
+	last := w.lay.tx.at(qp, seq) + w.lay.size - 1
 	w.l.bytes()[last] = markOf(seq)
 	if err := w.l.request(qp, seq, 1, false); err != nil {
 		return w.failed(err)
@@ -251,7 +251,7 @@ const markSpins = 1024
 // awaitMark polls the last byte of the peer's next write until it has arrived.
 func (w *worker) awaitMark(qp int) error {
 	seq := w.rxSeq[qp]
-	at := w.lay.rxAt(qp, 0)
+	at := w.lay.rx.at(qp, 0)
 	last := at + w.lay.size - 1
 	mem := w.l.bytes()
 	word := (*uint32)(unsafe.Pointer(&mem[last&^3])) // the memory begins on a page and is longer than the slots

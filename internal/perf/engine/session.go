@@ -33,13 +33,13 @@ func fit(c *result.Case) (layout, result.Notes, error) {
 		return lay, nil, err
 	}
 	var notes result.Notes
-	if c.Mode == result.Bandwidth && lay.tx < c.Depth {
-		notes = append(notes, fmt.Sprintf("depth is %d instead of %d: with --verify every outstanding message has memory of its own", lay.tx, c.Depth))
-		c.Depth = lay.tx
+	if c.Mode == result.Bandwidth && lay.tx.slots < uint64(c.Depth) {
+		notes = append(notes, fmt.Sprintf("depth is %d instead of %d: with --verify every outstanding message has memory of its own", lay.tx.slots, c.Depth))
+		c.Depth = int(lay.tx.slots)
 		c.Batch = min(c.Batch, c.Depth)
 	}
-	if c.TwoSided() && lay.rx < c.RxDepth {
-		c.RxDepth = lay.rx
+	if c.TwoSided() && lay.rx.slots < uint64(c.RxDepth) {
+		c.RxDepth = int(lay.rx.slots)
 	}
 	lay, err = layoutOf(c)
 	return lay, notes, err

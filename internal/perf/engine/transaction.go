@@ -38,7 +38,7 @@ func (w *worker) doStep(qp int, s *result.Step) error {
 		count = &w.stepSeq[stepWrites][qp]
 	}
 	seq := *count
-	at := w.lay.localAt(s.Op, qp, seq)
+	at := w.lay.local(s.Op).at(qp, seq)
 	local := w.l.bytes()[at : at+s.Size]
 	if s.Op != result.Read {
 		*count++
@@ -143,7 +143,7 @@ func (w *worker) verifySteps(mem []byte) error {
 		if transactions == 0 {
 			continue
 		}
-		at := w.lay.auxAt(qp, auxWritten)
+		at := w.lay.written.at(qp, 0)
 		if err := check(mem[at:at+last.Size], qp, transactions*writes-1); err != nil {
 			return err
 		}

@@ -15,12 +15,12 @@ var errNoMore = errors.New("no more messages")
 // of a slot is the sequence number of its payload. What the peer writes to, or counts in, stays zero.
 func fillMemory(lay *layout, mem []byte) {
 	for qp := range lay.qps {
-		for slot := range uint64(lay.tx) {
-			at := lay.txAt(qp, slot)
+		for slot := range lay.tx.slots {
+			at := lay.tx.at(qp, slot)
 			fill(mem[at:at+lay.size], qp, slot)
 		}
-		if lay.aux > 0 {
-			at := lay.auxAt(qp, auxSource)
+		if lay.transaction() {
+			at := lay.source.at(qp, 0)
 			fill(mem[at:at+lay.size], qp, 0)
 		}
 	}
@@ -28,9 +28,9 @@ func fillMemory(lay *layout, mem []byte) {
 
 // prepare writes the payloads of the next n requests, or wipes where their results will arrive.
 func (w *worker) prepare(qp int, seq uint64, n int) {
-	mem := w.l.bytes()
+	mem, local := w.l.bytes(), w.lay.local(w.c.Test)
 	for s := seq; s < seq+uint64(n); s++ {
-		at := w.lay.localAt(w.c.Test, qp, s)
+		at := local.at(qp, s)
 		if w.c.Test == result.Read || w.c.Atomic() {
 			clear(mem[at : at+w.lay.size])
 		} else {
@@ -46,10 +46,10 @@ func (w *worker) verifyResults(qp int, first uint64, n int) error {
 	}
 	mem := w.l.bytes()
 	for s := first; s < first+uint64(n); s++ {
-		at := w.lay.rxAt(qp, s)
+		at := w.lay.rx.at(qp, s)
 		got := mem[at : at+w.lay.size]
 		if w.c.Test == result.Read {
-			if err := check(got, qp, s%uint64(w.lay.tx)); err != nil {
+			if err := check(got, qp, w.lay.tx.slot(s)); err != nil {
 				return err
 			}
 		} else if before := binary.NativeEndian.Uint64(got); before != s {
@@ -78,7 +78,7 @@ func (w *worker) verifyTargets() error {
 	case w.c.Atomic():
 		sum := uint64(0)
 		for qp := range w.c.QPs {
-			sum += binary.NativeEndian.Uint64(mem[w.lay.wordAt(qp):])
+			sum += binary.NativeEndian.Uint64(mem[w.lay.word.at(qp, 0):])
 		}
 		if want := w.sh.expect.Load(); int64(sum) != want {
 			return fmt.Errorf("%d atomic operations have left the value %d", want, sum)
@@ -92,8 +92,8 @@ func (w *worker) verifyTargets() error {
 // verifyWritten compares every slot with the last message that was written to it.
 func (w *worker) verifyWritten(mem []byte) error {
 	for qp, n := range w.sh.counts {
-		for s := n - min(n, uint64(w.lay.rx)); s < n; s++ {
-			at := w.lay.rxAt(qp, s)
+		for s := n - min(n, w.lay.rx.slots); s < n; s++ {
+			at := w.lay.rx.at(qp, s)
 			if err := check(mem[at:at+w.lay.size], qp, s); err != nil {
 				return err
 			}

@@ -300,12 +300,12 @@ func (w *worker) gotMessage(d *done) error {
 	}
 	// The data of a stream of writes may be gone when their receives complete: verifyTargets looks at the last ones.
 	if w.c.Verify && (w.c.Test != result.WriteImm || w.c.Mode == result.Latency) {
-		at := w.lay.rxAt(qp, uint64(d.slot))
+		at := w.lay.rx.at(qp, uint64(d.slot))
 		switch {
 		case w.c.Test == result.WriteImm:
-			at = w.lay.rxAt(qp, seq)
+			at = w.lay.rx.at(qp, seq)
 		case w.c.SRQ: // the shared queue has the slots of the first queue pair
-			at = w.lay.rxAt(0, uint64(d.slot))
+			at = w.lay.rx.at(0, uint64(d.slot))
 		}
 		if err := check(w.l.bytes()[at:at+w.expects], qp, seq); err != nil {
 			return err
