@@ -27,10 +27,10 @@ type size struct {
 }
 
 var sizes = []size{
-	{2, "2 B", 2000, 6000, 128, 16},
-	{64, "64 B", 2000, 6000, 128, 16},
-	{4 << 10, "4 KiB", 1000, 3000, 128, 16},
-	{64 << 10, "64 KiB", 300, 400, 64, 16},
+	{2, "2 B", 5000, 15000, 128, 16},
+	{64, "64 B", 5000, 15000, 128, 16},
+	{4 << 10, "4 KiB", 2000, 6000, 128, 16},
+	{64 << 10, "64 KiB", 300, 600, 64, 16},
 	{1 << 20, "1 MiB", 30, 48, 16, 4},
 }
 
@@ -72,11 +72,11 @@ func (b *bench) compare(p *Part) error {
 		p.Tables = append(p.Tables, c.table)
 	}
 
-	server, err := b.datperfServer()
+	stopServers, err := b.datperfServers()
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer stopServers()
 	dat, stop, err := b.dapltestServer()
 	if err != nil {
 		return err
@@ -113,46 +113,57 @@ func (b *bench) compare(p *Part) error {
 }
 
 const (
-	datperfPort  = 18516
-	perftestPort = 18515
+	perftestPort   = 18515
+	datperfPort    = 18516
+	datperfPolling = 18517 // the server that is bound to a processor
 )
 
-// datperf is the command line of one of its ends.
-func (b *bench) datperf(mode string, args ...string) []string {
-	line := []string{filepath.Join(b.bin, "datperf"), mode}
-	if mode == "client" {
-		line = append(line, b.address)
+// datperf is the command line of a client.
+func (b *bench) datperf(poll string, args ...string) []string {
+	line := []string{filepath.Join(b.bin, "datperf"), "client", b.address, "--device", b.device}
+	if poll == result.Busy {
+		line = b.pin(clientEnd, append(line, "--port", strconv.Itoa(datperfPolling)))
 	}
-	return append(append(line, "--device", b.device), args...)
+	return append(append(line, args...), "--poll", poll)
 }
 
-// datperfServer starts a server of datperf's and waits until it listens.
-func (b *bench) datperfServer() (*process, error) {
-	server, err := start(vmTime, nil, b.datperf("server")...)
-	if err != nil {
-		return nil, err
+// datperfServers starts a server for polling clients and one for those that wait, and waits until they listen.
+func (b *bench) datperfServers() (stop func(), err error) {
+	line := []string{filepath.Join(b.bin, "datperf"), "server", "--device", b.device, "--port"}
+	var servers []*process
+	stop = func() {
+		for _, s := range servers {
+			s.stop()
+		}
 	}
-	if err := server.until(20*time.Second, func() bool { return listening(datperfPort) }); err != nil {
-		server.stop()
-		return nil, err
+	for port, argv := range map[int][]string{datperfPort: line, datperfPolling: b.pin(serverEnd, line)} {
+		server, err := start(vmTime, nil, append(slices.Clip(argv), strconv.Itoa(port))...)
+		if err == nil {
+			servers = append(servers, server)
+			err = server.until(20*time.Second, func() bool { return listening(port) })
+		}
+		if err != nil {
+			stop()
+			return nil, err
+		}
 	}
-	return server, nil
+	return stop, nil
 }
 
 // perftest runs both ends of one of its programs, and gives what the client printed. Its ends may miss each other: it is tried
 // twice.
-func (b *bench) perftest(argv []string) (string, error) {
-	out, err := b.perftestOnce(argv)
+func (b *bench) perftest(poll string, argv []string) (string, error) {
+	out, err := b.perftestOnce(poll, argv)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "bench: again, after %v\n", err)
 		time.Sleep(time.Second)
-		out, err = b.perftestOnce(argv)
+		out, err = b.perftestOnce(poll, argv)
 	}
 	return out, err
 }
 
-func (b *bench) perftestOnce(argv []string) (string, error) {
-	server, err := start(pairTime, nil, argv...)
+func (b *bench) perftestOnce(poll string, argv []string) (string, error) {
+	server, err := start(pairTime, nil, b.polling(serverEnd, poll, argv)...)
 	if err != nil {
 		return "", err
 	}
@@ -160,7 +171,7 @@ func (b *bench) perftestOnce(argv []string) (string, error) {
 	if err := server.until(20*time.Second, func() bool { return listening(perftestPort) }); err != nil {
 		return "", err
 	}
-	out, err := b.run(pairTime, append(slices.Clip(argv), b.address)...)
+	out, err := b.run(pairTime, append(slices.Clip(b.polling(clientEnd, poll, argv)), b.address)...)
 	if err != nil {
 		return "", err
 	}
@@ -222,26 +233,27 @@ func (b *bench) latencyAgainst(test string, events bool) *comparison {
 		}
 		return args
 	}
+	client := func(s size) []string { return b.polling(clientEnd, poll, perf(s)) }
 	dat := func(s size) []string {
 		args := []string{"-t", test, "-m", "lat", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes), "-n", b.operations(s.latency),
-			"--signal", "1", "--poll", poll, "--read-depth", "16"}
+			"--signal", "1", "--read-depth", "16"}
 		if test == result.Send {
 			args = append(args, "--rx-depth", "4")
 		}
-		return b.datperf("client", args...)
+		return b.datperf(poll, args...)
 	}
 	t := &Table{
 		Title: fmt.Sprintf("Latency of %s, %s: median", test, words), Unit: "ns", Note: inlineNote(test), Series: append([]string{program}, layers...),
-		How: []string{how(perf, b.address), how(dat, "")},
+		How: []string{how(client, b.address), how(dat, "")},
 	}
 	c := &comparison{table: t, sizes: eventSizes(events)}
 	c.round = func(s size) error {
 		argv := perf(s)
-		out, err := b.perftest(argv)
+		out, err := b.perftest(poll, argv)
 		if err == nil {
 			var v float64
 			if v, err = perftestLatency(out); err == nil {
-				t.add(s.name, program, show(argv)+" "+b.address, v)
+				t.add(s.name, program, show(client(s))+" "+b.address, v)
 			}
 		}
 		if err != nil {
@@ -303,15 +315,16 @@ func (b *bench) streamAgainst(test string, events bool) []*comparison {
 		}
 		return args
 	}
+	client := func(s size) []string { return b.polling(clientEnd, poll, perf(s)) }
 	dat := func(s size) []string {
 		args := []string{"-t", test, "-m", "bw", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes), "-n", b.operations(s.stream), "--warmup", "0",
-			"--depth", strconv.Itoa(s.depth), "--signal", strconv.Itoa(s.moderation), "--poll", poll, "--read-depth", "16"}
+			"--depth", strconv.Itoa(s.depth), "--signal", strconv.Itoa(s.moderation), "--read-depth", "16"}
 		if test == result.Send {
 			args = append(args, "--rx-depth", "512")
 		}
-		return b.datperf("client", args...)
+		return b.datperf(poll, args...)
 	}
-	commands := []string{how(perf, b.address), how(dat, "")}
+	commands := []string{how(client, b.address), how(dat, "")}
 	series := append([]string{program}, layers...)
 	bandwidth := &Table{Title: fmt.Sprintf("Bandwidth of %s, %s", test, words), Unit: "bytes/s", Series: series, How: commands, Note: inlineNote(test)}
 	rate := &Table{Title: fmt.Sprintf("Message rate of %s, %s", test, words), Unit: "ops/s", Series: series, How: commands, Note: "From the same runs as the bandwidth."}
@@ -319,15 +332,15 @@ func (b *bench) streamAgainst(test string, events bool) []*comparison {
 	c.round = func(s size) error {
 		small := s.bytes <= 4096
 		argv := perf(s)
-		out, err := b.perftest(argv)
+		out, err := b.perftest(poll, argv)
 		if err == nil {
 			var v, ops float64
 			if v, ops, err = perftestBandwidth(out); err == nil {
 				if s.bytes >= 64 { // two digits after the point of MB/s are few for two bytes
-					bandwidth.add(s.name, program, show(argv)+" "+b.address, v)
+					bandwidth.add(s.name, program, show(client(s))+" "+b.address, v)
 				}
 				if small {
-					rate.add(s.name, program, show(argv)+" "+b.address, ops)
+					rate.add(s.name, program, show(client(s))+" "+b.address, ops)
 				}
 			}
 		}

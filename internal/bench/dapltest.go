@@ -26,7 +26,7 @@ func (b *bench) dapltestServer() (env []string, stop func(), err error) {
 		return nil, nil, err
 	}
 	env = []string{"DAT_OVERRIDE=" + conf}
-	server, err := start(vmTime, env, "dapltest", "-T", "S", "-D", daplName)
+	server, err := start(vmTime, env, b.pin(serverEnd, []string{"dapltest", "-T", "S", "-D", daplName})...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -47,8 +47,8 @@ func (b *bench) againstDapltest() (all []*comparison) {
 			if op.dapl == "RR" {
 				depth = 16
 			}
-			return []string{"dapltest", "-T", "P", "-D", daplName, "-s", b.address, "-m", "p", "-i", b.operations(s.stream / 2), "-p", strconv.Itoa(depth),
-				op.dapl, strconv.Itoa(s.bytes)}
+			return b.pin(clientEnd, []string{"dapltest", "-T", "P", "-D", daplName, "-s", b.address, "-m", "p", "-i", b.operations(s.stream / 2), "-p", strconv.Itoa(depth),
+				op.dapl, strconv.Itoa(s.bytes)})
 		}
 		// dapltest measures one at a time after as many with the pipeline, which warm it up.
 		dat := func(s size, depth int) []string {
@@ -56,7 +56,7 @@ func (b *bench) againstDapltest() (all []*comparison) {
 			if depth == 1 {
 				warmup = b.operations(s.stream / 2)
 			}
-			return b.datperf("client", "-t", op.test, "-m", "bw", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes),
+			return b.datperf(result.Busy, "-t", op.test, "-m", "bw", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes),
 				"-n", b.operations(s.stream/2), "--warmup", warmup, "--depth", strconv.Itoa(depth), "--signal", "1", "--read-depth", "16")
 		}
 		deep := func(s size) int {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -130,6 +131,11 @@ func listening(port int) bool {
 
 // show is a command as a person would type it.
 func show(argv []string) string {
-	line := append([]string{filepath.Base(argv[0])}, argv[1:]...)
+	line := slices.Clone(argv)
+	for i := range line {
+		if filepath.IsAbs(line[i]) { // a program of this run's; taskset may stand before it
+			line[i] = filepath.Base(line[i])
+		}
+	}
 	return strings.Join(line, " ")
 }

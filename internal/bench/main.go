@@ -25,6 +25,7 @@ type bench struct {
 	quick   bool
 	dapl    []string // environment for clients of dapltest
 	guest   bool     // this is the virtual machine
+	cpus    []int    // of the server and of the client, where they poll
 	plain   bool     // perftest does not send inline on the device, so that cverbs must not either
 	doc     *Document
 }
@@ -91,6 +92,7 @@ func run(args []string) error {
 	if !*vm && b.device != "" && b.address == "" {
 		return errors.New("--device needs its --address")
 	}
+	b.cpus = processors(b.device)
 	if *inside == "" {
 		if err := os.MkdirAll(*docs, 0o755); err != nil {
 			return err

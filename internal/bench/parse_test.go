@@ -120,3 +120,15 @@ func TestDatperfDocument(t *testing.T) {
 	total := d.Runs[0].Total()
 	assert.Equal(t, total.OpsS, 5.0)
 }
+
+func TestParseCPUs(t *testing.T) {
+	for list, want := range map[string][]int{"0": {0}, "0-1": {0, 1}, "2-4,8,10-11": {2, 3, 4, 8, 10, 11}} {
+		got, err := parseCPUs(list)
+		assert.NilError(t, err)
+		assert.DeepEqual(t, got, want)
+	}
+	for _, list := range []string{"", "x", "3-1", "1,,2", "1-"} {
+		_, err := parseCPUs(list)
+		assert.ErrorContains(t, err, "no list of processors", "%q", list)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godat/godat/internal/perf/result"
 	"github.com/godat/godat/udat"
 )
 
@@ -89,8 +90,9 @@ func (b *bench) manyPairs(n int) string {
 
 func (b *bench) scaleOthers(cost, rate *Table, n int) {
 	row := strconv.Itoa(n)
-	line := b.manyPairs(n)
-	out, err := b.perftest(strings.Fields(line))
+	argv := strings.Fields(b.manyPairs(n))
+	line := show(b.pin(clientEnd, argv))
+	out, err := b.perftest(result.Busy, argv)
 	if err == nil {
 		var ops float64
 		if _, ops, err = perftestBandwidth(out); err == nil {
@@ -103,7 +105,7 @@ func (b *bench) scaleOthers(cost, rate *Table, n int) {
 	if n == 1 {
 		return
 	}
-	argv := []string{"cmtime", "-s", b.address, "-b", b.address, "-c", row}
+	argv = []string{"cmtime", "-s", b.address, "-b", b.address, "-c", row}
 	if v, err := b.cmtime(argv); err != nil {
 		rate.fail(row, "cmtime", err)
 	} else {

@@ -17,7 +17,7 @@ func (b *bench) wakeup(p *Part) error {
 	n := b.operations(3000)
 	c := func(mode string) []string { return []string{filepath.Join(b.bin, "pingpong"), mode, "2", n} }
 	dat := func(mode string) []string {
-		return b.datperf("client", "-t", result.Send, "-m", "lat", "-l", strings.Join(layers, ","), "-s", "2", "-n", n, "--poll", mode)
+		return b.datperf(mode, "-t", result.Send, "-m", "lat", "-l", strings.Join(layers, ","), "-s", "2", "-n", n)
 	}
 	t := &Table{
 		Title: "Ping-pong of sends of 2 bytes, half the round trip: median", Unit: "ns", Series: append([]string{"C"}, layers...),
@@ -31,19 +31,19 @@ func (b *bench) wakeup(p *Part) error {
 	}
 	p.Tables = append(p.Tables, t, spin)
 	b.plain = false // the C program sends inline
-	server, err := b.datperfServer()
+	stop, err := b.datperfServers()
 	if err != nil {
 		return err
 	}
-	defer server.stop()
+	defer stop()
 	figure := func(r *result.Run) float64 { total := r.Total(); return total.Latency.At(50) }
 	for range b.rounds {
 		for _, m := range []struct{ row, c, dat string }{{polled, "poll", "busy"}, {event, "event", "event"}, {adaptive, "", "adaptive"}} {
 			if m.c != "" {
-				if v, err := b.pingpong(c(m.c)); err != nil {
+				if v, err := b.pingpong(m.dat, c(m.c)); err != nil {
 					t.fail(m.row, "C", err)
 				} else {
-					t.add(m.row, "C", show(c(m.c))+" "+b.address, v)
+					t.add(m.row, "C", show(b.polling(clientEnd, m.dat, c(m.c)))+" "+b.address, v)
 				}
 			}
 			b.figure(t, m.row, dat(m.dat), figure)
@@ -61,8 +61,8 @@ func (b *bench) wakeup(p *Part) error {
 	return nil
 }
 
-func (b *bench) pingpong(argv []string) (float64, error) {
-	server, err := start(pairTime, nil, argv...)
+func (b *bench) pingpong(poll string, argv []string) (float64, error) {
+	server, err := start(pairTime, nil, b.polling(serverEnd, poll, argv)...)
 	if err != nil {
 		return 0, err
 	}
@@ -70,7 +70,7 @@ func (b *bench) pingpong(argv []string) (float64, error) {
 	if err := server.until(20*time.Second, func() bool { return strings.Contains(server.err.String(), "listening") }); err != nil {
 		return 0, err
 	}
-	out, err := b.run(pairTime, append(argv, b.address)...)
+	out, err := b.run(pairTime, append(slices.Clip(b.polling(clientEnd, poll, argv)), b.address)...)
 	if err != nil {
 		return 0, err
 	}
