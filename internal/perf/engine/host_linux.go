@@ -24,6 +24,12 @@ func hugeMemory(n int) ([]byte, func() error, error) {
 	return b, func() error { return unix.Munmap(b) }, nil
 }
 
+// machineCPUs is how many processors the machine has, whether or not this process may use them; 0 if it does not say.
+func machineCPUs() int {
+	cpus, _ := filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*")
+	return len(cpus)
+}
+
 // CheckCPU tells whether a loop can be pinned to a processor.
 func CheckCPU(cpu int) error {
 	var may unix.CPUSet

@@ -11,6 +11,8 @@ func hugeMemory(int) ([]byte, func() error, error) {
 	return nil, nil, errors.New("--hugepages: only on Linux")
 }
 
+func machineCPUs() int { return 0 }
+
 // CheckCPU tells whether a loop can be pinned to a processor.
 func CheckCPU(cpu int) error { return fmt.Errorf("--cpu %d: only on Linux", cpu) }
 

@@ -162,3 +162,20 @@ func TestBusyLoopYields(t *testing.T) {
 	s.breathe(now + int64(yieldEvery))
 	assert.Equal(t, s.yielded, now, "it yielded just before")
 }
+
+// Crowded is where loops leave no processor to what they wait for; not where a process is bound to as many as it has loops.
+func TestCrowded(t *testing.T) {
+	assert.Equal(t, spinners.Load(), int32(0))
+	defer spinners.Store(0)
+	for _, c := range []struct {
+		loops, own, all int32
+		want            bool
+	}{{1, 1, 1, true}, {1, 1, 2, false}, {2, 1, 2, true}, {1, 2, 2, false}, {2, 2, 2, true}, {2, 2, 3, false}, {3, 2, 8, true}, {4, 8, 8, false}} {
+		spinners.Store(c.loops)
+		s := spin{own: c.own, all: c.all, bursts: true}
+		assert.Equal(t, s.crowded(), c.want, "%+v", c)
+		assert.Equal(t, s.looks() == 1, c.want, "%+v", c) // no bursts then
+	}
+	spinners.Store(0)
+	assert.Equal(t, (&spin{own: 4, all: 4}).looks(), 1) // nor where something else falls due
+}

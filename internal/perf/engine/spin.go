@@ -29,7 +29,8 @@ var spinners atomic.Int32
 
 // spin is how a busy loop treats its processor.
 type spin struct {
-	cpus    int32
+	own     int32 // processors that this process may use,
+	all     int32 // and those of the machine
 	each    bool  // yields after every empty poll: what moves the data is a goroutine too
 	bursts  bool  // nothing falls due meanwhile
 	yielded int64 // when it yielded last, as worker.now
@@ -37,11 +38,16 @@ type spin struct {
 
 func newSpin(c *result.Case, fabric string) spin {
 	each := fabric == fabricMem
-	return spin{cpus: int32(min(runtime.NumCPU(), runtime.GOMAXPROCS(0))), each: each, bursts: !each && !parks(c) && c.Rate == 0}
+	own := min(runtime.NumCPU(), runtime.GOMAXPROCS(0))
+	return spin{own: int32(own), all: int32(max(own, machineCPUs())), each: each, bursts: !each && !parks(c) && c.Rate == 0}
 }
 
-// crowded says that there are not processors enough for all loops.
-func (s *spin) crowded() bool { return spinners.Load() >= s.cpus }
+// crowded says that there are not processors enough for all loops and one more: what they wait for needs one too. A process that is bound to as
+// many as it has loops leaves that to the others of the machine.
+func (s *spin) crowded() bool {
+	n := spinners.Load()
+	return n > s.own || n >= s.all
+}
 
 // looks is how often the next poll looks.
 func (s *spin) looks() int {

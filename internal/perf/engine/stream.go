@@ -20,7 +20,12 @@ type streamer struct {
 	posted    [][]int64 // open loop: when each outstanding request was posted, by queue pair and number
 	due       [][]int64 // and when it fell due
 	turn      int       // open loop: the queue pair whose turn it is
+	unlooked  int       // bytes posted since the clock was last read for breathing
 }
+
+// bytesUnlooked is after how many bytes a loop that posts on and on reads the clock: a software device carries requests out within the post, so
+// that a hundred of them can take longer than a loop may go on without yielding.
+const bytesUnlooked = 64 << 10
 
 // stream keeps up to depth requests outstanding on every queue pair, in one or both directions, and takes what the peer
 // sends, until both directions are over.
@@ -138,6 +143,10 @@ func (s *streamer) postReady() error {
 			if err := s.post(qp, n, uint64(n) == left); err != nil {
 				return err
 			}
+			if s.unlooked += n * s.c.Size; s.unlooked >= bytesUnlooked {
+				s.unlooked = 0
+				s.spin.breathe(s.now())
+			}
 		}
 	}
 	return nil
@@ -148,6 +157,7 @@ func (s *streamer) postReady() error {
 func (s *streamer) postDue() error {
 	for {
 		now, qp := s.now(), s.turn
+		s.spin.breathe(now)
 		if s.pace.due() > now || s.quota[qp] == s.initSeq[qp] || s.pending[qp] == s.c.Depth {
 			return nil
 		}
