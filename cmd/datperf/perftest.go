@@ -20,14 +20,42 @@ const perftestPort = 18515
 // perftestFlags are the flags of perftest's programs that mean something here.
 type perftestFlags struct {
 	device, connection, atomic, size      string
-	port, ibPort, gid                     int
+	port, ibPort                          int
 	iters, seconds                        int
 	qps, tx, rx, list, mod, inline, reads int
 	all, both, events, srq, gbits         bool
+	reversed, huge                        bool
+	limitBW, limitRate                    float64
 	layer                                 string
 }
 
-func (p *perftestFlags) register(f *pflag.FlagSet) {
+// perftestRefused are flags of perftest's programs that ask for what is not to be had here, and why.
+var perftestRefused = []struct {
+	name, short string
+	alone       bool // takes no value
+	why         string
+}{
+	{"gid-index", "x", false, "the connection manager chooses the GID, by the address that the client connects to"},
+	{"mtu", "m", false, "the connection manager takes the path's; set that of the network device"},
+	{"sl", "S", false, "the connection manager takes the path's service level"},
+	{"tos", "T", false, "the connection manager's default is taken; rdma_cm has one for each port (cma_roce_tos)"},
+	{"tclass", "", false, "the connection manager's default is taken"},
+	{"hop_limit", "L", false, "the connection manager takes the route's"},
+	{"pkey_index", "", false, "the connection manager takes the path's"},
+	{"qp-timeout", "u", false, "the connection manager sets it by the path"},
+	{"dualport", "O", true, "one port at a time: run one datperf for each"},
+	{"vector", "X", false, "the device's completion vectors are not to be chosen here"},
+	{"mcg", "g", true, "only RC is supported"},
+	{"MGID", "M", false, "only RC is supported"},
+	{"report-cycles", "C", true, "times are those of the kernel's clock, in microseconds"},
+	{"report-histogram", "H", true, "single results are not kept; datperf client --json has the distribution"},
+	{"report-unsorted", "U", true, "single results are not kept; datperf client --json has the distribution"},
+	{"run_infinitely", "", true, "datperf client -D DURATION --interval TIME reports for as long as one likes"},
+	{"rate_limit", "", false, "datperf client --rate has operations fall due at a rate"},
+	{"odp", "", true, "memory is registered and pinned"},
+}
+
+func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 	f.StringVarP(&p.device, "ib-dev", "d", "", "device")
 	f.IntVarP(&p.ibPort, "ib-port", "i", 1, "port of the device")
 	f.IntVarP(&p.port, "port", "p", perftestPort, "TCP port")
@@ -47,10 +75,25 @@ func (p *perftestFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&p.srq, "use-srq", false, "shared receive queue")
 	f.StringVarP(&p.connection, "connection", "c", "RC", "RC, the only one here")
 	f.StringVarP(&p.atomic, "atomic_type", "A", "FETCH_AND_ADD", "FETCH_AND_ADD or CMP_AND_SWAP")
-	f.IntVarP(&p.gid, "gid-index", "x", -1, "refused: the connection manager chooses, by address")
+	f.BoolVar(&p.reversed, "reversed", false, "the server sends")
+	f.BoolVar(&p.huge, "use_hugepages", false, "memory of huge pages")
+	if mode == result.Bandwidth {
+		f.Float64VarP(&p.limitBW, "limit_bw", "w", 0, "status 3 if the bandwidth is below this, in the unit printed")
+		f.Float64VarP(&p.limitRate, "limit_msgrate", "y", 0, "status 3 if the message rate is below this, in millions a second")
+	}
 	f.BoolVar(&p.gbits, "report_gbits", false, "Gb/sec instead of MiB/sec")
 	f.BoolP("CPU-freq", "F", false, "accepted: clocks are those of the kernel")
 	f.BoolP("rdma_cm", "R", false, "accepted: always so")
+	f.BoolP("com_rdma_cm", "z", false, "accepted: always so")
+	f.BoolP("noPeak", "N", false, "accepted: the peak is that of the intervals, and costs nothing")
+	f.Bool("use_old_post_send", false, "accepted: always so")
+	for _, r := range perftestRefused {
+		if r.alone {
+			f.BoolP(r.name, r.short, false, "refused: "+r.why)
+		} else {
+			f.StringP(r.name, r.short, "", "refused: "+r.why)
+		}
+	}
 	f.StringVar(&p.layer, "layer", result.Cverbs, "cverbs or udat (not perftest's)")
 }
 
@@ -60,8 +103,8 @@ func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 	switch {
 	case p.connection != "RC":
 		return plan, usagef("--connection %s: only RC is supported", p.connection)
-	case p.gid >= 0:
-		return plan, usagef("--gid-index %d: the connection manager chooses the GID, by the address that the client connects to", p.gid)
+	case p.both && p.reversed:
+		return plan, usagef("--bidirectional and --reversed: only one of them")
 	case p.all && p.size != "":
 		return plan, usagef("--all and --size: only one of them")
 	case p.iters < 0 || p.seconds < 0:
@@ -76,9 +119,13 @@ func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 	if p.events {
 		c.Poll = result.Event
 	}
-	if p.both {
+	switch {
+	case p.both:
 		c.Direction = result.Both
+	case p.reversed:
+		c.Direction = result.In
 	}
+	c.HugePages = p.huge
 	if mode == result.Bandwidth {
 		c.Depth, c.RxDepth, c.Batch = p.tx, p.rx, p.list
 	}
@@ -111,6 +158,15 @@ func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 	return plan, nil
 }
 
+// limits gives those of perftest's verifier. Its bandwidth is in the unit of the columns.
+func (p *perftestFlags) limits() result.Limits {
+	gbit := p.limitBW
+	if !p.gbits {
+		gbit *= 8 * (1 << 20) / 1e9
+	}
+	return result.Limits{MinGbitS: gbit, MinOpsS: p.limitRate * 1e6}
+}
+
 func (a *app) perftest(args []string) error {
 	names := slices.Sorted(maps.Keys(report.PerftestNames))
 	if len(args) == 0 || report.PerftestNames[args[0]] == [2]string{} {
@@ -119,9 +175,18 @@ func (a *app) perftest(args []string) error {
 	program, kind := args[0], report.PerftestNames[args[0]]
 	f := a.flags("perftest "+program, "[HOST]", "Do as perftest's "+program+" does: serve one client, or measure against HOST. Both ends are datperf.")
 	var p perftestFlags
-	p.register(f)
+	p.register(f, kind[1])
 	if err := parse(f, args[1:], -1, ""); err != nil {
 		return err
+	}
+	for _, r := range perftestRefused {
+		if f.Changed(r.name) {
+			flag := "--" + r.name
+			if !r.alone {
+				flag += " " + f.Lookup(r.name).Value.String()
+			}
+			return usagef("%s: %s", flag, r.why)
+		}
 	}
 	nargs := f.NArg()
 	if nargs > 1 {
@@ -141,7 +206,7 @@ func (a *app) perftest(args []string) error {
 	if err != nil {
 		return err
 	}
-	out := &outputs{perftest: true, gbits: p.gbits}
+	out := &outputs{perftest: true, gbits: p.gbits, limits: p.limits()}
 	return a.runPlan(append([]string{"datperf", "perftest"}, args...), device, plan, out, func(cl *engine.Client, plan engine.Plan) (*result.Document, error) {
 		conn, err := engine.Dial(a.ctx, f.Arg(0), p.port)
 		if err != nil {
