@@ -11,6 +11,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -332,4 +333,37 @@ func TestOneOutcome(t *testing.T) {
 		t.Logf("%d established, %d timed out", counts[udat.EventConnectionEstablished], counts[udat.EventConnectionTimedOut])
 		rule.Proves(t, "EP-CONNECT-12", "EPST-16", "GAP-41")
 	})
+}
+
+// TestConnectRefusedHoldsNothing: receives complete as ever after a connect that has failed at once.
+func TestConnectRefusedHoldsNothing(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		e.faults().Exhaust(memfabric.Conns, 1)
+		refused(t, e.ep.Connect(e.ia.Addr(), 4711, patience, nil, 0, 0), udat.InsufficientResources)
+		assert.Equal(t, state(t, e.ep), udat.EPUnconnected)
+		assert.NilError(t, e.ep.PostRecv(e.iov(0, 8), 7, 0))
+		e.faults().Remove()
+		flushed(t, e.recv, 7)
+		rule.Proves(t, "EP-CONNECT-14")
+	})
+}
+
+// TestPortOfQualifier: a qualifier that is a port is that port; the rest share ports as OpenFabrics DAPL has them.
+func TestPortOfQualifier(t *testing.T) {
+	for qual, want := range map[udat.ConnQual]uint16{
+		1: 1, 45248: 45248, 65535: 65535, 65536: 65536%32001 + 33534, 96003: 33534, 96002: 65534, 1<<64 - 1: uint16((1<<64-1)%uint64(32001)) + 33534,
+	} {
+		port, err := qual.Port()
+		assert.NilError(t, err, "%d", qual)
+		assert.Equal(t, port, want, "%d", qual)
+	}
+	_, err := udat.ConnQual(0).Port()
+	refused(t, err, udat.InvalidParameter, udat.SubArg3)
+	e := newEnd(t, "mem0", setup{})
+	for _, qual := range []udat.ConnQual{65535, 65535%32001 + 33534, 65536} {
+		psp, err := e.ia.CreatePSP(qual, e.cr, udat.PSPConsumer)
+		assert.NilError(t, err, "%d", qual)
+		assert.Equal(t, psp.Qual(), qual)
+	}
 }

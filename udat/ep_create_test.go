@@ -84,6 +84,7 @@ func TestCreateEPWithoutDispatchers(t *testing.T) {
 			completion(t, b.request, udat.Cookie(i))
 		}
 		eventually(t, func() bool { _, r, q, err := a.ep.GetStatus(); return r && q && err == nil }, "work is left")
+		empty(t, a.ia.AsyncEVD()) // nor does what is not reported overflow anything
 		rule.Proves(t, "EP-CREATE-03")
 
 		// A failure that nobody takes a completion of is noticed.

@@ -189,3 +189,34 @@ func TestReadToRMR(t *testing.T) {
 		completion(t, a.request, 2)
 	})
 }
+
+// TestExtensionPrivileges: the operations beyond DAT 1.2 need what those of DAT 1.2 need.
+func TestExtensionPrivileges(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		readable, writable := a.lmr(64, udat.PrivLocalRead), a.lmr(64, udat.PrivLocalWrite)
+		remote := b.mem.RMRTriplet(0, 8)
+		for kind, source := range map[udat.OpKind]bool{
+			udat.OpSendImmediate: true, udat.OpSendInvalidate: true, udat.OpRDMAWriteImmediate: true, udat.OpFetchAdd: false, udat.OpCmpSwap: false,
+		} {
+			wrong := writable
+			if !source {
+				wrong = readable
+			}
+			o := udat.Op{Kind: kind, IOV: []udat.LMRTriplet{wrong.Triplet(0, 8)}, Remote: remote}
+			_, err := a.ep.PostBatch([]udat.Op{o})
+			if errorsIs(err, udat.ErrModelNotSupported) {
+				continue
+			}
+			refused(t, err, udat.PrivilegesViolation)
+			o.Flags = udat.CompletionSolicitedWait // which those take that use up a receive
+			_, err = a.ep.PostBatch([]udat.Op{o})
+			if source {
+				refused(t, err, udat.PrivilegesViolation)
+			} else {
+				refused(t, err, udat.InvalidParameter, udat.SubArg5)
+			}
+		}
+		rule.Proves(t, "F-06")
+	})
+}

@@ -201,6 +201,54 @@ func TestStatuses(t *testing.T) {
 	})
 }
 
+// TestMisnamedProtection: where the device calls it an error of the operation that a local region has gone since the post, or is not in the
+// zone, the status says what it is.
+func TestMisnamedProtection(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		for _, behindEmpty := range []bool{false, true} {
+			a, b := pair(t, dev, setup{})
+			gone := a.lmr(1, udat.PrivAll)
+			iov := []udat.LMRTriplet{gone.Triplet(0, 1)}
+			if behindEmpty {
+				iov = append(a.iov(0, 0), iov...)
+			}
+			show := udat.Hide(a.request)
+			a.faults().FailOp(1, fabric.StatusLocalQPOp)
+			assert.NilError(t, a.ep.PostSend(iov, 2, 0))
+			assert.NilError(t, gone.Free())
+			show()
+			failed(t, a.request, 2, udat.DTOErrLocalProtection)
+			broken(t, a, b)
+		}
+		for _, st := range []fabric.Status{fabric.StatusLocalQPOp, fabric.StatusGeneral} {
+			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+			gone := b.lmr(8, udat.PrivAll)
+			posted := [][]udat.LMRTriplet{{gone.Triplet(0, 8)}, b.iov(0, 8)}
+			for i, spoil := range []func(){
+				func() { assert.NilError(t, gone.Free()) },
+				func() {
+					pz, err := b.ia.CreatePZ()
+					assert.NilError(t, err)
+					assert.NilError(t, b.ep.Modify(udat.EPFieldPZ, udat.EPParam{PZ: pz}))
+				},
+			} {
+				assert.NilError(t, b.ep.PostRecv(posted[i], 1, 0))
+				spoil()
+				connect(t, a, b)
+				b.faults().FailRecv(1, st)
+				assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, 0))
+				failed(t, b.recv, 1, udat.DTOErrLocalProtection)
+				broken(t, a, b)
+				for _, e := range []*end{a, b} {
+					b.drain(e.request)
+					assert.NilError(t, e.ep.Reset())
+				}
+			}
+		}
+		rule.Proves(t, "LMR-FREE-02", "OBJ-03")
+	})
+}
+
 // TestDeviceRemoved: every endpoint hears of it, once, whatever it is doing.
 func TestDeviceRemoved(t *testing.T) {
 	inTime(t, func(t *testing.T) {
@@ -267,5 +315,42 @@ func TestCompletionQueueFails(t *testing.T) {
 		ev = next(t, b.conn)
 		assert.Assert(t, ev.Number == udat.EventConnectionBroken || ev.Number == udat.EventConnectionDisconnected, describe(ev))
 		assert.NilError(t, a.ep.Free())
+	})
+}
+
+// TestRecvNotPosted: a receive that the device does not take is told, and counts for nothing.
+func TestRecvNotPosted(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		assert.NilError(t, e.ep.PostRecv(e.iov(0, 8), 1, 0))
+		e.faults().Remove()
+		assert.Assert(t, e.ep.PostRecv(e.iov(0, 8), 2, 0) != nil)
+		n, err := e.ep.PostRecvBatch(make([]udat.Recv, 3))
+		assert.Equal(t, n, 0)
+		assert.Assert(t, err != nil)
+		_, err = e.ep.PostRecvBatch([]udat.Recv{{Flags: udat.CompletionSuppress}})
+		refused(t, err, udat.InvalidParameter, udat.SubArg5) // what is wrong with the call comes before what is wrong with the device
+		n, _, err = e.ep.RecvQuery()
+		assert.NilError(t, err)
+		assert.Assert(t, n <= 1, "%d receives, 1 has been posted", n)
+		rule.Proves(t, "EP-RECVQ-02")
+	})
+}
+
+// TestRequestNotPosted: so is a request, alone or in a batch.
+func TestRequestNotPosted(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, _ := pair(t, dev, setup{})
+		a.faults().Remove()
+		become(t, a.ep, udat.EPDisconnected)
+		assert.Assert(t, a.ep.PostSend(a.iov(0, 8), 1, 0) != nil)
+		n, err := a.ep.PostBatch([]udat.Op{{IOV: a.iov(0, 8)}, {IOV: a.iov(0, 8)}})
+		assert.Equal(t, n, 0)
+		assert.Assert(t, err != nil)
+		_, _, idle, err := a.ep.GetStatus()
+		assert.NilError(t, err)
+		assert.Assert(t, idle)
+		empty(t, a.request)
+		rule.Proves(t, "EP-STATUS-02")
 	})
 }

@@ -69,11 +69,14 @@ func TestFailedBeforePeerLeft(t *testing.T) {
 			show := udat.Hide(a.request)
 			if c.fails {
 				a.faults().FailOp(1, fabric.StatusRemoteOp)
+				a.receive(0, 2)
 			} else {
 				b.receive(0, 1)
 			}
 			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))
-			if !c.fails {
+			if c.fails {
+				flushed(t, a.recv, 2) // the send has failed
+			} else {
 				completion(t, b.recv, 1)
 			}
 			assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))

@@ -316,6 +316,40 @@ func TestEstablishedIsLate(t *testing.T) {
 	})
 }
 
+// TestEstablishedWakes: who is parked when the connection's event comes is woken for it, or for the messages that had to wait for it.
+func TestEstablishedWakes(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, streams := range []udat.EVDFlags{0, udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind} {
+			a, b := newEnd(t, dev, setup{streams: streams, unkept: true}), newEnd(t, dev, setup{})
+			needPeerToPeer(t, a)
+			assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), 1, 0))
+			cr := ask(t, a, b, nil)
+			w := waitOn(t, a.recv, patience, 1)
+			release := a.ep.HoldEvents()
+			accepted := cr.Accept(b.ep, nil)
+			_, _, err := b.conn.Wait(patience, 1)
+			sent := b.ep.PostSend(b.iov(0, 8), 2, 0)
+			_, _, derr := b.request.Wait(patience, 1)
+			time.Sleep(quiet)
+			early := len(w.done)
+			release()
+			for _, err := range []error{accepted, err, sent, derr} {
+				assert.NilError(t, err)
+			}
+			assert.Equal(t, early, 0)
+			r := w.result(t)
+			assert.NilError(t, r.err)
+			if streams == 0 {
+				assert.Equal(t, r.ev.Cookie, udat.Cookie(1), "%s", describe(r.ev))
+			} else {
+				assert.Equal(t, r.ev.Number, udat.EventConnectionEstablished)
+				completion(t, a.recv, 1)
+			}
+		}
+		rule.Proves(t, "EVD-20", "EVD-26", "EVD-46")
+	})
+}
+
 // TestEstablishedHoldsNothingBack: who has taken the connection's event finds completions on another dispatcher at once.
 func TestEstablishedHoldsNothingBack(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

@@ -200,3 +200,19 @@ func TestSuppressedAndUnsignalled(t *testing.T) {
 		empty(t, a.request)
 	})
 }
+
+// TestRefusedPostEndsNothing: suppressed work is known to be done even if the post that would have told so was refused.
+func TestRefusedPostEndsNothing(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 1, b.mem.RMRTriplet(0, 8), udat.CompletionSuppress))
+		a.faults().FailPost(1)
+		assert.Assert(t, a.ep.PostSend(a.iov(0, 8), 2, 0) != nil)
+		eventually(t, func() bool {
+			_, _, idle, err := a.ep.GetStatus()
+			assert.NilError(t, err)
+			return idle
+		}, "the requests are idle")
+		empty(t, a.request)
+	})
+}

@@ -109,3 +109,19 @@ func TestHardWatermark(t *testing.T) {
 		rule.Proves(t, "EP-WMARK-04", "V-35")
 	})
 }
+
+// TestRecvBatchWatermark: receives of a batch count as others do.
+func TestRecvBatchWatermark(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		assert.NilError(t, e.ep.SetWatermark(2, udat.WatermarkInfinite))
+		n, err := e.ep.PostRecvBatch(make([]udat.Recv, 2))
+		assert.NilError(t, err)
+		assert.Equal(t, n, 2)
+		empty(t, e.ia.AsyncEVD())
+		_, err = e.ep.PostRecvBatch(make([]udat.Recv, 1))
+		assert.NilError(t, err)
+		expect(t, e.ia.AsyncEVD(), udat.EventAsyncEPSoftHighWatermark)
+		rule.Proves(t, "EP-WMARK-02")
+	})
+}

@@ -40,6 +40,18 @@ func TestCNOStreams(t *testing.T) {
 			}
 			rule.Proves(t, "CNO-01", "EVD-20")
 		})
+		t.Run("requests", func(t *testing.T) {
+			a, b := pair(t, dev, setup{unkept: true})
+			cno := newCNO(t, a.ia, nil)
+			assert.NilError(t, a.request.ModifyCNO(cno))
+			for i := range udat.Cookie(20) {
+				assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), i, b.mem.RMRTriplet(0, 8), 0))
+				triggered(t, cno, a.request)
+				completion(t, a.request, i)
+			}
+			untriggered(t, cno)
+			rule.Proves(t, "CNO-01", "EVD-20")
+		})
 		t.Run("unsignalled", func(t *testing.T) {
 			a, b := pair(t, dev, withFlags(udat.CompletionUnsignalled, 0))
 			cno := newCNO(t, b.ia, nil)

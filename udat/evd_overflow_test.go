@@ -9,24 +9,30 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
+// flood makes n writes to the peer, or a few more, of which nobody takes the completions.
+func (e *end) flood(t *testing.T, peer *end, n int) {
+	t.Helper()
+	ops := make([]udat.Op, 16)
+	for i := 0; i < n; {
+		for j := range ops {
+			ops[j] = udat.Op{Kind: udat.OpRDMAWrite, IOV: e.iov(0, 1), Remote: peer.mem.RMRTriplet(0, 1), Cookie: udat.Cookie(i + j)}
+		}
+		posted, err := e.ep.PostBatch(ops)
+		if err != nil {
+			refused(t, err, udat.InsufficientResources, udat.SubResourceCredits)
+		}
+		i += posted
+	}
+	eventually(t, func() bool { _, _, idle, err := e.ep.GetStatus(); return err == nil && idle }, "all is done")
+}
+
 // TestOverflowBounded posts on although nobody takes the completions: the overflow is told once, what has been queued stays
 // and comes in order, later events are lost, and the memory that they take is bounded. The endpoint goes on.
 func TestOverflowBounded(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		const qlen, batch, posts = 2, 16, 4600
+		const qlen, posts = 2, 4600
 		a, b := pair(t, dev, setup{qlen: qlen})
-		ops := make([]udat.Op, batch)
-		for i := 0; i < posts; {
-			for j := range ops {
-				ops[j] = udat.Op{Kind: udat.OpRDMAWrite, IOV: a.iov(0, 1), Remote: b.mem.RMRTriplet(0, 1), Cookie: udat.Cookie(i + j)}
-			}
-			n, err := a.ep.PostBatch(ops)
-			if err != nil {
-				refused(t, err, udat.InsufficientResources, udat.SubResourceCredits)
-			}
-			i += n
-		}
-		eventually(t, func() bool { _, _, idle, err := a.ep.GetStatus(); return err == nil && idle }, "all is done")
+		a.flood(t, b, posts)
 		ev := expect(t, a.ia.AsyncEVD(), udat.EventAsyncEVDOverflow)
 		assert.Equal(t, ev.Object, udat.Handle(a.request))
 		kept := udat.Queued(a.request)
@@ -64,5 +70,27 @@ func TestOverflowKeepsOutstanding(t *testing.T) {
 		assert.Equal(t, count(t, s).OutstandingDTOCount, messages)
 		b.drain(b.recv)
 		assert.Equal(t, count(t, s).OutstandingDTOCount, 0)
+	})
+}
+
+// TestOverflowLosesShared: the receive of a shared queue whose event is lost takes up none of the queue's places any more.
+func TestOverflowLosesShared(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{qlen: 2})
+		s := b.shared(t, udat.SRQAttr{MaxRecvDTOs: 4, MaxRecvIOV: 1})
+		b.recv = b.request
+		b.share(t, s, udat.EPAttr{})
+		connect(t, a, b)
+		b.flood(t, a, 4600)
+		kept := udat.Queued(b.request)
+		for i := range udat.Cookie(2) {
+			assert.NilError(t, s.PostRecv(b.iov(0, 8), i))
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), i, 0))
+			completion(t, a.request, i)
+			eventually(t, func() bool { b.ep.GetStatus(); return count(t, s).OutstandingDTOCount == 0 }, "the place is free")
+		}
+		assert.Equal(t, udat.Queued(b.request), kept)
+		assert.Equal(t, state(t, b.ep), udat.EPConnected)
+		rule.Proves(t, "EVD-50")
 	})
 }

@@ -45,6 +45,7 @@ func bound(t *testing.T, evd *udat.EVD, cookie udat.Cookie) udat.Event {
 	ev := expect(t, evd, udat.EventRMRBindCompletion)
 	assert.Equal(t, ev.Status, udat.DTOSuccess, "%s", describe(ev))
 	assert.Equal(t, ev.Cookie, cookie, "%s", describe(ev))
+	assert.Equal(t, ev.Length, uint64(0), "%s", describe(ev))
 	return ev
 }
 
@@ -333,22 +334,66 @@ func TestRMRFailure(t *testing.T) {
 	})
 }
 
-// TestRMROutcomeUnknown frees an endpoint with binds outstanding: their regions stay in use, as the window may be bound to them.
+// TestRMROutcomeUnknown frees an endpoint with binds outstanding: the window is what it was as far as anybody knows, and as it may
+// be bound to their regions, these stay in use until it is bound anew or freed.
 func TestRMROutcomeUnknown(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
-		_, b := pair(t, dev, setup{})
+		for _, anew := range []bool{true, false} {
+			_, b := pair(t, dev, setup{})
+			r := b.window(t)
+			l, m := b.lmr(100, udat.PrivAll), b.lmr(100, udat.PrivAll)
+			tr := b.bind(t, r, b.mem, 0, 10, bothRights)
+			b.faults().Delay(patience)
+			for range 2 {
+				_, err := r.Bind(l.Triplet(0, 10), bothRights, b.ep, 1, 0)
+				assert.NilError(t, err)
+			}
+			assert.NilError(t, b.ep.Free())
+			b.faults().Delay(0)
+			assert.Equal(t, r.RMRTriplet(), tr)
+			refused(t, l.Free(), udat.InvalidState, udat.SubStateLMRInUse)
+			refused(t, b.mem.Free(), udat.InvalidState, udat.SubStateLMRInUse)
+			if anew {
+				b.ep = b.another(nil)
+				connect(t, newEnd(t, dev, setup{}), b)
+				b.bind(t, r, m, 0, 10, bothRights)
+			} else {
+				assert.NilError(t, r.Free())
+			}
+			assert.NilError(t, l.Free())
+			assert.NilError(t, b.mem.Free())
+		}
+		rule.Proves(t, "RMR-BIND-12")
+	})
+}
+
+// TestRMROutcomeIsItsOwn: what else has completed in the place of a bind that is over says nothing about one that is under way,
+// which is flushed and leaves the window as it was.
+func TestRMROutcomeIsItsOwn(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const places = 4 // of a queue of 3 requests
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: places - 1}})
 		r := b.window(t)
+		needAcknowledged(t, b)
 		l := b.lmr(100, udat.PrivAll)
-		b.bind(t, r, b.mem, 0, 10, bothRights)
-		b.faults().Delay(patience)
-		_, err := r.Bind(l.Triplet(0, 10), bothRights, b.ep, 1, 0)
+		tr := b.bind(t, r, b.mem, 0, 10, bothRights)
+		for range places - 1 {
+			assert.NilError(t, b.ep.PostRDMAWrite(b.iov(0, 8), 1, a.mem.RMRTriplet(0, 8), 0))
+			completion(t, b.request, 1)
+		}
+		assert.NilError(t, b.ep.PostSend(b.iov(0, 2), 2, 0)) // as many bytes as the window will have had binds
+		assert.NilError(t, b.ep.PostSend(b.iov(0, 8), 3, 0)) // for which the peer has no receive
+		_, err := r.Bind(l.Triplet(0, 10), bothRights, b.ep, 4, 0)
 		assert.NilError(t, err)
-		assert.NilError(t, b.ep.Free())
-		b.faults().Delay(0)
-		refused(t, l.Free(), udat.InvalidState, udat.SubStateLMRInUse)
-		refused(t, b.mem.Free(), udat.InvalidState, udat.SubStateLMRInUse)
-		assert.NilError(t, r.Free())
+		assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), 1, 0))
+		completion(t, b.request, 2)
+		part(t, b, a, udat.CloseAbrupt)
+		flushed(t, b.request, 3)
+		ev := expect(t, b.request, udat.EventRMRBindCompletion)
+		assert.Assert(t, ev.Status == udat.DTOErrFlushed && ev.Cookie == 4, "%s", describe(ev))
+		assert.Equal(t, r.RMRTriplet(), tr)
 		assert.NilError(t, l.Free())
-		assert.NilError(t, b.mem.Free())
+		refused(t, b.mem.Free(), udat.InvalidState, udat.SubStateLMRInUse)
+		rule.Proves(t, "RMR-BIND-08", "RMR-BIND-12")
 	})
 }

@@ -308,6 +308,7 @@ func TestSRQHeldBack(t *testing.T) {
 		}
 		assert.DeepEqual(t, []int{left, after}, []int{4, 2})
 		expect(t, b.conn, udat.EventConnectionEstablished)
+		empty(t, b.recv) // what is forgotten does not come after all
 		rule.Proves(t, "EVD-46", "SRQ-CREATE-06")
 	})
 }

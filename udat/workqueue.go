@@ -54,7 +54,7 @@ type workEntry struct {
 // set fills in the entry of a data transfer. Pointers that are there already are not written: that costs a look at the garbage
 // collector's state.
 func (en *workEntry) set(cookie Cookie, length uint64, op DTOOperation, flags entryFlags, l *LMR) {
-	en.cookie, en.length, en.op, en.flags, en.segments = cookie, length, op, flags, 0
+	en.cookie, en.length, en.op, en.flags = cookie, length, op, flags
 	if en.lmr != l {
 		en.lmr = l
 	}
@@ -82,7 +82,7 @@ func newWorkQueue(ep *EP, evd *EVD, limit int, receive bool) *workQueue {
 	}
 	q := &workQueue{ep: ep, evd: evd, receive: receive, limit: uint32(limit), entries: make([]workEntry, size)}
 	if receive {
-		q.stride = max(ep.attr.MaxRecvIOV, 1)
+		q.stride = ep.attr.MaxRecvIOV
 		q.segments = make([]fabric.SGE, size*q.stride)
 	}
 	return q
@@ -132,7 +132,6 @@ func (q *workQueue) forgetBinds(head uint32) {
 func (q *workQueue) clear() {
 	q.forgetBinds(q.completed)
 	q.completed, q.freed = q.tail, q.tail
-	q.dropHeld()
 }
 
 // dropHeld forgets what was held back; the dispatcher's lock is held.
@@ -146,7 +145,7 @@ func (q *workQueue) dropHeld() {
 // completeSimple is complete for what happens most, requests that succeed and make an event. It takes the completions up to the
 // first that is not so, or is of another queue, and gives their number.
 func (e *EVD) completeSimple(q *workQueue, wcs []fabric.WC, to []Event) int {
-	if q.receive || q.holding || e.discard {
+	if q.receive || e.discard {
 		return 0
 	}
 	for i := range wcs {
@@ -205,7 +204,7 @@ func (e *EVD) fail(ep *EP, status fabric.Status) {
 	if !flushed {
 		l.failed.Store(true)
 	}
-	if s := ep.getState(); s != EPDisconnected && s != epFreed {
+	if ep.getState() != EPDisconnected {
 		e.failed = append(e.failed, failure{ep: ep, link: l, flushed: flushed})
 	}
 }
@@ -334,17 +333,13 @@ func (q *workQueue) status(en *workEntry, s fabric.Status) DTOStatus {
 	return DTOErrLocalEP
 }
 
-// dtoStatus is the DAT status of a fabric's.
+// dtoStatus is the DAT status of a failure that the fabric has named.
 func dtoStatus(s fabric.Status) DTOStatus {
 	switch s {
-	case fabric.StatusSuccess:
-		return DTOSuccess
 	case fabric.StatusFlush:
 		return DTOErrFlushed
 	case fabric.StatusLocalLength:
 		return DTOErrLocalLength
-	case fabric.StatusLocalQPOp:
-		return DTOErrLocalEP
 	case fabric.StatusLocalProt, fabric.StatusLocalAccess, fabric.StatusLocalRDD:
 		return DTOErrLocalProtection
 	case fabric.StatusBadResponse:

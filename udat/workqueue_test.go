@@ -37,3 +37,55 @@ func TestForgottenCompletions(t *testing.T) {
 		}
 	}
 }
+
+// TestFull: a queue is full when what is outstanding and the batch that is about to be posted reach the limit, whatever the numbers and
+// whether or not the poster has seen yet what has completed.
+func TestFull(t *testing.T) {
+	const limit = 5
+	for _, start := range []uint32{0, 7, 1<<31 - 2, 1 << 31, 1<<32 - 3} {
+		for posted := range uint32(limit + 1) {
+			for completed := range posted + 1 {
+				for seen := range completed + 1 {
+					for more := range limit + 1 {
+						q := newWorkQueue(&EP{}, &EVD{}, limit, false)
+						q.tail, q.completed, q.freed = start+posted, start+completed, start+seen
+						want := int(posted-completed)+more >= limit
+						assert.Equal(t, q.full(more), want, "from %d: %d posted, %d completed, %d seen, %d more", start, posted, completed, seen, more)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestClearForgetsBinds: the outcome of binds that are outstanding when the queue is cleared is unknown, of others not.
+func TestClearForgetsBinds(t *testing.T) {
+	q := newWorkQueue(&EP{}, &EVD{}, 4, false)
+	var regions [3]LMR
+	r := &RMR{}
+	for i := range regions {
+		serial := uint64(i) + 1
+		r.pending = append(r.pending, binding{serial: serial, region: &regions[i]})
+		*q.entry(uint32(2 * i)) = workEntry{op: DTOBind, rmr: r, length: serial}
+	}
+	q.tail, q.completed = 5, 1 // the first bind has completed, two writes and two binds have not
+	q.clear()
+	assert.Equal(t, len(r.pending), 1)
+	assert.Equal(t, r.pending[0].serial, uint64(1))
+	assert.Equal(t, len(r.stale), 2)
+	assert.Assert(t, r.stale[0] == &regions[1] && r.stale[1] == &regions[2])
+	assert.Equal(t, q.outstanding(), 0)
+}
+
+// TestFailureWithoutConnection: work of an endpoint that has lost its connection meanwhile may still fail: there is nothing to break.
+func TestFailureWithoutConnection(t *testing.T) {
+	e := &EVD{qlen: 8, ring: newEventRing(8)}
+	q := newWorkQueue(&EP{}, e, 4, false)
+	e.sources.add(q)
+	for i, st := range []fabric.Status{fabric.StatusRemoteAccess, fabric.StatusFlush} {
+		q.tail++
+		e.complete(q, &fabric.WC{ID: q.id | uint64(i), Status: st}, nil)
+		assert.Equal(t, e.ring.n, i+1)
+		assert.Equal(t, len(e.failed), 0)
+	}
+}
