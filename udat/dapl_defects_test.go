@@ -21,7 +21,7 @@ import (
 func TestSoftwareEventWakes(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		_, b := pair(t, dev, setup{streams: udat.EVDDefault | udat.EVDSoftware, unkept: true})
-		w := waitOn(t, b.recv, patience, 1)
+		w := waitOn(t, b.recv, udat.Infinite, 1)
 		soft(t, b.recv, 7)
 		r := w.result(t)
 		assert.NilError(t, r.err)

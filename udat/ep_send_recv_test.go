@@ -324,7 +324,7 @@ func TestEstablishedWakes(t *testing.T) {
 			needPeerToPeer(t, a)
 			assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), 1, 0))
 			cr := ask(t, a, b, nil)
-			w := waitOn(t, a.recv, udat.Infinite, 1) // at expiry it would look by itself
+			w := waitOn(t, a.recv, udat.Infinite, 1)
 			release := a.ep.HoldEvents()
 			accepted := cr.Accept(b.ep, nil)
 			_, _, err := b.conn.Wait(patience, 1)

@@ -128,11 +128,11 @@ func TestCNODisabled(t *testing.T) {
 			}
 			// Waiters neither notice nor mind.
 			assert.NilError(t, b.recv.Disable())
-			w := waitOn(t, b.recv, patience, 1)
+			w := waitOn(t, b.recv, udat.Infinite, 1)
 			b.receive(0, 3, 4)
 			a.send(8, 0, udat.CompletionSolicitedWait)
 			assert.NilError(t, w.result(t).err)
-			w = waitOn(t, b.recv, patience, 1)
+			w = waitOn(t, b.recv, udat.Infinite, 1)
 			assert.NilError(t, b.recv.Enable())
 			assert.NilError(t, b.recv.Disable())
 			w.still(t)
@@ -170,7 +170,7 @@ func TestCNODirectWaiter(t *testing.T) {
 			assert.NilError(t, b.recv.ModifyCNO(cno))
 			for range 3 {
 				b.receive(0, 1, 2, 3)
-				w := waitOn(t, b.recv, patience, 1)
+				w := waitOn(t, b.recv, udat.Infinite, 1)
 				a.send(8, 0, udat.CompletionSolicitedWait)
 				assert.Equal(t, w.result(t).ev.Cookie, udat.Cookie(1))
 				untriggered(t, cno)
@@ -190,7 +190,7 @@ func TestCNODirectWaiter(t *testing.T) {
 		ia := open(t, dev)
 		cno := newCNO(t, ia, nil)
 		evd := softEVD(t, ia, cno)
-		w := waitOn(t, evd, patience, 3)
+		w := waitOn(t, evd, udat.Infinite, 3)
 		soft(t, evd, 0)
 		soft(t, evd, 1)
 		untriggered(t, cno)

@@ -22,7 +22,7 @@ func TestNotifyUnsignalledReceives(t *testing.T) {
 		a, b := pair(t, dev, s)
 		b.receive(udat.CompletionUnsignalled, 0, 1)
 		b.receive(0, 2)
-		w := waitOn(t, b.recv, patience, 1)
+		w := waitOn(t, b.recv, udat.Infinite, 1)
 		a.send(8, 0, quietly)
 		a.send(8, 1, quietly)
 		time.Sleep(untended)
@@ -58,7 +58,7 @@ func TestNotifyUnsignalledRequests(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, withFlags(0, udat.CompletionUnsignalled))
 		b.receive(0, 0, 1, 2)
-		w := waitOn(t, a.request, patience, 1)
+		w := waitOn(t, a.request, udat.Infinite, 1)
 		a.send(8, 0, udat.CompletionUnsignalled)
 		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 1, b.mem.RMRTriplet(0, 8), udat.CompletionUnsignalled))
 		assert.NilError(t, a.ep.PostRDMARead(a.iov(0, 8), 2, b.mem.RMRTriplet(0, 8), udat.CompletionUnsignalled))
@@ -87,7 +87,7 @@ func TestNotifySolicited(t *testing.T) {
 		needSolicited(t, b)
 		for round := range udat.Cookie(3) {
 			b.receive(0, 10*round, 10*round+1, 10*round+2)
-			w := waitOn(t, b.recv, patience, 1)
+			w := waitOn(t, b.recv, udat.Infinite, 1)
 			a.send(8, 0, quietly)
 			a.send(8, 0, quietly)
 			if round == 0 {
@@ -111,7 +111,7 @@ func TestNotifySolicited(t *testing.T) {
 			assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
 			a.send(8, 0, udat.CompletionSolicitedWait)
 			completion(t, b.recv, 1)
-			w := waitOn(t, b.recv, patience, 1)
+			w := waitOn(t, b.recv, udat.Infinite, 1)
 			a.send(8, 0, quietly)
 			w.still(t)
 			b.receive(0, 3)
@@ -128,7 +128,7 @@ func TestNotifySolicitedElsewhere(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, withFlags(udat.CompletionUnsignalled, 0))
 		b.receive(udat.CompletionUnsignalled, 0)
-		w := waitOn(t, b.recv, patience, 1)
+		w := waitOn(t, b.recv, udat.Infinite, 1)
 		a.send(8, 0, udat.CompletionSolicitedWait)
 		w.still(t)
 		rule.Proves(t, "F-05")
@@ -146,7 +146,7 @@ func TestNotifyFailures(t *testing.T) {
 			s.unkept = false // not every device notifies of every failure
 			a, b := pair(t, dev, s)
 			b.receive(flags&udat.CompletionUnsignalled, 0, 1)
-			w := waitOn(t, b.recv, patience, 1)
+			w := waitOn(t, b.recv, udat.Infinite, 1)
 			assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
 			r := w.result(t)
 			assert.NilError(t, r.err)
@@ -157,7 +157,7 @@ func TestNotifyFailures(t *testing.T) {
 			// One that is too long, of a Send that was not solicited.
 			a, b = pair(t, dev, s)
 			b.receive(flags&udat.CompletionUnsignalled, 2)
-			w = waitOn(t, b.recv, patience, 1)
+			w = waitOn(t, b.recv, udat.Infinite, 1)
 			assert.NilError(t, a.ep.PostSend(a.iov(0, 2000), 0, quietly))
 			r = w.result(t)
 			assert.NilError(t, r.err)
@@ -166,7 +166,7 @@ func TestNotifyFailures(t *testing.T) {
 		}
 		a, b := pair(t, dev, withFlags(0, udat.CompletionUnsignalled))
 		needAcknowledged(t, a)
-		w := waitOn(t, a.request, patience, 1)
+		w := waitOn(t, a.request, udat.Infinite, 1)
 		bad := b.mem.RMRTriplet(0, 8)
 		bad.RMRContext ^= 0xff00
 		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 5, bad, udat.CompletionUnsignalled|udat.CompletionSuppress))
@@ -194,7 +194,7 @@ func TestNotifySRQ(t *testing.T) {
 				assert.NilError(t, srq.PostRecv(b.iov(0, 64), i))
 			}
 			connect(t, a, b)
-			w := waitOn(t, b.recv, patience, 1)
+			w := waitOn(t, b.recv, udat.Infinite, 1)
 			a.send(8, 0, quietly)
 			if flags == udat.CompletionSolicitedWait {
 				needSolicited(t, b)
@@ -215,19 +215,19 @@ func TestNotifyOtherStreams(t *testing.T) {
 		all := udat.EVDDefault | udat.EVDSoftware
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{streams: all, unkept: true})
 		psp := listen(t, b)
-		w := waitOn(t, b.conn, patience, 1)
+		w := waitOn(t, b.conn, udat.Infinite, 1)
 		assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), patience, nil, udat.QoSBestEffort, udat.ConnectDefault))
 		req := w.result(t)
 		assert.NilError(t, req.err)
 		assert.Equal(t, req.ev.Number, udat.EventConnectionRequest)
-		w = waitOn(t, b.conn, patience, 1)
+		w = waitOn(t, b.conn, udat.Infinite, 1)
 		assert.NilError(t, req.ev.CR.Accept(b.ep, nil))
 		assert.Equal(t, w.result(t).ev.Number, udat.EventConnectionEstablished)
 		expect(t, a.conn, udat.EventConnectionEstablished)
-		w = waitOn(t, b.conn, patience, 1)
+		w = waitOn(t, b.conn, udat.Infinite, 1)
 		soft(t, b.conn, "x")
 		assert.Equal(t, w.result(t).ev.Software, any("x"))
-		w = waitOn(t, b.conn, patience, 1)
+		w = waitOn(t, b.conn, udat.Infinite, 1)
 		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
 		assert.Equal(t, w.result(t).ev.Number, udat.EventConnectionDisconnected)
 		rule.Proves(t, "EVD-26", "EVD-02", "EVD-POSTSE-02")
@@ -287,7 +287,7 @@ func TestNotifyArmsLate(t *testing.T) {
 			assert.NilError(t, err)
 			var w *waiting
 			if direct {
-				w = waitOn(t, b.recv, patience, 1)
+				w = waitOn(t, b.recv, udat.Infinite, 1)
 			}
 			b.ep, err = b.ia.CreateEP(b.pz, b.recv, b.request, b.conn, &udat.EPAttr{RecvCompletionFlags: udat.CompletionSolicitedWait})
 			assert.NilError(t, err)
@@ -344,7 +344,7 @@ func TestNotifyWithoutSpin(t *testing.T) {
 		a, b := pair(t, dev, with)
 		b.receive(udat.CompletionUnsignalled, 0)
 		b.receive(0, 1)
-		w := waitOn(t, b.recv, patience, 1)
+		w := waitOn(t, b.recv, udat.Infinite, 1)
 		a.send(8, 0, 0)
 		w.still(t)
 		a.send(8, 1, 0)

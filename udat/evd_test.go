@@ -359,7 +359,7 @@ func TestEVDResize(t *testing.T) {
 		assert.Equal(t, queueLength(t, evd), 5)
 		rule.Proves(t, "EVD-RESIZE-03")
 		// A blocked waiter may rely on its threshold.
-		w := waitOn(t, evd, patience, 4)
+		w := waitOn(t, evd, udat.Infinite, 4)
 		assert.ErrorIs(t, evd.Resize(3), udat.ErrInvalidState)
 		assert.NilError(t, evd.Resize(4))
 		for i := range 4 {
@@ -423,7 +423,7 @@ func TestEVDOverrun(t *testing.T) {
 		assert.NilError(t, err)
 		return idle
 	})
-	w := waitOn(t, a.recv, patience, 1)
+	w := waitOn(t, a.recv, udat.Infinite, 1)
 	faults.Overrun(udat.CompletionQueue(a.request))
 	faults.Overrun(udat.CompletionQueue(a.recv))
 	assert.ErrorIs(t, w.result(t).err, udat.ErrInvalidState)

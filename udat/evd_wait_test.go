@@ -120,7 +120,7 @@ func TestWaitBlocks(t *testing.T) {
 
 func TestWaitIsExclusive(t *testing.T) {
 	onEachKind(t, func(t *testing.T, ia *udat.IA, evd *udat.EVD) {
-		w := waitOn(t, evd, patience, 2)
+		w := waitOn(t, evd, udat.Infinite, 2)
 		soft(t, evd, 0)
 		_, _, err := evd.Wait(0, 1)
 		assert.ErrorIs(t, err, errWaiter)
@@ -266,7 +266,7 @@ func TestWaitThreshold(t *testing.T) {
 			t.Run(fmt.Sprintf("flags=0x%x", uint32(flags)), func(t *testing.T) {
 				a, b := pair(t, dev, withFlags(flags, flags))
 				b.receive(0, 0, 1, 2, 3, 4)
-				w := waitOn(t, b.recv, patience, 1)
+				w := waitOn(t, b.recv, udat.Infinite, 1)
 				a.send(8, 0, 0)
 				r := w.result(t)
 				assert.NilError(t, r.err)
@@ -274,7 +274,7 @@ func TestWaitThreshold(t *testing.T) {
 				if flags == 0 {
 					rule.Proves(t, "EVD-WAIT-29", "EVD-20")
 				}
-				w = waitOn(t, b.recv, patience, 3)
+				w = waitOn(t, b.recv, udat.Infinite, 3)
 				a.send(8, 1, 0)
 				a.send(8, 2, 0)
 				w.still(t)
@@ -288,7 +288,7 @@ func TestWaitThreshold(t *testing.T) {
 				}
 				rule.Proves(t, "EVD-WAIT-03", "EVD-WAIT-11")
 				// Completions of requests count the same way.
-				w = waitOn(t, a.request, patience, 5)
+				w = waitOn(t, a.request, udat.Infinite, 5)
 				a.send(8, 4, 0)
 				r = w.result(t)
 				assert.NilError(t, r.err)

@@ -223,7 +223,7 @@ func TestCloseAbrupt(t *testing.T) {
 		for i := range 4 {
 			assert.NilError(t, z.ep.PostRecv(z.iov(i, 1), udat.Cookie(i), 0))
 		}
-		waits := []*waiting{waitOn(t, z.recv, udat.Infinite, 1), waitOn(t, z.conn, patience, 1), waitOn(t, z.ia.AsyncEVD(), udat.Infinite, 1)}
+		waits := []*waiting{waitOn(t, z.recv, udat.Infinite, 1), waitOn(t, z.conn, udat.Infinite, 1), waitOn(t, z.ia.AsyncEVD(), udat.Infinite, 1)}
 		woken := make(chan error, 1)
 		go func() {
 			evd, err := z.cno.Wait(patience)

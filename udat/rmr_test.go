@@ -299,7 +299,7 @@ func TestRMRFlags(t *testing.T) {
 		eventually(t, func() bool { _, _, idle, err := b.ep.GetStatus(); return err == nil && idle }, "idle")
 		empty(t, b.request)
 		refused(t, b.mem.Free(), udat.InvalidState, udat.SubStateLMRInUse) // the silent bind counts
-		w := waitOn(t, b.request, patience, 1)
+		w := waitOn(t, b.request, udat.Infinite, 1)
 		_, err = r.Bind(b.mem.Triplet(50, 50), bothRights, b.ep, 4, udat.CompletionUnsignalled|udat.CompletionBarrierFence)
 		assert.NilError(t, err)
 		w.still(t) // it wakes nobody

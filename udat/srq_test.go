@@ -306,7 +306,7 @@ func TestSRQNotification(t *testing.T) {
 			for i := range 4 {
 				assert.NilError(t, s.PostRecv(nil, udat.Cookie(i)))
 			}
-			w := waitOn(t, b.recv, patience, 1)
+			w := waitOn(t, b.recv, udat.Infinite, 1)
 			assert.NilError(t, a.ep.PostSend(nil, 1, 0))
 			if c.solicited {
 				needSolicited(t, b)
@@ -328,7 +328,7 @@ func TestSRQThreshold(t *testing.T) {
 		for i := range 3 {
 			assert.NilError(t, s.PostRecv(nil, udat.Cookie(i)))
 		}
-		w := waitOn(t, b.recv, patience, 3)
+		w := waitOn(t, b.recv, udat.Infinite, 3)
 		for i := range 2 {
 			assert.NilError(t, a.ep.PostSend(nil, udat.Cookie(i), 0))
 			completion(t, a.request, udat.Cookie(i))
