@@ -30,6 +30,7 @@ type binding struct {
 	triplet LMRTriplet
 	priv    MemPriv
 	context uint32
+	live    bool // posted on a connection: a device may carry it out ahead of time
 }
 
 func (r *RMR) object() *object {
@@ -93,8 +94,9 @@ func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flag
 	q := &ep.requests
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if s := ep.getState(); s != EPConnected && s != EPDisconnected {
-		return 0, ep.wrongState(op, s)
+	state := ep.getState()
+	if state != EPConnected && state != EPDisconnected {
+		return 0, ep.wrongState(op, state)
 	}
 	if err := r.checkBind(op, &triplet, priv, ep, flags); err != nil {
 		return 0, err
@@ -102,7 +104,7 @@ func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flag
 	if !q.room() {
 		return 0, fail(op, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding", q.work.limit)
 	}
-	b := binding{triplet: triplet, priv: priv}
+	b := binding{triplet: triplet, priv: priv, live: state == EPConnected}
 	if triplet.SegmentLength > 0 {
 		b.region = triplet.LMR
 	}
@@ -112,7 +114,7 @@ func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flag
 	}
 	context, err := q.bind(r, &b, r.obj.ia.windowAccess(priv), cookie, flags)
 	if err != nil {
-		r.settle(b.serial, false)
+		r.settle(b.serial, fabric.StatusGeneral)
 		return 0, err
 	}
 	r.name(b.serial, context)
@@ -226,20 +228,24 @@ func (r *RMR) take(serial uint64) (b binding, ok bool) {
 }
 
 // settle notes how a bind ended. It takes no locks but leaves.
-func (r *RMR) settle(serial uint64, done bool) {
+func (r *RMR) settle(serial uint64, s fabric.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b, ok := r.take(serial)
-	if !ok {
-		return
-	}
-	if !done {
+	switch {
+	case !ok:
+	case s == fabric.StatusSuccess:
+		r.unbind()
+		r.bound = b
+	case s == fabric.StatusFlush && b.live && b.region != nil:
+		// A device may carry a bind out before what precedes it has completed, and flush it all the same (rxe): the region counts as
+		// bound until the window is bound anew or freed.
+		r.obj.ia.windows.remove(b.context)
+		r.stale = append(r.stale, b.region)
+	default:
 		r.obj.ia.windows.remove(b.context)
 		b.region.letGoWindow()
-		return
 	}
-	r.unbind()
-	r.bound = b
 }
 
 // forget notes a bind whose outcome will never be told: its queue pair has gone.

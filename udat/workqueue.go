@@ -183,7 +183,7 @@ func (e *EVD) complete(q *workQueue, wc *fabric.WC, to []Event) {
 	en := q.entry(seq)
 	failed := wc.Status != fabric.StatusSuccess
 	if en.rmr != nil {
-		en.rmr.settle(en.length, !failed)
+		en.rmr.settle(en.length, wc.Status)
 	}
 	if failed {
 		e.fail(q.ep, wc.Status)
