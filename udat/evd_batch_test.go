@@ -113,6 +113,25 @@ func TestDequeueFromDeviceMixed(t *testing.T) {
 	})
 }
 
+// TestDequeueRingAndDevice: a batch that the ring does not fill takes what the device has completed too, after it.
+func TestDequeueRingAndDevice(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		all := udat.EVDSoftware | udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind
+		a, b := pair(t, dev, setup{unkept: true, streams: all})
+		b.receive(0, 1)
+		soft(t, b.recv, "first")
+		a.send(8, 7, quietly)
+		time.Sleep(quiet)
+		assert.Equal(t, udat.Queued(b.recv), 1)
+		events := make([]udat.Event, 4)
+		n, err := b.recv.DequeueBatch(events)
+		assert.NilError(t, err)
+		assert.Equal(t, n, 2)
+		assert.Equal(t, events[0].Software, any("first"))
+		assert.Equal(t, events[1].Cookie, udat.Cookie(1))
+	})
+}
+
 // TestWaitFromDevice: a call that does not block finds what the device has completed, and takes nothing below its threshold.
 func TestWaitFromDevice(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
