@@ -52,12 +52,12 @@ func TestManyConnections(t *testing.T) {
 	})
 	fds2, goroutines2, kernel2 := 0, 0, ""
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if fds2, goroutines2, kernel2 = footprint(t); fds2 == fds && goroutines2 == goroutines && kernel2 == kernel {
+		if fds2, goroutines2, kernel2 = footprint(t); fds2 == fds && goroutines2 <= goroutines && kernel2 == kernel {
 			break
 		}
 	}
 	t.Logf("after %d connections: %d descriptors, %d goroutines\n%s", n, fds2, goroutines2, kernel2)
 	assert.Equal(t, fds2, fds)
-	assert.Equal(t, goroutines2, goroutines)
+	assert.Assert(t, goroutines2 <= goroutines, "%d goroutines before", goroutines) // one of a test before this may have been on its way out
 	assert.Equal(t, kernel2, kernel)
 }
