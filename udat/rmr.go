@@ -73,7 +73,8 @@ func (pz *PZ) CreateRMR() (*RMR, error) {
 // privileges, on the endpoint's request queue, and gives the new context at once. The operations posted after it on
 // that endpoint wait for it, so that the context may go to the peer with the next Send. When it completes, with a
 // bind completion on the request dispatcher, the previous context is invalid. A SegmentLength of 0 unbinds; the context
-// then means nothing. A bind that fails, or is flushed, leaves the window as it was.
+// then means nothing. A bind that fails, or is flushed, leaves the window as it was; but a device may have carried out what was flushed with its
+// connection, so that the region cannot be freed until the window is bound anew or freed.
 //
 // States and flags are those of PostRDMAWrite. Errors also: InvalidParameter (a part outside the region, privileges other
 // than remote read and write), PrivilegesViolation (remote read needs a region with local read, remote write one with local
