@@ -233,20 +233,22 @@ func (r *RMR) settle(serial uint64, s fabric.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b, ok := r.take(serial)
-	switch {
-	case !ok:
-	case s == fabric.StatusSuccess:
+	if !ok {
+		return
+	}
+	if s == fabric.StatusSuccess {
 		r.unbind()
 		r.bound = b
-	case s == fabric.StatusFlush && b.live && b.region != nil:
+		return
+	}
+	r.obj.ia.windows.remove(b.context)
+	if s == fabric.StatusFlush && b.live {
 		// A device may carry a bind out before what precedes it has completed, and flush it all the same (rxe): the region counts as
 		// bound until the window is bound anew or freed.
-		r.obj.ia.windows.remove(b.context)
 		r.stale = append(r.stale, b.region)
-	default:
-		r.obj.ia.windows.remove(b.context)
-		b.region.letGoWindow()
+		return
 	}
+	b.region.letGoWindow()
 }
 
 // forget notes a bind whose outcome will never be told: its queue pair has gone.
