@@ -62,9 +62,10 @@ func (b *bench) nullTables(p *Part) (call []float64, allocs map[string]float64, 
 				case layer == "Call":
 					call = append(call, m.NsOp)
 					others.add("empty call into C", "time", how, m.NsOp)
+				case strings.HasPrefix(layer, "Look"):
+					others.add("a look at an empty queue, "+batch+" in one call, "+strings.ToLower(layer[len("Look"):]), "time", how, m.NsOp)
 				default:
-					layer = strings.ToLower(strings.TrimPrefix(layer, "Look"))
-					others.add("a look at an empty queue, "+batch+" in one call, "+layer, "time", how, m.NsOp)
+					others.add(layer, "time", how, m.NsOp)
 				}
 			}
 		}

@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"fmt"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -15,10 +16,10 @@ import (
 // 32, on the device that does nothing (cverbs/nulldev.c). BenchmarkNullCverbs of package udat is the same without datperf.
 func BenchmarkNullStream(b *testing.B) {
 	for _, batch := range []int{1, 32} {
-		b.Run(map[int]string{1: "1", 32: "32"}[batch], func(b *testing.B) {
+		b.Run(fmt.Sprint(batch), func(b *testing.B) {
 			c := result.Case{
 				Test: result.Write, Mode: result.Bandwidth, Layer: result.Cverbs, Poll: result.Busy, Size: 64, QPs: 1,
-				Depth: batch, Batch: batch, Signal: 1, Iters: int64(b.N), Inline: 0,
+				Depth: batch, Batch: batch, Signal: 1, Iters: int64(b.N),
 			}
 			lay, err := layoutOf(&c)
 			assert.NilError(b, err)
