@@ -49,6 +49,7 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	f.DurationVar(&p.spin, "spin", time.Duration(d.Spin), "adaptive: how long to poll before parking")
 	f.Float64Var(&p.base.Rate, "rate", 0, "open loop: operations per second, whatever the answers do; 0: closed loop")
 	f.StringVar(&p.base.Arrival, "arrival", d.Arrival, "open loop: constant, or poisson")
+	f.IntVar(&p.base.Buffers, "buffers", 0, "messages of a queue pair go through so many buffers at each end (default one for each that may be outstanding)")
 	f.BoolVar(&p.base.HugePages, "hugepages", false, "registered memory of huge pages, at both ends")
 	f.BoolVar(&p.base.Verify, "verify", false, "compare every byte of the payload (it costs time)")
 	f.DurationVarP(&p.interval, "interval", "i", time.Duration(d.Interval), "length of the intervals that progress is told in; given, each is printed")

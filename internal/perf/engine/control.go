@@ -16,7 +16,7 @@ import (
 )
 
 // Protocol is the version of what client and server say to each other. Ends of different protocols refuse to measure.
-const Protocol = 1
+const Protocol = 2
 
 // magic opens the conversation, so that a stranger is recognized.
 const magic = "datperf"

@@ -6,7 +6,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// slotBudget bounds the memory of the slots of one kind at one end, where more than one slot per queue pair fits.
+// slotBudget bounds the memory of the slots of one kind at one end, where more than one slot per queue pair fits and nobody has said how many.
 const slotBudget = 64 << 20
 
 // memoryLimit is the most that a case may register at one end.
@@ -43,6 +43,9 @@ type layout struct {
 func layoutOf(c *result.Case) (layout, error) {
 	stride := (c.Size + 63) &^ 63
 	most := max(1, slotBudget/(stride*c.QPs))
+	if c.Buffers > 0 {
+		most = c.Buffers
+	}
 	tx := min(c.Depth, most)
 	rx := tx
 	if c.Test == result.Send || c.Test == result.SendImm || c.Test == result.Transaction {

@@ -46,6 +46,38 @@ func TestStreams(t *testing.T) {
 	})
 }
 
+// With a number of buffers, the messages of each queue pair go through so many, and the memory is no larger.
+func TestBuffers(t *testing.T) {
+	c := result.Default()
+	c.Mode, c.Size, c.Depth, c.RxDepth, c.QPs = result.Bandwidth, 100, 16, 64, 3
+	c.Complete()
+	all, err := layoutOf(&c)
+	assert.NilError(t, err)
+	assert.DeepEqual(t, []uint64{all.tx.slots, all.rx.slots}, []uint64{16, 64})
+	for _, buffers := range []int{1, 3, 16, 40} {
+		c.Buffers = buffers
+		few, err := layoutOf(&c)
+		assert.NilError(t, err)
+		assert.DeepEqual(t, []uint64{few.tx.slots, few.rx.slots}, []uint64{uint64(min(16, buffers)), uint64(buffers)})
+		assert.Equal(t, all.total-few.total, 3*128*(16+64-min(16, buffers)-buffers))
+		for qp := range 3 {
+			assert.Equal(t, few.rx.at(qp, uint64(buffers)), few.rx.at(qp, 0))
+			assert.Assert(t, few.rx.at(qp, uint64(buffers)-1)+c.Size <= few.word.base)
+		}
+	}
+	onEach(t, func(t *testing.T, device string, base result.Case) {
+		for _, mode := range result.Modes {
+			for _, test := range []string{result.Send, result.Write, result.WriteImm, result.Read} {
+				c := base
+				c.Test, c.Mode, c.Iters, c.Size, c.Buffers = test, mode, 200, 64, 1
+				doc, err := measure(t, device, c)
+				assert.NilError(t, err)
+				assert.Equal(t, doc.Runs[0].Total().Ops, int64(200))
+			}
+		}
+	})
+}
+
 // By time: it ends in time, the target knows how many there were, intervals come, and add up.
 func TestDuration(t *testing.T) {
 	onEach(t, func(t *testing.T, device string, base result.Case) {

@@ -32,6 +32,7 @@ type Case struct {
 	Spin      Seconds `json:"spin_s"`       // adaptive: how long to poll before parking
 	Verify    bool    `json:"verify"`
 	HugePages bool    `json:"hugepages"`       // the registered memory is of huge pages
+	Buffers   int     `json:"buffers"`         // messages of a queue pair go through so many; 0: one for each that may be outstanding
 	Steps     string  `json:"steps,omitempty"` // of a transaction
 	Rate      float64 `json:"rate_per_s"`      // open loop: operations per second; 0: closed loop
 	Arrival   string  `json:"arrival"`         // open loop: constant or poisson
@@ -162,6 +163,7 @@ func (c *Case) Validate() error {
 		{"depth", int64(c.Depth), 1, maxDepth}, {"rx-depth", int64(c.RxDepth), 1, maxDepth},
 		{"batch", int64(c.Batch), 1, int64(c.Depth)}, {"signal", int64(c.Signal), 1, int64(c.Depth)},
 		{"qps", int64(c.QPs), 1, maxQPs}, {"inline", int64(c.Inline), -1, 1 << 16}, {"read-depth", int64(c.ReadDepth), 1, 255},
+		{"buffers", int64(c.Buffers), 0, maxDepth},
 	} {
 		if r.value < r.low || r.value > r.high {
 			return fmt.Errorf("--%s %d: must be from %d to %d", r.flag, r.value, r.low, r.high)
@@ -208,6 +210,8 @@ func (c *Case) validateTogether() error {
 		return fmt.Errorf("--poll %s with the latency of write: an RDMA write makes no event at its target; use write-imm, or --poll busy", c.Poll)
 	case c.Mode == Latency && c.Batch != 1:
 		return fmt.Errorf("--batch %d with --mode lat: one operation is under way at a time", c.Batch)
+	case c.Buffers > 0 && c.Verify:
+		return fmt.Errorf("--buffers %d with --verify: every outstanding message has memory of its own then", c.Buffers)
 	case c.SRQ && !c.TwoSided():
 		return fmt.Errorf("--srq with %s: the test uses no receives", c.Test)
 	case c.Rate < 0 || c.Rate > 1e9:
