@@ -50,7 +50,8 @@ type EVD struct {
 	parked  bool // the waiter or the follower is parked in cq
 	watched bool // a goroutine, the follower, keeps cq armed for the notification object
 
-	spinScore int // whether spinning pays here: up to spinTrust either way
+	spinScore  int // whether spinning pays here: up to spinTrust either way
+	moderation moderation
 
 	srqEPs map[uint32]*workQueue // of endpoints with a shared receive queue, by queue pair number
 	srqs   map[*SRQ]*srqShare
@@ -95,7 +96,7 @@ func (ia *IA) CreateEVD(minQLen int, streams EVDFlags, cno *CNO) (*EVD, error) {
 }
 
 func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, error) {
-	e := &EVD{flags: streams, qlen: qlen, ring: newEventRing(qlen), cno: cno, kick: make(chan struct{}, 1)}
+	e := &EVD{flags: streams, qlen: qlen, ring: newEventRing(qlen), cno: cno, kick: make(chan struct{}, 1), moderation: moderation{told: 1}}
 	e.left.L = &e.mu
 	if streams&(EVDDTO|EVDRMRBind) != 0 {
 		cq, err := ia.device.CreateCQ(qlen)

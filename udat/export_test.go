@@ -71,6 +71,14 @@ func Looks(e *EVD) func() int {
 	return func() int { return int(c.looks.Load()) }
 }
 
+// Notified gives functions that count the notifications of the dispatcher's completion queue, and the commands to moderate them,
+// which fail with err.
+func Notified(e *EVD, err error) (fires, commands func() int) {
+	c := &hookedCQ{moderateErr: err}
+	hook(e, c)
+	return func() int { return int(c.fires.Load()) }, func() int { return int(c.commands.Load()) }
+}
+
 // WithProcessors runs do as on a machine with n processors.
 func WithProcessors(n int, do func()) {
 	defer func(was int) { processors = was }(processors)
@@ -84,6 +92,9 @@ type hookedCQ struct {
 	hidden               atomic.Bool
 	armErr, waitErr      error
 	looks                atomic.Int32 // of the latest Poll
+	fires                atomic.Int32 // notifications taken
+	commands             atomic.Int32 // to moderate
+	moderateErr          error
 }
 
 func (c *hookedCQ) Poll(wcs []fabric.WC, looks int) (int, error) {
@@ -106,12 +117,23 @@ func (c *hookedCQ) Arm(solicitedOnly bool) error {
 	return c.CQ.Arm(solicitedOnly)
 }
 
+func (c *hookedCQ) Moderate(count int, period time.Duration) error {
+	c.commands.Add(1)
+	if c.moderateErr != nil {
+		return c.moderateErr
+	}
+	return c.CQ.Moderate(count, period)
+}
+
 func (c *hookedCQ) Wait(deadline time.Time) (bool, error) {
 	if err := c.waitErr; err != nil {
 		c.waitErr = nil
 		return false, err
 	}
 	fired, err := c.CQ.Wait(deadline)
+	if fired {
+		c.fires.Add(1)
+	}
 	if do := c.afterWait; do != nil {
 		c.afterWait = nil
 		do()

@@ -118,6 +118,7 @@ func defaultAttr() fabric.Attr {
 		ExactBounds:    true,
 		EnforcesRNR:    true,
 		Acknowledged:   true,
+		MaxModeration:  maxModeration,
 		SolicitedArm:   true,
 	}
 }
