@@ -57,7 +57,7 @@ func (b *bench) againstDapltest() (all []*comparison) {
 				warmup = b.operations(s.stream / 2)
 			}
 			return b.datperf(result.Busy, "-t", op.test, "-m", "bw", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes),
-				"-n", b.operations(s.stream/2), "--warmup", warmup, "--depth", strconv.Itoa(depth), "--signal", "1", "--read-depth", "16")
+				"-n", b.operations(s.stream/2), "--warmup", warmup, "--depth", strconv.Itoa(depth), "--signal", "1", "--read-depth", "16", "--buffers", "1")
 		}
 		deep := func(s size) int {
 			if op.dapl == "RR" {
