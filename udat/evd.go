@@ -103,7 +103,7 @@ func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, err
 		if err != nil {
 			return nil, failAs(op, err, SubResourceTEVD)
 		}
-		e.cq, e.capacity = cq, 0
+		e.cq = cq
 	}
 	if err := ia.adopt(op, &e.obj, e, HandleEVD, func() error { return cno.attach(op, ia) }); err != nil {
 		if e.cq != nil {
@@ -111,9 +111,6 @@ func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, err
 		}
 		return nil, err
 	}
-	e.mu.Lock()
-	e.watch()
-	e.mu.Unlock()
 	return e, nil
 }
 
@@ -194,9 +191,8 @@ func (e *EVD) pop(to *Event) {
 	e.ring.pop(to)
 	if to.srq != nil {
 		to.srq.reaped()
-		to.srq = nil
 	}
-	if e.overflowed && e.ring.n <= e.qlen/2 {
+	if e.ring.n <= e.qlen/2 {
 		e.overflowed = false
 	}
 }
@@ -217,9 +213,6 @@ func (e *EVD) PostSE(ev Event) error {
 	}
 	e.mu.Lock()
 	defer e.unlock()
-	if e.dead {
-		return badHandle(op, HandleEVD, &e.obj)
-	}
 	e.drain() // completions that have come take places too
 	if e.ring.n >= e.qlen {
 		return fail(op, QueueFull, SubNone, "all %d places are taken", e.qlen)
@@ -231,9 +224,6 @@ func (e *EVD) PostSE(ev Event) error {
 
 // push queues an event; e.mu is held. notify says whether it may wake a waiter or trigger the notification object.
 func (e *EVD) push(ev *Event, notify bool) {
-	if e.discard || e.dead {
-		return
-	}
 	slot := e.place()
 	if slot == nil {
 		ev.lost()
@@ -302,16 +292,12 @@ func (e *EVD) drainInto(to []Event, looks int) int {
 			wc := &e.wcs[i]
 			if wc.ID&srqID != 0 {
 				e.completeSRQ(wc)
-				continue
-			}
-			q := e.sources.find(wc.ID)
-			if q == nil {
-				continue // of an endpoint that has been freed
-			}
-			if k := e.completeSimple(q, e.wcs[i:n], to); k > 0 {
-				i += k - 1
-			} else {
-				e.complete(q, wc, to)
+			} else if q := e.sources.find(wc.ID); q != nil { // nil: of an endpoint that has been freed
+				if k := e.completeSimple(q, e.wcs[i:n], to); k > 0 {
+					i += k - 1
+				} else {
+					e.complete(q, wc, to)
+				}
 			}
 		}
 		if n < len(e.wcs) || err != nil {
@@ -323,9 +309,6 @@ func (e *EVD) drainInto(to []Event, looks int) int {
 
 // drainFor is drain for callers who hold the lock of an endpoint, or who do not wait on this dispatcher.
 func (e *EVD) drainFor() {
-	if e == nil {
-		return
-	}
 	e.mu.Lock()
 	e.drain()
 	e.rouse()
@@ -410,7 +393,7 @@ func (e *EVD) Resize(minQLen int) error {
 	case e.waiter && e.threshold > minQLen:
 		return fail(op, InvalidState, SubStateEVDWaiter, "minQLen is %d, a call waits for %d events", minQLen, e.threshold)
 	}
-	if err := e.fit(op, max(minQLen, e.capacity)); err != nil && !errors.Is(err, fabric.ErrNotSupported) {
+	if err := e.fit(op, minQLen); err != nil && !errors.Is(err, fabric.ErrNotSupported) {
 		return err // a queue that cannot grow has room for all that may be outstanding: the rest is the ring's
 	}
 	e.qlen = minQLen
@@ -457,9 +440,6 @@ func (e *EVD) Free() error {
 func (e *EVD) destroy() {
 	e.mu.Lock()
 	e.dead = true
-	cno := e.cno
-	e.cno = nil
-	e.watch()
 	e.wake()
 	for e.waiter || e.watched {
 		e.left.Wait()
@@ -469,7 +449,7 @@ func (e *EVD) destroy() {
 		e.pop(&ev) // a shared receive queue gets its place back
 	}
 	e.mu.Unlock()
-	cno.detach(true)
+	e.cno.detach(true)
 	if e.cq != nil {
 		closeUnused(e.cq.Close)
 	}

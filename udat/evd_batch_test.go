@@ -132,6 +132,22 @@ func TestDequeueRingAndDevice(t *testing.T) {
 	})
 }
 
+// TestDequeueRingAlone: what the ring has enough of is taken without a look at the device.
+func TestDequeueRingAlone(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{unkept: true, streams: udat.EVDDefault | udat.EVDSoftware})
+		b.receive(0, 1)
+		soft(t, b.recv, "first")
+		a.send(8, 7, quietly)
+		time.Sleep(quiet)
+		ev, err := b.recv.Dequeue()
+		assert.NilError(t, err)
+		assert.Equal(t, ev.Software, any("first"))
+		assert.Equal(t, udat.Queued(b.recv), 0)
+		completion(t, b.recv, 1)
+	})
+}
+
 // TestWaitFromDevice: a call that does not block finds what the device has completed, and takes nothing below its threshold.
 func TestWaitFromDevice(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

@@ -78,6 +78,27 @@ func TestNotifyUnsignalledRequests(t *testing.T) {
 	})
 }
 
+// TestNotifyByOthers: whoever takes completions from a device that tells of none wakes the call that waits for them.
+func TestNotifyByOthers(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{unkept: true, opts: []udat.Option{udat.WithSpin(0)}})
+		udat.Deafen(b.recv)
+		for _, look := range []func() error{
+			func() error { _, _, _, err := b.ep.GetStatus(); return err },
+			func() error { return b.ep.SetWatermark(udat.WatermarkInfinite, udat.WatermarkInfinite) },
+		} {
+			b.receive(0, 1)
+			w := waitOn(t, b.recv, udat.Infinite, 1)
+			a.send(8, 0, quietly)
+			w.still(t)
+			assert.NilError(t, look())
+			r := w.result(t)
+			assert.NilError(t, r.err)
+			assert.Equal(t, r.ev.Cookie, udat.Cookie(1))
+		}
+	})
+}
+
 // TestNotifySolicited shows that the sender chooses which receives wake the receiver.
 func TestNotifySolicited(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

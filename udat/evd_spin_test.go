@@ -146,6 +146,12 @@ func TestSpinLooks(t *testing.T) {
 		_, err := b.recv.DequeueBatch(batch)
 		assert.ErrorIs(t, err, udat.ErrQueueEmpty)
 		assert.Equal(t, looks(), 1)
+		for _, call := range []func(){func() { b.recv.Dequeue() }, func() { b.ep.GetStatus() }, func() { b.recv.Wait(0, 1) }} {
+			_, err := b.recv.DequeueSpin(batch, 7)
+			assert.ErrorIs(t, err, udat.ErrQueueEmpty)
+			call()
+			assert.Equal(t, looks(), 1)
+		}
 		for _, c := range []struct{ processors, looks int }{{2, 1}, {3, udat.SpinLooks}} {
 			udat.WithProcessors(c.processors, func() {
 				b.receive(0, 2)
@@ -163,6 +169,20 @@ func TestSpinLooks(t *testing.T) {
 				assert.NilError(t, <-done)
 			})
 		}
+	})
+}
+
+// TestSpinFindsMany: what has come when a spinning call looks is taken without looking for more.
+func TestSpinFindsMany(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const n = 40 // more than one look takes
+		a, b := pair(t, dev, setup{unkept: true, attr: &udat.EPAttr{MaxRecvDTOs: n, MaxRequestDTOs: n}})
+		onTheDevice(t, a, b, n)
+		looks := udat.Looks(a.request)
+		k, err := a.request.DequeueSpin(make([]udat.Event, 2*n), 9)
+		assert.NilError(t, err)
+		assert.Equal(t, k, n)
+		assert.Equal(t, looks(), 1)
 	})
 }
 

@@ -10,6 +10,20 @@ import (
 // DeviceAttr gives tests the limits and abilities of the adapter's device.
 func DeviceAttr(ia *IA) fabric.Attr { return ia.device.Attr() }
 
+// LimitCQE makes the device of an adapter that has just been opened have completion queues of at most n entries.
+func LimitCQE(ia *IA, n int) {
+	d := limitedDevice{ia.device, ia.device.Attr()}
+	d.attr.MaxCQE = n
+	ia.device = d
+}
+
+type limitedDevice struct {
+	fabric.Device
+	attr fabric.Attr
+}
+
+func (d limitedDevice) Attr() fabric.Attr { return d.attr }
+
 // CompletionQueue gives tests the dispatcher's completion queue.
 func CompletionQueue(e *EVD) fabric.CQ { return e.cq }
 
@@ -56,6 +70,19 @@ func FailArm(e *EVD, err error) { hook(e, &hookedCQ{armErr: err}) }
 // FailWait makes the next call that parks in the dispatcher's completion queue fail there.
 func FailWait(e *EVD, err error) { hook(e, &hookedCQ{waitErr: err}) }
 
+// FailResize makes the next attempt to resize the dispatcher's completion queue fail.
+func FailResize(e *EVD, err error) { hook(e, &hookedCQ{resizeErr: err}) }
+
+// Deafen keeps the dispatcher's completion queue from telling of completions.
+func Deafen(e *EVD) { hook(e, &hookedCQ{deaf: true}) }
+
+// Arms tells how often the dispatcher's completion queue has been armed since.
+func Arms(e *EVD) func() int {
+	c := &hookedCQ{}
+	hook(e, c)
+	return func() int { return int(c.arms.Load()) }
+}
+
 // Hide keeps the completions on the dispatcher's completion queue from it, until the function that it gives is called.
 func Hide(e *EVD) (show func()) {
 	c := &hookedCQ{}
@@ -90,11 +117,14 @@ type hookedCQ struct {
 	fabric.CQ
 	beforeArm, afterWait func()
 	hidden               atomic.Bool
-	armErr, waitErr      error
-	looks                atomic.Int32 // of the latest Poll
-	fires                atomic.Int32 // notifications taken
-	commands             atomic.Int32 // to moderate
-	moderateErr          error
+	deaf                 bool
+
+	armErr, waitErr, resizeErr, moderateErr error
+
+	looks    atomic.Int32 // of the latest Poll
+	arms     atomic.Int32
+	fires    atomic.Int32 // notifications taken
+	commands atomic.Int32 // to moderate
 }
 
 func (c *hookedCQ) Poll(wcs []fabric.WC, looks int) (int, error) {
@@ -114,6 +144,10 @@ func (c *hookedCQ) Arm(solicitedOnly bool) error {
 		c.armErr = nil
 		return err
 	}
+	c.arms.Add(1)
+	if c.deaf {
+		return nil
+	}
 	return c.CQ.Arm(solicitedOnly)
 }
 
@@ -123,6 +157,14 @@ func (c *hookedCQ) Moderate(count int, period time.Duration) error {
 		return c.moderateErr
 	}
 	return c.CQ.Moderate(count, period)
+}
+
+func (c *hookedCQ) Resize(depth int) error {
+	if err := c.resizeErr; err != nil {
+		c.resizeErr = nil
+		return err
+	}
+	return c.CQ.Resize(depth)
 }
 
 func (c *hookedCQ) Wait(deadline time.Time) (bool, error) {
@@ -149,6 +191,9 @@ func Unkept(ia *IA) {
 }
 
 const SpinLooks = spinLooks
+
+// OverflowRoom is how many events beyond its length a dispatcher keeps at least.
+const OverflowRoom = overflowRoom
 
 // SpinScore gives tests whether spinning has paid on the dispatcher, and the lowest score, at which it does not spin.
 func SpinScore(e *EVD) (score, lowest int) {
