@@ -241,9 +241,7 @@ func (ep *EP) drainBoth() {
 	ep.requests.mu.Unlock()
 	requests, recvs := ep.works()
 	requests.evd.drainFor()
-	if recvs.evd != requests.evd {
-		recvs.evd.drainFor()
-	}
+	recvs.evd.drainFor()
 }
 
 // How often work that must complete is looked at, where nobody takes its completions.
@@ -273,9 +271,6 @@ func (ep *EP) follow(l *link, step func() bool) {
 
 // endLink ends what watches a link that is over or ending.
 func (ep *EP) endLink(l *link) {
-	if l.suspected != nil {
-		l.suspected.Stop()
-	}
 	if l.counted {
 		l.counted = false
 		ep.obj.ia.unlink()
@@ -344,9 +339,6 @@ func (ep *EP) drainRequests() {
 // drained disconnects if the requests of a graceful disconnect have completed; ep.mu is held. It says whether there is
 // nothing more to do.
 func (ep *EP) drained() bool {
-	if ep.getState() != EPDisconnectPending {
-		return true
-	}
 	ep.drainBoth()
 	if ep.requests.outstanding() > 0 {
 		return false
@@ -378,7 +370,7 @@ func (f failure) report() {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	l := ep.link.Load()
-	if l == nil || l != f.link {
+	if l != f.link {
 		return
 	}
 	if !f.flushed {
@@ -421,8 +413,7 @@ func (ep *EP) Reset() error {
 		return ep.wrongState(op, s)
 	}
 	if l := ep.link.Load(); l != nil {
-		l.over = time.Time{} // not to wait any longer
-		ep.sayFarewell(l)
+		ep.sayFarewell(l) // the follower may not have come to it
 	}
 	ep.unlinkLocked()
 	return ep.renewQP(op)
@@ -446,7 +437,7 @@ func (ep *EP) renewQP(op string) error {
 
 // clearWork forgets all outstanding work; the queues' locks are held.
 func (ep *EP) clearWork() {
-	ep.requests.suppressed, ep.requests.marked, ep.requests.readOut = 0, false, 0
+	ep.requests.suppressed, ep.requests.marked = 0, false
 	for _, w := range []*workQueue{ep.requests.work, ep.recvs.work} {
 		w.evd.mu.Lock()
 		w.clear()

@@ -96,6 +96,9 @@ func (ep *EP) Holds() (timer, conn bool) {
 	return ep.timer != nil, l != nil && l.conn != nil
 }
 
+// FailureOf gives what reports a failure of the endpoint's present connection.
+func FailureOf(ep *EP) (report func()) { return failure{ep: ep, link: ep.link.Load()}.report }
+
 // Lack makes the adapter's device one whose attributes say less; nothing may be under way.
 func (ia *IA) Lack(change func(*fabric.Attr)) { ia.device = lacking{ia.device, change} }
 

@@ -1,6 +1,8 @@
 package udat_test
 
 import (
+	"bytes"
+	"runtime"
 	"testing"
 	"time"
 
@@ -87,5 +89,81 @@ func TestFailedBeforePeerLeft(t *testing.T) {
 			expect(t, a.conn, c.want)
 		}
 		rule.Proves(t, "EPST-34")
+	})
+}
+
+// TestLateFailure: a failure of an earlier connection that is reported late does not break the next one.
+func TestLateFailure(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		report := udat.FailureOf(a.ep)
+		part(t, a, b, udat.CloseAbrupt)
+		assert.NilError(t, a.ep.Reset())
+		assert.NilError(t, b.ep.Reset())
+		report()
+		assert.Equal(t, state(t, a.ep), udat.EPUnconnected)
+		connect(t, a, b)
+		report()
+		assert.Equal(t, state(t, a.ep), udat.EPConnected)
+		udat.FailureOf(a.ep)()
+		expect(t, a.conn, udat.EventConnectionBroken)
+	})
+}
+
+// TestFarewellLooks: the last event follows the completions even where nobody but the library looks for them, and what it
+// started for that ends.
+func TestFarewellLooks(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{unkept: true})
+		a.receive(0, 1)
+		if acknowledged(a) {
+			assert.NilError(t, a.ep.PostSend(nil, 2, 0)) // no receive for it
+		}
+		part(t, a, b, udat.CloseAbrupt)
+		assert.Equal(t, udat.Queued(a.recv), 1)
+		if acknowledged(a) {
+			assert.Equal(t, udat.Queued(a.request), 1)
+		}
+		connectAgain := func() {
+			t.Helper()
+			assert.NilError(t, a.ep.Reset())
+			assert.NilError(t, b.ep.Reset())
+			connect(t, a, b)
+		}
+		connectAgain()
+		part(t, a, b, udat.CloseGraceful)
+		eventually(t, func() bool {
+			stacks := make([]byte, 1<<20)
+			return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("(*EP).follow"))
+		}, "nobody follows a connection that is over")
+	})
+}
+
+// TestResetWaits: Reset waits until the device has flushed what was posted, in DISCONNECTED too.
+func TestResetWaits(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, which := range []func(e *end) (*udat.EVD, error){
+			func(e *end) (*udat.EVD, error) { return e.recv, e.ep.PostRecv(e.iov(0, 8), 1, 0) },
+			func(e *end) (*udat.EVD, error) { return e.request, e.ep.PostSend(e.iov(0, 8), 1, 0) },
+		} {
+			a, b := pair(t, dev, setup{unkept: true})
+			part(t, a, b, udat.CloseAbrupt)
+			showRecv, showRequest := udat.Hide(a.recv), udat.Hide(a.request)
+			evd, err := which(a)
+			assert.NilError(t, err)
+			done := make(chan error, 1)
+			go func() { done <- a.ep.Reset() }()
+			select {
+			case err := <-done:
+				t.Fatalf("the call did not wait: %v", err)
+			case <-time.After(quiet):
+			}
+			showRecv()
+			showRequest()
+			assert.NilError(t, <-done)
+			assert.Equal(t, udat.Queued(evd), 1)
+			flushed(t, evd, 1)
+		}
+		rule.Proves(t, "EP-RESET-02")
 	})
 }

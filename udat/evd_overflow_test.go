@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"errors"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -128,5 +129,32 @@ func TestOverflowLosesShared(t *testing.T) {
 		assert.Equal(t, udat.Queued(b.request), kept)
 		assert.Equal(t, state(t, b.ep), udat.EPConnected)
 		rule.Proves(t, "EVD-50")
+	})
+}
+
+// TestOverflowLosesHeld: the same holds for a receive whose event waits for the connection's own and then finds no room.
+func TestOverflowLosesHeld(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{qlen: 2})
+		connect(t, a, b)
+		b.flood(t, a, 4600)
+		kept := udat.Queued(b.request)
+		late, second := newEnd(t, dev, setup{}), *b
+		second.recv, second.conn, second.ep = b.request, b.evd(4, udat.EVDConnection), nil
+		s := b.shared(t, udat.SRQAttr{MaxRecvDTOs: 4, MaxRecvIOV: 1})
+		second.share(t, s, udat.EPAttr{})
+		assert.NilError(t, s.PostRecv(b.iov(0, 8), 1))
+		cr := ask(t, &second, late, nil)
+		release := second.ep.HoldEvents()
+		accepted := cr.Accept(late.ep, nil)
+		_, _, established := late.conn.Wait(patience, 1)
+		sent := late.ep.PostSend(late.iov(0, 8), 1, 0)
+		_, _, completed := late.request.Wait(patience, 1)
+		b.ep.GetStatus() // takes the receive's completion
+		release()
+		assert.NilError(t, errors.Join(accepted, established, sent, completed))
+		expect(t, second.conn, udat.EventConnectionEstablished)
+		assert.Equal(t, udat.Queued(b.request), kept)
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 0)
 	})
 }

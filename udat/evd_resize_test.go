@@ -102,7 +102,7 @@ func TestEVDResizeInUse(t *testing.T) {
 func TestEVDResizeCompletionQueue(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		ia := open(t, dev)
-		udat.LimitCQE(ia, 250)
+		ia.Lack(func(a *fabric.Attr) { a.MaxCQE = 250 })
 		evd, err := ia.CreateEVD(16, udat.EVDDTO, nil)
 		assert.NilError(t, err)
 		for _, c := range []struct{ qlen, depth int }{{16, 16}, {17, 32}, {4, 32}, {32, 32}, {100, 100}, {130, 200}, {201, 250}, {250, 250}} {
@@ -118,7 +118,7 @@ func TestEVDResizeCompletionQueue(t *testing.T) {
 func TestEVDResizeByEndpoints(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		ia := open(t, dev)
-		udat.LimitCQE(ia, 64)
+		ia.Lack(func(a *fabric.Attr) { a.MaxCQE = 64 })
 		pz, err := ia.CreatePZ()
 		assert.NilError(t, err)
 		evd, err := ia.CreateEVD(4, udat.EVDDTO, nil)

@@ -93,7 +93,7 @@ func TestEVDCreateExhausted(t *testing.T) {
 func TestEVDCreateLargest(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		ia := open(t, dev)
-		udat.LimitCQE(ia, 100)
+		ia.Lack(func(a *fabric.Attr) { a.MaxCQE = 100 })
 		evd, err := ia.CreateEVD(100, udat.EVDDefault, nil)
 		assert.NilError(t, err)
 		assert.Equal(t, queueLength(t, evd), 100)

@@ -10,20 +10,6 @@ import (
 // DeviceAttr gives tests the limits and abilities of the adapter's device.
 func DeviceAttr(ia *IA) fabric.Attr { return ia.device.Attr() }
 
-// LimitCQE makes the device of an adapter that has just been opened have completion queues of at most n entries.
-func LimitCQE(ia *IA, n int) {
-	d := limitedDevice{ia.device, ia.device.Attr()}
-	d.attr.MaxCQE = n
-	ia.device = d
-}
-
-type limitedDevice struct {
-	fabric.Device
-	attr fabric.Attr
-}
-
-func (d limitedDevice) Attr() fabric.Attr { return d.attr }
-
 // CompletionQueue gives tests the dispatcher's completion queue.
 func CompletionQueue(e *EVD) fabric.CQ { return e.cq }
 
@@ -88,7 +74,12 @@ func Hide(e *EVD) (show func()) {
 	c := &hookedCQ{}
 	c.hidden.Store(true)
 	hook(e, c)
-	return func() { c.hidden.Store(false) }
+	return func() {
+		c.hidden.Store(false)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.cq = c.CQ // a queue pair can be made with no other
+	}
 }
 
 // Looks tells how often the dispatcher has asked its completion queue to look, the latest time.
