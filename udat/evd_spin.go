@@ -2,6 +2,7 @@ package udat
 
 import (
 	"context"
+	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -13,15 +14,17 @@ import (
 const (
 	spinDefault = 50 * time.Microsecond // about what parking costs with what wakes it: spinning at most doubles a wait
 	spinMost    = time.Second
-	spinLook    = 50 * time.Nanosecond // what a look costs at least
-	spinLooks   = 16                   // looks in one crossing into C, where there are processors enough to hold one
-	spinTrust   = 8                    // waits in a row that may disappoint before a dispatcher stops
+	spinLook    = 50 * time.Nanosecond  // what a look costs at least
+	spinLooks   = 16                    // looks in one crossing into C, where there are processors enough to hold one
+	spinGiveWay = 10 * time.Microsecond // to yield rouses another thread of the runtime, but asks its poller too
+	spinTrust   = 8                     // waits in a row that may disappoint before a dispatcher stops
+	spinAnew    = 32                    // and one in so many spins all the same: two ends that park wait long because of that alone
 )
 
 // WithSpin sets how long a call that blocks in EVD.Wait looks for completions itself before it parks its goroutine: d at
 // the most, from 0, which switches it off, to a second; the default is 50 microseconds. It is adaptive: a dispatcher whose
-// events take longer stops spinning, and begins again when they come sooner. No more than half of the processors
-// spin at once. Looks come in bursts of 16, each burst within one crossing into C; where there are only one or two processors each look is alone, and
+// events take longer stops spinning but for now and then, and begins again when they come sooner. No more than half of the processors
+// spin at once. Looks come in bursts of 16, each burst within one crossing into C; where there is only one processor each look is alone, and
 // gives way to whoever else wants to run. Dispatchers of
 // SOLICITED_WAIT streams do not spin: only the device knows which completion was solicited.
 //
@@ -62,7 +65,9 @@ func (e *EVD) newSpin() spinOf {
 }
 
 // due says whether the call shall spin now: once, and before it parks.
-func (e *EVD) due(s *spinOf) bool { return s.limit > 0 && !s.done && e.spinScore > -spinTrust }
+func (e *EVD) due(s *spinOf) bool {
+	return s.limit > 0 && !s.done && (e.spinScore > -spinTrust || rand.Uint32N(spinAnew) == 0)
+}
 
 // spin looks for completions until there is something for the blocked call or the time is up; e.mu is free between looks.
 func (e *EVD) spin(ctx context.Context, s *spinOf, deadline time.Time) {
@@ -77,21 +82,33 @@ func (e *EVD) spin(ctx context.Context, s *spinOf, deadline time.Time) {
 	if !deadline.IsZero() && deadline.Before(until) {
 		until = deadline
 	}
-	looks, giveWay := spinLooks, runtime.Gosched
-	if processors <= 2 {
-		looks, giveWay = 1, yieldProcessor
+	looks, gaveWay := spinLooks, s.began
+	if processors == 1 {
+		looks = 1
 	}
 	for i := 1; i <= int(s.limit/spinLook) && len(e.failed) == 0; i++ { // counted too: clocks may stand still (testing/synctest)
 		e.mu.Unlock()
-		giveWay()
+		if processors == 1 {
+			yieldProcessor() // what it waits for needs the processor
+		}
 		e.mu.Lock()
 		e.drainInto(nil, looks)
 		if over, _ := e.over(ctx, false, false); over {
 			s.useless = false
 			return
 		}
-		if i%8 == 0 && !time.Now().Before(until) {
+		if i%8 != 0 {
+			continue
+		}
+		now := time.Now()
+		if !now.Before(until) {
 			return
+		}
+		if now.Sub(gaveWay) >= spinGiveWay {
+			e.mu.Unlock()
+			runtime.Gosched()
+			e.mu.Lock()
+			gaveWay = now
 		}
 	}
 }
