@@ -12,9 +12,11 @@ import (
 )
 
 const (
+	// briefly is how long the wait before may have taken at the most, for one to block its thread at all.
+	briefly = time.Millisecond
 	// blockFor is how long a wait blocks its thread before it parks its goroutine. It bounds what others may have to wait for the processor of
-	// Go's scheduler that goes with the thread.
-	blockFor = time.Millisecond
+	// Go's scheduler that goes with the thread. The kernel's own tick comes sooner, so that no timer is set for each wait.
+	blockFor = 4 * time.Millisecond
 	// yieldEvery is how long a goroutine blocks again and again before it yields: the runtime takes the processor from one that keeps it for
 	// 10 ms, and looks after it every 20 us from then on.
 	yieldEvery = 8 * time.Millisecond
