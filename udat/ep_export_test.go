@@ -99,6 +99,13 @@ func (ep *EP) Holds() (timer, conn bool) {
 // FailureOf gives what reports a failure of the endpoint's present connection.
 func FailureOf(ep *EP) (report func()) { return failure{ep: ep, link: ep.link.Load()}.report }
 
+// Untold is the number of failures that the dispatcher still has to report.
+func Untold(e *EVD) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.failed)
+}
+
 // Lack makes the adapter's device one whose attributes say less; nothing may be under way.
 func (ia *IA) Lack(change func(*fabric.Attr)) { ia.device = lacking{ia.device, change} }
 

@@ -110,6 +110,19 @@ func TestLateFailure(t *testing.T) {
 	})
 }
 
+// TestFailureToldOnce: a dispatcher tells of a failure once.
+func TestFailureToldOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, _ := pair(t, dev, setup{})
+		assert.NilError(t, a.ep.PostRDMARead(a.iov(0, 8), 1, udat.RMRTriplet{RMRContext: 0xdeadbe00, TargetAddress: 1, SegmentLength: 8}, 0))
+		expect(t, a.conn, udat.EventConnectionBroken)
+		ev := expect(t, a.request, udat.EventDTOCompletion)
+		assert.Assert(t, ev.Status != udat.DTOSuccess)
+		empty(t, a.request)
+		assert.Equal(t, udat.Untold(a.request), 0)
+	})
+}
+
 // TestFarewellLooks: the last event follows the completions even where nobody but the library looks for them, and what it
 // started for that ends.
 func TestFarewellLooks(t *testing.T) {
