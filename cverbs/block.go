@@ -12,8 +12,6 @@ import (
 )
 
 const (
-	// briefly is how long the wait before may have taken at the most, for one to block its thread at all.
-	briefly = time.Millisecond
 	// blockFor is how long a wait blocks its thread before it parks its goroutine. It bounds what others may have to wait for the processor of
 	// Go's scheduler that goes with the thread. The kernel's own tick comes sooner, so that no timer is set for each wait.
 	blockFor = 4 * time.Millisecond

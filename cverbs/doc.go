@@ -12,7 +12,7 @@
 //
 // Completion channels, connection manager channels and the device's asynchronous event descriptor are non-blocking and
 // registered with the Go runtime's poller. A parked waiter costs a goroutine, not an operating system thread, and obeys deadlines,
-// contexts, Wake and Close. A completion channel whose last event came within a millisecond blocks its thread for four before it parks: that
+// contexts, Wake and Close. A completion channel whose last event came within 4 ms blocks its thread for as long before it parks: that
 // wakes in about half the time. At most half of GOMAXPROCS, and 16, do so at once.
 //
 // # Lifetime

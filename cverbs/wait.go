@@ -29,7 +29,7 @@ type waiter struct {
 	watched bool // file, an epoll set, waits for it
 
 	blocks  bool                    // may block threads
-	brief   bool                    // the last wait was shorter than briefly
+	brief   bool                    // the last wait was shorter than blockFor
 	yielded time.Time               // when the goroutine that blocks yielded last
 	blocked atomic.Pointer[blocker] // of the wait that blocks a thread now
 }
@@ -68,7 +68,7 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 		return errWoken
 	}
 	start := time.Now()
-	defer func() { w.brief = time.Since(start) < briefly }()
+	defer func() { w.brief = time.Since(start) < blockFor }()
 	late := !deadline.IsZero() && !start.Before(deadline) // the poller would not even try
 	if (late || w.block(ctx, deadline)) && try(0) {
 		return nil
