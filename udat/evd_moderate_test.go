@@ -66,6 +66,16 @@ func (m *moderated) four(t *testing.T, while time.Duration) (fires int, late tim
 	return m.fires() - before, late
 }
 
+// atOnce blocks, and the next message ends it at once.
+func (m *moderated) atOnce(t *testing.T, threshold int) {
+	t.Helper()
+	done := m.block(udat.Infinite, threshold)
+	took(t, 0, func() {
+		m.send(t, 1, 0)
+		assert.NilError(t, (<-done).err)
+	})
+}
+
 // learn waits until the dispatcher has learnt, and gives how many calls it took.
 func (m *moderated) learn(t *testing.T) (calls int) {
 	t.Helper()
@@ -100,11 +110,7 @@ func TestModerationEnds(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, dev string) {
 		m := moderate(t, dev, nil)
 		m.learn(t)
-		done := m.block(udat.Infinite, 1)
-		took(t, 0, func() {
-			m.send(t, 1, 0)
-			assert.NilError(t, (<-done).err)
-		})
+		m.atOnce(t, 1)
 		assert.Equal(t, m.commands(), 2)
 		m.learn(t) // anew
 
@@ -147,11 +153,7 @@ func TestModerationOneMore(t *testing.T) {
 		m := moderate(t, dev, nil)
 		m.send(t, 3, 0)
 		for range 20 {
-			done := m.block(udat.Infinite, 4)
-			took(t, 0, func() {
-				m.send(t, 1, 0)
-				assert.NilError(t, (<-done).err)
-			})
+			m.atOnce(t, 4)
 		}
 		assert.Equal(t, m.commands(), 0)
 	})
