@@ -155,15 +155,15 @@ func TestFarewellLooks(t *testing.T) {
 // TestResetWaits: Reset waits until the device has flushed what was posted, in DISCONNECTED too.
 func TestResetWaits(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		for _, which := range []func(e *end) (*udat.EVD, error){
-			func(e *end) (*udat.EVD, error) { return e.recv, e.ep.PostRecv(e.iov(0, 8), 1, 0) },
-			func(e *end) (*udat.EVD, error) { return e.request, e.ep.PostSend(e.iov(0, 8), 1, 0) },
-		} {
+		for _, receive := range []bool{true, false} {
 			a, b := pair(t, dev, setup{unkept: true})
 			part(t, a, b, udat.CloseAbrupt)
-			showRecv, showRequest := udat.Hide(a.recv), udat.Hide(a.request)
-			evd, err := which(a)
-			assert.NilError(t, err)
+			evd, post := a.request, a.ep.PostSend
+			if receive {
+				evd, post = a.recv, a.ep.PostRecv
+			}
+			show := udat.Hide(evd)
+			assert.NilError(t, post(a.iov(0, 8), 1, 0))
 			done := make(chan error, 1)
 			go func() { done <- a.ep.Reset() }()
 			select {
@@ -171,8 +171,7 @@ func TestResetWaits(t *testing.T) {
 				t.Fatalf("the call did not wait: %v", err)
 			case <-time.After(quiet):
 			}
-			showRecv()
-			showRequest()
+			show()
 			assert.NilError(t, <-done)
 			assert.Equal(t, udat.Queued(evd), 1)
 			flushed(t, evd, 1)

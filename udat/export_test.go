@@ -75,10 +75,10 @@ func Hide(e *EVD) (show func()) {
 	c.hidden.Store(true)
 	hook(e, c)
 	return func() {
-		c.hidden.Store(false)
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.cq = c.CQ // a queue pair can be made with no other
+		e.cq = c.CQ           // a queue pair can be made with no other,
+		c.hidden.Store(false) // and may be as soon as the completions show
 	}
 }
 
