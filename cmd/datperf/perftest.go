@@ -97,9 +97,6 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 	f.StringVar(&p.layer, "layer", result.Cverbs, "cverbs or udat (not perftest's)")
 }
 
-// cycled is how many messages fit into the 4 KiB that perftest goes through again and again, each on a cache line of its own.
-func cycled(size int) int { return max(1, 4096/max(size, 64)) }
-
 // plan translates the flags.
 func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 	plan := engine.Plan{Repeats: 1}
@@ -150,7 +147,7 @@ func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 		c := c
 		c.Size = n
 		c.Complete()
-		c.Buffers = cycled(c.Size)
+		c.Buffers = result.PerftestBuffers(c.Size)
 		plan.Cases = append(plan.Cases, c)
 		if c.Atomic() {
 			break

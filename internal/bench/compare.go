@@ -236,7 +236,7 @@ func (b *bench) latencyAgainst(test string, events bool) *comparison {
 	client := func(s size) []string { return b.polling(clientEnd, poll, perf(s)) }
 	dat := func(s size) []string {
 		args := []string{"-t", test, "-m", "lat", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes), "-n", b.operations(s.latency),
-			"--signal", "1", "--read-depth", "16", "--buffers", buffers(s)}
+			"--signal", "1", "--read-depth", "16", "--buffers", strconv.Itoa(result.PerftestBuffers(s.bytes))}
 		if test == result.Send {
 			args = append(args, "--rx-depth", "4")
 		}
@@ -318,7 +318,7 @@ func (b *bench) streamAgainst(test string, events bool) []*comparison {
 	client := func(s size) []string { return b.polling(clientEnd, poll, perf(s)) }
 	dat := func(s size) []string {
 		args := []string{"-t", test, "-m", "bw", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes), "-n", b.operations(s.stream), "--warmup", "0",
-			"--depth", strconv.Itoa(s.depth), "--signal", strconv.Itoa(s.moderation), "--read-depth", "16", "--buffers", buffers(s)}
+			"--depth", strconv.Itoa(s.depth), "--signal", strconv.Itoa(s.moderation), "--read-depth", "16", "--buffers", strconv.Itoa(result.PerftestBuffers(s.bytes))}
 		if test == result.Send {
 			args = append(args, "--rx-depth", "512")
 		}
@@ -360,9 +360,6 @@ func (b *bench) streamAgainst(test string, events bool) []*comparison {
 	}
 	return []*comparison{c, {table: rate}}
 }
-
-// buffers is how many places perftest sends from and receives into, in turn: those that begin on a cache line of its 4 KiB.
-func buffers(s size) string { return strconv.Itoa(max(1, 4096/max(s.bytes, 64))) }
 
 // how is a command with the names of what varies from row to row.
 func how(line func(size) []string, end string) string {

@@ -81,6 +81,9 @@ func Default() Case {
 	}
 }
 
+// PerftestBuffers is how many messages fit into the 4 KiB that perftest goes through again and again, each on a cache line of its own.
+func PerftestBuffers(size int) int { return max(1, 4096/max(size, 64)) }
+
 // Atomic tells the tests whose operations work on 8 bytes.
 func (c *Case) Atomic() bool { return Atomic(c.Test) }
 
