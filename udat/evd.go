@@ -96,7 +96,7 @@ func (ia *IA) CreateEVD(minQLen int, streams EVDFlags, cno *CNO) (*EVD, error) {
 }
 
 func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, error) {
-	e := &EVD{flags: streams, qlen: qlen, ring: newEventRing(qlen), cno: cno, kick: make(chan struct{}, 1), moderation: moderation{told: 1}}
+	e := &EVD{flags: streams, qlen: qlen, ring: newEventRing(qlen), cno: cno, kick: make(chan struct{}, 1)}
 	e.left.L = &e.mu
 	if streams&(EVDDTO|EVDRMRBind) != 0 {
 		cq, err := ia.device.CreateCQ(qlen)

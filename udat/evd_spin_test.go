@@ -2,7 +2,6 @@ package udat_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -204,19 +203,18 @@ func TestSpinLearns(t *testing.T) {
 			looks, stop := udat.Looks(b.recv), make(chan struct{})
 			done := make(chan error, 1)
 			go func() {
-				var err error
-				for err == nil {
-					if _, _, e := b.recv.Wait(time.Millisecond, 1); !errors.Is(e, udat.ErrTimeoutExpired) {
-						err = fmt.Errorf("wait: %v", e)
-					}
+				for {
 					select {
 					case <-stop:
-						done <- err
+						done <- nil
 						return
 					default:
 					}
+					if _, _, err := b.recv.Wait(time.Millisecond, 1); !errorsIs(err, udat.ErrTimeoutExpired) {
+						done <- fmt.Errorf("wait: %v", err)
+						return
+					}
 				}
-				done <- err
 			}()
 			eventually(t, func() bool { return looks() == udat.SpinLooks }, "it tries again now and then")
 			close(stop)
