@@ -50,8 +50,7 @@ type EVD struct {
 	parked  bool // the waiter or the follower is parked in cq
 	watched bool // a goroutine, the follower, keeps cq armed for the notification object
 
-	spinScore  int // whether spinning pays here: up to spinTrust either way
-	moderation moderation
+	spinScore int // whether spinning pays here: up to spinTrust either way
 
 	srqEPs map[uint32]*workQueue // of endpoints with a shared receive queue, by queue pair number
 	srqs   map[*SRQ]*srqShare

@@ -73,9 +73,6 @@ func (e *EVD) catchUp() {
 // watch arms the completion queue if somebody needs it armed. It starts the follower, or tells a running one that
 // something has changed. e.mu is held.
 func (e *EVD) watch() {
-	if e.mustFollow() {
-		e.moderate(1)
-	}
 	if e.mustArm() && (e.waiter || e.mustFollow()) && e.arm() != nil && e.waiter {
 		e.wake() // it tries again, as the follower does, and sees the error
 	}

@@ -11,8 +11,6 @@ import (
 // Wait blocks until threshold events are queued, takes the first of them, and gives the number that is left. Where
 // completions notify at the Consumer's choice (UNSIGNALLED, SOLICITED_WAIT) threshold must be 1, and the call
 // blocks until a notification event comes; the event returned is the first on the queue, which may be an older one.
-// Calls that block, one after the other, until as many more have come, two or more, and that have had them within 50 microseconds, let a
-// device that can moderate hold completions back for as long.
 //
 // timeout is counted from the call; 0 polls and Infinite never expires. Errors: TimeoutExpired (nothing is taken,
 // nmore is the number queued), InvalidParameter (threshold below 1 or above the queue's length, negative timeout),
@@ -112,16 +110,11 @@ func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *
 		e.left.Wait()
 	}
 	e.catchUp()
-	needed, began := threshold-e.ring.n, time.Time{}
-	if e.moderate(needed); needed > 1 {
-		began = time.Now()
-	}
 	spin := e.newSpin()
 	// Whatever has come before the call spins or parks for the first time counts as queued before it.
 	for entered, expired := true, false; ; {
 		if over, err := e.over(ctx, entered, expired); over {
 			e.learn(&spin, err == nil)
-			e.moderation.learn(needed, err == nil, began)
 			if err == nil {
 				e.pop(ev)
 			}

@@ -89,14 +89,6 @@ func Looks(e *EVD) func() int {
 	return func() int { return int(c.looks.Load()) }
 }
 
-// Notified gives functions that count the notifications of the dispatcher's completion queue, and the commands to moderate them,
-// which fail with err.
-func Notified(e *EVD, err error) (fires, commands func() int) {
-	c := &hookedCQ{moderateErr: err}
-	hook(e, c)
-	return func() int { return int(c.fires.Load()) }, func() int { return int(c.commands.Load()) }
-}
-
 // WithProcessors runs do as on a machine with n processors.
 func WithProcessors(n int, do func()) {
 	defer func(was int) { processors = was }(processors)
@@ -110,12 +102,10 @@ type hookedCQ struct {
 	hidden               atomic.Bool
 	deaf                 bool
 
-	armErr, waitErr, resizeErr, moderateErr error
+	armErr, waitErr, resizeErr error
 
-	looks    atomic.Int32 // of the latest Poll
-	arms     atomic.Int32
-	fires    atomic.Int32 // notifications taken
-	commands atomic.Int32 // to moderate
+	looks atomic.Int32 // of the latest Poll
+	arms  atomic.Int32
 }
 
 func (c *hookedCQ) Poll(wcs []fabric.WC, looks int) (int, error) {
@@ -142,14 +132,6 @@ func (c *hookedCQ) Arm(solicitedOnly bool) error {
 	return c.CQ.Arm(solicitedOnly)
 }
 
-func (c *hookedCQ) Moderate(count int, period time.Duration) error {
-	c.commands.Add(1)
-	if c.moderateErr != nil {
-		return c.moderateErr
-	}
-	return c.CQ.Moderate(count, period)
-}
-
 func (c *hookedCQ) Resize(depth int) error {
 	if err := c.resizeErr; err != nil {
 		c.resizeErr = nil
@@ -164,9 +146,6 @@ func (c *hookedCQ) Wait(deadline time.Time) (bool, error) {
 		return false, err
 	}
 	fired, err := c.CQ.Wait(deadline)
-	if fired {
-		c.fires.Add(1)
-	}
 	if do := c.afterWait; do != nil {
 		c.afterWait = nil
 		do()

@@ -104,7 +104,6 @@ type Attr struct {
 	ExactBounds     bool // memory windows enforce their bounds
 	EnforcesRNR     bool // a send without a posted receive fails after RNRRetry
 	Acknowledged    bool // a send or write is done when the peer has taken it, and tells what the peer refuses (iWARP: the connection ends)
-	MaxModeration   int  // completions that CQ.Moderate can let one notification stand for; 0: none
 	SolicitedArm    bool // CQ.Arm can ask for solicited completions only; else it arms for all
 	CMPrivateLegacy bool // peers may be C programs that pad private data (see the verbs fabric)
 }
@@ -173,9 +172,6 @@ type CQ interface {
 	// Arm asks for one notification: for the next completion, or with solicitedOnly for the next that is solicited
 	// or in error. Completions that were queued before Arm cause none: poll once more after arming.
 	Arm(solicitedOnly bool) error
-	// Moderate has a notification stand for count completions that it was armed for, from 1 to MaxModeration; it comes all the same once the
-	// first of them is period old. A period has the resolution of a microsecond. What is held back already may come at once.
-	Moderate(count int, period time.Duration) error
 	// Wait parks the goroutine until an armed notification comes (fired true), Wake is called (fired false), or
 	// the deadline passes (os.ErrDeadlineExceeded); the zero time is no deadline. One waiter at a time.
 	Wait(deadline time.Time) (fired bool, err error)

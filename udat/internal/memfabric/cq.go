@@ -33,7 +33,6 @@ type cq struct {
 	woken   bool
 	overrun bool
 	dead    bool
-	mod     moderation
 	qps     map[*qp]struct{}
 }
 
@@ -99,19 +98,12 @@ func (c *cq) push(wc *fabric.WC, solicited bool) {
 	}
 	c.ring[i] = *wc
 	c.n++
-	notify := c.arm == armedAny || c.arm == armedSolicited && (solicited || wc.Status != fabric.StatusSuccess)
-	if notify && !c.mod.hold(c) {
-		c.fire()
+	if c.arm == armedAny || c.arm == armedSolicited && (solicited || wc.Status != fabric.StatusSuccess) {
+		c.arm = notArmed
+		c.fired = true
+		ring(c.bell)
 	}
 	c.mu.Unlock()
-}
-
-// fire notifies; c.mu is held.
-func (c *cq) fire() {
-	c.arm = notArmed
-	c.fired = true
-	c.mod.release()
-	ring(c.bell)
 }
 
 // fail puts the queue into the state after an overrun: it takes no more completions.
@@ -238,7 +230,6 @@ func (c *cq) Close() error {
 	}
 	c.mu.Lock()
 	c.dead = true
-	c.mod.release()
 	c.mu.Unlock()
 	ring(c.bell)
 	c.dev.release(CQs)

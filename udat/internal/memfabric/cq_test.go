@@ -3,7 +3,6 @@ package memfabric
 import (
 	"os"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"gotest.tools/v3/assert"
@@ -36,63 +35,6 @@ func TestArmNotifiesOnceOfTheNextCompletion(t *testing.T) {
 		a.send(3)
 		assert.Assert(t, !b.notified(), "one for each arming")
 		b.completions(3)
-	})
-}
-
-func TestModerate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		a, b := pair(t, endOptions{})
-		send := func(id uint64) {
-			b.recv(id)
-			a.send(id)
-			synctest.Wait()
-		}
-		const period = 20 * time.Millisecond
-		assert.NilError(t, b.cq.Moderate(3, period))
-		send(1) // before it is armed: does not count
-		assert.NilError(t, b.cq.Arm(false))
-		send(2)
-		assert.Assert(t, !b.notified())
-		send(3)
-		assert.Assert(t, !b.notified())
-		send(4)
-		assert.Assert(t, b.notified(), "the third that it is armed for")
-
-		assert.NilError(t, b.cq.Arm(false))
-		time.Sleep(2 * period)
-		assert.Assert(t, !b.notified(), "nothing is held back")
-		send(5)
-		assert.Assert(t, !b.notified())
-		time.Sleep(period / 2)
-		send(6)
-		assert.Assert(t, !b.notified(), "half of the period")
-		time.Sleep(period / 2)
-		assert.Assert(t, b.notified(), "the period, from the first on")
-
-		// The period of what has been told does not lapse again.
-		assert.NilError(t, b.cq.Arm(false))
-		for id := range uint64(3) {
-			send(7 + id)
-		}
-		assert.Assert(t, b.notified())
-		assert.NilError(t, b.cq.Arm(false))
-		time.Sleep(2 * period)
-		assert.Assert(t, !b.notified())
-
-		send(10)
-		assert.Assert(t, !b.notified())
-		assert.NilError(t, b.cq.Moderate(1, 0))
-		assert.Assert(t, b.notified(), "it is held back no longer")
-		assert.NilError(t, b.cq.Arm(false))
-		send(11)
-		assert.Assert(t, b.notified())
-		b.completions(11)
-
-		for _, count := range []int{0, maxModeration + 1} {
-			assert.ErrorIs(t, b.cq.Moderate(count, period), fabric.ErrInvalid)
-		}
-		assert.ErrorIs(t, b.cq.Moderate(2, -1), fabric.ErrInvalid)
-		assert.ErrorIs(t, b.cq.Moderate(2, maxPeriod+1), fabric.ErrInvalid)
 	})
 }
 

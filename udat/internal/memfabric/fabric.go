@@ -118,7 +118,6 @@ func defaultAttr() fabric.Attr {
 		ExactBounds:    true,
 		EnforcesRNR:    true,
 		Acknowledged:   true,
-		MaxModeration:  maxModeration,
 		SolicitedArm:   true,
 	}
 }

@@ -82,13 +82,6 @@ func (q *cq) Arm(solicitedOnly bool) error {
 	return wrap(q.v.Arm(solicitedOnly && q.dev.attrs.SolicitedArm))
 }
 
-func (q *cq) Moderate(count int, period time.Duration) error {
-	if limit := q.dev.attrs.MaxModeration; count < 1 || count > limit {
-		return invalid("count is %d, a notification of this device stands for 1 to %d completions", count, limit)
-	}
-	return wrap(q.v.Moderate(uint16(count), uint16(period.Microseconds())))
-}
-
 func (q *cq) Wait(deadline time.Time) (bool, error) {
 	n, err := q.ch.Wait(deadline)
 	if q.tally != nil && q.tally.fired.Swap(false) && (err == nil || err == os.ErrDeadlineExceeded) {

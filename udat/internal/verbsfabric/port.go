@@ -226,7 +226,6 @@ func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
 		ExactBounds:     d.VendorID != vendorRXE, // soft-RoCE looks at the region's bounds, not at the window's
 		EnforcesRNR:     !p.iwarp && rnrRetry < 7,
 		Acknowledged:    !p.iwarp,
-		MaxModeration:   int(d.MaxCQModCount),
 		SolicitedArm:    !p.siw,
 		CMPrivateLegacy: !p.iwarp,
 	}

@@ -81,7 +81,6 @@ func Run(t *testing.T, cfg Config) {
 		{"SharedReceiveLimit", testSharedReceiveLimit},
 		{"CQWait", testCQWait},
 		{"CQSolicited", testCQSolicited},
-		{"CQModeration", testCQModeration},
 		{"CQResize", testCQResize},
 		{"InUse", testInUse},
 		{"Closed", testClosed},

@@ -95,46 +95,6 @@ func testCQSolicited(t *testing.T, cfg Config) {
 	assert.Assert(t, fired)
 }
 
-// A moderated queue notifies once for as many completions as it was told, or after its period.
-func testCQModeration(t *testing.T, cfg Config) {
-	n := newNode(t, cfg, fabric.Options{})
-	a, b := n.pair(settings{})
-	limit := n.dev.Attr().MaxModeration
-	for _, count := range []int{-1, 0, limit + 1} {
-		assert.Assert(t, b.rcq.Moderate(count, time.Millisecond) != nil, "count %d", count)
-	}
-	if limit < 3 {
-		t.Skip("the device does not moderate")
-	}
-	send := func() {
-		b.recv(1, 0, 8)
-		a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 8)
-		one(t, a.scq, 1, fabric.StatusSuccess)
-	}
-	fires := func(within time.Duration) bool {
-		t.Helper()
-		fired, err := b.rcq.Wait(soon(within))
-		assert.Assert(t, err == nil || errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
-		return fired
-	}
-	assert.NilError(t, b.rcq.Moderate(3, 60*time.Millisecond))
-	assert.NilError(t, b.rcq.Arm(false))
-	send()
-	assert.Assert(t, fires(patience), "the period has passed")
-	assert.NilError(t, b.rcq.Arm(false))
-	for range 3 {
-		send()
-	}
-	assert.Assert(t, fires(patience))
-	send()
-	assert.Assert(t, !fires(grace), "it was not armed")
-
-	assert.NilError(t, b.rcq.Moderate(1, 0))
-	assert.NilError(t, b.rcq.Arm(false))
-	send()
-	assert.Assert(t, fires(patience))
-}
-
 // A queue grows with what it holds.
 func testCQResize(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
