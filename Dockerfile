@@ -10,7 +10,8 @@ WORKDIR /src
 COPY ci ci
 RUN ci/deps.sh && rm -rf /var/lib/apt/lists/*
 COPY go.mod go.sum ./
-RUN go mod download
+COPY tools/go.mod tools/go.sum tools/
+RUN go mod download && go -C tools mod download
 COPY . .
 RUN make build
 

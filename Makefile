@@ -34,6 +34,7 @@ test-host: ## unit tests with the race detector, no RDMA device needed
 	env -u GODAT_TEST_DEVICE go test -race ./...
 	go test -race -tags nulldev ./cverbs
 	go test -short -tags nulldev,godat_direct ./cverbs
+	go -C tools test ./...
 
 test-vm: ## the same tests with the race detector on a real verbs device: this host's, or rxe in the virtual machine
 	@ci/vm-tests.sh --short ./cverbs/... ./udat/... ./internal/perf/... ./cmd/... ./examples/...
@@ -44,7 +45,8 @@ conformance: ## the table of DAT rules and their proofs, on every fabric: docs/c
 	@ci/conformance.sh
 
 mutate: ## break package udat in many small ways; the tests must notice (MUTATE='-n 50' for a sample)
-	go run ./internal/mutate $(MUTATE)
+	@go -C tools build -o ../bin/ ./mutate
+	bin/mutate $(MUTATE)
 
 bench: ## measure, alone on the machine, and write docs/performance.md and .json (BENCH='null scale' for parts)
 	@ci/bench.sh $(BENCH)
@@ -53,12 +55,13 @@ cross: ## builds and vets what must compile without cgo and elsewhere
 	@set -e; for target in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do \
 	  echo "CGO_ENABLED=0 $$target"; \
 	  export CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/}; \
-	  go build ./...; go vet ./...; \
+	  for module in . tools; do go -C $$module build ./...; go -C $$module vet ./...; done; \
 	done
 
-lint: ## gofmt, go vet, shellcheck
+lint: ## gofmt, go vet, staticcheck, go mod tidy, shellcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
+	go -C tools vet ./...
 	@if command -v shellcheck >/dev/null; then shellcheck -x ci/*.sh ci/vm/*.sh && shellcheck -s dash ci/vm/init; \
 	  else echo "no shellcheck here (ci/deps.sh lint installs it): skipped"; fi
 

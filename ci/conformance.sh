@@ -52,6 +52,7 @@ for fabric; do
   sed -n 's/^--- [A-Z]*: \([^ ]*\) (\(.*\)s)$/\2 \1/p' "$out/log" | sort -rn | head -n 5 | sed 's/^/  /' >&2 || true
 done
 cd ..
-go run ./internal/conformance docs/conformance/rules.tsv "${table:-$out/table.md}" "$out"/*.tsv || failed=1
+go -C tools build -o "$out/" ./conformance
+"$out/conformance" docs/conformance/rules.tsv "${table:-$out/table.md}" "$out"/*.tsv || failed=1
 [ -n "$table" ] || { grep '| missing |$' "$out/table.md" | cut -d '|' -f 2,3 || true; }
 exit $failed

@@ -55,7 +55,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "of the sample")
 	flag.StringVar(&o.only, "only", "", "only mutants whose place and change contain this")
 	flag.StringVar(&o.skip, "skip", "Races|Allocate", "tests not to run: those that take long and are after races, and those of speed, which a build with all mutants in it has less of")
-	flag.StringVar(&o.explained, "explained", "internal/mutate/explained.tsv", "explanations of mutants that may survive: file, function, change, reason")
+	flag.StringVar(&o.explained, "explained", "tools/mutate/explained.tsv", "explanations of mutants that may survive: file, function, change, reason")
 	flag.StringVar(&o.log, "log", "", "append each result to this file; mutants that it already has are not tried again")
 	flag.BoolVar(&o.retry, "retry", false, "try the survivors of the log again, and nothing else")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and try none")
