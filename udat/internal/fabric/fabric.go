@@ -1,5 +1,5 @@
 // Package fabric is the narrow waist between package udat and whatever moves the bytes: the interfaces and
-// plain structs that an RDMA fabric offers. It holds no code that does work and imports none of ours.
+// plain structs that an RDMA fabric offers. It holds no code; its flat types of work are those of package cverbs.
 //
 // Conventions that every fabric keeps and udat builds on:
 //
@@ -125,18 +125,6 @@ type Device interface {
 	// Close ends the device. Objects that still exist make it return ErrInUse, naming them, and change nothing.
 	Close() error
 }
-
-// Access is a set of rights on memory; the values are those of verbs (ibv_access_flags).
-type Access uint32
-
-// Access rights. Local read is always granted.
-const (
-	LocalWrite   Access = 1 << 0
-	RemoteWrite  Access = 1 << 1
-	RemoteRead   Access = 1 << 2
-	RemoteAtomic Access = 1 << 3
-	WindowBind   Access = 1 << 4
-)
 
 // PD is a protection domain.
 type PD interface {

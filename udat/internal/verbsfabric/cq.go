@@ -67,7 +67,7 @@ func (q *cq) Poll(wcs []fabric.WC, looks int) (int, error) {
 	if q.tally != nil {
 		return q.tally.poll(q.v, wcs)
 	}
-	n, err := q.v.PollSpin(completions(wcs), looks)
+	n, err := q.v.PollSpin(wcs, looks)
 	if err != nil {
 		return n, wrap(err)
 	}

@@ -113,7 +113,7 @@ func (a *account) postSend(v *cverbs.QP, wrs []fabric.SendWR, sges []fabric.SGE)
 		a.scq.kick()
 		return n, err
 	}
-	k, failure := v.PostSend(sendWRs(a.wrs), segments(a.sges))
+	k, failure := v.PostSend(a.wrs, a.sges)
 	if refused(failure) {
 		a.send.tail -= uint32(n - k)
 		return k, wrapPost(failure)
@@ -144,7 +144,7 @@ func (a *account) postRecv(v *cverbs.QP, wrs []fabric.RecvWR, sges []fabric.SGE)
 		return n, err
 	}
 	a.recvs, a.sges = withSegments(a.recvs[:0], a.sges[:0], wrs[:n], sges)
-	k, failure := v.PostRecv(recvWRs(a.recvs), segments(a.sges))
+	k, failure := v.PostRecv(a.recvs, a.sges)
 	if refused(failure) {
 		a.recv.tail -= uint32(n - k)
 		return k, wrapPost(failure)
@@ -300,7 +300,7 @@ func (t *tally) poll(v *cverbs.CQ, wcs []fabric.WC) (int, error) {
 	var err error
 	for len(t.out)-t.taken < len(wcs) {
 		var n int
-		n, err = v.Poll(completions(t.raw[:]))
+		n, err = v.Poll(t.raw[:])
 		for i := range t.raw[:n] {
 			t.settle(&t.raw[i])
 		}

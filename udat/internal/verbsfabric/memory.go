@@ -59,7 +59,7 @@ func (p *pd) RegMR(buf []byte, access fabric.Access) (fabric.MR, error) {
 	if limit := p.dev.attrs.MaxMRSize; uint64(len(buf)) > limit && limit > 0 {
 		return nil, invalid("buf is %d bytes, a region of this device at most %d", len(buf), limit)
 	}
-	a := cverbs.AccessFlags(access)
+	a := access
 	if access&(fabric.RemoteWrite|fabric.RemoteAtomic) != 0 {
 		a |= cverbs.AccessLocalWrite
 	}

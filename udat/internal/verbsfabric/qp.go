@@ -134,7 +134,7 @@ func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 	if q.account != nil {
 		return q.account.postSend(q.v, wrs, sges)
 	}
-	n, err := q.v.PostSend(sendWRs(wrs), segments(sges))
+	n, err := q.v.PostSend(wrs, sges)
 	if err != nil {
 		return n, wrapPost(err)
 	}
@@ -145,7 +145,7 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	if q.account != nil {
 		return q.account.postRecv(q.v, wrs, sges)
 	}
-	n, err := q.v.PostRecv(recvWRs(wrs), segments(sges))
+	n, err := q.v.PostRecv(wrs, sges)
 	if q.failed.Load() {
 		// Soft-RoCE's library puts a receive into shared memory and tells nobody: in ERR only another move to ERR flushes it.
 		q.v.ToError()
@@ -172,7 +172,7 @@ func (q *qp) Bind(w fabric.MW, wr fabric.BindWR) (uint32, error) {
 		return 0, q.notConnected()
 	}
 	b := cverbs.BindWR{
-		ID: wr.ID, Flags: cverbs.SendFlags(wr.Flags), Addr: wr.Addr, Length: wr.Length, Access: cverbs.AccessFlags(wr.Access),
+		ID: wr.ID, Flags: wr.Flags, Addr: wr.Addr, Length: wr.Length, Access: wr.Access,
 	}
 	if ok {
 		b.MR = region.v

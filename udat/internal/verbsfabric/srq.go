@@ -73,7 +73,7 @@ func (s *srq) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 		s.wrs, s.sges = withSegments(s.wrs[:0], s.sges[:0], wrs, sges)
 		wrs, sges = s.wrs, s.sges
 	}
-	n, err := s.v.PostRecv(recvWRs(wrs), segments(sges))
+	n, err := s.v.PostRecv(wrs, sges)
 	if err != nil {
 		return n, wrapPost(err)
 	}
