@@ -62,6 +62,8 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy, shellcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
 	go vet ./...
 	go -C tools vet ./...
+	go mod tidy -diff
+	go -C tools mod tidy -diff
 	@if command -v shellcheck >/dev/null; then shellcheck -x ci/*.sh ci/vm/*.sh && shellcheck -s dash ci/vm/init; \
 	  else echo "no shellcheck here (ci/deps.sh lint installs it): skipped"; fi
 
