@@ -325,8 +325,8 @@ func providerAttr(d *fabric.Attr) ProviderAttr {
 	p := ProviderAttr{
 		ProviderName:             "godat",
 		ProviderVersionMajor:     1,
-		DAPLVersionMajor:         1,
-		DAPLVersionMinor:         2,
+		DAPLVersionMajor:         providerMajor,
+		DAPLVersionMinor:         providerMinor,
 		LMRMemTypesSupported:     []MemType{MemVirtual, MemLMR, MemSharedVirtual},
 		IOVOwnershipOnReturn:     IOVConsumer,
 		QoSSupported:             QoSBestEffort,

@@ -128,7 +128,7 @@ func TestCNOWait(t *testing.T) {
 		}
 		_, err := cno.Wait(-1)
 		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
-		rule.Proves(t, "CNO-WAIT-02", "CNO-WAIT-06")
+		rule.Proves(t, "CNO-WAIT-02", "CNO-WAIT-06", "GEN-04")
 		w := waitOnCNO(t, cno, 1)
 		none(t, w)
 		soft(t, evd, 0)

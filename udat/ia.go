@@ -53,6 +53,30 @@ type openOptions struct {
 	noAsync   bool
 	spin      time.Duration
 	fabric    fabric.Options
+	match     func() error // compares the version asked for; nil: any matches
+}
+
+// WithVersion asks for an adapter of this DAT version and thread safety. The major version must be 1, the minor version
+// at most 2, and threadSafe true; else Open returns ProviderNotFound, whose subtype names what does not match. Without
+// the option any adapter matches.
+//
+// Extension. These are the arguments that dat_ia_open passes to dat_ia_openv.
+func WithVersion(major, minor int, threadSafe bool) Option {
+	return func(o *openOptions) error {
+		o.match = func() error {
+			const op = "ia_open"
+			switch {
+			case major != providerMajor:
+				return fail(op, ProviderNotFound, SubMajorNotFound, "major version %d is asked for, must be %d", major, providerMajor)
+			case minor > providerMinor:
+				return fail(op, ProviderNotFound, SubMinorNotFound, "minor version %d is asked for, must be at most %d", minor, providerMinor)
+			case !threadSafe:
+				return fail(op, ProviderNotFound, SubThreadSafetyNotFound, "an adapter that is not thread safe is asked for, all are")
+			}
+			return nil
+		}
+		return nil
+	}
 }
 
 // WithAsyncQLen makes the asynchronous event dispatcher at least n events long; the default is 64.
@@ -160,6 +184,12 @@ func (o *openOptions) open(name, deviceName string, registered *provider) (*IA, 
 	device, err := openDevice(deviceName, o.fabric, ia.asyncEvent)
 	if err != nil {
 		return nil, err
+	}
+	if o.match != nil {
+		if err := o.match(); err != nil {
+			device.Close()
+			return nil, err
+		}
 	}
 	// Asynchronous events may already come: they need ia.mu to find where to go.
 	ia.mu.Lock()

@@ -10,6 +10,12 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
+// The version of uDAPL that every adapter here has.
+const (
+	providerMajor = 1
+	providerMinor = 2
+)
+
 // ProviderInfo is an adapter that Open can open on this host now.
 type ProviderInfo struct {
 	Name         string // what Open takes
@@ -48,7 +54,7 @@ func survey() ([]ProviderInfo, error) {
 }
 
 func providerInfo(d fabric.DeviceInfo) ProviderInfo {
-	p := ProviderInfo{Name: d.Name, Fabric: d.Fabric, Active: d.Active, Detail: d.Detail, MajorVersion: 1, MinorVersion: 2, ThreadSafe: true}
+	p := ProviderInfo{Name: d.Name, Fabric: d.Fabric, Active: d.Active, Detail: d.Detail, MajorVersion: providerMajor, MinorVersion: providerMinor, ThreadSafe: true}
 	if d.Addr.IsValid() {
 		p.Addr = d.Addr.String()
 	}

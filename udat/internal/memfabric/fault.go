@@ -188,5 +188,14 @@ func (f *Faults) Exhaust(r Resource, n int) {
 // Overrun puts a completion queue into the state after an overrun: AsyncCQError, and its queue pairs in error.
 func (f *Faults) Overrun(c fabric.CQ) { c.(*cq).fail() }
 
-// Report raises an asynchronous event that has no effect on the device, such as AsyncPortError.
-func (f *Faults) Report(ev fabric.AsyncEvent) { f.dev.report(ev) }
+// Report raises an asynchronous event that has no effect on the device. One that names no queue, such as AsyncPortError,
+// concerns the whole adapter: every open of it gets the event.
+func (f *Faults) Report(ev fabric.AsyncEvent) {
+	if ev.CQ != nil || ev.QP != nil || ev.SRQ != nil {
+		f.dev.report(ev)
+		return
+	}
+	for _, d := range f.dev.f.Opened() {
+		d.report(ev)
+	}
+}
