@@ -64,6 +64,9 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy, shellcheck
 	go -C tools vet ./...
 	go mod tidy -diff
 	go -C tools mod tidy -diff
+	@staticcheck="$$(go -C tools tool -n staticcheck)" && for module in . tools; do \
+	  echo "staticcheck $$module" && (cd $$module && "$$staticcheck" ./...) || exit 1; \
+	done
 	@if command -v shellcheck >/dev/null; then shellcheck -x ci/*.sh ci/vm/*.sh && shellcheck -s dash ci/vm/init; \
 	  else echo "no shellcheck here (ci/deps.sh lint installs it): skipped"; fi
 

@@ -19,7 +19,7 @@ import (
 //
 // Implements: ibv_get_async_event, ibv_ack_async_event.
 func (c *Context) AsyncEvent(deadline time.Time) (AsyncEvent, error) {
-	return c.waitAsync(nil, deadline)
+	return c.waitAsync(context.Background(), deadline)
 }
 
 // AsyncEventContext is AsyncEvent bounded by a context instead of a deadline.

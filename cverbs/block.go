@@ -92,6 +92,6 @@ func (w *waiter) over(ctx context.Context) bool {
 	case <-w.done:
 		return true
 	default:
-		return w.woken.Load() || ctx != nil && ctx.Err() != nil
+		return w.woken.Load() || ctx.Err() != nil
 	}
 }

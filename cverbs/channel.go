@@ -54,7 +54,9 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 // wait. Concurrent callers take turns. Nothing allocates unless callers contend. Errors: os.ErrDeadlineExceeded; ErrClosed once Close has begun.
 //
 // Implements: ibv_get_cq_event, ibv_ack_cq_events.
-func (ch *CompChannel) Wait(deadline time.Time) (int, error) { return ch.wait(nil, deadline) }
+func (ch *CompChannel) Wait(deadline time.Time) (int, error) {
+	return ch.wait(context.Background(), deadline)
+}
 
 // WaitContext is Wait bounded by a context instead of a deadline; its error is the cause of the context's end.
 //

@@ -52,7 +52,9 @@ func CreateEventChannel() (*EventChannel, error) {
 // os.ErrDeadlineExceeded, also after Wake; ErrClosed once Close has begun.
 //
 // Implements: rdma_get_cm_event, rdma_ack_cm_event.
-func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) { return ch.get(nil, deadline) }
+func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) {
+	return ch.get(context.Background(), deadline)
+}
 
 // GetContext is Get bounded by a context instead of a deadline; its error is the cause of the context's end.
 //

@@ -57,10 +57,10 @@ func newWaiter(fd int, name string) (*waiter, error) {
 	return w, nil
 }
 
-// wait parks until try returns true, and calls it at least once; the zero deadline never expires, ctx may be nil. The caller is
+// wait parks until try returns true, and calls it at least once; the zero deadline never expires. The caller is
 // between enter and exit: no other goroutine's try runs.
 func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr) bool) error {
-	if ctx != nil {
+	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, w.interrupt)
 		defer stop()
 	}
@@ -73,7 +73,7 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 	if (late || w.block(ctx, deadline)) && try(0) {
 		return nil
 	}
-	if err := w.watch(true); err != nil && !w.over(nil) {
+	if err := w.watch(true); err != nil && !w.over(context.Background()) {
 		return err
 	}
 	for {
@@ -82,7 +82,7 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 		if w.woken.Swap(false) {
 			return errWoken
 		}
-		if ctx != nil && ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		err := w.raw.Read(try)
@@ -139,10 +139,6 @@ func (w *waiter) enter(ctx context.Context, deadline time.Time) error {
 		defer t.Stop()
 		expired = t.C
 	}
-	var cancelled <-chan struct{}
-	if ctx != nil {
-		cancelled = ctx.Done()
-	}
 	select {
 	case w.gate <- struct{}{}:
 		return nil
@@ -150,7 +146,7 @@ func (w *waiter) enter(ctx context.Context, deadline time.Time) error {
 		return ErrClosed
 	case <-expired:
 		return os.ErrDeadlineExceeded
-	case <-cancelled:
+	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }

@@ -38,39 +38,39 @@ func (w *waiter) once(ctx context.Context, deadline time.Time, try func(uintptr)
 
 func TestWaiter(t *testing.T) {
 	w, fd, try := pipeWaiter(t)
-	isErr(t, w.once(nil, time.Now().Add(5*time.Millisecond), try), os.ErrDeadlineExceeded)
-	isErr(t, w.once(nil, time.Unix(1, 0), try), os.ErrDeadlineExceeded)
+	isErr(t, w.once(context.Background(), time.Now().Add(5*time.Millisecond), try), os.ErrDeadlineExceeded)
+	isErr(t, w.once(context.Background(), time.Unix(1, 0), try), os.ErrDeadlineExceeded)
 	unix.Write(fd, []byte("x"))
-	assert.NilError(t, w.once(nil, time.Unix(1, 0), try), "what is there is taken after the deadline too")
+	assert.NilError(t, w.once(context.Background(), time.Unix(1, 0), try), "what is there is taken after the deadline too")
 	go func() {
 		time.Sleep(5 * time.Millisecond)
 		unix.Write(fd, []byte("x"))
 	}()
-	assert.NilError(t, w.once(nil, time.Time{}, try))
+	assert.NilError(t, w.once(context.Background(), time.Time{}, try))
 	w.wake()
-	assert.Equal(t, w.once(nil, time.Time{}, try), errWoken)
+	assert.Equal(t, w.once(context.Background(), time.Time{}, try), errWoken)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	isErr(t, w.once(ctx, time.Time{}, try), context.Canceled)
-	isErr(t, w.once(nil, time.Now().Add(5*time.Millisecond), try), os.ErrDeadlineExceeded)
+	isErr(t, w.once(context.Background(), time.Now().Add(5*time.Millisecond), try), os.ErrDeadlineExceeded)
 	w.close()
-	isErr(t, w.once(nil, time.Time{}, try), ErrClosed)
+	isErr(t, w.once(context.Background(), time.Time{}, try), ErrClosed)
 }
 
 // A second waiter keeps its own bounds while the first one holds the descriptor.
 func TestWaiterTurns(t *testing.T) {
 	w, _, try := pipeWaiter(t)
 	first := make(chan error, 1)
-	go func() { first <- w.once(nil, time.Time{}, try) }()
+	go func() { first <- w.once(context.Background(), time.Time{}, try) }()
 	for len(w.gate) == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	isErr(t, w.once(nil, time.Now().Add(5*time.Millisecond), try), os.ErrDeadlineExceeded)
+	isErr(t, w.once(context.Background(), time.Now().Add(5*time.Millisecond), try), os.ErrDeadlineExceeded)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 	defer cancel()
 	isErr(t, w.once(ctx, time.Time{}, try), context.DeadlineExceeded)
 	second := make(chan error, 1)
-	go func() { second <- w.once(nil, time.Time{}, try) }()
+	go func() { second <- w.once(context.Background(), time.Time{}, try) }()
 	time.Sleep(5 * time.Millisecond)
 	w.close()
 	isErr(t, <-first, ErrClosed)
@@ -87,7 +87,7 @@ func TestWaiterWakeRace(t *testing.T) {
 		if i%2 == 0 {
 			deadline = time.Now().Add(patience)
 		}
-		go func() { done <- w.once(nil, deadline, try) }()
+		go func() { done <- w.once(context.Background(), deadline, try) }()
 		if i%3 == 0 {
 			for len(w.gate) == 0 {
 			}
@@ -109,7 +109,7 @@ func TestWaiterAllocations(t *testing.T) {
 	x := []byte("x")
 	assert.Equal(t, testing.AllocsPerRun(100, func() {
 		unix.Write(fd, x)
-		if err := w.once(nil, deadline, try); err != nil {
+		if err := w.once(context.Background(), deadline, try); err != nil {
 			t.Error(err)
 		}
 	}), 0.0)
@@ -174,9 +174,9 @@ func TestWaiterBlocks(t *testing.T) {
 	}
 	w, fd, try := pipeWaiter(t)
 	unix.Write(fd, []byte("x"))
-	assert.NilError(t, w.once(nil, time.Time{}, try))
+	assert.NilError(t, w.once(context.Background(), time.Time{}, try))
 	assert.Assert(t, w.brief, "that was a short wait")
-	assert.Assert(t, w.block(nil, time.Time{}))
+	assert.Assert(t, w.block(context.Background(), time.Time{}))
 	assert.Assert(t, !w.watched)
 	assert.Equal(t, len(blockers()), cap(blockers()), "the blocker is back")
 
@@ -195,7 +195,7 @@ func TestWaiterBlocks(t *testing.T) {
 		try(0)
 	}
 	done := make(chan error)
-	go func() { done <- w.once(nil, time.Time{}, try) }() // the poller sees it again
+	go func() { done <- w.once(context.Background(), time.Time{}, try) }() // the poller sees it again
 	time.Sleep(5 * blockFor)
 	unix.Write(fd, []byte("x"))
 	assert.NilError(t, <-done)
@@ -206,5 +206,5 @@ func TestWaiterBlocks(t *testing.T) {
 	b.wait(w.fd, patience)
 	w.blocked.Store(nil)
 	blockers() <- b
-	isErr(t, w.once(nil, time.Time{}, try), ErrClosed)
+	isErr(t, w.once(context.Background(), time.Time{}, try), ErrClosed)
 }

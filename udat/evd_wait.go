@@ -22,7 +22,7 @@ func (e *EVD) Wait(timeout time.Duration, threshold int) (ev Event, nmore int, e
 	if timeout < 0 {
 		return Event{}, 0, e.refuse(fail("evd_wait", InvalidParameter, SubArg2, "timeout is %v, must not be negative", timeout))
 	}
-	nmore, err = e.wait(nil, timeout, threshold, &ev)
+	nmore, err = e.wait(context.Background(), timeout, threshold, &ev)
 	return ev, nmore, err
 }
 
@@ -99,7 +99,7 @@ var errOverrun = fail("evd_wait", InvalidState, SubNone, "the device has lost co
 
 // block parks the caller as the waiter until the condition of Wait holds; e.mu is held but while parked.
 func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *Event) (int, error) {
-	if ctx != nil {
+	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, e.lookAgain)()
 	}
 	e.waiter, e.threshold, e.notified, e.evicted = true, threshold, false, false
@@ -141,11 +141,8 @@ func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *
 
 // over says whether the blocked call ends now, and how: without an error it takes its event.
 func (e *EVD) over(ctx context.Context, entered, expired bool) (bool, error) {
-	var cancelled error
-	if ctx != nil {
-		cancelled = ctx.Err()
-		expired = expired || errors.Is(cancelled, context.DeadlineExceeded)
-	}
+	cancelled := ctx.Err()
+	expired = expired || errors.Is(cancelled, context.DeadlineExceeded)
 	switch {
 	case e.dead:
 		return true, fail("evd_wait", Abort, SubNone, "the dispatcher has been destroyed")

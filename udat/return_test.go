@@ -14,12 +14,13 @@ import (
 
 // TestStrerror shows the texts of all return codes.
 func TestStrerror(t *testing.T) {
-	major, minor, err := udat.Strerror(0)
+	major, _, err := udat.Strerror(0)
 	assert.NilError(t, err)
 	assert.Equal(t, major, "success")
 	rule.Proves(t, "STRERR-03")
 	types := []udat.ReturnType{0x10000, 0x20000, 0x30000, 0x40000, 0x50000, 0x60000, 0x70000, 0x80000, 0x90000, 0xA0000, 0xB0000, 0xC0000, 0xD0000,
 		0xE0000, 0xF0000, 0x100000, 0x110000, 0x120000, 0x130000, 0x140000, 0xFFF0000}
+	var minor string
 	seen := map[string]bool{"success": true}
 	for _, typ := range types {
 		for s := range udat.Subtype(102) {

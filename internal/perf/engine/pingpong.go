@@ -51,7 +51,6 @@ func (w *worker) ping() error {
 			return err
 		}
 		if now >= stopAt || n >= w.c.Warmup && w.sh.finish.Load() {
-			n++
 			break
 		}
 	}

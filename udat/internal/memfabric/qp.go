@@ -341,8 +341,8 @@ func (q *qp) Close() error {
 			b.cancel()
 		}
 	}
-	q.in.Lock() // the message that is coming in, if any, is the last
-	q.in.Unlock()
+	q.in.Lock()   // waits for the message that is coming in, the last one
+	q.in.Unlock() //lint:ignore SA2001 nothing is done under the lock: holding it once is the wait
 	for _, c := range []*cq{q.sendCQ, q.recvCQ} {
 		c.mu.Lock()
 		delete(c.qps, q)
