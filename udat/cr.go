@@ -29,45 +29,58 @@ type arrival struct {
 	request fabric.Request
 	qual    ConnQual
 	point   Handle // nil for a reserved one
-	evd     *EVD
-	ep      *EP
-	force   bool // queue the event even on a full dispatcher
+	evd     *EVD   // on which a place is reserved
+	ep      *EP    // that the request brings, if any
 }
 
-// newCR makes the request of an arrival and queues its event. It is false, and nothing is left, if there is no place.
+// newCR makes the request of an arrival and queues its event on the reserved place. If it reports false the
+// adapter or the dispatcher has gone, nothing is left of the request, and its endpoint is where Reject would have sent it.
 func (ia *IA) newCR(a arrival) bool {
 	c := &CR{request: a.request, localAddr: a.request.LocalAddr().Addr(), ep: a.ep}
-	if ia.adopt("cr", &c.obj, c, HandleCR, nil) != nil {
-		return false
+	if ia.adopt("cr", &c.obj, c, HandleCR, nil) == nil {
+		if a.evd.postReserved(&Event{Number: EventConnectionRequest, CR: c, ConnQual: a.qual, Object: a.point}) {
+			return true
+		}
+		c.obj.release("cr", HandleCR, SubNone, "objects")
+	} else {
+		a.evd.unreserve()
 	}
-	ev := &Event{Number: EventConnectionRequest, CR: c, ConnQual: a.qual, Object: a.point}
-	if a.force {
-		a.evd.post(ev)
-		return true
-	}
-	if a.evd.postIfRoom(ev) {
-		return true
-	}
-	c.obj.release("cr", HandleCR, SubNone, "objects")
+	c.returnEP()
 	return false
 }
 
-// postIfRoom queues an event unless the queue is full, which is no overflow.
-func (e *EVD) postIfRoom(ev *Event) bool {
+// reserve takes a place on the queue for an event that postReserved will queue. It reports false if there is none, which
+// is no overflow. Completions that the device has take places too.
+func (e *EVD) reserve() bool {
 	e.mu.Lock()
-	defer e.unlock()
-	if e.dead || e.ring.n >= e.qlen {
+	defer e.unlockLater()
+	e.drain()
+	e.rouse()
+	if e.dead || e.ring.n+e.reserved >= e.qlen {
+		return false
+	}
+	e.reserved++
+	return true
+}
+
+// unreserve gives a reserved place back.
+func (e *EVD) unreserve() {
+	e.mu.Lock()
+	e.reserved--
+	e.mu.Unlock()
+}
+
+// postReserved queues an event on a reserved place. It reports false if the dispatcher has been destroyed.
+func (e *EVD) postReserved(ev *Event) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.reserved--
+	if e.dead {
 		return false
 	}
 	e.push(ev, true)
 	e.rouse()
 	return true
-}
-
-func (e *EVD) hasRoom() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return !e.dead && e.ring.n < e.qlen
 }
 
 // CRParam describes a connection request.

@@ -25,6 +25,7 @@ type EVD struct {
 	qlen     int
 	ring     eventRing
 	taken    int       // places of a caller's that the drain under way has filled: of the queue all the same
+	reserved int       // places for connection requests that are being made
 	cq       fabric.CQ // nil without DTO or bind streams; never changes
 	wcs      [32]fabric.WC
 	sources  sourceTable
@@ -213,7 +214,7 @@ func (e *EVD) PostSE(ev Event) error {
 	e.mu.Lock()
 	defer e.unlock()
 	e.drain() // completions that have come take places too
-	if e.ring.n >= e.qlen {
+	if e.ring.n+e.reserved >= e.qlen {
 		return fail(op, QueueFull, SubNone, "all %d places are taken", e.qlen)
 	}
 	e.push(&Event{Number: EventSoftware, Software: ev.Software}, true)
@@ -235,7 +236,7 @@ func (e *EVD) push(ev *Event, notify bool) {
 
 // place gives an empty place on the ring, nil if the dispatcher has overflowed and has no room for more; e.mu is held.
 func (e *EVD) place() *Event {
-	if e.ring.n+e.taken >= e.qlen && e.overflow() {
+	if e.ring.n+e.taken+e.reserved >= e.qlen && e.overflow() {
 		return nil
 	}
 	return e.ring.push()
@@ -387,8 +388,8 @@ func (e *EVD) Resize(minQLen int) error {
 	switch {
 	case e.dead:
 		return badHandle(op, HandleEVD, &e.obj)
-	case e.ring.n > minQLen:
-		return fail(op, InvalidState, SubNone, "minQLen is %d, %d events are queued", minQLen, e.ring.n)
+	case e.ring.n+e.reserved > minQLen:
+		return fail(op, InvalidState, SubNone, "minQLen is %d, %d events are queued", minQLen, e.ring.n+e.reserved)
 	case e.waiter && e.threshold > minQLen:
 		return fail(op, InvalidState, SubStateEVDWaiter, "minQLen is %d, a call waits for %d events", minQLen, e.threshold)
 	}

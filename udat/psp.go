@@ -23,8 +23,9 @@ func (p *PSP) object() *object {
 	return &p.obj
 }
 
-// CreatePSP listens on qual at the adapter's address. Each request makes a CONNECTION_REQUEST on evd, whose length is
-// the backlog: what finds it full is refused. With PSPConsumer the Consumer answers each with an endpoint of its own; with
+// CreatePSP listens on qual at the adapter's address. Each request makes a CONNECTION_REQUEST on evd, whose queue is the
+// backlog: a request that finds no free place is refused, and the peer sees NON_PEER_REJECTED. A request takes its place
+// until its event is taken, whether or not it is answered; [EVD.Resize] changes the number of places. With PSPConsumer the Consumer answers each with an endpoint of its own; with
 // PSPProvider each request brings an endpoint in TENTATIVE, without zone and dispatchers, which (*EP).Modify must
 // set before the accept. Errors: ConnQualInUse; ConnQualUnavailable for a port that this process may not take;
 // InvalidParameter for qualifier 0 and unknown flags; InvalidHandle for a dispatcher that takes no connection requests.
@@ -69,7 +70,7 @@ func (ia *IA) newPSP(op string, qual ConnQual, port uint16, evd *EVD, flags PSPF
 	// A request may come before Listen returns: it waits for the lock.
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	listener, err := ia.device.Listen(port, evd.length(), p.arrive)
+	listener, err := ia.device.Listen(port, p.arrive)
 	if err != nil {
 		evd.obj.unuse()
 		return nil, failListen(op, port, err)
@@ -109,12 +110,6 @@ func (ia *IA) useForRequests(op string, evd *EVD) error {
 	return evd.obj.use(op, HandleEVD)
 }
 
-func (e *EVD) length() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.qlen
-}
-
 // servicePoint is what a connection request can come to.
 type servicePoint interface {
 	// take makes a CR of the request. If it is false the request is as it was.
@@ -149,24 +144,19 @@ func (p *PSP) take(r fabric.Request) bool {
 	p.mu.Lock()
 	live := p.obj.live.Load()
 	p.mu.Unlock()
-	if !live {
+	if !live || !p.evd.reserve() {
 		return false
 	}
 	a := arrival{request: r, qual: p.qual, point: p, evd: p.evd}
 	if p.flags == PSPProvider {
 		ep, err := p.obj.ia.providerEP(r)
 		if err != nil {
+			p.evd.unreserve()
 			return false
 		}
 		a.ep = ep
 	}
-	if p.obj.ia.newCR(a) {
-		return true
-	}
-	if a.ep != nil {
-		a.ep.discard()
-	}
-	return false
+	return p.obj.ia.newCR(a)
 }
 
 // providerEP makes the endpoint that a request brings along: without zone and dispatchers, with read depths that match

@@ -2,6 +2,7 @@ package udat_test
 
 import (
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -119,35 +120,142 @@ func TestPSPNoneLeft(t *testing.T) {
 	})
 }
 
-// TestPSPBacklog shows that a full dispatcher is where the backlog ends, and no overflow.
+// called starts n calls to a qualifier, each by an end of its own, and waits until the dispatcher has as many more events.
+func called(t *testing.T, dev string, b *end, qual udat.ConnQual, evd *udat.EVD, n int) {
+	t.Helper()
+	for range n {
+		queued := udat.Queued(evd)
+		newEnd(t, dev, setup{}).call(b, qual, "")
+		until(t, "the request is queued", func() bool { return udat.Queued(evd) == queued+1 })
+	}
+}
+
+// turnedAway makes a call that must find no place.
+func turnedAway(t *testing.T, dev string, b *end, qual udat.ConnQual) {
+	t.Helper()
+	a := newEnd(t, dev, setup{})
+	a.call(b, qual, "")
+	expect(t, a.conn, udat.EventConnectionNonPeerRejected)
+}
+
+// TestPSPBacklog: the backlog of a service point is its dispatcher's queue. A request takes a place while its event is queued, and none
+// once the event is taken, whether or not the request has been answered. A refusal is no overflow.
 func TestPSPBacklog(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		b := newEnd(t, dev, setup{})
-		cno, err := b.ia.CreateCNO(nil)
+		for _, flags := range []udat.PSPFlags{udat.PSPConsumer, udat.PSPProvider} {
+			b := newEnd(t, dev, setup{})
+			small, other := b.evd(2, udat.EVDCR), b.evd(1, udat.EVDCR)
+			qual, psp, err := b.ia.CreatePSPAny(small, flags)
+			assert.NilError(t, err)
+			otherQual, otherPSP, err := b.ia.CreatePSPAny(other, flags)
+			assert.NilError(t, err)
+			var open []*udat.CR // requests that nobody has answered
+			take := func(n int) {
+				t.Helper()
+				for range n {
+					open = append(open, expect(t, small, udat.EventConnectionRequest).CR)
+				}
+			}
+			called(t, dev, b, qual, small, 2)
+			turnedAway(t, dev, b, qual)
+			take(2)
+			called(t, dev, b, qual, small, 2) // though two requests are unanswered
+			turnedAway(t, dev, b, qual)
+			rule.Proves(t, "PSP-CREATE-03", "EVD-55")
+
+			assert.NilError(t, open[0].Reject()) // an answer frees no place: the event has left its own
+			turnedAway(t, dev, b, qual)
+			assert.NilError(t, small.Resize(3))
+			called(t, dev, b, qual, small, 1)
+			turnedAway(t, dev, b, qual)
+			take(2)
+			assert.NilError(t, small.Resize(1))
+			turnedAway(t, dev, b, qual)
+			take(1)
+			rule.Proves(t, "PSP-CREATE-03", "EVD-55", "EVD-RESIZE-01")
+
+			// A request that is handed off takes a place in the other queue, and in no longer than its event does.
+			assert.NilError(t, open[1].Handoff(otherQual))
+			assert.ErrorIs(t, open[2].Handoff(otherQual), udat.ErrInsufficientResources)
+			turnedAway(t, dev, b, otherQual)
+			called(t, dev, b, qual, small, 1)
+			open[1] = expect(t, other, udat.EventConnectionRequest).CR
+			assert.NilError(t, open[2].Handoff(otherQual))
+			open[2] = expect(t, other, udat.EventConnectionRequest).CR
+			called(t, dev, b, otherQual, other, 1)
+			open = append(open, expect(t, other, udat.EventConnectionRequest).CR)
+			take(1)
+			rule.Proves(t, "PSP-CREATE-03", "EVD-55")
+
+			empty(t, b.ia.AsyncEVD())
+			for _, cr := range open[1:] {
+				assert.NilError(t, cr.Reject())
+			}
+			// Nothing is left of the requests that were refused: not the endpoints that a provider would bring.
+			assert.NilError(t, psp.Free())
+			assert.NilError(t, otherPSP.Free())
+			for _, h := range []interface{ Free() error }{small, other, b.ep, b.mem, b.pz, b.recv, b.request, b.conn, b.cr} {
+				assert.NilError(t, h.Free())
+			}
+			assert.NilError(t, b.ia.Close(udat.CloseGraceful))
+		}
+	})
+}
+
+// TestBacklogMerged: completions that the device has, and nobody has taken yet, take places of a merged dispatcher: one that is full of them
+// has none for a connection request, however that comes.
+func TestBacklogMerged(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const qlen = 4
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{unkept: true})
+		merged := b.evd(qlen, udat.EVDDTO|udat.EVDCR)
+		var err error
+		b.ep, err = b.ia.CreateEP(b.pz, b.recv, merged, b.conn, &udat.EPAttr{MaxRequestDTOs: qlen})
 		assert.NilError(t, err)
-		small, err := b.ia.CreateEVD(2, udat.EVDCR, cno)
+		connect(t, a, b)
+		_, elsewhere, err := b.ia.CreatePSPAny(b.cr, udat.PSPConsumer)
 		assert.NilError(t, err)
-		_, psp, err := b.ia.CreatePSPAny(small, udat.PSPConsumer)
+		qual, _, err := b.ia.CreatePSPAny(merged, udat.PSPProvider)
 		assert.NilError(t, err)
-		var callers []*end
-		for range 4 {
-			a := newEnd(t, dev, setup{})
-			a.call(b, psp.Qual(), "")
-			callers = append(callers, a)
-			if len(callers) > 2 {
-				expect(t, a.conn, udat.EventConnectionNonPeerRejected)
-			} else {
-				_, err := cno.Wait(patience)
+		reserved := b.another(nil)
+		apart := b.cr
+		b.cr = merged
+		reservedQual, rsp := listenReserved(t, b, reserved)
+		called(t, dev, b, elsewhere.Qual(), apart, 1)
+		cr := expect(t, apart, udat.EventConnectionRequest).CR
+		cq := udat.CompletionQueue(merged)
+		for _, request := range []func(){
+			func() { turnedAway(t, dev, b, qual) },
+			func() { turnedAway(t, dev, b, reservedQual) },
+			func() { assert.ErrorIs(t, cr.Handoff(qual), udat.ErrInsufficientResources) },
+		} {
+			for i := range udat.Cookie(qlen) {
+				assert.NilError(t, cq.Arm(false))
+				assert.NilError(t, b.ep.PostRDMAWrite(b.iov(0, 8), i, a.mem.RMRTriplet(0, 8), 0))
+				fired, err := cq.Wait(time.Now().Add(patience))
 				assert.NilError(t, err)
+				assert.Assert(t, fired)
+			}
+			assert.Equal(t, udat.Queued(merged), 0)
+			request()
+			assert.Equal(t, udat.Queued(merged), qlen)
+			for i := range udat.Cookie(qlen) {
+				completion(t, merged, i)
 			}
 		}
+		assert.Assert(t, live(rsp))
+		assert.Equal(t, state(t, reserved), udat.EPReserved)
 		empty(t, b.ia.AsyncEVD())
-		for range 2 {
-			assert.NilError(t, expect(t, small, udat.EventConnectionRequest).CR.Reject())
+		called(t, dev, b, qual, merged, qlen-2)
+		called(t, dev, b, reservedQual, merged, 1)
+		assert.NilError(t, cr.Handoff(qual))
+		turnedAway(t, dev, b, qual)
+		for range qlen {
+			assert.NilError(t, expect(t, merged, udat.EventConnectionRequest).CR.Reject())
 		}
-		callers[3].callAgain(b, psp.Qual(), "")
-		expect(t, small, udat.EventConnectionRequest)
-		rule.Proves(t, "PSP-CREATE-03", "EVD-55")
+		empty(t, merged)
+		empty(t, b.ia.AsyncEVD())
+		rule.Proves(t, "EVD-55")
 	})
 }
 

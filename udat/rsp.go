@@ -64,7 +64,7 @@ func (r *RSP) start(op string, ia *IA, port uint16) error {
 	// A request may come before Listen returns: it waits for the lock.
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	listener, err := ia.device.Listen(port, 1, r.arrive)
+	listener, err := ia.device.Listen(port, r.arrive)
 	if err != nil {
 		r.ep.moveIf(EPReserved, EPUnconnected)
 		return failListen(op, port, err)
@@ -119,17 +119,19 @@ func (r *RSP) arrive(request fabric.Request) {
 func (r *RSP) take(request fabric.Request) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.obj.live.Load() || !r.evd.hasRoom() {
+	if !r.obj.live.Load() || !r.evd.reserve() {
 		return false
 	}
 	ep := r.ep
 	if ep == nil {
 		var err error
 		if ep, err = r.obj.ia.providerEP(request); err != nil {
+			r.evd.unreserve()
 			return false
 		}
 	}
 	if r.obj.release("rsp", HandleRSP, SubNone, "objects") != nil {
+		r.evd.unreserve()
 		if r.ep == nil {
 			ep.discard()
 		}
@@ -139,7 +141,7 @@ func (r *RSP) take(request fabric.Request) bool {
 	if r.ep != nil {
 		ep.await(request)
 	}
-	taken := r.obj.ia.newCR(arrival{request: request, qual: r.qual, evd: r.evd, ep: ep, force: true})
+	taken := r.obj.ia.newCR(arrival{request: request, qual: r.qual, evd: r.evd, ep: ep})
 	r.evd.obj.unuse()
 	return taken
 }

@@ -117,8 +117,8 @@ type Device interface {
 	// CreateQP makes a reliable connected queue pair that takes receives at once (verbs: INIT).
 	CreateQP(QPInit) (QP, error)
 	// Listen takes connection requests on a port of the device's own address; port 0 picks a free one above 1023.
-	// Requests beyond backlog that nobody has accepted or rejected are refused by the fabric.
-	Listen(port uint16, backlog int, on func(Request)) (Listener, error)
+	// The handler gets every request at once and may keep it as long as it likes. How many is its affair: the fabric counts none.
+	Listen(port uint16, on func(Request)) (Listener, error)
 	// Connect starts to connect qp and returns at once. Exactly one of the outcome events follows on the handler,
 	// unless Conn.Close comes first; after EventEstablished at most one of EventDisconnected or EventRemoved.
 	Connect(qp QP, p ConnectParams, on func(ConnEvent)) (Conn, error)

@@ -23,7 +23,7 @@ const (
 )
 
 var (
-	errNobody  = errors.New("mem0: nobody listens on the port, or its backlog is full")
+	errNobody  = errors.New("mem0: nobody listens on the port")
 	errNoHost  = errors.New("mem0: the address is not of this fabric")
 	errSilence = errors.New("mem0: the other end does not answer")
 	errLeft    = errors.New("mem0: disconnected before it was established")

@@ -18,7 +18,7 @@ func TestConnectCarriesPrivateDataOfEveryLength(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := New()
 				a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-				addr, requests, _ := b.listen(1)
+				addr, requests, _ := b.listen()
 				data := bytes.Repeat([]byte{0xa5}, n)
 				a.connect(fabric.ConnectParams{Remote: addr, Private: data, ReadIn: 3, ReadOut: 9})
 				r := next(t, requests)
@@ -44,7 +44,7 @@ func TestPrivateDataTooLong(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-		addr, requests, _ := b.listen(1)
+		addr, requests, _ := b.listen()
 		long := make([]byte, 257)
 		_, err := a.dev.Connect(a.qp, fabric.ConnectParams{Remote: addr, Private: long}, a.on)
 		assert.ErrorIs(t, err, fabric.ErrInvalid)
@@ -63,7 +63,7 @@ func TestReject(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-		addr, requests, _ := b.listen(1)
+		addr, requests, _ := b.listen()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		r := next(t, requests)
 		assert.NilError(t, r.Reject([]byte("no"), true))
@@ -98,7 +98,7 @@ func TestBothAddressesReachTheListener(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			f := New()
 			a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-			to, requests, _ := b.listen(1)
+			to, requests, _ := b.listen()
 			a.connect(fabric.ConnectParams{Remote: netip.AddrPortFrom(netip.MustParseAddr(addr), to.Port())})
 			b.accept(next(t, requests), fabric.AcceptParams{})
 			a.wants(fabric.EventEstablished)
@@ -112,48 +112,44 @@ func TestPorts(t *testing.T) {
 		d, _ := openDevice(t, f, options)
 		other, _ := openDevice(t, f, options)
 		on := func(fabric.Request) {}
-		l, err := d.Listen(7, 1, on)
+		l, err := d.Listen(7, on)
 		assert.NilError(t, err)
-		_, err = other.Listen(7, 1, on)
+		_, err = other.Listen(7, on)
 		assert.ErrorIs(t, err, fabric.ErrAddrInUse)
-		free, err := d.Listen(0, 1, on)
+		free, err := d.Listen(0, on)
 		assert.NilError(t, err)
 		assert.Assert(t, free.Addr().Port() > 1023)
-		_, err = d.Listen(8, 0, on)
-		assert.ErrorContains(t, err, "backlog 0 is below 1")
+		_, err = d.Listen(8, nil)
+		assert.ErrorContains(t, err, "no handler")
 		assert.NilError(t, l.Close())
 		assert.ErrorIs(t, l.Close(), fabric.ErrClosed)
-		again, err := other.Listen(7, 1, on)
+		again, err := other.Listen(7, on)
 		assert.NilError(t, err)
 		assert.NilError(t, again.Close())
 		assert.NilError(t, free.Close())
 	})
 }
 
-func TestBacklog(t *testing.T) {
+// TestCloseListener: closing a listener leaves the requests that it has handed out, and refuses later ones.
+func TestCloseListener(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
 		b := newEnd(t, f, endOptions{})
-		addr, requests, l := b.listen(2)
+		addr, requests, l := b.listen()
 		var ends []*end
-		for range 3 {
+		for range 2 {
 			a := newEnd(t, f, endOptions{})
 			a.connect(fabric.ConnectParams{Remote: addr})
 			ends = append(ends, a)
 		}
-		ends[2].wants(fabric.EventRejected)
-		assert.NilError(t, next(t, requests).Reject(nil, true))
-		ends[0].wants(fabric.EventPeerRejected)
-		ends[2].connect(fabric.ConnectParams{Remote: addr}) // there is room again
-		second, third := next(t, requests), next(t, requests)
-		// Closing the listener leaves what it has handed out.
+		first, second := next(t, requests), next(t, requests)
 		assert.NilError(t, l.Close())
-		b.accept(second, fabric.AcceptParams{})
-		ends[1].wants(fabric.EventEstablished)
-		assert.NilError(t, third.Reject(nil, true))
-		ends[2].wants(fabric.EventPeerRejected)
-		ends[0].connect(fabric.ConnectParams{Remote: addr})
-		ends[0].wants(fabric.EventRejected)
+		b.accept(first, fabric.AcceptParams{})
+		ends[0].wants(fabric.EventEstablished)
+		assert.NilError(t, second.Reject(nil, true))
+		ends[1].wants(fabric.EventPeerRejected)
+		ends[1].connect(fabric.ConnectParams{Remote: addr})
+		ends[1].wants(fabric.EventRejected)
 	})
 }
 
@@ -198,7 +194,7 @@ func TestListenerClosedBeforeTheRequestArrives(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
 		a.dev.Faults().Delay(time.Second)
-		addr, requests, l := b.listen(1)
+		addr, requests, l := b.listen()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		assert.NilError(t, l.Close())
 		a.wants(fabric.EventRejected)
@@ -210,7 +206,7 @@ func TestAttemptGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-		addr, requests, _ := b.listen(1)
+		addr, requests, _ := b.listen()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		r := next(t, requests)
 		assert.NilError(t, a.conn.Close())
@@ -231,7 +227,7 @@ func TestNoEventAfterClose(t *testing.T) {
 		f := New()
 		a := newEnd(t, f, endOptions{})
 		busy := make(chan struct{})
-		l, err := a.dev.Listen(0, 1, func(r fabric.Request) { <-busy })
+		l, err := a.dev.Listen(0, func(r fabric.Request) { <-busy })
 		assert.NilError(t, err)
 		closeAfter(t, l)
 		other := newEnd(t, f, endOptions{})
@@ -250,7 +246,7 @@ func TestUnansweredRequestIsRejectedByClose(t *testing.T) {
 		d, err := f.Open("mem0", options, nil)
 		assert.NilError(t, err)
 		requests := make(chan fabric.Request, 1)
-		l, err := d.Listen(99, 1, func(r fabric.Request) { requests <- r })
+		l, err := d.Listen(99, func(r fabric.Request) { requests <- r })
 		assert.NilError(t, err)
 		a.connect(fabric.ConnectParams{Remote: l.Addr()})
 		r := next(t, requests)
@@ -265,7 +261,7 @@ func TestDisconnectOfAnAttemptEndsIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-		addr, requests, _ := b.listen(1)
+		addr, requests, _ := b.listen()
 		a.recv(1)
 		a.connect(fabric.ConnectParams{Remote: addr})
 		r := next(t, requests)
@@ -280,7 +276,7 @@ func TestDisconnectOfAnAttemptEndsIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-		addr, requests, _ := b.listen(1)
+		addr, requests, _ := b.listen()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		r := next(t, requests)
 		a.dev.Faults().Delay(time.Second)
@@ -298,7 +294,7 @@ func TestNoAnswerEndsInUnreachable(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-		addr, requests, _ := b.listen(1)
+		addr, requests, _ := b.listen()
 		start := time.Now()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		r := next(t, requests)
@@ -314,7 +310,7 @@ func TestQueuePairConnectsOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-		addr, requests, _ := b.listen(1)
+		addr, requests, _ := b.listen()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		_, err := a.dev.Connect(a.qp, fabric.ConnectParams{Remote: addr}, a.on)
 		assert.ErrorIs(t, err, fabric.ErrQPState, "an attempt is under way")

@@ -95,7 +95,7 @@ func TestDelayedHandshake(t *testing.T) {
 		a.dev.Faults().Delay(time.Second)
 		b.dev.Faults().Delay(time.Minute / 2)
 		start := time.Now()
-		addr, requests, _ := b.listen(1)
+		addr, requests, _ := b.listen()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		b.accept(next(t, requests), fabric.AcceptParams{})
 		assert.Equal(t, time.Since(start), time.Second)
@@ -119,7 +119,7 @@ func TestKill(t *testing.T) {
 		b.quiet()
 		// Nor does it answer who connects.
 		b.dev.Faults().Revive()
-		addr, requests, _ := b.listen(1)
+		addr, requests, _ := b.listen()
 		b.dev.Faults().Kill()
 		a.renew()
 		a.connect(fabric.ConnectParams{Remote: addr})
@@ -187,14 +187,14 @@ func TestRemove(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{Options: fabric.Options{Retry: 1}})
 		a.recv(1)
-		_, _, l := a.listen(1)
+		_, _, l := a.listen()
 		a.dev.Faults().Remove()
 		a.completion(1, fabric.StatusFlush)
 		a.wantsAsync(fabric.AsyncDeviceFatal)
 		a.wants(fabric.EventRemoved)
 		for _, err := range []error{
 			second(a.dev.AllocPD()), second(a.dev.CreateCQ(1)), second(a.pd.RegMR(a.mem, 0)), second(a.pd.AllocMW()),
-			second(a.dev.Listen(0, 1, func(fabric.Request) {})), second(a.qp.PostSend([]fabric.SendWR{{}}, nil)),
+			second(a.dev.Listen(0, func(fabric.Request) {})), second(a.qp.PostSend([]fabric.SendWR{{}}, nil)),
 			second(a.qp.PostRecv([]fabric.RecvWR{{}}, nil)),
 			second(a.dev.Connect(a.qp, fabric.ConnectParams{Remote: l.Addr()}, a.on)),
 		} {
@@ -232,7 +232,7 @@ func TestLostHandshakeMessages(t *testing.T) {
 				loser = b
 			}
 			loser.dev.Faults().Lose(c.lose, 1)
-			addr, requests, _ := b.listen(1)
+			addr, requests, _ := b.listen()
 			a.connect(fabric.ConnectParams{Remote: addr})
 			b.accept(next(t, requests), fabric.AcceptParams{})
 			if c.a != fabric.EventEstablished {
@@ -250,7 +250,7 @@ func TestLostHandshakeMessages(t *testing.T) {
 			a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
 			a.dev.Faults().Lose(MsgRequest, btoi(m == MsgRequest))
 			b.dev.Faults().Lose(MsgReject, btoi(m == MsgReject))
-			addr, requests, _ := b.listen(1)
+			addr, requests, _ := b.listen()
 			a.connect(fabric.ConnectParams{Remote: addr})
 			if m == MsgReject {
 				assert.NilError(t, next(t, requests).Reject(nil, true))
@@ -268,7 +268,7 @@ func TestFirstMessageStandsForTheLostReady(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
 		a.dev.Faults().Lose(MsgReady, 1)
-		addr, requests, _ := b.listen(1)
+		addr, requests, _ := b.listen()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		b.accept(next(t, requests), fabric.AcceptParams{})
 		a.wants(fabric.EventEstablished)
@@ -283,7 +283,7 @@ func TestFirstMessageStandsForTheLostReady(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
 		a.dev.Faults().Lose(MsgReady, 1)
-		addr, requests, _ := b.listen(1)
+		addr, requests, _ := b.listen()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		b.accept(next(t, requests), fabric.AcceptParams{})
 		a.wants(fabric.EventEstablished)
@@ -316,7 +316,7 @@ func TestExhaust(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-		addr, requests, _ := b.listen(1)
+		addr, requests, _ := b.listen()
 		a.connect(fabric.ConnectParams{Remote: addr})
 		r := next(t, requests)
 		d := b.dev
@@ -327,7 +327,7 @@ func TestExhaust(t *testing.T) {
 			CQs:       func() error { return second(d.CreateCQ(1)) },
 			SRQs:      func() error { return second(b.pd.CreateSRQ(1, 1)) },
 			QPs:       func() error { return second(d.CreateQP(b.init)) },
-			Listeners: func() error { return second(d.Listen(0, 1, func(fabric.Request) {})) },
+			Listeners: func() error { return second(d.Listen(0, func(fabric.Request) {})) },
 			Conns:     func() error { return second(r.Accept(b.qp, fabric.AcceptParams{}, b.on)) },
 		} {
 			d.Faults().Exhaust(res, 1)

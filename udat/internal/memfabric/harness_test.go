@@ -131,10 +131,10 @@ func (e *end) on(ev fabric.ConnEvent) { e.events <- ev }
 func (e *end) srq() fabric.SRQ { return e.qp.(*qp).srq }
 
 // listen gives the requests that come to a free port.
-func (e *end) listen(backlog int) (netip.AddrPort, chan fabric.Request, fabric.Listener) {
+func (e *end) listen() (netip.AddrPort, chan fabric.Request, fabric.Listener) {
 	e.t.Helper()
 	requests := make(chan fabric.Request, 16)
-	l, err := e.dev.Listen(0, backlog, func(r fabric.Request) { requests <- r })
+	l, err := e.dev.Listen(0, func(r fabric.Request) { requests <- r })
 	assert.NilError(e.t, err)
 	closeAfter(e.t, l)
 	return l.Addr(), requests, l
@@ -167,7 +167,7 @@ func pair(t *testing.T, o endOptions) (a, b *end) {
 
 func join(t *testing.T, a, b *end) {
 	t.Helper()
-	addr, requests, l := b.listen(1)
+	addr, requests, l := b.listen()
 	a.connect(fabric.ConnectParams{Remote: addr, ReadIn: 4, ReadOut: 4})
 	b.accept(next(t, requests), fabric.AcceptParams{ReadIn: 4, ReadOut: 4})
 	a.wants(fabric.EventEstablished)

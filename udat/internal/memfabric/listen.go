@@ -15,21 +15,16 @@ const (
 
 type listener struct {
 	object
-	dev     *Device
-	port    uint16
-	backlog int
-	on      func(fabric.Request)
-	waiting int // requests that nobody has answered; guarded by Fabric.mu
+	dev  *Device
+	port uint16
+	on   func(fabric.Request)
 }
 
 // Listen takes requests for 127.0.0.1 and ::1. The ports are those of this fabric alone, none is privileged.
-func (d *Device) Listen(port uint16, backlog int, on func(fabric.Request)) (fabric.Listener, error) {
+func (d *Device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, error) {
 	const op = "listen"
-	switch {
-	case on == nil:
+	if on == nil {
 		return nil, invalid(op, "no handler")
-	case backlog < 1:
-		return nil, invalid(op, "backlog %d is below 1", backlog)
 	}
 	f := d.f
 	f.mu.Lock()
@@ -43,7 +38,7 @@ func (d *Device) Listen(port uint16, backlog int, on func(fabric.Request)) (fabr
 	if err := d.take(op, Listeners); err != nil {
 		return nil, err
 	}
-	l := &listener{dev: d, port: port, backlog: backlog, on: on}
+	l := &listener{dev: d, port: port, on: on}
 	f.listeners[port] = l
 	return l, nil
 }
@@ -97,12 +92,11 @@ func (r *request) arrive() {
 	case l.dev.faults.removed.Load():
 		f.mu.Unlock()
 		return
-	case l.closed || l.waiting >= l.backlog:
+	case l.closed:
 		r.from.turnDown(l.dev, fabric.ConnEvent{Kind: fabric.EventRejected})
 		f.mu.Unlock()
 		return
 	}
-	l.waiting++
 	l.dev.requests[r] = struct{}{}
 	f.mu.Unlock()
 	l.on(r)
@@ -121,10 +115,9 @@ func (r *request) pending(op string) error {
 	return r.lis.dev.usable(op)
 }
 
-// answer takes the request off the backlog; Fabric.mu is held.
+// answer marks the request as answered; Fabric.mu is held.
 func (r *request) answer() {
 	r.answered = true
-	r.lis.waiting--
 	delete(r.lis.dev.requests, r)
 }
 

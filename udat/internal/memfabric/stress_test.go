@@ -172,7 +172,7 @@ func TestConnectCycles(t *testing.T) {
 	}
 	f := New()
 	a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-	addr, requests, _ := b.listen(4)
+	addr, requests, _ := b.listen()
 	assert.NilError(t, a.qp.Close())
 	assert.NilError(t, b.qp.Close())
 	for range n {

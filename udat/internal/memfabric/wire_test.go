@@ -349,7 +349,7 @@ func TestReadsNeedDepth(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			f := New()
 			a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
-			addr, requests, _ := b.listen(1)
+			addr, requests, _ := b.listen()
 			a.connect(fabric.ConnectParams{Remote: addr, ReadOut: c.out, ReadIn: 4})
 			b.accept(next(t, requests), fabric.AcceptParams{ReadIn: c.in, ReadOut: 4})
 			a.wants(fabric.EventEstablished)

@@ -55,7 +55,7 @@ func (o *opened) newQP() fabric.QP {
 func (o *opened) listen() (fabric.Listener, chan fabric.Request) {
 	o.t.Helper()
 	requests := make(chan fabric.Request, 16)
-	l, err := o.Listen(0, 16, func(r fabric.Request) { requests <- r })
+	l, err := o.Listen(0, func(r fabric.Request) { requests <- r })
 	assert.NilError(o.t, err)
 	o.t.Cleanup(func() { assert.NilError(o.t, l.Close()) })
 	return l, requests

@@ -13,23 +13,23 @@ import (
 
 // listener takes the requests for one port on the device's address and, where the port has one, on the best address of the other family.
 type listener struct {
-	dev     *device
-	on      func(fabric.Request)
-	addr    netip.AddrPort
-	backlog int
+	dev  *device
+	on   func(fabric.Request)
+	addr netip.AddrPort
 
-	mu      sync.Mutex
-	ids     []*cverbs.CMID
-	pending int // requests that nobody has answered
-	closed  bool
+	mu     sync.Mutex
+	ids    []*cverbs.CMID
+	closed bool
 }
 
-func (d *device) Listen(port uint16, backlog int, on func(fabric.Request)) (fabric.Listener, error) {
+// kernelBacklog is how many requests the kernel keeps for a listener until the device's event loop fetches them, which it
+// does at once: it bounds a burst, not the requests that await an answer. It is the most that the kernel allows
+// (net.rdma_ucm.max_backlog), so that no request is refused there while the handler still has room.
+const kernelBacklog = 1024
+
+func (d *device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, error) {
 	if on == nil {
 		return nil, invalid("the handler is nil")
-	}
-	if backlog < 1 {
-		return nil, invalid("backlog is %d, less than 1", backlog)
 	}
 	if !d.info.Addr.IsValid() {
 		return nil, fmt.Errorf("%w: %s has no IP address to listen on", fabric.ErrAddrInvalid, d.info.Name)
@@ -37,7 +37,7 @@ func (d *device) Listen(port uint16, backlog int, on func(fabric.Request)) (fabr
 	if err := d.reserve(kindListener); err != nil {
 		return nil, err
 	}
-	l := &listener{dev: d, on: on, backlog: backlog}
+	l := &listener{dev: d, on: on}
 	// A free port of one family may be taken in the other.
 	for tries := 0; ; tries++ {
 		err := l.listen(port)
@@ -93,7 +93,7 @@ func (l *listener) bind(addr netip.Addr, port uint16) (*cverbs.CMID, error) {
 	}
 	id.SetData(l)
 	if err = id.BindAddr(netip.AddrPortFrom(addr, port)); err == nil {
-		err = id.Listen(l.backlog)
+		err = id.Listen(kernelBacklog)
 	}
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
@@ -135,21 +135,10 @@ func (l *listener) handle(ev cverbs.CMEvent) {
 	}
 }
 
-// take admits a request within the backlog.
-func (l *listener) take() bool {
+func (l *listener) isClosed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.pending >= l.backlog {
-		return false
-	}
-	l.pending++
-	return true
-}
-
-func (l *listener) answered() {
-	l.mu.Lock()
-	l.pending--
-	l.mu.Unlock()
+	return l.closed
 }
 
 // arrive hands a connection request to its listener's handler, or refuses it.
@@ -160,7 +149,7 @@ func (d *device) arrive(ev cverbs.CMEvent) {
 		l, _ = ev.ListenID.Data().(*listener)
 	}
 	// A queue pair of this device can only answer a request that came in on it.
-	if l == nil || id.Device() != d.device || id.Port() != d.num || !l.take() {
+	if l == nil || id.Device() != d.device || id.Port() != d.num || l.isClosed() {
 		id.Reject(nil)
 		id.Close()
 		return
@@ -173,7 +162,7 @@ func (d *device) arrive(ev cverbs.CMEvent) {
 	d.mu.Lock()
 	d.requests[c] = struct{}{}
 	d.mu.Unlock()
-	l.on(&request{c: c, l: l, private: unpack(ev.PrivateData, roomRequest, d.iwarp)})
+	l.on(&request{c: c, private: unpack(ev.PrivateData, roomRequest, d.iwarp)})
 }
 
 var errAnswered = fmt.Errorf("%w: the request has been answered", fabric.ErrClosed)
@@ -184,7 +173,6 @@ func clampDepth(n uint8, limit int) uint8 { return uint8(min(int(n), max(limit, 
 // request is a connection request that awaits an answer.
 type request struct {
 	c       *conn
-	l       *listener
 	private []byte
 }
 
@@ -199,7 +187,6 @@ func (r *request) answer() {
 	d.mu.Lock()
 	delete(d.requests, r.c)
 	d.mu.Unlock()
-	r.l.answered()
 }
 
 // Accept moves qp to RTS and sends the reply.

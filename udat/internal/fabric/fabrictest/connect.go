@@ -29,7 +29,7 @@ func testAttr(t *testing.T, cfg Config) {
 func testConnect(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, b := n.newEnd(settings{}), n.newEnd(settings{})
-	s := n.listen(1)
+	s := n.listen()
 	assert.Equal(t, s.Addr().Addr(), n.dev.Attr().Info.Addr)
 	assert.Assert(t, s.Addr().Port() > 1023)
 	a.connect(s, fabric.ConnectParams{})
@@ -62,7 +62,7 @@ func exchange(from, to *end) {
 
 func testConnectBadArguments(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
-	e, s, attr := n.newEnd(settings{}), n.listen(1), n.dev.Attr()
+	e, s, attr := n.newEnd(settings{}), n.listen(), n.dev.Attr()
 	_, err := n.dev.Connect(e.qp, fabric.ConnectParams{Remote: s.Addr(), Private: make([]byte, attr.MaxConnData+1)}, e.on)
 	assert.ErrorIs(t, err, fabric.ErrInvalid)
 	for _, addr := range []netip.AddrPort{{}, netip.AddrPortFrom(s.Addr().Addr(), 0)} {
@@ -77,9 +77,7 @@ func testConnectBadArguments(t *testing.T, cfg Config) {
 		_, err = n.dev.Connect(e.qp, fabric.ConnectParams{Remote: s.Addr(), ReadIn: uint8(attr.MaxReadIn + 1)}, e.on)
 		assert.ErrorIs(t, err, fabric.ErrInvalid)
 	}
-	_, err = n.dev.Listen(0, 0, func(fabric.Request) {})
-	assert.ErrorIs(t, err, fabric.ErrInvalid)
-	_, err = n.dev.Listen(0, 1, nil)
+	_, err = n.dev.Listen(0, nil)
 	assert.ErrorIs(t, err, fabric.ErrInvalid)
 
 	// None of them has used the queue pair up.
@@ -117,7 +115,7 @@ func sameData(t *testing.T, a fabric.Attr, room int, got, want []byte, what stri
 func testPrivateData(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	attr := n.dev.Attr()
-	s := n.listen(1)
+	s := n.listen()
 	for size := 0; size <= min(attr.MaxConnData, 100); size++ {
 		a, b := n.newEnd(settings{}), n.newEnd(settings{})
 		data := pattern(size)
@@ -143,7 +141,7 @@ func testPrivateData(t *testing.T, cfg Config) {
 func testRejectByConsumer(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	attr := n.dev.Attr()
-	s := n.listen(1)
+	s := n.listen()
 	a := n.newEnd(settings{})
 	for _, size := range []int{0, 1, 4, 100, attr.MaxRejectData - 5, attr.MaxRejectData - 4, attr.MaxRejectData - 3, attr.MaxRejectData} {
 		if size < 0 || size > attr.MaxRejectData {
@@ -158,7 +156,7 @@ func testRejectByConsumer(t *testing.T, cfg Config) {
 
 func testRejectOtherwise(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
-	s := n.listen(1)
+	s := n.listen()
 	a := n.newEnd(settings{})
 	a.connect(s, fabric.ConnectParams{})
 	assert.NilError(t, s.request().Reject(nil, false))
@@ -168,7 +166,7 @@ func testRejectOtherwise(t *testing.T, cfg Config) {
 
 func testNobodyListens(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
-	s := n.listen(1)
+	s := n.listen()
 	assert.NilError(t, s.Close())
 	a := n.newEnd(settings{})
 	a.connect(s, fabric.ConnectParams{})
@@ -192,31 +190,36 @@ func testUnreachable(t *testing.T, cfg Config) {
 	n.join(a, n.newEnd(settings{}))
 }
 
-// Requests beyond the backlog are refused; an answer makes room.
-func testBacklog(t *testing.T, cfg Config) {
+// The fabric counts no requests: the handler gets each one, however many await an answer.
+func testManyRequests(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
-	s := n.listen(2)
-	var ends []*end
-	for range 3 {
+	s := n.listen()
+	ends := map[byte]*end{}
+	var requests []fabric.Request
+	for i := range byte(20) {
 		e := n.newEnd(settings{})
-		e.connect(s, fabric.ConnectParams{})
-		ends = append(ends, e)
-		if len(ends) <= 2 {
-			defer s.request().Reject(nil, false)
-		}
+		e.connect(s, fabric.ConnectParams{Private: []byte{i}})
+		ends[i] = e
 	}
-	ends[2].event(fabric.EventRejected)
-	ends[0].quiet()
-	ends[1].quiet()
+	for range ends {
+		requests = append(requests, s.request())
+	}
+	for _, e := range ends {
+		e.quiet()
+	}
+	for _, r := range requests {
+		assert.NilError(t, r.Reject(nil, true))
+		ends[r.Private()[0]].event(fabric.EventPeerRejected)
+	}
 }
 
 func testAddrInUse(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
-	s := n.listen(1)
-	_, err := n.dev.Listen(s.Addr().Port(), 1, func(fabric.Request) {})
+	s := n.listen()
+	_, err := n.dev.Listen(s.Addr().Port(), func(fabric.Request) {})
 	assert.ErrorIs(t, err, fabric.ErrAddrInUse)
 	assert.NilError(t, s.Close())
-	l, err := n.dev.Listen(s.Addr().Port(), 1, func(fabric.Request) {})
+	l, err := n.dev.Listen(s.Addr().Port(), func(fabric.Request) {})
 	assert.NilError(t, err)
 	assert.Equal(t, l.Addr(), s.Addr())
 	assert.NilError(t, l.Close())
@@ -226,7 +229,7 @@ func testAddrInUse(t *testing.T, cfg Config) {
 // A request outlives its listener.
 func testListener(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
-	s := n.listen(4)
+	s := n.listen()
 	a, b := n.newEnd(settings{}), n.newEnd(settings{})
 	a.connect(s, fabric.ConnectParams{Private: []byte("hello")})
 	r := s.request()
@@ -240,7 +243,7 @@ func testListener(t *testing.T, cfg Config) {
 
 func testRequestAnsweredOnce(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
-	s := n.listen(4)
+	s := n.listen()
 	a, b := n.newEnd(settings{}), n.newEnd(settings{})
 	a.connect(s, fabric.ConnectParams{})
 	r := s.request()
@@ -255,7 +258,7 @@ func testRequestAnsweredOnce(t *testing.T, cfg Config) {
 // A requester that gives up before the answer makes the accept succeed and then fail, and a reject do nothing.
 func testRequesterGone(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
-	s := n.listen(4)
+	s := n.listen()
 	b := n.newEnd(settings{})
 	b.recv(1, 0, 8)
 	for _, accept := range []bool{true, false} {
@@ -284,7 +287,7 @@ func testReadDepths(t *testing.T, cfg Config) {
 	if n.dev.Attr().MaxReadIn < 8 || n.dev.Attr().MaxReadOut < 8 {
 		t.Skip("read depths under 8")
 	}
-	s := n.listen(1)
+	s := n.listen()
 	a, b := n.newEnd(settings{}), n.newEnd(settings{})
 	a.connect(s, fabric.ConnectParams{ReadIn: 2, ReadOut: 6})
 	r := s.request()
@@ -309,7 +312,7 @@ func testReadDepths(t *testing.T, cfg Config) {
 // A queue pair carries one connection or attempt at a time, and none once it is in error.
 func testQPClaims(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
-	s := n.listen(4)
+	s := n.listen()
 	a := n.newEnd(settings{})
 	a.connect(s, fabric.ConnectParams{})
 	_, err := n.dev.Connect(a.qp, fabric.ConnectParams{Remote: s.Addr()}, a.on)

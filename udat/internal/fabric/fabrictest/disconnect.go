@@ -68,7 +68,7 @@ func testDisconnectBoth(t *testing.T, cfg Config) {
 // Disconnect before the answer ends the attempt; the handler still hears its one outcome.
 func testDisconnectAttempt(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
-	s := n.listen(1)
+	s := n.listen()
 	a, b := n.newEnd(settings{}), n.newEnd(settings{})
 	a.recv(0, 0, 8)
 	a.connect(s, fabric.ConnectParams{})
@@ -112,7 +112,7 @@ func testCloseInEveryState(t *testing.T, cfg Config) {
 	run := func(name string, f func(t *testing.T, n *node, s *service, a, b *end)) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, cfg, fabric.Options{})
-			s, a, b := n.listen(4), n.newEnd(settings{}), n.newEnd(settings{})
+			s, a, b := n.listen(), n.newEnd(settings{}), n.newEnd(settings{})
 			a.recv(0, 0, 8)
 			a.connect(s, fabric.ConnectParams{})
 			f(t, n, s, a, b)

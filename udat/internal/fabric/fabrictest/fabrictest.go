@@ -49,7 +49,7 @@ func Run(t *testing.T, cfg Config) {
 		{"RejectOtherwise", testRejectOtherwise},
 		{"NobodyListens", testNobodyListens},
 		{"Unreachable", testUnreachable},
-		{"Backlog", testBacklog},
+		{"ManyRequests", testManyRequests},
 		{"AddrInUse", testAddrInUse},
 		{"Listener", testListener},
 		{"RequestAnsweredOnce", testRequestAnsweredOnce},
@@ -258,10 +258,10 @@ type service struct {
 	requests chan fabric.Request
 }
 
-func (n *node) listen(backlog int) *service {
+func (n *node) listen() *service {
 	n.t.Helper()
 	s := &service{t: n.t, requests: make(chan fabric.Request, 1000)}
-	l, err := n.dev.Listen(0, backlog, func(r fabric.Request) { s.requests <- r })
+	l, err := n.dev.Listen(0, func(r fabric.Request) { s.requests <- r })
 	assert.NilError(n.t, err)
 	s.Listener = l
 	n.cleanup(l)
@@ -313,7 +313,7 @@ func (n *node) pair(s settings) (a, b *end) {
 
 func (n *node) join(a, b *end) {
 	n.t.Helper()
-	s := n.listen(1)
+	s := n.listen()
 	depth := uint8(min(4, n.dev.Attr().MaxReadIn, n.dev.Attr().MaxReadOut))
 	a.connect(s, fabric.ConnectParams{ReadIn: depth, ReadOut: depth})
 	b.accept(s.request(), fabric.AcceptParams{ReadIn: depth, ReadOut: depth})
