@@ -376,6 +376,9 @@ func truth(b bool) string {
 //
 // Extension.
 func (p *ProviderAttr) Specific(name string) string {
+	if p == nil {
+		return ""
+	}
 	for _, a := range p.ProviderSpecificAttr {
 		if a.Name == name {
 			return a.Value

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gotest.tools/v3/assert"
 )
 
 // datCalls are all calls of uDAPL 1.2.
@@ -71,39 +73,22 @@ func TestCalls(t *testing.T) {
 	if len(datCalls) != 74 {
 		t.Fatalf("%d calls are listed", len(datCalls))
 	}
-	files, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
 	have := map[string][]string{}
-	for _, f := range files {
-		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
-			continue
+	eachFunction(t, func(file string, fn *ast.FuncDecl) {
+		name := fn.Name.Name
+		if r := receiver(fn); r != "" {
+			name = r + "." + name
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), f.Name(), nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
+		if r, _, _ := strings.Cut(name, "."); !fn.Name.IsExported() || !ast.IsExported(r) || ordinary(name) {
+			return
 		}
-		for _, d := range file.Decls {
-			fn, ok := d.(*ast.FuncDecl)
-			if !ok || !fn.Name.IsExported() {
-				continue
-			}
-			name := fn.Name.Name
-			if r := receiver(fn); r != "" {
-				name = r + "." + name
-			}
-			if r, _, _ := strings.Cut(name, "."); !ast.IsExported(r) || ordinary(name) {
-				continue
-			}
-			m := lastLine.FindStringSubmatch(fn.Doc.Text())
-			if m == nil {
-				t.Errorf("%s: %s: the documentation ends neither in Implements: nor in Extension.", f.Name(), name)
-			} else if m[1] != "" {
-				have[m[1]] = append(have[m[1]], name)
-			}
+		m := lastLine.FindStringSubmatch(fn.Doc.Text())
+		if m == nil {
+			t.Errorf("%s: %s: the documentation ends neither in Implements: nor in Extension.", file, name)
+		} else if m[1] != "" {
+			have[m[1]] = append(have[m[1]], name)
 		}
-	}
+	})
 	rows := maps.Clone(have)
 	for _, c := range datCalls {
 		names := have[c]
@@ -139,6 +124,25 @@ func TestCalls(t *testing.T) {
 	}
 	for c, names := range have {
 		t.Errorf("%v implement %s, which is no call of uDAPL 1.2", names, c)
+	}
+}
+
+// eachFunction visits every function and method of the package's sources, without those of tests.
+func eachFunction(t *testing.T, visit func(file string, fn *ast.FuncDecl)) {
+	t.Helper()
+	files, err := os.ReadDir(".")
+	assert.NilError(t, err)
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), f.Name(), nil, parser.ParseComments)
+		assert.NilError(t, err)
+		for _, d := range file.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				visit(f.Name(), fn)
+			}
+		}
 	}
 }
 

@@ -153,7 +153,7 @@ func (c *CNO) exit() {
 //
 // Extension.
 func (c *CNO) Triggered() <-chan *EVD {
-	if c == nil {
+	if !c.object().alive() {
 		return nil
 	}
 	return c.triggered

@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,7 @@ func TestCRQuery(t *testing.T) {
 		assert.Equal(t, q.RemoteAddr, b.ia.Addr())
 		rule.Proves(t, "EPST-11", "EP-CONNECT-05")
 		assert.NilError(t, cr.Accept(b.ep, []byte("reply")))
-		everyCallFails(t, []udat.Handle{cr})
+		everyCallFails(t, []udat.Handle{cr}, reflect.Zero)
 		rule.Proves(t, "CR-ACCEPT-05", "EPST-24", "OBJ-06")
 		ev := expect(t, b.conn, udat.EventConnectionEstablished)
 		assert.Equal(t, len(ev.PrivateData), 0)
@@ -200,7 +201,7 @@ func TestCRHandoff(t *testing.T) {
 		assert.Assert(t, live(cr))
 		rule.Proves(t, "CR-HANDOFF-02")
 		assert.NilError(t, cr.Handoff(to.Qual()))
-		everyCallFails(t, []udat.Handle{cr})
+		everyCallFails(t, []udat.Handle{cr}, reflect.Zero)
 		ev := expect(t, b.cr, udat.EventConnectionRequest)
 		assert.Equal(t, ev.ConnQual, to.Qual())
 		assert.Equal(t, ev.Object, udat.Handle(to))

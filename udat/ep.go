@@ -456,7 +456,7 @@ func (ep *EP) destroy() {
 //
 // Extension. It is part of dat_ep_query.
 func (ep *EP) RemoteAddr() netip.AddrPort {
-	if ep == nil {
+	if !ep.object().alive() {
 		return netip.AddrPort{}
 	}
 	ep.mu.Lock()

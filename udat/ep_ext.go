@@ -53,6 +53,9 @@ func (ep *EP) PostCmpSwap(compare, swap uint64, local LMRTriplet, cookie Cookie,
 //
 // Extension. It is dat_ep_post_rdma_read_to_rmr of DAT 2.0.
 func (ep *EP) PostRDMAReadToRMR(rmr *RMR, local RMRTriplet, cookie Cookie, remote RMRTriplet, flags CompletionFlags) error {
+	if err := ep.object().check("ep_post_rdma_read_to_rmr", HandleEP); err != nil {
+		return err
+	}
 	t, err := rmr.local(local)
 	if err != nil {
 		return err

@@ -139,6 +139,8 @@ const MaxLooks = 1024
 // Extension.
 func (e *EVD) DequeueSpin(events []Event, looks int) (int, error) {
 	switch {
+	case !e.object().alive():
+		return 0, badHandle("evd_dequeue", HandleEVD, e.object())
 	case len(events) == 0:
 		return 0, fail("evd_dequeue", InvalidParameter, SubArg2, "events is empty")
 	case looks < 1 || looks > MaxLooks:

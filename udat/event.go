@@ -32,33 +32,33 @@ const (
 )
 
 var eventText = map[EventNumber]string{
-	EventDTOCompletion:              "DTO_COMPLETION",
-	EventRMRBindCompletion:          "RMR_BIND_COMPLETION",
-	EventConnectionRequest:          "CONNECTION_REQUEST",
-	EventConnectionEstablished:      "CONNECTION_ESTABLISHED",
-	EventConnectionPeerRejected:     "CONNECTION_PEER_REJECTED",
-	EventConnectionNonPeerRejected:  "CONNECTION_NON_PEER_REJECTED",
-	EventConnectionAcceptError:      "CONNECTION_ACCEPT_COMPLETION_ERROR",
-	EventConnectionDisconnected:     "CONNECTION_DISCONNECTED",
-	EventConnectionBroken:           "CONNECTION_BROKEN",
-	EventConnectionTimedOut:         "CONNECTION_TIMED_OUT",
-	EventConnectionUnreachable:      "CONNECTION_UNREACHABLE",
-	EventAsyncEVDOverflow:           "ASYNC_ERROR_EVD_OVERFLOW",
-	EventAsyncIACatastrophic:        "ASYNC_ERROR_IA_CATASTROPHIC",
-	EventAsyncEPBroken:              "ASYNC_ERROR_EP_BROKEN",
-	EventAsyncTimedOut:              "ASYNC_ERROR_TIMED_OUT",
-	EventAsyncProviderInternalError: "ASYNC_ERROR_PROVIDER_INTERNAL_ERROR",
+	EventDTOCompletion:              "DAT_DTO_COMPLETION_EVENT",
+	EventRMRBindCompletion:          "DAT_RMR_BIND_COMPLETION_EVENT",
+	EventConnectionRequest:          "DAT_CONNECTION_REQUEST_EVENT",
+	EventConnectionEstablished:      "DAT_CONNECTION_EVENT_ESTABLISHED",
+	EventConnectionPeerRejected:     "DAT_CONNECTION_EVENT_PEER_REJECTED",
+	EventConnectionNonPeerRejected:  "DAT_CONNECTION_EVENT_NON_PEER_REJECTED",
+	EventConnectionAcceptError:      "DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR",
+	EventConnectionDisconnected:     "DAT_CONNECTION_EVENT_DISCONNECTED",
+	EventConnectionBroken:           "DAT_CONNECTION_EVENT_BROKEN",
+	EventConnectionTimedOut:         "DAT_CONNECTION_EVENT_TIMED_OUT",
+	EventConnectionUnreachable:      "DAT_CONNECTION_EVENT_UNREACHABLE",
+	EventAsyncEVDOverflow:           "DAT_ASYNC_ERROR_EVD_OVERFLOW",
+	EventAsyncIACatastrophic:        "DAT_ASYNC_ERROR_IA_CATASTROPHIC",
+	EventAsyncEPBroken:              "DAT_ASYNC_ERROR_EP_BROKEN",
+	EventAsyncTimedOut:              "DAT_ASYNC_ERROR_TIMED_OUT",
+	EventAsyncProviderInternalError: "DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR",
 	EventAsyncSRQLowWatermark:       "ASYNC_SRQ_LOW_WATERMARK",
 	EventAsyncEPSoftHighWatermark:   "ASYNC_EP_SOFT_HIGH_WATERMARK",
-	EventSoftware:                   "SOFTWARE",
+	EventSoftware:                   "DAT_SOFTWARE_EVENT",
 }
 
-// String is the event's DAT name.
+// String is the event's DAT name: "DAT_CONNECTION_EVENT_ESTABLISHED". The two watermark events, which have none, print without DAT_.
 func (n EventNumber) String() string {
 	if s, ok := eventText[n]; ok {
 		return s
 	}
-	return "EVENT_0x" + strconv.FormatUint(uint64(n), 16)
+	return "event 0x" + strconv.FormatUint(uint64(n), 16)
 }
 
 // DTOStatus is how a data transfer or a bind ended.
@@ -81,17 +81,17 @@ const (
 )
 
 var dtoStatusText = [...]string{
-	"SUCCESS", "ERR_FLUSHED", "ERR_LOCAL_LENGTH", "ERR_LOCAL_EP", "ERR_LOCAL_PROTECTION", "ERR_BAD_RESPONSE",
-	"ERR_REMOTE_ACCESS", "ERR_REMOTE_RESPONDER", "ERR_TRANSPORT", "ERR_RECEIVER_NOT_READY", "ERR_PARTIAL_PACKET",
-	"RMR_OPERATION_FAILED",
+	"DAT_DTO_SUCCESS", "DAT_DTO_ERR_FLUSHED", "DAT_DTO_ERR_LOCAL_LENGTH", "DAT_DTO_ERR_LOCAL_EP", "DAT_DTO_ERR_LOCAL_PROTECTION",
+	"DAT_DTO_ERR_BAD_RESPONSE", "DAT_DTO_ERR_REMOTE_ACCESS", "DAT_DTO_ERR_REMOTE_RESPONDER", "DAT_DTO_ERR_TRANSPORT",
+	"DAT_DTO_ERR_RECEIVER_NOT_READY", "DAT_DTO_ERR_PARTIAL_PACKET", "DAT_RMR_OPERATION_FAILED",
 }
 
-// String is the status's DAT name.
+// String is the status's DAT name: "DAT_DTO_ERR_FLUSHED".
 func (s DTOStatus) String() string {
-	if int(s) < len(dtoStatusText) {
+	if uint(s) < uint(len(dtoStatusText)) {
 		return dtoStatusText[s]
 	}
-	return "STATUS_" + strconv.Itoa(int(s))
+	return "status " + strconv.FormatUint(uint64(s), 10)
 }
 
 // DTOOperation is the operation that a completion is of; the values are those of DAT 2.0 and its IB extension.
@@ -113,13 +113,19 @@ const (
 )
 
 var dtoOperationText = map[DTOOperation]string{
-	DTOSend: "SEND", DTORDMAWrite: "RDMA_WRITE", DTORDMARead: "RDMA_READ", DTOReceive: "RECEIVE",
-	DTOReceiveInv: "RECEIVE_WITH_INVALIDATE", DTOBind: "BIND", DTORDMAWriteImm: "RDMA_WRITE_IMMED",
-	DTOReceiveWriteImm: "RECV_IMMED", DTOFetchAdd: "FETCH_ADD", DTOCmpSwap: "CMP_SWAP", DTOReceiveImm: "RECV_MSG_IMMED",
+	DTOSend: "DAT_DTO_SEND", DTORDMAWrite: "DAT_DTO_RDMA_WRITE", DTORDMARead: "DAT_DTO_RDMA_READ", DTOReceive: "DAT_DTO_RECEIVE",
+	DTOReceiveInv: "DAT_DTO_RECEIVE_WITH_INVALIDATE", DTOBind: "DAT_DTO_BIND_MW", DTORDMAWriteImm: "DAT_IB_DTO_RDMA_WRITE_IMMED",
+	DTOReceiveWriteImm: "DAT_IB_DTO_RECV_IMMED", DTOFetchAdd: "DAT_IB_DTO_FETCH_ADD", DTOCmpSwap: "DAT_IB_DTO_CMP_SWAP",
+	DTOReceiveImm: "DAT_IB_DTO_RECV_MSG_IMMED",
 }
 
-// String is the operation's DAT name.
-func (o DTOOperation) String() string { return dtoOperationText[o] }
+// String is the operation's name in DAT 2.0 and its extension for InfiniBand: "DAT_DTO_RDMA_WRITE".
+func (o DTOOperation) String() string {
+	if s, ok := dtoOperationText[o]; ok {
+		return s
+	}
+	return "operation " + strconv.Itoa(int(o))
+}
 
 // Reasons of asynchronous events, by the kind of Event.Object.
 const (
@@ -178,7 +184,7 @@ type Event struct {
 //
 // Extension. It is part of the event data.
 func (e *Event) LocalAddr() netip.Addr {
-	if e.CR == nil {
+	if e == nil || e.CR == nil {
 		return netip.Addr{}
 	}
 	return e.CR.localAddr

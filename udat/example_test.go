@@ -48,7 +48,7 @@ func ExampleEP_PostRDMAWrite() {
 	fmt.Println(done.Status, "of block", done.Cookie)
 	fmt.Println(to.Bytes()[block-1], to.Bytes()[block], to.Bytes()[blocks*block-1])
 	// Output:
-	// SUCCESS of block 3
+	// DAT_DTO_SUCCESS of block 3
 	// 0 1 3
 }
 

@@ -171,3 +171,6 @@ func SpinScore(e *EVD) (score, lowest int) {
 	defer e.mu.Unlock()
 	return e.spinScore, -spinTrust
 }
+
+// Made reports whether the handle was ever an object, freed or not.
+func Made(h Handle) bool { return h.object() != nil && h.object().ia != nil }

@@ -2,6 +2,7 @@ package udat
 
 import (
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -144,11 +145,18 @@ const (
 )
 
 var epStateText = map[EPState]string{
-	EPUnconnected: "UNCONNECTED", EPReserved: "RESERVED", EPPassiveConnectionPending: "PASSIVE_CONNECTION_PENDING",
-	EPActiveConnectionPending: "ACTIVE_CONNECTION_PENDING", EPTentativeConnection: "TENTATIVE_CONNECTION_PENDING",
-	EPConnected: "CONNECTED", EPDisconnectPending: "DISCONNECT_PENDING", EPDisconnected: "DISCONNECTED",
-	EPCompletionPending: "COMPLETION_PENDING", epFreed: "FREED",
+	EPUnconnected: "DAT_EP_STATE_UNCONNECTED", EPReserved: "DAT_EP_STATE_RESERVED",
+	EPPassiveConnectionPending: "DAT_EP_STATE_PASSIVE_CONNECTION_PENDING",
+	EPActiveConnectionPending:  "DAT_EP_STATE_ACTIVE_CONNECTION_PENDING",
+	EPTentativeConnection:      "DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING",
+	EPConnected:                "DAT_EP_STATE_CONNECTED", EPDisconnectPending: "DAT_EP_STATE_DISCONNECT_PENDING",
+	EPDisconnected: "DAT_EP_STATE_DISCONNECTED", EPCompletionPending: "DAT_EP_STATE_COMPLETION_PENDING", epFreed: "FREED",
 }
 
-// String is the state's DAT name.
-func (s EPState) String() string { return epStateText[s] }
+// String is the state's DAT name: "DAT_EP_STATE_CONNECTED".
+func (s EPState) String() string {
+	if text, ok := epStateText[s]; ok {
+		return text
+	}
+	return "endpoint state " + strconv.FormatUint(uint64(s), 10)
+}

@@ -1,6 +1,9 @@
 package udat
 
-import "sync/atomic"
+import (
+	"strconv"
+	"sync/atomic"
+)
 
 // HandleType is the kind of a DAT object.
 type HandleType uint32
@@ -23,12 +26,12 @@ const (
 
 var handleText = [...]string{"CR", "EP", "EVD", "IA", "LMR", "PSP", "PZ", "RMR", "RSP", "CNO", "SRQ"}
 
-// String is the DAT name of the kind.
+// String is the kind as DAT abbreviates it: "EP" for DAT_HANDLE_TYPE_EP.
 func (t HandleType) String() string {
-	if int(t) < len(handleText) {
+	if uint(t) < uint(len(handleText)) {
 		return handleText[t]
 	}
-	return "unknown"
+	return "handle type " + strconv.FormatUint(uint64(t), 10)
 }
 
 // handleSubtype is what INVALID_HANDLE says of each kind.
@@ -52,9 +55,12 @@ type object struct {
 	refs    int
 }
 
-// check says INVALID_HANDLE of nil and of an object that has been freed.
+// alive reports whether o is an object that has been made and not freed.
+func (o *object) alive() bool { return o != nil && o.live.Load() }
+
+// check refuses nil, the zero value and an object that has been freed: InvalidHandle.
 func (o *object) check(op string, kind HandleType) error {
-	if o != nil && o.live.Load() {
+	if o.alive() {
 		return nil
 	}
 	return badHandle(op, kind, o)
@@ -62,7 +68,10 @@ func (o *object) check(op string, kind HandleType) error {
 
 func badHandle(op string, kind HandleType, o *object) *Error {
 	what := "is nil"
-	if o != nil {
+	switch {
+	case o != nil && o.ia == nil:
+		what = "is a zero value: only this package's calls make one"
+	case o != nil:
 		what = "has been freed"
 	}
 	return fail(op, InvalidHandle, handleSubtype[kind], "the %s %s", kind, what)
@@ -72,7 +81,7 @@ func liveObject(h Handle) *object {
 	if h == nil {
 		return nil
 	}
-	if o := h.object(); o != nil && o.live.Load() {
+	if o := h.object(); o.alive() {
 		return o
 	}
 	return nil
@@ -85,7 +94,7 @@ func liveObject(h Handle) *object {
 func SetConsumerContext(h Handle, context uint64) error {
 	o := liveObject(h)
 	if o == nil {
-		return fail("set_consumer_context", InvalidHandle, SubHandle1, "the handle is nil or has been freed")
+		return fail("set_consumer_context", InvalidHandle, SubHandle1, "the handle is nil, zero or has been freed")
 	}
 	o.context.Store(context)
 	return nil
@@ -97,7 +106,7 @@ func SetConsumerContext(h Handle, context uint64) error {
 func GetConsumerContext(h Handle) (uint64, error) {
 	o := liveObject(h)
 	if o == nil {
-		return 0, fail("get_consumer_context", InvalidHandle, SubHandle1, "the handle is nil or has been freed")
+		return 0, fail("get_consumer_context", InvalidHandle, SubHandle1, "the handle is nil, zero or has been freed")
 	}
 	return o.context.Load(), nil
 }
@@ -108,7 +117,7 @@ func GetConsumerContext(h Handle) (uint64, error) {
 func GetHandleType(h Handle) (HandleType, error) {
 	o := liveObject(h)
 	if o == nil {
-		return 0, fail("get_handle_type", InvalidHandle, SubHandle1, "the handle is nil or has been freed")
+		return 0, fail("get_handle_type", InvalidHandle, SubHandle1, "the handle is nil, zero or has been freed")
 	}
 	return o.kind, nil
 }

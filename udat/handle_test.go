@@ -1,13 +1,9 @@
 package udat_test
 
 import (
-	"context"
 	"errors"
 	"reflect"
-	"runtime"
-	"strings"
 	"testing"
-	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -131,7 +127,7 @@ func TestHandleTypesAndContexts(t *testing.T) {
 }
 
 // TestTeardown frees one object of every kind in the recommended order and closes gracefully, then calls every method of
-// every dead object, and of nil.
+// every dead object.
 func TestTeardown(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		z := newZoo(t, dev)
@@ -149,7 +145,7 @@ func TestTeardown(t *testing.T) {
 		}
 		assert.ErrorIs(t, z.ia.Close(udat.CloseGraceful), udat.ErrInvalidState)
 		rule.Proves(t, "IA-CLOSE-04")
-		everyCallFails(t, dead)
+		everyCallFails(t, dead, plausible(newZoo(t, dev)))
 		rule.Proves(t, "GEN-02", "GEN-03", "OBJ-06", "PSP-FREE-05", "RSP-FREE-03", "CR-REJECT-03")
 		z2 := newZoo(t, dev)
 		assert.NilError(t, z2.request.Reject())
@@ -158,73 +154,14 @@ func TestTeardown(t *testing.T) {
 		}
 		assert.NilError(t, z2.ia.Close(udat.CloseGraceful))
 		rule.Proves(t, "OBJ-12")
-		everyCallFails(t, []udat.Handle{z2.ia, (*udat.CR)(nil), (*udat.EP)(nil), (*udat.EVD)(nil), (*udat.IA)(nil), (*udat.LMR)(nil),
-			(*udat.PSP)(nil), (*udat.PZ)(nil), (*udat.RMR)(nil), (*udat.RSP)(nil), (*udat.CNO)(nil), (*udat.SRQ)(nil)})
-		rule.Proves(t, "GEN-01", "GEN-05")
+		everyCallFails(t, []udat.Handle{z2.ia}, reflect.Zero)
+		rule.Proves(t, "GEN-05")
 	})
 }
 
 func live(h udat.Handle) bool {
 	_, err := udat.GetHandleType(h)
 	return err == nil
-}
-
-// everyCallFails calls every method of the handles with harmless arguments. Those that can fail must do so with InvalidHandle.
-func everyCallFails(t *testing.T, handles []udat.Handle) {
-	t.Helper()
-	for _, h := range handles {
-		v := reflect.ValueOf(h)
-		for i := range v.NumMethod() {
-			if forTests(v.Type().Method(i)) {
-				continue
-			}
-			m := v.Method(i)
-			var args []reflect.Value
-			for j := range m.Type().NumIn() {
-				args = append(args, harmless(m.Type().In(j)))
-			}
-			call := m.Call
-			if m.Type().IsVariadic() {
-				call = m.CallSlice
-			}
-			results := call(args)
-			if len(results) == 0 {
-				continue
-			}
-			if err, ok := results[len(results)-1].Interface().(error); ok {
-				assert.ErrorIs(t, err, udat.ErrInvalidHandle, "%T.%s", h, v.Type().Method(i).Name)
-			} else if m.Type().Out(len(results)-1) == reflect.TypeFor[error]() {
-				t.Errorf("%T.%s succeeds on a dead handle", h, v.Type().Method(i).Name)
-			}
-		}
-	}
-}
-
-// forTests says whether a method exists only in tests.
-func forTests(m reflect.Method) bool {
-	file, _ := runtime.FuncForPC(m.Func.Pointer()).FileLine(m.Func.Pointer())
-	return strings.HasSuffix(file, "_test.go")
-}
-
-func harmless(t reflect.Type) reflect.Value {
-	switch t {
-	case reflect.TypeFor[time.Duration]():
-		return reflect.ValueOf(time.Second)
-	case reflect.TypeFor[context.Context]():
-		return reflect.ValueOf(context.Background())
-	case reflect.TypeFor[udat.ConnQual]():
-		return reflect.ValueOf(udat.ConnQual(4711))
-	case reflect.TypeFor[[]udat.Op]():
-		return reflect.ValueOf([]udat.Op{{}})
-	case reflect.TypeFor[[]udat.Event]():
-		return reflect.ValueOf(make([]udat.Event, 1))
-	case reflect.TypeFor[udat.Event]():
-		return reflect.ValueOf(udat.Event{Number: udat.EventSoftware})
-	}
-	if t.Kind() == reflect.Int {
-		return reflect.ValueOf(1).Convert(t)
-	}
-	return reflect.Zero(t)
 }
 
 // query asks for the fields of a mask.

@@ -251,7 +251,7 @@ func openDevice(name string, opts fabric.Options, async func(fabric.AsyncEvent))
 	return nil, fail(op, ProviderNotFound, SubNameNotRegistered, "no adapter is named %q, and none has it as its address; %s", name, whatThereIs())
 }
 
-// Name is the name or address that the adapter was opened by.
+// Name is the name or address that the adapter was opened by, also once it is closed.
 //
 // Extension.
 func (ia *IA) Name() string {
@@ -261,21 +261,22 @@ func (ia *IA) Name() string {
 	return ia.name
 }
 
-// Addr is the adapter's address, that peers connect to.
+// Addr is the adapter's address, that peers connect to, also once it is closed.
 //
 // Extension.
 func (ia *IA) Addr() netip.Addr {
-	if ia == nil {
+	if ia == nil || ia.device == nil {
 		return netip.Addr{}
 	}
 	return ia.device.Attr().Info.Addr
 }
 
-// AsyncEVD is the dispatcher that asynchronous events go to; nil where the adapter was opened without.
+// AsyncEVD is the dispatcher that asynchronous events go to; nil where the adapter was opened without, and once it is
+// closed.
 //
 // Extension. It is the OUT argument of dat_ia_open.
 func (ia *IA) AsyncEVD() *EVD {
-	if ia == nil {
+	if !ia.object().alive() {
 		return nil
 	}
 	ia.mu.Lock()

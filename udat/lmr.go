@@ -222,7 +222,7 @@ func (ia *IA) access(priv MemPriv) fabric.Access {
 //
 // Extension. It is part of dat_lmr_create.
 func (l *LMR) Bytes() []byte {
-	if l == nil || !l.obj.live.Load() {
+	if !l.object().alive() {
 		return nil
 	}
 	return l.buf
@@ -232,7 +232,7 @@ func (l *LMR) Bytes() []byte {
 //
 // Extension. It is part of dat_lmr_create.
 func (l *LMR) Context() uint32 {
-	if l == nil {
+	if !l.object().alive() {
 		return 0
 	}
 	return l.lkey
@@ -242,7 +242,7 @@ func (l *LMR) Context() uint32 {
 //
 // Extension. It is part of dat_lmr_create.
 func (l *LMR) RMRContext() uint32 {
-	if l == nil || l.priv&(PrivRemoteRead|PrivRemoteWrite|PrivRemoteAtomic) == 0 {
+	if !l.object().alive() || l.priv&(PrivRemoteRead|PrivRemoteWrite|PrivRemoteAtomic) == 0 {
 		return 0
 	}
 	return l.mr.RKey()

@@ -41,7 +41,7 @@ func (o *object) release(op string, kind HandleType, inUse Subtype, users string
 
 // use takes a reference on a live object.
 func (o *object) use(op string, kind HandleType) error {
-	if o == nil {
+	if !o.alive() {
 		return badHandle(op, kind, o)
 	}
 	o.ia.mu.Lock()

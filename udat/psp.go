@@ -189,7 +189,7 @@ func (ep *EP) discard() {
 	}
 }
 
-// Qual is the qualifier that the service point listens on.
+// Qual is the qualifier that the service point listens on, also once it has been freed.
 //
 // Extension.
 func (p *PSP) Qual() ConnQual {

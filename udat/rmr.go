@@ -325,7 +325,7 @@ func (t *windowTable) invalidated(context uint32) {
 //
 // Extension.
 func (r *RMR) RMRTriplet() RMRTriplet {
-	if r == nil {
+	if !r.object().alive() {
 		return RMRTriplet{}
 	}
 	b := r.binding()

@@ -156,7 +156,7 @@ func (ep *EP) await(request fabric.Request) {
 	}
 }
 
-// Qual is the qualifier that the service point listens on.
+// Qual is the qualifier that the service point listens on, also once it has been freed.
 //
 // Extension.
 func (r *RSP) Qual() ConnQual {
