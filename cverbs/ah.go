@@ -15,6 +15,7 @@ type AH struct {
 //
 // Implements: ibv_create_ah.
 func (p *PD) CreateAH(attr AHAttr) (*AH, error) {
+	p = orZero(p)
 	a := &AH{}
 	if err := a.life.begin(kindAH, &p.life); err != nil {
 		return nil, err
@@ -33,12 +34,13 @@ func (p *PD) CreateAH(attr AHAttr) (*AH, error) {
 // Handle is the token for SendWR.AH. It is checked at every post: that of a closed handle is refused.
 //
 // Extension.
-func (a *AH) Handle() uint64 { return a.token }
+func (a *AH) Handle() uint64 { return orZero(a).token }
 
 // Close destroys the handle. Sends that were posted with it should have completed before.
 //
 // Implements: ibv_destroy_ah.
 func (a *AH) Close() error {
+	a = orZero(a)
 	return a.life.close(nil, func() error { return rcError("ibv_destroy_ah", C.cv_ah_destroy(C.uint64_t(a.token)), nil) })
 }
 

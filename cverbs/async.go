@@ -19,13 +19,14 @@ import (
 //
 // Implements: ibv_get_async_event, ibv_ack_async_event.
 func (c *Context) AsyncEvent(deadline time.Time) (AsyncEvent, error) {
-	return c.waitAsync(context.Background(), deadline)
+	return orZero(c).waitAsync(context.Background(), deadline)
 }
 
 // AsyncEventContext is AsyncEvent bounded by a context instead of a deadline.
 //
 // Extension.
 func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
+	c = orZero(c)
 	return c.waitAsync(ctx, time.Time{})
 }
 
@@ -33,6 +34,7 @@ func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
 //
 // Extension.
 func (c *Context) WakeAsync() {
+	c = orZero(c)
 	if c.life.enter() {
 		c.async.wake()
 		c.life.leave()

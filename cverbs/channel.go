@@ -29,6 +29,7 @@ type CompChannel struct {
 //
 // Implements: ibv_create_comp_channel.
 func (c *Context) CreateCompChannel() (*CompChannel, error) {
+	c = orZero(c)
 	ch := &CompChannel{}
 	if err := ch.life.begin(kindCompChannel, &c.life); err != nil {
 		return nil, err
@@ -55,13 +56,14 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 //
 // Implements: ibv_get_cq_event, ibv_ack_cq_events.
 func (ch *CompChannel) Wait(deadline time.Time) (int, error) {
-	return ch.wait(context.Background(), deadline)
+	return orZero(ch).wait(context.Background(), deadline)
 }
 
 // WaitContext is Wait bounded by a context instead of a deadline; its error is the cause of the context's end.
 //
 // Extension.
 func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) {
+	ch = orZero(ch)
 	return ch.wait(ctx, time.Time{})
 }
 
@@ -70,6 +72,7 @@ func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) {
 //
 // Extension.
 func (ch *CompChannel) Wake() {
+	ch = orZero(ch)
 	if ch.life.enter() {
 		ch.w.wake()
 		ch.life.leave()
@@ -80,6 +83,7 @@ func (ch *CompChannel) Wake() {
 //
 // Implements: ibv_destroy_comp_channel.
 func (ch *CompChannel) Close() error {
+	ch = orZero(ch)
 	return ch.life.close(ch.w.close, func() error {
 		rc, err := C.ibv_destroy_comp_channel(ch.c)
 		return rcError("ibv_destroy_comp_channel", rc, err)

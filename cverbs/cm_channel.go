@@ -53,13 +53,14 @@ func CreateEventChannel() (*EventChannel, error) {
 //
 // Implements: rdma_get_cm_event, rdma_ack_cm_event.
 func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) {
-	return ch.get(context.Background(), deadline)
+	return orZero(ch).get(context.Background(), deadline)
 }
 
 // GetContext is Get bounded by a context instead of a deadline; its error is the cause of the context's end.
 //
 // Extension.
 func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
+	ch = orZero(ch)
 	return ch.get(ctx, time.Time{})
 }
 
@@ -67,6 +68,7 @@ func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
 //
 // Extension.
 func (ch *EventChannel) Wake() {
+	ch = orZero(ch)
 	if ch.life.enter() {
 		ch.w.wake()
 		ch.life.leave()
@@ -77,6 +79,7 @@ func (ch *EventChannel) Wake() {
 //
 // Implements: rdma_destroy_event_channel.
 func (ch *EventChannel) Close() error {
+	ch = orZero(ch)
 	return ch.life.close(ch.w.close, func() error {
 		C.rdma_destroy_event_channel(ch.c)
 		return nil

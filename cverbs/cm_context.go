@@ -21,6 +21,7 @@ var cmContexts struct {
 //
 // Extension.
 func (id *CMID) Context() (*Context, error) {
+	id = orZero(id)
 	if !id.life.enter() {
 		return nil, ErrClosed
 	}
@@ -56,6 +57,7 @@ func (id *CMID) Context() (*Context, error) {
 //
 // Implements: rdma_create_qp.
 func (id *CMID) CreateQP(pd *PD, init QPInit) (*QP, error) {
+	id = orZero(id)
 	const verb = "rdma_create_qp"
 	if pd == nil {
 		return nil, badArg(verb, "pd is nil")

@@ -35,6 +35,7 @@ var cmids handles[CMID]
 //
 // Implements: rdma_create_id.
 func (ch *EventChannel) CreateID(ps PortSpace) (*CMID, error) {
+	ch = orZero(ch)
 	id := &CMID{ch: ch}
 	if err := id.life.begin(kindCMID, &ch.life); err != nil {
 		return nil, err
@@ -59,6 +60,7 @@ func (id *CMID) open(c *C.struct_rdma_cm_id) {
 //
 // Implements: rdma_destroy_id.
 func (id *CMID) Close() error {
+	id = orZero(id)
 	return id.life.close(nil, func() error {
 		if rc, err := C.rdma_destroy_id(id.c); rc != 0 {
 			return rcError("rdma_destroy_id", rc, err)
@@ -71,12 +73,13 @@ func (id *CMID) Close() error {
 // SetData keeps a value with the id, for whoever receives its events.
 //
 // Extension.
-func (id *CMID) SetData(v any) { id.data.Store(&v) }
+func (id *CMID) SetData(v any) { orZero(id).data.Store(&v) }
 
 // Data returns what SetData kept, or nil.
 //
 // Extension.
 func (id *CMID) Data() any {
+	id = orZero(id)
 	if p := id.data.Load(); p != nil {
 		return *p
 	}
@@ -88,6 +91,7 @@ func (id *CMID) Data() any {
 //
 // Implements: rdma_bind_addr.
 func (id *CMID) BindAddr(addr netip.AddrPort) error {
+	id = orZero(id)
 	const verb = "rdma_bind_addr"
 	if !id.life.enter() {
 		return ErrClosed
@@ -105,6 +109,7 @@ func (id *CMID) BindAddr(addr netip.AddrPort) error {
 //
 // Implements: rdma_resolve_addr.
 func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
+	id = orZero(id)
 	const verb = "rdma_resolve_addr"
 	if !id.life.enter() {
 		return ErrClosed
@@ -132,6 +137,7 @@ func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 //
 // Implements: rdma_resolve_route.
 func (id *CMID) ResolveRoute(timeout time.Duration) error {
+	id = orZero(id)
 	const verb = "rdma_resolve_route"
 	ms, err := millis(verb, timeout)
 	if err != nil {
@@ -144,6 +150,7 @@ func (id *CMID) ResolveRoute(timeout time.Duration) error {
 //
 // Implements: rdma_listen.
 func (id *CMID) Listen(backlog int) error {
+	id = orZero(id)
 	if backlog < 0 || backlog > math.MaxInt32 {
 		return badArg("rdma_listen", "backlog %d is not in 0..%d", backlog, math.MaxInt32)
 	}
@@ -160,6 +167,7 @@ func (id *CMID) Listen(backlog int) error {
 //
 // Implements: rdma_connect.
 func (id *CMID) Connect(p ConnParam) error {
+	id = orZero(id)
 	const verb = "rdma_connect"
 	c, data, err := p.c(verb)
 	if err != nil {
@@ -173,6 +181,7 @@ func (id *CMID) Connect(p ConnParam) error {
 //
 // Implements: rdma_accept.
 func (id *CMID) Accept(p ConnParam) error {
+	id = orZero(id)
 	const verb = "rdma_accept"
 	c, data, err := p.c(verb)
 	if err != nil {
@@ -185,6 +194,7 @@ func (id *CMID) Accept(p ConnParam) error {
 //
 // Implements: rdma_reject.
 func (id *CMID) Reject(privateData []byte) error {
+	id = orZero(id)
 	const verb = "rdma_reject"
 	if len(privateData) > math.MaxUint8 {
 		return badArg(verb, "%d bytes of private data, at most %d", len(privateData), math.MaxUint8)
@@ -198,6 +208,7 @@ func (id *CMID) Reject(privateData []byte) error {
 //
 // Implements: rdma_establish.
 func (id *CMID) Establish() error {
+	id = orZero(id)
 	return id.bound("rdma_establish", func() C.int { return C.cv_cm_establish(id.c) })
 }
 
@@ -206,6 +217,7 @@ func (id *CMID) Establish() error {
 //
 // Implements: rdma_notify.
 func (id *CMID) Notify(t AsyncEventType) error {
+	id = orZero(id)
 	return id.bound("rdma_notify", func() C.int { return C.cv_cm_notify(id.c, C.uint32_t(t)) })
 }
 
@@ -214,6 +226,7 @@ func (id *CMID) Notify(t AsyncEventType) error {
 //
 // Implements: rdma_disconnect.
 func (id *CMID) Disconnect() error {
+	id = orZero(id)
 	return id.bound("rdma_disconnect", func() C.int { return C.cv_cm_disconnect(id.c) })
 }
 
@@ -222,6 +235,7 @@ func (id *CMID) Disconnect() error {
 //
 // Implements: rdma_init_qp_attr.
 func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
+	id = orZero(id)
 	var a C.struct_ibv_qp_attr
 	var mask C.int
 	a.qp_state = uint32(state)
@@ -235,6 +249,7 @@ func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
 //
 // Implements: rdma_migrate_id.
 func (id *CMID) Migrate(ch *EventChannel) error {
+	id = orZero(id)
 	if ch == nil {
 		return badArg("rdma_migrate_id", "ch is nil")
 	}
@@ -262,12 +277,12 @@ func (id *CMID) Migrate(ch *EventChannel) error {
 // LocalAddr is the local address, with the port that was chosen; not valid before one is.
 //
 // Implements: rdma_get_local_addr, rdma_get_src_port.
-func (id *CMID) LocalAddr() netip.AddrPort { l, _ := id.addrs(); return l }
+func (id *CMID) LocalAddr() netip.AddrPort { l, _ := orZero(id).addrs(); return l }
 
 // RemoteAddr is the peer's address; not valid before there is one.
 //
 // Implements: rdma_get_peer_addr, rdma_get_dst_port.
-func (id *CMID) RemoteAddr() netip.AddrPort { _, r := id.addrs(); return r }
+func (id *CMID) RemoteAddr() netip.AddrPort { _, r := orZero(id).addrs(); return r }
 
 func (id *CMID) addrs() (local, remote netip.AddrPort) {
 	if !id.life.enter() {
@@ -313,6 +328,7 @@ func (id *CMID) zone(local netip.Addr) string {
 //
 // Extension.
 func (id *CMID) Device() string {
+	id = orZero(id)
 	if !id.life.enter() {
 		return ""
 	}
@@ -327,6 +343,7 @@ func (id *CMID) Device() string {
 //
 // Extension.
 func (id *CMID) Port() uint8 {
+	id = orZero(id)
 	if !id.life.enter() {
 		return 0
 	}
@@ -337,12 +354,15 @@ func (id *CMID) Port() uint8 {
 // SetTOS sets the IP type of service of the connection, before it is resolved or listened on.
 //
 // Implements: rdma_set_option.
-func (id *CMID) SetTOS(tos uint8) error { return id.setOption(C.RDMA_OPTION_ID_TOS, int(tos), 1) }
+func (id *CMID) SetTOS(tos uint8) error {
+	return orZero(id).setOption(C.RDMA_OPTION_ID_TOS, int(tos), 1)
+}
 
 // SetReuseAddr lets BindAddr take an address that another id is bound to, as long as only one listens.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetReuseAddr(on bool) error {
+	id = orZero(id)
 	return id.setOption(C.RDMA_OPTION_ID_REUSEADDR, int(cbool(on)), C.sizeof_int)
 }
 
@@ -350,6 +370,7 @@ func (id *CMID) SetReuseAddr(on bool) error {
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetAFOnly(on bool) error {
+	id = orZero(id)
 	return id.setOption(C.RDMA_OPTION_ID_AFONLY, int(cbool(on)), C.sizeof_int)
 }
 
@@ -357,6 +378,7 @@ func (id *CMID) SetAFOnly(on bool) error {
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetAckTimeout(timeout uint8) error {
+	id = orZero(id)
 	if timeout > 31 {
 		return badArg("rdma_set_option", "ACK timeout %d is not in 0..31", timeout)
 	}

@@ -34,6 +34,7 @@ var cqs handles[CQ]
 //
 // Implements: ibv_create_cq.
 func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) {
+	c = orZero(c)
 	const verb = "ibv_create_cq"
 	if depth < 1 || depth > math.MaxInt32 {
 		return nil, badArg(verb, "depth %d is not in 1..%d", depth, math.MaxInt32)
@@ -80,7 +81,7 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) 
 // ErrClosed.
 //
 // Implements: ibv_poll_cq.
-func (q *CQ) Poll(wc []WC) (int, error) { return q.poll(wc, 1) }
+func (q *CQ) Poll(wc []WC) (int, error) { return orZero(q).poll(wc, 1) }
 
 // PollSpin is Poll that looks up to looks times, 1 to MaxLooks, before it finds the queue empty, all in one crossing into C: for a loop that waits for
 // a completion that is about to come. A further look costs what the driver's poll does. The call holds the caller's thread and
@@ -88,6 +89,7 @@ func (q *CQ) Poll(wc []WC) (int, error) { return q.poll(wc, 1) }
 //
 // Extension.
 func (q *CQ) PollSpin(wc []WC, looks int) (int, error) {
+	q = orZero(q)
 	if looks < 1 || looks > MaxLooks {
 		return 0, badArg("ibv_poll_cq", "looks %d is not in 1..%d", looks, MaxLooks)
 	}
@@ -113,6 +115,7 @@ func (q *CQ) poll(wc []WC, looks int) (int, error) {
 //
 // Implements: ibv_req_notify_cq.
 func (q *CQ) Arm(solicitedOnly bool) error {
+	q = orZero(q)
 	if !q.armed {
 		if err := q.gate.err(); err != nil {
 			return err
@@ -136,18 +139,19 @@ func (q *CQ) Arm(solicitedOnly bool) error {
 // Fired tells whether the channel's Wait has taken an event of this queue since the last call of Fired.
 //
 // Extension.
-func (q *CQ) Fired() bool { return q.fired.Load() && q.fired.Swap(false) }
+func (q *CQ) Fired() bool { return orZero(q).fired.Load() && q.fired.Swap(false) }
 
 // Depth is how many completions the queue holds: at least what was asked for.
 //
 // Extension.
-func (q *CQ) Depth() int { return int(q.depth.Load()) }
+func (q *CQ) Depth() int { return int(orZero(q).depth.Load()) }
 
 // Resize changes the depth; the queue may be in use. Errors: EINVAL when more completions are waiting than the new
 // depth holds; ErrNotSupported on devices that cannot.
 //
 // Implements: ibv_resize_cq.
 func (q *CQ) Resize(depth int) error {
+	q = orZero(q)
 	if depth < 1 || depth > math.MaxInt32 {
 		return badArg("ibv_resize_cq", "depth %d is not in 1..%d", depth, math.MaxInt32)
 	}
@@ -166,6 +170,7 @@ func (q *CQ) Resize(depth int) error {
 //
 // Implements: ibv_modify_cq.
 func (q *CQ) Moderate(count, periodUsec uint16) error {
+	q = orZero(q)
 	if !q.life.enter() {
 		return ErrClosed
 	}
@@ -177,6 +182,7 @@ func (q *CQ) Moderate(count, periodUsec uint16) error {
 //
 // Implements: ibv_destroy_cq.
 func (q *CQ) Close() error {
+	q = orZero(q)
 	return q.life.close(nil, func() error {
 		return q.gate.destroy(func() error {
 			if rc, err := C.ibv_destroy_cq(q.c); rc != 0 {

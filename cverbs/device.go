@@ -114,6 +114,7 @@ func newContext(v *C.struct_ibv_context, name string) (*Context, error) {
 //
 // Implements: ibv_close_device.
 func (c *Context) Close() error {
+	c = orZero(c)
 	if c.borrows {
 		return fmt.Errorf("cverbs: close Context: %w by librdmacm, which owns it", ErrInUse)
 	}
@@ -126,12 +127,13 @@ func (c *Context) Close() error {
 // Name is the device's kernel name.
 //
 // Implements: ibv_get_device_name.
-func (c *Context) Name() string { return c.name }
+func (c *Context) Name() string { return orZero(c).name }
 
 // NumCompVectors is the number of completion vectors: CreateCQ takes 0 up to one less.
 //
 // Extension.
 func (c *Context) NumCompVectors() int {
+	c = orZero(c)
 	if !c.life.enter() {
 		return 0
 	}
@@ -143,6 +145,7 @@ func (c *Context) NumCompVectors() int {
 //
 // Implements: ibv_query_device, ibv_query_device_ex.
 func (c *Context) QueryDevice() (DeviceAttr, error) {
+	c = orZero(c)
 	if !c.life.enter() {
 		return DeviceAttr{}, ErrClosed
 	}
@@ -183,6 +186,7 @@ func (c *Context) QueryDevice() (DeviceAttr, error) {
 //
 // Implements: ibv_query_port.
 func (c *Context) QueryPort(port uint8) (PortAttr, error) {
+	c = orZero(c)
 	if !c.life.enter() {
 		return PortAttr{}, ErrClosed
 	}
@@ -205,6 +209,7 @@ func (c *Context) QueryPort(port uint8) (PortAttr, error) {
 //
 // Implements: ibv_query_pkey.
 func (c *Context) QueryPKey(port uint8, index int) (uint16, error) {
+	c = orZero(c)
 	if !c.life.enter() {
 		return 0, ErrClosed
 	}
@@ -221,6 +226,7 @@ func (c *Context) QueryPKey(port uint8, index int) (uint16, error) {
 //
 // Implements: ibv_query_gid, ibv_query_gid_ex.
 func (c *Context) QueryGID(port uint8, index int) (GIDEntry, error) {
+	c = orZero(c)
 	if !c.life.enter() {
 		return GIDEntry{}, ErrClosed
 	}
@@ -239,6 +245,7 @@ func (c *Context) QueryGID(port uint8, index int) (GIDEntry, error) {
 //
 // Implements: ibv_query_gid_table.
 func (c *Context) GIDTable() ([]GIDEntry, error) {
+	c = orZero(c)
 	if !c.life.enter() {
 		return nil, ErrClosed
 	}
@@ -279,6 +286,7 @@ func gidTable(c *C.struct_ibv_context) ([]GIDEntry, error) {
 //
 // Extension.
 func (c *Context) BestGID(port uint8) (best GIDEntry, reason string, err error) {
+	c = orZero(c)
 	all, err := c.GIDTable()
 	if err != nil {
 		return GIDEntry{}, "", err

@@ -85,6 +85,14 @@ type life struct {
 
 const openBit = 1 << 62
 
+// orZero stands a closed object in for a nil receiver.
+func orZero[T any](p *T) *T {
+	if p == nil {
+		return new(T)
+	}
+	return p
+}
+
 // enter must be followed by leave when it returns true.
 func (l *life) enter() bool {
 	if l.state.Add(1) < openBit {

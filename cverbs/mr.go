@@ -31,6 +31,7 @@ var mrs handles[MR]
 //
 // Implements: ibv_reg_mr.
 func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
+	p = orZero(p)
 	m := &MR{}
 	if len(buf) > 0 {
 		m.pin.Pin(unsafe.SliceData(buf))
@@ -46,6 +47,7 @@ func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 //
 // Implements: ibv_reg_mr.
 func (p *PD) RegMRAddr(addr uintptr, n int, access AccessFlags) (*MR, error) {
+	p = orZero(p)
 	m := &MR{}
 	if err := m.reg(p, addr, n, access); err != nil {
 		return nil, err
@@ -77,28 +79,29 @@ func (m *MR) reg(p *PD, addr uintptr, n int, access AccessFlags) error {
 // LKey is the local key, for SGE.LKey.
 //
 // Extension.
-func (m *MR) LKey() uint32 { return m.lkey }
+func (m *MR) LKey() uint32 { return orZero(m).lkey }
 
 // RKey is the remote key, for the peer's SendWR.RKey.
 //
 // Extension.
-func (m *MR) RKey() uint32 { return m.rkey }
+func (m *MR) RKey() uint32 { return orZero(m).rkey }
 
 // Addr is the address of the region's first byte, for SGE.Addr and the peer's SendWR.RemoteAddr.
 //
 // Extension.
-func (m *MR) Addr() uint64 { return uint64(m.addr) }
+func (m *MR) Addr() uint64 { return uint64(orZero(m).addr) }
 
 // Len is the region's length in bytes.
 //
 // Extension.
-func (m *MR) Len() int { return m.len }
+func (m *MR) Len() int { return orZero(m).len }
 
 // Close deregisters the region and unpins its memory. Work requests that still use it fail or flush: wait for their
 // completions first. Errors: EBUSY or EINVAL from a driver that sees a memory window bound to it; the region stays open then.
 //
 // Implements: ibv_dereg_mr.
 func (m *MR) Close() error {
+	m = orZero(m)
 	return m.life.close(nil, func() error {
 		if rc, err := C.ibv_dereg_mr(m.c); rc != 0 {
 			e := rcError("ibv_dereg_mr", rc, err).(*Error)

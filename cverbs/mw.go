@@ -28,6 +28,7 @@ type MW struct {
 //
 // Implements: ibv_alloc_mw.
 func (p *PD) AllocMW(typ MWType) (*MW, error) {
+	p = orZero(p)
 	if typ != MWType1 && typ != MWType2 {
 		return nil, badArg("ibv_alloc_mw", "type %d is neither MWType1 nor MWType2", typ)
 	}
@@ -48,12 +49,13 @@ func (p *PD) AllocMW(typ MWType) (*MW, error) {
 // Type is the window's type.
 //
 // Extension.
-func (w *MW) Type() MWType { return w.typ }
+func (w *MW) Type() MWType { return orZero(w).typ }
 
 // RKey is the key of the latest bind that was posted.
 //
 // Extension.
 func (w *MW) RKey() uint32 {
+	w = orZero(w)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.rkey
@@ -63,6 +65,7 @@ func (w *MW) RKey() uint32 {
 //
 // Implements: ibv_dealloc_mw.
 func (w *MW) Close() error {
+	w = orZero(w)
 	return w.life.close(nil, func() error { return rcError("ibv_dealloc_mw", C.cv_dealloc_mw(w.c), nil) })
 }
 
@@ -73,6 +76,7 @@ func (w *MW) Close() error {
 //
 // Implements: ibv_bind_mw, ibv_post_send.
 func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) {
+	q = orZero(q)
 	const verb = "ibv_bind_mw"
 	switch {
 	case mw == nil:

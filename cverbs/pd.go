@@ -16,6 +16,7 @@ type PD struct {
 //
 // Implements: ibv_alloc_pd.
 func (c *Context) AllocPD() (*PD, error) {
+	c = orZero(c)
 	p := &PD{ctx: c}
 	if err := p.life.begin(kindPD, &c.life); err != nil {
 		return nil, err
@@ -33,12 +34,13 @@ func (c *Context) AllocPD() (*PD, error) {
 // Context is the device context that the domain was made from.
 //
 // Extension.
-func (p *PD) Context() *Context { return p.ctx }
+func (p *PD) Context() *Context { return orZero(p).ctx }
 
 // Close frees the domain. Errors: ErrInUse while a queue pair, region, window, SRQ or address handle of it is open.
 //
 // Implements: ibv_dealloc_pd.
 func (p *PD) Close() error {
+	p = orZero(p)
 	return p.life.close(nil, func() error {
 		rc, err := C.ibv_dealloc_pd(p.c)
 		return rcError("ibv_dealloc_pd", rc, err)

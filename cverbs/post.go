@@ -33,6 +33,7 @@ func cSGE(s []SGE) (*C.struct_ibv_sge, C.uint32_t) {
 //
 // Implements: ibv_post_send.
 func (q *QP) PostSend(wrs []SendWR, sges []SGE) (n int, err error) {
+	q = orZero(q)
 	if len(wrs) == 0 {
 		return 0, q.gate.err()
 	}
@@ -49,6 +50,7 @@ func (q *QP) PostSend(wrs []SendWR, sges []SGE) (n int, err error) {
 //
 // Implements: ibv_post_recv.
 func (q *QP) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
+	q = orZero(q)
 	if len(wrs) == 0 {
 		return 0, q.gate.err()
 	}
@@ -66,6 +68,7 @@ func (q *QP) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
 //
 // Implements: ibv_post_srq_recv.
 func (s *SRQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
+	s = orZero(s)
 	if len(wrs) == 0 {
 		return 0, s.gate.err()
 	}

@@ -32,6 +32,7 @@ var qps handles[QP]
 //
 // Implements: ibv_create_qp.
 func (p *PD) CreateQP(init QPInit) (*QP, error) {
+	p = orZero(p)
 	const verb = "ibv_create_qp"
 	q, attr, err := newQP(verb, p, nil, &init)
 	if err != nil {
@@ -113,22 +114,23 @@ func createQPError(verb string, errno syscall.Errno, init *QPInit) error {
 // Num is the queue pair number.
 //
 // Extension.
-func (q *QP) Num() uint32 { return q.num }
+func (q *QP) Num() uint32 { return orZero(q).num }
 
 // Type is the transport service.
 //
 // Extension.
-func (q *QP) Type() QPType { return q.typ }
+func (q *QP) Type() QPType { return orZero(q).typ }
 
 // Cap are the sizes that the device granted: at least those asked for. With an SRQ the receive sizes mean nothing.
 //
 // Extension.
-func (q *QP) Cap() QPCap { return q.cap }
+func (q *QP) Cap() QPCap { return orZero(q).cap }
 
 // Modify changes the attributes that mask selects. Errors: EINVAL for a transition that the state does not allow or an attribute that it needs.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) Modify(attr QPAttr, mask QPAttrMask) error {
+	q = orZero(q)
 	if !q.life.enter() {
 		return ErrClosed
 	}
@@ -148,12 +150,13 @@ func (q *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 // Query returns all attributes, with the state as the device sees it.
 //
 // Implements: ibv_query_qp.
-func (q *QP) Query() (QPAttr, error) { return q.query(1<<21 - 1) }
+func (q *QP) Query() (QPAttr, error) { return orZero(q).query(1<<21 - 1) }
 
 // State asks the device for the state: unlike what was last set it includes what errors did.
 //
 // Implements: ibv_query_qp.
 func (q *QP) State() (QPState, error) {
+	q = orZero(q)
 	a, err := q.query(QPAttrState)
 	return a.State, err
 }
@@ -175,6 +178,7 @@ func (q *QP) query(mask QPAttrMask) (QPAttr, error) {
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToInit(port uint8, access AccessFlags) error {
+	q = orZero(q)
 	a := QPAttr{State: QPStateInit, Port: port, AccessFlags: access, QKey: q.qkey}
 	if q.typ == QPTypeUD {
 		return q.Modify(a, QPAttrState|QPAttrPKeyIndex|QPAttrPort|QPAttrQKey)
@@ -187,6 +191,7 @@ func (q *QP) ToInit(port uint8, access AccessFlags) error {
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTR(attr QPAttr) error {
+	q = orZero(q)
 	attr.State = QPStateRTR
 	mask := QPAttrState
 	if q.typ != QPTypeUD {
@@ -202,6 +207,7 @@ func (q *QP) ToRTR(attr QPAttr) error {
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTS(attr QPAttr) error {
+	q = orZero(q)
 	attr.State = QPStateRTS
 	mask := QPAttrState | QPAttrSQPSN
 	if q.typ == QPTypeRC {
@@ -213,17 +219,18 @@ func (q *QP) ToRTS(attr QPAttr) error {
 // ToError moves the queue pair to ERR: everything posted completes, mostly with WCWRFlushErr. RESET cannot go there; INIT can.
 //
 // Implements: ibv_modify_qp.
-func (q *QP) ToError() error { return q.Modify(QPAttr{State: QPStateErr}, QPAttrState) }
+func (q *QP) ToError() error { return orZero(q).Modify(QPAttr{State: QPStateErr}, QPAttrState) }
 
 // ToReset moves the queue pair to RESET: everything posted is dropped without a completion.
 //
 // Implements: ibv_modify_qp.
-func (q *QP) ToReset() error { return q.Modify(QPAttr{State: QPStateReset}, QPAttrState) }
+func (q *QP) ToReset() error { return orZero(q).Modify(QPAttr{State: QPStateReset}, QPAttrState) }
 
 // Close destroys the queue pair. Posted work requests are dropped; completions that were not polled may be lost.
 //
 // Implements: ibv_destroy_qp, rdma_destroy_qp.
 func (q *QP) Close() error {
+	q = orZero(q)
 	return q.life.close(nil, func() error {
 		return q.gate.destroy(func() error {
 			if q.id != nil {

@@ -23,6 +23,7 @@ var srqs handles[SRQ]
 //
 // Implements: ibv_create_srq.
 func (p *PD) CreateSRQ(init SRQInit) (*SRQ, error) {
+	p = orZero(p)
 	const verb = "ibv_create_srq"
 	if init.MaxWR == 0 || init.MaxSGE == 0 {
 		return nil, badArg(verb, "MaxWR %d and MaxSGE %d must be at least 1", init.MaxWR, init.MaxSGE)
@@ -50,6 +51,7 @@ func (p *PD) CreateSRQ(init SRQInit) (*SRQ, error) {
 //
 // Implements: ibv_modify_srq.
 func (s *SRQ) Resize(maxWR uint32) error {
+	s = orZero(s)
 	return s.modify(C.struct_ibv_srq_attr{max_wr: C.uint32_t(maxWR)}, C.IBV_SRQ_MAX_WR)
 }
 
@@ -58,6 +60,7 @@ func (s *SRQ) Resize(maxWR uint32) error {
 //
 // Implements: ibv_modify_srq.
 func (s *SRQ) SetLimit(limit uint32) error {
+	s = orZero(s)
 	return s.modify(C.struct_ibv_srq_attr{srq_limit: C.uint32_t(limit)}, C.IBV_SRQ_LIMIT)
 }
 
@@ -74,6 +77,7 @@ func (s *SRQ) modify(a C.struct_ibv_srq_attr, mask C.int) error {
 //
 // Implements: ibv_query_srq.
 func (s *SRQ) Query() (SRQAttr, error) {
+	s = orZero(s)
 	if !s.life.enter() {
 		return SRQAttr{}, ErrClosed
 	}
@@ -89,6 +93,7 @@ func (s *SRQ) Query() (SRQAttr, error) {
 //
 // Implements: ibv_destroy_srq.
 func (s *SRQ) Close() error {
+	s = orZero(s)
 	return s.life.close(nil, func() error {
 		return s.gate.destroy(func() error {
 			if rc, err := C.ibv_destroy_srq(s.c); rc != 0 {
