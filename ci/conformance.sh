@@ -42,14 +42,14 @@ failed=0
 for fabric; do
   : >"$out/$fabric.tsv"
   begun=$SECONDS
-  if suite "$fabric" >"$out/log" 2>&1; then
+  if suite "$fabric" >"$out/$fabric.log" 2>&1; then
     result=passed
   else
     failed=1 result=FAILED
-    failures "$out/log"
+    failures "$out/$fabric.log"
   fi
   echo "conformance: $fabric: the suite $result in $((SECONDS - begun)) s; its longest tests:" >&2
-  sed -n 's/^--- [A-Z]*: \([^ ]*\) (\(.*\)s)$/\2 \1/p' "$out/log" | sort -rn | head -n 5 | sed 's/^/  /' >&2 || true
+  sed -n 's/^--- [A-Z]*: \([^ ]*\) (\(.*\)s)$/\2 \1/p' "$out/$fabric.log" | sort -rn | head -n 5 | sed 's/^/  /' >&2 || true
 done
 cd ..
 go -C tools build -o "$out/" ./conformance

@@ -1,7 +1,10 @@
 // Command conformance makes the table of DAT rules and the tests that prove them, from the rule list and the records
-// that the test suites leave, and fails if a rule that the committed table shows as proven no longer is.
+// and logs that the test suites leave, and fails if a rule that the committed table shows as proven no longer is.
 //
 //	conformance RULES TABLE RECORDS...
+//
+// Beside each file of records, NAME.tsv, lies the log of its suite, NAME.log, made with -test.v. A record counts only if
+// the log says that its test has passed, and that no part of it has failed or was skipped.
 package main
 
 import (
@@ -123,9 +126,17 @@ func readRecords(rules []ruleLine, paths []string) (proofs map[string]proof, unk
 		proofs[r.id] = proof{}
 	}
 	for _, path := range paths {
-		err := eachLine(path, func(_ int, f []string) error {
+		o, err := readLog(strings.TrimSuffix(path, ".tsv") + ".log")
+		if err != nil {
+			return nil, nil, err
+		}
+		err = eachLine(path, func(_ int, f []string) error {
 			if len(f) != 3 {
 				return fmt.Errorf("want rule, device and test, between tabs")
+			}
+			if why := o.doubt(f[2]); why != "" {
+				fmt.Fprintf(os.Stderr, "conformance: %s of %s does not count: %s\n", f[0], f[2], why)
+				return nil
 			}
 			p, ok := proofs[f[0]]
 			if !ok {
