@@ -32,9 +32,9 @@ type conn struct {
 
 // Connect starts to connect qp. Private data of 53 to 56 bytes may arrive padded: see private.go.
 func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {
-	qp, ok := q.(*qp)
-	if !ok || qp.dev != d {
-		return nil, invalid("the queue pair is not of this device")
+	qp, err := d.ownQP(q)
+	if err != nil {
+		return nil, err
 	}
 	if on == nil {
 		return nil, invalid("the handler is nil")

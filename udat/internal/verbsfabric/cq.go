@@ -14,8 +14,16 @@ type cq struct {
 	dev *device
 	v   *cverbs.CQ
 	ch  *cverbs.CompChannel
+	as  fabric.CQ // what the owner knows it as: itself, or what decorates it
+}
 
-	tally *tally // nil unless the device needs one
+func (q *cq) base() *cq { return q }
+
+// decorate makes asynchronous events name outer, which embeds the queue.
+func (q *cq) decorate(outer fabric.CQ) {
+	q.dev.mu.Lock()
+	q.as = outer
+	q.dev.mu.Unlock()
 }
 
 // Where a completion queue cannot be resized it is made this much larger than asked for, so that it can take more streams later.
@@ -47,9 +55,7 @@ func (d *device) CreateCQ(depth int) (fabric.CQ, error) {
 		return nil, wrap(errors.Join(err, ch.Close()))
 	}
 	q := &cq{dev: d, v: v, ch: ch}
-	if d.siw {
-		q.tally = newTally(ch)
-	}
+	q.as = q
 	d.mu.Lock()
 	d.cqs[v] = q
 	d.mu.Unlock()
@@ -64,9 +70,6 @@ func (d *device) checkDepth(depth int) error {
 }
 
 func (q *cq) Poll(wcs []fabric.WC, looks int) (int, error) {
-	if q.tally != nil {
-		return q.tally.poll(q.v, wcs)
-	}
 	n, err := q.v.PollSpin(wcs, looks)
 	if err != nil {
 		return n, wrap(err)
@@ -76,17 +79,11 @@ func (q *cq) Poll(wcs []fabric.WC, looks int) (int, error) {
 
 // Arm asks for one notification. A device that knows no solicited ones notifies of every completion.
 func (q *cq) Arm(solicitedOnly bool) error {
-	if q.tally != nil {
-		q.tally.armed.Store(true)
-	}
 	return wrap(q.v.Arm(solicitedOnly && q.dev.attrs.SolicitedArm))
 }
 
 func (q *cq) Wait(deadline time.Time) (bool, error) {
 	n, err := q.ch.Wait(deadline)
-	if q.tally != nil && q.tally.fired.Swap(false) && (err == nil || err == os.ErrDeadlineExceeded) {
-		return true, nil
-	}
 	if err == os.ErrDeadlineExceeded {
 		return false, err
 	}

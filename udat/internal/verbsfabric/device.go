@@ -87,6 +87,8 @@ func open(p port, opts fabric.Options, async func(fabric.AsyncEvent)) (*device, 
 	return d, nil
 }
 
+func (d *device) base() *device { return d }
+
 func (d *device) Attr() fabric.Attr { return d.attrs }
 
 // Close ends the device. Connections that linger are destroyed at once, requests that nobody has answered are refused.
@@ -220,38 +222,16 @@ func (d *device) readAsync(stop context.Context) {
 	}
 }
 
+// asyncKinds are the events that the owner of an object hears of.
+var asyncKinds = map[cverbs.AsyncEventType]fabric.AsyncKind{
+	cverbs.AsyncCQErr:   fabric.AsyncCQError,
+	cverbs.AsyncQPFatal: fabric.AsyncQPFatal, cverbs.AsyncQPReqErr: fabric.AsyncQPFatal, cverbs.AsyncQPAccessErr: fabric.AsyncQPFatal,
+	cverbs.AsyncQPLastWQEReached: fabric.AsyncQPLastWQE,
+	cverbs.AsyncSRQErr:           fabric.AsyncSRQError, cverbs.AsyncSRQLimitReached: fabric.AsyncSRQLimit,
+}
+
 func (d *device) asyncEvent(ev cverbs.AsyncEvent) {
-	d.mu.Lock()
-	cq, qp, srq := d.cqs[ev.CQ], d.qps[ev.QP], d.srqs[ev.SRQ]
-	d.mu.Unlock()
 	switch ev.Type {
-	case cverbs.AsyncCQErr:
-		if cq != nil {
-			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncCQError, CQ: cq})
-		}
-	case cverbs.AsyncQPFatal, cverbs.AsyncQPReqErr, cverbs.AsyncQPAccessErr:
-		if qp != nil {
-			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncQPFatal, QP: qp})
-		}
-	case cverbs.AsyncQPLastWQEReached:
-		if qp != nil {
-			qp.lastWQE.Store(true)
-			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncQPLastWQE, QP: qp})
-		}
-	case cverbs.AsyncCommEst:
-		if qp != nil {
-			if c := qp.conn.Load(); c != nil {
-				c.commEst()
-			}
-		}
-	case cverbs.AsyncSRQErr:
-		if srq != nil {
-			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncSRQError, SRQ: srq})
-		}
-	case cverbs.AsyncSRQLimitReached:
-		if srq != nil {
-			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncSRQLimit, SRQ: srq})
-		}
 	case cverbs.AsyncDeviceFatal:
 		d.deviceFatal()
 	case cverbs.AsyncPortErr:
@@ -262,9 +242,40 @@ func (d *device) asyncEvent(ev cverbs.AsyncEvent) {
 		if ev.Port == d.num {
 			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncPortActive})
 		}
-	case cverbs.AsyncSQDrained, cverbs.AsyncPathMig, cverbs.AsyncPathMigErr, cverbs.AsyncLIDChange, cverbs.AsyncPKeyChange,
-		cverbs.AsyncSMChange, cverbs.AsyncClientReregister, cverbs.AsyncGIDChange, cverbs.AsyncWQFatal:
-		// Nothing that a consumer could act on: where a connection suffers, its completions say so.
+	default: // of others than these and asyncKinds nobody could make use: where a connection suffers, its completions say so
+		d.objectEvent(ev)
+	}
+}
+
+// objectEvent reports an event of a queue or a queue pair, unless the object has been closed.
+func (d *device) objectEvent(ev cverbs.AsyncEvent) {
+	about := fabric.AsyncEvent{}
+	d.mu.Lock()
+	if q := d.cqs[ev.CQ]; q != nil {
+		about.CQ = q.as
+	}
+	if s := d.srqs[ev.SRQ]; s != nil {
+		about.SRQ = s.as
+	}
+	qp := d.qps[ev.QP]
+	if qp != nil {
+		about.QP = qp.as
+	}
+	d.mu.Unlock()
+	if qp != nil {
+		switch ev.Type {
+		case cverbs.AsyncQPLastWQEReached:
+			qp.lastWQE.Store(true)
+		case cverbs.AsyncCommEst:
+			if c := qp.conn.Load(); c != nil {
+				c.commEst()
+			}
+		}
+	}
+	var known bool
+	about.Kind, known = asyncKinds[ev.Type]
+	if known && (about.CQ != nil || about.QP != nil || about.SRQ != nil) {
+		d.tell(about)
 	}
 }
 

@@ -16,15 +16,17 @@ const patience = 30 * time.Second
 
 // opened is an open device and what a queue pair is made of; everything is closed at the test's end.
 type opened struct {
-	*device
-	t  *testing.T
-	pd fabric.PD
-	cq fabric.CQ
+	fabric.Device
+	dev *device
+	t   *testing.T
+	pd  fabric.PD
+	cq  fabric.CQ
 }
 
 func openDevice(t *testing.T) *opened {
 	t.Helper()
-	o := &opened{t: t, device: openNamed(t, testDevice(t))}
+	d := openNamed(t, testDevice(t))
+	o := &opened{t: t, Device: d, dev: baseOf(d)}
 	var err error
 	o.pd, err = o.AllocPD()
 	assert.NilError(t, err)
@@ -35,12 +37,15 @@ func openDevice(t *testing.T) *opened {
 	return o
 }
 
-func openNamed(t *testing.T, name string) *device {
+// baseOf is the device under the decorators.
+func baseOf(d fabric.Device) *device { return d.(interface{ base() *device }).base() }
+
+func openNamed(t *testing.T, name string) fabric.Device {
 	t.Helper()
 	d, err := New().Open(name, fabric.Options{RNRRetry: 7, Retry: 7}, nil)
 	assert.NilError(t, err)
 	t.Cleanup(func() { assert.NilError(t, d.Close()) })
-	return d.(*device)
+	return d
 }
 
 func (o *opened) newQP() fabric.QP {
@@ -94,7 +99,7 @@ func TestOpen(t *testing.T) {
 	}
 	assert.Assert(t, found, "%+v lacks %+v", infos, d.Attr().Info)
 	assert.Equal(t, openNamed(t, name+"/1").Attr().Info, d.Attr().Info)
-	for _, a := range d.addrs {
+	for _, a := range baseOf(d).addrs {
 		other := openNamed(t, a.String())
 		assert.Equal(t, other.Attr().Info.Name, name)
 		assert.Equal(t, other.Attr().Info.Addr, a)
@@ -110,7 +115,7 @@ func TestListenFamilies(t *testing.T) {
 	o := openDevice(t)
 	l, requests := o.listen()
 	families := map[bool]bool{}
-	for _, a := range o.addrs {
+	for _, a := range o.dev.addrs {
 		if a.IsLinkLocalUnicast() {
 			continue
 		}
@@ -123,7 +128,7 @@ func TestListenFamilies(t *testing.T) {
 		assert.Equal(t, receive(t, events).Kind, fabric.EventPeerRejected)
 		assert.NilError(t, c.Close())
 	}
-	t.Logf("%d addresses, %d families", len(o.addrs), len(families))
+	t.Logf("%d addresses, %d families", len(o.dev.addrs), len(families))
 }
 
 // raw is a peer that uses the connection manager as any other program does.
@@ -163,7 +168,7 @@ func (r *raw) listen(addr netip.Addr) netip.AddrPort {
 // A program that knows nothing of trailers is reported the way OpenFabrics DAPL would: the whole room.
 func TestLegacyRequest(t *testing.T) {
 	o := openDevice(t)
-	if o.iwarp {
+	if o.dev.iwarp {
 		t.Skip("iWARP tells the length")
 	}
 	l, requests := o.listen()
@@ -186,7 +191,7 @@ func TestLegacyRequest(t *testing.T) {
 func TestLegacyReject(t *testing.T) {
 	o := openDevice(t)
 	peer := newRaw(t)
-	addr := peer.listen(o.info.Addr)
+	addr := peer.listen(o.dev.info.Addr)
 	for _, c := range []struct {
 		name   string
 		answer func(id *cverbs.CMID) error
@@ -216,11 +221,11 @@ func TestLegacyReject(t *testing.T) {
 // the device at once.
 func TestSilentPeer(t *testing.T) {
 	o := openDevice(t)
-	if o.iwarp {
+	if o.dev.iwarp {
 		t.Skip("an iWARP peer cannot accept without a queue pair")
 	}
 	peer := newRaw(t)
-	addr := peer.listen(o.info.Addr)
+	addr := peer.listen(o.dev.info.Addr)
 	var ids []*cverbs.CMID
 	up := func(d *opened) fabric.Conn {
 		conn, events := d.connect(addr)
@@ -261,7 +266,7 @@ func TestRemoval(t *testing.T) {
 	asyncs := make(chan fabric.AsyncEvent, 16)
 	d, err := New().Open(name, fabric.Options{RNRRetry: 7, Retry: 7}, func(ev fabric.AsyncEvent) { asyncs <- ev })
 	assert.NilError(t, err)
-	o := &opened{t: t, device: d.(*device)}
+	o := &opened{t: t, Device: d, dev: baseOf(d)}
 	t.Cleanup(func() { assert.NilError(t, d.Close()) })
 	o.pd, err = d.AllocPD()
 	assert.NilError(t, err)
@@ -278,7 +283,7 @@ func TestRemoval(t *testing.T) {
 	assert.Equal(t, receive(t, events).Kind, fabric.EventEstablished)
 	assert.Equal(t, receive(t, accepted).Kind, fabric.EventEstablished)
 	for range 2 { // as the kernel tells it: by the context and by every id
-		o.post(func() { o.asyncEvent(cverbs.AsyncEvent{Type: cverbs.AsyncDeviceFatal}) })
+		o.dev.post(func() { o.dev.asyncEvent(cverbs.AsyncEvent{Type: cverbs.AsyncDeviceFatal}) })
 	}
 	assert.Equal(t, receive(t, asyncs).Kind, fabric.AsyncDeviceFatal)
 	assert.Equal(t, receive(t, events).Kind, fabric.EventRemoved)

@@ -75,7 +75,14 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	if err != nil {
 		return nil, err
 	}
-	return open(p, opts, async)
+	d, err := open(p, opts, async)
+	if err != nil {
+		return nil, err
+	}
+	if p.siw {
+		return siwDevice{d}, nil
+	}
+	return d, nil
 }
 
 // find looks a port up by name or address.

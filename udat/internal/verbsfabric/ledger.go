@@ -11,13 +11,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Soft-iWARP's queue pairs keep less than verbs promise. What is posted in the error state is never flushed; a send completes
-// before an RDMA read that was posted earlier; a receive without segments is refused; a segment of length 0 in a send, a read
-// without a segment and a fenced read stop the queue for good. So the fabric keeps an account of both queues: every request goes to the device in a form
-// that it can run, signalled, and completions are handed out in the order of posting; what the device owes when the queue pair
-// has failed is flushed here.
-
-// ledger is the account of one queue.
+// ledger holds the requests of one queue that have been posted and not handed out, oldest first. Completions of the device
+// settle them in any order; they are handed out in the order of posting.
 type ledger struct {
 	entries    []ledgerEntry // a ring, its length a power of two
 	head, tail uint32

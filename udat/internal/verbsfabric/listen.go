@@ -192,9 +192,9 @@ func (r *request) answer() {
 // Accept moves qp to RTS and sends the reply.
 func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {
 	c, d := r.c, r.c.dev
-	qp, ok := q.(*qp)
-	if !ok || qp.dev != d {
-		return nil, invalid("the queue pair is not of this device")
+	qp, err := d.ownQP(q)
+	if err != nil {
+		return nil, err
 	}
 	if on == nil {
 		return nil, invalid("the handler is nil")

@@ -38,6 +38,8 @@ func (d *device) AllocPD() (fabric.PD, error) {
 	return &pd{d, v}, nil
 }
 
+func (p *pd) base() *pd { return p }
+
 func (p *pd) Close() error {
 	if err := p.v.Close(); err != nil {
 		return wrap(err)

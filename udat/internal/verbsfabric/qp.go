@@ -33,33 +33,34 @@ type qp struct {
 	canSend atomic.Bool // RTS or ERR: in INIT some devices would take a send and never run it
 	failed  atomic.Bool // moved to ERR
 	conn    atomic.Pointer[conn]
-	lastWQE atomic.Bool // in ERR, and the device has said that no receive of its SRQ is left to complete
-	account *account    // nil unless the device needs one
+	lastWQE atomic.Bool  // in ERR, and the device has said that no receive of its SRQ is left to complete
+	toError func() error // moves it to ERR
+	as      fabric.QP    // what the owner knows it as: itself, or what decorates it
 
 	mu    sync.Mutex // of the state changes; under a connection's lock
 	phase qpPhase
 }
 
 func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
-	pd, ok := init.PD.(*pd)
-	if !ok || pd.dev != d {
+	domain, ok := init.PD.(interface{ base() *pd })
+	if !ok || domain.base().dev != d {
 		return nil, invalid("PD is not of this device")
 	}
-	scq, ok := init.SendCQ.(*cq)
-	if !ok || scq.dev != d {
+	scq, ok := init.SendCQ.(interface{ base() *cq })
+	if !ok || scq.base().dev != d {
 		return nil, invalid("SendCQ is not of this device")
 	}
-	rcq, ok := init.RecvCQ.(*cq)
-	if !ok || rcq.dev != d {
+	rcq, ok := init.RecvCQ.(interface{ base() *cq })
+	if !ok || rcq.base().dev != d {
 		return nil, invalid("RecvCQ is not of this device")
 	}
-	vi := cverbs.QPInit{Type: cverbs.QPTypeRC, SendCQ: scq.v, RecvCQ: rcq.v}
+	vi := cverbs.QPInit{Type: cverbs.QPTypeRC, SendCQ: scq.base().v, RecvCQ: rcq.base().v}
 	if init.SRQ != nil {
-		s, ok := init.SRQ.(*srq)
-		if !ok || s.dev != d {
+		s, ok := init.SRQ.(interface{ base() *srq })
+		if !ok || s.base().dev != d {
 			return nil, invalid("SRQ is not of this device")
 		}
-		vi.SRQ = s.v
+		vi.SRQ = s.base().v
 	}
 	for _, c := range []struct {
 		name     string
@@ -82,14 +83,10 @@ func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
 		MaxSendSGE: uint32(init.MaxSendSGE), MaxRecvSGE: uint32(init.MaxRecvSGE),
 		MaxInline: uint32(min(init.MaxInline, inlineWanted)),
 	}
-	if d.siw { // it makes no queue of length 0
-		vi.Cap.MaxSendWR, vi.Cap.MaxRecvWR = max(vi.Cap.MaxSendWR, 1), max(vi.Cap.MaxRecvWR, 1)
-		vi.Cap.MaxSendSGE, vi.Cap.MaxRecvSGE = max(vi.Cap.MaxSendSGE, 1), max(vi.Cap.MaxRecvSGE, 1)
-	}
 	if err := d.reserve(kindQP); err != nil {
 		return nil, err
 	}
-	v, err := createInline(pd.v, vi)
+	v, err := createInline(domain.base().v, vi)
 	if err != nil {
 		d.release(kindQP)
 		return nil, wrap(err)
@@ -98,15 +95,8 @@ func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
 		d.release(kindQP)
 		return nil, wrap(errors.Join(err, v.Close()))
 	}
-	q := &qp{dev: d, v: v}
-	if d.siw {
-		q.account = &account{num: v.Num(), scq: scq.tally, rcq: rcq.tally, send: newLedger(vi.Cap.MaxSendWR)}
-		if init.SRQ == nil {
-			q.account.recv = newLedger(vi.Cap.MaxRecvWR)
-		}
-		scq.tally.add(q.account)
-		rcq.tally.add(q.account)
-	}
+	q := &qp{dev: d, v: v, toError: v.ToError}
+	q.as = q
 	d.mu.Lock()
 	d.qps[v] = q
 	d.mu.Unlock()
@@ -124,15 +114,30 @@ func createInline(pd *cverbs.PD, init cverbs.QPInit) (*cverbs.QP, error) {
 	}
 }
 
+func (q *qp) base() *qp { return q }
+
+// ownQP is the device's queue pair under q, which may be a decorated one.
+func (d *device) ownQP(q fabric.QP) (*qp, error) {
+	b, ok := q.(interface{ base() *qp })
+	if !ok || b.base().dev != d {
+		return nil, invalid("the queue pair is not of this device")
+	}
+	return b.base(), nil
+}
+
+// decorate makes asynchronous events name outer, which embeds the queue pair.
+func (q *qp) decorate(outer fabric.QP) {
+	q.dev.mu.Lock()
+	q.as = outer
+	q.dev.mu.Unlock()
+}
+
 func (q *qp) Num() uint32    { return q.v.Num() }
 func (q *qp) MaxInline() int { return int(q.v.Cap().MaxInline) }
 
 func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 	if !q.canSend.Load() {
 		return 0, q.notConnected()
-	}
-	if q.account != nil {
-		return q.account.postSend(q.v, wrs, sges)
 	}
 	n, err := q.v.PostSend(wrs, sges)
 	if err != nil {
@@ -142,9 +147,6 @@ func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 }
 
 func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
-	if q.account != nil {
-		return q.account.postRecv(q.v, wrs, sges)
-	}
 	n, err := q.v.PostRecv(wrs, sges)
 	if q.failed.Load() {
 		// Soft-RoCE's library puts a receive into shared memory and tells nobody: in ERR only another move to ERR flushes it.
@@ -206,11 +208,7 @@ func (q *qp) setError() error {
 		return fmt.Errorf("%w: the queue pair", fabric.ErrClosed)
 	}
 	q.failed.Store(true) // first: a receive that is posted meanwhile sees it, or is flushed by the move
-	toError := q.v.ToError
-	if q.account != nil {
-		toError = func() error { return q.account.fail(q.v.ToError) }
-	}
-	if err := toError(); err != nil {
+	if err := q.toError(); err != nil {
 		return wrap(err)
 	}
 	q.phase = qpError
@@ -226,9 +224,6 @@ func (q *qp) Close() error {
 	q.mu.Lock()
 	q.phase = qpClosed
 	q.mu.Unlock()
-	if q.account != nil {
-		q.account.close()
-	}
 	q.dev.mu.Lock()
 	delete(q.dev.qps, q.v)
 	q.dev.mu.Unlock()

@@ -2,7 +2,6 @@ package verbsfabric
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/godat/godat/cverbs"
@@ -14,11 +13,17 @@ import (
 type srq struct {
 	dev   *device
 	v     *cverbs.SRQ
+	as    fabric.SRQ // what the owner knows it as: itself, or what decorates it
 	depth atomic.Int64
+}
 
-	mu   sync.Mutex // of what follows: space for requests that the device would not take as they are
-	wrs  []fabric.RecvWR
-	sges []fabric.SGE
+func (s *srq) base() *srq { return s }
+
+// decorate makes asynchronous events name outer, which embeds the queue.
+func (s *srq) decorate(outer fabric.SRQ) {
+	s.dev.mu.Lock()
+	s.as = outer
+	s.dev.mu.Unlock()
 }
 
 func (p *pd) CreateSRQ(depth, maxSGE int) (fabric.SRQ, error) {
@@ -41,6 +46,7 @@ func (p *pd) CreateSRQ(depth, maxSGE int) (fabric.SRQ, error) {
 		return nil, wrap(err)
 	}
 	s := &srq{dev: d, v: v}
+	s.as = s
 	s.readDepth(depth)
 	d.mu.Lock()
 	d.srqs[v] = s
@@ -64,15 +70,6 @@ func (s *srq) readDepth(asked int) {
 }
 
 func (s *srq) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
-	if s.dev.siw {
-		if _, err := checkRecvs(wrs, sges); err != nil {
-			return 0, err
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.wrs, s.sges = withSegments(s.wrs[:0], s.sges[:0], wrs, sges)
-		wrs, sges = s.wrs, s.sges
-	}
 	n, err := s.v.PostRecv(wrs, sges)
 	if err != nil {
 		return n, wrapPost(err)

@@ -1,0 +1,151 @@
+package verbsfabric
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// Soft-iWARP (siw) keeps less than verbs promise:
+//
+//   - what is posted in the error state is never flushed;
+//   - a send completes before an RDMA read that was posted earlier;
+//   - a receive without segments is refused;
+//   - a segment of length 0 in a send, a read without a segment, and a fenced read stop the queue for good;
+//   - no queue has length 0.
+//
+// The types below decorate the device's own. Every request goes to the device signalled and in a form that it can run;
+// a ledger for each queue hands completions out in the order of posting, and flushes what the device never completes.
+
+// siwDevice decorates a device of soft-iWARP.
+type siwDevice struct{ *device }
+
+func (d siwDevice) AllocPD() (fabric.PD, error) {
+	p, err := d.device.AllocPD()
+	if err != nil {
+		return nil, err
+	}
+	return siwPD{p.(*pd)}, nil
+}
+
+// siwPD makes shared receive queues that take receives without segments.
+type siwPD struct{ *pd }
+
+func (p siwPD) CreateSRQ(depth, maxSGE int) (fabric.SRQ, error) {
+	s, err := p.pd.CreateSRQ(depth, maxSGE)
+	if err != nil {
+		return nil, err
+	}
+	q := &siwSRQ{srq: s.(*srq)}
+	q.decorate(q)
+	return q, nil
+}
+
+// siwCQ hands out the completions of its queue pairs in the order of posting.
+type siwCQ struct {
+	*cq
+	tally *tally
+}
+
+func (d siwDevice) CreateCQ(depth int) (fabric.CQ, error) {
+	c, err := d.device.CreateCQ(depth)
+	if err != nil {
+		return nil, err
+	}
+	q := &siwCQ{cq: c.(*cq)}
+	q.tally = newTally(q.ch)
+	q.decorate(q)
+	return q, nil
+}
+
+func (q *siwCQ) Poll(wcs []fabric.WC, looks int) (int, error) { return q.tally.poll(q.v, wcs) }
+
+func (q *siwCQ) Arm(solicitedOnly bool) error {
+	q.tally.armed.Store(true)
+	return q.cq.Arm(solicitedOnly)
+}
+
+func (q *siwCQ) Wait(deadline time.Time) (bool, error) {
+	fired, err := q.cq.Wait(deadline)
+	if q.tally.fired.Swap(false) && (err == nil || err == os.ErrDeadlineExceeded) {
+		return true, nil
+	}
+	return fired, err
+}
+
+// siwQP has a ledger for each of its queues.
+type siwQP struct {
+	*qp
+	account *account
+}
+
+func (d siwDevice) CreateQP(init fabric.QPInit) (fabric.QP, error) {
+	scq, ok := init.SendCQ.(*siwCQ)
+	if !ok {
+		return nil, invalid("SendCQ is not of this device")
+	}
+	rcq, ok := init.RecvCQ.(*siwCQ)
+	if !ok {
+		return nil, invalid("RecvCQ is not of this device")
+	}
+	for _, n := range []*int{&init.MaxSend, &init.MaxRecv, &init.MaxSendSGE, &init.MaxRecvSGE} {
+		if *n == 0 {
+			*n = 1
+		}
+	}
+	v, err := d.device.CreateQP(init)
+	if err != nil {
+		return nil, err
+	}
+	q := &siwQP{qp: v.(*qp)}
+	a := &account{num: q.Num(), scq: scq.tally, rcq: rcq.tally, send: newLedger(uint32(init.MaxSend))}
+	if init.SRQ == nil {
+		a.recv = newLedger(uint32(init.MaxRecv))
+	}
+	scq.tally.add(a)
+	rcq.tally.add(a)
+	q.account = a
+	q.toError = func() error { return a.fail(q.v.ToError) }
+	q.decorate(q)
+	return q, nil
+}
+
+func (q *siwQP) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
+	if !q.canSend.Load() {
+		return 0, q.notConnected()
+	}
+	return q.account.postSend(q.v, wrs, sges)
+}
+
+func (q *siwQP) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
+	return q.account.postRecv(q.v, wrs, sges)
+}
+
+func (q *siwQP) Close() error {
+	if err := q.qp.Close(); err != nil {
+		return err
+	}
+	q.account.close()
+	return nil
+}
+
+// siwSRQ gives receives without bytes one empty segment.
+type siwSRQ struct {
+	*srq
+
+	mu   sync.Mutex // of the space for what is posted
+	wrs  []fabric.RecvWR
+	sges []fabric.SGE
+}
+
+func (s *siwSRQ) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
+	if _, err := checkRecvs(wrs, sges); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wrs, s.sges = withSegments(s.wrs[:0], s.sges[:0], wrs, sges)
+	return s.srq.PostRecv(s.wrs, s.sges)
+}
