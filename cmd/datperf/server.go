@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/godat/godat/internal/perf/engine"
+	"github.com/godat/godat/internal/perf/result"
 )
 
 func (a *app) server(args []string) error {
@@ -15,6 +16,8 @@ func (a *app) server(args []string) error {
 	port := f.Int("port", engine.DefaultPort, portUsage)
 	bind := f.String("bind", "", "local address to listen on (default: all)")
 	cpu := f.Int("cpu", 0, "pin the measuring loops to this processor")
+	maxClients := f.Int("max-clients", engine.DefaultMaxClients, "serve so many clients at the same time; more are refused")
+	maxMemory := f.String("max-memory", "", "memory of the cases of all clients together, for example 512M; what does not fit is refused (default 4G, or half of the memory that this process may use)")
 	allowQuit := f.Bool("allow-quit", false, "end when a client says so: datperf quit")
 	if err := parse(f, args, 0, ""); err != nil {
 		return err
@@ -22,7 +25,16 @@ func (a *app) server(args []string) error {
 	if err := checkPort(*port); err != nil {
 		return err
 	}
-	s := &engine.Server{Device: *device, MayQuit: *allowQuit}
+	if *maxClients < 1 || *maxClients > 1<<20 {
+		return usagef("--max-clients %d: must be from 1 to %d", *maxClients, 1<<20)
+	}
+	s := &engine.Server{Device: *device, MayQuit: *allowQuit, MaxClients: *maxClients}
+	if *maxMemory != "" {
+		var err error
+		if s.MaxMemory, err = result.ParseMemory(*maxMemory, 1<<50); err != nil {
+			return usagef("--max-memory: %w", err)
+		}
+	}
 	if f.Changed("cpu") {
 		if err := engine.CheckCPU(*cpu); err != nil {
 			return &usageError{err}

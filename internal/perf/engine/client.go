@@ -119,17 +119,21 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 	}
 	doc.Client = gatherFacts(chosen, cl.Version, cl.CPU)
 	total := len(plan.Cases) * plan.Repeats
-	if err := k.send(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Version: cl.Version, Facts: &doc.Client, Cases: total}); err != nil {
+	if err := k.send(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Version: cl.Version, Facts: raw(doc.Client), Cases: total}); err != nil {
 		return err
 	}
 	welcome, err := k.expect(ctx.Done(), msgWelcome)
 	if err != nil {
 		return err
 	}
-	if welcome.Magic != magic || welcome.Facts == nil || welcome.Protocol != Protocol {
+	if welcome.Magic != magic || welcome.Protocol != Protocol {
 		return fmt.Errorf("the server speaks protocol %d, this client %d: use the same version of datperf at both ends", welcome.Protocol, Protocol)
 	}
-	doc.Server = *welcome.Facts
+	facts, err := readRaw[result.Facts](welcome.Facts)
+	if err != nil {
+		return fmt.Errorf("the server's welcome lacks its facts: %w", err)
+	}
+	doc.Server = *facts
 	if err := compatible(plan, &doc.Client, &doc.Server); err != nil {
 		return err
 	}
@@ -197,7 +201,8 @@ func (cl *Client) runCase(ctx context.Context, ses *session, c result.Case, doc 
 	if cl.finished() {
 		notes = append(notes, "ended early, by an interrupt")
 	}
-	return result.Run{Case: c, Client: own, Server: peer, Notes: notes}, nil
+	run := result.Run{Case: c, Client: own, Server: peer, Notes: notes}
+	return run, run.Validate()
 }
 
 // readDepth is what both devices permit, 0 if neither says.
@@ -223,19 +228,27 @@ func compatible(plan Plan, client, server *result.Facts) error {
 			who string
 			f   *result.Facts
 		}{{"client", client}, {"server", server}} {
-			switch {
-			case c.Layer == result.Cverbs && end.f.Fabric != fabricVerbs:
-				return fmt.Errorf("--layer cverbs: the %s's device %s has no verbs beneath it; use --layer udat, or a verbs device", end.who, end.f.Device)
-			case c.Atomic() && end.f.Atomics == noAtomics:
-				return fmt.Errorf("--test %s: the %s's device %s has no atomics", c.Test, end.who, end.f.Device)
-			case c.Test == result.WriteImm && end.f.Detail != "" && strings.HasPrefix(end.f.Detail, "iWARP"):
-				return fmt.Errorf("--test %s: iWARP, as of the %s's device %s, has no immediate data with RDMA write", c.Test, end.who, end.f.Device)
-			case end.f.MaxMessage > 0 && c.Size > end.f.MaxMessage:
-				return fmt.Errorf("--size %d: the largest message of the %s's device %s is %d", c.Size, end.who, end.f.Device, end.f.MaxMessage)
-			case end.f.MaxQueueDepth > 0 && max(c.Depth, c.RxDepth) > end.f.MaxQueueDepth:
-				return fmt.Errorf("--depth %d, --rx-depth %d: a queue of the %s's device %s holds %d", c.Depth, c.RxDepth, end.who, end.f.Device, end.f.MaxQueueDepth)
+			if err := able(c, end.who, end.f); err != nil {
+				return err
 			}
 		}
+	}
+	return nil
+}
+
+// able refuses a case that the device of one end cannot do.
+func able(c *result.Case, who string, f *result.Facts) error {
+	switch {
+	case c.Layer == result.Cverbs && f.Fabric != fabricVerbs:
+		return fmt.Errorf("--layer cverbs: the %s's device %s has no verbs beneath it; use --layer udat, or a verbs device", who, f.Device)
+	case c.Atomic() && f.Atomics == noAtomics:
+		return fmt.Errorf("--test %s: the %s's device %s has no atomics", c.Test, who, f.Device)
+	case c.Test == result.WriteImm && f.Detail != "" && strings.HasPrefix(f.Detail, "iWARP"):
+		return fmt.Errorf("--test %s: iWARP, as of the %s's device %s, has no immediate data with RDMA write", c.Test, who, f.Device)
+	case f.MaxMessage > 0 && c.Size > f.MaxMessage:
+		return fmt.Errorf("--size %d: the largest message of the %s's device %s is %d", c.Size, who, f.Device, f.MaxMessage)
+	case f.MaxQueueDepth > 0 && max(c.Depth, c.RxDepth) > f.MaxQueueDepth:
+		return fmt.Errorf("--depth %d, --rx-depth %d: a queue of the %s's device %s holds %d", c.Depth, c.RxDepth, who, f.Device, f.MaxQueueDepth)
 	}
 	return nil
 }

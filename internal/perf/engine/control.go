@@ -3,38 +3,49 @@ package engine
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/godat/godat/internal/perf/result"
 )
 
 // Protocol is the version of what client and server say to each other. Ends of different protocols refuse to measure.
-const Protocol = 2
+const Protocol = 3
 
 // magic opens the conversation, so that a stranger is recognized.
 const magic = "datperf"
 
-// messageLimit bounds a message.
-const messageLimit = 8 << 20
+// The longest messages, in bytes: a stranger's, who has said nothing yet, a client's, and a server's, which has distributions in it.
+const (
+	strangerLimit = 16 << 10
+	clientLimit   = 128 << 10
+	serverLimit   = 1 << 20
+)
+
+// maxQueued is how many messages of a client's the server has not looked at. The protocol has the client wait for an answer long before.
+const maxQueued = 8
 
 // answerTime bounds the wait for an answer that takes no measuring.
 const answerTime = 90 * time.Second
 
-// message is one line of JSON on the control connection. Kind says which fields it has.
+// message is one line of JSON on the control connection. Kind says which fields it has. Those that only a client looks into are raw:
+// a server does not spend memory on them.
 type message struct {
 	Kind     string           `json:"kind"`
 	Magic    string           `json:"magic,omitempty"`
 	Protocol int              `json:"protocol,omitempty"`
 	Version  string           `json:"version,omitempty"`
 	Text     string           `json:"text,omitempty"`
-	Facts    *result.Facts    `json:"facts,omitempty"`
+	Facts    json.RawMessage  `json:"facts,omitempty"` // result.Facts
 	Cases    int              `json:"cases,omitempty"`
 	Case     *result.Case     `json:"case,omitempty"`
 	Addr     netip.AddrPort   `json:"addr,omitzero"`
@@ -42,7 +53,7 @@ type message struct {
 	Memory   *remote          `json:"memory,omitempty"`
 	Counts   []uint64         `json:"counts,omitempty"`
 	Interval *result.Interval `json:"interval,omitempty"`
-	End      *result.End      `json:"end,omitempty"`
+	End      json.RawMessage  `json:"end,omitempty"` // result.End without its intervals
 }
 
 // Kinds of messages, in the order in which they come.
@@ -62,6 +73,25 @@ const (
 	msgQuit      = "quit"      // client: serve nobody any more
 )
 
+// raw is v as a part of a message.
+func raw(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // structs of numbers and strings
+	}
+	return b
+}
+
+// readRaw reads a part of the peer's message, fit to be printed.
+func readRaw[T any](b json.RawMessage) (*T, error) {
+	v := new(T)
+	if err := json.Unmarshal(b, v); err != nil {
+		return nil, err
+	}
+	result.Clean(v)
+	return v, nil
+}
+
 // peerError is a reason that the other end gave.
 type peerError struct{ who, text string }
 
@@ -69,29 +99,41 @@ func (e *peerError) Error() string { return "the " + e.who + " says: " + e.text 
 
 // control is a control connection. One goroutine reads it; all may send.
 type control struct {
-	conn net.Conn
-	peer string // "client" or "server"
-	in   chan message
-	done chan struct{}
+	conn  net.Conn
+	peer  string // "client" or "server"
+	in    chan message
+	done  chan struct{}
+	gone  chan struct{} // closed when nothing more will come: the peer has closed the connection, or says what it must not
+	limit atomic.Int64  // of a message, in bytes
 
 	mu  sync.Mutex // serializes sends
-	err error      // why in is closed; to be read once it is
+	err error      // why in and gone are closed; to be read once they are
 }
 
 func newControl(conn net.Conn, peer string) *control {
-	k := &control{conn: conn, peer: peer, in: make(chan message, 16), done: make(chan struct{})}
+	k := &control{conn: conn, peer: peer, in: make(chan message, maxQueued), done: make(chan struct{}), gone: make(chan struct{})}
+	k.limit.Store(serverLimit)
+	if peer == "client" {
+		k.limit.Store(strangerLimit)
+	}
 	go k.read()
 	return k
 }
 
 func (k *control) read() {
+	defer close(k.gone)
 	defer close(k.in)
 	lines := bufio.NewScanner(k.conn)
-	lines.Buffer(make([]byte, 64<<10), messageLimit)
+	lines.Buffer(make([]byte, 4<<10), serverLimit+1)
+	lines.Split(k.line)
 	for lines.Scan() {
-		var m message
-		if err := json.Unmarshal(lines.Bytes(), &m); err != nil || m.Kind == "" {
+		m, err := parse(lines.Bytes())
+		if err != nil {
 			k.err = fmt.Errorf("what answers at %v is no datperf %s: it says %q", k.conn.RemoteAddr(), k.peer, shorten(lines.Bytes()))
+			return
+		}
+		if k.peer == "client" && len(k.in) == cap(k.in) { // nobody else puts messages there
+			k.err = fmt.Errorf("the client does not wait for answers: %d messages have come in a row", cap(k.in)+1)
 			return
 		}
 		select {
@@ -100,11 +142,39 @@ func (k *control) read() {
 			return
 		}
 	}
-	k.err = lines.Err()
-	if k.err == nil {
-		k.err = io.EOF
+	switch err := lines.Err(); {
+	case errors.Is(err, errTooLong):
+		k.err = fmt.Errorf("a message of the %s's is longer than %d bytes", k.peer, k.limit.Load())
+	default:
+		k.err = fmt.Errorf("the %s has gone: %w", k.peer, cmp.Or(err, io.EOF))
 	}
-	k.err = fmt.Errorf("the %s has gone: %w", k.peer, k.err)
+}
+
+var errTooLong = errors.New("message too long")
+
+// line splits off one line, which is no longer than the limit of the moment.
+func (k *control) line(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	advance, token, err = bufio.ScanLines(data, atEOF)
+	length := advance
+	if token == nil {
+		length = len(data) // as yet
+	}
+	if int64(length) > k.limit.Load() {
+		return 0, nil, errTooLong
+	}
+	return advance, token, err
+}
+
+// parse reads a message, and makes its texts fit to be printed.
+func parse(line []byte) (m message, err error) {
+	if err := json.Unmarshal(line, &m); err != nil {
+		return m, err
+	}
+	if m.Kind == "" || len(m.Counts) > result.MaxQPs {
+		return m, errors.New("not a message")
+	}
+	result.Clean(&m)
+	return m, nil
 }
 
 func shorten(b []byte) []byte {
@@ -134,18 +204,22 @@ func (k *control) send(m message) error {
 	return nil
 }
 
-// fail tells the peer why the conversation is over, and gives err.
+// fail tells the peer in one line why the conversation is over, and gives err.
 func (k *control) fail(err error) error {
 	var told *peerError
 	if !errors.As(err, &told) {
-		k.send(message{Kind: msgError, Text: err.Error()})
+		k.send(message{Kind: msgError, Text: strings.ReplaceAll(err.Error(), "\n", "; ")})
 	}
 	return err
 }
 
 // expect waits for a message of one of the kinds.
 func (k *control) expect(stop <-chan struct{}, kinds ...string) (message, error) {
-	timer := time.NewTimer(answerTime)
+	return k.expectFor(answerTime, stop, kinds...)
+}
+
+func (k *control) expectFor(patience time.Duration, stop <-chan struct{}, kinds ...string) (message, error) {
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case m, ok := <-k.in:
@@ -156,7 +230,7 @@ func (k *control) expect(stop <-chan struct{}, kinds ...string) (message, error)
 	case <-stop:
 		return message{}, errStopped
 	case <-timer.C:
-		return message{}, fmt.Errorf("the %s does not answer, for %v", k.peer, answerTime)
+		return message{}, fmt.Errorf("the %s says nothing, for %v", k.peer, patience)
 	}
 }
 

@@ -32,7 +32,7 @@ type talk struct {
 func newTalk(t *testing.T, conn net.Conn) *talk {
 	conn.SetDeadline(time.Now().Add(patience))
 	s := bufio.NewScanner(conn)
-	s.Buffer(nil, messageLimit)
+	s.Buffer(nil, serverLimit)
 	return &talk{t, conn, s}
 }
 
@@ -52,11 +52,15 @@ func (k *talk) hear() (m message) {
 
 // serving starts a server and gives a connection to it, and what ends it and waits.
 func serving(t *testing.T) (dial func() net.Conn, stop func()) {
+	return serve(t, &Server{Device: "mem0", Version: "test", MayQuit: true})
+}
+
+func serve(t *testing.T, s *Server) (dial func() net.Conn, stop func()) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	assert.NilError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- (&Server{Device: "mem0", Version: "test", MayQuit: true}).Serve(ctx, ln) }()
+	go func() { done <- s.Serve(ctx, ln) }()
 	stop = func() {
 		cancel()
 		select {
@@ -87,8 +91,8 @@ func TestServerRefuses(t *testing.T) {
 		"another protocol": {[]message{{Kind: msgHello, Magic: magic, Protocol: 99, Version: "v9"}}, "the client is datperf v9 with protocol 99: use the same version at both ends"},
 		"a stranger":       {[]message{{Kind: msgHello, Protocol: Protocol}}, "not a datperf client"},
 		"no hello":         {[]message{{Kind: msgCase}}, `"case" where ["hello"] was expected`},
-		"a bad case":       {[]message{{Kind: msgHello, Magic: magic, Protocol: Protocol}, {Kind: msgCase, Case: &bad}}, "--size 0: must be from 1"},
-		"no case":          {[]message{{Kind: msgHello, Magic: magic, Protocol: Protocol}, {Kind: msgCase}}, "a case message without a case"},
+		"a bad case":       {[]message{{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1}, {Kind: msgCase, Case: &bad}}, "--size 0: must be from 1"},
+		"no case":          {[]message{{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1}, {Kind: msgCase}}, "a case message without a case"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newTalk(t, dial())
@@ -275,7 +279,7 @@ func TestQuit(t *testing.T) {
 	dial, stop := serving(t)
 	defer stop()
 	busy := newTalk(t, dial())
-	busy.say(message{Kind: msgHello, Magic: magic, Protocol: Protocol})
+	busy.say(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1})
 	assert.Equal(t, busy.hear().Kind, msgWelcome)
 	addr := busy.conn.RemoteAddr().String()
 	assert.NilError(t, Quit(context.Background(), dial(), "test"))
@@ -333,7 +337,7 @@ func TestSetupEnds(t *testing.T) {
 	dial, stop := serving(t)
 	defer stop()
 	k := newTalk(t, dial())
-	k.say(message{Kind: msgHello, Magic: magic, Protocol: Protocol})
+	k.say(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1})
 	k.hear()
 	c := result.Default()
 	c.Complete()

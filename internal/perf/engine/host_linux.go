@@ -69,3 +69,23 @@ func nodeOfCPU(cpu int) string {
 	}
 	return strings.TrimPrefix(filepath.Base(nodes[0]), "node")
 }
+
+// processMemory is how much memory this process may use, in bytes: that of the machine, or less where its control group says so; 0 if unknown.
+func processMemory() int64 {
+	least := int64(0)
+	consider := func(n int64, err error) {
+		if err == nil && n > 0 && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	total, _, _ := strings.Cut(lookUp("/proc/meminfo", func(line string) (string, bool) { return strings.CutPrefix(line, "MemTotal:") }), "kB")
+	kib, err := strconv.ParseInt(strings.TrimSpace(total), 10, 64)
+	consider(kib<<10, err)
+	// Version 2 of control groups: this one's limit and those around it.
+	group := lookUp("/proc/self/cgroup", func(line string) (string, bool) { return strings.CutPrefix(line, "0::") })
+	for dir := filepath.Join("/sys/fs/cgroup", group); strings.HasPrefix(dir, "/sys/fs/cgroup"); dir = filepath.Dir(dir) {
+		consider(strconv.ParseInt(firstLine(filepath.Join(dir, "memory.max")), 10, 64))
+	}
+	consider(strconv.ParseInt(firstLine("/sys/fs/cgroup/memory/memory.limit_in_bytes"), 10, 64)) // version 1, in a container
+	return least
+}

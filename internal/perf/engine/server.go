@@ -1,14 +1,16 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/godat/godat/internal/perf/result"
@@ -20,12 +22,19 @@ type Server struct {
 	Version string            // of datperf
 	Log     func(text string) // one line for people; may be nil
 	Clients int               // to serve; 0: any number, until interrupted
-	CPU     *int              // to pin the measuring loops to
-	MayQuit bool              // when a client says so
+	// Bounds: clients served at the same time (0: DefaultMaxClients), and the memory of all their cases, in bytes (0: DefaultMaxMemory).
+	MaxClients int
+	MaxMemory  int64
+	CPU        *int // to pin the measuring loops to
+	MayQuit    bool // when a client says so
 
 	chosen   *choice // already, by Local
 	quitting chan struct{}
 	quit     sync.Once
+	served   atomic.Int64
+	seats    chan struct{} // one for each client that is being served; nil: no bound
+	memory   *budget
+	lobby    lobby
 }
 
 // DefaultPort is the port of the control connection.
@@ -45,19 +54,22 @@ func (s *Server) Check() (result.Facts, error) {
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer context.AfterFunc(ctx, func() { ln.Close() })()
 	s.quitting = make(chan struct{})
+	s.seats = make(chan struct{}, cmp.Or(s.MaxClients, DefaultMaxClients))
+	s.memory = &budget{limit: cmp.Or(s.MaxMemory, DefaultMaxMemory())}
 	served := make(chan struct{})
 	defer close(served)
 	go func() {
 		select {
 		case <-s.quitting:
 			ln.Close()
+			s.lobby.closeAll()
 		case <-served:
 		}
 	}()
 	defer ln.Close()
 	var clients sync.WaitGroup
 	defer clients.Wait()
-	for n := 1; ; n++ {
+	for {
 		conn, err := ln.Accept()
 		if err != nil {
 			if ctx.Err() != nil || s.isQuitting() {
@@ -67,15 +79,12 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			if errors.As(err, &temporary) && temporary.Temporary() { // out of descriptors, for example
 				s.log("%v", err)
 				time.Sleep(100 * time.Millisecond)
-				n--
 				continue
 			}
 			return err
 		}
+		s.lobby.enter(conn)
 		clients.Go(func() { s.serve(ctx, conn) })
-		if n == s.Clients {
-			return nil
-		}
 	}
 }
 
@@ -92,6 +101,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	defer context.AfterFunc(ctx, func() { cancel(errShutdown) })()
 	k := newControl(conn, "client")
 	defer k.close()
+	defer s.lobby.leave(conn)
 	who := "client"
 	if a := conn.RemoteAddr(); a.Network() != "pipe" {
 		who = "client " + a.String()
@@ -112,7 +122,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 var errShutdown = errors.New("the server is shutting down")
 
 func (s *Server) converse(ctx context.Context, k *control, who string) (cases int, err error) {
-	hello, err := k.expect(ctx.Done(), msgHello)
+	hello, err := k.expectFor(helloTime, ctx.Done(), msgHello)
 	if err != nil {
 		return 0, err
 	}
@@ -123,18 +133,29 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 		return 0, fmt.Errorf("this server is %s with protocol %d, the client is %s with protocol %d: use the same version at both ends",
 			orUnknown(s.Version), Protocol, orUnknown(hello.Version), hello.Protocol)
 	}
+	k.limit.Store(clientLimit)
+	idle := helloTime // of a client without a case: it is to quit, and stays in the lobby
+	if hello.Cases > 0 {
+		leave, err := s.seat()
+		if err != nil {
+			return 0, err
+		}
+		defer leave()
+		s.lobby.leave(k.conn)
+		idle = idleTime
+	}
 	chosen, err := s.choose(k.localAddr())
 	if err != nil {
 		return 0, err
 	}
 	facts := gatherFacts(chosen, s.Version, s.CPU)
-	if err := k.send(message{Kind: msgWelcome, Magic: magic, Protocol: Protocol, Version: s.Version, Facts: &facts}); err != nil {
+	if err := k.send(message{Kind: msgWelcome, Magic: magic, Protocol: Protocol, Version: s.Version, Facts: raw(facts)}); err != nil {
 		return 0, err
 	}
 	s.log("%s: %d cases on %s (%s)", who, hello.Cases, chosen.Name, chosen.why)
-	ses := &session{ctl: k, chosen: chosen, cpu: s.CPU}
+	ses := &session{ctl: k, chosen: chosen, cpu: s.CPU, memory: s.memory}
 	for {
-		m, err := k.expectIdle(ctx.Done(), msgCase, msgBye, msgQuit, msgFinish)
+		m, err := k.expectFor(idle, ctx.Done(), msgCase, msgBye, msgQuit, msgFinish)
 		switch {
 		case err != nil || m.Kind == msgBye:
 			return cases, err
@@ -144,11 +165,15 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 			return cases, errors.New("this server does not quit for a client: it was not started with --allow-quit")
 		case m.Kind == msgQuit:
 			s.log("%s: this server shall quit; it takes no more clients", who)
+			err := k.send(message{Kind: msgBye})
 			s.quit.Do(func() { close(s.quitting) })
-			return cases, k.send(message{Kind: msgBye})
+			return cases, err
 		}
-		if m.Case == nil {
-			return cases, errors.New("a case message without a case")
+		if m.Case == nil || hello.Cases <= 0 {
+			return cases, errors.New("a case message without a case, or after a hello without cases")
+		}
+		if err := able(m.Case, "server", &facts); err != nil {
+			return cases, err
 		}
 		if _, _, err := ses.run(ctx, m.Case); err != nil {
 			return cases, fmt.Errorf("%s: %w", m.Case.Name(), err)
@@ -171,19 +196,68 @@ func orUnknown(version string) string {
 	return "datperf " + strings.TrimPrefix(version, "datperf ")
 }
 
-// expectIdle is expect for the client's next case, for which there is no hurry.
-func (k *control) expectIdle(stop <-chan struct{}, kinds ...string) (message, error) {
+// seat lets a client be served, until leave is called.
+func (s *Server) seat() (leave func(), err error) {
+	if s.seats == nil {
+		return func() {}, nil
+	}
 	select {
-	case m, ok := <-k.in:
-		if !ok {
-			if errors.Is(k.err, io.EOF) {
-				return m, fmt.Errorf("the client has gone before the end of its plan")
-			}
-			return m, k.err
-		}
-		return m, k.judge(m, kinds...)
-	case <-stop:
-		return message{}, errStopped
+	case s.seats <- struct{}{}:
+	default:
+		return nil, fmt.Errorf("this server serves %d clients at the same time, and has so many (--max-clients)", cap(s.seats))
+	}
+	leave = func() { <-s.seats }
+	switch n := s.served.Add(1); {
+	case s.Clients == 0 || n < int64(s.Clients):
+	case n == int64(s.Clients):
+		s.quit.Do(func() { close(s.quitting) })
+	default:
+		leave()
+		return nil, fmt.Errorf("this server serves %d clients in all, and has had them", s.Clients)
+	}
+	return leave, nil
+}
+
+// Bounds on the waits for a client: for its first words, and for its next case.
+const (
+	helloTime = 20 * time.Second
+	idleTime  = 10 * time.Minute
+)
+
+// lobbySize is how many connections a server keeps that have not become clients.
+const lobbySize = 256
+
+// lobby has the connections that have not become clients, the oldest first. When it is full the oldest gives way, so that those that
+// say nothing keep nobody out.
+type lobby struct {
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func (l *lobby) enter(conn net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.conns) == lobbySize {
+		l.conns[0].Close()
+		l.conns = slices.Delete(l.conns, 0, 1)
+	}
+	l.conns = append(l.conns, conn)
+}
+
+// leave is called for those too that have left already.
+func (l *lobby) leave(conn net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.conns, conn); i >= 0 {
+		l.conns = slices.Delete(l.conns, i, i+1)
+	}
+}
+
+func (l *lobby) closeAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, conn := range l.conns {
+		conn.Close()
 	}
 }
 

@@ -18,6 +18,7 @@ type session struct {
 	chosen choice
 	client bool            // this end is the client
 	cpu    *int            // to pin the loop to
+	memory *budget         // what the cases of a server's clients share
 	finish <-chan struct{} // closed when the run shall end with what there is; nil: never
 	watch  func(result.Interval)
 }
@@ -56,6 +57,11 @@ func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.En
 	if err != nil {
 		return nil, nil, err
 	}
+	giveBack, err := s.memory.take(lay.cost(c))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer giveBack()
 	l, err := openLink(c, lay, s.chosen)
 	if err != nil {
 		return nil, nil, err
@@ -109,27 +115,35 @@ func (s *session) accept(ctx context.Context, l link) error {
 	if err := s.ctl.send(message{Kind: msgReady, Addr: addr, Token: token, Memory: &mem}); err != nil {
 		return err
 	}
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	setup, cancel := context.WithTimeoutCause(ctx, setupTime, fmt.Errorf("the client has not connected within %v", setupTime))
 	defer cancel()
-	// A client that gives up says so, or goes away, instead of connecting.
+	// A client that gives up says so, or goes away: instead of connecting, or after it has said that it has.
 	said := make(chan error, 1)
 	var connected message
 	go func() {
 		var err error
-		connected, err = s.ctl.expect(setup.Done(), msgConnected)
-		if err != nil {
-			cancel()
+		if connected, err = s.ctl.expect(setup.Done(), msgConnected); errors.Is(err, errStopped) {
+			err = context.Cause(setup)
 		}
 		said <- err
+		if err != nil {
+			giveUp(err)
+			return
+		}
+		select {
+		case <-s.ctl.gone:
+			giveUp(s.ctl.err)
+		case <-setup.Done():
+		}
 	}()
 	err = l.accept(setup, token)
 	if err != nil {
-		cancel()
+		giveUp(err)
 	}
-	if e := <-said; e != nil && !errors.Is(e, errStopped) {
+	if e := <-said; e != nil {
 		return e
-	} else if err == nil {
-		err = e
 	}
 	if err != nil {
 		return err
@@ -149,7 +163,7 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 	}
 	defer context.AfterFunc(ctx, func() { sh.abort(context.Cause(ctx)) })()
 
-	var intervals []result.Interval
+	var intervals []result.Interval // a server keeps none: its client has them
 	var told sync.WaitGroup
 	tell := make(chan result.Interval, 64)
 	told.Go(func() {
@@ -158,6 +172,7 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 			if !s.client {
 				iv.End = "server"
 				s.ctl.send(message{Kind: msgInterval, Interval: &iv})
+				continue
 			}
 			intervals = append(intervals, iv)
 			s.see(iv)
@@ -168,20 +183,25 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 		case tell <- iv:
 		default: // nobody has taken the last 64: measuring goes first
 		}
-	}, func(counts []uint64) { s.ctl.send(message{Kind: msgSent, Counts: counts}) })
+	}, func(counts []uint64) {
+		sh.said.Store(true)
+		s.ctl.send(message{Kind: msgSent, Counts: counts})
+	})
 
 	peerEnd := make(chan *result.End, 1)
-	finished := make(chan struct{})
+	finished, over := make(chan struct{}), make(chan struct{})
 	var listening sync.WaitGroup
-	listening.Go(func() { s.listen(c, sh, peerEnd, finished) })
+	listening.Go(func() { s.listen(c, sh, peerEnd, finished, over) })
 	listening.Go(func() { s.passFinish(sh, finished) })
 	before := readCounters(&s.chosen)
 	own, err = s.loop(w)
+	close(over)
 	close(tell)
 	told.Wait()
 	if err == nil {
-		own.Intervals, own.Counters = intervals, before.until(readCounters(&s.chosen))
-		err = s.ctl.send(message{Kind: msgEnd, End: own})
+		own.Counters = before.until(readCounters(&s.chosen))
+		err = s.ctl.send(message{Kind: msgEnd, End: raw(own)})
+		own.Intervals = intervals
 	}
 	if err == nil { // the connections stay until the peer is done with them too
 		select {
@@ -225,38 +245,71 @@ func (s *session) passFinish(sh *shared, finished <-chan struct{}) {
 	}
 }
 
-// listen takes the peer's messages until it has said its result, or this end has failed.
-func (s *session) listen(c *result.Case, sh *shared, peerEnd chan<- *result.End, finished <-chan struct{}) {
+// listen takes the peer's messages until it has said its result, or this end has failed. After its result it must stay until this end's
+// loop is over too.
+func (s *session) listen(c *result.Case, sh *shared, peerEnd chan<- *result.End, finished, over <-chan struct{}) {
+	end, err := s.hearEnd(c, sh, finished)
+	switch {
+	case err != nil:
+		sh.abort(err)
+		return
+	case end == nil:
+		return
+	}
+	peerEnd <- end
+	select {
+	case <-over:
+	case <-s.ctl.gone:
+		sh.abort(s.ctl.err)
+	}
+}
+
+// hearEnd waits for the peer's result, and does what it says before; it returns nil when finished is closed.
+func (s *session) hearEnd(c *result.Case, sh *shared, finished <-chan struct{}) (*result.End, error) {
+	var intervals []result.Interval
 	for {
 		select {
 		case <-finished:
-			return
+			return nil, nil
 		case m, ok := <-s.ctl.in:
-			var err error
-			if ok {
-				err = s.ctl.judge(m, msgInterval, msgSent, msgFinish, msgEnd)
-			} else {
-				err = s.ctl.err
+			if !ok {
+				return nil, s.ctl.err
+			}
+			if err := s.ctl.judge(m, msgInterval, msgSent, msgFinish, msgEnd); err != nil {
+				return nil, err
 			}
 			switch {
-			case err != nil:
-				sh.abort(err)
-				return
-			case m.Kind == msgInterval && m.Interval != nil:
+			case m.Kind == msgInterval && m.Interval != nil && s.client:
+				m.Interval.End = "server"
+				intervals = append(intervals, *m.Interval)
 				s.see(*m.Interval)
 			case m.Kind == msgFinish:
 				sh.finish.Store(true)
 			case m.Kind == msgSent && len(m.Counts) == c.QPs:
 				sh.setExpect(m.Counts)
-			case m.Kind == msgEnd && m.End != nil:
-				peerEnd <- m.End
-				return
+			case m.Kind == msgEnd && s.mayEnd(c, sh):
+				if !s.client { // what a client has measured is of no use here
+					return new(result.End), nil
+				}
+				end, err := readRaw[result.End](m.End)
+				if err != nil {
+					return nil, fmt.Errorf("the server's result: %w", err)
+				}
+				end.Intervals = intervals
+				return end, nil
 			default:
-				sh.abort(fmt.Errorf("the %s's %s message makes no sense here", s.ctl.peer, m.Kind))
-				return
+				return nil, fmt.Errorf("the %s's %s message makes no sense here", s.ctl.peer, m.Kind)
 			}
 		}
 	}
+}
+
+// mayEnd tells whether the peer's part can be over. If it initiates, it has said how many operations there were. If it waits for this
+// end's, it knows how many there are: by the case, or because this end has said so.
+func (s *session) mayEnd(c *result.Case, sh *shared) bool {
+	own, peer := s.initiates(c), !s.initiates(c) || c.Direction == result.Both
+	waits := own && (!peer || c.TwoSided())
+	return (!peer || sh.isTold()) && (!waits || c.Iters > 0 || sh.said.Load())
 }
 
 // localAddr is the address of this end of the control connection, where it has one.

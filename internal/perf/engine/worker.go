@@ -24,6 +24,7 @@ type shared struct {
 	expect  atomic.Int64  // operations that the peer initiates in all
 	counts  []uint64      // and on each queue pair; to be read once told is closed
 	told    chan struct{} // closed once expect is known
+	said    atomic.Bool   // this end has told the peer how many operations it began
 	finish  atomic.Bool   // the run shall end now, with what there is
 	once    sync.Once
 	stopped atomic.Pointer[error]

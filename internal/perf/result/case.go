@@ -51,7 +51,7 @@ const (
 	Busy, Event, Adaptive                      = "busy", "event", "adaptive"
 	Constant, Poisson                          = "constant", "poisson"
 	maxSize                                    = 1 << 30
-	maxDepth, maxQPs                           = 16384, 4096
+	maxDepth, MaxQPs                           = 16384, 4096
 	maxIters                             int64 = 1 << 40
 )
 
@@ -124,10 +124,7 @@ func (c *Case) Complete() {
 	if c.Signal == 0 {
 		c.Signal = max(1, min(64, c.Depth/4))
 	}
-	c.Signal = min(c.Signal, max(1, c.Depth-c.Batch+1)) // a full window always has a signalled request in it
-	if c.Rate > 0 || c.Verify {
-		c.Signal = 1
-	}
+	c.Signal = min(c.Signal, int(c.mostSignal()))
 	if c.Iters == 0 && c.Duration == 0 {
 		c.Iters = 1000
 		if c.Mode == Bandwidth {
@@ -143,6 +140,14 @@ func (c *Case) Complete() {
 			c.Warmup = min(c.Warmup, max(c.Iters/4, 1))
 		}
 	}
+}
+
+// mostSignal is the largest Signal: a full window always has a signalled request in it, and what is looked at one by one is signalled one by one.
+func (c *Case) mostSignal() int64 {
+	if c.Rate > 0 || c.Verify {
+		return 1
+	}
+	return int64(max(1, c.Depth-c.Batch+1))
 }
 
 // Validate refuses what cannot be run, naming the flag and its limit.
@@ -164,8 +169,8 @@ func (c *Case) Validate() error {
 	}{
 		{"size", int64(c.Size), 1, maxSize}, {"iters", c.Iters, 0, maxIters}, {"warmup", c.Warmup, 0, maxIters},
 		{"depth", int64(c.Depth), 1, maxDepth}, {"rx-depth", int64(c.RxDepth), 1, maxDepth},
-		{"batch", int64(c.Batch), 1, int64(c.Depth)}, {"signal", int64(c.Signal), 1, int64(c.Depth)},
-		{"qps", int64(c.QPs), 1, maxQPs}, {"inline", int64(c.Inline), -1, 1 << 16}, {"read-depth", int64(c.ReadDepth), 1, 255},
+		{"batch", int64(c.Batch), 1, int64(c.Depth)}, {"signal", int64(c.Signal), 1, c.mostSignal()},
+		{"qps", int64(c.QPs), 1, MaxQPs}, {"inline", int64(c.Inline), -1, 1 << 16}, {"read-depth", int64(c.ReadDepth), 1, 255},
 		{"buffers", int64(c.Buffers), 0, maxDepth},
 	} {
 		if r.value < r.low || r.value > r.high {
@@ -187,8 +192,7 @@ func (c *Case) Validate() error {
 	if err := c.validateTogether(); err != nil || c.Test != Transaction {
 		return err
 	}
-	_, err := c.Transaction()
-	return err
+	return c.validateSteps()
 }
 
 // validateTogether refuses values that do not go with each other.

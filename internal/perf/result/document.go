@@ -195,24 +195,33 @@ func ReadFile(name string) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
+	d, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return d, nil
+}
+
+// Parse reads a document, refuses what is none, and makes its texts fit to be printed.
+func Parse(data []byte) (*Document, error) {
 	var head struct {
 		Schema string `json:"schema"`
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
-		return nil, fmt.Errorf("%s: not a datperf document: %w", name, err)
+		return nil, fmt.Errorf("not a datperf document: %w", err)
 	}
 	if head.Schema != Schema {
-		return nil, fmt.Errorf("%s: schema is %q, this datperf reads %q", name, head.Schema, Schema)
+		return nil, fmt.Errorf("schema is %q, this datperf reads %q", head.Schema, Schema)
 	}
 	d := new(Document)
 	if err := json.Unmarshal(data, d); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	for i := range d.Runs {
-		r := &d.Runs[i]
-		if total := r.Total(); len(r.Flows()) == 0 || r.Case.Mode == Latency && total.Latency == nil {
-			return nil, fmt.Errorf("%s: run %d has no measurement in it", name, i+1)
+		if err := d.Runs[i].Validate(); err != nil {
+			return nil, fmt.Errorf("run %d: %w", i+1, err)
 		}
 	}
+	Clean(d)
 	return d, nil
 }

@@ -1,5 +1,7 @@
 package result
 
+import "errors"
+
 // Flow is one direction of a run: out from the client, or in to it.
 type Flow struct {
 	Direction string
@@ -18,6 +20,20 @@ func (r *Run) Flows() []Flow {
 		f = append(f, Flow{In, r.Server.Initiated, r.Server, r.Client})
 	}
 	return f
+}
+
+// Validate refuses a run that lacks what its reports and comparisons are made of.
+func (r *Run) Validate() error {
+	flows := r.Flows()
+	for _, f := range flows {
+		if r.Case.Mode == Latency && f.Stream.Latency == nil {
+			return errors.New("it has no latency in it, although that is what was measured")
+		}
+	}
+	if len(flows) == 0 {
+		return errors.New("it has no measurement in it")
+	}
+	return nil
 }
 
 // Total adds the directions up; a run of one direction is that direction.

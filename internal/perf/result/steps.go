@@ -15,6 +15,15 @@ type Step struct {
 // DefaultSteps are a request, data both ways, and an answer.
 const DefaultSteps = "send:256,write:4K,read:4K,server-send:256"
 
+// name is the step as it is written in --steps, with the size in bytes.
+func (s *Step) name() string {
+	op := s.Op
+	if s.Server {
+		op = "server-" + op
+	}
+	return fmt.Sprintf("%s:%d", op, s.Size)
+}
+
 // maxSteps bounds a transaction.
 const maxSteps = 64
 
@@ -43,6 +52,20 @@ func (c *Case) Transaction() ([]Step, error) {
 		return nil, fmt.Errorf("--steps: %d steps, the limit is %d", len(steps), maxSteps)
 	}
 	return steps, nil
+}
+
+// validateSteps refuses steps that are wrong, or larger than the memory that the case has for them.
+func (c *Case) validateSteps() error {
+	steps, err := c.Transaction()
+	if err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if s.Size > c.Size {
+			return fmt.Errorf("--steps: step %q: larger than the largest step, which is %d bytes by the size_bytes of the case", s.name(), c.Size)
+		}
+	}
+	return nil
 }
 
 // completeSteps fills in the steps, and the size, which is that of the largest. What is wrong is left to Validate.

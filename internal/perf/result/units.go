@@ -44,6 +44,12 @@ func Bytes(n int) string {
 
 // ParseBytes reads a size: a number of bytes, or with K, M or G (KiB, MiB, GiB; KB also means 1024 bytes here).
 func ParseBytes(s string) (int, error) {
+	n, err := ParseMemory(s, maxSize)
+	return int(n), err
+}
+
+// ParseMemory is ParseBytes for an amount of memory from 1 to most bytes.
+func ParseMemory(s string, most int64) (int64, error) {
 	text := strings.TrimSuffix(strings.TrimSuffix(strings.ToUpper(strings.TrimSpace(s)), "B"), "I")
 	shift := 0
 	if n := len(text); n > 0 {
@@ -52,10 +58,10 @@ func ParseBytes(s string) (int, error) {
 		}
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 1 || n > maxSize>>shift {
-		return 0, fmt.Errorf("size %q: must be a number from 1 to %d, with K, M or G for KiB, MiB or GiB", s, maxSize)
+	if err != nil || n < 1 || n > most>>shift {
+		return 0, fmt.Errorf("size %q: must be a number from 1 to %d, with K, M or G for KiB, MiB or GiB", s, most)
 	}
-	return int(n) << shift, nil
+	return n << shift, nil
 }
 
 // ParseSizes reads a list of sizes and sweeps: "2,64,4K", "2-1M" (powers of two between), or "all" (2 to 8 MiB).

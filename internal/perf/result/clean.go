@@ -1,0 +1,76 @@
+package result
+
+import (
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// maxText is the length, in bytes, of a text that came from outside, after Clean.
+const maxText = 2000
+
+// Clean makes every string that v points to fit to be printed: control characters (terminal escapes, new lines, changes of direction) are
+// replaced by their Go escapes, and what is longer than 2000 bytes is cut off. For what another program has written: a peer's message, a document.
+func Clean(v any) { cleanValue(reflect.ValueOf(v)) }
+
+func cleanValue(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			cleanValue(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				cleanValue(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		if k := v.Type().Elem().Kind(); k == reflect.String || k == reflect.Struct || k == reflect.Pointer {
+			for i := range v.Len() {
+				cleanValue(v.Index(i))
+			}
+		}
+	case reflect.Map:
+		cleanMap(v)
+	case reflect.String:
+		if s := v.String(); v.CanSet() {
+			v.SetString(CleanText(s))
+		}
+	}
+}
+
+// cleanMap cleans keys and values; the elements of a map cannot be set in place.
+func cleanMap(v reflect.Value) {
+	for _, key := range v.MapKeys() {
+		k, e := reflect.New(key.Type()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		k.Set(key)
+		e.Set(v.MapIndex(key))
+		cleanValue(k)
+		cleanValue(e)
+		v.SetMapIndex(key, reflect.Value{})
+		v.SetMapIndex(k, e)
+	}
+}
+
+// CleanText is Clean of one text.
+func CleanText(s string) string {
+	if len(s) <= maxText && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if b.Len() >= maxText-len("...") {
+			b.WriteString("...")
+			break
+		}
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+	}
+	return b.String()
+}
