@@ -1,16 +1,12 @@
 package udat
 
-import "github.com/godat/godat/udat/internal/fabric"
+import (
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
+)
 
-// Device is the fabric's device behind the adapter, for tests that ask it or break it.
-func (ia *IA) Device() fabric.Device { return ia.device }
-
-// Pretend puts the endpoint into a state that only a service point leads to, and gives the way back.
-func (ep *EP) Pretend(s EPState) (undo func()) {
-	was := ep.getState()
-	ep.setState(s)
-	return func() { ep.setState(was) }
-}
+// Device is the fabric's own device behind the adapter, for tests that ask it or break it.
+func (ia *IA) Device() fabric.Device { return faultfabric.Inner(ia.device).(fabric.Device) }
 
 // Causes names the causes of the endpoint's state machine, in order.
 var Causes = [causes]string{
@@ -47,9 +43,6 @@ func (ep *EP) QP() fabric.QP {
 	defer ep.requests.mu.Unlock()
 	return ep.requests.qp
 }
-
-// CQ is the dispatcher's completion queue.
-func (e *EVD) CQ() fabric.CQ { return e.cq }
 
 // HoldEvents keeps the connection's events, and every call that changes the state, waiting until the function that it gives
 // is called.
@@ -104,18 +97,4 @@ func Untold(e *EVD) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.failed)
-}
-
-// Lack makes the adapter's device one whose attributes say less; nothing may be under way.
-func (ia *IA) Lack(change func(*fabric.Attr)) { ia.device = lacking{ia.device, change} }
-
-type lacking struct {
-	fabric.Device
-	change func(*fabric.Attr)
-}
-
-func (d lacking) Attr() fabric.Attr {
-	a := d.Device.Attr()
-	d.change(&a)
-	return a
 }

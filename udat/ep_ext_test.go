@@ -9,6 +9,7 @@ import (
 
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -201,8 +202,7 @@ func TestExtensionsThatDeviceLacks(t *testing.T) {
 			{func(d *fabric.Attr) { d.MWType2 = false }, []udat.OpKind{udat.OpSendInvalidate}},
 			{func(d *fabric.Attr) { d.WriteImmediate = false }, []udat.OpKind{udat.OpSendImmediate, udat.OpRDMAWriteImmediate}},
 		} {
-			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
-			a.ia.Lack(c.lack)
+			a, b := newEnd(t, dev, setup{script: &faultfabric.Script{Attr: c.lack}}), newEnd(t, dev, setup{})
 			connect(t, a, b)
 			// A region without the privilege tells those that are supported, and posts nothing.
 			for kind := udat.OpSend; kind <= udat.OpCmpSwap; kind++ {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
@@ -206,17 +207,18 @@ func TestStatuses(t *testing.T) {
 func TestMisnamedProtection(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, behindEmpty := range []bool{false, true} {
-			a, b := pair(t, dev, setup{})
+			var script faultfabric.Script
+			a, b := pair(t, dev, setup{script: &script})
 			gone := a.lmr(1, udat.PrivAll)
 			iov := []udat.LMRTriplet{gone.Triplet(0, 1)}
 			if behindEmpty {
 				iov = append(a.iov(0, 0), iov...)
 			}
-			show := udat.Hide(a.request)
+			hidden := script.On(faultfabric.Poll, udat.CompletionQueue(a.request)).Drop()
 			a.faults().FailOp(1, fabric.StatusLocalQPOp)
 			assert.NilError(t, a.ep.PostSend(iov, 2, 0))
 			assert.NilError(t, gone.Free())
-			show()
+			hidden.Stop()
 			failed(t, a.request, 2, udat.DTOErrLocalProtection)
 			broken(t, a, b)
 		}
@@ -308,7 +310,7 @@ func TestShortOfResources(t *testing.T) {
 func TestCompletionQueueFails(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
-		a.faults().Overrun(a.request.CQ())
+		a.faults().Overrun(udat.CompletionQueue(a.request))
 		ev := expect(t, a.ia.AsyncEVD(), udat.EventAsyncEVDOverflow)
 		assert.Equal(t, ev.Object, udat.Handle(a.request))
 		expect(t, a.conn, udat.EventConnectionBroken)

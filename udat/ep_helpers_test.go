@@ -11,6 +11,8 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/memfabric"
 )
 
@@ -28,6 +30,12 @@ func (e *end) faults() *memfabric.Faults {
 	d, ok := e.ia.Device().(*memfabric.Device)
 	assert.Assert(e.t, ok, "only the fabric inside this process has faults")
 	return d.Faults()
+}
+
+// lacking opens a device whose attributes are changed.
+func lacking(t *testing.T, dev string, change func(*fabric.Attr)) *udat.IA {
+	t.Helper()
+	return open(t, dev, udat.Through((&faultfabric.Script{Attr: change}).Wrap))
 }
 
 // refused checks an error's type and, where one is given, its subtype.
@@ -81,36 +89,64 @@ func part(t *testing.T, a, b *end, flags udat.CloseFlags) {
 	expect(t, b.conn, udat.EventConnectionDisconnected)
 }
 
-// inState gives an end whose endpoint is in the state, and its peer, which is nil where there is none.
+// inState gives two ends, the first one's endpoint in the state.
 func inState(t *testing.T, dev string, s udat.EPState, with setup) (e, peer *end) {
 	t.Helper()
+	peer = newEnd(t, dev, with)
+	with.script = &faultfabric.Script{}
+	e = newEnd(t, dev, with)
+	e.enter(peer, s)
+	return e, peer
+}
+
+// enter takes an unconnected endpoint to the state, with the help of a peer. The endpoint of TENTATIVE_CONNECTION_PENDING is one that
+// the provider makes; it replaces the end's.
+func (e *end) enter(peer *end, s udat.EPState) {
+	t := e.t
+	t.Helper()
+	requested := func(qual udat.ConnQual) *udat.CR {
+		t.Helper()
+		peer.call(e, qual, "")
+		return expect(t, e.cr, udat.EventConnectionRequest).CR
+	}
 	switch s {
-	case udat.EPUnconnected, udat.EPReserved, udat.EPPassiveConnectionPending, udat.EPTentativeConnection:
-		e = newEnd(t, dev, with)
-		if s != udat.EPUnconnected {
-			t.Cleanup(e.ep.Pretend(s))
-		}
-		return e, nil
+	case udat.EPReserved:
+		listenReserved(t, e, e.ep)
+	case udat.EPPassiveConnectionPending:
+		qual, _ := listenReserved(t, e, e.ep)
+		requested(qual)
+	case udat.EPTentativeConnection:
+		_, psp, err := e.ia.CreatePSPAny(e.cr, udat.PSPProvider)
+		assert.NilError(t, err)
+		p, err := requested(psp.Qual()).Query(udat.CRFieldLocalEP)
+		assert.NilError(t, err)
+		assert.NilError(t, psp.Free())
+		assert.NilError(t, e.ep.Free())
+		e.ep = p.LocalEP
+		assert.NilError(t, e.ep.Modify(udat.EPFieldPZ|udat.EPFieldRecvEVD|udat.EPFieldRequestEVD|udat.EPFieldConnectEVD,
+			udat.EPParam{PZ: e.pz, RecvEVD: e.recv, RequestEVD: e.request, ConnectEVD: e.conn}))
 	case udat.EPActiveConnectionPending:
-		e, peer = newEnd(t, dev, with), newEnd(t, dev, with)
 		ask(t, e, peer, nil)
 	case udat.EPCompletionPending:
-		e, peer = newEnd(t, dev, with), newEnd(t, dev, with)
-		peer.faults().Lose(memfabric.MsgReady, 1)
-		assert.NilError(t, ask(t, peer, e, nil).Accept(e.ep, nil))
+		cr := ask(t, peer, e, nil)
+		if d, ok := peer.ia.Device().(*memfabric.Device); ok {
+			d.Faults().Lose(memfabric.MsgReady, 1)
+		} else {
+			e.script.On(faultfabric.ConnEvent).With(int(fabric.EventEstablished)).Times(1).Drop()
+		}
+		assert.NilError(t, cr.Accept(e.ep, nil))
 		expect(t, peer.conn, udat.EventConnectionEstablished)
 	case udat.EPConnected:
-		e, peer = pair(t, dev, with)
+		connect(t, e, peer)
 	case udat.EPDisconnectPending:
-		e, peer = pair(t, dev, with)
+		connect(t, e, peer)
 		assert.NilError(t, e.ep.PostSend(nil, 1, 0)) // for which the peer has no receive
 		assert.NilError(t, e.ep.Disconnect(udat.CloseGraceful))
 	case udat.EPDisconnected:
-		e, peer = pair(t, dev, with)
+		connect(t, e, peer)
 		part(t, e, peer, udat.CloseAbrupt)
 	}
 	assert.Equal(t, state(t, e.ep), s)
-	return e, peer
 }
 
 var allStates = []udat.EPState{
@@ -118,14 +154,12 @@ var allStates = []udat.EPState{
 	udat.EPConnected, udat.EPDisconnectPending, udat.EPDisconnected, udat.EPCompletionPending,
 }
 
-// canBe are the states that an endpoint of the device can be put into: only a fault holds a handshake up, and only
-// requests that wait for the peer a graceful disconnect.
+// canBe are the states that an endpoint of the device can be put into: a graceful disconnect waits only for requests that wait for the peer.
 func canBe(t *testing.T, dev string) []udat.EPState {
 	t.Helper()
-	ia := open(t, dev)
-	_, faults := ia.Device().(*memfabric.Device)
+	acknowledged := udat.DeviceAttr(open(t, dev)).Acknowledged
 	return slices.DeleteFunc(slices.Clone(allStates), func(s udat.EPState) bool {
-		return s == udat.EPCompletionPending && !faults || s == udat.EPDisconnectPending && !udat.DeviceAttr(ia).Acknowledged
+		return s == udat.EPDisconnectPending && !acknowledged
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -67,8 +68,9 @@ func TestFailedBeforePeerLeft(t *testing.T) {
 			fails bool
 			want  udat.EventNumber
 		}{{true, udat.EventConnectionBroken}, {false, udat.EventConnectionDisconnected}} {
-			a, b := pair(t, dev, setup{unkept: true})
-			show := udat.Hide(a.request)
+			var script faultfabric.Script
+			a, b := pair(t, dev, setup{unkept: true, script: &script})
+			hidden := script.On(faultfabric.Poll, udat.CompletionQueue(a.request)).Drop()
 			if c.fails {
 				a.faults().FailOp(1, fabric.StatusRemoteOp)
 				a.receive(0, 2)
@@ -85,7 +87,7 @@ func TestFailedBeforePeerLeft(t *testing.T) {
 			expect(t, b.conn, udat.EventConnectionDisconnected)
 			become(t, a.ep, udat.EPDisconnected)
 			empty(t, a.conn) // the completion comes first
-			show()
+			hidden.Stop()
 			expect(t, a.conn, c.want)
 		}
 		rule.Proves(t, "EPST-34")
@@ -156,13 +158,14 @@ func TestFarewellLooks(t *testing.T) {
 func TestResetWaits(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, receive := range []bool{true, false} {
-			a, b := pair(t, dev, setup{unkept: true})
+			var script faultfabric.Script
+			a, b := pair(t, dev, setup{unkept: true, script: &script})
 			part(t, a, b, udat.CloseAbrupt)
 			evd, post := a.request, a.ep.PostSend
 			if receive {
 				evd, post = a.recv, a.ep.PostRecv
 			}
-			show := udat.Hide(evd)
+			hidden := script.On(faultfabric.Poll, udat.CompletionQueue(evd)).Drop()
 			assert.NilError(t, post(a.iov(0, 8), 1, 0))
 			done := make(chan error, 1)
 			go func() { done <- a.ep.Reset() }()
@@ -171,7 +174,7 @@ func TestResetWaits(t *testing.T) {
 				t.Fatalf("the call did not wait: %v", err)
 			case <-time.After(quiet):
 			}
-			show()
+			hidden.Stop()
 			assert.NilError(t, <-done)
 			assert.Equal(t, udat.Queued(evd), 1)
 			flushed(t, evd, 1)

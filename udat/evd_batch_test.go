@@ -8,6 +8,7 @@ import (
 
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -178,11 +179,13 @@ func TestWaitFromDevice(t *testing.T) {
 // TestWaitDeviceFails: a device that cannot be waited on ends the call with an error, and the next call may do better.
 func TestWaitDeviceFails(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a, b := pair(t, dev, setup{unkept: true, opts: []udat.Option{udat.WithSpin(0)}})
-		udat.FailArm(a.request, fabric.ErrResources)
+		var script faultfabric.Script
+		a, b := pair(t, dev, setup{unkept: true, script: &script, opts: []udat.Option{udat.WithSpin(0)}})
+		cq := udat.CompletionQueue(a.request)
+		script.On(faultfabric.Arm, cq).Times(1).Fail(fabric.ErrResources)
 		_, _, err := a.request.Wait(patience, 1)
 		refused(t, err, udat.InsufficientResources)
-		udat.FailWait(a.request, fabric.ErrResources)
+		script.On(faultfabric.Wait, cq).Times(1).Fail(fabric.ErrResources)
 		_, _, err = a.request.Wait(patience, 1)
 		refused(t, err, udat.InsufficientResources)
 		onTheDevice(t, a, b, 1)

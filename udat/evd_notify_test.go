@@ -8,6 +8,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -81,8 +82,9 @@ func TestNotifyUnsignalledRequests(t *testing.T) {
 // TestNotifyByOthers: whoever takes completions from a device that tells of none wakes the call that waits for them.
 func TestNotifyByOthers(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a, b := pair(t, dev, setup{unkept: true, opts: []udat.Option{udat.WithSpin(0)}})
-		udat.Deafen(b.recv)
+		var script faultfabric.Script
+		a, b := pair(t, dev, setup{unkept: true, script: &script, opts: []udat.Option{udat.WithSpin(0)}})
+		script.On(faultfabric.Arm, udat.CompletionQueue(b.recv)).Drop()
 		for _, look := range []func() error{
 			func() error { _, _, _, err := b.ep.GetStatus(); return err },
 			func() error { return b.ep.SetWatermark(udat.WatermarkInfinite, udat.WatermarkInfinite) },
@@ -340,9 +342,12 @@ func TestNotifyBeforeArm(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionUnsignalled, udat.CompletionSolicitedWait} {
 			ready := func() (a, b *end) {
-				a, b = pair(t, dev, withFlags(flags, 0))
+				var script faultfabric.Script
+				s := withFlags(flags, 0)
+				s.script = &script
+				a, b = pair(t, dev, s)
 				b.receive(0, 1)
-				udat.BeforeArm(b.recv, func() { a.send(8, 0, udat.CompletionSolicitedWait) })
+				script.On(faultfabric.Arm, udat.CompletionQueue(b.recv)).Times(1).Before(func() { a.send(8, 0, udat.CompletionSolicitedWait) })
 				return a, b
 			}
 			_, b := ready()

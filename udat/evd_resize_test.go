@@ -9,6 +9,7 @@ import (
 
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -101,8 +102,7 @@ func TestEVDResizeInUse(t *testing.T) {
 // device's limit, and never shrinks.
 func TestEVDResizeCompletionQueue(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
-		ia := open(t, dev)
-		ia.Lack(func(a *fabric.Attr) { a.MaxCQE = 250 })
+		ia := lacking(t, dev, func(a *fabric.Attr) { a.MaxCQE = 250 })
 		evd, err := ia.CreateEVD(16, udat.EVDDTO, nil)
 		assert.NilError(t, err)
 		for _, c := range []struct{ qlen, depth int }{{16, 16}, {17, 32}, {4, 32}, {32, 32}, {100, 100}, {130, 200}, {201, 250}, {250, 250}} {
@@ -117,8 +117,7 @@ func TestEVDResizeCompletionQueue(t *testing.T) {
 // TestEVDResizeByEndpoints: the completion queue has room for all that the endpoints on it may have outstanding, as far as the device allows.
 func TestEVDResizeByEndpoints(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
-		ia := open(t, dev)
-		ia.Lack(func(a *fabric.Attr) { a.MaxCQE = 64 })
+		ia := lacking(t, dev, func(a *fabric.Attr) { a.MaxCQE = 64 })
 		pz, err := ia.CreatePZ()
 		assert.NilError(t, err)
 		evd, err := ia.CreateEVD(4, udat.EVDDTO, nil)
@@ -142,16 +141,17 @@ func TestEVDResizeByEndpoints(t *testing.T) {
 // TestEVDResizeFails: what the device refuses changes nothing; one that cannot resize at all has room in its memory.
 func TestEVDResizeFails(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		e := newEnd(t, dev, setup{qlen: 16})
-		depth := udat.CompletionQueue(e.request).Depth()
-		udat.FailResize(e.request, fabric.ErrResources)
+		var script faultfabric.Script
+		e := newEnd(t, dev, setup{qlen: 16, script: &script})
+		cq := udat.CompletionQueue(e.request)
+		depth := cq.Depth()
+		script.On(faultfabric.Resize, cq).Times(1).Fail(fabric.ErrResources)
 		refused(t, e.request.Resize(2*depth), udat.InsufficientResources, udat.SubResourceTEVD)
 		assert.Equal(t, queueLength(t, e.request), 16)
-		udat.FailResize(e.request, fabric.ErrNotSupported)
+		script.On(faultfabric.Resize, cq).Fail(fabric.ErrNotSupported)
 		assert.NilError(t, e.request.Resize(2*depth))
 		assert.Equal(t, queueLength(t, e.request), 2*depth)
-		assert.Equal(t, udat.CompletionQueue(e.request).Depth(), depth)
-		udat.FailResize(e.request, fabric.ErrNotSupported)
+		assert.Equal(t, cq.Depth(), depth)
 		_, err := e.ia.CreateEP(e.pz, e.recv, e.request, e.conn, &udat.EPAttr{MaxRequestDTOs: 2 * depth})
 		refused(t, err, udat.InsufficientResources, udat.SubResourceTEVD)
 		rule.Proves(t, "EVD-RESIZE-03")
@@ -175,17 +175,19 @@ func TestEVDResizeCountsDevice(t *testing.T) {
 // TestEVDResizeArms: a call that is parked while the completion queue grows has it armed anew, for devices that lose that.
 func TestEVDResizeArms(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		e := newEnd(t, dev, setup{unkept: true, opts: []udat.Option{udat.WithSpin(0)}})
-		arms := udat.Arms(e.recv)
+		var script faultfabric.Script
+		e := newEnd(t, dev, setup{unkept: true, script: &script, opts: []udat.Option{udat.WithSpin(0)}})
+		cq := udat.CompletionQueue(e.recv)
+		arms := script.On(faultfabric.Arm, cq).Count()
 		w := waitOn(t, e.recv, udat.Infinite, 1)
 		time.Sleep(quiet)
-		before := arms()
-		depth := udat.CompletionQueue(e.recv).Depth()
+		before := arms.Calls()
+		depth := cq.Depth()
 		assert.NilError(t, e.recv.Resize(2*depth))
-		if udat.CompletionQueue(e.recv).Depth() == depth {
+		if cq.Depth() == depth {
 			t.Skip("the device cannot resize completion queues")
 		}
-		until(t, "the queue is armed again", func() bool { return arms() > before })
+		until(t, "the queue is armed again", func() bool { return arms.Calls() > before })
 		w.still(t)
 		assert.NilError(t, e.recv.SetUnwaitable())
 		assert.ErrorIs(t, w.result(t).err, errUnwaitable)

@@ -72,7 +72,7 @@ func (e *EVD) due(s *spinOf) bool {
 // spin looks for completions until there is something for the blocked call or the time is up; e.mu is free between looks.
 func (e *EVD) spin(ctx context.Context, s *spinOf, deadline time.Time) {
 	s.done = true
-	if n := spinners.Add(1); n > 1 && int(n) > processors/2 {
+	if n := spinners.Add(1); n > 1 && int(n) > e.obj.ia.processors/2 {
 		spinners.Add(-1)
 		return
 	}
@@ -82,13 +82,13 @@ func (e *EVD) spin(ctx context.Context, s *spinOf, deadline time.Time) {
 	if !deadline.IsZero() && deadline.Before(until) {
 		until = deadline
 	}
-	looks, gaveWay := spinLooks, s.began
-	if processors == 1 {
+	looks, gaveWay, alone := spinLooks, s.began, e.obj.ia.processors == 1
+	if alone {
 		looks = 1
 	}
 	for i := 1; i <= int(s.limit/spinLook) && len(e.failed) == 0; i++ { // counted too: clocks may stand still (testing/synctest)
 		e.mu.Unlock()
-		if processors == 1 {
+		if alone {
 			yieldProcessor() // what it waits for needs the processor
 		}
 		e.mu.Lock()

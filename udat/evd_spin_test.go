@@ -2,13 +2,13 @@ package udat_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 )
 
 // longSpin is the longest spinning there is: what happens during a wait happens while it spins.
@@ -128,46 +128,45 @@ func TestSpinUnsignalled(t *testing.T) {
 	})
 }
 
-// TestSpinLooks: spinning looks in bursts where there are processors to spare, and alone where there are not; other calls look once.
+// TestSpinLooks: spinning polls in bursts where there are processors to spare, and singly where there are not; other calls poll once.
 func TestSpinLooks(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a, b := pair(t, dev, spinning(longSpin))
-		looks := udat.Looks(b.recv)
-		batch := make([]udat.Event, 4)
-		for _, n := range []int{1, 77, udat.MaxLooks} {
-			_, err := b.recv.DequeueSpin(batch, n)
+		for _, c := range []struct{ processors, polls int }{{1, 1}, {2, udat.SpinLooks}} {
+			var script faultfabric.Script
+			s := spinning(longSpin)
+			s.unkept, s.script, s.opts = true, &script, append(s.opts, udat.WithProcessors(c.processors))
+			a, b := pair(t, dev, s)
+			cq := udat.CompletionQueue(b.recv)
+			polls := script.On(faultfabric.Poll, cq).Count()
+			batch := make([]udat.Event, 4)
+			for _, n := range []int{1, 77, udat.MaxLooks} {
+				_, err := b.recv.DequeueSpin(batch, n)
+				assert.ErrorIs(t, err, udat.ErrQueueEmpty)
+				assert.Equal(t, polls.Last(), n)
+			}
+			b.receive(0, 1)
+			a.send(8, 1, quietly)
+			eventually(t, func() bool { n, _ := b.recv.DequeueSpin(batch, udat.MaxLooks); return n == 1 }, "the message arrives")
+			assert.Equal(t, batch[0].Cookie, udat.Cookie(1))
+			_, err := b.recv.DequeueBatch(batch)
 			assert.ErrorIs(t, err, udat.ErrQueueEmpty)
-			assert.Equal(t, looks(), n)
-		}
-		b.receive(0, 1)
-		a.send(8, 1, quietly)
-		eventually(t, func() bool { n, _ := b.recv.DequeueSpin(batch, udat.MaxLooks); return n == 1 }, "the message arrives")
-		assert.Equal(t, batch[0].Cookie, udat.Cookie(1))
-		_, err := b.recv.DequeueBatch(batch)
-		assert.ErrorIs(t, err, udat.ErrQueueEmpty)
-		assert.Equal(t, looks(), 1)
-		for _, call := range []func(){func() { b.recv.Dequeue() }, func() { b.ep.GetStatus() }, func() { b.recv.Wait(0, 1) }} {
-			_, err := b.recv.DequeueSpin(batch, 7)
-			assert.ErrorIs(t, err, udat.ErrQueueEmpty)
-			call()
-			assert.Equal(t, looks(), 1)
-		}
-		for _, c := range []struct{ processors, looks int }{{1, 1}, {2, udat.SpinLooks}} {
-			udat.WithProcessors(c.processors, func() {
-				b.receive(0, 2)
-				done := make(chan error, 1)
-				go func() {
-					ev, _, err := b.recv.Wait(patience, 1)
-					if err == nil && ev.Cookie != 2 {
-						err = fmt.Errorf("cookie %d", ev.Cookie)
-					}
-					done <- err
-				}()
-				time.Sleep(20 * time.Millisecond)
-				assert.Equal(t, looks(), c.looks)
-				a.send(8, 2, quietly)
-				assert.NilError(t, <-done)
-			})
+			assert.Equal(t, polls.Last(), 1)
+			for _, call := range []func(){func() { b.recv.Dequeue() }, func() { b.ep.GetStatus() }, func() { b.recv.Wait(0, 1) }} {
+				_, err := b.recv.DequeueSpin(batch, 7)
+				assert.ErrorIs(t, err, udat.ErrQueueEmpty)
+				call()
+				assert.Equal(t, polls.Last(), 1)
+			}
+			b.receive(0, 2)
+			// A call polls twice before it spins, and spins at least eight times, however slow the machine.
+			spun := script.On(faultfabric.Poll, cq).Skip(2).Times(8).Count()
+			w := waitOn(t, b.recv, patience, 1)
+			eventually(t, func() bool { return spun.Calls() == 8 }, "it spins")
+			assert.Equal(t, spun.Last(), c.polls)
+			a.send(8, 2, quietly)
+			r := w.result(t)
+			assert.NilError(t, r.err)
+			assert.Equal(t, r.ev.Cookie, udat.Cookie(2))
 		}
 	})
 }
@@ -176,21 +175,23 @@ func TestSpinLooks(t *testing.T) {
 func TestSpinFindsMany(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const n = 40 // more than one look takes
-		a, b := pair(t, dev, setup{unkept: true, attr: &udat.EPAttr{MaxRecvDTOs: n, MaxRequestDTOs: n}})
+		var script faultfabric.Script
+		a, b := pair(t, dev, setup{unkept: true, script: &script, attr: &udat.EPAttr{MaxRecvDTOs: n, MaxRequestDTOs: n}})
 		onTheDevice(t, a, b, n)
-		looks := udat.Looks(a.request)
+		polls := script.On(faultfabric.Poll, udat.CompletionQueue(a.request)).Count()
 		k, err := a.request.DequeueSpin(make([]udat.Event, 2*n), 9)
 		assert.NilError(t, err)
 		assert.Equal(t, k, n)
-		assert.Equal(t, looks(), 1)
+		assert.Equal(t, polls.Last(), 1)
 	})
 }
 
 // TestSpinLearns: a dispatcher on which spinning does not pay stops, and begins again when it would have paid.
 func TestSpinLearns(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
+		var script faultfabric.Script
 		alone := spinning(longSpin)
-		alone.unkept = true // the adapter does not look at the queue that is replaced below
+		alone.unkept, alone.script, alone.opts = true, &script, append(alone.opts, udat.WithProcessors(2))
 		a, b := pair(t, dev, alone)
 		_, lowest := udat.SpinScore(b.recv)
 		for range 2 * -lowest {
@@ -199,27 +200,12 @@ func TestSpinLearns(t *testing.T) {
 		}
 		score, _ := udat.SpinScore(b.recv)
 		assert.Equal(t, score, lowest)
-		udat.WithProcessors(2, func() {
-			looks, stop := udat.Looks(b.recv), make(chan struct{})
-			done := make(chan error, 1)
-			go func() {
-				for {
-					select {
-					case <-stop:
-						done <- nil
-						return
-					default:
-					}
-					if _, _, err := b.recv.Wait(time.Millisecond, 1); !errorsIs(err, udat.ErrTimeoutExpired) {
-						done <- fmt.Errorf("wait: %v", err)
-						return
-					}
-				}
-			}()
-			eventually(t, func() bool { return looks() == udat.SpinLooks }, "it tries again now and then")
-			close(stop)
-			assert.NilError(t, <-done)
-		})
+		bursts := script.On(faultfabric.Poll, udat.CompletionQueue(b.recv)).With(udat.SpinLooks).Count()
+		eventually(t, func() bool {
+			_, _, err := b.recv.Wait(time.Millisecond, 1)
+			assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
+			return bursts.Calls() > 0
+		}, "it tries again now and then")
 		for i := range udat.Cookie(10) {
 			b.receive(0, i)
 			time.AfterFunc(5*time.Millisecond, func() { a.ep.PostSend(a.iov(0, 8), i, quietly) })

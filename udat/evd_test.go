@@ -92,8 +92,7 @@ func TestEVDCreateExhausted(t *testing.T) {
 // TestEVDCreateLargest: a dispatcher may be as long as the device's limit.
 func TestEVDCreateLargest(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
-		ia := open(t, dev)
-		ia.Lack(func(a *fabric.Attr) { a.MaxCQE = 100 })
+		ia := lacking(t, dev, func(a *fabric.Attr) { a.MaxCQE = 100 })
 		evd, err := ia.CreateEVD(100, udat.EVDDefault, nil)
 		assert.NilError(t, err)
 		assert.Equal(t, queueLength(t, evd), 100)

@@ -11,6 +11,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -169,10 +170,10 @@ func TestWaitUnwaitable(t *testing.T) {
 		assert.Equal(t, ev.Software, any(1))
 		rule.Proves(t, "EVD-CLRUNW-01")
 		// A blocked call ends even if the dispatcher is waitable again before it looks.
-		if evd, err = ia.CreateEVD(8, udat.EVDDTO, nil); err == nil {
-			udat.AfterPark(evd, func() { evd.ClearUnwaitable() })
-		}
+		var script faultfabric.Script
+		evd, err = open(t, ia.Name(), udat.Through(script.Wrap)).CreateEVD(8, udat.EVDDTO, nil)
 		assert.NilError(t, err)
+		script.On(faultfabric.Wait).Times(1).After(func() { evd.ClearUnwaitable() })
 		w = waitOn(t, evd, udat.Infinite, 1)
 		assert.NilError(t, evd.SetUnwaitable())
 		assert.ErrorIs(t, w.result(t).err, errUnwaitable)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 )
 
 // deviceEnv names the device, or devices separated by commas, that must be there and that the suite runs on besides
@@ -99,6 +101,7 @@ type end struct {
 	recv, request, conn, cr *udat.EVD
 	ep                      *udat.EP
 	mem                     *udat.LMR
+	script                  *faultfabric.Script // of the setup
 }
 
 const endMemory = 64 << 10
@@ -108,16 +111,26 @@ type setup struct {
 	qlen    int
 	streams udat.EVDFlags // of a single dispatcher for all; 0: one each
 	opts    []udat.Option
-	unkept  bool // the adapter does not look after its dispatchers by itself: only notifications wake
+	unkept  bool                // the adapter does not look after its dispatchers by itself: only notifications wake
+	script  *faultfabric.Script // of faults that the device makes
+}
+
+// options are those of Open.
+func (s *setup) options() []udat.Option {
+	opts := slices.Clone(s.opts)
+	if s.unkept {
+		opts = append(opts, udat.WithoutKeeper())
+	}
+	if s.script != nil {
+		opts = append(opts, udat.Through(s.script.Wrap))
+	}
+	return opts
 }
 
 // newEnd makes one end; the endpoint is UNCONNECTED.
 func newEnd(t *testing.T, dev string, s setup) *end {
 	t.Helper()
-	e := &end{t: t, ia: open(t, dev, s.opts...)}
-	if s.unkept {
-		udat.Unkept(e.ia)
-	}
+	e := &end{t: t, ia: open(t, dev, s.options()...), script: s.script}
 	if s.qlen == 0 {
 		s.qlen = 128
 	}

@@ -18,6 +18,7 @@ type IA struct {
 	name       string
 	registered *provider // that it was opened by; nil for a device's own name
 	device     fabric.Device
+	settings
 
 	asyncEVD *EVD
 	ownAsync bool
@@ -33,7 +34,6 @@ type IA struct {
 
 	srqs    atomic.Pointer[[]*SRQ]
 	windows windowTable
-	spin    time.Duration
 	sink    atomic.Pointer[EVD] // completions of endpoints that have no dispatcher for them
 }
 
@@ -51,9 +51,17 @@ type openOptions struct {
 	asyncQLen int
 	asyncEVD  *EVD
 	noAsync   bool
-	spin      time.Duration
 	fabric    fabric.Options
-	match     func() error // compares the version asked for; nil: any matches
+	match     func() error                      // compares the version asked for; nil: any matches
+	wrap      func(fabric.Fabric) fabric.Fabric // decorates the fabrics for tests; nil: as they are
+	settings
+}
+
+// settings are those that the adapter keeps; none ever changes.
+type settings struct {
+	spin       time.Duration
+	processors int           // that spinning counts on
+	keepEvery  time.Duration // between two drains of the dispatchers that nobody waits on
 }
 
 // WithVersion asks for an adapter of this DAT version and thread safety. The major version must be 1, the minor version
@@ -161,7 +169,10 @@ func Open(name string, opts ...Option) (*IA, error) {
 }
 
 func open(name string, registered *provider, opts []Option) (*IA, error) {
-	o := openOptions{asyncQLen: 64, spin: spinDefault, fabric: fabric.Options{RNRRetry: 7, Retry: 7}}
+	o := openOptions{
+		asyncQLen: 64, fabric: fabric.Options{RNRRetry: 7, Retry: 7},
+		settings: settings{spin: spinDefault, processors: processors, keepEvery: keepInterval},
+	}
 	device := name
 	if registered != nil {
 		device = registered.device
@@ -176,12 +187,12 @@ func open(name string, registered *provider, opts []Option) (*IA, error) {
 }
 
 func (o *openOptions) open(name, deviceName string, registered *provider) (*IA, error) {
-	ia := &IA{name: name, registered: registered, spin: o.spin, events: make(chan struct{})}
+	ia := &IA{name: name, registered: registered, settings: o.settings, events: make(chan struct{})}
 	for k := range ia.objects {
 		ia.objects[k] = make(map[*object]Handle)
 	}
 	ia.obj.kind, ia.obj.ia = HandleIA, ia
-	device, err := openDevice(deviceName, o.fabric, ia.asyncEvent)
+	device, err := o.openDevice(deviceName, ia.asyncEvent)
 	if err != nil {
 		return nil, err
 	}
@@ -234,13 +245,16 @@ func (ia *IA) openAsync(o *openOptions) error {
 }
 
 // openDevice asks every fabric for a device of the name, or for the one with that local address.
-func openDevice(name string, opts fabric.Options, async func(fabric.AsyncEvent)) (fabric.Device, error) {
+func (o *openOptions) openDevice(name string, async func(fabric.AsyncEvent)) (fabric.Device, error) {
 	const op = "ia_open"
 	if name == "" {
 		return nil, fail(op, InvalidParameter, SubArg1, "the name is empty")
 	}
 	for _, f := range fabrics() {
-		device, err := f.Open(name, opts, async)
+		if o.wrap != nil {
+			f = o.wrap(f)
+		}
+		device, err := f.Open(name, o.fabric, async)
 		switch {
 		case err == nil:
 			return device, nil
@@ -419,7 +433,7 @@ func (ia *IA) unlink() {
 
 // keep drains the dispatchers that nobody waits on, until no endpoint is connected.
 func (ia *IA) keep() {
-	tick := time.NewTicker(keepInterval)
+	tick := time.NewTicker(ia.keepEvery)
 	defer tick.Stop()
 	var evds []*EVD
 	for {

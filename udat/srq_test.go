@@ -9,6 +9,7 @@ import (
 
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -478,13 +479,14 @@ func TestSRQEndpoint(t *testing.T) {
 		got.MaxRequestDTOs, got.MaxRequestIOV, got.MaxRecvIOV = want.MaxRequestDTOs, want.MaxRequestIOV, want.MaxRecvIOV
 		assert.DeepEqual(t, got, want)
 		rule.Proves(t, "EP-CREATESRQ-04", "EPST-01")
-		for _, s := range udat.States() {
-			if s.String() == "FREED" {
-				continue
+		for _, s := range canBe(t, dev) {
+			if s == udat.EPTentativeConnection {
+				continue // the provider's endpoints have no shared queue
 			}
-			undo := ep.Pretend(s)
-			assert.ErrorIs(t, ep.PostRecv(nil, 0, 0), udat.ErrInvalidState, "%v", s)
-			undo()
+			e, peer := newEnd(t, dev, setup{script: &faultfabric.Script{}}), newEnd(t, dev, setup{})
+			e.share(t, e.shared(t, udat.SRQAttr{MaxRecvDTOs: 4}), udat.EPAttr{})
+			e.enter(peer, s)
+			assert.ErrorIs(t, e.ep.PostRecv(nil, 0, 0), udat.ErrInvalidState, "%v", s)
 		}
 		rule.Proves(t, "EP-CREATESRQ-03", "EPST-55", "EP-RECV-16")
 		pz, err := e.ia.CreatePZ()

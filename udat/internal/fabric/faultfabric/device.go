@@ -1,0 +1,332 @@
+package faultfabric
+
+import (
+	"sync"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// Wrap decorates a fabric.
+func (s *Script) Wrap(f fabric.Fabric) fabric.Fabric { return decorated{f, s} }
+
+// Inner is the fabric's own object behind a decorated one, and any other object itself: for tests that know the fabric.
+func Inner(object any) any {
+	switch o := object.(type) {
+	case *device:
+		return o.Device
+	case *cq:
+		return o.CQ
+	case *qp:
+		return o.QP
+	case *srq:
+		return o.SRQ
+	}
+	return object
+}
+
+type decorated struct {
+	fabric.Fabric
+	s *Script
+}
+
+func (f decorated) Open(name string, opts fabric.Options, async func(fabric.AsyncEvent)) (fabric.Device, error) {
+	d := &device{s: f.s, objects: make(map[any]any)}
+	var handler func(fabric.AsyncEvent)
+	if async != nil {
+		handler = func(ev fabric.AsyncEvent) { d.async(ev, async) }
+	}
+	// Events may come before Open has returned: their rules need the device, their objects do not.
+	inner, err := f.Fabric.Open(name, opts, handler)
+	if err != nil {
+		return nil, err
+	}
+	d.Device = inner
+	return d, nil
+}
+
+type device struct {
+	fabric.Device
+	s *Script
+
+	mu      sync.Mutex
+	objects map[any]any // the CQs, QPs and SRQs that asynchronous events may name, by the fabric's own
+}
+
+// know makes own stand for inner in asynchronous events.
+func (d *device) know(inner, own any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.objects[inner] = own
+}
+
+func (d *device) async(ev fabric.AsyncEvent, async func(fabric.AsyncEvent)) {
+	d.mu.Lock()
+	if c, ok := d.objects[ev.CQ].(*cq); ok {
+		ev.CQ = c
+	}
+	if q, ok := d.objects[ev.QP].(*qp); ok {
+		ev.QP = q
+	}
+	if s, ok := d.objects[ev.SRQ].(*srq); ok {
+		ev.SRQ = s
+	}
+	d.mu.Unlock()
+	d.s.do(Async, d, int(ev.Kind), func() error { async(ev); return nil })
+}
+
+func (d *device) Attr() fabric.Attr {
+	a := d.Device.Attr()
+	if d.s.Attr != nil {
+		d.s.Attr(&a)
+	}
+	return a
+}
+
+func (d *device) AllocPD() (fabric.PD, error) {
+	inner, err := create(d.s, AllocPD, d, 0, d.Device.AllocPD)
+	if err != nil {
+		return nil, err
+	}
+	return &pd{inner, d}, nil
+}
+
+func (d *device) CreateCQ(depth int) (fabric.CQ, error) {
+	inner, err := create(d.s, CreateCQ, d, depth, func() (fabric.CQ, error) { return d.Device.CreateCQ(depth) })
+	if err != nil {
+		return nil, err
+	}
+	c := &cq{inner, d}
+	d.know(inner, c)
+	return c, nil
+}
+
+func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
+	if p, ok := init.PD.(*pd); ok {
+		init.PD = p.PD
+	}
+	if c, ok := init.SendCQ.(*cq); ok {
+		init.SendCQ = c.CQ
+	}
+	if c, ok := init.RecvCQ.(*cq); ok {
+		init.RecvCQ = c.CQ
+	}
+	if s, ok := init.SRQ.(*srq); ok {
+		init.SRQ = s.SRQ
+	}
+	inner, err := create(d.s, CreateQP, d, 0, func() (fabric.QP, error) { return d.Device.CreateQP(init) })
+	if err != nil {
+		return nil, err
+	}
+	q := &qp{inner, d}
+	d.know(inner, q)
+	return q, nil
+}
+
+func (d *device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, error) {
+	handler := on
+	if on != nil {
+		handler = func(r fabric.Request) { on(&request{r, d}) }
+	}
+	return create(d.s, Listen, d, int(port), func() (fabric.Listener, error) { return d.Device.Listen(port, handler) })
+}
+
+func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {
+	own, inner := d.unwrap(q)
+	return d.connection(Connect, own, on, func(on func(fabric.ConnEvent)) (fabric.Conn, error) {
+		return d.Device.Connect(inner, p, on)
+	})
+}
+
+// unwrap gives a queue pair as rules name it and as the fabric knows it.
+func (d *device) unwrap(q fabric.QP) (own any, inner fabric.QP) {
+	if w, ok := q.(*qp); ok {
+		return w, w.QP
+	}
+	return q, q
+}
+
+// connection makes a connection of a queue pair, whose events go through the script.
+func (d *device) connection(call Call, q any, on func(fabric.ConnEvent), make func(func(fabric.ConnEvent)) (fabric.Conn, error)) (fabric.Conn, error) {
+	handler := on
+	if on != nil {
+		handler = func(ev fabric.ConnEvent) {
+			d.s.do(ConnEvent, q, int(ev.Kind), func() error { on(ev); return nil })
+		}
+	}
+	inner, err := create(d.s, call, q, 0, func() (fabric.Conn, error) { return make(handler) })
+	if err != nil {
+		return nil, err
+	}
+	return &conn{inner, d.s, q}, nil
+}
+
+func (d *device) Close() error { return d.s.do(Close, d, 0, d.Device.Close) }
+
+// end closes an object that asynchronous events may name.
+func (d *device) end(own, inner any, end func() error) error {
+	return d.s.do(Close, own, 0, func() error {
+		err := end()
+		if err == nil {
+			d.mu.Lock()
+			delete(d.objects, inner)
+			d.mu.Unlock()
+		}
+		return err
+	})
+}
+
+type pd struct {
+	fabric.PD
+	d *device
+}
+
+func (p *pd) RegMR(buf []byte, access fabric.Access) (fabric.MR, error) {
+	return create(p.d.s, RegMR, p.d, len(buf), func() (fabric.MR, error) { return p.PD.RegMR(buf, access) })
+}
+
+func (p *pd) AllocMW() (fabric.MW, error) { return create(p.d.s, AllocMW, p.d, 0, p.PD.AllocMW) }
+
+func (p *pd) CreateSRQ(depth, maxSGE int) (fabric.SRQ, error) {
+	inner, err := create(p.d.s, CreateSRQ, p.d, depth, func() (fabric.SRQ, error) { return p.PD.CreateSRQ(depth, maxSGE) })
+	if err != nil {
+		return nil, err
+	}
+	s := &srq{inner, p.d}
+	p.d.know(inner, s)
+	return s, nil
+}
+
+func (p *pd) Close() error { return p.d.s.do(Close, p, 0, p.PD.Close) }
+
+type cq struct {
+	fabric.CQ
+	d *device
+}
+
+func (c *cq) Poll(wcs []fabric.WC, polls int) (n int, err error) {
+	v := c.d.s.enter(Poll, c, polls)
+	if err = v.err; !v.stopped() {
+		n, err = c.CQ.Poll(wcs, polls)
+	}
+	v.leave()
+	return n, err
+}
+
+func (c *cq) Arm(solicitedOnly bool) error {
+	arg := 0
+	if solicitedOnly {
+		arg = 1
+	}
+	v := c.d.s.enter(Arm, c, arg)
+	err := v.err
+	if !v.stopped() {
+		err = c.CQ.Arm(solicitedOnly)
+	}
+	v.leave()
+	return err
+}
+
+func (c *cq) Wait(deadline time.Time) (fired bool, err error) {
+	v := c.d.s.enter(Wait, c, 0)
+	if err = v.err; !v.stopped() {
+		fired, err = c.CQ.Wait(deadline)
+	}
+	v.leave()
+	return fired, err
+}
+
+func (c *cq) Resize(depth int) error {
+	return c.d.s.do(Resize, c, depth, func() error { return c.CQ.Resize(depth) })
+}
+
+func (c *cq) Close() error { return c.d.end(c, c.CQ, c.CQ.Close) }
+
+type srq struct {
+	fabric.SRQ
+	d *device
+}
+
+func (s *srq) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
+	return postRecv(s.d.s, s, s.SRQ, wrs, sges)
+}
+
+// postRecv posts receives to a queue, which has a name of its own.
+func postRecv(s *Script, own any, q interface {
+	PostRecv([]fabric.RecvWR, []fabric.SGE) (int, error)
+}, wrs []fabric.RecvWR, sges []fabric.SGE) (n int, err error) {
+	v := s.enter(PostRecv, own, len(wrs))
+	switch {
+	case v.err != nil:
+		err = v.err
+	case v.drop:
+		n = len(wrs)
+	default:
+		n, err = q.PostRecv(wrs, sges)
+	}
+	v.leave()
+	return n, err
+}
+
+func (s *srq) Resize(depth int) error {
+	return s.d.s.do(Resize, s, depth, func() error { return s.SRQ.Resize(depth) })
+}
+
+func (s *srq) Close() error { return s.d.end(s, s.SRQ, s.SRQ.Close) }
+
+type qp struct {
+	fabric.QP
+	d *device
+}
+
+func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (n int, err error) {
+	v := q.d.s.enter(PostSend, q, len(wrs))
+	switch {
+	case v.err != nil:
+		err = v.err
+	case v.drop:
+		n = len(wrs)
+	default:
+		n, err = q.QP.PostSend(wrs, sges)
+	}
+	v.leave()
+	return n, err
+}
+
+func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
+	return postRecv(q.d.s, q, q.QP, wrs, sges)
+}
+
+func (q *qp) Bind(w fabric.MW, wr fabric.BindWR) (rkey uint32, err error) {
+	return create(q.d.s, Bind, q, 0, func() (uint32, error) { return q.QP.Bind(w, wr) })
+}
+
+func (q *qp) SetError() error { return q.d.s.do(SetError, q, 0, q.QP.SetError) }
+
+func (q *qp) Close() error { return q.d.end(q, q.QP, q.QP.Close) }
+
+type conn struct {
+	fabric.Conn
+	s  *Script
+	qp any
+}
+
+func (c *conn) Disconnect() error { return c.s.do(Disconnect, c.qp, 0, c.Conn.Disconnect) }
+
+func (c *conn) Close() error { return c.s.do(Close, c, 0, c.Conn.Close) }
+
+type request struct {
+	fabric.Request
+	d *device
+}
+
+func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {
+	own, inner := r.d.unwrap(q)
+	return r.d.connection(Accept, own, on, func(on func(fabric.ConnEvent)) (fabric.Conn, error) {
+		return r.Request.Accept(inner, p, on)
+	})
+}
+
+func (r *request) Reject(private []byte, byConsumer bool) error {
+	return r.d.s.do(Reject, r.d, 0, func() error { return r.Request.Reject(private, byConsumer) })
+}

@@ -1,0 +1,265 @@
+// Package faultfabric is a fabric that does what a test says with the calls that pass through it: it counts, delays, drops or
+// fails them. It decorates any other fabric, of memory or of verbs. The tests of package udat give it to Open.
+//
+// A [Script] decorates a fabric and holds the rules. A rule selects calls by their kind, by the object that they are made on, and by
+// their number, and says what becomes of them:
+//
+//	var script faultfabric.Script
+//	dev, err := script.Wrap(fab).Open("mem0", opts, async)
+//	...
+//	hidden := script.On(faultfabric.Poll, cq).Drop()              // cq seems empty
+//	hidden.Stop()                                                 // and shows what has come
+//	script.On(faultfabric.Arm, cq).Times(1).Fail(err)             // the next Arm fails
+//	script.On(faultfabric.PostSend).Skip(2).Delay(time.Second)    // all posts are slow from the third on
+//	polls := script.On(faultfabric.Poll, cq).Count()              // polls.Calls(), polls.Last()
+//
+// Objects are those that the decorated device has made: the decorator unwraps them before it calls the fabric's own. Where no rule
+// is in force a call costs one atomic load, and allocates nothing.
+//
+// All methods are safe for concurrent use. What Before and After run may call the fabric, and may add and stop rules. A rule takes
+// effect with the first call that begins after it was added; a call under way when it is stopped may still be subject to it. A queue
+// pair is known by the object that CreateQP has returned, in ConnEvent too.
+package faultfabric
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// Call is a kind of call.
+type Call uint8
+
+// The calls, with the object that each is made on and the argument that [Rule.Last] reports.
+const (
+	Poll       Call = iota // of a CQ; the number of polls asked for
+	Arm                    // of a CQ; 1 for solicited completions only
+	Wait                   // of a CQ
+	Resize                 // of a CQ or SRQ; the depth
+	PostSend               // of a QP; the number of requests
+	PostRecv               // of a QP or SRQ; the number of requests
+	Bind                   // of a QP
+	SetError               // of a QP
+	Connect                // of the QP that connects
+	Accept                 // of the QP that accepts
+	Reject                 // of the device
+	Disconnect             // of the QP of the connection
+	ConnEvent              // of the QP of the connection: its handler is called; the kind of the event
+	Async                  // of the device: its handler of asynchronous events is called; the kind of the event
+	Listen                 // of the device; the port
+	CreateCQ               // of the device; the depth
+	CreateQP               // of the device
+	CreateSRQ              // of the device; the depth
+	AllocPD                // of the device
+	RegMR                  // of the device; the length
+	AllocMW                // of the device
+	Close                  // of a device, PD, CQ, QP, SRQ or Conn
+	calls
+)
+
+var names = [calls]string{
+	"Poll", "Arm", "Wait", "Resize", "PostSend", "PostRecv", "Bind", "SetError", "Connect", "Accept", "Reject", "Disconnect",
+	"ConnEvent", "Async", "Listen", "CreateCQ", "CreateQP", "CreateSRQ", "AllocPD", "RegMR", "AllocMW", "Close",
+}
+
+// String is the name of the constant.
+func (c Call) String() string { return names[c] }
+
+// droppable are the calls that can seem to be done without being done. The others return an object, or end one.
+var droppable = []Call{Poll, Arm, Wait, Resize, PostSend, PostRecv, SetError, Reject, Disconnect, ConnEvent, Async}
+
+// Script holds the rules of the devices that are opened through it. The zero value has none.
+type Script struct {
+	// Attr changes what the devices say of themselves; nil changes nothing. It is set before Wrap. What the attributes then deny still
+	// works: only who asks them is misled.
+	Attr func(*fabric.Attr)
+
+	mu    sync.Mutex
+	rules atomic.Pointer[[]*Rule] // replaced, never changed; nil where there are none
+}
+
+// Selection is a set of calls that a rule is to be made for.
+type Selection struct {
+	script *Script
+	call   Call
+	of     []any
+	with   []int
+	skip   int64
+	times  int64 // 0: without end
+}
+
+// On selects the calls of a kind that are made on one of the objects; without objects, on any.
+func (s *Script) On(call Call, objects ...any) Selection {
+	return Selection{script: s, call: call, of: objects}
+}
+
+// With leaves out the calls whose argument, as the list of calls has it, is none of args.
+func (s Selection) With(args ...int) Selection { s.with = args; return s }
+
+// Skip leaves out the next n calls.
+func (s Selection) Skip(n int) Selection { s.skip = int64(n); return s }
+
+// Times ends the rule after n calls.
+func (s Selection) Times(n int) Selection { s.times = int64(n); return s }
+
+// Count counts the calls and lets them pass.
+func (s Selection) Count() *Rule { return s.add(effect{}) }
+
+// Fail makes the calls return err without reaching the fabric. A handler cannot fail: ConnEvent and Async panic.
+func (s Selection) Fail(err error) *Rule {
+	if s.call == ConnEvent || s.call == Async {
+		panic(fmt.Sprintf("faultfabric: %v cannot fail", s.call))
+	}
+	return s.add(effect{err: err})
+}
+
+// Drop makes the calls return at once without reaching the fabric, as if they were done: Poll finds nothing, Wait returns as if
+// woken, PostSend and PostRecv take all requests, handlers are not called. Calls that return an object, and Close, panic.
+func (s Selection) Drop() *Rule {
+	if !slices.Contains(droppable, s.call) {
+		panic(fmt.Sprintf("faultfabric: %v cannot be dropped", s.call))
+	}
+	return s.add(effect{drop: true})
+}
+
+// Delay holds the calls back by d. A handler that is held back holds back all later events of its device.
+func (s Selection) Delay(d time.Duration) *Rule { return s.add(effect{delay: d}) }
+
+// Before runs do before each call, in the caller's goroutine.
+func (s Selection) Before(do func()) *Rule { return s.add(effect{before: do}) }
+
+// After runs do after each call, in the caller's goroutine and before the caller learns the outcome.
+func (s Selection) After(do func()) *Rule { return s.add(effect{after: do}) }
+
+// effect is what becomes of a call.
+type effect struct {
+	err           error
+	drop          bool
+	delay         time.Duration
+	before, after func()
+}
+
+// Rule is what becomes of the calls that were selected.
+type Rule struct {
+	calls Selection
+	effect
+	seen, hits, last atomic.Int64
+}
+
+func (s Selection) add(e effect) *Rule {
+	rule := &Rule{calls: s, effect: e}
+	s.script.edit(func(rules []*Rule) []*Rule { return append(rules, rule) })
+	return rule
+}
+
+// Stop ends the rule. What it has counted stays.
+func (r *Rule) Stop() {
+	r.calls.script.edit(func(rules []*Rule) []*Rule { return slices.DeleteFunc(rules, func(x *Rule) bool { return x == r }) })
+}
+
+// Calls is the number of calls that the rule has applied to.
+func (r *Rule) Calls() int { return int(r.hits.Load()) }
+
+// Last is the argument, as the list of calls has it, of the latest call that the rule has applied to; 0 where it has none.
+func (r *Rule) Last() int { return int(r.last.Load()) }
+
+// edit replaces the rules by what change makes of a copy of them.
+func (s *Script) edit(change func([]*Rule) []*Rule) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var rules []*Rule
+	if now := s.rules.Load(); now != nil {
+		rules = slices.Clone(*now)
+	}
+	if rules = change(rules); len(rules) == 0 {
+		s.rules.Store(nil)
+		return
+	}
+	s.rules.Store(&rules)
+}
+
+// applies counts a call if the rule is about it, and says whether it is.
+func (r *Rule) applies(call Call, object any, arg int) bool {
+	c := &r.calls
+	switch {
+	case c.call != call, len(c.of) > 0 && !slices.Contains(c.of, object), len(c.with) > 0 && !slices.Contains(c.with, arg):
+		return false
+	}
+	n := r.seen.Add(1) - c.skip
+	if n < 1 || c.times > 0 && n > c.times {
+		return false
+	}
+	r.last.Store(int64(arg))
+	r.hits.Add(1)
+	return true
+}
+
+// verdict is what the rules make of one call.
+type verdict struct {
+	err   error
+	drop  bool
+	after []func()
+}
+
+// enter applies the rules to a call that begins: it delays it, and runs what comes before it. The first rule that fails or drops
+// the call decides.
+func (s *Script) enter(call Call, object any, arg int) verdict {
+	rules := s.rules.Load()
+	if rules == nil {
+		return verdict{}
+	}
+	var v verdict
+	for _, r := range *rules {
+		if !r.applies(call, object, arg) {
+			continue
+		}
+		if r.delay > 0 {
+			time.Sleep(r.delay)
+		}
+		if r.before != nil {
+			r.before()
+		}
+		if r.after != nil {
+			v.after = append(v.after, r.after)
+		}
+		if v.err == nil && !v.drop {
+			v.err, v.drop = r.err, r.drop
+		}
+	}
+	return v
+}
+
+// stopped says whether the call does not reach the fabric.
+func (v *verdict) stopped() bool { return v.err != nil || v.drop }
+
+// leave runs what comes after the call.
+func (v *verdict) leave() {
+	for _, do := range v.after {
+		do()
+	}
+}
+
+// do makes a call that returns nothing but an error.
+func (s *Script) do(call Call, object any, arg int, do func() error) error {
+	v := s.enter(call, object, arg)
+	err := v.err
+	if !v.stopped() {
+		err = do()
+	}
+	v.leave()
+	return err
+}
+
+// create makes a call that returns something.
+func create[T any](s *Script, call Call, object any, arg int, make func() (T, error)) (made T, err error) {
+	v := s.enter(call, object, arg)
+	if err = v.err; err == nil {
+		made, err = make()
+	}
+	v.leave()
+	return made, err
+}
