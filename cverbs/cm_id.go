@@ -385,6 +385,36 @@ func (id *CMID) SetAckTimeout(timeout uint8) error {
 	return id.setOption(C.RDMA_OPTION_ID_ACK_TIMEOUT, int(timeout), 1)
 }
 
+// SetLocalECE sets what the next Connect or Accept says of enhanced connection establishment. It is for ids without a queue
+// pair of their own. Errors: EINVAL for VendorID 0. An Accept answers with the peer's VendorID instead of this one.
+//
+// Implements: rdma_set_local_ece.
+func (id *CMID) SetLocalECE(e ECE) error {
+	const verb = "rdma_set_local_ece"
+	if !id.life.enter() {
+		return ErrClosed
+	}
+	defer id.life.leave()
+	return rcError(verb, C.cv_cm_set_local_ece(id.c, C.uint32_t(e.VendorID), C.uint32_t(e.Options)), nil)
+}
+
+// RemoteECE is what the peer's connection request, or its answer (CONNECT_RESPONSE), said of enhanced connection establishment. It
+// is for ids without a queue pair of their own (EINVAL).
+//
+// Implements: rdma_get_remote_ece.
+func (id *CMID) RemoteECE() (ECE, error) {
+	const verb = "rdma_get_remote_ece"
+	if !id.life.enter() {
+		return ECE{}, ErrClosed
+	}
+	defer id.life.leave()
+	var vendor, options C.uint32_t
+	if rc := C.cv_cm_remote_ece(id.c, &vendor, &options); rc != 0 {
+		return ECE{}, rcError(verb, rc, nil)
+	}
+	return ECE{VendorID: uint32(vendor), Options: uint32(options)}, nil
+}
+
 func (id *CMID) setOption(name, value, size int) error {
 	if !id.life.enter() {
 		return ErrClosed

@@ -271,3 +271,36 @@ func TestCMCloseWithPendingEvents(t *testing.T) {
 	isErr(t, err, os.ErrDeadlineExceeded)
 	assert.NilError(t, ch.Close())
 }
+
+// TestCMECE: the options of enhanced connection establishment reach the other end both ways, whole, and of the vendor's number the low 24
+// bits: a number above these says nothing to a peer that looks for a vendor.
+func TestCMECE(t *testing.T) {
+	ctx := openDevice(t)
+	if isIWARP(t, ctx) {
+		t.Skip("iWARP has no enhanced connection establishment")
+	}
+	e, f := newEnd(t, ctx), newEnd(t, ctx)
+	sch, lid := listen(t, localAddr(t, ctx))
+	for _, c := range []struct{ set, want ECE }{
+		{ECE{1 << 24, 0xDA7AC338}, ECE{0, 0xDA7AC338}},
+		{ECE{0xFF123456, 0xFFFFFFFF}, ECE{0x123456, 0xFFFFFFFF}},
+	} {
+		cch := closing[*EventChannel](t)(CreateEventChannel())
+		client := resolve(t, cch, lid.LocalAddr())
+		isErr(t, client.SetLocalECE(ECE{Options: 1}), syscall.EINVAL)
+		assert.NilError(t, client.SetLocalECE(c.set))
+		assert.NilError(t, client.Connect(ConnParam{QPNum: e.qp.Num(), RetryCount: 7}))
+		server := closing[*CMID](t)(want(t, sch, CMEventConnectRequest).ID, nil)
+		got, err := server.RemoteECE()
+		assert.NilError(t, err)
+		assert.Equal(t, got, c.want)
+		assert.NilError(t, server.SetLocalECE(ECE{1, 0x12345678}))
+		assert.NilError(t, server.Accept(ConnParam{QPNum: f.qp.Num()}))
+		want(t, cch, CMEventConnectResponse)
+		got, err = client.RemoteECE()
+		assert.NilError(t, err)
+		assert.Equal(t, got, ECE{c.want.VendorID, 0x12345678})
+		assert.NilError(t, server.Close())
+		assert.NilError(t, client.Close())
+	}
+}

@@ -73,6 +73,13 @@ type ConnParam struct {
 	QPNum              uint32
 }
 
+// ECE is what two ends say of each other's enhanced connection establishment: who defined the options, and the options. The
+// message carries the low 24 bits of VendorID, 0 where it says nothing, and all of Options; kernels before 5.9 carry neither.
+type ECE struct {
+	VendorID uint32
+	Options  uint32
+}
+
 // CMEvent is one connection manager event, copied; it was acknowledged before it was returned. On InfiniBand and RoCE PrivateData has the
 // fixed size of its message, padded with zeroes.
 type CMEvent struct {

@@ -292,6 +292,23 @@ int cv_cm_set_option(struct rdma_cm_id *id, int name, int value, int size)
 	return rc_of(rdma_set_option(id, RDMA_OPTION_ID, name, size == 1 ? (void *)&byte : (void *)&value, (size_t)size));
 }
 
+int cv_cm_set_local_ece(struct rdma_cm_id *id, uint32_t vendor, uint32_t options)
+{
+	struct ibv_ece ece = {.vendor_id = vendor, .options = options};
+
+	return rc_of(rdma_set_local_ece(id, &ece));
+}
+
+int cv_cm_remote_ece(struct rdma_cm_id *id, uint32_t *vendor, uint32_t *options)
+{
+	struct ibv_ece ece = {0};
+	int rc = rc_of(rdma_get_remote_ece(id, &ece));
+
+	*vendor = ece.vendor_id;
+	*options = ece.options;
+	return rc;
+}
+
 int cv_cm_resolve_route(struct rdma_cm_id *id, int timeout_ms) { return rc_of(rdma_resolve_route(id, timeout_ms)); }
 int cv_cm_listen(struct rdma_cm_id *id, int backlog) { return rc_of(rdma_listen(id, backlog)); }
 int cv_cm_establish(struct rdma_cm_id *id) { return rc_of(rdma_establish(id)); }

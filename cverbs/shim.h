@@ -122,5 +122,7 @@ int cv_cm_disconnect(struct rdma_cm_id *id);
 int cv_cm_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr, int *mask);
 int cv_cm_migrate(struct rdma_cm_id *id, struct rdma_event_channel *ch);
 int cv_cm_set_option(struct rdma_cm_id *id, int name, int value, int size);
+int cv_cm_set_local_ece(struct rdma_cm_id *id, uint32_t vendor, uint32_t options);
+int cv_cm_remote_ece(struct rdma_cm_id *id, uint32_t *vendor, uint32_t *options);
 
 #endif

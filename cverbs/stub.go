@@ -261,6 +261,18 @@ func (id *CMID) SetAFOnly(on bool) error { return ErrNotSupported }
 // Implements: rdma_set_option.
 func (id *CMID) SetAckTimeout(timeout uint8) error { return ErrNotSupported }
 
+// SetLocalECE sets what the next Connect or Accept says of enhanced connection establishment. It is for ids without a queue
+// pair of their own. Errors: EINVAL for VendorID 0. An Accept answers with the peer's VendorID instead of this one.
+//
+// Implements: rdma_set_local_ece.
+func (id *CMID) SetLocalECE(e ECE) error { return ErrNotSupported }
+
+// RemoteECE is what the peer's connection request, or its answer (CONNECT_RESPONSE), said of enhanced connection establishment. It
+// is for ids without a queue pair of their own (EINVAL).
+//
+// Implements: rdma_get_remote_ece.
+func (id *CMID) RemoteECE() (ECE, error) { return ECE{}, ErrNotSupported }
+
 // CQ is a completion queue.
 type CQ struct{}
 

@@ -106,7 +106,7 @@ type ProviderAttr struct {
 	QoSSupported             QoS
 	CompletionFlagsSupported CompletionFlags
 	ThreadSafe               bool
-	MaxPrivateDataSize       int // 56 over rdma_cm, below the 64 that DAT asks for
+	MaxPrivateDataSize       int // of Connect and DupConnect: 56 over rdma_cm, below the 64 that DAT asks for
 	SupportsMultipath        bool
 	EPCreator                EPCreator
 	PZSupport                PZSupport
@@ -121,6 +121,8 @@ type ProviderAttr struct {
 	DTOAsyncReturnGuaranteed bool       // errors of an operation never come from the post
 	RDMAWriteForRDMARead     bool       // the sink of an RDMA read needs remote write: the library adds it by itself
 	ProviderSpecificAttr     []NamedAttr
+	MaxAcceptDataSize        int // Extension. private data of CR.Accept: 196 over rdma_cm, of which OpenFabrics DAPL itself sends 160 at most
+	MaxRejectDataSize        int // Extension. private data of CR.Reject: 144 over rdma_cm
 }
 
 // ProviderField selects fields of ProviderAttr.
@@ -333,6 +335,8 @@ func providerAttr(d *fabric.Attr) ProviderAttr {
 		CompletionFlagsSupported: sendFlags,
 		ThreadSafe:               true,
 		MaxPrivateDataSize:       d.MaxConnData,
+		MaxAcceptDataSize:        d.MaxAcceptData,
+		MaxRejectDataSize:        d.MaxRejectData,
 		EPCreator:                EPCreatorIfAsked,
 		PZSupport:                PZUnique,
 		OptimalBufferAlignment:   64,

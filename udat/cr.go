@@ -90,6 +90,10 @@ type CRParam struct {
 	PrivateDataSize int
 	PrivateData     []byte // valid until the request is answered
 	LocalEP         *EP    // nil unless the request brings its endpoint
+
+	// PrivateDataPadded says that PrivateData has the size of the connection manager's message, 56 bytes: the peer is no program of
+	// this library, and its own data may end earlier, in zeroes. Extension.
+	PrivateDataPadded bool
 }
 
 // CRField selects fields of CRParam.
@@ -116,15 +120,16 @@ func (c *CR) Query(mask CRField) (CRParam, error) {
 	if err := checkMask(op, SubArg2, mask, CRFieldAll); err != nil {
 		return CRParam{}, err
 	}
-	remote, private := c.request.RemoteAddr(), c.request.Private()
+	remote := c.request.RemoteAddr()
+	private, padded := c.request.Private()
 	return CRParam{
 		RemoteAddr: remote.Addr(), RemotePortQual: uint64(remote.Port()),
-		PrivateDataSize: len(private), PrivateData: private, LocalEP: c.ep,
+		PrivateDataSize: len(private), PrivateData: private, PrivateDataPadded: padded, LocalEP: c.ep,
 	}, nil
 }
 
 // Accept answers the request with an endpoint, which must be UNCONNECTED and in a zone; ep is nil where the request
-// brings its own. privateData of at most the provider's MaxPrivateDataSize bytes goes to the peer with its ESTABLISHED.
+// brings its own. privateData of at most the provider's MaxAcceptDataSize bytes goes to the peer with its ESTABLISHED.
 // Success destroys the request, puts the endpoint in COMPLETION_PENDING, and one event follows on its connect dispatcher:
 // ESTABLISHED, or ACCEPT_COMPLETION_ERROR if the peer has given up. An error changes nothing.
 //
@@ -147,7 +152,7 @@ func (c *CR) Accept(ep *EP, privateData []byte) error {
 	if err := sameIA(op, ia, &ep.obj); err != nil {
 		return err
 	}
-	if err := ia.checkPrivate(op, privateData); err != nil {
+	if err := checkPrivate(op, SubArg3, privateData, ia.device.Attr().MaxAcceptData); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -195,13 +200,17 @@ func (c *CR) forget(op string) error {
 	return c.obj.release(op, HandleCR, SubNone, "objects")
 }
 
-// Reject answers no: the peer sees PEER_REJECTED. It destroys the request. The endpoint of a reserved service point goes
-// back to the Consumer, UNCONNECTED; one that the provider has made is destroyed.
+// Reject answers no: the peer sees PEER_REJECTED with privateData, of at most the provider's MaxRejectDataSize bytes and nil in DAT
+// 1.2. It destroys the request. The endpoint of a reserved service point goes back to the Consumer, UNCONNECTED; one that the
+// provider has made is destroyed. Too much private data is InvalidParameter and changes nothing.
 //
 // Implements: dat_cr_reject.
-func (c *CR) Reject() error {
+func (c *CR) Reject(privateData []byte) error {
 	const op = "cr_reject"
 	if err := c.object().check(op, HandleCR); err != nil {
+		return err
+	}
+	if err := checkPrivate(op, SubArg2, privateData, c.obj.ia.device.Attr().MaxRejectData); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -209,7 +218,7 @@ func (c *CR) Reject() error {
 	if err := c.forget(op); err != nil {
 		return err
 	}
-	c.request.Reject(nil, true)
+	c.request.Reject(privateData, true)
 	c.returnEP()
 	return nil
 }

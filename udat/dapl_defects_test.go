@@ -190,7 +190,7 @@ func TestQualifierIsFree(t *testing.T) {
 			assert.NilError(t, err)
 			late := newEnd(t, dev, setup{})
 			assert.NilError(t, late.ep.Connect(b.ia.Addr(), qual, patience, nil, udat.QoSBestEffort, udat.ConnectDefault))
-			assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Reject())
+			assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Reject(nil))
 			expect(t, late.conn, udat.EventConnectionPeerRejected)
 		}
 		assert.Equal(t, state(t, a.ep), udat.EPConnected)

@@ -70,7 +70,7 @@ func (ep *EP) Connect(addr netip.Addr, qual ConnQual, timeout time.Duration, pri
 	if err := checkAddress(op, addr); err != nil {
 		return err
 	}
-	return ep.connect(op, netip.AddrPortFrom(addr, port), timeout, privateData)
+	return ep.connect(op, SubArg5, netip.AddrPortFrom(addr, port), timeout, privateData)
 }
 
 // checkAddress refuses what can never be a peer.
@@ -84,9 +84,9 @@ func checkAddress(op string, addr netip.Addr) error {
 	return nil
 }
 
-func (ep *EP) connect(op string, remote netip.AddrPort, timeout time.Duration, private []byte) error {
+func (ep *EP) connect(op string, arg Subtype, remote netip.AddrPort, timeout time.Duration, private []byte) error {
 	ia := ep.obj.ia
-	if err := ia.checkPrivate(op, private); err != nil {
+	if err := checkPrivate(op, arg, private, ia.device.Attr().MaxConnData); err != nil {
 		return err
 	}
 	ep.mu.Lock()
@@ -109,15 +109,15 @@ func (ep *EP) connect(op string, remote netip.AddrPort, timeout time.Duration, p
 	}
 	ep.begin(l, conn, EPActiveConnectionPending)
 	if timeout != Infinite {
-		ep.timer = time.AfterFunc(timeout, func() { ep.move(l, causeTimedOut, nil) })
+		ep.timer = time.AfterFunc(timeout, func() { ep.move(l, causeTimedOut, fabric.ConnEvent{}) })
 	}
 	return nil
 }
 
-// checkPrivate refuses more private data than the adapter carries.
-func (ia *IA) checkPrivate(op string, private []byte) error {
-	if limit := ia.device.Attr().MaxConnData; len(private) > limit {
-		return fail(op, InvalidParameter, SubArg5, "private data has %d bytes, the limit is %d", len(private), limit)
+// checkPrivate refuses more private data than the adapter carries in that message.
+func checkPrivate(op string, arg Subtype, private []byte, limit int) error {
+	if len(private) > limit {
+		return fail(op, InvalidParameter, arg, "private data has %d bytes, the limit is %d", len(private), limit)
 	}
 	return nil
 }
@@ -132,11 +132,11 @@ func (ep *EP) begin(l *link, conn fabric.Conn, s EPState) {
 
 // handler takes the fabric's events of a link.
 func (ep *EP) handler(l *link) func(fabric.ConnEvent) {
-	return func(ev fabric.ConnEvent) { ep.move(l, causeOf[ev.Kind], ev.Private) }
+	return func(ev fabric.ConnEvent) { ep.move(l, causeOf[ev.Kind], ev) }
 }
 
 // move drives the state machine, unless the link is no longer the endpoint's.
-func (ep *EP) move(l *link, c cause, private []byte) {
+func (ep *EP) move(l *link, c cause, told fabric.ConnEvent) {
 	if c == causePeerLeft {
 		requests, recvs := ep.works() // work that failed before says more than that the peer has left
 		recvs.evd.look()
@@ -145,34 +145,36 @@ func (ep *EP) move(l *link, c cause, private []byte) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	if l != nil && ep.link.Load() == l {
-		ep.apply(c, private)
+		ep.apply(c, told)
 	}
 }
 
-// apply makes the transition of a cause; ep.mu is held.
-func (ep *EP) apply(c cause, private []byte) {
+// apply makes the transition of a cause; ep.mu is held. told is what the fabric said, if the cause is the fabric's.
+func (ep *EP) apply(c cause, told fabric.ConnEvent) {
 	t := transitions[ep.getState()][c]
 	switch t.next {
 	case EPConnected:
-		ep.established(private)
+		ep.established(told)
 	case EPDisconnectPending:
 		ep.drainRequests()
 	case EPDisconnected:
-		ep.disconnected(c, t.event, private)
+		ep.disconnected(c, t.event, told)
 	}
 }
 
 // established enters CONNECTED; on one dispatcher the event precedes every completion of the connection.
-func (ep *EP) established(private []byte) {
+func (ep *EP) established(told fabric.ConnEvent) {
 	ep.stopTimer()
 	_, readOut := ep.link.Load().conn.ReadDepths()
 	ep.requests.mu.Lock()
 	ep.requests.readOut = min(int(readOut), ep.attr.MaxRDMAReadOut)
 	ep.setState(EPConnected)
 	ep.requests.mu.Unlock()
-	ep.recvs.work.releaseAfter(ep.connectEVD, &Event{Number: EventConnectionEstablished, EP: ep, PrivateData: private})
+	ep.recvs.work.releaseAfter(ep.connectEVD, &Event{
+		Number: EventConnectionEstablished, EP: ep, PrivateData: told.Private, PrivateDataPadded: told.Padded,
+	})
 	if ep.aboveHard() {
-		ep.apply(causeBroken, nil)
+		ep.apply(causeBroken, fabric.ConnEvent{})
 	}
 }
 
@@ -180,7 +182,7 @@ func (ep *EP) established(private []byte) {
 const flushWait = 5 * time.Second
 
 // disconnected enters DISCONNECTED: all work is flushed, and the event follows the completions of what had been posted.
-func (ep *EP) disconnected(c cause, event EventNumber, private []byte) {
+func (ep *EP) disconnected(c cause, event EventNumber, told fabric.ConnEvent) {
 	ep.stopTimer()
 	was := ep.getState()
 	l := ep.link.Load()
@@ -196,11 +198,11 @@ func (ep *EP) disconnected(c cause, event EventNumber, private []byte) {
 	}
 	ep.endLink(l)
 	ep.recvs.work.release()
-	if event != EventConnectionPeerRejected {
-		private = nil
-	}
 	l.peerLeft = c == causePeerLeft
-	l.farewell = &Event{Number: event, EP: ep, PrivateData: private}
+	l.farewell = &Event{Number: event, EP: ep}
+	if event == EventConnectionPeerRejected || event == EventConnectionNonPeerRejected && c == causeRejected {
+		l.farewell.PrivateData, l.farewell.PrivateDataPadded = told.Private, told.Padded
+	}
 	l.over = time.Now()
 	ep.requests.mu.Lock()
 	l.requests = ep.requests.work.tail
@@ -324,7 +326,7 @@ func (ep *EP) Disconnect(flags CloseFlags) error {
 	case EPUnconnected, EPReserved, EPPassiveConnectionPending, EPTentativeConnection, epFreed:
 		return ep.wrongState(op, s)
 	}
-	ep.apply(c, nil)
+	ep.apply(c, fabric.ConnEvent{})
 	return nil
 }
 
@@ -347,7 +349,7 @@ func (ep *EP) drained() bool {
 	if ep.link.Load().failed.Load() {
 		c = causeBroken // what was outstanding has been flushed, not done
 	}
-	ep.apply(c, nil)
+	ep.apply(c, fabric.ConnEvent{})
 	return true
 }
 
@@ -374,11 +376,11 @@ func (f failure) report() {
 		return
 	}
 	if !f.flushed {
-		ep.apply(causeBroken, nil)
+		ep.apply(causeBroken, fabric.ConnEvent{})
 		return
 	}
 	if l.suspected == nil {
-		l.suspected = time.AfterFunc(suspectGrace, func() { ep.move(l, causeBroken, nil) })
+		l.suspected = time.AfterFunc(suspectGrace, func() { ep.move(l, causeBroken, fabric.ConnEvent{}) })
 	}
 }
 

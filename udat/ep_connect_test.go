@@ -1,8 +1,6 @@
 package udat_test
 
 import (
-	"bytes"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"testing"
@@ -57,59 +55,6 @@ func TestConnectRefused(t *testing.T) {
 	})
 }
 
-// TestPrivateData carries data of every length both ways.
-func TestPrivateData(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
-		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
-		limit := a.ia.Device().Attr().MaxConnData
-		for _, n := range []int{0, 1, 3, 4, 5, 16, limit - 5, limit - 4, limit - 3, limit - 1, limit} {
-			out, back := noise(n), noise(n)
-			cr := ask(t, a, b, out)
-			assert.Equal(t, state(t, a.ep), udat.EPActiveConnectionPending)
-			p, err := cr.Query(udat.CRFieldAll)
-			assert.NilError(t, err)
-			carried(t, limit, p.PrivateData, out)
-			assert.Equal(t, p.RemoteAddr, a.ia.Addr())
-			assert.Assert(t, p.RemotePortQual != 0)
-			refused(t, cr.Accept(b.ep, make([]byte, limit+1)), udat.InvalidParameter)
-			assert.NilError(t, cr.Accept(b.ep, back))
-			clear(out)
-			ev := expect(t, a.conn, udat.EventConnectionEstablished)
-			carried(t, limit, ev.PrivateData, back)
-			assert.Equal(t, ev.EP, a.ep)
-			kept := bytes.Clone(ev.PrivateData)
-			ev2 := expect(t, b.conn, udat.EventConnectionEstablished)
-			assert.Equal(t, len(ev2.PrivateData), 0)
-			part(t, b, a, udat.CloseAbrupt)
-			assert.DeepEqual(t, ev.PrivateData, kept)
-			assert.NilError(t, a.ep.Reset())
-			assert.NilError(t, b.ep.Reset())
-		}
-		rule.Proves(t, "EP-CONNECT-01", "EP-CONNECT-04", "EP-CONNECT-05", "EP-CONNECT-08", "EPST-11", "EPST-12", "EPST-25", "CR-ACCEPT-02", "OBJ-07",
-			"GAP-43", "GAP-44", "EVT-04", "EP-RESET-05", "EPST-24")
-	})
-}
-
-func noise(n int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(1 + rand.IntN(255))
-	}
-	return b
-}
-
-// carried checks private data that has arrived: its last bytes may leave no room for its length, and then it is padded.
-func carried(t *testing.T, limit int, got, want []byte) {
-	t.Helper()
-	if len(want) > limit-4 && len(got) > len(want) {
-		for _, x := range got[len(want):] {
-			assert.Equal(t, x, byte(0))
-		}
-		got = got[:len(want)]
-	}
-	assert.Assert(t, bytes.Equal(got, want), "%d bytes %x, want %d bytes %x", len(got), got, len(want), want)
-}
-
 // TestConnectFailures lets attempts fail in each way, and uses the endpoint again after each.
 func TestConnectFailures(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
@@ -132,7 +77,7 @@ func TestConnectFailures(t *testing.T) {
 			},
 			{
 				name:  "the peer says no",
-				start: func(t *testing.T) error { return ask(t, a, b, []byte("x")).Reject() },
+				start: func(t *testing.T) error { return ask(t, a, b, []byte("x")).Reject(nil) },
 				event: udat.EventConnectionPeerRejected, rules: []string{"EPST-13", "CR-REJECT-01"},
 			},
 			{
@@ -259,7 +204,7 @@ func TestAcceptTooLate(t *testing.T) {
 				cr := ask(t, a, b, nil)
 				assert.NilError(t, giveUp(a))
 				assert.NilError(t, cr.Accept(b.ep, nil), "the request is valid until it is answered")
-				refused(t, cr.Reject(), udat.InvalidHandle, udat.SubHandleCR)
+				refused(t, cr.Reject(nil), udat.InvalidHandle, udat.SubHandleCR)
 				told = acceptedInVain(t, b) && told
 				assert.Equal(t, state(t, b.ep), udat.EPDisconnected)
 				for i := range 3 {

@@ -32,5 +32,5 @@ func (ep *EP) DupConnect(dup *EP, timeout time.Duration, privateData []byte, qos
 	if s != EPConnected {
 		return dup.wrongState(op, s)
 	}
-	return ep.connect(op, remote, timeout, privateData)
+	return ep.connect(op, SubArg4, remote, timeout, privateData)
 }

@@ -22,7 +22,7 @@ func (ep *EP) Suffer(c int) {
 		ep.link.Store(l)
 		defer ep.link.Store(nil)
 	}
-	ep.move(l, cause(c), []byte("private"))
+	ep.move(l, cause(c), fabric.ConnEvent{Private: []byte("private")})
 }
 
 // States are the states that the state machine has rows for.

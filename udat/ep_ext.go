@@ -1,13 +1,26 @@
 package udat
 
-import "github.com/godat/godat/udat/internal/fabric"
+import (
+	"encoding/binary"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
 
 // PostSendImmediate is PostSend with 32 bits of immediate data that come with the peer's receive completion
-// (Operation DTOReceiveImm). The device's ProviderAttr tells of AttrImmediateData; without, ModelNotSupported.
+// (Operation DTOReceiveImm). The device's ProviderAttr tells of AttrImmediateData; without, ModelNotSupported. The wire carries the
+// bytes of the integer in this host's memory, as with OpenFabrics DAPL, and not in network order, as verbs programs have it.
 //
 // Extension. It is a Send of the IB extension of DAT 2.0.
 func (ep *EP) PostSendImmediate(iov []LMRTriplet, cookie Cookie, immediate uint32, flags CompletionFlags) error {
 	return ep.post(&Op{Kind: OpSendImmediate, IOV: iov, Cookie: cookie, Immediate: immediate, Flags: flags})
+}
+
+// rawImmediate makes the fabric, which puts immediate data in network order, carry the integer's bytes as this host's memory has
+// them, and is its own reverse.
+func rawImmediate(v uint32) uint32 {
+	var b [4]byte
+	binary.NativeEndian.PutUint32(b[:], v)
+	return binary.BigEndian.Uint32(b[:])
 }
 
 // PostSendWithInvalidate is PostSend that also ends the binding of the peer's RMR with the given context, before the

@@ -170,7 +170,7 @@ func TestFlushUnconnected(t *testing.T) {
 		for i := range 5 {
 			assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), udat.Cookie(i), 0))
 		}
-		assert.NilError(t, ask(t, a, b, nil).Reject())
+		assert.NilError(t, ask(t, a, b, nil).Reject(nil))
 		expect(t, a.conn, udat.EventConnectionPeerRejected)
 		for i := range 5 {
 			flushed(t, a.recv, udat.Cookie(i))

@@ -33,7 +33,7 @@ func TestLinkLeavesNothing(t *testing.T) {
 
 		cr := ask(t, a, b, nil)
 		linkHolds(t, a, true, true, 1)
-		assert.NilError(t, cr.Reject())
+		assert.NilError(t, cr.Reject(nil))
 		expect(t, a.conn, udat.EventConnectionPeerRejected)
 		linkHolds(t, a, false, false, 0)
 		assert.NilError(t, a.ep.Reset())

@@ -417,7 +417,7 @@ func TestDupConnect(t *testing.T) {
 		assert.Equal(t, state(t, fresh), udat.EPUnconnected)
 		rule.Proves(t, "EP-DUPCONN-03", "EVD-WAIT-28", "GEN-06")
 		assert.NilError(t, fresh.DupConnect(a.ep, patience, nil, udat.QoSBestEffort))
-		assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Reject())
+		assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Reject(nil))
 		expect(t, a.conn, udat.EventConnectionPeerRejected)
 		assert.NilError(t, fresh.Reset())
 		assert.NilError(t, psp.Free())

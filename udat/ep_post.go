@@ -130,7 +130,7 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 	// In place, and only what the operation uses: of the rest no device reads.
 	wrs := q.wrs[:n+1]
 	wr := &wrs[n]
-	wr.ID, wr.Opcode, wr.Flags, wr.Imm = q.work.id|uint64(seq), r.opcode, flags, o.Immediate
+	wr.ID, wr.Opcode, wr.Flags, wr.Imm = q.work.id|uint64(seq), r.opcode, flags, rawImmediate(o.Immediate)
 	wr.FirstSGE, wr.NumSGE = uint32(first), uint32(len(sges)-first)
 	switch {
 	case r.remote:

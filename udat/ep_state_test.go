@@ -72,7 +72,7 @@ var calls = []call{
 			cr := ask(t, newEnd(t, e.ia.Name(), setup{}), e, nil)
 			err := cr.Accept(e.ep, nil)
 			if err != nil {
-				assert.NilError(t, cr.Reject(), "a refused accept leaves the request")
+				assert.NilError(t, cr.Reject(nil), "a refused accept leaves the request")
 			}
 			return err
 		},
@@ -270,7 +270,7 @@ func TestTransitions(t *testing.T) {
 					if want.event != 0 {
 						ev := expect(t, e.conn, want.event)
 						assert.Equal(t, ev.EP, e.ep)
-						with := want == connects || want.event == udat.EventConnectionPeerRejected
+						with := want == connects || want.event == udat.EventConnectionPeerRejected || cause == "rejected" && want.event == udat.EventConnectionNonPeerRejected
 						assert.Equal(t, len(ev.PrivateData) > 0, with)
 					}
 					if want.next == udat.EPDisconnected && s != udat.EPDisconnected {

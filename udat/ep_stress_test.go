@@ -130,10 +130,10 @@ func stress(t *testing.T, a, b *end, d time.Duration, also ...func(rng *rand.Ran
 				return err
 			}
 			if rng.IntN(4) == 0 {
-				return ev.CR.Reject()
+				return ev.CR.Reject(nil)
 			}
 			if err := ev.CR.Accept(some(rng), nil); err != nil {
-				ev.CR.Reject()
+				ev.CR.Reject(nil)
 				return err
 			}
 			return nil

@@ -171,7 +171,12 @@ type Event struct {
 	Object Handle
 	Reason uint32 // asynchronous events
 
-	// PrivateData came with ESTABLISHED at the active end, or with PEER_REJECTED. It stays valid.
+	// PrivateDataPadded says that PrivateData has the size of the connection manager's message: the peer is no program of this library,
+	// and its own data may end earlier, in zeroes. Where it is false PrivateData is what the peer gave, to the byte. Extension.
+	PrivateDataPadded bool
+
+	// PrivateData came with ESTABLISHED at the active end, with PEER_REJECTED, or with the NON_PEER_REJECTED of a program that rejects
+	// without being a DAT Consumer. It stays valid.
 	PrivateData []byte
 
 	// Software is the payload of a software event.

@@ -53,7 +53,7 @@ func TestDeadHandles(t *testing.T) {
 func freedObjects(t *testing.T, z *zoo) []udat.Handle {
 	t.Helper()
 	dead := append(z.handles(), z.ia)
-	assert.NilError(t, z.request.Reject())
+	assert.NilError(t, z.request.Reject(nil))
 	for _, h := range dead[1 : len(dead)-1] {
 		assert.NilError(t, h.(interface{ Free() error }).Free(), "%T", h)
 	}

@@ -120,7 +120,7 @@ func TestHandleTypesAndContexts(t *testing.T) {
 			assert.ErrorIs(t, err, udat.ErrInvalidHandle)
 			assert.ErrorIs(t, udat.SetConsumerContext(h, 1), udat.ErrInvalidHandle)
 		}
-		assert.NilError(t, z.request.Reject())
+		assert.NilError(t, z.request.Reject(nil))
 		assert.ErrorIs(t, udat.SetConsumerContext(z.request, 1), udat.ErrInvalidHandle)
 		rule.Proves(t, "CTX-05")
 	})
@@ -138,7 +138,7 @@ func TestTeardown(t *testing.T) {
 		for _, h := range dead[1:] {
 			assert.Assert(t, live(h))
 		}
-		assert.NilError(t, z.request.Reject())
+		assert.NilError(t, z.request.Reject(nil))
 		for _, h := range dead[1:] {
 			assert.NilError(t, h.(interface{ Free() error }).Free(), "%T", h)
 			assert.Assert(t, !live(h))
@@ -148,7 +148,7 @@ func TestTeardown(t *testing.T) {
 		everyCallFails(t, dead, plausible(newZoo(t, dev)))
 		rule.Proves(t, "GEN-02", "GEN-03", "OBJ-06", "PSP-FREE-05", "RSP-FREE-03", "CR-REJECT-03")
 		z2 := newZoo(t, dev)
-		assert.NilError(t, z2.request.Reject())
+		assert.NilError(t, z2.request.Reject(nil))
 		for _, h := range z2.handles()[1:] {
 			assert.NilError(t, h.(interface{ Free() error }).Free(), "%T", h)
 		}

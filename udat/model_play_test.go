@@ -247,7 +247,7 @@ func (w *world) answered(t *rapid.T, r *mCR) {
 			w.requests = append(w.requests[:i:i], w.requests[i+1:]...)
 		}
 	}
-	isRefused(t, r.cr.Reject(), udat.InvalidHandle)
+	isRefused(t, r.cr.Reject(nil), udat.InvalidHandle)
 }
 
 func (w *world) accept(t *rapid.T) {
@@ -281,7 +281,7 @@ func (w *world) accepted(t *rapid.T, r *mCR, ep *mEP) {
 
 func (w *world) reject(t *rapid.T) {
 	r := w.aRequest(t)
-	isOK(t, r.cr.Reject())
+	isOK(t, r.cr.Reject(nil))
 	w.answered(t, r)
 	if r.from.request == r {
 		r.from.end(nil, udat.EventConnectionPeerRejected)

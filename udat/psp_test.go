@@ -163,7 +163,7 @@ func TestPSPBacklog(t *testing.T) {
 			turnedAway(t, dev, b, qual)
 			rule.Proves(t, "PSP-CREATE-03", "EVD-55")
 
-			assert.NilError(t, open[0].Reject()) // an answer frees no place: the event has left its own
+			assert.NilError(t, open[0].Reject(nil)) // an answer frees no place: the event has left its own
 			turnedAway(t, dev, b, qual)
 			assert.NilError(t, small.Resize(3))
 			called(t, dev, b, qual, small, 1)
@@ -189,7 +189,7 @@ func TestPSPBacklog(t *testing.T) {
 
 			empty(t, b.ia.AsyncEVD())
 			for _, cr := range open[1:] {
-				assert.NilError(t, cr.Reject())
+				assert.NilError(t, cr.Reject(nil))
 			}
 			// Nothing is left of the requests that were refused: not the endpoints that a provider would bring.
 			assert.NilError(t, psp.Free())
@@ -251,7 +251,7 @@ func TestBacklogMerged(t *testing.T) {
 		assert.NilError(t, cr.Handoff(qual))
 		turnedAway(t, dev, b, qual)
 		for range qlen {
-			assert.NilError(t, expect(t, merged, udat.EventConnectionRequest).CR.Reject())
+			assert.NilError(t, expect(t, merged, udat.EventConnectionRequest).CR.Reject(nil))
 		}
 		empty(t, merged)
 		empty(t, b.ia.AsyncEVD())
@@ -278,7 +278,7 @@ func TestPSPFreeRace(t *testing.T) {
 			if told.CR == nil {
 				assert.Equal(t, refusal.Number, udat.EventConnectionNonPeerRejected, "%d", i)
 			} else {
-				assert.NilError(t, told.CR.Reject())
+				assert.NilError(t, told.CR.Reject(nil))
 				expect(t, a.conn, udat.EventConnectionPeerRejected)
 			}
 			assert.NilError(t, a.ep.Reset())
@@ -334,7 +334,7 @@ func TestPSPProvider(t *testing.T) {
 		assert.NilError(t, err)
 		assert.NilError(t, psp.Free())
 		assert.Equal(t, state(t, p.LocalEP), udat.EPTentativeConnection)
-		assert.NilError(t, cr.Reject())
+		assert.NilError(t, cr.Reject(nil))
 		expect(t, a.conn, udat.EventConnectionPeerRejected)
 		_, _, _, err = p.LocalEP.GetStatus()
 		assert.ErrorIs(t, err, udat.ErrInvalidHandle)

@@ -61,7 +61,7 @@ func TestServicePointStorm(t *testing.T) {
 				}
 			}
 			if r.IntN(2) == 0 {
-				ev.CR.Reject()
+				ev.CR.Reject(nil)
 				return
 			}
 			p, err := ev.CR.Query(udat.CRFieldAll)

@@ -271,9 +271,9 @@ func received(ev *Event, wc *fabric.WC) {
 		ev.Operation, ev.RMRContext = DTOReceiveInv, wc.Imm
 		ev.EP.obj.ia.windows.invalidated(wc.Imm)
 	case wc.Flags&fabric.WCWithImm != 0 && wc.Opcode == fabric.OpWCRecvWithImm:
-		ev.Operation, ev.Immediate, ev.HasImmediate = DTOReceiveWriteImm, wc.Imm, true
+		ev.Operation, ev.Immediate, ev.HasImmediate = DTOReceiveWriteImm, rawImmediate(wc.Imm), true
 	case wc.Flags&fabric.WCWithImm != 0:
-		ev.Operation, ev.Immediate, ev.HasImmediate = DTOReceiveImm, wc.Imm, true
+		ev.Operation, ev.Immediate, ev.HasImmediate = DTOReceiveImm, rawImmediate(wc.Imm), true
 	}
 }
 

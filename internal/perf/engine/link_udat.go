@@ -183,7 +183,7 @@ func (l *udatLink) accept(ctx context.Context, token uint64) error {
 			}
 			qp, err := parsePrivate(param.PrivateData, token, len(l.eps))
 			if err != nil {
-				ev.CR.Reject()
+				ev.CR.Reject(nil)
 				continue
 			}
 			if err := ev.CR.Accept(l.eps[qp], nil); err != nil {

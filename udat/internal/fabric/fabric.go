@@ -63,49 +63,49 @@ type DeviceInfo struct {
 
 // Attr holds the limits and facts of an open device.
 type Attr struct {
-	Info            DeviceInfo
-	VendorName      string
-	VendorID        uint32
-	PartID          uint32
-	HWVersion       uint32
-	FWVersion       string
-	Transport       string // "IB", "RoCE v2", "iWARP", "mem", ...
-	MaxQP           int
-	MaxQPWR         int // outstanding work requests of one queue of a queue pair
-	MaxSGE          int
-	MaxReadSGE      int
-	MaxCQ           int
-	MaxCQE          int
-	MaxMR           int
-	MaxMRSize       uint64
-	MaxPD           int
-	MaxMW           int // 0: no memory windows
-	MaxSRQ          int // 0: no shared receive queues
-	MaxSRQWR        int
-	MaxSRQSGE       int
-	MaxReadIn       int // outstanding RDMA reads and atomics per queue pair, as target
-	MaxReadOut      int // the same, as initiator
-	MaxReadTotal    int
-	MaxMessage      uint64
-	MaxInline       int // largest inline send that CreateQP will be asked for
-	MaxConnData     int // private data with a connect or an accept
-	MaxRejectData   int // private data with a reject
-	MTU             int // active path MTU, bytes
-	PageSize        int
-	MWType2         bool // the windows are of type 2 (bound through the send queue with a key that changes)
-	SRQResize       bool
-	Atomics         bool
-	SendInvalidate  bool
-	WriteImmediate  bool
-	SRQExactCounts  bool // SRQ.Available and QP.Taken are known, and QP.SetTakenLimits works
-	SRQOtherPD      bool // a queue pair may be in another domain than its SRQ, whose own then holds for receives
-	ReadSinkRemote  bool // the sink of an RDMA read needs remote write access (iWARP)
-	PeerToPeer      bool // both ends may send first (not so on plain iWARP)
-	ExactBounds     bool // memory windows enforce their bounds
-	EnforcesRNR     bool // a send without a posted receive fails after RNRRetry
-	Acknowledged    bool // a send or write is done when the peer has taken it, and tells what the peer refuses (iWARP: the connection ends)
-	SolicitedArm    bool // CQ.Arm can ask for solicited completions only; else it arms for all
-	CMPrivateLegacy bool // peers may be C programs that pad private data (see the verbs fabric)
+	Info           DeviceInfo
+	VendorName     string
+	VendorID       uint32
+	PartID         uint32
+	HWVersion      uint32
+	FWVersion      string
+	Transport      string // "IB", "RoCE v2", "iWARP", "mem", ...
+	MaxQP          int
+	MaxQPWR        int // outstanding work requests of one queue of a queue pair
+	MaxSGE         int
+	MaxReadSGE     int
+	MaxCQ          int
+	MaxCQE         int
+	MaxMR          int
+	MaxMRSize      uint64
+	MaxPD          int
+	MaxMW          int // 0: no memory windows
+	MaxSRQ         int // 0: no shared receive queues
+	MaxSRQWR       int
+	MaxSRQSGE      int
+	MaxReadIn      int // outstanding RDMA reads and atomics per queue pair, as target
+	MaxReadOut     int // the same, as initiator
+	MaxReadTotal   int
+	MaxMessage     uint64
+	MaxInline      int // largest inline send that CreateQP will be asked for
+	MaxConnData    int // private data with a connect
+	MaxAcceptData  int // private data with an accept
+	MaxRejectData  int // private data with a reject
+	MTU            int // active path MTU, bytes
+	PageSize       int
+	MWType2        bool // the windows are of type 2 (bound through the send queue with a key that changes)
+	SRQResize      bool
+	Atomics        bool
+	SendInvalidate bool
+	WriteImmediate bool
+	SRQExactCounts bool // SRQ.Available and QP.Taken are known, and QP.SetTakenLimits works
+	SRQOtherPD     bool // a queue pair may be in another domain than its SRQ, whose own then holds for receives
+	ReadSinkRemote bool // the sink of an RDMA read needs remote write access (iWARP)
+	PeerToPeer     bool // both ends may send first (not so on plain iWARP)
+	ExactBounds    bool // memory windows enforce their bounds
+	EnforcesRNR    bool // a send without a posted receive fails after RNRRetry
+	Acknowledged   bool // a send or write is done when the peer has taken it, and tells what the peer refuses (iWARP: the connection ends)
+	SolicitedArm   bool // CQ.Arm can ask for solicited completions only; else it arms for all
 }
 
 // Device is an open device.
@@ -238,6 +238,8 @@ type Conn interface {
 	RemoteAddr() netip.AddrPort
 	// ReadDepths are the depths in force once established.
 	ReadDepths() (in, out uint8)
+	// Awaits says, for people, what an attempt under way waits for.
+	Awaits() string
 	// Disconnect moves the queue pair to error and tells the peer. It is harmless when repeated or after the peer's.
 	// An end that began hears EventDisconnected when the other answers; an attempt under way ends in EventFailed at once.
 	Disconnect() error
@@ -257,14 +259,14 @@ type Listener interface {
 type Request interface {
 	LocalAddr() netip.AddrPort
 	RemoteAddr() netip.AddrPort
-	// Private is the data that the peer sent, in its true length where the peer told it.
-	Private() []byte
+	// Private is the data that the peer sent. Where padded is true it may have zeroes at its end that the peer did not send.
+	Private() (data []byte, padded bool)
 	// ReadDepths are the depths that this end may use at the most: in serves the peer's reads, out is for its own.
 	ReadDepths() (in, out uint8)
 	// Accept answers with qp. EventEstablished follows on the handler, or EventFailed if the peer has given up. On
 	// an error nothing has changed and the request is still there.
 	Accept(qp QP, p AcceptParams, on func(ConnEvent)) (Conn, error)
-	// Reject answers no. byConsumer makes the peer see EventPeerRejected, else EventRejected.
+	// Reject answers no. byConsumer makes the peer see EventPeerRejected, else EventRejected, which does not tell the length of its data.
 	Reject(private []byte, byConsumer bool) error
 }
 
@@ -275,7 +277,7 @@ type ConnEventKind uint8
 const (
 	EventEstablished  ConnEventKind = iota // data can flow; Private holds the acceptor's data at the active end
 	EventPeerRejected                      // the consumer at the other end said no; Private may hold its data
-	EventRejected                          // nobody listens, the backlog is full, or the other end cannot
+	EventRejected                          // nobody listens, the backlog is full, or the other end cannot; Private may hold data
 	EventUnreachable                       // no route, no such host, or it does not answer
 	EventFailed                            // the handshake failed in another way
 	EventDisconnected                      // the other end disconnected, first or in answer
@@ -286,6 +288,7 @@ const (
 type ConnEvent struct {
 	Kind    ConnEventKind
 	Private []byte
+	Padded  bool  // Private may have zeroes at its end that the peer did not send
 	Err     error // the fabric's own words for the cause, where there are any
 }
 

@@ -65,12 +65,11 @@ func (d *Device) send(m Message, to *Device, arrive func()) {
 }
 
 // newConn makes one end, which claims the queue pair; f.mu is held.
-func (d *Device) newConn(op string, fq fabric.QP, private []byte, on func(fabric.ConnEvent)) (*conn, error) {
+func (d *Device) newConn(op string, fq fabric.QP, private []byte, most int, on func(fabric.ConnEvent)) (*conn, error) {
 	if err := d.usable(op); err != nil {
 		return nil, err
 	}
 	q, _ := fq.(*qp)
-	most := d.f.attr.MaxConnData
 	switch {
 	case q == nil || q.dev != d:
 		return nil, invalid(op, "no queue pair of this device")
@@ -158,7 +157,7 @@ func (d *Device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	f := d.f
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c, err := d.newConn(op, q, p.Private, on)
+	c, err := d.newConn(op, q, p.Private, a.MaxConnData, on)
 	if err != nil {
 		return nil, err
 	}
@@ -250,6 +249,8 @@ func (c *conn) removed() {
 
 func (c *conn) LocalAddr() netip.AddrPort  { return c.local }
 func (c *conn) RemoteAddr() netip.AddrPort { return c.remote }
+
+func (c *conn) Awaits() string { return "the answer to the connection request" }
 
 func (c *conn) ReadDepths() (in, out uint8) {
 	c.dev.f.mu.Lock()

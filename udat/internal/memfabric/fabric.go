@@ -104,6 +104,7 @@ func defaultAttr() fabric.Attr {
 		MaxMessage:     1 << 31,
 		MaxInline:      256,
 		MaxConnData:    256,
+		MaxAcceptData:  256,
 		MaxRejectData:  256,
 		MTU:            4096,
 		PageSize:       os.Getpagesize(),

@@ -104,7 +104,7 @@ func (r *request) arrive() {
 
 func (r *request) LocalAddr() netip.AddrPort   { return r.from.remote }
 func (r *request) RemoteAddr() netip.AddrPort  { return r.from.local }
-func (r *request) Private() []byte             { return slices.Clone(r.private) }
+func (r *request) Private() ([]byte, bool)     { return slices.Clone(r.private), false }
 func (r *request) ReadDepths() (in, out uint8) { return r.in, r.out }
 
 // pending says why the request cannot be answered; Fabric.mu is held.
@@ -139,9 +139,9 @@ func (r *request) Reject(private []byte, byConsumer bool) error {
 		return err
 	}
 	r.answer()
-	ev := fabric.ConnEvent{Kind: fabric.EventRejected}
+	ev := fabric.ConnEvent{Kind: fabric.EventRejected, Private: slices.Clone(private)}
 	if byConsumer {
-		ev = fabric.ConnEvent{Kind: fabric.EventPeerRejected, Private: slices.Clone(private)}
+		ev.Kind = fabric.EventPeerRejected
 	}
 	r.from.turnDown(r.lis.dev, ev)
 	return nil
@@ -156,7 +156,7 @@ func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 	if err := r.pending(op); err != nil {
 		return nil, err
 	}
-	c, err := d.newConn(op, q, p.Private, on)
+	c, err := d.newConn(op, q, p.Private, f.attr.MaxAcceptData, on)
 	if err != nil {
 		return nil, err
 	}

@@ -26,11 +26,12 @@ type conn struct {
 	calling       bool // a call on the id that may take long is under way
 	lost          error
 	private       []byte // active: for the request
+	told          bool   // passive: the peer has said how long its private data is, and understands how long ours is
 	in, out       uint8  // read depths, as offered and then as agreed
 	local, remote netip.AddrPort
 }
 
-// Connect starts to connect qp. Private data of 53 to 56 bytes may arrive padded: see private.go.
+// Connect starts to connect qp.
 func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {
 	qp, err := d.ownQP(q)
 	if err != nil {
@@ -52,7 +53,7 @@ func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	}
 	c := &conn{
 		dev: d, qp: qp, active: true, on: on, remote: to,
-		private: pack(append([]byte(nil), p.Private...), roomRequest, d.iwarp),
+		private: append([]byte(nil), p.Private...),
 		in:      p.ReadIn, out: p.ReadOut,
 	}
 	if err := d.reserve(kindConn); err != nil {
@@ -134,19 +135,25 @@ func (c *conn) act(a action, ev cverbs.CMEvent) []fabric.ConnEvent {
 	case actRoute:
 		c.local = c.id.LocalAddr()
 		if dev, num := c.id.Device(), c.id.Port(); dev != c.dev.device || num != c.dev.num {
-			return c.end(fabric.EventUnreachable, nil, fmt.Errorf("verbs: the way to %v goes through %s/%d, not %s/%d",
+			return c.end(fabric.EventUnreachable, fmt.Errorf("verbs: the way to %v goes through %s/%d, not %s/%d",
 				c.remote, dev, num, c.dev.device, c.dev.num))
 		}
 		if err := c.id.ResolveRoute(c.dev.opts.CMWait); err != nil {
-			return c.end(fabric.EventUnreachable, nil, err)
+			return c.end(fabric.EventUnreachable, err)
 		}
 		c.state = stRoute
 	case actRequest:
 		c.state = stRequested
 		if c.dev.iwarp {
 			c.requestLater()
-		} else if err := c.id.Connect(c.param(c.private)); err != nil {
-			return c.end(connectFailure(err), nil, err)
+			break
+		}
+		err := c.dev.tellLength(c.id, c.private)
+		if err == nil {
+			err = c.id.Connect(c.param(c.private))
+		}
+		if err != nil {
+			return c.end(connectFailure(err), err)
 		}
 	case actReply:
 		return c.reply(ev)
@@ -155,18 +162,19 @@ func (c *conn) act(a action, ev cverbs.CMEvent) []fabric.ConnEvent {
 	case actUpAndLeft:
 		return append(c.up(ev), c.peerLeft(ev)...)
 	case actUnreachable:
-		return c.end(fabric.EventUnreachable, nil, ev.Err())
+		return c.end(fabric.EventUnreachable, ev.Err())
 	case actRejected:
-		if isConsumerReject(ev.Status) {
-			if data, ok := unpackReject(ev.PrivateData, c.dev.iwarp); ok {
-				return c.end(fabric.EventPeerRejected, data, ev.Err())
-			}
+		e := fabric.ConnEvent{Kind: fabric.EventRejected, Err: ev.Err()}
+		var byConsumer bool
+		e.Private, e.Padded, byConsumer = unpackReject(ev.PrivateData, c.dev.iwarp)
+		if byConsumer && isConsumerReject(ev.Status) {
+			e.Kind = fabric.EventPeerRejected
 		}
-		return c.end(fabric.EventRejected, nil, ev.Err())
+		return c.endWith(e)
 	case actRefused:
-		return c.end(fabric.EventRejected, nil, ev.Err())
+		return c.end(fabric.EventRejected, ev.Err())
 	case actFailed:
-		return c.end(fabric.EventFailed, nil, cmError(ev))
+		return c.end(fabric.EventFailed, cmError(ev))
 	case actLost:
 		c.lost = cmError(ev)
 		c.state = stLost
@@ -210,7 +218,7 @@ func (c *conn) requestLater() {
 		case c.destroyed:
 			c.id.Close()
 		case err != nil && c.state == stRequested:
-			for _, e := range c.end(connectFailure(err), nil, err) {
+			for _, e := range c.end(connectFailure(err), err) {
 				c.tellLater(e)
 			}
 		}
@@ -239,7 +247,7 @@ func (c *conn) reply(ev cverbs.CMEvent) []fabric.ConnEvent {
 	}
 	if err != nil {
 		c.id.Reject(nil)
-		return c.end(fabric.EventFailed, nil, err)
+		return c.end(fabric.EventFailed, err)
 	}
 	return c.up(ev)
 }
@@ -256,7 +264,7 @@ func (c *conn) up(ev cverbs.CMEvent) []fabric.ConnEvent {
 			// iWARP drivers speak of their own end here, not of the peer's.
 			c.in, c.out = min(c.in, ev.InitiatorDepth), min(c.out, ev.ResponderResources)
 		}
-		e.Private = unpack(ev.PrivateData, roomReply, c.dev.iwarp)
+		e.Private, e.Padded = unpack(ev.PrivateData, c.dev.toldLength(c.id), c.dev.iwarp)
 	}
 	return []fabric.ConnEvent{e}
 }
@@ -267,11 +275,15 @@ func (c *conn) peerLeft(ev cverbs.CMEvent) []fabric.ConnEvent {
 }
 
 // end finishes an attempt: the id goes, and the queue pair is free again if it has not been moved.
-func (c *conn) end(kind fabric.ConnEventKind, private []byte, cause error) []fabric.ConnEvent {
+func (c *conn) end(kind fabric.ConnEventKind, cause error) []fabric.ConnEvent {
+	return c.endWith(fabric.ConnEvent{Kind: kind, Err: cause})
+}
+
+func (c *conn) endWith(e fabric.ConnEvent) []fabric.ConnEvent {
 	c.state = stOver
 	c.qp.unclaim()
 	c.destroy()
-	return []fabric.ConnEvent{{Kind: kind, Private: private, Err: cause}}
+	return []fabric.ConnEvent{e}
 }
 
 // destroy ends the id. The caller holds the lock.
@@ -330,6 +342,23 @@ func (c *conn) ReadDepths() (in, out uint8) {
 	return c.in, c.out
 }
 
+// Awaits says what an attempt waits for.
+func (c *conn) Awaits() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch c.state {
+	case stAddr:
+		return "the hardware address of " + c.remote.Addr().String() + " (ARP or neighbour discovery)"
+	case stRoute:
+		return "the route to " + c.remote.Addr().String()
+	case stRequested:
+		return "the answer to the connection request"
+	case stAccepted:
+		return "the peer's confirmation of the accept"
+	}
+	return ""
+}
+
 // Disconnect moves the queue pair to error and tells the peer, or answers it. After a disconnect that began here EventDisconnected
 // comes when the peer has answered. An attempt under way ends with EventFailed.
 func (c *conn) Disconnect() error {
@@ -341,7 +370,7 @@ func (c *conn) Disconnect() error {
 	switch c.state {
 	case stAddr, stRoute, stRequested, stAccepted:
 		err := c.qp.SetError()
-		for _, e := range c.end(fabric.EventFailed, nil, errors.New("verbs: disconnected before it was established")) {
+		for _, e := range c.end(fabric.EventFailed, errors.New("verbs: disconnected before it was established")) {
 			c.tellLater(e)
 		}
 		return ignoreClosed(err)

@@ -14,6 +14,8 @@ import (
 
 const patience = 30 * time.Second
 
+var noAddr netip.AddrPort
+
 // opened is an open device and what a queue pair is made of; everything is closed at the test's end.
 type opened struct {
 	fabric.Device
@@ -67,10 +69,10 @@ func (o *opened) listen() (fabric.Listener, chan fabric.Request) {
 }
 
 // connect starts a connection; its events arrive on the channel.
-func (o *opened) connect(to netip.AddrPort) (fabric.Conn, chan fabric.ConnEvent) {
+func (o *opened) connect(to netip.AddrPort, private ...byte) (fabric.Conn, chan fabric.ConnEvent) {
 	o.t.Helper()
 	events := make(chan fabric.ConnEvent, 16)
-	c, err := o.Connect(o.newQP(), fabric.ConnectParams{Remote: to}, func(ev fabric.ConnEvent) { events <- ev })
+	c, err := o.Connect(o.newQP(), fabric.ConnectParams{Remote: to, Private: private}, func(ev fabric.ConnEvent) { events <- ev })
 	assert.NilError(o.t, err)
 	return c, events
 }
@@ -163,28 +165,6 @@ func (r *raw) listen(addr netip.Addr) netip.AddrPort {
 	assert.NilError(r.t, r.id.BindAddr(netip.AddrPortFrom(addr, 0)))
 	assert.NilError(r.t, r.id.Listen(4))
 	return r.id.LocalAddr()
-}
-
-// A program that knows nothing of trailers is reported the way OpenFabrics DAPL would: the whole room.
-func TestLegacyRequest(t *testing.T) {
-	o := openDevice(t)
-	if o.dev.iwarp {
-		t.Skip("iWARP tells the length")
-	}
-	l, requests := o.listen()
-	peer := newRaw(t)
-	assert.NilError(t, peer.id.ResolveAddr(netip.AddrPort{}, l.Addr(), 2*time.Second))
-	peer.event(cverbs.CMEventAddrResolved)
-	assert.NilError(t, peer.id.ResolveRoute(2*time.Second))
-	peer.event(cverbs.CMEventRouteResolved)
-	assert.NilError(t, peer.id.Connect(cverbs.ConnParam{PrivateData: []byte("raw"), QPNum: o.newQP().Num(), RetryCount: 7}))
-	r := receive(t, requests)
-	assert.Equal(t, len(r.Private()), roomRequest)
-	assert.Equal(t, string(bytes.TrimRight(r.Private(), "\x00")), "raw")
-	assert.NilError(t, r.Reject([]byte("busy"), true))
-	ev := peer.event(cverbs.CMEventRejected)
-	assert.Equal(t, ev.Status, cverbs.RejectConsumerDefined)
-	assert.Assert(t, bytes.HasPrefix(ev.PrivateData, []byte("\x02\x00\x02\x00busy")))
 }
 
 // Rejects are told apart by the marker, not by the reason: the kernel uses that of consumers when a program dies.

@@ -162,7 +162,11 @@ func (d *device) arrive(ev cverbs.CMEvent) {
 	d.mu.Lock()
 	d.requests[c] = struct{}{}
 	d.mu.Unlock()
-	l.on(&request{c: c, private: unpack(ev.PrivateData, roomRequest, d.iwarp)})
+	n := d.toldLength(id)
+	r := &request{c: c}
+	r.private, r.padded = unpack(ev.PrivateData, n, d.iwarp)
+	c.told = n >= 0
+	l.on(r)
 }
 
 var errAnswered = fmt.Errorf("%w: the request has been answered", fabric.ErrClosed)
@@ -174,11 +178,12 @@ func clampDepth(n uint8, limit int) uint8 { return uint8(min(int(n), max(limit, 
 type request struct {
 	c       *conn
 	private []byte
+	padded  bool // private's length is not known
 }
 
 func (r *request) LocalAddr() netip.AddrPort   { return r.c.LocalAddr() }
 func (r *request) RemoteAddr() netip.AddrPort  { return r.c.RemoteAddr() }
-func (r *request) Private() []byte             { return r.private }
+func (r *request) Private() ([]byte, bool)     { return r.private, r.padded }
 func (r *request) ReadDepths() (in, out uint8) { return r.c.ReadDepths() }
 
 // answer marks the request as answered. The caller holds the connection's lock.
@@ -199,8 +204,8 @@ func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 	if on == nil {
 		return nil, invalid("the handler is nil")
 	}
-	if len(p.Private) > maxConnData {
-		return nil, invalid("%d bytes of private data, an accept carries at most %d", len(p.Private), maxConnData)
+	if len(p.Private) > maxAcceptData {
+		return nil, invalid("%d bytes of private data, an accept carries at most %d", len(p.Private), maxAcceptData)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,13 +233,18 @@ func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 	c.qp, c.on = qp, on
 	if cause == nil {
 		c.state = stAccepted // before the call: the peer's answer may be faster than its return
-		cause = c.id.Accept(c.param(pack(p.Private, roomReply, d.iwarp)))
+		if c.told {
+			cause = d.tellLength(c.id, p.Private)
+		}
+		if cause == nil {
+			cause = c.id.Accept(c.param(p.Private))
+		}
 	}
 	r.answer()
 	d.addConn(c)
 	if cause != nil {
 		// Too late for an error: the peer has given up, or the queue pair has left INIT.
-		for _, e := range c.end(fabric.EventFailed, nil, cause) {
+		for _, e := range c.end(fabric.EventFailed, cause) {
 			c.tellLater(e)
 		}
 	}
@@ -247,7 +257,7 @@ func peerGone(err error) bool {
 	return errors.As(err, &e) && e.Verb == "rdma_init_qp_attr"
 }
 
-// Reject answers no. Data goes with a consumer's reject only.
+// Reject answers no.
 func (r *request) Reject(private []byte, byConsumer bool) error {
 	c := r.c
 	if len(private) > maxRejectData {
@@ -258,12 +268,11 @@ func (r *request) Reject(private []byte, byConsumer bool) error {
 	if c.state != stArrived && c.state != stLost {
 		return errAnswered
 	}
-	var data []byte
 	if byConsumer {
-		data = packReject(private, c.dev.iwarp)
+		private = packReject(private, c.told)
 	}
 	if c.state == stArrived {
-		c.id.Reject(data) // a failure means that the peer has given up meanwhile
+		c.id.Reject(private) // a failure means that the peer has given up meanwhile
 	}
 	c.state = stOver
 	r.answer()

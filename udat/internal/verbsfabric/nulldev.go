@@ -31,7 +31,7 @@ func (n *nullDevice) Attr() fabric.Attr {
 	return fabric.Attr{
 		Info:  fabric.DeviceInfo{Name: "null0", Fabric: "null", Addr: netip.MustParseAddr("127.0.0.1")},
 		MaxQP: 4096, MaxQPWR: 1024, MaxSGE: 16, MaxReadSGE: 16, MaxCQ: 4096, MaxCQE: 1024, MaxMR: 4096, MaxMRSize: 1 << 30, MaxPD: 4096,
-		MaxReadIn: 16, MaxReadOut: 16, MaxMessage: 1 << 30, MaxConnData: 56, PageSize: 4096,
+		MaxReadIn: 16, MaxReadOut: 16, MaxMessage: 1 << 30, MaxConnData: maxConnData, PageSize: 4096,
 	}
 }
 

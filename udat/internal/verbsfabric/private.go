@@ -1,70 +1,100 @@
 package verbsfabric
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+
+	"github.com/godat/godat/cverbs"
+)
 
 // Private data on the wire.
 //
-// InfiniBand and RoCE carry private data in rooms of a fixed size and pad it with zeroes; the true length is lost. So the data
-// goes first, raw, where every peer looks for it, and if at least 4 bytes of the room are left, the room's last 4 bytes
-// are a trailer: 3 magic bytes and the length. A receiver that finds the trailer reports the data in its true length; one that does
-// not (the peer is another program, or the data left no space) reports the whole room.
+// InfiniBand and RoCE carry private data in rooms of a fixed size, padded with zeroes: the length is lost. Every room is the
+// Consumer's alone, from its first byte to its last, so the length travels beside the room. The messages of a connect and of an
+// accept have 32 bits for the options of enhanced connection establishment, which only ends that name a vendor look at: between ends of
+// this library they hold 3 magic bytes and the length, and the vendor is 0. A connect always says its length there; who accepts says
+// it to an end that has. A reject has no such bits: to an end that has told its length the marker below is 3 magic bytes and
+// the length, to all others that of OpenFabrics DAPL.
 //
-// In a connect request, whose room is 56 bytes: data of 0 to 52 bytes arrives in its true length; data of 53, 54 or 55 bytes arrives as
-// 56 with zeroes at its end; data of 56 bytes arrives as it is, unless its own last 4 bytes happen to look like a trailer.
-// In an accept, whose room is 196 bytes and whose data is 56 at most, the length is always true. A reject has a room of 148 bytes, of
-// which the first 4 are the marker below: 0 to 140 bytes arrive in their true length, 141 to 143 as 144.
-//
-// iWARP tells the length, so there is no trailer there.
+// Private data whose length nobody told is reported as the whole room, as OpenFabrics DAPL does: a peer that is another
+// program, or a kernel before 5.9 at either end. iWARP tells the length by itself.
 const (
 	roomRequest = 56
 	roomReply   = 196
 	roomReject  = 148
 
 	maxConnData   = roomRequest
+	maxAcceptData = roomReply
 	maxRejectData = roomReject - len(rejectMarker)
-
-	trailerSize = 4
 )
 
 // rejectMarker comes first in a reject that the peer's consumer asked for; OpenFabrics DAPL sends the same.
 const rejectMarker = "\x02\x00\x02\x00"
 
-var trailerMagic = [3]byte{0xDA, 0x7A, 0xC3}
+// magic is above the length in the options, and before it in the marker of a reject between ends of this library.
+const (
+	magic      = 0xDA7AC3
+	magicBytes = "\xDA\x7A\xC3"
+)
 
-// pack fills a room with data and trailer; exact says that the transport keeps the length.
-func pack(data []byte, room int, exact bool) []byte {
-	if exact || len(data) > room-trailerSize {
-		return data
+// noVendor is no vendor's number: the wire carries the low 24 bits, and librdmacm refuses to send options with 0.
+const noVendor = 1 << 24
+
+// tellLength has the next request or reply of the id say how long its private data is. iWARP needs no telling.
+func (d *device) tellLength(id *cverbs.CMID, private []byte) error {
+	if d.iwarp {
+		return nil
 	}
-	b := make([]byte, room)
-	copy(b, data)
-	copy(b[room-trailerSize:], trailerMagic[:])
-	b[room-1] = byte(len(data))
-	return b
+	return id.SetLocalECE(cverbs.ECE{VendorID: noVendor, Options: magic<<8 | uint32(len(private))})
 }
 
-// unpack is the reverse of pack.
-func unpack(b []byte, room int, exact bool) []byte {
-	if exact || len(b) != room || !bytes.Equal(b[room-trailerSize:room-1], trailerMagic[:]) {
-		return b
+// toldLength is the length that the peer's request or reply says, or -1.
+func (d *device) toldLength(id *cverbs.CMID) int {
+	if d.iwarp {
+		return -1
 	}
-	n := int(b[room-1])
-	if n > room-trailerSize {
-		return b
+	e, err := id.RemoteECE()
+	if err != nil || e.VendorID != 0 || e.Options>>8 != magic {
+		return -1
 	}
-	return b[:n:n]
+	return int(e.Options & 0xFF)
 }
 
-// packReject makes the data of a reject that the consumer asked for.
-func packReject(data []byte, exact bool) []byte {
-	return pack(append([]byte(rejectMarker), data...), roomReject, exact)
+// unpack takes private data of length n out of its room. padded tells that its length is not known: a length that the room belies is none.
+func unpack(room []byte, n int, iwarp bool) (data []byte, padded bool) {
+	switch {
+	case iwarp:
+		return room, false
+	case n < 0 || n > len(room) || len(bytes.TrimRight(room[n:], "\x00")) > 0:
+		return room, true
+	}
+	return room[:n:n], false
 }
 
-// unpackReject tells a consumer's reject, and its data, from all others.
-func unpackReject(b []byte, exact bool) (data []byte, byConsumer bool) {
-	b = unpack(b, roomReject, exact)
-	if !bytes.HasPrefix(b, []byte(rejectMarker)) {
-		return nil, false
+// packReject makes the data of a reject that the consumer asked for; told tells that the peer is an end of this library.
+func packReject(data []byte, told bool) []byte {
+	marker := []byte(rejectMarker)
+	if told {
+		marker = append([]byte(magicBytes), byte(len(data)))
 	}
-	return b[len(rejectMarker):], true
+	return append(marker, data...)
+}
+
+// unpackReject tells a consumer's reject from all others, and its data. Other rejects may have data too: without a marker and
+// whole, nil if all of it is padding.
+func unpackReject(room []byte, iwarp bool) (data []byte, padded, byConsumer bool) {
+	n := len(rejectMarker)
+	switch {
+	case bytes.HasPrefix(room, []byte(rejectMarker)):
+		data, padded = unpack(room[n:], -1, iwarp)
+		return data, padded, true
+	case !iwarp && len(room) >= n && strings.HasPrefix(string(room), magicBytes):
+		if data, padded = unpack(room[n:], int(room[n-1]), false); !padded {
+			return data, false, true
+		}
+	}
+	if len(bytes.TrimRight(room, "\x00")) == 0 {
+		return nil, false, false
+	}
+	return room, !iwarp, false
 }

@@ -17,7 +17,7 @@ func testAttr(t *testing.T, cfg Config) {
 	assert.Assert(t, a.Info.Name != "" && a.Info.Fabric != "" && a.Info.Detail != "" && a.Info.Addr.IsValid() && a.Transport != "", "%+v", a)
 	for name, v := range map[string]int{
 		"MaxQP": a.MaxQP, "MaxQPWR": a.MaxQPWR, "MaxSGE": a.MaxSGE, "MaxReadSGE": a.MaxReadSGE, "MaxCQ": a.MaxCQ, "MaxCQE": a.MaxCQE,
-		"MaxMR": a.MaxMR, "MaxPD": a.MaxPD, "MaxReadIn": a.MaxReadIn, "MaxReadOut": a.MaxReadOut, "MaxConnData": a.MaxConnData,
+		"MaxMR": a.MaxMR, "MaxPD": a.MaxPD, "MaxReadIn": a.MaxReadIn, "MaxReadOut": a.MaxReadOut, "MaxConnData": a.MaxConnData, "MaxAcceptData": a.MaxAcceptData, "MaxRejectData": a.MaxRejectData,
 		"MTU": a.MTU, "PageSize": a.PageSize,
 	} {
 		assert.Assert(t, v > 0, name)
@@ -83,7 +83,7 @@ func testConnectBadArguments(t *testing.T, cfg Config) {
 	// None of them has used the queue pair up.
 	e.connect(s, fabric.ConnectParams{})
 	r := s.request()
-	_, err = r.Accept(n.newEnd(settings{}).qp, fabric.AcceptParams{Private: make([]byte, attr.MaxConnData+1)}, e.on)
+	_, err = r.Accept(n.newEnd(settings{}).qp, fabric.AcceptParams{Private: make([]byte, attr.MaxAcceptData+1)}, e.on)
 	assert.ErrorIs(t, err, fabric.ErrInvalid)
 	assert.ErrorIs(t, r.Reject(make([]byte, attr.MaxRejectData+1), true), fabric.ErrInvalid)
 	b := n.newEnd(settings{})
@@ -100,34 +100,49 @@ func pattern(n int) []byte {
 	return b
 }
 
-// sameData compares private data. A legacy connection manager pads what nearly fills its room.
-func sameData(t *testing.T, a fabric.Attr, room int, got, want []byte, what string) {
-	t.Helper()
-	if a.CMPrivateLegacy && len(want) > room-4 {
-		assert.Equal(t, len(got), room, "%s of %d bytes", what, len(want))
-		assert.Assert(t, len(bytes.TrimRight(got[len(want):], "\x00")) == 0, "%s of %d bytes: the padding is %x", what, len(want), got[len(want):])
-		got = got[:len(want)]
-	}
-	assert.Assert(t, bytes.Equal(got, want), "%s of %d bytes arrived as %d: %x", what, len(want), len(got), got)
+// contents of private data that a length told inside the room would be taken for, or lost in.
+var contents = map[string]func(b []byte){
+	"counting":        func(b []byte) { copy(b, pattern(len(b))) },
+	"zeroes":          func(b []byte) { clear(b) },
+	"ones":            func(b []byte) { copy(b, bytes.Repeat([]byte{0xFF}, len(b))) },
+	"zeroes at end":   func(b []byte) { copy(b, pattern(len(b)/2)) },
+	"an old trailer":  func(b []byte) { copy(b[max(len(b)-4, 0):], "\xDA\x7A\xC3\x05") },
+	"the marker":      func(b []byte) { copy(b, "\x02\x00\x02\x00\x02\x00\x02\x00") },
+	"another marker":  func(b []byte) { copy(b, "\xDA\x7A\xC3\x05\xDA\x7A\xC3\x05") },
+	"markers at ends": func(b []byte) { copy(b, "\xDA\x7A\xC3\x01"); copy(b[max(len(b)-4, 0):], "\x02\x00\x02\x00") },
 }
 
-// Private data arrives in its true length, in both directions.
+func content(n int, fill func([]byte)) []byte {
+	b := make([]byte, n)
+	fill(b)
+	return b
+}
+
+// exactly compares private data that has come from an end of this library.
+func exactly(t *testing.T, got []byte, padded bool, want []byte, what string) {
+	t.Helper()
+	assert.Assert(t, bytes.Equal(got, want), "%s of %d bytes %x arrived as %d: %x", what, len(want), want, len(got), got)
+	assert.Assert(t, !padded, "%s of %d bytes is said to be padded", what, len(want))
+}
+
+// Private data of every length and content arrives as it was, in both directions.
 func testPrivateData(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	attr := n.dev.Attr()
 	s := n.listen()
-	for size := 0; size <= min(attr.MaxConnData, 100); size++ {
+	both := func(up, down []byte) {
 		a, b := n.newEnd(settings{}), n.newEnd(settings{})
-		data := pattern(size)
-		a.connect(s, fabric.ConnectParams{Private: data})
-		clear(data) // the fabric has its own
+		sent := bytes.Clone(up)
+		a.connect(s, fabric.ConnectParams{Private: sent})
+		clear(sent) // the fabric has its own
 		r := s.request()
-		sameData(t, attr, attr.MaxConnData, r.Private(), pattern(size), "request")
-		back := pattern(min(attr.MaxConnData, 100) - size)
-		b.accept(r, fabric.AcceptParams{Private: back})
-		clear(back)
+		got, padded := r.Private()
+		exactly(t, got, padded, up, "request")
+		sent = bytes.Clone(down)
+		b.accept(r, fabric.AcceptParams{Private: sent})
+		clear(sent)
 		ev := a.event(fabric.EventEstablished)
-		assert.Assert(t, bytes.Equal(ev.Private, pattern(len(back))), "reply of %d bytes arrived as %x", len(back), ev.Private)
+		exactly(t, ev.Private, ev.Padded, down, "reply")
 		assert.Equal(t, len(b.event(fabric.EventEstablished).Private), 0)
 		for _, e := range []*end{a, b} {
 			assert.NilError(t, e.conn.Close())
@@ -136,6 +151,15 @@ func testPrivateData(t *testing.T, cfg Config) {
 			}
 		}
 	}
+	for size := 0; size <= min(attr.MaxConnData, 100); size++ {
+		both(pattern(size), pattern(attr.MaxAcceptData-size))
+	}
+	for _, fill := range contents {
+		for _, less := range []int{0, 1, 2, 3, 4, 5, 40} {
+			both(content(attr.MaxConnData-less, fill), content(attr.MaxAcceptData-less, fill))
+		}
+		both(content(4, fill), content(4, fill))
+	}
 }
 
 func testRejectByConsumer(t *testing.T, cfg Config) {
@@ -143,17 +167,24 @@ func testRejectByConsumer(t *testing.T, cfg Config) {
 	attr := n.dev.Attr()
 	s := n.listen()
 	a := n.newEnd(settings{})
-	for _, size := range []int{0, 1, 4, 100, attr.MaxRejectData - 5, attr.MaxRejectData - 4, attr.MaxRejectData - 3, attr.MaxRejectData} {
-		if size < 0 || size > attr.MaxRejectData {
-			continue
-		}
+	try := func(data []byte) {
 		a.connect(s, fabric.ConnectParams{}) // the same queue pair again: a reject leaves it as it was
-		assert.NilError(t, s.request().Reject(pattern(size), true))
-		sameData(t, attr, attr.MaxRejectData, a.event(fabric.EventPeerRejected).Private, pattern(size), "reject")
+		assert.NilError(t, s.request().Reject(data, true))
+		ev := a.event(fabric.EventPeerRejected)
+		exactly(t, ev.Private, ev.Padded, data, "reject")
 		assert.NilError(t, a.conn.Close())
+	}
+	for size := range attr.MaxRejectData + 1 {
+		try(pattern(size))
+	}
+	for _, fill := range contents {
+		for _, size := range []int{4, 5, 100, attr.MaxRejectData - 5, attr.MaxRejectData - 4, attr.MaxRejectData - 1, attr.MaxRejectData} {
+			try(content(size, fill))
+		}
 	}
 }
 
+// A reject that is not a consumer's may bring data too; how long it was nobody tells.
 func testRejectOtherwise(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()
@@ -161,6 +192,13 @@ func testRejectOtherwise(t *testing.T, cfg Config) {
 	a.connect(s, fabric.ConnectParams{})
 	assert.NilError(t, s.request().Reject(nil, false))
 	assert.Equal(t, len(a.event(fabric.EventRejected).Private), 0)
+	a.quiet()
+	assert.NilError(t, a.conn.Close())
+	a.connect(s, fabric.ConnectParams{})
+	assert.NilError(t, s.request().Reject([]byte("full"), false))
+	ev := a.event(fabric.EventRejected)
+	assert.Equal(t, string(bytes.TrimRight(ev.Private, "\x00")), "full")
+	assert.Equal(t, ev.Padded, len(ev.Private) > 4)
 	a.quiet()
 }
 
@@ -209,7 +247,8 @@ func testManyRequests(t *testing.T, cfg Config) {
 	}
 	for _, r := range requests {
 		assert.NilError(t, r.Reject(nil, true))
-		ends[r.Private()[0]].event(fabric.EventPeerRejected)
+		data, _ := r.Private()
+		ends[data[0]].event(fabric.EventPeerRejected)
 	}
 }
 
@@ -234,7 +273,8 @@ func testListener(t *testing.T, cfg Config) {
 	a.connect(s, fabric.ConnectParams{Private: []byte("hello")})
 	r := s.request()
 	assert.NilError(t, s.Close())
-	assert.Equal(t, string(r.Private()), "hello")
+	data, _ := r.Private()
+	assert.Equal(t, string(data), "hello")
 	b.accept(r, fabric.AcceptParams{})
 	a.event(fabric.EventEstablished)
 	b.event(fabric.EventEstablished)

@@ -1,0 +1,131 @@
+package udat_test
+
+import (
+	"bytes"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// hostile are contents of private data that a length kept inside it would be taken for, or lost in.
+func hostile(n int) map[string][]byte {
+	counting := make([]byte, n)
+	for i := range counting {
+		counting[i] = byte(i + 1)
+	}
+	trailer, marker := bytes.Clone(counting), bytes.Clone(counting)
+	copy(trailer[max(n-4, 0):], "\xDA\x7A\xC3\x05")
+	copy(marker, "\x02\x00\x02\x00")
+	return map[string][]byte{
+		"counting": counting, "an old trailer": trailer, "a marker": marker, "zeroes": make([]byte, n), "ones": bytes.Repeat([]byte{0xFF}, n),
+	}
+}
+
+func privateSizes(t *testing.T, ia *udat.IA) (connect, accept, reject int) {
+	t.Helper()
+	_, _, p, err := ia.Query(0, udat.ProviderFieldAll)
+	assert.NilError(t, err)
+	d := udat.DeviceAttr(ia)
+	assert.DeepEqual(t, []int{p.MaxPrivateDataSize, p.MaxAcceptDataSize, p.MaxRejectDataSize}, []int{d.MaxConnData, d.MaxAcceptData, d.MaxRejectData})
+	assert.Assert(t, p.MaxPrivateDataSize >= 56 && p.MaxAcceptDataSize >= 160 && p.MaxRejectDataSize >= 140, "%+v", p)
+	return p.MaxPrivateDataSize, p.MaxAcceptDataSize, p.MaxRejectDataSize
+}
+
+// TestPrivateData carries data of every length up to 56 bytes, and of the greatest lengths, with hostile contents, by connect, accept and reject: it
+// arrives to the byte, and the events say so.
+func TestPrivateData(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		connects, accepts, rejects := privateSizes(t, a.ia)
+		same := func(what string, got []byte, padded bool, want []byte) {
+			t.Helper()
+			assert.Assert(t, bytes.Equal(got, want) && !padded, "%s: %d bytes %x (padded: %v), want %d bytes %x", what, len(got), got, padded, len(want), want)
+		}
+		asked := func(out []byte) *udat.CR {
+			t.Helper()
+			sent := bytes.Clone(out)
+			cr := ask(t, a, b, sent)
+			clear(sent)
+			p, err := cr.Query(udat.CRFieldAll)
+			assert.NilError(t, err)
+			same("connect", p.PrivateData, p.PrivateDataPadded, out)
+			assert.Equal(t, p.PrivateDataSize, len(out))
+			return cr
+		}
+		accept := func(out, back []byte) {
+			t.Helper()
+			cr := asked(out)
+			assert.Equal(t, state(t, a.ep), udat.EPActiveConnectionPending)
+			refused(t, cr.Accept(b.ep, make([]byte, accepts+1)), udat.InvalidParameter, udat.SubArg3)
+			sent := bytes.Clone(back)
+			assert.NilError(t, cr.Accept(b.ep, sent))
+			clear(sent)
+			ev := expect(t, a.conn, udat.EventConnectionEstablished)
+			same("accept", ev.PrivateData, ev.PrivateDataPadded, back)
+			assert.Equal(t, ev.EP, a.ep)
+			assert.Equal(t, len(expect(t, b.conn, udat.EventConnectionEstablished).PrivateData), 0)
+			part(t, b, a, udat.CloseAbrupt)
+			same("accept, later", ev.PrivateData, ev.PrivateDataPadded, back)
+			assert.NilError(t, a.ep.Reset())
+			assert.NilError(t, b.ep.Reset())
+		}
+		reject := func(out, back []byte) {
+			t.Helper()
+			cr := asked(out)
+			refused(t, cr.Reject(make([]byte, rejects+1)), udat.InvalidParameter, udat.SubArg2)
+			sent := bytes.Clone(back)
+			assert.NilError(t, cr.Reject(sent))
+			clear(sent)
+			ev := expect(t, a.conn, udat.EventConnectionPeerRejected)
+			same("reject", ev.PrivateData, ev.PrivateDataPadded, back)
+			assert.NilError(t, a.ep.Reset())
+		}
+		for n := range 57 {
+			for name, out := range hostile(n) {
+				if name == "counting" || n >= 52 {
+					reject(out, hostile(rejects - n)[name])
+				}
+			}
+			if n%7 == 0 {
+				accept(hostile(n)["counting"], hostile(accepts - n)["counting"])
+			}
+		}
+		for name, out := range hostile(connects) {
+			accept(out, hostile(accepts)[name])
+			accept(out, hostile(accepts - 1)[name])
+			accept(out, hostile(5)[name])
+			reject(out, hostile(4)[name])
+		}
+		rule.Proves(t, "EP-CONNECT-01", "EP-CONNECT-04", "EP-CONNECT-05", "EP-CONNECT-08", "EPST-11", "EPST-12", "EPST-13", "EPST-25", "CR-ACCEPT-02",
+			"OBJ-07", "EVD-WAIT-27", "GAP-43", "GAP-44", "EVT-04", "EP-RESET-05", "EPST-24")
+	})
+}
+
+// TestPrivateDataPadded: where the fabric does not know the length, the event says so; and a reject that is no Consumer's reports its data.
+func TestPrivateDataPadded(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		for kind, want := range map[fabric.ConnEventKind]udat.EventNumber{
+			fabric.EventEstablished: udat.EventConnectionEstablished, fabric.EventPeerRejected: udat.EventConnectionPeerRejected,
+			fabric.EventRejected: udat.EventConnectionNonPeerRejected,
+		} {
+			for _, padded := range []bool{false, true} {
+				e, _ := inState(t, dev, udat.EPActiveConnectionPending, setup{})
+				e.ep.Late()(fabric.ConnEvent{Kind: kind, Private: []byte("raw\x00"), Padded: padded})
+				ev := expect(t, e.conn, want)
+				assert.Equal(t, string(ev.PrivateData), "raw\x00")
+				assert.Equal(t, ev.PrivateDataPadded, padded)
+			}
+		}
+		for _, kind := range []fabric.ConnEventKind{fabric.EventUnreachable, fabric.EventFailed, fabric.EventDisconnected} {
+			e, _ := inState(t, dev, udat.EPActiveConnectionPending, setup{})
+			e.ep.Late()(fabric.ConnEvent{Kind: kind, Private: []byte("raw\x00"), Padded: true})
+			ev := next(t, e.conn)
+			assert.Assert(t, ev.PrivateData == nil && !ev.PrivateDataPadded, describe(ev))
+		}
+		rule.Proves(t, "EVT-04")
+	})
+}
