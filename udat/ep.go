@@ -335,7 +335,10 @@ func (ep *EP) getState() EPState  { return EPState(ep.state.Load()) }
 func (ep *EP) setState(s EPState) { ep.state.Store(uint32(s)) }
 
 // GetStatus is a snapshot: the state, and whether no receives and no requests are outstanding. Suppressed requests
-// count until they have really completed.
+// count until they have really completed. With a shared receive queue recvIdle is about the receives that the endpoint has
+// taken from it. Where the device does not tell (the provider attribute SRQInfoSupported has no SRQInfoAvailable) it is
+// true only while the endpoint can hold none: before it connects or accepts, and after its connection once the device
+// has said that it takes no more, or has had 20 ms to complete what it took.
 //
 // Implements: dat_ep_get_status.
 func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error) {
@@ -343,8 +346,26 @@ func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error)
 		return 0, false, false, err
 	}
 	ep.drainBoth()
-	requests, recvs := ep.requests.outstanding(), ep.recvs.outstanding()
-	return ep.getState(), ep.srq != nil || recvs == 0, requests == 0, nil
+	requestIdle = ep.requests.outstanding() == 0
+	recvIdle = ep.recvsIdle()
+	return ep.getState(), recvIdle, requestIdle, nil
+}
+
+// recvsIdle says whether no receives are allocated to the endpoint, as far as the device tells; of its locks none is held.
+func (ep *EP) recvsIdle() bool {
+	ep.recvs.mu.Lock()
+	n := ep.allocated()
+	ep.recvs.mu.Unlock()
+	if n != ValueUnknown {
+		return n == 0
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	switch ep.getState() {
+	case EPActiveConnectionPending, EPCompletionPending, EPConnected, EPDisconnectPending:
+		return false
+	}
+	return !ep.takesShared()
 }
 
 func (q *requestQueue) outstanding() int {

@@ -99,6 +99,54 @@ func TestRecvQueryTaken(t *testing.T) {
 	})
 }
 
+// idle checks what GetStatus says of the endpoint's receives.
+func idle(t *testing.T, ep *udat.EP, want bool) {
+	t.Helper()
+	_, recvs, _, err := ep.GetStatus()
+	assert.NilError(t, err)
+	assert.Equal(t, recvs, want)
+}
+
+// TestStatusSRQ: the receives of an endpoint with a shared queue are those that it has taken and not completed. Where the device does
+// not tell, they count as idle only while there can be none: before the connection and after it.
+func TestStatusSRQ(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b, s := oneWithSRQ(t, dev, 8, 8, udat.EPAttr{})
+		tells := tellsTaken(t, b)
+		idle(t, b.ep, true) // the receives on the queue are not the endpoint's
+		for range 2 {
+			connect(t, a, b)
+			idle(t, b.ep, tells)
+			if tells {
+				b.faults().TakeAhead(3)
+			}
+			assert.NilError(t, a.ep.PostSend(nil, 1, 0))
+			completion(t, a.request, 1)
+			ev := next(t, b.recv)
+			assert.Equal(t, ev.Status, udat.DTOSuccess)
+			idle(t, b.ep, false)
+			if tells {
+				allocated, _, err := b.ep.RecvQuery()
+				assert.NilError(t, err)
+				assert.Equal(t, allocated, 3)
+				b.faults().TakeAhead(0)
+			}
+			part(t, a, b, udat.CloseAbrupt)
+			eventually(t, func() bool { _, recvs, _, _ := b.ep.GetStatus(); return recvs }, "nothing is left after the connection")
+			for ev, err := b.recv.Dequeue(); err == nil; ev, err = b.recv.Dequeue() {
+				assert.Equal(t, ev.Status, udat.DTOErrFlushed, "%s", describe(ev))
+			}
+			assert.NilError(t, a.ep.Reset())
+			assert.NilError(t, b.ep.Reset())
+			idle(t, b.ep, true)
+			for count(t, s).OutstandingDTOCount < 8 {
+				assert.NilError(t, s.PostRecv(b.iov(0, 8), 1))
+			}
+		}
+		rule.Proves(t, "EP-STATUS-02")
+	})
+}
+
 // TestSRQSoftWatermark: one event for each setting, once the endpoint holds more.
 func TestSRQSoftWatermark(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
