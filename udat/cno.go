@@ -1,6 +1,8 @@
 package udat
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -95,29 +97,58 @@ func (c *CNO) Query(mask CNOField) (CNOParam, error) {
 //
 // Implements: dat_cno_wait.
 func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
-	const op = "cno_wait"
-	if err := c.object().check(op, HandleCNO); err != nil {
+	if err := c.object().check(cnoWait, HandleCNO); err != nil {
 		return nil, err
 	}
 	if timeout < 0 {
-		return nil, fail(op, InvalidParameter, SubArg2, "timeout is %v, must not be negative", timeout)
+		return nil, fail(cnoWait, InvalidParameter, SubArg2, "timeout is %v, must not be negative", timeout)
 	}
+	if timeout == Infinite {
+		return c.wait(nil, nil)
+	}
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	return c.wait(timer.C, nil)
+}
+
+// WaitContext is [CNO.Wait] without a timeout of its own: it ends with ctx. A canceled ctx is InterruptedCall, one past its
+// deadline QueueEmpty, as a timeout is; errors.Is also matches context.Canceled or context.DeadlineExceeded. A trigger that
+// came before the call counts, whatever the state of ctx.
+//
+// Extension.
+func (c *CNO) WaitContext(ctx context.Context) (*EVD, error) {
+	if err := c.object().check(cnoWait, HandleCNO); err != nil {
+		return nil, err
+	}
+	if ctx == nil {
+		return nil, fail(cnoWait, InvalidParameter, SubArg2, "ctx is nil")
+	}
+	evd, err := c.wait(nil, ctx.Done())
+	if err == errCNOInterrupted {
+		return nil, interrupted(cnoWait, QueueEmpty, ctx.Err())
+	}
+	return evd, err
+}
+
+const cnoWait = "cno_wait"
+
+var (
+	errCNOTimeout     = &Error{Op: cnoWait, Type: QueueEmpty}
+	errCNOInterrupted = &Error{Op: cnoWait, Type: InterruptedCall}
+)
+
+// wait blocks until a trigger or the end of the object, errCNOTimeout or errCNOInterrupted where one of the channels is first.
+func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, error) {
 	select {
 	case evd := <-c.triggered:
 		return evd, nil
 	default:
 	}
-	gone, err := c.enter(op)
+	gone, err := c.enter()
 	if err != nil {
 		return nil, err
 	}
 	defer c.exit()
-	var expired <-chan time.Time
-	if timeout != Infinite {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
-		expired = timer.C
-	}
 	select {
 	case evd := <-c.triggered:
 		return evd, nil
@@ -125,17 +156,25 @@ func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
 		return nil, nil
 	case <-expired:
 		return nil, errCNOTimeout
+	case <-interrupt:
+		return nil, errCNOInterrupted
 	}
 }
 
-var errCNOTimeout = &Error{Op: "cno_wait", Type: QueueEmpty}
+// interrupted is the error of a call that a context has ended, whose error is cause. late is the type if its deadline passed.
+func interrupted(op string, late ReturnType, cause error) *Error {
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return &Error{Op: op, Type: late, Err: cause}
+	}
+	return &Error{Op: op, Type: InterruptedCall, Err: cause}
+}
 
 // enter counts a waiter and gives the channel that releases it.
-func (c *CNO) enter(op string) (gone <-chan struct{}, err error) {
+func (c *CNO) enter() (gone <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// Free looks at the count, then ends the object, then releases: a waiter that Free has not seen is refused or released.
-	if err := c.object().check(op, HandleCNO); err != nil {
+	if err := c.object().check(cnoWait, HandleCNO); err != nil {
 		return nil, err
 	}
 	c.waiters++

@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -170,6 +171,81 @@ func TestCNOWait(t *testing.T) {
 		triggered(t, cno, evd) // a hint: the event has been taken
 		empty(t, evd)
 		rule.Proves(t, "CNO-04")
+	})
+}
+
+// TestCNOWaitContext: a context ends the call that it was given to, and no other.
+func TestCNOWaitContext(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		ia := open(t, dev)
+		cno := newCNO(t, ia, nil)
+		evd := softEVD(t, ia, cno)
+		wait := func(ctx context.Context) <-chan cnoWait {
+			t.Helper()
+			out := make(chan cnoWait, 1)
+			before := udat.CNOWaiters(cno)
+			go func() {
+				evd, err := cno.WaitContext(ctx)
+				out <- cnoWait{evd, err}
+			}()
+			until(t, "the call blocks", func() bool { return udat.CNOWaiters(cno) == before+1 })
+			return out
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		first, second, third, other := wait(ctx), wait(t.Context()), wait(ctx), waitOnCNO(t, cno, 1)
+		cancel()
+		for _, w := range []<-chan cnoWait{first, third} {
+			r := one(t, w)
+			assert.ErrorIs(t, r.err, udat.ErrInterruptedCall)
+			assert.ErrorIs(t, r.err, context.Canceled)
+			assert.Assert(t, r.evd == nil)
+		}
+		none(t, second)
+		none(t, other)
+		for range 2 {
+			soft(t, evd, 0)
+			var r cnoWait
+			select {
+			case r = <-second:
+			case r = <-other:
+			case <-time.After(patience):
+				t.Fatal("nobody is woken")
+			}
+			assert.NilError(t, r.err)
+			assert.Equal(t, r.evd, evd)
+		}
+		_, err := cno.WaitContext(ctx)
+		assert.ErrorIs(t, err, udat.ErrInterruptedCall)
+		soft(t, evd, 1)
+		got, err := cno.WaitContext(ctx) // a trigger that has come counts
+		assert.NilError(t, err)
+		assert.Equal(t, got, evd)
+		rule.Proves(t, "CNO-WAIT-06", "CNO-WAIT-01", "CNO-08")
+
+		ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		for range 2 { // the second call finds the deadline passed
+			got, err := cno.WaitContext(ctx)
+			assert.ErrorIs(t, err, udat.ErrQueueEmpty)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.Assert(t, got == nil)
+		}
+		rule.Proves(t, "CNO-WAIT-02")
+		_, err = cno.WaitContext(nil) //lint:ignore SA1012 that is the test
+		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
+		last := wait(t.Context())
+		assert.ErrorIs(t, cno.Free(), udat.WithSubtype(udat.InvalidState, udat.SubStateCNOInUse))
+		assert.NilError(t, evd.Free())
+		r := one(t, last)
+		assert.NilError(t, r.err)
+		assert.Assert(t, r.evd == nil)
+		rule.Proves(t, "CNO-WAIT-05")
+		assert.Equal(t, udat.CNOWaiters(cno), 0)
+		assert.NilError(t, cno.Free())
+		_, err = cno.WaitContext(t.Context())
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		_, err = (*udat.CNO)(nil).WaitContext(t.Context())
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
 	})
 }
 

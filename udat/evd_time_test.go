@@ -70,27 +70,37 @@ func TestWaitTimeouts(t *testing.T) {
 	})
 }
 
-// TestWaitTimeoutUnsignalled shows the same where completions wake the library, but not the Consumer.
+// TestWaitTimeoutUnsignalled shows the same where completions wake the library, but not the Consumer: who finds enough events when the
+// time is over, by a timeout or by a context's deadline, is given one.
 func TestWaitTimeoutUnsignalled(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, withFlags(udat.CompletionUnsignalled, 0))
-		b.receive(udat.CompletionUnsignalled, 0, 1, 2)
-		for i := range udat.Cookie(3) {
-			time.AfterFunc(time.Duration(i+1)*300*time.Millisecond, func() { a.ep.PostSend(a.iov(0, 8), i, 0) })
+		for _, wait := range []func(time.Duration) (udat.Event, int, error){
+			func(d time.Duration) (udat.Event, int, error) { return b.recv.Wait(d, 1) },
+			func(d time.Duration) (udat.Event, int, error) {
+				ctx, cancel := context.WithTimeout(t.Context(), d)
+				defer cancel()
+				return b.recv.WaitContext(ctx, 1)
+			},
+		} {
+			b.receive(udat.CompletionUnsignalled, 0, 1, 2)
+			for i := range udat.Cookie(3) {
+				time.AfterFunc(time.Duration(i+1)*300*time.Millisecond, func() { a.ep.PostSend(a.iov(0, 8), i, 0) })
+			}
+			took(t, time.Second, func() {
+				ev, nmore, err := wait(time.Second)
+				assert.NilError(t, err)
+				assert.Equal(t, ev.Cookie, udat.Cookie(0))
+				assert.Equal(t, nmore, 2)
+			})
+			rule.Proves(t, "EVD-WAIT-31", "EVD-WAIT-09", "EVD-22")
+			next(t, b.recv)
+			next(t, b.recv)
+			took(t, time.Millisecond, func() { // nothing of the wait before is left
+				_, _, err := wait(time.Millisecond)
+				assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
+			})
 		}
-		took(t, time.Second, func() {
-			ev, nmore, err := b.recv.Wait(time.Second, 1)
-			assert.NilError(t, err)
-			assert.Equal(t, ev.Cookie, udat.Cookie(0))
-			assert.Equal(t, nmore, 2)
-		})
-		rule.Proves(t, "EVD-WAIT-31", "EVD-WAIT-09", "EVD-22")
-		next(t, b.recv)
-		next(t, b.recv)
-		took(t, time.Millisecond, func() { // nothing of the wait before is left
-			_, _, err := b.recv.Wait(time.Millisecond, 1)
-			assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
-		})
 	})
 }
 

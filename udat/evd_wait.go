@@ -26,8 +26,8 @@ func (e *EVD) Wait(timeout time.Duration, threshold int) (ev Event, nmore int, e
 	return ev, nmore, err
 }
 
-// WaitContext is Wait without a timeout of its own: it ends with ctx, with InterruptedCall where ctx was cancelled and
-// TimeoutExpired where its deadline passed. nmore is set in both cases.
+// WaitContext is [EVD.Wait] without a timeout of its own: it ends with ctx. A canceled ctx is InterruptedCall, one past its
+// deadline TimeoutExpired; errors.Is also matches context.Canceled or context.DeadlineExceeded. nmore is set in both cases.
 //
 // Extension.
 func (e *EVD) WaitContext(ctx context.Context, threshold int) (ev Event, nmore int, err error) {
@@ -141,8 +141,7 @@ func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *
 
 // over says whether the blocked call ends now, and how: without an error it takes its event.
 func (e *EVD) over(ctx context.Context, entered, expired bool) (bool, error) {
-	cancelled := ctx.Err()
-	expired = expired || errors.Is(cancelled, context.DeadlineExceeded)
+	canceled := ctx.Err()
 	switch {
 	case e.dead:
 		return true, fail("evd_wait", Abort, SubNone, "the dispatcher has been destroyed")
@@ -150,12 +149,12 @@ func (e *EVD) over(ctx context.Context, entered, expired bool) (bool, error) {
 		return true, errOverrun
 	case e.evicted:
 		return true, fail("evd_wait", InvalidState, SubStateEVDUnwaitable, "the dispatcher has become unwaitable")
-	case e.ring.n >= e.threshold && (entered || e.notified || expired):
+	case e.ring.n >= e.threshold && (entered || e.notified || expired || errors.Is(canceled, context.DeadlineExceeded)):
 		return true, nil
 	case expired:
 		return true, errTimeoutExpired
-	case cancelled != nil:
-		return true, &Error{Op: "evd_wait", Type: InterruptedCall, Err: cancelled}
+	case canceled != nil:
+		return true, interrupted("evd_wait", TimeoutExpired, canceled)
 	}
 	return false, nil
 }

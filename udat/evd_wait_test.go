@@ -3,6 +3,7 @@ package udat_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -219,9 +220,15 @@ func TestWaitContext(t *testing.T) {
 		rule.Proves(t, "EVD-WAIT-20", "EVD-WAIT-13")
 		ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		_, nmore, err := evd.WaitContext(ctx, 2)
+		for _, blocks := range []bool{true, false} { // the second call finds the deadline passed
+			_, nmore, err := evd.WaitContext(ctx, 2)
+			assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.Equal(t, nmore, 1, "%v", blocks)
+		}
+		_, _, err := evd.Wait(time.Millisecond, 2)
 		assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
-		assert.Equal(t, nmore, 1)
+		assert.Assert(t, !errors.Is(err, context.DeadlineExceeded), "no context has a part in it")
 		w = wait(t.Context())
 		soft(t, evd, 1)
 		r = w.result(t)
