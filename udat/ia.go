@@ -34,6 +34,7 @@ type IA struct {
 
 	srqs    atomic.Pointer[[]*SRQ]
 	windows windowTable
+	regions sync.Map // of each *LMR by its context
 	sink    atomic.Pointer[EVD] // completions of endpoints that have no dispatcher for them
 }
 

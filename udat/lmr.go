@@ -185,7 +185,9 @@ func (ia *IA) register(op string, l *LMR, pz *PZ, priv MemPriv) error {
 	}
 	l.mr, l.pz, l.priv = mr, pz, priv
 	l.lkey, l.addr = mr.LKey(), uint64(uintptr(unsafe.Pointer(unsafe.SliceData(l.buf))))
+	ia.regions.Store(l.lkey, l)
 	if err := ia.adopt(op, &l.obj, l, HandleLMR, nil); err != nil {
+		ia.regions.Delete(l.lkey)
 		mr.Close()
 		pz.obj.unuse()
 		return err
@@ -236,6 +238,21 @@ func (l *LMR) Context() uint32 {
 		return 0
 	}
 	return l.lkey
+}
+
+// LMRByContext finds the region with the lmr_context, as Context reports it: for a program that keeps contexts, as a DAT_LMR_TRIPLET
+// does. A context of no region of the adapter is InvalidParameter. Contexts come back: once a region is freed, another may have its own.
+//
+// Extension.
+func (ia *IA) LMRByContext(context uint32) (*LMR, error) {
+	const op = "lmr_by_context"
+	if err := ia.object().check(op, HandleIA); err != nil {
+		return nil, err
+	}
+	if l, ok := ia.regions.Load(context); ok && l.(*LMR).obj.alive() {
+		return l.(*LMR), nil
+	}
+	return nil, fail(op, InvalidParameter, SubArg1, "no region of the adapter has the context 0x%x", context)
 }
 
 // RMRContext is what a peer needs for RDMA to the region, 0 where no remote privilege was asked for.
@@ -314,6 +331,7 @@ func (l *LMR) letGoWindow() {
 }
 
 func (l *LMR) destroy() {
+	l.obj.ia.regions.Delete(l.lkey) // before another region may have the context
 	l.mr.Close()
 	l.pz.obj.unuse()
 	l.letGo()
@@ -335,6 +353,9 @@ func (l *LMR) keep() {
 }
 
 func (l *LMR) letGo() {
+	l.mu.Lock()
+	l.freed = true // loads under way have ended
+	l.mu.Unlock()
 	if l.pages == nil {
 		l.pinner.Unpin()
 		return

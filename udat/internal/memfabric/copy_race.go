@@ -17,6 +17,10 @@ func move(dst, src []byte) {
 		*(*[64]byte)(dst) = *(*[64]byte)(src)
 		dst, src = dst[64:], src[64:]
 	}
+	for len(src) >= 8 { // a word of a poller's is written whole
+		*(*[8]byte)(dst) = *(*[8]byte)(src)
+		dst, src = dst[8:], src[8:]
+	}
 	for i := range src {
 		dst[i] = src[i]
 	}
