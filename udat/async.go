@@ -4,8 +4,7 @@ import "github.com/godat/godat/udat/internal/fabric"
 
 // async queues an event on the adapter's asynchronous dispatcher. from is a dispatcher whose lock is held.
 func (ia *IA) async(from *EVD, ev *Event) {
-	// The pointer is set once, before the first object that could report anything exists.
-	to := ia.asyncEVD
+	to := ia.asyncEVD.Load()
 	if to == nil || to == from {
 		return // nobody listens, or it is this dispatcher itself that overflows
 	}

@@ -15,7 +15,8 @@ import (
 // timeout is counted from the call; 0 polls and Infinite never expires. Errors: TimeoutExpired (nothing is taken,
 // nmore is the number queued), InvalidParameter (threshold below 1 or above the queue's length, negative timeout),
 // InvalidState (another call waits, the dispatcher is or becomes unwaitable, threshold is not 1 where it must be, or the
-// device has lost completions), Abort (freed, or the adapter closed), InvalidHandle. A blocked call costs a goroutine, not a thread.
+// device has lost completions), Abort (freed, or the adapter closed), InvalidHandle. A blocked call costs a goroutine.
+// On Linux it may hold a thread too for up to 4 ms, if its wait before was as short; at most half of the processors are taken so.
 //
 // Implements: dat_evd_wait.
 func (e *EVD) Wait(timeout time.Duration, threshold int) (ev Event, nmore int, err error) {

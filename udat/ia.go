@@ -20,7 +20,7 @@ type IA struct {
 	device     fabric.Device
 	settings
 
-	asyncEVD *EVD
+	asyncEVD atomic.Pointer[EVD] // set once, while Open runs; the device may report events before that
 	ownAsync bool
 
 	mu      sync.Mutex // the objects and what uses what; taken before any lock of theirs
@@ -34,7 +34,7 @@ type IA struct {
 
 	srqs    atomic.Pointer[[]*SRQ]
 	windows windowTable
-	regions sync.Map // of each *LMR by its context
+	regions sync.Map            // of each *LMR by its context
 	sink    atomic.Pointer[EVD] // completions of endpoints that have no dispatcher for them
 }
 
@@ -239,9 +239,7 @@ func (ia *IA) openAsync(o *openOptions) error {
 		ia.mu.Unlock()
 		ia.ownAsync = true
 	}
-	ia.mu.Lock()
-	ia.asyncEVD = evd
-	ia.mu.Unlock()
+	ia.asyncEVD.Store(evd)
 	return nil
 }
 
@@ -294,9 +292,7 @@ func (ia *IA) AsyncEVD() *EVD {
 	if !ia.object().alive() {
 		return nil
 	}
-	ia.mu.Lock()
-	defer ia.mu.Unlock()
-	return ia.asyncEVD
+	return ia.asyncEVD.Load()
 }
 
 // Close closes the adapter. CloseGraceful is InvalidState, and changes nothing, while the Consumer has not freed all
@@ -378,10 +374,11 @@ func (ia *IA) destroyAll() {
 		}
 	}
 	if ia.ownAsync {
-		ia.asyncEVD.obj.live.Store(false)
-		ia.asyncEVD.destroy()
-	} else if ia.asyncEVD != nil {
-		ia.asyncEVD.object().unuse()
+		evd := ia.asyncEVD.Load()
+		evd.obj.live.Store(false)
+		evd.destroy()
+	} else if evd := ia.asyncEVD.Load(); evd != nil {
+		evd.obj.unuse()
 	}
 }
 

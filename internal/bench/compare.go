@@ -16,7 +16,7 @@ import (
 const pairTime = time.Minute
 
 // inline is the largest message that udat sends inline, and cverbs here.
-const inline = 256
+const inline = 128
 
 // scale of one size: how many operations, and how many outstanding.
 type size struct {
@@ -205,7 +205,7 @@ func inlineNote(test string) string {
 	if test == result.Read {
 		return ""
 	}
-	return "Where perftest says that it does not send inline on the device, cverbs runs with --inline 0; udat always sends up to 256 bytes inline where the device can."
+	return "Where perftest says that it does not send inline on the device, cverbs runs with --inline 0; udat always sends up to 128 bytes inline where the device can."
 }
 
 func waiting(events bool) (string, string) {

@@ -13,7 +13,7 @@ import (
 )
 
 // inlineWanted is what udat asks the device for too.
-const inlineWanted = 256
+const inlineWanted = 128
 
 // cverbsLink is a link over package cverbs: one completion queue for all queue pairs.
 type cverbsLink struct {
