@@ -211,6 +211,7 @@ func (p *plan) checkRequests(t *rapid.T, peer *plan, events []udat.Event) {
 		left = left[1:]
 		o.check(t, "chaos", ev, []udat.DTOStatus{udat.DTOSuccess, udat.DTOErrFlushed})
 		if ev.Status != udat.DTOSuccess {
+			p.ep.w.showsIf(failed, "EPST-43")
 			failed = true
 			continue
 		}

@@ -63,16 +63,18 @@ type mEP struct {
 	seat *seat
 	attr udat.EPAttr
 
-	state    udat.EPState
-	peer     *mEP   // in a connection
-	request  *mCR   // of its connection request, until that is answered
-	greeting *want  // ESTABLISHED
-	requests []*mOp // posted and not completed
-	recvs    []*mOp
-	sent     []*want // completions that have come since the connection began
-	silent   int     // suppressed requests that have succeeded since the last completion: the device may not know it yet
-	loose    int     // posts and completions since all was at rest: they may still be under way
-	target   []byte  // what its memory for the peer's RDMA must hold
+	state      udat.EPState
+	peer       *mEP   // in a connection
+	request    *mCR   // of its connection request, until that is answered
+	greeting   *want  // ESTABLISHED
+	requests   []*mOp // posted and not completed
+	recvs      []*mOp
+	sent       []*want // completions that have come since the connection began
+	silent     int     // suppressed requests that have succeeded since the last completion: the device may not know it yet
+	loose      int     // posts and completions since all was at rest: they may still be under way
+	statusSeen [2]int  // of the receives and the requests: which values of idle have been seen, as bits
+
+	target []byte // what its memory for the peer's RDMA must hold
 }
 
 // mCR models a connection request.
@@ -98,6 +100,13 @@ func (ep *mEP) complete(o *mOp, statuses ...udat.DTOStatus) *want {
 		ep.silent = 0
 	}
 	w := &want{numbers: []udat.EventNumber{udat.EventDTOCompletion}, ep: ep, op: o, statuses: statuses}
+	switch {
+	case good:
+	case o.flags&udat.CompletionSuppress != 0:
+		w.rules = "EPST-56 F-04"
+	default:
+		w.rules = "EP-DISC-02"
+	}
 	w.notify = !good || o.flags&udat.CompletionUnsignalled == 0
 	ep.sent = append(ep.sent, w)
 	if o.recv {
@@ -116,26 +125,26 @@ func (ep *mEP) complete(o *mOp, statuses ...udat.DTOStatus) *want {
 }
 
 // tell makes a connection event due.
-func (ep *mEP) tell(private []byte, behind []*want, numbers ...udat.EventNumber) *want {
-	w := &want{numbers: numbers, ep: ep, private: private, notify: true, behind: behind}
+func (ep *mEP) tell(rules string, private []byte, behind []*want, numbers ...udat.EventNumber) *want {
+	w := &want{rules: rules, numbers: numbers, ep: ep, private: private, notify: true, behind: behind}
 	ep.seat.conn.add(mStream{ep, connStream}, w)
 	return w
 }
 
 // establish enters CONNECTED.
-func (ep *mEP) establish(peer *mEP, private []byte) {
+func (ep *mEP) establish(peer *mEP, private []byte, rules string) {
 	ep.state, ep.peer, ep.sent = udat.EPConnected, peer, nil
-	ep.greeting = ep.tell(private, nil, udat.EventConnectionEstablished)
+	ep.greeting = ep.tell(rules, private, nil, udat.EventConnectionEstablished)
 }
 
-// end enters DISCONNECTED: what is outstanding is flushed, then comes the event.
-func (ep *mEP) end(private []byte, events ...udat.EventNumber) {
+// end enters DISCONNECTED: what is outstanding is flushed, then comes the event, which shows the rules.
+func (ep *mEP) end(rules string, events ...udat.EventNumber) {
 	ep.state, ep.peer, ep.request = udat.EPDisconnected, nil, nil
 	for _, o := range slices.Concat(ep.requests, ep.recvs) {
-		ep.complete(o, udat.DTOErrFlushed)
+		ep.complete(o, udat.DTOErrFlushed).rules += " EPST-40"
 	}
 	ep.requests, ep.recvs = nil, nil
-	ep.tell(private, ep.sent, events...)
+	ep.tell(rules, nil, ep.sent, events...)
 	ep.sent, ep.greeting, ep.silent = nil, nil, 0
 }
 
@@ -152,7 +161,7 @@ func (w *world) run(t *rapid.T) {
 				again = true
 			}
 			if ep.state == udat.EPDisconnectPending && len(ep.requests) == 0 {
-				ep.part()
+				ep.part("EPST-30 EP-DISC-04")
 				again = true
 			}
 		}
@@ -160,10 +169,10 @@ func (w *world) run(t *rapid.T) {
 }
 
 // part ends a connection in order, from this end.
-func (ep *mEP) part() {
+func (ep *mEP) part(rules string) {
 	peer := ep.peer
-	ep.end(nil, udat.EventConnectionDisconnected)
-	peer.end(nil, udat.EventConnectionDisconnected)
+	ep.end(rules, udat.EventConnectionDisconnected)
+	peer.end("EPST-33", udat.EventConnectionDisconnected)
 }
 
 // step does the first request, if the peer is ready for it.
@@ -172,8 +181,8 @@ func (ep *mEP) step() bool {
 	if o.bad {
 		ep.requests = ep.requests[1:]
 		ep.complete(o, udat.DTOErrRemoteAccess)
-		ep.end(nil, udat.EventConnectionBroken, udat.EventConnectionDisconnected)
-		peer.end(nil, udat.EventConnectionBroken, udat.EventConnectionDisconnected)
+		ep.end("", udat.EventConnectionBroken, udat.EventConnectionDisconnected)
+		peer.end("", udat.EventConnectionBroken, udat.EventConnectionDisconnected)
 		return true
 	}
 	switch o.kind {
@@ -186,9 +195,9 @@ func (ep *mEP) step() bool {
 		if o.length > r.size {
 			ep.requests = ep.requests[1:]
 			ep.complete(o, tooLong...)
-			ep.end(nil, udat.EventConnectionBroken, udat.EventConnectionDisconnected)
+			ep.end("", udat.EventConnectionBroken, udat.EventConnectionDisconnected)
 			peer.complete(r, udat.DTOErrLocalLength)
-			peer.end(nil, udat.EventConnectionBroken)
+			peer.end("POST-16", udat.EventConnectionBroken)
 			return true
 		}
 		r.length = o.length

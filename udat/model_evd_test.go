@@ -23,6 +23,7 @@ type want struct {
 	notify   bool
 	behind   []*want // those of them that are on the same dispatcher have been taken before
 	taken    bool
+	rules    string // what it shows that this event comes
 	onTake   func(udat.Event)
 }
 
@@ -55,6 +56,9 @@ type mEVD struct {
 	count      int
 	overfull   bool // there have been more events than places
 	unwaitable bool
+	rewaited   bool             // it has been unwaitable and is waitable again
+	emptied    bool             // it has been found empty
+	before     map[mStream]bool // an event of the stream has been taken
 	disabled   bool
 	waiter     *mWaiter
 }
@@ -121,6 +125,9 @@ func (e *mEVD) take(t *rapid.T, ev udat.Event) {
 		if b.evd == e && !b.taken {
 			t.Fatalf("%s: %s comes before what it must follow", e.name, describe(ev))
 		}
+		good := b.op != nil && b.statuses[0] == udat.DTOSuccess
+		e.w.showsIf(b.evd == e && s.kind == connStream && good, "EPST-42 EP-DISC-10")
+		e.w.showsIf(b.evd == e && s.kind == recvStream, "EVD-46")
 	}
 	what := ev.Number.String()
 	if w.op != nil {
@@ -134,6 +141,15 @@ func (e *mEVD) take(t *rapid.T, ev udat.Event) {
 	if ev.Software != w.soft {
 		t.Fatalf("%s: software event %v, want %v", e.name, ev.Software, w.soft)
 	}
+	e.w.shows(w.rules)
+	e.w.showsIf(e.before[s], "EVD-40 EVD-WAIT-22")
+	e.w.showsIf(e.before[s] && s.kind == requestStream, "POST-15")
+	e.w.showsIf(e.before[s] && s.kind == recvStream, "EP-RECV-14 EVD-44")
+	e.w.showsIf(s.kind == softStream, "EVD-POSTSE-01")
+	if e.before == nil {
+		e.before = map[mStream]bool{}
+	}
+	e.before[s] = true
 	if w.onTake != nil {
 		w.onTake(ev)
 	}
@@ -196,7 +212,10 @@ func (e *mEVD) woken(t *rapid.T, r waited) {
 	if r.nmore < w.threshold-1 || r.nmore > e.count-1 {
 		t.Fatalf("%s: the blocked wait for %d of %d events: nmore is %d", e.name, w.threshold, e.count, r.nmore)
 	}
+	e.w.showsIf(r.nmore > 0, "EVD-WAIT-11")
+	e.w.showsIf(e.controlled() && r.nmore > 0, "EVD-WAIT-30")
 	e.take(t, r.ev)
+	e.w.shows("EVD-WAIT-01")
 }
 
 // soon polls for a condition. It is false if that never holds.
@@ -227,23 +246,34 @@ func (e *mEVD) wait(t *rapid.T) {
 		isRefused(t, err, udat.InvalidParameter)
 	case threshold < 1 || threshold > e.qlen:
 		isRefused(t, err, udat.InvalidParameter)
+		e.w.showsIf(threshold < 1, "EVD-WAIT-03")
+		e.w.showsIf(threshold > e.qlen, "EVD-WAIT-04")
 	case e.unwaitable:
 		isRefused(t, err, udat.InvalidState, udat.SubStateEVDUnwaitable)
+		e.w.showsIf(timeout == 0 && e.count > 0, "EVD-WAIT-17 EVD-SETUNW-01")
 	case e.waiter != nil:
 		isRefused(t, err, udat.InvalidState, udat.SubStateEVDWaiter)
+		e.w.shows("EVD-WAIT-15 EVD-30")
 	case threshold != 1 && e.controlled():
 		isRefused(t, err, udat.InvalidState)
+		e.w.shows("EVD-WAIT-05")
 	case e.count < threshold:
 		isRefused(t, err, udat.TimeoutExpired)
 		if nmore != e.count {
 			t.Fatalf("%s: %d events are queued, nmore is %d", e.name, e.count, nmore)
 		}
+		e.w.showsIf(timeout > 0 && e.count > 0, "EVD-WAIT-07")
+		e.w.showsIf(timeout == 0, "EVD-WAIT-08")
 	default:
 		isOK(t, err)
 		if nmore != e.count-1 {
 			t.Fatalf("%s: nmore is %d, want %d", e.name, nmore, e.count-1)
 		}
 		e.take(t, ev)
+		e.w.shows("EVD-WAIT-01")
+		e.w.showsIf(nmore > 0, "EVD-WAIT-11")
+		e.w.showsIf(threshold > 1, "EVD-WAIT-10")
+		e.w.showsIf(e.rewaited, "EVD-CLRUNW-01")
 	}
 }
 
@@ -254,9 +284,11 @@ func (e *mEVD) dequeue(t *rapid.T, n int) {
 	switch {
 	case e.waiter != nil:
 		isRefused(t, err, udat.InvalidState, udat.SubStateEVDWaiter)
+		e.w.shows("EVD-DEQ-02 EVD-30")
 		return
 	case e.count == 0:
 		isRefused(t, err, udat.QueueEmpty)
+		e.emptied = true
 		return
 	}
 	isOK(t, err)
@@ -266,6 +298,8 @@ func (e *mEVD) dequeue(t *rapid.T, n int) {
 	for _, ev := range events[:got] {
 		e.take(t, ev)
 	}
+	e.w.showsIf(e.emptied, "EVD-DEQ-01")
+	e.w.showsIf(e.unwaitable && e.disabled, "EVD-DEQ-03")
 }
 
 // block leaves a call blocked in Wait.
@@ -299,6 +333,7 @@ func (e *mEVD) unwait(t *rapid.T) {
 	select {
 	case r := <-e.waiter.done:
 		isRefused(t, r.err, udat.InvalidState, udat.SubStateEVDUnwaitable)
+		e.w.shows("EVD-WAIT-18")
 	case <-time.After(patience):
 		t.Fatalf("%s: unwaitable, and the wait is still blocked", e.name)
 	}
@@ -309,9 +344,15 @@ func (e *mEVD) unwait(t *rapid.T) {
 func (e *mEVD) evict(t *rapid.T) {
 	if e.waiter != nil {
 		e.unwait(t)
-		isOK(t, e.evd.ClearUnwaitable())
-		e.unwaitable = false
+		e.rewait(t)
 	}
+}
+
+// rewait makes the dispatcher waitable.
+func (e *mEVD) rewait(t *rapid.T) {
+	isOK(t, e.evd.ClearUnwaitable())
+	e.rewaited = e.rewaited || e.unwaitable
+	e.unwaitable = false
 }
 
 func (e *mEVD) postSE(t *rapid.T) {
@@ -320,8 +361,10 @@ func (e *mEVD) postSE(t *rapid.T) {
 	switch {
 	case e.flags&udat.EVDSoftware == 0:
 		isRefused(t, err, udat.InvalidParameter)
+		e.w.shows("EVD-POSTSE-05")
 	case e.count >= e.qlen:
 		isRefused(t, err, udat.QueueFull)
+		e.w.later(func(*rapid.T) { e.w.showsIf(!e.overfull, "EVD-POSTSE-04 EVD-51") }) // asyncs then finds no overflow of it
 	default:
 		isOK(t, err)
 		e.add(mStream{nil, softStream}, &want{numbers: []udat.EventNumber{udat.EventSoftware}, soft: payload, notify: true})
@@ -336,10 +379,13 @@ func (e *mEVD) resize(t *rapid.T) {
 		isRefused(t, err, udat.InvalidParameter)
 	case qlen < e.count:
 		isRefused(t, err, udat.InvalidState)
+		e.w.shows("EVD-RESIZE-02")
 	case e.waiter != nil && e.waiter.threshold > qlen:
 		isRefused(t, err, udat.InvalidState)
 	default:
 		isOK(t, err)
+		count := e.count
+		e.w.later(func(*rapid.T) { e.w.showsIf(count > 0, "EVD-RESIZE-01") }) // settle has counted them
 		e.qlen = qlen
 	}
 }
@@ -367,4 +413,5 @@ func (e *mEVD) query(t *rapid.T) {
 	if p.QLen != e.qlen || p.State != state|config || p.Streams != e.flags {
 		t.Fatalf("%s: query %+v, want length %d, state 0x%x, streams 0x%x", e.name, p, e.qlen, uint32(state|config), uint32(e.flags))
 	}
+	e.w.showsIf(e.unwaitable && e.disabled, "EVD-QUERY-02")
 }

@@ -105,6 +105,7 @@ func (w *world) modify(t *rapid.T) {
 		isRefused(t, err, udat.InvalidParameter)
 	case ep.state != udat.EPUnconnected:
 		isRefused(t, err, udat.InvalidState)
+		w.shows("EP-MODIFY-09")
 	case attr.MaxRecvDTOs < len(ep.recvs):
 		isRefused(t, err, udat.InvalidParameter)
 	default:

@@ -52,7 +52,7 @@ func (w *world) play(t *rapid.T) {
 	add(2, "reject", true, w.reject)
 	add(2, "create or free", true, w.createOrFree)
 	add(1, "dead", true, w.callDead)
-	add(3, "clear_unwaitable", true, onEVD(func(e *mEVD, t *rapid.T) { isOK(t, e.evd.ClearUnwaitable()); e.unwaitable = false }))
+	add(3, "clear_unwaitable", true, onEVD(func(e *mEVD, t *rapid.T) { e.rewait(t) }))
 	add(2, "set_unwaitable", true, onEVD((*mEVD).unwait))
 	add(1, "disable", true, onEVD(func(e *mEVD, t *rapid.T) { isOK(t, e.evd.Disable()); e.disabled = true }))
 	add(1, "enable", true, onEVD(func(e *mEVD, t *rapid.T) { isOK(t, e.evd.Enable()); e.disabled = false }))
@@ -103,7 +103,7 @@ func (w *world) join(t *rapid.T) {
 		}
 		if s.ep.state == udat.EPActiveConnectionPending {
 			isOK(t, s.ep.ep.Disconnect(udat.CloseAbrupt))
-			s.ep.end(nil, udat.EventConnectionDisconnected)
+			s.ep.end("EPST-17 EP-DISC-07", udat.EventConnectionDisconnected)
 			w.settle(t)
 		}
 		if s.ep.state == udat.EPDisconnected {
@@ -134,6 +134,12 @@ func (w *world) create(t *rapid.T, s *seat) {
 	}
 	ep, err := w.ia.CreateEP(w.pz, s.recv.evd, s.request.evd, s.conn.evd, &attr)
 	isOK(t, err)
+	state, recvIdle, requestIdle, err := ep.GetStatus()
+	isOK(t, err)
+	if state != udat.EPUnconnected || !recvIdle || !requestIdle {
+		t.Fatalf("a new endpoint is %v, receives idle %v, requests idle %v", state, recvIdle, requestIdle)
+	}
+	w.shows("EPST-10 EP-CREATE-01")
 	s.ep = &mEP{w: w, ep: ep, seat: s, attr: attr, state: udat.EPUnconnected, target: bytes.Clone(s.target.Bytes())}
 	w.byEP[ep] = s.ep
 	s.recv.attached++
@@ -153,7 +159,7 @@ func (w *world) createOrFree(t *rapid.T) {
 	isOK(t, ep.ep.Free())
 	ep.abandon()
 	if ep.peer != nil {
-		ep.peer.end(nil, udat.EventConnectionDisconnected)
+		ep.peer.end("EP-FREE-03", udat.EventConnectionDisconnected)
 	}
 	w.dead = append(w.dead, ep.ep)
 	ep.state, ep.peer, ep.request, s.ep = udat.EPDisconnected, nil, nil, nil
@@ -206,16 +212,22 @@ func (w *world) ask(t *rapid.T, ep *mEP, qual udat.ConnQual, timeout time.Durati
 	switch {
 	case timeout <= 0 || qual == 0:
 		isRefused(t, err, udat.InvalidParameter)
+		w.showsIf(timeout == 0, "EP-CONNECT-03")
 	case ep.state != udat.EPUnconnected:
 		isRefused(t, err, udat.InvalidState)
+		w.shows("EP-CONNECT-02")
 	case qual == modelNobody:
 		isOK(t, err)
-		ep.end(nil, udat.EventConnectionNonPeerRejected)
+		ep.end("EPST-14 EP-CONNECT-12", udat.EventConnectionNonPeerRejected)
 	case w.cr.count >= w.cr.qlen:
 		isOK(t, err)
-		ep.end(nil, udat.EventConnectionNonPeerRejected)
+		ep.end("EPST-14 EVD-55", udat.EventConnectionNonPeerRejected)
 	default:
 		isOK(t, err)
+		if state, _, _, err := ep.ep.GetStatus(); err != nil || state != udat.EPActiveConnectionPending {
+			t.Fatalf("after connect the endpoint is %v: %v", state, err)
+		}
+		w.shows("EPST-11 EP-CONNECT-01")
 		ep.state = udat.EPActiveConnectionPending
 		r := &mCR{from: ep, private: private}
 		ep.request = r
@@ -237,6 +249,7 @@ func (w *world) aRequest(t *rapid.T) *mCR {
 	if !bytes.Equal(p.PrivateData, r.private) {
 		t.Fatalf("the request has private data %q, want %q", p.PrivateData, r.private)
 	}
+	w.showsIf(len(r.private) > 0, "EP-CONNECT-05")
 	return r
 }
 
@@ -248,6 +261,7 @@ func (w *world) answered(t *rapid.T, r *mCR) {
 		}
 	}
 	isRefused(t, r.cr.Reject(nil), udat.InvalidHandle)
+	w.shows("OBJ-06")
 }
 
 func (w *world) accept(t *rapid.T) {
@@ -260,12 +274,13 @@ func (w *world) accepted(t *rapid.T, r *mCR, ep *mEP) {
 	err := r.cr.Accept(ep.ep, private)
 	if ep.state != udat.EPUnconnected {
 		isRefused(t, err, udat.InvalidState)
+		w.shows("CR-ACCEPT-03")
 		return
 	}
 	if r.from.request != r { // who asked has gone
 		if err == nil {
 			w.answered(t, r)
-			ep.end(nil, udat.EventConnectionAcceptError)
+			ep.end("EPST-26 CR-ACCEPT-04", udat.EventConnectionAcceptError)
 		}
 		return
 	}
@@ -275,8 +290,11 @@ func (w *world) accepted(t *rapid.T, r *mCR, ep *mEP) {
 	if len(private) == 0 {
 		private = nil
 	}
-	r.from.establish(ep, private)
-	ep.establish(r.from, nil)
+	r.from.establish(ep, private, "EPST-12 EP-CONNECT-12")
+	if private != nil {
+		r.from.greeting.rules += " EP-CONNECT-08 CR-ACCEPT-02"
+	}
+	ep.establish(r.from, nil, "EPST-25 CR-ACCEPT-04")
 }
 
 func (w *world) reject(t *rapid.T) {
@@ -284,7 +302,7 @@ func (w *world) reject(t *rapid.T) {
 	isOK(t, r.cr.Reject(nil))
 	w.answered(t, r)
 	if r.from.request == r {
-		r.from.end(nil, udat.EventConnectionPeerRejected)
+		r.from.end("EPST-13 EP-CONNECT-12 CR-REJECT-01", udat.EventConnectionPeerRejected)
 	}
 }
 
@@ -295,18 +313,24 @@ func (w *world) disconnect(t *rapid.T) {
 	switch {
 	case flags > udat.CloseGraceful:
 		isRefused(t, err, udat.InvalidParameter)
+		w.shows("EP-DISC-11")
 	case ep.state == udat.EPUnconnected:
 		isRefused(t, err, udat.InvalidState, udat.SubStateEPUnconnected)
 	case ep.state == udat.EPActiveConnectionPending:
 		isOK(t, err)
-		ep.end(nil, udat.EventConnectionDisconnected)
+		ep.end("EPST-17 EP-DISC-07", udat.EventConnectionDisconnected)
 	case ep.state == udat.EPDisconnected:
 		isOK(t, err)
+		w.later(func(*rapid.T) { w.shows("EPST-35 EP-DISC-08") }) // no event has come by then
+	case flags == udat.CloseAbrupt && ep.state == udat.EPDisconnectPending:
+		isOK(t, err)
+		ep.part("EPST-31 EP-DISC-05")
 	case flags == udat.CloseAbrupt:
 		isOK(t, err)
-		ep.part()
+		ep.part("EPST-28 EP-DISC-03")
 	default:
 		isOK(t, err)
+		w.showsIf(ep.state == udat.EPDisconnectPending, "EPST-32")
 		ep.state = udat.EPDisconnectPending
 	}
 }
@@ -317,8 +341,14 @@ func (w *world) reset(t *rapid.T) {
 	switch ep.state {
 	case udat.EPUnconnected, udat.EPDisconnected:
 		isOK(t, err)
+		if state, _, _, err := ep.ep.GetStatus(); err != nil || state != udat.EPUnconnected {
+			t.Fatalf("after reset the endpoint is %v: %v", state, err)
+		}
+		w.showsIf(ep.state == udat.EPDisconnected, "EPST-36 EP-RESET-01")
+		w.later(func(*rapid.T) { w.showsIf(ep.state == udat.EPUnconnected && len(ep.recvs) > 0, "EPST-37 EP-RESET-03") })
 		ep.state = udat.EPUnconnected
 	default:
 		isRefused(t, err, udat.InvalidState)
+		w.shows("EP-RESET-04")
 	}
 }

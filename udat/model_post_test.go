@@ -145,11 +145,14 @@ func (w *world) postRecv(t *rapid.T) {
 		return
 	case len(ep.recvs) >= ep.attr.MaxRecvDTOs:
 		isRefused(t, err, udat.InsufficientResources)
+		w.shows("POST-10")
 		return
 	}
 	isOK(t, err)
+	w.showsIf(ep.state != udat.EPConnected, "EPST-50 EP-RECV-04")
+	w.showsIf(ep.state == udat.EPDisconnectPending, "EPST-54")
 	if ep.state == udat.EPDisconnected {
-		ep.complete(o, udat.DTOErrFlushed)
+		ep.complete(o, udat.DTOErrFlushed).rules += " EPST-51 EP-RECV-05"
 	} else {
 		ep.recvs = append(ep.recvs, o)
 	}
@@ -246,6 +249,11 @@ func (ep *mEP) call(o *mOp, iov []udat.LMRTriplet, flags udat.CompletionFlags, r
 	return ep.ep.PostRDMARead(iov, o.cookie, remote, flags)
 }
 
+// flushRule is the rule that a request posted in DISCONNECTED is flushed at once.
+var flushRule = map[udat.OpKind]string{
+	udat.OpSend: "EPST-52 EP-SEND-03", udat.OpRDMARead: "EPST-52 EP-READ-04", udat.OpRDMAWrite: "EPST-53 EP-WRITE-03",
+}
+
 // post posts a request.
 func (w *world) post(t *rapid.T) {
 	ep := w.anEP(t)
@@ -288,6 +296,7 @@ func (w *world) post(t *rapid.T) {
 		return
 	case len(ep.requests) >= ep.attr.MaxRequestDTOs:
 		isRefused(t, err, udat.InsufficientResources)
+		w.shows("POST-10")
 		return
 	case err != nil && len(ep.requests) > 0 && len(ep.requests)+ep.silent >= ep.attr.MaxRequestDTOs:
 		isRefused(t, err, udat.InsufficientResources)
@@ -295,7 +304,7 @@ func (w *world) post(t *rapid.T) {
 	}
 	isOK(t, err)
 	if ep.state == udat.EPDisconnected {
-		ep.complete(o, udat.DTOErrFlushed)
+		ep.complete(o, udat.DTOErrFlushed).rules += " " + flushRule[o.kind]
 	} else {
 		ep.requests = append(ep.requests, o)
 		w.brokeEP = w.brokeEP || o.bad || o.kind == udat.OpSend
