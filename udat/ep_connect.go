@@ -418,15 +418,24 @@ func (ep *EP) Reset() error {
 		ep.sayFarewell(l) // the follower may not have come to it
 	}
 	ep.unlinkLocked()
-	return ep.renewQP(op)
+	return ep.renewQP(op, until)
 }
 
-// renewQP puts a fresh queue pair in the place of the old one and forgets what was outstanding; ep.mu is held.
-func (ep *EP) renewQP(op string) error {
+// renewQP puts a fresh queue pair in the place of the old one; ep.mu is held. What has been posted since Reset found the
+// queues empty is flushed first, while no more can be posted, until then at most.
+func (ep *EP) renewQP(op string, until time.Time) error {
 	ep.requests.mu.Lock()
 	defer ep.requests.mu.Unlock()
 	ep.recvs.mu.Lock()
 	defer ep.recvs.mu.Unlock()
+	for requests, recvs := ep.requests.work, ep.recvs.work; ; time.Sleep(pollMin) {
+		ep.requests.flushTail()
+		requests.evd.drainFor()
+		recvs.evd.drainFor()
+		if requests.outstanding() == 0 && recvs.outstanding() == 0 || time.Now().After(until) {
+			break
+		}
+	}
 	old := ep.requests.qp
 	if err := ep.newQP(op); err != nil {
 		return err

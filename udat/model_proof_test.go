@@ -2,17 +2,10 @@ package udat_test
 
 import "strings"
 
-// proofs counts, for each rule, the checks of the model that showed it: TestModel records those rules and no others.
-type proofs map[string]int
+// shows records that a check which has just passed shows these rules, separated by spaces.
+func (w *world) shows(rules string) { w.proven.Proves(strings.Fields(rules)...) }
 
-// shows notes that a check which has just passed shows these rules, separated by spaces.
-func (w *world) shows(rules string) {
-	for _, id := range strings.Fields(rules) {
-		w.proven[id]++
-	}
-}
-
-// showsIf notes it only if cond holds: the check had something to look at.
+// showsIf records it only if cond holds: the check had something to look at.
 func (w *world) showsIf(cond bool, rules string) {
 	if cond {
 		w.shows(rules)
