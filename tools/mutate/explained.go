@@ -4,15 +4,13 @@ import (
 	"bufio"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 )
 
 // explanations say why mutants may survive, by what they are.
-type explanations map[[3]string]string
-
-func keyOf(m Mutant) [3]string { return [3]string{m.File, m.Func, m.What()} }
+type explanations map[key]string
 
 // readExplained reads lines of file, function, change and reason, separated by tabs; # starts a comment.
 func readExplained(path string) (explanations, error) {
@@ -29,28 +27,16 @@ func readExplained(path string) (explanations, error) {
 		if len(f) != 4 || f[3] == "" {
 			return nil, fmt.Errorf("%s:%d: must be file, function, change and reason, separated by tabs", path, i+1)
 		}
-		e[[3]string{f[0], f[1], f[2]}] = f[3]
+		e[key{f[0], f[1], f[2]}] = f[3]
 	}
 	return e, nil
 }
 
-func (e explanations) of(m Mutant) (string, bool) {
-	why, ok := e[keyOf(m)]
-	return why, ok
-}
-
-// unknown lists the explanations of mutants that the sources no longer give.
-func (e explanations) unknown(dir string) []string {
-	there := map[[3]string]bool{}
-	for _, t := range targets {
-		src, err := os.ReadFile(filepath.Join(dir, t.file))
-		if err != nil {
-			continue
-		}
-		list, _ := Mutants(t.file, src, t.only)
-		for _, m := range list {
-			there[keyOf(m)] = true
-		}
+// unknown lists the explanations of mutants that there are not.
+func (e explanations) unknown(mutants []Mutant) []string {
+	there := map[key]bool{}
+	for _, m := range mutants {
+		there[m.key()] = true
 	}
 	var stale []string
 	for k := range e {
@@ -58,6 +44,7 @@ func (e explanations) unknown(dir string) []string {
 			stale = append(stale, strings.Join(k[:], " "))
 		}
 	}
+	slices.Sort(stale)
 	return stale
 }
 
@@ -65,11 +52,11 @@ func (e explanations) unknown(dir string) []string {
 type resultLog struct {
 	file    *os.File
 	mu      sync.Mutex
-	results map[[3]string][2]string
+	results map[key][2]string
 }
 
 func openLog(path string) (*resultLog, error) {
-	l := &resultLog{results: map[[3]string][2]string{}}
+	l := &resultLog{results: map[key][2]string{}}
 	if path == "" {
 		return l, nil
 	}
@@ -81,7 +68,7 @@ func openLog(path string) (*resultLog, error) {
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		if f := strings.Split(lines.Text(), "\t"); len(f) == 6 {
-			l.results[[3]string{f[0], f[1], f[2]}] = [2]string{f[3], f[4]}
+			l.results[key{f[0], f[1], f[2]}] = [2]string{f[3], f[4]}
 		}
 	}
 	return l, lines.Err()
@@ -90,13 +77,13 @@ func openLog(path string) (*resultLog, error) {
 func (l *resultLog) known(m Mutant) (verdict, string, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r, ok := l.results[keyOf(m)]
+	r, ok := l.results[m.key()]
 	return verdict(r[0]), r[1], ok
 }
 
 // forget makes a survivor unknown. It is false for others.
 func (l *resultLog) forget(m Mutant) bool {
-	k := keyOf(m)
+	k := m.key()
 	survivor := l.results[k][0] == string(survived)
 	if survivor {
 		delete(l.results, k)
@@ -107,7 +94,7 @@ func (l *resultLog) forget(m Mutant) bool {
 func (l *resultLog) add(m Mutant, v verdict, by string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := keyOf(m)
+	k := m.key()
 	l.results[k] = [2]string{string(v), by}
 	if l.file == nil {
 		return nil

@@ -1,5 +1,6 @@
-// Mutate breaks package udat in many small ways and expects its tests to notice each. What they do not notice, and no line of
-// the explanations accounts for, makes it exit with 1. The tree is never touched: mutants are built with an overlay.
+// Mutate breaks package udat and its fabrics in many small ways and expects the tests to notice each. What they do not
+// notice, and no line of the explanations accounts for, makes it exit with 1. The tree is never touched: mutants are
+// built with an overlay. docs/mutation.md says more.
 package main
 
 import (
@@ -7,9 +8,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math/rand/v2"
+	"maps"
 	"os"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,49 +20,41 @@ import (
 	"time"
 )
 
-// targets are the files to mutate, what matters most first, each with the functions that count where not all do.
-var targets = []struct {
-	file string
-	only []string
-}{
-	{"evd_wait.go", nil},
-	{"op.go", nil},
-	{"ep_post.go", nil},
-	{"ep_recv.go", nil},
-	{"ep_state.go", nil},
-	{"ep.go", []string{"RecvQuery", "GetStatus"}},
-	{"ep_connect.go", nil},
-	{"workqueue.go", nil},
-	{"evd.go", nil},
-}
+// packages are mutated, below the directory of package udat.
+var packages = []string{".", "internal/memfabric", "internal/verbsfabric"}
 
 type options struct {
-	dir       string
-	n         int
-	seed      uint64
-	only      string
-	skip      string
-	explained string
-	log       string
-	retry     bool
-	list      bool
-	timeout   time.Duration
-	jobs      int
+	root, dir        string
+	all              bool
+	seed             uint64
+	perMille         int
+	only, skip, run  string
+	explained, holes string
+	log              string
+	retry, list      bool
+	device           string
+	timeout          time.Duration
+	jobs             int
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.dir, "dir", "udat", "the package's directory")
-	flag.IntVar(&o.n, "n", 0, "try a random sample of so many mutants; 0: all")
+	flag.StringVar(&o.root, "root", ".", "the root of the module")
+	flag.StringVar(&o.dir, "dir", "udat", "the directory of package udat")
+	flag.BoolVar(&o.all, "all", false, "try all mutants instead of the fixed sample")
 	flag.Uint64Var(&o.seed, "seed", 1, "of the sample")
-	flag.StringVar(&o.only, "only", "", "only mutants whose place and change contain this")
-	flag.StringVar(&o.skip, "skip", "Races|Allocate", "tests not to run: those that take long and are after races, and those of speed, which a build with all mutants in it has less of")
-	flag.StringVar(&o.explained, "explained", "tools/mutate/explained.tsv", "explanations of mutants that may survive: file, function, change, reason")
+	flag.IntVar(&o.perMille, "per-mille", 20, "size of the sample, beside the mutants made by hand")
+	flag.StringVar(&o.only, "only", "", "of all, only mutants whose place and change contain this")
+	flag.StringVar(&o.skip, "skip", "Races|Allocate|DtestS|DtestC", "tests not to run: those that take long and are after races, and those of speed, which a build with all mutants in it has less of")
+	flag.StringVar(&o.run, "run", "", "only these tests, as in go test")
+	flag.StringVar(&o.explained, "explained", "tools/mutate/explained.tsv", "mutants that may survive: file, function, change, reason")
+	flag.StringVar(&o.holes, "holes", "tools/mutate/holes.tsv", "mutants made by hand: file, function, code, code instead, bug")
 	flag.StringVar(&o.log, "log", "", "append each result to this file; mutants that it already has are not tried again")
 	flag.BoolVar(&o.retry, "retry", false, "try the survivors of the log again, and nothing else")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and try none")
+	flag.StringVar(&o.device, "device", "", "run the tests in the virtual machine, on this device of it, rxe0; only mutants of verbsfabric, or -only")
 	flag.DurationVar(&o.timeout, "timeout", 0, "for one run of the tests; 0: four times what they take unbroken, at least 45s")
-	flag.IntVar(&o.jobs, "j", 1, "how many mutants to try at once")
+	flag.IntVar(&o.jobs, "j", 2, "how many mutants to try at once")
 	flag.Parse()
 	ok, err := run(o)
 	if err != nil {
@@ -73,7 +67,19 @@ func main() {
 }
 
 func run(o options) (bool, error) {
-	mutants, err := collect(o)
+	var err error
+	if o.root, err = filepath.Abs(o.root); err != nil {
+		return false, err
+	}
+	var dirs []string
+	for _, p := range packages {
+		dirs = append(dirs, path.Join(o.dir, p))
+	}
+	sources, err := load(o.root, o.dir, dirs)
+	if err != nil {
+		return false, err
+	}
+	mutants, err := collect(o.holes, sources)
 	if err != nil {
 		return false, err
 	}
@@ -81,12 +87,15 @@ func run(o options) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if stale := explained.unknown(o.dir); len(stale) > 0 {
+	if stale := explained.unknown(mutants); len(stale) > 0 {
 		return false, fmt.Errorf("%s explains mutants that there are not:\n  %s", o.explained, strings.Join(stale, "\n  "))
+	}
+	if mutants, err = choose(o, mutants); err != nil {
+		return false, err
 	}
 	if o.list {
 		for _, m := range mutants {
-			fmt.Println(place(m))
+			fmt.Println(m)
 		}
 		fmt.Println(len(mutants), "mutants")
 		return true, nil
@@ -101,65 +110,72 @@ func run(o options) (bool, error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	b, err := newBench(ctx, o, mutants)
+	b, err := newBench(ctx, o, sources, mutants)
 	if err != nil {
 		return false, err
 	}
 	defer b.close()
-	return try(b, mutants, o.jobs, explained, l)
+	return try(b, explained, l)
 }
 
-// collect gives the mutants of all targets, or the sample of them, in order.
-func collect(o options) ([]Mutant, error) {
-	var all []Mutant
-	for _, t := range targets {
-		src, err := os.ReadFile(filepath.Join(o.dir, t.file))
+// collect returns all mutants: those made by hand, then those of each file.
+func collect(holes string, sources map[string]*source) ([]Mutant, error) {
+	all, err := readHoles(holes, sources)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range slices.Sorted(maps.Keys(sources)) {
+		all = append(all, Mutants(file, sources[file])...)
+	}
+	return all, nil
+}
+
+// choose returns the mutants that the options name: the fixed sample, all, or those that contain a text. Of a package
+// that needs a device, only what tests without one reach.
+func choose(o options, all []Mutant) ([]Mutant, error) {
+	var reached func(Mutant) bool
+	if o.device == "" {
+		r, err := reachOf(o.root, path.Join(o.dir, "internal/verbsfabric"))
 		if err != nil {
 			return nil, err
 		}
-		list, err := Mutants(t.file, src, t.only)
-		if err != nil {
-			return nil, err
+		reached = func(m Mutant) bool {
+			return path.Dir(m.File) != "internal/verbsfabric" || r.covers(path.Base(m.File), m.Line)
 		}
-		all = append(all, list...)
+	} else {
+		reached = func(m Mutant) bool { return o.only != "" || path.Dir(m.File) == "internal/verbsfabric" }
 	}
-	all = slices.DeleteFunc(all, func(m Mutant) bool { return !strings.Contains(place(m), o.only) })
-	if o.n <= 0 || o.n >= len(all) {
-		return all, nil
-	}
-	picked := rand.New(rand.NewPCG(o.seed, 0)).Perm(len(all))[:o.n]
-	slices.Sort(picked)
-	sample := make([]Mutant, 0, o.n)
-	for _, i := range picked {
-		sample = append(sample, all[i])
-	}
-	return sample, nil
+	return slices.DeleteFunc(all, func(m Mutant) bool {
+		chosen := o.all || m.inSample(o.seed, o.perMille)
+		if o.only != "" {
+			chosen = strings.Contains(m.String(), o.only)
+		}
+		return !chosen || !reached(m)
+	}), nil
 }
-
-func place(m Mutant) string { return fmt.Sprintf("%s:%d %s: %s", m.File, m.Line, m.Func, m.What()) }
 
 // try runs the tests on every mutant. It is false if any survives without an explanation.
-func try(b *bench, mutants []Mutant, jobs int, explained explanations, l *resultLog) (bool, error) {
+func try(b *bench, explained explanations, l *resultLog) (bool, error) {
 	next := make(chan int)
 	var workers sync.WaitGroup
 	var failed error // under mu
 	var mu sync.Mutex
-	for range max(jobs, 1) {
+	for range max(b.o.jobs, 1) {
 		workers.Go(func() {
 			for i := range next {
 				v, by := b.try(i + 1)
 				if b.ctx.Err() != nil {
 					continue // stopped: that says nothing about the mutant
 				}
-				fmt.Printf("%4d/%d %-8s %s  [%s]\n", i+1, len(mutants), v, place(mutants[i]), by)
-				err := l.add(mutants[i], v, by)
+				fmt.Printf("%4d/%d %-8s %s  [%s]\n", i+1, len(b.mutants), v, b.mutants[i], by)
+				err := l.add(b.mutants[i], v, by)
 				mu.Lock()
 				failed = errors.Join(failed, err)
 				mu.Unlock()
 			}
 		})
 	}
-	for i, m := range mutants {
+	for i, m := range b.mutants {
 		if _, _, known := l.known(m); !known {
 			next <- i
 		}
@@ -169,30 +185,26 @@ func try(b *bench, mutants []Mutant, jobs int, explained explanations, l *result
 	if failed = errors.Join(failed, b.ctx.Err()); failed != nil {
 		return false, failed
 	}
-	var survivors []string
+	return report(b.mutants, explained, l), nil
+}
+
+// report prints the survivors and the sum of a run.
+func report(mutants []Mutant, explained explanations, l *resultLog) bool {
 	counts := map[verdict]int{}
-	unexplained := 0
+	known := 0
 	for _, m := range mutants {
 		v, _, _ := l.known(m)
 		counts[v]++
 		if v != survived {
 			continue
 		}
-		line := place(m)
-		if why, ok := explained.of(m); ok {
-			line += "\n      explained: " + why
-		} else {
-			unexplained++
-		}
-		survivors = append(survivors, line)
-	}
-	if len(survivors) > 0 {
-		fmt.Println("survivors:")
-		for _, s := range survivors {
-			fmt.Println("  " + s)
+		fmt.Printf("survivor: %s\n", m)
+		if why, ok := explained[m.key()]; ok {
+			known++
+			fmt.Printf("      explained: %s\n", why)
 		}
 	}
-	fmt.Printf("mutate: %d mutants: %d killed, %d hung, %d do not compile, %d survive, %d of these without an explanation\n",
-		len(mutants), counts[killed], counts[hung], counts[stillborn], counts[survived], unexplained)
-	return unexplained == 0, nil
+	fmt.Printf("mutants: %d tried, %d killed, %d survive, %d explained\n",
+		len(mutants)-counts[stillborn], counts[killed]+counts[hung], counts[survived], known)
+	return counts[survived] == known
 }

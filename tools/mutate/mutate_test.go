@@ -1,6 +1,7 @@
 package main
 
 import (
+	"go/importer"
 	"go/parser"
 	"go/token"
 	"os"
@@ -12,10 +13,14 @@ import (
 
 const sample = `package p
 
+type cookie uint64
+
 var table = map[int]row{
 	1: {a, b},
 	2: {},
 }
+
+type pair struct{ first, second cookie }
 
 func f(x, y int, ok bool) error {
 	if x < y && !ok {
@@ -23,21 +28,37 @@ func f(x, y int, ok bool) error {
 	}
 	g(x)
 	m.Lock()
+	for i := range x {
+		g(i)
+	}
 	switch {
 	case x == 3:
-		x++
+		x += 2
+	}
+	switch x {
+	case 4, 5:
 	}
 	return nil
 }
 
 func g(x int) int { return max(x, 1) }
+
+func h(c cookie) pair { return pair{first: c, second: 2} }
 `
 
-func TestMutants(t *testing.T) {
-	list, err := Mutants("p.go", []byte(sample), nil)
+// sourceOf is a file by itself; what it leaves undefined has no type.
+func sourceOf(t *testing.T, file, text string) *source {
+	fset := token.NewFileSet()
+	parsed, err := parser.ParseFile(fset, file, text, parser.SkipObjectResolution)
 	assert.NilError(t, err)
+	s := &source{text: []byte(text), fset: fset, parsed: parsed}
+	_ = check("p", fset, []*source{s}, importer.Default())
+	return s
+}
+
+func TestMutants(t *testing.T) {
 	got := map[string]bool{}
-	for _, m := range list {
+	for _, m := range Mutants("p.go", sourceOf(t, "p.go", sample)) {
 		what := m.Func + ": " + m.What()
 		assert.Assert(t, !got[what], "twice: %s", what)
 		got[what] = true
@@ -47,32 +68,81 @@ func TestMutants(t *testing.T) {
 		assert.NilError(t, err, "%s\n%s", what, mutated)
 	}
 	for _, want := range []string{
-		"table: {a, b} => {}", "table: {} => {a, b}",
-		"f: < => <=", "f: && => ||", "f: ! => (nothing)", "f: x < y && !ok => !(x < y && !ok)",
-		`f: fail("x") => nil`, "f: g(x) => (nothing)", "f: == => !=", "f: ++ => --", "f: 3 => 2", "f: 3 => 4",
+		"table: {a, b} => {}", "table: {} => {a, b}", "table: 1: {a, b}, => (nothing)",
+		"f: < => <=", "f: x < y && !ok => x < y", "f: x < y && !ok => !ok", "f: ! => (nothing)",
+		"f: (nothing) => ; break", "f: 4, => (nothing)", "f: , 5 => (nothing)",
+		`f: fail("x") => nil`, "f: g(x) => (nothing)", "f: == => !=", "f: += => -=", "f: 3 => 2", "f: 3 => 4",
 		"g: max => min", "g: 1 => 2",
+		"h: first: c, => (nothing)", "h: , second: 2 => (nothing)", "h: c => cookie(uint32(c))",
 	} {
 		assert.Assert(t, got[want], "%s is not among %v", want, got)
 	}
 	assert.Assert(t, !got["f: m.Lock() => (nothing)"])
-
-	list, err = Mutants("p.go", []byte(sample), []string{"g"})
-	assert.NilError(t, err)
-	for _, m := range list {
-		assert.Equal(t, m.Func, "g")
-	}
 }
 
-// TestExplained: every explanation is of a mutant that there is.
-func TestExplained(t *testing.T) {
+// TestSample: it has the holes and about its share of the others, and an edit of a function leaves the others' alone.
+func TestSample(t *testing.T) {
+	in := 0
+	for i := range 10000 {
+		m := Mutant{File: "a.go", Func: "f", Old: "1", New: "2", Nth: i + 1, Line: i}
+		if m.inSample(1, 20) {
+			in++
+		}
+		moved := m
+		moved.Line, moved.Start, moved.End = m.Line+100, m.Start+1000, m.End+1000
+		assert.Equal(t, moved.inSample(1, 20), m.inSample(1, 20))
+	}
+	assert.Assert(t, in > 150 && in < 250, in)
+	assert.Assert(t, Mutant{Hole: "x"}.inSample(1, 0))
+}
+
+// TestHoles: the code of a line is found by its words, once.
+func TestHoles(t *testing.T) {
+	sources := map[string]*source{"p.go": sourceOf(t, "p.go", sample)}
+	read := func(lines string) ([]Mutant, error) {
+		path := filepath.Join(t.TempDir(), "holes.tsv")
+		assert.NilError(t, os.WriteFile(path, []byte("# comment\n"+lines), 0o666))
+		return readHoles(path, sources)
+	}
+	holes, err := read("p.go\tf\tfor i := range x { g(i)\tfor i := range x {\\n\tg is left out\n")
+	assert.NilError(t, err)
+	assert.Equal(t, len(holes), 1)
+	assert.Equal(t, holes[0].Old, "for i := range x {\n\t\tg(i)")
+	assert.Equal(t, holes[0].New, "for i := range x {\n")
+	assert.Equal(t, holes[0].What(), "hole: g is left out")
+	assert.Equal(t, holes[0].Line, 18)
+	_, err = read("p.go\tf\tx\ty\tambiguous\np.go\tf\tnowhere\ty\tstale\nq.go\tf\tx\ty\tno file\n")
+	assert.ErrorContains(t, err, ":3: nowhere stands 0 times")
+	assert.ErrorContains(t, err, ":2: x stands")
+	assert.ErrorContains(t, err, ":4: no file q.go")
+	_, err = read("p.go\tf\tx\n")
+	assert.ErrorContains(t, err, "separated by tabs")
+}
+
+// TestTables: every hole and every explanation is of code that there is.
+func TestTables(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the packages")
+	}
+	sources, err := load("../..", "udat", []string{"udat", "udat/internal/memfabric", "udat/internal/verbsfabric"})
+	assert.NilError(t, err)
+	mutants, err := collect("holes.tsv", sources)
+	assert.NilError(t, err)
+	assert.Assert(t, len(mutants) > 3000, len(mutants))
 	e, err := readExplained("explained.tsv")
 	assert.NilError(t, err)
-	assert.Equal(t, len(e.unknown("../../udat")), 0, "%v", e.unknown("../../udat"))
+	assert.Equal(t, len(e.unknown(mutants)), 0, "%v", e.unknown(mutants))
 
 	path := filepath.Join(t.TempDir(), "bad.tsv")
 	assert.NilError(t, os.WriteFile(path, []byte("file\tfunction\tchange\n"), 0o666))
 	_, err = readExplained(path)
 	assert.ErrorContains(t, err, "separated by tabs")
+}
+
+func TestProfile(t *testing.T) {
+	r, err := parseProfile([]byte("mode: set\nm/p/a.go:10.2,12.3 2 1\nm/p/a.go:20.2,20.9 1 0\n"))
+	assert.NilError(t, err)
+	assert.Assert(t, r.covers("a.go", 11) && !r.covers("a.go", 13) && !r.covers("a.go", 20) && !r.covers("b.go", 11))
 }
 
 func TestLog(t *testing.T) {
@@ -88,6 +158,8 @@ func TestLog(t *testing.T) {
 	defer l.close()
 	v, by, ok := l.known(b)
 	assert.Assert(t, ok && v == killed && by == "TestX", "%v %v %v", v, by, ok)
+	assert.Assert(t, !report([]Mutant{a, b}, explanations{}, l))
+	assert.Assert(t, report([]Mutant{a, b}, explanations{a.key(): "equivalent"}, l))
 	assert.Assert(t, !l.forget(b))
 	assert.Assert(t, l.forget(a))
 	_, _, ok = l.known(a)

@@ -3,19 +3,20 @@ package main
 import (
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
+	"go/types"
+	"slices"
 	"strings"
 )
 
 // All mutants of a package are built into one program, and an environment variable says which of them it is: to build a
 // program for each takes longer than to test it. A function gets a copy for each of its mutants and begins with a switch
-// that calls the one chosen; a table becomes a function that gives the one chosen.
+// that calls the one chosen; a table becomes a function that returns the one chosen.
 
 // mutantEnv names the number of the mutant that the tests run on; without it they run on the sources as they are.
 const mutantEnv = "GODAT_MUTANT"
 
-// chooser is the file that is added to the package.
+// chooser is the file that is added to a package.
 const chooser = `package %s
 
 import (
@@ -29,108 +30,166 @@ var mutantChosen = func() int { n, _ := strconv.Atoi(os.Getenv("` + mutantEnv + 
 // copied is the lines of a generated file that are of one mutant.
 type copied struct{ number, from, to int }
 
-// schema gives the source of a file with all its mutants in it, by their numbers, which are not 0.
-func schema(file string, src []byte, mutants map[int]Mutant, numbers []int) (string, []copied, error) {
-	fset := token.NewFileSet()
-	parsed, err := parser.ParseFile(fset, file, src, parser.SkipObjectResolution)
-	if err != nil {
-		return "", nil, err
-	}
-	offset := func(p token.Pos) int { return fset.Position(p).Offset }
-	text := func(from, to token.Pos) string { return string(src[offset(from):offset(to)]) }
-	inside := func(n ast.Node) (list []int) {
-		for _, i := range numbers {
-			if m := mutants[i]; m.Start >= offset(n.Pos()) && m.End <= offset(n.End()) {
-				list = append(list, i)
-			}
-		}
-		return list
-	}
-	mutated := func(i int, n ast.Node) string {
-		m := mutants[i]
-		return string(src[offset(n.Pos()):m.Start]) + m.New + string(src[m.End:offset(n.End())])
-	}
+// edit replaces the bytes from to end.
+type edit struct {
+	from, end int
+	with      string
+}
 
-	type copyOf struct {
+// schemer generates one file with all its mutants in it.
+type schemer struct {
+	s       *source
+	mutants map[int]Mutant // by their numbers, which are not 0
+	numbers []int
+	edits   []edit
+	copies  []struct {
 		number int
 		code   string
 	}
-	var copies []copyOf
-	var out strings.Builder
-	at := 0
-	insert := func(p token.Pos, code string) {
-		out.Write(src[at:offset(p)])
-		out.WriteString(code)
-		at = offset(p)
+}
+
+func (g *schemer) offset(p token.Pos) int { return g.s.fset.Position(p).Offset }
+
+func (g *schemer) text(from, to token.Pos) string {
+	return string(g.s.text[g.offset(from):g.offset(to)])
+}
+
+// inside returns the numbers of the mutants of a part.
+func (g *schemer) inside(n ast.Node) (list []int) {
+	for _, i := range g.numbers {
+		if m := g.mutants[i]; m.Start >= g.offset(n.Pos()) && m.End <= g.offset(n.End()) {
+			list = append(list, i)
+		}
 	}
-	for _, d := range parsed.Decls {
+	return list
+}
+
+func (g *schemer) mutated(i int, n ast.Node) string {
+	m := g.mutants[i]
+	return string(g.s.text[g.offset(n.Pos()):m.Start]) + m.New + string(g.s.text[m.End:g.offset(n.End())])
+}
+
+func (g *schemer) edit(from, end token.Pos, with string) {
+	g.edits = append(g.edits, edit{g.offset(from), g.offset(end), with})
+}
+
+func (g *schemer) copy(i int, code string) {
+	g.copies = append(g.copies, struct {
+		number int
+		code   string
+	}{i, code})
+}
+
+// schema returns the source of a file with the mutants of these numbers in it.
+func schema(s *source, mutants map[int]Mutant, numbers []int) (string, []copied) {
+	g := &schemer{s: s, mutants: mutants, numbers: numbers}
+	for _, d := range s.parsed.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			if d.Body == nil || len(inside(d.Body)) == 0 {
-				continue
+			if d.Body != nil {
+				g.function(d)
 			}
-			receiver, called := "", ""
-			if d.Recv != nil {
-				receiver, called = text(d.Recv.Pos(), d.Recv.End())+" ", d.Recv.List[0].Names[0].Name+"."
-			}
-			choice := " switch mutantChosen {"
-			for _, i := range inside(d.Body) {
-				name := fmt.Sprintf("mutant%d%s", i, d.Name.Name)
-				call := called + name + "(" + arguments(d.Type) + ")"
-				if d.Type.Results != nil {
-					call = "return " + call
-				} else {
-					call += "; return"
-				}
-				choice += fmt.Sprintf(" case %d: %s;", i, call)
-				copies = append(copies, copyOf{i, "func " + receiver + name + text(d.Type.Params.Pos(), d.Type.End()) + " " + mutated(i, d.Body)})
-			}
-			insert(d.Body.Lbrace+1, choice+" };")
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
-				v, ok := spec.(*ast.ValueSpec)
-				if !ok || d.Tok != token.VAR || len(v.Values) != 1 || len(inside(v.Values[0])) == 0 {
-					continue
+				if v, ok := spec.(*ast.ValueSpec); ok && d.Tok == token.VAR {
+					g.table(v)
 				}
-				value := v.Values[0]
-				table, ok := value.(*ast.CompositeLit)
-				if !ok {
-					return "", nil, fmt.Errorf("%s: %s is not a table", file, v.Names[0].Name)
-				}
-				choice := "func() " + text(table.Type.Pos(), table.Type.End()) + " { switch mutantChosen {"
-				for _, i := range inside(value) {
-					name := fmt.Sprintf("mutant%d%s", i, v.Names[0].Name)
-					choice += fmt.Sprintf(" case %d: return %s();", i, name)
-					copies = append(copies, copyOf{i, "func " + name + "() " + text(table.Type.Pos(), table.Type.End()) + " { return " + mutated(i, value) + " }"})
-				}
-				insert(value.Pos(), choice+" }; return ")
-				insert(value.End(), " }()")
 			}
 		}
 	}
-	out.Write(src[at:])
+	var out strings.Builder
+	at := 0
+	slices.SortStableFunc(g.edits, func(a, b edit) int { return a.from - b.from })
+	for _, e := range g.edits {
+		out.Write(s.text[at:e.from])
+		out.WriteString(e.with)
+		at = e.end
+	}
+	out.Write(s.text[at:])
 	lines := strings.Count(out.String(), "\n") + 1
 	var where []copied
-	for _, c := range copies {
+	for _, c := range g.copies {
 		n := strings.Count(c.code, "\n") + 1
 		out.WriteString("\n" + c.code)
 		where = append(where, copied{c.number, lines + 1, lines + n})
 		lines += n
 	}
-	return out.String(), where, nil
+	return out.String(), where
 }
 
-// arguments hands on the parameters of a function, all of which have names.
-func arguments(f *ast.FuncType) string {
-	var names []string
-	for _, field := range f.Params.List {
+func (g *schemer) function(d *ast.FuncDecl) {
+	inside := g.inside(d.Body)
+	if len(inside) == 0 {
+		return
+	}
+	receiver, called := "", ""
+	if d.Recv != nil {
+		receiver = g.text(d.Recv.Pos(), d.Recv.End()) + " "
+		called = strings.TrimSuffix(g.names(d.Recv, "mutantReceiver"), ", ") + "."
+	}
+	given := g.names(d.Type.Params, "mutantParameter")
+	choice := " switch mutantChosen {"
+	for _, i := range inside {
+		name := fmt.Sprintf("mutant%d%s", i, d.Name.Name)
+		call := called + name + "(" + given + ")"
+		if d.Type.Results != nil {
+			call = "return " + call
+		} else {
+			call += "; return"
+		}
+		choice += fmt.Sprintf(" case %d: %s;", i, call)
+		g.copy(i, "func "+receiver+name+g.text(d.Type.Params.Pos(), d.Type.End())+" "+g.mutated(i, d.Body))
+	}
+	g.edit(d.Body.Lbrace+1, d.Body.Lbrace+1, choice+" };")
+}
+
+// names returns the names of parameters, to hand them on. Those without a name get one.
+func (g *schemer) names(list *ast.FieldList, invent string) string {
+	var given strings.Builder
+	n := 0
+	for _, field := range list.List {
+		dots := ""
+		if _, ok := field.Type.(*ast.Ellipsis); ok {
+			dots = "..."
+		}
+		if len(field.Names) == 0 {
+			n++
+			g.edit(field.Type.Pos(), field.Type.Pos(), fmt.Sprint(invent, n, " "))
+			fmt.Fprint(&given, invent, n, dots, ", ")
+		}
 		for _, name := range field.Names {
-			given := name.Name
-			if _, ok := field.Type.(*ast.Ellipsis); ok {
-				given += "..."
+			called := name.Name
+			if called == "_" {
+				n++
+				called = fmt.Sprint(invent, n)
+				g.edit(name.Pos(), name.End(), called)
 			}
-			names = append(names, given)
+			given.WriteString(called + dots + ", ")
 		}
 	}
-	return strings.Join(names, ", ")
+	return given.String()
+}
+
+func (g *schemer) table(v *ast.ValueSpec) {
+	table := tableOf(v)
+	if table == nil || len(g.inside(table)) == 0 {
+		return
+	}
+	of := g.text(table.Type.Pos(), table.Type.End())
+	if array, ok := table.Type.(*ast.ArrayType); ok && array.Len != nil {
+		of = types.TypeString(g.s.info.TypeOf(table), func(p *types.Package) string {
+			if p == g.s.pkg {
+				return ""
+			}
+			return p.Name()
+		})
+	}
+	choice := "func() " + of + " { switch mutantChosen {"
+	for _, i := range g.inside(table) {
+		name := fmt.Sprintf("mutant%d%s", i, v.Names[0].Name)
+		choice += fmt.Sprintf(" case %d: return %s();", i, name)
+		g.copy(i, "func "+name+"() "+of+" { return "+g.mutated(i, table)+" }")
+	}
+	g.edit(table.Pos(), table.Pos(), choice+" }; return ")
+	g.edit(table.End(), table.End(), " }()")
 }
