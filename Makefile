@@ -44,9 +44,9 @@ conformance: ## the table of DAT rules and their proofs, on every fabric: docs/c
 	@ci/deps.sh
 	@ci/conformance.sh
 
-mutate: ## break package udat in many small ways; the tests must notice (MUTATE='-n 50' for a sample)
+mutate: ## break udat and its fabrics in a fixed sample of ways; the tests must notice each (ALL=1: in all ways, for hours)
 	@go -C tools build -o ../bin/ ./mutate
-	bin/mutate $(MUTATE)
+	bin/mutate $(if $(ALL),-all) $(MUTATE)
 
 bench: ## measure, alone on the machine, and write docs/performance.md and .json (BENCH='null scale' for parts)
 	@ci/bench.sh $(BENCH)
