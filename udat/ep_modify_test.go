@@ -68,6 +68,32 @@ func TestEPQuery(t *testing.T) {
 	})
 }
 
+// TestEPQueryStates: the addresses of both ends in every state that has them, and nowhere else.
+func TestEPQueryStates(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, s := range canBe(t, dev) {
+			e, peer := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+			e.enter(peer, s)
+			p := param(t, e.ep)
+			assert.Equal(t, p.State, s)
+			assert.Equal(t, p.LocalAddr, e.ia.Addr(), "%v", s)
+			switch s {
+			case udat.EPPassiveConnectionPending, udat.EPTentativeConnection, udat.EPActiveConnectionPending, udat.EPCompletionPending,
+				udat.EPConnected, udat.EPDisconnectPending:
+				assert.Equal(t, p.RemoteAddr, peer.ia.Addr(), "%v", s)
+				assert.Assert(t, p.RemotePortQual != 0 && p.LocalPortQual != 0, "%v: %d and %d", s, p.LocalPortQual, p.RemotePortQual)
+				if far := param(t, peer.ep); far.RemotePortQual != 0 {
+					assert.Equal(t, p.LocalPortQual, far.RemotePortQual, "%v", s)
+					assert.Equal(t, p.RemotePortQual, far.LocalPortQual, "%v", s)
+				}
+			default:
+				assert.Assert(t, !p.RemoteAddr.IsValid() && p.RemotePortQual == 0, "%v: %v %d", s, p.RemoteAddr, p.RemotePortQual)
+			}
+		}
+		rule.Proves(t, "EP-QUERY-02", "EP-QUERY-03")
+	})
+}
+
 // everyField is a change of every field that can be changed.
 func (e *end) everyField() (udat.EPField, udat.EPParam) {
 	return udat.EPFieldPZ | udat.EPFieldRecvEVD | udat.EPFieldRequestEVD | udat.EPFieldConnectEVD |
@@ -419,6 +445,14 @@ func TestDupConnect(t *testing.T) {
 		assert.NilError(t, fresh.DupConnect(a.ep, patience, nil, udat.QoSBestEffort))
 		assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Reject(nil))
 		expect(t, a.conn, udat.EventConnectionPeerRejected)
+		assert.NilError(t, fresh.Reset())
+		begun := time.Now()
+		assert.NilError(t, fresh.DupConnect(a.ep, 300*time.Millisecond, nil, udat.QoSBestEffort))
+		expect(t, b.cr, udat.EventConnectionRequest) // which nobody answers
+		expect(t, a.conn, udat.EventConnectionTimedOut)
+		took := time.Since(begun)
+		assert.Assert(t, took >= 300*time.Millisecond && took < patience/2, "%v", took)
+		assert.Equal(t, state(t, fresh), udat.EPDisconnected)
 		assert.NilError(t, fresh.Reset())
 		assert.NilError(t, psp.Free())
 		assert.NilError(t, fresh.DupConnect(a.ep, patience, nil, udat.QoSBestEffort))

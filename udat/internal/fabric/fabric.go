@@ -103,6 +103,7 @@ type Attr struct {
 	ReadSinkRemote bool // the sink of an RDMA read needs remote write access (iWARP)
 	PeerToPeer     bool // both ends may send first (not so on plain iWARP)
 	ExactBounds    bool // memory windows enforce their bounds
+	TellsTarget    bool // who refuses a remote operation hears AsyncQPFatal before the initiator hears of the refusal
 	EnforcesRNR    bool // a send without a posted receive fails after RNRRetry
 	Acknowledged   bool // a send or write is done when the peer has taken it, and tells what the peer refuses (iWARP: the connection ends)
 	SolicitedArm   bool // CQ.Arm can ask for solicited completions only; else it arms for all

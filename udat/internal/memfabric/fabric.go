@@ -117,6 +117,7 @@ func defaultAttr() fabric.Attr {
 		SRQOtherPD:     true,
 		PeerToPeer:     true,
 		ExactBounds:    true,
+		TellsTarget:    true,
 		EnforcesRNR:    true,
 		Acknowledged:   true,
 		SolicitedArm:   true,
