@@ -211,6 +211,7 @@ func TestFlushAtOnce(t *testing.T) {
 			"peer's disconnect": {func(t *testing.T) { assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt)) }, udat.EventConnectionDisconnected},
 			"broken": {func(t *testing.T) {
 				assert.NilError(t, b.ep.PostSend(b.iov(0, 100), 1, 0)) // longer than the receive
+				expect(t, b.request, udat.EventDTOCompletion)
 			}, udat.EventConnectionBroken},
 		} {
 			promptly(t, name, func() time.Duration {
@@ -220,16 +221,28 @@ func TestFlushAtOnce(t *testing.T) {
 				}
 				begun := time.Now()
 				end.end(t)
-				expect(t, a.conn, end.event)
 				for i := range 5 {
-					ev := expect(t, a.recv, udat.EventDTOCompletion)
-					assert.Equal(t, ev.Cookie, udat.Cookie(i))
+					assert.Equal(t, expect(t, a.recv, udat.EventDTOCompletion).Cookie, udat.Cookie(i))
 				}
+				expect(t, a.conn, end.event)
 				took := time.Since(begun)
 				next(t, b.conn)
-				for evd, err := b.request, error(nil); err == nil; {
-					_, err = evd.Dequeue()
-				}
+				assert.NilError(t, a.ep.Reset())
+				assert.NilError(t, b.ep.Reset())
+				return took
+			})
+		}
+		if acknowledged(a) {
+			promptly(t, "the end of a graceful disconnect", func() time.Duration {
+				connect(t, a, b)
+				assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, udat.CompletionSuppress))
+				assert.NilError(t, a.ep.Disconnect(udat.CloseGraceful))
+				begun := time.Now()
+				assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 1, 0)) // which the Send waits for
+				expect(t, a.conn, udat.EventConnectionDisconnected)
+				took := time.Since(begun)
+				completion(t, b.recv, 1)
+				expect(t, b.conn, udat.EventConnectionDisconnected)
 				assert.NilError(t, a.ep.Reset())
 				assert.NilError(t, b.ep.Reset())
 				return took
