@@ -333,10 +333,12 @@ func TestOpenByAddress(t *testing.T) {
 			if p.Name != dev || p.Fabric == "mem" {
 				continue
 			}
-			addr, err := netip.ParseAddr(p.Addr)
-			assert.NilError(t, err)
-			ia := open(t, p.Addr)
-			assert.Equal(t, ia.Addr(), addr)
+			assert.Equal(t, p.Addrs[0], p.Addr)
+			for _, text := range p.Addrs {
+				addr, err := netip.ParseAddr(text)
+				assert.NilError(t, err)
+				assert.Equal(t, open(t, text).Addr(), addr)
+			}
 		}
 	})
 }

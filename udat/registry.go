@@ -3,6 +3,7 @@ package udat
 import (
 	"errors"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -18,14 +19,15 @@ const (
 
 // ProviderInfo is an adapter that Open can open on this host now.
 type ProviderInfo struct {
-	Name         string // what Open takes
-	Fabric       string // "verbs", or "mem" for the fabric inside this process
-	Addr         string // its IP address, that Open takes too; empty where it has none
-	Active       bool   // its port is up
-	Detail       string // for people: transport, address, why
-	MajorVersion int    // of uDAPL: 1
-	MinorVersion int    // 2
-	ThreadSafe   bool   // always
+	Name         string   // what Open takes
+	Fabric       string   // "verbs", or "mem" for the fabric inside this process
+	Addr         string   // the IP address that it listens on; empty where it has none
+	Addrs        []string // all its IP addresses, that Open takes too, the best first; empty for the fabric inside this process
+	Active       bool     // its port is up
+	Detail       string   // for people: transport, address, why
+	MajorVersion int      // of uDAPL: 1
+	MinorVersion int      // 2
+	ThreadSafe   bool     // always
 }
 
 // Providers lists every adapter found on this host, and the names that RegisterProvider has added for them; there is no
@@ -58,7 +60,18 @@ func providerInfo(d fabric.DeviceInfo) ProviderInfo {
 	if d.Addr.IsValid() {
 		p.Addr = d.Addr.String()
 	}
+	for _, a := range d.Addrs {
+		p.Addrs = append(p.Addrs, a.String())
+	}
 	return p
+}
+
+// answers tells whether Open takes name for the adapter.
+func (p *ProviderInfo) answers(name string) bool {
+	if addr, err := netip.ParseAddr(name); err == nil {
+		name = addr.Unmap().String()
+	}
+	return p.Name == name || p.Addr == name || slices.Contains(p.Addrs, name)
 }
 
 // WhyNoDevices says why a fabric of this host has no devices to list, nil if there is nothing to say.
@@ -103,7 +116,7 @@ func RegisterProvider(name, device string, opts ...Option) error {
 		return fail(op, InvalidParameter, SubArg1, "the name has %d bytes, must have 1 to %d", len(name), maxProviderName)
 	case device == "":
 		return fail(op, InvalidParameter, SubArg2, "the device is empty")
-	case slices.ContainsFunc(Providers(), func(p ProviderInfo) bool { return p.Name == name || p.Addr == name }):
+	case slices.ContainsFunc(Providers(), func(p ProviderInfo) bool { return p.answers(name) }):
 		return fail(op, ProviderAlreadyRegistered, SubNone, "there is an adapter %q already", name)
 	}
 	var scratch openOptions
@@ -157,7 +170,7 @@ func (r *providerRegistry) list(found []ProviderInfo) []ProviderInfo {
 	for _, name := range slices.Sorted(maps.Keys(r.names)) {
 		device := r.names[name].device
 		for _, info := range found {
-			if info.Name == device || info.Addr == device {
+			if info.answers(device) {
 				info.Name, info.Detail = name, "registered for "+device+"; "+info.Detail
 				list = append(list, info)
 				break

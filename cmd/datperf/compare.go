@@ -57,6 +57,10 @@ func (a *app) report(args []string) error {
 	if _, err := o.check(nil); err != nil {
 		return err
 	}
+	files, err := o.open(a.stdout)
+	if err != nil {
+		return err
+	}
 	if f.NFlag() == 0 || o.perftest {
 		show := newDisplay(a.stdout, nil, &o, 1)
 		w := show.watcher()
@@ -66,5 +70,5 @@ func (a *app) report(args []string) error {
 		}
 		show.close()
 	}
-	return o.write(d, a.stdout)
+	return files.write(d)
 }

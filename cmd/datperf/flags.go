@@ -35,7 +35,7 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	f.StringVarP(&p.sizes, "size", "s", "", "message sizes: 64, 4K, 1M, a list, a sweep in powers of two (2-1M), or all (2-8M); default 2 for lat, 64K for bw")
 	f.StringVar(&p.base.Steps, "steps", "", "transaction: what it consists of, one after the other: send, write, read by the client, server-send, server-write, server-read (default "+result.DefaultSteps+")")
 	f.Int64VarP(&p.base.Iters, "iters", "n", 0, "operations to measure (default 1000 for lat, 5000 for bw)")
-	f.DurationVarP(&p.duration, "duration", "D", 0, "time to measure instead, for example 10s")
+	f.VarP((*seconds)(&p.duration), "duration", "D", "time to measure instead: 10s, 1m, or a number of seconds")
 	f.Int64Var(&p.base.Warmup, "warmup", d.Warmup, "operations before the measurement (default 100 for lat, one depth for bw; at most a quarter of --iters)")
 	f.IntVar(&p.repeats, "repeat", 1, "runs of each case")
 	f.IntSliceVarP(&p.qps, "qps", "q", []int{1}, "queue pairs")
@@ -52,8 +52,32 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	f.IntVar(&p.base.Buffers, "buffers", 0, "messages of a queue pair go through so many buffers at each end (default one for each that may be outstanding)")
 	f.BoolVar(&p.base.HugePages, "hugepages", false, "registered memory of huge pages, at both ends")
 	f.BoolVar(&p.base.Verify, "verify", false, "compare every byte of the payload (it costs time)")
-	f.DurationVarP(&p.interval, "interval", "i", time.Duration(d.Interval), "length of the intervals that progress is told in; given, each is printed")
-	f.DurationVar(&p.stall, "stall", time.Duration(d.Stall), "give up when nothing completes for so long")
+	p.interval, p.stall = time.Duration(d.Interval), time.Duration(d.Stall)
+	f.VarP((*seconds)(&p.interval), "interval", "i", "length of the intervals that progress is told in, as for --duration; given, each is printed")
+	f.Var((*seconds)(&p.stall), "stall", "give up when nothing completes for so long")
+}
+
+// seconds is the value of a flag that takes a duration: with a unit, or else in seconds.
+type seconds time.Duration
+
+func (s *seconds) String() string {
+	if *s == 0 {
+		return ""
+	}
+	return time.Duration(*s).String()
+}
+
+func (s *seconds) Type() string { return "duration" }
+
+func (s *seconds) Set(text string) error {
+	if _, err := strconv.ParseFloat(text, 64); err == nil {
+		text += "s"
+	}
+	d, err := time.ParseDuration(text)
+	if err == nil {
+		*s = seconds(d)
+	}
+	return err
 }
 
 // plan multiplies the lists out. The layer varies fastest, so that what is to be compared runs side by side.

@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -61,7 +62,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	finish := newFinisher(cancel)
+	finish := newFinisher(cancel, gentleTime)
 	defer finish.stop()
 	keepSpare()
 	a := &app{ctx: ctx, finish: finish, stdout: stdout, stderr: stderr}
@@ -91,23 +92,34 @@ func keepSpare() {
 	}
 }
 
-// finisher turns interrupts into the end: of a measurement that asked for it gently first, else at once.
+// finisher turns signals (Ctrl-C, SIGTERM of systemd, Kubernetes or timeout, SIGHUP of a terminal that closes) into the end: of a measurement
+// that asked for it gently first, else at once.
 type finisher struct {
 	signals chan os.Signal
 	gently  atomic.Bool
 	now     chan struct{} // closed: keep what there is
 }
 
-func newFinisher(cancel func()) *finisher {
+// gentleTime is how long a measurement may take to end after a signal that is no Ctrl-C: what sent it sends SIGKILL soon, some after 30 s. When
+// it has passed the run under way is given up, and those before it are kept.
+const gentleTime = 10 * time.Second
+
+func newFinisher(cancel func(), patience time.Duration) *finisher {
 	f := &finisher{signals: make(chan os.Signal, 2), now: make(chan struct{})}
 	signal.Notify(f.signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signal.Notify(f.signals, syscall.SIGHUP)
+	}
 	go func() {
 		for s := range f.signals {
-			if s == os.Interrupt && f.gently.CompareAndSwap(true, false) {
-				close(f.now)
+			if !f.gently.CompareAndSwap(true, false) {
+				cancel()
 				continue
 			}
-			cancel()
+			close(f.now)
+			if s != os.Interrupt {
+				time.AfterFunc(patience, cancel)
+			}
 		}
 	}()
 	return f

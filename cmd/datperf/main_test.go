@@ -6,11 +6,16 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"gotest.tools/v3/assert"
 )
 
 func TestMain(m *testing.M) {
@@ -21,7 +26,7 @@ func TestScripts(t *testing.T) {
 	device := os.Getenv("GODAT_TEST_DEVICE")
 	dir, files := "testdata/script", []string(nil)
 	if testing.Short() && device != "" { // the others need no device
-		dir, files = "", []string{"testdata/script/server.txtar"}
+		dir, files = "", []string{"testdata/script/server.txtar", "testdata/script/address.txtar"}
 	}
 	testscript.Run(t, testscript.Params{
 		Dir: dir, Files: files,
@@ -29,11 +34,15 @@ func TestScripts(t *testing.T) {
 			env.Setenv("DEVICE", device)
 			return nil
 		},
-		// verbs: GODAT_TEST_DEVICE names a verbs device; bare: there is none at all.
+		// verbs: GODAT_TEST_DEVICE names a verbs device; bare: there is none at all; guest: it is rxe0 in the virtual machine; root: the tests run as root.
 		Condition: func(cond string) (bool, error) {
 			switch cond {
 			case "verbs":
 				return device != "", nil
+			case "guest":
+				return device == "rxe0" && has("10.98.1.1") && !nothing("/sys/class/infiniband/rxe1"), nil
+			case "root":
+				return os.Geteuid() == 0, nil
 			case "bare":
 				return device == "" && nothing("/sys/class/infiniband"), nil
 			}
@@ -46,6 +55,33 @@ func TestScripts(t *testing.T) {
 func nothing(dir string) bool {
 	entries, _ := os.ReadDir(dir)
 	return len(entries) == 0
+}
+
+// has tells whether this host has an address.
+func has(addr string) bool {
+	all, _ := net.InterfaceAddrs()
+	return slices.ContainsFunc(all, func(a net.Addr) bool { return strings.HasPrefix(a.String(), addr+"/") })
+}
+
+// A measurement that does not end after a SIGTERM is given up before what sent it gives up: what is finished is written then.
+func TestTerminated(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no signals")
+	}
+	cancelled := make(chan struct{})
+	f := newFinisher(func() { close(cancelled) }, 100*time.Millisecond)
+	defer f.stop()
+	f.gently.Store(true)
+	self, err := os.FindProcess(os.Getpid())
+	assert.NilError(t, err)
+	assert.NilError(t, self.Signal(syscall.SIGTERM))
+	for _, c := range []<-chan struct{}{f.now, cancelled} {
+		select {
+		case <-c:
+		case <-time.After(time.Minute):
+			t.Fatal("it goes on")
+		}
+	}
 }
 
 // status runs a command that must end with a status: status 2 datperf local --size 0.

@@ -95,6 +95,16 @@ func (a *app) runPlan(commandLine []string, device string, plan engine.Plan, out
 	if forProgram {
 		people = a.stderr
 	}
+	files, err := out.open(a.stdout)
+	if err != nil {
+		return err
+	}
+	written := false
+	defer func() {
+		if !written {
+			files.drop()
+		}
+	}()
 	show := newDisplay(people, a.stderr, out, plan.Repeats)
 	if out.ndjson != "" {
 		w := io.Writer(a.stdout)
@@ -119,14 +129,15 @@ func (a *app) runPlan(commandLine []string, device string, plan engine.Plan, out
 	a.finish.gently.Store(true)
 	doc, err := run(&engine.Client{Device: device, Finish: a.finish.now, Version: buildVersion(), Watcher: show.watcher()}, plan)
 	show.close()
-	if doc == nil {
+	if doc == nil || err != nil && len(doc.Runs) == 0 {
 		return err
 	}
 	if plan.Repeats > 1 {
 		doc.Summary = result.Summarize(doc.Runs)
 	}
 	doc.Command, doc.Title, doc.Labels = commandLine, out.title, out.labels
-	if err := errors.Join(err, out.write(doc, a.stdout)); err != nil {
+	written = true
+	if err := errors.Join(err, files.write(doc)); err != nil {
 		return err
 	}
 	return out.judge(doc.Runs, a.stderr)

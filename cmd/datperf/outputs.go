@@ -65,10 +65,15 @@ func (o *outputs) forms() []form {
 // output is for a program, so that what is for people goes to standard error.
 func (o *outputs) check(cases []result.Case) (forProgram bool, err error) {
 	var there []string
+	flags := map[string]string{}
 	for _, f := range append(o.forms(), form{flag: "ndjson", file: o.ndjson}) {
-		if f.file == "-" {
+		switch {
+		case f.file == "-":
 			there = append(there, "--"+f.flag)
+		case f.file != "" && flags[f.file] != "":
+			return false, usagef("--%s and --%s: both would write %s", flags[f.file], f.flag, f.file)
 		}
+		flags[f.file] = f.flag
 	}
 	if len(there) > 1 {
 		return true, usagef("%s: only one of them can go to standard output", strings.Join(there, ", "))
@@ -82,27 +87,73 @@ func (o *outputs) check(cases []result.Case) (forProgram bool, err error) {
 	return len(there) == 1, nil
 }
 
-// write writes a document in all the forms that were asked for.
-func (o *outputs) write(d *result.Document, stdout io.Writer) error {
-	var errs []error
+// sink is an output that can be written: standard output, or an open file.
+type sink struct {
+	form
+	w    io.Writer
+	file *os.File // nil: standard output
+	made bool     // the file was not there before
+}
+
+// open opens the files of all forms, so that one that cannot be written is noticed before anything is measured. They keep what they have in
+// them until they are written.
+func (o *outputs) open(stdout io.Writer) (sinks, error) {
+	var all sinks
 	for _, f := range o.forms() {
-		if f.file != "" {
-			errs = append(errs, writeTo(f.file, stdout, func(w io.Writer) error { return f.write(w, d) }))
+		switch f.file {
+		case "":
+			continue
+		case "-":
+			all = append(all, sink{form: f, w: stdout})
+			continue
+		}
+		_, missing := os.Stat(f.file)
+		file, err := os.OpenFile(f.file, os.O_WRONLY|os.O_CREATE, 0o666)
+		if err != nil {
+			all.drop()
+			return nil, fmt.Errorf("--%s: %w", f.flag, err)
+		}
+		all = append(all, sink{f, file, file, missing != nil})
+	}
+	return all, nil
+}
+
+type sinks []sink
+
+// write writes a document in all the forms.
+func (all sinks) write(d *result.Document) error {
+	var errs []error
+	for i := range all {
+		if err := all[i].put(d); err != nil {
+			errs = append(errs, fmt.Errorf("--%s: %w", all[i].flag, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// writeTo writes a file, or to stdout for "-".
-func writeTo(name string, stdout io.Writer, write func(io.Writer) error) error {
-	if name == "-" {
-		return write(stdout)
+func (s *sink) put(d *result.Document) error {
+	if s.file == nil {
+		return s.write(s.w, d)
 	}
-	file, err := os.Create(name)
-	if err != nil {
-		return err
+	if info, err := s.file.Stat(); err == nil && info.Mode().IsRegular() {
+		if err := s.file.Truncate(0); err != nil {
+			return errors.Join(err, s.file.Close())
+		}
 	}
-	return errors.Join(write(file), file.Close())
+	return errors.Join(s.write(s.file, d), s.file.Close())
+}
+
+// drop leaves the files as they were.
+func (all sinks) drop() {
+	for _, s := range all {
+		if s.file == nil {
+			continue
+		}
+		s.file.Close()
+		if s.made {
+			os.Remove(s.form.file)
+		}
+	}
 }
 
 // judge prints the limits that were missed.

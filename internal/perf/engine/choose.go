@@ -18,24 +18,49 @@ const (
 // choice is the device that an end uses, and why.
 type choice struct {
 	udat.ProviderInfo
-	why string
+	open string // what udat.Open takes: its name, or the one of its addresses that the ends reach each other by, which is Addr then
+	why  string
+}
+
+func byName(p udat.ProviderInfo, why string) choice { return choice{p, p.Name, why} }
+
+// byAddr is a device that has an address, whichever of its addresses that is.
+func byAddr(all []udat.ProviderInfo, addr netip.Addr, why string) (choice, bool) {
+	addr = addr.Unmap()
+	for _, p := range all {
+		for _, text := range p.Addrs {
+			if a, err := netip.ParseAddr(text); err == nil && (a == addr || a.WithZone("") == addr) {
+				p.Addr = text
+				return choice{p, text, why}, true
+			}
+		}
+	}
+	return choice{}, false
 }
 
 // choose takes the device that was named; or else the one with the address that the peer was reached by; or else the
 // first active verbs device; or else the fabric inside this process.
 func choose(name string, local netip.Addr) (choice, error) {
-	all := udat.Providers()
+	return chooseFrom(udat.Providers(), name, local)
+}
+
+func chooseFrom(all []udat.ProviderInfo, name string, local netip.Addr) (choice, error) {
 	if name != "" {
 		for _, p := range all {
-			if p.Name == name || p.Addr == name && p.Fabric == fabricVerbs {
-				return choice{p, "it was named"}, nil
+			if p.Name == name {
+				return byName(p, "it was named"), nil
+			}
+		}
+		if addr, err := netip.ParseAddr(name); err == nil {
+			if c, ok := byAddr(all, addr, "its address was given"); ok {
+				return c, nil
 			}
 		}
 		return choice{}, fmt.Errorf("--device %q: %w", name, noDevice(all))
 	}
-	for _, p := range all {
-		if p.Fabric == fabricVerbs && local.IsValid() && p.Addr == local.Unmap().WithZone("").String() {
-			return choice{p, fmt.Sprintf("%v is its address", local.Unmap())}, nil
+	if local.IsValid() {
+		if c, ok := byAddr(all, local, fmt.Sprintf("%v is its address", local.Unmap())); ok {
+			return c, nil
 		}
 	}
 	best, found := udat.ProviderInfo{}, 0
@@ -49,13 +74,13 @@ func choose(name string, local netip.Addr) (choice, error) {
 	}
 	switch {
 	case found == 1:
-		return choice{best, "it is the only active verbs device"}, nil
+		return byName(best, "it is the only active verbs device"), nil
 	case found > 1:
-		return choice{best, fmt.Sprintf("it is the first of %d active verbs devices", found)}, nil
+		return byName(best, fmt.Sprintf("it is the first of %d active verbs devices", found)), nil
 	}
 	for _, p := range all {
 		if p.Fabric == fabricMem {
-			return choice{p, "there is no active verbs device: " + whyNone(all)}, nil
+			return byName(p, "there is no active verbs device: "+whyNone(all)), nil
 		}
 	}
 	return choice{}, noDevice(all)

@@ -27,7 +27,7 @@ func Limits(ctx context.Context, device, kind string, most int) (r Reached, err 
 		return r, err
 	}
 	r.Kind = kind
-	ia, err := udat.Open(chosen.Name)
+	ia, err := udat.Open(chosen.open)
 	if err != nil {
 		return r, err
 	}
@@ -36,7 +36,7 @@ func Limits(ctx context.Context, device, kind string, most int) (r Reached, err 
 			err = errors.Join(err, fmt.Errorf("something is left: %w", e), ia.Close(udat.CloseAbrupt))
 		}
 	}()
-	m, err := newMaker(ia, chosen.Name, kind)
+	m, err := newMaker(ia, chosen.open, kind)
 	if err != nil {
 		return r, err
 	}

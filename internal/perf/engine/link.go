@@ -106,7 +106,7 @@ func openLink(c *result.Case, lay layout, chosen choice) (link, error) {
 	var err error
 	switch c.Layer {
 	case result.UDAT:
-		l, err = openUDAT(c, lay, chosen.Name)
+		l, err = openUDAT(c, lay, chosen.open)
 	case result.Cverbs:
 		if chosen.Fabric != fabricVerbs {
 			return nil, fmt.Errorf("--layer cverbs: %s has no verbs beneath it; use --layer udat, or --device with a verbs device", chosen.Name)

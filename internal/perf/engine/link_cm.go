@@ -46,14 +46,13 @@ func (l *cverbsLink) accept(ctx context.Context, token uint64) error {
 		case cverbs.CMEventEstablished:
 			up++
 		case cverbs.CMEventConnectRequest:
-			id, _ := keep(l, ev.ID, nil)
 			qp, err := parsePrivate(ev.PrivateData, token, len(l.qps))
-			if err != nil {
-				if err := id.Reject(nil); err != nil {
-					return err
-				}
+			if err != nil { // a stranger's: it may be gone already, and leaves nothing here
+				ev.ID.Reject(nil)
+				ev.ID.Close()
 				continue
 			}
+			id, _ := keep(l, ev.ID, nil)
 			if err := l.move(id, qp, ev.ResponderResources, ev.InitiatorDepth); err != nil {
 				return fmt.Errorf("accepting connection %d: %w", qp, err)
 			}

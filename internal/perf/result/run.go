@@ -1,6 +1,11 @@
 package result
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Flow is one direction of a run: out from the client, or in to it.
 type Flow struct {
@@ -25,6 +30,9 @@ func (r *Run) Flows() []Flow {
 // Validate refuses a run that lacks what its reports and comparisons are made of.
 func (r *Run) Validate() error {
 	flows := r.Flows()
+	if !slices.Contains(Modes, r.Case.Mode) {
+		return fmt.Errorf("its mode is %q: must be one of %s", r.Case.Mode, strings.Join(Modes, ", "))
+	}
 	for _, f := range flows {
 		if r.Case.Mode == Latency && f.Stream.Latency == nil {
 			return errors.New("it has no latency in it, although that is what was measured")

@@ -54,11 +54,12 @@ type Options struct {
 
 // DeviceInfo describes a device (one port of it) that can be opened.
 type DeviceInfo struct {
-	Name   string     // what Open takes
-	Fabric string     // Fabric.Name
-	Addr   netip.Addr // the address that it listens on; invalid where the port has none
-	Active bool       // the port is up
-	Detail string     // for people: transport, link layer, GID taken and why
+	Name   string       // what Open takes
+	Fabric string       // Fabric.Name
+	Addr   netip.Addr   // the address that it listens on; invalid where the port has none
+	Addrs  []netip.Addr // all addresses that Open takes for it, the best first
+	Active bool         // the port is up
+	Detail string       // for people: transport, link layer, GID taken and why
 }
 
 // Attr holds the limits and facts of an open device.

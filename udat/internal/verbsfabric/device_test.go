@@ -3,6 +3,8 @@ package verbsfabric
 import (
 	"bytes"
 	"net/netip"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -95,12 +97,10 @@ func TestOpen(t *testing.T) {
 	assert.NilError(t, err)
 	d := openNamed(t, name)
 	t.Logf("%s: %s", name, d.Attr().Info.Detail)
-	found := false
-	for _, i := range infos {
-		found = found || i == d.Attr().Info
-	}
+	found := slices.ContainsFunc(infos, func(i fabric.DeviceInfo) bool { return reflect.DeepEqual(i, d.Attr().Info) })
 	assert.Assert(t, found, "%+v lacks %+v", infos, d.Attr().Info)
-	assert.Equal(t, openNamed(t, name+"/1").Attr().Info, d.Attr().Info)
+	assert.Assert(t, reflect.DeepEqual(openNamed(t, name+"/1").Attr().Info, d.Attr().Info))
+	assert.Assert(t, slices.Equal(d.Attr().Info.Addrs, baseOf(d).addrs))
 	for _, a := range baseOf(d).addrs {
 		other := openNamed(t, a.String())
 		assert.Equal(t, other.Attr().Info.Name, name)

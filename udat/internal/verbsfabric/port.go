@@ -66,7 +66,7 @@ func (p *port) describe(ctx *cverbs.Context) {
 	}
 	addr := "no IP address"
 	if len(p.addrs) > 0 {
-		p.info.Addr = p.addrs[0]
+		p.info.Addr, p.info.Addrs = p.addrs[0], p.addrs
 		addr = "IP " + p.addrs[0].String()
 	}
 	p.info.Detail = strings.Join([]string{p.transport() + " over " + p.attr.LinkLayer.String(), "port " + p.attr.State.String(), addr, why}, ", ")

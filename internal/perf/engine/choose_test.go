@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"net/netip"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/perf/result"
+	"github.com/godat/godat/udat"
+)
+
+// An end takes the device that has the address by which the ends reach each other, whichever of the device's addresses that is, and opens
+// it by that address.
+func TestChoose(t *testing.T) {
+	all := []udat.ProviderInfo{
+		{Name: "rxe0", Fabric: fabricVerbs, Active: true, Addr: "10.0.0.1", Addrs: []string{"10.0.0.1", "fd00::1"}},
+		{Name: "rxe1", Fabric: fabricVerbs, Active: true, Addr: "10.0.1.1", Addrs: []string{"10.0.1.1", "10.0.1.7", "fd00:1::1", "fd00:1::7"}},
+		{Name: "ib0", Fabric: fabricVerbs, Active: true, Addr: "10.0.2.1", Addrs: []string{"10.0.2.1", "fe80::1%eth2"}},
+		{Name: "bare0", Fabric: fabricVerbs, Active: true},
+		{Name: "mem0", Fabric: fabricMem, Active: true, Addr: "127.0.0.1"},
+	}
+	for _, c := range []struct{ device, local, name, open string }{
+		{"", "10.0.0.1", "rxe0", "10.0.0.1"},
+		{"", "fd00::1", "rxe0", "fd00::1"},
+		{"", "10.0.1.1", "rxe1", "10.0.1.1"},
+		{"", "10.0.1.7", "rxe1", "10.0.1.7"},
+		{"", "::ffff:10.0.1.7", "rxe1", "10.0.1.7"},
+		{"", "fd00:1::1", "rxe1", "fd00:1::1"},
+		{"", "fd00:1::7", "rxe1", "fd00:1::7"},
+		{"", "fe80::1%eth2", "ib0", "fe80::1%eth2"},
+		{"", "127.0.0.1", "rxe0", "rxe0"},
+		{"", "", "rxe0", "rxe0"},
+		{"rxe1", "10.0.0.1", "rxe1", "rxe1"},
+		{"10.0.1.7", "10.0.0.1", "rxe1", "10.0.1.7"},
+		{"fd00:1:0::1", "10.0.0.1", "rxe1", "fd00:1::1"},
+		{"mem0", "10.0.0.1", "mem0", "mem0"},
+	} {
+		var local netip.Addr
+		if c.local != "" {
+			local = netip.MustParseAddr(c.local)
+		}
+		got, err := chooseFrom(all, c.device, local)
+		assert.NilError(t, err)
+		assert.Equal(t, got.Name+" "+got.open, c.name+" "+c.open, "%+v", c)
+		if c.open != c.name {
+			assert.Equal(t, got.Addr, c.open)
+		}
+	}
+	for _, bad := range []string{"rxe2", "10.0.0.9", "127.0.0.1", "fd00::9"} {
+		_, err := chooseFrom(all, bad, netip.Addr{})
+		assert.ErrorContains(t, err, "no such device; there are: rxe0, rxe1, ib0, bare0, mem0")
+	}
+}
+
+// Every device is measured by each of its addresses, through each layer.
+func TestByAddress(t *testing.T) {
+	onEach(t, func(t *testing.T, device string, base result.Case) {
+		for _, p := range udat.Providers() {
+			if p.Name != device {
+				continue
+			}
+			for _, addr := range p.Addrs {
+				c := base
+				c.Iters, c.QPs, c.Verify = 20, 2, true
+				doc, err := measure(t, addr, c)
+				assert.NilError(t, err, addr)
+				assert.DeepEqual(t, []string{doc.Client.Device, doc.Client.Address, doc.Server.Device, doc.Server.Address}, []string{device, addr, device, addr})
+			}
+		}
+	})
+}
