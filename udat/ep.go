@@ -43,6 +43,8 @@ type requestQueue struct {
 	suppressed uint32 // consecutive posts that ask for no completion
 	marked     bool   // the library has posted work of its own,
 	marker     uint32 // which has this number
+	fenced     bool   // a fenced request may be in flight,
+	fence      uint32 // the latest of them has this number
 	wrs        []fabric.SendWR
 	sges       []fabric.SGE
 	work       *workQueue // replaced by Modify, under ep.mu and mu

@@ -448,7 +448,7 @@ func (ep *EP) renewQP(op string, until time.Time) error {
 
 // clearWork forgets all outstanding work; the queues' locks are held.
 func (ep *EP) clearWork() {
-	ep.requests.suppressed, ep.requests.marked = 0, false
+	ep.requests.suppressed, ep.requests.marked, ep.requests.fenced = 0, false, false
 	for _, w := range []*workQueue{ep.requests.work, ep.recvs.work} {
 		w.evd.mu.Lock()
 		w.clear()

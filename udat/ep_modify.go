@@ -187,6 +187,7 @@ func moveQueues(to, from *EP) {
 	r.qp, r.wrs, r.sges, r.work = from.recvs.qp, from.recvs.wrs, from.recvs.sges, from.recvs.work
 	q.qp, q.wrs, q.sges, q.work = from.requests.qp, from.requests.wrs, from.requests.sges, from.requests.work
 	q.inline, q.suppressed, q.readOut = from.requests.inline, 0, 0
+	q.marked, q.fenced = false, false
 }
 
 // countStreams adds to the number of streams on the endpoint's dispatchers.

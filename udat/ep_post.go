@@ -120,12 +120,12 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 	if !q.room() {
 		return fail(r.call, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding", q.work.limit)
 	}
-	flags := q.signal(o.Flags)
-	if r.inline && length <= uint64(q.inline) && length > 0 {
-		flags |= fabric.Inline
-	}
 	n := len(q.wrs)
 	seq := q.work.tail + uint32(n)
+	flags := q.signal(o.Flags, seq)
+	if r.inline && length <= uint64(q.inline) && length > 0 && !q.behindFence() {
+		flags |= fabric.Inline
+	}
 	q.work.entry(seq).set(o.Cookie, length, r.dto, entryOf(o.Flags), regionOf(o.IOV))
 	// In place, and only what the operation uses: of the rest no device reads.
 	wrs := q.wrs[:n+1]
@@ -177,11 +177,11 @@ func (q *requestQueue) addSimple(ep *EP, ops []Op) int {
 			return i
 		}
 		if o.Flags != 0 {
-			flags = q.signal(o.Flags)
+			flags = q.signal(o.Flags, seq)
 		} else {
 			q.suppressed = 0
 		}
-		if length <= uint64(q.inline) {
+		if length <= uint64(q.inline) && (!q.fenced || !q.behindFence()) {
 			flags |= fabric.Inline
 		}
 		work.entry(seq).set(o.Cookie, length, dto, entryOf(o.Flags), t.LMR)
@@ -242,12 +242,20 @@ func (q *requestQueue) marking() bool {
 	return q.marked
 }
 
-// signal gives the fabric's flags. Suppressed work asks for no completion, but every half queue, and for the last
+// behindFence says whether a request that is posted now starts only after a fenced one, itself or an earlier one in flight. Such a
+// request is never inline: its payload would be copied before the RDMA Reads that the fence waits for have brought their data.
+func (q *requestQueue) behindFence() bool {
+	q.fenced = q.fenced && !q.work.done(q.fence+1)
+	return q.fenced
+}
+
+// signal gives the fabric's flags for the request with the number seq. Suppressed work asks for no completion, but every half queue, and for the last
 // place, it does all the same: only a completion tells that the work before it is done.
-func (q *requestQueue) signal(f CompletionFlags) fabric.SendFlags {
+func (q *requestQueue) signal(f CompletionFlags, seq uint32) fabric.SendFlags {
 	var flags fabric.SendFlags
 	if f&CompletionBarrierFence != 0 {
 		flags |= fabric.Fence
+		q.fenced, q.fence = true, seq
 	}
 	if f&CompletionSolicitedWait != 0 {
 		flags |= fabric.Solicited

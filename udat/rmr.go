@@ -169,7 +169,7 @@ func (ia *IA) windowAccess(priv MemPriv) fabric.Access {
 func (q *requestQueue) bind(r *RMR, b *binding, access fabric.Access, cookie Cookie, flags CompletionFlags) (uint32, error) {
 	seq := q.work.tail
 	*q.work.entry(seq) = workEntry{cookie: cookie, op: DTOBind, flags: entryOf(flags), rmr: r, length: b.serial}
-	wr := fabric.BindWR{ID: q.work.id | uint64(seq), Flags: q.signal(flags&^CompletionSuppress) | fabric.Signaled, Access: access}
+	wr := fabric.BindWR{ID: q.work.id | uint64(seq), Flags: q.signal(flags&^CompletionSuppress, seq) | fabric.Signaled, Access: access}
 	if b.region != nil {
 		wr.MR, wr.Addr, wr.Length = b.region.mr, b.triplet.VirtualAddress, b.triplet.SegmentLength
 	}

@@ -231,6 +231,9 @@ func (p *patience) spend(limit int, every time.Duration) bool {
 func (q *qp) execute(s *sendSlot) (st fabric.Status, done bool) {
 	if !q.try.sent {
 		if !s.due.IsZero() && q.delay(s) {
+			if sinks(s.wr.Opcode) {
+				q.gatherAhead()
+			}
 			return 0, false
 		}
 		if st, hit := q.dev.faults.op.hit(); hit {
@@ -283,6 +286,26 @@ func (q *qp) delay(s *sendSlot) bool {
 	return true
 }
 
+// gatherAhead reads the payload of the requests behind a read that is under way, up to the first fence, as devices may: such
+// a request does not see what the read brings. A payload that cannot be read now fails in its turn.
+func (q *qp) gatherAhead() {
+	var src pieces
+	for i := range q.sq.len() - 1 {
+		s := q.sq.at(1 + i)
+		if s.bind != nil || s.wr.Flags&fabric.Fence != 0 {
+			return
+		}
+		if s.ahead != nil || s.length == 0 || sinks(s.wr.Opcode) || s.wr.Flags&fabric.Inline != 0 {
+			continue
+		}
+		if src.gather(&q.dev.f.keys, q.pd, s.sges, s.length, 0) {
+			s.ahead = make([]byte, s.length)
+			transfer([][]byte{s.ahead}, src.bufs)
+		}
+		src.release()
+	}
+}
+
 // attempt tries a request once.
 func (q *qp) attempt(s *sendSlot) fabric.Status {
 	switch s.wr.Opcode {
@@ -303,8 +326,12 @@ func (q *qp) attempt(s *sendSlot) fabric.Status {
 
 // deliver moves the payload of a message; the memory that it pins is the caller's to release.
 func (q *qp) deliver(e *engine, s *sendSlot) fabric.Status {
-	if s.wr.Flags&fabric.Inline != 0 {
+	switch {
+	case s.wr.Flags&fabric.Inline != 0:
 		e.inline[0] = s.inline
+		return q.peer.respond(e, q, s, e.inline[:])
+	case s.ahead != nil:
+		e.inline[0] = s.ahead
 		return q.peer.respond(e, q, s, e.inline[:])
 	}
 	var need fabric.Access

@@ -368,6 +368,7 @@ type sendSlot struct {
 	length uint64 // bytes of sges
 	sges   []fabric.SGE
 	inline []byte
+	ahead  []byte // the engine's: the payload, where it was read behind a read under way
 	bind   *binding
 	due    time.Time // a fault delays it until then; zero is none
 }
@@ -392,11 +393,20 @@ func (s *sendQueue) next() *sendSlot { return &s.slots[s.tail.Load()%uint64(len(
 func (s *sendQueue) push() { s.tail.Add(1) }
 
 // first is the oldest slot, which nobody else touches until it is popped.
-func (s *sendQueue) first() *sendSlot { return &s.slots[s.head.Load()%uint64(len(s.slots))] }
+func (s *sendQueue) first() *sendSlot { return s.at(0) }
+
+// at is the slot behind i older ones.
+func (s *sendQueue) at(i int) *sendSlot {
+	return &s.slots[(s.head.Load()+uint64(i))%uint64(len(s.slots))]
+}
 
 func (s *sendQueue) pop() {
-	if first := s.first(); first.bind != nil {
+	first := s.first()
+	if first.bind != nil {
 		first.bind = nil
+	}
+	if first.ahead != nil {
+		first.ahead = nil
 	}
 	s.head.Add(1)
 }

@@ -1,0 +1,147 @@
+package udat_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/memfabric"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// slowReads makes every request of the end that is posted from now on take a while, where its device can: what is not fenced
+// then overtakes reads. Other devices are fast, but mostly let a request that is posted together with a read overtake it too.
+func (e *end) slowReads() {
+	if d, ok := e.ia.Device().(*memfabric.Device); ok {
+		d.Faults().Delay(2 * time.Millisecond)
+	}
+}
+
+// fenced are the requests that carry memory to the peer: from the end's memory at off to the peer's at to.
+var fenced = []struct {
+	kind            udat.OpKind
+	recv, immediate bool // the peer needs a receive; not every device has it
+}{
+	{udat.OpSend, true, false}, {udat.OpSendImmediate, true, true}, {udat.OpRDMAWrite, false, false}, {udat.OpRDMAWriteImmediate, true, true},
+}
+
+// TestFence reads into a buffer, and has a fenced request carry what was read back to the peer, without waiting: it must carry
+// the new bytes, whatever its size, kind and way of posting.
+func TestFence(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestIOV: 2, MaxRDMAWriteIOV: 2}})
+		a.slowReads()
+		round := byte(0)
+		for _, size := range []int{1, 8, 64, 127, 128, 129, 4096, 16000} {
+			for _, kind := range fenced {
+				if kind.immediate && !udat.DeviceAttr(a.ia).WriteImmediate {
+					continue
+				}
+				for _, how := range []string{"single", "batch", "two segments"} {
+					round++
+					name := fmt.Sprintf("%d bytes, operation %d, %s", size, kind.kind, how)
+					clear(a.get(0, size))
+					clear(b.get(20000, size))
+					want := b.put(0, size, round)
+					iov := a.iov(0, size)
+					if how == "two segments" && size > 1 {
+						iov = []udat.LMRTriplet{a.mem.Triplet(0, 1), a.mem.Triplet(1, size-1)}
+					}
+					ops := []udat.Op{
+						{Kind: udat.OpRDMARead, IOV: a.iov(0, size), Cookie: 2, Remote: b.mem.RMRTriplet(0, size), Flags: udat.CompletionSuppress},
+						{Kind: kind.kind, IOV: iov, Cookie: 3, Remote: b.mem.RMRTriplet(20000, size), Flags: udat.CompletionBarrierFence},
+					}
+					recvs := 1
+					if kind.recv {
+						recvs++
+					}
+					b.take(20000, size, recvs)
+					split := len(ops)
+					if how == "single" {
+						split = 1
+					}
+					for part := range slices.Chunk(ops, split) {
+						_, err := a.ep.PostBatch(part)
+						assert.NilError(t, err, name)
+					}
+					completion(t, a.request, 3)
+					a.last(b, recvs)
+					assert.Assert(t, bytes.Equal(b.get(20000, size), want), name)
+				}
+			}
+		}
+		rule.Proves(t, "F-08", "EP-SEND-04", "EP-WRITE-03")
+	})
+}
+
+// take posts receives into one buffer.
+func (e *end) take(off, size, n int) {
+	e.t.Helper()
+	for range n {
+		assert.NilError(e.t, e.ep.PostRecv(e.iov(off, size), 1, 0))
+	}
+}
+
+// last sends the peer an empty message behind all else, and waits until it has been received, the last of n.
+func (e *end) last(peer *end, n int) {
+	e.t.Helper()
+	assert.NilError(e.t, e.ep.PostSend(nil, 9, 0))
+	completion(e.t, e.request, 9)
+	for range n {
+		completion(e.t, peer.recv, 1)
+	}
+}
+
+// TestBehindFence has a request without a fence follow a fenced one: requests start in order, so that it starts after the reads too.
+func TestBehindFence(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		fences := map[string]func() error{
+			"send": func() error { return a.ep.PostSend(nil, 4, udat.CompletionBarrierFence) },
+			"write": func() error {
+				return a.ep.PostRDMAWrite(a.iov(4096, 1), 4, b.mem.RMRTriplet(30000, 1), udat.CompletionBarrierFence)
+			},
+		}
+		if udat.DeviceAttr(a.ia).MaxMW > 0 {
+			r := a.window(t)
+			fences["bind"] = func() error {
+				_, err := r.Bind(a.mem.Triplet(8192, 64), bothRights, a.ep, 4, udat.CompletionBarrierFence)
+				return err
+			}
+		}
+		a.slowReads()
+		round := byte(0)
+		for _, size := range []int{8, 129} {
+			for name, fence := range fences {
+				for _, kind := range []udat.OpKind{udat.OpSend, udat.OpRDMAWrite} {
+					round++
+					clear(a.get(0, size))
+					want := b.put(0, size, round)
+					recvs := 1
+					if name == "send" {
+						recvs++
+					}
+					if kind == udat.OpSend {
+						recvs++
+					}
+					b.take(20000, size, recvs)
+					assert.NilError(t, a.ep.PostRDMARead(a.iov(0, size), 2, b.mem.RMRTriplet(0, size), 0))
+					assert.NilError(t, fence())
+					_, err := a.ep.PostBatch([]udat.Op{{Kind: kind, IOV: a.iov(0, size), Cookie: 3, Remote: b.mem.RMRTriplet(20000, size)}})
+					assert.NilError(t, err)
+					completion(t, a.request, 2)
+					assert.Equal(t, next(t, a.request).Cookie, udat.Cookie(4))
+					completion(t, a.request, 3)
+					a.last(b, recvs)
+					assert.Assert(t, bytes.Equal(b.get(20000, size), want), "%d bytes behind a fenced %s", size, name)
+				}
+			}
+		}
+		rule.Proves(t, "F-08", "RMR-BIND-07")
+	})
+}
