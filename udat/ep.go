@@ -99,7 +99,8 @@ func (ia *IA) newEP(op string, pz *PZ, recv, request, connect *EVD, srq *SRQ, at
 		used.drop()
 		return nil, err
 	}
-	if err := ia.adopt(op, &ep.obj, ep, HandleEP, nil); err != nil {
+	mayPost := func() error { ia.posting[ep] = struct{}{}; return nil }
+	if err := ia.adopt(op, &ep.obj, ep, HandleEP, mayPost); err != nil {
 		ep.dismantle()
 		used.drop()
 		return nil, err
@@ -461,6 +462,9 @@ func (ep *EP) destroy() {
 	ep.setState(epFreed)
 	ep.requests.mu.Unlock()
 	ep.mu.Unlock()
+	ep.obj.ia.mu.Lock()
+	delete(ep.obj.ia.posting, ep) // not before now: a post that began earlier has let go of the requests
+	ep.obj.ia.mu.Unlock()
 	if ep.srq != nil && l != nil && ep.obj.ia.obj.live.Load() {
 		ep.giveBack(since)
 	}

@@ -14,12 +14,28 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// slowReads makes every request of the end that is posted from now on take a while, where its device can: what is not fenced
-// then overtakes reads. Other devices are fast, but mostly let a request that is posted together with a read overtake it too.
-func (e *end) slowReads() {
-	if d, ok := e.ia.Device().(*memfabric.Device); ok {
+// overtake calls post in such a way that the requests which it posts overtake an RDMA Read before them, unless they are fenced, and
+// gives the peer its receives, n with size bytes at off. It gives the number of receives, which may be one more.
+func overtake(a, b *end, off, size, n int, post func()) int {
+	a.t.Helper()
+	d, slow := a.ia.Device().(*memfabric.Device)
+	switch {
+	case slow: // the read takes a while
 		d.Faults().Delay(2 * time.Millisecond)
+		defer d.Faults().Delay(0)
+	case acknowledged(a):
+		// A Send for which there is no receive holds all up, and then all starts together: what starts by itself rxe brings to its
+		// end before the next begins.
+		assert.NilError(a.t, a.ep.PostSend(nil, 8, udat.CompletionSuppress))
+		post()
+		n++
+		post = func() {}
 	}
+	for range n {
+		assert.NilError(a.t, b.ep.PostRecv(b.iov(off, size), 1, 0))
+	}
+	post()
+	return n
 }
 
 // fenced are the requests that carry memory to the peer: from the end's memory at off to the peer's at to.
@@ -35,7 +51,6 @@ var fenced = []struct {
 func TestFence(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestIOV: 2, MaxRDMAWriteIOV: 2}})
-		a.slowReads()
 		round := byte(0)
 		for _, size := range []int{1, 8, 64, 127, 128, 129, 4096, 16000} {
 			for _, kind := range fenced {
@@ -60,15 +75,16 @@ func TestFence(t *testing.T) {
 					if kind.recv {
 						recvs++
 					}
-					b.take(20000, size, recvs)
 					split := len(ops)
 					if how == "single" {
 						split = 1
 					}
-					for part := range slices.Chunk(ops, split) {
-						_, err := a.ep.PostBatch(part)
-						assert.NilError(t, err, name)
-					}
+					recvs = overtake(a, b, 20000, size, recvs, func() {
+						for part := range slices.Chunk(ops, split) {
+							_, err := a.ep.PostBatch(part)
+							assert.NilError(t, err, name)
+						}
+					})
 					completion(t, a.request, 3)
 					a.last(b, recvs)
 					assert.Assert(t, bytes.Equal(b.get(20000, size), want), name)
@@ -77,14 +93,6 @@ func TestFence(t *testing.T) {
 		}
 		rule.Proves(t, "F-08", "EP-SEND-04", "EP-WRITE-03")
 	})
-}
-
-// take posts receives into one buffer.
-func (e *end) take(off, size, n int) {
-	e.t.Helper()
-	for range n {
-		assert.NilError(e.t, e.ep.PostRecv(e.iov(off, size), 1, 0))
-	}
 }
 
 // last sends the peer an empty message behind all else, and waits until it has been received, the last of n.
@@ -114,7 +122,6 @@ func TestBehindFence(t *testing.T) {
 				return err
 			}
 		}
-		a.slowReads()
 		round := byte(0)
 		for _, size := range []int{8, 129} {
 			for name, fence := range fences {
@@ -129,11 +136,12 @@ func TestBehindFence(t *testing.T) {
 					if kind == udat.OpSend {
 						recvs++
 					}
-					b.take(20000, size, recvs)
-					assert.NilError(t, a.ep.PostRDMARead(a.iov(0, size), 2, b.mem.RMRTriplet(0, size), 0))
-					assert.NilError(t, fence())
-					_, err := a.ep.PostBatch([]udat.Op{{Kind: kind, IOV: a.iov(0, size), Cookie: 3, Remote: b.mem.RMRTriplet(20000, size)}})
-					assert.NilError(t, err)
+					recvs = overtake(a, b, 20000, size, recvs, func() {
+						assert.NilError(t, a.ep.PostRDMARead(a.iov(0, size), 2, b.mem.RMRTriplet(0, size), 0))
+						assert.NilError(t, fence())
+						_, err := a.ep.PostBatch([]udat.Op{{Kind: kind, IOV: a.iov(0, size), Cookie: 3, Remote: b.mem.RMRTriplet(20000, size)}})
+						assert.NilError(t, err)
+					})
 					completion(t, a.request, 2)
 					assert.Equal(t, next(t, a.request).Cookie, udat.Cookie(4))
 					completion(t, a.request, 3)

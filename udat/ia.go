@@ -26,6 +26,7 @@ type IA struct {
 	mu      sync.Mutex // the objects and what uses what; taken before any lock of theirs
 	closed  bool
 	objects [handleKinds]map[*object]Handle
+	posting map[*EP]struct{} // endpoints that can be posted to, those among them that are being freed
 
 	events  chan struct{} // closed when the adapter is
 	keeping bool          // the keeper runs
@@ -188,7 +189,7 @@ func open(name string, registered *provider, opts []Option) (*IA, error) {
 }
 
 func (o *openOptions) open(name, deviceName string, registered *provider) (*IA, error) {
-	ia := &IA{name: name, registered: registered, settings: o.settings, events: make(chan struct{})}
+	ia := &IA{name: name, registered: registered, settings: o.settings, events: make(chan struct{}), posting: make(map[*EP]struct{})}
 	for k := range ia.objects {
 		ia.objects[k] = make(map[*object]Handle)
 	}

@@ -286,7 +286,8 @@ func (l *LMR) RMRTriplet(off, n int) RMRTriplet {
 
 // Free deregisters the memory; InvalidState while an RMR is bound to it. Operations that still name the region,
 // local or remote, fail with a protection error and break their connections. The caller's memory stays; that of AllocLMR
-// is unmapped with the last region over it.
+// is unmapped with the last region over it. Free may be called beside posts that name the region: it waits for those under
+// way, and later ones are refused.
 //
 // Implements: dat_lmr_free.
 func (l *LMR) Free() error {
@@ -294,14 +295,16 @@ func (l *LMR) Free() error {
 	if err := l.object().check(op, HandleLMR); err != nil {
 		return err
 	}
-	l.mu.Lock()
-	windows := l.windows
-	l.freed = windows == 0
-	l.mu.Unlock()
-	if windows > 0 {
-		return fail(op, InvalidState, SubStateLMRInUse, "%d memory windows are bound to it", windows)
+	unbound := func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.windows > 0 {
+			return fail(op, InvalidState, SubStateLMRInUse, "%d memory windows are bound to it", l.windows)
+		}
+		l.freed = true
+		return nil
 	}
-	if err := l.object().release(op, HandleLMR, SubStateLMRInUse, "objects"); err != nil {
+	if err := l.obj.releaseIf(op, HandleLMR, SubStateLMRInUse, "objects", unbound); err != nil {
 		return err
 	}
 	l.destroy()
@@ -332,9 +335,27 @@ func (l *LMR) letGoWindow() {
 
 func (l *LMR) destroy() {
 	l.obj.ia.regions.Delete(l.lkey) // before another region may have the context
+	l.obj.ia.awaitPosts()
 	l.mr.Close()
 	l.pz.obj.unuse()
 	l.letGo()
+}
+
+// awaitPosts returns when every post that is under way has ended; none of the library's locks is held. A post holds the lock of
+// its endpoint's requests from the check of its regions until the device has taken it and has copied what is inline. After that lock
+// has been taken once, no post uses a region that had been freed before.
+func (ia *IA) awaitPosts() {
+	ia.mu.Lock()
+	eps := make([]*EP, 0, len(ia.posting))
+	for ep := range ia.posting {
+		eps = append(eps, ep)
+	}
+	ia.mu.Unlock()
+	for _, ep := range eps {
+		ep.requests.mu.Lock()
+		//lint:ignore SA2001 the lock is taken to wait for whoever has it
+		ep.requests.mu.Unlock()
+	}
 }
 
 // pages are memory of AllocLMR, which regions may share.

@@ -24,6 +24,11 @@ func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, also func()
 // release ends the life of an object for its free: InvalidHandle if it is not alive, InvalidState with inUse if
 // something uses it. users says what could, for the text.
 func (o *object) release(op string, kind HandleType, inUse Subtype, users string) error {
+	return o.releaseIf(op, kind, inUse, users, nil)
+}
+
+// releaseIf is release that also asks may, under ia.mu, when nothing else speaks against it.
+func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users string, may func() error) error {
 	if err := o.check(op, kind); err != nil {
 		return err
 	}
@@ -32,9 +37,15 @@ func (o *object) release(op string, kind HandleType, inUse Subtype, users string
 	if o.refs > 0 {
 		return fail(op, InvalidState, inUse, "%d %s use it", o.refs, users)
 	}
-	if !o.live.CompareAndSwap(true, false) {
+	if !o.live.Load() {
 		return badHandle(op, kind, o)
 	}
+	if may != nil {
+		if err := may(); err != nil {
+			return err
+		}
+	}
+	o.live.Store(false)
 	delete(o.ia.objects[kind], o)
 	return nil
 }

@@ -1,0 +1,146 @@
+package udat_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
+)
+
+// inlineSize is a payload that devices copy when it is posted.
+const inlineSize = 64
+
+// TestFreeBesidePosts frees regions that other goroutines post small requests from, on two endpoints: a post carries the region's
+// bytes or is refused, and the process lives.
+func TestFreeBesidePosts(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 256}, qlen: 1024})
+		second, peer := *a, newEnd(t, dev, setup{})
+		second.ep = a.another(&udat.EPAttr{MaxRequestDTOs: 256})
+		connect(t, &second, peer)
+		remotes := []udat.RMRTriplet{b.mem.RMRTriplet(0, inlineSize), peer.mem.RMRTriplet(0, inlineSize)}
+		var region atomic.Pointer[udat.LMR]
+		region.Store(a.lmr(inlineSize, udat.PrivLocalRead))
+		var stop atomic.Bool
+		var posted, refusals atomic.Int64
+		var posters sync.WaitGroup
+		for i, ep := range []*udat.EP{a.ep, a.ep, second.ep, second.ep} {
+			posters.Go(func() {
+				ops := make([]udat.Op, 64)
+				for !stop.Load() {
+					for k := range ops {
+						ops[k] = udat.Op{
+							Kind: udat.OpRDMAWrite, IOV: []udat.LMRTriplet{region.Load().Triplet(0, inlineSize)}, Remote: remotes[i/2],
+							Flags: udat.CompletionSuppress,
+						}
+					}
+					n, err := ep.PostBatch(ops[:1+i%2*63])
+					posted.Add(int64(n))
+					switch {
+					case err == nil || errorsIs(err, udat.ErrInsufficientResources):
+					case errorsIs(err, udat.ErrPrivilegesViolation):
+						refusals.Add(1)
+					default:
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		rounds := 0
+		for until := time.Now().Add(time.Second); time.Now().Before(until); rounds++ {
+			next := a.lmr(inlineSize, udat.PrivLocalRead)
+			assert.NilError(t, region.Swap(next).Free())
+		}
+		stop.Store(true)
+		posters.Wait()
+		t.Logf("%d regions freed, %d requests posted, %d posts refused", rounds, posted.Load(), refusals.Load())
+		assert.Assert(t, posted.Load() > 0)
+		assert.Equal(t, state(t, a.ep), udat.EPConnected)
+		assert.Equal(t, state(t, second.ep), udat.EPConnected)
+		rule.Proves(t, "LMR-FREE-02", "GEN-10")
+	})
+}
+
+// TestFreeWaitsForPosts frees a region while a post that has been checked has not reached the device: Free returns, and the memory
+// goes, only after it. That holds for an endpoint that is being freed, too.
+func TestFreeWaitsForPosts(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, freeEP := range []bool{false, true} {
+			a, b := pair(t, dev, setup{})
+			l := a.lmr(inlineSize, udat.PrivLocalRead)
+			for i := range l.Bytes() {
+				l.Bytes()[i] = 0x5a
+			}
+			segment := []udat.LMRTriplet{l.Triplet(0, inlineSize)}
+			entered, leave := make(chan bool), make(chan bool)
+			var once sync.Once
+			a.ep.BeforePosts(func() { once.Do(func() { close(entered); <-leave }) })
+			posted, gone, freed := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+			go func() {
+				posted <- a.ep.PostRDMAWrite(segment, 1, b.mem.RMRTriplet(0, inlineSize), udat.CompletionSuppress)
+			}()
+			<-entered
+			if freeEP {
+				go func() { gone <- a.ep.Free() }()
+				eventually(t, func() bool { _, err := udat.GetHandleType(a.ep); return err != nil }, "the endpoint goes")
+			}
+			go func() { freed <- l.Free() }()
+			eventually(t, func() bool { return l.Bytes() == nil }, "the region goes")
+			idle := a.another(nil) // beside a post that is under way others go on, and are refused
+			undo := idle.Pretend(udat.EPConnected)
+			refused(t, idle.PostSend(segment, 2, 0), udat.PrivilegesViolation)
+			undo()
+			select {
+			case err := <-freed:
+				t.Fatalf("Free returned during the post (endpoint freed: %v): %v", freeEP, err)
+			case <-time.After(100 * time.Millisecond):
+			}
+			close(leave)
+			assert.NilError(t, <-posted)
+			assert.NilError(t, <-freed)
+			if freeEP {
+				assert.NilError(t, <-gone)
+				continue
+			}
+			_, err := a.ep.PostBatch([]udat.Op{{Kind: udat.OpSend, IOV: segment}})
+			refused(t, err, udat.PrivilegesViolation)
+		}
+		rule.Proves(t, "LMR-FREE-02", "GEN-10")
+	})
+}
+
+// TestFreeRefusedChangesNothing: a region that could not be freed is what it was, for windows too.
+func TestFreeRefusedChangesNothing(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		l := b.lmr(4096, udat.PrivAll)
+		unuse := l.Use()
+		refused(t, l.Free(), udat.InvalidState, udat.SubStateLMRInUse)
+		assert.Equal(t, len(l.Bytes()), 4096)
+		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 1, l.RMRTriplet(0, 8), 0))
+		completion(t, a.request, 1)
+		assert.NilError(t, b.ep.PostRDMAWrite([]udat.LMRTriplet{l.Triplet(0, 8)}, 2, a.mem.RMRTriplet(0, 8), 0))
+		completion(t, b.request, 2)
+		if udat.DeviceAttr(b.ia).MaxMW > 0 {
+			r := b.window(t)
+			tr := b.bind(t, r, l, 0, 100, bothRights)
+			unuse()
+			refused(t, l.Free(), udat.InvalidState, udat.SubStateLMRInUse) // for the window now
+			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 3, sub(tr, 0, 8), 0))
+			completion(t, a.request, 3)
+			b.bind(t, r, l, 200, 100, bothRights)
+			b.bind(t, r, l, 0, 0, 0) // unbinds
+			unuse = func() {}
+		}
+		unuse()
+		assert.NilError(t, l.Free())
+		refused(t, l.Free(), udat.InvalidHandle, udat.SubHandleLMR)
+		rule.Proves(t, "LMR-FREE-01")
+	})
+}
