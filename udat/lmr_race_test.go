@@ -73,10 +73,8 @@ func TestFreeWaitsForPosts(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, freeEP := range []bool{false, true} {
 			a, b := pair(t, dev, setup{})
-			l := a.lmr(inlineSize, udat.PrivLocalRead)
-			for i := range l.Bytes() {
-				l.Bytes()[i] = 0x5a
-			}
+			l, err := a.ia.CreateLMR(a.pz, make([]byte, inlineSize), udat.PrivLocalRead)
+			assert.NilError(t, err)
 			segment := []udat.LMRTriplet{l.Triplet(0, inlineSize)}
 			entered, leave := make(chan bool), make(chan bool)
 			var once sync.Once
@@ -110,7 +108,7 @@ func TestFreeWaitsForPosts(t *testing.T) {
 				assert.NilError(t, <-gone)
 				continue
 			}
-			_, err := a.ep.PostBatch([]udat.Op{{Kind: udat.OpSend, IOV: segment}})
+			_, err = a.ep.PostBatch([]udat.Op{{Kind: udat.OpSend, IOV: segment}})
 			refused(t, err, udat.PrivilegesViolation)
 		}
 		rule.Proves(t, "LMR-FREE-02", "GEN-10")
