@@ -98,20 +98,3 @@ func Untold(e *EVD) int {
 	defer e.mu.Unlock()
 	return len(e.failed)
 }
-
-// BeforePosts calls do whenever requests that have been checked are about to go to the endpoint's present queue pair.
-func (ep *EP) BeforePosts(do func()) {
-	ep.requests.mu.Lock()
-	defer ep.requests.mu.Unlock()
-	ep.requests.qp = &postHook{ep.requests.qp, do}
-}
-
-type postHook struct {
-	fabric.QP
-	do func()
-}
-
-func (h *postHook) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
-	h.do()
-	return h.QP.PostSend(wrs, sges)
-}

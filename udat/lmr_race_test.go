@@ -9,6 +9,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -72,13 +73,14 @@ func TestFreeBesidePosts(t *testing.T) {
 func TestFreeWaitsForPosts(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, freeEP := range []bool{false, true} {
-			a, b := pair(t, dev, setup{})
-			l, err := a.ia.CreateLMR(a.pz, make([]byte, inlineSize), udat.PrivLocalRead)
+			var script faultfabric.Script
+			a, b := newEnd(t, dev, setup{script: &script}), newEnd(t, dev, setup{})
+			connect(t, a, b)
+			l, err := a.ia.CreateLMR(a.pz, make([]byte, inlineSize), udat.PrivLocalRead|udat.PrivLocalWrite)
 			assert.NilError(t, err)
 			segment := []udat.LMRTriplet{l.Triplet(0, inlineSize)}
 			entered, leave := make(chan bool), make(chan bool)
-			var once sync.Once
-			a.ep.BeforePosts(func() { once.Do(func() { close(entered); <-leave }) })
+			script.On(faultfabric.PostSend).Times(1).Before(func() { close(entered); <-leave })
 			returned := make(chan bool, 1)
 			posted, gone, freed := make(chan error, 1), make(chan error, 1), make(chan error, 1)
 			go func() {
@@ -91,10 +93,7 @@ func TestFreeWaitsForPosts(t *testing.T) {
 			}
 			go func() { freed <- l.Free(); returned <- true }()
 			eventually(t, func() bool { return l.Bytes() == nil }, "the region goes")
-			idle := a.another(nil) // beside a post that is under way others go on, and are refused
-			undo := idle.Pretend(udat.EPConnected)
-			refused(t, idle.PostSend(segment, 2, 0), udat.PrivilegesViolation)
-			undo()
+			refused(t, a.another(nil).PostRecv(segment, 2, 0), udat.PrivilegesViolation) // others go on
 			early := false
 			select {
 			case early = <-returned:
