@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -69,15 +68,10 @@ func noLeaks(t *testing.T) {
 
 // ours gives the stacks of goroutines that the library started.
 func ours() string {
-	buf := make([]byte, 1<<20)
-	buf = buf[:runtime.Stack(buf, true)]
-	var left []string
-	for _, g := range strings.Split(string(buf), "\n\n") {
-		if i := strings.LastIndex(g, "created by "); i >= 0 && strings.Contains(g[i:], "godat/") && !strings.Contains(g[i:], "_test.") {
-			left = append(left, g)
-		}
-	}
-	return strings.Join(left, "\n\n")
+	return strings.Join(slices.DeleteFunc(goroutines(), func(g string) bool {
+		_, by, _ := strings.Cut(g, "created by ")
+		return !strings.Contains(by, "godat/") || strings.Contains(by, "_test.")
+	}), "\n\n")
 }
 
 // open opens an adapter that is closed, abruptly if need be, when the test ends.
