@@ -3,6 +3,7 @@ package udat
 import (
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -180,7 +181,7 @@ func (c *CR) mayAccept(s EPState) bool {
 
 // accept hands the endpoint's queue pair to the request; the locks of both are held.
 func (c *CR) accept(op string, ep *EP, private []byte) error {
-	l := &link{}
+	l := &link{began: time.Now()}
 	ep.recvs.work.hold()
 	conn, err := c.request.Accept(ep.requests.qp, fabric.AcceptParams{
 		Private: private, ReadIn: uint8(ep.attr.MaxRDMAReadIn), ReadOut: uint8(ep.attr.MaxRDMAReadOut),

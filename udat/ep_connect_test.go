@@ -183,6 +183,9 @@ func TestUnreachableHost(t *testing.T) {
 		ev, _, err := a.conn.Wait(5*time.Minute, 1)
 		assert.NilError(t, err)
 		assert.Equal(t, ev.Number, udat.EventConnectionUnreachable, describe(ev))
+		t.Log(ev.Err())
+		assert.ErrorContains(t, ev.Err(), netip.AddrFrom4(addr).String())
+		assert.ErrorContains(t, ev.Err(), a.ia.Device().Attr().Reach)
 		rule.Proves(t, "EPST-15", "EP-CONNECT-03", "EP-CONNECT-09")
 	})
 }

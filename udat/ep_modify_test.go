@@ -7,6 +7,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
@@ -72,7 +73,7 @@ func TestEPQuery(t *testing.T) {
 func TestEPQueryStates(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, s := range canBe(t, dev) {
-			e, peer := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+			e, peer := newEnd(t, dev, setup{script: new(faultfabric.Script)}), newEnd(t, dev, setup{})
 			e.enter(peer, s)
 			p := param(t, e.ep)
 			assert.Equal(t, p.State, s)

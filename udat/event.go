@@ -182,7 +182,8 @@ type Event struct {
 	// Software is the payload of a software event.
 	Software any
 
-	srq *SRQ // whose entry is free once the event is taken
+	srq     *SRQ          // whose entry is free once the event is taken
+	failure *connectError // see Err
 }
 
 // LocalAddr is the local address that a connection request came to.

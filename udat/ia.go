@@ -2,6 +2,7 @@ package udat
 
 import (
 	"errors"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
@@ -64,6 +65,7 @@ type settings struct {
 	spin       time.Duration
 	processors int           // that spinning counts on
 	keepEvery  time.Duration // between two drains of the dispatchers that nobody waits on
+	log        *slog.Logger  // nil: nobody reads
 }
 
 // WithVersion asks for an adapter of this DAT version and thread safety. The major version must be 1, the minor version

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"time"
 
@@ -52,7 +53,7 @@ func openUDAT(c *result.Case, lay layout, device string) (_ *udatLink, err error
 	if c.Poll == result.Adaptive {
 		spin = time.Duration(c.Spin)
 	}
-	ia, err := udat.Open(device, udat.WithSpin(spin))
+	ia, err := udat.Open(device, udat.WithSpin(spin), udat.WithLogger(slog.Default()))
 	if err != nil {
 		return nil, err
 	}
@@ -208,10 +209,18 @@ func (l *udatLink) connect(ctx context.Context, to netip.AddrPort, token uint64)
 			return fmt.Errorf("connection %d to %v: %w", qp, to, err)
 		}
 		if ev.Number != udat.EventConnectionEstablished {
-			return fmt.Errorf("connection %d to %v: %v", qp, to, ev.Number)
+			return fmt.Errorf("connection %d to %v: %v%s", qp, to, ev.Number, because(&ev))
 		}
 	}
 	return nil
+}
+
+// because is what an event says of its cause.
+func because(ev *udat.Event) string {
+	if err := ev.Err(); err != nil {
+		return ": " + err.Error()
+	}
+	return ""
 }
 
 func makePrivate(token uint64, qp int) []byte {

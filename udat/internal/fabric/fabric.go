@@ -70,6 +70,7 @@ type Attr struct {
 	PartID         uint32
 	HWVersion      uint32
 	FWVersion      string
+	Reach          string // for people: what to look at where a peer does not answer
 	Transport      string // "IB", "RoCE v2", "iWARP", "mem", ...
 	MaxQP          int
 	MaxQPWR        int // outstanding work requests of one queue of a queue pair

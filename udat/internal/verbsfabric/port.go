@@ -181,6 +181,19 @@ const (
 	vendorSIW = 0x626d74
 )
 
+// reach says what to look at where a peer on such a transport does not answer.
+func reach(transport string) string {
+	switch transport {
+	case "IB":
+		return "the state of both ports and their subnet manager (ibstat), the partition keys"
+	case "iWARP":
+		return "the peer's TCP port in every firewall between the two addresses, their subnets and routes"
+	case "RoCE v2":
+		return "UDP port 4791 in every firewall between the two addresses, their subnets and routes, and that both ports have a GID of this kind for their address (datperf doctor)"
+	}
+	return "whether both addresses are in one Ethernet segment, and both ports have a GID of this kind for their address (datperf doctor)"
+}
+
 // inlineWanted is the largest inline send that CreateQP is asked for; devices that cannot give it are asked for less.
 const inlineWanted = 256
 
@@ -195,6 +208,7 @@ func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
 		HWVersion:      d.HWVersion,
 		FWVersion:      d.FirmwareVersion,
 		Transport:      p.transport(),
+		Reach:          reach(p.transport()),
 		MaxQP:          d.MaxQP,
 		MaxQPWR:        d.MaxQPWR,
 		MaxSGE:         d.MaxSGE,

@@ -1,0 +1,81 @@
+package udat
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// WithLogger has the adapter report to log what its events cannot tell yet: an attempt to connect that has had no answer for
+// 2 seconds, with what it waits for. Without the option, or with nil, nothing is reported. The outcome comes as an event all the same; see
+// [Event.Err].
+//
+// Extension.
+func WithLogger(log *slog.Logger) Option {
+	return func(o *openOptions) error { o.log = log; return nil }
+}
+
+// noticeAfter is how long an attempt to connect stays silent.
+const noticeAfter = 2 * time.Second
+
+// announce reports an attempt that takes long.
+func (ep *EP) announce(l *link) {
+	ep.mu.Lock()
+	pending := ep.link.Load() == l && ep.getState() == EPActiveConnectionPending
+	var awaits string
+	var to any
+	if pending {
+		awaits, to = l.conn.Awaits(), l.conn.RemoteAddr()
+	}
+	ep.mu.Unlock()
+	if pending {
+		ep.obj.ia.log.Info("udat: still connecting", "remote", to, "from", ep.obj.ia.name, "after", time.Since(l.began).Round(time.Millisecond).String(),
+			"awaits", awaits, "look_at", ep.obj.ia.device.Attr().Reach)
+	}
+}
+
+// connectError is why a connection is none.
+type connectError struct {
+	text  string
+	cause error
+}
+
+func (e *connectError) Error() string { return e.text }
+func (e *connectError) Unwrap() error { return e.cause }
+
+// Err says why a connection event is not ESTABLISHED: the fabric's own words with its errno, and where a peer did not answer what was
+// awaited and what to look at. It is nil for other events, for DISCONNECTED, and where nothing more than the event's number is known.
+//
+// Extension.
+func (e *Event) Err() error {
+	if e.failure == nil {
+		return nil
+	}
+	return e.failure
+}
+
+// whyNot is what an event says of the attempt, or the connection, that ends with it; ep.mu is held and the link is as it was.
+func (ep *EP) whyNot(l *link, event EventNumber, told fabric.ConnEvent) *connectError {
+	if l.conn == nil || event == EventConnectionDisconnected || told.Err == nil && event != EventConnectionTimedOut {
+		return nil
+	}
+	remote, after, reach := l.conn.RemoteAddr(), time.Since(l.began).Round(time.Millisecond), ep.obj.ia.device.Attr().Reach
+	if reach != "" {
+		reach = "; look at: " + reach
+	}
+	e := &connectError{cause: told.Err}
+	switch event {
+	case EventConnectionTimedOut:
+		e.cause = &Error{Op: "ep_connect", Type: TimeoutExpired}
+		e.text = fmt.Sprintf("udat: no connection to %v within the call's timeout, after %v: it awaited %s%s", remote, after, l.conn.Awaits(), reach)
+	case EventConnectionUnreachable:
+		e.text = fmt.Sprintf("udat: no connection to %v after %v: %v%s", remote, after, told.Err, reach)
+	case EventConnectionBroken:
+		e.text = fmt.Sprintf("udat: the connection to %v is broken: %v", remote, told.Err)
+	default:
+		e.text = fmt.Sprintf("udat: no connection to %v: %v", remote, told.Err)
+	}
+	return e
+}

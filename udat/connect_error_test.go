@@ -1,0 +1,94 @@
+package udat_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+)
+
+// logBuffer is a log that may be read while it is written.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// TestStillConnecting: an attempt that nobody answers is reported after 2 s, once, and its event says what was awaited and what to look at.
+func TestStillConnecting(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		var log logBuffer
+		a := newEnd(t, dev, setup{opts: []udat.Option{udat.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))}})
+		silent, b := newEnd(t, dev, setup{opts: []udat.Option{udat.WithLogger(nil)}}), newEnd(t, dev, setup{})
+		connect(t, a, b)
+		part(t, a, b, udat.CloseAbrupt)
+		assert.NilError(t, a.ep.Reset())
+		psp := listen(t, b)
+		begun := time.Now()
+		assert.NilError(t, silent.ep.Connect(b.ia.Addr(), psp.Qual(), 3*time.Second, nil, 0, 0))
+		assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), 3*time.Second, nil, 0, 0))
+		time.Sleep(time.Second)
+		if time.Since(begun) < 2*time.Second {
+			assert.Equal(t, log.String(), "")
+		}
+		reach := a.ia.Device().Attr().Reach
+		assert.Equal(t, dev == "mem0", reach == "", "%q", reach)
+		remote := param(t, a.ep).RemoteAddr.String()
+		for _, e := range []*end{a, silent} {
+			ev := expect(t, e.conn, udat.EventConnectionTimedOut)
+			assert.ErrorIs(t, ev.Err(), udat.ErrTimeoutExpired)
+			for _, want := range []string{remote, "the answer to the connection request", reach} {
+				assert.ErrorContains(t, ev.Err(), want)
+			}
+		}
+		said := log.String()
+		assert.Equal(t, strings.Count(said, "still connecting"), 1, "%s", said)
+		for _, want := range []string{remote, "the answer to the connection request", reach, dev} {
+			assert.Assert(t, strings.Contains(said, want), "%s lacks %s", said, want)
+		}
+	})
+}
+
+// TestConnectionErr: the events of connections that are none say why; the others say nothing.
+func TestConnectionErr(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		psp := listen(t, b)
+		assert.NilError(t, psp.Free())
+		assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), patience, nil, 0, 0))
+		ev := expect(t, a.conn, udat.EventConnectionNonPeerRejected)
+		assert.ErrorContains(t, ev.Err(), b.ia.Addr().String())
+		assert.ErrorContains(t, ev.Err(), "nobody listens")
+		assert.Assert(t, errors.Unwrap(ev.Err()) != nil)
+		assert.NilError(t, a.ep.Reset())
+
+		assert.NilError(t, a.ep.Connect(b.ia.Addr(), listen(t, b).Qual(), patience, nil, 0, 0))
+		request := expect(t, b.cr, udat.EventConnectionRequest)
+		assert.NilError(t, request.CR.Accept(b.ep, nil))
+		up := expect(t, a.conn, udat.EventConnectionEstablished)
+		expect(t, b.conn, udat.EventConnectionEstablished)
+		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
+		down := expect(t, a.conn, udat.EventConnectionDisconnected)
+		for _, ev := range []*udat.Event{&request, &up, &down, new(udat.Event)} {
+			assert.NilError(t, ev.Err(), describe(*ev))
+		}
+	})
+}
