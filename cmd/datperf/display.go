@@ -119,7 +119,7 @@ func (d *display) watcher() engine.Watcher {
 		},
 		Interval: func(iv result.Interval) {
 			d.locked(func() {
-				d.last = fmt.Sprintf(": %.3f Gb/s, %d ops", iv.GbitS, iv.Ops)
+				d.last = progress(&iv)
 				if d.intervals && d.perftest == nil {
 					report.IntervalLine(d.out, &iv)
 				}
@@ -133,6 +133,14 @@ func (d *display) watcher() engine.Watcher {
 		},
 		Run: func(r *result.Run) { d.locked(func() { d.run(r) }) },
 	}
+}
+
+// progress is what an interval found, in latencies where these are measured.
+func progress(iv *result.Interval) string {
+	if iv.P50 > 0 {
+		return fmt.Sprintf(": p50 %s, max %s, %d ops", result.Nanos(iv.P50), result.Nanos(iv.Max), iv.Ops)
+	}
+	return fmt.Sprintf(": %.3f Gb/s, %d ops", iv.GbitS, iv.Ops)
 }
 
 func (d *display) run(r *result.Run) {

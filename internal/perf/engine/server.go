@@ -172,8 +172,8 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 		if m.Case == nil || hello.Cases <= 0 {
 			return cases, errors.New("a case message without a case, or after a hello without cases")
 		}
-		if err := able(m.Case, "server", &facts); err != nil {
-			return cases, err
+		if err := cmp.Or(m.Case.Validate(), able(m.Case, "server", &facts)); err != nil {
+			return cases, fmt.Errorf("%s: %w", m.Case.Name(), err)
 		}
 		if _, _, err := ses.run(ctx, m.Case); err != nil {
 			return cases, fmt.Errorf("%s: %w", m.Case.Name(), err)

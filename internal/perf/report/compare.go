@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/godat/godat/internal/perf/result"
 )
@@ -21,6 +22,8 @@ func Comparison(w io.Writer, c *result.Comparison, before, after *result.Documen
 			verdict = "  WORSE"
 		case ch.Improved:
 			verdict = "  better"
+		case ch.Short:
+			verdict = fmt.Sprintf("  too short to tell: measured for less than %v", time.Duration(result.TooShort))
 		}
 		fmt.Fprintf(w, "%-44s %-15s %14s %14s %+8.1f%%%s\n", ch.Case.Name(), ch.Metric.Name,
 			metricText(ch.Metric.Name, ch.Old), metricText(ch.Metric.Name, ch.New), ch.Percent, verdict)

@@ -205,7 +205,9 @@ func sizes(d *result.Document, test string, get func(string, plot) *plot) {
 		}
 		if c.Mode == result.Latency {
 			add(" p50", total.Latency.At(50)/1e3, "us")
-			add(" p99", total.Latency.At(99)/1e3, "us")
+			if total.Latency.Enough(99) {
+				add(" p99", total.Latency.At(99)/1e3, "us")
+			}
 		} else {
 			add("", total.GbitS, "Gb/s")
 		}

@@ -17,9 +17,10 @@ type field struct {
 	text func(r *result.Run, f *result.Flow) string
 }
 
+// timeField is empty where there is no distribution, or where of gives a negative number for what cannot be told.
 func timeField(name string, of func(*result.Distribution) float64, d func(*result.Stream) *result.Distribution) field {
 	return field{name, func(_ *result.Run, f *result.Flow) string {
-		if dist := d(f.Stream); dist != nil {
+		if dist := d(f.Stream); dist != nil && of(dist) >= 0 {
 			return strconv.FormatFloat(of(dist), 'f', -1, 64)
 		}
 		return ""
@@ -36,7 +37,12 @@ func fields() []field {
 	latency := func(s *result.Stream) *result.Distribution { return s.Latency }
 	corrected := func(s *result.Stream) *result.Distribution { return s.Corrected }
 	percentile := func(p float64) func(*result.Distribution) float64 {
-		return func(d *result.Distribution) float64 { return d.At(p) }
+		return func(d *result.Distribution) float64 {
+			if !d.Enough(p) {
+				return -1
+			}
+			return d.At(p)
+		}
 	}
 	cost := func(end *result.End) result.Cost {
 		if end == nil {

@@ -116,3 +116,32 @@ func TestPrometheus(t *testing.T) {
 	}
 	assert.Assert(t, strings.Contains(text(), "datperf_runs_total 2\n"))
 }
+
+// A percentile for which there are too few samples is not printed, and a run too short for its figure says so.
+func TestTooFewTooShort(t *testing.T) {
+	run := func(count int64, elapsed time.Duration) string {
+		c := result.Default()
+		c.Rate = 1
+		c.Complete()
+		d := &result.Distribution{Count: count, Min: 1, Max: 9e3, Mean: 3e3}
+		for _, p := range []float64{50, 90, 99, 99.9, 99.99} {
+			d.Percentiles = append(d.Percentiles, result.Percentile{P: p, Value: p * 3e3})
+		}
+		s := &result.Stream{Ops: count, Elapsed: result.Seconds(elapsed), Latency: d, Corrected: d}
+		doc := &result.Document{Runs: []result.Run{{Case: c, Client: &result.End{Initiated: s}, Server: &result.End{}}}}
+		var b bytes.Buffer
+		NewTable(&b).Run(&doc.Runs[0])
+		for _, form := range []func(io.Writer, *result.Document) error{CSV, Markdown, HTML} {
+			assert.NilError(t, form(&b, doc))
+		}
+		IntervalLine(&b, &result.Interval{Stop: result.Seconds(time.Second), Ops: count, P50: 1, P99: 297e3})
+		return b.String()
+	}
+	for value, least := range map[string]int64{"270.00": 10, "297.00": 100, "299.70": 1000, "299.97": 10000} {
+		few, enough := run(least-1, time.Second), run(least, time.Second)
+		assert.Assert(t, !strings.Contains(few, value) && !strings.Contains(few, strings.Replace(value, ".", "", 1)+"0"), "%s of %d:\n%s", value, least-1, few)
+		assert.Assert(t, strings.Contains(enough, value) && strings.Contains(enough, strings.Replace(value, ".", "", 1)+"0"), "%s of %d:\n%s", value, least, enough)
+	}
+	assert.Assert(t, strings.Contains(run(10, 2*time.Millisecond), "2.0 ms: too short, measure for 10ms or more (-n, -D)"))
+	assert.Assert(t, !strings.Contains(run(10, 10*time.Millisecond), "too short"))
+}

@@ -24,11 +24,16 @@ func micros(ns float64) string { return number(ns/1e3, 2) }
 
 func percentile(p float64) func(*result.Run, *result.Stream) string {
 	return func(_ *result.Run, s *result.Stream) string {
-		if s.Latency == nil {
-			return "-"
-		}
-		return micros(s.Latency.At(p))
+		return percentileText(s.Latency, p)
 	}
+}
+
+// percentileText is a percentile in microseconds, or nothing where there are too few samples for it.
+func percentileText(d *result.Distribution, p float64) string {
+	if !d.Enough(p) {
+		return "-"
+	}
+	return micros(d.At(p))
 }
 
 // what columns say what was measured, in every table.
@@ -119,7 +124,7 @@ func (t *Table) Run(r *result.Run) {
 	if total.Corrected != nil {
 		l, raw := total.Corrected, total.Latency
 		fmt.Fprintf(t.w, "  open loop, %g/s %s: latency from when an operation fell due (corrected for coordinated omission) p50 %s p99 %s p99.9 %s max %s us; as posted p50 %s p99 %s us\n",
-			r.Case.Rate, r.Case.Arrival, micros(l.At(50)), micros(l.At(99)), micros(l.At(99.9)), micros(l.Max), micros(raw.At(50)), micros(raw.At(99)))
+			r.Case.Rate, r.Case.Arrival, micros(l.At(50)), percentileText(l, 99), percentileText(l, 99.9), micros(l.Max), micros(raw.At(50)), percentileText(raw, 99))
 	}
 	if flows := r.Flows(); len(flows) > 1 {
 		for _, f := range flows {
@@ -134,6 +139,9 @@ func (t *Table) Run(r *result.Run) {
 		if e != nil {
 			notes = append(notes[:len(notes):len(notes)], e.Notes...)
 		}
+	}
+	if total.Short() {
+		fmt.Fprintf(t.w, "  %s ms: too short, measure for %v or more (-n, -D)\n", number(time.Duration(total.Elapsed).Seconds()*1e3, 1), time.Duration(result.TooShort))
 	}
 	for _, n := range notes {
 		fmt.Fprintf(t.w, "  note: %s\n", n)

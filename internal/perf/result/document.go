@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"time"
 )
@@ -154,6 +155,18 @@ func (d *Distribution) At(p float64) float64 {
 	}
 	return 0
 }
+
+// Enough tells whether there are samples enough for a percentile to be more than the maximum: 10 for p90, 10,000 for p99.99. A document that
+// does not say how many there were is believed.
+func (d *Distribution) Enough(p float64) bool {
+	return d != nil && (d.Count == 0 || math.Round(float64(d.Count)*(100-p)*1e3) >= 100e3)
+}
+
+// TooShort is the time below which a measurement says little: a single interruption by the operating system outweighs it.
+const TooShort = Seconds(10 * time.Millisecond)
+
+// Short tells whether the measurement took less than TooShort. A document that does not say how long it took is believed.
+func (s *Stream) Short() bool { return s.Elapsed > 0 && s.Elapsed < TooShort }
 
 // Cost is what the process spent during the run; runs of other clients at the same time are in it too.
 type Cost struct {

@@ -15,7 +15,7 @@ type Metric struct {
 }
 
 func percentileOf(p float64) func(*Stream) (float64, bool) {
-	return func(s *Stream) (float64, bool) { return s.Latency.At(p), s.Latency != nil }
+	return func(s *Stream) (float64, bool) { return s.Latency.At(p), s.Latency.Enough(p) }
 }
 
 // Metrics are the figures that Compare and Summarize look at.
@@ -49,6 +49,7 @@ type Summary struct {
 	Spread float64 `json:"spread_percent"`          // of max - min, in percent of the median
 	Low    float64 `json:"median_95_low,omitempty"` // the true median is between these with 95% confidence; from 6 runs on
 	High   float64 `json:"median_95_high,omitempty"`
+	Short  bool    `json:"too_short,omitempty"` // one of the runs was, see TooShort
 }
 
 // Summarize gives the metrics of every case, over all its runs.
@@ -56,6 +57,7 @@ func Summarize(runs []Run) []Summary {
 	var keys []Case
 	values := map[Case]map[string][]float64{}
 	cases := map[Case]Case{}
+	short := map[Case]bool{}
 	for i := range runs {
 		key := runs[i].Case.Key()
 		if values[key] == nil {
@@ -63,6 +65,7 @@ func Summarize(runs []Run) []Summary {
 			values[key], cases[key] = map[string][]float64{}, runs[i].Case
 		}
 		total := runs[i].Total()
+		short[key] = short[key] || total.Short()
 		for _, m := range Metrics {
 			if v, ok := m.Of(&total); ok && m.applies(&key) {
 				values[key][m.Name] = append(values[key][m.Name], v)
@@ -77,7 +80,7 @@ func Summarize(runs []Run) []Summary {
 				continue
 			}
 			slices.Sort(v)
-			s := Summary{Case: cases[key], Metric: m.Name, Runs: len(v), Median: (v[(len(v)-1)/2] + v[len(v)/2]) / 2, Min: v[0], Max: v[len(v)-1]}
+			s := Summary{Case: cases[key], Metric: m.Name, Runs: len(v), Median: (v[(len(v)-1)/2] + v[len(v)/2]) / 2, Min: v[0], Max: v[len(v)-1], Short: short[key]}
 			if s.Median > 0 {
 				s.Spread = (s.Max - s.Min) / s.Median * 100
 			}
@@ -115,6 +118,7 @@ type Change struct {
 	Percent  float64 // of the old value
 	Worse    bool    // by more than the threshold
 	Improved bool    // by more than the threshold
+	Short    bool    // measured for so short a time, before or after, that it is neither
 }
 
 // Comparison is what Compare finds.
@@ -137,15 +141,15 @@ func (c *Comparison) Worse() (n int) {
 // Compare sets the medians of two documents side by side, case by case. Changes up to threshold percent do not count.
 func Compare(before, after *Document, threshold float64) Comparison {
 	var out Comparison
-	old := map[Case]map[string]float64{}
+	old := map[Case]map[string]Summary{}
 	var order []Case
 	for _, s := range Summarize(before.Runs) {
 		key := s.Case.Key()
 		if old[key] == nil {
-			old[key] = map[string]float64{}
+			old[key] = map[string]Summary{}
 			order = append(order, key)
 		}
-		old[key][s.Metric] = s.Median
+		old[key][s.Metric] = s
 	}
 	seen := map[Case]bool{}
 	for _, s := range Summarize(after.Runs) {
@@ -159,13 +163,17 @@ func Compare(before, after *Document, threshold float64) Comparison {
 			continue
 		}
 		seen[key] = true
+		past, both := was[s.Metric]
+		if !both {
+			continue // too few samples for it
+		}
 		m := Metrics[slices.IndexFunc(Metrics, func(m Metric) bool { return m.Name == s.Metric })]
-		c := Change{Case: s.Case, Metric: m, Old: was[s.Metric], New: s.Median}
+		c := Change{Case: s.Case, Metric: m, Old: past.Median, New: s.Median, Short: past.Short || s.Short}
 		if c.Old > 0 {
 			c.Percent = (c.New - c.Old) / c.Old * 100
 		}
 		better := c.Percent * float64(cmp.Compare(m.Better, 0))
-		c.Worse, c.Improved = better < -threshold, better > threshold
+		c.Worse, c.Improved = !c.Short && better < -threshold, !c.Short && better > threshold
 		out.Changes = append(out.Changes, c)
 	}
 	for _, key := range order {

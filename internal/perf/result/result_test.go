@@ -92,6 +92,42 @@ func TestCompare(t *testing.T) {
 	assert.Assert(t, back.Changes[0].Improved && back.Changes[2].Worse)
 }
 
+// What was measured too briefly, before or after, is neither worse nor better; a percentile without samples enough is not compared at all.
+func TestCompareTooShort(t *testing.T) {
+	one := func(p50, gbit float64, elapsed Seconds, count int64) *Document {
+		d := &Document{Runs: []Run{run(UDAT, Latency, p50, 1), run(UDAT, Bandwidth, 0, gbit)}}
+		for i := range d.Runs {
+			d.Runs[i].Client.Initiated.Elapsed = elapsed
+		}
+		d.Runs[0].Client.Initiated.Latency.Count = count
+		return d
+	}
+	long, short := Seconds(20*time.Millisecond), Seconds(2*time.Millisecond)
+	c := Compare(one(1000, 100, long, 1000), one(2000, 50, long, 1000), 5)
+	assert.Equal(t, c.Worse(), 4) // p50, p99, bandwidth, rate
+	for _, brief := range [][2]Seconds{{short, long}, {long, short}, {short, short}} {
+		c := Compare(one(1000, 100, brief[0], 1000), one(2000, 50, brief[1], 1000), 5)
+		assert.Equal(t, c.Worse(), 0)
+		assert.Equal(t, len(c.Changes), 4)
+		for _, ch := range c.Changes {
+			assert.Assert(t, ch.Short && !ch.Improved, "%+v", ch)
+		}
+	}
+	for _, counts := range [][2]int64{{99, 1000}, {1000, 99}} {
+		c := Compare(one(1000, 100, long, counts[0]), one(2000, 50, long, counts[1]), 5)
+		assert.Equal(t, len(c.Changes), 3, "%+v", c.Changes)
+	}
+}
+
+// A percentile needs so many samples that one at least lies beyond it.
+func TestEnough(t *testing.T) {
+	for p, least := range map[float64]int64{50: 2, 75: 4, 90: 10, 95: 20, 99: 100, 99.9: 1000, 99.99: 10_000, 99.999: 100_000} {
+		assert.Assert(t, (&Distribution{Count: least}).Enough(p), "p%g of %d", p, least)
+		assert.Assert(t, !(&Distribution{Count: least - 1}).Enough(p), "p%g of %d", p, least-1)
+	}
+	assert.Assert(t, !(*Distribution)(nil).Enough(50))
+}
+
 func TestSummarizeTakesTheMedian(t *testing.T) {
 	s := Summarize([]Run{run(UDAT, Latency, 300, 1), run(UDAT, Latency, 100, 1), run(UDAT, Latency, 200, 1)})
 	assert.Equal(t, s[0].Runs, 3)
