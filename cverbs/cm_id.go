@@ -390,6 +390,7 @@ func (id *CMID) SetAckTimeout(timeout uint8) error {
 //
 // Implements: rdma_set_local_ece.
 func (id *CMID) SetLocalECE(e ECE) error {
+	id = orZero(id)
 	const verb = "rdma_set_local_ece"
 	if !id.life.enter() {
 		return ErrClosed
@@ -403,6 +404,7 @@ func (id *CMID) SetLocalECE(e ECE) error {
 //
 // Implements: rdma_get_remote_ece.
 func (id *CMID) RemoteECE() (ECE, error) {
+	id = orZero(id)
 	const verb = "rdma_get_remote_ece"
 	if !id.life.enter() {
 		return ECE{}, ErrClosed

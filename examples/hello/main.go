@@ -51,13 +51,21 @@ func newEnd(ia *udat.IA) (*end, error) {
 	return &end{pz, events, ep, memory}, err
 }
 
-// expect waits for the next event, which must be of the kind.
+// expect waits for the next event, which must be of the kind. Flushed completions do not count: when a connection ends, or is refused,
+// whatever was posted comes back so, before the event that says why.
 func (e *end) expect(number udat.EventNumber) (udat.Event, error) {
-	ev, _, err := e.events.Wait(patience, 1)
-	if err == nil && (ev.Number != number || ev.Status != udat.DTOSuccess) {
-		err = fmt.Errorf("got %v %v, want %v", ev.Number, ev.Status, number)
+	for {
+		ev, _, err := e.events.Wait(patience, 1)
+		switch {
+		case err != nil:
+			return ev, err
+		case ev.Number == udat.EventDTOCompletion && ev.Status == udat.DTOErrFlushed:
+			continue
+		case ev.Number != number || ev.Status != udat.DTOSuccess:
+			return ev, fmt.Errorf("got %v %v, want %v", ev.Number, ev.Status, number)
+		}
+		return ev, nil
 	}
-	return ev, err
 }
 
 func run(device string) error {
