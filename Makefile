@@ -32,6 +32,7 @@ test: deps lint cross test-host test-vm ## everything: formatting, vet, cross-bu
 
 test-host: ## unit tests with the race detector, no RDMA device needed
 	env -u GODAT_TEST_DEVICE go test -race ./...
+	env -u GODAT_TEST_DEVICE go test -short -tags lockcheck ./udat ./udat/internal/lockrank
 	go test -race -tags nulldev ./cverbs
 	go test -short -tags nulldev,godat_direct ./cverbs
 	go -C tools test ./...

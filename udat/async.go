@@ -8,7 +8,13 @@ func (ia *IA) async(from *EVD, ev *Event) {
 	if to == nil || to == from {
 		return // nobody listens, or it is this dispatcher itself that overflows
 	}
-	to.post(ev)
+	if from == nil {
+		to.post(ev)
+		return
+	}
+	// Of two dispatchers that are locked at once the second is the adapter's own, or one of an adapter that was opened before: no circle.
+	to.mu.LockNested()
+	to.postLocked(ev)
 }
 
 // asyncEvent turns the fabric's asynchronous events into DAT's.

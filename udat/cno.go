@@ -3,7 +3,6 @@ package udat
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 )
 
@@ -12,7 +11,7 @@ type CNO struct {
 	obj       object
 	triggered chan *EVD // a latch of one: triggers that nobody has taken coalesce
 
-	mu      sync.Mutex
+	mu      ranked[rankCNO]
 	agent   WaitAgent
 	waiters int
 	gone    chan struct{} // closed, and made anew, when the last dispatcher is freed

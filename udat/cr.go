@@ -2,7 +2,6 @@ package udat
 
 import (
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -15,7 +14,7 @@ type CR struct {
 	localAddr netip.Addr
 	ep        *EP // that it brings: of a reserved service point, or made by the provider
 
-	mu sync.Mutex // one answer at a time
+	mu ranked[rankCR] // one answer at a time
 }
 
 func (c *CR) object() *object {

@@ -2,7 +2,6 @@ package udat
 
 import (
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,9 +19,9 @@ type EP struct {
 	// As the Consumer gave them; nil is "not interested".
 	recvEVD, requestEVD, connectEVD *EVD
 
-	modifying sync.Mutex // taken before all others: Modify alone changes what is above
+	modifying ranked[rankModifying] // Modify alone changes what is above
 
-	mu    sync.Mutex // changes of state; taken before the locks of the queues
+	mu    ranked[rankEP] // changes of state
 	state atomic.Uint32
 	link  atomic.Pointer[link] // the connection or the attempt at one; changed under mu
 	timer *time.Timer
@@ -36,7 +35,7 @@ type EP struct {
 
 // requestQueue posts sends, RDMAs and binds.
 type requestQueue struct {
-	mu         sync.Mutex
+	mu         ranked[rankRequests]
 	qp         fabric.QP
 	inline     int
 	readOut    int    // reads that the connection allows outstanding
@@ -52,7 +51,7 @@ type requestQueue struct {
 
 // recvQueue posts receives.
 type recvQueue struct {
-	mu   sync.Mutex
+	mu   ranked[rankRecvs]
 	qp   fabric.QP
 	wrs  []fabric.RecvWR
 	sges []fabric.SGE

@@ -3,6 +3,7 @@ package udat
 import (
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
+	"github.com/godat/godat/udat/internal/lockrank"
 )
 
 // Device is the fabric's own device behind the adapter, for tests that ask it or break it.
@@ -47,19 +48,19 @@ func (ep *EP) QP() fabric.QP {
 // HoldEvents keeps the connection's events, and every call that changes the state, waiting until the function that it gives
 // is called.
 func (ep *EP) HoldEvents() (release func()) {
-	ep.mu.Lock()
+	elsewhere(ep.mu.Lock)
 	return ep.mu.Unlock
 }
 
 // HoldPosts keeps every call that needs the request queue waiting until the function that it gives is called.
 func (ep *EP) HoldPosts() (release func()) {
-	ep.requests.mu.Lock()
+	elsewhere(ep.requests.mu.Lock)
 	return ep.requests.mu.Unlock
 }
 
 // HoldDispatcher keeps every call that needs the dispatcher waiting until the function that it gives is called.
 func (e *EVD) HoldDispatcher() (release func()) {
-	e.mu.Lock()
+	elsewhere(e.mu.Lock)
 	return e.mu.Unlock
 }
 
@@ -98,3 +99,23 @@ func Untold(e *EVD) int {
 	defer e.mu.Unlock()
 	return len(e.failed)
 }
+
+// elsewhere calls f on another goroutine and waits for it: a test that holds locks of the library is not to be taken for the library.
+func elsewhere(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
+}
+
+// Elsewhere is elsewhere for hooks that the library calls under its locks.
+func Elsewhere(f func()) { elsewhere(f) }
+
+// CheckingLocks says whether the order of locks is checked, which allocates.
+const CheckingLocks = lockrank.Checking
+
+// LockRanks are the ranks of the package's locks, in order.
+var LockRanks = []lockrank.Rank{rankCR{}, rankServicePoint{}, rankModifying{}, rankBinding{}, rankEP{}, rankIA{}, rankRequests{}, rankRecvs{},
+	rankEVD{}, rankSRQ{}, rankRMR{}, rankLMR{}, rankWindows{}, rankCNO{}, rankRegistry{}}

@@ -33,8 +33,7 @@ func (ep *EP) Modify(mask EPField, p EPParam) error {
 	if bad := mask & epFixed; bad != 0 {
 		return fail(op, InvalidParameter, SubArg2, "mask 0x%x: the fields 0x%x cannot be modified", uint32(mask), uint32(bad))
 	}
-	// What the endpoint is made of changes under this lock only. The objects are taken before ep.mu, after which ia.mu
-	// must not be.
+	// What the endpoint is made of changes under this lock only.
 	ep.modifying.Lock()
 	defer ep.modifying.Unlock()
 	if err := ep.modifiable(op, mask); err != nil {

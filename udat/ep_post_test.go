@@ -294,8 +294,8 @@ func TestPostBatch(t *testing.T) {
 
 // TestPostsDoNotAllocate counts the allocations of the posts.
 func TestPostsDoNotAllocate(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
+	if raceEnabled || udat.CheckingLocks {
+		t.Skip("the race detector allocates, and so does the checker of locks")
 	}
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{qlen: 1024})

@@ -21,7 +21,7 @@ type EVD struct {
 	obj   object
 	flags EVDFlags
 
-	mu       sync.Mutex
+	mu       ranked[rankEVD]
 	qlen     int
 	ring     eventRing
 	taken    int       // places of a caller's that the drain under way has filled: of the queue all the same
@@ -273,6 +273,11 @@ func (e *EVD) post(ev *Event) {
 		return
 	}
 	e.mu.Lock()
+	e.postLocked(ev)
+}
+
+// postLocked is post on a dispatcher that the caller has locked; it unlocks it.
+func (e *EVD) postLocked(ev *Event) {
 	e.push(ev, true)
 	e.rouse()
 	e.unlock()

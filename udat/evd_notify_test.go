@@ -347,7 +347,9 @@ func TestNotifyBeforeArm(t *testing.T) {
 				s.script = &script
 				a, b = pair(t, dev, s)
 				b.receive(0, 1)
-				script.On(faultfabric.Arm, udat.CompletionQueue(b.recv)).Times(1).Before(func() { a.send(8, 0, udat.CompletionSolicitedWait) })
+				script.On(faultfabric.Arm, udat.CompletionQueue(b.recv)).Times(1).Before(func() {
+					udat.Elsewhere(func() { a.send(8, 0, udat.CompletionSolicitedWait) })
+				})
 				return a, b
 			}
 			_, b := ready()

@@ -24,7 +24,7 @@ type IA struct {
 	asyncEVD atomic.Pointer[EVD] // set once, while Open runs; the device may report events before that
 	ownAsync bool
 
-	mu      sync.Mutex // the objects and what uses what; taken before any lock of theirs
+	mu      ranked[rankIA] // the objects and what uses what
 	closed  bool
 	objects [handleKinds]map[*object]Handle
 	posting map[*EP]struct{} // endpoints that can be posted to, those among them that are being freed

@@ -2,7 +2,6 @@ package udat
 
 import (
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -24,7 +23,7 @@ type LMR struct {
 	id     SharedMemoryID
 	from   *LMR // whose memory it is, of MemLMR
 
-	mu      sync.Mutex // a leaf
+	mu      ranked[rankLMR]
 	freed   bool
 	windows int // that are, or may be, bound to it
 }

@@ -1,8 +1,6 @@
 package udat
 
 import (
-	"sync"
-
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
@@ -12,7 +10,7 @@ type PSP struct {
 	qual     ConnQual
 	evd      *EVD
 	flags    PSPFlags
-	mu       sync.Mutex // held until it listens
+	mu       ranked[rankServicePoint] // held until it listens
 	listener fabric.Listener
 }
 

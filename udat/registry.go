@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -92,7 +91,7 @@ var maxProviders = 1024
 var registry providerRegistry
 
 type providerRegistry struct {
-	mu    sync.Mutex
+	mu    ranked[rankRegistry]
 	names map[string]*provider
 }
 

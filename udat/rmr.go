@@ -1,8 +1,6 @@
 package udat
 
 import (
-	"sync"
-
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
@@ -13,9 +11,9 @@ type RMR struct {
 	pz  *PZ
 	mw  fabric.MW
 
-	posting sync.Mutex // one Bind at a time; taken before the locks of endpoints
+	posting ranked[rankBinding] // one Bind at a time
 
-	mu      sync.Mutex // a leaf
+	mu      ranked[rankRMR]
 	dead    bool
 	serial  uint64
 	pending []binding // posted and not completed, oldest first
@@ -292,7 +290,7 @@ func (r *RMR) invalidated(context uint32) {
 
 // windowTable finds a bound window by its context, when a peer has invalidated it.
 type windowTable struct {
-	mu        sync.Mutex // a leaf
+	mu        ranked[rankWindows]
 	byContext map[uint32]*RMR
 }
 

@@ -1,8 +1,6 @@
 package udat
 
 import (
-	"sync"
-
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
@@ -11,8 +9,8 @@ type RSP struct {
 	obj      object
 	qual     ConnQual
 	evd      *EVD
-	ep       *EP        // nil: the provider makes one
-	mu       sync.Mutex // held until it listens, and while a request is taken
+	ep       *EP                      // nil: the provider makes one
+	mu       ranked[rankServicePoint] // held until it listens, and while a request is taken
 	listener fabric.Listener
 }
 

@@ -2,7 +2,6 @@ package udat
 
 import (
 	"math"
-	"sync"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -15,7 +14,7 @@ type SRQ struct {
 	maxIOV int
 	index  uint64 // of the adapter's table, in the work request ids
 
-	mu          sync.Mutex
+	mu          ranked[rankSRQ]
 	maxRecv     int // the Consumer's capacity
 	lowMark     int
 	lowArmed    bool

@@ -249,6 +249,9 @@ func TestSRQErrors(t *testing.T) {
 
 // TestSRQAllocations shows that a post allocates nothing.
 func TestSRQAllocations(t *testing.T) {
+	if udat.CheckingLocks {
+		t.Skip("the checker of locks allocates")
+	}
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
 		s := e.shared(t, udat.SRQAttr{MaxRecvDTOs: 200, MaxRecvIOV: 1})
