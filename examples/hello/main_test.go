@@ -92,7 +92,7 @@ func hello(device string, server netip.Addr, port udat.ConnQual) error {
 		return err
 	}
 	defer ia.Close(udat.CloseAbrupt) // destroys whatever is left
-	pz, err := ia.CreatePZ() // memory and endpoints in one zone reach each other
+	pz, err := ia.CreatePZ()         // memory and endpoints in one zone reach each other
 	if err != nil {
 		return err
 	}
