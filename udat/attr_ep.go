@@ -91,7 +91,7 @@ func (a *EPAttr) resolve(op string, ia *IA, srq *SRQ) (EPAttr, error) {
 	if r.MaxRDMASize == 0 {
 		r.MaxRDMASize = largest
 	}
-	return r, r.check(op, SubArg6, ia, srq)
+	return r, r.check(op, attrArgument(op), ia, srq)
 }
 
 // check says what is wrong with attributes that have no defaults left to fill in. arg is their argument.
@@ -102,9 +102,9 @@ func (a *EPAttr) check(op string, arg Subtype, ia *IA, srq *SRQ) error {
 	case a.QoS != QoSBestEffort:
 		return fail(op, ModelNotSupported, SubNone, "QoS is %d, only QoSBestEffort is supported", a.QoS)
 	case !validEPFlags(a.RecvCompletionFlags, CompletionUnsignalled, CompletionSolicitedWait, CompletionEVDThreshold):
-		return fail(op, InvalidParameter, arg, "RecvCompletionFlags is 0x%x: must be default, unsignalled, solicited wait or threshold", uint32(a.RecvCompletionFlags))
+		return fail(op, InvalidParameter, arg, "RecvCompletionFlags is %v: must be default, unsignalled, solicited wait or threshold", a.RecvCompletionFlags)
 	case !validEPFlags(a.RequestCompletionFlags, CompletionUnsignalled, CompletionEVDThreshold):
-		return fail(op, InvalidParameter, arg, "RequestCompletionFlags is 0x%x: must be default, unsignalled or threshold", uint32(a.RequestCompletionFlags))
+		return fail(op, InvalidParameter, arg, "RequestCompletionFlags is %v: must be default, unsignalled or threshold", a.RequestCompletionFlags)
 	case len(a.TransportSpecific)+len(a.ProviderSpecific) > 0:
 		return fail(op, InvalidParameter, arg, "no transport- or provider-specific attributes are known")
 	}

@@ -127,7 +127,7 @@ func (ep *EP) takeAll(op string, used *uses) error {
 			return err
 		}
 		if d.evd.flags&d.stream == 0 {
-			return fail(op, InvalidHandle, d.sub, "the %s takes no such stream: streams 0x%x", d.sub, uint32(d.evd.flags))
+			return fail(op, InvalidHandle, d.sub, "the %s takes no such stream: streams %v", d.sub, d.evd.flags)
 		}
 	}
 	for _, o := range *used {

@@ -89,7 +89,7 @@ func (r *RMR) local(t RMRTriplet) (LMRTriplet, error) {
 	case b.region == nil:
 		return LMRTriplet{}, fail(op, InvalidState, SubNone, "the window is not bound")
 	case b.priv&PrivRemoteWrite == 0:
-		return LMRTriplet{}, fail(op, PrivilegesViolation, SubPrivilegesRDMAWrite, "the binding has privileges 0x%x and lacks remote write", uint32(b.priv))
+		return LMRTriplet{}, fail(op, PrivilegesViolation, SubPrivilegesRDMAWrite, "the binding has privileges %v and lacks remote write", b.priv)
 	case t.RMRContext != b.context:
 		return LMRTriplet{}, fail(op, InvalidParameter, SubArg2, "context 0x%x is not the binding's 0x%x", t.RMRContext, b.context)
 	case off > b.triplet.SegmentLength || t.SegmentLength > b.triplet.SegmentLength-off:

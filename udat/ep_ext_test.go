@@ -297,7 +297,7 @@ func TestExtensionPrivileges(t *testing.T) {
 			if source {
 				refused(t, err, udat.PrivilegesViolation)
 			} else {
-				refused(t, err, udat.InvalidParameter, udat.SubArg5)
+				refused(t, err, udat.InvalidParameter, udat.SubArg6)
 			}
 		}
 		rule.Proves(t, "F-06")

@@ -101,7 +101,7 @@ func (ep *EP) with(op string, mask EPField, p *EPParam) (*EP, error) {
 	set(mask, EPFieldMaxRDMAWriteIOV, &a.MaxRDMAWriteIOV, from.MaxRDMAWriteIOV)
 	set(mask, EPFieldTransportSpecific, &a.TransportSpecific, from.TransportSpecific)
 	set(mask, EPFieldProviderSpecific, &a.ProviderSpecific, from.ProviderSpecific)
-	if err := a.check(op, SubArg3, next.obj.ia, ep.srq); err != nil {
+	if err := a.check(op, attrArgument(op), next.obj.ia, ep.srq); err != nil {
 		return nil, err
 	}
 	return next, next.needSink(op)

@@ -368,7 +368,7 @@ func (t *LMRTriplet) check(op string, i int, need MemPriv, pz *PZ) error {
 		return fail(op, ProtectionViolation, protectionSubtype(need), "segment %d: its region is in another protection zone", i)
 	}
 	if l.priv&need == 0 {
-		return fail(op, PrivilegesViolation, privilegeSubtype(need), "segment %d: its region has privileges 0x%x and lacks 0x%x", i, uint32(l.priv), uint32(need))
+		return fail(op, PrivilegesViolation, privilegeSubtype(need), "segment %d: its region has privileges %v and lacks %v", i, l.priv, need)
 	}
 	return nil
 }

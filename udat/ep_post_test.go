@@ -25,6 +25,14 @@ type poster struct {
 
 const suppressFence = udat.CompletionSuppress | udat.CompletionBarrierFence
 
+// flagsArg is where the C call has its flags.
+func (p poster) flagsArg() udat.Subtype {
+	if p.remote {
+		return udat.SubArg6
+	}
+	return udat.SubArg5
+}
+
 var posters = []poster{
 	{
 		name: "send", need: udat.PrivLocalRead, flags: suppressFence | udat.CompletionSolicitedWait,
@@ -157,7 +165,7 @@ func TestPostFlags(t *testing.T) {
 					}
 					err := p.post(a, b, a.iov(0, 8), udat.Cookie(flags), flags)
 					if flags&^(p.flags|allowed) != 0 {
-						assert.ErrorIs(t, err, udat.WithSubtype(udat.InvalidParameter, udat.SubArg5), name)
+						assert.ErrorIs(t, err, udat.WithSubtype(udat.InvalidParameter, p.flagsArg()), name)
 						if !p.recv && !p.remote {
 							assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 0, 0)) // for the receive
 							completion(t, b.recv, 0)

@@ -86,9 +86,9 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 	case ep.srq != nil:
 		return fail(postRecv, InvalidState, SubNone, "the endpoint takes its receives from a shared receive queue")
 	case flags&^CompletionUnsignalled != 0:
-		return fail(postRecv, InvalidParameter, SubArg5, "flags 0x%x: only CompletionUnsignalled may be given", uint32(flags))
+		return fail(postRecv, InvalidParameter, SubArg5, "flags %v: only CompletionUnsignalled may be given", flags)
 	case flags != 0 && ep.attr.RecvCompletionFlags != CompletionUnsignalled:
-		return fail(postRecv, InvalidParameter, SubArg5, "flag CompletionUnsignalled: the endpoint's RecvCompletionFlags are 0x%x", uint32(ep.attr.RecvCompletionFlags))
+		return fail(postRecv, InvalidParameter, SubArg5, "flag CompletionUnsignalled: the endpoint's RecvCompletionFlags are %v", ep.attr.RecvCompletionFlags)
 	case len(iov) > ep.attr.MaxRecvIOV:
 		return fail(postRecv, InvalidParameter, SubArg2, "%d segments, the limit is %d", len(iov), ep.attr.MaxRecvIOV)
 	}

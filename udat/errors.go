@@ -47,14 +47,18 @@ var (
 // Extension.
 func WithSubtype(t ReturnType, s Subtype) *Error { return &Error{Type: t, Subtype: s} }
 
-// Error names the call, the type, the subtype and the cause.
+// Error names the call, the type, the subtype and the cause. Where an argument is wrong, it counts those of the Go call, without the
+// receiver; Subtype counts those of the C call.
 func (e *Error) Error() string {
 	text := "udat: "
 	if e.Op != "" {
 		text += e.Op + ": "
 	}
 	text += e.Type.String()
-	if e.Subtype != SubNone {
+	switch {
+	case e.Subtype >= SubArg1 && e.Subtype <= SubArg10 && e.Op != "":
+		text += " (" + goArgument(e.Op, e.Subtype) + ")"
+	case e.Subtype != SubNone:
 		text += " (" + e.Subtype.String() + ")"
 	}
 	if e.Err != nil {

@@ -90,7 +90,7 @@ func (ia *IA) CreateEVD(minQLen int, streams EVDFlags, cno *CNO) (*EVD, error) {
 	case minQLen > limit:
 		return nil, fail(op, InsufficientResources, SubResourceTEVD, "minQLen is %d, the limit is %d", minQLen, limit)
 	case streams == 0 || streams&^evdKnown != 0:
-		return nil, fail(op, InvalidParameter, SubArg4, "streams 0x%x: at least one of 0x%x and nothing else", uint32(streams), uint32(evdKnown))
+		return nil, fail(op, InvalidParameter, SubArg4, "streams %v: at least one of %v and nothing else", streams, evdKnown)
 	}
 	return ia.newEVD(op, minQLen, streams, cno)
 }
@@ -211,7 +211,7 @@ func (e *EVD) PostSE(ev Event) error {
 		return fail(op, InvalidParameter, SubArg2, "event %v: only %v can be posted", ev.Number, EventSoftware)
 	}
 	if e.flags&EVDSoftware == 0 {
-		return fail(op, InvalidParameter, SubArg1, "the dispatcher takes no software events: streams 0x%x", uint32(e.flags))
+		return fail(op, InvalidParameter, SubArg1, "the dispatcher takes no software events: streams %v", e.flags)
 	}
 	e.mu.Lock()
 	defer e.unlock()

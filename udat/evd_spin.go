@@ -32,7 +32,7 @@ const (
 func WithSpin(d time.Duration) Option {
 	return func(o *openOptions) error {
 		if d < 0 || d > spinMost {
-			return fail("ia_open", InvalidParameter, SubArg1, "spin time is %v, must be from 0 to %v", d, spinMost)
+			return fail("ia_open", InvalidParameter, SubArg2, "spin time is %v, must be from 0 to %v", d, spinMost)
 		}
 		o.spin = d
 		return nil

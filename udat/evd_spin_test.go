@@ -224,6 +224,6 @@ func TestSpinLearns(t *testing.T) {
 func TestSpinArgument(t *testing.T) {
 	for _, d := range []time.Duration{-1, longSpin + 1} {
 		_, err := udat.Open("mem0", udat.WithSpin(d))
-		refused(t, err, udat.InvalidParameter, udat.SubArg1)
+		refused(t, err, udat.InvalidParameter, udat.SubArg2)
 	}
 }

@@ -39,10 +39,10 @@ func (e *EVD) attach(op string, flags CompletionFlags, outstanding int, q *workQ
 	defer e.unlockLater()
 	if !e.discard {
 		if e.streams.n > 0 && e.streams.flags != flags {
-			return fail(op, InvalidParameter, SubArg6, "completion flags 0x%x differ from 0x%x of the other streams on the dispatcher", uint32(flags), uint32(e.streams.flags))
+			return fail(op, InvalidParameter, attrArgument(op), "completion flags %v differ from %v of the other streams on the dispatcher", flags, e.streams.flags)
 		}
 		if flags&(CompletionUnsignalled|CompletionSolicitedWait) != 0 && e.flags&^(EVDDTO|EVDRMRBind) != 0 {
-			return fail(op, InvalidParameter, SubArg6, "completion flags 0x%x on a dispatcher that takes other streams too (0x%x): use CompletionEVDThreshold", uint32(flags), uint32(e.flags))
+			return fail(op, InvalidParameter, attrArgument(op), "completion flags %v on a dispatcher that takes other streams too (%v): use CompletionEVDThreshold", flags, e.flags)
 		}
 	}
 	if err := e.fit(op, e.capacity+outstanding); err != nil {

@@ -114,7 +114,7 @@ func WithAsyncEVD(evd *EVD) Option {
 			return err
 		}
 		if evd.flags&EVDAsync == 0 {
-			return fail("ia_open", InvalidHandle, SubHandleEVDAsync, "the dispatcher takes no asynchronous events: streams 0x%x", uint32(evd.flags))
+			return fail("ia_open", InvalidHandle, SubHandleEVDAsync, "the dispatcher takes no asynchronous events: streams %v", evd.flags)
 		}
 		o.asyncEVD = evd
 		return nil
@@ -137,7 +137,7 @@ func WithoutAsyncEVD() Option {
 func WithRNRRetry(n int) Option {
 	return func(o *openOptions) error {
 		if n < 0 || n > 7 {
-			return fail("ia_open", InvalidParameter, SubArg1, "receiver-not-ready retry is %d, must be from 0 to 7", n)
+			return fail("ia_open", InvalidParameter, SubArg2, "receiver-not-ready retry is %d, must be from 0 to 7", n)
 		}
 		o.fabric.RNRRetry = uint8(n)
 		return nil
@@ -150,7 +150,7 @@ func WithRNRRetry(n int) Option {
 func WithRetry(n int) Option {
 	return func(o *openOptions) error {
 		if n < 0 || n > 7 {
-			return fail("ia_open", InvalidParameter, SubArg1, "retry is %d, must be from 0 to 7", n)
+			return fail("ia_open", InvalidParameter, SubArg2, "retry is %d, must be from 0 to 7", n)
 		}
 		o.fabric.Retry = uint8(n)
 		return nil

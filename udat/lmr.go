@@ -138,7 +138,7 @@ type SharedMemoryID [40]byte
 //
 // Implements: dat_lmr_create with DAT_MEM_TYPE_SHARED_VIRTUAL.
 func (ia *IA) CreateLMRShared(pz *PZ, buf []byte, id SharedMemoryID, priv MemPriv) (*LMR, error) {
-	const op = "lmr_create"
+	const op = "lmr_create_shared" // dat_lmr_create with other arguments in Go
 	if err := ia.mayRegister(op, pz, uint64(len(buf)), priv); err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (ia *IA) mayRegister(op string, pz *PZ, size uint64, priv MemPriv) error {
 		return fail(op, InvalidParameter, SubArg4, "length is %d bytes, must be from 1 to %d", size, limit)
 	}
 	if priv&^privKnown != 0 {
-		return fail(op, InvalidParameter, SubArg6, "privileges 0x%x: only 0x%x are known", uint32(priv), uint32(privKnown))
+		return fail(op, InvalidParameter, SubArg6, "privileges %v: only %v are known", priv, privKnown)
 	}
 	return nil
 }
@@ -251,7 +251,7 @@ func (ia *IA) LMRByContext(context uint32) (*LMR, error) {
 	if l, ok := ia.regions.Load(context); ok && l.(*LMR).obj.alive() {
 		return l.(*LMR), nil
 	}
-	return nil, fail(op, InvalidParameter, SubArg1, "no region of the adapter has the context 0x%x", context)
+	return nil, fail(op, InvalidParameter, SubArg2, "no region of the adapter has the context 0x%x", context)
 }
 
 // RMRContext is what a peer needs for RDMA to the region, 0 where no remote privilege was asked for.

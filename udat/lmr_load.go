@@ -47,9 +47,9 @@ func load[W uint32 | uint64](l *LMR, off int, read func(unsafe.Pointer) W) (W, e
 	n := int(unsafe.Sizeof(W(0)))
 	switch {
 	case off < 0 || off > len(l.buf)-n:
-		return 0, fail(op, InvalidParameter, SubArg1, "offset is %d, a word of %d bytes must be inside the region's %d bytes", off, n, len(l.buf))
+		return 0, fail(op, InvalidParameter, SubArg2, "offset is %d, a word of %d bytes must be inside the region's %d bytes", off, n, len(l.buf))
 	case (l.addr+uint64(off))%uint64(n) != 0:
-		return 0, fail(op, InvalidParameter, SubArg1, "the word at offset %d is at address 0x%x, which is no multiple of %d", off, l.addr+uint64(off), n)
+		return 0, fail(op, InvalidParameter, SubArg2, "the word at offset %d is at address 0x%x, which is no multiple of %d", off, l.addr+uint64(off), n)
 	}
 	return read(unsafe.Pointer(&l.buf[off])), nil
 }

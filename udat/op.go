@@ -66,11 +66,15 @@ func (r *opRule) check(ep *EP, o *Op) error {
 	if s := ep.getState(); s != EPConnected && s != EPDisconnected {
 		return ep.wrongState(r.call, s)
 	}
+	flags := SubArg5
+	if r.remote {
+		flags = SubArg6
+	}
 	if o.Flags&^r.flags != 0 {
-		return fail(r.call, InvalidParameter, SubArg5, "flags 0x%x: only 0x%x may be given", uint32(o.Flags), uint32(r.flags))
+		return fail(r.call, InvalidParameter, flags, "flags %v: only %v may be given", o.Flags, r.flags)
 	}
 	if o.Flags&CompletionUnsignalled != 0 && ep.attr.RequestCompletionFlags != CompletionUnsignalled {
-		return fail(r.call, InvalidParameter, SubArg5, "flag CompletionUnsignalled: the endpoint's RequestCompletionFlags are 0x%x", uint32(ep.attr.RequestCompletionFlags))
+		return fail(r.call, InvalidParameter, flags, "flag CompletionUnsignalled: the endpoint's RequestCompletionFlags are %v", ep.attr.RequestCompletionFlags)
 	}
 	if limit := r.maxIOV(&ep.attr); len(o.IOV) > limit {
 		return fail(r.call, InvalidParameter, SubArg2, "%d segments, the limit is %d", len(o.IOV), limit)

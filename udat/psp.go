@@ -103,7 +103,7 @@ func (ia *IA) useForRequests(op string, evd *EVD) error {
 		return err
 	}
 	if evd.flags&EVDCR == 0 {
-		return fail(op, InvalidHandle, SubHandleEVDCR, "the dispatcher takes no connection requests: streams 0x%x", uint32(evd.flags))
+		return fail(op, InvalidHandle, SubHandleEVDCR, "the dispatcher takes no connection requests: streams %v", evd.flags)
 	}
 	return evd.obj.use(op, HandleEVD)
 }

@@ -125,17 +125,17 @@ func (r *RMR) checkBind(op string, t *LMRTriplet, priv MemPriv, ep *EP, flags Co
 	const allowed = PrivRemoteRead | PrivRemoteWrite
 	switch {
 	case flags&^rdmaFlags != 0:
-		return fail(op, InvalidParameter, SubArg6, "flags 0x%x: only 0x%x may be given", uint32(flags), uint32(rdmaFlags))
+		return fail(op, InvalidParameter, SubArg6, "flags %v: only %v may be given", flags, rdmaFlags)
 	case flags&CompletionUnsignalled != 0 && ep.attr.RequestCompletionFlags != CompletionUnsignalled:
-		return fail(op, InvalidParameter, SubArg6, "flag CompletionUnsignalled: the endpoint's RequestCompletionFlags are 0x%x", uint32(ep.attr.RequestCompletionFlags))
+		return fail(op, InvalidParameter, SubArg6, "flag CompletionUnsignalled: the endpoint's RequestCompletionFlags are %v", ep.attr.RequestCompletionFlags)
 	case priv&^allowed != 0:
-		return fail(op, InvalidParameter, SubArg3, "privileges 0x%x: only remote read and write may be given", uint32(priv))
+		return fail(op, InvalidParameter, SubArg3, "privileges %v: only remote read and write may be given", priv)
 	case r.obj.ia != ep.obj.ia:
 		return fail(op, InvalidHandle, SubHandleEP, "the endpoint belongs to another adapter")
 	case r.pz != ep.pz:
 		return fail(op, ProtectionViolation, SubNone, "window and endpoint are in different protection zones")
 	case ep.requestEVD != nil && ep.requestEVD.flags&EVDRMRBind == 0:
-		return fail(op, InvalidState, SubStateEPEVDRequest, "the endpoint's request dispatcher takes no bind completions: streams 0x%x", uint32(ep.requestEVD.flags))
+		return fail(op, InvalidState, SubStateEPEVDRequest, "the endpoint's request dispatcher takes no bind completions: streams %v", ep.requestEVD.flags)
 	case t.SegmentLength == 0:
 		return nil
 	}
@@ -144,10 +144,10 @@ func (r *RMR) checkBind(op string, t *LMRTriplet, priv MemPriv, ep *EP, flags Co
 		return err
 	}
 	if priv&PrivRemoteRead != 0 && t.LMR.priv&PrivLocalRead == 0 {
-		return fail(op, PrivilegesViolation, SubPrivilegesRead, "remote read needs a region with local read: its privileges are 0x%x", uint32(t.LMR.priv))
+		return fail(op, PrivilegesViolation, SubPrivilegesRead, "remote read needs a region with local read: its privileges are %v", t.LMR.priv)
 	}
 	if priv&PrivRemoteWrite != 0 && t.LMR.priv&PrivLocalWrite == 0 {
-		return fail(op, PrivilegesViolation, SubPrivilegesWrite, "remote write needs a region with local write: its privileges are 0x%x", uint32(t.LMR.priv))
+		return fail(op, PrivilegesViolation, SubPrivilegesWrite, "remote write needs a region with local write: its privileges are %v", t.LMR.priv)
 	}
 	return nil
 }
