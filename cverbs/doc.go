@@ -19,7 +19,12 @@
 //
 // Every object has a Close that may be called once, at any time, from any goroutine. It waits for calls in flight on that object, then
 // destroys it. A parent that is still used by a child refuses with [ErrInUse] and says by what; a second Close returns [ErrClosed], and so
-// does every other call on a closed object. Nothing is closed by the garbage collector.
+// does every other call on a closed object; a nil object, and the zero value, are closed ones. Nothing is closed by the garbage collector.
+//
+// # Concurrency
+//
+// All functions and methods may be called by any number of goroutines at once. Posts to one queue take turns. The memory of a posted
+// request belongs to the device until its completion has been polled. Programs import the package, and package udat's fabric for devices.
 //
 // # Memory
 //

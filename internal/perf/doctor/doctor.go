@@ -1,4 +1,4 @@
-// Package doctor finds out why RDMA does or does not work on this host, and says what to do.
+// Package doctor finds out why RDMA does or does not work on this host, and says what to do. Command datperf imports it.
 package doctor
 
 import (
