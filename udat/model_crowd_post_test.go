@@ -14,8 +14,8 @@ import (
 type crowdPoster struct {
 	end  *crowdEnd
 	id   uint64
-	post func(*crowdPoster, *rand.Rand)
-	base int // of its part of the end's memory
+	post func(*crowdPoster, *rand.Rand) bool // whether it has posted
+	base int                                 // of its part of the end's memory
 	next uint64
 
 	mu   sync.Mutex
@@ -32,12 +32,7 @@ type crowdOp struct {
 func (p *crowdPoster) run() {
 	c, r := p.end.c, p.end.c.rand()
 	for !c.stopPosting.Load() {
-		if p.end.load.Load() < crowdLoad {
-			p.post(p, r)
-		} else {
-			time.Sleep(100 * time.Microsecond)
-		}
-		if r.IntN(8) == 0 {
+		if p.end.load.Load() >= crowdLoad || !p.post(p, r) || r.IntN(8) == 0 {
 			time.Sleep(time.Duration(r.IntN(200)) * time.Microsecond)
 		}
 	}
@@ -64,7 +59,8 @@ func (p *crowdPoster) ended(cookie udat.Cookie, err error) {
 		p.end.c.t.Errorf("%s: operation %d was refused, and completes: %v", p.end.name, n, err)
 	}
 	delete(p.ops, n)
-	if !errors.Is(err, udat.ErrInsufficientResources) && (!errors.Is(err, udat.ErrInvalidState) || p.id == 0) {
+	p.next-- // its memory is not used up: that of a Send which waits for a receive must last
+	if !errors.Is(err, udat.ErrInsufficientResources) && !errors.Is(err, udat.ErrInvalidState) {
 		p.end.c.t.Errorf("%s: %v", p.end.name, err)
 	}
 }
@@ -105,12 +101,12 @@ func (p *crowdPoster) completed(at *crowdEnd, ev udat.Event) {
 }
 
 // receive posts a receive, to the shared queue where there is one.
-func (p *crowdPoster) receive(r *rand.Rand) {
+func (p *crowdPoster) receive(*rand.Rand) bool {
 	e := p.end
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	if e.ep == nil {
-		return
+		return false
 	}
 	o := &crowdOp{recv: true}
 	cookie, at := p.begin(o)
@@ -134,15 +130,16 @@ func (p *crowdPoster) receive(r *rand.Rand) {
 		}
 	}
 	p.ended(cookie, err)
+	return err == nil
 }
 
 // request posts a Send, an RDMA write or read, or a bind.
-func (p *crowdPoster) request(r *rand.Rand) {
+func (p *crowdPoster) request(r *rand.Rand) bool {
 	e := p.end
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	if e.ep == nil || e.peer == nil {
-		return
+		return false
 	}
 	o := &crowdOp{suppress: r.IntN(4) == 0}
 	cookie, at := p.begin(o)
@@ -183,6 +180,7 @@ func (p *crowdPoster) request(r *rand.Rand) {
 		e.load.Add(-1)
 	}
 	p.ended(cookie, err)
+	return err == nil
 }
 
 // taker takes the events of one dispatcher.

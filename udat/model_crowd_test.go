@@ -99,6 +99,7 @@ const (
 	crowdQLen  = 2048
 	crowdSlot  = 64
 	crowdSlots = 1024
+	crowdTime  = 3 * time.Second
 )
 
 func (c *crowd) rand() *rand.Rand { return rand.New(rand.NewPCG(c.seed, c.draws.Add(1))) }
@@ -169,7 +170,7 @@ func (c *crowd) addEnd(name string, srq *udat.SRQ) *crowdEnd {
 	return e
 }
 
-func (e *crowdEnd) addPoster(area *int, post func(*crowdPoster, *rand.Rand)) {
+func (e *crowdEnd) addPoster(area *int, post func(*crowdPoster, *rand.Rand) bool) {
 	c := e.c
 	p := &crowdPoster{end: e, id: uint64(len(c.posters) + 1), post: post, base: *area, ops: map[uint64]*crowdOp{}}
 	*area += 2 * crowdSlot * crowdSlots
