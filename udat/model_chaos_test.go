@@ -29,7 +29,11 @@ type plan struct {
 // operation is not known, but much about all of them is.
 func (w *world) chaos(t *rapid.T) {
 	ep := w.anEP(t)
-	if !ep.calm() {
+	if ep.state == udat.EPConnected {
+		ep.unmark(t)
+		ep.peer.unmark(t)
+	}
+	if !ep.calm() || ep.shared || ep.peer.shared {
 		t.Skip()
 	}
 	ends := []*mEP{ep, ep.peer}
@@ -47,6 +51,7 @@ func (w *world) chaos(t *rapid.T) {
 			e.dequeue(t, 8)
 		}
 		e.overfull = true // it may be, for a while
+		e.mayTrigger()
 	}
 	if !w.stalls {
 		t.Skip()
@@ -77,6 +82,9 @@ func (w *world) chaos(t *rapid.T) {
 		}
 	}
 	events := w.collect(t, ends, evds)
+	for _, e := range evds {
+		e.mayTrigger()
+	}
 	for s, list := range events {
 		for _, ev := range list {
 			w.note("\tevent of %s: %s", s.ep.seat.recv.name, describe(ev))
@@ -91,6 +99,9 @@ func (w *world) chaos(t *rapid.T) {
 		}
 	}
 	for i, p := range plans {
+		for _, o := range p.requests {
+			o.lost()
+		}
 		p.checkMessages(t, plans[1-i])
 		w.seen["chaos: sends that succeed"] += len(p.sends)
 		w.seen["chaos: requests"] += len(p.requests)

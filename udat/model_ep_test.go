@@ -20,11 +20,14 @@ type mOp struct {
 	data   []byte   // of a send or a write
 	length int      // bytes that it moves; of a receive what has come
 	remote int      // offset in the peer's memory
+	shared bool     // a receive of the shared queue
+	bind   *mBind   // of a bind
+	shows  string   // what its success shows
 	bad    bool     // the peer's memory does not permit it
 }
 
 var modelOperations = map[udat.OpKind]udat.DTOOperation{
-	udat.OpSend: udat.DTOSend, udat.OpRDMAWrite: udat.DTORDMAWrite, udat.OpRDMARead: udat.DTORDMARead,
+	udat.OpSend: udat.DTOSend, udat.OpRDMAWrite: udat.DTORDMAWrite, udat.OpRDMARead: udat.DTORDMARead, opBind: udat.DTOBind,
 }
 
 // check compares a completion.
@@ -74,14 +77,21 @@ type mEP struct {
 	loose      int     // posts and completions since all was at rest: they may still be under way
 	statusSeen [2]int  // of the receives and the requests: which values of idle have been seen, as bits
 
+	shared bool // it takes receives from the shared queue
+	soft   mark
+	hard   int  // the hard watermark
+	marked bool // the hard watermark has been passed and is still set
+
 	target []byte // what its memory for the peer's RDMA must hold
 }
 
 // mCR models a connection request.
 type mCR struct {
-	cr      *udat.CR // nil until the event is taken
-	from    *mEP
-	private []byte
+	cr       *udat.CR // nil until the event is taken
+	from     *mEP
+	private  []byte
+	brings   *mEP // the endpoint that it brings; of the provider's once that is in a seat
+	provided bool // it came to the service point whose requests bring endpoints
 }
 
 func (ep *mEP) moving() bool {
@@ -100,8 +110,15 @@ func (ep *mEP) complete(o *mOp, statuses ...udat.DTOStatus) *want {
 		ep.silent = 0
 	}
 	w := &want{numbers: []udat.EventNumber{udat.EventDTOCompletion}, ep: ep, op: o, statuses: statuses}
+	if o.shared {
+		ep.w.srq.unreaped++
+	}
+	if o.kind == opBind {
+		w.numbers = []udat.EventNumber{udat.EventRMRBindCompletion}
+	}
 	switch {
 	case good:
+		w.rules = o.shows
 	case o.flags&udat.CompletionSuppress != 0:
 		w.rules = "EPST-56 F-04"
 	default:
@@ -141,6 +158,7 @@ func (ep *mEP) establish(peer *mEP, private []byte, rules string) {
 func (ep *mEP) end(rules string, events ...udat.EventNumber) {
 	ep.state, ep.peer, ep.request = udat.EPDisconnected, nil, nil
 	for _, o := range slices.Concat(ep.requests, ep.recvs) {
+		o.lost()
 		ep.complete(o, udat.DTOErrFlushed).rules += " EPST-40"
 	}
 	ep.requests, ep.recvs = nil, nil
@@ -187,11 +205,10 @@ func (ep *mEP) step() bool {
 	}
 	switch o.kind {
 	case udat.OpSend:
-		if len(peer.recvs) == 0 {
+		r := peer.next()
+		if r == nil {
 			return false
 		}
-		r := peer.recvs[0]
-		peer.recvs = peer.recvs[1:]
 		if o.length > r.size {
 			ep.requests = ep.requests[1:]
 			ep.complete(o, tooLong...)
@@ -203,12 +220,12 @@ func (ep *mEP) step() bool {
 		r.length = o.length
 		if c := peer.complete(r, udat.DTOSuccess); c != nil && o.flags&udat.CompletionSolicitedWait != 0 && peer.attr.RecvCompletionFlags == udat.CompletionSolicitedWait {
 			c.notify = true
-			if waiter := peer.seat.recv.waiter; waiter != nil {
-				waiter.notified = true
-			}
+			peer.seat.recv.notified()
 		}
 		data := o.data
 		ep.w.later(func(t *rapid.T) { r.got(t, data) })
+	case opBind:
+		o.bind.done()
 	case udat.OpRDMAWrite:
 		copy(peer.target[o.remote:], o.data)
 	case udat.OpRDMARead:
@@ -236,7 +253,10 @@ func (ep *mEP) calm() bool {
 				return false
 			}
 		}
-		for _, o := range end.recvs {
+		if end.soft.armed || end.hard != udat.WatermarkInfinite {
+			return false
+		}
+		for _, o := range end.held() {
 			if o.size < modelMessage {
 				return false
 			}

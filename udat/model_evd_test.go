@@ -20,6 +20,7 @@ type want struct {
 	statuses []udat.DTOStatus // of a completion: any of them
 	private  []byte
 	soft     any
+	point    udat.Handle // of a connection request: its service point, nil for a reserved one
 	notify   bool
 	behind   []*want // those of them that are on the same dispatcher have been taken before
 	taken    bool
@@ -61,6 +62,7 @@ type mEVD struct {
 	before     map[mStream]bool // an event of the stream has been taken
 	disabled   bool
 	waiter     *mWaiter
+	cno        *mCNO // nil: none
 }
 
 // mWaiter is a call that is blocked in Wait.
@@ -86,8 +88,13 @@ func (e *mEVD) add(s mStream, w *want) {
 	if e.count > e.qlen {
 		e.overfull = true
 	}
-	if e.waiter != nil && w.notify {
-		e.waiter.notified = true
+	if w.notify && e.count <= e.qlen {
+		e.notified()
+	} else {
+		e.mayTrigger()
+		if e.waiter != nil && w.notify {
+			e.waiter.notified = true
+		}
 	}
 }
 
@@ -97,7 +104,7 @@ func streamOf(w *world, ev udat.Event) mStream {
 		return mStream{nil, softStream}
 	case ev.Number == udat.EventConnectionRequest:
 		return mStream{nil, crStream}
-	case ev.Number != udat.EventDTOCompletion:
+	case ev.Number != udat.EventDTOCompletion && ev.Number != udat.EventRMRBindCompletion:
 		return mStream{w.byEP[ev.EP], connStream}
 	case ev.Operation == udat.DTOReceive:
 		return mStream{w.byEP[ev.EP], recvStream}
@@ -133,10 +140,17 @@ func (e *mEVD) take(t *rapid.T, ev udat.Event) {
 	if w.op != nil {
 		w.op.check(t, e.name, ev, w.statuses)
 		what = fmt.Sprintf("%v %v", ev.Operation, ev.Status)
+		if w.op.shared {
+			e.w.srq.unreaped--
+			e.w.shows("SRQ-POST-03")
+		}
 	}
 	e.w.seen[what]++
 	if !bytes.Equal(ev.PrivateData, w.private) {
 		t.Fatalf("%s: %s has private data %q, want %q", e.name, describe(ev), ev.PrivateData, w.private)
+	}
+	if s.kind == crStream && ev.Object != w.point {
+		t.Fatalf("%s: the request came to %v, want %v", e.name, ev.Object, w.point)
 	}
 	if ev.Software != w.soft {
 		t.Fatalf("%s: software event %v, want %v", e.name, ev.Software, w.soft)

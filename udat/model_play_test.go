@@ -59,6 +59,15 @@ func (w *world) play(t *rapid.T) {
 	add(4, "post_se", true, onEVD((*mEVD).postSE))
 	add(4, "resize", true, onEVD((*mEVD).resize))
 	add(2, "query", true, onEVD((*mEVD).query))
+	add(6, "bind", true, w.bind)
+	add(2, "query window", true, w.queryWindow)
+	add(8, "srq_post_recv", true, w.postShared)
+	add(2, "srq_set_lw", true, w.setLow)
+	add(3, "set_watermark", true, w.setWatermark)
+	add(3, "cno_wait", true, w.waitCNO)
+	add(3, "modify_cno", true, onEVD((*mEVD).modifyCNO))
+	add(2, "rsp_create", true, w.reserve)
+	add(1, "rsp_free", true, w.unreserve)
 	t.Repeat(map[string]func(*rapid.T){"step": func(t *rapid.T) {
 		a := pick(t, actions, "step")
 		if a.settled {
@@ -107,6 +116,7 @@ func (w *world) join(t *rapid.T) {
 			w.settle(t)
 		}
 		if s.ep.state == udat.EPDisconnected {
+			s.ep.unmark(t)
 			isOK(t, s.ep.ep.Reset())
 			s.ep.state = udat.EPUnconnected
 		}
@@ -128,11 +138,14 @@ func (w *world) join(t *rapid.T) {
 
 // create puts an endpoint into a free seat.
 func (w *world) create(t *rapid.T, s *seat) {
-	attr := udat.EPAttr{
-		RecvCompletionFlags: s.recvFlags, RequestCompletionFlags: s.reqFlags,
-		MaxRecvDTOs: modelQueue, MaxRequestDTOs: modelQueue, MaxMessageSize: modelLimit, MaxRDMASize: modelLimit,
+	attr := w.attrOf(s)
+	var ep *udat.EP
+	var err error
+	if s.srq {
+		ep, err = w.ia.CreateEPWithSRQ(w.pz, s.recv.evd, s.request.evd, s.conn.evd, w.srq.srq, &attr)
+	} else {
+		ep, err = w.ia.CreateEP(w.pz, s.recv.evd, s.request.evd, s.conn.evd, &attr)
 	}
-	ep, err := w.ia.CreateEP(w.pz, s.recv.evd, s.request.evd, s.conn.evd, &attr)
 	isOK(t, err)
 	state, recvIdle, requestIdle, err := ep.GetStatus()
 	isOK(t, err)
@@ -140,10 +153,7 @@ func (w *world) create(t *rapid.T, s *seat) {
 		t.Fatalf("a new endpoint is %v, receives idle %v, requests idle %v", state, recvIdle, requestIdle)
 	}
 	w.shows("EPST-10 EP-CREATE-01")
-	s.ep = &mEP{w: w, ep: ep, seat: s, attr: attr, state: udat.EPUnconnected, target: bytes.Clone(s.target.Bytes())}
-	w.byEP[ep] = s.ep
-	s.recv.attached++
-	s.request.attached++
+	w.place(s, ep, attr)
 }
 
 func (w *world) createOrFree(t *rapid.T) {
@@ -153,6 +163,11 @@ func (w *world) createOrFree(t *rapid.T) {
 		return
 	}
 	ep := s.ep
+	if ep.reserved() {
+		isRefused(t, ep.ep.Free(), udat.InvalidState)
+		w.shows("EP-FREE-01 EPST-38")
+		return
+	}
 	for _, e := range []*mEVD{s.recv, s.request} {
 		e.evict(t)
 	}
@@ -169,11 +184,15 @@ func (w *world) createOrFree(t *rapid.T) {
 
 // abandon allows for completions of a freed endpoint: some may have come while it was being freed.
 func (ep *mEP) abandon() {
+	must := ep.w.cno.must
 	for _, o := range slices.Concat(ep.requests, ep.recvs) {
+		o.lost()
 		ep.complete(o, udat.DTOErrFlushed)
 	}
+	ep.w.cno.must = must
 	ep.requests, ep.recvs = nil, nil
 	for _, e := range []*mEVD{ep.seat.recv, ep.seat.request} {
+		e.mayTrigger()
 		e.count = udat.Pending(e.evd)
 	}
 }
@@ -200,7 +219,7 @@ const modelNobody = 4712
 
 func (w *world) connect(t *rapid.T) {
 	ep := w.anEP(t)
-	qual := pick(t, []udat.ConnQual{w.psp.Qual(), w.psp.Qual(), w.psp.Qual(), w.psp.Qual(), modelNobody, 0}, "qual")
+	qual := pick(t, []udat.ConnQual{w.psp.Qual(), w.psp.Qual(), w.psp.Qual(), w.psp.Qual(), w.provider.Qual(), w.provider.Qual(), w.reservedQual, w.reservedQual, modelNobody, 0}, "qual")
 	timeout := pick(t, []time.Duration{patience, patience, udat.Infinite, 0, -1}, "timeout")
 	w.ask(t, ep, qual, timeout)
 }
@@ -216,7 +235,7 @@ func (w *world) ask(t *rapid.T, ep *mEP, qual udat.ConnQual, timeout time.Durati
 	case ep.state != udat.EPUnconnected:
 		isRefused(t, err, udat.InvalidState)
 		w.shows("EP-CONNECT-02")
-	case qual == modelNobody:
+	case qual == modelNobody, qual == w.reservedQual && w.rsp == nil:
 		isOK(t, err)
 		ep.end("EPST-14 EP-CONNECT-12", udat.EventConnectionNonPeerRejected)
 	case w.cr.count >= w.cr.qlen:
@@ -229,11 +248,19 @@ func (w *world) ask(t *rapid.T, ep *mEP, qual udat.ConnQual, timeout time.Durati
 		}
 		w.shows("EPST-11 EP-CONNECT-01")
 		ep.state = udat.EPActiveConnectionPending
-		r := &mCR{from: ep, private: private}
+		r := &mCR{from: ep, private: private, provided: qual == w.provider.Qual()}
 		ep.request = r
+		point := udat.Handle(w.psp)
+		switch qual {
+		case w.provider.Qual():
+			point = w.provider
+		case w.reservedQual:
+			point = nil // it is gone
+			w.arrived(r)
+		}
 		w.cr.add(mStream{nil, crStream}, &want{
 			numbers: []udat.EventNumber{udat.EventConnectionRequest}, notify: true,
-			onTake: func(ev udat.Event) { r.cr = ev.CR; w.requests = append(w.requests, r) },
+			point: point, onTake: func(ev udat.Event) { r.cr = ev.CR; w.requests = append(w.requests, r) },
 		})
 	}
 }
@@ -265,7 +292,12 @@ func (w *world) answered(t *rapid.T, r *mCR) {
 }
 
 func (w *world) accept(t *rapid.T) {
-	w.accepted(t, w.aRequest(t), w.anEP(t))
+	r := w.aRequest(t)
+	if r.brings != nil || r.provided {
+		w.acceptBrought(t, r)
+		return
+	}
+	w.accepted(t, r, w.anEP(t))
 }
 
 // accepted calls Accept.
@@ -299,8 +331,11 @@ func (w *world) accepted(t *rapid.T, r *mCR, ep *mEP) {
 
 func (w *world) reject(t *rapid.T) {
 	r := w.aRequest(t)
+	p, err := r.cr.Query(udat.CRFieldLocalEP)
+	isOK(t, err)
 	isOK(t, r.cr.Reject(nil))
 	w.answered(t, r)
+	w.takenBack(t, r, p.LocalEP)
 	if r.from.request == r {
 		r.from.end("EPST-13 EP-CONNECT-12 CR-REJECT-01", udat.EventConnectionPeerRejected)
 	}
@@ -316,6 +351,9 @@ func (w *world) disconnect(t *rapid.T) {
 		w.shows("EP-DISC-11")
 	case ep.state == udat.EPUnconnected:
 		isRefused(t, err, udat.InvalidState, udat.SubStateEPUnconnected)
+	case ep.reserved():
+		isRefused(t, err, udat.InvalidState)
+		w.shows("EP-DISC-09")
 	case ep.state == udat.EPActiveConnectionPending:
 		isOK(t, err)
 		ep.end("EPST-17 EP-DISC-07", udat.EventConnectionDisconnected)
@@ -337,6 +375,7 @@ func (w *world) disconnect(t *rapid.T) {
 
 func (w *world) reset(t *rapid.T) {
 	ep := w.anEP(t)
+	ep.unmark(t)
 	err := ep.ep.Reset()
 	switch ep.state {
 	case udat.EPUnconnected, udat.EPDisconnected:

@@ -121,6 +121,11 @@ func (ep *mEP) before(t *rapid.T, more bool) (restless bool) {
 // postRecv posts a receive.
 func (w *world) postRecv(t *rapid.T) {
 	ep := w.anEP(t)
+	if ep.shared {
+		isRefused(t, ep.ep.PostRecv(nil, 0, 0), udat.InvalidState)
+		w.shows("EPST-55 EP-RECV-16")
+		return
+	}
 	f := aFault(t, recvFaults)
 	sizes := pick(t, [][]int{{64, 64, 64}, {192}, {100, 0, 92}, {192, 32}}, "sizes")
 	if oneIn(t, 10, "small") {
@@ -155,6 +160,7 @@ func (w *world) postRecv(t *rapid.T) {
 		ep.complete(o, udat.DTOErrFlushed).rules += " EPST-51 EP-RECV-05"
 	} else {
 		ep.recvs = append(ep.recvs, o)
+		ep.holds("")
 	}
 	if restless {
 		w.settle(t)
@@ -208,6 +214,9 @@ func (ep *mEP) draw(t *rapid.T) (o *mOp, iov []udat.LMRTriplet, remote udat.RMRT
 		spare = rapid.IntRange(0, 8).Draw(t, "spare")
 	}
 	remote = to.target.RMRTriplet(o.remote, o.length+spare)
+	if window, ok := ep.use(t, o); ok {
+		return o, iov, window
+	}
 	if o.length > 0 && oneIn(t, 30, "bad") {
 		o.bad = true
 		switch rapid.IntRange(0, 2).Draw(t, "badly") {
@@ -262,7 +271,7 @@ func (w *world) post(t *rapid.T) {
 	if o.kind == udat.OpSend {
 		faults = recvFaults
 	}
-	if o.kind == udat.OpSend && ep.moving() && !w.stalls && ep.sends() >= len(ep.peer.recvs) {
+	if o.kind == udat.OpSend && ep.moving() && !w.stalls && ep.sends() >= len(ep.peer.held()) {
 		t.Skip()
 	}
 	f := aFault(t, faults)

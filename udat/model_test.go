@@ -83,7 +83,9 @@ type seat struct {
 	recvFlags, reqFlags udat.CompletionFlags
 	ep                  *mEP // nil: free
 	local, target       *udat.LMR
-	next                int // offset of the local memory to use next
+	srq                 bool     // its endpoints take receives from the shared queue
+	window              *mWindow // nil: the device has none
+	next                int      // offset of the local memory to use next
 }
 
 // world is one adapter with all that the model knows of it.
@@ -106,6 +108,13 @@ type world struct {
 	seen     map[string]int // events
 	proven   *rule.Ledger   // of the rules whose checks have run
 	trace    []string
+
+	cno          *mCNO
+	srq          *mSRQ
+	provider     *udat.PSP // its requests bring endpoints
+	reservedQual udat.ConnQual
+	rsp          *udat.RSP // on reservedQual; nil: none
+	rspEP        *mEP
 
 	readOnly, writeOnly, foreign, gone *udat.LMR
 }
@@ -170,6 +179,21 @@ func newWorld(t *rapid.T, dev string, proven *rule.Ledger) *world {
 	w.cr = w.newEVD(t, "requests", udat.EVDCR|udat.EVDSoftware, 0, modelBacklog)
 	_, w.psp, err = ia.CreatePSPAny(w.cr.evd, udat.PSPConsumer)
 	isOK(t, err)
+	_, w.provider, err = ia.CreatePSPAny(w.cr.evd, udat.PSPProvider)
+	isOK(t, err)
+	reserved, psp, err := ia.CreatePSPAny(w.cr.evd, udat.PSPConsumer)
+	isOK(t, err)
+	isOK(t, psp.Free())
+	w.reservedQual = reserved
+	w.cno = &mCNO{}
+	w.cno.cno, err = ia.CreateCNO(nil)
+	isOK(t, err)
+	w.srq = &mSRQ{max: 2 * modelQueue, exact: udat.DeviceAttr(ia).SRQExactCounts}
+	w.srq.memory = &seat{local: w.lmr(t, w.pz, modelLocal, udat.PrivAll)}
+	if udat.DeviceAttr(ia).MaxSRQ > 0 {
+		w.srq.srq, err = ia.CreateSRQ(w.pz, udat.SRQAttr{MaxRecvDTOs: w.srq.max, MaxRecvIOV: 3})
+		isOK(t, err)
+	}
 	for i := range modelSeats {
 		w.seats = append(w.seats, w.newSeat(t, i))
 		w.create(t, w.seats[i])
@@ -200,6 +224,7 @@ func (w *world) newSeat(t *rapid.T, i int) *seat {
 		merged
 		unsignalled
 		solicited
+		sharing // receives of the shared queue
 		ways
 	)
 	way := rapid.IntRange(0, ways-1).Draw(t, "way")
@@ -220,6 +245,14 @@ func (w *world) newSeat(t *rapid.T, i int) *seat {
 		recv, request = udat.EVDDTO, udat.EVDDTO|udat.EVDRMRBind
 	case solicited:
 		s.recvFlags, recv = udat.CompletionSolicitedWait, udat.EVDDTO
+	case sharing:
+		s.srq = w.srq.srq != nil && !w.srq.used
+		w.srq.used = w.srq.used || s.srq
+	}
+	if udat.DeviceAttr(w.ia).MaxMW > 0 {
+		rmr, err := w.pz.CreateRMR()
+		isOK(t, err)
+		s.window = &mWindow{rmr: rmr}
 	}
 	name := func(what string) string { return fmt.Sprintf("seat %d %s", i, what) }
 	s.recv = w.newEVD(t, name("recv"), recv, s.recvFlags, qlen)
@@ -258,6 +291,7 @@ func (w *world) settle(t *rapid.T) {
 			s.ep.settle(t)
 		}
 	}
+	w.srq.settle(t, w)
 	for _, check := range w.due {
 		check(t)
 	}
@@ -267,7 +301,20 @@ func (w *world) settle(t *rapid.T) {
 			t.Fatalf("the memory that the peer writes to has\n%x, want\n%x", s.target.Bytes(), s.ep.target)
 		}
 	}
-	w.asyncs(t)
+	if !soon(func() bool { w.asyncs(t); return w.marksDue() == 0 }) {
+		t.Fatalf("%d watermark events do not come", w.marksDue())
+	}
+}
+
+// marksDue is the number of watermark events that must come.
+func (w *world) marksDue() int {
+	n := w.srq.low.due
+	for _, s := range w.seats {
+		if s.ep != nil {
+			n += s.ep.soft.due
+		}
+	}
+	return n
 }
 
 // asyncs takes the asynchronous events: nothing but what is known to have happened.
@@ -291,6 +338,10 @@ func (w *world) asyncs(t *rapid.T) {
 			if !w.brokeEP {
 				t.Fatalf("an endpoint is told broken that is not")
 			}
+		case udat.EventAsyncEPSoftHighWatermark:
+			w.byEP[ev.EP].soft.came(w, t, "an endpoint")
+		case udat.EventAsyncSRQLowWatermark:
+			w.srq.low.came(w, t, "the shared queue")
 		default:
 			t.Fatalf("asynchronous event %v", ev.Number)
 		}
@@ -317,6 +368,13 @@ func (ep *mEP) settle(t *rapid.T) {
 	ep.w.showsIf(state == udat.EPDisconnectPending && !requestIdle, "EPST-29")
 	n, span, err := ep.ep.RecvQuery()
 	isOK(t, err)
+	if ep.shared && !ep.w.srq.exact {
+		if n != udat.ValueUnknown || span != udat.ValueUnknown {
+			t.Fatalf("recv_query: %d receives in a span of %d, which the device does not tell", n, span)
+		}
+		ep.w.shows("EP-RECVQ-08")
+		return
+	}
 	if n != len(ep.recvs) || span != n {
 		t.Fatalf("recv_query: %d receives in a span of %d, want %d", n, span, len(ep.recvs))
 	}

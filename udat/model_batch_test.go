@@ -31,7 +31,7 @@ func (w *world) batch(t *rapid.T) {
 		}
 		ops, list = append(ops, op), append(list, o)
 	}
-	if ep.moving() && !w.stalls && ep.sends()+sends > len(ep.peer.recvs) {
+	if ep.moving() && !w.stalls && ep.sends()+sends > len(ep.peer.held()) {
 		t.Skip()
 	}
 	restless := ep.before(t, more)
@@ -77,13 +77,18 @@ func (w *world) batch(t *rapid.T) {
 }
 
 // limit is the fewest pieces of work that may be outstanding on a queue of the endpoint.
-func (ep *mEP) limit() int { return min(ep.attr.MaxRecvDTOs, ep.attr.MaxRequestDTOs) }
+func (ep *mEP) limit() int {
+	if ep.shared {
+		return ep.attr.MaxRequestDTOs
+	}
+	return min(ep.attr.MaxRecvDTOs, ep.attr.MaxRequestDTOs)
+}
 
 // modify changes an attribute of an endpoint, which keeps the receives that are posted.
 func (w *world) modify(t *rapid.T) {
 	s := pick(t, w.seats, "seat")
 	ep := s.ep
-	if ep == nil {
+	if ep == nil || ep.shared {
 		t.Skip()
 	}
 	attr := ep.attr
@@ -103,7 +108,7 @@ func (w *world) modify(t *rapid.T) {
 	switch {
 	case field == udat.EPFieldState:
 		isRefused(t, err, udat.InvalidParameter)
-	case ep.state != udat.EPUnconnected:
+	case ep.state != udat.EPUnconnected && !ep.reserved():
 		isRefused(t, err, udat.InvalidState)
 		w.shows("EP-MODIFY-09")
 	case attr.MaxRecvDTOs < len(ep.recvs):
