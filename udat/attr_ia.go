@@ -38,10 +38,10 @@ type IAAttr struct {
 	MaxRecvPerSRQ                 int
 	MaxIOVSegmentsPerRDMARead     int
 	MaxIOVSegmentsPerRDMAWrite    int
-	MaxRDMAReadIn                 int // of the whole adapter, as target
-	MaxRDMAReadOut                int // and as originator
-	MaxRDMAReadPerEPInGuaranteed  bool
-	MaxRDMAReadPerEPOutGuaranteed bool
+	MaxRDMAReadIn                 int         // of the whole adapter, as target
+	MaxRDMAReadOut                int         // and as originator
+	MaxRDMAReadPerEPInGuaranteed  bool        // all MaxEPs endpoints can serve their most at the same time
+	MaxRDMAReadPerEPOutGuaranteed bool        // and start it
 	TransportAttr                 []NamedAttr // TRANSPORT, PATH_MTU, PORT_STATE
 	VendorAttr                    []NamedAttr // VENDOR_ID, VENDOR_PART_ID, FIRMWARE_VERSION
 }
@@ -284,15 +284,15 @@ func (ia *IA) attr(d *fabric.Attr) IAAttr {
 		MaxRDMASize:                   d.MaxMessage,
 		MaxRMRs:                       d.MaxMW,
 		MaxRMRTargetAddress:           1<<64 - 1,
-		MaxSRQs:                       d.MaxSRQ,
+		MaxSRQs:                       min(d.MaxSRQ, srqIndexMask+1),
 		MaxEPPerSRQ:                   d.MaxQP,
-		MaxRecvPerSRQ:                 d.MaxSRQWR,
+		MaxRecvPerSRQ:                 maxSRQDepth(d),
 		MaxIOVSegmentsPerRDMARead:     d.MaxReadSGE,
 		MaxIOVSegmentsPerRDMAWrite:    d.MaxSGE,
 		MaxRDMAReadIn:                 d.MaxReadTotal,
 		MaxRDMAReadOut:                d.MaxReadTotal,
-		MaxRDMAReadPerEPInGuaranteed:  true,
-		MaxRDMAReadPerEPOutGuaranteed: true,
+		MaxRDMAReadPerEPInGuaranteed:  enoughReads(d, d.MaxReadIn),
+		MaxRDMAReadPerEPOutGuaranteed: enoughReads(d, d.MaxReadOut),
 		TransportAttr: []NamedAttr{
 			{"TRANSPORT", d.Transport},
 			{"PATH_MTU", strconv.Itoa(d.MTU)},
@@ -304,6 +304,11 @@ func (ia *IA) attr(d *fabric.Attr) IAAttr {
 			{"FIRMWARE_VERSION", d.FWVersion},
 		},
 	}
+}
+
+// enoughReads says whether every queue pair of the device can have its most reads outstanding at the same time.
+func enoughReads(d *fabric.Attr, perEP int) bool {
+	return uint64(min(perEP, 255))*uint64(d.MaxQP) <= uint64(d.MaxReadTotal)
 }
 
 func portState(active bool) string {

@@ -192,6 +192,8 @@ func TestQueryMasks(t *testing.T) {
 			queryOf("psp", udat.PSPFieldAll, z.psp.Query),
 			queryOf("rsp", udat.RSPFieldAll, z.rsp.Query),
 			queryOf("cr", udat.CRFieldAll, z.request.Query),
+			queryOf("evd", udat.EVDFieldAll, z.cr.Query),
+			queryOf("cno", udat.CNOFieldAll, z.cno.Query),
 		}
 		if z.srq != nil {
 			queries = append(queries, queryOf("srq", udat.SRQFieldAll, z.srq.Query))

@@ -227,6 +227,95 @@ func TestIAQuery(t *testing.T) {
 	})
 }
 
+// TestCloseGracefulEach: a graceful close is refused while there is an object of any kind, which it names, and destroys none.
+func TestCloseGracefulEach(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		type object interface {
+			udat.Handle
+			Free() error
+		}
+		second := func(o object, err error) object {
+			t.Helper()
+			assert.NilError(t, err)
+			return o
+		}
+		var ia *udat.IA
+		zone := func() *udat.PZ {
+			t.Helper()
+			pz, err := ia.CreatePZ()
+			assert.NilError(t, err)
+			return pz
+		}
+		dispatcher := func() *udat.EVD {
+			t.Helper()
+			evd, err := ia.CreateEVD(4, udat.EVDCR, nil)
+			assert.NilError(t, err)
+			return evd
+		}
+		all := map[udat.HandleType]func() []object{ // the object, and what it needs
+			udat.HandleCNO: func() []object { return []object{second(ia.CreateCNO(nil))} },
+			udat.HandleEVD: func() []object { return []object{dispatcher()} },
+			udat.HandlePZ:  func() []object { return []object{zone()} },
+			udat.HandleEP:  func() []object { return []object{second(ia.CreateEP(nil, nil, nil, nil, nil))} },
+			udat.HandleLMR: func() []object { pz := zone(); return []object{second(ia.AllocLMR(pz, 10, udat.PrivAll)), pz} },
+			udat.HandleRMR: func() []object {
+				if udat.DeviceAttr(ia).MaxMW == 0 {
+					return nil
+				}
+				pz := zone()
+				return []object{second(pz.CreateRMR()), pz}
+			},
+			udat.HandleSRQ: func() []object {
+				if udat.DeviceAttr(ia).MaxSRQ == 0 {
+					return nil
+				}
+				pz := zone()
+				return []object{second(ia.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: 1, MaxRecvIOV: 1})), pz}
+			},
+			udat.HandlePSP: func() []object {
+				evd := dispatcher()
+				_, psp, err := ia.CreatePSPAny(evd, udat.PSPConsumer)
+				return []object{second(psp, err), evd}
+			},
+			udat.HandleRSP: func() []object {
+				evd := dispatcher()
+				_, rsp := listenReserved(t, &end{t: t, ia: ia, cr: evd}, nil)
+				return []object{rsp, evd}
+			},
+		}
+		for kind, create := range all {
+			ia = open(t, dev)
+			objects := create()
+			if objects == nil {
+				continue
+			}
+			for i, o := range objects {
+				refused(t, ia.Close(udat.CloseGraceful), udat.InvalidState, udat.SubStateIAInUse)
+				if i == 0 {
+					assert.ErrorContains(t, ia.Close(udat.CloseGraceful), "1 "+kind.String())
+				}
+				for _, o := range objects[i:] {
+					assert.Assert(t, live(o), "%v: a refused close destroys nothing", kind)
+				}
+				assert.NilError(t, o.Free(), "%v", kind)
+			}
+			assert.NilError(t, ia.Close(udat.CloseGraceful), "%v", kind)
+		}
+		// A request, without its service point and the dispatcher that it came to.
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		cr := ask(t, a, b, nil)
+		for _, o := range []object{b.ep, b.mem, b.pz, b.recv, b.request, b.conn, b.cr} {
+			assert.NilError(t, o.Free())
+		}
+		refused(t, b.ia.Close(udat.CloseGraceful), udat.InvalidState, udat.SubStateIAInUse)
+		assert.ErrorContains(t, b.ia.Close(udat.CloseGraceful), "not freed: 1 "+udat.HandleCR.String())
+		assert.NilError(t, cr.Reject(nil))
+		expect(t, a.conn, udat.EventConnectionPeerRejected)
+		assert.NilError(t, b.ia.Close(udat.CloseGraceful))
+		rule.Proves(t, "IA-CLOSE-04")
+	})
+}
+
 // TestCloseAbrupt closes an adapter under a full load of objects, a connection, waits and posts.
 func TestCloseAbrupt(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

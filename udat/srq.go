@@ -71,8 +71,8 @@ func (ia *IA) CreateSRQ(pz *PZ, attr SRQAttr) (*SRQ, error) {
 	switch {
 	case dev.MaxSRQ == 0:
 		return nil, fail(op, ModelNotSupported, SubNone, "the device has no shared receive queues")
-	case attr.MaxRecvDTOs < 1 || attr.MaxRecvDTOs > min(dev.MaxSRQWR, srqPartMask):
-		return nil, fail(op, InvalidParameter, SubArg3, "MaxRecvDTOs is %d, must be from 1 to %d", attr.MaxRecvDTOs, min(dev.MaxSRQWR, srqPartMask))
+	case attr.MaxRecvDTOs < 1 || attr.MaxRecvDTOs > maxSRQDepth(&dev):
+		return nil, fail(op, InvalidParameter, SubArg3, "MaxRecvDTOs is %d, must be from 1 to %d", attr.MaxRecvDTOs, maxSRQDepth(&dev))
 	case attr.MaxRecvIOV < 0 || attr.MaxRecvIOV > dev.MaxSRQSGE:
 		return nil, fail(op, InvalidParameter, SubArg3, "MaxRecvIOV is %d, must be from 0 to %d", attr.MaxRecvIOV, dev.MaxSRQSGE)
 	case attr.LowWatermark != SRQLWDefault:
@@ -101,6 +101,9 @@ func (ia *IA) CreateSRQ(pz *PZ, attr SRQAttr) (*SRQ, error) {
 	}
 	return s, nil
 }
+
+// maxSRQDepth is the most receives of one shared queue: a work request id has 24 bits for them.
+func maxSRQDepth(d *fabric.Attr) int { return min(d.MaxSRQWR, srqPartMask) }
 
 // addSRQ gives the queue a place in the adapter's table; ia.mu is held. The table is replaced, never changed, so that
 // dispatchers read it without a lock.
@@ -281,7 +284,8 @@ func (s *SRQ) Resize(maxRecv int) error {
 	if err := s.object().check(op, HandleSRQ); err != nil {
 		return err
 	}
-	limit := min(s.obj.ia.device.Attr().MaxSRQWR, srqPartMask)
+	dev := s.obj.ia.device.Attr()
+	limit := maxSRQDepth(&dev)
 	if maxRecv < 1 || maxRecv > limit {
 		return fail(op, InvalidParameter, SubArg2, "capacity is %d, must be from 1 to %d", maxRecv, limit)
 	}
