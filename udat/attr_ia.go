@@ -320,11 +320,10 @@ func portState(active bool) string {
 
 // version is the first two numbers of a dotted text.
 func version(text string) (major, minor int) {
-	parts := strings.SplitN(text, ".", 3)
-	major, _ = strconv.Atoi(parts[0])
-	if len(parts) > 1 {
-		minor, _ = strconv.Atoi(parts[1])
-	}
+	first, rest, _ := strings.Cut(text, ".")
+	second, _, _ := strings.Cut(rest, ".")
+	major, _ = strconv.Atoi(first)
+	minor, _ = strconv.Atoi(second)
 	return major, minor
 }
 

@@ -110,6 +110,8 @@ func TestAsyncForAll(t *testing.T) {
 		a := open(t, dev)
 		b := open(t, dev, udat.WithAsyncEVD(a.AsyncEVD()))
 		c := open(t, dev)
+		_, err := a.CreateEP(nil, nil, nil, nil, nil) // without a queue pair, as the event
+		assert.NilError(t, err)
 		memfabric.Default().Opened()[0].Faults().Report(fabric.AsyncEvent{Kind: fabric.AsyncPortError})
 		of := map[udat.Handle]int{}
 		for _, evd := range []*udat.EVD{a.AsyncEVD(), a.AsyncEVD(), c.AsyncEVD()} {
