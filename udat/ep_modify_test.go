@@ -143,6 +143,27 @@ func TestEPModify(t *testing.T) {
 	})
 }
 
+// TestEPModifyManyPending: more receives than go to the device with one doorbell stay posted too.
+func TestEPModifyManyPending(t *testing.T) {
+	const many = 150
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRecvDTOs: many}})
+		for i := range many {
+			assert.NilError(t, b.ep.PostRecv(b.iov(i*4, 4), udat.Cookie(i), 0))
+		}
+		assert.NilError(t, b.ep.Modify(udat.EPFieldMaxRecvDTOs, udat.EPParam{Attr: udat.EPAttr{MaxRecvDTOs: many + 1}}))
+		connect(t, a, b)
+		for i := range many {
+			data := a.put(0, 4, byte(i))
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 4), udat.Cookie(i), 0))
+			completion(t, a.request, udat.Cookie(i))
+			completion(t, b.recv, udat.Cookie(i))
+			assert.DeepEqual(t, b.get(i*4, 4), data)
+		}
+		rule.Proves(t, "EP-MODIFY-05")
+	})
+}
+
 // TestEPModifyPending shows that receives that are posted stay so, in order, through any number of changes.
 func TestEPModifyPending(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

@@ -202,7 +202,7 @@ func (r *opRule) checkLength(a *EPAttr, o *Op, total, length uint64) error {
 	if most, name := r.maxLength(a); length > most {
 		return fail(r.call, InvalidParameter, SubArg2, "%d bytes, %s is %d", length, name, most)
 	}
-	if !r.remote || r.atomic {
+	if !r.remote {
 		return nil
 	}
 	switch remote := o.Remote.SegmentLength; {

@@ -91,9 +91,8 @@ func (ep *EP) addresses() (local, remote netip.AddrPort) {
 			return r.LocalAddr(), r.RemoteAddr()
 		}
 	case EPActiveConnectionPending, EPCompletionPending, EPConnected, EPDisconnectPending:
-		if l := ep.link.Load(); l != nil && l.conn != nil {
-			return l.conn.LocalAddr(), l.conn.RemoteAddr()
-		}
+		c := ep.link.Load().conn
+		return c.LocalAddr(), c.RemoteAddr()
 	}
 	return netip.AddrPortFrom(ep.obj.ia.device.Attr().Info.Addr, 0), netip.AddrPort{}
 }

@@ -8,6 +8,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -222,6 +223,27 @@ func TestLMRFromLMR(t *testing.T) {
 		_, err = b.ia.CreateLMRFromLMR(b.pz, base, udat.PrivAll)
 		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
 		assert.NilError(t, l.Free())
+	})
+}
+
+// TestLMRExhausted: a device without room for one more region fails each kind of call.
+func TestLMRExhausted(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		for name, make := range map[string]func() (*udat.LMR, error){
+			"CreateLMR":        func() (*udat.LMR, error) { return e.ia.CreateLMR(e.pz, make([]byte, 10), udat.PrivAll) },
+			"CreateLMRFromLMR": func() (*udat.LMR, error) { return e.ia.CreateLMRFromLMR(e.pz, e.mem, udat.PrivAll) },
+			"AllocLMR":         func() (*udat.LMR, error) { return e.ia.AllocLMR(e.pz, 10, udat.PrivAll) },
+		} {
+			e.faults().Exhaust(memfabric.MRs, 1)
+			l, err := make()
+			assert.ErrorIs(t, err, udat.ErrInsufficientResources, name)
+			assert.Assert(t, l == nil, name)
+			l, err = make()
+			assert.NilError(t, err, name)
+			assert.NilError(t, l.Free(), name)
+		}
+		rule.Proves(t, "LMR-CREATE-09")
 	})
 }
 

@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"errors"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -60,6 +61,28 @@ func TestRSP(t *testing.T) {
 		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
 		expect(t, b.conn, udat.EventConnectionDisconnected)
 		expect(t, a.conn, udat.EventConnectionDisconnected)
+	})
+}
+
+// TestRSPWideQual: a qualifier above 32 bits comes whole with the request, though another one has the same port.
+func TestRSPWideQual(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		for qual := udat.ConnQual(1<<40 + 7); ; qual++ {
+			rsp, err := b.ia.CreateRSP(qual, b.ep, b.cr)
+			if errors.Is(err, udat.ErrConnQualInUse) {
+				continue
+			}
+			assert.NilError(t, err)
+			assert.Equal(t, rsp.Qual(), qual)
+			p, err := rsp.Query(udat.RSPFieldAll)
+			assert.NilError(t, err)
+			assert.Equal(t, p.ConnQual, qual)
+			a.call(b, qual, "")
+			assert.Equal(t, expect(t, b.cr, udat.EventConnectionRequest).ConnQual, qual)
+			rule.Proves(t, "RSP-CREATE-04")
+			return
+		}
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
+	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -26,6 +27,28 @@ func (e *end) shared(t *testing.T, attr udat.SRQAttr) *udat.SRQ {
 	}
 	assert.NilError(t, err)
 	return s
+}
+
+// TestSRQRefused: a queue that is not made keeps nothing in use; one that is empty says so.
+func TestSRQRefused(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		e, other := newEnd(t, dev, setup{}), open(t, dev)
+		pz, err := e.ia.CreatePZ()
+		assert.NilError(t, err)
+		_, err = other.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: 4})
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		e.faults().Exhaust(memfabric.SRQs, 1)
+		_, err = e.ia.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: 4})
+		assert.ErrorIs(t, err, udat.ErrInsufficientResources)
+		s, err := e.ia.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: 4})
+		assert.NilError(t, err)
+		p, err := s.Query(udat.SRQFieldAll)
+		assert.NilError(t, err)
+		assert.DeepEqual(t, []int{p.AvailableDTOCount, p.OutstandingDTOCount}, []int{0, 0})
+		assert.ErrorIs(t, pz.Free(), udat.ErrInvalidState)
+		assert.NilError(t, s.Free())
+		assert.NilError(t, pz.Free())
+	})
 }
 
 // share replaces the end's endpoint by one that takes its receives from a shared queue.

@@ -1,7 +1,9 @@
 package memfabric
 
 import (
+	"reflect"
 	"testing"
+	"testing/synctest"
 
 	"gotest.tools/v3/assert"
 
@@ -20,6 +22,64 @@ func TestOpenByNameOnly(t *testing.T) {
 	assert.NilError(t, err)
 	assert.Equal(t, len(infos), 1)
 	assert.Equal(t, infos[0].Name, "mem0")
+}
+
+// TestAttributes: mem0 has all that a device may have; what iWARP asks for is not among it.
+func TestAttributes(t *testing.T) {
+	d, _ := openDevice(t, New(), options)
+	a := reflect.ValueOf(d.Attr())
+	for i := range a.NumField() {
+		if name := a.Type().Field(i).Name; a.Field(i).Kind() == reflect.Bool {
+			assert.Equal(t, a.Field(i).Bool(), name != "ReadSinkRemote", name)
+		}
+	}
+}
+
+// TestQueuePairKeepsItsParts: what a queue pair is made of cannot be closed before it. It needs no places on its queues.
+func TestQueuePairKeepsItsParts(t *testing.T) {
+	d, _ := openDevice(t, New(), options)
+	p, err := d.AllocPD()
+	assert.NilError(t, err)
+	closeAfter(t, p)
+	send, err := d.CreateCQ(1)
+	assert.NilError(t, err)
+	closeAfter(t, send)
+	recv, err := d.CreateCQ(1)
+	assert.NilError(t, err)
+	closeAfter(t, recv)
+	s, err := p.CreateSRQ(1, 1)
+	assert.NilError(t, err)
+	for _, init := range []fabric.QPInit{{}, {SRQ: s}} {
+		init.PD, init.SendCQ, init.RecvCQ = p, send, recv
+		q, err := d.CreateQP(init)
+		assert.NilError(t, err)
+		for name, part := range map[string]closer{"PD": p, "send CQ": send, "receive CQ": recv} {
+			assert.ErrorIs(t, part.Close(), fabric.ErrInUse, name)
+		}
+		if init.SRQ != nil {
+			assert.ErrorIs(t, s.Close(), fabric.ErrInUse)
+		}
+		assert.ErrorContains(t, p.Close(), "2 objects use it", "the SRQ and the queue pair")
+		assert.NilError(t, q.Close())
+	}
+	assert.NilError(t, s.Close())
+	assert.ErrorIs(t, s.Resize(2), fabric.ErrClosed)
+}
+
+// TestGate: who finds the gate shut leaves no trace, so that the wait for those inside ends.
+func TestGate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		g := newGate()
+		assert.Assert(t, g.enter())
+		done := make(chan struct{})
+		go func() { g.shutAndWait(); close(done) }()
+		synctest.Wait()
+		for range 3 {
+			assert.Assert(t, !g.enter())
+		}
+		g.leave()
+		<-done
+	})
 }
 
 func TestCloseNamesWhatIsLeft(t *testing.T) {

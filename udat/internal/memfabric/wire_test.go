@@ -345,7 +345,10 @@ func TestAtomicsRefused(t *testing.T) {
 }
 
 func TestReadsNeedDepth(t *testing.T) {
-	for _, c := range []struct{ in, out uint8 }{{0, 4}, {4, 0}} {
+	for _, c := range []struct {
+		in, out uint8
+		want    fabric.Status
+	}{{0, 4, fabric.StatusLocalQPOp}, {4, 0, fabric.StatusLocalQPOp}, {1, 4, fabric.StatusSuccess}, {4, 1, fabric.StatusSuccess}} {
 		bubble(t, func(t *testing.T) {
 			f := New()
 			a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
@@ -353,8 +356,8 @@ func TestReadsNeedDepth(t *testing.T) {
 			a.connect(fabric.ConnectParams{Remote: addr, ReadOut: c.out, ReadIn: 4})
 			b.accept(next(t, requests), fabric.AcceptParams{ReadIn: c.in, ReadOut: 4})
 			a.wants(fabric.EventEstablished)
-			a.remote(1, fabric.OpRead, b.at(0, 0), a.at(0, 8))
-			a.completion(1, fabric.StatusLocalQPOp)
+			a.remote(1, fabric.OpRead, b.at(0, 8), a.at(0, 8))
+			a.completion(1, c.want)
 		})
 	}
 }
