@@ -46,6 +46,13 @@ func TestSRQRefused(t *testing.T) {
 		assert.NilError(t, err)
 		assert.DeepEqual(t, []int{p.AvailableDTOCount, p.OutstandingDTOCount}, []int{0, 0})
 		assert.ErrorIs(t, pz.Free(), udat.ErrInvalidState)
+		assert.NilError(t, s.SetLW(2)) // fires at once, and only once
+		expect(t, e.ia.AsyncEVD(), udat.EventAsyncSRQLowWatermark)
+		e.faults().Report(fabric.AsyncEvent{Kind: fabric.AsyncSRQLimit, SRQ: udat.FabricSRQ(s)})
+		assert.NilError(t, s.SetLW(1))
+		expect(t, e.ia.AsyncEVD(), udat.EventAsyncSRQLowWatermark)
+		time.Sleep(50 * time.Millisecond)
+		empty(t, e.ia.AsyncEVD())
 		assert.NilError(t, s.Free())
 		assert.NilError(t, pz.Free())
 	})
