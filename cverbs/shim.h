@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
+#ifdef CV_LOOP
+#include "loopdev.h"
+#endif
 
 static inline int positive(int rc) // drivers return errno, -errno, or -1 with errno set
 {

@@ -48,7 +48,7 @@ func (n *nullDevice) CreateQP(init fabric.QPInit) (fabric.QP, error) {
 	return q, nil
 }
 
-func (n *nullDevice) Listen(uint16, int, func(fabric.Request)) (fabric.Listener, error) {
+func (n *nullDevice) Listen(uint16, func(fabric.Request)) (fabric.Listener, error) {
 	return nil, fabric.ErrNotSupported
 }
 
@@ -65,6 +65,7 @@ func (c nullConn) RemoteAddr() netip.AddrPort  { return c.remote }
 func (c nullConn) ReadDepths() (in, out uint8) { return 16, 16 }
 func (c nullConn) Disconnect() error           { return nil }
 func (c nullConn) Close() error                { return nil }
+func (c nullConn) Awaits() string              { return "" }
 
 // nullQP and nullCQ post and poll as qp and cq do.
 type nullQP struct{ qp }

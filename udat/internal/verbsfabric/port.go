@@ -173,12 +173,14 @@ func (p *port) sourceFor(dst netip.Addr) (netip.Addr, bool) {
 
 var vendors = map[uint32]string{
 	0x02c9: "Mellanox", 0x15b3: "NVIDIA", 0x14e4: "Broadcom", 0x8086: "Intel", 0x1425: "Chelsio", 0x1077: "Marvell",
-	0x1d0f: "Amazon", 0x1dd8: "AMD Pensando", 0x19e5: "Huawei", 0x1ded: "Alibaba", vendorRXE: "Soft-RoCE", vendorSIW: "Soft-iWARP",
+	0x1d0f: "Amazon", 0x1dd8: "AMD Pensando", 0x19e5: "Huawei", 0x1ded: "Alibaba", vendorRXE: "Soft-RoCE", vendorSIW: "Soft-iWARP", vendorLoop: "loop device",
 }
 
 const (
 	vendorRXE = 0xffffff
 	vendorSIW = 0x626d74
+
+	vendorLoop = 0x6c6f6f // of builds with the tag nulldev
 )
 
 // reach says what to look at where a peer on such a transport does not answer.
@@ -239,7 +241,7 @@ func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
 		ReadSinkRemote: p.iwarp,
 		PeerToPeer:     !p.iwarp,
 		ExactBounds:    d.VendorID != vendorRXE, // soft-RoCE looks at the region's bounds, not at the window's
-		EnforcesRNR:    !p.iwarp && rnrRetry < 7,
+		EnforcesRNR:    !p.iwarp && rnrRetry < 7 && d.VendorID != vendorLoop,
 		Acknowledged:   !p.iwarp,
 		SolicitedArm:   !p.siw,
 	}
