@@ -34,6 +34,7 @@ test-host: ## unit tests with the race detector, no RDMA device needed
 	env -u GODAT_TEST_DEVICE go test -race ./...
 	env -u GODAT_TEST_DEVICE go test -short -tags lockcheck ./udat ./udat/internal/lockrank
 	go test -race -tags nulldev ./cverbs
+	GODAT_TEST_DEVICE=loop0 go test -race -short -tags nulldev ./udat/internal/verbsfabric
 	go test -short -tags nulldev,godat_direct ./cverbs
 	go -C tools test ./...
 

@@ -464,9 +464,10 @@ int lp_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *to)
 	return 0;
 }
 
+// The device has one address, 127.0.0.1.
 static int is_local(const struct sockaddr *sa)
 {
-	return sa->sa_family == AF_INET && ntohl(((const struct sockaddr_in *)sa)->sin_addr.s_addr) >> 24 == 127;
+	return sa->sa_family == AF_INET && ((const struct sockaddr_in *)sa)->sin_addr.s_addr == htonl(INADDR_LOOPBACK);
 }
 
 int lp_bind_addr(struct rdma_cm_id *id, struct sockaddr *sa)
