@@ -46,7 +46,7 @@ func (q ConnQual) port(op string, arg Subtype) (uint16, error) {
 // UNREACHABLE, or TIMED_OUT when timeout, which must be positive, passes first. All but the first leave the endpoint
 // in DISCONNECTED. The endpoint must be UNCONNECTED and have a zone (InvalidState). privateData of at most the
 // provider's MaxPrivateDataSize bytes goes to the peer with its connection request. A peer that does not answer is UNREACHABLE
-// after the connection manager's patience, also where timeout is longer or [Infinite]: 16 requests in 64 s on InfiniBand and RoCE.
+// after the connection manager's patience, also where timeout is longer or [Infinite]: 16 requests, in 103 s, on RoCE with Linux 6.1.
 // [Event.Err] says why a connection is none, [WithLogger] after 2 s what is waited for. An address that cannot be used is
 // InvalidAddress; a quality of service or flag that is not supported is ModelNotSupported. On an error the endpoint
 // stays UNCONNECTED.
