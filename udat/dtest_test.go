@@ -28,19 +28,29 @@ import (
 // C library. What it exchanges: its provider over TCP; private data; the places of the buffers, big-endian; a burst of writes each way;
 // reads each way; a ping-pong of messages.
 const (
-	dtestSide  = "15828" // TCP
-	dtestQual  = udat.ConnQual(45248)
-	dtestSize  = 4096
-	dtestBurst = 10
-	dtestReads = 4
-	dtestPings = 100
-	dtestRMR   = 16 // bytes of a message that tells the place of a buffer
+	dtestSide      = "15828" // TCP
+	dtestQual      = udat.ConnQual(45248)
+	dtestSize      = 4096
+	dtestBurst     = 10
+	dtestReads     = 4
+	dtestPings     = 100
+	dtestImmediate = 0x7777
+	dtestRMR       = 16 // bytes of a message that tells the place of a buffer
 )
 
 // TestDtestServer is the active side of a connection to a uDAPL program in C, TestDtestClient the passive one.
-func TestDtestServer(t *testing.T) { onEach(t, func(t *testing.T, dev string) { dtest(t, dev, true) }) }
+func TestDtestServer(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) { dtest(t, dev, true, false) })
+}
 func TestDtestClient(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) { dtest(t, dev, false) })
+	onEach(t, func(t *testing.T, dev string) { dtest(t, dev, false, false) })
+}
+
+// TestDtestStream is dtest -w in both roles: the last write of each end's burst has immediate data.
+func TestDtestStream(t *testing.T) {
+	for _, active := range []bool{true, false} {
+		onEach(t, func(t *testing.T, dev string) { dtest(t, dev, active, true) })
+	}
 }
 
 // dtestProgram starts the peer on the end's device.
@@ -76,7 +86,7 @@ func dtestProgram(t *testing.T, e *end, args ...string) (out *bytes.Buffer, ende
 	return out, ended
 }
 
-func dtest(t *testing.T, dev string, active bool) {
+func dtest(t *testing.T, dev string, active, stream bool) {
 	crossProcess(t, dev)
 	if _, err := exec.LookPath("dtest"); err != nil {
 		t.Skip("no dtest here (ci/deps.sh vm installs it)")
@@ -97,14 +107,21 @@ func dtest(t *testing.T, dev string, active bool) {
 	for i := range private {
 		private[i] = byte(i + 1)
 	}
+	var args []string
+	if stream {
+		if !e.ia.Device().Attr().WriteImmediate {
+			t.Skip("no immediate data here")
+		}
+		args = []string{"-w"}
+	}
 	if active {
-		out, ended = dtestProgram(t, e)
+		out, ended = dtestProgram(t, e, args...)
 		dtestConnect(t, e, private)
 	} else {
 		side, err := net.Listen("tcp4", ":"+dtestSide)
 		assert.NilError(t, err)
 		defer side.Close()
-		out, ended = dtestProgram(t, e, "-h", e.ia.Addr().String())
+		out, ended = dtestProgram(t, e, append(args, "-h", e.ia.Addr().String())...)
 		dtestAccept(t, e, side, private)
 	}
 
@@ -139,10 +156,21 @@ func dtest(t *testing.T, dev string, active bool) {
 	hear(0)
 
 	for i := range dtestBurst {
+		if stream && i == dtestBurst-1 {
+			assert.NilError(t, e.ep.PostRDMAWriteImmediate(e.iov(sbuf, dtestSize), udat.Cookie(i), place, dtestImmediate, udat.CompletionDefault))
+			continue
+		}
 		assert.NilError(t, e.ep.PostRDMAWrite(e.iov(sbuf, dtestSize), udat.Cookie(i), place, udat.CompletionDefault))
 	}
 	for i := range dtestBurst {
 		completion(t, e.request, udat.Cookie(i))
+	}
+	if stream {
+		ev := completion(t, e.recv, 1)
+		assert.Assert(t, ev.Operation == udat.DTOReceiveWriteImm && ev.Immediate == dtestImmediate, "%s 0x%x", describe(ev), ev.Immediate)
+		agree(2)
+		dtestEnds(t, e, active, out, ended)
+		return
 	}
 	agree(1)
 	peer := map[bool]string{true: "server", false: "client"}[active]
@@ -178,6 +206,13 @@ func dtest(t *testing.T, dev string, active bool) {
 			assert.NilError(t, e.ep.PostSend(e.iov(sbuf, dtestSize), udat.Cookie(i), udat.CompletionSuppress))
 		}
 	}
+	dtestEnds(t, e, active, out, ended)
+	assert.Assert(t, strings.Contains(out.String(), "RDMA write buffer contains: written by godat"), "%s", out)
+}
+
+// dtestEnds lets the client disconnect, and sees that dtest is content.
+func dtestEnds(t *testing.T, e *end, active bool, out *bytes.Buffer, ended chan error) {
+	t.Helper()
 	if active {
 		assert.NilError(t, e.ep.Disconnect(udat.CloseGraceful))
 	}
@@ -190,7 +225,6 @@ func dtest(t *testing.T, dev string, active bool) {
 		t.Fatal("dtest did not end")
 	}
 	assert.Assert(t, strings.Contains(out.String(), "PASSED"), "%s", out)
-	assert.Assert(t, strings.Contains(out.String(), "RDMA write buffer contains: written by godat"), "%s", out)
 }
 
 // dtestConnect connects to a dtest that serves, which listens a while after it has told its provider.
