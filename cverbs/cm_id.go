@@ -392,6 +392,7 @@ func (id *CMID) SetAckTimeout(timeout uint8) error {
 func (id *CMID) SetLocalECE(e ECE) error {
 	id = orZero(id)
 	const verb = "rdma_set_local_ece"
+	id = orZero(id)
 	if !id.life.enter() {
 		return ErrClosed
 	}
@@ -406,6 +407,7 @@ func (id *CMID) SetLocalECE(e ECE) error {
 func (id *CMID) RemoteECE() (ECE, error) {
 	id = orZero(id)
 	const verb = "rdma_get_remote_ece"
+	id = orZero(id)
 	if !id.life.enter() {
 		return ECE{}, ErrClosed
 	}
