@@ -429,16 +429,17 @@ func (ep *EP) Reset() error {
 		ep.sayFarewell(l) // the follower may not have come to it
 	}
 	ep.unlinkLocked()
-	return ep.renewQP(op, until)
+	return ep.renewQP(op)
 }
 
 // renewQP puts a fresh queue pair in the place of the old one; ep.mu is held. What has been posted since Reset found the
-// queues empty is flushed first, while no more can be posted, until then at most.
-func (ep *EP) renewQP(op string, until time.Time) error {
+// queues empty is flushed first, while no more can be posted. That has a bound of its own: posts that went on may have used up Reset's.
+func (ep *EP) renewQP(op string) error {
 	ep.requests.mu.Lock()
 	defer ep.requests.mu.Unlock()
 	ep.recvs.mu.Lock()
 	defer ep.recvs.mu.Unlock()
+	until := time.Now().Add(flushWait)
 	for requests, recvs := ep.requests.work, ep.recvs.work; ; time.Sleep(pollMin) {
 		ep.requests.flushTail()
 		requests.evd.drainFor()

@@ -182,3 +182,26 @@ func TestResetWaits(t *testing.T) {
 		rule.Proves(t, "EP-RESET-02")
 	})
 }
+
+// TestResetFlushesLateWork: what others post while Reset waits, for as long as Reset waits, is flushed before the queue pair goes, not
+// forgotten.
+func TestResetFlushesLateWork(t *testing.T) {
+	inTime(t, func(t *testing.T) {
+		for _, receive := range []bool{true, false} {
+			var script faultfabric.Script
+			a, b := pair(t, "mem0", setup{unkept: true, script: &script})
+			part(t, a, b, udat.CloseAbrupt)
+			evd, post := a.request, a.ep.PostSend
+			if receive {
+				evd, post = a.recv, a.ep.PostRecv
+			}
+			hidden := script.On(faultfabric.Poll, udat.CompletionQueue(evd)).Drop() // as if there were always more
+			time.AfterFunc(udat.FlushWait+time.Second, hidden.Stop)
+			assert.NilError(t, post(a.iov(0, 8), 1, 0))
+			assert.NilError(t, a.ep.Reset())
+			assert.Equal(t, udat.Queued(evd), 1)
+			flushed(t, evd, 1)
+		}
+		rule.Proves(t, "EP-RESET-02")
+	})
+}

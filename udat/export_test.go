@@ -51,6 +51,9 @@ func WithProcessors(n int) Option {
 	return func(o *openOptions) error { o.processors = n; return nil }
 }
 
+// FlushWait bounds how long Reset waits for queues that others still post to.
+const FlushWait = flushWait
+
 const SpinLooks = spinLooks
 
 // OverflowRoom is how many events beyond its length a dispatcher keeps at least.
