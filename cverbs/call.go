@@ -23,6 +23,6 @@ func callPostSRQRecv(g *gate, wr *C.struct_cv_recv_wr, n C.uint32_t, sg *C.struc
 	return C.cv_post_srq_recv(g.c(), wr, n, sg, nsg, maxSGE)
 }
 
-func callPoll(g *gate, wc *C.struct_ibv_wc, n, looks C.uint32_t, rxe C.int) C.int {
-	return C.cv_poll_cq(g.c(), wc, n, looks, rxe)
+func callPoll(g *gate, wc *C.struct_ibv_wc, n, polls C.uint32_t, rxe C.int) C.int {
+	return C.cv_poll_cq(g.c(), wc, n, polls, rxe)
 }

@@ -20,14 +20,14 @@ package cverbs
 // struct cv_poll_args {
 //	const uintptr_t *gate;
 //	struct ibv_wc *wc;
-//	uint32_t n, looks;
+//	uint32_t n, polls;
 //	int rxe, got;
 // };
 //
 // static void post_send(struct cv_post_args *a) { a->p = cv_post_send(a->gate, a->wr, a->n, a->sg, a->nsg, a->max_sge); }
 // static void post_recv(struct cv_post_args *a) { a->p = cv_post_recv(a->gate, a->wr, a->n, a->sg, a->nsg, a->max_sge); }
 // static void post_srq_recv(struct cv_post_args *a) { a->p = cv_post_srq_recv(a->gate, a->wr, a->n, a->sg, a->nsg, a->max_sge); }
-// static void poll_cq(struct cv_poll_args *a) { a->got = cv_poll_cq(a->gate, a->wc, a->n, a->looks, a->rxe); }
+// static void poll_cq(struct cv_poll_args *a) { a->got = cv_poll_cq(a->gate, a->wc, a->n, a->polls, a->rxe); }
 //
 // static void *direct(int i)
 // {
@@ -63,8 +63,8 @@ func callPostSRQRecv(g *gate, wr *C.struct_cv_recv_wr, n C.uint32_t, sg *C.struc
 	return callPost(directPostSRQRecv, g, unsafe.Pointer(wr), n, sg, nsg, maxSGE)
 }
 
-func callPoll(g *gate, wc *C.struct_ibv_wc, n, looks C.uint32_t, rxe C.int) C.int {
-	a := C.struct_cv_poll_args{gate: g.c(), wc: wc, n: n, looks: looks, rxe: rxe}
+func callPoll(g *gate, wc *C.struct_ibv_wc, n, polls C.uint32_t, rxe C.int) C.int {
+	a := C.struct_cv_poll_args{gate: g.c(), wc: wc, n: n, polls: polls, rxe: rxe}
 	asmcgocall(directPoll, unsafe.Pointer(&a))
 	return a.got
 }

@@ -83,24 +83,24 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) 
 // Implements: ibv_poll_cq.
 func (q *CQ) Poll(wc []WC) (int, error) { return orZero(q).poll(wc, 1) }
 
-// PollSpin is Poll that looks up to looks times, 1 to MaxLooks, before it finds the queue empty, all in one crossing into C: for a loop that waits for
-// a completion that is about to come. A further look costs what the driver's poll does. The call holds the caller's thread and
-// processor meanwhile. Errors: ErrClosed; EINVAL for looks.
+// PollSpin polls the queue up to polls times, 1 to MaxPolls, until it has a completion, in one crossing into C. It is for a loop that
+// expects a completion soon. The call keeps the caller's thread and processor. Errors: ErrClosed; EINVAL for polls.
 //
 // Extension.
-func (q *CQ) PollSpin(wc []WC, looks int) (int, error) {
+func (q *CQ) PollSpin(wc []WC, polls int) (int, error) {
 	q = orZero(q)
-	if looks < 1 || looks > MaxLooks {
-		return 0, badArg("ibv_poll_cq", "looks %d is not in 1..%d", looks, MaxLooks)
+	if polls < 1 || polls > MaxPolls {
+		return 0, badArg("ibv_poll_cq", "polls %d is not in 1..%d", polls, MaxPolls)
 	}
-	return q.poll(wc, looks)
+	return q.poll(wc, polls)
 }
 
-func (q *CQ) poll(wc []WC, looks int) (int, error) {
+func (q *CQ) poll(wc []WC, polls int) (int, error) {
 	if len(wc) == 0 {
 		return 0, q.gate.err()
 	}
-	n := int(callPoll(&q.gate, (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))), C.uint32_t(min(len(wc), 1<<20)), C.uint32_t(looks), q.rxe))
+	n := int(callPoll(&q.gate, (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))), C.uint32_t(min(len(wc), 1<<20)),
+		C.uint32_t(polls), q.rxe))
 	if n < 0 {
 		if n == C.CV_CLOSED {
 			return 0, ErrClosed

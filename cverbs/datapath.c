@@ -283,7 +283,7 @@ struct cv_posted cv_post_srq_recv(const uintptr_t *gate, const struct cv_recv_wr
 	return post_recv(NULL, srq, wr, n, sg, nsg, max_sge);
 }
 
-int cv_poll_cq(const uintptr_t *gate, struct ibv_wc *wc, uint32_t n, uint32_t looks, int rxe)
+int cv_poll_cq(const uintptr_t *gate, struct ibv_wc *wc, uint32_t n, uint32_t polls, int rxe)
 {
 	struct ibv_cq *cq = cv_enter(gate);
 	int i, k;
@@ -292,7 +292,7 @@ int cv_poll_cq(const uintptr_t *gate, struct ibv_wc *wc, uint32_t n, uint32_t lo
 		return CV_CLOSED;
 	do
 		k = ibv_poll_cq(cq, (int)n, wc);
-	while (!k && --looks);
+	while (!k && --polls);
 	cv_leave();
 	if (k < 0)
 		return -positive(k);

@@ -13,7 +13,7 @@ struct null_cq {
 	struct ibv_cq cq;
 	pthread_spinlock_t lock;
 	uint32_t head, tail;
-	uint64_t looks;
+	uint64_t polls;
 	struct ibv_wc wc[NULL_DEPTH];
 };
 
@@ -64,7 +64,7 @@ static int null_poll_cq(struct ibv_cq *base, int n, struct ibv_wc *wc)
 	int i;
 
 	pthread_spin_lock(&cq->lock);
-	cq->looks++;
+	cq->polls++;
 	for (i = 0; i < n && cq->head != cq->tail; i++)
 		wc[i] = cq->wc[cq->head++ % NULL_DEPTH];
 	pthread_spin_unlock(&cq->lock);
@@ -119,7 +119,7 @@ struct ibv_qp *cv_null_qp(struct ibv_cq *send, struct ibv_cq *recv)
 	return &q->qp;
 }
 
-uint64_t cv_null_looks(struct ibv_cq *cq) { return ((struct null_cq *)cq)->looks; }
+uint64_t cv_null_polls(struct ibv_cq *cq) { return ((struct null_cq *)cq)->polls; }
 
 void cv_null_free_cq(struct ibv_cq *cq) { give_back(cq, sizeof(struct null_cq)); }
 void cv_null_free_qp(struct ibv_qp *qp) { give_back(qp, sizeof(struct null_qp)); }

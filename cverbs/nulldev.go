@@ -37,10 +37,10 @@ func NullQP(send, recv *CQ) *QP {
 	return q
 }
 
-// NullLooks is how often a queue of NullCQ has been looked at.
+// NullPolls is how often a queue of NullCQ has been polled.
 //
 // Extension.
-func NullLooks(q *CQ) uint64 { return uint64(C.cv_null_looks(q.c)) }
+func NullPolls(q *CQ) uint64 { return uint64(C.cv_null_polls(q.c)) }
 
 // NullCloseQP frees a queue pair of NullQP, NullCloseCQ a queue of NullCQ; Close is for real ones.
 //

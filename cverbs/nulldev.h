@@ -6,7 +6,7 @@
 
 struct ibv_cq *cv_null_cq(void);
 struct ibv_qp *cv_null_qp(struct ibv_cq *send, struct ibv_cq *recv);
-uint64_t cv_null_looks(struct ibv_cq *cq);
+uint64_t cv_null_polls(struct ibv_cq *cq);
 void cv_null_free_cq(struct ibv_cq *cq);
 void cv_null_free_qp(struct ibv_qp *qp);
 uint64_t cv_null_loop(struct ibv_qp *qp, struct ibv_cq *cq, uint64_t rounds, uint32_t batch);

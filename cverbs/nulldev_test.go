@@ -162,34 +162,34 @@ func postAndPoll(t *testing.T, qp *QP, cq *CQ, id uint64, depth int) {
 	assert.Check(t, n == 1 && err == nil && wc[0].ID == id, "%d, %v, request %d instead of %d", n, err, wc[0].ID, id)
 }
 
-// PollSpin looks as often as it is told while there is nothing, and once where there is something.
+// PollSpin polls an empty queue polls times, and a queue with a completion once.
 func TestPollSpin(t *testing.T) {
 	cq := NullCQ()
 	defer NullCloseCQ(cq)
 	qp := NullQP(cq, cq)
 	defer NullCloseQP(qp)
-	looked := func(looks, want int) (taken uint64) {
+	polled := func(polls, want int) (taken uint64) {
 		t.Helper()
-		before := NullLooks(cq)
-		n, err := cq.PollSpin(make([]WC, 4), looks)
+		before := NullPolls(cq)
+		n, err := cq.PollSpin(make([]WC, 4), polls)
 		assert.NilError(t, err)
 		assert.Equal(t, n, want)
-		return NullLooks(cq) - before
+		return NullPolls(cq) - before
 	}
-	for _, looks := range []int{1, 2, 100, MaxLooks} {
-		assert.Equal(t, looked(looks, 0), uint64(looks))
+	for _, polls := range []int{1, 2, 100, MaxPolls} {
+		assert.Equal(t, polled(polls, 0), uint64(polls))
 		wrs := make([]SendWR, 3)
 		for i := range wrs {
 			wrs[i] = SendWR{Opcode: OpSend, Flags: SendSignaled}
 		}
 		_, err := qp.PostSend(wrs, nil)
 		assert.NilError(t, err)
-		assert.Equal(t, looked(looks, 3), uint64(1))
+		assert.Equal(t, polled(polls, 3), uint64(1))
 	}
-	for _, looks := range []int{0, -1, MaxLooks + 1} {
-		_, err := cq.PollSpin(make([]WC, 4), looks)
+	for _, polls := range []int{0, -1, MaxPolls + 1} {
+		_, err := cq.PollSpin(make([]WC, 4), polls)
 		assert.ErrorIs(t, err, syscall.EINVAL)
-		assert.ErrorContains(t, err, "looks")
+		assert.ErrorContains(t, err, "polls")
 	}
 	n, err := cq.PollSpin(nil, 7)
 	assert.Assert(t, n == 0 && err == nil, "%d, %v", n, err)
@@ -215,7 +215,7 @@ func TestPollSpinAmid(t *testing.T) {
 		next <- id
 		for n := 0; n == 0; {
 			var err error
-			n, err = cq.PollSpin(wc, MaxLooks)
+			n, err = cq.PollSpin(wc, MaxPolls)
 			assert.Assert(t, n <= 1 && err == nil, "%d, %v", n, err)
 		}
 		assert.Equal(t, wc[0].ID, id)

@@ -53,7 +53,7 @@ struct cv_posted cv_post_recv(const uintptr_t *qp, const struct cv_recv_wr *wr, 
 struct cv_posted cv_post_srq_recv(const uintptr_t *srq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
 // The device writes into Go's slice; what is left to do is the byte order of immediate data, zeroes where nothing is said, and rxe,
 // which reports an invalidated key with the kernel's flag, that libibverbs uses for something that rxe has not. Count, -errno, or CV_CLOSED.
-int cv_poll_cq(const uintptr_t *cq, struct ibv_wc *wc, uint32_t n, uint32_t looks, int rxe);
+int cv_poll_cq(const uintptr_t *cq, struct ibv_wc *wc, uint32_t n, uint32_t polls, int rxe);
 int cv_is_rxe(struct ibv_context *ctx);
 int cv_req_notify_cq(const uintptr_t *cq, int solicited_only);
 int cv_moderate_cq(struct ibv_cq *cq, uint16_t count, uint16_t period);

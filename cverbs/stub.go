@@ -290,12 +290,11 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) 
 // Implements: ibv_poll_cq.
 func (q *CQ) Poll(wc []WC) (int, error) { return 0, ErrNotSupported }
 
-// PollSpin is Poll that looks up to looks times, 1 to MaxLooks, before it finds the queue empty, all in one crossing into C: for a loop that waits for
-// a completion that is about to come. A further look costs what the driver's poll does. The call holds the caller's thread and
-// processor meanwhile. Errors: ErrClosed; EINVAL for looks.
+// PollSpin polls the queue up to polls times, 1 to MaxPolls, until it has a completion, in one crossing into C. It is for a loop that
+// expects a completion soon. The call keeps the caller's thread and processor. Errors: ErrClosed; EINVAL for polls.
 //
 // Extension.
-func (q *CQ) PollSpin(wc []WC, looks int) (int, error) { return 0, ErrNotSupported }
+func (q *CQ) PollSpin(wc []WC, polls int) (int, error) { return 0, ErrNotSupported }
 
 // Arm asks for one event on the queue's channel when the next completion arrives; with solicitedOnly only for a solicited one or
 // an error. What is in the queue already gives no event: poll again after arming. Errors: EINVAL for a queue without a channel.

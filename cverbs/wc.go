@@ -90,8 +90,8 @@ var wcFlagNames = []bitName{{1 << 0, "GRH"}, {1 << 1, "WITH_IMM"}, {1 << 2, "IP_
 // Extension.
 func (f WCFlags) String() string { return bitNames(wcFlagNames, uint32(f)) }
 
-// MaxLooks is the most that CQ.PollSpin looks in one call: some 10 microseconds on hardware.
-const MaxLooks = 1024
+// MaxPolls is the largest number of polls of one CQ.PollSpin: about 10 microseconds on hardware.
+const MaxPolls = 1024
 
 // WC is one completion: struct ibv_wc, into which the device writes. When Status is not WCSuccess only ID, Status, VendorErr and QPNum
 // mean anything; of the other fields Opcode is what the driver left and the rest is 0.

@@ -29,7 +29,7 @@ type link interface {
 	receive(qp int, slot uint64, n int) error
 	// poll takes completions without blocking, looking up to looks times for the first; wait parks until there is one or the timeout has
 	// passed. The first failed completion is an error.
-	poll(done []done, looks int) (int, error)
+	poll(done []done, polls int) (int, error)
 	wait(done []done, timeout time.Duration) (int, error)
 
 	unsignalled(qp int) uint32 // requests posted after the last signalled one

@@ -253,8 +253,8 @@ func (l *cverbsLink) receive(qp int, slot uint64, n int) error {
 	return err
 }
 
-func (l *cverbsLink) poll(out []done, looks int) (int, error) {
-	n, err := l.cq.PollSpin(l.wcs[:len(out)], looks)
+func (l *cverbsLink) poll(out []done, polls int) (int, error) {
+	n, err := l.cq.PollSpin(l.wcs[:len(out)], polls)
 	if err != nil {
 		return 0, err
 	}

@@ -310,8 +310,8 @@ func (l *udatLink) receive(qp int, slot uint64, n int) error {
 	return err
 }
 
-func (l *udatLink) poll(out []done, looks int) (int, error) {
-	n, err := l.dto.DequeueSpin(l.events[:len(out)], looks)
+func (l *udatLink) poll(out []done, polls int) (int, error) {
+	n, err := l.dto.DequeueSpin(l.events[:len(out)], polls)
 	if n == 0 && err != nil {
 		if err != l.empty { // errors.Is takes as long as a good part of the poll
 			if !errors.Is(err, udat.ErrQueueEmpty) {

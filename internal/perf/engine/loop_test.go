@@ -206,8 +206,8 @@ func TestCrowded(t *testing.T) {
 		spinners.Store(c.loops)
 		s := spin{own: c.own, all: c.all, bursts: true}
 		assert.Equal(t, s.crowded(), c.want, "%+v", c)
-		assert.Equal(t, s.looks() == 1, c.want, "%+v", c) // no bursts then
+		assert.Equal(t, s.polls() == 1, c.want, "%+v", c) // no bursts then
 	}
 	spinners.Store(0)
-	assert.Equal(t, (&spin{own: 4, all: 4}).looks(), 1) // nor where something else falls due
+	assert.Equal(t, (&spin{own: 4, all: 4}).polls(), 1) // nor where something else falls due
 }

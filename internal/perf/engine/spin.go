@@ -49,8 +49,8 @@ func (s *spin) crowded() bool {
 	return n > s.own || n >= s.all
 }
 
-// looks is how often the next poll looks.
-func (s *spin) looks() int {
+// polls is the number of polls of the next crossing into C.
+func (s *spin) polls() int {
 	if s.bursts && !s.crowded() {
 		return burst
 	}

@@ -246,7 +246,7 @@ func (w *worker) busy() {
 
 // take gives what has completed, waiting once, as the case says, if nothing has.
 func (w *worker) take() ([]done, error) {
-	n, err := w.l.poll(w.done, w.spin.looks())
+	n, err := w.l.poll(w.done, w.spin.polls())
 	if err != nil {
 		return nil, w.failed(err)
 	}

@@ -159,7 +159,7 @@ type MW interface {
 type CQ interface {
 	// Poll takes up to len(wcs) completions, oldest first, without blocking or allocating. Where looking again at once is cheap it looks up to
 	// looks times before it finds none.
-	Poll(wcs []WC, looks int) (int, error)
+	Poll(wcs []WC, polls int) (int, error)
 	// Arm asks for one notification: for the next completion, or with solicitedOnly for the next that is solicited
 	// or in error. Completions that were queued before Arm cause none: poll once more after arming.
 	Arm(solicitedOnly bool) error

@@ -69,8 +69,8 @@ func (d *device) checkDepth(depth int) error {
 	return nil
 }
 
-func (q *cq) Poll(wcs []fabric.WC, looks int) (int, error) {
-	n, err := q.v.PollSpin(wcs, looks)
+func (q *cq) Poll(wcs []fabric.WC, polls int) (int, error) {
+	n, err := q.v.PollSpin(wcs, polls)
 	if err != nil {
 		return n, wrap(err)
 	}

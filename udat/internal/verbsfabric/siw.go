@@ -60,7 +60,7 @@ func (d siwDevice) CreateCQ(depth int) (fabric.CQ, error) {
 	return q, nil
 }
 
-func (q *siwCQ) Poll(wcs []fabric.WC, looks int) (int, error) { return q.tally.poll(q.v, wcs) }
+func (q *siwCQ) Poll(wcs []fabric.WC, polls int) (int, error) { return q.tally.poll(q.v, wcs) }
 
 func (q *siwCQ) Arm(solicitedOnly bool) error {
 	q.tally.armed.Store(true)
