@@ -54,7 +54,7 @@ func main() {
 	flag.BoolVar(&o.list, "list", false, "list the mutants and try none")
 	flag.StringVar(&o.device, "device", "", "run the tests in the virtual machine, on this device of it, rxe0; only mutants of verbsfabric, or -only")
 	flag.DurationVar(&o.timeout, "timeout", 0, "for one run of the tests; 0: four times what they take unbroken, at least 45s")
-	flag.IntVar(&o.jobs, "j", 2, "how many mutants to try at once")
+	flag.IntVar(&o.jobs, "j", 4, "how many mutants to try at once")
 	flag.Parse()
 	ok, err := run(o)
 	if err != nil {
