@@ -49,51 +49,6 @@ type IAAttr struct {
 // NamedAttr is an attribute that has a name and a text.
 type NamedAttr struct{ Name, Value string }
 
-// IAField selects fields of IAAttr.
-type IAField uint64
-
-// Fields of IAAttr.
-const (
-	IAFieldAdapterName IAField = 1 << iota
-	IAFieldVendorName
-	IAFieldHardwareVersionMajor
-	IAFieldHardwareVersionMinor
-	IAFieldFirmwareVersionMajor
-	IAFieldFirmwareVersionMinor
-	IAFieldAddr
-	IAFieldMaxEPs
-	IAFieldMaxDTOPerEP
-	IAFieldMaxRDMAReadPerEPIn
-	IAFieldMaxRDMAReadPerEPOut
-	IAFieldMaxEVDs
-	IAFieldMaxEVDQLen
-	IAFieldMaxIOVSegmentsPerDTO
-	IAFieldMaxLMRs
-	IAFieldMaxLMRBlockSize
-	IAFieldMaxLMRVirtualAddress
-	IAFieldMaxPZs
-	IAFieldMaxMessageSize
-	IAFieldMaxRDMASize
-	IAFieldMaxRMRs
-	IAFieldMaxRMRTargetAddress
-	IAFieldMaxSRQs
-	IAFieldMaxEPPerSRQ
-	IAFieldMaxRecvPerSRQ
-	IAFieldMaxIOVSegmentsPerRDMARead
-	IAFieldMaxIOVSegmentsPerRDMAWrite
-	IAFieldMaxRDMAReadIn
-	IAFieldMaxRDMAReadOut
-	IAFieldMaxRDMAReadPerEPInGuaranteed
-	IAFieldMaxRDMAReadPerEPOutGuaranteed
-	IAFieldNumTransportAttr
-	IAFieldTransportAttr
-	IAFieldNumVendorAttr
-	IAFieldVendorAttr
-
-	IAFieldNone IAField = 0
-	IAFieldAll  IAField = 0x7FFFFFFFF
-)
-
 // ProviderAttr are the attributes of the library for one open adapter. Sizes are in bytes.
 type ProviderAttr struct {
 	ProviderName             string
@@ -124,42 +79,6 @@ type ProviderAttr struct {
 	MaxAcceptDataSize        int // Extension. private data of CR.Accept: 196 over rdma_cm, of which OpenFabrics DAPL itself sends 160 at most
 	MaxRejectDataSize        int // Extension. private data of CR.Reject: 144 over rdma_cm
 }
-
-// ProviderField selects fields of ProviderAttr.
-type ProviderField uint64
-
-// Fields of ProviderAttr.
-const (
-	ProviderFieldProviderName ProviderField = 1 << iota
-	ProviderFieldProviderVersionMajor
-	ProviderFieldProviderVersionMinor
-	ProviderFieldDAPLVersionMajor
-	ProviderFieldDAPLVersionMinor
-	ProviderFieldLMRMemTypesSupported
-	ProviderFieldIOVOwnershipOnReturn
-	ProviderFieldQoSSupported
-	ProviderFieldCompletionFlagsSupported
-	ProviderFieldThreadSafe
-	ProviderFieldMaxPrivateDataSize
-	ProviderFieldSupportsMultipath
-	ProviderFieldEPCreator
-	ProviderFieldPZSupport
-	ProviderFieldOptimalBufferAlignment
-	ProviderFieldEVDStreamMerging
-	ProviderFieldSRQSupported
-	ProviderFieldSRQWatermarksSupported
-	ProviderFieldSRQEPPZDifference
-	ProviderFieldSRQInfoSupported
-	ProviderFieldEPRecvInfoSupported
-	ProviderFieldLMRSyncReq
-	ProviderFieldDTOAsyncReturnGuaranteed
-	ProviderFieldRDMAWriteForRDMARead
-	ProviderFieldNumProviderSpecificAttr
-	ProviderFieldProviderSpecificAttr
-
-	ProviderFieldNone ProviderField = 0
-	ProviderFieldAll  ProviderField = 0x3FFFFFF
-)
 
 // IOVOwnership says who owns the array of segments once a post has returned.
 type IOVOwnership uint32
@@ -233,31 +152,16 @@ const (
 )
 
 // Query gives the dispatcher of asynchronous events, nil where the adapter was opened without (out of this program's
-// scope), the attributes of the adapter, and those of the library. All fields are set whatever the masks ask for; an
-// unknown bit is InvalidParameter.
+// scope), the attributes of the adapter, and those of the library.
 //
 // Implements: dat_ia_query.
-func (ia *IA) Query(iaMask IAField, providerMask ProviderField) (*EVD, IAAttr, ProviderAttr, error) {
+func (ia *IA) Query() (*EVD, IAAttr, ProviderAttr, error) {
 	const op = "ia_query"
 	if err := ia.object().check(op, HandleIA); err != nil {
 		return nil, IAAttr{}, ProviderAttr{}, err
 	}
-	if err := checkMask(op, SubArg3, iaMask, IAFieldAll); err != nil {
-		return nil, IAAttr{}, ProviderAttr{}, err
-	}
-	if err := checkMask(op, SubArg5, providerMask, ProviderFieldAll); err != nil {
-		return nil, IAAttr{}, ProviderAttr{}, err
-	}
 	d := ia.device.Attr()
 	return ia.AsyncEVD(), ia.attr(&d), providerAttr(&d), nil
-}
-
-// checkMask refuses bits that no field has.
-func checkMask[M ~uint32 | ~uint64](op string, arg Subtype, mask, known M) error {
-	if mask&^known == 0 {
-		return nil
-	}
-	return fail(op, InvalidParameter, arg, "mask 0x%x: only 0x%x is known", uint64(mask), uint64(known))
 }
 
 func (ia *IA) attr(d *fabric.Attr) IAAttr {

@@ -85,7 +85,7 @@ func hex(n uint32) string  { return fmt.Sprintf("%#x", n) }
 
 func attributes(t *testing.T, ia *udat.IA) (udat.IAAttr, udat.ProviderAttr) {
 	t.Helper()
-	_, attr, prov, err := ia.Query(udat.IAFieldAll, udat.ProviderFieldAll)
+	_, attr, prov, err := ia.Query()
 	assert.NilError(t, err)
 	return attr, prov
 }
@@ -525,7 +525,7 @@ func TestLMRParam(t *testing.T) {
 			again, err := e.ia.CreateLMRFromLMR(e.pz, region, priv)
 			assert.NilError(t, err)
 			for _, l := range []*udat.LMR{region, again} {
-				p, err := l.Query(udat.LMRFieldAll)
+				p, err := l.Query()
 				assert.NilError(t, err)
 				assert.Assert(t, p.IA == e.ia && p.Privileges == priv && p.Length == uint64(len(part)), "%+v", p)
 				assert.Assert(t, p.RegisteredAddress == at(part) && p.RegisteredSize == uint64(len(part)), "%+v", p)

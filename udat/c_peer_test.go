@@ -179,7 +179,7 @@ func TestCPeerConnects(t *testing.T) {
 			p := newCPeer(t, e)
 			p.calls(e.ia.Addr(), psp.Qual(), []byte("hello"))
 			cr := expect(t, e.cr, udat.EventConnectionRequest).CR
-			q, err := cr.Query(udat.CRFieldAll)
+			q, err := cr.Query()
 			assert.NilError(t, err)
 			assert.DeepEqual(t, q.PrivateData, append([]byte("hello"), make([]byte, 51)...))
 			assert.Assert(t, q.PrivateDataPadded && q.PrivateDataSize == 56)

@@ -63,26 +63,13 @@ type CNOParam struct {
 	Agent WaitAgent // nil: none, or called since it was set
 }
 
-// CNOField selects fields of CNOParam.
-type CNOField uint32
-
-// Fields of CNOParam.
-const (
-	CNOFieldIA    CNOField = 0x1
-	CNOFieldAgent CNOField = 0x2
-	CNOFieldAll   CNOField = 0x3
-)
-
-// Query describes the object; all fields are set whatever mask asks for.
+// Query describes the object.
 //
 // Implements: dat_cno_query.
-func (c *CNO) Query(mask CNOField) (CNOParam, error) {
+func (c *CNO) Query() (CNOParam, error) {
 	const op = "cno_query"
 	if err := c.object().check(op, HandleCNO); err != nil {
 		return CNOParam{}, err
-	}
-	if mask&^CNOFieldAll != 0 {
-		return CNOParam{}, fail(op, InvalidParameter, SubArg2, "mask 0x%x: only 0x%x is known", uint32(mask), uint32(CNOFieldAll))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

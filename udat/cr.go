@@ -96,28 +96,12 @@ type CRParam struct {
 	PrivateDataPadded bool
 }
 
-// CRField selects fields of CRParam.
-type CRField uint32
-
-// Fields of CRParam.
-const (
-	CRFieldRemoteAddr      CRField = 0x01
-	CRFieldRemotePortQual  CRField = 0x02
-	CRFieldPrivateDataSize CRField = 0x04
-	CRFieldPrivateData     CRField = 0x08
-	CRFieldLocalEP         CRField = 0x10
-	CRFieldAll             CRField = 0x1F
-)
-
-// Query describes the request; all fields are set whatever mask asks for. An unknown bit is InvalidParameter.
+// Query describes the request.
 //
 // Implements: dat_cr_query.
-func (c *CR) Query(mask CRField) (CRParam, error) {
+func (c *CR) Query() (CRParam, error) {
 	const op = "cr_query"
 	if err := c.object().check(op, HandleCR); err != nil {
-		return CRParam{}, err
-	}
-	if err := checkMask(op, SubArg2, mask, CRFieldAll); err != nil {
 		return CRParam{}, err
 	}
 	remote := c.request.RemoteAddr()

@@ -16,7 +16,7 @@ import (
 // privateLimit is the most private data that the adapter carries.
 func privateLimit(t *testing.T, ia *udat.IA) int {
 	t.Helper()
-	_, _, p, err := ia.Query(0, udat.ProviderFieldMaxPrivateDataSize)
+	_, _, p, err := ia.Query()
 	assert.NilError(t, err)
 	return p.MaxPrivateDataSize
 }
@@ -26,7 +26,7 @@ func TestCRQuery(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		cr := ask(t, a, b, []byte("a\x00b"))
-		p, err := cr.Query(udat.CRFieldAll)
+		p, err := cr.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, p.RemoteAddr, a.ia.Addr())
 		assert.Assert(t, p.RemotePortQual != 0)
@@ -34,7 +34,7 @@ func TestCRQuery(t *testing.T) {
 		assert.Equal(t, string(p.PrivateData), "a\x00b")
 		assert.Assert(t, p.LocalEP == nil)
 		rule.Proves(t, "CR-QUERY-01")
-		q, err := a.ep.Query(udat.EPFieldAll)
+		q, err := a.ep.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, q.State, udat.EPActiveConnectionPending)
 		assert.Equal(t, q.LocalPortQual, p.RemotePortQual)
@@ -68,7 +68,7 @@ func TestCRPrivateData(t *testing.T) {
 			}
 			data := strings.Repeat("\x00x", limit)[:n]
 			cr := ask(t, a, b, []byte(data))
-			p, err := cr.Query(udat.CRFieldAll)
+			p, err := cr.Query()
 			assert.NilError(t, err)
 			assert.Equal(t, string(p.PrivateData), data)
 			assert.NilError(t, cr.Accept(b.ep, []byte(data)))
@@ -144,7 +144,7 @@ func TestCRAcceptLost(t *testing.T) {
 		b.faults().Lose(memfabric.MsgReply, 1)
 		assert.NilError(t, cr.Accept(b.ep, nil))
 		assert.Equal(t, state(t, b.ep), udat.EPCompletionPending)
-		q, err := b.ep.Query(udat.EPFieldAll)
+		q, err := b.ep.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, q.State, udat.EPCompletionPending)
 		assert.Equal(t, q.RemoteAddr, a.ia.Addr())
@@ -173,10 +173,10 @@ func TestCRAcceptReadDepths(t *testing.T) {
 		assert.DeepEqual(t, a.get(0, 8), want)
 		// The other way there are none.
 		assert.ErrorIs(t, b.ep.PostRDMARead(b.iov(0, 1), 1, a.mem.RMRTriplet(0, 1), 0), udat.ErrInvalidParameter)
-		q, err := b.ep.Query(udat.EPFieldAll)
+		q, err := b.ep.Query()
 		assert.NilError(t, err)
 		assert.DeepEqual(t, []int{q.Attr.MaxRDMAReadIn, q.Attr.MaxRDMAReadOut}, []int{2, 4})
-		q, err = a.ep.Query(udat.EPFieldAll)
+		q, err = a.ep.Query()
 		assert.NilError(t, err)
 		assert.DeepEqual(t, []int{q.Attr.MaxRDMAReadIn, q.Attr.MaxRDMAReadOut}, []int{0, 4})
 		rule.Proves(t, "CR-ACCEPT-06", "ATTR-01", "ATTR-02", "EPST-45")
@@ -205,7 +205,7 @@ func TestCRHandoff(t *testing.T) {
 		ev := expect(t, b.cr, udat.EventConnectionRequest)
 		assert.Equal(t, ev.ConnQual, to.Qual())
 		assert.Equal(t, ev.Object, udat.Handle(to))
-		p, err := ev.CR.Query(udat.CRFieldAll)
+		p, err := ev.CR.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, string(p.PrivateData), "mine")
 		empty(t, first)
@@ -223,7 +223,7 @@ func TestCRHandoff(t *testing.T) {
 		assert.NilError(t, ev.CR.Handoff(prov.Qual()))
 		assert.Equal(t, state(t, b.ep), udat.EPUnconnected)
 		ev = expect(t, b.cr, udat.EventConnectionRequest)
-		p, err = ev.CR.Query(udat.CRFieldAll)
+		p, err = ev.CR.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, state(t, p.LocalEP), udat.EPTentativeConnection)
 		assert.NilError(t, ev.CR.Handoff(to.Qual()))

@@ -38,7 +38,7 @@ func TestSoftwareEventWakes(t *testing.T) {
 func TestWaitLeavesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{streams: udat.EVDDefault | udat.EVDSoftware, qlen: 4})
-		p, err := e.recv.Query(udat.EVDFieldQLen)
+		p, err := e.recv.Query()
 		assert.NilError(t, err)
 		for range p.QLen {
 			soft(t, e.recv, 1)
@@ -153,13 +153,13 @@ func TestGracefulFullDispatcher(t *testing.T) {
 func TestQueriesAreOnesOwn(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		ias := []*udat.IA{open(t, dev), open(t, dev)}
-		_, attr, prov, err := ias[0].Query(udat.IAFieldAll, udat.ProviderFieldAll)
+		_, attr, prov, err := ias[0].Query()
 		assert.NilError(t, err)
 		var wg sync.WaitGroup
 		for i := range 4 {
 			wg.Go(func() {
 				for range 50 {
-					_, a, p, err := ias[i%2].Query(udat.IAFieldAll, udat.ProviderFieldAll)
+					_, a, p, err := ias[i%2].Query()
 					if err != nil || a.TransportAttr[0] != attr.TransportAttr[0] || p.ProviderSpecificAttr[0] != prov.ProviderSpecificAttr[0] {
 						t.Errorf("%v %v, %v", a.TransportAttr, p.ProviderSpecificAttr, err)
 						return

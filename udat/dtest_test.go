@@ -283,7 +283,7 @@ func dtestAccept(t *testing.T, e *end, side net.Listener, private []byte) {
 	_, err = conn.Write(hello[:])
 	assert.NilError(t, err)
 	cr := expect(t, e.cr, udat.EventConnectionRequest).CR
-	param, err := cr.Query(udat.CRFieldAll)
+	param, err := cr.Query()
 	assert.NilError(t, err)
 	assert.DeepEqual(t, param.PrivateData[:len(private)], private)
 	for i := range private {

@@ -70,7 +70,7 @@ func TestNothingPassesFailedBind(t *testing.T) {
 func TestFlagsSupported(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{RequestCompletionFlags: udat.CompletionUnsignalled}})
-		_, _, p, err := a.ia.Query(0, udat.ProviderFieldCompletionFlagsSupported)
+		_, _, p, err := a.ia.Query()
 		assert.NilError(t, err)
 		listed := p.CompletionFlagsSupported
 		assert.Equal(t, listed, udat.CompletionSuppress|udat.CompletionSolicitedWait|udat.CompletionUnsignalled|udat.CompletionBarrierFence)

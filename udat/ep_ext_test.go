@@ -16,7 +16,7 @@ import (
 // has says whether the adapter's device has what a provider-specific attribute names. If not, err must say so.
 func has(t *testing.T, ia *udat.IA, name string, err error) bool {
 	t.Helper()
-	_, _, p, qerr := ia.Query(0, udat.ProviderFieldProviderSpecificAttr)
+	_, _, p, qerr := ia.Query()
 	assert.NilError(t, qerr)
 	if p.Specific(name) == "TRUE" {
 		assert.NilError(t, err)
@@ -238,7 +238,7 @@ func TestSendInvalidate(t *testing.T) {
 		ev := completion(t, b.recv, 5)
 		assert.Equal(t, ev.Operation, udat.DTOReceiveInv)
 		assert.Equal(t, ev.RMRContext, tr.RMRContext)
-		p, err := r.Query(udat.RMRFieldAll)
+		p, err := r.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, p, udat.RMRParam{IA: b.ia, PZ: b.pz})
 		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 10), 2, tr, 0))

@@ -118,7 +118,7 @@ func (e *end) enter(peer *end, s udat.EPState) {
 	case udat.EPTentativeConnection:
 		_, psp, err := e.ia.CreatePSPAny(e.cr, udat.PSPProvider)
 		assert.NilError(t, err)
-		p, err := requested(psp.Qual()).Query(udat.CRFieldLocalEP)
+		p, err := requested(psp.Qual()).Query()
 		assert.NilError(t, err)
 		assert.NilError(t, psp.Free())
 		assert.NilError(t, e.ep.Free())

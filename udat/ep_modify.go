@@ -27,8 +27,8 @@ func (ep *EP) Modify(mask EPField, p EPParam) error {
 	if err := ep.object().check(op, HandleEP); err != nil {
 		return err
 	}
-	if err := checkMask(op, SubArg2, mask, EPFieldAll); err != nil {
-		return err
+	if mask&^EPFieldAll != 0 {
+		return fail(op, InvalidParameter, SubArg2, "mask 0x%x: only 0x%x is known", uint32(mask), uint32(EPFieldAll))
 	}
 	if bad := mask & epFixed; bad != 0 {
 		return fail(op, InvalidParameter, SubArg2, "mask 0x%x: the fields 0x%x cannot be modified", uint32(mask), uint32(bad))

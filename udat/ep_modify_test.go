@@ -14,7 +14,7 @@ import (
 
 func param(t *testing.T, ep *udat.EP) udat.EPParam {
 	t.Helper()
-	p, err := ep.Query(udat.EPFieldAll)
+	p, err := ep.Query()
 	assert.NilError(t, err)
 	return p
 }
@@ -384,7 +384,7 @@ func TestEPModifyRace(t *testing.T) {
 				e.ep.Modify(udat.EPFieldRecvEVD|udat.EPFieldRequestEVD, udat.EPParam{RecvEVD: evds[i%3], RequestEVD: evds[i/3%3]})
 			},
 			func(i int) { e.ep.PostRecv(e.iov(0, 1), 1, 0) },
-			func(i int) { e.ep.GetStatus(); e.ep.RecvQuery(); e.ep.Query(udat.EPFieldAll) },
+			func(i int) { e.ep.GetStatus(); e.ep.RecvQuery(); e.ep.Query() },
 			func(i int) { e.ep.PostSend(nil, 1, 0); e.ep.SetWatermark(i%5, -1) },
 			func(i int) { e.ep.Connect(e.ia.Addr(), 1, patience, nil, 0, 0); e.ep.Disconnect(0); e.ep.Reset() },
 		}
@@ -429,7 +429,7 @@ func TestDupConnect(t *testing.T) {
 		assert.Equal(t, state(t, dup), udat.EPActiveConnectionPending)
 		ev := expect(t, b.cr, udat.EventConnectionRequest)
 		assert.Equal(t, ev.ConnQual, psp.Qual())
-		p, err := ev.CR.Query(udat.CRFieldAll)
+		p, err := ev.CR.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, string(p.PrivateData), "again")
 		assert.NilError(t, ev.CR.Accept(b.another(nil), []byte("yes")))

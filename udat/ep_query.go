@@ -60,15 +60,12 @@ const (
 	EPFieldAll  EPField = 0x7FFFF7FF
 )
 
-// Query describes the endpoint; all fields are set whatever mask asks for. An unknown bit is InvalidParameter.
+// Query describes the endpoint.
 //
 // Implements: dat_ep_query.
-func (ep *EP) Query(mask EPField) (EPParam, error) {
+func (ep *EP) Query() (EPParam, error) {
 	const op = "ep_query"
 	if err := ep.object().check(op, HandleEP); err != nil {
-		return EPParam{}, err
-	}
-	if err := checkMask(op, SubArg2, mask, EPFieldAll); err != nil {
 		return EPParam{}, err
 	}
 	ep.mu.Lock()

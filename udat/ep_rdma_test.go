@@ -183,10 +183,10 @@ func TestReadDepth(t *testing.T) {
 				completion(t, a.request, udat.Cookie(i))
 			}
 			sameBytes(t, a.get(0, 64*1000), want)
-			p, err := a.ep.Query(udat.EPFieldAll) // what the Consumer has asked for stays, whatever the connection carries
+			p, err := a.ep.Query() // what the Consumer has asked for stays, whatever the connection carries
 			assert.NilError(t, err)
 			assert.Equal(t, p.Attr.MaxRDMAReadOut, depth.out)
-			p, err = b.ep.Query(udat.EPFieldAll)
+			p, err = b.ep.Query()
 			assert.NilError(t, err)
 			assert.Equal(t, p.Attr.MaxRDMAReadIn, depth.in)
 		}

@@ -233,7 +233,7 @@ func TestCNOModify(t *testing.T) {
 		untriggered(t, first)
 		assert.NilError(t, b.recv.ModifyCNO(second))
 		assert.NilError(t, b.recv.ModifyCNO(nil))
-		p, err := b.recv.Query(udat.EVDFieldCNO)
+		p, err := b.recv.Query()
 		assert.NilError(t, err)
 		assert.Assert(t, p.CNO == nil)
 		a.send(8, 0, quietly)

@@ -58,7 +58,7 @@ func blocking(t *testing.T, evd *udat.EVD, call func() (udat.Event, int, error))
 // hasWaiter tells whether a call is blocked on the dispatcher. It takes no event.
 func hasWaiter(t *testing.T, evd *udat.EVD) bool {
 	t.Helper()
-	p, err := evd.Query(udat.EVDFieldAll)
+	p, err := evd.Query()
 	assert.NilError(t, err)
 	_, _, err = evd.Wait(0, p.QLen)
 	return isWaiter(err)
@@ -133,7 +133,7 @@ func withFlags(recv, request udat.CompletionFlags) setup {
 
 func queueLength(t *testing.T, evd *udat.EVD) int {
 	t.Helper()
-	p, err := evd.Query(udat.EVDFieldQLen)
+	p, err := evd.Query()
 	assert.NilError(t, err)
 	return p.QLen
 }

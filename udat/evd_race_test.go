@@ -190,7 +190,7 @@ func raceOn(t *testing.T, dev string, streams udat.EVDFlags, flags udat.Completi
 		if err != nil {
 			t.Error(err)
 		}
-		evd.Query(udat.EVDFieldAll)
+		evd.Query()
 		b.ep.RecvQuery()
 	})
 	time.Sleep(stressTime)

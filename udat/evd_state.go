@@ -9,29 +9,13 @@ type EVDParam struct {
 	Streams EVDFlags
 }
 
-// EVDField selects fields of EVDParam.
-type EVDField uint32
-
-// Fields of EVDParam.
-const (
-	EVDFieldIA      EVDField = 0x01
-	EVDFieldQLen    EVDField = 0x02
-	EVDFieldState   EVDField = 0x04
-	EVDFieldCNO     EVDField = 0x08
-	EVDFieldStreams EVDField = 0x10
-	EVDFieldAll     EVDField = 0x1F
-)
-
-// Query describes the dispatcher; all fields are set whatever mask asks for.
+// Query describes the dispatcher.
 //
 // Implements: dat_evd_query.
-func (e *EVD) Query(mask EVDField) (EVDParam, error) {
+func (e *EVD) Query() (EVDParam, error) {
 	const op = "evd_query"
 	if err := e.object().check(op, HandleEVD); err != nil {
 		return EVDParam{}, err
-	}
-	if mask&^EVDFieldAll != 0 {
-		return EVDParam{}, fail(op, InvalidParameter, SubArg2, "mask 0x%x: only 0x%x is known", uint32(mask), uint32(EVDFieldAll))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -22,7 +22,7 @@ func TestEVDCreate(t *testing.T) {
 			for _, qlen := range []int{1, 7, 100} {
 				evd, err := ia.CreateEVD(qlen, streams, nil)
 				assert.NilError(t, err)
-				p, err := evd.Query(udat.EVDFieldAll)
+				p, err := evd.Query()
 				assert.NilError(t, err)
 				assert.Equal(t, p.IA, ia)
 				assert.Assert(t, p.QLen >= qlen)
@@ -112,20 +112,18 @@ func TestEVDQuery(t *testing.T) {
 		assert.NilError(t, err)
 		sees := func(want udat.EVDState) {
 			t.Helper()
-			p, err := evd.Query(udat.EVDFieldState)
+			p, err := evd.Query()
 			assert.NilError(t, err)
 			assert.Equal(t, p.State, want, "%#x", uint32(p.State))
 		}
-		p, err := evd.Query(udat.EVDFieldIA | udat.EVDFieldCNO | udat.EVDFieldQLen | udat.EVDFieldStreams)
+		p, err := evd.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, p.IA, ia)
 		assert.Equal(t, p.CNO, cno)
 		assert.Equal(t, p.Streams, udat.EVDDTO)
 		assert.Assert(t, p.QLen >= 5)
-		_, err = evd.Query(udat.EVDFieldAll + 1)
-		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
 		var none *udat.EVD
-		_, err = none.Query(udat.EVDFieldAll)
+		_, err = none.Query()
 		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
 		rule.Proves(t, "EVD-QUERY-01", "GEN-07")
 		for _, c := range []struct {
@@ -237,7 +235,7 @@ func TestEVDFree(t *testing.T) {
 		assert.ErrorIs(t, evd.Resize(4), udat.ErrInvalidHandle)
 		assert.ErrorIs(t, evd.ModifyCNO(nil), udat.ErrInvalidHandle)
 		assert.ErrorIs(t, evd.PostSE(udat.Event{Number: udat.EventSoftware}), udat.ErrInvalidHandle)
-		_, err = evd.Query(udat.EVDFieldAll)
+		_, err = evd.Query()
 		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
 		_, err = e.ia.CreateEP(e.pz, evd, nil, nil, nil)
 		assert.ErrorIs(t, err, udat.ErrInvalidHandle)

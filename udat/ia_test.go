@@ -57,7 +57,7 @@ func TestAsyncDispatcher(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a := newEnd(t, dev, setup{opts: []udat.Option{udat.WithAsyncQLen(100)}})
 		async := a.ia.AsyncEVD()
-		p, err := async.Query(udat.EVDFieldAll)
+		p, err := async.Query()
 		assert.NilError(t, err)
 		assert.Assert(t, p.QLen >= 100 && p.CNO == nil && p.Streams&udat.EVDAsync != 0 && p.IA == a.ia)
 		rule.Proves(t, "IA-OPEN-02", "IA-OPEN-05")
@@ -90,7 +90,7 @@ func TestAsyncDispatcher(t *testing.T) {
 		rule.Proves(t, "IA-OPEN-07")
 
 		c := newEnd(t, dev, setup{opts: []udat.Option{udat.WithoutAsyncEVD()}})
-		evd, _, _, err = c.ia.Query(0, 0)
+		evd, _, _, err = c.ia.Query()
 		assert.NilError(t, err)
 		assert.Assert(t, evd == nil && c.ia.AsyncEVD() == nil)
 		c.alarm() // to nobody
@@ -171,7 +171,7 @@ func TestOpenErrors(t *testing.T) {
 func TestIAQuery(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		ia := open(t, dev)
-		async, attr, prov, err := ia.Query(udat.IAFieldAll, udat.ProviderFieldAll)
+		async, attr, prov, err := ia.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, async, ia.AsyncEVD())
 		rule.Proves(t, "IA-QUERY-03")
@@ -204,7 +204,7 @@ func TestIAQuery(t *testing.T) {
 			assert.Assert(t, prov.EVDStreamMerging[i][i])
 		}
 		other := open(t, dev, udat.WithRNRRetry(3))
-		_, attr2, prov2, err := other.Query(udat.IAFieldAll, udat.ProviderFieldAll)
+		_, attr2, prov2, err := other.Query()
 		assert.NilError(t, err)
 		assert.DeepEqual(t, attr, attr2, cmpAddrs)
 		assert.Equal(t, prov2.Specific(udat.AttrRNRRetryFinite) == "TRUE", udat.DeviceAttr(other).EnforcesRNR)

@@ -21,33 +21,12 @@ type RegionDescription struct {
 	SharedMemoryID SharedMemoryID // MemSharedVirtual
 }
 
-// LMRField selects fields of LMRParam.
-type LMRField uint32
-
-// Fields of LMRParam.
-const (
-	LMRFieldIA                LMRField = 0x001
-	LMRFieldMemType           LMRField = 0x002
-	LMRFieldRegion            LMRField = 0x004
-	LMRFieldLength            LMRField = 0x008
-	LMRFieldPZ                LMRField = 0x010
-	LMRFieldPrivileges        LMRField = 0x020
-	LMRFieldLMRContext        LMRField = 0x040
-	LMRFieldRMRContext        LMRField = 0x080
-	LMRFieldRegisteredSize    LMRField = 0x100
-	LMRFieldRegisteredAddress LMRField = 0x200
-	LMRFieldAll               LMRField = 0x3FF
-)
-
-// Query describes the region; all fields are set whatever mask asks for. An unknown bit is InvalidParameter.
+// Query describes the region.
 //
 // Implements: dat_lmr_query.
-func (l *LMR) Query(mask LMRField) (LMRParam, error) {
+func (l *LMR) Query() (LMRParam, error) {
 	const op = "lmr_query"
 	if err := l.object().check(op, HandleLMR); err != nil {
-		return LMRParam{}, err
-	}
-	if err := checkMask(op, SubArg2, mask, LMRFieldAll); err != nil {
 		return LMRParam{}, err
 	}
 	p := LMRParam{

@@ -31,7 +31,7 @@ func TestLMRShared(t *testing.T) {
 		id := udat.SharedMemoryID{3: 1, 39: 7} // with zeros before and after
 		l, err := b.ia.CreateLMRShared(b.pz, buf[100:], id, udat.PrivAll)
 		assert.NilError(t, err)
-		p, err := l.Query(udat.LMRFieldAll)
+		p, err := l.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, p.MemType, udat.MemSharedVirtual)
 		assert.Equal(t, p.Region.SharedMemoryID, id)

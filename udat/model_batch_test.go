@@ -117,7 +117,7 @@ func (w *world) modify(t *rapid.T) {
 		isOK(t, err)
 		ep.attr = attr
 	}
-	p, err := ep.ep.Query(udat.EPFieldAll)
+	p, err := ep.ep.Query()
 	isOK(t, err)
 	have := [3]uint64{uint64(p.Attr.MaxRecvDTOs), uint64(p.Attr.MaxRequestDTOs), p.Attr.MaxMessageSize}
 	want := [3]uint64{uint64(ep.attr.MaxRecvDTOs), uint64(ep.attr.MaxRequestDTOs), ep.attr.MaxMessageSize}

@@ -66,7 +66,7 @@ func (w *world) aRequest(t *rapid.T) *mCR {
 		t.Skip()
 	}
 	r := pick(t, w.requests, "request")
-	p, err := r.cr.Query(udat.CRFieldAll)
+	p, err := r.cr.Query()
 	isOK(t, err)
 	if !bytes.Equal(p.PrivateData, r.private) {
 		t.Fatalf("the request has private data %q, want %q", p.PrivateData, r.private)
@@ -126,7 +126,7 @@ func (w *world) accepted(t *rapid.T, r *mCR, ep *mEP) {
 
 func (w *world) reject(t *rapid.T) {
 	r := w.aRequest(t)
-	p, err := r.cr.Query(udat.CRFieldLocalEP)
+	p, err := r.cr.Query()
 	isOK(t, err)
 	isOK(t, r.cr.Reject(nil))
 	w.answered(t, r)

@@ -70,7 +70,7 @@ func (p *crowdPair) connect(r *rand.Rand) (*crowdEnd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("waiting for the request: %w", err)
 	}
-	param, err := ev.CR.Query(udat.CRFieldAll)
+	param, err := ev.CR.Query()
 	if err != nil || !bytes.HasPrefix(param.PrivateData, private) {
 		return nil, fmt.Errorf("the request has private data %x, want %x: %w", param.PrivateData, private, err)
 	}

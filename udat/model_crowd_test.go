@@ -286,7 +286,7 @@ func (c *crowd) balanceShared() {
 	var p udat.SRQParam
 	if !soon(func() bool {
 		var err error
-		p, err = c.srq.Query(udat.SRQFieldAll)
+		p, err = c.srq.Query()
 		return err == nil && p.OutstandingDTOCount == want && (p.AvailableDTOCount == want || !c.exact)
 	}) {
 		c.t.Errorf("the shared queue has %d available and %d outstanding, want %d", p.AvailableDTOCount, p.OutstandingDTOCount, want)
@@ -355,7 +355,7 @@ func (c *crowd) meddle() {
 			})
 		case 3:
 			e.withEP(func(ep *udat.EP) {
-				if _, err := ep.Query(udat.EPFieldAll); err != nil {
+				if _, err := ep.Query(); err != nil {
 					c.t.Errorf("%s: query: %v", e.name, err)
 				}
 			})

@@ -64,7 +64,7 @@ func (w *world) arrived(r *mCR) {
 
 // acceptBrought answers a request that brings its endpoint. That of the provider takes a free seat.
 func (w *world) acceptBrought(t *rapid.T, r *mCR) {
-	p, err := r.cr.Query(udat.CRFieldLocalEP)
+	p, err := r.cr.Query()
 	isOK(t, err)
 	isRefused(t, r.cr.Accept(w.seats[0].anyEP(p.LocalEP), nil), udat.InvalidHandle)
 	if r.provided {

@@ -112,7 +112,7 @@ func (s *mSRQ) settle(t *rapid.T, w *world) {
 	var p udat.SRQParam
 	if !soon(func() bool {
 		var err error
-		p, err = s.srq.Query(udat.SRQFieldAll)
+		p, err = s.srq.Query()
 		isOK(t, err)
 		return p.AvailableDTOCount == available && p.OutstandingDTOCount == len(s.pool)+s.unreaped
 	}) {

@@ -164,7 +164,7 @@ func (e *mEVD) resize(t *rapid.T) {
 
 // query compares what the dispatcher says of itself.
 func (e *mEVD) query(t *rapid.T) {
-	p, err := e.evd.Query(udat.EVDFieldAll)
+	p, err := e.evd.Query()
 	isOK(t, err)
 	state := udat.EVDEnabled | udat.EVDWaitable
 	if e.disabled {

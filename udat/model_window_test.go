@@ -136,7 +136,7 @@ func (w *world) queryWindow(t *rapid.T) {
 			}
 		}
 	}
-	p, err := s.window.rmr.Query(udat.RMRFieldAll)
+	p, err := s.window.rmr.Query()
 	isOK(t, err)
 	want := udat.RMRParam{IA: w.ia, PZ: w.pz}
 	if s.window.n > 0 {

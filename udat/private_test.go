@@ -27,7 +27,7 @@ func hostile(n int) map[string][]byte {
 
 func privateSizes(t *testing.T, ia *udat.IA) (connect, accept, reject int) {
 	t.Helper()
-	_, _, p, err := ia.Query(0, udat.ProviderFieldAll)
+	_, _, p, err := ia.Query()
 	assert.NilError(t, err)
 	d := udat.DeviceAttr(ia)
 	assert.DeepEqual(t, []int{p.MaxPrivateDataSize, p.MaxAcceptDataSize, p.MaxRejectDataSize}, []int{d.MaxConnData, d.MaxAcceptData, d.MaxRejectData})
@@ -50,7 +50,7 @@ func TestPrivateData(t *testing.T) {
 			sent := bytes.Clone(out)
 			cr := ask(t, a, b, sent)
 			clear(sent)
-			p, err := cr.Query(udat.CRFieldAll)
+			p, err := cr.Query()
 			assert.NilError(t, err)
 			same("connect", p.PrivateData, p.PrivateDataPadded, out)
 			assert.Equal(t, p.PrivateDataSize, len(out))

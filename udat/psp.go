@@ -205,27 +205,12 @@ type PSPParam struct {
 	Flags    PSPFlags
 }
 
-// PSPField selects fields of PSPParam.
-type PSPField uint32
-
-// Fields of PSPParam.
-const (
-	PSPFieldIA       PSPField = 0x1
-	PSPFieldConnQual PSPField = 0x2
-	PSPFieldEVD      PSPField = 0x4
-	PSPFieldFlags    PSPField = 0x8
-	PSPFieldAll      PSPField = 0xF
-)
-
-// Query describes the service point; all fields are set whatever mask asks for. An unknown bit is InvalidParameter.
+// Query describes the service point.
 //
 // Implements: dat_psp_query.
-func (p *PSP) Query(mask PSPField) (PSPParam, error) {
+func (p *PSP) Query() (PSPParam, error) {
 	const op = "psp_query"
 	if err := p.object().check(op, HandlePSP); err != nil {
-		return PSPParam{}, err
-	}
-	if err := checkMask(op, SubArg2, mask, PSPFieldAll); err != nil {
 		return PSPParam{}, err
 	}
 	return PSPParam{IA: p.obj.ia, ConnQual: p.qual, EVD: p.evd, Flags: p.flags}, nil

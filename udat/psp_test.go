@@ -45,7 +45,7 @@ func TestPSP(t *testing.T) {
 			assert.Equal(t, ev.ConnQual, qual)
 			assert.Equal(t, ev.LocalAddr(), b.ia.Addr())
 			assert.Equal(t, ev.EVD, b.cr)
-			p, err := ev.CR.Query(udat.CRFieldAll)
+			p, err := ev.CR.Query()
 			assert.NilError(t, err)
 			assert.Assert(t, p.LocalEP == nil)
 			rule.Proves(t, "PSP-CREATE-07")
@@ -59,7 +59,7 @@ func TestPSP(t *testing.T) {
 		a.call(b, qual, "")
 		cr := expect(t, b.cr, udat.EventConnectionRequest).CR
 		assert.NilError(t, psp.Free())
-		_, err = psp.Query(udat.PSPFieldAll)
+		_, err = psp.Query()
 		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
 		assert.NilError(t, cr.Accept(b.ep, nil))
 		expect(t, a.conn, udat.EventConnectionEstablished)
@@ -296,13 +296,13 @@ func TestPSPProvider(t *testing.T) {
 		assert.NilError(t, err)
 		a.call(b, psp.Qual(), "hello")
 		cr := expect(t, b.cr, udat.EventConnectionRequest).CR
-		p, err := cr.Query(udat.CRFieldLocalEP)
+		p, err := cr.Query()
 		assert.NilError(t, err)
 		ep := p.LocalEP
 		assert.Assert(t, ep != nil)
 		assert.Equal(t, state(t, ep), udat.EPTentativeConnection)
 		rule.Proves(t, "PSP-CREATE-04", "CR-QUERY-02", "EPST-21")
-		q, err := ep.Query(udat.EPFieldAll)
+		q, err := ep.Query()
 		assert.NilError(t, err)
 		assert.Assert(t, q.PZ == nil && q.RecvEVD == nil && q.RequestEVD == nil && q.ConnectEVD == nil && q.SRQ == nil && q.IA == b.ia)
 		assert.Equal(t, q.RemoteAddr, a.ia.Addr())
@@ -330,7 +330,7 @@ func TestPSPProvider(t *testing.T) {
 		expect(t, a.conn, udat.EventConnectionDisconnected)
 		a.callAgain(b, psp.Qual(), "")
 		cr = expect(t, b.cr, udat.EventConnectionRequest).CR
-		p, err = cr.Query(udat.CRFieldLocalEP)
+		p, err = cr.Query()
 		assert.NilError(t, err)
 		assert.NilError(t, psp.Free())
 		assert.Equal(t, state(t, p.LocalEP), udat.EPTentativeConnection)

@@ -38,24 +38,12 @@ func (ia *IA) CreatePZ() (*PZ, error) {
 // PZParam describes a zone.
 type PZParam struct{ IA *IA }
 
-// PZField selects fields of PZParam.
-type PZField uint32
-
-// Fields of PZParam.
-const (
-	PZFieldIA  PZField = 0x1
-	PZFieldAll PZField = 0x1
-)
-
-// Query describes the zone. An unknown bit of mask is InvalidParameter.
+// Query describes the zone.
 //
 // Implements: dat_pz_query.
-func (pz *PZ) Query(mask PZField) (PZParam, error) {
+func (pz *PZ) Query() (PZParam, error) {
 	const op = "pz_query"
 	if err := pz.object().check(op, HandlePZ); err != nil {
-		return PZParam{}, err
-	}
-	if err := checkMask(op, SubArg2, mask, PZFieldAll); err != nil {
 		return PZParam{}, err
 	}
 	return PZParam{IA: pz.obj.ia}, nil

@@ -32,7 +32,7 @@ func TestLargeQualifiers(t *testing.T) {
 			for _, flags := range []udat.PSPFlags{udat.PSPConsumer, udat.PSPProvider} {
 				var psp *udat.PSP
 				qual := at(first, func(q udat.ConnQual) (err error) { psp, err = b.ia.CreatePSP(q, b.cr, flags); return err })
-				p, err := psp.Query(udat.PSPFieldAll)
+				p, err := psp.Query()
 				assert.NilError(t, err)
 				assert.Equal(t, p, udat.PSPParam{IA: b.ia, ConnQual: qual, EVD: b.cr, Flags: flags})
 				assert.Equal(t, psp.Qual(), qual)
@@ -45,7 +45,7 @@ func TestLargeQualifiers(t *testing.T) {
 
 				var rsp *udat.RSP
 				other := at(first-100, func(q udat.ConnQual) (err error) { rsp, err = b.ia.CreateRSP(q, b.ep, b.cr); return err })
-				r, err := rsp.Query(udat.RSPFieldAll)
+				r, err := rsp.Query()
 				assert.NilError(t, err)
 				assert.Equal(t, r, udat.RSPParam{IA: b.ia, ConnQual: other, EVD: b.cr, EP: b.ep})
 				assert.Equal(t, rsp.Qual(), other)
@@ -53,7 +53,7 @@ func TestLargeQualifiers(t *testing.T) {
 				ev = expect(t, b.cr, udat.EventConnectionRequest)
 				assert.Equal(t, ev.ConnQual, other)
 				assert.Assert(t, ev.Object == nil, "the service point is gone: its qualifier and its endpoint say which it was")
-				cp, err := ev.CR.Query(udat.CRFieldLocalEP)
+				cp, err := ev.CR.Query()
 				assert.NilError(t, err)
 				assert.Equal(t, cp.LocalEP, b.ep)
 				rule.Proves(t, "RSP-QUERY-01", "RSP-CREATE-04", "CR-HANDOFF-01")

@@ -340,28 +340,12 @@ type RMRParam struct {
 	Context    uint32
 }
 
-// RMRField selects fields of RMRParam.
-type RMRField uint32
-
-// Fields of RMRParam.
-const (
-	RMRFieldIA         RMRField = 0x01
-	RMRFieldPZ         RMRField = 0x02
-	RMRFieldTriplet    RMRField = 0x04
-	RMRFieldPrivileges RMRField = 0x08
-	RMRFieldContext    RMRField = 0x10
-	RMRFieldAll        RMRField = 0x1F
-)
-
-// Query describes the window; all fields are set whatever mask asks for. An unknown bit is InvalidParameter.
+// Query describes the window.
 //
 // Implements: dat_rmr_query.
-func (r *RMR) Query(mask RMRField) (RMRParam, error) {
+func (r *RMR) Query() (RMRParam, error) {
 	const op = "rmr_query"
 	if err := r.object().check(op, HandleRMR); err != nil {
-		return RMRParam{}, err
-	}
-	if err := checkMask(op, SubArg2, mask, RMRFieldAll); err != nil {
 		return RMRParam{}, err
 	}
 	p := RMRParam{IA: r.obj.ia, PZ: r.pz}

@@ -14,7 +14,7 @@ import (
 func (e *end) window(t *testing.T) *udat.RMR {
 	t.Helper()
 	r, err := e.pz.CreateRMR()
-	_, a, _, qerr := e.ia.Query(udat.IAFieldMaxRMRs, 0)
+	_, a, _, qerr := e.ia.Query()
 	assert.NilError(t, qerr)
 	if a.MaxRMRs == 0 {
 		assert.ErrorIs(t, err, udat.ErrModelNotSupported)
@@ -63,7 +63,7 @@ func TestRMR(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
 		r := b.window(t)
-		p, err := r.Query(udat.RMRFieldAll)
+		p, err := r.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, p, udat.RMRParam{IA: b.ia, PZ: b.pz})
 		rule.Proves(t, "RMR-CREATE-01")
@@ -88,7 +88,7 @@ func TestRMR(t *testing.T) {
 		assert.Equal(t, ev.Operation, udat.DTOBind)
 		completion(t, b.request, 8)
 		rule.Proves(t, "RMR-BIND-01", "RMR-BIND-02")
-		p, err = r.Query(udat.RMRFieldAll)
+		p, err = r.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, p, udat.RMRParam{IA: b.ia, PZ: b.pz, Triplet: l.Triplet(1000, 500), Privileges: bothRights, Context: context})
 		rule.Proves(t, "RMR-QUERY-01")
@@ -119,7 +119,7 @@ func TestRMRRebind(t *testing.T) {
 			{"rebind", func(udat.RMRTriplet) { b.bind(t, r, b.mem, 1000, 100, bothRights) }, "RMR-BIND-04"},
 			{"unbind", func(udat.RMRTriplet) {
 				b.bind(t, r, b.mem, 0, 0, 0)
-				p, err := r.Query(udat.RMRFieldAll)
+				p, err := r.Query()
 				assert.NilError(t, err)
 				assert.Equal(t, p, udat.RMRParam{IA: b.ia, PZ: b.pz})
 			}, "RMR-BIND-05"},
@@ -186,7 +186,7 @@ func TestRMRBounds(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
 		r := b.window(t)
-		_, _, p, err := b.ia.Query(0, udat.ProviderFieldProviderSpecificAttr)
+		_, _, p, err := b.ia.Query()
 		assert.NilError(t, err)
 		if p.Specific(udat.AttrRMRExactBounds) != "TRUE" {
 			t.Skip("the device does not keep peers to the bounds of a window")

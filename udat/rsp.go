@@ -172,27 +172,12 @@ type RSPParam struct {
 	EP       *EP // nil: the provider makes one
 }
 
-// RSPField selects fields of RSPParam.
-type RSPField uint32
-
-// Fields of RSPParam.
-const (
-	RSPFieldIA       RSPField = 0x1
-	RSPFieldConnQual RSPField = 0x2
-	RSPFieldEVD      RSPField = 0x4
-	RSPFieldEP       RSPField = 0x8
-	RSPFieldAll      RSPField = 0xF
-)
-
-// Query describes the service point; all fields are set whatever mask asks for. An unknown bit is InvalidParameter.
+// Query describes the service point.
 //
 // Implements: dat_rsp_query.
-func (r *RSP) Query(mask RSPField) (RSPParam, error) {
+func (r *RSP) Query() (RSPParam, error) {
 	const op = "rsp_query"
 	if err := r.object().check(op, HandleRSP); err != nil {
-		return RSPParam{}, err
-	}
-	if err := checkMask(op, SubArg2, mask, RSPFieldAll); err != nil {
 		return RSPParam{}, err
 	}
 	return RSPParam{IA: r.obj.ia, ConnQual: r.qual, EVD: r.evd, EP: r.ep}, nil

@@ -233,31 +233,12 @@ type SRQParam struct {
 	OutstandingDTOCount int // places that are taken: on the queue, at endpoints, or completed and not dequeued
 }
 
-// SRQField selects fields of SRQParam.
-type SRQField uint32
-
-// Fields of SRQParam.
-const (
-	SRQFieldIA                  SRQField = 0x01
-	SRQFieldState               SRQField = 0x02
-	SRQFieldPZ                  SRQField = 0x04
-	SRQFieldMaxRecvDTOs         SRQField = 0x08
-	SRQFieldMaxRecvIOV          SRQField = 0x10
-	SRQFieldLowWatermark        SRQField = 0x20
-	SRQFieldAvailableDTOCount   SRQField = 0x40
-	SRQFieldOutstandingDTOCount SRQField = 0x80
-	SRQFieldAll                 SRQField = 0xFF
-)
-
-// Query describes the queue; all fields are set whatever mask asks for. An unknown bit is InvalidParameter.
+// Query describes the queue.
 //
 // Implements: dat_srq_query.
-func (s *SRQ) Query(mask SRQField) (SRQParam, error) {
+func (s *SRQ) Query() (SRQParam, error) {
 	const op = "srq_query"
 	if err := s.object().check(op, HandleSRQ); err != nil {
-		return SRQParam{}, err
-	}
-	if err := checkMask(op, SubArg2, mask, SRQFieldAll); err != nil {
 		return SRQParam{}, err
 	}
 	s.mu.Lock()

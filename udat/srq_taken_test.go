@@ -13,7 +13,7 @@ import (
 // tellsTaken says whether the device tells how many receives of a shared queue an endpoint has taken.
 func tellsTaken(t *testing.T, e *end) bool {
 	t.Helper()
-	_, _, p, err := e.ia.Query(0, udat.ProviderFieldAll)
+	_, _, p, err := e.ia.Query()
 	assert.NilError(t, err)
 	all := udat.SRQWatermarkSoftHigh | udat.SRQWatermarkHardHigh
 	tells := p.SRQInfoSupported&udat.SRQInfoAvailable != 0

@@ -18,7 +18,7 @@ import (
 func (e *end) shared(t *testing.T, attr udat.SRQAttr) *udat.SRQ {
 	t.Helper()
 	s, err := e.ia.CreateSRQ(e.pz, attr)
-	_, _, p, qerr := e.ia.Query(0, udat.ProviderFieldSRQSupported)
+	_, _, p, qerr := e.ia.Query()
 	assert.NilError(t, qerr)
 	if !p.SRQSupported {
 		assert.ErrorIs(t, err, udat.ErrModelNotSupported)
@@ -42,7 +42,7 @@ func TestSRQRefused(t *testing.T) {
 		assert.ErrorIs(t, err, udat.ErrInsufficientResources)
 		s, err := e.ia.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: 4})
 		assert.NilError(t, err)
-		p, err := s.Query(udat.SRQFieldAll)
+		p, err := s.Query()
 		assert.NilError(t, err)
 		assert.DeepEqual(t, []int{p.AvailableDTOCount, p.OutstandingDTOCount}, []int{0, 0})
 		assert.ErrorIs(t, pz.Free(), udat.ErrInvalidState)
@@ -88,7 +88,7 @@ func twoWithSRQ(t *testing.T, dev string, size int, attr udat.EPAttr) (a1, a2, b
 
 func count(t *testing.T, s *udat.SRQ) udat.SRQParam {
 	t.Helper()
-	p, err := s.Query(udat.SRQFieldAll)
+	p, err := s.Query()
 	assert.NilError(t, err)
 	return p
 }
@@ -97,7 +97,7 @@ func count(t *testing.T, s *udat.SRQ) udat.SRQParam {
 func available(t *testing.T, s *udat.SRQ, want int) {
 	t.Helper()
 	p := count(t, s)
-	_, _, attr, err := p.IA.Query(0, udat.ProviderFieldSRQInfoSupported)
+	_, _, attr, err := p.IA.Query()
 	assert.NilError(t, err)
 	if attr.SRQInfoSupported&udat.SRQInfoAvailable == 0 {
 		want = udat.ValueUnknown
@@ -216,7 +216,7 @@ func TestSRQErrors(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
 		s := e.shared(t, udat.SRQAttr{MaxRecvDTOs: 2, MaxRecvIOV: 2})
-		_, attr, _, err := e.ia.Query(udat.IAFieldAll, 0)
+		_, attr, _, err := e.ia.Query()
 		assert.NilError(t, err)
 		foreign := newEnd(t, dev, setup{})
 		for _, c := range []struct {
@@ -311,7 +311,7 @@ func TestSRQEmpty(t *testing.T) {
 		rule.Proves(t, "SRQ-POST-02")
 		// With finite ones the connection breaks.
 		c := newEnd(t, dev, setup{opts: []udat.Option{udat.WithRNRRetry(1)}})
-		_, _, p, err := c.ia.Query(0, udat.ProviderFieldProviderSpecificAttr)
+		_, _, p, err := c.ia.Query()
 		assert.NilError(t, err)
 		if p.Specific(udat.AttrRNRRetryFinite) != "TRUE" {
 			t.Skip("the device retries for ever")
@@ -491,7 +491,7 @@ func TestSRQEndpoint(t *testing.T) {
 		rule.Proves(t, "EP-CREATESRQ-02")
 		_, err = e.ia.CreateEPWithSRQ(e.pz, e.recv, e.request, e.conn, nil, &udat.EPAttr{})
 		refused(t, err, udat.InvalidHandle, udat.SubHandleSRQ)
-		_, a, prov, err := e.ia.Query(udat.IAFieldAll, udat.ProviderFieldAll)
+		_, a, prov, err := e.ia.Query()
 		assert.NilError(t, err)
 		_, err = make(&udat.EPAttr{MaxRDMAReadIOV: a.MaxIOVSegmentsPerRDMARead + 1})
 		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
@@ -503,7 +503,7 @@ func TestSRQEndpoint(t *testing.T) {
 		}
 		ep, err := make(&want)
 		assert.NilError(t, err)
-		q, err := ep.Query(udat.EPFieldAll)
+		q, err := ep.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, q.SRQ, s)
 		assert.Equal(t, q.State, udat.EPUnconnected)
@@ -533,7 +533,7 @@ func TestSRQEndpoint(t *testing.T) {
 		rule.Proves(t, "EP-CREATESRQ-05")
 		plain, err := e.ia.CreateEPWithSRQ(e.pz, nil, nil, nil, s, &udat.EPAttr{})
 		assert.NilError(t, err)
-		q, err = plain.Query(udat.EPFieldAll)
+		q, err = plain.Query()
 		assert.NilError(t, err)
 		assert.DeepEqual(t, []int{q.Attr.MaxRecvDTOs, q.Attr.SRQSoftHW}, []int{udat.HWDefault, udat.HWDefault})
 		rule.Proves(t, "EP-CREATESRQ-08")
@@ -558,7 +558,7 @@ func TestSRQZones(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		s := b.shared(t, udat.SRQAttr{MaxRecvDTOs: 4, MaxRecvIOV: 1})
-		_, _, prov, err := b.ia.Query(0, udat.ProviderFieldSRQEPPZDifference)
+		_, _, prov, err := b.ia.Query()
 		assert.NilError(t, err)
 		if !prov.SRQEPPZDifference {
 			// There is but one zone: both checks are made against it.
@@ -610,7 +610,7 @@ func TestSRQDisconnect(t *testing.T) {
 		assert.Equal(t, count(t, s).OutstandingDTOCount, 4)
 		rule.Proves(t, "EPST-41", "SRQ-POST-10")
 		again(t, a1, b1)
-		q, err := b1.ep.Query(udat.EPFieldSRQ)
+		q, err := b1.ep.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, q.SRQ, s)
 		for i, pair := range [][2]*end{{a1, b1}, {a2, b2}, {a1, b1}, {a2, b2}} {
@@ -631,7 +631,7 @@ func TestSRQDisconnect(t *testing.T) {
 func TestSRQManyEndpoints(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
-		_, a, _, err := e.ia.Query(udat.IAFieldAll, 0)
+		_, a, _, err := e.ia.Query()
 		assert.NilError(t, err)
 		size := min(a.MaxRecvPerSRQ, a.MaxEVDQLen/4)
 		s := e.shared(t, udat.SRQAttr{MaxRecvDTOs: size, MaxRecvIOV: 1})

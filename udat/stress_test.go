@@ -64,7 +64,7 @@ func TestServicePointStorm(t *testing.T) {
 				ev.CR.Reject(nil)
 				return
 			}
-			p, err := ev.CR.Query(udat.CRFieldAll)
+			p, err := ev.CR.Query()
 			if err != nil {
 				return
 			}
@@ -91,7 +91,7 @@ func TestServicePointStorm(t *testing.T) {
 			points[qual] = true
 			mu.Unlock()
 			time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
-			psp.Query(udat.PSPFieldAll)
+			psp.Query()
 			mu.Lock()
 			delete(points, qual)
 			mu.Unlock()
@@ -157,7 +157,7 @@ func TestSRQStorm(t *testing.T) {
 			}
 		}
 		storm(t, sends(a1), sends(a2), receives(0, b1), receives(1, b2), posts, posts,
-			func(r *rand.Rand) { s.Resize(r.IntN(40) + 1); s.SetLW(r.IntN(8)); s.Query(udat.SRQFieldAll) },
+			func(r *rand.Rand) { s.Resize(r.IntN(40) + 1); s.SetLW(r.IntN(8)); s.Query() },
 			func(*rand.Rand) { b1.ia.AsyncEVD().Wait(time.Millisecond, 1) },
 			func(r *rand.Rand) {
 				if ep, err := b1.ia.CreateEPWithSRQ(b1.pz, b1.recv, nil, nil, s, &udat.EPAttr{}); err == nil {
@@ -213,7 +213,7 @@ func TestRMRStorm(t *testing.T) {
 				assert.NilError(t, err)
 				w.Bind(l.Triplet(0, 100), bothRights, b.ep, 2, 0)
 				shared.Bind(l.Triplet(0, 100), bothRights, b.ep, 3, 0)
-				w.Query(udat.RMRFieldAll)
+				w.Query()
 				b.request.Wait(time.Millisecond, 1)
 				if r.IntN(2) == 0 {
 					w.Bind(udat.LMRTriplet{}, 0, b.ep, 4, 0)

@@ -98,7 +98,7 @@ func run(device string) error {
 	if err != nil {
 		return err
 	}
-	param, err := request.CR.Query(udat.CRFieldAll)
+	param, err := request.CR.Query()
 	if err != nil {
 		return err
 	}

@@ -178,7 +178,7 @@ func (l *udatLink) accept(ctx context.Context, token uint64) error {
 		case udat.EventConnectionEstablished:
 			up++
 		case udat.EventConnectionRequest:
-			param, err := ev.CR.Query(udat.CRFieldAll)
+			param, err := ev.CR.Query()
 			if err != nil {
 				return err
 			}
