@@ -1,9 +1,9 @@
 package cverbs
 
-// AccessFlags are the rights of a memory region, a memory window or a queue pair.
+// AccessFlags are the access rights of a memory region, a memory window or a queue pair.
 type AccessFlags uint32
 
-// Access flags, with the values of enum ibv_access_flags. Reading locally needs no flag.
+// Access flags, with the values of enum ibv_access_flags. Local reads need no flag.
 const (
 	AccessLocalWrite      AccessFlags = 1 << 0
 	AccessRemoteWrite     AccessFlags = 1 << 1 // on a region: needs AccessLocalWrite
@@ -17,7 +17,8 @@ const (
 )
 
 var accessNames = []bitName{
-	{1 << 0, "LOCAL_WRITE"}, {1 << 1, "REMOTE_WRITE"}, {1 << 2, "REMOTE_READ"}, {1 << 3, "REMOTE_ATOMIC"}, {1 << 4, "MW_BIND"},
+	{1 << 0, "LOCAL_WRITE"}, {1 << 1, "REMOTE_WRITE"}, {1 << 2, "REMOTE_READ"}, {1 << 3, "REMOTE_ATOMIC"},
+	{1 << 4, "MW_BIND"},
 	{1 << 5, "ZERO_BASED"}, {1 << 6, "ON_DEMAND"}, {1 << 7, "HUGETLB"}, {1 << 20, "RELAXED_ORDERING"},
 }
 

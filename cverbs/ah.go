@@ -11,7 +11,7 @@ type AH struct {
 	token uint64
 }
 
-// CreateAH makes an address handle. On RoCE attr.IsGlobal must be set, with DGID and SGIDIndex.
+// CreateAH creates an address handle. On RoCE attr.IsGlobal must be set, with DGID and SGIDIndex.
 //
 // Implements: ibv_create_ah.
 func (p *PD) CreateAH(attr AHAttr) (*AH, error) {
@@ -31,12 +31,13 @@ func (p *PD) CreateAH(attr AHAttr) (*AH, error) {
 	return a, nil
 }
 
-// Handle is the token for SendWR.AH. It is checked at every post: that of a closed handle is refused.
+// Handle returns the token for SendWR.AH. Every post checks it and refuses the token of a closed
+// handle.
 //
 // Extension.
 func (a *AH) Handle() uint64 { return orZero(a).token }
 
-// Close destroys the handle. Sends that were posted with it should have completed before.
+// Close destroys the handle. Sends that use it should have completed first.
 //
 // Implements: ibv_destroy_ah.
 func (a *AH) Close() error {
@@ -63,8 +64,9 @@ func (a AHAttr) c() (c C.struct_ibv_ah_attr) {
 
 func goAHAttr(c *C.struct_ibv_ah_attr) AHAttr {
 	return AHAttr{
-		DGID: GID(c.grh.dgid), FlowLabel: uint32(c.grh.flow_label), SGIDIndex: uint8(c.grh.sgid_index), HopLimit: uint8(c.grh.hop_limit),
-		TrafficClass: uint8(c.grh.traffic_class), DLID: uint16(c.dlid), SL: uint8(c.sl), SrcPathBits: uint8(c.src_path_bits),
-		StaticRate: uint8(c.static_rate), IsGlobal: c.is_global != 0, Port: uint8(c.port_num),
+		DGID: GID(c.grh.dgid), FlowLabel: uint32(c.grh.flow_label), SGIDIndex: uint8(c.grh.sgid_index),
+		HopLimit: uint8(c.grh.hop_limit), TrafficClass: uint8(c.grh.traffic_class), DLID: uint16(c.dlid), SL: uint8(c.sl),
+		SrcPathBits: uint8(c.src_path_bits), StaticRate: uint8(c.static_rate), IsGlobal: c.is_global != 0,
+		Port: uint8(c.port_num),
 	}
 }

@@ -14,15 +14,16 @@ import (
 	"time"
 )
 
-// AsyncEvent waits for the device's next asynchronous event; it is acknowledged before it is returned. The zero deadline never
-// expires. Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after WakeAsync; ErrClosed.
+// AsyncEvent waits for the device's next asynchronous event and acknowledges it. The zero deadline
+// never expires. Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after
+// WakeAsync; ErrClosed.
 //
 // Implements: ibv_get_async_event, ibv_ack_async_event.
 func (c *Context) AsyncEvent(deadline time.Time) (AsyncEvent, error) {
 	return orZero(c).waitAsync(context.Background(), deadline)
 }
 
-// AsyncEventContext is AsyncEvent bounded by a context instead of a deadline.
+// AsyncEventContext is AsyncEvent with a context instead of a deadline.
 //
 // Extension.
 func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
@@ -30,7 +31,8 @@ func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
 	return c.waitAsync(ctx, time.Time{})
 }
 
-// WakeAsync makes the current AsyncEvent, or else the next one, return os.ErrDeadlineExceeded at once. It may be called from any goroutine.
+// WakeAsync makes the current AsyncEvent, or else the next one, return os.ErrDeadlineExceeded at
+// once.
 //
 // Extension.
 func (c *Context) WakeAsync() {
@@ -61,7 +63,7 @@ func (c *Context) waitAsync(ctx context.Context, deadline time.Time) (AsyncEvent
 	return c.asyncEvent(), nil
 }
 
-// takeAsync reads one event if there is one; the waiter runs it in one goroutine at a time.
+// takeAsync reads one event if one is pending. Only the goroutine that holds the waiter calls it.
 func (c *Context) takeAsync(uintptr) bool {
 	c.asyncRC = C.cv_get_async_event(c.c, &c.asyncEv)
 	return syscall.Errno(c.asyncRC) != syscall.EAGAIN

@@ -2,7 +2,7 @@ package cverbs
 
 import "testing"
 
-// What one crossing costs: an empty poll.
+// BenchmarkPollEmpty measures one crossing into C: a poll of an empty queue.
 func BenchmarkPollEmpty(b *testing.B) {
 	ctx := openDevice(b)
 	cq := closing[*CQ](b)(ctx.CreateCQ(16, nil, 0))
@@ -13,7 +13,8 @@ func BenchmarkPollEmpty(b *testing.B) {
 	}
 }
 
-// A batch of 32 writes of 8 bytes, one of them signalled, and the poll for it.
+// BenchmarkWriteBatch measures a batch of 32 writes of 8 bytes, one of them signalled, and the poll
+// for its completion.
 func BenchmarkWriteBatch(b *testing.B) {
 	x, y := newPair(b, openDevice(b))
 	const n = 32

@@ -12,19 +12,20 @@ import (
 )
 
 const (
-	// blockFor is how long a wait blocks its thread before it parks its goroutine. It bounds what others may have to wait for the processor of
-	// Go's scheduler that goes with the thread. The kernel's own tick comes sooner, so that no timer is set for each wait.
+	// blockFor is how long a wait blocks its thread before it parks its goroutine. It bounds how
+	// long other goroutines may wait for the processor (P) that the thread keeps. The kernel's
+	// scheduler tick is shorter, so no timer is set for each wait.
 	blockFor = 4 * time.Millisecond
-	// yieldEvery is how long a goroutine blocks again and again before it yields: the runtime takes the processor from one that keeps it for
-	// 10 ms, and looks after it every 20 us from then on.
+	// yieldEvery is how long a goroutine blocks repeatedly before it yields. The runtime preempts a
+	// goroutine that keeps its processor for 10 ms, and then checks every 20 us.
 	yieldEvery = 8 * time.Millisecond
-	// blockersMost bounds the descriptors that they need.
+	// blockersMost limits the number of eventfds.
 	blockersMost = 16
 )
 
-// blocker is the right to block a thread in the kernel until a descriptor is readable. That wakes sooner than Go's poller, which has to
-// find a processor for the goroutine and to rouse the thread that looks after the scheduler. There are blockers for half
-// of the processors, for as long as the process runs.
+// blocker is the right to block a thread in the kernel until a descriptor is readable. A blocked
+// thread wakes sooner than a goroutine in Go's poller, which needs a processor first. There are
+// min(GOMAXPROCS/2, blockersMost) blockers, for the life of the process.
 type blocker struct {
 	kicks int // an eventfd that ends the wait
 }
@@ -39,7 +40,7 @@ var blockers = sync.OnceValue(func() chan *blocker {
 	return c
 })
 
-// wait returns when fd is readable, after kick, or after limit; or sooner.
+// wait returns when fd is readable, after kick, after limit, or early for no reason.
 func (b *blocker) wait(fd int, limit time.Duration) {
 	fds := [2]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(b.kicks), Events: unix.POLLIN}}
 	ts := unix.NsecToTimespec(int64(limit))
@@ -53,8 +54,8 @@ var kick = []byte{7: 1} // adds to an eventfd's count, in either byte order
 
 func (b *blocker) kick() { unix.Write(b.kicks, kick) }
 
-// block waits in the kernel, for a moment, if the last wait was a short one and a blocker is free. True means that it did, and that what
-// is waited for may have come.
+// block waits in the kernel if the last wait was shorter than blockFor and a blocker is free. It
+// reports whether it waited; the event may have come then.
 func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
 	if !w.blocks || !w.brief {
 		return false
@@ -65,7 +66,7 @@ func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
 	default:
 		return false
 	}
-	defer func() { blockers() <- b }() // a kick that comes late ends somebody else's wait early, no more
+	defer func() { blockers() <- b }() // a late kick only ends another wait early
 	if w.watch(false) != nil {
 		return false
 	}
@@ -79,14 +80,14 @@ func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
 		limit = min(limit, deadline.Sub(now))
 	}
 	w.blocked.Store(b)
-	if limit > 0 && !w.over(ctx) { // what happens after this look finds the blocker
+	if limit > 0 && !w.over(ctx) { // a later interrupt finds the blocker
 		b.wait(w.fd, limit)
 	}
 	w.blocked.Store(nil)
 	return true
 }
 
-// over tells whether something has ended the wait.
+// over reports whether the wait has been ended: closed, woken, or its context done.
 func (w *waiter) over(ctx context.Context) bool {
 	select {
 	case <-w.done:

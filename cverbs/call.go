@@ -2,7 +2,7 @@
 
 package cverbs
 
-// The crossings of the data path; call_direct.go has others.
+// The data path's calls into C by cgo; call_direct.go replaces them with the tag godat_direct.
 
 // #include "shim.h"
 // #cgo noescape cv_post_send
@@ -11,15 +11,18 @@ package cverbs
 // #cgo noescape cv_poll_cq
 import "C"
 
-func callPostSend(g *gate, wr *C.struct_cv_send_wr, n C.uint32_t, sg *C.struct_ibv_sge, nsg, maxSGE C.uint32_t) C.struct_cv_posted {
+func callPostSend(g *gate, wr *C.struct_cv_send_wr, n C.uint32_t, sg *C.struct_ibv_sge, nsg,
+	maxSGE C.uint32_t) C.struct_cv_posted {
 	return C.cv_post_send(g.c(), wr, n, sg, nsg, maxSGE)
 }
 
-func callPostRecv(g *gate, wr *C.struct_cv_recv_wr, n C.uint32_t, sg *C.struct_ibv_sge, nsg, maxSGE C.uint32_t) C.struct_cv_posted {
+func callPostRecv(g *gate, wr *C.struct_cv_recv_wr, n C.uint32_t, sg *C.struct_ibv_sge, nsg,
+	maxSGE C.uint32_t) C.struct_cv_posted {
 	return C.cv_post_recv(g.c(), wr, n, sg, nsg, maxSGE)
 }
 
-func callPostSRQRecv(g *gate, wr *C.struct_cv_recv_wr, n C.uint32_t, sg *C.struct_ibv_sge, nsg, maxSGE C.uint32_t) C.struct_cv_posted {
+func callPostSRQRecv(g *gate, wr *C.struct_cv_recv_wr, n C.uint32_t, sg *C.struct_ibv_sge, nsg,
+	maxSGE C.uint32_t) C.struct_cv_posted {
 	return C.cv_post_srq_recv(g.c(), wr, n, sg, nsg, maxSGE)
 }
 

@@ -14,7 +14,7 @@ import (
 	"unsafe"
 )
 
-// CompChannel tells when armed completion queues have something to poll.
+// CompChannel reports which armed completion queues have completions to poll.
 type CompChannel struct {
 	life  life
 	c     *C.struct_ibv_comp_channel
@@ -25,7 +25,7 @@ type CompChannel struct {
 	err   error
 }
 
-// CreateCompChannel makes a completion channel for CreateCQ. Several queues may share it.
+// CreateCompChannel creates a completion channel for CreateCQ. Several queues may share it.
 //
 // Implements: ibv_create_comp_channel.
 func (c *Context) CreateCompChannel() (*CompChannel, error) {
@@ -49,17 +49,20 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	return ch, nil
 }
 
-// Wait parks the goroutine until at least one completion event is pending, takes and acknowledges all that are, and returns
-// their number; CQ.Fired then tells which queues they were of. After Wake it returns 0, nil. The zero deadline never expires; with one in
-// the past Wait still takes what is pending. An event says that something arrived since the queue was armed: arm it, poll until it is empty, then
-// wait. Concurrent callers take turns. Nothing allocates unless callers contend. Errors: os.ErrDeadlineExceeded; ErrClosed once Close has begun.
+// Wait blocks until at least one completion event is pending, takes and acknowledges all pending
+// events, and returns their number; CQ.Fired then reports the queues they belong to. After Wake it
+// returns 0, nil. The zero deadline never expires; with an expired deadline Wait still takes
+// pending events. An event means that a completion arrived after the queue was armed: arm, poll
+// until the queue is empty, then Wait. Concurrent callers take turns. Wait does not allocate unless
+// callers contend. Errors: os.ErrDeadlineExceeded; ErrClosed once Close has begun.
 //
 // Implements: ibv_get_cq_event, ibv_ack_cq_events.
 func (ch *CompChannel) Wait(deadline time.Time) (int, error) {
 	return orZero(ch).wait(context.Background(), deadline)
 }
 
-// WaitContext is Wait bounded by a context instead of a deadline; its error is the cause of the context's end.
+// WaitContext is Wait with a context instead of a deadline. Its error is the cause of the context's
+// end.
 //
 // Extension.
 func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) {
@@ -67,8 +70,8 @@ func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) {
 	return ch.wait(ctx, time.Time{})
 }
 
-// Wake makes the current Wait, or else the next one, return 0, nil at once. Several Wakes before that count as one. It may be called from any
-// goroutine, and does nothing on a closed channel.
+// Wake makes the current Wait, or else the next one, return 0, nil at once. Several Wakes before
+// that count as one. It does nothing on a closed channel.
 //
 // Extension.
 func (ch *CompChannel) Wake() {
@@ -79,7 +82,8 @@ func (ch *CompChannel) Wake() {
 	}
 }
 
-// Close destroys the channel and ends a Wait with ErrClosed. Errors: ErrInUse while a completion queue of it is open.
+// Close destroys the channel; a blocked Wait returns ErrClosed. Errors: ErrInUse while a completion
+// queue uses it.
 //
 // Implements: ibv_destroy_comp_channel.
 func (ch *CompChannel) Close() error {
@@ -109,7 +113,7 @@ func (ch *CompChannel) wait(ctx context.Context, deadline time.Time) (int, error
 	return ch.n, ch.err
 }
 
-// drain takes all pending events; the waiter runs it in one goroutine at a time.
+// drain takes all pending events. Only the goroutine that holds the waiter calls it.
 func (ch *CompChannel) drain(uintptr) bool {
 	for {
 		k := int(C.cv_drain_cq_events(ch.c, (*C.uint64_t)(unsafe.Pointer(&ch.fired)), C.int(len(ch.fired))))

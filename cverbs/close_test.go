@@ -10,7 +10,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// Parents closed early refuse and say what uses them; everything closes once, in any order that leaves no child behind.
+// A parent that is closed early returns ErrInUse and names its children; every object closes once,
+// in any order that closes children first.
 func TestCloseOrder(t *testing.T) {
 	ctx := openDevice(t)
 	ch, err := ctx.CreateCompChannel()
@@ -107,7 +108,8 @@ func TestQPBadInput(t *testing.T) {
 	assert.ErrorContains(t, err, "from RESET to RTS")
 }
 
-// Close against posts, polls, arms and waits in other goroutines: they end with ErrClosed and nothing breaks.
+// Close against posts, polls, arms and waits in other goroutines: they end with ErrClosed and
+// nothing breaks.
 func TestConcurrentClose(t *testing.T) {
 	ctx := openDevice(t)
 	for i := range 20 {

@@ -22,13 +22,14 @@ type EventChannel struct {
 	c    *C.struct_rdma_event_channel
 	w    *waiter
 	try  func(uintptr) bool
-	mu   sync.Mutex // librdmacm may change the state of an id's QP while it takes an event: not while that QP is destroyed
-	ev   C.struct_cv_cm_event
-	rc   C.int
+	// mu keeps an id's QP from being destroyed while librdmacm, taking an event, may change its state.
+	mu sync.Mutex
+	ev C.struct_cv_cm_event
+	rc C.int
 }
 
-// CreateEventChannel makes a channel for connection manager events. Errors: ENODEV, ENOENT or EACCES, with what is missing, where
-// the connection manager cannot be used.
+// CreateEventChannel creates a channel for connection manager events. Errors: ENODEV, ENOENT or
+// EACCES where the connection manager cannot be used; the text names what is missing.
 //
 // Implements: rdma_create_event_channel.
 func CreateEventChannel() (*EventChannel, error) {
@@ -47,16 +48,18 @@ func CreateEventChannel() (*EventChannel, error) {
 	return ch, nil
 }
 
-// Get parks the goroutine until the next event, copies and acknowledges it. The zero deadline never expires; with one in the past Get
-// still takes an event that is pending. Events of ids that are closed by then are dropped. Concurrent callers take turns. Errors:
-// os.ErrDeadlineExceeded, also after Wake; ErrClosed once Close has begun.
+// Get blocks until the next event, copies and acknowledges it. The zero deadline never expires;
+// with an expired deadline Get still takes a pending event. Events of closed ids are dropped.
+// Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after Wake; ErrClosed once
+// Close has begun.
 //
 // Implements: rdma_get_cm_event, rdma_ack_cm_event.
 func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) {
 	return orZero(ch).get(context.Background(), deadline)
 }
 
-// GetContext is Get bounded by a context instead of a deadline; its error is the cause of the context's end.
+// GetContext is Get with a context instead of a deadline. Its error is the cause of the context's
+// end.
 //
 // Extension.
 func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
@@ -64,7 +67,7 @@ func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
 	return ch.get(ctx, time.Time{})
 }
 
-// Wake makes the current Get, or else the next one, return os.ErrDeadlineExceeded at once. It may be called from any goroutine.
+// Wake makes the current Get, or else the next one, return os.ErrDeadlineExceeded at once.
 //
 // Extension.
 func (ch *EventChannel) Wake() {
@@ -75,7 +78,8 @@ func (ch *EventChannel) Wake() {
 	}
 }
 
-// Close destroys the channel and ends a Get with ErrClosed. Errors: ErrInUse while an id of it is open.
+// Close destroys the channel; a blocked Get returns ErrClosed. Errors: ErrInUse while an id uses
+// it.
 //
 // Implements: rdma_destroy_event_channel.
 func (ch *EventChannel) Close() error {
@@ -111,7 +115,7 @@ func (ch *EventChannel) get(ctx context.Context, deadline time.Time) (CMEvent, e
 	}
 }
 
-// take reads one event if there is one; the waiter runs it in one goroutine at a time.
+// take reads one event if one is pending. Only the goroutine that holds the waiter calls it.
 func (ch *EventChannel) take(uintptr) bool {
 	ch.mu.Lock()
 	ch.rc = C.cv_get_cm_event(ch.c, &ch.ev)
@@ -119,15 +123,15 @@ func (ch *EventChannel) take(uintptr) bool {
 	return syscall.Errno(ch.rc) != syscall.EAGAIN
 }
 
-// event translates the event that take read; false when its id is gone.
+// event converts the event that take read. It returns false when the event's id is closed.
 func (ch *EventChannel) event() (CMEvent, bool) {
 	e := &ch.ev
 	ev := CMEvent{
 		Type: CMEventType(e._type), Status: int(e.status),
 		ConnParam: ConnParam{
 			ResponderResources: uint8(e.conn.responder_resources), InitiatorDepth: uint8(e.conn.initiator_depth),
-			FlowControl: e.conn.flow_control != 0, RetryCount: uint8(e.conn.retry_count), RNRRetryCount: uint8(e.conn.rnr_retry_count),
-			SRQ: e.conn.srq != 0, QPNum: uint32(e.conn.qp_num),
+			FlowControl: e.conn.flow_control != 0, RetryCount: uint8(e.conn.retry_count),
+			RNRRetryCount: uint8(e.conn.rnr_retry_count), SRQ: e.conn.srq != 0, QPNum: uint32(e.conn.qp_num),
 		},
 		QKey: uint32(e.qkey), AH: goAHAttr(&e.ah),
 	}
@@ -142,7 +146,7 @@ func (ch *EventChannel) event() (CMEvent, bool) {
 	c := C.cv_cm_id_of(e.new_id)
 	id := &CMID{ch: ch}
 	if err := id.life.begin(kindCMID, &ch.life); err != nil || ev.ListenID == nil {
-		// Nobody is left to answer: the peer sees a reject.
+		// The listener is closed. Destroying the id rejects the request.
 		if err == nil {
 			id.life.abort()
 		}

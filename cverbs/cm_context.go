@@ -15,8 +15,9 @@ var cmContexts struct {
 	m  map[*C.struct_ibv_context]*Context
 }
 
-// Context is the device context that librdmacm opened for the id's device. What CMID.CreateQP uses must be made from it; a queue pair that
-// is driven through InitQPAttr may be of any context of the same device. It is owned by librdmacm, stays open as long as the process runs, and
+// Context returns the device context that librdmacm opened for the id's device. Everything given to
+// CMID.CreateQP must come from it; a queue pair that InitQPAttr configures may be of any context of
+// the same device. librdmacm owns the context: it stays open as long as the process runs, and
 // refuses Close. Errors: EINVAL before the id is bound to a device.
 //
 // Extension.
@@ -35,7 +36,8 @@ func (id *CMID) Context() (*Context, error) {
 	if c := cmContexts.m[v]; c != nil {
 		return c, nil
 	}
-	// The list is never freed: librdmacm then keeps its contexts, even that of a device that is unplugged.
+	// The list is never freed: librdmacm keeps its contexts, even that of an unplugged device,
+	// while a list exists.
 	if list, err := C.rdma_get_devices(nil); list == nil {
 		return nil, &Error{Verb: "rdma_get_devices", Errno: errnoOf(err)}
 	}
@@ -52,8 +54,9 @@ func (id *CMID) Context() (*Context, error) {
 	return c, nil
 }
 
-// CreateQP makes a queue pair on the id, which from then on moves it through its states. pd is made from the id's Context. The id closes after it.
-// Errors: EINVAL when the id has one already, is not bound to a device, or pd is of another context.
+// CreateQP creates a queue pair on the id; librdmacm then moves it through its states. pd must be
+// of the id's Context. Close the queue pair before the id. Errors: EINVAL when the id has a queue
+// pair, is not bound to a device, or pd is of another context.
 //
 // Implements: rdma_create_qp.
 func (id *CMID) CreateQP(pd *PD, init QPInit) (*QP, error) {

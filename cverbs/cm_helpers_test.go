@@ -86,13 +86,15 @@ func drive(t testing.TB, id *CMID, qp *QP, states ...QPState) {
 	}
 }
 
-// meet connects two queue pairs in INIT through the connection manager: active from its own event channel, passive through a listener.
-func meet(t testing.TB, ctx *Context, addr netip.Addr, active, passive *QP) (client, server *CMID, cch, sch *EventChannel) {
+// meet connects two queue pairs in INIT through the connection manager.
+func meet(t testing.TB, ctx *Context, addr netip.Addr, active, passive *QP) (client, server *CMID, cch,
+	sch *EventChannel) {
 	t.Helper()
 	sch, lid := listen(t, addr)
 	cch = closing[*EventChannel](t)(CreateEventChannel())
 	client = resolve(t, cch, lid.LocalAddr())
-	assert.NilError(t, client.Connect(ConnParam{PrivateData: []byte("hello"), ResponderResources: 4, InitiatorDepth: 3, RetryCount: 7, RNRRetryCount: 7, QPNum: active.Num()}))
+	assert.NilError(t, client.Connect(ConnParam{PrivateData: []byte("hello"), ResponderResources: 4, InitiatorDepth: 3,
+		RetryCount: 7, RNRRetryCount: 7, QPNum: active.Num()}))
 	req := want(t, sch, CMEventConnectRequest)
 	server = closing[*CMID](t)(req.ID, nil)
 	assert.Equal(t, req.ListenID, lid)
@@ -102,7 +104,8 @@ func meet(t testing.TB, ctx *Context, addr netip.Addr, active, passive *QP) (cli
 	iwarp := isIWARP(t, ctx) // it does not carry queue pair numbers
 	assert.Assert(t, iwarp || req.QPNum == active.Num())
 	drive(t, server, passive, QPStateRTR, QPStateRTS)
-	assert.NilError(t, server.Accept(ConnParam{PrivateData: []byte("welcome"), ResponderResources: 3, InitiatorDepth: 4, RNRRetryCount: 7, QPNum: passive.Num()}))
+	assert.NilError(t, server.Accept(ConnParam{PrivateData: []byte("welcome"), ResponderResources: 3, InitiatorDepth: 4,
+		RNRRetryCount: 7, QPNum: passive.Num()}))
 	if iwarp { // the connection is there when the answer is
 		resp := want(t, cch, CMEventEstablished)
 		assert.Equal(t, string(resp.PrivateData[:7]), "welcome")

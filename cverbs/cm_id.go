@@ -18,8 +18,8 @@ import (
 	"unsafe"
 )
 
-// CMID is a connection manager id: a listener, or one end of a connection. Its operations start something and return; how it ends comes as
-// events from its EventChannel.
+// CMID is a connection manager id: a listener, or one end of a connection. Its operations start
+// something and return. The outcome arrives as an event of its EventChannel.
 type CMID struct {
 	life life
 	c    *C.struct_rdma_cm_id
@@ -31,7 +31,7 @@ type CMID struct {
 
 var cmids handles[CMID]
 
-// CreateID makes an id whose events come from ch.
+// CreateID creates an id that reports its events to ch.
 //
 // Implements: rdma_create_id.
 func (ch *EventChannel) CreateID(ps PortSpace) (*CMID, error) {
@@ -55,8 +55,9 @@ func (id *CMID) open(c *C.struct_rdma_cm_id) {
 	id.life.open()
 }
 
-// Close destroys the id: a connection that it carries is disconnected, a request that it carries is rejected, a listener stops. Its
-// pending events are dropped. Errors: ErrInUse while a queue pair made by CMID.CreateQP is open.
+// Close destroys the id. It disconnects the id's connection, rejects its request, or stops its
+// listener. Its pending events are dropped. Errors: ErrInUse while a queue pair of CMID.CreateQP is
+// open.
 //
 // Implements: rdma_destroy_id.
 func (id *CMID) Close() error {
@@ -70,12 +71,12 @@ func (id *CMID) Close() error {
 	})
 }
 
-// SetData keeps a value with the id, for whoever receives its events.
+// SetData stores a value with the id, for the receiver of its events.
 //
 // Extension.
 func (id *CMID) SetData(v any) { orZero(id).data.Store(&v) }
 
-// Data returns what SetData kept, or nil.
+// Data returns the value of SetData, or nil.
 //
 // Extension.
 func (id *CMID) Data() any {
@@ -86,8 +87,9 @@ func (id *CMID) Data() any {
 	return nil
 }
 
-// BindAddr gives the id a local address: the wildcard address for all devices, port 0 for any free port, a zone for link-local addresses.
-// A specific address binds the id to its device. Errors: ENODEV when the address is of no RDMA device, EADDRINUSE, EACCES.
+// BindAddr binds the id to a local address. The wildcard address stands for all devices, port 0 for
+// any free port; a link-local address needs a zone. A specific address binds the id to its device.
+// Errors: ENODEV when no RDMA device has the address; EADDRINUSE; EACCES.
 //
 // Implements: rdma_bind_addr.
 func (id *CMID) BindAddr(addr netip.AddrPort) error {
@@ -104,8 +106,8 @@ func (id *CMID) BindAddr(addr netip.AddrPort) error {
 	return addrError(verb, C.cv_cm_bind_addr(id.c, &a), addr)
 }
 
-// ResolveAddr starts to find the device and hardware address for dst; ADDR_RESOLVED or ADDR_ERROR follows. With the zero src the routing
-// table chooses. timeout is rounded up to milliseconds.
+// ResolveAddr starts resolving dst to a device and a hardware address; ADDR_RESOLVED or ADDR_ERROR
+// follows. With the zero src the routing table chooses. timeout is rounded up to milliseconds.
 //
 // Implements: rdma_resolve_addr.
 func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
@@ -133,7 +135,8 @@ func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 	return addrError(verb, C.cv_cm_resolve_addr(id.c, &s, &d, ms), dst)
 }
 
-// ResolveRoute starts to find the path, after ADDR_RESOLVED; ROUTE_RESOLVED or ROUTE_ERROR follows.
+// ResolveRoute starts resolving the path, after ADDR_RESOLVED; ROUTE_RESOLVED or ROUTE_ERROR
+// follows.
 //
 // Implements: rdma_resolve_route.
 func (id *CMID) ResolveRoute(timeout time.Duration) error {
@@ -146,7 +149,8 @@ func (id *CMID) ResolveRoute(timeout time.Duration) error {
 	return id.bound(verb, func() C.int { return C.cv_cm_resolve_route(id.c, ms) })
 }
 
-// Listen starts to take connection requests at the bound address; each arrives as CONNECT_REQUEST with an id of its own.
+// Listen starts accepting connection requests at the bound address. Each arrives as CONNECT_REQUEST
+// with a new id.
 //
 // Implements: rdma_listen.
 func (id *CMID) Listen(backlog int) error {
@@ -161,9 +165,11 @@ func (id *CMID) Listen(backlog int) error {
 	return rcError("rdma_listen", C.cv_cm_listen(id.c, C.int(backlog)), nil)
 }
 
-// Connect sends a connection request, after ROUTE_RESOLVED. With a queue pair on the id ESTABLISHED follows; without one p.QPNum
-// names the queue pair, CONNECT_RESPONSE follows, and after reaching RTS the caller calls Establish; on iWARP ESTABLISHED follows in
-// this case too, and there is nothing left to do. Or REJECTED, UNREACHABLE, CONNECT_ERROR; iWARP may also refuse at once, with ECONNREFUSED.
+// Connect sends a connection request, after ROUTE_RESOLVED. If the id has a queue pair, ESTABLISHED
+// follows. If it has none, p.QPNum names the queue pair and CONNECT_RESPONSE follows; the caller
+// moves the queue pair to RTS and calls Establish. On iWARP ESTABLISHED follows in both cases. On
+// failure REJECTED, UNREACHABLE or CONNECT_ERROR follows; on iWARP Connect may also return
+// ECONNREFUSED.
 //
 // Implements: rdma_connect.
 func (id *CMID) Connect(p ConnParam) error {
@@ -173,11 +179,13 @@ func (id *CMID) Connect(p ConnParam) error {
 	if err != nil {
 		return err
 	}
-	return p.explain(id.bound(verb, func() C.int { return C.cv_cm_connect(id.c, &c, data, C.uint32_t(len(p.PrivateData))) }))
+	return p.explain(id.bound(verb,
+		func() C.int { return C.cv_cm_connect(id.c, &c, data, C.uint32_t(len(p.PrivateData))) }))
 }
 
-// Accept answers a connection request, on the id that came with it. Without a queue pair on the id the caller has moved its
-// queue pair to RTS, and p.QPNum names it. ESTABLISHED follows, or CONNECT_ERROR.
+// Accept accepts a connection request, on the id of its event. If the id has no queue pair, the
+// caller must first move its own queue pair to RTS and name it in p.QPNum. ESTABLISHED or
+// CONNECT_ERROR follows.
 //
 // Implements: rdma_accept.
 func (id *CMID) Accept(p ConnParam) error {
@@ -187,10 +195,12 @@ func (id *CMID) Accept(p ConnParam) error {
 	if err != nil {
 		return err
 	}
-	return p.explain(id.bound(verb, func() C.int { return C.cv_cm_accept(id.c, &c, data, C.uint32_t(len(p.PrivateData))) }))
+	return p.explain(id.bound(verb,
+		func() C.int { return C.cv_cm_accept(id.c, &c, data, C.uint32_t(len(p.PrivateData))) }))
 }
 
-// Reject refuses a connection request; the peer gets REJECTED with the private data. The id is still to be closed.
+// Reject rejects a connection request; the peer receives REJECTED with the private data. The caller
+// still closes the id.
 //
 // Implements: rdma_reject.
 func (id *CMID) Reject(privateData []byte) error {
@@ -204,7 +214,8 @@ func (id *CMID) Reject(privateData []byte) error {
 	})
 }
 
-// Establish completes a connection on the active side, after CONNECT_RESPONSE, once the queue pair is in RTS.
+// Establish completes a connection on the active side, after CONNECT_RESPONSE, once the queue pair
+// is in RTS.
 //
 // Implements: rdma_establish.
 func (id *CMID) Establish() error {
@@ -212,8 +223,8 @@ func (id *CMID) Establish() error {
 	return id.bound("rdma_establish", func() C.int { return C.cv_cm_establish(id.c) })
 }
 
-// Notify tells the connection manager of an asynchronous event of the queue pair: AsyncCommEst, when data arrived before the peer's
-// last handshake message.
+// Notify reports an asynchronous event of the queue pair to the connection manager: AsyncCommEst,
+// when data arrived before the peer's last handshake message.
 //
 // Implements: rdma_notify.
 func (id *CMID) Notify(t AsyncEventType) error {
@@ -221,8 +232,8 @@ func (id *CMID) Notify(t AsyncEventType) error {
 	return id.bound("rdma_notify", func() C.int { return C.cv_cm_notify(id.c, C.uint32_t(t)) })
 }
 
-// Disconnect ends the connection and, on a queue pair of the id, moves it to ERR; one that is not of the id the caller moves. DISCONNECTED
-// follows on both sides.
+// Disconnect ends the connection and moves the id's queue pair to ERR; a queue pair that is not the
+// id's is left to the caller. DISCONNECTED follows on both sides.
 //
 // Implements: rdma_disconnect.
 func (id *CMID) Disconnect() error {
@@ -230,8 +241,8 @@ func (id *CMID) Disconnect() error {
 	return id.bound("rdma_disconnect", func() C.int { return C.cv_cm_disconnect(id.c) })
 }
 
-// InitQPAttr returns the attributes, and the mask that selects them, with which Modify moves a queue pair that is not on the id to INIT, RTR or
-// RTS at this point of the connection.
+// InitQPAttr returns the attributes and the mask with which QP.Modify moves a queue pair that is
+// not the id's to INIT, RTR or RTS.
 //
 // Implements: rdma_init_qp_attr.
 func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
@@ -274,12 +285,12 @@ func (id *CMID) Migrate(ch *EventChannel) error {
 	return nil
 }
 
-// LocalAddr is the local address, with the port that was chosen; not valid before one is.
+// LocalAddr returns the local address and port, the zero AddrPort before one is chosen.
 //
 // Implements: rdma_get_local_addr, rdma_get_src_port.
 func (id *CMID) LocalAddr() netip.AddrPort { l, _ := orZero(id).addrs(); return l }
 
-// RemoteAddr is the peer's address; not valid before there is one.
+// RemoteAddr returns the peer's address, the zero AddrPort before one is known.
 //
 // Implements: rdma_get_peer_addr, rdma_get_dst_port.
 func (id *CMID) RemoteAddr() netip.AddrPort { _, r := orZero(id).addrs(); return r }
@@ -310,7 +321,8 @@ func withZone(a netip.AddrPort, zone string) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().WithZone(zone), a.Port())
 }
 
-// zone is the network device of a local address: the kernel tells it for the address that was bound, not for those of a connection.
+// zone returns the network device of a local address. The kernel reports it for the bound address
+// only, not for those of a connection.
 func (id *CMID) zone(local netip.Addr) string {
 	if local.Zone() != "" || id.c.verbs == nil {
 		return local.Zone()
@@ -324,7 +336,7 @@ func (id *CMID) zone(local netip.Addr) string {
 	return ""
 }
 
-// Device is the name of the device that the id is bound to, empty before it is.
+// Device returns the name of the device that the id is bound to, "" before that.
 //
 // Extension.
 func (id *CMID) Device() string {
@@ -339,7 +351,7 @@ func (id *CMID) Device() string {
 	return C.GoString(C.ibv_get_device_name(id.c.verbs.device))
 }
 
-// Port is the number of the device's port that the id is bound to, 0 before it is.
+// Port returns the number of the device port that the id is bound to, 0 before that.
 //
 // Extension.
 func (id *CMID) Port() uint8 {
@@ -351,14 +363,15 @@ func (id *CMID) Port() uint8 {
 	return uint8(id.c.port_num)
 }
 
-// SetTOS sets the IP type of service of the connection, before it is resolved or listened on.
+// SetTOS sets the connection's IP type of service. Call it before ResolveAddr or Listen.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetTOS(tos uint8) error {
 	return orZero(id).setOption(C.RDMA_OPTION_ID_TOS, int(tos), 1)
 }
 
-// SetReuseAddr lets BindAddr take an address that another id is bound to, as long as only one listens.
+// SetReuseAddr allows BindAddr on an address that another id is bound to. Only one of them may
+// listen.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetReuseAddr(on bool) error {
@@ -374,7 +387,7 @@ func (id *CMID) SetAFOnly(on bool) error {
 	return id.setOption(C.RDMA_OPTION_ID_AFONLY, int(cbool(on)), C.sizeof_int)
 }
 
-// SetAckTimeout sets the queue pair's timeout: 4.096 us << timeout, 0 to 31.
+// SetAckTimeout sets the queue pair's ACK timeout to 4.096 us << timeout, 0 to 31.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetAckTimeout(timeout uint8) error {
@@ -385,8 +398,9 @@ func (id *CMID) SetAckTimeout(timeout uint8) error {
 	return id.setOption(C.RDMA_OPTION_ID_ACK_TIMEOUT, int(timeout), 1)
 }
 
-// SetLocalECE sets what the next Connect or Accept says of enhanced connection establishment. It is for ids without a queue
-// pair of their own. Errors: EINVAL for VendorID 0. An Accept answers with the peer's VendorID instead of this one.
+// SetLocalECE sets the enhanced connection establishment (ECE) data of the next Connect or Accept.
+// The id must not have a queue pair. An Accept sends the peer's VendorID instead of e's. Errors:
+// EINVAL for VendorID 0.
 //
 // Implements: rdma_set_local_ece.
 func (id *CMID) SetLocalECE(e ECE) error {
@@ -400,8 +414,8 @@ func (id *CMID) SetLocalECE(e ECE) error {
 	return rcError(verb, C.cv_cm_set_local_ece(id.c, C.uint32_t(e.VendorID), C.uint32_t(e.Options)), nil)
 }
 
-// RemoteECE is what the peer's connection request, or its answer (CONNECT_RESPONSE), said of enhanced connection establishment. It
-// is for ids without a queue pair of their own (EINVAL).
+// RemoteECE returns the ECE data of the peer's connection request or of its answer
+// (CONNECT_RESPONSE). Errors: EINVAL when the id has a queue pair.
 //
 // Implements: rdma_get_remote_ece.
 func (id *CMID) RemoteECE() (ECE, error) {
@@ -427,7 +441,7 @@ func (id *CMID) setOption(name, value, size int) error {
 	return rcError("rdma_set_option", C.cv_cm_set_option(id.c, C.int(name), C.int(value), C.int(size)), nil)
 }
 
-// bound runs a verb that librdmacm only survives on an id with a device.
+// bound calls f on an id with a device: on an id without one librdmacm crashes.
 func (id *CMID) bound(verb string, f func() C.int) error {
 	if !id.life.enter() {
 		return ErrClosed
@@ -441,10 +455,12 @@ func (id *CMID) bound(verb string, f func() C.int) error {
 
 func (p *ConnParam) c(verb string) (C.struct_cv_conn, *C.uint8_t, error) {
 	if len(p.PrivateData) > math.MaxUint8 {
-		return C.struct_cv_conn{}, nil, badArg(verb, "%d bytes of private data, at most %d", len(p.PrivateData), math.MaxUint8)
+		return C.struct_cv_conn{}, nil, badArg(verb, "%d bytes of private data, at most %d", len(p.PrivateData),
+			math.MaxUint8)
 	}
 	if p.RetryCount > 7 || p.RNRRetryCount > 7 {
-		return C.struct_cv_conn{}, nil, badArg(verb, "RetryCount %d or RNRRetryCount %d is not in 0..7", p.RetryCount, p.RNRRetryCount)
+		return C.struct_cv_conn{}, nil, badArg(verb, "RetryCount %d or RNRRetryCount %d is not in 0..7", p.RetryCount,
+			p.RNRRetryCount)
 	}
 	return C.struct_cv_conn{
 		responder_resources: C.uint8_t(p.ResponderResources), initiator_depth: C.uint8_t(p.InitiatorDepth),
@@ -453,10 +469,11 @@ func (p *ConnParam) c(verb string) (C.struct_cv_conn, *C.uint8_t, error) {
 	}, bytePtr(p.PrivateData), nil
 }
 
-// explain adds what the kernel may have found wrong to its EINVAL.
+// explain adds the likely causes to an EINVAL of the kernel.
 func (p *ConnParam) explain(err error) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
-		e.Advice = fmt.Sprintf("%d bytes of private data may be too many (56 fit a request, 196 a reply), a depth (%d, %d) beyond the device's, or the id not in the right state",
+		e.Advice = fmt.Sprintf("the id is in the wrong state, or private data (%d bytes; a request takes 56, a reply 196) "+
+			"or a depth (%d, %d) exceeds its limit",
 			len(p.PrivateData), p.ResponderResources, p.InitiatorDepth)
 	}
 	return err

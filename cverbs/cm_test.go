@@ -13,7 +13,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// Two queue pairs that are not on their ids (made from an ordinary context) are connected, exchange data, and are disconnected.
+// Two queue pairs that are not on their ids (made from an ordinary context) are connected, exchange
+// data, and are disconnected.
 func TestCMExternalQP(t *testing.T) {
 	ctx := openDevice(t)
 	addrs := localAddrs(t, ctx)
@@ -83,7 +84,8 @@ func TestCMOwnQP(t *testing.T) {
 	want(t, cch, CMEventEstablished)
 	want(t, sch, CMEventEstablished)
 	copy(buf, "through the id's own queue pair")
-	_, err = a.qp.PostSend([]SendWR{{Opcode: OpSend, NumSGE: 1, Flags: SendSignaled}}, []SGE{{Addr: a.mr.Addr(), Length: 100, LKey: a.mr.LKey()}})
+	_, err = a.qp.PostSend([]SendWR{{Opcode: OpSend, NumSGE: 1, Flags: SendSignaled}},
+		[]SGE{{Addr: a.mr.Addr(), Length: 100, LKey: a.mr.LKey()}})
 	assert.NilError(t, err)
 	assert.Equal(t, poll(t, b.cq, 1)[0].Status, WCSuccess)
 	assert.Assert(t, bytes.Equal(buf[:100], buf[100:]))
@@ -132,7 +134,8 @@ func TestCMReject(t *testing.T) {
 	assert.Assert(t, ev.Status == RejectNoListener || isIWARP(t, ctx), "%d", ev.Status)
 }
 
-// A listener that closes while a request waits for it: the request is refused, and its event comes to nobody.
+// A listener closes while a request is pending: the peer is rejected and the request's event is
+// dropped.
 func TestCMListenerGone(t *testing.T) {
 	ctx := openDevice(t)
 	e := newEnd(t, ctx)
@@ -166,7 +169,8 @@ func TestCMMigrate(t *testing.T) {
 	_ = sch
 }
 
-// Verbs that librdmacm would crash on, and arguments out of range, are refused by name.
+// Calls on which librdmacm would crash, and arguments out of range, return an error that names the
+// argument.
 func TestCMBadInput(t *testing.T) {
 	openDevice(t)
 	ch := closing[*EventChannel](t)(CreateEventChannel())
@@ -207,7 +211,7 @@ func TestCMBadInput(t *testing.T) {
 	assert.Equal(t, id.Data(), "mine")
 }
 
-// An address without a host behind it ends in an event, not in silence.
+// Resolving an address without a host ends in an error event.
 func TestCMUnreachableAddress(t *testing.T) {
 	openDevice(t)
 	ch := closing[*EventChannel](t)(CreateEventChannel())
@@ -255,7 +259,7 @@ func TestEventChannelWaits(t *testing.T) {
 	assert.Assert(t, errors.Is(err, os.ErrClosed))
 }
 
-// An id that closes takes its pending events with it; an id in use keeps its channel open.
+// Closing an id drops its pending events; an open id keeps its channel open.
 func TestCMCloseWithPendingEvents(t *testing.T) {
 	ctx := openDevice(t)
 	ch := closing[*EventChannel](t)(CreateEventChannel())
@@ -272,8 +276,7 @@ func TestCMCloseWithPendingEvents(t *testing.T) {
 	assert.NilError(t, ch.Close())
 }
 
-// TestCMECE: the options of enhanced connection establishment reach the other end both ways, whole, and of the vendor's number the low 24
-// bits: a number above these says nothing to a peer that looks for a vendor.
+// ECE options reach both peers unchanged; of VendorID only the low 24 bits do.
 func TestCMECE(t *testing.T) {
 	ctx := openDevice(t)
 	if isIWARP(t, ctx) {

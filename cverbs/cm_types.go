@@ -25,7 +25,7 @@ const (
 	CMEventRouteResolved   CMEventType = 2
 	CMEventRouteError      CMEventType = 3
 	CMEventConnectRequest  CMEventType = 4
-	CMEventConnectResponse CMEventType = 5 // active side without a QP on the id, not on iWARP: reach RTS, then Establish
+	CMEventConnectResponse CMEventType = 5 // active side, no QP on the id, not iWARP: move the QP to RTS, then Establish
 	CMEventConnectError    CMEventType = 6
 	CMEventUnreachable     CMEventType = 7
 	CMEventRejected        CMEventType = 8
@@ -52,47 +52,48 @@ var cmEventNames = map[CMEventType]string{
 // Implements: rdma_event_str.
 func (t CMEventType) String() string { return enumName(cmEventNames, t, "CMEventType") }
 
-// Reject reasons of the InfiniBand connection manager that CMEvent.Status of a REJECTED event carries.
+// Reasons in CMEvent.Status of a REJECTED event, from the InfiniBand connection manager.
 const (
-	RejectNoListener      = 8  // invalid service id: nobody listens there
-	RejectConsumerDefined = 28 // the peer's program rejected, or went away with the request unanswered
+	RejectNoListener      = 8  // invalid service id: no listener
+	RejectConsumerDefined = 28 // the peer's program rejected the request, or closed it unanswered
 )
 
-// ConnParam are the parameters of a connect or an accept, and what the peer's said, in an event.
+// ConnParam holds the parameters of Connect and Accept, and in an event those of the peer.
 //
-// In an event the peer's InitiatorDepth is reported as ResponderResources and the reverse: both fields are already from the local
-// side's point of view, and may be passed back in Accept.
+// In an event ResponderResources is the peer's InitiatorDepth and the reverse, so that both
+// describe the local side and may be passed to Accept.
 type ConnParam struct {
-	PrivateData        []byte // at most 56 bytes in a connect request over TCP port space, 196 in a reply, 148 in a reject
-	ResponderResources uint8  // RDMA reads and atomics that this side takes
-	InitiatorDepth     uint8  // RDMA reads and atomics that this side starts
+	PrivateData        []byte // at most 56 bytes in a request (PortSpaceTCP), 196 in a reply, 148 in a reject
+	ResponderResources uint8  // concurrent RDMA reads and atomics as responder
+	InitiatorDepth     uint8  // concurrent RDMA reads and atomics as initiator
 	FlowControl        bool
 	RetryCount         uint8 // 0 to 7; ignored by Accept
-	RNRRetryCount      uint8 // 0 to 7; 7 is for ever
+	RNRRetryCount      uint8 // 0 to 7; 7 is unlimited
 	SRQ                bool  // the QP uses a shared receive queue; ignored when the id has a QP of its own
 	QPNum              uint32
 }
 
-// ECE is what two ends say of each other's enhanced connection establishment: who defined the options, and the options. The
-// message carries the low 24 bits of VendorID, 0 where it says nothing, and all of Options; kernels before 5.9 carry neither.
+// ECE is enhanced connection establishment data: who defined the options, and the options. A
+// message carries the low 24 bits of VendorID (0: no ECE) and all of Options. Kernels before 5.9
+// carry neither.
 type ECE struct {
 	VendorID uint32
 	Options  uint32
 }
 
-// CMEvent is one connection manager event, copied; it was acknowledged before it was returned. On InfiniBand and RoCE PrivateData has the
-// fixed size of its message, padded with zeroes.
+// CMEvent is a copy of one connection manager event, already acknowledged. On InfiniBand and RoCE
+// PrivateData has the fixed size of its message, padded with zeroes.
 type CMEvent struct {
 	Type     CMEventType
-	Status   int   // 0, a negative errno, or a reason of the transport (REJECTED)
-	ID       *CMID // what the event is about; for CONNECT_REQUEST a new id, which the receiver must Close
+	Status   int   // 0, a negative errno, or for REJECTED a reason of the transport
+	ID       *CMID // the event's id; for CONNECT_REQUEST a new id, which the receiver must Close
 	ListenID *CMID // CONNECT_REQUEST: the id that listens
 	ConnParam
 	QKey uint32 // UDP port space: the peer's Q_Key
 	AH   AHAttr // UDP port space: the path to the peer
 }
 
-// Err is nil for an event without a status, and else an error that names event and status.
+// Err returns an error with the event's name and status, nil for an event without a status.
 //
 // Extension.
 func (e CMEvent) Err() error {

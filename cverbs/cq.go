@@ -23,14 +23,15 @@ type CQ struct {
 	h     uintptr
 	depth atomic.Int64
 	fired atomic.Bool
-	armed bool // has a channel
+	armed bool // has a channel, so Arm works
 	rxe   C.int
 }
 
 var cqs handles[CQ]
 
-// CreateCQ makes a completion queue with room for at least depth completions. ch may be nil: the queue is then only polled. vector is 0 up
-// to NumCompVectors less 1. A queue that overflows breaks every queue pair that uses it: make it as deep as all their work requests.
+// CreateCQ creates a completion queue of at least depth completions. With a nil ch the queue can
+// only be polled. vector is 0 to NumCompVectors-1. An overflow breaks every queue pair of the
+// queue, so depth must cover all their work requests.
 //
 // Implements: ibv_create_cq.
 func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) {
@@ -77,14 +78,15 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) 
 	return q, nil
 }
 
-// Poll takes up to len(wc) completions and returns how many. Fewer than len(wc) means that the queue was empty. Nothing allocates. Errors:
-// ErrClosed.
+// Poll takes up to len(wc) completions and returns their number. Fewer than len(wc) means that the
+// queue is empty. It does not allocate. Errors: ErrClosed.
 //
 // Implements: ibv_poll_cq.
 func (q *CQ) Poll(wc []WC) (int, error) { return orZero(q).poll(wc, 1) }
 
-// PollSpin polls the queue up to polls times, 1 to MaxPolls, until it has a completion, in one crossing into C. It is for a loop that
-// expects a completion soon. The call keeps the caller's thread and processor. Errors: ErrClosed; EINVAL for polls.
+// PollSpin polls the queue up to polls times, 1 to MaxPolls, until it has a completion, in one
+// crossing into C. It is for a loop that expects a completion soon. The call keeps the caller's
+// thread and processor. Errors: ErrClosed; EINVAL for polls.
 //
 // Extension.
 func (q *CQ) PollSpin(wc []WC, polls int) (int, error) {
@@ -110,8 +112,9 @@ func (q *CQ) poll(wc []WC, polls int) (int, error) {
 	return n, nil
 }
 
-// Arm asks for one event on the queue's channel when the next completion arrives; with solicitedOnly only for a solicited one or
-// an error. What is in the queue already gives no event: poll again after arming. Errors: EINVAL for a queue without a channel.
+// Arm requests one event on the queue's channel for the next completion, with solicitedOnly for the
+// next solicited or failed one. Completions that are already queued make no event: poll again after
+// Arm. Errors: EINVAL for a queue without a channel.
 //
 // Implements: ibv_req_notify_cq.
 func (q *CQ) Arm(solicitedOnly bool) error {
@@ -136,18 +139,19 @@ func (q *CQ) Arm(solicitedOnly bool) error {
 	}
 }
 
-// Fired tells whether the channel's Wait has taken an event of this queue since the last call of Fired.
+// Fired reports whether the channel's Wait has taken an event of this queue since the last call of
+// Fired.
 //
 // Extension.
 func (q *CQ) Fired() bool { return orZero(q).fired.Load() && q.fired.Swap(false) }
 
-// Depth is how many completions the queue holds: at least what was asked for.
+// Depth returns the queue's capacity in completions, at least what was requested.
 //
 // Extension.
 func (q *CQ) Depth() int { return int(orZero(q).depth.Load()) }
 
-// Resize changes the depth; the queue may be in use. Errors: EINVAL when more completions are waiting than the new
-// depth holds; ErrNotSupported on devices that cannot.
+// Resize changes the capacity; the queue may be in use. Errors: EINVAL when the queue holds more
+// than depth completions; ErrNotSupported if the device cannot resize.
 //
 // Implements: ibv_resize_cq.
 func (q *CQ) Resize(depth int) error {
@@ -166,7 +170,8 @@ func (q *CQ) Resize(depth int) error {
 	return nil
 }
 
-// Moderate delays events until count completions have arrived or the period has passed. Errors: ErrNotSupported on devices that cannot.
+// Moderate delays events until count completions have arrived or the period has passed. Errors:
+// ErrNotSupported if the device cannot.
 //
 // Implements: ibv_modify_cq.
 func (q *CQ) Moderate(count, periodUsec uint16) error {
@@ -178,7 +183,7 @@ func (q *CQ) Moderate(count, periodUsec uint16) error {
 	return rcError("ibv_modify_cq", C.cv_moderate_cq(q.c, C.uint16_t(count), C.uint16_t(periodUsec)), nil)
 }
 
-// Close destroys the queue and what it holds. Errors: ErrInUse while a queue pair uses it.
+// Close destroys the queue and its completions. Errors: ErrInUse while a queue pair uses it.
 //
 // Implements: ibv_destroy_cq.
 func (q *CQ) Close() error {

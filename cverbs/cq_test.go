@@ -17,7 +17,8 @@ func TestCQSize(t *testing.T) {
 	for _, c := range []struct {
 		depth, vector int
 		want          string
-	}{{0, 0, "depth 0"}, {-1, 0, "depth -1"}, {1 << 40, 0, "depth 1099511627776"}, {1 << 30, 0, "MaxCQE"}, {8, ctx.NumCompVectors(), "vector"}, {8, -1, "vector -1"}} {
+	}{{0, 0, "depth 0"}, {-1, 0, "depth -1"}, {1 << 40, 0, "depth 1099511627776"}, {1 << 30, 0, "MaxCQE"}, {8,
+		ctx.NumCompVectors(), "vector"}, {8, -1, "vector -1"}} {
 		_, err := ctx.CreateCQ(c.depth, nil, c.vector)
 		assert.ErrorContains(t, err, c.want)
 	}
@@ -34,7 +35,7 @@ func TestCQSize(t *testing.T) {
 	}
 }
 
-// Resize to less than what waits is refused and loses nothing.
+// Resize below the number of queued completions fails and loses none.
 func TestCQResizeBelowContent(t *testing.T) {
 	a, b := newPair(t, openRoCE(t))
 	assert.NilError(t, a.scq.Resize(400))
@@ -51,7 +52,7 @@ func TestCQResizeBelowContent(t *testing.T) {
 	}
 }
 
-// armedPair is a pair whose b receives on a queue with a channel.
+// armedPair returns a pair whose end b receives into a queue with a channel.
 func armedPair(t *testing.T) (ch *CompChannel, cq *CQ, a, b *end) {
 	ctx := openDevice(t)
 	ch = closing[*CompChannel](t)(ctx.CreateCompChannel())
@@ -83,7 +84,8 @@ func TestChannelWait(t *testing.T) {
 	assert.Assert(t, !cq.Fired(), "Fired is taken once")
 	assert.Equal(t, poll(t, cq, 1)[0].Status, WCSuccess)
 
-	// Not armed again: no event. Armed: one, for a deadline in the past too.
+	// Without Arm there is no event. After Arm there is one, which an expired deadline also
+	// returns.
 	b.recv(1, b.sge(0, 8))
 	a.send(SendWR{Opcode: OpSend}, a.sge(0, 8))
 	poll(t, cq, 1)
@@ -100,7 +102,8 @@ func TestChannelWait(t *testing.T) {
 	assert.Equal(t, n, 1)
 }
 
-// Armed for solicited completions only: a plain one gives no event, a solicited one does, and an error does.
+// Armed for solicited completions only: a plain completion makes no event; a solicited one and an
+// error do.
 func TestChannelSolicited(t *testing.T) {
 	ch, cq, a, b := armedPair(t)
 	assert.NilError(t, cq.Arm(true))
@@ -133,7 +136,7 @@ func TestChannelSolicited(t *testing.T) {
 	assert.Equal(t, n, 1)
 }
 
-// Two queues on one channel: Wait says how many events, Fired of which.
+// Two queues on one channel: Wait returns the number of events, Fired reports their queues.
 func TestChannelTwoQueues(t *testing.T) {
 	ch, cq, a, b := armedPair(t)
 	other := closing[*CQ](t)(a.ctx.CreateCQ(8, ch, 0))
@@ -177,7 +180,7 @@ func TestChannelWake(t *testing.T) {
 	assert.Assert(t, errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
 }
 
-// Close ends a wait, for good.
+// Close ends a blocked Wait and every later one.
 func TestChannelCloseWhileWaiting(t *testing.T) {
 	ctx := openDevice(t)
 	ch := closing[*CompChannel](t)(ctx.CreateCompChannel())
@@ -198,7 +201,7 @@ func TestChannelCloseWhileWaiting(t *testing.T) {
 	ch.Wake()
 }
 
-// A channel of another context does not fit.
+// A channel of another context is refused.
 func TestCQForeignChannel(t *testing.T) {
 	ctx, other := openDevice(t), openDevice(t)
 	ch := closing[*CompChannel](t)(other.CreateCompChannel())

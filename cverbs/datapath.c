@@ -22,7 +22,8 @@ _Static_assert(offsetof(struct ibv_wc, slid) == 42 && offsetof(struct ibv_wc, dl
 _Static_assert(sizeof(struct ibv_sge) == 16, "SGE");
 _Static_assert(offsetof(struct ibv_sge, length) == 8 && offsetof(struct ibv_sge, lkey) == 12, "SGE");
 
-// The longest chain handed to the driver at once; longer batches go in several chains, in one crossing.
+// The longest chain passed to the driver at once; a longer batch makes several chains in one
+// crossing.
 enum { CHAIN = 128 };
 
 // ---- address handles
@@ -101,21 +102,23 @@ static inline int sge_check(uint32_t first, uint32_t num, uint32_t nsg, uint32_t
 	return (uint64_t)first + num > nsg ? CV_BAD_RANGE : CV_TOO_MANY;
 }
 
-// Some drivers queue first and look at the state later: a refused request would be sent after all. iWARP queue pairs are moved by
-// the connection manager without the library's knowledge, so there the driver has the word.
+// Some drivers queue first and check the state later: a refused request would be sent after all. On
+// iWARP the connection manager moves queue pairs without libibverbs' knowledge, so there only the
+// driver checks.
 static int too_early(const struct ibv_qp *qp, enum ibv_qp_state from)
 {
 	return qp->state < from && qp->context->device->transport_type != IBV_TRANSPORT_IWARP;
 }
 
-// Segment count, opcode, flags and immediate data lie together in both, and are copied together.
+// Segment count, opcode, flags and immediate data are adjacent in both structs and copied at once.
 enum { TOGETHER = 16 };
-_Static_assert(offsetof(struct ibv_send_wr, imm_data) + 4 - offsetof(struct ibv_send_wr, num_sge) == TOGETHER, "ibv_send_wr");
+_Static_assert(offsetof(struct ibv_send_wr, imm_data) + 4 - offsetof(struct ibv_send_wr, num_sge) == TOGETHER,
+	"ibv_send_wr");
 _Static_assert(offsetof(struct cv_send_wr, imm) + 4 - offsetof(struct cv_send_wr, num_sge) == TOGETHER, "SendWR");
 _Static_assert(offsetof(struct ibv_send_wr, opcode) - offsetof(struct ibv_send_wr, num_sge) == 4, "ibv_send_wr");
 _Static_assert(offsetof(struct ibv_send_wr, send_flags) - offsetof(struct ibv_send_wr, num_sge) == 8, "ibv_send_wr");
 
-// What the opcode needs beyond that.
+// Copies the other fields that the opcode uses.
 static int convert_rest(const struct ibv_qp *qp, const struct cv_send_wr *w, struct ibv_send_wr *o)
 {
 	switch (w->opcode) {
@@ -156,8 +159,8 @@ static int convert_rest(const struct ibv_qp *qp, const struct cv_send_wr *w, str
 	return CV_BAD_OPCODE;
 }
 
-// took notes how much of a chain of k requests the driver has accepted, and says whether it was all; refused is how far from the chain's
-// beginning the request lies that was not, if it is one of the chain's.
+// Adds the accepted requests of a chain of k to p, and returns whether all were. refused is the
+// byte offset of the refused request in the chain.
 static inline int took(struct cv_posted *p, int rc, uint32_t k, uintptr_t refused, size_t size)
 {
 	if (!rc) {
@@ -170,7 +173,8 @@ static inline int took(struct cv_posted *p, int rc, uint32_t k, uintptr_t refuse
 	return 0;
 }
 
-struct cv_posted cv_post_send(const uintptr_t *gate, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
+struct cv_posted cv_post_send(const uintptr_t *gate, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg,
+	uint32_t nsg, uint32_t max_sge)
 {
 	struct ibv_qp *qp = cv_enter(gate);
 	struct ibv_send_wr chain[CHAIN] __attribute__((aligned(64))), *bad;
@@ -204,7 +208,8 @@ struct cv_posted cv_post_send(const uintptr_t *gate, const struct cv_send_wr *wr
 				if (w->num_sge == 0)
 					o->sg_list = NULL;
 			}
-			memcpy((char *)o + offsetof(struct ibv_send_wr, num_sge), (const char *)w + offsetof(struct cv_send_wr, num_sge), TOGETHER);
+			memcpy((char *)o + offsetof(struct ibv_send_wr, num_sge), (const char *)w + offsetof(struct cv_send_wr, num_sge),
+				TOGETHER);
 			if (w->opcode == IBV_WR_SEND && !ud)
 				continue;
 			refused = convert_rest(qp, w, o);
@@ -226,9 +231,9 @@ struct cv_posted cv_post_send(const uintptr_t *gate, const struct cv_send_wr *wr
 	return p;
 }
 
-// The caller has entered the gate.
-static struct cv_posted post_recv(struct ibv_qp *qp, struct ibv_srq *srq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
-				  uint32_t nsg, uint32_t max_sge)
+// The caller is inside the gate.
+static struct cv_posted post_recv(struct ibv_qp *qp, struct ibv_srq *srq, const struct cv_recv_wr *wr, uint32_t n,
+	struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
 {
 	struct ibv_recv_wr chain[CHAIN], *bad;
 	struct cv_posted p = { 0, 0 };
@@ -261,7 +266,8 @@ static struct cv_posted post_recv(struct ibv_qp *qp, struct ibv_srq *srq, const 
 	return p;
 }
 
-struct cv_posted cv_post_recv(const uintptr_t *gate, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
+struct cv_posted cv_post_recv(const uintptr_t *gate, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
+	uint32_t nsg, uint32_t max_sge)
 {
 	struct ibv_qp *qp = cv_enter(gate);
 
@@ -274,7 +280,8 @@ struct cv_posted cv_post_recv(const uintptr_t *gate, const struct cv_recv_wr *wr
 	return post_recv(qp, NULL, wr, n, sg, nsg, max_sge);
 }
 
-struct cv_posted cv_post_srq_recv(const uintptr_t *gate, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
+struct cv_posted cv_post_srq_recv(const uintptr_t *gate, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
+	uint32_t nsg, uint32_t max_sge)
 {
 	struct ibv_srq *srq = cv_enter(gate);
 
@@ -327,8 +334,8 @@ int cv_req_notify_cq(const uintptr_t *gate, int solicited_only)
 	return rc;
 }
 
-int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags, struct ibv_mr *mr, uint64_t addr, uint64_t length,
-	       uint32_t access, uint32_t *rkey)
+int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags, struct ibv_mr *mr, uint64_t addr,
+	uint64_t length, uint32_t access, uint32_t *rkey)
 {
 	struct ibv_mw_bind_info info = { .mr = mr, .addr = addr, .length = length, .mw_access_flags = access };
 	int rc;

@@ -27,7 +27,8 @@ type Context struct {
 	asyncFn func(uintptr) bool
 }
 
-// eachDevice calls f for the devices present until it returns false. A kernel without RDMA has none.
+// eachDevice calls f for each present device until f returns false. A kernel without RDMA has no
+// devices.
 func eachDevice(f func(*C.struct_ibv_device) bool) error {
 	var n C.int
 	list, err := C.ibv_get_device_list(&n)
@@ -46,7 +47,7 @@ func eachDevice(f func(*C.struct_ibv_device) bool) error {
 	return nil
 }
 
-// Devices lists the verbs devices of this host. A kernel without RDMA gives an empty list.
+// Devices lists the verbs devices of this host. On a kernel without RDMA the list is empty.
 //
 // Implements: ibv_get_device_list.
 func Devices() ([]DeviceInfo, error) {
@@ -63,7 +64,8 @@ func Devices() ([]DeviceInfo, error) {
 	return all, err
 }
 
-// OpenDevice opens the device of that name. Errors: ENODEV when there is none of that name, with the names that there are.
+// OpenDevice opens the device of that name. Errors: ENODEV when there is none; the text lists the
+// names of those present.
 //
 // Implements: ibv_open_device.
 func OpenDevice(name string) (*Context, error) {
@@ -91,9 +93,12 @@ func OpenDevice(name string) (*Context, error) {
 	case openErr != nil:
 		return nil, openErr
 	case c == nil && others == nil:
-		return nil, &Error{Verb: "ibv_open_device", Errno: syscall.ENODEV, Advice: fmt.Sprintf("no device %q: this host has no verbs device at all (soft-RoCE: rdma link add rxe0 type rxe netdev NAME)", name)}
+		return nil, &Error{Verb: "ibv_open_device", Errno: syscall.ENODEV,
+			Advice: fmt.Sprintf("no device %q: this host has no verbs device at all "+
+				"(soft-RoCE: rdma link add rxe0 type rxe netdev NAME)", name)}
 	case c == nil:
-		return nil, &Error{Verb: "ibv_open_device", Errno: syscall.ENODEV, Advice: fmt.Sprintf("no device %q: there is %s", name, strings.Join(others, ", "))}
+		return nil, &Error{Verb: "ibv_open_device", Errno: syscall.ENODEV,
+			Advice: fmt.Sprintf("no device %q: there is %s", name, strings.Join(others, ", "))}
 	}
 	c.life.open()
 	return c, nil
@@ -110,7 +115,8 @@ func newContext(v *C.struct_ibv_context, name string) (*Context, error) {
 	return c, nil
 }
 
-// Close closes the device. Errors: ErrInUse while anything made from it is open; ErrInUse for the context of a CMID, which librdmacm owns.
+// Close closes the device. Errors: ErrInUse while an object of it is open, and for the context of a
+// CMID, which librdmacm owns.
 //
 // Implements: ibv_close_device.
 func (c *Context) Close() error {
@@ -124,12 +130,12 @@ func (c *Context) Close() error {
 	})
 }
 
-// Name is the device's kernel name.
+// Name returns the device's kernel name.
 //
 // Implements: ibv_get_device_name.
 func (c *Context) Name() string { return orZero(c).name }
 
-// NumCompVectors is the number of completion vectors: CreateCQ takes 0 up to one less.
+// NumCompVectors returns the number of completion vectors; CreateCQ takes 0 to NumCompVectors-1.
 //
 // Extension.
 func (c *Context) NumCompVectors() int {
@@ -141,7 +147,8 @@ func (c *Context) NumCompVectors() int {
 	return int(c.c.num_comp_vectors)
 }
 
-// QueryDevice returns the device's limits and properties, the extended ones too where the device tells them.
+// QueryDevice returns the device's limits and properties, with the extended ones where the device
+// reports them.
 //
 // Implements: ibv_query_device, ibv_query_device_ex.
 func (c *Context) QueryDevice() (DeviceAttr, error) {
@@ -156,24 +163,27 @@ func (c *Context) QueryDevice() (DeviceAttr, error) {
 	}
 	a := &x.orig_attr
 	d := DeviceAttr{
-		FirmwareVersion: C.GoString(&a.fw_ver[0]), NodeGUID: be64(uint64(a.node_guid)), SysImageGUID: be64(uint64(a.sys_image_guid)),
-		MaxMRSize: uint64(a.max_mr_size), PageSizeCap: uint64(a.page_size_cap), VendorID: uint32(a.vendor_id),
-		VendorPartID: uint32(a.vendor_part_id), HWVersion: uint32(a.hw_ver), MaxQP: int(a.max_qp), MaxQPWR: int(a.max_qp_wr),
-		Caps: DeviceCaps(a.device_cap_flags), MaxSGE: int(a.max_sge), MaxSGERD: int(a.max_sge_rd), MaxCQ: int(a.max_cq),
-		MaxCQE: int(a.max_cqe), MaxMR: int(a.max_mr), MaxPD: int(a.max_pd), MaxQPRDAtom: int(a.max_qp_rd_atom),
-		MaxEERDAtom: int(a.max_ee_rd_atom), MaxResRDAtom: int(a.max_res_rd_atom), MaxQPInitRDAtom: int(a.max_qp_init_rd_atom),
-		MaxEEInitRDAtom: int(a.max_ee_init_rd_atom), AtomicCap: AtomicCap(a.atomic_cap), MaxEE: int(a.max_ee), MaxRDD: int(a.max_rdd),
-		MaxMW: int(a.max_mw), MaxRawIPv6QP: int(a.max_raw_ipv6_qp), MaxRawEthyQP: int(a.max_raw_ethy_qp),
-		MaxMcastGrp: int(a.max_mcast_grp), MaxMcastQPAttach: int(a.max_mcast_qp_attach),
-		MaxTotalMcastQP: int(a.max_total_mcast_qp_attach), MaxAH: int(a.max_ah), MaxFMR: int(a.max_fmr),
-		MaxMapPerFMR: int(a.max_map_per_fmr), MaxSRQ: int(a.max_srq), MaxSRQWR: int(a.max_srq_wr), MaxSRQSGE: int(a.max_srq_sge),
-		MaxPKeys: int(a.max_pkeys), LocalCAAckDelay: uint8(a.local_ca_ack_delay), PhysPortCnt: int(a.phys_port_cnt),
+		FirmwareVersion: C.GoString(&a.fw_ver[0]), NodeGUID: be64(uint64(a.node_guid)),
+		SysImageGUID: be64(uint64(a.sys_image_guid)), MaxMRSize: uint64(a.max_mr_size), PageSizeCap: uint64(a.page_size_cap),
+		VendorID: uint32(a.vendor_id), VendorPartID: uint32(a.vendor_part_id), HWVersion: uint32(a.hw_ver),
+		MaxQP: int(a.max_qp), MaxQPWR: int(a.max_qp_wr), Caps: DeviceCaps(a.device_cap_flags), MaxSGE: int(a.max_sge),
+		MaxSGERD: int(a.max_sge_rd), MaxCQ: int(a.max_cq), MaxCQE: int(a.max_cqe), MaxMR: int(a.max_mr),
+		MaxPD: int(a.max_pd), MaxQPRDAtom: int(a.max_qp_rd_atom), MaxEERDAtom: int(a.max_ee_rd_atom),
+		MaxResRDAtom: int(a.max_res_rd_atom), MaxQPInitRDAtom: int(a.max_qp_init_rd_atom),
+		MaxEEInitRDAtom: int(a.max_ee_init_rd_atom), AtomicCap: AtomicCap(a.atomic_cap), MaxEE: int(a.max_ee),
+		MaxRDD: int(a.max_rdd), MaxMW: int(a.max_mw), MaxRawIPv6QP: int(a.max_raw_ipv6_qp),
+		MaxRawEthyQP: int(a.max_raw_ethy_qp), MaxMcastGrp: int(a.max_mcast_grp),
+		MaxMcastQPAttach: int(a.max_mcast_qp_attach), MaxTotalMcastQP: int(a.max_total_mcast_qp_attach),
+		MaxAH: int(a.max_ah), MaxFMR: int(a.max_fmr), MaxMapPerFMR: int(a.max_map_per_fmr), MaxSRQ: int(a.max_srq),
+		MaxSRQWR: int(a.max_srq_wr), MaxSRQSGE: int(a.max_srq_sge), MaxPKeys: int(a.max_pkeys),
+		LocalCAAckDelay: uint8(a.local_ca_ack_delay), PhysPortCnt: int(a.phys_port_cnt),
 
 		ODPGeneralCaps: uint64(x.odp_caps.general_caps), ODPRCCaps: uint32(x.odp_caps.per_transport_caps.rc_odp_caps),
-		ODPUCCaps: uint32(x.odp_caps.per_transport_caps.uc_odp_caps), ODPUDCaps: uint32(x.odp_caps.per_transport_caps.ud_odp_caps),
-		TimestampMask: uint64(x.completion_timestamp_mask), HCACoreClock: uint64(x.hca_core_clock),
-		MaxCQModCount: uint16(x.cq_mod_caps.max_cq_count), MaxCQModPeriod: uint16(x.cq_mod_caps.max_cq_period),
-		MaxDMSize: uint64(x.max_dm_size), RawPacketCaps: uint32(x.raw_packet_caps), PCIAtomicFAdd: uint16(x.pci_atomic_caps.fetch_add),
+		ODPUCCaps: uint32(x.odp_caps.per_transport_caps.uc_odp_caps),
+		ODPUDCaps: uint32(x.odp_caps.per_transport_caps.ud_odp_caps), TimestampMask: uint64(x.completion_timestamp_mask),
+		HCACoreClock: uint64(x.hca_core_clock), MaxCQModCount: uint16(x.cq_mod_caps.max_cq_count),
+		MaxCQModPeriod: uint16(x.cq_mod_caps.max_cq_period), MaxDMSize: uint64(x.max_dm_size),
+		RawPacketCaps: uint32(x.raw_packet_caps), PCIAtomicFAdd: uint16(x.pci_atomic_caps.fetch_add),
 		PCIAtomicSwap: uint16(x.pci_atomic_caps.swap), PCIAtomicCmpSwap: uint16(x.pci_atomic_caps.compare_swap),
 	}
 	if x.device_cap_flags_ex != 0 {
@@ -198,10 +208,11 @@ func (c *Context) QueryPort(port uint8) (PortAttr, error) {
 	return PortAttr{
 		State: PortState(a.state), MaxMTU: MTU(a.max_mtu), ActiveMTU: MTU(a.active_mtu), GIDTableLen: int(a.gid_tbl_len),
 		CapFlags: uint32(a.port_cap_flags), MaxMsgSize: uint32(a.max_msg_sz), BadPKeyCntr: uint32(a.bad_pkey_cntr),
-		QKeyViolCntr: uint32(a.qkey_viol_cntr), PKeyTableLen: int(a.pkey_tbl_len), LID: uint16(a.lid), SMLID: uint16(a.sm_lid),
-		LMC: uint8(a.lmc), MaxVLNum: uint8(a.max_vl_num), SMSL: uint8(a.sm_sl), SubnetTimeout: uint8(a.subnet_timeout),
-		InitTypeReply: uint8(a.init_type_reply), ActiveWidth: uint8(a.active_width), ActiveSpeed: uint8(a.active_speed),
-		PhysState: uint8(a.phys_state), LinkLayer: LinkLayer(a.link_layer), Flags: uint8(a.flags), CapFlags2: uint16(a.port_cap_flags2),
+		QKeyViolCntr: uint32(a.qkey_viol_cntr), PKeyTableLen: int(a.pkey_tbl_len), LID: uint16(a.lid),
+		SMLID: uint16(a.sm_lid), LMC: uint8(a.lmc), MaxVLNum: uint8(a.max_vl_num), SMSL: uint8(a.sm_sl),
+		SubnetTimeout: uint8(a.subnet_timeout), InitTypeReply: uint8(a.init_type_reply), ActiveWidth: uint8(a.active_width),
+		ActiveSpeed: uint8(a.active_speed), PhysState: uint8(a.phys_state), LinkLayer: LinkLayer(a.link_layer),
+		Flags: uint8(a.flags), CapFlags2: uint16(a.port_cap_flags2),
 	}, nil
 }
 
@@ -235,13 +246,14 @@ func (c *Context) QueryGID(port uint8, index int) (GIDEntry, error) {
 		return GIDEntry{}, badArg("ibv_query_gid", "index %d is negative", index)
 	}
 	var e C.struct_ibv_gid_entry
-	if rc, err := C._ibv_query_gid_ex(c.c, C.uint32_t(port), C.uint32_t(index), &e, 0, C.sizeof_struct_ibv_gid_entry); rc != 0 {
+	if rc, err := C._ibv_query_gid_ex(c.c, C.uint32_t(port), C.uint32_t(index), &e, 0,
+		C.sizeof_struct_ibv_gid_entry); rc != 0 {
 		return GIDEntry{}, rcError("ibv_query_gid_ex", rc, err)
 	}
 	return goGID(&e), nil
 }
 
-// GIDTable returns the valid entries of all ports' GID tables, with their types and network devices.
+// GIDTable returns the valid GID entries of all ports, with their types and network devices.
 //
 // Implements: ibv_query_gid_table.
 func (c *Context) GIDTable() ([]GIDEntry, error) {
@@ -253,7 +265,7 @@ func (c *Context) GIDTable() ([]GIDEntry, error) {
 	return gidTable(c.c)
 }
 
-// gidTable reads the table of a context that the caller keeps open.
+// gidTable reads the GID table. The caller keeps the context open.
 func gidTable(c *C.struct_ibv_context) ([]GIDEntry, error) {
 	var dev C.struct_ibv_device_attr_ex
 	if rc := C.cv_query_device(c, &dev); rc != 0 {
@@ -282,7 +294,8 @@ func gidTable(c *C.struct_ibv_context) ([]GIDEntry, error) {
 	return all, nil
 }
 
-// BestGID chooses the GID of a port as RankGIDs does, and says why. Errors: ENODATA when the port has none to use.
+// BestGID chooses a port's GID as RankGIDs does, and returns the reason. Errors: ENODATA when the
+// port has no usable GID.
 //
 // Extension.
 func (c *Context) BestGID(port uint8) (best GIDEntry, reason string, err error) {
@@ -299,13 +312,15 @@ func (c *Context) BestGID(port uint8) (best GIDEntry, reason string, err error) 
 	}
 	best, reason, ok := RankGIDs(mine)
 	if !ok {
-		return GIDEntry{}, "", &Error{Verb: "ibv_query_gid_table", Errno: syscall.ENODATA, Advice: fmt.Sprintf("%s port %d: %s", c.name, port, reason)}
+		return GIDEntry{}, "", &Error{Verb: "ibv_query_gid_table", Errno: syscall.ENODATA,
+			Advice: fmt.Sprintf("%s port %d: %s", c.name, port, reason)}
 	}
 	return best, reason, nil
 }
 
 func goGID(e *C.struct_ibv_gid_entry) GIDEntry {
-	g := GIDEntry{GID: GID(e.gid), Index: int(e.gid_index), Port: uint8(e.port_num), Type: GIDType(e.gid_type), IfIndex: int(e.ndev_ifindex)}
+	g := GIDEntry{GID: GID(e.gid), Index: int(e.gid_index), Port: uint8(e.port_num), Type: GIDType(e.gid_type),
+		IfIndex: int(e.ndev_ifindex)}
 	if g.IfIndex != 0 {
 		if i, err := net.InterfaceByIndex(g.IfIndex); err == nil {
 			g.NetDev = i.Name

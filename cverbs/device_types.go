@@ -33,7 +33,7 @@ type DeviceInfo struct {
 	Index    int // kernel index, -1 where not known
 }
 
-// AtomicCap says how far atomics reach.
+// AtomicCap is the scope in which a device's atomics are atomic.
 type AtomicCap uint32
 
 // Atomic capabilities, with the values of enum ibv_atomic_cap.
@@ -59,7 +59,8 @@ const (
 	DeviceManagedSteer DeviceCaps = 1 << 29
 )
 
-// DeviceAttr are the limits and properties of a device. They are upper bounds, shared by all processes.
+// DeviceAttr holds a device's limits and properties. The limits are upper bounds, shared by all
+// processes.
 type DeviceAttr struct {
 	FirmwareVersion  string
 	NodeGUID         uint64
@@ -102,7 +103,7 @@ type DeviceAttr struct {
 	LocalCAAckDelay  uint8
 	PhysPortCnt      int
 
-	// From the extended query; 0 where the device does not tell.
+	// From the extended query; 0 where the device does not report them.
 	ODPGeneralCaps   uint64
 	ODPRCCaps        uint32
 	ODPUCCaps        uint32
@@ -132,7 +133,8 @@ const (
 )
 
 var portStateNames = map[PortState]string{
-	PortNop: "NOP", PortDown: "DOWN", PortInit: "INIT", PortArmed: "ARMED", PortActive: "ACTIVE", PortActiveDefer: "ACTIVE_DEFER",
+	PortNop: "NOP", PortDown: "DOWN", PortInit: "INIT", PortArmed: "ARMED", PortActive: "ACTIVE",
+	PortActiveDefer: "ACTIVE_DEFER",
 }
 
 // String returns the state's name.
@@ -140,7 +142,7 @@ var portStateNames = map[PortState]string{
 // Implements: ibv_port_state_str.
 func (s PortState) String() string { return enumName(portStateNames, s, "PortState") }
 
-// LinkLayer is what carries a port.
+// LinkLayer is the link layer of a port.
 type LinkLayer uint32
 
 // Link layers, with the verbs values.
@@ -150,7 +152,8 @@ const (
 	LinkLayerEthernet    LinkLayer = 2
 )
 
-var linkLayerNames = map[LinkLayer]string{LinkLayerUnspecified: "unspecified", LinkLayerInfiniBand: "InfiniBand", LinkLayerEthernet: "Ethernet"}
+var linkLayerNames = map[LinkLayer]string{LinkLayerUnspecified: "unspecified", LinkLayerInfiniBand: "InfiniBand",
+	LinkLayerEthernet: "Ethernet"}
 
 // String returns the link layer's name.
 //
@@ -213,10 +216,10 @@ const (
 var asyncNames = map[AsyncEventType]string{
 	AsyncCQErr: "CQ_ERR", AsyncQPFatal: "QP_FATAL", AsyncQPReqErr: "QP_REQ_ERR", AsyncQPAccessErr: "QP_ACCESS_ERR",
 	AsyncCommEst: "COMM_EST", AsyncSQDrained: "SQ_DRAINED", AsyncPathMig: "PATH_MIG", AsyncPathMigErr: "PATH_MIG_ERR",
-	AsyncDeviceFatal: "DEVICE_FATAL", AsyncPortActive: "PORT_ACTIVE", AsyncPortErr: "PORT_ERR", AsyncLIDChange: "LID_CHANGE",
-	AsyncPKeyChange: "PKEY_CHANGE", AsyncSMChange: "SM_CHANGE", AsyncSRQErr: "SRQ_ERR", AsyncSRQLimitReached: "SRQ_LIMIT_REACHED",
-	AsyncQPLastWQEReached: "QP_LAST_WQE_REACHED", AsyncClientReregister: "CLIENT_REREGISTER", AsyncGIDChange: "GID_CHANGE",
-	AsyncWQFatal: "WQ_FATAL",
+	AsyncDeviceFatal: "DEVICE_FATAL", AsyncPortActive: "PORT_ACTIVE", AsyncPortErr: "PORT_ERR",
+	AsyncLIDChange: "LID_CHANGE", AsyncPKeyChange: "PKEY_CHANGE", AsyncSMChange: "SM_CHANGE", AsyncSRQErr: "SRQ_ERR",
+	AsyncSRQLimitReached: "SRQ_LIMIT_REACHED", AsyncQPLastWQEReached: "QP_LAST_WQE_REACHED",
+	AsyncClientReregister: "CLIENT_REREGISTER", AsyncGIDChange: "GID_CHANGE", AsyncWQFatal: "WQ_FATAL",
 }
 
 // String returns the verbs name without its prefix.
@@ -224,8 +227,8 @@ var asyncNames = map[AsyncEventType]string{
 // Implements: ibv_event_type_str.
 func (t AsyncEventType) String() string { return enumName(asyncNames, t, "AsyncEventType") }
 
-// AsyncEvent is one asynchronous event. Of QP, CQ, SRQ and Port at most one is set: what the event is about. An object
-// that was closed meanwhile is nil.
+// AsyncEvent is one asynchronous event. At most one of QP, CQ, SRQ and Port is set: the event's
+// object. An object closed meanwhile is nil.
 type AsyncEvent struct {
 	Type AsyncEventType
 	QP   *QP

@@ -9,13 +9,13 @@ import (
 )
 
 var (
-	// ErrClosed is returned by calls on a closed object and by a wait that Close ended. errors.Is also matches os.ErrClosed and
-	// net.ErrClosed.
+	// ErrClosed is the error of calls on a closed object and of waits that Close ended. errors.Is
+	// also matches os.ErrClosed and net.ErrClosed.
 	ErrClosed error = closedError{}
-	// ErrInUse is wrapped by the error of a Close that was refused because other objects still use this one.
+	// ErrInUse is wrapped by the error of a Close while other objects use this one.
 	ErrInUse = errors.New("in use")
-	// ErrNotSupported is returned by every constructor where there are no verbs (not linux, or built without cgo). errors.Is also
-	// matches it when a device or kernel answered EOPNOTSUPP or ENOSYS.
+	// ErrNotSupported is the error of every constructor on platforms without verbs (not linux, or
+	// no cgo). errors.Is also matches it when a device or kernel returned EOPNOTSUPP or ENOSYS.
 	ErrNotSupported = errors.New("cverbs: not supported")
 )
 
@@ -25,7 +25,7 @@ func (closedError) Error() string { return "cverbs: use of closed object" }
 
 func (closedError) Is(target error) bool { return target == os.ErrClosed || target == net.ErrClosed }
 
-// Error is a verb that failed. errors.Is sees the errno.
+// Error is the failure of a verb. errors.Is matches the errno.
 //
 // Extension.
 type Error struct {
@@ -34,7 +34,7 @@ type Error struct {
 	Advice string        // what to do about it, or which argument was outside which limit; may be empty
 }
 
-// Error names the verb, the errno's text, and the advice.
+// Error returns the verb, the errno's text, and the advice.
 //
 // Extension.
 func (e *Error) Error() string {
@@ -50,7 +50,7 @@ func (e *Error) Error() string {
 // Extension.
 func (e *Error) Unwrap() error { return e.Errno }
 
-// Is matches ErrNotSupported when the errno says so.
+// Is reports whether target is ErrNotSupported and the errno is EOPNOTSUPP or ENOSYS.
 //
 // Extension.
 func (e *Error) Is(target error) bool {

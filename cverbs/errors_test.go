@@ -32,7 +32,7 @@ func TestErrors(t *testing.T) {
 	assert.ErrorContains(t, CMEvent{Type: CMEventUnreachable, Status: 4}.Err(), "UNREACHABLE")
 }
 
-// Every value that the headers know has a name, and others say their number.
+// Every value that the headers define has a name; other values show their number.
 func TestNames(t *testing.T) {
 	every := func(kind string, n int, name func(int) string) {
 		t.Helper()

@@ -9,7 +9,8 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// Writes a text into the memory of a peer, which here is a second queue pair on the first device of this host.
+// Writes a text into the memory of a peer, which here is a second queue pair on the first device of
+// this host.
 func Example() {
 	devices, err := cverbs.Devices()
 	check(err)
@@ -35,7 +36,8 @@ func Example() {
 
 	var qp [2]*cverbs.QP
 	for i := range qp {
-		qp[i], err = pd.CreateQP(cverbs.QPInit{SendCQ: cq, RecvCQ: cq, Cap: cverbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
+		qp[i], err = pd.CreateQP(cverbs.QPInit{SendCQ: cq, RecvCQ: cq,
+			Cap: cverbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
 		check(err)
 		defer qp[i].Close()
 		check(qp[i].ToInit(1, cverbs.AccessRemoteWrite))
@@ -45,7 +47,8 @@ func Example() {
 	log.Print(why)
 	for i := range qp {
 		attr := cverbs.QPAttr{
-			DestQPNum: qp[1-i].Num(), PathMTU: cverbs.MTU1024, MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRDAtomic: 1, MaxDestRDAtomic: 1,
+			DestQPNum: qp[1-i].Num(), PathMTU: cverbs.MTU1024, MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
+			MaxRDAtomic: 1, MaxDestRDAtomic: 1,
 			AH: cverbs.AHAttr{Port: 1, IsGlobal: true, DGID: gid.GID, SGIDIndex: uint8(gid.Index), HopLimit: 64},
 		}
 		check(qp[i].ToRTR(attr))
@@ -53,7 +56,8 @@ func Example() {
 	}
 
 	_, err = qp[0].PostSend(
-		[]cverbs.SendWR{{ID: 42, Opcode: cverbs.OpRDMAWrite, Flags: cverbs.SendSignaled, RemoteAddr: mr.Addr() + 100, RKey: mr.RKey(), NumSGE: 1}},
+		[]cverbs.SendWR{{ID: 42, Opcode: cverbs.OpRDMAWrite, Flags: cverbs.SendSignaled, RemoteAddr: mr.Addr() + 100,
+			RKey: mr.RKey(), NumSGE: 1}},
 		[]cverbs.SGE{{Addr: mr.Addr(), Length: 15, LKey: mr.LKey()}})
 	check(err)
 	wc := make([]cverbs.WC, 1)

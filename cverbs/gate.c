@@ -11,14 +11,14 @@
 __thread struct cv_user *cv_me;
 int cv_fenced;
 
-static struct cv_user *users; // one for each thread that there has been at once; never freed
+static struct cv_user *users; // as many as threads at once, at the most; never freed
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static int have_key;
 
 static long membarrier(int command) { return syscall(SYS_membarrier, command, 0, 0); }
 
-// The user of a thread that ends is free for another.
+// Frees the user of a thread that ends, for another thread.
 static void end_user(void *me)
 {
 	cv_me = NULL;

@@ -1,23 +1,24 @@
-// The gate of an object of the data path: the C side of type gate, which says how it works.
+// The C side of type gate; gate.go explains it.
 #ifndef GODAT_CVERBS_GATE_H
 #define GODAT_CVERBS_GATE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-// What one thread is using: the address of a gate, or NULL. Only the thread itself writes it.
+// The address of the gate that one thread is inside, or NULL. Only that thread writes it.
 struct cv_user {
 	const uintptr_t *gate;
 	struct cv_user *next;
-	int taken; // by a thread that has not ended
+	int taken; // by a running thread
 } __attribute__((aligned(128)));
 
 #define CV_HIDDEN __attribute__((visibility("hidden")))
 extern CV_HIDDEN __thread struct cv_user *cv_me;
-extern CV_HIDDEN int cv_fenced; // the kernel has no membarrier for us: each entry fences itself
+extern CV_HIDDEN int cv_fenced; // no membarrier: each cv_enter runs a fence
 CV_HIDDEN struct cv_user *cv_new_user(void);
 
-// Gives the object behind the gate, which stays until cv_leave; NULL if it is closed (or there is no memory to note the use).
+// Returns the gate's object, which stays valid until cv_leave; NULL if the gate is closed or memory
+// for a cv_user is short.
 static inline void *cv_enter(const uintptr_t *gate)
 {
 	struct cv_user *me = cv_me;
@@ -29,7 +30,7 @@ static inline void *cv_enter(const uintptr_t *gate)
 	if (__builtin_expect(cv_fenced, 0))
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	else
-		__atomic_signal_fence(__ATOMIC_SEQ_CST); // the compiler; cv_gate_busy sees to the processor
+		__atomic_signal_fence(__ATOMIC_SEQ_CST); // orders the compiler; cv_gate_busy orders the processor
 	object = __atomic_load_n(gate, __ATOMIC_ACQUIRE);
 	if (__builtin_expect(!object, 0))
 		__atomic_store_n(&me->gate, NULL, __ATOMIC_RELEASE);
@@ -41,10 +42,11 @@ static inline void cv_leave(void)
 	__atomic_store_n(&cv_me->gate, NULL, __ATOMIC_RELEASE);
 }
 
-// How many threads have been in gates at once, at the most: for tests.
+// The largest number of threads that have been in gates at once; for tests.
 int cv_gate_users(void);
 
-// For a gate that has been shut: makes the next calls see it shut, then tells whether one that did not is still inside. 0, 1 or -errno.
+// For a closed gate: makes later calls see it closed, and returns 1 if an earlier call is still
+// inside, else 0, or -errno.
 int cv_gate_busy(const uintptr_t *gate);
 
 #endif

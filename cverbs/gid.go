@@ -8,22 +8,22 @@ import (
 // GID is a global identifier of a port: an IPv6 address, or an IPv4 address mapped into one.
 type GID [16]byte
 
-// Addr is the GID as an address; IPv4 is unmapped.
+// Addr returns the GID as an address; IPv4-mapped ones are unmapped.
 //
 // Extension.
 func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
 
-// IsZero tells an empty entry.
+// IsZero reports whether the entry is empty.
 //
 // Extension.
 func (g GID) IsZero() bool { return g == GID{} }
 
-// String is the text form of the address.
+// String returns the text form of the address.
 //
 // Extension.
 func (g GID) String() string { return g.Addr().String() }
 
-// GIDType is the protocol that a GID table entry stands for.
+// GIDType is the protocol of a GID table entry.
 type GIDType uint32
 
 // GID types, with the values of enum ibv_gid_type.
@@ -50,7 +50,7 @@ type GIDEntry struct {
 	NetDev  string // its name, where it can be looked up
 }
 
-// gidRank orders the entries that a connection could use: lower is better.
+// gidRank returns an entry's rank, lower is better, and its kind in words.
 func gidRank(e GIDEntry) (rank int, what string) {
 	a := e.GID.Addr()
 	switch {
@@ -70,8 +70,9 @@ func gidRank(e GIDEntry) (rank int, what string) {
 	return 98, "of an unknown type"
 }
 
-// RankGIDs chooses the entry to use: RoCE v2 with IPv4, then v2 with global IPv6, then v2 link-local, then v1; the lower
-// index of equals. The reason says in words what was chosen and over how many others. ok is false when no entry can be used.
+// RankGIDs chooses the entry to use: RoCE v2 with IPv4, then v2 with global IPv6, then v2
+// link-local, then v1; among equals the lowest index. reason names the choice and the number of
+// other usable entries. ok is false when no entry is usable.
 //
 // Extension.
 func RankGIDs(entries []GIDEntry) (best GIDEntry, reason string, ok bool) {

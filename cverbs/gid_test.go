@@ -26,7 +26,8 @@ func TestRankGIDs(t *testing.T) {
 		index   int
 		reason  string
 	}{
-		{[]GIDEntry{v1, v2local, v1ip4, v2global, later, v2ip4}, 4, "GID index 4 (10.0.0.1) is RoCE v2 with an IPv4 address, the best of 6 entries"},
+		{[]GIDEntry{v1, v2local, v1ip4, v2global, later, v2ip4}, 4,
+			"GID index 4 (10.0.0.1) is RoCE v2 with an IPv4 address, the best of 6 entries"},
 		{[]GIDEntry{v1, v2local, v1ip4, v2global}, 3, "RoCE v2 with a global IPv6 address"},
 		{[]GIDEntry{v1ip4, v1, v2local}, 1, "link-local"},
 		{[]GIDEntry{v1ip4, v1}, 0, "RoCE v1"},

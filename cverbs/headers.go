@@ -11,7 +11,7 @@ import "C"
 
 import "unsafe"
 
-// What differs from the headers does not compile: each element must be the constant 0.
+// Each element must be the constant 0: a difference from the C headers does not compile.
 var _ = [...][0]byte{
 	[unsafe.Sizeof(SGE{}) - C.sizeof_struct_ibv_sge]byte{},
 	[unsafe.Sizeof(SendWR{}) - C.sizeof_struct_cv_send_wr]byte{},

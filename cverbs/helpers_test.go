@@ -10,13 +10,14 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// patience bounds every wait of the tests: slow machines, software emulation and the race detector included.
+// patience bounds every wait of the tests: slow machines, software emulation and the race detector
+// included.
 const patience = 60 * time.Second
 
 func soon() time.Time { return time.Now().Add(patience) }
 
-// openDevice opens the device of GODAT_TEST_DEVICE, which then must be there, or else the first one, if there is any. It checks that
-// the test leaves no object open.
+// openDevice opens the device of GODAT_TEST_DEVICE, which must then exist, else the first device,
+// if any. It checks that the test leaves no object open.
 func openDevice(t testing.TB) *Context {
 	t.Helper()
 	name := os.Getenv("GODAT_TEST_DEVICE")
@@ -51,7 +52,7 @@ func sameLive(a, b map[string]int) bool {
 
 type closer interface{ Close() error }
 
-// closing closes an object at the end of the test and hands it on.
+// closing closes an object at the end of the test and returns it.
 func closing[T closer](t testing.TB) func(v T, err error) T {
 	return func(v T, err error) T {
 		t.Helper()
@@ -65,7 +66,7 @@ func closing[T closer](t testing.TB) func(v T, err error) T {
 	}
 }
 
-// poll takes n completions within the tests' patience.
+// poll takes n completions, and fails the test after patience.
 func poll(t testing.TB, cq *CQ, n int) []WC {
 	t.Helper()
 	got := make([]WC, 0, n)
@@ -145,7 +146,7 @@ func isIWARP(t testing.TB, ctx *Context) bool {
 	return false
 }
 
-// openRoCE is openDevice for tests of what iWARP does not have.
+// openRoCE is openDevice for tests that iWARP cannot pass.
 func openRoCE(t testing.TB) *Context {
 	t.Helper()
 	ctx := openDevice(t)
@@ -161,7 +162,7 @@ func (e *end) connect(peer *end) {
 	assert.NilError(e.t, e.qp.ToRTS(e.path(peer.qp.Num())))
 }
 
-// path are the attributes for a connection to a queue pair on the same port.
+// path returns the attributes for a connection to a queue pair on the same port.
 func (e *end) path(peer uint32) QPAttr {
 	e.t.Helper()
 	gid, _, err := e.ctx.BestGID(1)
@@ -169,7 +170,8 @@ func (e *end) path(peer uint32) QPAttr {
 	port, err := e.ctx.QueryPort(1)
 	assert.NilError(e.t, err)
 	return QPAttr{
-		PathMTU: port.ActiveMTU, DestQPNum: peer, MaxDestRDAtomic: 4, MaxRDAtomic: 4, MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
+		PathMTU: port.ActiveMTU, DestQPNum: peer, MaxDestRDAtomic: 4, MaxRDAtomic: 4, MinRNRTimer: 12, Timeout: 14,
+		RetryCnt: 7, RNRRetry: 7,
 		AH: AHAttr{Port: 1, IsGlobal: true, DGID: gid.GID, SGIDIndex: uint8(gid.Index), HopLimit: 64},
 	}
 }

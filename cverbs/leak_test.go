@@ -10,7 +10,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// footprint is what a process holds that it can leak.
+// footprint counts the resources that a process can leak.
 func footprint(t *testing.T) (fds, goroutines int, kernel string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -21,8 +21,8 @@ func footprint(t *testing.T) (fds, goroutines int, kernel string) {
 	return len(entries), runtime.NumGoroutine(), kernel
 }
 
-// Many connections, each with its queue pairs, regions, queues and channels, come and go: descriptors, goroutines and
-// the kernel's RDMA resources are as many as before.
+// After many connections, each with its own queue pairs, regions, queues and channels, the process
+// has as many descriptors, goroutines and kernel RDMA resources as before.
 func TestManyConnections(t *testing.T) {
 	ctx := openDevice(t)
 	addr := localAddr(t, ctx)
@@ -58,6 +58,6 @@ func TestManyConnections(t *testing.T) {
 	}
 	t.Logf("after %d connections: %d descriptors, %d goroutines\n%s", n, fds2, goroutines2, kernel2)
 	assert.Equal(t, fds2, fds)
-	assert.Assert(t, goroutines2 <= goroutines, "%d goroutines before", goroutines) // one of a test before this may have been on its way out
+	assert.Assert(t, goroutines2 <= goroutines, "%d goroutines before", goroutines)
 	assert.Equal(t, kernel2, kernel)
 }

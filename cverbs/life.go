@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// kind names an object's type, for refusals and leak counts.
+// kind is an object's type, for errors and leak counts.
 type kind uint8
 
 const (
@@ -28,12 +28,13 @@ const (
 	numKinds
 )
 
-var kindNames = [numKinds]string{"Context", "PD", "MR", "MW", "CompChannel", "CQ", "SRQ", "QP", "AH", "EventChannel", "CMID"}
+var kindNames = [numKinds]string{"Context", "PD", "MR", "MW", "CompChannel", "CQ", "SRQ", "QP", "AH", "EventChannel",
+	"CMID"}
 
 var live [numKinds]atomic.Int64
 
-// Live counts the objects that are not closed, by kind ("QP", "MR", ...): for leak checks in tests. Contexts that belong to
-// librdmacm are not counted.
+// Live returns the number of open objects by kind ("QP", "MR", ...), for leak checks in tests.
+// Contexts that librdmacm owns are not counted.
 //
 // Extension.
 func Live() map[string]int {
@@ -46,18 +47,20 @@ func Live() map[string]int {
 	return m
 }
 
-// traced holds the stacks of objects that were opened while tracing was on.
+// traced has the stacks of objects that were opened while TraceLive was on.
 var (
 	tracing atomic.Bool
 	traced  sync.Map // *life to string
 )
 
-// TraceLive turns on, or off, the recording of who opens each object, for LiveStacks. It costs a stack trace per object.
+// TraceLive turns the recording of opening stacks for LiveStacks on or off. It costs one stack
+// trace per object.
 //
 // Extension.
 func TraceLive(on bool) { tracing.Store(on) }
 
-// LiveStacks says of every object that was opened under TraceLive and is not closed what it is and which code opened it.
+// LiveStacks returns the kind and the opening stack of every object that was opened under TraceLive
+// and is still open.
 //
 // Extension.
 func LiveStacks() []string {
@@ -69,10 +72,12 @@ func LiveStacks() []string {
 	return all
 }
 
-// life is the part of an object that decides when its C side may be used and when it may be destroyed.
+// life counts the calls in flight on an object and its children, and decides when the C object may
+// be destroyed.
 //
-// A call on the object brackets its use of C with enter and leave: two atomic additions. An object holds its parents from begin to
-// the end of close; a parent that is held refuses to close. The zero value is closed. Calls of the data path go through a gate instead.
+// A call brackets its use of C with enter and leave: two atomic additions. An object references its
+// parents from begin to the end of close; a referenced parent refuses to close. The zero value is
+// closed. Data path calls use a gate instead.
 type life struct {
 	state   atomic.Int64  // openBit while open, plus the number of calls in flight
 	idle    chan struct{} // told when the last call leaves a closed object
@@ -85,7 +90,7 @@ type life struct {
 
 const openBit = 1 << 62
 
-// orZero stands a closed object in for a nil receiver.
+// orZero replaces a nil receiver by a closed object.
 func orZero[T any](p *T) *T {
 	if p == nil {
 		return new(T)
@@ -93,7 +98,7 @@ func orZero[T any](p *T) *T {
 	return p
 }
 
-// enter must be followed by leave when it returns true.
+// enter reports whether the object is open; if true, leave must follow.
 func (l *life) enter() bool {
 	if l.state.Add(1) < openBit {
 		l.leave()
@@ -111,7 +116,7 @@ func (l *life) leave() {
 	}
 }
 
-// begin takes hold of the parents of an object that is about to be created; open or abort follows.
+// begin references the parents of an object that is about to be created; open or abort follows.
 func (l *life) begin(k kind, parents ...*life) error {
 	l.kind, l.idle = k, make(chan struct{}, 1)
 	for i, p := range parents {
@@ -157,7 +162,7 @@ func (l *life) drop(k kind) {
 	l.mu.Unlock()
 }
 
-// swapParent replaces one parent by another that the caller holds already.
+// swapParent replaces parent from by to, which the caller has referenced already.
 func (l *life) swapParent(from, to *life) {
 	for i, p := range l.parents {
 		if p == from {
@@ -167,8 +172,9 @@ func (l *life) swapParent(from, to *life) {
 	from.drop(l.kind)
 }
 
-// close refuses while children hold the object; else it keeps new calls out, runs interrupt (may be nil) to end waits in flight, waits for
-// all calls to leave, and destroys. When destroy fails the object is open again, unless interrupt has already taken part of it away.
+// close refuses while children reference the object. Else it refuses new calls, runs interrupt (may
+// be nil) to end blocked waits, waits for all calls to leave, and runs destroy. If destroy fails
+// the object is open again, unless interrupt has run.
 func (l *life) close(interrupt func(), destroy func() error) error {
 	l.mu.Lock()
 	if l.state.Load() < openBit || l.closing {
@@ -219,7 +225,8 @@ func (l *life) usedBy() error {
 	return fmt.Errorf("cverbs: close %s: %w by %s", kindNames[l.kind], ErrInUse, strings.Join(users, ", "))
 }
 
-// handles maps the integers that C keeps as an object's context to the object. A handle is never used twice.
+// handles maps the integers that C stores as an object's context to the object. A handle is never
+// reused.
 type handles[T any] struct {
 	mu   sync.RWMutex
 	next uintptr

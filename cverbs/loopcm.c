@@ -1,9 +1,9 @@
 //go:build linux && cgo && nulldev
 
-// The connection manager of the loop device, where the host has none of its own: messages of a Unix socket for each
-// connection, with the calls, the events and the padding of private data that librdmacm has. A listener on a port is
-// an abstract socket, so that processes of one host find each other. The descriptor of an event channel is an epoll set of
-// its sockets; whoever asks for an event reads them.
+// The connection manager of the loop device, for hosts that have none: one Unix socket for each
+// connection, with the calls, events and private data padding of librdmacm. A listener is an
+// abstract socket named by its port, so that processes of one host find each other. The descriptor
+// of an event channel is an epoll set of its sockets; get_cm_event reads them.
 
 #define _GNU_SOURCE
 #define LP_OWN_NAMES
@@ -32,7 +32,8 @@ struct packet {
 	uint8_t data[256];
 };
 
-enum id_state { IDLE, BOUND, LISTENING, RESOLVED, ROUTED, REQ_SENT, REP_READ, UNREAD, REQ_READ, REP_SENT, UP, DREQ_SENT, DREQ_READ, OVER };
+enum id_state { IDLE, BOUND, LISTENING, RESOLVED, ROUTED, REQ_SENT, REP_READ, UNREAD, REQ_READ, REP_SENT, UP,
+	DREQ_SENT, DREQ_READ, OVER };
 
 struct id {
 	struct rdma_cm_id base;
@@ -61,7 +62,7 @@ static pthread_mutex_t cm_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ibv_context *shared; // what ids are bound to
 static uint16_t next_port = 40000;
 
-// How much a message of each kind carries; what is not said is padded with zeroes.
+// Private data bytes of each message kind; padded with zeroes.
 static const uint32_t room[] = { [REQ] = 56, [REP] = 196, [REJ] = 148, [RTU] = 0, [DREQ] = 0, [DREP] = 0 };
 
 static int host_has_cm(void) { return access("/dev/infiniband/rdma_cm", F_OK) == 0; }
@@ -106,7 +107,10 @@ static void queue(struct channel *ch, struct event *e)
 		abort();
 }
 
-static void queue_kind(struct id *i, enum rdma_cm_event_type type, int status) { queue(i->ch, new_event(i, type, status)); }
+static void queue_kind(struct id *i, enum rdma_cm_event_type type, int status)
+{
+	queue(i->ch, new_event(i, type, status));
+}
 
 static void fill(struct event *e, const struct packet *p)
 {
@@ -379,7 +383,8 @@ int lp_get_cm_event(struct rdma_event_channel *base, struct rdma_cm_event **out)
 		for (k = 0; k < n && !ch->first; k++) {
 			if (ev[k].data.ptr && (e = arrived(ev[k].data.ptr)))
 				queue(ch, e);
-			// What one event has changed, another of the same call may be stale of: the rest comes with the next call.
+			// One event may make another event of the same epoll_wait stale: take the rest with the
+			// next call.
 			if (ev[k].data.ptr)
 				break;
 		}
@@ -596,7 +601,7 @@ int lp_connect(struct rdma_cm_id *id, struct rdma_conn_param *c)
 	return rc;
 }
 
-// Says a message in a state, and goes on to another.
+// Sends a message, if the id is in one of the states, and moves it to the next.
 static int step(struct id *i, unsigned int states, enum message m, const struct rdma_conn_param *c, enum id_state next)
 {
 	int rc;
@@ -618,7 +623,8 @@ int lp_reject(struct rdma_cm_id *id, const void *data, uint8_t len)
 {
 	struct rdma_conn_param c = { .private_data = data, .private_data_len = len };
 
-	return host_has_cm() ? rdma_reject(id, data, len) : step((struct id *)id, 1u << REQ_READ | 1u << REP_READ, REJ, &c, OVER);
+	return host_has_cm() ? rdma_reject(id, data, len) : step((struct id *)id, 1u << REQ_READ | 1u << REP_READ, REJ, &c,
+		OVER);
 }
 
 int lp_establish(struct rdma_cm_id *id)
@@ -651,7 +657,8 @@ int lp_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *a, int *mask)
 		return rdma_init_qp_attr(id, a, mask);
 	pthread_mutex_lock(&cm_lock);
 	*mask = IBV_QP_STATE;
-	if (i->state != REQ_READ && i->state != REP_READ && (a->qp_state != IBV_QPS_INIT || i->state < RESOLVED || i->state == OVER)) {
+	if (i->state != REQ_READ && i->state != REP_READ &&
+		(a->qp_state != IBV_QPS_INIT || i->state < RESOLVED || i->state == OVER)) {
 		rc = fail(EINVAL);
 	} else if (a->qp_state == IBV_QPS_INIT) {
 		a->port_num = 1;
@@ -663,7 +670,8 @@ int lp_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *a, int *mask)
 		a->dest_qp_num = i->peer.qpn;
 		a->path_mtu = IBV_MTU_4096;
 		a->max_dest_rd_atomic = i->peer.out;
-		*mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+		*mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+			IBV_QP_MIN_RNR_TIMER;
 	} else {
 		a->timeout = 14;
 		a->retry_cnt = i->peer.retry;

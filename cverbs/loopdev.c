@@ -1,15 +1,18 @@
 //go:build linux && cgo && nulldev
 
-// The loop device moves data between queue pairs of this host: in one process by memcpy, between two by process_vm_readv and
-// process_vm_writev. Nothing of it is in the kernel and no thread works for it. Whoever posts executes: a post takes the
-// peer's receive, copies the data and writes both completions. Each completion has the time at which it may be seen; polls
-// respect it. That is the wire.
+// The loop device moves data between queue pairs of this host: by memcpy within a process, by
+// process_vm_readv and process_vm_writev between two. It has no kernel part and no thread: the
+// poster executes its own requests. A post takes the peer's receive, copies the data and writes
+// both completions. Each completion has a due time, before which polls do not return it: that
+// models the wire.
 //
-// All that two processes share lies in one memfd of each process, which the other maps: queue pairs, completion queues and
-// memory keys. It refers to itself by offsets only. A GID names the process and the memfd.
+// Everything that two processes share lies in one memfd of each process, which the other maps:
+// queue pairs, completion queues and memory keys. References inside it are offsets. A GID names the
+// process and the memfd.
 //
-// Locks, in the order in which they are taken: the send lock of a queue pair, the receive lock of its peer, the lock of
-// a completion queue. To put a queue pair into error takes its send lock and its receive lock, never beside another's.
+// Lock order: the send lock of a queue pair, the receive lock of its peer, the lock of a completion
+// queue. Moving a queue pair to ERR takes its send lock and its receive lock, and no other queue
+// pair's.
 
 #define _GNU_SOURCE
 #define LP_OWN_NAMES
@@ -132,7 +135,7 @@ struct segment {
 	struct sqp qp[MAX_QP];
 };
 
-// Another process, or this one.
+// A process, this one included.
 struct host {
 	int pid, fd;
 	struct segment *seg;
@@ -231,7 +234,7 @@ static struct segment *map(int fd)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-// This process as a host. A child of fork must not use its parent's.
+// Returns this process's host entry. A forked child must not use its parent's.
 static struct host *self(void)
 {
 	struct host *h = &lp.hosts[0];
@@ -297,7 +300,7 @@ static int class_of(uint64_t size)
 	return c;
 }
 
-// Offset of zeroed memory of this process's segment, 0 if there is none.
+// Allocates zeroed memory in this process's segment. Returns its offset, or 0.
 static uint64_t take(struct segment *s, uint64_t size)
 {
 	int c = class_of(size);
@@ -329,7 +332,8 @@ static void give_back(struct segment *s, uint64_t at, uint64_t size)
 	unlock(&s->lock);
 }
 
-// Copies between the memory of two processes, one of which is this. 0, or -1 where it is not mapped.
+// Copies between the memory of two processes, one of them this one. Returns 0, or -1 where it is
+// not mapped.
 static int copy(const struct host *to, uint64_t dst, const struct host *from, uint64_t src, uint64_t n)
 {
 	const struct host *me = &lp.hosts[0];
@@ -348,14 +352,15 @@ static int copy(const struct host *to, uint64_t dst, const struct host *from, ui
 
 // ---- keys
 
-// The region of a key, held until drop; NULL unless the range is in it and the rights are granted.
+// Returns the region of a key, referenced until drop; NULL unless the range is inside it and the
+// rights are granted.
 static struct mem_key *hold(struct segment *s, uint32_t key, uint64_t addr, uint64_t n, uint32_t pd, uint32_t access)
 {
 	struct mem_key *m = &s->mr[key % MAX_MR];
 
 	__atomic_add_fetch(&m->refs, 1, __ATOMIC_SEQ_CST);
-	if (key && __atomic_load_n(&m->key, __ATOMIC_SEQ_CST) == key && m->pd == pd && (m->access & access) == access && addr >= m->addr &&
-	    n <= m->length && addr - m->addr <= m->length - n)
+	if (key && __atomic_load_n(&m->key, __ATOMIC_SEQ_CST) == key && m->pd == pd && (m->access & access) == access &&
+		addr >= m->addr && n <= m->length && addr - m->addr <= m->length - n)
 		return m;
 	__atomic_sub_fetch(&m->refs, 1, __ATOMIC_SEQ_CST);
 	return NULL;
@@ -365,7 +370,7 @@ static void drop(struct mem_key *m) { __atomic_sub_fetch(&m->refs, 1, __ATOMIC_S
 
 // ---- completions
 
-// The descriptor of a completion queue's channel in this process, -1 if it cannot be had.
+// Returns the descriptor of a completion queue's channel in this process, or -1.
 static int event_fd(const struct host *h, int theirs)
 {
 	struct event *e;
@@ -403,9 +408,13 @@ static void notify(const struct host *h, struct scq *q) // its lock is held
 		return; // it is as full of notifications as can be
 }
 
-static struct entry *entries(const struct host *h, const struct ring *r) { return (struct entry *)((char *)h->seg + r->at); }
+static struct entry *entries(const struct host *h, const struct ring *r)
+{
+	return (struct entry *)((char *)h->seg + r->at);
+}
 
-static void complete(const struct host *h, uint32_t num, int receive, const struct ibv_wc *wc, uint64_t due, int solicited, uint32_t slot)
+static void complete(const struct host *h, uint32_t num, int receive, const struct ibv_wc *wc, uint64_t due,
+	int solicited, uint32_t slot)
 {
 	struct scq *q = &h->seg->cq[num];
 	struct ring *r = receive ? &q->recvs : &q->sends;
@@ -491,8 +500,14 @@ static int req_notify(struct ibv_cq *base, int solicited)
 
 // ---- execution
 
-static struct wqe *wqe(const struct host *h, struct sqp *p, uint32_t i) { return (struct wqe *)((char *)h->seg + p->sq) + (i & p->sq_mask); }
-static struct rqe *rqe(const struct host *h, struct sqp *p, uint32_t i) { return (struct rqe *)((char *)h->seg + p->rq) + (i & p->rq_mask); }
+static struct wqe *wqe(const struct host *h, struct sqp *p, uint32_t i)
+{
+	return (struct wqe *)((char *)h->seg + p->sq) + (i & p->sq_mask);
+}
+static struct rqe *rqe(const struct host *h, struct sqp *p, uint32_t i)
+{
+	return (struct rqe *)((char *)h->seg + p->rq) + (i & p->rq_mask);
+}
 
 static const enum ibv_wc_opcode completed[] = {
 	[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE, [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE, [IBV_WR_SEND] = IBV_WC_SEND,
@@ -511,7 +526,8 @@ static void flush_sends(const struct host *h, struct sqp *p) // its send lock is
 static void flush_recvs(const struct host *h, struct sqp *p) // its receive lock is held
 {
 	for (; p->rq_head != p->rq_tail; p->rq_head++) {
-		struct ibv_wc wc = { .wr_id = rqe(h, p, p->rq_head)->id, .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qp_num = p->num };
+		struct ibv_wc wc = { .wr_id = rqe(h, p, p->rq_head)->id, .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV,
+			.qp_num = p->num };
 
 		complete(h, p->rcq, 1, &wc, 0, 0, 0);
 	}
@@ -530,10 +546,10 @@ static void to_error(const struct host *h, struct sqp *p, uint32_t num)
 	unlock(&p->send_lock);
 }
 
-// What has become of a request: executed, to be tried again later, or failed at one end or both.
+// The outcome of a request: executed, to be retried later, or failed at one or both ends.
 enum outcome { DONE, LATER, BROKEN };
 
-// The bytes of a request's own segments, held. Fails with the number of those that are held.
+// References the regions of a request's own segments. Fails with the number of those referenced.
 struct held {
 	struct mem_key *m[MAX_SGE];
 	uint32_t n;
@@ -545,7 +561,8 @@ static void drop_all(struct held *h)
 		drop(h->m[--h->n]);
 }
 
-static int hold_all(struct segment *s, const struct ibv_sge *sge, uint32_t n, uint32_t pd, uint32_t access, struct held *h)
+static int hold_all(struct segment *s, const struct ibv_sge *sge, uint32_t n, uint32_t pd, uint32_t access,
+	struct held *h)
 {
 	uint32_t i;
 
@@ -571,8 +588,9 @@ static uint64_t total(const struct ibv_sge *sge, uint32_t n)
 	return sum;
 }
 
-// Copies from one list of segments to another, which is long enough.
-static int scatter(const struct host *to, const struct ibv_sge *dst, const struct host *from, const struct ibv_sge *src, uint32_t nsrc)
+// Copies one list of segments to another, which must be long enough.
+static int scatter(const struct host *to, const struct ibv_sge *dst, const struct host *from,
+	const struct ibv_sge *src, uint32_t nsrc)
 {
 	uint64_t used = 0, k;
 	uint32_t i;
@@ -595,9 +613,9 @@ static int scatter(const struct host *to, const struct ibv_sge *dst, const struc
 	return 0;
 }
 
-// Executes one request of p at its peer q. Both ends' statuses are success unless it is BROKEN.
-static enum outcome execute(const struct host *h, struct sqp *p, const struct host *o, struct sqp *q, struct wqe *w, uint64_t arrive,
-			    struct ibv_wc *mine, int *theirs_broken)
+// Executes one request of p at its peer q. Both statuses are success unless it returns BROKEN.
+static enum outcome execute(const struct host *h, struct sqp *p, const struct host *o, struct sqp *q, struct wqe *w,
+	uint64_t arrive, struct ibv_wc *mine, int *theirs_broken)
 {
 	struct ibv_sge own[1], *src = w->sge;
 	const struct host *from = h;
@@ -625,7 +643,8 @@ static enum outcome execute(const struct host *h, struct sqp *p, const struct ho
 		}
 	}
 	lock(&q->recv_lock);
-	if (!q->live || q->num != p->peer_num || q->peer_num != p->num || (q->state != IBV_QPS_RTR && q->state != IBV_QPS_RTS) ||
+	if (!q->live || q->num != p->peer_num || q->peer_num != p->num ||
+		(q->state != IBV_QPS_RTR && q->state != IBV_QPS_RTS) ||
 	    (takes && q->rq_head == q->rq_tail)) {
 		q->starved = 1;
 		unlock(&q->recv_lock);
@@ -681,8 +700,8 @@ out:
 	return mine->status == IBV_WC_SUCCESS ? DONE : BROKEN;
 }
 
-// Executes what p has posted, as far as it can be; its send lock is held. p is of host h, which is this process or its peer.
-// It says whether the ends are to be put into error.
+// Executes p's posted requests as far as possible; the caller holds p's send lock. p is of host h,
+// which is this process or its peer. Reports which ends must move to ERR.
 static void run(const struct host *h, struct sqp *p, const struct host *o, int *mine_broken, int *theirs_broken)
 {
 	struct sqp *q = &o->seg->qp[p->peer_num % MAX_QP];
@@ -690,7 +709,8 @@ static void run(const struct host *h, struct sqp *p, const struct host *o, int *
 	*mine_broken = *theirs_broken = 0;
 	while (p->sq_next != p->sq_tail && p->state == IBV_QPS_RTS) {
 		struct wqe *w = wqe(h, p, p->sq_next);
-		struct ibv_wc wc = { .wr_id = w->id, .opcode = completed[w->opcode], .qp_num = p->num, .byte_len = (uint32_t)total(w->sge, w->nsge) };
+		struct ibv_wc wc = { .wr_id = w->id, .opcode = completed[w->opcode], .qp_num = p->num,
+			.byte_len = (uint32_t)total(w->sge, w->nsge) };
 		uint64_t arrive = 0, leave = 0;
 		enum outcome end;
 
@@ -715,7 +735,7 @@ static void run(const struct host *h, struct sqp *p, const struct host *o, int *
 	}
 }
 
-// Lets p execute what it can, and puts into error what has broken. Whoever calls holds no lock.
+// Executes what p can, and moves broken ends to ERR. The caller holds no lock.
 static void progress(const struct host *h, struct sqp *p, const struct host *o)
 {
 	uint32_t num = p->num, peer = p->peer_num;
@@ -730,7 +750,7 @@ static void progress(const struct host *h, struct sqp *p, const struct host *o)
 		to_error(h, p, num);
 }
 
-// Lets the peer of a queue pair go on if it waits for a receive or for a state.
+// Resumes the peer of a queue pair if it waits for a receive or a state.
 static void feed(struct qp *q)
 {
 	struct sqp *p;
@@ -913,15 +933,16 @@ int lp_query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
 	if (!is_loop(ctx))
 		return ibv_query_device(ctx, a);
 	*a = (struct ibv_device_attr){
-		.fw_ver = "1", .vendor_id = 0x6c6f6f, .max_mr_size = UINT64_MAX, .page_size_cap = 4096, .max_qp = MAX_QP, .max_qp_wr = MAX_WR, .max_sge = MAX_SGE,
-		.max_sge_rd = MAX_SGE, .max_cq = MAX_CQ, .max_cqe = MAX_CQE, .max_mr = MAX_MR, .max_pd = 65536, .max_qp_rd_atom = MAX_RD,
-		.max_res_rd_atom = MAX_RD * MAX_QP, .max_qp_init_rd_atom = MAX_RD, .phys_port_cnt = 1, .max_pkeys = 1,
-		.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN,
+		.fw_ver = "1", .vendor_id = 0x6c6f6f, .max_mr_size = UINT64_MAX, .page_size_cap = 4096, .max_qp = MAX_QP,
+		.max_qp_wr = MAX_WR, .max_sge = MAX_SGE, .max_sge_rd = MAX_SGE, .max_cq = MAX_CQ, .max_cqe = MAX_CQE,
+		.max_mr = MAX_MR, .max_pd = 65536, .max_qp_rd_atom = MAX_RD, .max_res_rd_atom = MAX_RD * MAX_QP,
+		.max_qp_init_rd_atom = MAX_RD, .phys_port_cnt = 1, .max_pkeys = 1, .device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN,
 	};
 	return 0;
 }
 
-int lp_query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *in, struct ibv_device_attr_ex *a)
+int lp_query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *in,
+	struct ibv_device_attr_ex *a)
 {
 	return is_loop(ctx) ? lp_query_device(ctx, &a->orig_attr) : ibv_query_device_ex(ctx, in, a);
 }
@@ -933,8 +954,9 @@ int lp_query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *a
 	if (port != 1)
 		return EINVAL;
 	*a = (struct ibv_port_attr){
-		.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096, .gid_tbl_len = 1, .max_msg_sz = 1u << 30,
-		.pkey_tbl_len = 1, .active_width = 2, .active_speed = 32, .phys_state = 5, .link_layer = IBV_LINK_LAYER_ETHERNET,
+		.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096, .gid_tbl_len = 1,
+		.max_msg_sz = 1u << 30, .pkey_tbl_len = 1, .active_width = 2, .active_speed = 32, .phys_state = 5,
+		.link_layer = IBV_LINK_LAYER_ETHERNET,
 	};
 	return 0;
 }
@@ -951,7 +973,8 @@ int lp_query_pkey(struct ibv_context *ctx, uint8_t port, int index, __be16 *pkey
 	return 0;
 }
 
-// By this GID, which the connection manager tells, others find this process: a prefix, the process, and its memfd.
+// The GID by which other processes find this one, known through the connection manager: a prefix,
+// the process id, and its memfd.
 static const char gid_prefix[8] = "\xfd" "loopdev";
 
 void lp_own_gid(union ibv_gid *g)
@@ -962,7 +985,8 @@ void lp_own_gid(union ibv_gid *g)
 	memcpy(g->raw + 8, id, 8);
 }
 
-int lp_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *e, uint32_t flags, size_t size)
+int lp_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *e, uint32_t flags,
+	size_t size)
 {
 	if (!is_loop(ctx))
 		return _ibv_query_gid_ex(ctx, port, index, e, flags, size);
@@ -1026,7 +1050,7 @@ struct ibv_mr *lp_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acces
 		return NULL;
 	lock(&s->lock);
 	s->generation++;
-	for (i = 0; i < MAX_MR; i++) { // keys go round, so that an old one is not soon another region's
+	for (i = 0; i < MAX_MR; i++) { // rotate keys, so that a stale key is not reused soon
 		struct mem_key *m = &s->mr[(s->generation + i) % MAX_MR];
 
 		if (m->key || __atomic_load_n(&m->refs, __ATOMIC_SEQ_CST))
@@ -1093,7 +1117,7 @@ int lp_destroy_comp_channel(struct ibv_comp_channel *ch)
 	return 0;
 }
 
-// The size of one of a queue's rings, a power of two.
+// Returns the size of a ring: a power of two, at least cqe.
 static uint32_t ring_size(int cqe)
 {
 	uint32_t n = 1;
@@ -1225,7 +1249,7 @@ int lp_destroy_cq(struct ibv_cq *base)
 	return 0;
 }
 
-// Waits for the wire: who has been notified finds the completion.
+// Waits for the wire, so that a notified process finds the completion.
 static void await_wire(struct scq *q)
 {
 	const struct host *me = &lp.hosts[0];
@@ -1286,7 +1310,8 @@ struct ibv_qp *lp_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 
 	if (!is_loop(pd->context))
 		return ibv_create_qp(pd, a);
-	if (a->qp_type != IBV_QPT_RC || a->srq || cap->max_send_wr > MAX_WR || cap->max_recv_wr > MAX_WR || cap->max_send_sge > MAX_SGE ||
+	if (a->qp_type != IBV_QPT_RC || a->srq || cap->max_send_wr > MAX_WR || cap->max_recv_wr > MAX_WR ||
+		cap->max_send_sge > MAX_SGE ||
 	    cap->max_recv_sge > MAX_SGE || cap->max_inline_data > MAX_INLINE) {
 		errno = EINVAL;
 		return NULL;
@@ -1332,7 +1357,7 @@ struct ibv_qp *lp_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 	return &q->base;
 }
 
-// The peer that an address names.
+// Returns the peer of an address.
 static struct host *peer_of(const struct ibv_ah_attr *a)
 {
 	int32_t id[2];

@@ -8,10 +8,10 @@ import "C"
 
 import "time"
 
-// LoopWire sets the wire of the loop device for this process: delay is how long a message is under way, gap how much later
-// than the message before it a message of the same queue pair leaves. Both are 0 at first. The loop device, "loop0", is a
-// verbs device without a kernel behind it: it connects queue pairs of this host through memory. It exists only with the build tag
-// nulldev.
+// LoopWire sets the wire of the loop device for this process: delay is a message's time on the
+// wire, gap the least time between two messages of one queue pair. Both are 0 at first. The loop
+// device, "loop0", connects queue pairs of this host through memory, without a kernel. It exists
+// only with the build tag nulldev.
 //
 // Extension.
 func LoopWire(delay, gap time.Duration) {

@@ -1,4 +1,5 @@
-// The loop device: RDMA between queue pairs of one host without a kernel, for measurements. Only with the build tag nulldev.
+// The loop device: RDMA between queue pairs of one host without a kernel, for tests and
+// measurements. Only with the build tag nulldev.
 #ifndef GODAT_CVERBS_LOOPDEV_H
 #define GODAT_CVERBS_LOOPDEV_H
 
@@ -14,10 +15,12 @@ int lp_get_device_index(struct ibv_device *dev);
 struct ibv_context *lp_open_device(struct ibv_device *dev);
 int lp_close_device(struct ibv_context *ctx);
 int lp_query_device(struct ibv_context *ctx, struct ibv_device_attr *attr);
-int lp_query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *in, struct ibv_device_attr_ex *attr);
+int lp_query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *in,
+	struct ibv_device_attr_ex *attr);
 int lp_query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr);
 int lp_query_pkey(struct ibv_context *ctx, uint8_t port, int index, __be16 *pkey);
-int lp_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *e, uint32_t flags, size_t size);
+int lp_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *e, uint32_t flags,
+	size_t size);
 ssize_t lp_query_gid_table(struct ibv_context *ctx, struct ibv_gid_entry *e, size_t max, uint32_t flags, size_t size);
 struct ibv_pd *lp_alloc_pd(struct ibv_context *ctx);
 int lp_dealloc_pd(struct ibv_pd *pd);
@@ -41,11 +44,11 @@ struct ibv_mw *lp_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int lp_get_async_event(struct ibv_context *ctx, struct ibv_async_event *ev);
 void lp_ack_async_event(struct ibv_async_event *ev);
 
-// The wire of all loop devices of this process, in nanoseconds: how long a message is under way, and how much later than the
-// one before it a message of the same queue pair leaves.
+// Sets the wire of all loop devices of this process, in nanoseconds: delay is a message's time on
+// the wire, gap the least time between two messages of one queue pair.
 void lp_set_wire(uint64_t delay, uint64_t gap);
 
-// The connection manager. On a host that has one, the loop device has none of its own.
+// The connection manager. On a host that has one, loop devices use the host's.
 struct rdma_event_channel *lp_create_event_channel(void);
 void lp_destroy_event_channel(struct rdma_event_channel *ch);
 int lp_get_cm_event(struct rdma_event_channel *ch, struct rdma_cm_event **ev);
@@ -69,7 +72,7 @@ int lp_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece);
 int lp_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece);
 int lp_create_cm_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
 
-// The GID by which other processes find this one; it is not in the device's table.
+// The GID by which other processes find this one. The device's GID table does not list it.
 void lp_own_gid(union ibv_gid *g);
 
 #ifndef LP_OWN_NAMES // everywhere but in loopdev.c a verb takes loop devices and all others

@@ -11,7 +11,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// With a locked-memory limit of 64 KiB, and without the right to pass over it, a larger registration fails and the error names the limit.
+// With a locked-memory limit of 64 KiB and without CAP_IPC_LOCK a larger registration fails, and
+// the error names the limit.
 func TestLockedMemoryLimit(t *testing.T) {
 	ctx := openDevice(t)
 	pd := closing[*PD](t)(ctx.AllocPD())

@@ -23,11 +23,13 @@ type MR struct {
 	h    uintptr
 }
 
-// mrs keeps open regions reachable: the device may write to the memory of one that its user forgot.
+// mrs keeps open regions reachable: the device may write to a region that the program no longer
+// references.
 var mrs handles[MR]
 
-// RegMR registers buf and pins it until the region is closed; buf may also be memory outside the Go heap. Errors: EINVAL for an
-// empty buf or for remote write or atomic access without AccessLocalWrite; ENOMEM, which names the locked-memory limit.
+// RegMR registers buf and pins it until the region is closed; buf may be outside the Go heap.
+// Errors: EINVAL for an empty buf, and for remote write or atomic access without AccessLocalWrite;
+// ENOMEM, with the locked-memory limit in its text.
 //
 // Implements: ibv_reg_mr.
 func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
@@ -43,7 +45,8 @@ func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 	return m, nil
 }
 
-// RegMRAddr registers n bytes at addr: memory that is not Go's (mmap, C, shared memory) and stays mapped until the region is closed.
+// RegMRAddr registers n bytes at addr. The memory must not be Go's (mmap, C, shared memory), and
+// must stay mapped until the region is closed.
 //
 // Implements: ibv_reg_mr.
 func (p *PD) RegMRAddr(addr uintptr, n int, access AccessFlags) (*MR, error) {
@@ -76,28 +79,30 @@ func (m *MR) reg(p *PD, addr uintptr, n int, access AccessFlags) error {
 	return nil
 }
 
-// LKey is the local key, for SGE.LKey.
+// LKey returns the local key, for SGE.LKey.
 //
 // Extension.
 func (m *MR) LKey() uint32 { return orZero(m).lkey }
 
-// RKey is the remote key, for the peer's SendWR.RKey.
+// RKey returns the remote key, for the peer's SendWR.RKey.
 //
 // Extension.
 func (m *MR) RKey() uint32 { return orZero(m).rkey }
 
-// Addr is the address of the region's first byte, for SGE.Addr and the peer's SendWR.RemoteAddr.
+// Addr returns the address of the region's first byte, for SGE.Addr and the peer's
+// SendWR.RemoteAddr.
 //
 // Extension.
 func (m *MR) Addr() uint64 { return uint64(orZero(m).addr) }
 
-// Len is the region's length in bytes.
+// Len returns the region's length in bytes.
 //
 // Extension.
 func (m *MR) Len() int { return orZero(m).len }
 
-// Close deregisters the region and unpins its memory. Work requests that still use it fail or flush: wait for their
-// completions first. Errors: EBUSY or EINVAL from a driver that sees a memory window bound to it; the region stays open then.
+// Close deregisters the region and unpins its memory. Work requests that still use the region fail
+// or flush, so wait for their completions first. Errors: EBUSY or EINVAL, with the region still
+// open, if the driver finds a memory window bound to it.
 //
 // Implements: ibv_dereg_mr.
 func (m *MR) Close() error {

@@ -41,7 +41,7 @@ func TestRegMR(t *testing.T) {
 	assert.NilError(t, m2.Close())
 }
 
-// A region that its user forgot stays registered and its memory pinned, whatever the garbage collector does.
+// A region that the program no longer references stays registered and pinned.
 func TestForgottenMR(t *testing.T) {
 	ctx := openDevice(t)
 	pd := closing[*PD](t)(ctx.AllocPD())

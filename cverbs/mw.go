@@ -13,7 +13,8 @@ import (
 	"syscall"
 )
 
-// MW is a memory window: a key of its own for part of a region, given and taken by work requests.
+// MW is a memory window: a remote key of its own for part of a region, granted and revoked by work
+// requests.
 type MW struct {
 	life life
 	c    *C.struct_ibv_mw
@@ -24,7 +25,8 @@ type MW struct {
 	typ  MWType
 }
 
-// AllocMW makes an unbound window. Errors: ErrNotSupported where the device has no windows of that type.
+// AllocMW creates an unbound window. Errors: ErrNotSupported if the device has no windows of that
+// type.
 //
 // Implements: ibv_alloc_mw.
 func (p *PD) AllocMW(typ MWType) (*MW, error) {
@@ -46,12 +48,12 @@ func (p *PD) AllocMW(typ MWType) (*MW, error) {
 	return w, nil
 }
 
-// Type is the window's type.
+// Type returns the window's type.
 //
 // Extension.
 func (w *MW) Type() MWType { return orZero(w).typ }
 
-// RKey is the key of the latest bind that was posted.
+// RKey returns the key of the latest posted bind.
 //
 // Extension.
 func (w *MW) RKey() uint32 {
@@ -61,7 +63,7 @@ func (w *MW) RKey() uint32 {
 	return w.rkey
 }
 
-// Close frees the window; a bound one loses its binding.
+// Close frees the window and removes its binding.
 //
 // Implements: ibv_dealloc_mw.
 func (w *MW) Close() error {
@@ -69,10 +71,11 @@ func (w *MW) Close() error {
 	return w.life.close(nil, func() error { return rcError("ibv_dealloc_mw", C.cv_dealloc_mw(w.c), nil) })
 }
 
-// BindMW posts a bind of a window to part of a region and returns the window's new key, which the peer may use once the bind has
-// completed. Length 0 removes the binding of a type 1 window, with whatever MR, or nil if it was bound before; a type 2 window is invalidated instead (OpLocalInv, or the peer's
-// OpSendWithInv) before it is bound again. Errors: EINVAL for a range outside the region, another protection domain, or a queue pair that
-// is not in RTS.
+// BindMW posts a bind of a window to part of a region and returns the window's new key, which the
+// peer may use once the bind has completed. Length 0 removes the binding of a type 1 window; MR may
+// then be nil if the window was bound before. A type 2 window must be invalidated (OpLocalInv, or
+// the peer's OpSendWithInv) before it is bound again. Errors: EINVAL for a range outside the
+// region, for another protection domain, and for a queue pair that is not in RTS.
 //
 // Implements: ibv_bind_mw, ibv_post_send.
 func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) {
@@ -86,7 +89,8 @@ func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) {
 	case wr.Length == 0 && mw.typ == MWType2:
 		return 0, badArg(verb, "length is 0: a type 2 window is invalidated, not bound to nothing")
 	case mw.pd != q.pd:
-		return 0, &Error{Verb: verb, Errno: syscall.EPERM, Advice: "window and queue pair are of different protection domains"}
+		return 0, &Error{Verb: verb, Errno: syscall.EPERM,
+			Advice: "window and queue pair are of different protection domains"}
 	}
 	if !q.life.enter() {
 		return 0, ErrClosed
@@ -120,7 +124,8 @@ func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) {
 		return 0, badArg(verb, "%d bytes at %#x are not inside the region of %d bytes at %#x", wr.Length, wr.Addr, size, base)
 	}
 	var key C.uint32_t
-	rc := C.cv_bind_mw(q.c, mw.c, C.uint64_t(wr.ID), C.uint32_t(wr.Flags), mr.c, C.uint64_t(wr.Addr), C.uint64_t(wr.Length), C.uint32_t(wr.Access), &key)
+	rc := C.cv_bind_mw(q.c, mw.c, C.uint64_t(wr.ID), C.uint32_t(wr.Flags), mr.c, C.uint64_t(wr.Addr),
+		C.uint64_t(wr.Length), C.uint32_t(wr.Access), &key)
 	switch {
 	case rc == C.CV_BAD_STATE:
 		return 0, &Error{Verb: verb, Errno: syscall.EINVAL, Advice: fmt.Sprintf("queue pair %d is not in RTS", q.num)}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// enumName returns the name of a value, or KIND(n) for one that is not known.
+// enumName returns the name of a value, or KIND(n) for an unknown one.
 func enumName[T ~int32 | ~uint32](names map[T]string, v T, kind string) string {
 	if s, ok := names[v]; ok {
 		return s

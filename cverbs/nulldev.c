@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-// The queue of a null completion queue, and a spin lock as real providers take one.
+// A null completion queue, with a spin lock like a real provider's.
 enum { NULL_DEPTH = 1024 };
 
 struct null_cq {
@@ -78,10 +78,11 @@ static int null_notify(struct ibv_cq *cq, int solicited)
 }
 
 static struct ibv_context null_context = {
-	.ops = { .post_send = null_post_send, .post_recv = null_post_recv, .poll_cq = null_poll_cq, .req_notify_cq = null_notify },
+	.ops = { .post_send = null_post_send, .post_recv = null_post_recv, .poll_cq = null_poll_cq,
+		.req_notify_cq = null_notify },
 };
 
-// Memory that cannot be touched once it has been freed.
+// Memory that faults on access once freed.
 static void *pages(void *at, size_t size, int prot)
 {
 	void *p = mmap(at, size, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
@@ -124,15 +125,16 @@ uint64_t cv_null_polls(struct ibv_cq *cq) { return ((struct null_cq *)cq)->polls
 void cv_null_free_cq(struct ibv_cq *cq) { give_back(cq, sizeof(struct null_cq)); }
 void cv_null_free_qp(struct ibv_qp *qp) { give_back(qp, sizeof(struct null_qp)); }
 
-// What a program knows of a request that it has posted; the work request id leads to it.
+// The program's context of a posted request; the work request id is its address.
 struct request {
 	uint64_t cookie;
 	uint32_t length, opcode;
 };
 
-// The loop that the Go side is measured against, as a C program has it that posts batches of small sends, each with a segment and a
-// context of its own, and reaps them: fill the context, the segment and the work request, chain and post them, poll, look at the
-// status, go back to the context, check it and count the bytes.
+// The C loop that the Go side is measured against: it posts batches of small sends, each with its
+// own segment and context, and reaps them. For each request it fills the context, the segment and
+// the work request; then it chains, posts and polls, checks status and context, and counts the
+// bytes.
 uint64_t cv_null_loop(struct ibv_qp *qp, struct ibv_cq *cq, uint64_t rounds, uint32_t batch)
 {
 	static char payload[64 * 64];
@@ -155,7 +157,7 @@ uint64_t cv_null_loop(struct ibv_qp *qp, struct ibv_cq *cq, uint64_t rounds, uin
 			wr[i].next = i + 1 < batch ? &wr[i + 1] : NULL;
 			wr[i].sg_list = &sg[i];
 			wr[i].num_sge = 1;
-			wr[i].opcode = IBV_WR_SEND; // a compound literal would clear the 128 bytes, which costs more than all the rest
+			wr[i].opcode = IBV_WR_SEND; // a compound literal would clear all 128 bytes
 			wr[i].send_flags = IBV_SEND_SIGNALED;
 		}
 		if (ibv_post_send(qp, wr, &bad))
@@ -189,7 +191,7 @@ int cv_null_fences(int on)
 	return was;
 }
 
-// One thread goes through a gate while another opens and shuts it.
+// One thread enters and leaves a gate while another opens and closes it.
 static struct {
 	uintptr_t gate __attribute__((aligned(128)));
 	int dead __attribute__((aligned(128)));

@@ -12,8 +12,9 @@ import "C"
 
 import "unsafe"
 
-// NullCQ makes a completion queue of a device whose operations are C functions that do next to nothing: signalled sends complete at
-// once, receives never. It exists only with the build tag nulldev, to measure what the binding itself costs.
+// NullCQ creates a completion queue of a device with nearly empty operations: signalled sends
+// complete at once, receives never. It exists only with the build tag nulldev, to measure the cost
+// of the binding.
 //
 // Extension.
 func NullCQ() *CQ {
@@ -25,11 +26,12 @@ func NullCQ() *CQ {
 	return q
 }
 
-// NullQP makes a queue pair of that device; both queues must be its own.
+// NullQP creates a queue pair of that device; both queues must come from NullCQ.
 //
 // Extension.
 func NullQP(send, recv *CQ) *QP {
-	q := &QP{c: C.cv_null_qp(send.c, recv.c), typ: QPTypeRC, cap: QPCap{MaxSendWR: 1024, MaxRecvWR: 1024, MaxSendSGE: 16, MaxRecvSGE: 16}}
+	q := &QP{c: C.cv_null_qp(send.c, recv.c), typ: QPTypeRC,
+		cap: QPCap{MaxSendWR: 1024, MaxRecvWR: 1024, MaxSendSGE: 16, MaxRecvSGE: 16}}
 	q.num = uint32(q.c.qp_num)
 	q.life.begin(kindQP)
 	q.gate.open(unsafe.Pointer(q.c))
@@ -37,12 +39,12 @@ func NullQP(send, recv *CQ) *QP {
 	return q
 }
 
-// NullPolls is how often a queue of NullCQ has been polled.
+// NullPolls returns the number of polls of a queue of NullCQ.
 //
 // Extension.
 func NullPolls(q *CQ) uint64 { return uint64(C.cv_null_polls(q.c)) }
 
-// NullCloseQP frees a queue pair of NullQP, NullCloseCQ a queue of NullCQ; Close is for real ones.
+// NullCloseQP frees a queue pair of NullQP.
 //
 // Extension.
 func NullCloseQP(q *QP) error {
@@ -56,8 +58,8 @@ func NullCloseCQ(q *CQ) error {
 	return q.life.close(nil, func() error { return q.gate.destroy(func() error { C.cv_null_free_cq(q.c); return nil }) })
 }
 
-// NullLoop posts batches of 64-byte sends, each with a segment and a context of its own, and reaps their completions, all in C.
-// It gives the number of bytes sent.
+// NullLoop posts batches of 64-byte sends, each with its own segment and context, and reaps their
+// completions, all in C. It returns the number of bytes sent.
 //
 // Extension.
 func NullLoop(q *QP, cq *CQ, rounds, batch int) uint64 {
@@ -69,7 +71,8 @@ func NullLoop(q *QP, cq *CQ, rounds, batch int) uint64 {
 // Extension.
 func NullCall() { C.cv_null_call() }
 
-// nullFences makes gates work as they do where the kernel refuses membarrier, and tells whether they did. No call may be in flight.
+// nullFences switches gates to the mode for kernels without membarrier, and returns the previous
+// mode. No call may be in flight.
 func nullFences(on bool) bool {
 	var c C.int
 	if on {
@@ -78,11 +81,11 @@ func nullFences(on bool) bool {
 	return C.cv_null_fences(c) != 0
 }
 
-// gateUsers is how many threads have gone through gates at once, at the most.
+// gateUsers returns the largest number of threads that have been in gates at once.
 func gateUsers() int { return int(C.cv_gate_users()) }
 
-// gateLitmus opens and shuts a gate while another thread goes through it, all in C, and tells how often that thread was inside
-// when the gate had been waited for.
+// gateLitmus opens and closes a gate while another thread enters it, all in C. It returns how often
+// that thread was inside after the gate had been closed and waited for.
 func gateLitmus(rounds int) uint64 {
 	inside := make(chan uint64)
 	go func() { inside <- uint64(C.cv_null_enter()) }()

@@ -1,4 +1,5 @@
-// A verbs device whose operations do next to nothing, to measure what the binding costs. Only with the build tag nulldev.
+// A verbs device with nearly empty operations, to measure the cost of the binding. Only with the
+// build tag nulldev.
 #ifndef GODAT_CVERBS_NULLDEV_H
 #define GODAT_CVERBS_NULLDEV_H
 

@@ -16,7 +16,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// hammer runs f in many goroutines until it says ErrClosed.
+// hammer runs f in n goroutines until it returns ErrClosed.
 func hammer(t *testing.T, wg *sync.WaitGroup, n int, f func() error) {
 	for range n {
 		wg.Go(func() {
@@ -31,7 +31,7 @@ func hammer(t *testing.T, wg *sync.WaitGroup, n int, f func() error) {
 	}
 }
 
-// eachBarrier runs f with the kernel's barrier and with one in each call.
+// eachBarrier runs f with membarrier and with a barrier in each call.
 func eachBarrier(t *testing.T, f func(*testing.T)) {
 	for name, fences := range map[string]bool{"membarrier": false, "fences": true} {
 		t.Run(name, func(t *testing.T) {
@@ -45,8 +45,8 @@ func eachBarrier(t *testing.T, f func(*testing.T)) {
 	}
 }
 
-// Nothing is inside an object when it is destroyed: the null device's memory cannot be touched any more then, which ends the
-// process. The goroutines are more than the processors, so that calls are interrupted at any place.
+// No call is inside an object when it is destroyed: an access to freed null device memory would end
+// the process. There are more goroutines than processors, so that calls are interrupted anywhere.
 func TestGateStress(t *testing.T) {
 	rounds := 3000
 	if testing.Short() {
@@ -77,7 +77,8 @@ func TestGateStress(t *testing.T) {
 	})
 }
 
-// The order of a call's note and its look at the gate holds on a processor that has both in flight. It needs two of them to show.
+// The store of a call's gate address comes before its load of the gate, on every processor. The
+// test needs two processors to find a violation.
 func TestGateOrder(t *testing.T) {
 	rounds := 200000
 	if testing.Short() {
@@ -86,7 +87,7 @@ func TestGateOrder(t *testing.T) {
 	eachBarrier(t, func(t *testing.T) { assert.Equal(t, gateLitmus(rounds), uint64(0)) })
 }
 
-// A destroy that fails leaves the gate open.
+// A failed destroy leaves the gate open.
 func TestGateReopens(t *testing.T) {
 	cq := NullCQ()
 	failed := errors.New("failed")
@@ -102,7 +103,7 @@ func TestGateReopens(t *testing.T) {
 	assert.NilError(t, NullCloseCQ(cq))
 }
 
-// Threads that end leave their place to others.
+// A thread that ends frees its cv_user for another thread.
 func TestGateThreads(t *testing.T) {
 	cq := NullCQ()
 	defer NullCloseCQ(cq)
@@ -119,7 +120,8 @@ func TestGateThreads(t *testing.T) {
 	assert.Assert(t, gateUsers() < 100, "%d users", gateUsers())
 }
 
-// Garbage collections, profiling signals and stacks that move fall into the midst of calls, which neither lose nor invent anything.
+// Garbage collections, profiling signals and moving stacks interrupt calls; no completion is lost
+// or invented.
 func TestCallsAmidTheRuntime(t *testing.T) {
 	assert.NilError(t, pprof.StartCPUProfile(io.Discard))
 	defer pprof.StopCPUProfile()
@@ -147,7 +149,7 @@ func TestCallsAmidTheRuntime(t *testing.T) {
 	wg.Wait()
 }
 
-// postAndPoll keeps all that C gets on a stack that grows with depth.
+// postAndPoll has its arguments to C on a stack that grows with depth.
 func postAndPoll(t *testing.T, qp *QP, cq *CQ, id uint64, depth int) {
 	var room [256]byte
 	if depth > 0 {
@@ -195,7 +197,7 @@ func TestPollSpin(t *testing.T) {
 	assert.Assert(t, n == 0 && err == nil, "%d, %v", n, err)
 }
 
-// What completes in the midst of a call is found by it or by the next one.
+// A completion that arrives during PollSpin is returned by that call or by the next one.
 func TestPollSpinAmid(t *testing.T) {
 	cq := NullCQ()
 	defer NullCloseCQ(cq)

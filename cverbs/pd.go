@@ -5,14 +5,15 @@ package cverbs
 // #include "shim.h"
 import "C"
 
-// PD is a protection domain: the queue pairs, regions, windows and address handles of one domain work together.
+// PD is a protection domain. Queue pairs, regions, windows and address handles work together only
+// within one domain.
 type PD struct {
 	life life
 	c    *C.struct_ibv_pd
 	ctx  *Context
 }
 
-// AllocPD makes a protection domain.
+// AllocPD creates a protection domain.
 //
 // Implements: ibv_alloc_pd.
 func (c *Context) AllocPD() (*PD, error) {
@@ -31,12 +32,13 @@ func (c *Context) AllocPD() (*PD, error) {
 	return p, nil
 }
 
-// Context is the device context that the domain was made from.
+// Context returns the domain's device context.
 //
 // Extension.
 func (p *PD) Context() *Context { return orZero(p).ctx }
 
-// Close frees the domain. Errors: ErrInUse while a queue pair, region, window, SRQ or address handle of it is open.
+// Close frees the domain. Errors: ErrInUse while a queue pair, region, window, SRQ or address
+// handle of it is open.
 //
 // Implements: ibv_dealloc_pd.
 func (p *PD) Close() error {

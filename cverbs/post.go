@@ -24,12 +24,13 @@ func cSGE(s []SGE) (*C.struct_ibv_sge, C.uint32_t) {
 	return (*C.struct_ibv_sge)(unsafe.Pointer(unsafe.SliceData(s))), C.uint32_t(min(len(s), math.MaxUint32))
 }
 
-// PostSend posts a batch of send work requests, in order, whose segments are ranges of sges. n is how many were accepted: with an error
-// wrs[n] is the one that was refused, and nothing after it was looked at. Both slices may be reused at once. Nothing allocates.
+// PostSend posts a batch of send work requests in order; their segments are ranges of sges. n is
+// the number accepted: with an error wrs[n] was refused, and no later request was posted. Both
+// slices may be reused at once. It does not allocate.
 //
-// Errors: EINVAL, naming the request, for segments outside sges, more segments than the queue pair takes, an opcode that PostSend
-// does not know, an address handle that is closed, or a queue pair that is not in RTS, SQD, SQE or ERR; ENOMEM when the send queue
-// is full; ErrClosed.
+// Errors: EINVAL, with the request's index, for segments outside sges, more segments than the queue
+// pair takes, an unsupported opcode, a closed address handle, or a queue pair that is not in RTS,
+// SQD, SQE or ERR; ENOMEM when the send queue is full; ErrClosed.
 //
 // Implements: ibv_post_send.
 func (q *QP) PostSend(wrs []SendWR, sges []SGE) (n int, err error) {
@@ -46,7 +47,8 @@ func (q *QP) PostSend(wrs []SendWR, sges []SGE) (n int, err error) {
 	return int(p.n), err
 }
 
-// PostRecv posts a batch of receive work requests, in order; see PostSend. The queue pair must not be in RESET.
+// PostRecv posts a batch of receive work requests in order; see PostSend. The queue pair must not
+// be in RESET.
 //
 // Implements: ibv_post_recv.
 func (q *QP) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
@@ -64,7 +66,8 @@ func (q *QP) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
 	return int(p.n), err
 }
 
-// PostRecv posts a batch of receive work requests for whichever queue pair of the SRQ needs one first; see QP.PostSend.
+// PostRecv posts a batch of receive work requests, shared by all queue pairs of the SRQ; see
+// QP.PostSend.
 //
 // Implements: ibv_post_srq_recv.
 func (s *SRQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
@@ -87,7 +90,7 @@ func (q *QP) sendError(p C.struct_cv_posted, wrs []SendWR, nsges int) error {
 	w := &wrs[p.n]
 	switch p.rc {
 	case C.CV_BAD_OPCODE:
-		return badArg(verb, "request %d: PostSend does not take opcode %v", p.n, w.Opcode)
+		return badArg(verb, "request %d: PostSend does not support opcode %v", p.n, w.Opcode)
 	case C.CV_BAD_AH:
 		return badArg(verb, "request %d: AH %#x is not the handle of an open address handle of this device", p.n, w.AH)
 	case C.int32_t(syscall.EINVAL):
@@ -103,15 +106,16 @@ func postError(verb string, p C.struct_cv_posted, first, num uint32, nsges int, 
 	case C.CV_CLOSED:
 		return ErrClosed
 	case C.CV_BAD_RANGE:
-		return badArg(verb, "request %d: segments %d to %d are not among the %d given", p.n, first, uint64(first)+uint64(num), nsges)
+		return badArg(verb, "request %d: segments %d to %d are not among the %d given", p.n, first,
+			uint64(first)+uint64(num), nsges)
 	case C.CV_TOO_MANY:
 		return badArg(verb, "request %d: %d segments, the queue takes %d", p.n, num, maxSGE)
 	case C.CV_BAD_STATE:
-		return badArg(verb, "the queue pair's state does not take this yet: receives from INIT on, sends from RTS on")
+		return badArg(verb, "the queue pair is in the wrong state: receives need INIT or later, sends RTS or later")
 	case C.int32_t(syscall.ENOMEM):
 		e := &Error{Verb: verb, Errno: syscall.ENOMEM, Advice: "the queue is full"}
 		if depth > 0 {
-			e.Advice = fmt.Sprintf("the queue of %d is full; only a polled completion frees a place", depth)
+			e.Advice = fmt.Sprintf("the queue of %d is full; polled completions free places", depth)
 		}
 		return e
 	}

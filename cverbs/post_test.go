@@ -8,7 +8,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// Segment ranges outside the slice, too many segments and unknown opcodes are refused by name; what came before is posted.
+// Segment ranges outside the slice, too many segments and unknown opcodes return an error that
+// names them; earlier requests of the batch are posted.
 func TestPostRefusals(t *testing.T) {
 	a, b := newPair(t, openDevice(t))
 	sges := make([]SGE, 40)
@@ -24,8 +25,8 @@ func TestPostRefusals(t *testing.T) {
 		{func(w *SendWR) { w.FirstSGE, w.NumSGE = 39, 2 }, "segments 39 to 41"},
 		{func(w *SendWR) { w.FirstSGE, w.NumSGE = 1<<32-1, 1<<32-1 }, "not among the 40"},
 		{func(w *SendWR) { w.NumSGE = 39 }, "39 segments, the queue takes"},
-		{func(w *SendWR) { w.Opcode = OpBindMW }, "does not take opcode BIND_MW"},
-		{func(w *SendWR) { w.Opcode = 200 }, "does not take opcode WROpcode(200)"},
+		{func(w *SendWR) { w.Opcode = OpBindMW }, "does not support opcode BIND_MW"},
+		{func(w *SendWR) { w.Opcode = 200 }, "does not support opcode WROpcode(200)"},
 	} {
 		bad := good
 		c.change(&bad)
@@ -46,7 +47,7 @@ func TestPostRefusals(t *testing.T) {
 	assert.Equal(t, n, 0)
 }
 
-// A full receive queue takes what fits and says so.
+// A full receive queue accepts what fits and returns ENOMEM.
 func TestPostRecvFull(t *testing.T) {
 	e := newEnd(t, openDevice(t))
 	wrs := make([]RecvWR, 600)
@@ -59,7 +60,8 @@ func TestPostRecvFull(t *testing.T) {
 	assert.Assert(t, n >= int(defaultCap.MaxRecvWR) && n < len(wrs), "%d", n)
 }
 
-// A full send queue takes what fits and says so; polled completions free places. On iWARP no send waits for a receive.
+// A full send queue accepts what fits and returns ENOMEM; polled completions free places. On iWARP
+// no send waits for a receive, so the test skips there.
 func TestPostFull(t *testing.T) {
 	a, b := newPair(t, openRoCE(t))
 	wrs := make([]SendWR, 600)
@@ -99,13 +101,14 @@ func TestPostState(t *testing.T) {
 	assert.Assert(t, e.qp.ToError() != nil, "RESET does not go to ERR")
 }
 
-// The data path allocates nothing.
+// Posts and polls do not allocate.
 func TestAllocations(t *testing.T) {
 	ctx := openDevice(t)
 	ch := closing[*CompChannel](t)(ctx.CreateCompChannel())
 	cq := closing[*CQ](t)(ctx.CreateCQ(64, ch, 0))
 	a, b := newPair(t, ctx, func(i *QPInit) { i.SendCQ = cq })
-	sends := []SendWR{{Opcode: OpSend, NumSGE: 1}, {Opcode: OpRDMAWrite, NumSGE: 1, Flags: SendSignaled, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}}
+	sends := []SendWR{{Opcode: OpSend, NumSGE: 1},
+		{Opcode: OpRDMAWrite, NumSGE: 1, Flags: SendSignaled, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}}
 	recvs := []RecvWR{{NumSGE: 1}}
 	ss, rs := []SGE{a.sge(0, 8)}, []SGE{b.sge(0, 8)}
 	wc := make([]WC, 16)

@@ -28,7 +28,8 @@ type QP struct {
 
 var qps handles[QP]
 
-// CreateQP makes a queue pair in the RESET state. Completion queues, SRQ and domain must be of one device context.
+// CreateQP creates a queue pair in the RESET state. Completion queues, SRQ and domain must be of
+// one device context.
 //
 // Implements: ibv_create_qp.
 func (p *PD) CreateQP(init QPInit) (*QP, error) {
@@ -47,7 +48,7 @@ func (p *PD) CreateQP(init QPInit) (*QP, error) {
 	return q, nil
 }
 
-// newQP checks the description, takes hold of everything that the queue pair uses, and translates it for C.
+// newQP checks init, references everything that the queue pair uses, and converts init for C.
 func newQP(verb string, p *PD, id *CMID, init *QPInit) (*QP, *C.struct_ibv_qp_init_attr, error) {
 	if init.Type == 0 {
 		init.Type = QPTypeRC
@@ -58,7 +59,8 @@ func newQP(verb string, p *PD, id *CMID, init *QPInit) (*QP, *C.struct_ibv_qp_in
 	case init.RecvCQ == nil:
 		return nil, nil, badArg(verb, "RecvCQ is nil")
 	case init.Cap.MaxSendWR > math.MaxInt32 || init.Cap.MaxRecvWR > math.MaxInt32:
-		return nil, nil, badArg(verb, "MaxSendWR %d or MaxRecvWR %d is above %d", init.Cap.MaxSendWR, init.Cap.MaxRecvWR, math.MaxInt32)
+		return nil, nil, badArg(verb, "MaxSendWR %d or MaxRecvWR %d is above %d", init.Cap.MaxSendWR, init.Cap.MaxRecvWR,
+			math.MaxInt32)
 	}
 	q := &QP{pd: p, id: id, typ: init.Type, qkey: init.QKey}
 	parents := []*life{&p.life, &init.SendCQ.life}
@@ -106,27 +108,30 @@ func (q *QP) discard() {
 func createQPError(verb string, errno syscall.Errno, init *QPInit) error {
 	e := pinError(verb, errno, 0).(*Error)
 	if errno == syscall.EINVAL {
-		e.Advice = fmt.Sprintf("%v with %+v may be beyond the device's limits (DeviceAttr.MaxQPWR, MaxSGE; inline data has no attribute)", init.Type, init.Cap)
+		e.Advice = fmt.Sprintf("%v with %+v may be beyond the device's limits (DeviceAttr.MaxQPWR, MaxSGE; inline data "+
+			"has no attribute)", init.Type, init.Cap)
 	}
 	return e
 }
 
-// Num is the queue pair number.
+// Num returns the queue pair number.
 //
 // Extension.
 func (q *QP) Num() uint32 { return orZero(q).num }
 
-// Type is the transport service.
+// Type returns the transport service.
 //
 // Extension.
 func (q *QP) Type() QPType { return orZero(q).typ }
 
-// Cap are the sizes that the device granted: at least those asked for. With an SRQ the receive sizes mean nothing.
+// Cap returns the sizes that the device granted, at least those requested. With an SRQ the receive
+// sizes mean nothing.
 //
 // Extension.
 func (q *QP) Cap() QPCap { return orZero(q).cap }
 
-// Modify changes the attributes that mask selects. Errors: EINVAL for a transition that the state does not allow or an attribute that it needs.
+// Modify changes the attributes that mask selects. Errors: EINVAL for a transition that the state
+// does not allow, or if an attribute that it needs is missing.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) Modify(attr QPAttr, mask QPAttrMask) error {
@@ -147,12 +152,12 @@ func (q *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 	return nil
 }
 
-// Query returns all attributes, with the state as the device sees it.
+// Query returns all attributes, with the device's current state.
 //
 // Implements: ibv_query_qp.
 func (q *QP) Query() (QPAttr, error) { return orZero(q).query(1<<21 - 1) }
 
-// State asks the device for the state: unlike what was last set it includes what errors did.
+// State returns the device's current state, which errors may have changed since Modify.
 //
 // Implements: ibv_query_qp.
 func (q *QP) State() (QPState, error) {
@@ -174,7 +179,8 @@ func (q *QP) query(mask QPAttrMask) (QPAttr, error) {
 	return goQPAttr(&a), nil
 }
 
-// ToInit moves the queue pair from RESET to INIT on a port, P_Key index 0, with the rights that peers have. From then on it takes receives.
+// ToInit moves the queue pair from RESET to INIT on a port, with P_Key index 0 and the peers'
+// access rights. From then on the queue pair takes receives.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToInit(port uint8, access AccessFlags) error {
@@ -186,8 +192,8 @@ func (q *QP) ToInit(port uint8, access AccessFlags) error {
 	return q.Modify(a, QPAttrState|QPAttrPKeyIndex|QPAttrPort|QPAttrAccessFlags)
 }
 
-// ToRTR moves the queue pair from INIT to RTR. RC takes AH, PathMTU, DestQPNum, RQPSN, MaxDestRDAtomic and MinRNRTimer from attr; UC the
-// first four; UD nothing.
+// ToRTR moves the queue pair from INIT to RTR. RC uses AH, PathMTU, DestQPNum, RQPSN,
+// MaxDestRDAtomic and MinRNRTimer of attr, UC the first four, UD none.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTR(attr QPAttr) error {
@@ -203,7 +209,8 @@ func (q *QP) ToRTR(attr QPAttr) error {
 	return q.Modify(attr, mask)
 }
 
-// ToRTS moves the queue pair from RTR to RTS. RC takes SQPSN, Timeout, RetryCnt, RNRRetry and MaxRDAtomic from attr; UC and UD SQPSN.
+// ToRTS moves the queue pair from RTR to RTS. RC uses SQPSN, Timeout, RetryCnt, RNRRetry and
+// MaxRDAtomic of attr, UC and UD SQPSN.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTS(attr QPAttr) error {
@@ -216,17 +223,19 @@ func (q *QP) ToRTS(attr QPAttr) error {
 	return q.Modify(attr, mask)
 }
 
-// ToError moves the queue pair to ERR: everything posted completes, mostly with WCWRFlushErr. RESET cannot go there; INIT can.
+// ToError moves the queue pair to ERR: posted requests complete, mostly with WCWRFlushErr. Not
+// allowed from RESET.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToError() error { return orZero(q).Modify(QPAttr{State: QPStateErr}, QPAttrState) }
 
-// ToReset moves the queue pair to RESET: everything posted is dropped without a completion.
+// ToReset moves the queue pair to RESET: posted requests are dropped without completions.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToReset() error { return orZero(q).Modify(QPAttr{State: QPStateReset}, QPAttrState) }
 
-// Close destroys the queue pair. Posted work requests are dropped; completions that were not polled may be lost.
+// Close destroys the queue pair. Posted work requests are dropped; unpolled completions may be
+// lost.
 //
 // Implements: ibv_destroy_qp, rdma_destroy_qp.
 func (q *QP) Close() error {
@@ -260,26 +269,29 @@ func goCap(c *C.struct_ibv_qp_cap) QPCap {
 
 func (a *QPAttr) c() C.struct_ibv_qp_attr {
 	return C.struct_ibv_qp_attr{
-		qp_state: uint32(a.State), cur_qp_state: uint32(a.CurState), path_mtu: uint32(a.PathMTU), path_mig_state: a.PathMigState,
-		qkey: C.uint32_t(a.QKey), rq_psn: C.uint32_t(a.RQPSN), sq_psn: C.uint32_t(a.SQPSN), dest_qp_num: C.uint32_t(a.DestQPNum),
-		qp_access_flags: C.uint(a.AccessFlags), cap: a.Cap.c(), ah_attr: a.AH.c(), alt_ah_attr: a.AltAH.c(),
-		pkey_index: C.uint16_t(a.PKeyIndex), alt_pkey_index: C.uint16_t(a.AltPKeyIndex),
-		en_sqd_async_notify: cbool(a.EnSQDAsyncNotify), sq_draining: cbool(a.SQDraining), max_rd_atomic: C.uint8_t(a.MaxRDAtomic),
-		max_dest_rd_atomic: C.uint8_t(a.MaxDestRDAtomic), min_rnr_timer: C.uint8_t(a.MinRNRTimer), port_num: C.uint8_t(a.Port),
-		timeout: C.uint8_t(a.Timeout), retry_cnt: C.uint8_t(a.RetryCnt), rnr_retry: C.uint8_t(a.RNRRetry),
-		alt_port_num: C.uint8_t(a.AltPort), alt_timeout: C.uint8_t(a.AltTimeout),
+		qp_state: uint32(a.State), cur_qp_state: uint32(a.CurState), path_mtu: uint32(a.PathMTU),
+		path_mig_state: a.PathMigState, qkey: C.uint32_t(a.QKey), rq_psn: C.uint32_t(a.RQPSN), sq_psn: C.uint32_t(a.SQPSN),
+		dest_qp_num: C.uint32_t(a.DestQPNum), qp_access_flags: C.uint(a.AccessFlags), cap: a.Cap.c(), ah_attr: a.AH.c(),
+		alt_ah_attr: a.AltAH.c(), pkey_index: C.uint16_t(a.PKeyIndex), alt_pkey_index: C.uint16_t(a.AltPKeyIndex),
+		en_sqd_async_notify: cbool(a.EnSQDAsyncNotify), sq_draining: cbool(a.SQDraining),
+		max_rd_atomic: C.uint8_t(a.MaxRDAtomic), max_dest_rd_atomic: C.uint8_t(a.MaxDestRDAtomic),
+		min_rnr_timer: C.uint8_t(a.MinRNRTimer), port_num: C.uint8_t(a.Port), timeout: C.uint8_t(a.Timeout),
+		retry_cnt: C.uint8_t(a.RetryCnt), rnr_retry: C.uint8_t(a.RNRRetry), alt_port_num: C.uint8_t(a.AltPort),
+		alt_timeout: C.uint8_t(a.AltTimeout),
 	}
 }
 
 func goQPAttr(a *C.struct_ibv_qp_attr) QPAttr {
 	return QPAttr{
-		State: QPState(a.qp_state), CurState: QPState(a.cur_qp_state), PathMTU: MTU(a.path_mtu), PathMigState: uint32(a.path_mig_state),
-		QKey: uint32(a.qkey), RQPSN: uint32(a.rq_psn), SQPSN: uint32(a.sq_psn), DestQPNum: uint32(a.dest_qp_num),
-		AccessFlags: AccessFlags(a.qp_access_flags), Cap: goCap(&a.cap), AH: goAHAttr(&a.ah_attr), AltAH: goAHAttr(&a.alt_ah_attr),
-		PKeyIndex: uint16(a.pkey_index), AltPKeyIndex: uint16(a.alt_pkey_index), EnSQDAsyncNotify: a.en_sqd_async_notify != 0,
-		SQDraining: a.sq_draining != 0, MaxRDAtomic: uint8(a.max_rd_atomic), MaxDestRDAtomic: uint8(a.max_dest_rd_atomic),
-		MinRNRTimer: uint8(a.min_rnr_timer), Port: uint8(a.port_num), Timeout: uint8(a.timeout), RetryCnt: uint8(a.retry_cnt),
-		RNRRetry: uint8(a.rnr_retry), AltPort: uint8(a.alt_port_num), AltTimeout: uint8(a.alt_timeout),
+		State: QPState(a.qp_state), CurState: QPState(a.cur_qp_state), PathMTU: MTU(a.path_mtu),
+		PathMigState: uint32(a.path_mig_state), QKey: uint32(a.qkey), RQPSN: uint32(a.rq_psn), SQPSN: uint32(a.sq_psn),
+		DestQPNum: uint32(a.dest_qp_num), AccessFlags: AccessFlags(a.qp_access_flags), Cap: goCap(&a.cap),
+		AH: goAHAttr(&a.ah_attr), AltAH: goAHAttr(&a.alt_ah_attr), PKeyIndex: uint16(a.pkey_index),
+		AltPKeyIndex: uint16(a.alt_pkey_index), EnSQDAsyncNotify: a.en_sqd_async_notify != 0, SQDraining: a.sq_draining != 0,
+		MaxRDAtomic: uint8(a.max_rd_atomic), MaxDestRDAtomic: uint8(a.max_dest_rd_atomic),
+		MinRNRTimer: uint8(a.min_rnr_timer), Port: uint8(a.port_num), Timeout: uint8(a.timeout),
+		RetryCnt: uint8(a.retry_cnt), RNRRetry: uint8(a.rnr_retry), AltPort: uint8(a.alt_port_num),
+		AltTimeout: uint8(a.alt_timeout),
 	}
 }
 

@@ -32,7 +32,8 @@ const (
 )
 
 var qpStateNames = map[QPState]string{
-	QPStateReset: "RESET", QPStateInit: "INIT", QPStateRTR: "RTR", QPStateRTS: "RTS", QPStateSQD: "SQD", QPStateSQE: "SQE", QPStateErr: "ERR",
+	QPStateReset: "RESET", QPStateInit: "INIT", QPStateRTR: "RTR", QPStateRTS: "RTS", QPStateSQD: "SQD",
+	QPStateSQE: "SQE", QPStateErr: "ERR",
 }
 
 // String returns the state's name.
@@ -40,7 +41,7 @@ var qpStateNames = map[QPState]string{
 // Extension.
 func (s QPState) String() string { return enumName(qpStateNames, s, "QPState") }
 
-// MTU is a path MTU in the verbs encoding; Bytes gives its size.
+// MTU is a path MTU in the verbs encoding; Bytes returns its size.
 type MTU uint32
 
 // Path MTUs, with the values of enum ibv_mtu.
@@ -52,7 +53,7 @@ const (
 	MTU4096 MTU = 5
 )
 
-// Bytes is the size in bytes, 0 for a value that is no MTU.
+// Bytes returns the size in bytes, 0 for an invalid value.
 //
 // Extension.
 func (m MTU) Bytes() int {
@@ -62,7 +63,7 @@ func (m MTU) Bytes() int {
 	return 128 << m
 }
 
-// QPCap are the sizes of a queue pair. Devices round up.
+// QPCap holds the sizes of a queue pair. Devices round up.
 type QPCap struct {
 	MaxSendWR  uint32 // outstanding send work requests
 	MaxRecvWR  uint32 // outstanding receive work requests; ignored with an SRQ
@@ -76,7 +77,7 @@ type QPInit struct {
 	Type   QPType // QPTypeRC when 0
 	SendCQ *CQ
 	RecvCQ *CQ
-	SRQ    *SRQ // nil: the queue pair has a receive queue of its own
+	SRQ    *SRQ // nil: the queue pair has its own receive queue
 	Cap    QPCap
 	SigAll bool   // every send work request is signalled
 	QKey   uint32 // UD: the Q_Key that ToInit sets
@@ -111,10 +112,13 @@ const (
 )
 
 var qpAttrNames = []bitName{
-	{1 << 0, "STATE"}, {1 << 1, "CUR_STATE"}, {1 << 2, "EN_SQD_ASYNC_NOTIFY"}, {1 << 3, "ACCESS_FLAGS"}, {1 << 4, "PKEY_INDEX"},
+	{1 << 0, "STATE"}, {1 << 1, "CUR_STATE"}, {1 << 2, "EN_SQD_ASYNC_NOTIFY"}, {1 << 3, "ACCESS_FLAGS"},
+	{1 << 4, "PKEY_INDEX"},
 	{1 << 5, "PORT"}, {1 << 6, "QKEY"}, {1 << 7, "AV"}, {1 << 8, "PATH_MTU"}, {1 << 9, "TIMEOUT"}, {1 << 10, "RETRY_CNT"},
-	{1 << 11, "RNR_RETRY"}, {1 << 12, "RQ_PSN"}, {1 << 13, "MAX_QP_RD_ATOMIC"}, {1 << 14, "ALT_PATH"}, {1 << 15, "MIN_RNR_TIMER"},
-	{1 << 16, "SQ_PSN"}, {1 << 17, "MAX_DEST_RD_ATOMIC"}, {1 << 18, "PATH_MIG_STATE"}, {1 << 19, "CAP"}, {1 << 20, "DEST_QPN"},
+	{1 << 11, "RNR_RETRY"}, {1 << 12, "RQ_PSN"}, {1 << 13, "MAX_QP_RD_ATOMIC"}, {1 << 14, "ALT_PATH"},
+	{1 << 15, "MIN_RNR_TIMER"},
+	{1 << 16, "SQ_PSN"}, {1 << 17, "MAX_DEST_RD_ATOMIC"}, {1 << 18, "PATH_MIG_STATE"}, {1 << 19, "CAP"},
+	{1 << 20, "DEST_QPN"},
 }
 
 // String joins the names of the bits with |.
@@ -146,7 +150,7 @@ type QPAttr struct {
 	Port             uint8
 	Timeout          uint8 // ACK timeout is 4.096 us << Timeout; 0 is none
 	RetryCnt         uint8 // 0 to 7
-	RNRRetry         uint8 // 0 to 7; 7 is for ever
+	RNRRetry         uint8 // 0 to 7; 7 is unlimited
 	AltPort          uint8
 	AltTimeout       uint8
 }
@@ -176,5 +180,5 @@ type SRQInit struct {
 type SRQAttr struct {
 	MaxWR  uint32
 	MaxSGE uint32
-	Limit  uint32 // an event is due when fewer receives are left; 0 is unarmed
+	Limit  uint32 // the event is due when fewer receives are left; 0: not armed
 }

@@ -15,9 +15,10 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// rping of rdmacm-utils: each side tells the other of a buffer by a message of 16 bytes (address, key and length, in network byte order). The client
-// advertises its source buffer; the server reads it, answers with any message; the client advertises its sink; the server writes the text
-// back and answers again. The client's text counts up, and wraps.
+// rping of rdmacm-utils: a side describes a buffer in a message of 16 bytes: address, key and
+// length in network byte order. The client describes its source buffer; the server reads it and
+// answers with any message. Then the client describes its sink buffer; the server writes the text
+// to it and answers again. The client's text counts up and wraps.
 
 type rpingPeer struct {
 	*end
@@ -42,7 +43,7 @@ func (p *rpingPeer) advertise(off, n int) {
 	p.sent()
 }
 
-// message takes the peer's next message and posts the receive for the one after it.
+// message returns the peer's next message and posts the receive for the one after it.
 func (p *rpingPeer) message() (addr uint64, key uint32, n int, ok bool) {
 	p.t.Helper()
 	wc := poll(p.t, p.rcq, 1)[0]
@@ -55,7 +56,7 @@ func (p *rpingPeer) message() (addr uint64, key uint32, n int, ok bool) {
 	return binary.BigEndian.Uint64(b), binary.BigEndian.Uint32(b[8:]), int(binary.BigEndian.Uint32(b[12:])), true
 }
 
-// run is rping, started in its own process, with its output.
+// run starts rping in its own process and returns it with its output.
 func run(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	path, err := exec.LookPath("rping")
@@ -80,12 +81,14 @@ func TestRpingServer(t *testing.T) {
 	p := &rpingPeer{end: newEnd(t, ctx)}
 	ch, lid := listen(t, addr)
 	const rounds, size = 10, 2000
-	cmd, out := run(t, "-c", "-a", addr.String(), "-p", fmt.Sprint(lid.LocalAddr().Port()), "-C", fmt.Sprint(rounds), "-S", fmt.Sprint(size), "-V", "-v")
+	cmd, out := run(t, "-c", "-a", addr.String(), "-p", fmt.Sprint(lid.LocalAddr().Port()), "-C", fmt.Sprint(rounds),
+		"-S", fmt.Sprint(size), "-V", "-v")
 
 	p.id = closing[*CMID](t)(want(t, ch, CMEventConnectRequest).ID, nil)
 	p.recv(1, p.sge(rpingRecvAt, 16))
 	drive(t, p.id, p.qp, QPStateRTR, QPStateRTS)
-	assert.NilError(t, p.id.Accept(ConnParam{ResponderResources: 1, InitiatorDepth: 1, RNRRetryCount: 7, QPNum: p.qp.Num()}))
+	assert.NilError(t, p.id.Accept(ConnParam{ResponderResources: 1, InitiatorDepth: 1, RNRRetryCount: 7,
+		QPNum: p.qp.Num()}))
 	want(t, ch, CMEventEstablished)
 	n := 0
 	for ; n < rounds; n++ {
@@ -96,7 +99,8 @@ func TestRpingServer(t *testing.T) {
 		p.send(SendWR{Opcode: OpRDMARead, RemoteAddr: addr, RKey: key}, p.sge(rpingDataAt, length))
 		p.sent()
 		assert.Equal(t, length, size)
-		assert.Assert(t, bytes.HasPrefix(p.buf[rpingDataAt:], fmt.Appendf(nil, "rdma-ping-%d: ", n)), "%q", p.buf[rpingDataAt:rpingDataAt+30])
+		assert.Assert(t, bytes.HasPrefix(p.buf[rpingDataAt:], fmt.Appendf(nil, "rdma-ping-%d: ", n)), "%q",
+			p.buf[rpingDataAt:rpingDataAt+30])
 		p.advertise(0, 0) // go ahead
 		addr, key, length, _ = p.message()
 		p.send(SendWR{Opcode: OpRDMAWrite, RemoteAddr: addr, RKey: key}, p.sge(rpingDataAt, length))
@@ -116,12 +120,14 @@ func TestRpingClient(t *testing.T) {
 	p := &rpingPeer{end: newEnd(t, ctx), ch: closing[*EventChannel](t)(CreateEventChannel())}
 	const rounds, size = 10, 1500
 	to := netip.AddrPortFrom(addr, 7174)
-	cmd, out := run(t, "-s", "-a", addr.String(), "-p", "7174", "-C", fmt.Sprint(rounds), "-S", fmt.Sprint(size), "-V", "-v")
+	cmd, out := run(t, "-s", "-a", addr.String(), "-p", "7174", "-C", fmt.Sprint(rounds), "-S", fmt.Sprint(size), "-V",
+		"-v")
 
 	p.recv(1, p.sge(rpingRecvAt, 16))
 	for until := soon(); ; time.Sleep(50 * time.Millisecond) { // rping may not listen yet
 		p.id = resolve(t, p.ch, to)
-		err := p.id.Connect(ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetryCount: 7, QPNum: p.qp.Num()})
+		err := p.id.Connect(ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7, RNRRetryCount: 7,
+			QPNum: p.qp.Num()})
 		if !errors.Is(err, syscall.ECONNREFUSED) { // which iWARP may know at once
 			assert.NilError(t, err)
 			ev, err := p.ch.Get(soon())
@@ -154,7 +160,8 @@ func TestRpingClient(t *testing.T) {
 		assert.Assert(t, ok)
 		for i, got := range p.buf[rpingSinkAt : rpingSinkAt+size] {
 			if got != text[i] { // what rping has printed is what it read
-				t.Fatalf("round %d: the sink differs at %d of %d: %q, want %q; rping: %s", n, i, size, p.buf[rpingSinkAt+i:rpingSinkAt+size], text[i:], out)
+				t.Fatalf("round %d: the sink differs at %d of %d: %q, want %q; rping: %s", n, i, size,
+					p.buf[rpingSinkAt+i:rpingSinkAt+size], text[i:], out)
 			}
 		}
 	}

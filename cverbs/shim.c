@@ -10,16 +10,18 @@ static int rc_of(int rc) // librdmacm: 0, or -1 with errno set
 	return rc ? (errno ? errno : EIO) : 0;
 }
 
-// ---- what the headers have only as inline functions or macros
+// ---- inline functions and macros of the headers
 
 int cv_moderate_cq(struct ibv_cq *cq, uint16_t count, uint16_t period)
 {
-	struct ibv_modify_cq_attr attr = { .attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = { .cq_count = count, .cq_period = period } };
+	struct ibv_modify_cq_attr attr = { .attr_mask = IBV_CQ_ATTR_MODERATE,
+		.moderate = { .cq_count = count, .cq_period = period } };
 
 	return positive(ibv_modify_cq(cq, &attr));
 }
 
-struct ibv_cq *cv_create_cq(struct ibv_context *ctx, int depth, uintptr_t handle, struct ibv_comp_channel *ch, int vector)
+struct ibv_cq *cv_create_cq(struct ibv_context *ctx, int depth, uintptr_t handle, struct ibv_comp_channel *ch,
+	int vector)
 {
 	return ibv_create_cq(ctx, depth, (void *)handle, ch, vector);
 }
@@ -68,7 +70,7 @@ int cv_dealloc_mw(struct ibv_mw *mw)
 	return positive(ibv_dealloc_mw(mw));
 }
 
-// ---- events: taken, copied and acknowledged in one call, so that no destroy ever waits for an acknowledgement
+// ---- events: acknowledged as they are taken, so that no destroy waits for an acknowledgement
 
 int cv_drain_cq_events(struct ibv_comp_channel *ch, uint64_t *handles, int max)
 {
@@ -314,5 +316,6 @@ int cv_cm_listen(struct rdma_cm_id *id, int backlog) { return rc_of(rdma_listen(
 int cv_cm_establish(struct rdma_cm_id *id) { return rc_of(rdma_establish(id)); }
 int cv_cm_notify(struct rdma_cm_id *id, uint32_t event) { return rc_of(rdma_notify(id, event)); }
 int cv_cm_disconnect(struct rdma_cm_id *id) { return rc_of(rdma_disconnect(id)); }
-int cv_cm_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr, int *mask) { return rc_of(rdma_init_qp_attr(id, attr, mask)); }
+int cv_cm_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr,
+	int *mask) { return rc_of(rdma_init_qp_attr(id, attr, mask)); }
 int cv_cm_migrate(struct rdma_cm_id *id, struct rdma_event_channel *ch) { return rc_of(rdma_migrate_id(id, ch)); }

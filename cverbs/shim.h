@@ -1,4 +1,5 @@
-// Flat structs and calls between Go and libibverbs/librdmacm. Functions return 0 or a positive errno unless they say otherwise.
+// Flat structs and calls between Go and libibverbs/librdmacm. Functions return 0 or a positive
+// errno unless noted.
 #ifndef GODAT_CVERBS_SHIM_H
 #define GODAT_CVERBS_SHIM_H
 
@@ -32,7 +33,7 @@ struct cv_recv_wr { // = RecvWR
 	uint32_t first_sge, num_sge;
 };
 
-// Refusals of the shim itself, kept apart from errno values.
+// The shim's own error codes; negative, so that they differ from errno values.
 enum {
 	CV_BAD_RANGE = -1,  // segments outside the slice
 	CV_TOO_MANY = -2,   // more segments than the queue takes
@@ -47,21 +48,26 @@ struct cv_posted {
 	int32_t rc; // 0, errno, or CV_*
 };
 
-// Objects of the data path are named by their gates.
-struct cv_posted cv_post_send(const uintptr_t *qp, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
-struct cv_posted cv_post_recv(const uintptr_t *qp, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
-struct cv_posted cv_post_srq_recv(const uintptr_t *srq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge);
-// The device writes into Go's slice; what is left to do is the byte order of immediate data, zeroes where nothing is said, and rxe,
-// which reports an invalidated key with the kernel's flag, that libibverbs uses for something that rxe has not. Count, -errno, or CV_CLOSED.
+// Data path calls take an object's gate.
+struct cv_posted cv_post_send(const uintptr_t *qp, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg,
+	uint32_t nsg, uint32_t max_sge);
+struct cv_posted cv_post_recv(const uintptr_t *qp, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
+	uint32_t nsg, uint32_t max_sge);
+struct cv_posted cv_post_srq_recv(const uintptr_t *srq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
+	uint32_t nsg, uint32_t max_sge);
+// The driver writes into Go's slice. Then this function converts immediate data to host order,
+// zeroes undefined fields, and maps the flag of rxe's invalidations to IBV_WC_WITH_INV (rxe reports
+// the kernel's flag value). Returns a count, -errno, or CV_CLOSED.
 int cv_poll_cq(const uintptr_t *cq, struct ibv_wc *wc, uint32_t n, uint32_t polls, int rxe);
 int cv_is_rxe(struct ibv_context *ctx);
 int cv_req_notify_cq(const uintptr_t *cq, int solicited_only);
 int cv_moderate_cq(struct ibv_cq *cq, uint16_t count, uint16_t period);
-int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags, struct ibv_mr *mr, uint64_t addr, uint64_t length,
-	       uint32_t access, uint32_t *rkey);
+int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags, struct ibv_mr *mr, uint64_t addr,
+	uint64_t length, uint32_t access, uint32_t *rkey);
 
-struct ibv_cq *cv_create_cq(struct ibv_context *ctx, int depth, uintptr_t handle, struct ibv_comp_channel *ch, int vector);
-// Contexts are integers: Go must not store them as pointers.
+struct ibv_cq *cv_create_cq(struct ibv_context *ctx, int depth, uintptr_t handle, struct ibv_comp_channel *ch,
+	int vector);
+// Contexts are integers, because Go must not store them as pointers.
 void cv_set_qp_handle(struct ibv_qp_init_attr *attr, uintptr_t handle);
 void cv_set_srq_handle(struct ibv_srq_init_attr *attr, uintptr_t handle);
 struct ibv_mr *cv_reg_mr(struct ibv_pd *pd, uintptr_t addr, size_t length, uint32_t access);
@@ -70,16 +76,17 @@ int cv_query_device(struct ibv_context *ctx, struct ibv_device_attr_ex *attr);
 struct ibv_mw *cv_alloc_mw(struct ibv_pd *pd, uint32_t type);
 int cv_dealloc_mw(struct ibv_mw *mw);
 
-// Address handles are known to Go by a token that is checked at every use.
-uint64_t cv_ah_create(struct ibv_pd *pd, struct ibv_ah_attr *attr); // 0: errno says why
+// Go refers to an address handle by a token, which every use checks.
+uint64_t cv_ah_create(struct ibv_pd *pd, struct ibv_ah_attr *attr); // 0: see errno
 int cv_ah_destroy(uint64_t token);
 
-// Takes and acknowledges completion events; fills the contexts of their queues. Count, or -errno.
+// Takes and acknowledges completion events and stores the contexts of their queues. Returns a
+// count, or -errno.
 int cv_drain_cq_events(struct ibv_comp_channel *ch, uint64_t *handles, int max);
 
 struct cv_async {
 	uint32_t type, port;
-	uint64_t qp, cq, srq; // handles, 0 where it is about something else
+	uint64_t qp, cq, srq; // handles; 0 unless the event's object
 };
 int cv_get_async_event(struct ibv_context *ctx, struct cv_async *ev);
 
@@ -99,7 +106,7 @@ struct cv_cm_event {
 	uint32_t type;
 	int32_t status;
 	uint64_t id, listen_id; // handles
-	uintptr_t new_id;       // CONNECT_REQUEST: the id that has no handle yet
+	uintptr_t new_id;       // CONNECT_REQUEST: the new id, still without a handle
 	struct cv_conn conn;
 	uint32_t qkey;
 	struct ibv_ah_attr ah;

@@ -19,7 +19,8 @@ type SRQ struct {
 
 var srqs handles[SRQ]
 
-// CreateSRQ makes a shared receive queue. Errors: EINVAL for sizes of 0 or beyond the device's (DeviceAttr.MaxSRQWR, MaxSRQSGE).
+// CreateSRQ creates a shared receive queue. Errors: EINVAL for sizes of 0 or beyond
+// DeviceAttr.MaxSRQWR and MaxSRQSGE.
 //
 // Implements: ibv_create_srq.
 func (p *PD) CreateSRQ(init SRQInit) (*SRQ, error) {
@@ -33,7 +34,8 @@ func (p *PD) CreateSRQ(init SRQInit) (*SRQ, error) {
 		return nil, err
 	}
 	s.h = srqs.add(s)
-	a := C.struct_ibv_srq_init_attr{attr: C.struct_ibv_srq_attr{max_wr: C.uint32_t(init.MaxWR), max_sge: C.uint32_t(init.MaxSGE)}}
+	a := C.struct_ibv_srq_init_attr{attr: C.struct_ibv_srq_attr{max_wr: C.uint32_t(init.MaxWR),
+		max_sge: C.uint32_t(init.MaxSGE)}}
 	C.cv_set_srq_handle(&a, C.uintptr_t(s.h))
 	v, err := C.ibv_create_srq(p.c, &a)
 	if v == nil {
@@ -47,7 +49,8 @@ func (p *PD) CreateSRQ(init SRQInit) (*SRQ, error) {
 	return s, nil
 }
 
-// Resize changes the number of outstanding receives. Errors: EINVAL below what is posted; ErrNotSupported where the device cannot.
+// Resize changes the capacity in receives. Errors: EINVAL below the number posted; ErrNotSupported
+// if the device cannot resize.
 //
 // Implements: ibv_modify_srq.
 func (s *SRQ) Resize(maxWR uint32) error {
@@ -55,8 +58,9 @@ func (s *SRQ) Resize(maxWR uint32) error {
 	return s.modify(C.struct_ibv_srq_attr{max_wr: C.uint32_t(maxWR)}, C.IBV_SRQ_MAX_WR)
 }
 
-// SetLimit arms one AsyncSRQLimitReached event, due when fewer than limit receives are left; 0 disarms. Whether arming it below the current
-// level fires at once depends on the device.
+// SetLimit arms one AsyncSRQLimitReached event, due when fewer than limit receives are left; 0
+// disarms it. If the level is below limit already, it depends on the device whether the event is
+// due at once.
 //
 // Implements: ibv_modify_srq.
 func (s *SRQ) SetLimit(limit uint32) error {
@@ -73,7 +77,7 @@ func (s *SRQ) modify(a C.struct_ibv_srq_attr, mask C.int) error {
 	return rcError("ibv_modify_srq", rc, err)
 }
 
-// Query returns the sizes as granted and the limit as it stands.
+// Query returns the granted sizes and the current limit.
 //
 // Implements: ibv_query_srq.
 func (s *SRQ) Query() (SRQAttr, error) {

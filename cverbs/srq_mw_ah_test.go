@@ -10,7 +10,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// Receives of one queue serve several queue pairs; the limit event comes once when too few are left.
+// Receives of one queue serve several queue pairs; the limit event comes once, when fewer than
+// limit are left.
 func TestSRQ(t *testing.T) {
 	ctx := openRoCE(t)
 	pd := closing[*PD](t)(ctx.AllocPD())
@@ -75,7 +76,8 @@ func TestMW(t *testing.T) {
 			t.Skip(err)
 		}
 		closing[*MW](t)(mw, err)
-		bind := BindWR{ID: 4, Flags: SendSignaled, MR: b.mr, Addr: b.mr.Addr() + 100, Length: 200, Access: AccessRemoteWrite | AccessRemoteRead}
+		bind := BindWR{ID: 4, Flags: SendSignaled, MR: b.mr, Addr: b.mr.Addr() + 100, Length: 200,
+			Access: AccessRemoteWrite | AccessRemoteRead}
 		for range 2 {
 			before := mw.RKey()
 			key, err := b.qp.BindMW(mw, bind)
@@ -103,7 +105,8 @@ func TestMW(t *testing.T) {
 	}
 }
 
-// The peer's send takes a type 2 window's key away: the receive says which, and the key no longer works.
+// The peer's send invalidates the key of a type 2 window: the receive's completion carries the key,
+// and the key no longer works.
 func TestSendWithInvalidate(t *testing.T) {
 	a, b := newPair(t, openRoCE(t))
 	mw, err := b.pd.AllocMW(MWType2)
@@ -111,7 +114,8 @@ func TestSendWithInvalidate(t *testing.T) {
 		t.Skip(err)
 	}
 	closing[*MW](t)(mw, err)
-	key, err := b.qp.BindMW(mw, BindWR{Flags: SendSignaled, MR: b.mr, Addr: b.mr.Addr(), Length: 64, Access: AccessRemoteWrite})
+	key, err := b.qp.BindMW(mw,
+		BindWR{Flags: SendSignaled, MR: b.mr, Addr: b.mr.Addr(), Length: 64, Access: AccessRemoteWrite})
 	assert.NilError(t, err)
 	b.sent()
 	b.recv(1, b.sge(100, 8))
@@ -159,7 +163,8 @@ func TestMWBadInput(t *testing.T) {
 	assert.ErrorContains(t, err, "mw is nil")
 }
 
-// Datagrams go where the address handle says; the 40 bytes of the route header come before the data.
+// Datagrams reach the address handle's destination; the 40 bytes of the global route header precede
+// the data.
 func TestUD(t *testing.T) {
 	ctx := openRoCE(t)
 	ud := func(i *QPInit) { i.Type = QPTypeUD }
@@ -181,7 +186,7 @@ func TestUD(t *testing.T) {
 	assert.Equal(t, wc.Imm, uint32(0xcafe))
 	assert.Assert(t, bytes.Equal(b.buf[40:140], a.buf[:100]))
 
-	// A handle is checked at every post: closed, or made up, it is refused.
+	// Every post checks the handle: a closed or invented one is refused.
 	assert.NilError(t, ah.Close())
 	again := closing[*AH](t)(a.pd.CreateAH(a.path(0).AH)) // may take the same place
 	for _, h := range []uint64{0, ah.Handle(), 1 << 40, 12345} {
@@ -194,7 +199,7 @@ func TestUD(t *testing.T) {
 	assert.Equal(t, ah.Close(), ErrClosed)
 }
 
-// An event names its object, also when several are there; with nothing to tell the wait ends in time.
+// An event carries its object; without an event the wait ends at its deadline.
 func TestAsyncEvents(t *testing.T) {
 	ctx := openRoCE(t)
 	a, _ := newPair(t, ctx)
@@ -211,7 +216,7 @@ func TestAsyncEvents(t *testing.T) {
 		assert.Equal(t, ev, AsyncEvent{Type: AsyncSQDrained, QP: a.qp})
 		assert.NilError(t, a.qp.Modify(QPAttr{State: QPStateRTS}, QPAttrState))
 	}
-	// An object with an event that nobody took closes all the same.
+	// An object with an unread event can be closed.
 	assert.NilError(t, a.qp.Modify(QPAttr{State: QPStateSQD, EnSQDAsyncNotify: true}, QPAttrState|QPAttrEnSQDAsyncNotify))
 	time.Sleep(20 * time.Millisecond)
 	assert.NilError(t, a.qp.Close())

@@ -11,69 +11,76 @@ import "time"
 // AH is an address handle: the path to a datagram destination.
 type AH struct{}
 
-// CreateAH makes an address handle. On RoCE attr.IsGlobal must be set, with DGID and SGIDIndex.
+// CreateAH creates an address handle. On RoCE attr.IsGlobal must be set, with DGID and SGIDIndex.
 //
 // Implements: ibv_create_ah.
 func (p *PD) CreateAH(attr AHAttr) (*AH, error) { return nil, ErrNotSupported }
 
-// Handle is the token for SendWR.AH. It is checked at every post: that of a closed handle is refused.
+// Handle returns the token for SendWR.AH. Every post checks it and refuses the token of a closed
+// handle.
 //
 // Extension.
 func (a *AH) Handle() uint64 { return 0 }
 
-// Close destroys the handle. Sends that were posted with it should have completed before.
+// Close destroys the handle. Sends that use it should have completed first.
 //
 // Implements: ibv_destroy_ah.
 func (a *AH) Close() error { return ErrNotSupported }
 
-// AsyncEvent waits for the device's next asynchronous event; it is acknowledged before it is returned. The zero deadline never
-// expires. Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after WakeAsync; ErrClosed.
+// AsyncEvent waits for the device's next asynchronous event and acknowledges it. The zero deadline
+// never expires. Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after
+// WakeAsync; ErrClosed.
 //
 // Implements: ibv_get_async_event, ibv_ack_async_event.
 func (c *Context) AsyncEvent(deadline time.Time) (AsyncEvent, error) {
 	return AsyncEvent{}, ErrNotSupported
 }
 
-// AsyncEventContext is AsyncEvent bounded by a context instead of a deadline.
+// AsyncEventContext is AsyncEvent with a context instead of a deadline.
 //
 // Extension.
 func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
 	return AsyncEvent{}, ErrNotSupported
 }
 
-// WakeAsync makes the current AsyncEvent, or else the next one, return os.ErrDeadlineExceeded at once. It may be called from any goroutine.
+// WakeAsync makes the current AsyncEvent, or else the next one, return os.ErrDeadlineExceeded at
+// once.
 //
 // Extension.
 func (c *Context) WakeAsync() {}
 
-// CompChannel tells when armed completion queues have something to poll.
+// CompChannel reports which armed completion queues have completions to poll.
 type CompChannel struct{}
 
-// CreateCompChannel makes a completion channel for CreateCQ. Several queues may share it.
+// CreateCompChannel creates a completion channel for CreateCQ. Several queues may share it.
 //
 // Implements: ibv_create_comp_channel.
 func (c *Context) CreateCompChannel() (*CompChannel, error) { return nil, ErrNotSupported }
 
-// Wait parks the goroutine until at least one completion event is pending, takes and acknowledges all that are, and returns
-// their number; CQ.Fired then tells which queues they were of. After Wake it returns 0, nil. The zero deadline never expires; with one in
-// the past Wait still takes what is pending. An event says that something arrived since the queue was armed: arm it, poll until it is empty, then
-// wait. Concurrent callers take turns. Nothing allocates unless callers contend. Errors: os.ErrDeadlineExceeded; ErrClosed once Close has begun.
+// Wait blocks until at least one completion event is pending, takes and acknowledges all pending
+// events, and returns their number; CQ.Fired then reports the queues they belong to. After Wake it
+// returns 0, nil. The zero deadline never expires; with an expired deadline Wait still takes
+// pending events. An event means that a completion arrived after the queue was armed: arm, poll
+// until the queue is empty, then Wait. Concurrent callers take turns. Wait does not allocate unless
+// callers contend. Errors: os.ErrDeadlineExceeded; ErrClosed once Close has begun.
 //
 // Implements: ibv_get_cq_event, ibv_ack_cq_events.
 func (ch *CompChannel) Wait(deadline time.Time) (int, error) { return 0, ErrNotSupported }
 
-// WaitContext is Wait bounded by a context instead of a deadline; its error is the cause of the context's end.
+// WaitContext is Wait with a context instead of a deadline. Its error is the cause of the context's
+// end.
 //
 // Extension.
 func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) { return 0, ErrNotSupported }
 
-// Wake makes the current Wait, or else the next one, return 0, nil at once. Several Wakes before that count as one. It may be called from any
-// goroutine, and does nothing on a closed channel.
+// Wake makes the current Wait, or else the next one, return 0, nil at once. Several Wakes before
+// that count as one. It does nothing on a closed channel.
 //
 // Extension.
 func (ch *CompChannel) Wake() {}
 
-// Close destroys the channel and ends a Wait with ErrClosed. Errors: ErrInUse while a completion queue of it is open.
+// Close destroys the channel; a blocked Wait returns ErrClosed. Errors: ErrInUse while a completion
+// queue uses it.
 //
 // Implements: ibv_destroy_comp_channel.
 func (ch *CompChannel) Close() error { return ErrNotSupported }
@@ -81,135 +88,149 @@ func (ch *CompChannel) Close() error { return ErrNotSupported }
 // EventChannel delivers the events of connection manager ids.
 type EventChannel struct{}
 
-// CreateEventChannel makes a channel for connection manager events. Errors: ENODEV, ENOENT or EACCES, with what is missing, where
-// the connection manager cannot be used.
+// CreateEventChannel creates a channel for connection manager events. Errors: ENODEV, ENOENT or
+// EACCES where the connection manager cannot be used; the text names what is missing.
 //
 // Implements: rdma_create_event_channel.
 func CreateEventChannel() (*EventChannel, error) { return nil, ErrNotSupported }
 
-// Get parks the goroutine until the next event, copies and acknowledges it. The zero deadline never expires; with one in the past Get
-// still takes an event that is pending. Events of ids that are closed by then are dropped. Concurrent callers take turns. Errors:
-// os.ErrDeadlineExceeded, also after Wake; ErrClosed once Close has begun.
+// Get blocks until the next event, copies and acknowledges it. The zero deadline never expires;
+// with an expired deadline Get still takes a pending event. Events of closed ids are dropped.
+// Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after Wake; ErrClosed once
+// Close has begun.
 //
 // Implements: rdma_get_cm_event, rdma_ack_cm_event.
 func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) { return CMEvent{}, ErrNotSupported }
 
-// GetContext is Get bounded by a context instead of a deadline; its error is the cause of the context's end.
+// GetContext is Get with a context instead of a deadline. Its error is the cause of the context's
+// end.
 //
 // Extension.
 func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
 	return CMEvent{}, ErrNotSupported
 }
 
-// Wake makes the current Get, or else the next one, return os.ErrDeadlineExceeded at once. It may be called from any goroutine.
+// Wake makes the current Get, or else the next one, return os.ErrDeadlineExceeded at once.
 //
 // Extension.
 func (ch *EventChannel) Wake() {}
 
-// Close destroys the channel and ends a Get with ErrClosed. Errors: ErrInUse while an id of it is open.
+// Close destroys the channel; a blocked Get returns ErrClosed. Errors: ErrInUse while an id uses
+// it.
 //
 // Implements: rdma_destroy_event_channel.
 func (ch *EventChannel) Close() error { return ErrNotSupported }
 
-// Context is the device context that librdmacm opened for the id's device. What CMID.CreateQP uses must be made from it; a queue pair that
-// is driven through InitQPAttr may be of any context of the same device. It is owned by librdmacm, stays open as long as the process runs, and
+// Context returns the device context that librdmacm opened for the id's device. Everything given to
+// CMID.CreateQP must come from it; a queue pair that InitQPAttr configures may be of any context of
+// the same device. librdmacm owns the context: it stays open as long as the process runs, and
 // refuses Close. Errors: EINVAL before the id is bound to a device.
 //
 // Extension.
 func (id *CMID) Context() (*Context, error) { return nil, ErrNotSupported }
 
-// CreateQP makes a queue pair on the id, which from then on moves it through its states. pd is made from the id's Context. The id closes after it.
-// Errors: EINVAL when the id has one already, is not bound to a device, or pd is of another context.
+// CreateQP creates a queue pair on the id; librdmacm then moves it through its states. pd must be
+// of the id's Context. Close the queue pair before the id. Errors: EINVAL when the id has a queue
+// pair, is not bound to a device, or pd is of another context.
 //
 // Implements: rdma_create_qp.
 func (id *CMID) CreateQP(pd *PD, init QPInit) (*QP, error) { return nil, ErrNotSupported }
 
-// CMID is a connection manager id: a listener, or one end of a connection. Its operations start something and return; how it ends comes as
-// events from its EventChannel.
+// CMID is a connection manager id: a listener, or one end of a connection. Its operations start
+// something and return. The outcome arrives as an event of its EventChannel.
 type CMID struct{}
 
-// CreateID makes an id whose events come from ch.
+// CreateID creates an id that reports its events to ch.
 //
 // Implements: rdma_create_id.
 func (ch *EventChannel) CreateID(ps PortSpace) (*CMID, error) { return nil, ErrNotSupported }
 
-// Close destroys the id: a connection that it carries is disconnected, a request that it carries is rejected, a listener stops. Its
-// pending events are dropped. Errors: ErrInUse while a queue pair made by CMID.CreateQP is open.
+// Close destroys the id. It disconnects the id's connection, rejects its request, or stops its
+// listener. Its pending events are dropped. Errors: ErrInUse while a queue pair of CMID.CreateQP is
+// open.
 //
 // Implements: rdma_destroy_id.
 func (id *CMID) Close() error { return ErrNotSupported }
 
-// SetData keeps a value with the id, for whoever receives its events.
+// SetData stores a value with the id, for the receiver of its events.
 //
 // Extension.
 func (id *CMID) SetData(v any) {}
 
-// Data returns what SetData kept, or nil.
+// Data returns the value of SetData, or nil.
 //
 // Extension.
 func (id *CMID) Data() any { return nil }
 
-// BindAddr gives the id a local address: the wildcard address for all devices, port 0 for any free port, a zone for link-local addresses.
-// A specific address binds the id to its device. Errors: ENODEV when the address is of no RDMA device, EADDRINUSE, EACCES.
+// BindAddr binds the id to a local address. The wildcard address stands for all devices, port 0 for
+// any free port; a link-local address needs a zone. A specific address binds the id to its device.
+// Errors: ENODEV when no RDMA device has the address; EADDRINUSE; EACCES.
 //
 // Implements: rdma_bind_addr.
 func (id *CMID) BindAddr(addr netip.AddrPort) error { return ErrNotSupported }
 
-// ResolveAddr starts to find the device and hardware address for dst; ADDR_RESOLVED or ADDR_ERROR follows. With the zero src the routing
-// table chooses. timeout is rounded up to milliseconds.
+// ResolveAddr starts resolving dst to a device and a hardware address; ADDR_RESOLVED or ADDR_ERROR
+// follows. With the zero src the routing table chooses. timeout is rounded up to milliseconds.
 //
 // Implements: rdma_resolve_addr.
 func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
 	return ErrNotSupported
 }
 
-// ResolveRoute starts to find the path, after ADDR_RESOLVED; ROUTE_RESOLVED or ROUTE_ERROR follows.
+// ResolveRoute starts resolving the path, after ADDR_RESOLVED; ROUTE_RESOLVED or ROUTE_ERROR
+// follows.
 //
 // Implements: rdma_resolve_route.
 func (id *CMID) ResolveRoute(timeout time.Duration) error { return ErrNotSupported }
 
-// Listen starts to take connection requests at the bound address; each arrives as CONNECT_REQUEST with an id of its own.
+// Listen starts accepting connection requests at the bound address. Each arrives as CONNECT_REQUEST
+// with a new id.
 //
 // Implements: rdma_listen.
 func (id *CMID) Listen(backlog int) error { return ErrNotSupported }
 
-// Connect sends a connection request, after ROUTE_RESOLVED. With a queue pair on the id ESTABLISHED follows; without one p.QPNum
-// names the queue pair, CONNECT_RESPONSE follows, and after reaching RTS the caller calls Establish; on iWARP ESTABLISHED follows in
-// this case too, and there is nothing left to do. Or REJECTED, UNREACHABLE, CONNECT_ERROR; iWARP may also refuse at once, with ECONNREFUSED.
+// Connect sends a connection request, after ROUTE_RESOLVED. If the id has a queue pair, ESTABLISHED
+// follows. If it has none, p.QPNum names the queue pair and CONNECT_RESPONSE follows; the caller
+// moves the queue pair to RTS and calls Establish. On iWARP ESTABLISHED follows in both cases. On
+// failure REJECTED, UNREACHABLE or CONNECT_ERROR follows; on iWARP Connect may also return
+// ECONNREFUSED.
 //
 // Implements: rdma_connect.
 func (id *CMID) Connect(p ConnParam) error { return ErrNotSupported }
 
-// Accept answers a connection request, on the id that came with it. Without a queue pair on the id the caller has moved its
-// queue pair to RTS, and p.QPNum names it. ESTABLISHED follows, or CONNECT_ERROR.
+// Accept accepts a connection request, on the id of its event. If the id has no queue pair, the
+// caller must first move its own queue pair to RTS and name it in p.QPNum. ESTABLISHED or
+// CONNECT_ERROR follows.
 //
 // Implements: rdma_accept.
 func (id *CMID) Accept(p ConnParam) error { return ErrNotSupported }
 
-// Reject refuses a connection request; the peer gets REJECTED with the private data. The id is still to be closed.
+// Reject rejects a connection request; the peer receives REJECTED with the private data. The caller
+// still closes the id.
 //
 // Implements: rdma_reject.
 func (id *CMID) Reject(privateData []byte) error { return ErrNotSupported }
 
-// Establish completes a connection on the active side, after CONNECT_RESPONSE, once the queue pair is in RTS.
+// Establish completes a connection on the active side, after CONNECT_RESPONSE, once the queue pair
+// is in RTS.
 //
 // Implements: rdma_establish.
 func (id *CMID) Establish() error { return ErrNotSupported }
 
-// Notify tells the connection manager of an asynchronous event of the queue pair: AsyncCommEst, when data arrived before the peer's
-// last handshake message.
+// Notify reports an asynchronous event of the queue pair to the connection manager: AsyncCommEst,
+// when data arrived before the peer's last handshake message.
 //
 // Implements: rdma_notify.
 func (id *CMID) Notify(t AsyncEventType) error { return ErrNotSupported }
 
-// Disconnect ends the connection and, on a queue pair of the id, moves it to ERR; one that is not of the id the caller moves. DISCONNECTED
-// follows on both sides.
+// Disconnect ends the connection and moves the id's queue pair to ERR; a queue pair that is not the
+// id's is left to the caller. DISCONNECTED follows on both sides.
 //
 // Implements: rdma_disconnect.
 func (id *CMID) Disconnect() error { return ErrNotSupported }
 
-// InitQPAttr returns the attributes, and the mask that selects them, with which Modify moves a queue pair that is not on the id to INIT, RTR or
-// RTS at this point of the connection.
+// InitQPAttr returns the attributes and the mask with which QP.Modify moves a queue pair that is
+// not the id's to INIT, RTR or RTS.
 //
 // Implements: rdma_init_qp_attr.
 func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
@@ -221,32 +242,33 @@ func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
 // Implements: rdma_migrate_id.
 func (id *CMID) Migrate(ch *EventChannel) error { return ErrNotSupported }
 
-// LocalAddr is the local address, with the port that was chosen; not valid before one is.
+// LocalAddr returns the local address and port, the zero AddrPort before one is chosen.
 //
 // Implements: rdma_get_local_addr, rdma_get_src_port.
 func (id *CMID) LocalAddr() netip.AddrPort { return netip.AddrPort{} }
 
-// RemoteAddr is the peer's address; not valid before there is one.
+// RemoteAddr returns the peer's address, the zero AddrPort before one is known.
 //
 // Implements: rdma_get_peer_addr, rdma_get_dst_port.
 func (id *CMID) RemoteAddr() netip.AddrPort { return netip.AddrPort{} }
 
-// Device is the name of the device that the id is bound to, empty before it is.
+// Device returns the name of the device that the id is bound to, "" before that.
 //
 // Extension.
 func (id *CMID) Device() string { return "" }
 
-// Port is the number of the device's port that the id is bound to, 0 before it is.
+// Port returns the number of the device port that the id is bound to, 0 before that.
 //
 // Extension.
 func (id *CMID) Port() uint8 { return 0 }
 
-// SetTOS sets the IP type of service of the connection, before it is resolved or listened on.
+// SetTOS sets the connection's IP type of service. Call it before ResolveAddr or Listen.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetTOS(tos uint8) error { return ErrNotSupported }
 
-// SetReuseAddr lets BindAddr take an address that another id is bound to, as long as only one listens.
+// SetReuseAddr allows BindAddr on an address that another id is bound to. Only one of them may
+// listen.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetReuseAddr(on bool) error { return ErrNotSupported }
@@ -256,19 +278,20 @@ func (id *CMID) SetReuseAddr(on bool) error { return ErrNotSupported }
 // Implements: rdma_set_option.
 func (id *CMID) SetAFOnly(on bool) error { return ErrNotSupported }
 
-// SetAckTimeout sets the queue pair's timeout: 4.096 us << timeout, 0 to 31.
+// SetAckTimeout sets the queue pair's ACK timeout to 4.096 us << timeout, 0 to 31.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetAckTimeout(timeout uint8) error { return ErrNotSupported }
 
-// SetLocalECE sets what the next Connect or Accept says of enhanced connection establishment. It is for ids without a queue
-// pair of their own. Errors: EINVAL for VendorID 0. An Accept answers with the peer's VendorID instead of this one.
+// SetLocalECE sets the enhanced connection establishment (ECE) data of the next Connect or Accept.
+// The id must not have a queue pair. An Accept sends the peer's VendorID instead of e's. Errors:
+// EINVAL for VendorID 0.
 //
 // Implements: rdma_set_local_ece.
 func (id *CMID) SetLocalECE(e ECE) error { return ErrNotSupported }
 
-// RemoteECE is what the peer's connection request, or its answer (CONNECT_RESPONSE), said of enhanced connection establishment. It
-// is for ids without a queue pair of their own (EINVAL).
+// RemoteECE returns the ECE data of the peer's connection request or of its answer
+// (CONNECT_RESPONSE). Errors: EINVAL when the id has a queue pair.
 //
 // Implements: rdma_get_remote_ece.
 func (id *CMID) RemoteECE() (ECE, error) { return ECE{}, ErrNotSupported }
@@ -276,54 +299,59 @@ func (id *CMID) RemoteECE() (ECE, error) { return ECE{}, ErrNotSupported }
 // CQ is a completion queue.
 type CQ struct{}
 
-// CreateCQ makes a completion queue with room for at least depth completions. ch may be nil: the queue is then only polled. vector is 0 up
-// to NumCompVectors less 1. A queue that overflows breaks every queue pair that uses it: make it as deep as all their work requests.
+// CreateCQ creates a completion queue of at least depth completions. With a nil ch the queue can
+// only be polled. vector is 0 to NumCompVectors-1. An overflow breaks every queue pair of the
+// queue, so depth must cover all their work requests.
 //
 // Implements: ibv_create_cq.
 func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) {
 	return nil, ErrNotSupported
 }
 
-// Poll takes up to len(wc) completions and returns how many. Fewer than len(wc) means that the queue was empty. Nothing allocates. Errors:
-// ErrClosed.
+// Poll takes up to len(wc) completions and returns their number. Fewer than len(wc) means that the
+// queue is empty. It does not allocate. Errors: ErrClosed.
 //
 // Implements: ibv_poll_cq.
 func (q *CQ) Poll(wc []WC) (int, error) { return 0, ErrNotSupported }
 
-// PollSpin polls the queue up to polls times, 1 to MaxPolls, until it has a completion, in one crossing into C. It is for a loop that
-// expects a completion soon. The call keeps the caller's thread and processor. Errors: ErrClosed; EINVAL for polls.
+// PollSpin polls the queue up to polls times, 1 to MaxPolls, until it has a completion, in one
+// crossing into C. It is for a loop that expects a completion soon. The call keeps the caller's
+// thread and processor. Errors: ErrClosed; EINVAL for polls.
 //
 // Extension.
 func (q *CQ) PollSpin(wc []WC, polls int) (int, error) { return 0, ErrNotSupported }
 
-// Arm asks for one event on the queue's channel when the next completion arrives; with solicitedOnly only for a solicited one or
-// an error. What is in the queue already gives no event: poll again after arming. Errors: EINVAL for a queue without a channel.
+// Arm requests one event on the queue's channel for the next completion, with solicitedOnly for the
+// next solicited or failed one. Completions that are already queued make no event: poll again after
+// Arm. Errors: EINVAL for a queue without a channel.
 //
 // Implements: ibv_req_notify_cq.
 func (q *CQ) Arm(solicitedOnly bool) error { return ErrNotSupported }
 
-// Fired tells whether the channel's Wait has taken an event of this queue since the last call of Fired.
+// Fired reports whether the channel's Wait has taken an event of this queue since the last call of
+// Fired.
 //
 // Extension.
 func (q *CQ) Fired() bool { return false }
 
-// Depth is how many completions the queue holds: at least what was asked for.
+// Depth returns the queue's capacity in completions, at least what was requested.
 //
 // Extension.
 func (q *CQ) Depth() int { return 0 }
 
-// Resize changes the depth; the queue may be in use. Errors: EINVAL when more completions are waiting than the new
-// depth holds; ErrNotSupported on devices that cannot.
+// Resize changes the capacity; the queue may be in use. Errors: EINVAL when the queue holds more
+// than depth completions; ErrNotSupported if the device cannot resize.
 //
 // Implements: ibv_resize_cq.
 func (q *CQ) Resize(depth int) error { return ErrNotSupported }
 
-// Moderate delays events until count completions have arrived or the period has passed. Errors: ErrNotSupported on devices that cannot.
+// Moderate delays events until count completions have arrived or the period has passed. Errors:
+// ErrNotSupported if the device cannot.
 //
 // Implements: ibv_modify_cq.
 func (q *CQ) Moderate(count, periodUsec uint16) error { return ErrNotSupported }
 
-// Close destroys the queue and what it holds. Errors: ErrInUse while a queue pair uses it.
+// Close destroys the queue and its completions. Errors: ErrInUse while a queue pair uses it.
 //
 // Implements: ibv_destroy_cq.
 func (q *CQ) Close() error { return ErrNotSupported }
@@ -331,32 +359,35 @@ func (q *CQ) Close() error { return ErrNotSupported }
 // Context is an open device.
 type Context struct{}
 
-// Devices lists the verbs devices of this host. A kernel without RDMA gives an empty list.
+// Devices lists the verbs devices of this host. On a kernel without RDMA the list is empty.
 //
 // Implements: ibv_get_device_list.
 func Devices() ([]DeviceInfo, error) { return nil, ErrNotSupported }
 
-// OpenDevice opens the device of that name. Errors: ENODEV when there is none of that name, with the names that there are.
+// OpenDevice opens the device of that name. Errors: ENODEV when there is none; the text lists the
+// names of those present.
 //
 // Implements: ibv_open_device.
 func OpenDevice(name string) (*Context, error) { return nil, ErrNotSupported }
 
-// Close closes the device. Errors: ErrInUse while anything made from it is open; ErrInUse for the context of a CMID, which librdmacm owns.
+// Close closes the device. Errors: ErrInUse while an object of it is open, and for the context of a
+// CMID, which librdmacm owns.
 //
 // Implements: ibv_close_device.
 func (c *Context) Close() error { return ErrNotSupported }
 
-// Name is the device's kernel name.
+// Name returns the device's kernel name.
 //
 // Implements: ibv_get_device_name.
 func (c *Context) Name() string { return "" }
 
-// NumCompVectors is the number of completion vectors: CreateCQ takes 0 up to one less.
+// NumCompVectors returns the number of completion vectors; CreateCQ takes 0 to NumCompVectors-1.
 //
 // Extension.
 func (c *Context) NumCompVectors() int { return 0 }
 
-// QueryDevice returns the device's limits and properties, the extended ones too where the device tells them.
+// QueryDevice returns the device's limits and properties, with the extended ones where the device
+// reports them.
 //
 // Implements: ibv_query_device, ibv_query_device_ex.
 func (c *Context) QueryDevice() (DeviceAttr, error) { return DeviceAttr{}, ErrNotSupported }
@@ -378,30 +409,33 @@ func (c *Context) QueryGID(port uint8, index int) (GIDEntry, error) {
 	return GIDEntry{}, ErrNotSupported
 }
 
-// GIDTable returns the valid entries of all ports' GID tables, with their types and network devices.
+// GIDTable returns the valid GID entries of all ports, with their types and network devices.
 //
 // Implements: ibv_query_gid_table.
 func (c *Context) GIDTable() ([]GIDEntry, error) { return nil, ErrNotSupported }
 
-// BestGID chooses the GID of a port as RankGIDs does, and says why. Errors: ENODATA when the port has none to use.
+// BestGID chooses a port's GID as RankGIDs does, and returns the reason. Errors: ENODATA when the
+// port has no usable GID.
 //
 // Extension.
 func (c *Context) BestGID(port uint8) (best GIDEntry, reason string, err error) {
 	return GIDEntry{}, "", ErrNotSupported
 }
 
-// Live counts the objects that are not closed, by kind ("QP", "MR", ...): for leak checks in tests. Contexts that belong to
-// librdmacm are not counted.
+// Live returns the number of open objects by kind ("QP", "MR", ...), for leak checks in tests.
+// Contexts that librdmacm owns are not counted.
 //
 // Extension.
 func Live() map[string]int { return nil }
 
-// TraceLive turns on, or off, the recording of who opens each object, for LiveStacks. It costs a stack trace per object.
+// TraceLive turns the recording of opening stacks for LiveStacks on or off. It costs one stack
+// trace per object.
 //
 // Extension.
 func TraceLive(on bool) {}
 
-// LiveStacks says of every object that was opened under TraceLive and is not closed what it is and which code opened it.
+// LiveStacks returns the kind and the opening stack of every object that was opened under TraceLive
+// and is still open.
 //
 // Extension.
 func LiveStacks() []string { return nil }
@@ -409,110 +443,122 @@ func LiveStacks() []string { return nil }
 // MR is a registered memory region.
 type MR struct{}
 
-// RegMR registers buf and pins it until the region is closed; buf may also be memory outside the Go heap. Errors: EINVAL for an
-// empty buf or for remote write or atomic access without AccessLocalWrite; ENOMEM, which names the locked-memory limit.
+// RegMR registers buf and pins it until the region is closed; buf may be outside the Go heap.
+// Errors: EINVAL for an empty buf, and for remote write or atomic access without AccessLocalWrite;
+// ENOMEM, with the locked-memory limit in its text.
 //
 // Implements: ibv_reg_mr.
 func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) { return nil, ErrNotSupported }
 
-// RegMRAddr registers n bytes at addr: memory that is not Go's (mmap, C, shared memory) and stays mapped until the region is closed.
+// RegMRAddr registers n bytes at addr. The memory must not be Go's (mmap, C, shared memory), and
+// must stay mapped until the region is closed.
 //
 // Implements: ibv_reg_mr.
 func (p *PD) RegMRAddr(addr uintptr, n int, access AccessFlags) (*MR, error) {
 	return nil, ErrNotSupported
 }
 
-// LKey is the local key, for SGE.LKey.
+// LKey returns the local key, for SGE.LKey.
 //
 // Extension.
 func (m *MR) LKey() uint32 { return 0 }
 
-// RKey is the remote key, for the peer's SendWR.RKey.
+// RKey returns the remote key, for the peer's SendWR.RKey.
 //
 // Extension.
 func (m *MR) RKey() uint32 { return 0 }
 
-// Addr is the address of the region's first byte, for SGE.Addr and the peer's SendWR.RemoteAddr.
+// Addr returns the address of the region's first byte, for SGE.Addr and the peer's
+// SendWR.RemoteAddr.
 //
 // Extension.
 func (m *MR) Addr() uint64 { return 0 }
 
-// Len is the region's length in bytes.
+// Len returns the region's length in bytes.
 //
 // Extension.
 func (m *MR) Len() int { return 0 }
 
-// Close deregisters the region and unpins its memory. Work requests that still use it fail or flush: wait for their
-// completions first. Errors: EBUSY or EINVAL from a driver that sees a memory window bound to it; the region stays open then.
+// Close deregisters the region and unpins its memory. Work requests that still use the region fail
+// or flush, so wait for their completions first. Errors: EBUSY or EINVAL, with the region still
+// open, if the driver finds a memory window bound to it.
 //
 // Implements: ibv_dereg_mr.
 func (m *MR) Close() error { return ErrNotSupported }
 
-// MW is a memory window: a key of its own for part of a region, given and taken by work requests.
+// MW is a memory window: a remote key of its own for part of a region, granted and revoked by work
+// requests.
 type MW struct{}
 
-// AllocMW makes an unbound window. Errors: ErrNotSupported where the device has no windows of that type.
+// AllocMW creates an unbound window. Errors: ErrNotSupported if the device has no windows of that
+// type.
 //
 // Implements: ibv_alloc_mw.
 func (p *PD) AllocMW(typ MWType) (*MW, error) { return nil, ErrNotSupported }
 
-// Type is the window's type.
+// Type returns the window's type.
 //
 // Extension.
 func (w *MW) Type() MWType { return 0 }
 
-// RKey is the key of the latest bind that was posted.
+// RKey returns the key of the latest posted bind.
 //
 // Extension.
 func (w *MW) RKey() uint32 { return 0 }
 
-// Close frees the window; a bound one loses its binding.
+// Close frees the window and removes its binding.
 //
 // Implements: ibv_dealloc_mw.
 func (w *MW) Close() error { return ErrNotSupported }
 
-// BindMW posts a bind of a window to part of a region and returns the window's new key, which the peer may use once the bind has
-// completed. Length 0 removes the binding of a type 1 window, with whatever MR, or nil if it was bound before; a type 2 window is invalidated instead (OpLocalInv, or the peer's
-// OpSendWithInv) before it is bound again. Errors: EINVAL for a range outside the region, another protection domain, or a queue pair that
-// is not in RTS.
+// BindMW posts a bind of a window to part of a region and returns the window's new key, which the
+// peer may use once the bind has completed. Length 0 removes the binding of a type 1 window; MR may
+// then be nil if the window was bound before. A type 2 window must be invalidated (OpLocalInv, or
+// the peer's OpSendWithInv) before it is bound again. Errors: EINVAL for a range outside the
+// region, for another protection domain, and for a queue pair that is not in RTS.
 //
 // Implements: ibv_bind_mw, ibv_post_send.
 func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) { return 0, ErrNotSupported }
 
-// PD is a protection domain: the queue pairs, regions, windows and address handles of one domain work together.
+// PD is a protection domain. Queue pairs, regions, windows and address handles work together only
+// within one domain.
 type PD struct{}
 
-// AllocPD makes a protection domain.
+// AllocPD creates a protection domain.
 //
 // Implements: ibv_alloc_pd.
 func (c *Context) AllocPD() (*PD, error) { return nil, ErrNotSupported }
 
-// Context is the device context that the domain was made from.
+// Context returns the domain's device context.
 //
 // Extension.
 func (p *PD) Context() *Context { return nil }
 
-// Close frees the domain. Errors: ErrInUse while a queue pair, region, window, SRQ or address handle of it is open.
+// Close frees the domain. Errors: ErrInUse while a queue pair, region, window, SRQ or address
+// handle of it is open.
 //
 // Implements: ibv_dealloc_pd.
 func (p *PD) Close() error { return ErrNotSupported }
 
-// PostSend posts a batch of send work requests, in order, whose segments are ranges of sges. n is how many were accepted: with an error
-// wrs[n] is the one that was refused, and nothing after it was looked at. Both slices may be reused at once. Nothing allocates.
+// PostSend posts a batch of send work requests in order; their segments are ranges of sges. n is
+// the number accepted: with an error wrs[n] was refused, and no later request was posted. Both
+// slices may be reused at once. It does not allocate.
 //
-// Errors: EINVAL, naming the request, for segments outside sges, more segments than the queue pair takes, an opcode that PostSend
-// does not know, an address handle that is closed, or a queue pair that is not in RTS, SQD, SQE or ERR; ENOMEM when the send queue
-// is full; ErrClosed.
+// Errors: EINVAL, with the request's index, for segments outside sges, more segments than the queue
+// pair takes, an unsupported opcode, a closed address handle, or a queue pair that is not in RTS,
+// SQD, SQE or ERR; ENOMEM when the send queue is full; ErrClosed.
 //
 // Implements: ibv_post_send.
 func (q *QP) PostSend(wrs []SendWR, sges []SGE) (n int, err error) { return 0, ErrNotSupported }
 
-// PostRecv posts a batch of receive work requests, in order; see PostSend. The queue pair must not be in RESET.
+// PostRecv posts a batch of receive work requests in order; see PostSend. The queue pair must not
+// be in RESET.
 //
 // Implements: ibv_post_recv.
 func (q *QP) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) { return 0, ErrNotSupported }
 
-// PostRecv posts a batch of receive work requests for whichever queue pair of the SRQ needs one first; see QP.PostSend.
+// PostRecv posts a batch of receive work requests, shared by all queue pairs of the SRQ; see
+// QP.PostSend.
 //
 // Implements: ibv_post_srq_recv.
 func (s *SRQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) { return 0, ErrNotSupported }
@@ -520,68 +566,75 @@ func (s *SRQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) { return 0, 
 // QP is a queue pair.
 type QP struct{}
 
-// CreateQP makes a queue pair in the RESET state. Completion queues, SRQ and domain must be of one device context.
+// CreateQP creates a queue pair in the RESET state. Completion queues, SRQ and domain must be of
+// one device context.
 //
 // Implements: ibv_create_qp.
 func (p *PD) CreateQP(init QPInit) (*QP, error) { return nil, ErrNotSupported }
 
-// Num is the queue pair number.
+// Num returns the queue pair number.
 //
 // Extension.
 func (q *QP) Num() uint32 { return 0 }
 
-// Type is the transport service.
+// Type returns the transport service.
 //
 // Extension.
 func (q *QP) Type() QPType { return 0 }
 
-// Cap are the sizes that the device granted: at least those asked for. With an SRQ the receive sizes mean nothing.
+// Cap returns the sizes that the device granted, at least those requested. With an SRQ the receive
+// sizes mean nothing.
 //
 // Extension.
 func (q *QP) Cap() QPCap { return QPCap{} }
 
-// Modify changes the attributes that mask selects. Errors: EINVAL for a transition that the state does not allow or an attribute that it needs.
+// Modify changes the attributes that mask selects. Errors: EINVAL for a transition that the state
+// does not allow, or if an attribute that it needs is missing.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) Modify(attr QPAttr, mask QPAttrMask) error { return ErrNotSupported }
 
-// Query returns all attributes, with the state as the device sees it.
+// Query returns all attributes, with the device's current state.
 //
 // Implements: ibv_query_qp.
 func (q *QP) Query() (QPAttr, error) { return QPAttr{}, ErrNotSupported }
 
-// State asks the device for the state: unlike what was last set it includes what errors did.
+// State returns the device's current state, which errors may have changed since Modify.
 //
 // Implements: ibv_query_qp.
 func (q *QP) State() (QPState, error) { return 0, ErrNotSupported }
 
-// ToInit moves the queue pair from RESET to INIT on a port, P_Key index 0, with the rights that peers have. From then on it takes receives.
+// ToInit moves the queue pair from RESET to INIT on a port, with P_Key index 0 and the peers'
+// access rights. From then on the queue pair takes receives.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToInit(port uint8, access AccessFlags) error { return ErrNotSupported }
 
-// ToRTR moves the queue pair from INIT to RTR. RC takes AH, PathMTU, DestQPNum, RQPSN, MaxDestRDAtomic and MinRNRTimer from attr; UC the
-// first four; UD nothing.
+// ToRTR moves the queue pair from INIT to RTR. RC uses AH, PathMTU, DestQPNum, RQPSN,
+// MaxDestRDAtomic and MinRNRTimer of attr, UC the first four, UD none.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTR(attr QPAttr) error { return ErrNotSupported }
 
-// ToRTS moves the queue pair from RTR to RTS. RC takes SQPSN, Timeout, RetryCnt, RNRRetry and MaxRDAtomic from attr; UC and UD SQPSN.
+// ToRTS moves the queue pair from RTR to RTS. RC uses SQPSN, Timeout, RetryCnt, RNRRetry and
+// MaxRDAtomic of attr, UC and UD SQPSN.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTS(attr QPAttr) error { return ErrNotSupported }
 
-// ToError moves the queue pair to ERR: everything posted completes, mostly with WCWRFlushErr. RESET cannot go there; INIT can.
+// ToError moves the queue pair to ERR: posted requests complete, mostly with WCWRFlushErr. Not
+// allowed from RESET.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToError() error { return ErrNotSupported }
 
-// ToReset moves the queue pair to RESET: everything posted is dropped without a completion.
+// ToReset moves the queue pair to RESET: posted requests are dropped without completions.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToReset() error { return ErrNotSupported }
 
-// Close destroys the queue pair. Posted work requests are dropped; completions that were not polled may be lost.
+// Close destroys the queue pair. Posted work requests are dropped; unpolled completions may be
+// lost.
 //
 // Implements: ibv_destroy_qp, rdma_destroy_qp.
 func (q *QP) Close() error { return ErrNotSupported }
@@ -589,23 +642,26 @@ func (q *QP) Close() error { return ErrNotSupported }
 // SRQ is a shared receive queue.
 type SRQ struct{}
 
-// CreateSRQ makes a shared receive queue. Errors: EINVAL for sizes of 0 or beyond the device's (DeviceAttr.MaxSRQWR, MaxSRQSGE).
+// CreateSRQ creates a shared receive queue. Errors: EINVAL for sizes of 0 or beyond
+// DeviceAttr.MaxSRQWR and MaxSRQSGE.
 //
 // Implements: ibv_create_srq.
 func (p *PD) CreateSRQ(init SRQInit) (*SRQ, error) { return nil, ErrNotSupported }
 
-// Resize changes the number of outstanding receives. Errors: EINVAL below what is posted; ErrNotSupported where the device cannot.
+// Resize changes the capacity in receives. Errors: EINVAL below the number posted; ErrNotSupported
+// if the device cannot resize.
 //
 // Implements: ibv_modify_srq.
 func (s *SRQ) Resize(maxWR uint32) error { return ErrNotSupported }
 
-// SetLimit arms one AsyncSRQLimitReached event, due when fewer than limit receives are left; 0 disarms. Whether arming it below the current
-// level fires at once depends on the device.
+// SetLimit arms one AsyncSRQLimitReached event, due when fewer than limit receives are left; 0
+// disarms it. If the level is below limit already, it depends on the device whether the event is
+// due at once.
 //
 // Implements: ibv_modify_srq.
 func (s *SRQ) SetLimit(limit uint32) error { return ErrNotSupported }
 
-// Query returns the sizes as granted and the limit as it stands.
+// Query returns the granted sizes and the current limit.
 //
 // Implements: ibv_query_srq.
 func (s *SRQ) Query() (SRQAttr, error) { return SRQAttr{}, ErrNotSupported }

@@ -9,7 +9,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// Sends of several sizes arrive intact, with and without immediate data, gathered and scattered over segments.
+// Sends of several sizes arrive intact, with and without immediate data, gathered and scattered
+// over segments.
 func TestSend(t *testing.T) {
 	a, b := newPair(t, openDevice(t))
 	for _, n := range []int{0, 1, 63, 1024, 1025, 40000} {
@@ -42,8 +43,8 @@ func TestSend(t *testing.T) {
 	assert.Equal(t, wc.Flags&WCWithImm, WCWithImm)
 }
 
-// Immediate data travels in network byte order: a peer that reads the wire's bytes sees the most significant one first. The
-// receiver here converts exactly once more.
+// Immediate data travels in network byte order, so the most significant byte comes first on the
+// wire.
 func TestWriteImm(t *testing.T) {
 	a, b := newPair(t, openRoCE(t))
 	fill(a.buf[:3000], 3)
@@ -93,7 +94,8 @@ func TestAtomics(t *testing.T) {
 	}
 }
 
-// Inline data is copied during the post: memory that is not registered will do, and may be reused at once.
+// Inline data is copied during the post: the memory need not be registered and may be reused at
+// once.
 func TestInline(t *testing.T) {
 	a, b := newPair(t, openDevice(t))
 	small := fill(make([]byte, 64), 1)
@@ -110,7 +112,7 @@ func TestInline(t *testing.T) {
 	assert.ErrorContains(t, err, "inline data is limited")
 }
 
-// A batch goes through in order with one call, longer than one chain of the shim too.
+// A batch is posted in order by one call, even if it is longer than one chain of the shim.
 func TestBatch(t *testing.T) {
 	ctx := openDevice(t)
 	a, b := newPair(t, ctx, func(i *QPInit) { i.Cap.MaxSendWR, i.Cap.MaxRecvWR = 300, 300 })
@@ -152,7 +154,7 @@ func TestUC(t *testing.T) {
 	assert.Assert(t, bytes.Equal(b.buf[:100], a.buf[:100]))
 }
 
-// SigAll completes what does not ask for it.
+// With SigAll unsignalled requests complete too.
 func TestSigAll(t *testing.T) {
 	a, b := newPair(t, openDevice(t), func(i *QPInit) { i.SigAll = true })
 	_, err := a.qp.PostSend([]SendWR{{ID: 3, Opcode: OpRDMAWrite, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}}, nil)
@@ -160,7 +162,8 @@ func TestSigAll(t *testing.T) {
 	assert.Equal(t, a.sent().ID, uint64(3))
 }
 
-// A request that fails carries its status, id and queue pair, and 0 in what means nothing; what follows is flushed.
+// A failed request's completion has its status, id and queue pair, and 0 in all undefined fields;
+// later requests are flushed.
 func TestErrorCompletion(t *testing.T) {
 	a, b := newPair(t, openDevice(t))
 	a.recv(30, a.sge(0, 8))

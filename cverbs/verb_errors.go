@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errnoOf takes the errno out of a two-value cgo call that failed.
+// errnoOf returns the errno of a failed two-value cgo call.
 func errnoOf(err error) syscall.Errno {
 	if e, ok := err.(syscall.Errno); ok && e != 0 {
 		return e
@@ -19,7 +19,8 @@ func errnoOf(err error) syscall.Errno {
 	return syscall.EIO
 }
 
-// rcError turns the return code of a verb, 0 or an errno in one of the signs that drivers use, into an error.
+// rcError converts the return code of a verb into an error. Drivers return errno, -errno, or -1
+// with errno set.
 func rcError(verb string, rc C.int, err error) error {
 	switch {
 	case rc == 0:
@@ -32,7 +33,7 @@ func rcError(verb string, rc C.int, err error) error {
 	return &Error{Verb: verb, Errno: syscall.Errno(rc)}
 }
 
-// pinError is the error of a verb that locks memory: ENOMEM there is most often the process's limit.
+// pinError is the error of a verb that locks memory; ENOMEM mostly means the process's limit.
 func pinError(verb string, errno syscall.Errno, asked int) error {
 	e := &Error{Verb: verb, Errno: errno}
 	switch errno {

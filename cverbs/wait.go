@@ -13,25 +13,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errWoken ends a wait that Wake interrupted.
+// errWoken is the result of a wait that Wake ended.
 var errWoken = errors.New("woken")
 
-// waiter parks goroutines on a descriptor that belongs to a C object. Go's poller gets an epoll set of it instead: C closes its own, and
-// while a thread waits for it (blocker) the set does not, so that the poller sleeps on.
+// waiter parks goroutines until a C object's descriptor is readable. Go's poller waits on an epoll
+// set that contains the descriptor, for two reasons: C closes the descriptor itself, and while a
+// thread blocks on it (blocker) watch takes it out of the set, so that the poller does not wake
+// too.
 type waiter struct {
 	file  *os.File
 	raw   syscall.RawConn
-	gate  chan struct{} // holds a token while one goroutine waits: the deadline belongs to the descriptor, not to a goroutine
+	gate  chan struct{} // one token: one goroutine waits at a time, because the deadline is the descriptor's
 	done  chan struct{}
 	woken atomic.Bool
 
-	fd      int  // the C object's, open as long as somebody waits
-	watched bool // file, an epoll set, waits for it
+	fd      int  // of the C object; open while a call is in flight
+	watched bool // fd is in the epoll set (file)
 
-	blocks  bool                    // may block threads
+	blocks  bool                    // block may block a thread
 	brief   bool                    // the last wait was shorter than blockFor
-	yielded time.Time               // when the goroutine that blocks yielded last
-	blocked atomic.Pointer[blocker] // of the wait that blocks a thread now
+	yielded time.Time               // when block last called Gosched
+	blocked atomic.Pointer[blocker] // set while a thread is blocked
 }
 
 func newWaiter(fd int, name string) (*waiter, error) {
@@ -44,7 +46,7 @@ func newWaiter(fd int, name string) (*waiter, error) {
 	}
 	unix.SetNonblock(set, true)
 	w := &waiter{file: os.NewFile(uintptr(set), name), gate: make(chan struct{}, 1), done: make(chan struct{}), fd: fd}
-	if err = w.file.SetReadDeadline(time.Time{}); err == nil { // fails where the descriptor cannot be polled
+	if err = w.file.SetReadDeadline(time.Time{}); err == nil { // fails if the descriptor cannot be polled
 		w.raw, err = w.file.SyscallConn()
 	}
 	if err == nil {
@@ -57,8 +59,8 @@ func newWaiter(fd int, name string) (*waiter, error) {
 	return w, nil
 }
 
-// wait parks until try returns true, and calls it at least once; the zero deadline never expires. The caller is
-// between enter and exit: no other goroutine's try runs.
+// wait parks until try returns true, and calls try at least once; the zero deadline never expires.
+// The caller holds the waiter (enter): no other goroutine runs its try.
 func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr) bool) error {
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, w.interrupt)
@@ -69,7 +71,7 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 	}
 	start := time.Now()
 	defer func() { w.brief = time.Since(start) < blockFor }()
-	late := !deadline.IsZero() && !start.Before(deadline) // the poller would not even try
+	late := !deadline.IsZero() && !start.Before(deadline) // Read would not call try
 	if (late || w.block(ctx, deadline)) && try(0) {
 		return nil
 	}
@@ -77,7 +79,8 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 		return err
 	}
 	for {
-		// A Wake or a cancellation that came before this line is seen below; a later one moves the deadline again.
+		// A Wake or cancellation before this line is seen below; a later one moves the deadline
+		// again.
 		w.file.SetReadDeadline(deadline)
 		if w.woken.Swap(false) {
 			return errWoken
@@ -103,7 +106,8 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 	}
 }
 
-// watch makes the set wait for the descriptor, or not. A set that keeps the descriptor wakes the poller whatever events it wants.
+// watch adds the descriptor to the set, or removes it. Clearing its events would not do: the set
+// would still wake the poller.
 func (w *waiter) watch(on bool) error {
 	if w.watched == on {
 		return nil
@@ -126,7 +130,7 @@ func (w *waiter) watch(on bool) error {
 	return nil
 }
 
-// enter waits for its turn, within the same bounds.
+// enter waits for its turn, until deadline or the end of ctx.
 func (w *waiter) enter(ctx context.Context, deadline time.Time) error {
 	select {
 	case w.gate <- struct{}{}:
@@ -153,7 +157,7 @@ func (w *waiter) enter(ctx context.Context, deadline time.Time) error {
 
 func (w *waiter) exit() { <-w.gate }
 
-// interrupt makes the goroutine that waits look around.
+// interrupt makes the waiting goroutine check woken, done and its context.
 func (w *waiter) interrupt() {
 	w.file.SetReadDeadline(time.Unix(1, 0))
 	if b := w.blocked.Load(); b != nil {

@@ -15,7 +15,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// pipeWaiter is a waiter on a pipe, with a try that reads one byte.
+// pipeWaiter returns a waiter on a pipe, and a try that reads one byte.
 func pipeWaiter(t *testing.T) (w *waiter, write int, try func(uintptr) bool) {
 	t.Helper()
 	var fds [2]int
@@ -57,7 +57,7 @@ func TestWaiter(t *testing.T) {
 	isErr(t, w.once(context.Background(), time.Time{}, try), ErrClosed)
 }
 
-// A second waiter keeps its own bounds while the first one holds the descriptor.
+// A second waiter obeys its own deadline and context while the first one holds the descriptor.
 func TestWaiterTurns(t *testing.T) {
 	w, _, try := pipeWaiter(t)
 	first := make(chan error, 1)
@@ -77,7 +77,7 @@ func TestWaiterTurns(t *testing.T) {
 	isErr(t, <-second, ErrClosed)
 }
 
-// No wake is lost, however it falls in with the waiter's setting of its deadline.
+// No Wake is lost, whenever it comes while the waiter sets its deadline.
 func TestWaiterWakeRace(t *testing.T) {
 	w, _, try := pipeWaiter(t)
 	defer w.close()
@@ -150,7 +150,7 @@ func TestLifeClose(t *testing.T) {
 	}
 }
 
-// A destroy that fails leaves the object open, and its parents held.
+// A failed destroy leaves the object open, and its parents referenced.
 func TestLifeDestroyFails(t *testing.T) {
 	var parent, l life
 	assert.NilError(t, parent.begin(kindPD))
@@ -167,7 +167,8 @@ func TestLifeDestroyFails(t *testing.T) {
 	isErr(t, l.begin(kindMR, &parent), ErrClosed)
 }
 
-// While a thread is blocked, all that ends a wait ends it at once, and the poller is left alone.
+// While a thread is blocked, everything that ends a wait ends it at once, and Go's poller does not
+// wake.
 func TestWaiterBlocks(t *testing.T) {
 	if cap(blockers()) == 0 {
 		t.Skip("with one processor nothing blocks")

@@ -38,7 +38,8 @@ var wcStatusNames = map[WCStatus]string{
 	WCRemOpErr: "REM_OP_ERR", WCRetryExcErr: "RETRY_EXC_ERR", WCRNRRetryExcErr: "RNR_RETRY_EXC_ERR",
 	WCLocRDDViolErr: "LOC_RDD_VIOL_ERR", WCRemInvRDReqErr: "REM_INV_RD_REQ_ERR", WCRemAbortErr: "REM_ABORT_ERR",
 	WCInvEECNErr: "INV_EECN_ERR", WCInvEECStateErr: "INV_EEC_STATE_ERR", WCFatalErr: "FATAL_ERR",
-	WCRespTimeoutErr: "RESP_TIMEOUT_ERR", WCGeneralErr: "GENERAL_ERR", WCTMErr: "TM_ERR", WCTMRndvIncomplete: "TM_RNDV_INCOMPLETE",
+	WCRespTimeoutErr: "RESP_TIMEOUT_ERR", WCGeneralErr: "GENERAL_ERR", WCTMErr: "TM_ERR",
+	WCTMRndvIncomplete: "TM_RNDV_INCOMPLETE",
 }
 
 // String returns the verbs name without its prefix.
@@ -46,7 +47,7 @@ var wcStatusNames = map[WCStatus]string{
 // Implements: ibv_wc_status_str.
 func (s WCStatus) String() string { return enumName(wcStatusNames, s, "WCStatus") }
 
-// WCOpcode says what completed. Every receive has the bit WCRecv set.
+// WCOpcode is the kind of a completed request. Every receive has the bit WCRecv.
 type WCOpcode uint32
 
 // Completion opcodes, with the values of enum ibv_wc_opcode.
@@ -72,7 +73,7 @@ var wcOpcodeNames = map[WCOpcode]string{
 // Extension.
 func (o WCOpcode) String() string { return enumName(wcOpcodeNames, o, "WCOpcode") }
 
-// WCFlags say which fields of a completion hold something.
+// WCFlags report which fields of a completion are valid.
 type WCFlags uint32
 
 // Completion flags, with the values of enum ibv_wc_flags.
@@ -93,14 +94,14 @@ func (f WCFlags) String() string { return bitNames(wcFlagNames, uint32(f)) }
 // MaxPolls is the largest number of polls of one CQ.PollSpin: about 10 microseconds on hardware.
 const MaxPolls = 1024
 
-// WC is one completion: struct ibv_wc, into which the device writes. When Status is not WCSuccess only ID, Status, VendorErr and QPNum
-// mean anything; of the other fields Opcode is what the driver left and the rest is 0.
+// WC is one completion: struct ibv_wc, into which the device writes. If Status is not WCSuccess
+// only ID, Status, VendorErr and QPNum are valid; Opcode is undefined and all other fields are 0.
 type WC struct {
 	ID        uint64 // of the work request
 	Status    WCStatus
 	Opcode    WCOpcode
 	VendorErr uint32 // device specific detail of an error
-	ByteLen   uint32 // bytes received; for other requests as the driver gives it: do not depend on it
+	ByteLen   uint32 // bytes received; undefined for other requests
 	Imm       uint32 // WCWithImm: immediate data, in host byte order; WCWithInv: the invalidated key
 	QPNum     uint32 // local queue pair
 	SrcQP     uint32 // UD: the sender's queue pair
@@ -109,5 +110,5 @@ type WC struct {
 	PKeyIndex    uint16 // UD: of the partition; defined on success only, as all below
 	SLID         uint16 // UD: the sender's local identifier
 	SL           uint8  // UD: service level
-	DLIDPathBits uint8  // UD: path bits of the local identifier that the sender took
+	DLIDPathBits uint8  // UD: path bits of the local identifier
 }

@@ -3,11 +3,11 @@ package cverbs
 // SGE is one segment of local memory: struct ibv_sge.
 type SGE struct {
 	Addr   uint64 // virtual address of the first byte
-	Length uint32 // bytes; drivers differ on 0 (siw hangs in the post): leave such segments out
+	Length uint32 // bytes; avoid 0: drivers differ, and siw's post hangs
 	LKey   uint32 // local key of the region that holds it
 }
 
-// WROpcode says what a send work request does.
+// WROpcode is the operation of a send work request.
 type WROpcode uint32
 
 // Send work request opcodes, with the values of enum ibv_wr_opcode.
@@ -41,20 +41,22 @@ type SendFlags uint32
 // Send flags, with the values of enum ibv_send_flags.
 const (
 	SendFence     SendFlags = 1 << 0 // wait for earlier RDMA reads and atomics
-	SendSignaled  SendFlags = 1 << 1 // a completion even on success, where the QP was made without SigAll
+	SendSignaled  SendFlags = 1 << 1 // complete on success too; implied by QPInit.SigAll
 	SendSolicited SendFlags = 1 << 2 // the receiver's completion is a solicited one
-	SendInline    SendFlags = 1 << 3 // copy the data during the post; keys are not looked at
+	SendInline    SendFlags = 1 << 3 // copy the data during the post; LKey is ignored
 	SendIPCsum    SendFlags = 1 << 4
 )
 
-var sendFlagNames = []bitName{{1 << 0, "FENCE"}, {1 << 1, "SIGNALED"}, {1 << 2, "SOLICITED"}, {1 << 3, "INLINE"}, {1 << 4, "IP_CSUM"}}
+var sendFlagNames = []bitName{{1 << 0, "FENCE"}, {1 << 1, "SIGNALED"}, {1 << 2, "SOLICITED"}, {1 << 3, "INLINE"},
+	{1 << 4, "IP_CSUM"}}
 
 // String joins the names of the flags with |.
 //
 // Extension.
 func (f SendFlags) String() string { return bitNames(sendFlagNames, uint32(f)) }
 
-// SendWR is one send work request: a flat struct of 72 bytes, the same in C. Fields that the opcode does not use are ignored.
+// SendWR is one send work request: a flat struct of 72 bytes with the same layout in C. Fields that
+// the opcode does not use are ignored.
 type SendWR struct {
 	ID         uint64 // returned in the completion
 	RemoteAddr uint64 // RDMA and atomics: the peer's virtual address
@@ -71,7 +73,7 @@ type SendWR struct {
 	RemoteQKey uint32 // UD: the destination's Q_Key
 }
 
-// RecvWR is one receive work request: a flat struct of 16 bytes, the same in C.
+// RecvWR is one receive work request: a flat struct of 16 bytes with the same layout in C.
 type RecvWR struct {
 	ID       uint64 // returned in the completion
 	FirstSGE uint32 // the request's segments are sges[FirstSGE : FirstSGE+NumSGE] of the slice passed with the batch

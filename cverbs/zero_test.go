@@ -13,11 +13,13 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// objects are all types of this package that stand for something of C's.
-var objects = []any{&Context{}, &PD{}, &MR{}, &MW{}, &CompChannel{}, &CQ{}, &SRQ{}, &QP{}, &AH{}, &EventChannel{}, &CMID{}}
+// objects has one value of every type of this package that stands for a C object.
+var objects = []any{&Context{}, &PD{}, &MR{}, &MW{}, &CompChannel{}, &CQ{}, &SRQ{}, &QP{}, &AH{}, &EventChannel{},
+	&CMID{}}
 
-// TestClosedObjects calls every method of a nil object and of the zero value, with plausible arguments and with zero arguments: none
-// panics or hangs, those that can fail do, the others answer zero values. It needs no device.
+// TestClosedObjects calls every method of a nil object and of the zero value, with plausible and
+// with zero arguments: none panics or hangs; those that can fail do, the others return zero values.
+// It needs no device.
 func TestClosedObjects(t *testing.T) {
 	stub, err := os.ReadFile("stub.go")
 	assert.NilError(t, err)
@@ -73,10 +75,12 @@ func callClosed(t *testing.T, what string, m reflect.Value, fill func(reflect.Ty
 	}
 }
 
-// plausible makes an argument that would do for an open object.
+// plausible returns an argument that would be valid for an open object.
 func plausible(t reflect.Type) reflect.Value {
-	for _, v := range []any{context.Background(), time.Now().Add(time.Second), make([]WC, 1), make([]SendWR, 1), make([]RecvWR, 1), make([]byte, 8), time.Second} {
-		if reflect.TypeOf(v).AssignableTo(t) && t.Kind() != reflect.Interface || t == reflect.TypeFor[context.Context]() && reflect.TypeOf(v).Implements(t) {
+	for _, v := range []any{context.Background(), time.Now().Add(time.Second), make([]WC, 1), make([]SendWR, 1),
+		make([]RecvWR, 1), make([]byte, 8), time.Second} {
+		if reflect.TypeOf(v).AssignableTo(t) && t.Kind() != reflect.Interface || t == reflect.TypeFor[context.Context]() &&
+			reflect.TypeOf(v).Implements(t) {
 			return reflect.ValueOf(v)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// The stub build exports what the linux && cgo build exports: its file is what the real files generate.
+// stub.go exports what the linux && cgo build exports: it equals what genstub generates now.
 func TestStubIsUpToDate(t *testing.T) {
 	want, err := generate("../..")
 	assert.NilError(t, err)
