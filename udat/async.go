@@ -74,7 +74,7 @@ func (ia *IA) breakEndpoints(match func(*EP) bool) {
 	for _, ep := range eps {
 		ep.mu.Lock()
 		if ep.link.Load() != nil && match(ep) {
-			ep.apply(causeBroken, fabric.ConnEvent{})
+			ep.advance("ep", causeBroken, fabric.ConnEvent{})
 		}
 		ep.mu.Unlock()
 	}

@@ -146,8 +146,8 @@ func (c *CR) Accept(ep *EP, privateData []byte) error {
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if s := ep.getState(); !c.mayAccept(s) {
-		return ep.wrongState(op, s)
+	if _, err := ep.transition(op, c.acceptance()); err != nil {
+		return err
 	}
 	if ep.requests.qp == nil {
 		return ep.notReady(op)
@@ -155,11 +155,12 @@ func (c *CR) Accept(ep *EP, privateData []byte) error {
 	return c.accept(op, ep, privateData)
 }
 
-func (c *CR) mayAccept(s EPState) bool {
+// acceptance is the cause that an accept of the request is to the endpoint.
+func (c *CR) acceptance() cause {
 	if c.ep != nil {
-		return s == EPPassiveConnectionPending || s == EPTentativeConnection
+		return callAcceptOwn
 	}
-	return s == EPUnconnected
+	return callAccept
 }
 
 // accept hands the endpoint's queue pair to the request; the locks of both are held.
@@ -174,7 +175,7 @@ func (c *CR) accept(op string, ep *EP, private []byte) error {
 		return failAs(op, err, SubResourceMemory)
 	}
 	ep.request = nil
-	ep.begin(l, conn, EPCompletionPending)
+	ep.begin(l, conn, c.acceptance())
 	c.forget(op)
 	return nil
 }
@@ -246,9 +247,7 @@ func (c *CR) returnEP() {
 	c.ep.mu.Lock()
 	c.ep.request = nil
 	tentative := c.ep.getState() == EPTentativeConnection
-	if c.ep.getState() == EPPassiveConnectionPending {
-		c.ep.setState(EPUnconnected)
-	}
+	c.ep.apply("cr", causeWithdrawn, nil)
 	c.ep.mu.Unlock()
 	if tentative {
 		c.ep.discard()

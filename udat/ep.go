@@ -333,9 +333,6 @@ func (ep *EP) dismantle() {
 	ep.detachStreams()
 }
 
-func (ep *EP) getState() EPState  { return EPState(ep.state.Load()) }
-func (ep *EP) setState(s EPState) { ep.state.Store(uint32(s)) }
-
 // GetStatus is a snapshot: the state, and whether no receives and no requests are outstanding. Suppressed requests
 // count until they have really completed. With a shared receive queue recvIdle is about the receives that the endpoint has
 // taken from it. Where the device does not tell (the provider attribute SRQInfoSupported has no SRQInfoAvailable) it is
@@ -436,18 +433,21 @@ func (ep *EP) Free() error {
 	if err := ep.object().check(op, HandleEP); err != nil {
 		return err
 	}
-	ep.mu.Lock()
-	switch s := ep.getState(); s {
-	case EPReserved, EPPassiveConnectionPending, EPTentativeConnection:
-		ep.mu.Unlock()
-		return ep.wrongState(op, s)
-	}
-	ep.mu.Unlock()
-	if err := ep.obj.release(op, HandleEP, SubNone, "objects"); err != nil {
+	if err := ep.releaseIfFree(op); err != nil {
 		return err
 	}
 	ep.destroy()
 	return nil
+}
+
+// releaseIfFree ends the life of the handle, if the state allows that.
+func (ep *EP) releaseIfFree(op string) error {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if _, err := ep.transition(op, callFree); err != nil {
+		return err
+	}
+	return ep.obj.release(op, HandleEP, SubNone, "objects")
 }
 
 func (ep *EP) destroy() {
@@ -457,9 +457,7 @@ func (ep *EP) destroy() {
 		since = l.over
 	}
 	ep.unlinkLocked()
-	ep.requests.mu.Lock()
-	ep.setState(epFreed)
-	ep.requests.mu.Unlock()
+	ep.apply("ep_free", causeDestroyed, nil)
 	ep.mu.Unlock()
 	ep.obj.ia.mu.Lock()
 	delete(ep.obj.ia.posting, ep) // not before now: a post that began earlier has let go of the requests
@@ -492,20 +490,4 @@ func (ep *EP) RemoteAddr() netip.AddrPort {
 		return netip.AddrPort{}
 	}
 	return l.conn.RemoteAddr()
-}
-
-// stateSubtype is what INVALID_STATE says of each state.
-var stateSubtype = map[EPState]Subtype{
-	EPUnconnected: SubStateEPUnconnected, EPReserved: SubStateEPReserved,
-	EPPassiveConnectionPending: SubStateEPPassConnPending, EPActiveConnectionPending: SubStateEPActConnPending,
-	EPTentativeConnection: SubStateEPTentConnPending, EPConnected: SubStateEPConnected,
-	EPDisconnectPending: SubStateEPDiscPending, EPDisconnected: SubStateEPDisconnected,
-	EPCompletionPending: SubStateEPComplPending,
-}
-
-func (ep *EP) wrongState(op string, s EPState) error {
-	if s == epFreed {
-		return badHandle(op, HandleEP, &ep.obj)
-	}
-	return fail(op, InvalidState, stateSubtype[s], "the endpoint is %v", s)
 }

@@ -95,8 +95,8 @@ func (ep *EP) connect(op string, arg Subtype, remote netip.AddrPort, timeout tim
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if s := ep.getState(); s != EPUnconnected {
-		return ep.wrongState(op, s)
+	if _, err := ep.transition(op, callConnect); err != nil {
+		return err
 	}
 	if ep.requests.qp == nil {
 		return ep.notReady(op)
@@ -111,7 +111,7 @@ func (ep *EP) connect(op string, arg Subtype, remote netip.AddrPort, timeout tim
 		ep.recvs.work.release()
 		return failAs(op, err, SubResourceMemory)
 	}
-	ep.begin(l, conn, EPActiveConnectionPending)
+	ep.begin(l, conn, callConnect)
 	if ia.log != nil {
 		l.notice = time.AfterFunc(noticeAfter, func() { ep.announce(l) })
 	}
@@ -130,10 +130,10 @@ func checkPrivate(op string, arg Subtype, private []byte, limit int) error {
 }
 
 // begin makes l the endpoint's link; ep.mu is held.
-func (ep *EP) begin(l *link, conn fabric.Conn, s EPState) {
+func (ep *EP) begin(l *link, conn fabric.Conn, c cause) {
 	l.conn, l.counted = conn, true
 	ep.link.Store(l)
-	ep.setState(s)
+	ep.apply("ep", c, nil)
 	ep.obj.ia.link()
 }
 
@@ -152,52 +152,57 @@ func (ep *EP) move(l *link, c cause, told fabric.ConnEvent) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	if l != nil && ep.link.Load() == l {
-		ep.apply(c, told)
+		ep.advance("ep", c, told)
 	}
 }
 
-// apply makes the transition of a cause; ep.mu is held. told is what the fabric said, if the cause is the fabric's.
-func (ep *EP) apply(c cause, told fabric.ConnEvent) {
-	t := transitions[ep.getState()][c]
+// advance lets a cause happen to a connection, with all that follows; ep.mu is held. told is what the fabric said, if the
+// cause is the fabric's. A call that the state does not allow is INVALID_STATE.
+func (ep *EP) advance(op string, c cause, told fabric.ConnEvent) error {
+	t, err := ep.transition(op, c)
+	if err != nil || t.effect != moves {
+		return err
+	}
 	switch t.next {
 	case EPConnected:
 		ep.established(told)
 	case EPDisconnectPending:
 		ep.drainRequests()
-	case EPDisconnected:
+	case epFlushing:
 		ep.disconnected(c, t.event, told)
 	}
+	return nil
 }
 
 // established enters CONNECTED; on one dispatcher the event precedes every completion of the connection.
 func (ep *EP) established(told fabric.ConnEvent) {
 	ep.stopTimer()
 	_, readOut := ep.link.Load().conn.ReadDepths()
-	ep.requests.mu.Lock()
-	ep.requests.readOut = min(int(readOut), ep.attr.MaxRDMAReadOut)
-	ep.setState(EPConnected)
-	ep.requests.mu.Unlock()
+	ep.apply("ep", causeEstablished, func() error {
+		ep.requests.readOut = min(int(readOut), ep.attr.MaxRDMAReadOut)
+		return nil
+	})
 	ep.recvs.work.releaseAfter(ep.connectEVD, &Event{
 		Number: EventConnectionEstablished, EP: ep, PrivateData: told.Private, PrivateDataPadded: told.Padded,
 	})
 	if ep.aboveHard() {
-		ep.apply(causeBroken, fabric.ConnEvent{})
+		ep.advance("ep", causeBroken, fabric.ConnEvent{})
 	}
 }
 
 // flushWait bounds how long the device may take to flush the work of a connection that is over.
 const flushWait = 5 * time.Second
 
-// disconnected enters DISCONNECTED: all work is flushed, and the event follows the completions of what had been posted.
+// disconnected enters FLUSHING: the device flushes all work, and the event follows the completions of what had been posted.
 func (ep *EP) disconnected(c cause, event EventNumber, told fabric.ConnEvent) {
 	ep.stopTimer()
 	was := ep.getState()
 	l := ep.link.Load()
 	failure := ep.whyNot(l, event, told)
-	ep.requests.mu.Lock()
-	ep.setState(EPDisconnected)
-	ep.requests.qp.SetError() // under the lock: what is posted in DISCONNECTED meets a queue pair that flushes
-	ep.requests.mu.Unlock()
+	ep.apply("ep", c, func() error {
+		ep.requests.qp.SetError() // what is posted in DISCONNECTED meets a queue pair that flushes
+		return nil
+	})
 	if was == EPConnected || was == EPDisconnectPending {
 		l.conn.Disconnect()
 	} else {
@@ -226,7 +231,7 @@ func (ep *EP) disconnected(c cause, event EventNumber, told fabric.ConnEvent) {
 // sayFarewell queues the last event of a link if what was posted before has completed; ep.mu is held. It says whether
 // there is nothing more to do.
 func (ep *EP) sayFarewell(l *link) bool {
-	if l.farewell == nil {
+	if l == nil || l.farewell == nil {
 		return true
 	}
 	taking := ep.takesShared() // first: what it completes meanwhile is drained
@@ -237,6 +242,7 @@ func (ep *EP) sayFarewell(l *link) bool {
 	}
 	ev := l.farewell
 	l.farewell = nil
+	ep.apply("ep", causeFlushed, nil)
 	if l.peerLeft && l.failed.Load() {
 		ev.Number = EventConnectionBroken
 	}
@@ -323,29 +329,22 @@ func (ep *EP) Disconnect(flags CloseFlags) error {
 	if err := ep.object().check(op, HandleEP); err != nil {
 		return err
 	}
-	c := causeAbrupt
+	c := callAbrupt
 	switch flags {
 	case CloseAbrupt:
 	case CloseGraceful:
-		c = causeGraceful
+		c = callGraceful
 	default:
 		return fail(op, InvalidParameter, SubArg2, "flags %d: must be CloseAbrupt or CloseGraceful", flags)
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	switch s := ep.getState(); s {
-	case EPUnconnected, EPReserved, EPPassiveConnectionPending, EPTentativeConnection, epFreed:
-		return ep.wrongState(op, s)
-	}
-	ep.apply(c, fabric.ConnEvent{})
-	return nil
+	return ep.advance(op, c, fabric.ConnEvent{})
 }
 
 // drainRequests enters DISCONNECT_PENDING and disconnects once every request has completed.
 func (ep *EP) drainRequests() {
-	ep.requests.mu.Lock()
-	ep.setState(EPDisconnectPending)
-	ep.requests.mu.Unlock()
+	ep.apply("ep_disconnect", callGraceful, nil)
 	ep.follow(ep.link.Load(), ep.drained)
 }
 
@@ -360,7 +359,7 @@ func (ep *EP) drained() bool {
 	if ep.link.Load().failed.Load() {
 		c = causeBroken // what was outstanding has been flushed, not done
 	}
-	ep.apply(c, fabric.ConnEvent{})
+	ep.advance("ep", c, fabric.ConnEvent{})
 	return true
 }
 
@@ -387,7 +386,7 @@ func (f failure) report() {
 		return
 	}
 	if !f.flushed {
-		ep.apply(causeBroken, fabric.ConnEvent{})
+		ep.advance("ep", causeBroken, fabric.ConnEvent{})
 		return
 	}
 	if l.suspected == nil {
@@ -405,57 +404,65 @@ func (ep *EP) Reset() error {
 	if err := ep.object().check(op, HandleEP); err != nil {
 		return err
 	}
-	until := time.Now().Add(flushWait)
-	for pause := pollMin; ep.getState() == EPDisconnected && time.Now().Before(until); pause = min(2*pause, pollMax) {
+	for {
+		ep.awaitIdle(time.Now().Add(flushWait))
+		if waits, err := ep.reset(op); !waits {
+			return err
+		}
+	}
+}
+
+// awaitIdle waits while the endpoint is DISCONNECTED and work of its is not done: until it is, or until then where the last event has come.
+func (ep *EP) awaitIdle(until time.Time) {
+	for pause := pollMin; ep.getState() == EPDisconnected; pause = min(2*pause, pollMax) {
 		ep.mu.Lock()
-		taking := ep.takesShared()
+		flushing := !ep.sayFarewell(ep.link.Load())
 		ep.mu.Unlock()
 		ep.drainBoth()
-		if !taking && ep.requests.outstanding() == 0 && ep.recvs.outstanding() == 0 {
-			break
+		idle := ep.requests.outstanding() == 0 && ep.recvs.outstanding() == 0
+		if !flushing && (idle || time.Now().After(until)) {
+			return
 		}
 		time.Sleep(pause)
 	}
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	switch s := ep.getState(); s {
-	case EPDisconnected:
-	case EPUnconnected:
-		return nil
-	default:
-		return ep.wrongState(op, s)
-	}
-	if l := ep.link.Load(); l != nil {
-		ep.sayFarewell(l) // the follower may not have come to it
-	}
-	ep.unlinkLocked()
-	return ep.renewQP(op)
 }
 
-// renewQP puts a fresh queue pair in the place of the old one; ep.mu is held. What has been posted since Reset found the
-// queues empty is flushed first, while no more can be posted. That has a bound of its own: posts that went on may have used up Reset's.
-func (ep *EP) renewQP(op string) error {
-	ep.requests.mu.Lock()
-	defer ep.requests.mu.Unlock()
-	ep.recvs.mu.Lock()
-	defer ep.recvs.mu.Unlock()
+// reset is the call once no work is left, or says that it has to wait once more.
+func (ep *EP) reset(op string) (waits bool, err error) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	t, err := ep.transition(op, callReset)
+	if err == nil && t.effect == moves {
+		err = ep.renew(op)
+	}
+	return t.effect == awaits, err
+}
+
+// renew enters UNCONNECTED with a fresh queue pair in the place of the old one; ep.mu is held. What has been posted since
+// Reset found the queues empty is flushed first, while no more can be posted. That has a bound of its own: posts that went on may
+// have used up Reset's.
+func (ep *EP) renew(op string) error {
+	ep.unlinkLocked()
 	until := time.Now().Add(flushWait)
-	for requests, recvs := ep.requests.work, ep.recvs.work; ; time.Sleep(pollMin) {
-		ep.requests.flushTail()
-		requests.evd.drainFor()
-		recvs.evd.drainFor()
-		if requests.outstanding() == 0 && recvs.outstanding() == 0 || time.Now().After(until) {
-			break
+	return ep.apply(op, callReset, func() error {
+		ep.recvs.mu.Lock()
+		defer ep.recvs.mu.Unlock()
+		for requests, recvs := ep.requests.work, ep.recvs.work; ; time.Sleep(pollMin) {
+			ep.requests.flushTail()
+			requests.evd.drainFor()
+			recvs.evd.drainFor()
+			if requests.outstanding() == 0 && recvs.outstanding() == 0 || time.Now().After(until) {
+				break
+			}
 		}
-	}
-	old := ep.requests.qp
-	if err := ep.newQP(op); err != nil {
-		return err
-	}
-	ep.closeQP(old)
-	ep.clearWork()
-	ep.setState(EPUnconnected)
-	return nil
+		old := ep.requests.qp
+		if err := ep.newQP(op); err != nil {
+			return err
+		}
+		ep.closeQP(old)
+		ep.clearWork()
+		return nil
+	})
 }
 
 // clearWork forgets all outstanding work; the queues' locks are held.

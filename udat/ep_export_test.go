@@ -11,8 +11,9 @@ func (ia *IA) Device() fabric.Device { return faultfabric.Inner(ia.device).(fabr
 
 // Causes names the causes of the endpoint's state machine, in order.
 var Causes = [causes]string{
-	"established", "peer rejected", "rejected", "unreachable", "failed", "timed out", "peer left", "removed", "broken",
-	"abrupt", "graceful", "drained",
+	"established", "peer rejected", "rejected", "unreachable", "failed", "timed out", "peer left", "removed", "broken", "drained", "flushed",
+	"unreserved", "requested", "offered", "withdrawn", "destroyed",
+	"connect", "accept", "accept own", "reserve", "abrupt", "graceful", "reset", "free",
 }
 
 // Suffer makes the cause of that number happen to the endpoint's connection, or to one of an endpoint that has none.
@@ -26,14 +27,30 @@ func (ep *EP) Suffer(c int) {
 	ep.move(l, cause(c), fabric.ConnEvent{Private: []byte("private")})
 }
 
-// States are the states that the state machine has rows for.
-func States() []EPState {
-	var list []EPState
-	for s := range transitions {
-		list = append(list, s)
-	}
-	return list
+// States are those of the state machine, in order.
+var States = []EPState{EPUnconnected, EPReserved, EPPassiveConnectionPending, EPTentativeConnection, EPActiveConnectionPending,
+	EPCompletionPending, EPConnected, EPDisconnectPending, epFlushing, EPDisconnected, epFreed}
+
+// ApplyCause applies the cause of that number to an endpoint in a state: the next state, the event that the table has for it, and
+// whether a call has to wait.
+func ApplyCause(s EPState, c int) (next EPState, event EventNumber, waits bool, err error) {
+	ep := &EP{}
+	ep.obj.ia = &IA{}
+	ep.state.Store(uint32(s))
+	t, _ := ep.transition("call", cause(c))
+	err = ep.apply("call", cause(c), nil)
+	return ep.exactState(), t.event, t.effect == awaits, err
 }
+
+// VisibleState is what the Consumer sees of a state.
+func VisibleState(s EPState) EPState {
+	ep := &EP{}
+	ep.state.Store(uint32(s))
+	return ep.getState()
+}
+
+// StatesOfTable is the number of the table's rows.
+func StatesOfTable() int { return len(transitions) }
 
 // Late gives the handler of the endpoint's present connection, as a fabric holds it.
 func (ep *EP) Late() func(fabric.ConnEvent) { return ep.handler(ep.link.Load()) }

@@ -146,7 +146,7 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 // addSimple is add for what is posted most, Sends and RDMA Writes of one segment, if there is nothing to refuse. It adds the
 // operations up to the first that is not so, and gives their number.
 func (q *requestQueue) addSimple(ep *EP, ops []Op) int {
-	if ep.getState() != EPConnected {
+	if ep.exactState() != EPConnected {
 		return 0
 	}
 	work, a, pz := q.work, &ep.attr, ep.pz

@@ -109,7 +109,7 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 	q.sges = sges
 	seq := q.work.tail + uint32(len(q.wrs))
 	q.work.entry(seq).set(cookie, 0, DTOReceive, entryOf(flags), regionOf(iov))
-	if ep.getState() != EPConnected {
+	if ep.exactState() != EPConnected {
 		q.work.keep(seq, sges[first:]) // Modify may have to post it anew
 	}
 	q.wrs = append(q.wrs, fabric.RecvWR{ID: q.work.id | uint64(seq), FirstSGE: uint32(first), NumSGE: uint32(len(sges) - first)})

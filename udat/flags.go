@@ -141,7 +141,8 @@ const (
 	EPDisconnected             EPState = 11
 	EPCompletionPending        EPState = 12
 
-	epFreed EPState = 255
+	epFlushing EPState = 254 // of the library's own: the Consumer sees DISCONNECTED
+	epFreed    EPState = 255
 )
 
 var epStateText = map[EPState]string{
@@ -150,7 +151,7 @@ var epStateText = map[EPState]string{
 	EPActiveConnectionPending:  "DAT_EP_STATE_ACTIVE_CONNECTION_PENDING",
 	EPTentativeConnection:      "DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING",
 	EPConnected:                "DAT_EP_STATE_CONNECTED", EPDisconnectPending: "DAT_EP_STATE_DISCONNECT_PENDING",
-	EPDisconnected: "DAT_EP_STATE_DISCONNECTED", EPCompletionPending: "DAT_EP_STATE_COMPLETION_PENDING", epFreed: "FREED",
+	EPDisconnected: "DAT_EP_STATE_DISCONNECTED", EPCompletionPending: "DAT_EP_STATE_COMPLETION_PENDING", epFlushing: "FLUSHING", epFreed: "FREED",
 }
 
 // String is the state's DAT name: "DAT_EP_STATE_CONNECTED".

@@ -167,7 +167,7 @@ func (ia *IA) providerEP(r fabric.Request) (*EP, error) {
 	}
 	ep.mu.Lock()
 	ep.request = r
-	ep.setState(EPTentativeConnection)
+	ep.apply("psp", causeOffered, nil)
 	ep.mu.Unlock()
 	return ep, nil
 }

@@ -64,13 +64,13 @@ func (r *RSP) start(op string, ia *IA, port uint16) error {
 	defer r.mu.Unlock()
 	listener, err := ia.device.Listen(port, r.arrive)
 	if err != nil {
-		r.ep.moveIf(EPReserved, EPUnconnected)
+		r.ep.unreserve()
 		return failListen(op, port, err)
 	}
 	r.listener = listener
 	if err := ia.adopt(op, &r.obj, r, HandleRSP, nil); err != nil {
 		listener.Close()
-		r.ep.moveIf(EPReserved, EPUnconnected)
+		r.ep.unreserve()
 		return err
 	}
 	return nil
@@ -83,26 +83,22 @@ func (ep *EP) reserve(op string) error {
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if s := ep.getState(); s != EPUnconnected {
-		return ep.wrongState(op, s)
-	}
-	if ep.requests.qp == nil {
-		return ep.notReady(op) // no zone can be set from here on
-	}
-	ep.setState(EPReserved)
-	return nil
+	return ep.apply(op, callReserve, func() error {
+		if ep.requests.qp == nil {
+			return ep.notReady(op) // no zone can be set from here on
+		}
+		return nil
+	})
 }
 
-// moveIf changes the state of an endpoint from one to another, if it is there; a nil one is none.
-func (ep *EP) moveIf(from, to EPState) {
+// unreserve takes the endpoint back from a service point; a nil one is none.
+func (ep *EP) unreserve() {
 	if ep == nil {
 		return
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if ep.getState() == from {
-		ep.setState(to)
-	}
+	ep.apply("rsp", causeUnreserved, nil)
 }
 
 func (r *RSP) port() uint16 { return r.listener.Addr().Port() }
@@ -148,10 +144,10 @@ func (r *RSP) take(request fabric.Request) bool {
 func (ep *EP) await(request fabric.Request) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if ep.getState() == EPReserved {
+	ep.apply("rsp", causeRequested, func() error {
 		ep.request = request
-		ep.setState(EPPassiveConnectionPending)
-	}
+		return nil
+	})
 }
 
 // Qual is the qualifier that the service point listens on, also once it has been freed.
@@ -199,6 +195,6 @@ func (r *RSP) destroy() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.listener.Close()
-	r.ep.moveIf(EPReserved, EPUnconnected)
+	r.ep.unreserve()
 	r.evd.obj.unuse()
 }
