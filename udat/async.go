@@ -39,7 +39,7 @@ func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 	case *EVD:
 		o.hasOverrun()
 		ia.async(nil, &Event{Number: EventAsyncEVDOverflow, Object: o, Reason: ReasonEVDOverflow})
-		ia.breakEndpoints(func(ep *EP) bool { return ep.requests.work.evd == o || ep.recvs.work.evd == o })
+		ia.breakEndpoints(func(ep *EP) bool { return ep.requests.source.evd == o || ep.recvs.source.evd == o })
 	case *EP:
 		switch ev.Kind {
 		case fabric.AsyncQPFatal:

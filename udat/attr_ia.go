@@ -188,7 +188,7 @@ func (ia *IA) attr(d *fabric.Attr) IAAttr {
 		MaxRDMASize:                   d.MaxMessage,
 		MaxRMRs:                       d.MaxMW,
 		MaxRMRTargetAddress:           1<<64 - 1,
-		MaxSRQs:                       min(d.MaxSRQ, srqIndexMask+1),
+		MaxSRQs:                       d.MaxSRQ,
 		MaxEPPerSRQ:                   d.MaxQP,
 		MaxRecvPerSRQ:                 maxSRQDepth(d),
 		MaxIOVSegmentsPerRDMARead:     d.MaxReadSGE,

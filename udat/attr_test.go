@@ -53,7 +53,7 @@ func wantIAAttr(name string, d fabric.Attr) udat.IAAttr {
 	return udat.IAAttr{
 		AdapterName: name, VendorName: d.VendorName, Addr: d.Info.Addr,
 		HardwareVersionMajor: int(d.HWVersion), FirmwareVersionMajor: firmware(d.FWVersion, 0), FirmwareVersionMinor: firmware(d.FWVersion, 1),
-		MaxEPs: d.MaxQP, MaxEVDs: d.MaxCQ, MaxLMRs: d.MaxMR, MaxPZs: d.MaxPD, MaxRMRs: d.MaxMW, MaxSRQs: min(d.MaxSRQ, 1<<15), MaxEPPerSRQ: d.MaxQP,
+		MaxEPs: d.MaxQP, MaxEVDs: d.MaxCQ, MaxLMRs: d.MaxMR, MaxPZs: d.MaxPD, MaxRMRs: d.MaxMW, MaxSRQs: d.MaxSRQ, MaxEPPerSRQ: d.MaxQP,
 		MaxDTOPerEP: d.MaxQPWR - 1, MaxEVDQLen: d.MaxCQE, MaxRecvPerSRQ: min(d.MaxSRQWR, 1<<24-1),
 		MaxIOVSegmentsPerDTO: d.MaxSGE, MaxIOVSegmentsPerRDMARead: d.MaxReadSGE, MaxIOVSegmentsPerRDMAWrite: d.MaxSGE,
 		MaxLMRBlockSize: d.MaxMRSize, MaxLMRVirtualAddress: unlimited, MaxRMRTargetAddress: unlimited,

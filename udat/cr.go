@@ -166,12 +166,12 @@ func (c *CR) acceptance() cause {
 // accept hands the endpoint's queue pair to the request; the locks of both are held.
 func (c *CR) accept(op string, ep *EP, private []byte) error {
 	l := &link{began: time.Now()}
-	ep.recvs.work.hold()
+	ep.recvs.source.deferEvents()
 	conn, err := c.request.Accept(ep.requests.qp, fabric.AcceptParams{
 		Private: private, ReadIn: uint8(ep.attr.MaxRDMAReadIn), ReadOut: uint8(ep.attr.MaxRDMAReadOut),
 	}, ep.handler(l))
 	if err != nil {
-		ep.recvs.work.release()
+		ep.recvs.source.releaseDeferred()
 		return failAs(op, err, SubResourceMemory)
 	}
 	ep.request = nil

@@ -46,7 +46,9 @@ type requestQueue struct {
 	fence      uint32 // the latest of them has this number
 	wrs        []fabric.SendWR
 	sges       []fabric.SGE
-	work       *workQueue // replaced by Modify, under ep.mu and mu
+	ep         *EP
+	inflight   *inflight // replaced by Modify with source, under ep.mu and mu
+	source     *source
 }
 
 // recvQueue posts receives.
@@ -55,7 +57,10 @@ type recvQueue struct {
 	qp   fabric.QP
 	wrs  []fabric.RecvWR
 	sges []fabric.SGE
-	work *workQueue // replaced by Modify, under ep.mu and mu
+	ep   *EP
+
+	inflight *inflight // replaced by Modify with source, under ep.mu and mu
+	source   *source
 }
 
 func (ep *EP) object() *object {
@@ -186,8 +191,11 @@ func (ep *EP) build(op string) error {
 	if ep.srq != nil {
 		maxRecv = 0
 	}
-	ep.recvs.work = newWorkQueue(ep, recv, maxRecv, true)
-	ep.requests.work = newWorkQueue(ep, request, ep.attr.MaxRequestDTOs, false)
+	ep.recvs.ep, ep.recvs.source = ep, recv.newSource(maxRecv, ep.attr.MaxRecvIOV, true)
+	ep.requests.ep, ep.requests.source = ep, request.newSource(ep.attr.MaxRequestDTOs, 0, false)
+	ep.recvs.inflight, ep.requests.inflight = ep.recvs.source.inflight, ep.requests.source.inflight
+	ep.recvs.source.setOwner(ep, &ep.recvs)
+	ep.requests.source.setOwner(ep, &ep.requests)
 	iov := max(ep.attr.MaxRequestIOV, ep.attr.MaxRDMAReadIOV, ep.attr.MaxRDMAWriteIOV, 1)
 	batch := min(batchMax, ep.attr.MaxRequestDTOs+spareEntries)
 	ep.requests.wrs = make([]fabric.SendWR, 0, batch)
@@ -209,11 +217,11 @@ func (ep *EP) build(op string) error {
 }
 
 func (ep *EP) attachStreams(op string) error {
-	r, q := ep.recvs.work, ep.requests.work
+	r, q := ep.recvs.source, ep.requests.source
 	if err := r.evd.attach(op, ep.attr.RecvCompletionFlags, ep.recvCompletions(), r); err != nil {
 		return err
 	}
-	if err := q.evd.attach(op, ep.attr.RequestCompletionFlags, len(q.entries), q); err != nil {
+	if err := q.evd.attach(op, ep.attr.RequestCompletionFlags, len(q.inflight.entries), q); err != nil {
 		r.evd.detach(ep.recvCompletions(), r)
 		return err
 	}
@@ -221,14 +229,14 @@ func (ep *EP) attachStreams(op string) error {
 }
 
 func (ep *EP) detachStreams() {
-	r, q := ep.recvs.work, ep.requests.work
+	r, q := ep.recvs.source, ep.requests.source
 	r.evd.detach(ep.recvCompletions(), r)
-	q.evd.detach(len(q.entries), q)
+	q.evd.detach(len(q.inflight.entries), q)
 }
 
 // recvCompletions is how many receive completions may be outstanding.
 func (ep *EP) recvCompletions() int {
-	return len(ep.recvs.work.entries)
+	return len(ep.recvs.inflight.entries)
 }
 
 // orSink is the dispatcher, or the adapter's own where there is none.
@@ -268,8 +276,8 @@ func (ia *IA) sinkEVD(op string) (*EVD, error) {
 func (ep *EP) newQP(op string) error {
 	init := fabric.QPInit{
 		PD:         ep.pz.pd,
-		SendCQ:     ep.requests.work.evd.cq,
-		RecvCQ:     ep.recvs.work.evd.cq,
+		SendCQ:     ep.requests.source.evd.cq,
+		RecvCQ:     ep.recvs.source.evd.cq,
 		MaxSend:    ep.attr.MaxRequestDTOs + spareEntries,
 		MaxRecv:    ep.attr.MaxRecvDTOs,
 		MaxSendSGE: max(ep.attr.MaxRequestIOV, ep.attr.MaxRDMAReadIOV, ep.attr.MaxRDMAWriteIOV, 1),
@@ -287,7 +295,7 @@ func (ep *EP) newQP(op string) error {
 	ep.requests.qp, ep.recvs.qp = qp, qp
 	ep.requests.inline = qp.MaxInline()
 	if ep.srq != nil {
-		if err := ep.recvs.work.evd.addSRQEndpoint(op, qp.Num(), ep.recvs.work, ep.srq); err != nil {
+		if err := ep.recvs.source.evd.attachShared(op, qp.Num(), ep.recvs.source, ep.srq, ep.srq.hw.Depth()); err != nil {
 			ep.requests.qp, ep.recvs.qp = old, old
 			qp.Close()
 			return err
@@ -320,16 +328,15 @@ func (ep *EP) closeQP(qp fabric.QP) {
 		qp.Close()
 		return
 	}
-	evd := ep.recvs.work.evd
+	evd := ep.recvs.source.evd
 	num := qp.Num()
 	qp.Close()
-	evd.drainFor()
-	evd.removeSRQEndpoint(num, ep.srq)
+	evd.detachShared(num, ep.srq)
 }
 
 func (ep *EP) dismantle() {
 	ep.dropQP()
-	ep.requests.work.forgetBinds(ep.requests.work.head())
+	forgetBinds(ep.requests.inflight, ep.requests.inflight.head())
 	ep.detachStreams()
 }
 
@@ -370,22 +377,22 @@ func (ep *EP) recvsIdle() bool {
 func (q *requestQueue) outstanding() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.work.outstanding()
+	return q.inflight.count()
 }
 
 func (q *recvQueue) outstanding() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.work.outstanding()
+	return q.inflight.count()
 }
 
-// works gives both queues' accounts; the locks of neither are held.
-func (ep *EP) works() (requests, recvs *workQueue) {
+// sources returns both queues as their dispatchers see them; the locks of neither are held.
+func (ep *EP) sources() (requests, recvs *source) {
 	ep.requests.mu.Lock()
-	requests = ep.requests.work
+	requests = ep.requests.source
 	ep.requests.mu.Unlock()
 	ep.recvs.mu.Lock()
-	recvs = ep.recvs.work
+	recvs = ep.recvs.source
 	ep.recvs.mu.Unlock()
 	return requests, recvs
 }
@@ -419,9 +426,9 @@ func (ep *EP) allocated() int {
 			taken = qp.Taken() // first: what completes meanwhile was still allocated
 		}
 	}
-	w := ep.recvs.work
-	w.evd.drainFor()
-	return taken + w.outstanding() + w.heldBack()
+	s := ep.recvs.source
+	s.evd.poll()
+	return taken + s.inflight.count() + s.deferredCount()
 }
 
 // Free destroys the endpoint, in any state but RESERVED, PASSIVE and TENTATIVE (InvalidState). A connection ends,
@@ -458,6 +465,7 @@ func (ep *EP) destroy() {
 	}
 	ep.unlinkLocked()
 	ep.apply("ep_free", causeDestroyed, nil)
+	ep.recvs.source.mute()
 	ep.mu.Unlock()
 	ep.obj.ia.mu.Lock()
 	delete(ep.obj.ia.posting, ep) // not before now: a post that began earlier has let go of the requests

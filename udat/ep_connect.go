@@ -102,13 +102,13 @@ func (ep *EP) connect(op string, arg Subtype, remote netip.AddrPort, timeout tim
 		return ep.notReady(op)
 	}
 	l := &link{began: time.Now()}
-	ep.recvs.work.hold()
+	ep.recvs.source.deferEvents()
 	conn, err := ia.device.Connect(ep.requests.qp, fabric.ConnectParams{
 		Remote: remote, Private: private,
 		ReadIn: uint8(ep.attr.MaxRDMAReadIn), ReadOut: uint8(ep.attr.MaxRDMAReadOut),
 	}, ep.handler(l))
 	if err != nil {
-		ep.recvs.work.release()
+		ep.recvs.source.releaseDeferred()
 		return failAs(op, err, SubResourceMemory)
 	}
 	ep.begin(l, conn, callConnect)
@@ -145,9 +145,9 @@ func (ep *EP) handler(l *link) func(fabric.ConnEvent) {
 // move drives the state machine, unless the link is no longer the endpoint's.
 func (ep *EP) move(l *link, c cause, told fabric.ConnEvent) {
 	if c == causePeerLeft {
-		requests, recvs := ep.works() // work that failed before says more than that the peer has left
-		recvs.evd.look()
-		requests.evd.look()
+		requests, recvs := ep.sources() // work that failed before says more than that the peer has left
+		recvs.evd.poll()
+		requests.evd.poll()
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -182,7 +182,7 @@ func (ep *EP) established(told fabric.ConnEvent) {
 		ep.requests.readOut = min(int(readOut), ep.attr.MaxRDMAReadOut)
 		return nil
 	})
-	ep.recvs.work.releaseAfter(ep.connectEVD, &Event{
+	ep.recvs.source.releaseDeferredAfter(ep.connectEVD, &Event{
 		Number: EventConnectionEstablished, EP: ep, PrivateData: told.Private, PrivateDataPadded: told.Padded,
 	})
 	if ep.aboveHard() {
@@ -210,7 +210,7 @@ func (ep *EP) disconnected(c cause, event EventNumber, told fabric.ConnEvent) {
 		l.conn = nil
 	}
 	ep.endLink(l)
-	ep.recvs.work.release()
+	ep.recvs.source.releaseDeferred()
 	l.peerLeft = c == causePeerLeft
 	l.farewell = &Event{Number: event, EP: ep, failure: failure}
 	if event == EventConnectionPeerRejected || event == EventConnectionNonPeerRejected && c == causeRejected {
@@ -218,10 +218,10 @@ func (ep *EP) disconnected(c cause, event EventNumber, told fabric.ConnEvent) {
 	}
 	l.over = time.Now()
 	ep.requests.mu.Lock()
-	l.requests = ep.requests.work.tail
+	l.requests = ep.requests.inflight.tail
 	ep.requests.mu.Unlock()
 	ep.recvs.mu.Lock()
-	l.recvs = ep.recvs.work.tail
+	l.recvs = ep.recvs.inflight.tail
 	ep.recvs.mu.Unlock()
 	if !ep.sayFarewell(l) {
 		ep.follow(l, func() bool { return ep.sayFarewell(l) })
@@ -236,7 +236,7 @@ func (ep *EP) sayFarewell(l *link) bool {
 	}
 	taking := ep.takesShared() // first: what it completes meanwhile is drained
 	ep.drainBoth()
-	done := !taking && ep.requests.work.done(l.requests) && ep.recvs.work.done(l.recvs)
+	done := !taking && ep.requests.inflight.done(l.requests) && ep.recvs.inflight.done(l.recvs)
 	if !done && time.Since(l.over) < flushWait {
 		return false
 	}
@@ -255,9 +255,9 @@ func (ep *EP) drainBoth() {
 	ep.requests.mu.Lock()
 	ep.requests.flushTail()
 	ep.requests.mu.Unlock()
-	requests, recvs := ep.works()
-	requests.evd.drainFor()
-	recvs.evd.drainFor()
+	requests, recvs := ep.sources()
+	requests.evd.poll()
+	recvs.evd.poll()
 }
 
 // How often work that must complete is looked at, where nobody takes its completions.
@@ -447,11 +447,11 @@ func (ep *EP) renew(op string) error {
 	return ep.apply(op, callReset, func() error {
 		ep.recvs.mu.Lock()
 		defer ep.recvs.mu.Unlock()
-		for requests, recvs := ep.requests.work, ep.recvs.work; ; time.Sleep(pollMin) {
+		for requests, recvs := ep.requests.source, ep.recvs.source; ; time.Sleep(pollMin) {
 			ep.requests.flushTail()
-			requests.evd.drainFor()
-			recvs.evd.drainFor()
-			if requests.outstanding() == 0 && recvs.outstanding() == 0 || time.Now().After(until) {
+			requests.evd.poll()
+			recvs.evd.poll()
+			if requests.inflight.count() == 0 && recvs.inflight.count() == 0 || time.Now().After(until) {
 				break
 			}
 		}
@@ -468,9 +468,6 @@ func (ep *EP) renew(op string) error {
 // clearWork forgets all outstanding work; the queues' locks are held.
 func (ep *EP) clearWork() {
 	ep.requests.suppressed, ep.requests.marked, ep.requests.fenced = 0, false, false
-	for _, w := range []*workQueue{ep.requests.work, ep.recvs.work} {
-		w.evd.mu.Lock()
-		w.clear()
-		w.evd.mu.Unlock()
-	}
+	ep.recvs.source.forget()
+	forgetBinds(ep.requests.inflight, ep.requests.source.forget())
 }

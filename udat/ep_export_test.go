@@ -83,10 +83,10 @@ func (e *EVD) HoldDispatcher() (release func()) {
 
 // DropHeld forgets the completions that wait for the connection's own event, as the end of the endpoint does.
 func (ep *EP) DropHeld() {
-	_, recvs := ep.works()
+	_, recvs := ep.sources()
 	recvs.evd.mu.Lock()
 	defer recvs.evd.mu.Unlock()
-	recvs.dropHeld()
+	recvs.dropDeferred()
 }
 
 // Port is the port that the qualifier stands for.
@@ -114,7 +114,7 @@ func FailureOf(ep *EP) (report func()) { return failure{ep: ep, link: ep.link.Lo
 func Untold(e *EVD) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.failed)
+	return len(e.after)
 }
 
 // elsewhere calls f on another goroutine and waits for it: a test that holds locks of the library is not to be taken for the library.

@@ -133,8 +133,8 @@ func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	if err := ep.modifiable(op, mask); err != nil {
 		return nil, err
 	}
-	if mask&EPFieldRecvCompletionFlags != 0 && ep.recvs.work.outstanding() > 0 {
-		return nil, fail(op, InvalidState, SubNone, "RecvCompletionFlags: %d receives are posted", ep.recvs.work.outstanding())
+	if mask&EPFieldRecvCompletionFlags != 0 && ep.recvs.inflight.count() > 0 {
+		return nil, fail(op, InvalidState, SubNone, "RecvCompletionFlags: %d receives are posted", ep.recvs.inflight.count())
 	}
 	if mask&epQueues != 0 {
 		if err := ep.rebuild(op, next); err != nil {
@@ -156,7 +156,7 @@ func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 // rebuild replaces the queues and the queue pair by those of next, with the receives that are posted; all locks of the
 // endpoint are held. The old queue pair goes without a trace.
 func (ep *EP) rebuild(op string, next *EP) error {
-	if err := ep.recvs.work.fits(op, next); err != nil {
+	if err := ep.recvsFit(op, next); err != nil {
 		return err
 	}
 	// The old streams do not count for what may be on their dispatchers. They still take completions, if need be.
@@ -164,15 +164,15 @@ func (ep *EP) rebuild(op string, next *EP) error {
 	err := next.build(op)
 	ep.countStreams(+1)
 	if err == nil {
-		next.recvs.work.belongTo(ep)
-		next.requests.work.belongTo(ep)
-		if err = next.repost(op, ep.recvs.work); err != nil {
+		next.recvs.source.setOwner(ep, &ep.recvs)
+		next.requests.source.setOwner(ep, &ep.requests)
+		if err = next.repost(op, ep.recvs.inflight); err != nil {
 			next.dismantle()
 		}
 	}
 	if err != nil {
-		ep.recvs.work.evd.restoreFlags(ep.attr.RecvCompletionFlags)
-		ep.requests.work.evd.restoreFlags(ep.attr.RequestCompletionFlags)
+		ep.recvs.source.evd.restoreFlags(ep.attr.RecvCompletionFlags)
+		ep.requests.source.evd.restoreFlags(ep.attr.RequestCompletionFlags)
 		return err
 	}
 	ep.detachStreams() // first: what the old queue pair may still flush is of no interest
@@ -183,37 +183,22 @@ func (ep *EP) rebuild(op string, next *EP) error {
 
 func moveQueues(to, from *EP) {
 	r, q := &to.recvs, &to.requests
-	r.qp, r.wrs, r.sges, r.work = from.recvs.qp, from.recvs.wrs, from.recvs.sges, from.recvs.work
-	q.qp, q.wrs, q.sges, q.work = from.requests.qp, from.requests.wrs, from.requests.sges, from.requests.work
+	r.qp, r.wrs, r.sges, r.inflight, r.source = from.recvs.qp, from.recvs.wrs, from.recvs.sges, from.recvs.inflight, from.recvs.source
+	q.qp, q.wrs, q.sges, q.inflight, q.source = from.requests.qp, from.requests.wrs, from.requests.sges, from.requests.inflight, from.requests.source
 	q.inline, q.suppressed, q.readOut = from.requests.inline, 0, 0
 	q.marked, q.fenced = false, false
 }
 
 // countStreams adds to the number of streams on the endpoint's dispatchers.
 func (ep *EP) countStreams(n int) {
-	for _, w := range []*workQueue{ep.recvs.work, ep.requests.work} {
-		w.evd.mu.Lock()
-		w.evd.streams.n += n
-		w.evd.mu.Unlock()
-	}
+	ep.recvs.source.evd.countStreams(n)
+	ep.requests.source.evd.countStreams(n)
 }
 
-func (e *EVD) restoreFlags(f CompletionFlags) {
-	e.mu.Lock()
-	e.streams.flags = f
-	e.mu.Unlock()
-}
-
-// belongTo makes a queue that no completion can have come to another endpoint's.
-func (q *workQueue) belongTo(ep *EP) {
-	q.evd.mu.Lock()
-	q.ep = ep
-	q.evd.mu.Unlock()
-}
-
-// fits says whether the receives that are posted could have been posted to next.
-func (q *workQueue) fits(op string, next *EP) error {
-	n := q.outstanding()
+// recvsFit says whether the receives that are posted could have been posted to next.
+func (ep *EP) recvsFit(op string, next *EP) error {
+	q := ep.recvs.inflight
+	n := q.count()
 	switch {
 	case n == 0:
 		return nil
@@ -231,35 +216,21 @@ func (q *workQueue) fits(op string, next *EP) error {
 }
 
 // repost posts the receives of an old queue anew; nobody else knows the endpoint yet.
-func (ep *EP) repost(op string, old *workQueue) error {
+func (ep *EP) repost(op string, old *inflight) error {
 	q := &ep.recvs
 	for seq := old.head(); seq != old.tail; seq++ {
 		en := *old.entry(seq)
-		at := q.work.tail + uint32(len(q.wrs))
-		*q.work.entry(at) = en
-		sges := q.work.keep(at, old.kept(seq))
-		q.wrs = append(q.wrs, fabric.RecvWR{ID: q.work.id | uint64(at), FirstSGE: uint32(len(q.sges)), NumSGE: uint32(len(sges))})
+		at := q.inflight.tail + uint32(len(q.wrs))
+		*q.inflight.entry(at) = en
+		sges := q.inflight.saveSGEs(at, old.savedSGEs(seq))
+		q.wrs = append(q.wrs, fabric.RecvWR{ID: q.inflight.id | uint64(at), FirstSGE: uint32(len(q.sges)), NumSGE: uint32(len(sges))})
 		q.sges = append(q.sges, sges...)
 		if len(q.wrs) < cap(q.wrs) && seq+1 != old.tail {
 			continue
 		}
-		if _, err := q.ring(); err != nil {
+		if _, err := q.submit(); err != nil {
 			return &Error{Op: op, Type: InternalError, Err: err}
 		}
 	}
 	return nil
-}
-
-// keep notes the segments of a receive that is posted outside a connection, for repost.
-func (q *workQueue) keep(seq uint32, sges []fabric.SGE) []fabric.SGE {
-	q.entry(seq).segments = uint16(len(sges))
-	kept := q.kept(seq)
-	copy(kept, sges)
-	return kept
-}
-
-// kept gives the segments that keep has noted.
-func (q *workQueue) kept(seq uint32) []fabric.SGE {
-	first := int(seq&uint32(len(q.entries)-1)) * q.stride
-	return q.segments[first : first+int(q.entry(seq).segments)]
 }

@@ -62,12 +62,12 @@ func (ep *EP) PostBatch(ops []Op) (int, error) {
 	for posted < len(ops) {
 		var bad error
 		chunk := ops[posted:min(len(ops), posted+cap(q.wrs))]
-		for i := q.addSimple(ep, chunk); i < len(chunk) && bad == nil; i++ {
+		for i := q.addFast(ep, chunk); i < len(chunk) && bad == nil; i++ {
 			if bad = q.add(ep, &chunk[i]); bad == nil {
-				i += q.addSimple(ep, chunk[i+1:])
+				i += q.addFast(ep, chunk[i+1:])
 			}
 		}
-		n, err := q.ring()
+		n, err := q.submit()
 		posted += n
 		if err != nil {
 			return posted, err
@@ -86,11 +86,11 @@ func (ep *EP) post(o *Op) error {
 	q := &ep.requests
 	q.mu.Lock()
 	var err error
-	if q.addSimple(ep, unsafe.Slice(o, 1)) == 0 {
+	if q.addFast(ep, unsafe.Slice(o, 1)) == 0 {
 		err = q.add(ep, o)
 	}
 	if err == nil {
-		_, err = q.ring()
+		_, err = q.submit()
 	}
 	q.mu.Unlock()
 	return err
@@ -118,19 +118,19 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 		return err
 	}
 	if !q.room() {
-		return fail(r.call, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding", q.work.limit)
+		return fail(r.call, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding", q.inflight.limit)
 	}
 	n := len(q.wrs)
-	seq := q.work.tail + uint32(n)
+	seq := q.inflight.tail + uint32(n)
 	flags := q.signal(o.Flags, seq)
 	if r.inline && length <= uint64(q.inline) && length > 0 && !q.behindFence() {
 		flags |= fabric.Inline
 	}
-	q.work.entry(seq).set(o.Cookie, length, r.dto, entryOf(o.Flags), regionOf(o.IOV))
+	q.inflight.entry(seq).set(o.Cookie, length, r.dto, entryOf(o.Flags), regionOf(o.IOV))
 	// In place, and only what the operation uses: of the rest no device reads.
 	wrs := q.wrs[:n+1]
 	wr := &wrs[n]
-	wr.ID, wr.Opcode, wr.Flags, wr.Imm = q.work.id|uint64(seq), r.opcode, flags, rawImmediate(o.Immediate)
+	wr.ID, wr.Opcode, wr.Flags, wr.Imm = q.inflight.id|uint64(seq), r.opcode, flags, rawImmediate(o.Immediate)
 	wr.FirstSGE, wr.NumSGE = uint32(first), uint32(len(sges)-first)
 	switch {
 	case r.remote:
@@ -143,13 +143,13 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 	return nil
 }
 
-// addSimple is add for what is posted most, Sends and RDMA Writes of one segment, if there is nothing to refuse. It adds the
+// addFast is add for what is posted most, Sends and RDMA Writes of one segment, if there is nothing to refuse. It adds the
 // operations up to the first that is not so, and gives their number.
-func (q *requestQueue) addSimple(ep *EP, ops []Op) int {
+func (q *requestQueue) addFast(ep *EP, ops []Op) int {
 	if ep.exactState() != EPConnected {
 		return 0
 	}
-	work, a, pz := q.work, &ep.attr, ep.pz
+	work, a, pz := q.inflight, &ep.attr, ep.pz
 	for i := range ops {
 		o := &ops[i]
 		if len(o.IOV) != 1 {
@@ -173,7 +173,7 @@ func (q *requestQueue) addSimple(ep *EP, ops []Op) int {
 		}
 		n, first := len(q.wrs), len(q.sges)
 		seq := work.tail + uint32(n)
-		if o.Flags&^allowed != 0 || length == 0 || length > math.MaxUint32 || (seq-work.freed >= work.limit && work.full(n)) || !t.good(PrivLocalRead, pz) {
+		if o.Flags&^allowed != 0 || length == 0 || length > math.MaxUint32 || (seq-work.freed >= work.limit && work.full(n)) || !t.valid(PrivLocalRead, pz) {
 			return i
 		}
 		if o.Flags != 0 {
@@ -217,18 +217,18 @@ func (r *opRule) checkLength(a *EPAttr, o *Op, total, length uint64) error {
 // room says whether one more request may be outstanding. If not it first takes what has completed: a Consumer that
 // suppresses all its completions never dequeues.
 func (q *requestQueue) room() bool {
-	if q.taken() < int(q.work.limit) {
+	if q.taken() < int(q.inflight.limit) {
 		return true
 	}
-	q.work.evd.drainFor()
-	return q.taken() < int(q.work.limit)
+	q.source.evd.poll()
+	return q.taken() < int(q.inflight.limit)
 }
 
 // taken is how many of the Consumer's requests are outstanding or about to be; where there is room for two more it may be too many.
 func (q *requestQueue) taken() int {
-	n := int(q.work.tail-q.work.freed) + len(q.wrs)
-	if n+1 >= int(q.work.limit) {
-		n = q.work.outstanding() + len(q.wrs)
+	n := int(q.inflight.tail-q.inflight.freed) + len(q.wrs)
+	if n+1 >= int(q.inflight.limit) {
+		n = q.inflight.count() + len(q.wrs)
 	}
 	if q.marking() {
 		n--
@@ -238,14 +238,14 @@ func (q *requestQueue) taken() int {
 
 // marking says whether work of the library's own is outstanding.
 func (q *requestQueue) marking() bool {
-	q.marked = q.marked && !q.work.done(q.marker+1)
+	q.marked = q.marked && !q.inflight.done(q.marker+1)
 	return q.marked
 }
 
 // behindFence says whether a request that is posted now starts only after a fenced one, itself or an earlier one in flight. Such a
 // request is never inline: its payload would be copied before the RDMA Reads that the fence waits for have brought their data.
 func (q *requestQueue) behindFence() bool {
-	q.fenced = q.fenced && !q.work.done(q.fence+1)
+	q.fenced = q.fenced && !q.inflight.done(q.fence+1)
 	return q.fenced
 }
 
@@ -262,8 +262,8 @@ func (q *requestQueue) signal(f CompletionFlags, seq uint32) fabric.SendFlags {
 	}
 	if f&CompletionSuppress != 0 {
 		q.suppressed++
-		last := q.taken()+1 >= int(q.work.limit)
-		if 2*q.suppressed < q.work.limit && !last {
+		last := q.taken()+1 >= int(q.inflight.limit)
+		if 2*q.suppressed < q.inflight.limit && !last {
 			return flags
 		}
 	}
@@ -292,13 +292,13 @@ func entryOf(f CompletionFlags) entryFlags {
 	return e
 }
 
-// ring posts the batch; q.mu is held.
-func (q *requestQueue) ring() (int, error) {
+// submit posts the batch; q.mu is held.
+func (q *requestQueue) submit() (int, error) {
 	if len(q.wrs) == 0 {
 		return 0, nil
 	}
 	posted, err := q.qp.PostSend(q.wrs, q.sges)
-	q.work.tail += uint32(posted)
+	q.inflight.tail += uint32(posted)
 	if err != nil {
 		q.suppressed = max(q.suppressed, 1) // the post that was to end a suppressed stream may be the one that failed
 		err = failAs("ep_post", err, SubResourceTEP)
@@ -310,15 +310,15 @@ func (q *requestQueue) ring() (int, error) {
 // flushTail makes the work that has been posted end in a completion, if the latest of it does not and there is no
 // earlier tail under way; q.mu is held.
 func (q *requestQueue) flushTail() {
-	if q.suppressed == 0 || q.qp == nil || q.work.outstanding() == 0 || q.marking() {
+	if q.suppressed == 0 || q.qp == nil || q.inflight.count() == 0 || q.marking() {
 		return
 	}
 	q.suppressed = 0
-	seq := q.work.tail
+	seq := q.inflight.tail
 	q.marked, q.marker = true, seq
-	q.work.entry(seq).set(0, 0, 0, entryInternal, nil)
-	q.wrs = append(q.wrs, fabric.SendWR{ID: q.work.id | uint64(seq), Opcode: fabric.OpWrite, Flags: fabric.Signaled})
-	q.ring()
+	q.inflight.entry(seq).set(0, 0, 0, entryInternal, nil)
+	q.wrs = append(q.wrs, fabric.SendWR{ID: q.inflight.id | uint64(seq), Opcode: fabric.OpWrite, Flags: fabric.Signaled})
+	q.submit()
 }
 
 // appendSegments checks local segments and adds them as the fabric's, of limit bytes at the most. length is what it
@@ -329,7 +329,7 @@ func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv
 		if t.SegmentLength == 0 {
 			continue
 		}
-		if !t.good(need, pz) {
+		if !t.valid(need, pz) {
 			return nil, 0, 0, t.check(op, i, need, pz)
 		}
 		total += t.SegmentLength
@@ -346,8 +346,8 @@ func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv
 	return sges, length, total, nil
 }
 
-// good says whether check has nothing to say.
-func (t *LMRTriplet) good(need MemPriv, pz *PZ) bool {
+// valid reports whether check finds nothing wrong.
+func (t *LMRTriplet) valid(need MemPriv, pz *PZ) bool {
 	l := t.LMR
 	if l == nil || !l.obj.live.Load() || l.pz != pz || l.priv&need == 0 {
 		return false

@@ -24,7 +24,7 @@ func (ep *EP) PostRecv(iov []LMRTriplet, cookie Cookie, flags CompletionFlags) e
 	q.mu.Lock()
 	err := q.prepare(ep, iov, cookie, flags)
 	if err == nil {
-		_, err = q.ring()
+		_, err = q.submit()
 	}
 	q.mu.Unlock()
 	if err == nil && ep.wmark.armed.Load() {
@@ -62,7 +62,7 @@ func (ep *EP) PostRecvBatch(recvs []Recv) (int, error) {
 			}
 		}
 		var n int
-		n, err = q.ring()
+		n, err = q.submit()
 		posted += n
 		if err == nil {
 			err = bad
@@ -100,29 +100,29 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 	if length > ep.attr.MaxMessageSize {
 		return fail(postRecv, InvalidParameter, SubArg2, "%d bytes, MaxMessageSize is %d", length, ep.attr.MaxMessageSize)
 	}
-	if q.work.full(len(q.wrs)) {
-		q.work.evd.drainFor()
-		if q.work.full(len(q.wrs)) {
-			return fail(postRecv, InsufficientResources, SubResourceCredits, "all %d receives (MaxRecvDTOs) are outstanding", q.work.limit)
+	if q.inflight.full(len(q.wrs)) {
+		q.source.evd.poll()
+		if q.inflight.full(len(q.wrs)) {
+			return fail(postRecv, InsufficientResources, SubResourceCredits, "all %d receives (MaxRecvDTOs) are outstanding", q.inflight.limit)
 		}
 	}
 	q.sges = sges
-	seq := q.work.tail + uint32(len(q.wrs))
-	q.work.entry(seq).set(cookie, 0, DTOReceive, entryOf(flags), regionOf(iov))
+	seq := q.inflight.tail + uint32(len(q.wrs))
+	q.inflight.entry(seq).set(cookie, 0, DTOReceive, entryOf(flags), regionOf(iov))
 	if ep.exactState() != EPConnected {
-		q.work.keep(seq, sges[first:]) // Modify may have to post it anew
+		q.inflight.saveSGEs(seq, sges[first:]) // Modify may have to post it anew
 	}
-	q.wrs = append(q.wrs, fabric.RecvWR{ID: q.work.id | uint64(seq), FirstSGE: uint32(first), NumSGE: uint32(len(sges) - first)})
+	q.wrs = append(q.wrs, fabric.RecvWR{ID: q.inflight.id | uint64(seq), FirstSGE: uint32(first), NumSGE: uint32(len(sges) - first)})
 	return nil
 }
 
-// ring posts the batch; q.mu is held.
-func (q *recvQueue) ring() (int, error) {
+// submit posts the batch; q.mu is held.
+func (q *recvQueue) submit() (int, error) {
 	if len(q.wrs) == 0 {
 		return 0, nil
 	}
 	posted, err := q.qp.PostRecv(q.wrs, q.sges)
-	q.work.tail += uint32(posted)
+	q.inflight.tail += uint32(posted)
 	if err != nil {
 		err = failAs(postRecv, err, SubResourceTEP)
 	}

@@ -28,6 +28,7 @@ type EVD struct {
 	reserved int       // places for connection requests that are being made
 	cq       fabric.CQ // nil without DTO or bind streams; never changes
 	wcs      [32]fabric.WC
+	scratch  Event // empty whenever mu is free
 	sources  sourceTable
 	capacity int // completions that may be outstanding on cq
 
@@ -44,7 +45,7 @@ type EVD struct {
 	discard    bool // events are of no interest: the dispatcher of endpoints that have none
 	kick       chan struct{}
 	timer      *time.Timer
-	failed     []failure // empty whenever mu is free
+	after      []func() // reports of failures for when mu is free; empty whenever it is
 
 	cno     *CNO
 	armed   bool // cq is armed, and nobody has taken the notification yet
@@ -53,17 +54,10 @@ type EVD struct {
 
 	spinScore int // whether spinning pays here: up to spinTrust either way
 
-	srqEPs map[uint32]*workQueue // of endpoints with a shared receive queue, by queue pair number
-	srqs   map[*SRQ]*srqShare
+	shared map[uint32]sharedSource // sources that take their receives from shared queues, by queue pair number
+	shares map[sharedQueue]*share
 
 	streams streams
-}
-
-// failure is an endpoint whose work has failed; it is told after the dispatcher is unlocked.
-type failure struct {
-	ep      *EP
-	link    *link
-	flushed bool // without an error before it, as far as the completion tells
 }
 
 func (e *EVD) object() *object {
@@ -175,30 +169,6 @@ func (e *EVD) dequeue(events []Event, looks int) (int, error) {
 	return n, nil
 }
 
-// take takes up to len(to) events and drains the completion queue if the ring has fewer; e.mu is held.
-func (e *EVD) take(to []Event, looks int) int {
-	n := 0
-	if e.ring.n == 0 {
-		n = e.drainInto(to, looks)
-	} else if e.ring.n < len(to) {
-		e.drain()
-	}
-	for ; n < len(to) && e.ring.n > 0; n++ {
-		e.pop(&to[n])
-	}
-	return n
-}
-
-func (e *EVD) pop(to *Event) {
-	e.ring.pop(to)
-	if to.srq != nil {
-		to.srq.reaped()
-	}
-	if e.ring.n <= e.qlen/2 {
-		e.overflowed = false
-	}
-}
-
 // PostSE queues a software event with the given payload. A full queue is QueueFull and no overflow.
 //
 // Implements: dat_evd_post_se.
@@ -224,26 +194,6 @@ func (e *EVD) PostSE(ev Event) error {
 	return nil
 }
 
-// push queues an event; e.mu is held. notify says whether it may wake a waiter or trigger the notification object.
-func (e *EVD) push(ev *Event, notify bool) {
-	slot := e.place()
-	if slot == nil {
-		ev.lost()
-		return
-	}
-	*slot = *ev
-	slot.EVD = e
-	e.notify(notify)
-}
-
-// place gives an empty place on the ring, nil if the dispatcher has overflowed and has no room for more; e.mu is held.
-func (e *EVD) place() *Event {
-	if e.ring.n+e.taken+e.reserved >= e.qlen && e.overflow() {
-		return nil
-	}
-	return e.ring.push()
-}
-
 // notify tells of an event that has just come, if it is one to tell of; e.mu is held.
 func (e *EVD) notify(yes bool) {
 	if !yes {
@@ -253,105 +203,6 @@ func (e *EVD) notify(yes bool) {
 	if e.triggers() {
 		e.cno.trigger(e)
 	}
-}
-
-// overflowRoom is how many events beyond its length an overflowed dispatcher keeps at least.
-const overflowRoom = 4096
-
-// overflow tells that the queue is full, once, and says whether there is no room beyond its length either.
-func (e *EVD) overflow() (full bool) {
-	if !e.overflowed {
-		e.overflowed = true
-		e.obj.ia.async(e, &Event{Number: EventAsyncEVDOverflow, Object: e, Reason: ReasonEVDOverflow})
-	}
-	return e.ring.n >= e.qlen+max(e.capacity, overflowRoom)
-}
-
-// post queues an event that comes from outside the completion queue.
-func (e *EVD) post(ev *Event) {
-	if e == nil {
-		return
-	}
-	e.mu.Lock()
-	e.postLocked(ev)
-}
-
-// postLocked is post on a dispatcher that the caller has locked; it unlocks it.
-func (e *EVD) postLocked(ev *Event) {
-	e.push(ev, true)
-	e.rouse()
-	e.unlock()
-}
-
-// drain moves all completions into the ring; e.mu is held.
-func (e *EVD) drain() { e.drainInto(nil, 1) }
-
-// drainInto takes all completions, and looks up to looks times for the first. Their events go into the places of to, as far as there are any, and then into the ring, which must
-// be empty if there are. It gives the number of places taken; e.mu is held.
-func (e *EVD) drainInto(to []Event, looks int) int {
-	if e.cq == nil || e.dead {
-		return 0
-	}
-	to = to[:min(len(to), e.qlen)] // more are an overflow
-	for ; ; looks = 1 {
-		n, err := e.cq.Poll(e.wcs[:], looks)
-		for i := 0; i < n; i++ {
-			wc := &e.wcs[i]
-			if wc.ID&srqID != 0 {
-				e.completeSRQ(wc)
-			} else if q := e.sources.find(wc.ID); q != nil { // nil: of an endpoint that has been freed
-				if k := e.completeSimple(q, e.wcs[i:n], to); k > 0 {
-					i += k - 1
-				} else {
-					e.complete(q, wc, to)
-				}
-			}
-		}
-		if n < len(e.wcs) || err != nil {
-			n, e.taken = e.taken, 0
-			return n
-		}
-	}
-}
-
-// drainFor is drain for callers who hold the lock of an endpoint, or who do not wait on this dispatcher.
-func (e *EVD) drainFor() {
-	e.mu.Lock()
-	e.drain()
-	e.rouse()
-	e.unlockLater()
-}
-
-// unlockLater is unlock for callers who may hold the lock of an endpoint: it tells the endpoints in the background.
-func (e *EVD) unlockLater() {
-	for _, f := range e.unlockFailed() {
-		go f.report()
-	}
-}
-
-// look drains the dispatcher for a caller who holds no lock.
-func (e *EVD) look() {
-	e.mu.Lock()
-	e.drain()
-	e.rouse()
-	e.unlock()
-}
-
-// unlock unlocks the dispatcher and tells the endpoints whose work has failed. No endpoint's lock may be held.
-func (e *EVD) unlock() {
-	for _, f := range e.unlockFailed() {
-		f.report()
-	}
-}
-
-// unlockFailed unlocks the dispatcher and gives what has failed, which is the caller's to tell.
-func (e *EVD) unlockFailed() []failure {
-	failed := e.failed
-	if len(failed) > 0 {
-		e.failed = nil
-	}
-	e.mu.Unlock()
-	return failed
 }
 
 // rouse wakes the waiter if there is something for it; e.mu is held.
@@ -405,28 +256,6 @@ func (e *EVD) Resize(minQLen int) error {
 	}
 	e.qlen = minQLen
 	e.ring.reserve(minQLen)
-	return nil
-}
-
-// fit makes the completion queue at least depth entries deep; e.mu is held. It never shrinks one.
-func (e *EVD) fit(op string, depth int) error {
-	if e.cq == nil || depth <= e.cq.Depth() {
-		return nil
-	}
-	limit := e.obj.ia.device.Attr().MaxCQE
-	if depth > limit {
-		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, the limit is %d", depth, limit)
-	}
-	err := e.cq.Resize(min(limit, max(depth, 2*e.cq.Depth())))
-	switch {
-	case errors.Is(err, fabric.ErrNotSupported):
-		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, has %d, and this device cannot resize one: create the dispatcher for at least %d events: %w", depth, e.cq.Depth(), depth, err)
-	case err != nil:
-		return failAs(op, err, SubResourceTEVD)
-	}
-	if e.armed = false; e.parked { // not every device keeps a resized queue armed
-		e.cq.Wake()
-	}
 	return nil
 }
 

@@ -86,7 +86,7 @@ func (e *EVD) spin(ctx context.Context, s *spinOf, deadline time.Time) {
 	if alone {
 		looks = 1
 	}
-	for i := 1; i <= int(s.limit/spinLook) && len(e.failed) == 0; i++ { // counted too: clocks may stand still (testing/synctest)
+	for i := 1; i <= int(s.limit/spinLook) && len(e.after) == 0; i++ { // counted too: clocks may stand still (testing/synctest)
 		e.mu.Unlock()
 		if alone {
 			yieldProcessor() // what it waits for needs the processor

@@ -177,7 +177,7 @@ func (e *EVD) lookAgain() {
 
 // flushFailures tells failed endpoints before somebody parks. It says whether there were any: e.mu was released then.
 func (e *EVD) flushFailures() bool {
-	if len(e.failed) == 0 {
+	if len(e.after) == 0 {
 		return false
 	}
 	e.unlock()

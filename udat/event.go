@@ -3,6 +3,7 @@ package udat
 import (
 	"net/netip"
 	"strconv"
+	"sync/atomic"
 )
 
 // EventNumber says what an Event is; the bits above the low 12 name its stream.
@@ -182,8 +183,15 @@ type Event struct {
 	// Software is the payload of a software event.
 	Software any
 
-	srq     *SRQ          // whose entry is free once the event is taken
+	places  *atomic.Int32 // counts the event as a receive of its shared queue, until it is taken
 	failure *connectError // see Err
+}
+
+// freePlace gives the shared queue of the event its place back: the Consumer has taken the event, or never will.
+func (e *Event) freePlace() {
+	if e.places != nil {
+		e.places.Add(-1)
+	}
 }
 
 // LocalAddr is the local address that a connection request came to.

@@ -34,7 +34,6 @@ type IA struct {
 	linked  int           // endpoints that are connecting or connected
 	keeper  sync.WaitGroup
 
-	srqs    atomic.Pointer[[]*SRQ]
 	windows windowTable
 	regions sync.Map            // of each *LMR by its context
 	sink    atomic.Pointer[EVD] // completions of endpoints that have no dispatcher for them
@@ -458,17 +457,7 @@ func (ia *IA) keep() {
 		}
 		ia.mu.Unlock()
 		for _, e := range evds {
-			e.tend()
+			e.poll()
 		}
 	}
-}
-
-// tend drains a dispatcher that nobody is looking at.
-func (e *EVD) tend() {
-	if e.cq == nil || !e.mu.TryLock() {
-		return
-	}
-	e.drain()
-	e.rouse() // not every device notifies of a failed receive that was not solicited
-	e.unlock()
 }

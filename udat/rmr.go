@@ -101,7 +101,7 @@ func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flag
 		return 0, err
 	}
 	if !q.room() {
-		return 0, fail(op, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding", q.work.limit)
+		return 0, fail(op, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding", q.inflight.limit)
 	}
 	b := binding{triplet: triplet, priv: priv, live: state == EPConnected}
 	if triplet.SegmentLength > 0 {
@@ -165,9 +165,9 @@ func (ia *IA) windowAccess(priv MemPriv) fabric.Access {
 
 // bind posts the bind; q.mu is held. Each asks the device for a completion, so that each is settled by its own.
 func (q *requestQueue) bind(r *RMR, b *binding, access fabric.Access, cookie Cookie, flags CompletionFlags) (uint32, error) {
-	seq := q.work.tail
-	*q.work.entry(seq) = workEntry{cookie: cookie, op: DTOBind, flags: entryOf(flags), rmr: r, length: b.serial}
-	wr := fabric.BindWR{ID: q.work.id | uint64(seq), Flags: q.signal(flags&^CompletionSuppress, seq) | fabric.Signaled, Access: access}
+	seq := q.inflight.tail
+	*q.inflight.entry(seq) = inflightEntry{cookie: cookie, op: DTOBind, flags: entryOf(flags), rmr: r, length: b.serial}
+	wr := fabric.BindWR{ID: q.inflight.id | uint64(seq), Flags: q.signal(flags&^CompletionSuppress, seq) | fabric.Signaled, Access: access}
 	if b.region != nil {
 		wr.MR, wr.Addr, wr.Length = b.region.mr, b.triplet.VirtualAddress, b.triplet.SegmentLength
 	}
@@ -175,7 +175,7 @@ func (q *requestQueue) bind(r *RMR, b *binding, access fabric.Access, cookie Coo
 	if err != nil {
 		return 0, failAs("rmr_bind", err, SubResourceTEP)
 	}
-	q.work.tail++
+	q.inflight.tail++
 	return context, nil
 }
 
@@ -255,6 +255,16 @@ func (r *RMR) forget(serial uint64) {
 	defer r.mu.Unlock()
 	if b, ok := r.take(serial); ok && b.region != nil {
 		r.stale = append(r.stale, b.region)
+	}
+}
+
+// forgetBinds tells the windows that the outcome of the binds in flight from head on will never be known; the poster's
+// lock is held.
+func forgetBinds(q *inflight, head uint32) {
+	for seq := head; seq != q.tail; seq++ {
+		if en := q.entry(seq); en.rmr != nil {
+			en.rmr.forget(en.length)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package udat
 
 import (
 	"math"
+	"sync/atomic"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -12,19 +13,21 @@ type SRQ struct {
 	pz     *PZ
 	hw     fabric.SRQ
 	maxIOV int
-	index  uint64 // of the adapter's table, in the work request ids
 
-	mu          ranked[rankSRQ]
-	maxRecv     int // the Consumer's capacity
-	lowMark     int
-	lowArmed    bool
-	failed      bool
-	slots       []srqSlot
-	free        []uint32
-	outstanding int // on the queue, at endpoints, or completed and not dequeued
-	queued      int // posted and not completed
-	wrs         [1]fabric.RecvWR
-	sges        []fabric.SGE
+	mu       ranked[rankSRQ]
+	maxRecv  int // the Consumer's capacity
+	lowMark  int
+	lowArmed bool
+	failed   bool
+	slots    []srqSlot
+	free     []uint32
+	queued   int // posted and not completed
+	wrs      [1]fabric.RecvWR
+	sges     []fabric.SGE
+
+	// outstanding counts the receives on the queue, at endpoints, or completed and not dequeued. It grows under mu; a
+	// dispatcher takes off the event that is dequeued.
+	outstanding atomic.Int32
 }
 
 type srqSlot struct {
@@ -33,13 +36,10 @@ type srqSlot struct {
 	busy   bool
 }
 
-// A work request id of a shared queue: srqID, 15 bits of the queue's index, 24 of generation, 24 of slot.
+// A work request id of a shared queue: sharedID, 24 bits of generation, 24 of slot.
 const (
-	srqID        = 1 << 63
-	srqIndexPos  = 48
-	srqIndexMask = 1<<15 - 1
-	srqGenPos    = 24
-	srqPartMask  = 1<<24 - 1
+	srqGenPos   = 24
+	srqPartMask = 1<<24 - 1
 )
 
 func (s *SRQ) object() *object {
@@ -94,7 +94,7 @@ func (ia *IA) CreateSRQ(pz *PZ, attr SRQAttr) (*SRQ, error) {
 	}
 	s := &SRQ{pz: pz, hw: hw, maxIOV: iov, maxRecv: attr.MaxRecvDTOs, sges: make([]fabric.SGE, 0, iov)}
 	s.growSlots(attr.MaxRecvDTOs)
-	if err := ia.adopt(op, &s.obj, s, HandleSRQ, func() error { return ia.addSRQ(op, s) }); err != nil {
+	if err := ia.adopt(op, &s.obj, s, HandleSRQ, nil); err != nil {
 		hw.Close()
 		used.drop()
 		return nil, err
@@ -104,37 +104,6 @@ func (ia *IA) CreateSRQ(pz *PZ, attr SRQAttr) (*SRQ, error) {
 
 // maxSRQDepth is the most receives of one shared queue: a work request id has 24 bits for them.
 func maxSRQDepth(d *fabric.Attr) int { return min(d.MaxSRQWR, srqPartMask) }
-
-// addSRQ gives the queue a place in the adapter's table; ia.mu is held. The table is replaced, never changed, so that
-// dispatchers read it without a lock.
-func (ia *IA) addSRQ(op string, s *SRQ) error {
-	var table []*SRQ
-	if old := ia.srqs.Load(); old != nil {
-		table = append(table, *old...)
-	}
-	i := 0
-	for i < len(table) && table[i] != nil {
-		i++
-	}
-	if i > srqIndexMask {
-		return fail(op, InsufficientResources, SubResourceSRQ, "all %d places for shared receive queues are taken", srqIndexMask+1)
-	}
-	if i == len(table) {
-		table = append(table, nil)
-	}
-	table[i] = s
-	s.index = uint64(i)
-	ia.srqs.Store(&table)
-	return nil
-}
-
-func (ia *IA) removeSRQ(s *SRQ) {
-	ia.mu.Lock()
-	defer ia.mu.Unlock()
-	table := append([]*SRQ(nil), *ia.srqs.Load()...)
-	table[s.index] = nil
-	ia.srqs.Store(&table)
-}
 
 func (s *SRQ) growSlots(to int) {
 	for n := len(s.slots); n < to; n++ {
@@ -162,54 +131,40 @@ func (s *SRQ) PostRecv(iov []LMRTriplet, cookie Cookie) error {
 	if err != nil {
 		return err
 	}
-	if s.outstanding >= s.maxRecv || len(s.free) == 0 {
+	if int(s.outstanding.Load()) >= s.maxRecv || len(s.free) == 0 {
 		return fail(op, InsufficientResources, SubResourceSRQ, "all %d receives (MaxRecvDTOs) are outstanding", s.maxRecv)
 	}
 	slot := s.free[len(s.free)-1]
 	sl := &s.slots[slot]
 	sl.gen = (sl.gen + 1) & srqPartMask
 	sl.cookie, sl.busy = cookie, true
-	s.wrs[0] = fabric.RecvWR{ID: srqID | s.index<<srqIndexPos | uint64(sl.gen)<<srqGenPos | uint64(slot), NumSGE: uint32(len(sges))}
+	s.wrs[0] = fabric.RecvWR{ID: sharedID | uint64(sl.gen)<<srqGenPos | uint64(slot), NumSGE: uint32(len(sges))}
 	// The count goes up first: the receive may complete before the post returns.
 	s.free = s.free[:len(s.free)-1]
-	s.outstanding++
+	s.outstanding.Add(1)
 	s.queued++
 	if _, err := s.hw.PostRecv(s.wrs[:], sges); err != nil {
 		sl.busy = false
 		s.free = append(s.free, slot)
-		s.outstanding--
+		s.outstanding.Add(-1)
 		s.queued--
 		return failAs(op, err, SubResourceSRQ)
 	}
 	return nil
 }
 
-// completed frees the slot of a work request and gives its cookie; false if it is stale.
-func (s *SRQ) completed(id uint64) (Cookie, bool) {
+// claim implements sharedQueue: it frees the slot of a work request.
+func (s *SRQ) claim(id uint64) (Cookie, *atomic.Int32, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slot := uint32(id & srqPartMask)
 	if int(slot) >= len(s.slots) || !s.slots[slot].busy || uint64(s.slots[slot].gen) != id>>srqGenPos&srqPartMask {
-		return 0, false
+		return 0, nil, false
 	}
 	s.slots[slot].busy = false
 	s.free = append(s.free, slot)
 	s.queued--
-	return s.slots[slot].cookie, true
-}
-
-// reaped counts a receive whose event the Consumer has taken.
-func (s *SRQ) reaped() {
-	s.mu.Lock()
-	s.outstanding--
-	s.mu.Unlock()
-}
-
-// lost counts the receive of an event that the Consumer will never get.
-func (ev *Event) lost() {
-	if ev.srq != nil {
-		ev.srq.reaped()
-	}
+	return s.slots[slot].cookie, &s.outstanding, true
 }
 
 // SRQState is the state of a shared receive queue.
@@ -245,7 +200,7 @@ func (s *SRQ) Query() (SRQParam, error) {
 	defer s.mu.Unlock()
 	p := SRQParam{
 		IA: s.obj.ia, PZ: s.pz, MaxRecvDTOs: s.maxRecv, MaxRecvIOV: s.maxIOV, LowWatermark: s.lowMark,
-		AvailableDTOCount: s.hw.Available(), OutstandingDTOCount: s.outstanding,
+		AvailableDTOCount: s.hw.Available(), OutstandingDTOCount: int(s.outstanding.Load()),
 	}
 	if s.failed {
 		p.State = SRQError
@@ -277,8 +232,8 @@ func (s *SRQ) Resize(maxRecv int) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if maxRecv < s.outstanding || maxRecv < s.lowMark {
-		return fail(op, InvalidState, SubNone, "capacity is %d, %d receives are outstanding and the low watermark is %d", maxRecv, s.outstanding, s.lowMark)
+	if outstanding := int(s.outstanding.Load()); maxRecv < outstanding || maxRecv < s.lowMark {
+		return fail(op, InvalidState, SubNone, "capacity is %d, %d receives are outstanding and the low watermark is %d", maxRecv, outstanding, s.lowMark)
 	}
 	if maxRecv > s.hw.Depth() {
 		if err := s.hw.Resize(maxRecv); err != nil {
@@ -300,7 +255,7 @@ func (s *SRQ) SetLW(low int) error {
 		return err
 	}
 	for _, e := range s.obj.ia.dispatchers() {
-		e.drainFor() // so that the count is as good as it can be
+		e.poll() // so that the count is as good as it can be
 	}
 	s.mu.Lock()
 	if low < 0 || low > s.maxRecv {
@@ -368,7 +323,6 @@ func (s *SRQ) Free() error {
 }
 
 func (s *SRQ) destroy() {
-	s.obj.ia.removeSRQ(s)
 	closeUnused(s.hw.Close)
 	s.pz.obj.unuse()
 }

@@ -94,8 +94,8 @@ func (ep *EP) fireSoft() {
 
 // checkWatermarks compares the receives that the endpoint holds; no lock is held.
 func (ep *EP) checkWatermarks() {
-	_, recvs := ep.works()
-	recvs.evd.look() // what has completed is no longer held
+	_, recvs := ep.sources()
+	recvs.evd.poll() // what has completed is no longer held
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	w := &ep.wmark

@@ -1,6 +1,7 @@
 package udat
 
 import (
+	"sync"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -8,12 +9,22 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
+// testSource is a source of requests on e whose endpoint is not connected.
+func testSource(e *EVD) *source {
+	ep := &EP{}
+	ep.requests.ep = ep
+	s := e.newSource(4, 0, false)
+	s.setOwner(ep, &ep.requests)
+	e.sources.add(s)
+	return s
+}
+
 // TestForgottenCompletions: completions of work that a reset has forgotten make no event, also where the numbers wrap.
 func TestForgottenCompletions(t *testing.T) {
 	for _, start := range []uint32{5, 0, 1<<32 - 2} {
 		e := &EVD{qlen: 8, ring: newEventRing(8)}
-		q := newWorkQueue(&EP{}, e, 4, false)
-		e.sources.add(q)
+		s := testSource(e)
+		q := s.inflight
 		q.tail, q.freed, q.completed = start, start-2, start-2
 		q.clear()
 		q.tail += 3
@@ -24,14 +35,14 @@ func TestForgottenCompletions(t *testing.T) {
 			q.entry(seq).cookie = Cookie(i)
 		}
 		to := make([]Event, len(wcs))
-		assert.Equal(t, e.completeSimple(q, wcs, to), 0)
+		assert.Equal(t, e.completeFast(s, wcs, to), 0)
 		for i := range wcs[:2] {
-			e.complete(q, &wcs[i], to)
+			e.complete(s, &wcs[i], to)
 		}
 		assert.Equal(t, e.taken+e.ring.n, 0)
-		assert.Equal(t, e.completeSimple(q, wcs[2:], to), 3)
+		assert.Equal(t, e.completeFast(s, wcs[2:], to), 3)
 		assert.Equal(t, e.taken, 3)
-		assert.Equal(t, q.outstanding(), 0)
+		assert.Equal(t, q.count(), 0)
 		for i, ev := range to[:3] {
 			assert.Equal(t, ev.Cookie, Cookie(i+2))
 		}
@@ -47,7 +58,7 @@ func TestFull(t *testing.T) {
 			for completed := range posted + 1 {
 				for seen := range completed + 1 {
 					for more := range limit + 1 {
-						q := newWorkQueue(&EP{}, &EVD{}, limit, false)
+						q := newInflight(limit, 0, new(sync.Mutex))
 						q.tail, q.completed, q.freed = start+posted, start+completed, start+seen
 						want := int(posted-completed)+more >= limit
 						assert.Equal(t, q.full(more), want, "from %d: %d posted, %d completed, %d seen, %d more", start, posted, completed, seen, more)
@@ -60,32 +71,33 @@ func TestFull(t *testing.T) {
 
 // TestClearForgetsBinds: the outcome of binds that are outstanding when the queue is cleared is unknown, of others not.
 func TestClearForgetsBinds(t *testing.T) {
-	q := newWorkQueue(&EP{}, &EVD{}, 4, false)
+	s := testSource(&EVD{})
+	q := s.inflight
 	var regions [3]LMR
 	r := &RMR{}
 	for i := range regions {
 		serial := uint64(i) + 1
 		r.pending = append(r.pending, binding{serial: serial, region: &regions[i]})
-		*q.entry(uint32(2 * i)) = workEntry{op: DTOBind, rmr: r, length: serial}
+		*q.entry(uint32(2 * i)) = inflightEntry{op: DTOBind, rmr: r, length: serial}
 	}
 	q.tail, q.completed = 5, 1 // the first bind has completed, two writes and two binds have not
-	q.clear()
+	forgetBinds(q, s.forget())
 	assert.Equal(t, len(r.pending), 1)
 	assert.Equal(t, r.pending[0].serial, uint64(1))
 	assert.Equal(t, len(r.stale), 2)
 	assert.Assert(t, r.stale[0] == &regions[1] && r.stale[1] == &regions[2])
-	assert.Equal(t, q.outstanding(), 0)
+	assert.Equal(t, q.count(), 0)
 }
 
 // TestFailureWithoutConnection: work of an endpoint that has lost its connection meanwhile may still fail: there is nothing to break.
 func TestFailureWithoutConnection(t *testing.T) {
 	e := &EVD{qlen: 8, ring: newEventRing(8)}
-	q := newWorkQueue(&EP{}, e, 4, false)
-	e.sources.add(q)
+	s := testSource(e)
+	q := s.inflight
 	for i, st := range []fabric.Status{fabric.StatusRemoteAccess, fabric.StatusFlush} {
 		q.tail++
-		e.complete(q, &fabric.WC{ID: q.id | uint64(i), Status: st}, nil)
+		e.complete(s, &fabric.WC{ID: q.id | uint64(i), Status: st}, nil)
 		assert.Equal(t, e.ring.n, i+1)
-		assert.Equal(t, len(e.failed), 0)
+		assert.Equal(t, len(e.after), 0)
 	}
 }

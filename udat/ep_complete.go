@@ -1,0 +1,133 @@
+package udat
+
+import "github.com/godat/godat/udat/internal/fabric"
+
+// failure is work of an endpoint that has failed, on one connection.
+type failure struct {
+	ep      *EP
+	link    *link
+	flushed bool // without an error before it, as far as the completion tells
+}
+
+// complete implements completionSink: a request or a bind has ended.
+func (q *requestQueue) complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after func()) {
+	if en.rmr != nil {
+		en.rmr.settle(en.length, wc.Status)
+	}
+	if ev != nil {
+		ev.Number, ev.EP, ev.Cookie, ev.Operation, ev.Length = EventDTOCompletion, q.ep, en.cookie, en.op, en.length
+		if en.op == DTOBind {
+			ev.Number, ev.RMR, ev.Length = EventRMRBindCompletion, en.rmr, 0
+		}
+	}
+	if wc.Status == fabric.StatusSuccess {
+		return nil
+	}
+	failedEvent(ev, q.status(en, wc.Status), wc)
+	return q.ep.workFailed(wc.Status)
+}
+
+// complete implements completionSink: a receive has ended.
+func (q *recvQueue) complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after func()) {
+	if ev != nil {
+		ev.Number, ev.EP, ev.Cookie, ev.Operation = EventDTOCompletion, q.ep, en.cookie, en.op
+	}
+	if wc.Status != fabric.StatusSuccess {
+		failedEvent(ev, q.status(en, wc.Status), wc)
+		return q.ep.workFailed(wc.Status)
+	}
+	if wc.Flags&fabric.WCWithInv != 0 {
+		q.ep.obj.ia.windows.invalidated(wc.Imm)
+	}
+	if ev != nil {
+		received(ev, wc)
+	}
+	return nil
+}
+
+// received fills in what the message has brought.
+func received(ev *Event, wc *fabric.WC) {
+	ev.Length = uint64(wc.ByteLen)
+	switch {
+	case wc.Flags&fabric.WCWithInv != 0:
+		ev.Operation, ev.RMRContext = DTOReceiveInv, wc.Imm
+	case wc.Flags&fabric.WCWithImm != 0 && wc.Opcode == fabric.OpWCRecvWithImm:
+		ev.Operation, ev.Immediate, ev.HasImmediate = DTOReceiveWriteImm, rawImmediate(wc.Imm), true
+	case wc.Flags&fabric.WCWithImm != 0:
+		ev.Operation, ev.Immediate, ev.HasImmediate = DTOReceiveImm, rawImmediate(wc.Imm), true
+	}
+}
+
+// failedEvent fills in how work failed; a nil ev means that nobody asks.
+func failedEvent(ev *Event, status DTOStatus, wc *fabric.WC) {
+	if ev != nil {
+		ev.Status, ev.RawStatus, ev.VendorError, ev.Length = status, uint32(wc.Status), wc.VendorErr, 0
+	}
+}
+
+// workFailed notes on the connection that work has failed, and returns what reports it to the endpoint once no
+// dispatcher is locked; nil if there is nothing to report.
+func (ep *EP) workFailed(status fabric.Status) (after func()) {
+	l := ep.link.Load()
+	if l == nil {
+		return nil
+	}
+	flushed := status == fabric.StatusFlush
+	if !flushed {
+		l.failed.Store(true)
+	}
+	if ep.getState() == EPDisconnected {
+		return nil
+	}
+	return failure{ep: ep, link: l, flushed: flushed}.report
+}
+
+// status is the DAT status of a request that failed. rxe reports a bad local key as an operation error. The key was
+// good when the request was posted: its region tells now which of the two it is.
+func (q *requestQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
+	switch {
+	case s != fabric.StatusLocalQPOp:
+		return dtoStatus(s)
+	case q.ep.lostRegion(en.lmr):
+		return DTOErrLocalProtection
+	}
+	return DTOErrLocalEP
+}
+
+// status is the DAT status of a receive that failed. rxe reports a bad local key, and a message longer than its
+// receive, as an operation error, siw as a general error: the region tells which of the two it is.
+func (q *recvQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
+	switch {
+	case s != fabric.StatusLocalQPOp && s != fabric.StatusGeneral:
+		return dtoStatus(s)
+	case q.ep.lostRegion(en.lmr):
+		return DTOErrLocalProtection
+	}
+	return DTOErrLocalLength
+}
+
+// lostRegion reports whether the region of posted work has been freed, or is in another zone than the endpoint now.
+func (ep *EP) lostRegion(l *LMR) bool { return l != nil && (!l.obj.live.Load() || l.pz != ep.pz) }
+
+// dtoStatus is the DAT status of a failure that the fabric has named.
+func dtoStatus(s fabric.Status) DTOStatus {
+	switch s {
+	case fabric.StatusFlush:
+		return DTOErrFlushed
+	case fabric.StatusLocalLength:
+		return DTOErrLocalLength
+	case fabric.StatusLocalProt, fabric.StatusLocalAccess, fabric.StatusLocalRDD:
+		return DTOErrLocalProtection
+	case fabric.StatusBadResponse:
+		return DTOErrBadResponse
+	case fabric.StatusRemoteAccess:
+		return DTOErrRemoteAccess
+	case fabric.StatusRemoteInvReq, fabric.StatusRemoteOp, fabric.StatusRemoteInvRD, fabric.StatusRemoteAborted:
+		return DTOErrRemoteResponder
+	case fabric.StatusRNRExceeded:
+		return DTOErrReceiverNotReady
+	case fabric.StatusMWBind:
+		return RMROperationFailed
+	}
+	return DTOErrTransport
+}
