@@ -460,7 +460,7 @@ func TestEPAttrEach(t *testing.T) {
 		}
 		q := param(t, ep)
 		assert.Assert(t, q.IA == e.ia && q.PZ == e.pz && q.RecvEVD == recv && q.RequestEVD == request && q.ConnectEVD == e.conn && q.SRQ == nil)
-		rule.Proves(t, "EP-QUERY-01", "EP-MODIFY-04", "GEN-07")
+		rule.Proves(t, "EP-QUERY-01", "GEN-07")
 
 		largest := dev0.MaxMessage
 		segments, reads := min(4, dev0.MaxSGE), func(n int) int { return min(4, n) }

@@ -223,7 +223,8 @@ func TestMisnamedProtection(t *testing.T) {
 			assert.NilError(t, gone.Free())
 			hidden.Stop()
 			failed(t, a.request, 2, udat.DTOErrLocalProtection)
-			broken(t, a, b)
+			broken(t, a)
+			parted(t, b)
 		}
 		for _, st := range []fabric.Status{fabric.StatusLocalQPOp, fabric.StatusGeneral} {
 			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})

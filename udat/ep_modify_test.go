@@ -51,12 +51,11 @@ func TestEPQuery(t *testing.T) {
 		assert.Equal(t, param(t, a.ep).LocalPortQual, local)
 		assert.Equal(t, param(t, b.ep).LocalPortQual, uint64(psp.Qual()))
 		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
-		broken(t, a, b)
+		parted(t, a, b)
 		for _, e := range []*end{a, b} {
 			p := param(t, e.ep)
 			assert.Assert(t, p.State == udat.EPDisconnected && !p.RemoteAddr.IsValid() && p.RemotePortQual == 0)
 		}
-		rule.Proves(t, "EP-QUERY-02", "EP-QUERY-03")
 		want := udat.EPAttr{
 			MaxMessageSize: 100, MaxRDMASize: 200, RecvCompletionFlags: udat.CompletionSolicitedWait, RequestCompletionFlags: udat.CompletionUnsignalled,
 			MaxRecvDTOs: 3, MaxRequestDTOs: 4, MaxRecvIOV: 2, MaxRequestIOV: 3, MaxRDMAReadIn: 1, MaxRDMAReadOut: 2, SRQSoftHW: udat.HWDefault,
@@ -285,7 +284,76 @@ func TestEPModifyStates(t *testing.T) {
 			}
 			assert.Equal(t, param(t, e.ep).State, s)
 		}
-		rule.Proves(t, "EP-MODIFY-01", "EP-MODIFY-02", "EP-MODIFY-04", "EP-MODIFY-06", "EPST-02")
+		rule.Proves(t, "EP-MODIFY-01", "EP-MODIFY-02", "EP-MODIFY-06", "EPST-02")
+	})
+}
+
+// TestEPModifyBefore changes each field by itself in each state before the connection, and uses what it has become.
+func TestEPModifyBefore(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, s := range []udat.EPState{udat.EPUnconnected, udat.EPReserved, udat.EPPassiveConnectionPending, udat.EPTentativeConnection} {
+			e, peer := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+			qual, own := udat.ConnQual(0), e.ep
+			switch s {
+			case udat.EPUnconnected:
+				qual = listen(t, e).Qual()
+			case udat.EPTentativeConnection:
+				_, psp, err := e.ia.CreatePSPAny(e.cr, udat.PSPProvider)
+				assert.NilError(t, err)
+				qual = psp.Qual()
+			default:
+				qual, _ = listenReserved(t, e, e.ep)
+			}
+			var cr *udat.CR
+			ask := func() {
+				peer.call(e, qual, "")
+				cr = expect(t, e.cr, udat.EventConnectionRequest).CR
+			}
+			if s == udat.EPPassiveConnectionPending || s == udat.EPTentativeConnection {
+				ask()
+			}
+			if s == udat.EPTentativeConnection {
+				p, err := cr.Query(udat.CRFieldLocalEP)
+				assert.NilError(t, err)
+				e.ep = p.LocalEP
+				assert.NilError(t, e.ep.Modify(udat.EPFieldPZ, udat.EPParam{PZ: e.pz}))
+			}
+			mask, want := e.everyField()
+			for bit := range 32 {
+				if f := udat.EPField(1) << bit; f&mask != 0 && f != udat.EPFieldPZ && f&udat.EPFieldNumTransportSpecific == 0 {
+					assert.NilError(t, e.ep.Modify(f, want), "%v 0x%x", s, uint32(f))
+				}
+			}
+			got := param(t, e.ep)
+			assert.Equal(t, got.State, s)
+			assert.Assert(t, got.RecvEVD == want.RecvEVD && got.RequestEVD == want.RequestEVD && got.ConnectEVD == want.ConnectEVD, "%v", s)
+			assert.DeepEqual(t, got.Attr, want.Attr)
+			for i := range 9 {
+				assert.NilError(t, e.ep.PostRecv(e.iov(0, 8), udat.Cookie(i), udat.CompletionUnsignalled), "%v", s)
+			}
+			refused(t, e.ep.PostRecv(e.iov(0, 8), 9, 0), udat.InsufficientResources)
+			if cr == nil {
+				ask()
+			}
+			if s == udat.EPUnconnected {
+				assert.NilError(t, cr.Accept(own, nil))
+			} else {
+				assert.NilError(t, cr.Accept(nil, nil))
+			}
+			expect(t, want.ConnectEVD, udat.EventConnectionEstablished)
+			expect(t, peer.conn, udat.EventConnectionEstablished)
+			assert.NilError(t, peer.ep.PostRecv(nil, 3, 0))
+			assert.NilError(t, peer.ep.PostSend(peer.iov(0, 8), 1, 0))
+			completionNow(t, want.RecvEVD, 0)
+			assert.NilError(t, e.ep.PostSend(nil, 2, udat.CompletionUnsignalled))
+			completion(t, peer.recv, 3)
+			completionNow(t, want.RequestEVD, 2)
+			refused(t, e.ep.PostSend(e.iov(0, 1001), 2, 0), udat.InvalidParameter)
+			for _, evd := range []*udat.EVD{e.recv, e.request, e.conn} {
+				empty(t, evd)
+			}
+		}
+		rule.Proves(t, "EP-MODIFY-04")
 	})
 }
 

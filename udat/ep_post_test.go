@@ -146,7 +146,18 @@ func TestPostRefused(t *testing.T) {
 	})
 }
 
-// TestPostFlags makes every post with every combination of flags.
+// everyFlag is every combination of the low six flags, and every other bit with and without one that most posts take.
+var everyFlag = func() (list []udat.CompletionFlags) {
+	for flags := range udat.CompletionFlags(64) {
+		list = append(list, flags)
+	}
+	for bit := 6; bit < 32; bit++ {
+		list = append(list, 1<<bit, 1<<bit|udat.CompletionSuppress)
+	}
+	return list
+}()
+
+// TestPostFlags makes every post, and every bind, with every combination of flags.
 func TestPostFlags(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, unsignalled := range []bool{false, true} {
@@ -158,7 +169,7 @@ func TestPostFlags(t *testing.T) {
 			}
 			a, b := pair(t, dev, setup{attr: &attr, qlen: 512})
 			for _, p := range posters {
-				for flags := range udat.CompletionFlags(64) {
+				for _, flags := range everyFlag {
 					name := fmt.Sprintf("%s, flags 0x%x, endpoint unsignalled %v", p.name, uint32(flags), unsignalled)
 					if !p.recv && !p.remote {
 						assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 0, 0))
@@ -193,8 +204,26 @@ func TestPostFlags(t *testing.T) {
 				}
 				rule.Proves(t, p.flag...)
 			}
+			if udat.DeviceAttr(a.ia).MaxMW == 0 {
+				continue
+			}
+			r := a.window(t)
+			for _, flags := range everyFlag {
+				_, err := r.Bind(a.mem.Triplet(0, 8), bothRights, a.ep, udat.Cookie(flags), flags)
+				if flags&^(suppressFence|allowed) != 0 {
+					assert.ErrorIs(t, err, udat.ErrInvalidParameter, "bind, flags 0x%x", uint32(flags))
+					continue
+				}
+				assert.NilError(t, err, "bind, flags 0x%x", uint32(flags))
+				if flags&udat.CompletionSuppress == 0 {
+					assert.Equal(t, completionNow(t, a.request, udat.Cookie(flags)).Number, udat.EventRMRBindCompletion)
+				}
+			}
+			eventually(t, func() bool { _, _, idle, _ := a.ep.GetStatus(); return idle }, "binds are left")
+			empty(t, a.request)
+			rule.Proves(t, "RMR-BIND-07")
 		}
-		rule.Proves(t, "F-04", "F-06", "F-07", "F-11", "EVD-29", "EP-STATUS-03")
+		rule.Proves(t, "F-04", "F-06", "F-11", "EVD-29", "EP-STATUS-03")
 	})
 }
 

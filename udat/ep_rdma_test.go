@@ -7,6 +7,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -190,7 +191,36 @@ func TestReadDepth(t *testing.T) {
 			assert.NilError(t, err)
 			assert.Equal(t, p.Attr.MaxRDMAReadIn, depth.in)
 		}
-		rule.Proves(t, "EPST-45", "ATTR-01", "EP-READ-06", "EP-READ-10", "EP-CONNECT-11", "GAP-67", "CR-ACCEPT-06")
+		rule.Proves(t, "EPST-45", "ATTR-01", "EP-READ-10", "EP-CONNECT-11", "GAP-67", "CR-ACCEPT-06")
+	})
+}
+
+// TestReadDepthExceeded: where the peer's device refuses a read for one too many outstanding, the connection breaks, and all behind it is
+// flushed. No Consumer can exceed the depth here, since connecting lowers the outgoing one to the peer's: the fault is the device's answer.
+func TestReadDepthExceeded(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 1, MaxRDMAReadOut: 1}})
+		assert.NilError(t, a.ep.PostRecv(nil, 9, 0))
+		assert.NilError(t, b.ep.PostRecv(nil, 10, 0))
+		want := b.put(0, 8, 7)
+		before := a.put(8, 16, 0xEE)
+		a.faults().FailOp(2, fabric.StatusRemoteInvReq)
+		var reads []udat.Op
+		for i := range 3 {
+			reads = append(reads, udat.Op{Kind: udat.OpRDMARead, IOV: a.iov(8*i, 8), Cookie: udat.Cookie(i), Remote: b.mem.RMRTriplet(8*i, 8)})
+		}
+		_, err := a.ep.PostBatch(reads)
+		assert.NilError(t, err)
+		completion(t, a.request, 0)
+		failed(t, a.request, 1, udat.DTOErrRemoteResponder)
+		flushed(t, a.request, 2)
+		flushed(t, a.recv, 9)
+		broken(t, a)
+		parted(t, b)
+		flushed(t, b.recv, 10)
+		sameBytes(t, a.get(0, 8), want)
+		sameBytes(t, a.get(8, 16), before)
+		rule.Proves(t, "EP-READ-06")
 	})
 }
 

@@ -170,6 +170,16 @@ func TestWaitUnwaitable(t *testing.T) {
 		assert.NilError(t, err)
 		assert.Equal(t, ev.Software, any(1))
 		rule.Proves(t, "EVD-CLRUNW-01")
+		// Neither Disable nor Enable has anything to do with it.
+		assert.NilError(t, evd.Disable())
+		w = waitOn(t, evd, udat.Infinite, 1)
+		assert.NilError(t, evd.SetUnwaitable())
+		assert.ErrorIs(t, w.result(t).err, errUnwaitable)
+		assert.NilError(t, evd.Enable())
+		_, _, err = evd.Wait(0, 1)
+		assert.ErrorIs(t, err, errUnwaitable)
+		assert.NilError(t, evd.ClearUnwaitable())
+		rule.Proves(t, "EVD-32", "EVD-SETUNW-01")
 		// A blocked call ends even if the dispatcher is waitable again before it looks.
 		var script faultfabric.Script
 		evd, err = open(t, ia.Name(), udat.Through(script.Wrap)).CreateEVD(8, udat.EVDDTO, nil)

@@ -369,8 +369,7 @@ func TestCloseAbrupt(t *testing.T) {
 		}
 		assert.ErrorIs(t, z.ia.Close(udat.CloseAbrupt), udat.ErrInvalidHandle)
 		// The peer of the connection and the caller of the request learn of it.
-		ev := next(t, peer.conn)
-		assert.Assert(t, ev.Number == udat.EventConnectionDisconnected || ev.Number == udat.EventConnectionBroken, "%s", describe(ev))
+		parted(t, peer)
 		expect(t, z.caller.conn, udat.EventConnectionNonPeerRejected)
 		rule.Proves(t, "IA-CLOSE-01", "IA-CLOSE-07", "IA-CLOSE-08")
 	})

@@ -12,13 +12,21 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// broken waits until both ends have learnt that the connection is over.
+// broken waits until each end has learnt that its connection is broken.
 func broken(t *testing.T, ends ...*end) {
 	t.Helper()
 	for _, e := range ends {
-		ev := next(t, e.conn)
-		assert.Assert(t, ev.Number == udat.EventConnectionBroken || ev.Number == udat.EventConnectionDisconnected, "%s", describe(ev))
-		become(t, e.ep, udat.EPDisconnected)
+		expect(t, e.conn, udat.EventConnectionBroken)
+		assert.Equal(t, state(t, e.ep), udat.EPDisconnected)
+	}
+}
+
+// parted waits until each end has learnt that one of them has disconnected.
+func parted(t *testing.T, ends ...*end) {
+	t.Helper()
+	for _, e := range ends {
+		expect(t, e.conn, udat.EventConnectionDisconnected)
+		assert.Equal(t, state(t, e.ep), udat.EPDisconnected)
 	}
 }
 
@@ -124,6 +132,7 @@ func TestLMRPrivileges(t *testing.T) {
 			assert.NilError(t, op.post(r))
 			failed(t, a.request, 7, udat.DTOErrRemoteAccess)
 			broken(t, a)
+			targetOfFault(t, b)
 			assert.DeepEqual(t, l.Bytes()[:10], make([]byte, 10))
 			again(t, a, b)
 		}
@@ -262,7 +271,8 @@ func TestLMRFree(t *testing.T) {
 		assert.NilError(t, l.Free())
 		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 100), 4, remote, 0))
 		failed(t, a.request, 4, udat.DTOErrRemoteAccess)
-		broken(t, a, b)
+		broken(t, a)
+		targetOfFault(t, b)
 		rule.Proves(t, "LMR-FREE-03", "LMR-CREATE-10")
 		again(t, a, b)
 		assert.ErrorIs(t, b.ep.PostSend([]udat.LMRTriplet{l.Triplet(0, 1)}, 1, 0), udat.ErrPrivilegesViolation)
@@ -294,7 +304,8 @@ func TestLMRZones(t *testing.T) {
 		a.put(0, 10, 66)
 		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 10), 2, l.RMRTriplet(0, 10), 0))
 		failed(t, a.request, 2, udat.DTOErrRemoteAccess)
-		broken(t, a, b)
+		broken(t, a)
+		targetOfFault(t, b)
 		assert.DeepEqual(t, l.Bytes()[:10], make([]byte, 10))
 		rule.Proves(t, "OBJ-03")
 	})

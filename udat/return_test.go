@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -68,6 +69,13 @@ func TestError(t *testing.T) {
 
 // TestEventNumbers shows that the bits above the low 12 of an event's number name its stream.
 func TestEventNumbers(t *testing.T) {
+	var known []udat.EventNumber // all that have a name
+	for n := range udat.EventNumber(1 << 18) {
+		if !strings.HasPrefix(n.String(), "event ") {
+			known = append(known, n)
+		}
+	}
+	var listed []udat.EventNumber
 	for _, c := range []struct {
 		stream  udat.EventNumber
 		numbers []udat.EventNumber
@@ -85,8 +93,15 @@ func TestEventNumbers(t *testing.T) {
 		for i, n := range c.numbers {
 			assert.Equal(t, n, c.stream|udat.EventNumber(i+1))
 		}
+		listed = append(listed, c.numbers...)
+		if c.stream == 0x08000 { // the watermarks, which DAT does not number
+			for _, n := range []udat.EventNumber{udat.EventAsyncSRQLowWatermark, udat.EventAsyncEPSoftHighWatermark} {
+				assert.Equal(t, n&^0xfff, c.stream)
+				listed = append(listed, n)
+			}
+		}
 	}
-	assert.Assert(t, udat.EventAsyncSRQLowWatermark&^0xfff == 0x08000 && udat.EventAsyncEPSoftHighWatermark&^0xfff == 0x08000)
+	assert.DeepEqual(t, listed, known)
 	rule.Proves(t, "EVT-01")
 }
 

@@ -602,7 +602,7 @@ func TestSRQDisconnect(t *testing.T) {
 		assert.NilError(t, a1.ep.PostSend(nil, 1, 0))
 		completion(t, a1.request, 1)
 		assert.NilError(t, a1.ep.Disconnect(udat.CloseAbrupt))
-		broken(t, a1, b1)
+		parted(t, a1, b1)
 		ev := expect(t, b1.recv, udat.EventDTOCompletion)
 		assert.Equal(t, ev.Status, udat.DTOSuccess)
 		empty(t, b1.recv)
