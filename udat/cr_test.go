@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -86,7 +87,7 @@ func TestCRAcceptErrors(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		connected, far := pair(t, dev, setup{})
-		cr := ask(t, a, b, nil)
+		cr := ask(t, a, b, []byte("hello"))
 		unzoned, err := b.ia.CreateEP(nil, b.recv, b.request, b.conn, nil)
 		assert.NilError(t, err)
 		freed := b.another(nil)
@@ -104,10 +105,14 @@ func TestCRAcceptErrors(t *testing.T) {
 			{"of another adapter", far.ep, 0, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEP)},
 			{"no zone", unzoned, 0, udat.WithSubtype(udat.InvalidState, udat.SubStateEPNotReady)},
 			{"reserved", reserved, 0, udat.WithSubtype(udat.InvalidState, udat.SubStateEPReserved)},
-			{"private data", b.ep, privateLimit(t, b.ia) + 1, udat.ErrInvalidParameter},
+			{"private data", b.ep, udat.DeviceAttr(b.ia).MaxAcceptData + 1, udat.ErrInvalidParameter},
 		} {
+			before := accepting(t, cr, b.ep)
 			err := cr.Accept(c.ep, make([]byte, c.private))
 			assert.ErrorIs(t, err, c.want, c.name)
+			assert.Equal(t, accepting(t, cr, b.ep), before)
+			assert.Equal(t, state(t, a.ep), udat.EPActiveConnectionPending)
+			empty(t, a.conn)
 		}
 		assert.ErrorIs(t, ask(t, newEnd(t, dev, setup{}), connected, nil).Accept(connected.ep, nil), udat.WithSubtype(udat.InvalidState, udat.SubStateEPConnected))
 		rule.Proves(t, "CR-ACCEPT-07")
@@ -115,6 +120,41 @@ func TestCRAcceptErrors(t *testing.T) {
 		assert.NilError(t, cr.Accept(b.ep, nil))
 		expect(t, a.conn, udat.EventConnectionEstablished)
 		expect(t, b.conn, udat.EventConnectionEstablished)
+	})
+}
+
+// accepting is all that an accept may change, as text.
+func accepting(t *testing.T, cr *udat.CR, ep *udat.EP) string {
+	t.Helper()
+	c, err := cr.Query()
+	assert.NilError(t, err)
+	return fmt.Sprintf("%+v %+v", c, param(t, ep))
+}
+
+// TestCRAcceptStates shows that an accept with an endpoint in a wrong state is refused, and has no effect at either end.
+func TestCRAcceptStates(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, s := range canBe(t, dev) {
+			if s == udat.EPUnconnected {
+				continue
+			}
+			b, _ := inState(t, dev, s, setup{})
+			a := newEnd(t, dev, setup{})
+			cr := ask(t, a, b, []byte("hello"))
+			before := accepting(t, cr, b.ep)
+			for range 2 {
+				refused(t, cr.Accept(b.ep, []byte("no")), udat.InvalidState, subtypes[s])
+				assert.Equal(t, accepting(t, cr, b.ep), before, "%v", s)
+			}
+			assert.Equal(t, state(t, a.ep), udat.EPActiveConnectionPending)
+			empty(t, a.conn)
+			empty(t, b.conn)
+			b.conn = b.evd(8, udat.EVDConnection)
+			assert.NilError(t, cr.Accept(b.another(nil), []byte("yes")))
+			expect(t, b.conn, udat.EventConnectionEstablished)
+			assert.Equal(t, string(expect(t, a.conn, udat.EventConnectionEstablished).PrivateData), "yes")
+			empty(t, a.conn)
+		}
 		rule.Proves(t, "CR-ACCEPT-03")
 	})
 }

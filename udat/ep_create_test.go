@@ -132,7 +132,7 @@ func TestCreateEPWithoutZone(t *testing.T) {
 		expect(t, e.conn, udat.EventConnectionEstablished)
 		assert.NilError(t, bare.Reset())
 		assert.NilError(t, bare.Free())
-		rule.Proves(t, "EP-CREATE-09", "EPST-03", "EP-CONNECT-13", "EP-CONNECT-14", "CR-ACCEPT-03")
+		rule.Proves(t, "EP-CREATE-09", "EPST-03", "EP-CONNECT-13", "EP-CONNECT-14")
 	})
 }
 

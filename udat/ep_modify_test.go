@@ -313,7 +313,7 @@ func TestEPModifyBefore(t *testing.T) {
 				ask()
 			}
 			if s == udat.EPTentativeConnection {
-				p, err := cr.Query(udat.CRFieldLocalEP)
+				p, err := cr.Query()
 				assert.NilError(t, err)
 				e.ep = p.LocalEP
 				assert.NilError(t, e.ep.Modify(udat.EPFieldPZ, udat.EPParam{PZ: e.pz}))

@@ -96,6 +96,9 @@ func TestHardWatermark(t *testing.T) {
 		assert.Equal(t, state(t, b.ep), udat.EPUnconnected)
 		connect(t, a, b)
 		broken(4)
+		post(0, 4)
+		connect(t, b, a) // whoever connects
+		broken(4)
 		rule.Proves(t, "EP-WMARK-07")
 		// By the call.
 		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, udat.WatermarkInfinite))

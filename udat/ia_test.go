@@ -3,6 +3,7 @@ package udat_test
 import (
 	"context"
 	"net/netip"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -312,6 +313,32 @@ func TestCloseAbrupt(t *testing.T) {
 		assert.NilError(t, err)
 		peer := newEnd(t, dev, setup{})
 		z.end.psp(t, peer)
+		// A second one of each kind.
+		more := []udat.Handle{cnoEVD, quietCNO, z.another(nil), z.lmr(100, udat.PrivAll), listen(t, &z.end), z.end.evd(8, udat.EVDCR)}
+		_, rsp := listenReserved(t, &z.end, z.another(nil))
+		pz, err := z.ia.CreatePZ()
+		assert.NilError(t, err)
+		caller := newEnd(t, dev, setup{})
+		caller.call(&z.end, z.psp.Qual(), "")
+		more = append(more, rsp, pz, expect(t, z.cr, udat.EventConnectionRequest).CR)
+		if z.srq != nil {
+			srq, err := z.ia.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: 4, MaxRecvIOV: 1})
+			assert.NilError(t, err)
+			more = append(more, srq)
+		}
+		if z.rmr != nil {
+			rmr, err := pz.CreateRMR()
+			assert.NilError(t, err)
+			more = append(more, rmr)
+		}
+		kinds := map[udat.HandleType]int{}
+		for _, h := range append(z.handles(), more...) {
+			assert.Assert(t, live(h), "%T", h)
+			kinds[kindOfHandle[reflect.TypeOf(h)]]++
+		}
+		for kind, n := range kinds {
+			assert.Assert(t, n >= 2, "%v", kind)
+		}
 		for i := range 4 {
 			assert.NilError(t, z.ep.PostRecv(z.iov(i, 1), udat.Cookie(i), 0))
 		}
@@ -364,13 +391,14 @@ func TestCloseAbrupt(t *testing.T) {
 			t.Fatal("the agent has not been called")
 		}
 		rule.Proves(t, "IA-CLOSE-02")
-		for _, h := range append(z.handles(), cnoEVD, quietCNO) {
+		for _, h := range append(z.handles(), more...) {
 			assert.Assert(t, !live(h), "%T", h)
 		}
 		assert.ErrorIs(t, z.ia.Close(udat.CloseAbrupt), udat.ErrInvalidHandle)
 		// The peer of the connection and the caller of the request learn of it.
 		parted(t, peer)
 		expect(t, z.caller.conn, udat.EventConnectionNonPeerRejected)
+		expect(t, caller.conn, udat.EventConnectionNonPeerRejected)
 		rule.Proves(t, "IA-CLOSE-01", "IA-CLOSE-07", "IA-CLOSE-08")
 	})
 }

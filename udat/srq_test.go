@@ -511,6 +511,34 @@ func TestSRQEndpoint(t *testing.T) {
 		got := q.Attr
 		got.MaxRequestDTOs, got.MaxRequestIOV, got.MaxRecvIOV = want.MaxRequestDTOs, want.MaxRequestIOV, want.MaxRecvIOV
 		assert.DeepEqual(t, got, want)
+		assert.NilError(t, ep.Free())
+		d := udat.DeviceAttr(e.ia)
+		for i, c := range []struct {
+			spoil func(a *udat.EPAttr)
+			err   error
+		}{
+			{func(a *udat.EPAttr) { a.MaxRequestDTOs = d.MaxQPWR + 1 }, udat.ErrInvalidParameter},
+			{func(a *udat.EPAttr) { a.MaxRequestIOV = d.MaxSGE + 1 }, udat.ErrInvalidParameter},
+			{func(a *udat.EPAttr) { a.MaxRecvDTOs = d.MaxQPWR + 1 }, udat.ErrInvalidParameter},
+			{func(a *udat.EPAttr) { a.SRQSoftHW = d.MaxSRQWR + 1 }, udat.ErrInvalidParameter},
+			{func(a *udat.EPAttr) { a.MaxMessageSize = d.MaxMessage + 1 }, udat.ErrInvalidParameter},
+			{func(a *udat.EPAttr) { a.MaxRDMASize = d.MaxMessage + 1 }, udat.ErrInvalidParameter},
+			{func(a *udat.EPAttr) { a.MaxRDMAReadIn = d.MaxReadIn + 1 }, udat.ErrInvalidParameter},
+			{func(a *udat.EPAttr) { a.MaxRDMAReadOut = d.MaxReadOut + 1 }, udat.ErrInvalidParameter},
+			{func(a *udat.EPAttr) { a.MaxRDMAWriteIOV = d.MaxSGE + 1 }, udat.ErrInvalidParameter},
+			{func(a *udat.EPAttr) { a.ServiceType = 1 }, udat.ErrInvalidParameter},
+			{func(a *udat.EPAttr) { a.QoS = udat.QoSPremium }, udat.ErrModelNotSupported},
+			{func(a *udat.EPAttr) { a.RequestCompletionFlags = udat.CompletionSolicitedWait }, udat.ErrInvalidParameter},
+			{func(a *udat.EPAttr) { a.ProviderSpecific = []udat.NamedAttr{{}} }, udat.ErrInvalidParameter},
+		} {
+			bad := want
+			c.spoil(&bad)
+			_, err := make(&bad)
+			assert.ErrorIs(t, err, c.err, "%d", i)
+		}
+		spare := e.evd(8, udat.EVDDTO)
+		e.recv, spare = spare, e.recv
+		assert.NilError(t, spare.Free(), "a refused call leaves nothing that uses its dispatchers")
 		rule.Proves(t, "EP-CREATESRQ-04", "EPST-01")
 		for _, s := range canBe(t, dev) {
 			if s == udat.EPTentativeConnection {
