@@ -3,7 +3,6 @@ package udat_test
 import (
 	"fmt"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,14 +12,6 @@ import (
 	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
-
-// privateLimit is the most private data that the adapter carries.
-func privateLimit(t *testing.T, ia *udat.IA) int {
-	t.Helper()
-	_, _, p, err := ia.Query()
-	assert.NilError(t, err)
-	return p.MaxPrivateDataSize
-}
 
 // TestCRQuery shows what a request tells, and for how long.
 func TestCRQuery(t *testing.T) {
@@ -54,31 +45,6 @@ func TestCRQuery(t *testing.T) {
 		assert.Equal(t, len(expect(t, a.conn, udat.EventConnectionDisconnected).PrivateData), 0)
 		assert.Equal(t, string(private), "reply")
 		rule.Proves(t, "OBJ-07")
-	})
-}
-
-// TestCRPrivateData sends private data of every kind of length both ways.
-func TestCRPrivateData(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
-		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
-		limit := privateLimit(t, a.ia)
-		for i, n := range []int{0, 1, 7, limit - 4} {
-			if i > 0 {
-				assert.NilError(t, a.ep.Reset())
-				assert.NilError(t, b.ep.Reset())
-			}
-			data := strings.Repeat("\x00x", limit)[:n]
-			cr := ask(t, a, b, []byte(data))
-			p, err := cr.Query()
-			assert.NilError(t, err)
-			assert.Equal(t, string(p.PrivateData), data)
-			assert.NilError(t, cr.Accept(b.ep, []byte(data)))
-			expect(t, b.conn, udat.EventConnectionEstablished)
-			assert.Equal(t, string(expect(t, a.conn, udat.EventConnectionEstablished).PrivateData), data)
-			assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
-			expect(t, a.conn, udat.EventConnectionDisconnected)
-			expect(t, b.conn, udat.EventConnectionDisconnected)
-		}
 	})
 }
 

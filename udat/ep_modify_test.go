@@ -525,7 +525,7 @@ func TestDupConnect(t *testing.T) {
 			{"another adapter's", fresh, b.ep, 1, 0, 0, udat.ErrInvalidHandle},
 			{"timeout", fresh, a.ep, 0, 0, 0, udat.ErrInvalidParameter},
 			{"quality", fresh, a.ep, 1, udat.QoSLowLatency, 0, udat.ErrModelNotSupported},
-			{"private data", fresh, a.ep, 1, 0, privateLimit(t, a.ia) + 1, udat.ErrInvalidParameter},
+			{"private data", fresh, a.ep, 1, 0, udat.DeviceAttr(a.ia).MaxConnData + 1, udat.ErrInvalidParameter},
 		} {
 			err := c.ep.DupConnect(c.dup, patience*time.Duration(c.timeout), make([]byte, c.private), c.qos)
 			assert.ErrorIs(t, err, c.want, c.name)
