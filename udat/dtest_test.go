@@ -35,7 +35,8 @@ const (
 	dtestReads     = 4
 	dtestPings     = 100
 	dtestImmediate = 0x7777
-	dtestRMR       = 16 // bytes of a message that tells the place of a buffer
+	dtestRMR       = 16            // bytes of a message that tells the place of a buffer
+	dtestMessages  = 3 * dtestSize // where these messages are in the end's memory
 )
 
 // TestDtestServer is the active side of a connection to a uDAPL program in C, TestDtestClient the passive one.
@@ -54,7 +55,7 @@ func TestDtestStream(t *testing.T) {
 }
 
 // dtestProgram starts the peer on the end's device.
-func dtestProgram(t *testing.T, e *end, args ...string) (out *bytes.Buffer, ended chan error) {
+func dtestProgram(t *testing.T, e *end, name string, args ...string) (out *bytes.Buffer, ended chan error) {
 	t.Helper()
 	netdevs, err := filepath.Glob("/sys/class/infiniband/" + e.ia.Device().Attr().Info.Name + "/ports/1/gid_attrs/ndevs/0")
 	assert.NilError(t, err)
@@ -67,7 +68,7 @@ func dtestProgram(t *testing.T, e *end, args ...string) (out *bytes.Buffer, ende
 	conf := filepath.Join(t.TempDir(), "dat.conf")
 	line := fmt.Sprintf("godat u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 %q \"\"\n", strings.TrimSpace(string(netdev))+" 0")
 	assert.NilError(t, os.WriteFile(conf, []byte(line), 0o644))
-	cmd := exec.Command("dtest", append([]string{"-P", "godat", "-b", strconv.Itoa(dtestSize), "-B", strconv.Itoa(dtestBurst)}, args...)...)
+	cmd := exec.Command(name, append([]string{"-P", "godat"}, args...)...)
 	cmd.Env = append(os.Environ(), "DAT_OVERRIDE="+conf)
 	out, ended = new(bytes.Buffer), make(chan error, 1)
 	cmd.Stdout, cmd.Stderr = out, out
@@ -78,7 +79,7 @@ func dtestProgram(t *testing.T, e *end, args ...string) (out *bytes.Buffer, ende
 		if t.Failed() {
 			select {
 			case <-ended:
-				t.Logf("dtest said:\n%s", out)
+				t.Logf("%s said:\n%s", name, out)
 			case <-time.After(patience):
 			}
 		}
@@ -87,19 +88,9 @@ func dtestProgram(t *testing.T, e *end, args ...string) (out *bytes.Buffer, ende
 }
 
 func dtest(t *testing.T, dev string, active, stream bool) {
-	crossProcess(t, dev)
-	if _, err := exec.LookPath("dtest"); err != nil {
-		t.Skip("no dtest here (ci/deps.sh vm installs it)")
-	}
-	e := newEnd(t, dev, setup{qlen: 256, attr: &udat.EPAttr{MaxRecvDTOs: dtestPings + 3, MaxRequestDTOs: dtestPings}})
-	if !e.ia.Addr().Is4() {
-		t.Skip("dtest speaks IPv4 only")
-	}
+	e := dtestEnd(t, dev, "dtest")
 	// The buffer that the peer writes and reads, the one that goes out, those of the ping-pong, the messages.
-	const rbuf, sbuf, pings, messages = 0, dtestSize, 2 * dtestSize, 3 * dtestSize
-	for i := range 3 {
-		assert.NilError(t, e.ep.PostRecv(e.iov(messages+i*dtestRMR, dtestRMR), udat.Cookie(i), udat.CompletionDefault))
-	}
+	const rbuf, sbuf, pings, messages = 0, dtestSize, 2 * dtestSize, dtestMessages
 
 	var out *bytes.Buffer
 	var ended chan error
@@ -107,41 +98,27 @@ func dtest(t *testing.T, dev string, active, stream bool) {
 	for i := range private {
 		private[i] = byte(i + 1)
 	}
-	var args []string
+	args := []string{"-b", strconv.Itoa(dtestSize), "-B", strconv.Itoa(dtestBurst)}
 	if stream {
 		if !e.ia.Device().Attr().WriteImmediate {
 			t.Skip("no immediate data here")
 		}
-		args = []string{"-w"}
+		args = append(args, "-w")
 	}
 	if active {
-		out, ended = dtestProgram(t, e, args...)
-		dtestConnect(t, e, private)
+		out, ended = dtestProgram(t, e, "dtest", args...)
+		dtestConnect(t, e, dtestQual, private, increased(private))
 	} else {
 		side, err := net.Listen("tcp4", ":"+dtestSide)
 		assert.NilError(t, err)
 		defer side.Close()
-		out, ended = dtestProgram(t, e, append(args, "-h", e.ia.Addr().String())...)
-		dtestAccept(t, e, side, private)
+		out, ended = dtestProgram(t, e, "dtest", append(args, "-h", e.ia.Addr().String())...)
+		dtestAccept(t, e, side, dtestQual, private, increased(private))
 	}
 
-	// Each tells the other where its buffer is.
-	tell := func(cookie udat.Cookie) {
-		b := e.mem.Bytes()[messages+3*dtestRMR:]
-		mine := e.mem.RMRTriplet(rbuf, dtestSize)
-		binary.BigEndian.PutUint64(b, mine.TargetAddress)
-		binary.BigEndian.PutUint32(b[8:], dtestSize)
-		binary.BigEndian.PutUint32(b[12:], mine.RMRContext)
-		assert.NilError(t, e.ep.PostSend(e.iov(messages+3*dtestRMR, dtestRMR), cookie, udat.CompletionDefault))
-		completion(t, e.request, cookie)
-	}
+	tell := func(cookie udat.Cookie) { dtestTell(t, e, cookie, e.mem.RMRTriplet(rbuf, dtestSize)) }
 	var place udat.RMRTriplet
-	hear := func(cookie udat.Cookie) {
-		assert.Equal(t, completion(t, e.recv, cookie).Length, uint64(dtestRMR))
-		b := e.get(messages+int(cookie)*dtestRMR, dtestRMR)
-		place = udat.RMRTriplet{TargetAddress: binary.BigEndian.Uint64(b), SegmentLength: uint64(binary.BigEndian.Uint32(b[8:])), RMRContext: binary.BigEndian.Uint32(b[12:])}
-		assert.Equal(t, place.SegmentLength, uint64(dtestSize))
-	}
+	hear := func(cookie udat.Cookie) { place = dtestHear(t, e, cookie, dtestSize) }
 	agree := func(cookie udat.Cookie) { // the client speaks first
 		if active {
 			tell(cookie)
@@ -210,10 +187,63 @@ func dtest(t *testing.T, dev string, active, stream bool) {
 	assert.Assert(t, strings.Contains(out.String(), "RDMA write buffer contains: written by godat"), "%s", out)
 }
 
-// dtestEnds lets the client disconnect, and sees that dtest is content.
-func dtestEnds(t *testing.T, e *end, active bool, out *bytes.Buffer, ended chan error) {
+// dtestEnd makes this library's end, with the receives of three messages.
+func dtestEnd(t *testing.T, dev, program string) *end {
 	t.Helper()
-	if active {
+	crossProcess(t, dev)
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("no %s here (ci/deps.sh vm installs it)", program)
+	}
+	e := newEnd(t, dev, setup{qlen: 256, attr: &udat.EPAttr{MaxRecvDTOs: dtestPings + 3, MaxRequestDTOs: dtestPings}})
+	if !e.ia.Addr().Is4() {
+		t.Skipf("%s speaks IPv4 only", program)
+	}
+	dtestRecvs(t, e)
+	return e
+}
+
+func dtestRecvs(t *testing.T, e *end) {
+	t.Helper()
+	for i := range 3 {
+		assert.NilError(t, e.ep.PostRecv(e.iov(dtestMessages+i*dtestRMR, dtestRMR), udat.Cookie(i), udat.CompletionDefault))
+	}
+}
+
+// dtestTell tells the peer where a buffer of this end is.
+func dtestTell(t *testing.T, e *end, cookie udat.Cookie, mine udat.RMRTriplet) {
+	t.Helper()
+	const at = dtestMessages + 3*dtestRMR
+	b := e.get(at, dtestRMR)
+	binary.BigEndian.PutUint64(b, mine.TargetAddress)
+	binary.BigEndian.PutUint32(b[8:], uint32(mine.SegmentLength))
+	binary.BigEndian.PutUint32(b[12:], mine.RMRContext)
+	assert.NilError(t, e.ep.PostSend(e.iov(at, dtestRMR), cookie, udat.CompletionDefault))
+	completion(t, e.request, cookie)
+}
+
+// dtestHear receives where the peer's buffer is, by the receive with the cookie.
+func dtestHear(t *testing.T, e *end, cookie udat.Cookie, size uint64) udat.RMRTriplet {
+	t.Helper()
+	assert.Equal(t, completion(t, e.recv, cookie).Length, uint64(dtestRMR))
+	b := e.get(dtestMessages+int(cookie)*dtestRMR, dtestRMR)
+	place := udat.RMRTriplet{TargetAddress: binary.BigEndian.Uint64(b), SegmentLength: uint64(binary.BigEndian.Uint32(b[8:])), RMRContext: binary.BigEndian.Uint32(b[12:])}
+	assert.Equal(t, place.SegmentLength, size)
+	return place
+}
+
+// increased is what dtest answers to private data: each byte is one more.
+func increased(private []byte) []byte {
+	answer := make([]byte, len(private))
+	for i := range private {
+		answer[i] = private[i] + 1
+	}
+	return answer
+}
+
+// dtestEnds disconnects, or waits for the program to do so, and sees that it is content.
+func dtestEnds(t *testing.T, e *end, disconnect bool, out *bytes.Buffer, ended chan error) {
+	t.Helper()
+	if disconnect {
 		assert.NilError(t, e.ep.Disconnect(udat.CloseGraceful))
 	}
 	expect(t, e.conn, udat.EventConnectionDisconnected)
@@ -222,20 +252,20 @@ func dtestEnds(t *testing.T, e *end, active bool, out *bytes.Buffer, ended chan 
 	case err := <-ended:
 		assert.NilError(t, err, "%s", out)
 	case <-time.After(patience):
-		t.Fatal("dtest did not end")
+		t.Fatal("the program did not end")
 	}
 	assert.Assert(t, strings.Contains(out.String(), "PASSED"), "%s", out)
 }
 
-// dtestConnect connects to a dtest that serves, which listens a while after it has told its provider.
-func dtestConnect(t *testing.T, e *end, private []byte) {
+// dtestConnect connects to a program that serves, which listens a while after it has told its provider.
+func dtestConnect(t *testing.T, e *end, qual udat.ConnQual, private, answer []byte) {
 	t.Helper()
 	var side net.Conn
 	eventually(t, func() bool {
 		var err error
 		side, err = net.Dial("tcp4", net.JoinHostPort(e.ia.Addr().String(), dtestSide))
 		return err == nil
-	}, "dtest's TCP port")
+	}, "the program's TCP port")
 	defer side.Close()
 	var hello [128]byte
 	_, err := io.ReadFull(side, hello[:])
@@ -246,34 +276,30 @@ func dtestConnect(t *testing.T, e *end, private []byte) {
 	assert.NilError(t, err)
 	addr := netip.AddrFrom4([4]byte{byte(native), byte(native >> 8), byte(native >> 16), byte(native >> 24)})
 	assert.Equal(t, addr, e.ia.Addr())
+	_, err = side.Write(hello[:]) // dtestx asks for the client's address, which is the same; dtest does not read on
+	assert.NilError(t, err)
 	for until := time.Now().Add(patience); ; {
-		assert.NilError(t, e.ep.Connect(addr, dtestQual, patience, private, udat.QoSBestEffort, udat.ConnectDefault))
+		assert.NilError(t, e.ep.Connect(addr, qual, patience, private, udat.QoSBestEffort, udat.ConnectDefault))
 		ev := next(t, e.conn)
 		if ev.Number == udat.EventConnectionEstablished {
-			want := make([]byte, len(private))
-			for i := range want {
-				want[i] = private[i] + 1
-			}
-			assert.DeepEqual(t, ev.PrivateData[:len(want)], want)
+			assert.DeepEqual(t, ev.PrivateData[:len(answer)], answer)
 			return
 		}
 		assert.Equal(t, ev.Number, udat.EventConnectionNonPeerRejected, "%s", describe(ev))
-		assert.Assert(t, time.Now().Before(until), "dtest does not listen")
+		assert.Assert(t, time.Now().Before(until), "the program does not listen")
 		assert.NilError(t, e.ep.Reset())
 		for i := range 3 { // what was posted before has been flushed
 			flushed(t, e.recv, udat.Cookie(i))
 		}
-		for i := range 3 {
-			assert.NilError(t, e.ep.PostRecv(e.iov(3*dtestSize+i*dtestRMR, dtestRMR), udat.Cookie(i), udat.CompletionDefault))
-		}
+		dtestRecvs(t, e)
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// dtestAccept serves a dtest that is a client.
-func dtestAccept(t *testing.T, e *end, side net.Listener, private []byte) {
+// dtestAccept serves a program that is a client.
+func dtestAccept(t *testing.T, e *end, side net.Listener, qual udat.ConnQual, private, answer []byte) {
 	t.Helper()
-	psp, err := e.ia.CreatePSP(dtestQual, e.cr, udat.PSPConsumer)
+	psp, err := e.ia.CreatePSP(qual, e.cr, udat.PSPConsumer)
 	assert.NilError(t, err)
 	conn, err := side.Accept()
 	assert.NilError(t, err)
@@ -286,10 +312,7 @@ func dtestAccept(t *testing.T, e *end, side net.Listener, private []byte) {
 	param, err := cr.Query()
 	assert.NilError(t, err)
 	assert.DeepEqual(t, param.PrivateData[:len(private)], private)
-	for i := range private {
-		private[i]++
-	}
-	assert.NilError(t, cr.Accept(e.ep, private))
+	assert.NilError(t, cr.Accept(e.ep, answer))
 	expect(t, e.conn, udat.EventConnectionEstablished)
 	assert.NilError(t, psp.Free())
 }
