@@ -111,18 +111,26 @@ func TestRMRRebind(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
 		r := b.window(t)
+		unbind := func() {
+			t.Helper()
+			b.bind(t, r, nil, 0, 0, 0)
+			p, err := r.Query()
+			assert.NilError(t, err)
+			assert.Equal(t, p, udat.RMRParam{IA: b.ia, PZ: b.pz})
+		}
+		unbind() // what was never bound
+		brief := b.lmr(100, udat.PrivAll)
+		b.bind(t, r, brief, 0, 100, bothRights)
+		unbind()
+		assert.NilError(t, brief.Free())
+		unbind() // what was bound to a region that is gone
 		for _, end := range []struct {
 			name string
 			old  func(first udat.RMRTriplet)
 			rule string
 		}{
 			{"rebind", func(udat.RMRTriplet) { b.bind(t, r, b.mem, 1000, 100, bothRights) }, "RMR-BIND-04"},
-			{"unbind", func(udat.RMRTriplet) {
-				b.bind(t, r, b.mem, 0, 0, 0)
-				p, err := r.Query()
-				assert.NilError(t, err)
-				assert.Equal(t, p, udat.RMRParam{IA: b.ia, PZ: b.pz})
-			}, "RMR-BIND-05"},
+			{"unbind", func(udat.RMRTriplet) { unbind() }, "RMR-BIND-05"},
 			{"free", func(udat.RMRTriplet) { assert.NilError(t, r.Free()) }, "RMR-FREE-01"},
 		} {
 			first := b.bind(t, r, b.mem, 0, 100, bothRights)

@@ -153,7 +153,7 @@ func (c *conn) act(a action, ev cverbs.CMEvent) []fabric.ConnEvent {
 			err = c.id.Connect(c.param(c.private))
 		}
 		if err != nil {
-			return c.end(connectFailure(err), err)
+			return c.end(connectFailure(err))
 		}
 	case actReply:
 		return c.reply(ev)
@@ -218,7 +218,7 @@ func (c *conn) requestLater() {
 		case c.destroyed:
 			c.id.Close()
 		case err != nil && c.state == stRequested:
-			for _, e := range c.end(connectFailure(err), err) {
+			for _, e := range c.end(connectFailure(err)) {
 				c.tellLater(e)
 			}
 		}
@@ -434,14 +434,16 @@ func (c *conn) Close() error {
 
 // connectFailure is the outcome of a request that could not be sent. iWARP drivers may make the TCP connection during the call, and
 // so tell its failure at once.
-func connectFailure(err error) fabric.ConnEventKind {
+func connectFailure(err error) (fabric.ConnEventKind, error) {
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET):
-		return fabric.EventRejected
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fabric.EventRejected, fmt.Errorf("nobody listens there: %w", err)
+	case errors.Is(err, syscall.ECONNRESET):
+		return fabric.EventRejected, err
 	case unreachable(err):
-		return fabric.EventUnreachable
+		return fabric.EventUnreachable, err
 	}
-	return fabric.EventFailed
+	return fabric.EventFailed, err
 }
 
 // isConsumerReject tells the status of a reject that may have come from the peer's consumer: reason 28 of InfiniBand, or the

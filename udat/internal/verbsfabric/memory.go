@@ -2,6 +2,7 @@ package verbsfabric
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/godat/godat/cverbs"
@@ -24,6 +25,10 @@ const (
 type pd struct {
 	dev *device
 	v   *cverbs.PD
+
+	mu      sync.Mutex
+	windows int        // that are open
+	unbound *cverbs.MR // names a region to drivers in an unbind; open while windows are
 }
 
 func (d *device) AllocPD() (fabric.PD, error) {
@@ -35,7 +40,7 @@ func (d *device) AllocPD() (fabric.PD, error) {
 		d.release(kindPD)
 		return nil, wrap(err)
 	}
-	return &pd{d, v}, nil
+	return &pd{dev: d, v: v}, nil
 }
 
 func (p *pd) base() *pd { return p }
@@ -90,9 +95,11 @@ func (m *mr) Close() error {
 // mw is a memory window of type 1: it may be bound anew at any time and holds for the whole protection domain, as the RMR of DAT does.
 // Type 2 can do neither; every device that has it has type 1 too.
 type mw struct {
-	dev  *device
-	v    *cverbs.MW
-	rkey atomic.Uint32
+	dev     *device
+	pd      *pd
+	v       *cverbs.MW
+	rkey    atomic.Uint32
+	unbound *cverbs.MR // the domain's
 }
 
 func (p *pd) AllocMW() (fabric.MW, error) {
@@ -102,12 +109,20 @@ func (p *pd) AllocMW() (fabric.MW, error) {
 	if err := p.dev.reserve(kindMW); err != nil {
 		return nil, err
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	v, err := p.v.AllocMW(cverbs.MWType1)
+	if err == nil && p.windows == 0 {
+		if p.unbound, err = p.v.RegMR(make([]byte, 8), cverbs.AccessMWBind); err != nil {
+			v.Close()
+		}
+	}
 	if err != nil {
 		p.dev.release(kindMW)
 		return nil, wrap(err)
 	}
-	return &mw{dev: p.dev, v: v}, nil
+	p.windows++
+	return &mw{dev: p.dev, pd: p, v: v, unbound: p.unbound}, nil
 }
 
 func (m *mw) RKey() uint32 { return m.rkey.Load() }
@@ -115,6 +130,11 @@ func (m *mw) RKey() uint32 { return m.rkey.Load() }
 func (m *mw) Close() error {
 	if err := m.v.Close(); err != nil {
 		return wrap(err)
+	}
+	m.pd.mu.Lock()
+	defer m.pd.mu.Unlock()
+	if m.pd.windows--; m.pd.windows == 0 {
+		m.pd.unbound.Close()
 	}
 	m.dev.release(kindMW)
 	return nil

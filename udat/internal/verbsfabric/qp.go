@@ -179,8 +179,8 @@ func (q *qp) Bind(w fabric.MW, wr fabric.BindWR) (uint32, error) {
 	if ok {
 		b.MR = region.v
 	}
-	if wr.Length == 0 {
-		b.Access = 0
+	if wr.Length == 0 { // drivers read a region's key here too; the window may have been bound to none, or to one that is closed
+		b.MR, b.Addr, b.Access = win.unbound, win.unbound.Addr(), 0
 	}
 	rkey, err := q.v.BindMW(win.v, b)
 	if err != nil {

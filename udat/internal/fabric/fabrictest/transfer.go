@@ -353,6 +353,24 @@ func testWindow(t *testing.T, cfg Config) {
 		bind(b, mw, 0, 0)
 		return key, 1000
 	})
+	attempt("unbound without region", fabric.StatusRemoteAccess, func(a, b *end, mw fabric.MW) (uint32, int) {
+		unbind := func() {
+			t.Helper()
+			_, err := b.qp.Bind(mw, fabric.BindWR{ID: 9, Flags: fabric.Signaled})
+			assert.NilError(t, err)
+			one(t, b.scq, 9, fabric.StatusSuccess)
+		}
+		unbind() // it never was bound
+		region, err := n.pd.RegMR(b.mem, fabric.LocalWrite|fabric.WindowBind)
+		assert.NilError(t, err)
+		key, err := b.qp.Bind(mw, fabric.BindWR{ID: 8, Flags: fabric.Signaled, MR: region, Addr: b.addr(1000), Length: 100, Access: fabric.RemoteWrite})
+		assert.NilError(t, err)
+		one(t, b.scq, 8, fabric.StatusSuccess)
+		unbind()
+		assert.NilError(t, region.Close())
+		unbind() // its region is gone
+		return key, 1000
+	})
 	if n.dev.Attr().ExactBounds {
 		attempt("outside", fabric.StatusRemoteAccess, func(a, b *end, mw fabric.MW) (uint32, int) {
 			return bind(b, mw, fabric.RemoteWrite, 100), 1093
