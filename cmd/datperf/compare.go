@@ -10,7 +10,9 @@ import (
 )
 
 func (a *app) compare(args []string) error {
-	f := a.flags("compare", "OLD NEW", "Set two JSON documents side by side, medians of the same cases. Status 3 if a figure is worse by more than the threshold.")
+	f := a.flags("compare", "OLD NEW",
+		"Compare the medians of two JSON documents, case by case. "+
+			"Status 3 if a figure is worse by more than the threshold.")
 	text := f.String("threshold", "5%", "change that counts, in percent of the old figure")
 	if err := parse(f, args, 2, "two documents, OLD and NEW"); err != nil {
 		return err
@@ -40,7 +42,8 @@ func (a *app) compare(args []string) error {
 
 func (a *app) report(args []string) error {
 	var o outputs
-	f := a.flags("report", "DOCUMENT", "Write a JSON document in other forms; without a flag the tables, on standard output.")
+	f := a.flags("report", "DOCUMENT",
+		"Write a JSON document in other forms; without a flag the tables, on standard output.")
 	const to = " to this file, - for standard output"
 	f.StringVar(&o.html, "html", "", "a page with plots, that opens without a network,"+to)
 	f.StringVar(&o.csv, "csv", "", "a row per run,"+to)

@@ -14,8 +14,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// display shows how a plan is coming on: results on out, as JSON lines on stream, and on a terminal what runs at the
-// moment.
+// display reports a plan's progress: results on out, JSON lines on stream, and the running case on
+// a terminal.
 type display struct {
 	out       io.Writer
 	stream    *report.Stream     // or nil
@@ -37,7 +37,8 @@ type display struct {
 }
 
 func newDisplay(out, stderr io.Writer, o *outputs, repeats int) *display {
-	d := &display{out: out, intervals: o.intervals, repeats: repeats, table: report.NewTable(out), done: make(chan struct{})}
+	d := &display{out: out, intervals: o.intervals, repeats: repeats, table: report.NewTable(out),
+		done: make(chan struct{})}
 	if o.perftest {
 		d.perftest = report.NewPerftest(out, o.gbits)
 	}
@@ -65,7 +66,7 @@ func (d *display) refresh() {
 	}
 }
 
-// clear takes the progress line away before something is printed; d.mu is held.
+// clear erases the progress line before other output. The caller holds d.mu.
 func (d *display) clear() {
 	if d.shown {
 		fmt.Fprint(d.terminal, "\r\033[K")
@@ -86,7 +87,7 @@ func (d *display) close() {
 	}
 }
 
-// locked makes f run alone, with the progress line out of the way.
+// locked runs f under d.mu with the progress line erased.
 func (d *display) locked(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,7 +136,7 @@ func (d *display) watcher() engine.Watcher {
 	}
 }
 
-// progress is what an interval found, in latencies where these are measured.
+// progress formats an interval: its latencies if the case measures them, else its rate.
 func progress(iv *result.Interval) string {
 	if iv.P50 > 0 {
 		return fmt.Sprintf(": p50 %s, max %s, %d ops", result.Nanos(iv.P50), result.Nanos(iv.Max), iv.Ops)

@@ -12,7 +12,9 @@ import (
 )
 
 func (a *app) doctor(args []string) error {
-	f := a.flags("doctor", "", "Look at everything that RDMA needs on this host, say what is wrong and what to do, and send messages through every active device and back.")
+	f := a.flags("doctor", "",
+		"Check everything that RDMA needs on this host, say what is wrong and what to do, "+
+			"and exchange messages over every active device.")
 	if err := parse(f, args, 0, ""); err != nil {
 		return err
 	}
@@ -34,7 +36,7 @@ func (a *app) doctor(args []string) error {
 	return nil
 }
 
-// tryDevice sends verified messages through a device and back.
+// tryDevice exchanges verified messages over a device, with both ends in this process.
 func (a *app) tryDevice(name string) doctor.Finding {
 	var p planFlags
 	flags := a.flags("doctor", "", "")
@@ -50,7 +52,9 @@ func (a *app) tryDevice(name string) doctor.Finding {
 		if errors.Is(err, os.ErrPermission) {
 			advice = "permissions of /dev/infiniband"
 		}
-		return doctor.Finding{Level: doctor.Fail, What: fmt.Sprintf("%s: sending through it and back failed: %v", name, err), Advice: advice}
+		return doctor.Finding{Level: doctor.Fail, What: fmt.Sprintf("%s: sending through it and back failed: %v", name, err),
+			Advice: advice}
 	}
-	return doctor.Finding{Level: doctor.OK, What: name + ": sends, RDMA writes and RDMA reads through it and back arrive intact"}
+	return doctor.Finding{Level: doctor.OK,
+		What: name + ": sends, RDMA writes and RDMA reads through it and back arrive intact"}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// planFlags are the flags that make a plan. Those that take lists are multiplied with each other.
+// planFlags are the flags that make a plan. The plan has every combination of the values of list
+// flags.
 type planFlags struct {
 	tests, modes, layers, directions, polls []string
 	sizes                                   string
@@ -32,32 +33,40 @@ func (p *planFlags) register(f *pflag.FlagSet) {
 	list(&p.layers, "layer", "l", result.UDAT, "through which library", result.Layers)
 	list(&p.directions, "direction", "", result.Out, "who initiates, the client (out), the server (in)", result.Directions)
 	list(&p.polls, "poll", "", result.Busy, "how to wait", result.Polls)
-	f.StringVarP(&p.sizes, "size", "s", "", "message sizes: 64, 4K, 1M, a list, a sweep in powers of two (2-1M), or all (2-8M); default 2 for lat, 64K for bw")
-	f.StringVar(&p.base.Steps, "steps", "", "transaction: what it consists of, one after the other: send, write, read by the client, server-send, server-write, server-read (default "+result.DefaultSteps+")")
+	f.StringVarP(&p.sizes, "size", "s", "",
+		"message sizes: 64, 4K, 1M, a list, a sweep in powers of two (2-1M), or all (2-8M); default 2 for lat, 64K for bw")
+	f.StringVar(&p.base.Steps, "steps", "",
+		"steps of a transaction, in order: send, write, read by the client, "+
+			"server-send, server-write, server-read (default "+result.DefaultSteps+")")
 	f.Int64VarP(&p.base.Iters, "iters", "n", 0, "operations to measure (default 1000 for lat, 5000 for bw)")
 	f.VarP((*seconds)(&p.duration), "duration", "D", "time to measure instead: 10s, 1m, or a number of seconds")
-	f.Int64Var(&p.base.Warmup, "warmup", d.Warmup, "operations before the measurement (default 100 for lat, one depth for bw; at most a quarter of --iters)")
+	f.Int64Var(&p.base.Warmup, "warmup", d.Warmup,
+		"operations before the measurement (default 100 for lat, one depth for bw; at most a quarter of --iters)")
 	f.IntVar(&p.repeats, "repeat", 1, "runs of each case")
 	f.IntSliceVarP(&p.qps, "qps", "q", []int{1}, "queue pairs")
 	f.IntSliceVarP(&p.depths, "depth", "d", []int{0}, "bw: requests outstanding per queue pair (default 128)")
 	f.IntSliceVar(&p.batches, "batch", []int{1}, "bw: requests per post")
 	f.IntVar(&p.base.Signal, "signal", 0, "one signalled request in so many (default a quarter of the depth, at most 64)")
-	f.IntVar(&p.base.RxDepth, "rx-depth", 0, "receives posted per queue pair, or in the shared queue (default 512, or twice the depth)")
-	f.IntVar(&p.base.ReadDepth, "read-depth", d.ReadDepth, "RDMA reads and atomics under way per queue pair, as far as the devices permit")
+	f.IntVar(&p.base.RxDepth, "rx-depth", 0,
+		"receives posted per queue pair, or in the shared queue (default 512, or twice the depth)")
+	f.IntVar(&p.base.ReadDepth, "read-depth", d.ReadDepth,
+		"RDMA reads and atomics under way per queue pair, as far as the devices permit")
 	f.BoolVar(&p.base.SRQ, "srq", false, "one shared receive queue for all queue pairs")
 	f.IntVar(&p.base.Inline, "inline", d.Inline, "cverbs: largest request to send inline; -1: what the device grants")
 	f.DurationVar(&p.spin, "spin", time.Duration(d.Spin), "adaptive: how long to poll before parking")
 	f.Float64Var(&p.base.Rate, "rate", 0, "open loop: operations per second, whatever the answers do; 0: closed loop")
 	f.StringVar(&p.base.Arrival, "arrival", d.Arrival, "open loop: constant, or poisson")
-	f.IntVar(&p.base.Buffers, "buffers", 0, "messages of a queue pair go through so many buffers at each end (default one for each that may be outstanding)")
+	f.IntVar(&p.base.Buffers, "buffers", 0,
+		"messages of a queue pair go through so many buffers at each end (default one for each that may be outstanding)")
 	f.BoolVar(&p.base.HugePages, "hugepages", false, "registered memory of huge pages, at both ends")
 	f.BoolVar(&p.base.Verify, "verify", false, "compare every byte of the payload (it costs time)")
 	p.interval, p.stall = time.Duration(d.Interval), time.Duration(d.Stall)
-	f.VarP((*seconds)(&p.interval), "interval", "i", "length of the intervals that progress is told in, as for --duration; given, each is printed")
+	f.VarP((*seconds)(&p.interval), "interval", "i",
+		"length of the intervals that progress is told in, as for --duration; given, each is printed")
 	f.Var((*seconds)(&p.stall), "stall", "give up when nothing completes for so long")
 }
 
-// seconds is the value of a flag that takes a duration: with a unit, or else in seconds.
+// seconds is the value of a duration flag: with a unit, or a number of seconds.
 type seconds time.Duration
 
 func (s *seconds) String() string {
@@ -80,7 +89,8 @@ func (s *seconds) Set(text string) error {
 	return err
 }
 
-// plan multiplies the lists out. The layer varies fastest, so that what is to be compared runs side by side.
+// plan returns all combinations of the flags' values. The layer varies fastest, so that runs to be
+// compared follow one another.
 func (p *planFlags) plan() (engine.Plan, error) {
 	plan := engine.Plan{Repeats: p.repeats}
 	sizes := []int{0}
@@ -140,7 +150,7 @@ func multiply[T any](cases []result.Case, values []T, set func(*result.Case, T))
 	return out
 }
 
-// checkPort refuses what is no TCP port.
+// checkPort refuses an invalid TCP port.
 func checkPort(port int) error {
 	if port < 1 || port > 65535 {
 		return usagef("--port %s: must be from 1 to 65535", strconv.Itoa(port))
@@ -148,5 +158,5 @@ func checkPort(port int) error {
 	return nil
 }
 
-// portUsage is said by both ends.
+// portUsage is the help of --port, at both ends.
 const portUsage = "TCP port of the control connection"

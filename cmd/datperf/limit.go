@@ -9,7 +9,9 @@ import (
 )
 
 func (a *app) limit(args []string) error {
-	f := a.flags("limit", "", "Make objects of each kind until the adapter refuses or --most is reached, free them, and see that they can be had again.")
+	f := a.flags("limit", "",
+		"Create objects of each kind until the adapter refuses or --most is reached, "+
+			"free them, and check that one can be created again.")
 	device := f.String("device", "", "device (default: the first active verbs device, else mem0)")
 	kinds := f.StringSlice("kind", engine.LimitKinds, "kinds of objects")
 	most := f.Int("most", 1000, "stop at so many of a kind")

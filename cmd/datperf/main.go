@@ -1,5 +1,5 @@
-// Command datperf measures an RDMA fabric: latency, bandwidth and message rate of sends, RDMA reads and writes and atomics,
-// through package udat or straight through package cverbs.
+// Command datperf measures an RDMA fabric: latency, bandwidth and message rate of sends, RDMA reads
+// and writes and atomics, through package udat or straight through package cverbs.
 package main
 
 import (
@@ -23,8 +23,8 @@ import (
 // Exit statuses.
 const (
 	statusOK     = 0
-	statusFailed = 1 // it was tried, and did not work
-	statusUsage  = 2 // it was not tried
+	statusFailed = 1 // the command failed
+	statusUsage  = 2 // wrong use: nothing was done
 	statusMissed = 3 // it worked, but a limit or threshold was missed
 )
 
@@ -50,7 +50,8 @@ func init() { // not a literal: help lists the commands
 		{"quit", "ADDRESS", "make the server at ADDRESS take no more clients, and end", (*app).quit},
 		{"report", "DOCUMENT", "write a JSON document as a page, tables, CSV or Markdown", (*app).report},
 		{"compare", "OLD NEW", "compare two JSON documents", (*app).compare},
-		{"perftest", "PROGRAM [HOST]", "take the flags of perftest's ib_send_lat and its like, and print their columns", (*app).perftest},
+		{"perftest", "PROGRAM [HOST]", "take the flags of perftest's ib_send_lat and its like, and print their columns",
+			(*app).perftest},
 		{"limit", "", "find out how many objects of each kind the adapter gives", (*app).limit},
 		{"doctor", "", "find out why RDMA does or does not work here", (*app).doctor},
 		{"version", "", "print the version", (*app).version},
@@ -84,24 +85,27 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return statusFailed
 }
 
-// keepSpare gives Go's scheduler a second processor (P) where this process may use but one and nobody has said how many there shall be. With one,
-// the runtime takes it from every call into C that outlasts a tick of its watcher (20 us), and the watcher then ticks on.
+// keepSpare sets GOMAXPROCS to 2 if this process may use only one processor and GOMAXPROCS is not
+// set. With one P the runtime takes it from every call into C that lasts longer than 20 us, and its
+// monitor thread then keeps polling.
 func keepSpare() {
 	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) == 1 {
 		runtime.GOMAXPROCS(2)
 	}
 }
 
-// finisher turns signals (Ctrl-C, SIGTERM of systemd, Kubernetes or timeout, SIGHUP of a terminal that closes) into the end: of a measurement
-// that asked for it gently first, else at once.
+// finisher ends a measurement on a signal: Ctrl-C, SIGTERM (systemd, Kubernetes, timeout), or
+// SIGHUP of a closing terminal. A measurement that registered for it ends with the results so far;
+// else the program stops at once.
 type finisher struct {
 	signals chan os.Signal
 	gently  atomic.Bool
-	now     chan struct{} // closed: keep what there is
+	now     chan struct{} // closed: end, keep results so far
 }
 
-// gentleTime is how long a measurement may take to end after a signal that is no Ctrl-C: what sent it sends SIGKILL soon, some after 30 s. When
-// it has passed the run under way is given up, and those before it are kept.
+// gentleTime is how long a measurement may take to end after SIGTERM or SIGHUP; their sender
+// follows with SIGKILL, often after 30 s. Then the current run is dropped and earlier runs are
+// kept.
 const gentleTime = 10 * time.Second
 
 func newFinisher(cancel func(), patience time.Duration) *finisher {
@@ -138,7 +142,7 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// errMissed is the outcome of a run that worked but missed a limit; what was missed has been printed.
+// errMissed is the error of a run that worked but missed a limit. The limit has been printed.
 var errMissed = errors.New("a limit was missed")
 
 func (a *app) dispatch(args []string) error {
@@ -167,7 +171,7 @@ func (a *app) usage(w io.Writer) {
 	fmt.Fprint(w, "\ndatperf COMMAND --help lists a command's flags.\n")
 }
 
-// flags makes a command's flag set; parse is to be called with it.
+// flags returns a command's flag set, for parse.
 func (a *app) flags(name, args, about string) *pflag.FlagSet {
 	f := pflag.NewFlagSet("datperf "+name, pflag.ContinueOnError)
 	f.SortFlags = false
@@ -178,7 +182,7 @@ func (a *app) flags(name, args, about string) *pflag.FlagSet {
 	return f
 }
 
-// parse reads a command's flags, and wants n arguments; any number where n is negative.
+// parse parses a command's flags and expects n arguments; a negative n allows any number.
 func parse(f *pflag.FlagSet, args []string, n int, names string) error {
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {

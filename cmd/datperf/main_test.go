@@ -34,7 +34,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("DEVICE", device)
 			return nil
 		},
-		// verbs: GODAT_TEST_DEVICE names a verbs device; bare: there is none at all; guest: it is rxe0 in the virtual machine; root: the tests run as root.
+		// verbs: GODAT_TEST_DEVICE names a verbs device; bare: there is none at all; guest: it is
+		// rxe0 in the virtual machine; root: the tests run as root.
 		Condition: func(cond string) (bool, error) {
 			switch cond {
 			case "verbs":
@@ -57,13 +58,14 @@ func nothing(dir string) bool {
 	return len(entries) == 0
 }
 
-// has tells whether this host has an address.
+// has reports whether this host has an address.
 func has(addr string) bool {
 	all, _ := net.InterfaceAddrs()
 	return slices.ContainsFunc(all, func(a net.Addr) bool { return strings.HasPrefix(a.String(), addr+"/") })
 }
 
-// A measurement that does not end after a SIGTERM is given up before what sent it gives up: what is finished is written then.
+// A measurement that does not end after a SIGTERM is given up before what sent it gives up: what is
+// finished is written then.
 func TestTerminated(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no signals")
@@ -105,7 +107,8 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// stranger listens on a port, puts its address into an environment variable, and greets whoever connects with a text.
+// stranger listens on a port, puts its address into an environment variable, and greets whoever
+// connects with a text.
 func stranger(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: stranger VARIABLE TEXT...")

@@ -13,7 +13,8 @@ import (
 )
 
 func (a *app) client(args []string) error {
-	f := a.flags("client", "ADDRESS", "Measure against the server at ADDRESS: a host name or IP address, and :PORT if it is not the usual one.")
+	f := a.flags("client", "ADDRESS",
+		"Measure against the server at ADDRESS: a host name or IP address, and :PORT if it is not the usual one.")
 	port := f.Int("port", engine.DefaultPort, portUsage)
 	cpu := f.IntSlice("cpu", nil, "pin the measuring loop to this processor")
 	return a.measure(args, f, 1, func(cl *engine.Client, plan engine.Plan) (*result.Document, error) {
@@ -36,7 +37,8 @@ func (a *app) client(args []string) error {
 }
 
 func (a *app) local(args []string) error {
-	f := a.flags("local", "", "Measure with both ends in this process: on mem0, the fabric inside the process, or through a verbs device and back.")
+	f := a.flags("local", "",
+		"Measure with both ends in this process: on mem0, the fabric inside the process, or through a verbs device and back.")
 	cpu := f.IntSlice("cpu", nil, "pin the client's loop to this processor; of two, the server's to the second")
 	return a.measure(args, f, 0, func(cl *engine.Client, plan engine.Plan) (*result.Document, error) {
 		if err := checkCPUs(*cpu, 2); err != nil {
@@ -68,12 +70,13 @@ func nth(list []int, n int) *int {
 
 type runPlan func(*engine.Client, engine.Plan) (*result.Document, error)
 
-// measure is what client and local have in common: everything but how the two ends meet.
+// measure is the part that client and local share: everything but how the two ends connect.
 func (a *app) measure(args []string, f *pflag.FlagSet, nargs int, run runPlan) error {
 	var p planFlags
 	var out outputs
 	p.register(f)
-	device := f.String("device", "", "verbs device, or its IP address, or mem0 (default: the one that reaches the server, or the first active one)")
+	device := f.String("device", "",
+		"verbs device, or its IP address, or mem0 (default: the one that reaches the server, or the first active one)")
 	out.register(f)
 	if err := parse(f, args, nargs, "the server's ADDRESS"); err != nil {
 		return err
@@ -127,7 +130,8 @@ func (a *app) runPlan(commandLine []string, device string, plan engine.Plan, out
 		defer func() { err = errors.Join(err, stop()) }()
 	}
 	a.finish.gently.Store(true)
-	doc, err := run(&engine.Client{Device: device, Finish: a.finish.now, Version: buildVersion(), Watcher: show.watcher()}, plan)
+	doc, err := run(&engine.Client{Device: device, Finish: a.finish.now, Version: buildVersion(),
+		Watcher: show.watcher()}, plan)
 	show.close()
 	if doc == nil || err != nil && len(doc.Runs) == 0 {
 		return err

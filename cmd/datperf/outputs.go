@@ -13,7 +13,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// outputs are where a measurement's results go, and what they must reach.
+// outputs are the destinations of a measurement's results, and the limits that the results must
+// reach.
 type outputs struct {
 	json, ndjson, csv, markdown, html string
 
@@ -34,7 +35,8 @@ func (o *outputs) register(f *pflag.FlagSet) {
 	f.StringVar(&o.csv, "csv", "", "write a row per run"+to)
 	f.StringVar(&o.markdown, "markdown", "", "write the tables for a page"+to)
 	f.StringVar(&o.html, "html", "", "write a page with plots"+to)
-	f.StringVar(&o.prometheus, "prometheus", "", "meanwhile serve metrics for Prometheus on this address, for example :9100; they are at /metrics")
+	f.StringVar(&o.prometheus, "prometheus", "",
+		"meanwhile serve metrics for Prometheus on this address, for example :9100; they are at /metrics")
 	f.StringVar(&o.title, "title", "", "title for the documents")
 	f.StringToStringVar(&o.labels, "label", nil, "name=value for the documents; may be repeated")
 	f.BoolVar(&o.perftest, "perftest", false, "print the columns of perftest's programs")
@@ -46,7 +48,7 @@ func (o *outputs) register(f *pflag.FlagSet) {
 	f.DurationVar(&o.limits.MaxP999, "max-p99.9", 0, "status 3 if a 99.9th percentile is above this")
 }
 
-// form is one way of writing a document.
+// form is one output format of a document.
 type form struct {
 	flag, file string
 	write      func(io.Writer, *result.Document) error
@@ -61,8 +63,8 @@ func (o *outputs) forms() []form {
 	}
 }
 
-// check refuses two forms on standard output, and limits that make no sense for the cases. It tells whether standard
-// output is for a program, so that what is for people goes to standard error.
+// check refuses two formats on standard output, and limits that no case measures. It reports
+// whether standard output is for a program; text for people then goes to standard error.
 func (o *outputs) check(cases []result.Case) (forProgram bool, err error) {
 	var there []string
 	flags := map[string]string{}
@@ -87,7 +89,7 @@ func (o *outputs) check(cases []result.Case) (forProgram bool, err error) {
 	return len(there) == 1, nil
 }
 
-// sink is an output that can be written: standard output, or an open file.
+// sink is an open output: standard output, or a file.
 type sink struct {
 	form
 	w    io.Writer
@@ -95,8 +97,8 @@ type sink struct {
 	made bool     // the file was not there before
 }
 
-// open opens the files of all forms, so that one that cannot be written is noticed before anything is measured. They keep what they have in
-// them until they are written.
+// open opens all files, so that an unwritable one is an error before the measurement. Files keep
+// their content until they are written.
 func (o *outputs) open(stdout io.Writer) (sinks, error) {
 	var all sinks
 	for _, f := range o.forms() {
@@ -120,7 +122,7 @@ func (o *outputs) open(stdout io.Writer) (sinks, error) {
 
 type sinks []sink
 
-// write writes a document in all the forms.
+// write writes a document in all formats.
 func (all sinks) write(d *result.Document) error {
 	var errs []error
 	for i := range all {
@@ -143,7 +145,7 @@ func (s *sink) put(d *result.Document) error {
 	return errors.Join(s.write(s.file, d), s.file.Close())
 }
 
-// drop leaves the files as they were.
+// drop closes the files and leaves their content unchanged.
 func (all sinks) drop() {
 	for _, s := range all {
 		if s.file == nil {

@@ -17,7 +17,7 @@ import (
 // perftestPort is the port that perftest's programs use.
 const perftestPort = 18515
 
-// perftestFlags are the flags of perftest's programs that mean something here.
+// perftestFlags are the flags of perftest's programs that datperf supports.
 type perftestFlags struct {
 	device, connection, atomic, size      string
 	port, ibPort                          int
@@ -29,7 +29,7 @@ type perftestFlags struct {
 	layer                                 string
 }
 
-// perftestRefused are flags of perftest's programs that ask for what is not to be had here, and why.
+// perftestRefused are flags of perftest's programs that datperf refuses, with the reason.
 var perftestRefused = []struct {
 	name, short string
 	alone       bool // takes no value
@@ -79,7 +79,8 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 	f.BoolVar(&p.huge, "use_hugepages", false, "memory of huge pages")
 	if mode == result.Bandwidth {
 		f.Float64VarP(&p.limitBW, "limit_bw", "w", 0, "status 3 if the bandwidth is below this, in the unit printed")
-		f.Float64VarP(&p.limitRate, "limit_msgrate", "y", 0, "status 3 if the message rate is below this, in millions a second")
+		f.Float64VarP(&p.limitRate, "limit_msgrate", "y", 0,
+			"status 3 if the message rate is below this, in millions a second")
 	}
 	f.BoolVar(&p.gbits, "report_gbits", false, "Gb/sec instead of MiB/sec")
 	f.BoolP("CPU-freq", "F", false, "accepted: clocks are those of the kernel")
@@ -112,7 +113,8 @@ func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 	}
 	c := result.Default()
 	c.Test, c.Mode, c.Layer, c.QPs, c.SRQ, c.ReadDepth = test, mode, p.layer, p.qps, p.srq, p.reads
-	c.Iters, c.Duration, c.Signal, c.Inline = int64(p.iters), result.Seconds(time.Duration(p.seconds)*time.Second), p.mod, p.inline
+	c.Iters, c.Duration = int64(p.iters), result.Seconds(time.Duration(p.seconds)*time.Second)
+	c.Signal, c.Inline = p.mod, p.inline
 	if strings.HasPrefix(strings.ToUpper(p.atomic), "CMP") && c.Atomic() {
 		c.Test = result.CmpSwap
 	}
@@ -159,7 +161,8 @@ func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 	return plan, nil
 }
 
-// limits gives those of perftest's verifier. Its bandwidth is in the unit of the columns.
+// limits returns the limits of perftest's verifier flags. Its bandwidth has the unit of the
+// columns.
 func (p *perftestFlags) limits() result.Limits {
 	gbit := p.limitBW
 	if !p.gbits {
@@ -174,7 +177,8 @@ func (a *app) perftest(args []string) error {
 		return usagef("datperf perftest needs the name of one of perftest's programs: %s", strings.Join(names, ", "))
 	}
 	program, kind := args[0], report.PerftestNames[args[0]]
-	f := a.flags("perftest "+program, "[HOST]", "Do as perftest's "+program+" does: serve one client, or measure against HOST. Both ends are datperf.")
+	f := a.flags("perftest "+program, "[HOST]",
+		"Do as perftest's "+program+" does: serve one client, or measure against HOST. Both ends are datperf.")
 	var p perftestFlags
 	p.register(f, kind[1])
 	if err := parse(f, args[1:], -1, ""); err != nil {
@@ -208,11 +212,12 @@ func (a *app) perftest(args []string) error {
 		return err
 	}
 	out := &outputs{perftest: true, gbits: p.gbits, limits: p.limits()}
-	return a.runPlan(append([]string{"datperf", "perftest"}, args...), device, plan, out, func(cl *engine.Client, plan engine.Plan) (*result.Document, error) {
-		conn, err := engine.Dial(a.ctx, f.Arg(0), p.port)
-		if err != nil {
-			return nil, err
-		}
-		return cl.Run(a.ctx, conn, plan)
-	})
+	return a.runPlan(append([]string{"datperf", "perftest"}, args...), device, plan, out,
+		func(cl *engine.Client, plan engine.Plan) (*result.Document, error) {
+			conn, err := engine.Dial(a.ctx, f.Arg(0), p.port)
+			if err != nil {
+				return nil, err
+			}
+			return cl.Run(a.ctx, conn, plan)
+		})
 }

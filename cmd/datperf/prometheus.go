@@ -11,7 +11,7 @@ import (
 	"github.com/godat/godat/internal/perf/report"
 )
 
-// servePrometheus answers GET /metrics on an address until the function that it gives is called.
+// servePrometheus serves GET /metrics on an address until the returned function is called.
 func servePrometheus(address string, p *report.Prometheus, stderr io.Writer) (stop func() error, err error) {
 	ln, err := net.Listen("tcp", address)
 	if err != nil {

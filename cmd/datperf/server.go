@@ -11,13 +11,18 @@ import (
 )
 
 func (a *app) server(args []string) error {
-	f := a.flags("server", "", "Serve clients, any number at the same time, until interrupted. The clients say what to measure.")
-	device := f.String("device", "", "verbs device, or its IP address (default: the one that a client's connection came to, or the first active one)")
+	f := a.flags("server", "",
+		"Serve clients, any number at the same time, until interrupted. The clients say what to measure.")
+	device := f.String("device", "",
+		"verbs device, or its IP address (default: the one that a client's connection came to, or the first active one)")
 	port := f.Int("port", engine.DefaultPort, portUsage)
 	bind := f.String("bind", "", "local address to listen on (default: all)")
 	cpu := f.Int("cpu", 0, "pin the measuring loops to this processor")
-	maxClients := f.Int("max-clients", engine.DefaultMaxClients, "serve so many clients at the same time; more are refused")
-	maxMemory := f.String("max-memory", "", "memory of the cases of all clients together, for example 512M; what does not fit is refused (default 4G, or half of the memory that this process may use)")
+	maxClients := f.Int("max-clients", engine.DefaultMaxClients,
+		"serve so many clients at the same time; more are refused")
+	maxMemory := f.String("max-memory", "",
+		"memory for the cases of all clients, for example 512M; cases beyond it are refused "+
+			"(default 4G, or half of the memory of this process if less)")
 	allowQuit := f.Bool("allow-quit", false, "end when a client says so: datperf quit")
 	if err := parse(f, args, 0, ""); err != nil {
 		return err
@@ -45,7 +50,9 @@ func (a *app) server(args []string) error {
 }
 
 func (a *app) quit(args []string) error {
-	f := a.flags("quit", "ADDRESS", "Make the server at ADDRESS take no more clients. It ends when those that it has are done. It must have been started with --allow-quit.")
+	f := a.flags("quit", "ADDRESS",
+		"Tell the server at ADDRESS to accept no more clients and to end after its current ones. "+
+			"It must have been started with --allow-quit.")
 	port := f.Int("port", engine.DefaultPort, portUsage)
 	if err := parse(f, args, 1, "the server's ADDRESS"); err != nil {
 		return err
@@ -73,7 +80,8 @@ func (a *app) serve(s *engine.Server, bind string, port int) error {
 		return err
 	}
 	if facts.Fabric == "mem" {
-		return fmt.Errorf("%s: a server needs a verbs device (%s); mem0 is inside one process, where datperf local measures it", facts.Device, facts.Chosen)
+		return fmt.Errorf("%s: a server needs a verbs device (%s); mem0 is inside one process, where datperf local "+
+			"measures it", facts.Device, facts.Chosen)
 	}
 	ln, err := net.Listen("tcp", net.JoinHostPort(bind, strconv.Itoa(port)))
 	if err != nil {

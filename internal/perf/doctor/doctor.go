@@ -1,4 +1,5 @@
-// Package doctor finds out why RDMA does or does not work on this host, and says what to do. Command datperf imports it.
+// Package doctor checks whether RDMA works on this host, why not, and what to do. Command datperf
+// imports it.
 package doctor
 
 import (
@@ -12,7 +13,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Level is how bad a finding is.
+// Level is the severity of a finding.
 type Level int
 
 // Levels.
@@ -24,14 +25,14 @@ const (
 
 func (l Level) String() string { return [...]string{"ok", "note", "FAIL"}[l] }
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
 	Level  Level
 	What   string // what was found
 	Advice string // what to do about it, where there is something
 }
 
-// doctor collects findings. root stands before the paths of the kernel's files.
+// doctor collects findings. root is the prefix of /sys, /proc and /dev paths; tests set it.
 type doctor struct {
 	root     string
 	findings []Finding
@@ -41,7 +42,7 @@ func (d *doctor) find(l Level, advice, format string, args ...any) {
 	d.findings = append(d.findings, Finding{l, fmt.Sprintf(format, args...), advice})
 }
 
-// Examine looks at everything. It opens devices, but changes nothing.
+// Examine runs all checks. It opens devices but changes nothing.
 func Examine() []Finding {
 	d := &doctor{root: "/"}
 	if runtime.GOOS != "linux" {
@@ -56,7 +57,7 @@ func Examine() []Finding {
 	return d.findings
 }
 
-// Worst is the worst level among the findings.
+// Worst returns the highest level of the findings.
 func Worst(all []Finding) Level {
 	worst := OK
 	for _, f := range all {
@@ -81,7 +82,7 @@ func (d *doctor) exists(name string) bool {
 	return err == nil
 }
 
-// modules are the kernel's parts that userspace verbs need.
+// modules are the kernel modules that userspace verbs need.
 var modules = []struct{ name, sign, why string }{
 	{"ib_uverbs", "sys/class/infiniband_verbs", "programs reach devices through it"},
 	{"rdma_ucm", "sys/class/misc/rdma_cm", "programs connect through it"},
@@ -89,7 +90,8 @@ var modules = []struct{ name, sign, why string }{
 
 func (d *doctor) kernel() {
 	if !d.exists("sys/class/infiniband") {
-		d.find(Fail, "load the device's driver; without RDMA hardware: modprobe rdma_rxe, or ci/rxe-setup.sh; a kernel without rdma_rxe can use ci/rxe-vm.sh",
+		d.find(Fail, "load the device's driver; without RDMA hardware: modprobe rdma_rxe, or ci/rxe-setup.sh; a kernel "+
+			"without rdma_rxe can use ci/rxe-vm.sh",
 			"the kernel has no RDMA: /sys/class/infiniband is not there")
 		return
 	}
@@ -102,12 +104,13 @@ func (d *doctor) kernel() {
 	}
 	entries, _ := os.ReadDir(d.path("sys/class/infiniband"))
 	if len(entries) == 0 {
-		d.find(Fail, "load the device's driver; without RDMA hardware make a soft-RoCE device: rdma link add rxe0 type rxe netdev NETDEV, or ci/rxe-setup.sh",
+		d.find(Fail, "load the device's driver; without RDMA hardware make a soft-RoCE device: rdma link add rxe0 type "+
+			"rxe netdev NETDEV, or ci/rxe-setup.sh",
 			"the kernel has RDMA, but no device")
 	}
 }
 
-// files looks at the device files that verbs open.
+// files checks the device files that verbs open.
 func (d *doctor) files() {
 	if !d.exists("sys/class/infiniband") {
 		return
@@ -125,7 +128,8 @@ func (d *doctor) files() {
 		case os.IsNotExist(err):
 			d.find(Fail, "modprobe rdma_ucm; in a container: --device /dev/infiniband", "%s is not there", name)
 		case os.IsPermission(err):
-			d.find(Fail, "run as a member of its group, or set its mode to 0666 by a udev rule (rdma-core brings one)", "%s may not be opened by this user: %v", name, err)
+			d.find(Fail, "run as a member of its group, or set its mode to 0666 by a udev rule (rdma-core brings one)",
+				"%s may not be opened by this user: %v", name, err)
 		default:
 			d.find(Fail, "", "%v", err)
 		}
@@ -135,7 +139,8 @@ func (d *doctor) files() {
 func (d *doctor) devices() {
 	all, err := cverbs.Devices()
 	if err != nil {
-		d.find(Fail, "install rdma-core (libibverbs1, ibverbs-providers, librdmacm1) and build with cgo", "devices cannot be listed: %v", err)
+		d.find(Fail, "install rdma-core (libibverbs1, ibverbs-providers, librdmacm1) and build with cgo",
+			"devices cannot be listed: %v", err)
 		return
 	}
 	if why := udat.WhyNoDevices(); why != nil {
@@ -168,7 +173,8 @@ func (d *doctor) device(dev cverbs.DeviceInfo) {
 		d.find(Fail, "", "%s: %v", dev.Name, err)
 		return
 	}
-	d.find(OK, "", "%s: %v, firmware %s, up to %d queue pairs of %d requests, %d reads at once", dev.Name, dev.NodeType, attr.FirmwareVersion, attr.MaxQP, attr.MaxQPWR, attr.MaxQPInitRDAtom)
+	d.find(OK, "", "%s: %v, firmware %s, up to %d queue pairs of %d requests, %d reads at once", dev.Name, dev.NodeType,
+		attr.FirmwareVersion, attr.MaxQP, attr.MaxQPWR, attr.MaxQPInitRDAtom)
 	table, _ := ctx.GIDTable()
 	for num := 1; num <= max(1, attr.PhysPortCnt); num++ {
 		d.port(ctx, dev, uint8(num), table)
@@ -183,7 +189,8 @@ func (d *doctor) port(ctx *cverbs.Context, dev cverbs.DeviceInfo, num uint8, tab
 	}
 	name := fmt.Sprintf("%s port %d", dev.Name, num)
 	if p.State == cverbs.PortActive {
-		d.find(OK, "", "%s is %v over %v, MTU %d of at most %d", name, p.State, p.LinkLayer, p.ActiveMTU.Bytes(), p.MaxMTU.Bytes())
+		d.find(OK, "", "%s is %v over %v, MTU %d of at most %d", name, p.State, p.LinkLayer, p.ActiveMTU.Bytes(),
+			p.MaxMTU.Bytes())
 	} else {
 		advice := "ip link set NETDEV up"
 		if p.LinkLayer == cverbs.LinkLayerInfiniBand {
@@ -209,10 +216,12 @@ func (d *doctor) port(ctx *cverbs.Context, dev cverbs.DeviceInfo, num uint8, tab
 	d.mtu(name, best.NetDev, p)
 }
 
-// mtu tells when the network device's MTU holds the port's down: RoCE packets carry about 60 bytes besides their payload.
+// mtu reports a network device whose MTU limits the port's MTU: RoCE packets have about 60 bytes of
+// headers.
 func (d *doctor) mtu(name, netdev string, p cverbs.PortAttr) {
 	var have int
-	if _, err := fmt.Sscan(d.line("sys/class/net/"+netdev+"/mtu"), &have); err != nil || p.LinkLayer != cverbs.LinkLayerEthernet {
+	if _, err := fmt.Sscan(d.line("sys/class/net/"+netdev+"/mtu"), &have); err != nil ||
+		p.LinkLayer != cverbs.LinkLayerEthernet {
 		return
 	}
 	if p.ActiveMTU < p.MaxMTU && p.ActiveMTU < cverbs.MTU4096 {
@@ -221,11 +230,12 @@ func (d *doctor) mtu(name, netdev string, p cverbs.PortAttr) {
 	}
 }
 
-// memlockEnough is what the locked-memory limit of an ordinary user should not be below.
+// memlockEnough is the smallest adequate locked-memory limit of an ordinary user, in bytes.
 const memlockEnough = 64 << 20
 
 func (d *doctor) memlock() {
-	const advice = "raise it: ulimit -l unlimited, LimitMEMLOCK=infinity in a systemd unit, memlock in /etc/security/limits.conf, --ulimit memlock=-1 for a container; or grant CAP_IPC_LOCK"
+	const advice = "raise it: ulimit -l unlimited, LimitMEMLOCK=infinity in a systemd unit, " +
+		"memlock in /etc/security/limits.conf, --ulimit memlock=-1 for a container; or grant CAP_IPC_LOCK"
 	limit, known := MemlockLimit()
 	switch {
 	case !known:
@@ -240,7 +250,7 @@ func (d *doctor) memlock() {
 	}
 }
 
-// host looks at what makes measurements worse than the hardware is.
+// host checks settings of the host that worsen measurements.
 func (d *doctor) host() {
 	if g := d.line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"); g != "" && g != "performance" {
 		d.find(Note, "for measurements: cpupower frequency-set -g performance", "the CPU frequency governor is %s", g)
@@ -248,6 +258,7 @@ func (d *doctor) host() {
 	switch c := d.line("sys/devices/system/clocksource/clocksource0/current_clocksource"); c {
 	case "", "tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page":
 	default:
-		d.find(Note, "latencies will not be exact; see /sys/devices/system/clocksource/clocksource0/available_clocksource", "the clock source is %s", c)
+		d.find(Note, "latencies will not be exact; see /sys/devices/system/clocksource/clocksource0/available_clocksource",
+			"the clock source is %s", c)
 	}
 }

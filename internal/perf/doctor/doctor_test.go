@@ -42,14 +42,16 @@ func TestKernel(t *testing.T) {
 		"no RDMA": {nil, []string{"FAIL the kernel has no RDMA", "modprobe rdma_rxe"}, Fail},
 		"no connection manager": {
 			[]string{"sys/class/infiniband/rxe0/", "sys/class/infiniband_verbs/"},
-			[]string{"ok kernel module ib_uverbs", "FAIL kernel module rdma_ucm is not loaded: programs connect through it -> modprobe rdma_ucm"}, Fail,
+			[]string{"ok kernel module ib_uverbs",
+				"FAIL kernel module rdma_ucm is not loaded: programs connect through it -> modprobe rdma_ucm"}, Fail,
 		},
 		"no device": {
 			[]string{"sys/class/infiniband/", "sys/class/infiniband_verbs/", "sys/module/rdma_ucm/"},
 			[]string{"FAIL the kernel has RDMA, but no device", "rdma link add rxe0 type rxe"}, Fail,
 		},
 		"all there": {
-			[]string{"sys/class/infiniband/rxe0/", "sys/class/infiniband_verbs/", "sys/class/misc/rdma_cm/"}, []string{"ok kernel module rdma_ucm is there"}, OK,
+			[]string{"sys/class/infiniband/rxe0/", "sys/class/infiniband_verbs/", "sys/class/misc/rdma_cm/"},
+			[]string{"ok kernel module rdma_ucm is there"}, OK,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

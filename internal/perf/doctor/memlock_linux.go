@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MemlockLimit is the locked-memory limit in bytes, -1 for none; false where it is not known.
+// MemlockLimit returns the locked-memory limit in bytes, -1 for none; ok is false if it is unknown.
 func MemlockLimit() (int64, bool) {
 	var r unix.Rlimit
 	switch err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); {

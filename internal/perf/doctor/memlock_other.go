@@ -2,5 +2,5 @@
 
 package doctor
 
-// MemlockLimit is the locked-memory limit in bytes, -1 for none; false where it is not known.
+// MemlockLimit returns the locked-memory limit in bytes, -1 for none; ok is false if it is unknown.
 func MemlockLimit() (int64, bool) { return 0, false }

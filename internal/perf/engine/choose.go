@@ -15,16 +15,16 @@ const (
 	fabricMem   = "mem"
 )
 
-// choice is the device that an end uses, and why.
+// choice is the device of an end, and the reason for it.
 type choice struct {
 	udat.ProviderInfo
-	open string // what udat.Open takes: its name, or the one of its addresses that the ends reach each other by, which is Addr then
+	open string // for udat.Open: the name, or the address (Addr) by which the ends reach each other
 	why  string
 }
 
 func byName(p udat.ProviderInfo, why string) choice { return choice{p, p.Name, why} }
 
-// byAddr is a device that has an address, whichever of its addresses that is.
+// byAddr returns the device that has an address, which may be any of its addresses.
 func byAddr(all []udat.ProviderInfo, addr netip.Addr, why string) (choice, bool) {
 	addr = addr.Unmap()
 	for _, p := range all {
@@ -38,8 +38,8 @@ func byAddr(all []udat.ProviderInfo, addr netip.Addr, why string) (choice, bool)
 	return choice{}, false
 }
 
-// choose takes the device that was named; or else the one with the address that the peer was reached by; or else the
-// first active verbs device; or else the fabric inside this process.
+// choose returns the named device; else the one with the address on which the peer connected; else
+// the first active verbs device; else mem0.
 func choose(name string, local netip.Addr) (choice, error) {
 	return chooseFrom(udat.Providers(), name, local)
 }
@@ -114,7 +114,8 @@ func noDevice(all []udat.ProviderInfo) error {
 	return errors.New(text)
 }
 
-// verbsPort splits a provider's name into verbs device and port: ports but the first are "mlx5_0/2".
+// verbsPort splits a provider's name into verbs device and port. Ports other than 1 are written
+// "mlx5_0/2".
 func (c *choice) verbsPort() (string, uint8) {
 	device, port, _ := strings.Cut(c.Name, "/")
 	if n, err := strconv.ParseUint(port, 10, 8); err == nil {

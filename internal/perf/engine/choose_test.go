@@ -10,12 +10,13 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// An end takes the device that has the address by which the ends reach each other, whichever of the device's addresses that is, and opens
-// it by that address.
+// An end takes the device that has the address by which the ends reach each other, whichever of the
+// device's addresses that is, and opens it by that address.
 func TestChoose(t *testing.T) {
 	all := []udat.ProviderInfo{
 		{Name: "rxe0", Fabric: fabricVerbs, Active: true, Addr: "10.0.0.1", Addrs: []string{"10.0.0.1", "fd00::1"}},
-		{Name: "rxe1", Fabric: fabricVerbs, Active: true, Addr: "10.0.1.1", Addrs: []string{"10.0.1.1", "10.0.1.7", "fd00:1::1", "fd00:1::7"}},
+		{Name: "rxe1", Fabric: fabricVerbs, Active: true, Addr: "10.0.1.1",
+			Addrs: []string{"10.0.1.1", "10.0.1.7", "fd00:1::1", "fd00:1::7"}},
 		{Name: "ib0", Fabric: fabricVerbs, Active: true, Addr: "10.0.2.1", Addrs: []string{"10.0.2.1", "fe80::1%eth2"}},
 		{Name: "bare0", Fabric: fabricVerbs, Active: true},
 		{Name: "mem0", Fabric: fabricMem, Active: true, Addr: "127.0.0.1"},
@@ -65,7 +66,8 @@ func TestByAddress(t *testing.T) {
 				c.Iters, c.QPs, c.Verify = 20, 2, true
 				doc, err := measure(t, addr, c)
 				assert.NilError(t, err, addr)
-				assert.DeepEqual(t, []string{doc.Client.Device, doc.Client.Address, doc.Server.Device, doc.Server.Address}, []string{device, addr, device, addr})
+				assert.DeepEqual(t, []string{doc.Client.Device, doc.Client.Address, doc.Server.Device, doc.Server.Address},
+					[]string{device, addr, device, addr})
 			}
 		}
 	})

@@ -14,13 +14,13 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Plan is what a client measures: every case, repeated.
+// Plan is what a client measures: cases, each repeated.
 type Plan struct {
 	Cases   []result.Case
 	Repeats int // at least 1
 }
 
-// Validate refuses a plan of which any case cannot be run: before anything runs.
+// Validate refuses a plan with a case that cannot be run, before anything runs.
 func (p *Plan) Validate() error {
 	if len(p.Cases) == 0 {
 		return errors.New("the plan has no cases")
@@ -37,9 +37,9 @@ func (p *Plan) Validate() error {
 	return nil
 }
 
-// Watcher is told how a plan is coming on; any of its functions may be nil. They are called one at a time.
+// Watcher receives a plan's progress. Any of its functions may be nil. Calls are serialized.
 type Watcher struct {
-	Begin    func(client, server *result.Facts)          // once, when both ends know each other
+	Begin    func(client, server *result.Facts)          // once, after the hellos
 	Case     func(n, of int, c *result.Case, repeat int) // before each run
 	Interval func(result.Interval)                       // during a run
 	Run      func(*result.Run)                           // after each run
@@ -50,7 +50,7 @@ type Client struct {
 	Device  string // to measure from; empty: the one with the address that reaches the server, or the best
 	Version string
 	CPU     *int            // to pin the measuring loop to
-	Finish  <-chan struct{} // closed: end the run under way, with what there is, and the plan; nil: never
+	Finish  <-chan struct{} // closed: end the plan now, keep results so far; may be nil
 	Watcher Watcher
 }
 
@@ -74,12 +74,13 @@ func Dial(ctx context.Context, address string, port int) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTime}
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
-		return nil, fmt.Errorf("no datperf server to be reached at %s, port %d: %w (start one there with: datperf server)", host, port, shortDial(err))
+		return nil, fmt.Errorf("no datperf server to be reached at %s, port %d: %w (start one there with: datperf server)",
+			host, port, shortDial(err))
 	}
 	return conn, nil
 }
 
-// shortDial leaves out what the caller says anyway.
+// shortDial removes from a dial error what the caller's text repeats.
 func shortDial(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -92,10 +93,11 @@ func shortDial(err error) error {
 	return err
 }
 
-// Run measures the plan over a control connection, which it closes, and gives what was found: after an error what was found
-// before it.
+// Run measures the plan over a control connection, which it closes, and returns the results; with
+// an error, the results before it.
 func (cl *Client) Run(ctx context.Context, conn net.Conn, plan Plan) (*result.Document, error) {
-	doc := &result.Document{Schema: result.Schema, Version: cl.Version, Started: time.Now().UTC().Truncate(time.Second), Units: result.Units, Runs: []result.Run{}}
+	doc := &result.Document{Schema: result.Schema, Version: cl.Version, Started: time.Now().UTC().Truncate(time.Second),
+		Units: result.Units, Runs: []result.Run{}}
 	if err := plan.Validate(); err != nil {
 		conn.Close()
 		return doc, err
@@ -119,7 +121,8 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 	}
 	doc.Client = gatherFacts(chosen, cl.Version, cl.CPU)
 	total := len(plan.Cases) * plan.Repeats
-	if err := k.send(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Version: cl.Version, Facts: raw(doc.Client), Cases: total}); err != nil {
+	if err := k.send(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Version: cl.Version,
+		Facts: raw(doc.Client), Cases: total}); err != nil {
 		return err
 	}
 	welcome, err := k.expect(ctx.Done(), msgWelcome)
@@ -127,7 +130,8 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 		return err
 	}
 	if welcome.Magic != magic || welcome.Protocol != Protocol {
-		return fmt.Errorf("the server speaks protocol %d, this client %d: use the same version of datperf at both ends", welcome.Protocol, Protocol)
+		return fmt.Errorf("the server speaks protocol %d, this client %d: use the same version of datperf at both ends",
+			welcome.Protocol, Protocol)
 	}
 	facts, err := readRaw[result.Facts](welcome.Facts)
 	if err != nil {
@@ -168,8 +172,8 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 	return err
 }
 
-// ErrFinished tells that the plan was not measured to its end because Client.Finish was closed.
-var ErrFinished = errors.New("ended early; what was measured until then is told")
+// ErrFinished is the error of a plan that Client.Finish ended early.
+var ErrFinished = errors.New("ended early: results up to then are kept")
 
 func (cl *Client) finished() bool {
 	select {
@@ -180,7 +184,8 @@ func (cl *Client) finished() bool {
 	}
 }
 
-func (cl *Client) runCase(ctx context.Context, ses *session, c result.Case, doc *result.Document, n, of, repeat int) (result.Run, error) {
+func (cl *Client) runCase(ctx context.Context, ses *session, c result.Case, doc *result.Document, n, of,
+	repeat int) (result.Run, error) {
 	_, notes, err := fit(&c)
 	if err != nil {
 		return result.Run{}, err
@@ -205,7 +210,7 @@ func (cl *Client) runCase(ctx context.Context, ses *session, c result.Case, doc 
 	return run, run.Validate()
 }
 
-// readDepth is what both devices permit, 0 if neither says.
+// readDepth is the read depth that both devices support, 0 if neither reports one.
 func readDepth(a, b *result.Facts) int {
 	switch {
 	case a.MaxReadDepth == 0:
@@ -216,10 +221,11 @@ func readDepth(a, b *result.Facts) int {
 	return min(a.MaxReadDepth, b.MaxReadDepth)
 }
 
-// compatible refuses a plan that the two devices cannot do.
+// compatible refuses a plan that one of the two devices cannot run.
 func compatible(plan Plan, client, server *result.Facts) error {
 	if client.Fabric != server.Fabric {
-		return fmt.Errorf("the client's device %s is on the %s fabric, the server's %s on the %s fabric: they cannot reach each other",
+		return fmt.Errorf("the client's device %s is on the %s fabric, the server's %s on the %s fabric: they cannot "+
+			"reach each other",
 			client.Device, client.Fabric, server.Device, server.Fabric)
 	}
 	for i := range plan.Cases {
@@ -236,24 +242,28 @@ func compatible(plan Plan, client, server *result.Facts) error {
 	return nil
 }
 
-// able refuses a case that the device of one end cannot do.
+// able refuses a case that one end's device cannot run.
 func able(c *result.Case, who string, f *result.Facts) error {
 	switch {
 	case c.Layer == result.Cverbs && f.Fabric != fabricVerbs:
-		return fmt.Errorf("--layer cverbs: the %s's device %s has no verbs beneath it; use --layer udat, or a verbs device", who, f.Device)
+		return fmt.Errorf("--layer cverbs: the %s's device %s has no verbs beneath it; use --layer udat, or a verbs device",
+			who, f.Device)
 	case c.Atomic() && f.Atomics == noAtomics:
 		return fmt.Errorf("--test %s: the %s's device %s has no atomics", c.Test, who, f.Device)
 	case c.Test == result.WriteImm && f.Detail != "" && strings.HasPrefix(f.Detail, "iWARP"):
-		return fmt.Errorf("--test %s: iWARP, as of the %s's device %s, has no immediate data with RDMA write", c.Test, who, f.Device)
+		return fmt.Errorf("--test %s: iWARP, as of the %s's device %s, has no immediate data with RDMA write", c.Test, who,
+			f.Device)
 	case f.MaxMessage > 0 && c.Size > f.MaxMessage:
 		return fmt.Errorf("--size %d: the largest message of the %s's device %s is %d", c.Size, who, f.Device, f.MaxMessage)
 	case f.MaxQueueDepth > 0 && max(c.Depth, c.RxDepth) > f.MaxQueueDepth:
-		return fmt.Errorf("--depth %d, --rx-depth %d: a queue of the %s's device %s holds %d", c.Depth, c.RxDepth, who, f.Device, f.MaxQueueDepth)
+		return fmt.Errorf("--depth %d, --rx-depth %d: a queue of the %s's device %s holds %d", c.Depth, c.RxDepth, who,
+			f.Device, f.MaxQueueDepth)
 	}
 	return nil
 }
 
-// Local runs a plan with both ends in this process, the loop of the server's pinned to a processor if one is given.
+// Local runs a plan with both ends in this process. serverCPU, if not nil, is the processor of the
+// server's loop.
 func Local(ctx context.Context, cl *Client, serverCPU *int, plan Plan) (*result.Document, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

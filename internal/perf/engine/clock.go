@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// coarseClock is the clock step from which on latencies are not to be trusted.
+// coarseClock is the smallest clock step with which latencies are unreliable.
 const coarseClock = time.Microsecond
 
-// clockStep is the smallest advance of the monotonic clock that is seen within a short while.
+// clockStep returns the smallest advance of the monotonic clock within a short time.
 func clockStep() time.Duration {
 	step := time.Duration(0)
 	base := time.Now()
@@ -25,10 +25,11 @@ func clockStep() time.Duration {
 	return step
 }
 
-// clockWarning is for a clock too coarse to time an operation.
+// clockWarning returns a warning if the clock is too coarse to time an operation.
 func clockWarning(step time.Duration) (string, bool) {
 	if step <= coarseClock {
 		return "", false
 	}
-	return fmt.Sprintf("the clock advances in steps of %v: single latencies mean nothing, only averages do (see /sys/devices/system/clocksource)", step), true
+	return fmt.Sprintf("the clock advances in steps of %v: single latencies mean nothing, only averages do (see "+
+		"/sys/devices/system/clocksource)", step), true
 }

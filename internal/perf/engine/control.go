@@ -18,27 +18,30 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Protocol is the version of what client and server say to each other. Ends of different protocols refuse to measure.
+// Protocol is the version of the messages between client and server. Ends with different versions
+// refuse to measure.
 const Protocol = 3
 
-// magic opens the conversation, so that a stranger is recognized.
+// magic begins the conversation, so that a connection that is not datperf's is recognized.
 const magic = "datperf"
 
-// The longest messages, in bytes: a stranger's, who has said nothing yet, a client's, and a server's, which has distributions in it.
+// Longest message, in bytes: of a peer before its hello, of a client, and of a server, whose
+// results contain distributions.
 const (
 	strangerLimit = 16 << 10
 	clientLimit   = 128 << 10
 	serverLimit   = 1 << 20
 )
 
-// maxQueued is how many messages of a client's the server has not looked at. The protocol has the client wait for an answer long before.
+// maxQueued is the number of unread messages of a client. A correct client waits for an answer long
+// before.
 const maxQueued = 8
 
-// answerTime bounds the wait for an answer that takes no measuring.
+// answerTime bounds the wait for an answer that involves no measurement.
 const answerTime = 90 * time.Second
 
-// message is one line of JSON on the control connection. Kind says which fields it has. Those that only a client looks into are raw:
-// a server does not spend memory on them.
+// message is one line of JSON on the control connection. Kind determines which fields are set.
+// Fields that only a client reads are raw, so that a server does not decode them.
 type message struct {
 	Kind     string           `json:"kind"`
 	Magic    string           `json:"magic,omitempty"`
@@ -56,24 +59,24 @@ type message struct {
 	End      json.RawMessage  `json:"end,omitempty"` // result.End without its intervals
 }
 
-// Kinds of messages, in the order in which they come.
+// Kinds of messages, in their order on the connection.
 const (
 	msgHello     = "hello"     // client: magic, protocol, version, facts, number of cases
-	msgWelcome   = "welcome"   // server: the same, to a client that it takes
+	msgWelcome   = "welcome"   // server: the same, if it accepts the client
 	msgCase      = "case"      // client: the next case
 	msgReady     = "ready"     // server: listens at addr for connections with token
-	msgConnected = "connected" // client: all are there; its memory
+	msgConnected = "connected" // client: all connected; its memory
 	msgGo        = "go"        // server: it is connected too, and begins now
 	msgInterval  = "interval"  // server: what it initiated in an interval
-	msgSent      = "sent"      // an initiator: how many operations there were
-	msgFinish    = "finish"    // client: the run shall end now, with what there is
+	msgSent      = "sent"      // an initiator: its number of operations
+	msgFinish    = "finish"    // client: end the run now, keep results so far
 	msgEnd       = "end"       // either: its part is over, what it measured
-	msgError     = "error"     // either: the conversation is over, and why
+	msgError     = "error"     // either: end of the conversation, and why
 	msgBye       = "bye"       // client: no more cases; server: it quits
-	msgQuit      = "quit"      // client: serve nobody any more
+	msgQuit      = "quit"      // client: accept no more clients
 )
 
-// raw is v as a part of a message.
+// raw encodes v as a part of a message.
 func raw(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -82,7 +85,7 @@ func raw(v any) json.RawMessage {
 	return b
 }
 
-// readRaw reads a part of the peer's message, fit to be printed.
+// readRaw decodes a part of the peer's message and cleans its texts for printing.
 func readRaw[T any](b json.RawMessage) (*T, error) {
 	v := new(T)
 	if err := json.Unmarshal(b, v); err != nil {
@@ -92,7 +95,7 @@ func readRaw[T any](b json.RawMessage) (*T, error) {
 	return v, nil
 }
 
-// peerError is a reason that the other end gave.
+// peerError is an error that the peer reported.
 type peerError struct{ who, text string }
 
 func (e *peerError) Error() string { return "the " + e.who + " says: " + e.text }
@@ -103,15 +106,16 @@ type control struct {
 	peer  string // "client" or "server"
 	in    chan message
 	done  chan struct{}
-	gone  chan struct{} // closed when nothing more will come: the peer has closed the connection, or says what it must not
+	gone  chan struct{} // closed when no more messages will come: closed connection, or invalid message
 	limit atomic.Int64  // of a message, in bytes
 
 	mu  sync.Mutex // serializes sends
-	err error      // why in and gone are closed; to be read once they are
+	err error      // why in and gone are closed; valid once they are
 }
 
 func newControl(conn net.Conn, peer string) *control {
-	k := &control{conn: conn, peer: peer, in: make(chan message, maxQueued), done: make(chan struct{}), gone: make(chan struct{})}
+	k := &control{conn: conn, peer: peer, in: make(chan message, maxQueued), done: make(chan struct{}),
+		gone: make(chan struct{})}
 	k.limit.Store(serverLimit)
 	if peer == "client" {
 		k.limit.Store(strangerLimit)
@@ -129,11 +133,12 @@ func (k *control) read() {
 	for lines.Scan() {
 		m, err := parse(lines.Bytes())
 		if err != nil {
-			k.err = fmt.Errorf("what answers at %v is no datperf %s: it says %q", k.conn.RemoteAddr(), k.peer, shorten(lines.Bytes()))
+			k.err = fmt.Errorf("the peer at %v is not a datperf %s: it sent %q", k.conn.RemoteAddr(), k.peer,
+				shorten(lines.Bytes()))
 			return
 		}
-		if k.peer == "client" && len(k.in) == cap(k.in) { // nobody else puts messages there
-			k.err = fmt.Errorf("the client does not wait for answers: %d messages have come in a row", cap(k.in)+1)
+		if k.peer == "client" && len(k.in) == cap(k.in) { // this is the only sender
+			k.err = fmt.Errorf("the client does not wait for answers: %d unread messages", cap(k.in)+1)
 			return
 		}
 		select {
@@ -144,7 +149,7 @@ func (k *control) read() {
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, errTooLong):
-		k.err = fmt.Errorf("a message of the %s's is longer than %d bytes", k.peer, k.limit.Load())
+		k.err = fmt.Errorf("a message of the %s is longer than %d bytes", k.peer, k.limit.Load())
 	default:
 		k.err = fmt.Errorf("the %s has gone: %w", k.peer, cmp.Or(err, io.EOF))
 	}
@@ -152,7 +157,7 @@ func (k *control) read() {
 
 var errTooLong = errors.New("message too long")
 
-// line splits off one line, which is no longer than the limit of the moment.
+// line splits off one line; a line longer than limit is an error.
 func (k *control) line(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	advance, token, err = bufio.ScanLines(data, atEOF)
 	length := advance
@@ -165,7 +170,7 @@ func (k *control) line(data []byte, atEOF bool) (advance int, token []byte, err 
 	return advance, token, err
 }
 
-// parse reads a message, and makes its texts fit to be printed.
+// parse decodes a message and cleans its texts for printing.
 func parse(line []byte) (m message, err error) {
 	if err := json.Unmarshal(line, &m); err != nil {
 		return m, err
@@ -187,7 +192,7 @@ func (k *control) close() {
 	k.conn.Close()
 }
 
-// sendTime bounds a send: a peer that does not read is gone.
+// sendTime bounds a send to a peer that does not read.
 const sendTime = 20 * time.Second
 
 func (k *control) send(m message) error {
@@ -204,7 +209,7 @@ func (k *control) send(m message) error {
 	return nil
 }
 
-// fail tells the peer in one line why the conversation is over, and gives err.
+// fail sends err to the peer in one line, and returns err.
 func (k *control) fail(err error) error {
 	var told *peerError
 	if !errors.As(err, &told) {
@@ -230,7 +235,7 @@ func (k *control) expectFor(patience time.Duration, stop <-chan struct{}, kinds 
 	case <-stop:
 		return message{}, errStopped
 	case <-timer.C:
-		return message{}, fmt.Errorf("the %s says nothing, for %v", k.peer, patience)
+		return message{}, fmt.Errorf("no message from the %s for %v", k.peer, patience)
 	}
 }
 
@@ -244,8 +249,8 @@ func (k *control) judge(m message, kinds ...string) error {
 	if m.Kind == msgError {
 		return &peerError{k.peer, m.Text}
 	}
-	return fmt.Errorf("the %s says %q where %q was expected: not the same datperf?", k.peer, m.Kind, kinds)
+	return fmt.Errorf("the %s sent %q, expected %q: different versions of datperf?", k.peer, m.Kind, kinds)
 }
 
-// errStopped ends what was interrupted at this end.
+// errStopped is the error of a wait that this end ended.
 var errStopped = errors.New("stopped")

@@ -7,13 +7,14 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// usage is what the process has used so far; zero where the system does not tell.
+// usage is what the process has used so far; zero if the system does not report it.
 type usage struct {
 	user, system           time.Duration
 	voluntary, involuntary int64
 }
 
-// measureCost begins to measure; the function it gives ends that, for the operations and bytes of meanwhile.
+// measureCost starts a measurement of cost. The returned function ends it, given the operations and
+// bytes in between.
 func measureCost() func(ops, bytes int64) result.Cost {
 	var m0 runtime.MemStats
 	runtime.ReadMemStats(&m0)
@@ -27,7 +28,8 @@ func measureCost() func(ops, bytes int64) result.Cost {
 		c := result.Cost{
 			CPU: result.Seconds(cpu), UserCPU: result.Seconds(user), Wall: result.Seconds(wall),
 			Voluntary: u1.voluntary - u0.voluntary, Involuntary: u1.involuntary - u0.involuntary,
-			Allocations: int64(m1.Mallocs - m0.Mallocs), GCs: int64(m1.NumGC - m0.NumGC), GCPause: result.Seconds(m1.PauseTotalNs - m0.PauseTotalNs),
+			Allocations: int64(m1.Mallocs - m0.Mallocs), GCs: int64(m1.NumGC - m0.NumGC),
+			GCPause: result.Seconds(m1.PauseTotalNs - m0.PauseTotalNs),
 		}
 		if ops > 0 {
 			c.PerMillion = cpu.Seconds() / float64(ops) * 1e6

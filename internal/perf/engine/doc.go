@@ -1,6 +1,8 @@
-// Package engine measures: it agrees with the other end on a plan of cases, connects, runs the loops of each case through package udat or
-// cverbs over one narrow interface (link), and hands on what it found as results. Command datperf imports it, and package bench runs that.
+// Package engine measures. It agrees with the peer on a plan of cases, connects, runs each case
+// through package udat or cverbs behind one interface (link), and returns results. Command datperf
+// and package bench import it.
 //
-// A server and a client, or both ends in one process, talk over a control connection (TCP); what a peer sends there is checked before anything is
-// made of it. One goroutine drives all queue pairs of an end, and no loop allocates for an operation.
+// A server and a client, or both ends in one process, talk over a TCP control connection;
+// everything that a peer sends there is checked. One goroutine drives all queue pairs of an end,
+// and no loop allocates per operation.
 package engine

@@ -13,7 +13,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// devices are mem0 and, where GODAT_TEST_DEVICE names one, a verbs device; a short run then leaves out mem0, which needs no device.
+// devices are mem0 and, where GODAT_TEST_DEVICE names one, a verbs device; a short run then leaves
+// out mem0, which needs no device.
 func devices() []string {
 	list := []string{"mem0"}
 	if testing.Short() && os.Getenv("GODAT_TEST_DEVICE") != "" {

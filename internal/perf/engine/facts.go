@@ -14,10 +14,10 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// noAtomics is Facts.Atomics of a device that has none.
+// noAtomics is Facts.Atomics of a device without atomics.
 const noAtomics = "none"
 
-// gatherFacts describes this end. What cannot be found out is left out.
+// gatherFacts describes this end. Unknown facts are left out.
 func gatherFacts(chosen choice, version string, cpu *int) result.Facts {
 	f := result.Facts{
 		OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), GoVersion: runtime.Version(),
@@ -44,7 +44,9 @@ func gatherFacts(chosen choice, version string, cpu *int) result.Facts {
 	if cpu != nil {
 		f.PinnedCPU = strconv.Itoa(*cpu)
 		if near := nodeOfCPU(*cpu); f.NUMANode != "" && near != "" && near != f.NUMANode {
-			f.Warnings = append(f.Warnings, fmt.Sprintf("processor %d is on NUMA node %s, %s on node %s: memory and interrupts cross between them", *cpu, near, f.Device, f.NUMANode))
+			f.Warnings = append(f.Warnings,
+				fmt.Sprintf("processor %d is on NUMA node %s, %s on node %s: memory and interrupts cross between them", *cpu, near,
+					f.Device, f.NUMANode))
 		}
 	}
 	return f
@@ -60,10 +62,12 @@ func deviceFacts(f *result.Facts, chosen *choice) {
 	defer ctx.Close()
 	if d, err := ctx.QueryDevice(); err == nil {
 		f.Firmware, f.MaxReadDepth, f.MaxQueueDepth = d.FirmwareVersion, min(d.MaxQPRDAtom, d.MaxQPInitRDAtom, 255), d.MaxQPWR
-		f.Atomics = map[cverbs.AtomicCap]string{cverbs.AtomicNone: noAtomics, cverbs.AtomicHCA: "within the device", cverbs.AtomicGlob: "global"}[d.AtomicCap]
+		f.Atomics = map[cverbs.AtomicCap]string{cverbs.AtomicNone: noAtomics, cverbs.AtomicHCA: "within the device",
+			cverbs.AtomicGlob: "global"}[d.AtomicCap]
 	}
 	if p, err := ctx.QueryPort(port); err == nil {
-		f.LinkLayer, f.PortState, f.MTU, f.MaxMessage = p.LinkLayer.String(), p.State.String(), p.ActiveMTU.Bytes(), int(p.MaxMsgSize)
+		f.LinkLayer, f.PortState = p.LinkLayer.String(), p.State.String()
+		f.MTU, f.MaxMessage = p.ActiveMTU.Bytes(), int(p.MaxMsgSize)
 	}
 	if g, why, err := ctx.BestGID(port); err == nil {
 		f.GID, f.GIDIndex, f.GIDType, f.GIDReason = g.GID.String(), g.Index, g.Type.String(), why
@@ -87,7 +91,7 @@ func cpuModel() string {
 	})
 }
 
-// libraryVersion is the version in the file name of a shared library that this process has loaded.
+// libraryVersion returns the version in the file name of a loaded shared library.
 func libraryVersion(prefix string) string {
 	return lookUp("/proc/self/maps", func(line string) (string, bool) {
 		if i := strings.IndexByte(line, '/'); i >= 0 {
@@ -97,7 +101,7 @@ func libraryVersion(prefix string) string {
 	})
 }
 
-// lookUp gives what the first line that fits says.
+// lookUp returns the value from the first line of a file that fits.
 func lookUp(name string, fits func(line string) (string, bool)) string {
 	f, err := os.Open(name)
 	if err != nil {
@@ -112,7 +116,7 @@ func lookUp(name string, fits func(line string) (string, bool)) string {
 	return ""
 }
 
-// counters are the port's counters in the kernel.
+// counters are the kernel's counters of a port.
 type counters map[string]int64
 
 func readCounters(chosen *choice) counters {
@@ -132,7 +136,7 @@ func readCounters(chosen *choice) counters {
 	return all
 }
 
-// until gives the changes to later.
+// until returns the changes from c to later.
 func (c counters) until(later counters) result.Counters {
 	d := result.Counters{}
 	for name, v := range later {

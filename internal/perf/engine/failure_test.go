@@ -88,11 +88,14 @@ func TestServerRefuses(t *testing.T) {
 		say  []message
 		want string
 	}{
-		"another protocol": {[]message{{Kind: msgHello, Magic: magic, Protocol: 99, Version: "v9"}}, "the client is datperf v9 with protocol 99: use the same version at both ends"},
-		"a stranger":       {[]message{{Kind: msgHello, Protocol: Protocol}}, "not a datperf client"},
-		"no hello":         {[]message{{Kind: msgCase}}, `"case" where ["hello"] was expected`},
-		"a bad case":       {[]message{{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1}, {Kind: msgCase, Case: &bad}}, "--size 0: must be from 1"},
-		"no case":          {[]message{{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1}, {Kind: msgCase}}, "a case message without a case"},
+		"another protocol": {[]message{{Kind: msgHello, Magic: magic, Protocol: 99, Version: "v9"}},
+			"the client is datperf v9 with protocol 99: use the same version at both ends"},
+		"a stranger": {[]message{{Kind: msgHello, Protocol: Protocol}}, "not a datperf client"},
+		"no hello":   {[]message{{Kind: msgCase}}, `sent "case", expected ["hello"]`},
+		"a bad case": {[]message{{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1},
+			{Kind: msgCase, Case: &bad}}, "--size 0: must be from 1"},
+		"no case": {[]message{{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1}, {Kind: msgCase}},
+			"a case message without a case"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newTalk(t, dial())
@@ -109,7 +112,7 @@ func TestServerRefuses(t *testing.T) {
 	}
 	conn := dial() // no JSON at all
 	fmt.Fprint(conn, "GET / HTTP/1.1\r\n\r\n")
-	assert.Assert(t, strings.Contains(newTalk(t, conn).hear().Text, `is no datperf client: it says "GET / HTTP/1.1"`))
+	assert.Assert(t, strings.Contains(newTalk(t, conn).hear().Text, `is not a datperf client: it sent "GET / HTTP/1.1"`))
 }
 
 // many is a plan that would take for ever.
@@ -169,7 +172,8 @@ func TestServerShutsDown(t *testing.T) {
 		dial, stop := serving(t)
 		started := make(chan struct{})
 		var once sync.Once
-		cl := &Client{Device: "mem0", Watcher: Watcher{Interval: func(result.Interval) { once.Do(func() { close(started) }) }}}
+		cl := &Client{Device: "mem0",
+			Watcher: Watcher{Interval: func(result.Interval) { once.Do(func() { close(started) }) }}}
 		plan := many()
 		plan.Cases[0].Mode = mode
 		failed := make(chan error, 1)
@@ -192,7 +196,8 @@ func TestServerShutsDown(t *testing.T) {
 	}
 }
 
-// A client that is interrupted, or whose process dies, ends the run at the server, which keeps serving.
+// A client that is interrupted, or whose process dies, ends the run at the server, which keeps
+// serving.
 func TestClientGoes(t *testing.T) {
 	dial, stop := serving(t)
 	defer stop()
@@ -234,7 +239,8 @@ func (silent) wait(_ []done, timeout time.Duration) (int, error) {
 	return 0, nil
 }
 
-// An end that waits for messages of which the peer says that it has sent them does not wait for ever.
+// An end that waits for messages of which the peer says that it has sent them does not wait for
+// ever.
 func TestLostMessages(t *testing.T) {
 	for _, poll := range result.Polls {
 		c := many().Cases[0]
@@ -244,11 +250,12 @@ func TestLostMessages(t *testing.T) {
 		w := newWorker(&c, lay, silent{}, newShared(), false, fabricMem, nil, nil)
 		w.sh.setExpect([]uint64{5})
 		_, err = w.run()
-		assert.ErrorContains(t, err, "nothing has come for")
+		assert.ErrorContains(t, err, "no completion for")
 	}
 }
 
-// A client that is told to finish keeps what it has measured, in every direction, and leaves out what was still to come.
+// A client that is told to finish keeps what it has measured, in every direction, and leaves out
+// what was still to come.
 func TestFinish(t *testing.T) {
 	dial, stop := serving(t)
 	defer stop()
@@ -262,7 +269,8 @@ func TestFinish(t *testing.T) {
 			}
 			finish := make(chan struct{})
 			var once sync.Once
-			cl := &Client{Device: "mem0", Finish: finish, Watcher: Watcher{Interval: func(result.Interval) { once.Do(func() { close(finish) }) }}}
+			cl := &Client{Device: "mem0", Finish: finish,
+				Watcher: Watcher{Interval: func(result.Interval) { once.Do(func() { close(finish) }) }}}
 			doc, err := cl.Run(t.Context(), dial(), Plan{Cases: []result.Case{c, c}, Repeats: 1})
 			assert.Assert(t, errors.Is(err, ErrFinished), "%v", err)
 			assert.Equal(t, len(doc.Runs), 1)
@@ -306,7 +314,7 @@ func TestQuitRefused(t *testing.T) {
 		defer close(served)
 		(&Server{Device: "mem0"}).serve(context.Background(), b)
 	}()
-	assert.ErrorContains(t, Quit(context.Background(), a, "test"), "not started with --allow-quit")
+	assert.ErrorContains(t, Quit(context.Background(), a, "test"), "started without --allow-quit")
 	<-served
 }
 
@@ -331,8 +339,8 @@ func TestClientsAtOnce(t *testing.T) {
 	}
 }
 
-// A client that connects its control channel but no queue pair does not hold the server for ever, and one that says that it gives
-// up at once.
+// A client that connects its control channel but no queue pair does not hold the server for ever,
+// and one that says that it gives up at once.
 func TestSetupEnds(t *testing.T) {
 	dial, stop := serving(t)
 	defer stop()
@@ -344,7 +352,7 @@ func TestSetupEnds(t *testing.T) {
 	k.say(message{Kind: msgCase, Case: &c})
 	assert.Equal(t, k.hear().Kind, msgReady)
 	k.say(message{Kind: msgError, Text: "I cannot"})
-	assert.Assert(t, !k.lines.Scan(), "the server keeps talking: %q", k.lines.Text()) // it closes, with nothing to say to one who has gone
+	assert.Assert(t, !k.lines.Scan(), "the server keeps talking: %q", k.lines.Text())
 }
 
 // What arrives wrong is noticed: every byte counts.
@@ -355,7 +363,8 @@ func TestPayload(t *testing.T) {
 		assert.NilError(t, check(b, 3, 77))
 		for i := range b {
 			b[i] ^= 0x10
-			assert.ErrorContains(t, check(b, 3, 77), fmt.Sprintf("message 77 of queue pair 3, %d bytes, differs from byte", size))
+			assert.ErrorContains(t, check(b, 3, 77),
+				fmt.Sprintf("message 77 of queue pair 3, %d bytes, differs from byte", size))
 			b[i] ^= 0x10
 		}
 		if size >= 8 {

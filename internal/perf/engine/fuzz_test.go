@@ -35,7 +35,8 @@ func conversations() []string {
 	return []string{
 		"GET / HTTP/1.1\r\n\r\n",
 		lines(fuzzHello, `{"kind":"bye"}`),
-		lines(fuzzHello, small, `{"kind":"connected","memory":{"addr":1,"key":2}}`, `{"kind":"sent","counts":[18446744073709551615]}`, `{"kind":"end","end":{}}`),
+		lines(fuzzHello, small, `{"kind":"connected","memory":{"addr":1,"key":2}}`,
+			`{"kind":"sent","counts":[18446744073709551615]}`, `{"kind":"end","end":{}}`),
 		lines(fuzzHello, small, `{"kind":"error","text":"\u001b[2J\n"}`),
 		lines(fuzzHello, strings.Replace(steps, `write:4K`, `write:1G`, 1)),
 		lines(fuzzHello, strings.Replace(steps, `"verify":false`, `"verify":true`, 1)),
@@ -44,13 +45,14 @@ func conversations() []string {
 		lines(fuzzHello, `{"kind":"case"}`),
 		lines(strings.Replace(fuzzHello, `"cases":2`, `"cases":0`, 1), `{"kind":"quit"}`),
 		lines(`{"kind":"hello","magic":"datperf","protocol":99,"version":"\u202e\u0007"}`),
-		lines(fuzzHello, `{"kind":"interval","interval":{"start_s":-1e9}}`, `{"kind":"sent","counts":[1]}`, `{"kind":"finish"}`),
+		lines(fuzzHello, `{"kind":"interval","interval":{"start_s":-1e9}}`, `{"kind":"sent","counts":[1]}`,
+			`{"kind":"finish"}`),
 		`{"kind":"` + strings.Repeat("x", strangerLimit),
 	}
 }
 
-// FuzzServer has a server talk with a client that says anything. The server must come to its end when the client has gone, answer in messages
-// only, and show no control character to its operator.
+// FuzzServer has a server talk with a client that says anything. The server must come to its end
+// when the client has gone, answer in messages only, and show no control character to its operator.
 func FuzzServer(f *testing.F) {
 	for _, text := range conversations() {
 		f.Add([]byte(text))
@@ -58,7 +60,8 @@ func FuzzServer(f *testing.F) {
 	chosen, err := choose("mem0", netip.Addr{})
 	assert.NilError(f, err)
 	f.Fuzz(func(t *testing.T, said []byte) {
-		s := &Server{chosen: &chosen, Log: func(text string) { assert.Assert(t, clean(text) && len(text) < 20000, "%q", text) }}
+		s := &Server{chosen: &chosen,
+			Log: func(text string) { assert.Assert(t, clean(text) && len(text) < 20000, "%q", text) }}
 		s.memory = &budget{limit: 32 << 20}
 		a, b := net.Pipe()
 		served := make(chan struct{})
@@ -87,7 +90,8 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// FuzzMessage parses a line of the control connection. What comes of it can be printed, and written again.
+// FuzzMessage parses a line of the control connection. What comes of it can be printed, and written
+// again.
 func FuzzMessage(f *testing.F) {
 	for _, text := range conversations() {
 		for line := range strings.Lines(text) {
@@ -95,7 +99,8 @@ func FuzzMessage(f *testing.F) {
 		}
 	}
 	f.Add([]byte(`{"kind":"welcome","facts":{"device":"\u001b","warnings":["\n"]}}`))
-	f.Add([]byte(`{"kind":"end","end":{"initiated":{"latency":{"percentiles":[{"percentile":50,"value_ns":1}]}},"counters":{"\u0000":1}}}`))
+	f.Add([]byte(`{"kind":"end","end":{"initiated":{"latency":{"percentiles":[{"percentile":50,"value_ns":1}]}},` +
+		`"counters":{"\u0000":1}}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		m, err := parse(line)
 		if err != nil {

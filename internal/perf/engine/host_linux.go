@@ -10,39 +10,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hugePage is the size that the kernel's default pool has on the platforms at hand.
+// hugePage is the size of the kernel's default huge pages on amd64 and arm64.
 const hugePage = 2 << 20
 
-// hugeMemory gives zeroed memory of huge pages, and what gives it back.
+// hugeMemory returns zeroed memory of huge pages, and a function that frees it.
 func hugeMemory(n int) ([]byte, func() error, error) {
 	n = (n + hugePage - 1) &^ (hugePage - 1)
-	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_HUGETLB|unix.MAP_POPULATE)
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_HUGETLB|unix.MAP_POPULATE)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--hugepages: %d pages of 2 MiB wanted: %w (sysctl vm.nr_hugepages=N reserves some; free now: %s)",
+		return nil, nil, fmt.Errorf("--hugepages: %d pages of 2 MiB wanted: %w (sysctl vm.nr_hugepages=N reserves some; "+
+			"free now: %s)",
 			n/hugePage, err, firstLine("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"))
 	}
 	return b, func() error { return unix.Munmap(b) }, nil
 }
 
-// machineCPUs is how many processors the machine has, whether or not this process may use them; 0 if it does not say.
+// machineCPUs returns the number of processors of the machine, whether or not this process may use
+// them; 0 if unknown.
 func machineCPUs() int {
 	cpus, _ := filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*")
 	return len(cpus)
 }
 
-// CheckCPU tells whether a loop can be pinned to a processor.
+// CheckCPU returns an error if a loop cannot be pinned to a processor.
 func CheckCPU(cpu int) error {
 	var may unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &may); err != nil {
 		return err
 	}
 	if cpu < 0 || cpu >= 8*len(may)*8 || !may.IsSet(cpu) {
-		return fmt.Errorf("--cpu %d: this process may not use such a processor; it may use %d of them, see taskset -p $$", cpu, may.Count())
+		return fmt.Errorf("--cpu %d: this process may not use such a processor; it may use %d of them, see taskset -p $$",
+			cpu, may.Count())
 	}
 	return nil
 }
 
-// pin ties the calling goroutine to a processor until the function that it gives is called.
+// pin binds the calling goroutine to a processor until unpin is called.
 func pin(cpu int) (unpin func(), err error) {
 	runtime.LockOSThread()
 	var before, only unix.CPUSet
@@ -61,7 +65,7 @@ func pin(cpu int) (unpin func(), err error) {
 	}, nil
 }
 
-// nodeOfCPU is the NUMA node of a processor, empty where the kernel does not tell.
+// nodeOfCPU returns the NUMA node of a processor, "" if unknown.
 func nodeOfCPU(cpu int) string {
 	nodes, _ := filepath.Glob("/sys/devices/system/cpu/cpu" + strconv.Itoa(cpu) + "/node[0-9]*")
 	if len(nodes) == 0 {
@@ -70,7 +74,8 @@ func nodeOfCPU(cpu int) string {
 	return strings.TrimPrefix(filepath.Base(nodes[0]), "node")
 }
 
-// processMemory is how much memory this process may use, in bytes: that of the machine, or less where its control group says so; 0 if unknown.
+// processMemory returns the memory that this process may use, in bytes: the machine's, or less if
+// its control group limits it; 0 if unknown.
 func processMemory() int64 {
 	least := int64(0)
 	consider := func(n int64, err error) {
@@ -78,14 +83,16 @@ func processMemory() int64 {
 			least = n
 		}
 	}
-	total, _, _ := strings.Cut(lookUp("/proc/meminfo", func(line string) (string, bool) { return strings.CutPrefix(line, "MemTotal:") }), "kB")
+	total, _, _ := strings.Cut(lookUp("/proc/meminfo",
+		func(line string) (string, bool) { return strings.CutPrefix(line, "MemTotal:") }), "kB")
 	kib, err := strconv.ParseInt(strings.TrimSpace(total), 10, 64)
 	consider(kib<<10, err)
-	// Version 2 of control groups: this one's limit and those around it.
+	// Version 2 of control groups: the limits of this group and of its parents.
 	group := lookUp("/proc/self/cgroup", func(line string) (string, bool) { return strings.CutPrefix(line, "0::") })
 	for dir := filepath.Join("/sys/fs/cgroup", group); strings.HasPrefix(dir, "/sys/fs/cgroup"); dir = filepath.Dir(dir) {
 		consider(strconv.ParseInt(firstLine(filepath.Join(dir, "memory.max")), 10, 64))
 	}
-	consider(strconv.ParseInt(firstLine("/sys/fs/cgroup/memory/memory.limit_in_bytes"), 10, 64)) // version 1, in a container
+	// Version 1 of control groups, in a container.
+	consider(strconv.ParseInt(firstLine("/sys/fs/cgroup/memory/memory.limit_in_bytes"), 10, 64))
 	return least
 }

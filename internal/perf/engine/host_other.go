@@ -13,12 +13,12 @@ func hugeMemory(int) ([]byte, func() error, error) {
 
 func machineCPUs() int { return 0 }
 
-// CheckCPU tells whether a loop can be pinned to a processor.
+// CheckCPU returns an error if a loop cannot be pinned to a processor.
 func CheckCPU(cpu int) error { return fmt.Errorf("--cpu %d: only on Linux", cpu) }
 
 func pin(cpu int) (func(), error) { return nil, CheckCPU(cpu) }
 
 func nodeOfCPU(int) string { return "" }
 
-// processMemory is not known here.
+// processMemory is unknown on this platform.
 func processMemory() int64 { return 0 }

@@ -83,19 +83,26 @@ func (k *talk) attach(c *result.Case) link {
 	return l
 }
 
-// A plan that no datperf client would send is refused, with the flag that is wrong, before anything is registered or posted.
+// A plan that no datperf client would send is refused, with the flag that is wrong, before anything
+// is registered or posted.
 func TestHostilePlans(t *testing.T) {
 	dial, _ := watched(t, &Server{})
 	for name, c := range map[string]struct {
 		spoil func(*result.Case)
 		want  string
 	}{
-		"the first step is larger":      {func(c *result.Case) { c.Steps = "send:1K,server-send:1" }, `--steps: step "send:1024"`},
-		"the last step is larger":       {func(c *result.Case) { c.Steps = "send:1,server-send:1G" }, `--steps: step "server-send:1073741824"`},
-		"a server's write is larger":    {func(c *result.Case) { c.Steps = "send:1,server-write:65" }, `--steps: step "server-write:65"`},
-		"a server's read is larger":     {func(c *result.Case) { c.Steps = "send:1,server-read:1G,send:1" }, `--steps: step "server-read:1073741824"`},
-		"verification of a large write": {func(c *result.Case) { c.Steps, c.Verify, c.Signal = "write:1G", true, 1 }, `--steps: step "write:1073741824"`},
-		"steps without end":             {func(c *result.Case) { c.Steps = strings.Repeat("send:1,", 1000) + "send:1" }, "--steps: "},
+		"the first step is larger": {func(c *result.Case) { c.Steps = "send:1K,server-send:1" },
+			`--steps: step "send:1024"`},
+		"the last step is larger": {func(c *result.Case) { c.Steps = "send:1,server-send:1G" },
+			`--steps: step "server-send:1073741824"`},
+		"a server's write is larger": {func(c *result.Case) { c.Steps = "send:1,server-write:65" },
+			`--steps: step "server-write:65"`},
+		"a server's read is larger": {func(c *result.Case) { c.Steps = "send:1,server-read:1G,send:1" },
+			`--steps: step "server-read:1073741824"`},
+		"verification of a large write": {func(c *result.Case) { c.Steps, c.Verify, c.Signal = "write:1G", true, 1 },
+			`--steps: step "write:1073741824"`},
+		"steps without end": {func(c *result.Case) { c.Steps = strings.Repeat("send:1,", 1000) + "send:1" },
+			"--steps: "},
 		"a window without signal": {func(c *result.Case) {
 			c.Test, c.Mode, c.Steps, c.Batch, c.Signal = result.Send, result.Bandwidth, "", 8, 64
 		}, "--signal 64"},
@@ -105,7 +112,8 @@ func TestHostilePlans(t *testing.T) {
 		"an open loop without signal": {func(c *result.Case) {
 			c.Test, c.Mode, c.Steps, c.Rate, c.Signal = result.Send, result.Bandwidth, "", 5, 4
 		}, "--signal 4"},
-		"more memory than there is": {func(c *result.Case) { c.Test, c.Steps, c.Size, c.QPs = result.Send, "", 1<<30, 4096 }, "--size 1073741824"},
+		"more memory than there is": {func(c *result.Case) { c.Test, c.Steps, c.Size, c.QPs = result.Send, "", 1<<30, 4096 },
+			"--size 1073741824"},
 		"atomics of another size":   {func(c *result.Case) { c.Test, c.Steps, c.Size = result.FetchAdd, "", 4 }, "--size 4"},
 		"a layer that is not there": {func(c *result.Case) { c.Layer = result.Cverbs }, "--layer cverbs"},
 	} {
@@ -131,7 +139,8 @@ func TestHostilePlans(t *testing.T) {
 	}
 }
 
-// A client that says that its part is over, although it is not, and goes, leaves nothing behind at the server; nor does one that stays.
+// A client that says that its part is over, although it is not, and goes, leaves nothing behind at
+// the server; nor does one that stays.
 func TestEarlyEnd(t *testing.T) {
 	files := 0
 	for _, direction := range result.Directions {
@@ -169,7 +178,8 @@ func openFiles() int {
 	return len(entries)
 }
 
-// A client that has truly sent all, says so and goes, before the server has received all, leaves nothing behind either.
+// A client that has truly sent all, says so and goes, before the server has received all, leaves
+// nothing behind either.
 func TestEndAndGone(t *testing.T) {
 	dial, log := watched(t, &Server{})
 	k := newTalk(t, dial())
@@ -184,7 +194,8 @@ func TestEndAndGone(t *testing.T) {
 	sessionEnds(t, log)
 }
 
-// A client that says that it has connected, although it has not, and goes, leaves nothing behind; setupTime is far longer than the test waits.
+// A client that says that it has connected, although it has not, and goes, leaves nothing behind;
+// setupTime is far longer than the test waits.
 func TestEarlyConnected(t *testing.T) {
 	dial, log := watched(t, &Server{})
 	k := newTalk(t, dial())
@@ -198,7 +209,7 @@ func TestEarlyConnected(t *testing.T) {
 	assert.Assert(t, strings.Contains(sessionEnds(t, log), "the client has gone"))
 }
 
-// clean tells whether a text can be shown on a terminal as one line.
+// clean reports whether a text can be shown on a terminal as one line.
 func clean(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
@@ -226,7 +237,8 @@ func TestServerText(t *testing.T) {
 		"a kind":    {`{"kind":` + quoted(nasty) + `}`},
 		"a version": {`{"kind":"welcome","magic":"datperf","protocol":9,"version":` + quoted(nasty) + `}`},
 		"facts": {
-			fmt.Sprintf(`{"kind":"welcome","magic":"datperf","protocol":%d,"facts":{"fabric":"mem","device":%s,"warnings":[%s]}}`, Protocol, quoted(nasty), quoted(nasty)),
+			fmt.Sprintf(`{"kind":"welcome","magic":"datperf","protocol":%d,`, Protocol) +
+				fmt.Sprintf(`"facts":{"fabric":"mem","device":%s,"warnings":[%s]}}`, quoted(nasty), quoted(nasty)),
 			`{"kind":"error","text":"enough"}`,
 		},
 	} {
@@ -291,7 +303,8 @@ func TestOutOfTurn(t *testing.T) {
 	sessionEnds(t, log)
 }
 
-// Cases share the server's memory: what does not fit is refused with the figures, and fits again when another client has gone.
+// Cases share the server's memory: what does not fit is refused with the figures, and fits again
+// when another client has gone.
 func TestServerMemory(t *testing.T) {
 	dial, log := watched(t, &Server{MaxMemory: 48 << 20})
 	c := many().Cases[0]
@@ -305,7 +318,8 @@ func TestServerMemory(t *testing.T) {
 		second.say(message{Kind: msgCase, Case: &c})
 		m := second.hear()
 		assert.Equal(t, m.Kind, msgError)
-		assert.Assert(t, strings.Contains(m.Text, "needs 29 MiB of memory at the server, whose --max-memory is 48 MiB, of which other clients use 29 MiB"), m.Text)
+		assert.Assert(t, strings.Contains(m.Text,
+			"needs 29 MiB of memory at the server, whose --max-memory is 48 MiB, of which other clients use 29 MiB"), m.Text)
 		sessionEnds(t, log)
 	}
 	first.conn.Close()
@@ -324,7 +338,8 @@ func TestCost(t *testing.T) {
 	chosen, err := choose("mem0", netip.Addr{})
 	assert.NilError(t, err)
 	for _, shape := range []result.Case{
-		{QPs: 1, Depth: 1, RxDepth: 1}, {QPs: 1, Depth: 16384, RxDepth: 16384}, {QPs: 512, Depth: 1, RxDepth: 1}, {QPs: 256, Depth: 128, RxDepth: 128, Rate: 1},
+		{QPs: 1, Depth: 1, RxDepth: 1}, {QPs: 1, Depth: 16384, RxDepth: 16384}, {QPs: 512, Depth: 1, RxDepth: 1},
+		{QPs: 256, Depth: 128, RxDepth: 128, Rate: 1},
 	} {
 		c := result.Default()
 		c.Test, c.Mode, c.Size, c.Iters = result.SendImm, result.Bandwidth, 8, 1
@@ -346,7 +361,8 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// No more clients are served at the same time than the server's bound; those that only connect, in whatever number, keep nobody out.
+// No more clients are served at the same time than the server's bound; those that only connect, in
+// whatever number, keep nobody out.
 func TestMaxClients(t *testing.T) {
 	dial, log := watched(t, &Server{MaxClients: 2})
 	for range lobbySize + 50 {
@@ -359,7 +375,7 @@ func TestMaxClients(t *testing.T) {
 	three.say(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1})
 	m := three.hear()
 	assert.Equal(t, m.Kind, msgError)
-	assert.Assert(t, strings.Contains(m.Text, "serves 2 clients at the same time, and has so many (--max-clients)"), m.Text)
+	assert.Assert(t, strings.Contains(m.Text, "this server is full: 2 clients (--max-clients)"), m.Text)
 	one.say(message{Kind: msgBye})
 	for text := ""; !strings.Contains(text, "done, 0 cases"); text = sessionEnds(t, log) {
 	}

@@ -6,35 +6,37 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// slotBudget bounds the memory of the slots of one kind at one end, where more than one slot per queue pair fits and nobody has said how many.
+// slotBudget bounds the memory for slots of one kind at one end, if --buffers is not given and more
+// than one slot per queue pair fits.
 const slotBudget = 64 << 20
 
-// memoryLimit is the most that a case may register at one end.
+// memoryLimit is the most memory that a case may register at one end.
 const memoryLimit = 4 << 30
 
-// area is where the slots of one kind lie in the registered memory: as many for each queue pair.
+// area is the range of the registered memory for slots of one kind, the same number for each queue
+// pair.
 type area struct {
 	base, perQP, stride int
 	slots               uint64
 }
 
-// slot is the place of number seq among the slots of its queue pair, which take turns.
+// slot returns the slot of sequence number seq; the slots of a queue pair are used in turn.
 func (a *area) slot(seq uint64) uint64 {
-	if a.slots&(a.slots-1) == 0 { // a division takes as long as the rest of a request
+	if a.slots&(a.slots-1) == 0 { // avoids a division, as expensive as the rest
 		return seq & (a.slots - 1)
 	}
 	return seq % a.slots
 }
 
-// at is the offset of number seq of a queue pair.
+// at returns the offset of the slot of seq of a queue pair.
 func (a *area) at(qp int, seq uint64) int { return a.base + qp*a.perQP + int(a.slot(seq))*a.stride }
 
-// layout says where in the registered memory of an end everything is; both ends compute the same one.
+// layout is the map of an end's registered memory. Both ends compute the same one.
 type layout struct {
 	qps, size, total int
 	tx, rx           area // requests are sent from, messages and results arrive in
 	word             area // of the peer's atomics
-	// What a transaction's one-sided steps work on: without slots in other tests.
+	// Areas of a transaction's one-sided steps, without slots in other tests.
 	written area // by the peer
 	source  area // of the peer's reads; never changes
 	read    area // from the peer
@@ -72,15 +74,16 @@ func layoutOf(c *result.Case) (layout, error) {
 		l.total += c.QPs * 3 * stride
 	}
 	if words/stride/c.QPs != tx+rx || l.total > memoryLimit {
-		return l, fmt.Errorf("--size %d with --qps %d: needs more than %d GiB of registered memory at each end", c.Size, c.QPs, memoryLimit>>30)
+		return l, fmt.Errorf("--size %d with --qps %d: needs more than %d GiB of registered memory at each end", c.Size,
+			c.QPs, memoryLimit>>30)
 	}
 	return l, nil
 }
 
-// transaction tells whether there is what a transaction's one-sided steps work on.
+// transaction reports whether the layout has the areas of a transaction.
 func (l *layout) transaction() bool { return l.source.slots > 0 }
 
-// remote is where in the peer's memory requests of a kind work.
+// remote returns the area of the peer's memory that requests of a kind use.
 func (l *layout) remote(op string) *area {
 	switch {
 	case result.Atomic(op):
@@ -95,7 +98,7 @@ func (l *layout) remote(op string) *area {
 	return &l.rx
 }
 
-// local is where the local buffers of requests of a kind are.
+// local returns the area of local buffers of requests of a kind.
 func (l *layout) local(op string) *area {
 	switch {
 	case op == result.Read && l.transaction():

@@ -9,18 +9,18 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Reached is how many objects of a kind an adapter gave.
+// Reached is the number of objects of a kind that an adapter created.
 type Reached struct {
 	Kind    string
 	Count   int
 	Refusal error // of the next one; nil where the number asked for was reached
 }
 
-// LimitKinds are the objects that Limits makes.
+// LimitKinds are the kinds of objects that Limits creates.
 var LimitKinds = []string{"IA", "PZ", "CNO", "EVD", "EP", "SRQ", "LMR", "RMR", "PSP"}
 
-// Limits makes objects of a kind until the adapter refuses or there are most of them, frees them all, and makes one more to see that
-// what was freed can be had again.
+// Limits creates objects of a kind until the adapter refuses or there are most of them. Then it
+// frees them all, and creates one more to check that they were freed.
 func Limits(ctx context.Context, device, kind string, most int) (r Reached, err error) {
 	chosen, err := choose(device, netip.Addr{})
 	if err != nil {
@@ -33,7 +33,7 @@ func Limits(ctx context.Context, device, kind string, most int) (r Reached, err 
 	}
 	defer func() {
 		if e := ia.Close(udat.CloseGraceful); e != nil {
-			err = errors.Join(err, fmt.Errorf("something is left: %w", e), ia.Close(udat.CloseAbrupt))
+			err = errors.Join(err, fmt.Errorf("objects are left: %w", e), ia.Close(udat.CloseAbrupt))
 		}
 	}()
 	m, err := newMaker(ia, chosen.open, kind)
@@ -69,7 +69,7 @@ func Limits(ctx context.Context, device, kind string, most int) (r Reached, err 
 
 type freer interface{ Free() error }
 
-// maker makes objects of one kind, and has what they need.
+// maker creates objects of one kind, and owns the objects that they need.
 type maker struct {
 	make  func() (freer, error)
 	needs []freer

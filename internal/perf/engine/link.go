@@ -10,8 +10,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// link is one end of the connections of a case, over one layer: the same loops drive either, so that the difference
-// between two runs is the cost of the layer. One goroutine calls the data path; connecting comes before it.
+// link is one end of a case's connections over one layer. Both layers run the same loops, so that
+// two runs differ by the layer's cost only. After connecting one goroutine calls the data path.
 type link interface {
 	memory() remote     // of this end, for the peer
 	bytes() []byte      // the same memory
@@ -21,14 +21,15 @@ type link interface {
 	accept(ctx context.Context, token uint64) error // all queue pairs
 	connect(ctx context.Context, to netip.AddrPort, token uint64) error
 
-	// as makes what is requested from now on another operation than the case's: transactions have several.
-	as(op string, size int)
-	// request posts n operations of the case, the first with number seq on its queue pair. flush makes the last one signalled.
+	// setOp selects the operation that later requests post; a transaction has several.
+	setOp(op string, size int)
+	// request posts n operations of the case; the first has number seq on its queue pair. flush
+	// makes the last one signalled.
 	request(qp int, seq uint64, n int, flush bool) error
-	// receive posts n receives into the slots from slot on.
+	// receive posts n receives into consecutive slots.
 	receive(qp int, slot uint64, n int) error
-	// poll takes completions without blocking, looking up to looks times for the first; wait parks until there is one or the timeout has
-	// passed. The first failed completion is an error.
+	// poll takes completions without blocking, polling up to polls times for the first one. wait
+	// blocks until there is one, or timeout. A failed completion is an error.
 	poll(done []done, polls int) (int, error)
 	wait(done []done, timeout time.Duration) (int, error)
 
@@ -37,13 +38,14 @@ type link interface {
 	close() error
 }
 
-// remote is what a peer needs to reach memory.
+// remote is the address and key with which a peer reaches memory.
 type remote struct {
 	Addr uint64 `json:"addr"`
 	Key  uint32 `json:"key"`
 }
 
-// done is a successful completion: of n requests of a queue pair, or of the receive of n bytes into a slot.
+// done is a successful completion: of n requests of a queue pair, or of a receive of n bytes into a
+// slot.
 type done struct {
 	recv bool
 	qp   int32
@@ -52,13 +54,13 @@ type done struct {
 	imm  uint32
 }
 
-// cookies travel with requests and receives, and come back with their completions.
+// Cookies identify requests and receives in their completions.
 const recvCookie = 1 << 63
 
 func requestCookie(qp int, n uint32) uint64    { return uint64(qp)<<32 | uint64(n) }
 func receiveCookie(qp int, slot uint64) uint64 { return recvCookie | uint64(qp)<<32 | slot&0xFFFFFFFF }
 
-// fromCookie fills in what a cookie says; of a receive n and imm are to follow.
+// fromCookie decodes a cookie; of a receive the caller adds n and imm.
 func (d *done) fromCookie(c uint64) {
 	d.recv, d.qp = c&recvCookie != 0, int32(c>>32&0x7FFFFFFF)
 	if d.recv {
@@ -78,7 +80,8 @@ func newSignals(c *result.Case) signals {
 	return signals{every: uint32(c.Signal), pending: make([]uint32, c.QPs)}
 }
 
-// next tells whether the next request of a queue pair is signalled, and then for how many it stands.
+// next reports whether the next request of a queue pair is signalled, and then how many requests
+// its completion covers.
 func (s *signals) next(qp int, flush bool) (uint32, bool) {
 	n := s.pending[qp] + 1
 	if n >= s.every || flush {
@@ -97,10 +100,10 @@ const setupTime = 60 * time.Second
 // privateSize is the length of a connection's private data: token and queue pair number.
 const privateSize = 12
 
-// errNotOurs refuses a connection that belongs to no case.
+// errNotOurs is the error for a connection request that belongs to no case.
 var errNotOurs = errors.New("a connection request that is not of this case")
 
-// openLink makes this end of a case's connections, on a device, with receives posted.
+// openLink creates this end of a case's connections on a device and posts its receives.
 func openLink(c *result.Case, lay layout, chosen choice) (link, error) {
 	var l link
 	var err error
@@ -109,7 +112,8 @@ func openLink(c *result.Case, lay layout, chosen choice) (link, error) {
 		l, err = openUDAT(c, lay, chosen.open)
 	case result.Cverbs:
 		if chosen.Fabric != fabricVerbs {
-			return nil, fmt.Errorf("--layer cverbs: %s has no verbs beneath it; use --layer udat, or --device with a verbs device", chosen.Name)
+			return nil, fmt.Errorf("--layer cverbs: %s has no verbs beneath it; use --layer udat, or --device with a verbs "+
+				"device", chosen.Name)
 		}
 		l, err = openCverbs(c, lay, chosen)
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// minRNRTimer is the pause that a sender keeps after "receiver not ready": code 12 is 0.64 ms, as udat has it.
+// minRNRTimer is the pause of a sender after "receiver not ready", as in udat: code 12 is 0.64 ms.
 const minRNRTimer = 12
 
-// retries are those of udat: 7 times without an answer, for ever while the receiver is not ready.
+// retries is as in udat: 7 retries without an answer; 7 for RNR retries means unlimited.
 const retries = 7
 
 func (l *cverbsLink) newID() (*cverbs.CMID, error) {
@@ -47,7 +47,7 @@ func (l *cverbsLink) accept(ctx context.Context, token uint64) error {
 			up++
 		case cverbs.CMEventConnectRequest:
 			qp, err := parsePrivate(ev.PrivateData, token, len(l.qps))
-			if err != nil { // a stranger's: it may be gone already, and leaves nothing here
+			if err != nil { // of another program; it may be gone already
 				ev.ID.Reject(nil)
 				ev.ID.Close()
 				continue
@@ -57,7 +57,8 @@ func (l *cverbsLink) accept(ctx context.Context, token uint64) error {
 				return fmt.Errorf("accepting connection %d: %w", qp, err)
 			}
 			p := l.param(qp, nil)
-			p.ResponderResources, p.InitiatorDepth = min(p.ResponderResources, ev.ResponderResources), min(p.InitiatorDepth, ev.InitiatorDepth)
+			p.ResponderResources, p.InitiatorDepth = min(p.ResponderResources, ev.ResponderResources), min(p.InitiatorDepth,
+				ev.InitiatorDepth)
 			if err := id.Accept(p); err != nil {
 				return fmt.Errorf("accepting connection %d: %w", qp, err)
 			}
@@ -122,7 +123,7 @@ func (l *cverbsLink) connectQP(ctx context.Context, to netip.AddrPort, token uin
 	}
 }
 
-// move takes a queue pair from INIT to RTS with the path of id.
+// move moves a queue pair from INIT to RTS with the path of id.
 func (l *cverbsLink) move(id *cverbs.CMID, qp int, in, out uint8) error {
 	if l.iwarp {
 		return nil

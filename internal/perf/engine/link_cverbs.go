@@ -12,7 +12,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// inlineWanted is what udat asks the device for too.
+// inlineWanted is the inline size to request from the device, as in udat.
 const inlineWanted = 128
 
 // cverbsLink is a link over package cverbs: one completion queue for all queue pairs.
@@ -57,7 +57,7 @@ var cverbsOps = map[string]cverbs.WROpcode{
 	result.FetchAdd: cverbs.OpAtomicFetchAndAdd, result.CmpSwap: cverbs.OpAtomicCmpAndSwp,
 }
 
-// keep notes that v is to be closed with the link.
+// keep registers v to be closed with the link.
 func keep[T interface{ Close() error }](l *cverbsLink, v T, err error) (T, error) {
 	if err == nil {
 		l.opened = append(l.opened, v.Close)
@@ -164,7 +164,7 @@ func (l *cverbsLink) open(chosen choice) (err error) {
 	return nil
 }
 
-// openQP makes a queue pair in INIT, asking for less inline space until the device agrees.
+// openQP creates a queue pair in INIT. It reduces the inline size until the device accepts it.
 func (l *cverbsLink) openQP(port uint8, recvs int, access cverbs.AccessFlags) error {
 	init := cverbs.QPInit{
 		Type: cverbs.QPTypeRC, SendCQ: l.cq, RecvCQ: l.cq, SRQ: l.srq,
@@ -187,7 +187,7 @@ func (l *cverbsLink) openQP(port uint8, recvs int, access cverbs.AccessFlags) er
 	return qp.ToInit(port, access)
 }
 
-// pageAligned gives zeroed memory of whole pages.
+// pageAligned returns zeroed, page-aligned memory.
 func pageAligned(n int) []byte {
 	page := os.Getpagesize()
 	b := make([]byte, n+2*page)
@@ -201,10 +201,10 @@ func (l *cverbsLink) notes() result.Notes { return nil }
 
 func (l *cverbsLink) setRemote(r remote) {
 	l.peer = r
-	l.as(l.c.Test, l.c.Size)
+	l.setOp(l.c.Test, l.c.Size)
 }
 
-func (l *cverbsLink) as(op string, size int) {
+func (l *cverbsLink) setOp(op string, size int) {
 	l.opcode, l.flags, l.local, l.target = cverbsOps[op], 0, *l.lay.local(op), *l.lay.remote(op)
 	if size <= l.inline && op != result.Read && !result.Atomic(op) {
 		l.flags = cverbs.SendInline
@@ -266,7 +266,8 @@ func (l *cverbsLink) poll(out []done, polls int) (int, error) {
 	return n, nil
 }
 
-// wait arms the queue, looks again, and parks: what came before the arming makes no event.
+// wait arms the queue, polls once more, and parks: completions that came before the arming make no
+// event.
 func (l *cverbsLink) wait(out []done, timeout time.Duration) (int, error) {
 	if !l.armed {
 		if err := l.cq.Arm(false); err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// udatLink is a link over package udat: one dispatcher takes all completions, another all connection events.
+// udatLink is a link over package udat, with one dispatcher for all completions and one for all
+// connection events.
 type udatLink struct {
 	c     *result.Case
 	lay   layout
@@ -39,7 +40,7 @@ type udatLink struct {
 	recvs  []udat.Recv
 	rxIOVs [][1]udat.LMRTriplet
 	events []udat.Event
-	empty  error // what an empty dispatcher gives
+	empty  error // the error of an empty dispatcher
 }
 
 var udatOps = map[string]udat.OpKind{
@@ -49,7 +50,7 @@ var udatOps = map[string]udat.OpKind{
 }
 
 func openUDAT(c *result.Case, lay layout, device string) (_ *udatLink, err error) {
-	spin := time.Duration(0) // how to wait is the case's to say
+	spin := time.Duration(0) // the case determines how to wait
 	if c.Poll == result.Adaptive {
 		spin = time.Duration(c.Spin)
 	}
@@ -90,7 +91,8 @@ func openUDAT(c *result.Case, lay layout, device string) (_ *udatLink, err error
 		recvs = c.RxDepth
 	}
 	queued := c.QPs * (c.Depth + recvs)
-	// Twice that: udat keeps room for the flushed work of its endpoints, and soft-iWARP cannot resize a completion queue.
+	// Twice the need: udat reserves room for flushed work of its endpoints, and soft-iWARP cannot
+	// resize a completion queue.
 	if l.dto, err = ia.CreateEVD(2*queued, udat.EVDDTO, nil); err != nil {
 		return nil, err
 	}
@@ -143,7 +145,7 @@ func (l *udatLink) notes() result.Notes { return nil }
 
 func (l *udatLink) close() error {
 	err := l.ia.Close(udat.CloseAbrupt)
-	if l.unmap != nil && err == nil { // while the device may write to it, it stays
+	if l.unmap != nil && err == nil { // keep it while the device may write to it
 		err = l.unmap()
 	}
 	return err
@@ -199,11 +201,12 @@ func (l *udatLink) accept(ctx context.Context, token uint64) error {
 
 func (l *udatLink) connect(ctx context.Context, to netip.AddrPort, token uint64) error {
 	for qp, ep := range l.eps {
-		err := ep.Connect(to.Addr(), udat.ConnQual(to.Port()), setupTime, makePrivate(token, qp), udat.QoSBestEffort, udat.ConnectDefault)
+		err := ep.Connect(to.Addr(), udat.ConnQual(to.Port()), setupTime, makePrivate(token, qp), udat.QoSBestEffort,
+			udat.ConnectDefault)
 		if err != nil {
 			return err
 		}
-		// One after the other: what has a full backlog refuses.
+		// One connection at a time, because a listener with a full backlog refuses.
 		ev, err := l.event(ctx)
 		if err != nil {
 			return fmt.Errorf("connection %d to %v: %w", qp, to, err)
@@ -215,7 +218,7 @@ func (l *udatLink) connect(ctx context.Context, to netip.AddrPort, token uint64)
 	return nil
 }
 
-// because is what an event says of its cause.
+// because returns the cause of an event, in words.
 func because(ev *udat.Event) string {
 	if err := ev.Err(); err != nil {
 		return ": " + err.Error()
@@ -228,7 +231,7 @@ func makePrivate(token uint64, qp int) []byte {
 	return binary.LittleEndian.AppendUint32(b, uint32(qp))
 }
 
-// parsePrivate gives the queue pair that a connection request is for.
+// parsePrivate returns the queue pair that a connection request is for.
 func parsePrivate(b []byte, token uint64, qps int) (int, error) {
 	if len(b) < privateSize || binary.LittleEndian.Uint64(b) != token {
 		return 0, errNotOurs
@@ -241,10 +244,10 @@ func parsePrivate(b []byte, token uint64, qps int) (int, error) {
 
 func (l *udatLink) setRemote(r remote) {
 	l.peer, l.base = r, l.lmr.Triplet(0, 1).VirtualAddress
-	l.as(l.c.Test, l.c.Size)
+	l.setOp(l.c.Test, l.c.Size)
 }
 
-func (l *udatLink) as(op string, size int) {
+func (l *udatLink) setOp(op string, size int) {
 	l.kind, l.local, l.target = udatOps[op], *l.lay.local(op), *l.lay.remote(op)
 	for i := range l.ops {
 		l.iovs[i][0] = l.lmr.Triplet(0, size)
@@ -313,7 +316,7 @@ func (l *udatLink) receive(qp int, slot uint64, n int) error {
 func (l *udatLink) poll(out []done, polls int) (int, error) {
 	n, err := l.dto.DequeueSpin(l.events[:len(out)], polls)
 	if n == 0 && err != nil {
-		if err != l.empty { // errors.Is takes as long as a good part of the poll
+		if err != l.empty { // errors.Is would cost much of a poll
 			if !errors.Is(err, udat.ErrQueueEmpty) {
 				return 0, err
 			}
@@ -347,7 +350,8 @@ func (l *udatLink) wait(out []done, timeout time.Duration) (int, error) {
 func (l *udatLink) completion(d *done, ev *udat.Event) error {
 	d.fromCookie(uint64(ev.Cookie))
 	if ev.Status != udat.DTOSuccess {
-		return fmt.Errorf("%v on queue pair %d: %v (fabric status %d, vendor code %d)", ev.Operation, d.qp, ev.Status, ev.RawStatus, ev.VendorError)
+		return fmt.Errorf("%v on queue pair %d: %v (fabric status %d, vendor code %d)", ev.Operation, d.qp, ev.Status,
+			ev.RawStatus, ev.VendorError)
 	}
 	if d.recv {
 		d.n, d.imm = uint32(ev.Length), ev.Immediate

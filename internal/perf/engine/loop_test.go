@@ -13,7 +13,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Queue pairs, depth, batches, directions, shared receive queue, small and odd numbers: every combination moves what it says.
+// Queue pairs, depth, batches, directions, shared receive queue, small and odd numbers: every
+// combination moves what it says.
 func TestStreams(t *testing.T) {
 	onEach(t, func(t *testing.T, device string, base result.Case) {
 		depths := []int{1, 2, 16}
@@ -46,7 +47,8 @@ func TestStreams(t *testing.T) {
 	})
 }
 
-// With a number of buffers, the messages of each queue pair go through so many, and the memory is no larger.
+// With a number of buffers, the messages of each queue pair go through so many, and the memory is
+// no larger.
 func TestBuffers(t *testing.T) {
 	c := result.Default()
 	c.Mode, c.Size, c.Depth, c.RxDepth, c.QPs = result.Bandwidth, 100, 16, 64, 3
@@ -178,7 +180,8 @@ func TestNoAllocations(t *testing.T) {
 	})
 }
 
-// A loop that always finds something must yield too, or the runtime takes its processor away in the midst of a call into C.
+// A loop that always finds something must yield too, or the runtime takes its processor away in the
+// midst of a call into C.
 func TestBusyLoopYields(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	s := newSpin(&result.Case{Poll: result.Busy}, fabricVerbs)
@@ -195,14 +198,16 @@ func TestBusyLoopYields(t *testing.T) {
 	assert.Equal(t, s.yielded, now, "it yielded just before")
 }
 
-// Crowded is where loops leave no processor to what they wait for; not where a process is bound to as many as it has loops.
+// Crowded is where loops leave no processor to what they wait for; not where a process is bound to
+// as many as it has loops.
 func TestCrowded(t *testing.T) {
 	assert.Equal(t, spinners.Load(), int32(0))
 	defer spinners.Store(0)
 	for _, c := range []struct {
 		loops, own, all int32
 		want            bool
-	}{{1, 1, 1, true}, {1, 1, 2, false}, {2, 1, 2, true}, {1, 2, 2, false}, {2, 2, 2, true}, {2, 2, 3, false}, {3, 2, 8, true}, {4, 8, 8, false}} {
+	}{{1, 1, 1, true}, {1, 1, 2, false}, {2, 1, 2, true}, {1, 2, 2, false}, {2, 2, 2, true}, {2, 2, 3, false}, {3, 2, 8,
+		true}, {4, 8, 8, false}} {
 		spinners.Store(c.loops)
 		s := spin{own: c.own, all: c.all, bursts: true}
 		assert.Equal(t, s.crowded(), c.want, "%+v", c)

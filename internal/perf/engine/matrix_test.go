@@ -23,7 +23,7 @@ func values[T any](set func(*result.Case, T), all ...T) option {
 	return o
 }
 
-// matrix gives every combination of the options.
+// matrix returns every combination of the options.
 func matrix() []result.Case {
 	cases := []result.Case{result.Default()}
 	for _, o := range []option{
@@ -59,7 +59,8 @@ func matrix() []result.Case {
 
 var flagNamed = regexp.MustCompile(`--[a-z]+`)
 
-// Every combination of the options ends: with a result, or with a refusal that names a flag, before anything has run.
+// Every combination of the options ends: with a result, or with a refusal that names a flag, before
+// anything has run.
 func TestMatrix(t *testing.T) {
 	for _, device := range devices() {
 		t.Run(device, func(t *testing.T) {

@@ -12,8 +12,9 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// BenchmarkNullStream is what the loop of a bandwidth measurement costs by itself: RDMA writes posted and reaped one at a time, and in batches of
-// 32, on the device that does nothing (cverbs/nulldev.c). BenchmarkNullCverbs of package udat is the same without datperf.
+// BenchmarkNullStream is what the loop of a bandwidth measurement costs by itself: RDMA writes
+// posted and reaped one at a time, and in batches of 32, on the device that does nothing
+// (cverbs/nulldev.c). BenchmarkNullCverbs of package udat is the same without datperf.
 func BenchmarkNullStream(b *testing.B) {
 	for _, batch := range []int{1, 32} {
 		b.Run(fmt.Sprint(batch), func(b *testing.B) {

@@ -6,14 +6,14 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// pace is the schedule of an open loop: when each operation falls due, whatever became of those before it.
+// pace is the schedule of an open loop: when each operation is due, independent of earlier ones.
 type pace struct {
 	gap float64 // mean nanoseconds between operations; 0: closed loop
 	rng *rand.Rand
 	at  float64
 }
 
-// newPace makes a schedule that is the same for the same case: the arrivals of a repeat are those of the first run.
+// newPace returns the schedule of a case. It is the same for every repeat.
 func newPace(c *result.Case) pace {
 	p := pace{}
 	if c.Rate > 0 {
@@ -29,10 +29,10 @@ func (p *pace) open() bool { return p.gap > 0 }
 
 func (p *pace) start(now int64) { p.at = float64(now) }
 
-// due is when the next operation falls due.
+// due returns when the next operation is due.
 func (p *pace) due() int64 { return int64(p.at) }
 
-// advance moves on to the one after it.
+// advance moves to the next operation.
 func (p *pace) advance() {
 	if p.rng != nil {
 		p.at += p.gap * p.rng.ExpFloat64()

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// A payload is an arithmetic progression of 64-bit words whose start depends on queue pair and sequence number: no two
-// words of a message, and no two messages in flight, have the same content, so whatever is lost, late or in the wrong
-// place shows. Every byte is compared.
+// A payload is an arithmetic progression of 64-bit words whose start depends on queue pair and
+// sequence number. No two words of a message and no two messages in flight are equal, so a
+// comparison of every byte finds anything lost, late or misplaced.
 const payloadStep = 0x9E3779B97F4A7C15
 
 func payloadStart(qp int, seq uint64) uint64 {

@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// ping measures latency: one operation at a time, on the queue pairs in turn.
+// ping measures latency: one operation at a time, over the queue pairs in turn.
 func (w *worker) ping() error {
 	defer w.spin.begin(w.c)()
 	w.awaits = true
@@ -59,7 +59,7 @@ func (w *worker) ping() error {
 	return nil
 }
 
-// await waits, in an open loop, until the next operation falls due.
+// await waits in an open loop until the next operation is due.
 func (w *worker) await() (due int64, err error) {
 	if !w.pace.open() {
 		return 0, nil
@@ -82,7 +82,7 @@ func (w *worker) await() (due int64, err error) {
 	}
 }
 
-// once does one operation, up to the point where its latency ends.
+// once runs one operation, up to the end of its latency.
 func (w *worker) once(qp int) error {
 	if w.steps != nil {
 		return w.transact(qp)
@@ -110,8 +110,8 @@ func (w *worker) once(qp int) error {
 	return w.awaitMessage()
 }
 
-// after does what the latency of an operation does not include: taking the completions of suppressed requests,
-// posting receives, verifying.
+// after does the work that latency excludes: polling completions of suppressed requests, posting
+// receives, verifying.
 func (w *worker) after(qp int) error {
 	if w.c.PingPong() {
 		if w.c.Test == result.Write && w.pending[qp] >= w.c.Signal {
@@ -126,7 +126,7 @@ func (w *worker) after(qp int) error {
 	return nil
 }
 
-// pong answers every message in kind.
+// pong answers every message with one of the same kind.
 func (w *worker) pong() error {
 	defer w.spin.begin(w.c)()
 	for n := int64(0); n < w.sh.expect.Load(); n++ {
@@ -159,7 +159,7 @@ func (w *worker) pong() error {
 	return nil
 }
 
-// endOfPong is a wait that ended because there is nothing to wait for any more.
+// endOfPong returns nil if err only means that no more messages will come.
 func (w *worker) endOfPong(n int64, err error) error {
 	if err == errNoMore && n >= w.sh.expect.Load() {
 		return nil
@@ -167,7 +167,7 @@ func (w *worker) endOfPong(n int64, err error) error {
 	return err
 }
 
-// poll takes completions without waiting; messages go to the inbox.
+// poll takes completions without waiting and puts messages into the inbox.
 func (w *worker) poll() (int, error) {
 	n, err := w.l.poll(w.done, 1)
 	if err != nil {
@@ -177,7 +177,7 @@ func (w *worker) poll() (int, error) {
 	return n, nil
 }
 
-// reap is poll that waits as the case says.
+// reap is poll that waits as the case's poll mode says.
 func (w *worker) reap() (int, error) {
 	got, err := w.take()
 	if err != nil {
@@ -210,7 +210,7 @@ func (w *worker) awaitMessage() error {
 	return nil
 }
 
-// nothingMore tells the answering end that the peer has said how many messages there were, and all have come.
+// nothingMore reports whether the peer has announced its number of messages and all have arrived.
 func (w *worker) nothingMore() bool {
 	return !w.initOps && w.received >= w.sh.expect.Load()
 }
@@ -225,7 +225,7 @@ func (w *worker) takeMessages() error {
 	return nil
 }
 
-// postMarked posts a write whose last byte tells the peer that it has arrived.
+// postMarked posts a write whose last byte marks its arrival in the peer's memory.
 func (w *worker) postMarked(qp int) error {
 	seq := w.initSeq[qp]
 	if w.c.Verify {
@@ -241,10 +241,10 @@ func (w *worker) postMarked(qp int) error {
 	return nil
 }
 
-// markOf is never that of the message before, and never 0 for the first.
+// markOf returns the mark of a message: different from the one before, and never 0 for the first.
 func markOf(seq uint64) byte { return byte(seq + 1) }
 
-// markSpins is how often memory is polled between looking at the connection.
+// markSpins is the number of memory polls between two polls of the link.
 const markSpins = 1024
 
 // awaitMark polls the last byte of the peer's next write until it has arrived.

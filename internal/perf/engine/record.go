@@ -8,14 +8,15 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// samples are times in nanoseconds: a histogram of constant size, and what it cannot tell exactly.
+// samples collects times in nanoseconds: a histogram of constant size, and exact min, max, mean and
+// deviation.
 type samples struct {
 	hist       *hdrhistogram.Histogram
 	min, max   int64
 	mean, sumS float64 // Welford's running mean and sum of squared differences
 }
 
-// longest is the largest time that a histogram takes; longer ones count as this in percentiles.
+// longest is the largest time in the histogram; percentiles count longer ones as this.
 const longest = int64(3600e9)
 
 func newSamples() *samples {
@@ -35,19 +36,20 @@ func (s *samples) reset() {
 	s.min, s.max, s.mean, s.sumS = math.MaxInt64, 0, 0, 0
 }
 
-// Percentiles are those that every distribution lists.
+// Percentiles are the percentiles of every distribution.
 var Percentiles = []float64{50, 75, 90, 95, 99, 99.9, 99.99, 99.999}
 
-// distribution sums the samples up, every time divided by div.
+// distribution returns the summary of the samples, every time divided by div.
 func (s *samples) distribution(div float64) *result.Distribution {
 	n := s.hist.TotalCount()
 	if n == 0 {
 		return nil
 	}
-	// A percentile is the upper end of its histogram cell, which may lie beyond the true extremes.
+	// A percentile is the upper bound of its histogram cell, so limit it to the true extremes.
 	at := func(ns int64) float64 { return float64(min(max(ns, s.min), s.max)) / div }
 	d := &result.Distribution{
-		Count: n, Min: float64(s.min) / div, Max: float64(s.max) / div, Mean: s.mean / div, Stddev: math.Sqrt(s.sumS/float64(n)) / div,
+		Count: n, Min: float64(s.min) / div, Max: float64(s.max) / div, Mean: s.mean / div,
+		Stddev: math.Sqrt(s.sumS/float64(n)) / div,
 	}
 	for _, p := range Percentiles {
 		d.Percentiles = append(d.Percentiles, result.Percentile{P: p, Value: at(s.hist.ValueAtPercentile(p))})
@@ -58,7 +60,7 @@ func (s *samples) distribution(div float64) *result.Distribution {
 	return d
 }
 
-// recorder keeps what an initiator measures, and tells about it at every interval.
+// recorder collects an initiator's measurements and reports them at every interval.
 type recorder struct {
 	latency   *samples
 	corrected *samples // open loop
@@ -90,7 +92,7 @@ func (r *recorder) begin(now int64) {
 	r.start, r.from, r.next = now, now, now+r.every
 }
 
-// sample counts one operation with its latency; late is its latency from when it fell due.
+// sample counts one operation. ns is its latency from the post, late from its due time.
 func (r *recorder) sample(ns, late int64) {
 	r.ops++
 	r.latency.add(ns)
@@ -127,7 +129,7 @@ func (r *recorder) div() float64 {
 	return 1
 }
 
-// stream sums the measurement up.
+// stream returns the summary of the measurement.
 func (r *recorder) stream() *result.Stream {
 	s := &result.Stream{Ops: r.ops, Bytes: r.ops * r.size, Elapsed: result.Seconds(r.stop - r.start)}
 	if r.latency != nil {

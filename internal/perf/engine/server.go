@@ -16,13 +16,14 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Server takes clients and does what their plans say, any number of them at the same time.
+// Server runs the plans of its clients, any number of them at the same time.
 type Server struct {
 	Device  string            // that clients measure; empty: the one with the address that the client came to, or the best
 	Version string            // of datperf
 	Log     func(text string) // one line for people; may be nil
 	Clients int               // to serve; 0: any number, until interrupted
-	// Bounds: clients served at the same time (0: DefaultMaxClients), and the memory of all their cases, in bytes (0: DefaultMaxMemory).
+	// Limits: clients at the same time (0: DefaultMaxClients), and memory for all their cases in
+	// bytes (0: DefaultMaxMemory).
 	MaxClients int
 	MaxMemory  int64
 	CPU        *int // to pin the measuring loops to
@@ -40,7 +41,7 @@ type Server struct {
 // DefaultPort is the port of the control connection.
 const DefaultPort = 18516
 
-// Check tells whether the server has a device to serve with, and which.
+// Check returns the facts of the server's device, or an error if there is none.
 func (s *Server) Check() (result.Facts, error) {
 	chosen, err := choose(s.Device, netip.Addr{})
 	if err != nil {
@@ -49,8 +50,8 @@ func (s *Server) Check() (result.Facts, error) {
 	return gatherFacts(chosen, s.Version, s.CPU), nil
 }
 
-// Serve takes clients until ctx is done, ends their runs then, and closes the listener. A client's quit closes the listener too, but lets
-// other clients come to their end.
+// Serve accepts clients until ctx is done; then it ends their runs and closes the listener. A
+// client's quit closes the listener too, but other clients finish.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer context.AfterFunc(ctx, func() { ln.Close() })()
 	s.quitting = make(chan struct{})
@@ -94,7 +95,7 @@ func (s *Server) log(format string, args ...any) {
 	}
 }
 
-// serve has one conversation.
+// serve handles one connection.
 func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -130,7 +131,8 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 		return 0, errors.New("not a datperf client")
 	}
 	if hello.Protocol != Protocol {
-		return 0, fmt.Errorf("this server is %s with protocol %d, the client is %s with protocol %d: use the same version at both ends",
+		return 0, fmt.Errorf("this server is %s with protocol %d, the client is %s with protocol %d: use the same version "+
+			"at both ends",
 			orUnknown(s.Version), Protocol, orUnknown(hello.Version), hello.Protocol)
 	}
 	k.limit.Store(clientLimit)
@@ -149,7 +151,8 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 		return 0, err
 	}
 	facts := gatherFacts(chosen, s.Version, s.CPU)
-	if err := k.send(message{Kind: msgWelcome, Magic: magic, Protocol: Protocol, Version: s.Version, Facts: raw(facts)}); err != nil {
+	if err := k.send(message{Kind: msgWelcome, Magic: magic, Protocol: Protocol, Version: s.Version,
+		Facts: raw(facts)}); err != nil {
 		return 0, err
 	}
 	s.log("%s: %d cases on %s (%s)", who, hello.Cases, chosen.Name, chosen.why)
@@ -162,7 +165,7 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 		case m.Kind == msgFinish: // too late: the run was over
 			continue
 		case m.Kind == msgQuit && (!s.MayQuit || s.quitting == nil):
-			return cases, errors.New("this server does not quit for a client: it was not started with --allow-quit")
+			return cases, errors.New("this server refuses quit: it was started without --allow-quit")
 		case m.Kind == msgQuit:
 			s.log("%s: this server shall quit; it takes no more clients", who)
 			err := k.send(message{Kind: msgBye})
@@ -196,7 +199,7 @@ func orUnknown(version string) string {
 	return "datperf " + strings.TrimPrefix(version, "datperf ")
 }
 
-// seat lets a client be served, until leave is called.
+// seat admits a client until leave is called.
 func (s *Server) seat() (leave func(), err error) {
 	if s.seats == nil {
 		return func() {}, nil
@@ -204,7 +207,7 @@ func (s *Server) seat() (leave func(), err error) {
 	select {
 	case s.seats <- struct{}{}:
 	default:
-		return nil, fmt.Errorf("this server serves %d clients at the same time, and has so many (--max-clients)", cap(s.seats))
+		return nil, fmt.Errorf("this server is full: %d clients (--max-clients)", cap(s.seats))
 	}
 	leave = func() { <-s.seats }
 	switch n := s.served.Add(1); {
@@ -213,22 +216,22 @@ func (s *Server) seat() (leave func(), err error) {
 		s.quit.Do(func() { close(s.quitting) })
 	default:
 		leave()
-		return nil, fmt.Errorf("this server serves %d clients in all, and has had them", s.Clients)
+		return nil, fmt.Errorf("this server has served its %d clients", s.Clients)
 	}
 	return leave, nil
 }
 
-// Bounds on the waits for a client: for its first words, and for its next case.
+// Limits on the wait for a client's hello, and for its next case.
 const (
 	helloTime = 20 * time.Second
 	idleTime  = 10 * time.Minute
 )
 
-// lobbySize is how many connections a server keeps that have not become clients.
+// lobbySize is the number of connections without a hello that a server keeps.
 const lobbySize = 256
 
-// lobby has the connections that have not become clients, the oldest first. When it is full the oldest gives way, so that those that
-// say nothing keep nobody out.
+// lobby holds the connections without a hello, oldest first. When it is full the oldest is closed,
+// so that silent connections keep no client out.
 type lobby struct {
 	mu    sync.Mutex
 	conns []net.Conn
@@ -244,7 +247,7 @@ func (l *lobby) enter(conn net.Conn) {
 	l.conns = append(l.conns, conn)
 }
 
-// leave is called for those too that have left already.
+// leave may be called for a connection that has left already.
 func (l *lobby) leave(conn net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -270,7 +273,8 @@ func (s *Server) isQuitting() bool {
 	}
 }
 
-// Quit asks the server at the other end of a control connection, which it closes, to take no more clients.
+// Quit asks the server at the other end of a control connection, which it closes, to take no more
+// clients.
 func Quit(ctx context.Context, conn net.Conn, version string) error {
 	k := newControl(conn, "server")
 	defer k.close()

@@ -12,19 +12,19 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// session is one end's part of a conversation, after the greeting.
+// session is one end's part of a conversation, after the hellos.
 type session struct {
 	ctl    *control
 	chosen choice
 	client bool            // this end is the client
 	cpu    *int            // to pin the loop to
 	memory *budget         // what the cases of a server's clients share
-	finish <-chan struct{} // closed when the run shall end with what there is; nil: never
+	finish <-chan struct{} // closed: end the run now, keep results so far; may be nil
 	watch  func(result.Interval)
 }
 
-// fit makes the case one that the memory permits, and gives the layout. With verification every request and receive
-// has a slot of its own.
+// fit adapts the case to the memory limits and returns its layout. With verification every request
+// and receive has its own slot.
 func fit(c *result.Case) (layout, result.Notes, error) {
 	if err := c.Validate(); err != nil {
 		return layout{}, nil, err
@@ -35,7 +35,9 @@ func fit(c *result.Case) (layout, result.Notes, error) {
 	}
 	var notes result.Notes
 	if c.Mode == result.Bandwidth && lay.tx.slots < uint64(c.Depth) {
-		notes = append(notes, fmt.Sprintf("depth is %d instead of %d: with --verify every outstanding message has memory of its own", lay.tx.slots, c.Depth))
+		notes = append(notes,
+			fmt.Sprintf("depth is %d instead of %d: with --verify every outstanding message has memory of its own",
+				lay.tx.slots, c.Depth))
 		c.Depth = int(lay.tx.slots)
 		c.Batch = min(c.Batch, c.Depth)
 	}
@@ -46,12 +48,12 @@ func fit(c *result.Case) (layout, result.Notes, error) {
 	return lay, notes, err
 }
 
-// initiates tells whether this end starts operations.
+// initiates reports whether this end starts operations.
 func (s *session) initiates(c *result.Case) bool {
 	return c.Direction == result.Both || (c.Direction == result.Out) == s.client
 }
 
-// run does this end's part of a case: connect, measure, tell the peer.
+// run runs this end's part of a case: connect, measure, report to the peer.
 func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.End, err error) {
 	lay, _, err := fit(c)
 	if err != nil {
@@ -117,9 +119,11 @@ func (s *session) accept(ctx context.Context, l link) error {
 	}
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	setup, cancel := context.WithTimeoutCause(ctx, setupTime, fmt.Errorf("the client has not connected within %v", setupTime))
+	setup, cancel := context.WithTimeoutCause(ctx, setupTime,
+		fmt.Errorf("the client has not connected within %v", setupTime))
 	defer cancel()
-	// A client that gives up says so, or goes away: instead of connecting, or after it has said that it has.
+	// A client that gives up sends an error or closes the connection, even after it announced that
+	// it had connected.
 	said := make(chan error, 1)
 	var connected message
 	go func() {
@@ -155,11 +159,11 @@ func (s *session) accept(ctx context.Context, l link) error {
 	return s.ctl.send(message{Kind: msgGo})
 }
 
-// measure runs the loop, and meanwhile listens to the peer.
+// measure runs the loop, and reads the peer's messages meanwhile.
 func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l link) (own, peer *result.End, err error) {
 	sh := newShared()
 	if c.Iters > 0 {
-		sh.expect.Store(c.Iters + c.Warmup) // the peer will say the same, later
+		sh.expect.Store(c.Iters + c.Warmup) // the peer announces the same, later
 	}
 	defer context.AfterFunc(ctx, func() { sh.abort(context.Cause(ctx)) })()
 
@@ -181,7 +185,7 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 	w := newWorker(c, lay, l, sh, s.initiates(c), s.chosen.Fabric, func(iv result.Interval) {
 		select {
 		case tell <- iv:
-		default: // nobody has taken the last 64: measuring goes first
+		default: // 64 are unread: drop it, measuring goes first
 		}
 	}, func(counts []uint64) {
 		sh.said.Store(true)
@@ -209,7 +213,8 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 		case <-sh.stop:
 			err = sh.err()
 		case <-time.After(time.Duration(c.Stall) + answerTime):
-			err = fmt.Errorf("this end is done, the %s has not told its result for %v", s.ctl.peer, time.Duration(c.Stall)+answerTime)
+			err = fmt.Errorf("this end is done, the %s has not told its result for %v", s.ctl.peer,
+				time.Duration(c.Stall)+answerTime)
 		}
 	}
 	close(finished)
@@ -217,7 +222,7 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 	return own, peer, err
 }
 
-// loop runs the worker, on the processor that it is pinned to.
+// loop runs the worker, pinned to the processor if one is given.
 func (s *session) loop(w *worker) (*result.End, error) {
 	if s.cpu != nil {
 		unpin, err := pin(*s.cpu)
@@ -235,7 +240,7 @@ func (s *session) see(iv result.Interval) {
 	}
 }
 
-// passFinish ends the run at both ends when this one is told to.
+// passFinish ends the run at both ends when this end is asked to finish.
 func (s *session) passFinish(sh *shared, finished <-chan struct{}) {
 	select {
 	case <-s.finish:
@@ -245,8 +250,8 @@ func (s *session) passFinish(sh *shared, finished <-chan struct{}) {
 	}
 }
 
-// listen takes the peer's messages until it has said its result, or this end has failed. After its result it must stay until this end's
-// loop is over too.
+// listen reads the peer's messages until its result has come, or this end has failed. After its
+// result the peer must stay connected until this end's loop is over.
 func (s *session) listen(c *result.Case, sh *shared, peerEnd chan<- *result.End, finished, over <-chan struct{}) {
 	end, err := s.hearEnd(c, sh, finished)
 	switch {
@@ -264,7 +269,8 @@ func (s *session) listen(c *result.Case, sh *shared, peerEnd chan<- *result.End,
 	}
 }
 
-// hearEnd waits for the peer's result, and does what it says before; it returns nil when finished is closed.
+// hearEnd waits for the peer's result and handles the messages before it. It returns nil when
+// finished is closed.
 func (s *session) hearEnd(c *result.Case, sh *shared, finished <-chan struct{}) (*result.End, error) {
 	var intervals []result.Interval
 	for {
@@ -304,8 +310,9 @@ func (s *session) hearEnd(c *result.Case, sh *shared, finished <-chan struct{}) 
 	}
 }
 
-// mayEnd tells whether the peer's part can be over. If it initiates, it has said how many operations there were. If it waits for this
-// end's, it knows how many there are: by the case, or because this end has said so.
+// mayEnd reports whether the peer's part can be over. A peer that initiates must have announced its
+// number of operations; one that responds must know this end's number, from the case or from an
+// announcement.
 func (s *session) mayEnd(c *result.Case, sh *shared) bool {
 	own, peer := s.initiates(c), !s.initiates(c) || c.Direction == result.Both
 	waits := own && (!peer || c.TwoSided())

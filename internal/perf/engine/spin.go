@@ -9,25 +9,27 @@ import (
 )
 
 const (
-	// yieldEvery is how long a busy loop runs at most before it yields. Go's runtime takes the processor of its scheduler from a goroutine
-	// that has run for 10 ms; if that is in C just then, as in a post that a software device carries out at once, another thread gets it,
-	// and the runtime's watcher looks every 20 us from then on. Its wake-ups cost a third of the bandwidth of soft-RoCE on two processors.
+	// yieldEvery is how long a busy loop runs before it yields. Go preempts a goroutine after 10
+	// ms. If that goroutine is in C then, as in a post on a software device, another thread takes
+	// its processor and the runtime's monitor polls every 20 us from then on, which costs a
+	// software device up to a third of its bandwidth on two processors.
 	yieldEvery = 8 * time.Millisecond
-	// yieldCrowded is the number of empty polls after which a loop yields where there are not processors enough: what it waits for needs
-	// the one that it spins on.
+	// yieldCrowded is the number of empty polls before a loop yields on a host with too few
+	// processors, where its peer needs the one that it spins on.
 	yieldCrowded = 16
-	// patienceCrowded is how long a loop spins there before it begins to nap between polls. What answers so late is held up by the
-	// spinning itself, as in a virtual machine whose processors are emulated.
+	// patienceCrowded is how long a loop spins there before it sleeps between polls: the spinning
+	// itself may delay the answer.
 	patienceCrowded = time.Millisecond
 	napCrowded      = 50 * time.Microsecond
-	// burst is how often a loop looks in one crossing into C: the crossing costs as much as some of the looks.
+	// burst is the number of polls in one crossing into C; a crossing costs as much as several
+	// polls.
 	burst = 32
 )
 
 // spinners counts the loops of this process that poll without parking.
 var spinners atomic.Int32
 
-// spin is how a busy loop treats its processor.
+// spin decides when a busy loop yields.
 type spin struct {
 	own     int32 // processors that this process may use,
 	all     int32 // and those of the machine
@@ -39,11 +41,13 @@ type spin struct {
 func newSpin(c *result.Case, fabric string) spin {
 	each := fabric == fabricMem
 	own := min(runtime.NumCPU(), runtime.GOMAXPROCS(0))
-	return spin{own: int32(own), all: int32(max(own, machineCPUs())), each: each, bursts: !each && !parks(c) && c.Rate == 0}
+	return spin{own: int32(own), all: int32(max(own, machineCPUs())), each: each, bursts: !each && !parks(c) &&
+		c.Rate == 0}
 }
 
-// crowded says that there are not processors enough for all loops and one more: what they wait for needs one too. A process that is bound to as
-// many as it has loops leaves that to the others of the machine.
+// crowded reports whether there are fewer processors than the loops of this process and one more,
+// for their peers. A process bound to as many processors as it has loops leaves the peers to the
+// machine's other processors.
 func (s *spin) crowded() bool {
 	n := spinners.Load()
 	return n > s.own || n >= s.all
@@ -57,12 +61,13 @@ func (s *spin) polls() int {
 	return 1
 }
 
-// parks tells the cases that do not spin here: they wait for events, or udat spins itself before it parks.
+// parks reports whether the engine does not spin in a case: it waits for events, or udat spins
+// before it parks.
 func parks(c *result.Case) bool {
 	return c.Poll == result.Event || c.Poll == result.Adaptive && c.Layer == result.UDAT
 }
 
-// begin enters a loop that spins, in a case that polls at all; the function it gives leaves it.
+// begin enters a spinning loop, if the case polls; end leaves it.
 func (s *spin) begin(c *result.Case) (end func()) {
 	if parks(c) {
 		return func() {}
@@ -71,7 +76,8 @@ func (s *spin) begin(c *result.Case) (end func()) {
 	return func() { spinners.Add(-1) }
 }
 
-// breathe is called in every round of a loop that spins, and now and then while it finds nothing.
+// breathe yields when yieldEvery has passed. A spinning loop calls it in every round, and now and
+// then during empty polls.
 func (s *spin) breathe(now int64) {
 	if now-s.yielded > int64(yieldEvery) {
 		s.yielded = now

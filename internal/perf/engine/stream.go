@@ -13,7 +13,7 @@ type streamer struct {
 	ready     []int    // queue pairs that may have room for a batch
 	queued    []bool   // whether a queue pair is in ready
 	measuring bool
-	finishing bool  // nothing more is begun
+	finishing bool  // no more posts
 	stopAt    int64 // when posting ends; by time only
 	over      bool  // everything initiated has completed
 	lastDone  int64
@@ -23,12 +23,12 @@ type streamer struct {
 	unlooked  int       // bytes posted since the clock was last read for breathing
 }
 
-// bytesUnlooked is after how many bytes a loop that posts on and on reads the clock: a software device carries requests out within the post, so
-// that a hundred of them can take longer than a loop may go on without yielding.
+// bytesUnlooked is the number of posted bytes after which a loop reads the clock. A software device
+// executes requests within the post, so that a hundred of them can exceed yieldEvery.
 const bytesUnlooked = 64 << 10
 
-// stream keeps up to depth requests outstanding on every queue pair, in one or both directions, and takes what the peer
-// sends, until both directions are over.
+// stream keeps up to depth requests in flight on every queue pair, in one or both directions, and
+// takes the peer's messages, until both directions are over.
 func (w *worker) stream() error {
 	defer w.spin.begin(w.c)()
 	s := &streamer{worker: w, stopAt: math.MaxInt64, over: !w.initOps}
@@ -46,7 +46,7 @@ func (w *worker) stream() error {
 			return err
 		}
 		if len(got) == 0 && w.idle.empty%16 != 0 && !w.pace.open() && !parks(w.c) {
-			continue // nothing has happened: the clock can wait
+			continue // no completion: leave the clock alone
 		}
 		now := w.now()
 		w.spin.breathe(now)
@@ -64,7 +64,7 @@ func (w *worker) stream() error {
 	}
 }
 
-// expected is how many messages this end receives: none where the peer does not initiate.
+// expected returns the number of messages that this end receives, 0 if the peer does not initiate.
 func (w *worker) expected() int64 {
 	if w.initOps && w.c.Direction != result.Both {
 		return 0
@@ -90,7 +90,7 @@ func (s *streamer) begin() {
 	}
 }
 
-// allot permits n more requests, shared out among the queue pairs.
+// allot permits n more requests, distributed over the queue pairs.
 func (s *streamer) allot(n int64) {
 	qps := uint64(s.c.QPs)
 	for qp := range s.quota {
@@ -102,7 +102,7 @@ func (s *streamer) allot(n int64) {
 	}
 }
 
-// measure begins the measurement; nothing is outstanding.
+// measure starts the measurement; nothing is in flight.
 func (s *streamer) measure(now int64) {
 	s.measuring = true
 	s.rec.begin(now)
@@ -125,7 +125,7 @@ func (s *streamer) wake(qp int) {
 	}
 }
 
-// postReady posts what there is room for.
+// postReady posts on all queue pairs that have room.
 func (s *streamer) postReady() error {
 	if s.pace.open() {
 		return s.postDue()
@@ -152,8 +152,8 @@ func (s *streamer) postReady() error {
 	return nil
 }
 
-// postDue posts the operations that have fallen due, on the queue pairs in turn. An operation whose queue pair is full
-// waits, and the time counts in its corrected latency.
+// postDue posts the operations that are due, over the queue pairs in turn. An operation waits while
+// its queue pair is full; its corrected latency includes that time.
 func (s *streamer) postDue() error {
 	for {
 		now, qp := s.now(), s.turn
@@ -171,7 +171,7 @@ func (s *streamer) postDue() error {
 	}
 }
 
-// completion takes one completion of either kind.
+// completion handles one completion.
 func (s *streamer) completion(d *done, now int64) error {
 	if d.recv {
 		if s.received == s.c.Warmup {
@@ -201,7 +201,8 @@ func (s *streamer) completion(d *done, now int64) error {
 	return nil
 }
 
-// advance begins the measurement after the warm-up, ends it when its time has come, and notices when all is done.
+// advance starts the measurement after the warm-up, ends it in time, and notices when everything is
+// done.
 func (s *streamer) advance(now int64) {
 	s.rec.tick(now)
 	if now >= s.stopAt || s.measuring && !s.finishing && s.sh.finish.Load() {
@@ -209,7 +210,7 @@ func (s *streamer) advance(now int64) {
 		s.stopAt = math.MaxInt64
 		for qp := range s.quota {
 			s.quota[qp] = s.initSeq[qp]
-			if s.l.unsignalled(qp) > 0 { // one more, signalled, tells when those are done
+			if s.l.unsignalled(qp) > 0 { // the completion of one more, signalled, covers those
 				s.quota[qp]++
 			}
 			s.wake(qp)

@@ -6,13 +6,13 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Which counter of worker.stepSeq.
+// Indices of worker.stepSeq.
 const (
 	stepSends = iota
 	stepWrites
 )
 
-// transact goes through the steps of one transaction on a queue pair, at either end.
+// transact runs the steps of one transaction on a queue pair, at either end.
 func (w *worker) transact(qp int) error {
 	for i := range w.steps {
 		s := &w.steps[i]
@@ -31,7 +31,7 @@ func (w *worker) transact(qp int) error {
 	return nil
 }
 
-// doStep posts a step of this end's and waits until it is done.
+// doStep posts one of this end's steps and waits for its completion.
 func (w *worker) doStep(qp int, s *result.Step) error {
 	count := &w.stepSeq[stepSends][qp]
 	if s.Op == result.Write {
@@ -50,7 +50,7 @@ func (w *worker) doStep(qp int, s *result.Step) error {
 	default:
 		fill(local, qp, seq)
 	}
-	w.l.as(s.Op, s.Size)
+	w.l.setOp(s.Op, s.Size)
 	if err := w.l.request(qp, seq, 1, true); err != nil {
 		return w.failed(err)
 	}
@@ -67,7 +67,8 @@ func (w *worker) doStep(qp int, s *result.Step) error {
 	return nil
 }
 
-// awaitStep waits for the message of a step of the peer's. Those of other queue pairs may come first: they wait in the inbox.
+// awaitStep waits for the message of one of the peer's steps. Messages of other queue pairs go into
+// the inbox.
 func (w *worker) awaitStep(qp int, s *result.Step) error {
 	for {
 		for i := range w.inbox {
@@ -87,7 +88,7 @@ func (w *worker) awaitStep(qp int, s *result.Step) error {
 	}
 }
 
-// initiated counts the transactions that this end has gone through.
+// initiated returns the number of transactions that this end has run.
 func (w *worker) initiated() (n int64) {
 	for _, seq := range w.initSeq {
 		n += int64(seq)
@@ -95,7 +96,7 @@ func (w *worker) initiated() (n int64) {
 	return n
 }
 
-// follow is the server's part.
+// follow runs the server's part.
 func (w *worker) follow() error {
 	waits := false
 	for _, s := range w.steps {
@@ -117,8 +118,8 @@ func (w *worker) follow() error {
 	return nil
 }
 
-// verifySteps compares what the peer's last writes have left here. The client knows that they are done only where a message from
-// the server follows them.
+// verifySteps compares the memory with the peer's last writes. The client can check only writes
+// that a message from the server follows.
 func (w *worker) verifySteps(mem []byte) error {
 	var last result.Step
 	writes, sent := uint64(0), false

@@ -9,7 +9,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Transactions of every kind of step, by both ends, on one queue pair and on several, move what they say; by number and by time.
+// Transactions of every kind of step, by both ends, on one queue pair and on several, move what
+// they say; by number and by time.
 func TestTransactions(t *testing.T) {
 	onEach(t, func(t *testing.T, device string, base result.Case) {
 		scripts := []string{
@@ -66,7 +67,8 @@ func TestTransactionCorruption(t *testing.T) {
 	assert.NilError(t, l.close())
 }
 
-// Huge pages carry the same traffic where the host has some, and where it has none the refusal says how to get them.
+// Huge pages carry the same traffic where the host has some, and where it has none the refusal says
+// how to get them.
 func TestHugePages(t *testing.T) {
 	onEach(t, func(t *testing.T, device string, base result.Case) {
 		c := base

@@ -14,6 +14,7 @@ func processUsage() usage {
 		return usage{}
 	}
 	return usage{
-		user: time.Duration(r.Utime.Nano()), system: time.Duration(r.Stime.Nano()), voluntary: int64(r.Nvcsw), involuntary: int64(r.Nivcsw),
+		user: time.Duration(r.Utime.Nano()), system: time.Duration(r.Stime.Nano()), voluntary: int64(r.Nvcsw),
+		involuntary: int64(r.Nivcsw),
 	}
 }

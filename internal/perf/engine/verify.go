@@ -8,11 +8,11 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// errNoMore ends the answering end's wait for a message that will not come.
+// errNoMore is the error of a wait for a message that will not come.
 var errNoMore = errors.New("no more messages")
 
-// fillMemory gives the memory its content before the case begins: what a peer reads never changes, so that the number
-// of a slot is the sequence number of its payload. What the peer writes to, or counts in, stays zero.
+// fillMemory fills the memory before the case. Areas that a peer reads never change: slot n has the
+// payload of sequence number n. Areas that the peer writes, or counts in, are zero.
 func fillMemory(lay *layout, mem []byte) {
 	for qp := range lay.qps {
 		for slot := range lay.tx.slots {
@@ -26,7 +26,7 @@ func fillMemory(lay *layout, mem []byte) {
 	}
 }
 
-// prepare writes the payloads of the next n requests, or wipes where their results will arrive.
+// prepare writes the payloads of the next n requests, or clears the buffers of their results.
 func (w *worker) prepare(qp int, seq uint64, n int) {
 	mem, local := w.l.bytes(), w.lay.local(w.c.Test)
 	for s := seq; s < seq+uint64(n); s++ {
@@ -39,7 +39,7 @@ func (w *worker) prepare(qp int, seq uint64, n int) {
 	}
 }
 
-// verifyResults checks what completed reads and atomics have brought.
+// verifyResults checks the results of completed reads and atomics.
 func (w *worker) verifyResults(qp int, first uint64, n int) error {
 	if w.c.Test != result.Read && !w.c.Atomic() {
 		return nil
@@ -60,7 +60,7 @@ func (w *worker) verifyResults(qp int, first uint64, n int) error {
 	return nil
 }
 
-// verifyTargets checks, when all is over, what the peer's writes and atomics have left here.
+// verifyTargets checks the peer's writes and atomics in this end's memory after the run.
 func (w *worker) verifyTargets() error {
 	if w.steps != nil && w.initOps {
 		return w.verifySteps(w.l.bytes())
@@ -89,7 +89,7 @@ func (w *worker) verifyTargets() error {
 	return nil
 }
 
-// verifyWritten compares every slot with the last message that was written to it.
+// verifyWritten compares every slot with the last message written to it.
 func (w *worker) verifyWritten(mem []byte) error {
 	for qp, n := range w.sh.counts {
 		for s := n - min(n, w.lay.rx.slots); s < n; s++ {

@@ -10,22 +10,22 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// pollBatch is how many completions are taken at once.
+// pollBatch is the number of completions of one poll.
 const pollBatch = 64
 
-// parkTime is how long a parked end waits before it looks whether the case is still wanted.
+// parkTime is how long a parked end waits before it checks whether the case has been stopped.
 const parkTime = 50 * time.Millisecond
 
-// unknown is the number of messages to expect before the peer has said it.
+// unknown is the number of expected messages before the peer has announced it.
 const unknown = math.MaxInt64
 
-// shared is what the goroutine that reads the control connection tells the one that runs the loop.
+// shared is the state that the goroutine of the control connection passes to the loop.
 type shared struct {
 	expect  atomic.Int64  // operations that the peer initiates in all
 	counts  []uint64      // and on each queue pair; to be read once told is closed
 	told    chan struct{} // closed once expect is known
-	said    atomic.Bool   // this end has told the peer how many operations it began
-	finish  atomic.Bool   // the run shall end now, with what there is
+	said    atomic.Bool   // this end has announced its number of operations
+	finish  atomic.Bool   // end the run now, keep results so far
 	once    sync.Once
 	stopped atomic.Pointer[error]
 	stop    chan struct{}
@@ -79,7 +79,7 @@ type worker struct {
 	l       link
 	sh      *shared
 	initOps bool           // this end initiates
-	sent    func([]uint64) // tells the peer how many operations there were on each queue pair
+	sent    func([]uint64) // announces the number of operations of each queue pair
 	rec     *recorder
 	pace    pace
 	base    time.Time
@@ -87,7 +87,7 @@ type worker struct {
 
 	done     []done
 	initSeq  []uint64 // next request of each queue pair
-	pending  []int    // requests outstanding of each queue pair
+	pending  []int    // requests in flight of each queue pair
 	rxSeq    []uint64 // next message of each queue pair
 	received int64    // messages in all
 	rxFirst  int64    // time of the first one counted
@@ -100,21 +100,22 @@ type worker struct {
 	stepSeq [2][]uint64   // sends and writes of each queue pair
 	expects int           // bytes of the next message
 
-	inbox  []done // messages that have arrived and are not yet looked at: latency only
+	inbox  []done // arrived, unprocessed messages; latency only
 	idle   idleState
 	awaits bool // an answer of the peer's, besides completions
 }
 
 type idleState struct {
-	empty int   // polls in a row that gave nothing
+	empty int   // consecutive empty polls
 	since int64 // when the first of them was
 }
 
-func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, fabric string, tell func(result.Interval), sent func([]uint64)) *worker {
+func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, fabric string,
+	tell func(result.Interval), sent func([]uint64)) *worker {
 	w := &worker{
-		c: c, lay: lay, l: l, sh: sh, initOps: initiates, sent: sent, rec: newRecorder(c, tell), pace: newPace(c), base: time.Now(), spin: newSpin(c, fabric),
-		done: make([]done, pollBatch), initSeq: make([]uint64, c.QPs), pending: make([]int, c.QPs), rxSeq: make([]uint64, c.QPs),
-		repost: make([]int, c.QPs), rxSlot: make([]uint64, c.QPs),
+		c: c, lay: lay, l: l, sh: sh, initOps: initiates, sent: sent, rec: newRecorder(c, tell), pace: newPace(c),
+		base: time.Now(), spin: newSpin(c, fabric), done: make([]done, pollBatch), initSeq: make([]uint64, c.QPs),
+		pending: make([]int, c.QPs), rxSeq: make([]uint64, c.QPs), repost: make([]int, c.QPs), rxSlot: make([]uint64, c.QPs),
 	}
 	w.expects = lay.size
 	if c.Test == result.Transaction {
@@ -124,10 +125,10 @@ func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, f
 	return w
 }
 
-// now is the time since the case began, in nanoseconds, of the monotonic clock.
+// now returns nanoseconds since the case began, from the monotonic clock.
 func (w *worker) now() int64 { return int64(time.Since(w.base)) }
 
-// run does this end's part and gives what it measured.
+// run runs this end's part and returns what it measured.
 func (w *worker) run() (end *result.End, err error) {
 	end = &result.End{}
 	stop := measureCost()
@@ -155,12 +156,13 @@ func (w *worker) run() (end *result.End, err error) {
 	ops, bytes := w.rec.ops, w.rec.ops*w.rec.size
 	if w.c.Mode == result.Bandwidth && w.c.TwoSided() && w.received > w.c.Warmup {
 		n := w.received - w.c.Warmup
-		// Between the first and the last arrival lie one message less than have arrived.
-		end.Received = &result.Stream{Ops: n - 1, Bytes: (n - 1) * int64(w.c.Size), Elapsed: result.Seconds(w.rxLast - w.rxFirst)}
+		// The time from the first to the last arrival covers one message less.
+		end.Received = &result.Stream{Ops: n - 1, Bytes: (n - 1) * int64(w.c.Size),
+			Elapsed: result.Seconds(w.rxLast - w.rxFirst)}
 		end.Received.Fill()
 		ops, bytes = ops+n, bytes+n*int64(w.c.Size)
 	}
-	if !w.initOps && end.Received == nil { // the passive end spends on behalf of all the operations
+	if !w.initOps && end.Received == nil { // the passive end's cost is for all operations
 		ops = max(w.sh.expect.Load()-w.c.Warmup, 0)
 		bytes = ops * int64(w.c.Size)
 	}
@@ -170,7 +172,7 @@ func (w *worker) run() (end *result.End, err error) {
 	return end, nil
 }
 
-// watch is all that the target of one-sided operations does.
+// watch is the part of the target of one-sided operations: it waits for the end.
 func (w *worker) watch() error {
 	select {
 	case <-w.sh.told:
@@ -180,8 +182,8 @@ func (w *worker) watch() error {
 	}
 }
 
-// waitMore is called when a poll gave nothing: it spins, yields or parks as the case says, and fills w.done as poll
-// does. It ends a case that was stopped, or that hangs.
+// waitMore is called after an empty poll. It spins, yields or parks as the case says, and fills
+// w.done like poll. It returns an error if the case was stopped or hangs.
 func (w *worker) waitMore() (int, error) {
 	i := &w.idle
 	if i.empty == 0 {
@@ -216,15 +218,16 @@ func (w *worker) park() (int, error) {
 	return n, nil
 }
 
-// look finds out whether the case has been stopped, and whether it hangs.
+// look returns an error if the case was stopped or hangs.
 func (w *worker) look() error {
 	if err := w.sh.err(); err != nil {
 		return err
 	}
-	// Without requests of its own an end may wait for as long as the peer pauses, but not for what the peer says it has sent.
+	// Without requests in flight an end waits as long as its peer pauses, except for messages that
+	// the peer has announced.
 	if out := w.outstanding(); out > 0 || w.awaits || w.sh.isTold() {
 		if idle := time.Duration(w.now() - w.idle.since); idle > time.Duration(w.c.Stall) {
-			return fmt.Errorf("nothing has come for %v, %d requests are outstanding (--stall)", idle.Round(time.Millisecond), out)
+			return fmt.Errorf("no completion for %v, %d requests in flight (--stall)", idle.Round(time.Millisecond), out)
 		}
 	}
 	return nil
@@ -237,14 +240,14 @@ func (w *worker) outstanding() (n int) {
 	return n
 }
 
-// busy notes that something completed.
+// busy records that something completed.
 func (w *worker) busy() {
 	if w.idle.empty > 0 {
 		w.idle = idleState{}
 	}
 }
 
-// take gives what has completed, waiting once, as the case says, if nothing has.
+// take returns completions; if there are none it waits once, as the case says.
 func (w *worker) take() ([]done, error) {
 	n, err := w.l.poll(w.done, w.spin.polls())
 	if err != nil {
@@ -256,10 +259,10 @@ func (w *worker) take() ([]done, error) {
 		}
 	}
 	w.busy()
-	return w.done[:n], w.sh.err() // a loop that never waits long must notice too that it is to stop
+	return w.done[:n], w.sh.err() // also stops a loop that never waits long
 }
 
-// failed prefers the reason that the peer gave to its consequence here.
+// failed returns the peer's error if there is one, because err is then its consequence.
 func (w *worker) failed(err error) error {
 	for range 20 {
 		if told := w.sh.err(); told != nil {
@@ -273,7 +276,7 @@ func (w *worker) failed(err error) error {
 // requestsDone counts completed requests.
 func (w *worker) requestsDone(d *done) { w.pending[d.qp] -= int(d.n) }
 
-// post posts n requests, payload included.
+// post posts n requests with their payloads.
 func (w *worker) post(qp, n int, flush bool) error {
 	seq := w.initSeq[qp]
 	if w.c.Verify {
@@ -287,7 +290,7 @@ func (w *worker) post(qp, n int, flush bool) error {
 	return nil
 }
 
-// gotMessage verifies a received message and posts its receive again.
+// gotMessage verifies a received message and reposts its receive.
 func (w *worker) gotMessage(d *done) error {
 	qp := int(d.qp)
 	seq := w.rxSeq[qp]
@@ -299,7 +302,8 @@ func (w *worker) gotMessage(d *done) error {
 	if w.c.Test != result.Send && w.c.Test != result.Transaction && d.imm != uint32(seq) {
 		return fmt.Errorf("message %d of queue pair %d came with immediate data %d", seq, qp, d.imm)
 	}
-	// The data of a stream of writes may be gone when their receives complete: verifyTargets looks at the last ones.
+	// Later writes of a stream may have overwritten the data by now; verifyTargets checks the last
+	// ones.
 	if w.c.Verify && (w.c.Test != result.WriteImm || w.c.Mode == result.Latency) {
 		at := w.lay.rx.at(qp, uint64(d.slot))
 		switch {
@@ -323,7 +327,7 @@ func (w *worker) gotMessage(d *done) error {
 	return nil
 }
 
-// repostAt is how many used receives are posted again at once.
+// repostAt is the number of used receives that are reposted at once.
 func (w *worker) repostAt() int {
 	if w.c.Mode == result.Latency {
 		return 1
@@ -334,7 +338,7 @@ func (w *worker) repostAt() int {
 func (w *worker) postReceives(qp int) error {
 	n := w.repost[qp]
 	w.repost[qp] = 0
-	// Receives complete in the order in which they were posted, so that the slot to post is that of the oldest used one.
+	// Receives complete in posting order, so the slot to repost is that of the oldest used one.
 	slot := w.rxSlot[qp]
 	w.rxSlot[qp] += uint64(n)
 	if err := w.l.receive(qp, slot+uint64(w.c.RxDepth), n); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Comparison prints what has changed between two documents, and what cannot be compared.
+// Comparison prints the changes between two documents, and what cannot be compared.
 func Comparison(w io.Writer, c *result.Comparison, before, after *result.Document, threshold float64) {
 	for _, f := range differences(before, after) {
 		fmt.Fprintf(w, "not alike: %s\n", f)
@@ -41,7 +41,8 @@ func Comparison(w io.Writer, c *result.Comparison, before, after *result.Documen
 	}
 }
 
-// differences are facts of the two documents that make their figures hard to compare.
+// differences returns the facts in which the two documents differ, so that their figures are hard
+// to compare.
 func differences(before, after *result.Document) []string {
 	var all []string
 	for _, end := range []struct {
@@ -49,9 +50,12 @@ func differences(before, after *result.Document) []string {
 		old, new *result.Facts
 	}{{"client", &before.Client, &after.Client}, {"server", &before.Server, &after.Server}} {
 		for _, f := range []struct{ name, old, new string }{
-			{"device", end.old.Device, end.new.Device}, {"fabric", end.old.Fabric, end.new.Fabric}, {"kernel", end.old.Kernel, end.new.Kernel},
-			{"CPU", end.old.CPU, end.new.CPU}, {"firmware", end.old.Firmware, end.new.Firmware}, {"Go", end.old.GoVersion, end.new.GoVersion},
-			{"MTU", fmt.Sprint(end.old.MTU), fmt.Sprint(end.new.MTU)}, {"GOMAXPROCS", fmt.Sprint(end.old.GOMAXPROCS), fmt.Sprint(end.new.GOMAXPROCS)},
+			{"device", end.old.Device, end.new.Device}, {"fabric", end.old.Fabric, end.new.Fabric},
+			{"kernel", end.old.Kernel, end.new.Kernel},
+			{"CPU", end.old.CPU, end.new.CPU}, {"firmware", end.old.Firmware, end.new.Firmware},
+			{"Go", end.old.GoVersion, end.new.GoVersion},
+			{"MTU", fmt.Sprint(end.old.MTU), fmt.Sprint(end.new.MTU)},
+			{"GOMAXPROCS", fmt.Sprint(end.old.GOMAXPROCS), fmt.Sprint(end.new.GOMAXPROCS)},
 		} {
 			if f.old != f.new {
 				all = append(all, fmt.Sprintf("the %s's %s was %q, is %q", end.who, f.name, f.old, f.new))

@@ -11,7 +11,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// FuzzDocument reads a document as report and compare do, and writes it in every form. Nothing of it reaches a terminal but what can be printed.
+// FuzzDocument reads a document as report and compare do, and writes it in every form. Nothing of
+// it reaches a terminal but what can be printed.
 func FuzzDocument(f *testing.F) {
 	for _, text := range []string{
 		`{"schema":"datperf/1","client":{"kernel":"1"},"runs":[{"settings":{"test":"send","mode":"lat","layer":"udat","direction":"out","size_bytes":64,"queue_pairs":1,"poll":"busy"},"client":{"initiated":{"operations":3,"latency":{"count":3,"percentiles":[{"percentile":50,"value_ns":1000}],"curve":[{"percentile":0,"value_ns":1},{"percentile":100,"value_ns":2}]}}},"server":{}}]}`,
@@ -21,7 +22,8 @@ func FuzzDocument(f *testing.F) {
 		`{"schema":"datperf/1","runs":[{}]}`,
 		`{"schema":"datperf/1","runs":[{"client":{"initiated":{}}}]}`,
 		`{"schema":"datperf/1","runs":[{"settings":{"mode":"lat"},"client":{"initiated":{}}}]}`,
-		`{"schema":"datperf/1"}`, `{"schema":"datperf/0"}`, `[]`, `null`, ``, `{"schema":"datperf/1","runs":null,"client":null}`,
+		`{"schema":"datperf/1"}`, `{"schema":"datperf/0"}`, `[]`, `null`, ``,
+		`{"schema":"datperf/1","runs":null,"client":null}`,
 	} {
 		f.Add([]byte(text))
 	}

@@ -17,7 +17,7 @@ var pageText string
 
 var page = template.Must(template.New("page").Parse(pageText))
 
-// pageData is what the page shows.
+// pageData is the content of the page.
 type pageData struct {
 	Title, Started, Command, Version string
 	Ends                             []pageEnd
@@ -43,11 +43,12 @@ type pageTable struct {
 	Rows     [][]string
 }
 
-// HTML writes one page with tables and plots, that needs no network to be looked at.
+// HTML writes one self-contained page with tables and plots.
 func HTML(w io.Writer, d *result.Document) error {
 	data := pageData{
-		Title: d.Title, Started: d.Started.Format("2006-01-02 15:04:05 MST"), Command: strings.Join(d.Command, " "), Version: d.Version,
-		Ends: []pageEnd{{"Client", factList(&d.Client)}, {"Server", factList(&d.Server)}}, Tables: tables(d),
+		Title: d.Title, Started: d.Started.Format("2006-01-02 15:04:05 MST"), Command: strings.Join(d.Command, " "),
+		Version: d.Version, Ends: []pageEnd{{"Client", factList(&d.Client)}, {"Server", factList(&d.Server)}},
+		Tables: tables(d),
 	}
 	if data.Title == "" {
 		data.Title = "datperf: " + d.Client.Device
@@ -119,7 +120,7 @@ func tables(d *result.Document) []pageTable {
 	return all
 }
 
-// label is what tells a series from the others in its plot: everything that varies but test and size.
+// label names a series within its plot: everything that varies except test and size.
 func label(c *result.Case) string {
 	parts := []string{c.Layer}
 	if c.Poll != result.Busy {
@@ -143,7 +144,8 @@ func label(c *result.Case) string {
 	return strings.Join(parts, " ")
 }
 
-// plots chooses what there is to see: curves of latency, latency and bandwidth over size, bandwidth over time.
+// plots returns the plots of a document: curves of latency, latency and bandwidth over size,
+// bandwidth over time.
 func plots(d *result.Document) []*plot {
 	var all []*plot
 	index := map[string]*plot{}
@@ -169,7 +171,8 @@ func plots(d *result.Document) []*plot {
 			}
 			for _, f := range r.Flows() {
 				if r.Case.Mode == result.Bandwidth && len(f.Initiator.Intervals) > 1 {
-					get("time "+test, plot{title: test + ": bandwidth over time", xTitle: "seconds", yTitle: "Gb/s"}).add(timeline(r, f))
+					get("time "+test, plot{title: test + ": bandwidth over time", xTitle: "seconds", yTitle: "Gb/s"}).add(timeline(r,
+						f))
 				}
 			}
 		}
@@ -177,7 +180,7 @@ func plots(d *result.Document) []*plot {
 	return all
 }
 
-// sizes makes the plots over size of a test, where it was measured with more than one.
+// sizes adds the plots over size of a test that was measured with more than one size.
 func sizes(d *result.Document, test string, get func(string, plot) *plot) {
 	type line struct{ mode, name string }
 	var order []line
@@ -200,7 +203,8 @@ func sizes(d *result.Document, test string, get func(string, plot) *plot) {
 				order = append(order, k)
 			}
 			if y > 0 {
-				points[k] = append(points[k], point{math.Log2(float64(c.Size)), y, fmt.Sprintf("%s: %.4g %s", result.Bytes(c.Size), y, unit)})
+				points[k] = append(points[k],
+					point{math.Log2(float64(c.Size)), y, fmt.Sprintf("%s: %.4g %s", result.Bytes(c.Size), y, unit)})
 			}
 		}
 		if c.Mode == result.Latency {
@@ -225,7 +229,7 @@ func sizes(d *result.Document, test string, get func(string, plot) *plot) {
 	}
 }
 
-// sizeTicks are the sizes themselves, thinned out where they are many.
+// sizeTicks returns the sizes themselves, thinned out if there are many.
 func sizeTicks(sizes map[int]bool) []tick {
 	var all []tick
 	for n := 0; n < 31; n++ {
@@ -241,8 +245,9 @@ func sizeTicks(sizes map[int]bool) []tick {
 	return all
 }
 
-// nines is the axis of percentiles: as much room for 90 to 99 as for 99 to 99.9.
-var nines = []tick{{0, "0"}, {-math.Log10(0.5), "50%"}, {1, "90%"}, {2, "99%"}, {3, "99.9%"}, {4, "99.99%"}, {5, "99.999%"}}
+// nines is the axis of percentiles; 90 to 99 is as wide as 99 to 99.9.
+var nines = []tick{{0, "0"}, {-math.Log10(0.5), "50%"}, {1, "90%"}, {2, "99%"}, {3, "99.9%"}, {4, "99.99%"},
+	{5, "99.999%"}}
 
 func curve(r *result.Run, s *result.Stream) series {
 	out := series{name: label(&r.Case) + " " + result.Bytes(r.Case.Size)}

@@ -11,7 +11,8 @@ import (
 // IntervalLine prints what an initiator did in one interval.
 func IntervalLine(w io.Writer, iv *result.Interval) {
 	from, to := time.Duration(iv.Start).Seconds(), time.Duration(iv.Stop).Seconds()
-	fmt.Fprintf(w, "  %-6s %8.3f - %8.3f s: %10.3f Gb/s %12.0f ops/s", iv.End, from, to, iv.GbitS, float64(iv.Ops)/max(to-from, 1e-9))
+	fmt.Fprintf(w, "  %-6s %8.3f - %8.3f s: %10.3f Gb/s %12.0f ops/s", iv.End, from, to, iv.GbitS,
+		float64(iv.Ops)/max(to-from, 1e-9))
 	if iv.P50 > 0 {
 		p99 := "-"
 		if iv.Ops >= 100 {

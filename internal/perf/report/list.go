@@ -11,13 +11,13 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// field is one column of the flat forms: every run and direction is a row, with a value or nothing in each field.
+// field is one column of CSV. Every run and direction is a row.
 type field struct {
 	name string
 	text func(r *result.Run, f *result.Flow) string
 }
 
-// timeField is empty where there is no distribution, or where of gives a negative number for what cannot be told.
+// timeField is empty if there is no distribution, or if of returns a negative number.
 func timeField(name string, of func(*result.Distribution) float64, d func(*result.Stream) *result.Distribution) field {
 	return field{name, func(_ *result.Run, f *result.Flow) string {
 		if dist := d(f.Stream); dist != nil && of(dist) >= 0 {
@@ -65,7 +65,8 @@ func fields() []field {
 		numberField("rate_per_s", func(r *result.Run, _ *result.Flow) float64 { return r.Case.Rate }),
 		numberField("repeat", func(r *result.Run, _ *result.Flow) float64 { return float64(max(r.Repeat, 1)) }),
 		numberField("operations", func(_ *result.Run, f *result.Flow) float64 { return float64(f.Stream.Ops) }),
-		numberField("elapsed_s", func(_ *result.Run, f *result.Flow) float64 { return time.Duration(f.Stream.Elapsed).Seconds() }),
+		numberField("elapsed_s",
+			func(_ *result.Run, f *result.Flow) float64 { return time.Duration(f.Stream.Elapsed).Seconds() }),
 		numberField("gbit_s", func(_ *result.Run, f *result.Flow) float64 { return f.Stream.GbitS }),
 		numberField("mib_s", func(_ *result.Run, f *result.Flow) float64 { return f.Stream.MiBS }),
 		numberField("ops_s", func(_ *result.Run, f *result.Flow) float64 { return f.Stream.OpsS }),
@@ -82,8 +83,10 @@ func fields() []field {
 		timeField("corrected_p50_ns", percentile(50), corrected),
 		timeField("corrected_p99_ns", percentile(99), corrected),
 		timeField("corrected_max_ns", func(d *result.Distribution) float64 { return d.Max }, corrected),
-		numberField("initiator_cpu_s_per_million_ops", func(_ *result.Run, f *result.Flow) float64 { return cost(f.Initiator).PerMillion }),
-		numberField("target_cpu_s_per_million_ops", func(_ *result.Run, f *result.Flow) float64 { return cost(f.Target).PerMillion }),
+		numberField("initiator_cpu_s_per_million_ops",
+			func(_ *result.Run, f *result.Flow) float64 { return cost(f.Initiator).PerMillion }),
+		numberField("target_cpu_s_per_million_ops",
+			func(_ *result.Run, f *result.Flow) float64 { return cost(f.Target).PerMillion }),
 		numberField("initiator_cpu_s_per_gb", func(_ *result.Run, f *result.Flow) float64 { return cost(f.Initiator).PerGB }),
 		numberField("target_cpu_s_per_gb", func(_ *result.Run, f *result.Flow) float64 { return cost(f.Target).PerGB }),
 	}
@@ -109,7 +112,7 @@ func CSV(w io.Writer, d *result.Document) error {
 	return out.Error()
 }
 
-// Markdown writes the tables that a terminal shows, for a page.
+// Markdown writes the terminal's tables in Markdown.
 func Markdown(w io.Writer, d *result.Document) error {
 	var b strings.Builder
 	if d.Title != "" {
@@ -119,7 +122,8 @@ func Markdown(w io.Writer, d *result.Document) error {
 		who string
 		f   *result.Facts
 	}{{"client", &d.Client}, {"server", &d.Server}} {
-		fmt.Fprintf(&b, "- %s: %s (%s), Linux %s, %s, %d processors (%s)\n", e.who, e.f.Device, e.f.Detail, e.f.Kernel, e.f.GoVersion, e.f.CPUs, e.f.CPU)
+		fmt.Fprintf(&b, "- %s: %s (%s), Linux %s, %s, %d processors (%s)\n", e.who, e.f.Device, e.f.Detail, e.f.Kernel,
+			e.f.GoVersion, e.f.CPUs, e.f.CPU)
 	}
 	for _, t := range tables(d) {
 		fmt.Fprintf(&b, "\n%s\n\n", t.Headline)

@@ -8,8 +8,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Perftest prints runs in the columns of perftest's programs, for scripts that read those. Latencies are in
-// microseconds, half of the round trip where perftest has that; t_max is the true maximum, t_typical the median.
+// Perftest prints runs in the columns of perftest's programs. Latencies are in microseconds, half
+// of the round trip where perftest reports half. t_max is the true maximum, t_typical the median.
 type Perftest struct {
 	w    io.Writer
 	last string
@@ -30,7 +30,8 @@ func (p *Perftest) Run(r *result.Run) {
 			unit = "Gb/sec"
 		}
 		if r.Case.Mode == result.Latency {
-			fmt.Fprintln(p.w, " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]")
+			fmt.Fprintln(p.w, " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    "+
+				"t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]")
 		} else {
 			fmt.Fprintf(p.w, " #bytes     #iterations    BW peak[%s]    BW average[%s]   MsgRate[Mpps]\n", unit, unit)
 		}
@@ -38,7 +39,8 @@ func (p *Perftest) Run(r *result.Run) {
 	}
 	s := r.Total()
 	if l := s.Latency; r.Case.Mode == result.Latency && l != nil {
-		fmt.Fprintf(p.w, " %-7d %-7d        %-7.2f        %-7.2f      %-7.2f           %-7.2f        %-7.2f          %-7.2f                 %-7.2f\n",
+		fmt.Fprintf(p.w, " %-7d %-7d        %-7.2f        %-7.2f      %-7.2f           %-7.2f        %-7.2f          "+
+			"%-7.2f                 %-7.2f\n",
 			r.Case.Size, s.Ops, l.Min/1e3, l.Max/1e3, l.At(50)/1e3, l.Mean/1e3, l.Stddev/1e3, l.At(99)/1e3, l.At(99.9)/1e3)
 		return
 	}
@@ -46,13 +48,14 @@ func (p *Perftest) Run(r *result.Run) {
 	if !p.Gbit {
 		peak, average = peak*1e9/8/(1<<20), s.MiBS
 	}
-	fmt.Fprintf(p.w, " %-7d    %-10d       %-7.2f            %-7.2f            %-7.6f\n", r.Case.Size, s.Ops, peak, average, s.OpsS/1e6)
+	fmt.Fprintf(p.w, " %-7d    %-10d       %-7.2f            %-7.2f            %-7.6f\n", r.Case.Size, s.Ops, peak,
+		average, s.OpsS/1e6)
 }
 
 // Close ends the table.
 func (p *Perftest) Close() { fmt.Fprintln(p.w, rule) }
 
-// peakGbit is the best interval, added up over the directions.
+// peakGbit returns the best interval, summed over the directions.
 func peakGbit(r *result.Run) float64 {
 	sum := 0.0
 	for _, f := range r.Flows() {
@@ -65,11 +68,12 @@ func peakGbit(r *result.Run) float64 {
 	return sum
 }
 
-// PerftestNames are perftest's programs, with the test and mode of each.
+// PerftestNames maps perftest's programs to their test and mode.
 var PerftestNames = map[string][2]string{}
 
 func init() {
-	for test, name := range map[string]string{result.Send: "send", result.Write: "write", result.Read: "read", result.FetchAdd: "atomic"} {
+	for test, name := range map[string]string{result.Send: "send", result.Write: "write", result.Read: "read",
+		result.FetchAdd: "atomic"} {
 		for _, mode := range result.Modes {
 			PerftestNames[strings.Join([]string{"ib", name, mode}, "_")] = [2]string{test, mode}
 		}

@@ -33,10 +33,10 @@ type tick struct {
 	text string
 }
 
-// most is how many series a plot shows, one colour each.
+// most is the largest number of series in a plot; each has its own colour.
 const most = 8
 
-// add adds a series, if there is something in it and room for it.
+// add adds a series, unless it is empty or the plot is full.
 func (p *plot) add(s series) {
 	switch {
 	case len(s.points) == 0:
@@ -74,11 +74,13 @@ func (s *scale) at(v float64) float64 {
 func (p *plot) svg() template.HTML {
 	x, y := p.scales()
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, plotWidth, plotHeight, html.EscapeString(p.title))
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, plotWidth, plotHeight,
+		html.EscapeString(p.title))
 	for _, t := range y.ticks() {
 		at := y.at(t.at)
 		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`, edgeLeft, plotWidth-edgeRight, at, at)
-		fmt.Fprintf(&b, `<text class="tick" x="%d" y="%.1f" text-anchor="end">%s</text>`, edgeLeft-8, at+4, html.EscapeString(t.text))
+		fmt.Fprintf(&b, `<text class="tick" x="%d" y="%.1f" text-anchor="end">%s</text>`, edgeLeft-8, at+4,
+			html.EscapeString(t.text))
 	}
 	ticks := p.xTicks
 	if ticks == nil {
@@ -90,10 +92,13 @@ func (p *plot) svg() template.HTML {
 		}
 		at := x.at(t.at)
 		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/>`, at, at, edgeTop, plotHeight-edgeBottom)
-		fmt.Fprintf(&b, `<text class="tick" x="%.1f" y="%d" text-anchor="middle">%s</text>`, at, plotHeight-edgeBottom+18, html.EscapeString(t.text))
+		fmt.Fprintf(&b, `<text class="tick" x="%.1f" y="%d" text-anchor="middle">%s</text>`, at, plotHeight-edgeBottom+18,
+			html.EscapeString(t.text))
 	}
-	fmt.Fprintf(&b, `<text class="axis" x="%d" y="%d" text-anchor="middle">%s</text>`, edgeLeft+insideWidth/2, plotHeight-6, html.EscapeString(p.xTitle))
-	fmt.Fprintf(&b, `<text class="axis" transform="translate(14,%d) rotate(-90)" text-anchor="middle">%s</text>`, edgeTop+insideHeight/2, html.EscapeString(p.yTitle))
+	fmt.Fprintf(&b, `<text class="axis" x="%d" y="%d" text-anchor="middle">%s</text>`, edgeLeft+insideWidth/2,
+		plotHeight-6, html.EscapeString(p.xTitle))
+	fmt.Fprintf(&b, `<text class="axis" transform="translate(14,%d) rotate(-90)" text-anchor="middle">%s</text>`,
+		edgeTop+insideHeight/2, html.EscapeString(p.yTitle))
 	for i, s := range p.series {
 		p.line(&b, i, s, x, y)
 	}
@@ -111,7 +116,8 @@ func (p *plot) line(b *strings.Builder, i int, s series, x, y scale) {
 		return
 	}
 	for _, pt := range s.points {
-		fmt.Fprintf(b, `<circle class="s%d" cx="%.1f" cy="%.1f" r="3.2"><title>%s</title></circle>`, i, x.at(pt.x), y.at(pt.y), html.EscapeString(s.name+": "+pt.text))
+		fmt.Fprintf(b, `<circle class="s%d" cx="%.1f" cy="%.1f" r="3.2"><title>%s</title></circle>`, i, x.at(pt.x),
+			y.at(pt.y), html.EscapeString(s.name+": "+pt.text))
 	}
 }
 
@@ -137,7 +143,7 @@ func (p *plot) scales() (x, y scale) {
 	return x, y
 }
 
-// tickForm avoids exponents where the number is short without.
+// tickForm avoids exponents for short numbers.
 func tickForm(v float64) byte {
 	if v >= 1e6 || v > 0 && v < 1e-4 {
 		return 'g'
@@ -145,7 +151,7 @@ func tickForm(v float64) byte {
 	return 'f'
 }
 
-// ticks are round values on a scale: 1, 2 and 5 times powers of ten.
+// ticks returns round values on a scale: 1, 2 and 5 times powers of ten.
 func (s *scale) ticks() []tick {
 	var all []tick
 	add := func(v float64) {

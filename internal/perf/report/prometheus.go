@@ -9,7 +9,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Prometheus keeps what a run does in the form that Prometheus collects. It may be told and asked at the same time.
+// Prometheus keeps a run's metrics in the form that Prometheus collects. Its methods may be called
+// concurrently.
 type Prometheus struct {
 	mu   sync.Mutex
 	c    *result.Case
@@ -17,14 +18,14 @@ type Prometheus struct {
 	ends map[string]*endTotals
 }
 
-// endTotals are of all that an end has initiated.
+// endTotals are the totals of one end's initiated operations.
 type endTotals struct {
 	ops, bytes       int64
 	runOps, runBytes int64 // in the run under way
 	last             result.Interval
 }
 
-// NewPrometheus makes one of which nothing is known yet.
+// NewPrometheus returns an empty Prometheus.
 func NewPrometheus() *Prometheus { return &Prometheus{ends: map[string]*endTotals{}} }
 
 // Case begins a run.
@@ -37,7 +38,7 @@ func (p *Prometheus) Case(c *result.Case) {
 	}
 }
 
-// Interval adds what an end has done in an interval.
+// Interval adds an interval of an end.
 func (p *Prometheus) Interval(iv *result.Interval) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +47,7 @@ func (p *Prometheus) Interval(iv *result.Interval) {
 	e.add(iv.Ops, iv.Bytes)
 }
 
-// Run ends a run: what came after its last interval is added.
+// Run ends a run and adds what followed its last interval.
 func (p *Prometheus) Run(r *result.Run) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +93,8 @@ func (p *Prometheus) WriteText(w io.Writer) error {
 	fmt.Fprintf(&b, "datperf_runs_total %d\n", p.runs)
 	if c := p.c; c != nil {
 		family("datperf_case_info", "gauge", "What runs, or has run last.")
-		fmt.Fprintf(&b, "datperf_case_info{test=%q,mode=%q,layer=%q,direction=%q,poll=%q,size_bytes=\"%d\",queue_pairs=\"%d\",depth=\"%d\",batch=\"%d\"} 1\n",
+		fmt.Fprintf(&b, "datperf_case_info{test=%q,mode=%q,layer=%q,direction=%q,poll=%q,"+
+			"size_bytes=\"%d\",queue_pairs=\"%d\",depth=\"%d\",batch=\"%d\"} 1\n",
 			c.Test, c.Mode, c.Layer, c.Direction, c.Poll, c.Size, c.QPs, c.Depth, c.Batch)
 	}
 	family("datperf_operations_total", "counter", "Operations that this end has initiated, without warm-up.")

@@ -14,7 +14,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// document has runs of every kind, with times of zero, as a coarse clock gives them, and texts that HTML must not take literally.
+// document has runs of every kind, with times of zero, as a coarse clock gives them, and texts that
+// HTML must not take literally.
 func document() *result.Document {
 	d := &result.Document{Schema: result.Schema, Title: "<b>title</b>", Started: time.Unix(0, 0).UTC()}
 	d.Client.Device, d.Client.Detail = "<i>dev</i>", "a | b"
@@ -33,7 +34,8 @@ func document() *result.Document {
 					}
 					s.Latency.Curve = []result.Percentile{{P: 0}, {P: 50}, {P: 90, Value: 5e6}, {P: 100, Value: 5e6}}
 				}
-				end := &result.End{Initiated: s, Intervals: []result.Interval{{Stop: result.Seconds(1e9)}, {Stop: result.Seconds(2e9), GbitS: 3}}}
+				end := &result.End{Initiated: s,
+					Intervals: []result.Interval{{Stop: result.Seconds(1e9)}, {Stop: result.Seconds(2e9), GbitS: 3}}}
 				d.Runs = append(d.Runs, result.Run{Case: c, Client: end, Server: &result.End{}})
 			}
 		}
@@ -112,12 +114,14 @@ func TestPrometheus(t *testing.T) {
 		assert.Assert(t, strings.Contains(text(), fmt.Sprintf("datperf_operations_total{end=\"client\"} %d\n", 100*n+30)))
 		assert.Assert(t, strings.Contains(text(), `datperf_latency_seconds{end="client",quantile="0.5"} 1.5e-06`))
 		p.Run(&result.Run{Client: &result.End{Initiated: &result.Stream{Ops: 100, Bytes: 1000}}})
-		assert.Assert(t, strings.Contains(text(), fmt.Sprintf("datperf_payload_bytes_total{end=\"client\"} %d\n", 1000*(n+1))))
+		assert.Assert(t, strings.Contains(text(),
+			fmt.Sprintf("datperf_payload_bytes_total{end=\"client\"} %d\n", 1000*(n+1))))
 	}
 	assert.Assert(t, strings.Contains(text(), "datperf_runs_total 2\n"))
 }
 
-// A percentile for which there are too few samples is not printed, and a run too short for its figure says so.
+// A percentile for which there are too few samples is not printed, and a run too short for its
+// figure says so.
 func TestTooFewTooShort(t *testing.T) {
 	run := func(count int64, elapsed time.Duration) string {
 		c := result.Default()
@@ -139,8 +143,10 @@ func TestTooFewTooShort(t *testing.T) {
 	}
 	for value, least := range map[string]int64{"270.00": 10, "297.00": 100, "299.70": 1000, "299.97": 10000} {
 		few, enough := run(least-1, time.Second), run(least, time.Second)
-		assert.Assert(t, !strings.Contains(few, value) && !strings.Contains(few, strings.Replace(value, ".", "", 1)+"0"), "%s of %d:\n%s", value, least-1, few)
-		assert.Assert(t, strings.Contains(enough, value) && strings.Contains(enough, strings.Replace(value, ".", "", 1)+"0"), "%s of %d:\n%s", value, least, enough)
+		assert.Assert(t, !strings.Contains(few, value) && !strings.Contains(few, strings.Replace(value, ".", "", 1)+"0"),
+			"%s of %d:\n%s", value, least-1, few)
+		assert.Assert(t, strings.Contains(enough, value) && strings.Contains(enough, strings.Replace(value, ".", "", 1)+"0"),
+			"%s of %d:\n%s", value, least, enough)
 	}
 	assert.Assert(t, strings.Contains(run(10, 2*time.Millisecond), "2.0 ms: too short, measure for 10ms or more (-n, -D)"))
 	assert.Assert(t, !strings.Contains(run(10, 10*time.Millisecond), "too short"))

@@ -7,7 +7,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Stream writes a JSON text per line as things happen: the ends, each case as it begins, its intervals, its run.
+// Stream writes one JSON text per line as events happen: the ends, each case, its intervals, its
+// run.
 type Stream struct{ enc *json.Encoder }
 
 // NewStream makes a stream on w.
@@ -34,10 +35,10 @@ func (s *Stream) Case(c *result.Case, repeat int) error {
 	return s.enc.Encode(record{Event: "case", Case: c, Repeat: repeat})
 }
 
-// Interval writes what an initiator did in an interval of the run that is under way.
+// Interval writes an interval of the current run.
 func (s *Stream) Interval(iv *result.Interval) error {
 	return s.enc.Encode(record{Event: "interval", Interval: iv})
 }
 
-// Run writes a run that is over.
+// Run writes a finished run.
 func (s *Stream) Run(r *result.Run) error { return s.enc.Encode(record{Event: "run", Run: r}) }

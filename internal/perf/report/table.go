@@ -1,4 +1,5 @@
-// Package report renders what datperf found: tables, CSV, Markdown, the columns of perftest, HTML.
+// Package report renders datperf's results as tables, CSV, Markdown, HTML, and in perftest's
+// columns. Command datperf imports it.
 package report
 
 import (
@@ -28,7 +29,7 @@ func percentile(p float64) func(*result.Run, *result.Stream) string {
 	}
 }
 
-// percentileText is a percentile in microseconds, or nothing where there are too few samples for it.
+// percentileText returns a percentile in microseconds, "" if there are too few samples for it.
 func percentileText(d *result.Distribution, p float64) string {
 	if !d.Enough(p) {
 		return "-"
@@ -36,7 +37,7 @@ func percentileText(d *result.Distribution, p float64) string {
 	return micros(d.At(p))
 }
 
-// what columns say what was measured, in every table.
+// what has the columns of the case, the same in every table.
 var what = []column{
 	{"test", 11, func(r *result.Run, _ *result.Stream) string { return r.Case.Test }},
 	{"layer", 6, func(r *result.Run, _ *result.Stream) string { return r.Case.Layer }},
@@ -61,14 +62,18 @@ var latencyColumns = append(what[:len(what):len(what)],
 var bandwidthColumns = append(what[:len(what):len(what)],
 	column{"depth", 6, func(r *result.Run, _ *result.Stream) string { return strconv.Itoa(r.Case.Depth) }},
 	column{"batch", 6, func(r *result.Run, _ *result.Stream) string { return strconv.Itoa(r.Case.Batch) }},
-	column{"time s", 8, func(_ *result.Run, s *result.Stream) string { return number(time.Duration(s.Elapsed).Seconds(), 3) }},
+	column{"time s", 8, func(_ *result.Run,
+		s *result.Stream) string {
+		return number(time.Duration(s.Elapsed).Seconds(), 3)
+	}},
 	column{"Gb/s", 9, func(_ *result.Run, s *result.Stream) string { return number(s.GbitS, 3) }},
 	column{"MiB/s", 10, func(_ *result.Run, s *result.Stream) string { return number(s.MiBS, 2) }},
-	column{"CPU us/op", 10, func(r *result.Run, _ *result.Stream) string { return number(r.Flows()[0].Initiator.Cost.PerMillion, 3) }},
+	column{"CPU us/op", 10,
+		func(r *result.Run, _ *result.Stream) string { return number(r.Flows()[0].Initiator.Cost.PerMillion, 3) }},
 	column{"Mops/s", 9, func(_ *result.Run, s *result.Stream) string { return number(s.OpsS/1e6, 4) }},
 )
 
-// Table prints runs as they come, one line each, with a heading where the kind of run changes.
+// Table prints runs as they come, one line each, under a heading for each kind of run.
 type Table struct {
 	w    io.Writer
 	last string
@@ -84,7 +89,7 @@ func columnsOf(r *result.Run) []column {
 	return bandwidthColumns
 }
 
-// kindOf tells apart what needs a heading of its own.
+// kindOf returns a key for the runs that share a heading.
 func kindOf(r *result.Run) string {
 	if r.Case.Test == result.Transaction {
 		return "lat of transactions"
@@ -95,7 +100,7 @@ func kindOf(r *result.Run) string {
 	return r.Case.Mode
 }
 
-// headline says what the figures are.
+// headline describes the figures of a run.
 func headline(r *result.Run) string {
 	switch {
 	case r.Case.Mode == result.Bandwidth:
@@ -123,8 +128,10 @@ func (t *Table) Run(r *result.Run) {
 	t.line(columns, func(c column) string { return c.text(r, &total) })
 	if total.Corrected != nil {
 		l, raw := total.Corrected, total.Latency
-		fmt.Fprintf(t.w, "  open loop, %g/s %s: latency from when an operation fell due (corrected for coordinated omission) p50 %s p99 %s p99.9 %s max %s us; as posted p50 %s p99 %s us\n",
-			r.Case.Rate, r.Case.Arrival, micros(l.At(50)), percentileText(l, 99), percentileText(l, 99.9), micros(l.Max), micros(raw.At(50)), percentileText(raw, 99))
+		fmt.Fprintf(t.w, "  open loop, %g/s %s: latency from when an operation fell due (corrected for coordinated "+
+			"omission) p50 %s p99 %s p99.9 %s max %s us; as posted p50 %s p99 %s us\n",
+			r.Case.Rate, r.Case.Arrival, micros(l.At(50)), percentileText(l, 99), percentileText(l,
+				99.9), micros(l.Max), micros(raw.At(50)), percentileText(raw, 99))
 	}
 	if flows := r.Flows(); len(flows) > 1 {
 		for _, f := range flows {
@@ -141,14 +148,15 @@ func (t *Table) Run(r *result.Run) {
 		}
 	}
 	if total.Short() {
-		fmt.Fprintf(t.w, "  %s ms: too short, measure for %v or more (-n, -D)\n", number(time.Duration(total.Elapsed).Seconds()*1e3, 1), time.Duration(result.TooShort))
+		fmt.Fprintf(t.w, "  %s ms: too short, measure for %v or more (-n, -D)\n",
+			number(time.Duration(total.Elapsed).Seconds()*1e3, 1), time.Duration(result.TooShort))
 	}
 	for _, n := range notes {
 		fmt.Fprintf(t.w, "  note: %s\n", n)
 	}
 }
 
-// Summary prints the medians of a case that was repeated.
+// Summary prints the medians of a repeated case.
 func (t *Table) Summary(summaries []result.Summary) {
 	for _, s := range summaries {
 		fmt.Fprintf(t.w, "  %d runs, %s: median %s, from %s to %s, spread %.1f%%", s.Runs, s.Metric,
@@ -160,7 +168,7 @@ func (t *Table) Summary(summaries []result.Summary) {
 	}
 }
 
-// metricText is a value of a metric with its unit.
+// metricText returns a metric's value with its unit.
 func metricText(metric string, v float64) string {
 	switch {
 	case strings.HasSuffix(metric, "_ns"):
@@ -183,7 +191,7 @@ func (t *Table) line(columns []column, text func(column) string) {
 	fmt.Fprintln(t.w, strings.TrimRight(b.String(), " "))
 }
 
-// Ends prints which devices the two ends measure, and why these.
+// Ends prints the devices of the two ends, and why they were chosen.
 func Ends(w io.Writer, client, server *result.Facts) {
 	for _, e := range []struct {
 		who string

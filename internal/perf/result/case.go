@@ -1,5 +1,5 @@
-// Package result is the vocabulary of datperf: the settings of a measurement, what it found, and the document that
-// keeps both. Times are in nanoseconds, sizes in bytes, and field names say so.
+// Package result has the types of datperf's measurements: settings, results, and the document with
+// both. Times are in nanoseconds and sizes in bytes unless a field's name has another unit.
 package result
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Case is the complete setting of one measurement. Both ends work from the same Case.
+// Case is the complete setting of one measurement. Both ends use the same Case.
 type Case struct {
 	Test      string  `json:"test"`      // one of Tests, or transaction
 	Mode      string  `json:"mode"`      // lat or bw
@@ -32,7 +32,7 @@ type Case struct {
 	Spin      Seconds `json:"spin_s"`       // adaptive: how long to poll before parking
 	Verify    bool    `json:"verify"`
 	HugePages bool    `json:"hugepages"`       // the registered memory is of huge pages
-	Buffers   int     `json:"buffers"`         // messages of a queue pair go through so many; 0: one for each that may be outstanding
+	Buffers   int     `json:"buffers"`         // message buffers of a queue pair; 0: one for each in flight
 	Steps     string  `json:"steps,omitempty"` // of a transaction
 	Rate      float64 `json:"rate_per_s"`      // open loop: operations per second; 0: closed loop
 	Arrival   string  `json:"arrival"`         // open loop: constant or poisson
@@ -55,10 +55,10 @@ const (
 	maxIters                             int64 = 1 << 40
 )
 
-// maxCompletions is how many completions may be outstanding at an end.
+// maxCompletions is the largest number of completions in flight at an end.
 const maxCompletions = 1 << 20
 
-// The values that each enumeration takes.
+// Allowed values of the enumerations.
 var (
 	Tests      = []string{Send, SendImm, Write, WriteImm, Read, FetchAdd, CmpSwap}
 	AllTests   = append(Tests[:len(Tests):len(Tests)], Transaction)
@@ -72,7 +72,7 @@ var (
 // AtomicSize is the only size of an atomic operation.
 const AtomicSize = 8
 
-// Default is the setting that nothing was said about; Complete adds what depends on the rest.
+// Default returns the default case; Complete fills in the values that depend on others.
 func Default() Case {
 	return Case{
 		Test: Send, Mode: Latency, Layer: UDAT, Direction: Out, QPs: 1, Inline: -1, ReadDepth: 16,
@@ -81,26 +81,27 @@ func Default() Case {
 	}
 }
 
-// PerftestBuffers is how many messages fit into the 4 KiB that perftest goes through again and again, each on a cache line of its own.
+// PerftestBuffers returns the number of messages, each on its own cache line, in the 4 KiB buffer
+// that perftest uses cyclically.
 func PerftestBuffers(size int) int { return max(1, 4096/max(size, 64)) }
 
-// Atomic tells the tests whose operations work on 8 bytes.
+// Atomic reports whether the test's operations are atomics.
 func (c *Case) Atomic() bool { return Atomic(c.Test) }
 
-// Atomic tells the operations that work on 8 bytes.
+// Atomic reports whether an operation is an atomic: 8 bytes.
 func Atomic(op string) bool { return op == FetchAdd || op == CmpSwap }
 
-// TwoSided tells the tests that use up a receive at the target.
+// TwoSided reports whether the test consumes receives at the target.
 func (c *Case) TwoSided() bool {
 	return c.Test == Send || c.Test == SendImm || c.Test == WriteImm || c.Test == Transaction
 }
 
-// PingPong tells the measurements in which the target answers in kind: their latency is half a round trip.
+// PingPong reports whether the target answers each message; latency is then half a round trip.
 func (c *Case) PingPong() bool {
 	return c.Mode == Latency && c.Test != Transaction && (c.TwoSided() || c.Test == Write)
 }
 
-// Complete fills what was left to default (0; -1 for Warmup) from the rest of the setting.
+// Complete replaces default values (0; -1 for Warmup) by ones computed from the rest of the case.
 func (c *Case) Complete() {
 	switch {
 	case c.Test == Transaction:
@@ -119,7 +120,7 @@ func (c *Case) Complete() {
 	}
 	c.Batch = cmp.Or(c.Batch, 1)
 	c.Depth = cmp.Or(c.Depth, max(128, min(c.Batch*2, maxDepth)))
-	// Fewer for each of very many queue pairs: all their completions must fit into one queue.
+	// Fewer for each of many queue pairs: all their completions must fit into one queue.
 	c.RxDepth = cmp.Or(c.RxDepth, min(max(2*c.Depth, min(512, 1<<16/max(c.QPs, 1))), maxDepth))
 	if c.Signal == 0 {
 		c.Signal = max(1, min(64, c.Depth/4))
@@ -142,7 +143,8 @@ func (c *Case) Complete() {
 	}
 }
 
-// mostSignal is the largest Signal: a full window always has a signalled request in it, and what is looked at one by one is signalled one by one.
+// mostSignal is the largest Signal: a full window always has a signalled request, and latency tests
+// signal every one.
 func (c *Case) mostSignal() int64 {
 	if c.Rate > 0 || c.Verify {
 		return 1
@@ -150,7 +152,7 @@ func (c *Case) mostSignal() int64 {
 	return int64(max(1, c.Depth-c.Batch+1))
 }
 
-// Validate refuses what cannot be run, naming the flag and its limit.
+// Validate returns an error, with the flag and its limit, for a case that cannot be run.
 func (c *Case) Validate() error {
 	for _, e := range []struct {
 		flag, value string
@@ -170,7 +172,8 @@ func (c *Case) Validate() error {
 		{"size", int64(c.Size), 1, maxSize}, {"iters", c.Iters, 0, maxIters}, {"warmup", c.Warmup, 0, maxIters},
 		{"depth", int64(c.Depth), 1, maxDepth}, {"rx-depth", int64(c.RxDepth), 1, maxDepth},
 		{"batch", int64(c.Batch), 1, int64(c.Depth)}, {"signal", int64(c.Signal), 1, c.mostSignal()},
-		{"qps", int64(c.QPs), 1, MaxQPs}, {"inline", int64(c.Inline), -1, 1 << 16}, {"read-depth", int64(c.ReadDepth), 1, 255},
+		{"qps", int64(c.QPs), 1, MaxQPs}, {"inline", int64(c.Inline), -1, 1 << 16},
+		{"read-depth", int64(c.ReadDepth), 1, 255},
 		{"buffers", int64(c.Buffers), 0, maxDepth},
 	} {
 		if r.value < r.low || r.value > r.high {
@@ -195,7 +198,7 @@ func (c *Case) Validate() error {
 	return c.validateSteps()
 }
 
-// validateTogether refuses values that do not go with each other.
+// validateTogether refuses invalid combinations of values.
 func (c *Case) validateTogether() error {
 	switch {
 	case c.Iters == 0 && c.Duration == 0:
@@ -210,11 +213,13 @@ func (c *Case) validateTogether() error {
 	case c.Test != Transaction && c.Steps != "":
 		return fmt.Errorf("--steps with --test %s: only a transaction has steps", c.Test)
 	case c.Test == Transaction && (c.Mode != Latency || c.Direction != Out):
-		return fmt.Errorf("--test transaction with --mode %s, --direction %s: transactions are begun by the client, one at a time (--mode lat --direction out)", c.Mode, c.Direction)
+		return fmt.Errorf("--test transaction with --mode %s, --direction %s: transactions are begun by the client, one "+
+			"at a time (--mode lat --direction out)", c.Mode, c.Direction)
 	case c.Mode == Latency && c.Direction == Both:
 		return fmt.Errorf("--direction both with --mode lat: two ping-pongs disturb each other; measure out and in")
 	case c.Mode == Latency && c.Test == Write && c.Poll != Busy:
-		return fmt.Errorf("--poll %s with the latency of write: an RDMA write makes no event at its target; use write-imm, or --poll busy", c.Poll)
+		return fmt.Errorf("--poll %s with the latency of write: an RDMA write makes no event at its target; use "+
+			"write-imm, or --poll busy", c.Poll)
 	case c.Mode == Latency && c.Batch != 1:
 		return fmt.Errorf("--batch %d with --mode lat: one operation is under way at a time", c.Batch)
 	case c.Buffers > 0 && c.Verify:
@@ -231,7 +236,7 @@ func (c *Case) validateTogether() error {
 	return nil
 }
 
-// Name is what a person calls the case.
+// Name returns a short description of the case.
 func (c *Case) Name() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s %s, %s", c.Layer, c.Test, c.Mode, cmp.Or(c.Steps, Bytes(c.Size)))

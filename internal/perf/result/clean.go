@@ -7,11 +7,12 @@ import (
 	"unicode"
 )
 
-// maxText is the length, in bytes, of a text that came from outside, after Clean.
+// maxText is the longest text from outside, in bytes, after Clean.
 const maxText = 2000
 
-// Clean makes every string that v points to fit to be printed: control characters (terminal escapes, new lines, changes of direction) are
-// replaced by their Go escapes, and what is longer than 2000 bytes is cut off. For what another program has written: a peer's message, a document.
+// Clean makes every string that v points to safe to print: control characters (terminal escapes,
+// new lines, changes of direction) become Go escapes, and text beyond 2000 bytes is cut. Use it for
+// text of other programs: a peer's message, a document.
 func Clean(v any) { cleanValue(reflect.ValueOf(v)) }
 
 func cleanValue(v reflect.Value) {
@@ -56,7 +57,8 @@ func cleanMap(v reflect.Value) {
 
 // CleanText is Clean of one text.
 func CleanText(s string) string {
-	if len(s) <= maxText && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
+	if len(s) <= maxText &&
+		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
 		return s
 	}
 	var b strings.Builder

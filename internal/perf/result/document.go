@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Schema names the form of Document; a reader refuses another.
+// Schema is the format of Document; readers refuse others.
 const Schema = "datperf/1"
 
-// Document is what one invocation of datperf found.
+// Document is the result of one datperf command.
 type Document struct {
 	Schema  string            `json:"schema"`
 	Version string            `json:"datperf_version"`
@@ -29,13 +29,14 @@ type Document struct {
 
 // Units explains the suffixes of the document's field names.
 var Units = map[string]string{
-	"_ns":      "nanoseconds",
-	"_s":       "seconds",
-	"_bytes":   "bytes",
-	"gbit_s":   "10^9 bits of payload per second",
-	"mib_s":    "2^20 bytes of payload per second",
-	"ops_s":    "operations per second",
-	"latency":  "of ping-pong tests (send, write, with or without immediate data) half the round trip; of read and atomics the whole operation",
+	"_ns":    "nanoseconds",
+	"_s":     "seconds",
+	"_bytes": "bytes",
+	"gbit_s": "10^9 bits of payload per second",
+	"mib_s":  "2^20 bytes of payload per second",
+	"ops_s":  "operations per second",
+	"latency": "of ping-pong tests (send, write, with or without immediate data) half the round trip; " +
+		"of read and atomics the whole operation",
 	"cpu_s":    "processor seconds, user and system, of the whole process",
 	"_per_s":   "per second",
 	"counters": "change of the port's counters in the kernel during the run, where not zero",
@@ -79,7 +80,7 @@ type Facts struct {
 	Warnings      []string `json:"warnings,omitempty"`
 }
 
-// Run is one Case with what it found. Repeats of a case are runs with the same Case.
+// Run is a Case and its results. Repeats of a case are runs with the same Case.
 type Run struct {
 	Case   Case  `json:"settings"`
 	Repeat int   `json:"repeat,omitempty"` // from 1, where the case was repeated
@@ -88,7 +89,7 @@ type Run struct {
 	Notes  Notes `json:"notes,omitempty"`
 }
 
-// Notes are what a reader of the numbers should know.
+// Notes are remarks for the reader of the figures.
 type Notes []string
 
 // End is what one end measured.
@@ -127,7 +128,8 @@ func (s *Stream) Fill() {
 	}
 }
 
-// Distribution is of times; min, max, mean and stddev are exact, percentiles have three significant digits.
+// Distribution describes a set of times. Min, max, mean and stddev are exact; percentiles have
+// three significant digits.
 type Distribution struct {
 	Count       int64        `json:"count"`
 	Min         float64      `json:"min_ns"`
@@ -138,13 +140,13 @@ type Distribution struct {
 	Curve       []Percentile `json:"curve,omitempty"` // the cumulative distribution, for plots
 }
 
-// Percentile is the value that P percent of the samples do not exceed.
+// Percentile is a value that P percent of the samples do not exceed.
 type Percentile struct {
 	P     float64 `json:"percentile"`
 	Value float64 `json:"value_ns"`
 }
 
-// At gives a percentile of the list, 0 if it is not there.
+// At returns a percentile of the list, 0 if it has none.
 func (d *Distribution) At(p float64) float64 {
 	if d != nil {
 		for _, q := range d.Percentiles {
@@ -156,19 +158,21 @@ func (d *Distribution) At(p float64) float64 {
 	return 0
 }
 
-// Enough tells whether there are samples enough for a percentile to be more than the maximum: 10 for p90, 10,000 for p99.99. A document that
-// does not say how many there were is believed.
+// Enough reports whether there are enough samples for a percentile to differ from the maximum: 10
+// for p90, 10,000 for p99.99. It is true if the document has no sample count.
 func (d *Distribution) Enough(p float64) bool {
 	return d != nil && (d.Count == 0 || math.Round(float64(d.Count)*(100-p)*1e3) >= 100e3)
 }
 
-// TooShort is the time below which a measurement says little: a single interruption by the operating system outweighs it.
+// TooShort is the shortest meaningful measurement: in a shorter one a single interruption by the
+// operating system dominates.
 const TooShort = Seconds(10 * time.Millisecond)
 
-// Short tells whether the measurement took less than TooShort. A document that does not say how long it took is believed.
+// Short reports whether the measurement took less than TooShort. It is false if the document has no
+// duration.
 func (s *Stream) Short() bool { return s.Elapsed > 0 && s.Elapsed < TooShort }
 
-// Cost is what the process spent during the run; runs of other clients at the same time are in it too.
+// Cost is what the process used during the run, including concurrent runs of other clients.
 type Cost struct {
 	CPU         Seconds `json:"cpu_s"`
 	UserCPU     Seconds `json:"user_cpu_s"`
@@ -182,7 +186,7 @@ type Cost struct {
 	GCPause     Seconds `json:"gc_pause_s"`
 }
 
-// Interval is what an initiator did in a part of the run.
+// Interval is an initiator's work in one part of the run.
 type Interval struct {
 	End   string  `json:"end,omitempty"` // client or server
 	Start Seconds `json:"start_s"`
@@ -195,14 +199,14 @@ type Interval struct {
 	Max   float64 `json:"max_ns,omitempty"`
 }
 
-// Write puts the document out as one JSON text.
+// Write writes the document as JSON.
 func (d *Document) Write(w io.Writer) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(d)
 }
 
-// ReadFile reads a document, and refuses what is none.
+// ReadFile reads and checks a document.
 func ReadFile(name string) (*Document, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -215,7 +219,7 @@ func ReadFile(name string) (*Document, error) {
 	return d, nil
 }
 
-// Parse reads a document, refuses what is none, and makes its texts fit to be printed.
+// Parse decodes and checks a document, and cleans its texts for printing.
 func Parse(data []byte) (*Document, error) {
 	var head struct {
 		Schema string `json:"schema"`

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Limits are what runs must reach; zero is no limit.
+// Limits are the figures that runs must reach; zero is no limit.
 type Limits struct {
 	MinGbitS float64       // of bandwidth runs
 	MinOpsS  float64       // of bandwidth runs
@@ -14,7 +14,7 @@ type Limits struct {
 	MaxP999  time.Duration
 }
 
-// Validate refuses a limit that is no number to reach, or that no case of a plan could miss.
+// Validate refuses an invalid limit, and one that no case of the plan measures.
 func (l *Limits) Validate(cases []Case) error {
 	var latency, bandwidth bool
 	for i := range cases {
@@ -28,7 +28,8 @@ func (l *Limits) Validate(cases []Case) error {
 		applies bool
 		what    string
 	}{
-		{"min-bw", l.MinGbitS, bandwidth, "bandwidth (--mode bw)"}, {"min-rate", l.MinOpsS, bandwidth, "bandwidth (--mode bw)"},
+		{"min-bw", l.MinGbitS, bandwidth, "bandwidth (--mode bw)"},
+		{"min-rate", l.MinOpsS, bandwidth, "bandwidth (--mode bw)"},
 		{"max-p50", float64(l.MaxP50), latency, "latency"}, {"max-p99", float64(l.MaxP99), latency, "latency"},
 		{"max-p99.9", float64(l.MaxP999), latency, "latency"},
 	} {
@@ -42,7 +43,8 @@ func (l *Limits) Validate(cases []Case) error {
 	return nil
 }
 
-// Missed gives a sentence for every limit that the runs miss. Open loops are judged by their corrected latency.
+// Missed returns a sentence for every limit that the runs miss. Open loops are judged by their
+// corrected latency.
 func (l *Limits) Missed(runs []Run) []string {
 	var missed []string
 	for i := range runs {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Metric is a figure of a run by which runs are judged.
+// Metric is a figure by which runs are compared.
 type Metric struct {
 	Name   string // as in the JSON document
 	Unit   string
@@ -18,7 +18,7 @@ func percentileOf(p float64) func(*Stream) (float64, bool) {
 	return func(s *Stream) (float64, bool) { return s.Latency.At(p), s.Latency.Enough(p) }
 }
 
-// Metrics are the figures that Compare and Summarize look at.
+// Metrics are the metrics of Compare and Summarize.
 var Metrics = []Metric{
 	{"latency_p50_ns", "ns", -1, percentileOf(50)},
 	{"latency_p99_ns", "ns", -1, percentileOf(99)},
@@ -26,19 +26,19 @@ var Metrics = []Metric{
 	{"ops_s", "ops/s", 1, func(s *Stream) (float64, bool) { return s.OpsS, true }},
 }
 
-// applies tells whether a metric says something about a case: latencies where they are measured, rates elsewhere.
+// applies reports whether a case measures the metric: latency where it is measured, else rates.
 func (m *Metric) applies(c *Case) bool {
 	latency := m.Better < 0
 	return latency == (c.Mode == Latency || latency && c.Rate > 0)
 }
 
-// Key is the part of a case that makes its figures comparable: not how long it was measured.
+// Key returns the part of a case that makes its figures comparable: everything but its length.
 func (c Case) Key() Case {
 	c.Iters, c.Duration, c.Warmup, c.Interval, c.Stall = 0, 0, 0, 0, 0
 	return c
 }
 
-// Summary is the spread of a metric over the repeats of a case.
+// Summary describes a metric over the repeats of a case.
 type Summary struct {
 	Case   Case    `json:"settings"`
 	Metric string  `json:"metric"`
@@ -52,7 +52,7 @@ type Summary struct {
 	Short  bool    `json:"too_short,omitempty"` // one of the runs was, see TooShort
 }
 
-// Summarize gives the metrics of every case, over all its runs.
+// Summarize returns the metrics of every case, over all its runs.
 func Summarize(runs []Run) []Summary {
 	var keys []Case
 	values := map[Case]map[string][]float64{}
@@ -80,7 +80,8 @@ func Summarize(runs []Run) []Summary {
 				continue
 			}
 			slices.Sort(v)
-			s := Summary{Case: cases[key], Metric: m.Name, Runs: len(v), Median: (v[(len(v)-1)/2] + v[len(v)/2]) / 2, Min: v[0], Max: v[len(v)-1], Short: short[key]}
+			s := Summary{Case: cases[key], Metric: m.Name, Runs: len(v), Median: (v[(len(v)-1)/2] + v[len(v)/2]) / 2, Min: v[0],
+				Max: v[len(v)-1], Short: short[key]}
 			if s.Median > 0 {
 				s.Spread = (s.Max - s.Min) / s.Median * 100
 			}
@@ -93,8 +94,8 @@ func Summarize(runs []Run) []Summary {
 	return all
 }
 
-// confidenceRank gives the largest k for which the k-th smallest and k-th largest of n values enclose the median of what they are
-// samples of with 95% confidence, whatever its distribution; 0 where n is too small.
+// confidenceRank returns the largest k for which the k-th smallest and k-th largest of n values
+// enclose the true median with 95% confidence, for any distribution; 0 if n is too small.
 func confidenceRank(n int) int {
 	if n > 1000 { // 0.5^n is no number any more
 		return 0
@@ -110,7 +111,7 @@ func confidenceRank(n int) int {
 	return k
 }
 
-// Change is how a metric of a case differs between two documents.
+// Change is the difference of one metric of one case between two documents.
 type Change struct {
 	Case     Case
 	Metric   Metric
@@ -121,7 +122,7 @@ type Change struct {
 	Short    bool    // measured for so short a time, before or after, that it is neither
 }
 
-// Comparison is what Compare finds.
+// Comparison is the result of Compare.
 type Comparison struct {
 	Changes []Change
 	OnlyOld []Case
@@ -138,7 +139,8 @@ func (c *Comparison) Worse() (n int) {
 	return n
 }
 
-// Compare sets the medians of two documents side by side, case by case. Changes up to threshold percent do not count.
+// Compare compares the medians of two documents case by case. Changes up to threshold percent do
+// not count.
 func Compare(before, after *Document, threshold float64) Comparison {
 	var out Comparison
 	old := map[Case]map[string]Summary{}

@@ -33,7 +33,8 @@ func TestParseSizes(t *testing.T) {
 }
 
 func TestBytesIsExact(t *testing.T) {
-	for n, want := range map[int]string{1: "1B", 1000: "1000B", 1024: "1KiB", 1536: "1536B", 64 << 10: "64KiB", 1 << 20: "1MiB", 1 << 30: "1GiB"} {
+	for n, want := range map[int]string{1: "1B", 1000: "1000B", 1024: "1KiB", 1536: "1536B", 64 << 10: "64KiB",
+		1 << 20: "1MiB", 1 << 30: "1GiB"} {
 		assert.Equal(t, Bytes(n), want)
 		back, err := ParseBytes(want)
 		assert.NilError(t, err)
@@ -73,8 +74,10 @@ func run(layer string, mode string, p50, gbit float64) Run {
 }
 
 func TestCompare(t *testing.T) {
-	before := &Document{Runs: []Run{run(UDAT, Latency, 1000, 1), run(UDAT, Bandwidth, 0, 100), run(Cverbs, Latency, 900, 1)}}
-	after := &Document{Runs: []Run{run(UDAT, Latency, 1100, 1), run(UDAT, Bandwidth, 0, 104), run(Cverbs, Bandwidth, 0, 1)}}
+	before := &Document{Runs: []Run{run(UDAT, Latency, 1000, 1), run(UDAT, Bandwidth, 0, 100),
+		run(Cverbs, Latency, 900, 1)}}
+	after := &Document{Runs: []Run{run(UDAT, Latency, 1100, 1), run(UDAT, Bandwidth, 0, 104),
+		run(Cverbs, Bandwidth, 0, 1)}}
 	after.Runs[0].Case.Iters = 77 // how long it was measured makes no other case
 	c := Compare(before, after, 5)
 	assert.Equal(t, c.Worse(), 2) // p50 and p99
@@ -92,7 +95,8 @@ func TestCompare(t *testing.T) {
 	assert.Assert(t, back.Changes[0].Improved && back.Changes[2].Worse)
 }
 
-// What was measured too briefly, before or after, is neither worse nor better; a percentile without samples enough is not compared at all.
+// What was measured too briefly, before or after, is neither worse nor better; a percentile without
+// samples enough is not compared at all.
 func TestCompareTooShort(t *testing.T) {
 	one := func(p50, gbit float64, elapsed Seconds, count int64) *Document {
 		d := &Document{Runs: []Run{run(UDAT, Latency, p50, 1), run(UDAT, Bandwidth, 0, gbit)}}
@@ -121,7 +125,8 @@ func TestCompareTooShort(t *testing.T) {
 
 // A percentile needs so many samples that one at least lies beyond it.
 func TestEnough(t *testing.T) {
-	for p, least := range map[float64]int64{50: 2, 75: 4, 90: 10, 95: 20, 99: 100, 99.9: 1000, 99.99: 10_000, 99.999: 100_000} {
+	for p, least := range map[float64]int64{50: 2, 75: 4, 90: 10, 95: 20, 99: 100, 99.9: 1000, 99.99: 10_000,
+		99.999: 100_000} {
 		assert.Assert(t, (&Distribution{Count: least}).Enough(p), "p%g of %d", p, least)
 		assert.Assert(t, !(&Distribution{Count: least - 1}).Enough(p), "p%g of %d", p, least-1)
 	}
@@ -149,7 +154,8 @@ func TestLimits(t *testing.T) {
 }
 
 func TestDocumentRoundTrip(t *testing.T) {
-	d := &Document{Schema: Schema, Version: "v", Started: time.Unix(1700000000, 0).UTC(), Units: Units, Runs: []Run{run(UDAT, Latency, 1000, 1)}}
+	d := &Document{Schema: Schema, Version: "v", Started: time.Unix(1700000000, 0).UTC(), Units: Units,
+		Runs: []Run{run(UDAT, Latency, 1000, 1)}}
 	var text bytes.Buffer
 	assert.NilError(t, d.Write(&text))
 	dir := t.TempDir()
@@ -158,7 +164,8 @@ func TestDocumentRoundTrip(t *testing.T) {
 	back, err := ReadFile(file)
 	assert.NilError(t, err)
 	assert.DeepEqual(t, back, d)
-	for name, content := range map[string]string{"schema": `{"schema":"datperf/99"}`, "none": `{}`, "text": `hello`, "empty": `{"schema":"datperf/1","runs":[{}]}`} {
+	for name, content := range map[string]string{"schema": `{"schema":"datperf/99"}`, "none": `{}`, "text": `hello`,
+		"empty": `{"schema":"datperf/1","runs":[{}]}`} {
 		file := filepath.Join(dir, name)
 		assert.NilError(t, os.WriteFile(file, []byte(content), 0o600))
 		_, err := ReadFile(file)

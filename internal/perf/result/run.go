@@ -15,7 +15,7 @@ type Flow struct {
 	Target    *End
 }
 
-// Flows gives the directions that were measured.
+// Flows returns the directions that were measured.
 func (r *Run) Flows() []Flow {
 	var f []Flow
 	if r.Client != nil && r.Client.Initiated != nil {
@@ -27,7 +27,7 @@ func (r *Run) Flows() []Flow {
 	return f
 }
 
-// Validate refuses a run that lacks what its reports and comparisons are made of.
+// Validate refuses a run without the parts that reports and comparisons need.
 func (r *Run) Validate() error {
 	flows := r.Flows()
 	if !slices.Contains(Modes, r.Case.Mode) {
@@ -44,7 +44,7 @@ func (r *Run) Validate() error {
 	return nil
 }
 
-// Total adds the directions up; a run of one direction is that direction.
+// Total returns the sum of the directions.
 func (r *Run) Total() Stream {
 	flows := r.Flows()
 	if len(flows) == 1 {

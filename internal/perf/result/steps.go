@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Step is one operation of a transaction. Each is waited for before the next one begins.
+// Step is one operation of a transaction. It completes before the next one begins.
 type Step struct {
 	Op     string // send, write or read
 	Size   int
@@ -15,7 +15,7 @@ type Step struct {
 // DefaultSteps are a request, data both ways, and an answer.
 const DefaultSteps = "send:256,write:4K,read:4K,server-send:256"
 
-// name is the step as it is written in --steps, with the size in bytes.
+// name returns the step as in --steps, with the size in bytes.
 func (s *Step) name() string {
 	op := s.Op
 	if s.Server {
@@ -27,7 +27,8 @@ func (s *Step) name() string {
 // maxSteps bounds a transaction.
 const maxSteps = 64
 
-// Transaction gives the steps of a transaction: send, write or read, with "server-" before it where the server does it, and a size.
+// Transaction returns the steps of a transaction: send, write or read, prefixed by "server-" if the
+// server executes it, and a size.
 func (c *Case) Transaction() ([]Step, error) {
 	var steps []Step
 	asked := false
@@ -36,7 +37,8 @@ func (c *Case) Transaction() ([]Step, error) {
 		var s Step
 		s.Op, s.Server = strings.CutPrefix(op, "server-")
 		if s.Op != Send && s.Op != Write && s.Op != Read {
-			return nil, fmt.Errorf("--steps: step %q: must be send, write or read, or server-send and so on, with a size: send:256", text)
+			return nil, fmt.Errorf("--steps: step %q: must be send, write or read, or server-send and so on, with a size: "+
+				"send:256", text)
 		}
 		var err error
 		if s.Size, err = ParseBytes(size); err != nil {
@@ -54,7 +56,7 @@ func (c *Case) Transaction() ([]Step, error) {
 	return steps, nil
 }
 
-// validateSteps refuses steps that are wrong, or larger than the memory that the case has for them.
+// validateSteps refuses invalid steps, and steps larger than the case's memory.
 func (c *Case) validateSteps() error {
 	steps, err := c.Transaction()
 	if err != nil {
@@ -62,13 +64,15 @@ func (c *Case) validateSteps() error {
 	}
 	for _, s := range steps {
 		if s.Size > c.Size {
-			return fmt.Errorf("--steps: step %q: larger than the largest step, which is %d bytes by the size_bytes of the case", s.name(), c.Size)
+			return fmt.Errorf("--steps: step %q: larger than the largest step, which is %d bytes by the size_bytes of the case",
+				s.name(), c.Size)
 		}
 	}
 	return nil
 }
 
-// completeSteps fills in the steps, and the size, which is that of the largest. What is wrong is left to Validate.
+// completeSteps fills in the default steps, and the size of the largest. Validate reports invalid
+// ones.
 func (c *Case) completeSteps() {
 	if c.Steps == "" {
 		c.Steps = DefaultSteps
@@ -81,7 +85,7 @@ func (c *Case) completeSteps() {
 	}
 }
 
-// Payload is the number of bytes that one operation, or one whole transaction, moves.
+// Payload returns the bytes that one operation, or one whole transaction, moves.
 func (c *Case) Payload() int64 {
 	if c.Test != Transaction {
 		return int64(c.Size)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Seconds is a duration that JSON has in seconds.
+// Seconds is a duration that JSON expresses in seconds.
 type Seconds time.Duration
 
 // MarshalJSON writes seconds.
@@ -29,7 +29,7 @@ func (s *Seconds) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Bytes is a size for people, exact: 64B, 4KiB, 1000B.
+// Bytes formats a size exactly: 64B, 4KiB, 1000B.
 func Bytes(n int) string {
 	for _, u := range []struct {
 		shift uint
@@ -42,7 +42,8 @@ func Bytes(n int) string {
 	return strconv.Itoa(n) + "B"
 }
 
-// ParseBytes reads a size: a number of bytes, or with K, M or G (KiB, MiB, GiB; KB also means 1024 bytes here).
+// ParseBytes parses a size: a number of bytes, or with K, M or G (KiB, MiB, GiB; KB also means 1024
+// bytes).
 func ParseBytes(s string) (int, error) {
 	n, err := ParseMemory(s, maxSize)
 	return int(n), err
@@ -64,7 +65,8 @@ func ParseMemory(s string, most int64) (int64, error) {
 	return n << shift, nil
 }
 
-// ParseSizes reads a list of sizes and sweeps: "2,64,4K", "2-1M" (powers of two between), or "all" (2 to 8 MiB).
+// ParseSizes parses a list of sizes and sweeps: "2,64,4K", "2-1M" (powers of two between), or "all"
+// (2 to 8 MiB).
 func ParseSizes(s string) ([]int, error) {
 	if s == "all" {
 		s = "2-8M"
@@ -94,7 +96,7 @@ func ParseSizes(s string) ([]int, error) {
 	return sizes, nil
 }
 
-// Nanos is a time for people, in microseconds below a second.
+// Nanos formats a time in microseconds, or in seconds from one second on.
 func Nanos(ns float64) string {
 	switch {
 	case ns < 1e9:
