@@ -34,7 +34,8 @@ test-host: ## unit tests with the race detector, no RDMA device needed
 	env -u GODAT_TEST_DEVICE go test -race ./...
 	env -u GODAT_TEST_DEVICE go test -short -tags lockcheck ./udat ./udat/internal/lockrank
 	go test -race -tags nulldev ./cverbs
-	GODAT_TEST_DEVICE=loop0 go test -race -short -tags nulldev ./udat/internal/verbsfabric
+	GODAT_TEST_DEVICE=loop0 go test -race -short -tags nulldev ./udat/internal/verbsfabric ./cmd/datperf
+	go test -tags nulldev ./internal/bench/loop
 	go test -short -tags nulldev,godat_direct ./cverbs
 	go -C tools test ./...
 
@@ -50,7 +51,7 @@ mutate: ## break udat and its fabrics in a fixed sample of ways; the tests must 
 	@go -C tools build -o ../bin/ ./mutate
 	bin/mutate $(if $(ALL),-all) $(MUTATE)
 
-bench: ## measure, alone on the machine, and write docs/performance.md and .json (BENCH='null scale' for parts)
+bench: ## measure, alone on the machine, and write docs/performance.md and out/performance.json (BENCH='loop scale' for parts)
 	@ci/bench.sh $(BENCH)
 
 cross: ## builds and vets what must compile without cgo and elsewhere

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Measures everything of docs/performance.md, and writes it and docs/performance.json. Run it alone on the machine.
+# Measures everything of docs/performance.md, and writes it and out/performance.json. Run it alone on the machine.
 #
-#   ci/bench.sh [options] [PART...]     parts: null scale compare wakeup; without one: all
+#   ci/bench.sh [options] [PART...]     parts: loop scale compare wakeup; without one: all
 #
 #   --vm          in the virtual machine, even if this host has a device (GODAT_TEST_DEVICE chooses among several)
 #   --rounds N    repeats of every figure (default 5)
 #   --quick       few operations, one round: to see that it works
-#   --docs DIR    where performance.md and performance.json go (default docs)
+#   --docs DIR    where performance.md goes (default docs)
+#   --json FILE   where all repeats go (default out/performance.json)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
 vm=false options=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --rounds | --docs) [ $# -gt 1 ] || { echo "bench: $1 needs a value" >&2; exit 2; } ;;&
+    --rounds | --docs | --json) [ $# -gt 1 ] || { echo "bench: $1 needs a value" >&2; exit 2; } ;;&
     --vm) vm=true; shift ;;
-    --rounds | --docs) options+=("$1" "$2"); shift 2 ;;
+    --rounds | --docs | --json) options+=("$1" "$2"); shift 2 ;;
     --quick) options+=("$1"); shift ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
     -*) echo "bench: unknown option '$1' (--help lists them)" >&2; exit 2 ;;
@@ -24,14 +25,15 @@ while [ $# -gt 0 ]; do
 done
 
 "$here/deps.sh" build bench
-[ "$*" = null ] || "$here/deps.sh" vm
+[ "$*" = loop ] || "$here/deps.sh" vm
 out=$PWD/out/bench
 rm -rf "$out"
 mkdir -p "$out"
 echo "bench: building" >&2
 go build -o "$out/" ./cmd/datperf ./internal/bench
-go test -c -tags nulldev -o "$out/null.test" ./udat
-go test -c -tags nulldev,godat_direct -o "$out/null-direct.test" ./udat
+go build -tags nulldev -o "$out/loop" ./internal/bench/loop
+go build -tags nulldev,godat_direct -o "$out/loop-direct" ./internal/bench/loop
+go test -c -o "$out/udat.test" ./udat
 cc -O2 -o "$out/pingpong" ci/bench/pingpong.c -lrdmacm -libverbs
 
 device=${GODAT_TEST_DEVICE:-$(basename "$(compgen -G '/sys/class/infiniband/*' | sort | head -n 1)")}

@@ -34,12 +34,14 @@ func TestScripts(t *testing.T) {
 			env.Setenv("DEVICE", device)
 			return nil
 		},
-		// verbs: GODAT_TEST_DEVICE names a verbs device; bare: there is none at all; guest: it is
-		// rxe0 in the virtual machine; root: the tests run as root.
+		// verbs: GODAT_TEST_DEVICE names a verbs device; loop: that is the loop device; bare: there is
+		// none at all; guest: it is rxe0 in the virtual machine; root: the tests run as root.
 		Condition: func(cond string) (bool, error) {
 			switch cond {
 			case "verbs":
 				return device != "", nil
+			case "loop":
+				return device == "loop0", nil
 			case "guest":
 				return device == "rxe0" && has("10.98.1.1") && !nothing("/sys/class/infiniband/rxe1"), nil
 			case "root":

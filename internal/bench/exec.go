@@ -139,3 +139,24 @@ func show(argv []string) string {
 	}
 	return strings.Join(line, " ")
 }
+
+// runIn runs a program in a folder, and gives its standard output.
+func (b *bench) runIn(dir string, limit time.Duration, argv ...string) (string, error) {
+	old, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	if err := os.Chdir(dir); err != nil {
+		return "", err
+	}
+	defer os.Chdir(old)
+	return b.run(limit, argv...)
+}
+
+func (b *bench) run(limit time.Duration, argv ...string) (string, error) {
+	p, err := start(limit, nil, argv...)
+	if err != nil {
+		return "", err
+	}
+	return p.wait()
+}

@@ -1,5 +1,5 @@
-// Command bench measures godat beside the programs that its users know, and writes docs/performance.md and
-// docs/performance.json. ci/bench.sh builds what it needs and starts it.
+// Command bench measures godat beside the programs that its users know, and writes docs/performance.md and out/performance.json.
+// ci/bench.sh builds what it needs and starts it.
 package main
 
 import (
@@ -18,7 +18,8 @@ import (
 
 // bench is one run.
 type bench struct {
-	bin     string // folder with datperf, pingpong and the test binaries
+	bin     string // folder with datperf, loop, pingpong and the test binary
+	json    string // file with all repeats
 	device  string
 	address string
 	rounds  int
@@ -38,16 +39,12 @@ type part struct {
 }
 
 var parts = []part{
-	{"null", "The binding alone", false, (*bench).null},
+	{"loop", "The library on a model of a NIC, at native speed", false, (*bench).loop},
 	{"scale", "Scale on mem0", false, (*bench).scaleMem},
-	{"compare", nullGuestTitle, true, (*bench).nullGuest},
 	{"compare", "Beside perftest and dapltest", true, (*bench).compare},
 	{"scale", "Scale on a verbs device", true, (*bench).scaleDevice},
 	{"wakeup", "Wake-up of an event-driven wait", true, (*bench).wakeup},
 }
-
-// nullGuestTitle is of the part that only the virtual machine has.
-const nullGuestTitle = "The binding alone, in the virtual machine"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -64,10 +61,11 @@ func run(args []string) error {
 	f.StringVar(&b.address, "address", "", "its IP address")
 	f.IntVar(&b.rounds, "rounds", 5, "repeats of every figure")
 	f.BoolVar(&b.quick, "quick", false, "few operations, one round: to see that it works")
-	docs := f.String("docs", "docs", "where performance.md and performance.json go")
+	docs := f.String("docs", "docs", "folder for performance.md")
+	f.StringVar(&b.json, "json", "out/performance.json", "file for all repeats")
 	vm := f.Bool("vm", false, "what needs a device runs in the virtual machine")
 	inside := f.String("inside", "", "this is the virtual machine: write the document to this file")
-	render := f.String("render", "", "measure nothing: write performance.md anew from this performance.json")
+	render := f.String("render", "", "measure nothing: write performance.md anew from such a file")
 	f.Parse(args)
 	if *render != "" {
 		return renderAgain(*render, *docs)
@@ -80,7 +78,7 @@ func run(args []string) error {
 	names := f.Args()
 	for _, n := range names {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == n }) {
-			return fmt.Errorf("there is no part %q (null, scale, compare, wakeup)", n)
+			return fmt.Errorf("there is no part %q (loop, scale, compare, wakeup)", n)
 		}
 	}
 	if b.quick {
@@ -94,8 +92,10 @@ func run(args []string) error {
 	}
 	b.cpus = processors(b.device)
 	if *inside == "" {
-		if err := os.MkdirAll(*docs, 0o755); err != nil {
-			return err
+		for _, dir := range []string{*docs, filepath.Dir(b.json)} {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
 		}
 	}
 	wanted := func(p part) bool { return len(names) == 0 || slices.Contains(names, p.name) }
@@ -121,7 +121,7 @@ func run(args []string) error {
 	needsDevice := false
 	for _, p := range parts {
 		switch {
-		case !wanted(p) || p.title == nullGuestTitle && !*vm:
+		case !wanted(p):
 		case !p.device || !*vm && b.device != "":
 			b.part(p)
 		case *vm:
@@ -185,7 +185,7 @@ func (b *bench) virtualMachine(names []string) {
 
 // finish writes the documents, and fails if anything could not be measured.
 func (b *bench) finish(docs string) error {
-	if err := writeJSON(filepath.Join(docs, "performance.json"), b.doc); err != nil {
+	if err := writeJSON(b.json, b.doc); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(docs, "performance.md"), []byte(markdown(b.doc)), 0o644); err != nil {

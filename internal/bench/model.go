@@ -41,7 +41,7 @@ type Part struct {
 type Table struct {
 	Title  string   `json:"title"`
 	Note   string   `json:"note,omitempty"`
-	Unit   string   `json:"unit"`           // of all values: ns, ops/s or bytes/s
+	Unit   string   `json:"unit"`           // of all values: a key of units, or none
 	Series []string `json:"series"`         // in the order of the columns; the first is what the others stand beside
 	How    []string `json:"how,omitempty"`  // the commands, with $NAMES for what varies from row to row
 	Rows   []*Row   `json:"rows,omitempty"` //
@@ -75,13 +75,15 @@ type Mark struct {
 
 // units explains the document's numbers.
 var units = map[string]string{
-	"ns":      "nanoseconds",
-	"ops/s":   "operations per second",
-	"bytes/s": "bytes of payload per second",
-	"bytes":   "bytes",
-	"1/s":     "per second",
-	"seconds": "of wall-clock time",
-	"marks":   "value and limit are ratios where the text has an x, else of the table's unit",
+	"ns":          "nanoseconds",
+	"ops/s":       "operations per second",
+	"bytes/s":     "bytes of payload per second",
+	"bytes":       "bytes",
+	"1/s":         "per second",
+	"calls":       "system calls",
+	"allocations": "objects of Go's heap",
+	"seconds":     "of wall-clock time",
+	"marks":       "value and limit are ratios where the text has an x, else of the table's unit",
 }
 
 func median(v []float64) float64 {
@@ -177,6 +179,11 @@ func (t *Table) mark(series, reference, text string, limit float64, met func(flo
 			r.Marks = append(r.Marks, Mark{Text: text, Value: x, Limit: limit, Met: met(x)})
 		}
 	}
+}
+
+// mark sets a mark by a value that must not be above the limit.
+func (r *Row) mark(text string, value, limit float64) {
+	r.Marks = append(r.Marks, Mark{Text: text, Value: value, Limit: limit, Met: value <= limit})
 }
 
 // failed gathers the errors of a part.

@@ -93,29 +93,6 @@ func TestHowNamesWhatVaries(t *testing.T) {
 	assert.Equal(t, how(line, "10.0.0.1"), "ib_send_bw -s $SIZE -n 5 10.0.0.1")
 }
 
-// The marks of the binding are in empty calls over C for one, and a factor for 32.
-func TestNullMarks(t *testing.T) {
-	cost := &Table{Unit: "ns", Series: []string{"C", "cverbs", "udat"}, How: []string{"go test"}}
-	for row, v := range map[string][3]float64{"batch of 1": {40, 130, 190}, "batch of 32": {10, 16, 25}} {
-		for i, s := range cost.Series {
-			cost.add(row, s, "", v[i])
-		}
-	}
-	assert.NilError(t, nullMarks(cost, 30, map[string]float64{"cverbs": 0, "udat": 1}))
-	got := map[string]bool{}
-	for _, r := range cost.Rows {
-		for _, m := range r.Marks {
-			got[r.Name+": "+m.Text] = m.Met
-		}
-	}
-	assert.DeepEqual(t, got, map[string]bool{
-		"batch of 1: cverbs <= C + 3 calls, in calls over C": true, "batch of 1: udat <= C + 5 calls, in calls over C": true,
-		"batch of 32: cverbs <= 1.5 x C": false, "batch of 32: udat <= 2.5 x C": true,
-		"batch of 1: cverbs allocations per operation": true, "batch of 1: udat allocations per operation": false,
-		"batch of 32: cverbs allocations per operation": true, "batch of 32: udat allocations per operation": false,
-	})
-}
-
 // A program that fails, or does not end, says so with its last words.
 func TestProcesses(t *testing.T) {
 	p, err := start(time.Minute, nil, "sh", "-c", "echo figures; echo broken >&2; exit 3")
@@ -135,13 +112,13 @@ func TestProcesses(t *testing.T) {
 
 // A part that fails is in the document with its error, beside what it had measured.
 func TestPartThatFails(t *testing.T) {
-	b := &bench{doc: &Document{Schema: Schema}}
+	dir := t.TempDir()
+	b := &bench{doc: &Document{Schema: Schema}, json: filepath.Join(dir, "performance.json")}
 	b.part(part{name: "x", title: "X", run: func(_ *bench, p *Part) error {
 		p.Tables = append(p.Tables, table("ns"))
 		return errors.New("no device")
 	}})
 	b.part(part{name: "y", title: "Y", run: func(*bench, *Part) error { panic("oh") }})
-	dir := t.TempDir()
 	err := b.finish(dir)
 	assert.ErrorContains(t, err, "X: no device")
 	assert.ErrorContains(t, err, "Y: panic: oh")

@@ -36,9 +36,9 @@ func (d *Document) marks() (met, missed int) {
 func markdown(d *Document) string {
 	var b strings.Builder
 	met, missed := d.marks()
-	fmt.Fprintf(&b, "# Performance\n\nWritten by `%s` on %s; do not edit. All repeats, in base units, with the exact command of each figure, are in\n[performance.json](performance.json).\n\n",
+	fmt.Fprintf(&b, "# Performance\n\nWritten by `%s` on %s; do not edit. It leaves all repeats, in base units, with the exact command of each figure,\nin `out/performance.json`.\n\n",
 		d.Command, d.Started.Format("2006-01-02 15:04 MST"))
-	fmt.Fprintf(&b, "Every figure is the median of %d interleaved rounds (three times as many for the binding alone), with half the distance between the least and the greatest in percent. "+
+	fmt.Fprintf(&b, "Every figure is the median of %d interleaved rounds, with half the distance between the least and the greatest in percent. "+
 		"Behind the figures of the other series stands their ratio to the first: the median of the rounds' ratios, which the marks go by too.\n\n", d.Rounds)
 	fmt.Fprintf(&b, "**%d of %d marks met.**", met, met+missed)
 	if missed > 0 {

@@ -70,6 +70,9 @@ func (b *bench) scale(p *Part, device string, verbs bool) error {
 			}
 		}
 	}
+	if b.guest {
+		return nil
+	}
 	one := cost.sample("1", "udat")
 	for _, r := range cost.Rows {
 		if v := cost.sample(r.Name, "udat"); one != nil && v != nil && r.Name != "1" {

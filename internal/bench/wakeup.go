@@ -87,7 +87,7 @@ func (b *bench) waitBenchmarks(t *Table) error {
 	os.Setenv("GODAT_TEST_DEVICE", b.device)
 	defer os.Unsetenv("GODAT_TEST_DEVICE")
 	for range b.rounds {
-		text, err := b.runIn("udat", 2*pairTime, filepath.Join(b.bin, "null.test"), "-test.run=xxx", "-test.bench=WaitPingPong", "-test.benchtime=0.5s")
+		text, err := b.runIn("udat", 2*pairTime, filepath.Join(b.bin, "udat.test"), "-test.run=xxx", "-test.bench=WaitPingPong", "-test.benchtime=0.5s")
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,534 @@
+//go:build linux && cgo && nulldev
+
+#define _GNU_SOURCE
+#include "shim.h"
+#include "loopbench.h"
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+	RECVS = 16,   // that an end of a ping-pong keeps posted
+	SIGNAL = 16,  // one send of a ping-pong in so many is signalled
+	POLL = 16,    // completions of one poll
+	DEPTH = 128,  // of a stream of writes
+	MODERATE = 32, // one write of such a stream in so many is signalled
+	WINDOW = 64,  // writes in flight on many ends
+	CLOCK = 1024, // operations of a stream between two looks at the clock
+	ROUNDS = 1000, // at the least, within LONGEST
+	MAX_BATCH = 64,
+	MAX_SIZE = 1 << 16,
+};
+
+static const uint64_t LONGEST = 5000000000; // ns
+
+static uint64_t now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void check(int failed)
+{
+	if (failed)
+		abort();
+}
+
+struct end {
+	struct ibv_qp *qp;
+	struct ibv_cq *cq;
+	struct ibv_comp_channel *ch;
+	struct ibv_mr *mr;
+	char *buf; // MAX_SIZE to send, RECVS * MAX_SIZE to receive
+	struct end *peer;
+	uint32_t size, sent, received;
+	int events;
+};
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+
+static int open_device(void)
+{
+	int i, n;
+	struct ibv_device **list = ibv_get_device_list(&n);
+
+	for (i = 0; list && i < n; i++)
+		if (!strcmp(ibv_get_device_name(list[i]), "loop0"))
+			ctx = ibv_open_device(list[i]);
+	if (list)
+		ibv_free_device_list(list);
+	if (!ctx || !(pd = ibv_alloc_pd(ctx)))
+		return ENODEV;
+	return 0;
+}
+
+// An end with a queue of its own, or on that of another.
+static void open_end(struct end *e, struct end *owner, uint32_t depth, uint32_t cqe, int events)
+{
+	static const size_t total = (RECVS + 1) * MAX_SIZE;
+	struct ibv_qp_init_attr a = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = depth, .max_recv_wr = RECVS, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 128 },
+	};
+	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
+
+	e->events = events;
+	if (owner) {
+		e->cq = owner->cq;
+		e->ch = owner->ch;
+		e->buf = owner->buf;
+		e->mr = owner->mr;
+	} else {
+		if (events) {
+			check(!(e->ch = ibv_create_comp_channel(ctx)));
+			check(fcntl(e->ch->fd, F_SETFL, 0)); // it blocks, as that of any device
+		}
+		check(!(e->cq = ibv_create_cq(ctx, (int)cqe, NULL, e->ch, 0)));
+		check(posix_memalign((void **)&e->buf, 4096, total));
+		memset(e->buf, 0, total);
+		check(!(e->mr = ibv_reg_mr(pd, e->buf, total, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)));
+	}
+	a.send_cq = a.recv_cq = e->cq;
+	check(!(e->qp = ibv_create_qp(pd, &a)));
+	check(ibv_modify_qp(e->qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+}
+
+static void connect_to(struct end *e, struct end *peer)
+{
+	struct ibv_qp_attr a = {
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096, .dest_qp_num = peer->qp->qp_num, .max_dest_rd_atomic = 4, .min_rnr_timer = 12,
+		.ah_attr = { .is_global = 1, .port_num = 1, .grh.hop_limit = 64 },
+	};
+	struct ibv_qp_attr s = { .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4 };
+
+	struct ibv_gid_entry gid;
+
+	check(_ibv_query_gid_ex(ctx, 1, 0, &gid, 0, sizeof(gid)));
+	a.ah_attr.grh.dgid = gid.gid;
+	check(ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	check(ibv_modify_qp(e->qp, &s, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+	e->peer = peer;
+}
+
+static void open_pair(struct end *a, struct end *b, struct end *owner, struct end *peer_owner, uint32_t depth, uint32_t cqe, int events)
+{
+	open_end(a, owner, depth, cqe, events);
+	open_end(b, peer_owner, depth, cqe, events);
+	connect_to(a, b);
+	connect_to(b, a);
+}
+
+static void close_end(struct end *e, int owner)
+{
+	check(ibv_destroy_qp(e->qp));
+	if (!owner)
+		return;
+	check(ibv_dereg_mr(e->mr) || ibv_destroy_cq(e->cq));
+	if (e->ch)
+		check(ibv_destroy_comp_channel(e->ch));
+	free(e->buf);
+}
+
+// ---- ping-pong
+
+static void post_receive(struct end *e, uint64_t slot)
+{
+	struct ibv_sge sg = { .addr = (uintptr_t)e->buf + (slot + 1) * MAX_SIZE, .length = e->size, .lkey = e->mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = slot, .sg_list = &sg, .num_sge = 1 }, *bad;
+
+	check(ibv_post_recv(e->qp, &wr, &bad));
+}
+
+static void post_message(struct end *e)
+{
+	struct ibv_sge sg = { .addr = (uintptr_t)e->buf, .length = e->size, .lkey = e->mr->lkey };
+	struct ibv_send_wr wr, *bad;
+
+	wr.wr_id = 0;
+	wr.next = NULL;
+	wr.sg_list = &sg;
+	wr.num_sge = 1;
+	wr.opcode = IBV_WR_SEND;
+	wr.send_flags = (e->size <= 128 ? IBV_SEND_INLINE : 0) | (++e->sent % SIGNAL == 0 ? IBV_SEND_SIGNALED : 0);
+	check(ibv_post_send(e->qp, &wr, &bad));
+}
+
+// Waits for a message and gives the slot of its receive. It reaps the sends that complete meanwhile.
+static uint64_t await_message(struct end *e)
+{
+	struct ibv_wc wc[POLL];
+	uint64_t slot = RECVS;
+	int i, n;
+
+	for (;;) {
+		while ((n = ibv_poll_cq(e->cq, POLL, wc))) {
+			check(n < 0);
+			for (i = 0; i < n; i++) {
+				check(wc[i].status != IBV_WC_SUCCESS);
+				if (wc[i].opcode & IBV_WC_RECV)
+					slot = wc[i].wr_id;
+			}
+			if (slot < RECVS)
+				return slot;
+		}
+		if (e->events) {
+			struct ibv_cq *cq;
+			void *context;
+
+			check(ibv_req_notify_cq(e->cq, 0));
+			n = ibv_poll_cq(e->cq, POLL, wc); // what came before the queue was armed
+			check(n < 0);
+			for (i = 0; i < n; i++) {
+				check(wc[i].status != IBV_WC_SUCCESS);
+				if (wc[i].opcode & IBV_WC_RECV)
+					slot = wc[i].wr_id;
+			}
+			if (slot < RECVS)
+				return slot;
+			check(ibv_get_cq_event(e->ch, &cq, &context));
+			ibv_ack_cq_events(cq, 1);
+		}
+	}
+}
+
+// Takes the time of a round that ended at t, and tells whether it was the last.
+static int last_round(struct lb_work *w, uint64_t begin, uint64_t *last, uint64_t t)
+{
+	if (t - begin >= w->warmup && w->n < w->max_samples)
+		w->samples[w->n++] = (uint32_t)(t - *last);
+	*last = t;
+	w->ops++;
+	return t - begin >= w->warmup + w->time && (w->n >= ROUNDS || t - begin >= w->warmup + LONGEST);
+}
+
+static int stop;
+
+// A pong that gets a message after stop ends without an answer.
+static void *pong(void *arg)
+{
+	struct end *e = arg;
+
+	for (;;) {
+		uint64_t slot = await_message(e);
+
+		if (__atomic_load_n(&stop, __ATOMIC_ACQUIRE))
+			return NULL;
+		post_message(e);
+		post_receive(e, slot);
+	}
+}
+
+static void ping(struct lb_work *w)
+{
+	struct end a = { .size = w->size }, b = { .size = w->size };
+	uint64_t begin, last, slot, i;
+	pthread_t peer;
+
+	open_pair(&a, &b, NULL, NULL, 2 * SIGNAL + 1, 64, (int)w->events);
+	for (i = 0; i < RECVS; i++) {
+		post_receive(&a, i);
+		post_receive(&b, i);
+	}
+	stop = 0;
+	if (w->threads == 2)
+		check(pthread_create(&peer, NULL, pong, &b));
+	begin = last = now();
+	do {
+		post_message(&a);
+		if (w->threads == 1) {
+			slot = await_message(&b);
+			post_message(&b);
+			post_receive(&b, slot);
+		}
+		slot = await_message(&a);
+		post_receive(&a, slot);
+	} while (!last_round(w, begin, &last, now()));
+	if (w->threads == 2) {
+		__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+		post_message(&a);
+		pthread_join(peer, NULL);
+	}
+	close_end(&a, 1);
+	close_end(&b, 1);
+}
+
+// ---- one operation at a time
+
+static void post_rdma(struct end *e, enum ibv_wr_opcode op, uint64_t id, uint32_t size, int signalled)
+{
+	struct ibv_sge sg = { .addr = (uintptr_t)e->buf, .length = size, .lkey = e->mr->lkey };
+	struct ibv_send_wr wr, *bad;
+
+	wr.wr_id = id;
+	wr.next = NULL;
+	wr.sg_list = &sg;
+	wr.num_sge = 1;
+	wr.opcode = op;
+	wr.send_flags = (op == IBV_WR_RDMA_WRITE && size <= 128 ? IBV_SEND_INLINE : 0) | (signalled ? IBV_SEND_SIGNALED : 0);
+	wr.wr.rdma.remote_addr = (uintptr_t)e->peer->buf + MAX_SIZE;
+	wr.wr.rdma.rkey = e->peer->mr->rkey;
+	check(ibv_post_send(e->qp, &wr, &bad));
+}
+
+static void one_at_a_time(struct lb_work *w)
+{
+	enum ibv_wr_opcode op = w->kind == LB_READ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+	struct end a = { .size = 0 }, b = { .size = 0 };
+	uint64_t begin, last;
+	struct ibv_wc wc;
+
+	open_pair(&a, &b, NULL, NULL, 16, 64, 0);
+	begin = last = now();
+	do {
+		int n;
+
+		post_rdma(&a, op, 0, w->size, 1);
+		while (!(n = ibv_poll_cq(a.cq, 1, &wc)))
+			;
+		check(n < 0 || wc.status != IBV_WC_SUCCESS);
+	} while (!last_round(w, begin, &last, now()));
+	close_end(&a, 1);
+	close_end(&b, 1);
+}
+
+// ---- streams
+
+static int reap(struct ibv_cq *cq, struct ibv_wc *wc)
+{
+	int i, n = ibv_poll_cq(cq, POLL, wc);
+
+	check(n < 0);
+	for (i = 0; i < n; i++)
+		check(wc[i].status != IBV_WC_SUCCESS);
+	return n;
+}
+
+// Starts the measurement once the warm-up is over, ends it once its time is; done is how many operations have completed.
+static int over(struct lb_work *w, uint64_t *begin, uint64_t *start, uint64_t *base, uint64_t done)
+{
+	uint64_t t = now();
+
+	if (!*begin)
+		*begin = t;
+	if (!*start && t - *begin >= w->warmup) {
+		*start = t;
+		*base = done;
+	}
+	if (!*start || t - *start < w->time)
+		return 0;
+	w->took = t - *start;
+	w->ops = done - *base;
+	return 1;
+}
+
+static void rate(struct lb_work *w)
+{
+	struct end a = { .size = 0 }, b = { .size = 0 };
+	uint64_t posted = 0, done = 0, begin = 0, start = 0, base = 0;
+	struct ibv_wc wc[POLL];
+
+	open_pair(&a, &b, NULL, NULL, DEPTH, 64, 0);
+	while (posted % CLOCK || !over(w, &begin, &start, &base, posted)) {
+		while (posted - done == DEPTH)
+			done += (uint64_t)reap(a.cq, wc) * MODERATE;
+		posted++;
+		post_rdma(&a, IBV_WR_RDMA_WRITE, posted, w->size, posted % MODERATE == 0);
+	}
+	while (posted / MODERATE * MODERATE != done)
+		done += (uint64_t)reap(a.cq, wc) * MODERATE;
+	close_end(&a, 1);
+	close_end(&b, 1);
+}
+
+// What a program knows of a request that it has posted; the work request id leads to it.
+struct request {
+	uint64_t cookie;
+	uint32_t length, opcode;
+};
+
+// Batches of writes, each with a segment and a context of its own, as a C program has them: fill the context, the segment and the work
+// request, chain and post them, poll, look at the status, go back to the context, check it and count the bytes.
+static void batches(struct lb_work *w)
+{
+	struct end a = { .size = 0 }, b = { .size = 0 };
+	uint64_t cookie = 0, expected = 0, bytes = 0, begin = 0, start = 0, base = 0, rounds = 0;
+	struct request requests[MAX_BATCH];
+	struct ibv_sge sg[MAX_BATCH];
+	struct ibv_send_wr wr[MAX_BATCH], *bad;
+	struct ibv_wc wc[MAX_BATCH];
+	uint32_t i;
+
+	open_pair(&a, &b, NULL, NULL, DEPTH, DEPTH, 0);
+	while (rounds++ % 64 || !over(w, &begin, &start, &base, expected)) {
+		uint32_t got = 0;
+
+		for (i = 0; i < w->batch; i++) {
+			requests[i] = (struct request){ .cookie = cookie++, .length = w->size, .opcode = IBV_WR_RDMA_WRITE };
+			sg[i] = (struct ibv_sge){ .addr = (uintptr_t)a.buf + i * w->size, .length = w->size, .lkey = a.mr->lkey };
+			wr[i].wr_id = (uintptr_t)&requests[i];
+			wr[i].next = i + 1 < w->batch ? &wr[i + 1] : NULL;
+			wr[i].sg_list = &sg[i];
+			wr[i].num_sge = 1;
+			wr[i].opcode = IBV_WR_RDMA_WRITE; // a compound literal would clear the 128 bytes, which costs more than all the rest
+			wr[i].send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+			wr[i].wr.rdma.remote_addr = (uintptr_t)b.buf + i * w->size;
+			wr[i].wr.rdma.rkey = b.mr->rkey;
+		}
+		check(ibv_post_send(a.qp, wr, &bad));
+		while (got < w->batch) {
+			int n = ibv_poll_cq(a.cq, (int)w->batch, wc);
+
+			for (i = 0; n > 0 && i < (uint32_t)n; i++) {
+				const struct request *q = (const struct request *)(uintptr_t)wc[i].wr_id;
+
+				check(wc[i].status != IBV_WC_SUCCESS || q->cookie != expected++);
+				bytes += q->length;
+			}
+			check(n < 0);
+			got += (uint32_t)n;
+		}
+	}
+	check(bytes != expected * w->size);
+	close_end(&a, 1);
+	close_end(&b, 1);
+}
+
+// Writes on many queue pairs in turn, all with one completion queue.
+static void many(struct lb_work *w)
+{
+	uint32_t i, next = 0, depth = (WINDOW + w->ends - 1) / w->ends;
+	struct end *a = calloc(w->ends, sizeof(*a)), *b = calloc(w->ends, sizeof(*b));
+	uint32_t *pending = calloc(w->ends, sizeof(*pending));
+	uint64_t posted = 0, done = 0, begin = 0, start = 0, base = 0;
+	struct ibv_wc wc[POLL];
+	int k, n;
+
+	check(!a || !b || !pending);
+	for (i = 0; i < w->ends; i++)
+		open_pair(&a[i], &b[i], i ? &a[0] : NULL, i ? &b[0] : NULL, depth, 2 * w->ends * (depth + 1), 0);
+	while (posted % CLOCK || !over(w, &begin, &start, &base, posted)) {
+		while (posted - done == WINDOW) {
+			n = reap(a[0].cq, wc);
+			for (k = 0; k < n; k++)
+				pending[wc[k].wr_id]--;
+			done += (uint64_t)n;
+		}
+		while (pending[next] == depth)
+			next = next + 1 < w->ends ? next + 1 : 0;
+		post_rdma(&a[next], IBV_WR_RDMA_WRITE, next, w->size, 1);
+		pending[next]++;
+		posted++;
+		next = next + 1 < w->ends ? next + 1 : 0;
+	}
+	while (posted != done)
+		done += (uint64_t)reap(a[0].cq, wc);
+	for (i = w->ends; i--;) {
+		close_end(&a[i], i == 0);
+		close_end(&b[i], i == 0);
+	}
+	free(a);
+	free(b);
+	free(pending);
+}
+
+// ---- two threads that post, on a queue pair each or on one
+
+struct poster {
+	struct end *e;
+	uint32_t size;
+	uint32_t *in_flight;
+	uint64_t completed __attribute__((aligned(128)));
+};
+
+static void *post_until_stopped(void *arg)
+{
+	struct poster *p = arg;
+	struct ibv_wc wc[POLL];
+
+	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+		if (__atomic_add_fetch(p->in_flight, 1, __ATOMIC_RELAXED) <= DEPTH) {
+			post_rdma(p->e, IBV_WR_RDMA_WRITE, 0, p->size, 1);
+		} else {
+			int n = reap(p->e->cq, wc);
+
+			__atomic_sub_fetch(p->in_flight, (uint32_t)n + 1, __ATOMIC_RELAXED);
+			__atomic_store_n(&p->completed, p->completed + (uint64_t)n, __ATOMIC_RELAXED);
+		}
+	}
+	return NULL;
+}
+
+static void sleep_for(uint64_t ns)
+{
+	struct timespec t = { .tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000) };
+
+	nanosleep(&t, NULL);
+}
+
+static void posters(struct lb_work *w)
+{
+	struct end a[2] = { { .size = 0 } }, b[2] = { { .size = 0 } };
+	uint32_t in_flight[2][32] = { { 0 } }; // on cache lines of their own
+	struct poster p[2];
+	pthread_t t[2];
+	uint64_t begin, base;
+	int i, ends = w->shared ? 1 : 2;
+
+	for (i = 0; i < ends; i++)
+		open_pair(&a[i], &b[i], NULL, NULL, DEPTH, DEPTH, 0);
+	stop = 0;
+	for (i = 0; i < 2; i++) {
+		p[i] = (struct poster){ .e = &a[i % ends], .size = w->size, .in_flight = in_flight[i % ends] };
+		check(pthread_create(&t[i], NULL, post_until_stopped, &p[i]));
+	}
+	sleep_for(w->warmup);
+	base = __atomic_load_n(&p[0].completed, __ATOMIC_RELAXED) + __atomic_load_n(&p[1].completed, __ATOMIC_RELAXED);
+	begin = now();
+	sleep_for(w->time);
+	w->ops = __atomic_load_n(&p[0].completed, __ATOMIC_RELAXED) + __atomic_load_n(&p[1].completed, __ATOMIC_RELAXED) - base;
+	w->took = now() - begin;
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+	for (i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
+	for (i = 0; i < ends; i++) {
+		close_end(&a[i], 1);
+		close_end(&b[i], 1);
+	}
+}
+
+int lb_run(struct lb_work *w)
+{
+	int rc = ctx ? 0 : open_device();
+
+	if (rc)
+		return rc;
+	if (w->size > MAX_SIZE || w->batch > MAX_BATCH || w->threads > 2 || (w->kind == LB_BATCH && w->size > 128))
+		return EINVAL;
+	w->n = w->ops = w->took = 0;
+	switch (w->kind) {
+	case LB_PING:
+		ping(w);
+		return 0;
+	case LB_WRITE:
+	case LB_READ:
+		one_at_a_time(w);
+		return 0;
+	case LB_RATE:
+		rate(w);
+		return 0;
+	case LB_BATCH:
+		batches(w);
+		return 0;
+	case LB_MANY:
+		many(w);
+		return 0;
+	case LB_POSTERS:
+		posters(w);
+		return 0;
+	}
+	return EINVAL;
+}

@@ -1,0 +1,471 @@
+//go:build linux && cgo && nulldev
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat"
+)
+
+// endpoint is an endpoint and what belongs to it.
+type endpoint struct {
+	ep      *udat.EP
+	dto     *udat.EVD
+	mem     *udat.LMR
+	peer    *endpoint
+	size    int
+	sent    uint32
+	events  bool
+	iov     [1]udat.LMRTriplet
+	recvIOV [1]udat.LMRTriplet
+	got     [16]udat.Event
+}
+
+// connectTime bounds each connection.
+const connectTime = 20 * time.Second
+
+// adapter is an open loop device.
+type adapter struct {
+	ia             *udat.IA
+	pz             *udat.PZ
+	conn, peerConn *udat.EVD
+	qual           udat.ConnQual
+}
+
+func openAdapter(ends int) (d *adapter, err error) {
+	d = new(adapter)
+	if d.ia, err = udat.Open("loop0"); err != nil {
+		return nil, err
+	}
+	if d.pz, err = d.ia.CreatePZ(); err != nil {
+		return nil, err
+	}
+	if d.conn, err = d.ia.CreateEVD(4*ends+16, udat.EVDConnection, nil); err != nil {
+		return nil, err
+	}
+	if d.peerConn, err = d.ia.CreateEVD(4*ends+16, udat.EVDConnection|udat.EVDCR, nil); err != nil {
+		return nil, err
+	}
+	d.qual, _, err = d.ia.CreatePSPAny(d.peerConn, udat.PSPConsumer)
+	return d, err
+}
+
+func (d *adapter) openEnd(owner *endpoint, conn *udat.EVD, depth, qlen int) (e *endpoint, err error) {
+	e = new(endpoint)
+	if owner != nil {
+		e.dto, e.mem = owner.dto, owner.mem
+	} else {
+		if e.dto, err = d.ia.CreateEVD(qlen, udat.EVDDTO, nil); err != nil {
+			return nil, err
+		}
+		if e.mem, err = d.ia.AllocLMR(d.pz, (recvs+1)*maxSize, udat.PrivAll); err != nil {
+			return nil, err
+		}
+	}
+	e.ep, err = d.ia.CreateEP(d.pz, e.dto, e.dto, conn, &udat.EPAttr{MaxRequestDTOs: depth, MaxRecvDTOs: recvs, MaxRequestIOV: 1, MaxRecvIOV: 1})
+	return e, err
+}
+
+func (d *adapter) openPair(owner, peerOwner *endpoint, depth, qlen int) (a, b *endpoint, err error) {
+	if a, err = d.openEnd(owner, d.conn, depth, qlen); err != nil {
+		return nil, nil, err
+	}
+	if b, err = d.openEnd(peerOwner, d.peerConn, depth, qlen); err != nil {
+		return nil, nil, err
+	}
+	if err := a.ep.Connect(d.ia.Addr(), d.qual, connectTime, nil, udat.QoSBestEffort, udat.ConnectDefault); err != nil {
+		return nil, nil, err
+	}
+	ev, _, err := d.peerConn.Wait(connectTime, 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := ev.CR.Accept(b.ep, nil); err != nil {
+		return nil, nil, err
+	}
+	for _, evd := range []*udat.EVD{d.conn, d.peerConn} {
+		if ev, _, err := evd.Wait(connectTime, 1); err != nil || ev.Number != udat.EventConnectionEstablished {
+			return nil, nil, fmt.Errorf("connecting: %v, %w", ev.Number, err)
+		}
+	}
+	a.peer, b.peer = b, a
+	return a, b, nil
+}
+
+func runUdat(w cverbs.LoopWork) (r run, err error) {
+	d, err := openAdapter(w.Ends)
+	if err != nil {
+		return run{}, err
+	}
+	defer func() { err = errors.Join(err, d.ia.Close(udat.CloseAbrupt)) }()
+	switch w.Kind {
+	case cverbs.LoopPing:
+		return d.ping(w)
+	case cverbs.LoopWrite, cverbs.LoopRead:
+		return d.one(w)
+	case cverbs.LoopRate:
+		return d.rate(w)
+	case cverbs.LoopBatch:
+		return d.batches(w)
+	case cverbs.LoopMany:
+		return d.many(w)
+	default:
+		return d.posters(w)
+	}
+}
+
+func (e *endpoint) postReceive(slot udat.Cookie) error {
+	e.recvIOV[0] = e.mem.Triplet((int(slot)+1)*maxSize, e.size)
+	return e.ep.PostRecv(e.recvIOV[:], slot, udat.CompletionDefault)
+}
+
+func (e *endpoint) postMessage() error {
+	e.iov[0] = e.mem.Triplet(0, e.size)
+	flags := udat.CompletionSuppress
+	if e.sent++; e.sent%signal == 0 {
+		flags = udat.CompletionDefault
+	}
+	return e.ep.PostSend(e.iov[:], 0, flags)
+}
+
+func (e *endpoint) message(events []udat.Event) (slot udat.Cookie, found bool, err error) {
+	for i := range events {
+		ev := &events[i]
+		if ev.Status != udat.DTOSuccess {
+			return 0, false, fmt.Errorf("%v: %v", ev.Operation, ev.Status)
+		}
+		if ev.Operation == udat.DTOReceive {
+			slot, found = ev.Cookie, true
+		}
+	}
+	return slot, found, nil
+}
+
+func (e *endpoint) awaitMessage() (udat.Cookie, error) {
+	for {
+		var n int
+		var err error
+		if e.events {
+			n = 1
+			e.got[0], _, err = e.dto.Wait(udat.Infinite, 1)
+		} else if n, err = e.dto.DequeueSpin(e.got[:], spins); errors.Is(err, udat.ErrQueueEmpty) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		if slot, found, err := e.message(e.got[:n]); found || err != nil {
+			return slot, err
+		}
+	}
+}
+
+func (d *adapter) ping(w cverbs.LoopWork) (run, error) {
+	a, b, err := d.openPair(nil, nil, 2*signal+1, 64)
+	if err != nil {
+		return run{}, err
+	}
+	for _, e := range []*endpoint{a, b} {
+		e.size, e.events = w.Size, w.Events
+		for i := range udat.Cookie(recvs) {
+			if err := e.postReceive(i); err != nil {
+				return run{}, err
+			}
+		}
+	}
+	var stop atomic.Bool
+	ended := make(chan error, 1)
+	if w.Threads == 2 {
+		go func() { ended <- b.pong(&stop) }()
+	}
+	c := newClock(w)
+	for {
+		if err := a.postMessage(); err != nil {
+			return run{}, err
+		}
+		if w.Threads == 1 {
+			if err := b.answer(); err != nil {
+				return run{}, err
+			}
+		}
+		slot, err := a.awaitMessage()
+		if err != nil {
+			return run{}, err
+		}
+		if err := a.postReceive(slot); err != nil {
+			return run{}, err
+		}
+		if c.round() {
+			break
+		}
+	}
+	r := c.end()
+	if w.Threads == 2 {
+		stop.Store(true)
+		if err := errors.Join(a.postMessage(), <-ended); err != nil {
+			return run{}, err
+		}
+	}
+	return r, nil
+}
+
+func (e *endpoint) answer() error {
+	slot, err := e.awaitMessage()
+	if err != nil {
+		return err
+	}
+	if err := e.postMessage(); err != nil {
+		return err
+	}
+	return e.postReceive(slot)
+}
+
+func (e *endpoint) pong(stop *atomic.Bool) error {
+	for {
+		slot, err := e.awaitMessage()
+		if err != nil || stop.Load() {
+			return err
+		}
+		if err := e.postMessage(); err != nil {
+			return err
+		}
+		if err := e.postReceive(slot); err != nil {
+			return err
+		}
+	}
+}
+
+func (e *endpoint) postWrite(cookie udat.Cookie, size int, flags udat.CompletionFlags) error {
+	e.iov[0] = e.mem.Triplet(0, size)
+	return e.ep.PostRDMAWrite(e.iov[:], cookie, e.peer.mem.RMRTriplet(maxSize, size), flags)
+}
+
+// reap takes completions that are there.
+func (e *endpoint) reap() (int, error) {
+	n, err := e.dto.DequeueBatch(e.got[:])
+	if errors.Is(err, udat.ErrQueueEmpty) {
+		return 0, nil
+	}
+	for i := range e.got[:n] {
+		if e.got[i].Status != udat.DTOSuccess {
+			return 0, fmt.Errorf("%v: %v", e.got[i].Operation, e.got[i].Status)
+		}
+	}
+	return n, err
+}
+
+func (d *adapter) one(w cverbs.LoopWork) (run, error) {
+	a, b, err := d.openPair(nil, nil, 16, 64)
+	if err != nil {
+		return run{}, err
+	}
+	c := newClock(w)
+	for {
+		if w.Kind == cverbs.LoopRead {
+			a.iov[0] = a.mem.Triplet(0, w.Size)
+			err = a.ep.PostRDMARead(a.iov[:], 0, b.mem.RMRTriplet(maxSize, w.Size), udat.CompletionDefault)
+		} else {
+			err = a.postWrite(0, w.Size, udat.CompletionDefault)
+		}
+		if err != nil {
+			return run{}, err
+		}
+		for n := 0; n == 0; {
+			if n, err = a.dto.DequeueSpin(a.got[:1], spins); err != nil && !errors.Is(err, udat.ErrQueueEmpty) {
+				return run{}, err
+			}
+		}
+		if a.got[0].Status != udat.DTOSuccess {
+			return run{}, fmt.Errorf("%v: %v", a.got[0].Operation, a.got[0].Status)
+		}
+		if c.round() {
+			return c.end(), nil
+		}
+	}
+}
+
+func (d *adapter) rate(w cverbs.LoopWork) (run, error) {
+	a, _, err := d.openPair(nil, nil, depth, 64)
+	if err != nil {
+		return run{}, err
+	}
+	c := newClock(w)
+	posted, done := uint64(0), uint64(0)
+	for posted%clocked != 0 || !c.over(posted) {
+		for posted-done == depth {
+			n, err := a.reap()
+			if err != nil {
+				return run{}, err
+			}
+			done += uint64(n) * moderate
+		}
+		posted++
+		flags := udat.CompletionSuppress
+		if posted%moderate == 0 {
+			flags = udat.CompletionDefault
+		}
+		if err := a.postWrite(udat.Cookie(posted), w.Size, flags); err != nil {
+			return run{}, err
+		}
+	}
+	return c.end(), nil
+}
+
+func (d *adapter) batches(w cverbs.LoopWork) (run, error) {
+	a, b, err := d.openPair(nil, nil, depth, depth)
+	if err != nil {
+		return run{}, err
+	}
+	iovs := make([]udat.LMRTriplet, w.Batch)
+	ops := make([]udat.Op, w.Batch)
+	events := make([]udat.Event, w.Batch)
+	base, remote := a.mem.Triplet(0, w.Size), b.mem.RMRTriplet(0, w.Size)
+	size := uint64(w.Size)
+	cookie, expected, bytes := udat.Cookie(0), udat.Cookie(0), uint64(0)
+	c := newClock(w)
+	for rounds := 0; rounds%64 != 0 || !c.over(uint64(expected)); rounds++ {
+		for i := range ops {
+			iovs[i] = udat.LMRTriplet{LMR: a.mem, VirtualAddress: base.VirtualAddress + uint64(i)*size, SegmentLength: size}
+			o := &ops[i]
+			o.Kind, o.IOV, o.Cookie = udat.OpRDMAWrite, iovs[i:i+1], cookie
+			o.Remote = remote
+			o.Remote.TargetAddress += uint64(i) * size
+			cookie++
+		}
+		if w.Batch == 1 {
+			err = a.ep.PostRDMAWrite(iovs, ops[0].Cookie, ops[0].Remote, udat.CompletionDefault)
+		} else {
+			_, err = a.ep.PostBatch(ops)
+		}
+		if err != nil {
+			return run{}, err
+		}
+		for got := 0; got < w.Batch; {
+			k, err := a.dto.DequeueBatch(events)
+			if err != nil && !errors.Is(err, udat.ErrQueueEmpty) {
+				return run{}, err
+			}
+			for i := range events[:k] {
+				if events[i].Status != udat.DTOSuccess || events[i].Cookie != expected {
+					return run{}, fmt.Errorf("completion %d: %v", expected, events[i].Status)
+				}
+				expected++
+				bytes += events[i].Length
+			}
+			got += k
+		}
+	}
+	if bytes != uint64(expected)*size {
+		return run{}, fmt.Errorf("%d bytes in %d writes of %d", bytes, expected, size)
+	}
+	return c.end(), nil
+}
+
+func (d *adapter) many(w cverbs.LoopWork) (run, error) {
+	each := (window + w.Ends - 1) / w.Ends
+	ends := make([]*endpoint, w.Ends)
+	var first, firstPeer *endpoint
+	for i := range ends {
+		a, b, err := d.openPair(first, firstPeer, each, 2*w.Ends*(each+1))
+		if err != nil {
+			return run{}, err
+		}
+		if i == 0 {
+			first, firstPeer = a, b
+		}
+		ends[i] = a
+	}
+	pending := make([]int, w.Ends)
+	c := newClock(w)
+	posted, done, next := uint64(0), uint64(0), 0
+	for posted%clocked != 0 || !c.over(posted) {
+		for posted-done == window {
+			n, err := first.reap()
+			if err != nil {
+				return run{}, err
+			}
+			for i := range first.got[:n] {
+				pending[first.got[i].Cookie]--
+			}
+			done += uint64(n)
+		}
+		for pending[next] == each {
+			if next++; next == w.Ends {
+				next = 0
+			}
+		}
+		if err := ends[next].postWrite(udat.Cookie(next), w.Size, udat.CompletionDefault); err != nil {
+			return run{}, err
+		}
+		pending[next]++
+		posted++
+		if next++; next == w.Ends {
+			next = 0
+		}
+	}
+	return c.end(), nil
+}
+
+func (d *adapter) posters(w cverbs.LoopWork) (run, error) {
+	var step [2]func(p *poster) error
+	var shared *endpoint
+	for i := range step {
+		a := new(endpoint)
+		if shared != nil {
+			*a = *shared // the same objects, but segments and events of its own
+		} else {
+			var err error
+			if a, _, err = d.openPair(nil, nil, depth, depth); err != nil {
+				return run{}, err
+			}
+			if w.Shared {
+				shared = a
+			}
+		}
+		step[i] = func(p *poster) error {
+			if p.inFlight.Add(1) <= depth {
+				return a.postWrite(0, w.Size, udat.CompletionDefault)
+			}
+			n, err := a.reap()
+			p.inFlight.Add(int32(-n - 1))
+			p.completed.Add(uint64(n))
+			return err
+		}
+	}
+	return together(w, step)
+}
+
+// waitUdat makes n goroutines wait, each on the dispatcher of an endpoint of its own.
+func waitUdat(n int) (stop func() error, err error) {
+	d, err := openAdapter(n)
+	if err != nil {
+		return nil, err
+	}
+	ended := make(chan error, n)
+	var evds []*udat.EVD
+	for range n {
+		a, _, err := d.openPair(nil, nil, 4, 8)
+		if err != nil {
+			return nil, err
+		}
+		evds = append(evds, a.dto)
+		go func() {
+			_, _, err := a.dto.Wait(udat.Infinite, 1)
+			if errors.Is(err, udat.ErrInvalidState) || errors.Is(err, udat.ErrInvalidHandle) {
+				err = nil // the dispatcher has been taken from under it
+			}
+			ended <- err
+		}()
+	}
+	return func() (err error) {
+		for _, evd := range evds {
+			err = errors.Join(err, evd.SetUnwaitable(), <-ended)
+		}
+		return errors.Join(err, d.ia.Close(udat.CloseAbrupt))
+	}, nil
+}

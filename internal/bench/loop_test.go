@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+// Every setting of the part loop runs in every series, and is judged: here by programs that make figures up.
+func TestLoopPart(t *testing.T) {
+	if _, err := exec.LookPath("taskset"); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	for program, udat := range map[string]int{"loop": 115, "loop-direct": 106} { // of C's 100
+		script := fmt.Sprintf(`#!/bin/sh
+v=100
+for a; do [ $a != cverbs ] || v=104; [ $a != udat ] || v=%d; done
+echo "{\"p50\":$v,\"p99\":$v,\"ns\":$v,\"allocs\":0,\"calls\":0,\"threads\":9,\"goroutines\":16}"
+`, udat)
+		assert.NilError(t, os.WriteFile(filepath.Join(dir, program), []byte(script), 0o755))
+	}
+	b := &bench{bin: dir, rounds: 1, quick: true}
+	p := new(Part)
+	assert.NilError(t, b.loop(p))
+	assert.DeepEqual(t, p.failed(), []string(nil))
+	met := map[string]bool{}
+	for _, table := range p.Tables {
+		for _, r := range table.Rows {
+			for i, c := range r.Cells {
+				assert.Assert(t, c != nil || table.Title == "Allocations per operation, at the most" && i == 0, "%s, %s, series %d", table.Title, r.Name, i)
+			}
+			for _, m := range r.Marks {
+				met[table.Title+": "+r.Name+": "+m.Text] = m.Met
+			}
+		}
+	}
+	const ping, one = "Ping-pong, polled: half of the round trip, 99th percentile: 4 KiB, two threads: ", "One operation at a time, polled: median: read, 2 B: "
+	const rate, batch, event = "Message rate: ", "Batches: time per operation: ", "Ping-pong with events: half of the round trip, median: two threads: "
+	for text, want := range map[string]bool{
+		ping + "cverbs <= 1.05 x C": true, ping + "udat <= 1.1 x C": false, ping + "cverbs, direct <= 1.03 x C": false, ping + "udat, direct <= 1.07 x C": true,
+		one + "cverbs <= 1.05 x C": true, one + "udat <= 1.1 x C": false,
+		rate + "no gap: cverbs >= 0.9 x C": true, rate + "no gap: udat >= 0.75 x C": true,
+		rate + "gap of 50 ns: cverbs >= 0.99 x C": false, rate + "gap of 50 ns: udat >= 0.99 x C": false,
+		batch + "16: cverbs <= 1.4 x C": true, batch + "32: udat <= 2.5 x C": true,
+		event + "cverbs <= 1.1 x C": true, event + "udat <= 1.2 x C": true,
+		"Endpoints on one completion queue: time per operation: 1024: udat <= 1.2 x its time with one endpoint": true,
+		"Two goroutines (C: threads) that post and poll: one endpoint, one processor: udat >= 0.9 x C":          false,
+		"Allocations per operation, at the most: ping: udat allocates nothing":                                  true,
+		"Endpoints with a goroutine each that waits: 1024: udat, threads no more than with 16, and 1":           true,
+	} {
+		got, ok := met[text]
+		assert.Assert(t, ok, "no mark %q", text)
+		assert.Equal(t, got, want, text)
+	}
+	_, ok := met[batch+"1: cverbs <= 1.4 x C"]
+	assert.Assert(t, !ok)
+}
