@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/godat/godat/udat"
@@ -329,5 +328,4 @@ type crowdPair struct {
 	cr                 *udat.EVD
 	consumer, provider *udat.PSP
 	a, b, c3           *crowdEnd
-	rejected           atomic.Int64
 }
