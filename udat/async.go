@@ -73,8 +73,8 @@ func (ia *IA) breakEndpoints(match func(*EP) bool) {
 	ia.mu.Unlock()
 	for _, ep := range eps {
 		ep.mu.Lock()
-		if ep.link.Load() != nil && match(ep) {
-			ep.advance("ep", causeBroken, fabric.ConnEvent{})
+		if match(ep) {
+			ep.breakConnection()
 		}
 		ep.mu.Unlock()
 	}

@@ -21,17 +21,17 @@ func WithLogger(log *slog.Logger) Option {
 const noticeAfter = 2 * time.Second
 
 // announce reports an attempt that takes long.
-func (ep *EP) announce(l *link) {
+func (ep *EP) announce(c *connection) {
 	ep.mu.Lock()
-	pending := ep.link.Load() == l && ep.getState() == EPActiveConnectionPending
+	pending := ep.conn.Load() == c && ep.getState() == EPActiveConnectionPending
 	var awaits string
 	var to any
 	if pending {
-		awaits, to = l.conn.Awaits(), l.conn.RemoteAddr()
+		awaits, to = c.conn.Awaits(), c.conn.RemoteAddr()
 	}
 	ep.mu.Unlock()
 	if pending {
-		ep.obj.ia.log.Info("udat: still connecting", "remote", to, "from", ep.obj.ia.name, "after", time.Since(l.began).Round(time.Millisecond).String(),
+		ep.obj.ia.log.Info("udat: still connecting", "remote", to, "from", ep.obj.ia.name, "after", time.Since(c.began).Round(time.Millisecond).String(),
 			"awaits", awaits, "look_at", ep.obj.ia.device.Attr().Reach)
 	}
 }
@@ -56,12 +56,12 @@ func (e *Event) Err() error {
 	return e.failure
 }
 
-// whyNot is what an event says of the attempt, or the connection, that ends with it; ep.mu is held and the link is as it was.
-func (ep *EP) whyNot(l *link, event EventNumber, told fabric.ConnEvent) *connectError {
-	if l.conn == nil || event == EventConnectionDisconnected || told.Err == nil && event != EventConnectionTimedOut {
+// whyNot is what an event says of the attempt, or the connection, that ends with it; ep.mu is held and the connection is as it was.
+func (ep *EP) whyNot(c *connection, event EventNumber, told fabric.ConnEvent) *connectError {
+	if c.conn == nil || event == EventConnectionDisconnected || told.Err == nil && event != EventConnectionTimedOut {
 		return nil
 	}
-	remote, after, reach := l.conn.RemoteAddr(), time.Since(l.began).Round(time.Millisecond), ep.obj.ia.device.Attr().Reach
+	remote, after, reach := c.conn.RemoteAddr(), time.Since(c.began).Round(time.Millisecond), ep.obj.ia.device.Attr().Reach
 	if reach != "" {
 		reach = "; look at: " + reach
 	}
@@ -69,7 +69,7 @@ func (ep *EP) whyNot(l *link, event EventNumber, told fabric.ConnEvent) *connect
 	switch event {
 	case EventConnectionTimedOut:
 		e.cause = &Error{Op: "ep_connect", Type: TimeoutExpired}
-		e.text = fmt.Sprintf("udat: no connection to %v within the call's timeout, after %v: it awaited %s%s", remote, after, l.conn.Awaits(), reach)
+		e.text = fmt.Sprintf("udat: no connection to %v within the call's timeout, after %v: it awaited %s%s", remote, after, c.conn.Awaits(), reach)
 	case EventConnectionUnreachable:
 		e.text = fmt.Sprintf("udat: no connection to %v after %v: %v%s", remote, after, told.Err, reach)
 	case EventConnectionBroken:

@@ -2,7 +2,6 @@ package udat
 
 import (
 	"net/netip"
-	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -144,15 +143,7 @@ func (c *CR) Accept(ep *EP, privateData []byte) error {
 	if err := c.object().check(op, HandleCR); err != nil {
 		return err
 	}
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	if _, err := ep.transition(op, c.acceptance()); err != nil {
-		return err
-	}
-	if ep.requests.qp == nil {
-		return ep.notReady(op)
-	}
-	return c.accept(op, ep, privateData)
+	return ep.accept(op, c.acceptance(), c.request, privateData, func() { c.forget(op) })
 }
 
 // acceptance is the cause that an accept of the request is to the endpoint.
@@ -161,23 +152,6 @@ func (c *CR) acceptance() cause {
 		return callAcceptOwn
 	}
 	return callAccept
-}
-
-// accept hands the endpoint's queue pair to the request; the locks of both are held.
-func (c *CR) accept(op string, ep *EP, private []byte) error {
-	l := &link{began: time.Now()}
-	ep.recvs.source.deferEvents()
-	conn, err := c.request.Accept(ep.requests.qp, fabric.AcceptParams{
-		Private: private, ReadIn: uint8(ep.attr.MaxRDMAReadIn), ReadOut: uint8(ep.attr.MaxRDMAReadOut),
-	}, ep.handler(l))
-	if err != nil {
-		ep.recvs.source.releaseDeferred()
-		return failAs(op, err, SubResourceMemory)
-	}
-	ep.request = nil
-	ep.begin(l, conn, c.acceptance())
-	c.forget(op)
-	return nil
 }
 
 // forget ends the life of an answered request.

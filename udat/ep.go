@@ -23,7 +23,7 @@ type EP struct {
 
 	mu    ranked[rankEP] // changes of state
 	state atomic.Uint32
-	link  atomic.Pointer[link] // the connection or the attempt at one; changed under mu
+	conn  atomic.Pointer[connection] // or the attempt at one; nil: none; changed under mu
 	timer *time.Timer
 	wmark watermarks
 
@@ -459,18 +459,18 @@ func (ep *EP) releaseIfFree(op string) error {
 
 func (ep *EP) destroy() {
 	ep.mu.Lock()
-	l, since := ep.link.Load(), time.Now()
-	if l != nil && !l.over.IsZero() {
-		since = l.over
+	c, since := ep.conn.Load(), time.Now()
+	if c != nil && !c.ended.IsZero() {
+		since = c.ended
 	}
-	ep.unlinkLocked()
+	ep.dropConnection()
 	ep.apply("ep_free", causeDestroyed, nil)
 	ep.recvs.source.mute()
 	ep.mu.Unlock()
 	ep.obj.ia.mu.Lock()
 	delete(ep.obj.ia.posting, ep) // not before now: a post that began earlier has let go of the requests
 	ep.obj.ia.mu.Unlock()
-	if ep.srq != nil && l != nil && ep.obj.ia.obj.live.Load() {
+	if ep.srq != nil && c != nil && ep.obj.ia.obj.live.Load() {
 		ep.giveBack(since)
 	}
 	ep.mu.Lock()
@@ -493,9 +493,9 @@ func (ep *EP) RemoteAddr() netip.AddrPort {
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	l := ep.link.Load()
-	if l == nil || l.conn == nil {
+	c := ep.conn.Load()
+	if c == nil || c.conn == nil {
 		return netip.AddrPort{}
 	}
-	return l.conn.RemoteAddr()
+	return c.conn.RemoteAddr()
 }

@@ -5,7 +5,7 @@ import "github.com/godat/godat/udat/internal/fabric"
 // failure is work of an endpoint that has failed, on one connection.
 type failure struct {
 	ep      *EP
-	link    *link
+	conn    *connection
 	flushed bool // without an error before it, as far as the completion tells
 }
 
@@ -68,18 +68,18 @@ func failedEvent(ev *Event, status DTOStatus, wc *fabric.WC) {
 // workFailed notes on the connection that work has failed, and returns what reports it to the endpoint once no
 // dispatcher is locked; nil if there is nothing to report.
 func (ep *EP) workFailed(status fabric.Status) (after func()) {
-	l := ep.link.Load()
-	if l == nil {
+	c := ep.conn.Load()
+	if c == nil {
 		return nil
 	}
 	flushed := status == fabric.StatusFlush
 	if !flushed {
-		l.failed.Store(true)
+		c.failed.Store(true)
 	}
 	if ep.getState() == EPDisconnected {
 		return nil
 	}
-	return failure{ep: ep, link: l, flushed: flushed}.report
+	return failure{ep: ep, conn: c, flushed: flushed}.report
 }
 
 // status is the DAT status of a request that failed. rxe reports a bad local key as an operation error. The key was

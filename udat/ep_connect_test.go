@@ -168,7 +168,6 @@ func TestUnreachableHost(t *testing.T) {
 			ev = next(t, a.conn)
 			assert.Assert(t, ev.Number == udat.EventConnectionUnreachable || ev.Number == udat.EventConnectionTimedOut, describe(ev))
 			assert.Assert(t, time.Since(begun) < 30*time.Second, "%v after %v", ev.Number, time.Since(begun))
-			assert.Equal(t, state(t, a.ep), udat.EPDisconnected)
 			assert.NilError(t, a.ep.Reset())
 			assert.Assert(t, time.Since(begun) < 45*time.Second, "the endpoint was UNCONNECTED after %v", time.Since(begun))
 			empty(t, a.conn)
@@ -187,7 +186,7 @@ func TestUnreachableHost(t *testing.T) {
 		t.Log(ev.Err())
 		assert.ErrorContains(t, ev.Err(), netip.AddrFrom4(addr).String())
 		assert.ErrorContains(t, ev.Err(), a.ia.Device().Attr().Reach)
-		rule.Proves(t, "EPST-15", "EP-CONNECT-03")
+		rule.Proves(t, "EPST-15", "EP-CONNECT-03", "EP-CONNECT-09")
 	})
 }
 

@@ -18,13 +18,13 @@ var Causes = [causes]string{
 
 // Suffer makes the cause of that number happen to the endpoint's connection, or to one of an endpoint that has none.
 func (ep *EP) Suffer(c int) {
-	l := ep.link.Load()
+	l := ep.conn.Load()
 	if l == nil {
-		l = &link{}
-		ep.link.Store(l)
-		defer ep.link.Store(nil)
+		l = &connection{}
+		ep.conn.Store(l)
+		defer ep.conn.Store(nil)
 	}
-	ep.move(l, cause(c), fabric.ConnEvent{Private: []byte("private")})
+	ep.happened(l, cause(c), fabric.ConnEvent{Private: []byte("private")})
 }
 
 // States are those of the state machine, in order.
@@ -53,7 +53,7 @@ func VisibleState(s EPState) EPState {
 func StatesOfTable() int { return len(transitions) }
 
 // Late gives the handler of the endpoint's present connection, as a fabric holds it.
-func (ep *EP) Late() func(fabric.ConnEvent) { return ep.handler(ep.link.Load()) }
+func (ep *EP) Late() func(fabric.ConnEvent) { return ep.handler(ep.conn.Load()) }
 
 // QP is the endpoint's queue pair.
 func (ep *EP) QP() fabric.QP {
@@ -96,19 +96,19 @@ func (q ConnQual) Port() (uint16, error) { return q.port("dat_ep_connect", SubAr
 func (ia *IA) Linked() int {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
-	return ia.linked
+	return ia.activeEPs
 }
 
 // Holds says whether the endpoint has a timer set for its attempt to connect, and whether it has a connection of the fabric's.
 func (ep *EP) Holds() (timer, conn bool) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	l := ep.link.Load()
+	l := ep.conn.Load()
 	return ep.timer != nil, l != nil && l.conn != nil
 }
 
 // FailureOf gives what reports a failure of the endpoint's present connection.
-func FailureOf(ep *EP) (report func()) { return failure{ep: ep, link: ep.link.Load()}.report }
+func FailureOf(ep *EP) (report func()) { return failure{ep: ep, conn: ep.conn.Load()}.report }
 
 // Untold is the number of failures that the dispatcher still has to report.
 func Untold(e *EVD) int {
@@ -135,4 +135,5 @@ const CheckingLocks = lockrank.Checking
 
 // LockRanks are the ranks of the package's locks, in order.
 var LockRanks = []lockrank.Rank{rankCR{}, rankServicePoint{}, rankModifying{}, rankBinding{}, rankEP{}, rankIA{}, rankRequests{}, rankRecvs{},
-	rankEVD{}, rankSRQ{}, rankRMR{}, rankLMR{}, rankWindows{}, rankCNO{}, rankRegistry{}}
+	rankEVD{}, rankSRQ{}, rankRMR{}, rankLMR{}, rankWindows{}, rankCNO{}, rankFlusher{},
+	rankRegistry{}}

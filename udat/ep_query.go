@@ -88,7 +88,7 @@ func (ep *EP) addresses() (local, remote netip.AddrPort) {
 			return r.LocalAddr(), r.RemoteAddr()
 		}
 	case EPActiveConnectionPending, EPCompletionPending, EPConnected, EPDisconnectPending:
-		c := ep.link.Load().conn
+		c := ep.conn.Load().conn
 		return c.LocalAddr(), c.RemoteAddr()
 	}
 	return netip.AddrPortFrom(ep.obj.ia.device.Attr().Info.Addr, 0), netip.AddrPort{}

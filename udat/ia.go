@@ -29,10 +29,9 @@ type IA struct {
 	objects [handleKinds]map[*object]Handle
 	posting map[*EP]struct{} // endpoints that can be posted to, those among them that are being freed
 
-	events  chan struct{} // closed when the adapter is
-	keeping bool          // the keeper runs
-	linked  int           // endpoints that are connecting or connected
-	keeper  sync.WaitGroup
+	activeEPs int  // endpoints that are connecting or connected
+	polling   bool // the flusher polls the dispatchers because there are any
+	flusher   *flusher
 
 	windows windowTable
 	regions sync.Map            // of each *LMR by its context
@@ -63,7 +62,7 @@ type openOptions struct {
 type settings struct {
 	spin       time.Duration
 	processors int           // that spinning counts on
-	keepEvery  time.Duration // between two drains of the dispatchers that nobody waits on
+	pollEvery  time.Duration // between two drains of the dispatchers that nobody waits on
 	log        *slog.Logger  // nil: nobody reads
 }
 
@@ -174,7 +173,7 @@ func Open(name string, opts ...Option) (*IA, error) {
 func open(name string, registered *provider, opts []Option) (*IA, error) {
 	o := openOptions{
 		asyncQLen: 64, fabric: fabric.Options{RNRRetry: 7, Retry: 7},
-		settings: settings{spin: spinDefault, processors: processors, keepEvery: keepInterval},
+		settings: settings{spin: spinDefault, processors: processors, pollEvery: pollInterval},
 	}
 	device := name
 	if registered != nil {
@@ -190,7 +189,7 @@ func open(name string, registered *provider, opts []Option) (*IA, error) {
 }
 
 func (o *openOptions) open(name, deviceName string, registered *provider) (*IA, error) {
-	ia := &IA{name: name, registered: registered, settings: o.settings, events: make(chan struct{}), posting: make(map[*EP]struct{})}
+	ia := &IA{name: name, registered: registered, settings: o.settings, flusher: newFlusher(), posting: make(map[*EP]struct{})}
 	for k := range ia.objects {
 		ia.objects[k] = make(map[*object]Handle)
 	}
@@ -323,30 +322,14 @@ func (ia *IA) Close(flags CloseFlags) error {
 	}
 	ia.closed = true
 	ia.obj.live.Store(false)
-	close(ia.events)
 	ia.mu.Unlock()
 	ia.destroyAll()
-	ia.keeper.Wait()
+	ia.flusher.close()
 	registry.close(ia.registered)
 	if err := closeUnused(ia.device.Close); err != nil {
 		return failAs(op, err, SubResourceDevice)
 	}
 	return nil
-}
-
-// closeWait bounds how long Close waits for calls that were making or freeing objects when it began.
-const closeWait = 10 * time.Second
-
-// closeUnused closes what calls under way may still use.
-func closeUnused(close func() error) error {
-	until := time.Now().Add(closeWait)
-	for {
-		err := close()
-		if !errors.Is(err, fabric.ErrInUse) || time.Now().After(until) {
-			return err
-		}
-		time.Sleep(time.Millisecond)
-	}
 }
 
 // destroyOrder is the order in which an abrupt close destroys the objects.
@@ -409,55 +392,37 @@ func (ia *IA) leftovers() string {
 	return text
 }
 
-// keepInterval is how often an adapter with connected endpoints looks at dispatchers that nobody waits on, so that
-// the end of a connection is told even where nobody takes its completions.
-const keepInterval = 100 * time.Millisecond
+// pollInterval is how often an adapter with active endpoints polls its dispatchers, so that the end of a connection is told
+// even where nobody takes its completions.
+const pollInterval = 100 * time.Millisecond
 
-// link counts an endpoint that is connecting or connected; it starts the keeper.
-func (ia *IA) link() {
+// activate counts an endpoint that begins to connect, and has the dispatchers polled while there are any.
+func (ia *IA) activate() {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
-	ia.linked++
-	if ia.keeping || ia.closed {
-		return
+	ia.activeEPs++
+	if !ia.polling {
+		ia.polling = true
+		ia.flusher.every(ia.pollEvery, ia.pollDispatchers)
 	}
-	ia.keeping = true
-	ia.keeper.Go(ia.keep)
 }
 
-func (ia *IA) unlink() {
+func (ia *IA) deactivate() {
 	ia.mu.Lock()
-	ia.linked--
+	ia.activeEPs--
 	ia.mu.Unlock()
 }
 
-// keep drains the dispatchers that nobody waits on, until no endpoint is connected.
-func (ia *IA) keep() {
-	tick := time.NewTicker(ia.keepEvery)
-	defer tick.Stop()
-	var evds []*EVD
-	for {
-		select {
-		case <-ia.events:
-			return
-		case <-tick.C:
-		}
-		evds = evds[:0]
-		ia.mu.Lock()
-		if ia.linked == 0 {
-			ia.keeping = false
-			ia.mu.Unlock()
-			return
-		}
-		for _, h := range ia.objects[HandleEVD] {
-			evds = append(evds, h.(*EVD))
-		}
-		if sink := ia.sink.Load(); sink != nil {
-			evds = append(evds, sink)
-		}
-		ia.mu.Unlock()
-		for _, e := range evds {
+// pollDispatchers drains the dispatchers that nobody waits on; it is done when no endpoint is active.
+func (ia *IA) pollDispatchers() (done bool) {
+	ia.mu.Lock()
+	ia.polling = ia.activeEPs > 0
+	done = !ia.polling
+	ia.mu.Unlock()
+	if !done {
+		for _, e := range ia.dispatchers() {
 			e.poll()
 		}
 	}
+	return done
 }

@@ -268,17 +268,6 @@ func TestLMRFree(t *testing.T) {
 			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 100), udat.Cookie(i), remote, 0))
 			completion(t, a.request, udat.Cookie(i))
 		}
-		// Nor does it end with a connection, or with another region of the same memory.
-		same, err := b.ia.CreateLMRFromLMR(b.pz, l, udat.PrivAll)
-		assert.NilError(t, err)
-		assert.NilError(t, same.Free())
-		part(t, b, a, udat.CloseAbrupt)
-		again(t, a, b)
-		want := a.put(0, 100, 9)
-		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 100), 3, remote, 0))
-		completion(t, a.request, 3)
-		sameBytes(t, l.Bytes()[:100], want)
-		assert.Equal(t, l.RMRTriplet(0, 100), remote)
 		assert.NilError(t, l.Free())
 		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 100), 4, remote, 0))
 		failed(t, a.request, 4, udat.DTOErrRemoteAccess)

@@ -19,6 +19,7 @@ type (
 	rankLMR          struct{}
 	rankWindows      struct{}
 	rankCNO          struct{}
+	rankFlusher      struct{}
 	rankRegistry     struct{}
 )
 
@@ -36,6 +37,7 @@ func (rankRMR) Rank() (int, string)          { return 110, "RMR.mu" }
 func (rankLMR) Rank() (int, string)          { return 120, "LMR.mu" }
 func (rankWindows) Rank() (int, string)      { return 130, "windowTable.mu" }
 func (rankCNO) Rank() (int, string)          { return 140, "CNO.mu" }
-func (rankRegistry) Rank() (int, string)     { return 150, "providerRegistry.mu" }
+func (rankFlusher) Rank() (int, string)      { return 150, "flusher.mu" }
+func (rankRegistry) Rank() (int, string)     { return 160, "providerRegistry.mu" }
 
 type ranked[R lockrank.Rank] = lockrank.Mutex[R]

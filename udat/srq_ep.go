@@ -43,13 +43,13 @@ func hasTaken(qp fabric.QP, since time.Time) bool {
 // takesShared says whether the queue pair of a connection that is over may still complete receives of its shared queue;
 // ep.mu is held.
 func (ep *EP) takesShared() bool {
-	l := ep.link.Load()
-	if ep.srq == nil || l == nil || l.over.IsZero() {
+	c := ep.conn.Load()
+	if ep.srq == nil || c == nil || c.ended.IsZero() {
 		return false
 	}
 	ep.requests.mu.Lock()
 	defer ep.requests.mu.Unlock()
-	return ep.requests.qp != nil && hasTaken(ep.requests.qp, l.over)
+	return ep.requests.qp != nil && hasTaken(ep.requests.qp, c.ended)
 }
 
 // giveBack waits until an endpoint that is being freed has completed what it took from its shared queue: a queue pair
@@ -61,8 +61,8 @@ func (ep *EP) giveBack(since time.Time) {
 		qp.SetError()
 	}
 	ep.requests.mu.Unlock()
-	for pause := pollMin; qp != nil && hasTaken(qp, since); pause = min(2*pause, pollMax) {
-		time.Sleep(pause)
+	if qp != nil {
+		pollUntil(since.Add(flushWait), func() bool { return !hasTaken(qp, since) })
 	}
 }
 

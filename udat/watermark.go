@@ -109,7 +109,7 @@ func (ep *EP) checkWatermarks() {
 // breakAboveHard breaks the connection, if there is one, of an endpoint that holds more receives than it may.
 func (ep *EP) breakAboveHard() {
 	if s := ep.getState(); (s == EPConnected || s == EPDisconnectPending) && ep.aboveHard() {
-		ep.advance("ep", causeBroken, fabric.ConnEvent{})
+		ep.breakConnection()
 	}
 }
 

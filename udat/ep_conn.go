@@ -1,0 +1,311 @@
+package udat
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// connection is one connection of an endpoint, or one attempt at it. Events of an earlier connection are dropped.
+type connection struct {
+	conn      fabric.Conn // nil once an attempt has been given up
+	began     time.Time
+	notice    *time.Timer // reports that connecting takes long
+	suspected *time.Timer // runs while work has been flushed for no known reason
+	active    bool        // it counts among the adapter's active endpoints
+
+	// In FLUSHING: the last event, and the tails of the queues when the connection ended. The event waits until all work before them
+	// has completed, at most flushWait after ended.
+	disconnectEvent *Event
+	requests, recvs uint32
+	ended           time.Time // zero while the connection lives
+	peerLeft        bool      // what ended it
+
+	failed atomic.Bool // work has failed by itself: if the peer left, then because of that
+}
+
+// flushWait bounds how long the device may take to flush the work of a connection that has ended.
+const flushWait = 5 * time.Second
+
+// suspectGrace is how long a flush without a cause may last: a disconnect by the peer, or an error on the other
+// queue, explains it sooner.
+const suspectGrace = time.Second
+
+// begin makes c the endpoint's connection, by a connect or an accept; ep.mu is held.
+func (ep *EP) begin(op string, call cause, c *connection) {
+	c.active = true
+	ep.conn.Store(c)
+	ep.apply(op, call, nil)
+	ep.obj.ia.activate()
+}
+
+// handler takes the fabric's events of a connection.
+func (ep *EP) handler(c *connection) func(fabric.ConnEvent) {
+	return func(ev fabric.ConnEvent) { ep.happened(c, causeOf[ev.Kind], ev) }
+}
+
+// happened is advance for causes that nobody waits for, unless the connection is no longer the endpoint's.
+func (ep *EP) happened(c *connection, why cause, told fabric.ConnEvent) {
+	if why == causePeerLeft {
+		requests, recvs := ep.sources() // work that failed before says more than that the peer has left
+		recvs.evd.poll()
+		requests.evd.poll()
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if c != nil && ep.conn.Load() == c {
+		ep.advance("ep", why, told)
+	}
+}
+
+// advance lets a cause happen to the connection, with all that follows; ep.mu is held. told is what the fabric said, if the
+// cause is the fabric's. A call that the state does not allow is INVALID_STATE.
+func (ep *EP) advance(op string, why cause, told fabric.ConnEvent) error {
+	t, err := ep.transition(op, why)
+	if err != nil || t.effect != moves {
+		return err
+	}
+	switch t.next {
+	case EPConnected:
+		ep.established(t.event, told)
+	case EPDisconnectPending:
+		ep.apply(op, why, nil)
+		ep.watch(ep.drained)
+	case epFlushing:
+		ep.flush(why, t.event, told)
+	}
+	return nil
+}
+
+// breakConnection ends the connection, if there is one, because of a failure; ep.mu is held.
+func (ep *EP) breakConnection() {
+	if ep.conn.Load() != nil {
+		ep.advance("ep", causeBroken, fabric.ConnEvent{})
+	}
+}
+
+// established enters CONNECTED; on one dispatcher the event precedes every completion of the connection.
+func (ep *EP) established(event EventNumber, told fabric.ConnEvent) {
+	ep.stopTimers()
+	_, readOut := ep.conn.Load().conn.ReadDepths()
+	ep.apply("ep", causeEstablished, func() error {
+		ep.requests.readOut = min(int(readOut), ep.attr.MaxRDMAReadOut)
+		return nil
+	})
+	ep.recvs.source.releaseDeferredAfter(ep.connectEVD, &Event{
+		Number: event, EP: ep, PrivateData: told.Private, PrivateDataPadded: told.Padded,
+	})
+	if ep.aboveHard() {
+		ep.breakConnection()
+	}
+}
+
+// drained ends a graceful disconnect once all requests have completed; ep.mu is held.
+func (ep *EP) drained() (done bool) {
+	ep.drainBoth()
+	if ep.requests.outstanding() > 0 {
+		return false
+	}
+	why := causeDrained
+	if ep.conn.Load().failed.Load() {
+		why = causeBroken // the requests have been flushed, not carried out
+	}
+	ep.advance("ep", why, fabric.ConnEvent{})
+	return true
+}
+
+// flush enters FLUSHING: the device flushes all work, and the last event follows the completions of what had been posted.
+func (ep *EP) flush(why cause, event EventNumber, told fabric.ConnEvent) {
+	ep.stopTimers()
+	was := ep.exactState()
+	c := ep.conn.Load()
+	c.disconnectEvent = &Event{Number: event, EP: ep, failure: ep.whyNot(c, event, told)}
+	if event == EventConnectionPeerRejected || event == EventConnectionNonPeerRejected && why == causeRejected {
+		c.disconnectEvent.PrivateData, c.disconnectEvent.PrivateDataPadded = told.Private, told.Padded
+	}
+	c.peerLeft = why == causePeerLeft
+	ep.apply("ep", why, func() error {
+		ep.requests.qp.SetError() // what is posted from here on meets a queue pair that flushes
+		c.requests = ep.requests.inflight.tail
+		return nil
+	})
+	if was == EPConnected || was == EPDisconnectPending {
+		c.conn.Disconnect()
+	} else {
+		c.conn.Close()
+		c.conn = nil
+	}
+	ep.deactivate(c)
+	ep.recvs.source.releaseDeferred()
+	ep.recvs.mu.Lock()
+	c.recvs = ep.recvs.inflight.tail
+	ep.recvs.mu.Unlock()
+	c.ended = time.Now()
+	if !ep.postDisconnect() {
+		ep.watch(ep.postDisconnect)
+	}
+}
+
+// postDisconnect enters DISCONNECTED and queues the last event of the connection, if it is in FLUSHING and what was posted
+// before its end has completed; ep.mu is held. It reports whether there is nothing more to do.
+func (ep *EP) postDisconnect() (done bool) {
+	c := ep.conn.Load()
+	if ep.exactState() != epFlushing {
+		return true
+	}
+	taking := ep.takesShared() // first: what it completes meanwhile is drained
+	ep.drainBoth()
+	flushed := !taking && ep.requests.inflight.done(c.requests) && ep.recvs.inflight.done(c.recvs)
+	if !flushed && time.Since(c.ended) < flushWait {
+		return false
+	}
+	if c.peerLeft && c.failed.Load() {
+		c.disconnectEvent.Number = EventConnectionBroken
+	}
+	ep.apply("ep", causeFlushed, nil)
+	ep.connectEVD.post(c.disconnectEvent)
+	c.disconnectEvent = nil
+	return true
+}
+
+// watch has the adapter repeat step, with ep.mu held, until it is done or the connection is no longer the endpoint's.
+func (ep *EP) watch(step func() (done bool)) {
+	c := ep.conn.Load()
+	ep.obj.ia.flusher.watch(func() bool {
+		if !ep.mu.TryLock() {
+			return false // a Reset may hold it for long
+		}
+		defer ep.mu.Unlock()
+		return ep.conn.Load() != c || step()
+	})
+}
+
+// drainBoth takes the completions of both queues; suppressed work is made to end in one.
+func (ep *EP) drainBoth() {
+	ep.requests.mu.Lock()
+	ep.requests.flushTail()
+	ep.requests.mu.Unlock()
+	requests, recvs := ep.sources()
+	requests.evd.poll()
+	recvs.evd.poll()
+}
+
+// report tells the endpoint that its work has failed. No dispatcher's and no endpoint's lock is held.
+func (f failure) report() {
+	ep := f.ep
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	c := ep.conn.Load()
+	switch {
+	case c != f.conn:
+	case !f.flushed:
+		ep.breakConnection()
+	case c.suspected == nil:
+		c.suspected = time.AfterFunc(suspectGrace, func() { ep.happened(c, causeBroken, fabric.ConnEvent{}) })
+	}
+}
+
+// Reset takes a DISCONNECTED endpoint to UNCONNECTED, ready to connect anew with the same attributes, dispatchers and
+// zone. It waits, within a bound, until all flushed work is on the dispatchers. In UNCONNECTED it does nothing and
+// keeps the receives posted; in any other state it is InvalidState.
+//
+// Implements: dat_ep_reset.
+func (ep *EP) Reset() error {
+	const op = "ep_reset"
+	if err := ep.object().check(op, HandleEP); err != nil {
+		return err
+	}
+	for {
+		pollUntil(time.Now().Add(flushWait), ep.flushed)
+		if waits, err := ep.reset(op); !waits {
+			return err
+		}
+	}
+}
+
+// flushed reports whether Reset has nothing to wait for: the last event is queued, and all work has completed.
+func (ep *EP) flushed() bool {
+	if ep.getState() != EPDisconnected {
+		return true
+	}
+	ep.mu.Lock()
+	done := ep.postDisconnect()
+	ep.mu.Unlock()
+	ep.drainBoth()
+	return done && ep.requests.outstanding() == 0 && ep.recvs.outstanding() == 0
+}
+
+// reset is Reset without its wait, or reports that it must wait once more.
+func (ep *EP) reset(op string) (waits bool, err error) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	t, err := ep.transition(op, callReset)
+	if err != nil || t.effect != moves {
+		return t.effect == awaits, err
+	}
+	ep.dropConnection()
+	return false, ep.apply(op, callReset, func() error { return ep.renewQP(op) })
+}
+
+// renewQP puts a fresh queue pair in the place of the old one; ep.mu and the lock of the requests are held. What has been
+// posted since Reset found the queues empty is flushed first, while no more can be posted. That has a bound of its own: posts
+// that went on may have used up Reset's.
+func (ep *EP) renewQP(op string) error {
+	ep.recvs.mu.Lock()
+	defer ep.recvs.mu.Unlock()
+	requests, recvs := ep.requests.source, ep.recvs.source
+	pollUntil(time.Now().Add(flushWait), func() bool {
+		ep.requests.flushTail()
+		requests.evd.poll()
+		recvs.evd.poll()
+		return requests.inflight.count() == 0 && recvs.inflight.count() == 0
+	})
+	old := ep.requests.qp
+	if err := ep.newQP(op); err != nil {
+		return err
+	}
+	ep.closeQP(old)
+	ep.clearWork()
+	return nil
+}
+
+// clearWork forgets all outstanding work; the queues' locks are held.
+func (ep *EP) clearWork() {
+	ep.requests.suppressed, ep.requests.marked, ep.requests.fenced = 0, false, false
+	ep.recvs.source.forget()
+	forgetBinds(ep.requests.inflight, ep.requests.source.forget())
+}
+
+// dropConnection forgets the connection, or gives up the attempt at one; ep.mu is held.
+func (ep *EP) dropConnection() {
+	ep.stopTimers()
+	c := ep.conn.Load()
+	if c == nil {
+		return
+	}
+	ep.conn.Store(nil)
+	ep.deactivate(c)
+	if c.conn != nil {
+		c.conn.Close()
+	}
+}
+
+// deactivate takes a connection that has ended from the adapter's count; ep.mu is held.
+func (ep *EP) deactivate(c *connection) {
+	if c.active {
+		c.active = false
+		ep.obj.ia.deactivate()
+	}
+}
+
+// stopTimers ends the timers of an attempt to connect; ep.mu is held.
+func (ep *EP) stopTimers() {
+	if c := ep.conn.Load(); c != nil && c.notice != nil {
+		c.notice.Stop()
+	}
+	if ep.timer != nil {
+		ep.timer.Stop()
+		ep.timer = nil
+	}
+}

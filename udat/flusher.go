@@ -1,0 +1,155 @@
+package udat
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// flusher waits for what must complete on an adapter whether or not anybody asks for it: the flush after a connection, the
+// requests of a graceful disconnect, and the completions of dispatchers that nobody polls. Its one goroutine runs while there is
+// something to wait for.
+type flusher struct {
+	mu      ranked[rankFlusher]
+	tasks   []*flushTask
+	running bool
+	stopped bool
+	added   chan struct{} // of capacity 1: a task has come while the goroutine ran
+	stop    chan struct{} // closed when the adapter is
+	group   sync.WaitGroup
+}
+
+// flushTask is a step that is repeated until it reports that it is done.
+type flushTask struct {
+	step           func() (done bool)
+	pause, longest time.Duration // the next pause, which doubles up to longest
+	due            time.Time
+	done           bool
+}
+
+// The pause before the next look at work that must complete doubles from pollMin to pollMax.
+const (
+	pollMin = 50 * time.Microsecond
+	pollMax = 10 * time.Millisecond
+)
+
+func newFlusher() *flusher {
+	return &flusher{added: make(chan struct{}, 1), stop: make(chan struct{})}
+}
+
+// watch repeats step in the background until it reports that it is done. step must not block: all that the adapter waits for waits with it.
+func (f *flusher) watch(step func() (done bool)) {
+	f.add(&flushTask{step: step, pause: pollMin, longest: pollMax})
+}
+
+// every is watch with a fixed interval.
+func (f *flusher) every(interval time.Duration, step func() (done bool)) {
+	f.add(&flushTask{step: step, pause: interval, longest: interval})
+}
+
+func (f *flusher) add(t *flushTask) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stopped {
+		return
+	}
+	t.due = time.Now().Add(t.pause)
+	f.tasks = append(f.tasks, t)
+	if !f.running {
+		f.running = true
+		f.group.Go(f.run)
+		return
+	}
+	select {
+	case f.added <- struct{}{}:
+	default:
+	}
+}
+
+// close ends the goroutine; nothing is watched any more. Of the adapter's locks none is held.
+func (f *flusher) close() {
+	f.mu.Lock()
+	f.stopped = true
+	close(f.stop)
+	f.mu.Unlock()
+	f.group.Wait()
+}
+
+func (f *flusher) run() {
+	timer := time.NewTimer(pollMin)
+	defer timer.Stop()
+	for {
+		select {
+		case <-f.stop:
+			return
+		case <-f.added:
+		case <-timer.C:
+		}
+		f.runDue()
+		next, more := f.next()
+		if !more {
+			return
+		}
+		timer.Reset(time.Until(next))
+	}
+}
+
+// runDue makes the steps that are due; no lock is held meanwhile.
+func (f *flusher) runDue() {
+	f.mu.Lock()
+	tasks := slices.Clone(f.tasks)
+	f.mu.Unlock()
+	now := time.Now()
+	for _, t := range tasks {
+		if t.due.After(now) {
+			continue
+		}
+		t.done = t.step()
+		if t.pause < t.longest {
+			t.pause = min(2*t.pause, t.longest)
+		}
+		t.due = time.Now().Add(t.pause)
+	}
+}
+
+// next drops the tasks that are done, and returns when one of the others is due. Without others the goroutine must end.
+func (f *flusher) next() (due time.Time, more bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tasks = slices.DeleteFunc(f.tasks, func(t *flushTask) bool { return t.done })
+	for _, t := range f.tasks {
+		if due.IsZero() || t.due.Before(due) {
+			due = t.due
+		}
+	}
+	f.running = len(f.tasks) > 0
+	return due, f.running
+}
+
+// pollUntil repeats step for a caller who waits until it reports that it is done, or until the deadline has passed.
+func pollUntil(deadline time.Time, step func() (done bool)) bool {
+	for pause := pollMin; ; pause = min(2*pause, pollMax) {
+		if step() {
+			return true
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+		time.Sleep(pause)
+	}
+}
+
+// closeWait bounds how long a close waits for calls that were making or freeing objects when it began.
+const closeWait = 10 * time.Second
+
+// closeUnused closes what calls under way may still use.
+func closeUnused(close func() error) (err error) {
+	pollUntil(time.Now().Add(closeWait), func() bool {
+		err = close()
+		return !errors.Is(err, fabric.ErrInUse)
+	})
+	return err
+}
