@@ -80,12 +80,6 @@ func (ia *IA) breakEndpoints(match func(*EP) bool) {
 	}
 }
 
-func (e *EVD) concerns(ev fabric.AsyncEvent) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return ev.CQ != nil && e.cq == ev.CQ
-}
-
 func (ep *EP) concerns(ev fabric.AsyncEvent) bool {
 	ep.requests.mu.Lock()
 	defer ep.requests.mu.Unlock()

@@ -218,11 +218,11 @@ func (ep *EP) build(op string) error {
 
 func (ep *EP) attachStreams(op string) error {
 	r, q := ep.recvs.source, ep.requests.source
-	if err := r.evd.attach(op, ep.attr.RecvCompletionFlags, ep.recvCompletions(), r); err != nil {
+	if err := r.attach(op, ep.attr.RecvCompletionFlags, ep.recvCompletions()); err != nil {
 		return err
 	}
-	if err := q.evd.attach(op, ep.attr.RequestCompletionFlags, len(q.inflight.entries), q); err != nil {
-		r.evd.detach(ep.recvCompletions(), r)
+	if err := q.attach(op, ep.attr.RequestCompletionFlags, len(q.inflight.entries)); err != nil {
+		r.detach(ep.recvCompletions())
 		return err
 	}
 	return nil
@@ -230,8 +230,8 @@ func (ep *EP) attachStreams(op string) error {
 
 func (ep *EP) detachStreams() {
 	r, q := ep.recvs.source, ep.requests.source
-	r.evd.detach(ep.recvCompletions(), r)
-	q.evd.detach(len(q.inflight.entries), q)
+	r.detach(ep.recvCompletions())
+	q.detach(len(q.inflight.entries))
 }
 
 // recvCompletions is how many receive completions may be outstanding.
@@ -264,8 +264,8 @@ func (ia *IA) sinkEVD(op string) (*EVD, error) {
 	if err != nil {
 		return nil, failAs(op, err, SubResourceTEVD)
 	}
-	e := &EVD{flags: EVDDTO | EVDRMRBind, qlen: 1, ring: newEventRing(1), cq: cq, discard: true, kick: make(chan struct{}, 1)}
-	e.left.L = &e.mu
+	e := &EVD{flags: EVDDTO | EVDRMRBind, qlen: 1, ring: newEventRing(1), cq: cq, discard: true}
+	e.waiting.init(&e.mu)
 	e.obj.kind, e.obj.ia = HandleEVD, ia
 	e.obj.live.Store(true)
 	ia.sink.Store(e)
@@ -295,7 +295,7 @@ func (ep *EP) newQP(op string) error {
 	ep.requests.qp, ep.recvs.qp = qp, qp
 	ep.requests.inline = qp.MaxInline()
 	if ep.srq != nil {
-		if err := ep.recvs.source.evd.attachShared(op, qp.Num(), ep.recvs.source, ep.srq, ep.srq.hw.Depth()); err != nil {
+		if err := ep.recvs.source.attachShared(op, qp.Num(), ep.srq, ep.srq.hw.Depth()); err != nil {
 			ep.requests.qp, ep.recvs.qp = old, old
 			qp.Close()
 			return err
@@ -328,10 +328,9 @@ func (ep *EP) closeQP(qp fabric.QP) {
 		qp.Close()
 		return
 	}
-	evd := ep.recvs.source.evd
 	num := qp.Num()
 	qp.Close()
-	evd.detachShared(num, ep.srq)
+	ep.recvs.source.detachShared(num, ep.srq)
 }
 
 func (ep *EP) dismantle() {

@@ -1,8 +1,8 @@
 package udat
 
 import (
+	"context"
 	"errors"
-	"sync"
 	"time"
 	"unsafe"
 
@@ -32,27 +32,16 @@ type EVD struct {
 	sources  sourceTable
 	capacity int // completions that may be outstanding on cq
 
-	waiter     bool // a call is blocked in Wait
-	threshold  int  // of that call
-	notified   bool // a notification event has come since it blocked
-	evicted    bool // it must end: SetUnwaitable
-	left       sync.Cond
+	waiting    waiting
 	unwaitable bool
 	disabled   bool
 	overflowed bool
 	overrun    bool // the completion queue has lost completions
 	dead       bool
-	discard    bool // events are of no interest: the dispatcher of endpoints that have none
-	kick       chan struct{}
-	timer      *time.Timer
+	discard    bool     // events are of no interest: the dispatcher of endpoints that have none
 	after      []func() // reports of failures for when mu is free; empty whenever it is
 
-	cno     *CNO
-	armed   bool // cq is armed, and nobody has taken the notification yet
-	parked  bool // the waiter or the follower is parked in cq
-	watched bool // a goroutine, the follower, keeps cq armed for the notification object
-
-	spinScore int // whether spinning pays here: up to spinTrust either way
+	cno *CNO // nil: none
 
 	shared map[uint32]sharedSource // sources that take their receives from shared queues, by queue pair number
 	shares map[sharedQueue]*share
@@ -90,8 +79,8 @@ func (ia *IA) CreateEVD(minQLen int, streams EVDFlags, cno *CNO) (*EVD, error) {
 }
 
 func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, error) {
-	e := &EVD{flags: streams, qlen: qlen, ring: newEventRing(qlen), cno: cno, kick: make(chan struct{}, 1)}
-	e.left.L = &e.mu
+	e := &EVD{flags: streams, qlen: qlen, ring: newEventRing(qlen), cno: cno}
+	e.waiting.init(&e.mu)
 	if streams&(EVDDTO|EVDRMRBind) != 0 {
 		cq, err := ia.device.CreateCQ(qlen)
 		if err != nil {
@@ -108,6 +97,46 @@ func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, err
 	return e, nil
 }
 
+// Wait blocks until threshold events are queued, takes the first of them, and returns the number that is left. Where
+// completions notify at the Consumer's choice (UNSIGNALLED, SOLICITED_WAIT) threshold must be 1, and the call
+// blocks until a notification event comes; the event returned is the first on the queue, which may be an older one.
+//
+// timeout is counted from the call; 0 polls and Infinite never expires. Errors: TimeoutExpired (nothing is taken,
+// nmore is the number queued), InvalidParameter (threshold below 1 or above the queue's length, negative timeout),
+// InvalidState (another call waits, the dispatcher is or becomes unwaitable, threshold is not 1 where it must be, or the
+// device has lost completions), Abort (freed, or the adapter closed), InvalidHandle. A blocked call costs a goroutine.
+// On Linux it may hold a thread too for up to 4 ms, if its wait before was as short; at most half of the processors are
+// taken so.
+//
+// Implements: dat_evd_wait.
+func (e *EVD) Wait(timeout time.Duration, threshold int) (ev Event, nmore int, err error) {
+	if timeout < 0 {
+		return Event{}, 0, e.refuse(fail("evd_wait", InvalidParameter, SubArg2, "timeout is %v, must not be negative", timeout))
+	}
+	nmore, err = e.wait(context.Background(), timeout, threshold, &ev)
+	return ev, nmore, err
+}
+
+// WaitContext is [EVD.Wait] without a timeout of its own: it ends with ctx. A canceled ctx is InterruptedCall, one past its
+// deadline TimeoutExpired; errors.Is also matches context.Canceled or context.DeadlineExceeded. nmore is set in both cases.
+//
+// Extension.
+func (e *EVD) WaitContext(ctx context.Context, threshold int) (ev Event, nmore int, err error) {
+	if ctx == nil {
+		return Event{}, 0, e.refuse(fail("evd_wait", InvalidParameter, SubArg2, "ctx is nil"))
+	}
+	nmore, err = e.wait(ctx, Infinite, threshold, &ev)
+	return ev, nmore, err
+}
+
+// refuse returns bad, or the error of a bad handle, which comes first.
+func (e *EVD) refuse(bad error) error {
+	if err := e.object().check("evd_wait", HandleEVD); err != nil {
+		return err
+	}
+	return bad
+}
+
 // Dequeue takes the first event without blocking. It works on dispatchers that are disabled or unwaitable, and is
 // InvalidState while a call is blocked in Wait. An empty queue is QueueEmpty. It allocates nothing.
 //
@@ -117,30 +146,31 @@ func (e *EVD) Dequeue() (ev Event, err error) {
 	return ev, err
 }
 
-// DequeueBatch takes up to len(events) events, oldest first, and gives their number; an empty queue is QueueEmpty.
+// DequeueBatch takes up to len(events) events, oldest first, and returns their number; an empty queue is QueueEmpty.
 // The device is asked at most once per 32 events.
 //
 // Extension.
 func (e *EVD) DequeueBatch(events []Event) (int, error) { return e.DequeueSpin(events, 1) }
 
-// MaxLooks is the most that DequeueSpin looks in one call: some 10 microseconds on hardware.
-const MaxLooks = 1024
+// MaxPolls is the largest number of polls of one DequeueSpin: about 10 microseconds on hardware.
+const MaxPolls = 1024
 
-// DequeueSpin is DequeueBatch that looks at the device up to looks times, 1 to MaxLooks, before it finds the queue empty: for a loop that waits for
-// a completion that is about to come. A further look is the driver's poll alone, some nanoseconds. The dispatcher is locked and its caller's
-// processor held meanwhile. Devices whose work is done by goroutines are looked at once.
+// DequeueSpin is DequeueBatch that polls the device up to polls times, 1 to MaxPolls, before it returns QueueEmpty: for a
+// loop that waits for a completion that is about to come. Each further poll is the driver's poll alone, some nanoseconds.
+// The dispatcher is locked meanwhile, and the processor of the caller is busy. A device whose work is done by goroutines
+// is polled once.
 //
 // Extension.
-func (e *EVD) DequeueSpin(events []Event, looks int) (int, error) {
+func (e *EVD) DequeueSpin(events []Event, polls int) (int, error) {
 	switch {
 	case !e.object().alive():
 		return 0, badHandle("evd_dequeue", HandleEVD, e.object())
 	case len(events) == 0:
 		return 0, fail("evd_dequeue", InvalidParameter, SubArg2, "events is empty")
-	case looks < 1 || looks > MaxLooks:
-		return 0, fail("evd_dequeue", InvalidParameter, SubArg3, "looks is %d, must be from 1 to %d", looks, MaxLooks)
+	case polls < 1 || polls > MaxPolls:
+		return 0, fail("evd_dequeue", InvalidParameter, SubArg3, "polls is %d, must be from 1 to %d", polls, MaxPolls)
 	}
-	return e.dequeue(events, looks)
+	return e.dequeue(events, polls)
 }
 
 var (
@@ -149,19 +179,19 @@ var (
 	errDequeueWaiter  = &Error{Op: "evd_dequeue", Type: InvalidState, Subtype: SubStateEVDWaiter}
 )
 
-func (e *EVD) dequeue(events []Event, looks int) (int, error) {
+func (e *EVD) dequeue(events []Event, polls int) (int, error) {
 	if e == nil || !e.obj.live.Load() {
 		return 0, badHandle("evd_dequeue", HandleEVD, e.object())
 	}
 	e.mu.Lock()
-	if e.waiter || e.dead {
+	if e.waiting.blocked() || e.dead {
 		defer e.mu.Unlock()
 		if e.dead {
 			return 0, badHandle("evd_dequeue", HandleEVD, &e.obj)
 		}
 		return 0, errDequeueWaiter
 	}
-	n := e.take(events, looks)
+	n := e.take(events, polls)
 	e.unlock()
 	if n == 0 {
 		return 0, errQueueEmpty
@@ -194,36 +224,6 @@ func (e *EVD) PostSE(ev Event) error {
 	return nil
 }
 
-// notify tells of an event that has just come, if it is one to tell of; e.mu is held.
-func (e *EVD) notify(yes bool) {
-	if !yes {
-		return
-	}
-	e.notified = true
-	if e.triggers() {
-		e.cno.trigger(e)
-	}
-}
-
-// rouse wakes the waiter if there is something for it; e.mu is held.
-func (e *EVD) rouse() {
-	if e.waiter && e.notified {
-		e.wake()
-	}
-}
-
-// wake makes the parked waiter look again, whether or not there is something for it.
-func (e *EVD) wake() {
-	if e.cq != nil {
-		e.cq.Wake()
-		return
-	}
-	select {
-	case e.kick <- struct{}{}:
-	default:
-	}
-}
-
 // Resize changes the number of events that the queue holds. Nothing queued or arriving is lost; a length below what
 // is queued, or below what a blocked Wait waits for, is InvalidState and changes nothing.
 //
@@ -248,14 +248,134 @@ func (e *EVD) Resize(minQLen int) error {
 		return badHandle(op, HandleEVD, &e.obj)
 	case e.ring.n+e.reserved > minQLen:
 		return fail(op, InvalidState, SubNone, "minQLen is %d, %d events are queued", minQLen, e.ring.n+e.reserved)
-	case e.waiter && e.threshold > minQLen:
-		return fail(op, InvalidState, SubStateEVDWaiter, "minQLen is %d, a call waits for %d events", minQLen, e.threshold)
+	case e.waiting.blocked() && e.waiting.threshold > minQLen:
+		return fail(op, InvalidState, SubStateEVDWaiter, "minQLen is %d, a call waits for %d events", minQLen, e.waiting.threshold)
 	}
 	if err := e.fit(op, minQLen); err != nil && !errors.Is(err, fabric.ErrNotSupported) {
 		return err // a queue that cannot grow has room for all that may be outstanding: the rest is the ring's
 	}
 	e.qlen = minQLen
 	e.ring.reserve(minQLen)
+	return nil
+}
+
+// EVDParam describes an event dispatcher.
+type EVDParam struct {
+	IA      *IA
+	QLen    int // the number of events that it holds
+	State   EVDState
+	CNO     *CNO // nil: none
+	Streams EVDFlags
+}
+
+// Query describes the dispatcher.
+//
+// Implements: dat_evd_query.
+func (e *EVD) Query() (EVDParam, error) {
+	const op = "evd_query"
+	if err := e.object().check(op, HandleEVD); err != nil {
+		return EVDParam{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	state := e.streams.config()
+	if e.disabled {
+		state |= EVDDisabled
+	} else {
+		state |= EVDEnabled
+	}
+	if e.unwaitable {
+		state |= EVDUnwaitable
+	} else {
+		state |= EVDWaitable
+	}
+	return EVDParam{IA: e.obj.ia, QLen: e.qlen, State: state, CNO: e.cno, Streams: e.flags}, nil
+}
+
+// SetUnwaitable forbids Wait: a blocked one has returned InvalidState when this call returns, later ones fail at once.
+// Events still arrive, can be dequeued, and trigger the notification object.
+//
+// Implements: dat_evd_set_unwaitable.
+func (e *EVD) SetUnwaitable() error {
+	return e.change("evd_set_unwaitable", func() {
+		e.unwaitable = true
+		e.evict()
+		e.awaitEvicted()
+	})
+}
+
+// ClearUnwaitable permits Wait again.
+//
+// Implements: dat_evd_clear_unwaitable.
+func (e *EVD) ClearUnwaitable() error {
+	return e.change("evd_clear_unwaitable", func() { e.unwaitable = false })
+}
+
+// Enable lets notification events trigger the notification object again. Events that came while the dispatcher was
+// disabled do not trigger it: dequeue after enabling.
+//
+// Implements: dat_evd_enable.
+func (e *EVD) Enable() error {
+	return e.change("evd_enable", func() {
+		if e.disabled {
+			e.catchUp()
+			e.disabled = false
+			e.watch()
+		}
+	})
+}
+
+// Disable keeps events from triggering the notification object. They still queue, and waiters are not affected. One
+// trigger that has already begun may still be seen.
+//
+// Implements: dat_evd_disable.
+func (e *EVD) Disable() error {
+	return e.change("evd_disable", func() {
+		e.drain() // what has come before triggers
+		e.disabled = true
+		e.watch()
+	})
+}
+
+func (e *EVD) change(op string, do func()) error {
+	if err := e.object().check(op, HandleEVD); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	do()
+	e.unlock()
+	return nil
+}
+
+// ModifyCNO replaces the notification object that the dispatcher triggers; nil is none. What has come before triggers
+// the old one, and one such trigger that has already begun may still be seen.
+//
+// Implements: dat_evd_modify_cno.
+func (e *EVD) ModifyCNO(cno *CNO) error {
+	const op = "evd_modify_cno"
+	if err := e.object().check(op, HandleEVD); err != nil {
+		return err
+	}
+	ia := e.obj.ia
+	ia.mu.Lock()
+	if err := e.object().check(op, HandleEVD); err != nil {
+		ia.mu.Unlock()
+		return err
+	}
+	e.mu.Lock()
+	old := e.cno
+	err := cno.attach(op, ia)
+	if err == nil {
+		e.catchUp()
+		e.cno = cno
+		e.watch()
+	}
+	ia.mu.Unlock()
+	e.unlock()
+	if err != nil {
+		return err
+	}
+	old.detach(false)
 	return nil
 }
 
@@ -276,10 +396,7 @@ func (e *EVD) Free() error {
 func (e *EVD) destroy() {
 	e.mu.Lock()
 	e.dead = true
-	e.wake()
-	for e.waiter || e.watched {
-		e.left.Wait()
-	}
+	e.awaitNobody()
 	for e.ring.n > 0 {
 		var ev Event
 		e.pop(&ev) // a shared receive queue gets its place back
@@ -289,4 +406,101 @@ func (e *EVD) destroy() {
 	if e.cq != nil {
 		closeUnused(e.cq.Close)
 	}
+}
+
+// abort ends a blocked wait on a dispatcher that is about to be destroyed.
+func (e *EVD) abort() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.dead = true
+	e.wake()
+}
+
+// hasOverrun notes that the device has lost completions: nobody may wait for more.
+func (e *EVD) hasOverrun() {
+	e.mu.Lock()
+	e.overrun = true
+	e.evict()
+	e.mu.Unlock()
+}
+
+func (e *EVD) concerns(ev fabric.AsyncEvent) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return ev.CQ != nil && e.cq == ev.CQ
+}
+
+// post queues an event that does not come from the completion queue.
+func (e *EVD) post(ev *Event) {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	e.postLocked(ev)
+}
+
+// postLocked is post on a dispatcher that the caller has locked; it unlocks it.
+func (e *EVD) postLocked(ev *Event) {
+	e.push(ev, true)
+	e.rouse()
+	e.unlock()
+}
+
+// poll drains the completion queue for callers who do not wait on the dispatcher. They may hold locks of an endpoint:
+// failures are reported in the background.
+func (e *EVD) poll() {
+	e.mu.Lock()
+	e.drain()
+	e.rouse() // not every device notifies of a failed receive that was not solicited
+	e.unlockLater()
+}
+
+// fit makes the completion queue at least depth entries deep; e.mu is held. It never shrinks one.
+func (e *EVD) fit(op string, depth int) error {
+	if e.cq == nil || depth <= e.cq.Depth() {
+		return nil
+	}
+	limit := e.obj.ia.device.Attr().MaxCQE
+	if depth > limit {
+		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, the limit is %d", depth, limit)
+	}
+	err := e.cq.Resize(min(limit, max(depth, 2*e.cq.Depth())))
+	switch {
+	case errors.Is(err, fabric.ErrNotSupported):
+		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, has %d, and this device cannot resize one: create the dispatcher for at least %d events: %w", depth, e.cq.Depth(), depth, err)
+	case err != nil:
+		return failAs(op, err, SubResourceTEVD)
+	}
+	e.rearm()
+	return nil
+}
+
+// countStreams adds n to the number of streams, while one is replaced by another.
+func (e *EVD) countStreams(n int) {
+	e.mu.Lock()
+	e.streams.n += n
+	e.mu.Unlock()
+}
+
+// restoreFlags puts back the flags of streams that were to be replaced.
+func (e *EVD) restoreFlags(f CompletionFlags) {
+	e.mu.Lock()
+	e.streams.flags = f
+	e.mu.Unlock()
+}
+
+// growShare makes room for a shared queue that is about to grow.
+func (e *EVD) growShare(op string, queue sharedQueue, depth int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	sh := e.shares[queue]
+	if sh == nil || sh.depth >= depth {
+		return nil
+	}
+	if err := e.fit(op, e.capacity+depth-sh.depth); err != nil {
+		return err
+	}
+	e.capacity += depth - sh.depth
+	sh.depth = depth
+	return nil
 }

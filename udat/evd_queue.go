@@ -1,7 +1,6 @@
 package udat
 
 import (
-	"errors"
 	"math"
 	"sync/atomic"
 
@@ -78,39 +77,6 @@ func (s *source) deferEvents() {
 	s.evd.mu.Lock()
 	s.deferring = true
 	s.evd.mu.Unlock()
-}
-
-// releaseDeferred queues the events that have waited.
-func (s *source) releaseDeferred() {
-	s.evd.mu.Lock()
-	defer s.evd.mu.Unlock()
-	s.pushDeferred()
-	s.evd.rouse()
-}
-
-// releaseDeferredAfter queues the event of the connection on its dispatcher, which may be nil, and the events that have
-// waited for it. On one dispatcher both are one step. On two, which need no order between them, the completions come
-// first, so that a Consumer that has taken ev finds no event deferred.
-func (s *source) releaseDeferredAfter(to *EVD, ev *Event) {
-	if to != s.evd {
-		s.releaseDeferred()
-		to.post(ev)
-		return
-	}
-	to.mu.Lock()
-	defer to.mu.Unlock()
-	to.push(ev, true)
-	s.pushDeferred()
-	to.rouse()
-}
-
-// pushDeferred queues the deferred events; the dispatcher's lock is held.
-func (s *source) pushDeferred() {
-	deferred := s.deferred
-	s.deferring, s.deferred = false, nil
-	for i := range deferred {
-		s.evd.push(&deferred[i].ev, deferred[i].notify)
-	}
 }
 
 // dropDeferred drops the deferred events; the dispatcher's lock is held.
@@ -209,58 +175,6 @@ func (t *sourceTable) find(id uint64) *source {
 	return nil
 }
 
-// attach adds a completion stream with its flags and the number of completions that it may have outstanding.
-func (e *EVD) attach(op string, flags CompletionFlags, outstanding int, s *source) error {
-	e.mu.Lock()
-	defer e.unlockLater()
-	if !e.discard {
-		if e.streams.n > 0 && e.streams.flags != flags {
-			return fail(op, InvalidParameter, attrArgument(op), "completion flags %v differ from %v of the other streams on the dispatcher", flags, e.streams.flags)
-		}
-		if flags&(CompletionUnsignalled|CompletionSolicitedWait) != 0 && e.flags&^(EVDDTO|EVDRMRBind) != 0 {
-			return fail(op, InvalidParameter, attrArgument(op), "completion flags %v on a dispatcher that takes other streams too (%v): use CompletionEVDThreshold", flags, e.flags)
-		}
-	}
-	if err := e.fit(op, e.capacity+outstanding); err != nil {
-		return err
-	}
-	e.capacity += outstanding
-	e.sources.add(s)
-	if e.streams.n++; e.streams.n == 1 {
-		e.streams.flags, e.armed = flags, false
-		e.watch()
-	}
-	return nil
-}
-
-// detach ends a completion stream: nothing more of it is queued. Its completions that are on the completion queue are
-// dropped now, since their places are no longer counted.
-func (e *EVD) detach(outstanding int, s *source) {
-	e.mu.Lock()
-	defer e.unlockLater()
-	e.capacity -= outstanding
-	e.sources.remove(s)
-	s.dropDeferred()
-	e.drain()
-	if e.streams.n--; e.streams.n == 0 {
-		e.watch()
-	}
-}
-
-// countStreams adds n to the number of streams, while one is replaced by another.
-func (e *EVD) countStreams(n int) {
-	e.mu.Lock()
-	e.streams.n += n
-	e.mu.Unlock()
-}
-
-// restoreFlags puts back the flags of streams that were to be replaced.
-func (e *EVD) restoreFlags(f CompletionFlags) {
-	e.mu.Lock()
-	e.streams.flags = f
-	e.mu.Unlock()
-}
-
 // share is the room that a dispatcher keeps for a shared queue: once for all sources that take from the queue.
 type share struct {
 	sources int
@@ -271,88 +185,6 @@ type share struct {
 type sharedSource struct {
 	*source
 	queue sharedQueue
-}
-
-// attachShared makes the receives that a queue pair takes from a shared queue, of that depth, complete on the source.
-func (e *EVD) attachShared(op string, qpn uint32, s *source, queue sharedQueue, depth int) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	sh := e.shares[queue]
-	if sh == nil {
-		if err := e.fit(op, e.capacity+depth); err != nil {
-			return err
-		}
-		sh = &share{depth: depth}
-		e.capacity += depth
-		if e.shares == nil {
-			e.shares, e.shared = make(map[sharedQueue]*share), make(map[uint32]sharedSource)
-		}
-		e.shares[queue] = sh
-	}
-	sh.sources++
-	e.shared[qpn] = sharedSource{s, queue}
-	return nil
-}
-
-// detachShared takes the last completions of a queue pair that has been closed, and forgets its number.
-func (e *EVD) detachShared(qpn uint32, queue sharedQueue) {
-	e.mu.Lock()
-	defer e.unlockLater()
-	e.drain()
-	e.rouse()
-	delete(e.shared, qpn)
-	sh := e.shares[queue]
-	if sh.sources--; sh.sources == 0 {
-		e.capacity -= sh.depth
-		delete(e.shares, queue)
-	}
-}
-
-// growShare makes room for a shared queue that is about to grow.
-func (e *EVD) growShare(op string, queue sharedQueue, depth int) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	sh := e.shares[queue]
-	if sh == nil || sh.depth >= depth {
-		return nil
-	}
-	if err := e.fit(op, e.capacity+depth-sh.depth); err != nil {
-		return err
-	}
-	e.capacity += depth - sh.depth
-	sh.depth = depth
-	return nil
-}
-
-// fit makes the completion queue at least depth entries deep; e.mu is held. It never shrinks one.
-func (e *EVD) fit(op string, depth int) error {
-	if e.cq == nil || depth <= e.cq.Depth() {
-		return nil
-	}
-	limit := e.obj.ia.device.Attr().MaxCQE
-	if depth > limit {
-		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, the limit is %d", depth, limit)
-	}
-	err := e.cq.Resize(min(limit, max(depth, 2*e.cq.Depth())))
-	switch {
-	case errors.Is(err, fabric.ErrNotSupported):
-		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, has %d, and this device cannot resize one: create the dispatcher for at least %d events: %w", depth, e.cq.Depth(), depth, err)
-	case err != nil:
-		return failAs(op, err, SubResourceTEVD)
-	}
-	if e.armed = false; e.parked { // not every device keeps a resized queue armed
-		e.cq.Wake()
-	}
-	return nil
-}
-
-// poll drains the completion queue for callers who do not wait on the dispatcher. They may hold locks of an endpoint:
-// failures are reported in the background.
-func (e *EVD) poll() {
-	e.mu.Lock()
-	e.drain()
-	e.rouse() // not every device notifies of a failed receive that was not solicited
-	e.unlockLater()
 }
 
 // drain moves all completions into the ring; e.mu is held.
@@ -410,7 +242,7 @@ func (e *EVD) completeFast(s *source, wcs []fabric.WC, to []Event) int {
 		}
 		ev.Number, ev.EVD, ev.EP = EventDTOCompletion, e, s.ep
 		ev.Cookie, ev.Length, ev.Operation = en.cookie, en.length, en.op
-		e.notified = true
+		e.waiting.notified = true
 		if e.cno != nil {
 			e.notify(true)
 		}
@@ -479,7 +311,7 @@ func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomi
 		ev.places = places
 	}
 	if s.receive && notify && wc.Status == fabric.StatusSuccess {
-		notify = !(e.streams.solicitedOnly() && e.armed) // the device will tell
+		notify = !(e.streams.solicitedOnly() && e.waiting.armed) // the device will tell
 	}
 	if slot != nil {
 		*slot, e.scratch = e.scratch, Event{}
@@ -526,22 +358,6 @@ func (e *EVD) overflow() (full bool) {
 	return e.ring.n >= e.qlen+max(e.capacity, overflowRoom)
 }
 
-// post queues an event that does not come from the completion queue.
-func (e *EVD) post(ev *Event) {
-	if e == nil {
-		return
-	}
-	e.mu.Lock()
-	e.postLocked(ev)
-}
-
-// postLocked is post on a dispatcher that the caller has locked; it unlocks it.
-func (e *EVD) postLocked(ev *Event) {
-	e.push(ev, true)
-	e.rouse()
-	e.unlock()
-}
-
 // push queues an event; e.mu is held. notify says whether it may wake a waiter or trigger the notification object.
 func (e *EVD) push(ev *Event, notify bool) {
 	slot := e.ringSlot()
@@ -553,6 +369,21 @@ func (e *EVD) push(ev *Event, notify bool) {
 	slot.EVD = e
 	e.notify(notify)
 }
+
+// notify tells of an event that has just come, if it is a notification event; e.mu is held. A waiter is woken by whoever
+// has locked the dispatcher, when all events have come: see rouse.
+func (e *EVD) notify(yes bool) {
+	if !yes {
+		return
+	}
+	e.waiting.notified = true
+	if e.triggers() {
+		e.cno.trigger(e)
+	}
+}
+
+// triggers reports whether a notification event triggers the notification object now.
+func (e *EVD) triggers() bool { return e.cno != nil && !e.waiting.blocked() && !e.disabled && !e.dead }
 
 // take takes up to len(to) events and drains the completion queue if the ring has fewer; e.mu is held.
 func (e *EVD) take(to []Event, polls int) int {

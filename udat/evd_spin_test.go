@@ -128,10 +128,10 @@ func TestSpinUnsignalled(t *testing.T) {
 	})
 }
 
-// TestSpinLooks: spinning polls in bursts where there are processors to spare, and singly where there are not; other calls poll once.
-func TestSpinLooks(t *testing.T) {
+// TestSpinPolls: spinning polls in bursts where there are processors to spare, and singly where there are not; other calls poll once.
+func TestSpinPolls(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		for _, c := range []struct{ processors, polls int }{{1, 1}, {2, udat.SpinLooks}} {
+		for _, c := range []struct{ processors, polls int }{{1, 1}, {2, udat.SpinPolls}} {
 			var script faultfabric.Script
 			s := spinning(longSpin)
 			s.unkept, s.script, s.opts = true, &script, append(s.opts, udat.WithProcessors(c.processors))
@@ -139,14 +139,14 @@ func TestSpinLooks(t *testing.T) {
 			cq := udat.CompletionQueue(b.recv)
 			polls := script.On(faultfabric.Poll, cq).Count()
 			batch := make([]udat.Event, 4)
-			for _, n := range []int{1, 77, udat.MaxLooks} {
+			for _, n := range []int{1, 77, udat.MaxPolls} {
 				_, err := b.recv.DequeueSpin(batch, n)
 				assert.ErrorIs(t, err, udat.ErrQueueEmpty)
 				assert.Equal(t, polls.Last(), n)
 			}
 			b.receive(0, 1)
 			a.send(8, 1, quietly)
-			eventually(t, func() bool { n, _ := b.recv.DequeueSpin(batch, udat.MaxLooks); return n == 1 }, "the message arrives")
+			eventually(t, func() bool { n, _ := b.recv.DequeueSpin(batch, udat.MaxPolls); return n == 1 }, "the message arrives")
 			assert.Equal(t, batch[0].Cookie, udat.Cookie(1))
 			_, err := b.recv.DequeueBatch(batch)
 			assert.ErrorIs(t, err, udat.ErrQueueEmpty)
@@ -200,7 +200,7 @@ func TestSpinLearns(t *testing.T) {
 		}
 		score, _ := udat.SpinScore(b.recv)
 		assert.Equal(t, score, lowest)
-		bursts := script.On(faultfabric.Poll, udat.CompletionQueue(b.recv)).With(udat.SpinLooks).Count()
+		bursts := script.On(faultfabric.Poll, udat.CompletionQueue(b.recv)).With(udat.SpinPolls).Count()
 		eventually(t, func() bool {
 			_, _, err := b.recv.Wait(time.Millisecond, 1)
 			assert.ErrorIs(t, err, udat.ErrTimeoutExpired)

@@ -272,7 +272,7 @@ func TestEVDDequeue(t *testing.T) {
 		assert.ErrorIs(t, err, udat.ErrQueueEmpty)
 		_, err = evd.DequeueBatch(nil)
 		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
-		for _, looks := range []int{0, -1, udat.MaxLooks + 1} {
+		for _, looks := range []int{0, -1, udat.MaxPolls + 1} {
 			_, err = evd.DequeueSpin(batch, looks)
 			refused(t, err, udat.InvalidParameter, udat.SubArg3)
 		}

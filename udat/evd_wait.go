@@ -4,48 +4,56 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
+	"sync"
 	"time"
 	"unsafe"
 )
 
-// Wait blocks until threshold events are queued, takes the first of them, and gives the number that is left. Where
-// completions notify at the Consumer's choice (UNSIGNALLED, SOLICITED_WAIT) threshold must be 1, and the call
-// blocks until a notification event comes; the event returned is the first on the queue, which may be an older one.
-//
-// timeout is counted from the call; 0 polls and Infinite never expires. Errors: TimeoutExpired (nothing is taken,
-// nmore is the number queued), InvalidParameter (threshold below 1 or above the queue's length, negative timeout),
-// InvalidState (another call waits, the dispatcher is or becomes unwaitable, threshold is not 1 where it must be, or the
-// device has lost completions), Abort (freed, or the adapter closed), InvalidHandle. A blocked call costs a goroutine.
-// On Linux it may hold a thread too for up to 4 ms, if its wait before was as short; at most half of the processors are taken so.
-//
-// Implements: dat_evd_wait.
-func (e *EVD) Wait(timeout time.Duration, threshold int) (ev Event, nmore int, err error) {
-	if timeout < 0 {
-		return Event{}, 0, e.refuse(fail("evd_wait", InvalidParameter, SubArg2, "timeout is %v, must not be negative", timeout))
-	}
-	nmore, err = e.wait(context.Background(), timeout, threshold, &ev)
-	return ev, nmore, err
+// waiting is the state of those who wait for events of a dispatcher: one blocked call, and the arm loop, which keeps the
+// completion queue armed for the notification object while no call is blocked. At most one of them parks in the
+// completion queue. All is guarded by EVD.mu.
+type waiting struct {
+	waiter waiterState
+	loop   loopState
+
+	threshold int  // of the blocked call
+	notified  bool // a notification event has come since it blocked
+	evicted   bool // it must end: SetUnwaitable, or the device has lost completions
+
+	armed     bool          // the completion queue is armed, and nobody has taken the notification yet
+	changed   sync.Cond     // waiter or loop has changed, or whether the loop is needed
+	kick      chan struct{} // wakes a call that parks without a completion queue
+	timer     *time.Timer
+	spinScore spinScore
 }
 
-// WaitContext is [EVD.Wait] without a timeout of its own: it ends with ctx. A canceled ctx is InterruptedCall, one past its
-// deadline TimeoutExpired; errors.Is also matches context.Canceled or context.DeadlineExceeded. nmore is set in both cases.
-//
-// Extension.
-func (e *EVD) WaitContext(ctx context.Context, threshold int) (ev Event, nmore int, err error) {
-	if ctx == nil {
-		return Event{}, 0, e.refuse(fail("evd_wait", InvalidParameter, SubArg2, "ctx is nil"))
-	}
-	nmore, err = e.wait(ctx, Infinite, threshold, &ev)
-	return ev, nmore, err
-}
+// waiterState says what the blocked call does.
+type waiterState uint8
 
-// refuse gives the bad handle its precedence over a bad argument.
-func (e *EVD) refuse(bad error) error {
-	if err := e.object().check("evd_wait", HandleEVD); err != nil {
-		return err
-	}
-	return bad
-}
+const (
+	waiterNone     waiterState = iota // no call is blocked
+	waiterChecking                    // it checks, arms, or waits until the arm loop has left the completion queue
+	waiterSpinning                    // it polls; the lock is free between polls
+	waiterParked
+)
+
+// loopState says what the arm loop does.
+type loopState uint8
+
+const (
+	loopNone loopState = iota // there is none
+	loopChecking
+	loopParked
+)
+
+func (w *waiting) init(mu sync.Locker) { w.changed.L, w.kick = mu, make(chan struct{}, 1) }
+
+// blocked reports whether a call is blocked in Wait.
+func (w *waiting) blocked() bool { return w.waiter != waiterNone }
+
+// parked reports whether somebody is parked in the completion queue.
+func (w *waiting) parked() bool { return w.waiter == waiterParked || w.loop == loopParked }
 
 func (e *EVD) wait(ctx context.Context, timeout time.Duration, threshold int, ev *Event) (int, error) {
 	if e == nil || !e.obj.live.Load() {
@@ -88,7 +96,7 @@ func (e *EVD) mayWait(threshold int) error {
 		return fail(op, InvalidState, SubStateEVDUnwaitable, "the dispatcher is unwaitable")
 	case e.overrun:
 		return errOverrun
-	case e.waiter:
+	case e.waiting.blocked():
 		return fail(op, InvalidState, SubStateEVDWaiter, "another call waits on the dispatcher")
 	case threshold != 1 && e.streams.consumerControlled():
 		return fail(op, InvalidState, e.streams.configSubtype(), "threshold is %d, must be 1: the completions notify at the Consumer's choice", threshold)
@@ -98,38 +106,39 @@ func (e *EVD) mayWait(threshold int) error {
 
 var errOverrun = fail("evd_wait", InvalidState, SubNone, "the device has lost completions of the dispatcher; what has come can be dequeued")
 
-// block parks the caller as the waiter until the condition of Wait holds; e.mu is held but while parked.
+// block blocks the caller until the condition of Wait holds; e.mu is free only while it spins or parks.
 func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *Event) (int, error) {
 	if ctx.Done() != nil {
-		defer context.AfterFunc(ctx, e.lookAgain)()
+		defer context.AfterFunc(ctx, e.recheck)()
 	}
-	e.waiter, e.threshold, e.notified, e.evicted = true, threshold, false, false
-	defer e.leave()
-	e.flushFailures()
-	for e.parked {
-		e.cq.Wake() // there is room for one only
-		e.left.Wait()
+	w := &e.waiting
+	w.waiter, w.threshold, w.notified, w.evicted = waiterChecking, threshold, false, false
+	defer e.unblock()
+	e.reportFailures()
+	for w.loop == loopParked {
+		e.cq.Wake()
+		w.changed.Wait()
 	}
 	e.catchUp()
 	spin := e.newSpin()
-	// Whatever has come before the call spins or parks for the first time counts as queued before it.
+	// An event that is queued before the call spins or parks for the first time counts as queued before the call.
 	for entered, expired := true, false; ; {
-		if over, err := e.over(ctx, entered, expired); over {
-			e.learn(&spin, err == nil)
+		if over, err := e.waitResult(ctx, entered, expired); over {
+			w.spinScore.learn(&spin, err == nil)
 			if err == nil {
 				e.pop(ev)
 			}
 			return e.ring.n, err
 		}
 		switch {
-		case e.due(&spin):
+		case spin.due(w.spinScore):
 			entered = false
 			e.spin(ctx, &spin, deadline)
 		case e.mustArm():
 			if err := e.arm(); err != nil {
 				return e.ring.n, failAs("evd_wait", err, SubResourceTEVD)
 			}
-		case e.flushFailures():
+		case e.reportFailures():
 		default:
 			entered = false
 			var err error
@@ -140,17 +149,18 @@ func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *
 	}
 }
 
-// over says whether the blocked call ends now, and how: without an error it takes its event.
-func (e *EVD) over(ctx context.Context, entered, expired bool) (bool, error) {
+// waitResult reports whether the blocked call ends now, and its error; without one it takes its event.
+func (e *EVD) waitResult(ctx context.Context, entered, expired bool) (over bool, err error) {
 	canceled := ctx.Err()
+	w := &e.waiting
 	switch {
 	case e.dead:
 		return true, fail("evd_wait", Abort, SubNone, "the dispatcher has been destroyed")
 	case e.overrun:
 		return true, errOverrun
-	case e.evicted:
+	case w.evicted:
 		return true, fail("evd_wait", InvalidState, SubStateEVDUnwaitable, "the dispatcher has become unwaitable")
-	case e.ring.n >= e.threshold && (entered || e.notified || expired || errors.Is(canceled, context.DeadlineExceeded)):
+	case e.ring.n >= w.threshold && (entered || w.notified || expired || errors.Is(canceled, context.DeadlineExceeded)):
 		return true, nil
 	case expired:
 		return true, errTimeoutExpired
@@ -160,23 +170,70 @@ func (e *EVD) over(ctx context.Context, entered, expired bool) (bool, error) {
 	return false, nil
 }
 
-func (e *EVD) leave() {
-	e.waiter = false
+// unblock ends the blocked call: the arm loop may go on.
+func (e *EVD) unblock() {
+	e.waiting.waiter = waiterNone
 	e.watch()
-	e.left.Broadcast()
+	e.waiting.changed.Broadcast()
 }
 
-// lookAgain wakes the blocked call, if there is one.
-func (e *EVD) lookAgain() {
+// recheck makes a parked call check whether it ends.
+func (e *EVD) recheck() {
 	e.mu.Lock()
-	if e.waiter {
-		e.wake()
-	}
+	e.wake()
 	e.mu.Unlock()
 }
 
-// flushFailures tells failed endpoints before somebody parks. It says whether there were any: e.mu was released then.
-func (e *EVD) flushFailures() bool {
+// evict ends the blocked call, if there is one, whatever becomes of the dispatcher's state until it runs.
+func (e *EVD) evict() {
+	if e.waiting.blocked() {
+		e.waiting.evicted = true
+		e.wake()
+	}
+}
+
+// awaitEvicted returns when an evicted call has returned. Another call may be blocked by then.
+func (e *EVD) awaitEvicted() {
+	for e.waiting.blocked() && e.waiting.evicted {
+		e.waiting.changed.Wait()
+	}
+}
+
+// awaitNobody returns when the blocked call and the arm loop have ended; the dispatcher is dead.
+func (e *EVD) awaitNobody() {
+	e.wake()
+	if e.waiting.loop == loopParked {
+		e.cq.Wake()
+	}
+	for e.waiting.blocked() || e.waiting.loop != loopNone {
+		e.waiting.changed.Wait()
+	}
+}
+
+// rouse wakes a parked call if a notification event has come; e.mu is held.
+func (e *EVD) rouse() {
+	if e.waiting.notified {
+		e.wake()
+	}
+}
+
+// wake makes a parked call check; one that does not park checks before it does. e.mu is held.
+func (e *EVD) wake() {
+	if e.waiting.waiter != waiterParked {
+		return
+	}
+	if e.cq != nil {
+		e.cq.Wake()
+		return
+	}
+	select {
+	case e.waiting.kick <- struct{}{}:
+	default:
+	}
+}
+
+// reportFailures reports failures before somebody parks. It reports whether there were any: e.mu was free meanwhile.
+func (e *EVD) reportFailures() bool {
 	if len(e.after) == 0 {
 		return false
 	}
@@ -185,15 +242,71 @@ func (e *EVD) flushFailures() bool {
 	return true
 }
 
-// park waits for a notification, a wake or the deadline, and takes what has come; e.mu is released meanwhile.
+// spin polls until the blocked call ends or the time is up; e.mu is free between polls.
+func (e *EVD) spin(ctx context.Context, s *spinning, deadline time.Time) {
+	ia := e.obj.ia
+	if !s.begin(ia.processors) {
+		return
+	}
+	defer s.end()
+	w := &e.waiting
+	w.waiter = waiterSpinning
+	defer func() { w.waiter = waiterChecking }()
+	until := s.began.Add(s.limit)
+	if !deadline.IsZero() && deadline.Before(until) {
+		until = deadline
+	}
+	polls, yielded, alone := spinPolls, s.began, ia.processors == 1
+	if alone {
+		polls = 1
+	}
+	for i := 1; i <= int(s.limit/spinPoll) && len(e.after) == 0; i++ { // counted too: clocks may stand still (testing/synctest)
+		e.mu.Unlock()
+		if alone {
+			yieldProcessor() // the work that it waits for needs the processor
+		}
+		e.mu.Lock()
+		e.drainInto(nil, polls)
+		if over, _ := e.waitResult(ctx, false, false); over {
+			s.useless = false
+			return
+		}
+		if i%8 != 0 {
+			continue
+		}
+		now := time.Now()
+		if !now.Before(until) {
+			return
+		}
+		if now.Sub(yielded) >= spinYield {
+			e.mu.Unlock()
+			runtime.Gosched()
+			e.mu.Lock()
+			yielded = now
+		}
+	}
+}
+
+// newSpin prepares the spinning of a call that is about to block; e.mu is held.
+func (e *EVD) newSpin() spinning {
+	if e.cq == nil || e.streams.n == 0 || e.streams.solicitedOnly() || e.obj.ia.spin == 0 {
+		return spinning{}
+	}
+	return spinning{limit: e.obj.ia.spin, began: time.Now()}
+}
+
+// park parks the blocked call until a notification, a wake or the deadline, and takes what has come; e.mu is free meanwhile.
 func (e *EVD) park(deadline time.Time) (expired bool, err error) {
+	w := &e.waiting
+	w.waiter = waiterParked
+	defer func() { w.waiter = waiterChecking }()
 	if e.cq == nil {
 		return e.parkOnKick(deadline), nil
 	}
 	fired, err := e.parkOnCQ(deadline)
 	if fired {
-		e.armed = false
-		e.notified = e.notified || e.streams.solicitedOnly() // only the device knows which completion was solicited
+		w.armed = false
+		w.notified = w.notified || e.streams.solicitedOnly() // only the device knows which completion was solicited
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return true, nil
@@ -201,35 +314,136 @@ func (e *EVD) park(deadline time.Time) (expired bool, err error) {
 	return false, err
 }
 
-// parkOnCQ parks in the completion queue; there is room for one only.
+// parkOnCQ parks in the completion queue and drains it; waiter or loop says who parks.
 func (e *EVD) parkOnCQ(deadline time.Time) (fired bool, err error) {
-	e.parked = true
 	e.mu.Unlock()
 	fired, err = e.cq.Wait(deadline)
 	e.mu.Lock()
-	e.parked = false
-	e.left.Broadcast()
 	e.drain()
 	return fired, err
 }
 
 func (e *EVD) parkOnKick(deadline time.Time) (expired bool) {
+	w := &e.waiting
 	e.mu.Unlock()
 	defer e.mu.Lock()
 	if deadline.IsZero() {
-		<-e.kick
+		<-w.kick
 		return false
 	}
-	if e.timer == nil {
-		e.timer = time.NewTimer(time.Until(deadline))
+	if w.timer == nil {
+		w.timer = time.NewTimer(time.Until(deadline))
 	} else {
-		e.timer.Reset(time.Until(deadline))
+		w.timer.Reset(time.Until(deadline))
 	}
-	defer e.timer.Stop()
+	defer w.timer.Stop()
 	select {
-	case <-e.kick:
+	case <-w.kick:
 		return false
-	case <-e.timer.C:
+	case <-w.timer.C:
 		return true
 	}
+}
+
+// mustArm reports whether the completion queue has to be armed before somebody parks in it. Without streams it is not
+// armed: how depends on their flags.
+func (e *EVD) mustArm() bool { return e.cq != nil && e.streams.n > 0 && !e.waiting.armed }
+
+// arm arms the completion queue and takes the completions that came before, of which the device does not notify. On a
+// queue that is armed for solicited completions only, they count as solicited: one of them may be.
+func (e *EVD) arm() error {
+	if err := e.cq.Arm(e.streams.solicitedOnly()); err != nil {
+		return err
+	}
+	e.drain()
+	e.waiting.armed = true
+	return nil
+}
+
+// rearm notes that the completion queue may no longer be armed: not every device keeps a resized queue armed.
+func (e *EVD) rearm() {
+	e.waiting.armed = false
+	if e.waiting.parked() {
+		e.cq.Wake()
+	}
+}
+
+// longAgo is a deadline that makes Wait of a completion queue a poll.
+var longAgo = time.Unix(1, 0)
+
+// catchUp takes all completions that have come, and the notification of them, so that the next one is of later ones.
+func (e *EVD) catchUp() {
+	e.drain()
+	if w := &e.waiting; !w.armed || !e.streams.solicitedOnly() || w.parked() {
+		return // without solicited completions a notification only says: poll
+	}
+	for {
+		fired, err := e.cq.Wait(longAgo)
+		if fired {
+			e.waiting.armed = false
+		}
+		if fired || err != nil {
+			return
+		}
+		// It was a wake-up that came too late for whom it was meant.
+	}
+}
+
+// watch is called when the need of an armed queue may have changed: it arms the queue if somebody needs it armed, and
+// starts the arm loop, or makes a running one check. e.mu is held.
+func (e *EVD) watch() {
+	w := &e.waiting
+	if e.mustArm() && (w.blocked() || e.mustLoop()) && e.arm() != nil {
+		e.wake() // it tries again, as the loop does, and sees the error
+	}
+	switch {
+	case w.loop == loopNone && e.mustLoop():
+		w.loop = loopChecking
+		go e.armLoop()
+	case w.loop == loopParked:
+		e.cq.Wake()
+	}
+	w.changed.Broadcast()
+}
+
+// mustLoop reports whether the notification object needs the arm loop.
+func (e *EVD) mustLoop() bool {
+	return e.cq != nil && e.streams.n > 0 && e.cno != nil && !e.disabled && !e.dead
+}
+
+// armLoop keeps the completion queue armed while no call is blocked, so that completions trigger the notification object.
+func (e *EVD) armLoop() {
+	e.mu.Lock()
+	w := &e.waiting
+	var err error
+	for err == nil && e.mustLoop() {
+		switch {
+		case e.reportFailures():
+		case w.blocked():
+			w.changed.Wait()
+		case e.mustArm():
+			err = e.arm()
+		default:
+			err = e.parkLoop()
+		}
+	}
+	w.loop = loopNone
+	w.changed.Broadcast()
+	e.unlock()
+}
+
+// parkLoop parks the arm loop in the completion queue until it is notified or woken.
+func (e *EVD) parkLoop() error {
+	w := &e.waiting
+	w.loop = loopParked
+	fired, err := e.parkOnCQ(time.Time{})
+	w.loop = loopChecking
+	w.changed.Broadcast()
+	if fired {
+		w.armed = false
+		if e.streams.solicitedOnly() && e.triggers() {
+			e.cno.trigger(e) // only the device knows which completion was solicited
+		}
+	}
+	return err
 }

@@ -54,7 +54,7 @@ func WithProcessors(n int) Option {
 // FlushWait bounds how long Reset waits for queues that others still post to.
 const FlushWait = flushWait
 
-const SpinLooks = spinLooks
+const SpinPolls = spinPolls
 
 // OverflowRoom is how many events beyond its length a dispatcher keeps at least.
 const OverflowRoom = overflowRoom
@@ -63,7 +63,7 @@ const OverflowRoom = overflowRoom
 func SpinScore(e *EVD) (score, lowest int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.spinScore, -spinTrust
+	return int(e.waiting.spinScore), -spinTrust
 }
 
 // Made reports whether the handle was ever an object, freed or not.

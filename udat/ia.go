@@ -367,16 +367,6 @@ func (ia *IA) destroyAll() {
 	}
 }
 
-// abort ends a blocked wait on a dispatcher that is about to be destroyed.
-func (e *EVD) abort() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.dead = true
-	if e.waiter {
-		e.wake()
-	}
-}
-
 // leftovers names what the Consumer has not freed; ia.mu is held.
 func (ia *IA) leftovers() string {
 	text := ""

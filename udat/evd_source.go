@@ -1,0 +1,113 @@
+package udat
+
+// This file attaches the queues of endpoints to the dispatchers of their completions.
+
+// attach adds a completion stream with its flags and the number of completions that it may have outstanding.
+func (s *source) attach(op string, flags CompletionFlags, outstanding int) error {
+	e := s.evd
+	e.mu.Lock()
+	defer e.unlockLater()
+	if !e.discard {
+		if e.streams.n > 0 && e.streams.flags != flags {
+			return fail(op, InvalidParameter, attrArgument(op), "completion flags %v differ from %v of the other streams on the dispatcher", flags, e.streams.flags)
+		}
+		if flags&(CompletionUnsignalled|CompletionSolicitedWait) != 0 && e.flags&^(EVDDTO|EVDRMRBind) != 0 {
+			return fail(op, InvalidParameter, attrArgument(op), "completion flags %v on a dispatcher that takes other streams too (%v): use CompletionEVDThreshold", flags, e.flags)
+		}
+	}
+	if err := e.fit(op, e.capacity+outstanding); err != nil {
+		return err
+	}
+	e.capacity += outstanding
+	e.sources.add(s)
+	if e.streams.n++; e.streams.n == 1 {
+		e.streams.flags, e.waiting.armed = flags, false
+		e.watch()
+	}
+	return nil
+}
+
+// detach ends a completion stream: nothing more of it is queued. Its completions that are on the completion queue are
+// dropped now, since their places are no longer counted.
+func (s *source) detach(outstanding int) {
+	e := s.evd
+	e.mu.Lock()
+	defer e.unlockLater()
+	e.capacity -= outstanding
+	e.sources.remove(s)
+	s.dropDeferred()
+	e.drain()
+	if e.streams.n--; e.streams.n == 0 {
+		e.watch()
+	}
+}
+
+// attachShared makes the receives that a queue pair takes from a shared queue, of that depth, complete on the source.
+func (s *source) attachShared(op string, qpn uint32, queue sharedQueue, depth int) error {
+	e := s.evd
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	sh := e.shares[queue]
+	if sh == nil {
+		if err := e.fit(op, e.capacity+depth); err != nil {
+			return err
+		}
+		sh = &share{depth: depth}
+		e.capacity += depth
+		if e.shares == nil {
+			e.shares, e.shared = make(map[sharedQueue]*share), make(map[uint32]sharedSource)
+		}
+		e.shares[queue] = sh
+	}
+	sh.sources++
+	e.shared[qpn] = sharedSource{s, queue}
+	return nil
+}
+
+// detachShared takes the last completions of a queue pair that has been closed, and forgets its number.
+func (s *source) detachShared(qpn uint32, queue sharedQueue) {
+	e := s.evd
+	e.mu.Lock()
+	defer e.unlockLater()
+	e.drain()
+	e.rouse()
+	delete(e.shared, qpn)
+	sh := e.shares[queue]
+	if sh.sources--; sh.sources == 0 {
+		e.capacity -= sh.depth
+		delete(e.shares, queue)
+	}
+}
+
+// releaseDeferred queues the events that have waited.
+func (s *source) releaseDeferred() {
+	s.evd.mu.Lock()
+	defer s.evd.mu.Unlock()
+	s.pushDeferred()
+	s.evd.rouse()
+}
+
+// releaseDeferredAfter queues the event of the connection on its dispatcher, which may be nil, and the events that have
+// waited for it. On one dispatcher both are one step. On two, which need no order between them, the completions come
+// first, so that a Consumer that has taken ev finds no event deferred.
+func (s *source) releaseDeferredAfter(to *EVD, ev *Event) {
+	if to != s.evd {
+		s.releaseDeferred()
+		to.post(ev)
+		return
+	}
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	to.push(ev, true)
+	s.pushDeferred()
+	to.rouse()
+}
+
+// pushDeferred queues the deferred events; the dispatcher's lock is held.
+func (s *source) pushDeferred() {
+	deferred := s.deferred
+	s.deferring, s.deferred = false, nil
+	for i := range deferred {
+		s.evd.push(&deferred[i].ev, deferred[i].notify)
+	}
+}
