@@ -179,11 +179,11 @@ func (ep *EP) used() uses {
 
 // build attaches the endpoint's streams to their dispatchers and makes the queue pair, if there is a zone for it.
 func (ep *EP) build(op string) error {
-	recv, err := ep.orSink(op, ep.recvEVD)
+	recv, err := ep.orDiscard(op, ep.recvEVD)
 	if err != nil {
 		return err
 	}
-	request, err := ep.orSink(op, ep.requestEVD)
+	request, err := ep.orDiscard(op, ep.requestEVD)
 	if err != nil {
 		return err
 	}
@@ -239,8 +239,8 @@ func (ep *EP) recvCompletions() int {
 	return len(ep.recvs.inflight.entries)
 }
 
-// orSink is the dispatcher, or the adapter's own where there is none.
-func (ep *EP) orSink(op string, e *EVD) (*EVD, error) {
+// orDiscard returns the dispatcher, or the adapter's own where there is none.
+func (ep *EP) orDiscard(op string, e *EVD) (*EVD, error) {
 	if e != nil {
 		return e, nil
 	}
@@ -470,7 +470,7 @@ func (ep *EP) destroy() {
 	delete(ep.obj.ia.posting, ep) // not before now: a post that began earlier has let go of the requests
 	ep.obj.ia.mu.Unlock()
 	if ep.srq != nil && c != nil && ep.obj.ia.obj.live.Load() {
-		ep.giveBack(since)
+		ep.completeTaken(since)
 	}
 	ep.mu.Lock()
 	ep.requests.mu.Lock()

@@ -7,7 +7,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// connection is one connection of an endpoint, or one attempt at it. Events of an earlier connection are dropped.
+// connection is one connection of an endpoint, or one attempt at it. Events of an earlier
+// connection are dropped.
 type connection struct {
 	conn      fabric.Conn // nil once an attempt has been given up
 	began     time.Time
@@ -15,8 +16,8 @@ type connection struct {
 	suspected *time.Timer // runs while work has been flushed for no known reason
 	active    bool        // it counts among the adapter's active endpoints
 
-	// In FLUSHING: the last event, and the tails of the queues when the connection ended. The event waits until all work before them
-	// has completed, at most flushWait after ended.
+	// In FLUSHING: the last event, and the tails of the queues when the connection ended. The event
+	// waits until all work before them has completed, at most flushWait after ended.
 	disconnectEvent *Event
 	requests, recvs uint32
 	ended           time.Time // zero while the connection lives
@@ -28,8 +29,8 @@ type connection struct {
 // flushWait bounds how long the device may take to flush the work of a connection that has ended.
 const flushWait = 5 * time.Second
 
-// suspectGrace is how long a flush without a cause may last: a disconnect by the peer, or an error on the other
-// queue, explains it sooner.
+// suspectGrace is how long a flush without a cause may last: a disconnect by the peer, or an error
+// on the other queue, explains it sooner.
 const suspectGrace = time.Second
 
 // begin makes c the endpoint's connection, by a connect or an accept; ep.mu is held.
@@ -45,7 +46,8 @@ func (ep *EP) handler(c *connection) func(fabric.ConnEvent) {
 	return func(ev fabric.ConnEvent) { ep.happened(c, causeOf[ev.Kind], ev) }
 }
 
-// happened is advance for causes that nobody waits for, unless the connection is no longer the endpoint's.
+// happened is advance for causes that nobody waits for, unless the connection is no longer the
+// endpoint's.
 func (ep *EP) happened(c *connection, why cause, told fabric.ConnEvent) {
 	if why == causePeerLeft {
 		requests, recvs := ep.sources() // work that failed before says more than that the peer has left
@@ -59,8 +61,9 @@ func (ep *EP) happened(c *connection, why cause, told fabric.ConnEvent) {
 	}
 }
 
-// advance lets a cause happen to the connection, with all that follows; ep.mu is held. told is what the fabric said, if the
-// cause is the fabric's. A call that the state does not allow is INVALID_STATE.
+// advance lets a cause happen to the connection, with all that follows; ep.mu is held. told is what
+// the fabric said, if the cause is the fabric's. A call that the state does not allow is
+// INVALID_STATE.
 func (ep *EP) advance(op string, why cause, told fabric.ConnEvent) error {
 	t, err := ep.transition(op, why)
 	if err != nil || t.effect != moves {
@@ -85,7 +88,8 @@ func (ep *EP) breakConnection() {
 	}
 }
 
-// established enters CONNECTED; on one dispatcher the event precedes every completion of the connection.
+// established enters CONNECTED; on one dispatcher the event precedes every completion of the
+// connection.
 func (ep *EP) established(event EventNumber, told fabric.ConnEvent) {
 	ep.stopTimers()
 	_, readOut := ep.conn.Load().conn.ReadDepths()
@@ -115,7 +119,8 @@ func (ep *EP) drained() (done bool) {
 	return true
 }
 
-// flush enters FLUSHING: the device flushes all work, and the last event follows the completions of what had been posted.
+// flush enters FLUSHING: the device flushes all work, and the last event follows the completions of
+// what had been posted.
 func (ep *EP) flush(why cause, event EventNumber, told fabric.ConnEvent) {
 	ep.stopTimers()
 	was := ep.exactState()
@@ -147,8 +152,9 @@ func (ep *EP) flush(why cause, event EventNumber, told fabric.ConnEvent) {
 	}
 }
 
-// postDisconnect enters DISCONNECTED and queues the last event of the connection, if it is in FLUSHING and what was posted
-// before its end has completed; ep.mu is held. It reports whether there is nothing more to do.
+// postDisconnect enters DISCONNECTED and queues the last event of the connection, if it is in
+// FLUSHING and what was posted before its end has completed; ep.mu is held. It reports whether
+// there is nothing more to do.
 func (ep *EP) postDisconnect() (done bool) {
 	c := ep.conn.Load()
 	if ep.exactState() != epFlushing {
@@ -169,7 +175,8 @@ func (ep *EP) postDisconnect() (done bool) {
 	return true
 }
 
-// watch has the adapter repeat step, with ep.mu held, until it is done or the connection is no longer the endpoint's.
+// watch has the adapter repeat step, with ep.mu held, until it is done or the connection is no
+// longer the endpoint's.
 func (ep *EP) watch(step func() (done bool)) {
 	c := ep.conn.Load()
 	ep.obj.ia.flusher.watch(func() bool {
@@ -191,7 +198,8 @@ func (ep *EP) drainBoth() {
 	recvs.evd.poll()
 }
 
-// report tells the endpoint that its work has failed. No dispatcher's and no endpoint's lock is held.
+// report tells the endpoint that its work has failed. No dispatcher's and no endpoint's lock is
+// held.
 func (f failure) report() {
 	ep := f.ep
 	ep.mu.Lock()
@@ -206,9 +214,10 @@ func (f failure) report() {
 	}
 }
 
-// Reset takes a DISCONNECTED endpoint to UNCONNECTED, ready to connect anew with the same attributes, dispatchers and
-// zone. It waits, within a bound, until all flushed work is on the dispatchers. In UNCONNECTED it does nothing and
-// keeps the receives posted; in any other state it is InvalidState.
+// Reset takes a DISCONNECTED endpoint to UNCONNECTED, ready to connect anew with the same
+// attributes, dispatchers and zone. It waits, within a bound, until all flushed work is on the
+// dispatchers. In UNCONNECTED it does nothing and keeps the receives posted; in any other state it
+// is InvalidState.
 //
 // Implements: dat_ep_reset.
 func (ep *EP) Reset() error {
@@ -224,7 +233,8 @@ func (ep *EP) Reset() error {
 	}
 }
 
-// flushed reports whether Reset has nothing to wait for: the last event is queued, and all work has completed.
+// flushed reports whether Reset has nothing to wait for: the last event is queued, and all work has
+// completed.
 func (ep *EP) flushed() bool {
 	if ep.getState() != EPDisconnected {
 		return true
@@ -248,9 +258,9 @@ func (ep *EP) reset(op string) (waits bool, err error) {
 	return false, ep.apply(op, callReset, func() error { return ep.renewQP(op) })
 }
 
-// renewQP puts a fresh queue pair in the place of the old one; ep.mu and the lock of the requests are held. What has been
-// posted since Reset found the queues empty is flushed first, while no more can be posted. That has a bound of its own: posts
-// that went on may have used up Reset's.
+// renewQP puts a fresh queue pair in the place of the old one; ep.mu and the lock of the requests
+// are held. What has been posted since Reset found the queues empty is flushed first, while no more
+// can be posted. That has a bound of its own: posts that went on may have used up Reset's.
 func (ep *EP) renewQP(op string) error {
 	ep.recvs.mu.Lock()
 	defer ep.recvs.mu.Unlock()

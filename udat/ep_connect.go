@@ -24,15 +24,17 @@ func (q ConnQual) port(op string, arg Subtype) (uint16, error) {
 	return uint16(q%portModulus) + portBase, nil
 }
 
-// Connect starts to connect to the service point that listens on qual at addr; the outcome comes as exactly one
-// event on the connect dispatcher: ESTABLISHED with the acceptor's private data, PEER_REJECTED, NON_PEER_REJECTED,
-// UNREACHABLE, or TIMED_OUT when timeout, which must be positive, passes first. All but the first leave the endpoint
-// in DISCONNECTED. The endpoint must be UNCONNECTED and have a zone (InvalidState). privateData of at most the
-// provider's MaxPrivateDataSize bytes goes to the peer with its connection request. A peer that does not answer is UNREACHABLE
-// after the connection manager's patience, also where timeout is longer or [Infinite]: 16 requests, in 103 s, on RoCE with Linux 6.1.
-// [Event.Err] says why a connection is none, [WithLogger] after 2 s what is waited for. An address that cannot be used is
-// InvalidAddress; a quality of service or flag that is not supported is ModelNotSupported. On an error the endpoint
-// stays UNCONNECTED.
+// Connect starts to connect to the service point that listens on qual at addr; the outcome comes as
+// exactly one event on the connect dispatcher: ESTABLISHED with the acceptor's private data,
+// PEER_REJECTED, NON_PEER_REJECTED, UNREACHABLE, or TIMED_OUT when timeout, which must be positive,
+// passes first. All but the first leave the endpoint in DISCONNECTED. The endpoint must be
+// UNCONNECTED and have a zone (InvalidState). privateData of at most the provider's
+// MaxPrivateDataSize bytes goes to the peer with its connection request. A peer that does not
+// answer is UNREACHABLE after the connection manager's patience, also where timeout is longer or
+// [Infinite]: 16 requests, in 103 s, on RoCE with Linux 6.1. [Event.Err] says why a connection is
+// none, [WithLogger] after 2 s what is waited for. An address that cannot be used is
+// InvalidAddress; a quality of service or flag that is not supported is ModelNotSupported. On an
+// error the endpoint stays UNCONNECTED.
 //
 // Implements: dat_ep_connect.
 func (ep *EP) Connect(addr netip.Addr, qual ConnQual, timeout time.Duration, privateData []byte, qos QoS, flags ConnectFlags) error {
@@ -71,10 +73,11 @@ func checkAddress(op string, addr netip.Addr) error {
 	return nil
 }
 
-// DupConnect connects the endpoint to the service point that dup, a CONNECTED endpoint of this adapter, is connected to:
-// the same address and qualifier. An endpoint that is CONNECTED by an accept knows no service point of its peer's: the outcome
-// is then NON_PEER_REJECTED, as nobody listens where its peer called from. States, events, timeout, private data and
-// quality of service are those of Connect; dup in another state is InvalidState.
+// DupConnect connects the endpoint to the service point that dup, a CONNECTED endpoint of this
+// adapter, is connected to: the same address and qualifier. An endpoint that is CONNECTED by an
+// accept knows no service point of its peer's: the outcome is then NON_PEER_REJECTED, as nobody
+// listens where its peer called from. States, events, timeout, private data and quality of service
+// are those of Connect; dup in another state is InvalidState.
 //
 // Implements: dat_ep_dup_connect.
 func (ep *EP) DupConnect(dup *EP, timeout time.Duration, privateData []byte, qos QoS) error {
@@ -146,8 +149,9 @@ func checkPrivate(op string, arg Subtype, private []byte, limit int) error {
 	return nil
 }
 
-// accept answers a request with the endpoint's queue pair. call is callAccept, or callAcceptOwn where the request has brought
-// the endpoint. answered runs once that is done; an error changes nothing.
+// accept answers a request with the endpoint's queue pair. call is callAccept, or callAcceptOwn
+// where the request has brought the endpoint. answered runs once that is done; an error changes
+// nothing.
 func (ep *EP) accept(op string, call cause, request fabric.Request, private []byte, answered func()) error {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -173,11 +177,12 @@ func (ep *EP) accept(op string, call cause, request fabric.Request, private []by
 	return nil
 }
 
-// Disconnect ends the connection, or gives up an attempt at one. CloseAbrupt flushes what is outstanding;
-// CloseGraceful first lets all requests complete, in DISCONNECT_PENDING, which takes no new requests. DISCONNECTED
-// comes on the connect dispatcher when it is done, after the completions of what had succeeded. A graceful
-// disconnect waits for as long as the peer takes its messages: an abrupt one ends that. In DISCONNECTED the call does
-// nothing; in UNCONNECTED and in the states of service points it is InvalidState.
+// Disconnect ends the connection, or gives up an attempt at one. CloseAbrupt flushes what is
+// outstanding; CloseGraceful first lets all requests complete, in DISCONNECT_PENDING, which takes
+// no new requests. DISCONNECTED comes on the connect dispatcher when it is done, after the
+// completions of what had succeeded. A graceful disconnect waits for as long as the peer takes its
+// messages: an abrupt one ends that. In DISCONNECTED the call does nothing; in UNCONNECTED and in
+// the states of service points it is InvalidState.
 //
 // Implements: dat_ep_disconnect.
 func (ep *EP) Disconnect(flags CloseFlags) error {

@@ -92,8 +92,8 @@ func (ep *EP) DropHeld() {
 // Port is the port that the qualifier stands for.
 func (q ConnQual) Port() (uint16, error) { return q.port("dat_ep_connect", SubArg3) }
 
-// Linked is the number of the adapter's endpoints that are connecting or connected, for whose sake it looks after its dispatchers.
-func (ia *IA) Linked() int {
+// ActiveEPs is the number of the adapter's endpoints that are connecting or connected, for whose sake it looks after its dispatchers.
+func (ia *IA) ActiveEPs() int {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
 	return ia.activeEPs

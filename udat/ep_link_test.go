@@ -20,7 +20,7 @@ func linkHolds(t *testing.T, e *end, timer, conn bool, linked int) {
 	gotTimer, gotConn := e.ep.Holds()
 	assert.Equal(t, gotTimer, timer, "timer")
 	assert.Equal(t, gotConn, conn, "connection")
-	assert.Equal(t, e.ia.Linked(), linked, "endpoints that the adapter looks after")
+	assert.Equal(t, e.ia.ActiveEPs(), linked, "endpoints that the adapter looks after")
 }
 
 // TestLinkLeavesNothing: an attempt's timer ends with the attempt, and the adapter looks after an endpoint for as long as it is

@@ -75,7 +75,7 @@ func (ep *EP) modifiable(op string, mask EPField) error {
 	return nil
 }
 
-// with gives the endpoint's description with the fields of p that mask selects.
+// with returns the endpoint's description with the fields of p that mask selects.
 func (ep *EP) with(op string, mask EPField, p *EPParam) (*EP, error) {
 	next := &EP{attr: ep.attr, pz: ep.pz, srq: ep.srq, recvEVD: ep.recvEVD, requestEVD: ep.requestEVD, connectEVD: ep.connectEVD}
 	next.obj.ia = ep.obj.ia
@@ -104,7 +104,7 @@ func (ep *EP) with(op string, mask EPField, p *EPParam) (*EP, error) {
 	if err := a.check(op, attrArgument(op), next.obj.ia, ep.srq); err != nil {
 		return nil, err
 	}
-	return next, next.needSink(op)
+	return next, next.ensureSink(op)
 }
 
 func set[T any](mask, field EPField, to *T, value T) {
@@ -113,8 +113,8 @@ func set[T any](mask, field EPField, to *T, value T) {
 	}
 }
 
-// needSink makes sure that build finds the adapter's own dispatcher if it needs it.
-func (ep *EP) needSink(op string) error {
+// ensureSink makes sure that build finds the adapter's own dispatcher if it needs it.
+func (ep *EP) ensureSink(op string) error {
 	if ep.recvEVD != nil && ep.requestEVD != nil {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (ep *EP) needSink(op string) error {
 	return err
 }
 
-// become makes the endpoint what next describes, and gives the objects that it used before.
+// become makes the endpoint what next describes, and returns the objects that it used before.
 func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()

@@ -52,8 +52,8 @@ var causeOf = map[fabric.ConnEventKind]cause{
 	fabric.EventRemoved:      causeRemoved,
 }
 
-// transition is what a cause does in a state. event comes on the connect dispatcher: at once on the way to CONNECTED,
-// and when all work has been flushed on the way to FLUSHING.
+// transition is what a cause does in a state. event comes on the connect dispatcher: at once on the
+// way to CONNECTED, and when all work has been flushed on the way to FLUSHING.
 type transition struct {
 	effect effect
 	next   EPState // where effect is moves
@@ -75,11 +75,11 @@ func ends(with EventNumber) transition     { return transition{moves, epFlushing
 func connects(with EventNumber) transition { return transition{moves, EPConnected, with} }
 func only(e effect) transition             { return transition{effect: e} }
 
-// transitions is the state machine of an endpoint. What has no entry does nothing: an event then belongs to a connection
-// or a service point that is over, and a call is INVALID_STATE.
+// transitions is the state machine of an endpoint. What has no entry does nothing: an event then
+// belongs to a connection or a service point that is over, and a call is INVALID_STATE.
 //
-// FLUSHING lies between the end of a connection and its last event: the device flushes what was posted. The Consumer sees it as
-// DISCONNECTED.
+// FLUSHING lies between the end of a connection and its last event: the device flushes what was
+// posted. The Consumer sees it as DISCONNECTED.
 var transitions = map[EPState]map[cause]transition{
 	EPUnconnected: {
 		causeOffered:   to(EPTentativeConnection),
@@ -189,8 +189,8 @@ func (ep *EP) getState() EPState {
 	return EPDisconnected
 }
 
-// transition is what a cause does now; the answer holds while ep.mu is held. A call that the state does not allow is
-// INVALID_STATE.
+// transition is what a cause does now; the answer holds while ep.mu is held. A call that the state
+// does not allow is INVALID_STATE.
 func (ep *EP) transition(op string, c cause) (transition, error) {
 	t := transitions[ep.exactState()][c]
 	if t.effect == none && c.isCall() {
@@ -199,8 +199,9 @@ func (ep *EP) transition(op string, c cause) (transition, error) {
 	return t, nil
 }
 
-// apply makes the transition of a cause; ep.mu is held. It is the only code that stores a state. under, which may be nil,
-// runs just before that with the requests locked, so that no post is between the two; its error leaves the state as it is.
+// apply makes the transition of a cause; ep.mu is held. It is the only code that stores a state.
+// under, which may be nil, runs just before that with the requests locked, so that no post is
+// between the two; its error leaves the state as it is.
 func (ep *EP) apply(op string, c cause, under func() error) error {
 	t, err := ep.transition(op, c)
 	if err != nil || t.effect != moves {

@@ -41,8 +41,8 @@ func Through(wrap func(fabric.Fabric) fabric.Fabric) Option {
 	return func(o *openOptions) error { o.wrap = wrap; return nil }
 }
 
-// WithoutKeeper opens the adapter so that it does not drain dispatchers by itself.
-func WithoutKeeper() Option {
+// WithoutPolling opens the adapter so that it does not poll its dispatchers.
+func WithoutPolling() Option {
 	return func(o *openOptions) error { o.pollEvery = math.MaxInt64; return nil }
 }
 

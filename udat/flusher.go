@@ -9,9 +9,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// flusher waits for what must complete on an adapter whether or not anybody asks for it: the flush after a connection, the
-// requests of a graceful disconnect, and the completions of dispatchers that nobody polls. Its one goroutine runs while there is
-// something to wait for.
+// flusher waits for what must complete on an adapter whether or not anybody asks for it: the flush
+// after a connection, the requests of a graceful disconnect, and the completions of dispatchers
+// that nobody polls. Its one goroutine runs while there is something to wait for.
 type flusher struct {
 	mu      ranked[rankFlusher]
 	tasks   []*flushTask
@@ -40,7 +40,8 @@ func newFlusher() *flusher {
 	return &flusher{added: make(chan struct{}, 1), stop: make(chan struct{})}
 }
 
-// watch repeats step in the background until it reports that it is done. step must not block: all that the adapter waits for waits with it.
+// watch repeats step in the background until it reports that it is done. step must not block: all
+// that the adapter waits for waits with it.
 func (f *flusher) watch(step func() (done bool)) {
 	f.add(&flushTask{step: step, pause: pollMin, longest: pollMax})
 }
@@ -115,7 +116,8 @@ func (f *flusher) runDue() {
 	}
 }
 
-// next drops the tasks that are done, and returns when one of the others is due. Without others the goroutine must end.
+// next drops the tasks that are done, and returns when one of the others is due. Without others the
+// goroutine must end.
 func (f *flusher) next() (due time.Time, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -129,7 +131,8 @@ func (f *flusher) next() (due time.Time, more bool) {
 	return due, f.running
 }
 
-// pollUntil repeats step for a caller who waits until it reports that it is done, or until the deadline has passed.
+// pollUntil repeats step for a caller who waits until it reports that it is done, or until the
+// deadline has passed.
 func pollUntil(deadline time.Time, step func() (done bool)) bool {
 	for pause := pollMin; ; pause = min(2*pause, pollMax) {
 		if step() {
@@ -142,7 +145,8 @@ func pollUntil(deadline time.Time, step func() (done bool)) bool {
 	}
 }
 
-// closeWait bounds how long a close waits for calls that were making or freeing objects when it began.
+// closeWait bounds how long a close waits for calls that were making or freeing objects when it
+// began.
 const closeWait = 10 * time.Second
 
 // closeUnused closes what calls under way may still use.

@@ -113,7 +113,7 @@ type setup struct {
 func (s *setup) options() []udat.Option {
 	opts := slices.Clone(s.opts)
 	if s.unkept {
-		opts = append(opts, udat.WithoutKeeper())
+		opts = append(opts, udat.WithoutPolling())
 	}
 	if s.script != nil {
 		opts = append(opts, udat.Through(s.script.Wrap))

@@ -416,3 +416,17 @@ func (ia *IA) pollDispatchers() (done bool) {
 	}
 	return done
 }
+
+// dispatchers returns all dispatchers that completions can come to.
+func (ia *IA) dispatchers() []*EVD {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	var list []*EVD
+	for _, h := range ia.objects[HandleEVD] {
+		list = append(list, h.(*EVD))
+	}
+	if sink := ia.sink.Load(); sink != nil {
+		list = append(list, sink)
+	}
+	return list
+}

@@ -6,9 +6,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// CreateEPWithSRQ makes an endpoint whose receives come from a shared receive queue. attr must not be nil; its
-// MaxRecvIOV is ignored, its MaxRecvDTOs and SRQSoftHW are the hard and soft high watermarks, which never fire where the
-// provider attribute SRQWatermarksSupported has them not.
+// CreateEPWithSRQ makes an endpoint whose receives come from a shared receive queue. attr must not
+// be nil; its MaxRecvIOV is ignored, its MaxRecvDTOs and SRQSoftHW are the hard and soft high
+// watermarks, which never fire where the provider attribute SRQWatermarksSupported has them not.
 //
 // Implements: dat_ep_create_with_srq.
 func (ia *IA) CreateEPWithSRQ(pz *PZ, recv, request, connect *EVD, srq *SRQ, attr *EPAttr) (*EP, error) {
@@ -25,11 +25,12 @@ func (ia *IA) CreateEPWithSRQ(pz *PZ, recv, request, connect *EVD, srq *SRQ, att
 	return ia.newEP(op, pz, recv, request, connect, srq, attr)
 }
 
-// sharedWait bounds how long a device that does not tell when it is done may take to complete what a queue pair in error
-// has taken from a shared queue.
+// sharedWait bounds how long a device that does not tell when it is done may take to complete what
+// a queue pair in error has taken from a shared queue.
 const sharedWait = 20 * time.Millisecond
 
-// hasTaken says whether a queue pair in error since then may still complete receives that it took from a shared queue.
+// hasTaken reports whether a queue pair in error since then may still complete receives that it
+// took from a shared queue.
 func hasTaken(qp fabric.QP, since time.Time) bool {
 	switch n := qp.Taken(); {
 	case n == 0:
@@ -40,8 +41,8 @@ func hasTaken(qp fabric.QP, since time.Time) bool {
 	return time.Since(since) < flushWait
 }
 
-// takesShared says whether the queue pair of a connection that is over may still complete receives of its shared queue;
-// ep.mu is held.
+// takesShared reports whether the queue pair of a connection that is over may still complete
+// receives of its shared queue; ep.mu is held.
 func (ep *EP) takesShared() bool {
 	c := ep.conn.Load()
 	if ep.srq == nil || c == nil || c.ended.IsZero() {
@@ -52,9 +53,10 @@ func (ep *EP) takesShared() bool {
 	return ep.requests.qp != nil && hasTaken(ep.requests.qp, c.ended)
 }
 
-// giveBack waits until an endpoint that is being freed has completed what it took from its shared queue: a queue pair
-// that went in mid-message would keep it for ever. Of the endpoint's locks none is held.
-func (ep *EP) giveBack(since time.Time) {
+// completeTaken waits until an endpoint that is being freed has completed what it took from its
+// shared queue: a queue pair that is destroyed in mid-message keeps the receive for ever. No lock
+// of the endpoint is held.
+func (ep *EP) completeTaken(since time.Time) {
 	ep.requests.mu.Lock()
 	qp := ep.requests.qp
 	if qp != nil {
@@ -64,18 +66,4 @@ func (ep *EP) giveBack(since time.Time) {
 	if qp != nil {
 		pollUntil(since.Add(flushWait), func() bool { return !hasTaken(qp, since) })
 	}
-}
-
-// dispatchers are all that completions can come to.
-func (ia *IA) dispatchers() []*EVD {
-	ia.mu.Lock()
-	defer ia.mu.Unlock()
-	var list []*EVD
-	for _, h := range ia.objects[HandleEVD] {
-		list = append(list, h.(*EVD))
-	}
-	if sink := ia.sink.Load(); sink != nil {
-		list = append(list, sink)
-	}
-	return list
 }
