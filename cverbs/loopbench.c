@@ -19,6 +19,7 @@ enum {
 	ROUNDS = 1000, // at the least, within LONGEST
 	MAX_BATCH = 64,
 	MAX_SIZE = 1 << 16,
+	REMOTE = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
 };
 
 static const uint64_t LONGEST = 5000000000; // ns
@@ -72,9 +73,10 @@ static void open_end(struct end *e, struct end *owner, uint32_t depth, uint32_t 
 	static const size_t total = (RECVS + 1) * MAX_SIZE;
 	struct ibv_qp_init_attr a = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = depth, .max_recv_wr = RECVS, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 128 },
+		.cap = { .max_send_wr = depth, .max_recv_wr = RECVS, .max_send_sge = 1, .max_recv_sge = 1,
+			 .max_inline_data = 128 },
 	};
-	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ };
+	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = REMOTE };
 
 	e->events = events;
 	if (owner) {
@@ -90,7 +92,7 @@ static void open_end(struct end *e, struct end *owner, uint32_t depth, uint32_t 
 		check(!(e->cq = ibv_create_cq(ctx, (int)cqe, NULL, e->ch, 0)));
 		check(posix_memalign((void **)&e->buf, 4096, total));
 		memset(e->buf, 0, total);
-		check(!(e->mr = ibv_reg_mr(pd, e->buf, total, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)));
+		check(!(e->mr = ibv_reg_mr(pd, e->buf, total, IBV_ACCESS_LOCAL_WRITE | REMOTE)));
 	}
 	a.send_cq = a.recv_cq = e->cq;
 	check(!(e->qp = ibv_create_qp(pd, &a)));
@@ -100,21 +102,29 @@ static void open_end(struct end *e, struct end *owner, uint32_t depth, uint32_t 
 static void connect_to(struct end *e, struct end *peer)
 {
 	struct ibv_qp_attr a = {
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096, .dest_qp_num = peer->qp->qp_num, .max_dest_rd_atomic = 4, .min_rnr_timer = 12,
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096, .dest_qp_num = peer->qp->qp_num,
+		.max_dest_rd_atomic = 4, .min_rnr_timer = 12,
 		.ah_attr = { .is_global = 1, .port_num = 1, .grh.hop_limit = 64 },
 	};
-	struct ibv_qp_attr s = { .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4 };
+	struct ibv_qp_attr s = {
+		.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4,
+	};
 
 	struct ibv_gid_entry gid;
 
 	check(_ibv_query_gid_ex(ctx, 1, 0, &gid, 0, sizeof(gid)));
 	a.ah_attr.grh.dgid = gid.gid;
-	check(ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	check(ibv_modify_qp(e->qp, &s, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+	check(ibv_modify_qp(e->qp, &a,
+			    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	check(ibv_modify_qp(e->qp, &s,
+			    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+				    IBV_QP_MAX_QP_RD_ATOMIC));
 	e->peer = peer;
 }
 
-static void open_pair(struct end *a, struct end *b, struct end *owner, struct end *peer_owner, uint32_t depth, uint32_t cqe, int events)
+static void open_pair(struct end *a, struct end *b, struct end *owner, struct end *peer_owner, uint32_t depth,
+		      uint32_t cqe, int events)
 {
 	open_end(a, owner, depth, cqe, events);
 	open_end(b, peer_owner, depth, cqe, events);
@@ -157,7 +167,7 @@ static void post_message(struct end *e)
 	check(ibv_post_send(e->qp, &wr, &bad));
 }
 
-// Waits for a message and gives the slot of its receive. It reaps the sends that complete meanwhile.
+// Waits for a message and returns the slot of its receive. Reaps the sends that complete meanwhile.
 static uint64_t await_message(struct end *e)
 {
 	struct ibv_wc wc[POLL];
@@ -268,7 +278,9 @@ static void post_rdma(struct end *e, enum ibv_wr_opcode op, uint64_t id, uint32_
 	wr.sg_list = &sg;
 	wr.num_sge = 1;
 	wr.opcode = op;
-	wr.send_flags = (op == IBV_WR_RDMA_WRITE && size <= 128 ? IBV_SEND_INLINE : 0) | (signalled ? IBV_SEND_SIGNALED : 0);
+	wr.send_flags = op == IBV_WR_RDMA_WRITE && size <= 128 ? IBV_SEND_INLINE : 0;
+	if (signalled)
+		wr.send_flags |= IBV_SEND_SIGNALED;
 	wr.wr.rdma.remote_addr = (uintptr_t)e->peer->buf + MAX_SIZE;
 	wr.wr.rdma.rkey = e->peer->mr->rkey;
 	check(ibv_post_send(e->qp, &wr, &bad));
@@ -307,7 +319,8 @@ static int reap(struct ibv_cq *cq, struct ibv_wc *wc)
 	return n;
 }
 
-// Starts the measurement once the warm-up is over, ends it once its time is; done is how many operations have completed.
+// Starts the measurement once the warm-up is over and says when its time is. done: operations that
+// have completed.
 static int over(struct lb_work *w, uint64_t *begin, uint64_t *start, uint64_t *base, uint64_t done)
 {
 	uint64_t t = now();
@@ -350,8 +363,9 @@ struct request {
 	uint32_t length, opcode;
 };
 
-// Batches of writes, each with a segment and a context of its own, as a C program has them: fill the context, the segment and the work
-// request, chain and post them, poll, look at the status, go back to the context, check it and count the bytes.
+// Batches of writes, each with a segment and a context of its own, as a C program has them: fill
+// context, segment and work request, chain and post them, poll, check the status, go back to the
+// context, check it and count the bytes.
 static void batches(struct lb_work *w)
 {
 	struct end a = { .size = 0 }, b = { .size = 0 };
@@ -373,7 +387,8 @@ static void batches(struct lb_work *w)
 			wr[i].next = i + 1 < w->batch ? &wr[i + 1] : NULL;
 			wr[i].sg_list = &sg[i];
 			wr[i].num_sge = 1;
-			wr[i].opcode = IBV_WR_RDMA_WRITE; // a compound literal would clear the 128 bytes, which costs more than all the rest
+			// A compound literal would clear the 128 bytes, which costs more than all the rest.
+			wr[i].opcode = IBV_WR_RDMA_WRITE;
 			wr[i].send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
 			wr[i].wr.rdma.remote_addr = (uintptr_t)b.buf + i * w->size;
 			wr[i].wr.rdma.rkey = b.mr->rkey;
@@ -462,6 +477,11 @@ static void *post_until_stopped(void *arg)
 	return NULL;
 }
 
+static uint64_t completed(struct poster *p)
+{
+	return __atomic_load_n(&p[0].completed, __ATOMIC_RELAXED) + __atomic_load_n(&p[1].completed, __ATOMIC_RELAXED);
+}
+
 static void sleep_for(uint64_t ns)
 {
 	struct timespec t = { .tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000) };
@@ -486,11 +506,13 @@ static void posters(struct lb_work *w)
 		check(pthread_create(&t[i], NULL, post_until_stopped, &p[i]));
 	}
 	sleep_for(w->warmup);
-	base = __atomic_load_n(&p[0].completed, __ATOMIC_RELAXED) + __atomic_load_n(&p[1].completed, __ATOMIC_RELAXED);
+	base = completed(p);
 	begin = now();
-	sleep_for(w->time);
-	w->ops = __atomic_load_n(&p[0].completed, __ATOMIC_RELAXED) + __atomic_load_n(&p[1].completed, __ATOMIC_RELAXED) - base;
-	w->took = now() - begin;
+	do {
+		sleep_for(w->time);
+		w->ops = completed(p) - base;
+		w->took = now() - begin;
+	} while (w->ops < ROUNDS && w->took < LONGEST); // neither thread may have run
 	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
 	for (i = 0; i < 2; i++)
 		pthread_join(t[i], NULL);

@@ -43,15 +43,16 @@ type LoopWork struct {
 	Warmup, Time time.Duration
 }
 
-// LoopBench runs a loop as a C program has it, on the loop device, in C throughout. Samples are in nanoseconds, of each round
-// or operation after the warm-up, ops is how many there were with it; loops that have no samples give how many operations completed in
-// what time. LoopPing, LoopWrite and LoopRead measure 1,000 rounds at the least if they can within 5 s. Only one loop may run at a time.
+// LoopBench runs a loop in C on the loop device, as a C program has it. LoopPing, LoopWrite and
+// LoopRead return a sample in nanoseconds for each round after the warm-up, at least 1,000 unless
+// that takes 5 s, and in ops the number of all rounds. The others return how many operations
+// completed in what time. Only one loop may run at a time. Errors: ENODEV; EINVAL for sizes out of range.
 //
 // Extension.
 func LoopBench(w LoopWork) (samples []uint32, ops uint64, took time.Duration, err error) {
 	c := C.struct_lb_work{
-		kind: C.uint32_t(w.Kind), size: C.uint32_t(w.Size), batch: C.uint32_t(w.Batch), ends: C.uint32_t(w.Ends), threads: C.uint32_t(w.Threads),
-		warmup: C.uint64_t(w.Warmup), time: C.uint64_t(w.Time),
+		kind: C.uint32_t(w.Kind), size: C.uint32_t(w.Size), batch: C.uint32_t(w.Batch), ends: C.uint32_t(w.Ends),
+		threads: C.uint32_t(w.Threads), warmup: C.uint64_t(w.Warmup), time: C.uint64_t(w.Time),
 	}
 	if w.Events {
 		c.events = 1

@@ -1,4 +1,5 @@
-// The loops of a C program on the loop device, which those of Go are measured against. Only with the build tag nulldev.
+// The loops of a C program on the loop device, which those of Go are measured against. Only with
+// the build tag nulldev.
 #ifndef GODAT_CVERBS_LOOPBENCH_H
 #define GODAT_CVERBS_LOOPBENCH_H
 
@@ -12,7 +13,7 @@ struct lb_work {
 	uint32_t *samples;     // ns of each round, where the kind has any
 	uint64_t max_samples;
 
-	uint64_t n, ops, took; // results: samples, operations, ns; with samples the operations of the warm-up count too
+	uint64_t n, ops, took; // results: samples, operations (where there are samples, with the warm-up's), ns
 };
 
 int lb_run(struct lb_work *w); // 0 or errno

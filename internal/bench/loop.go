@@ -7,11 +7,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
-// The series of the part loop: the program of internal/bench/loop in its two builds, each with its layers.
+// The series of the part loop: internal/bench/loop in its two builds, each with its layers.
 var loopSeries = []struct{ name, program, layer string }{
 	{"C", "loop", "c"},
 	{"cverbs", "loop", "cverbs"},
@@ -20,158 +19,214 @@ var loopSeries = []struct{ name, program, layer string }{
 	{"udat, direct", "loop-direct", "udat"},
 }
 
+const loopHow = "loop $FLAGS c|cverbs|udat $LOOP   # -tags nulldev; direct: -tags nulldev,godat_direct"
+
+// none is how few allocations or system calls per operation count as none: the runtime has some of
+// its own in a run of thousands of operations.
+const none = 0.01
+
 // loopRun is one setting of that program, and where its figures go.
 type loopRun struct {
 	row  string
+	loop string
 	args []string
-	one  bool // on one processor
-	to   map[string]*Table
+	one  bool              // on one processor
+	to   map[string]*Table // by the program's name for the figure
 }
 
-// none is how few allocations and calls per operation count as none: the runtime has a few of its own in a run of thousands.
-const none = 0.01
+// loopTables are the tables of the part loop.
+type loopTables struct {
+	ping50, ping99, one50, one99, rate, batch, event, calls, many, posters, allocs, waiters *Table
+}
 
-// loop measures the layers on the loop device: each round runs every setting, and each setting all series in turn.
-func (b *bench) loop(p *Part) error {
-	var names []string
-	for _, s := range loopSeries {
-		names = append(names, s.name)
-	}
-	how := []string{"loop $FLAGS c|cverbs|udat $LOOP   # go build -tags nulldev ./internal/bench/loop; direct: -tags nulldev,godat_direct"}
-	table := func(unit, title, note string) *Table {
-		t := &Table{Title: title, Unit: unit, Note: note, Series: names, How: how}
+func newLoopTables(p *Part) *loopTables {
+	add := func(unit, title, note string, series ...string) *Table {
+		t := &Table{Title: title, Unit: unit, Note: note, Series: series, How: []string{loopHow}}
 		p.Tables = append(p.Tables, t)
 		return t
 	}
-	pingNote := "Sends between two queue pairs of one process, a message 1 us under way; one thread plays both ends in turn, or two have one each. Receives are posted again behind the answer; one send in 16 is signalled."
-	ping50 := table("ns", "Ping-pong, polled: half of the round trip, median", pingNote)
-	ping99 := table("ns", "Ping-pong, polled: half of the round trip, 99th percentile", "")
-	one50 := table("ns", "One operation at a time, polled: median", "From one post to the next; a message is 1 us under way, each way.")
-	one99 := table("ns", "One operation at a time, polled: 99th percentile", "")
-	rate := table("ops/s", "Message rate", "RDMA writes of 64 bytes, one post at a time, 128 in flight, one in 32 signalled. The gap is between the departures of two messages; with it the marks leave 1 % for noise.")
-	batch := table("ns", "Batches: time per operation", "RDMA writes of 64 bytes, all signalled. Each has a context, a segment and a work request of its own, and its completion leads back to the context.")
-	event := table("ns", "Ping-pong with events: half of the round trip, median", "Sends of 64 bytes, 1 us under way. C polls, arms, polls and calls ibv_get_cq_event; cverbs does the same with CompChannel.Wait; udat calls EVD.Wait.")
-	calls := table("calls", "Ping-pong with events: reads and writes of descriptors for each round trip", "As the kernel counts them (/proc/self/io), both ends.")
-	many := table("ns", "Endpoints on one completion queue: time per operation", "RDMA writes of 64 bytes on the endpoints in turn, 64 in flight in all, all signalled.")
-	growth := "<= 1.2 x its time with one endpoint"
-	posters := table("ops/s", "Two goroutines (C: threads) that post and poll", "RDMA writes of 64 bytes, all signalled, 128 in flight on each endpoint.")
-	allocs := table("allocations", "Allocations per operation, at the most", "")
-	waiters := &Table{Title: "Endpoints with a goroutine each that waits", Unit: "", Series: []string{"cverbs, threads", "udat, threads", "cverbs, goroutines", "udat, goroutines"}, How: how}
-	p.Tables = append(p.Tables, waiters)
+	table := func(unit, title, note string) *Table {
+		t := add(unit, title, note)
+		for _, s := range loopSeries {
+			t.Series = append(t.Series, s.name)
+		}
+		return t
+	}
+	const writes = "RDMA writes of 64 bytes"
+	return &loopTables{
+		ping50: table("ns", "Ping-pong, polled: half of the round trip, median",
+			"Sends between two queue pairs of one process; a message is 1 us under way. One thread plays both ends "+
+				"in turn, or two have one each. Receives are posted again behind the answer; one send in 16 is signalled."),
+		ping99: table("ns", "Ping-pong, polled: half of the round trip, 99th percentile", ""),
+		one50: table("ns", "One operation at a time, polled: median",
+			"From one post to the next; a message is 1 us under way, each way."),
+		one99: table("ns", "One operation at a time, polled: 99th percentile", ""),
+		rate: table("ops/s", "Message rate", writes+", one post at a time, 128 in flight, one in 32 signalled. "+
+			"The gap is between the departures of two messages; its marks leave 1 % for noise."),
+		batch: table("ns", "Batches: time per operation", writes+", all signalled. Each has a context, a segment and "+
+			"a work request of its own, and its completion leads back to the context."),
+		event: table("ns", "Ping-pong with events: half of the round trip, median",
+			"Sends of 64 bytes, 1 us under way. C polls, arms, polls and calls ibv_get_cq_event; cverbs does the same "+
+				"with CompChannel.Wait; udat calls EVD.Wait."),
+		calls: table("calls", "Ping-pong with events: reads and writes of descriptors for each round trip",
+			"As the kernel counts them (/proc/self/io), both ends."),
+		many: table("ns", "Endpoints on one completion queue: time per operation",
+			writes+" on the endpoints in turn, 64 in flight in all, all signalled."),
+		posters: table("ops/s", "Two goroutines (C: threads) that post and poll",
+			writes+", all signalled, 128 in flight on each endpoint."),
+		allocs: table("allocations", "Allocations per operation, the most of all runs", ""),
+		waiters: add("", "Endpoints with a goroutine each that waits", "Threads of the whole process.",
+			"cverbs, threads", "udat, threads", "cverbs, goroutines", "udat, goroutines"),
+	}
+}
 
-	wire := []string{"-delay", "1us"}
-	var runs []loopRun
-	for _, threads := range []int{1, 2} {
+// runs are all settings of one round.
+func (t *loopTables) runs() (all []loopRun) {
+	for _, threads := range []string{"1", "2"} {
 		for _, s := range sizes[:3] {
 			name := s.name
-			if threads == 2 {
+			if threads == "2" {
 				name += ", two threads"
 			}
-			runs = append(runs, loopRun{name, append(slices.Clip(wire), "-size", strconv.Itoa(s.bytes), "-threads", strconv.Itoa(threads), "ping"), false,
-				map[string]*Table{"p50": ping50, "p99": ping99}})
+			args := []string{"-delay", "1us", "-size", strconv.Itoa(s.bytes), "-threads", threads}
+			to := map[string]*Table{"p50": t.ping50, "p99": t.ping99}
+			all = append(all, loopRun{row: name, loop: "ping", args: args, to: to})
 		}
 	}
 	for _, op := range []string{"write", "read"} {
 		for _, s := range sizes[:3] {
-			runs = append(runs, loopRun{op + ", " + s.name, append(slices.Clip(wire), "-size", strconv.Itoa(s.bytes), op), false, map[string]*Table{"p50": one50, "p99": one99}})
+			args := []string{"-delay", "1us", "-size", strconv.Itoa(s.bytes)}
+			to := map[string]*Table{"p50": t.one50, "p99": t.one99}
+			all = append(all, loopRun{row: op + ", " + s.name, loop: op, args: args, to: to})
 		}
 	}
-	runs = append(runs, loopRun{"no gap", []string{"rate"}, false, map[string]*Table{"ns": rate}},
-		loopRun{"gap of 50 ns", []string{"-gap", "50ns", "rate"}, false, map[string]*Table{"ns": rate}})
-	for _, n := range []string{"1", "16", "32"} {
-		runs = append(runs, loopRun{n, []string{"-batch", n, "batch"}, false, map[string]*Table{"ns": batch}})
+	stream := func(to *Table, row, loop string, one bool, args ...string) {
+		all = append(all, loopRun{row: row, loop: loop, args: args, one: one, to: map[string]*Table{"ns": to}})
 	}
-	for _, threads := range []string{"1", "2"} {
-		name := map[string]string{"1": "one thread", "2": "two threads"}[threads]
-		runs = append(runs, loopRun{name, append(slices.Clip(wire), "-events", "-threads", threads, "ping"), false, map[string]*Table{"p50": event, "calls": calls}})
+	stream(t.rate, "no gap", "rate", false)
+	stream(t.rate, "gap of 50 ns", "rate", false, "-gap", "50ns")
+	for _, n := range []string{"1", "16", "32"} {
+		stream(t.batch, n, "batch", false, "-batch", n)
+	}
+	for threads, row := range []string{"one thread", "two threads"} {
+		args := []string{"-delay", "1us", "-events", "-threads", strconv.Itoa(threads + 1)}
+		to := map[string]*Table{"p50": t.event, "calls": t.calls}
+		all = append(all, loopRun{row: row, loop: "ping", args: args, to: to})
 	}
 	for _, n := range endpoints {
-		runs = append(runs, loopRun{strconv.Itoa(n), []string{"-ends", strconv.Itoa(n), "many"}, false, map[string]*Table{"ns": many}})
+		stream(t.many, strconv.Itoa(n), "many", false, "-ends", strconv.Itoa(n))
 	}
 	for _, one := range []bool{false, true} {
-		for _, shared := range []bool{false, true} {
-			name := map[bool]string{false: "an endpoint each", true: "one endpoint"}[shared] + map[bool]string{false: ", two processors", true: ", one processor"}[one]
-			runs = append(runs, loopRun{name, []string{"-shared=" + strconv.FormatBool(shared), "posters"}, one, map[string]*Table{"ns": posters}})
+		where := ", two processors"
+		if one {
+			where = ", one processor"
 		}
+		stream(t.posters, "an endpoint each"+where, "posters", one)
+		stream(t.posters, "one endpoint"+where, "posters", one, "-shared")
 	}
+	return all
+}
 
-	most := map[string]map[string]float64{}
+// loop measures the layers on the loop device: each round runs every setting in all series, one
+// after the other.
+func (b *bench) loop(p *Part) error {
+	t := newLoopTables(p)
+	runs := t.runs()
 	for round := range b.rounds {
 		fmt.Fprintf(os.Stderr, "bench: round %d of %d\n", round+1, b.rounds)
 		for _, r := range runs {
-			b.loopRound(r, ping50, ping99, event, most)
+			b.loopRound(t, r)
 		}
-		b.loopWaiters(waiters)
+		b.loopWaiters(t.waiters)
 	}
-	for _, r := range runs {
-		for _, s := range names[1:] {
-			allocs.add(r.loop(), s, "", most[r.loop()][s])
-		}
-	}
-	b.loopMarks(ping50, ping99, one50, one99, rate, batch, event, posters)
-	for _, s := range names {
-		for _, r := range many.Rows {
-			if v, first := many.sample(r.Name, s), many.sample("1", s); v != nil && first != nil && v != first {
-				r.mark(s+" "+growth, ratio(v, first), 1.2)
-			}
-		}
-	}
-	for _, r := range allocs.Rows {
-		for _, c := range r.Cells {
-			if c != nil {
-				r.mark(c.Series+" allocates nothing", c.Median, none)
-			}
-		}
-	}
-	for _, r := range calls.Rows {
-		for _, c := range r.Cells {
-			if c != nil && strings.HasPrefix(c.Series, "udat") && r.Name == "one thread" {
-				r.mark(c.Series+" does not leave user space", c.Median, none)
-			}
-		}
-	}
-	for _, s := range waiters.Series[:2] {
-		few, all := waiters.sample("16", s), waiters.sample("1024", s)
-		if few != nil && all != nil {
-			waiters.row("1024").mark(s+" no more than with 16, and 1", all.Median-few.Median, 1)
-		}
-	}
+	t.judge()
 	return nil
 }
 
-// loop is the kind of a run: the last of its arguments.
-func (r loopRun) loop() string { return r.args[len(r.args)-1] }
-
-// loopRound runs a setting once in every series. Round trips are halved.
-func (b *bench) loopRound(r loopRun, ping50, ping99, event *Table, most map[string]map[string]float64) {
+// loopRound runs one setting in every series. Round trips are halved.
+func (b *bench) loopRound(t *loopTables, r loopRun) {
 	for _, s := range loopSeries {
-		fig, line, err := b.loopFigures(s.program, r.one, append(slices.Clip(r.args[:len(r.args)-1]), s.layer, r.loop())...)
-		for name, t := range r.to {
+		fig, line, err := b.loopFigures(s.program, r.one, append(slices.Clip(r.args), s.layer, r.loop)...)
+		for name, to := range r.to {
 			v, ok := fig[name]
 			switch {
 			case err != nil:
-				t.fail(r.row, s.name, err)
-				continue
 			case !ok:
-				t.fail(r.row, s.name, fmt.Errorf("no figure %s", name))
-				continue
-			case t == ping50 || t == ping99 || t == event:
+				err = fmt.Errorf("no figure %s", name)
+			case to == t.ping50 || to == t.ping99 || to == t.event:
 				v /= 2
-			case t.Unit == "ops/s":
+			case to.Unit == "ops/s":
 				v = 1e9 / v
 			}
-			t.add(r.row, s.name, line, v)
+			if err != nil {
+				to.fail(r.row, s.name, err)
+				continue
+			}
+			to.add(r.row, s.name, line, v)
 		}
-		if most[r.loop()] == nil {
-			most[r.loop()] = map[string]float64{}
+		if s.layer != "c" && err == nil {
+			row := r.loop
+			if r.to["calls"] != nil {
+				row += " with events, " + r.row
+			}
+			t.allocs.add(row, s.name, line, fig["allocs"])
 		}
-		most[r.loop()][s.name] = max(most[r.loop()][s.name], fig["allocs"])
+	}
+}
+
+// judge sets the marks.
+func (t *loopTables) judge() {
+	for _, x := range []*Table{t.ping50, t.ping99, t.one50, t.one99} {
+		x.atMost("cverbs", 1.05, "C")
+		x.atMost("udat", 1.10, "C")
+		x.atMost("cverbs, direct", 1.03, "C")
+		x.atMost("udat, direct", 1.07, "C")
+	}
+	rows := func(t *Table, names ...string) *Table {
+		return &Table{Series: t.Series, Rows: slices.DeleteFunc(slices.Clone(t.Rows), func(r *Row) bool {
+			return !slices.Contains(names, r.Name)
+		})}
+	}
+	free, paced, batches := rows(t.rate, "no gap"), rows(t.rate, "gap of 50 ns"), rows(t.batch, "16", "32")
+	free.atLeast("cverbs", 0.9, "C")
+	free.atLeast("udat", 0.75, "C")
+	paced.atLeast("cverbs", 0.99, "C")
+	paced.atLeast("udat", 0.99, "C")
+	batches.atMost("cverbs", 1.4, "C")
+	batches.atMost("udat", 2.5, "C")
+	t.event.atMost("cverbs", 1.10, "C")
+	t.event.atMost("udat", 1.20, "C")
+	t.posters.atLeast("cverbs", 0.9, "C")
+	t.posters.atLeast("udat", 0.9, "C")
+	for _, r := range t.many.Rows[min(1, len(t.many.Rows)):] {
+		for _, s := range t.many.Series {
+			if v, first := t.many.sample(r.Name, s), t.many.sample("1", s); v != nil && first != nil {
+				r.mark(s+" <= 1.2 x its time with one endpoint", ratio(v, first), 1.2)
+			}
+		}
+	}
+	for _, r := range t.calls.Rows {
+		if c := r.Cells[2]; c != nil && r.Name == "one thread" { // its messages are 1 us under way
+			r.mark(c.Series+" does not leave user space", c.Median, none)
+		}
+	}
+	for _, r := range t.allocs.Rows {
+		for _, c := range r.Cells {
+			if c != nil {
+				r.mark(c.Series+" allocates nothing", c.Max, none)
+			}
+		}
+	}
+	for _, s := range t.waiters.Series[:2] {
+		if few, all := t.waiters.sample("16", s), t.waiters.sample("1024", s); few != nil && all != nil {
+			t.waiters.row("1024").mark(s+": at most one more than with 16", all.Median-few.Median, 1)
+		}
 	}
 }
 
 func (b *bench) loopFigures(program string, one bool, args ...string) (fig map[string]float64, line string, err error) {
 	argv := []string{filepath.Join(b.bin, program)}
-	if !slices.Contains(args, "waiters") {
+	if !slices.Contains(args, "waiters") { // it measures no time
 		warmup, length := 30*time.Millisecond, 150*time.Millisecond
 		if b.quick {
 			warmup, length = warmup/10, length/10
@@ -206,36 +261,4 @@ func (b *bench) loopWaiters(t *Table) {
 			}
 		}
 	}
-}
-
-// loopMarks sets the marks against C.
-func (b *bench) loopMarks(ping50, ping99, one50, one99, rate, batch, event, posters *Table) {
-	for _, t := range []*Table{ping50, ping99, one50, one99} {
-		t.atMost("cverbs", 1.05, "C")
-		t.atMost("udat", 1.10, "C")
-		t.atMost("cverbs, direct", 1.03, "C")
-		t.atMost("udat, direct", 1.07, "C")
-	}
-	rows := func(t *Table, keep func(row string) bool) *Table {
-		part := &Table{Series: t.Series}
-		for _, r := range t.Rows {
-			if keep(r.Name) {
-				part.Rows = append(part.Rows, r)
-			}
-		}
-		return part
-	}
-	free := rows(rate, func(r string) bool { return r == "no gap" })
-	free.atLeast("cverbs", 0.9, "C")
-	free.atLeast("udat", 0.75, "C")
-	paced := rows(rate, func(r string) bool { return r != "no gap" })
-	paced.atLeast("cverbs", 0.99, "C")
-	paced.atLeast("udat", 0.99, "C")
-	several := rows(batch, func(r string) bool { return r != "1" })
-	several.atMost("cverbs", 1.4, "C")
-	several.atMost("udat", 2.5, "C")
-	event.atMost("cverbs", 1.10, "C")
-	event.atMost("udat", 1.20, "C")
-	posters.atLeast("cverbs", 0.9, "C")
-	posters.atLeast("udat", 0.9, "C")
 }

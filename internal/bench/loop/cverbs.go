@@ -28,6 +28,8 @@ type end struct {
 	wcs     [16]cverbs.WC
 }
 
+const remote = cverbs.AccessRemoteWrite | cverbs.AccessRemoteRead
+
 var (
 	verbs *cverbs.Context
 	zone  *cverbs.PD
@@ -55,7 +57,7 @@ func openEnd(owner *end, depth, cqe int, events bool) (e *end, err error) {
 		if e.cq, err = verbs.CreateCQ(cqe, e.ch, 0); err != nil {
 			return nil, err
 		}
-		e.mr, err = zone.RegMR(make([]byte, (recvs+1)*maxSize), cverbs.AccessLocalWrite|cverbs.AccessRemoteWrite|cverbs.AccessRemoteRead)
+		e.mr, err = zone.RegMR(make([]byte, (recvs+1)*maxSize), cverbs.AccessLocalWrite|remote)
 		if err != nil {
 			return nil, err
 		}
@@ -66,7 +68,7 @@ func openEnd(owner *end, depth, cqe int, events bool) (e *end, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return e, e.qp.ToInit(1, cverbs.AccessRemoteWrite|cverbs.AccessRemoteRead)
+	return e, e.qp.ToInit(1, remote)
 }
 
 func openPair(owner, peerOwner *end, depth, cqe int, events bool) (a, b *end, err error) {
@@ -82,7 +84,8 @@ func openPair(owner, peerOwner *end, depth, cqe int, events bool) (a, b *end, er
 	}
 	for _, p := range [][2]*end{{a, b}, {b, a}} {
 		attr := cverbs.QPAttr{
-			DestQPNum: p[1].qp.Num(), PathMTU: cverbs.MTU4096, MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRDAtomic: 4, MaxDestRDAtomic: 4,
+			DestQPNum: p[1].qp.Num(), PathMTU: cverbs.MTU4096, MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
+			MaxRDAtomic: 4, MaxDestRDAtomic: 4,
 			AH: cverbs.AHAttr{Port: 1, IsGlobal: true, DGID: gid.GID, SGIDIndex: uint8(gid.Index), HopLimit: 64},
 		}
 		if err := errors.Join(p[0].qp.ToRTR(attr), p[0].qp.ToRTS(attr)); err != nil {
@@ -134,7 +137,7 @@ func (e *end) postMessage() error {
 	return err
 }
 
-// message gives the slot of the message among the first n completions.
+// message returns the slot of the message among the first n completions.
 func (e *end) message(n int) (slot uint64, found bool, err error) {
 	for i := range e.wcs[:n] {
 		wc := &e.wcs[i]
@@ -348,7 +351,8 @@ func batchCverbs(w cverbs.LoopWork) (run, error) {
 			cookie++
 			sges[i] = cverbs.SGE{Addr: from + uint64(i)*uint64(size), Length: size, LKey: lkey}
 			wr := &wrs[i]
-			wr.ID, wr.Opcode, wr.Flags, wr.FirstSGE, wr.NumSGE = uint64(i), cverbs.OpRDMAWrite, cverbs.SendSignaled|cverbs.SendInline, uint32(i), 1
+			wr.ID, wr.Opcode, wr.FirstSGE, wr.NumSGE = uint64(i), cverbs.OpRDMAWrite, uint32(i), 1
+			wr.Flags = cverbs.SendSignaled | cverbs.SendInline
 			wr.RemoteAddr, wr.RKey = to+uint64(i)*uint64(size), rkey
 		}
 		if _, err := a.qp.PostSend(wrs, sges); err != nil {
@@ -428,7 +432,7 @@ type poster struct {
 	_         [128]byte
 }
 
-// together lets two goroutines post and reap until the time is over; step is one post, or one look at completions.
+// together lets two goroutines post and reap for the time of w. A step is one post or one poll.
 func together(w cverbs.LoopWork, step [2]func(p *poster) error) (run, error) {
 	var posters [2]poster
 	var inFlight [2]struct {
@@ -454,8 +458,11 @@ func together(w cverbs.LoopWork, step [2]func(p *poster) error) (run, error) {
 	time.Sleep(w.Warmup)
 	m := mallocs()
 	base, begin := done(), time.Now()
-	time.Sleep(w.Time)
-	r := run{ops: done() - base, took: time.Since(begin)}
+	var r run
+	for r.ops < rounds && r.took < longest { // neither may have run
+		time.Sleep(w.Time)
+		r.ops, r.took = done()-base, time.Since(begin)
+	}
 	if r.ops > 0 {
 		r.allocs = float64(mallocs()-m) / float64(r.ops)
 	}

@@ -1,6 +1,7 @@
 //go:build linux && cgo && nulldev
 
-// Command loop runs one loop on the loop device: in C, over package cverbs or over package udat. It prints its figures as JSON.
+// Command loop runs one loop on the loop device, in C, over package cverbs or over package udat,
+// and prints its figures as JSON: times in nanoseconds, the others per operation.
 package main
 
 import (
@@ -18,8 +19,8 @@ import (
 )
 
 var kinds = map[string]cverbs.LoopKind{
-	"ping": cverbs.LoopPing, "write": cverbs.LoopWrite, "read": cverbs.LoopRead, "rate": cverbs.LoopRate, "batch": cverbs.LoopBatch,
-	"many": cverbs.LoopMany, "posters": cverbs.LoopPosters,
+	"ping": cverbs.LoopPing, "write": cverbs.LoopWrite, "read": cverbs.LoopRead, "rate": cverbs.LoopRate,
+	"batch": cverbs.LoopBatch, "many": cverbs.LoopMany, "posters": cverbs.LoopPosters,
 }
 
 // run is what a loop found.
@@ -103,7 +104,8 @@ func print(w cverbs.LoopWork, r run) error {
 	return json.NewEncoder(os.Stdout).Encode(out)
 }
 
-// waiters makes ends each with a goroutine that waits for an event, and tells what the process is made of then.
+// waiters makes ends with a goroutine each that waits for an event, and prints how many threads and
+// goroutines the process has then.
 func waiters(layer string, n int) error {
 	before := runtime.NumGoroutine()
 	began := threads()
@@ -121,14 +123,17 @@ func waiters(layer string, n int) error {
 		return err
 	}
 	time.Sleep(300 * time.Millisecond) // all have parked by now
-	out := map[string]float64{"goroutines": float64(runtime.NumGoroutine() - before), "threads": float64(threads()), "threads_before": float64(began)}
+	out := map[string]float64{
+		"goroutines": float64(runtime.NumGoroutine() - before),
+		"threads":    float64(threads()), "threads_before": float64(began),
+	}
 	if err := stop(); err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(out)
 }
 
-// threads is how many threads this process has.
+// threads returns the number of this process's threads.
 func threads() int {
 	data, _ := os.ReadFile("/proc/self/status")
 	for line := range strings.Lines(string(data)) {
@@ -155,7 +160,7 @@ func newClock(w cverbs.LoopWork) *clock {
 	return &clock{w: w, samples: make([]uint32, 0, 1<<20), begin: time.Now()}
 }
 
-// round notes that a round has ended, and tells whether the time is over.
+// round records the end of a round and reports whether the time is over.
 func (c *clock) round() bool {
 	t := time.Since(c.begin)
 	if t >= c.w.Warmup && len(c.samples) < cap(c.samples) {
@@ -170,7 +175,7 @@ func (c *clock) round() bool {
 	return t >= c.w.Warmup+c.w.Time && (len(c.samples) >= rounds || t >= c.w.Warmup+longest)
 }
 
-// over is round for streams, of which done operations are behind it.
+// over is round for streams; done counts the operations so far.
 func (c *clock) over(done uint64) bool {
 	t := time.Since(c.begin)
 	if c.start == 0 && t >= c.w.Warmup {
@@ -203,7 +208,7 @@ func mallocs() uint64 {
 	return m.Mallocs
 }
 
-// calls is how often this process has read and written descriptors.
+// calls returns how often this process has read and written descriptors.
 func calls() (n uint64) {
 	data, _ := os.ReadFile("/proc/self/io")
 	for line := range strings.Lines(string(data)) {

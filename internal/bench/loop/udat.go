@@ -67,7 +67,8 @@ func (d *adapter) openEnd(owner *endpoint, conn *udat.EVD, depth, qlen int) (e *
 			return nil, err
 		}
 	}
-	e.ep, err = d.ia.CreateEP(d.pz, e.dto, e.dto, conn, &udat.EPAttr{MaxRequestDTOs: depth, MaxRecvDTOs: recvs, MaxRequestIOV: 1, MaxRecvIOV: 1})
+	attr := &udat.EPAttr{MaxRequestDTOs: depth, MaxRecvDTOs: recvs, MaxRequestIOV: 1, MaxRecvIOV: 1}
+	e.ep, err = d.ia.CreateEP(d.pz, e.dto, e.dto, conn, attr)
 	return e, err
 }
 
@@ -330,7 +331,8 @@ func (d *adapter) batches(w cverbs.LoopWork) (run, error) {
 	c := newClock(w)
 	for rounds := 0; rounds%64 != 0 || !c.over(uint64(expected)); rounds++ {
 		for i := range ops {
-			iovs[i] = udat.LMRTriplet{LMR: a.mem, VirtualAddress: base.VirtualAddress + uint64(i)*size, SegmentLength: size}
+			at := base.VirtualAddress + uint64(i)*size
+			iovs[i] = udat.LMRTriplet{LMR: a.mem, VirtualAddress: at, SegmentLength: size}
 			o := &ops[i]
 			o.Kind, o.IOV, o.Cookie = udat.OpRDMAWrite, iovs[i:i+1], cookie
 			o.Remote = remote
