@@ -46,7 +46,8 @@ type LoopWork struct {
 // LoopBench runs a loop in C on the loop device, as a C program has it. LoopPing, LoopWrite and
 // LoopRead return a sample in nanoseconds for each round after the warm-up, at least 1,000 unless
 // that takes 5 s, and in ops the number of all rounds. The others return how many operations
-// completed in what time. Only one loop may run at a time. Errors: ENODEV; EINVAL for sizes out of range.
+// completed in what time. Only one loop may run at a time. Errors: ENODEV; EINVAL for sizes out
+// of range.
 //
 // Extension.
 func LoopBench(w LoopWork) (samples []uint32, ops uint64, took time.Duration, err error) {

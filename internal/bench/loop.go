@@ -56,7 +56,8 @@ func newLoopTables(p *Part) *loopTables {
 	return &loopTables{
 		ping50: table("ns", "Ping-pong, polled: half of the round trip, median",
 			"Sends between two queue pairs of one process; a message is 1 us under way. One thread plays both ends "+
-				"in turn, or two have one each. Receives are posted again behind the answer; one send in 16 is signalled."),
+				"in turn, or two have one each. Receives are posted again behind the answer; one send in 16 is "+
+				"signalled."),
 		ping99: table("ns", "Ping-pong, polled: half of the round trip, 99th percentile", ""),
 		one50: table("ns", "One operation at a time, polled: median",
 			"From one post to the next; a message is 1 us under way, each way."),
