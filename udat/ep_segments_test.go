@@ -14,8 +14,8 @@ import (
 func TestEverySegmentIsChecked(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const most = 3
-		open := udat.DeviceAttr(open(t, dev))
-		reads := min(most, open.MaxReadSGE)
+		limits := udat.DeviceAttr(open(t, dev))
+		reads := min(most, limits.MaxReadSGE)
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestIOV: most, MaxRecvIOV: most, MaxRDMAWriteIOV: most, MaxRDMAReadIOV: reads}})
 		zone, err := a.ia.CreatePZ()
 		assert.NilError(t, err)
@@ -40,7 +40,7 @@ func TestEverySegmentIsChecked(t *testing.T) {
 		for kind := udat.OpSend; kind <= udat.OpRDMARead; kind++ {
 			w := way{name: "batch", most: most, need: udat.PrivLocalRead}
 			switch {
-			case kind == udat.OpSendInvalidate, (kind == udat.OpSendImmediate || kind == udat.OpRDMAWriteImmediate) && !open.WriteImmediate:
+			case kind == udat.OpSendInvalidate, (kind == udat.OpSendImmediate || kind == udat.OpRDMAWriteImmediate) && !limits.WriteImmediate:
 				continue
 			case kind == udat.OpRDMARead:
 				w.most, w.need = reads, udat.PrivLocalWrite
@@ -59,7 +59,7 @@ func TestEverySegmentIsChecked(t *testing.T) {
 				ways = append(ways, w)
 			}
 		}
-		if open.MaxSRQ > 0 {
+		if limits.MaxSRQ > 0 {
 			s := a.shared(t, udat.SRQAttr{MaxRecvDTOs: 2, MaxRecvIOV: most})
 			ways = append(ways, way{"shared", most, udat.PrivLocalWrite, func(iov []udat.LMRTriplet) error { return s.PostRecv(iov, 1) }})
 			defer func() { assert.Equal(t, count(t, s).OutstandingDTOCount, 0) }()

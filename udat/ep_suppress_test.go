@@ -3,6 +3,7 @@ package udat_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -86,6 +87,38 @@ func TestSuppressedThenGraceful(t *testing.T) {
 			assert.NilError(t, b.ep.Reset())
 		}
 		rule.Proves(t, "EP-DISC-02", "EP-DISC-04", "EPST-29", "EPST-30", "GAP-46", "GAP-60")
+	})
+}
+
+// TestGracefulWaitsForSuppressed: a graceful disconnect waits for requests that are still in flight, suppressed ones behind others and
+// alone, until the peer has taken the last of them.
+func TestGracefulWaitsForSuppressed(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, first := range []udat.CompletionFlags{udat.CompletionSuppress, 0} {
+			for _, tail := range []int{1, 2, 7, 40} {
+				a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 64, MaxRecvDTOs: 64}})
+				needAcknowledged(t, a)
+				assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, first)) // the peer has no receives yet
+				for range tail {
+					assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, udat.CompletionSuppress))
+				}
+				assert.NilError(t, a.ep.Disconnect(udat.CloseGraceful))
+				for i := range tail + 1 { // each but the last is taken, and the last is waited for
+					time.Sleep(10 * time.Millisecond)
+					assert.Equal(t, state(t, a.ep), udat.EPDisconnectPending)
+					empty(t, a.conn)
+					assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), udat.Cookie(i), 0))
+					completion(t, b.recv, udat.Cookie(i))
+				}
+				expect(t, a.conn, udat.EventConnectionDisconnected)
+				expect(t, b.conn, udat.EventConnectionDisconnected)
+				if first == 0 {
+					completion(t, a.request, 1)
+				}
+				empty(t, a.request)
+			}
+		}
+		rule.Proves(t, "EP-DISC-04", "GAP-46", "GAP-60")
 	})
 }
 

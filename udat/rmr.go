@@ -203,14 +203,15 @@ func (r *RMR) name(serial uint64, context uint32) {
 	if r.dead {
 		return
 	}
-	r.obj.ia.windows.add(context, r)
-	if r.bound.serial == serial {
-		r.bound.context = context
-	}
+	b := &r.bound
 	for i := range r.pending {
 		if r.pending[i].serial == serial {
-			r.pending[i].context = context
+			b = &r.pending[i]
 		}
+	}
+	if b.serial == serial { // else it has failed
+		b.context = context
+		r.obj.ia.windows.add(context, r)
 	}
 }
 
@@ -253,7 +254,8 @@ func (r *RMR) settle(serial uint64, s fabric.Status) {
 func (r *RMR) forget(serial uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if b, ok := r.take(serial); ok && b.region != nil {
+	if b, ok := r.take(serial); ok {
+		r.obj.ia.windows.remove(b.context)
 		r.stale = append(r.stale, b.region)
 	}
 }
