@@ -74,10 +74,12 @@ func TestClearForgetsBinds(t *testing.T) {
 	s := testSource(&EVD{})
 	q := s.inflight
 	var regions [3]LMR
-	r := &RMR{}
+	ia := &IA{}
+	r := &RMR{obj: object{ia: ia}}
 	for i := range regions {
 		serial := uint64(i) + 1
 		r.pending = append(r.pending, binding{serial: serial, region: &regions[i]})
+		r.name(serial, 100+uint32(i))
 		*q.entry(uint32(2 * i)) = inflightEntry{op: DTOBind, rmr: r, length: serial}
 	}
 	q.tail, q.completed = 5, 1 // the first bind has completed, two writes and two binds have not
@@ -87,6 +89,10 @@ func TestClearForgetsBinds(t *testing.T) {
 	assert.Equal(t, len(r.stale), 2)
 	assert.Assert(t, r.stale[0] == &regions[1] && r.stale[1] == &regions[2])
 	assert.Equal(t, q.count(), 0)
+	// Only the context of a bind that is in flight, or that holds, finds the window.
+	r.name(2, 200) // of a post that returns late
+	assert.Equal(t, len(ia.windows.byContext), 1)
+	assert.Assert(t, ia.windows.byContext[100] == r)
 }
 
 // TestFailureWithoutConnection: work of an endpoint that has lost its connection meanwhile may still fail: there is nothing to break.
