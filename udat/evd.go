@@ -24,8 +24,8 @@ type EVD struct {
 	mu       ranked[rankEVD]
 	qlen     int
 	ring     eventRing
-	taken    int       // places of a caller's that the drain under way has filled: of the queue all the same
-	reserved int       // places for connection requests that are being made
+	taken    int       // slots of the caller's slice that the drain under way has filled: they count as queued
+	reserved int       // slots for connection requests that are being made
 	cq       fabric.CQ // nil without DTO or bind streams; never changes
 	wcs      [32]fabric.WC
 	scratch  Event // empty whenever mu is free

@@ -173,34 +173,34 @@ func BenchmarkNullUdat(b *testing.B) {
 
 // A look at an empty queue: what a loop that spins does all the time, with one look in each call and with 32.
 
-func BenchmarkNullLookCverbs(b *testing.B) {
+func BenchmarkNullPollCverbs(b *testing.B) {
 	cq := cverbs.NullCQ()
 	defer cverbs.NullCloseCQ(cq)
 	wcs := make([]cverbs.WC, 32)
-	benchmarkLooks(b, func(looks int) bool {
-		n, err := cq.PollSpin(wcs, looks)
+	benchmarkPolls(b, func(polls int) bool {
+		n, err := cq.PollSpin(wcs, polls)
 		return n == 0 && err == nil
 	})
 }
 
-func BenchmarkNullLookUdat(b *testing.B) {
+func BenchmarkNullPollUdat(b *testing.B) {
 	ia, err := udat.Open("null0")
 	assert.NilError(b, err)
 	defer ia.Close(udat.CloseAbrupt)
 	dto, err := ia.CreateEVD(256, udat.EVDDTO, nil)
 	assert.NilError(b, err)
 	events := make([]udat.Event, 32)
-	benchmarkLooks(b, func(looks int) bool {
-		n, err := dto.DequeueSpin(events, looks)
+	benchmarkPolls(b, func(polls int) bool {
+		n, err := dto.DequeueSpin(events, polls)
 		return n == 0 && errorsIs(err, udat.ErrQueueEmpty)
 	})
 }
 
-func benchmarkLooks(b *testing.B, empty func(looks int) bool) {
-	for _, looks := range batches {
-		b.Run(fmt.Sprint(looks), func(b *testing.B) {
-			for n := 0; n < b.N; n += looks {
-				if !empty(looks) {
+func benchmarkPolls(b *testing.B, empty func(polls int) bool) {
+	for _, polls := range batches {
+		b.Run(fmt.Sprint(polls), func(b *testing.B) {
+			for n := 0; n < b.N; n += polls {
+				if !empty(polls) {
 					b.Fatal("it is not empty")
 				}
 			}

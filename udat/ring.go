@@ -15,7 +15,7 @@ func newEventRing(atLeast int) eventRing {
 	return eventRing{buf: make([]Event, size)}
 }
 
-// push gives the place of a new last event for the caller to fill.
+// push returns the slot of a new last event, empty, for the caller to fill in.
 func (r *eventRing) push() *Event {
 	if r.n == len(r.buf) {
 		r.reserve(r.n + 1)

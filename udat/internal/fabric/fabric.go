@@ -157,8 +157,8 @@ type MW interface {
 
 // CQ is a completion queue with its own notification channel.
 type CQ interface {
-	// Poll takes up to len(wcs) completions, oldest first, without blocking or allocating. Where looking again at once is cheap it looks up to
-	// looks times before it finds none.
+	// Poll takes up to len(wcs) completions, oldest first, without blocking or allocating. Where another poll
+	// is cheap it polls up to polls times for the first.
 	Poll(wcs []WC, polls int) (int, error)
 	// Arm asks for one notification: for the next completion, or with solicitedOnly for the next that is solicited
 	// or in error. Completions that were queued before Arm cause none: poll once more after arming.
