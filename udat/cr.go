@@ -48,40 +48,6 @@ func (ia *IA) newCR(a arrival) bool {
 	return false
 }
 
-// reserve takes a place on the queue for an event that postReserved will queue. It reports false if there is none, which
-// is no overflow. Completions that the device has take places too.
-func (e *EVD) reserve() bool {
-	e.mu.Lock()
-	defer e.unlockLater()
-	e.drain()
-	e.rouse()
-	if e.dead || e.ring.n+e.reserved >= e.qlen {
-		return false
-	}
-	e.reserved++
-	return true
-}
-
-// unreserve gives a reserved place back.
-func (e *EVD) unreserve() {
-	e.mu.Lock()
-	e.reserved--
-	e.mu.Unlock()
-}
-
-// postReserved queues an event on a reserved place. It reports false if the dispatcher has been destroyed.
-func (e *EVD) postReserved(ev *Event) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.reserved--
-	if e.dead {
-		return false
-	}
-	e.push(ev, true)
-	e.rouse()
-	return true
-}
-
 // CRParam describes a connection request.
 type CRParam struct {
 	RemoteAddr      netip.Addr

@@ -446,6 +446,40 @@ func (e *EVD) postLocked(ev *Event) {
 	e.unlock()
 }
 
+// reserve takes a place on the queue for an event that postReserved will queue. It reports false if there is none, which
+// is no overflow. Completions that the device has take places too.
+func (e *EVD) reserve() bool {
+	e.mu.Lock()
+	defer e.unlockLater()
+	e.drain()
+	e.rouse()
+	if e.dead || e.ring.n+e.reserved >= e.qlen {
+		return false
+	}
+	e.reserved++
+	return true
+}
+
+// unreserve gives a reserved place back.
+func (e *EVD) unreserve() {
+	e.mu.Lock()
+	e.reserved--
+	e.mu.Unlock()
+}
+
+// postReserved queues an event on a reserved place. It reports false if the dispatcher has been destroyed.
+func (e *EVD) postReserved(ev *Event) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.reserved--
+	if e.dead {
+		return false
+	}
+	e.push(ev, true)
+	e.rouse()
+	return true
+}
+
 // poll drains the completion queue for callers who do not wait on the dispatcher. They may hold locks of an endpoint:
 // failures are reported in the background.
 func (e *EVD) poll() {
