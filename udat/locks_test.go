@@ -13,7 +13,7 @@ import (
 
 // TestLockTable compares the table of locks in the documentation with the ranks, in order, and shows that every lock of the package has one.
 func TestLockTable(t *testing.T) {
-	page, err := os.ReadFile("../docs/architecture.md")
+	page, err := os.ReadFile("../docs/locks.md")
 	assert.NilError(t, err)
 	var listed []string
 	for _, row := range regexp.MustCompile("(?m)^\\| (\\d+) \\| `([^`]+)` \\|").FindAllStringSubmatch(string(page), -1) {
