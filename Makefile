@@ -61,12 +61,13 @@ cross: ## builds and vets what must compile without cgo and elsewhere
 	  for module in . tools; do go -C $$module build ./...; go -C $$module vet ./...; done; \
 	done
 
-lint: ## gofmt, go vet, staticcheck, go mod tidy, shellcheck
+lint: ## gofmt, go vet, staticcheck, go mod tidy, line lengths, shellcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
 	go vet ./... && go vet -tags nulldev ./...
 	go -C tools vet ./...
 	go mod tidy -diff
 	go -C tools mod tidy -diff
+	@ci/lines.sh
 	@staticcheck="$$(go -C tools tool -n staticcheck)" && for module in . tools; do \
 	  echo "staticcheck $$module" && (cd $$module && "$$staticcheck" ./...) || exit 1; \
 	done

@@ -26,10 +26,22 @@ package cverbs
 //	int rxe, got;
 // };
 //
-// static void post_send(struct cv_post_args *a) { a->p = cv_post_send(a->gate, a->wr, a->n, a->sg, a->nsg, a->max_sge); }
-// static void post_recv(struct cv_post_args *a) { a->p = cv_post_recv(a->gate, a->wr, a->n, a->sg, a->nsg, a->max_sge); }
-// static void post_srq_recv(struct cv_post_args *a) { a->p = cv_post_srq_recv(a->gate, a->wr, a->n, a->sg, a->nsg, a->max_sge); }
-// static void poll_cq(struct cv_poll_args *a) { a->got = cv_poll_cq(a->gate, a->wc, a->n, a->polls, a->rxe); }
+// static void post_send(struct cv_post_args *a)
+// {
+//	a->p = cv_post_send(a->gate, a->wr, a->n, a->sg, a->nsg, a->max_sge);
+// }
+// static void post_recv(struct cv_post_args *a)
+// {
+//	a->p = cv_post_recv(a->gate, a->wr, a->n, a->sg, a->nsg, a->max_sge);
+// }
+// static void post_srq_recv(struct cv_post_args *a)
+// {
+//	a->p = cv_post_srq_recv(a->gate, a->wr, a->n, a->sg, a->nsg, a->max_sge);
+// }
+// static void poll_cq(struct cv_poll_args *a)
+// {
+//	a->got = cv_poll_cq(a->gate, a->wc, a->n, a->polls, a->rxe);
+// }
 //
 // static void *direct(int i)
 // {

@@ -1,10 +1,11 @@
-// Half round trips of a ping-pong of sends, polled or waiting in ibv_get_cq_event: what datperf's loop does, in C.
+// Half round trips of a ping-pong of sends, polled or waiting in ibv_get_cq_event: what datperf's
+// loop does, in C.
 //
 //   pingpong poll|event SIZE ITERATIONS           the end that answers
 //   pingpong poll|event SIZE ITERATIONS ADDRESS   the end that measures, and prints
 //
-// As in datperf: one completion queue for both directions, one request in sixteen signalled, receives posted again after the
-// answer, requests of up to 256 bytes inline.
+// As in datperf: one completion queue for both directions, one request in sixteen signalled,
+// receives posted again after the answer, requests of up to 256 bytes inline.
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
@@ -97,7 +98,8 @@ static void set_up(void) {
   if (!mr) die("ibv_reg_mr");
   struct ibv_qp_init_attr init = {
       .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
-      .cap = {.max_send_wr = DEPTH, .max_recv_wr = RECEIVES, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = INLINE}};
+      .cap = {.max_send_wr = DEPTH, .max_recv_wr = RECEIVES, .max_send_sge = 1, .max_recv_sge = 1,
+      	.max_inline_data = INLINE}};
   if (rdma_create_qp(id, pd, &init)) die("rdma_create_qp");
   for (int i = 0; i < RECEIVES; i++) post_receive();
 }
@@ -150,7 +152,7 @@ int main(int argc, char **argv) {
     post_receive();
   }
   qsort(took, iterations, sizeof *took, compare);
-  printf("min_ns=%.1f p50_ns=%.1f p99_ns=%.1f mean_ns=%.1f\n", took[0] / 2.0, took[iterations / 2] / 2.0, took[iterations * 99 / 100] / 2.0,
-         sum / 2.0 / iterations);
+  printf("min_ns=%.1f p50_ns=%.1f p99_ns=%.1f mean_ns=%.1f\n", took[0] / 2.0, took[iterations / 2] / 2.0,
+  	took[iterations * 99 / 100] / 2.0, sum / 2.0 / iterations);
   return 0;
 }

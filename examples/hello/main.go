@@ -1,8 +1,10 @@
-// Command hello connects two endpoints through an RDMA device and sends a message from one to the other.
+// Command hello connects two endpoints through an RDMA device and sends a message from one to the
+// other.
 //
 //	hello [DEVICE]
 //
-// DEVICE is a name ("rxe0", "mlx5_0") or a local IP address; the default is mem0, RDMA inside this process.
+// DEVICE is a name ("rxe0", "mlx5_0") or a local IP address; the default is mem0, RDMA inside this
+// process.
 package main
 
 import (
@@ -51,8 +53,9 @@ func newEnd(ia *udat.IA) (*end, error) {
 	return &end{pz, events, ep, memory}, err
 }
 
-// expect waits for the next event, which must be of the kind. Flushed completions do not count: when a connection ends, or is refused,
-// whatever was posted comes back so, before the event that says why.
+// expect waits for the next event, which must be of the kind. Flushed completions do not count:
+// when a connection ends, or is refused, whatever was posted comes back so, before the event that
+// says why.
 func (e *end) expect(number udat.EventNumber) (udat.Event, error) {
 	for {
 		ev, _, err := e.events.Wait(patience, 1)
@@ -84,14 +87,16 @@ func run(device string) error {
 		return err
 	}
 	// A receive may be posted before there is a connection.
-	if err := server.ep.PostRecv([]udat.LMRTriplet{server.memory.Triplet(0, 4096)}, 1, udat.CompletionDefault); err != nil {
+	if err := server.ep.PostRecv([]udat.LMRTriplet{server.memory.Triplet(0, 4096)}, 1,
+		udat.CompletionDefault); err != nil {
 		return err
 	}
 	qual, _, err := ia.CreatePSPAny(server.events, udat.PSPConsumer)
 	if err != nil {
 		return err
 	}
-	if err := client.ep.Connect(ia.Addr(), qual, patience, []byte("let me in"), udat.QoSBestEffort, udat.ConnectDefault); err != nil {
+	if err := client.ep.Connect(ia.Addr(), qual, patience, []byte("let me in"), udat.QoSBestEffort,
+		udat.ConnectDefault); err != nil {
 		return err
 	}
 	request, err := server.expect(udat.EventConnectionRequest)

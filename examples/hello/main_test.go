@@ -29,8 +29,9 @@ func TestHello(t *testing.T) {
 	onEach(t, func(t *testing.T, device string) { assert.NilError(t, run(device)) })
 }
 
-// TestReadme runs the README's program, which stands below as the README shows it, against a server, and where nobody listens: it says
-// that it was refused, though the receive that it has posted is flushed before that.
+// TestReadme runs the README's program, which stands below as the README shows it, against a
+// server, and where nobody listens: it says that it was refused, though the receive that it has
+// posted is flushed before that.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	assert.NilError(t, err)
@@ -39,7 +40,8 @@ func TestReadme(t *testing.T) {
 	assert.Assert(t, found && ends, "the README has no program")
 	source, err := os.ReadFile("main_test.go")
 	assert.NilError(t, err)
-	assert.Assert(t, strings.HasSuffix(string(source), "\n"+program), "the README's program is not the one at the end of main_test.go")
+	assert.Assert(t, strings.HasSuffix(string(source), "\n"+program),
+		"the README's program is not the one at the end of main_test.go")
 
 	onEach(t, func(t *testing.T, device string) {
 		ia, err := udat.Open(device)
@@ -63,7 +65,8 @@ func TestReadme(t *testing.T) {
 		assert.NilError(t, <-client)
 
 		assert.NilError(t, psp.Free())
-		assert.ErrorContains(t, hello(device, ia.Addr(), qual), "the connection has ended: DAT_CONNECTION_EVENT_NON_PEER_REJECTED")
+		assert.ErrorContains(t, hello(device, ia.Addr(), qual),
+			"the connection has ended: DAT_CONNECTION_EVENT_NON_PEER_REJECTED")
 	})
 }
 
@@ -87,12 +90,12 @@ func TestRefused(t *testing.T) {
 
 // hello connects to a server, sends it a message, and waits until the send is done.
 func hello(device string, server netip.Addr, port udat.ConnQual) error {
-	ia, err := udat.Open(device) // a name ("rxe0"), or a local IP address; udat.Providers() lists them
+	ia, err := udat.Open(device) // a name ("rxe0") or a local IP address; udat.Providers() lists them
 	if err != nil {
 		return err
 	}
 	defer ia.Close(udat.CloseAbrupt) // destroys whatever is left
-	pz, err := ia.CreatePZ()         // memory and endpoints in one zone reach each other
+	pz, err := ia.CreatePZ()         // memory and endpoints of one zone work together
 	if err != nil {
 		return err
 	}
@@ -104,18 +107,18 @@ func hello(device string, server netip.Addr, port udat.ConnQual) error {
 	if err != nil {
 		return err
 	}
-	mem, err := ia.AllocLMR(pz, 4096, udat.PrivAll) // or CreateLMR for memory of your own
+	mem, err := ia.AllocLMR(pz, 4096, udat.PrivAll) // or CreateLMR for your own memory
 	if err != nil {
 		return err
 	}
-	const receive, send = 1, 2 // cookies: they come back with the completions
+	const receive, send = 1, 2 // cookies, returned in the completions
 	if err := ep.PostRecv([]udat.LMRTriplet{mem.Triplet(2048, 2048)}, receive, udat.CompletionDefault); err != nil {
 		return err
 	}
 	if err := ep.Connect(server, port, 5*time.Second, nil, udat.QoSBestEffort, udat.ConnectDefault); err != nil {
 		return err
 	}
-	for { // every event comes here, so that each is told by its number, and a completion by its cookie
+	for { // Number is the kind of the event, Cookie identifies a completion
 		ev, _, err := events.Wait(10*time.Second, 1)
 		switch {
 		case err != nil:
@@ -126,9 +129,10 @@ func hello(device string, server netip.Addr, port udat.ConnQual) error {
 				return err
 			}
 		case ev.Number != udat.EventDTOCompletion:
-			return fmt.Errorf("the connection has ended: %v", ev.Number) // refused, timed out, broken or disconnected
+			// Refused, timed out, broken or disconnected.
+			return fmt.Errorf("the connection has ended: %v", ev.Number)
 		case ev.Status == udat.DTOErrFlushed:
-			// Flushed with the connection: whatever was posted comes back so, before the event that says why. Wait for that.
+			// Flushed with the connection, whose event follows with the cause.
 		case ev.Status != udat.DTOSuccess:
 			return fmt.Errorf("operation %d: %v", ev.Cookie, ev.Status)
 		case ev.Cookie == send:

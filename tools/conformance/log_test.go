@@ -8,7 +8,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestDoubtfulRecords: a record counts only if the log says that the test has passed, with all its parts.
+// TestDoubtfulRecords: a record counts only if the log says that the test has passed, with all its
+// parts.
 func TestDoubtfulRecords(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -1,10 +1,12 @@
-// Command conformance makes the table of DAT rules and the tests that prove them, from the rule list and the records
-// and logs that the test suites leave, and fails if a rule that the committed table shows as proven no longer is.
+// Command conformance makes the table of DAT rules and the tests that prove them, from the rule
+// list and the records and logs that the test suites leave, and fails if a rule that the committed
+// table shows as proven no longer is.
 //
 //	conformance RULES TABLE RECORDS...
 //
-// Beside each file of records, NAME.tsv, lies the log of its suite, NAME.log, made with -test.v. A record counts only if
-// the log says that its test has passed, and that no part of it has failed or was skipped.
+// Beside each file of records, NAME.tsv, lies the log of its suite, NAME.log, made with -test.v. A
+// record counts only if the log says that its test has passed, and that no part of it has failed or
+// was skipped.
 package main
 
 import (
@@ -21,7 +23,8 @@ var fabrics = []string{"mem", "rxe", "siw"}
 // headings name the columns.
 var headings = map[string]string{"mem": "mem0", "rxe": "rxe", "siw": "siw"}
 
-// ruleLine is one line of the rule list: ID, meaning, and for a rule that no test of a Go library can show, why.
+// ruleLine is one line of the rule list: ID, meaning, and for a rule that no test of a Go library
+// can show, why.
 type ruleLine struct {
 	id, meaning, notApplicable string
 }
@@ -168,8 +171,8 @@ func readRecords(rules []ruleLine, paths []string) (proofs map[string]proof, unk
 	return proofs, unknown, nil
 }
 
-// duty says whether an ID names a gap to bridge, a mapping or a conflict of sources: what the library does about those
-// shows in the rules that the table counts.
+// duty says whether an ID names a gap to bridge, a mapping or a conflict of sources: what the
+// library does about those shows in the rules that the table counts.
 func duty(id string) bool {
 	for _, prefix := range []string{"GAP-", "V-", "C-"} {
 		if strings.HasPrefix(id, prefix) {
@@ -206,8 +209,11 @@ func provenBefore(path string) (map[string]bool, error) {
 
 func table(rules []ruleLine, proofs map[string]proof) string {
 	var b strings.Builder
-	b.WriteString("# Conformance\n\nMade by `make conformance`; do not edit. What each rule says in full is the DAT 1.2 specification's affair: the\n" +
-		"second column is a reminder. A rule is proven on a fabric if a test that names it has passed there; tests that need no\nfabric count for mem0.\n\n")
+	b.WriteString("# Conformance\n\nMade by `make conformance`; do not edit. What each rule says in full is the DAT " +
+		"1.2 specification's affair: the\n" +
+		"second column is a reminder. A rule is proven on a fabric if a test that names it has " +
+		"passed there; tests that need no\n" +
+		"fabric count for mem0.\n\n")
 	b.WriteString("| Rule | Meaning | mem0 | rxe | siw | Tests |\n|---|---|---|---|---|---|\n")
 	counts := map[string]int{}
 	na, missing := 0, 0
@@ -237,7 +243,8 @@ func table(rules []ruleLine, proofs map[string]proof) string {
 			missing++
 			shown = "missing"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.id, strings.ReplaceAll(r.meaning, "|", "\\|"), strings.Join(cells, " | "), shown)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.id, strings.ReplaceAll(r.meaning, "|", "\\|"),
+			strings.Join(cells, " | "), shown)
 	}
 	fmt.Fprintf(&b, "\nconformance: %d rules", len(rules))
 	for _, fabric := range fabrics {

@@ -47,7 +47,8 @@ func TestDefectsHaveTests(t *testing.T) {
 	}
 }
 
-// TestProofsFollowAssertions: before each rule.Proves, in its function and on the way to it, stands an assertion.
+// TestProofsFollowAssertions: before each rule.Proves, in its function and on the way to it, stands
+// an assertion.
 func TestProofsFollowAssertions(t *testing.T) {
 	calls := 0
 	for _, pattern := range []string{"../../udat/*_test.go", "../../udat/internal/*/*_test.go"} {
@@ -83,7 +84,8 @@ func TestB(t *testing.T) {
 	assert.Equal(t, strings.Join(bare, " "), "bad_test.go:3:2 bad_test.go:11:3")
 }
 
-// proofs counts the calls of rule.Proves in a file and returns the places of those without an assertion before them.
+// proofs counts the calls of rule.Proves in a file and returns the places of those without an
+// assertion before them.
 func proofs(t *testing.T, file, src string) (n int, bare []string) {
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, file, src, parser.SkipObjectResolution)
@@ -106,7 +108,8 @@ func proofs(t *testing.T, file, src string) (n int, bare []string) {
 	return n, bare
 }
 
-// asserted reports whether a statement before the last node of the path, in its function, makes an assertion.
+// asserted reports whether a statement before the last node of the path, in its function, makes an
+// assertion.
 func asserted(path []ast.Node) bool {
 	for i := len(path) - 2; i >= 0; i-- {
 		var list []ast.Stmt
@@ -145,7 +148,8 @@ func asserts(s ast.Stmt) (found bool) {
 				found = found || ok && arg.Name == "t" && !slices.Contains(openers, f.Name)
 			}
 		case *ast.SelectorExpr:
-			found = found || calls(call, "assert", "") || slices.Contains([]string{"Fatal", "Fatalf", "Error", "Errorf"}, f.Sel.Name)
+			found = found || calls(call, "assert", "") ||
+				slices.Contains([]string{"Fatal", "Fatalf", "Error", "Errorf"}, f.Sel.Name)
 			if len(call.Args) > 0 && !calls(call, "rule", "") {
 				arg, ok := call.Args[0].(*ast.Ident)
 				found = found || ok && arg.Name == "t"

@@ -51,21 +51,25 @@ type bench struct {
 	suites  map[string]*suite // by dir
 }
 
-// patience is how long a test of a mutant waits for what never comes; some tests time things of 20 s, in a bubble.
+// patience is how long a test of a mutant waits for what never comes; some tests time things of 20
+// s, in a bubble.
 const patience = "22s"
 
-// newBench builds the mutants, which are numbered from 1 in their order, and runs the unbroken tests.
+// newBench builds the mutants, which are numbered from 1 in their order, and runs the unbroken
+// tests.
 func newBench(ctx context.Context, o options, sources map[string]*source, mutants []Mutant) (*bench, error) {
 	tmp, err := os.MkdirTemp("", "mutate")
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{ctx: ctx, o: o, tmp: tmp, sources: sources, mutants: mutants, dead: map[int]string{}, suites: map[string]*suite{}}
+	b := &bench{ctx: ctx, o: o, tmp: tmp, sources: sources, mutants: mutants, dead: map[int]string{},
+		suites: map[string]*suite{}}
 	for _, m := range mutants {
 		for _, dir := range b.suitesOf(m) {
 			if b.suites[dir] == nil {
-				b.suites[dir] = &suite{dir: dir, binary: filepath.Join(tmp, path.Base(dir)+".test"), device: o.device, timeout: o.timeout,
-					took: map[string]time.Duration{}, kills: map[string]int{}}
+				b.suites[dir] = &suite{dir: dir, binary: filepath.Join(tmp, path.Base(dir)+".test"), device: o.device,
+					timeout: o.timeout,
+					took:    map[string]time.Duration{}, kills: map[string]int{}}
 			}
 		}
 	}
@@ -85,7 +89,8 @@ func newBench(ctx context.Context, o options, sources map[string]*source, mutant
 
 func (b *bench) close() { os.RemoveAll(b.tmp) }
 
-// suitesOf returns the packages whose tests a mutant meets, in their order: its own first, then those of the root.
+// suitesOf returns the packages whose tests a mutant meets, in their order: its own first, then
+// those of the root.
 func (b *bench) suitesOf(m Mutant) []string {
 	own := path.Join(b.o.dir, path.Dir(m.File))
 	switch {
@@ -97,7 +102,8 @@ func (b *bench) suitesOf(m Mutant) []string {
 	return []string{own, b.o.dir}
 }
 
-// generated is where the source of a file with its mutants lies. The compiler names it or the file in the tree.
+// generated is where the source of a file with its mutants lies. The compiler names it or the file
+// in the tree.
 func (b *bench) generated(file string) string {
 	return filepath.Join(b.tmp, strings.ReplaceAll(file, "/", "_"))
 }
@@ -140,7 +146,8 @@ func (b *bench) build() error {
 		}
 		again := false
 		for _, s := range b.suites {
-			cmd := exec.CommandContext(b.ctx, "go", "test", "-c", "-vet=off", "-gcflags=-e", "-overlay", replace, "-o", s.binary, "./"+s.dir)
+			cmd := exec.CommandContext(b.ctx, "go", "test", "-c", "-vet=off", "-gcflags=-e", "-overlay", replace, "-o",
+				s.binary, "./"+s.dir)
 			cmd.Dir = b.o.root
 			out, err := cmd.CombinedOutput()
 			if err == nil {
@@ -184,7 +191,8 @@ func (b *bench) measure(s *suite) error {
 	if s.timeout == 0 {
 		s.timeout = max(45*time.Second, 4*took)
 	}
-	fmt.Printf("%s: the unbroken tests take %v, mutants may take %v\n", s.dir, took.Round(time.Millisecond), s.timeout.Round(time.Second))
+	fmt.Printf("%s: the unbroken tests take %v, mutants may take %v\n", s.dir, took.Round(time.Millisecond),
+		s.timeout.Round(time.Second))
 	return nil
 }
 
@@ -209,7 +217,8 @@ func (b *bench) trySuite(s *suite, number int) (verdict, string) {
 			if len(tests) == 0 {
 				continue
 			}
-			if v, by, _ := b.run(s, number, min(s.timeout, briefly), "-test.run="+exactly(tests), "-test.skip="+b.o.skip); v != survived {
+			if v, by, _ := b.run(s, number, min(s.timeout, briefly), "-test.run="+exactly(tests),
+				"-test.skip="+b.o.skip); v != survived {
 				test, _, _ := strings.Cut(by, "/")
 				b.mu.Lock()
 				if _, ok := s.took[test]; ok && v == killed {
@@ -221,7 +230,8 @@ func (b *bench) trySuite(s *suite, number int) (verdict, string) {
 			done = append(done, tests...)
 		}
 	}
-	v, by, _ := b.run(s, number, s.timeout, "-test.run="+b.o.run, "-test.skip="+strings.Trim(b.o.skip+"|"+exactly(done), "|"))
+	v, by, _ := b.run(s, number, s.timeout, "-test.run="+b.o.run,
+		"-test.skip="+strings.Trim(b.o.skip+"|"+exactly(done), "|"))
 	return v, by
 }
 
@@ -264,7 +274,8 @@ func (b *bench) run(s *suite, number int, timeout time.Duration, args ...string)
 	if s.device == "" {
 		env = append(env, "GODAT_TEST_PATIENCE="+patience)
 	} else { // in the virtual machine
-		vm := []string{filepath.Join(b.o.root, "ci/rxe-vm.sh"), "--memory", "3072", "--timeout", fmt.Sprint(int(timeout.Seconds()))}
+		vm := []string{filepath.Join(b.o.root, "ci/rxe-vm.sh"), "--memory", "3072", "--timeout",
+			fmt.Sprint(int(timeout.Seconds()))}
 		for _, e := range env {
 			vm = append(vm, "--env", e)
 		}

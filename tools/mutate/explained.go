@@ -12,7 +12,8 @@ import (
 // explanations say why mutants may survive, by what they are.
 type explanations map[key]string
 
-// readExplained reads lines of file, function, change and reason, separated by tabs; # starts a comment.
+// readExplained reads lines of file, function, change and reason, separated by tabs; # starts a
+// comment.
 func readExplained(path string) (explanations, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -99,7 +100,8 @@ func (l *resultLog) add(m Mutant, v verdict, by string) error {
 	if l.file == nil {
 		return nil
 	}
-	_, err := fmt.Fprintf(l.file, "%s\t%s\t%s\t%s\t%s\t%d\n", k[0], k[1], k[2], v, strings.ReplaceAll(by, "\t", " "), m.Line)
+	_, err := fmt.Fprintf(l.file, "%s\t%s\t%s\t%s\t%s\t%d\n", k[0], k[1], k[2], v, strings.ReplaceAll(by, "\t", " "),
+		m.Line)
 	return err
 }
 

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// readHoles reads mutants made by hand: lines of file, function, code, code instead, and the bug, separated by tabs; #
-// starts a comment. The code stands once in the function, white space aside; \n in the new code is a line's end.
+// readHoles reads mutants made by hand: lines of file, function, code, code instead, and the bug,
+// separated by tabs; # starts a comment. The code stands once in the function, white space aside;
+// \n in the new code is a line's end.
 func readHoles(path string, sources map[string]*source) ([]Mutant, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -59,8 +60,9 @@ func hole(s *source, f []string) (Mutant, error) {
 		from, to := s.fset.Position(fn.Body.Pos()).Offset, s.fset.Position(fn.Body.End()).Offset
 		for _, at := range find.FindAllIndex(s.text[from:to], -1) {
 			found = append(found, Mutant{
-				File: f[0], Func: f[1], Line: strings.Count(string(s.text[:from+at[0]]), "\n") + 1, Start: from + at[0], End: from + at[1],
-				Old: string(s.text[from+at[0] : from+at[1]]), New: strings.ReplaceAll(f[3], `\n`, "\n"), Hole: f[4],
+				File: f[0], Func: f[1], Line: strings.Count(string(s.text[:from+at[0]]), "\n") + 1, Start: from + at[0],
+				End: from + at[1], Old: string(s.text[from+at[0] : from+at[1]]), New: strings.ReplaceAll(f[3], `\n`, "\n"),
+				Hole: f[4],
 			})
 		}
 	}

@@ -1,6 +1,6 @@
-// Mutate breaks package udat and its fabrics in many small ways and expects the tests to notice each. What they do not
-// notice, and no line of the explanations accounts for, makes it exit with 1. The tree is never touched: mutants are
-// built with an overlay. docs/mutation.md says more.
+// Mutate breaks package udat and its fabrics in many small ways and expects the tests to notice
+// each. What they do not notice, and no line of the explanations accounts for, makes it exit with
+// 1. The tree is never touched: mutants are built with an overlay. docs/mutation.md says more.
 package main
 
 import (
@@ -45,15 +45,20 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "of the sample")
 	flag.IntVar(&o.perMille, "per-mille", 20, "size of the sample, beside the mutants made by hand")
 	flag.StringVar(&o.only, "only", "", "of all, only mutants whose place and change contain this")
-	flag.StringVar(&o.skip, "skip", "Races|Allocate|DtestS|DtestC", "tests not to run: those that take long and are after races, and those of speed, which a build with all mutants in it has less of")
+	flag.StringVar(&o.skip, "skip", "Races|Allocate|DtestS|DtestC",
+		"tests not to run: long searches for races, and tests of speed, because the build with all mutants is slow")
 	flag.StringVar(&o.run, "run", "", "only these tests, as in go test")
-	flag.StringVar(&o.explained, "explained", "tools/mutate/explained.tsv", "mutants that may survive: file, function, change, reason")
-	flag.StringVar(&o.holes, "holes", "tools/mutate/holes.tsv", "mutants made by hand: file, function, code, code instead, bug")
+	flag.StringVar(&o.explained, "explained", "tools/mutate/explained.tsv",
+		"mutants that may survive: file, function, change, reason")
+	flag.StringVar(&o.holes, "holes", "tools/mutate/holes.tsv",
+		"mutants made by hand: file, function, code, code instead, bug")
 	flag.StringVar(&o.log, "log", "", "append each result to this file; mutants that it already has are not tried again")
 	flag.BoolVar(&o.retry, "retry", false, "try the survivors of the log again, and nothing else")
 	flag.BoolVar(&o.list, "list", false, "list the mutants and try none")
-	flag.StringVar(&o.device, "device", "", "run the tests in the virtual machine, on this device of it, rxe0; only mutants of verbsfabric, or -only")
-	flag.DurationVar(&o.timeout, "timeout", 0, "for one run of the tests; 0: four times what they take unbroken, at least 45s")
+	flag.StringVar(&o.device, "device", "",
+		"run the tests in the virtual machine, on this device of it, rxe0; only mutants of verbsfabric, or -only")
+	flag.DurationVar(&o.timeout, "timeout", 0,
+		"for one run of the tests; 0: four times what they take unbroken, at least 45s")
 	flag.IntVar(&o.jobs, "j", 4, "how many mutants to try at once")
 	flag.Parse()
 	ok, err := run(o)
@@ -130,8 +135,8 @@ func collect(holes string, sources map[string]*source) ([]Mutant, error) {
 	return all, nil
 }
 
-// choose returns the mutants that the options name: the fixed sample, all, or those that contain a text. Of a package
-// that needs a device, only what tests without one reach.
+// choose returns the mutants that the options name: the fixed sample, all, or those that contain a
+// text. Of a package that needs a device, only what tests without one reach.
 func choose(o options, all []Mutant) ([]Mutant, error) {
 	var reached func(Mutant) bool
 	if o.device == "" {

@@ -61,8 +61,8 @@ func (m Mutant) Apply(src []byte) []byte {
 	return slices.Concat(src[:m.Start], []byte(m.New), src[m.End:])
 }
 
-// inSample reports whether the fixed sample has the mutant: holes always, others by a hash of what they are, so that an
-// edit of one function does not change the sample of another.
+// inSample reports whether the fixed sample has the mutant: holes always, others by a hash of what
+// they are, so that an edit of one function does not change the sample of another.
 func (m Mutant) inSample(seed uint64, perMille int) bool {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d\n%s\n%s\n%s", seed, m.File, m.Func, m.What())
@@ -130,6 +130,7 @@ func (g *generator) add(n ast.Node, with string) { g.replace(n.Pos(), n.End(), w
 func (g *generator) replace(from, to token.Pos, with string) {
 	start, end := g.offset(from), g.offset(to)
 	if old := string(g.src[start:end]); old != with {
-		g.mutants = append(g.mutants, Mutant{File: g.file, Func: g.in, Line: g.fset.Position(from).Line, Start: start, End: end, Old: old, New: with})
+		g.mutants = append(g.mutants,
+			Mutant{File: g.file, Func: g.in, Line: g.fset.Position(from).Line, Start: start, End: end, Old: old, New: with})
 	}
 }

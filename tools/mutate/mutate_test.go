@@ -80,7 +80,8 @@ func TestMutants(t *testing.T) {
 	assert.Assert(t, !got["f: m.Lock() => (nothing)"])
 }
 
-// TestSample: it has the holes and about its share of the others, and an edit of a function leaves the others' alone.
+// TestSample: it has the holes and about its share of the others, and an edit of a function leaves
+// the others' alone.
 func TestSample(t *testing.T) {
 	in := 0
 	for i := range 10000 {

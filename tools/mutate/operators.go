@@ -76,7 +76,8 @@ func (g *generator) operator(at token.Pos, op token.Token) {
 	}
 }
 
-// negate inverts a condition that is no comparison and has no clauses: those have mutants of their own.
+// negate inverts a condition that is no comparison and has no clauses: those have mutants of their
+// own.
 func (g *generator) negate(cond ast.Expr) {
 	switch c := cond.(type) {
 	case *ast.BinaryExpr:
@@ -234,8 +235,8 @@ func (g *generator) returned(n *ast.ReturnStmt) {
 	g.add(last, "nil")
 }
 
-// statements deletes those that may be missing without an error of the compiler: assignments, calls (a wait or a
-// notification left out), whole ifs.
+// statements deletes those that may be missing without an error of the compiler: assignments, calls
+// (a wait or a notification left out), whole ifs.
 func (g *generator) statements(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
@@ -261,7 +262,8 @@ func (g *generator) statements(list []ast.Stmt) {
 	}
 }
 
-// isLocking reports whether a call takes or gives back a lock: without it everything hangs, which shows nothing.
+// isLocking reports whether a call takes or gives back a lock: without it everything hangs, which
+// shows nothing.
 func isLocking(x ast.Expr) bool {
 	call, ok := x.(*ast.CallExpr)
 	if !ok {
@@ -277,7 +279,8 @@ func isLocking(x ast.Expr) bool {
 	return slices.Contains([]string{"Lock", "Unlock", "RLock", "RUnlock", "unlock", "unlockLater", "panic"}, name)
 }
 
-// tables mutates variables at the top of a file that are tables: entries are left out, or get the value of the next one.
+// tables mutates variables at the top of a file that are tables: entries are left out, or get the
+// value of the next one.
 func (g *generator) tables(d *ast.GenDecl) {
 	for _, spec := range d.Specs {
 		v := spec.(*ast.ValueSpec)

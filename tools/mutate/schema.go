@@ -9,11 +9,13 @@ import (
 	"strings"
 )
 
-// All mutants of a package are built into one program, and an environment variable says which of them it is: to build a
-// program for each takes longer than to test it. A function gets a copy for each of its mutants and begins with a switch
-// that calls the one chosen; a table becomes a function that returns the one chosen.
+// All mutants of a package are built into one program, and an environment variable says which of
+// them it is: to build a program for each takes longer than to test it. A function gets a copy for
+// each of its mutants and begins with a switch that calls the one chosen; a table becomes a
+// function that returns the one chosen.
 
-// mutantEnv names the number of the mutant that the tests run on; without it they run on the sources as they are.
+// mutantEnv names the number of the mutant that the tests run on; without it they run on the
+// sources as they are.
 const mutantEnv = "GODAT_MUTANT"
 
 // chooser is the file that is added to a package.

@@ -24,8 +24,8 @@ type source struct {
 	pkg    *types.Package
 }
 
-// load reads the files of packages that a build without tags has, by their paths below root/dir. The packages are
-// directories below root.
+// load reads the files of packages that a build without tags has, by their paths below root/dir.
+// The packages are directories below root.
 func load(root, dir string, packages []string) (map[string]*source, error) {
 	exports, err := exported(root, packages)
 	if err != nil {
@@ -72,7 +72,8 @@ func load(root, dir string, packages []string) (map[string]*source, error) {
 
 // check finds the types of the files of a package.
 func check(path string, fset *token.FileSet, files []*source, imported types.Importer) error {
-	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}
+	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{},
+		Defs: map[*ast.Ident]types.Object{}}
 	var parsed []*ast.File
 	for _, f := range files {
 		parsed = append(parsed, f.parsed)
