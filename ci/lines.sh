@@ -14,7 +14,6 @@ exceptions=(
   '^internal/perf/report/fuzz_test\.go$'  # seeds: documents of one line
   '^cverbs/loopbench\.'                  # not yet clean
   '^udat/[^/]*$'                          # not yet clean
-  '^udat/internal/'                       # not yet clean
   '^internal/bench/'                      # not yet clean
 )
 

@@ -1,14 +1,15 @@
-// Package fabric is the narrow waist between package udat and whatever moves the bytes: the interfaces and
-// plain structs that an RDMA fabric offers. It holds no code; its flat types of work are those of package cverbs.
+// Package fabric defines what package udat needs of an RDMA fabric: interfaces and plain structs.
+// It has no code that does work; its flat types are those of package cverbs.
 //
-// Conventions that every fabric keeps and udat builds on:
+// Every fabric keeps these conventions:
 //
-//   - Every method is safe for concurrent use. Close is idempotent in effect: a second call returns ErrClosed.
-//   - Handlers (of listeners, connections and asynchronous events) are called one at a time, in order, by one
-//     goroutine per Device. They must not block for long and may call any method except Device.Close.
-//   - After Close of a Listener, Conn or QP has returned, a handler call that had already begun may still finish:
-//     the receiver tells late events from current ones.
-//   - Completions never arrive in the goroutine of the poster, but through CQ.Poll.
+//   - Every method is safe for concurrent use. A second Close returns ErrClosed.
+//   - One goroutine per Device calls all handlers (of listeners, connections and asynchronous
+//     events), one at a time and in order. They must not block for long, and may call any method
+//     except Device.Close.
+//   - A handler call that had begun may still finish after Close of a Listener, Conn or QP has
+//     returned; the receiver must recognize late events.
+//   - Completions come through CQ.Poll, never in the poster's goroutine.
 package fabric
 
 import (
@@ -17,7 +18,7 @@ import (
 	"time"
 )
 
-// Errors that every fabric reports the same way; they may be wrapped with the fabric's own cause.
+// Errors that all fabrics share; a fabric may wrap them with its own cause.
 var (
 	ErrClosed        = errors.New("object is closed")
 	ErrInUse         = errors.New("object is in use")
@@ -33,15 +34,17 @@ var (
 	ErrDeviceRemoved = errors.New("device has been removed")
 )
 
-// Fabric is one way to reach RDMA devices: the verbs of this host, or the fabric inside this process.
+// Fabric is one way to reach RDMA devices: the verbs of this host, or the fabric inside this
+// process.
 type Fabric interface {
 	// Name is the kind of the fabric: "verbs" or "mem".
 	Name() string
-	// Devices lists what Open can open now. A host without RDMA gives an empty list and the reason as the error.
+	// Devices lists the devices that Open can open now. On a host without RDMA the list is empty
+	// and the error is the reason.
 	Devices() ([]DeviceInfo, error)
-	// Open opens a device by its name, or by one of its IP addresses. ErrNoDevice says that this fabric has none
-	// of that name; any other error says that it has and could not open it. async receives the device's
-	// asynchronous events; it may be nil.
+	// Open opens a device by its name, or by one of its IP addresses. ErrNoDevice means that this
+	// fabric has no such device; any other error that opening it failed. async receives the
+	// device's asynchronous events and may be nil.
 	Open(name string, opts Options, async func(AsyncEvent)) (Device, error)
 }
 
@@ -107,7 +110,7 @@ type Attr struct {
 	ExactBounds    bool // memory windows enforce their bounds
 	TellsTarget    bool // who refuses a remote operation hears AsyncQPFatal before the initiator hears of the refusal
 	EnforcesRNR    bool // a send without a posted receive fails after RNRRetry
-	Acknowledged   bool // a send or write is done when the peer has taken it, and tells what the peer refuses (iWARP: the connection ends)
+	Acknowledged   bool // a send or write completes when the peer has it, and fails if the peer refuses it
 	SolicitedArm   bool // CQ.Arm can ask for solicited completions only; else it arms for all
 }
 
@@ -115,23 +118,27 @@ type Attr struct {
 type Device interface {
 	Attr() Attr
 	AllocPD() (PD, error)
-	// CreateCQ makes a completion queue of at least depth entries, not armed.
+	// CreateCQ creates a completion queue of at least depth entries, not armed.
 	CreateCQ(depth int) (CQ, error)
-	// CreateQP makes a reliable connected queue pair that takes receives at once (verbs: INIT).
+	// CreateQP creates a reliable connected queue pair that takes receives at once (verbs: INIT).
 	CreateQP(QPInit) (QP, error)
-	// Listen takes connection requests on a port of the device's own address; port 0 picks a free one above 1023.
-	// The handler gets every request at once and may keep it as long as it likes. How many is its affair: the fabric counts none.
+	// Listen accepts connection requests on a port of the device's own address; port 0 chooses a
+	// free one above 1023. The handler receives every request at once and may keep it for any time.
+	// The fabric does not limit their number.
 	Listen(port uint16, on func(Request)) (Listener, error)
-	// Connect starts to connect qp and returns at once. Exactly one of the outcome events follows on the handler,
-	// unless Conn.Close comes first; after EventEstablished at most one of EventDisconnected or EventRemoved.
+	// Connect starts connecting qp and returns. The handler receives exactly one outcome event,
+	// unless Conn.Close comes first; after EventEstablished at most one EventDisconnected or
+	// EventRemoved follows.
 	Connect(qp QP, p ConnectParams, on func(ConnEvent)) (Conn, error)
-	// Close ends the device. Objects that still exist make it return ErrInUse, naming them, and change nothing.
+	// Close closes the device. While objects of it exist it returns ErrInUse, names them, and
+	// changes nothing.
 	Close() error
 }
 
 // PD is a protection domain.
 type PD interface {
-	// RegMR registers buf, whose memory must not move until Close. Remote write and atomic access imply local write.
+	// RegMR registers buf, whose memory must not move until Close. Remote write and atomic access
+	// imply local write.
 	RegMR(buf []byte, access Access) (MR, error)
 	// AllocMW makes an unbound memory window.
 	AllocMW() (MW, error)
@@ -143,8 +150,8 @@ type PD interface {
 type MR interface {
 	LKey() uint32
 	RKey() uint32
-	// Close deregisters. When it returns the fabric touches the memory no more; work that still names the
-	// region completes with an error.
+	// Close deregisters the region. After it the fabric does not access the memory; work that still
+	// names the region completes with an error.
 	Close() error
 }
 
@@ -157,16 +164,17 @@ type MW interface {
 
 // CQ is a completion queue with its own notification channel.
 type CQ interface {
-	// Poll takes up to len(wcs) completions, oldest first, without blocking or allocating. Where another poll
-	// is cheap it polls up to polls times for the first.
+	// Poll takes up to len(wcs) completions, oldest first, without blocking or allocating. If
+	// repeated polls are cheap on the device it polls an empty queue up to polls times.
 	Poll(wcs []WC, polls int) (int, error)
-	// Arm asks for one notification: for the next completion, or with solicitedOnly for the next that is solicited
-	// or in error. Completions that were queued before Arm cause none: poll once more after arming.
+	// Arm requests one notification: for the next completion, or with solicitedOnly for the next
+	// solicited or failed one. Completions already queued cause none: poll once more after arming.
 	Arm(solicitedOnly bool) error
-	// Wait parks the goroutine until an armed notification comes (fired true), Wake is called (fired false), or
-	// the deadline passes (os.ErrDeadlineExceeded); the zero time is no deadline. One waiter at a time.
+	// Wait blocks until an armed notification comes (fired is true), Wake is called (fired is
+	// false), or the deadline passes (os.ErrDeadlineExceeded). The zero deadline never expires. One
+	// waiter at a time.
 	Wait(deadline time.Time) (fired bool, err error)
-	// Wake makes the current Wait return, or the next one if none is under way. It never blocks.
+	// Wake makes the current Wait, or else the next one, return. It never blocks.
 	Wake()
 	// Resize changes the depth to at least depth, keeping what is queued.
 	Resize(depth int) error
@@ -177,17 +185,18 @@ type CQ interface {
 // SRQ is a shared receive queue.
 type SRQ interface {
 	PostRecv(wrs []RecvWR, sges []SGE) (int, error)
-	// SetLimit arms one AsyncSRQLimit event for when fewer than limit receives are queued; 0 disarms.
+	// SetLimit arms one AsyncSRQLimit event for when fewer than limit receives are queued; 0
+	// disarms.
 	SetLimit(limit int) error
 	// Resize changes the capacity to at least depth, keeping what is queued.
 	Resize(depth int) error
 	Depth() int
-	// Available is the number of receives queued, or -1 where the device does not tell.
+	// Available returns the number of queued receives, or -1 if the device does not report it.
 	Available() int
 	Close() error
 }
 
-// QPInit says what a new queue pair is made of.
+// QPInit describes a new queue pair.
 type QPInit struct {
 	PD                     PD
 	SendCQ, RecvCQ         CQ
@@ -197,39 +206,42 @@ type QPInit struct {
 	MaxInline              int // wanted; QP.MaxInline tells what was granted
 }
 
-// QP is a reliable connected queue pair. It takes receives from its creation, sends once it is connected, and
-// both once it is in error, where everything posted is flushed in order.
+// QP is a reliable connected queue pair. It takes receives from its creation, sends once it is
+// connected, and both in the error state, where it flushes everything in order.
 type QP interface {
 	Num() uint32
 	MaxInline() int
-	// PostSend posts the batch in order and rings once. It returns how many were taken; an error speaks of the
-	// first that was not. wrs and sges are free again at return; nothing is allocated.
+	// PostSend posts the batch in order with one doorbell. It returns the number accepted; an error
+	// is about the first request that was not. wrs and sges may be reused at once. It does not
+	// allocate.
 	PostSend(wrs []SendWR, sges []SGE) (int, error)
 	PostRecv(wrs []RecvWR, sges []SGE) (int, error)
-	// Bind posts the binding of a window to part of a region and returns the new remote key at once; length 0
-	// unbinds. The completion has WC opcode OpWCBind.
+	// Bind posts the binding of a window to part of a region and returns the new remote key; length
+	// 0 unbinds. The completion's opcode is OpWCBind.
 	Bind(mw MW, wr BindWR) (rkey uint32, err error)
-	// Taken is the number of receives that the queue pair has taken from its SRQ and not completed, or -1 where the device
-	// does not tell. One that is in error and takes no more may tell 0 even there.
+	// Taken returns the number of receives taken from the SRQ and not completed, or -1 if the
+	// device does not report it. Such a device may still report 0 for a queue pair in error that
+	// takes no more.
 	Taken() int
-	// SetTakenLimits arms one AsyncQPSoftLimit and one AsyncQPHardLimit, each for when more receives than that are taken,
-	// which may be now; a negative limit is none.
+	// SetTakenLimits arms one AsyncQPSoftLimit and one AsyncQPHardLimit, each due when more
+	// receives are taken, which may be at once. A negative limit is none.
 	SetTakenLimits(soft, hard int) error
-	// SetError moves the queue pair to the error state: everything posted is flushed. A queue pair that an error of its
-	// own has broken needs it too, before receives that are posted then are sure to be flushed.
+	// SetError moves the queue pair to the error state and flushes everything. Call it also for a
+	// queue pair that its own error has broken: only then later receives are sure to be flushed.
 	SetError() error
-	// Close destroys the queue pair. When it returns nothing that was posted touches memory any more.
+	// Close destroys the queue pair. After it no posted work accesses memory.
 	Close() error
 }
 
-// ConnectParams are the terms of an active connect.
+// ConnectParams are the parameters of an active connect.
 type ConnectParams struct {
 	Remote          netip.AddrPort
 	Private         []byte
 	ReadIn, ReadOut uint8 // outstanding reads and atomics that this end serves and starts
 }
 
-// AcceptParams are the terms of an accept. The fabric lowers the depths to what the peer offered.
+// AcceptParams are the parameters of an accept. The fabric lowers the depths to those that the peer
+// offered.
 type AcceptParams struct {
 	Private         []byte
 	ReadIn, ReadOut uint8
@@ -241,53 +253,58 @@ type Conn interface {
 	RemoteAddr() netip.AddrPort
 	// ReadDepths are the depths in force once established.
 	ReadDepths() (in, out uint8)
-	// Awaits says, for people, what an attempt under way waits for.
+	// Awaits returns, for people, what a pending attempt waits for.
 	Awaits() string
-	// Disconnect moves the queue pair to error and tells the peer. It is harmless when repeated or after the peer's.
-	// An end that began hears EventDisconnected when the other answers; an attempt under way ends in EventFailed at once.
+	// Disconnect moves the queue pair to error and notifies the peer. It may be repeated, and may
+	// follow the peer's. The end that disconnects first receives EventDisconnected when the peer
+	// answers; a pending attempt ends with EventFailed at once.
 	Disconnect() error
-	// Close forgets the connection: an attempt under way is given up, an established one disconnected. It does not
-	// wait for a peer that no longer answers; what has to linger does so inside the fabric, within a bound.
+	// Close releases the connection: a pending attempt is given up, an established connection is
+	// disconnected. It does not wait for a silent peer; the fabric finishes the disconnect itself,
+	// within a bound.
 	Close() error
 }
 
-// Listener takes connection requests.
+// Listener accepts connection requests.
 type Listener interface {
 	Addr() netip.AddrPort
-	// Close stops listening. Requests that the handler has been given stay valid.
+	// Close stops listening. Requests that the handler has received stay valid.
 	Close() error
 }
 
-// Request is a connection request that awaits an answer.
+// Request is a connection request without an answer yet.
 type Request interface {
 	LocalAddr() netip.AddrPort
 	RemoteAddr() netip.AddrPort
-	// Private is the data that the peer sent. Where padded is true it may have zeroes at its end that the peer did not send.
+	// Private returns the peer's data. If padded is true it may end with zeroes that the peer did
+	// not send.
 	Private() (data []byte, padded bool)
-	// ReadDepths are the depths that this end may use at the most: in serves the peer's reads, out is for its own.
+	// ReadDepths returns the largest depths for this end: in serves the peer's reads, out is for
+	// its own.
 	ReadDepths() (in, out uint8)
-	// Accept answers with qp. EventEstablished follows on the handler, or EventFailed if the peer has given up. On
-	// an error nothing has changed and the request is still there.
+	// Accept accepts with qp. The handler receives EventEstablished, or EventFailed if the peer has
+	// given up. An error changes nothing: the request still awaits its answer.
 	Accept(qp QP, p AcceptParams, on func(ConnEvent)) (Conn, error)
-	// Reject answers no. byConsumer makes the peer see EventPeerRejected, else EventRejected, which does not tell the length of its data.
+	// Reject rejects the request. With byConsumer the peer receives EventPeerRejected, else
+	// EventRejected, whose data has no known length.
 	Reject(private []byte, byConsumer bool) error
 }
 
-// ConnEventKind is what happened to a connection.
+// ConnEventKind is the kind of a connection event.
 type ConnEventKind uint8
 
 // The outcomes of connecting, and the ends of a connection.
 const (
 	EventEstablished  ConnEventKind = iota // data can flow; Private holds the acceptor's data at the active end
 	EventPeerRejected                      // the consumer at the other end said no; Private may hold its data
-	EventRejected                          // nobody listens, the backlog is full, or the other end cannot; Private may hold data
+	EventRejected                          // no listener, a full backlog, or a failure there; Private may hold data
 	EventUnreachable                       // no route, no such host, or it does not answer
 	EventFailed                            // the handshake failed in another way
 	EventDisconnected                      // the other end disconnected, first or in answer
 	EventRemoved                           // the device has gone
 )
 
-// ConnEvent tells of a connection. Private is the receiver's to keep.
+// ConnEvent is an event of a connection. The receiver owns Private.
 type ConnEvent struct {
 	Kind    ConnEventKind
 	Private []byte
@@ -312,7 +329,7 @@ const (
 	AsyncPortActive
 )
 
-// AsyncEvent is an asynchronous event; the object that it is about is set, the others are nil.
+// AsyncEvent is an asynchronous event. Its object is set, the other ones are nil.
 type AsyncEvent struct {
 	Kind  AsyncKind
 	CQ    CQ

@@ -2,8 +2,8 @@ package fabric
 
 import "github.com/godat/godat/cverbs"
 
-// The flat types of work are those of package cverbs, so that a batch crosses into C as it is. cverbs compiles on every
-// platform; without verbs its types are all that is left of it.
+// The flat types are those of package cverbs, so that a batch crosses into C unchanged. cverbs
+// compiles on every platform; without verbs only its types are used.
 type (
 	SGE       = cverbs.SGE
 	SendWR    = cverbs.SendWR

@@ -1,6 +1,7 @@
-// Package lockrank orders the locks of package udat. Every lock belongs to a rank, and a goroutine that holds one takes only
-// locks of higher ranks; docs/locks.md has the table. Without the build tag lockcheck a [Mutex] is a sync.Mutex and the order is
-// not looked at. With the tag, a lock that is taken against its rank panics and names both: the tests of udat run so, too.
+// Package lockrank orders the locks of package udat. Every lock belongs to a rank, and a goroutine
+// that holds one takes only locks of higher ranks; docs/locks.md has the table. Without the build
+// tag lockcheck a [Mutex] is a sync.Mutex and the order is not looked at. With the tag, a lock that
+// is taken against its rank panics and names both: the tests of udat run so, too.
 //
 // Only package udat imports it:
 //
@@ -15,7 +16,8 @@
 // A Mutex may be used by any number of goroutines, as a sync.Mutex may; the zero value is unlocked.
 package lockrank
 
-// Rank is a place in the order of locks, and the lock's name. A lock may be taken when all that the goroutine holds have lower numbers.
+// Rank is a lock's place in the order, and its name. A lock may be taken if all locks of the
+// goroutine have lower numbers.
 type Rank interface {
 	Rank() (number int, name string)
 }

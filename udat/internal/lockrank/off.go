@@ -10,5 +10,5 @@ const Checking = false
 // Mutex is a mutual exclusion lock of rank R.
 type Mutex[R Rank] struct{ sync.Mutex }
 
-// LockNested is Lock for a second lock of a rank, where something else than the rank orders the two.
+// LockNested is Lock for a second lock of the same rank, ordered by other means.
 func (m *Mutex[R]) LockNested() { m.Lock() }

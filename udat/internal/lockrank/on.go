@@ -13,13 +13,13 @@ import (
 // Checking says whether the order of locks is checked.
 const Checking = true
 
-// Mutex is a mutual exclusion lock of rank R that panics when it is taken against its rank.
+// Mutex is a mutual exclusion lock of rank R. It panics if it is taken against its rank.
 type Mutex[R Rank] struct {
 	mu     sync.Mutex
 	holder uint64 // the goroutine that has it; guarded by mu
 }
 
-// held has the locks that each goroutine holds, in the order in which it took them.
+// held has the locks of each goroutine, in the order of taking.
 var (
 	heldMu sync.Mutex
 	held   = make(map[uint64][]lock)
@@ -34,7 +34,7 @@ type lock struct {
 // Lock takes the lock. It panics if the goroutine holds one of the same rank or a higher one.
 func (m *Mutex[R]) Lock() { m.lock(0) }
 
-// LockNested is Lock for a second lock of a rank, where something else than the rank orders the two.
+// LockNested is Lock for a second lock of the same rank, ordered by other means.
 func (m *Mutex[R]) LockNested() { m.lock(1) }
 
 // lock takes the lock; nested is 1 where the goroutine may hold one of the same rank.
@@ -54,7 +54,7 @@ func (m *Mutex[R]) lock(nested int) {
 	m.have(g)
 }
 
-// TryLock takes the lock if it is free. It does not wait, so that any order is right.
+// TryLock takes the lock if it is free. It never waits, so any order is allowed.
 func (m *Mutex[R]) TryLock() bool {
 	if !m.mu.TryLock() {
 		return false
@@ -72,7 +72,7 @@ func (m *Mutex[R]) have(g uint64) {
 	heldMu.Unlock()
 }
 
-// Unlock gives the lock back, which another goroutine may have taken.
+// Unlock releases the lock, which another goroutine may have taken.
 func (m *Mutex[R]) Unlock() {
 	heldMu.Lock()
 	list := held[m.holder]
@@ -91,7 +91,7 @@ func (m *Mutex[R]) Unlock() {
 	m.mu.Unlock()
 }
 
-// goroutine is the number of the goroutine that calls.
+// goroutine returns the number of the calling goroutine.
 func goroutine() uint64 {
 	var buf [64]byte
 	text := bytes.TrimPrefix(buf[:runtime.Stack(buf[:], false)], []byte("goroutine "))

@@ -9,7 +9,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// benchPair is two connected ends. The harness wants a *testing.T; benchmarks build their pair by hand around it.
+// benchPair is two connected ends. The harness wants a *testing.T; benchmarks build their pair by
+// hand around it.
 func benchPair(b *testing.B, bytes int) (x, y *end) {
 	b.Helper()
 	f := New()

@@ -30,7 +30,8 @@ var (
 	errGivenUp = errors.New("mem0: the other end has given up")
 )
 
-// conn is one end of a connection. Its state is guarded by Fabric.mu; handlers are called by the dispatcher.
+// conn is one end of a connection. Its state is guarded by Fabric.mu; handlers are called by the
+// dispatcher.
 type conn struct {
 	dev           *Device
 	qp            *qp
@@ -44,7 +45,8 @@ type conn struct {
 	timer         *time.Timer
 }
 
-// send passes a message of connection management to another device, or loses it where a fault says so.
+// send passes a message of connection management to another device, or loses it where a fault says
+// so.
 func (d *Device) send(m Message, to *Device, arrive func()) {
 	if n := &d.faults.lose[m]; *n > 0 {
 		*n--
@@ -91,7 +93,8 @@ func (d *Device) newConn(op string, fq fabric.QP, private []byte, most int, on f
 	return c, nil
 }
 
-// drop forgets the connection and, where it has never been used, leaves the queue pair to another attempt.
+// drop forgets the connection and, where it has never been used, leaves the queue pair to another
+// attempt.
 func (c *conn) drop() {
 	c.end(forgotten)
 	delete(c.dev.conns, c)
@@ -258,8 +261,8 @@ func (c *conn) ReadDepths() (in, out uint8) {
 	return c.in, c.out
 }
 
-// Disconnect also answers the other end's disconnect: an end that has left hears EventDisconnected when the
-// other follows.
+// Disconnect also answers the other end's disconnect: an end that has left hears EventDisconnected
+// when the other follows.
 func (c *conn) Disconnect() error {
 	c.dev.f.mu.Lock()
 	defer c.dev.f.mu.Unlock()

@@ -131,7 +131,8 @@ func TestPorts(t *testing.T) {
 	})
 }
 
-// TestCloseListener: closing a listener leaves the requests that it has handed out, and refuses later ones.
+// TestCloseListener: closing a listener leaves the requests that it has handed out, and refuses
+// later ones.
 func TestCloseListener(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()

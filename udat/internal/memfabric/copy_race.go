@@ -4,8 +4,8 @@ package memfabric
 
 const moveBlock = 4096
 
-// move copies payload as a NIC does: the race detector does not see it. The built-in copy would be seen even
-// here, since the runtime reports it; assignments of arrays are not.
+// move copies payload as a NIC does: the race detector does not see it. The built-in copy would be
+// seen even here, since the runtime reports it; assignments of arrays are not.
 //
 //go:norace
 func move(dst, src []byte) {

@@ -53,8 +53,8 @@ func (d *Device) CreateCQ(depth int) (fabric.CQ, error) {
 	}, nil
 }
 
-// Poll takes completions. It looks once: finding none it lets other goroutines run, since the processor that would do the work
-// meanwhile is this one.
+// Poll takes completions. It polls once, and yields the processor if there are none, because the
+// goroutine that makes them may need it.
 func (c *cq) Poll(wcs []fabric.WC, _ int) (int, error) {
 	c.mu.Lock()
 	if c.dead {
@@ -80,7 +80,7 @@ func (c *cq) Poll(wcs []fabric.WC, _ int) (int, error) {
 	return n, nil
 }
 
-// push adds a completion. One that finds the queue full ends the queue and the queue pairs on it.
+// push adds a completion. If the queue is full, it fails the queue and its queue pairs.
 func (c *cq) push(wc *fabric.WC, solicited bool) {
 	c.mu.Lock()
 	if c.overrun {
@@ -139,7 +139,7 @@ func (c *cq) Arm(solicitedOnly bool) error {
 	return nil
 }
 
-// take tells whether a Wait can return now, and with what.
+// take reports whether a Wait can return now, and its result.
 func (c *cq) take() (done, fired bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

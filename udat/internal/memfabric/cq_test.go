@@ -10,7 +10,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// notified tells whether a notification has come by now.
+// notified reports whether a notification has come by now.
 func (e *end) notified() bool {
 	e.t.Helper()
 	fired, err := e.cq.Wait(time.Now().Add(time.Millisecond))

@@ -54,7 +54,7 @@ func (d *Device) limit(r Resource) int {
 	return [numResources]int{a.MaxPD, a.MaxMR, a.MaxMW, a.MaxCQ, a.MaxSRQ, a.MaxQP, 1 << 16, a.MaxQP}[r]
 }
 
-// usable says why nothing can be made on the device; f.mu is held.
+// usable returns an error if the device can create nothing; f.mu is held.
 func (d *Device) usable(op string) error {
 	switch {
 	case d.closed:
@@ -107,7 +107,7 @@ type object struct {
 	refs   int
 }
 
-// retire begins the end of o: it refuses when o is closed or in use, and keeps new users away.
+// retire starts the end of o: it refuses if o is closed or in use, and then refuses new users.
 func (d *Device) retire(op string, o *object) error {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()

@@ -35,7 +35,8 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// TestQueuePairKeepsItsParts: what a queue pair is made of cannot be closed before it. It needs no places on its queues.
+// TestQueuePairKeepsItsParts: what a queue pair is made of cannot be closed before it. It needs no
+// places on its queues.
 func TestQueuePairKeepsItsParts(t *testing.T) {
 	d, _ := openDevice(t, New(), options)
 	p, err := d.AllocPD()
@@ -127,7 +128,8 @@ func TestLimitsAndAbilities(t *testing.T) {
 		assert.ErrorIs(t, err, fabric.ErrNotSupported)
 		_, err = a.pd.CreateSRQ(1, 1)
 		assert.ErrorIs(t, err, fabric.ErrNotSupported)
-		for _, op := range []fabric.Opcode{fabric.OpCmpSwap, fabric.OpFetchAdd, fabric.OpSendInv, fabric.OpLocalInv, fabric.OpWriteImm} {
+		for _, op := range []fabric.Opcode{fabric.OpCmpSwap, fabric.OpFetchAdd, fabric.OpSendInv, fabric.OpLocalInv,
+			fabric.OpWriteImm} {
 			_, err = a.qp.PostSend([]fabric.SendWR{{Opcode: op}}, nil)
 			assert.ErrorIs(t, err, fabric.ErrNotSupported)
 		}
@@ -138,22 +140,24 @@ func TestBadSizes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		e := newEnd(t, New(), endOptions{})
 		for want, err := range map[string]error{
-			"depth 0 is not in 1 to":         second(e.dev.CreateCQ(0)),
-			"depth 1048577 is not in 1 to":   second(e.dev.CreateCQ(1<<20 + 1)),
-			"length 0":                       second(e.pd.RegMR(nil, 0)),
-			"unknown access rights 0x20":     second(e.pd.RegMR(e.mem, 1<<5)),
-			"maxSGE 33 is not in":            second(e.pd.CreateSRQ(1, 33)),
-			"depth -1 is not in":             second(e.pd.CreateSRQ(-1, 1)),
-			"no PD of this device":           second(e.dev.CreateQP(fabric.QPInit{})),
-			"no send CQ of this device":      second(e.dev.CreateQP(fabric.QPInit{PD: e.pd})),
-			"MaxSend 32769 is not in":        second(e.dev.CreateQP(with(e.init, func(q *fabric.QPInit) { q.MaxSend = 1<<15 + 1 }))),
-			"MaxRecvSGE -1 is not in":        second(e.dev.CreateQP(with(e.init, func(q *fabric.QPInit) { q.MaxRecvSGE = -1 }))),
-			"MaxInline 257 is not in":        second(e.dev.CreateQP(with(e.init, func(q *fabric.QPInit) { q.MaxInline = 257 }))),
-			"access rights 0x1 are not":      second(e.qp.Bind(e.window(), fabric.BindWR{Access: fabric.LocalWrite})),
-			"no window of this device":       second(e.qp.Bind(nil, fabric.BindWR{})),
-			"no MR of this device":           second(e.qp.Bind(e.window(), fabric.BindWR{Length: 1})),
-			"flags 0x4 are not for a bind":   second(e.qp.Bind(e.window(), fabric.BindWR{Flags: fabric.Solicited})),
-			"read depths 17 and 0 are above": second(e.dev.Connect(e.qp, fabric.ConnectParams{Remote: addrPort(1), ReadIn: 17}, e.on)),
+			"depth 0 is not in 1 to":       second(e.dev.CreateCQ(0)),
+			"depth 1048577 is not in 1 to": second(e.dev.CreateCQ(1<<20 + 1)),
+			"length 0":                     second(e.pd.RegMR(nil, 0)),
+			"unknown access rights 0x20":   second(e.pd.RegMR(e.mem, 1<<5)),
+			"maxSGE 33 is not in":          second(e.pd.CreateSRQ(1, 33)),
+			"depth -1 is not in":           second(e.pd.CreateSRQ(-1, 1)),
+			"no PD of this device":         second(e.dev.CreateQP(fabric.QPInit{})),
+			"no send CQ of this device":    second(e.dev.CreateQP(fabric.QPInit{PD: e.pd})),
+			"MaxSend 32769 is not in": second(e.dev.CreateQP(with(e.init,
+				func(q *fabric.QPInit) { q.MaxSend = 1<<15 + 1 }))),
+			"MaxRecvSGE -1 is not in":      second(e.dev.CreateQP(with(e.init, func(q *fabric.QPInit) { q.MaxRecvSGE = -1 }))),
+			"MaxInline 257 is not in":      second(e.dev.CreateQP(with(e.init, func(q *fabric.QPInit) { q.MaxInline = 257 }))),
+			"access rights 0x1 are not":    second(e.qp.Bind(e.window(), fabric.BindWR{Access: fabric.LocalWrite})),
+			"no window of this device":     second(e.qp.Bind(nil, fabric.BindWR{})),
+			"no MR of this device":         second(e.qp.Bind(e.window(), fabric.BindWR{Length: 1})),
+			"flags 0x4 are not for a bind": second(e.qp.Bind(e.window(), fabric.BindWR{Flags: fabric.Solicited})),
+			"read depths 17 and 0 are above": second(e.dev.Connect(e.qp, fabric.ConnectParams{Remote: addrPort(1), ReadIn: 17},
+				e.on)),
 		} {
 			assert.ErrorIs(t, err, fabric.ErrInvalid)
 			assert.ErrorContains(t, err, want)

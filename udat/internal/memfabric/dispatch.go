@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// dispatcher runs queued functions one at a time, in order, in one goroutine. Its queue is bounded by what
-// the device holds: an object has a few events in its life.
+// dispatcher runs queued functions one at a time, in order, in one goroutine. Its queue is bounded
+// by what the device holds: an object has a few events in its life.
 type dispatcher struct {
 	mu    sync.Mutex
 	queue []event
@@ -34,7 +34,7 @@ func (q *dispatcher) stop() {
 	<-q.done
 }
 
-// turnAway takes the messages that are queued after stop, and drops all else.
+// turnAway rejects the messages queued after stop, and drops all other functions.
 func (q *dispatcher) turnAway() {
 	for e, ok := q.next(); ok; e, ok = q.next() {
 		if e.message {
@@ -104,7 +104,7 @@ func (q *dispatcher) loop() {
 	}
 }
 
-// ring makes the one goroutine that listens on the bell look again; it never blocks.
+// ring wakes the goroutine that waits for the bell; it never blocks.
 func ring(bell chan struct{}) {
 	select {
 	case bell <- struct{}{}:

@@ -7,7 +7,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// How long an unanswered message waits before it is sent again, and one that met no receive.
+// Retry intervals of an unanswered message, and of one that met no receive.
 const (
 	ackTimeout = 4 * time.Millisecond
 	rnrTimer   = 640 * time.Microsecond
@@ -19,8 +19,8 @@ const (
 	notReady
 )
 
-// engine executes the send queues of a device's queue pairs, in one goroutine. A queue pair that has to wait leaves it
-// to the others, and is queued again by a timer or by whoever ends its wait.
+// engine executes the send queues of a device's queue pairs in one goroutine. It does not wait for
+// one queue pair: a timer, or the event that ends the wait, queues it again.
 type engine struct {
 	mu     sync.Mutex
 	ready  []*qp // to be looked at, in this order
@@ -90,7 +90,7 @@ func (e *engine) run() {
 	}
 }
 
-// wake makes the engine look at the queue pair.
+// wake queues the queue pair for the engine.
 func (q *qp) wake() {
 	if !q.queued.Load() && q.queued.CompareAndSwap(false, true) {
 		q.dev.engine.add(q)
@@ -106,7 +106,8 @@ func (q *qp) wakeAt(at time.Time) {
 	}
 }
 
-// step executes or flushes, in order, what is posted by now; for what comes meanwhile the queue pair is queued again.
+// step executes or flushes, in order, the requests posted by now; later ones queue the queue pair
+// again.
 func (q *qp) step() {
 	for range q.sq.len() {
 		if !q.is(qpConnected) {
@@ -137,7 +138,7 @@ func (q *qp) step() {
 	}
 }
 
-// complete ends the oldest request. An error is always told, and ends the connection.
+// complete completes the oldest request. An error is always reported, and ends the connection.
 func (q *qp) complete(s *sendSlot, st fabric.Status) {
 	wc := fabric.WC{ID: s.wr.ID, Status: st, QPNum: q.num}
 	tell := st != fabric.StatusSuccess || s.wr.Flags&fabric.Signaled != 0
@@ -179,7 +180,8 @@ func sendOpcode(op fabric.Opcode) fabric.WCOpcode {
 	}
 }
 
-// flush completes everything posted, in order, as flushed. Receives stay on an SRQ, but for those taken from it.
+// flush completes everything posted, in order, as flushed. Receives stay on an SRQ, but for those
+// taken from it.
 func (q *qp) flush() {
 	rx := &q.dev.engine.rx
 	q.in.Lock() // a message that is coming in completes first
@@ -203,20 +205,20 @@ func (q *qp) flushReceive(rx *receive) {
 	q.recvCQ.push(&fabric.WC{ID: rx.id, Status: fabric.StatusFlush, Opcode: fabric.OpWCRecv, QPNum: q.num}, false)
 }
 
-// try is how far the oldest request has come, where it has had to wait.
+// try is the progress of the oldest request if it had to wait.
 type try struct {
 	placed    bool // among the reads under way
 	sent      bool // what it waits for is the peer
 	lost, rnr patience
 }
 
-// patience counts the retries that one cause of waiting has taken.
+// patience counts the retries for one cause of waiting.
 type patience struct {
 	taken int
 	next  time.Time
 }
 
-// spend takes a retry where the last one's time has come, and tells whether one is left.
+// spend uses a retry if one is due, and reports whether any is left.
 func (p *patience) spend(limit int, every time.Duration) bool {
 	now := time.Now()
 	if now.Before(p.next) {
@@ -227,7 +229,7 @@ func (p *patience) spend(limit int, every time.Duration) bool {
 	return p.taken <= limit
 }
 
-// execute brings the oldest request to its end, or as far as it comes now.
+// execute completes the oldest request, or advances it as far as possible now.
 func (q *qp) execute(s *sendSlot) (st fabric.Status, done bool) {
 	if !q.try.sent {
 		if !s.due.IsZero() && q.delay(s) {
@@ -246,7 +248,7 @@ func (q *qp) execute(s *sendSlot) (st fabric.Status, done bool) {
 	return st, true
 }
 
-// retry has the oldest request sent again later, or gives the status that it ends with.
+// retry schedules the oldest request again, or returns its final status.
 func (q *qp) retry(why fabric.Status) (st fabric.Status, done bool) {
 	t, o := &q.try, &q.dev.opts
 	t.sent = true
@@ -265,7 +267,8 @@ func (q *qp) retry(why fabric.Status) (st fabric.Status, done bool) {
 	return st, true
 }
 
-// delay tells whether the fault of that name still holds a request back, with no more reads under way than may be.
+// delay reports whether Faults.Delay still holds a request back; it admits no more reads than the
+// connection's depth.
 func (q *qp) delay(s *sendSlot) bool {
 	if sinks(s.wr.Opcode) && q.readOut > 0 && !q.try.placed {
 		q.try.placed = true
@@ -286,8 +289,9 @@ func (q *qp) delay(s *sendSlot) bool {
 	return true
 }
 
-// gatherAhead reads the payload of the requests behind a read that is under way, up to the first fence, as devices may: such
-// a request does not see what the read brings. A payload that cannot be read now fails in its turn.
+// gatherAhead reads the payload of the requests behind a read that is under way, up to the first
+// fence, as devices may: such a request does not see what the read brings. A payload that cannot be
+// read now fails in its turn.
 func (q *qp) gatherAhead() {
 	var src pieces
 	for i := range q.sq.len() - 1 {

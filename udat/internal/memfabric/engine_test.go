@@ -9,7 +9,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// One goroutine serves all queue pairs of a device: what one of them waits for must hold up no other.
+// One goroutine serves all queue pairs of a device: what one of them waits for must hold up no
+// other.
 func TestAWaitHoldsUpNoOtherQueuePair(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})

@@ -1,15 +1,17 @@
-// Package memfabric is RDMA inside one process: reliable connections with the semantics of the wire, in pure Go,
-// on every platform. It is what a machine without RDMA runs, and the bench on which faults are made on demand.
+// Package memfabric is RDMA inside one process: reliable connections with the semantics of the
+// wire, in pure Go, on every platform. It is what a machine without RDMA runs, and the bench on
+// which faults are made on demand.
 //
-// The devices that are opened on one Fabric share one network. Payload is copied straight from the registered
-// memory of one end to that of the other by the engine goroutine of the device that it is posted on, so completions
-// come from another goroutine than the poster's. The copy is invisible to the race detector, as a NIC's would be.
+// The devices that are opened on one Fabric share one network. Payload is copied straight from the
+// registered memory of one end to that of the other by the engine goroutine of the device that it
+// is posted on, so completions come from another goroutine than the poster's. The copy is invisible
+// to the race detector, as a NIC's would be.
 //
-// It uses channels, locks and package time only, so that everything works under testing/synctest, where an idle
-// fabric is durably blocked.
+// It uses channels, locks and package time only, so that everything works under testing/synctest,
+// where an idle fabric is durably blocked.
 //
-// Locks are taken in this order: Fabric.mu, qp.in, qp.mu, then those of queues, completion queues, keys and engines,
-// which are leaves. No handler is called under any of them.
+// Locks are taken in this order: Fabric.mu, qp.in, qp.mu, then those of queues, completion queues,
+// keys and engines, which are leaves. No handler is called under any of them.
 package memfabric
 
 import (
@@ -48,7 +50,8 @@ type Fabric struct {
 // Option changes a new Fabric.
 type Option func(*Fabric)
 
-// WithAttr lets edit change the limits and abilities of the fabric's device; what is switched off is refused.
+// WithAttr lets edit change the limits and abilities of the fabric's device; what is switched off
+// is refused.
 func WithAttr(edit func(*fabric.Attr)) Option {
 	return func(f *Fabric) { edit(&f.attr) }
 }
@@ -132,7 +135,7 @@ func (f *Fabric) Devices() ([]fabric.DeviceInfo, error) {
 	return []fabric.DeviceInfo{f.attr.Info}, nil
 }
 
-// Open opens mem0 by its name only: who asks for an IP address never gets this fabric unawares.
+// Open opens mem0 by its name only, so that an IP address never opens this fabric by accident.
 func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncEvent)) (fabric.Device, error) {
 	if name != deviceName {
 		return nil, fmt.Errorf("the embedded fabric has %s only, not %q: %w", deviceName, name, fabric.ErrNoDevice)
@@ -157,7 +160,8 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	return d, nil
 }
 
-// Opened lists the open devices, oldest first: how a test finds the device behind an interface adapter.
+// Opened lists the open devices, oldest first: how a test finds the device behind an interface
+// adapter.
 func (f *Fabric) Opened() []*Device {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -21,7 +21,8 @@ const (
 	numMessages
 )
 
-// Faults makes faults on one open device. All of it is safe for concurrent use and takes effect at once.
+// Faults injects faults into one open device. All methods are safe for concurrent use and take
+// effect at once.
 type Faults struct {
 	dev     *Device
 	delay   atomic.Int64 // nanoseconds
@@ -37,10 +38,10 @@ type Faults struct {
 	lose    [numMessages]int
 }
 
-// Faults is the handle by which tests break the device.
+// Faults returns the faults of the device.
 func (d *Device) Faults() *Faults { return &d.faults }
 
-// nth makes one of the operations to come fail.
+// nth fails the n-th of the operations to come.
 type nth struct {
 	armed  atomic.Bool
 	mu     sync.Mutex
@@ -71,30 +72,30 @@ func (n *nth) hit() (fabric.Status, bool) {
 	return n.status, true
 }
 
-// FailOp makes the n-th send work request (binds and invalidations too) that this device executes from now on end
-// with status st, without being sent; 1 is the next, 0 takes it back.
+// FailOp fails the n-th send work request, bind or invalidation that this device executes from now
+// on, with status st and without sending it. 1 is the next; 0 cancels.
 func (f *Faults) FailOp(n int, st fabric.Status) { f.op.set(n, st) }
 
-// FailRecv makes the n-th receive that a message takes on this device from now on end with status st; the sender
-// gets StatusRemoteOp. 1 is the next, 0 takes it back.
+// FailRecv fails the n-th receive that a message takes on this device from now on, with status st;
+// the sender's status is StatusRemoteOp. 1 is the next; 0 cancels.
 func (f *Faults) FailRecv(n int, st fabric.Status) { f.recv.set(n, st) }
 
-// FailPost makes the n-th work request that is posted to a queue pair of this device from now on be refused with
-// ErrResources; 1 is the next, 0 takes it back.
+// FailPost makes the n-th post from now on to a queue pair of this device return ErrResources. 1 is
+// the next; 0 cancels.
 func (f *Faults) FailPost(n int) { f.post.set(n, fabric.StatusGeneral) }
 
-// TakeAhead makes the queue pairs of this device take n receives more from their SRQ than messages have come for, as
-// devices may that place messages before their turn. They take them with the next message, and flush them in the end.
+// TakeAhead makes the queue pairs of this device take n more receives from their SRQ than messages
+// have arrived, as devices may. They take them with the next message, and flush them in the end.
 func (f *Faults) TakeAhead(n int) { f.ahead.Store(int32(n)) }
 
-// Delay holds every work request and every message of connection management that this device starts from now on
-// back by d. Order is kept; reads and atomics beyond the depth of their connection wait for earlier ones.
+// Delay delays every work request and connection message that this device starts from now on by d.
+// Order is kept; reads and atomics beyond the depth of their connection wait for earlier ones.
 func (f *Faults) Delay(d time.Duration) { f.delay.Store(int64(d)) }
 
 // Delayed is the delay in force.
 func (f *Faults) Delayed() time.Duration { return time.Duration(f.delay.Load()) }
 
-// due is when something that is started now takes effect; zero is at once.
+// due returns when something started now takes effect; zero is at once.
 func (f *Faults) due() time.Time {
 	if d := f.Delayed(); d > 0 {
 		return time.Now().Add(d)
@@ -102,10 +103,11 @@ func (f *Faults) due() time.Time {
 	return time.Time{}
 }
 
-// Kill cuts the device off as if its host had lost power: nothing that it sends arrives, and it answers nobody.
+// Kill disconnects the device as a power failure would: nothing that it sends arrives, and it
+// answers nothing.
 func (f *Faults) Kill() { f.setDead(true) }
 
-// Revive undoes Kill. What has not run out of retries goes on.
+// Revive undoes Kill. Requests with retries left continue.
 func (f *Faults) Revive() { f.setDead(false) }
 
 func (f *Faults) setDead(dead bool) {
@@ -113,10 +115,10 @@ func (f *Faults) setDead(dead bool) {
 	f.dev.nudge()
 }
 
-// silent tells whether messages of the device are lost both ways.
+// silent reports whether messages of the device are lost in both directions.
 func (f *Faults) silent() bool { return f.dead.Load() || f.removed.Load() }
 
-// nudge makes the engines of the device and of its peers look again.
+// nudge wakes the engines of the device and of its peers.
 func (d *Device) nudge() {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
@@ -134,8 +136,8 @@ func (q *qp) nudge() {
 	}
 }
 
-// Drop breaks the path of the connection of one queue pair for ever: both ends run out of retries, and no event
-// of connection management tells.
+// Drop breaks the path of one queue pair's connection for good: both ends run out of retries, and
+// there is no connection event.
 func (f *Faults) Drop(qpn uint32) {
 	fab := f.dev.f
 	fab.mu.Lock()
@@ -148,8 +150,8 @@ func (f *Faults) Drop(qpn uint32) {
 	}
 }
 
-// Remove takes the device away: AsyncDeviceFatal, EventRemoved on every connection, everything posted is flushed,
-// and all that is left to do with it is Close.
+// Remove removes the device: AsyncDeviceFatal, EventRemoved on every connection, and all work is
+// flushed. Only Close is left.
 func (f *Faults) Remove() {
 	d := f.dev
 	d.f.mu.Lock()
@@ -171,7 +173,7 @@ func (f *Faults) Remove() {
 	}
 }
 
-// Lose makes the next n messages of kind m that this device sends disappear.
+// Lose drops the next n messages of kind m that this device sends.
 func (f *Faults) Lose(m Message, n int) {
 	f.dev.f.mu.Lock()
 	defer f.dev.f.mu.Unlock()
@@ -185,11 +187,11 @@ func (f *Faults) Exhaust(r Resource, n int) {
 	f.exhaust[r] = n
 }
 
-// Overrun puts a completion queue into the state after an overrun: AsyncCQError, and its queue pairs in error.
+// Overrun fails a completion queue as an overrun does: AsyncCQError, and its queue pairs in error.
 func (f *Faults) Overrun(c fabric.CQ) { c.(*cq).fail() }
 
-// Report raises an asynchronous event that has no effect on the device. One that names no queue, such as AsyncPortError,
-// concerns the whole adapter: every open of it gets the event.
+// Report raises an asynchronous event that has no effect on the device. One that names no queue,
+// such as AsyncPortError, concerns the whole adapter: every open of it gets the event.
 func (f *Faults) Report(ev fabric.AsyncEvent) {
 	if ev.CQ != nil || ev.QP != nil || ev.SRQ != nil {
 		f.dev.report(ev)

@@ -18,8 +18,8 @@ const bound = 2 * time.Minute
 
 var options = fabric.Options{RNRRetry: 7, Retry: 7}
 
-// bubble runs a test in virtual time. It also finds every goroutine that outlives its object: a bubble does not
-// end before its last goroutine.
+// bubble runs a test in virtual time. It also finds every goroutine that outlives its object: a
+// bubble does not end before its last goroutine.
 func bubble(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, test)
@@ -106,7 +106,7 @@ func newEnd(t *testing.T, f *Fabric, o endOptions) *end {
 	return e
 }
 
-// renew gives the end another queue pair; the one before stays open.
+// renew returns the end another queue pair; the one before stays open.
 func (e *end) renew() {
 	e.t.Helper()
 	var err error
@@ -130,7 +130,7 @@ func (e *end) on(ev fabric.ConnEvent) { e.events <- ev }
 
 func (e *end) srq() fabric.SRQ { return e.qp.(*qp).srq }
 
-// listen gives the requests that come to a free port.
+// listen returns the requests that come to a free port.
 func (e *end) listen() (netip.AddrPort, chan fabric.Request, fabric.Listener) {
 	e.t.Helper()
 	requests := make(chan fabric.Request, 16)

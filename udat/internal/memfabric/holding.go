@@ -6,7 +6,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// holding is what a queue pair has taken from its SRQ and not completed.
+// holding counts the receives that a queue pair has taken from its SRQ and not completed.
 type holding struct {
 	mu         sync.Mutex
 	n          int
@@ -14,14 +14,14 @@ type holding struct {
 	ahead      []receive // of these, what no message has come for: a fault takes them; guarded by qp.in
 }
 
-// Taken is the number of receives taken from the SRQ and not completed.
+// Taken returns the number of receives taken from the SRQ and not completed.
 func (q *qp) Taken() int {
 	q.held.mu.Lock()
 	defer q.held.mu.Unlock()
 	return q.held.n
 }
 
-// SetTakenLimits arms both limits anew.
+// SetTakenLimits arms both limits again.
 func (q *qp) SetTakenLimits(soft, hard int) error {
 	const op = "arm limits of receives taken"
 	if q.srq == nil {
@@ -48,7 +48,7 @@ func (q *qp) hold(n int) {
 	q.tellHeld()
 }
 
-// tellHeld tells of the limits that are passed, once for each arming; held.mu is held.
+// tellHeld reports the limits that are exceeded, once for each arming; held.mu is held.
 func (q *qp) tellHeld() {
 	h := &q.held
 	for _, l := range []struct {
@@ -62,7 +62,7 @@ func (q *qp) tellHeld() {
 	}
 }
 
-// takeAhead takes receives that no message has come for yet, where the fault of that name asks; in is held.
+// takeAhead takes the receives of Faults.TakeAhead; in is held.
 func (q *qp) takeAhead() {
 	for q.srq != nil && len(q.held.ahead) < int(q.dev.faults.ahead.Load()) {
 		var rx receive
@@ -82,7 +82,7 @@ func (q *qp) tookFromSRQ(low bool) {
 	q.hold(+1)
 }
 
-// popAhead gives the oldest receive that was taken ahead; in is held.
+// popAhead returns the oldest receive that was taken ahead; in is held.
 func (q *qp) popAhead(rx *receive) bool {
 	if len(q.held.ahead) == 0 {
 		return false

@@ -13,15 +13,15 @@ const (
 	keyStep  = 0x10b // odd: every key comes round once before any comes twice, and neighbours are far apart
 )
 
-// keyTable finds memory by its key. Keys are handed out in one long cycle, so that a stale one never hits memory
-// that was registered soon after.
+// keyTable maps keys to memory. Keys are assigned in one long cycle, so that a stale key does not
+// match memory that was registered soon after.
 type keyTable struct {
 	mu    sync.RWMutex
 	next  uint32
 	byKey map[uint32]*span // nil: reserved for a binding to come
 }
 
-// span is memory that a key opens: a region, or the part of one that a window is bound to.
+// span is the memory of a key: a region, or the part of one that a window is bound to.
 type span struct {
 	gate
 	key    uint32
@@ -38,7 +38,7 @@ func (t *keyTable) init() {
 	t.byKey = make(map[uint32]*span)
 }
 
-// reserve takes a key that is not in use; mu is held.
+// reserve returns an unused key; mu is held.
 func (t *keyTable) reserve() uint32 {
 	for {
 		k := t.next
@@ -50,7 +50,7 @@ func (t *keyTable) reserve() uint32 {
 	}
 }
 
-// enter pins the span of key for the caller, who leaves it. It is nil where the key opens nothing.
+// enter pins the span of a key for the caller, who must leave it; nil if the key is invalid.
 func (t *keyTable) enter(key uint32) *span {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -60,7 +60,7 @@ func (t *keyTable) enter(key uint32) *span {
 	return nil
 }
 
-// slice is n bytes of the span at addr, where they are wholly inside.
+// slice returns n bytes of the span at addr, if they are inside it.
 func (s *span) slice(addr, n uint64) ([]byte, bool) {
 	off, size := addr-s.base, uint64(len(s.mem)) // below the base off is huge
 	if off > size || n > size-off {
@@ -69,7 +69,7 @@ func (s *span) slice(addr, n uint64) ([]byte, bool) {
 	return s.mem[off : off+n], true
 }
 
-// gate counts the users of memory, and once shut lets nobody in.
+// gate counts the users of memory and, once shut, admits none.
 type gate struct {
 	state atomic.Int64 // users, plus shut
 	idle  chan struct{}
@@ -93,7 +93,7 @@ func (g *gate) leave() {
 	}
 }
 
-// shutAndWait keeps new users out and waits for those inside. It is called once.
+// shutAndWait refuses new users and waits for those inside. It is called once.
 func (g *gate) shutAndWait() {
 	for n := g.state.Add(shut); n != shut; n = g.state.Load() {
 		<-g.idle

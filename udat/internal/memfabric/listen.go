@@ -20,7 +20,8 @@ type listener struct {
 	on   func(fabric.Request)
 }
 
-// Listen takes requests for 127.0.0.1 and ::1. The ports are those of this fabric alone, none is privileged.
+// Listen accepts requests for 127.0.0.1 and ::1. The ports belong to this fabric alone; none is
+// privileged.
 func (d *Device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, error) {
 	const op = "listen"
 	if on == nil {
@@ -43,7 +44,7 @@ func (d *Device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, 
 	return l, nil
 }
 
-// freePort is a port that nobody listens on, 0 where there is none; mu is held.
+// freePort returns an unused port, 0 if there is none; mu is held.
 func (f *Fabric) freePort() uint16 {
 	for range maxPort - firstFreePort + 1 {
 		p := f.nextPort
@@ -107,7 +108,7 @@ func (r *request) RemoteAddr() netip.AddrPort  { return r.from.local }
 func (r *request) Private() ([]byte, bool)     { return slices.Clone(r.private), false }
 func (r *request) ReadDepths() (in, out uint8) { return r.in, r.out }
 
-// pending says why the request cannot be answered; Fabric.mu is held.
+// pending returns an error if the request cannot be answered; Fabric.mu is held.
 func (r *request) pending(op string) error {
 	if r.answered {
 		return failed(op+": the request has been answered", fabric.ErrClosed)
@@ -121,7 +122,7 @@ func (r *request) answer() {
 	delete(r.lis.dev.requests, r)
 }
 
-// refuse answers no for a device that is closed; Fabric.mu is held.
+// refuse rejects the request for a closed device; Fabric.mu is held.
 func (r *request) refuse() {
 	r.answer()
 	r.from.turnDown(r.lis.dev, fabric.ConnEvent{Kind: fabric.EventRejected})

@@ -91,7 +91,7 @@ func (m *mr) Close() error {
 	return nil
 }
 
-// pieces are stretches of pinned memory that make up one end of a transfer.
+// pieces are ranges of pinned memory that make up one end of a transfer.
 type pieces struct {
 	bufs [][]byte
 	held []*span
@@ -113,7 +113,7 @@ func (p *pieces) add(t *keyTable, dom *pd, key uint32, addr, n uint64, need fabr
 	return true
 }
 
-// gather pins the first limit bytes that sges describe; the rest of them is not looked at.
+// gather pins the first limit bytes of sges and ignores the rest.
 func (p *pieces) gather(t *keyTable, dom *pd, sges []fabric.SGE, limit uint64, need fabric.Access) bool {
 	for _, sge := range sges {
 		n := min(uint64(sge.Length), limit)

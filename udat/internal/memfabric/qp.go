@@ -24,11 +24,12 @@ const (
 	maxQPN   = 1<<24 - 1
 )
 
-// opBind is the operation of a window's binding; the value is that of verbs, where it is posted the same way.
+// opBind is the operation of a window's binding; the value is that of verbs, where it is posted the
+// same way.
 const opBind fabric.Opcode = 8
 
-// The first three groups of fields are a cache line each: what posters and the engine write, what they read, and what the
-// peer's engine writes. A thousand queue pairs in turn find little else in the cache.
+// The first three groups of fields are one cache line each: what posters and the engine write, what
+// they read, and what the peer's engine writes. It matters with many queue pairs in turn.
 type qp struct {
 	mu      sync.Mutex    // of posters, and of changes of state
 	state   atomic.Uint32 // qpState; changed under mu, and only upwards
@@ -148,7 +149,7 @@ func (q *qp) MaxInline() int { return q.maxInline }
 
 func (q *qp) is(s qpState) bool { return qpState(q.state.Load()) == s }
 
-// usable says why nothing can be posted.
+// usable returns an error if nothing can be posted.
 func (q *qp) usable(op string, s qpState) error {
 	switch {
 	case s == qpClosed:
@@ -197,7 +198,7 @@ func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 	return len(wrs), nil
 }
 
-// checkSend says why wr cannot be posted now; mu is held.
+// checkSend returns an error if wr cannot be posted now; mu is held.
 func (q *qp) checkSend(op string, wr *fabric.SendWR, length uint64) error {
 	s := qpState(q.state.Load())
 	if err := q.usable(op, s); err != nil {
@@ -236,12 +237,12 @@ func (q *qp) checkSend(op string, wr *fabric.SendWR, length uint64) error {
 	return nil
 }
 
-// sinks tells whether op writes to its local memory, and so counts as a read.
+// sinks reports whether op writes to its local memory, and so counts as a read.
 func sinks(op fabric.Opcode) bool {
 	return op == fabric.OpRead || op == fabric.OpCmpSwap || op == fabric.OpFetchAdd
 }
 
-// appendRaw copies inline payload in the poster's goroutine; as in verbs its key is not looked at.
+// appendRaw copies inline payload in the poster's goroutine; as in verbs its key is ignored.
 func appendRaw(to []byte, sge fabric.SGE) []byte {
 	if sge.Length == 0 {
 		return to
@@ -278,7 +279,7 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	return n, err
 }
 
-// connect makes q ready for its peer, where it has not been put into error or closed meanwhile.
+// connect prepares q for its peer, unless it is in error or closed.
 func (q *qp) connect(peer *qp, in, out uint8) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -298,7 +299,7 @@ func (q *qp) SetError() error {
 	return nil
 }
 
-// fail moves to the error state, once, and tells whether this call did.
+// fail moves to the error state once, and reports whether this call did.
 func (q *qp) fail() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -313,7 +314,7 @@ func (q *qp) fail() bool {
 	return true
 }
 
-// fatal moves to the error state for a reason that no completion tells.
+// fatal moves to the error state for a reason that no completion reports.
 func (q *qp) fatal() {
 	if q.fail() {
 		q.dev.report(fabric.AsyncEvent{Kind: fabric.AsyncQPFatal, QP: q})
@@ -357,7 +358,8 @@ func (q *qp) Close() error {
 	return nil
 }
 
-// sendQueue is a ring of preallocated slots. Posters fill the next one under qp.mu; the engine works on the oldest.
+// sendQueue is a ring of preallocated slots. Posters fill the next one under qp.mu; the engine
+// works on the oldest.
 type sendQueue struct {
 	slots      []sendSlot
 	head, tail atomic.Uint64 // popped and pushed in all

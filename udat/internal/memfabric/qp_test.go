@@ -115,7 +115,8 @@ func TestBadPostsNameTheArgument(t *testing.T) {
 			{fabric.SendWR{NumSGE: 2}, make([]fabric.SGE, 1), "segments 0 to 2 are not in the 1 given"},
 			{fabric.SendWR{NumSGE: 1, FirstSGE: 1<<32 - 1}, make([]fabric.SGE, 1), "are not in the 1 given"},
 			{fabric.SendWR{NumSGE: 2}, []fabric.SGE{big, big}, "length 4294967296 is above the limit"},
-			{fabric.SendWR{NumSGE: 1, Flags: fabric.Inline}, []fabric.SGE{{Length: 65}}, "inline length 65 is above the limit 64"},
+			{fabric.SendWR{NumSGE: 1, Flags: fabric.Inline}, []fabric.SGE{{Length: 65}},
+				"inline length 65 is above the limit 64"},
 		} {
 			_, err := a.qp.PostSend([]fabric.SendWR{c.wr}, c.sges)
 			assert.ErrorIs(t, err, fabric.ErrInvalid)

@@ -31,7 +31,7 @@ func (r *recvQueue) init(depth, maxSGE int) {
 	r.maxSGE = maxSGE
 }
 
-// push adds the batch in order as far as there is room, and wakes the senders that waited for it.
+// push adds as much of the batch as there is room for, in order, and wakes the waiting senders.
 func (r *recvQueue) push(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,8 +58,8 @@ func (r *recvQueue) push(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (int
 	return len(wrs), nil
 }
 
-// pop takes the oldest receive into rx. When there is none, waiter is woken by the next push. low tells that the
-// limit has been passed by this, which happens once for each arming.
+// pop takes the oldest receive into rx. If there is none, the next push wakes waiter. low reports
+// that the limit was passed, once for each arming.
 func (r *recvQueue) pop(rx *receive, waiter *qp) (ok, low bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

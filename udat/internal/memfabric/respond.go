@@ -9,14 +9,14 @@ import (
 
 const atomicSize = 8
 
-// answers tells whether messages between q and p arrive and p serves them.
+// answers reports whether messages between q and p arrive and p serves them.
 func (p *qp) answers(q *qp) bool {
 	return p.is(qpConnected) && !p.cut.Load() && !q.cut.Load() &&
 		!p.dev.faults.silent() && !q.dev.faults.silent()
 }
 
-// respond serves one message of the peer q in q's engine, as the responder's hardware would: local is the memory
-// at q's end. What it returns is the status at q's end.
+// respond serves one message of the peer q in q's engine, as the responder's hardware would. local
+// is q's memory; the result is q's status.
 func (p *qp) respond(e *engine, q *qp, s *sendSlot, local [][]byte) fabric.Status {
 	p.in.Lock()
 	defer p.in.Unlock()
@@ -57,7 +57,7 @@ func (p *qp) respond(e *engine, q *qp, s *sendSlot, local [][]byte) fabric.Statu
 	return fabric.StatusSuccess
 }
 
-// refuse breaks the responder's end of the connection as well, where no receive completion tells of it.
+// refuse breaks the responder's end too, if no receive completion reports the failure.
 func (p *qp) refuse(st fabric.Status) fabric.Status {
 	p.fatal()
 	return st

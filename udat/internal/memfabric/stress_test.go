@@ -28,7 +28,8 @@ func noGoroutinesLeft(t *testing.T) {
 	})
 }
 
-// Atomics of many queue pairs on one word are atomic, and what a poster writes before a post is what arrives.
+// Atomics of many queue pairs on one word are atomic, and what a poster writes before a post is
+// what arrives.
 func TestConcurrentQueuePairs(t *testing.T) {
 	noGoroutinesLeft(t)
 	const pairs, rounds = 4, 300
@@ -94,13 +95,15 @@ func TestPayloadIsOutOfTheRaceDetectorsSight(t *testing.T) {
 //go:noinline
 func peek(p *byte) byte { return *p }
 
-// Whatever is closed in mid-transfer, by whomever, nothing hangs, nothing crashes, and nothing stays behind.
+// Whatever is closed in mid-transfer, by whomever, nothing hangs, nothing crashes, and nothing
+// stays behind.
 func TestCloseInMidTransfer(t *testing.T) {
 	noGoroutinesLeft(t)
 	for i := range 60 {
 		func() {
 			f := New()
-			a, b := newEnd(t, f, endOptions{Options: fabric.Options{Retry: 0, RNRRetry: 7}, bytes: 1 << 16}), newEnd(t, f, endOptions{bytes: 1 << 16})
+			a, b := newEnd(t, f, endOptions{Options: fabric.Options{Retry: 0, RNRRetry: 7}, bytes: 1 << 16}), newEnd(t, f,
+				endOptions{bytes: 1 << 16})
 			join(t, a, b)
 			for id := range uint64(8) {
 				b.recv(id, b.at(0, 1<<16))
@@ -117,7 +120,8 @@ func TestCloseInMidTransfer(t *testing.T) {
 					}, {Opcode: fabric.OpSend, NumSGE: 1, Flags: fabric.Signaled}}
 					var wcs [8]fabric.WC
 					for range 20 {
-						if _, err := e.qp.PostSend(wr, []fabric.SGE{{Addr: addrOf(e.mem), Length: 1 << 16, LKey: e.mr.LKey()}}); err != nil {
+						if _, err := e.qp.PostSend(wr,
+							[]fabric.SGE{{Addr: addrOf(e.mem), Length: 1 << 16, LKey: e.mr.LKey()}}); err != nil {
 							runtime.Gosched()
 						}
 						e.cq.Poll(wcs[:], 1)

@@ -40,8 +40,8 @@ func (w *mw) Close() error {
 	return nil
 }
 
-// unbind ends the binding of w, if any: when it returns nothing uses the memory through it any more. The lock is
-// held, and given up while others finish.
+// unbind ends the binding of w, if any: when it returns nothing uses the memory through it any
+// more. The lock is held, and given up while others finish.
 func (t *keyTable) unbind(w *mw) {
 	for w.span != nil {
 		s := w.span

@@ -58,7 +58,8 @@ func TestMemoryIsProtected(t *testing.T) {
 		{"read without the right", read(with(fabric.RemoteWrite)), fabric.StatusRemoteAccess},
 		{"read with the right", read(with(fabric.RemoteRead)), fabric.StatusSuccess},
 		{"remote write implies no remote read", read(with(fabric.RemoteWrite)), fabric.StatusRemoteAccess},
-		{"unknown key", write(func(e env) fabric.SGE { return key(e.b.at(0, 0), e.b.mr.RKey()+1) }), fabric.StatusRemoteAccess},
+		{"unknown key", write(func(e env) fabric.SGE { return key(e.b.at(0, 0), e.b.mr.RKey()+1) }),
+			fabric.StatusRemoteAccess},
 		{"deregistered", write(func(e env) fabric.SGE {
 			m, s := e.b.region(e.b.pd, 64, allAccess)
 			assert.NilError(t, m.Close())
@@ -348,7 +349,8 @@ func TestReadsNeedDepth(t *testing.T) {
 	for _, c := range []struct {
 		in, out uint8
 		want    fabric.Status
-	}{{0, 4, fabric.StatusLocalQPOp}, {4, 0, fabric.StatusLocalQPOp}, {1, 4, fabric.StatusSuccess}, {4, 1, fabric.StatusSuccess}} {
+	}{{0, 4, fabric.StatusLocalQPOp}, {4, 0, fabric.StatusLocalQPOp}, {1, 4, fabric.StatusSuccess}, {4, 1,
+		fabric.StatusSuccess}} {
 		bubble(t, func(t *testing.T) {
 			f := New()
 			a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})

@@ -1,8 +1,10 @@
-// Package rule records which rules of the DAT specification the tests prove, for the conformance table.
+// Package rule records which rules of the DAT specification the tests prove, for the conformance
+// table.
 //
-// A rule is proven where the assertion stands and when it has run: a test calls [Proves] right after the assertion, in
-// the same block. A test that finds out as it runs which rules it meets (a random one) keeps a [Ledger]. Records of a
-// test that fails or skips, whole or in a part, do not count: the table is made of the records and of the suite's log.
+// A rule is proven where the assertion stands and when it has run: a test calls [Proves] right
+// after the assertion, in the same block. A test that finds out as it runs which rules it meets (a
+// random one) keeps a [Ledger]. Records of a test that fails or skips, whole or in a part, do not
+// count: the table is made of the records and of the suite's log.
 package rule
 
 import (
@@ -15,18 +17,19 @@ import (
 	"testing"
 )
 
-// OutEnv names the environment variable with the file that records are appended to. Without it nothing is recorded.
+// OutEnv names the environment variable with the file that records are appended to. Without it
+// nothing is recorded.
 const OutEnv = "GODAT_RULES_OUT"
 
-// Proves says that the assertions made just before it show the rules. It is recorded when the test has passed. The
-// device is the second part of the test's name, as suites name their subtests.
+// Proves records that the assertions just before it prove the rules, if the test passes. The device
+// is the second part of the test's name.
 func Proves(t testing.TB, ids ...string) {
 	t.Helper()
 	NewLedger(t).Proves(ids...)
 }
 
-// Ledger collects the rules that a test has shown so far, each with the number of times. It may be used by several
-// goroutines at once.
+// Ledger collects the rules that a test has shown so far, each with the number of times. It may be
+// used by several goroutines at once.
 type Ledger struct {
 	mu    sync.Mutex
 	shown map[string]int
@@ -39,7 +42,7 @@ func NewLedger(t testing.TB) *Ledger {
 	return l
 }
 
-// Proves says that an assertion that has just run shows the rules.
+// Proves records that an assertion that has just run proves the rules.
 func (l *Ledger) Proves(ids ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

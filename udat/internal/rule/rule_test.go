@@ -8,7 +8,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestLedger: what a test shows is recorded once, when it has passed, and nothing of a test that is skipped halfway.
+// TestLedger: what a test shows is recorded once, when it has passed, and nothing of a test that is
+// skipped halfway.
 func TestLedger(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "records")
 	t.Setenv(OutEnv, out)

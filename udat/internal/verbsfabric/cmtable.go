@@ -43,24 +43,26 @@ const (
 
 const numEvents = int(cverbs.CMEventTimewaitExit) + 1
 
-// table says what each event does in each state. The events of multicast never come to an id of the TCP port space, and
-// CONNECT_REQUEST comes with an id of its own: both are ignored here. ADDR_CHANGE (a bonding failover) breaks
-// nothing by itself. CONNECT_RESPONSE is how InfiniBand and RoCE tell the active end of an accept; iWARP tells it by ESTABLISHED.
+// table says what each event does in each state. The events of multicast never come to an id of the
+// TCP port space, and CONNECT_REQUEST comes with an id of its own: both are ignored here.
+// ADDR_CHANGE (a bonding failover) breaks nothing by itself. CONNECT_RESPONSE is how InfiniBand and
+// RoCE tell the active end of an accept; iWARP tells it by ESTABLISHED.
 var table = [numStates][numEvents]action{
 	stAddr: row(actIgnore, events{
-		cverbs.CMEventAddrResolved: actRoute, cverbs.CMEventAddrError: actUnreachable, cverbs.CMEventRouteError: actUnreachable,
-		cverbs.CMEventUnreachable: actUnreachable, cverbs.CMEventConnectError: actFailed, cverbs.CMEventRejected: actFailed,
-		cverbs.CMEventDisconnected: actFailed,
+		cverbs.CMEventAddrResolved: actRoute, cverbs.CMEventAddrError: actUnreachable,
+		cverbs.CMEventRouteError: actUnreachable, cverbs.CMEventUnreachable: actUnreachable,
+		cverbs.CMEventConnectError: actFailed, cverbs.CMEventRejected: actFailed, cverbs.CMEventDisconnected: actFailed,
 	}),
 	stRoute: row(actIgnore, events{
-		cverbs.CMEventRouteResolved: actRequest, cverbs.CMEventAddrError: actUnreachable, cverbs.CMEventRouteError: actUnreachable,
-		cverbs.CMEventUnreachable: actUnreachable, cverbs.CMEventConnectError: actFailed, cverbs.CMEventRejected: actFailed,
-		cverbs.CMEventDisconnected: actFailed,
+		cverbs.CMEventRouteResolved: actRequest, cverbs.CMEventAddrError: actUnreachable,
+		cverbs.CMEventRouteError: actUnreachable, cverbs.CMEventUnreachable: actUnreachable,
+		cverbs.CMEventConnectError: actFailed, cverbs.CMEventRejected: actFailed, cverbs.CMEventDisconnected: actFailed,
 	}),
 	stRequested: row(actIgnore, events{
 		cverbs.CMEventConnectResponse: actReply, cverbs.CMEventEstablished: actUp, cverbs.CMEventRejected: actRejected,
-		cverbs.CMEventUnreachable: actUnreachable, cverbs.CMEventConnectError: actRefused, cverbs.CMEventAddrError: actUnreachable,
-		cverbs.CMEventRouteError: actUnreachable, cverbs.CMEventDisconnected: actFailed, cverbs.CMEventTimewaitExit: actFailed,
+		cverbs.CMEventUnreachable: actUnreachable, cverbs.CMEventConnectError: actRefused,
+		cverbs.CMEventAddrError: actUnreachable, cverbs.CMEventRouteError: actUnreachable,
+		cverbs.CMEventDisconnected: actFailed, cverbs.CMEventTimewaitExit: actFailed,
 	}),
 	stArrived: row(actIgnore, events{
 		cverbs.CMEventRejected: actLost, cverbs.CMEventUnreachable: actLost, cverbs.CMEventConnectError: actLost,
@@ -69,10 +71,12 @@ var table = [numStates][numEvents]action{
 	stLost: row(actIgnore, events{cverbs.CMEventDeviceRemoval: actLost}),
 	stAccepted: row(actIgnore, events{
 		cverbs.CMEventEstablished: actUp, cverbs.CMEventRejected: actFailed, cverbs.CMEventUnreachable: actFailed,
-		cverbs.CMEventConnectError: actFailed, cverbs.CMEventTimewaitExit: actFailed, cverbs.CMEventDisconnected: actUpAndLeft,
+		cverbs.CMEventConnectError: actFailed, cverbs.CMEventTimewaitExit: actFailed,
+		cverbs.CMEventDisconnected: actUpAndLeft,
 	}),
 	stUp: row(actIgnore, events{
-		// A REJECTED now is a late one: the passive end was destroyed before it saw that we are ready to use.
+		// A REJECTED now is a late one: the passive end was destroyed before it saw that we are
+		// ready to use.
 		cverbs.CMEventDisconnected: actPeerLeft, cverbs.CMEventRejected: actPeerLeft, cverbs.CMEventTimewaitExit: actPeerLeft,
 		cverbs.CMEventConnectError: actPeerLeft, cverbs.CMEventUnreachable: actPeerLeft,
 	}),

@@ -15,7 +15,8 @@ func TestTableIsComplete(t *testing.T) {
 			}
 		}
 	}
-	ends := []cverbs.CMEventType{cverbs.CMEventUnreachable, cverbs.CMEventConnectError, cverbs.CMEventRejected, cverbs.CMEventDisconnected}
+	ends := []cverbs.CMEventType{cverbs.CMEventUnreachable, cverbs.CMEventConnectError, cverbs.CMEventRejected,
+		cverbs.CMEventDisconnected}
 	for _, s := range []connState{stAddr, stRoute, stRequested, stArrived, stAccepted, stUp, stLeaving} {
 		for _, ev := range append(ends, cverbs.CMEventDeviceRemoval) {
 			if table[s][ev] == actIgnore {

@@ -11,7 +11,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// conn is one connection, or one attempt at it, from its first step to its id's end.
+// conn is one connection or connection attempt, until its id is destroyed.
 type conn struct {
 	dev    *device
 	id     *cverbs.CMID
@@ -31,7 +31,7 @@ type conn struct {
 	local, remote netip.AddrPort
 }
 
-// Connect starts to connect qp.
+// Connect starts connecting qp.
 func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {
 	qp, err := d.ownQP(q)
 	if err != nil {
@@ -71,7 +71,7 @@ func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	return c, nil
 }
 
-// start makes the id and resolves the address.
+// start creates the id and resolves the address.
 func (c *conn) start() error {
 	d := c.dev
 	c.mu.Lock()
@@ -103,7 +103,7 @@ func (c *conn) start() error {
 	return nil
 }
 
-// giveUp ends an attempt that found no way; the handler hears of it later.
+// giveUp ends an attempt that found no path; the handler receives the event later.
 func (c *conn) giveUp(cause error) {
 	c.state, c.destroyed = stOver, true
 	c.qp.unclaim()
@@ -205,7 +205,8 @@ func (c *conn) act(a action, ev cverbs.CMEvent) []fabric.ConnEvent {
 	return nil
 }
 
-// requestLater sends the request from a goroutine: iWARP drivers may wait for the peer's TCP in the call. The caller holds the lock.
+// requestLater sends the request from a goroutine, because iWARP drivers may wait for the peer's
+// TCP in the call. The caller holds the lock.
 func (c *conn) requestLater() {
 	c.calling = true
 	param := c.param(c.private)
@@ -225,7 +226,7 @@ func (c *conn) requestLater() {
 	})
 }
 
-// param are the terms that this end proposes.
+// param returns the parameters that this end proposes.
 func (c *conn) param(private []byte) cverbs.ConnParam {
 	return cverbs.ConnParam{
 		PrivateData:        private,
@@ -252,7 +253,7 @@ func (c *conn) reply(ev cverbs.CMEvent) []fabric.ConnEvent {
 	return c.up(ev)
 }
 
-// up tells that data can flow.
+// up reports that data can flow.
 func (c *conn) up(ev cverbs.CMEvent) []fabric.ConnEvent {
 	c.state = stUp
 	if c.dev.iwarp {
@@ -274,7 +275,7 @@ func (c *conn) peerLeft(ev cverbs.CMEvent) []fabric.ConnEvent {
 	return []fabric.ConnEvent{{Kind: fabric.EventDisconnected, Err: ev.Err()}}
 }
 
-// end finishes an attempt: the id goes, and the queue pair is free again if it has not been moved.
+// end finishes an attempt: it destroys the id, and frees the queue pair if it is still in INIT.
 func (c *conn) end(kind fabric.ConnEventKind, cause error) []fabric.ConnEvent {
 	return c.endWith(fabric.ConnEvent{Kind: kind, Err: cause})
 }
@@ -296,7 +297,7 @@ func (c *conn) destroy() {
 	}
 }
 
-// drop ends the id of a connection that nobody owns any more.
+// drop destroys the id of a connection without an owner.
 func (c *conn) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -315,7 +316,8 @@ func (c *conn) tell(e fabric.ConnEvent) {
 
 func (c *conn) tellLater(e fabric.ConnEvent) { c.dev.post(func() { c.tell(e) }) }
 
-// commEst takes note that data arrived before the last message of the handshake: the connection is up.
+// commEst handles data that arrived before the last message of the handshake: the connection is
+// established.
 func (c *conn) commEst() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -342,7 +344,7 @@ func (c *conn) ReadDepths() (in, out uint8) {
 	return c.in, c.out
 }
 
-// Awaits says what an attempt waits for.
+// Awaits returns what an attempt waits for.
 func (c *conn) Awaits() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -359,8 +361,9 @@ func (c *conn) Awaits() string {
 	return ""
 }
 
-// Disconnect moves the queue pair to error and tells the peer, or answers it. After a disconnect that began here EventDisconnected
-// comes when the peer has answered. An attempt under way ends with EventFailed.
+// Disconnect moves the queue pair to error and notifies the peer, or answers it. A disconnect that
+// began here ends with EventDisconnected when the peer has answered; a pending attempt ends with
+// EventFailed.
 func (c *conn) Disconnect() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -389,7 +392,8 @@ func (c *conn) leave() error {
 	default:
 		return nil
 	}
-	// The queue pair first: from here on everything posted is flushed. One that has been closed needs no flush.
+	// The queue pair first: from here on everything posted is flushed. One that has been closed
+	// needs no flush.
 	err := ignoreClosed(c.qp.SetError())
 	if e := c.id.Disconnect(); e != nil {
 		next = stOver // the other end was faster, or the device has gone: no answer will come
@@ -405,7 +409,8 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// Close forgets the connection. The id of an established one lingers until the peer has answered, or lingerTime.
+// Close releases the connection. The id of an established one lingers until the peer has answered,
+// or for lingerTime.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -432,8 +437,8 @@ func (c *conn) Close() error {
 	return err
 }
 
-// connectFailure is the outcome of a request that could not be sent. iWARP drivers may make the TCP connection during the call, and
-// so tell its failure at once.
+// connectFailure returns the outcome of a request that could not be sent. iWARP drivers may connect
+// TCP during the call and so return its failure.
 func connectFailure(err error) (fabric.ConnEventKind, error) {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -446,8 +451,8 @@ func connectFailure(err error) (fabric.ConnEventKind, error) {
 	return fabric.EventFailed, err
 }
 
-// isConsumerReject tells the status of a reject that may have come from the peer's consumer: reason 28 of InfiniBand, or the
-// errno by which iWARP reports every refusal.
+// isConsumerReject reports whether a reject may come from the peer's consumer: reason 28 of
+// InfiniBand, or the errno of every refusal on iWARP.
 func isConsumerReject(status int) bool { return status == cverbs.RejectConsumerDefined || status < 0 }
 
 // cmError describes an event, also one without a status.

@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// cq is a completion queue with a completion channel of its own.
+// cq is a completion queue with its own completion channel.
 type cq struct {
 	dev *device
 	v   *cverbs.CQ
@@ -26,7 +26,8 @@ func (q *cq) decorate(outer fabric.CQ) {
 	q.dev.mu.Unlock()
 }
 
-// Where a completion queue cannot be resized it is made this much larger than asked for, so that it can take more streams later.
+// If the device cannot resize a completion queue it is created this much larger, so that it can
+// take more streams later.
 const (
 	fixedFactor  = 4
 	fixedMinimum = 4096
@@ -77,7 +78,7 @@ func (q *cq) Poll(wcs []fabric.WC, polls int) (int, error) {
 	return n, nil
 }
 
-// Arm asks for one notification. A device that knows no solicited ones notifies of every completion.
+// Arm requests one notification. A device without solicited arming notifies for every completion.
 func (q *cq) Arm(solicitedOnly bool) error {
 	return wrap(q.v.Arm(solicitedOnly && q.dev.attrs.SolicitedArm))
 }
@@ -92,7 +93,7 @@ func (q *cq) Wait(deadline time.Time) (bool, error) {
 
 func (q *cq) Wake() { q.ch.Wake() }
 
-// Resize grows the queue. A queue that is large enough already stays as it is: not every device can shrink one.
+// Resize grows the queue. It never shrinks one, because not every device can.
 func (q *cq) Resize(depth int) error {
 	if err := q.dev.checkDepth(depth); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// lingerTime bounds how long the fabric keeps a disconnected connection's id for a peer that does not answer.
+// lingerTime is how long the fabric keeps a disconnected connection's id for a silent peer.
 const lingerTime = 5 * time.Second
 
 // device is one open port.
@@ -91,7 +91,8 @@ func (d *device) base() *device { return d }
 
 func (d *device) Attr() fabric.Attr { return d.attrs }
 
-// Close ends the device. Connections that linger are destroyed at once, requests that nobody has answered are refused.
+// Close closes the device. Lingering connections are destroyed at once, unanswered requests are
+// rejected.
 func (d *device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -165,7 +166,7 @@ func (d *device) readCM(stop context.Context) {
 		case err == nil:
 			d.dispatch(ev)
 		case !errors.Is(err, os.ErrDeadlineExceeded):
-			// Without connection events the device is as good as gone; what is posted still runs.
+			// Without connection events the device is unusable; posted functions still run.
 			d.deviceFatal()
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -225,9 +226,9 @@ func (d *device) readAsync(stop context.Context) {
 // asyncKinds are the events that the owner of an object hears of.
 var asyncKinds = map[cverbs.AsyncEventType]fabric.AsyncKind{
 	cverbs.AsyncCQErr:   fabric.AsyncCQError,
-	cverbs.AsyncQPFatal: fabric.AsyncQPFatal, cverbs.AsyncQPReqErr: fabric.AsyncQPFatal, cverbs.AsyncQPAccessErr: fabric.AsyncQPFatal,
-	cverbs.AsyncQPLastWQEReached: fabric.AsyncQPLastWQE,
-	cverbs.AsyncSRQErr:           fabric.AsyncSRQError, cverbs.AsyncSRQLimitReached: fabric.AsyncSRQLimit,
+	cverbs.AsyncQPFatal: fabric.AsyncQPFatal, cverbs.AsyncQPReqErr: fabric.AsyncQPFatal,
+	cverbs.AsyncQPAccessErr: fabric.AsyncQPFatal, cverbs.AsyncQPLastWQEReached: fabric.AsyncQPLastWQE,
+	cverbs.AsyncSRQErr: fabric.AsyncSRQError, cverbs.AsyncSRQLimitReached: fabric.AsyncSRQLimit,
 }
 
 func (d *device) asyncEvent(ev cverbs.AsyncEvent) {
@@ -242,7 +243,7 @@ func (d *device) asyncEvent(ev cverbs.AsyncEvent) {
 		if ev.Port == d.num {
 			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncPortActive})
 		}
-	default: // of others than these and asyncKinds nobody could make use: where a connection suffers, its completions say so
+	default: // of no use to an owner; a connection that suffers has failed completions
 		d.objectEvent(ev)
 	}
 }
@@ -279,7 +280,7 @@ func (d *device) objectEvent(ev cverbs.AsyncEvent) {
 	}
 }
 
-// deviceFatal tells once that the device is gone. It runs on the event goroutine.
+// deviceFatal reports once that the device is gone. It runs on the event goroutine.
 func (d *device) deviceFatal() {
 	d.mu.Lock()
 	first := !d.removed
@@ -301,7 +302,8 @@ func (d *device) tell(ev fabric.AsyncEvent) {
 	}
 }
 
-// retire keeps a closed connection until its peer has answered the disconnect, or lingerTime has passed.
+// retire keeps a closed connection until its peer has answered the disconnect, or lingerTime has
+// passed.
 func (d *device) retire(c *conn) {
 	until := time.Now().Add(lingerTime)
 	d.mu.Lock()
@@ -328,7 +330,7 @@ func (d *device) nextReap() time.Time {
 	return d.reapAt
 }
 
-// reap destroys the retired connections whose time is over.
+// reap destroys the retired connections whose time has passed.
 func (d *device) reap(now time.Time) {
 	d.mu.Lock()
 	if d.reapAt.IsZero() || now.Before(d.reapAt) {

@@ -18,7 +18,8 @@ const patience = 30 * time.Second
 
 var noAddr netip.AddrPort
 
-// opened is an open device and what a queue pair is made of; everything is closed at the test's end.
+// opened is an open device and what a queue pair is made of; everything is closed at the test's
+// end.
 type opened struct {
 	fabric.Device
 	dev *device
@@ -54,7 +55,8 @@ func openNamed(t *testing.T, name string) fabric.Device {
 
 func (o *opened) newQP() fabric.QP {
 	o.t.Helper()
-	q, err := o.CreateQP(fabric.QPInit{PD: o.pd, SendCQ: o.cq, RecvCQ: o.cq, MaxSend: 1, MaxRecv: 1, MaxSendSGE: 1, MaxRecvSGE: 1})
+	q, err := o.CreateQP(fabric.QPInit{PD: o.pd, SendCQ: o.cq, RecvCQ: o.cq, MaxSend: 1, MaxRecv: 1, MaxSendSGE: 1,
+		MaxRecvSGE: 1})
 	assert.NilError(o.t, err)
 	o.t.Cleanup(func() { assert.NilError(o.t, q.Close()) })
 	return q
@@ -74,7 +76,8 @@ func (o *opened) listen() (fabric.Listener, chan fabric.Request) {
 func (o *opened) connect(to netip.AddrPort, private ...byte) (fabric.Conn, chan fabric.ConnEvent) {
 	o.t.Helper()
 	events := make(chan fabric.ConnEvent, 16)
-	c, err := o.Connect(o.newQP(), fabric.ConnectParams{Remote: to, Private: private}, func(ev fabric.ConnEvent) { events <- ev })
+	c, err := o.Connect(o.newQP(), fabric.ConnectParams{Remote: to, Private: private},
+		func(ev fabric.ConnEvent) { events <- ev })
 	assert.NilError(o.t, err)
 	return c, events
 }
@@ -112,7 +115,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A listener takes requests on the device's address and on one of the other family, and on no other.
+// A listener takes requests on the device's address and on one of the other family, and on no
+// other.
 func TestListenFamilies(t *testing.T) {
 	o := openDevice(t)
 	l, requests := o.listen()
@@ -167,7 +171,8 @@ func (r *raw) listen(addr netip.Addr) netip.AddrPort {
 	return r.id.LocalAddr()
 }
 
-// Rejects are told apart by the marker, not by the reason: the kernel uses that of consumers when a program dies.
+// Rejects are told apart by the marker, not by the reason: the kernel uses that of consumers when a
+// program dies.
 func TestLegacyReject(t *testing.T) {
 	o := openDevice(t)
 	peer := newRaw(t)
@@ -177,7 +182,8 @@ func TestLegacyReject(t *testing.T) {
 		answer func(id *cverbs.CMID) error
 		want   fabric.ConnEventKind
 	}{
-		{"with the marker", func(id *cverbs.CMID) error { return id.Reject([]byte("\x02\x00\x02\x00no")) }, fabric.EventPeerRejected},
+		{"with the marker", func(id *cverbs.CMID) error { return id.Reject([]byte("\x02\x00\x02\x00no")) },
+			fabric.EventPeerRejected},
 		{"without", func(id *cverbs.CMID) error { return id.Reject([]byte("no")) }, fabric.EventRejected},
 		{"nothing", func(id *cverbs.CMID) error { return id.Reject(nil) }, fabric.EventRejected},
 		{"gone", func(id *cverbs.CMID) error { return nil }, fabric.EventRejected},
@@ -197,8 +203,8 @@ func TestLegacyReject(t *testing.T) {
 	}
 }
 
-// A peer that never answers a disconnect holds nothing up: Close returns, and what lingers ends within its bound, or with
-// the device at once.
+// A peer that never answers a disconnect holds nothing up: Close returns, and what lingers ends
+// within its bound, or with the device at once.
 func TestSilentPeer(t *testing.T) {
 	o := openDevice(t)
 	if o.dev.iwarp {
@@ -223,7 +229,8 @@ func TestSilentPeer(t *testing.T) {
 	assert.Assert(t, time.Since(start) < lingerTime)
 	peer.event(cverbs.CMEventDisconnected)
 	assert.Equal(t, cverbs.Live()["CMID"], live, "it lingers")
-	for deadline := time.Now().Add(lingerTime + patience); cverbs.Live()["CMID"] >= live; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(lingerTime +
+		patience); cverbs.Live()["CMID"] >= live; time.Sleep(50 * time.Millisecond) {
 		assert.Assert(t, time.Now().Before(deadline), "it lingers for ever")
 	}
 
@@ -280,8 +287,9 @@ func TestRemoval(t *testing.T) {
 	}
 }
 
-// A request whose peer's departure is known before the answer: the accept succeeds and fails later, a reject does nothing. Kernels drop
-// such events until the accept; this is for those that will not.
+// A request whose peer's departure is known before the answer: the accept succeeds and fails later,
+// a reject does nothing. Kernels drop such events until the accept; this is for those that will
+// not.
 func TestLostRequest(t *testing.T) {
 	o := openDevice(t)
 	l, requests := o.listen()

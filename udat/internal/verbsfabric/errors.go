@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// wrap gives an error of cverbs its place among the fabric's sentinels; both stay visible to errors.Is.
+// wrap adds the fabric's sentinel to an error of cverbs; errors.Is matches both.
 func wrap(err error) error {
 	if err == nil {
 		return nil
@@ -38,7 +38,7 @@ func wrap(err error) error {
 	return join(sentinel, err)
 }
 
-// wrapPost is wrap for posting, where ENOMEM says that the queue is full.
+// wrapPost is wrap for posts, where ENOMEM means a full queue.
 func wrapPost(err error) error {
 	if errors.Is(err, syscall.ENOMEM) {
 		return join(fabric.ErrQueueFull, err)
@@ -46,7 +46,7 @@ func wrapPost(err error) error {
 	return wrap(err)
 }
 
-// wrapAddr is wrap for calls that are about an address.
+// wrapAddr is wrap for calls with an address.
 func wrapAddr(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -62,7 +62,7 @@ func wrapAddr(err error) error {
 	return wrap(err)
 }
 
-// unreachable tells the errors of resolving that speak of the way to the peer rather than of the call.
+// unreachable reports whether a resolve error is about the path to the peer.
 func unreachable(err error) bool {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {

@@ -1,11 +1,12 @@
 // Package verbsfabric is package fabric over package cverbs: the RDMA devices of this host.
 //
-// Queue pairs live on an ordinary context of the device and rdma_cm does not know them: the fabric itself moves
-// them through INIT, RTR and RTS with what rdma_init_qp_attr says. So a queue pair exists, and takes
-// receives, before any connection.
+// Queue pairs are created on an ordinary context and unknown to rdma_cm: the fabric moves them
+// through INIT, RTR and RTS with the attributes of rdma_init_qp_attr. So a queue pair takes
+// receives before any connection.
 //
-// Each open device has two goroutines, both parked in Go's poller: one reads the connection manager's events and calls every handler, the
-// other reads the asynchronous events and hands them to the first.
+// Each open device has two goroutines, both parked in Go's poller: one reads the connection
+// manager's events and calls every handler, the other reads the asynchronous events and hands them
+// to the first.
 package verbsfabric
 
 import (
@@ -20,12 +21,12 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Fabric is the verbs of this host.
+// Fabric is the verbs devices of this host.
 type Fabric struct{}
 
 var _ fabric.Fabric = (*Fabric)(nil)
 
-// New returns the verbs fabric. It works on every platform; where there are no verbs it has no devices.
+// New returns the verbs fabric. On platforms without verbs it has no devices.
 func New() *Fabric { return new(Fabric) }
 
 // Name is "verbs".
@@ -57,7 +58,8 @@ func (f *Fabric) Devices() ([]fabric.DeviceInfo, error) {
 
 // Open opens a port of a device by its name or by one of its IP addresses.
 //
-// RNRRetry and Retry apply to what this end sends, whatever the peer proposes. A CMWait of 0 is 4 s.
+// RNRRetry and Retry apply to what this end sends, whatever the peer proposes. A CMWait of 0 is 4
+// s.
 func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncEvent)) (fabric.Device, error) {
 	if opts.RNRRetry > 7 {
 		return nil, invalid("option RNRRetry is %d, more than 7", opts.RNRRetry)
@@ -85,7 +87,7 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	return d, nil
 }
 
-// find looks a port up by name or address.
+// find returns a port by its name or address.
 func find(name string) (port, error) {
 	devs, err := cverbs.Devices()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// ledger holds the requests of one queue that have been posted and not handed out, oldest first. Completions of the device
-// settle them in any order; they are handed out in the order of posting.
+// ledger holds the posted requests of one queue, oldest first. The device's completions settle them
+// in any order; take returns them in posting order.
 type ledger struct {
 	entries    []ledgerEntry // a ring, its length a power of two
 	head, tail uint32
@@ -41,7 +41,7 @@ func (l *ledger) add(id uint64, num uint32, signaled bool) {
 	l.tail++
 }
 
-// settle notes a completion of the device's.
+// settle records a completion of the device.
 func (l *ledger) settle(wc *fabric.WC) {
 	for i := l.head; i != l.tail; i++ {
 		if e := l.at(i); e.wc.ID == wc.ID && !e.done {
@@ -51,7 +51,7 @@ func (l *ledger) settle(wc *fabric.WC) {
 	}
 }
 
-// take moves what is complete, in order, to out; with all set everything else is flushed.
+// take moves the completed requests, in order, to out; with all set it flushes the others.
 func (l *ledger) take(out []fabric.WC, all bool) []fabric.WC {
 	for ; l.head != l.tail; l.head++ {
 		e := l.at(l.head)
@@ -65,7 +65,7 @@ func (l *ledger) take(out []fabric.WC, all bool) []fabric.WC {
 	return out
 }
 
-// account is the ledgers of a queue pair's two queues.
+// account has the ledgers of a queue pair's two queues.
 type account struct {
 	num      uint32
 	scq, rcq *tally
@@ -113,7 +113,7 @@ func (a *account) postSend(v *cverbs.QP, wrs []fabric.SendWR, sges []fabric.SGE)
 		a.send.tail -= uint32(n - k)
 		return k, wrapPost(failure)
 	}
-	return n, err // an error of another kind says that the connection has just gone: the rest is flushed with the queue pair
+	return n, err // the connection has just ended: the queue pair flushes the rest
 }
 
 func (a *account) postRecv(v *cverbs.QP, wrs []fabric.RecvWR, sges []fabric.SGE) (n int, err error) {
@@ -147,7 +147,7 @@ func (a *account) postRecv(v *cverbs.QP, wrs []fabric.RecvWR, sges []fabric.SGE)
 	return n, err
 }
 
-// checkRecvs gives the number of the first receive whose segments are not among those given, and says so.
+// checkRecvs returns the number of the first receive with segments outside sges, and an error.
 func checkRecvs(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	for i := range wrs {
 		if err := checkSegments(i, wrs[i].FirstSGE, wrs[i].NumSGE, sges); err != nil {
@@ -161,10 +161,11 @@ func checkSegments(i int, first, n uint32, sges []fabric.SGE) error {
 	if uint64(first)+uint64(n) <= uint64(len(sges)) {
 		return nil
 	}
-	return invalid("request %d: segments %d to %d are not among the %d given", i, first, uint64(first)+uint64(n), len(sges))
+	return invalid("request %d: segments %d to %d are not among the %d given", i, first, uint64(first)+uint64(n),
+		len(sges))
 }
 
-// close refuses what is posted from now on.
+// close refuses later posts.
 func (a *account) close() {
 	a.mu.Lock()
 	a.closed = true
@@ -173,12 +174,12 @@ func (a *account) close() {
 	a.rcq.remove(a)
 }
 
-// refused tells the errors by which a post is refused, so that the device knows nothing of it.
+// refused reports whether an error means that the device has not taken the post.
 func refused(err error) bool {
 	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EINVAL) || errors.Is(err, cverbs.ErrClosed)
 }
 
-// runnable is a request in a form that the device can run; its segments go to a.sges.
+// runnable returns a request in a form that the device can execute; its segments go to a.sges.
 func (a *account) runnable(w fabric.SendWR, sges []fabric.SGE) fabric.SendWR {
 	first := uint32(len(a.sges))
 	a.sges = appendFull(a.sges, sges[w.FirstSGE:w.FirstSGE+w.NumSGE])
@@ -196,7 +197,7 @@ func (a *account) runnable(w fabric.SendWR, sges []fabric.SGE) fabric.SendWR {
 	return w
 }
 
-// appendFull adds the segments that are not empty.
+// appendFull adds the nonempty segments.
 func appendFull(out, sges []fabric.SGE) []fabric.SGE {
 	for _, s := range sges {
 		if s.Length > 0 {
@@ -206,8 +207,9 @@ func appendFull(out, sges []fabric.SGE) []fabric.SGE {
 	return out
 }
 
-// withSegments copies receives, giving those that have no bytes one empty segment.
-func withSegments(wrs []fabric.RecvWR, out []fabric.SGE, from []fabric.RecvWR, sges []fabric.SGE) ([]fabric.RecvWR, []fabric.SGE) {
+// withSegments copies receives, with one empty segment for those without bytes.
+func withSegments(wrs []fabric.RecvWR, out []fabric.SGE, from []fabric.RecvWR, sges []fabric.SGE) ([]fabric.RecvWR,
+	[]fabric.SGE) {
 	for _, w := range from {
 		first := uint32(len(out))
 		out = appendFull(out, sges[w.FirstSGE:w.FirstSGE+w.NumSGE])
@@ -219,7 +221,8 @@ func withSegments(wrs []fabric.RecvWR, out []fabric.SGE, from []fabric.RecvWR, s
 	return wrs, out
 }
 
-// fail keeps further posts from the device; toError, which moves the queue pair, makes the device flush what it will.
+// fail withholds later posts from the device; toError moves the queue pair, so that the device
+// flushes its requests.
 func (a *account) fail(toError func() error) error {
 	a.mu.Lock()
 	a.failed = true
@@ -234,7 +237,7 @@ func (a *account) fail(toError func() error) error {
 	return nil
 }
 
-// tally is what a completion queue knows of the accounts of its queue pairs.
+// tally has the accounts of a completion queue's queue pairs.
 type tally struct {
 	ch    *cverbs.CompChannel
 	armed atomic.Bool
@@ -270,7 +273,7 @@ func (t *tally) remove(a *account) {
 	}
 }
 
-// ended notes that the device has flushed what it will of a queue pair.
+// ended records that the device has finished flushing a queue pair.
 func (t *tally) ended(a *account) {
 	t.mu.Lock()
 	if t.accounts[a.num] == a {
@@ -280,7 +283,7 @@ func (t *tally) ended(a *account) {
 	t.kick()
 }
 
-// kick notifies whoever waits on the queue, as the device would.
+// kick notifies the queue's waiter, as the device would.
 func (t *tally) kick() {
 	if t.armed.Swap(false) {
 		t.fired.Store(true)
@@ -288,7 +291,7 @@ func (t *tally) kick() {
 	}
 }
 
-// poll takes the device's completions and hands them out in the order of posting.
+// poll polls the device and returns completions in posting order.
 func (t *tally) poll(v *cverbs.CQ, wcs []fabric.WC) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -333,7 +336,7 @@ func (t *tally) settle(wc *fabric.WC) {
 	a.mu.Unlock()
 }
 
-// flush hands out all that is left of an account.
+// flush returns all remaining requests of an account.
 func (t *tally) flush(a *account) {
 	a.mu.Lock()
 	if a.scq == t {

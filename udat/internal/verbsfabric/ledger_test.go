@@ -15,7 +15,8 @@ func ids(wcs []fabric.WC) (got []uint64) {
 	return got
 }
 
-// Completions come out in the order of posting, suppressed successes not at all, and what is left is flushed in order.
+// Completions come out in the order of posting, suppressed successes not at all, and what is left
+// is flushed in order.
 func TestLedger(t *testing.T) {
 	l := newLedger(6)
 	for id := uint64(1); id <= 6; id++ {
@@ -64,7 +65,9 @@ func TestRunnable(t *testing.T) {
 	assert.Assert(t, w.NumSGE == 1 && w.Flags&fabric.Fence == 0)
 	assert.DeepEqual(t, a.sges[w.FirstSGE:][:1], []fabric.SGE{{}})
 
-	recvs, out := withSegments(nil, nil, []fabric.RecvWR{{ID: 1}, {ID: 2, NumSGE: 3}, {ID: 3, FirstSGE: 2, NumSGE: 1}}, sges)
-	assert.DeepEqual(t, recvs, []fabric.RecvWR{{ID: 1, NumSGE: 1}, {ID: 2, FirstSGE: 1, NumSGE: 1}, {ID: 3, FirstSGE: 2, NumSGE: 1}})
+	recvs, out := withSegments(nil, nil, []fabric.RecvWR{{ID: 1}, {ID: 2, NumSGE: 3}, {ID: 3, FirstSGE: 2, NumSGE: 1}},
+		sges)
+	assert.DeepEqual(t, recvs,
+		[]fabric.RecvWR{{ID: 1, NumSGE: 1}, {ID: 2, FirstSGE: 1, NumSGE: 1}, {ID: 3, FirstSGE: 2, NumSGE: 1}})
 	assert.DeepEqual(t, out, []fabric.SGE{{}, sges[1], {}})
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// listener takes the requests for one port on the device's address and, where the port has one, on the best address of the other family.
+// listener accepts requests for one port on the device's address and, if the port has one, on the
+// best address of the other family.
 type listener struct {
 	dev  *device
 	on   func(fabric.Request)
@@ -22,9 +23,9 @@ type listener struct {
 	closed bool
 }
 
-// kernelBacklog is how many requests the kernel keeps for a listener until the device's event loop fetches them, which it
-// does at once: it bounds a burst, not the requests that await an answer. It is the most that the kernel allows
-// (net.rdma_ucm.max_backlog), so that no request is refused there while the handler still has room.
+// kernelBacklog is the number of requests that the kernel queues for a listener until the event
+// goroutine reads them. It bounds a burst, not unanswered requests. It is the kernel's maximum
+// (net.rdma_ucm.max_backlog).
 const kernelBacklog = 1024
 
 func (d *device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, error) {
@@ -38,7 +39,7 @@ func (d *device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, 
 		return nil, err
 	}
 	l := &listener{dev: d, on: on}
-	// A free port of one family may be taken in the other.
+	// A port free in one family may be taken in the other.
 	for tries := 0; ; tries++ {
 		err := l.listen(port)
 		if err == nil {
@@ -72,7 +73,8 @@ func (l *listener) listen(port uint16) error {
 		first.Close()
 		return err
 	default:
-		// The address cannot be used now (a tentative IPv6 address, for one): the device's own still can.
+		// The address is unusable now (for example a tentative IPv6 address); the device's own
+		// still works.
 	}
 	return nil
 }
@@ -121,7 +123,7 @@ func (l *listener) Close() error {
 	return wrap(err)
 }
 
-// handle takes the events of the listening ids themselves. Only the device's removal means something there.
+// handle handles events of the listening ids; only the device's removal matters.
 func (l *listener) handle(ev cverbs.CMEvent) {
 	if ev.Type != cverbs.CMEventDeviceRemoval {
 		return
@@ -141,7 +143,7 @@ func (l *listener) isClosed() bool {
 	return l.closed
 }
 
-// arrive hands a connection request to its listener's handler, or refuses it.
+// arrive passes a connection request to its listener's handler, or rejects it.
 func (d *device) arrive(ev cverbs.CMEvent) {
 	id := ev.ID
 	var l *listener
@@ -171,10 +173,10 @@ func (d *device) arrive(ev cverbs.CMEvent) {
 
 var errAnswered = fmt.Errorf("%w: the request has been answered", fabric.ErrClosed)
 
-// clampDepth lowers what a peer offers to what this device has.
+// clampDepth limits a peer's depth to this device's.
 func clampDepth(n uint8, limit int) uint8 { return uint8(min(int(n), max(limit, 0), 255)) }
 
-// request is a connection request that awaits an answer.
+// request is a connection request without an answer yet.
 type request struct {
 	c       *conn
 	private []byte
@@ -251,13 +253,13 @@ func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 	return c, nil
 }
 
-// peerGone tells the errors by which rdma_cm says that the request's id has left its state.
+// peerGone reports whether an error means that the request's id has left its state.
 func peerGone(err error) bool {
 	var e *cverbs.Error
 	return errors.As(err, &e) && e.Verb == "rdma_init_qp_attr"
 }
 
-// Reject answers no.
+// Reject rejects the request.
 func (r *request) Reject(private []byte, byConsumer bool) error {
 	c := r.c
 	if len(private) > maxRejectData {

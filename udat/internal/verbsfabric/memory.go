@@ -92,8 +92,9 @@ func (m *mr) Close() error {
 	return nil
 }
 
-// mw is a memory window of type 1: it may be bound anew at any time and holds for the whole protection domain, as the RMR of DAT does.
-// Type 2 can do neither; every device that has it has type 1 too.
+// mw is a memory window of type 1: it may be bound again at any time and is valid in its whole
+// protection domain, like DAT's RMR. Type 2 can do neither; every device with type 2 has type 1
+// too.
 type mw struct {
 	dev     *device
 	pd      *pd

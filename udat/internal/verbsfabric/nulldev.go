@@ -11,8 +11,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// NullFabric is a fabric with one device, "null0", over the null device of package cverbs: work goes the same way through this
-// package as on a real device, everything else is as little as can be. It exists only with the build tag nulldev.
+// NullFabric is a fabric with one device, "null0", over the null device of package cverbs. Work
+// takes the same path as on a real device; everything else is minimal. It exists only with the
+// build tag nulldev.
 type NullFabric struct{}
 
 func (NullFabric) Name() string                          { return "null" }
@@ -30,8 +31,8 @@ type nullDevice struct{ d *device }
 func (n *nullDevice) Attr() fabric.Attr {
 	return fabric.Attr{
 		Info:  fabric.DeviceInfo{Name: "null0", Fabric: "null", Addr: netip.MustParseAddr("127.0.0.1")},
-		MaxQP: 4096, MaxQPWR: 1024, MaxSGE: 16, MaxReadSGE: 16, MaxCQ: 4096, MaxCQE: 1024, MaxMR: 4096, MaxMRSize: 1 << 30, MaxPD: 4096,
-		MaxReadIn: 16, MaxReadOut: 16, MaxMessage: 1 << 30, MaxConnData: maxConnData, PageSize: 4096,
+		MaxQP: 4096, MaxQPWR: 1024, MaxSGE: 16, MaxReadSGE: 16, MaxCQ: 4096, MaxCQE: 1024, MaxMR: 4096, MaxMRSize: 1 << 30,
+		MaxPD: 4096, MaxReadIn: 16, MaxReadOut: 16, MaxMessage: 1 << 30, MaxConnData: maxConnData, PageSize: 4096,
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// port is one port of a device, as found.
+// port is one port of a device.
 type port struct {
 	device  string
 	num     uint8
@@ -26,7 +26,7 @@ type port struct {
 	attr    cverbs.PortAttr
 }
 
-// inspectDevice describes every port of a device. What it found before an error is valid.
+// inspectDevice describes every port of a device. Ports found before an error are valid.
 func inspectDevice(dev cverbs.DeviceInfo) (ports []port, err error) {
 	ctx, err := cverbs.OpenDevice(dev.Name)
 	if err != nil {
@@ -69,10 +69,11 @@ func (p *port) describe(ctx *cverbs.Context) {
 		p.info.Addr, p.info.Addrs = p.addrs[0], p.addrs
 		addr = "IP " + p.addrs[0].String()
 	}
-	p.info.Detail = strings.Join([]string{p.transport() + " over " + p.attr.LinkLayer.String(), "port " + p.attr.State.String(), addr, why}, ", ")
+	p.info.Detail = strings.Join([]string{p.transport() + " over " + p.attr.LinkLayer.String(),
+		"port " + p.attr.State.String(), addr, why}, ", ")
 }
 
-// transport names what carries the verbs.
+// transport returns the name of the transport.
 func (p *port) transport() string {
 	switch {
 	case p.iwarp:
@@ -83,14 +84,15 @@ func (p *port) transport() string {
 	return "IB"
 }
 
-// findAddrs gives the port's IP addresses. A RoCE port's GID table says them; for the others rdma_cm is asked which
-// of the host's addresses it maps to the port.
+// findAddrs returns the port's IP addresses. On RoCE they come from the GID table; else rdma_cm
+// reports which of the host's addresses map to the port.
 func (p *port) findAddrs(ctx *cverbs.Context) []netip.Addr {
 	var addrs []netip.Addr
 	if table, err := ctx.GIDTable(); err == nil && !p.iwarp && p.attr.LinkLayer == cverbs.LinkLayerEthernet {
 		for _, e := range table {
 			a := e.GID.Addr()
-			if e.Port == p.num && e.NetDev == p.gid.NetDev && !e.GID.IsZero() && !a.IsLinkLocalUnicast() && !slices.Contains(addrs, a) {
+			if e.Port == p.num && e.NetDev == p.gid.NetDev && !e.GID.IsZero() && !a.IsLinkLocalUnicast() &&
+				!slices.Contains(addrs, a) {
 				addrs = append(addrs, a)
 			}
 		}
@@ -114,7 +116,8 @@ func (p *port) findAddrs(ctx *cverbs.Context) []netip.Addr {
 	return addrs
 }
 
-// probeAddrs finds the port's addresses by binding a connection manager id to each address of the host.
+// probeAddrs finds the port's addresses by binding a connection manager id to each address of the
+// host.
 func (p *port) probeAddrs() (addrs []netip.Addr) {
 	ifs, err := net.Interfaces()
 	if err != nil {
@@ -156,7 +159,8 @@ func (p *port) owns(ch *cverbs.EventChannel, addr netip.Addr) bool {
 	return id.BindAddr(netip.AddrPortFrom(addr, 0)) == nil && id.Device() == p.device && id.Port() == p.num
 }
 
-// sourceFor chooses the local address for a destination: of its family, the device's own address first.
+// sourceFor returns the local address for a destination: of its family, the device's own address
+// first.
 func (p *port) sourceFor(dst netip.Addr) (netip.Addr, bool) {
 	for _, a := range append([]netip.Addr{p.info.Addr}, p.addrs...) {
 		if a.IsValid() && a.Is4() == dst.Is4() && (a.Zone() != "") == dst.IsLinkLocalUnicast() {
@@ -173,7 +177,8 @@ func (p *port) sourceFor(dst netip.Addr) (netip.Addr, bool) {
 
 var vendors = map[uint32]string{
 	0x02c9: "Mellanox", 0x15b3: "NVIDIA", 0x14e4: "Broadcom", 0x8086: "Intel", 0x1425: "Chelsio", 0x1077: "Marvell",
-	0x1d0f: "Amazon", 0x1dd8: "AMD Pensando", 0x19e5: "Huawei", 0x1ded: "Alibaba", vendorRXE: "Soft-RoCE", vendorSIW: "Soft-iWARP", vendorLoop: "loop device",
+	0x1d0f: "Amazon", 0x1dd8: "AMD Pensando", 0x19e5: "Huawei", 0x1ded: "Alibaba", vendorRXE: "Soft-RoCE",
+	vendorSIW: "Soft-iWARP", vendorLoop: "loop device",
 }
 
 const (
@@ -183,7 +188,7 @@ const (
 	vendorLoop = 0x6c6f6f // of builds with the tag nulldev
 )
 
-// reach says what to look at where a peer on such a transport does not answer.
+// reach returns advice for a peer that does not answer on a transport.
 func reach(transport string) string {
 	switch transport {
 	case "IB":
@@ -191,15 +196,17 @@ func reach(transport string) string {
 	case "iWARP":
 		return "the peer's TCP port in every firewall between the two addresses, their subnets and routes"
 	case "RoCE v2":
-		return "UDP port 4791 in every firewall between the two addresses, their subnets and routes, and that both ports have a GID of this kind for their address (datperf doctor)"
+		return "UDP port 4791 in every firewall between the two addresses, their subnets and routes, " +
+			"and that both ports have a GID of this kind for their address (datperf doctor)"
 	}
-	return "whether both addresses are in one Ethernet segment, and both ports have a GID of this kind for their address (datperf doctor)"
+	return "whether both addresses are in one Ethernet segment, " +
+		"and both ports have a GID of this kind for their address (datperf doctor)"
 }
 
-// inlineWanted is the largest inline send that CreateQP is asked for; devices that cannot give it are asked for less.
+// inlineWanted is the inline size to request; CreateQP reduces it until the device accepts it.
 const inlineWanted = 256
 
-// fabricAttr fills the fabric's attributes from what the device says.
+// fabricAttr derives the fabric's attributes from the device's.
 func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
 	d := &p.dev
 	a := fabric.Attr{

@@ -9,15 +9,18 @@ import (
 
 // Private data on the wire.
 //
-// InfiniBand and RoCE carry private data in rooms of a fixed size, padded with zeroes: the length is lost. Every room is the
-// Consumer's alone, from its first byte to its last, so the length travels beside the room. The messages of a connect and of an
-// accept have 32 bits for the options of enhanced connection establishment, which only ends that name a vendor look at: between ends of
-// this library they hold 3 magic bytes and the length, and the vendor is 0. A connect always says its length there; who accepts says
-// it to an end that has. A reject has no such bits: to an end that has told its length the marker below is 3 magic bytes and
-// the length, to all others that of OpenFabrics DAPL.
+// InfiniBand and RoCE carry private data in rooms of a fixed size, padded with zeroes: the length
+// is lost. Every room is the Consumer's alone, from its first byte to its last, so the length
+// travels beside the room. The messages of a connect and of an accept have 32 bits for the options
+// of enhanced connection establishment, which only ends that name a vendor look at: between ends of
+// this library they hold 3 magic bytes and the length, and the vendor is 0. A connect always says
+// its length there; who accepts says it to an end that has. A reject has no such bits: to an end
+// that has told its length the marker below is 3 magic bytes and the length, to all others that of
+// OpenFabrics DAPL.
 //
-// Private data whose length nobody told is reported as the whole room, as OpenFabrics DAPL does: a peer that is another
-// program, or a kernel before 5.9 at either end. iWARP tells the length by itself.
+// Private data whose length nobody told is reported as the whole room, as OpenFabrics DAPL does: a
+// peer that is another program, or a kernel before 5.9 at either end. iWARP tells the length by
+// itself.
 const (
 	roomRequest = 56
 	roomReply   = 196
@@ -28,19 +31,22 @@ const (
 	maxRejectData = roomReject - len(rejectMarker)
 )
 
-// rejectMarker comes first in a reject that the peer's consumer asked for; OpenFabrics DAPL sends the same.
+// rejectMarker begins a reject by the peer's consumer; OpenFabrics DAPL sends the same.
 const rejectMarker = "\x02\x00\x02\x00"
 
-// magic is above the length in the options, and before it in the marker of a reject between ends of this library.
+// magic precedes the length in the ECE options, and in the reject marker between ends of this
+// library.
 const (
 	magic      = 0xDA7AC3
 	magicBytes = "\xDA\x7A\xC3"
 )
 
-// noVendor is no vendor's number: the wire carries the low 24 bits, and librdmacm refuses to send options with 0.
+// noVendor is no vendor's number: the wire carries the low 24 bits, and librdmacm refuses to send
+// options with 0.
 const noVendor = 1 << 24
 
-// tellLength has the next request or reply of the id say how long its private data is. iWARP needs no telling.
+// tellLength makes the id's next request or reply carry the length of its private data. iWARP
+// carries it anyway.
 func (d *device) tellLength(id *cverbs.CMID, private []byte) error {
 	if d.iwarp {
 		return nil
@@ -48,7 +54,7 @@ func (d *device) tellLength(id *cverbs.CMID, private []byte) error {
 	return id.SetLocalECE(cverbs.ECE{VendorID: noVendor, Options: magic<<8 | uint32(len(private))})
 }
 
-// toldLength is the length that the peer's request or reply says, or -1.
+// toldLength returns the length in the peer's request or reply, or -1.
 func (d *device) toldLength(id *cverbs.CMID) int {
 	if d.iwarp {
 		return -1
@@ -60,7 +66,8 @@ func (d *device) toldLength(id *cverbs.CMID) int {
 	return int(e.Options & 0xFF)
 }
 
-// unpack takes private data of length n out of its room. padded tells that its length is not known: a length that the room belies is none.
+// unpack returns private data of length n from its room. padded reports that the length is unknown,
+// or contradicts the room.
 func unpack(room []byte, n int, iwarp bool) (data []byte, padded bool) {
 	switch {
 	case iwarp:
@@ -71,7 +78,8 @@ func unpack(room []byte, n int, iwarp bool) (data []byte, padded bool) {
 	return room[:n:n], false
 }
 
-// packReject makes the data of a reject that the consumer asked for; told tells that the peer is an end of this library.
+// packReject returns the data of a consumer's reject; told reports that the peer is an end of this
+// library.
 func packReject(data []byte, told bool) []byte {
 	marker := []byte(rejectMarker)
 	if told {
@@ -80,8 +88,8 @@ func packReject(data []byte, told bool) []byte {
 	return append(marker, data...)
 }
 
-// unpackReject tells a consumer's reject from all others, and its data. Other rejects may have data too: without a marker and
-// whole, nil if all of it is padding.
+// unpackReject reports whether a reject is a consumer's, and returns its data. Other rejects may
+// have data too: without a marker and whole, nil if it is all padding.
 func unpackReject(room []byte, iwarp bool) (data []byte, padded, byConsumer bool) {
 	n := len(rejectMarker)
 	switch {

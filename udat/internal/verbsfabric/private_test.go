@@ -80,7 +80,8 @@ func TestRejectMarker(t *testing.T) {
 // padded is data in a room of n bytes.
 func inRoom(data string, n int) []byte { return append([]byte(data), make([]byte, n-len(data))...) }
 
-// legacy opens the device for a test with a peer that knows nothing of lengths; iWARP tells them by itself.
+// legacy opens the device for a test with a peer that knows nothing of lengths; iWARP tells them by
+// itself.
 func legacy(t *testing.T) *opened {
 	o := openDevice(t)
 	if o.dev.iwarp {
@@ -100,12 +101,13 @@ func (r *raw) call(o *opened, to fabric.Listener, p cverbs.ConnParam) {
 	assert.NilError(r.t, r.id.Connect(p))
 }
 
-// TestLegacyActive plays the C program that connects: what it sends arrives as the whole room and says so, and nothing but the Consumer's data is
-// in the room of what it gets.
+// TestLegacyActive plays the C program that connects: what it sends arrives as the whole room and
+// says so, and nothing but the Consumer's data is in the room of what it gets.
 func TestLegacyActive(t *testing.T) {
 	o := legacy(t)
 	l, requests := o.listen()
-	for _, sent := range []string{"", "raw", "looks like a length \x00\xDA\x7A\xC3\x03", string(bytes.Repeat([]byte{0xFF}, roomRequest))} {
+	for _, sent := range []string{"", "raw", "looks like a length \x00\xDA\x7A\xC3\x03",
+		string(bytes.Repeat([]byte{0xFF}, roomRequest))} {
 		peer := newRaw(t)
 		peer.call(o, l, cverbs.ConnParam{PrivateData: []byte(sent)})
 		r := receive(t, requests)
@@ -120,7 +122,8 @@ func TestLegacyActive(t *testing.T) {
 		peer := newRaw(t)
 		peer.call(o, l, cverbs.ConnParam{})
 		events := make(chan fabric.ConnEvent, 16)
-		c, err := receive(t, requests).Accept(o.newQP(), fabric.AcceptParams{Private: []byte(back)}, func(ev fabric.ConnEvent) { events <- ev })
+		c, err := receive(t, requests).Accept(o.newQP(), fabric.AcceptParams{Private: []byte(back)},
+			func(ev fabric.ConnEvent) { events <- ev })
 		assert.NilError(t, err)
 		ev := peer.event(cverbs.CMEventConnectResponse)
 		assert.DeepEqual(t, ev.PrivateData, inRoom(back, roomReply))
@@ -131,8 +134,8 @@ func TestLegacyActive(t *testing.T) {
 	}
 }
 
-// TestLegacyPassive plays the C program that listens: the room of what it gets holds the Consumer's data and zeroes, and what it sends is
-// reported as the whole room and says so.
+// TestLegacyPassive plays the C program that listens: the room of what it gets holds the Consumer's
+// data and zeroes, and what it sends is reported as the whole room and says so.
 func TestLegacyPassive(t *testing.T) {
 	o := legacy(t)
 	peer := newRaw(t)
@@ -165,12 +168,14 @@ func TestLegacyPassive(t *testing.T) {
 	}
 }
 
-// TestToldLengthLies: a peer that tells a length that its data belies is taken for one that tells none.
+// TestToldLengthLies: a peer that tells a length that its data belies is taken for one that tells
+// none.
 func TestToldLengthLies(t *testing.T) {
 	o := legacy(t)
 	l, requests := o.listen()
 	for options, padded := range map[uint32]bool{
-		magic<<8 | 3: false, magic<<8 | 56: false, magic<<8 | 2: true, magic<<8 | 57: true, magic<<8 | 255: true, 3: true, 0xFFFFFFFF: true,
+		magic<<8 | 3: false, magic<<8 | 56: false, magic<<8 | 2: true, magic<<8 | 57: true, magic<<8 | 255: true, 3: true,
+		0xFFFFFFFF: true,
 	} {
 		peer := newRaw(t)
 		assert.NilError(t, peer.id.SetLocalECE(cverbs.ECE{VendorID: noVendor, Options: options}))

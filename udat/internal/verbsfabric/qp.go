@@ -11,11 +11,11 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// minRNRTimer is the pause that a sender keeps after "receiver not ready": code 12 is 0.64 ms. The 655 ms that rdma_cm would choose make
-// a receiver that is late by a moment expensive; with the default of endless retries a short pause loses nothing.
+// minRNRTimer is the pause of a sender after "receiver not ready": code 12 is 0.64 ms. rdma_cm
+// would choose 655 ms, expensive for a receiver that is late by a moment.
 const minRNRTimer = 12
 
-// qpPhase is how far a queue pair has come.
+// qpPhase is the progress of a queue pair.
 type qpPhase uint8
 
 const (
@@ -103,7 +103,8 @@ func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
 	return q, nil
 }
 
-// createInline asks for less inline space until the device agrees: no attribute tells how much it has.
+// createInline reduces the inline size until the device accepts it, because no attribute reports
+// its limit.
 func createInline(pd *cverbs.PD, init cverbs.QPInit) (*cverbs.QP, error) {
 	for {
 		v, err := pd.CreateQP(init)
@@ -116,7 +117,7 @@ func createInline(pd *cverbs.PD, init cverbs.QPInit) (*cverbs.QP, error) {
 
 func (q *qp) base() *qp { return q }
 
-// ownQP is the device's queue pair under q, which may be a decorated one.
+// ownQP returns the device's queue pair behind q, which may be decorated.
 func (d *device) ownQP(q fabric.QP) (*qp, error) {
 	b, ok := q.(interface{ base() *qp })
 	if !ok || b.base().dev != d {
@@ -149,7 +150,8 @@ func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	n, err := q.v.PostRecv(wrs, sges)
 	if q.failed.Load() {
-		// Soft-RoCE's library puts a receive into shared memory and tells nobody: in ERR only another move to ERR flushes it.
+		// Soft-RoCE's library posts receives to shared memory without notifying the driver: in ERR
+		// only another move to ERR flushes them.
 		q.v.ToError()
 	}
 	if err != nil {
@@ -179,7 +181,7 @@ func (q *qp) Bind(w fabric.MW, wr fabric.BindWR) (uint32, error) {
 	if ok {
 		b.MR = region.v
 	}
-	if wr.Length == 0 { // drivers read a region's key here too; the window may have been bound to none, or to one that is closed
+	if wr.Length == 0 { // drivers read a region's key here too; the window may have no region, or a closed one
 		b.MR, b.Addr, b.Access = win.unbound, win.unbound.Addr(), 0
 	}
 	rkey, err := q.v.BindMW(win.v, b)
@@ -216,7 +218,8 @@ func (q *qp) setError() error {
 	return nil
 }
 
-// Close destroys the queue pair. A connection that still has it goes on without: an attempt fails, an established one can only end.
+// Close destroys the queue pair. A pending attempt on it fails, an established connection can only
+// end.
 func (q *qp) Close() error {
 	if err := q.v.Close(); err != nil {
 		return wrap(err)
@@ -231,7 +234,7 @@ func (q *qp) Close() error {
 	return nil
 }
 
-// claim takes the queue pair for a connection attempt.
+// claim reserves the queue pair for a connection attempt.
 func (q *qp) claim(c *conn) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -247,7 +250,7 @@ func (q *qp) claim(c *conn) error {
 	return nil
 }
 
-// unclaim gives the queue pair back after an attempt that did not move it.
+// unclaim ends the claim of an attempt that did not move the queue pair.
 func (q *qp) unclaim() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -257,7 +260,8 @@ func (q *qp) unclaim() {
 	q.conn.Store(nil)
 }
 
-// connect moves the queue pair through RTR to RTS with the path of id. moved tells whether it has left INIT.
+// connect moves the queue pair through RTR to RTS with the path of id. moved reports whether it has
+// left INIT.
 func (q *qp) connect(id *cverbs.CMID, in, out uint8) (moved bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -298,7 +302,7 @@ func (q *qp) connect(id *cverbs.CMID, in, out uint8) (moved bool, err error) {
 	return true, nil
 }
 
-// connected notes that the driver has moved the queue pair (iWARP).
+// connected records that the driver has moved the queue pair (iWARP).
 func (q *qp) connected() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -8,16 +8,18 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Soft-iWARP (siw) keeps less than verbs promise:
+// Soft-iWARP (siw) provides less than verbs promise:
 //
-//   - what is posted in the error state is never flushed;
-//   - a send completes before an RDMA read that was posted earlier;
-//   - a receive without segments is refused;
-//   - a segment of length 0 in a send, a read without a segment, and a fenced read stop the queue for good;
-//   - no queue has length 0.
+//   - it never flushes requests posted in the error state;
+//   - a send may complete before an RDMA read that was posted earlier;
+//   - it refuses a receive without segments;
+//   - an empty segment in a send, a read without a segment, and a fenced read stop the queue for
+//     good;
+//   - it has no queue of length 0.
 //
-// The types below decorate the device's own. Every request goes to the device signalled and in a form that it can run;
-// a ledger for each queue hands completions out in the order of posting, and flushes what the device never completes.
+// The types below decorate the device's own. Every request is posted signalled and in a form that
+// the device can execute. A ledger for each queue returns completions in posting order, and flushes
+// what the device never completes.
 
 // siwDevice decorates a device of soft-iWARP.
 type siwDevice struct{ *device }
@@ -131,7 +133,7 @@ func (q *siwQP) Close() error {
 	return nil
 }
 
-// siwSRQ gives receives without bytes one empty segment.
+// siwSRQ returns receives without bytes one empty segment.
 type siwSRQ struct {
 	*srq
 

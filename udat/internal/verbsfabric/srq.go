@@ -8,8 +8,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// srq is a shared receive queue. The device's queue is one entry larger than asked for: some devices refuse a limit that equals
-// the capacity.
+// srq is a shared receive queue. The device's queue has one more entry, because some devices refuse
+// a limit equal to the capacity.
 type srq struct {
 	dev   *device
 	v     *cverbs.SRQ
@@ -35,7 +35,8 @@ func (p *pd) CreateSRQ(depth, maxSGE int) (fabric.SRQ, error) {
 		return nil, err
 	}
 	if maxSGE < 0 || maxSGE > d.attrs.MaxSRQSGE {
-		return nil, invalid("maxSGE is %d, a receive in a shared queue of this device has at most %d", maxSGE, d.attrs.MaxSRQSGE)
+		return nil, invalid("maxSGE is %d, a receive in a shared queue of this device has at most %d", maxSGE,
+			d.attrs.MaxSRQSGE)
 	}
 	if err := d.reserve(kindSRQ); err != nil {
 		return nil, err
@@ -61,7 +62,7 @@ func (d *device) checkSRQDepth(depth int) error {
 	return nil
 }
 
-// readDepth takes the depth that the device granted; it may round up.
+// readDepth reads the granted depth, which may be rounded up.
 func (s *srq) readDepth(asked int) {
 	if a, err := s.v.Query(); err == nil && int(a.MaxWR)-1 > asked {
 		asked = int(a.MaxWR) - 1
@@ -84,7 +85,8 @@ func (s *srq) SetLimit(limit int) error {
 	return wrap(s.v.SetLimit(uint32(limit)))
 }
 
-// Resize changes the capacity. Where the device cannot, a queue that is large enough already stays as it is.
+// Resize changes the capacity. If the device cannot resize, a queue that is large enough stays as
+// it is.
 func (s *srq) Resize(depth int) error {
 	if err := s.dev.checkSRQDepth(depth); err != nil {
 		return err
@@ -104,10 +106,10 @@ func (s *srq) Resize(depth int) error {
 
 func (s *srq) Depth() int { return int(s.depth.Load()) }
 
-// Available is -1: verbs does not tell.
+// Available returns -1: verbs does not report it.
 func (s *srq) Available() int { return -1 }
 
-// Taken is -1: verbs does not tell how many receives a queue pair has in its hands, only when there are none left in the end.
+// Taken returns -1: verbs does not report the number, only when no receive is left in the end.
 func (q *qp) Taken() int {
 	if q.lastWQE.Load() {
 		return 0

@@ -14,11 +14,13 @@ import (
 func testAttr(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a := n.dev.Attr()
-	assert.Assert(t, a.Info.Name != "" && a.Info.Fabric != "" && a.Info.Detail != "" && a.Info.Addr.IsValid() && a.Transport != "", "%+v", a)
+	assert.Assert(t, a.Info.Name != "" && a.Info.Fabric != "" && a.Info.Detail != "" && a.Info.Addr.IsValid() &&
+		a.Transport != "", "%+v", a)
 	for name, v := range map[string]int{
-		"MaxQP": a.MaxQP, "MaxQPWR": a.MaxQPWR, "MaxSGE": a.MaxSGE, "MaxReadSGE": a.MaxReadSGE, "MaxCQ": a.MaxCQ, "MaxCQE": a.MaxCQE,
-		"MaxMR": a.MaxMR, "MaxPD": a.MaxPD, "MaxReadIn": a.MaxReadIn, "MaxReadOut": a.MaxReadOut, "MaxConnData": a.MaxConnData, "MaxAcceptData": a.MaxAcceptData, "MaxRejectData": a.MaxRejectData,
-		"MTU": a.MTU, "PageSize": a.PageSize,
+		"MaxQP": a.MaxQP, "MaxQPWR": a.MaxQPWR, "MaxSGE": a.MaxSGE, "MaxReadSGE": a.MaxReadSGE, "MaxCQ": a.MaxCQ,
+		"MaxCQE": a.MaxCQE, "MaxMR": a.MaxMR, "MaxPD": a.MaxPD, "MaxReadIn": a.MaxReadIn, "MaxReadOut": a.MaxReadOut,
+		"MaxConnData": a.MaxConnData, "MaxAcceptData": a.MaxAcceptData, "MaxRejectData": a.MaxRejectData, "MTU": a.MTU,
+		"PageSize": a.PageSize,
 	} {
 		assert.Assert(t, v > 0, name)
 	}
@@ -178,7 +180,8 @@ func testRejectByConsumer(t *testing.T, cfg Config) {
 		try(pattern(size))
 	}
 	for _, fill := range contents {
-		for _, size := range []int{4, 5, 100, attr.MaxRejectData - 5, attr.MaxRejectData - 4, attr.MaxRejectData - 1, attr.MaxRejectData} {
+		for _, size := range []int{4, 5, 100, attr.MaxRejectData - 5, attr.MaxRejectData - 4, attr.MaxRejectData - 1,
+			attr.MaxRejectData} {
 			try(content(size, fill))
 		}
 	}
@@ -295,7 +298,8 @@ func testRequestAnsweredOnce(t *testing.T, cfg Config) {
 	b.event(fabric.EventEstablished)
 }
 
-// A requester that gives up before the answer makes the accept succeed and then fail, and a reject do nothing.
+// A requester that gives up before the answer makes the accept succeed and then fail, and a reject
+// do nothing.
 func testRequesterGone(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()

@@ -1,6 +1,8 @@
-// Package fabrictest is the contract of package fabric as a test suite: every fabric runs it on a device of its own.
+// Package fabrictest is the contract of package fabric as a test suite: every fabric runs it on a
+// device of its own.
 //
-// Both ends of a connection are on that one device. What a device cannot do by its attributes is skipped.
+// Both ends of a connection are on that one device. What a device cannot do by its attributes is
+// skipped.
 package fabrictest
 
 import (
@@ -197,8 +199,8 @@ func (n *node) register(mem []byte, access fabric.Access) fabric.MR {
 	return mr
 }
 
-// iwarp says that the transport is TCP: no end waits for receives, requests complete before the peer has looked at them, and the
-// driver alone sees to the queue pair's end.
+// iwarp says that the transport is TCP: no end waits for receives, requests complete before the
+// peer has looked at them, and the driver alone sees to the queue pair's end.
 func (n *node) iwarp() bool { return !n.dev.Attr().PeerToPeer }
 
 func (n *node) atomic() fabric.Access {
@@ -327,8 +329,8 @@ func (e *end) seg(off, n int) fabric.SGE {
 	return fabric.SGE{Addr: e.addr(off), Length: uint32(n), LKey: e.mr.LKey()}
 }
 
-// split makes at most k segments of mem[off:off+n]. None is empty: those are the caller's to drop (soft-iWARP of Linux 6.1 takes the kernel
-// down over one).
+// split makes at most k segments of mem[off:off+n]. None is empty: those are the caller's to drop
+// (soft-iWARP of Linux 6.1 takes the kernel down over one).
 func (e *end) split(off, n, k int) (segs []fabric.SGE) {
 	for ; k > 0; k-- {
 		if part := n / k; part > 0 {

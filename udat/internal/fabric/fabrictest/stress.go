@@ -37,7 +37,8 @@ func testConcurrentClose(t *testing.T, cfg Config) {
 		a, b := n.pair(settings{})
 		var stop atomic.Bool
 		refused := func(err error) bool {
-			return err == nil || errors.Is(err, fabric.ErrClosed) || errors.Is(err, fabric.ErrQueueFull) || errors.Is(err, fabric.ErrInUse)
+			return err == nil || errors.Is(err, fabric.ErrClosed) || errors.Is(err, fabric.ErrQueueFull) ||
+				errors.Is(err, fabric.ErrInUse)
 		}
 		check := func(err error) {
 			if !refused(err) {
@@ -47,7 +48,8 @@ func testConcurrentClose(t *testing.T, cfg Config) {
 		work := []func(){
 			func() {
 				for !stop.Load() {
-					_, err := a.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpSend, Flags: fabric.Signaled, NumSGE: 1}}, []fabric.SGE{a.seg(0, 8)})
+					_, err := a.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpSend, Flags: fabric.Signaled, NumSGE: 1}},
+						[]fabric.SGE{a.seg(0, 8)})
 					check(err)
 				}
 			},
@@ -93,7 +95,8 @@ func testConcurrentClose(t *testing.T, cfg Config) {
 func testNoAllocation(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, b := n.pair(settings{})
-	send, recv := []fabric.SendWR{{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Signaled, NumSGE: 1}}, []fabric.RecvWR{{ID: 1, NumSGE: 1}}
+	send, recv := []fabric.SendWR{{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Signaled,
+		NumSGE: 1}}, []fabric.RecvWR{{ID: 1, NumSGE: 1}}
 	ssegs, rsegs := []fabric.SGE{a.seg(0, 8)}, []fabric.SGE{b.seg(0, 8)}
 	wcs := make([]fabric.WC, 4)
 	deadline := soon(patience)
@@ -135,7 +138,8 @@ func testLeaks(t *testing.T, cfg Config) {
 	cycle := func(i int) {
 		var ends [2]*end
 		for k := range ends {
-			qp, err := dev.CreateQP(fabric.QPInit{PD: n.pd, SendCQ: cq, RecvCQ: cq, MaxSend: 1, MaxRecv: 1, MaxSendSGE: 1, MaxRecvSGE: 1})
+			qp, err := dev.CreateQP(fabric.QPInit{PD: n.pd, SendCQ: cq, RecvCQ: cq, MaxSend: 1, MaxRecv: 1, MaxSendSGE: 1,
+				MaxRecvSGE: 1})
 			assert.NilError(t, err)
 			ends[k] = &end{node: n, qp: qp, events: make(chan fabric.ConnEvent, 4)}
 		}

@@ -23,7 +23,9 @@ func testMessages(t *testing.T, cfg Config) {
 	for i, size := range sizes {
 		into, from := b.split(at, max(size, 1), 2), a.split(0, size, 3)
 		recvs = append(recvs, fabric.RecvWR{ID: uint64(i), FirstSGE: uint32(len(rsegs)), NumSGE: uint32(len(into))})
-		sends = append(sends, fabric.SendWR{ID: uint64(i), Opcode: fabric.OpSend, Flags: fabric.Signaled, FirstSGE: uint32(len(ssegs)), NumSGE: uint32(len(from))})
+		sends = append(sends,
+			fabric.SendWR{ID: uint64(i), Opcode: fabric.OpSend, Flags: fabric.Signaled, FirstSGE: uint32(len(ssegs)),
+				NumSGE: uint32(len(from))})
 		rsegs, ssegs = append(rsegs, into...), append(ssegs, from...)
 		at += size
 	}
@@ -132,7 +134,8 @@ func testWrite(t *testing.T, cfg Config) {
 	a, b := n.pair(settings{})
 	for _, size := range []int{0, 1, 1500, 30000} {
 		copy(a.mem, pattern(size))
-		a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpWrite, Flags: fabric.Signaled, RemoteAddr: b.addr(5), RKey: b.mr.RKey()}, 0, size)
+		a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpWrite, Flags: fabric.Signaled, RemoteAddr: b.addr(5),
+			RKey: b.mr.RKey()}, 0, size)
 		assert.Equal(t, one(t, a.scq, 1, fabric.StatusSuccess).Opcode, fabric.OpWCWrite)
 		assert.Assert(t, bytes.Equal(b.mem[5:5+size], pattern(size)))
 		assert.Equal(t, b.mem[5+size], byte(0))
@@ -147,7 +150,8 @@ func testRead(t *testing.T, cfg Config) {
 	copy(b.mem, pattern(30000))
 	// More reads than the depth in force: they take turns.
 	for i := range 20 {
-		a.send(fabric.SendWR{ID: uint64(i), Opcode: fabric.OpRead, Flags: fabric.Signaled, RemoteAddr: b.addr(0), RKey: b.mr.RKey()}, 1000*i, 30000-1000*i)
+		a.send(fabric.SendWR{ID: uint64(i), Opcode: fabric.OpRead, Flags: fabric.Signaled, RemoteAddr: b.addr(0),
+			RKey: b.mr.RKey()}, 1000*i, 30000-1000*i)
 	}
 	for i, wc := range complete(t, a.scq, 20) {
 		assert.Equal(t, wc.ID, uint64(i))
@@ -159,7 +163,8 @@ func testRead(t *testing.T, cfg Config) {
 	}
 	// A fenced write of what was read goes after the read.
 	a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpRead, RemoteAddr: b.addr(100), RKey: b.mr.RKey()}, 0, 8)
-	a.send(fabric.SendWR{ID: 2, Opcode: fabric.OpWrite, Flags: fabric.Signaled | fabric.Fence, RemoteAddr: b.addr(40000), RKey: b.mr.RKey()}, 0, 8)
+	a.send(fabric.SendWR{ID: 2, Opcode: fabric.OpWrite, Flags: fabric.Signaled | fabric.Fence, RemoteAddr: b.addr(40000),
+		RKey: b.mr.RKey()}, 0, 8)
 	one(t, a.scq, 2, fabric.StatusSuccess)
 	assert.Assert(t, bytes.Equal(b.mem[40000:40008], b.mem[100:108]))
 }
@@ -172,12 +177,14 @@ func testAtomics(t *testing.T, cfg Config) {
 	a, b := n.pair(settings{})
 	word := func(e *end, off int) uint64 { return binary.NativeEndian.Uint64(e.mem[off:]) }
 	binary.NativeEndian.PutUint64(b.mem[64:], 5)
-	a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpFetchAdd, Flags: fabric.Signaled, RemoteAddr: b.addr(64), RKey: b.mr.RKey(), CompareAdd: 7}, 0, 8)
+	a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpFetchAdd, Flags: fabric.Signaled, RemoteAddr: b.addr(64),
+		RKey: b.mr.RKey(), CompareAdd: 7}, 0, 8)
 	assert.Equal(t, one(t, a.scq, 1, fabric.StatusSuccess).Opcode, fabric.OpWCFetchAdd)
 	assert.Equal(t, word(a, 0), uint64(5))
 	assert.Equal(t, word(b, 64), uint64(12))
 	for _, c := range []struct{ compare, after uint64 }{{11, 12}, {12, 99}} {
-		a.send(fabric.SendWR{ID: 2, Opcode: fabric.OpCmpSwap, Flags: fabric.Signaled, RemoteAddr: b.addr(64), RKey: b.mr.RKey(), CompareAdd: c.compare, Swap: 99}, 0, 8)
+		a.send(fabric.SendWR{ID: 2, Opcode: fabric.OpCmpSwap, Flags: fabric.Signaled, RemoteAddr: b.addr(64),
+			RKey: b.mr.RKey(), CompareAdd: c.compare, Swap: 99}, 0, 8)
 		assert.Equal(t, one(t, a.scq, 2, fabric.StatusSuccess).Opcode, fabric.OpWCCmpSwap)
 		assert.Equal(t, word(a, 0), uint64(12))
 		assert.Equal(t, word(b, 64), c.after)
@@ -201,7 +208,8 @@ func testImmediate(t *testing.T, cfg Config) {
 
 	copy(a.mem, pattern(10))
 	b.recv(2, 0, 0)
-	a.send(fabric.SendWR{ID: 2, Opcode: fabric.OpWriteImm, Flags: fabric.Signaled, Imm: 77, RemoteAddr: b.addr(500), RKey: b.mr.RKey()}, 0, 10)
+	a.send(fabric.SendWR{ID: 2, Opcode: fabric.OpWriteImm, Flags: fabric.Signaled, Imm: 77, RemoteAddr: b.addr(500),
+		RKey: b.mr.RKey()}, 0, 10)
 	wc = one(t, b.rcq, 2, fabric.StatusSuccess)
 	assert.Equal(t, wc.Imm, uint32(77))
 	assert.Equal(t, wc.Opcode, fabric.OpWCRecvWithImm)
@@ -220,7 +228,8 @@ func testInline(t *testing.T, cfg Config) {
 	b.recv(1, 0, 16)
 	seg := a.seg(0, 16)
 	seg.LKey = 0
-	_, err := a.qp.PostSend([]fabric.SendWR{{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Inline | fabric.Signaled, NumSGE: 1}}, []fabric.SGE{seg})
+	_, err := a.qp.PostSend([]fabric.SendWR{{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Inline | fabric.Signaled,
+		NumSGE: 1}}, []fabric.SGE{seg})
 	assert.NilError(t, err)
 	clear(a.mem)
 	one(t, a.scq, 1, fabric.StatusSuccess)
@@ -324,14 +333,16 @@ func testWindow(t *testing.T, cfg Config) {
 			n.cleanup(mw)
 			assert.Equal(t, mw.RKey(), uint32(0))
 			key, off := try(a, b, mw)
-			a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpWrite, Flags: fabric.Signaled, RemoteAddr: b.addr(off), RKey: key}, 0, 8)
+			a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpWrite, Flags: fabric.Signaled, RemoteAddr: b.addr(off), RKey: key}, 0,
+				8)
 			one(t, a.scq, 1, want)
 			b.qp.Close() // before the window
 		})
 	}
 	bind := func(b *end, mw fabric.MW, access fabric.Access, length int) uint32 {
 		b.t.Helper()
-		key, err := b.qp.Bind(mw, fabric.BindWR{ID: 9, Flags: fabric.Signaled, MR: b.mr, Addr: b.addr(1000), Length: uint64(length), Access: access})
+		key, err := b.qp.Bind(mw,
+			fabric.BindWR{ID: 9, Flags: fabric.Signaled, MR: b.mr, Addr: b.addr(1000), Length: uint64(length), Access: access})
 		assert.NilError(b.t, err)
 		assert.Equal(b.t, mw.RKey(), key)
 		assert.Equal(b.t, one(b.t, b.scq, 9, fabric.StatusSuccess).Opcode, fabric.OpWCBind)
@@ -363,7 +374,9 @@ func testWindow(t *testing.T, cfg Config) {
 		unbind() // it never was bound
 		region, err := n.pd.RegMR(b.mem, fabric.LocalWrite|fabric.WindowBind)
 		assert.NilError(t, err)
-		key, err := b.qp.Bind(mw, fabric.BindWR{ID: 8, Flags: fabric.Signaled, MR: region, Addr: b.addr(1000), Length: 100, Access: fabric.RemoteWrite})
+		key, err := b.qp.Bind(mw,
+			fabric.BindWR{ID: 8, Flags: fabric.Signaled, MR: region, Addr: b.addr(1000), Length: 100,
+				Access: fabric.RemoteWrite})
 		assert.NilError(t, err)
 		one(t, b.scq, 8, fabric.StatusSuccess)
 		unbind()
@@ -388,7 +401,8 @@ func testWindowInvalidate(t *testing.T, cfg Config) {
 	mw, err := n.pd.AllocMW()
 	assert.NilError(t, err)
 	defer mw.Close()
-	key, err := b.qp.Bind(mw, fabric.BindWR{ID: 1, Flags: fabric.Signaled, MR: b.mr, Addr: b.addr(0), Length: 100, Access: fabric.RemoteWrite})
+	key, err := b.qp.Bind(mw,
+		fabric.BindWR{ID: 1, Flags: fabric.Signaled, MR: b.mr, Addr: b.addr(0), Length: 100, Access: fabric.RemoteWrite})
 	assert.NilError(t, err)
 	one(t, b.scq, 1, fabric.StatusSuccess)
 	b.recv(2, 0, 8)

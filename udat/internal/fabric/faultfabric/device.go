@@ -10,7 +10,8 @@ import (
 // Wrap decorates a fabric.
 func (s *Script) Wrap(f fabric.Fabric) fabric.Fabric { return decorated{f, s} }
 
-// Inner is the fabric's own object behind a decorated one, and any other object itself: for tests that know the fabric.
+// Inner is the fabric's own object behind a decorated one, and any other object itself: for tests
+// that know the fabric.
 func Inner(object any) any {
 	switch o := object.(type) {
 	case *device:
@@ -138,7 +139,7 @@ func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	})
 }
 
-// unwrap gives a queue pair as rules name it and as the fabric knows it.
+// unwrap returns a queue pair as rules name it and as the fabric knows it.
 func (d *device) unwrap(q fabric.QP) (own any, inner fabric.QP) {
 	if w, ok := q.(*qp); ok {
 		return w, w.QP
@@ -147,7 +148,8 @@ func (d *device) unwrap(q fabric.QP) (own any, inner fabric.QP) {
 }
 
 // connection makes a connection of a queue pair, whose events go through the script.
-func (d *device) connection(call Call, q any, on func(fabric.ConnEvent), make func(func(fabric.ConnEvent)) (fabric.Conn, error)) (fabric.Conn, error) {
+func (d *device) connection(call Call, q any, on func(fabric.ConnEvent),
+	make func(func(fabric.ConnEvent)) (fabric.Conn, error)) (fabric.Conn, error) {
 	handler := on
 	if on != nil {
 		handler = func(ev fabric.ConnEvent) {

@@ -19,7 +19,8 @@ import (
 
 var options = fabric.Options{RNRRetry: 7, Retry: 7}
 
-// TestContract: a script without rules changes nothing. It runs on mem0, or on the device that GODAT_TEST_DEVICE names.
+// TestContract: a script without rules changes nothing. It runs on mem0, or on the device that
+// GODAT_TEST_DEVICE names.
 func TestContract(t *testing.T) {
 	var script faultfabric.Script
 	cfg := fabrictest.Config{Unreachable: netip.MustParseAddrPort("192.0.2.1:4711"), Cycles: 100}
@@ -55,7 +56,8 @@ var errTest = errors.New("as the test wants it")
 func run(t *testing.T, before func(t *testing.T, e *ends), test func(t *testing.T, e *ends)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		e := &ends{script: &faultfabric.Script{}, events: make(chan fabric.ConnEvent, 8), async: make(chan fabric.AsyncEvent, 8)}
+		e := &ends{script: &faultfabric.Script{}, events: make(chan fabric.ConnEvent, 8),
+			async: make(chan fabric.AsyncEvent, 8)}
 		var err error
 		e.dev, err = e.script.Wrap(memfabric.New()).Open("mem0", options, func(ev fabric.AsyncEvent) { e.async <- ev })
 		assert.NilError(t, err)
@@ -64,7 +66,8 @@ func run(t *testing.T, before func(t *testing.T, e *ends), test func(t *testing.
 		for i := range e.qp {
 			e.cq[i], err = e.dev.CreateCQ(16)
 			assert.NilError(t, err)
-			e.qp[i], err = e.dev.CreateQP(fabric.QPInit{PD: e.pd, SendCQ: e.cq[i], RecvCQ: e.cq[i], MaxSend: 8, MaxRecv: 8, MaxSendSGE: 1, MaxRecvSGE: 1})
+			e.qp[i], err = e.dev.CreateQP(fabric.QPInit{PD: e.pd, SendCQ: e.cq[i], RecvCQ: e.cq[i], MaxSend: 8, MaxRecv: 8,
+				MaxSendSGE: 1, MaxRecvSGE: 1})
 			assert.NilError(t, err)
 		}
 		l, err := e.dev.Listen(0, func(r fabric.Request) {
@@ -77,7 +80,8 @@ func run(t *testing.T, before func(t *testing.T, e *ends), test func(t *testing.
 		if before != nil {
 			before(t, e)
 		}
-		e.conn[0], err = e.dev.Connect(e.qp[0], fabric.ConnectParams{Remote: l.Addr()}, func(ev fabric.ConnEvent) { e.events <- ev })
+		e.conn[0], err = e.dev.Connect(e.qp[0], fabric.ConnectParams{Remote: l.Addr()},
+			func(ev fabric.ConnEvent) { e.events <- ev })
 		assert.NilError(t, err)
 		synctest.Wait()
 		test(t, e)
@@ -167,7 +171,8 @@ func TestRules(t *testing.T) {
 	})
 }
 
-// TestCreating: what cannot be made is not, and a rule that makes no sense is refused where it stands.
+// TestCreating: what cannot be made is not, and a rule that makes no sense is refused where it
+// stands.
 func TestCreating(t *testing.T) {
 	run(t, nil, func(t *testing.T, e *ends) {
 		for call, make := range map[faultfabric.Call]func() error{
@@ -211,7 +216,8 @@ func TestHandlers(t *testing.T) {
 		ev = <-e.async
 		assert.Assert(t, ev.Kind == fabric.AsyncQPFatal && ev.QP == e.qp[1], "%v", ev)
 
-		lost := e.script.On(faultfabric.ConnEvent, e.qp[0]).With(int(fabric.EventRemoved), int(fabric.EventDisconnected)).Drop()
+		lost := e.script.On(faultfabric.ConnEvent, e.qp[0]).With(int(fabric.EventRemoved),
+			int(fabric.EventDisconnected)).Drop()
 		other := e.script.On(faultfabric.ConnEvent).With(int(fabric.EventFailed)).Count()
 		assert.NilError(t, e.conn[1].Disconnect())
 		synctest.Wait()

@@ -1,8 +1,9 @@
-// Package faultfabric is a fabric that does what a test says with the calls that pass through it: it counts, delays, drops or
-// fails them. It decorates any other fabric, of memory or of verbs. The tests of package udat give it to Open.
+// Package faultfabric is a fabric that does what a test says with the calls that pass through it:
+// it counts, delays, drops or fails them. It decorates any other fabric, of memory or of verbs. The
+// tests of package udat give it to Open.
 //
-// A [Script] decorates a fabric and holds the rules. A rule selects calls by their kind, by the object that they are made on, and by
-// their number, and says what becomes of them:
+// A [Script] decorates a fabric and holds the rules. A rule selects calls by their kind, by the
+// object that they are made on, and by their number, and says what becomes of them:
 //
 //	var script faultfabric.Script
 //	dev, err := script.Wrap(fab).Open("mem0", opts, async)
@@ -13,12 +14,13 @@
 //	script.On(faultfabric.PostSend).Skip(2).Delay(time.Second)    // all posts are slow from the third on
 //	polls := script.On(faultfabric.Poll, cq).Count()              // polls.Calls(), polls.Last()
 //
-// Objects are those that the decorated device has made: the decorator unwraps them before it calls the fabric's own. Where no rule
-// is in force a call costs one atomic load, and allocates nothing.
+// Objects are those that the decorated device has made: the decorator unwraps them before it calls
+// the fabric's own. Where no rule is in force a call costs one atomic load, and allocates nothing.
 //
-// All methods are safe for concurrent use. What Before and After run may call the fabric, and may add and stop rules. A rule takes
-// effect with the first call that begins after it was added; a call under way when it is stopped may still be subject to it. A queue
-// pair is known by the object that CreateQP has returned, in ConnEvent too.
+// All methods are safe for concurrent use. What Before and After run may call the fabric, and may
+// add and stop rules. A rule takes effect with the first call that begins after it was added; a
+// call under way when it is stopped may still be subject to it. A queue pair is known by the object
+// that CreateQP has returned, in ConnEvent too.
 package faultfabric
 
 import (
@@ -62,20 +64,22 @@ const (
 )
 
 var names = [calls]string{
-	"Poll", "Arm", "Wait", "Resize", "PostSend", "PostRecv", "Bind", "SetError", "Connect", "Accept", "Reject", "Disconnect",
-	"ConnEvent", "Async", "Listen", "CreateCQ", "CreateQP", "CreateSRQ", "AllocPD", "RegMR", "AllocMW", "Close",
+	"Poll", "Arm", "Wait", "Resize", "PostSend", "PostRecv", "Bind", "SetError", "Connect", "Accept", "Reject",
+	"Disconnect", "ConnEvent", "Async", "Listen", "CreateCQ", "CreateQP", "CreateSRQ", "AllocPD", "RegMR", "AllocMW",
+	"Close",
 }
 
 // String is the name of the constant.
 func (c Call) String() string { return names[c] }
 
-// droppable are the calls that can seem to be done without being done. The others return an object, or end one.
+// droppable are the calls that can seem to be done without being done. The others return an object,
+// or end one.
 var droppable = []Call{Poll, Arm, Wait, Resize, PostSend, PostRecv, SetError, Reject, Disconnect, ConnEvent, Async}
 
 // Script holds the rules of the devices that are opened through it. The zero value has none.
 type Script struct {
-	// Attr changes what the devices say of themselves; nil changes nothing. It is set before Wrap. What the attributes then deny still
-	// works: only who asks them is misled.
+	// Attr changes what the devices say of themselves; nil changes nothing. It is set before Wrap.
+	// What the attributes then deny still works: only who asks them is misled.
 	Attr func(*fabric.Attr)
 
 	mu    sync.Mutex
@@ -109,7 +113,8 @@ func (s Selection) Times(n int) Selection { s.times = int64(n); return s }
 // Count counts the calls and lets them pass.
 func (s Selection) Count() *Rule { return s.add(effect{}) }
 
-// Fail makes the calls return err without reaching the fabric. A handler cannot fail: ConnEvent and Async panic.
+// Fail makes the calls return err without reaching the fabric. A handler cannot fail: ConnEvent and
+// Async panic.
 func (s Selection) Fail(err error) *Rule {
 	if s.call == ConnEvent || s.call == Async {
 		panic(fmt.Sprintf("faultfabric: %v cannot fail", s.call))
@@ -117,8 +122,9 @@ func (s Selection) Fail(err error) *Rule {
 	return s.add(effect{err: err})
 }
 
-// Drop makes the calls return at once without reaching the fabric, as if they were done: Poll finds nothing, Wait returns as if
-// woken, PostSend and PostRecv take all requests, handlers are not called. Calls that return an object, and Close, panic.
+// Drop makes the calls return at once without reaching the fabric, as if they were done: Poll finds
+// nothing, Wait returns as if woken, PostSend and PostRecv take all requests, handlers are not
+// called. Calls that return an object, and Close, panic.
 func (s Selection) Drop() *Rule {
 	if !slices.Contains(droppable, s.call) {
 		panic(fmt.Sprintf("faultfabric: %v cannot be dropped", s.call))
@@ -126,13 +132,15 @@ func (s Selection) Drop() *Rule {
 	return s.add(effect{drop: true})
 }
 
-// Delay holds the calls back by d. A handler that is held back holds back all later events of its device.
+// Delay holds the calls back by d. A handler that is held back holds back all later events of its
+// device.
 func (s Selection) Delay(d time.Duration) *Rule { return s.add(effect{delay: d}) }
 
 // Before runs do before each call, in the caller's goroutine.
 func (s Selection) Before(do func()) *Rule { return s.add(effect{before: do}) }
 
-// After runs do after each call, in the caller's goroutine and before the caller learns the outcome.
+// After runs do after each call, in the caller's goroutine and before the caller learns the
+// outcome.
 func (s Selection) After(do func()) *Rule { return s.add(effect{after: do}) }
 
 // effect is what becomes of a call.
@@ -158,13 +166,17 @@ func (s Selection) add(e effect) *Rule {
 
 // Stop ends the rule. What it has counted stays.
 func (r *Rule) Stop() {
-	r.calls.script.edit(func(rules []*Rule) []*Rule { return slices.DeleteFunc(rules, func(x *Rule) bool { return x == r }) })
+	r.calls.script.edit(func(rules []*Rule) []*Rule {
+		return slices.DeleteFunc(rules,
+			func(x *Rule) bool { return x == r })
+	})
 }
 
 // Calls is the number of calls that the rule has applied to.
 func (r *Rule) Calls() int { return int(r.hits.Load()) }
 
-// Last is the argument, as the list of calls has it, of the latest call that the rule has applied to; 0 where it has none.
+// Last is the argument, as the list of calls has it, of the latest call that the rule has applied
+// to; 0 where it has none.
 func (r *Rule) Last() int { return int(r.last.Load()) }
 
 // edit replaces the rules by what change makes of a copy of them.
@@ -205,8 +217,8 @@ type verdict struct {
 	after []func()
 }
 
-// enter applies the rules to a call that begins: it delays it, and runs what comes before it. The first rule that fails or drops
-// the call decides.
+// enter applies the rules to a call that begins: it delays it, and runs what comes before it. The
+// first rule that fails or drops the call decides.
 func (s *Script) enter(call Call, object any, arg int) verdict {
 	rules := s.rules.Load()
 	if rules == nil {
