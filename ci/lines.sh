@@ -12,7 +12,6 @@ exceptions=(
   '^docs/performance\.md$'                # generated
   '^docs/conformance/table\.md$'          # generated
   '^internal/perf/report/fuzz_test\.go$'  # seeds: documents of one line
-  '^cverbs/loopbench\.'                  # not yet clean
   '^udat/[^/]*$'                          # not yet clean
   '^internal/bench/'                      # not yet clean
 )
