@@ -19,9 +19,6 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// roleEnv makes a second process of this test program what its value says: a role and the device.
-const roleEnv = "GODAT_TEST_ROLE"
-
 // crossProcess skips a device that reaches this process only.
 func crossProcess(t *testing.T, dev string) {
 	t.Helper()

@@ -11,6 +11,9 @@ import (
 	"time"
 )
 
+// roleEnv makes a second process of this test program what its value says: a role and the device.
+const roleEnv = "GODAT_TEST_ROLE"
+
 // TestMain fails the package if the tests leave goroutines or descriptors behind, and prints them.
 func TestMain(m *testing.M) {
 	startPoller()
