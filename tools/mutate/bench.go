@@ -157,7 +157,11 @@ func (b *bench) build() error {
 			before := len(b.dead)
 			for _, c := range complaint.FindAllSubmatch(out, -1) {
 				line, _ := strconv.Atoi(string(c[2]))
-				for _, w := range where[path.Clean(string(c[1]))] {
+				name := path.Clean(string(c[1]))
+				if strings.HasPrefix(name, "../") { // the go command names a file by the shorter way
+					name = filepath.Join(b.o.root, name)
+				}
+				for _, w := range where[name] {
 					if line >= w.from && line <= w.to && b.dead[w.number] == "" {
 						b.dead[w.number] = string(c[3])
 					}
