@@ -113,7 +113,6 @@ struct rqe {
 struct sqp { // a queue pair, as the peer sees it
 	lock_t send_lock, recv_lock;
 	uint32_t live, num, pd, access, state;
-	int32_t peer_pid, peer_fd;
 	uint32_t peer_num;
 	uint32_t sig_all, scq, rcq;
 	uint64_t sq, rq;
@@ -1401,11 +1400,8 @@ int lp_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *a, int mask)
 			p->access = (uint32_t)a->qp_access_flags;
 		if (mask & IBV_QP_DEST_QPN)
 			p->peer_num = a->dest_qp_num;
-		if (peer) {
+		if (peer)
 			q->peer = peer;
-			p->peer_pid = peer->pid;
-			p->peer_fd = peer->fd;
-		}
 		if (to == IBV_QPS_RESET) {
 			p->sq_head = p->sq_next = p->sq_tail;
 			p->rq_head = p->rq_tail;
