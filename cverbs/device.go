@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Context is an open device.
@@ -28,8 +30,12 @@ type Context struct {
 }
 
 // eachDevice calls f for each present device until f returns false. A kernel without RDMA has no
-// devices.
+// devices. libibverbs leaves out what it cannot read, and keeps a driver that it could not load as
+// missing: so eachDevice asks for free descriptors first.
 func eachDevice(f func(*C.struct_ibv_device) bool) error {
+	if err := spareFiles(); err != nil {
+		return err
+	}
 	var n C.int
 	list, err := C.ibv_get_device_list(&n)
 	if list == nil {
@@ -47,7 +53,22 @@ func eachDevice(f func(*C.struct_ibv_device) bool) error {
 	return nil
 }
 
-// Devices lists the verbs devices of this host. On a kernel without RDMA the list is empty.
+// spareFiles returns an error that names the limit unless 8 more descriptors can be opened, which
+// opening a device and its channels takes anyway.
+func spareFiles() error {
+	const need = 8
+	for range need {
+		fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nodeError("ibv_get_device_list", errnoOf(err), "/", "")
+		}
+		defer unix.Close(fd)
+	}
+	return nil
+}
+
+// Devices lists the verbs devices of this host. On a kernel without RDMA the list is empty. Errors:
+// EMFILE or ENFILE when fewer than 8 files can be opened; the text names the limit.
 //
 // Implements: ibv_get_device_list.
 func Devices() ([]DeviceInfo, error) {
@@ -65,7 +86,7 @@ func Devices() ([]DeviceInfo, error) {
 }
 
 // OpenDevice opens the device of that name. Errors: ENODEV when there is none; the text lists the
-// names of those present.
+// names of those present. EMFILE or ENFILE as Devices.
 //
 // Implements: ibv_open_device.
 func OpenDevice(name string) (*Context, error) {

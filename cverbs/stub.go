@@ -359,13 +359,14 @@ func (q *CQ) Close() error { return ErrNotSupported }
 // Context is an open device.
 type Context struct{}
 
-// Devices lists the verbs devices of this host. On a kernel without RDMA the list is empty.
+// Devices lists the verbs devices of this host. On a kernel without RDMA the list is empty. Errors:
+// EMFILE or ENFILE when fewer than 8 files can be opened; the text names the limit.
 //
 // Implements: ibv_get_device_list.
 func Devices() ([]DeviceInfo, error) { return nil, ErrNotSupported }
 
 // OpenDevice opens the device of that name. Errors: ENODEV when there is none; the text lists the
-// names of those present.
+// names of those present. EMFILE or ENFILE as Devices.
 //
 // Implements: ibv_open_device.
 func OpenDevice(name string) (*Context, error) { return nil, ErrNotSupported }

@@ -68,8 +68,13 @@ func nodeError(verb string, errno syscall.Errno, node, module string) error {
 		e.Advice = "no permission on " + node + ": run as a user that may open it, or pass the device to the container"
 	case syscall.ENOENT, syscall.ENODEV, syscall.ENXIO, syscall.ENOSYS:
 		e.Advice = node + " is missing: load the kernel module " + module + ", or pass the device to the container"
-	case syscall.EMFILE, syscall.ENFILE:
-		e.Advice = "too many open files: see ulimit -n"
+	case syscall.EMFILE:
+		var r unix.Rlimit
+		unix.Getrlimit(unix.RLIMIT_NOFILE, &r)
+		e.Advice = fmt.Sprintf("the open-file limit of the process (RLIMIT_NOFILE) is %d: raise it with ulimit -n, "+
+			"LimitNOFILE= of systemd, or --ulimit nofile of a container", r.Cur)
+	case syscall.ENFILE:
+		e.Advice = "the open-file limit of the host (fs.file-max of sysctl) is reached"
 	}
 	return e
 }

@@ -250,6 +250,7 @@ func (o *openOptions) openDevice(name string, async func(fabric.AsyncEvent)) (fa
 	if name == "" {
 		return nil, fail(op, InvalidParameter, SubArg1, "the name is empty")
 	}
+	var refusal error // of the first fabric that may have the device
 	for _, f := range fabrics() {
 		if o.wrap != nil {
 			f = o.wrap(f)
@@ -258,9 +259,12 @@ func (o *openOptions) openDevice(name string, async func(fabric.AsyncEvent)) (fa
 		switch {
 		case err == nil:
 			return device, nil
-		case !errors.Is(err, fabric.ErrNoDevice):
-			return nil, failAs(op, err, SubResourceDevice)
+		case refusal == nil && !errors.Is(err, fabric.ErrNoDevice):
+			refusal = err
 		}
+	}
+	if refusal != nil {
+		return nil, failAs(op, refusal, SubResourceDevice)
 	}
 	return nil, fail(op, ProviderNotFound, SubNameNotRegistered, "no adapter is named %q, and none has it as its address; %s", name, whatThereIs())
 }

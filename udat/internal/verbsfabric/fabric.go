@@ -90,7 +90,10 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 // find returns a port by its name or address.
 func find(name string) (port, error) {
 	devs, err := cverbs.Devices()
-	if err != nil {
+	switch err := wrap(err); {
+	case errors.Is(err, fabric.ErrResources): // the device may well be there
+		return port{}, err
+	case err != nil:
 		return port{}, fmt.Errorf("%w: %s: %w", fabric.ErrNoDevice, name, err)
 	}
 	if addr, err := netip.ParseAddr(name); err == nil {

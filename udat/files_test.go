@@ -1,0 +1,30 @@
+//go:build linux && cgo
+
+package udat_test
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+)
+
+// Without descriptors the devices of the host cannot be found: the error names the limit, and does
+// not say that there is no such device. The fabric inside the process needs none.
+func TestOpenFileLimit(t *testing.T) {
+	var before unix.Rlimit
+	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &before)
+	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: before.Max}))
+	for _, name := range append(devices()[1:], "rdma7", "10.98.0.77") {
+		_, err := udat.Open(name)
+		refused(t, err, udat.InsufficientResources, udat.SubResourceDevice)
+		assert.ErrorContains(t, err, "open-file limit of the process (RLIMIT_NOFILE) is 0")
+	}
+	assert.ErrorContains(t, udat.WhyNoDevices(), "RLIMIT_NOFILE")
+	ia, err := udat.Open("mem0")
+	assert.NilError(t, err)
+	assert.NilError(t, ia.Close(udat.CloseGraceful))
+}
