@@ -2,21 +2,6 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// async queues an event on the adapter's asynchronous dispatcher. from is a dispatcher whose lock is held.
-func (ia *IA) async(from *EVD, ev *Event) {
-	to := ia.asyncEVD.Load()
-	if to == nil || to == from {
-		return // nobody listens, or it is this dispatcher itself that overflows
-	}
-	if from == nil {
-		to.post(ev)
-		return
-	}
-	// Of two dispatchers that are locked at once the second is the adapter's own, or one of an adapter that was opened before: no circle.
-	to.mu.LockNested()
-	to.postLocked(ev)
-}
-
 // asyncEvent turns the fabric's asynchronous events into DAT's.
 func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 	ia.mu.Lock()

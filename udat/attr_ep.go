@@ -1,5 +1,11 @@
 package udat
 
+import (
+	"slices"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
 // EPAttr are the attributes of an endpoint. A field left 0 takes the provider's default; None says none at all where
 // 0 would mean that. Counts are of operations, segments or reads; sizes are in bytes.
 type EPAttr struct {
@@ -38,10 +44,9 @@ const (
 )
 
 // counts are the attributes that are counts: what they are if unset, and their limits.
-func (a *EPAttr) counts(ia *IA, srq *SRQ) []epCount {
-	dev := ia.device.Attr()
+func (a *EPAttr) counts(dev *fabric.Attr, shared bool) []epCount {
 	recvs := defaultDTOs
-	if srq != nil {
+	if shared {
 		recvs = HWDefault
 	}
 	requestIOV := a.MaxRequestIOV
@@ -67,16 +72,18 @@ type epCount struct {
 	unset, limit int
 }
 
-// resolve gives the attributes with the defaults filled in, or says what is wrong with them.
-func (a *EPAttr) resolve(op string, ia *IA, srq *SRQ) (EPAttr, error) {
+// resolve returns the attributes with the defaults filled in, or an error that names what is wrong with them. srqIOV is
+// the number of segments of the shared receive queue's receives, 0 without such a queue.
+func (a *EPAttr) resolve(op string, dev *fabric.Attr, srqIOV int) (EPAttr, error) {
 	var r EPAttr
 	if a != nil {
 		r = *a
 	}
-	if srq != nil {
-		r.MaxRecvIOV = srq.maxIOV // the queue's own governs
+	shared := srqIOV > 0
+	if shared {
+		r.MaxRecvIOV = srqIOV
 	}
-	for _, c := range r.counts(ia, srq) {
+	for _, c := range r.counts(dev, shared) {
 		switch *c.value {
 		case 0:
 			*c.value = c.unset
@@ -84,31 +91,35 @@ func (a *EPAttr) resolve(op string, ia *IA, srq *SRQ) (EPAttr, error) {
 			*c.value = 0
 		}
 	}
-	largest := ia.device.Attr().MaxMessage
 	if r.MaxMessageSize == 0 {
-		r.MaxMessageSize = largest
+		r.MaxMessageSize = dev.MaxMessage
 	}
 	if r.MaxRDMASize == 0 {
-		r.MaxRDMASize = largest
+		r.MaxRDMASize = dev.MaxMessage
 	}
-	return r, r.check(op, attrArgument(op), ia, srq)
+	return r, r.check(op, dev, shared)
 }
 
-// check says what is wrong with attributes that have no defaults left to fill in. arg is their argument.
-func (a *EPAttr) check(op string, arg Subtype, ia *IA, srq *SRQ) error {
+// check refuses attributes, all of them set, that the device cannot keep.
+func (a *EPAttr) check(op string, dev *fabric.Attr, shared bool) error {
+	arg := attrArgument(op)
 	switch {
 	case a.ServiceType != ServiceRC:
 		return fail(op, InvalidParameter, arg, "ServiceType is %d, must be ServiceRC", a.ServiceType)
 	case a.QoS != QoSBestEffort:
 		return fail(op, ModelNotSupported, SubNone, "QoS is %d, only QoSBestEffort is supported", a.QoS)
-	case !validEPFlags(a.RecvCompletionFlags, CompletionUnsignalled, CompletionSolicitedWait, CompletionEVDThreshold):
-		return fail(op, InvalidParameter, arg, "RecvCompletionFlags is %v: must be default, unsignalled, solicited wait or threshold", a.RecvCompletionFlags)
-	case !validEPFlags(a.RequestCompletionFlags, CompletionUnsignalled, CompletionEVDThreshold):
-		return fail(op, InvalidParameter, arg, "RequestCompletionFlags is %v: must be default, unsignalled or threshold", a.RequestCompletionFlags)
+	case !slices.Contains(recvFlagValues, a.RecvCompletionFlags):
+		return fail(op, InvalidParameter, arg, "RecvCompletionFlags is %v: must be one of %v", a.RecvCompletionFlags, recvFlagValues)
+	case !slices.Contains(requestFlagValues, a.RequestCompletionFlags):
+		return fail(op, InvalidParameter, arg, "RequestCompletionFlags is %v: must be one of %v", a.RequestCompletionFlags, requestFlagValues)
 	case len(a.TransportSpecific)+len(a.ProviderSpecific) > 0:
 		return fail(op, InvalidParameter, arg, "no transport- or provider-specific attributes are known")
+	case a.MaxMessageSize > dev.MaxMessage:
+		return fail(op, InvalidParameter, arg, "MaxMessageSize is %d bytes, the limit is %d", a.MaxMessageSize, dev.MaxMessage)
+	case a.MaxRDMASize > dev.MaxMessage:
+		return fail(op, InvalidParameter, arg, "MaxRDMASize is %d bytes, the limit is %d", a.MaxRDMASize, dev.MaxMessage)
 	}
-	for _, c := range a.counts(ia, srq) {
+	for _, c := range a.counts(dev, shared) {
 		if *c.value == HWDefault && c.unset == HWDefault {
 			continue
 		}
@@ -116,24 +127,14 @@ func (a *EPAttr) check(op string, arg Subtype, ia *IA, srq *SRQ) error {
 			return fail(op, InvalidParameter, arg, "%s is %d, must be from 0 to %d", c.name, *c.value, c.limit)
 		}
 	}
-	largest := ia.device.Attr().MaxMessage
-	if a.MaxMessageSize > largest {
-		return fail(op, InvalidParameter, arg, "MaxMessageSize is %d bytes, the limit is %d", a.MaxMessageSize, largest)
-	}
-	if a.MaxRDMASize > largest {
-		return fail(op, InvalidParameter, arg, "MaxRDMASize is %d bytes, the limit is %d", a.MaxRDMASize, largest)
-	}
 	return nil
 }
 
-func validEPFlags(f CompletionFlags, allowed ...CompletionFlags) bool {
-	if f == CompletionDefault {
-		return true
-	}
-	for _, a := range allowed {
-		if f == a {
-			return true
-		}
-	}
-	return false
-}
+// The completion flags that an endpoint may have.
+var (
+	recvFlagValues    = []CompletionFlags{CompletionDefault, CompletionUnsignalled, CompletionSolicitedWait, CompletionEVDThreshold}
+	requestFlagValues = []CompletionFlags{CompletionDefault, CompletionUnsignalled, CompletionEVDThreshold}
+)
+
+// NamedAttr is an attribute that has a name and a text.
+type NamedAttr struct{ Name, Value string }

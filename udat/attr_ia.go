@@ -46,9 +46,6 @@ type IAAttr struct {
 	VendorAttr                    []NamedAttr // VENDOR_ID, VENDOR_PART_ID, FIRMWARE_VERSION
 }
 
-// NamedAttr is an attribute that has a name and a text.
-type NamedAttr struct{ Name, Value string }
-
 // ProviderAttr are the attributes of the library for one open adapter. Sizes are in bytes.
 type ProviderAttr struct {
 	ProviderName             string

@@ -2,31 +2,8 @@ package udat
 
 import (
 	"context"
-	"errors"
 	"time"
 )
-
-// CNO is a notification object: something to wait on that several event dispatchers of one adapter can trigger.
-type CNO struct {
-	obj       object
-	triggered chan *EVD // a latch of one: triggers that nobody has taken coalesce
-
-	mu      ranked[rankCNO]
-	agent   WaitAgent
-	waiters int
-	gone    chan struct{} // closed, and made anew, when the last dispatcher is freed
-}
-
-// WaitAgent is an OS wait proxy agent: a function that one trigger of a notification object calls, in a goroutine of
-// its own, with the dispatcher that has events, or nil when the last dispatcher or the adapter goes away.
-type WaitAgent func(*EVD)
-
-func (c *CNO) object() *object {
-	if c == nil {
-		return nil
-	}
-	return &c.obj
-}
 
 // CreateCNO makes a notification object without dispatchers. agent, which may be nil, is called at the next trigger,
 // once: ModifyAgent arms it again.
@@ -145,14 +122,6 @@ func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, e
 	case <-interrupt:
 		return nil, errCNOInterrupted
 	}
-}
-
-// interrupted is the error of a call that a context has ended, whose error is cause. late is the type if its deadline passed.
-func interrupted(op string, late ReturnType, cause error) *Error {
-	if errors.Is(cause, context.DeadlineExceeded) {
-		return &Error{Op: op, Type: late, Err: cause}
-	}
-	return &Error{Op: op, Type: InterruptedCall, Err: cause}
 }
 
 // enter counts a waiter and gives the channel that releases it.

@@ -2,20 +2,10 @@ package udat
 
 import (
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
-
-// WithLogger has the adapter report to log what its events cannot tell yet: an attempt to connect that has had no answer for
-// 2 seconds, with what it waits for. Without the option, or with nil, nothing is reported. The outcome comes as an event all the same; see
-// [Event.Err].
-//
-// Extension.
-func WithLogger(log *slog.Logger) Option {
-	return func(o *openOptions) error { o.log = log; return nil }
-}
 
 // noticeAfter is how long an attempt to connect stays silent.
 const noticeAfter = 2 * time.Second
@@ -34,26 +24,6 @@ func (ep *EP) announce(c *connection) {
 		ep.obj.ia.log.Info("udat: still connecting", "remote", to, "from", ep.obj.ia.name, "after", time.Since(c.began).Round(time.Millisecond).String(),
 			"awaits", awaits, "look_at", ep.obj.ia.device.Attr().Reach)
 	}
-}
-
-// connectError is why a connection is none.
-type connectError struct {
-	text  string
-	cause error
-}
-
-func (e *connectError) Error() string { return e.text }
-func (e *connectError) Unwrap() error { return e.cause }
-
-// Err says why a connection event is not ESTABLISHED: the fabric's own words with its errno, and where a peer did not answer what was
-// awaited and what to look at. It is nil for other events, for DISCONNECTED, and where nothing more than the event's number is known.
-//
-// Extension.
-func (e *Event) Err() error {
-	if e.failure == nil {
-		return nil
-	}
-	return e.failure
 }
 
 // whyNot is what an event says of the attempt, or the connection, that ends with it; ep.mu is held and the connection is as it was.

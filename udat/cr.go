@@ -6,23 +6,6 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// CR is a connection request that awaits an answer: accept, reject or handoff, each of which destroys it.
-type CR struct {
-	obj       object
-	request   fabric.Request
-	localAddr netip.Addr
-	ep        *EP // that it brings: of a reserved service point, or made by the provider
-
-	mu ranked[rankCR] // one answer at a time
-}
-
-func (c *CR) object() *object {
-	if c == nil {
-		return nil
-	}
-	return &c.obj
-}
-
 // arrival is a request that has come to a service point.
 type arrival struct {
 	request fabric.Request
@@ -198,4 +181,32 @@ func (c *CR) destroy() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.request.Reject(nil, false)
+}
+
+// servicePoint is what a connection request can come to.
+type servicePoint interface {
+	// take makes a CR of the request. If it is false the request is as it was.
+	take(fabric.Request) bool
+	port() uint16
+}
+
+// pointAt is the adapter's service point that listens on a port, nil if there is none.
+func (ia *IA) pointAt(port uint16) servicePoint {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	for _, kind := range []HandleType{HandlePSP, HandleRSP} {
+		for _, h := range ia.objects[kind] {
+			if p := h.(servicePoint); p.port() == port {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// discard destroys an endpoint that the provider has made and takes back.
+func (ep *EP) discard() {
+	if ep.obj.release("ep", HandleEP, SubNone, "objects") == nil {
+		ep.destroy()
+	}
 }

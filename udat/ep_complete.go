@@ -2,13 +2,6 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// failure is work of an endpoint that has failed, on one connection.
-type failure struct {
-	ep      *EP
-	conn    *connection
-	flushed bool // without an error before it, as far as the completion tells
-}
-
 // complete implements completionSink: a request or a bind has ended.
 func (q *requestQueue) complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after func()) {
 	if en.rmr != nil {

@@ -1,33 +1,10 @@
 package udat
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
-
-// connection is one connection of an endpoint, or one attempt at it. Events of an earlier
-// connection are dropped.
-type connection struct {
-	conn      fabric.Conn // nil once an attempt has been given up
-	began     time.Time
-	notice    *time.Timer // reports that connecting takes long
-	suspected *time.Timer // runs while work has been flushed for no known reason
-	active    bool        // it counts among the adapter's active endpoints
-
-	// In FLUSHING: the last event, and the tails of the queues when the connection ended. The event
-	// waits until all work before them has completed, at most flushWait after ended.
-	disconnectEvent *Event
-	requests, recvs uint32
-	ended           time.Time // zero while the connection lives
-	peerLeft        bool      // what ended it
-
-	failed atomic.Bool // work has failed by itself: if the peer left, then because of that
-}
-
-// flushWait bounds how long the device may take to flush the work of a connection that has ended.
-const flushWait = 5 * time.Second
 
 // suspectGrace is how long a flush without a cause may last: a disconnect by the peer, or an error
 // on the other queue, explains it sooner.
@@ -66,7 +43,7 @@ func (ep *EP) happened(c *connection, why cause, told fabric.ConnEvent) {
 // INVALID_STATE.
 func (ep *EP) advance(op string, why cause, told fabric.ConnEvent) error {
 	t, err := ep.transition(op, why)
-	if err != nil || t.effect != moves {
+	if err != nil || t.effect != effectMoves {
 		return err
 	}
 	switch t.next {
@@ -188,16 +165,6 @@ func (ep *EP) watch(step func() (done bool)) {
 	})
 }
 
-// drainBoth takes the completions of both queues; suppressed work is made to end in one.
-func (ep *EP) drainBoth() {
-	ep.requests.mu.Lock()
-	ep.requests.flushTail()
-	ep.requests.mu.Unlock()
-	requests, recvs := ep.sources()
-	requests.evd.poll()
-	recvs.evd.poll()
-}
-
 // report tells the endpoint that its work has failed. No dispatcher's and no endpoint's lock is
 // held.
 func (f failure) report() {
@@ -251,8 +218,8 @@ func (ep *EP) reset(op string) (waits bool, err error) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	t, err := ep.transition(op, callReset)
-	if err != nil || t.effect != moves {
-		return t.effect == awaits, err
+	if err != nil || t.effect != effectMoves {
+		return t.effect == effectAwaits, err
 	}
 	ep.dropConnection()
 	return false, ep.apply(op, callReset, func() error { return ep.renewQP(op) })
@@ -318,4 +285,11 @@ func (ep *EP) stopTimers() {
 		ep.timer.Stop()
 		ep.timer = nil
 	}
+}
+
+// failure is work of an endpoint that has failed, on one connection.
+type failure struct {
+	ep      *EP
+	conn    *connection
+	flushed bool // without an error before it, as far as the completion tells
 }

@@ -39,7 +39,7 @@ func ApplyCause(s EPState, c int) (next EPState, event EventNumber, waits bool, 
 	ep.state.Store(uint32(s))
 	t, _ := ep.transition("call", cause(c))
 	err = ep.apply("call", cause(c), nil)
-	return ep.exactState(), t.event, t.effect == awaits, err
+	return ep.exactState(), t.event, t.effect == effectAwaits, err
 }
 
 // VisibleState is what the Consumer sees of a state.

@@ -80,34 +80,35 @@ func (ep *EP) with(op string, mask EPField, p *EPParam) (*EP, error) {
 	next := &EP{attr: ep.attr, pz: ep.pz, srq: ep.srq, recvEVD: ep.recvEVD, requestEVD: ep.requestEVD, connectEVD: ep.connectEVD}
 	next.obj.ia = ep.obj.ia
 	next.wmark.set(WatermarkInfinite, WatermarkInfinite)
-	set(mask, EPFieldPZ, &next.pz, p.PZ)
-	set(mask, EPFieldRecvEVD, &next.recvEVD, p.RecvEVD)
-	set(mask, EPFieldRequestEVD, &next.requestEVD, p.RequestEVD)
-	set(mask, EPFieldConnectEVD, &next.connectEVD, p.ConnectEVD)
+	setField(mask, EPFieldPZ, &next.pz, p.PZ)
+	setField(mask, EPFieldRecvEVD, &next.recvEVD, p.RecvEVD)
+	setField(mask, EPFieldRequestEVD, &next.requestEVD, p.RequestEVD)
+	setField(mask, EPFieldConnectEVD, &next.connectEVD, p.ConnectEVD)
 	a, from := &next.attr, &p.Attr
-	set(mask, EPFieldServiceType, &a.ServiceType, from.ServiceType)
-	set(mask, EPFieldMaxMessageSize, &a.MaxMessageSize, from.MaxMessageSize)
-	set(mask, EPFieldMaxRDMASize, &a.MaxRDMASize, from.MaxRDMASize)
-	set(mask, EPFieldQoS, &a.QoS, from.QoS)
-	set(mask, EPFieldRecvCompletionFlags, &a.RecvCompletionFlags, from.RecvCompletionFlags)
-	set(mask, EPFieldRequestCompletionFlags, &a.RequestCompletionFlags, from.RequestCompletionFlags)
-	set(mask, EPFieldMaxRecvDTOs, &a.MaxRecvDTOs, from.MaxRecvDTOs)
-	set(mask, EPFieldMaxRequestDTOs, &a.MaxRequestDTOs, from.MaxRequestDTOs)
-	set(mask, EPFieldMaxRecvIOV, &a.MaxRecvIOV, from.MaxRecvIOV)
-	set(mask, EPFieldMaxRequestIOV, &a.MaxRequestIOV, from.MaxRequestIOV)
-	set(mask, EPFieldMaxRDMAReadIn, &a.MaxRDMAReadIn, from.MaxRDMAReadIn)
-	set(mask, EPFieldMaxRDMAReadOut, &a.MaxRDMAReadOut, from.MaxRDMAReadOut)
-	set(mask, EPFieldMaxRDMAReadIOV, &a.MaxRDMAReadIOV, from.MaxRDMAReadIOV)
-	set(mask, EPFieldMaxRDMAWriteIOV, &a.MaxRDMAWriteIOV, from.MaxRDMAWriteIOV)
-	set(mask, EPFieldTransportSpecific, &a.TransportSpecific, from.TransportSpecific)
-	set(mask, EPFieldProviderSpecific, &a.ProviderSpecific, from.ProviderSpecific)
-	if err := a.check(op, attrArgument(op), next.obj.ia, ep.srq); err != nil {
+	setField(mask, EPFieldServiceType, &a.ServiceType, from.ServiceType)
+	setField(mask, EPFieldMaxMessageSize, &a.MaxMessageSize, from.MaxMessageSize)
+	setField(mask, EPFieldMaxRDMASize, &a.MaxRDMASize, from.MaxRDMASize)
+	setField(mask, EPFieldQoS, &a.QoS, from.QoS)
+	setField(mask, EPFieldRecvCompletionFlags, &a.RecvCompletionFlags, from.RecvCompletionFlags)
+	setField(mask, EPFieldRequestCompletionFlags, &a.RequestCompletionFlags, from.RequestCompletionFlags)
+	setField(mask, EPFieldMaxRecvDTOs, &a.MaxRecvDTOs, from.MaxRecvDTOs)
+	setField(mask, EPFieldMaxRequestDTOs, &a.MaxRequestDTOs, from.MaxRequestDTOs)
+	setField(mask, EPFieldMaxRecvIOV, &a.MaxRecvIOV, from.MaxRecvIOV)
+	setField(mask, EPFieldMaxRequestIOV, &a.MaxRequestIOV, from.MaxRequestIOV)
+	setField(mask, EPFieldMaxRDMAReadIn, &a.MaxRDMAReadIn, from.MaxRDMAReadIn)
+	setField(mask, EPFieldMaxRDMAReadOut, &a.MaxRDMAReadOut, from.MaxRDMAReadOut)
+	setField(mask, EPFieldMaxRDMAReadIOV, &a.MaxRDMAReadIOV, from.MaxRDMAReadIOV)
+	setField(mask, EPFieldMaxRDMAWriteIOV, &a.MaxRDMAWriteIOV, from.MaxRDMAWriteIOV)
+	setField(mask, EPFieldTransportSpecific, &a.TransportSpecific, from.TransportSpecific)
+	setField(mask, EPFieldProviderSpecific, &a.ProviderSpecific, from.ProviderSpecific)
+	dev := ep.obj.ia.device.Attr()
+	if err := a.check(op, &dev, ep.srq != nil); err != nil {
 		return nil, err
 	}
 	return next, next.ensureSink(op)
 }
 
-func set[T any](mask, field EPField, to *T, value T) {
+func setField[T any](mask, field EPField, to *T, value T) {
 	if mask&field != 0 {
 		*to = value
 	}

@@ -93,3 +93,53 @@ func (ep *EP) addresses() (local, remote netip.AddrPort) {
 	}
 	return netip.AddrPortFrom(ep.obj.ia.device.Attr().Info.Addr, 0), netip.AddrPort{}
 }
+
+// GetStatus is a snapshot: the state, and whether no receives and no requests are outstanding. Suppressed requests
+// count until they have really completed. With a shared receive queue recvIdle is about the receives that the endpoint has
+// taken from it. Where the device does not tell (the provider attribute SRQInfoSupported has no SRQInfoAvailable) it is
+// true only while the endpoint can hold none: before it connects or accepts, and after its connection once the device
+// has said that it takes no more, or has had 20 ms to complete what it took.
+//
+// Implements: dat_ep_get_status.
+func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error) {
+	if err := ep.object().check("ep_get_status", HandleEP); err != nil {
+		return 0, false, false, err
+	}
+	ep.drainBoth()
+	requestIdle = ep.requests.outstanding() == 0
+	recvIdle = ep.recvsIdle()
+	return ep.getState(), recvIdle, requestIdle, nil
+}
+
+// RecvQuery gives the number of receives that are allocated to the endpoint and not completed, and the span of
+// messages that they stand for; both of one moment. With a shared receive queue a receive is allocated when the endpoint
+// takes it from the queue; where the device does not tell of that (the provider attribute SRQInfoSupported has no
+// SRQInfoAvailable), both are ValueUnknown.
+//
+// Implements: dat_ep_recv_query.
+func (ep *EP) RecvQuery() (allocated, span int, err error) {
+	const op = "ep_recv_query"
+	if err := ep.object().check(op, HandleEP); err != nil {
+		return 0, 0, err
+	}
+	ep.recvs.mu.Lock()
+	defer ep.recvs.mu.Unlock()
+	n := ep.allocated()
+	return n, n, nil // receives complete in order: the span is as wide as their number
+}
+
+// RemoteAddr is the peer's address and port while there is a connection or an attempt at one.
+//
+// Extension. It is part of dat_ep_query.
+func (ep *EP) RemoteAddr() netip.AddrPort {
+	if !ep.object().alive() {
+		return netip.AddrPort{}
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	c := ep.conn.Load()
+	if c == nil || c.conn == nil {
+		return netip.AddrPort{}
+	}
+	return c.conn.RemoteAddr()
+}

@@ -129,11 +129,3 @@ func (q *recvQueue) submit() (int, error) {
 	q.wrs, q.sges = q.wrs[:0], q.sges[:0]
 	return posted, err
 }
-
-// notReady says what an endpoint without a queue pair lacks.
-func (ep *EP) notReady(op string) error {
-	if ep.getState() == epFreed {
-		return badHandle(op, HandleEP, &ep.obj)
-	}
-	return fail(op, InvalidState, SubStateEPNotReady, "the endpoint has no protection zone")
-}

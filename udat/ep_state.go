@@ -56,7 +56,7 @@ var causeOf = map[fabric.ConnEventKind]cause{
 // way to CONNECTED, and when all work has been flushed on the way to FLUSHING.
 type transition struct {
 	effect effect
-	next   EPState // where effect is moves
+	next   EPState // where effect is effectMoves
 	event  EventNumber
 }
 
@@ -64,16 +64,15 @@ type transition struct {
 type effect uint8
 
 const (
-	none   effect = iota // nothing; a call is INVALID_STATE
-	stays                // the call succeeds and changes nothing
-	awaits               // the call waits until the state has changed by itself
-	moves
+	effectNone   effect = iota // nothing; a call is INVALID_STATE
+	effectStays                // the call succeeds and changes nothing
+	effectAwaits               // the call waits until the state has changed by itself
+	effectMoves
 )
 
-func to(next EPState) transition           { return transition{effect: moves, next: next} }
-func ends(with EventNumber) transition     { return transition{moves, epFlushing, with} }
-func connects(with EventNumber) transition { return transition{moves, EPConnected, with} }
-func only(e effect) transition             { return transition{effect: e} }
+func goesTo(next EPState) transition           { return transition{effect: effectMoves, next: next} }
+func endsWith(with EventNumber) transition     { return transition{effectMoves, epFlushing, with} }
+func connectsWith(with EventNumber) transition { return transition{effectMoves, EPConnected, with} }
 
 // transitions is the state machine of an endpoint. What has no entry does nothing: an event then
 // belongs to a connection or a service point that is over, and a call is INVALID_STATE.
@@ -82,98 +81,98 @@ func only(e effect) transition             { return transition{effect: e} }
 // posted. The Consumer sees it as DISCONNECTED.
 var transitions = map[EPState]map[cause]transition{
 	EPUnconnected: {
-		causeOffered:   to(EPTentativeConnection),
-		causeDestroyed: to(epFreed),
-		callConnect:    to(EPActiveConnectionPending),
-		callAccept:     to(EPCompletionPending),
-		callReserve:    to(EPReserved),
-		callReset:      only(stays),
-		callFree:       to(epFreed),
+		causeOffered:   goesTo(EPTentativeConnection),
+		causeDestroyed: goesTo(epFreed),
+		callConnect:    goesTo(EPActiveConnectionPending),
+		callAccept:     goesTo(EPCompletionPending),
+		callReserve:    goesTo(EPReserved),
+		callReset:      {effect: effectStays},
+		callFree:       goesTo(epFreed),
 	},
 	EPReserved: {
-		causeUnreserved: to(EPUnconnected),
-		causeRequested:  to(EPPassiveConnectionPending),
-		causeDestroyed:  to(epFreed),
+		causeUnreserved: goesTo(EPUnconnected),
+		causeRequested:  goesTo(EPPassiveConnectionPending),
+		causeDestroyed:  goesTo(epFreed),
 	},
 	EPPassiveConnectionPending: {
-		causeWithdrawn: to(EPUnconnected),
-		causeDestroyed: to(epFreed),
-		callAcceptOwn:  to(EPCompletionPending),
+		causeWithdrawn: goesTo(EPUnconnected),
+		causeDestroyed: goesTo(epFreed),
+		callAcceptOwn:  goesTo(EPCompletionPending),
 	},
 	EPTentativeConnection: {
-		causeDestroyed: to(epFreed),
-		callAcceptOwn:  to(EPCompletionPending),
+		causeDestroyed: goesTo(epFreed),
+		callAcceptOwn:  goesTo(EPCompletionPending),
 	},
 	EPActiveConnectionPending: {
-		causeEstablished:  connects(EventConnectionEstablished),
-		causePeerRejected: ends(EventConnectionPeerRejected),
-		causeRejected:     ends(EventConnectionNonPeerRejected),
-		causeUnreachable:  ends(EventConnectionUnreachable),
-		causeFailed:       ends(EventConnectionNonPeerRejected),
-		causeTimedOut:     ends(EventConnectionTimedOut),
-		causePeerLeft:     ends(EventConnectionNonPeerRejected),
-		causeRemoved:      ends(EventConnectionNonPeerRejected),
-		causeBroken:       ends(EventConnectionNonPeerRejected),
-		causeDestroyed:    to(epFreed),
-		callAbrupt:        ends(EventConnectionDisconnected),
-		callGraceful:      ends(EventConnectionDisconnected),
-		callFree:          to(epFreed),
+		causeEstablished:  connectsWith(EventConnectionEstablished),
+		causePeerRejected: endsWith(EventConnectionPeerRejected),
+		causeRejected:     endsWith(EventConnectionNonPeerRejected),
+		causeUnreachable:  endsWith(EventConnectionUnreachable),
+		causeFailed:       endsWith(EventConnectionNonPeerRejected),
+		causeTimedOut:     endsWith(EventConnectionTimedOut),
+		causePeerLeft:     endsWith(EventConnectionNonPeerRejected),
+		causeRemoved:      endsWith(EventConnectionNonPeerRejected),
+		causeBroken:       endsWith(EventConnectionNonPeerRejected),
+		causeDestroyed:    goesTo(epFreed),
+		callAbrupt:        endsWith(EventConnectionDisconnected),
+		callGraceful:      endsWith(EventConnectionDisconnected),
+		callFree:          goesTo(epFreed),
 	},
 	EPCompletionPending: {
-		causeEstablished:  connects(EventConnectionEstablished),
-		causePeerRejected: ends(EventConnectionAcceptError),
-		causeRejected:     ends(EventConnectionAcceptError),
-		causeUnreachable:  ends(EventConnectionAcceptError),
-		causeFailed:       ends(EventConnectionAcceptError),
-		causePeerLeft:     ends(EventConnectionAcceptError),
-		causeRemoved:      ends(EventConnectionAcceptError),
-		causeBroken:       ends(EventConnectionAcceptError),
-		causeDestroyed:    to(epFreed),
-		callAbrupt:        ends(EventConnectionDisconnected),
-		callGraceful:      ends(EventConnectionDisconnected),
-		callFree:          to(epFreed),
+		causeEstablished:  connectsWith(EventConnectionEstablished),
+		causePeerRejected: endsWith(EventConnectionAcceptError),
+		causeRejected:     endsWith(EventConnectionAcceptError),
+		causeUnreachable:  endsWith(EventConnectionAcceptError),
+		causeFailed:       endsWith(EventConnectionAcceptError),
+		causePeerLeft:     endsWith(EventConnectionAcceptError),
+		causeRemoved:      endsWith(EventConnectionAcceptError),
+		causeBroken:       endsWith(EventConnectionAcceptError),
+		causeDestroyed:    goesTo(epFreed),
+		callAbrupt:        endsWith(EventConnectionDisconnected),
+		callGraceful:      endsWith(EventConnectionDisconnected),
+		callFree:          goesTo(epFreed),
 	},
 	EPConnected: {
-		causePeerRejected: ends(EventConnectionBroken),
-		causeRejected:     ends(EventConnectionBroken),
-		causeUnreachable:  ends(EventConnectionBroken),
-		causeFailed:       ends(EventConnectionBroken),
-		causePeerLeft:     ends(EventConnectionDisconnected),
-		causeRemoved:      ends(EventConnectionBroken),
-		causeBroken:       ends(EventConnectionBroken),
-		causeDestroyed:    to(epFreed),
-		callAbrupt:        ends(EventConnectionDisconnected),
-		callGraceful:      to(EPDisconnectPending),
-		callFree:          to(epFreed),
+		causePeerRejected: endsWith(EventConnectionBroken),
+		causeRejected:     endsWith(EventConnectionBroken),
+		causeUnreachable:  endsWith(EventConnectionBroken),
+		causeFailed:       endsWith(EventConnectionBroken),
+		causePeerLeft:     endsWith(EventConnectionDisconnected),
+		causeRemoved:      endsWith(EventConnectionBroken),
+		causeBroken:       endsWith(EventConnectionBroken),
+		causeDestroyed:    goesTo(epFreed),
+		callAbrupt:        endsWith(EventConnectionDisconnected),
+		callGraceful:      goesTo(EPDisconnectPending),
+		callFree:          goesTo(epFreed),
 	},
 	EPDisconnectPending: {
-		causePeerRejected: ends(EventConnectionBroken),
-		causeRejected:     ends(EventConnectionBroken),
-		causeUnreachable:  ends(EventConnectionBroken),
-		causeFailed:       ends(EventConnectionBroken),
-		causePeerLeft:     ends(EventConnectionDisconnected),
-		causeRemoved:      ends(EventConnectionBroken),
-		causeBroken:       ends(EventConnectionBroken),
-		causeDrained:      ends(EventConnectionDisconnected),
-		causeDestroyed:    to(epFreed),
-		callAbrupt:        ends(EventConnectionDisconnected),
-		callGraceful:      only(stays),
-		callFree:          to(epFreed),
+		causePeerRejected: endsWith(EventConnectionBroken),
+		causeRejected:     endsWith(EventConnectionBroken),
+		causeUnreachable:  endsWith(EventConnectionBroken),
+		causeFailed:       endsWith(EventConnectionBroken),
+		causePeerLeft:     endsWith(EventConnectionDisconnected),
+		causeRemoved:      endsWith(EventConnectionBroken),
+		causeBroken:       endsWith(EventConnectionBroken),
+		causeDrained:      endsWith(EventConnectionDisconnected),
+		causeDestroyed:    goesTo(epFreed),
+		callAbrupt:        endsWith(EventConnectionDisconnected),
+		callGraceful:      {effect: effectStays},
+		callFree:          goesTo(epFreed),
 	},
 	epFlushing: {
-		causeFlushed:   to(EPDisconnected),
-		causeDestroyed: to(epFreed),
-		callAbrupt:     only(stays),
-		callGraceful:   only(stays),
-		callReset:      only(awaits),
-		callFree:       to(epFreed),
+		causeFlushed:   goesTo(EPDisconnected),
+		causeDestroyed: goesTo(epFreed),
+		callAbrupt:     {effect: effectStays},
+		callGraceful:   {effect: effectStays},
+		callReset:      {effect: effectAwaits},
+		callFree:       goesTo(epFreed),
 	},
 	EPDisconnected: {
-		causeDestroyed: to(epFreed),
-		callAbrupt:     only(stays),
-		callGraceful:   only(stays),
-		callReset:      to(EPUnconnected),
-		callFree:       to(epFreed),
+		causeDestroyed: goesTo(epFreed),
+		callAbrupt:     {effect: effectStays},
+		callGraceful:   {effect: effectStays},
+		callReset:      goesTo(EPUnconnected),
+		callFree:       goesTo(epFreed),
 	},
 	epFreed: {},
 }
@@ -193,7 +192,7 @@ func (ep *EP) getState() EPState {
 // does not allow is INVALID_STATE.
 func (ep *EP) transition(op string, c cause) (transition, error) {
 	t := transitions[ep.exactState()][c]
-	if t.effect == none && c.isCall() {
+	if t.effect == effectNone && c.isCall() {
 		return t, ep.wrongState(op, ep.getState())
 	}
 	return t, nil
@@ -204,7 +203,7 @@ func (ep *EP) transition(op string, c cause) (transition, error) {
 // between the two; its error leaves the state as it is.
 func (ep *EP) apply(op string, c cause, under func() error) error {
 	t, err := ep.transition(op, c)
-	if err != nil || t.effect != moves {
+	if err != nil || t.effect != effectMoves {
 		return err
 	}
 	ep.requests.mu.Lock()
@@ -233,4 +232,12 @@ func (ep *EP) wrongState(op string, s EPState) error {
 		return badHandle(op, HandleEP, &ep.obj)
 	}
 	return fail(op, InvalidState, stateSubtype[s], "the endpoint is %v", s)
+}
+
+// notReady says what an endpoint without a queue pair lacks.
+func (ep *EP) notReady(op string) error {
+	if ep.getState() == epFreed {
+		return badHandle(op, HandleEP, &ep.obj)
+	}
+	return fail(op, InvalidState, SubStateEPNotReady, "the endpoint has no protection zone")
 }

@@ -9,53 +9,6 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// EVD is an event dispatcher: a bounded queue of events that streams of completions, connection events, requests,
-// asynchronous and software events feed. All its methods may be called concurrently; only one call may be blocked
-// in Wait, and it owns the dispatcher meanwhile.
-//
-// Completions are taken from the device by whoever waits or dequeues, and now and then by the adapter itself, in
-// the order in which the device made them. More events than the queue's length overflow it: the adapter's
-// asynchronous dispatcher is told once. Some thousand events more are kept, and in any case as many as operations may be
-// outstanding; those that come then are lost.
-type EVD struct {
-	obj   object
-	flags EVDFlags
-
-	mu       ranked[rankEVD]
-	qlen     int
-	ring     eventRing
-	taken    int       // slots of the caller's slice that the drain under way has filled: they count as queued
-	reserved int       // slots for connection requests that are being made
-	cq       fabric.CQ // nil without DTO or bind streams; never changes
-	wcs      [32]fabric.WC
-	scratch  Event // empty whenever mu is free
-	sources  sourceTable
-	capacity int // completions that may be outstanding on cq
-
-	waiting    waiting
-	unwaitable bool
-	disabled   bool
-	overflowed bool
-	overrun    bool // the completion queue has lost completions
-	dead       bool
-	discard    bool     // events are of no interest: the dispatcher of endpoints that have none
-	after      []func() // reports of failures for when mu is free; empty whenever it is
-
-	cno *CNO // nil: none
-
-	shared map[uint32]sharedSource // sources that take their receives from shared queues, by queue pair number
-	shares map[sharedQueue]*share
-
-	streams streams
-}
-
-func (e *EVD) object() *object {
-	if e == nil {
-		return nil
-	}
-	return &e.obj
-}
-
 // CreateEVD makes a dispatcher of at least minQLen events that takes the given streams. It is enabled and waitable.
 // All streams may share one dispatcher. cno, which may be nil, is triggered by notification events while nobody
 // waits on the dispatcher itself.
@@ -172,12 +125,6 @@ func (e *EVD) DequeueSpin(events []Event, polls int) (int, error) {
 	}
 	return e.dequeue(events, polls)
 }
-
-var (
-	errQueueEmpty     = &Error{Op: "evd_dequeue", Type: QueueEmpty}
-	errTimeoutExpired = &Error{Op: "evd_wait", Type: TimeoutExpired}
-	errDequeueWaiter  = &Error{Op: "evd_dequeue", Type: InvalidState, Subtype: SubStateEVDWaiter}
-)
 
 func (e *EVD) dequeue(events []Event, polls int) (int, error) {
 	if e == nil || !e.obj.live.Load() {
@@ -430,111 +377,27 @@ func (e *EVD) concerns(ev fabric.AsyncEvent) bool {
 	return ev.CQ != nil && e.cq == ev.CQ
 }
 
-// post queues an event that does not come from the completion queue.
-func (e *EVD) post(ev *Event) {
-	if e == nil {
-		return
+// sinkEVD makes the dispatcher for completions that are of no interest, once.
+func (ia *IA) sinkEVD(op string) (*EVD, error) {
+	if e := ia.sink.Load(); e != nil {
+		return e, nil // also for those who may not take ia.mu
 	}
-	e.mu.Lock()
-	e.postLocked(ev)
-}
-
-// postLocked is post on a dispatcher that the caller has locked; it unlocks it.
-func (e *EVD) postLocked(ev *Event) {
-	e.push(ev, true)
-	e.rouse()
-	e.unlock()
-}
-
-// reserve takes a place on the queue for an event that postReserved will queue. It reports false if there is none, which
-// is no overflow. Completions that the device has take places too.
-func (e *EVD) reserve() bool {
-	e.mu.Lock()
-	defer e.unlockLater()
-	e.drain()
-	e.rouse()
-	if e.dead || e.ring.n+e.reserved >= e.qlen {
-		return false
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	if ia.closed {
+		return nil, badHandle(op, HandleIA, &ia.obj)
 	}
-	e.reserved++
-	return true
-}
-
-// unreserve gives a reserved place back.
-func (e *EVD) unreserve() {
-	e.mu.Lock()
-	e.reserved--
-	e.mu.Unlock()
-}
-
-// postReserved queues an event on a reserved place. It reports false if the dispatcher has been destroyed.
-func (e *EVD) postReserved(ev *Event) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.reserved--
-	if e.dead {
-		return false
+	if e := ia.sink.Load(); e != nil {
+		return e, nil
 	}
-	e.push(ev, true)
-	e.rouse()
-	return true
-}
-
-// poll drains the completion queue for callers who do not wait on the dispatcher. They may hold locks of an endpoint:
-// failures are reported in the background.
-func (e *EVD) poll() {
-	e.mu.Lock()
-	e.drain()
-	e.rouse() // not every device notifies of a failed receive that was not solicited
-	e.unlockLater()
-}
-
-// fit makes the completion queue at least depth entries deep; e.mu is held. It never shrinks one.
-func (e *EVD) fit(op string, depth int) error {
-	if e.cq == nil || depth <= e.cq.Depth() {
-		return nil
+	cq, err := ia.device.CreateCQ(defaultDTOs)
+	if err != nil {
+		return nil, failAs(op, err, SubResourceTEVD)
 	}
-	limit := e.obj.ia.device.Attr().MaxCQE
-	if depth > limit {
-		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, the limit is %d", depth, limit)
-	}
-	err := e.cq.Resize(min(limit, max(depth, 2*e.cq.Depth())))
-	switch {
-	case errors.Is(err, fabric.ErrNotSupported):
-		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, has %d, and this device cannot resize one: create the dispatcher for at least %d events: %w", depth, e.cq.Depth(), depth, err)
-	case err != nil:
-		return failAs(op, err, SubResourceTEVD)
-	}
-	e.rearm()
-	return nil
-}
-
-// countStreams adds n to the number of streams, while one is replaced by another.
-func (e *EVD) countStreams(n int) {
-	e.mu.Lock()
-	e.streams.n += n
-	e.mu.Unlock()
-}
-
-// restoreFlags puts back the flags of streams that were to be replaced.
-func (e *EVD) restoreFlags(f CompletionFlags) {
-	e.mu.Lock()
-	e.streams.flags = f
-	e.mu.Unlock()
-}
-
-// growShare makes room for a shared queue that is about to grow.
-func (e *EVD) growShare(op string, queue sharedQueue, depth int) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	sh := e.shares[queue]
-	if sh == nil || sh.depth >= depth {
-		return nil
-	}
-	if err := e.fit(op, e.capacity+depth-sh.depth); err != nil {
-		return err
-	}
-	e.capacity += depth - sh.depth
-	sh.depth = depth
-	return nil
+	e := &EVD{flags: EVDDTO | EVDRMRBind, qlen: 1, ring: newEventRing(1), cq: cq, discard: true}
+	e.waiting.init(&e.mu)
+	e.obj.kind, e.obj.ia = HandleEVD, ia
+	e.obj.live.Store(true)
+	ia.sink.Store(e)
+	return e, nil
 }

@@ -1,6 +1,7 @@
 package udat
 
 import (
+	"errors"
 	"math"
 	"sync/atomic"
 
@@ -9,183 +10,6 @@ import (
 
 // This file is the queue of a dispatcher: completions and other events in, events out. It knows what it drains only as
 // sources, and their owners only as completionSink and sharedQueue.
-
-// completionSink owns the work whose completions a dispatcher drains.
-type completionSink interface {
-	// complete settles one completion, and fills in its event, which is empty; a nil ev means that there is none. The
-	// dispatcher is locked: complete takes no lock that ranks above it. after, unless nil, is called without locks.
-	complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after func())
-}
-
-// sharedQueue is a receive queue that several sources take their receives from.
-type sharedQueue interface {
-	// claim returns the cookie of a receive that has completed, and the count that its place is part of until its event
-	// is taken; false for the id of an earlier receive.
-	claim(id uint64) (cookie Cookie, places *atomic.Int32, ok bool)
-}
-
-// source is one queue of an endpoint as the dispatcher of its completions sees it. All but inflight is guarded by the
-// dispatcher's lock, or does not change.
-type source struct {
-	inflight *inflight
-	evd      *EVD
-	receive  bool
-	ep       *EP // that its events name
-	sink     completionSink
-	muted    bool // its completions make no events any more
-
-	deferring bool // events wait in deferred until the connection is established
-	deferred  []deferredEvent
-}
-
-type deferredEvent struct {
-	ev     Event
-	notify bool
-}
-
-// newSource makes the source of a queue of limit entries, of stride segments each, that completes on e.
-func (e *EVD) newSource(limit, stride int, receive bool) *source {
-	return &source{inflight: newInflight(limit, stride, &e.mu), evd: e, receive: receive}
-}
-
-// setOwner sets whose work the source is; no completion has come yet.
-func (s *source) setOwner(ep *EP, sink completionSink) {
-	s.evd.mu.Lock()
-	s.ep, s.sink = ep, sink
-	s.evd.mu.Unlock()
-}
-
-// mute ends the events of the source; its completions are still taken.
-func (s *source) mute() {
-	s.evd.mu.Lock()
-	s.muted = true
-	s.evd.mu.Unlock()
-}
-
-// forget forgets the work in flight, whose completions may still come, and returns the number of its first entry. The
-// poster's lock is held.
-func (s *source) forget() (head uint32) {
-	s.evd.mu.Lock()
-	defer s.evd.mu.Unlock()
-	head = s.inflight.completed
-	s.inflight.clear()
-	return head
-}
-
-// deferEvents makes events wait for releaseDeferred.
-func (s *source) deferEvents() {
-	s.evd.mu.Lock()
-	s.deferring = true
-	s.evd.mu.Unlock()
-}
-
-// dropDeferred drops the deferred events; the dispatcher's lock is held.
-func (s *source) dropDeferred() {
-	for i := range s.deferred {
-		s.deferred[i].ev.freePlace()
-	}
-	s.deferring, s.deferred = false, nil
-}
-
-// deferredCount is the number of events that wait.
-func (s *source) deferredCount() int {
-	s.evd.mu.Lock()
-	defer s.evd.mu.Unlock()
-	return len(s.deferred)
-}
-
-// streams are the completion streams that feed a dispatcher. They all have the same completion flags.
-type streams struct {
-	n     int
-	flags CompletionFlags
-}
-
-// consumerControlled reports whether the Consumer chooses which completions notify, so that a waiter may not count.
-func (s streams) consumerControlled() bool {
-	return s.n > 0 && s.flags&(CompletionUnsignalled|CompletionSolicitedWait) != 0
-}
-
-// solicitedOnly reports whether the device itself tells notification events from others.
-func (s streams) solicitedOnly() bool { return s.n > 0 && s.flags == CompletionSolicitedWait }
-
-// config is that part of the dispatcher's state word.
-func (s streams) config() EVDState {
-	switch {
-	case s.solicitedOnly():
-		return EVDConfigSolicited
-	case s.n > 0 && s.flags == CompletionEVDThreshold:
-		return EVDConfigThreshold
-	}
-	return EVDConfigNotify
-}
-
-// configSubtype is the subtype of INVALID_STATE for it.
-func (s streams) configSubtype() Subtype {
-	if s.solicitedOnly() {
-		return SubStateEVDConfigSolicited
-	}
-	return SubStateEVDConfigNotify
-}
-
-// sourceTable finds a source by the upper half of a work request id: an index, and a generation that tells a source
-// from earlier ones at the same index.
-type sourceTable struct {
-	sources []*source
-	free    []uint32
-	gen     uint32
-}
-
-// The upper half of a work request id: 20 bits of index, 11 of generation, and the bit that is set in the ids of shared
-// queues, which have no source.
-const (
-	sharedID        = 1 << 63
-	sourceIndexBits = 20
-	sourceIndexMask = 1<<sourceIndexBits - 1
-	sourceGenMask   = 1<<11 - 1
-)
-
-func (t *sourceTable) add(s *source) {
-	var index uint32
-	if n := len(t.free); n > 0 {
-		index, t.free = t.free[n-1], t.free[:n-1]
-	} else {
-		index = uint32(len(t.sources))
-		t.sources = append(t.sources, nil)
-	}
-	t.gen = (t.gen + 1) & sourceGenMask
-	s.inflight.id = uint64(t.gen<<sourceIndexBits|index) << 32
-	t.sources[index] = s
-}
-
-func (t *sourceTable) remove(s *source) {
-	index := uint32(s.inflight.id>>32) & sourceIndexMask
-	t.sources[index] = nil
-	t.free = append(t.free, index)
-}
-
-// find returns the source of a work request id, nil if it is gone.
-func (t *sourceTable) find(id uint64) *source {
-	index := uint32(id>>32) & sourceIndexMask
-	if int(index) >= len(t.sources) {
-		return nil
-	}
-	if s := t.sources[index]; s != nil && s.inflight.id == id&^math.MaxUint32 {
-		return s
-	}
-	return nil
-}
-
-// share is the room that a dispatcher keeps for a shared queue: once for all sources that take from the queue.
-type share struct {
-	sources int
-	depth   int
-}
-
-// sharedSource is a source whose receives come from a shared queue.
-type sharedSource struct {
-	*source
-	queue sharedQueue
-}
 
 // drain moves all completions into the ring; e.mu is held.
 func (e *EVD) drain() { e.drainInto(nil, 1) }
@@ -430,4 +254,128 @@ func (e *EVD) unlockAfter() []func() {
 	}
 	e.mu.Unlock()
 	return after
+}
+
+// async queues an event on the adapter's asynchronous dispatcher. from is a dispatcher whose lock is held.
+func (ia *IA) async(from *EVD, ev *Event) {
+	to := ia.asyncEVD.Load()
+	if to == nil || to == from {
+		return // nobody listens, or it is this dispatcher itself that overflows
+	}
+	if from == nil {
+		to.post(ev)
+		return
+	}
+	// Of two dispatchers that are locked at once the second is the adapter's own, or one of an adapter that was opened before: no circle.
+	to.mu.LockNested()
+	to.postLocked(ev)
+}
+
+// post queues an event that does not come from the completion queue.
+func (e *EVD) post(ev *Event) {
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	e.postLocked(ev)
+}
+
+// postLocked is post on a dispatcher that the caller has locked; it unlocks it.
+func (e *EVD) postLocked(ev *Event) {
+	e.push(ev, true)
+	e.rouse()
+	e.unlock()
+}
+
+// reserve takes a place on the queue for an event that postReserved will queue. It reports false if there is none, which
+// is no overflow. Completions that the device has take places too.
+func (e *EVD) reserve() bool {
+	e.mu.Lock()
+	defer e.unlockLater()
+	e.drain()
+	e.rouse()
+	if e.dead || e.ring.n+e.reserved >= e.qlen {
+		return false
+	}
+	e.reserved++
+	return true
+}
+
+// unreserve gives a reserved place back.
+func (e *EVD) unreserve() {
+	e.mu.Lock()
+	e.reserved--
+	e.mu.Unlock()
+}
+
+// postReserved queues an event on a reserved place. It reports false if the dispatcher has been destroyed.
+func (e *EVD) postReserved(ev *Event) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.reserved--
+	if e.dead {
+		return false
+	}
+	e.push(ev, true)
+	e.rouse()
+	return true
+}
+
+// poll drains the completion queue for callers who do not wait on the dispatcher. They may hold locks of an endpoint:
+// failures are reported in the background.
+func (e *EVD) poll() {
+	e.mu.Lock()
+	e.drain()
+	e.rouse() // not every device notifies of a failed receive that was not solicited
+	e.unlockLater()
+}
+
+// rouse wakes a parked call if a notification event has come; e.mu is held.
+func (e *EVD) rouse() {
+	if e.waiting.notified {
+		e.wake()
+	}
+}
+
+// wake makes a parked call check; one that does not park checks before it does. e.mu is held.
+func (e *EVD) wake() {
+	if e.waiting.waiter != waiterParked {
+		return
+	}
+	if e.cq != nil {
+		e.cq.Wake()
+		return
+	}
+	select {
+	case e.waiting.kick <- struct{}{}:
+	default:
+	}
+}
+
+// rearm notes that the completion queue may no longer be armed: not every device keeps a resized queue armed.
+func (e *EVD) rearm() {
+	e.waiting.armed = false
+	if e.waiting.parked() {
+		e.cq.Wake()
+	}
+}
+
+// fit makes the completion queue at least depth entries deep; e.mu is held. It never shrinks one.
+func (e *EVD) fit(op string, depth int) error {
+	if e.cq == nil || depth <= e.cq.Depth() {
+		return nil
+	}
+	limit := e.obj.ia.device.Attr().MaxCQE
+	if depth > limit {
+		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, the limit is %d", depth, limit)
+	}
+	err := e.cq.Resize(min(limit, max(depth, 2*e.cq.Depth())))
+	switch {
+	case errors.Is(err, fabric.ErrNotSupported):
+		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, has %d, and this device cannot resize one: create the dispatcher for at least %d events: %w", depth, e.cq.Depth(), depth, err)
+	case err != nil:
+		return failAs(op, err, SubResourceTEVD)
+	}
+	e.rearm()
+	return nil
 }

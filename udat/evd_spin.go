@@ -20,23 +20,6 @@ const (
 	spinAnew    = 32                    // then 1 wait in 32 still spins, so that two parked peers can recover
 )
 
-// WithSpin sets how long a call that blocks in EVD.Wait polls before it parks its goroutine: at most d, from 0, which
-// disables it, to a second; the default is 50 microseconds. It is adaptive: after 8 waits that took longer a dispatcher
-// spins in 1 wait of 32, until waits are short again. No more than half of the processors spin at once. Polls come in
-// bursts of 16, each burst within one crossing into C; with one processor each poll is alone, and yields the processor.
-// Dispatchers of SOLICITED_WAIT streams do not spin: only the device knows which completion was solicited.
-//
-// Extension.
-func WithSpin(d time.Duration) Option {
-	return func(o *openOptions) error {
-		if d < 0 || d > spinMost {
-			return fail("ia_open", InvalidParameter, SubArg2, "spin time is %v, must be from 0 to %v", d, spinMost)
-		}
-		o.spin = d
-		return nil
-	}
-}
-
 var (
 	processors = min(runtime.NumCPU(), runtime.GOMAXPROCS(0))
 	spinners   atomic.Int32

@@ -5,55 +5,9 @@ import (
 	"errors"
 	"os"
 	"runtime"
-	"sync"
 	"time"
 	"unsafe"
 )
-
-// waiting is the state of those who wait for events of a dispatcher: one blocked call, and the arm loop, which keeps the
-// completion queue armed for the notification object while no call is blocked. At most one of them parks in the
-// completion queue. All is guarded by EVD.mu.
-type waiting struct {
-	waiter waiterState
-	loop   loopState
-
-	threshold int  // of the blocked call
-	notified  bool // a notification event has come since it blocked
-	evicted   bool // it must end: SetUnwaitable, or the device has lost completions
-
-	armed     bool          // the completion queue is armed, and nobody has taken the notification yet
-	changed   sync.Cond     // waiter or loop has changed, or whether the loop is needed
-	kick      chan struct{} // wakes a call that parks without a completion queue
-	timer     *time.Timer
-	spinScore spinScore
-}
-
-// waiterState says what the blocked call does.
-type waiterState uint8
-
-const (
-	waiterNone     waiterState = iota // no call is blocked
-	waiterChecking                    // it checks, arms, or waits until the arm loop has left the completion queue
-	waiterSpinning                    // it polls; the lock is free between polls
-	waiterParked
-)
-
-// loopState says what the arm loop does.
-type loopState uint8
-
-const (
-	loopNone loopState = iota // there is none
-	loopChecking
-	loopParked
-)
-
-func (w *waiting) init(mu sync.Locker) { w.changed.L, w.kick = mu, make(chan struct{}, 1) }
-
-// blocked reports whether a call is blocked in Wait.
-func (w *waiting) blocked() bool { return w.waiter != waiterNone }
-
-// parked reports whether somebody is parked in the completion queue.
-func (w *waiting) parked() bool { return w.waiter == waiterParked || w.loop == loopParked }
 
 func (e *EVD) wait(ctx context.Context, timeout time.Duration, threshold int, ev *Event) (int, error) {
 	if e == nil || !e.obj.live.Load() {
@@ -210,28 +164,6 @@ func (e *EVD) awaitNobody() {
 	}
 }
 
-// rouse wakes a parked call if a notification event has come; e.mu is held.
-func (e *EVD) rouse() {
-	if e.waiting.notified {
-		e.wake()
-	}
-}
-
-// wake makes a parked call check; one that does not park checks before it does. e.mu is held.
-func (e *EVD) wake() {
-	if e.waiting.waiter != waiterParked {
-		return
-	}
-	if e.cq != nil {
-		e.cq.Wake()
-		return
-	}
-	select {
-	case e.waiting.kick <- struct{}{}:
-	default:
-	}
-}
-
 // reportFailures reports failures before somebody parks. It reports whether there were any: e.mu was free meanwhile.
 func (e *EVD) reportFailures() bool {
 	if len(e.after) == 0 {
@@ -360,14 +292,6 @@ func (e *EVD) arm() error {
 	return nil
 }
 
-// rearm notes that the completion queue may no longer be armed: not every device keeps a resized queue armed.
-func (e *EVD) rearm() {
-	e.waiting.armed = false
-	if e.waiting.parked() {
-		e.cq.Wake()
-	}
-}
-
 // longAgo is a deadline that makes Wait of a completion queue a poll.
 var longAgo = time.Unix(1, 0)
 
@@ -447,3 +371,9 @@ func (e *EVD) parkLoop() error {
 	}
 	return err
 }
+
+var (
+	errQueueEmpty     = &Error{Op: "evd_dequeue", Type: QueueEmpty}
+	errTimeoutExpired = &Error{Op: "evd_wait", Type: TimeoutExpired}
+	errDequeueWaiter  = &Error{Op: "evd_dequeue", Type: InvalidState, Subtype: SubStateEVDWaiter}
+)

@@ -203,3 +203,14 @@ func (e *Event) LocalAddr() netip.Addr {
 	}
 	return e.CR.localAddr
 }
+
+// Err says why a connection event is not ESTABLISHED: the fabric's own words with its errno, and where a peer did not answer what was
+// awaited and what to look at. It is nil for other events, for DISCONNECTED, and where nothing more than the event's number is known.
+//
+// Extension.
+func (e *Event) Err() error {
+	if e.failure == nil {
+		return nil
+	}
+	return e.failure
+}

@@ -157,3 +157,6 @@ func closeUnused(close func() error) (err error) {
 	})
 	return err
 }
+
+// flushWait bounds how long the device may take to flush the work of a connection that has ended.
+const flushWait = 5 * time.Second

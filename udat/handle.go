@@ -1,28 +1,6 @@
 package udat
 
-import (
-	"strconv"
-	"sync/atomic"
-)
-
-// HandleType is the kind of a DAT object.
-type HandleType uint32
-
-// Handle types.
-const (
-	HandleCR HandleType = iota
-	HandleEP
-	HandleEVD
-	HandleIA
-	HandleLMR
-	HandlePSP
-	HandlePZ
-	HandleRMR
-	HandleRSP
-	HandleCNO
-	HandleSRQ
-	handleKinds
-)
+import "strconv"
 
 var handleText = [...]string{"CR", "EP", "EVD", "IA", "LMR", "PSP", "PZ", "RMR", "RSP", "CNO", "SRQ"}
 
@@ -39,20 +17,6 @@ var handleSubtype = [handleKinds]Subtype{
 	HandleCR: SubHandleCR, HandleEP: SubHandleEP, HandleEVD: SubNone, HandleIA: SubHandleIA, HandleLMR: SubHandleLMR,
 	HandlePSP: SubHandlePSP, HandlePZ: SubHandlePZ, HandleRMR: SubHandleRMR, HandleRSP: SubHandleRSP,
 	HandleCNO: SubHandleCNO, HandleSRQ: SubHandleSRQ,
-}
-
-// Handle is any DAT object: *IA, *EVD, *CNO, *EP, *PZ, *LMR, *RMR, *SRQ, *PSP, *RSP or *CR.
-type Handle interface {
-	object() *object
-}
-
-// object is what all DAT objects have in common. refs counts what uses the object and is guarded by ia.mu.
-type object struct {
-	kind    HandleType
-	live    atomic.Bool
-	context atomic.Uint64
-	ia      *IA
-	refs    int
 }
 
 // alive reports whether o is an object that has been made and not freed.
@@ -120,4 +84,110 @@ func GetHandleType(h Handle) (HandleType, error) {
 		return 0, fail("get_handle_type", InvalidHandle, SubHandle1, "the handle is nil, zero or has been freed")
 	}
 	return o.kind, nil
+}
+
+// adopt makes o a live object of the adapter, unless the adapter is closing. also runs under ia.mu before that, and
+// may refuse.
+func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, also func() error) error {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	if ia.closed {
+		return badHandle(op, HandleIA, &ia.obj)
+	}
+	if also != nil {
+		if err := also(); err != nil {
+			return err
+		}
+	}
+	o.kind, o.ia = kind, ia
+	o.live.Store(true)
+	ia.objects[kind][o] = h
+	return nil
+}
+
+// release ends the life of an object for its free: InvalidHandle if it is not alive, InvalidState with inUse if
+// something uses it. users says what could, for the text.
+func (o *object) release(op string, kind HandleType, inUse Subtype, users string) error {
+	return o.releaseIf(op, kind, inUse, users, nil)
+}
+
+// releaseIf is release that also asks may, under ia.mu, when nothing else speaks against it.
+func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users string, may func() error) error {
+	if err := o.check(op, kind); err != nil {
+		return err
+	}
+	o.ia.mu.Lock()
+	defer o.ia.mu.Unlock()
+	if o.refs > 0 {
+		return fail(op, InvalidState, inUse, "%d %s use it", o.refs, users)
+	}
+	if !o.live.Load() {
+		return badHandle(op, kind, o)
+	}
+	if may != nil {
+		if err := may(); err != nil {
+			return err
+		}
+	}
+	o.live.Store(false)
+	delete(o.ia.objects[kind], o)
+	return nil
+}
+
+// use takes a reference on a live object.
+func (o *object) use(op string, kind HandleType) error {
+	if !o.alive() {
+		return badHandle(op, kind, o)
+	}
+	o.ia.mu.Lock()
+	defer o.ia.mu.Unlock()
+	if !o.live.Load() {
+		return badHandle(op, kind, o)
+	}
+	o.refs++
+	return nil
+}
+
+// unuse gives a reference back.
+func (o *object) unuse() {
+	if o == nil {
+		return
+	}
+	o.ia.mu.Lock()
+	o.refs--
+	o.ia.mu.Unlock()
+}
+
+// uses is a set of references that are taken together or not at all.
+type uses []*object
+
+func (u *uses) take(op string, o *object, kind HandleType) error {
+	if err := o.use(op, kind); err != nil {
+		return err
+	}
+	*u = append(*u, o)
+	return nil
+}
+
+func (u *uses) drop() {
+	for _, o := range *u {
+		o.unuse()
+	}
+	*u = nil
+}
+
+// sameIA refuses an object of another adapter.
+func sameIA(op string, ia *IA, o *object) error {
+	if o.ia == ia {
+		return nil
+	}
+	return fail(op, InvalidHandle, handleSubtype[o.kind], "the %s belongs to another adapter", o.kind)
+}
+
+func countOf(n int, kind HandleType) string {
+	s := strconv.Itoa(n) + " " + kind.String()
+	if n > 1 {
+		s += "s"
+	}
+	return s
 }

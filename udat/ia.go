@@ -2,158 +2,11 @@ package udat
 
 import (
 	"errors"
-	"log/slog"
 	"net/netip"
 	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
-
-// IA is an open interface adapter: one port of an RDMA device, or the fabric inside this process. Each Open is an
-// instance of its own, with its own objects.
-type IA struct {
-	obj        object
-	name       string
-	registered *provider // that it was opened by; nil for a device's own name
-	device     fabric.Device
-	settings
-
-	asyncEVD atomic.Pointer[EVD] // set once, while Open runs; the device may report events before that
-	ownAsync bool
-
-	mu      ranked[rankIA] // the objects and what uses what
-	closed  bool
-	objects [handleKinds]map[*object]Handle
-	posting map[*EP]struct{} // endpoints that can be posted to, those among them that are being freed
-
-	activeEPs int  // endpoints that are connecting or connected
-	polling   bool // the flusher polls the dispatchers because there are any
-	flusher   *flusher
-
-	windows windowTable
-	regions sync.Map            // of each *LMR by its context
-	sink    atomic.Pointer[EVD] // completions of endpoints that have no dispatcher for them
-}
-
-func (ia *IA) object() *object {
-	if ia == nil {
-		return nil
-	}
-	return &ia.obj
-}
-
-// Option is a setting of Open.
-type Option func(*openOptions) error
-
-type openOptions struct {
-	asyncQLen int
-	asyncEVD  *EVD
-	noAsync   bool
-	fabric    fabric.Options
-	match     func() error                      // compares the version asked for; nil: any matches
-	wrap      func(fabric.Fabric) fabric.Fabric // decorates the fabrics for tests; nil: as they are
-	settings
-}
-
-// settings are those that the adapter keeps; none ever changes.
-type settings struct {
-	spin       time.Duration
-	processors int           // that spinning counts on
-	pollEvery  time.Duration // between two drains of the dispatchers that nobody waits on
-	log        *slog.Logger  // nil: nobody reads
-}
-
-// WithVersion asks for an adapter of this DAT version and thread safety. The major version must be 1, the minor version
-// at most 2, and threadSafe true; else Open returns ProviderNotFound, whose subtype names what does not match. Without
-// the option any adapter matches.
-//
-// Extension. These are the arguments that dat_ia_open passes to dat_ia_openv.
-func WithVersion(major, minor int, threadSafe bool) Option {
-	return func(o *openOptions) error {
-		o.match = func() error {
-			const op = "ia_open"
-			switch {
-			case major != providerMajor:
-				return fail(op, ProviderNotFound, SubMajorNotFound, "major version %d is asked for, must be %d", major, providerMajor)
-			case minor > providerMinor:
-				return fail(op, ProviderNotFound, SubMinorNotFound, "minor version %d is asked for, must be at most %d", minor, providerMinor)
-			case !threadSafe:
-				return fail(op, ProviderNotFound, SubThreadSafetyNotFound, "an adapter that is not thread safe is asked for, all are")
-			}
-			return nil
-		}
-		return nil
-	}
-}
-
-// WithAsyncQLen makes the asynchronous event dispatcher at least n events long; the default is 64.
-//
-// Extension. It is an argument of dat_ia_open.
-func WithAsyncQLen(n int) Option {
-	return func(o *openOptions) error {
-		if n < 1 {
-			return fail("ia_open", InvalidParameter, SubArg2, "asynchronous queue length is %d, must be at least 1", n)
-		}
-		o.asyncQLen = n
-		return nil
-	}
-}
-
-// WithAsyncEVD sends the adapter's asynchronous events to an existing dispatcher, of this or another adapter, that
-// takes them. It is not destroyed with this adapter.
-//
-// Extension. It is an argument of dat_ia_open.
-func WithAsyncEVD(evd *EVD) Option {
-	return func(o *openOptions) error {
-		if err := evd.object().check("ia_open", HandleEVD); err != nil {
-			return err
-		}
-		if evd.flags&EVDAsync == 0 {
-			return fail("ia_open", InvalidHandle, SubHandleEVDAsync, "the dispatcher takes no asynchronous events: streams %v", evd.flags)
-		}
-		o.asyncEVD = evd
-		return nil
-	}
-}
-
-// WithoutAsyncEVD opens the adapter without a dispatcher for asynchronous events: somebody else handles them
-// (DAT_EVD_ASYNC_EXISTS).
-//
-// Extension. It is an argument of dat_ia_open.
-func WithoutAsyncEVD() Option {
-	return func(o *openOptions) error { o.noAsync = true; return nil }
-}
-
-// WithRNRRetry sets how often a Send is tried again while its receiver has posted no receive: 0 to 6, or 7, the
-// default, for ever. With less than 7 a Send to a receiver that is not ready ends in DTOErrReceiverNotReady and
-// breaks the connection.
-//
-// Extension.
-func WithRNRRetry(n int) Option {
-	return func(o *openOptions) error {
-		if n < 0 || n > 7 {
-			return fail("ia_open", InvalidParameter, SubArg2, "receiver-not-ready retry is %d, must be from 0 to 7", n)
-		}
-		o.fabric.RNRRetry = uint8(n)
-		return nil
-	}
-}
-
-// WithRetry sets how often a request is sent again that the peer does not acknowledge: 0 to 7, the default.
-//
-// Extension.
-func WithRetry(n int) Option {
-	return func(o *openOptions) error {
-		if n < 0 || n > 7 {
-			return fail("ia_open", InvalidParameter, SubArg2, "retry is %d, must be from 0 to 7", n)
-		}
-		o.fabric.Retry = uint8(n)
-		return nil
-	}
-}
 
 // Open opens an adapter by its name, as Providers lists it ("rxe0", "mem0"), by a name that RegisterProvider has added,
 // or by a local IP address. A name that no fabric knows is ProviderNotFound; a name never stands for another fabric than
@@ -162,7 +15,7 @@ func WithRetry(n int) Option {
 // Implements: dat_ia_open.
 func Open(name string, opts ...Option) (*IA, error) {
 	registered := registry.open(name)
-	ia, err := open(name, registered, opts)
+	ia, err := openIA(name, registered, opts)
 	if err != nil {
 		registry.close(registered)
 		return nil, err
@@ -170,7 +23,7 @@ func Open(name string, opts ...Option) (*IA, error) {
 	return ia, nil
 }
 
-func open(name string, registered *provider, opts []Option) (*IA, error) {
+func openIA(name string, registered *provider, opts []Option) (*IA, error) {
 	o := openOptions{
 		asyncQLen: 64, fabric: fabric.Options{RNRRetry: 7, Retry: 7},
 		settings: settings{spin: spinDefault, processors: processors, pollEvery: pollInterval},
@@ -189,7 +42,10 @@ func open(name string, registered *provider, opts []Option) (*IA, error) {
 }
 
 func (o *openOptions) open(name, deviceName string, registered *provider) (*IA, error) {
-	ia := &IA{name: name, registered: registered, settings: o.settings, flusher: newFlusher(), posting: make(map[*EP]struct{})}
+	ia := &IA{
+		name: name, unname: func() { registry.close(registered) }, settings: o.settings, flusher: newFlusher(),
+		posting: make(map[*EP]struct{}),
+	}
 	for k := range ia.objects {
 		ia.objects[k] = make(map[*object]Handle)
 	}
@@ -329,7 +185,7 @@ func (ia *IA) Close(flags CloseFlags) error {
 	ia.mu.Unlock()
 	ia.destroyAll()
 	ia.flusher.close()
-	registry.close(ia.registered)
+	ia.unname()
 	if err := closeUnused(ia.device.Close); err != nil {
 		return failAs(op, err, SubResourceDevice)
 	}
@@ -384,53 +240,4 @@ func (ia *IA) leftovers() string {
 		text += countOf(len(set), HandleType(kind))
 	}
 	return text
-}
-
-// pollInterval is how often an adapter with active endpoints polls its dispatchers, so that the end of a connection is told
-// even where nobody takes its completions.
-const pollInterval = 100 * time.Millisecond
-
-// activate counts an endpoint that begins to connect, and has the dispatchers polled while there are any.
-func (ia *IA) activate() {
-	ia.mu.Lock()
-	defer ia.mu.Unlock()
-	ia.activeEPs++
-	if !ia.polling {
-		ia.polling = true
-		ia.flusher.every(ia.pollEvery, ia.pollDispatchers)
-	}
-}
-
-func (ia *IA) deactivate() {
-	ia.mu.Lock()
-	ia.activeEPs--
-	ia.mu.Unlock()
-}
-
-// pollDispatchers drains the dispatchers that nobody waits on; it is done when no endpoint is active.
-func (ia *IA) pollDispatchers() (done bool) {
-	ia.mu.Lock()
-	ia.polling = ia.activeEPs > 0
-	done = !ia.polling
-	ia.mu.Unlock()
-	if !done {
-		for _, e := range ia.dispatchers() {
-			e.poll()
-		}
-	}
-	return done
-}
-
-// dispatchers returns all dispatchers that completions can come to.
-func (ia *IA) dispatchers() []*EVD {
-	ia.mu.Lock()
-	defer ia.mu.Unlock()
-	var list []*EVD
-	for _, h := range ia.objects[HandleEVD] {
-		list = append(list, h.(*EVD))
-	}
-	if sink := ia.sink.Load(); sink != nil {
-		list = append(list, sink)
-	}
-	return list
 }

@@ -1,65 +1,10 @@
 package udat
 
 import (
-	"runtime"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
-
-// LMR is a local memory region: memory that is registered with an adapter, in a protection zone, with privileges.
-type LMR struct {
-	obj    object
-	pz     *PZ
-	mr     fabric.MR
-	buf    []byte
-	addr   uint64
-	priv   MemPriv
-	lkey   uint32
-	kind   MemType
-	pinner runtime.Pinner
-	pages  *pages // memory of AllocLMR
-	id     SharedMemoryID
-	from   *LMR // whose memory it is, of MemLMR
-
-	mu      ranked[rankLMR]
-	freed   bool
-	windows int // that are, or may be, bound to it
-}
-
-func (l *LMR) object() *object {
-	if l == nil {
-		return nil
-	}
-	return &l.obj
-}
-
-// MemType is the kind of memory that a region was made of.
-type MemType uint32
-
-// Memory types.
-const (
-	MemVirtual       MemType = 0
-	MemLMR           MemType = 1
-	MemSharedVirtual MemType = 2
-)
-
-// LMRTriplet names part of a region for a local buffer: take it from LMR.Triplet. A SegmentLength of 0 is legal and
-// makes the other fields irrelevant. VirtualAddress and SegmentLength are in bytes.
-type LMRTriplet struct {
-	LMR            *LMR
-	VirtualAddress uint64
-	SegmentLength  uint64
-}
-
-// RMRTriplet names memory for a peer's RDMA: take it from LMR.RMRTriplet or from the binding of an RMR, and give it
-// to the peer in any way.
-type RMRTriplet struct {
-	RMRContext    uint32
-	TargetAddress uint64
-	SegmentLength uint64
-}
 
 // CreateLMR registers buf. The memory stays the caller's and is pinned until Free: it must not be used by others
 // while operations on it are outstanding. Remote privileges must be asked for. An empty buf is InvalidParameter;
@@ -128,9 +73,6 @@ func (ia *IA) CreateLMRFromLMR(pz *PZ, region *LMR, priv MemPriv) (*LMR, error) 
 	}
 	return l, nil
 }
-
-// SharedMemoryID names memory that several processes share; all 40 bytes count.
-type SharedMemoryID [40]byte
 
 // CreateLMRShared registers memory that is shared with other processes (mapped MAP_SHARED or from shm), each of which
 // registers it under the same id. On Linux memory that is not shared is InvalidState; elsewhere that is not checked. All
@@ -355,12 +297,6 @@ func (ia *IA) awaitPosts() {
 		//lint:ignore SA2001 the lock is taken to wait for whoever has it
 		ep.requests.mu.Unlock()
 	}
-}
-
-// pages are memory of AllocLMR, which regions may share.
-type pages struct {
-	regions atomic.Int32
-	release func()
 }
 
 // keep keeps the memory where it is for as long as the region lives; letGo undoes it.

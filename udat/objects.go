@@ -1,109 +1,449 @@
 package udat
 
-import "strconv"
+import (
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
 
-// adopt makes o a live object of the adapter, unless the adapter is closing. also runs under ia.mu before that, and
-// may refuse.
-func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, also func() error) error {
-	ia.mu.Lock()
-	defer ia.mu.Unlock()
-	if ia.closed {
-		return badHandle(op, HandleIA, &ia.obj)
-	}
-	if also != nil {
-		if err := also(); err != nil {
-			return err
-		}
-	}
-	o.kind, o.ia = kind, ia
-	o.live.Store(true)
-	ia.objects[kind][o] = h
-	return nil
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// This file is what the objects consist of, and which lock guards what. They point to each other in circles, so they stand
+// together, below all code: what they do stands in the file of each, which calls only files below it.
+
+// HandleType is the kind of a DAT object.
+type HandleType uint32
+
+// Handle types.
+const (
+	HandleCR HandleType = iota
+	HandleEP
+	HandleEVD
+	HandleIA
+	HandleLMR
+	HandlePSP
+	HandlePZ
+	HandleRMR
+	HandleRSP
+	HandleCNO
+	HandleSRQ
+	handleKinds
+)
+
+// Handle is any DAT object: *IA, *EVD, *CNO, *EP, *PZ, *LMR, *RMR, *SRQ, *PSP, *RSP or *CR.
+type Handle interface {
+	object() *object
 }
 
-// release ends the life of an object for its free: InvalidHandle if it is not alive, InvalidState with inUse if
-// something uses it. users says what could, for the text.
-func (o *object) release(op string, kind HandleType, inUse Subtype, users string) error {
-	return o.releaseIf(op, kind, inUse, users, nil)
+// object is what all DAT objects have in common. refs counts what uses the object and is guarded by ia.mu.
+type object struct {
+	kind    HandleType
+	live    atomic.Bool
+	context atomic.Uint64
+	ia      *IA
+	refs    int
 }
 
-// releaseIf is release that also asks may, under ia.mu, when nothing else speaks against it.
-func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users string, may func() error) error {
-	if err := o.check(op, kind); err != nil {
-		return err
-	}
-	o.ia.mu.Lock()
-	defer o.ia.mu.Unlock()
-	if o.refs > 0 {
-		return fail(op, InvalidState, inUse, "%d %s use it", o.refs, users)
-	}
-	if !o.live.Load() {
-		return badHandle(op, kind, o)
-	}
-	if may != nil {
-		if err := may(); err != nil {
-			return err
-		}
-	}
-	o.live.Store(false)
-	delete(o.ia.objects[kind], o)
-	return nil
+// IA is an open interface adapter: one port of an RDMA device, or the fabric inside this process. Each Open is an
+// instance of its own, with its own objects.
+type IA struct {
+	obj    object
+	name   string
+	unname func() // ends the registry's count of this opening
+	device fabric.Device
+	settings
+
+	asyncEVD atomic.Pointer[EVD] // set once, while Open runs; the device may report events before that
+	ownAsync bool
+
+	mu      ranked[rankIA] // the objects and what uses what
+	closed  bool
+	objects [handleKinds]map[*object]Handle
+	posting map[*EP]struct{} // endpoints that can be posted to, those among them that are being freed
+
+	activeEPs int  // endpoints that are connecting or connected
+	polling   bool // the flusher polls the dispatchers because there are any
+	flusher   *flusher
+
+	windows windowTable
+	regions sync.Map            // of each *LMR by its context
+	sink    atomic.Pointer[EVD] // completions of endpoints that have no dispatcher for them
 }
 
-// use takes a reference on a live object.
-func (o *object) use(op string, kind HandleType) error {
-	if !o.alive() {
-		return badHandle(op, kind, o)
-	}
-	o.ia.mu.Lock()
-	defer o.ia.mu.Unlock()
-	if !o.live.Load() {
-		return badHandle(op, kind, o)
-	}
-	o.refs++
-	return nil
-}
-
-// unuse gives a reference back.
-func (o *object) unuse() {
-	if o == nil {
-		return
-	}
-	o.ia.mu.Lock()
-	o.refs--
-	o.ia.mu.Unlock()
-}
-
-// uses is a set of references that are taken together or not at all.
-type uses []*object
-
-func (u *uses) take(op string, o *object, kind HandleType) error {
-	if err := o.use(op, kind); err != nil {
-		return err
-	}
-	*u = append(*u, o)
-	return nil
-}
-
-func (u *uses) drop() {
-	for _, o := range *u {
-		o.unuse()
-	}
-	*u = nil
-}
-
-// sameIA refuses an object of another adapter.
-func sameIA(op string, ia *IA, o *object) error {
-	if o.ia == ia {
+func (ia *IA) object() *object {
+	if ia == nil {
 		return nil
 	}
-	return fail(op, InvalidHandle, handleSubtype[o.kind], "the %s belongs to another adapter", o.kind)
+	return &ia.obj
 }
 
-func countOf(n int, kind HandleType) string {
-	s := strconv.Itoa(n) + " " + kind.String()
-	if n > 1 {
-		s += "s"
+// settings are those that the adapter keeps; none ever changes.
+type settings struct {
+	spin       time.Duration
+	processors int           // that spinning counts on
+	pollEvery  time.Duration // between two drains of the dispatchers that nobody waits on
+	log        *slog.Logger  // nil: nobody reads
+}
+
+// PZ is a protection zone: endpoints reach only memory of their own zone, from either end of a connection.
+type PZ struct {
+	obj object
+	pd  fabric.PD
+}
+
+func (pz *PZ) object() *object {
+	if pz == nil {
+		return nil
 	}
-	return s
+	return &pz.obj
+}
+
+// LMR is a local memory region: memory that is registered with an adapter, in a protection zone, with privileges.
+type LMR struct {
+	obj    object
+	pz     *PZ
+	mr     fabric.MR
+	buf    []byte
+	addr   uint64
+	priv   MemPriv
+	lkey   uint32
+	kind   MemType
+	pinner runtime.Pinner
+	pages  *pages // memory of AllocLMR
+	id     SharedMemoryID
+	from   *LMR // whose memory it is, of MemLMR
+
+	mu      ranked[rankLMR]
+	freed   bool
+	windows int // that are, or may be, bound to it
+}
+
+func (l *LMR) object() *object {
+	if l == nil {
+		return nil
+	}
+	return &l.obj
+}
+
+// LMRTriplet names part of a region for a local buffer: take it from LMR.Triplet. A SegmentLength of 0 is legal and
+// makes the other fields irrelevant. VirtualAddress and SegmentLength are in bytes.
+type LMRTriplet struct {
+	LMR            *LMR
+	VirtualAddress uint64
+	SegmentLength  uint64
+}
+
+// RMRTriplet names memory for a peer's RDMA: take it from LMR.RMRTriplet or from the binding of an RMR, and give it
+// to the peer in any way.
+type RMRTriplet struct {
+	RMRContext    uint32
+	TargetAddress uint64
+	SegmentLength uint64
+}
+
+// MemType is the kind of memory that a region was made of.
+type MemType uint32
+
+// Memory types.
+const (
+	MemVirtual       MemType = 0
+	MemLMR           MemType = 1
+	MemSharedVirtual MemType = 2
+)
+
+// SharedMemoryID names memory that several processes share; all 40 bytes count.
+type SharedMemoryID [40]byte
+
+// RMR is a remote memory region: a window that can be bound onto part of an LMR, and moved, so that a peer reaches
+// just that part for just as long as it shall.
+type RMR struct {
+	obj object
+	pz  *PZ
+	mw  fabric.MW
+
+	posting ranked[rankBinding] // one Bind at a time
+
+	mu      ranked[rankRMR]
+	dead    bool
+	serial  uint64
+	pending []binding // posted and not completed, oldest first
+	bound   binding   // the latest that has completed; no region while unbound
+	stale   []*LMR    // of binds whose outcome nobody can tell: the window may still be bound to them
+}
+
+func (r *RMR) object() *object {
+	if r == nil {
+		return nil
+	}
+	return &r.obj
+}
+
+// binding is what one Bind asks for.
+type binding struct {
+	serial  uint64
+	region  *LMR // nil unbinds
+	triplet LMRTriplet
+	priv    MemPriv
+	context uint32
+	live    bool // posted on a connection: a device may carry it out ahead of time
+}
+
+// windowTable finds a bound window by its context, when a peer has invalidated it.
+type windowTable struct {
+	mu        ranked[rankWindows]
+	byContext map[uint32]*RMR
+}
+
+// CNO is a notification object: something to wait on that several event dispatchers of one adapter can trigger.
+type CNO struct {
+	obj       object
+	triggered chan *EVD // a latch of one: triggers that nobody has taken coalesce
+
+	mu      ranked[rankCNO]
+	agent   WaitAgent
+	waiters int
+	gone    chan struct{} // closed, and made anew, when the last dispatcher is freed
+}
+
+func (c *CNO) object() *object {
+	if c == nil {
+		return nil
+	}
+	return &c.obj
+}
+
+// WaitAgent is an OS wait proxy agent: a function that one trigger of a notification object calls, in a goroutine of
+// its own, with the dispatcher that has events, or nil when the last dispatcher or the adapter goes away.
+type WaitAgent func(*EVD)
+
+// EVD is an event dispatcher: a bounded queue of events that streams of completions, connection events, requests,
+// asynchronous and software events feed. All its methods may be called concurrently; only one call may be blocked
+// in Wait, and it owns the dispatcher meanwhile.
+//
+// Completions are taken from the device by whoever waits or dequeues, and now and then by the adapter itself, in
+// the order in which the device made them. More events than the queue's length overflow it: the adapter's
+// asynchronous dispatcher is told once. Some thousand events more are kept, and in any case as many as operations may be
+// outstanding; those that come then are lost.
+type EVD struct {
+	obj   object
+	flags EVDFlags
+
+	mu       ranked[rankEVD]
+	qlen     int
+	ring     eventRing
+	taken    int       // slots of the caller's slice that the drain under way has filled: they count as queued
+	reserved int       // slots for connection requests that are being made
+	cq       fabric.CQ // nil without DTO or bind streams; never changes
+	wcs      [32]fabric.WC
+	scratch  Event // empty whenever mu is free
+	sources  sourceTable
+	capacity int // completions that may be outstanding on cq
+
+	waiting    waiting
+	unwaitable bool
+	disabled   bool
+	overflowed bool
+	overrun    bool // the completion queue has lost completions
+	dead       bool
+	discard    bool     // events are of no interest: the dispatcher of endpoints that have none
+	after      []func() // reports of failures for when mu is free; empty whenever it is
+
+	cno *CNO // nil: none
+
+	shared map[uint32]sharedSource // sources that take their receives from shared queues, by queue pair number
+	shares map[sharedQueue]*share
+
+	streams streams
+}
+
+func (e *EVD) object() *object {
+	if e == nil {
+		return nil
+	}
+	return &e.obj
+}
+
+// SRQ is a shared receive queue: receives that any endpoint made with it may take.
+type SRQ struct {
+	obj    object
+	pz     *PZ
+	hw     fabric.SRQ
+	maxIOV int
+
+	mu       ranked[rankSRQ]
+	maxRecv  int // the Consumer's capacity
+	lowMark  int
+	lowArmed bool
+	failed   bool
+	slots    []srqSlot
+	free     []uint32
+	queued   int // posted and not completed
+	wrs      [1]fabric.RecvWR
+	sges     []fabric.SGE
+
+	// outstanding counts the receives on the queue, at endpoints, or completed and not dequeued. It grows under mu; a
+	// dispatcher takes off the event that is dequeued.
+	outstanding atomic.Int32
+}
+
+func (s *SRQ) object() *object {
+	if s == nil {
+		return nil
+	}
+	return &s.obj
+}
+
+type srqSlot struct {
+	cookie Cookie
+	gen    uint32
+	busy   bool
+}
+
+// EP is an endpoint: one end of a reliable connection. All its methods may be called concurrently; posts of one kind
+// (requests, receives) go out in the order in which the calls took the endpoint.
+type EP struct {
+	obj  object
+	attr EPAttr
+	pz   *PZ
+	srq  *SRQ
+
+	// As the Consumer gave them; nil is "not interested".
+	recvEVD, requestEVD, connectEVD *EVD
+
+	modifying ranked[rankModifying] // Modify alone changes what is above
+
+	mu    ranked[rankEP] // changes of state
+	state atomic.Uint32
+	conn  atomic.Pointer[connection] // or the attempt at one; nil: none; changed under mu
+	timer *time.Timer
+	wmark watermarks
+
+	request fabric.Request // that it waits to answer, in PASSIVE and TENTATIVE; under mu
+
+	requests requestQueue
+	recvs    recvQueue
+}
+
+func (ep *EP) object() *object {
+	if ep == nil {
+		return nil
+	}
+	return &ep.obj
+}
+
+// requestQueue posts sends, RDMAs and binds.
+type requestQueue struct {
+	mu         ranked[rankRequests]
+	qp         fabric.QP
+	inline     int
+	readOut    int    // reads that the connection allows outstanding
+	suppressed uint32 // consecutive posts that ask for no completion
+	marked     bool   // the library has posted work of its own,
+	marker     uint32 // which has this number
+	fenced     bool   // a fenced request may be in flight,
+	fence      uint32 // the latest of them has this number
+	wrs        []fabric.SendWR
+	sges       []fabric.SGE
+	ep         *EP
+	inflight   *inflight // replaced by Modify with source, under ep.mu and mu
+	source     *source
+}
+
+// recvQueue posts receives.
+type recvQueue struct {
+	mu   ranked[rankRecvs]
+	qp   fabric.QP
+	wrs  []fabric.RecvWR
+	sges []fabric.SGE
+	ep   *EP
+
+	inflight *inflight // replaced by Modify with source, under ep.mu and mu
+	source   *source
+}
+
+// watermarks are an endpoint's high watermarks on the receives that it holds. soft and hard are guarded by ep.mu.
+type watermarks struct {
+	armed      atomic.Bool // some watermark is set and has not fired
+	soft, hard int
+	softArmed  bool
+	passed     bool // the device has told that more than hard were taken from the shared queue
+}
+
+// connection is one connection of an endpoint, or one attempt at it. Events of an earlier
+// connection are dropped.
+type connection struct {
+	conn      fabric.Conn // nil once an attempt has been given up
+	began     time.Time
+	notice    *time.Timer // reports that connecting takes long
+	suspected *time.Timer // runs while work has been flushed for no known reason
+	active    bool        // it counts among the adapter's active endpoints
+
+	// In FLUSHING: the last event, and the tails of the queues when the connection ended. The event
+	// waits until all work before them has completed, at most flushWait after ended.
+	disconnectEvent *Event
+	requests, recvs uint32
+	ended           time.Time // zero while the connection lives
+	peerLeft        bool      // what ended it
+
+	failed atomic.Bool // work has failed by itself: if the peer left, then because of that
+}
+
+// PSP is a public service point: it listens on a connection qualifier until it is freed.
+type PSP struct {
+	obj      object
+	qual     ConnQual
+	evd      *EVD
+	flags    PSPFlags
+	mu       ranked[rankServicePoint] // held until it listens
+	listener fabric.Listener
+}
+
+func (p *PSP) object() *object {
+	if p == nil {
+		return nil
+	}
+	return &p.obj
+}
+
+// RSP is a reserved service point: it listens for one connection request, which a given endpoint shall answer.
+type RSP struct {
+	obj      object
+	qual     ConnQual
+	evd      *EVD
+	ep       *EP                      // nil: the provider makes one
+	mu       ranked[rankServicePoint] // held until it listens, and while a request is taken
+	listener fabric.Listener
+}
+
+func (r *RSP) object() *object {
+	if r == nil {
+		return nil
+	}
+	return &r.obj
+}
+
+// CR is a connection request that awaits an answer: accept, reject or handoff, each of which destroys it.
+type CR struct {
+	obj       object
+	request   fabric.Request
+	localAddr netip.Addr
+	ep        *EP // that it brings: of a reserved service point, or made by the provider
+
+	mu ranked[rankCR] // one answer at a time
+}
+
+func (c *CR) object() *object {
+	if c == nil {
+		return nil
+	}
+	return &c.obj
+}
+
+// pages are memory of AllocLMR, which regions may share.
+type pages struct {
+	regions atomic.Int32
+	release func()
 }

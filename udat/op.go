@@ -1,6 +1,10 @@
 package udat
 
-import "github.com/godat/godat/udat/internal/fabric"
+import (
+	"encoding/binary"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
 
 // OpKind is the kind of a posted operation.
 type OpKind uint8
@@ -126,4 +130,40 @@ func (r *opRule) maxLength(a *EPAttr) (uint64, string) {
 		return a.MaxRDMASize, "MaxRDMASize"
 	}
 	return a.MaxMessageSize, "MaxMessageSize"
+}
+
+// rawImmediate makes the fabric, which puts immediate data in network order, carry the integer's bytes as this host's memory has
+// them, and is its own reverse.
+func rawImmediate(v uint32) uint32 {
+	var b [4]byte
+	binary.NativeEndian.PutUint32(b[:], v)
+	return binary.BigEndian.Uint32(b[:])
+}
+
+// supported says whether the device has the operation; those of DAT 1.2 it has.
+func (r *opRule) supported(ia *IA) error {
+	d := ia.device.Attr()
+	switch {
+	case r.atomic && !d.Atomics:
+		return fail(r.call, ModelNotSupported, SubNone, "the device has no atomics")
+	case r.opcode == fabric.OpSendInv && !canInvalidate(&d):
+		return fail(r.call, ModelNotSupported, SubNone, "the device cannot invalidate memory windows with a Send")
+	case (r.opcode == fabric.OpWriteImm || r.opcode == fabric.OpSendImm) && !d.WriteImmediate:
+		return fail(r.call, ModelNotSupported, SubNone, "the device has no immediate data")
+	}
+	return nil
+}
+
+// canInvalidate says whether a Send can end the binding of an RMR: windows of type 1 cannot be invalidated.
+func canInvalidate(d *fabric.Attr) bool { return d.SendInvalidate && d.MWType2 }
+
+func entryOf(f CompletionFlags) entryFlags {
+	var e entryFlags
+	if f&CompletionSuppress != 0 {
+		e |= entrySuppressed
+	}
+	if f&CompletionUnsignalled != 0 {
+		e |= entryUnsignalled
+	}
+	return e
 }

@@ -1,25 +1,6 @@
 package udat
 
-import (
-	"github.com/godat/godat/udat/internal/fabric"
-)
-
-// PSP is a public service point: it listens on a connection qualifier until it is freed.
-type PSP struct {
-	obj      object
-	qual     ConnQual
-	evd      *EVD
-	flags    PSPFlags
-	mu       ranked[rankServicePoint] // held until it listens
-	listener fabric.Listener
-}
-
-func (p *PSP) object() *object {
-	if p == nil {
-		return nil
-	}
-	return &p.obj
-}
+import "github.com/godat/godat/udat/internal/fabric"
 
 // CreatePSP listens on qual at the adapter's address. Each request makes a CONNECTION_REQUEST on evd, whose queue is the
 // backlog: a request that finds no free place is refused, and the peer sees NON_PEER_REJECTED. A request takes its place
@@ -108,27 +89,6 @@ func (ia *IA) useForRequests(op string, evd *EVD) error {
 	return evd.obj.use(op, HandleEVD)
 }
 
-// servicePoint is what a connection request can come to.
-type servicePoint interface {
-	// take makes a CR of the request. If it is false the request is as it was.
-	take(fabric.Request) bool
-	port() uint16
-}
-
-// pointAt is the adapter's service point that listens on a port, nil if there is none.
-func (ia *IA) pointAt(port uint16) servicePoint {
-	ia.mu.Lock()
-	defer ia.mu.Unlock()
-	for _, kind := range []HandleType{HandlePSP, HandleRSP} {
-		for _, h := range ia.objects[kind] {
-			if p := h.(servicePoint); p.port() == port {
-				return p
-			}
-		}
-	}
-	return nil
-}
-
 func (p *PSP) port() uint16 { return p.listener.Addr().Port() }
 
 // arrive takes the fabric's connection requests.
@@ -178,13 +138,6 @@ func orNone(n uint8) int {
 		return None
 	}
 	return int(n)
-}
-
-// discard destroys an endpoint that the provider has made and takes back.
-func (ep *EP) discard() {
-	if ep.obj.release("ep", HandleEP, SubNone, "objects") == nil {
-		ep.destroy()
-	}
 }
 
 // Qual is the qualifier that the service point listens on, also once it has been freed.

@@ -1,20 +1,5 @@
 package udat
 
-import "github.com/godat/godat/udat/internal/fabric"
-
-// PZ is a protection zone: endpoints reach only memory of their own zone, from either end of a connection.
-type PZ struct {
-	obj object
-	pd  fabric.PD
-}
-
-func (pz *PZ) object() *object {
-	if pz == nil {
-		return nil
-	}
-	return &pz.obj
-}
-
 // CreatePZ makes a protection zone.
 //
 // Implements: dat_pz_create.

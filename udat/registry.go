@@ -10,12 +10,6 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// The version of uDAPL that every adapter here has.
-const (
-	providerMajor = 1
-	providerMinor = 2
-)
-
 // ProviderInfo is an adapter that Open can open on this host now.
 type ProviderInfo struct {
 	Name         string   // what Open takes

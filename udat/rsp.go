@@ -1,25 +1,6 @@
 package udat
 
-import (
-	"github.com/godat/godat/udat/internal/fabric"
-)
-
-// RSP is a reserved service point: it listens for one connection request, which a given endpoint shall answer.
-type RSP struct {
-	obj      object
-	qual     ConnQual
-	evd      *EVD
-	ep       *EP                      // nil: the provider makes one
-	mu       ranked[rankServicePoint] // held until it listens, and while a request is taken
-	listener fabric.Listener
-}
-
-func (r *RSP) object() *object {
-	if r == nil {
-		return nil
-	}
-	return &r.obj
-}
+import "github.com/godat/godat/udat/internal/fabric"
 
 // CreateRSP listens on qual at the adapter's address for one request. The endpoint, which must be UNCONNECTED and in a
 // zone (InvalidState), becomes RESERVED. The request makes a CONNECTION_REQUEST on evd, whose CR brings the endpoint, then in

@@ -7,47 +7,11 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// SRQ is a shared receive queue: receives that any endpoint made with it may take.
-type SRQ struct {
-	obj    object
-	pz     *PZ
-	hw     fabric.SRQ
-	maxIOV int
-
-	mu       ranked[rankSRQ]
-	maxRecv  int // the Consumer's capacity
-	lowMark  int
-	lowArmed bool
-	failed   bool
-	slots    []srqSlot
-	free     []uint32
-	queued   int // posted and not completed
-	wrs      [1]fabric.RecvWR
-	sges     []fabric.SGE
-
-	// outstanding counts the receives on the queue, at endpoints, or completed and not dequeued. It grows under mu; a
-	// dispatcher takes off the event that is dequeued.
-	outstanding atomic.Int32
-}
-
-type srqSlot struct {
-	cookie Cookie
-	gen    uint32
-	busy   bool
-}
-
 // A work request id of a shared queue: sharedID, 24 bits of generation, 24 of slot.
 const (
 	srqGenPos   = 24
 	srqPartMask = 1<<24 - 1
 )
-
-func (s *SRQ) object() *object {
-	if s == nil {
-		return nil
-	}
-	return &s.obj
-}
 
 // SRQAttr are the attributes of a shared receive queue.
 type SRQAttr struct {

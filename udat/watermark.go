@@ -1,19 +1,5 @@
 package udat
 
-import (
-	"sync/atomic"
-
-	"github.com/godat/godat/udat/internal/fabric"
-)
-
-// watermarks are an endpoint's high watermarks on the receives that it holds. soft and hard are guarded by ep.mu.
-type watermarks struct {
-	armed      atomic.Bool // some watermark is set and has not fired
-	soft, hard int
-	softArmed  bool
-	passed     bool // the device has told that more than hard were taken from the shared queue
-}
-
 // SetWatermark sets and arms both high watermarks on the number of receives that the endpoint holds, posted to it or taken
 // from its shared receive queue; WatermarkInfinite switches one off. More receives than soft make one asynchronous event;
 // more than hard break the connection, as soon as there is one. Counts that are already above fire at once. It is legal in
@@ -49,30 +35,6 @@ func (ep *EP) SetWatermark(soft, hard int) error {
 	ep.recvs.mu.Unlock()
 	ep.tookMore(taken)
 	return nil
-}
-
-func (w *watermarks) set(soft, hard int) {
-	w.soft, w.softArmed = soft, soft != WatermarkInfinite
-	w.hard, w.passed = hard, false
-	w.rearm()
-}
-
-func (w *watermarks) rearm() { w.armed.Store(w.softArmed || w.hard != WatermarkInfinite) }
-
-// tellsTaken says whether the device tells how many receives of a shared queue an endpoint has taken.
-func (ep *EP) tellsTaken() bool { return ep.obj.ia.device.Attr().SRQExactCounts }
-
-// armTaken tells a queue pair with a shared receive queue the watermarks; ep.mu is held, or nobody knows the endpoint yet.
-func (ep *EP) armTaken(qp fabric.QP) {
-	w := &ep.wmark
-	if !ep.tellsTaken() {
-		return
-	}
-	soft := WatermarkInfinite
-	if w.softArmed {
-		soft = w.soft
-	}
-	qp.SetTakenLimits(soft, w.hard)
 }
 
 // tookMore notes that the endpoint has held that many receives of its shared queue; ep.mu is held.
@@ -111,13 +73,4 @@ func (ep *EP) breakAboveHard() {
 	if s := ep.getState(); (s == EPConnected || s == EPDisconnectPending) && ep.aboveHard() {
 		ep.breakConnection()
 	}
-}
-
-// aboveHard says whether the endpoint holds more receives than it may; ep.mu is held.
-func (ep *EP) aboveHard() bool {
-	w := &ep.wmark
-	if ep.srq != nil {
-		return w.passed
-	}
-	return w.hard != WatermarkInfinite && ep.recvs.outstanding() > w.hard
 }

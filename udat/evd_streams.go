@@ -1,7 +1,5 @@
 package udat
 
-// This file attaches the queues of endpoints to the dispatchers of their completions.
-
 // attach adds a completion stream with its flags and the number of completions that it may have outstanding.
 func (s *source) attach(op string, flags CompletionFlags, outstanding int) error {
 	e := s.evd
@@ -110,4 +108,34 @@ func (s *source) pushDeferred() {
 	for i := range deferred {
 		s.evd.push(&deferred[i].ev, deferred[i].notify)
 	}
+}
+
+// countStreams adds n to the number of streams, while one is replaced by another.
+func (e *EVD) countStreams(n int) {
+	e.mu.Lock()
+	e.streams.n += n
+	e.mu.Unlock()
+}
+
+// restoreFlags puts back the flags of streams that were to be replaced.
+func (e *EVD) restoreFlags(f CompletionFlags) {
+	e.mu.Lock()
+	e.streams.flags = f
+	e.mu.Unlock()
+}
+
+// growShare makes room for a shared queue that is about to grow.
+func (e *EVD) growShare(op string, queue sharedQueue, depth int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	sh := e.shares[queue]
+	if sh == nil || sh.depth >= depth {
+		return nil
+	}
+	if err := e.fit(op, e.capacity+depth-sh.depth); err != nil {
+		return err
+	}
+	e.capacity += depth - sh.depth
+	sh.depth = depth
+	return nil
 }

@@ -4,7 +4,10 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"runtime"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // isShared says whether all of buf is in mappings that processes share, as the kernel tells.
@@ -29,4 +32,10 @@ func isShared(buf []byte) bool {
 		at = to
 	}
 	return at >= end
+}
+
+// yieldProcessor lets other goroutines and other threads run, those of other processes too.
+func yieldProcessor() {
+	runtime.Gosched()
+	unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 }

@@ -1,0 +1,123 @@
+package udat
+
+import (
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// takesShared reports whether the queue pair of a connection that is over may still complete
+// receives of its shared queue; ep.mu is held.
+func (ep *EP) takesShared() bool {
+	c := ep.conn.Load()
+	if ep.srq == nil || c == nil || c.ended.IsZero() {
+		return false
+	}
+	ep.requests.mu.Lock()
+	defer ep.requests.mu.Unlock()
+	return ep.requests.qp != nil && hasTaken(ep.requests.qp, c.ended)
+}
+
+// hasTaken reports whether a queue pair in error since then may still complete receives that it
+// took from a shared queue.
+func hasTaken(qp fabric.QP, since time.Time) bool {
+	switch n := qp.Taken(); {
+	case n == 0:
+		return false
+	case n < 0:
+		return time.Since(since) < sharedWait
+	}
+	return time.Since(since) < flushWait
+}
+
+// sharedWait bounds how long a device that does not tell when it is done may take to complete what
+// a queue pair in error has taken from a shared queue.
+const sharedWait = 20 * time.Millisecond
+
+// completeTaken waits until an endpoint that is being freed has completed what it took from its
+// shared queue: a queue pair that is destroyed in mid-message keeps the receive for ever. No lock
+// of the endpoint is held.
+func (ep *EP) completeTaken(since time.Time) {
+	ep.requests.mu.Lock()
+	qp := ep.requests.qp
+	if qp != nil {
+		qp.SetError()
+	}
+	ep.requests.mu.Unlock()
+	if qp != nil {
+		pollUntil(since.Add(flushWait), func() bool { return !hasTaken(qp, since) })
+	}
+}
+
+// tellsTaken says whether the device tells how many receives of a shared queue an endpoint has taken.
+func (ep *EP) tellsTaken() bool { return ep.obj.ia.device.Attr().SRQExactCounts }
+
+// armTaken tells a queue pair with a shared receive queue the watermarks; ep.mu is held, or nobody knows the endpoint yet.
+func (ep *EP) armTaken(qp fabric.QP) {
+	w := &ep.wmark
+	if !ep.tellsTaken() {
+		return
+	}
+	soft := WatermarkInfinite
+	if w.softArmed {
+		soft = w.soft
+	}
+	qp.SetTakenLimits(soft, w.hard)
+}
+
+func (w *watermarks) set(soft, hard int) {
+	w.soft, w.softArmed = soft, soft != WatermarkInfinite
+	w.hard, w.passed = hard, false
+	w.rearm()
+}
+
+func (w *watermarks) rearm() { w.armed.Store(w.softArmed || w.hard != WatermarkInfinite) }
+
+// aboveHard says whether the endpoint holds more receives than it may; ep.mu is held.
+func (ep *EP) aboveHard() bool {
+	w := &ep.wmark
+	if ep.srq != nil {
+		return w.passed
+	}
+	return w.hard != WatermarkInfinite && ep.recvs.outstanding() > w.hard
+}
+
+func (q *recvQueue) outstanding() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.inflight.count()
+}
+
+// allocated counts the receives that are the endpoint's and not completed: posted, or taken from a shared queue. The lock of
+// its receives is held.
+func (ep *EP) allocated() int {
+	taken := 0
+	if ep.srq != nil {
+		if !ep.tellsTaken() {
+			return ValueUnknown
+		}
+		if qp := ep.recvs.qp; qp != nil {
+			taken = qp.Taken() // first: what completes meanwhile was still allocated
+		}
+	}
+	s := ep.recvs.source
+	s.evd.poll()
+	return taken + s.inflight.count() + s.deferredCount()
+}
+
+// recvsIdle says whether no receives are allocated to the endpoint, as far as the device tells; of its locks none is held.
+func (ep *EP) recvsIdle() bool {
+	ep.recvs.mu.Lock()
+	n := ep.allocated()
+	ep.recvs.mu.Unlock()
+	if n != ValueUnknown {
+		return n == 0
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	switch ep.getState() {
+	case EPActiveConnectionPending, EPCompletionPending, EPConnected, EPDisconnectPending:
+		return false
+	}
+	return !ep.takesShared()
+}

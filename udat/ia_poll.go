@@ -1,0 +1,52 @@
+package udat
+
+import "time"
+
+// pollInterval is how often an adapter with active endpoints polls its dispatchers, so that the end of a connection is told
+// even where nobody takes its completions.
+const pollInterval = 100 * time.Millisecond
+
+// activate counts an endpoint that begins to connect, and has the dispatchers polled while there are any.
+func (ia *IA) activate() {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	ia.activeEPs++
+	if !ia.polling {
+		ia.polling = true
+		ia.flusher.every(ia.pollEvery, ia.pollDispatchers)
+	}
+}
+
+func (ia *IA) deactivate() {
+	ia.mu.Lock()
+	ia.activeEPs--
+	ia.mu.Unlock()
+}
+
+// pollDispatchers drains the dispatchers that nobody waits on; it is done when no endpoint is active.
+func (ia *IA) pollDispatchers() (done bool) {
+	ia.mu.Lock()
+	ia.polling = ia.activeEPs > 0
+	done = !ia.polling
+	ia.mu.Unlock()
+	if !done {
+		for _, e := range ia.dispatchers() {
+			e.poll()
+		}
+	}
+	return done
+}
+
+// dispatchers returns all dispatchers that completions can come to.
+func (ia *IA) dispatchers() []*EVD {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	var list []*EVD
+	for _, h := range ia.objects[HandleEVD] {
+		list = append(list, h.(*EVD))
+	}
+	if sink := ia.sink.Load(); sink != nil {
+		list = append(list, sink)
+	}
+	return list
+}

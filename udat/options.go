@@ -1,0 +1,142 @@
+package udat
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// Option is a setting of Open.
+type Option func(*openOptions) error
+
+type openOptions struct {
+	asyncQLen int
+	asyncEVD  *EVD
+	noAsync   bool
+	fabric    fabric.Options
+	match     func() error                      // compares the version asked for; nil: any matches
+	wrap      func(fabric.Fabric) fabric.Fabric // decorates the fabrics for tests; nil: as they are
+	settings
+}
+
+// WithVersion asks for an adapter of this DAT version and thread safety. The major version must be 1, the minor version
+// at most 2, and threadSafe true; else Open returns ProviderNotFound, whose subtype names what does not match. Without
+// the option any adapter matches.
+//
+// Extension. These are the arguments that dat_ia_open passes to dat_ia_openv.
+func WithVersion(major, minor int, threadSafe bool) Option {
+	return func(o *openOptions) error {
+		o.match = func() error {
+			const op = "ia_open"
+			switch {
+			case major != providerMajor:
+				return fail(op, ProviderNotFound, SubMajorNotFound, "major version %d is asked for, must be %d", major, providerMajor)
+			case minor > providerMinor:
+				return fail(op, ProviderNotFound, SubMinorNotFound, "minor version %d is asked for, must be at most %d", minor, providerMinor)
+			case !threadSafe:
+				return fail(op, ProviderNotFound, SubThreadSafetyNotFound, "an adapter that is not thread safe is asked for, all are")
+			}
+			return nil
+		}
+		return nil
+	}
+}
+
+// WithAsyncQLen makes the asynchronous event dispatcher at least n events long; the default is 64.
+//
+// Extension. It is an argument of dat_ia_open.
+func WithAsyncQLen(n int) Option {
+	return func(o *openOptions) error {
+		if n < 1 {
+			return fail("ia_open", InvalidParameter, SubArg2, "asynchronous queue length is %d, must be at least 1", n)
+		}
+		o.asyncQLen = n
+		return nil
+	}
+}
+
+// WithAsyncEVD sends the adapter's asynchronous events to an existing dispatcher, of this or another adapter, that
+// takes them. It is not destroyed with this adapter.
+//
+// Extension. It is an argument of dat_ia_open.
+func WithAsyncEVD(evd *EVD) Option {
+	return func(o *openOptions) error {
+		if err := evd.object().check("ia_open", HandleEVD); err != nil {
+			return err
+		}
+		if evd.flags&EVDAsync == 0 {
+			return fail("ia_open", InvalidHandle, SubHandleEVDAsync, "the dispatcher takes no asynchronous events: streams %v", evd.flags)
+		}
+		o.asyncEVD = evd
+		return nil
+	}
+}
+
+// WithoutAsyncEVD opens the adapter without a dispatcher for asynchronous events: somebody else handles them
+// (DAT_EVD_ASYNC_EXISTS).
+//
+// Extension. It is an argument of dat_ia_open.
+func WithoutAsyncEVD() Option {
+	return func(o *openOptions) error { o.noAsync = true; return nil }
+}
+
+// WithRNRRetry sets how often a Send is tried again while its receiver has posted no receive: 0 to 6, or 7, the
+// default, for ever. With less than 7 a Send to a receiver that is not ready ends in DTOErrReceiverNotReady and
+// breaks the connection.
+//
+// Extension.
+func WithRNRRetry(n int) Option {
+	return func(o *openOptions) error {
+		if n < 0 || n > 7 {
+			return fail("ia_open", InvalidParameter, SubArg2, "receiver-not-ready retry is %d, must be from 0 to 7", n)
+		}
+		o.fabric.RNRRetry = uint8(n)
+		return nil
+	}
+}
+
+// WithRetry sets how often a request is sent again that the peer does not acknowledge: 0 to 7, the default.
+//
+// Extension.
+func WithRetry(n int) Option {
+	return func(o *openOptions) error {
+		if n < 0 || n > 7 {
+			return fail("ia_open", InvalidParameter, SubArg2, "retry is %d, must be from 0 to 7", n)
+		}
+		o.fabric.Retry = uint8(n)
+		return nil
+	}
+}
+
+// WithSpin sets how long a call that blocks in EVD.Wait polls before it parks its goroutine: at most d, from 0, which
+// disables it, to a second; the default is 50 microseconds. It is adaptive: after 8 waits that took longer a dispatcher
+// spins in 1 wait of 32, until waits are short again. No more than half of the processors spin at once. Polls come in
+// bursts of 16, each burst within one crossing into C; with one processor each poll is alone, and yields the processor.
+// Dispatchers of SOLICITED_WAIT streams do not spin: only the device knows which completion was solicited.
+//
+// Extension.
+func WithSpin(d time.Duration) Option {
+	return func(o *openOptions) error {
+		if d < 0 || d > spinMost {
+			return fail("ia_open", InvalidParameter, SubArg2, "spin time is %v, must be from 0 to %v", d, spinMost)
+		}
+		o.spin = d
+		return nil
+	}
+}
+
+// WithLogger has the adapter report to log what its events cannot tell yet: an attempt to connect that has had no answer for
+// 2 seconds, with what it waits for. Without the option, or with nil, nothing is reported. The outcome comes as an event all the same; see
+// [Event.Err].
+//
+// Extension.
+func WithLogger(log *slog.Logger) Option {
+	return func(o *openOptions) error { o.log = log; return nil }
+}
+
+// The version of uDAPL that every adapter here has.
+const (
+	providerMajor = 1
+	providerMinor = 2
+)

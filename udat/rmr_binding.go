@@ -1,0 +1,171 @@
+package udat
+
+import "github.com/godat/godat/udat/internal/fabric"
+
+// begin notes a bind that is about to be posted and holds its region.
+func (r *RMR) begin(op string, b *binding) error {
+	if !b.region.hold() {
+		return fail(op, PrivilegesViolation, SubNone, "the region has been freed")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dead {
+		b.region.letGoWindow()
+		return badHandle(op, HandleRMR, &r.obj)
+	}
+	r.serial++
+	b.serial = r.serial
+	r.pending = append(r.pending, *b)
+	return nil
+}
+
+// name notes the context of a bind that has been posted, and may have completed.
+func (r *RMR) name(serial uint64, context uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dead {
+		return
+	}
+	b := &r.bound
+	for i := range r.pending {
+		if r.pending[i].serial == serial {
+			b = &r.pending[i]
+		}
+	}
+	if b.serial == serial { // else it has failed
+		b.context = context
+		r.obj.ia.windows.add(context, r)
+	}
+}
+
+// take removes a bind from those pending; r.mu is held.
+func (r *RMR) take(serial uint64) (b binding, ok bool) {
+	for i := range r.pending {
+		if r.pending[i].serial == serial {
+			b = r.pending[i]
+			r.pending = append(r.pending[:i], r.pending[i+1:]...)
+			return b, true
+		}
+	}
+	return binding{}, false
+}
+
+// settle notes how a bind ended. It takes no locks but leaves.
+func (r *RMR) settle(serial uint64, s fabric.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, ok := r.take(serial)
+	if !ok {
+		return
+	}
+	if s == fabric.StatusSuccess {
+		r.unbind()
+		r.bound = b
+		return
+	}
+	r.obj.ia.windows.remove(b.context)
+	if s == fabric.StatusFlush && b.live {
+		// A device may carry a bind out before what precedes it has completed, and flush it all the same (rxe): the region counts as
+		// bound until the window is bound anew or freed.
+		r.stale = append(r.stale, b.region)
+		return
+	}
+	b.region.letGoWindow()
+}
+
+// forget notes a bind whose outcome will never be told: its queue pair has gone.
+func (r *RMR) forget(serial uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b, ok := r.take(serial); ok {
+		r.obj.ia.windows.remove(b.context)
+		r.stale = append(r.stale, b.region)
+	}
+}
+
+// forgetBinds tells the windows that the outcome of the binds in flight from head on will never be known; the poster's
+// lock is held.
+func forgetBinds(q *inflight, head uint32) {
+	for seq := head; seq != q.tail; seq++ {
+		if en := q.entry(seq); en.rmr != nil {
+			en.rmr.forget(en.length)
+		}
+	}
+}
+
+// unbind lets go of all regions that the window was or may have been bound to; r.mu is held.
+func (r *RMR) unbind() {
+	r.obj.ia.windows.remove(r.bound.context)
+	r.bound.region.letGoWindow()
+	r.bound = binding{}
+	for _, l := range r.stale {
+		l.letGoWindow()
+	}
+	r.stale = nil
+}
+
+// binding is the latest that has been posted and has not failed.
+func (r *RMR) binding() binding {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.pending); n > 0 {
+		return r.pending[n-1]
+	}
+	return r.bound
+}
+
+// invalidated notes that the peer has ended the binding with the context, if it is the window's.
+func (r *RMR) invalidated(context uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.bound.region != nil && r.bound.context == context {
+		r.unbind()
+	}
+}
+
+// local translates part of the binding into the region behind it.
+func (r *RMR) local(t RMRTriplet) (LMRTriplet, error) {
+	const op = "ep_post_rdma_read_to_rmr"
+	if err := r.object().check(op, HandleRMR); err != nil {
+		return LMRTriplet{}, err
+	}
+	b := r.binding()
+	off := t.TargetAddress - b.triplet.VirtualAddress
+	switch {
+	case b.region == nil:
+		return LMRTriplet{}, fail(op, InvalidState, SubNone, "the window is not bound")
+	case b.priv&PrivRemoteWrite == 0:
+		return LMRTriplet{}, fail(op, PrivilegesViolation, SubPrivilegesRDMAWrite, "the binding has privileges %v and lacks remote write", b.priv)
+	case t.RMRContext != b.context:
+		return LMRTriplet{}, fail(op, InvalidParameter, SubArg2, "context 0x%x is not the binding's 0x%x", t.RMRContext, b.context)
+	case off > b.triplet.SegmentLength || t.SegmentLength > b.triplet.SegmentLength-off:
+		return LMRTriplet{}, fail(op, InvalidParameter, SubArg2, "[0x%x, +%d) is not inside the binding [0x%x, +%d)",
+			t.TargetAddress, t.SegmentLength, b.triplet.VirtualAddress, b.triplet.SegmentLength)
+	}
+	return LMRTriplet{LMR: b.region, VirtualAddress: t.TargetAddress, SegmentLength: t.SegmentLength}, nil
+}
+
+func (t *windowTable) add(context uint32, r *RMR) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byContext == nil {
+		t.byContext = make(map[uint32]*RMR)
+	}
+	t.byContext[context] = r
+}
+
+func (t *windowTable) remove(context uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.byContext, context)
+}
+
+// invalidated tells the window with the context that its binding has ended; no lock of a window is held.
+func (t *windowTable) invalidated(context uint32) {
+	t.mu.Lock()
+	r := t.byContext[context]
+	t.mu.Unlock()
+	if r != nil {
+		r.invalidated(context)
+	}
+}

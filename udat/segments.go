@@ -1,0 +1,92 @@
+package udat
+
+import (
+	"math"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// regionOf is the region of the first segment that is not empty, nil if there is none.
+func regionOf(iov []LMRTriplet) *LMR {
+	for i := range iov {
+		if iov[i].SegmentLength > 0 {
+			return iov[i].LMR
+		}
+	}
+	return nil
+}
+
+// appendSegments checks local segments and adds them as the fabric's, of limit bytes at the most. length is what it
+// added, total what the segments have.
+func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv, pz *PZ, limit uint64) (_ []fabric.SGE, length, total uint64, err error) {
+	for i := range iov {
+		t := &iov[i]
+		if t.SegmentLength == 0 {
+			continue
+		}
+		if !t.valid(need, pz) {
+			return nil, 0, 0, t.check(op, i, need, pz)
+		}
+		total += t.SegmentLength
+		n := min(t.SegmentLength, limit-length)
+		if n == 0 {
+			continue
+		}
+		if n > math.MaxUint32 {
+			return nil, 0, 0, fail(op, InvalidParameter, SubArg3, "segment %d has %d bytes, the limit is %d", i, n, uint32(math.MaxUint32))
+		}
+		length += n
+		sges = append(sges, fabric.SGE{Addr: t.VirtualAddress, Length: uint32(n), LKey: t.LMR.lkey})
+	}
+	return sges, length, total, nil
+}
+
+// valid reports whether check finds nothing wrong.
+func (t *LMRTriplet) valid(need MemPriv, pz *PZ) bool {
+	l := t.LMR
+	if l == nil || !l.obj.live.Load() || l.pz != pz || l.priv&need == 0 {
+		return false
+	}
+	off := t.VirtualAddress - l.addr
+	return off <= uint64(len(l.buf)) && t.SegmentLength <= uint64(len(l.buf))-off
+}
+
+func (t *LMRTriplet) check(op string, i int, need MemPriv, pz *PZ) error {
+	l := t.LMR
+	if l == nil || !l.obj.live.Load() {
+		return fail(op, PrivilegesViolation, SubNone, "segment %d: %w", i, badHandle("", HandleLMR, l.object()))
+	}
+	if err := t.inside(op, SubArg3, i); err != nil {
+		return err
+	}
+	if l.pz != pz {
+		return fail(op, ProtectionViolation, protectionSubtype(need), "segment %d: its region is in another protection zone", i)
+	}
+	if l.priv&need == 0 {
+		return fail(op, PrivilegesViolation, privilegeSubtype(need), "segment %d: its region has privileges %v and lacks %v", i, l.priv, need)
+	}
+	return nil
+}
+
+// inside refuses a segment that is not inside its region.
+func (t *LMRTriplet) inside(op string, arg Subtype, i int) error {
+	size := uint64(len(t.LMR.buf))
+	if off := t.VirtualAddress - t.LMR.addr; off > size || t.SegmentLength > size-off {
+		return fail(op, InvalidParameter, arg, "segment %d: [0x%x, +%d) is not inside its region [0x%x, +%d)", i, t.VirtualAddress, t.SegmentLength, t.LMR.addr, size)
+	}
+	return nil
+}
+
+func privilegeSubtype(need MemPriv) Subtype {
+	if need == PrivLocalRead {
+		return SubPrivilegesRead
+	}
+	return SubPrivilegesWrite
+}
+
+func protectionSubtype(need MemPriv) Subtype {
+	if need == PrivLocalRead {
+		return SubProtectionRead
+	}
+	return SubProtectionWrite
+}
