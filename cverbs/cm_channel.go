@@ -140,10 +140,15 @@ func (ch *EventChannel) event() (CMEvent, bool) {
 	}
 	if e.new_id == 0 {
 		ev.ID = cmids.get(uintptr(e.id))
+		if id := ev.ID; id != nil && ev.Type == CMEventAddrResolved && id.life.enter() {
+			keepContext(id.c.verbs)
+			id.life.leave()
+		}
 		return ev, ev.ID != nil
 	}
 	ev.ListenID = cmids.get(uintptr(e.listen_id))
 	c := C.cv_cm_id_of(e.new_id)
+	keepContext(c.verbs)
 	id := &CMID{ch: ch}
 	if err := id.life.begin(kindCMID, &ch.life); err != nil || ev.ListenID == nil {
 		// The listener is closed. Destroying the id rejects the request.

@@ -17,8 +17,9 @@ var cmContexts struct {
 
 // Context returns the device context that librdmacm opened for the id's device. Everything given to
 // CMID.CreateQP must come from it; a queue pair that InitQPAttr configures may be of any context of
-// the same device. librdmacm owns the context: it stays open as long as the process runs, and
-// refuses Close. Errors: EINVAL before the id is bound to a device.
+// the same device. librdmacm owns the context: it refuses Close, and stays open as long as the
+// process runs or, of rxe and siw, until the device has been removed and its objects are closed.
+// Errors: EINVAL before the id is bound to a device.
 //
 // Extension.
 func (id *CMID) Context() (*Context, error) {
@@ -52,6 +53,14 @@ func (id *CMID) Context() (*Context, error) {
 	}
 	cmContexts.m[v] = c
 	return c, nil
+}
+
+// borrowed reports whether objects of the Context of CMID.Context exist.
+func borrowed(v *C.struct_ibv_context) bool {
+	cmContexts.mu.Lock()
+	defer cmContexts.mu.Unlock()
+	c := cmContexts.m[v]
+	return c != nil && c.life.used() != nil
 }
 
 // CreateQP creates a queue pair on the id; librdmacm then moves it through its states. pd must be

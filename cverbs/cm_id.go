@@ -103,7 +103,9 @@ func (id *CMID) BindAddr(addr netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	return addrError(verb, C.cv_cm_bind_addr(id.c, &a), addr)
+	err = addrError(verb, C.cv_cm_bind_addr(id.c, &a), addr)
+	keepContext(id.c.verbs)
+	return err
 }
 
 // ResolveAddr starts resolving dst to a device and a hardware address; ADDR_RESOLVED or ADDR_ERROR

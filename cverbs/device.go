@@ -130,7 +130,7 @@ func newContext(v *C.struct_ibv_context, name string) (*Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Context{c: v, name: name, async: w, rxe: C.cv_is_rxe(v)}
+	c := &Context{c: v, name: name, async: w, rxe: C.int(cbool(C.cv_vendor(v) == vendorRXE))}
 	c.asyncFn = c.takeAsync
 	c.life.begin(kindContext)
 	return c, nil

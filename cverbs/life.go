@@ -212,6 +212,13 @@ func (l *life) close(interrupt func(), destroy func() error) error {
 	return err
 }
 
+// used is usedBy for callers without the lock.
+func (l *life) used() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.usedBy()
+}
+
 func (l *life) usedBy() error {
 	var users []string
 	for k, n := range l.kids {

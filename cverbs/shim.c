@@ -53,11 +53,11 @@ int cv_query_device(struct ibv_context *ctx, struct ibv_device_attr_ex *attr)
 	return positive(ibv_query_device_ex(ctx, NULL, attr));
 }
 
-int cv_is_rxe(struct ibv_context *ctx)
+uint32_t cv_vendor(struct ibv_context *ctx)
 {
 	struct ibv_device_attr attr;
 
-	return ibv_query_device(ctx, &attr) == 0 && attr.vendor_id == 0xffffff;
+	return ibv_query_device(ctx, &attr) == 0 ? attr.vendor_id : 0;
 }
 
 struct ibv_mw *cv_alloc_mw(struct ibv_pd *pd, uint32_t type)

@@ -123,8 +123,9 @@ func (ch *EventChannel) Close() error { return ErrNotSupported }
 
 // Context returns the device context that librdmacm opened for the id's device. Everything given to
 // CMID.CreateQP must come from it; a queue pair that InitQPAttr configures may be of any context of
-// the same device. librdmacm owns the context: it stays open as long as the process runs, and
-// refuses Close. Errors: EINVAL before the id is bound to a device.
+// the same device. librdmacm owns the context: it refuses Close, and stays open as long as the
+// process runs or, of rxe and siw, until the device has been removed and its objects are closed.
+// Errors: EINVAL before the id is bound to a device.
 //
 // Extension.
 func (id *CMID) Context() (*Context, error) { return nil, ErrNotSupported }

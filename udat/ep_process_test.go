@@ -68,6 +68,8 @@ func TestRole(t *testing.T) {
 	switch role {
 	case "sink":
 		roleSink(t, dev)
+	case "again":
+		roleAgain(t, dev)
 	case "memlock":
 		roleMemlock(t, dev)
 	}

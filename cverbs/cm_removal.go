@@ -1,0 +1,89 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// softContexts are librdmacm's contexts of software devices. librdmacm keeps a context for ever,
+// and the kernel does not remove a software device while a process has a context of it open. So
+// their descriptors are replaced once the device has left sysfs, where it disappears first; the
+// context itself is librdmacm's to free. Hardware drivers take the device away from open contexts:
+// theirs are nil here.
+var softContexts struct {
+	mu sync.Mutex
+	m  map[*C.struct_ibv_context]*softContext
+}
+
+type softContext struct {
+	folder os.FileInfo            // of the device in sysfs
+	list   **C.struct_ibv_context // of rdma_get_devices: while it exists librdmacm frees no context in it
+}
+
+// Vendor ids of software devices: the kernel's soft-RoCE and soft-iWARP.
+const (
+	vendorRXE = 0xffffff
+	vendorSIW = 0x626d74
+)
+
+// removalPoll is the time between two looks at sysfs. It bounds how long the kernel waits for
+// librdmacm's contexts when a device is removed.
+const removalPoll = 500 * time.Millisecond
+
+// keepContext makes an id's device context known, when librdmacm has chosen it.
+func keepContext(v *C.struct_ibv_context) {
+	s := &softContexts
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.m[v]; known || v == nil {
+		return
+	}
+	if s.m == nil {
+		s.m = map[*C.struct_ibv_context]*softContext{}
+	}
+	switch C.cv_vendor(v) {
+	case 0:
+	default:
+		s.m[v] = nil
+	case vendorRXE, vendorSIW:
+		folder, err := os.Stat(C.GoString(&v.device.dev_path[0]))
+		if err != nil {
+			return
+		}
+		if list := C.rdma_get_devices(nil); list != nil {
+			s.m[v] = &softContext{folder, list}
+			time.AfterFunc(removalPoll, func() { releaseRemoved(v) })
+		}
+	}
+}
+
+// releaseRemoved lets go of a context if its device has left sysfs and nothing of CMID.Context uses
+// it; else it will look again.
+func releaseRemoved(v *C.struct_ibv_context) {
+	s := &softContexts
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	soft := s.m[v]
+	now, err := os.Stat(C.GoString(&v.device.dev_path[0]))
+	removed := os.IsNotExist(err) || err == nil && !os.SameFile(soft.folder, now)
+	if removed && !borrowed(v) {
+		null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err == nil {
+			unix.Dup3(null, int(v.cmd_fd), unix.O_CLOEXEC)
+			unix.Dup3(null, int(v.async_fd), unix.O_CLOEXEC)
+			unix.Close(null)
+			C.rdma_free_devices(soft.list)
+			delete(s.m, v)
+			return
+		}
+	}
+	time.AfterFunc(removalPoll, func() { releaseRemoved(v) })
+}

@@ -1,0 +1,109 @@
+//go:build linux
+
+package udat_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+)
+
+// TestDeviceDeleted deletes the device while a process lives that has closed it (even rounds) or is
+// connected (odd ones). A connected process receives its events. Once it has closed its adapters
+// the kernel waits for it no more, and it can use the device when it is back.
+func TestDeviceDeleted(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		if os.Getenv("GODAT_VM") == "" || dev == "mem0" {
+			t.Skip("only the virtual machine's devices are removed")
+		}
+		links, err := exec.Command("rdma", "link").Output()
+		assert.NilError(t, err)
+		netdev := regexp.MustCompile(`(?m)^link ` + dev + `/.* netdev (\S+)`).FindStringSubmatch(string(links))
+		assert.Assert(t, netdev != nil, "%s", links)
+		kind := dev[:3]
+
+		_, out := process(t, "again", dev, 0)
+		var before os.FileInfo
+		for round := range 4 {
+			before = folder(t, dev)
+			says(t, out, fmt.Sprintf("ready %d", round))
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			start := time.Now()
+			text, err := exec.CommandContext(ctx, "rdma", "link", "delete", dev).CombinedOutput()
+			cancel()
+			assert.NilError(t, err, "%s after %v", text, time.Since(start))
+			t.Logf("removed after %v", time.Since(start))
+			text, err = exec.Command("rdma", "link", "add", dev, "type", kind, "netdev", netdev[1]).CombinedOutput()
+			assert.NilError(t, err, "%s", text)
+		}
+		untilBack(t, dev, before)
+		pair(t, dev, setup{})
+	})
+}
+
+// folder identifies a device in sysfs.
+func folder(t *testing.T, dev string) os.FileInfo {
+	t.Helper()
+	info, err := os.Stat("/sys/class/infiniband/" + dev)
+	assert.NilError(t, err)
+	return info
+}
+
+// untilBack waits for another device of the name, with an address.
+func untilBack(t *testing.T, dev string, before os.FileInfo) {
+	t.Helper()
+	for until := time.Now().Add(2 * patience); ; time.Sleep(10 * time.Millisecond) {
+		now, err := os.Stat("/sys/class/infiniband/" + dev)
+		if info, _ := listed(dev); err == nil && !os.SameFile(now, before) && info.Active && info.Addr != "" {
+			return
+		}
+		assert.Assert(t, time.Now().Before(until), "%s is still the same", dev)
+	}
+}
+
+// says waits for a line of another process.
+func says(t *testing.T, out *bufio.Scanner, want string) {
+	t.Helper()
+	for out.Scan() {
+		if out.Text() == want {
+			return
+		}
+	}
+	t.Fatalf("the process ends before it says %q", want)
+}
+
+// roleAgain connects and closes everything, each time the device is there anew.
+func roleAgain(t *testing.T, dev string) {
+	for round := 0; ; round++ {
+		before := folder(t, dev)
+		ok := t.Run("", func(t *testing.T) {
+			a, b := pair(t, dev, setup{})
+			if round%2 == 0 {
+				return
+			}
+			for _, e := range []*end{a, b} {
+				assert.NilError(t, e.ep.PostRecv(nil, 1, 0))
+			}
+			fmt.Printf("ready %d\n", round)
+			for _, e := range []*end{a, b} {
+				expect(t, e.ia.AsyncEVD(), udat.EventAsyncIACatastrophic)
+				expect(t, e.conn, udat.EventConnectionBroken)
+				flushed(t, e.recv, 1)
+			}
+		})
+		assert.Assert(t, ok)
+		if round%2 == 0 {
+			fmt.Printf("ready %d\n", round)
+		}
+		untilBack(t, dev, before)
+	}
+}
