@@ -59,7 +59,9 @@ func dtestProgram(t *testing.T, e *end, name string, args ...string) (out *bytes
 	t.Helper()
 	netdevs, err := filepath.Glob("/sys/class/infiniband/" + e.ia.Device().Attr().Info.Name + "/ports/1/gid_attrs/ndevs/0")
 	assert.NilError(t, err)
-	assert.Assert(t, len(netdevs) == 1, "the device's network device")
+	if len(netdevs) != 1 {
+		t.Skip("C programs reach the device by its network device, and it has none")
+	}
 	netdev, err := os.ReadFile(netdevs[0])
 	if errors.Is(err, syscall.EINVAL) {
 		t.Skip("the kernel does not say which network device this is") // for dtest's configuration

@@ -203,7 +203,9 @@ func TestReceiveIntoFreedRegion(t *testing.T) {
 func TestReceiverNotReady(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{opts: []udat.Option{udat.WithRNRRetry(2)}}), newEnd(t, dev, setup{})
-		needAcknowledged(t, a)
+		if !udat.DeviceAttr(a.ia).EnforcesRNR {
+			t.Skip("the device retries for ever, or has nothing to retry")
+		}
 		connect(t, a, b)
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, udat.CompletionSuppress))

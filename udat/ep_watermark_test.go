@@ -15,7 +15,9 @@ func TestSoftWatermark(t *testing.T) {
 		async := b.ia.AsyncEVD()
 		fires := func() {
 			t.Helper()
-			ev := expect(t, async, udat.EventAsyncEPSoftHighWatermark)
+			ev, err := async.Dequeue() // it is there when the call returns
+			assert.NilError(t, err)
+			assert.Equal(t, ev.Number, udat.EventAsyncEPSoftHighWatermark)
 			assert.Equal(t, ev.Object, udat.Handle(b.ep))
 			assert.Equal(t, ev.Reason, uint32(udat.ReasonEPSoftHighWatermark))
 			empty(t, async)
@@ -68,6 +70,7 @@ func TestHardWatermark(t *testing.T) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		broken := func(n int) {
 			t.Helper()
+			become(t, b.ep, udat.EPDisconnected)
 			expect(t, b.conn, udat.EventConnectionBroken)
 			assert.Equal(t, state(t, b.ep), udat.EPDisconnected)
 			parted(t, a) // whose own work has not failed
@@ -77,6 +80,7 @@ func TestHardWatermark(t *testing.T) {
 			assert.NilError(t, a.ep.Reset())
 			assert.NilError(t, b.ep.Reset())
 			empty(t, b.conn)
+			empty(t, b.ia.AsyncEVD())
 		}
 		post := func(from, n int) {
 			for i := range n {
@@ -89,6 +93,7 @@ func TestHardWatermark(t *testing.T) {
 		post(0, 3)
 		assert.Equal(t, state(t, b.ep), udat.EPConnected)
 		post(3, 1)
+		assert.Equal(t, state(t, b.ep), udat.EPDisconnected, "at once")
 		broken(4)
 		rule.Proves(t, "EP-WMARK-03", "EPST-34")
 		// As soon as the connection is there.
@@ -107,8 +112,23 @@ func TestHardWatermark(t *testing.T) {
 		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, 5))
 		assert.Equal(t, state(t, b.ep), udat.EPConnected)
 		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, 4))
+		assert.Equal(t, state(t, b.ep), udat.EPDisconnected, "at once")
 		broken(5)
 		rule.Proves(t, "EP-WMARK-04", "V-35")
+		// Beside a soft one, above it or below: neither keeps the other from what it does, or does it in its place.
+		for _, soft := range []int{2, 5} {
+			assert.NilError(t, b.ep.SetWatermark(soft, 3))
+			connect(t, a, b)
+			post(0, 3)
+			if soft < 3 {
+				expect(t, b.ia.AsyncEVD(), udat.EventAsyncEPSoftHighWatermark)
+			}
+			empty(t, b.ia.AsyncEVD())
+			assert.Equal(t, state(t, b.ep), udat.EPConnected)
+			post(3, 1)
+			broken(4)
+		}
+		rule.Proves(t, "EP-WMARK-01")
 	})
 }
 

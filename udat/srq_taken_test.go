@@ -73,6 +73,7 @@ func TestRecvQueryTaken(t *testing.T) {
 		completion(t, b.recv, 0)
 		holds(t, b.ep, 3)
 		assert.Equal(t, count(t, s).OutstandingDTOCount, 7)
+		refused(t, s.Resize(6), udat.InvalidState) // 3 at the endpoint count too
 		send()
 		completion(t, b.recv, 1)
 		holds(t, b.ep, 3)
@@ -82,7 +83,7 @@ func TestRecvQueryTaken(t *testing.T) {
 		completion(t, b.recv, 2)
 		holds(t, b.ep, 2)
 		available(t, s, 3)
-		rule.Proves(t, "EP-RECVQ-01", "EP-RECVQ-02", "EP-RECVQ-03", "EP-RECVQ-06", "SRQ-CREATE-06", "SRQ-QUERY-01", "SRQ-QUERY-02")
+		rule.Proves(t, "EP-RECVQ-01", "EP-RECVQ-02", "EP-RECVQ-03", "EP-RECVQ-06", "SRQ-CREATE-06", "SRQ-QUERY-01", "SRQ-QUERY-02", "SRQ-RESIZE-01")
 		// What it holds is flushed before the connection is over, what is on the queue stays there.
 		assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
 		expect(t, b.conn, udat.EventConnectionDisconnected)

@@ -53,6 +53,14 @@ func TestSRQRefused(t *testing.T) {
 		expect(t, e.ia.AsyncEVD(), udat.EventAsyncSRQLowWatermark)
 		time.Sleep(50 * time.Millisecond)
 		empty(t, e.ia.AsyncEVD())
+		// A post is valid in either state of the queue.
+		assert.NilError(t, s.PostRecv(nil, 1))
+		e.faults().Report(fabric.AsyncEvent{Kind: fabric.AsyncSRQError, SRQ: udat.FabricSRQ(s)})
+		expect(t, e.ia.AsyncEVD(), udat.EventAsyncProviderInternalError)
+		assert.Equal(t, count(t, s).State, udat.SRQError)
+		assert.NilError(t, s.PostRecv(nil, 2))
+		assert.Equal(t, count(t, s).OutstandingDTOCount, 2)
+		rule.Proves(t, "SRQ-POST-04")
 		assert.NilError(t, s.Free())
 		assert.NilError(t, pz.Free())
 	})
@@ -372,6 +380,7 @@ func TestSRQThreshold(t *testing.T) {
 		r := w.result(t)
 		assert.NilError(t, r.err)
 		assert.Equal(t, r.nmore, 2)
+		rule.Proves(t, "SRQ-POST-06")
 	})
 }
 
@@ -403,6 +412,10 @@ func TestSRQResize(t *testing.T) {
 			a.get(0, 1)[0] = byte(i)
 			assert.NilError(t, a.ep.PostSend(a.iov(0, 1), udat.Cookie(i), 0))
 			completion(t, a.request, udat.Cookie(i))
+			if left := room - i; left > 1 {
+				assert.ErrorIs(t, s.Resize(left-1), udat.ErrInvalidState, "one has completed and is not dequeued, the others are on the queue")
+				assert.Assert(t, count(t, s).MaxRecvDTOs >= room)
+			}
 			ev := expect(t, b.recv, udat.EventDTOCompletion)
 			assert.Assert(t, ev.Status == udat.DTOSuccess && !used[ev.Cookie], "%s", describe(ev))
 			used[ev.Cookie] = true
@@ -411,6 +424,8 @@ func TestSRQResize(t *testing.T) {
 		assert.NilError(t, s.SetLW(3))
 		expect(t, b.ia.AsyncEVD(), udat.EventAsyncSRQLowWatermark)
 		assert.ErrorIs(t, s.Resize(2), udat.ErrInvalidState)
+		c := count(t, s)
+		assert.Assert(t, c.MaxRecvDTOs >= room && c.LowWatermark == 3, "a refusal changes nothing: %+v", c)
 		rule.Proves(t, "SRQ-RESIZE-01")
 		assert.NilError(t, s.Resize(3))
 		assert.Assert(t, count(t, s).MaxRecvDTOs >= 3)
@@ -428,6 +443,7 @@ func TestSRQLowWatermark(t *testing.T) {
 		low := func() {
 			t.Helper()
 			ev := expect(t, async, udat.EventAsyncSRQLowWatermark)
+			empty(t, async)
 			assert.Equal(t, ev.Object, udat.Handle(s))
 			assert.Equal(t, ev.Reason, uint32(udat.ReasonSRQLowWatermark))
 		}
@@ -440,12 +456,21 @@ func TestSRQLowWatermark(t *testing.T) {
 		for _, bad := range []int{-1, 9} {
 			assert.ErrorIs(t, s.SetLW(bad), udat.ErrInvalidParameter)
 		}
-		assert.NilError(t, s.SetLW(8)) // at once: the queue is empty
-		low()
-		rule.Proves(t, "SRQ-SETLW-03")
-		for range 8 {
-			assert.NilError(t, s.PostRecv(nil, 1))
+		atOnce := func(mark int) {
+			t.Helper()
+			assert.NilError(t, s.SetLW(mark))
+			ev, err := async.Dequeue() // it is there when the call returns
+			assert.NilError(t, err)
+			assert.Assert(t, ev.Number == udat.EventAsyncSRQLowWatermark && ev.Object == udat.Handle(s), "%s", describe(ev))
 		}
+		refill := func() {
+			t.Helper()
+			for count(t, s).OutstandingDTOCount < 8 {
+				assert.NilError(t, s.PostRecv(nil, 1))
+			}
+		}
+		atOnce(8) // the queue is empty
+		refill()
 		assert.NilError(t, s.SetLW(6))
 		assert.Equal(t, count(t, s).LowWatermark, 6)
 		take()
@@ -455,17 +480,21 @@ func TestSRQLowWatermark(t *testing.T) {
 		take() // 5 left
 		low()
 		take()
+		refill()
+		for range 4 {
+			take()
+		}
 		time.Sleep(20 * time.Millisecond)
-		empty(t, async) // once for each setting
+		empty(t, async) // once for each setting, however often it falls below
 		rule.Proves(t, "SRQ-SETLW-01", "EVT-02", "EVT-03")
 		assert.NilError(t, s.SetLW(2)) // 4 left
 		assert.NilError(t, s.SetLW(4)) // replaces
 		take()
 		low()
 		assert.NilError(t, s.SetLW(2))
-		assert.NilError(t, s.SetLW(4)) // 3 left: at once
-		low()
-		rule.Proves(t, "SRQ-SETLW-02")
+		atOnce(4) // 3 left
+		atOnce(4) // the same value arms anew
+		rule.Proves(t, "SRQ-SETLW-02", "SRQ-SETLW-03")
 		assert.NilError(t, s.SetLW(3))
 		assert.NilError(t, s.SetLW(0))
 		take()
@@ -597,7 +626,7 @@ func TestSRQZones(t *testing.T) {
 			b.share(t, s, udat.EPAttr{})
 			connect(t, a, b)
 			assert.ErrorIs(t, s.PostRecv([]udat.LMRTriplet{zoned.Triplet(0, 1)}, 1), udat.ErrProtectionViolation)
-			assert.ErrorIs(t, b.ep.PostSend([]udat.LMRTriplet{zoned.Triplet(0, 1)}, 1, 0), udat.ErrProtectionViolation)
+			onlyOwnZone(t, b, a, zoned)
 			rule.Proves(t, "OBJ-04")
 			return
 		}
@@ -609,15 +638,36 @@ func TestSRQZones(t *testing.T) {
 		connect(t, a, b)
 		assert.ErrorIs(t, s.PostRecv(b.iov(0, 10), 1), udat.ErrProtectionViolation)
 		assert.NilError(t, s.PostRecv([]udat.LMRTriplet{srqMem.Triplet(0, 10)}, 2))
-		assert.ErrorIs(t, b.ep.PostSend([]udat.LMRTriplet{srqMem.Triplet(0, 10)}, 3, 0), udat.ErrProtectionViolation)
-		assert.NilError(t, b.ep.PostRDMAWrite(b.iov(0, 10), 4, a.mem.RMRTriplet(0, 10), 0))
-		completion(t, b.request, 4)
+		onlyOwnZone(t, b, a, srqMem)
 		want := a.put(0, 10, 1)
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 10), 5, 0))
 		completion(t, b.recv, 2)
+		completion(t, a.request, 5)
 		assert.DeepEqual(t, srqMem.Bytes()[:10], want)
+		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 10), 6, b.mem.RMRTriplet(0, 10), 0))
+		completion(t, a.request, 6)
+		assert.DeepEqual(t, b.get(0, 10), want)
+		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 10), 7, srqMem.RMRTriplet(20, 10), 0))
+		failed(t, a.request, 7, udat.DTOErrRemoteAccess)
+		broken(t, a)
+		targetOfFault(t, b)
 		rule.Proves(t, "OBJ-04")
 	})
+}
+
+// onlyOwnZone makes every request with memory of another zone, which is refused, and with memory of the endpoint's own.
+func onlyOwnZone(t *testing.T, e, peer *end, foreign *udat.LMR) {
+	t.Helper()
+	for _, p := range posters {
+		if p.recv {
+			continue
+		}
+		refused(t, p.post(e, peer, []udat.LMRTriplet{foreign.Triplet(0, 8)}, 1, 0), udat.ProtectionViolation)
+		if p.remote {
+			assert.NilError(t, p.post(e, peer, e.iov(0, 8), 2, 0), p.name)
+			completion(t, e.request, 2)
+		}
+	}
 }
 
 // TestSRQDisconnect shows that what no endpoint had taken stays on the queue, and serves the next connection.
@@ -641,6 +691,11 @@ func TestSRQDisconnect(t *testing.T) {
 		q, err := b1.ep.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, q.SRQ, s)
+		other := b1.shared(t, udat.SRQAttr{MaxRecvDTOs: 4})
+		for _, replace := range []*udat.SRQ{nil, other} {
+			refused(t, b1.ep.Modify(udat.EPFieldSRQ, udat.EPParam{SRQ: replace}), udat.InvalidParameter)
+		}
+		assert.NilError(t, other.Free(), "no endpoint uses it")
 		for i, pair := range [][2]*end{{a1, b1}, {a2, b2}, {a1, b1}, {a2, b2}} {
 			assert.NilError(t, pair[0].ep.PostSend(nil, udat.Cookie(i), 0))
 			assert.Equal(t, expect(t, pair[1].recv, udat.EventDTOCompletion).EP, pair[1].ep)
