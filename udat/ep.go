@@ -65,7 +65,7 @@ func (ep *EP) takeAll(op string, used *uses) error {
 			continue
 		}
 		if err := used.take(op, &d.evd.obj, HandleEVD); err != nil {
-			return err
+			return asRole(err, d.sub)
 		}
 		if d.evd.flags&d.stream == 0 {
 			return fail(op, InvalidHandle, d.sub, "the %s takes no such stream: streams %v", d.sub, d.evd.flags)

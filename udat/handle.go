@@ -1,6 +1,9 @@
 package udat
 
-import "strconv"
+import (
+	"errors"
+	"strconv"
+)
 
 var handleText = [...]string{"CR", "EP", "EVD", "IA", "LMR", "PSP", "PZ", "RMR", "RSP", "CNO", "SRQ"}
 
@@ -39,6 +42,15 @@ func badHandle(op string, kind HandleType, o *object) *Error {
 		what = "has been freed"
 	}
 	return fail(op, InvalidHandle, handleSubtype[kind], "the %s %s", kind, what)
+}
+
+// asRole adds the dispatcher's role in the call to an InvalidHandle that names none: its kind has no subtype.
+func asRole(err error, role Subtype) error {
+	var e *Error
+	if errors.As(err, &e) && e.Type == InvalidHandle && e.Subtype == SubNone {
+		e.Subtype = role
+	}
+	return err
 }
 
 func liveObject(h Handle) *object {

@@ -63,7 +63,7 @@ func WithAsyncQLen(n int) Option {
 func WithAsyncEVD(evd *EVD) Option {
 	return func(o *openOptions) error {
 		if err := evd.object().check("ia_open", HandleEVD); err != nil {
-			return err
+			return asRole(err, SubHandleEVDAsync)
 		}
 		if evd.flags&EVDAsync == 0 {
 			return fail("ia_open", InvalidHandle, SubHandleEVDAsync, "the dispatcher takes no asynchronous events: streams %v", evd.flags)

@@ -78,10 +78,10 @@ func failListen(op string, port uint16, cause error) error {
 // useForRequests takes a reference on a dispatcher of connection requests.
 func (ia *IA) useForRequests(op string, evd *EVD) error {
 	if err := evd.object().check(op, HandleEVD); err != nil {
-		return err
+		return asRole(err, SubHandleEVDCR)
 	}
 	if err := sameIA(op, ia, &evd.obj); err != nil {
-		return err
+		return asRole(err, SubHandleEVDCR)
 	}
 	if evd.flags&EVDCR == 0 {
 		return fail(op, InvalidHandle, SubHandleEVDCR, "the dispatcher takes no connection requests: streams %v", evd.flags)

@@ -55,6 +55,11 @@ func TestSRQRefused(t *testing.T) {
 		empty(t, e.ia.AsyncEVD())
 		// A post is valid in either state of the queue.
 		assert.NilError(t, s.PostRecv(nil, 1))
+		assert.NilError(t, s.SetLW(1))
+		for range 2 { // a device that tells it twice
+			e.faults().Report(fabric.AsyncEvent{Kind: fabric.AsyncSRQLimit, SRQ: udat.FabricSRQ(s)})
+		}
+		expect(t, e.ia.AsyncEVD(), udat.EventAsyncSRQLowWatermark)
 		e.faults().Report(fabric.AsyncEvent{Kind: fabric.AsyncSRQError, SRQ: udat.FabricSRQ(s)})
 		expect(t, e.ia.AsyncEVD(), udat.EventAsyncProviderInternalError)
 		assert.Equal(t, count(t, s).State, udat.SRQError)
@@ -413,6 +418,9 @@ func TestSRQResize(t *testing.T) {
 			assert.NilError(t, a.ep.PostSend(a.iov(0, 1), udat.Cookie(i), 0))
 			completion(t, a.request, udat.Cookie(i))
 			if left := room - i; left > 1 {
+				if i%2 == 0 {
+					b.ep.GetStatus() // takes the completion from the device
+				}
 				assert.ErrorIs(t, s.Resize(left-1), udat.ErrInvalidState, "one has completed and is not dequeued, the others are on the queue")
 				assert.Assert(t, count(t, s).MaxRecvDTOs >= room)
 			}
