@@ -347,13 +347,36 @@ func TestRecvNotPosted(t *testing.T) {
 	})
 }
 
-// TestRequestNotPosted: so is a request, alone or in a batch.
+func second(_ any, err error) error { return err }
+
+// TestRequestNotPosted: so is a request, alone or in a batch. A fault of the device is an internal error of every call that needs it, and
+// hides no error of the Consumer's.
 func TestRequestNotPosted(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
-		a, _ := pair(t, dev, setup{})
+		a, b := pair(t, dev, setup{})
 		a.faults().Remove()
 		become(t, a.ep, udat.EPDisconnected)
-		assert.Assert(t, a.ep.PostSend(a.iov(0, 8), 1, 0) != nil)
+		for _, p := range posters {
+			refused(t, p.post(a, b, a.iov(0, 8), 1, 0), udat.InternalError)
+			// What is wrong with the call comes before what is wrong with the device.
+			refused(t, p.post(a, b, a.iov(endMemory, 8), 1, 0), udat.InvalidParameter)
+			refused(t, p.post(a, b, []udat.LMRTriplet{b.mem.Triplet(0, 8)}, 1, 0), udat.ProtectionViolation)
+			refused(t, p.post(a, b, []udat.LMRTriplet{{SegmentLength: 8}}, 1, 0), udat.PrivilegesViolation)
+		}
+		for what, err := range map[string][2]error{ // of a call that is right, and of one that is not
+			"zone":       {second(a.ia.CreatePZ())},
+			"region":     {second(a.ia.AllocLMR(a.pz, 8, 0)), second(a.ia.AllocLMR(a.pz, 0, 0))},
+			"dispatcher": {second(a.ia.CreateEVD(8, udat.EVDDTO, nil)), second(a.ia.CreateEVD(0, udat.EVDDTO, nil))},
+			"endpoint":   {second(a.ia.CreateEP(a.pz, nil, nil, nil, nil)), second(a.ia.CreateEP(a.pz, nil, nil, nil, &udat.EPAttr{MaxRecvDTOs: -7}))},
+			"queue":      {second(a.ia.CreateSRQ(a.pz, udat.SRQAttr{MaxRecvDTOs: 1})), second(a.ia.CreateSRQ(a.pz, udat.SRQAttr{}))},
+			"listener":   {second(a.ia.CreatePSP(4711, a.cr, udat.PSPConsumer)), second(a.ia.CreatePSP(0, a.cr, udat.PSPConsumer))},
+		} {
+			assert.ErrorIs(t, err[0], udat.ErrInternalError, what)
+			if what != "zone" {
+				assert.ErrorIs(t, err[1], udat.ErrInvalidParameter, what)
+			}
+		}
+		rule.Proves(t, "GEN-05")
 		n, err := a.ep.PostBatch([]udat.Op{{IOV: a.iov(0, 8)}, {IOV: a.iov(0, 8)}})
 		assert.Equal(t, n, 0)
 		assert.Assert(t, err != nil)

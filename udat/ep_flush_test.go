@@ -62,15 +62,26 @@ func TestFlush(t *testing.T) {
 						if i%3 == 1 {
 							flags = udat.CompletionSuppress
 						}
-						if i < sends {
-							assert.NilError(t, a.ep.PostSend(nil, udat.Cookie(i), flags)) // without a receive for it
+						switch {
+						case i >= sends:
+						case i%4 == 1:
+							assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), udat.Cookie(i), b.mem.RMRTriplet(0, 8), flags))
+						case i%4 == 2:
+							assert.NilError(t, a.ep.PostRDMARead(a.iov(0, 8), udat.Cookie(i), b.mem.RMRTriplet(0, 8), flags))
+						case i%4 == 3 && udat.DeviceAttr(a.ia).MaxMW > 0:
+							_, err := a.window(t).Bind(a.mem.Triplet(0, 8), bothRights, a.ep, udat.Cookie(i), flags)
+							assert.NilError(t, err)
+						default: // there is no receive for it, so that those behind it do not begin
+							assert.NilError(t, a.ep.PostSend(nil, udat.Cookie(i), flags))
 						}
 					}
 					how.end(t, a, b)
 					if shared {
 						requests, recvs := 0, 0
 						for requests+recvs < sends+work { // each stream in its order, and all before the event
-							switch ev := expect(t, a.conn, udat.EventDTOCompletion); {
+							ev := next(t, a.conn)
+							assert.Equal(t, ev.Status, udat.DTOErrFlushed, describe(ev))
+							switch {
 							case ev.Cookie >= 100:
 								assert.Equal(t, ev.Cookie, udat.Cookie(100+recvs))
 								recvs++
@@ -250,18 +261,19 @@ func TestFlushAtOnce(t *testing.T) {
 		}
 		connect(t, a, b)
 		part(t, a, b, udat.CloseAbrupt)
-		promptly(t, "a receive in DISCONNECTED", func() time.Duration {
-			begun := time.Now()
-			assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), 1, 0))
-			flushed(t, a.recv, 1)
-			return time.Since(begun)
-		})
-		promptly(t, "a Send in DISCONNECTED", func() time.Duration {
-			begun := time.Now()
-			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, udat.CompletionSuppress))
-			flushed(t, a.request, 1)
-			return time.Since(begun)
-		})
-		rule.Proves(t, "EPST-40", "EPST-51", "EPST-52", "EPST-33", "EPST-28", "EP-RECV-05", "EP-SEND-03", "EP-DISC-12")
+		for _, p := range posters {
+			promptly(t, p.name+" in DISCONNECTED", func() time.Duration {
+				evd, flags := a.request, udat.CompletionSuppress
+				if p.recv {
+					evd, flags = a.recv, 0
+				}
+				begun := time.Now()
+				assert.NilError(t, p.post(a, b, a.iov(0, 8), 1, flags))
+				flushed(t, evd, 1)
+				return time.Since(begun)
+			})
+		}
+		rule.Proves(t, "EPST-40", "EPST-51", "EPST-52", "EPST-33", "EPST-28", "EPST-53", "EP-RECV-05", "EP-SEND-03", "EP-READ-04", "EP-WRITE-03",
+			"EP-DISC-12")
 	})
 }

@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -38,7 +39,11 @@ func TestDequeueFromDevice(t *testing.T) {
 			onTheDevice(t, a, b, n)
 			events := make([]udat.Event, size)
 			for i := range events {
-				events[i] = udat.Event{Status: udat.DTOErrTransport, Software: t, RawStatus: 1, Reason: 1, HasImmediate: true}
+				events[i] = udat.Event{
+					Number: 1, EVD: b.recv, EP: b.ep, Status: udat.DTOErrTransport, Software: t, RawStatus: 1, Reason: 1, HasImmediate: true,
+					Object: b.ia, CR: &udat.CR{}, RMR: &udat.RMR{}, RMRContext: 1, ConnQual: 1, PrivateData: []byte{1}, PrivateDataPadded: true,
+					Immediate: 1, Cookie: 99, Length: 99, Operation: udat.DTOBind,
+				}
 			}
 			var got []udat.Event
 			for len(got) < n {
@@ -48,12 +53,11 @@ func TestDequeueFromDevice(t *testing.T) {
 			}
 			for i, ev := range got {
 				want := udat.Event{Number: udat.EventDTOCompletion, EVD: a.request, EP: a.ep, Cookie: udat.Cookie(i), Operation: udat.DTOSend, Length: 8}
-				assert.Assert(t, ev.Number == want.Number && ev.Status == want.Status && ev.EVD == want.EVD && ev.EP == want.EP &&
-					ev.Cookie == want.Cookie && ev.Operation == want.Operation && ev.Length == want.Length && ev.Software == nil &&
-					ev.RawStatus == 0 && ev.Reason == 0 && !ev.HasImmediate, "event %d: %s", i, describe(ev))
+				assert.Assert(t, reflect.DeepEqual(ev, want), "event %d: %s", i, describe(ev))
 			}
 			empty(t, a.request)
 		}
+		rule.Proves(t, "EVD-WAIT-02", "EVD-DEQ-04")
 	})
 }
 

@@ -135,6 +135,8 @@ func TestWaitIsExclusive(t *testing.T) {
 		assert.ErrorIs(t, err, errWaiter)
 		_, err = evd.DequeueBatch(make([]udat.Event, 2))
 		assert.ErrorIs(t, err, errWaiter)
+		_, err = evd.DequeueSpin(make([]udat.Event, 2), 3)
+		assert.ErrorIs(t, err, errWaiter)
 		rule.Proves(t, "EVD-WAIT-15", "EVD-30", "EVD-DEQ-02")
 		soft(t, evd, 1)
 		assert.NilError(t, w.result(t).err)

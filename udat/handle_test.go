@@ -155,7 +155,6 @@ func TestTeardown(t *testing.T) {
 		assert.NilError(t, z2.ia.Close(udat.CloseGraceful))
 		rule.Proves(t, "OBJ-12")
 		everyCallFails(t, []udat.Handle{z2.ia}, reflect.Zero)
-		rule.Proves(t, "GEN-05")
 	})
 }
 

@@ -77,7 +77,9 @@ func TestAsyncDispatcher(t *testing.T) {
 		rule.Proves(t, "EVT-02", "EVT-03")
 		assert.ErrorIs(t, async.Free(), udat.ErrInvalidState)
 
-		b := newEnd(t, dev, setup{opts: []udat.Option{udat.WithAsyncEVD(async)}})
+		// The length asked for does not count: there could be no dispatcher of it.
+		b := newEnd(t, dev, setup{opts: []udat.Option{udat.WithAsyncQLen(1 << 40), udat.WithAsyncEVD(async)}})
+		assert.Equal(t, queueLength(t, async), 200)
 		assert.Equal(t, b.ia.AsyncEVD(), async)
 		b.alarm()
 		assert.Equal(t, expect(t, async, udat.EventAsyncEPSoftHighWatermark).Object, udat.Handle(b.ep))
