@@ -56,16 +56,16 @@ func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 		private: append([]byte(nil), p.Private...),
 		in:      p.ReadIn, out: p.ReadOut,
 	}
-	if err := d.reserve(kindConn); err != nil {
+	if err := d.reserve(); err != nil {
 		return nil, err
 	}
 	if err := qp.claim(c); err != nil {
-		d.release(kindConn)
+		d.release()
 		return nil, err
 	}
 	if err := c.start(); err != nil {
 		qp.unclaim()
-		d.release(kindConn)
+		d.release()
 		return nil, err
 	}
 	return c, nil
@@ -433,7 +433,7 @@ func (c *conn) Close() error {
 	d.mu.Lock()
 	delete(d.conns, c)
 	d.mu.Unlock()
-	d.release(kindConn)
+	d.release()
 	return err
 }
 

@@ -37,12 +37,8 @@ func (d *device) CreateCQ(depth int) (fabric.CQ, error) {
 	if err := d.checkDepth(depth); err != nil {
 		return nil, err
 	}
-	if err := d.reserve(kindCQ); err != nil {
-		return nil, err
-	}
 	ch, err := d.ctx.CreateCompChannel()
 	if err != nil {
-		d.release(kindCQ)
 		return nil, wrap(err)
 	}
 	if !d.resizes() {
@@ -52,7 +48,6 @@ func (d *device) CreateCQ(depth int) (fabric.CQ, error) {
 	vector := int(d.nextVector.Add(1)-1) % max(d.ctx.NumCompVectors(), 1)
 	v, err := d.ctx.CreateCQ(depth, ch, vector)
 	if err != nil {
-		d.release(kindCQ)
 		return nil, wrap(errors.Join(err, ch.Close()))
 	}
 	q := &cq{dev: d, v: v, ch: ch}
@@ -126,6 +121,5 @@ func (q *cq) Close() error {
 	delete(q.dev.cqs, q.v)
 	q.dev.mu.Unlock()
 	err := q.ch.Close()
-	q.dev.release(kindCQ)
 	return wrap(err)
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,7 +40,7 @@ type device struct {
 	mu       sync.Mutex // a leaf: no other lock is taken under it
 	closed   bool
 	removed  bool
-	live     map[string]int // objects by kind, for Close
+	cmUsers  int // listeners and connections that their owners have not closed
 	cqs      map[*cverbs.CQ]*cq
 	qps      map[*cverbs.QP]*qp
 	srqs     map[*cverbs.SRQ]*srq
@@ -69,7 +68,6 @@ func open(p port, opts fabric.Options, async func(fabric.AsyncEvent)) (*device, 
 		attrs:    p.fabricAttr(opts.RNRRetry, os.Getpagesize()),
 		access:   cverbs.AccessRemoteRead | cverbs.AccessRemoteWrite,
 		async:    async,
-		live:     map[string]int{},
 		cqs:      map[*cverbs.CQ]*cq{},
 		qps:      map[*cverbs.QP]*qp{},
 		srqs:     map[*cverbs.SRQ]*srq{},
@@ -95,18 +93,25 @@ func (d *device) Attr() fabric.Attr { return d.attrs }
 // rejected.
 func (d *device) Close() error {
 	d.mu.Lock()
-	if d.closed {
+	switch {
+	case d.closed:
 		d.mu.Unlock()
 		return fabric.ErrClosed
-	}
-	if len(d.live) > 0 {
-		err := fmt.Errorf("%w: device %s still has %s", fabric.ErrInUse, d.info.Name, d.liveText())
+	case d.cmUsers > 0:
+		err := fmt.Errorf("%w: device %s still has %d listeners and connections", fabric.ErrInUse, d.info.Name, d.cmUsers)
 		d.mu.Unlock()
 		return err
 	}
 	d.closed = true
 	d.mu.Unlock()
 
+	err := d.ctx.Close()
+	if errors.Is(err, cverbs.ErrInUse) {
+		d.mu.Lock()
+		d.closed = false
+		d.mu.Unlock()
+		return wrap(err)
+	}
 	d.stop()
 	d.done.Wait()
 	d.calls.Wait()
@@ -116,36 +121,26 @@ func (d *device) Close() error {
 	for c := range d.retired {
 		c.drop()
 	}
-	return wrap(errors.Join(d.ch.Close(), d.ctx.Close()))
+	return wrap(errors.Join(d.ch.Close(), err))
 }
 
-func (d *device) liveText() string {
-	var parts []string
-	for kind, n := range d.live {
-		parts = append(parts, fmt.Sprintf("%d %s", n, kind))
-	}
-	slices.Sort(parts)
-	return strings.Join(parts, ", ")
-}
-
-// reserve counts an object that is about to be created, or refuses it.
-func (d *device) reserve(kind string) error {
+// reserve counts a listener or connection that is about to be made, or refuses it. cverbs counts
+// all other objects.
+func (d *device) reserve() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return fabric.ErrClosed
 	}
-	d.live[kind]++
+	d.cmUsers++
 	return nil
 }
 
 // release is the reverse of reserve.
-func (d *device) release(kind string) {
+func (d *device) release() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.live[kind]--; d.live[kind] == 0 {
-		delete(d.live, kind)
-	}
+	d.cmUsers--
+	d.mu.Unlock()
 }
 
 // post runs f on the event goroutine, after what was posted before.
@@ -214,13 +209,19 @@ func (d *device) readAsync(stop context.Context) {
 	for {
 		ev, err := d.ctx.AsyncEventContext(stop)
 		if err != nil {
-			if stop.Err() == nil {
+			if !d.isClosed() {
 				d.post(d.deviceFatal)
 			}
 			return
 		}
 		d.post(func() { d.asyncEvent(ev) })
 	}
+}
+
+func (d *device) isClosed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closed
 }
 
 // asyncKinds are the events that the owner of an object hears of.

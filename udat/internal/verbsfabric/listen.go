@@ -35,7 +35,7 @@ func (d *device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, 
 	if !d.info.Addr.IsValid() {
 		return nil, fmt.Errorf("%w: %s has no IP address to listen on", fabric.ErrAddrInvalid, d.info.Name)
 	}
-	if err := d.reserve(kindListener); err != nil {
+	if err := d.reserve(); err != nil {
 		return nil, err
 	}
 	l := &listener{dev: d, on: on}
@@ -46,7 +46,7 @@ func (d *device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, 
 			return l, nil
 		}
 		if port != 0 || tries == 10 || !errors.Is(err, syscall.EADDRINUSE) {
-			d.release(kindListener)
+			d.release()
 			return nil, wrapAddr(err)
 		}
 	}
@@ -119,7 +119,7 @@ func (l *listener) Close() error {
 	for _, id := range ids {
 		err = errors.Join(err, id.Close())
 	}
-	l.dev.release(kindListener)
+	l.dev.release()
 	return wrap(err)
 }
 
@@ -214,11 +214,11 @@ func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 	if c.state != stArrived && c.state != stLost {
 		return nil, errAnswered
 	}
-	if err := d.reserve(kindConn); err != nil {
+	if err := d.reserve(); err != nil {
 		return nil, err
 	}
 	if err := qp.claim(c); err != nil {
-		d.release(kindConn)
+		d.release()
 		return nil, err
 	}
 	moved, cause := false, c.lost
@@ -227,7 +227,7 @@ func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 		moved, cause = qp.connect(c.id, in, out)
 		if cause != nil && !moved && !peerGone(cause) {
 			qp.unclaim()
-			d.release(kindConn)
+			d.release()
 			return nil, wrap(cause)
 		}
 		c.in, c.out = in, out

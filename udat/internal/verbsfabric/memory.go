@@ -9,18 +9,6 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Kinds of objects, as Device.Close names them.
-const (
-	kindPD       = "protection domain"
-	kindMR       = "memory region"
-	kindMW       = "memory window"
-	kindCQ       = "completion queue"
-	kindSRQ      = "shared receive queue"
-	kindQP       = "queue pair"
-	kindListener = "listener"
-	kindConn     = "connection"
-)
-
 // pd is a protection domain.
 type pd struct {
 	dev *device
@@ -32,12 +20,8 @@ type pd struct {
 }
 
 func (d *device) AllocPD() (fabric.PD, error) {
-	if err := d.reserve(kindPD); err != nil {
-		return nil, err
-	}
 	v, err := d.ctx.AllocPD()
 	if err != nil {
-		d.release(kindPD)
 		return nil, wrap(err)
 	}
 	return &pd{dev: d, v: v}, nil
@@ -45,13 +29,7 @@ func (d *device) AllocPD() (fabric.PD, error) {
 
 func (p *pd) base() *pd { return p }
 
-func (p *pd) Close() error {
-	if err := p.v.Close(); err != nil {
-		return wrap(err)
-	}
-	p.dev.release(kindPD)
-	return nil
-}
+func (p *pd) Close() error { return wrap(p.v.Close()) }
 
 // mr is a memory region.
 type mr struct {
@@ -70,12 +48,8 @@ func (p *pd) RegMR(buf []byte, access fabric.Access) (fabric.MR, error) {
 	if access&(fabric.RemoteWrite|fabric.RemoteAtomic) != 0 {
 		a |= cverbs.AccessLocalWrite
 	}
-	if err := p.dev.reserve(kindMR); err != nil {
-		return nil, err
-	}
 	v, err := p.v.RegMR(buf, a)
 	if err != nil {
-		p.dev.release(kindMR)
 		return nil, wrap(err)
 	}
 	return &mr{p.dev, v}, nil
@@ -84,19 +58,12 @@ func (p *pd) RegMR(buf []byte, access fabric.Access) (fabric.MR, error) {
 func (m *mr) LKey() uint32 { return m.v.LKey() }
 func (m *mr) RKey() uint32 { return m.v.RKey() }
 
-func (m *mr) Close() error {
-	if err := m.v.Close(); err != nil {
-		return wrap(err)
-	}
-	m.dev.release(kindMR)
-	return nil
-}
+func (m *mr) Close() error { return wrap(m.v.Close()) }
 
 // mw is a memory window of type 1: it may be bound again at any time and is valid in its whole
 // protection domain, like DAT's RMR. Type 2 can do neither; every device with type 2 has type 1
 // too.
 type mw struct {
-	dev     *device
 	pd      *pd
 	v       *cverbs.MW
 	rkey    atomic.Uint32
@@ -107,9 +74,6 @@ func (p *pd) AllocMW() (fabric.MW, error) {
 	if p.dev.attrs.MaxMW == 0 {
 		return nil, fmt.Errorf("%w: %s has no memory windows", fabric.ErrNotSupported, p.dev.info.Name)
 	}
-	if err := p.dev.reserve(kindMW); err != nil {
-		return nil, err
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	v, err := p.v.AllocMW(cverbs.MWType1)
@@ -119,11 +83,10 @@ func (p *pd) AllocMW() (fabric.MW, error) {
 		}
 	}
 	if err != nil {
-		p.dev.release(kindMW)
 		return nil, wrap(err)
 	}
 	p.windows++
-	return &mw{dev: p.dev, pd: p, v: v, unbound: p.unbound}, nil
+	return &mw{pd: p, v: v, unbound: p.unbound}, nil
 }
 
 func (m *mw) RKey() uint32 { return m.rkey.Load() }
@@ -137,6 +100,5 @@ func (m *mw) Close() error {
 	if m.pd.windows--; m.pd.windows == 0 {
 		m.pd.unbound.Close()
 	}
-	m.dev.release(kindMW)
 	return nil
 }

@@ -83,16 +83,11 @@ func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
 		MaxSendSGE: uint32(init.MaxSendSGE), MaxRecvSGE: uint32(init.MaxRecvSGE),
 		MaxInline: uint32(min(init.MaxInline, inlineWanted)),
 	}
-	if err := d.reserve(kindQP); err != nil {
-		return nil, err
-	}
 	v, err := createInline(domain.base().v, vi)
 	if err != nil {
-		d.release(kindQP)
 		return nil, wrap(err)
 	}
 	if err := v.ToInit(d.num, d.access); err != nil {
-		d.release(kindQP)
 		return nil, wrap(errors.Join(err, v.Close()))
 	}
 	q := &qp{dev: d, v: v, toError: v.ToError}
@@ -162,7 +157,7 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 
 func (q *qp) Bind(w fabric.MW, wr fabric.BindWR) (uint32, error) {
 	win, ok := w.(*mw)
-	if !ok || win.dev != q.dev {
+	if !ok || win.pd.dev != q.dev {
 		return 0, invalid("the window is not of this device")
 	}
 	region, ok := wr.MR.(*mr)
@@ -230,7 +225,6 @@ func (q *qp) Close() error {
 	q.dev.mu.Lock()
 	delete(q.dev.qps, q.v)
 	q.dev.mu.Unlock()
-	q.dev.release(kindQP)
 	return nil
 }
 

@@ -38,12 +38,8 @@ func (p *pd) CreateSRQ(depth, maxSGE int) (fabric.SRQ, error) {
 		return nil, invalid("maxSGE is %d, a receive in a shared queue of this device has at most %d", maxSGE,
 			d.attrs.MaxSRQSGE)
 	}
-	if err := d.reserve(kindSRQ); err != nil {
-		return nil, err
-	}
 	v, err := p.v.CreateSRQ(cverbs.SRQInit{MaxWR: uint32(depth + 1), MaxSGE: uint32(max(maxSGE, 1))})
 	if err != nil {
-		d.release(kindSRQ)
 		return nil, wrap(err)
 	}
 	s := &srq{dev: d, v: v}
@@ -129,6 +125,5 @@ func (s *srq) Close() error {
 	s.dev.mu.Lock()
 	delete(s.dev.srqs, s.v)
 	s.dev.mu.Unlock()
-	s.dev.release(kindSRQ)
 	return nil
 }
