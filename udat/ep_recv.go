@@ -9,8 +9,8 @@ import (
 // PostRecv gives a buffer for one message of the peer's: the segments of iov are filled in order, at most one of
 // them partly. No segments take a message without data. It is valid in every state, and in DISCONNECTED the receive
 // is flushed at once; an endpoint with a shared receive queue is InvalidState. The call copies iov; the memory must be
-// left alone until the completion, which comes to the receive dispatcher with the cookie. It neither blocks nor
-// allocates.
+// left alone until the completion, which comes to the receive dispatcher with the cookie. It does not
+// block, and allocates only for the first receive that is posted outside a connection.
 //
 // The only flag is unsignalled, where the endpoint's receive completion flags are. A message longer than the buffer
 // completes with DTOErrLocalLength and breaks the connection. Errors: those of PostSend; the regions need local write.

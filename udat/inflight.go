@@ -23,7 +23,7 @@ type inflight struct {
 	tail  uint32 // number of the next entry to be posted
 	freed uint32 // completed, as the poster last saw it
 
-	segments []fabric.SGE // see saveSGEs: stride for each entry
+	segments []fabric.SGE // stride for each entry; nil until saveSGEs needs them
 	stride   int
 
 	// Guarded by the dispatcher's lock.
@@ -73,10 +73,7 @@ func newInflight(limit, stride int, headMu sync.Locker) *inflight {
 	for size < limit+spareEntries {
 		size *= 2
 	}
-	return &inflight{
-		limit: uint32(limit), entries: make([]inflightEntry, size), headMu: headMu,
-		stride: stride, segments: make([]fabric.SGE, size*stride),
-	}
+	return &inflight{limit: uint32(limit), entries: make([]inflightEntry, size), headMu: headMu, stride: stride}
 }
 
 func (q *inflight) entry(seq uint32) *inflightEntry { return &q.entries[seq&uint32(len(q.entries)-1)] }
@@ -118,6 +115,9 @@ func (q *inflight) clear() { q.completed, q.freed = q.tail, q.tail }
 
 // saveSGEs saves the segments of a receive that is posted outside a connection: Modify may have to post it anew.
 func (q *inflight) saveSGEs(seq uint32, sges []fabric.SGE) []fabric.SGE {
+	if q.segments == nil {
+		q.segments = make([]fabric.SGE, len(q.entries)*q.stride)
+	}
 	q.entry(seq).segments = uint16(len(sges))
 	saved := q.savedSGEs(seq)
 	copy(saved, sges)
