@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Installs what godat needs to be built and tested. Does nothing, quickly, when all of it is there.
 #
-#   ci/deps.sh [build] [vm] [lint] [siw] [bench]      without an argument: build vm lint
+#   ci/deps.sh [build] [vm] [lint] [siw] [bench] [uml]      without an argument: build vm lint
 #
 #   build   compiler, make, headers of libibverbs and librdmacm
 #   vm      what ci/rxe-vm.sh needs: qemu, RDMA user space and tools, a stock Debian kernel
 #   lint    shellcheck
 #   siw     the soft-iWARP module, built for that kernel (150 MB download; implies vm)
 #   bench   what ci/bench.sh compares with: perftest, cmtime, dapltest
+#   uml     the kernel of ci/uml-vm.sh, built from the source in Debian unstable (150 MB download, 3 GB while it
+#           builds, about 5 minutes)
 #
 # The kernel is unpacked into ${GODAT_CACHE:-${XDG_CACHE_HOME:-~/.cache}/godat}, never installed.
 set -euo pipefail
@@ -19,7 +21,7 @@ say() { printf 'deps: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
 packages=()
-want_kernel=false want_siw=false
+want_kernel=false want_siw=false want_uml=false
 [ $# -gt 0 ] || set -- build vm lint
 for part in "$@"; do
   case $part in
@@ -28,8 +30,9 @@ for part in "$@"; do
     lint) packages+=(shellcheck) ;;
     siw) want_kernel=true want_siw=true ;;
     bench) packages+=(perftest rdmacm-utils dapl2-utils iproute2) ;;
+    uml) want_uml=true ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-    *) say "unknown part '$part' (known: build vm lint siw bench)"; exit 2 ;;
+    *) say "unknown part '$part' (known: build vm lint siw bench uml)"; exit 2 ;;
   esac
 done
 if $want_kernel; then
@@ -37,6 +40,12 @@ if $want_kernel; then
     rdma-core ibverbs-providers ibverbs-utils rdmacm-utils perftest dapl2-utils)
 fi
 $want_siw && packages+=(gcc-12 libc6-dev make libelf1)
+uml_sources=("$(dirname "$0")/uml/config" "$(dirname "$0")/uml/vdso-clock.patch")
+uml=$cache/uml-$(cat "${uml_sources[@]}" | cksum | cut -d ' ' -f 1)
+if $want_uml; then
+  packages+=(busybox-static cpio util-linux iproute2 procps rdma-core ibverbs-providers ibverbs-utils)
+  [ -e "$uml/linux" ] || packages+=(gcc libc6-dev make bison flex bc m4 libelf-dev patch xz-utils)
+fi
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then
@@ -77,11 +86,12 @@ install_packages() {
     die "apt-get could not install: ${missing[*]}"
 }
 
+apt=()       # more options of apt
 download() { # PACKAGE[=VERSION]..., unpacked into the directory $unpack
   local tmp deb
   tmp=$(mktemp -d "$cache/download.XXXXXX")
   say "downloading $*"
-  (cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root download "$@") ||
+  (cd "$tmp" && apt-get -qq -o APT::Sandbox::User=root "${apt[@]}" download "$@") ||
     { rm -rf "$tmp"; die "could not download $*"; }
   for deb in "$tmp"/*.deb; do dpkg -x "$deb" "$unpack"; done
   rm -rf "$tmp"
@@ -151,6 +161,43 @@ build_siw() {
   rm -rf "$unpack" "$log"
 }
 
+# A User Mode Linux with rxe and siw. Debian stable's kernel is too old: in User Mode Linux, several processors and fast
+# system calls came with 6.16 to 6.19. The package lists of unstable stay apart from those of the host.
+build_uml() {
+  local release mirror name unpack log
+  # shellcheck disable=SC1091
+  release=$(. /etc/os-release && echo "$ID ${VERSION_CODENAME:-}")
+  # shellcheck disable=SC2016 # apt's own variables
+  mirror=$(apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' "Created-By: Packages" |
+    awk -v release="${release#debian }" '$1 == release && $2 == "main" { print $3; exit }')
+  [ -n "$mirror" ] || die "no main archive of Debian among this host's package sources: no kernel source"
+  unpack=$uml.part
+  rm -rf "$unpack"
+  mkdir -p "$unpack"/apt/{lists,cache}/partial "$unpack/apt/cache/archives/partial"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror unstable main" >"$unpack/apt/list"
+  apt=(-o "Dir::Etc::SourceList=$unpack/apt/list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State::Lists=$unpack/apt/lists"
+    -o "Dir::Cache=$unpack/apt/cache")
+  apt-get -qq -o APT::Sandbox::User=root "${apt[@]}" update ||
+    die "could not read the package lists of Debian unstable"
+  name=$(apt-cache "${apt[@]}" depends linux-source | sed -n 's/.*Depends: *\(linux-source-[0-9.]*\)$/\1/p' | head -n 1)
+  [ -n "$name" ] || die "Debian unstable names no linux-source"
+  download "$name"
+  rm -rf "$unpack/apt"
+  mkdir "$unpack/tree"
+  tar -C "$unpack/tree" --strip-components=1 -xf "$unpack/usr/src/$name.tar.xz"
+  rm -rf "${unpack:?}/usr"
+  log=$cache/uml-build.log
+  say "building $name as a User Mode Linux: about 5 minutes"
+  {
+    patch -p1 -d "$unpack/tree" <"${uml_sources[1]}" && make -C "$unpack/tree" ARCH=um x86_64_defconfig &&
+      cat "${uml_sources[0]}" >>"$unpack/tree/.config" && make -C "$unpack/tree" ARCH=um olddefconfig &&
+      nice -n 5 make -s -C "$unpack/tree" ARCH=um -j"$(nproc)" linux && strip -o "$unpack/linux" "$unpack/tree/linux"
+  } >"$log" 2>&1 || die "the kernel did not build: see $log"
+  rm -rf "$unpack/tree" "$log" "$uml"
+  mv "$unpack" "$uml"
+  say "$("$uml/linux" --version), a User Mode Linux, is in $uml"
+}
+
 if [ ${#packages[@]} -gt 0 ]; then
   need_debian "what is missing"
   install_packages
@@ -163,6 +210,10 @@ lock() {
 if $want_kernel && [ ! -e "$linux/current/vmlinux" ]; then
   lock
   get_kernel
+fi
+if $want_uml && [ ! -e "$uml/linux" ]; then
+  lock
+  [ -e "$uml/linux" ] || build_uml
 fi
 if $want_siw; then
   siw_module=lib/modules/$(readlink "$linux/current")/extra/siw.ko

@@ -1,15 +1,15 @@
 #!/bin/bash
-# Second stage inside the virtual machine, on the host's root under a scratch layer.
-# /run/godat is the control share: config, command and collect come from rxe-vm.sh; status goes back.
+# Second stage inside the guest, on the host's root under a scratch layer.
+# /run/godat is the control share: config, command and collect come from rxe-vm.sh or uml-vm.sh; status goes back.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 control=/run/godat
 b=/bin/busybox
-device='' memlock='' kernel_modules='' out='' epoch=0
+self='' device='' memlock='' kernel_modules='' out='' epoch=0 mhz='' # kernel_modules: of qemu only; mhz: of User Mode Linux
 # shellcheck disable=SC1091
 . $control/config
 : >$control/started
 
-problem() { echo "rxe-vm: guest: $*" >&4; }
+problem() { echo "$self: guest: $*" >&4; }
 off() {
   echo "$1" >$control/status
   $b poweroff -f
@@ -26,14 +26,23 @@ $b ln -sfn /proc/self/fd/1 /dev/stdout
 $b ln -sfn /proc/self/fd/2 /dev/stderr
 
 # A virtio port can be opened once only, and programs like to reopen /dev/stdout: give them pipes.
-for _ in $($b seq 100); do
-  for port in /dev/vport*p2; do [ ! -c "$port" ] || break 2; done
-  $b sleep 0.05
-done
+stdout=/dev/ttyS0 stderr=/dev/ttyS1
+if [ -n "$mhz" ]; then
+  $b stty -F $stdout raw -echo
+  $b stty -F $stderr raw -echo
+  # perftest reads the rate of the time stamp counter here.
+  sed "s/^bogomips.*/&\ncpu MHz\t\t: $mhz/" /proc/cpuinfo >/run/cpuinfo && $b mount --bind /run/cpuinfo /proc/cpuinfo
+else
+  for _ in $($b seq 100); do
+    for stderr in /dev/vport*p2; do [ ! -c "$stderr" ] || break 2; done
+    $b sleep 0.05
+  done
+  stdout=${stderr%2}1
+fi
 $b mkfifo /run/stdout /run/stderr
-$b cat </run/stdout >"${port%2}1" &
+$b cat </run/stdout >"$stdout" &
 cat_out=$!
-$b cat </run/stderr >"$port" &
+$b cat </run/stderr >"$stderr" &
 cat_err=$!
 exec 3>/run/stdout 4>/run/stderr
 
@@ -51,12 +60,12 @@ fd98:1::1 rdma1
 HOSTS
 
 # Modules beyond the ones at hand (veth, sch_netem, ...) load by modprobe, from the cache.
-if $b mkdir -p /lib/modules 2>/dev/null; then
+if [ -n "$kernel_modules" ] && $b mkdir -p /lib/modules 2>/dev/null; then
   $b mount --bind "$kernel_modules" /lib/modules
 fi
 
 if [ "$device" = siw ]; then
-  modprobe siw || problem "could not load siw"
+  [ -z "$kernel_modules" ] || modprobe siw || problem "could not load siw"
   echo 1 >/proc/sys/net/ipv4/tcp_syn_retries # siw makes its TCP connections inside a system call: three seconds, not two minutes
 fi
 
@@ -77,7 +86,8 @@ done
 
 if [ -n "$out" ]; then
   $b mkdir -p "$out"
-  $b mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=mmap out "$out" || problem "could not mount the output folder $out"
+  if [ -n "$mhz" ]; then $b mount -t hostfs -o "$out" out "$out"
+  else $b mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=mmap out "$out"; fi || problem "could not mount the output folder $out"
 fi
 
 ulimit -l "$memlock"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs the virtual machine's initramfs: busybox, the modules in the order of loading, and init.
+# Packs the guest's initramfs: busybox, init, and the kernel's modules, if it has any, in the order of loading.
 #   ci/vm/mkinitrd.sh KERNEL-DIRECTORY OUTPUT
 set -euo pipefail
 kernel=$1 out=$2
@@ -15,6 +15,7 @@ mkdir -p "$tree"/{bin,lib,proc,dev,lower,scratch,root}
 cp "$(command -v busybox)" "$tree/bin/busybox"
 cp "$here/init" "$tree/init"
 chmod 755 "$tree/init"
+[ -d "$kernel/lib/modules" ] || modules=()
 for module in "${modules[@]}"; do
   /sbin/modprobe -d "$kernel" -S "$version" --show-depends "$module"
 done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r file; do

@@ -12,13 +12,15 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// pairTime bounds one pair of programs.
-const pairTime = time.Minute
+const (
+	pairTime    = 20 * time.Second // bounds one pair of programs
+	compareTime = 6 * time.Minute  // bounds the rounds of a comparison
+)
 
 // inline is the largest message that udat sends inline, and cverbs here.
 const inline = 128
 
-// scale of one size: how many operations, and how many outstanding.
+// size is a message size, with how many operations measure it and how many are in flight.
 type size struct {
 	bytes             int
 	name              string
@@ -27,16 +29,21 @@ type size struct {
 }
 
 var sizes = []size{
-	{2, "2 B", 5000, 30000, 128, 16},
-	{64, "64 B", 5000, 30000, 128, 16},
-	{4 << 10, "4 KiB", 2000, 12000, 128, 16},
-	{64 << 10, "64 KiB", 300, 1200, 64, 16},
-	{1 << 20, "1 MiB", 30, 80, 16, 4},
+	{2, "2 B", 5000, 20000, 128, 16},
+	{64, "64 B", 5000, 20000, 128, 16},
+	{4 << 10, "4 KiB", 3000, 12000, 128, 16},
+	{64 << 10, "64 KiB", 500, 1200, 64, 16},
+	{1 << 20, "1 MiB", 50, 80, 16, 4},
 }
 
 func (b *bench) operations(n int) string {
-	if b.quick {
+	switch {
+	case b.quick:
 		n = max(10, n/20)
+	case b.machine == host: // a NIC is faster than rxe
+		n *= 10
+	case b.machine == tcg:
+		n = max(10, n/4)
 	}
 	return strconv.Itoa(n)
 }
@@ -44,75 +51,88 @@ func (b *bench) operations(n int) string {
 // layers of datperf, in the order of the columns.
 var layers = []string{result.Cverbs, result.UDAT}
 
-// comparison is one table: a program of perftest (or dapltest) and datperf, over the sizes.
+// comparison measures the tables of one pair of programs.
 type comparison struct {
-	table *Table
-	sizes []size
-	// round measures all series of one size once.
-	round func(s size) error
+	tables []*result.Table
+	sizes  []size
+	round  func(s size) error // measures all series of one size once
+	judge  func()
 }
 
-// compare measures datperf against the others: every round goes through all programs and sizes.
-func (b *bench) compare(p *Part) error {
+// each marks both layers of a table against its first series.
+func each(t *result.Table, relation string, factors [2]float64, rows ...string) {
+	for i, layer := range layers {
+		t.Mark(layer, relation, factors[i], t.Series[0], rows...)
+	}
+}
+
+// limits are the marks beside perftest, for cverbs and udat in this order.
+type limits struct{ p50, p99, events, rate, small [2]float64 }
+
+var (
+	onRXE = limits{
+		p50: [2]float64{1.03, 1.03}, p99: [2]float64{1.2, 1.2}, events: [2]float64{1.1, 1.1},
+		rate: [2]float64{0.97, 0.97}, small: [2]float64{0.97, 0.97},
+	}
+	// Those of the loop device, where ours is a larger part of the time.
+	onNIC = limits{
+		p50: [2]float64{1.05, 1.1}, p99: [2]float64{1.2, 1.2}, events: [2]float64{1.1, 1.2},
+		rate: [2]float64{0.97, 0.97}, small: [2]float64{0.9, 0.75},
+	}
+)
+
+func (b *bench) compare(s *result.Section) error {
+	stop, err := b.dapltestServer()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return b.compareWith(s, onRXE, b.againstDapltest())
+}
+
+// compareNIC needs nothing but datperf and perftest.
+func (b *bench) compareNIC(s *result.Section) error { return b.compareWith(s, onNIC, nil) }
+
+// compareWith measures datperf against the others: every round goes through all programs and sizes.
+func (b *bench) compareWith(s *result.Section, marks limits, more []*comparison) error {
 	var all []*comparison
 	for _, test := range []string{result.Send, result.Write, result.Read} {
-		all = append(all, b.latencyAgainst(test, false))
-	}
-	for _, test := range []string{result.Send, result.Write, result.Read} {
-		all = append(all, b.streamAgainst(test, false)...)
-	}
-	for _, test := range []string{result.Send, result.Read} {
-		all = append(all, b.latencyAgainst(test, true))
+		all = append(all, b.latencyAgainst(test, false, marks))
 	}
 	for _, test := range []string{result.Send, result.Read} { // perftest has no events for write
-		all = append(all, b.streamAgainst(test, true)...)
+		all = append(all, b.latencyAgainst(test, true, marks))
 	}
-	all = append(all, b.againstDapltest()...)
+	for _, test := range []string{result.Send, result.Write, result.Read} {
+		all = append(all, b.streamAgainst(test, marks))
+	}
+	for _, test := range []string{result.Send, result.Write} {
+		all = append(all, b.batchesAgainst(test))
+	}
+	all = append(all, more...)
 	for _, c := range all {
-		p.Tables = append(p.Tables, c.table)
+		s.Tables = append(s.Tables, c.tables...)
 	}
-
 	stopServers, err := b.datperfServers()
 	if err != nil {
 		return err
 	}
 	defer stopServers()
-	dat, stop, err := b.dapltestServer()
-	if err != nil {
-		return err
-	}
-	defer stop()
-	b.dapl = dat
-	for round := range b.rounds {
-		fmt.Fprintf(os.Stderr, "bench: round %d of %d\n", round+1, b.rounds)
+	err = b.inRounds(compareTime, func() error {
 		for _, c := range all {
-			if c.round == nil {
-				continue // measured with the table before it
-			}
-			for _, s := range c.sizes {
-				if err := c.round(s); err != nil {
+			for _, size := range c.sizes {
+				if err := c.round(size); err != nil {
 					return err
 				}
 			}
 		}
-	}
-	if b.guest {
-		return nil // of an emulated or shared processor there is nothing to ask
-	}
-	for _, c := range all {
-		reference, less := c.table.Series[0], c.table.Unit == "ns"
-		for _, layer := range layers {
-			switch {
-			case reference == "dapltest":
-				c.table.ahead(layer, reference, less)
-			case less:
-				c.table.atMost(layer, 1.05, reference)
-			default:
-				c.table.atLeast(layer, 0.97, reference)
-			}
+		return nil
+	})
+	if b.machine != tcg { // an emulated processor shows nothing about ours
+		for _, c := range all {
+			c.judge()
 		}
 	}
-	return nil
+	return err
 }
 
 const (
@@ -132,7 +152,11 @@ func (b *bench) datperf(poll string, args ...string) []string {
 
 // datperfServers starts a server for polling clients and one for those that wait, and waits until they listen.
 func (b *bench) datperfServers() (stop func(), err error) {
-	line := []string{filepath.Join(b.bin, "datperf"), "server", "--device", b.device, "--port"}
+	program := filepath.Join(b.bin, "datperf")
+	if b.server != nil {
+		program = "datperf" // in the PATH there
+	}
+	line := []string{program, "server", "--device", b.peer, "--port"}
 	var servers []*process
 	stop = func() {
 		for _, s := range servers {
@@ -140,10 +164,10 @@ func (b *bench) datperfServers() (stop func(), err error) {
 		}
 	}
 	for port, argv := range map[int][]string{datperfPort: line, datperfPolling: b.pin(serverEnd, line)} {
-		server, err := start(vmTime, nil, append(slices.Clip(argv), strconv.Itoa(port))...)
+		server, err := b.startServer(guestTime, append(slices.Clip(argv), strconv.Itoa(port)))
 		if err == nil {
 			servers = append(servers, server)
-			err = server.until(20*time.Second, func() bool { return listening(port) })
+			err = server.until(20*time.Second, func() bool { return b.listening(port) })
 		}
 		if err != nil {
 			stop()
@@ -153,8 +177,37 @@ func (b *bench) datperfServers() (stop func(), err error) {
 	return stop, nil
 }
 
-// perftest runs both ends of one of its programs, and gives what the client printed. Its ends may miss each other: it is tried
-// twice.
+// startServer starts a program on the server's host, where it ends after limit at the latest.
+func (b *bench) startServer(limit time.Duration, argv []string) (*process, error) {
+	if b.server != nil {
+		argv = slices.Concat(b.server, []string{"timeout", strconv.Itoa(int(limit.Seconds()))}, argv)
+	}
+	return start(limit, nil, argv...)
+}
+
+// listening reports whether a TCP port of the server's host is listened on.
+func (b *bench) listening(port int) bool {
+	var tables []byte
+	if b.server != nil {
+		out, _ := b.run(pairTime, append(slices.Clip(b.server), "cat", "/proc/net/tcp", "/proc/net/tcp6")...)
+		tables = []byte(out)
+	} else {
+		for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+			data, _ := os.ReadFile(file)
+			tables = append(tables, data...)
+		}
+	}
+	want := fmt.Sprintf(":%04X", port)
+	for line := range strings.Lines(string(tables)) {
+		if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], want) && f[3] == "0A" {
+			return true
+		}
+	}
+	return false
+}
+
+// perftest runs both ends of one of its programs and returns what the client printed. Its ends may
+// miss each other, and with events one may not end: it is tried twice.
 func (b *bench) perftest(poll string, argv []string) (string, error) {
 	out, err := b.perftestOnce(poll, argv)
 	if err != nil {
@@ -166,12 +219,14 @@ func (b *bench) perftest(poll string, argv []string) (string, error) {
 }
 
 func (b *bench) perftestOnce(poll string, argv []string) (string, error) {
-	server, err := start(pairTime, nil, b.polling(serverEnd, poll, argv)...)
+	there := slices.Clone(argv)
+	there[slices.Index(there, "-d")+1] = b.peer
+	server, err := b.startServer(pairTime, b.polling(serverEnd, poll, there))
 	if err != nil {
 		return "", err
 	}
 	defer server.stop()
-	if err := server.until(20*time.Second, func() bool { return listening(perftestPort) }); err != nil {
+	if err := server.until(pairTime, func() bool { return b.listening(perftestPort) }); err != nil {
 		return "", err
 	}
 	out, err := b.run(pairTime, append(slices.Clip(b.polling(clientEnd, poll, argv)), b.address)...)
@@ -185,92 +240,93 @@ func (b *bench) perftestOnce(poll string, argv []string) (string, error) {
 	return out, nil
 }
 
-// perftestName is the program for a test.
-func perftestName(test, mode string) string {
-	return "ib_" + test + "_" + mode
-}
-
-// common are the flags of a perftest program that fit datperf's.
-func (b *bench) common(test string, s size, n string, events bool) []string {
-	args := []string{"-d", b.device, "-F", "-s", strconv.Itoa(s.bytes), "-n", n}
+// perf is the command line of a perftest program that fits datperf's, without the host.
+func (b *bench) perf(test, mode string, s size, n int, more ...string) []string {
+	args := []string{"ib_" + test + "_" + mode, "-d", b.device, "-F", "-s", strconv.Itoa(s.bytes), "-n", b.operations(n)}
 	if test == result.Read {
 		args = append(args, "-o", "16")
 	} else {
 		args = append(args, "-I", strconv.Itoa(inline))
 	}
-	if events {
-		args = append(args, "-e")
+	return append(args, more...)
+}
+
+// dat is the command line of datperf that fits.
+func (b *bench) dat(poll, test, mode string, s size, n int, more ...string) []string {
+	args := []string{
+		"-t", test, "-m", mode, "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes), "-n", b.operations(n),
+		"--read-depth", "16", "--buffers", strconv.Itoa(result.PerftestBuffers(s.bytes)),
 	}
-	return args
+	return b.datperf(poll, append(args, more...)...)
 }
 
 func inlineNote(test string) string {
 	if test == result.Read {
 		return ""
 	}
-	return "Where perftest says that it does not send inline on the device, cverbs runs with --inline 0; udat always sends up to 128 bytes inline where the device can."
+	return "Where perftest says that it does not send inline on the device, cverbs runs with --inline 0; " +
+		"udat always sends up to 128 bytes inline where the device can."
 }
 
-func waiting(events bool) (string, string) {
+// latencyAgainst compares half the round trip of send and write, and the whole operation of read.
+func (b *bench) latencyAgainst(test string, events bool, marks limits) *comparison {
+	poll, words, of := result.Busy, "polled", sizes
+	var flags []string
 	if events {
-		return "event", "with events (-e)"
+		poll, words, of = result.Event, "with events (-e)", []size{sizes[0], sizes[2], sizes[3]}
+		flags = []string{"-e"}
 	}
-	return "busy", "polled"
-}
-
-func eventSizes(events bool) []size {
-	if events {
-		return []size{sizes[0], sizes[2], sizes[3]}
+	rx := []string{}
+	if test == result.Send {
+		flags, rx = append(flags, "-r", "4"), []string{"--rx-depth", "4"}
 	}
-	return sizes
-}
-
-// latencyAgainst compares medians: of half the round trip for send and write, of the whole operation for read.
-func (b *bench) latencyAgainst(test string, events bool) *comparison {
-	program := perftestName(test, "lat")
-	poll, words := waiting(events)
-	perf := func(s size) []string {
-		args := append([]string{program}, b.common(test, s, b.operations(s.latency), events)...)
-		if test == result.Send {
-			args = append(args, "-r", "4")
-		}
-		return args
+	perf := func(s size) []string { return b.perf(test, result.Latency, s, s.latency, flags...) }
+	dat := func(s size) []string {
+		return b.dat(poll, test, result.Latency, s, s.latency, append([]string{"--signal", "1"}, rx...)...)
 	}
 	client := func(s size) []string { return b.polling(clientEnd, poll, perf(s)) }
-	dat := func(s size) []string {
-		args := []string{"-t", test, "-m", "lat", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes), "-n", b.operations(s.latency),
-			"--signal", "1", "--read-depth", "16", "--buffers", strconv.Itoa(result.PerftestBuffers(s.bytes))}
-		if test == result.Send {
-			args = append(args, "--rx-depth", "4")
+	program := perf(sizes[0])[0]
+	table := func(what, note string) *result.Table {
+		return &result.Table{
+			Title: fmt.Sprintf("Latency of %s, %s: %s", test, words, what), Unit: "ns", Note: note,
+			Series: append([]string{program}, layers...), How: []string{how(client, b.address), how(dat, "")},
 		}
-		return b.datperf(poll, args...)
 	}
-	t := &Table{
-		Title: fmt.Sprintf("Latency of %s, %s: median", test, words), Unit: "ns", Note: inlineNote(test), Series: append([]string{program}, layers...),
-		How: []string{how(client, b.address), how(dat, "")},
-	}
-	c := &comparison{table: t, sizes: eventSizes(events)}
+	p50, p99 := table("median", inlineNote(test)), table("99th percentile", "From the same runs as the median.")
+	c := &comparison{tables: []*result.Table{p50, p99}, sizes: of}
 	c.round = func(s size) error {
-		argv := perf(s)
-		out, err := b.perftest(poll, argv)
+		out, err := b.perftest(poll, perf(s))
 		if err == nil {
-			var v float64
-			if v, err = perftestLatency(out); err == nil {
-				t.add(s.name, program, show(client(s))+" "+b.address, v)
+			var typical, tail float64
+			if typical, tail, err = perftestLatency(out); err == nil {
+				line := show(client(s)) + " " + b.address
+				p50.Add(s.name, program, line, typical)
+				p99.Add(s.name, program, line, tail)
 			}
 		}
 		if err != nil {
-			t.fail(s.name, program, err)
+			p50.Fail(s.name, program, err)
 		}
-		b.figure(t, s.name, dat(s), func(r *result.Run) float64 { total := r.Total(); return total.Latency.At(50) })
+		b.both(p50, s.name, dat(s), func(layer, command string, total *result.Stream) {
+			p50.Add(s.name, layer, command, total.Latency.At(50))
+			p99.Add(s.name, layer, command, total.Latency.At(99))
+		})
 		return nil
+	}
+	c.judge = func() {
+		if events {
+			each(p50, "<=", marks.events)
+			return
+		}
+		each(p50, "<=", marks.p50)
+		each(p99, "<=", marks.p99)
 	}
 	return c
 }
 
-// both runs datperf for both layers, and hands every run on. Where perftest does not send inline, cverbs does not either; udat
-// has no way to be told.
-func (b *bench) both(t *Table, row string, argv []string, take func(layer, command string, r *result.Run)) {
+// both runs datperf for both layers and hands every run on. Where perftest does not send inline,
+// cverbs does not either; udat has no such option.
+func (b *bench) both(t *result.Table, row string, argv []string, take func(layer, command string, total *result.Stream)) {
 	lines := [][]string{argv}
 	i := slices.Index(argv, strings.Join(layers, ","))
 	size, _ := strconv.Atoi(argv[slices.Index(argv, "-s")+1])
@@ -292,82 +348,105 @@ func (b *bench) both(t *Table, row string, argv []string, take func(layer, comma
 			d, err = parseDatperf(out)
 		}
 		if err != nil {
-			t.fail(row, "datperf "+line[i], err)
+			t.Fail(row, "datperf "+line[i], err)
 			continue
 		}
 		for k := range d.Runs {
-			take(d.Runs[k].Case.Layer, show(line), &d.Runs[k])
+			total := d.Runs[k].Total()
+			take(d.Runs[k].Case.Layer, show(line), &total)
 		}
 	}
 }
 
-// figure takes one number of each run of both layers.
-func (b *bench) figure(t *Table, row string, argv []string, of func(*result.Run) float64) {
-	b.both(t, row, argv, func(layer, command string, r *result.Run) { t.add(row, layer, command, of(r)) })
+// stream is the flags of a stream: of perftest and of datperf.
+func stream(test string, s size) (perf, dat []string) {
+	perf = []string{"-t", strconv.Itoa(s.depth), "-Q", strconv.Itoa(s.moderation)}
+	dat = []string{"--warmup", "0", "--depth", strconv.Itoa(s.depth), "--signal", strconv.Itoa(s.moderation)}
+	if test == result.Send {
+		perf, dat = append(perf, "-r", "512"), append(dat, "--rx-depth", "512")
+	}
+	return perf, dat
 }
 
-// streamAgainst compares bandwidth, and for small messages their rate, from the same runs.
-func (b *bench) streamAgainst(test string, events bool) []*comparison {
-	program := perftestName(test, "bw")
-	poll, words := waiting(events)
-	perf := func(s size) []string {
-		args := append([]string{program}, b.common(test, s, b.operations(s.stream), events)...)
-		args = append(args, "-t", strconv.Itoa(s.depth), "-Q", strconv.Itoa(s.moderation))
-		if test == result.Send {
-			args = append(args, "-r", "512")
-		}
-		return args
+// rates measures streams with perftest's flags, each set a series of its own, and with datperf's.
+func (b *bench) rates(t *result.Table, test string, of []size, perf map[string]func(size) []string, dat func(size) []string) *comparison {
+	for _, series := range t.Series[:len(t.Series)-len(layers)] {
+		client := func(s size) []string { return b.pin(clientEnd, perf[series](s)) }
+		t.How = append(t.How, how(client, b.address))
 	}
-	client := func(s size) []string { return b.polling(clientEnd, poll, perf(s)) }
-	dat := func(s size) []string {
-		args := []string{"-t", test, "-m", "bw", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes), "-n", b.operations(s.stream), "--warmup", "0",
-			"--depth", strconv.Itoa(s.depth), "--signal", strconv.Itoa(s.moderation), "--read-depth", "16", "--buffers", strconv.Itoa(result.PerftestBuffers(s.bytes))}
-		if test == result.Send {
-			args = append(args, "--rx-depth", "512")
-		}
-		return b.datperf(poll, args...)
-	}
-	commands := []string{how(client, b.address), how(dat, "")}
-	series := append([]string{program}, layers...)
-	bandwidth := &Table{Title: fmt.Sprintf("Bandwidth of %s, %s", test, words), Unit: "bytes/s", Series: series, How: commands, Note: inlineNote(test)}
-	rate := &Table{Title: fmt.Sprintf("Message rate of %s, %s", test, words), Unit: "ops/s", Series: series, How: commands, Note: "From the same runs as the bandwidth."}
-	c := &comparison{table: bandwidth, sizes: eventSizes(events)}
-	c.round = func(s size) error {
-		small := s.bytes <= 4096
-		argv := perf(s)
-		out, err := b.perftest(poll, argv)
-		if err == nil {
-			var v, ops float64
-			if v, ops, err = perftestBandwidth(out); err == nil {
-				if s.bytes >= 64 { // two digits after the point of MB/s are few for two bytes
-					bandwidth.add(s.name, program, show(client(s))+" "+b.address, v)
-				}
-				if small {
-					rate.add(s.name, program, show(client(s))+" "+b.address, ops)
-				}
+	t.How = append(t.How, how(dat, ""))
+	return &comparison{tables: []*result.Table{t}, sizes: of, round: func(s size) error {
+		for series, argv := range perf {
+			out, err := b.perftest(result.Busy, argv(s))
+			var v float64
+			if err == nil {
+				v, err = perftestBandwidth(out, s.bytes)
+			}
+			if err != nil {
+				t.Fail(s.name, series, err)
+			} else {
+				t.Add(s.name, series, show(b.pin(clientEnd, argv(s)))+" "+b.address, v)
 			}
 		}
-		if err != nil {
-			bandwidth.fail(s.name, program, err)
-		}
-		b.both(bandwidth, s.name, dat(s), func(layer, command string, r *result.Run) {
-			total := r.Total()
-			if s.bytes >= 64 {
-				bandwidth.add(s.name, layer, command, total.OpsS*float64(s.bytes))
-			}
-			if small {
-				rate.add(s.name, layer, command, total.OpsS)
-			}
+		b.both(t, s.name, dat(s), func(layer, command string, total *result.Stream) {
+			t.Add(s.name, layer, command, total.OpsS*float64(s.bytes))
 		})
 		return nil
+	}}
+}
+
+// streamAgainst compares bandwidth.
+func (b *bench) streamAgainst(test string, marks limits) *comparison {
+	perf := func(s size) []string {
+		flags, _ := stream(test, s)
+		return b.perf(test, result.Bandwidth, s, s.stream, flags...)
 	}
-	return []*comparison{c, {table: rate}}
+	dat := func(s size) []string {
+		_, flags := stream(test, s)
+		return b.dat(result.Busy, test, result.Bandwidth, s, s.stream, flags...)
+	}
+	program := perf(sizes[0])[0]
+	t := &result.Table{
+		Title: fmt.Sprintf("Bandwidth of %s, polled", test), Unit: "bytes/s",
+		Series: append([]string{program}, layers...), Note: inlineNote(test),
+	}
+	c := b.rates(t, test, sizes[1:], map[string]func(size) []string{program: perf}, dat)
+	c.judge = func() {
+		each(t, ">=", marks.small, sizes[1].name)
+		each(t, ">=", marks.rate, sizes[2].name, sizes[3].name, sizes[4].name)
+	}
+	return c
+}
+
+// batchesAgainst compares batches of 16 with perftest's single posts, and with its own batches.
+func (b *bench) batchesAgainst(test string) *comparison {
+	perf := func(more ...string) func(s size) []string {
+		return func(s size) []string {
+			flags, _ := stream(test, s)
+			return b.perf(test, result.Bandwidth, s, s.stream, append(flags, more...)...)
+		}
+	}
+	dat := func(s size) []string {
+		_, flags := stream(test, s)
+		return b.dat(result.Busy, test, result.Bandwidth, s, s.stream, append(flags, "--batch", "16")...)
+	}
+	program := perf()(sizes[0])[0]
+	t := &result.Table{
+		Title: fmt.Sprintf("Bandwidth of %s in batches of 16, polled", test), Unit: "bytes/s",
+		Series: append([]string{program, program + " -l 16"}, layers...), Note: inlineNote(test),
+	}
+	c := b.rates(t, test, sizes[1:3], map[string]func(size) []string{program: perf(), program + " -l 16": perf("-l", "16")}, dat)
+	c.judge = func() { each(t, ">", [2]float64{1, 1}) }
+	return c
 }
 
 // how is a command with the names of what varies from row to row.
 func how(line func(size) []string, end string) string {
 	a, z := line(sizes[0]), line(sizes[len(sizes)-1])
-	names := map[string]string{"-s": "$SIZE", "-n": "$N", "--warmup": "$N", "-t": "$DEPTH", "--depth": "$DEPTH", "-Q": "$MODERATION", "--signal": "$MODERATION", "--buffers": "$BUFFERS", "-i": "$N", "-p": "$DEPTH", "RW": "$SIZE", "RR": "$SIZE"}
+	names := map[string]string{
+		"-s": "$SIZE", "-n": "$N", "--warmup": "$N", "-t": "$DEPTH", "--depth": "$DEPTH", "-Q": "$MODERATION",
+		"--signal": "$MODERATION", "--buffers": "$BUFFERS", "-i": "$N", "-p": "$DEPTH", "RW": "$SIZE", "RR": "$SIZE",
+	}
 	out := slices.Clone(a)
 	for i := range a {
 		if a[i] != z[i] && i > 0 {

@@ -14,65 +14,64 @@ import (
 // dapltest's name for the device, in a dat.conf of its own.
 const daplName = "bench"
 
-// dapltestServer starts dapltest's server, and gives the environment that its clients need.
-func (b *bench) dapltestServer() (env []string, stop func(), err error) {
+// dapltestServer starts dapltest's server and sets the environment that its clients need.
+func (b *bench) dapltestServer() (stop func(), err error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	conf := filepath.Join(dir, "dat.conf")
 	text := fmt.Sprintf("%s u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 \"%s 0\" \"\"\n", daplName, b.address)
 	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	env = []string{"DAT_OVERRIDE=" + conf}
-	server, err := start(vmTime, env, b.pin(serverEnd, []string{"dapltest", "-T", "S", "-D", daplName})...)
+	b.dapl = []string{"DAT_OVERRIDE=" + conf}
+	server, err := start(guestTime, b.dapl, b.pin(serverEnd, []string{"dapltest", "-T", "S", "-D", daplName})...)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	stop = func() { server.stop(); os.RemoveAll(dir) }
 	if err := server.until(20*time.Second, func() bool { return strings.Contains(server.out.String(), "Ready") }); err != nil {
 		stop()
-		return nil, nil, err
+		return nil, err
 	}
-	return env, stop, nil
+	return stop, nil
 }
 
-// againstDapltest compares with dapltest's performance test, which has RDMA write and read: operations per second with a pipeline,
-// and the mean time of an operation, from post to completion, with one at a time.
+// againstDapltest compares with dapltest's performance test, which has RDMA write and read: operations
+// per second with a pipeline, and the mean time of an operation, from post to completion, with one at
+// a time.
 func (b *bench) againstDapltest() (all []*comparison) {
 	for _, op := range []struct{ dapl, test string }{{"RW", result.Write}, {"RR", result.Read}} {
+		deep := func(s size) string {
+			if op.test == result.Read {
+				return "16"
+			}
+			return strconv.Itoa(s.depth)
+		}
 		argv := func(s size) []string {
-			depth := s.depth
-			if op.dapl == "RR" {
-				depth = 16
-			}
-			return b.pin(clientEnd, []string{"dapltest", "-T", "P", "-D", daplName, "-s", b.address, "-m", "p", "-i", b.operations(s.stream / 2), "-p", strconv.Itoa(depth),
-				op.dapl, strconv.Itoa(s.bytes)})
+			return b.pin(clientEnd, []string{
+				"dapltest", "-T", "P", "-D", daplName, "-s", b.address, "-m", "p", "-i", b.operations(s.stream / 2), "-p", deep(s),
+				op.dapl, strconv.Itoa(s.bytes),
+			})
 		}
-		// dapltest measures one at a time after as many with the pipeline, which warm it up.
-		dat := func(s size, depth int) []string {
-			warmup := "0"
-			if depth == 1 {
-				warmup = b.operations(s.stream / 2)
-			}
+		dat := func(s size, depth, warmup string) []string {
 			return b.datperf(result.Busy, "-t", op.test, "-m", "bw", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes),
-				"-n", b.operations(s.stream/2), "--warmup", warmup, "--depth", strconv.Itoa(depth), "--signal", "1", "--read-depth", "16", "--buffers", "1")
+				"-n", b.operations(s.stream/2), "--warmup", warmup, "--depth", depth, "--signal", "1", "--read-depth", "16",
+				"--buffers", "1")
 		}
-		deep := func(s size) int {
-			if op.dapl == "RR" {
-				return 16
+		many := func(s size) []string { return dat(s, deep(s), "0") }
+		// dapltest measures one at a time after as many with the pipeline, which warm it up.
+		one := func(s size) []string { return dat(s, "1", b.operations(s.stream/2)) }
+		table := func(unit, title string, line func(size) []string) *result.Table {
+			return &result.Table{
+				Title: title, Unit: unit, Series: append([]string{"dapltest"}, layers...),
+				How: []string{how(argv, ""), how(line, "")},
 			}
-			return s.depth
 		}
-		series := append([]string{"dapltest"}, layers...)
-		rate := &Table{Title: "Operations per second of " + op.test + ", polled, beside dapltest", Unit: "ops/s", Series: series}
-		rate.How = []string{how(argv, ""), how(func(s size) []string { return dat(s, deep(s)) }, "")}
-		single := &Table{
-			Title: "One " + op.test + " at a time, polled, beside dapltest: mean from post to completion", Unit: "ns", Series: series,
-			How: []string{rate.How[0], how(func(s size) []string { return dat(s, 1) }, "")},
-		}
-		c := &comparison{table: rate, sizes: sizes}
+		rate := table("ops/s", "Operations per second of "+op.test+", polled, beside dapltest", many)
+		single := table("ns", "One "+op.test+" at a time, polled, beside dapltest: mean from post to completion", one)
+		c := &comparison{tables: []*result.Table{rate, single}, sizes: sizes}
 		c.round = func(s size) error {
 			line := argv(s)
 			p, err := start(pairTime, b.dapl, line...)
@@ -84,17 +83,24 @@ func (b *bench) againstDapltest() (all []*comparison) {
 				}
 			}
 			if err != nil {
-				rate.fail(s.name, "dapltest", err)
+				rate.Fail(s.name, "dapltest", err)
 			} else {
-				rate.add(s.name, "dapltest", show(line), d.Ops)
-				single.add(s.name, "dapltest", show(line), d.Latency)
+				rate.Add(s.name, "dapltest", show(line), d.Ops)
+				single.Add(s.name, "dapltest", show(line), d.Latency)
 			}
-			perSecond := func(r *result.Run) float64 { total := r.Total(); return total.OpsS }
-			b.figure(rate, s.name, dat(s, deep(s)), perSecond)
-			b.figure(single, s.name, dat(s, 1), func(r *result.Run) float64 { return 1e9 / perSecond(r) })
+			b.both(rate, s.name, many(s), func(layer, command string, total *result.Stream) {
+				rate.Add(s.name, layer, command, total.OpsS)
+			})
+			b.both(single, s.name, one(s), func(layer, command string, total *result.Stream) {
+				single.Add(s.name, layer, command, 1e9/total.OpsS)
+			})
 			return nil
 		}
-		all = append(all, c, &comparison{table: single})
+		c.judge = func() {
+			each(rate, ">", [2]float64{1, 1})
+			each(single, "<", [2]float64{1, 1})
+		}
+		all = append(all, c)
 	}
 	return all
 }

@@ -64,7 +64,7 @@ func start(limit time.Duration, env []string, argv ...string) (*process, error) 
 	return p, nil
 }
 
-// wait gives the standard output, once the program has ended.
+// wait returns the standard output once the program has ended.
 func (p *process) wait() (string, error) {
 	<-p.done
 	out := p.out.String()
@@ -112,23 +112,6 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], " / ")
 }
 
-// listening tells whether a TCP port of this host is listened on.
-func listening(port int) bool {
-	want := fmt.Sprintf(":%04X", port)
-	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(data)) {
-			if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], want) && f[3] == "0A" {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // show is a command as a person would type it.
 func show(argv []string) string {
 	line := slices.Clone(argv)
@@ -138,19 +121,6 @@ func show(argv []string) string {
 		}
 	}
 	return strings.Join(line, " ")
-}
-
-// runIn runs a program in a folder, and gives its standard output.
-func (b *bench) runIn(dir string, limit time.Duration, argv ...string) (string, error) {
-	old, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	if err := os.Chdir(dir); err != nil {
-		return "", err
-	}
-	defer os.Chdir(old)
-	return b.run(limit, argv...)
 }
 
 func (b *bench) run(limit time.Duration, argv ...string) (string, error) {

@@ -3,11 +3,12 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/godat/godat/internal/perf/result"
 )
 
 // The series of the part loop: internal/bench/loop in its two builds, each with its layers.
@@ -25,27 +26,30 @@ const loopHow = "loop $FLAGS c|cverbs|udat $LOOP   # -tags nulldev; direct: -tag
 // its own in a run of thousands of operations.
 const none = 0.01
 
+// loopTime bounds the rounds.
+const loopTime = 250 * time.Second
+
 // loopRun is one setting of that program, and where its figures go.
 type loopRun struct {
 	row  string
 	loop string
 	args []string
-	one  bool              // on one processor
-	to   map[string]*Table // by the program's name for the figure
+	one  bool                     // on one processor
+	to   map[string]*result.Table // by the program's name for the figure
 }
 
 // loopTables are the tables of the part loop.
 type loopTables struct {
-	ping50, ping99, one50, one99, rate, batch, event, calls, many, posters, allocs, waiters *Table
+	ping50, ping99, one50, one99, rate, batch, event, calls, many, posters, allocs, waiters *result.Table
 }
 
-func newLoopTables(p *Part) *loopTables {
-	add := func(unit, title, note string, series ...string) *Table {
-		t := &Table{Title: title, Unit: unit, Note: note, Series: series, How: []string{loopHow}}
+func newLoopTables(p *result.Section) *loopTables {
+	add := func(unit, title, note string, series ...string) *result.Table {
+		t := &result.Table{Title: title, Unit: unit, Note: note, Series: series, How: []string{loopHow}}
 		p.Tables = append(p.Tables, t)
 		return t
 	}
-	table := func(unit, title, note string) *Table {
+	table := func(unit, title, note string) *result.Table {
 		t := add(unit, title, note)
 		for _, s := range loopSeries {
 			t.Series = append(t.Series, s.name)
@@ -90,19 +94,19 @@ func (t *loopTables) runs() (all []loopRun) {
 				name += ", two threads"
 			}
 			args := []string{"-delay", "1us", "-size", strconv.Itoa(s.bytes), "-threads", threads}
-			to := map[string]*Table{"p50": t.ping50, "p99": t.ping99}
+			to := map[string]*result.Table{"p50": t.ping50, "p99": t.ping99}
 			all = append(all, loopRun{row: name, loop: "ping", args: args, to: to})
 		}
 	}
 	for _, op := range []string{"write", "read"} {
 		for _, s := range sizes[:3] {
 			args := []string{"-delay", "1us", "-size", strconv.Itoa(s.bytes)}
-			to := map[string]*Table{"p50": t.one50, "p99": t.one99}
+			to := map[string]*result.Table{"p50": t.one50, "p99": t.one99}
 			all = append(all, loopRun{row: op + ", " + s.name, loop: op, args: args, to: to})
 		}
 	}
-	stream := func(to *Table, row, loop string, one bool, args ...string) {
-		all = append(all, loopRun{row: row, loop: loop, args: args, one: one, to: map[string]*Table{"ns": to}})
+	stream := func(to *result.Table, row, loop string, one bool, args ...string) {
+		all = append(all, loopRun{row: row, loop: loop, args: args, one: one, to: map[string]*result.Table{"ns": to}})
 	}
 	stream(t.rate, "no gap", "rate", false)
 	stream(t.rate, "gap of 50 ns", "rate", false, "-gap", "50ns")
@@ -111,7 +115,7 @@ func (t *loopTables) runs() (all []loopRun) {
 	}
 	for threads, row := range []string{"one thread", "two threads"} {
 		args := []string{"-delay", "1us", "-events", "-threads", strconv.Itoa(threads + 1)}
-		to := map[string]*Table{"p50": t.event, "calls": t.calls}
+		to := map[string]*result.Table{"p50": t.event, "calls": t.calls}
 		all = append(all, loopRun{row: row, loop: "ping", args: args, to: to})
 	}
 	for _, n := range endpoints {
@@ -130,18 +134,17 @@ func (t *loopTables) runs() (all []loopRun) {
 
 // loop measures the layers on the loop device: each round runs every setting in all series, one
 // after the other.
-func (b *bench) loop(p *Part) error {
+func (b *bench) loop(p *result.Section) error {
 	t := newLoopTables(p)
-	runs := t.runs()
-	for round := range b.rounds {
-		fmt.Fprintf(os.Stderr, "bench: round %d of %d\n", round+1, b.rounds)
-		for _, r := range runs {
+	err := b.inRounds(loopTime, func() error {
+		for _, r := range t.runs() {
 			b.loopRound(t, r)
 		}
 		b.loopWaiters(t.waiters)
-	}
+		return nil
+	})
 	t.judge()
-	return nil
+	return err
 }
 
 // loopRound runs one setting in every series. Round trips are halved.
@@ -160,67 +163,59 @@ func (b *bench) loopRound(t *loopTables, r loopRun) {
 				v = 1e9 / v
 			}
 			if err != nil {
-				to.fail(r.row, s.name, err)
+				to.Fail(r.row, s.name, err)
 				continue
 			}
-			to.add(r.row, s.name, line, v)
+			to.Add(r.row, s.name, line, v)
 		}
 		if s.layer != "c" && err == nil {
 			row := r.loop
 			if r.to["calls"] != nil {
 				row += " with events, " + r.row
 			}
-			t.allocs.add(row, s.name, line, fig["allocs"])
+			t.allocs.Add(row, s.name, line, fig["allocs"])
 		}
 	}
 }
 
 // judge sets the marks.
 func (t *loopTables) judge() {
-	for _, x := range []*Table{t.ping50, t.ping99, t.one50, t.one99} {
-		x.atMost("cverbs", 1.05, "C")
-		x.atMost("udat", 1.10, "C")
-		x.atMost("cverbs, direct", 1.03, "C")
-		x.atMost("udat, direct", 1.07, "C")
+	for _, x := range []*result.Table{t.ping50, t.ping99, t.one50, t.one99} {
+		x.Mark("cverbs", "<=", 1.05, "C")
+		x.Mark("udat", "<=", 1.10, "C")
+		x.Mark("cverbs, direct", "<=", 1.03, "C")
+		x.Mark("udat, direct", "<=", 1.07, "C")
 	}
-	rows := func(t *Table, names ...string) *Table {
-		return &Table{Series: t.Series, Rows: slices.DeleteFunc(slices.Clone(t.Rows), func(r *Row) bool {
-			return !slices.Contains(names, r.Name)
-		})}
+	t.rate.Mark("cverbs", ">=", 0.9, "C", "no gap")
+	t.rate.Mark("udat", ">=", 0.75, "C", "no gap")
+	t.batch.Mark("cverbs", "<=", 1.4, "C", "16", "32")
+	t.batch.Mark("udat", "<=", 2.5, "C", "16", "32")
+	t.event.Mark("cverbs", "<=", 1.10, "C")
+	t.event.Mark("udat", "<=", 1.20, "C")
+	for _, layer := range layers {
+		t.rate.Mark(layer, ">=", 0.99, "C", "gap of 50 ns")
+		t.posters.Mark(layer, ">=", 0.9, "C")
 	}
-	free, paced, batches := rows(t.rate, "no gap"), rows(t.rate, "gap of 50 ns"), rows(t.batch, "16", "32")
-	free.atLeast("cverbs", 0.9, "C")
-	free.atLeast("udat", 0.75, "C")
-	paced.atLeast("cverbs", 0.99, "C")
-	paced.atLeast("udat", 0.99, "C")
-	batches.atMost("cverbs", 1.4, "C")
-	batches.atMost("udat", 2.5, "C")
-	t.event.atMost("cverbs", 1.10, "C")
-	t.event.atMost("udat", 1.20, "C")
-	t.posters.atLeast("cverbs", 0.9, "C")
-	t.posters.atLeast("udat", 0.9, "C")
-	for _, r := range t.many.Rows[min(1, len(t.many.Rows)):] {
-		for _, s := range t.many.Series {
-			if v, first := t.many.sample(r.Name, s), t.many.sample("1", s); v != nil && first != nil {
-				r.mark(s+" <= 1.2 x its time with one endpoint", ratio(v, first), 1.2)
+	for _, s := range t.many.Series {
+		first := t.many.Sample("1", s)
+		for _, r := range t.many.Rows {
+			if v := t.many.Sample(r.Name, s); v != nil && first != nil && r.Name != "1" {
+				r.Limit(s+" <= 1.2 x its time with one endpoint", v.Ratio(first), 1.2)
+			}
+		}
+		for _, r := range t.allocs.Rows {
+			if c := r.Cells[s]; c != nil {
+				r.Limit(s+" allocates nothing", c.Max, none)
 			}
 		}
 	}
-	for _, r := range t.calls.Rows {
-		if c := r.Cells[2]; c != nil && r.Name == "one thread" { // its messages are 1 us under way
-			r.mark(c.Series+" does not leave user space", c.Median, none)
-		}
-	}
-	for _, r := range t.allocs.Rows {
-		for _, c := range r.Cells {
-			if c != nil {
-				r.mark(c.Series+" allocates nothing", c.Max, none)
-			}
-		}
+	row := t.calls.Row("one thread") // its messages are 1 us under way
+	if c := row.Cells["udat"]; c != nil {
+		row.Limit("udat does not leave user space", c.Median, none)
 	}
 	for _, s := range t.waiters.Series[:2] {
-		if few, all := t.waiters.sample("16", s), t.waiters.sample("1024", s); few != nil && all != nil {
-			t.waiters.row("1024").mark(s+": at most one more than with 16", all.Median-few.Median, 1)
+		if few, all := t.waiters.Sample("16", s), t.waiters.Sample("1024", s); few != nil && all != nil {
+			t.waiters.Row("1024").Limit(s+": at most one more than with 16", all.Median-few.Median, 1)
 		}
 	}
 }
@@ -249,15 +244,15 @@ func (b *bench) loopFigures(program string, one bool, args ...string) (fig map[s
 	return fig, show(argv), err
 }
 
-func (b *bench) loopWaiters(t *Table) {
+func (b *bench) loopWaiters(t *result.Table) {
 	for _, n := range []string{"16", "1024"} {
 		for _, layer := range []string{"cverbs", "udat"} {
 			fig, line, err := b.loopFigures("loop", false, "-ends", n, layer, "waiters")
 			for _, what := range []string{"threads", "goroutines"} {
 				if err != nil {
-					t.fail(n, layer+", "+what, err)
+					t.Fail(n, layer+", "+what, err)
 				} else {
-					t.add(n, layer+", "+what, line, fig[what])
+					t.Add(n, layer+", "+what, line, fig[what])
 				}
 			}
 		}

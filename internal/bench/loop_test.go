@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/perf/result"
 )
 
 // Every setting of the part loop runs in every series, and is judged: here with programs that make
@@ -27,15 +29,15 @@ echo "{\"p50\":$v,\"p99\":$v,\"ns\":$v,\"allocs\":$allocs,\"calls\":0,\"threads\
 		assert.NilError(t, os.WriteFile(filepath.Join(dir, program), []byte(script), 0o755))
 	}
 	b := &bench{bin: dir, rounds: 1, quick: true}
-	p := new(Part)
+	p := new(result.Section)
 	assert.NilError(t, b.loop(p))
-	assert.DeepEqual(t, p.failed(), []string(nil))
+	assert.DeepEqual(t, p.Failed(), []string(nil))
 	met := map[string]bool{}
 	for _, table := range p.Tables {
 		for _, r := range table.Rows {
-			for i, c := range r.Cells {
-				inC := strings.HasPrefix(table.Title, "Allocations") && i == 0
-				assert.Assert(t, c != nil || inC, "%s, %s, series %d", table.Title, r.Name, i)
+			for _, series := range table.Series {
+				inC := strings.HasPrefix(table.Title, "Allocations") && series == "C"
+				assert.Assert(t, r.Cells[series] != nil || inC, "%s, %s, %s", table.Title, r.Name, series)
 			}
 			for _, m := range r.Marks {
 				met[table.Title+": "+r.Name+": "+m.Text] = m.Met

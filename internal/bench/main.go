@@ -1,12 +1,13 @@
-// Command bench measures godat beside the programs that its users know, and writes docs/performance.md and out/performance.json.
-// ci/bench.sh builds what it needs and starts it.
+// Command bench measures godat beside C, perftest, dapltest and cmtime, and writes
+// docs/performance.md and out/performance.json. ci/bench.sh builds what it needs and starts it.
 package main
 
 import (
-	"encoding/json"
+	_ "embed"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,28 +15,54 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/godat/godat/internal/perf/report"
+	"github.com/godat/godat/internal/perf/result"
 )
+
+// notes explains the figures, at the end of the page.
+//
+//go:embed notes.md
+var notes string
+
+// The machines on which parts run that need a verbs device.
+const (
+	host = "host" // the host's own device
+	kvm  = "kvm"  // qemu with KVM
+	uml  = "uml"  // User Mode Linux
+	tcg  = "tcg"  // qemu without KVM: the figures have no marks
+)
+
+var machines = map[string]string{
+	host: "this host's device",
+	kvm:  "soft-RoCE in a virtual machine (KVM)",
+	uml:  "soft-RoCE in a User Mode Linux: user code at native speed, system calls of 5 us",
+	tcg:  "soft-RoCE in an emulated machine (qemu without KVM): no measure, so without marks",
+}
 
 // bench is one run.
 type bench struct {
-	bin     string // folder with datperf, loop, pingpong and the test binary
+	bin     string // folder with the programs
 	json    string // file with all repeats
+	machine string
 	device  string
 	address string
+	server  []string // command that starts a program on the server's host: ssh HOST; empty: this host
+	peer    string   // the server's device
 	rounds  int
 	quick   bool
+	inside  string
 	dapl    []string // environment for clients of dapltest
-	guest   bool     // this is the virtual machine
 	cpus    []int    // of the server and of the client, where they poll
 	plain   bool     // perftest does not send inline on the device, so that cverbs must not either
-	doc     *Document
+	doc     *result.Document
 }
 
-// part measures one of the things; device tells those that need a verbs device.
+// part measures one of the things; device marks those that need a verbs device.
 type part struct {
 	name, title string
 	device      bool
-	run         func(*bench, *Part) error
+	run         func(*bench, *result.Section) error
 }
 
 var parts = []part{
@@ -43,8 +70,10 @@ var parts = []part{
 	{"scale", "Scale on mem0", false, (*bench).scaleMem},
 	{"compare", "Beside perftest and dapltest", true, (*bench).compare},
 	{"scale", "Scale on a verbs device", true, (*bench).scaleDevice},
-	{"wakeup", "Wake-up of an event-driven wait", true, (*bench).wakeup},
+	{nic, "Beside perftest on a NIC", true, (*bench).compareNIC}, // not without its name
 }
+
+const nic = "nic"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -57,28 +86,33 @@ func run(args []string) error {
 	f := flag.NewFlagSet("bench", flag.ExitOnError)
 	b := &bench{}
 	f.StringVar(&b.bin, "bin", "out/bench", "folder with the programs, as ci/bench.sh builds them")
+	f.StringVar(&b.machine, "machine", tcg, "where parts that need a device run: host, kvm, uml or tcg")
 	f.StringVar(&b.device, "device", "", "verbs device")
-	f.StringVar(&b.address, "address", "", "its IP address")
+	f.StringVar(&b.address, "address", "", "IP address of the server's device")
+	server := f.String("server", "", "command that runs a program on the server's host: ssh HOST")
+	f.StringVar(&b.peer, "server-device", "", "the server's device, if not that of --device")
 	f.IntVar(&b.rounds, "rounds", 5, "repeats of every figure")
 	f.BoolVar(&b.quick, "quick", false, "few operations, one round: to see that it works")
-	docs := f.String("docs", "docs", "folder for performance.md")
+	page := f.String("page", "docs/performance.md", "file for the tables")
 	f.StringVar(&b.json, "json", "out/performance.json", "file for all repeats")
-	vm := f.Bool("vm", false, "what needs a device runs in the virtual machine")
-	inside := f.String("inside", "", "this is the virtual machine: write the document to this file")
-	render := f.String("render", "", "measure nothing: write performance.md anew from such a file")
+	f.StringVar(&b.inside, "inside", "", "this is the guest: write the document to this file")
+	render := f.String("render", "", "measure nothing: write the tables of such a document anew")
 	f.Parse(args)
 	if *render != "" {
-		return renderAgain(*render, *docs)
+		d, err := result.ReadFile(*render)
+		if err != nil {
+			return err
+		}
+		return writePage(*page, d)
 	}
 	var err error
 	if b.bin, err = filepath.Abs(b.bin); err != nil {
 		return err
 	}
-	b.guest = *inside != ""
 	names := f.Args()
 	for _, n := range names {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == n }) {
-			return fmt.Errorf("there is no part %q (loop, scale, compare, wakeup)", n)
+			return fmt.Errorf("there is no part %q (loop, scale, compare, nic)", n)
 		}
 	}
 	if b.quick {
@@ -87,116 +121,135 @@ func run(args []string) error {
 	if b.rounds < 1 {
 		return fmt.Errorf("--rounds %d: must be at least 1", b.rounds)
 	}
-	if !*vm && b.device != "" && b.address == "" {
-		return errors.New("--device needs its --address")
+	if machines[b.machine] == "" {
+		return fmt.Errorf("--machine %q: must be host, kvm, uml or tcg", b.machine)
+	}
+	if b.machine == host && (b.device == "" || b.address == "") {
+		return errors.New("--machine host needs --device and --address")
+	}
+	b.server = strings.Fields(*server)
+	if b.peer == "" {
+		b.peer = b.device
 	}
 	b.cpus = processors(b.device)
-	if *inside == "" {
-		for _, dir := range []string{*docs, filepath.Dir(b.json)} {
-			if err := os.MkdirAll(dir, 0o755); err != nil {
-				return err
-			}
-		}
+	b.doc = &result.Document{
+		Schema: result.Schema, Started: time.Now().UTC().Truncate(time.Second), Units: result.Units,
+		Command: append([]string{"make", "bench"}, names...), Labels: labels(b.inside != ""),
 	}
-	wanted := func(p part) bool { return len(names) == 0 || slices.Contains(names, p.name) }
-	b.doc = &Document{
-		Schema: Schema, Started: time.Now().UTC().Truncate(time.Second), Command: strings.TrimSpace("make bench BENCH='" + strings.Join(names, " ") + "'"),
-		Rounds: b.rounds, Units: units, Environment: environment(*inside != ""),
+	if len(names) > 0 {
+		b.doc.Command = []string{"make", "bench", "BENCH='" + strings.Join(names, " ") + "'"}
 	}
-	if len(names) == 0 {
-		b.doc.Command = "make bench"
+	if b.inside == "" {
+		fmt.Fprintln(os.Stderr, "bench: nothing else should run on this machine now")
 	}
-	if *inside != "" {
-		for _, p := range parts {
-			if p.device && wanted(p) {
-				b.part(p)
-				if err := writeJSON(*inside, b.doc); err != nil { // after each: the time limit may end it
-					return err
-				}
-			}
-		}
-		return nil
-	}
-	fmt.Fprintln(os.Stderr, "bench: nothing else should run on this machine now")
-	needsDevice := false
+	inGuest := false
 	for _, p := range parts {
 		switch {
-		case !wanted(p):
-		case !p.device || !*vm && b.device != "":
+		case len(names) == 0 && p.name == nic || len(names) > 0 && !slices.Contains(names, p.name):
+		case p.device && b.inside == "" && b.machine != host:
+			inGuest = true
+		case p.device || b.inside == "":
 			b.part(p)
-		case *vm:
-			needsDevice = true
 		}
 	}
-	if needsDevice {
-		b.virtualMachine(names)
+	if inGuest {
+		b.guest(names)
 	}
-	return b.finish(*docs)
+	return b.finish(*page)
 }
 
 // part measures one part into the document.
 func (b *bench) part(p part) {
-	out := &Part{Name: p.name, Title: p.title, LoadStart: loadAverage()}
-	b.doc.Parts = append(b.doc.Parts, out)
+	s := &result.Section{Title: p.title, LoadStart: loadAverage()}
+	if p.device {
+		s.Title += ": " + machines[b.machine]
+	}
+	b.doc.Sections = append(b.doc.Sections, s)
 	begin := time.Now()
-	fmt.Fprintf(os.Stderr, "bench: %s\n", p.title)
+	fmt.Fprintf(os.Stderr, "bench: %s\n", s.Title)
 	func() {
 		defer func() {
 			if r := recover(); r != nil {
-				out.Error = fmt.Sprint("panic: ", r)
+				s.Errors = append(s.Errors, fmt.Sprint("panic: ", r))
 			}
 		}()
-		if err := p.run(b, out); err != nil {
-			out.Error = err.Error()
+		if err := p.run(b, s); err != nil {
+			s.Errors = append(s.Errors, err.Error())
 		}
 	}()
-	out.Seconds, out.LoadEnd = time.Since(begin).Round(time.Second).Seconds(), loadAverage()
+	s.Elapsed, s.LoadEnd = result.Seconds(time.Since(begin).Round(time.Second)), loadAverage()
+	if b.inside != "" { // after each: the time limit may end it
+		writeJSON(b.inside, b.doc)
+	}
 }
 
-// vmTime bounds the virtual machine's run.
-const vmTime = 40 * time.Minute
+// guestTime bounds the guest's run.
+const guestTime = 15 * time.Minute
 
-// virtualMachine runs the parts that need a device in one boot, and takes over what they found.
-func (b *bench) virtualMachine(names []string) {
+// inRounds measures everything in turn, b.rounds times, or fewer if another round would last beyond
+// the limit.
+func (b *bench) inRounds(limit time.Duration, round func() error) error {
+	begin := time.Now()
+	for i := range b.rounds {
+		if took := time.Since(begin); i > 0 && took+took/time.Duration(i) > limit {
+			fmt.Fprintf(os.Stderr, "bench: %d rounds: the next would end after more than %v\n", i, limit)
+			return nil
+		}
+		fmt.Fprintf(os.Stderr, "bench: round %d of %d\n", i+1, b.rounds)
+		if err := round(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// guest runs the parts that need a device in one boot, and takes over what they found.
+func (b *bench) guest(names []string) {
 	dir := filepath.Join(b.bin, "guest")
 	file := filepath.Join(dir, "guest.json")
 	os.Remove(file)
-	args := []string{"--out", dir, "--timeout", strconv.Itoa(int(vmTime.Seconds())), "--memory", "3072", "--",
-		filepath.Join(b.bin, "bench"), "--bin", b.bin, "--device", "rxe0", "--address", "10.98.0.1", "--rounds", strconv.Itoa(b.rounds), "--inside", file}
+	script := "ci/rxe-vm.sh"
+	if b.machine == uml {
+		script = "ci/uml-vm.sh"
+	}
+	args := []string{
+		"--out", dir, "--timeout", strconv.Itoa(int(guestTime.Seconds())), "--memory", "3072", "--",
+		filepath.Join(b.bin, "bench"), "--bin", b.bin, "--machine", b.machine, "--device", "rxe0", "--address", "10.98.0.1",
+		"--rounds", strconv.Itoa(b.rounds), "--inside", file,
+	}
 	if b.quick {
 		args = append(args, "--quick")
 	}
-	cmd := exec.Command("ci/rxe-vm.sh", append(args, names...)...)
+	cmd := exec.Command(script, append(args, names...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	failure := cmd.Run()
-	guest := new(Document)
-	data, err := os.ReadFile(file)
-	if err == nil {
-		err = json.Unmarshal(data, guest)
-	}
+	guest, err := result.ReadFile(file)
 	if err := errors.Join(failure, err); err != nil {
-		b.doc.Parts = append(b.doc.Parts, &Part{Name: "vm", Title: "Virtual machine", Error: err.Error()})
+		b.doc.Sections = append(b.doc.Sections, &result.Section{Title: "Guest", Errors: []string{err.Error()}})
 	}
-	b.doc.Parts = append(b.doc.Parts, guest.Parts...)
-	for _, fact := range guest.Environment {
-		b.doc.Environment = append(b.doc.Environment, Fact{"guest: " + fact.Name, fact.Value})
+	if guest == nil {
+		return
+	}
+	b.doc.Sections = append(b.doc.Sections, guest.Sections...)
+	for name, value := range guest.Labels {
+		b.doc.Labels["guest: "+name] = value
 	}
 }
 
 // finish writes the documents, and fails if anything could not be measured.
-func (b *bench) finish(docs string) error {
-	if err := writeJSON(b.json, b.doc); err != nil {
+func (b *bench) finish(page string) error {
+	if b.inside != "" {
+		return nil
+	}
+	if err := errors.Join(writeJSON(b.json, b.doc), writePage(page, b.doc)); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(docs, "performance.md"), []byte(markdown(b.doc)), 0o644); err != nil {
-		return err
-	}
-	met, missed := b.doc.marks()
-	fmt.Fprintf(os.Stderr, "bench: %d of %d marks met; see %s\n", met, met+missed, filepath.Join(docs, "performance.md"))
+	met, missed := result.Marks(b.doc.Sections...)
+	fmt.Fprintf(os.Stderr, "bench: %d of %d marks met; see %s\n", met, met+missed, page)
 	var failed []string
-	for _, p := range b.doc.Parts {
-		for _, e := range p.failed() {
-			failed = append(failed, p.Title+": "+e)
+	for _, s := range b.doc.Sections {
+		for _, e := range s.Failed() {
+			failed = append(failed, s.Title+": "+e)
 		}
 	}
 	if len(failed) > 0 {
@@ -205,25 +258,24 @@ func (b *bench) finish(docs string) error {
 	return nil
 }
 
-func renderAgain(file, docs string) error {
-	data, err := os.ReadFile(file)
+func write(name string, content func(io.Writer) error) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(name)
 	if err != nil {
 		return err
 	}
-	d := new(Document)
-	if err := json.Unmarshal(data, d); err != nil {
-		return err
-	}
-	if d.Schema != Schema {
-		return fmt.Errorf("%s: schema is %q, want %q", file, d.Schema, Schema)
-	}
-	return os.WriteFile(filepath.Join(docs, "performance.md"), []byte(markdown(d)), 0o644)
+	return errors.Join(content(f), f.Close())
 }
 
-func writeJSON(name string, d *Document) error {
-	data, err := json.MarshalIndent(d, "", " ")
-	if err != nil {
+func writeJSON(name string, d *result.Document) error { return write(name, d.Write) }
+
+func writePage(name string, d *result.Document) error {
+	return write(name, func(f io.Writer) error {
+		fmt.Fprint(f, "# Performance\n\n")
+		err := report.Markdown(f, d)
+		fmt.Fprintf(f, "\n## What the figures mean\n\n%s", notes)
 		return err
-	}
-	return os.WriteFile(name, append(data, '\n'), 0o644)
+	})
 }

@@ -2,10 +2,8 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -13,53 +11,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// goBenchmark is a line of `go test -bench`.
-type goBenchmark struct {
-	Name   string // without "Benchmark" and the number of processors
-	NsOp   float64
-	Allocs float64 // per operation; -1 where not reported
-	Extra  map[string]float64
-}
-
-var benchmarkLine = regexp.MustCompile(`^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+(.*)$`)
-
-// parseGoBench reads the output of `go test -bench`.
-func parseGoBench(text string) ([]goBenchmark, error) {
-	var all []goBenchmark
-	for line := range strings.Lines(text) {
-		m := benchmarkLine.FindStringSubmatch(strings.TrimSpace(line))
-		if m == nil {
-			continue
-		}
-		b := goBenchmark{Name: m[1], Allocs: -1, Extra: map[string]float64{}}
-		f := strings.Fields(m[2])
-		for i := 0; i+1 < len(f); i += 2 {
-			v, err := strconv.ParseFloat(f[i], 64)
-			if err != nil {
-				return nil, fmt.Errorf("benchmark %s: %w", b.Name, err)
-			}
-			switch f[i+1] {
-			case "ns/op":
-				b.NsOp = v
-			case "allocs/op":
-				b.Allocs = v
-			default:
-				b.Extra[f[i+1]] = v
-			}
-		}
-		if b.NsOp == 0 {
-			return nil, fmt.Errorf("benchmark %s: there is no ns/op in %q", b.Name, line)
-		}
-		all = append(all, b)
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("no benchmark in the output: %s", lastLines(text, 3))
-	}
-	return all, nil
-}
-
-// column gives the value under a heading in the output of perftest's programs. Headings and values are set in columns of words
-// that may have blanks in them, but each ends in the unit.
+// perftestRow returns the headings and the values of perftest's table. Headings may have blanks in
+// them, but each ends in its unit.
 func perftestRow(text string) (heading string, values []float64, err error) {
 	s := bufio.NewScanner(strings.NewReader(text))
 	for s.Scan() {
@@ -83,30 +36,34 @@ func perftestRow(text string) (heading string, values []float64, err error) {
 	return heading, nil, fmt.Errorf("perftest: no row of figures: %s", lastLines(text, 2))
 }
 
-// perftestLatency gives t_typical, the median, in nanoseconds.
-func perftestLatency(text string) (float64, error) {
-	heading, v, err := perftestRow(text)
-	if err != nil {
-		return 0, err
-	}
-	// #bytes #iterations t_min t_max t_typical t_avg ...
-	if !strings.Contains(heading, "t_typical[usec]") || len(v) < 6 {
-		return 0, fmt.Errorf("perftest: no t_typical[usec] under %q", heading)
-	}
-	return v[4] * 1000, nil
-}
-
-// perftestBandwidth gives the average bandwidth in bytes and messages per second. MB are 2^20 bytes there.
-func perftestBandwidth(text string) (bytes, messages float64, err error) {
+// perftestLatency returns t_typical, the median, and the 99th percentile in nanoseconds.
+func perftestLatency(text string) (p50, p99 float64, err error) {
 	heading, v, err := perftestRow(text)
 	if err != nil {
 		return 0, 0, err
 	}
+	// #bytes #iterations t_min t_max t_typical t_avg t_stdev 99% 99.9%
+	if !strings.Contains(heading, "t_typical[usec]") || !strings.Contains(heading, "99% percentile[usec]") || len(v) < 9 {
+		return 0, 0, fmt.Errorf("perftest: no t_typical[usec] and 99%% percentile[usec] under %q", heading)
+	}
+	return v[4] * 1000, v[7] * 1000, nil
+}
+
+// perftestBandwidth returns the average bandwidth in bytes per second. Its MB are 2^20 bytes, with two
+// digits after the point: too few for small messages, where the message rate has more.
+func perftestBandwidth(text string, size int) (float64, error) {
+	heading, v, err := perftestRow(text)
+	if err != nil {
+		return 0, err
+	}
 	// #bytes #iterations BW_peak BW_average MsgRate
 	if !strings.Contains(heading, "BW average[MB/sec]") || !strings.Contains(heading, "MsgRate[Mpps]") || len(v) < 5 {
-		return 0, 0, fmt.Errorf("perftest: no BW average[MB/sec] and MsgRate[Mpps] under %q", heading)
+		return 0, fmt.Errorf("perftest: no BW average[MB/sec] and MsgRate[Mpps] under %q", heading)
 	}
-	return v[3] * (1 << 20), v[4] * 1e6, nil
+	if size < 4096 {
+		return v[4] * 1e6 * float64(size), nil
+	}
+	return v[3] * (1 << 20), nil
 }
 
 // dapl is what dapltest's performance test prints.
@@ -189,37 +146,12 @@ func stepMs(steps []cmtimeStep, name string) float64 {
 
 // parseDatperf reads a document of datperf from its standard output.
 func parseDatperf(text string) (*result.Document, error) {
-	d := new(result.Document)
-	if err := json.Unmarshal([]byte(text), d); err != nil {
-		return nil, fmt.Errorf("datperf: no JSON document: %w", err)
+	d, err := result.Parse([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("datperf: %w", err)
 	}
-	if d.Schema != result.Schema || len(d.Runs) == 0 {
-		return nil, fmt.Errorf("datperf: schema %q with %d runs, want %q", d.Schema, len(d.Runs), result.Schema)
-	}
-	for i := range d.Runs {
-		if len(d.Runs[i].Flows()) == 0 {
-			return nil, fmt.Errorf("datperf: nothing was measured in run %d", i+1)
-		}
+	if len(d.Runs) == 0 {
+		return nil, errors.New("datperf: no run in its document")
 	}
 	return d, nil
-}
-
-// keyValues reads "name=number" words, as the small C programs print them.
-func keyValues(text string, need ...string) (map[string]float64, error) {
-	m := map[string]float64{}
-	for _, f := range strings.Fields(text) {
-		if k, v, ok := strings.Cut(f, "="); ok {
-			x, err := strconv.ParseFloat(v, 64)
-			if err != nil || math.IsNaN(x) {
-				return nil, fmt.Errorf("%q is no number", f)
-			}
-			m[k] = x
-		}
-	}
-	for _, k := range need {
-		if _, ok := m[k]; !ok {
-			return nil, errors.New("no " + k + " in the output: " + lastLines(text, 2))
-		}
-	}
-	return m, nil
 }

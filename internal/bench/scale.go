@@ -17,27 +17,38 @@ import (
 // endpoints on one EVD.
 var endpoints = []int{1, 16, 256, 1024}
 
+// scaleTime bounds the rounds.
+const scaleTime = 90 * time.Second
+
 // window is how many operations are outstanding in all, on however many endpoints.
 const window = 64
 
-func (b *bench) scaleMem(p *Part) error { return b.scale(p, "mem0", false) }
+func (b *bench) scaleMem(s *result.Section) error { return b.scale(s, "mem0", false) }
 
-func (b *bench) scaleDevice(p *Part) error { return b.scale(p, b.device, true) }
+func (b *bench) scaleDevice(s *result.Section) error { return b.scale(s, b.device, true) }
 
 // scale measures the cost per event, the connections per second and the memory of endpoints, all on one EVD.
-func (b *bench) scale(p *Part, device string, verbs bool) error {
+func (b *bench) scale(s *result.Section, device string, verbs bool) error {
 	const self = "ci/bench.sh scale"
-	cost := &Table{
-		Title: "Time per RDMA write of 8 bytes and its event, " + device, Unit: "ns", Series: []string{"udat"}, How: []string{self},
-		Note: fmt.Sprintf("%d writes outstanding in all, on the endpoints in turn; every one makes an event on the one EVD.", window),
+	cost := &result.Table{
+		Title: "Time per RDMA write of 8 bytes and its event, " + device, Unit: "ns", Series: []string{"udat"},
+		How: []string{self},
+		Note: fmt.Sprintf("%d writes outstanding in all, on the endpoints in turn; every one makes an event on the one EVD.",
+			window),
 	}
-	rate := &Table{Title: "Connections per second, " + device, Unit: "1/s", Series: []string{"udat"}, How: []string{self},
-		Note: "From creating the first endpoint to the last connection established; both ends in one process."}
-	size := &Table{Title: "Memory per connected endpoint, " + device, Unit: "bytes", Series: []string{"Go heap", "resident"}, How: []string{self},
-		Note: "Queues for 64 requests shared out among the endpoints, at least one each, and one receive; resident includes what the C libraries and the driver map."}
-	p.Tables = append(p.Tables, cost, rate, size)
+	rate := &result.Table{
+		Title: "Connections per second, " + device, Unit: "1/s", Series: []string{"udat"}, How: []string{self},
+		Note: "From creating the first endpoint to the last connection established; both ends in one process.",
+	}
+	size := &result.Table{
+		Title: "Memory per connected endpoint, " + device, Unit: "bytes", Series: []string{"Go heap", "resident"},
+		How: []string{self},
+		Note: "Queues for 64 requests shared out among the endpoints, at least one each, and one receive; " +
+			"resident includes what the C libraries and the driver map.",
+	}
+	s.Tables = append(s.Tables, cost, rate, size)
 	if verbs {
-		cost.Series = append(cost.Series, "ib_write_bw")
+		cost.Series = append([]string{"ib_write_bw"}, cost.Series...)
 		cost.How = append(cost.How, b.manyPairs(0)+" "+b.address)
 		cost.Note += " ib_write_bw, in C, has the same number of queue pairs on its one completion queue."
 		rate.Series = append([]string{"cmtime"}, rate.Series...)
@@ -51,35 +62,42 @@ func (b *bench) scale(p *Part, device string, verbs bool) error {
 	if b.quick {
 		events /= 20
 	}
-	for range b.rounds {
+	err := b.inRounds(scaleTime, func() error {
 		for _, n := range endpoints {
 			row := strconv.Itoa(n)
 			got, err := measureScale(device, n, events)
 			if err != nil {
-				cost.fail(row, "udat", err)
+				cost.Fail(row, "udat", err)
 				continue
 			}
-			cost.add(row, "udat", self, got.perEvent)
+			cost.Add(row, "udat", self, got.perEvent)
 			if n > 1 {
-				rate.add(row, "udat", self, got.connects)
-				size.add(row, "Go heap", self, got.heap)
-				size.add(row, "resident", self, got.resident)
+				rate.Add(row, "udat", self, got.connects)
+				size.Add(row, "Go heap", self, got.heap)
+				size.Add(row, "resident", self, got.resident)
 			}
 			if verbs {
 				b.scaleOthers(cost, rate, n)
 			}
 		}
-	}
-	if b.guest {
 		return nil
+	})
+	if verbs && b.machine == tcg {
+		return err
 	}
-	one := cost.sample("1", "udat")
+	one, first := cost.Sample("1", "udat"), cost.Sample("1", "ib_write_bw")
 	for _, r := range cost.Rows {
-		if v := cost.sample(r.Name, "udat"); one != nil && v != nil && r.Name != "1" {
-			r.mark("udat <= 1.2 x its time with one endpoint", ratio(v, one), 1.2)
+		v, c := cost.Sample(r.Name, "udat"), cost.Sample(r.Name, "ib_write_bw")
+		switch {
+		case one == nil || v == nil || r.Name == "1":
+		case !verbs:
+			r.Limit("udat <= 1.2 x its time with one endpoint", v.Ratio(one), 1.2)
+		case first != nil && c != nil:
+			r.Limit("udat's growth <= 1.2 x ib_write_bw's", v.Ratio(one)/c.Ratio(first), 1.2)
 		}
 	}
-	return nil
+	rate.Mark("udat", ">=", 0.9, "cmtime")
+	return err
 }
 
 // manyPairs is the command line of perftest for n queue pairs.
@@ -91,32 +109,32 @@ func (b *bench) manyPairs(n int) string {
 	return fmt.Sprintf("ib_write_bw -d %s -F -s 8 -n %s -q %s -t %s -Q 1 -I 256", b.device, each, pairs, depth)
 }
 
-func (b *bench) scaleOthers(cost, rate *Table, n int) {
+func (b *bench) scaleOthers(cost, rate *result.Table, n int) {
 	row := strconv.Itoa(n)
 	argv := strings.Fields(b.manyPairs(n))
 	line := show(b.pin(clientEnd, argv))
 	out, err := b.perftest(result.Busy, argv)
 	if err == nil {
-		var ops float64
-		if _, ops, err = perftestBandwidth(out); err == nil {
-			cost.add(row, "ib_write_bw", line+" "+b.address, 1e9/ops)
+		var bytes float64
+		if bytes, err = perftestBandwidth(out, 8); err == nil {
+			cost.Add(row, "ib_write_bw", line+" "+b.address, 8e9/bytes)
 		}
 	}
 	if err != nil {
-		cost.fail(row, "ib_write_bw", err)
+		cost.Fail(row, "ib_write_bw", err)
 	}
 	if n == 1 {
 		return
 	}
 	argv = []string{"cmtime", "-s", b.address, "-b", b.address, "-c", row}
 	if v, err := b.cmtime(argv); err != nil {
-		rate.fail(row, "cmtime", err)
+		rate.Fail(row, "cmtime", err)
 	} else {
-		rate.add(row, "cmtime", show(argv), float64(n)/v.Seconds())
+		rate.Add(row, "cmtime", show(argv), float64(n)/v.Seconds())
 	}
 }
 
-// cmtime gives the time that all connections took, from creating identifiers to established.
+// cmtime returns the time that all connections took, from creating identifiers to established.
 func (b *bench) cmtime(argv []string) (time.Duration, error) {
 	server, err := start(pairTime, nil, "cmtime", "-b", b.address)
 	if err != nil {
@@ -259,7 +277,8 @@ func acceptAll(evd *udat.EVD, eps []*udat.EP) error {
 	return nil
 }
 
-// writeThrough keeps a window of writes outstanding, on the endpoints in turn, and gives the time per event in nanoseconds.
+// writeThrough keeps a window of writes outstanding, on the endpoints in turn, and returns the time
+// per event in nanoseconds.
 func writeThrough(mem *udat.LMR, dto *udat.EVD, eps []*udat.EP, depth, events int) (float64, error) {
 	iov := []udat.LMRTriplet{mem.Triplet(0, 8)}
 	to := mem.RMRTriplet(2048, 8)
@@ -313,13 +332,14 @@ func writeThrough(mem *udat.LMR, dto *udat.EVD, eps []*udat.EP, depth, events in
 	return float64(time.Since(begin).Nanoseconds()) / float64(events), nil
 }
 
-// memoryUse gives the live Go heap and the resident memory in bytes.
+// memoryUse returns the live Go heap and the resident memory in bytes.
 func memoryUse() (heap, resident int64) {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	if f := strings.Fields(firstLine("/proc/self/statm")); len(f) > 1 {
+	statm, _ := os.ReadFile("/proc/self/statm")
+	if f := strings.Fields(string(statm)); len(f) > 1 {
 		pages, _ := strconv.ParseInt(f[1], 10, 64)
 		resident = pages * int64(os.Getpagesize())
 	}

@@ -52,6 +52,15 @@ func gatherFacts(chosen choice, version string, cpu *int) result.Facts {
 	return f
 }
 
+// Machine describes this machine: processors, memory, kernel, version of Go.
+func Machine() map[string]string {
+	kernel, _, _ := strings.Cut(firstLine("/proc/sys/kernel/osrelease"), "-") // without its builder's name for it
+	return map[string]string{
+		"processors": fmt.Sprintf("%d, %s", runtime.NumCPU(), cpuModel()), "kernel": kernel, "Go": runtime.Version(),
+		"memory": fmt.Sprintf("%.1f GiB", float64(processMemory())/(1<<30)),
+	}
+}
+
 func deviceFacts(f *result.Facts, chosen *choice) {
 	device, port := chosen.verbsPort()
 	ctx, err := cverbs.OpenDevice(device)

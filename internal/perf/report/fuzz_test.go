@@ -23,6 +23,7 @@ func FuzzDocument(f *testing.F) {
 		`{"schema":"datperf/1","runs":[{"client":{"initiated":{}}}]}`,
 		`{"schema":"datperf/1","runs":[{"settings":{"mode":"lat"},"client":{"initiated":{}}}]}`,
 		`{"schema":"datperf/1"}`, `{"schema":"datperf/0"}`, `[]`, `null`, ``,
+		`{"schema":"datperf/1","labels":{"a|":"|"},"sections":[{"title":"\u001b[2J","errors":["|"],"tables":[{"unit":"ns","series":["a","b"],"rows":[{"cells":{"a":{"median":0},"b":{"median":1,"repeats":[1,2]}},"marks":[{"text":"\n"}],"errors":["e"]}]}]}]}`,
 		`{"schema":"datperf/1","runs":null,"client":null}`,
 	} {
 		f.Add([]byte(text))

@@ -112,26 +112,28 @@ func CSV(w io.Writer, d *result.Document) error {
 	return out.Error()
 }
 
-// Markdown writes the terminal's tables in Markdown.
+// Markdown writes the terminal's tables in Markdown, and those that compare programs.
 func Markdown(w io.Writer, d *result.Document) error {
 	var b strings.Builder
 	if d.Title != "" {
 		fmt.Fprintf(&b, "## %s\n\n", d.Title)
 	}
+	if len(d.Sections) > 0 {
+		markdownSections(&b, d)
+	}
 	for _, e := range []struct {
 		who string
 		f   *result.Facts
 	}{{"client", &d.Client}, {"server", &d.Server}} {
+		if e.f.Device == "" && len(d.Runs) == 0 {
+			continue
+		}
 		fmt.Fprintf(&b, "- %s: %s (%s), Linux %s, %s, %d processors (%s)\n", e.who, e.f.Device, e.f.Detail, e.f.Kernel,
 			e.f.GoVersion, e.f.CPUs, e.f.CPU)
 	}
 	for _, t := range tables(d) {
 		fmt.Fprintf(&b, "\n%s\n\n", t.Headline)
-		fmt.Fprintf(&b, "| %s |\n", strings.Join(t.Titles, " | "))
-		fmt.Fprintf(&b, "|---|---%s|\n", strings.Repeat("|--:", len(t.Titles)-2))
-		for _, row := range t.Rows {
-			fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
-		}
+		markdownTable(&b, t.Titles, 2, len(t.Titles), t.Rows)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -150,4 +151,45 @@ func TestTooFewTooShort(t *testing.T) {
 	}
 	assert.Assert(t, strings.Contains(run(10, 2*time.Millisecond), "2.0 ms: too short, measure for 10ms or more (-n, -D)"))
 	assert.Assert(t, !strings.Contains(run(10, 10*time.Millisecond), "too short"))
+}
+
+func TestSections(t *testing.T) {
+	x := &result.Table{Title: "Latency", Unit: "ns", Series: []string{"perftest", "udat"}, How: []string{"ib_x -s $SIZE"}}
+	for _, v := range []float64{3000, 1000, 2000} {
+		x.Add("2 B", "perftest", "ib_x -s 2", v)
+	}
+	x.Add("2 B", "udat", "datperf", 2110)
+	x.Mark("udat", "<=", 1.1, "perftest")
+	x.Mark("udat", "<=", 1.05, "perftest")
+	x.Fail("4 KiB", "perftest", errors.New("no | route"))
+	d := &result.Document{
+		Schema: result.Schema, Command: []string{"make", "bench"}, Started: time.Unix(0, 0).UTC(),
+		Labels: map[string]string{"Go": "go1"},
+		Sections: []*result.Section{{Title: "Beside others", Elapsed: result.Seconds(time.Second), LoadStart: "0.1", LoadEnd: "1",
+			Errors: []string{"ended"}, Tables: []*result.Table{x}}},
+	}
+	var b strings.Builder
+	assert.NilError(t, Markdown(&b, d))
+	text := b.String()
+	for _, want := range []string{
+		"Written by `make bench` on 1970-01-01 00:00 UTC",
+		"**1 of 2 marks met.**",
+		"| Where |  |\n|---|---|\n| Go | go1 |\n",
+		"| Beside others (**failed**) | 1 | 0.1 | 1 | 1 of 2 |",
+		"## Beside others\n\n**Failed:** ended\n",
+		"ib_x -s $SIZE",
+		"| us | perftest | udat | marks |\n|---|--:|--:|---|\n",
+		"| 2 B | 2 ±50% | 2.11, 1.05x | met: udat <= 1.1 x perftest (1.05)<br>**missed**: udat <= 1.05 x perftest (1.05) |",
+		`**Failed**, 4 KiB: perftest: no \| route`,
+	} {
+		assert.Assert(t, strings.Contains(text, want), "%q is not in\n%s", want, text)
+	}
+}
+
+func TestShort(t *testing.T) {
+	for want, v := range map[string]float64{
+		"12346": 12345.6, "123.4": 123.44, "12.35": 12.349, "0.1": 0.1, "-3.5": -3.5, "0": 0, "1000": 999.99, "100": 100, "1200": 1200,
+	} {
+		assert.Equal(t, short(v), want)
+	}
 }

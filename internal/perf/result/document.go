@@ -25,6 +25,8 @@ type Document struct {
 	Server  Facts             `json:"server"`
 	Runs    []Run             `json:"runs"`
 	Summary []Summary         `json:"summary,omitempty"` // of cases that were repeated
+
+	Sections []*Section `json:"sections,omitempty"` // of make bench
 }
 
 // Units explains the suffixes of the document's field names.
@@ -237,6 +239,11 @@ func Parse(data []byte) (*Document, error) {
 	for i := range d.Runs {
 		if err := d.Runs[i].Validate(); err != nil {
 			return nil, fmt.Errorf("run %d: %w", i+1, err)
+		}
+	}
+	for i, s := range d.Sections {
+		if err := s.validate(); err != nil {
+			return nil, fmt.Errorf("section %d: %w", i+1, err)
 		}
 	}
 	Clean(d)

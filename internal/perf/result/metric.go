@@ -80,7 +80,7 @@ func Summarize(runs []Run) []Summary {
 				continue
 			}
 			slices.Sort(v)
-			s := Summary{Case: cases[key], Metric: m.Name, Runs: len(v), Median: (v[(len(v)-1)/2] + v[len(v)/2]) / 2, Min: v[0],
+			s := Summary{Case: cases[key], Metric: m.Name, Runs: len(v), Median: median(v), Min: v[0],
 				Max: v[len(v)-1], Short: short[key]}
 			if s.Median > 0 {
 				s.Spread = (s.Max - s.Min) / s.Median * 100
