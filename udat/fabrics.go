@@ -8,13 +8,9 @@ import (
 
 // fabrics are all the fabrics there are: the verbs of this host, and the one inside this process. This is the only
 // place that names them.
-func fabrics() []fabric.Fabric {
-	return append([]fabric.Fabric{verbs, mem}, moreFabrics...)
-}
+func fabrics() []fabric.Fabric { return []fabric.Fabric{verbs, mem} }
 
 var (
 	verbs = verbsfabric.New()
 	mem   = memfabric.Default()
-
-	moreFabrics []fabric.Fabric // of special builds
 )

@@ -16,6 +16,24 @@ import (
 	"gotest.tools/v3/assert"
 )
 
+// openLoop opens the loop device.
+func openLoop(t testing.TB) (*Context, *PD) {
+	t.Helper()
+	t.Setenv("GODAT_TEST_DEVICE", "loop0")
+	ctx := openDevice(t)
+	return ctx, closing[*PD](t)(ctx.AllocPD())
+}
+
+// flushing makes a queue pair in the error state: what it is posted completes at once.
+func flushing(t testing.TB, ctx *Context, pd *PD) (*CQ, *QP) {
+	cq, err := ctx.CreateCQ(128, nil, 0)
+	assert.NilError(t, err)
+	qp, err := pd.CreateQP(QPInit{SendCQ: cq, RecvCQ: cq, Cap: QPCap{MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	assert.NilError(t, err)
+	assert.NilError(t, errors.Join(qp.ToInit(1, 0), qp.ToError()))
+	return cq, qp
+}
+
 // hammer runs f in n goroutines until it returns ErrClosed.
 func hammer(t *testing.T, wg *sync.WaitGroup, n int, f func() error) {
 	for range n {
@@ -35,8 +53,8 @@ func hammer(t *testing.T, wg *sync.WaitGroup, n int, f func() error) {
 func eachBarrier(t *testing.T, f func(*testing.T)) {
 	for name, fences := range map[string]bool{"membarrier": false, "fences": true} {
 		t.Run(name, func(t *testing.T) {
-			was := nullFences(fences)
-			defer nullFences(was)
+			was := setFences(fences)
+			defer setFences(was)
 			if was && !fences {
 				t.Skip("this kernel refuses membarrier")
 			}
@@ -45,17 +63,18 @@ func eachBarrier(t *testing.T, f func(*testing.T)) {
 	}
 }
 
-// No call is inside an object when it is destroyed: an access to freed null device memory would end
-// the process. There are more goroutines than processors, so that calls are interrupted anywhere.
+// No call is inside an object when it is destroyed: an access to freed memory ends the process if it
+// was built with -asan. There are more goroutines than processors, so that calls are interrupted
+// anywhere.
 func TestGateStress(t *testing.T) {
 	rounds := 3000
 	if testing.Short() {
 		rounds = 300
 	}
 	eachBarrier(t, func(t *testing.T) {
+		ctx, pd := openLoop(t)
 		for i := range rounds {
-			cq := NullCQ()
-			qp := NullQP(cq, cq)
+			cq, qp := flushing(t, ctx, pd)
 			var posts, polls sync.WaitGroup
 			wrs, sges := make([]SendWR, 16), make([]SGE, 1)
 			for i := range wrs {
@@ -68,9 +87,9 @@ func TestGateStress(t *testing.T) {
 				hammer(t, &polls, 1, func() error { _, err := cq.Poll(wc); return err })
 			}
 			time.Sleep(time.Duration(i%7) * 10 * time.Microsecond)
-			assert.NilError(t, NullCloseQP(qp))
+			assert.NilError(t, qp.Close())
 			runtime.Gosched()
-			assert.NilError(t, NullCloseCQ(cq))
+			assert.NilError(t, cq.Close())
 			posts.Wait()
 			polls.Wait()
 		}
@@ -89,7 +108,9 @@ func TestGateOrder(t *testing.T) {
 
 // A failed destroy leaves the gate open.
 func TestGateReopens(t *testing.T) {
-	cq := NullCQ()
+	ctx, _ := openLoop(t)
+	cq, err := ctx.CreateCQ(1, nil, 0)
+	assert.NilError(t, err)
 	failed := errors.New("failed")
 	assert.Equal(t, cq.life.close(nil, func() error {
 		return cq.gate.destroy(func() error {
@@ -98,15 +119,15 @@ func TestGateReopens(t *testing.T) {
 			return failed
 		})
 	}), failed)
-	_, err := cq.Poll(make([]WC, 1))
+	_, err = cq.Poll(make([]WC, 1))
 	assert.NilError(t, err)
-	assert.NilError(t, NullCloseCQ(cq))
+	assert.NilError(t, cq.Close())
 }
 
 // A thread that ends frees its cv_user for another thread.
 func TestGateThreads(t *testing.T) {
-	cq := NullCQ()
-	defer NullCloseCQ(cq)
+	ctx, _ := openLoop(t)
+	cq := closing[*CQ](t)(ctx.CreateCQ(1, nil, 0))
 	for range 200 {
 		done := make(chan bool)
 		go func() {
@@ -127,15 +148,15 @@ func TestCallsAmidTheRuntime(t *testing.T) {
 	defer pprof.StopCPUProfile()
 	var stop atomic.Bool
 	var wg sync.WaitGroup
+	ctx, pd := openLoop(t)
 	for range 2 * runtime.GOMAXPROCS(0) {
+		cq, qp := flushing(t, ctx, pd)
 		wg.Go(func() {
-			cq := NullCQ()
-			qp := NullQP(cq, cq)
 			for i := uint64(0); !stop.Load(); i++ {
 				postAndPoll(t, qp, cq, i, int(i%40))
 			}
-			assert.Check(t, NullCloseQP(qp))
-			assert.Check(t, NullCloseCQ(cq))
+			assert.Check(t, qp.Close())
+			assert.Check(t, cq.Close())
 		})
 	}
 	rounds := 1000
@@ -166,17 +187,16 @@ func postAndPoll(t *testing.T, qp *QP, cq *CQ, id uint64, depth int) {
 
 // PollSpin polls an empty queue polls times, and a queue with a completion once.
 func TestPollSpin(t *testing.T) {
-	cq := NullCQ()
-	defer NullCloseCQ(cq)
-	qp := NullQP(cq, cq)
-	defer NullCloseQP(qp)
+	ctx, pd := openLoop(t)
+	cq, qp := flushing(t, ctx, pd)
+	defer func() { assert.Check(t, errors.Join(qp.Close(), cq.Close())) }()
 	polled := func(polls, want int) (taken uint64) {
 		t.Helper()
-		before := NullPolls(cq)
+		before := countPolls(cq)
 		n, err := cq.PollSpin(make([]WC, 4), polls)
 		assert.NilError(t, err)
 		assert.Equal(t, n, want)
-		return NullPolls(cq) - before
+		return countPolls(cq) - before
 	}
 	for _, polls := range []int{1, 2, 100, MaxPolls} {
 		assert.Equal(t, polled(polls, 0), uint64(polls))
@@ -199,10 +219,9 @@ func TestPollSpin(t *testing.T) {
 
 // A completion that arrives during PollSpin is returned by that call or by the next one.
 func TestPollSpinAmid(t *testing.T) {
-	cq := NullCQ()
-	defer NullCloseCQ(cq)
-	qp := NullQP(cq, cq)
-	defer NullCloseQP(qp)
+	ctx, pd := openLoop(t)
+	cq, qp := flushing(t, ctx, pd)
+	defer func() { assert.Check(t, errors.Join(qp.Close(), cq.Close())) }()
 	const rounds = 2000
 	next := make(chan uint64)
 	go func() {

@@ -1,0 +1,75 @@
+//go:build linux && cgo && nulldev
+
+#include "gateprobe.h"
+#include "gate.h"
+
+int cv_probe_fences(int on)
+{
+	static const uintptr_t gate;
+	int was;
+
+	cv_gate_busy(&gate); // so that what the kernel can do is known
+	was = cv_fenced;
+	cv_fenced = on;
+	return was;
+}
+
+static struct {
+	uintptr_t gate __attribute__((aligned(128)));
+	int dead __attribute__((aligned(128)));
+	int stop;
+} shared;
+
+uint64_t cv_probe_enter(void)
+{
+	uint64_t dead = 0;
+	int i;
+
+	while (!__atomic_load_n(&shared.stop, __ATOMIC_RELAXED)) {
+		if (!cv_enter(&shared.gate))
+			continue;
+		for (i = 0; i < 8; i++)
+			dead += (uint64_t)__atomic_load_n(&shared.dead, __ATOMIC_RELAXED);
+		cv_leave();
+	}
+	return dead;
+}
+
+void cv_probe_shut(uint32_t rounds)
+{
+	volatile uint32_t pause;
+	uint32_t r;
+
+	__atomic_store_n(&shared.stop, 0, __ATOMIC_SEQ_CST);
+	for (r = 0; r < rounds; r++) {
+		__atomic_store_n(&shared.dead, 0, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&shared.gate, 1, __ATOMIC_SEQ_CST);
+		for (pause = 0; pause < r % 64; pause++)
+			;
+		__atomic_store_n(&shared.gate, 0, __ATOMIC_SEQ_CST);
+		while (cv_gate_busy(&shared.gate))
+			;
+		__atomic_store_n(&shared.dead, 1, __ATOMIC_SEQ_CST);
+		for (pause = 0; pause < 64; pause++)
+			;
+	}
+	__atomic_store_n(&shared.stop, 1, __ATOMIC_SEQ_CST);
+}
+
+static int (*real_poll)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+static uint64_t polls;
+
+static int counting_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc)
+{
+	__atomic_add_fetch(&polls, 1, __ATOMIC_RELAXED);
+	return real_poll(cq, n, wc);
+}
+
+uint64_t cv_probe_polls(struct ibv_cq *cq)
+{
+	if (cq->context->ops.poll_cq != counting_poll) {
+		real_poll = cq->context->ops.poll_cq;
+		cq->context->ops.poll_cq = counting_poll;
+	}
+	return __atomic_load_n(&polls, __ATOMIC_RELAXED);
+}

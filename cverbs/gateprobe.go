@@ -1,0 +1,32 @@
+//go:build linux && cgo && nulldev
+
+package cverbs
+
+// #include "gate.h"
+// #include "gateprobe.h"
+import "C"
+
+// setFences switches gates to the mode for kernels without membarrier, and returns the previous
+// mode. No call may be in flight.
+func setFences(on bool) bool {
+	var c C.int
+	if on {
+		c = 1
+	}
+	return C.cv_probe_fences(c) != 0
+}
+
+// gateUsers returns the largest number of threads that have been in gates at once.
+func gateUsers() int { return int(C.cv_gate_users()) }
+
+// gateLitmus opens and closes a gate while another thread enters it, all in C. It returns how often
+// that thread was inside after the gate had been closed and waited for.
+func gateLitmus(rounds int) uint64 {
+	inside := make(chan uint64)
+	go func() { inside <- uint64(C.cv_probe_enter()) }()
+	C.cv_probe_shut(C.uint32_t(rounds))
+	return <-inside
+}
+
+// countPolls returns the number of polls of the queue's device since the first call.
+func countPolls(q *CQ) uint64 { return uint64(C.cv_probe_polls(q.c)) }
