@@ -153,55 +153,60 @@ static void post_receive(struct end *e, uint64_t slot)
 	check(ibv_post_recv(e->qp, &wr, &bad));
 }
 
-static void post_message(struct end *e)
+static void post(struct end *e, enum ibv_wr_opcode op, uint64_t id, uint32_t size, int signalled)
 {
-	struct ibv_sge sg = { .addr = (uintptr_t)e->buf, .length = e->size, .lkey = e->mr->lkey };
+	struct ibv_sge sg = { .addr = (uintptr_t)e->buf, .length = size, .lkey = e->mr->lkey };
 	struct ibv_send_wr wr, *bad;
 
-	wr.wr_id = 0;
+	wr.wr_id = id;
 	wr.next = NULL;
 	wr.sg_list = &sg;
 	wr.num_sge = 1;
-	wr.opcode = IBV_WR_SEND;
-	wr.send_flags = (e->size <= 128 ? IBV_SEND_INLINE : 0) | (++e->sent % SIGNAL == 0 ? IBV_SEND_SIGNALED : 0);
+	wr.opcode = op;
+	wr.send_flags = (op != IBV_WR_RDMA_READ && size <= 128 ? IBV_SEND_INLINE : 0) | (signalled ? IBV_SEND_SIGNALED : 0);
+	if (op != IBV_WR_SEND) {
+		wr.wr.rdma.remote_addr = (uintptr_t)e->peer->buf + MAX_SIZE;
+		wr.wr.rdma.rkey = e->peer->mr->rkey;
+	}
 	check(ibv_post_send(e->qp, &wr, &bad));
+}
+
+static void post_message(struct end *e) { post(e, IBV_WR_SEND, 0, e->size, ++e->sent % SIGNAL == 0); }
+
+// Reaps what is there and sets the slot of a receive among it.
+static int take(struct end *e, uint64_t *slot)
+{
+	struct ibv_wc wc[POLL];
+	int i, n = ibv_poll_cq(e->cq, POLL, wc);
+
+	check(n < 0);
+	for (i = 0; i < n; i++) {
+		check(wc[i].status != IBV_WC_SUCCESS);
+		if (wc[i].opcode & IBV_WC_RECV)
+			*slot = wc[i].wr_id;
+	}
+	return n;
 }
 
 // Waits for a message and returns the slot of its receive. Reaps the sends that complete meanwhile.
 static uint64_t await_message(struct end *e)
 {
-	struct ibv_wc wc[POLL];
+	struct ibv_cq *cq;
+	void *context;
 	uint64_t slot = RECVS;
-	int i, n;
 
 	for (;;) {
-		while ((n = ibv_poll_cq(e->cq, POLL, wc))) {
-			check(n < 0);
-			for (i = 0; i < n; i++) {
-				check(wc[i].status != IBV_WC_SUCCESS);
-				if (wc[i].opcode & IBV_WC_RECV)
-					slot = wc[i].wr_id;
-			}
+		while (take(e, &slot))
 			if (slot < RECVS)
 				return slot;
-		}
-		if (e->events) {
-			struct ibv_cq *cq;
-			void *context;
-
-			check(ibv_req_notify_cq(e->cq, 0));
-			n = ibv_poll_cq(e->cq, POLL, wc); // what came before the queue was armed
-			check(n < 0);
-			for (i = 0; i < n; i++) {
-				check(wc[i].status != IBV_WC_SUCCESS);
-				if (wc[i].opcode & IBV_WC_RECV)
-					slot = wc[i].wr_id;
-			}
-			if (slot < RECVS)
-				return slot;
-			check(ibv_get_cq_event(e->ch, &cq, &context));
-			ibv_ack_cq_events(cq, 1);
-		}
+		if (!e->events)
+			continue;
+		check(ibv_req_notify_cq(e->cq, 0));
+		take(e, &slot); // what came before the queue was armed
+		if (slot < RECVS)
+			return slot;
+		check(ibv_get_cq_event(e->ch, &cq, &context));
+		ibv_ack_cq_events(cq, 1);
 	}
 }
 
@@ -268,24 +273,6 @@ static void ping(struct lb_work *w)
 
 // ---- one operation at a time
 
-static void post_rdma(struct end *e, enum ibv_wr_opcode op, uint64_t id, uint32_t size, int signalled)
-{
-	struct ibv_sge sg = { .addr = (uintptr_t)e->buf, .length = size, .lkey = e->mr->lkey };
-	struct ibv_send_wr wr, *bad;
-
-	wr.wr_id = id;
-	wr.next = NULL;
-	wr.sg_list = &sg;
-	wr.num_sge = 1;
-	wr.opcode = op;
-	wr.send_flags = op == IBV_WR_RDMA_WRITE && size <= 128 ? IBV_SEND_INLINE : 0;
-	if (signalled)
-		wr.send_flags |= IBV_SEND_SIGNALED;
-	wr.wr.rdma.remote_addr = (uintptr_t)e->peer->buf + MAX_SIZE;
-	wr.wr.rdma.rkey = e->peer->mr->rkey;
-	check(ibv_post_send(e->qp, &wr, &bad));
-}
-
 static void one_at_a_time(struct lb_work *w)
 {
 	enum ibv_wr_opcode op = w->kind == LB_READ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
@@ -298,7 +285,7 @@ static void one_at_a_time(struct lb_work *w)
 	do {
 		int n;
 
-		post_rdma(&a, op, 0, w->size, 1);
+		post(&a, op, 0, w->size, 1);
 		while (!(n = ibv_poll_cq(a.cq, 1, &wc)))
 			;
 		check(n < 0 || wc.status != IBV_WC_SUCCESS);
@@ -349,7 +336,7 @@ static void rate(struct lb_work *w)
 		while (posted - done == DEPTH)
 			done += (uint64_t)reap(a.cq, wc) * MODERATE;
 		posted++;
-		post_rdma(&a, IBV_WR_RDMA_WRITE, posted, w->size, posted % MODERATE == 0);
+		post(&a, IBV_WR_RDMA_WRITE, posted, w->size, posted % MODERATE == 0);
 	}
 	while (posted / MODERATE * MODERATE != done)
 		done += (uint64_t)reap(a.cq, wc) * MODERATE;
@@ -434,7 +421,7 @@ static void many(struct lb_work *w)
 		}
 		while (pending[next] == depth)
 			next = next + 1 < w->ends ? next + 1 : 0;
-		post_rdma(&a[next], IBV_WR_RDMA_WRITE, next, w->size, 1);
+		post(&a[next], IBV_WR_RDMA_WRITE, next, w->size, 1);
 		pending[next]++;
 		posted++;
 		next = next + 1 < w->ends ? next + 1 : 0;
@@ -466,7 +453,7 @@ static void *post_until_stopped(void *arg)
 
 	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
 		if (__atomic_add_fetch(p->in_flight, 1, __ATOMIC_RELAXED) <= DEPTH) {
-			post_rdma(p->e, IBV_WR_RDMA_WRITE, 0, p->size, 1);
+			post(p->e, IBV_WR_RDMA_WRITE, 0, p->size, 1);
 		} else {
 			int n = reap(p->e->cq, wc);
 

@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/godat/godat/cverbs"
@@ -190,72 +189,7 @@ func pingCverbs(w cverbs.LoopWork) (run, error) {
 		return run{}, err
 	}
 	a.size, b.size = uint32(w.Size), uint32(w.Size)
-	for i := range uint64(recvs) {
-		if err := errors.Join(a.postReceive(i), b.postReceive(i)); err != nil {
-			return run{}, err
-		}
-	}
-	var stop atomic.Bool
-	ended := make(chan error, 1)
-	if w.Threads == 2 {
-		go func() { ended <- b.pong(&stop) }()
-	}
-	c := newClock(w)
-	for {
-		if err := a.postMessage(); err != nil {
-			return run{}, err
-		}
-		if w.Threads == 1 {
-			if err := b.answer(); err != nil {
-				return run{}, err
-			}
-		}
-		slot, err := a.awaitMessage()
-		if err != nil {
-			return run{}, err
-		}
-		if err := a.postReceive(slot); err != nil {
-			return run{}, err
-		}
-		if c.round() {
-			break
-		}
-	}
-	r := c.end()
-	if w.Threads == 2 {
-		stop.Store(true)
-		if err := errors.Join(a.postMessage(), <-ended); err != nil {
-			return run{}, err
-		}
-	}
-	return r, nil
-}
-
-func (e *end) answer() error {
-	slot, err := e.awaitMessage()
-	if err != nil {
-		return err
-	}
-	if err := e.postMessage(); err != nil {
-		return err
-	}
-	return e.postReceive(slot)
-}
-
-// pong answers until it gets a message after stop.
-func (e *end) pong(stop *atomic.Bool) error {
-	for {
-		slot, err := e.awaitMessage()
-		if err != nil || stop.Load() {
-			return err
-		}
-		if err := e.postMessage(); err != nil {
-			return err
-		}
-		if err := e.postReceive(slot); err != nil {
-			return err
-		}
-	}
+	return pingPong(w, a, b)
 }
 
 func (e *end) postRDMA(op cverbs.WROpcode, id uint64, size int, signalled bool) error {
@@ -425,78 +359,10 @@ func manyCverbs(w cverbs.LoopWork) (run, error) {
 	return c.end(), nil
 }
 
-// poster is one of two goroutines that post.
-type poster struct {
-	inFlight  *atomic.Int32
-	completed atomic.Uint64
-	_         [128]byte
-}
-
-// together lets two goroutines post and reap for the time of w. A step is one post or one poll.
-func together(w cverbs.LoopWork, step [2]func(p *poster) error) (run, error) {
-	var posters [2]poster
-	var inFlight [2]struct {
-		n atomic.Int32
-		_ [124]byte // on cache lines of their own
-	}
-	posters[0].inFlight, posters[1].inFlight = &inFlight[0].n, &inFlight[1].n
-	if w.Shared {
-		posters[1].inFlight = posters[0].inFlight
-	}
-	var stop atomic.Bool
-	ended := make(chan error, 2)
-	for i := range posters {
-		go func() {
-			var err error
-			for err == nil && !stop.Load() {
-				err = step[i](&posters[i])
-			}
-			ended <- err
-		}()
-	}
-	done := func() uint64 { return posters[0].completed.Load() + posters[1].completed.Load() }
-	time.Sleep(w.Warmup)
-	m := mallocs()
-	base, begin := done(), time.Now()
-	var r run
-	for r.ops < rounds && r.took < longest { // neither may have run
-		time.Sleep(w.Time)
-		r.ops, r.took = done()-base, time.Since(begin)
-	}
-	if r.ops > 0 {
-		r.allocs = float64(mallocs()-m) / float64(r.ops)
-	}
-	stop.Store(true)
-	return r, errors.Join(<-ended, <-ended)
-}
-
 func postersCverbs(w cverbs.LoopWork) (run, error) {
-	var step [2]func(p *poster) error
-	var shared *end
-	for i := range step {
-		a := new(end)
-		if shared != nil {
-			*a = *shared // the same objects, but requests and completions of its own
-		} else {
-			var err error
-			if a, _, err = openPair(nil, nil, depth, depth, false); err != nil {
-				return run{}, err
-			}
-			if w.Shared {
-				shared = a
-			}
-		}
-		step[i] = func(p *poster) error {
-			if p.inFlight.Add(1) <= depth {
-				return a.postRDMA(cverbs.OpRDMAWrite, 0, w.Size, true)
-			}
-			n, err := a.reap()
-			p.inFlight.Add(int32(-n - 1))
-			p.completed.Add(uint64(n))
-			return err
-		}
-	}
-	return together(w, step)
+	open := func() (*end, error) { a, _, err := openPair(nil, nil, depth, depth, false); return a, err }
+	write := func(a *end) error { return a.postRDMA(cverbs.OpRDMAWrite, 0, w.Size, true) }
+	return posters(w, open, write, (*end).reap)
 }
 
 // waitCverbs makes n goroutines wait, each on a channel of its own.

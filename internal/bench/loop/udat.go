@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/godat/godat/cverbs"
@@ -120,9 +119,9 @@ func runUdat(w cverbs.LoopWork) (r run, err error) {
 	}
 }
 
-func (e *endpoint) postReceive(slot udat.Cookie) error {
+func (e *endpoint) postReceive(slot uint64) error {
 	e.recvIOV[0] = e.mem.Triplet((int(slot)+1)*maxSize, e.size)
-	return e.ep.PostRecv(e.recvIOV[:], slot, udat.CompletionDefault)
+	return e.ep.PostRecv(e.recvIOV[:], udat.Cookie(slot), udat.CompletionDefault)
 }
 
 func (e *endpoint) postMessage() error {
@@ -134,20 +133,20 @@ func (e *endpoint) postMessage() error {
 	return e.ep.PostSend(e.iov[:], 0, flags)
 }
 
-func (e *endpoint) message(events []udat.Event) (slot udat.Cookie, found bool, err error) {
+func (e *endpoint) message(events []udat.Event) (slot uint64, found bool, err error) {
 	for i := range events {
 		ev := &events[i]
 		if ev.Status != udat.DTOSuccess {
 			return 0, false, fmt.Errorf("%v: %v", ev.Operation, ev.Status)
 		}
 		if ev.Operation == udat.DTOReceive {
-			slot, found = ev.Cookie, true
+			slot, found = uint64(ev.Cookie), true
 		}
 	}
 	return slot, found, nil
 }
 
-func (e *endpoint) awaitMessage() (udat.Cookie, error) {
+func (e *endpoint) awaitMessage() (uint64, error) {
 	for {
 		var n int
 		var err error
@@ -173,72 +172,8 @@ func (d *adapter) ping(w cverbs.LoopWork) (run, error) {
 	}
 	for _, e := range []*endpoint{a, b} {
 		e.size, e.events = w.Size, w.Events
-		for i := range udat.Cookie(recvs) {
-			if err := e.postReceive(i); err != nil {
-				return run{}, err
-			}
-		}
 	}
-	var stop atomic.Bool
-	ended := make(chan error, 1)
-	if w.Threads == 2 {
-		go func() { ended <- b.pong(&stop) }()
-	}
-	c := newClock(w)
-	for {
-		if err := a.postMessage(); err != nil {
-			return run{}, err
-		}
-		if w.Threads == 1 {
-			if err := b.answer(); err != nil {
-				return run{}, err
-			}
-		}
-		slot, err := a.awaitMessage()
-		if err != nil {
-			return run{}, err
-		}
-		if err := a.postReceive(slot); err != nil {
-			return run{}, err
-		}
-		if c.round() {
-			break
-		}
-	}
-	r := c.end()
-	if w.Threads == 2 {
-		stop.Store(true)
-		if err := errors.Join(a.postMessage(), <-ended); err != nil {
-			return run{}, err
-		}
-	}
-	return r, nil
-}
-
-func (e *endpoint) answer() error {
-	slot, err := e.awaitMessage()
-	if err != nil {
-		return err
-	}
-	if err := e.postMessage(); err != nil {
-		return err
-	}
-	return e.postReceive(slot)
-}
-
-func (e *endpoint) pong(stop *atomic.Bool) error {
-	for {
-		slot, err := e.awaitMessage()
-		if err != nil || stop.Load() {
-			return err
-		}
-		if err := e.postMessage(); err != nil {
-			return err
-		}
-		if err := e.postReceive(slot); err != nil {
-			return err
-		}
-	}
+	return pingPong(w, a, b)
 }
 
 func (e *endpoint) postWrite(cookie udat.Cookie, size int, flags udat.CompletionFlags) error {
@@ -414,32 +349,9 @@ func (d *adapter) many(w cverbs.LoopWork) (run, error) {
 }
 
 func (d *adapter) posters(w cverbs.LoopWork) (run, error) {
-	var step [2]func(p *poster) error
-	var shared *endpoint
-	for i := range step {
-		a := new(endpoint)
-		if shared != nil {
-			*a = *shared // the same objects, but segments and events of its own
-		} else {
-			var err error
-			if a, _, err = d.openPair(nil, nil, depth, depth); err != nil {
-				return run{}, err
-			}
-			if w.Shared {
-				shared = a
-			}
-		}
-		step[i] = func(p *poster) error {
-			if p.inFlight.Add(1) <= depth {
-				return a.postWrite(0, w.Size, udat.CompletionDefault)
-			}
-			n, err := a.reap()
-			p.inFlight.Add(int32(-n - 1))
-			p.completed.Add(uint64(n))
-			return err
-		}
-	}
-	return together(w, step)
+	open := func() (*endpoint, error) { a, _, err := d.openPair(nil, nil, depth, depth); return a, err }
+	write := func(a *endpoint) error { return a.postWrite(0, w.Size, udat.CompletionDefault) }
+	return posters(w, open, write, (*endpoint).reap)
 }
 
 // waitUdat makes n goroutines wait, each on the dispatcher of an endpoint of its own.
