@@ -287,22 +287,10 @@ func TestQuit(t *testing.T) {
 	dial, stop := serving(t)
 	defer stop()
 	busy := newTalk(t, dial())
-	busy.say(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1})
-	assert.Equal(t, busy.hear().Kind, msgWelcome)
-	addr := busy.conn.RemoteAddr().String()
+	busy.hello()
 	assert.NilError(t, Quit(context.Background(), dial(), "test"))
-	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		conn, err := net.Dial("tcp", addr)
-		if err != nil {
-			break
-		}
-		conn.Close()
-		assert.Assert(t, time.Now().Before(until), "the server still listens")
-	}
-	c := result.Default()
-	c.Complete()
-	busy.say(message{Kind: msgCase, Case: &c})
-	assert.Equal(t, busy.hear().Kind, msgReady)
+	busy.closed()
+	busy.begin()
 	busy.conn.Close()
 }
 
@@ -345,12 +333,8 @@ func TestSetupEnds(t *testing.T) {
 	dial, stop := serving(t)
 	defer stop()
 	k := newTalk(t, dial())
-	k.say(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1})
-	k.hear()
-	c := result.Default()
-	c.Complete()
-	k.say(message{Kind: msgCase, Case: &c})
-	assert.Equal(t, k.hear().Kind, msgReady)
+	k.hello()
+	k.begin()
 	k.say(message{Kind: msgError, Text: "I cannot"})
 	assert.Assert(t, !k.lines.Scan(), "the server keeps talking: %q", k.lines.Text())
 }

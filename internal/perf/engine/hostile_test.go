@@ -59,6 +59,28 @@ func (k *talk) hello() {
 	assert.Equal(k.t, k.hear().Kind, msgWelcome)
 }
 
+// begin sends the default case and awaits that the server is ready for it.
+func (k *talk) begin() {
+	k.t.Helper()
+	c := result.Default()
+	c.Complete()
+	k.say(message{Kind: msgCase, Case: &c})
+	assert.Equal(k.t, k.hear().Kind, msgReady)
+}
+
+// closed waits until nobody listens where the connection leads.
+func (k *talk) closed() {
+	k.t.Helper()
+	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		conn, err := net.Dial("tcp", k.conn.RemoteAddr().String())
+		if err != nil {
+			return
+		}
+		conn.Close()
+		assert.Assert(k.t, time.Now().Before(until), "the server still listens")
+	}
+}
+
 // attach does the client's part up to the moment when both ends begin.
 func (k *talk) attach(c *result.Case) link {
 	k.t.Helper()
@@ -200,10 +222,7 @@ func TestEarlyConnected(t *testing.T) {
 	dial, log := watched(t, &Server{})
 	k := newTalk(t, dial())
 	k.hello()
-	c := result.Default()
-	c.Complete()
-	k.say(message{Kind: msgCase, Case: &c})
-	assert.Equal(t, k.hear().Kind, msgReady)
+	k.begin()
 	k.say(message{Kind: msgConnected, Memory: &remote{}})
 	k.conn.Close()
 	assert.Assert(t, strings.Contains(sessionEnds(t, log), "the client has gone"))
@@ -389,16 +408,6 @@ func TestOneClient(t *testing.T) {
 	sessionEnds(t, log)
 	k := newTalk(t, dial())
 	k.hello()
-	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		conn, err := net.Dial("tcp", k.conn.RemoteAddr().String())
-		if err != nil {
-			break
-		}
-		conn.Close()
-		assert.Assert(t, time.Now().Before(until), "the server still listens")
-	}
-	c := result.Default()
-	c.Complete()
-	k.say(message{Kind: msgCase, Case: &c})
-	assert.Equal(t, k.hear().Kind, msgReady)
+	k.closed()
+	k.begin()
 }
