@@ -7,7 +7,7 @@ ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 && echo yes),yes)
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 endif
 
-.PHONY: help deps build demo demo-rxe sample test test-host test-vm conformance mutate bench cross lint vet clean docker
+.PHONY: help deps build demo demo-rxe sample test test-host test-vm conformance mutate bench bench-nic cross lint vet clean docker
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -53,6 +53,12 @@ mutate: ## break udat and its fabrics in a fixed sample of ways; the tests must 
 
 bench: ## measure, alone on the machine, and write docs/performance.md and out/performance.json (BENCH='loop scale' for parts)
 	@ci/bench.sh $(BENCH)
+
+bench-nic: build ## datperf beside perftest on a NIC: DEVICE=mlx5_0 ADDRESS=10.0.0.2 [SERVER='ssh HOST'] [SERVER_DEVICE=mlx5_1]
+	go build -o bin/ ./internal/bench
+	bin/bench --bin bin --machine host --device '$(DEVICE)' --address '$(ADDRESS)' --server '$(SERVER)' \
+	  --server-device '$(SERVER_DEVICE)' --json out/performance-nic.json --page out/performance-nic.md nic
+	@echo "Please attach out/performance-nic.json to an issue of this repository: it is what we know of real NICs."
 
 cross: ## builds and vets what must compile without cgo and elsewhere
 	@set -e; for target in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do \

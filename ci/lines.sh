@@ -13,7 +13,6 @@ exceptions=(
   '^docs/conformance/table\.md$'          # generated
   '^internal/perf/report/fuzz_test\.go$'  # seeds: documents of one line
   '^udat/[^/]*$'                          # not yet clean
-  '^internal/bench/'                      # not yet clean
 )
 
 if [ $# = 0 ]; then

@@ -28,7 +28,8 @@ func openLoop(t testing.TB) (*Context, *PD) {
 func flushing(t testing.TB, ctx *Context, pd *PD) (*CQ, *QP) {
 	cq, err := ctx.CreateCQ(128, nil, 0)
 	assert.NilError(t, err)
-	qp, err := pd.CreateQP(QPInit{SendCQ: cq, RecvCQ: cq, Cap: QPCap{MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	limits := QPCap{MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 1, MaxRecvSGE: 1}
+	qp, err := pd.CreateQP(QPInit{SendCQ: cq, RecvCQ: cq, Cap: limits})
 	assert.NilError(t, err)
 	assert.NilError(t, errors.Join(qp.ToInit(1, 0), qp.ToError()))
 	return cq, qp
@@ -63,8 +64,8 @@ func eachBarrier(t *testing.T, f func(*testing.T)) {
 	}
 }
 
-// No call is inside an object when it is destroyed: an access to freed memory ends the process if it
-// was built with -asan. There are more goroutines than processors, so that calls are interrupted
+// No call is inside an object when it is destroyed: an access to freed memory ends the process if
+// it was built with -asan. There are more goroutines than processors, so that calls are interrupted
 // anywhere.
 func TestGateStress(t *testing.T) {
 	rounds := 3000

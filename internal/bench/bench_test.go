@@ -36,8 +36,8 @@ func TestProcesses(t *testing.T) {
 	assert.Assert(t, err != nil)
 }
 
-// A part that fails is in the document with its error, beside what it had measured, and the page can
-// be written again from the document.
+// A part that fails is in the document with its error, beside what it had measured, and the page
+// can be written again from the document.
 func TestPartThatFails(t *testing.T) {
 	dir := t.TempDir()
 	b := &bench{doc: &result.Document{Schema: result.Schema}, json: filepath.Join(dir, "sub", "performance.json")}

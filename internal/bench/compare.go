@@ -150,7 +150,8 @@ func (b *bench) datperf(poll string, args ...string) []string {
 	return append(append(line, args...), "--poll", poll)
 }
 
-// datperfServers starts a server for polling clients and one for those that wait, and waits until they listen.
+// datperfServers starts a server for polling clients and one for those that wait, and waits until
+// they listen.
 func (b *bench) datperfServers() (stop func(), err error) {
 	program := filepath.Join(b.bin, "datperf")
 	if b.server != nil {
@@ -233,7 +234,8 @@ func (b *bench) perftestOnce(poll string, argv []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	b.plain = b.plain || strings.Contains(server.err.String()+server.out.String(), "Device not recognized to implement inline")
+	said := server.err.String() + server.out.String()
+	b.plain = b.plain || strings.Contains(said, "Device not recognized to implement inline")
 	if _, err := server.wait(); err != nil {
 		return "", fmt.Errorf("server: %w", err)
 	}
@@ -326,7 +328,9 @@ func (b *bench) latencyAgainst(test string, events bool, marks limits) *comparis
 
 // both runs datperf for both layers and hands every run on. Where perftest does not send inline,
 // cverbs does not either; udat has no such option.
-func (b *bench) both(t *result.Table, row string, argv []string, take func(layer, command string, total *result.Stream)) {
+func (b *bench) both(
+	t *result.Table, row string, argv []string, take func(layer, command string, total *result.Stream),
+) {
 	lines := [][]string{argv}
 	i := slices.Index(argv, strings.Join(layers, ","))
 	size, _ := strconv.Atoi(argv[slices.Index(argv, "-s")+1])
@@ -369,7 +373,9 @@ func stream(test string, s size) (perf, dat []string) {
 }
 
 // rates measures streams with perftest's flags, each set a series of its own, and with datperf's.
-func (b *bench) rates(t *result.Table, test string, of []size, perf map[string]func(size) []string, dat func(size) []string) *comparison {
+func (b *bench) rates(
+	t *result.Table, of []size, perf map[string]func(size) []string, dat func(size) []string,
+) *comparison {
 	for _, series := range t.Series[:len(t.Series)-len(layers)] {
 		client := func(s size) []string { return b.pin(clientEnd, perf[series](s)) }
 		t.How = append(t.How, how(client, b.address))
@@ -410,7 +416,7 @@ func (b *bench) streamAgainst(test string, marks limits) *comparison {
 		Title: fmt.Sprintf("Bandwidth of %s, polled", test), Unit: "bytes/s",
 		Series: append([]string{program}, layers...), Note: inlineNote(test),
 	}
-	c := b.rates(t, test, sizes[1:], map[string]func(size) []string{program: perf}, dat)
+	c := b.rates(t, sizes[1:], map[string]func(size) []string{program: perf}, dat)
 	c.judge = func() {
 		each(t, ">=", marks.small, sizes[1].name)
 		each(t, ">=", marks.rate, sizes[2].name, sizes[3].name, sizes[4].name)
@@ -435,7 +441,8 @@ func (b *bench) batchesAgainst(test string) *comparison {
 		Title: fmt.Sprintf("Bandwidth of %s in batches of 16, polled", test), Unit: "bytes/s",
 		Series: append([]string{program, program + " -l 16"}, layers...), Note: inlineNote(test),
 	}
-	c := b.rates(t, test, sizes[1:3], map[string]func(size) []string{program: perf(), program + " -l 16": perf("-l", "16")}, dat)
+	others := map[string]func(size) []string{program: perf(), program + " -l 16": perf("-l", "16")}
+	c := b.rates(t, sizes[1:3], others, dat)
 	c.judge = func() { each(t, ">", [2]float64{1, 1}) }
 	return c
 }

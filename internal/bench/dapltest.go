@@ -31,16 +31,17 @@ func (b *bench) dapltestServer() (stop func(), err error) {
 		return nil, err
 	}
 	stop = func() { server.stop(); os.RemoveAll(dir) }
-	if err := server.until(20*time.Second, func() bool { return strings.Contains(server.out.String(), "Ready") }); err != nil {
+	ready := func() bool { return strings.Contains(server.out.String(), "Ready") }
+	if err := server.until(20*time.Second, ready); err != nil {
 		stop()
 		return nil, err
 	}
 	return stop, nil
 }
 
-// againstDapltest compares with dapltest's performance test, which has RDMA write and read: operations
-// per second with a pipeline, and the mean time of an operation, from post to completion, with one at
-// a time.
+// againstDapltest compares with dapltest's performance test, which has RDMA write and read:
+// operations per second with a pipeline, and the mean time of an operation, from post to
+// completion, with one at a time.
 func (b *bench) againstDapltest() (all []*comparison) {
 	for _, op := range []struct{ dapl, test string }{{"RW", result.Write}, {"RR", result.Read}} {
 		deep := func(s size) string {
@@ -56,8 +57,9 @@ func (b *bench) againstDapltest() (all []*comparison) {
 			})
 		}
 		dat := func(s size, depth, warmup string) []string {
-			return b.datperf(result.Busy, "-t", op.test, "-m", "bw", "-l", strings.Join(layers, ","), "-s", strconv.Itoa(s.bytes),
-				"-n", b.operations(s.stream/2), "--warmup", warmup, "--depth", depth, "--signal", "1", "--read-depth", "16",
+			return b.datperf(result.Busy, "-t", op.test, "-m", "bw", "-l", strings.Join(layers, ","),
+				"-s", strconv.Itoa(s.bytes), "-n", b.operations(s.stream/2), "--warmup", warmup, "--depth", depth,
+				"--signal", "1", "--read-depth", "16",
 				"--buffers", "1")
 		}
 		many := func(s size) []string { return dat(s, deep(s), "0") }

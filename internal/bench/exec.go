@@ -96,7 +96,8 @@ func (p *process) until(limit time.Duration, ready func() bool) error {
 			return errors.Join(errors.New("ended before it was ready"), err)
 		}
 		if time.Since(begin) > limit {
-			return fmt.Errorf("%s: not ready after %v: %s", filepath.Base(p.cmd.Path), limit, lastLines(p.err.String()+p.out.String(), 3))
+			said := lastLines(p.err.String()+p.out.String(), 3)
+			return fmt.Errorf("%s: not ready after %v: %s", filepath.Base(p.cmd.Path), limit, said)
 		}
 	}
 	return nil

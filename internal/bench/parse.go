@@ -49,8 +49,8 @@ func perftestLatency(text string) (p50, p99 float64, err error) {
 	return v[4] * 1000, v[7] * 1000, nil
 }
 
-// perftestBandwidth returns the average bandwidth in bytes per second. Its MB are 2^20 bytes, with two
-// digits after the point: too few for small messages, where the message rate has more.
+// perftestBandwidth returns the average bandwidth in bytes per second. Its MB are 2^20 bytes, with
+// two digits after the point: too few for small messages, where the message rate has more.
 func perftestBandwidth(text string, size int) (float64, error) {
 	heading, v, err := perftestRow(text)
 	if err != nil {
@@ -72,7 +72,8 @@ type dapl struct {
 	Latency float64 // mean of one at a time, ns
 }
 
-// dapltestRaw reads the line "raw: op, iterations, size, segments, pipeline, cpu, ops/s, MB/s, latency, post, reap".
+// dapltestRaw reads the line "raw: op, iterations, size, segments, pipeline, cpu, ops/s, MB/s,
+// latency, post, reap".
 func dapltestRaw(text string) (d dapl, err error) {
 	for line := range strings.Lines(text) {
 		rest, ok := strings.CutPrefix(strings.TrimSpace(line), "raw:")
@@ -96,7 +97,8 @@ func dapltestRaw(text string) (d dapl, err error) {
 	return d, fmt.Errorf("dapltest: no line of raw figures: %s", lastLines(text, 2))
 }
 
-// hundredths reads a number of dapltest, which prints whole units, a point, and the hundredths without leading zero: 3.5 is 3.05.
+// hundredths reads a number of dapltest, which prints whole units, a point, and the hundredths
+// without leading zero: 3.5 is 3.05.
 func hundredths(s string) (float64, error) {
 	s = strings.TrimSpace(s)
 	whole, part, found := strings.Cut(s, ".")

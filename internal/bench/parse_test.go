@@ -23,7 +23,9 @@ func near(t *testing.T, got, want float64) {
 }
 
 func TestPerftestLatencyInNanoseconds(t *testing.T) {
-	for name, want := range map[string][2]float64{"ib_send_lat.txt": {11360, 4128680}, "ib_read_lat.txt": {37010, 80270.0}} {
+	for name, want := range map[string][2]float64{
+		"ib_send_lat.txt": {11360, 4128680}, "ib_read_lat.txt": {37010, 80270},
+	} {
 		p50, p99, err := perftestLatency(sample(t, name))
 		assert.NilError(t, err)
 		near(t, p50, want[0])

@@ -9,8 +9,9 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// The ends of what is polled are bound to a processor each, as users of perftest do: threads of one end that wander to the processor of the
-// other cost both of them the entries of its translation buffers.
+// The ends of what is polled are bound to a processor each, as users of perftest do: threads of one
+// end that wander to the processor of the other cost both of them the entries of its translation
+// buffers.
 const (
 	serverEnd = iota
 	clientEnd
@@ -34,7 +35,8 @@ func (b *bench) polling(end int, poll string, argv []string) []string {
 
 // processors gives two processors near a device, nil if there are not as many.
 func processors(device string) []int {
-	for _, file := range []string{"/sys/class/infiniband/" + device + "/device/local_cpulist", "/sys/devices/system/cpu/online"} {
+	near := "/sys/class/infiniband/" + device + "/device/local_cpulist"
+	for _, file := range []string{near, "/sys/devices/system/cpu/online"} {
 		list, err := os.ReadFile(file)
 		if err != nil {
 			continue

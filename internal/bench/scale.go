@@ -27,7 +27,8 @@ func (b *bench) scaleMem(s *result.Section) error { return b.scale(s, "mem0", fa
 
 func (b *bench) scaleDevice(s *result.Section) error { return b.scale(s, b.device, true) }
 
-// scale measures the cost per event, the connections per second and the memory of endpoints, all on one EVD.
+// scale measures the cost per event, the connections per second and the memory of endpoints, all on
+// one EVD.
 func (b *bench) scale(s *result.Section, device string, verbs bool) error {
 	const self = "ci/bench.sh scale"
 	cost := &result.Table{
@@ -175,7 +176,8 @@ const connectTime = time.Minute
 // connectAtOnce is how many connections are under way at a time.
 const connectAtOnce = 32
 
-// measureScale connects n endpoints on one EVD with n others in this process, and writes through them.
+// measureScale connects n endpoints on one EVD with n others in this process, and writes through
+// them.
 func measureScale(device string, n, events int) (s scaled, err error) {
 	ia, err := udat.Open(device)
 	if err != nil {
@@ -195,7 +197,10 @@ func measureScale(device string, n, events int) (s scaled, err error) {
 	for _, e := range []struct {
 		qlen  int
 		flags udat.EVDFlags
-	}{{2 * n * (depth + 1), udat.EVDDTO}, {2 * n * (depth + 1), udat.EVDDTO}, {4*n + 16, udat.EVDConnection}, {4*n + 16, udat.EVDConnection | udat.EVDCR}} {
+	}{
+		{2 * n * (depth + 1), udat.EVDDTO}, {2 * n * (depth + 1), udat.EVDDTO},
+		{4*n + 16, udat.EVDConnection}, {4*n + 16, udat.EVDConnection | udat.EVDCR},
+	} {
 		evd, err := ia.CreateEVD(e.qlen, e.flags, nil)
 		if err != nil {
 			return s, err

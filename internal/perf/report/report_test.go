@@ -165,8 +165,10 @@ func TestSections(t *testing.T) {
 	d := &result.Document{
 		Schema: result.Schema, Command: []string{"make", "bench"}, Started: time.Unix(0, 0).UTC(),
 		Labels: map[string]string{"Go": "go1"},
-		Sections: []*result.Section{{Title: "Beside others", Elapsed: result.Seconds(time.Second), LoadStart: "0.1", LoadEnd: "1",
-			Errors: []string{"ended"}, Tables: []*result.Table{x}}},
+		Sections: []*result.Section{{
+			Title: "Beside others", Elapsed: result.Seconds(time.Second), LoadStart: "0.1", LoadEnd: "1",
+			Errors: []string{"ended"}, Tables: []*result.Table{x},
+		}},
 	}
 	var b strings.Builder
 	assert.NilError(t, Markdown(&b, d))
@@ -188,7 +190,8 @@ func TestSections(t *testing.T) {
 
 func TestShort(t *testing.T) {
 	for want, v := range map[string]float64{
-		"12346": 12345.6, "123.4": 123.44, "12.35": 12.349, "0.1": 0.1, "-3.5": -3.5, "0": 0, "1000": 999.99, "100": 100, "1200": 1200,
+		"12346": 12345.6, "123.4": 123.44, "12.35": 12.349, "0.1": 0.1, "-3.5": -3.5, "0": 0, "1000": 999.99,
+		"100": 100, "1200": 1200,
 	} {
 		assert.Equal(t, short(v), want)
 	}

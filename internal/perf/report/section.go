@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// markdownTable writes a table whose columns are to the right from the one numbered right to the one
-// before last.
+// markdownTable writes a table whose columns are to the right from the one numbered right to the
+// one before last.
 func markdownTable(b *strings.Builder, titles []string, right, last int, rows [][]string) {
 	fmt.Fprintf(b, "| %s |\n|%s%s%s\n", strings.Join(titles, " | "), strings.Repeat("---|", right),
 		strings.Repeat("--:|", last-right), strings.Repeat("---|", len(titles)-last))

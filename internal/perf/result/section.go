@@ -53,8 +53,8 @@ type Mark struct {
 // median returns the median of a sorted list.
 func median(sorted []float64) float64 { return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2 }
 
-// Ratio returns the median of the rounds' ratios: both figures of a round are measured one after the
-// other, so that a machine whose speed drifts between rounds drifts for both.
+// Ratio returns the median of the rounds' ratios: both figures of a round are measured one after
+// the other, so that a machine whose speed drifts between rounds drifts for both.
 func (s *Sample) Ratio(to *Sample) float64 {
 	if len(s.Repeats) != len(to.Repeats) || len(s.Repeats) == 0 {
 		return s.Median / to.Median

@@ -67,7 +67,8 @@ func TestSectionsAreComplete(t *testing.T) {
 		_, err := Parse([]byte(`{"schema":"datperf/1","sections":` + text + `}`))
 		assert.ErrorContains(t, err, "section 1", text)
 	}
-	d, err := Parse([]byte(`{"schema":"datperf/1","sections":[{"tables":[{"series":["a"],"rows":[{"cells":{"a":null}}]}]}]}`))
+	rows := `[{"cells":{"a":null}}]`
+	d, err := Parse([]byte(`{"schema":"datperf/1","sections":[{"tables":[{"series":["a"],"rows":` + rows + `}]}]}`))
 	assert.NilError(t, err)
 	assert.Assert(t, slices.Contains(d.Sections[0].Tables[0].Series, "a"))
 }
