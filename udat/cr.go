@@ -63,7 +63,7 @@ func (c *CR) Query() (CRParam, error) {
 // Accept answers the request with an endpoint, which must be UNCONNECTED and in a zone; ep is nil where the request
 // brings its own. privateData of at most the provider's MaxAcceptDataSize bytes goes to the peer with its ESTABLISHED.
 // Success destroys the request, puts the endpoint in COMPLETION_PENDING, and one event follows on its connect dispatcher:
-// ESTABLISHED, or ACCEPT_COMPLETION_ERROR if the peer has given up. An error changes nothing.
+// ESTABLISHED, or ACCEPT_COMPLETION_ERROR if the peer has given up or does not confirm within 30 s. An error changes nothing.
 //
 // Implements: dat_cr_accept.
 func (c *CR) Accept(ep *EP, privateData []byte) error {

@@ -1,6 +1,7 @@
 package udat
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -136,9 +137,20 @@ func (ep *EP) connect(op string, arg Subtype, remote netip.AddrPort, timeout tim
 		c.notice = time.AfterFunc(noticeAfter, func() { ep.announce(c) })
 	}
 	if timeout != Infinite {
-		ep.timer = time.AfterFunc(timeout, func() { ep.happened(c, causeTimedOut, fabric.ConnEvent{}) })
+		ep.expire(c, timeout, nil)
 	}
 	return nil
+}
+
+// acceptWait bounds the wait for the initiator's confirmation of an accept. A connection manager
+// that did not receive the acceptance asks for it again within seconds.
+const acceptWait = 30 * time.Second
+
+var errUnconfirmed = fmt.Errorf("the initiator has not confirmed the accept within %v", acceptWait)
+
+// expire ends the attempt to connect after d; ep.mu is held.
+func (ep *EP) expire(c *connection, d time.Duration, why error) {
+	ep.timer = time.AfterFunc(d, func() { ep.happened(c, causeTimedOut, fabric.ConnEvent{Err: why}) })
 }
 
 // checkPrivate refuses more private data than the adapter carries in that message.
@@ -173,6 +185,7 @@ func (ep *EP) accept(op string, call cause, request fabric.Request, private []by
 	c.conn = conn
 	ep.request = nil
 	ep.begin(op, call, c)
+	ep.expire(c, ep.obj.ia.acceptWait, errUnconfirmed)
 	answered()
 	return nil
 }

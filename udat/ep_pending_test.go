@@ -2,6 +2,7 @@ package udat_test
 
 import (
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -9,6 +10,39 @@ import (
 	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
+
+// TestUnconfirmedAccept accepts a request whose initiator never confirms: the attempt ends within
+// the bound, with the receives flushed, and the endpoint connects again.
+func TestUnconfirmedAccept(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a := newEnd(t, dev, setup{})
+		b := newEnd(t, dev, setup{opts: []udat.Option{udat.WithAcceptWait(300 * time.Millisecond)}})
+		psp := listen(t, b)
+		if d, ok := a.ia.Device().(*memfabric.Device); ok {
+			d.Faults().Lose(memfabric.MsgReady, 1)
+			assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), patience, nil, 0, 0))
+		} else {
+			newCPeer(t, a).calls(b.ia.Addr(), psp.Qual(), nil)
+		}
+		assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 1, 0))
+		assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Accept(b.ep, nil))
+		assert.Equal(t, state(t, b.ep), udat.EPCompletionPending)
+		ev, _, err := b.conn.Wait(20*time.Second, 1)
+		assert.NilError(t, err)
+		assert.Equal(t, ev.Number, udat.EventConnectionAcceptError, "%s", describe(ev))
+		assert.ErrorContains(t, ev.Err(), "the initiator has not confirmed the accept within 30s")
+		assert.Equal(t, state(t, b.ep), udat.EPDisconnected)
+		flushed(t, b.recv, 1)
+		empty(t, b.conn)
+		rule.Proves(t, "EPST-26", "CR-ACCEPT-04")
+
+		assert.NilError(t, b.ep.Reset())
+		c := newEnd(t, dev, setup{})
+		assert.NilError(t, c.ep.Connect(b.ia.Addr(), psp.Qual(), patience, nil, 0, 0))
+		assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Accept(b.ep, nil))
+		expect(t, b.conn, udat.EventConnectionEstablished)
+	})
+}
 
 // TestGivenUpWhileAccepting disconnects right after accept, in either way, while the handshake goes on: the attempt is over
 // and the receives are flushed. A device may be faster than the test, which then tries again.

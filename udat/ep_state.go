@@ -12,7 +12,7 @@ const (
 	causeRejected                  // the peer's provider said no, or nobody listens
 	causeUnreachable               // the peer does not answer
 	causeFailed                    // the handshake failed in another way
-	causeTimedOut                  // the Consumer's own timeout
+	causeTimedOut                  // the Consumer's own timeout, or acceptWait
 	causePeerLeft                  // the peer disconnected
 	causeRemoved                   // the device has gone
 	causeBroken                    // work failed
@@ -124,6 +124,7 @@ var transitions = map[EPState]map[cause]transition{
 		causeRejected:     endsWith(EventConnectionAcceptError),
 		causeUnreachable:  endsWith(EventConnectionAcceptError),
 		causeFailed:       endsWith(EventConnectionAcceptError),
+		causeTimedOut:     endsWith(EventConnectionAcceptError),
 		causePeerLeft:     endsWith(EventConnectionAcceptError),
 		causeRemoved:      endsWith(EventConnectionAcceptError),
 		causeBroken:       endsWith(EventConnectionAcceptError),

@@ -240,7 +240,7 @@ var wanted = map[udat.EPState]map[string]outcome{
 		"abrupt":      leaves, "graceful": leaves, "drained": nothing,
 	}),
 	udat.EPCompletionPending: same(misses, map[string]outcome{
-		"established": connects, "timed out": nothing, "abrupt": leaves, "graceful": leaves, "drained": nothing,
+		"established": connects, "abrupt": leaves, "graceful": leaves, "drained": nothing,
 	}),
 	udat.EPConnected: same(breaks, map[string]outcome{
 		"established": nothing, "timed out": nothing, "peer left": leaves, "abrupt": leaves,

@@ -20,7 +20,7 @@ peer_rejected   .      .      .      .      FLUSH/prej  FLUSH/aerr FLUSH/brk  FL
 rejected        .      .      .      .      FLUSH/nprej FLUSH/aerr FLUSH/brk  FLUSH/brk  .      .      .
 unreachable     .      .      .      .      FLUSH/unr   FLUSH/aerr FLUSH/brk  FLUSH/brk  .      .      .
 failed          .      .      .      .      FLUSH/nprej FLUSH/aerr FLUSH/brk  FLUSH/brk  .      .      .
-timed_out       .      .      .      .      FLUSH/time  .          .          .          .      .      .
+timed_out       .      .      .      .      FLUSH/time  FLUSH/aerr .          .          .      .      .
 peer_left       .      .      .      .      FLUSH/nprej FLUSH/aerr FLUSH/disc FLUSH/disc .      .      .
 removed         .      .      .      .      FLUSH/nprej FLUSH/aerr FLUSH/brk  FLUSH/brk  .      .      .
 broken          .      .      .      .      FLUSH/nprej FLUSH/aerr FLUSH/brk  FLUSH/brk  .      .      .

@@ -2,6 +2,7 @@ package udat
 
 import (
 	"math"
+	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -44,6 +45,11 @@ func Through(wrap func(fabric.Fabric) fabric.Fabric) Option {
 // WithoutPolling opens the adapter so that it does not poll its dispatchers.
 func WithoutPolling() Option {
 	return func(o *openOptions) error { o.pollEvery = math.MaxInt64; return nil }
+}
+
+// WithAcceptWait opens the adapter so that an accept waits this long for its confirmation.
+func WithAcceptWait(d time.Duration) Option {
+	return func(o *openOptions) error { o.acceptWait = d; return nil }
 }
 
 // WithProcessors opens the adapter as on a machine with n processors.

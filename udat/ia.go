@@ -26,7 +26,7 @@ func Open(name string, opts ...Option) (*IA, error) {
 func openIA(name string, registered *provider, opts []Option) (*IA, error) {
 	o := openOptions{
 		asyncQLen: 64, fabric: fabric.Options{RNRRetry: 7, Retry: 7},
-		settings: settings{spin: spinDefault, processors: processors, pollEvery: pollInterval},
+		settings: settings{spin: spinDefault, processors: processors, pollEvery: pollInterval, acceptWait: acceptWait},
 	}
 	device := name
 	if registered != nil {

@@ -85,6 +85,7 @@ type settings struct {
 	spin       time.Duration
 	processors int           // that spinning counts on
 	pollEvery  time.Duration // between two drains of the dispatchers that nobody waits on
+	acceptWait time.Duration // for the confirmation of an accept
 	log        *slog.Logger  // nil: nobody reads
 }
 
