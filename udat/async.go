@@ -4,6 +4,7 @@ import "github.com/godat/godat/udat/internal/fabric"
 
 // asyncEvent turns the fabric's asynchronous events into DAT's.
 func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
+	<-ia.opened
 	ia.mu.Lock()
 	if ia.device == nil || ia.closed {
 		ia.mu.Unlock()

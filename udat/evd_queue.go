@@ -258,7 +258,7 @@ func (e *EVD) unlockAfter() []func() {
 
 // async queues an event on the adapter's asynchronous dispatcher. from is a dispatcher whose lock is held.
 func (ia *IA) async(from *EVD, ev *Event) {
-	to := ia.asyncEVD.Load()
+	to := ia.asyncEVD
 	if to == nil || to == from {
 		return // nobody listens, or it is this dispatcher itself that overflows
 	}

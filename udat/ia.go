@@ -44,30 +44,28 @@ func openIA(name string, registered *provider, opts []Option) (*IA, error) {
 func (o *openOptions) open(name, deviceName string, registered *provider) (*IA, error) {
 	ia := &IA{
 		name: name, unname: func() { registry.close(registered) }, settings: o.settings, flusher: newFlusher(),
-		posting: make(map[*EP]struct{}),
+		posting: make(map[*EP]struct{}), opened: make(chan struct{}),
 	}
 	for k := range ia.objects {
 		ia.objects[k] = make(map[*object]Handle)
 	}
 	ia.obj.kind, ia.obj.ia = HandleIA, ia
 	device, err := o.openDevice(deviceName, ia.asyncEvent)
-	if err != nil {
-		return nil, err
+	if err == nil && o.match != nil {
+		err = o.match()
 	}
-	if o.match != nil {
-		if err := o.match(); err != nil {
-			device.Close()
-			return nil, err
+	if err == nil {
+		ia.device = device
+		ia.obj.live.Store(true)
+		if err = ia.openAsync(o); err != nil {
+			ia.obj.live.Store(false)
 		}
 	}
-	// Asynchronous events may already come: they need ia.mu to find where to go.
-	ia.mu.Lock()
-	ia.device = device
-	ia.obj.live.Store(true)
-	ia.mu.Unlock()
-	if err := ia.openAsync(o); err != nil {
-		ia.obj.live.Store(false)
-		device.Close()
+	close(ia.opened)
+	if err != nil {
+		if device != nil {
+			device.Close()
+		}
 		return nil, err
 	}
 	return ia, nil
@@ -96,7 +94,7 @@ func (ia *IA) openAsync(o *openOptions) error {
 		ia.mu.Unlock()
 		ia.ownAsync = true
 	}
-	ia.asyncEVD.Store(evd)
+	ia.asyncEVD = evd
 	return nil
 }
 
@@ -153,7 +151,7 @@ func (ia *IA) AsyncEVD() *EVD {
 	if !ia.object().alive() {
 		return nil
 	}
-	return ia.asyncEVD.Load()
+	return ia.asyncEVD
 }
 
 // Close closes the adapter. CloseGraceful is InvalidState, and changes nothing, while the Consumer has not freed all
@@ -218,11 +216,11 @@ func (ia *IA) destroyAll() {
 			sink.destroy()
 		}
 	}
-	if ia.ownAsync {
-		evd := ia.asyncEVD.Load()
+	switch evd := ia.asyncEVD; {
+	case ia.ownAsync:
 		evd.obj.live.Store(false)
 		evd.destroy()
-	} else if evd := ia.asyncEVD.Load(); evd != nil {
+	case evd != nil:
 		evd.obj.unuse()
 	}
 }

@@ -129,6 +129,49 @@ func TestAsyncForAll(t *testing.T) {
 	})
 }
 
+// early reports events of the device from before Open asks for it.
+type early struct {
+	fabric.Fabric
+	events int
+}
+
+func (e early) Open(name string, opts fabric.Options, async func(fabric.AsyncEvent)) (fabric.Device, error) {
+	for range e.events {
+		go async(fabric.AsyncEvent{Kind: fabric.AsyncPortError})
+	}
+	time.Sleep(quiet) // they come before Open has returned
+	return e.Fabric.Open(name, opts, async)
+}
+
+// TestAsyncWhileOpening: what the device reports while Open runs reaches the dispatcher, whoever made it; an Open that fails waits for
+// nothing.
+func TestAsyncWhileOpening(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const events = 20
+		other := open(t, dev)
+		tell := udat.Through(func(f fabric.Fabric) fabric.Fabric {
+			if f.Name() == other.Device().Attr().Info.Fabric {
+				return early{f, events}
+			}
+			return f
+		})
+		for _, to := range []udat.Option{udat.WithAsyncQLen(events), udat.WithAsyncEVD(other.AsyncEVD())} {
+			ia := open(t, dev, tell, to)
+			for range events {
+				assert.Equal(t, expect(t, ia.AsyncEVD(), udat.EventAsyncIACatastrophic).Object, udat.Handle(ia))
+			}
+			empty(t, ia.AsyncEVD())
+		}
+		for _, bad := range []udat.Option{udat.WithVersion(2, 0, true), udat.WithAsyncQLen(1 << 40)} {
+			_, err := udat.Open(dev, tell, bad)
+			assert.Assert(t, err != nil)
+		}
+		_, err := udat.Open(dev+"x", tell)
+		assert.ErrorIs(t, err, udat.ErrProviderNotFound)
+		rule.Proves(t, "IA-OPEN-06")
+	})
+}
+
 // TestOpenErrors shows what cannot be opened.
 func TestOpenErrors(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

@@ -56,7 +56,8 @@ type IA struct {
 	device fabric.Device
 	settings
 
-	asyncEVD atomic.Pointer[EVD] // set once, while Open runs; the device may report events before that
+	opened   chan struct{} // closed at the end of Open: events of the device wait for it
+	asyncEVD *EVD          // set before opened is closed; nil: none
 	ownAsync bool
 
 	mu      ranked[rankIA] // the objects and what uses what
