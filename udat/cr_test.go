@@ -215,7 +215,7 @@ func TestCRHandoff(t *testing.T) {
 		assert.NilError(t, err)
 		assert.Equal(t, string(p.PrivateData), "mine")
 		empty(t, first)
-		rule.Proves(t, "OBJ-06")
+		rule.Proves(t, "OBJ-06", "EVD-WAIT-24")
 
 		qual, rsp := listenReserved(t, b, b.ep)
 		assert.NilError(t, from.Free())

@@ -54,7 +54,7 @@ func TestPostsDoNotBlock(t *testing.T) {
 			}
 			assert.Equal(t, len(full), len(posts), "%v", full)
 			assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
-			rule.Proves(t, "GEN-09", "POST-06", "SRQ-POST-04")
+			rule.Proves(t, "GEN-09", "POST-06", "SRQ-POST-04", "EP-RECV-13", "EP-READ-08")
 		})
 	})
 }

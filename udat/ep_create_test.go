@@ -63,37 +63,54 @@ func TestCreateEPStreams(t *testing.T) {
 	})
 }
 
-// TestCreateEPWithoutDispatchers shows that an endpoint works without them, and that its work is not reported.
+// TestCreateEPWithoutDispatchers shows that an endpoint works without each of them and without all, and that such work is not reported.
 func TestCreateEPWithoutDispatchers(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
-		silent, err := a.ia.CreateEP(a.pz, nil, nil, nil, nil)
-		assert.NilError(t, err)
-		a.ep = silent
-		ask := ask(t, a, b, nil)
-		assert.NilError(t, ask.Accept(b.ep, nil))
-		expect(t, b.conn, udat.EventConnectionEstablished)
-		become(t, a.ep, udat.EPConnected)
-
-		for i := range 50 { // more than a queue holds: what is not reported is done all the same
-			assert.NilError(t, b.ep.PostRecv(b.iov(i*8, 8), udat.Cookie(i), 0))
-			assert.NilError(t, a.ep.PostRecv(a.iov(i*8, 8), udat.Cookie(i), 0))
-			eventually(t, func() bool { return a.ep.PostSend(a.iov(0, 8), 0, 0) == nil }, "post %d", i)
-			completion(t, b.recv, udat.Cookie(i))
-			assert.NilError(t, b.ep.PostSend(b.iov(0, 8), udat.Cookie(i), 0))
-			completion(t, b.request, udat.Cookie(i))
+		const noRecv, noRequest, noConn = 1, 2, 4
+		for _, lacks := range []int{noRecv, noRequest, noConn, noRecv | noRequest | noConn} {
+			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+			have := func(evd *udat.EVD, what int) *udat.EVD {
+				if lacks&what != 0 {
+					return nil
+				}
+				return evd
+			}
+			silent, err := a.ia.CreateEP(a.pz, have(a.recv, noRecv), have(a.request, noRequest), have(a.conn, noConn), nil)
+			assert.NilError(t, err)
+			a.ep = silent
+			ask := ask(t, a, b, nil)
+			assert.NilError(t, ask.Accept(b.ep, nil))
+			expect(t, b.conn, udat.EventConnectionEstablished)
+			become(t, a.ep, udat.EPConnected)
+			if lacks&noConn == 0 {
+				expect(t, a.conn, udat.EventConnectionEstablished)
+			}
+			for i := range 50 { // more than a queue holds: what is not reported is done all the same
+				assert.NilError(t, b.ep.PostRecv(b.iov(i*8, 8), udat.Cookie(i), 0))
+				assert.NilError(t, a.ep.PostRecv(a.iov(i*8, 8), udat.Cookie(i), 0))
+				eventually(t, func() bool { return a.ep.PostSend(a.iov(0, 8), udat.Cookie(i), 0) == nil }, "post %d", i)
+				completion(t, b.recv, udat.Cookie(i))
+				assert.NilError(t, b.ep.PostSend(b.iov(0, 8), udat.Cookie(i), 0))
+				completion(t, b.request, udat.Cookie(i))
+				if lacks&noRecv == 0 {
+					completion(t, a.recv, udat.Cookie(i))
+				}
+				if lacks&noRequest == 0 {
+					completion(t, a.request, udat.Cookie(i))
+				}
+			}
+			eventually(t, func() bool { _, r, q, err := a.ep.GetStatus(); return r && q && err == nil }, "work is left")
+			for _, evd := range []*udat.EVD{a.recv, a.request, a.conn, a.ia.AsyncEVD()} {
+				empty(t, evd) // nor does what is not reported overflow anything
+			}
+			// A failure that nobody takes a completion of is noticed.
+			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 0, udat.RMRTriplet{RMRContext: 0xdeadbe00, TargetAddress: 1, SegmentLength: 8}, 0))
+			become(t, a.ep, udat.EPDisconnected)
+			targetOfFault(t, b)
+			assert.NilError(t, a.ep.Reset())
+			assert.NilError(t, a.ep.Free())
 		}
-		eventually(t, func() bool { _, r, q, err := a.ep.GetStatus(); return r && q && err == nil }, "work is left")
-		empty(t, a.ia.AsyncEVD()) // nor does what is not reported overflow anything
-		rule.Proves(t, "EP-CREATE-03")
-
-		// A failure that nobody takes a completion of is noticed.
-		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 0, udat.RMRTriplet{RMRContext: 0xdeadbe00, TargetAddress: 1, SegmentLength: 8}, 0))
-		become(t, a.ep, udat.EPDisconnected)
-		targetOfFault(t, b)
-		rule.Proves(t, "POST-16")
-		assert.NilError(t, a.ep.Reset())
-		assert.NilError(t, a.ep.Free())
+		rule.Proves(t, "EP-CREATE-03", "POST-16")
 	})
 }
 

@@ -40,6 +40,13 @@ func TestGraceful(t *testing.T) {
 			assert.NilError(t, a.ep.PostSend(a.iov(i*1000, 1000), udat.Cookie(i), 0))
 		}
 		assert.NilError(t, a.ep.PostRDMARead(a.iov(10000, 1000), 8, b.mem.RMRTriplet(10000, 1000), 0))
+		read := b.put(10000, 1000, 5)
+		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 1000), 9, b.mem.RMRTriplet(12000, 1000), 0))
+		binds := udat.DeviceAttr(a.ia).MaxMW > 0
+		if binds {
+			_, err := a.window(t).Bind(a.mem.Triplet(0, 8), bothRights, a.ep, 10, 0)
+			assert.NilError(t, err)
+		}
 		assert.NilError(t, a.ep.Disconnect(udat.CloseGraceful))
 		assert.Equal(t, state(t, a.ep), udat.EPDisconnectPending)
 		rule.Proves(t, "EPST-29", "EP-DISC-04")
@@ -64,9 +71,14 @@ func TestGraceful(t *testing.T) {
 			assert.NilError(t, b.ep.PostRecv(b.iov(i*1000, 1000), udat.Cookie(i), 0))
 		}
 		expect(t, a.conn, udat.EventConnectionDisconnected)
-		for i := range 9 {
+		for i := range 10 {
 			completion(t, a.request, udat.Cookie(i))
 		}
+		if binds {
+			bound(t, a.request, 10)
+		}
+		sameBytes(t, a.get(10000, 1000), read)
+		sameBytes(t, b.get(12000, 1000), want[:1000])
 		flushed(t, a.recv, 92)
 		expect(t, b.conn, udat.EventConnectionDisconnected)
 		for i := range 8 {

@@ -159,7 +159,6 @@ func TestEPModifyManyPending(t *testing.T) {
 			completion(t, b.recv, udat.Cookie(i))
 			assert.DeepEqual(t, b.get(i*4, 4), data)
 		}
-		rule.Proves(t, "EP-MODIFY-05")
 	})
 }
 
@@ -493,21 +492,22 @@ func TestDupConnect(t *testing.T) {
 		expect(t, a.conn, udat.EventConnectionEstablished)
 		expect(t, b.conn, udat.EventConnectionEstablished)
 		dup := a.another(nil)
-		assert.NilError(t, dup.DupConnect(a.ep, patience, []byte("again"), udat.QoSBestEffort))
+		up, down := a.put(0, udat.DeviceAttr(a.ia).MaxConnData, 3), b.put(0, udat.DeviceAttr(b.ia).MaxAcceptData, 7)
+		assert.NilError(t, dup.DupConnect(a.ep, patience, up, udat.QoSBestEffort))
 		assert.Equal(t, state(t, dup), udat.EPActiveConnectionPending)
 		ev := expect(t, b.cr, udat.EventConnectionRequest)
 		assert.Equal(t, ev.ConnQual, psp.Qual())
 		p, err := ev.CR.Query()
 		assert.NilError(t, err)
-		assert.Equal(t, string(p.PrivateData), "again")
-		assert.NilError(t, ev.CR.Accept(b.another(nil), []byte("yes")))
+		sameBytes(t, p.PrivateData, up)
+		assert.NilError(t, ev.CR.Accept(b.another(nil), down))
 		got := expect(t, a.conn, udat.EventConnectionEstablished)
 		assert.Equal(t, got.EP, dup)
-		assert.Equal(t, string(got.PrivateData), "yes")
+		sameBytes(t, got.PrivateData, down)
 		expect(t, b.conn, udat.EventConnectionEstablished)
 		assert.Equal(t, param(t, dup).RemotePortQual, param(t, a.ep).RemotePortQual)
 		assert.Equal(t, param(t, dup).RemoteAddr, param(t, a.ep).RemoteAddr)
-		rule.Proves(t, "EP-DUPCONN-01")
+		rule.Proves(t, "EP-DUPCONN-01", "EVD-WAIT-27")
 
 		fresh := a.another(nil)
 		for _, c := range []struct {

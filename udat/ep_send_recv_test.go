@@ -126,19 +126,51 @@ func TestCookies(t *testing.T) {
 	})
 }
 
-// TestIOVIsFree shows that the slice, though not the memory, is the Consumer's again once the post returns.
+// TestIOVIsFree shows that the slice, though not the memory, is the Consumer's again once the post returns, of each post and each segment.
 func TestIOVIsFree(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
-		into, out := b.iov(0, 16), a.iov(0, 16)
-		want := a.put(0, 16, 3)
-		assert.NilError(t, b.ep.PostRecv(into, 1, 0))
-		into[0] = udat.LMRTriplet{}
-		assert.NilError(t, a.ep.PostSend(out, 2, 0))
-		out[0] = udat.LMRTriplet{}
-		completion(t, b.recv, 1)
-		completion(t, a.request, 2)
-		sameBytes(t, b.get(0, 16), want)
+		reads := min(2, udat.DeviceAttr(a.ia).MaxReadSGE)
+		for i, post := range []func(e, peer *end, iov []udat.LMRTriplet) error{
+			func(e, _ *end, iov []udat.LMRTriplet) error { return e.ep.PostSend(iov, 1, 0) },
+			func(e, _ *end, iov []udat.LMRTriplet) error {
+				_, err := e.ep.PostBatch([]udat.Op{{Kind: udat.OpSend, IOV: iov, Cookie: 1}})
+				return err
+			},
+			func(e, peer *end, iov []udat.LMRTriplet) error {
+				return e.ep.PostRDMAWrite(iov, 1, peer.mem.RMRTriplet(0, 16), 0)
+			},
+			func(e, peer *end, iov []udat.LMRTriplet) error {
+				return e.ep.PostRDMARead(iov[:reads], 1, peer.mem.RMRTriplet(100, 8*reads), 0)
+			},
+		} {
+			into, out := []udat.LMRTriplet{b.mem.Triplet(0, 8), b.mem.Triplet(8, 8)}, []udat.LMRTriplet{a.mem.Triplet(0, 8), a.mem.Triplet(8, 8)}
+			want := a.put(0, 16, byte(i))
+			switch i {
+			case 0:
+				assert.NilError(t, b.ep.PostRecv(into, 2, 0))
+			case 1:
+				recvs := []udat.Recv{{IOV: into, Cookie: 2}}
+				_, err := b.ep.PostRecvBatch(recvs)
+				assert.NilError(t, err)
+				recvs[0] = udat.Recv{}
+			case 3:
+				want = b.put(100, 16, 99)[:8*reads]
+			}
+			clear(into)
+			assert.NilError(t, post(a, b, out))
+			clear(out)
+			completion(t, a.request, 1)
+			if i < 2 {
+				completion(t, b.recv, 2)
+			}
+			switch {
+			case i == 3:
+				sameBytes(t, a.get(0, 8*reads), want)
+			case i < 2 || acknowledged(a):
+				sameBytes(t, b.get(0, 16), want)
+			}
+		}
 		rule.Proves(t, "POST-05", "GAP-93")
 	})
 }

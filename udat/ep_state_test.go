@@ -78,7 +78,7 @@ var calls = []call{
 		},
 	},
 	{
-		name: "rsp_create", ok: []udat.EPState{udat.EPUnconnected}, rules: []string{"EP-CREATE-10"},
+		name: "rsp_create", ok: []udat.EPState{udat.EPUnconnected}, rules: []string{"EP-CREATE-10", "RSP-CREATE-03"},
 		do: func(t *testing.T, e *end) error {
 			_, err := e.ia.CreateRSP(freeQual(t, e), e.ep, e.cr)
 			return err

@@ -44,8 +44,25 @@ func TestCNOStreams(t *testing.T) {
 			a, b := pair(t, dev, setup{unkept: true})
 			cno := newCNO(t, a.ia, nil)
 			assert.NilError(t, a.request.ModifyCNO(cno))
+			var r *udat.RMR
+			if udat.DeviceAttr(a.ia).MaxMW > 0 {
+				r = a.window(t)
+			}
 			for i := range udat.Cookie(20) {
-				assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), i, b.mem.RMRTriplet(0, 8), 0))
+				kind := posters[i%4]
+				if kind.recv { // a bind in its place
+					if r != nil {
+						_, err := r.Bind(a.mem.Triplet(0, 8), bothRights, a.ep, i, 0)
+						assert.NilError(t, err)
+						triggered(t, cno, a.request)
+						bound(t, a.request, i)
+					}
+					continue
+				}
+				if !kind.remote {
+					b.receive(0, i)
+				}
+				assert.NilError(t, kind.post(a, b, a.iov(0, 8), i, 0))
 				triggered(t, cno, a.request)
 				completion(t, a.request, i)
 			}

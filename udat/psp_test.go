@@ -150,10 +150,20 @@ func TestPSPBacklog(t *testing.T) {
 			otherQual, otherPSP, err := b.ia.CreatePSPAny(other, flags)
 			assert.NilError(t, err)
 			var open []*udat.CR // requests that nobody has answered
+			fresh := map[*udat.EP]bool{}
 			take := func(n int) {
 				t.Helper()
 				for range n {
-					open = append(open, expect(t, small, udat.EventConnectionRequest).CR)
+					cr := expect(t, small, udat.EventConnectionRequest).CR
+					open = append(open, cr)
+					p, err := cr.Query()
+					assert.NilError(t, err)
+					assert.Equal(t, p.LocalEP != nil, flags == udat.PSPProvider)
+					if p.LocalEP != nil {
+						assert.Assert(t, !fresh[p.LocalEP], "another request has the endpoint")
+						assert.Equal(t, state(t, p.LocalEP), udat.EPTentativeConnection)
+						fresh[p.LocalEP] = true
+					}
 				}
 			}
 			called(t, dev, b, qual, small, 2)
@@ -161,7 +171,7 @@ func TestPSPBacklog(t *testing.T) {
 			take(2)
 			called(t, dev, b, qual, small, 2) // though two requests are unanswered
 			turnedAway(t, dev, b, qual)
-			rule.Proves(t, "PSP-CREATE-03", "EVD-55")
+			rule.Proves(t, "PSP-CREATE-03", "PSP-CREATE-04", "EVD-55")
 
 			assert.NilError(t, open[0].Reject(nil)) // an answer frees no place: the event has left its own
 			turnedAway(t, dev, b, qual)

@@ -319,7 +319,7 @@ func TestRMRFlags(t *testing.T) {
 		assert.NilError(t, got.err)
 		assert.Equal(t, got.ev.Cookie, udat.Cookie(4))
 		bound(t, b.request, 5)
-		rule.Proves(t, "RMR-BIND-07", "F-02")
+		rule.Proves(t, "RMR-BIND-07", "F-02", "EVD-21")
 	})
 }
 

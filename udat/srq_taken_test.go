@@ -7,6 +7,8 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -38,18 +40,25 @@ func oneWithSRQ(t *testing.T, dev string, n, size int, attr udat.EPAttr) (a, b *
 // unknown elsewhere.
 func TestRecvQuerySRQ(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a, b, _ := oneWithSRQ(t, dev, 8, 8, udat.EPAttr{})
-		want := 0
-		if !tellsTaken(t, b) {
-			want = udat.ValueUnknown
-		}
-		holds(t, b.ep, want)
-		connect(t, a, b)
-		for i := range udat.Cookie(3) {
-			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), i, 0))
-			completion(t, a.request, i)
-			completion(t, b.recv, i)
+		for _, silent := range []bool{false, true} { // a device that tells made one that does not
+			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{script: &faultfabric.Script{Attr: func(d *fabric.Attr) {
+				d.SRQExactCounts = d.SRQExactCounts && !silent
+			}}})
+			s := b.shared(t, udat.SRQAttr{MaxRecvDTOs: 8, MaxRecvIOV: 1})
+			b.share(t, s, udat.EPAttr{})
+			want := 0
+			if !tellsTaken(t, b) {
+				want = udat.ValueUnknown
+			}
 			holds(t, b.ep, want)
+			connect(t, a, b)
+			for i := range udat.Cookie(3) {
+				assert.NilError(t, s.PostRecv(b.iov(0, 8), i))
+				assert.NilError(t, a.ep.PostSend(a.iov(0, 8), i, 0))
+				completion(t, a.request, i)
+				completion(t, b.recv, i)
+				holds(t, b.ep, want)
+			}
 		}
 		rule.Proves(t, "EP-RECVQ-08", "EP-RECVQ-09", "V-35", "C-32")
 	})
