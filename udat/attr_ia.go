@@ -162,7 +162,7 @@ func (ia *IA) Query() (*EVD, IAAttr, ProviderAttr, error) {
 }
 
 func (ia *IA) attr(d *fabric.Attr) IAAttr {
-	major, minor := version(d.FWVersion)
+	major, minor := splitVersion(d.FWVersion)
 	return IAAttr{
 		AdapterName:                   ia.name,
 		VendorName:                    d.VendorName,
@@ -219,8 +219,8 @@ func portState(active bool) string {
 	return "DOWN"
 }
 
-// version is the first two numbers of a dotted text.
-func version(text string) (major, minor int) {
+// splitVersion returns the first two numbers of a dotted text.
+func splitVersion(text string) (major, minor int) {
 	first, rest, _ := strings.Cut(text, ".")
 	second, _, _ := strings.Cut(rest, ".")
 	major, _ = strconv.Atoi(first)

@@ -88,7 +88,7 @@ func (c *CNO) WaitContext(ctx context.Context) (*EVD, error) {
 	}
 	evd, err := c.wait(nil, ctx.Done())
 	if err == errCNOInterrupted {
-		return nil, interrupted(cnoWait, QueueEmpty, ctx.Err())
+		return nil, contextError(cnoWait, QueueEmpty, ctx.Err())
 	}
 	return evd, err
 }

@@ -96,7 +96,7 @@ func (c *CR) Accept(ep *EP, privateData []byte) error {
 }
 
 // acceptance is the cause that an accept of the request is to the endpoint.
-func (c *CR) acceptance() cause {
+func (c *CR) acceptance() epCause {
 	if c.ep != nil {
 		return callAcceptOwn
 	}

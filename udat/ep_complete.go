@@ -72,7 +72,7 @@ func (ep *EP) workFailed(status fabric.Status) (after func()) {
 	if ep.getState() == EPDisconnected {
 		return nil
 	}
-	return failure{ep: ep, conn: c, flushed: flushed}.report
+	return workFailure{ep: ep, conn: c, flushed: flushed}.report
 }
 
 // status is the DAT status of a request that failed. rxe reports a bad local key as an operation error. The key was

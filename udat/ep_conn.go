@@ -11,7 +11,7 @@ import (
 const suspectGrace = time.Second
 
 // begin makes c the endpoint's connection, by a connect or an accept; ep.mu is held.
-func (ep *EP) begin(op string, call cause, c *connection) {
+func (ep *EP) begin(op string, call epCause, c *connection) {
 	c.active = true
 	ep.conn.Store(c)
 	ep.apply(op, call, nil)
@@ -25,7 +25,7 @@ func (ep *EP) handler(c *connection) func(fabric.ConnEvent) {
 
 // happened is advance for causes that nobody waits for, unless the connection is no longer the
 // endpoint's.
-func (ep *EP) happened(c *connection, why cause, told fabric.ConnEvent) {
+func (ep *EP) happened(c *connection, why epCause, told fabric.ConnEvent) {
 	if why == causePeerLeft {
 		requests, recvs := ep.sources() // work that failed before says more than that the peer has left
 		recvs.evd.poll()
@@ -41,7 +41,7 @@ func (ep *EP) happened(c *connection, why cause, told fabric.ConnEvent) {
 // advance lets a cause happen to the connection, with all that follows; ep.mu is held. told is what
 // the fabric said, if the cause is the fabric's. A call that the state does not allow is
 // INVALID_STATE.
-func (ep *EP) advance(op string, why cause, told fabric.ConnEvent) error {
+func (ep *EP) advance(op string, why epCause, told fabric.ConnEvent) error {
 	t, err := ep.transition(op, why)
 	if err != nil || t.effect != effectMoves {
 		return err
@@ -98,7 +98,7 @@ func (ep *EP) drained() (done bool) {
 
 // flush enters FLUSHING: the device flushes all work, and the last event follows the completions of
 // what had been posted.
-func (ep *EP) flush(why cause, event EventNumber, told fabric.ConnEvent) {
+func (ep *EP) flush(why epCause, event EventNumber, told fabric.ConnEvent) {
 	ep.stopTimers()
 	was := ep.exactState()
 	c := ep.conn.Load()
@@ -167,7 +167,7 @@ func (ep *EP) watch(step func() (done bool)) {
 
 // report tells the endpoint that its work has failed. No dispatcher's and no endpoint's lock is
 // held.
-func (f failure) report() {
+func (f workFailure) report() {
 	ep := f.ep
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -287,8 +287,8 @@ func (ep *EP) stopTimers() {
 	}
 }
 
-// failure is work of an endpoint that has failed, on one connection.
-type failure struct {
+// workFailure is work of an endpoint that has failed, on one connection.
+type workFailure struct {
 	ep      *EP
 	conn    *connection
 	flushed bool // without an error before it, as far as the completion tells

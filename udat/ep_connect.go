@@ -164,7 +164,7 @@ func checkPrivate(op string, arg Subtype, private []byte, limit int) error {
 // accept answers a request with the endpoint's queue pair. call is callAccept, or callAcceptOwn
 // where the request has brought the endpoint. answered runs once that is done; an error changes
 // nothing.
-func (ep *EP) accept(op string, call cause, request fabric.Request, private []byte, answered func()) error {
+func (ep *EP) accept(op string, call epCause, request fabric.Request, private []byte, answered func()) error {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	if _, err := ep.transition(op, call); err != nil {

@@ -24,7 +24,7 @@ func (ep *EP) Suffer(c int) {
 		ep.conn.Store(l)
 		defer ep.conn.Store(nil)
 	}
-	ep.happened(l, cause(c), fabric.ConnEvent{Private: []byte("private")})
+	ep.happened(l, epCause(c), fabric.ConnEvent{Private: []byte("private")})
 }
 
 // States are those of the state machine, in order.
@@ -37,8 +37,8 @@ func ApplyCause(s EPState, c int) (next EPState, event EventNumber, waits bool, 
 	ep := &EP{}
 	ep.obj.ia = &IA{}
 	ep.state.Store(uint32(s))
-	t, _ := ep.transition("call", cause(c))
-	err = ep.apply("call", cause(c), nil)
+	t, _ := ep.transition("call", epCause(c))
+	err = ep.apply("call", epCause(c), nil)
 	return ep.exactState(), t.event, t.effect == effectAwaits, err
 }
 
@@ -108,7 +108,7 @@ func (ep *EP) Holds() (timer, conn bool) {
 }
 
 // FailureOf gives what reports a failure of the endpoint's present connection.
-func FailureOf(ep *EP) (report func()) { return failure{ep: ep, conn: ep.conn.Load()}.report }
+func FailureOf(ep *EP) (report func()) { return workFailure{ep: ep, conn: ep.conn.Load()}.report }
 
 // Untold is the number of failures that the dispatcher still has to report.
 func Untold(e *EVD) int {

@@ -2,22 +2,22 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// cause is what moves an endpoint from one state to another.
-type cause uint8
+// epCause is what moves an endpoint from one state to another.
+type epCause uint8
 
 const (
 	// What happens to a connection.
-	causeEstablished  cause = iota // the transport is done with the handshake
-	causePeerRejected              // the peer's Consumer said no
-	causeRejected                  // the peer's provider said no, or nobody listens
-	causeUnreachable               // the peer does not answer
-	causeFailed                    // the handshake failed in another way
-	causeTimedOut                  // the Consumer's own timeout, or acceptWait
-	causePeerLeft                  // the peer disconnected
-	causeRemoved                   // the device has gone
-	causeBroken                    // work failed
-	causeDrained                   // the requests of a graceful disconnect are done
-	causeFlushed                   // all work of a connection that has ended is done
+	causeEstablished  epCause = iota // the transport is done with the handshake
+	causePeerRejected                // the peer's Consumer said no
+	causeRejected                    // the peer's provider said no, or nobody listens
+	causeUnreachable                 // the peer does not answer
+	causeFailed                      // the handshake failed in another way
+	causeTimedOut                    // the Consumer's own timeout, or acceptWait
+	causePeerLeft                    // the peer disconnected
+	causeRemoved                     // the device has gone
+	causeBroken                      // work failed
+	causeDrained                     // the requests of a graceful disconnect are done
+	causeFlushed                     // all work of a connection that has ended is done
 
 	// What happens to a service point.
 	causeUnreserved // the reserved service point has been freed
@@ -39,10 +39,10 @@ const (
 )
 
 // isCall reports whether the Consumer waits for an answer.
-func (c cause) isCall() bool { return c >= callConnect }
+func (c epCause) isCall() bool { return c >= callConnect }
 
 // causeOf is the cause that a fabric's connection event is.
-var causeOf = map[fabric.ConnEventKind]cause{
+var causeOf = map[fabric.ConnEventKind]epCause{
 	fabric.EventEstablished:  causeEstablished,
 	fabric.EventPeerRejected: causePeerRejected,
 	fabric.EventRejected:     causeRejected,
@@ -79,7 +79,7 @@ func connectsWith(with EventNumber) transition { return transition{effectMoves, 
 //
 // FLUSHING lies between the end of a connection and its last event: the device flushes what was
 // posted. The Consumer sees it as DISCONNECTED.
-var transitions = map[EPState]map[cause]transition{
+var transitions = map[EPState]map[epCause]transition{
 	EPUnconnected: {
 		causeOffered:   goesTo(EPTentativeConnection),
 		causeDestroyed: goesTo(epFreed),
@@ -191,7 +191,7 @@ func (ep *EP) getState() EPState {
 
 // transition is what a cause does now; the answer holds while ep.mu is held. A call that the state
 // does not allow is INVALID_STATE.
-func (ep *EP) transition(op string, c cause) (transition, error) {
+func (ep *EP) transition(op string, c epCause) (transition, error) {
 	t := transitions[ep.exactState()][c]
 	if t.effect == effectNone && c.isCall() {
 		return t, ep.wrongState(op, ep.getState())
@@ -202,7 +202,7 @@ func (ep *EP) transition(op string, c cause) (transition, error) {
 // apply makes the transition of a cause; ep.mu is held. It is the only code that stores a state.
 // under, which may be nil, runs just before that with the requests locked, so that no post is
 // between the two; its error leaves the state as it is.
-func (ep *EP) apply(op string, c cause, under func() error) error {
+func (ep *EP) apply(op string, c epCause, under func() error) error {
 	t, err := ep.transition(op, c)
 	if err != nil || t.effect != effectMoves {
 		return err

@@ -186,8 +186,8 @@ func Strerror(code uint32) (major, minor string, err error) {
 	return text, s.String(), nil
 }
 
-// interrupted is the error of a call that a context has ended, whose error is cause. late is the type if its deadline passed.
-func interrupted(op string, late ReturnType, cause error) *Error {
+// contextError is the error of a call that a context has ended, whose error is cause. late is the type if its deadline passed.
+func contextError(op string, late ReturnType, cause error) *Error {
 	if errors.Is(cause, context.DeadlineExceeded) {
 		return &Error{Op: op, Type: late, Err: cause}
 	}

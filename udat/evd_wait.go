@@ -119,7 +119,7 @@ func (e *EVD) waitResult(ctx context.Context, entered, expired bool) (over bool,
 	case expired:
 		return true, errTimeoutExpired
 	case canceled != nil:
-		return true, interrupted("evd_wait", TimeoutExpired, canceled)
+		return true, contextError("evd_wait", TimeoutExpired, canceled)
 	}
 	return false, nil
 }

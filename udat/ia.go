@@ -23,7 +23,7 @@ func Open(name string, opts ...Option) (*IA, error) {
 	return ia, nil
 }
 
-func openIA(name string, registered *provider, opts []Option) (*IA, error) {
+func openIA(name string, registered *registeredName, opts []Option) (*IA, error) {
 	o := openOptions{
 		asyncQLen: 64, fabric: fabric.Options{RNRRetry: 7, Retry: 7},
 		settings: settings{spin: spinDefault, processors: processors, pollEvery: pollInterval, acceptWait: acceptWait},
@@ -41,7 +41,7 @@ func openIA(name string, registered *provider, opts []Option) (*IA, error) {
 	return o.open(name, device, registered)
 }
 
-func (o *openOptions) open(name, deviceName string, registered *provider) (*IA, error) {
+func (o *openOptions) open(name, deviceName string, registered *registeredName) (*IA, error) {
 	ia := &IA{
 		name: name, unname: func() { registry.close(registered) }, settings: o.settings, flusher: newFlusher(),
 		posting: make(map[*EP]struct{}), opened: make(chan struct{}),

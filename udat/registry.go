@@ -86,11 +86,11 @@ var registry providerRegistry
 
 type providerRegistry struct {
 	mu    ranked[rankRegistry]
-	names map[string]*provider
+	names map[string]*registeredName
 }
 
-// provider is a registered name.
-type provider struct {
+// registeredName is a registered name.
+type registeredName struct {
 	device string
 	opts   []Option
 	opens  int // adapters that are open by the name; guarded by the registry's lock
@@ -130,9 +130,9 @@ func RegisterProvider(name, device string, opts ...Option) error {
 		return fail(op, InsufficientResources, SubResourceMemory, "all %d places are taken", maxProviders)
 	}
 	if r.names == nil {
-		r.names = make(map[string]*provider)
+		r.names = make(map[string]*registeredName)
 	}
-	r.names[name] = &provider{device: device, opts: slices.Clone(opts)}
+	r.names[name] = &registeredName{device: device, opts: slices.Clone(opts)}
 	return nil
 }
 
@@ -174,7 +174,7 @@ func (r *providerRegistry) list(found []ProviderInfo) []ProviderInfo {
 }
 
 // open begins the opening of a registered name, which close ends; nil if there is none of the name.
-func (r *providerRegistry) open(name string) *provider {
+func (r *providerRegistry) open(name string) *registeredName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.names[name]
@@ -184,7 +184,7 @@ func (r *providerRegistry) open(name string) *provider {
 	return p
 }
 
-func (r *providerRegistry) close(p *provider) {
+func (r *providerRegistry) close(p *registeredName) {
 	if p == nil {
 		return
 	}
