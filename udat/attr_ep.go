@@ -6,8 +6,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// EPAttr are the attributes of an endpoint. A field left 0 takes the provider's default; None says none at all where
-// 0 would mean that. Counts are of operations, segments or reads; sizes are in bytes.
+// EPAttr are the attributes of an endpoint. A field that is 0 takes the default; [None] is an
+// explicit 0. Counts are of operations, segments or reads; sizes are in bytes.
 type EPAttr struct {
 	ServiceType            ServiceType
 	MaxMessageSize         uint64 // largest Send or receive; default: the device's largest
@@ -15,17 +15,18 @@ type EPAttr struct {
 	QoS                    QoS
 	RecvCompletionFlags    CompletionFlags // default, UNSIGNALLED, SOLICITED_WAIT or EVD_THRESHOLD
 	RequestCompletionFlags CompletionFlags // default, UNSIGNALLED or EVD_THRESHOLD
-	MaxRecvDTOs            int             // receives outstanding; default 16. With an SRQ: the hard high watermark, default off
-	MaxRequestDTOs         int             // sends, RDMAs and binds outstanding; default 16
-	MaxRecvIOV             int             // segments of a receive; default 4
-	MaxRequestIOV          int             // segments of a send; default 4
-	MaxRDMAReadIn          int             // reads and atomics that the peer may have outstanding here; default 4
-	MaxRDMAReadOut         int             // reads and atomics outstanding to the peer; default 4
-	SRQSoftHW              int             // soft high watermark with an SRQ; default off
-	MaxRDMAReadIOV         int             // segments of an RDMA read; default MaxRequestIOV
-	MaxRDMAWriteIOV        int             // segments of an RDMA write; default MaxRequestIOV
-	TransportSpecific      []NamedAttr     // none are known
-	ProviderSpecific       []NamedAttr     // none are known
+	// receives outstanding; default 16. With an SRQ: the hard high watermark, default off
+	MaxRecvDTOs       int
+	MaxRequestDTOs    int         // sends, RDMAs and binds outstanding; default 16
+	MaxRecvIOV        int         // segments of a receive; default 4
+	MaxRequestIOV     int         // segments of a send; default 4
+	MaxRDMAReadIn     int         // reads and atomics that the peer may have outstanding here; default 4
+	MaxRDMAReadOut    int         // reads and atomics outstanding to the peer; default 4
+	SRQSoftHW         int         // soft high watermark with an SRQ; default off
+	MaxRDMAReadIOV    int         // segments of an RDMA read; default MaxRequestIOV
+	MaxRDMAWriteIOV   int         // segments of an RDMA write; default MaxRequestIOV
+	TransportSpecific []NamedAttr // none are known
+	ProviderSpecific  []NamedAttr // none are known
 }
 
 // None in a field of EPAttr is an explicit zero.
@@ -43,7 +44,7 @@ const (
 	defaultReads = 4
 )
 
-// counts are the attributes that are counts: what they are if unset, and their limits.
+// counts lists the attributes that are counts, with their defaults and limits.
 func (a *EPAttr) counts(dev *fabric.Attr, shared bool) []epCount {
 	recvs := defaultDTOs
 	if shared {
@@ -72,8 +73,9 @@ type epCount struct {
 	unset, limit int
 }
 
-// resolve returns the attributes with the defaults filled in, or an error that names what is wrong with them. srqIOV is
-// the number of segments of the shared receive queue's receives, 0 without such a queue.
+// resolve returns the attributes with the defaults filled in, or an error that names what is wrong
+// with them. srqIOV is the number of segments of the shared receive queue's receives, 0 without
+// such a queue.
 func (a *EPAttr) resolve(op string, dev *fabric.Attr, srqIOV int) (EPAttr, error) {
 	var r EPAttr
 	if a != nil {
@@ -109,13 +111,16 @@ func (a *EPAttr) check(op string, dev *fabric.Attr, shared bool) error {
 	case a.QoS != QoSBestEffort:
 		return fail(op, ModelNotSupported, SubNone, "QoS is %d, only QoSBestEffort is supported", a.QoS)
 	case !slices.Contains(recvFlagValues, a.RecvCompletionFlags):
-		return fail(op, InvalidParameter, arg, "RecvCompletionFlags is %v: must be one of %v", a.RecvCompletionFlags, recvFlagValues)
+		return fail(op, InvalidParameter, arg, "RecvCompletionFlags is %v: must be one of %v", a.RecvCompletionFlags,
+			recvFlagValues)
 	case !slices.Contains(requestFlagValues, a.RequestCompletionFlags):
-		return fail(op, InvalidParameter, arg, "RequestCompletionFlags is %v: must be one of %v", a.RequestCompletionFlags, requestFlagValues)
+		return fail(op, InvalidParameter, arg, "RequestCompletionFlags is %v: must be one of %v", a.RequestCompletionFlags,
+			requestFlagValues)
 	case len(a.TransportSpecific)+len(a.ProviderSpecific) > 0:
 		return fail(op, InvalidParameter, arg, "no transport- or provider-specific attributes are known")
 	case a.MaxMessageSize > dev.MaxMessage:
-		return fail(op, InvalidParameter, arg, "MaxMessageSize is %d bytes, the limit is %d", a.MaxMessageSize, dev.MaxMessage)
+		return fail(op, InvalidParameter, arg, "MaxMessageSize is %d bytes, the limit is %d", a.MaxMessageSize,
+			dev.MaxMessage)
 	case a.MaxRDMASize > dev.MaxMessage:
 		return fail(op, InvalidParameter, arg, "MaxRDMASize is %d bytes, the limit is %d", a.MaxRDMASize, dev.MaxMessage)
 	}
@@ -132,7 +137,8 @@ func (a *EPAttr) check(op string, dev *fabric.Attr, shared bool) error {
 
 // The completion flags that an endpoint may have.
 var (
-	recvFlagValues    = []CompletionFlags{CompletionDefault, CompletionUnsignalled, CompletionSolicitedWait, CompletionEVDThreshold}
+	recvFlagValues = []CompletionFlags{CompletionDefault, CompletionUnsignalled, CompletionSolicitedWait,
+		CompletionEVDThreshold}
 	requestFlagValues = []CompletionFlags{CompletionDefault, CompletionUnsignalled, CompletionEVDThreshold}
 )
 

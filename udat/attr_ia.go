@@ -8,8 +8,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// IAAttr are the attributes of an adapter, the same for all who open it. They are what the device claims: upper
-// bounds that all its users share. Sizes are in bytes.
+// IAAttr are the attributes of an adapter, as the device reports them: upper bounds that all users
+// of the device share. Sizes are in bytes.
 type IAAttr struct {
 	AdapterName                   string // what Open was given
 	VendorName                    string // of the device
@@ -60,7 +60,9 @@ type ProviderAttr struct {
 	ThreadSafe               bool
 	MaxPrivateDataSize       int // of Connect and DupConnect: 56 over rdma_cm, below the 64 that DAT asks for
 	SupportsMultipath        bool
-	EPCreator                EPCreator
+	// EPCreator is who makes the endpoints of public service points.
+	EPCreator EPCreator
+	// PZSupport is the kind of protection of zones.
 	PZSupport                PZSupport
 	OptimalBufferAlignment   int
 	EVDStreamMerging         [6][6]bool // by EVDStreams index: may the two streams share a dispatcher
@@ -73,11 +75,13 @@ type ProviderAttr struct {
 	DTOAsyncReturnGuaranteed bool       // errors of an operation never come from the post
 	RDMAWriteForRDMARead     bool       // the sink of an RDMA read needs remote write: the library adds it by itself
 	ProviderSpecificAttr     []NamedAttr
-	MaxAcceptDataSize        int // Extension. private data of CR.Accept: 196 over rdma_cm, of which OpenFabrics DAPL itself sends 160 at most
-	MaxRejectDataSize        int // Extension. private data of CR.Reject: 144 over rdma_cm
+	// Extension. private data of CR.Accept: 196 over rdma_cm, of which OpenFabrics DAPL itself sends
+	// 160 at most
+	MaxAcceptDataSize int
+	MaxRejectDataSize int // Extension. private data of CR.Reject: 144 over rdma_cm
 }
 
-// IOVOwnership says who owns the array of segments once a post has returned.
+// IOVOwnership is the owner of the array of segments after a post has returned.
 type IOVOwnership uint32
 
 // IOV ownerships.
@@ -107,7 +111,7 @@ const (
 	PZShareable PZSupport = 2
 )
 
-// SRQWatermarks is a set of watermarks that can be set where a shared receive queue is used.
+// SRQWatermarks is the set of watermarks that can be set if a shared receive queue is used.
 type SRQWatermarks uint32
 
 // Watermarks with shared receive queues.
@@ -117,7 +121,7 @@ const (
 	SRQWatermarkHardHigh SRQWatermarks = 0x100
 )
 
-// SRQInfo is a set of counts that (*SRQ).Query knows.
+// SRQInfo is the set of counts that [SRQ.Query] reports.
 type SRQInfo uint32
 
 // Counts of a shared receive queue.
@@ -126,7 +130,7 @@ const (
 	SRQInfoOutstanding SRQInfo = 0x10
 )
 
-// EPRecvInfo is a set of counts that (*EP).RecvQuery knows.
+// EPRecvInfo is the set of counts that [EP.RecvQuery] reports.
 type EPRecvInfo uint32
 
 // Counts of an endpoint's receives.
@@ -138,18 +142,20 @@ const (
 // EVDStreams are the streams in the order of the rows and columns of ProviderAttr.EVDStreamMerging.
 var EVDStreams = [6]EVDFlags{EVDSoftware, EVDCR, EVDDTO, EVDConnection, EVDRMRBind, EVDAsync}
 
-// Names of ProviderAttr.ProviderSpecificAttr; the value of each is "TRUE" where the device has it, "FALSE" elsewhere.
+// Names of ProviderAttr.ProviderSpecificAttr; the value of each is "TRUE" where the device has it,
+// "FALSE" elsewhere.
 const (
 	AttrFetchAndAdd        = "DAT_IB_FETCH_AND_ADD"
 	AttrCmpAndSwap         = "DAT_IB_CMP_AND_SWAP"
 	AttrImmediateData      = "DAT_IB_IMMED_DATA"
 	AttrSendWithInvalidate = "SEND_WITH_INVALIDATE"
-	AttrRMRExactBounds     = "RMR_EXACT_BOUNDS" // the device holds peers to the bounds of a window, not only to those of its region
-	AttrRNRRetryFinite     = "RNR_RETRY_FINITE" // a Send to a receiver that is not ready fails in the end
+	// the device holds peers to the bounds of a window, not only to those of its region
+	AttrRMRExactBounds = "RMR_EXACT_BOUNDS"
+	AttrRNRRetryFinite = "RNR_RETRY_FINITE" // a Send to a receiver that is not ready fails in the end
 )
 
-// Query gives the dispatcher of asynchronous events, nil where the adapter was opened without (out of this program's
-// scope), the attributes of the adapter, and those of the library.
+// Query returns the dispatcher of asynchronous events, the attributes of the adapter, and those of
+// the library. The dispatcher is nil if the adapter was opened without one.
 //
 // Implements: dat_ia_query.
 func (ia *IA) Query() (*EVD, IAAttr, ProviderAttr, error) {
@@ -207,7 +213,8 @@ func (ia *IA) attr(d *fabric.Attr) IAAttr {
 	}
 }
 
-// enoughReads says whether every queue pair of the device can have its most reads outstanding at the same time.
+// enoughReads reports whether all queue pairs of the device can have their largest number of reads
+// in flight at once.
 func enoughReads(d *fabric.Attr, perEP int) bool {
 	return uint64(min(perEP, 255))*uint64(d.MaxQP) <= uint64(d.MaxReadTotal)
 }
@@ -219,7 +226,7 @@ func portState(active bool) string {
 	return "DOWN"
 }
 
-// splitVersion returns the first two numbers of a dotted text.
+// splitVersion returns the first two numbers of a dotted version.
 func splitVersion(text string) (major, minor int) {
 	first, rest, _ := strings.Cut(text, ".")
 	second, _, _ := strings.Cut(rest, ".")
@@ -281,7 +288,7 @@ func truth(b bool) string {
 	return "FALSE"
 }
 
-// Specific gives the value of a provider-specific attribute, "" where there is none of the name.
+// Specific returns the value of a provider-specific attribute, "" if there is none of the name.
 //
 // Extension.
 func (p *ProviderAttr) Specific(name string) string {

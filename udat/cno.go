@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// CreateCNO makes a notification object without dispatchers. agent, which may be nil, is called at the next trigger,
-// once: ModifyAgent arms it again.
+// CreateCNO makes a notification object without dispatchers. agent, which may be nil, is called
+// once, at the next trigger; ModifyAgent arms it again.
 //
 // Implements: dat_cno_create.
 func (ia *IA) CreateCNO(agent WaitAgent) (*CNO, error) {
@@ -53,10 +53,11 @@ func (c *CNO) Query() (CNOParam, error) {
 	return CNOParam{IA: c.obj.ia, Agent: c.agent}, nil
 }
 
-// Wait blocks until a dispatcher triggers the object, and gives that dispatcher: a hint only, since its events may
-// already be taken and others may have events too. A trigger that came before the call counts. The result is nil,
-// without an error, when the last dispatcher is freed or the adapter closed. When timeout passes the error is
-// QueueEmpty; 0 polls and Infinite never expires. Any number of goroutines may wait; a trigger wakes one.
+// Wait blocks until a dispatcher triggers the object, and returns that dispatcher. It is a hint:
+// its events may have been taken, and other dispatchers may have events too. A trigger that came
+// before the call counts. When the last dispatcher is freed or the adapter is closed, Wait returns
+// nil without an error. When timeout has passed the error is QueueEmpty; 0 polls and Infinite never
+// expires. Any number of goroutines may wait; a trigger wakes one.
 //
 // Implements: dat_cno_wait.
 func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
@@ -74,9 +75,10 @@ func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
 	return c.wait(timer.C, nil)
 }
 
-// WaitContext is [CNO.Wait] without a timeout of its own: it ends with ctx. A canceled ctx is InterruptedCall, one past its
-// deadline QueueEmpty, as a timeout is; errors.Is also matches context.Canceled or context.DeadlineExceeded. A trigger that
-// came before the call counts, whatever the state of ctx.
+// WaitContext is [CNO.Wait] that ends with ctx instead of a timeout. A canceled ctx is
+// InterruptedCall, a ctx past its deadline QueueEmpty, like a timeout; errors.Is also matches
+// context.Canceled and context.DeadlineExceeded. A trigger that came before the call counts even if
+// ctx has ended.
 //
 // Extension.
 func (c *CNO) WaitContext(ctx context.Context) (*EVD, error) {
@@ -100,7 +102,8 @@ var (
 	errCNOInterrupted = &Error{Op: cnoWait, Type: InterruptedCall}
 )
 
-// wait blocks until a trigger or the end of the object, errCNOTimeout or errCNOInterrupted where one of the channels is first.
+// wait blocks until a trigger or the end of the object. The error is errCNOTimeout or
+// errCNOInterrupted if one of the channels comes first.
 func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, error) {
 	select {
 	case evd := <-c.triggered:
@@ -124,11 +127,12 @@ func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, e
 	}
 }
 
-// enter counts a waiter and gives the channel that releases it.
+// enter counts a waiter and returns the channel that releases it.
 func (c *CNO) enter() (gone <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Free looks at the count, then ends the object, then releases: a waiter that Free has not seen is refused or released.
+	// Free looks at the count, then ends the object, then releases: a waiter that Free has not seen is
+	// refused or released.
 	if err := c.object().check(cnoWait, HandleCNO); err != nil {
 		return nil, err
 	}
@@ -142,8 +146,8 @@ func (c *CNO) exit() {
 	c.mu.Unlock()
 }
 
-// Triggered is a channel of the triggers that Wait returns, for use in a select. Nothing comes of it when the last
-// dispatcher is freed or the adapter closed.
+// Triggered returns the channel of triggers that Wait reads, for use in a select. The channel
+// receives nothing when the last dispatcher is freed or the adapter is closed.
 //
 // Extension.
 func (c *CNO) Triggered() <-chan *EVD {
@@ -153,7 +157,8 @@ func (c *CNO) Triggered() <-chan *EVD {
 	return c.triggered
 }
 
-// Free destroys the object; InvalidState while a dispatcher refers to it or a call is blocked in Wait.
+// Free destroys the object; InvalidState while a dispatcher refers to it or a call is blocked in
+// Wait.
 //
 // Implements: dat_cno_free.
 func (c *CNO) Free() error {
@@ -195,7 +200,7 @@ func (c *CNO) callAgent(evd *EVD) {
 	}
 }
 
-// abandon releases all waiters and the agent without a dispatcher.
+// abandon releases all waiters, and calls the agent without a dispatcher.
 func (c *CNO) abandon() {
 	c.releaseWaiters()
 	c.callAgent(nil)
@@ -223,7 +228,7 @@ func (c *CNO) attach(op string, ia *IA) error {
 	return nil
 }
 
-// detach ends a dispatcher's use of the object. freed says that the dispatcher is going away.
+// detach removes a dispatcher; freed means that the dispatcher is being freed.
 func (c *CNO) detach(freed bool) {
 	if c == nil {
 		return

@@ -6,7 +6,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// arrival is a request that has come to a service point.
+// arrival is a connection request that has come to a service point.
 type arrival struct {
 	request fabric.Request
 	qual    ConnQual
@@ -15,8 +15,8 @@ type arrival struct {
 	ep      *EP    // that the request brings, if any
 }
 
-// newCR makes the request of an arrival and queues its event on the reserved place. If it reports false the
-// adapter or the dispatcher has gone, nothing is left of the request, and its endpoint is where Reject would have sent it.
+// newCR makes a CR of an arrival and queues its event on the reserved place. If the adapter or the
+// dispatcher has gone it returns false; the arrival's endpoint is then returned, as Reject does.
 func (ia *IA) newCR(a arrival) bool {
 	c := &CR{request: a.request, localAddr: a.request.LocalAddr().Addr(), ep: a.ep}
 	if ia.adopt("cr", &c.obj, c, HandleCR, nil) == nil {
@@ -39,8 +39,9 @@ type CRParam struct {
 	PrivateData     []byte // valid until the request is answered
 	LocalEP         *EP    // nil unless the request brings its endpoint
 
-	// PrivateDataPadded says that PrivateData has the size of the connection manager's message, 56 bytes: the peer is no program of
-	// this library, and its own data may end earlier, in zeroes. Extension.
+	// PrivateDataPadded says that PrivateData has the size of the connection manager's message, 56
+	// bytes: the peer is no program of this library, and its own data may end earlier, in zeroes.
+	// Extension.
 	PrivateDataPadded bool
 }
 
@@ -60,10 +61,11 @@ func (c *CR) Query() (CRParam, error) {
 	}, nil
 }
 
-// Accept answers the request with an endpoint, which must be UNCONNECTED and in a zone; ep is nil where the request
-// brings its own. privateData of at most the provider's MaxAcceptDataSize bytes goes to the peer with its ESTABLISHED.
-// Success destroys the request, puts the endpoint in COMPLETION_PENDING, and one event follows on its connect dispatcher:
-// ESTABLISHED, or ACCEPT_COMPLETION_ERROR if the peer has given up or does not confirm within 30 s. An error changes nothing.
+// Accept accepts the request with an endpoint, which must be UNCONNECTED and have a zone; ep is nil
+// if the request brings its own. privateData, of at most MaxAcceptDataSize bytes, goes to the peer
+// with its ESTABLISHED. Success destroys the request and puts the endpoint in COMPLETION_PENDING;
+// then one event comes on its connect dispatcher: ESTABLISHED, or ACCEPT_COMPLETION_ERROR if the
+// peer has given up or does not confirm within 30 s. An error changes nothing.
 //
 // Implements: dat_cr_accept.
 func (c *CR) Accept(ep *EP, privateData []byte) error {
@@ -95,7 +97,7 @@ func (c *CR) Accept(ep *EP, privateData []byte) error {
 	return ep.accept(op, c.acceptance(), c.request, privateData, func() { c.forget(op) })
 }
 
-// acceptance is the cause that an accept of the request is to the endpoint.
+// acceptance is the cause that an accept of the request is in the endpoint's state machine.
 func (c *CR) acceptance() epCause {
 	if c.ep != nil {
 		return callAcceptOwn
@@ -103,14 +105,15 @@ func (c *CR) acceptance() epCause {
 	return callAccept
 }
 
-// forget ends the life of an answered request.
+// forget ends the life of a request that has been answered.
 func (c *CR) forget(op string) error {
 	return c.obj.release(op, HandleCR, SubNone, "objects")
 }
 
-// Reject answers no: the peer sees PEER_REJECTED with privateData, of at most the provider's MaxRejectDataSize bytes and nil in DAT
-// 1.2. It destroys the request. The endpoint of a reserved service point goes back to the Consumer, UNCONNECTED; one that the
-// provider has made is destroyed. Too much private data is InvalidParameter and changes nothing.
+// Reject rejects the request and destroys it: the peer sees PEER_REJECTED with privateData, of at
+// most MaxRejectDataSize bytes; in DAT 1.2 it is nil. The endpoint of a reserved service point
+// becomes UNCONNECTED again; one that the provider has made is destroyed. Too much private data is
+// InvalidParameter and changes nothing.
 //
 // Implements: dat_cr_reject.
 func (c *CR) Reject(privateData []byte) error {
@@ -131,9 +134,10 @@ func (c *CR) Reject(privateData []byte) error {
 	return nil
 }
 
-// Handoff queues the request again, as a new one, on the service point of this adapter that listens on qual, and destroys
-// this one; an endpoint that it brought goes where Reject sends it. Errors, which change nothing: InvalidParameter if nobody
-// listens there, InsufficientResources if that service point's dispatcher is full.
+// Handoff queues the request again, as a new one, on the service point of this adapter that listens
+// on qual, and destroys this one. An endpoint that it brought is returned as by Reject. Errors,
+// which change nothing: InvalidParameter if no service point listens on qual, InsufficientResources
+// if its dispatcher is full.
 //
 // Implements: dat_cr_handoff.
 func (c *CR) Handoff(qual ConnQual) error {
@@ -155,14 +159,16 @@ func (c *CR) Handoff(qual ConnQual) error {
 		return fail(op, InvalidParameter, SubArg2, "no service point of the adapter listens on qualifier %d", qual)
 	}
 	if !to.take(c.request) {
-		return fail(op, InsufficientResources, SubNone, "the service point on qualifier %d has no place for the request", qual)
+		return fail(op, InsufficientResources, SubNone, "the service point on qualifier %d has no place for the request",
+			qual)
 	}
 	c.forget(op)
 	c.returnEP()
 	return nil
 }
 
-// returnEP gives the endpoint of a reserved service point back to the Consumer, or the provider's to the provider.
+// returnEP makes the endpoint of a reserved service point UNCONNECTED again, and destroys one that
+// the provider has made.
 func (c *CR) returnEP() {
 	if c.ep == nil {
 		return
@@ -183,14 +189,14 @@ func (c *CR) destroy() {
 	c.request.Reject(nil, false)
 }
 
-// servicePoint is what a connection request can come to.
+// servicePoint is a PSP or an RSP.
 type servicePoint interface {
 	// take makes a CR of the request. If it is false the request is as it was.
 	take(fabric.Request) bool
 	port() uint16
 }
 
-// pointAt is the adapter's service point that listens on a port, nil if there is none.
+// pointAt returns the adapter's service point that listens on a port, nil if there is none.
 func (ia *IA) pointAt(port uint16) servicePoint {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
@@ -204,7 +210,7 @@ func (ia *IA) pointAt(port uint16) servicePoint {
 	return nil
 }
 
-// discard destroys an endpoint that the provider has made and takes back.
+// discard destroys an endpoint that the provider has made.
 func (ep *EP) discard() {
 	if ep.obj.release("ep", HandleEP, SubNone, "objects") == nil {
 		ep.destroy()

@@ -9,8 +9,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Error is a DAT_RETURN other than DAT_SUCCESS. errors.Is compares it with the Err values below by type, and by
-// subtype where they have one; the fabric's own cause (an errno, a verb) stays reachable through Unwrap.
+// Error is a DAT_RETURN other than DAT_SUCCESS. errors.Is compares it with the Err values below by
+// type, and by subtype if the value has one; the fabric's own cause (an errno, a verb) can be
+// reached through Unwrap.
 type Error struct {
 	Op      string // the call: "ep_post_send"
 	Type    ReturnType
@@ -43,14 +44,14 @@ var (
 	ErrNotImplemented            = &Error{Type: NotImplemented}
 )
 
-// WithSubtype is an error to compare with by type and subtype: errors.Is(err, udat.WithSubtype(udat.InvalidState,
-// udat.SubStateEVDWaiter)).
+// WithSubtype is an error to compare with by type and subtype: errors.Is(err,
+// udat.WithSubtype(udat.InvalidState, udat.SubStateEVDWaiter)).
 //
 // Extension.
 func WithSubtype(t ReturnType, s Subtype) *Error { return &Error{Type: t, Subtype: s} }
 
-// Error names the call, the type, the subtype and the cause. Where an argument is wrong, it counts those of the Go call, without the
-// receiver; Subtype counts those of the C call.
+// Error names the call, the type, the subtype and the cause. A wrong argument has its number in the
+// Go call, without the receiver; Subtype has that in the C call.
 func (e *Error) Error() string {
 	text := "udat: "
 	if e.Op != "" {
@@ -69,10 +70,10 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is matches an *Error of the same type, and of the same subtype where target has one.
+// Is matches an *Error of the same type, and of the same subtype if target has one.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.Type == e.Type && (t.Subtype == SubNone || t.Subtype == e.Subtype)
@@ -88,7 +89,7 @@ func fail(op string, t ReturnType, s Subtype, format string, args ...any) *Error
 	return &Error{Op: op, Type: t, Subtype: s, Err: fmt.Errorf(format, args...)}
 }
 
-// fabricErrors says what a fabric's error is in DAT.
+// fabricErrors maps errors of a fabric to DAT's.
 var fabricErrors = []struct {
 	is  error
 	t   ReturnType
@@ -108,7 +109,7 @@ var fabricErrors = []struct {
 	{fabric.ErrNoDevice, ProviderNotFound, SubNameNotRegistered},
 }
 
-// failAs makes an Error of a fabric's error. short is the subtype if resources ran out.
+// failAs makes an Error of a fabric's error. short is the subtype if resources have run out.
 func failAs(op string, cause error, short Subtype) *Error {
 	for _, m := range fabricErrors {
 		if !errors.Is(cause, m.is) {
@@ -122,8 +123,13 @@ func failAs(op string, cause error, short Subtype) *Error {
 	return &Error{Op: op, Type: InternalError, Err: cause}
 }
 
-// goArguments has, for the calls whose arguments stand elsewhere in Go, the place of each argument of the C call, in its order: from 1, or 0
-// for the receiver.
+// goArguments lists, for calls whose arguments stand elsewhere in Go, the number of each argument
+// of the C call: from 1, or 0 for the receiver. In all other calls the two differ by the receiver
+// alone.
+//
+// A subtype SubArgN counts the arguments of the C call, whose first is the handle, because programs
+// compare it with DAT's return codes. The text of an error counts those of the Go call, because
+// people read it.
 var goArguments = map[string][]int{
 	"ia_open":                      {1, 2},
 	"registry_add_provider":        {1, 2},
@@ -150,7 +156,7 @@ var goArguments = map[string][]int{
 	"cr_accept":                    {0, 1, 2, 2},
 }
 
-// goArgument is the text for a wrong argument of a call, which counts as the Go call does.
+// goArgument is the text for a wrong argument.
 func goArgument(op string, s Subtype) string {
 	n := int(s - SubArg1)
 	if places, ok := goArguments[op]; ok && n < len(places) {
@@ -162,7 +168,7 @@ func goArgument(op string, s Subtype) string {
 	return "argument " + strconv.Itoa(n)
 }
 
-// attrArgument is where the C call that makes or changes an endpoint has its attributes.
+// attrArgument is the number of the attributes among the arguments of the C call.
 func attrArgument(op string) Subtype {
 	switch op {
 	case "ep_create_with_srq":
@@ -173,8 +179,8 @@ func attrArgument(op string) Subtype {
 	return SubArg6
 }
 
-// Strerror gives the major and minor text of a DAT_RETURN value, as Error.Code makes it. An undefined code is
-// InvalidParameter; Success is a defined one.
+// Strerror returns the major and minor text of a DAT_RETURN value, as [Error.Code] makes it. A code
+// that is not defined is InvalidParameter; Success is defined.
 //
 // Implements: dat_strerror.
 func Strerror(code uint32) (major, minor string, err error) {
@@ -186,7 +192,8 @@ func Strerror(code uint32) (major, minor string, err error) {
 	return text, s.String(), nil
 }
 
-// contextError is the error of a call that a context has ended, whose error is cause. late is the type if its deadline passed.
+// contextError is the error of a call that a context has ended. late is its type if the deadline
+// has passed.
 func contextError(op string, late ReturnType, cause error) *Error {
 	if errors.Is(cause, context.DeadlineExceeded) {
 		return &Error{Op: op, Type: late, Err: cause}
@@ -194,7 +201,7 @@ func contextError(op string, late ReturnType, cause error) *Error {
 	return &Error{Op: op, Type: InterruptedCall, Err: cause}
 }
 
-// connectError is why a connection is none.
+// connectError is why there is no connection, or none any more.
 type connectError struct {
 	text  string
 	cause error

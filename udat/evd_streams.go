@@ -1,16 +1,19 @@
 package udat
 
-// attach adds a completion stream with its flags and the number of completions that it may have outstanding.
+// attach adds a stream of completions, with its flags and the number of completions that it may
+// have in flight, to the source's dispatcher.
 func (s *source) attach(op string, flags CompletionFlags, outstanding int) error {
 	e := s.evd
 	e.mu.Lock()
 	defer e.unlockLater()
 	if !e.discard {
 		if e.streams.n > 0 && e.streams.flags != flags {
-			return fail(op, InvalidParameter, attrArgument(op), "completion flags %v differ from %v of the other streams on the dispatcher", flags, e.streams.flags)
+			return fail(op, InvalidParameter, attrArgument(op),
+				"completion flags %v differ from %v of the other streams on the dispatcher", flags, e.streams.flags)
 		}
 		if flags&(CompletionUnsignalled|CompletionSolicitedWait) != 0 && e.flags&^(EVDDTO|EVDRMRBind) != 0 {
-			return fail(op, InvalidParameter, attrArgument(op), "completion flags %v on a dispatcher that takes other streams too (%v): use CompletionEVDThreshold", flags, e.flags)
+			return fail(op, InvalidParameter, attrArgument(op),
+				"completion flags %v on a dispatcher that takes other streams too (%v): use CompletionEVDThreshold", flags, e.flags)
 		}
 	}
 	if err := e.fit(op, e.capacity+outstanding); err != nil {
@@ -25,8 +28,8 @@ func (s *source) attach(op string, flags CompletionFlags, outstanding int) error
 	return nil
 }
 
-// detach ends a completion stream: nothing more of it is queued. Its completions that are on the completion queue are
-// dropped now, since their places are no longer counted.
+// detach removes the stream: it queues no more events. Its completions that are on the completion
+// queue are dropped now, because their places are no longer counted.
 func (s *source) detach(outstanding int) {
 	e := s.evd
 	e.mu.Lock()
@@ -40,7 +43,8 @@ func (s *source) detach(outstanding int) {
 	}
 }
 
-// attachShared makes the receives that a queue pair takes from a shared queue, of that depth, complete on the source.
+// attachShared makes receives that a queue pair takes from a shared queue of that depth complete on
+// the source.
 func (s *source) attachShared(op string, qpn uint32, queue sharedQueue, depth int) error {
 	e := s.evd
 	e.mu.Lock()
@@ -62,7 +66,8 @@ func (s *source) attachShared(op string, qpn uint32, queue sharedQueue, depth in
 	return nil
 }
 
-// detachShared takes the last completions of a queue pair that has been closed, and forgets its number.
+// detachShared drains the last completions of a queue pair that has been closed and forgets its
+// number.
 func (s *source) detachShared(qpn uint32, queue sharedQueue) {
 	e := s.evd
 	e.mu.Lock()
@@ -77,7 +82,7 @@ func (s *source) detachShared(qpn uint32, queue sharedQueue) {
 	}
 }
 
-// releaseDeferred queues the events that have waited.
+// releaseDeferred queues the deferred events.
 func (s *source) releaseDeferred() {
 	s.evd.mu.Lock()
 	defer s.evd.mu.Unlock()
@@ -85,9 +90,10 @@ func (s *source) releaseDeferred() {
 	s.evd.rouse()
 }
 
-// releaseDeferredAfter queues the event of the connection on its dispatcher, which may be nil, and the events that have
-// waited for it. On one dispatcher both are one step. On two, which need no order between them, the completions come
-// first, so that a Consumer that has taken ev finds no event deferred.
+// releaseDeferredAfter queues the connection's event on its dispatcher, which may be nil, and the
+// events that were deferred until then. On one dispatcher both are one step. On two, between which
+// DAT promises no order, the completions come first, so that a Consumer that has taken ev finds no
+// event deferred.
 func (s *source) releaseDeferredAfter(to *EVD, ev *Event) {
 	if to != s.evd {
 		s.releaseDeferred()
@@ -110,14 +116,14 @@ func (s *source) pushDeferred() {
 	}
 }
 
-// countStreams adds n to the number of streams, while one is replaced by another.
+// countStreams adds n to the number of streams, while a stream is being replaced.
 func (e *EVD) countStreams(n int) {
 	e.mu.Lock()
 	e.streams.n += n
 	e.mu.Unlock()
 }
 
-// restoreFlags puts back the flags of streams that were to be replaced.
+// restoreFlags restores the flags of streams that were not replaced after all.
 func (e *EVD) restoreFlags(f CompletionFlags) {
 	e.mu.Lock()
 	e.streams.flags = f

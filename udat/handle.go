@@ -7,7 +7,7 @@ import (
 
 var handleText = [...]string{"CR", "EP", "EVD", "IA", "LMR", "PSP", "PZ", "RMR", "RSP", "CNO", "SRQ"}
 
-// String is the kind as DAT abbreviates it: "EP" for DAT_HANDLE_TYPE_EP.
+// String is DAT's abbreviation of the kind: "EP" for DAT_HANDLE_TYPE_EP.
 func (t HandleType) String() string {
 	if uint(t) < uint(len(handleText)) {
 		return handleText[t]
@@ -15,7 +15,7 @@ func (t HandleType) String() string {
 	return "handle type " + strconv.FormatUint(uint64(t), 10)
 }
 
-// handleSubtype is what INVALID_HANDLE says of each kind.
+// handleSubtype is the subtype of INVALID_HANDLE for each kind.
 var handleSubtype = [handleKinds]Subtype{
 	HandleCR: SubHandleCR, HandleEP: SubHandleEP, HandleEVD: SubNone, HandleIA: SubHandleIA, HandleLMR: SubHandleLMR,
 	HandlePSP: SubHandlePSP, HandlePZ: SubHandlePZ, HandleRMR: SubHandleRMR, HandleRSP: SubHandleRSP,
@@ -25,7 +25,7 @@ var handleSubtype = [handleKinds]Subtype{
 // alive reports whether o is an object that has been made and not freed.
 func (o *object) alive() bool { return o != nil && o.live.Load() }
 
-// check refuses nil, the zero value and an object that has been freed: InvalidHandle.
+// check returns InvalidHandle for nil, a zero value, and an object that has been freed.
 func (o *object) check(op string, kind HandleType) error {
 	if o.alive() {
 		return nil
@@ -44,7 +44,8 @@ func badHandle(op string, kind HandleType, o *object) *Error {
 	return fail(op, InvalidHandle, handleSubtype[kind], "the %s %s", kind, what)
 }
 
-// asRole adds the dispatcher's role in the call to an InvalidHandle that names none: its kind has no subtype.
+// asRole adds the dispatcher's role in the call to an InvalidHandle that names none: its kind has
+// no subtype.
 func asRole(err error, role Subtype) error {
 	var e *Error
 	if errors.As(err, &e) && e.Type == InvalidHandle && e.Subtype == SubNone {
@@ -63,8 +64,8 @@ func liveObject(h Handle) *object {
 	return nil
 }
 
-// SetConsumerContext attaches 64 bits of the Consumer's to a handle, in place of what was there. The library
-// neither looks at them nor orders them with anything.
+// SetConsumerContext attaches 64 bits to a handle and replaces what was attached before. The
+// library does not use them.
 //
 // Implements: dat_set_consumer_context.
 func SetConsumerContext(h Handle, context uint64) error {
@@ -76,7 +77,7 @@ func SetConsumerContext(h Handle, context uint64) error {
 	return nil
 }
 
-// GetConsumerContext gives what SetConsumerContext attached, 0 if nothing.
+// GetConsumerContext returns what SetConsumerContext attached, 0 if nothing.
 //
 // Implements: dat_get_consumer_context.
 func GetConsumerContext(h Handle) (uint64, error) {
@@ -87,7 +88,7 @@ func GetConsumerContext(h Handle) (uint64, error) {
 	return o.context.Load(), nil
 }
 
-// GetHandleType tells what kind of object a handle is.
+// GetHandleType returns the kind of the object.
 //
 // Implements: dat_get_handle_type.
 func GetHandleType(h Handle) (HandleType, error) {
@@ -98,8 +99,8 @@ func GetHandleType(h Handle) (HandleType, error) {
 	return o.kind, nil
 }
 
-// adopt makes o a live object of the adapter, unless the adapter is closing. also runs under ia.mu before that, and
-// may refuse.
+// adopt makes o a live object of the adapter, unless the adapter is closed. also, unless nil, runs
+// first under ia.mu, and its error refuses.
 func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, also func() error) error {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
@@ -117,13 +118,13 @@ func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, also func()
 	return nil
 }
 
-// release ends the life of an object for its free: InvalidHandle if it is not alive, InvalidState with inUse if
-// something uses it. users says what could, for the text.
+// release ends the life of an object that is being freed: InvalidHandle if it is not alive,
+// InvalidState with the subtype inUse if it has users. users names them in the error.
 func (o *object) release(op string, kind HandleType, inUse Subtype, users string) error {
 	return o.releaseIf(op, kind, inUse, users, nil)
 }
 
-// releaseIf is release that also asks may, under ia.mu, when nothing else speaks against it.
+// releaseIf is release that calls may, unless nil, under ia.mu as its last check.
 func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users string, may func() error) error {
 	if err := o.check(op, kind); err != nil {
 		return err
@@ -146,7 +147,7 @@ func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users stri
 	return nil
 }
 
-// use takes a reference on a live object.
+// use takes a reference to a live object.
 func (o *object) use(op string, kind HandleType) error {
 	if !o.alive() {
 		return badHandle(op, kind, o)
@@ -160,7 +161,7 @@ func (o *object) use(op string, kind HandleType) error {
 	return nil
 }
 
-// unuse gives a reference back.
+// unuse returns the reference.
 func (o *object) unuse() {
 	if o == nil {
 		return
@@ -170,7 +171,7 @@ func (o *object) unuse() {
 	o.ia.mu.Unlock()
 }
 
-// uses is a set of references that are taken together or not at all.
+// uses is a set of references, taken together or not at all.
 type uses []*object
 
 func (u *uses) take(op string, o *object, kind HandleType) error {

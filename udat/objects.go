@@ -11,8 +11,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// This file is what the objects consist of, and which lock guards what. They point to each other in circles, so they stand
-// together, below all code: what they do stands in the file of each, which calls only files below it.
+// This file is what the objects consist of, and which lock guards what. They point to each other in
+// circles, so they stand together, below all code: what they do stands in the file of each, which
+// calls only files below it.
 
 // HandleType is the kind of a DAT object.
 type HandleType uint32
@@ -35,10 +36,13 @@ const (
 
 // Handle is any DAT object: *IA, *EVD, *CNO, *EP, *PZ, *LMR, *RMR, *SRQ, *PSP, *RSP or *CR.
 type Handle interface {
+	// object is common to all DAT objects. refs counts the users of the object and is guarded by
+	// ia.mu.
 	object() *object
 }
 
-// object is what all DAT objects have in common. refs counts what uses the object and is guarded by ia.mu.
+// object is what all DAT objects have in common. refs counts what uses the object and is guarded by
+// ia.mu.
 type object struct {
 	kind    HandleType
 	live    atomic.Bool
@@ -47,13 +51,14 @@ type object struct {
 	refs    int
 }
 
-// IA is an open interface adapter: one port of an RDMA device, or the fabric inside this process. Each Open is an
-// instance of its own, with its own objects.
+// IA is an open interface adapter: one port of an RDMA device, or the fabric inside this process.
+// Each Open makes an IA of its own, with its own objects.
 type IA struct {
 	obj    object
 	name   string
 	unname func() // ends the registry's count of this opening
 	device fabric.Device
+	// settings are those that the adapter keeps; none changes after Open.
 	settings
 
 	opened   chan struct{} // closed at the end of Open: events of the device wait for it
@@ -90,7 +95,8 @@ type settings struct {
 	log        *slog.Logger  // nil: nobody reads
 }
 
-// PZ is a protection zone: endpoints reach only memory of their own zone, from either end of a connection.
+// PZ is a protection zone: endpoints reach only memory of their own zone, from either end of a
+// connection.
 type PZ struct {
 	obj object
 	pd  fabric.PD
@@ -103,7 +109,8 @@ func (pz *PZ) object() *object {
 	return &pz.obj
 }
 
-// LMR is a local memory region: memory that is registered with an adapter, in a protection zone, with privileges.
+// LMR is a local memory region: memory that is registered with an adapter, in a protection zone,
+// with privileges.
 type LMR struct {
 	obj    object
 	pz     *PZ
@@ -114,9 +121,10 @@ type LMR struct {
 	lkey   uint32
 	kind   MemType
 	pinner runtime.Pinner
-	pages  *pages // memory of AllocLMR
-	id     SharedMemoryID
-	from   *LMR // whose memory it is, of MemLMR
+	// pages is the memory of AllocLMR, which several regions may share.
+	pages *pages // memory of AllocLMR
+	id    SharedMemoryID
+	from  *LMR // whose memory it is, of MemLMR
 
 	mu      ranked[rankLMR]
 	freed   bool
@@ -130,16 +138,16 @@ func (l *LMR) object() *object {
 	return &l.obj
 }
 
-// LMRTriplet names part of a region for a local buffer: take it from LMR.Triplet. A SegmentLength of 0 is legal and
-// makes the other fields irrelevant. VirtualAddress and SegmentLength are in bytes.
+// LMRTriplet names part of a region as a local buffer; [LMR.Triplet] makes one. VirtualAddress and
+// SegmentLength are in bytes. A SegmentLength of 0 is legal; the other fields then mean nothing.
 type LMRTriplet struct {
 	LMR            *LMR
 	VirtualAddress uint64
 	SegmentLength  uint64
 }
 
-// RMRTriplet names memory for a peer's RDMA: take it from LMR.RMRTriplet or from the binding of an RMR, and give it
-// to the peer in any way.
+// RMRTriplet names memory for a peer's RDMA; [LMR.RMRTriplet] and [RMR.RMRTriplet] make one. The
+// program sends it to the peer in any way it likes.
 type RMRTriplet struct {
 	RMRContext    uint32
 	TargetAddress uint64
@@ -159,8 +167,8 @@ const (
 // SharedMemoryID names memory that several processes share; all 40 bytes count.
 type SharedMemoryID [40]byte
 
-// RMR is a remote memory region: a window that can be bound onto part of an LMR, and moved, so that a peer reaches
-// just that part for just as long as it shall.
+// RMR is a remote memory region: a window that can be bound to part of an LMR, and bound anew, so
+// that a peer reaches that part only, for a limited time.
 type RMR struct {
 	obj object
 	pz  *PZ
@@ -183,7 +191,7 @@ func (r *RMR) object() *object {
 	return &r.obj
 }
 
-// binding is what one Bind asks for.
+// binding is one Bind of a window.
 type binding struct {
 	serial  uint64
 	region  *LMR // nil unbinds
@@ -193,13 +201,14 @@ type binding struct {
 	live    bool // posted on a connection: a device may carry it out ahead of time
 }
 
-// windowTable finds a bound window by its context, when a peer has invalidated it.
+// windowTable finds a window by its context, when a peer has invalidated it.
 type windowTable struct {
 	mu        ranked[rankWindows]
 	byContext map[uint32]*RMR
 }
 
-// CNO is a notification object: something to wait on that several event dispatchers of one adapter can trigger.
+// CNO is a notification object: several dispatchers of one adapter can trigger it, and calls wait
+// on it.
 type CNO struct {
 	obj       object
 	triggered chan *EVD // a latch of one: triggers that nobody has taken coalesce
@@ -217,18 +226,19 @@ func (c *CNO) object() *object {
 	return &c.obj
 }
 
-// WaitAgent is an OS wait proxy agent: a function that one trigger of a notification object calls, in a goroutine of
-// its own, with the dispatcher that has events, or nil when the last dispatcher or the adapter goes away.
+// WaitAgent is an OS wait proxy agent: a function that one trigger of a notification object calls,
+// on a goroutine of its own, with the dispatcher that has events, or with nil when the last
+// dispatcher or the adapter goes away.
 type WaitAgent func(*EVD)
 
-// EVD is an event dispatcher: a bounded queue of events that streams of completions, connection events, requests,
-// asynchronous and software events feed. All its methods may be called concurrently; only one call may be blocked
-// in Wait, and it owns the dispatcher meanwhile.
+// EVD is an event dispatcher: a bounded queue of events. Completions, connection events, connection
+// requests, asynchronous and software events feed it, each as a stream. All methods are safe for
+// concurrent use, but only one call may be blocked in Wait.
 //
-// Completions are taken from the device by whoever waits or dequeues, and now and then by the adapter itself, in
-// the order in which the device made them. More events than the queue's length overflow it: the adapter's
-// asynchronous dispatcher is told once. Some thousand events more are kept, and in any case as many as operations may be
-// outstanding; those that come then are lost.
+// Calls that wait or dequeue take completions from the device, and the adapter polls now and then,
+// in the order of the device. More events than the queue's length overflow it: the adapter's
+// asynchronous dispatcher receives one event about it. An overflowed queue keeps 4096 more events,
+// or as many as there can be operations in flight if that is more; later ones are lost.
 type EVD struct {
 	obj   object
 	flags EVDFlags
@@ -268,7 +278,7 @@ func (e *EVD) object() *object {
 	return &e.obj
 }
 
-// SRQ is a shared receive queue: receives that any endpoint made with it may take.
+// SRQ is a shared receive queue: any endpoint made with it takes its receives from it.
 type SRQ struct {
 	obj    object
 	pz     *PZ
@@ -286,8 +296,8 @@ type SRQ struct {
 	wrs      [1]fabric.RecvWR
 	sges     []fabric.SGE
 
-	// outstanding counts the receives on the queue, at endpoints, or completed and not dequeued. It grows under mu; a
-	// dispatcher takes off the event that is dequeued.
+	// outstanding counts the receives on the queue, at endpoints, or completed and not dequeued. It
+	// grows under mu; a dispatcher takes off the event that is dequeued.
 	outstanding atomic.Int32
 }
 
@@ -304,8 +314,8 @@ type srqSlot struct {
 	busy   bool
 }
 
-// EP is an endpoint: one end of a reliable connection. All its methods may be called concurrently; posts of one kind
-// (requests, receives) go out in the order in which the calls took the endpoint.
+// EP is an endpoint: one end of a reliable connection. All methods are safe for concurrent use;
+// posts of one kind (requests, receives) go out in the order in which the calls lock the endpoint.
 type EP struct {
 	obj  object
 	attr EPAttr
@@ -366,7 +376,8 @@ type recvQueue struct {
 	source   *source
 }
 
-// watermarks are an endpoint's high watermarks on the receives that it holds. soft and hard are guarded by ep.mu.
+// watermarks are an endpoint's high watermarks on the receives that it holds. All but armed is
+// guarded by ep.mu.
 type watermarks struct {
 	armed      atomic.Bool // some watermark is set and has not fired
 	soft, hard int
@@ -410,7 +421,7 @@ func (p *PSP) object() *object {
 	return &p.obj
 }
 
-// RSP is a reserved service point: it listens for one connection request, which a given endpoint shall answer.
+// RSP is a reserved service point: it listens for one connection request, for one endpoint.
 type RSP struct {
 	obj      object
 	qual     ConnQual
@@ -427,7 +438,8 @@ func (r *RSP) object() *object {
 	return &r.obj
 }
 
-// CR is a connection request that awaits an answer: accept, reject or handoff, each of which destroys it.
+// CR is a connection request that awaits an answer: accept, reject or handoff, each of which
+// destroys it.
 type CR struct {
 	obj       object
 	request   fabric.Request
