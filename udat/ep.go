@@ -2,10 +2,11 @@ package udat
 
 import "time"
 
-// CreateEP makes an endpoint in UNCONNECTED. recv, request and connect are the dispatchers of receive completions,
-// of completions of sends, RDMAs and binds, and of connection events; a nil one means that they are of no interest.
-// A dispatcher that does not take the stream is InvalidHandle; attributes that the adapter cannot keep, or completion
-// flags that do not go with the other streams of a dispatcher, are InvalidParameter. attr nil takes the defaults.
+// CreateEP makes an endpoint in UNCONNECTED. recv, request and connect are the dispatchers of
+// receive completions, of completions of sends, RDMAs and binds, and of connection events; nil
+// discards them. attr nil takes the defaults. Errors: InvalidHandle for a dispatcher that does not
+// take the stream; InvalidParameter for attributes beyond the adapter's limits, and for completion
+// flags that do not go with the other streams of a dispatcher.
 //
 // Implements: dat_ep_create.
 func (ia *IA) CreateEP(pz *PZ, recv, request, connect *EVD, attr *EPAttr) (*EP, error) {
@@ -48,7 +49,7 @@ func (ia *IA) newEP(op string, pz *PZ, recv, request, connect *EVD, srq *SRQ, at
 	return ep, nil
 }
 
-// takeAll takes references on all that the endpoint is made of.
+// takeAll takes references to the objects that the endpoint uses.
 func (ep *EP) takeAll(op string, used *uses) error {
 	if ep.pz != nil {
 		if err := used.take(op, &ep.pz.obj, HandlePZ); err != nil {
@@ -77,7 +78,8 @@ func (ep *EP) takeAll(op string, used *uses) error {
 		}
 	}
 	if ep.srq != nil && ep.pz != nil && ep.pz != ep.srq.pz && !ep.obj.ia.device.Attr().SRQOtherPD {
-		return fail(op, InvalidParameter, SubNone, "on this device endpoint and shared receive queue must be in one protection zone")
+		return fail(op, InvalidParameter, SubNone,
+			"on this device endpoint and shared receive queue must be in one protection zone")
 	}
 	return nil
 }
@@ -96,7 +98,7 @@ func (ep *EP) dispatchers() [3]epDispatcher {
 	}
 }
 
-// used lists what takeAll has taken.
+// used lists the references of takeAll.
 func (ep *EP) used() uses {
 	var u uses
 	if ep.pz != nil {
@@ -113,8 +115,8 @@ func (ep *EP) used() uses {
 	return u
 }
 
-// Free destroys the endpoint, in any state but RESERVED, PASSIVE and TENTATIVE (InvalidState). A connection ends,
-// an attempt at one is given up, and nothing of the endpoint is queued any more.
+// Free destroys the endpoint; in RESERVED, PASSIVE and TENTATIVE it is InvalidState. A connection
+// ends, an attempt at one is given up, and no more events of the endpoint are queued.
 //
 // Implements: dat_ep_free.
 func (ep *EP) Free() error {
@@ -129,7 +131,7 @@ func (ep *EP) Free() error {
 	return nil
 }
 
-// releaseIfFree ends the life of the handle, if the state allows that.
+// releaseIfFree ends the life of the handle if the state allows that.
 func (ep *EP) releaseIfFree(op string) error {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -167,8 +169,8 @@ func (ep *EP) destroy() {
 }
 
 // CreateEPWithSRQ makes an endpoint whose receives come from a shared receive queue. attr must not
-// be nil; its MaxRecvIOV is ignored, its MaxRecvDTOs and SRQSoftHW are the hard and soft high
-// watermarks, which never fire where the provider attribute SRQWatermarksSupported has them not.
+// be nil. Its MaxRecvIOV is ignored; its MaxRecvDTOs and SRQSoftHW are the hard and soft high
+// watermarks, which never fire unless the provider attribute SRQWatermarksSupported lists them.
 //
 // Implements: dat_ep_create_with_srq.
 func (ia *IA) CreateEPWithSRQ(pz *PZ, recv, request, connect *EVD, srq *SRQ, attr *EPAttr) (*EP, error) {

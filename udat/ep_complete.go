@@ -16,6 +16,7 @@ func (q *requestQueue) complete(en *inflightEntry, wc *fabric.WC, ev *Event) (af
 	if wc.Status == fabric.StatusSuccess {
 		return nil
 	}
+	// failedEvent fills in how work failed; a nil ev means that there is no event.
 	failedEvent(ev, q.status(en, wc.Status), wc)
 	return q.ep.workFailed(wc.Status)
 }
@@ -38,7 +39,7 @@ func (q *recvQueue) complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after
 	return nil
 }
 
-// received fills in what the message has brought.
+// received fills in what a message has brought.
 func received(ev *Event, wc *fabric.WC) {
 	ev.Length = uint64(wc.ByteLen)
 	switch {
@@ -58,8 +59,9 @@ func failedEvent(ev *Event, status DTOStatus, wc *fabric.WC) {
 	}
 }
 
-// workFailed notes on the connection that work has failed, and returns what reports it to the endpoint once no
-// dispatcher is locked; nil if there is nothing to report.
+// workFailed notes on the connection that work has failed. It returns a function that reports the
+// failure to the endpoint, to be called when no dispatcher is locked; nil if there is nothing to
+// report.
 func (ep *EP) workFailed(status fabric.Status) (after func()) {
 	c := ep.conn.Load()
 	if c == nil {
@@ -75,8 +77,9 @@ func (ep *EP) workFailed(status fabric.Status) (after func()) {
 	return workFailure{ep: ep, conn: c, flushed: flushed}.report
 }
 
-// status is the DAT status of a request that failed. rxe reports a bad local key as an operation error. The key was
-// good when the request was posted: its region tells now which of the two it is.
+// status is the DAT status of a request that failed. rxe reports a bad local key as an operation
+// error. The key was good when the request was posted: the state of the region now tells the two
+// apart.
 func (q *requestQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	switch {
 	case s != fabric.StatusLocalQPOp:
@@ -87,8 +90,9 @@ func (q *requestQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	return DTOErrLocalEP
 }
 
-// status is the DAT status of a receive that failed. rxe reports a bad local key, and a message longer than its
-// receive, as an operation error, siw as a general error: the region tells which of the two it is.
+// status is the DAT status of a receive that failed. rxe reports a bad local key, and a message
+// longer than its receive, as an operation error, siw as a general error: the state of the region
+// tells them apart.
 func (q *recvQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	switch {
 	case s != fabric.StatusLocalQPOp && s != fabric.StatusGeneral:
@@ -99,7 +103,8 @@ func (q *recvQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	return DTOErrLocalLength
 }
 
-// lostRegion reports whether the region of posted work has been freed, or is in another zone than the endpoint now.
+// lostRegion reports whether the region of posted work has been freed, or is in another zone than
+// the endpoint now.
 func (ep *EP) lostRegion(l *LMR) bool { return l != nil && (!l.obj.live.Load() || l.pz != ep.pz) }
 
 // dtoStatus is the DAT status of a failure that the fabric has named.

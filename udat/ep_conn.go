@@ -23,8 +23,8 @@ func (ep *EP) handler(c *connection) func(fabric.ConnEvent) {
 	return func(ev fabric.ConnEvent) { ep.happened(c, causeOf[ev.Kind], ev) }
 }
 
-// happened is advance for causes that nobody waits for, unless the connection is no longer the
-// endpoint's.
+// happened is advance for causes that no call waits for. It does nothing if c is not the endpoint's
+// connection any more.
 func (ep *EP) happened(c *connection, why epCause, told fabric.ConnEvent) {
 	if why == causePeerLeft {
 		requests, recvs := ep.sources() // work that failed before says more than that the peer has left
@@ -38,9 +38,8 @@ func (ep *EP) happened(c *connection, why epCause, told fabric.ConnEvent) {
 	}
 }
 
-// advance lets a cause happen to the connection, with all that follows; ep.mu is held. told is what
-// the fabric said, if the cause is the fabric's. A call that the state does not allow is
-// INVALID_STATE.
+// advance makes a cause happen to the connection, with all that follows; ep.mu is held. told is the
+// fabric's event, if there is one. A call that the state does not allow is INVALID_STATE.
 func (ep *EP) advance(op string, why epCause, told fabric.ConnEvent) error {
 	t, err := ep.transition(op, why)
 	if err != nil || t.effect != effectMoves {
@@ -165,8 +164,8 @@ func (ep *EP) watch(step func() (done bool)) {
 	})
 }
 
-// report tells the endpoint that its work has failed. No dispatcher's and no endpoint's lock is
-// held.
+// report breaks the connection of work that has failed. A flush without a known cause breaks it
+// after suspectGrace. No lock of a dispatcher or an endpoint is held.
 func (f workFailure) report() {
 	ep := f.ep
 	ep.mu.Lock()
@@ -254,7 +253,8 @@ func (ep *EP) clearWork() {
 	forgetBinds(ep.requests.inflight, ep.requests.source.forget())
 }
 
-// dropConnection forgets the connection, or gives up the attempt at one; ep.mu is held.
+// dropConnection ends the endpoint's connection without an event, or gives up the attempt at one;
+// ep.mu is held.
 func (ep *EP) dropConnection() {
 	ep.stopTimers()
 	c := ep.conn.Load()

@@ -38,7 +38,8 @@ func (q ConnQual) port(op string, arg Subtype) (uint16, error) {
 // error the endpoint stays UNCONNECTED.
 //
 // Implements: dat_ep_connect.
-func (ep *EP) Connect(addr netip.Addr, qual ConnQual, timeout time.Duration, privateData []byte, qos QoS, flags ConnectFlags) error {
+func (ep *EP) Connect(addr netip.Addr, qual ConnQual, timeout time.Duration, privateData []byte, qos QoS,
+	flags ConnectFlags) error {
 	const op = "ep_connect"
 	if err := ep.object().check(op, HandleEP); err != nil {
 		return err

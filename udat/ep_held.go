@@ -18,8 +18,8 @@ func (ep *EP) takesShared() bool {
 	return ep.requests.qp != nil && hasTaken(ep.requests.qp, c.ended)
 }
 
-// hasTaken reports whether a queue pair in error since then may still complete receives that it
-// took from a shared queue.
+// hasTaken reports whether a queue pair that has been in error since then may still complete
+// receives of a shared queue.
 func hasTaken(qp fabric.QP, since time.Time) bool {
 	switch n := qp.Taken(); {
 	case n == 0:
@@ -30,13 +30,13 @@ func hasTaken(qp fabric.QP, since time.Time) bool {
 	return time.Since(since) < flushWait
 }
 
-// sharedWait bounds how long a device that does not tell when it is done may take to complete what
-// a queue pair in error has taken from a shared queue.
+// sharedWait bounds how long the device may take to complete the receives that a queue pair in
+// error has taken from a shared queue, if it does not report their number.
 const sharedWait = 20 * time.Millisecond
 
-// completeTaken waits until an endpoint that is being freed has completed what it took from its
-// shared queue: a queue pair that is destroyed in mid-message keeps the receive for ever. No lock
-// of the endpoint is held.
+// completeTaken waits until an endpoint that is being freed has completed the receives that it has
+// taken from its shared queue: a queue pair that is destroyed amid a message would keep the
+// receive. No lock of the endpoint is held.
 func (ep *EP) completeTaken(since time.Time) {
 	ep.requests.mu.Lock()
 	qp := ep.requests.qp
@@ -49,10 +49,12 @@ func (ep *EP) completeTaken(since time.Time) {
 	}
 }
 
-// tellsTaken says whether the device tells how many receives of a shared queue an endpoint has taken.
+// tellsTaken reports whether the device counts the receives that an endpoint has taken from a
+// shared queue.
 func (ep *EP) tellsTaken() bool { return ep.obj.ia.device.Attr().SRQExactCounts }
 
-// armTaken tells a queue pair with a shared receive queue the watermarks; ep.mu is held, or nobody knows the endpoint yet.
+// armTaken sets the watermarks of a queue pair with a shared receive queue; ep.mu is held, or the
+// endpoint is not published yet.
 func (ep *EP) armTaken(qp fabric.QP) {
 	w := &ep.wmark
 	if !ep.tellsTaken() {
@@ -73,7 +75,8 @@ func (w *watermarks) set(soft, hard int) {
 
 func (w *watermarks) rearm() { w.armed.Store(w.softArmed || w.hard != WatermarkInfinite) }
 
-// aboveHard says whether the endpoint holds more receives than it may; ep.mu is held.
+// aboveHard reports whether the endpoint holds more receives than its hard watermark; ep.mu is
+// held.
 func (ep *EP) aboveHard() bool {
 	w := &ep.wmark
 	if ep.srq != nil {
@@ -88,8 +91,8 @@ func (q *recvQueue) outstanding() int {
 	return q.inflight.count()
 }
 
-// allocated counts the receives that are the endpoint's and not completed: posted, or taken from a shared queue. The lock of
-// its receives is held.
+// allocated is the number of receives that the endpoint holds: posted to it, or taken from a shared
+// queue, and not completed. It is ValueUnknown if the device does not count them; recvs.mu is held.
 func (ep *EP) allocated() int {
 	taken := 0
 	if ep.srq != nil {
@@ -105,7 +108,8 @@ func (ep *EP) allocated() int {
 	return taken + s.inflight.count() + s.deferredCount()
 }
 
-// recvsIdle says whether no receives are allocated to the endpoint, as far as the device tells; of its locks none is held.
+// recvsIdle reports whether the endpoint holds no receives, as far as the device knows; no lock of
+// the endpoint is held.
 func (ep *EP) recvsIdle() bool {
 	ep.recvs.mu.Lock()
 	n := ep.allocated()

@@ -9,17 +9,18 @@ const epFixed = EPFieldIA | EPFieldState | EPFieldLocalAddr | EPFieldLocalPortQu
 // epSpecific are the fields that can be modified in UNCONNECTED only.
 const epSpecific = EPFieldNumTransportSpecific | EPFieldTransportSpecific | EPFieldNumProviderSpecific | EPFieldProviderSpecific
 
-// epQueues are the fields that the queues are made of.
+// epQueues are the fields that describe the queues.
 const epQueues = EPFieldPZ | EPFieldRecvEVD | EPFieldRequestEVD | EPFieldRecvCompletionFlags | EPFieldRequestCompletionFlags |
 	EPFieldMaxRecvDTOs | EPFieldMaxRequestDTOs | EPFieldMaxRecvIOV | EPFieldMaxRequestIOV | EPFieldMaxRDMAReadIOV | EPFieldMaxRDMAWriteIOV
 
-// Modify changes the fields of p that mask selects; each is taken as it is, a 0 too. The zone can be changed in
-// UNCONNECTED and TENTATIVE, transport- and provider-specific attributes (there are none to set) in UNCONNECTED, all else
-// also in RESERVED and PASSIVE; another state is InvalidState, and so are new receive completion flags once a receive is
-// posted. Receives that are posted stay posted, in order; one whose region is not in a new zone fails with
-// DTOErrLocalProtection when a message comes for it. InvalidParameter: an unknown bit, a field that cannot be modified (IA,
-// State, the addresses and qualifiers, SRQ, SRQSoftHW), a value that CreateEP would refuse, or a limit below what is posted.
-// On an error nothing has changed.
+// Modify changes the fields of p that mask selects, to the given values; 0 is 0. The zone can be
+// changed in UNCONNECTED and TENTATIVE, transport- and provider-specific attributes (none are
+// known) in UNCONNECTED, all else also in RESERVED and PASSIVE; other states are InvalidState.
+// Receives that are posted stay posted, in order; one whose region is not in a new zone fails with
+// DTOErrLocalProtection when a message comes for it. New receive completion flags are InvalidState
+// once a receive is posted. InvalidParameter: an unknown bit, a field that cannot be modified (IA,
+// State, the addresses and qualifiers, SRQ, SRQSoftHW), a value that CreateEP would refuse, or a
+// limit below what is posted. An error changes nothing.
 //
 // Implements: dat_ep_modify.
 func (ep *EP) Modify(mask EPField, p EPParam) error {
@@ -57,7 +58,7 @@ func (ep *EP) Modify(mask EPField, p EPParam) error {
 	return nil
 }
 
-// modifiable says whether the state lets the fields be modified.
+// modifiable refuses a modification that the state does not allow.
 func (ep *EP) modifiable(op string, mask EPField) error {
 	s := ep.getState()
 	ok := false
@@ -75,9 +76,10 @@ func (ep *EP) modifiable(op string, mask EPField) error {
 	return nil
 }
 
-// with returns the endpoint's description with the fields of p that mask selects.
+// with returns a description of the endpoint with the fields of p that mask selects.
 func (ep *EP) with(op string, mask EPField, p *EPParam) (*EP, error) {
-	next := &EP{attr: ep.attr, pz: ep.pz, srq: ep.srq, recvEVD: ep.recvEVD, requestEVD: ep.requestEVD, connectEVD: ep.connectEVD}
+	next := &EP{attr: ep.attr, pz: ep.pz, srq: ep.srq, recvEVD: ep.recvEVD, requestEVD: ep.requestEVD,
+		connectEVD: ep.connectEVD}
 	next.obj.ia = ep.obj.ia
 	next.wmark.set(WatermarkInfinite, WatermarkInfinite)
 	setField(mask, EPFieldPZ, &next.pz, p.PZ)
@@ -114,7 +116,8 @@ func setField[T any](mask, field EPField, to *T, value T) {
 	}
 }
 
-// ensureSink makes sure that build finds the adapter's own dispatcher if it needs it.
+// ensureSink makes the adapter's sink if build will need it: build runs under locks that forbid
+// that.
 func (ep *EP) ensureSink(op string) error {
 	if ep.recvEVD != nil && ep.requestEVD != nil {
 		return nil
@@ -123,7 +126,7 @@ func (ep *EP) ensureSink(op string) error {
 	return err
 }
 
-// become makes the endpoint what next describes, and returns the objects that it used before.
+// become makes the endpoint what next describes, and returns the references that it used before.
 func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -154,13 +157,14 @@ func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	return released, nil
 }
 
-// rebuild replaces the queues and the queue pair by those of next, with the receives that are posted; all locks of the
-// endpoint are held. The old queue pair goes without a trace.
+// rebuild replaces the queues and the queue pair by those of next, with the receives that are
+// posted; all locks of the endpoint are held. The old queue pair makes no more events.
 func (ep *EP) rebuild(op string, next *EP) error {
 	if err := ep.recvsFit(op, next); err != nil {
 		return err
 	}
-	// The old streams do not count for what may be on their dispatchers. They still take completions, if need be.
+	// The old streams do not count for what may be on their dispatchers. They still take completions,
+	// if need be.
 	ep.countStreams(-1)
 	err := next.build(op)
 	ep.countStreams(+1)
@@ -184,8 +188,10 @@ func (ep *EP) rebuild(op string, next *EP) error {
 
 func moveQueues(to, from *EP) {
 	r, q := &to.recvs, &to.requests
-	r.qp, r.wrs, r.sges, r.inflight, r.source = from.recvs.qp, from.recvs.wrs, from.recvs.sges, from.recvs.inflight, from.recvs.source
-	q.qp, q.wrs, q.sges, q.inflight, q.source = from.requests.qp, from.requests.wrs, from.requests.sges, from.requests.inflight, from.requests.source
+	r.qp, r.wrs, r.sges, r.inflight, r.source = from.recvs.qp, from.recvs.wrs, from.recvs.sges, from.recvs.inflight,
+		from.recvs.source
+	q.qp, q.wrs, q.sges, q.inflight, q.source = from.requests.qp, from.requests.wrs, from.requests.sges,
+		from.requests.inflight, from.requests.source
 	q.inline, q.suppressed, q.readOut = from.requests.inline, 0, 0
 	q.marked, q.fenced = false, false
 }
@@ -196,7 +202,7 @@ func (ep *EP) countStreams(n int) {
 	ep.requests.source.evd.countStreams(n)
 }
 
-// recvsFit says whether the receives that are posted could have been posted to next.
+// recvsFit refuses attributes to which the receives that are posted could not be posted.
 func (ep *EP) recvsFit(op string, next *EP) error {
 	q := ep.recvs.inflight
 	n := q.count()
@@ -210,13 +216,14 @@ func (ep *EP) recvsFit(op string, next *EP) error {
 	}
 	for seq := q.freed; seq != q.tail; seq++ {
 		if k := int(q.entry(seq).segments); k > next.attr.MaxRecvIOV {
-			return fail(op, InvalidParameter, SubArg3, "MaxRecvIOV is %d, a receive of %d segments is posted", next.attr.MaxRecvIOV, k)
+			return fail(op, InvalidParameter, SubArg3, "MaxRecvIOV is %d, a receive of %d segments is posted",
+				next.attr.MaxRecvIOV, k)
 		}
 	}
 	return nil
 }
 
-// repost posts the receives of an old queue anew; nobody else knows the endpoint yet.
+// repost posts the receives of an old queue again; the endpoint is not published yet.
 func (ep *EP) repost(op string, old *inflight) error {
 	q := &ep.recvs
 	for seq := old.head(); seq != old.tail; seq++ {
@@ -224,7 +231,8 @@ func (ep *EP) repost(op string, old *inflight) error {
 		at := q.inflight.tail + uint32(len(q.wrs))
 		*q.inflight.entry(at) = en
 		sges := q.inflight.saveSGEs(at, old.savedSGEs(seq))
-		q.wrs = append(q.wrs, fabric.RecvWR{ID: q.inflight.id | uint64(at), FirstSGE: uint32(len(q.sges)), NumSGE: uint32(len(sges))})
+		q.wrs = append(q.wrs, fabric.RecvWR{ID: q.inflight.id | uint64(at), FirstSGE: uint32(len(q.sges)),
+			NumSGE: uint32(len(sges))})
 		q.sges = append(q.sges, sges...)
 		if len(q.wrs) < cap(q.wrs) && seq+1 != old.tail {
 			continue

@@ -2,9 +2,9 @@ package udat
 
 import "net/netip"
 
-// EPParam describes an endpoint. What the state leaves undefined is zero: the remote address and qualifier outside
-// PASSIVE, ACTIVE, TENTATIVE, COMPLETION_PENDING, CONNECTED and DISCONNECT_PENDING, and the local qualifier outside
-// these without TENTATIVE.
+// EPParam describes an endpoint. Fields that the state leaves undefined are zero. The remote
+// address and qualifier are defined in PASSIVE, ACTIVE, TENTATIVE, COMPLETION_PENDING, CONNECTED
+// and DISCONNECT_PENDING, the local qualifier in these except TENTATIVE.
 type EPParam struct {
 	IA             *IA
 	State          EPState
@@ -79,8 +79,8 @@ func (ep *EP) Query() (EPParam, error) {
 	}, nil
 }
 
-// addresses are the two ends of the connection, of the attempt at one, or of the request that the endpoint waits to
-// answer; ep.mu is held.
+// addresses are the two ends of the connection, of the attempt at one, or of the request that the
+// endpoint waits to answer; ep.mu is held.
 func (ep *EP) addresses() (local, remote netip.AddrPort) {
 	switch ep.getState() {
 	case EPPassiveConnectionPending, EPTentativeConnection:
@@ -94,11 +94,12 @@ func (ep *EP) addresses() (local, remote netip.AddrPort) {
 	return netip.AddrPortFrom(ep.obj.ia.device.Attr().Info.Addr, 0), netip.AddrPort{}
 }
 
-// GetStatus is a snapshot: the state, and whether no receives and no requests are outstanding. Suppressed requests
-// count until they have really completed. With a shared receive queue recvIdle is about the receives that the endpoint has
-// taken from it. Where the device does not tell (the provider attribute SRQInfoSupported has no SRQInfoAvailable) it is
-// true only while the endpoint can hold none: before it connects or accepts, and after its connection once the device
-// has said that it takes no more, or has had 20 ms to complete what it took.
+// GetStatus returns a snapshot: the state, and whether no receives and no requests are in flight.
+// Suppressed requests are in flight until they have completed. With a shared receive queue,
+// recvIdle is about the receives that the endpoint has taken from it. If the device does not count
+// them (SRQInfoSupported lacks SRQInfoAvailable), recvIdle is true only when the endpoint can hold
+// none: before it connects or accepts, and after its connection once the device has reported that
+// it takes no more, or has had 20 ms to complete them.
 //
 // Implements: dat_ep_get_status.
 func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error) {
@@ -111,10 +112,10 @@ func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error)
 	return ep.getState(), recvIdle, requestIdle, nil
 }
 
-// RecvQuery gives the number of receives that are allocated to the endpoint and not completed, and the span of
-// messages that they stand for; both of one moment. With a shared receive queue a receive is allocated when the endpoint
-// takes it from the queue; where the device does not tell of that (the provider attribute SRQInfoSupported has no
-// SRQInfoAvailable), both are ValueUnknown.
+// RecvQuery returns the number of receives that are allocated to the endpoint and not completed,
+// and the span of messages that they stand for, both of one moment. With a shared receive queue a
+// receive is allocated when the endpoint takes it; if the device does not count these
+// (SRQInfoSupported lacks SRQInfoAvailable), both are ValueUnknown.
 //
 // Implements: dat_ep_recv_query.
 func (ep *EP) RecvQuery() (allocated, span int, err error) {
@@ -128,7 +129,7 @@ func (ep *EP) RecvQuery() (allocated, span int, err error) {
 	return n, n, nil // receives complete in order: the span is as wide as their number
 }
 
-// RemoteAddr is the peer's address and port while there is a connection or an attempt at one.
+// RemoteAddr is the peer's address and port during a connection or an attempt at one.
 //
 // Extension. It is part of dat_ep_query.
 func (ep *EP) RemoteAddr() netip.AddrPort {

@@ -2,7 +2,8 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// build attaches the endpoint's streams to their dispatchers and makes the queue pair, if there is a zone for it.
+// build attaches the endpoint's streams to their dispatchers and makes the queue pair, if there is
+// a zone.
 func (ep *EP) build(op string) error {
 	recv, err := ep.orDiscard(op, ep.recvEVD)
 	if err != nil {
@@ -59,12 +60,12 @@ func (ep *EP) detachStreams() {
 	q.detach(len(q.inflight.entries))
 }
 
-// recvCompletions is how many receive completions may be outstanding.
+// recvCompletions is the largest number of receive completions in flight.
 func (ep *EP) recvCompletions() int {
 	return len(ep.recvs.inflight.entries)
 }
 
-// orDiscard returns the dispatcher, or the adapter's own where there is none.
+// orDiscard returns the dispatcher, or the adapter's sink for nil.
 func (ep *EP) orDiscard(op string, e *EVD) (*EVD, error) {
 	if e != nil {
 		return e, nil
@@ -72,7 +73,8 @@ func (ep *EP) orDiscard(op string, e *EVD) (*EVD, error) {
 	return ep.obj.ia.sinkEVD(op)
 }
 
-// newQP makes a fresh queue pair for both queues; their locks are held, or nobody knows the endpoint yet.
+// newQP makes a new queue pair for both queues; their locks are held, or the endpoint is not
+// published yet.
 func (ep *EP) newQP(op string) error {
 	init := fabric.QPInit{
 		PD:         ep.pz.pd,
@@ -106,7 +108,8 @@ func (ep *EP) newQP(op string) error {
 	return nil
 }
 
-// maxInlineWanted is enough for small messages; larger ones gain little and make every queue entry larger.
+// maxInlineWanted is enough for small messages; a larger limit would make every queue entry larger
+// and gain little.
 const maxInlineWanted = 128
 
 func (ia *IA) inlineWanted() int { return min(maxInlineWanted, ia.device.Attr().MaxInline) }
@@ -121,8 +124,8 @@ func (ep *EP) dropQP() {
 	ep.closeQP(qp)
 }
 
-// closeQP destroys a queue pair that is no longer the endpoint's. What completes late must not be taken for the work of
-// another queue pair that gets its number.
+// closeQP destroys a queue pair that has been replaced. Completions that come later must not be
+// taken for work of another queue pair that gets its number.
 func (ep *EP) closeQP(qp fabric.QP) {
 	if ep.srq == nil {
 		qp.Close()
@@ -139,7 +142,7 @@ func (ep *EP) dismantle() {
 	ep.detachStreams()
 }
 
-// sources returns both queues as their dispatchers see them; the locks of neither are held.
+// sources returns both queues' sources; no lock of the queues is held.
 func (ep *EP) sources() (requests, recvs *source) {
 	ep.requests.mu.Lock()
 	requests = ep.requests.source
@@ -150,7 +153,7 @@ func (ep *EP) sources() (requests, recvs *source) {
 	return requests, recvs
 }
 
-// drainBoth takes the completions of both queues; suppressed work is made to end in one.
+// drainBoth drains both dispatchers, after a request that makes suppressed ones complete.
 func (ep *EP) drainBoth() {
 	ep.requests.mu.Lock()
 	ep.requests.flushTail()

@@ -55,6 +55,7 @@ var causeOf = map[fabric.ConnEventKind]epCause{
 // transition is what a cause does in a state. event comes on the connect dispatcher: at once on the
 // way to CONNECTED, and when all work has been flushed on the way to FLUSHING.
 type transition struct {
+	// effect is what a cause does.
 	effect effect
 	next   EPState // where effect is effectMoves
 	event  EventNumber
@@ -218,7 +219,7 @@ func (ep *EP) apply(op string, c epCause, under func() error) error {
 	return nil
 }
 
-// stateSubtype is what INVALID_STATE says of each state.
+// stateSubtype is the subtype of INVALID_STATE for each state.
 var stateSubtype = map[EPState]Subtype{
 	EPUnconnected: SubStateEPUnconnected, EPReserved: SubStateEPReserved,
 	EPPassiveConnectionPending: SubStateEPPassConnPending, EPActiveConnectionPending: SubStateEPActConnPending,
@@ -227,7 +228,7 @@ var stateSubtype = map[EPState]Subtype{
 	EPCompletionPending: SubStateEPComplPending,
 }
 
-// wrongState is the answer to a call that the state does not allow.
+// wrongState is the error of a call that the state does not allow.
 func (ep *EP) wrongState(op string, s EPState) error {
 	if s == epFreed {
 		return badHandle(op, HandleEP, &ep.obj)
@@ -235,7 +236,7 @@ func (ep *EP) wrongState(op string, s EPState) error {
 	return fail(op, InvalidState, stateSubtype[s], "the endpoint is %v", s)
 }
 
-// notReady says what an endpoint without a queue pair lacks.
+// notReady is the error of a call that needs a queue pair.
 func (ep *EP) notReady(op string) error {
 	if ep.getState() == epFreed {
 		return badHandle(op, HandleEP, &ep.obj)

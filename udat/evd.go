@@ -9,9 +9,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// CreateEVD makes a dispatcher of at least minQLen events that takes the given streams. It is enabled and waitable.
-// All streams may share one dispatcher. cno, which may be nil, is triggered by notification events while nobody
-// waits on the dispatcher itself.
+// CreateEVD makes a dispatcher of at least minQLen events that takes the given streams. It is
+// enabled and waitable. Notification events trigger cno, which may be nil, while no call is blocked
+// in Wait.
 //
 // Implements: dat_evd_create.
 func (ia *IA) CreateEVD(minQLen int, streams EVDFlags, cno *CNO) (*EVD, error) {
@@ -50,28 +50,32 @@ func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, err
 	return e, nil
 }
 
-// Wait blocks until threshold events are queued, takes the first of them, and returns the number that is left. Where
-// completions notify at the Consumer's choice (UNSIGNALLED, SOLICITED_WAIT) threshold must be 1, and the call
-// blocks until a notification event comes; the event returned is the first on the queue, which may be an older one.
+// Wait blocks until threshold events are queued, takes the first of them, and returns the number
+// left. If completions notify at the Consumer's choice (UNSIGNALLED, SOLICITED_WAIT), threshold
+// must be 1, and the call blocks until a notification event comes; it returns the first event on
+// the queue, which may be an older one.
 //
-// timeout is counted from the call; 0 polls and Infinite never expires. Errors: TimeoutExpired (nothing is taken,
-// nmore is the number queued), InvalidParameter (threshold below 1 or above the queue's length, negative timeout),
-// InvalidState (another call waits, the dispatcher is or becomes unwaitable, threshold is not 1 where it must be, or the
-// device has lost completions), Abort (freed, or the adapter closed), InvalidHandle. A blocked call costs a goroutine.
-// On Linux it may hold a thread too for up to 4 ms, if its wait before was as short; at most half of the processors are
-// taken so.
+// timeout counts from the call; 0 polls and Infinite never expires. Errors: TimeoutExpired (no
+// event is taken, nmore is the number queued), InvalidParameter (threshold below 1 or above the
+// queue's length, negative timeout), InvalidState (another call waits, the dispatcher is or becomes
+// unwaitable, threshold is not 1 where it must be, or the device has lost completions), Abort (the
+// dispatcher is freed or the adapter closed), InvalidHandle. A blocked call holds a goroutine. On
+// Linux it holds a thread for up to 4 ms if its previous wait was as short; such calls take at most
+// half of the processors.
 //
 // Implements: dat_evd_wait.
 func (e *EVD) Wait(timeout time.Duration, threshold int) (ev Event, nmore int, err error) {
 	if timeout < 0 {
-		return Event{}, 0, e.refuse(fail("evd_wait", InvalidParameter, SubArg2, "timeout is %v, must not be negative", timeout))
+		return Event{}, 0, e.refuse(fail("evd_wait", InvalidParameter, SubArg2, "timeout is %v, must not be negative",
+			timeout))
 	}
 	nmore, err = e.wait(context.Background(), timeout, threshold, &ev)
 	return ev, nmore, err
 }
 
-// WaitContext is [EVD.Wait] without a timeout of its own: it ends with ctx. A canceled ctx is InterruptedCall, one past its
-// deadline TimeoutExpired; errors.Is also matches context.Canceled or context.DeadlineExceeded. nmore is set in both cases.
+// WaitContext is [EVD.Wait] that ends with ctx instead of a timeout. A canceled ctx is
+// InterruptedCall, a ctx past its deadline TimeoutExpired; errors.Is also matches context.Canceled
+// and context.DeadlineExceeded. nmore is set in both cases.
 //
 // Extension.
 func (e *EVD) WaitContext(ctx context.Context, threshold int) (ev Event, nmore int, err error) {
@@ -82,7 +86,7 @@ func (e *EVD) WaitContext(ctx context.Context, threshold int) (ev Event, nmore i
 	return ev, nmore, err
 }
 
-// refuse returns bad, or the error of a bad handle, which comes first.
+// refuse returns bad, unless the handle is bad: that error comes first.
 func (e *EVD) refuse(bad error) error {
 	if err := e.object().check("evd_wait", HandleEVD); err != nil {
 		return err
@@ -90,8 +94,9 @@ func (e *EVD) refuse(bad error) error {
 	return bad
 }
 
-// Dequeue takes the first event without blocking. It works on dispatchers that are disabled or unwaitable, and is
-// InvalidState while a call is blocked in Wait. An empty queue is QueueEmpty. It allocates nothing.
+// Dequeue takes the first event without blocking. It works on disabled and unwaitable dispatchers
+// too; while a call is blocked in Wait it is InvalidState. An empty queue is QueueEmpty. It
+// allocates nothing.
 //
 // Implements: dat_evd_dequeue.
 func (e *EVD) Dequeue() (ev Event, err error) {
@@ -99,19 +104,20 @@ func (e *EVD) Dequeue() (ev Event, err error) {
 	return ev, err
 }
 
-// DequeueBatch takes up to len(events) events, oldest first, and returns their number; an empty queue is QueueEmpty.
-// The device is asked at most once per 32 events.
+// DequeueBatch takes up to len(events) events, oldest first, and returns their number; an empty
+// queue is QueueEmpty. It polls the device once per 32 events.
 //
 // Extension.
 func (e *EVD) DequeueBatch(events []Event) (int, error) { return e.DequeueSpin(events, 1) }
 
-// MaxPolls is the largest number of polls of one DequeueSpin: about 10 microseconds on hardware.
+// MaxPolls is the largest number of polls of one DequeueSpin; on hardware they take about 10
+// microseconds.
 const MaxPolls = 1024
 
-// DequeueSpin is DequeueBatch that polls the device up to polls times, 1 to MaxPolls, before it returns QueueEmpty: for a
-// loop that waits for a completion that is about to come. Each further poll is the driver's poll alone, some nanoseconds.
-// The dispatcher is locked meanwhile, and the processor of the caller is busy. A device whose work is done by goroutines
-// is polled once.
+// DequeueSpin is DequeueBatch that polls the device up to polls times, 1 to [MaxPolls], before it
+// returns QueueEmpty: for a loop that waits for a completion that will come soon. Each further poll
+// costs some nanoseconds in the driver. The dispatcher is locked and the processor busy meanwhile.
+// A device whose work is done by goroutines is polled once.
 //
 // Extension.
 func (e *EVD) DequeueSpin(events []Event, polls int) (int, error) {
@@ -146,7 +152,8 @@ func (e *EVD) dequeue(events []Event, polls int) (int, error) {
 	return n, nil
 }
 
-// PostSE queues a software event with the given payload. A full queue is QueueFull and no overflow.
+// PostSE queues a software event with the given payload. A full queue is QueueFull and does not
+// overflow.
 //
 // Implements: dat_evd_post_se.
 func (e *EVD) PostSE(ev Event) error {
@@ -171,8 +178,8 @@ func (e *EVD) PostSE(ev Event) error {
 	return nil
 }
 
-// Resize changes the number of events that the queue holds. Nothing queued or arriving is lost; a length below what
-// is queued, or below what a blocked Wait waits for, is InvalidState and changes nothing.
+// Resize changes the queue's length. No event is lost. A length below the number of queued events,
+// or below the threshold of a blocked Wait, is InvalidState and changes nothing.
 //
 // Implements: dat_evd_resize.
 func (e *EVD) Resize(minQLen int) error {
@@ -196,7 +203,8 @@ func (e *EVD) Resize(minQLen int) error {
 	case e.ring.n+e.reserved > minQLen:
 		return fail(op, InvalidState, SubNone, "minQLen is %d, %d events are queued", minQLen, e.ring.n+e.reserved)
 	case e.waiting.blocked() && e.waiting.threshold > minQLen:
-		return fail(op, InvalidState, SubStateEVDWaiter, "minQLen is %d, a call waits for %d events", minQLen, e.waiting.threshold)
+		return fail(op, InvalidState, SubStateEVDWaiter, "minQLen is %d, a call waits for %d events", minQLen,
+			e.waiting.threshold)
 	}
 	if err := e.fit(op, minQLen); err != nil && !errors.Is(err, fabric.ErrNotSupported) {
 		return err // a queue that cannot grow has room for all that may be outstanding: the rest is the ring's
@@ -239,8 +247,9 @@ func (e *EVD) Query() (EVDParam, error) {
 	return EVDParam{IA: e.obj.ia, QLen: e.qlen, State: state, CNO: e.cno, Streams: e.flags}, nil
 }
 
-// SetUnwaitable forbids Wait: a blocked one has returned InvalidState when this call returns, later ones fail at once.
-// Events still arrive, can be dequeued, and trigger the notification object.
+// SetUnwaitable forbids Wait: a blocked call has returned InvalidState when SetUnwaitable returns,
+// later calls fail at once. Events still arrive, can be dequeued, and trigger the notification
+// object.
 //
 // Implements: dat_evd_set_unwaitable.
 func (e *EVD) SetUnwaitable() error {
@@ -258,8 +267,8 @@ func (e *EVD) ClearUnwaitable() error {
 	return e.change("evd_clear_unwaitable", func() { e.unwaitable = false })
 }
 
-// Enable lets notification events trigger the notification object again. Events that came while the dispatcher was
-// disabled do not trigger it: dequeue after enabling.
+// Enable lets notification events trigger the notification object again. Events that came while the
+// dispatcher was disabled do not trigger it: dequeue after enabling.
 //
 // Implements: dat_evd_enable.
 func (e *EVD) Enable() error {
@@ -272,8 +281,8 @@ func (e *EVD) Enable() error {
 	})
 }
 
-// Disable keeps events from triggering the notification object. They still queue, and waiters are not affected. One
-// trigger that has already begun may still be seen.
+// Disable keeps events from triggering the notification object. They are still queued, and waiters
+// are not affected. A trigger that has begun may still arrive.
 //
 // Implements: dat_evd_disable.
 func (e *EVD) Disable() error {
@@ -294,8 +303,8 @@ func (e *EVD) change(op string, do func()) error {
 	return nil
 }
 
-// ModifyCNO replaces the notification object that the dispatcher triggers; nil is none. What has come before triggers
-// the old one, and one such trigger that has already begun may still be seen.
+// ModifyCNO replaces the notification object; nil is none. Events that came before trigger the old
+// one, and a trigger that has begun may still arrive there.
 //
 // Implements: dat_evd_modify_cno.
 func (e *EVD) ModifyCNO(cno *CNO) error {
@@ -326,8 +335,8 @@ func (e *EVD) ModifyCNO(cno *CNO) error {
 	return nil
 }
 
-// Free destroys the dispatcher and the events on it. While streams feed it this is InvalidState; a call that is
-// blocked in Wait returns Abort.
+// Free destroys the dispatcher and its events. While streams feed it this is InvalidState; a call
+// that is blocked in Wait returns Abort.
 //
 // Implements: dat_evd_free.
 func (e *EVD) Free() error {
@@ -339,7 +348,7 @@ func (e *EVD) Free() error {
 	return nil
 }
 
-// destroy ends a dispatcher that has been released.
+// destroy ends a dispatcher whose handle has been released.
 func (e *EVD) destroy() {
 	e.mu.Lock()
 	e.dead = true
@@ -355,7 +364,7 @@ func (e *EVD) destroy() {
 	}
 }
 
-// abort ends a blocked wait on a dispatcher that is about to be destroyed.
+// abort ends the blocked call of a dispatcher that will be destroyed.
 func (e *EVD) abort() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -363,7 +372,7 @@ func (e *EVD) abort() {
 	e.wake()
 }
 
-// hasOverrun notes that the device has lost completions: nobody may wait for more.
+// hasOverrun notes that the device has lost completions: from now on Wait fails.
 func (e *EVD) hasOverrun() {
 	e.mu.Lock()
 	e.overrun = true
@@ -377,7 +386,7 @@ func (e *EVD) concerns(ev fabric.AsyncEvent) bool {
 	return ev.CQ != nil && e.cq == ev.CQ
 }
 
-// sinkEVD makes the dispatcher for completions that are of no interest, once.
+// sinkEVD returns the dispatcher that discards completions, and makes it at the first call.
 func (ia *IA) sinkEVD(op string) (*EVD, error) {
 	if e := ia.sink.Load(); e != nil {
 		return e, nil // also for those who may not take ia.mu
