@@ -2,7 +2,7 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// asyncEvent turns the fabric's asynchronous events into DAT's.
+// asyncEvent turns an asynchronous event of the fabric into DAT's.
 func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 	<-ia.opened
 	ia.mu.Lock()
@@ -49,7 +49,7 @@ func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 	}
 }
 
-// breakEndpoints ends the connections of the endpoints that match.
+// breakEndpoints breaks the connections of the endpoints that match.
 func (ia *IA) breakEndpoints(match func(*EP) bool) {
 	ia.mu.Lock()
 	var eps []*EP

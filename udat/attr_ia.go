@@ -11,13 +11,13 @@ import (
 // IAAttr are the attributes of an adapter, as the device reports them: upper bounds that all users
 // of the device share. Sizes are in bytes.
 type IAAttr struct {
-	AdapterName                   string // what Open was given
+	AdapterName                   string // as given to Open
 	VendorName                    string // of the device
 	HardwareVersionMajor          int
 	HardwareVersionMinor          int
 	FirmwareVersionMajor          int
 	FirmwareVersionMinor          int
-	Addr                          netip.Addr // what peers connect to
+	Addr                          netip.Addr // to which peers connect
 	MaxEPs                        int
 	MaxDTOPerEP                   int // requests outstanding of an endpoint, and apart from them receives
 	MaxRDMAReadPerEPIn            int // reads and atomics outstanding of an endpoint, as target
@@ -41,7 +41,7 @@ type IAAttr struct {
 	MaxRDMAReadIn                 int         // of the whole adapter, as target
 	MaxRDMAReadOut                int         // and as originator
 	MaxRDMAReadPerEPInGuaranteed  bool        // all MaxEPs endpoints can serve their most at the same time
-	MaxRDMAReadPerEPOutGuaranteed bool        // and start it
+	MaxRDMAReadPerEPOutGuaranteed bool        // and start them
 	TransportAttr                 []NamedAttr // TRANSPORT, PATH_MTU, PORT_STATE
 	VendorAttr                    []NamedAttr // VENDOR_ID, VENDOR_PART_ID, FIRMWARE_VERSION
 }
@@ -60,9 +60,7 @@ type ProviderAttr struct {
 	ThreadSafe               bool
 	MaxPrivateDataSize       int // of Connect and DupConnect: 56 over rdma_cm, below the 64 that DAT asks for
 	SupportsMultipath        bool
-	// EPCreator is who makes the endpoints of public service points.
-	EPCreator EPCreator
-	// PZSupport is the kind of protection of zones.
+	EPCreator                EPCreator
 	PZSupport                PZSupport
 	OptimalBufferAlignment   int
 	EVDStreamMerging         [6][6]bool // by EVDStreams index: may the two streams share a dispatcher
@@ -73,7 +71,7 @@ type ProviderAttr struct {
 	EPRecvInfoSupported      EPRecvInfo // of endpoints without a shared receive queue
 	LMRSyncReq               bool       // LMRSyncRDMARead and LMRSyncRDMAWrite are needed
 	DTOAsyncReturnGuaranteed bool       // errors of an operation never come from the post
-	RDMAWriteForRDMARead     bool       // the sink of an RDMA read needs remote write: the library adds it by itself
+	RDMAWriteForRDMARead     bool       // the sink of an RDMA read needs remote write, which the library adds
 	ProviderSpecificAttr     []NamedAttr
 	// Extension. private data of CR.Accept: 196 over rdma_cm, of which OpenFabrics DAPL itself sends
 	// 160 at most
@@ -91,7 +89,7 @@ const (
 	IOVProviderMod   IOVOwnership = 2
 )
 
-// EPCreator says who makes the endpoints of public service points.
+// EPCreator is who makes the endpoints of public service points.
 type EPCreator uint32
 
 // Endpoint creators.
@@ -101,7 +99,7 @@ const (
 	EPCreatorAlways  EPCreator = 2
 )
 
-// PZSupport is the kind of protection that zones give.
+// PZSupport is the kind of protection of zones.
 type PZSupport uint32
 
 // Kinds of protection.
@@ -149,9 +147,9 @@ const (
 	AttrCmpAndSwap         = "DAT_IB_CMP_AND_SWAP"
 	AttrImmediateData      = "DAT_IB_IMMED_DATA"
 	AttrSendWithInvalidate = "SEND_WITH_INVALIDATE"
-	// the device holds peers to the bounds of a window, not only to those of its region
+	// peers are held to the bounds of the window, not only of its region
 	AttrRMRExactBounds = "RMR_EXACT_BOUNDS"
-	AttrRNRRetryFinite = "RNR_RETRY_FINITE" // a Send to a receiver that is not ready fails in the end
+	AttrRNRRetryFinite = "RNR_RETRY_FINITE" // a Send to a receiver that is not ready does not retry for ever
 )
 
 // Query returns the dispatcher of asynchronous events, the attributes of the adapter, and those of

@@ -131,8 +131,8 @@ func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, e
 func (c *CNO) enter() (gone <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Free looks at the count, then ends the object, then releases: a waiter that Free has not seen is
-	// refused or released.
+	// Free reads the count, ends the object, then releases waiters: a waiter that Free has not counted
+	// is refused or released.
 	if err := c.object().check(cnoWait, HandleCNO); err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ type arrival struct {
 	qual    ConnQual
 	point   Handle // nil for a reserved one
 	evd     *EVD   // on which a place is reserved
-	ep      *EP    // that the request brings, if any
+	ep      *EP    // brought by the request; nil: none
 }
 
 // newCR makes a CR of an arrival and queues its event on the reserved place. If the adapter or the
@@ -39,9 +39,8 @@ type CRParam struct {
 	PrivateData     []byte // valid until the request is answered
 	LocalEP         *EP    // nil unless the request brings its endpoint
 
-	// PrivateDataPadded says that PrivateData has the size of the connection manager's message, 56
-	// bytes: the peer is no program of this library, and its own data may end earlier, in zeroes.
-	// Extension.
+	// PrivateDataPadded means that PrivateData is padded with zeroes to the 56 bytes of the connection
+	// manager's message, because the peer is no program of this library. Extension.
 	PrivateDataPadded bool
 }
 
@@ -191,7 +190,7 @@ func (c *CR) destroy() {
 
 // servicePoint is a PSP or an RSP.
 type servicePoint interface {
-	// take makes a CR of the request. If it is false the request is as it was.
+	// take makes a CR of the request, or returns false and leaves the request as it was.
 	take(fabric.Request) bool
 	port() uint16
 }

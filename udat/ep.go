@@ -152,7 +152,7 @@ func (ep *EP) destroy() {
 	ep.recvs.source.mute()
 	ep.mu.Unlock()
 	ep.obj.ia.mu.Lock()
-	delete(ep.obj.ia.posting, ep) // not before now: a post that began earlier has let go of the requests
+	delete(ep.obj.ia.posting, ep) // only now: earlier posts have unlocked the requests
 	ep.obj.ia.mu.Unlock()
 	if ep.srq != nil && c != nil && ep.obj.ia.obj.live.Load() {
 		ep.completeTaken(since)

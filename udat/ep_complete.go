@@ -16,7 +16,6 @@ func (q *requestQueue) complete(en *inflightEntry, wc *fabric.WC, ev *Event) (af
 	if wc.Status == fabric.StatusSuccess {
 		return nil
 	}
-	// failedEvent fills in how work failed; a nil ev means that there is no event.
 	failedEvent(ev, q.status(en, wc.Status), wc)
 	return q.ep.workFailed(wc.Status)
 }
@@ -52,7 +51,7 @@ func received(ev *Event, wc *fabric.WC) {
 	}
 }
 
-// failedEvent fills in how work failed; a nil ev means that nobody asks.
+// failedEvent fills in how work failed; a nil ev means that there is no event.
 func failedEvent(ev *Event, status DTOStatus, wc *fabric.WC) {
 	if ev != nil {
 		ev.Status, ev.RawStatus, ev.VendorError, ev.Length = status, uint32(wc.Status), wc.VendorErr, 0

@@ -27,7 +27,7 @@ func (ep *EP) handler(c *connection) func(fabric.ConnEvent) {
 // connection any more.
 func (ep *EP) happened(c *connection, why epCause, told fabric.ConnEvent) {
 	if why == causePeerLeft {
-		requests, recvs := ep.sources() // work that failed before says more than that the peer has left
+		requests, recvs := ep.sources() // failed work explains more than a peer that has left
 		recvs.evd.poll()
 		requests.evd.poll()
 	}
@@ -107,7 +107,7 @@ func (ep *EP) flush(why epCause, event EventNumber, told fabric.ConnEvent) {
 	}
 	c.peerLeft = why == causePeerLeft
 	ep.apply("ep", why, func() error {
-		ep.requests.qp.SetError() // what is posted from here on meets a queue pair that flushes
+		ep.requests.qp.SetError() // later posts are flushed
 		c.requests = ep.requests.inflight.tail
 		return nil
 	})
@@ -136,7 +136,7 @@ func (ep *EP) postDisconnect() (done bool) {
 	if ep.exactState() != epFlushing {
 		return true
 	}
-	taking := ep.takesShared() // first: what it completes meanwhile is drained
+	taking := ep.takesShared() // first, so that its completions are drained
 	ep.drainBoth()
 	flushed := !taking && ep.requests.inflight.done(c.requests) && ep.recvs.inflight.done(c.recvs)
 	if !flushed && time.Since(c.ended) < flushWait {
@@ -157,7 +157,7 @@ func (ep *EP) watch(step func() (done bool)) {
 	c := ep.conn.Load()
 	ep.obj.ia.flusher.watch(func() bool {
 		if !ep.mu.TryLock() {
-			return false // a Reset may hold it for long
+			return false // Reset may hold it for long
 		}
 		defer ep.mu.Unlock()
 		return ep.conn.Load() != c || step()
@@ -291,5 +291,5 @@ func (ep *EP) stopTimers() {
 type workFailure struct {
 	ep      *EP
 	conn    *connection
-	flushed bool // without an error before it, as far as the completion tells
+	flushed bool // the completion reports a flush, no error
 }

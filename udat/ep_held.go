@@ -100,7 +100,7 @@ func (ep *EP) allocated() int {
 			return ValueUnknown
 		}
 		if qp := ep.recvs.qp; qp != nil {
-			taken = qp.Taken() // first: what completes meanwhile was still allocated
+			taken = qp.Taken() // first: receives that complete meanwhile were still allocated
 		}
 	}
 	s := ep.recvs.source

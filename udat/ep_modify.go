@@ -3,15 +3,17 @@ package udat
 import "github.com/godat/godat/udat/internal/fabric"
 
 // epFixed are the fields that cannot be modified.
-const epFixed = EPFieldIA | EPFieldState | EPFieldLocalAddr | EPFieldLocalPortQual | EPFieldRemoteAddr | EPFieldRemotePortQual |
-	EPFieldSRQ | EPFieldSRQSoftHW
+const epFixed = EPFieldIA | EPFieldState | EPFieldLocalAddr | EPFieldLocalPortQual |
+	EPFieldRemoteAddr | EPFieldRemotePortQual | EPFieldSRQ | EPFieldSRQSoftHW
 
 // epSpecific are the fields that can be modified in UNCONNECTED only.
-const epSpecific = EPFieldNumTransportSpecific | EPFieldTransportSpecific | EPFieldNumProviderSpecific | EPFieldProviderSpecific
+const epSpecific = EPFieldNumTransportSpecific | EPFieldTransportSpecific |
+	EPFieldNumProviderSpecific | EPFieldProviderSpecific
 
 // epQueues are the fields that describe the queues.
-const epQueues = EPFieldPZ | EPFieldRecvEVD | EPFieldRequestEVD | EPFieldRecvCompletionFlags | EPFieldRequestCompletionFlags |
-	EPFieldMaxRecvDTOs | EPFieldMaxRequestDTOs | EPFieldMaxRecvIOV | EPFieldMaxRequestIOV | EPFieldMaxRDMAReadIOV | EPFieldMaxRDMAWriteIOV
+const epQueues = EPFieldPZ | EPFieldRecvEVD | EPFieldRequestEVD |
+	EPFieldRecvCompletionFlags | EPFieldRequestCompletionFlags | EPFieldMaxRecvDTOs | EPFieldMaxRequestDTOs |
+	EPFieldMaxRecvIOV | EPFieldMaxRequestIOV | EPFieldMaxRDMAReadIOV | EPFieldMaxRDMAWriteIOV
 
 // Modify changes the fields of p that mask selects, to the given values; 0 is 0. The zone can be
 // changed in UNCONNECTED and TENTATIVE, transport- and provider-specific attributes (none are
@@ -34,7 +36,7 @@ func (ep *EP) Modify(mask EPField, p EPParam) error {
 	if bad := mask & epFixed; bad != 0 {
 		return fail(op, InvalidParameter, SubArg2, "mask 0x%x: the fields 0x%x cannot be modified", uint32(mask), uint32(bad))
 	}
-	// What the endpoint is made of changes under this lock only.
+	// Zone, dispatchers and attributes change under this lock only.
 	ep.modifying.Lock()
 	defer ep.modifying.Unlock()
 	if err := ep.modifiable(op, mask); err != nil {
@@ -163,8 +165,7 @@ func (ep *EP) rebuild(op string, next *EP) error {
 	if err := ep.recvsFit(op, next); err != nil {
 		return err
 	}
-	// The old streams do not count for what may be on their dispatchers. They still take completions,
-	// if need be.
+	// The old streams do not restrict the flags of the new ones, but they still take completions.
 	ep.countStreams(-1)
 	err := next.build(op)
 	ep.countStreams(+1)
@@ -180,7 +181,7 @@ func (ep *EP) rebuild(op string, next *EP) error {
 		ep.requests.source.evd.restoreFlags(ep.attr.RequestCompletionFlags)
 		return err
 	}
-	ep.detachStreams() // first: what the old queue pair may still flush is of no interest
+	ep.detachStreams() // first: flushed work of the old queue pair makes no events
 	ep.dropQP()
 	moveQueues(ep, next)
 	return nil

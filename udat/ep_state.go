@@ -8,8 +8,8 @@ type epCause uint8
 const (
 	// What happens to a connection.
 	causeEstablished  epCause = iota // the transport is done with the handshake
-	causePeerRejected                // the peer's Consumer said no
-	causeRejected                    // the peer's provider said no, or nobody listens
+	causePeerRejected                // the peer's Consumer refused
+	causeRejected                    // the peer's provider refused, or no service point listens
 	causeUnreachable                 // the peer does not answer
 	causeFailed                      // the handshake failed in another way
 	causeTimedOut                    // the Consumer's own timeout, or acceptWait
@@ -26,7 +26,7 @@ const (
 	causeWithdrawn  // the request has been answered without the endpoint
 	causeDestroyed  // the adapter is closed, or the provider takes its endpoint back
 
-	// Calls of the Consumer's.
+	// Calls of the Consumer.
 	callConnect
 	callAccept    // of a request that brings no endpoint
 	callAcceptOwn // of the request that has brought the endpoint
@@ -55,13 +55,12 @@ var causeOf = map[fabric.ConnEventKind]epCause{
 // transition is what a cause does in a state. event comes on the connect dispatcher: at once on the
 // way to CONNECTED, and when all work has been flushed on the way to FLUSHING.
 type transition struct {
-	// effect is what a cause does.
 	effect effect
 	next   EPState // where effect is effectMoves
 	event  EventNumber
 }
 
-// effect says what becomes of a cause.
+// effect is what a cause does.
 type effect uint8
 
 const (

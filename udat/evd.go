@@ -169,7 +169,7 @@ func (e *EVD) PostSE(ev Event) error {
 	}
 	e.mu.Lock()
 	defer e.unlock()
-	e.drain() // completions that have come take places too
+	e.drain() // completions of the device take places too
 	if e.ring.n+e.reserved >= e.qlen {
 		return fail(op, QueueFull, SubNone, "all %d places are taken", e.qlen)
 	}
@@ -207,7 +207,7 @@ func (e *EVD) Resize(minQLen int) error {
 			e.waiting.threshold)
 	}
 	if err := e.fit(op, minQLen); err != nil && !errors.Is(err, fabric.ErrNotSupported) {
-		return err // a queue that cannot grow has room for all that may be outstanding: the rest is the ring's
+		return err // a queue that cannot grow has room for all work in flight; events wait in the ring
 	}
 	e.qlen = minQLen
 	e.ring.reserve(minQLen)
@@ -287,7 +287,7 @@ func (e *EVD) Enable() error {
 // Implements: dat_evd_disable.
 func (e *EVD) Disable() error {
 	return e.change("evd_disable", func() {
-		e.drain() // what has come before triggers
+		e.drain() // events that came before trigger
 		e.disabled = true
 		e.watch()
 	})
@@ -355,7 +355,7 @@ func (e *EVD) destroy() {
 	e.awaitNobody()
 	for e.ring.n > 0 {
 		var ev Event
-		e.pop(&ev) // a shared receive queue gets its place back
+		e.pop(&ev) // frees the place of a shared queue's receive
 	}
 	e.mu.Unlock()
 	e.cno.detach(true)
@@ -389,7 +389,7 @@ func (e *EVD) concerns(ev fabric.AsyncEvent) bool {
 // sinkEVD returns the dispatcher that discards completions, and makes it at the first call.
 func (ia *IA) sinkEVD(op string) (*EVD, error) {
 	if e := ia.sink.Load(); e != nil {
-		return e, nil // also for those who may not take ia.mu
+		return e, nil // without ia.mu: Modify holds locks of higher rank
 	}
 	ia.mu.Lock()
 	defer ia.mu.Unlock()

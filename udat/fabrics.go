@@ -6,8 +6,8 @@ import (
 	"github.com/godat/godat/udat/internal/verbsfabric"
 )
 
-// fabrics are all the fabrics there are: the verbs of this host, and the one inside this process. This is the only
-// place that names them.
+// fabrics are all fabrics: the verbs of this host, and the one inside this process. No other file
+// names them.
 func fabrics() []fabric.Fabric { return []fabric.Fabric{verbs, mem} }
 
 var (

@@ -12,20 +12,20 @@ const Infinite time.Duration = math.MaxInt64
 
 // Special counts.
 const (
-	ValueUnknown      = -2 // a count that the device does not tell
+	ValueUnknown      = -2 // a count that the device does not report
 	WatermarkInfinite = -1 // no watermark
 	HWDefault         = -1
 	SRQLWDefault      = 0 // no low watermark
 )
 
-// OptimalAlignment is the buffer alignment, in bytes, that is best on every provider.
+// OptimalAlignment is the buffer alignment, in bytes, that suits every provider.
 const OptimalAlignment = 256
 
-// Cookie is a value of the Consumer's that comes back with the completion.
+// Cookie is a value of the Consumer's choice that comes back with the completion.
 type Cookie uint64
 
-// ConnQual is a connection qualifier: what a service point listens on. 1 to 65535 is the port itself; a larger
-// value q is port q mod 32001 + 33534, as in OpenFabrics DAPL.
+// ConnQual is a connection qualifier, on which a service point listens. 1 to 65535 is the port
+// itself; a larger value q is port q mod 32001 + 33534, as in OpenFabrics DAPL.
 type ConnQual uint64
 
 // CompletionFlags modify a posted operation, or say how an endpoint's completions notify.
@@ -36,7 +36,7 @@ const (
 	CompletionDefault       CompletionFlags = 0
 	CompletionSuppress      CompletionFlags = 0x01 // no event if it succeeds
 	CompletionSolicitedWait CompletionFlags = 0x02 // the matching remote receive shall notify
-	CompletionUnsignalled   CompletionFlags = 0x04 // an event that wakes nobody
+	CompletionUnsignalled   CompletionFlags = 0x04 // an event that does not notify
 	CompletionBarrierFence  CompletionFlags = 0x08 // start after all earlier RDMA reads
 	CompletionEVDThreshold  CompletionFlags = 0x10 // endpoint attribute only: waiters count events
 )
@@ -57,7 +57,7 @@ const (
 	privKnown = PrivAll | PrivRemoteAtomic
 )
 
-// EVDFlags are the event streams that may feed an event dispatcher.
+// EVDFlags are the streams of events that may feed a dispatcher.
 type EVDFlags uint32
 
 // Event streams.
@@ -73,7 +73,7 @@ const (
 	evdKnown = EVDDefault | EVDSoftware
 )
 
-// EVDState is the state word of an event dispatcher: three independent parts.
+// EVDState is the state word of a dispatcher: three independent parts.
 type EVDState uint32
 
 // Event dispatcher states. The last three are values of one field, EVDConfigMask.
@@ -109,7 +109,7 @@ const (
 	ConnectMultipath ConnectFlags = 1
 )
 
-// CloseFlags say how a connection or an adapter is closed.
+// CloseFlags choose how a connection or an adapter is closed.
 type CloseFlags uint32
 
 // Close flags.
@@ -118,7 +118,7 @@ const (
 	CloseGraceful CloseFlags = 1
 )
 
-// PSPFlags say who makes the endpoints of a public service point.
+// PSPFlags choose who makes the endpoints of a public service point.
 type PSPFlags uint32
 
 // Public service point flags.
@@ -152,7 +152,8 @@ var epStateText = map[EPState]string{
 	EPActiveConnectionPending:  "DAT_EP_STATE_ACTIVE_CONNECTION_PENDING",
 	EPTentativeConnection:      "DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING",
 	EPConnected:                "DAT_EP_STATE_CONNECTED", EPDisconnectPending: "DAT_EP_STATE_DISCONNECT_PENDING",
-	EPDisconnected: "DAT_EP_STATE_DISCONNECTED", EPCompletionPending: "DAT_EP_STATE_COMPLETION_PENDING", epFlushing: "FLUSHING", epFreed: "FREED",
+	EPDisconnected: "DAT_EP_STATE_DISCONNECTED", EPCompletionPending: "DAT_EP_STATE_COMPLETION_PENDING",
+	epFlushing: "FLUSHING", epFreed: "FREED",
 }
 
 // String is the state's DAT name: "DAT_EP_STATE_CONNECTED".
@@ -169,7 +170,8 @@ type flagName struct {
 	name string
 }
 
-// flagText joins the names of the flags that are set with "|"; bits without a name are added as one hexadecimal number.
+// flagText joins the names of the flags that are set with "|"; bits without a name are added as one
+// hexadecimal number.
 func flagText(flags uint32, none string, names ...flagName) string {
 	if flags == 0 {
 		return none
@@ -187,7 +189,8 @@ func flagText(flags uint32, none string, names ...flagName) string {
 	return strings.Join(set, "|")
 }
 
-// String joins the DAT names of the flags: "COMPLETION_SUPPRESS_FLAG|COMPLETION_BARRIER_FENCE_FLAG".
+// String joins the DAT names of the flags:
+// "COMPLETION_SUPPRESS_FLAG|COMPLETION_BARRIER_FENCE_FLAG".
 func (f CompletionFlags) String() string {
 	return flagText(uint32(f), "COMPLETION_DEFAULT_FLAG", flagName{uint32(CompletionSuppress), "COMPLETION_SUPPRESS_FLAG"},
 		flagName{uint32(CompletionSolicitedWait), "COMPLETION_SOLICITED_WAIT_FLAG"},
@@ -198,22 +201,26 @@ func (f CompletionFlags) String() string {
 
 // String joins the DAT names of the privileges: "LOCAL_READ|REMOTE_WRITE".
 func (p MemPriv) String() string {
-	return flagText(uint32(p), "NONE", flagName{uint32(PrivLocalRead), "LOCAL_READ"}, flagName{uint32(PrivRemoteRead), "REMOTE_READ"},
+	return flagText(uint32(p), "NONE", flagName{uint32(PrivLocalRead), "LOCAL_READ"},
+		flagName{uint32(PrivRemoteRead), "REMOTE_READ"},
 		flagName{uint32(PrivLocalWrite), "LOCAL_WRITE"}, flagName{uint32(PrivRemoteWrite), "REMOTE_WRITE"},
 		flagName{uint32(PrivRemoteAtomic), "REMOTE_ATOMIC"})
 }
 
 // String joins the DAT names of the streams: "EVD_DTO_FLAG|EVD_CONNECTION_FLAG".
 func (f EVDFlags) String() string {
-	return flagText(uint32(f), "no streams", flagName{uint32(EVDSoftware), "EVD_SOFTWARE_FLAG"}, flagName{uint32(EVDCR), "EVD_CR_FLAG"},
+	return flagText(uint32(f), "no streams", flagName{uint32(EVDSoftware), "EVD_SOFTWARE_FLAG"},
+		flagName{uint32(EVDCR), "EVD_CR_FLAG"},
 		flagName{uint32(EVDDTO), "EVD_DTO_FLAG"}, flagName{uint32(EVDConnection), "EVD_CONNECTION_FLAG"},
 		flagName{uint32(EVDRMRBind), "EVD_RMR_BIND_FLAG"}, flagName{uint32(EVDAsync), "EVD_ASYNC_FLAG"})
 }
 
 // String joins the DAT names of the parts of the state: "EVD_STATE_ENABLED|EVD_STATE_WAITABLE".
 func (s EVDState) String() string {
-	return flagText(uint32(s), "no state", flagName{uint32(EVDEnabled), "EVD_STATE_ENABLED"}, flagName{uint32(EVDDisabled), "EVD_STATE_DISABLED"},
+	return flagText(uint32(s), "no state", flagName{uint32(EVDEnabled), "EVD_STATE_ENABLED"},
+		flagName{uint32(EVDDisabled), "EVD_STATE_DISABLED"},
 		flagName{uint32(EVDWaitable), "EVD_STATE_WAITABLE"}, flagName{uint32(EVDUnwaitable), "EVD_STATE_UNWAITABLE"},
-		flagName{uint32(EVDConfigThreshold), "EVD_STATE_CONFIG_THRESHOLD"}, flagName{uint32(EVDConfigSolicited), "EVD_STATE_CONFIG_SOLICITED"},
+		flagName{uint32(EVDConfigThreshold), "EVD_STATE_CONFIG_THRESHOLD"},
+		flagName{uint32(EVDConfigSolicited), "EVD_STATE_CONFIG_SOLICITED"},
 		flagName{uint32(EVDConfigNotify), "EVD_STATE_CONFIG_NOTIFY"})
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// flusher waits for what must complete on an adapter whether or not anybody asks for it: the flush
-// after a connection, the requests of a graceful disconnect, and the completions of dispatchers
-// that nobody polls. Its one goroutine runs while there is something to wait for.
+// flusher waits in the background for work of an adapter that must complete although no call waits
+// for it: the flush after a connection, the requests of a graceful disconnect, and the completions
+// of dispatchers that are not polled. Its one goroutine runs while there is something to wait for.
 type flusher struct {
 	mu      ranked[rankFlusher]
 	tasks   []*flushTask
@@ -22,7 +22,7 @@ type flusher struct {
 	group   sync.WaitGroup
 }
 
-// flushTask is a step that is repeated until it reports that it is done.
+// flushTask is a step that is repeated until it is done.
 type flushTask struct {
 	step           func() (done bool)
 	pause, longest time.Duration // the next pause, which doubles up to longest
@@ -40,8 +40,8 @@ func newFlusher() *flusher {
 	return &flusher{added: make(chan struct{}, 1), stop: make(chan struct{})}
 }
 
-// watch repeats step in the background until it reports that it is done. step must not block: all
-// that the adapter waits for waits with it.
+// watch repeats step in the background until it is done. step must not block: all tasks of the
+// adapter would wait with it.
 func (f *flusher) watch(step func() (done bool)) {
 	f.add(&flushTask{step: step, pause: pollMin, longest: pollMax})
 }
@@ -70,7 +70,7 @@ func (f *flusher) add(t *flushTask) {
 	}
 }
 
-// close ends the goroutine; nothing is watched any more. Of the adapter's locks none is held.
+// close ends the goroutine and all tasks. No lock of the adapter is held.
 func (f *flusher) close() {
 	f.mu.Lock()
 	f.stopped = true
@@ -98,7 +98,7 @@ func (f *flusher) run() {
 	}
 }
 
-// runDue makes the steps that are due; no lock is held meanwhile.
+// runDue runs the steps that are due; no lock is held meanwhile.
 func (f *flusher) runDue() {
 	f.mu.Lock()
 	tasks := slices.Clone(f.tasks)
@@ -116,8 +116,8 @@ func (f *flusher) runDue() {
 	}
 }
 
-// next drops the tasks that are done, and returns when one of the others is due. Without others the
-// goroutine must end.
+// next drops the tasks that are done and returns when the first of the others is due. If there is
+// none, the goroutine must end.
 func (f *flusher) next() (due time.Time, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,8 +131,7 @@ func (f *flusher) next() (due time.Time, more bool) {
 	return due, f.running
 }
 
-// pollUntil repeats step for a caller who waits until it reports that it is done, or until the
-// deadline has passed.
+// pollUntil repeats step until it is done or the deadline has passed, and reports which.
 func pollUntil(deadline time.Time, step func() (done bool)) bool {
 	for pause := pollMin; ; pause = min(2*pause, pollMax) {
 		if step() {
@@ -145,11 +144,10 @@ func pollUntil(deadline time.Time, step func() (done bool)) bool {
 	}
 }
 
-// closeWait bounds how long a close waits for calls that were making or freeing objects when it
-// began.
+// closeWait bounds how long a close waits for calls that are making or freeing objects.
 const closeWait = 10 * time.Second
 
-// closeUnused closes what calls under way may still use.
+// closeUnused closes an object of the fabric that calls may still be using.
 func closeUnused(close func() error) (err error) {
 	pollUntil(time.Now().Add(closeWait), func() bool {
 		err = close()

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isShared says whether all of buf is in mappings that processes share, as the kernel tells.
+// isShared reports whether all of buf is in mappings that processes share, by /proc/self/maps; true
+// if that cannot be read.
 func isShared(buf []byte) bool {
 	f, err := os.Open("/proc/self/maps")
 	if err != nil {
@@ -34,7 +35,7 @@ func isShared(buf []byte) bool {
 	return at >= end
 }
 
-// yieldProcessor lets other goroutines and other threads run, those of other processes too.
+// yieldProcessor lets other goroutines run, and other threads, those of other processes too.
 func yieldProcessor() {
 	runtime.Gosched()
 	unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)

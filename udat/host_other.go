@@ -4,7 +4,7 @@ package udat
 
 import "runtime"
 
-// isShared would say whether memory is shared with other processes: here nobody can tell.
+// isShared would report whether memory is shared with other processes, which is not known here.
 func isShared([]byte) bool { return true }
 
 // yieldProcessor lets other goroutines run.

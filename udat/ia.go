@@ -8,9 +8,10 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Open opens an adapter by its name, as Providers lists it ("rxe0", "mem0"), by a name that RegisterProvider has added,
-// or by a local IP address. A name that no fabric knows is ProviderNotFound; a name never stands for another fabric than
-// its own. The adapter has an asynchronous event dispatcher of its own unless an option says otherwise; see AsyncEVD.
+// Open opens an adapter: by its name, as Providers lists it ("rxe0", "mem0"), by a name that
+// RegisterProvider has added, or by a local IP address. An unknown name is ProviderNotFound; Open
+// never falls back to another fabric. The adapter has an asynchronous event dispatcher of its own
+// unless an option says otherwise; see [IA.AsyncEVD].
 //
 // Implements: dat_ia_open.
 func Open(name string, opts ...Option) (*IA, error) {
@@ -82,14 +83,15 @@ func (ia *IA) openAsync(o *openOptions) error {
 		}
 	default:
 		if limit := ia.device.Attr().MaxCQE; o.asyncQLen > limit {
-			return fail("ia_open", InsufficientResources, SubResourceTEVD, "asynchronous queue length is %d, the limit is %d", o.asyncQLen, limit)
+			return fail("ia_open", InsufficientResources, SubResourceTEVD, "asynchronous queue length is %d, the limit is %d",
+				o.asyncQLen, limit)
 		}
 		var err error
 		if evd, err = ia.newEVD("ia_open", o.asyncQLen, EVDAsync, nil); err != nil {
 			return err
 		}
 		ia.mu.Lock()
-		evd.obj.refs++ // the adapter feeds it
+		evd.obj.refs++ // by the adapter
 		delete(ia.objects[HandleEVD], &evd.obj)
 		ia.mu.Unlock()
 		ia.ownAsync = true
@@ -98,7 +100,8 @@ func (ia *IA) openAsync(o *openOptions) error {
 	return nil
 }
 
-// openDevice asks every fabric for a device of the name, or for the one with that local address.
+// openDevice opens the device that has the name or the local address, on the first fabric that
+// knows it.
 func (o *openOptions) openDevice(name string, async func(fabric.AsyncEvent)) (fabric.Device, error) {
 	const op = "ia_open"
 	if name == "" {
@@ -120,10 +123,11 @@ func (o *openOptions) openDevice(name string, async func(fabric.AsyncEvent)) (fa
 	if refusal != nil {
 		return nil, failAs(op, refusal, SubResourceDevice)
 	}
-	return nil, fail(op, ProviderNotFound, SubNameNotRegistered, "no adapter is named %q, and none has it as its address; %s", name, whatThereIs())
+	return nil, fail(op, ProviderNotFound, SubNameNotRegistered,
+		"no adapter is named %q, and none has it as its address; %s", name, whatThereIs())
 }
 
-// Name is the name or address that the adapter was opened by, also once it is closed.
+// Name is the name or address that Open was called with; it stays after Close.
 //
 // Extension.
 func (ia *IA) Name() string {
@@ -133,7 +137,7 @@ func (ia *IA) Name() string {
 	return ia.name
 }
 
-// Addr is the adapter's address, that peers connect to, also once it is closed.
+// Addr is the adapter's address, to which peers connect; it stays after Close.
 //
 // Extension.
 func (ia *IA) Addr() netip.Addr {
@@ -143,8 +147,8 @@ func (ia *IA) Addr() netip.Addr {
 	return ia.device.Attr().Info.Addr
 }
 
-// AsyncEVD is the dispatcher that asynchronous events go to; nil where the adapter was opened without, and once it is
-// closed.
+// AsyncEVD is the dispatcher of asynchronous events; nil if the adapter was opened without one, or
+// is closed.
 //
 // Extension. It is the OUT argument of dat_ia_open.
 func (ia *IA) AsyncEVD() *EVD {
@@ -154,9 +158,9 @@ func (ia *IA) AsyncEVD() *EVD {
 	return ia.asyncEVD
 }
 
-// Close closes the adapter. CloseGraceful is InvalidState, and changes nothing, while the Consumer has not freed all
-// that it made. CloseAbrupt destroys everything: connections end, blocked waits return Abort, and those on
-// notification objects return no dispatcher.
+// Close closes the adapter. CloseGraceful is InvalidState, and changes nothing, unless the Consumer
+// has freed all that it made. CloseAbrupt destroys everything: connections end, blocked waits
+// return Abort, and those on notification objects return nil.
 //
 // Implements: dat_ia_close.
 func (ia *IA) Close(flags CloseFlags) error {
@@ -190,11 +194,12 @@ func (ia *IA) Close(flags CloseFlags) error {
 	return nil
 }
 
-// destroyOrder is the order in which an abrupt close destroys the objects.
-var destroyOrder = [...]HandleType{HandlePSP, HandleRSP, HandleCR, HandleEP, HandleRMR, HandleLMR, HandleSRQ, HandleEVD, HandleCNO, HandlePZ}
+// destroyOrder is the order in which an abrupt close destroys objects.
+var destroyOrder = [...]HandleType{HandlePSP, HandleRSP, HandleCR, HandleEP, HandleRMR, HandleLMR, HandleSRQ,
+	HandleEVD, HandleCNO, HandlePZ}
 
 func (ia *IA) destroyAll() {
-	// Blocked waits end first: they shall return Abort, not what the end of the endpoints flushes.
+	// Blocked waits end first, so that they return Abort, not work that the endpoints flush.
 	for _, e := range ia.dispatchers() {
 		e.abort()
 	}
@@ -225,7 +230,7 @@ func (ia *IA) destroyAll() {
 	}
 }
 
-// leftovers names what the Consumer has not freed; ia.mu is held.
+// leftovers lists what the Consumer has not freed; ia.mu is held.
 func (ia *IA) leftovers() string {
 	text := ""
 	for kind, set := range ia.objects {

@@ -2,11 +2,11 @@ package udat
 
 import "time"
 
-// pollInterval is how often an adapter with active endpoints polls its dispatchers, so that the end of a connection is told
-// even where nobody takes its completions.
+// pollInterval is how often an adapter with active endpoints polls its dispatchers, so that a
+// broken connection is reported although no call takes completions.
 const pollInterval = 100 * time.Millisecond
 
-// activate counts an endpoint that begins to connect, and has the dispatchers polled while there are any.
+// activate counts an endpoint that begins to connect, and starts the polling of the dispatchers.
 func (ia *IA) activate() {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
@@ -23,7 +23,7 @@ func (ia *IA) deactivate() {
 	ia.mu.Unlock()
 }
 
-// pollDispatchers drains the dispatchers that nobody waits on; it is done when no endpoint is active.
+// pollDispatchers drains the dispatchers; it is done when no endpoint is active.
 func (ia *IA) pollDispatchers() (done bool) {
 	ia.mu.Lock()
 	ia.polling = ia.activeEPs > 0
@@ -37,7 +37,7 @@ func (ia *IA) pollDispatchers() (done bool) {
 	return done
 }
 
-// dispatchers returns all dispatchers that completions can come to.
+// dispatchers returns all dispatchers to which completions can come.
 func (ia *IA) dispatchers() []*EVD {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// CreateLMR registers buf. The memory stays the caller's and is pinned until Free: it must not be used by others
-// while operations on it are outstanding. Remote privileges must be asked for. An empty buf is InvalidParameter;
-// memory that cannot be locked is InsufficientResources, and the text says what the limit is.
+// CreateLMR registers buf. The memory stays the caller's and is pinned until Free; do not use it
+// while operations on it are in flight. An empty buf is InvalidParameter; memory that cannot be
+// locked is InsufficientResources, with the limit in the text.
 //
 // Implements: dat_lmr_create.
 func (ia *IA) CreateLMR(pz *PZ, buf []byte, priv MemPriv) (*LMR, error) {
@@ -25,7 +25,8 @@ func (ia *IA) CreateLMR(pz *PZ, buf []byte, priv MemPriv) (*LMR, error) {
 	return l, nil
 }
 
-// AllocLMR registers size bytes of new zeroed memory outside the Go heap, aligned to a page; Free gives it back.
+// AllocLMR registers size bytes of new zeroed memory outside the Go heap, aligned to a page; Free
+// unmaps it.
 //
 // Extension.
 func (ia *IA) AllocLMR(pz *PZ, size int, priv MemPriv) (*LMR, error) {
@@ -46,8 +47,8 @@ func (ia *IA) AllocLMR(pz *PZ, size int, priv MemPriv) (*LMR, error) {
 	return l, nil
 }
 
-// CreateLMRFromLMR registers the memory of another region once more, in another zone or with other privileges. The
-// two are independent from then on: either may be freed first.
+// CreateLMRFromLMR registers the memory of another region once more, in another zone or with other
+// privileges. Either of the two may be freed first.
 //
 // Implements: dat_lmr_create with DAT_MEM_TYPE_LMR.
 func (ia *IA) CreateLMRFromLMR(pz *PZ, region *LMR, priv MemPriv) (*LMR, error) {
@@ -55,7 +56,7 @@ func (ia *IA) CreateLMRFromLMR(pz *PZ, region *LMR, priv MemPriv) (*LMR, error) 
 	if err := ia.object().check(op, HandleIA); err != nil {
 		return nil, err
 	}
-	if err := region.object().use(op, HandleLMR); err != nil { // it stays until this has its memory too
+	if err := region.object().use(op, HandleLMR); err != nil { // until the new region holds the memory too
 		return nil, err
 	}
 	defer region.obj.unuse()
@@ -74,9 +75,9 @@ func (ia *IA) CreateLMRFromLMR(pz *PZ, region *LMR, priv MemPriv) (*LMR, error) 
 	return l, nil
 }
 
-// CreateLMRShared registers memory that is shared with other processes (mapped MAP_SHARED or from shm), each of which
-// registers it under the same id. On Linux memory that is not shared is InvalidState; elsewhere that is not checked. All
-// else is as with CreateLMR.
+// CreateLMRShared registers memory that several processes share (mapped MAP_SHARED, or from shm);
+// each registers it under the same id. On Linux memory that is not shared is InvalidState; other
+// systems do not check. All else is as with CreateLMR.
 //
 // Implements: dat_lmr_create with DAT_MEM_TYPE_SHARED_VIRTUAL.
 func (ia *IA) CreateLMRShared(pz *PZ, buf []byte, id SharedMemoryID, priv MemPriv) (*LMR, error) {
@@ -85,7 +86,8 @@ func (ia *IA) CreateLMRShared(pz *PZ, buf []byte, id SharedMemoryID, priv MemPri
 		return nil, err
 	}
 	if !isShared(buf) {
-		return nil, fail(op, InvalidState, SubNone, "the %d bytes at %p are not memory that processes share", len(buf), unsafe.SliceData(buf))
+		return nil, fail(op, InvalidState, SubNone, "the %d bytes at %p are not memory that processes share", len(buf),
+			unsafe.SliceData(buf))
 	}
 	l := &LMR{buf: buf, kind: MemSharedVirtual, id: id}
 	l.keep()
@@ -136,7 +138,7 @@ func (ia *IA) register(op string, l *LMR, pz *PZ, priv MemPriv) error {
 	return nil
 }
 
-// access is what a fabric must grant for the privileges. Local read has no bit of its own there.
+// access is what the fabric must grant for the privileges. It has no bit for local read.
 func (ia *IA) access(priv MemPriv) fabric.Access {
 	attr := ia.device.Attr()
 	var a fabric.Access
@@ -161,7 +163,7 @@ func (ia *IA) access(priv MemPriv) fabric.Access {
 	return a
 }
 
-// Bytes is the registered memory, nil once the region has been freed: AllocLMR's memory is gone then.
+// Bytes is the registered memory, nil once the region has been freed.
 //
 // Extension. It is part of dat_lmr_create.
 func (l *LMR) Bytes() []byte {
@@ -181,8 +183,9 @@ func (l *LMR) Context() uint32 {
 	return l.lkey
 }
 
-// LMRByContext finds the region with the lmr_context, as Context reports it: for a program that keeps contexts, as a DAT_LMR_TRIPLET
-// does. A context of no region of the adapter is InvalidParameter. Contexts come back: once a region is freed, another may have its own.
+// LMRByContext returns the region with the given lmr_context, as Context reports it, for programs
+// that keep contexts, as a DAT_LMR_TRIPLET does. A context of no region of the adapter is
+// InvalidParameter. Contexts are used again: once a region is freed, another may have its context.
 //
 // Extension.
 func (ia *IA) LMRByContext(context uint32) (*LMR, error) {
@@ -196,7 +199,7 @@ func (ia *IA) LMRByContext(context uint32) (*LMR, error) {
 	return nil, fail(op, InvalidParameter, SubArg2, "no region of the adapter has the context 0x%x", context)
 }
 
-// RMRContext is what a peer needs for RDMA to the region, 0 where no remote privilege was asked for.
+// RMRContext is the context that a peer needs for RDMA to the region, 0 without a remote privilege.
 //
 // Extension. It is part of dat_lmr_create.
 func (l *LMR) RMRContext() uint32 {
@@ -206,8 +209,8 @@ func (l *LMR) RMRContext() uint32 {
 	return l.mr.RKey()
 }
 
-// Triplet names n bytes of the region from off on. It does not check: a post with a triplet outside the region is
-// InvalidParameter.
+// Triplet names n bytes of the region at off. It checks nothing: a post of a triplet outside the
+// region is InvalidParameter.
 //
 // Extension. It is part of dat_lmr_create.
 func (l *LMR) Triplet(off, n int) LMRTriplet {
@@ -217,7 +220,7 @@ func (l *LMR) Triplet(off, n int) LMRTriplet {
 	return LMRTriplet{LMR: l, VirtualAddress: l.addr + uint64(off), SegmentLength: uint64(n)}
 }
 
-// RMRTriplet names n bytes of the region from off on for a peer.
+// RMRTriplet names n bytes of the region at off for a peer.
 //
 // Extension. It is part of dat_lmr_create.
 func (l *LMR) RMRTriplet(off, n int) RMRTriplet {
@@ -225,10 +228,10 @@ func (l *LMR) RMRTriplet(off, n int) RMRTriplet {
 	return RMRTriplet{RMRContext: l.RMRContext(), TargetAddress: t.VirtualAddress, SegmentLength: t.SegmentLength}
 }
 
-// Free deregisters the memory; InvalidState while an RMR is bound to it. Operations that still name the region,
-// local or remote, fail with a protection error and break their connections. The caller's memory stays; that of AllocLMR
-// is unmapped with the last region over it. Free may be called beside posts that name the region: it waits for those under
-// way, and later ones are refused.
+// Free deregisters the memory; InvalidState while an RMR is bound to it. Operations in flight that
+// name the region, local or remote, fail with a protection error and break their connections. The
+// caller's memory stays; that of AllocLMR is unmapped with the last region over it. Free may run
+// beside posts that name the region: it waits for posts under way, and later ones are refused.
 //
 // Implements: dat_lmr_free.
 func (l *LMR) Free() error {
@@ -252,7 +255,8 @@ func (l *LMR) Free() error {
 	return nil
 }
 
-// hold keeps the region for a window, unless it has been freed; letGoWindow undoes it. A nil region is none.
+// hold counts a window that is bound to the region, unless the region has been freed; letGoWindow
+// undoes it. Both take nil as no region.
 func (l *LMR) hold() bool {
 	if l == nil {
 		return true
@@ -282,9 +286,10 @@ func (l *LMR) destroy() {
 	l.letGo()
 }
 
-// awaitPosts returns when every post that is under way has ended; none of the library's locks is held. A post holds the lock of
-// its endpoint's requests from the check of its regions until the device has taken it and has copied what is inline. After that lock
-// has been taken once, no post uses a region that had been freed before.
+// awaitPosts waits for all posts under way; none of the library's locks is held. A post holds the
+// lock of its endpoint's requests from the check of its regions until the device has taken the work
+// and copied inline data. Once that lock has been taken here, no post uses a region that was freed
+// before.
 func (ia *IA) awaitPosts() {
 	ia.mu.Lock()
 	eps := make([]*EP, 0, len(ia.posting))
@@ -299,7 +304,7 @@ func (ia *IA) awaitPosts() {
 	}
 }
 
-// keep keeps the memory where it is for as long as the region lives; letGo undoes it.
+// keep pins the memory, or counts the region as a user of its pages; letGo undoes it.
 func (l *LMR) keep() {
 	if l.pages == nil {
 		l.pinner.Pin(unsafe.SliceData(l.buf))

@@ -14,7 +14,7 @@ type LMRParam struct {
 	RegisteredAddress uint64
 }
 
-// RegionDescription says what a region was made of, according to its memory type.
+// RegionDescription is the memory that a region was made of, by its memory type.
 type RegionDescription struct {
 	Memory         []byte         // MemVirtual, MemSharedVirtual
 	LMR            *LMR           // MemLMR; it may have been freed
@@ -41,17 +41,18 @@ func (l *LMR) Query() (LMRParam, error) {
 	return p, nil
 }
 
-// LMRSyncRDMARead makes local changes to the segments visible to a peer's RDMA read that comes later. It is needed where
-// ProviderAttr.LMRSyncReq says so; elsewhere it only checks: InvalidParameter for a region that has been freed or is another
-// adapter's, and for a segment outside its region. The segments may be of different regions and zones.
+// LMRSyncRDMARead makes local changes to the segments visible to later RDMA reads of peers. It is
+// needed if ProviderAttr.LMRSyncReq is set; else it only checks its arguments: InvalidParameter for
+// a region that has been freed or belongs to another adapter, and for a segment outside its region.
+// The segments may be of different regions and zones.
 //
 // Implements: dat_lmr_sync_rdma_read.
 func (ia *IA) LMRSyncRDMARead(segments []LMRTriplet) error {
 	return ia.checkSync("lmr_sync_rdma_read", segments)
 }
 
-// LMRSyncRDMAWrite makes what a peer's RDMA write has put into the segments visible to local reads and writes that come
-// later, and local changes to a peer's write. All else is as with LMRSyncRDMARead.
+// LMRSyncRDMAWrite makes RDMA writes of peers to the segments visible to later local accesses, and
+// local changes visible to later RDMA writes. All else is as with LMRSyncRDMARead.
 //
 // Implements: dat_lmr_sync_rdma_write.
 func (ia *IA) LMRSyncRDMAWrite(segments []LMRTriplet) error {
@@ -67,7 +68,8 @@ func (ia *IA) checkSync(op string, segments []LMRTriplet) error {
 		switch {
 		case t.SegmentLength == 0:
 		case t.LMR == nil || !t.LMR.obj.live.Load() || t.LMR.obj.ia != ia:
-			return fail(op, InvalidParameter, SubArg2, "segment %d: its region is nil, has been freed, or is of another adapter", i)
+			return fail(op, InvalidParameter, SubArg2,
+				"segment %d: its region is nil, has been freed, or is of another adapter", i)
 		default:
 			if err := t.inside(op, SubArg2, i); err != nil {
 				return err

@@ -2,8 +2,9 @@ package udat
 
 import "github.com/godat/godat/udat/internal/lockrank"
 
-// The ranks of the package's locks: a goroutine that holds one takes only those of higher numbers. docs/locks.md has the same
-// table with what each guards; tests with the build tag lockcheck panic on a lock that is taken against it.
+// The ranks of the package's locks: a goroutine that holds one takes only those of higher numbers.
+// docs/locks.md has the same table with what each guards; tests with the build tag lockcheck panic
+// on a lock that is taken against it.
 type (
 	rankCR           struct{}
 	rankServicePoint struct{}

@@ -36,13 +36,10 @@ const (
 
 // Handle is any DAT object: *IA, *EVD, *CNO, *EP, *PZ, *LMR, *RMR, *SRQ, *PSP, *RSP or *CR.
 type Handle interface {
-	// object is common to all DAT objects. refs counts the users of the object and is guarded by
-	// ia.mu.
 	object() *object
 }
 
-// object is what all DAT objects have in common. refs counts what uses the object and is guarded by
-// ia.mu.
+// object is common to all DAT objects. refs counts the users of the object and is guarded by ia.mu.
 type object struct {
 	kind    HandleType
 	live    atomic.Bool
@@ -58,25 +55,24 @@ type IA struct {
 	name   string
 	unname func() // ends the registry's count of this opening
 	device fabric.Device
-	// settings are those that the adapter keeps; none changes after Open.
 	settings
 
 	opened   chan struct{} // closed at the end of Open: events of the device wait for it
 	asyncEVD *EVD          // set before opened is closed; nil: none
 	ownAsync bool
 
-	mu      ranked[rankIA] // the objects and what uses what
+	mu      ranked[rankIA] // guards the objects and their references
 	closed  bool
 	objects [handleKinds]map[*object]Handle
-	posting map[*EP]struct{} // endpoints that can be posted to, those among them that are being freed
+	posting map[*EP]struct{} // endpoints that may have posts under way, also those being freed
 
 	activeEPs int  // endpoints that are connecting or connected
 	polling   bool // the flusher polls the dispatchers because there are any
 	flusher   *flusher
 
 	windows windowTable
-	regions sync.Map            // of each *LMR by its context
-	sink    atomic.Pointer[EVD] // completions of endpoints that have no dispatcher for them
+	regions sync.Map            // *LMR by lmr_context
+	sink    atomic.Pointer[EVD] // discards completions of endpoints without a dispatcher for them
 }
 
 func (ia *IA) object() *object {
@@ -86,13 +82,13 @@ func (ia *IA) object() *object {
 	return &ia.obj
 }
 
-// settings are those that the adapter keeps; none ever changes.
+// settings are those that the adapter keeps; none changes after Open.
 type settings struct {
 	spin       time.Duration
-	processors int           // that spinning counts on
-	pollEvery  time.Duration // between two drains of the dispatchers that nobody waits on
+	processors int           // for the limit of spinning calls
+	pollEvery  time.Duration // interval of polling the dispatchers
 	acceptWait time.Duration // for the confirmation of an accept
-	log        *slog.Logger  // nil: nobody reads
+	log        *slog.Logger  // nil: none
 }
 
 // PZ is a protection zone: endpoints reach only memory of their own zone, from either end of a
@@ -121,14 +117,13 @@ type LMR struct {
 	lkey   uint32
 	kind   MemType
 	pinner runtime.Pinner
-	// pages is the memory of AllocLMR, which several regions may share.
-	pages *pages // memory of AllocLMR
-	id    SharedMemoryID
-	from  *LMR // whose memory it is, of MemLMR
+	pages  *pages // memory of AllocLMR
+	id     SharedMemoryID
+	from   *LMR // of MemLMR: the region that the memory comes from
 
 	mu      ranked[rankLMR]
 	freed   bool
-	windows int // that are, or may be, bound to it
+	windows int // number that are, or may be, bound to it
 }
 
 func (l *LMR) object() *object {
@@ -180,8 +175,8 @@ type RMR struct {
 	dead    bool
 	serial  uint64
 	pending []binding // posted and not completed, oldest first
-	bound   binding   // the latest that has completed; no region while unbound
-	stale   []*LMR    // of binds whose outcome nobody can tell: the window may still be bound to them
+	bound   binding   // the latest completed; its region is nil while unbound
+	stale   []*LMR    // regions of binds with unknown outcome: the window may be bound to them
 }
 
 func (r *RMR) object() *object {
@@ -198,7 +193,7 @@ type binding struct {
 	triplet LMRTriplet
 	priv    MemPriv
 	context uint32
-	live    bool // posted on a connection: a device may carry it out ahead of time
+	live    bool // posted on a connection: the device may execute it and flush it all the same
 }
 
 // windowTable finds a window by its context, when a peer has invalidated it.
@@ -211,7 +206,7 @@ type windowTable struct {
 // on it.
 type CNO struct {
 	obj       object
-	triggered chan *EVD // a latch of one: triggers that nobody has taken coalesce
+	triggered chan *EVD // of capacity 1: triggers coalesce
 
 	mu      ranked[rankCNO]
 	agent   WaitAgent
@@ -246,13 +241,13 @@ type EVD struct {
 	mu       ranked[rankEVD]
 	qlen     int
 	ring     eventRing
-	taken    int       // slots of the caller's slice that the drain under way has filled: they count as queued
-	reserved int       // slots for connection requests that are being made
+	taken    int       // slots of the caller's slice that this drain has filled; they count as queued
+	reserved int       // places for connection requests under way
 	cq       fabric.CQ // nil without DTO or bind streams; never changes
 	wcs      [32]fabric.WC
 	scratch  Event // empty whenever mu is free
 	sources  sourceTable
-	capacity int // completions that may be outstanding on cq
+	capacity int // completions that may be in flight on cq
 
 	waiting    waiting
 	unwaitable bool
@@ -260,12 +255,12 @@ type EVD struct {
 	overflowed bool
 	overrun    bool // the completion queue has lost completions
 	dead       bool
-	discard    bool     // events are of no interest: the dispatcher of endpoints that have none
-	after      []func() // reports of failures for when mu is free; empty whenever it is
+	discard    bool     // the sink: completions make no events
+	after      []func() // reports of failures, to be made when mu is free; empty while it is
 
 	cno *CNO // nil: none
 
-	shared map[uint32]sharedSource // sources that take their receives from shared queues, by queue pair number
+	shared map[uint32]sharedSource // sources with a shared queue, by queue pair number
 	shares map[sharedQueue]*share
 
 	streams streams
@@ -286,7 +281,7 @@ type SRQ struct {
 	maxIOV int
 
 	mu       ranked[rankSRQ]
-	maxRecv  int // the Consumer's capacity
+	maxRecv  int // MaxRecvDTOs
 	lowMark  int
 	lowArmed bool
 	failed   bool
@@ -296,8 +291,8 @@ type SRQ struct {
 	wrs      [1]fabric.RecvWR
 	sges     []fabric.SGE
 
-	// outstanding counts the receives on the queue, at endpoints, or completed and not dequeued. It
-	// grows under mu; a dispatcher takes off the event that is dequeued.
+	// outstanding is the number of receives on the queue, at endpoints, or completed and not dequeued.
+	// It grows under mu; a dispatcher decrements it when the event is dequeued.
 	outstanding atomic.Int32
 }
 
@@ -322,10 +317,10 @@ type EP struct {
 	pz   *PZ
 	srq  *SRQ
 
-	// As the Consumer gave them; nil is "not interested".
+	// nil: the events are discarded.
 	recvEVD, requestEVD, connectEVD *EVD
 
-	modifying ranked[rankModifying] // Modify alone changes what is above
+	modifying ranked[rankModifying] // held by Modify, which alone changes the fields above
 
 	mu    ranked[rankEP] // changes of state
 	state atomic.Uint32
@@ -333,7 +328,7 @@ type EP struct {
 	timer *time.Timer
 	wmark watermarks
 
-	request fabric.Request // that it waits to answer, in PASSIVE and TENTATIVE; under mu
+	request fabric.Request // to be answered, in PASSIVE and TENTATIVE; guarded by mu
 
 	requests requestQueue
 	recvs    recvQueue
@@ -351,12 +346,12 @@ type requestQueue struct {
 	mu         ranked[rankRequests]
 	qp         fabric.QP
 	inline     int
-	readOut    int    // reads that the connection allows outstanding
-	suppressed uint32 // consecutive posts that ask for no completion
-	marked     bool   // the library has posted work of its own,
-	marker     uint32 // which has this number
+	readOut    int    // RDMA reads that the connection allows in flight
+	suppressed uint32 // consecutive posts without a completion
+	marked     bool   // a request of the library may be in flight,
+	marker     uint32 // with this number
 	fenced     bool   // a fenced request may be in flight,
-	fence      uint32 // the latest of them has this number
+	fence      uint32 // the latest with this number
 	wrs        []fabric.SendWR
 	sges       []fabric.SGE
 	ep         *EP
@@ -382,7 +377,7 @@ type watermarks struct {
 	armed      atomic.Bool // some watermark is set and has not fired
 	soft, hard int
 	softArmed  bool
-	passed     bool // the device has told that more than hard were taken from the shared queue
+	passed     bool // more than hard were taken from the shared queue
 }
 
 // connection is one connection of an endpoint, or one attempt at it. Events of an earlier
@@ -390,18 +385,18 @@ type watermarks struct {
 type connection struct {
 	conn      fabric.Conn // nil once an attempt has been given up
 	began     time.Time
-	notice    *time.Timer // reports that connecting takes long
+	notice    *time.Timer // logs that connecting takes long
 	suspected *time.Timer // runs while work has been flushed for no known reason
-	active    bool        // it counts among the adapter's active endpoints
+	active    bool        // counted in IA.activeEPs
 
 	// In FLUSHING: the last event, and the tails of the queues when the connection ended. The event
 	// waits until all work before them has completed, at most flushWait after ended.
 	disconnectEvent *Event
 	requests, recvs uint32
 	ended           time.Time // zero while the connection lives
-	peerLeft        bool      // what ended it
+	peerLeft        bool      // the cause that ended it
 
-	failed atomic.Bool // work has failed by itself: if the peer left, then because of that
+	failed atomic.Bool // work has failed: it explains why the peer left
 }
 
 // PSP is a public service point: it listens on a connection qualifier until it is freed.
@@ -444,7 +439,7 @@ type CR struct {
 	obj       object
 	request   fabric.Request
 	localAddr netip.Addr
-	ep        *EP // that it brings: of a reserved service point, or made by the provider
+	ep        *EP // of a reserved service point, or made by the provider; nil: none
 
 	mu ranked[rankCR] // one answer at a time
 }
@@ -456,7 +451,7 @@ func (c *CR) object() *object {
 	return &c.obj
 }
 
-// pages are memory of AllocLMR, which regions may share.
+// pages is the memory of AllocLMR, which several regions may share.
 type pages struct {
 	regions atomic.Int32
 	release func()

@@ -9,7 +9,8 @@ import (
 // OpKind is the kind of a posted operation.
 type OpKind uint8
 
-// Operations of PostBatch. Those with immediate data or invalidation and the atomics go beyond DAT 1.2.
+// Operations of PostBatch. Those with immediate data or invalidation and the atomics go beyond DAT
+// 1.2.
 const (
 	OpSend OpKind = iota
 	OpSendImmediate
@@ -36,7 +37,7 @@ type Op struct {
 	Swap              uint64 // OpCmpSwap: the value to store
 }
 
-// opRule is what a kind of operation is and needs.
+// opRule describes one kind of operation.
 type opRule struct {
 	call   string
 	opcode fabric.Opcode
@@ -44,7 +45,7 @@ type opRule struct {
 	need   MemPriv // on the local memory
 	remote bool
 	atomic bool
-	flags  CompletionFlags // those that it takes
+	flags  CompletionFlags // allowed
 	inline bool
 	beyond bool // beyond DAT 1.2: not every device has it
 }
@@ -55,17 +56,25 @@ const (
 )
 
 var opRules = [opKinds]opRule{
-	OpSend:               {call: "ep_post_send", opcode: fabric.OpSend, dto: DTOSend, need: PrivLocalRead, flags: sendFlags, inline: true},
-	OpSendImmediate:      {call: "ep_post_send_immediate", opcode: fabric.OpSendImm, dto: DTOSend, need: PrivLocalRead, flags: sendFlags, inline: true, beyond: true},
-	OpSendInvalidate:     {call: "ep_post_send_with_invalidate", opcode: fabric.OpSendInv, dto: DTOSend, need: PrivLocalRead, flags: sendFlags, inline: true, beyond: true},
-	OpRDMAWrite:          {call: "ep_post_rdma_write", opcode: fabric.OpWrite, dto: DTORDMAWrite, need: PrivLocalRead, remote: true, flags: rdmaFlags, inline: true},
-	OpRDMAWriteImmediate: {call: "ib_post_rdma_write_immed", opcode: fabric.OpWriteImm, dto: DTORDMAWriteImm, need: PrivLocalRead, remote: true, flags: sendFlags, inline: true, beyond: true},
-	OpRDMARead:           {call: "ep_post_rdma_read", opcode: fabric.OpRead, dto: DTORDMARead, need: PrivLocalWrite, remote: true, flags: rdmaFlags},
-	OpFetchAdd:           {call: "ib_post_fetch_and_add", opcode: fabric.OpFetchAdd, dto: DTOFetchAdd, need: PrivLocalWrite, remote: true, atomic: true, flags: rdmaFlags, beyond: true},
-	OpCmpSwap:            {call: "ib_post_cmp_and_swap", opcode: fabric.OpCmpSwap, dto: DTOCmpSwap, need: PrivLocalWrite, remote: true, atomic: true, flags: rdmaFlags, beyond: true},
+	OpSend: {call: "ep_post_send", opcode: fabric.OpSend, dto: DTOSend, need: PrivLocalRead,
+		flags: sendFlags, inline: true},
+	OpSendImmediate: {call: "ep_post_send_immediate", opcode: fabric.OpSendImm, dto: DTOSend, need: PrivLocalRead,
+		flags: sendFlags, inline: true, beyond: true},
+	OpSendInvalidate: {call: "ep_post_send_with_invalidate", opcode: fabric.OpSendInv, dto: DTOSend,
+		need: PrivLocalRead, flags: sendFlags, inline: true, beyond: true},
+	OpRDMAWrite: {call: "ep_post_rdma_write", opcode: fabric.OpWrite, dto: DTORDMAWrite, need: PrivLocalRead,
+		remote: true, flags: rdmaFlags, inline: true},
+	OpRDMAWriteImmediate: {call: "ib_post_rdma_write_immed", opcode: fabric.OpWriteImm, dto: DTORDMAWriteImm,
+		need: PrivLocalRead, remote: true, flags: sendFlags, inline: true, beyond: true},
+	OpRDMARead: {call: "ep_post_rdma_read", opcode: fabric.OpRead, dto: DTORDMARead, need: PrivLocalWrite,
+		remote: true, flags: rdmaFlags},
+	OpFetchAdd: {call: "ib_post_fetch_and_add", opcode: fabric.OpFetchAdd, dto: DTOFetchAdd,
+		need: PrivLocalWrite, remote: true, atomic: true, flags: rdmaFlags, beyond: true},
+	OpCmpSwap: {call: "ib_post_cmp_and_swap", opcode: fabric.OpCmpSwap, dto: DTOCmpSwap, need: PrivLocalWrite,
+		remote: true, atomic: true, flags: rdmaFlags, beyond: true},
 }
 
-// check refuses what the operation cannot be, before anything is reserved.
+// check refuses an operation that the endpoint, its state or the device does not allow.
 func (r *opRule) check(ep *EP, o *Op) error {
 	if s := ep.getState(); s != EPConnected && s != EPDisconnected {
 		return ep.wrongState(r.call, s)
@@ -78,7 +87,8 @@ func (r *opRule) check(ep *EP, o *Op) error {
 		return fail(r.call, InvalidParameter, flags, "flags %v: only %v may be given", o.Flags, r.flags)
 	}
 	if o.Flags&CompletionUnsignalled != 0 && ep.attr.RequestCompletionFlags != CompletionUnsignalled {
-		return fail(r.call, InvalidParameter, flags, "flag CompletionUnsignalled: the endpoint's RequestCompletionFlags are %v", ep.attr.RequestCompletionFlags)
+		return fail(r.call, InvalidParameter, flags,
+			"flag CompletionUnsignalled: the endpoint's RequestCompletionFlags are %v", ep.attr.RequestCompletionFlags)
 	}
 	if limit := r.maxIOV(&ep.attr); len(o.IOV) > limit {
 		return fail(r.call, InvalidParameter, SubArg2, "%d segments, the limit is %d", len(o.IOV), limit)
@@ -88,7 +98,8 @@ func (r *opRule) check(ep *EP, o *Op) error {
 	}
 	if r.opcode == fabric.OpRead || r.atomic {
 		if ep.requests.readOut == 0 && ep.getState() == EPConnected {
-			return fail(r.call, InvalidParameter, SubArg5, "the connection allows no RDMA reads: MaxRDMAReadOut here or MaxRDMAReadIn at the peer is 0")
+			return fail(r.call, InvalidParameter, SubArg5,
+				"the connection allows no RDMA reads: MaxRDMAReadOut here or MaxRDMAReadIn at the peer is 0")
 		}
 	}
 	if r.beyond {
@@ -124,7 +135,8 @@ func (r *opRule) maxIOV(a *EPAttr) int {
 	return a.MaxRequestIOV
 }
 
-// maxLength is the most bytes that the operation may move, and the attribute that says so.
+// maxLength is the largest number of bytes that the operation may move, and the attribute that sets
+// it.
 func (r *opRule) maxLength(a *EPAttr) (uint64, string) {
 	if r.remote {
 		return a.MaxRDMASize, "MaxRDMASize"
@@ -132,15 +144,15 @@ func (r *opRule) maxLength(a *EPAttr) (uint64, string) {
 	return a.MaxMessageSize, "MaxMessageSize"
 }
 
-// rawImmediate makes the fabric, which puts immediate data in network order, carry the integer's bytes as this host's memory has
-// them, and is its own reverse.
+// rawImmediate swaps between an integer and immediate data in network order, so that the wire
+// carries the bytes of this host's memory. It is its own reverse.
 func rawImmediate(v uint32) uint32 {
 	var b [4]byte
 	binary.NativeEndian.PutUint32(b[:], v)
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// supported says whether the device has the operation; those of DAT 1.2 it has.
+// supported refuses an operation beyond DAT 1.2 that the device lacks.
 func (r *opRule) supported(ia *IA) error {
 	d := ia.device.Attr()
 	switch {
@@ -154,7 +166,8 @@ func (r *opRule) supported(ia *IA) error {
 	return nil
 }
 
-// canInvalidate says whether a Send can end the binding of an RMR: windows of type 1 cannot be invalidated.
+// canInvalidate reports whether a Send can unbind a peer's RMR: only windows of type 2 can be
+// invalidated.
 func canInvalidate(d *fabric.Attr) bool { return d.SendInvalidate && d.MWType2 }
 
 func entryOf(f CompletionFlags) entryFlags {

@@ -20,9 +20,9 @@ type openOptions struct {
 	settings
 }
 
-// WithVersion asks for an adapter of this DAT version and thread safety. The major version must be 1, the minor version
-// at most 2, and threadSafe true; else Open returns ProviderNotFound, whose subtype names what does not match. Without
-// the option any adapter matches.
+// WithVersion opens only an adapter of this DAT version and thread safety. The major version must
+// be 1, the minor version at most 2, and threadSafe true; else Open returns ProviderNotFound with a
+// subtype that names the mismatch.
 //
 // Extension. These are the arguments that dat_ia_open passes to dat_ia_openv.
 func WithVersion(major, minor int, threadSafe bool) Option {
@@ -31,11 +31,14 @@ func WithVersion(major, minor int, threadSafe bool) Option {
 			const op = "ia_open"
 			switch {
 			case major != providerMajor:
-				return fail(op, ProviderNotFound, SubMajorNotFound, "major version %d is asked for, must be %d", major, providerMajor)
+				return fail(op, ProviderNotFound, SubMajorNotFound, "major version %d is asked for, must be %d", major,
+					providerMajor)
 			case minor > providerMinor:
-				return fail(op, ProviderNotFound, SubMinorNotFound, "minor version %d is asked for, must be at most %d", minor, providerMinor)
+				return fail(op, ProviderNotFound, SubMinorNotFound, "minor version %d is asked for, must be at most %d", minor,
+					providerMinor)
 			case !threadSafe:
-				return fail(op, ProviderNotFound, SubThreadSafetyNotFound, "an adapter that is not thread safe is asked for, all are")
+				return fail(op, ProviderNotFound, SubThreadSafetyNotFound,
+					"an adapter that is not thread safe is asked for, all are")
 			}
 			return nil
 		}
@@ -56,8 +59,8 @@ func WithAsyncQLen(n int) Option {
 	}
 }
 
-// WithAsyncEVD sends the adapter's asynchronous events to an existing dispatcher, of this or another adapter, that
-// takes them. It is not destroyed with this adapter.
+// WithAsyncEVD sends the adapter's asynchronous events to an existing dispatcher of this or another
+// adapter. Close does not destroy it.
 //
 // Extension. It is an argument of dat_ia_open.
 func WithAsyncEVD(evd *EVD) Option {
@@ -66,14 +69,15 @@ func WithAsyncEVD(evd *EVD) Option {
 			return asRole(err, SubHandleEVDAsync)
 		}
 		if evd.flags&EVDAsync == 0 {
-			return fail("ia_open", InvalidHandle, SubHandleEVDAsync, "the dispatcher takes no asynchronous events: streams %v", evd.flags)
+			return fail("ia_open", InvalidHandle, SubHandleEVDAsync, "the dispatcher takes no asynchronous events: streams %v",
+				evd.flags)
 		}
 		o.asyncEVD = evd
 		return nil
 	}
 }
 
-// WithoutAsyncEVD opens the adapter without a dispatcher for asynchronous events: somebody else handles them
+// WithoutAsyncEVD opens the adapter without a dispatcher for asynchronous events
 // (DAT_EVD_ASYNC_EXISTS).
 //
 // Extension. It is an argument of dat_ia_open.
@@ -81,9 +85,9 @@ func WithoutAsyncEVD() Option {
 	return func(o *openOptions) error { o.noAsync = true; return nil }
 }
 
-// WithRNRRetry sets how often a Send is tried again while its receiver has posted no receive: 0 to 6, or 7, the
-// default, for ever. With less than 7 a Send to a receiver that is not ready ends in DTOErrReceiverNotReady and
-// breaks the connection.
+// WithRNRRetry sets how often a Send is retried while its receiver has posted no receive: 0 to 6,
+// or 7, the default, without end. With less than 7 such a Send fails with DTOErrReceiverNotReady
+// and breaks the connection.
 //
 // Extension.
 func WithRNRRetry(n int) Option {
@@ -96,7 +100,8 @@ func WithRNRRetry(n int) Option {
 	}
 }
 
-// WithRetry sets how often a request is sent again that the peer does not acknowledge: 0 to 7, the default.
+// WithRetry sets how often a request is sent again that the peer does not acknowledge: 0 to 7, the
+// default.
 //
 // Extension.
 func WithRetry(n int) Option {
@@ -109,11 +114,12 @@ func WithRetry(n int) Option {
 	}
 }
 
-// WithSpin sets how long a call that blocks in EVD.Wait polls before it parks its goroutine: at most d, from 0, which
-// disables it, to a second; the default is 50 microseconds. It is adaptive: after 8 waits that took longer a dispatcher
-// spins in 1 wait of 32, until waits are short again. No more than half of the processors spin at once. Polls come in
-// bursts of 16, each burst within one crossing into C; with one processor each poll is alone, and yields the processor.
-// Dispatchers of SOLICITED_WAIT streams do not spin: only the device knows which completion was solicited.
+// WithSpin sets how long a blocked EVD.Wait polls before it parks: at most d, from 0, which
+// disables it, to a second; the default is 50 microseconds. It is adaptive: after 8 waits that took
+// longer a dispatcher spins in 1 wait of 32, until waits are short again. At most half of the
+// processors spin at once. Polls come in bursts of 16, each burst within one crossing into C; with
+// one processor each poll is a crossing of its own and yields the processor. Dispatchers of
+// SOLICITED_WAIT streams do not spin: only the device knows which completion was solicited.
 //
 // Extension.
 func WithSpin(d time.Duration) Option {
@@ -126,9 +132,9 @@ func WithSpin(d time.Duration) Option {
 	}
 }
 
-// WithLogger has the adapter report to log what its events cannot tell yet: an attempt to connect that has had no answer for
-// 2 seconds, with what it waits for. Without the option, or with nil, nothing is reported. The outcome comes as an event all the same; see
-// [Event.Err].
+// WithLogger logs attempts to connect that have had no answer for 2 seconds, with what they wait
+// for. Without the option, or with nil, nothing is logged. The outcome comes as an event in any
+// case; see [Event.Err].
 //
 // Extension.
 func WithLogger(log *slog.Logger) Option {

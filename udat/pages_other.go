@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// allocPages gives zeroed memory aligned to a page.
+// allocPages returns zeroed memory aligned to a page.
 func allocPages(size int) (buf []byte, release func(), err error) {
 	page := os.Getpagesize()
 	buf = make([]byte, size+page)

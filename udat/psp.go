@@ -2,12 +2,16 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// CreatePSP listens on qual at the adapter's address. Each request makes a CONNECTION_REQUEST on evd, whose queue is the
-// backlog: a request that finds no free place is refused, and the peer sees NON_PEER_REJECTED. A request takes its place
-// until its event is taken, whether or not it is answered; [EVD.Resize] changes the number of places. With PSPConsumer the Consumer answers each with an endpoint of its own; with
-// PSPProvider each request brings an endpoint in TENTATIVE, without zone and dispatchers, which (*EP).Modify must
-// set before the accept. Errors: ConnQualInUse; ConnQualUnavailable for a port that this process may not take;
-// InvalidParameter for qualifier 0 and unknown flags; InvalidHandle for a dispatcher that takes no connection requests.
+// CreatePSP listens on qual at the adapter's address. Each request makes a CONNECTION_REQUEST on
+// evd. The queue of evd is the backlog: a request that finds it full is refused, and the peer sees
+// NON_PEER_REJECTED. A request takes its place until its event is taken, answered or not;
+// [EVD.Resize] changes the number of places.
+//
+// With PSPConsumer the Consumer answers each request with an endpoint of its own. With PSPProvider
+// each request brings an endpoint in TENTATIVE, without zone and dispatchers; set these with
+// [EP.Modify] before the accept. Errors: ConnQualInUse; ConnQualUnavailable for a port that this
+// process may not use; InvalidParameter for qualifier 0 and unknown flags; InvalidHandle for a
+// dispatcher that takes no connection requests.
 //
 // Implements: dat_psp_create.
 func (ia *IA) CreatePSP(qual ConnQual, evd *EVD, flags PSPFlags) (*PSP, error) {
@@ -22,8 +26,8 @@ func (ia *IA) CreatePSP(qual ConnQual, evd *EVD, flags PSPFlags) (*PSP, error) {
 	return ia.newPSP(op, qual, port, evd, flags)
 }
 
-// CreatePSPAny is CreatePSP on a free qualifier above 1023 of the provider's choice, which it gives. None left is
-// ConnQualUnavailable.
+// CreatePSPAny is CreatePSP on a free qualifier above 1023, which it chooses and returns. If none
+// is free it is ConnQualUnavailable.
 //
 // Implements: dat_psp_create_any.
 func (ia *IA) CreatePSPAny(evd *EVD, flags PSPFlags) (ConnQual, *PSP, error) {
@@ -66,7 +70,8 @@ func (ia *IA) newPSP(op string, qual ConnQual, port uint16, evd *EVD, flags PSPF
 	return p, nil
 }
 
-// failListen is what a fabric's refusal to listen is. Of any port, one in use means that there is none.
+// failListen makes an Error of a fabric's refusal to listen. If any port would do, one in use means
+// that none is free.
 func failListen(op string, port uint16, cause error) error {
 	err := failAs(op, cause, SubResourceMemory)
 	if port == 0 && err.Type == ConnQualInUse {
@@ -75,7 +80,7 @@ func failListen(op string, port uint16, cause error) error {
 	return err
 }
 
-// useForRequests takes a reference on a dispatcher of connection requests.
+// useForRequests takes a reference to a dispatcher of connection requests.
 func (ia *IA) useForRequests(op string, evd *EVD) error {
 	if err := evd.object().check(op, HandleEVD); err != nil {
 		return asRole(err, SubHandleEVDCR)
@@ -117,8 +122,8 @@ func (p *PSP) take(r fabric.Request) bool {
 	return p.obj.ia.newCR(a)
 }
 
-// providerEP makes the endpoint that a request brings along: without zone and dispatchers, with read depths that match
-// the peer's.
+// providerEP makes the endpoint that a request brings: without zone and dispatchers, with the
+// peer's read depths.
 func (ia *IA) providerEP(r fabric.Request) (*EP, error) {
 	in, out := r.ReadDepths()
 	ep, err := ia.newEP("psp", nil, nil, nil, nil, nil, &EPAttr{MaxRDMAReadIn: orNone(in), MaxRDMAReadOut: orNone(out)})
@@ -132,7 +137,7 @@ func (ia *IA) providerEP(r fabric.Request) (*EP, error) {
 	return ep, nil
 }
 
-// orNone is the count as an attribute of an endpoint.
+// orNone is a count as an attribute of an endpoint, where 0 would mean the default.
 func orNone(n uint8) int {
 	if n == 0 {
 		return None
@@ -140,7 +145,7 @@ func orNone(n uint8) int {
 	return int(n)
 }
 
-// Qual is the qualifier that the service point listens on, also once it has been freed.
+// Qual is the qualifier on which the service point listens; it stays after Free.
 //
 // Extension.
 func (p *PSP) Qual() ConnQual {
@@ -169,8 +174,8 @@ func (p *PSP) Query() (PSPParam, error) {
 	return PSPParam{IA: p.obj.ia, ConnQual: p.qual, EVD: p.evd, Flags: p.flags}, nil
 }
 
-// Free stops listening. Requests that have been told stay valid, with the endpoints that they brought; later ones are
-// refused as where nobody listens.
+// Free stops listening. Requests that have been queued stay valid, with the endpoints that they
+// brought; later ones are refused.
 //
 // Implements: dat_psp_free.
 func (p *PSP) Free() error {

@@ -34,11 +34,13 @@ func (pz *PZ) Query() (PZParam, error) {
 	return PZParam{IA: pz.obj.ia}, nil
 }
 
-// Free destroys the zone; InvalidState while an endpoint, a memory region or a shared receive queue is in it.
+// Free destroys the zone; InvalidState while an endpoint, a memory region or a shared receive queue
+// is in it.
 //
 // Implements: dat_pz_free.
 func (pz *PZ) Free() error {
-	if err := pz.object().release("pz_free", HandlePZ, SubStatePZInUse, "endpoints, regions or shared receive queues"); err != nil {
+	if err := pz.object().release("pz_free", HandlePZ, SubStatePZInUse,
+		"endpoints, regions or shared receive queues"); err != nil {
 		return err
 	}
 	pz.destroy()

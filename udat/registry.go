@@ -10,21 +10,22 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// ProviderInfo is an adapter that Open can open on this host now.
+// ProviderInfo is an adapter that Open can open on this host.
 type ProviderInfo struct {
-	Name         string   // what Open takes
-	Fabric       string   // "verbs", or "mem" for the fabric inside this process
-	Addr         string   // the IP address that it listens on; empty where it has none
-	Addrs        []string // all its IP addresses, that Open takes too, the best first; empty for the fabric inside this process
-	Active       bool     // its port is up
-	Detail       string   // for people: transport, address, why
-	MajorVersion int      // of uDAPL: 1
-	MinorVersion int      // 2
-	ThreadSafe   bool     // always
+	Name   string // for Open
+	Fabric string // "verbs", or "mem" for the fabric inside this process
+	Addr   string // its IP address; empty if it has none
+	// all its IP addresses, for Open too, the best first; empty for mem0
+	Addrs        []string
+	Active       bool   // its port is up
+	Detail       string // for people: transport, address, why
+	MajorVersion int    // of uDAPL: 1
+	MinorVersion int    // 2
+	ThreadSafe   bool   // always
 }
 
-// Providers lists every adapter found on this host, and the names that RegisterProvider has added for them; there is no
-// dat.conf to maintain. The fabric inside this process is always there. WhyNoDevices says why others are not.
+// Providers lists all adapters of this host, and the names that RegisterProvider has added for
+// them. The fabric inside this process is always listed. WhyNoDevices reports why others are not.
 //
 // Implements: dat_registry_list_providers.
 func Providers() []ProviderInfo {
@@ -32,7 +33,7 @@ func Providers() []ProviderInfo {
 	return list
 }
 
-// survey asks all fabrics what there is, and why there is not more.
+// survey lists the devices of all fabrics, with the errors of fabrics that could not list theirs.
 func survey() ([]ProviderInfo, error) {
 	var list []ProviderInfo
 	var why []error
@@ -49,7 +50,8 @@ func survey() ([]ProviderInfo, error) {
 }
 
 func providerInfo(d fabric.DeviceInfo) ProviderInfo {
-	p := ProviderInfo{Name: d.Name, Fabric: d.Fabric, Active: d.Active, Detail: d.Detail, MajorVersion: providerMajor, MinorVersion: providerMinor, ThreadSafe: true}
+	p := ProviderInfo{Name: d.Name, Fabric: d.Fabric, Active: d.Active, Detail: d.Detail, MajorVersion: providerMajor,
+		MinorVersion: providerMinor, ThreadSafe: true}
 	if d.Addr.IsValid() {
 		p.Addr = d.Addr.String()
 	}
@@ -59,7 +61,7 @@ func providerInfo(d fabric.DeviceInfo) ProviderInfo {
 	return p
 }
 
-// answers tells whether Open takes name for the adapter.
+// answers reports whether Open takes name for the adapter.
 func (p *ProviderInfo) answers(name string) bool {
 	if addr, err := netip.ParseAddr(name); err == nil {
 		name = addr.Unmap().String()
@@ -67,7 +69,7 @@ func (p *ProviderInfo) answers(name string) bool {
 	return p.Name == name || p.Addr == name || slices.Contains(p.Addrs, name)
 }
 
-// WhyNoDevices says why a fabric of this host has no devices to list, nil if there is nothing to say.
+// WhyNoDevices returns why a fabric of this host lists no devices, nil if none has failed.
 //
 // Extension.
 func WhyNoDevices() error {
@@ -75,10 +77,10 @@ func WhyNoDevices() error {
 	return why
 }
 
-// maxProviderName is the length of a name at the most, in bytes.
+// maxProviderName is the largest length of a name, in bytes.
 const maxProviderName = 255
 
-// maxProviders is the number of names at the most; only tests change it.
+// maxProviders is the largest number of names; only tests change it.
 var maxProviders = 1024
 
 // registry holds the names that RegisterProvider has added.
@@ -96,10 +98,11 @@ type registeredName struct {
 	opens  int // adapters that are open by the name; guarded by the registry's lock
 }
 
-// RegisterProvider adds a name that Open then takes for the device (or address) with opts, to which Open's own options add.
-// Whether the device exists is only asked when it is opened. Errors: ProviderAlreadyRegistered for a name that is
-// registered or a device's own; InvalidParameter for an empty name or device, a name of more than 255 bytes, or one that
-// stands for another registered name; InsufficientResources beyond 1024 names.
+// RegisterProvider adds a name that Open then takes for the device (or address) with opts; Open's
+// own options follow them. Whether the device exists is checked at Open. Errors:
+// ProviderAlreadyRegistered for a name that is registered or a device's own; InvalidParameter for
+// an empty name or device, a name of more than 255 bytes, or one that stands for another registered
+// name; InsufficientResources beyond 1024 names.
 //
 // Implements: dat_registry_add_provider.
 func RegisterProvider(name, device string, opts ...Option) error {
@@ -136,8 +139,8 @@ func RegisterProvider(name, device string, opts ...Option) error {
 	return nil
 }
 
-// RemoveProvider removes a name that RegisterProvider has added: it cannot be opened any more. While adapters are open by
-// it, it is ProviderInUse and stays; a name that is not registered is InvalidParameter.
+// RemoveProvider removes a name that RegisterProvider has added. While adapters are open by the
+// name it is ProviderInUse and changes nothing; an unknown name is InvalidParameter.
 //
 // Implements: dat_registry_remove_provider.
 func RemoveProvider(name string) error {
@@ -155,7 +158,7 @@ func RemoveProvider(name string) error {
 	return nil
 }
 
-// list gives the registered names whose devices are among those found, in order.
+// list returns the registered names whose devices are among those found, in order.
 func (r *providerRegistry) list(found []ProviderInfo) []ProviderInfo {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,7 +176,7 @@ func (r *providerRegistry) list(found []ProviderInfo) []ProviderInfo {
 	return list
 }
 
-// open begins the opening of a registered name, which close ends; nil if there is none of the name.
+// open counts an opening of a registered name, which close ends; nil if the name is not registered.
 func (r *providerRegistry) open(name string) *registeredName {
 	r.mu.Lock()
 	defer r.mu.Unlock()

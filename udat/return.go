@@ -2,7 +2,8 @@ package udat
 
 import "strconv"
 
-// ReturnType is the type part of a DAT_RETURN: what kind of failure an Error is. The values are those of DAT 1.2.
+// ReturnType is the type part of a DAT_RETURN: what kind of failure an Error is. The values are
+// those of DAT 1.2.
 type ReturnType uint32
 
 // Return types.
@@ -15,7 +16,7 @@ const (
 	InvalidHandle             ReturnType = 0x00050000
 	InvalidParameter          ReturnType = 0x00060000
 	InvalidState              ReturnType = 0x00070000
-	LengthError               ReturnType = 0x00080000 // the buffer that shall take the data is too small
+	LengthError               ReturnType = 0x00080000 // the buffer for the data is too small
 	ModelNotSupported         ReturnType = 0x00090000
 	ProviderNotFound          ReturnType = 0x000A0000
 	PrivilegesViolation       ReturnType = 0x000B0000 // the memory region lacks the access right
@@ -70,12 +71,13 @@ func (t ReturnType) String() string {
 	return "return type 0x" + strconv.FormatUint(uint64(t), 16)
 }
 
-// Subtype says more about a ReturnType; the values are those of DAT 1.2, in one running enumeration.
+// Subtype qualifies a ReturnType; the values are those of DAT 1.2, in one running enumeration.
 type Subtype uint16
 
-// Subtypes: what is short of (SubResource), which object a handle should have been (SubHandle), which argument is
-// wrong (SubArg), which state was found (SubState), which right is missing (SubPrivileges), which zone differs
-// (SubProtection), what is wrong with an address (SubAddress) or with a name to open.
+// Subtypes: what is short of (SubResource), which object a handle should have been (SubHandle),
+// which argument is wrong (SubArg), which state was found (SubState), which right is missing
+// (SubPrivileges), which zone differs (SubProtection), what is wrong with an address (SubAddress)
+// or with a name to open.
 const (
 	SubNone Subtype = iota
 	SubInterrupted

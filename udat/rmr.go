@@ -31,17 +31,21 @@ func (pz *PZ) CreateRMR() (*RMR, error) {
 	return r, nil
 }
 
-// Bind posts the binding of the window to the part of a region that triplet names, with remote read or write
-// privileges, on the endpoint's request queue, and gives the new context at once. The operations posted after it on
-// that endpoint wait for it, so that the context may go to the peer with the next Send. When it completes, with a
-// bind completion on the request dispatcher, the previous context is invalid. A SegmentLength of 0 unbinds; the context
-// then means nothing. A bind that fails, or is flushed, leaves the window as it was; but a device may have carried out what was flushed with its
-// connection, so that the region cannot be freed until the window is bound anew or freed.
+// Bind posts the binding of the window to a part of a region, with remote read or write privileges,
+// on the endpoint's request queue, and returns the new context at once. Operations posted after it
+// on that endpoint wait for it, so that the next Send may carry the context to the peer. When it
+// completes, with a bind completion on the request dispatcher, the previous context is invalid. A
+// SegmentLength of 0 unbinds; the context then means nothing.
 //
-// States and flags are those of PostRDMAWrite. Errors also: InvalidParameter (a part outside the region, privileges other
-// than remote read and write), PrivilegesViolation (remote read needs a region with local read, remote write one with local
-// write), ProtectionViolation (window, region and endpoint are not in one zone), InvalidState (the request dispatcher takes no
-// bind completions).
+// A bind that fails or is flushed leaves the window as it was. But a device may have executed a
+// bind that was flushed with its connection: its region cannot be freed until the window is bound
+// again or freed.
+//
+// States and flags are those of PostRDMAWrite. Errors also: InvalidParameter (a part outside the
+// region, privileges other than remote read and write), PrivilegesViolation (remote read needs a
+// region with local read, remote write one with local write), ProtectionViolation (window, region
+// and endpoint are not in one zone), InvalidState (the request dispatcher takes no bind
+// completions).
 //
 // Implements: dat_rmr_bind.
 func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flags CompletionFlags) (uint32, error) {
@@ -65,7 +69,8 @@ func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flag
 		return 0, err
 	}
 	if !q.room() {
-		return 0, fail(op, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding", q.inflight.limit)
+		return 0, fail(op, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding",
+			q.inflight.limit)
 	}
 	b := binding{triplet: triplet, priv: priv, live: state == EPConnected}
 	if triplet.SegmentLength > 0 {
@@ -91,7 +96,8 @@ func (r *RMR) checkBind(op string, t *LMRTriplet, priv MemPriv, ep *EP, flags Co
 	case flags&^rdmaFlags != 0:
 		return fail(op, InvalidParameter, SubArg6, "flags %v: only %v may be given", flags, rdmaFlags)
 	case flags&CompletionUnsignalled != 0 && ep.attr.RequestCompletionFlags != CompletionUnsignalled:
-		return fail(op, InvalidParameter, SubArg6, "flag CompletionUnsignalled: the endpoint's RequestCompletionFlags are %v", ep.attr.RequestCompletionFlags)
+		return fail(op, InvalidParameter, SubArg6,
+			"flag CompletionUnsignalled: the endpoint's RequestCompletionFlags are %v", ep.attr.RequestCompletionFlags)
 	case priv&^allowed != 0:
 		return fail(op, InvalidParameter, SubArg3, "privileges %v: only remote read and write may be given", priv)
 	case r.obj.ia != ep.obj.ia:
@@ -99,19 +105,22 @@ func (r *RMR) checkBind(op string, t *LMRTriplet, priv MemPriv, ep *EP, flags Co
 	case r.pz != ep.pz:
 		return fail(op, ProtectionViolation, SubNone, "window and endpoint are in different protection zones")
 	case ep.requestEVD != nil && ep.requestEVD.flags&EVDRMRBind == 0:
-		return fail(op, InvalidState, SubStateEPEVDRequest, "the endpoint's request dispatcher takes no bind completions: streams %v", ep.requestEVD.flags)
+		return fail(op, InvalidState, SubStateEPEVDRequest,
+			"the endpoint's request dispatcher takes no bind completions: streams %v", ep.requestEVD.flags)
 	case t.SegmentLength == 0:
 		return nil
 	}
-	// Which privileges the region must have: none of its own is needed beyond these.
+	// Any privilege of the region will do here; the two cases below ask for more.
 	if err := t.check(op, 0, PrivLocalRead|PrivLocalWrite|PrivRemoteRead|PrivRemoteWrite, r.pz); err != nil {
 		return err
 	}
 	if priv&PrivRemoteRead != 0 && t.LMR.priv&PrivLocalRead == 0 {
-		return fail(op, PrivilegesViolation, SubPrivilegesRead, "remote read needs a region with local read: its privileges are %v", t.LMR.priv)
+		return fail(op, PrivilegesViolation, SubPrivilegesRead,
+			"remote read needs a region with local read: its privileges are %v", t.LMR.priv)
 	}
 	if priv&PrivRemoteWrite != 0 && t.LMR.priv&PrivLocalWrite == 0 {
-		return fail(op, PrivilegesViolation, SubPrivilegesWrite, "remote write needs a region with local write: its privileges are %v", t.LMR.priv)
+		return fail(op, PrivilegesViolation, SubPrivilegesWrite,
+			"remote write needs a region with local write: its privileges are %v", t.LMR.priv)
 	}
 	return nil
 }
@@ -127,11 +136,13 @@ func (ia *IA) windowAccess(priv MemPriv) fabric.Access {
 	return a
 }
 
-// bind posts the bind; q.mu is held. Each asks the device for a completion, so that each is settled by its own.
-func (q *requestQueue) bind(r *RMR, b *binding, access fabric.Access, cookie Cookie, flags CompletionFlags) (uint32, error) {
+// bind posts the bind; q.mu is held. Each bind makes a completion, which settles it.
+func (q *requestQueue) bind(r *RMR, b *binding, access fabric.Access, cookie Cookie, flags CompletionFlags) (uint32,
+	error) {
 	seq := q.inflight.tail
 	*q.inflight.entry(seq) = inflightEntry{cookie: cookie, op: DTOBind, flags: entryOf(flags), rmr: r, length: b.serial}
-	wr := fabric.BindWR{ID: q.inflight.id | uint64(seq), Flags: q.signal(flags&^CompletionSuppress, seq) | fabric.Signaled, Access: access}
+	wr := fabric.BindWR{ID: q.inflight.id | uint64(seq), Flags: q.signal(flags&^CompletionSuppress,
+		seq) | fabric.Signaled, Access: access}
 	if b.region != nil {
 		wr.MR, wr.Addr, wr.Length = b.region.mr, b.triplet.VirtualAddress, b.triplet.SegmentLength
 	}
@@ -143,7 +154,7 @@ func (q *requestQueue) bind(r *RMR, b *binding, access fabric.Access, cookie Coo
 	return context, nil
 }
 
-// RMRTriplet names the bound memory for a peer: that of the latest Bind that has not failed.
+// RMRTriplet names the bound memory for a peer, by the latest Bind that has not failed.
 //
 // Extension.
 func (r *RMR) RMRTriplet() RMRTriplet {
@@ -151,11 +162,12 @@ func (r *RMR) RMRTriplet() RMRTriplet {
 		return RMRTriplet{}
 	}
 	b := r.binding()
-	return RMRTriplet{RMRContext: b.context, TargetAddress: b.triplet.VirtualAddress, SegmentLength: b.triplet.SegmentLength}
+	return RMRTriplet{RMRContext: b.context, TargetAddress: b.triplet.VirtualAddress,
+		SegmentLength: b.triplet.SegmentLength}
 }
 
-// RMRParam describes a window. Triplet, Privileges and Context are those of the latest Bind that has not failed; they are
-// zero while the window is not bound.
+// RMRParam describes a window. Triplet, Privileges and Context are those of the latest Bind that
+// has not failed; they are zero while the window is not bound.
 type RMRParam struct {
 	IA         *IA
 	PZ         *PZ
@@ -179,8 +191,8 @@ func (r *RMR) Query() (RMRParam, error) {
 	return p, nil
 }
 
-// Free destroys the window, unbinding it first. A peer that still uses its context gets an error and loses the
-// connection.
+// Free unbinds and destroys the window. A peer that still uses its context gets an error and loses
+// the connection.
 //
 // Implements: dat_rmr_free.
 func (r *RMR) Free() error {

@@ -2,7 +2,7 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// begin notes a bind that is about to be posted and holds its region.
+// begin notes a bind that will be posted, and holds its region.
 func (r *RMR) begin(op string, b *binding) error {
 	if !b.region.hold() {
 		return fail(op, PrivilegesViolation, SubNone, "the region has been freed")
@@ -19,7 +19,7 @@ func (r *RMR) begin(op string, b *binding) error {
 	return nil
 }
 
-// name notes the context of a bind that has been posted, and may have completed.
+// name notes the context of a bind that has been posted and may have completed.
 func (r *RMR) name(serial uint64, context uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +50,7 @@ func (r *RMR) take(serial uint64) (b binding, ok bool) {
 	return binding{}, false
 }
 
-// settle notes how a bind ended. It takes no locks but leaves.
+// settle notes how a bind has ended. It takes leaf locks only.
 func (r *RMR) settle(serial uint64, s fabric.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,15 +65,15 @@ func (r *RMR) settle(serial uint64, s fabric.Status) {
 	}
 	r.obj.ia.windows.remove(b.context)
 	if s == fabric.StatusFlush && b.live {
-		// A device may carry a bind out before what precedes it has completed, and flush it all the same (rxe): the region counts as
-		// bound until the window is bound anew or freed.
+		// rxe executes a bind before the work ahead of it has completed, and flushes it all the same. The
+		// region counts as bound until the window is bound again or freed.
 		r.stale = append(r.stale, b.region)
 		return
 	}
 	b.region.letGoWindow()
 }
 
-// forget notes a bind whose outcome will never be told: its queue pair has gone.
+// forget notes a bind whose outcome stays unknown, because its queue pair has gone.
 func (r *RMR) forget(serial uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,8 +83,7 @@ func (r *RMR) forget(serial uint64) {
 	}
 }
 
-// forgetBinds tells the windows that the outcome of the binds in flight from head on will never be known; the poster's
-// lock is held.
+// forgetBinds forgets the binds in flight from head on; the poster's lock is held.
 func forgetBinds(q *inflight, head uint32) {
 	for seq := head; seq != q.tail; seq++ {
 		if en := q.entry(seq); en.rmr != nil {
@@ -93,7 +92,7 @@ func forgetBinds(q *inflight, head uint32) {
 	}
 }
 
-// unbind lets go of all regions that the window was or may have been bound to; r.mu is held.
+// unbind releases all regions to which the window was or may have been bound; r.mu is held.
 func (r *RMR) unbind() {
 	r.obj.ia.windows.remove(r.bound.context)
 	r.bound.region.letGoWindow()
@@ -104,7 +103,7 @@ func (r *RMR) unbind() {
 	r.stale = nil
 }
 
-// binding is the latest that has been posted and has not failed.
+// binding is the latest binding that has been posted and has not failed.
 func (r *RMR) binding() binding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +113,7 @@ func (r *RMR) binding() binding {
 	return r.bound
 }
 
-// invalidated notes that the peer has ended the binding with the context, if it is the window's.
+// invalidated unbinds the window if the peer has invalidated its context.
 func (r *RMR) invalidated(context uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +122,7 @@ func (r *RMR) invalidated(context uint32) {
 	}
 }
 
-// local translates part of the binding into the region behind it.
+// local translates part of the binding to the region behind it.
 func (r *RMR) local(t RMRTriplet) (LMRTriplet, error) {
 	const op = "ep_post_rdma_read_to_rmr"
 	if err := r.object().check(op, HandleRMR); err != nil {
@@ -135,9 +134,11 @@ func (r *RMR) local(t RMRTriplet) (LMRTriplet, error) {
 	case b.region == nil:
 		return LMRTriplet{}, fail(op, InvalidState, SubNone, "the window is not bound")
 	case b.priv&PrivRemoteWrite == 0:
-		return LMRTriplet{}, fail(op, PrivilegesViolation, SubPrivilegesRDMAWrite, "the binding has privileges %v and lacks remote write", b.priv)
+		return LMRTriplet{}, fail(op, PrivilegesViolation, SubPrivilegesRDMAWrite,
+			"the binding has privileges %v and lacks remote write", b.priv)
 	case t.RMRContext != b.context:
-		return LMRTriplet{}, fail(op, InvalidParameter, SubArg2, "context 0x%x is not the binding's 0x%x", t.RMRContext, b.context)
+		return LMRTriplet{}, fail(op, InvalidParameter, SubArg2, "context 0x%x is not the binding's 0x%x", t.RMRContext,
+			b.context)
 	case off > b.triplet.SegmentLength || t.SegmentLength > b.triplet.SegmentLength-off:
 		return LMRTriplet{}, fail(op, InvalidParameter, SubArg2, "[0x%x, +%d) is not inside the binding [0x%x, +%d)",
 			t.TargetAddress, t.SegmentLength, b.triplet.VirtualAddress, b.triplet.SegmentLength)
@@ -160,7 +161,7 @@ func (t *windowTable) remove(context uint32) {
 	delete(t.byContext, context)
 }
 
-// invalidated tells the window with the context that its binding has ended; no lock of a window is held.
+// invalidated unbinds the window with the context; no lock of a window is held.
 func (t *windowTable) invalidated(context uint32) {
 	t.mu.Lock()
 	r := t.byContext[context]

@@ -2,10 +2,11 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// CreateRSP listens on qual at the adapter's address for one request. The endpoint, which must be UNCONNECTED and in a
-// zone (InvalidState), becomes RESERVED. The request makes a CONNECTION_REQUEST on evd, whose CR brings the endpoint, then in
-// PASSIVE, and destroys the service point by itself; further requests are refused as where nobody listens. ep nil asks
-// for an endpoint of the provider's, as with PSPProvider. Errors else are those of CreatePSP.
+// CreateRSP listens on qual at the adapter's address for one request. The endpoint, which must be
+// UNCONNECTED and have a zone (InvalidState), becomes RESERVED. The request makes a
+// CONNECTION_REQUEST on evd, whose CR brings the endpoint, then in PASSIVE; it destroys the service
+// point, and further requests are refused. If ep is nil the provider makes the endpoint, as with
+// PSPProvider. Other errors are those of CreatePSP.
 //
 // Implements: dat_rsp_create.
 func (ia *IA) CreateRSP(qual ConnQual, ep *EP, evd *EVD) (*RSP, error) {
@@ -57,7 +58,7 @@ func (r *RSP) start(op string, ia *IA, port uint16) error {
 	return nil
 }
 
-// reserve gives the endpoint to a service point; a nil one is none.
+// reserve reserves the endpoint for a service point; nil is none.
 func (ep *EP) reserve(op string) error {
 	if ep == nil {
 		return nil
@@ -72,7 +73,7 @@ func (ep *EP) reserve(op string) error {
 	})
 }
 
-// unreserve takes the endpoint back from a service point; a nil one is none.
+// unreserve makes the endpoint of a service point UNCONNECTED again; nil is none.
 func (ep *EP) unreserve() {
 	if ep == nil {
 		return
@@ -90,7 +91,8 @@ func (r *RSP) arrive(request fabric.Request) {
 	}
 }
 
-// take makes the one request of the service point, which ends by it. With a full dispatcher it goes on listening.
+// take makes the service point's one request and ends the service point. If the dispatcher is full
+// it goes on listening.
 func (r *RSP) take(request fabric.Request) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,7 +133,7 @@ func (ep *EP) await(request fabric.Request) {
 	})
 }
 
-// Qual is the qualifier that the service point listens on, also once it has been freed.
+// Qual is the qualifier on which the service point listens; it stays after Free.
 //
 // Extension.
 func (r *RSP) Qual() ConnQual {
@@ -160,8 +162,8 @@ func (r *RSP) Query() (RSPParam, error) {
 	return RSPParam{IA: r.obj.ia, ConnQual: r.qual, EVD: r.evd, EP: r.ep}, nil
 }
 
-// Free stops listening and gives the endpoint back, UNCONNECTED. A request may have come before: then the service point is
-// gone already, which is InvalidHandle.
+// Free stops listening; the endpoint becomes UNCONNECTED. If a request has come before, the service
+// point is gone: InvalidHandle.
 //
 // Implements: dat_rsp_free.
 func (r *RSP) Free() error {

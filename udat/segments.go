@@ -16,9 +16,10 @@ func regionOf(iov []LMRTriplet) *LMR {
 	return nil
 }
 
-// appendSegments checks local segments and adds them as the fabric's, of limit bytes at the most. length is what it
-// added, total what the segments have.
-func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv, pz *PZ, limit uint64) (_ []fabric.SGE, length, total uint64, err error) {
+// appendSegments checks local segments and appends them, up to limit bytes, as the fabric's. length
+// is what it has appended, total the length of all.
+func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv, pz *PZ,
+	limit uint64) (_ []fabric.SGE, length, total uint64, err error) {
 	for i := range iov {
 		t := &iov[i]
 		if t.SegmentLength == 0 {
@@ -33,7 +34,8 @@ func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv
 			continue
 		}
 		if n > math.MaxUint32 {
-			return nil, 0, 0, fail(op, InvalidParameter, SubArg3, "segment %d has %d bytes, the limit is %d", i, n, uint32(math.MaxUint32))
+			return nil, 0, 0, fail(op, InvalidParameter, SubArg3, "segment %d has %d bytes, the limit is %d", i, n,
+				uint32(math.MaxUint32))
 		}
 		length += n
 		sges = append(sges, fabric.SGE{Addr: t.VirtualAddress, Length: uint32(n), LKey: t.LMR.lkey})
@@ -51,6 +53,7 @@ func (t *LMRTriplet) valid(need MemPriv, pz *PZ) bool {
 	return off <= uint64(len(l.buf)) && t.SegmentLength <= uint64(len(l.buf))-off
 }
 
+// check returns what is wrong with segment i.
 func (t *LMRTriplet) check(op string, i int, need MemPriv, pz *PZ) error {
 	l := t.LMR
 	if l == nil || !l.obj.live.Load() {
@@ -60,10 +63,12 @@ func (t *LMRTriplet) check(op string, i int, need MemPriv, pz *PZ) error {
 		return err
 	}
 	if l.pz != pz {
-		return fail(op, ProtectionViolation, protectionSubtype(need), "segment %d: its region is in another protection zone", i)
+		return fail(op, ProtectionViolation, protectionSubtype(need),
+			"segment %d: its region is in another protection zone", i)
 	}
 	if l.priv&need == 0 {
-		return fail(op, PrivilegesViolation, privilegeSubtype(need), "segment %d: its region has privileges %v and lacks %v", i, l.priv, need)
+		return fail(op, PrivilegesViolation, privilegeSubtype(need),
+			"segment %d: its region has privileges %v and lacks %v", i, l.priv, need)
 	}
 	return nil
 }
@@ -72,7 +77,8 @@ func (t *LMRTriplet) check(op string, i int, need MemPriv, pz *PZ) error {
 func (t *LMRTriplet) inside(op string, arg Subtype, i int) error {
 	size := uint64(len(t.LMR.buf))
 	if off := t.VirtualAddress - t.LMR.addr; off > size || t.SegmentLength > size-off {
-		return fail(op, InvalidParameter, arg, "segment %d: [0x%x, +%d) is not inside its region [0x%x, +%d)", i, t.VirtualAddress, t.SegmentLength, t.LMR.addr, size)
+		return fail(op, InvalidParameter, arg, "segment %d: [0x%x, +%d) is not inside its region [0x%x, +%d)", i,
+			t.VirtualAddress, t.SegmentLength, t.LMR.addr, size)
 	}
 	return nil
 }

@@ -7,31 +7,31 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// completionSink owns the work whose completions a dispatcher drains.
+// completionSink is the owner of work whose completions a dispatcher drains.
 type completionSink interface {
-	// complete settles one completion, and fills in its event, which is empty; a nil ev means that there is none. The
-	// dispatcher is locked: complete takes no lock that ranks above it. after, unless nil, is called without locks.
+	// complete settles one completion and fills in its empty event; ev is nil if there is no event.
+	// The dispatcher is locked. after, unless nil, is called later, without locks.
 	complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after func())
 }
 
-// sharedQueue is a receive queue that several sources take their receives from.
+// sharedQueue is a receive queue from which several sources take their receives.
 type sharedQueue interface {
-	// claim returns the cookie of a receive that has completed, and the count that its place is part of until its event
-	// is taken; false for the id of an earlier receive.
+	// claim returns the cookie of a receive that has completed, and the counter to decrement when its
+	// event is taken; ok is false for the id of an earlier receive.
 	claim(id uint64) (cookie Cookie, places *atomic.Int32, ok bool)
 }
 
-// source is one queue of an endpoint as the dispatcher of its completions sees it. All but inflight is guarded by the
-// dispatcher's lock, or does not change.
+// source is one queue of an endpoint, as the dispatcher of its completions sees it. All but
+// inflight is guarded by the dispatcher's lock, or does not change.
 type source struct {
 	inflight *inflight
 	evd      *EVD
 	receive  bool
-	ep       *EP // that its events name
+	ep       *EP // named in the events
 	sink     completionSink
-	muted    bool // its completions make no events any more
+	muted    bool // completions make no events
 
-	deferring bool // events wait in deferred until the connection is established
+	deferring bool // events go to deferred until the connection is established
 	deferred  []deferredEvent
 }
 
@@ -40,27 +40,28 @@ type deferredEvent struct {
 	notify bool
 }
 
-// newSource makes the source of a queue of limit entries, of stride segments each, that completes on e.
+// newSource makes the source of a queue of limit entries, of stride segments each, that completes
+// on e.
 func (e *EVD) newSource(limit, stride int, receive bool) *source {
 	return &source{inflight: newInflight(limit, stride, &e.mu), evd: e, receive: receive}
 }
 
-// setOwner sets whose work the source is; no completion has come yet.
+// setOwner sets the owner of the work; no completion has come yet.
 func (s *source) setOwner(ep *EP, sink completionSink) {
 	s.evd.mu.Lock()
 	s.ep, s.sink = ep, sink
 	s.evd.mu.Unlock()
 }
 
-// mute ends the events of the source; its completions are still taken.
+// mute ends the events of the source; its completions are still drained.
 func (s *source) mute() {
 	s.evd.mu.Lock()
 	s.muted = true
 	s.evd.mu.Unlock()
 }
 
-// forget forgets the work in flight, whose completions may still come, and returns the number of its first entry. The
-// poster's lock is held.
+// forget forgets the work in flight, whose completions may still come, and returns the number of
+// its first entry; the poster's lock is held.
 func (s *source) forget() (head uint32) {
 	s.evd.mu.Lock()
 	defer s.evd.mu.Unlock()
@@ -69,7 +70,7 @@ func (s *source) forget() (head uint32) {
 	return head
 }
 
-// deferEvents makes events wait for releaseDeferred.
+// deferEvents defers events until releaseDeferred.
 func (s *source) deferEvents() {
 	s.evd.mu.Lock()
 	s.deferring = true
@@ -84,28 +85,29 @@ func (s *source) dropDeferred() {
 	s.deferring, s.deferred = false, nil
 }
 
-// deferredCount is the number of events that wait.
+// deferredCount is the number of deferred events.
 func (s *source) deferredCount() int {
 	s.evd.mu.Lock()
 	defer s.evd.mu.Unlock()
 	return len(s.deferred)
 }
 
-// streams are the completion streams that feed a dispatcher. They all have the same completion flags.
+// streams counts the completion streams that feed a dispatcher. All have the same completion flags.
 type streams struct {
 	n     int
 	flags CompletionFlags
 }
 
-// consumerControlled reports whether the Consumer chooses which completions notify, so that a waiter may not count.
+// consumerControlled reports whether the Consumer chooses which completions notify; a waiter then
+// cannot count.
 func (s streams) consumerControlled() bool {
 	return s.n > 0 && s.flags&(CompletionUnsignalled|CompletionSolicitedWait) != 0
 }
 
-// solicitedOnly reports whether the device itself tells notification events from others.
+// solicitedOnly reports whether the device itself distinguishes notification events.
 func (s streams) solicitedOnly() bool { return s.n > 0 && s.flags == CompletionSolicitedWait }
 
-// config is that part of the dispatcher's state word.
+// config is the config part of the dispatcher's state word.
 func (s streams) config() EVDState {
 	switch {
 	case s.solicitedOnly():
@@ -116,7 +118,7 @@ func (s streams) config() EVDState {
 	return EVDConfigNotify
 }
 
-// configSubtype is the subtype of INVALID_STATE for it.
+// configSubtype is the subtype of INVALID_STATE for the config.
 func (s streams) configSubtype() Subtype {
 	if s.solicitedOnly() {
 		return SubStateEVDConfigSolicited
@@ -124,16 +126,16 @@ func (s streams) configSubtype() Subtype {
 	return SubStateEVDConfigNotify
 }
 
-// sourceTable finds a source by the upper half of a work request id: an index, and a generation that tells a source
-// from earlier ones at the same index.
+// sourceTable finds a source by the upper half of a work request id: an index, and a generation
+// that distinguishes a source from earlier ones of the same index.
 type sourceTable struct {
 	sources []*source
 	free    []uint32
 	gen     uint32
 }
 
-// The upper half of a work request id: 20 bits of index, 11 of generation, and the bit that is set in the ids of shared
-// queues, which have no source.
+// The upper half of a work request id: 20 bits of index, 11 of generation, and the bit that is set
+// in the ids of shared queues, which have no source.
 const (
 	sharedID        = 1 << 63
 	sourceIndexBits = 20
@@ -172,7 +174,8 @@ func (t *sourceTable) find(id uint64) *source {
 	return nil
 }
 
-// share is the room that a dispatcher keeps for a shared queue: once for all sources that take from the queue.
+// share is the room that a dispatcher keeps for a shared queue, once for all sources that take from
+// it.
 type share struct {
 	sources int
 	depth   int

@@ -36,11 +36,14 @@ func (ia *IA) CreateSRQ(pz *PZ, attr SRQAttr) (*SRQ, error) {
 	case dev.MaxSRQ == 0:
 		return nil, fail(op, ModelNotSupported, SubNone, "the device has no shared receive queues")
 	case attr.MaxRecvDTOs < 1 || attr.MaxRecvDTOs > maxSRQDepth(&dev):
-		return nil, fail(op, InvalidParameter, SubArg3, "MaxRecvDTOs is %d, must be from 1 to %d", attr.MaxRecvDTOs, maxSRQDepth(&dev))
+		return nil, fail(op, InvalidParameter, SubArg3, "MaxRecvDTOs is %d, must be from 1 to %d", attr.MaxRecvDTOs,
+			maxSRQDepth(&dev))
 	case attr.MaxRecvIOV < 0 || attr.MaxRecvIOV > dev.MaxSRQSGE:
-		return nil, fail(op, InvalidParameter, SubArg3, "MaxRecvIOV is %d, must be from 0 to %d", attr.MaxRecvIOV, dev.MaxSRQSGE)
+		return nil, fail(op, InvalidParameter, SubArg3, "MaxRecvIOV is %d, must be from 0 to %d", attr.MaxRecvIOV,
+			dev.MaxSRQSGE)
 	case attr.LowWatermark != SRQLWDefault:
-		return nil, fail(op, InvalidParameter, SubArg3, "LowWatermark is %d, must be SRQLWDefault: an empty queue is below any", attr.LowWatermark)
+		return nil, fail(op, InvalidParameter, SubArg3,
+			"LowWatermark is %d, must be SRQLWDefault: an empty queue is below any", attr.LowWatermark)
 	}
 	var used uses
 	if err := used.take(op, &pz.obj, HandlePZ); err != nil {
@@ -76,9 +79,10 @@ func (s *SRQ) growSlots(to int) {
 	}
 }
 
-// PostRecv adds a receive that any connected endpoint of the queue may take. It completes on the receive dispatcher of
-// the endpoint that took it, with the cookie. It neither blocks nor allocates. Errors: those of EP.PostRecv, with the
-// queue's zone; InsufficientResources when MaxRecvDTOs are outstanding, those not yet dequeued included.
+// PostRecv adds a receive that any connected endpoint of the queue may take. It completes, with the
+// cookie, on the receive dispatcher of the endpoint that took it. It neither blocks nor allocates.
+// Errors: those of EP.PostRecv, with the queue's zone; InsufficientResources if MaxRecvDTOs
+// receives are in flight or not yet dequeued.
 //
 // Implements: dat_srq_post_recv.
 func (s *SRQ) PostRecv(iov []LMRTriplet, cookie Cookie) error {
@@ -140,7 +144,8 @@ const (
 	SRQError       SRQState = 1
 )
 
-// SRQParam describes a shared receive queue. A count that the device does not tell is ValueUnknown.
+// SRQParam describes a shared receive queue. A count that the device does not report is
+// ValueUnknown.
 type SRQParam struct {
 	IA                  *IA
 	State               SRQState
@@ -149,7 +154,7 @@ type SRQParam struct {
 	MaxRecvIOV          int
 	LowWatermark        int
 	AvailableDTOCount   int // receives on the queue, ready to be taken
-	OutstandingDTOCount int // places that are taken: on the queue, at endpoints, or completed and not dequeued
+	OutstandingDTOCount int // receives on the queue, at endpoints, or completed and not dequeued
 }
 
 // Query describes the queue.
@@ -175,8 +180,8 @@ func (s *SRQ) Query() (SRQParam, error) {
 	return p, nil
 }
 
-// Resize changes the capacity without losing receives: InvalidState if more are outstanding, or if it falls below the
-// low watermark. The device's own queue may stay larger.
+// Resize changes the capacity. No receive is lost: a capacity below the receives in flight, or
+// below the low watermark, is InvalidState. The device's own queue may stay larger.
 //
 // Implements: dat_srq_resize.
 func (s *SRQ) Resize(maxRecv int) error {
@@ -197,7 +202,8 @@ func (s *SRQ) Resize(maxRecv int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if outstanding := int(s.outstanding.Load()); maxRecv < outstanding || maxRecv < s.lowMark {
-		return fail(op, InvalidState, SubNone, "capacity is %d, %d receives are outstanding and the low watermark is %d", maxRecv, outstanding, s.lowMark)
+		return fail(op, InvalidState, SubNone, "capacity is %d, %d receives are outstanding and the low watermark is %d",
+			maxRecv, outstanding, s.lowMark)
 	}
 	if maxRecv > s.hw.Depth() {
 		if err := s.hw.Resize(maxRecv); err != nil {
@@ -209,8 +215,8 @@ func (s *SRQ) Resize(maxRecv int) error {
 	return nil
 }
 
-// SetLW sets and arms the low watermark: one asynchronous event the first time that fewer receives than that are on the
-// queue, which may be at once. 0 disarms. Each call replaces the value and arms again.
+// SetLW sets and arms the low watermark: one asynchronous event when first fewer receives than that
+// are on the queue, which may be at once. 0 disarms. Each call replaces the value and arms again.
 //
 // Implements: dat_srq_set_lw.
 func (s *SRQ) SetLW(low int) error {
@@ -219,7 +225,7 @@ func (s *SRQ) SetLW(low int) error {
 		return err
 	}
 	for _, e := range s.obj.ia.dispatchers() {
-		e.poll() // so that the count is as good as it can be
+		e.poll() // so that the count is recent
 	}
 	s.mu.Lock()
 	if low < 0 || low > s.maxRecv {
@@ -227,7 +233,7 @@ func (s *SRQ) SetLW(low int) error {
 		return fail(op, InvalidParameter, SubArg2, "low watermark is %d, must be from 0 to %d", low, s.maxRecv)
 	}
 	s.lowMark, s.lowArmed = low, low > 0
-	// What is queued is not more than this; a device that knows better says so later by its own event.
+	// available is an upper bound; a device that counts exactly reports its own event later.
 	below := low > 0 && s.available() < low
 	if below {
 		s.lowArmed = false
@@ -243,7 +249,8 @@ func (s *SRQ) SetLW(low int) error {
 	return nil
 }
 
-// available is the number of receives on the queue: exact where the device tells, else an upper bound.
+// available is the number of receives on the queue, an upper bound if the device does not count
+// them.
 func (s *SRQ) available() int {
 	if n := s.hw.Available(); n >= 0 {
 		return n
@@ -275,7 +282,7 @@ func (s *SRQ) asyncEvent(kind fabric.AsyncKind) {
 
 func (s *SRQ) concerns(ev fabric.AsyncEvent) bool { return ev.SRQ != nil && s.hw == ev.SRQ }
 
-// Free destroys the queue and drops the receives on it; InvalidState while an endpoint uses it.
+// Free destroys the queue and drops its receives; InvalidState while an endpoint uses it.
 //
 // Implements: dat_srq_free.
 func (s *SRQ) Free() error {

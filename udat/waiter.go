@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// waiting is the state of those who wait for events of a dispatcher: one blocked call, and the arm loop, which keeps the
-// completion queue armed for the notification object while no call is blocked. At most one of them parks in the
-// completion queue. All is guarded by EVD.mu.
+// waiting is the state of those who wait for events of a dispatcher: one blocked call, and the arm
+// loop, which keeps the completion queue armed for the notification object while no call is
+// blocked. At most one of them parks in the completion queue. All of it is guarded by EVD.mu.
 type waiting struct {
 	waiter waiterState
 	loop   loopState
 
 	threshold int  // of the blocked call
 	notified  bool // a notification event has come since it blocked
-	evicted   bool // it must end: SetUnwaitable, or the device has lost completions
+	evicted   bool // it must end, by SetUnwaitable or an overrun
 
-	armed     bool          // the completion queue is armed, and nobody has taken the notification yet
+	armed     bool          // the completion queue is armed and has not notified yet
 	changed   sync.Cond     // waiter or loop has changed, or whether the loop is needed
-	kick      chan struct{} // wakes a call that parks without a completion queue
+	kick      chan struct{} // wakes a call that is parked without a completion queue
 	timer     *time.Timer
 	spinScore spinScore
 }
 
-// waiterState says what the blocked call does.
+// waiterState is what the blocked call does.
 type waiterState uint8
 
 const (
@@ -33,7 +33,7 @@ const (
 	waiterParked
 )
 
-// loopState says what the arm loop does.
+// loopState is what the arm loop does.
 type loopState uint8
 
 const (
@@ -47,5 +47,5 @@ func (w *waiting) init(mu sync.Locker) { w.changed.L, w.kick = mu, make(chan str
 // blocked reports whether a call is blocked in Wait.
 func (w *waiting) blocked() bool { return w.waiter != waiterNone }
 
-// parked reports whether somebody is parked in the completion queue.
+// parked reports whether the blocked call or the arm loop is parked in the completion queue.
 func (w *waiting) parked() bool { return w.waiter == waiterParked || w.loop == loopParked }

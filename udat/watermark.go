@@ -1,10 +1,11 @@
 package udat
 
-// SetWatermark sets and arms both high watermarks on the number of receives that the endpoint holds, posted to it or taken
-// from its shared receive queue; WatermarkInfinite switches one off. More receives than soft make one asynchronous event;
-// more than hard break the connection, as soon as there is one. Counts that are already above fire at once. It is legal in
-// every state. With a shared receive queue, where the device does not tell how many receives an endpoint has taken
-// (the provider attribute SRQWatermarksSupported), it is ModelNotSupported.
+// SetWatermark sets and arms both high watermarks on the number of receives that the endpoint
+// holds, posted to it or taken from its shared receive queue; WatermarkInfinite disables one. More
+// receives than soft make one asynchronous event; more than hard break the connection, now or when
+// it is established. Counts that are already above fire at once. It is legal in every state. With a
+// shared receive queue whose receives the device does not count for each endpoint
+// (SRQWatermarksSupported), it is ModelNotSupported.
 //
 // Implements: dat_ep_set_watermark.
 func (ep *EP) SetWatermark(soft, hard int) error {
@@ -13,10 +14,12 @@ func (ep *EP) SetWatermark(soft, hard int) error {
 		return err
 	}
 	if soft < WatermarkInfinite || hard < WatermarkInfinite {
-		return fail(op, InvalidParameter, SubArg2, "watermarks are %d and %d, must be from 0 or WatermarkInfinite", soft, hard)
+		return fail(op, InvalidParameter, SubArg2, "watermarks are %d and %d, must be from 0 or WatermarkInfinite", soft,
+			hard)
 	}
 	if ep.srq != nil && !ep.tellsTaken() {
-		return fail(op, ModelNotSupported, SubNone, "the device does not tell how many receives of a shared queue an endpoint holds")
+		return fail(op, ModelNotSupported, SubNone,
+			"the device does not tell how many receives of a shared queue an endpoint holds")
 	}
 	ep.mu.Lock()
 	ep.wmark.set(soft, hard)
@@ -37,7 +40,7 @@ func (ep *EP) SetWatermark(soft, hard int) error {
 	return nil
 }
 
-// tookMore notes that the endpoint has held that many receives of its shared queue; ep.mu is held.
+// tookMore notes that the endpoint has taken n receives of its shared queue; ep.mu is held.
 func (ep *EP) tookMore(n int) {
 	w := &ep.wmark
 	if w.softArmed && n > w.soft {
@@ -51,13 +54,15 @@ func (ep *EP) tookMore(n int) {
 
 func (ep *EP) fireSoft() {
 	ep.wmark.softArmed = false
-	ep.obj.ia.async(nil, &Event{Number: EventAsyncEPSoftHighWatermark, EP: ep, Object: ep, Reason: ReasonEPSoftHighWatermark})
+	ep.obj.ia.async(nil, &Event{Number: EventAsyncEPSoftHighWatermark, EP: ep, Object: ep,
+		Reason: ReasonEPSoftHighWatermark})
 }
 
-// checkWatermarks compares the receives that the endpoint holds; no lock is held.
+// checkWatermarks compares the receives that the endpoint holds with the watermarks; no lock is
+// held.
 func (ep *EP) checkWatermarks() {
 	_, recvs := ep.sources()
-	recvs.evd.poll() // what has completed is no longer held
+	recvs.evd.poll() // completed receives are not held
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	w := &ep.wmark
@@ -68,7 +73,8 @@ func (ep *EP) checkWatermarks() {
 	w.rearm()
 }
 
-// breakAboveHard breaks the connection, if there is one, of an endpoint that holds more receives than it may.
+// breakAboveHard breaks the connection, if there is one, of an endpoint that holds more receives
+// than the hard watermark.
 func (ep *EP) breakAboveHard() {
 	if s := ep.getState(); (s == EPConnected || s == EPDisconnectPending) && ep.aboveHard() {
 		ep.breakConnection()
