@@ -10,14 +10,6 @@ import (
 // on the other queue, explains it sooner.
 const suspectGrace = time.Second
 
-// begin makes c the endpoint's connection, by a connect or an accept; ep.mu is held.
-func (ep *EP) begin(op string, call epCause, c *connection) {
-	c.active = true
-	ep.conn.Store(c)
-	ep.apply(op, call, nil)
-	ep.obj.ia.activate()
-}
-
 // handler takes the fabric's events of a connection.
 func (ep *EP) handler(c *connection) func(fabric.ConnEvent) {
 	return func(ev fabric.ConnEvent) { ep.happened(c, causeOf[ev.Kind], ev) }

@@ -116,24 +116,13 @@ func (ep *EP) connect(op string, arg Subtype, remote netip.AddrPort, timeout tim
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if _, err := ep.transition(op, callConnect); err != nil {
+	c, err := ep.begin(op, callConnect, func(in, out uint8, on func(fabric.ConnEvent)) (fabric.Conn, error) {
+		p := fabric.ConnectParams{Remote: remote, Private: private, ReadIn: in, ReadOut: out}
+		return ia.device.Connect(ep.requests.qp, p, on)
+	})
+	if err != nil {
 		return err
 	}
-	if ep.requests.qp == nil {
-		return ep.notReady(op)
-	}
-	c := &connection{began: time.Now()}
-	ep.recvs.source.deferEvents()
-	conn, err := ia.device.Connect(ep.requests.qp, fabric.ConnectParams{
-		Remote: remote, Private: private,
-		ReadIn: uint8(ep.attr.MaxRDMAReadIn), ReadOut: uint8(ep.attr.MaxRDMAReadOut),
-	}, ep.handler(c))
-	if err != nil {
-		ep.recvs.source.releaseDeferred()
-		return failAs(op, err, SubResourceMemory)
-	}
-	c.conn = conn
-	ep.begin(op, callConnect, c)
 	if ia.log != nil {
 		c.notice = time.AfterFunc(noticeAfter, func() { ep.announce(c) })
 	}
@@ -141,6 +130,30 @@ func (ep *EP) connect(op string, arg Subtype, remote netip.AddrPort, timeout tim
 		ep.expire(c, timeout, nil)
 	}
 	return nil
+}
+
+// begin makes a connection of the endpoint's queue pair: start makes the fabric's, with the
+// endpoint's read depths. ep.mu is held. An error changes nothing.
+func (ep *EP) begin(op string, call epCause,
+	start func(in, out uint8, on func(fabric.ConnEvent)) (fabric.Conn, error)) (*connection, error) {
+	if _, err := ep.transition(op, call); err != nil {
+		return nil, err
+	}
+	if ep.requests.qp == nil {
+		return nil, ep.notReady(op)
+	}
+	c := &connection{began: time.Now(), active: true}
+	ep.recvs.source.deferEvents()
+	var err error
+	c.conn, err = start(uint8(ep.attr.MaxRDMAReadIn), uint8(ep.attr.MaxRDMAReadOut), ep.handler(c))
+	if err != nil {
+		ep.recvs.source.releaseDeferred()
+		return nil, failAs(op, err, SubResourceMemory)
+	}
+	ep.conn.Store(c)
+	ep.apply(op, call, nil)
+	ep.obj.ia.activate()
+	return c, nil
 }
 
 // acceptWait bounds the wait for the initiator's confirmation of an accept. A connection manager
@@ -168,24 +181,13 @@ func checkPrivate(op string, arg Subtype, private []byte, limit int) error {
 func (ep *EP) accept(op string, call epCause, request fabric.Request, private []byte, answered func()) error {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if _, err := ep.transition(op, call); err != nil {
+	c, err := ep.begin(op, call, func(in, out uint8, on func(fabric.ConnEvent)) (fabric.Conn, error) {
+		return request.Accept(ep.requests.qp, fabric.AcceptParams{Private: private, ReadIn: in, ReadOut: out}, on)
+	})
+	if err != nil {
 		return err
 	}
-	if ep.requests.qp == nil {
-		return ep.notReady(op)
-	}
-	c := &connection{began: time.Now()}
-	ep.recvs.source.deferEvents()
-	conn, err := request.Accept(ep.requests.qp, fabric.AcceptParams{
-		Private: private, ReadIn: uint8(ep.attr.MaxRDMAReadIn), ReadOut: uint8(ep.attr.MaxRDMAReadOut),
-	}, ep.handler(c))
-	if err != nil {
-		ep.recvs.source.releaseDeferred()
-		return failAs(op, err, SubResourceMemory)
-	}
-	c.conn = conn
 	ep.request = nil
-	ep.begin(op, call, c)
 	ep.expire(c, ep.obj.ia.acceptWait, errUnconfirmed)
 	answered()
 	return nil

@@ -16,13 +16,7 @@ func (ia *IA) CreateLMR(pz *PZ, buf []byte, priv MemPriv) (*LMR, error) {
 	if err := ia.mayRegister(op, pz, uint64(len(buf)), priv); err != nil {
 		return nil, err
 	}
-	l := &LMR{buf: buf, kind: MemVirtual}
-	l.keep()
-	if err := ia.register(op, l, pz, priv); err != nil {
-		l.letGo()
-		return nil, err
-	}
-	return l, nil
+	return ia.register(op, &LMR{buf: buf, kind: MemVirtual}, pz, priv)
 }
 
 // AllocLMR registers size bytes of new zeroed memory outside the Go heap, aligned to a page; Free
@@ -38,13 +32,7 @@ func (ia *IA) AllocLMR(pz *PZ, size int, priv MemPriv) (*LMR, error) {
 	if err != nil {
 		return nil, &Error{Op: op, Type: InsufficientResources, Subtype: SubResourceMemory, Err: err}
 	}
-	l := &LMR{buf: buf, kind: MemVirtual, pages: &pages{release: release}}
-	l.keep()
-	if err := ia.register(op, l, pz, priv); err != nil {
-		l.letGo()
-		return nil, err
-	}
-	return l, nil
+	return ia.register(op, &LMR{buf: buf, kind: MemVirtual, pages: &pages{release: release}}, pz, priv)
 }
 
 // CreateLMRFromLMR registers the memory of another region once more, in another zone or with other
@@ -66,13 +54,7 @@ func (ia *IA) CreateLMRFromLMR(pz *PZ, region *LMR, priv MemPriv) (*LMR, error) 
 	if err := ia.mayRegister(op, pz, uint64(len(region.buf)), priv); err != nil {
 		return nil, err
 	}
-	l := &LMR{buf: region.buf, kind: MemLMR, pages: region.pages, from: region}
-	l.keep()
-	if err := ia.register(op, l, pz, priv); err != nil {
-		l.letGo()
-		return nil, err
-	}
-	return l, nil
+	return ia.register(op, &LMR{buf: region.buf, kind: MemLMR, pages: region.pages, from: region}, pz, priv)
 }
 
 // CreateLMRShared registers memory that several processes share (mapped MAP_SHARED, or from shm);
@@ -89,13 +71,7 @@ func (ia *IA) CreateLMRShared(pz *PZ, buf []byte, id SharedMemoryID, priv MemPri
 		return nil, fail(op, InvalidState, SubNone, "the %d bytes at %p are not memory that processes share", len(buf),
 			unsafe.SliceData(buf))
 	}
-	l := &LMR{buf: buf, kind: MemSharedVirtual, id: id}
-	l.keep()
-	if err := ia.register(op, l, pz, priv); err != nil {
-		l.letGo()
-		return nil, err
-	}
-	return l, nil
+	return ia.register(op, &LMR{buf: buf, kind: MemSharedVirtual, id: id}, pz, priv)
 }
 
 func (ia *IA) mayRegister(op string, pz *PZ, size uint64, priv MemPriv) error {
@@ -117,14 +93,21 @@ func (ia *IA) mayRegister(op string, pz *PZ, size uint64, priv MemPriv) error {
 	return nil
 }
 
-func (ia *IA) register(op string, l *LMR, pz *PZ, priv MemPriv) error {
+// register pins and registers the memory of l, and makes l a live object.
+func (ia *IA) register(op string, l *LMR, pz *PZ, priv MemPriv) (_ *LMR, err error) {
+	l.keep()
+	defer func() {
+		if err != nil {
+			l.letGo()
+		}
+	}()
 	if err := pz.obj.use(op, HandlePZ); err != nil {
-		return err
+		return nil, err
 	}
 	mr, err := pz.pd.RegMR(l.buf, ia.access(priv))
 	if err != nil {
 		pz.obj.unuse()
-		return failAs(op, err, SubResourceMemoryRegion)
+		return nil, failAs(op, err, SubResourceMemoryRegion)
 	}
 	l.mr, l.pz, l.priv = mr, pz, priv
 	l.lkey, l.addr = mr.LKey(), uint64(uintptr(unsafe.Pointer(unsafe.SliceData(l.buf))))
@@ -133,9 +116,9 @@ func (ia *IA) register(op string, l *LMR, pz *PZ, priv MemPriv) error {
 		ia.regions.Delete(l.lkey)
 		mr.Close()
 		pz.obj.unuse()
-		return err
+		return nil, err
 	}
-	return nil
+	return l, nil
 }
 
 // access is what the fabric must grant for the privileges. It has no bit for local read.

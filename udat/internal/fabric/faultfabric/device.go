@@ -206,13 +206,8 @@ type cq struct {
 	d *device
 }
 
-func (c *cq) Poll(wcs []fabric.WC, polls int) (n int, err error) {
-	v := c.d.s.enter(Poll, c, polls)
-	if err = v.err; !v.stopped() {
-		n, err = c.CQ.Poll(wcs, polls)
-	}
-	v.leave()
-	return n, err
+func (c *cq) Poll(wcs []fabric.WC, polls int) (int, error) {
+	return create(c.d.s, Poll, c, polls, func() (int, error) { return c.CQ.Poll(wcs, polls) })
 }
 
 func (c *cq) Arm(solicitedOnly bool) error {
@@ -220,22 +215,11 @@ func (c *cq) Arm(solicitedOnly bool) error {
 	if solicitedOnly {
 		arg = 1
 	}
-	v := c.d.s.enter(Arm, c, arg)
-	err := v.err
-	if !v.stopped() {
-		err = c.CQ.Arm(solicitedOnly)
-	}
-	v.leave()
-	return err
+	return c.d.s.do(Arm, c, arg, func() error { return c.CQ.Arm(solicitedOnly) })
 }
 
 func (c *cq) Wait(deadline time.Time) (fired bool, err error) {
-	v := c.d.s.enter(Wait, c, 0)
-	if err = v.err; !v.stopped() {
-		fired, err = c.CQ.Wait(deadline)
-	}
-	v.leave()
-	return fired, err
+	return create(c.d.s, Wait, c, 0, func() (bool, error) { return c.CQ.Wait(deadline) })
 }
 
 func (c *cq) Resize(depth int) error {
@@ -250,24 +234,7 @@ type srq struct {
 }
 
 func (s *srq) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
-	return postRecv(s.d.s, s, s.SRQ, wrs, sges)
-}
-
-// postRecv posts receives to a queue, which has a name of its own.
-func postRecv(s *Script, own any, q interface {
-	PostRecv([]fabric.RecvWR, []fabric.SGE) (int, error)
-}, wrs []fabric.RecvWR, sges []fabric.SGE) (n int, err error) {
-	v := s.enter(PostRecv, own, len(wrs))
-	switch {
-	case v.err != nil:
-		err = v.err
-	case v.drop:
-		n = len(wrs)
-	default:
-		n, err = q.PostRecv(wrs, sges)
-	}
-	v.leave()
-	return n, err
+	return result(s.d.s, PostRecv, s, len(wrs), len(wrs), func() (int, error) { return s.SRQ.PostRecv(wrs, sges) })
 }
 
 func (s *srq) Resize(depth int) error {
@@ -281,22 +248,12 @@ type qp struct {
 	d *device
 }
 
-func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (n int, err error) {
-	v := q.d.s.enter(PostSend, q, len(wrs))
-	switch {
-	case v.err != nil:
-		err = v.err
-	case v.drop:
-		n = len(wrs)
-	default:
-		n, err = q.QP.PostSend(wrs, sges)
-	}
-	v.leave()
-	return n, err
+func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
+	return result(q.d.s, PostSend, q, len(wrs), len(wrs), func() (int, error) { return q.QP.PostSend(wrs, sges) })
 }
 
 func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
-	return postRecv(q.d.s, q, q.QP, wrs, sges)
+	return result(q.d.s, PostRecv, q, len(wrs), len(wrs), func() (int, error) { return q.QP.PostRecv(wrs, sges) })
 }
 
 func (q *qp) Bind(w fabric.MW, wr fabric.BindWR) (rkey uint32, err error) {

@@ -245,9 +245,6 @@ func (s *Script) enter(call Call, object any, arg int) verdict {
 	return v
 }
 
-// stopped says whether the call does not reach the fabric.
-func (v *verdict) stopped() bool { return v.err != nil || v.drop }
-
 // leave runs what comes after the call.
 func (v *verdict) leave() {
 	for _, do := range v.after {
@@ -257,21 +254,28 @@ func (v *verdict) leave() {
 
 // do makes a call that returns nothing but an error.
 func (s *Script) do(call Call, object any, arg int, do func() error) error {
-	v := s.enter(call, object, arg)
-	err := v.err
-	if !v.stopped() {
-		err = do()
-	}
-	v.leave()
+	_, err := result(s, call, object, arg, struct{}{}, func() (struct{}, error) { return struct{}{}, do() })
 	return err
 }
 
-// create makes a call that returns something.
-func create[T any](s *Script, call Call, object any, arg int, make func() (T, error)) (made T, err error) {
+// create makes a call that returns an object, or the zero value if it is dropped.
+func create[T any](s *Script, call Call, object any, arg int, make func() (T, error)) (T, error) {
+	var none T
+	return result(s, call, object, arg, none, make)
+}
+
+// result makes a call that returns a value, or dropped if it is dropped.
+func result[T any](s *Script, call Call, object any, arg int, dropped T, do func() (T, error)) (T, error) {
 	v := s.enter(call, object, arg)
-	if err = v.err; err == nil {
-		made, err = make()
+	var value T
+	err := v.err
+	switch {
+	case err != nil:
+	case v.drop:
+		value = dropped
+	default:
+		value, err = do()
 	}
 	v.leave()
-	return made, err
+	return value, err
 }
