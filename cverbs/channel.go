@@ -49,8 +49,9 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	return ch, nil
 }
 
-// Wait blocks until at least one completion event is pending, takes and acknowledges all pending
-// events, and returns their number; CQ.Fired then reports the queues they belong to. After Wake it
+// Wait blocks until at least one completion event is pending, takes and acknowledges pending events,
+// as many as the channel has queues at the most, and returns their number; CQ.Fired then reports the
+// queues they belong to. Events that are left end the next Wait at once. After Wake it
 // returns 0, nil. The zero deadline never expires; with an expired deadline Wait still takes
 // pending events. An event means that a completion arrived after the queue was armed: arm, poll
 // until the queue is empty, then Wait. Concurrent callers take turns. Wait does not allocate unless
@@ -113,24 +114,24 @@ func (ch *CompChannel) wait(ctx context.Context, deadline time.Time) (int, error
 	return ch.n, ch.err
 }
 
-// drain takes all pending events. Only the goroutine that holds the waiter calls it.
+// drain takes pending events: no more than there are queues, so that a channel with one queue needs
+// no further read to learn that there are none left. Only the goroutine that holds the waiter calls
+// it.
 func (ch *CompChannel) drain(uintptr) bool {
-	for {
-		k := int(C.cv_drain_cq_events(ch.c, (*C.uint64_t)(unsafe.Pointer(&ch.fired)), C.int(len(ch.fired))))
-		for i := 0; i < k; i++ {
-			if q := cqs.get(uintptr(ch.fired[i])); q != nil {
-				q.fired.Store(true)
-			}
+	most := min(max(ch.life.children(kindCQ), 1), len(ch.fired))
+	k := int(C.cv_drain_cq_events(ch.c, (*C.uint64_t)(unsafe.Pointer(&ch.fired)), C.int(most)))
+	if k < 0 {
+		if syscall.Errno(-k) == syscall.EAGAIN {
+			return false
 		}
-		if k > 0 {
-			ch.n += k
-		}
-		if k < 0 && syscall.Errno(-k) != syscall.EAGAIN && ch.n == 0 {
-			ch.err = &Error{Verb: "ibv_get_cq_event", Errno: syscall.Errno(-k)}
-			return true
-		}
-		if k < len(ch.fired) {
-			return ch.n > 0
+		ch.err = &Error{Verb: "ibv_get_cq_event", Errno: syscall.Errno(-k)}
+		return true
+	}
+	for _, h := range ch.fired[:k] {
+		if q := cqs.get(uintptr(h)); q != nil {
+			q.fired.Store(true)
 		}
 	}
+	ch.n = k
+	return true
 }

@@ -292,11 +292,16 @@ struct cv_posted cv_post_srq_recv(const uintptr_t *gate, const struct cv_recv_wr
 
 int cv_poll_cq(const uintptr_t *gate, struct ibv_wc *wc, uint32_t n, uint32_t polls, int rxe)
 {
+	enum { YIELD_AFTER = 1 << 15 };
 	struct ibv_cq *cq = cv_enter(gate);
-	int i, k;
+	int i, k, yield = 0;
 
 	if (!cq)
 		return CV_CLOSED;
+	if (polls > 1 && (cv_me->polled += polls) >= YIELD_AFTER) {
+		cv_me->polled = 0;
+		yield = CV_YIELD;
+	}
 	do
 		k = ibv_poll_cq(cq, (int)n, wc);
 	while (!k && --polls);
@@ -319,7 +324,7 @@ int cv_poll_cq(const uintptr_t *gate, struct ibv_wc *wc, uint32_t n, uint32_t po
 		if (!(w->wc_flags & IBV_WC_WITH_INV))
 			w->imm_data = w->wc_flags & IBV_WC_WITH_IMM ? ntohl(w->imm_data) : 0;
 	}
-	return k;
+	return k | yield;
 }
 
 int cv_req_notify_cq(const uintptr_t *gate, int solicited_only)

@@ -46,6 +46,7 @@ struct cv_user *cv_new_user(void)
 		if (posix_memalign((void **)&u, sizeof(*u), sizeof(*u)))
 			return NULL;
 		u->gate = NULL;
+		u->polled = 0;
 		u->taken = 1;
 		u->next = __atomic_load_n(&users, __ATOMIC_RELAXED);
 		while (!__atomic_compare_exchange_n(&users, &u->next, u, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))

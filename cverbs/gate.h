@@ -9,7 +9,8 @@
 struct cv_user {
 	const uintptr_t *gate;
 	struct cv_user *next;
-	int taken; // by a running thread
+	int taken;       // by a running thread
+	uint32_t polled; // by cv_poll_cq, since it last returned CV_YIELD
 } __attribute__((aligned(128)));
 
 #define CV_HIDDEN __attribute__((visibility("hidden")))

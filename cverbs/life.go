@@ -162,6 +162,13 @@ func (l *life) drop(k kind) {
 	l.mu.Unlock()
 }
 
+// children is the number of objects of a kind that reference this one.
+func (l *life) children(k kind) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int(l.kids[k])
+}
+
 // swapParent replaces parent from by to, which the caller has referenced already.
 func (l *life) swapParent(from, to *life) {
 	for i, p := range l.parents {

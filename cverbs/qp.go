@@ -14,8 +14,9 @@ import (
 
 // QP is a queue pair.
 type QP struct {
+	gate gate // and cap are what a post reads: first, to lie in one cache line
+	cap  QPCap
 	life life
-	gate gate
 	c    *C.struct_ibv_qp
 	pd   *PD
 	id   *CMID // not nil: made on that id, which drives its states
@@ -23,7 +24,6 @@ type QP struct {
 	num  uint32
 	typ  QPType
 	qkey uint32
-	cap  QPCap
 }
 
 var qps handles[QP]

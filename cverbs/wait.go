@@ -30,6 +30,10 @@ type waiter struct {
 	fd      int  // of the C object; open while a call is in flight
 	watched bool // fd is in the epoll set (file)
 
+	control func(set uintptr) // runs op on the set; kept, because a new closure for each watch allocates
+	op      int
+	failed  error
+
 	blocks  bool                    // block may block a thread
 	brief   bool                    // the last wait was shorter than blockFor
 	yielded time.Time               // when block last called Gosched
@@ -46,6 +50,9 @@ func newWaiter(fd int, name string) (*waiter, error) {
 	}
 	unix.SetNonblock(set, true)
 	w := &waiter{file: os.NewFile(uintptr(set), name), gate: make(chan struct{}, 1), done: make(chan struct{}), fd: fd}
+	w.control = func(set uintptr) {
+		w.failed = unix.EpollCtl(int(set), w.op, w.fd, &unix.EpollEvent{Events: unix.EPOLLIN})
+	}
 	if err = w.file.SetReadDeadline(time.Time{}); err == nil { // fails if the descriptor cannot be polled
 		w.raw, err = w.file.SyscallConn()
 	}
@@ -66,13 +73,16 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 		stop := context.AfterFunc(ctx, w.interrupt)
 		defer stop()
 	}
-	if w.woken.Swap(false) {
+	if w.woken.Load() && w.woken.Swap(false) {
 		return errWoken
+	}
+	if try(0) {
+		w.brief = true
+		return nil
 	}
 	start := time.Now()
 	defer func() { w.brief = time.Since(start) < blockFor }()
-	late := !deadline.IsZero() && !start.Before(deadline) // Read would not call try
-	if (late || w.block(ctx, deadline)) && try(0) {
+	if w.block(ctx, deadline) && try(0) {
 		return nil
 	}
 	if err := w.watch(true); err != nil && !w.over(context.Background()) {
@@ -116,15 +126,12 @@ func (w *waiter) watch(on bool) error {
 	if on {
 		op = unix.EPOLL_CTL_ADD
 	}
-	var failed error
-	err := w.raw.Control(func(set uintptr) {
-		failed = unix.EpollCtl(int(set), op, w.fd, &unix.EpollEvent{Events: unix.EPOLLIN})
-	})
-	if err != nil {
+	w.op = op
+	if err := w.raw.Control(w.control); err != nil {
 		return err
 	}
-	if failed != nil {
-		return &Error{Verb: "epoll_ctl", Errno: errnoOf(failed)}
+	if w.failed != nil {
+		return &Error{Verb: "epoll_ctl", Errno: errnoOf(w.failed)}
 	}
 	w.watched = on
 	return nil
