@@ -284,7 +284,7 @@ func dtestConnect(t *testing.T, e *end, qual udat.ConnQual, private, answer []by
 		assert.NilError(t, e.ep.Connect(addr, qual, patience, private, udat.QoSBestEffort, udat.ConnectDefault))
 		ev := next(t, e.conn)
 		if ev.Number == udat.EventConnectionEstablished {
-			assert.DeepEqual(t, ev.PrivateData[:len(answer)], answer)
+			assert.DeepEqual(t, ev.PrivateData()[:len(answer)], answer)
 			return
 		}
 		assert.Equal(t, ev.Number, udat.EventConnectionNonPeerRejected, "%s", describe(ev))

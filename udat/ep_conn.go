@@ -66,7 +66,7 @@ func (ep *EP) established(event EventNumber, told fabric.ConnEvent) {
 		return nil
 	})
 	ep.recvs.source.releaseDeferredAfter(ep.connectEVD, &Event{
-		Number: event, EP: ep, PrivateData: told.Private, PrivateDataPadded: told.Padded,
+		Number: event, EP: ep, conn: &connectionData{private: told.Private, padded: told.Padded},
 	})
 	if ep.aboveHard() {
 		ep.breakConnection()
@@ -93,10 +93,11 @@ func (ep *EP) flush(why epCause, event EventNumber, told fabric.ConnEvent) {
 	ep.stopTimers()
 	was := ep.exactState()
 	c := ep.conn.Load()
-	c.disconnectEvent = &Event{Number: event, EP: ep, failure: ep.whyNot(c, event, told)}
+	data := &connectionData{failure: ep.whyNot(c, event, told)}
 	if event == EventConnectionPeerRejected || event == EventConnectionNonPeerRejected && why == causeRejected {
-		c.disconnectEvent.PrivateData, c.disconnectEvent.PrivateDataPadded = told.Private, told.Padded
+		data.private, data.padded = told.Private, told.Padded
 	}
+	c.disconnectEvent = &Event{Number: event, EP: ep, conn: data}
 	c.peerLeft = why == causePeerLeft
 	ep.apply("ep", why, func() error {
 		ep.requests.qp.SetError() // later posts are flushed

@@ -127,7 +127,7 @@ func TestConnectFailures(t *testing.T) {
 				assert.NilError(t, f.start(t))
 				ev := expect(t, a.conn, f.event)
 				assert.Equal(t, ev.EP, a.ep)
-				assert.Equal(t, len(ev.PrivateData), 0)
+				assert.Equal(t, len(ev.PrivateData()), 0)
 				assert.Equal(t, state(t, a.ep), udat.EPDisconnected)
 				flushed(t, a.recv, 77)
 				refused(t, a.ep.Connect(b.ia.Addr(), 4711, patience, nil, 0, 0), udat.InvalidState, udat.SubStateEPDisconnected)

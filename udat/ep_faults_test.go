@@ -299,7 +299,7 @@ func TestShortOfResources(t *testing.T) {
 		empty(t, a.conn)
 		assert.NilError(t, cr.Accept(b.ep, []byte("yes")))
 		expect(t, b.conn, udat.EventConnectionEstablished)
-		assert.Equal(t, string(expect(t, a.conn, udat.EventConnectionEstablished).PrivateData), "yes")
+		assert.Equal(t, string(expect(t, a.conn, udat.EventConnectionEstablished).PrivateData()), "yes")
 
 		part(t, a, b, udat.CloseAbrupt)
 		flushed(t, a.recv, 1)

@@ -503,7 +503,7 @@ func TestDupConnect(t *testing.T) {
 		assert.NilError(t, ev.CR.Accept(b.another(nil), down))
 		got := expect(t, a.conn, udat.EventConnectionEstablished)
 		assert.Equal(t, got.EP, dup)
-		sameBytes(t, got.PrivateData, down)
+		sameBytes(t, got.PrivateData(), down)
 		expect(t, b.conn, udat.EventConnectionEstablished)
 		assert.Equal(t, param(t, dup).RemotePortQual, param(t, a.ep).RemotePortQual)
 		assert.Equal(t, param(t, dup).RemoteAddr, param(t, a.ep).RemoteAddr)

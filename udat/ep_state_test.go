@@ -277,7 +277,7 @@ func TestTransitions(t *testing.T) {
 						ev := expect(t, e.conn, want.event)
 						assert.Equal(t, ev.EP, e.ep)
 						with := want == connects || want.event == udat.EventConnectionPeerRejected || cause == "rejected" && want.event == udat.EventConnectionNonPeerRejected
-						assert.Equal(t, len(ev.PrivateData) > 0, with)
+						assert.Equal(t, len(ev.PrivateData()) > 0, with)
 					}
 					if want.next == udat.EPDisconnected && s != udat.EPDisconnected {
 						flushed(t, e.recv, 77)

@@ -41,7 +41,7 @@ func TestDequeueFromDevice(t *testing.T) {
 			for i := range events {
 				events[i] = udat.Event{
 					Number: 1, EVD: b.recv, EP: b.ep, Status: udat.DTOErrTransport, Software: t, RawStatus: 1, Reason: 1, HasImmediate: true,
-					Object: b.ia, CR: &udat.CR{}, RMR: &udat.RMR{}, RMRContext: 1, ConnQual: 1, PrivateData: []byte{1}, PrivateDataPadded: true,
+					Object: b.ia, CR: &udat.CR{}, RMR: &udat.RMR{}, RMRContext: 1,
 					Immediate: 1, Cookie: 99, Length: 99, Operation: udat.DTOBind,
 				}
 			}

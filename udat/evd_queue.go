@@ -43,10 +43,10 @@ func (e *EVD) drainInto(to []Event, polls int) int {
 	}
 }
 
-// completeFast is complete for the most frequent completions: of requests that succeed and make an event. It takes the
+// completeFast is complete for the most frequent completions: of work that succeeds and makes an event. It takes the
 // completions up to the first of another kind or queue, and returns their number.
 func (e *EVD) completeFast(s *source, wcs []fabric.WC, to []Event) int {
-	if s.receive || e.discard {
+	if e.discard || s.receive && (s.deferring || e.streams.solicitedOnly()) {
 		return 0
 	}
 	q := s.inflight
@@ -54,7 +54,7 @@ func (e *EVD) completeFast(s *source, wcs []fabric.WC, to []Event) int {
 		wc := &wcs[i]
 		seq := uint32(wc.ID)
 		en := q.entry(seq)
-		if wc.ID&^math.MaxUint32 != q.id || wc.Status != fabric.StatusSuccess || int32(seq-q.completed) < 0 || en.flags != 0 || en.rmr != nil {
+		if wc.ID&^math.MaxUint32 != q.id || wc.Status != fabric.StatusSuccess || int32(seq-q.completed) < 0 || en.flags != 0 || en.rmr != nil || s.receive && wc.Flags != 0 {
 			return i
 		}
 		q.completed = seq + 1
@@ -66,6 +66,9 @@ func (e *EVD) completeFast(s *source, wcs []fabric.WC, to []Event) int {
 		}
 		ev.Number, ev.EVD, ev.EP = EventDTOCompletion, e, s.ep
 		ev.Cookie, ev.Length, ev.Operation = en.cookie, en.length, en.op
+		if s.receive {
+			ev.Length = uint64(wc.ByteLen)
+		}
 		e.waiting.notified = true
 		if e.cno != nil {
 			e.notify(true)

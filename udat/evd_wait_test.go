@@ -422,19 +422,19 @@ func TestWaitPrivateData(t *testing.T) {
 			assert.ErrorIs(t, err, udat.ErrInvalidHandle)
 			rule.Proves(t, "EVD-WAIT-24")
 			passive := expect(t, b.conn, udat.EventConnectionEstablished)
-			assert.Equal(t, len(passive.PrivateData), 0)
+			assert.Equal(t, len(passive.PrivateData()), 0)
 			assert.Equal(t, passive.EP, b.ep)
 			active := expect(t, a.conn, udat.EventConnectionEstablished)
-			assert.Assert(t, bytes.Equal(active.PrivateData, down), "%d bytes of %d", len(active.PrivateData), size)
+			assert.Assert(t, bytes.Equal(active.PrivateData(), down), "%d bytes of %d", len(active.PrivateData()), size)
 			assert.Equal(t, active.EP, a.ep)
 			rule.Proves(t, "EVD-WAIT-25", "EVD-WAIT-27")
 			assert.NilError(t, a.ep.Disconnect(udat.CloseGraceful))
 			for _, e := range []*end{a, b} {
 				ev := expect(t, e.conn, udat.EventConnectionDisconnected)
-				assert.Equal(t, len(ev.PrivateData), 0)
+				assert.Equal(t, len(ev.PrivateData()), 0)
 			}
 			rule.Proves(t, "EVT-04")
-			assert.Assert(t, bytes.Equal(active.PrivateData, down))
+			assert.Assert(t, bytes.Equal(active.PrivateData(), down))
 			rule.Proves(t, "EVD-WAIT-26")
 		}
 	})

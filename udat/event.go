@@ -143,7 +143,8 @@ const (
 	ReasonOther               = 0 // LMR, RMR, PZ
 )
 
-// Event is one event of any stream: a flat value, of which the fields of its kind are set.
+// Event is one event of any stream: a flat value of 128 bytes, of which the fields of its kind are set. What every
+// completion sets lies in the first 64.
 type Event struct {
 	Number EventNumber
 	Status DTOStatus // DTO and bind completions
@@ -153,7 +154,6 @@ type Event struct {
 	EP *EP
 
 	// DTO and bind completions.
-	RMR          *RMR
 	Cookie       Cookie
 	Length       uint64 // bytes transferred; defined on success only
 	Operation    DTOOperation
@@ -163,28 +163,53 @@ type Event struct {
 	RawStatus    uint32 // Extension. the fabric's own status (ibv_wc_status) and vendor code, where Status is an error
 	VendorError  uint32 // Extension.
 
+	Reason uint32 // asynchronous events
+	RMR    *RMR   // bind completions
+
 	// Connection requests. CR must not be used after accept, reject or handoff.
-	CR       *CR
-	ConnQual ConnQual
+	CR *CR
 
 	// Object is the service point of a connection request (nil for a reserved one, which is gone), or what an
 	// asynchronous event is about.
 	Object Handle
-	Reason uint32 // asynchronous events
-
-	// PrivateDataPadded says that PrivateData has the size of the connection manager's message: the peer is no program of this library,
-	// and its own data may end earlier, in zeroes. Where it is false PrivateData is what the peer gave, to the byte. Extension.
-	PrivateDataPadded bool
-
-	// PrivateData came with ESTABLISHED at the active end, with PEER_REJECTED, or with the NON_PEER_REJECTED of a program that rejects
-	// without being a DAT Consumer. It stays valid.
-	PrivateData []byte
 
 	// Software is the payload of a software event.
 	Software any
 
-	places  *atomic.Int32 // counts the event as a receive of its shared queue, until it is taken
+	places *atomic.Int32   // counts the event as a receive of its shared queue, until it is taken
+	conn   *connectionData // of connection events and requests; nil: none
+}
+
+// connectionData is what events of connections alone have.
+type connectionData struct {
+	qual    ConnQual
+	private []byte
+	padded  bool
 	failure *connectError // see Err
+}
+
+// PrivateData came with ESTABLISHED at the active end, with PEER_REJECTED, or with the NON_PEER_REJECTED of a program that
+// rejects without being a DAT Consumer. It stays valid.
+//
+// Extension. It is part of the event data.
+func (e Event) PrivateData() []byte { return e.connection().private }
+
+// PrivateDataPadded says that PrivateData has the size of the connection manager's message: the peer is no program of this
+// library, and its own data may end earlier, in zeroes. Where it is false PrivateData is what the peer gave, to the byte.
+//
+// Extension.
+func (e Event) PrivateDataPadded() bool { return e.connection().padded }
+
+// ConnQual is the qualifier that a connection request came to.
+//
+// Extension. It is part of the event data.
+func (e Event) ConnQual() ConnQual { return e.connection().qual }
+
+func (e Event) connection() connectionData {
+	if e.conn == nil {
+		return connectionData{}
+	}
+	return *e.conn
 }
 
 // freePlace gives the shared queue of the event its place back: the Consumer has taken the event, or never will.
@@ -209,8 +234,8 @@ func (e *Event) LocalAddr() netip.Addr {
 //
 // Extension.
 func (e *Event) Err() error {
-	if e.failure == nil {
+	if e.conn == nil || e.conn.failure == nil {
 		return nil
 	}
-	return e.failure
+	return e.conn.failure
 }

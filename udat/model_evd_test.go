@@ -146,8 +146,8 @@ func (e *mEVD) take(t *rapid.T, ev udat.Event) {
 		}
 	}
 	e.w.seen[what]++
-	if !bytes.Equal(ev.PrivateData, w.private) {
-		t.Fatalf("%s: %s has private data %q, want %q", e.name, describe(ev), ev.PrivateData, w.private)
+	if !bytes.Equal(ev.PrivateData(), w.private) {
+		t.Fatalf("%s: %s has private data %q, want %q", e.name, describe(ev), ev.PrivateData(), w.private)
 	}
 	if s.kind == crStream && ev.Object != w.point {
 		t.Fatalf("%s: the request came to %v, want %v", e.name, ev.Object, w.point)

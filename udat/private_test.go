@@ -67,11 +67,11 @@ func TestPrivateData(t *testing.T) {
 			assert.NilError(t, cr.Accept(b.ep, sent))
 			clear(sent)
 			ev := expect(t, a.conn, udat.EventConnectionEstablished)
-			same("accept", ev.PrivateData, ev.PrivateDataPadded, back)
+			same("accept", ev.PrivateData(), ev.PrivateDataPadded(), back)
 			assert.Equal(t, ev.EP, a.ep)
-			assert.Equal(t, len(expect(t, b.conn, udat.EventConnectionEstablished).PrivateData), 0)
+			assert.Equal(t, len(expect(t, b.conn, udat.EventConnectionEstablished).PrivateData()), 0)
 			part(t, b, a, udat.CloseAbrupt)
-			all = append(all, kept{ev.PrivateData, back})
+			all = append(all, kept{ev.PrivateData(), back})
 			assert.NilError(t, a.ep.Reset())
 			assert.NilError(t, b.ep.Reset())
 		}
@@ -83,7 +83,7 @@ func TestPrivateData(t *testing.T) {
 			assert.NilError(t, cr.Reject(sent))
 			clear(sent)
 			ev := expect(t, a.conn, udat.EventConnectionPeerRejected)
-			same("reject", ev.PrivateData, ev.PrivateDataPadded, back)
+			same("reject", ev.PrivateData(), ev.PrivateDataPadded(), back)
 			assert.NilError(t, a.ep.Reset())
 		}
 		for n := range 57 {
@@ -121,7 +121,7 @@ func TestPrivateDataPadded(t *testing.T) {
 				e, _ := inState(t, dev, udat.EPActiveConnectionPending, setup{})
 				e.ep.Late()(fabric.ConnEvent{Kind: kind, Private: []byte("raw\x00"), Padded: padded})
 				ev := expect(t, e.conn, want)
-				assert.Equal(t, string(ev.PrivateData), "raw\x00")
+				assert.Equal(t, string(ev.PrivateData()), "raw\x00")
 				assert.Equal(t, ev.PrivateDataPadded, padded)
 			}
 		}
@@ -129,7 +129,7 @@ func TestPrivateDataPadded(t *testing.T) {
 			e, _ := inState(t, dev, udat.EPActiveConnectionPending, setup{})
 			e.ep.Late()(fabric.ConnEvent{Kind: kind, Private: []byte("raw\x00"), Padded: true})
 			ev := next(t, e.conn)
-			assert.Assert(t, ev.PrivateData == nil && !ev.PrivateDataPadded, describe(ev))
+			assert.Assert(t, ev.PrivateData() == nil && !ev.PrivateDataPadded(), describe(ev))
 		}
 		rule.Proves(t, "EVT-04")
 	})

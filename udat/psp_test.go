@@ -326,7 +326,7 @@ func TestPSPProvider(t *testing.T) {
 		assert.NilError(t, ep.PostRecv(b.iov(0, 100), 5, 0))
 		assert.NilError(t, cr.Accept(nil, []byte("welcome")))
 		expect(t, b.conn, udat.EventConnectionEstablished)
-		assert.Equal(t, string(expect(t, a.conn, udat.EventConnectionEstablished).PrivateData), "welcome")
+		assert.Equal(t, string(expect(t, a.conn, udat.EventConnectionEstablished).PrivateData()), "welcome")
 		want := a.put(0, 100, 1)
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 100), 1, 0))
 		assert.Equal(t, completion(t, b.recv, 5).EP, ep)

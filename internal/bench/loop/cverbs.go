@@ -12,14 +12,19 @@ import (
 
 // end is a queue pair and what belongs to it.
 type end struct {
-	qp      *cverbs.QP
-	cq      *cverbs.CQ
-	ch      *cverbs.CompChannel
-	mr      *cverbs.MR
-	peer    *end
-	size    uint32
-	sent    uint32
-	events  bool
+	qp     *cverbs.QP
+	cq     *cverbs.CQ
+	ch     *cverbs.CompChannel
+	mr     *cverbs.MR
+	peer   *end
+	size   uint32
+	sent   uint32
+	events bool
+	*scratch
+}
+
+// scratch is what one post or poll passes to C; in C it lies on the stack.
+type scratch struct {
 	sendWR  [1]cverbs.SendWR
 	sendSGE [1]cverbs.SGE
 	recvWR  [1]cverbs.RecvWR
@@ -46,8 +51,9 @@ func openDevice() (err error) {
 func openEnd(owner *end, depth, cqe int, events bool) (e *end, err error) {
 	e = &end{events: events}
 	if owner != nil {
-		e.cq, e.ch, e.mr = owner.cq, owner.ch, owner.mr
+		e.cq, e.ch, e.mr, e.scratch = owner.cq, owner.ch, owner.mr, owner.scratch
 	} else {
+		e.scratch = new(scratch)
 		if events {
 			if e.ch, err = verbs.CreateCompChannel(); err != nil {
 				return nil, err
@@ -360,7 +366,15 @@ func manyCverbs(w cverbs.LoopWork) (run, error) {
 }
 
 func postersCverbs(w cverbs.LoopWork) (run, error) {
-	open := func() (*end, error) { a, _, err := openPair(nil, nil, depth, depth, false); return a, err }
+	open := func(same *end) (a *end, err error) {
+		if same == nil {
+			a, _, err = openPair(nil, nil, depth, depth, false)
+			return a, err
+		}
+		a = new(*same)
+		a.scratch = new(scratch)
+		return a, nil
+	}
 	write := func(a *end) error { return a.postRDMA(cverbs.OpRDMAWrite, 0, w.Size, true) }
 	return posters(w, open, write, (*end).reap)
 }

@@ -87,20 +87,18 @@ type poster struct {
 	_         [128]byte
 }
 
-// posters lets two goroutines post writes and reap, on an end each or on one.
-func posters[E any](w cverbs.LoopWork, open func() (*E, error), write func(*E) error, reap func(*E) (int, error)) (run, error) {
+// posters lets two goroutines post writes and reap, on an end each or on one. open opens an end, or
+// makes another of the same objects with requests and completions of its own.
+func posters[E any](w cverbs.LoopWork, open func(same *E) (*E, error), write func(*E) error, reap func(*E) (int, error)) (run, error) {
 	var step [2]func(p *poster) error
-	var first *E
+	var same *E
 	for i := range step {
-		a := new(E)
-		if first != nil && w.Shared {
-			*a = *first // the same objects, but requests and completions of its own
-		} else {
-			var err error
-			if a, err = open(); err != nil {
-				return run{}, err
-			}
-			first = a
+		a, err := open(same)
+		if err != nil {
+			return run{}, err
+		}
+		if w.Shared {
+			same = a
 		}
 		step[i] = func(p *poster) error {
 			if p.inFlight.Add(1) <= depth {

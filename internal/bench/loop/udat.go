@@ -13,16 +13,14 @@ import (
 
 // endpoint is an endpoint and what belongs to it.
 type endpoint struct {
-	ep      *udat.EP
-	dto     *udat.EVD
-	mem     *udat.LMR
-	peer    *endpoint
-	size    int
-	sent    uint32
-	events  bool
-	iov     [1]udat.LMRTriplet
-	recvIOV [1]udat.LMRTriplet
-	got     [16]udat.Event
+	ep     *udat.EP
+	dto    *udat.EVD
+	mem    *udat.LMR
+	peer   *endpoint
+	size   int
+	sent   uint32
+	events bool
+	got    []udat.Event
 }
 
 // connectTime bounds each connection.
@@ -57,8 +55,9 @@ func openAdapter(ends int) (d *adapter, err error) {
 func (d *adapter) openEnd(owner *endpoint, conn *udat.EVD, depth, qlen int) (e *endpoint, err error) {
 	e = new(endpoint)
 	if owner != nil {
-		e.dto, e.mem = owner.dto, owner.mem
+		e.dto, e.mem, e.got = owner.dto, owner.mem, owner.got
 	} else {
+		e.got = make([]udat.Event, 16)
 		if e.dto, err = d.ia.CreateEVD(qlen, udat.EVDDTO, nil); err != nil {
 			return nil, err
 		}
@@ -120,17 +119,17 @@ func runUdat(w cverbs.LoopWork) (r run, err error) {
 }
 
 func (e *endpoint) postReceive(slot uint64) error {
-	e.recvIOV[0] = e.mem.Triplet((int(slot)+1)*maxSize, e.size)
-	return e.ep.PostRecv(e.recvIOV[:], udat.Cookie(slot), udat.CompletionDefault)
+	iov := [1]udat.LMRTriplet{e.mem.Triplet((int(slot)+1)*maxSize, e.size)}
+	return e.ep.PostRecv(iov[:], udat.Cookie(slot), udat.CompletionDefault)
 }
 
 func (e *endpoint) postMessage() error {
-	e.iov[0] = e.mem.Triplet(0, e.size)
+	iov := [1]udat.LMRTriplet{e.mem.Triplet(0, e.size)}
 	flags := udat.CompletionSuppress
 	if e.sent++; e.sent%signal == 0 {
 		flags = udat.CompletionDefault
 	}
-	return e.ep.PostSend(e.iov[:], 0, flags)
+	return e.ep.PostSend(iov[:], 0, flags)
 }
 
 func (e *endpoint) message(events []udat.Event) (slot uint64, found bool, err error) {
@@ -153,7 +152,7 @@ func (e *endpoint) awaitMessage() (uint64, error) {
 		if e.events {
 			n = 1
 			e.got[0], _, err = e.dto.Wait(udat.Infinite, 1)
-		} else if n, err = e.dto.DequeueSpin(e.got[:], spins); errors.Is(err, udat.ErrQueueEmpty) {
+		} else if n, err = e.dto.DequeueSpin(e.got, spins); errors.Is(err, udat.ErrQueueEmpty) {
 			continue
 		}
 		if err != nil {
@@ -177,13 +176,13 @@ func (d *adapter) ping(w cverbs.LoopWork) (run, error) {
 }
 
 func (e *endpoint) postWrite(cookie udat.Cookie, size int, flags udat.CompletionFlags) error {
-	e.iov[0] = e.mem.Triplet(0, size)
-	return e.ep.PostRDMAWrite(e.iov[:], cookie, e.peer.mem.RMRTriplet(maxSize, size), flags)
+	iov := [1]udat.LMRTriplet{e.mem.Triplet(0, size)}
+	return e.ep.PostRDMAWrite(iov[:], cookie, e.peer.mem.RMRTriplet(maxSize, size), flags)
 }
 
 // reap takes completions that are there.
 func (e *endpoint) reap() (int, error) {
-	n, err := e.dto.DequeueBatch(e.got[:])
+	n, err := e.dto.DequeueBatch(e.got)
 	if errors.Is(err, udat.ErrQueueEmpty) {
 		return 0, nil
 	}
@@ -203,8 +202,8 @@ func (d *adapter) one(w cverbs.LoopWork) (run, error) {
 	c := newClock(w)
 	for {
 		if w.Kind == cverbs.LoopRead {
-			a.iov[0] = a.mem.Triplet(0, w.Size)
-			err = a.ep.PostRDMARead(a.iov[:], 0, b.mem.RMRTriplet(maxSize, w.Size), udat.CompletionDefault)
+			iov := [1]udat.LMRTriplet{a.mem.Triplet(0, w.Size)}
+			err = a.ep.PostRDMARead(iov[:], 0, b.mem.RMRTriplet(maxSize, w.Size), udat.CompletionDefault)
 		} else {
 			err = a.postWrite(0, w.Size, udat.CompletionDefault)
 		}
@@ -349,7 +348,15 @@ func (d *adapter) many(w cverbs.LoopWork) (run, error) {
 }
 
 func (d *adapter) posters(w cverbs.LoopWork) (run, error) {
-	open := func() (*endpoint, error) { a, _, err := d.openPair(nil, nil, depth, depth); return a, err }
+	open := func(same *endpoint) (a *endpoint, err error) {
+		if same == nil {
+			a, _, err = d.openPair(nil, nil, depth, depth)
+			return a, err
+		}
+		a = new(*same)
+		a.got = make([]udat.Event, len(same.got))
+		return a, nil
+	}
 	write := func(a *endpoint) error { return a.postWrite(0, w.Size, udat.CompletionDefault) }
 	return posters(w, open, write, (*endpoint).reap)
 }
