@@ -10,23 +10,28 @@ import (
 // explicit 0. Counts are of operations, segments or reads; sizes are in bytes.
 type EPAttr struct {
 	ServiceType            ServiceType
-	MaxMessageSize         uint64 // largest Send or receive; default: the device's largest
-	MaxRDMASize            uint64 // largest RDMA; default: the device's largest
 	QoS                    QoS
+	MaxMessageSize         uint64          // largest Send or receive; default: the device's largest
+	MaxRDMASize            uint64          // largest RDMA; default: the device's largest
+	MaxRequestIOV          int             // segments of a send; default 4
+	MaxRDMAWriteIOV        int             // segments of an RDMA write; default MaxRequestIOV
+	MaxRDMAReadIOV         int             // segments of an RDMA read; default MaxRequestIOV
+	MaxRecvIOV             int             // segments of a receive; default 4
 	RecvCompletionFlags    CompletionFlags // default, UNSIGNALLED, SOLICITED_WAIT or EVD_THRESHOLD
 	RequestCompletionFlags CompletionFlags // default, UNSIGNALLED or EVD_THRESHOLD
 	// receives outstanding; default 16. With an SRQ: the hard high watermark, default off
 	MaxRecvDTOs       int
 	MaxRequestDTOs    int         // sends, RDMAs and binds outstanding; default 16
-	MaxRecvIOV        int         // segments of a receive; default 4
-	MaxRequestIOV     int         // segments of a send; default 4
 	MaxRDMAReadIn     int         // reads and atomics that the peer may have outstanding here; default 4
 	MaxRDMAReadOut    int         // reads and atomics outstanding to the peer; default 4
 	SRQSoftHW         int         // soft high watermark with an SRQ; default off
-	MaxRDMAReadIOV    int         // segments of an RDMA read; default MaxRequestIOV
-	MaxRDMAWriteIOV   int         // segments of an RDMA write; default MaxRequestIOV
 	TransportSpecific []NamedAttr // none are known
 	ProviderSpecific  []NamedAttr // none are known
+}
+
+// requestIOV is the number of segments of the longest request.
+func (a *EPAttr) requestIOV() int {
+	return max(a.MaxRequestIOV, a.MaxRDMAReadIOV, a.MaxRDMAWriteIOV, 1)
 }
 
 // None in a field of EPAttr is an explicit zero.

@@ -226,8 +226,8 @@ func TestCPeerAnswers(t *testing.T) {
 					assert.NilError(t, req.ID.Reject([]byte(c.data)))
 				}
 				ev := expect(t, e.conn, c.want)
-				assert.DeepEqual(t, ev.PrivateData, c.got)
-				assert.Equal(t, ev.PrivateDataPadded, c.padded)
+				assert.DeepEqual(t, ev.PrivateData(), c.got)
+				assert.Equal(t, ev.PrivateDataPadded(), c.padded)
 			})
 		}
 		rule.Proves(t, "GAP-45", "GAP-42", "EPST-13", "EPST-14")

@@ -209,7 +209,7 @@ func TestCRHandoff(t *testing.T) {
 		assert.NilError(t, cr.Handoff(to.Qual()))
 		everyCallFails(t, []udat.Handle{cr}, reflect.Zero)
 		ev := expect(t, b.cr, udat.EventConnectionRequest)
-		assert.Equal(t, ev.ConnQual, to.Qual())
+		assert.Equal(t, ev.ConnQual(), to.Qual())
 		assert.Equal(t, ev.Object, udat.Handle(to))
 		p, err := ev.CR.Query()
 		assert.NilError(t, err)

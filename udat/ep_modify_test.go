@@ -496,7 +496,7 @@ func TestDupConnect(t *testing.T) {
 		assert.NilError(t, dup.DupConnect(a.ep, patience, up, udat.QoSBestEffort))
 		assert.Equal(t, state(t, dup), udat.EPActiveConnectionPending)
 		ev := expect(t, b.cr, udat.EventConnectionRequest)
-		assert.Equal(t, ev.ConnQual, psp.Qual())
+		assert.Equal(t, ev.ConnQual(), psp.Qual())
 		p, err := ev.CR.Query()
 		assert.NilError(t, err)
 		sameBytes(t, p.PrivateData, up)

@@ -19,16 +19,11 @@ func (ep *EP) build(op string) error {
 	}
 	ep.recvs.ep, ep.recvs.source = ep, recv.newSource(maxRecv, ep.attr.MaxRecvIOV, true)
 	ep.requests.ep, ep.requests.source = ep, request.newSource(ep.attr.MaxRequestDTOs, 0, false)
-	ep.recvs.inflight, ep.requests.inflight = ep.recvs.source.inflight, ep.requests.source.inflight
+	ep.recvs.inflight, ep.requests.inflight = &ep.recvs.source.inflight, &ep.requests.source.inflight
 	ep.recvs.source.setOwner(ep, &ep.recvs)
 	ep.requests.source.setOwner(ep, &ep.requests)
-	iov := max(ep.attr.MaxRequestIOV, ep.attr.MaxRDMAReadIOV, ep.attr.MaxRDMAWriteIOV, 1)
-	batch := min(batchMax, ep.attr.MaxRequestDTOs+spareEntries)
-	ep.requests.wrs = make([]fabric.SendWR, 0, batch)
-	ep.requests.sges = make([]fabric.SGE, 0, batch*iov)
-	batch = min(batchMax, maxRecv+spareEntries)
-	ep.recvs.wrs = make([]fabric.RecvWR, 0, batch)
-	ep.recvs.sges = make([]fabric.SGE, 0, batch*max(ep.attr.MaxRecvIOV, 1))
+	ep.requests.reserve(1, ep.attr.requestIOV())
+	ep.recvs.reserve(1, ep.attr.MaxRecvIOV)
 	if err := ep.attachStreams(op); err != nil {
 		return err
 	}
@@ -82,7 +77,7 @@ func (ep *EP) newQP(op string) error {
 		RecvCQ:     ep.recvs.source.evd.cq,
 		MaxSend:    ep.attr.MaxRequestDTOs + spareEntries,
 		MaxRecv:    ep.attr.MaxRecvDTOs,
-		MaxSendSGE: max(ep.attr.MaxRequestIOV, ep.attr.MaxRDMAReadIOV, ep.attr.MaxRDMAWriteIOV, 1),
+		MaxSendSGE: ep.attr.requestIOV(),
 		MaxRecvSGE: max(ep.attr.MaxRecvIOV, 1),
 		MaxInline:  ep.obj.ia.inlineWanted(),
 	}

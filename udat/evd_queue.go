@@ -49,7 +49,7 @@ func (e *EVD) completeFast(s *source, wcs []fabric.WC, to []Event) int {
 	if e.discard || s.receive && (s.deferring || e.streams.solicitedOnly()) {
 		return 0
 	}
-	q := s.inflight
+	q := &s.inflight
 	for i := range wcs {
 		wc := &wcs[i]
 		seq := uint32(wc.ID)

@@ -152,7 +152,7 @@ func TestStreamsEveryKind(t *testing.T) {
 		ev := expect(t, evd, udat.EventConnectionRequest)
 		class(ev, 0x2000)
 		assert.Equal(t, ev.Object, udat.Handle(psp))
-		assert.Equal(t, ev.ConnQual, psp.Qual())
+		assert.Equal(t, ev.ConnQual(), psp.Qual())
 		assert.Equal(t, ev.LocalAddr(), a.ia.Addr())
 		assert.NilError(t, ev.CR.Accept(a.ep, nil))
 		ev = expect(t, evd, udat.EventConnectionEstablished)

@@ -413,7 +413,7 @@ func TestWaitPrivateData(t *testing.T) {
 			req := expect(t, b.cr, udat.EventConnectionRequest)
 			assert.Equal(t, req.EVD, b.cr)
 			assert.Equal(t, req.Object, udat.Handle(psp))
-			assert.Equal(t, req.ConnQual, psp.Qual())
+			assert.Equal(t, req.ConnQual(), psp.Qual())
 			p, err := req.CR.Query()
 			assert.NilError(t, err)
 			assert.Assert(t, bytes.Equal(p.PrivateData, up), "%d bytes of %d", len(p.PrivateData), size)

@@ -16,17 +16,17 @@ import (
 type inflight struct {
 	id      uint64 // upper half of the work request ids
 	entries []inflightEntry
-	limit   uint32      // the Consumer's; the ring has spareEntries more
-	headMu  sync.Locker // the dispatcher's lock
+	limit   uint32 // the Consumer's; the ring has spareEntries more
 
 	// Guarded by the poster's lock.
-	tail  uint32 // number of the next entry to be posted
-	freed uint32 // completed, as the poster last saw it
+	tail   uint32 // number of the next entry to be posted
+	freed  uint32 // completed, as the poster last saw it
+	stride uint32
 
+	headMu   sync.Locker  // the dispatcher's lock
 	segments []fabric.SGE // stride for each entry; nil until saveSGEs needs them
-	stride   int
 
-	// Guarded by the dispatcher's lock.
+	// Guarded by the dispatcher's lock, and in another cache line than the poster's fields.
 	completed uint32 // number of the first entry that has not completed
 }
 
@@ -68,12 +68,12 @@ const spareEntries = 1
 
 // newInflight makes the ring of a queue of limit entries with up to stride saved segments each. headMu is the lock of
 // the dispatcher.
-func newInflight(limit, stride int, headMu sync.Locker) *inflight {
+func newInflight(limit, stride int, headMu sync.Locker) inflight {
 	size := 1
 	for size < limit+spareEntries {
 		size *= 2
 	}
-	return &inflight{limit: uint32(limit), entries: make([]inflightEntry, size), headMu: headMu, stride: stride}
+	return inflight{limit: uint32(limit), entries: make([]inflightEntry, size), headMu: headMu, stride: uint32(stride)}
 }
 
 func (q *inflight) entry(seq uint32) *inflightEntry { return &q.entries[seq&uint32(len(q.entries)-1)] }
@@ -116,7 +116,7 @@ func (q *inflight) clear() { q.completed, q.freed = q.tail, q.tail }
 // saveSGEs saves the segments of a receive that is posted outside a connection: Modify may have to post it anew.
 func (q *inflight) saveSGEs(seq uint32, sges []fabric.SGE) []fabric.SGE {
 	if q.segments == nil {
-		q.segments = make([]fabric.SGE, len(q.entries)*q.stride)
+		q.segments = make([]fabric.SGE, len(q.entries)*int(q.stride))
 	}
 	q.entry(seq).segments = uint16(len(sges))
 	saved := q.savedSGEs(seq)
@@ -126,6 +126,6 @@ func (q *inflight) saveSGEs(seq uint32, sges []fabric.SGE) []fabric.SGE {
 
 // savedSGEs returns the segments that saveSGEs has saved.
 func (q *inflight) savedSGEs(seq uint32) []fabric.SGE {
-	first := int(seq&uint32(len(q.entries)-1)) * q.stride
+	first := int(seq&uint32(len(q.entries)-1)) * int(q.stride)
 	return q.segments[first : first+int(q.entry(seq).segments)]
 }

@@ -3,6 +3,7 @@ package udat
 import (
 	"sync"
 	"testing"
+	"unsafe"
 
 	"gotest.tools/v3/assert"
 
@@ -24,7 +25,7 @@ func TestForgottenCompletions(t *testing.T) {
 	for _, start := range []uint32{5, 0, 1<<32 - 2} {
 		e := &EVD{qlen: 8, ring: newEventRing(8)}
 		s := testSource(e)
-		q := s.inflight
+		q := &s.inflight
 		q.tail, q.freed, q.completed = start, start-2, start-2
 		q.clear()
 		q.tail += 3
@@ -72,7 +73,7 @@ func TestFull(t *testing.T) {
 // TestClearForgetsBinds: the outcome of binds that are outstanding when the queue is cleared is unknown, of others not.
 func TestClearForgetsBinds(t *testing.T) {
 	s := testSource(&EVD{})
-	q := s.inflight
+	q := &s.inflight
 	var regions [3]LMR
 	ia := &IA{}
 	r := &RMR{obj: object{ia: ia}}
@@ -99,11 +100,19 @@ func TestClearForgetsBinds(t *testing.T) {
 func TestFailureWithoutConnection(t *testing.T) {
 	e := &EVD{qlen: 8, ring: newEventRing(8)}
 	s := testSource(e)
-	q := s.inflight
+	q := &s.inflight
 	for i, st := range []fabric.Status{fabric.StatusRemoteAccess, fabric.StatusFlush} {
 		q.tail++
 		e.complete(s, &fabric.WC{ID: q.id | uint64(i), Status: st}, nil)
 		assert.Equal(t, e.ring.n, i+1)
 		assert.Equal(t, len(e.after), 0)
 	}
+}
+
+// TestSizes: an event has no more than two cache lines, and what a post reads of an inflight lies in one.
+func TestSizes(t *testing.T) {
+	assert.Equal(t, unsafe.Sizeof(Event{}), uintptr(128))
+	assert.Equal(t, unsafe.Offsetof(Event{}.RMR), uintptr(64))
+	assert.Assert(t, unsafe.Offsetof(inflight{}.stride) < 64)
+	assert.Assert(t, unsafe.Offsetof(inflight{}.completed) >= 64)
 }

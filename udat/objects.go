@@ -312,26 +312,26 @@ type srqSlot struct {
 // EP is an endpoint: one end of a reliable connection. All methods are safe for concurrent use;
 // posts of one kind (requests, receives) go out in the order in which the calls lock the endpoint.
 type EP struct {
-	obj  object
-	attr EPAttr
-	pz   *PZ
-	srq  *SRQ
+	// What a post reads comes first, here and in the queues: with many endpoints each cache line costs.
+	obj      object
+	state    atomic.Uint32 // changed under mu
+	pz       *PZ
+	srq      *SRQ
+	requests requestQueue
+	attr     EPAttr
+	recvs    recvQueue
 
 	// nil: the events are discarded.
 	recvEVD, requestEVD, connectEVD *EVD
 
 	modifying ranked[rankModifying] // held by Modify, which alone changes the fields above
 
-	mu    ranked[rankEP] // changes of state
-	state atomic.Uint32
+	mu    ranked[rankEP]             // changes of state
 	conn  atomic.Pointer[connection] // or the attempt at one; nil: none; changed under mu
 	timer *time.Timer
 	wmark watermarks
 
 	request fabric.Request // to be answered, in PASSIVE and TENTATIVE; guarded by mu
-
-	requests requestQueue
-	recvs    recvQueue
 }
 
 func (ep *EP) object() *object {
@@ -344,31 +344,36 @@ func (ep *EP) object() *object {
 // requestQueue posts sends, RDMAs and binds.
 type requestQueue struct {
 	mu         ranked[rankRequests]
-	qp         fabric.QP
-	inline     int
-	readOut    int    // RDMA reads that the connection allows in flight
 	suppressed uint32 // consecutive posts without a completion
+	fence      uint32 // the number of the latest fenced request,
+	fenced     bool   // which may be in flight
 	marked     bool   // a request of the library may be in flight,
 	marker     uint32 // with this number
-	fenced     bool   // a fenced request may be in flight,
-	fence      uint32 // the latest with this number
+	inline     int
+	qp         fabric.QP
+	inflight   *inflight // replaced by Modify with source, under ep.mu and mu
 	wrs        []fabric.SendWR
 	sges       []fabric.SGE
-	ep         *EP
-	inflight   *inflight // replaced by Modify with source, under ep.mu and mu
-	source     *source
+	oneWR      [1]fabric.SendWR // behind wrs and sges until there is a batch
+	oneIOV     [defaultIOV]fabric.SGE
+
+	readOut int // RDMA reads that the connection allows in flight
+	ep      *EP
+	source  *source
 }
 
 // recvQueue posts receives.
 type recvQueue struct {
-	mu   ranked[rankRecvs]
-	qp   fabric.QP
-	wrs  []fabric.RecvWR
-	sges []fabric.SGE
-	ep   *EP
-
+	mu       ranked[rankRecvs]
+	qp       fabric.QP
 	inflight *inflight // replaced by Modify with source, under ep.mu and mu
-	source   *source
+	wrs      []fabric.RecvWR
+	sges     []fabric.SGE
+	oneWR    [1]fabric.RecvWR // behind wrs and sges until there is a batch
+	oneIOV   [defaultIOV]fabric.SGE
+
+	ep     *EP
+	source *source
 }
 
 // watermarks are an endpoint's high watermarks on the receives that it holds. All but armed is

@@ -122,7 +122,7 @@ func TestPrivateDataPadded(t *testing.T) {
 				e.ep.Late()(fabric.ConnEvent{Kind: kind, Private: []byte("raw\x00"), Padded: padded})
 				ev := expect(t, e.conn, want)
 				assert.Equal(t, string(ev.PrivateData()), "raw\x00")
-				assert.Equal(t, ev.PrivateDataPadded, padded)
+				assert.Equal(t, ev.PrivateDataPadded(), padded)
 			}
 		}
 		for _, kind := range []fabric.ConnEventKind{fabric.EventUnreachable, fabric.EventFailed, fabric.EventDisconnected} {

@@ -42,7 +42,7 @@ func TestPSP(t *testing.T) {
 			a.call(b, qual, "hello")
 			ev := expect(t, b.cr, udat.EventConnectionRequest)
 			assert.Equal(t, ev.Object, udat.Handle(psp))
-			assert.Equal(t, ev.ConnQual, qual)
+			assert.Equal(t, ev.ConnQual(), qual)
 			assert.Equal(t, ev.LocalAddr(), b.ia.Addr())
 			assert.Equal(t, ev.EVD, b.cr)
 			p, err := ev.CR.Query()

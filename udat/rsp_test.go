@@ -30,7 +30,7 @@ func TestRSP(t *testing.T) {
 		a.call(b, qual, "hello")
 		ev := expect(t, b.cr, udat.EventConnectionRequest)
 		assert.Assert(t, ev.Object == nil)
-		assert.Equal(t, ev.ConnQual, qual)
+		assert.Equal(t, ev.ConnQual(), qual)
 		assert.Equal(t, state(t, b.ep), udat.EPPassiveConnectionPending)
 		assert.Assert(t, !live(rsp))
 		assert.ErrorIs(t, rsp.Free(), udat.ErrInvalidHandle)
@@ -79,7 +79,7 @@ func TestRSPWideQual(t *testing.T) {
 			assert.NilError(t, err)
 			assert.Equal(t, p.ConnQual, qual)
 			a.call(b, qual, "")
-			assert.Equal(t, expect(t, b.cr, udat.EventConnectionRequest).ConnQual, qual)
+			assert.Equal(t, expect(t, b.cr, udat.EventConnectionRequest).ConnQual(), qual)
 			rule.Proves(t, "RSP-CREATE-04")
 			return
 		}

@@ -24,12 +24,12 @@ type sharedQueue interface {
 // source is one queue of an endpoint, as the dispatcher of its completions sees it. All but
 // inflight is guarded by the dispatcher's lock, or does not change.
 type source struct {
-	inflight *inflight
-	evd      *EVD
+	inflight inflight
 	receive  bool
-	ep       *EP // named in the events
-	sink     completionSink
 	muted    bool // completions make no events
+	ep       *EP  // named in the events
+	evd      *EVD
+	sink     completionSink
 
 	deferring bool // events go to deferred until the connection is established
 	deferred  []deferredEvent
