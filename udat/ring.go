@@ -31,7 +31,9 @@ func (r *eventRing) pop(to *Event) {
 	*to = *slot
 	*slot = Event{}
 	r.head = (r.head + 1) & (len(r.buf) - 1)
-	r.n--
+	if r.n--; r.n == 0 {
+		r.head = 0 // the slots that are used again are in the cache
+	}
 }
 
 // reserve makes room for that many events in all.
