@@ -177,8 +177,8 @@ func (ep *EP) rebuild(op string, next *EP) error {
 		}
 	}
 	if err != nil {
-		ep.recvs.source.evd.restoreFlags(ep.attr.RecvCompletionFlags)
-		ep.requests.source.evd.restoreFlags(ep.attr.RequestCompletionFlags)
+		ep.recvs.source.restoreFlags(ep.attr.RecvCompletionFlags)
+		ep.requests.source.restoreFlags(ep.attr.RequestCompletionFlags)
 		return err
 	}
 	ep.detachStreams() // first: flushed work of the old queue pair makes no events
@@ -199,8 +199,8 @@ func moveQueues(to, from *EP) {
 
 // countStreams adds to the number of streams on the endpoint's dispatchers.
 func (ep *EP) countStreams(n int) {
-	ep.recvs.source.evd.countStreams(n)
-	ep.requests.source.evd.countStreams(n)
+	ep.recvs.source.countStreams(n)
+	ep.requests.source.countStreams(n)
 }
 
 // recvsFit refuses attributes to which the receives that are posted could not be posted.

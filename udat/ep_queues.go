@@ -17,8 +17,8 @@ func (ep *EP) build(op string) error {
 	if ep.srq != nil {
 		maxRecv = 0
 	}
-	ep.recvs.ep, ep.recvs.source = ep, recv.newSource(maxRecv, ep.attr.MaxRecvIOV, true)
-	ep.requests.ep, ep.requests.source = ep, request.newSource(ep.attr.MaxRequestDTOs, 0, false)
+	ep.recvs.ep, ep.recvs.source = ep, newSource(recv, maxRecv, ep.attr.MaxRecvIOV, true)
+	ep.requests.ep, ep.requests.source = ep, newSource(request, ep.attr.MaxRequestDTOs, 0, false)
 	ep.recvs.inflight, ep.requests.inflight = &ep.recvs.source.inflight, &ep.requests.source.inflight
 	ep.recvs.source.setOwner(ep, &ep.recvs)
 	ep.requests.source.setOwner(ep, &ep.requests)

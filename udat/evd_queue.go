@@ -382,3 +382,19 @@ func (e *EVD) fit(op string, depth int) error {
 	e.rearm()
 	return nil
 }
+
+// growShare makes room for a shared queue that is about to grow.
+func (e *EVD) growShare(op string, queue sharedQueue, depth int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	sh := e.shares[queue]
+	if sh == nil || sh.depth >= depth {
+		return nil
+	}
+	if err := e.fit(op, e.capacity+depth-sh.depth); err != nil {
+		return err
+	}
+	e.capacity += depth - sh.depth
+	sh.depth = depth
+	return nil
+}

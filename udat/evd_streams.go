@@ -117,31 +117,15 @@ func (s *source) pushDeferred() {
 }
 
 // countStreams adds n to the number of streams, while a stream is being replaced.
-func (e *EVD) countStreams(n int) {
-	e.mu.Lock()
-	e.streams.n += n
-	e.mu.Unlock()
+func (s *source) countStreams(n int) {
+	s.evd.mu.Lock()
+	s.evd.streams.n += n
+	s.evd.mu.Unlock()
 }
 
 // restoreFlags restores the flags of streams that were not replaced after all.
-func (e *EVD) restoreFlags(f CompletionFlags) {
-	e.mu.Lock()
-	e.streams.flags = f
-	e.mu.Unlock()
-}
-
-// growShare makes room for a shared queue that is about to grow.
-func (e *EVD) growShare(op string, queue sharedQueue, depth int) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	sh := e.shares[queue]
-	if sh == nil || sh.depth >= depth {
-		return nil
-	}
-	if err := e.fit(op, e.capacity+depth-sh.depth); err != nil {
-		return err
-	}
-	e.capacity += depth - sh.depth
-	sh.depth = depth
-	return nil
+func (s *source) restoreFlags(f CompletionFlags) {
+	s.evd.mu.Lock()
+	s.evd.streams.flags = f
+	s.evd.mu.Unlock()
 }

@@ -14,7 +14,7 @@ import (
 func testSource(e *EVD) *source {
 	ep := &EP{}
 	ep.requests.ep = ep
-	s := e.newSource(4, 0, false)
+	s := newSource(e, 4, 0, false)
 	s.setOwner(ep, &ep.requests)
 	e.sources.add(s)
 	return s

@@ -42,7 +42,7 @@ type deferredEvent struct {
 
 // newSource makes the source of a queue of limit entries, of stride segments each, that completes
 // on e.
-func (e *EVD) newSource(limit, stride int, receive bool) *source {
+func newSource(e *EVD, limit, stride int, receive bool) *source {
 	return &source{inflight: newInflight(limit, stride, &e.mu), evd: e, receive: receive}
 }
 
