@@ -157,3 +157,17 @@ func (ep *EP) drainBoth() {
 	requests.evd.poll()
 	recvs.evd.poll()
 }
+
+// reserve makes room for a batch of n receives of iov segments each; mu is held, and no receive
+// waits to be posted.
+func (q *recvQueue) reserve(n, iov int) {
+	if q.wrs == nil {
+		q.wrs, q.sges = q.oneWR[:0], q.oneIOV[:0]
+	}
+	if n > 1 {
+		n = min(batchMax, int(q.inflight.limit)+spareEntries)
+	}
+	if n > cap(q.wrs) || n*iov > cap(q.sges) {
+		q.wrs, q.sges = make([]fabric.RecvWR, 0, n), make([]fabric.SGE, 0, n*iov)
+	}
+}
