@@ -53,10 +53,10 @@ func (ia *IA) newPSP(op string, qual ConnQual, port uint16, evd *EVD, flags PSPF
 	// A request may come before Listen returns: it waits for the lock.
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	listener, err := ia.device.Listen(port, p.arrive)
+	listener, err := ia.listen(op, port, p)
 	if err != nil {
 		evd.obj.unuse()
-		return nil, failListen(op, port, err)
+		return nil, err
 	}
 	p.listener = listener
 	if qual == 0 {
@@ -70,14 +70,21 @@ func (ia *IA) newPSP(op string, qual ConnQual, port uint16, evd *EVD, flags PSPF
 	return p, nil
 }
 
-// failListen makes an Error of a fabric's refusal to listen. If any port would do, one in use means
-// that none is free.
-func failListen(op string, port uint16, cause error) error {
-	err := failAs(op, cause, SubResourceMemory)
-	if port == 0 && err.Type == ConnQualInUse {
-		err.Type = ConnQualUnavailable
+// listen makes the fabric pass connection requests on a port to the service point.
+func (ia *IA) listen(op string, port uint16, p servicePoint) (fabric.Listener, error) {
+	l, err := ia.device.Listen(port, func(r fabric.Request) {
+		if !p.take(r) {
+			r.Reject(nil, false)
+		}
+	})
+	if err == nil {
+		return l, nil
 	}
-	return err
+	bad := failAs(op, err, SubResourceMemory)
+	if port == 0 && bad.Type == ConnQualInUse {
+		bad.Type = ConnQualUnavailable // any port would do, so none is free
+	}
+	return nil, bad
 }
 
 // useForRequests takes a reference to a dispatcher of connection requests.
@@ -95,13 +102,6 @@ func (ia *IA) useForRequests(op string, evd *EVD) error {
 }
 
 func (p *PSP) port() uint16 { return p.listener.Addr().Port() }
-
-// arrive takes the fabric's connection requests.
-func (p *PSP) arrive(r fabric.Request) {
-	if !p.take(r) {
-		r.Reject(nil, false)
-	}
-}
 
 func (p *PSP) take(r fabric.Request) bool {
 	p.mu.Lock()

@@ -80,7 +80,7 @@ func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flag
 	if err := r.begin(op, &b); err != nil {
 		return 0, err
 	}
-	context, err := q.bind(r, &b, r.obj.ia.windowAccess(priv), cookie, flags)
+	context, err := q.bind(r, &b, r.obj.ia.access(priv)&(fabric.RemoteRead|fabric.RemoteWrite), cookie, flags)
 	if err != nil {
 		r.settle(b.serial, fabric.StatusGeneral)
 		return 0, err
@@ -123,17 +123,6 @@ func (r *RMR) checkBind(op string, t *LMRTriplet, priv MemPriv, ep *EP, flags Co
 			"remote write needs a region with local write: its privileges are %v", t.LMR.priv)
 	}
 	return nil
-}
-
-func (ia *IA) windowAccess(priv MemPriv) fabric.Access {
-	var a fabric.Access
-	if priv&PrivRemoteRead != 0 {
-		a |= fabric.RemoteRead
-	}
-	if priv&PrivRemoteWrite != 0 {
-		a |= fabric.RemoteWrite
-	}
-	return a
 }
 
 // bind posts the bind; q.mu is held. Each bind makes a completion, which settles it.

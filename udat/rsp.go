@@ -44,10 +44,10 @@ func (r *RSP) start(op string, ia *IA, port uint16) error {
 	// A request may come before Listen returns: it waits for the lock.
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	listener, err := ia.device.Listen(port, r.arrive)
+	listener, err := ia.listen(op, port, r)
 	if err != nil {
 		r.ep.unreserve()
-		return failListen(op, port, err)
+		return err
 	}
 	r.listener = listener
 	if err := ia.adopt(op, &r.obj, r, HandleRSP, nil); err != nil {
@@ -84,12 +84,6 @@ func (ep *EP) unreserve() {
 }
 
 func (r *RSP) port() uint16 { return r.listener.Addr().Port() }
-
-func (r *RSP) arrive(request fabric.Request) {
-	if !r.take(request) {
-		request.Reject(nil, false)
-	}
-}
 
 // take makes the service point's one request and ends the service point. If the dispatcher is full
 // it goes on listening.

@@ -63,11 +63,11 @@ func (t *LMRTriplet) check(op string, i int, need MemPriv, pz *PZ) error {
 		return err
 	}
 	if l.pz != pz {
-		return fail(op, ProtectionViolation, protectionSubtype(need),
+		return fail(op, ProtectionViolation, either(need, SubProtectionRead, SubProtectionWrite),
 			"segment %d: its region is in another protection zone", i)
 	}
 	if l.priv&need == 0 {
-		return fail(op, PrivilegesViolation, privilegeSubtype(need),
+		return fail(op, PrivilegesViolation, either(need, SubPrivilegesRead, SubPrivilegesWrite),
 			"segment %d: its region has privileges %v and lacks %v", i, l.priv, need)
 	}
 	return nil
@@ -83,16 +83,10 @@ func (t *LMRTriplet) inside(op string, arg Subtype, i int) error {
 	return nil
 }
 
-func privilegeSubtype(need MemPriv) Subtype {
+// either is the subtype read if local read is needed, else write.
+func either(need MemPriv, read, write Subtype) Subtype {
 	if need == PrivLocalRead {
-		return SubPrivilegesRead
+		return read
 	}
-	return SubPrivilegesWrite
-}
-
-func protectionSubtype(need MemPriv) Subtype {
-	if need == PrivLocalRead {
-		return SubProtectionRead
-	}
-	return SubProtectionWrite
+	return write
 }
