@@ -235,10 +235,17 @@ func TestReceiveIntoFreedRegion(t *testing.T) {
 func TestReceiverNotReady(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{opts: []udat.Option{udat.WithRNRRetry(2)}}), newEnd(t, dev, setup{})
-		if !udat.DeviceAttr(a.ia).EnforcesRNR {
-			t.Skip("the device retries for ever, or has nothing to retry")
+		if acknowledged(a) && !udat.DeviceAttr(a.ia).EnforcesRNR {
+			t.Skip("the device retries for ever")
 		}
 		connect(t, a, b)
+		if !acknowledged(a) { // there is nothing to retry: the message ends the connection
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))
+			completion(t, a.request, 1)
+			broken(t, a, b)
+			rule.Proves(t, "EP-RECV-15", "EPST-34")
+			return
+		}
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, udat.CompletionSuppress))
 		ev := expect(t, a.request, udat.EventDTOCompletion)

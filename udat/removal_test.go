@@ -15,10 +15,11 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/rule"
 )
 
 // TestDeviceDeleted deletes the device while a process lives that has closed it (even rounds) or is
-// connected (odd ones). A connected process receives its events. Once it has closed its adapters
+// connected (odd ones). A connected process receives its events, each open of the device its own. Once it has closed its adapters
 // the kernel waits for it no more, and it can use the device when it is back.
 func TestDeviceDeleted(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
@@ -47,6 +48,8 @@ func TestDeviceDeleted(t *testing.T) {
 		}
 		untilBack(t, dev, before)
 		pair(t, dev, setup{})
+		says(t, out, "ready 4") // all is as it should be in the third round too
+		rule.Proves(t, "IA-OPEN-09", "IA-OPEN-06")
 	})
 }
 
@@ -90,12 +93,17 @@ func roleAgain(t *testing.T, dev string) {
 			if round%2 == 0 {
 				return
 			}
+			c := open(t, dev, udat.WithAsyncEVD(a.ia.AsyncEVD()))
 			for _, e := range []*end{a, b} {
 				assert.NilError(t, e.ep.PostRecv(nil, 1, 0))
 			}
 			fmt.Printf("ready %d\n", round)
+			told := map[udat.Handle]int{}
+			for _, evd := range []*udat.EVD{a.ia.AsyncEVD(), a.ia.AsyncEVD(), b.ia.AsyncEVD()} {
+				told[expect(t, evd, udat.EventAsyncIACatastrophic).Object]++
+			}
+			assert.DeepEqual(t, []int{told[a.ia], told[b.ia], told[c]}, []int{1, 1, 1})
 			for _, e := range []*end{a, b} {
-				expect(t, e.ia.AsyncEVD(), udat.EventAsyncIACatastrophic)
 				expect(t, e.conn, udat.EventConnectionBroken)
 				flushed(t, e.recv, 1)
 			}

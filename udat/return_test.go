@@ -109,21 +109,22 @@ func TestEventNumbers(t *testing.T) {
 func TestFailureIsAFlush(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
-		needAcknowledged(t, a)
 		assert.NilError(t, b.ep.PostRecv(b.iov(0, 1), 1, 0))
 		assert.NilError(t, b.ep.PostRecv(b.iov(0, 1), 2, 0))
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 2), 3, 0)) // too long
-		assert.Assert(t, next(t, a.request).Status > udat.DTOErrFlushed)
+		assert.Assert(t, next(t, a.request).Status > udat.DTOErrFlushed || !acknowledged(a))
 		failed(t, b.recv, 1, udat.DTOErrLocalLength)
 		flushed(t, b.recv, 2)
 		broken(t, a, b)
-		again(t, a, b)
-		remote := b.mem.RMRTriplet(0, 10)
-		remote.RMRContext ^= 0x5a5a5a
-		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 10), 4, remote, 0))
-		assert.NilError(t, a.ep.PostSend(nil, 5, 0))
-		failed(t, a.request, 4, udat.DTOErrRemoteAccess)
-		flushed(t, a.request, 5)
+		if acknowledged(a) {
+			again(t, a, b)
+			remote := b.mem.RMRTriplet(0, 10)
+			remote.RMRContext ^= 0x5a5a5a
+			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 10), 4, remote, 0))
+			assert.NilError(t, a.ep.PostSend(nil, 5, 0))
+			failed(t, a.request, 4, udat.DTOErrRemoteAccess)
+			flushed(t, a.request, 5)
+		}
 		assert.Equal(t, udat.DTOErrFlushed, udat.DTOStatus(1))
 		rule.Proves(t, "EVT-05")
 	})
