@@ -53,6 +53,6 @@ for fabric; do
 done
 cd ..
 go -C tools build -o "$out/" ./conformance
-"$out/conformance" docs/conformance/rules.tsv "${table:-$out/table.md}" "$out"/*.tsv || failed=1
+"$out/conformance" docs/conformance/{rules,limits}.tsv "${table:-$out/table.md}" "$out"/*.tsv || failed=1
 [ -n "$table" ] || { grep '| missing |$' "$out/table.md" | cut -d '|' -f 2,3 || true; }
 exit $failed

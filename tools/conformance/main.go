@@ -1,8 +1,11 @@
 // Command conformance makes the table of DAT rules and the tests that prove them, from the rule
 // list and the records and logs that the test suites leave, and fails if a rule that the committed
-// table shows as proven no longer is.
+// table shows as proven no longer is, or one is not proven on a fabric and nothing says why.
 //
-//	conformance RULES TABLE RECORDS...
+//	conformance RULES LIMITS TABLE RECORDS...
+//
+// LIMITS lists the rules that cannot be proven on a fabric: the fabrics, the rules, and the reason,
+// which the table shows.
 //
 // Beside each file of records, NAME.tsv, lies the log of its suite, NAME.log, made with -test.v. A
 // record counts only if the log says that its test has passed, and that no part of it has failed or
@@ -11,6 +14,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -33,18 +37,22 @@ type ruleLine struct {
 type proof map[string]map[string]bool
 
 func main() {
-	if len(os.Args) < 4 {
-		fmt.Fprintln(os.Stderr, "usage: conformance RULES TABLE RECORDS...")
+	if len(os.Args) < 5 {
+		fmt.Fprintln(os.Stderr, "usage: conformance RULES LIMITS TABLE RECORDS...")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2], os.Args[3:]); err != nil {
+	if err := run(os.Args[1], os.Args[2], os.Args[3], os.Args[4:]); err != nil {
 		fmt.Fprintln(os.Stderr, "conformance:", err)
 		os.Exit(1)
 	}
 }
 
-func run(rulesPath, tablePath string, records []string) error {
+func run(rulesPath, limitsPath, tablePath string, records []string) error {
 	rules, err := readRules(rulesPath)
+	if err != nil {
+		return err
+	}
+	limits, err := readLimits(limitsPath, rules)
 	if err != nil {
 		return err
 	}
@@ -56,7 +64,7 @@ func run(rulesPath, tablePath string, records []string) error {
 	if err != nil {
 		return err
 	}
-	text := table(rules, proofs)
+	text, wrong := table(rules, limits, proofs)
 	if len(unknown) > 0 {
 		return fmt.Errorf("tests prove rules that the list does not have: %s", strings.Join(unknown, ", "))
 	}
@@ -67,14 +75,17 @@ func run(rulesPath, tablePath string, records []string) error {
 			lost = append(lost, id+" on "+headings[fabric])
 		}
 	}
+	if len(lost) > 0 {
+		slices.Sort(lost)
+		wrong = append(wrong, "no longer proven: "+strings.Join(lost, ", "))
+	}
 	if err := os.WriteFile(tablePath, []byte(text), 0o666); err != nil {
 		return err
 	}
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	fmt.Println(lines[len(lines)-1])
-	if len(lost) > 0 {
-		slices.Sort(lost)
-		return fmt.Errorf("no longer proven: %s", strings.Join(lost, ", "))
+	if len(wrong) > 0 {
+		return errors.New(strings.Join(wrong, "\n"))
 	}
 	return nil
 }
@@ -121,6 +132,29 @@ func readRules(path string) ([]ruleLine, error) {
 		return nil
 	})
 	return rules, err
+}
+
+// readLimits reads why a rule cannot be proven on a fabric, by "ID fabric".
+func readLimits(path string, rules []ruleLine) (map[string]string, error) {
+	limits := map[string]string{}
+	err := eachLine(path, func(_ int, f []string) error {
+		if len(f) != 3 || f[2] == "" {
+			return fmt.Errorf("want fabrics, rules and the reason, between tabs")
+		}
+		for _, id := range strings.Fields(f[1]) {
+			if !slices.ContainsFunc(rules, func(r ruleLine) bool { return r.id == id }) {
+				return fmt.Errorf("the list of rules has no %s", id)
+			}
+			for _, fabric := range strings.Fields(f[0]) {
+				if !slices.Contains(fabrics, fabric) || limits[id+" "+fabric] != "" {
+					return fmt.Errorf("%s: fabric %s is unknown or stands here twice", id, fabric)
+				}
+				limits[id+" "+fabric] = f[2]
+			}
+		}
+		return nil
+	})
+	return limits, err
 }
 
 func readRecords(rules []ruleLine, paths []string) (proofs map[string]proof, unknown []string, err error) {
@@ -207,13 +241,21 @@ func provenBefore(path string) (map[string]bool, error) {
 	return before, nil
 }
 
-func table(rules []ruleLine, proofs map[string]proof) string {
+// table also says what the limits lack and what they say in vain, of the fabrics that have run.
+func table(rules []ruleLine, limits map[string]string, proofs map[string]proof) (text string, wrong []string) {
 	var b strings.Builder
+	var silent, vain []string
+	ran := map[string]bool{}
+	for _, p := range proofs {
+		for fabric := range p {
+			ran[fabric] = true
+		}
+	}
 	b.WriteString("# Conformance\n\nMade by `make conformance`; do not edit. What each rule says in full is the DAT " +
 		"1.2 specification's affair: the\n" +
 		"second column is a reminder. A rule is proven on a fabric if a test that names it has " +
 		"passed there; tests that need no\n" +
-		"fabric count for mem0.\n\n")
+		"fabric count for mem0. Elsewhere stands why it cannot be.\n\n")
 	b.WriteString("| Rule | Meaning | mem0 | rxe | siw | Tests |\n|---|---|---|---|---|---|\n")
 	counts := map[string]int{}
 	na, missing := 0, 0
@@ -221,8 +263,16 @@ func table(rules []ruleLine, proofs map[string]proof) string {
 		cells := make([]string, len(fabrics))
 		var tests []string
 		for i, fabric := range fabrics {
+			limit := limits[r.id+" "+fabric]
 			if len(proofs[r.id][fabric]) == 0 {
+				cells[i] = limit
+				if limit == "" && r.notApplicable == "" && ran[fabric] {
+					silent = append(silent, r.id+" on "+headings[fabric])
+				}
 				continue
+			}
+			if limit != "" {
+				vain = append(vain, r.id+" on "+headings[fabric])
 			}
 			cells[i] = "proven"
 			counts[fabric]++
@@ -251,5 +301,11 @@ func table(rules []ruleLine, proofs map[string]proof) string {
 		fmt.Fprintf(&b, ", %s %d proven", headings[fabric], counts[fabric])
 	}
 	fmt.Fprintf(&b, ", %d n/a, %d missing\n", na, missing)
-	return b.String()
+	if len(silent) > 0 {
+		wrong = append(wrong, "not proven, and nothing says why: "+strings.Join(silent, ", "))
+	}
+	if len(vain) > 0 {
+		wrong = append(wrong, "proven, though it is said that it cannot be: "+strings.Join(vain, ", "))
+	}
+	return b.String(), wrong
 }
