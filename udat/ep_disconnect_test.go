@@ -42,7 +42,8 @@ func TestGraceful(t *testing.T) {
 		assert.NilError(t, a.ep.PostRDMARead(a.iov(10000, 1000), 8, b.mem.RMRTriplet(10000, 1000), 0))
 		read := b.put(10000, 1000, 5)
 		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 1000), 9, b.mem.RMRTriplet(12000, 1000), 0))
-		binds := udat.DeviceAttr(a.ia).MaxMW > 0
+		// soft-RoCE, the only one that does not keep to a window's bounds, sends nothing again once a bind waits behind a Send without a receive.
+		binds := udat.DeviceAttr(a.ia).MaxMW > 0 && udat.DeviceAttr(a.ia).ExactBounds
 		if binds {
 			_, err := a.window(t).Bind(a.mem.Triplet(0, 8), bothRights, a.ep, 10, 0)
 			assert.NilError(t, err)
