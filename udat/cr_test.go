@@ -34,7 +34,7 @@ func TestCRQuery(t *testing.T) {
 		rule.Proves(t, "EPST-11", "EP-CONNECT-05")
 		assert.NilError(t, cr.Accept(b.ep, []byte("reply")))
 		everyCallFails(t, []udat.Handle{cr}, reflect.Zero)
-		rule.Proves(t, "CR-ACCEPT-05", "EPST-24", "OBJ-06")
+		rule.Proves(t, "CR-ACCEPT-05", "EPST-24", "OBJ-06", "EVD-WAIT-24")
 		ev := expect(t, b.conn, udat.EventConnectionEstablished)
 		assert.Equal(t, len(ev.PrivateData()), 0)
 		rule.Proves(t, "EVT-04", "EPST-25")

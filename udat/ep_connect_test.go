@@ -26,7 +26,7 @@ func TestConnectRefused(t *testing.T) {
 		refused(t, try(here, psp.Qual(), -time.Second, 0, 0, 0), udat.InvalidParameter, udat.SubArg4)
 		rule.Proves(t, "EP-CONNECT-03")
 		refused(t, try(here, psp.Qual(), patience, limit+1, 0, 0), udat.InvalidParameter, udat.SubArg5)
-		rule.Proves(t, "EP-CONNECT-04", "C-11")
+		rule.Proves(t, "EP-CONNECT-04", "EVD-WAIT-28", "C-11")
 		refused(t, try(here, psp.Qual(), patience, 0, udat.QoSPremium, 0), udat.ModelNotSupported)
 		refused(t, try(here, psp.Qual(), patience, 0, 0, udat.ConnectMultipath), udat.ModelNotSupported)
 		refused(t, try(here, psp.Qual(), patience, 0, 0, 6), udat.InvalidParameter)

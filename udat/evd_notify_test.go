@@ -1,7 +1,6 @@
 package udat_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -213,38 +212,6 @@ func TestNotifyFailures(t *testing.T) {
 		assert.Equal(t, r.ev.Cookie, udat.Cookie(5))
 		assert.Equal(t, r.nmore, 0)
 		rule.Proves(t, "EVD-27", "F-07", "F-04")
-	})
-}
-
-// TestNotifySRQ shows that receives of a shared queue notify, and that solicited wait holds for them too.
-func TestNotifySRQ(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
-		for _, flags := range []udat.CompletionFlags{0, udat.CompletionUnsignalled, udat.CompletionSolicitedWait} {
-			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
-			srq, err := b.ia.CreateSRQ(b.pz, udat.SRQAttr{MaxRecvDTOs: 8, MaxRecvIOV: 1})
-			if errors.Is(err, udat.ErrModelNotSupported) {
-				t.Skip(err)
-			}
-			assert.NilError(t, err)
-			assert.NilError(t, b.ep.Free())
-			b.ep, err = b.ia.CreateEPWithSRQ(b.pz, b.recv, b.request, b.conn, srq, &udat.EPAttr{RecvCompletionFlags: flags})
-			assert.NilError(t, err)
-			for i := range udat.Cookie(3) {
-				assert.NilError(t, srq.PostRecv(b.iov(0, 64), i))
-			}
-			connect(t, a, b)
-			w := waitOn(t, b.recv, udat.Infinite, 1)
-			a.send(8, 0, quietly)
-			if flags == udat.CompletionSolicitedWait {
-				needSolicited(t, b)
-				w.still(t)
-				a.send(8, 0, udat.CompletionSolicitedWait)
-			}
-			r := w.result(t)
-			assert.NilError(t, r.err)
-			assert.Equal(t, r.ev.EP, b.ep)
-		}
-		rule.Proves(t, "EVD-24")
 	})
 }
 

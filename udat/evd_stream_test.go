@@ -267,29 +267,6 @@ func TestStreamsNoOverflow(t *testing.T) {
 	})
 }
 
-// TestStreamsBacklog shows that requests beyond the queue are refused, which is no overflow.
-func TestStreamsBacklog(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
-		b := newEnd(t, dev, setup{})
-		cr := b.evd(1, udat.EVDCR)
-		_, psp, err := b.ia.CreatePSPAny(cr, udat.PSPConsumer)
-		assert.NilError(t, err)
-		first := newEnd(t, dev, setup{})
-		assert.NilError(t, first.ep.Connect(b.ia.Addr(), psp.Qual(), patience, nil, udat.QoSBestEffort, udat.ConnectDefault))
-		until(t, "the first request is queued", func() bool { return udat.Queued(cr) == 1 })
-		for range 2 {
-			late := newEnd(t, dev, setup{})
-			assert.NilError(t, late.ep.Connect(b.ia.Addr(), psp.Qual(), patience, nil, udat.QoSBestEffort, udat.ConnectDefault))
-			expect(t, late.conn, udat.EventConnectionNonPeerRejected)
-		}
-		empty(t, b.ia.AsyncEVD())
-		req := expect(t, cr, udat.EventConnectionRequest)
-		assert.NilError(t, req.CR.Accept(b.ep, nil))
-		expect(t, first.conn, udat.EventConnectionEstablished)
-		rule.Proves(t, "EVD-55")
-	})
-}
-
 // TestStreamsEstablishedFirst shows that a message that beats the end of the handshake is queued after ESTABLISHED.
 func TestStreamsEstablishedFirst(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

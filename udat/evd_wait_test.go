@@ -1,7 +1,6 @@
 package udat_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -398,66 +397,6 @@ func TestWaitStreamOrder(t *testing.T) {
 		rule.Proves(t, "EVD-44")
 		ordered(a.request)
 		rule.Proves(t, "EVD-WAIT-22", "EVD-40", "EVD-45")
-	})
-}
-
-// TestWaitPrivateData shows what ESTABLISHED brings at either end.
-func TestWaitPrivateData(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
-		limit := udat.DeviceAttr(open(t, dev)).MaxConnData
-		for _, size := range []int{0, 1, limit - 4, limit - 1, limit} {
-			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
-			psp := listen(t, b)
-			up, down := a.put(0, size, 3), b.put(0, size, 77)
-			assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), patience, up, udat.QoSBestEffort, udat.ConnectDefault))
-			req := expect(t, b.cr, udat.EventConnectionRequest)
-			assert.Equal(t, req.EVD, b.cr)
-			assert.Equal(t, req.Object, udat.Handle(psp))
-			assert.Equal(t, req.ConnQual(), psp.Qual())
-			p, err := req.CR.Query()
-			assert.NilError(t, err)
-			assert.Assert(t, bytes.Equal(p.PrivateData, up), "%d bytes of %d", len(p.PrivateData), size)
-			assert.NilError(t, req.CR.Accept(b.ep, down))
-			_, err = req.CR.Query()
-			assert.ErrorIs(t, err, udat.ErrInvalidHandle)
-			rule.Proves(t, "EVD-WAIT-24")
-			passive := expect(t, b.conn, udat.EventConnectionEstablished)
-			assert.Equal(t, len(passive.PrivateData()), 0)
-			assert.Equal(t, passive.EP, b.ep)
-			active := expect(t, a.conn, udat.EventConnectionEstablished)
-			assert.Assert(t, bytes.Equal(active.PrivateData(), down), "%d bytes of %d", len(active.PrivateData()), size)
-			assert.Equal(t, active.EP, a.ep)
-			rule.Proves(t, "EVD-WAIT-25", "EVD-WAIT-27")
-			assert.NilError(t, a.ep.Disconnect(udat.CloseGraceful))
-			for _, e := range []*end{a, b} {
-				ev := expect(t, e.conn, udat.EventConnectionDisconnected)
-				assert.Equal(t, len(ev.PrivateData()), 0)
-			}
-			rule.Proves(t, "EVT-04")
-			assert.Assert(t, bytes.Equal(active.PrivateData(), down))
-			rule.Proves(t, "EVD-WAIT-26")
-		}
-	})
-}
-
-// TestWaitPrivateDataLimit shows the refusal of too much, at either end, which changes nothing.
-func TestWaitPrivateDataLimit(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
-		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
-		psp := listen(t, b)
-		much := make([]byte, udat.DeviceAttr(a.ia).MaxConnData+1)
-		err := a.ep.Connect(b.ia.Addr(), psp.Qual(), patience, much, udat.QoSBestEffort, udat.ConnectDefault)
-		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
-		assert.Equal(t, state(t, a.ep), udat.EPUnconnected)
-		assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), patience, nil, udat.QoSBestEffort, udat.ConnectDefault))
-		req := expect(t, b.cr, udat.EventConnectionRequest)
-		assert.ErrorIs(t, req.CR.Accept(b.ep, make([]byte, udat.DeviceAttr(a.ia).MaxAcceptData+1)), udat.ErrInvalidParameter)
-		rule.Proves(t, "EVD-WAIT-28")
-		assert.NilError(t, req.CR.Reject(nil))
-		assert.ErrorIs(t, req.CR.Reject(nil), udat.ErrInvalidHandle)
-		ev := expect(t, a.conn, udat.EventConnectionPeerRejected)
-		assert.Equal(t, ev.EP, a.ep)
-		rule.Proves(t, "EVD-WAIT-24")
 	})
 }
 

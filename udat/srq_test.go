@@ -358,7 +358,7 @@ func TestSRQNotification(t *testing.T) {
 			flags     udat.CompletionFlags
 			solicited bool // only those of solicited sends
 		}{{udat.CompletionDefault, false}, {udat.CompletionUnsignalled, false}, {udat.CompletionEVDThreshold, false}, {udat.CompletionSolicitedWait, true}} {
-			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{unkept: true})
 			if c.solicited && !udat.DeviceAttr(b.ia).SolicitedArm {
 				continue
 			}
@@ -377,9 +377,9 @@ func TestSRQNotification(t *testing.T) {
 			}
 			r := w.result(t)
 			assert.NilError(t, r.err, "flags 0x%x", uint32(c.flags))
-			assert.Equal(t, r.ev.Number, udat.EventDTOCompletion)
+			assert.Assert(t, r.ev.Number == udat.EventDTOCompletion && r.ev.EP == b.ep, "%s", describe(r.ev))
 		}
-		rule.Proves(t, "SRQ-POST-05", "SRQ-POST-07", "EP-CREATESRQ-07")
+		rule.Proves(t, "SRQ-POST-05", "SRQ-POST-07", "EP-CREATESRQ-07", "EVD-24")
 	})
 }
 
