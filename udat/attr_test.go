@@ -17,7 +17,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// onFabric opens mem0 on a fabric of its own, whose device has the limits and abilities that edit gives it.
+// onFabric opens mem0 on a fabric of its own, whose device has the limits and abilities that edit
+// gives it.
 func onFabric(edit func(*fabric.Attr)) udat.Option {
 	own := memfabric.New(memfabric.WithAttr(edit))
 	return udat.Through(func(f fabric.Fabric) fabric.Fabric {
@@ -28,7 +29,8 @@ func onFabric(edit func(*fabric.Attr)) udat.Option {
 	})
 }
 
-// distinct gives every number of a device's attributes a value that no other has, below 256 where those of reads are meant.
+// distinct gives every number of a device's attributes a value that no other has, below 256 where
+// those of reads are meant.
 func distinct(a *fabric.Attr) {
 	v := reflect.ValueOf(a).Elem()
 	for i := range v.NumField() {
@@ -44,7 +46,8 @@ func distinct(a *fabric.Attr) {
 	a.Info.Addr = netip.MustParseAddr("192.0.2.7")
 }
 
-// wantIAAttr are the attributes of an adapter on a device. What is not of the device is 2^64-1: there is no limit.
+// wantIAAttr are the attributes of an adapter on a device. What is not of the device is 2^64-1:
+// there is no limit.
 func wantIAAttr(name string, d fabric.Attr) udat.IAAttr {
 	const unlimited = 1<<64 - 1
 	reads := func(n int) int { return min(n, 255) }
@@ -52,8 +55,11 @@ func wantIAAttr(name string, d fabric.Attr) udat.IAAttr {
 	state := map[bool]string{true: "ACTIVE", false: "DOWN"}[d.Info.Active]
 	return udat.IAAttr{
 		AdapterName: name, VendorName: d.VendorName, Addr: d.Info.Addr,
-		HardwareVersionMajor: int(d.HWVersion), FirmwareVersionMajor: firmware(d.FWVersion, 0), FirmwareVersionMinor: firmware(d.FWVersion, 1),
-		MaxEPs: d.MaxQP, MaxEVDs: d.MaxCQ, MaxLMRs: d.MaxMR, MaxPZs: d.MaxPD, MaxRMRs: d.MaxMW, MaxSRQs: d.MaxSRQ, MaxEPPerSRQ: d.MaxQP,
+		HardwareVersionMajor: int(d.HWVersion), FirmwareVersionMajor: firmware(d.FWVersion, 0),
+		FirmwareVersionMinor: firmware(d.FWVersion, 1),
+		MaxEPs:               d.MaxQP, MaxEVDs: d.MaxCQ, MaxLMRs: d.MaxMR, MaxPZs: d.MaxPD, MaxRMRs: d.MaxMW,
+		MaxSRQs:     d.MaxSRQ,
+		MaxEPPerSRQ: d.MaxQP,
 		MaxDTOPerEP: d.MaxQPWR - 1, MaxEVDQLen: d.MaxCQE, MaxRecvPerSRQ: min(d.MaxSRQWR, 1<<24-1),
 		MaxIOVSegmentsPerDTO: d.MaxSGE, MaxIOVSegmentsPerRDMARead: d.MaxReadSGE, MaxIOVSegmentsPerRDMAWrite: d.MaxSGE,
 		MaxLMRBlockSize: d.MaxMRSize, MaxLMRVirtualAddress: unlimited, MaxRMRTargetAddress: unlimited,
@@ -61,8 +67,10 @@ func wantIAAttr(name string, d fabric.Attr) udat.IAAttr {
 		MaxRDMAReadPerEPIn: reads(d.MaxReadIn), MaxRDMAReadPerEPOut: reads(d.MaxReadOut),
 		MaxRDMAReadIn: d.MaxReadTotal, MaxRDMAReadOut: d.MaxReadTotal,
 		MaxRDMAReadPerEPInGuaranteed: guaranteed(d.MaxReadIn), MaxRDMAReadPerEPOutGuaranteed: guaranteed(d.MaxReadOut),
-		TransportAttr: []udat.NamedAttr{{Name: "TRANSPORT", Value: d.Transport}, {Name: "PATH_MTU", Value: decimal(d.MTU)}, {Name: "PORT_STATE", Value: state}},
-		VendorAttr: []udat.NamedAttr{{Name: "VENDOR_ID", Value: hex(d.VendorID)}, {Name: "VENDOR_PART_ID", Value: hex(d.PartID)},
+		TransportAttr: []udat.NamedAttr{{Name: "TRANSPORT", Value: d.Transport}, {Name: "PATH_MTU", Value: decimal(d.MTU)},
+			{Name: "PORT_STATE", Value: state}},
+		VendorAttr: []udat.NamedAttr{{Name: "VENDOR_ID", Value: hex(d.VendorID)},
+			{Name: "VENDOR_PART_ID", Value: hex(d.PartID)},
 			{Name: "FIRMWARE_VERSION", Value: d.FWVersion}},
 	}
 }
@@ -100,7 +108,8 @@ func TestIAAttr(t *testing.T) {
 	})
 }
 
-// TestIAAttrDistinct does the same on a device that has another number for each, and on some at whose limits the library's own begin.
+// TestIAAttrDistinct does the same on a device that has another number for each, and on some at
+// whose limits the library's own begin.
 func TestIAAttrDistinct(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, edit := range []func(*fabric.Attr){
@@ -180,16 +189,19 @@ func TestIAAttrLimits(t *testing.T) {
 			assert.NilError(t, err, "%s", what)
 			assert.NilError(t, h.Free())
 		}
-		bounds("queue length", attr.MaxEVDQLen, udat.ErrInsufficientResources, func(n int) (interface{ Free() error }, error) {
-			return ia.CreateEVD(n, udat.EVDDTO, nil)
-		})
-		bounds("receives of a shared queue", attr.MaxRecvPerSRQ, udat.ErrInvalidParameter, func(n int) (interface{ Free() error }, error) {
-			return ia.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: n, MaxRecvIOV: 1})
-		})
+		bounds("queue length", attr.MaxEVDQLen, udat.ErrInsufficientResources,
+			func(n int) (interface{ Free() error }, error) {
+				return ia.CreateEVD(n, udat.EVDDTO, nil)
+			})
+		bounds("receives of a shared queue", attr.MaxRecvPerSRQ, udat.ErrInvalidParameter,
+			func(n int) (interface{ Free() error }, error) {
+				return ia.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: n, MaxRecvIOV: 1})
+			})
 		assert.NilError(t, mem.Free())
-		bounds("block size", int(attr.MaxLMRBlockSize), udat.ErrInvalidParameter, func(n int) (interface{ Free() error }, error) {
-			return ia.AllocLMR(pz, n, udat.PrivAll)
-		})
+		bounds("block size", int(attr.MaxLMRBlockSize), udat.ErrInvalidParameter,
+			func(n int) (interface{ Free() error }, error) {
+				return ia.AllocLMR(pz, n, udat.PrivAll)
+			})
 		mem, err := ia.AllocLMR(pz, 6000, udat.PrivAll)
 		assert.NilError(t, err)
 		var evd *udat.EVD
@@ -268,8 +280,10 @@ func wantProviderAttr(d fabric.Attr) udat.ProviderAttr {
 		RDMAWriteForRDMARead: d.ReadSinkRemote,
 		ProviderSpecificAttr: []udat.NamedAttr{
 			{Name: "DAT_IB_FETCH_AND_ADD", Value: truth[d.Atomics]}, {Name: "DAT_IB_CMP_AND_SWAP", Value: truth[d.Atomics]},
-			{Name: "DAT_IB_IMMED_DATA", Value: truth[d.WriteImmediate]}, {Name: "SEND_WITH_INVALIDATE", Value: truth[d.SendInvalidate && d.MWType2]},
-			{Name: "RMR_EXACT_BOUNDS", Value: truth[d.MaxMW > 0 && d.ExactBounds]}, {Name: "RNR_RETRY_FINITE", Value: truth[d.EnforcesRNR]},
+			{Name: "DAT_IB_IMMED_DATA", Value: truth[d.WriteImmediate]},
+			{Name: "SEND_WITH_INVALIDATE", Value: truth[d.SendInvalidate && d.MWType2]},
+			{Name: "RMR_EXACT_BOUNDS", Value: truth[d.MaxMW > 0 && d.ExactBounds]},
+			{Name: "RNR_RETRY_FINITE", Value: truth[d.EnforcesRNR]},
 		},
 	}
 	switch {
@@ -294,7 +308,8 @@ func TestProviderAttr(t *testing.T) {
 	})
 }
 
-// TestProviderAttrEach does the same on devices that lack one ability each, and on one that lacks all but that.
+// TestProviderAttrEach does the same on devices that lack one ability each, and on one that lacks
+// all but that.
 func TestProviderAttrEach(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		check := func(edit func(*fabric.Attr)) {
@@ -418,15 +433,17 @@ func TestQueueLength(t *testing.T) {
 	})
 }
 
-// TestEPAttrEach: each attribute of an endpoint is what was asked for, and a change of one changes no other.
+// TestEPAttrEach: each attribute of an endpoint is what was asked for, and a change of one changes
+// no other.
 func TestEPAttrEach(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
 		dev0 := udat.DeviceAttr(e.ia)
 		recv, request := e.evd(64, udat.EVDDTO), e.evd(64, udat.EVDDTO|udat.EVDRMRBind)
 		want := udat.EPAttr{
-			MaxMessageSize: 1001, MaxRDMASize: 1002, RecvCompletionFlags: udat.CompletionSolicitedWait, RequestCompletionFlags: udat.CompletionUnsignalled,
-			MaxRecvDTOs: 31, MaxRequestDTOs: 32, MaxRecvIOV: 5, MaxRequestIOV: 6, MaxRDMAReadIn: 2, MaxRDMAReadOut: 3,
+			MaxMessageSize: 1001, MaxRDMASize: 1002, RecvCompletionFlags: udat.CompletionSolicitedWait,
+			RequestCompletionFlags: udat.CompletionUnsignalled,
+			MaxRecvDTOs:            31, MaxRequestDTOs: 32, MaxRecvIOV: 5, MaxRequestIOV: 6, MaxRDMAReadIn: 2, MaxRDMAReadOut: 3,
 			MaxRDMAReadIOV: min(7, dev0.MaxReadSGE), MaxRDMAWriteIOV: 4, SRQSoftHW: udat.HWDefault,
 		}
 		ep, err := e.ia.CreateEP(e.pz, recv, request, e.conn, &want)
@@ -459,13 +476,15 @@ func TestEPAttrEach(t *testing.T) {
 			assert.DeepEqual(t, param(t, ep).Attr, want)
 		}
 		q := param(t, ep)
-		assert.Assert(t, q.IA == e.ia && q.PZ == e.pz && q.RecvEVD == recv && q.RequestEVD == request && q.ConnectEVD == e.conn && q.SRQ == nil)
+		assert.Assert(t, q.IA == e.ia && q.PZ == e.pz && q.RecvEVD == recv && q.RequestEVD == request &&
+			q.ConnectEVD == e.conn && q.SRQ == nil)
 		rule.Proves(t, "EP-QUERY-01", "GEN-07")
 
 		largest := dev0.MaxMessage
 		segments, reads := min(4, dev0.MaxSGE), func(n int) int { return min(4, n) }
 		assert.DeepEqual(t, param(t, e.ep).Attr, udat.EPAttr{
-			MaxMessageSize: largest, MaxRDMASize: largest, MaxRecvDTOs: 16, MaxRequestDTOs: 16, MaxRecvIOV: segments, MaxRequestIOV: segments,
+			MaxMessageSize: largest, MaxRDMASize: largest, MaxRecvDTOs: 16, MaxRequestDTOs: 16, MaxRecvIOV: segments,
+			MaxRequestIOV: segments,
 			MaxRDMAReadIn: reads(dev0.MaxReadIn), MaxRDMAReadOut: reads(dev0.MaxReadOut), SRQSoftHW: udat.HWDefault,
 			MaxRDMAReadIOV: min(4, dev0.MaxReadSGE), MaxRDMAWriteIOV: segments,
 		})
@@ -504,7 +523,8 @@ func TestSRQAttrEach(t *testing.T) {
 		empty, err := e.ia.CreateSRQ(other, udat.SRQAttr{MaxRecvDTOs: 2, MaxRecvIOV: 1})
 		assert.NilError(t, err)
 		c = count(t, empty)
-		assert.Assert(t, c.LowWatermark == 0 && c.PZ == other && c.MaxRecvDTOs == 2 && c.MaxRecvIOV == 1 && c.OutstandingDTOCount == 0, "%+v", c)
+		assert.Assert(t, c.LowWatermark == 0 && c.PZ == other && c.MaxRecvDTOs == 2 && c.MaxRecvIOV == 1 &&
+			c.OutstandingDTOCount == 0, "%+v", c)
 		rule.Proves(t, "SRQ-QUERY-01", "SRQ-CREATE-01", "SRQ-RESIZE-01")
 	})
 }
@@ -518,7 +538,8 @@ func TestLMRParam(t *testing.T) {
 		memory := make([]byte, 10_000)
 		at := func(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }
 		contexts := map[uint32]bool{}
-		for i, priv := range []udat.MemPriv{udat.PrivNone, udat.PrivLocalRead, udat.PrivLocalWrite, udat.PrivRemoteRead, udat.PrivRemoteWrite | udat.PrivLocalWrite, udat.PrivAll} {
+		for i, priv := range []udat.MemPriv{udat.PrivNone, udat.PrivLocalRead, udat.PrivLocalWrite, udat.PrivRemoteRead,
+			udat.PrivRemoteWrite | udat.PrivLocalWrite, udat.PrivAll} {
 			part := memory[1000+i : 4000+10*i]
 			region, err := e.ia.CreateLMR(other, part, priv)
 			assert.NilError(t, err)
@@ -533,7 +554,8 @@ func TestLMRParam(t *testing.T) {
 				assert.Assert(t, !contexts[p.LMRContext], "another region has the context %#x", p.LMRContext)
 				contexts[p.LMRContext] = true
 				if l == region {
-					assert.Assert(t, p.MemType == udat.MemVirtual && p.PZ == other && at(p.Region.Memory) == at(part) && len(p.Region.Memory) == len(part) && p.Region.LMR == nil)
+					assert.Assert(t, p.MemType == udat.MemVirtual && p.PZ == other && at(p.Region.Memory) == at(part) &&
+						len(p.Region.Memory) == len(part) && p.Region.LMR == nil)
 				} else {
 					assert.Assert(t, p.MemType == udat.MemLMR && p.PZ == e.pz && p.Region.LMR == region && p.Region.Memory == nil)
 				}

@@ -15,7 +15,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// cPeer is the other end as a C program would be: verbs and the connection manager, and nothing of this library's conventions.
+// cPeer is the other end as a C program would be: verbs and the connection manager, and nothing of
+// this library's conventions.
 type cPeer struct {
 	t   *testing.T
 	ch  *cverbs.EventChannel
@@ -35,7 +36,8 @@ func closing[T interface{ Close() error }](t *testing.T) func(v T, err error) T 
 	}
 }
 
-// newCPeer makes such a peer on the end's device; where that is not InfiniBand or RoCE the test is skipped.
+// newCPeer makes such a peer on the end's device; where that is not InfiniBand or RoCE the test is
+// skipped.
 func newCPeer(t *testing.T, e *end) *cPeer {
 	t.Helper()
 	attr := e.ia.Device().Attr()
@@ -48,7 +50,8 @@ func newCPeer(t *testing.T, e *end) *cPeer {
 	p.mr = closing[*cverbs.MR](t)(pd.RegMR(p.buf, cverbs.AccessLocalWrite|cverbs.AccessRemoteWrite))
 	p.cq = closing[*cverbs.CQ](t)(ctx.CreateCQ(16, nil, 0))
 	p.qp = closing[*cverbs.QP](t)(pd.CreateQP(cverbs.QPInit{
-		Type: cverbs.QPTypeRC, SendCQ: p.cq, RecvCQ: p.cq, Cap: cverbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1},
+		Type: cverbs.QPTypeRC, SendCQ: p.cq, RecvCQ: p.cq, Cap: cverbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1,
+			MaxRecvSGE: 1},
 	}))
 	assert.NilError(t, p.qp.ToInit(1, cverbs.AccessRemoteWrite))
 	p.ch = closing[*cverbs.EventChannel](t)(cverbs.CreateEventChannel())
@@ -96,7 +99,8 @@ func (p *cPeer) calls(addr netip.Addr, qual udat.ConnQual, private []byte) {
 	p.event(cverbs.CMEventAddrResolved)
 	assert.NilError(p.t, p.id.ResolveRoute(patience))
 	p.event(cverbs.CMEventRouteResolved)
-	assert.NilError(p.t, p.id.Connect(cverbs.ConnParam{PrivateData: private, QPNum: p.qp.Num(), RetryCount: 7, RNRRetryCount: 7}))
+	assert.NilError(p.t, p.id.Connect(cverbs.ConnParam{PrivateData: private, QPNum: p.qp.Num(), RetryCount: 7,
+		RNRRetryCount: 7}))
 }
 
 func (p *cPeer) sge(n int) []cverbs.SGE {
@@ -120,12 +124,14 @@ func (p *cPeer) send(wr cverbs.SendWR) {
 func (p *cPeer) completion() cverbs.WC {
 	p.t.Helper()
 	var wc [1]cverbs.WC
-	eventually(p.t, func() bool { n, err := p.cq.Poll(wc[:]); assert.NilError(p.t, err); return n > 0 }, "a completion at the C peer")
+	eventually(p.t, func() bool { n, err := p.cq.Poll(wc[:]); assert.NilError(p.t, err); return n > 0 },
+		"a completion at the C peer")
 	assert.Equal(p.t, wc[0].Status, cverbs.WCSuccess)
 	return wc[0]
 }
 
-// inMemory is what a C program that does not swap finds in imm_data, or puts there, where cverbs has v.
+// inMemory is what a C program that does not swap finds in imm_data, or puts there, where cverbs
+// has v.
 func inMemory(v uint32) uint32 {
 	if one := uint16(1); *(*byte)(unsafe.Pointer(&one)) == 1 {
 		return bits.ReverseBytes32(v)
@@ -133,8 +139,8 @@ func inMemory(v uint32) uint32 {
 	return v
 }
 
-// TestCPeerImmediate: a C program on OpenFabrics DAPL, which puts immediate data on the wire as it is in memory, sees the integer that was
-// posted here, and the reverse.
+// TestCPeerImmediate: a C program on OpenFabrics DAPL, which puts immediate data on the wire as it
+// is in memory, sees the integer that was posted here, and the reverse.
 func TestCPeerImmediate(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -162,7 +168,8 @@ func TestCPeerImmediate(t *testing.T) {
 			assert.Equal(t, completion(t, e.recv, udat.Cookie(i)).Immediate, imm)
 			to := e.mem.RMRTriplet(0, 8)
 			assert.NilError(t, e.ep.PostRecv(e.iov(64, 64), udat.Cookie(i), 0))
-			p.send(cverbs.SendWR{Opcode: cverbs.OpRDMAWriteWithImm, Imm: inMemory(imm), RemoteAddr: to.TargetAddress, RKey: to.RMRContext})
+			p.send(cverbs.SendWR{Opcode: cverbs.OpRDMAWriteWithImm, Imm: inMemory(imm), RemoteAddr: to.TargetAddress,
+				RKey: to.RMRContext})
 			assert.Equal(t, completion(t, e.recv, udat.Cookie(i)).Immediate, imm)
 		}
 		assert.NilError(t, id.Disconnect())
@@ -170,7 +177,8 @@ func TestCPeerImmediate(t *testing.T) {
 	})
 }
 
-// TestCPeerConnects: what a C program sends is reported with its padding and says so; what it gets is the Consumer's data and zeroes.
+// TestCPeerConnects: what a C program sends is reported with its padding and says so; what it gets
+// is the Consumer's data and zeroes.
 func TestCPeerConnects(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -185,11 +193,13 @@ func TestCPeerConnects(t *testing.T) {
 			assert.Assert(t, q.PrivateDataPadded && q.PrivateDataSize == 56)
 			if answer == "reject" {
 				assert.NilError(t, cr.Reject([]byte("busy")))
-				assert.DeepEqual(t, p.event(cverbs.CMEventRejected).PrivateData, append([]byte("\x02\x00\x02\x00busy"), make([]byte, 140)...))
+				assert.DeepEqual(t, p.event(cverbs.CMEventRejected).PrivateData,
+					append([]byte("\x02\x00\x02\x00busy"), make([]byte, 140)...))
 				continue
 			}
 			assert.NilError(t, cr.Accept(e.ep, []byte("welcome")))
-			assert.DeepEqual(t, p.event(cverbs.CMEventConnectResponse).PrivateData, append([]byte("welcome"), make([]byte, 189)...))
+			assert.DeepEqual(t, p.event(cverbs.CMEventConnectResponse).PrivateData,
+				append([]byte("welcome"), make([]byte, 189)...))
 			assert.NilError(t, e.ep.Disconnect(udat.CloseAbrupt))
 			next(t, e.conn)
 		}
@@ -208,8 +218,10 @@ func TestCPeerAnswers(t *testing.T) {
 			padded     bool
 		}{
 			{"accept", "hi", true, udat.EventConnectionEstablished, append([]byte("hi"), make([]byte, 194)...), true},
-			{"reject of a DAT Consumer", "\x02\x00\x02\x00no", false, udat.EventConnectionPeerRejected, append([]byte("no"), make([]byte, 142)...), true},
-			{"plain reject with data", "go away", false, udat.EventConnectionNonPeerRejected, append([]byte("go away"), make([]byte, 141)...), true},
+			{"reject of a DAT Consumer", "\x02\x00\x02\x00no", false, udat.EventConnectionPeerRejected,
+				append([]byte("no"), make([]byte, 142)...), true},
+			{"plain reject with data", "go away", false, udat.EventConnectionNonPeerRejected,
+				append([]byte("go away"), make([]byte, 141)...), true},
 			{"plain reject", "", false, udat.EventConnectionNonPeerRejected, nil, false},
 		} {
 			t.Run(c.name, func(t *testing.T) {

@@ -32,7 +32,8 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// TestStillConnecting: an attempt that nobody answers is reported after 2 s, once, and its event says what was awaited and what to look at.
+// TestStillConnecting: an attempt that nobody answers is reported after 2 s, once, and its event
+// says what was awaited and what to look at.
 func TestStillConnecting(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var log logBuffer

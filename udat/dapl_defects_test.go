@@ -14,10 +14,11 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// The tests of this file are of what reference implementations of uDAPL get wrong and no other test here would notice;
-// docs/conformance/dapl-defects.md has the whole list.
+// The tests of this file are of what reference implementations of uDAPL get wrong and no other test
+// here would notice; docs/conformance/dapl-defects.md has the whole list.
 
-// TestSoftwareEventWakes: an event from elsewhere wakes who waits for completions, and so does an end of waiting.
+// TestSoftwareEventWakes: an event from elsewhere wakes who waits for completions, and so does an
+// end of waiting.
 func TestSoftwareEventWakes(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		_, b := pair(t, dev, setup{streams: udat.EVDDefault | udat.EVDSoftware, unkept: true})
@@ -33,8 +34,8 @@ func TestSoftwareEventWakes(t *testing.T) {
 	})
 }
 
-// TestWaitLeavesNothing: however a call ends, the next one finds nobody waiting and nothing locked; and a short timeout
-// is no poll.
+// TestWaitLeavesNothing: however a call ends, the next one finds nobody waiting and nothing locked;
+// and a short timeout is no poll.
 func TestWaitLeavesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{streams: udat.EVDDefault | udat.EVDSoftware, qlen: 4})
@@ -69,8 +70,8 @@ func TestWaitLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestRefusedPostKeepsOthers: a post that the device refuses is told as an error, and those that are outstanding keep
-// their places and their cookies.
+// TestRefusedPostKeepsOthers: a post that the device refuses is told as an error, and those that
+// are outstanding keep their places and their cookies.
 func TestRefusedPostKeepsOthers(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		const limit = 4
@@ -85,7 +86,8 @@ func TestRefusedPostKeepsOthers(t *testing.T) {
 		assert.Equal(t, n, 1)
 		assert.Assert(t, err != nil)
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 3, 0))
-		refused(t, a.ep.PostSend(a.iov(0, 8), 92, 0), udat.InsufficientResources, udat.SubResourceCredits) // all places are taken
+		// all places are taken
+		refused(t, a.ep.PostSend(a.iov(0, 8), 92, 0), udat.InsufficientResources, udat.SubResourceCredits)
 		assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 0, 0))
 		completion(t, a.request, 0)
 		completion(t, b.recv, 0)
@@ -106,12 +108,14 @@ func TestRefusedPostKeepsOthers(t *testing.T) {
 	})
 }
 
-// TestTimedOutIsOver: a connect that has timed out is given up: whoever accepts it later is not connected to nobody.
+// TestTimedOutIsOver: a connect that has timed out is given up: whoever accepts it later is not
+// connected to nobody.
 func TestTimedOutIsOver(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		psp := listen(t, b)
-		assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), 300*time.Millisecond, nil, udat.QoSBestEffort, udat.ConnectDefault))
+		assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), 300*time.Millisecond, nil, udat.QoSBestEffort,
+			udat.ConnectDefault))
 		cr := expect(t, b.cr, udat.EventConnectionRequest).CR
 		expect(t, a.conn, udat.EventConnectionTimedOut)
 		assert.NilError(t, cr.Accept(b.ep, nil))
@@ -127,8 +131,8 @@ func TestTimedOutIsOver(t *testing.T) {
 	})
 }
 
-// TestGracefulFullDispatcher: a graceful disconnect comes to its end though nobody takes the completions that it waits for
-// and there are more of them than the dispatcher holds.
+// TestGracefulFullDispatcher: a graceful disconnect comes to its end though nobody takes the
+// completions that it waits for and there are more of them than the dispatcher holds.
 func TestGracefulFullDispatcher(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const n = 12
@@ -160,7 +164,8 @@ func TestQueriesAreOnesOwn(t *testing.T) {
 			wg.Go(func() {
 				for range 50 {
 					_, a, p, err := ias[i%2].Query()
-					if err != nil || a.TransportAttr[0] != attr.TransportAttr[0] || p.ProviderSpecificAttr[0] != prov.ProviderSpecificAttr[0] {
+					if err != nil || a.TransportAttr[0] != attr.TransportAttr[0] ||
+						p.ProviderSpecificAttr[0] != prov.ProviderSpecificAttr[0] {
 						t.Errorf("%v %v, %v", a.TransportAttr, p.ProviderSpecificAttr, err)
 						return
 					}
@@ -198,8 +203,8 @@ func TestQualifierIsFree(t *testing.T) {
 	})
 }
 
-// TestTwoDispatchersOneObject: events on several dispatchers may be one notification, whose dispatcher is a hint; who polls
-// all gets all, and what comes then notifies again.
+// TestTwoDispatchersOneObject: events on several dispatchers may be one notification, whose
+// dispatcher is a hint; who polls all gets all, and what comes then notifies again.
 func TestTwoDispatchersOneObject(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -237,7 +242,8 @@ func TestTwoDispatchersOneObject(t *testing.T) {
 	})
 }
 
-// TestAsyncKinds: each event of a device comes as what it is and names its object, or does not come where nothing is wrong.
+// TestAsyncKinds: each event of a device comes as what it is and names its object, or does not come
+// where nothing is wrong.
 func TestAsyncKinds(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b, s := oneWithSRQ(t, dev, 4, 8, udat.EPAttr{})
@@ -263,7 +269,8 @@ func TestAsyncKinds(t *testing.T) {
 	})
 }
 
-// TestPollNeverSleeps: whoever takes the completion of a failure, or disconnects, is not kept waiting for what follows of it.
+// TestPollNeverSleeps: whoever takes the completion of a failure, or disconnects, is not kept
+// waiting for what follows of it.
 func TestPollNeverSleeps(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		a, b := pair(t, "mem0", setup{})

@@ -24,9 +24,10 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// The peer of these tests is dtest, a program of OpenFabrics DAPL (Debian's dapl2-utils): a uDAPL application in C, over the
-// C library. What it exchanges: its provider over TCP; private data; the places of the buffers, big-endian; a burst of writes each way;
-// reads each way; a ping-pong of messages.
+// The peer of these tests is dtest, a program of OpenFabrics DAPL (Debian's dapl2-utils): a uDAPL
+// application in C, over the C library. What it exchanges: its provider over TCP; private data; the
+// places of the buffers, big-endian; a burst of writes each way; reads each way; a ping-pong of
+// messages.
 const (
 	dtestSide      = "15828" // TCP
 	dtestQual      = udat.ConnQual(45248)
@@ -39,7 +40,8 @@ const (
 	dtestMessages  = 3 * dtestSize // where these messages are in the end's memory
 )
 
-// TestDtestServer is the active side of a connection to a uDAPL program in C, TestDtestClient the passive one.
+// TestDtestServer is the active side of a connection to a uDAPL program in C, TestDtestClient the
+// passive one.
 func TestDtestServer(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) { dtest(t, dev, true, false) })
 }
@@ -68,7 +70,8 @@ func dtestProgram(t *testing.T, e *end, name string, args ...string) (out *bytes
 	}
 	assert.NilError(t, err)
 	conf := filepath.Join(t.TempDir(), "dat.conf")
-	line := fmt.Sprintf("godat u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 %q \"\"\n", strings.TrimSpace(string(netdev))+" 0")
+	line := fmt.Sprintf("godat u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 %q \"\"\n",
+		strings.TrimSpace(string(netdev))+" 0")
 	assert.NilError(t, os.WriteFile(conf, []byte(line), 0o644))
 	cmd := exec.Command(name, append([]string{"-P", "godat"}, args...)...)
 	cmd.Env = append(os.Environ(), "DAT_OVERRIDE="+conf)
@@ -91,7 +94,8 @@ func dtestProgram(t *testing.T, e *end, name string, args ...string) (out *bytes
 
 func dtest(t *testing.T, dev string, active, stream bool) {
 	e := dtestEnd(t, dev, "dtest")
-	// The buffer that the peer writes and reads, the one that goes out, those of the ping-pong, the messages.
+	// The buffer that the peer writes and reads, the one that goes out, those of the ping-pong, the
+	// messages.
 	const rbuf, sbuf, pings, messages = 0, dtestSize, 2 * dtestSize, dtestMessages
 
 	var out *bytes.Buffer
@@ -136,7 +140,8 @@ func dtest(t *testing.T, dev string, active, stream bool) {
 
 	for i := range dtestBurst {
 		if stream && i == dtestBurst-1 {
-			assert.NilError(t, e.ep.PostRDMAWriteImmediate(e.iov(sbuf, dtestSize), udat.Cookie(i), place, dtestImmediate, udat.CompletionDefault))
+			assert.NilError(t, e.ep.PostRDMAWriteImmediate(e.iov(sbuf, dtestSize), udat.Cookie(i), place, dtestImmediate,
+				udat.CompletionDefault))
 			continue
 		}
 		assert.NilError(t, e.ep.PostRDMAWrite(e.iov(sbuf, dtestSize), udat.Cookie(i), place, udat.CompletionDefault))
@@ -146,7 +151,8 @@ func dtest(t *testing.T, dev string, active, stream bool) {
 	}
 	if stream {
 		ev := completion(t, e.recv, 1)
-		assert.Assert(t, ev.Operation == udat.DTOReceiveWriteImm && ev.Immediate == dtestImmediate, "%s 0x%x", describe(ev), ev.Immediate)
+		assert.Assert(t, ev.Operation == udat.DTOReceiveWriteImm && ev.Immediate == dtestImmediate, "%s 0x%x", describe(ev),
+			ev.Immediate)
 		agree(2)
 		dtestEnds(t, e, active, out, ended)
 		return
@@ -228,7 +234,8 @@ func dtestHear(t *testing.T, e *end, cookie udat.Cookie, size uint64) udat.RMRTr
 	t.Helper()
 	assert.Equal(t, completion(t, e.recv, cookie).Length, uint64(dtestRMR))
 	b := e.get(dtestMessages+int(cookie)*dtestRMR, dtestRMR)
-	place := udat.RMRTriplet{TargetAddress: binary.BigEndian.Uint64(b), SegmentLength: uint64(binary.BigEndian.Uint32(b[8:])), RMRContext: binary.BigEndian.Uint32(b[12:])}
+	place := udat.RMRTriplet{TargetAddress: binary.BigEndian.Uint64(b),
+		SegmentLength: uint64(binary.BigEndian.Uint32(b[8:])), RMRContext: binary.BigEndian.Uint32(b[12:])}
 	assert.Equal(t, place.SegmentLength, size)
 	return place
 }
@@ -259,7 +266,8 @@ func dtestEnds(t *testing.T, e *end, disconnect bool, out *bytes.Buffer, ended c
 	assert.Assert(t, strings.Contains(out.String(), "PASSED"), "%s", out)
 }
 
-// dtestConnect connects to a program that serves, which listens a while after it has told its provider.
+// dtestConnect connects to a program that serves, which listens a while after it has told its
+// provider.
 func dtestConnect(t *testing.T, e *end, qual udat.ConnQual, private, answer []byte) {
 	t.Helper()
 	var side net.Conn

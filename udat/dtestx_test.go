@@ -15,9 +15,10 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestDtestx has dtestx as its peer, in both roles: the C library's program for immediate data and atomic operations. Each end
-// writes to the other with immediate data, and then swaps and adds in the first word of what was written. dtestx paces itself by
-// sleeps of 1 to 2 s and tells nothing of its progress: this end sees it in the peer's memory, by RDMA Read.
+// TestDtestx has dtestx as its peer, in both roles: the C library's program for immediate data and
+// atomic operations. Each end writes to the other with immediate data, and then swaps and adds in
+// the first word of what was written. dtestx paces itself by sleeps of 1 to 2 s and tells nothing
+// of its progress: this end sees it in the peer's memory, by RDMA Read.
 func TestDtestx(t *testing.T) {
 	for _, active := range []bool{true, false} {
 		onEach(t, func(t *testing.T, dev string) { dtestx(t, dev, active) })
@@ -79,8 +80,10 @@ func dtestx(t *testing.T, dev string, active bool) {
 	}
 
 	ev := completion(t, e.recv, 1)
-	assert.Assert(t, ev.Operation == udat.DTOReceiveWriteImm && ev.Immediate == role.theirImmediate && ev.Length == size, "%s 0x%x", describe(ev), ev.Immediate)
-	assert.Assert(t, strings.Contains(cString(target.Bytes()), map[bool]string{true: "Server data", false: "Client written data"}[active]), "%q", target.Bytes()[:32])
+	assert.Assert(t, ev.Operation == udat.DTOReceiveWriteImm && ev.Immediate == role.theirImmediate && ev.Length == size,
+		"%s 0x%x", describe(ev), ev.Immediate)
+	assert.Assert(t, strings.Contains(cString(target.Bytes()), map[bool]string{true: "Server data",
+		false: "Client written data"}[active]), "%q", target.Bytes()[:32])
 	set(role.start) // before the peer goes on
 	copy(e.get(out, size), "written by godat\x00")
 	assert.NilError(t, e.ep.PostRDMAWriteImmediate(e.iov(out, size), 1, place, role.immediate, udat.CompletionDefault))
@@ -123,7 +126,8 @@ func dtestx(t *testing.T, dev string, active bool) {
 	eventually(t, func() bool { return word() == role.sum+2*role.theirAdd }, "the peer's additions")
 
 	dtestEnds(t, e, false, said, ended)
-	for _, want := range []string{"RDMA_WRITE_WITH_IMMEDIATE_DATA test - PASSED", "CMP_SWAP test - PASSED", "FETCH_ADD test - PASSED", "written by godat"} {
+	for _, want := range []string{"RDMA_WRITE_WITH_IMMEDIATE_DATA test - PASSED", "CMP_SWAP test - PASSED",
+		"FETCH_ADD test - PASSED", "written by godat"} {
 		assert.Assert(t, strings.Contains(said.String(), want), "%s", said)
 	}
 }

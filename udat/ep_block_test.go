@@ -11,8 +11,9 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestPostsDoNotBlock posts in virtual time, which stands still while anything runs and moves on when everything waits: a post that
-// waits for anything takes time there. The peer takes nothing, and the queues are full in the end.
+// TestPostsDoNotBlock posts in virtual time, which stands still while anything runs and moves on
+// when everything waits: a post that waits for anything takes time there. The peer takes nothing,
+// and the queues are full in the end.
 func TestPostsDoNotBlock(t *testing.T) {
 	t.Run("mem0", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 // wide is a cookie that needs all of its 64 bits, different for each n.
 func wide(n int) udat.Cookie { return 0xfedcba98_76543210 + udat.Cookie(n)<<32 + udat.Cookie(n) }
 
-// TestWideCookies posts each kind of work with a cookie of 64 bits, which must come back whole from a success and from a flush.
+// TestWideCookies posts each kind of work with a cookie of 64 bits, which must come back whole from
+// a success and from a flush.
 func TestWideCookies(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})

@@ -63,7 +63,8 @@ func TestCreateEPStreams(t *testing.T) {
 	})
 }
 
-// TestCreateEPWithoutDispatchers shows that an endpoint works without each of them and without all, and that such work is not reported.
+// TestCreateEPWithoutDispatchers shows that an endpoint works without each of them and without all,
+// and that such work is not reported.
 func TestCreateEPWithoutDispatchers(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const noRecv, noRequest, noConn = 1, 2, 4
@@ -104,7 +105,8 @@ func TestCreateEPWithoutDispatchers(t *testing.T) {
 				empty(t, evd) // nor does what is not reported overflow anything
 			}
 			// A failure that nobody takes a completion of is noticed.
-			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 0, udat.RMRTriplet{RMRContext: 0xdeadbe00, TargetAddress: 1, SegmentLength: 8}, 0))
+			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 0, udat.RMRTriplet{RMRContext: 0xdeadbe00, TargetAddress: 1,
+				SegmentLength: 8}, 0))
 			become(t, a.ep, udat.EPDisconnected)
 			targetOfFault(t, b)
 			assert.NilError(t, a.ep.Reset())
@@ -139,7 +141,8 @@ func TestCreateEPWithoutZone(t *testing.T) {
 		bare, err := e.ia.CreateEP(nil, e.recv, e.request, e.conn, nil)
 		assert.NilError(t, err)
 		assert.Equal(t, state(t, bare), udat.EPUnconnected)
-		refused(t, bare.Connect(e.ia.Addr(), 4711, patience, nil, udat.QoSBestEffort, 0), udat.InvalidState, udat.SubStateEPNotReady)
+		refused(t, bare.Connect(e.ia.Addr(), 4711, patience, nil, udat.QoSBestEffort, 0), udat.InvalidState,
+			udat.SubStateEPNotReady)
 		refused(t, bare.PostRecv(e.iov(0, 8), 0, 0), udat.InvalidState, udat.SubStateEPNotReady)
 		refused(t, bare.PostSend(e.iov(0, 8), 0, 0), udat.InvalidState)
 		assert.Equal(t, state(t, bare), udat.EPUnconnected)

@@ -35,7 +35,8 @@ func holding(t *testing.T) (l left) {
 	return l
 }
 
-// more says whether something is held now that was not before; what others had not yet let go of then may be gone.
+// more says whether something is held now that was not before; what others had not yet let go of
+// then may be gone.
 func (l left) more(before left) bool {
 	then, now := counts(before.kernel), counts(l.kernel)
 	if l.files > before.files || l.goroutines > before.goroutines || len(then) != len(now) {
@@ -59,8 +60,8 @@ func counts(text string) (list []int) {
 	return list
 }
 
-// TestCycles connects, transfers and disconnects a thousand times, by turns with the endpoint that there was and with a new
-// one, and compares what is held before and after.
+// TestCycles connects, transfers and disconnects a thousand times, by turns with the endpoint that
+// there was and with a new one, and compares what is held before and after.
 func TestCycles(t *testing.T) {
 	cycles := 1000
 	if testing.Short() || raceEnabled {

@@ -11,12 +11,14 @@ func (ia *IA) Device() fabric.Device { return faultfabric.Inner(ia.device).(fabr
 
 // Causes names the causes of the endpoint's state machine, in order.
 var Causes = [causes]string{
-	"established", "peer rejected", "rejected", "unreachable", "failed", "timed out", "peer left", "removed", "broken", "drained", "flushed",
+	"established", "peer rejected", "rejected", "unreachable", "failed", "timed out", "peer left", "removed", "broken",
+	"drained", "flushed",
 	"unreserved", "requested", "offered", "withdrawn", "destroyed",
 	"connect", "accept", "accept own", "reserve", "abrupt", "graceful", "reset", "free",
 }
 
-// Suffer makes the cause of that number happen to the endpoint's connection, or to one of an endpoint that has none.
+// Suffer makes the cause of that number happen to the endpoint's connection, or to one of an
+// endpoint that has none.
 func (ep *EP) Suffer(c int) {
 	l := ep.conn.Load()
 	if l == nil {
@@ -28,11 +30,12 @@ func (ep *EP) Suffer(c int) {
 }
 
 // States are those of the state machine, in order.
-var States = []EPState{EPUnconnected, EPReserved, EPPassiveConnectionPending, EPTentativeConnection, EPActiveConnectionPending,
+var States = []EPState{EPUnconnected, EPReserved, EPPassiveConnectionPending, EPTentativeConnection,
+	EPActiveConnectionPending,
 	EPCompletionPending, EPConnected, EPDisconnectPending, epFlushing, EPDisconnected, epFreed}
 
-// ApplyCause applies the cause of that number to an endpoint in a state: the next state, the event that the table has for it, and
-// whether a call has to wait.
+// ApplyCause applies the cause of that number to an endpoint in a state: the next state, the event
+// that the table has for it, and whether a call has to wait.
 func ApplyCause(s EPState, c int) (next EPState, event EventNumber, waits bool, err error) {
 	ep := &EP{}
 	ep.obj.ia = &IA{}
@@ -62,26 +65,29 @@ func (ep *EP) QP() fabric.QP {
 	return ep.requests.qp
 }
 
-// HoldEvents keeps the connection's events, and every call that changes the state, waiting until the function that it gives
-// is called.
+// HoldEvents keeps the connection's events, and every call that changes the state, waiting until
+// the function that it gives is called.
 func (ep *EP) HoldEvents() (release func()) {
 	elsewhere(ep.mu.Lock)
 	return ep.mu.Unlock
 }
 
-// HoldPosts keeps every call that needs the request queue waiting until the function that it gives is called.
+// HoldPosts keeps every call that needs the request queue waiting until the function that it gives
+// is called.
 func (ep *EP) HoldPosts() (release func()) {
 	elsewhere(ep.requests.mu.Lock)
 	return ep.requests.mu.Unlock
 }
 
-// HoldDispatcher keeps every call that needs the dispatcher waiting until the function that it gives is called.
+// HoldDispatcher keeps every call that needs the dispatcher waiting until the function that it
+// gives is called.
 func (e *EVD) HoldDispatcher() (release func()) {
 	elsewhere(e.mu.Lock)
 	return e.mu.Unlock
 }
 
-// DropHeld forgets the completions that wait for the connection's own event, as the end of the endpoint does.
+// DropHeld forgets the completions that wait for the connection's own event, as the end of the
+// endpoint does.
 func (ep *EP) DropHeld() {
 	_, recvs := ep.sources()
 	recvs.evd.mu.Lock()
@@ -92,14 +98,16 @@ func (ep *EP) DropHeld() {
 // Port is the port that the qualifier stands for.
 func (q ConnQual) Port() (uint16, error) { return q.port("dat_ep_connect", SubArg3) }
 
-// ActiveEPs is the number of the adapter's endpoints that are connecting or connected, for whose sake it looks after its dispatchers.
+// ActiveEPs is the number of the adapter's endpoints that are connecting or connected, for whose
+// sake it looks after its dispatchers.
 func (ia *IA) ActiveEPs() int {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
 	return ia.activeEPs
 }
 
-// Holds says whether the endpoint has a timer set for its attempt to connect, and whether it has a connection of the fabric's.
+// Holds says whether the endpoint has a timer set for its attempt to connect, and whether it has a
+// connection of the fabric's.
 func (ep *EP) Holds() (timer, conn bool) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -117,7 +125,8 @@ func Untold(e *EVD) int {
 	return len(e.after)
 }
 
-// elsewhere calls f on another goroutine and waits for it: a test that holds locks of the library is not to be taken for the library.
+// elsewhere calls f on another goroutine and waits for it: a test that holds locks of the library
+// is not to be taken for the library.
 func elsewhere(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -134,6 +143,7 @@ func Elsewhere(f func()) { elsewhere(f) }
 const CheckingLocks = lockrank.Checking
 
 // LockRanks are the ranks of the package's locks, in order.
-var LockRanks = []lockrank.Rank{rankCR{}, rankServicePoint{}, rankModifying{}, rankBinding{}, rankEP{}, rankIA{}, rankRequests{}, rankRecvs{},
+var LockRanks = []lockrank.Rank{rankCR{}, rankServicePoint{}, rankModifying{}, rankBinding{}, rankEP{}, rankIA{},
+	rankRequests{}, rankRecvs{},
 	rankEVD{}, rankSRQ{}, rankRMR{}, rankLMR{}, rankWindows{}, rankCNO{}, rankFlusher{},
 	rankRegistry{}}

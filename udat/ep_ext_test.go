@@ -13,7 +13,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// has says whether the adapter's device has what a provider-specific attribute names. If not, err must say so.
+// has says whether the adapter's device has what a provider-specific attribute names. If not, err
+// must say so.
 func has(t *testing.T, ia *udat.IA, name string, err error) bool {
 	t.Helper()
 	_, _, p, qerr := ia.Query()
@@ -50,7 +51,8 @@ func TestImmediate(t *testing.T) {
 		assert.NilError(t, b.ep.PostRecv(b.iov(500, 50), 6, 0))
 		assert.NilError(t, a.ep.PostSendImmediate(a.iov(0, 20), 2, 0xfffefdfc, udat.CompletionSuppress))
 		ev = completion(t, b.recv, 6)
-		assert.Assert(t, ev.Operation == udat.DTOReceiveImm && ev.HasImmediate && ev.Immediate == 0xfffefdfc && ev.Length == 20, "%s", describe(ev))
+		assert.Assert(t, ev.Operation == udat.DTOReceiveImm && ev.HasImmediate && ev.Immediate == 0xfffefdfc &&
+			ev.Length == 20, "%s", describe(ev))
 		assert.DeepEqual(t, b.get(500, 20), want[:20])
 		empty(t, a.request)
 		assert.NilError(t, b.ep.PostRecv(b.iov(500, 50), 7, 0))
@@ -97,8 +99,10 @@ func TestAtomics(t *testing.T) {
 			assert.ErrorIs(t, a.ep.PostFetchAdd(1, c.local, 3, c.remote, 0), udat.ErrInvalidParameter)
 			assert.ErrorIs(t, a.ep.PostCmpSwap(1, 2, c.local, 3, c.remote, 0), udat.ErrInvalidParameter)
 		}
-		assert.ErrorIs(t, a.ep.PostFetchAdd(1, a.lmr(8, udat.PrivLocalRead).Triplet(0, 8), 3, l.RMRTriplet(0, 8), 0), udat.ErrPrivilegesViolation)
-		assert.NilError(t, a.ep.PostFetchAdd(1, a.mem.Triplet(0, 8), 4, b.mem.RMRTriplet(0, 8), 0)) // remote read and write are not enough
+		assert.ErrorIs(t, a.ep.PostFetchAdd(1, a.lmr(8, udat.PrivLocalRead).Triplet(0, 8), 3, l.RMRTriplet(0, 8), 0),
+			udat.ErrPrivilegesViolation)
+		// remote read and write are not enough
+		assert.NilError(t, a.ep.PostFetchAdd(1, a.mem.Triplet(0, 8), 4, b.mem.RMRTriplet(0, 8), 0))
 		failed(t, a.request, 4, udat.DTOErrRemoteAccess)
 		broken(t, a)
 		targetOfFault(t, b)
@@ -106,9 +110,9 @@ func TestAtomics(t *testing.T) {
 	})
 }
 
-// TestExtendedCompletions: each extended operation that the device has completes with its own operation, with the cookie
-// and the length, at the end that posted it, and so does the receive that it uses at the other end, with its data. One
-// that fails says what it was as well.
+// TestExtendedCompletions: each extended operation that the device has completes with its own
+// operation, with the cookie and the length, at the end that posted it, and so does the receive
+// that it uses at the other end, with its data. One that fails says what it was as well.
 func TestExtendedCompletions(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		cases := []struct {
@@ -194,7 +198,8 @@ func TestExtendedCompletions(t *testing.T) {
 	})
 }
 
-// TestExtensionsThatDeviceLacks: what a device cannot do is refused at the post, and nothing else is.
+// TestExtensionsThatDeviceLacks: what a device cannot do is refused at the post, and nothing else
+// is.
 func TestExtensionsThatDeviceLacks(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, c := range []struct {
@@ -265,7 +270,8 @@ func TestReadToRMR(t *testing.T) {
 		tr := a.bind(t, r, a.mem, 1000, 100, udat.PrivRemoteRead)
 		assert.ErrorIs(t, read(sub(tr, 0, 10), 10), udat.ErrPrivilegesViolation)
 		tr = a.bind(t, r, a.mem, 1000, 100, udat.PrivRemoteWrite)
-		for _, bad := range []udat.RMRTriplet{sub(tr, -1, 10), sub(tr, 91, 10), {RMRContext: tr.RMRContext + 1, TargetAddress: tr.TargetAddress, SegmentLength: 10}} {
+		for _, bad := range []udat.RMRTriplet{sub(tr, -1, 10), sub(tr, 91, 10),
+			{RMRContext: tr.RMRContext + 1, TargetAddress: tr.TargetAddress, SegmentLength: 10}} {
 			assert.ErrorIs(t, read(bad, 10), udat.ErrInvalidParameter)
 		}
 		assert.ErrorIs(t, read(sub(tr, 0, 9), 10), udat.ErrLengthError)
@@ -285,7 +291,8 @@ func TestExtensionPrivileges(t *testing.T) {
 		readable, writable := a.lmr(64, udat.PrivLocalRead), a.lmr(64, udat.PrivLocalWrite)
 		remote := b.mem.RMRTriplet(0, 8)
 		for kind, source := range map[udat.OpKind]bool{
-			udat.OpSendImmediate: true, udat.OpSendInvalidate: true, udat.OpRDMAWriteImmediate: true, udat.OpFetchAdd: false, udat.OpCmpSwap: false,
+			udat.OpSendImmediate: true, udat.OpSendInvalidate: true, udat.OpRDMAWriteImmediate: true, udat.OpFetchAdd: false,
+			udat.OpCmpSwap: false,
 		} {
 			wrong := writable
 			if !source {

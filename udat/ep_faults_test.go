@@ -60,7 +60,8 @@ func TestLostReply(t *testing.T) {
 	})
 }
 
-// TestLostReady loses the last message of the handshake, that tells the passive end: the first message stands for it.
+// TestLostReady loses the last message of the handshake, that tells the passive end: the first
+// message stands for it.
 func TestLostReady(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		b, a := inState(t, "mem0", udat.EPCompletionPending, setup{})
@@ -89,7 +90,8 @@ func TestCompletionPendingGivenUp(t *testing.T) {
 	})
 }
 
-// TestFlushWithoutCause: the queue pair is in error and nobody says why. The disconnect that explains it may be on its way.
+// TestFlushWithoutCause: the queue pair is in error and nobody says why. The disconnect that
+// explains it may be on its way.
 func TestFlushWithoutCause(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		a, b := pair(t, "mem0", setup{})
@@ -205,8 +207,8 @@ func TestStatuses(t *testing.T) {
 	})
 }
 
-// TestMisnamedProtection: where the device calls it an error of the operation that a local region has gone since the post, or is not in the
-// zone, the status says what it is.
+// TestMisnamedProtection: where the device calls it an error of the operation that a local region
+// has gone since the post, or is not in the zone, the status says what it is.
 func TestMisnamedProtection(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, behindEmpty := range []bool{false, true} {
@@ -339,7 +341,8 @@ func TestRecvNotPosted(t *testing.T) {
 		assert.Equal(t, n, 0)
 		assert.Assert(t, err != nil)
 		_, err = e.ep.PostRecvBatch([]udat.Recv{{Flags: udat.CompletionSuppress}})
-		refused(t, err, udat.InvalidParameter, udat.SubArg5) // what is wrong with the call comes before what is wrong with the device
+		// what is wrong with the call comes before what is wrong with the device
+		refused(t, err, udat.InvalidParameter, udat.SubArg5)
 		n, _, err = e.ep.RecvQuery()
 		assert.NilError(t, err)
 		assert.Assert(t, n <= 1, "%d receives, 1 has been posted", n)
@@ -349,8 +352,8 @@ func TestRecvNotPosted(t *testing.T) {
 
 func second(_ any, err error) error { return err }
 
-// TestRequestNotPosted: so is a request, alone or in a batch. A fault of the device is an internal error of every call that needs it, and
-// hides no error of the Consumer's.
+// TestRequestNotPosted: so is a request, alone or in a batch. A fault of the device is an internal
+// error of every call that needs it, and hides no error of the Consumer's.
 func TestRequestNotPosted(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -367,9 +370,12 @@ func TestRequestNotPosted(t *testing.T) {
 			"zone":       {second(a.ia.CreatePZ())},
 			"region":     {second(a.ia.AllocLMR(a.pz, 8, 0)), second(a.ia.AllocLMR(a.pz, 0, 0))},
 			"dispatcher": {second(a.ia.CreateEVD(8, udat.EVDDTO, nil)), second(a.ia.CreateEVD(0, udat.EVDDTO, nil))},
-			"endpoint":   {second(a.ia.CreateEP(a.pz, nil, nil, nil, nil)), second(a.ia.CreateEP(a.pz, nil, nil, nil, &udat.EPAttr{MaxRecvDTOs: -7}))},
-			"queue":      {second(a.ia.CreateSRQ(a.pz, udat.SRQAttr{MaxRecvDTOs: 1})), second(a.ia.CreateSRQ(a.pz, udat.SRQAttr{}))},
-			"listener":   {second(a.ia.CreatePSP(4711, a.cr, udat.PSPConsumer)), second(a.ia.CreatePSP(0, a.cr, udat.PSPConsumer))},
+			"endpoint": {second(a.ia.CreateEP(a.pz, nil, nil, nil, nil)),
+				second(a.ia.CreateEP(a.pz, nil, nil, nil, &udat.EPAttr{MaxRecvDTOs: -7}))},
+			"queue": {second(a.ia.CreateSRQ(a.pz, udat.SRQAttr{MaxRecvDTOs: 1})),
+				second(a.ia.CreateSRQ(a.pz, udat.SRQAttr{}))},
+			"listener": {second(a.ia.CreatePSP(4711, a.cr, udat.PSPConsumer)),
+				second(a.ia.CreatePSP(0, a.cr, udat.PSPConsumer))},
 		} {
 			assert.ErrorIs(t, err[0], udat.ErrInternalError, what)
 			if what != "zone" {

@@ -14,8 +14,9 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// overtake calls post in such a way that the requests which it posts overtake an RDMA Read before them, unless they are fenced, and
-// gives the peer its receives, n with size bytes at off. It gives the number of receives, which may be one more.
+// overtake calls post in such a way that the requests which it posts overtake an RDMA Read before
+// them, unless they are fenced, and gives the peer its receives, n with size bytes at off. It gives
+// the number of receives, which may be one more.
 func overtake(a, b *end, off, size, n int, post func()) int {
 	a.t.Helper()
 	d, slow := a.ia.Device().(*memfabric.Device)
@@ -24,8 +25,8 @@ func overtake(a, b *end, off, size, n int, post func()) int {
 		d.Faults().Delay(2 * time.Millisecond)
 		defer d.Faults().Delay(0)
 	case acknowledged(a):
-		// A Send for which there is no receive holds all up, and then all starts together: what starts by itself rxe brings to its
-		// end before the next begins.
+		// A Send for which there is no receive holds all up, and then all starts together: what starts by
+		// itself rxe brings to its end before the next begins.
 		assert.NilError(a.t, a.ep.PostSend(nil, 8, udat.CompletionSuppress))
 		post()
 		n++
@@ -38,16 +39,18 @@ func overtake(a, b *end, off, size, n int, post func()) int {
 	return n
 }
 
-// fenced are the requests that carry memory to the peer: from the end's memory at off to the peer's at to.
+// fenced are the requests that carry memory to the peer: from the end's memory at off to the peer's
+// at to.
 var fenced = []struct {
 	kind            udat.OpKind
 	recv, immediate bool // the peer needs a receive; not every device has it
 }{
-	{udat.OpSend, true, false}, {udat.OpSendImmediate, true, true}, {udat.OpRDMAWrite, false, false}, {udat.OpRDMAWriteImmediate, true, true},
+	{udat.OpSend, true, false}, {udat.OpSendImmediate, true, true}, {udat.OpRDMAWrite, false, false},
+	{udat.OpRDMAWriteImmediate, true, true},
 }
 
-// TestFence reads into a buffer, and has a fenced request carry what was read back to the peer, without waiting: it must carry
-// the new bytes, whatever its size, kind and way of posting.
+// TestFence reads into a buffer, and has a fenced request carry what was read back to the peer,
+// without waiting: it must carry the new bytes, whatever its size, kind and way of posting.
 func TestFence(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestIOV: 2, MaxRDMAWriteIOV: 2}})
@@ -68,7 +71,8 @@ func TestFence(t *testing.T) {
 						iov = []udat.LMRTriplet{a.mem.Triplet(0, 1), a.mem.Triplet(1, size-1)}
 					}
 					ops := []udat.Op{
-						{Kind: udat.OpRDMARead, IOV: a.iov(0, size), Cookie: 2, Remote: b.mem.RMRTriplet(0, size), Flags: udat.CompletionSuppress},
+						{Kind: udat.OpRDMARead, IOV: a.iov(0, size), Cookie: 2, Remote: b.mem.RMRTriplet(0, size),
+							Flags: udat.CompletionSuppress},
 						{Kind: kind.kind, IOV: iov, Cookie: 3, Remote: b.mem.RMRTriplet(20000, size), Flags: udat.CompletionBarrierFence},
 					}
 					recvs := 1
@@ -95,7 +99,8 @@ func TestFence(t *testing.T) {
 	})
 }
 
-// last sends the peer an empty message behind all else, and waits until it has been received, the last of n.
+// last sends the peer an empty message behind all else, and waits until it has been received, the
+// last of n.
 func (e *end) last(peer *end, n int) {
 	e.t.Helper()
 	assert.NilError(e.t, e.ep.PostSend(nil, 9, 0))
@@ -105,7 +110,8 @@ func (e *end) last(peer *end, n int) {
 	}
 }
 
-// TestBehindFence has a request without a fence follow a fenced one: requests start in order, so that it starts after the reads too.
+// TestBehindFence has a request without a fence follow a fenced one: requests start in order, so
+// that it starts after the reads too.
 func TestBehindFence(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -139,7 +145,8 @@ func TestBehindFence(t *testing.T) {
 					recvs = overtake(a, b, 20000, size, recvs, func() {
 						assert.NilError(t, a.ep.PostRDMARead(a.iov(0, size), 2, b.mem.RMRTriplet(0, size), 0))
 						assert.NilError(t, fence())
-						_, err := a.ep.PostBatch([]udat.Op{{Kind: kind, IOV: a.iov(0, size), Cookie: 3, Remote: b.mem.RMRTriplet(20000, size)}})
+						_, err := a.ep.PostBatch([]udat.Op{{Kind: kind, IOV: a.iov(0, size), Cookie: 3,
+							Remote: b.mem.RMRTriplet(20000, size)}})
 						assert.NilError(t, err)
 					})
 					completion(t, a.request, 2)

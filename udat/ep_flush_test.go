@@ -17,8 +17,10 @@ var endings = []struct {
 	end   func(t *testing.T, a, b *end)
 	event udat.EventNumber
 }{
-	{"own abrupt", func(t *testing.T, a, b *end) { assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt)) }, udat.EventConnectionDisconnected},
-	{"peer's abrupt", func(t *testing.T, a, b *end) { assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt)) }, udat.EventConnectionDisconnected},
+	{"own abrupt", func(t *testing.T, a, b *end) { assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt)) },
+		udat.EventConnectionDisconnected},
+	{"peer's abrupt", func(t *testing.T, a, b *end) { assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt)) },
+		udat.EventConnectionDisconnected},
 	{"graceful, then abrupt", func(t *testing.T, a, b *end) {
 		assert.NilError(t, a.ep.Disconnect(udat.CloseGraceful))
 		assert.Equal(t, state(t, a.ep), udat.EPDisconnectPending)
@@ -31,11 +33,13 @@ var endings = []struct {
 		assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
 	}, udat.EventConnectionDisconnected},
 	{"peer freed", func(t *testing.T, a, b *end) { assert.NilError(t, b.ep.Free()) }, udat.EventConnectionDisconnected},
-	{"peer's adapter closed", func(t *testing.T, a, b *end) { assert.NilError(t, b.ia.Close(udat.CloseAbrupt)) }, udat.EventConnectionDisconnected},
+	{"peer's adapter closed", func(t *testing.T, a, b *end) { assert.NilError(t, b.ia.Close(udat.CloseAbrupt)) },
+		udat.EventConnectionDisconnected},
 }
 
-// TestFlush ends connections with work outstanding: all of it is flushed, in the order in which it was posted, before the
-// event of the end; and what is posted afterwards is flushed after it, so that a marker proves that nothing is left.
+// TestFlush ends connections with work outstanding: all of it is flushed, in the order in which it
+// was posted, before the event of the end; and what is posted afterwards is flushed after it, so
+// that a marker proves that nothing is left.
 func TestFlush(t *testing.T) {
 	const work = 10
 	onEach(t, func(t *testing.T, dev string) {
@@ -118,14 +122,17 @@ func TestFlush(t *testing.T) {
 				})
 			}
 		}
-		rule.Proves(t, "EPST-51", "EPST-52", "EPST-53", "EPST-56", "EPST-57", "EP-SEND-03", "EP-RECV-05", "EP-READ-04", "EP-WRITE-03", "EP-DISC-12")
+		rule.Proves(t, "EPST-51", "EPST-52", "EPST-53", "EPST-56", "EPST-57", "EP-SEND-03", "EP-RECV-05", "EP-READ-04",
+			"EP-WRITE-03", "EP-DISC-12")
 		needAcknowledged(t, newEnd(t, dev, setup{}))
-		rule.Proves(t, "EPST-28", "EPST-31", "EPST-32", "EPST-33", "EPST-40", "EPST-42", "EP-DISC-02", "EP-DISC-03", "EP-DISC-05", "EP-DISC-10",
+		rule.Proves(t, "EPST-28", "EPST-31", "EPST-32", "EPST-33", "EPST-40", "EPST-42", "EP-DISC-02", "EP-DISC-03",
+			"EP-DISC-05", "EP-DISC-10",
 			"EP-FREE-03", "F-04", "GAP-47", "GAP-48", "GAP-50", "GAP-60")
 	})
 }
 
-// marker posts in DISCONNECTED, and sees that what was posted comes back in order, the markers last.
+// marker posts in DISCONNECTED, and sees that what was posted comes back in order, the markers
+// last.
 func marker(t *testing.T, a *end) {
 	t.Helper()
 	for i := range 5 {
@@ -194,7 +201,8 @@ func TestFlushUnconnected(t *testing.T) {
 	})
 }
 
-// promptly repeats what must happen at once. The fastest turn counts: a machine that is busy is slow now and then, a library that waits is so always.
+// promptly repeats what must happen at once. The fastest turn counts: a machine that is busy is
+// slow now and then, a library that waits is so always.
 func promptly(t *testing.T, what string, turn func() (took time.Duration)) {
 	t.Helper()
 	const turns, bound = 8, 150 * time.Millisecond
@@ -209,8 +217,8 @@ func promptly(t *testing.T, what string, turn func() (took time.Duration)) {
 	t.Errorf("%s took %v, each time above %v", what, all, bound)
 }
 
-// TestFlushAtOnce: from the end of a connection to the last flushed completion and the event no time is lost, nor from a post in
-// DISCONNECTED to its completion.
+// TestFlushAtOnce: from the end of a connection to the last flushed completion and the event no
+// time is lost, nor from a post in DISCONNECTED to its completion.
 func TestFlushAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -218,8 +226,10 @@ func TestFlushAtOnce(t *testing.T) {
 			end   func(t *testing.T)
 			event udat.EventNumber
 		}{
-			"own disconnect":    {func(t *testing.T) { assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt)) }, udat.EventConnectionDisconnected},
-			"peer's disconnect": {func(t *testing.T) { assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt)) }, udat.EventConnectionDisconnected},
+			"own disconnect": {func(t *testing.T) { assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt)) },
+				udat.EventConnectionDisconnected},
+			"peer's disconnect": {func(t *testing.T) { assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt)) },
+				udat.EventConnectionDisconnected},
 			"broken": {func(t *testing.T) {
 				assert.NilError(t, b.ep.PostSend(b.iov(0, 100), 1, 0)) // longer than the receive
 				expect(t, b.request, udat.EventDTOCompletion)
@@ -273,7 +283,8 @@ func TestFlushAtOnce(t *testing.T) {
 				return time.Since(begun)
 			})
 		}
-		rule.Proves(t, "EPST-40", "EPST-51", "EPST-52", "EPST-33", "EPST-28", "EPST-53", "EP-RECV-05", "EP-SEND-03", "EP-READ-04", "EP-WRITE-03",
+		rule.Proves(t, "EPST-40", "EPST-51", "EPST-52", "EPST-33", "EPST-28", "EPST-53", "EP-RECV-05", "EP-SEND-03",
+			"EP-READ-04", "EP-WRITE-03",
 			"EP-DISC-12")
 	})
 }

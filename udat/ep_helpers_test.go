@@ -99,8 +99,8 @@ func inState(t *testing.T, dev string, s udat.EPState, with setup) (e, peer *end
 	return e, peer
 }
 
-// enter takes an unconnected endpoint to the state, with the help of a peer. The endpoint of TENTATIVE_CONNECTION_PENDING is one that
-// the provider makes; it replaces the end's.
+// enter takes an unconnected endpoint to the state, with the help of a peer. The endpoint of
+// TENTATIVE_CONNECTION_PENDING is one that the provider makes; it replaces the end's.
 func (e *end) enter(peer *end, s udat.EPState) {
 	t := e.t
 	t.Helper()
@@ -150,11 +150,13 @@ func (e *end) enter(peer *end, s udat.EPState) {
 }
 
 var allStates = []udat.EPState{
-	udat.EPUnconnected, udat.EPReserved, udat.EPPassiveConnectionPending, udat.EPTentativeConnection, udat.EPActiveConnectionPending,
+	udat.EPUnconnected, udat.EPReserved, udat.EPPassiveConnectionPending, udat.EPTentativeConnection,
+	udat.EPActiveConnectionPending,
 	udat.EPConnected, udat.EPDisconnectPending, udat.EPDisconnected, udat.EPCompletionPending,
 }
 
-// canBe are the states that an endpoint of the device can be put into: a graceful disconnect waits only for requests that wait for the peer.
+// canBe are the states that an endpoint of the device can be put into: a graceful disconnect waits
+// only for requests that wait for the peer.
 func canBe(t *testing.T, dev string) []udat.EPState {
 	t.Helper()
 	acknowledged := udat.DeviceAttr(open(t, dev)).Acknowledged
@@ -163,8 +165,9 @@ func canBe(t *testing.T, dev string) []udat.EPState {
 	})
 }
 
-// acknowledged says whether a request is done when the peer has taken it, and tells what the peer refuses. On iWARP sends and writes
-// complete at once, and what the peer refuses, for want of a receive for one, ends the connection.
+// acknowledged says whether a request is done when the peer has taken it, and tells what the peer
+// refuses. On iWARP sends and writes complete at once, and what the peer refuses, for want of a
+// receive for one, ends the connection.
 func acknowledged(e *end) bool { return udat.DeviceAttr(e.ia).Acknowledged }
 
 func needAcknowledged(t *testing.T, e *end) {
@@ -174,8 +177,8 @@ func needAcknowledged(t *testing.T, e *end) {
 	}
 }
 
-// needPeerToPeer skips a test in which the passive end sends before it has received, which breaks the connection where the connector
-// must be first.
+// needPeerToPeer skips a test in which the passive end sends before it has received, which breaks
+// the connection where the connector must be first.
 func needPeerToPeer(t *testing.T, e *end) {
 	t.Helper()
 	if !udat.DeviceAttr(e.ia).PeerToPeer {
@@ -183,7 +186,8 @@ func needPeerToPeer(t *testing.T, e *end) {
 	}
 }
 
-// needSolicited skips a test of what only a device that tells solicited completions from others can do.
+// needSolicited skips a test of what only a device that tells solicited completions from others can
+// do.
 func needSolicited(t *testing.T, e *end) {
 	t.Helper()
 	if !udat.DeviceAttr(e.ia).SolicitedArm {
@@ -205,14 +209,16 @@ func sameBytes(t *testing.T, got, want []byte) {
 	}
 }
 
-// acceptedInVain waits for what comes of an accept whose peer has given up, and says whether it is DAT's event. The acceptor on plain
-// iWARP is established by its own answer, and learns afterwards that nobody is there.
+// acceptedInVain waits for what comes of an accept whose peer has given up, and says whether it is
+// DAT's event. The acceptor on plain iWARP is established by its own answer, and learns afterwards
+// that nobody is there.
 func acceptedInVain(t *testing.T, e *end) bool {
 	t.Helper()
 	ev := next(t, e.conn)
 	if ev.Number == udat.EventConnectionEstablished && !udat.DeviceAttr(e.ia).PeerToPeer {
 		ev = next(t, e.conn)
-		assert.Assert(t, ev.Number == udat.EventConnectionDisconnected || ev.Number == udat.EventConnectionBroken, describe(ev))
+		assert.Assert(t, ev.Number == udat.EventConnectionDisconnected || ev.Number == udat.EventConnectionBroken,
+			describe(ev))
 		return false
 	}
 	assert.Equal(t, ev.Number, udat.EventConnectionAcceptError, "%s", describe(ev))

@@ -113,6 +113,7 @@ func TestHugeSegment(t *testing.T) {
 		}
 		assert.NilError(t, err)
 		refused(t, e.ep.PostRecv([]udat.LMRTriplet{huge.Triplet(0, 1<<32)}, 1, 0), udat.InvalidParameter, udat.SubArg3)
-		refused(t, e.ep.PostRecv([]udat.LMRTriplet{huge.Triplet(0, 1<<32-1)}, 1, 0), udat.InvalidParameter, udat.SubArg2) // only more than a message
+		// only more than a message
+		refused(t, e.ep.PostRecv([]udat.LMRTriplet{huge.Triplet(0, 1<<32-1)}, 1, 0), udat.InvalidParameter, udat.SubArg2)
 	})
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// linkHolds checks what an endpoint has beside its state: a timer, a connection of the fabric's, and an adapter that looks after it.
+// linkHolds checks what an endpoint has beside its state: a timer, a connection of the fabric's,
+// and an adapter that looks after it.
 func linkHolds(t *testing.T, e *end, timer, conn bool, linked int) {
 	t.Helper()
 	gotTimer, gotConn := e.ep.Holds()
@@ -23,9 +24,10 @@ func linkHolds(t *testing.T, e *end, timer, conn bool, linked int) {
 	assert.Equal(t, e.ia.ActiveEPs(), linked, "endpoints that the adapter looks after")
 }
 
-// TestLinkLeavesNothing: an attempt's timer ends with the attempt, and the adapter looks after an endpoint for as long as it is
-// connecting or connected. An attempt that failed is given up at once; a connection that is over stays until the endpoint is
-// reset, so that its disconnect can reach the peer.
+// TestLinkLeavesNothing: an attempt's timer ends with the attempt, and the adapter looks after an
+// endpoint for as long as it is connecting or connected. An attempt that failed is given up at
+// once; a connection that is over stays until the endpoint is reset, so that its disconnect can
+// reach the peer.
 func TestLinkLeavesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -60,8 +62,9 @@ func TestLinkLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestFailedBeforePeerLeft: the peer leaves because work of this end has failed, and the completion that says so is seen only
-// after the peer's disconnect. The connection is broken all the same; where nothing has failed it is not.
+// TestFailedBeforePeerLeft: the peer leaves because work of this end has failed, and the completion
+// that says so is seen only after the peer's disconnect. The connection is broken all the same;
+// where nothing has failed it is not.
 func TestFailedBeforePeerLeft(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, c := range []struct {
@@ -94,7 +97,8 @@ func TestFailedBeforePeerLeft(t *testing.T) {
 	})
 }
 
-// TestLateFailure: a failure of an earlier connection that is reported late does not break the next one.
+// TestLateFailure: a failure of an earlier connection that is reported late does not break the next
+// one.
 func TestLateFailure(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -116,7 +120,8 @@ func TestLateFailure(t *testing.T) {
 func TestFailureToldOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, _ := pair(t, dev, setup{})
-		assert.NilError(t, a.ep.PostRDMARead(a.iov(0, 8), 1, udat.RMRTriplet{RMRContext: 0xdeadbe00, TargetAddress: 1, SegmentLength: 8}, 0))
+		assert.NilError(t, a.ep.PostRDMARead(a.iov(0, 8), 1, udat.RMRTriplet{RMRContext: 0xdeadbe00, TargetAddress: 1,
+			SegmentLength: 8}, 0))
 		broken(t, a)
 		ev := expect(t, a.request, udat.EventDTOCompletion)
 		assert.Assert(t, ev.Status != udat.DTOSuccess)
@@ -125,8 +130,8 @@ func TestFailureToldOnce(t *testing.T) {
 	})
 }
 
-// TestFarewellLooks: the last event follows the completions even where nobody but the library looks for them, and what it
-// started for that ends.
+// TestFarewellLooks: the last event follows the completions even where nobody but the library looks
+// for them, and what it started for that ends.
 func TestFarewellLooks(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true})
@@ -183,8 +188,8 @@ func TestResetWaits(t *testing.T) {
 	})
 }
 
-// TestResetFlushesLateWork: what others post while Reset waits, for as long as Reset waits, is flushed before the queue pair goes, not
-// forgotten.
+// TestResetFlushesLateWork: what others post while Reset waits, for as long as Reset waits, is
+// flushed before the queue pair goes, not forgotten.
 func TestResetFlushesLateWork(t *testing.T) {
 	inTime(t, func(t *testing.T) {
 		for _, receive := range []bool{true, false} {

@@ -57,8 +57,10 @@ func TestEPQuery(t *testing.T) {
 			assert.Assert(t, p.State == udat.EPDisconnected && !p.RemoteAddr.IsValid() && p.RemotePortQual == 0)
 		}
 		want := udat.EPAttr{
-			MaxMessageSize: 100, MaxRDMASize: 200, RecvCompletionFlags: udat.CompletionSolicitedWait, RequestCompletionFlags: udat.CompletionUnsignalled,
-			MaxRecvDTOs: 3, MaxRequestDTOs: 4, MaxRecvIOV: 2, MaxRequestIOV: 3, MaxRDMAReadIn: 1, MaxRDMAReadOut: 2, SRQSoftHW: udat.HWDefault,
+			MaxMessageSize: 100, MaxRDMASize: 200, RecvCompletionFlags: udat.CompletionSolicitedWait,
+			RequestCompletionFlags: udat.CompletionUnsignalled,
+			MaxRecvDTOs:            3, MaxRequestDTOs: 4, MaxRecvIOV: 2, MaxRequestIOV: 3, MaxRDMAReadIn: 1, MaxRDMAReadOut: 2,
+			SRQSoftHW:      udat.HWDefault,
 			MaxRDMAReadIOV: 1, MaxRDMAWriteIOV: 2,
 		}
 		ep, err := a.ia.CreateEP(a.pz, a.evd(8, udat.EVDDTO), a.evd(8, udat.EVDDTO), nil, &want)
@@ -78,10 +80,12 @@ func TestEPQueryStates(t *testing.T) {
 			assert.Equal(t, p.State, s)
 			assert.Equal(t, p.LocalAddr, e.ia.Addr(), "%v", s)
 			switch s {
-			case udat.EPPassiveConnectionPending, udat.EPTentativeConnection, udat.EPActiveConnectionPending, udat.EPCompletionPending,
+			case udat.EPPassiveConnectionPending, udat.EPTentativeConnection, udat.EPActiveConnectionPending,
+				udat.EPCompletionPending,
 				udat.EPConnected, udat.EPDisconnectPending:
 				assert.Equal(t, p.RemoteAddr, peer.ia.Addr(), "%v", s)
-				assert.Assert(t, p.RemotePortQual != 0 && p.LocalPortQual != 0, "%v: %d and %d", s, p.LocalPortQual, p.RemotePortQual)
+				assert.Assert(t, p.RemotePortQual != 0 && p.LocalPortQual != 0, "%v: %d and %d", s, p.LocalPortQual,
+					p.RemotePortQual)
 				if far := param(t, peer.ep); far.RemotePortQual != 0 {
 					assert.Equal(t, p.LocalPortQual, far.RemotePortQual, "%v", s)
 					assert.Equal(t, p.RemotePortQual, far.LocalPortQual, "%v", s)
@@ -97,12 +101,16 @@ func TestEPQueryStates(t *testing.T) {
 // everyField is a change of every field that can be changed.
 func (e *end) everyField() (udat.EPField, udat.EPParam) {
 	return udat.EPFieldPZ | udat.EPFieldRecvEVD | udat.EPFieldRequestEVD | udat.EPFieldConnectEVD |
-			udat.EPFieldAttr&^(udat.EPFieldSRQSoftHW|udat.EPFieldNumTransportSpecific|udat.EPFieldTransportSpecific|udat.EPFieldNumProviderSpecific|udat.EPFieldProviderSpecific),
+			udat.EPFieldAttr&^(udat.EPFieldSRQSoftHW|udat.EPFieldNumTransportSpecific|udat.EPFieldTransportSpecific|
+				udat.EPFieldNumProviderSpecific|udat.EPFieldProviderSpecific),
 		udat.EPParam{
-			PZ: e.pz, RecvEVD: e.evd(16, udat.EVDDTO), RequestEVD: e.evd(16, udat.EVDDTO|udat.EVDRMRBind), ConnectEVD: e.evd(16, udat.EVDConnection),
+			PZ: e.pz, RecvEVD: e.evd(16, udat.EVDDTO), RequestEVD: e.evd(16, udat.EVDDTO|udat.EVDRMRBind),
+			ConnectEVD: e.evd(16, udat.EVDConnection),
 			Attr: udat.EPAttr{
-				MaxMessageSize: 1000, MaxRDMASize: 2000, RecvCompletionFlags: udat.CompletionUnsignalled, RequestCompletionFlags: udat.CompletionUnsignalled,
-				MaxRecvDTOs: 9, MaxRequestDTOs: 8, MaxRecvIOV: 1, MaxRequestIOV: 2, MaxRDMAReadIn: 2, MaxRDMAReadOut: 1, MaxRDMAReadIOV: 1, MaxRDMAWriteIOV: 1,
+				MaxMessageSize: 1000, MaxRDMASize: 2000, RecvCompletionFlags: udat.CompletionUnsignalled,
+				RequestCompletionFlags: udat.CompletionUnsignalled,
+				MaxRecvDTOs:            9, MaxRequestDTOs: 8, MaxRecvIOV: 1, MaxRequestIOV: 2, MaxRDMAReadIn: 2, MaxRDMAReadOut: 1,
+				MaxRDMAReadIOV: 1, MaxRDMAWriteIOV: 1,
 				SRQSoftHW: udat.HWDefault,
 			},
 		}
@@ -115,7 +123,8 @@ func TestEPModify(t *testing.T) {
 		mask, want := b.everyField()
 		assert.NilError(t, b.ep.Modify(mask, want))
 		got := param(t, b.ep)
-		assert.Assert(t, got.PZ == want.PZ && got.RecvEVD == want.RecvEVD && got.RequestEVD == want.RequestEVD && got.ConnectEVD == want.ConnectEVD)
+		assert.Assert(t, got.PZ == want.PZ && got.RecvEVD == want.RecvEVD && got.RequestEVD == want.RequestEVD &&
+			got.ConnectEVD == want.ConnectEVD)
 		assert.DeepEqual(t, got.Attr, want.Attr)
 		assert.Equal(t, got.State, udat.EPUnconnected)
 		// The dispatchers that are no longer used can go without harm to the endpoint.
@@ -162,25 +171,30 @@ func TestEPModifyManyPending(t *testing.T) {
 	})
 }
 
-// TestEPModifyPending shows that receives that are posted stay so, in order, through any number of changes.
+// TestEPModifyPending shows that receives that are posted stay so, in order, through any number of
+// changes.
 func TestEPModifyPending(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		for i := range 6 {
-			assert.NilError(t, b.ep.PostRecv([]udat.LMRTriplet{b.mem.Triplet(i*20, 5), {}, b.mem.Triplet(i*20+10, 5)}, udat.Cookie(i), 0))
+			assert.NilError(t, b.ep.PostRecv([]udat.LMRTriplet{b.mem.Triplet(i*20, 5), {}, b.mem.Triplet(i*20+10, 5)},
+				udat.Cookie(i), 0))
 		}
 		for i, evd := range []*udat.EVD{b.evd(50, udat.EVDDTO), b.evd(60, udat.EVDDTO|udat.EVDSoftware)} {
-			assert.NilError(t, b.ep.Modify(udat.EPFieldRecvEVD|udat.EPFieldMaxRecvDTOs, udat.EPParam{RecvEVD: evd, Attr: udat.EPAttr{MaxRecvDTOs: 40 + i}}))
+			assert.NilError(t, b.ep.Modify(udat.EPFieldRecvEVD|udat.EPFieldMaxRecvDTOs,
+				udat.EPParam{RecvEVD: evd, Attr: udat.EPAttr{MaxRecvDTOs: 40 + i}}))
 			b.recv = evd
 			assert.NilError(t, b.ep.PostRecv(b.iov(200+i, 1), udat.Cookie(6+i), 0))
 		}
 		allocated, _, err := b.ep.RecvQuery()
 		assert.NilError(t, err)
 		assert.Equal(t, allocated, 8)
-		refused(t, b.ep.Modify(udat.EPFieldMaxRecvDTOs, udat.EPParam{Attr: udat.EPAttr{MaxRecvDTOs: 7}}), udat.InvalidParameter)
+		refused(t, b.ep.Modify(udat.EPFieldMaxRecvDTOs, udat.EPParam{Attr: udat.EPAttr{MaxRecvDTOs: 7}}),
+			udat.InvalidParameter)
 		refused(t, b.ep.Modify(udat.EPFieldMaxRecvIOV, udat.EPParam{Attr: udat.EPAttr{MaxRecvIOV: 1}}), udat.InvalidParameter)
 		refused(t, b.ep.Modify(udat.EPFieldPZ, udat.EPParam{}), udat.InvalidState, udat.SubStateEPPZ)
-		refused(t, b.ep.Modify(udat.EPFieldRecvCompletionFlags, udat.EPParam{Attr: udat.EPAttr{RecvCompletionFlags: udat.CompletionEVDThreshold}}), udat.InvalidState)
+		refused(t, b.ep.Modify(udat.EPFieldRecvCompletionFlags,
+			udat.EPParam{Attr: udat.EPAttr{RecvCompletionFlags: udat.CompletionEVDThreshold}}), udat.InvalidState)
 		rule.Proves(t, "EP-MODIFY-05")
 		connect(t, a, b)
 		for i := range 8 {
@@ -251,18 +265,24 @@ func TestEPModifyNoZone(t *testing.T) {
 // TestEPModifyStates tries each group of fields in each state.
 func TestEPModifyStates(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		always := udat.EPFieldRecvEVD | udat.EPFieldRequestEVD | udat.EPFieldConnectEVD | udat.EPFieldServiceType | udat.EPFieldMaxMessageSize |
-			udat.EPFieldMaxRDMASize | udat.EPFieldQoS | udat.EPFieldRecvCompletionFlags | udat.EPFieldRequestCompletionFlags | udat.EPFieldMaxRecvDTOs |
-			udat.EPFieldMaxRequestDTOs | udat.EPFieldMaxRecvIOV | udat.EPFieldMaxRequestIOV | udat.EPFieldMaxRDMAReadIn | udat.EPFieldMaxRDMAReadOut |
+		always := udat.EPFieldRecvEVD | udat.EPFieldRequestEVD | udat.EPFieldConnectEVD | udat.EPFieldServiceType |
+			udat.EPFieldMaxMessageSize |
+			udat.EPFieldMaxRDMASize | udat.EPFieldQoS | udat.EPFieldRecvCompletionFlags | udat.EPFieldRequestCompletionFlags |
+			udat.EPFieldMaxRecvDTOs |
+			udat.EPFieldMaxRequestDTOs | udat.EPFieldMaxRecvIOV | udat.EPFieldMaxRequestIOV | udat.EPFieldMaxRDMAReadIn |
+			udat.EPFieldMaxRDMAReadOut |
 			udat.EPFieldMaxRDMAReadIOV | udat.EPFieldMaxRDMAWriteIOV
-		specific := udat.EPFieldNumTransportSpecific | udat.EPFieldTransportSpecific | udat.EPFieldNumProviderSpecific | udat.EPFieldProviderSpecific
-		fixed := udat.EPFieldIA | udat.EPFieldState | udat.EPFieldLocalAddr | udat.EPFieldLocalPortQual | udat.EPFieldRemoteAddr |
+		specific := udat.EPFieldNumTransportSpecific | udat.EPFieldTransportSpecific | udat.EPFieldNumProviderSpecific |
+			udat.EPFieldProviderSpecific
+		fixed := udat.EPFieldIA | udat.EPFieldState | udat.EPFieldLocalAddr | udat.EPFieldLocalPortQual |
+			udat.EPFieldRemoteAddr |
 			udat.EPFieldRemotePortQual | udat.EPFieldSRQ | udat.EPFieldSRQSoftHW
 		assert.Equal(t, always|specific|fixed|udat.EPFieldPZ, udat.EPFieldAll)
 		for _, s := range canBe(t, dev) {
 			e, _ := inState(t, dev, s, setup{})
 			p := param(t, e.ep)
-			before := s == udat.EPUnconnected || s == udat.EPReserved || s == udat.EPPassiveConnectionPending || s == udat.EPTentativeConnection
+			before := s == udat.EPUnconnected || s == udat.EPReserved || s == udat.EPPassiveConnectionPending ||
+				s == udat.EPTentativeConnection
 			for bit := range 32 {
 				f := udat.EPField(1) << bit
 				var want error
@@ -287,10 +307,12 @@ func TestEPModifyStates(t *testing.T) {
 	})
 }
 
-// TestEPModifyBefore changes each field by itself in each state before the connection, and uses what it has become.
+// TestEPModifyBefore changes each field by itself in each state before the connection, and uses
+// what it has become.
 func TestEPModifyBefore(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		for _, s := range []udat.EPState{udat.EPUnconnected, udat.EPReserved, udat.EPPassiveConnectionPending, udat.EPTentativeConnection} {
+		for _, s := range []udat.EPState{udat.EPUnconnected, udat.EPReserved, udat.EPPassiveConnectionPending,
+			udat.EPTentativeConnection} {
 			e, peer := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 			qual, own := udat.ConnQual(0), e.ep
 			switch s {
@@ -325,7 +347,8 @@ func TestEPModifyBefore(t *testing.T) {
 			}
 			got := param(t, e.ep)
 			assert.Equal(t, got.State, s)
-			assert.Assert(t, got.RecvEVD == want.RecvEVD && got.RequestEVD == want.RequestEVD && got.ConnectEVD == want.ConnectEVD, "%v", s)
+			assert.Assert(t, got.RecvEVD == want.RecvEVD && got.RequestEVD == want.RequestEVD &&
+				got.ConnectEVD == want.ConnectEVD, "%v", s)
 			assert.DeepEqual(t, got.Attr, want.Attr)
 			for i := range 9 {
 				assert.NilError(t, e.ep.PostRecv(e.iov(0, 8), udat.Cookie(i), udat.CompletionUnsignalled), "%v", s)
@@ -381,18 +404,28 @@ func TestEPModifyErrors(t *testing.T) {
 			{udat.EPFieldQoS, udat.EPParam{Attr: udat.EPAttr{QoS: udat.QoSPremium}}, udat.ErrModelNotSupported},
 			{udat.EPFieldMaxRecvDTOs, udat.EPParam{Attr: udat.EPAttr{MaxRecvDTOs: attr.MaxQPWR + 1}}, udat.ErrInvalidParameter},
 			{udat.EPFieldMaxRecvDTOs, udat.EPParam{Attr: udat.EPAttr{MaxRecvDTOs: -7}}, udat.ErrInvalidParameter},
-			{udat.EPFieldMaxRequestDTOs, udat.EPParam{Attr: udat.EPAttr{MaxRequestDTOs: attr.MaxQPWR + 1}}, udat.ErrInvalidParameter},
-			{udat.EPFieldMaxRDMAReadIn, udat.EPParam{Attr: udat.EPAttr{MaxRDMAReadIn: attr.MaxReadIn + 1}}, udat.ErrInvalidParameter},
-			{udat.EPFieldMaxMessageSize, udat.EPParam{Attr: udat.EPAttr{MaxMessageSize: attr.MaxMessage + 1}}, udat.ErrInvalidParameter},
-			{udat.EPFieldRequestCompletionFlags, udat.EPParam{Attr: udat.EPAttr{RequestCompletionFlags: udat.CompletionSuppress}}, udat.ErrInvalidParameter},
-			{udat.EPFieldProviderSpecific, udat.EPParam{Attr: udat.EPAttr{ProviderSpecific: []udat.NamedAttr{{}}}}, udat.ErrInvalidParameter},
+			{udat.EPFieldMaxRequestDTOs, udat.EPParam{Attr: udat.EPAttr{MaxRequestDTOs: attr.MaxQPWR + 1}},
+				udat.ErrInvalidParameter},
+			{udat.EPFieldMaxRDMAReadIn, udat.EPParam{Attr: udat.EPAttr{MaxRDMAReadIn: attr.MaxReadIn + 1}},
+				udat.ErrInvalidParameter},
+			{udat.EPFieldMaxMessageSize, udat.EPParam{Attr: udat.EPAttr{MaxMessageSize: attr.MaxMessage + 1}},
+				udat.ErrInvalidParameter},
+			{udat.EPFieldRequestCompletionFlags,
+				udat.EPParam{Attr: udat.EPAttr{RequestCompletionFlags: udat.CompletionSuppress}}, udat.ErrInvalidParameter},
+			{udat.EPFieldProviderSpecific, udat.EPParam{Attr: udat.EPAttr{ProviderSpecific: []udat.NamedAttr{{}}}},
+				udat.ErrInvalidParameter},
 			{udat.EPFieldRecvEVD, udat.EPParam{RecvEVD: e.conn}, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEVDRecv)},
 			{udat.EPFieldRequestEVD, udat.EPParam{RequestEVD: freed}, udat.ErrInvalidHandle},
-			{udat.EPFieldConnectEVD, udat.EPParam{ConnectEVD: e.recv}, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEVDConn)},
+			{udat.EPFieldConnectEVD, udat.EPParam{ConnectEVD: e.recv},
+				udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEVDConn)},
 			{udat.EPFieldPZ, udat.EPParam{PZ: pz}, udat.WithSubtype(udat.InvalidHandle, udat.SubHandlePZ)},
 			// Flags that do not go with the other streams of a dispatcher.
-			{udat.EPFieldRequestEVD | udat.EPFieldRequestCompletionFlags, udat.EPParam{RequestEVD: e.recv, Attr: udat.EPAttr{RequestCompletionFlags: udat.CompletionEVDThreshold}}, udat.ErrInvalidParameter},
-			{udat.EPFieldRequestEVD | udat.EPFieldRequestCompletionFlags, udat.EPParam{RequestEVD: merged, Attr: udat.EPAttr{RequestCompletionFlags: udat.CompletionUnsignalled}}, udat.ErrInvalidParameter},
+			{udat.EPFieldRequestEVD | udat.EPFieldRequestCompletionFlags,
+				udat.EPParam{RequestEVD: e.recv, Attr: udat.EPAttr{RequestCompletionFlags: udat.CompletionEVDThreshold}},
+				udat.ErrInvalidParameter},
+			{udat.EPFieldRequestEVD | udat.EPFieldRequestCompletionFlags,
+				udat.EPParam{RequestEVD: merged, Attr: udat.EPAttr{RequestCompletionFlags: udat.CompletionUnsignalled}},
+				udat.ErrInvalidParameter},
 			{1 << 11, udat.EPParam{}, udat.ErrInvalidParameter},
 			{1 << 31, udat.EPParam{}, udat.ErrInvalidParameter},
 		} {
@@ -402,7 +435,8 @@ func TestEPModifyErrors(t *testing.T) {
 			assert.ErrorIs(t, err, c.want, "0x%x", uint32(c.mask))
 			assert.DeepEqual(t, param(t, e.ep).Attr, before.Attr)
 			after := param(t, e.ep)
-			assert.Assert(t, after.PZ == before.PZ && after.RecvEVD == before.RecvEVD && after.RequestEVD == before.RequestEVD && after.ConnectEVD == before.ConnectEVD)
+			assert.Assert(t, after.PZ == before.PZ && after.RecvEVD == before.RecvEVD &&
+				after.RequestEVD == before.RequestEVD && after.ConnectEVD == before.ConnectEVD)
 		}
 		rule.Proves(t, "EP-MODIFY-07", "EP-MODIFY-08")
 		assert.NilError(t, merged.Free()) // no reference is left
@@ -428,7 +462,8 @@ func TestEPModifyMem(t *testing.T) {
 		assert.NilError(t, p.RecvEVD.Free())
 		assert.NilError(t, p.RequestEVD.Free())
 		e.faults().Exhaust(memfabric.QPs, 1)
-		refused(t, e.ep.Modify(udat.EPFieldRequestCompletionFlags, udat.EPParam{Attr: udat.EPAttr{RequestCompletionFlags: udat.CompletionUnsignalled}}), udat.InsufficientResources)
+		refused(t, e.ep.Modify(udat.EPFieldRequestCompletionFlags,
+			udat.EPParam{Attr: udat.EPAttr{RequestCompletionFlags: udat.CompletionUnsignalled}}), udat.InsufficientResources)
 		e.another(nil) // the old flags still hold on the dispatchers
 		connect(t, a, e)
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 10), 1, 0))

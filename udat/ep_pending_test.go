@@ -44,8 +44,9 @@ func TestUnconfirmedAccept(t *testing.T) {
 	})
 }
 
-// TestGivenUpWhileAccepting disconnects right after accept, in either way, while the handshake goes on: the attempt is over
-// and the receives are flushed. A device may be faster than the test, which then tries again.
+// TestGivenUpWhileAccepting disconnects right after accept, in either way, while the handshake goes
+// on: the attempt is over and the receives are flushed. A device may be faster than the test, which
+// then tries again.
 func TestGivenUpWhileAccepting(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CloseFlags{udat.CloseAbrupt, udat.CloseGraceful} {

@@ -77,7 +77,8 @@ func TestPostRefused(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		readIOV := min(2, udat.DeviceAttr(open(t, dev)).MaxReadSGE)
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{
-			MaxRequestIOV: 3, MaxRecvIOV: 3, MaxRDMAReadIOV: readIOV, MaxRDMAWriteIOV: 2, MaxMessageSize: 2000, MaxRDMASize: 2000,
+			MaxRequestIOV: 3, MaxRecvIOV: 3, MaxRDMAReadIOV: readIOV, MaxRDMAWriteIOV: 2, MaxMessageSize: 2000,
+			MaxRDMASize: 2000,
 		}})
 		otherPZ, err := a.ia.CreatePZ()
 		assert.NilError(t, err)
@@ -87,7 +88,8 @@ func TestPostRefused(t *testing.T) {
 		assert.NilError(t, gone.Free())
 		whole := a.mem.Triplet(0, 64)
 		for _, p := range posters {
-			reader, writer := a.lmr(4096, udat.PrivLocalRead), a.lmr(4096, udat.PrivLocalWrite|udat.PrivRemoteRead|udat.PrivRemoteWrite)
+			reader, writer := a.lmr(4096, udat.PrivLocalRead), a.lmr(4096,
+				udat.PrivLocalWrite|udat.PrivRemoteRead|udat.PrivRemoteWrite)
 			lacking, sub := writer, udat.SubPrivilegesRead
 			zone := udat.SubProtectionRead
 			if p.need == udat.PrivLocalWrite {
@@ -106,11 +108,14 @@ func TestPostRefused(t *testing.T) {
 				want udat.ReturnType
 				sub  udat.Subtype
 			}{
-				{"begins before", []udat.LMRTriplet{{LMR: a.mem, VirtualAddress: whole.VirtualAddress - 1, SegmentLength: 8}}, udat.InvalidParameter, udat.SubArg3},
+				{"begins before", []udat.LMRTriplet{{LMR: a.mem, VirtualAddress: whole.VirtualAddress - 1, SegmentLength: 8}},
+					udat.InvalidParameter, udat.SubArg3},
 				{"ends after", []udat.LMRTriplet{a.mem.Triplet(endMemory-8, 9)}, udat.InvalidParameter, udat.SubArg3},
 				{"begins at the end", []udat.LMRTriplet{a.mem.Triplet(endMemory, 1)}, udat.InvalidParameter, udat.SubArg3},
-				{"wraps", []udat.LMRTriplet{{LMR: a.mem, VirtualAddress: whole.VirtualAddress + 8, SegmentLength: math.MaxUint64 - 7}}, udat.InvalidParameter, udat.SubArg3},
-				{"second segment outside", []udat.LMRTriplet{whole, a.mem.Triplet(endMemory-1, 2)}, udat.InvalidParameter, udat.SubArg3},
+				{"wraps", []udat.LMRTriplet{{LMR: a.mem, VirtualAddress: whole.VirtualAddress + 8,
+					SegmentLength: math.MaxUint64 - 7}}, udat.InvalidParameter, udat.SubArg3},
+				{"second segment outside", []udat.LMRTriplet{whole, a.mem.Triplet(endMemory-1, 2)}, udat.InvalidParameter,
+					udat.SubArg3},
 				{"other zone", []udat.LMRTriplet{foreign.Triplet(0, 8)}, udat.ProtectionViolation, zone},
 				{"privilege", []udat.LMRTriplet{lacking.Triplet(0, 8)}, udat.PrivilegesViolation, sub},
 				{"freed region", []udat.LMRTriplet{gone.Triplet(0, 8)}, udat.PrivilegesViolation, udat.SubNone},
@@ -146,7 +151,8 @@ func TestPostRefused(t *testing.T) {
 	})
 }
 
-// everyFlag is every combination of the low six flags, and every other bit with and without one that most posts take.
+// everyFlag is every combination of the low six flags, and every other bit with and without one
+// that most posts take.
 var everyFlag = func() (list []udat.CompletionFlags) {
 	for flags := range udat.CompletionFlags(64) {
 		list = append(list, flags)
@@ -241,7 +247,8 @@ func completionNow(t *testing.T, evd *udat.EVD, cookie udat.Cookie) udat.Event {
 	return ev
 }
 
-// TestPostLimit fills the queues: one more is refused, and there is room again once something has completed.
+// TestPostLimit fills the queues: one more is refused, and there is room again once something has
+// completed.
 func TestPostLimit(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const limit = 5
@@ -269,7 +276,8 @@ func TestPostLimit(t *testing.T) {
 		assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), limit, 0))
 		rule.Proves(t, "POST-10", "EP-SEND-07", "EP-RECV-10", "EP-READ-07", "EP-WRITE-06")
 
-		// GetStatus, which asks the device for the end of suppressed work, takes no place of the Consumer's.
+		// GetStatus, which asks the device for the end of suppressed work, takes no place of the
+		// Consumer's.
 		for range limit {
 			assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 0, 0))
 		}
@@ -339,7 +347,8 @@ func TestPostsDoNotAllocate(t *testing.T) {
 		iov := []udat.LMRTriplet{a.mem.Triplet(0, 8), a.mem.Triplet(64, 8)}
 		into := []udat.LMRTriplet{b.mem.Triplet(0, 16)}
 		remote, part := b.mem.RMRTriplet(0, 16), b.mem.RMRTriplet(0, 8)
-		ops := []udat.Op{{Kind: udat.OpRDMAWrite, IOV: iov, Remote: remote}, {Kind: udat.OpRDMARead, IOV: iov[:1], Remote: part}}
+		ops := []udat.Op{{Kind: udat.OpRDMAWrite, IOV: iov, Remote: remote},
+			{Kind: udat.OpRDMARead, IOV: iov[:1], Remote: part}}
 		sends, recvs, events := make([]udat.Op, 8), make([]udat.Recv, 8), make([]udat.Event, 8)
 		for i := range sends {
 			sends[i], recvs[i] = udat.Op{Kind: udat.OpSend, IOV: iov}, udat.Recv{IOV: into}

@@ -91,7 +91,8 @@ func roleSink(t *testing.T, dev string) {
 		assert.NilError(t, e.ep.PostRecv(e.iov(i*512, 512), 0, 0))
 	}
 	remote := e.mem.RMRTriplet(endMemory/2, endMemory/2)
-	fmt.Printf("at %v %d %d %d %d\n", e.ia.Addr(), psp.Qual(), remote.RMRContext, remote.TargetAddress, remote.SegmentLength)
+	fmt.Printf("at %v %d %d %d %d\n", e.ia.Addr(), psp.Qual(), remote.RMRContext, remote.TargetAddress,
+		remote.SegmentLength)
 	assert.NilError(t, expect(t, e.cr, udat.EventConnectionRequest).CR.Accept(e.ep, nil))
 	for i := 0; ; i++ {
 		completion(t, e.recv, 0)
@@ -99,8 +100,8 @@ func roleSink(t *testing.T, dev string) {
 	}
 }
 
-// TestPeerKilled kills the peer's process in the middle of transfers: the survivor gets all its work back, flushed, and one
-// event, within a bound.
+// TestPeerKilled kills the peer's process in the middle of transfers: the survivor gets all its
+// work back, flushed, and one event, within a bound.
 func TestPeerKilled(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		crossProcess(t, dev)
@@ -110,7 +111,8 @@ func TestPeerKilled(t *testing.T) {
 			var qual udat.ConnQual
 			var remote udat.RMRTriplet
 			for out.Scan() {
-				if n, _ := fmt.Sscanf(out.Text(), "at %s %d %d %d %d", &host, &qual, &remote.RMRContext, &remote.TargetAddress, &remote.SegmentLength); n == 5 {
+				if n, _ := fmt.Sscanf(out.Text(), "at %s %d %d %d %d", &host, &qual, &remote.RMRContext, &remote.TargetAddress,
+					&remote.SegmentLength); n == 5 {
 					break
 				}
 			}
@@ -150,7 +152,8 @@ func TestPeerKilled(t *testing.T) {
 			}
 			kill.Stop()
 			ev := next(t, a.conn)
-			assert.Assert(t, ev.Number == udat.EventConnectionDisconnected || ev.Number == udat.EventConnectionBroken, describe(ev))
+			assert.Assert(t, ev.Number == udat.EventConnectionDisconnected || ev.Number == udat.EventConnectionBroken,
+				describe(ev))
 			t.Logf("%d operations, then %v", done, ev.Number)
 			for i := range 16 {
 				flushed(t, a.recv, udat.Cookie(i))
@@ -206,7 +209,8 @@ func TestMemlock(t *testing.T) {
 		}
 		assert.NilError(t, cmd.Wait())
 		t.Log(text)
-		assert.Assert(t, strings.Contains(text, "limit") && (strings.Contains(text, "65536") || strings.Contains(text, "64 K")), "%s", text)
+		assert.Assert(t, strings.Contains(text, "limit") && (strings.Contains(text, "65536") ||
+			strings.Contains(text, "64 K")), "%s", text)
 		rule.Proves(t, "GAP-72", "LMR-CREATE-09", "GAP-95")
 	})
 }

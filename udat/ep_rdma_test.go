@@ -16,7 +16,8 @@ func TestRDMASegments(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestIOV: 4}})
 		cookie := udat.Cookie(0)
-		for _, shape := range [][]int{{0}, {1}, {100}, {30, 70}, {1, 0, 99}, {25, 25, 25, 25}, {0, 0, 1, 0}, {3, 200, 5}, {4096, 1}} {
+		for _, shape := range [][]int{{0}, {1}, {100}, {30, 70}, {1, 0, 99}, {25, 25, 25, 25}, {0, 0, 1, 0}, {3, 200, 5},
+			{4096, 1}} {
 			n := total(shape)
 			readable := len(shape) <= udat.DeviceAttr(a.ia).MaxReadSGE
 			for _, remote := range []int{n, n + 1, n + 1000} {
@@ -58,7 +59,8 @@ func TestRDMASegments(t *testing.T) {
 		for _, evd := range []*udat.EVD{a.request, b.recv, b.request} {
 			empty(t, evd)
 		}
-		rule.Proves(t, "EP-READ-01", "EP-READ-02", "EP-WRITE-01", "EP-WRITE-02", "EP-WRITE-05", "GAP-62", "GAP-64", "GAP-68", "C-08")
+		rule.Proves(t, "EP-READ-01", "EP-READ-02", "EP-WRITE-01", "EP-WRITE-02", "EP-WRITE-05", "GAP-62", "GAP-64",
+			"GAP-68", "C-08")
 	})
 }
 
@@ -103,7 +105,10 @@ var remoteFaults = []remoteFault{
 		r.TargetAddress--
 		return r
 	}},
-	{"ends after the region", func(t *testing.T, b *end, _ bool) udat.RMRTriplet { return b.mem.RMRTriplet(endMemory-63, 64) }},
+	{"ends after the region", func(t *testing.T, b *end, _ bool) udat.RMRTriplet {
+		return b.mem.RMRTriplet(endMemory-63,
+			64)
+	}},
 	{"other zone", func(t *testing.T, b *end, _ bool) udat.RMRTriplet {
 		pz, err := b.ia.CreatePZ()
 		assert.NilError(t, err)
@@ -119,8 +124,8 @@ var remoteFaults = []remoteFault{
 	}},
 }
 
-// targetOfFault takes the event at the end that has refused a remote operation. Where the fabric tells it so its connection is broken; else
-// all that it hears may be that the peer leaves.
+// targetOfFault takes the event at the end that has refused a remote operation. Where the fabric
+// tells it so its connection is broken; else all that it hears may be that the peer leaves.
 func targetOfFault(t *testing.T, b *end) {
 	t.Helper()
 	ev := next(t, b.conn)
@@ -130,7 +135,8 @@ func targetOfFault(t *testing.T, b *end) {
 	assert.Equal(t, state(t, b.ep), udat.EPDisconnected)
 }
 
-// TestRemoteFaults: what is wrong at the other end is known by the completion, and breaks the connection.
+// TestRemoteFaults: what is wrong at the other end is known by the completion, and breaks the
+// connection.
 func TestRemoteFaults(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -168,12 +174,14 @@ func TestRemoteFaults(t *testing.T) {
 				})
 			}
 		}
-		rule.Proves(t, "EP-READ-05", "EP-WRITE-04", "POST-16", "EPST-34", "EPST-40", "F-04", "GAP-51", "GAP-61", "OBJ-03", "LMR-FREE-03",
+		rule.Proves(t, "EP-READ-05", "EP-WRITE-04", "POST-16", "EPST-34", "EPST-40", "F-04", "GAP-51", "GAP-61", "OBJ-03",
+			"LMR-FREE-03",
 			"LMR-CREATE-05")
 	})
 }
 
-// TestReadDepth: more reads than the connection carries at once wait their turn, up to the queue's length.
+// TestReadDepth: more reads than the connection carries at once wait their turn, up to the queue's
+// length.
 func TestReadDepth(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, depth := range []struct{ out, in int }{{1, 1}, {4, 1}, {1, 4}, {8, 2}} {
@@ -199,8 +207,9 @@ func TestReadDepth(t *testing.T) {
 	})
 }
 
-// TestReadDepthExceeded: where the peer's device refuses a read for one too many outstanding, the connection breaks, and all behind it is
-// flushed. No Consumer can exceed the depth here, since connecting lowers the outgoing one to the peer's: the fault is the device's answer.
+// TestReadDepthExceeded: where the peer's device refuses a read for one too many outstanding, the
+// connection breaks, and all behind it is flushed. No Consumer can exceed the depth here, since
+// connecting lowers the outgoing one to the peer's: the fault is the device's answer.
 func TestReadDepthExceeded(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 1, MaxRDMAReadOut: 1}})
@@ -211,7 +220,8 @@ func TestReadDepthExceeded(t *testing.T) {
 		a.faults().FailOp(2, fabric.StatusRemoteInvReq)
 		var reads []udat.Op
 		for i := range 3 {
-			reads = append(reads, udat.Op{Kind: udat.OpRDMARead, IOV: a.iov(8*i, 8), Cookie: udat.Cookie(i), Remote: b.mem.RMRTriplet(8*i, 8)})
+			reads = append(reads, udat.Op{Kind: udat.OpRDMARead, IOV: a.iov(8*i, 8), Cookie: udat.Cookie(i),
+				Remote: b.mem.RMRTriplet(8*i, 8)})
 		}
 		_, err := a.ep.PostBatch(reads)
 		assert.NilError(t, err)
@@ -228,7 +238,8 @@ func TestReadDepthExceeded(t *testing.T) {
 	})
 }
 
-// TestReadDepthZero: a connection that carries no reads refuses them at once, and carries everything else.
+// TestReadDepthZero: a connection that carries no reads refuses them at once, and carries
+// everything else.
 func TestReadDepthZero(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, none := range []struct{ a, b udat.EPAttr }{

@@ -38,7 +38,8 @@ func TestRecvQuery(t *testing.T) {
 		}
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 9, 0))
 		completion(t, a.request, 9)
-		eventually(t, func() bool { n, _, _ := b.ep.RecvQuery(); return n == 1 }, "what has completed counts though it is not dequeued")
+		eventually(t, func() bool { n, _, _ := b.ep.RecvQuery(); return n == 1 },
+			"what has completed counts though it is not dequeued")
 		part(t, a, b, udat.CloseAbrupt)
 		completion(t, b.recv, 3)
 		flushed(t, b.recv, 4)
@@ -48,7 +49,8 @@ func TestRecvQuery(t *testing.T) {
 		holds(t, b.ep, 0)
 		assert.NilError(t, b.ep.Reset())
 		holds(t, b.ep, 0)
-		rule.Proves(t, "EP-RECVQ-01", "EP-RECVQ-02", "EP-RECVQ-03", "EP-RECVQ-04", "EP-RECVQ-06", "EP-RECVQ-10", "EP-RECVQ-12", "V-34", "C-32")
+		rule.Proves(t, "EP-RECVQ-01", "EP-RECVQ-02", "EP-RECVQ-03", "EP-RECVQ-04", "EP-RECVQ-06", "EP-RECVQ-10",
+			"EP-RECVQ-12", "V-34", "C-32")
 
 		assert.NilError(t, b.ep.Free())
 		_, _, err := b.ep.RecvQuery()

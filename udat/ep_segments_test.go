@@ -9,14 +9,15 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestEverySegmentIsChecked puts a segment that is wrong in each place of a list, for each way to post, singly and behind a good
-// operation of a batch.
+// TestEverySegmentIsChecked puts a segment that is wrong in each place of a list, for each way to
+// post, singly and behind a good operation of a batch.
 func TestEverySegmentIsChecked(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const most = 3
 		limits := udat.DeviceAttr(open(t, dev))
 		reads := min(most, limits.MaxReadSGE)
-		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestIOV: most, MaxRecvIOV: most, MaxRDMAWriteIOV: most, MaxRDMAReadIOV: reads}})
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestIOV: most, MaxRecvIOV: most, MaxRDMAWriteIOV: most,
+			MaxRDMAReadIOV: reads}})
 		zone, err := a.ia.CreatePZ()
 		assert.NilError(t, err)
 		foreign, err := a.ia.AllocLMR(zone, 4096, udat.PrivAll)
@@ -32,7 +33,10 @@ func TestEverySegmentIsChecked(t *testing.T) {
 			post func(iov []udat.LMRTriplet) error
 		}
 		remote := b.mem.RMRTriplet(0, 8*most)
-		ways := []way{{"recv", most, udat.PrivLocalWrite, func(iov []udat.LMRTriplet) error { return a.ep.PostRecv(iov, 1, 0) }},
+		ways := []way{{"recv", most, udat.PrivLocalWrite, func(iov []udat.LMRTriplet) error {
+			return a.ep.PostRecv(iov, 1,
+				0)
+		}},
 			{"recv batch", most, udat.PrivLocalWrite, func(iov []udat.LMRTriplet) error {
 				_, err := a.ep.PostRecvBatch([]udat.Recv{{IOV: iov}})
 				return err
@@ -40,7 +44,8 @@ func TestEverySegmentIsChecked(t *testing.T) {
 		for kind := udat.OpSend; kind <= udat.OpRDMARead; kind++ {
 			w := way{name: "batch", most: most, need: udat.PrivLocalRead}
 			switch {
-			case kind == udat.OpSendInvalidate, (kind == udat.OpSendImmediate || kind == udat.OpRDMAWriteImmediate) && !limits.WriteImmediate:
+			case kind == udat.OpSendInvalidate, (kind == udat.OpSendImmediate || kind == udat.OpRDMAWriteImmediate) &&
+				!limits.WriteImmediate:
 				continue
 			case kind == udat.OpRDMARead:
 				w.most, w.need = reads, udat.PrivLocalWrite
@@ -62,7 +67,8 @@ func TestEverySegmentIsChecked(t *testing.T) {
 		var s *udat.SRQ
 		if limits.MaxSRQ > 0 {
 			s = a.shared(t, udat.SRQAttr{MaxRecvDTOs: 2, MaxRecvIOV: most})
-			ways = append(ways, way{"shared", most, udat.PrivLocalWrite, func(iov []udat.LMRTriplet) error { return s.PostRecv(iov, 1) }})
+			ways = append(ways, way{"shared", most, udat.PrivLocalWrite,
+				func(iov []udat.LMRTriplet) error { return s.PostRecv(iov, 1) }})
 		}
 		for _, w := range ways {
 			lacking, lacks, protection := writable, udat.SubPrivilegesRead, udat.SubProtectionRead

@@ -15,11 +15,13 @@ import (
 
 const largest = 16 << 20
 
-// TestSizes carries transfers of 1 byte to 16 MiB by every operation, taken by polling and by waiting.
+// TestSizes carries transfers of 1 byte to 16 MiB by every operation, taken by polling and by
+// waiting.
 func TestSizes(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
-		sizes := []int{1, 2, 7, 64, 255, 256, 1000, 1023, 1024, 1025, 4095, 4096, 4097, 65535, 65536, 65537, 1 << 20, 4<<20 + 1, largest}
+		sizes := []int{1, 2, 7, 64, 255, 256, 1000, 1023, 1024, 1025, 4095, 4096, 4097, 65535, 65536, 65537, 1 << 20,
+			4<<20 + 1, largest}
 		if os.Getenv("GODAT_VM") != "" || testing.Short() {
 			sizes = []int{1, 7, 256, 1025, 4096, 4097, 65537, 1 << 20, largest} // an emulated machine takes its time
 		}

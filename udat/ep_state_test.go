@@ -12,8 +12,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// call is one call on an endpoint, and the states that it is for: in those of ok it succeeds, in those of flush what
-// it posts is flushed, in all others it is InvalidState and changes nothing.
+// call is one call on an endpoint, and the states that it is for: in those of ok it succeeds, in
+// those of flush what it posts is flushed, in all others it is InvalidState and changes nothing.
 type call struct {
 	name      string
 	ok, flush []udat.EPState
@@ -33,17 +33,20 @@ var calls = []call{
 		rules:   []string{"EPST-50", "EPST-51", "EP-RECV-04", "EP-RECV-05", "C-31"},
 	},
 	{
-		name: "post_send", ok: []udat.EPState{udat.EPConnected, udat.EPDisconnected}, flush: []udat.EPState{udat.EPDisconnected},
+		name: "post_send", ok: []udat.EPState{udat.EPConnected, udat.EPDisconnected},
+		flush:   []udat.EPState{udat.EPDisconnected},
 		do:      func(t *testing.T, e *end) error { return e.ep.PostSend(e.iov(0, 8), 99, 0) },
 		flushed: requestEVD, rules: []string{"EPST-52", "EPST-54", "EP-SEND-03", "POST-11"},
 	},
 	{
-		name: "post_rdma_read", ok: []udat.EPState{udat.EPConnected, udat.EPDisconnected}, flush: []udat.EPState{udat.EPDisconnected},
+		name: "post_rdma_read", ok: []udat.EPState{udat.EPConnected, udat.EPDisconnected},
+		flush:   []udat.EPState{udat.EPDisconnected},
 		do:      func(t *testing.T, e *end) error { return e.ep.PostRDMARead(e.iov(0, 8), 99, e.mem.RMRTriplet(0, 8), 0) },
 		flushed: requestEVD, rules: []string{"EPST-52", "EPST-54", "EP-READ-04"},
 	},
 	{
-		name: "post_rdma_write", ok: []udat.EPState{udat.EPConnected, udat.EPDisconnected}, flush: []udat.EPState{udat.EPDisconnected},
+		name: "post_rdma_write", ok: []udat.EPState{udat.EPConnected, udat.EPDisconnected},
+		flush: []udat.EPState{udat.EPDisconnected},
 		do: func(t *testing.T, e *end) error {
 			return e.ep.PostRDMAWrite(e.iov(0, 8), 99, e.mem.RMRTriplet(0, 8), 0)
 		},
@@ -86,12 +89,14 @@ var calls = []call{
 	},
 	{
 		name: "ep_disconnect, abrupt", rules: []string{"EP-DISC-08", "EP-DISC-09"},
-		ok: []udat.EPState{udat.EPActiveConnectionPending, udat.EPCompletionPending, udat.EPConnected, udat.EPDisconnectPending, udat.EPDisconnected},
+		ok: []udat.EPState{udat.EPActiveConnectionPending, udat.EPCompletionPending, udat.EPConnected,
+			udat.EPDisconnectPending, udat.EPDisconnected},
 		do: func(t *testing.T, e *end) error { return e.ep.Disconnect(udat.CloseAbrupt) },
 	},
 	{
 		name: "ep_disconnect, graceful", rules: []string{"EP-DISC-05", "EP-DISC-08", "EP-DISC-09"},
-		ok: []udat.EPState{udat.EPActiveConnectionPending, udat.EPCompletionPending, udat.EPConnected, udat.EPDisconnectPending, udat.EPDisconnected},
+		ok: []udat.EPState{udat.EPActiveConnectionPending, udat.EPCompletionPending, udat.EPConnected,
+			udat.EPDisconnectPending, udat.EPDisconnected},
 		do: func(t *testing.T, e *end) error { return e.ep.Disconnect(udat.CloseGraceful) },
 	},
 	{
@@ -187,8 +192,9 @@ func TestCallsByState(t *testing.T) {
 // subtypes say which state a refused call found.
 var subtypes = map[udat.EPState]udat.Subtype{
 	udat.EPUnconnected: udat.SubStateEPUnconnected, udat.EPReserved: udat.SubStateEPReserved,
-	udat.EPPassiveConnectionPending: udat.SubStateEPPassConnPending, udat.EPTentativeConnection: udat.SubStateEPTentConnPending,
-	udat.EPActiveConnectionPending: udat.SubStateEPActConnPending, udat.EPConnected: udat.SubStateEPConnected,
+	udat.EPPassiveConnectionPending: udat.SubStateEPPassConnPending,
+	udat.EPTentativeConnection:      udat.SubStateEPTentConnPending,
+	udat.EPActiveConnectionPending:  udat.SubStateEPActConnPending, udat.EPConnected: udat.SubStateEPConnected,
 	udat.EPDisconnectPending: udat.SubStateEPDiscPending, udat.EPDisconnected: udat.SubStateEPDisconnected,
 	udat.EPCompletionPending: udat.SubStateEPComplPending,
 }
@@ -201,7 +207,8 @@ type outcome struct {
 
 // ofConnections are the causes that TestTransitions makes happen.
 var ofConnections = []string{
-	"established", "peer rejected", "rejected", "unreachable", "failed", "timed out", "peer left", "removed", "broken", "drained",
+	"established", "peer rejected", "rejected", "unreachable", "failed", "timed out", "peer left", "removed", "broken",
+	"drained",
 	"abrupt", "graceful",
 }
 
@@ -247,14 +254,16 @@ var wanted = map[udat.EPState]map[string]outcome{
 		"graceful": {udat.EPDisconnectPending, 0}, "drained": nothing,
 	}),
 	udat.EPDisconnectPending: same(breaks, map[string]outcome{
-		"established": nothing, "timed out": nothing, "peer left": leaves, "abrupt": leaves, "graceful": nothing, "drained": leaves,
+		"established": nothing, "timed out": nothing, "peer left": leaves, "abrupt": leaves, "graceful": nothing,
+		"drained": leaves,
 	}),
 }
 
 // TestTransitions makes every cause happen in every state.
 func TestTransitions(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
-		assert.Equal(t, udat.StatesOfTable(), len(wanted)+2, "the states of the specification, FLUSHING, and that of a freed endpoint")
+		assert.Equal(t, udat.StatesOfTable(), len(wanted)+2,
+			"the states of the specification, FLUSHING, and that of a freed endpoint")
 		for _, s := range canBe(t, dev) {
 			for _, cause := range ofConnections {
 				t.Run(fmt.Sprintf("%v/%s", s, cause), func(t *testing.T) {
@@ -276,7 +285,8 @@ func TestTransitions(t *testing.T) {
 					if want.event != 0 {
 						ev := expect(t, e.conn, want.event)
 						assert.Equal(t, ev.EP, e.ep)
-						with := want == connects || want.event == udat.EventConnectionPeerRejected || cause == "rejected" && want.event == udat.EventConnectionNonPeerRejected
+						with := want == connects || want.event == udat.EventConnectionPeerRejected || cause == "rejected" &&
+							want.event == udat.EventConnectionNonPeerRejected
 						assert.Equal(t, len(ev.PrivateData()) > 0, with)
 					}
 					if want.next == udat.EPDisconnected && s != udat.EPDisconnected {
@@ -286,7 +296,8 @@ func TestTransitions(t *testing.T) {
 				})
 			}
 		}
-		rule.Proves(t, "EPST-04", "EPST-12", "EPST-13", "EPST-14", "EPST-15", "EPST-16", "EPST-17", "EPST-25", "EPST-26", "EPST-27",
+		rule.Proves(t, "EPST-04", "EPST-12", "EPST-13", "EPST-14", "EPST-15", "EPST-16", "EPST-17", "EPST-25", "EPST-26",
+			"EPST-27",
 			"EPST-28", "EPST-29", "EPST-30", "EPST-31", "EPST-32", "EPST-33", "EPST-34", "EPST-35", "EPST-40", "EVT-04")
 	})
 }

@@ -16,7 +16,8 @@ import (
 
 // mayBe are the errors that a call may give while others change the endpoint under its hands.
 var mayBe = []error{
-	udat.ErrInvalidState, udat.ErrInvalidHandle, udat.ErrInsufficientResources, udat.ErrQueueEmpty, udat.ErrTimeoutExpired, udat.ErrAbort,
+	udat.ErrInvalidState, udat.ErrInvalidHandle, udat.ErrInsufficientResources, udat.ErrQueueEmpty,
+	udat.ErrTimeoutExpired, udat.ErrAbort,
 	udat.ErrPrivilegesViolation,
 }
 
@@ -29,8 +30,9 @@ func tolerable(err error) bool {
 	return err == nil
 }
 
-// TestEndpointStress lets several goroutines do everything to a few endpoints at once, and closes the adapters in the midst of it:
-// nothing crashes, hangs, is lost sight of or left behind, and every refusal says a proper reason.
+// TestEndpointStress lets several goroutines do everything to a few endpoints at once, and closes
+// the adapters in the midst of it: nothing crashes, hangs, is lost sight of or left behind, and
+// every refusal says a proper reason.
 func TestEndpointStress(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for round := range 4 {
@@ -140,7 +142,8 @@ func stress(t *testing.T, a, b *end, d time.Duration, also ...func(rng *rand.Ran
 		})
 	}
 	until(func(rng *rand.Rand) error {
-		return eps[0][rng.IntN(endpoints)].Load().Connect(b.ia.Addr(), psp.Qual(), time.Duration(1+rng.IntN(20))*time.Millisecond, nil, 0, 0)
+		return eps[0][rng.IntN(endpoints)].Load().Connect(b.ia.Addr(), psp.Qual(),
+			time.Duration(1+rng.IntN(20))*time.Millisecond, nil, 0, 0)
 	})
 	time.Sleep(d)
 	t.Logf("%d calls", calls.Load())

@@ -23,7 +23,8 @@ func persist(t *testing.T, post func() error) {
 	}, "the queue stays full")
 }
 
-// TestSuppressed posts thousands of suppressed operations, of which nobody hears anything, into small queues.
+// TestSuppressed posts thousands of suppressed operations, of which nobody hears anything, into
+// small queues.
 func TestSuppressed(t *testing.T) {
 	const posts = 3000
 	onEach(t, func(t *testing.T, dev string) {
@@ -42,7 +43,8 @@ func TestSuppressed(t *testing.T) {
 						})
 					case 1:
 						persist(t, func() error {
-							return a.ep.PostRDMARead(a.iov(64, 64), 0, b.mem.RMRTriplet(64, 64), udat.CompletionSuppress|udat.CompletionBarrierFence)
+							return a.ep.PostRDMARead(a.iov(64, 64), 0, b.mem.RMRTriplet(64, 64),
+								udat.CompletionSuppress|udat.CompletionBarrierFence)
 						})
 					case 2:
 						assert.NilError(t, b.ep.PostRecv(nil, udat.Cookie(i), 0))
@@ -62,7 +64,8 @@ func TestSuppressed(t *testing.T) {
 	})
 }
 
-// TestSuppressedThenGraceful: a graceful disconnect brings to their end thousands that nobody will hear of.
+// TestSuppressedThenGraceful: a graceful disconnect brings to their end thousands that nobody will
+// hear of.
 func TestSuppressedThenGraceful(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, tail := range []int{1, 2, 7, 40, 100} {
@@ -90,8 +93,8 @@ func TestSuppressedThenGraceful(t *testing.T) {
 	})
 }
 
-// TestGracefulWaitsForSuppressed: a graceful disconnect waits for requests that are still in flight, suppressed ones behind others and
-// alone, until the peer has taken the last of them.
+// TestGracefulWaitsForSuppressed: a graceful disconnect waits for requests that are still in
+// flight, suppressed ones behind others and alone, until the peer has taken the last of them.
 func TestGracefulWaitsForSuppressed(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, first := range []udat.CompletionFlags{udat.CompletionSuppress, 0} {
@@ -122,7 +125,8 @@ func TestGracefulWaitsForSuppressed(t *testing.T) {
 	})
 }
 
-// TestGracefulAfterMarker: suppressed work is posted while the library's own tail for earlier work is under way.
+// TestGracefulAfterMarker: suppressed work is posted while the library's own tail for earlier work
+// is under way.
 func TestGracefulAfterMarker(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 64}})
@@ -175,8 +179,8 @@ func TestSuppressedFailure(t *testing.T) {
 	})
 }
 
-// TestSuppressedBeforeStuckSend: silent work that is done keeps its places while a Send behind it is stuck, never more than
-// half of them, and not for longer than that.
+// TestSuppressedBeforeStuckSend: silent work that is done keeps its places while a Send behind it
+// is stuck, never more than half of them, and not for longer than that.
 func TestSuppressedBeforeStuckSend(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const limit = 8
@@ -225,7 +229,8 @@ func TestSuppressedAndUnsignalled(t *testing.T) {
 		b.receive(0, 1)
 		for range 100 { // more than the queue has places: some of them complete at the device
 			eventually(t, func() bool {
-				return a.ep.PostRDMAWrite(a.iov(0, 8), 1, b.mem.RMRTriplet(0, 8), udat.CompletionSuppress|udat.CompletionUnsignalled) == nil
+				return a.ep.PostRDMAWrite(a.iov(0, 8), 1, b.mem.RMRTriplet(0, 8),
+					udat.CompletionSuppress|udat.CompletionUnsignalled) == nil
 			}, "room for a write")
 		}
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, 0))
@@ -234,7 +239,8 @@ func TestSuppressedAndUnsignalled(t *testing.T) {
 	})
 }
 
-// TestRefusedPostEndsNothing: suppressed work is known to be done even if the post that would have told so was refused.
+// TestRefusedPostEndsNothing: suppressed work is known to be done even if the post that would have
+// told so was refused.
 func TestRefusedPostEndsNothing(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})

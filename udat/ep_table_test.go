@@ -10,9 +10,10 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// table is the state machine as the specification has it: what each cause makes of each state. "." is nothing, "x" is INVALID_STATE, or
-// INVALID_HANDLE of a freed endpoint, "=" a call that succeeds and changes nothing, "wait" one that waits. Of the others the part
-// before the slash is the next state, and what follows is the event.
+// table is the state machine as the specification has it: what each cause makes of each state. "."
+// is nothing, "x" is INVALID_STATE, or INVALID_HANDLE of a freed endpoint, "=" a call that succeeds
+// and changes nothing, "wait" one that waits. Of the others the part before the slash is the next
+// state, and what follows is the event.
 const table = `
                 UNCONN RESERV PASSIV TENTAT ACTIVE      COMPL      CONN       DISCPE     FLUSH  DISCON FREED
 established     .      .      .      .      CONN/est    CONN/est   .          .          .      .      .
@@ -43,8 +44,9 @@ free            FREED  x      x      x      FREED       FREED      FREED      FR
 
 // tableEvents are the events as the table abbreviates them.
 var tableEvents = map[string]udat.EventNumber{
-	"": 0, "est": udat.EventConnectionEstablished, "prej": udat.EventConnectionPeerRejected, "nprej": udat.EventConnectionNonPeerRejected,
-	"aerr": udat.EventConnectionAcceptError, "disc": udat.EventConnectionDisconnected, "brk": udat.EventConnectionBroken,
+	"": 0, "est": udat.EventConnectionEstablished, "prej": udat.EventConnectionPeerRejected,
+	"nprej": udat.EventConnectionNonPeerRejected,
+	"aerr":  udat.EventConnectionAcceptError, "disc": udat.EventConnectionDisconnected, "brk": udat.EventConnectionBroken,
 	"unr": udat.EventConnectionUnreachable, "time": udat.EventConnectionTimedOut,
 }
 

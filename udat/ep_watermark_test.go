@@ -115,7 +115,8 @@ func TestHardWatermark(t *testing.T) {
 		assert.Equal(t, state(t, b.ep), udat.EPDisconnected, "at once")
 		broken(5)
 		rule.Proves(t, "EP-WMARK-04", "V-35")
-		// Beside a soft one, above it or below: neither keeps the other from what it does, or does it in its place.
+		// Beside a soft one, above it or below: neither keeps the other from what it does, or does it in
+		// its place.
 		for _, soft := range []int{2, 5} {
 			assert.NilError(t, b.ep.SetWatermark(soft, 3))
 			connect(t, a, b)

@@ -109,7 +109,8 @@ func TestCNOStreams(t *testing.T) {
 	})
 }
 
-// TestCNODisabled shows what enable and disable change and what they do not, for events of the device and others.
+// TestCNODisabled shows what enable and disable change and what they do not, for events of the
+// device and others.
 func TestCNODisabled(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionSolicitedWait} {
@@ -177,8 +178,8 @@ func TestCNOUnwaitable(t *testing.T) {
 	})
 }
 
-// TestCNODirectWaiter shows that a direct waiter has the dispatcher for itself, and the notification object has it
-// again afterwards.
+// TestCNODirectWaiter shows that a direct waiter has the dispatcher for itself, and the
+// notification object has it again afterwards.
 func TestCNODirectWaiter(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionUnsignalled, udat.CompletionSolicitedWait} {
@@ -219,7 +220,8 @@ func TestCNODirectWaiter(t *testing.T) {
 	})
 }
 
-// arrived waits until the end holds no more than n receives: the others have completed and are queued.
+// arrived waits until the end holds no more than n receives: the others have completed and are
+// queued.
 func arrived(t *testing.T, e *end, n int) {
 	t.Helper()
 	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -265,8 +267,8 @@ func TestCNOModify(t *testing.T) {
 	})
 }
 
-// TestCNOHandover makes direct waiters come and go while completions arrive: whoever is responsible is told of every
-// one, so that nothing is left lying without anybody knowing.
+// TestCNOHandover makes direct waiters come and go while completions arrive: whoever is responsible
+// is told of every one, so that nothing is left lying without anybody knowing.
 func TestCNOHandover(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionSolicitedWait} {

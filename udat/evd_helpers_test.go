@@ -32,7 +32,8 @@ type waited struct {
 	err   error
 }
 
-// waitOn blocks a goroutine in Wait, and returns once it is blocked. With a timeout a lost wake-up does not show: at expiry the call looks by itself.
+// waitOn blocks a goroutine in Wait, and returns once it is blocked. With a timeout a lost wake-up
+// does not show: at expiry the call looks by itself.
 func waitOn(t *testing.T, evd *udat.EVD, timeout time.Duration, threshold int) *waiting {
 	t.Helper()
 	return blocking(t, evd, func() (udat.Event, int, error) { return evd.Wait(timeout, threshold) })

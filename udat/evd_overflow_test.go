@@ -16,7 +16,8 @@ func (e *end) flood(t *testing.T, peer *end, n int) {
 	ops := make([]udat.Op, 16)
 	for i := 0; i < n; {
 		for j := range ops {
-			ops[j] = udat.Op{Kind: udat.OpRDMAWrite, IOV: e.iov(0, 1), Remote: peer.mem.RMRTriplet(0, 1), Cookie: udat.Cookie(i + j)}
+			ops[j] = udat.Op{Kind: udat.OpRDMAWrite, IOV: e.iov(0, 1), Remote: peer.mem.RMRTriplet(0, 1),
+				Cookie: udat.Cookie(i + j)}
 		}
 		posted, err := e.ep.PostBatch(ops)
 		if err != nil {
@@ -27,8 +28,9 @@ func (e *end) flood(t *testing.T, peer *end, n int) {
 	eventually(t, func() bool { _, _, idle, err := e.ep.GetStatus(); return err == nil && idle }, "all is done")
 }
 
-// TestOverflowBounded posts on although nobody takes the completions: the overflow is told once, what has been queued stays
-// and comes in order, later events are lost, and the memory that they take is bounded. The endpoint goes on.
+// TestOverflowBounded posts on although nobody takes the completions: the overflow is told once,
+// what has been queued stays and comes in order, later events are lost, and the memory that they
+// take is bounded. The endpoint goes on.
 func TestOverflowBounded(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const qlen, posts = 2, 4600
@@ -50,7 +52,8 @@ func TestOverflowBounded(t *testing.T) {
 	})
 }
 
-// TestOverflowOver: an overflow is over when half of the queue is free: what overflows it before is not told again, what does later is.
+// TestOverflowOver: an overflow is over when half of the queue is free: what overflows it before is
+// not told again, what does later is.
 func TestOverflowOver(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const qlen = 8
@@ -86,7 +89,8 @@ func TestOverflowOver(t *testing.T) {
 	})
 }
 
-// TestOverflowKeepsOutstanding: as many events as operations may be outstanding are kept in any case.
+// TestOverflowKeepsOutstanding: as many events as operations may be outstanding are kept in any
+// case.
 func TestOverflowKeepsOutstanding(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		const size, messages = 64, 4600
@@ -110,7 +114,8 @@ func TestOverflowKeepsOutstanding(t *testing.T) {
 	})
 }
 
-// TestOverflowLosesShared: the receive of a shared queue whose event is lost takes up none of the queue's places any more.
+// TestOverflowLosesShared: the receive of a shared queue whose event is lost takes up none of the
+// queue's places any more.
 func TestOverflowLosesShared(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{qlen: 2})
@@ -132,7 +137,8 @@ func TestOverflowLosesShared(t *testing.T) {
 	})
 }
 
-// TestOverflowLosesHeld: the same holds for a receive whose event waits for the connection's own and then finds no room.
+// TestOverflowLosesHeld: the same holds for a receive whose event waits for the connection's own
+// and then finds no room.
 func TestOverflowLosesHeld(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{qlen: 2})

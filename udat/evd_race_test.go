@@ -48,7 +48,8 @@ func (c *crew) stop() {
 
 // refusal says whether an error is one that a race can cause.
 func refusal(err error) bool {
-	for _, allowed := range []error{udat.ErrTimeoutExpired, udat.ErrQueueEmpty, udat.ErrQueueFull, errWaiter, errUnwaitable, udat.ErrInterruptedCall} {
+	for _, allowed := range []error{udat.ErrTimeoutExpired, udat.ErrQueueEmpty, udat.ErrQueueFull, errWaiter,
+		errUnwaitable, udat.ErrInterruptedCall} {
 		if errors.Is(err, allowed) {
 			return true
 		}
@@ -75,7 +76,8 @@ func (c *tally) count(ev udat.Event, err error) {
 	}
 }
 
-// TestEVDRaces does everything to one dispatcher at once. No event is lost or told twice, and nobody is forgotten.
+// TestEVDRaces does everything to one dispatcher at once. No event is lost or told twice, and
+// nobody is forgotten.
 func TestEVDRaces(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionSolicitedWait} {
@@ -211,7 +213,8 @@ func raceOn(t *testing.T, dev string, streams udat.EVDFlags, flags udat.Completi
 	t.Logf("flags 0x%x: %d software events, %d receives", uint32(flags), posted.Load(), sent.Load())
 }
 
-// TestEVDFreeRaces frees dispatchers, objects and adapters under those who wait on them: all calls return.
+// TestEVDFreeRaces frees dispatchers, objects and adapters under those who wait on them: all calls
+// return.
 func TestEVDFreeRaces(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		gone := func(err error) bool {
@@ -268,7 +271,8 @@ func TestEVDFreeRaces(t *testing.T) {
 	})
 }
 
-// TestEVDNoLostWakeUps passes a token between two waiters many times: a single wake-up that is missed stops it.
+// TestEVDNoLostWakeUps passes a token between two waiters many times: a single wake-up that is
+// missed stops it.
 func TestEVDNoLostWakeUps(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, k := range kinds {

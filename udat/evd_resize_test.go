@@ -98,14 +98,15 @@ func TestEVDResizeInUse(t *testing.T) {
 	})
 }
 
-// TestEVDResizeCompletionQueue: the completion queue grows with the dispatcher, twofold at least so that it grows seldom, up to the
-// device's limit, and never shrinks.
+// TestEVDResizeCompletionQueue: the completion queue grows with the dispatcher, twofold at least so
+// that it grows seldom, up to the device's limit, and never shrinks.
 func TestEVDResizeCompletionQueue(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		ia := lacking(t, dev, func(a *fabric.Attr) { a.MaxCQE = 250 })
 		evd, err := ia.CreateEVD(16, udat.EVDDTO, nil)
 		assert.NilError(t, err)
-		for _, c := range []struct{ qlen, depth int }{{16, 16}, {17, 32}, {4, 32}, {32, 32}, {100, 100}, {130, 200}, {201, 250}, {250, 250}} {
+		for _, c := range []struct{ qlen, depth int }{{16, 16}, {17, 32}, {4, 32}, {32, 32}, {100, 100}, {130, 200},
+			{201, 250}, {250, 250}} {
 			assert.NilError(t, evd.Resize(c.qlen))
 			assert.Equal(t, udat.CompletionQueue(evd).Depth(), c.depth, "of a dispatcher of %d", c.qlen)
 			assert.Equal(t, queueLength(t, evd), c.qlen)
@@ -114,7 +115,8 @@ func TestEVDResizeCompletionQueue(t *testing.T) {
 	})
 }
 
-// TestEVDResizeByEndpoints: the completion queue has room for all that the endpoints on it may have outstanding, as far as the device allows.
+// TestEVDResizeByEndpoints: the completion queue has room for all that the endpoints on it may have
+// outstanding, as far as the device allows.
 func TestEVDResizeByEndpoints(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		ia := lacking(t, dev, func(a *fabric.Attr) { a.MaxCQE = 64 })
@@ -138,7 +140,8 @@ func TestEVDResizeByEndpoints(t *testing.T) {
 	})
 }
 
-// TestEVDResizeFails: what the device refuses changes nothing; one that cannot resize at all has room in its memory.
+// TestEVDResizeFails: what the device refuses changes nothing; one that cannot resize at all has
+// room in its memory.
 func TestEVDResizeFails(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script
@@ -158,7 +161,8 @@ func TestEVDResizeFails(t *testing.T) {
 	})
 }
 
-// TestEVDResizeCountsDevice: completions that nobody has taken from the device yet are queued like others.
+// TestEVDResizeCountsDevice: completions that nobody has taken from the device yet are queued like
+// others.
 func TestEVDResizeCountsDevice(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true})
@@ -172,7 +176,8 @@ func TestEVDResizeCountsDevice(t *testing.T) {
 	})
 }
 
-// TestEVDResizeArms: a call that is parked while the completion queue grows has it armed anew, for devices that lose that.
+// TestEVDResizeArms: a call that is parked while the completion queue grows has it armed anew, for
+// devices that lose that.
 func TestEVDResizeArms(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script

@@ -18,7 +18,8 @@ import (
 func TestEVDCreate(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		ia := open(t, dev)
-		for _, streams := range []udat.EVDFlags{udat.EVDSoftware, udat.EVDCR, udat.EVDDTO, udat.EVDConnection, udat.EVDRMRBind, udat.EVDDefault, udat.EVDDefault | udat.EVDSoftware} {
+		for _, streams := range []udat.EVDFlags{udat.EVDSoftware, udat.EVDCR, udat.EVDDTO, udat.EVDConnection,
+			udat.EVDRMRBind, udat.EVDDefault, udat.EVDDefault | udat.EVDSoftware} {
 			for _, qlen := range []int{1, 7, 100} {
 				evd, err := ia.CreateEVD(qlen, streams, nil)
 				assert.NilError(t, err)
@@ -239,7 +240,8 @@ func TestEVDFree(t *testing.T) {
 		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
 		_, err = e.ia.CreateEP(e.pz, evd, nil, nil, nil)
 		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
-		rule.Proves(t, "EVD-FREE-05", "GEN-02", "GEN-03", "EVD-ENABLE-03", "EVD-SETUNW-03", "EVD-MODCNO-04", "EVD-DEQ-02", "EVD-POSTSE-05", "EVD-RESIZE-03")
+		rule.Proves(t, "EVD-FREE-05", "GEN-02", "GEN-03", "EVD-ENABLE-03", "EVD-SETUNW-03", "EVD-MODCNO-04", "EVD-DEQ-02",
+			"EVD-POSTSE-05", "EVD-RESIZE-03")
 	})
 }
 
@@ -360,7 +362,8 @@ func TestEVDPostSE(t *testing.T) {
 		assert.Equal(t, ev.Software, any(payload))
 		assert.Equal(t, ev.EVD, evd)
 		rule.Proves(t, "EVD-POSTSE-01", "EVD-POSTSE-03")
-		for _, number := range []udat.EventNumber{0, udat.EventDTOCompletion, udat.EventConnectionEstablished, udat.EventAsyncEVDOverflow, 0x10002} {
+		for _, number := range []udat.EventNumber{0, udat.EventDTOCompletion, udat.EventConnectionEstablished,
+			udat.EventAsyncEVDOverflow, 0x10002} {
 			assert.ErrorIs(t, evd.PostSE(udat.Event{Number: number}), udat.ErrInvalidParameter)
 		}
 		deaf, err := ia.CreateEVD(4, udat.EVDDefault, nil)
@@ -386,7 +389,8 @@ func TestEVDPostSE(t *testing.T) {
 	})
 }
 
-// TestEVDPostSECountsDevice: completions that nobody has taken from the device yet take places like others.
+// TestEVDPostSECountsDevice: completions that nobody has taken from the device yet take places like
+// others.
 func TestEVDPostSECountsDevice(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true, qlen: 4, streams: udat.EVDDefault | udat.EVDSoftware})

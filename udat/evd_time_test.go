@@ -27,8 +27,8 @@ func took(t *testing.T, want time.Duration, call func()) {
 	assert.Equal(t, time.Since(start), want)
 }
 
-// TestWaitTimeouts shows that a wait lasts as long as asked, to the microsecond, and that time counts from the call,
-// whatever comes meanwhile and does not suffice.
+// TestWaitTimeouts shows that a wait lasts as long as asked, to the microsecond, and that time
+// counts from the call, whatever comes meanwhile and does not suffice.
 func TestWaitTimeouts(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, dev string) {
 		ia := open(t, dev)
@@ -70,8 +70,9 @@ func TestWaitTimeouts(t *testing.T) {
 	})
 }
 
-// TestWaitTimeoutUnsignalled shows the same where completions wake the library, but not the Consumer: who finds enough events when the
-// time is over, by a timeout or by a context's deadline, is given one.
+// TestWaitTimeoutUnsignalled shows the same where completions wake the library, but not the
+// Consumer: who finds enough events when the time is over, by a timeout or by a context's deadline,
+// is given one.
 func TestWaitTimeoutUnsignalled(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, withFlags(udat.CompletionUnsignalled, 0))

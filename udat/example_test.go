@@ -7,8 +7,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Four blocks go into the memory of a peer by RDMA write. Only the last asks for a completion: work is done in order, so that
-// its completion says that all of it is done.
+// Four blocks go into the memory of a peer by RDMA write. Only the last asks for a completion: work
+// is done in order, so that its completion says that all of it is done.
 func ExampleEP_PostRDMAWrite() {
 	ia := must(udat.Open("mem0")) // "rxe0", "mlx5_0" or a local IP address on a machine with RDMA
 	defer ia.Close(udat.CloseAbrupt)
@@ -17,7 +17,8 @@ func ExampleEP_PostRDMAWrite() {
 	mine := connectInside(ia, pz, events)
 
 	const block, blocks = 1024, 4
-	from, to := must(ia.AllocLMR(pz, block*blocks, udat.PrivLocalRead)), must(ia.AllocLMR(pz, block*blocks, udat.PrivRemoteWrite|udat.PrivLocalWrite))
+	from, to := must(ia.AllocLMR(pz, block*blocks, udat.PrivLocalRead)),
+		must(ia.AllocLMR(pz, block*blocks, udat.PrivRemoteWrite|udat.PrivLocalWrite))
 	for i := range from.Bytes() {
 		from.Bytes()[i] = byte(i / block)
 	}
@@ -48,8 +49,8 @@ func check(err error) {
 	}
 }
 
-// A peer writes a payload into this end's memory, and then a flag with a second RDMA write on the same endpoint. This end polls the
-// flag with an atomic load.
+// A peer writes a payload into this end's memory, and then a flag with a second RDMA write on the
+// same endpoint. This end polls the flag with an atomic load.
 func ExampleLMR_LoadUint64() {
 	ia := must(udat.Open("mem0"))
 	defer ia.Close(udat.CloseAbrupt)
@@ -58,7 +59,8 @@ func ExampleLMR_LoadUint64() {
 	peer := connectInside(ia, pz, events)
 
 	const flag = 1024 // where it is, a multiple of 8; the payload lies before it
-	from, to := must(ia.AllocLMR(pz, flag+8, udat.PrivLocalRead)), must(ia.AllocLMR(pz, flag+8, udat.PrivRemoteWrite|udat.PrivLocalWrite))
+	from, to := must(ia.AllocLMR(pz, flag+8, udat.PrivLocalRead)),
+		must(ia.AllocLMR(pz, flag+8, udat.PrivRemoteWrite|udat.PrivLocalWrite))
 	copy(from.Bytes(), "the payload")
 	from.Bytes()[flag] = 1
 	check(peer.PostRDMAWrite([]udat.LMRTriplet{from.Triplet(0, flag)}, 1, to.RMRTriplet(0, flag), udat.CompletionSuppress))
@@ -73,8 +75,9 @@ func ExampleLMR_LoadUint64() {
 	// Output: the payload
 }
 
-// connectInside makes two endpoints whose events all come to one dispatcher, connects them, and returns the one that has asked for it. Both
-// ends are in this process here; the other would be in another.
+// connectInside makes two endpoints whose events all come to one dispatcher, connects them, and
+// returns the one that has asked for it. Both ends are in this process here; the other would be in
+// another.
 func connectInside(ia *udat.IA, pz *udat.PZ, events *udat.EVD) *udat.EP {
 	mine, other := must(ia.CreateEP(pz, events, events, events, nil)), must(ia.CreateEP(pz, events, events, events, nil))
 	qual, _, err := ia.CreatePSPAny(events, udat.PSPConsumer)

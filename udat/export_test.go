@@ -23,7 +23,8 @@ func CNOWaiters(c *CNO) int {
 	return c.waiters
 }
 
-// Queued gives tests the number of events on the dispatcher, without taking what the device has for it.
+// Queued gives tests the number of events on the dispatcher, without taking what the device has for
+// it.
 func Queued(e *EVD) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -65,7 +66,8 @@ const SpinPolls = spinPolls
 // OverflowRoom is how many events beyond its length a dispatcher keeps at least.
 const OverflowRoom = overflowRoom
 
-// SpinScore gives tests whether spinning has paid on the dispatcher, and the lowest score, at which it does not spin.
+// SpinScore gives tests whether spinning has paid on the dispatcher, and the lowest score, at which
+// it does not spin.
 func SpinScore(e *EVD) (score, lowest int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

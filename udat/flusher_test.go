@@ -11,8 +11,9 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestFlusher: each step is repeated until it is done, with pauses of its own that grow to PollMax, and a new one begins with short
-// pauses; the goroutine runs only while there are any. synctest fails if it outlives Close.
+// TestFlusher: each step is repeated until it is done, with pauses of its own that grow to PollMax,
+// and a new one begins with short pauses; the goroutine runs only while there are any. synctest
+// fails if it outlives Close.
 func TestFlusher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := udat.NewFlusher()
@@ -65,7 +66,8 @@ func TestFlusherClosed(t *testing.T) {
 	})
 }
 
-// TestPollUntil: a step that is done ends the wait at once, one that never is ends it at the deadline.
+// TestPollUntil: a step that is done ends the wait at once, one that never is ends it at the
+// deadline.
 func TestPollUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
@@ -75,6 +77,7 @@ func TestPollUntil(t *testing.T) {
 		assert.Assert(t, time.Since(begun) < time.Millisecond)
 		assert.Assert(t, !udat.PollUntil(begun.Add(time.Second), func() bool { return false }))
 		assert.Assert(t, time.Since(begun) >= time.Second && time.Since(begun) <= time.Second+udat.PollMax)
-		assert.Assert(t, udat.PollUntil(begun, func() bool { return true }), "a deadline that has passed: the step is made once")
+		assert.Assert(t, udat.PollUntil(begun, func() bool { return true }),
+			"a deadline that has passed: the step is made once")
 	})
 }

@@ -109,8 +109,10 @@ func TestHandleTypesAndContexts(t *testing.T) {
 			assert.NilError(t, err)
 			assert.Equal(t, got, ^uint64(i))
 		}
-		assert.Equal(t, [11]udat.HandleType{udat.HandleCR, udat.HandleEP, udat.HandleEVD, udat.HandleIA, udat.HandleLMR, udat.HandlePSP,
-			udat.HandlePZ, udat.HandleRMR, udat.HandleRSP, udat.HandleCNO, udat.HandleSRQ}, [11]udat.HandleType{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10})
+		assert.Equal(t, [11]udat.HandleType{udat.HandleCR, udat.HandleEP, udat.HandleEVD, udat.HandleIA, udat.HandleLMR,
+			udat.HandlePSP,
+			udat.HandlePZ, udat.HandleRMR, udat.HandleRSP, udat.HandleCNO, udat.HandleSRQ},
+			[11]udat.HandleType{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10})
 		rule.Proves(t, "HTYPE-01", "HTYPE-02", "CTX-01", "CTX-02", "CTX-03", "CTX-04", "OBJ-11")
 		var none udat.Handle
 		for _, h := range []udat.Handle{none, (*udat.EP)(nil), (*udat.IA)(nil)} {
@@ -126,8 +128,8 @@ func TestHandleTypesAndContexts(t *testing.T) {
 	})
 }
 
-// TestTeardown frees one object of every kind in the recommended order and closes gracefully, then calls every method of
-// every dead object.
+// TestTeardown frees one object of every kind in the recommended order and closes gracefully, then
+// calls every method of every dead object.
 func TestTeardown(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		z := newZoo(t, dev)

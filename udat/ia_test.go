@@ -143,8 +143,8 @@ func (e early) Open(name string, opts fabric.Options, async func(fabric.AsyncEve
 	return e.Fabric.Open(name, opts, async)
 }
 
-// TestAsyncWhileOpening: what the device reports while Open runs reaches the dispatcher, whoever made it; an Open that fails waits for
-// nothing.
+// TestAsyncWhileOpening: what the device reports while Open runs reaches the dispatcher, whoever
+// made it; an Open that fails waits for nothing.
 func TestAsyncWhileOpening(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const events = 20
@@ -203,7 +203,8 @@ func TestOpenErrors(t *testing.T) {
 		rule.Proves(t, "IA-OPEN-10", "IA-OPEN-11")
 		_, err = udat.Open("")
 		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
-		for _, bad := range []udat.Option{udat.WithAsyncQLen(0), udat.WithAsyncQLen(-5), udat.WithRNRRetry(8), udat.WithRNRRetry(-1), udat.WithRetry(8), udat.WithRetry(-1)} {
+		for _, bad := range []udat.Option{udat.WithAsyncQLen(0), udat.WithAsyncQLen(-5), udat.WithRNRRetry(8),
+			udat.WithRNRRetry(-1), udat.WithRetry(8), udat.WithRetry(-1)} {
 			_, err := udat.Open(dev, bad)
 			assert.ErrorIs(t, err, udat.ErrInvalidParameter)
 		}
@@ -228,7 +229,8 @@ func TestIAQuery(t *testing.T) {
 		assert.DeepEqual(t, []int{prov.DAPLVersionMajor, prov.DAPLVersionMinor}, []int{1, 2})
 		assert.DeepEqual(t, prov.LMRMemTypesSupported, []udat.MemType{udat.MemVirtual, udat.MemLMR, udat.MemSharedVirtual})
 		assert.Equal(t, prov.IOVOwnershipOnReturn, udat.IOVConsumer)
-		assert.Equal(t, prov.CompletionFlagsSupported, udat.CompletionSuppress|udat.CompletionSolicitedWait|udat.CompletionUnsignalled|udat.CompletionBarrierFence)
+		assert.Equal(t, prov.CompletionFlagsSupported,
+			udat.CompletionSuppress|udat.CompletionSolicitedWait|udat.CompletionUnsignalled|udat.CompletionBarrierFence)
 		assert.Assert(t, prov.MaxPrivateDataSize >= 52)
 		assert.Assert(t, prov.OptimalBufferAlignment > 0 && udat.OptimalAlignment%prov.OptimalBufferAlignment == 0)
 		assert.Equal(t, prov.EPCreator, udat.EPCreatorIfAsked)
@@ -237,7 +239,8 @@ func TestIAQuery(t *testing.T) {
 		rule.Proves(t, "IA-QUERY-01")
 		assert.Assert(t, prov.ThreadSafe)
 		rule.Proves(t, "GEN-11")
-		for _, name := range []string{udat.AttrFetchAndAdd, udat.AttrCmpAndSwap, udat.AttrImmediateData, udat.AttrSendWithInvalidate, udat.AttrRMRExactBounds, udat.AttrRNRRetryFinite} {
+		for _, name := range []string{udat.AttrFetchAndAdd, udat.AttrCmpAndSwap, udat.AttrImmediateData,
+			udat.AttrSendWithInvalidate, udat.AttrRMRExactBounds, udat.AttrRNRRetryFinite} {
 			value := prov.Specific(name)
 			assert.Assert(t, value == "TRUE" || value == "FALSE", "%s is %q", name, value)
 		}
@@ -258,7 +261,8 @@ func TestIAQuery(t *testing.T) {
 	})
 }
 
-// TestCloseGracefulEach: a graceful close is refused while there is an object of any kind, which it names, and destroys none.
+// TestCloseGracefulEach: a graceful close is refused while there is an object of any kind, which it
+// names, and destroys none.
 func TestCloseGracefulEach(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		type object interface {
@@ -359,7 +363,8 @@ func TestCloseAbrupt(t *testing.T) {
 		peer := newEnd(t, dev, setup{})
 		z.end.psp(t, peer)
 		// A second one of each kind.
-		more := []udat.Handle{cnoEVD, quietCNO, z.another(nil), z.lmr(100, udat.PrivAll), listen(t, &z.end), z.end.evd(8, udat.EVDCR)}
+		more := []udat.Handle{cnoEVD, quietCNO, z.another(nil), z.lmr(100, udat.PrivAll), listen(t, &z.end),
+			z.end.evd(8, udat.EVDCR)}
 		_, rsp := listenReserved(t, &z.end, z.another(nil))
 		pz, err := z.ia.CreatePZ()
 		assert.NilError(t, err)
@@ -387,7 +392,8 @@ func TestCloseAbrupt(t *testing.T) {
 		for i := range 4 {
 			assert.NilError(t, z.ep.PostRecv(z.iov(i, 1), udat.Cookie(i), 0))
 		}
-		waits := []*waiting{waitOn(t, z.recv, udat.Infinite, 1), waitOn(t, z.conn, udat.Infinite, 1), waitOn(t, z.ia.AsyncEVD(), udat.Infinite, 1)}
+		waits := []*waiting{waitOn(t, z.recv, udat.Infinite, 1), waitOn(t, z.conn, udat.Infinite, 1),
+			waitOn(t, z.ia.AsyncEVD(), udat.Infinite, 1)}
 		woken := make(chan error, 1)
 		go func() {
 			evd, err := z.cno.Wait(patience)

@@ -1,6 +1,7 @@
 package udat
 
-// RKey is the region's remote key, also where no remote privilege was asked for: what an attacker would guess.
+// RKey is the region's remote key, also where no remote privilege was asked for: what an attacker
+// would guess.
 func RKey(l *LMR) uint32 { return l.mr.RKey() }
 
 // Use makes the region one that an object uses, until the function that it gives is called.

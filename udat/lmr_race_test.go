@@ -16,8 +16,8 @@ import (
 // inlineSize is a payload that devices copy when it is posted.
 const inlineSize = 64
 
-// TestFreeBesidePosts frees regions that other goroutines post small requests from, on two endpoints: a post carries the region's
-// bytes or is refused, and the process lives.
+// TestFreeBesidePosts frees regions that other goroutines post small requests from, on two
+// endpoints: a post carries the region's bytes or is refused, and the process lives.
 func TestFreeBesidePosts(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 256}, qlen: 1024})
@@ -68,8 +68,9 @@ func TestFreeBesidePosts(t *testing.T) {
 	})
 }
 
-// TestFreeWaitsForPosts frees a region while a post that has been checked has not reached the device: Free returns, and the memory
-// goes, only after it. That holds for an endpoint that is being freed, too.
+// TestFreeWaitsForPosts frees a region while a post that has been checked has not reached the
+// device: Free returns, and the memory goes, only after it. That holds for an endpoint that is
+// being freed, too.
 func TestFreeWaitsForPosts(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, freeEP := range []bool{false, true} {

@@ -50,7 +50,8 @@ func goroutines() []string {
 	return all[1:]
 }
 
-// openDescriptors says what each open descriptor of the process is; nothing where there is no /proc.
+// openDescriptors says what each open descriptor of the process is; nothing where there is no
+// /proc.
 func openDescriptors() []string {
 	var list []string
 	links, _ := filepath.Glob("/proc/self/fd/*")
@@ -62,8 +63,8 @@ func openDescriptors() []string {
 	return list
 }
 
-// keptDescriptors are those that the libraries below open once and keep: librdmacm's context of each device, with its channel of
-// events, and the eventfds that end what blocks a thread.
+// keptDescriptors are those that the libraries below open once and keep: librdmacm's context of
+// each device, with its channel of events, and the eventfds that end what blocks a thread.
 func keptDescriptors() []string {
 	list, _ := filepath.Glob("/dev/infiniband/uverbs*")
 	for range list {
@@ -78,8 +79,9 @@ func keptDescriptors() []string {
 	return list
 }
 
-// ofLoopDevice says whether a descriptor may be one that the loop device keeps until the process ends: its memory, and of each
-// process that it has met a pidfd and the eventfds of completion channels.
+// ofLoopDevice says whether a descriptor may be one that the loop device keeps until the process
+// ends: its memory, and of each process that it has met a pidfd and the eventfds of completion
+// channels.
 func ofLoopDevice(descriptor string) bool {
 	return strings.Contains(os.Getenv(deviceEnv), "loop0") && (strings.Contains(descriptor, "/memfd:loop device") ||
 		strings.Contains(descriptor, "[pidfd]") || strings.Contains(descriptor, "[eventfd]"))

@@ -37,7 +37,8 @@ func (w *world) batch(t *rapid.T) {
 	restless := ep.before(t, more)
 	ep.loose += n - 1
 	posted, err := ep.ep.PostBatch(ops)
-	w.note("\tbatch of %d from cookie %d, number %d spoiled, at rest %v: %d, %v", n, list[0].cookie, spoiled, restless, posted, err)
+	w.note("\tbatch of %d from cookie %d, number %d spoiled, at rest %v: %d, %v", n, list[0].cookie, spoiled, restless,
+		posted, err)
 	if ep.state != udat.EPConnected && ep.state != udat.EPDisconnected {
 		isRefused(t, err, udat.InvalidState)
 		list = nil
@@ -93,7 +94,8 @@ func (w *world) modify(t *rapid.T) {
 	}
 	attr := ep.attr
 	field := pick(t, []udat.EPField{
-		udat.EPFieldMaxRecvDTOs, udat.EPFieldMaxRecvDTOs, udat.EPFieldMaxRequestDTOs, udat.EPFieldMaxMessageSize, udat.EPFieldState,
+		udat.EPFieldMaxRecvDTOs, udat.EPFieldMaxRecvDTOs, udat.EPFieldMaxRequestDTOs, udat.EPFieldMaxMessageSize,
+		udat.EPFieldState,
 	}, "field")
 	switch field {
 	case udat.EPFieldMaxRecvDTOs:
@@ -104,7 +106,8 @@ func (w *world) modify(t *rapid.T) {
 		attr.MaxMessageSize = uint64(rapid.IntRange(256, modelLimit).Draw(t, "size"))
 	}
 	err := ep.ep.Modify(field, udat.EPParam{Attr: attr})
-	w.note("\tmodify field 0x%x of %#v with %d receives to %d, %d, %d: %v", uint32(field), ep, len(ep.recvs), attr.MaxRecvDTOs, attr.MaxRequestDTOs, attr.MaxMessageSize, err)
+	w.note("\tmodify field 0x%x of %#v with %d receives to %d, %d, %d: %v", uint32(field), ep, len(ep.recvs),
+		attr.MaxRecvDTOs, attr.MaxRequestDTOs, attr.MaxMessageSize, err)
 	switch {
 	case field == udat.EPFieldState:
 		isRefused(t, err, udat.InvalidParameter)

@@ -25,8 +25,8 @@ type plan struct {
 	received        []*mOp
 }
 
-// chaos posts at both ends of a connection while it is disconnected, from several goroutines. What becomes of each
-// operation is not known, but much about all of them is.
+// chaos posts at both ends of a connection while it is disconnected, from several goroutines. What
+// becomes of each operation is not known, but much about all of them is.
 func (w *world) chaos(t *rapid.T) {
 	ep := w.anEP(t)
 	if ep.state == udat.EPConnected {
@@ -78,7 +78,8 @@ func (w *world) chaos(t *rapid.T) {
 	for _, p := range plans {
 		w.note("\t%s posts", p.ep.seat.recv.name)
 		for i, o := range p.ops {
-			w.note("\t\t%v, receive %v, cookie %d, %d bytes, flags 0x%x: %v", modelOperations[o.kind], o.recv, o.cookie, o.length, uint32(o.flags), p.errs[i])
+			w.note("\t\t%v, receive %v, cookie %d, %d bytes, flags 0x%x: %v", modelOperations[o.kind], o.recv, o.cookie,
+				o.length, uint32(o.flags), p.errs[i])
 		}
 	}
 	events := w.collect(t, ends, evds)
@@ -105,7 +106,8 @@ func (w *world) chaos(t *rapid.T) {
 		p.checkMessages(t, plans[1-i])
 		w.seen["chaos: sends that succeed"] += len(p.sends)
 		w.seen["chaos: requests"] += len(p.requests)
-		p.ep.state, p.ep.peer, p.ep.requests, p.ep.recvs, p.ep.sent, p.ep.greeting, p.ep.silent = udat.EPDisconnected, nil, nil, nil, nil, nil, 0
+		p.ep.state, p.ep.peer, p.ep.requests, p.ep.recvs, p.ep.sent, p.ep.greeting, p.ep.silent = udat.EPDisconnected, nil,
+			nil, nil, nil, nil, 0
 		p.ep.target = bytes.Clone(p.ep.seat.target.Bytes())
 	}
 }
@@ -148,7 +150,8 @@ func (p *plan) account(t *rapid.T) {
 	p.requests, p.recvs = slices.Clone(p.ep.requests), slices.Clone(p.ep.recvs)
 	for i, o := range p.ops {
 		switch err := p.errs[i]; {
-		case err != nil && !errors.Is(err, udat.ErrInsufficientResources) && (o.recv || !errors.Is(err, udat.ErrInvalidState)):
+		case err != nil && !errors.Is(err, udat.ErrInsufficientResources) &&
+			(o.recv || !errors.Is(err, udat.ErrInvalidState)):
 			t.Fatal(err)
 		case err != nil:
 		case o.recv:
@@ -192,7 +195,8 @@ func (w *world) collect(t *rapid.T, ends []*mEP, evds []*mEVD) map[mStream][]uda
 	return events
 }
 
-// checkRequests follows the completions of requests: in order, each at most once, failures to the end after the first.
+// checkRequests follows the completions of requests: in order, each at most once, failures to the
+// end after the first.
 func (p *plan) checkRequests(t *rapid.T, peer *plan, events []udat.Event) {
 	left := p.requests
 	target := bytes.Clone(peer.ep.target)

@@ -14,7 +14,8 @@ const modelNobody = 4712
 
 func (w *world) connect(t *rapid.T) {
 	ep := w.anEP(t)
-	qual := pick(t, []udat.ConnQual{w.psp.Qual(), w.psp.Qual(), w.psp.Qual(), w.psp.Qual(), w.provider.Qual(), w.provider.Qual(), w.reservedQual, w.reservedQual, modelNobody, 0}, "qual")
+	qual := pick(t, []udat.ConnQual{w.psp.Qual(), w.psp.Qual(), w.psp.Qual(), w.psp.Qual(), w.provider.Qual(),
+		w.provider.Qual(), w.reservedQual, w.reservedQual, modelNobody, 0}, "qual")
 	timeout := pick(t, []time.Duration{patience, patience, udat.Infinite, 0, -1}, "timeout")
 	w.ask(t, ep, qual, timeout)
 }

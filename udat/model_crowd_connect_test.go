@@ -40,8 +40,8 @@ func (p *crowdPair) run(cycles int) {
 
 func (p *crowdPair) pause(r *rand.Rand) { time.Sleep(time.Duration(r.IntN(15000)) * time.Microsecond) }
 
-// connect connects a with b, through a service point of any kind, or with an endpoint of the provider's. It returns the
-// passive end, nil if that has rejected.
+// connect connects a with b, through a service point of any kind, or with an endpoint of the
+// provider's. It returns the passive end, nil if that has rejected.
 func (p *crowdPair) connect(r *rand.Rand) (*crowdEnd, error) {
 	const consumer, reserved, provided = 0, 1, 2
 	way, qual, passive := r.IntN(3), p.consumer.Qual(), p.b
@@ -92,7 +92,8 @@ func (p *crowdPair) connect(r *rand.Rand) (*crowdEnd, error) {
 	if err := ev.CR.Accept(ep, nil); err != nil {
 		return nil, fmt.Errorf("accept: %w", err)
 	}
-	if err := errors.Join(p.a.hear(udat.EventConnectionEstablished), passive.hear(udat.EventConnectionEstablished)); err != nil {
+	if err := errors.Join(p.a.hear(udat.EventConnectionEstablished),
+		passive.hear(udat.EventConnectionEstablished)); err != nil {
 		return nil, err
 	}
 	return passive, nil
@@ -143,7 +144,8 @@ func (e *crowdEnd) hear(want ...udat.EventNumber) error {
 		return fmt.Errorf("%s: %s, want %v", e.name, describe(ev), want)
 	case <-time.After(patience):
 		s, recvIdle, requestIdle, err := e.ep.GetStatus()
-		return fmt.Errorf("%s: no event, want %v; the endpoint is %v, receives idle %v, requests idle %v: %v", e.name, want, s, recvIdle, requestIdle, err)
+		return fmt.Errorf("%s: no event, want %v; the endpoint is %v, receives idle %v, requests idle %v: %v", e.name, want,
+			s, recvIdle, requestIdle, err)
 	}
 }
 
@@ -174,7 +176,8 @@ func (p *crowdPair) disconnect(r *rand.Rand, passive *crowdEnd) error {
 		passive.hear(udat.EventConnectionDisconnected, udat.EventConnectionBroken))
 }
 
-// rest makes both ends fit for a new connection. The endpoint that the provider made is freed when all has completed.
+// rest makes both ends fit for a new connection. The endpoint that the provider made is freed when
+// all has completed.
 func (p *crowdPair) rest(passive *crowdEnd) error {
 	if err := p.a.ep.Reset(); err != nil {
 		return err

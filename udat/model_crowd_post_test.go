@@ -238,7 +238,8 @@ func (k *taker) wait() {
 		switch {
 		case err == nil:
 			k.take(ev)
-		case !errors.Is(err, udat.ErrTimeoutExpired) && !errors.Is(err, udat.WithSubtype(udat.InvalidState, udat.SubStateEVDUnwaitable)):
+		case !errors.Is(err, udat.ErrTimeoutExpired) && !errors.Is(err,
+			udat.WithSubtype(udat.InvalidState, udat.SubStateEVDUnwaitable)):
 			k.c.t.Errorf("%s: wait: %v", k.name, err)
 			return
 		}
@@ -265,7 +266,8 @@ func (k *taker) drain() (n int) {
 	}
 }
 
-// takeTriggered takes events where a trigger has told of some: a trigger that is lost leaves them there for ever.
+// takeTriggered takes events where a trigger has told of some: a trigger that is lost leaves them
+// there for ever.
 func (c *crowd) takeTriggered() {
 	for !c.stopTaking.Load() {
 		evd, err := c.cno.Wait(20 * time.Millisecond)

@@ -21,10 +21,11 @@ import (
 // seedEnv names the seed of TestModelCrowd, instead of a random one.
 const seedEnv = "GODAT_MODEL_SEED"
 
-// TestModelCrowd makes the model's calls from many goroutines at once and never waits for the world to come to rest. What
-// each call does then is not known; what must hold of all of them is: each post completes exactly once with its cookie
-// (a suppressed one at most once, and only if it fails), the completions of one poster come in its order, messages arrive
-// whole and in order, each connection has one outcome and one end, all counts return to zero, and nothing hangs.
+// TestModelCrowd makes the model's calls from many goroutines at once and never waits for the world
+// to come to rest. What each call does then is not known; what must hold of all of them is: each
+// post completes exactly once with its cookie (a suppressed one at most once, and only if it
+// fails), the completions of one poster come in its order, messages arrive whole and in order, each
+// connection has one outcome and one end, all counts return to zero, and nothing hangs.
 func TestModelCrowd(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		if !udat.DeviceAttr(open(t, dev)).Acknowledged {
@@ -123,8 +124,8 @@ func newCrowd(t *testing.T, dev string, seed uint64) *crowd {
 	return c
 }
 
-// addPair makes two ends, a and b, that connect with each other, and with provided a third, c, for endpoints that the
-// provider makes in b's place.
+// addPair makes two ends, a and b, that connect with each other, and with provided a third, c, for
+// endpoints that the provider makes in b's place.
 func (c *crowd) addPair(name string, srq *udat.SRQ, provided bool) {
 	p := &crowdPair{c: c, name: name}
 	var err error
@@ -154,7 +155,8 @@ func (c *crowd) addEnd(name string, srq *udat.SRQ) *crowdEnd {
 		e.window, err = c.pz.CreateRMR()
 		assert.NilError(c.t, err)
 	}
-	// One way of taking events for each stream, so that all are there: by a trigger, by blocking, by polling from two sides.
+	// One way of taking events for each stream, so that all are there: by a trigger, by blocking, by
+	// polling from two sides.
 	e.recv = c.addTaker(e, name+" recv", udat.EVDDTO|udat.EVDSoftware, triggeredTaker)
 	e.request = c.addTaker(e, name+" request", udat.EVDDTO|udat.EVDRMRBind, pollingTaker)
 	e.conn = c.addTaker(e, name+" conn", udat.EVDConnection|udat.EVDSoftware, waitingTaker)
@@ -192,7 +194,8 @@ func (e *crowdEnd) create() {
 	e.ep = ep
 }
 
-// run lets everybody call until the pairs have been connected that often, and then checks what must hold at the end.
+// run lets everybody call until the pairs have been connected that often, and then checks what must
+// hold at the end.
 func (c *crowd) run(cycles int) {
 	var takers, posters, pairs sync.WaitGroup
 	for _, k := range c.takers {
@@ -228,7 +231,8 @@ func (c *crowd) joined(g *sync.WaitGroup, who string) {
 	}
 }
 
-// balance checks, with all connections ended and nobody posting, that everything has completed and every count is zero.
+// balance checks, with all connections ended and nobody posting, that everything has completed and
+// every count is zero.
 func (c *crowd) balance() {
 	for _, e := range c.ends {
 		if !soon(func() bool { return e.load.Load() == 0 }) {
@@ -253,7 +257,8 @@ func (c *crowd) balance() {
 		}
 		p.mu.Unlock()
 	}
-	c.t.Logf("%d posts, %d completed (%d of them failed), %d without event; %d watermark events", posted, completed, failed, suppressed, c.marks.Load())
+	c.t.Logf("%d posts, %d completed (%d of them failed), %d without event; %d watermark events", posted, completed,
+		failed, suppressed, c.marks.Load())
 	rule.Proves(c.t, "POST-03", "EP-DISC-02", "EVD-42", "EVD-DEQ-05", "GEN-10", "CNO-08")
 	for _, e := range c.ends {
 		if e.ep == nil {
@@ -289,7 +294,8 @@ func (c *crowd) balanceShared() {
 		p, err = c.srq.Query()
 		return err == nil && p.OutstandingDTOCount == want && (p.AvailableDTOCount == want || !c.exact)
 	}) {
-		c.t.Errorf("the shared queue has %d available and %d outstanding, want %d", p.AvailableDTOCount, p.OutstandingDTOCount, want)
+		c.t.Errorf("the shared queue has %d available and %d outstanding, want %d", p.AvailableDTOCount,
+			p.OutstandingDTOCount, want)
 	}
 	rule.Proves(c.t, "SRQ-POST-01", "SRQ-POST-03", "SRQ-QUERY-01", "EPST-41")
 }
@@ -404,7 +410,8 @@ func message(b []byte, poster, number uint64) {
 	}
 }
 
-// hears checks a message that has come: it is whole, and later than all that its poster has sent before.
+// hears checks a message that has come: it is whole, and later than all that its poster has sent
+// before.
 func (e *crowdEnd) hears(b []byte) {
 	if len(b) < 16 {
 		return

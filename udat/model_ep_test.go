@@ -27,7 +27,8 @@ type mOp struct {
 }
 
 var modelOperations = map[udat.OpKind]udat.DTOOperation{
-	udat.OpSend: udat.DTOSend, udat.OpRDMAWrite: udat.DTORDMAWrite, udat.OpRDMARead: udat.DTORDMARead, opBind: udat.DTOBind,
+	udat.OpSend: udat.DTOSend, udat.OpRDMAWrite: udat.DTORDMAWrite, udat.OpRDMARead: udat.DTORDMARead,
+	opBind: udat.DTOBind,
 }
 
 // check compares a completion.
@@ -47,8 +48,8 @@ func (o *mOp) check(t *rapid.T, name string, ev udat.Event, statuses []udat.DTOS
 // untouched is what local memory that is to be filled has been filled with.
 const untouched = 0xEE
 
-// got checks the local memory of a receive or a read: data in the order of the segments, and nothing beyond. A read that
-// is suppressed gives no sign when it is done.
+// got checks the local memory of a receive or a read: data in the order of the segments, and
+// nothing beyond. A read that is suppressed gives no sign when it is done.
 func (o *mOp) got(t *rapid.T, data []byte) {
 	var have []byte
 	if !soon(func() bool {
@@ -154,7 +155,8 @@ func (ep *mEP) establish(peer *mEP, private []byte, rules string) {
 	ep.greeting = ep.tell(rules, private, nil, udat.EventConnectionEstablished)
 }
 
-// end enters DISCONNECTED: what is outstanding is flushed, then comes the event, which shows the rules.
+// end enters DISCONNECTED: what is outstanding is flushed, then comes the event, which shows the
+// rules.
 func (ep *mEP) end(rules string, events ...udat.EventNumber) {
 	ep.state, ep.peer, ep.request = udat.EPDisconnected, nil, nil
 	for _, o := range slices.Concat(ep.requests, ep.recvs) {
@@ -218,7 +220,8 @@ func (ep *mEP) step() bool {
 			return true
 		}
 		r.length = o.length
-		if c := peer.complete(r, udat.DTOSuccess); c != nil && o.flags&udat.CompletionSolicitedWait != 0 && peer.attr.RecvCompletionFlags == udat.CompletionSolicitedWait {
+		if c := peer.complete(r, udat.DTOSuccess); c != nil && o.flags&udat.CompletionSolicitedWait != 0 &&
+			peer.attr.RecvCompletionFlags == udat.CompletionSolicitedWait {
 			c.notify = true
 			peer.seat.recv.notified()
 		}
@@ -242,7 +245,8 @@ func (ep *mEP) step() bool {
 // tooLong is what the sender of a message hears that is longer than the receive.
 var tooLong = []udat.DTOStatus{udat.DTOErrRemoteResponder, udat.DTOErrTransport, udat.DTOErrFlushed}
 
-// calm says that posts on the connection can do nothing but succeed: they need not be waited for one by one.
+// calm says that posts on the connection can do nothing but succeed: they need not be waited for
+// one by one.
 func (ep *mEP) calm() bool {
 	if ep.state != udat.EPConnected || ep.peer.state != udat.EPConnected {
 		return false

@@ -44,7 +44,8 @@ type mStream struct {
 	kind mKind
 }
 
-// mEVD models a dispatcher: what is queued, by stream, since only the events of one stream have an order.
+// mEVD models a dispatcher: what is queued, by stream, since only the events of one stream have an
+// order.
 type mEVD struct {
 	w          *world
 	name       string
@@ -189,7 +190,8 @@ func (e *mEVD) settle(t *rapid.T) {
 	}
 	if w := e.waiter; w != nil && len(w.done) > 0 {
 		r := <-w.done
-		t.Fatalf("%s: the wait for %d events must be blocked: %s nmore %d %v", e.name, w.threshold, describe(r.ev), r.nmore, r.err)
+		t.Fatalf("%s: the wait for %d events must be blocked: %s nmore %d %v", e.name, w.threshold, describe(r.ev), r.nmore,
+			r.err)
 	}
 }
 
@@ -212,7 +214,8 @@ func (e *mEVD) returned(t *rapid.T, late <-chan time.Time) {
 	case r := <-e.waiter.done:
 		e.woken(t, r)
 	case <-late:
-		t.Fatalf("%s: the wait for %d events is still blocked, %d are queued (flags 0x%x, completion 0x%x, %d streams): %s", e.name, e.waiter.threshold, e.count, uint32(e.flags), uint32(e.completion), e.attached, e.missing())
+		t.Fatalf("%s: the wait for %d events is still blocked, %d are queued (flags 0x%x, completion 0x%x, %d streams): %s",
+			e.name, e.waiter.threshold, e.count, uint32(e.flags), uint32(e.completion), e.attached, e.missing())
 	}
 }
 

@@ -54,7 +54,8 @@ func (o *mOp) fill(sink bool) {
 }
 
 // spoil makes a post illegal.
-func (w *world) spoil(f fault, iov []udat.LMRTriplet, flags udat.CompletionFlags, sink bool) ([]udat.LMRTriplet, udat.CompletionFlags) {
+func (w *world) spoil(f fault, iov []udat.LMRTriplet, flags udat.CompletionFlags, sink bool) ([]udat.LMRTriplet,
+	udat.CompletionFlags) {
 	l := w.readOnly
 	if !sink {
 		l = w.writeOnly
@@ -68,7 +69,8 @@ func (w *world) spoil(f fault, iov []udat.LMRTriplet, flags udat.CompletionFlags
 	case "none":
 		iov = nil
 	case "outside":
-		iov = []udat.LMRTriplet{valid.Triplet(0, 8), {LMR: valid, VirtualAddress: valid.Triplet(modelLocal-8, 8).VirtualAddress + 1, SegmentLength: 8}}
+		iov = []udat.LMRTriplet{valid.Triplet(0, 8), {LMR: valid, VirtualAddress: valid.Triplet(modelLocal-8,
+			8).VirtualAddress + 1, SegmentLength: 8}}
 	case "large":
 		iov = []udat.LMRTriplet{valid.Triplet(0, modelLimit), valid.Triplet(0, 1)}
 	case "gone":
@@ -135,7 +137,8 @@ func (w *world) postRecv(t *rapid.T) {
 	o := &mOp{cookie: w.cookie(), recv: true, local: local, size: size}
 	o.fill(true)
 	if ep.attr.RecvCompletionFlags == udat.CompletionUnsignalled || oneIn(t, 20, "strange") {
-		o.flags = pick(t, []udat.CompletionFlags{0, 0, 0, udat.CompletionUnsignalled, udat.CompletionUnsignalled, udat.CompletionSuppress}, "flags")
+		o.flags = pick(t, []udat.CompletionFlags{0, 0, 0, udat.CompletionUnsignalled, udat.CompletionUnsignalled,
+			udat.CompletionSuppress}, "flags")
 	}
 	if o.flags == udat.CompletionSuppress || o.flags != 0 && ep.attr.RecvCompletionFlags != udat.CompletionUnsignalled {
 		f = fault{"flags", udat.InvalidParameter}
@@ -169,7 +172,8 @@ func (w *world) postRecv(t *rapid.T) {
 
 // legalFlags are those that each kind of request takes.
 var legalFlags = map[udat.OpKind]udat.CompletionFlags{
-	udat.OpSend:      udat.CompletionSuppress | udat.CompletionSolicitedWait | udat.CompletionUnsignalled | udat.CompletionBarrierFence,
+	udat.OpSend: udat.CompletionSuppress | udat.CompletionSolicitedWait | udat.CompletionUnsignalled |
+		udat.CompletionBarrierFence,
 	udat.OpRDMAWrite: udat.CompletionSuppress | udat.CompletionUnsignalled | udat.CompletionBarrierFence,
 	udat.OpRDMARead:  udat.CompletionSuppress | udat.CompletionUnsignalled | udat.CompletionBarrierFence,
 }
@@ -193,7 +197,8 @@ func (ep *mEP) draw(t *rapid.T) (o *mOp, iov []udat.LMRTriplet, remote udat.RMRT
 	iov, o.local, o.size = ep.seat.memory(sizes)
 	o.length = o.size
 	o.fill(o.kind == udat.OpRDMARead)
-	o.flags = pick(t, []udat.CompletionFlags{0, 0, udat.CompletionSuppress, udat.CompletionSolicitedWait, udat.CompletionUnsignalled,
+	o.flags = pick(t, []udat.CompletionFlags{0, 0, udat.CompletionSuppress, udat.CompletionSolicitedWait,
+		udat.CompletionUnsignalled,
 		udat.CompletionBarrierFence, udat.CompletionSuppress | udat.CompletionBarrierFence}, "flags")
 	if !oneIn(t, 20, "strange") {
 		o.flags = ep.legal(o.kind, o.flags)
@@ -295,7 +300,8 @@ func (w *world) post(t *rapid.T) {
 		remote.SegmentLength = modelLimit + 1
 	}
 	err := ep.call(o, iov, flags, remote)
-	w.note("\t%v %d of %d bytes, flags 0x%x, fault %q, bad %v, at rest %v: %v", modelOperations[o.kind], o.cookie, o.length, flags, f.name, o.bad, restless, err)
+	w.note("\t%v %d of %d bytes, flags 0x%x, fault %q, bad %v, at rest %v: %v", modelOperations[o.kind], o.cookie,
+		o.length, flags, f.name, o.bad, restless, err)
 	switch {
 	case ep.state != udat.EPConnected && ep.state != udat.EPDisconnected:
 		isRefused(t, err, udat.InvalidState)

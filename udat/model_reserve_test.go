@@ -112,7 +112,8 @@ func (w *world) furnish(t *rapid.T, r *mCR, ep *udat.EP) bool {
 		}
 		attr := w.attrOf(s)
 		isOK(t, ep.Modify(udat.EPFieldPZ|udat.EPFieldRecvEVD|udat.EPFieldRequestEVD|udat.EPFieldConnectEVD|
-			udat.EPFieldRecvCompletionFlags|udat.EPFieldRequestCompletionFlags|udat.EPFieldMaxRecvDTOs|udat.EPFieldMaxRequestDTOs|
+			udat.EPFieldRecvCompletionFlags|udat.EPFieldRequestCompletionFlags|udat.EPFieldMaxRecvDTOs|
+			udat.EPFieldMaxRequestDTOs|
 			udat.EPFieldMaxMessageSize|udat.EPFieldMaxRDMASize,
 			udat.EPParam{PZ: w.pz, RecvEVD: s.recv.evd, RequestEVD: s.request.evd, ConnectEVD: s.conn.evd, Attr: attr}))
 		w.place(s, ep, attr)
@@ -124,7 +125,8 @@ func (w *world) furnish(t *rapid.T, r *mCR, ep *udat.EP) bool {
 	return false
 }
 
-// takenBack says that a request has been rejected: its endpoint is the Consumer's again, or the provider's.
+// takenBack says that a request has been rejected: its endpoint is the Consumer's again, or the
+// provider's.
 func (w *world) takenBack(t *rapid.T, r *mCR, local *udat.EP) {
 	switch {
 	case r.provided:

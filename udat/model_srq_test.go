@@ -6,7 +6,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// mSRQ models the shared receive queue. One seat uses it, so that the order in which its receives are taken is known.
+// mSRQ models the shared receive queue. One seat uses it, so that the order in which its receives
+// are taken is known.
 type mSRQ struct {
 	srq      *udat.SRQ
 	max      int

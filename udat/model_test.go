@@ -22,8 +22,8 @@ const stepsEnv = "GODAT_MODEL_STEPS"
 // modelRun is how many steps a world lives on average.
 const modelRun = 100
 
-// TestModel drives endpoints and dispatchers with random calls, legal and illegal, and compares all that they do with a
-// model of them. A failure shrinks to few steps; -rapid.seed repeats it.
+// TestModel drives endpoints and dispatchers with random calls, legal and illegal, and compares all
+// that they do with a model of them. A failure shrinks to few steps; -rapid.seed repeats it.
 func TestModel(t *testing.T) {
 	steps := 6000
 	if raceEnabled || testing.Short() {

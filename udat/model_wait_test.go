@@ -183,7 +183,8 @@ func (e *mEVD) query(t *rapid.T) {
 		}
 	}
 	if p.QLen != e.qlen || p.State != state|config || p.Streams != e.flags {
-		t.Fatalf("%s: query %+v, want length %d, state 0x%x, streams 0x%x", e.name, p, e.qlen, uint32(state|config), uint32(e.flags))
+		t.Fatalf("%s: query %+v, want length %d, state 0x%x, streams 0x%x", e.name, p, e.qlen, uint32(state|config),
+			uint32(e.flags))
 	}
 	e.w.showsIf(e.unwaitable && e.disabled, "EVD-QUERY-02")
 }

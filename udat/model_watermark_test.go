@@ -34,7 +34,8 @@ func (m *mark) came(w *world, t *rapid.T, what string) {
 	w.shows(m.rules)
 }
 
-// setWatermark sets the high watermarks of an endpoint: the soft one in every state, the hard one while it is connected.
+// setWatermark sets the high watermarks of an endpoint: the soft one in every state, the hard one
+// while it is connected.
 func (w *world) setWatermark(t *rapid.T) {
 	ep := w.anEP(t)
 	if ep.shared {
@@ -68,7 +69,8 @@ func (ep *mEP) holds(rules string) {
 	ep.w.brokeEP = true
 }
 
-// unmark switches the watermarks of an endpoint off, so that they stay out of what cannot be foretold.
+// unmark switches the watermarks of an endpoint off, so that they stay out of what cannot be
+// foretold.
 func (ep *mEP) unmark(t *rapid.T) {
 	if ep.shared || (!ep.soft.armed && ep.hard == udat.WatermarkInfinite && !ep.marked) {
 		return

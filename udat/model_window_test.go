@@ -64,7 +64,8 @@ func (w *world) bind(t *rapid.T) {
 		o.flags, fault = udat.CompletionSolicitedWait, udat.InvalidParameter
 	}
 	context, err := win.rmr.Bind(triplet, priv, ep.ep, o.cookie, o.flags)
-	w.note("\tbind %d of %d bytes at %d, privileges 0x%x, flags 0x%x: %v", o.cookie, n, off, uint32(priv), uint32(o.flags), err)
+	w.note("\tbind %d of %d bytes at %d, privileges 0x%x, flags 0x%x: %v", o.cookie, n, off, uint32(priv),
+		uint32(o.flags), err)
 	switch {
 	case ep.state != udat.EPConnected && ep.state != udat.EPDisconnected:
 		isRefused(t, err, udat.InvalidState)
@@ -83,7 +84,8 @@ func (w *world) bind(t *rapid.T) {
 	}
 	isOK(t, err)
 	o.bind = &mBind{window: win, to: mWindow{off: off, n: n, priv: priv}}
-	o.bind.to.remote = udat.RMRTriplet{RMRContext: context, TargetAddress: triplet.VirtualAddress, SegmentLength: uint64(n)}
+	o.bind.to.remote = udat.RMRTriplet{RMRContext: context, TargetAddress: triplet.VirtualAddress,
+		SegmentLength: uint64(n)}
 	if ep.state == udat.EPDisconnected {
 		ep.complete(o, udat.DTOErrFlushed).rules += " EPST-53 RMR-BIND-08"
 		return
@@ -140,7 +142,8 @@ func (w *world) queryWindow(t *rapid.T) {
 	isOK(t, err)
 	want := udat.RMRParam{IA: w.ia, PZ: w.pz}
 	if s.window.n > 0 {
-		want.Triplet, want.Privileges, want.Context = s.target.Triplet(s.window.off, s.window.n), s.window.priv, s.window.remote.RMRContext
+		want.Triplet, want.Privileges, want.Context = s.target.Triplet(s.window.off, s.window.n), s.window.priv,
+			s.window.remote.RMRContext
 		isRefused(t, s.target.Free(), udat.InvalidState, udat.SubStateLMRInUse)
 		w.shows("RMR-BIND-12 LMR-FREE-01")
 	}

@@ -114,7 +114,8 @@ func (w *world) lmr(t *rapid.T, pz *udat.PZ, size int, priv udat.MemPriv) *udat.
 func (w *world) newEVD(t *rapid.T, name string, flags udat.EVDFlags, completion udat.CompletionFlags, qlen int) *mEVD {
 	evd, err := w.ia.CreateEVD(qlen, flags, nil)
 	isOK(t, err)
-	e := &mEVD{w: w, name: name, evd: evd, flags: flags, completion: completion, qlen: qlen, streams: map[mStream][]*want{}}
+	e := &mEVD{w: w, name: name, evd: evd, flags: flags, completion: completion, qlen: qlen,
+		streams: map[mStream][]*want{}}
 	w.evds = append(w.evds, e)
 	return e
 }
@@ -259,7 +260,8 @@ func (ep *mEP) settle(t *rapid.T) {
 	var recvIdle, requestIdle bool
 	none := len(ep.recvs) == 0
 	if ep.shared && !ep.w.srq.exact { // the device does not tell: a connection may hold some
-		none = none && !slices.Contains([]udat.EPState{udat.EPActiveConnectionPending, udat.EPCompletionPending, udat.EPConnected, udat.EPDisconnectPending}, ep.state)
+		none = none && !slices.Contains([]udat.EPState{udat.EPActiveConnectionPending, udat.EPCompletionPending,
+			udat.EPConnected, udat.EPDisconnectPending}, ep.state)
 	}
 	if !soon(func() bool {
 		var err error

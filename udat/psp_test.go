@@ -120,7 +120,8 @@ func TestPSPNoneLeft(t *testing.T) {
 	})
 }
 
-// called starts n calls to a qualifier, each by an end of its own, and waits until the dispatcher has as many more events.
+// called starts n calls to a qualifier, each by an end of its own, and waits until the dispatcher
+// has as many more events.
 func called(t *testing.T, dev string, b *end, qual udat.ConnQual, evd *udat.EVD, n int) {
 	t.Helper()
 	for range n {
@@ -138,8 +139,9 @@ func turnedAway(t *testing.T, dev string, b *end, qual udat.ConnQual) {
 	expect(t, a.conn, udat.EventConnectionNonPeerRejected)
 }
 
-// TestPSPBacklog: the backlog of a service point is its dispatcher's queue. A request takes a place while its event is queued, and none
-// once the event is taken, whether or not the request has been answered. A refusal is no overflow.
+// TestPSPBacklog: the backlog of a service point is its dispatcher's queue. A request takes a place
+// while its event is queued, and none once the event is taken, whether or not the request has been
+// answered. A refusal is no overflow.
 func TestPSPBacklog(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.PSPFlags{udat.PSPConsumer, udat.PSPProvider} {
@@ -184,7 +186,8 @@ func TestPSPBacklog(t *testing.T) {
 			take(1)
 			rule.Proves(t, "PSP-CREATE-03", "EVD-55", "EVD-RESIZE-01")
 
-			// A request that is handed off takes a place in the other queue, and in no longer than its event does.
+			// A request that is handed off takes a place in the other queue, and in no longer than its event
+			// does.
 			assert.NilError(t, open[1].Handoff(otherQual))
 			assert.ErrorIs(t, open[2].Handoff(otherQual), udat.ErrInsufficientResources)
 			turnedAway(t, dev, b, otherQual)
@@ -201,7 +204,8 @@ func TestPSPBacklog(t *testing.T) {
 			for _, cr := range open[1:] {
 				assert.NilError(t, cr.Reject(nil))
 			}
-			// Nothing is left of the requests that were refused: not the endpoints that a provider would bring.
+			// Nothing is left of the requests that were refused: not the endpoints that a provider would
+			// bring.
 			assert.NilError(t, psp.Free())
 			assert.NilError(t, otherPSP.Free())
 			for _, h := range []interface{ Free() error }{small, other, b.ep, b.mem, b.pz, b.recv, b.request, b.conn, b.cr} {
@@ -212,8 +216,9 @@ func TestPSPBacklog(t *testing.T) {
 	})
 }
 
-// TestBacklogMerged: completions that the device has, and nobody has taken yet, take places of a merged dispatcher: one that is full of them
-// has none for a connection request, however that comes.
+// TestBacklogMerged: completions that the device has, and nobody has taken yet, take places of a
+// merged dispatcher: one that is full of them has none for a connection request, however that
+// comes.
 func TestBacklogMerged(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const qlen = 4
@@ -314,7 +319,8 @@ func TestPSPProvider(t *testing.T) {
 		rule.Proves(t, "PSP-CREATE-04", "CR-QUERY-02", "EPST-21")
 		q, err := ep.Query()
 		assert.NilError(t, err)
-		assert.Assert(t, q.PZ == nil && q.RecvEVD == nil && q.RequestEVD == nil && q.ConnectEVD == nil && q.SRQ == nil && q.IA == b.ia)
+		assert.Assert(t, q.PZ == nil && q.RecvEVD == nil && q.RequestEVD == nil && q.ConnectEVD == nil && q.SRQ == nil &&
+			q.IA == b.ia)
 		assert.Equal(t, q.RemoteAddr, a.ia.Addr())
 		assert.DeepEqual(t, []int{q.Attr.MaxRDMAReadIn, q.Attr.MaxRDMAReadOut}, []int{2, 3})
 		refused(t, cr.Accept(nil, nil), udat.InvalidState, udat.SubStateEPNotReady)

@@ -10,8 +10,9 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestLargeQualifiers: what a service point tells of itself, and the events of its requests, have the qualifier that it was made with,
-// not the port that stands for it, for one that no port has too. Every kind of service point does so, and a request that is handed off.
+// TestLargeQualifiers: what a service point tells of itself, and the events of its requests, have
+// the qualifier that it was made with, not the port that stands for it, for one that no port has
+// too. Every kind of service point does so, and a request that is handed off.
 func TestLargeQualifiers(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		b := newEnd(t, dev, setup{})

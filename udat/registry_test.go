@@ -74,7 +74,8 @@ func TestRegistry(t *testing.T) {
 
 		assert.ErrorIs(t, udat.RegisterProvider(name, "mem0"), udat.ErrProviderAlreadyRegistered)
 		assert.ErrorIs(t, udat.RegisterProvider(dev, "mem0"), udat.ErrProviderAlreadyRegistered)
-		for _, bad := range []struct{ name, device string }{{"", dev}, {strings.Repeat("x", 256), dev}, {"y", ""}, {"y", name}} {
+		for _, bad := range []struct{ name, device string }{{"", dev}, {strings.Repeat("x", 256), dev}, {"y", ""},
+			{"y", name}} {
 			assert.ErrorIs(t, udat.RegisterProvider(bad.name, bad.device), udat.ErrInvalidParameter, "%q", bad)
 		}
 		assert.ErrorIs(t, udat.RegisterProvider("y", dev, udat.WithRetry(99)), udat.ErrInvalidParameter)

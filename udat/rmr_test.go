@@ -90,7 +90,8 @@ func TestRMR(t *testing.T) {
 		rule.Proves(t, "RMR-BIND-01", "RMR-BIND-02")
 		p, err = r.Query()
 		assert.NilError(t, err)
-		assert.Equal(t, p, udat.RMRParam{IA: b.ia, PZ: b.pz, Triplet: l.Triplet(1000, 500), Privileges: bothRights, Context: context})
+		assert.Equal(t, p, udat.RMRParam{IA: b.ia, PZ: b.pz, Triplet: l.Triplet(1000, 500), Privileges: bothRights,
+			Context: context})
 		rule.Proves(t, "RMR-QUERY-01")
 		// The region is in use until the window lets go of it.
 		refused(t, l.Free(), udat.InvalidState, udat.SubStateLMRInUse)
@@ -250,11 +251,14 @@ func TestRMRErrors(t *testing.T) {
 			{"freed region", freed.Triplet(0, 10), bothRights, b.ep, 0, udat.ErrPrivilegesViolation},
 			{"no region", udat.LMRTriplet{SegmentLength: 1}, bothRights, b.ep, 0, udat.ErrPrivilegesViolation},
 			{"no endpoint", b.mem.Triplet(0, 10), bothRights, nil, 0, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEP)},
-			{"another adapter's", b.mem.Triplet(0, 10), bothRights, a.ep, 0, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEP)},
+			{"another adapter's", b.mem.Triplet(0, 10), bothRights, a.ep, 0,
+				udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEP)},
 			{"flag", b.mem.Triplet(0, 10), bothRights, b.ep, udat.CompletionSolicitedWait, udat.ErrInvalidParameter},
 			{"unsignalled", b.mem.Triplet(0, 10), bothRights, b.ep, udat.CompletionUnsignalled, udat.ErrInvalidParameter},
-			{"dispatcher", b.mem.Triplet(0, 10), bothRights, noBinds, 0, udat.WithSubtype(udat.InvalidState, udat.SubStateEPEVDRequest)},
-			{"unconnected", b.mem.Triplet(0, 10), bothRights, b.another(nil), 0, udat.WithSubtype(udat.InvalidState, udat.SubStateEPUnconnected)},
+			{"dispatcher", b.mem.Triplet(0, 10), bothRights, noBinds, 0,
+				udat.WithSubtype(udat.InvalidState, udat.SubStateEPEVDRequest)},
+			{"unconnected", b.mem.Triplet(0, 10), bothRights, b.another(nil), 0,
+				udat.WithSubtype(udat.InvalidState, udat.SubStateEPUnconnected)},
 		} {
 			_, err := r.Bind(c.t, c.priv, c.ep, 1, c.flags)
 			assert.ErrorIs(t, err, c.want, c.name)
@@ -267,7 +271,8 @@ func TestRMRErrors(t *testing.T) {
 	})
 }
 
-// TestRMRStates shows a bind in every state of the endpoint; one that is flushed leaves the window as it was.
+// TestRMRStates shows a bind in every state of the endpoint; one that is flushed leaves the window
+// as it was.
 func TestRMRStates(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -287,7 +292,8 @@ func TestRMRStates(t *testing.T) {
 		_, err := r.Bind(l.Triplet(0, 10), bothRights, b.ep, 5, udat.CompletionSuppress)
 		assert.NilError(t, err)
 		ev := expect(t, b.request, udat.EventRMRBindCompletion)
-		assert.Assert(t, ev.Status == udat.DTOErrFlushed && ev.Cookie == 5 && ev.RMR == r && ev.EP == b.ep, "%s", describe(ev))
+		assert.Assert(t, ev.Status == udat.DTOErrFlushed && ev.Cookie == 5 && ev.RMR == r && ev.EP == b.ep, "%s",
+			describe(ev))
 		rule.Proves(t, "RMR-BIND-08", "EPST-53")
 		assert.Equal(t, r.RMRTriplet(), tr)
 		assert.NilError(t, l.Free())
@@ -334,7 +340,8 @@ func TestRMRFailure(t *testing.T) {
 		_, err := r.Bind(l.Triplet(0, 10), bothRights, b.ep, 5, 0)
 		assert.NilError(t, err)
 		ev := expect(t, b.request, udat.EventRMRBindCompletion)
-		assert.Assert(t, ev.Status == udat.RMROperationFailed && ev.Cookie == 5 && ev.EP == b.ep && ev.RMR == r && ev.EVD == b.request, "%s", describe(ev))
+		assert.Assert(t, ev.Status == udat.RMROperationFailed && ev.Cookie == 5 && ev.EP == b.ep && ev.RMR == r &&
+			ev.EVD == b.request, "%s", describe(ev))
 		assert.Equal(t, expect(t, b.conn, udat.EventConnectionBroken).EP, b.ep)
 		become(t, b.ep, udat.EPDisconnected)
 		expect(t, a.conn, udat.EventConnectionDisconnected)
@@ -344,8 +351,9 @@ func TestRMRFailure(t *testing.T) {
 	})
 }
 
-// TestRMROutcomeUnknown frees an endpoint with binds outstanding: the window is what it was as far as anybody knows, and as it may
-// be bound to their regions, these stay in use until it is bound anew or freed.
+// TestRMROutcomeUnknown frees an endpoint with binds outstanding: the window is what it was as far
+// as anybody knows, and as it may be bound to their regions, these stay in use until it is bound
+// anew or freed.
 func TestRMROutcomeUnknown(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, anew := range []bool{true, false} {
@@ -377,8 +385,8 @@ func TestRMROutcomeUnknown(t *testing.T) {
 	})
 }
 
-// TestRMROutcomeIsItsOwn: what else has completed in the place of a bind that is over says nothing about one that is under way,
-// which is flushed and leaves the window as it was.
+// TestRMROutcomeIsItsOwn: what else has completed in the place of a bind that is over says nothing
+// about one that is under way, which is flushed and leaves the window as it was.
 func TestRMROutcomeIsItsOwn(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const places = 4 // of a queue of 3 requests
@@ -402,7 +410,8 @@ func TestRMROutcomeIsItsOwn(t *testing.T) {
 		ev := expect(t, b.request, udat.EventRMRBindCompletion)
 		assert.Assert(t, ev.Status == udat.DTOErrFlushed && ev.Cookie == 4, "%s", describe(ev))
 		assert.Equal(t, r.RMRTriplet(), tr)
-		// A device may have carried the bind out before it was flushed: the window holds both regions until it goes.
+		// A device may have carried the bind out before it was flushed: the window holds both regions
+		// until it goes.
 		refused(t, l.Free(), udat.InvalidState, udat.SubStateLMRInUse)
 		refused(t, b.mem.Free(), udat.InvalidState, udat.SubStateLMRInUse)
 		assert.NilError(t, r.Free())

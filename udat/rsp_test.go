@@ -64,7 +64,8 @@ func TestRSP(t *testing.T) {
 	})
 }
 
-// TestRSPWideQual: a qualifier above 32 bits comes whole with the request, though another one has the same port.
+// TestRSPWideQual: a qualifier above 32 bits comes whole with the request, though another one has
+// the same port.
 func TestRSPWideQual(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -126,7 +127,8 @@ func TestRSPProvider(t *testing.T) {
 		assert.NilError(t, err)
 		assert.Equal(t, state(t, cp.LocalEP), udat.EPTentativeConnection)
 		assert.Assert(t, !live(rsp))
-		assert.NilError(t, cp.LocalEP.Modify(udat.EPFieldPZ|udat.EPFieldConnectEVD, udat.EPParam{PZ: b.pz, ConnectEVD: b.conn}))
+		assert.NilError(t, cp.LocalEP.Modify(udat.EPFieldPZ|udat.EPFieldConnectEVD,
+			udat.EPParam{PZ: b.pz, ConnectEVD: b.conn}))
 		assert.NilError(t, cr.Accept(nil, nil))
 		assert.Equal(t, expect(t, b.conn, udat.EventConnectionEstablished).EP, cp.LocalEP)
 		expect(t, a.conn, udat.EventConnectionEstablished)

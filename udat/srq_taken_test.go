@@ -12,7 +12,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// tellsTaken says whether the device tells how many receives of a shared queue an endpoint has taken.
+// tellsTaken says whether the device tells how many receives of a shared queue an endpoint has
+// taken.
 func tellsTaken(t *testing.T, e *end) bool {
 	t.Helper()
 	_, _, p, err := e.ia.Query()
@@ -24,7 +25,8 @@ func tellsTaken(t *testing.T, e *end) bool {
 	return tells
 }
 
-// oneWithSRQ gives a connected to b, whose receives come from a queue with n of them, each of size bytes.
+// oneWithSRQ gives a connected to b, whose receives come from a queue with n of them, each of size
+// bytes.
 func oneWithSRQ(t *testing.T, dev string, n, size int, attr udat.EPAttr) (a, b *end, s *udat.SRQ) {
 	t.Helper()
 	a, b = newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -36,8 +38,8 @@ func oneWithSRQ(t *testing.T, dev string, n, size int, attr udat.EPAttr) (a, b *
 	return a, b, s
 }
 
-// TestRecvQuerySRQ: what the endpoint has taken from the queue and not completed is counted where the device tells, and
-// unknown elsewhere.
+// TestRecvQuerySRQ: what the endpoint has taken from the queue and not completed is counted where
+// the device tells, and unknown elsewhere.
 func TestRecvQuerySRQ(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, silent := range []bool{false, true} { // a device that tells made one that does not
@@ -64,7 +66,8 @@ func TestRecvQuerySRQ(t *testing.T) {
 	})
 }
 
-// TestRecvQueryTaken follows receives that a device takes from the queue before their messages have come.
+// TestRecvQueryTaken follows receives that a device takes from the queue before their messages have
+// come.
 func TestRecvQueryTaken(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b, s := oneWithSRQ(t, dev, 8, 8, udat.EPAttr{})
@@ -92,7 +95,8 @@ func TestRecvQueryTaken(t *testing.T) {
 		completion(t, b.recv, 2)
 		holds(t, b.ep, 2)
 		available(t, s, 3)
-		rule.Proves(t, "EP-RECVQ-01", "EP-RECVQ-02", "EP-RECVQ-03", "EP-RECVQ-06", "SRQ-CREATE-06", "SRQ-QUERY-01", "SRQ-QUERY-02", "SRQ-RESIZE-01")
+		rule.Proves(t, "EP-RECVQ-01", "EP-RECVQ-02", "EP-RECVQ-03", "EP-RECVQ-06", "SRQ-CREATE-06", "SRQ-QUERY-01",
+			"SRQ-QUERY-02", "SRQ-RESIZE-01")
 		// What it holds is flushed before the connection is over, what is on the queue stays there.
 		assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
 		expect(t, b.conn, udat.EventConnectionDisconnected)
@@ -117,8 +121,9 @@ func idle(t *testing.T, ep *udat.EP, want bool) {
 	assert.Equal(t, recvs, want)
 }
 
-// TestStatusSRQ: the receives of an endpoint with a shared queue are those that it has taken and not completed. Where the device does
-// not tell, they count as idle only while there can be none: before the connection and after it.
+// TestStatusSRQ: the receives of an endpoint with a shared queue are those that it has taken and
+// not completed. Where the device does not tell, they count as idle only while there can be none:
+// before the connection and after it.
 func TestStatusSRQ(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b, s := oneWithSRQ(t, dev, 8, 8, udat.EPAttr{})
@@ -142,7 +147,8 @@ func TestStatusSRQ(t *testing.T) {
 				b.faults().TakeAhead(0)
 			}
 			part(t, a, b, udat.CloseAbrupt)
-			eventually(t, func() bool { _, recvs, _, _ := b.ep.GetStatus(); return recvs }, "nothing is left after the connection")
+			eventually(t, func() bool { _, recvs, _, _ := b.ep.GetStatus(); return recvs },
+				"nothing is left after the connection")
 			for ev, err := b.recv.Dequeue(); err == nil; ev, err = b.recv.Dequeue() {
 				assert.Equal(t, ev.Status, udat.DTOErrFlushed, "%s", describe(ev))
 			}
@@ -201,7 +207,8 @@ func TestSRQSoftWatermark(t *testing.T) {
 		assert.NilError(t, b.ep.SetWatermark(5, udat.WatermarkInfinite))
 		fires()
 		rule.Proves(t, "EP-WMARK-01", "EP-WMARK-04", "EP-WMARK-05")
-		// Neither a new queue pair nor a new attribute arms what has fired; what has not fired stays armed.
+		// Neither a new queue pair nor a new attribute arms what has fired; what has not fired stays
+		// armed.
 		renew := func() {
 			t.Helper()
 			part(t, a, b, udat.CloseAbrupt)
@@ -315,8 +322,8 @@ func TestSRQWatermarkUnknown(t *testing.T) {
 	})
 }
 
-// TestSRQFreeHolding frees, resets and closes endpoints that hold receives of the queue: each place comes back, and no event
-// of an endpoint that has been freed comes any more.
+// TestSRQFreeHolding frees, resets and closes endpoints that hold receives of the queue: each place
+// comes back, and no event of an endpoint that has been freed comes any more.
 func TestSRQFreeHolding(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b, s := oneWithSRQ(t, dev, 8, 8, udat.EPAttr{})
@@ -336,8 +343,8 @@ func TestSRQFreeHolding(t *testing.T) {
 	})
 }
 
-// TestSRQHeldBack: receives that have completed before the connection was told are the endpoint's, and their places
-// come back when it ends like this.
+// TestSRQHeldBack: receives that have completed before the connection was told are the endpoint's,
+// and their places come back when it ends like this.
 func TestSRQHeldBack(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b, s := oneWithSRQ(t, dev, 4, 8, udat.EPAttr{})
@@ -370,7 +377,8 @@ func TestSRQHeldBack(t *testing.T) {
 	})
 }
 
-// TestSRQDispatcherFreed frees a dispatcher with completions of the queue on it: their places come back.
+// TestSRQDispatcherFreed frees a dispatcher with completions of the queue on it: their places come
+// back.
 func TestSRQDispatcherFreed(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b, s := oneWithSRQ(t, dev, 4, 8, udat.EPAttr{})
@@ -387,7 +395,8 @@ func TestSRQDispatcherFreed(t *testing.T) {
 	})
 }
 
-// TestSRQFreeMidMessage frees endpoints while long messages come in: no receive is lost to the others of the queue.
+// TestSRQFreeMidMessage frees endpoints while long messages come in: no receive is lost to the
+// others of the queue.
 func TestSRQFreeMidMessage(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const n, size = 6, 1 << 20

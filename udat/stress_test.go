@@ -131,7 +131,8 @@ func TestServicePointStorm(t *testing.T) {
 	})
 }
 
-// TestSRQStorm posts, resizes, queries and uses a shared queue all at once; no receive and no message is lost.
+// TestSRQStorm posts, resizes, queries and uses a shared queue all at once; no receive and no
+// message is lost.
 func TestSRQStorm(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a1, a2, b1, b2, s := twoWithSRQ(t, dev, 32, udat.EPAttr{})

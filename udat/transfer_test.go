@@ -9,11 +9,13 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestSend shows that the segments of a Send arrive in order as one message that takes up one receive.
+// TestSend shows that the segments of a Send arrive in order as one message that takes up one
+// receive.
 func TestSend(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
-		assert.NilError(t, b.ep.PostRecv([]udat.LMRTriplet{b.mem.Triplet(0, 100), b.mem.Triplet(1000, 200), b.mem.Triplet(2000, 50)}, 7, 0))
+		assert.NilError(t, b.ep.PostRecv([]udat.LMRTriplet{b.mem.Triplet(0, 100), b.mem.Triplet(1000, 200),
+			b.mem.Triplet(2000, 50)}, 7, 0))
 		want := a.put(0, 150, 1)
 		assert.NilError(t, a.ep.PostSend([]udat.LMRTriplet{a.mem.Triplet(0, 30), a.mem.Triplet(30, 120)}, 8, 0))
 		ev := completion(t, b.recv, 7)
