@@ -33,11 +33,10 @@ const (
 	tcg  = "tcg"  // qemu without KVM: the figures have no marks
 )
 
+// machines has their names in titles.
 var machines = map[string]string{
-	host: "this host's device",
-	kvm:  "soft-RoCE in a virtual machine (KVM)",
-	uml:  "soft-RoCE in a User Mode Linux: user code at native speed, system calls of 5 us",
-	tcg:  "soft-RoCE in an emulated machine (qemu without KVM): no measure, so without marks",
+	host: "this host's device", kvm: "soft-RoCE in a virtual machine with KVM", uml: "soft-RoCE in a User Mode Linux",
+	tcg: "soft-RoCE in an emulated machine: no measure",
 }
 
 // bench is one run.
@@ -162,7 +161,7 @@ func run(args []string) error {
 func (b *bench) part(p part) {
 	s := &result.Section{Title: p.title, LoadStart: loadAverage()}
 	if p.device {
-		s.Title += ": " + machines[b.machine]
+		s.Title += ", " + machines[b.machine]
 	}
 	b.doc.Sections = append(b.doc.Sections, s)
 	begin := time.Now()
