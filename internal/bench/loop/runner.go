@@ -89,7 +89,9 @@ type poster struct {
 
 // posters lets two goroutines post writes and reap, on an end each or on one. open opens an end, or
 // makes another of the same objects with requests and completions of its own.
-func posters[E any](w cverbs.LoopWork, open func(same *E) (*E, error), write func(*E) error, reap func(*E) (int, error)) (run, error) {
+func posters[E any](
+	w cverbs.LoopWork, open func(same *E) (*E, error), write func(*E) error, reap func(*E) (int, error),
+) (run, error) {
 	var step [2]func(p *poster) error
 	var same *E
 	for i := range step {
