@@ -64,8 +64,8 @@ func eachBarrier(t *testing.T, f func(*testing.T)) {
 	}
 }
 
-// No call is inside an object when it is destroyed: an access to freed memory ends the process if
-// it was built with -asan. There are more goroutines than processors, so that calls are interrupted
+// No call is inside an object when it is destroyed: an access to freed memory fails the test,
+// most surely with -asan. There are more goroutines than processors, so that calls are interrupted
 // anywhere.
 func TestGateStress(t *testing.T) {
 	rounds := 3000

@@ -52,19 +52,19 @@ func (b *bench) againstDapltest() (all []*comparison) {
 		}
 		argv := func(s size) []string {
 			return b.pin(clientEnd, []string{
-				"dapltest", "-T", "P", "-D", daplName, "-s", b.address, "-m", "p", "-i", b.operations(s.stream / 2), "-p", deep(s),
+				"dapltest", "-T", "P", "-D", daplName, "-s", b.address, "-m", "p", "-i", b.operations(s.stream / 4), "-p", deep(s),
 				op.dapl, strconv.Itoa(s.bytes),
 			})
 		}
 		dat := func(s size, depth, warmup string) []string {
 			return b.datperf(result.Busy, "-t", op.test, "-m", "bw", "-l", strings.Join(layers, ","),
-				"-s", strconv.Itoa(s.bytes), "-n", b.operations(s.stream/2), "--warmup", warmup, "--depth", depth,
+				"-s", strconv.Itoa(s.bytes), "-n", b.operations(s.stream/4), "--warmup", warmup, "--depth", depth,
 				"--signal", "1", "--read-depth", "16",
 				"--buffers", "1")
 		}
 		many := func(s size) []string { return dat(s, deep(s), "0") }
 		// dapltest measures one at a time after as many with the pipeline, which warm it up.
-		one := func(s size) []string { return dat(s, "1", b.operations(s.stream/2)) }
+		one := func(s size) []string { return dat(s, "1", b.operations(s.stream/4)) }
 		table := func(unit, title string, line func(size) []string) *result.Table {
 			return &result.Table{
 				Title: title, Unit: unit, Series: append([]string{"dapltest"}, layers...),

@@ -230,6 +230,7 @@ func (b *bench) guest(names []string) {
 		return
 	}
 	b.doc.Sections = append(b.doc.Sections, guest.Sections...)
+	b.doc.Client, b.doc.Server = guest.Client, guest.Server
 	for name, value := range guest.Labels {
 		b.doc.Labels["guest: "+name] = value
 	}

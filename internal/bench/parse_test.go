@@ -55,6 +55,9 @@ func TestPerftestRefusesOtherOutput(t *testing.T) {
 	assert.ErrorContains(t, err, "no BW average")
 	_, _, err = perftestLatency(strings.Replace(sample(t, "ib_send_lat.txt"), "11.36", "fast", 1))
 	assert.ErrorContains(t, err, `"fast"`)
+	p50, _, err := perftestLatency(strings.Replace(sample(t, "ib_send_lat.txt"), "823.44", "-nan", 1)) // the deviation
+	assert.NilError(t, err)
+	near(t, p50, 11360)
 }
 
 func TestDapltestRaw(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 var endpoints = []int{1, 16, 256, 1024}
 
 // scaleTime bounds the rounds.
-const scaleTime = 90 * time.Second
+const scaleTime = 80 * time.Second
 
 // window is how many operations are outstanding in all, on however many endpoints.
 const window = 64

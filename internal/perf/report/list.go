@@ -118,9 +118,6 @@ func Markdown(w io.Writer, d *result.Document) error {
 	if d.Title != "" {
 		fmt.Fprintf(&b, "## %s\n\n", d.Title)
 	}
-	if len(d.Sections) > 0 {
-		markdownSections(&b, d)
-	}
 	for _, e := range []struct {
 		who string
 		f   *result.Facts
@@ -130,6 +127,10 @@ func Markdown(w io.Writer, d *result.Document) error {
 		}
 		fmt.Fprintf(&b, "- %s: %s (%s), Linux %s, %s, %d processors (%s)\n", e.who, e.f.Device, e.f.Detail, e.f.Kernel,
 			e.f.GoVersion, e.f.CPUs, e.f.CPU)
+	}
+	if len(d.Sections) > 0 {
+		b.WriteString("\n")
+		markdownSections(&b, d)
 	}
 	for _, t := range tables(d) {
 		fmt.Fprintf(&b, "\n%s\n\n", t.Headline)
