@@ -22,6 +22,9 @@ func TestArgumentsAreCounted(t *testing.T) {
 	mem, remote := a.iov(0, 8), b.mem.RMRTriplet(0, 8)
 	outside, many := []udat.LMRTriplet{a.mem.Triplet(endMemory, 8)}, make([]udat.LMRTriplet, 1000)
 	const flags = udat.CompletionFlags(1 << 20)
+	noReads, _ := pair(t, "mem0", setup{attr: &udat.EPAttr{MaxRDMAReadOut: udat.None}})
+	window := a.window(t)
+	a.bind(t, window, a.mem, 0, 64, bothRights)
 	one := func(_ any, err error) error { return err }
 	var addr, qual = z.ia.Addr(), z.psp.Qual()
 	for i, c := range []struct {
@@ -48,6 +51,7 @@ func TestArgumentsAreCounted(t *testing.T) {
 		{one(z.ia.CreateLMR(z.pz, make([]byte, 8), 1<<20)), 3, udat.SubArg6},
 		{one(z.ia.AllocLMR(z.pz, -1, 0)), 2, udat.SubArg4},
 		{one(z.ia.CreateLMRFromLMR(z.pz, z.mem, 1<<20)), 3, udat.SubArg6},
+		{one(z.ia.CreateLMRShared(z.pz, nil, udat.SharedMemoryID{}, 0)), 2, udat.SubArg4},
 		{one(z.ia.CreateLMRShared(z.pz, make([]byte, 8), udat.SharedMemoryID{}, 1<<20)), 4, udat.SubArg6},
 		{one(z.ia.LMRByContext(1 << 31)), 1, udat.SubArg2},
 		{one(z.mem.LoadUint64(-1)), 1, udat.SubArg2},
@@ -60,6 +64,7 @@ func TestArgumentsAreCounted(t *testing.T) {
 		{z.srq.Resize(-1), 1, udat.SubArg2},
 		{z.srq.SetLW(-1), 1, udat.SubArg2},
 		{z.srq.PostRecv(many, 0), 1, udat.SubArg2},
+		{z.srq.PostRecv([]udat.LMRTriplet{z.mem.Triplet(endMemory, 8)}, 0), 1, udat.SubArg3},
 		{z.conn.PostSE(udat.Event{Number: udat.EventSoftware}), 0, udat.SubArg1},
 		{z.conn.PostSE(udat.Event{}), 1, udat.SubArg2},
 		{z.conn.Resize(0), 1, udat.SubArg2},
@@ -82,19 +87,30 @@ func TestArgumentsAreCounted(t *testing.T) {
 		{a.ep.PostSend(many, 0, 0), 1, udat.SubArg2},
 		{a.ep.PostSend(outside, 0, 0), 1, udat.SubArg3},
 		{a.ep.PostSend(mem, 0, flags), 3, udat.SubArg5},
+		{a.ep.PostSendImmediate(outside, 0, 0, 0), 1, udat.SubArg3},
+		{a.ep.PostSendWithInvalidate(outside, 0, 0, 0), 1, udat.SubArg3},
 		{a.ep.PostSendImmediate(mem, 0, 0, flags), 4, udat.SubArg5},
 		{a.ep.PostSendWithInvalidate(mem, 0, 0, flags), 4, udat.SubArg5},
 		{a.ep.PostRecv(outside, 0, 0), 1, udat.SubArg3},
 		{a.ep.PostRecv(mem, 0, flags), 3, udat.SubArg5},
 		{a.ep.PostRDMARead(nil, 0, remote, 0), 1, udat.SubArg2},
+		{a.ep.PostRDMARead(outside, 0, remote, 0), 1, udat.SubArg3},
+		{noReads.ep.PostRDMARead(mem, 0, remote, 0), 3, udat.SubArg5},
 		{a.ep.PostRDMARead(mem, 0, remote, flags), 4, udat.SubArg6},
+		{a.ep.PostRDMAReadToRMR(window, udat.RMRTriplet{}, 0, remote, 0), 2, udat.SubArg2},
+		{a.ep.PostRDMAWrite(outside, 0, remote, 0), 1, udat.SubArg3},
 		{a.ep.PostRDMAWrite(mem, 0, remote, flags), 4, udat.SubArg6},
+		{a.ep.PostRDMAWriteImmediate(outside, 0, remote, 0, 0), 1, udat.SubArg3},
 		{a.ep.PostRDMAWriteImmediate(mem, 0, remote, 0, flags), 5, udat.SubArg6},
 		{a.ep.PostFetchAdd(1, a.mem.Triplet(0, 4), 0, remote, 0), 2, udat.SubArg2},
 		{a.ep.PostFetchAdd(1, a.mem.Triplet(0, 8), 0, b.mem.RMRTriplet(1, 8), 0), 4, udat.SubArg4},
+		{a.ep.PostFetchAdd(1, outside[0], 0, remote, 0), 2, udat.SubArg3},
+		{noReads.ep.PostFetchAdd(1, a.mem.Triplet(0, 8), 0, remote, 0), 4, udat.SubArg5},
 		{a.ep.PostFetchAdd(1, a.mem.Triplet(0, 8), 0, remote, flags), 5, udat.SubArg6},
 		{a.ep.PostCmpSwap(1, 2, a.mem.Triplet(0, 4), 0, remote, 0), 3, udat.SubArg2},
 		{a.ep.PostCmpSwap(1, 2, a.mem.Triplet(0, 8), 0, b.mem.RMRTriplet(1, 8), 0), 5, udat.SubArg4},
+		{a.ep.PostCmpSwap(1, 2, outside[0], 0, remote, 0), 3, udat.SubArg3},
+		{noReads.ep.PostCmpSwap(1, 2, a.mem.Triplet(0, 8), 0, remote, 0), 5, udat.SubArg5},
 		{a.ep.PostCmpSwap(1, 2, a.mem.Triplet(0, 8), 0, remote, flags), 6, udat.SubArg6},
 		{one(a.ep.PostBatch([]udat.Op{{Kind: 200}})), 1, udat.SubArg2},
 	} {

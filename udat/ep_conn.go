@@ -132,7 +132,7 @@ func (ep *EP) postDisconnect() (done bool) {
 	taking := ep.takesShared() // first, so that its completions are drained
 	ep.drainBoth()
 	flushed := !taking && ep.requests.inflight.done(c.requests) && ep.recvs.inflight.done(c.recvs)
-	if !flushed && time.Since(c.ended) < flushWait {
+	if !flushed && time.Now().Before(c.ended.Add(flushWait)) {
 		return false
 	}
 	if c.peerLeft && c.failed.Load() {

@@ -25,9 +25,9 @@ func hasTaken(qp fabric.QP, since time.Time) bool {
 	case n == 0:
 		return false
 	case n < 0:
-		return time.Since(since) < sharedWait
+		return time.Now().Before(since.Add(sharedWait))
 	}
-	return time.Since(since) < flushWait
+	return time.Now().Before(since.Add(flushWait))
 }
 
 // sharedWait bounds how long the device may take to complete the receives that a queue pair in

@@ -123,44 +123,60 @@ func failAs(op string, cause error, short Subtype) *Error {
 	return &Error{Op: op, Type: InternalError, Err: cause}
 }
 
-// goArguments lists, for calls whose arguments stand elsewhere in Go, the number of each argument
-// of the C call: from 1, or 0 for the receiver. In all other calls the two differ by the receiver
-// alone.
+// cArgument is an argument of a C call.
+type cArgument struct {
+	op string
+	n  Subtype
+}
+
+// goArguments lists, of the arguments of C calls that are refused, those whose number in Go is not one
+// less. In all others the two differ by the receiver alone.
 //
 // A subtype SubArgN counts the arguments of the C call, whose first is the handle, because programs
 // compare it with DAT's return codes. The text of an error counts those of the Go call, because
 // people read it.
-var goArguments = map[string][]int{
-	"ia_open":                      {1, 2},
-	"registry_add_provider":        {1, 2},
-	"registry_remove_provider":     {1},
-	"strerror":                     {1},
-	"ia_query":                     {0, 0, 1, 1, 2, 2},
-	"evd_create":                   {0, 1, 3, 2},
-	"ep_connect":                   {0, 1, 2, 3, 4, 4, 5, 6},
-	"ep_dup_connect":               {0, 1, 2, 3, 3, 4},
-	"ep_post_send":                 {0, 1, 1, 2, 3},
-	"ep_post_send_immediate":       {0, 1, 1, 2, 4},
-	"ep_post_send_with_invalidate": {0, 1, 1, 2, 4},
-	"ep_post_recv":                 {0, 1, 1, 2, 3},
-	"srq_post_recv":                {0, 1, 1, 2},
-	"ep_post_rdma_read":            {0, 1, 1, 2, 3, 4},
-	"ep_post_rdma_write":           {0, 1, 1, 2, 3, 4},
-	"ep_post_rdma_read_to_rmr":     {0, 2, 3, 4, 5},
-	"ib_post_rdma_write_immed":     {0, 1, 1, 2, 3, 5},
-	"ib_post_fetch_and_add":        {0, 2, 2, 4, 4, 5},
-	"ib_post_cmp_and_swap":         {0, 3, 3, 5, 5, 6},
-	"lmr_create":                   {0, 0, 2, 2, 1, 3},
-	"lmr_create_shared":            {0, 0, 2, 2, 1, 4},
-	"psp_create_any":               {0, 0, 1, 2},
-	"cr_accept":                    {0, 1, 2, 2},
+var goArguments = map[cArgument]int{
+	{"ia_open", SubArg1}:                      1,
+	{"ia_open", SubArg2}:                      2,
+	{"registry_add_provider", SubArg1}:        1,
+	{"registry_add_provider", SubArg2}:        2,
+	{"registry_remove_provider", SubArg1}:     1,
+	{"strerror", SubArg1}:                     1,
+	{"evd_create", SubArg4}:                   2,
+	{"ep_connect", SubArg8}:                   6,
+	{"ep_post_send", SubArg3}:                 1,
+	{"ep_post_send", SubArg5}:                 3,
+	{"ep_post_send_immediate", SubArg3}:       1,
+	{"ep_post_send_with_invalidate", SubArg3}: 1,
+	{"ep_post_recv", SubArg3}:                 1,
+	{"ep_post_recv", SubArg5}:                 3,
+	{"srq_post_recv", SubArg3}:                1,
+	{"ep_post_rdma_read", SubArg3}:            1,
+	{"ep_post_rdma_read", SubArg5}:            3,
+	{"ep_post_rdma_read", SubArg6}:            4,
+	{"ep_post_rdma_write", SubArg3}:           1,
+	{"ep_post_rdma_write", SubArg6}:           4,
+	{"ep_post_rdma_read_to_rmr", SubArg2}:     2,
+	{"ib_post_rdma_write_immed", SubArg3}:     1,
+	{"ib_post_fetch_and_add", SubArg2}:        2,
+	{"ib_post_fetch_and_add", SubArg4}:        4,
+	{"ib_post_cmp_and_swap", SubArg2}:         3,
+	{"ib_post_cmp_and_swap", SubArg3}:         3,
+	{"ib_post_cmp_and_swap", SubArg4}:         5,
+	{"ib_post_cmp_and_swap", SubArg5}:         5,
+	{"ib_post_cmp_and_swap", SubArg6}:         6,
+	{"lmr_create", SubArg4}:                   2,
+	{"lmr_create", SubArg6}:                   3,
+	{"lmr_create_shared", SubArg4}:            2,
+	{"lmr_create_shared", SubArg6}:            4,
+	{"psp_create_any", SubArg4}:               2,
 }
 
 // goArgument is the text for a wrong argument.
 func goArgument(op string, s Subtype) string {
-	n := int(s - SubArg1)
-	if places, ok := goArguments[op]; ok && n < len(places) {
-		n = places[n]
+	n, ok := goArguments[cArgument{op, s}]
+	if !ok {
+		n = int(s - SubArg1)
 	}
 	if n == 0 {
 		return "receiver"

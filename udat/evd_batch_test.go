@@ -204,6 +204,9 @@ func TestPostOneSegment(t *testing.T) {
 		connect(t, a, b)
 		b.receive(0, 1)
 		refused(t, a.ep.PostSend(a.iov(0, 17), 0, 0), udat.InvalidParameter, udat.SubArg2)
+		far := a.mem.Triplet(0, 16)
+		far.VirtualAddress += 1 << 32 // inside the region, but for a width
+		refused(t, a.ep.PostSend([]udat.LMRTriplet{far}, 0, 0), udat.InvalidParameter, udat.SubArg3)
 		refused(t, a.ep.PostRDMAWrite(a.iov(0, 33), 0, b.mem.RMRTriplet(0, 64), 0), udat.InvalidParameter, udat.SubArg2)
 		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 32), 2, b.mem.RMRTriplet(0, 64), 0))
 		completion(t, a.request, 2)

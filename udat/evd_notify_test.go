@@ -287,7 +287,10 @@ func TestNotifyArmsLate(t *testing.T) {
 			a, b := newEnd(t, dev, setup{unkept: true}), newEnd(t, dev, setup{unkept: true})
 			needSolicited(t, b)
 			assert.NilError(t, b.ep.Free())
-			cno := newCNO(t, b.ia, nil)
+			var cno *udat.CNO
+			if !direct {
+				cno = newCNO(t, b.ia, nil)
+			}
 			var err error
 			b.recv, err = b.ia.CreateEVD(64, udat.EVDDTO, cno)
 			assert.NilError(t, err)

@@ -201,6 +201,16 @@ func TestSpinLearns(t *testing.T) {
 		score, _ := udat.SpinScore(b.recv)
 		assert.Equal(t, score, lowest)
 		bursts := script.On(faultfabric.Poll, udat.CompletionQueue(b.recv)).With(udat.SpinPolls).Count()
+		spun := 0
+		for range 64 {
+			before := bursts.Calls()
+			_, _, err := b.recv.Wait(time.Millisecond, 1)
+			assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
+			if bursts.Calls() > before {
+				spun++
+			}
+		}
+		assert.Assert(t, spun < 32, "it spins in %d of 64 waits, 2 are due", spun)
 		eventually(t, func() bool {
 			_, _, err := b.recv.Wait(time.Millisecond, 1)
 			assert.ErrorIs(t, err, udat.ErrTimeoutExpired)

@@ -221,7 +221,7 @@ func (e *EVD) spin(ctx context.Context, s *spinning, deadline time.Time) {
 
 // newSpin prepares the spinning of a call that is about to block; e.mu is held.
 func (e *EVD) newSpin() spinning {
-	if e.cq == nil || e.streams.n == 0 || e.streams.solicitedOnly() || e.obj.ia.spin == 0 {
+	if e.streams.n == 0 || e.streams.solicitedOnly() || e.obj.ia.spin == 0 {
 		return spinning{}
 	}
 	return spinning{limit: e.obj.ia.spin, began: time.Now()}
@@ -279,7 +279,7 @@ func (e *EVD) parkOnKick(deadline time.Time) (expired bool) {
 
 // mustArm reports whether the completion queue has to be armed before somebody parks in it. Without streams it is not
 // armed: how depends on their flags.
-func (e *EVD) mustArm() bool { return e.cq != nil && e.streams.n > 0 && !e.waiting.armed }
+func (e *EVD) mustArm() bool { return e.streams.n > 0 && !e.waiting.armed }
 
 // arm arms the completion queue and takes the completions that came before, of which the device does not notify. On a
 // queue that is armed for solicited completions only, they count as solicited: one of them may be.
@@ -332,7 +332,7 @@ func (e *EVD) watch() {
 
 // mustLoop reports whether the notification object needs the arm loop.
 func (e *EVD) mustLoop() bool {
-	return e.cq != nil && e.streams.n > 0 && e.cno != nil && !e.disabled && !e.dead
+	return e.streams.n > 0 && e.cno != nil && !e.disabled && !e.dead
 }
 
 // armLoop keeps the completion queue armed while no call is blocked, so that completions trigger the notification object.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,8 +36,14 @@ type suite struct {
 	binary  string
 	device  string // that the tests run on besides mem0
 	timeout time.Duration
-	took    map[string]time.Duration // each test, unbroken
-	kills   map[string]int           // mutants that each test has killed; under bench.mu
+	tests   map[string]*test // by name; without the device they run on
+}
+
+// test is what is known of one test.
+type test struct {
+	took    time.Duration // unbroken
+	reaches map[int]bool  // the mutants whose functions it calls
+	kills   []int         // mutants that it has killed; under bench.mu
 }
 
 // bench runs the tests of mutants.
@@ -68,8 +75,7 @@ func newBench(ctx context.Context, o options, sources map[string]*source, mutant
 		for _, dir := range b.suitesOf(m) {
 			if b.suites[dir] == nil {
 				b.suites[dir] = &suite{dir: dir, binary: filepath.Join(tmp, path.Base(dir)+".test"), device: o.device,
-					timeout: o.timeout,
-					took:    map[string]time.Duration{}, kills: map[string]int{}}
+					timeout: o.timeout, tests: map[string]*test{}}
 			}
 		}
 	}
@@ -178,26 +184,90 @@ func (b *bench) build() error {
 	}
 }
 
-var passed = regexp.MustCompile(`(?m)^--- PASS: (\S+) \((\S+)s\)`)
-
-// measure runs the unbroken tests, which must pass.
+// measure runs each unbroken test, which must pass, and learns how long it takes and what it
+// reaches.
 func (b *bench) measure(s *suite) error {
 	start := time.Now()
-	v, by, out := b.run(s, 0, 30*time.Minute, "-test.run="+b.o.run, "-test.skip="+b.o.skip, "-test.v")
-	if v != survived {
-		return fmt.Errorf("the unbroken tests of %s fail: %s\n%s", s.dir, by, out)
+	if s.device != "" { // in one run: the virtual machine boots for each
+		if v, by, out := b.run(s, 0, 30*time.Minute, "-test.run="+b.o.run, "-test.skip="+b.o.skip); v != survived {
+			return fmt.Errorf("the unbroken tests of %s fail: %s\n%s", s.dir, by, out)
+		}
+		s.timeout = max(s.timeout, time.Minute, 4*time.Since(start))
+		return nil
 	}
-	took := time.Since(start)
-	for _, p := range passed.FindAllSubmatch(out, -1) {
-		seconds, _ := strconv.ParseFloat(string(p[2]), 64)
-		s.took[string(p[1])] = time.Duration(seconds * float64(time.Second))
+	_, _, list := b.run(s, 0, time.Minute, "-test.list="+cmp.Or(b.o.run, "."))
+	skip, err := regexp.Compile(cmp.Or(b.o.skip, "^$"))
+	if err != nil {
+		return err
 	}
-	if s.timeout == 0 {
-		s.timeout = max(45*time.Second, 4*took)
+	var names []string
+	for _, name := range strings.Fields(string(list)) {
+		if !skip.MatchString(name) && !strings.HasPrefix(name, "Benchmark") {
+			names = append(names, name)
+		}
 	}
-	fmt.Printf("%s: the unbroken tests take %v, mutants may take %v\n", s.dir, took.Round(time.Millisecond),
-		s.timeout.Round(time.Second))
-	return nil
+	var took time.Duration
+	err = each(b.o.jobs, names, func(name string) error {
+		t, err := b.measureTest(s, name)
+		if err != nil {
+			return err
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		s.tests[name] = t
+		took += t.took
+		return nil
+	})
+	fmt.Printf("%s: %d unbroken tests take %v, one after the other %v\n", s.dir, len(names),
+		time.Since(start).Round(time.Millisecond), took.Round(time.Millisecond))
+	return err
+}
+
+// measureTest measures one test.
+func (b *bench) measureTest(s *suite, name string) (*test, error) {
+	reached := filepath.Join(b.tmp, name+".reached")
+	start := time.Now()
+	if v, by, out := b.run(s, reaching, 10*time.Minute, "-test.run="+exactly(name), reachedEnv+"="+reached); v != survived {
+		return nil, fmt.Errorf("%s of %s fails unbroken: %s\n%s", name, s.dir, by, out)
+	}
+	t := &test{took: time.Since(start), reaches: map[int]bool{}}
+	text, err := os.ReadFile(reached)
+	for _, word := range strings.Fields(string(text)) {
+		number, _ := strconv.Atoi(word)
+		t.reaches[number] = true
+	}
+	return t, err
+}
+
+// each calls do for every item, some at once, and returns the first error.
+func each[T any](jobs int, items []T, do func(T) error) error {
+	var failed error
+	var mu sync.Mutex
+	var workers sync.WaitGroup
+	next := make(chan T)
+	for range max(jobs, 1) {
+		workers.Go(func() {
+			for item := range next {
+				if err := do(item); err != nil {
+					mu.Lock()
+					failed = cmp.Or(failed, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, item := range items {
+		mu.Lock()
+		stop := failed != nil
+		mu.Unlock()
+		if stop {
+			break
+		}
+		next <- item
+	}
+	close(next)
+	workers.Wait()
+	return failed
 }
 
 // try runs the tests on the mutant of a number until one fails.
@@ -213,68 +283,96 @@ func (b *bench) try(number int) (verdict, string) {
 	return survived, ""
 }
 
-// trySuite runs first the tests that have killed most, then the quick ones, then the rest.
+// trySuite runs the tests that reach the mutant, the most promising first.
 func (b *bench) trySuite(s *suite, number int) (verdict, string) {
-	done := []string{}
-	if s.device == "" {
-		for _, tests := range b.rounds(s) {
-			if len(tests) == 0 {
-				continue
+	if s.device != "" {
+		v, by, _ := b.run(s, number, s.timeout, "-test.run="+b.o.run, "-test.skip="+b.o.skip)
+		return v, by
+	}
+	for _, names := range b.rounds(s, number) {
+		timeout := s.timeout
+		if timeout == 0 {
+			timeout = least
+			for _, name := range names {
+				timeout += 6 * s.tests[name].took
 			}
-			if v, by, _ := b.run(s, number, min(s.timeout, briefly), "-test.run="+exactly(tests),
-				"-test.skip="+b.o.skip); v != survived {
-				test, _, _ := strings.Cut(by, "/")
-				b.mu.Lock()
-				if _, ok := s.took[test]; ok && v == killed {
-					s.kills[test]++
-				}
-				b.mu.Unlock()
-				return v, by
-			}
-			done = append(done, tests...)
 		}
+		v, by, _ := b.run(s, number, timeout, "-test.run="+exactly(names...))
+		if v == survived {
+			continue
+		}
+		name, _, _ := strings.Cut(by, "/")
+		b.mu.Lock()
+		if t := s.tests[name]; t != nil {
+			t.kills = append(t.kills, number)
+		}
+		b.mu.Unlock()
+		return v, by
 	}
-	v, by, _ := b.run(s, number, s.timeout, "-test.run="+b.o.run,
-		"-test.skip="+strings.Trim(b.o.skip+"|"+exactly(done), "|"))
-	return v, by
+	return survived, ""
 }
 
-func exactly(tests []string) string {
-	if len(tests) == 0 {
-		return ""
-	}
-	return "^(" + strings.Join(tests, "|") + ")$"
-}
+// exactly matches the tests of these names.
+func exactly(names ...string) string { return "^(" + strings.Join(names, "|") + ")$" }
 
-// quick is how long a test may take that is run before others.
-const quick = 100 * time.Millisecond
+// least is how long a run of tests may take besides six times what they take unbroken.
+const least = 8 * time.Second
 
-// briefly is how long quick tests may take together; a test that waits in vain is to fail before.
-const briefly = 30 * time.Second
-
-func (b *bench) rounds(s *suite) [][]string {
+// rounds are the tests that reach a mutant: first those that have killed a mutant of the same
+// function, many of others or reach little else; then more and more of the rest, slow ones last.
+func (b *bench) rounds(s *suite, number int) [][]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	best := slices.SortedFunc(maps.Keys(s.kills), func(x, y string) int { return s.kills[y] - s.kills[x] })
-	best = slices.DeleteFunc(best, func(t string) bool { return s.took[t] > 5*quick })
-	best = best[:min(len(best), 15)]
-	var next []string
-	for _, t := range slices.Sorted(maps.Keys(s.took)) {
-		if s.took[t] <= quick && !slices.Contains(best, t) {
-			next = append(next, t)
+	m := b.mutants[number-1]
+	promise := map[string]float64{}
+	for name, t := range s.tests {
+		if !t.reaches[number] {
+			continue
 		}
+		p := 1 / float64(len(t.reaches))
+		for _, i := range t.kills {
+			switch k := b.mutants[i-1]; {
+			case k.File == m.File && k.Func == m.Func:
+				p += 1
+			case k.File == m.File:
+				p += 0.2
+			default:
+				p += 0.05
+			}
+		}
+		promise[name] = p / (t.took + 100*time.Millisecond).Seconds()
 	}
-	return [][]string{best, next}
+	order := slices.SortedFunc(maps.Keys(promise), func(x, y string) int {
+		return cmp.Or(cmp.Compare(promise[y], promise[x]), strings.Compare(x, y))
+	})
+	var rounds [][]string
+	for n := 8; len(order) > 0; n *= 4 {
+		n = min(n, len(order))
+		rounds = append(rounds, order[:n])
+		order = order[n:]
+	}
+	return rounds
 }
 
-var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^(panic: .*)|^(fatal error: .*)`)
+var (
+	failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^(panic: .*)|^(fatal error: .*)`)
+	began   = regexp.MustCompile(`(?m)^=== RUN   ([^/\s]+)$`)
+)
 
-// run runs tests of a suite, and says which failed.
+// run runs tests of a suite, and says which failed. Arguments with a dash are for the tests, others
+// for their environment.
 func (b *bench) run(s *suite, number int, timeout time.Duration, args ...string) (verdict, string, []byte) {
 	ctx, cancel := context.WithTimeout(b.ctx, timeout)
 	defer cancel()
-	args = append([]string{s.binary}, append(args, "-test.short", "-test.failfast")...)
 	env := []string{"GODAT_TEST_DEVICE=" + s.device, "GODAT_RULES_OUT=", fmt.Sprint(mutantEnv, "=", number)}
+	args = slices.DeleteFunc(append([]string{s.binary}, args...), func(a string) bool {
+		is := strings.HasPrefix(a, "GODAT_")
+		if is {
+			env = append(env, a)
+		}
+		return is
+	})
+	args = append(args, "-test.short", "-test.failfast", "-test.v")
 	if s.device == "" {
 		env = append(env, "GODAT_TEST_PATIENCE="+patience)
 	} else { // in the virtual machine
@@ -296,7 +394,11 @@ func (b *bench) run(s *suite, number int, timeout time.Duration, args ...string)
 	case err == nil:
 		return survived, "", out.Bytes()
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return hung, timeout.String(), nil
+		last := ""
+		if m := began.FindAllSubmatch(out.Bytes(), -1); m != nil {
+			last = string(m[len(m)-1][1])
+		}
+		return hung, last, nil
 	}
 	if m := failure.FindSubmatch(out.Bytes()); m != nil {
 		return killed, string(bytes.Join(m[1:], nil)), out.Bytes()

@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"go/types"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -18,15 +19,44 @@ import (
 // sources as they are.
 const mutantEnv = "GODAT_MUTANT"
 
+// reaching instead of a number has the unbroken functions write the numbers of their mutants into the
+// file that reachedEnv names.
+const (
+	reaching   = -1
+	reachedEnv = "GODAT_MUTANT_REACHED"
+)
+
 // chooser is the file that is added to a package.
 const chooser = `package %s
 
 import (
 	"os"
 	"strconv"
+	"sync/atomic"
 )
 
 var mutantChosen = func() int { n, _ := strconv.Atoi(os.Getenv("` + mutantEnv + `")); return n }()
+
+var mutantFile = func() *os.File {
+	if mutantChosen >= 0 {
+		return nil
+	}
+	file, err := os.OpenFile(os.Getenv("` + reachedEnv + `"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
+	if err != nil {
+		panic(err)
+	}
+	return file
+}()
+
+var mutantsReached [1 << 14]atomic.Bool
+
+func mutantReached(numbers ...int) { // allocates for new ones only
+	for _, n := range numbers {
+		if !mutantsReached[n].Load() && !mutantsReached[n].Swap(true) {
+			mutantFile.WriteString(strconv.Itoa(n) + "\n")
+		}
+	}
+}
 `
 
 // copied is the lines of a generated file that are of one mutant.
@@ -131,6 +161,7 @@ func (g *schemer) function(d *ast.FuncDecl) {
 	}
 	given := g.names(d.Type.Params, "mutantParameter")
 	choice := " switch mutantChosen {"
+	var all []string
 	for _, i := range inside {
 		name := fmt.Sprintf("mutant%d%s", i, d.Name.Name)
 		call := called + name + "(" + given + ")"
@@ -140,8 +171,10 @@ func (g *schemer) function(d *ast.FuncDecl) {
 			call += "; return"
 		}
 		choice += fmt.Sprintf(" case %d: %s;", i, call)
+		all = append(all, strconv.Itoa(i))
 		g.copy(i, "func "+receiver+name+g.text(d.Type.Params.Pos(), d.Type.End())+" "+g.mutated(i, d.Body))
 	}
+	choice += fmt.Sprintf(" case %d: mutantReached(%s)", reaching, strings.Join(all, ", "))
 	g.edit(d.Body.Lbrace+1, d.Body.Lbrace+1, choice+" };")
 }
 
@@ -187,11 +220,14 @@ func (g *schemer) table(v *ast.ValueSpec) {
 		})
 	}
 	choice := "func() " + of + " { switch mutantChosen {"
+	var all []string
 	for _, i := range g.inside(table) {
 		name := fmt.Sprintf("mutant%d%s", i, v.Names[0].Name)
 		choice += fmt.Sprintf(" case %d: return %s();", i, name)
+		all = append(all, strconv.Itoa(i))
 		g.copy(i, "func "+name+"() "+of+" { return "+g.mutated(i, table)+" }")
 	}
+	choice += fmt.Sprintf(" case %d: mutantReached(%s)", reaching, strings.Join(all, ", "))
 	g.edit(table.Pos(), table.Pos(), choice+" }; return ")
 	g.edit(table.End(), table.End(), " }()")
 }
