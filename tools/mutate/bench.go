@@ -227,7 +227,8 @@ func (b *bench) measure(s *suite) error {
 func (b *bench) measureTest(s *suite, name string) (*test, error) {
 	reached := filepath.Join(b.tmp, name+".reached")
 	start := time.Now()
-	if v, by, out := b.run(s, reaching, 10*time.Minute, "-test.run="+exactly(name), reachedEnv+"="+reached); v != survived {
+	v, by, out := b.run(s, reaching, 10*time.Minute, "-test.run="+exactly(name), reachedEnv+"="+reached)
+	if v != survived {
 		return nil, fmt.Errorf("%s of %s fails unbroken: %s\n%s", name, s.dir, by, out)
 	}
 	t := &test{took: time.Since(start), reaches: map[int]bool{}}

@@ -19,8 +19,8 @@ import (
 // sources as they are.
 const mutantEnv = "GODAT_MUTANT"
 
-// reaching instead of a number has the unbroken functions write the numbers of their mutants into the
-// file that reachedEnv names.
+// reaching instead of a number has the unbroken functions write the numbers of their mutants into
+// the file that reachedEnv names.
 const (
 	reaching   = -1
 	reachedEnv = "GODAT_MUTANT_REACHED"
