@@ -363,8 +363,6 @@ var (
 // run runs tests of a suite, and says which failed. Arguments with a dash are for the tests, others
 // for their environment.
 func (b *bench) run(s *suite, number int, timeout time.Duration, args ...string) (verdict, string, []byte) {
-	ctx, cancel := context.WithTimeout(b.ctx, timeout)
-	defer cancel()
 	env := []string{"GODAT_TEST_DEVICE=" + s.device, "GODAT_RULES_OUT=", fmt.Sprint(mutantEnv, "=", number)}
 	args = slices.DeleteFunc(append([]string{s.binary}, args...), func(a string) bool {
 		is := strings.HasPrefix(a, "GODAT_")
@@ -384,17 +382,17 @@ func (b *bench) run(s *suite, number int, timeout time.Duration, args ...string)
 		}
 		args = append(append(vm, "--"), args...)
 	}
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd := exec.CommandContext(b.ctx, args[0], args[1:]...)
 	cmd.Dir = filepath.Join(b.o.root, s.dir)
 	cmd.WaitDelay = time.Second
 	cmd.Env = append(os.Environ(), env...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
+	inTime, err := runFor(cmd, timeout)
 	switch {
-	case err == nil:
+	case inTime && err == nil:
 		return survived, "", out.Bytes()
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case !inTime:
 		last := ""
 		if m := began.FindAllSubmatch(out.Bytes(), -1); m != nil {
 			last = string(m[len(m)-1][1])
