@@ -19,6 +19,7 @@ func runFor(cmd *exec.Cmd, limit time.Duration) (inTime bool, err error) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	seen := threads(cmd.Process.Pid)
+	var took, ran time.Duration
 	for last := time.Now(); ; {
 		select {
 		case err := <-ended:
@@ -26,14 +27,14 @@ func runFor(cmd *exec.Cmd, limit time.Duration) (inTime bool, err error) {
 		case <-tick.C:
 		}
 		step := time.Since(last)
-		last = last.Add(step)
-		ran, waited, now := time.Duration(0), time.Duration(0), threads(cmd.Process.Pid)
+		last, took = last.Add(step), took+step
+		now := threads(cmd.Process.Pid)
 		for id, t := range now {
 			ran += t.ran - seen[id].ran
-			waited += t.waited - seen[id].waited
+			took -= min(took, t.waited-seen[id].waited)
 		}
 		seen = now
-		if limit -= max(step-waited, min(ran, step)); limit < 0 {
+		if max(took, ran) > limit {
 			cmd.Process.Kill()
 			return false, <-ended
 		}
