@@ -99,32 +99,27 @@ func TestSpinEnds(t *testing.T) {
 	})
 }
 
-// TestSpinUnsignalled: a completion that notifies nobody does not end a wait that spins.
+// TestSpinUnsignalled: a completion that notifies nobody does not end a wait that spins, or would.
 func TestSpinUnsignalled(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		s := withFlags(udat.CompletionUnsignalled, 0)
-		s.opts = []udat.Option{udat.WithSpin(100 * time.Millisecond)} // the wait goes on after it
-		a, b := pair(t, dev, s)
-		assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 1, udat.CompletionUnsignalled))
-		assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 2, 0))
-		got := make(chan udat.Event, 1)
-		go func() {
-			ev, _, err := b.recv.Wait(patience, 1)
-			if err != nil {
-				t.Error(err)
+		for _, flags := range []udat.CompletionFlags{udat.CompletionUnsignalled, udat.CompletionSolicitedWait} {
+			s := withFlags(flags, 0)
+			s.opts = []udat.Option{udat.WithSpin(100 * time.Millisecond)} // the wait goes on after it
+			a, b := pair(t, dev, s)
+			if flags == udat.CompletionSolicitedWait {
+				needSolicited(t, b)
 			}
-			got <- ev
-		}()
-		eventually(t, func() bool { _, err := b.recv.Dequeue(); return !errorsIs(err, udat.ErrQueueEmpty) }, "nobody waits")
-		a.send(8, 1, quietly)
-		select {
-		case ev := <-got:
-			t.Fatalf("a completion that notifies nobody has ended the wait: %s", describe(ev))
-		case <-time.After(200 * time.Millisecond):
+			assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 1, flags&udat.CompletionUnsignalled))
+			assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 2, 0))
+			w := waitOn(t, b.recv, patience, 1)
+			a.send(8, 1, quietly)
+			w.still(t)
+			a.send(8, 2, quietly|flags&udat.CompletionSolicitedWait)
+			r := w.result(t)
+			assert.NilError(t, r.err)
+			assert.Equal(t, r.ev.Cookie, udat.Cookie(1))
+			completionNow(t, b.recv, 2)
 		}
-		a.send(8, 2, quietly)
-		assert.Equal(t, (<-got).Cookie, udat.Cookie(1))
-		completionNow(t, b.recv, 2)
 	})
 }
 

@@ -159,6 +159,7 @@ func holder(param, kind reflect.Type, h udat.Handle) (reflect.Value, bool) {
 // TestValuesOfAnySize prints values of every exported type with a String method that are zero, small and as large as can be, and
 // calls the methods of zero events and attributes: none panics, and no value prints as nothing.
 func TestValuesOfAnySize(t *testing.T) {
+	withoutDevice(t)
 	printed := map[string]fmt.Stringer{}
 	for _, n := range []uint64{0, 1, 5, 11, 1<<31 - 1, 1 << 31, 1<<32 - 1} {
 		for _, v := range []fmt.Stringer{udat.DTOOperation(n), udat.DTOStatus(n), udat.EPState(n), udat.EventNumber(n), udat.HandleType(n),

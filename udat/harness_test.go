@@ -31,13 +31,26 @@ var patience = func() time.Duration {
 	return 60 * time.Second
 }()
 
-// devices are those that the suite runs on.
+// devices are those that the suite runs on: mem0 and those of GODAT_TEST_DEVICE. A short run on a
+// device leaves mem0 out, which other runs have.
 func devices() []string {
 	list := []string{"mem0"}
+	if onlyDevice() {
+		list = nil
+	}
 	if env := os.Getenv(deviceEnv); env != "" {
 		list = append(list, strings.Split(env, ",")...)
 	}
 	return list
+}
+
+func onlyDevice() bool { return testing.Short() && os.Getenv(deviceEnv) != "" }
+
+// withoutDevice begins a test that takes long and uses no device: a short run on one leaves it out.
+func withoutDevice(t *testing.T) {
+	if onlyDevice() {
+		t.Skip("uses no device")
+	}
 }
 
 // onEach runs a test on every device. What the test leaves behind fails it.

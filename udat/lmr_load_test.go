@@ -78,6 +78,7 @@ func TestLoadArguments(t *testing.T) {
 
 // TestLoadBesideFree frees regions, and closes adapters, while others load from their memory, which is unmapped then.
 func TestLoadBesideFree(t *testing.T) {
+	withoutDevice(t)
 	for i := range 100 {
 		ia := open(t, "mem0")
 		pz, err := ia.CreatePZ()

@@ -13,6 +13,7 @@ import (
 
 // TestNames compares what numbers print as with testdata/names.txt, a line for each that has a name.
 func TestNames(t *testing.T) {
+	withoutDevice(t)
 	var got strings.Builder
 	list := func(kind string, many uint32, name func(n uint32) fmt.Stringer) {
 		for n := range many {

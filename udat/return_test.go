@@ -69,6 +69,7 @@ func TestError(t *testing.T) {
 
 // TestEventNumbers shows that the bits above the low 12 of an event's number name its stream.
 func TestEventNumbers(t *testing.T) {
+	withoutDevice(t)
 	var known []udat.EventNumber // all that have a name
 	for n := range udat.EventNumber(1 << 18) {
 		if !strings.HasPrefix(n.String(), "event ") {
