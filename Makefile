@@ -35,13 +35,11 @@ test-host: ## tests on mem0 and on the loop device with the race detector, no RD
 	env -u GODAT_TEST_DEVICE go test -race ./...
 	env -u GODAT_TEST_DEVICE go test -short -tags lockcheck ./udat ./udat/internal/lockrank
 	env -u GODAT_TEST_DEVICE go test -race -short -tags nulldev ./cverbs ./internal/bench/loop
-	GODAT_TEST_DEVICE=loop0 go test -race -short -tags nulldev $(DEVICE_TESTS)
+	GODAT_TEST_DEVICE=loop0 go test -race -short -tags nulldev ./udat ./udat/internal/verbsfabric ./udat/internal/fabric/faultfabric ./cmd/datperf
 	env -u GODAT_TEST_DEVICE go test -short -tags nulldev,godat_direct ./cverbs
 	go -C tools test -count=1 ./...
 
-# What uses a device. On rxe the race detector looks only at what the loop device cannot do.
-DEVICE_TESTS = ./udat ./udat/internal/verbsfabric ./udat/internal/fabric/faultfabric ./internal/perf/engine ./cmd/datperf
-
+# udat with the race detector on verbs is test-host's, on the loop device: here it is slow.
 test-vm: ## tests of what uses a device on a real one: this host's, or rxe in the virtual machine
 	@ci/vm-tests.sh --no-race --short ./udat ./internal/perf/engine ./cmd/datperf ./examples/hello
 	@ci/vm-tests.sh --short ./cverbs ./udat/internal/verbsfabric

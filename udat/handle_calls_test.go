@@ -75,6 +75,9 @@ func TestDeadArguments(t *testing.T) {
 		}
 		calls := 0
 		eachCall(append(z.handles(), z.ia), func(_ udat.Handle, name string, m reflect.Value) {
+			if z.srq == nil && strings.HasSuffix(name, "CreateEPWithSRQ") {
+				return // the device has none that is not dead
+			}
 			for j := range m.Type().NumIn() {
 				for kind, handles := range dead {
 					for i, h := range handles {
