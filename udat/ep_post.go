@@ -7,48 +7,51 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// batchMax is how many operations go to the device with one doorbell.
+// batchMax is the largest number of operations posted with one doorbell.
 const batchMax = 64
 
-// PostSend sends the segments of iov, in order, as one message; it takes up one receive of the peer's. No segments
-// send a message without data. The call copies iov, so that the slice may be used again at once, but the memory must
-// be left alone until the completion, which comes to the request dispatcher with the cookie. It neither blocks nor
+// PostSend sends the segments of iov, in order, as one message, which takes one receive of the
+// peer. No segments send a message without data. The call copies iov; leave the memory alone until
+// the completion, which comes with the cookie on the request dispatcher. It neither blocks nor
 // allocates.
 //
-// In DISCONNECTED the operation is flushed at once; in any other state but CONNECTED the call is InvalidState.
-// Flags: suppress, solicited wait, barrier fence, and unsignalled where the endpoint's request completion flags are.
-// Errors: InvalidParameter (a flag, too many segments, a segment outside its region, a message above
-// MaxMessageSize), PrivilegesViolation (a region without local read, or freed), ProtectionViolation (a region of
-// another zone), InsufficientResources (MaxRequestDTOs are outstanding), InvalidHandle.
+// In DISCONNECTED the operation is flushed at once; in any other state but CONNECTED the call is
+// InvalidState. Flags: suppress, solicited wait, barrier fence, and unsignalled if the endpoint's
+// request completion flags are. Errors: InvalidParameter (a flag, too many segments, a segment
+// outside its region, a message above MaxMessageSize), PrivilegesViolation (a region without local
+// read, or freed), ProtectionViolation (a region of another zone), InsufficientResources
+// (MaxRequestDTOs are in flight), InvalidHandle.
 //
 // Implements: dat_ep_post_send.
 func (ep *EP) PostSend(iov []LMRTriplet, cookie Cookie, flags CompletionFlags) error {
 	return ep.post(&Op{Kind: OpSend, IOV: iov, Cookie: cookie, Flags: flags})
 }
 
-// PostRDMARead reads the peer's memory named by remote into the segments of iov, in order. The segments may be
-// longer than remote: what is beyond is untouched. Shorter ones are LengthError. States, flags and errors are those
-// of PostSend, without solicited wait; the local regions need local write. No more than the connection's read depth
-// are under way at once, the rest waits its turn; a depth of 0 is InvalidParameter. What is wrong at the peer's end
-// (bounds, privileges, zone) is only known later: the completion's status, and a broken connection.
+// PostRDMARead reads the peer's memory that remote names into the segments of iov, in order.
+// Segments longer than remote stay unchanged behind it; shorter ones are LengthError. States, flags
+// and errors are those of PostSend, without solicited wait; the local regions need local write. The
+// connection's read depth bounds the reads under way, later ones wait; a depth of 0 is
+// InvalidParameter. Errors at the peer's end (bounds, privileges, zone) come as the completion's
+// status and break the connection.
 //
 // Implements: dat_ep_post_rdma_read.
 func (ep *EP) PostRDMARead(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, flags CompletionFlags) error {
 	return ep.post(&Op{Kind: OpRDMARead, IOV: iov, Cookie: cookie, Remote: remote, Flags: flags})
 }
 
-// PostRDMAWrite writes the segments of iov, in order, into the peer's memory named by remote, which may be longer; a
-// shorter one is LengthError. The peer gets no event; it may rely on the data once it has received a later Send of
-// this endpoint. States, flags and errors are those of PostRDMARead; the local regions need local read.
+// PostRDMAWrite writes the segments of iov, in order, to the peer's memory that remote names, which
+// may be longer; if it is shorter the call is LengthError. The peer gets no event; once it has
+// received a later Send of this endpoint, the data is in place. States, flags and errors are those
+// of PostRDMARead; the local regions need local read.
 //
 // Implements: dat_ep_post_rdma_write.
 func (ep *EP) PostRDMAWrite(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, flags CompletionFlags) error {
 	return ep.post(&Op{Kind: OpRDMAWrite, IOV: iov, Cookie: cookie, Remote: remote, Flags: flags})
 }
 
-// PostBatch posts the operations in order with one crossing into C and one doorbell per 64 of them. It gives how many
-// were posted; an error speaks of the next one, and none after it is posted. ops and what it points to are free
-// again at return.
+// PostBatch posts the operations in order, with one crossing into C and one doorbell per 64 of
+// them. It returns the number posted; the error is that of the next one, and none after it is
+// posted. ops and what it points to may be used again at return.
 //
 // Extension.
 func (ep *EP) PostBatch(ops []Op) (int, error) {
@@ -80,7 +83,8 @@ func (ep *EP) PostBatch(ops []Op) (int, error) {
 	return posted, nil
 }
 
-// reserve makes room for a batch of n requests of iov segments each; mu is held, and no request waits to be posted.
+// reserve makes room for a batch of n requests of iov segments each; mu is held, and no request
+// waits to be posted.
 func (q *requestQueue) reserve(n, iov int) {
 	if q.wrs == nil {
 		q.wrs, q.sges = q.oneWR[:0], q.oneIOV[:0]
@@ -132,7 +136,8 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 		return err
 	}
 	if !q.room() {
-		return fail(r.call, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding", q.inflight.limit)
+		return fail(r.call, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding",
+			q.inflight.limit)
 	}
 	n := len(q.wrs)
 	seq := q.inflight.tail + uint32(n)
@@ -141,7 +146,7 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 		flags |= fabric.Inline
 	}
 	q.inflight.entry(seq).set(o.Cookie, length, r.dto, entryOf(o.Flags), regionOf(o.IOV))
-	// In place, and only what the operation uses: of the rest no device reads.
+	// In place, and only the fields that the operation uses: devices read no others.
 	wrs := q.wrs[:n+1]
 	wr := &wrs[n]
 	wr.ID, wr.Opcode, wr.Flags, wr.Imm = q.inflight.id|uint64(seq), r.opcode, flags, rawImmediate(o.Immediate)
@@ -157,8 +162,9 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 	return nil
 }
 
-// addFast is add for what is posted most, Sends and RDMA Writes of one segment, if there is nothing to refuse. It adds the
-// operations up to the first that is not so, and gives their number.
+// addFast is add for the most frequent operations: Sends and RDMA writes of one segment with
+// nothing to refuse. It adds the operations up to the first of another kind, and returns their
+// number.
 func (q *requestQueue) addFast(ep *EP, ops []Op) int {
 	if ep.exactState() != EPConnected {
 		return 0
@@ -187,7 +193,8 @@ func (q *requestQueue) addFast(ep *EP, ops []Op) int {
 		}
 		n, first := len(q.wrs), len(q.sges)
 		seq := work.tail + uint32(n)
-		if o.Flags&^allowed != 0 || length == 0 || length > math.MaxUint32 || (seq-work.freed >= work.limit && work.full(n)) || !t.valid(PrivLocalRead, pz) {
+		if o.Flags&^allowed != 0 || length == 0 || length > math.MaxUint32 ||
+			(seq-work.freed >= work.limit && work.full(n)) || !t.valid(PrivLocalRead, pz) {
 			return i
 		}
 		if o.Flags != 0 {
@@ -228,8 +235,8 @@ func (r *opRule) checkLength(a *EPAttr, o *Op, total, length uint64) error {
 	return nil
 }
 
-// room says whether one more request may be outstanding. If not it first takes what has completed: a Consumer that
-// suppresses all its completions never dequeues.
+// room reports whether one more request may be posted. If the queue seems full it drains the
+// dispatcher first: a Consumer that suppresses all completions never dequeues.
 func (q *requestQueue) room() bool {
 	if q.taken() < int(q.inflight.limit) {
 		return true
@@ -238,7 +245,8 @@ func (q *requestQueue) room() bool {
 	return q.taken() < int(q.inflight.limit)
 }
 
-// taken is how many of the Consumer's requests are outstanding or about to be; where there is room for two more it may be too many.
+// taken is the number of the Consumer's requests posted plus batched; it may overcount while two
+// slots are free.
 func (q *requestQueue) taken() int {
 	n := int(q.inflight.tail-q.inflight.freed) + len(q.wrs)
 	if n+1 >= int(q.inflight.limit) {
@@ -250,21 +258,23 @@ func (q *requestQueue) taken() int {
 	return n
 }
 
-// marking says whether work of the library's own is outstanding.
+// marking reports whether a request of the library is in flight.
 func (q *requestQueue) marking() bool {
 	q.marked = q.marked && !q.inflight.done(q.marker+1)
 	return q.marked
 }
 
-// behindFence says whether a request that is posted now starts only after a fenced one, itself or an earlier one in flight. Such a
-// request is never inline: its payload would be copied before the RDMA Reads that the fence waits for have brought their data.
+// behindFence reports whether a request that is posted now starts only after a fenced one, itself
+// or one in flight. Such a request is never inline: inline data would be copied before the RDMA
+// reads that the fence waits for have brought it.
 func (q *requestQueue) behindFence() bool {
 	q.fenced = q.fenced && !q.inflight.done(q.fence+1)
 	return q.fenced
 }
 
-// signal gives the fabric's flags for the request with the number seq. Suppressed work asks for no completion, but every half queue, and for the last
-// place, it does all the same: only a completion tells that the work before it is done.
+// signal returns the fabric's flags for request seq. A suppressed request asks for no completion,
+// except every half queue and in the last free slot: only a completion proves that the work before
+// it is done.
 func (q *requestQueue) signal(f CompletionFlags, seq uint32) fabric.SendFlags {
 	var flags fabric.SendFlags
 	if f&CompletionBarrierFence != 0 {
@@ -293,15 +303,15 @@ func (q *requestQueue) submit() (int, error) {
 	posted, err := q.qp.PostSend(q.wrs, q.sges)
 	q.inflight.tail += uint32(posted)
 	if err != nil {
-		q.suppressed = max(q.suppressed, 1) // the post that was to end a suppressed stream may be the one that failed
+		q.suppressed = max(q.suppressed, 1) // the failed post may have been the one with the completion
 		err = failAs("ep_post", err, SubResourceTEP)
 	}
 	q.wrs, q.sges = q.wrs[:0], q.sges[:0]
 	return posted, err
 }
 
-// flushTail makes the work that has been posted end in a completion, if the latest of it does not and there is no
-// earlier tail under way; q.mu is held.
+// flushTail posts a request that makes a completion behind the suppressed ones, unless the latest
+// request makes one or such a request is in flight; q.mu is held.
 func (q *requestQueue) flushTail() {
 	if q.suppressed == 0 || q.qp == nil || q.inflight.count() == 0 || q.marking() {
 		return

@@ -6,14 +6,16 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// PostRecv gives a buffer for one message of the peer's: the segments of iov are filled in order, at most one of
-// them partly. No segments take a message without data. It is valid in every state, and in DISCONNECTED the receive
-// is flushed at once; an endpoint with a shared receive queue is InvalidState. The call copies iov; the memory must be
-// left alone until the completion, which comes to the receive dispatcher with the cookie. It does not
-// block, and allocates only for the first receive that is posted outside a connection.
+// PostRecv posts a buffer for one message of the peer: the message fills the segments of iov in
+// order. No segments take a message without data. The call is valid in every state; in DISCONNECTED
+// the receive is flushed at once. An endpoint with a shared receive queue is InvalidState. The call
+// copies iov; leave the memory alone until the completion, which comes with the cookie on the
+// receive dispatcher. The call does not block, and allocates only for the first receive that is
+// posted outside a connection.
 //
-// The only flag is unsignalled, where the endpoint's receive completion flags are. A message longer than the buffer
-// completes with DTOErrLocalLength and breaks the connection. Errors: those of PostSend; the regions need local write.
+// The only flag is unsignalled, if the endpoint's receive completion flags are. A message longer
+// than the buffer completes with DTOErrLocalLength and breaks the connection. Errors: those of
+// PostSend; the regions need local write.
 //
 // Implements: dat_ep_post_recv.
 func (ep *EP) PostRecv(iov []LMRTriplet, cookie Cookie, flags CompletionFlags) error {
@@ -40,8 +42,8 @@ type Recv struct {
 	Flags  CompletionFlags
 }
 
-// PostRecvBatch posts the receives in order with one crossing into C per 64 of them. It gives how many were posted;
-// an error speaks of the next one.
+// PostRecvBatch posts the receives in order, with one crossing into C per 64 of them. It returns
+// the number posted; the error is that of the next one.
 //
 // Extension.
 func (ep *EP) PostRecvBatch(recvs []Recv) (int, error) {
@@ -89,7 +91,8 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 	case flags&^CompletionUnsignalled != 0:
 		return fail(postRecv, InvalidParameter, SubArg5, "flags %v: only CompletionUnsignalled may be given", flags)
 	case flags != 0 && ep.attr.RecvCompletionFlags != CompletionUnsignalled:
-		return fail(postRecv, InvalidParameter, SubArg5, "flag CompletionUnsignalled: the endpoint's RecvCompletionFlags are %v", ep.attr.RecvCompletionFlags)
+		return fail(postRecv, InvalidParameter, SubArg5,
+			"flag CompletionUnsignalled: the endpoint's RecvCompletionFlags are %v", ep.attr.RecvCompletionFlags)
 	case len(iov) > ep.attr.MaxRecvIOV:
 		return fail(postRecv, InvalidParameter, SubArg2, "%d segments, the limit is %d", len(iov), ep.attr.MaxRecvIOV)
 	}
@@ -104,16 +107,18 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 	if q.inflight.full(len(q.wrs)) {
 		q.source.evd.poll()
 		if q.inflight.full(len(q.wrs)) {
-			return fail(postRecv, InsufficientResources, SubResourceCredits, "all %d receives (MaxRecvDTOs) are outstanding", q.inflight.limit)
+			return fail(postRecv, InsufficientResources, SubResourceCredits, "all %d receives (MaxRecvDTOs) are outstanding",
+				q.inflight.limit)
 		}
 	}
 	q.sges = sges
 	seq := q.inflight.tail + uint32(len(q.wrs))
 	q.inflight.entry(seq).set(cookie, 0, DTOReceive, entryOf(flags), regionOf(iov))
 	if ep.exactState() != EPConnected {
-		q.inflight.saveSGEs(seq, sges[first:]) // Modify may have to post it anew
+		q.inflight.saveSGEs(seq, sges[first:]) // Modify may have to post it again
 	}
-	q.wrs = append(q.wrs, fabric.RecvWR{ID: q.inflight.id | uint64(seq), FirstSGE: uint32(first), NumSGE: uint32(len(sges) - first)})
+	q.wrs = append(q.wrs, fabric.RecvWR{ID: q.inflight.id | uint64(seq), FirstSGE: uint32(first),
+		NumSGE: uint32(len(sges) - first)})
 	return nil
 }
 

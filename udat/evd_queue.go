@@ -8,15 +8,15 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// This file is the queue of a dispatcher: completions and other events in, events out. It knows what it drains only as
-// sources, and their owners only as completionSink and sharedQueue.
+// This file is the queue of a dispatcher. It knows endpoints only as sources, completionSink and
+// sharedQueue.
 
-// drain moves all completions into the ring; e.mu is held.
+// drain moves all completions to the ring; e.mu is held.
 func (e *EVD) drain() { e.drainInto(nil, 1) }
 
-// drainInto takes all completions, and polls up to polls times for the first. Their events go to the slots of to, as
-// far as there are any, then into the ring, which must be empty if there are. It returns the number of slots filled;
-// e.mu is held.
+// drainInto drains all completions, and polls up to polls times for the first. Their events go to
+// the slots of to while there are any, then to the ring; with slots, the ring must be empty. It
+// returns the number of slots filled; e.mu is held.
 func (e *EVD) drainInto(to []Event, polls int) int {
 	if e.cq == nil || e.dead {
 		return 0
@@ -43,8 +43,9 @@ func (e *EVD) drainInto(to []Event, polls int) int {
 	}
 }
 
-// completeFast is complete for the most frequent completions: of work that succeeds and makes an event. It takes the
-// completions up to the first of another kind or queue, and returns their number.
+// completeFast is complete for the most frequent completions, of work that succeeds and makes an
+// event. It handles the completions up to the first of another kind or queue, and returns their
+// number.
 func (e *EVD) completeFast(s *source, wcs []fabric.WC, to []Event) int {
 	if e.discard || s.receive && (s.deferring || e.streams.solicitedOnly()) {
 		return 0
@@ -54,7 +55,8 @@ func (e *EVD) completeFast(s *source, wcs []fabric.WC, to []Event) int {
 		wc := &wcs[i]
 		seq := uint32(wc.ID)
 		en := q.entry(seq)
-		if wc.ID&^math.MaxUint32 != q.id || wc.Status != fabric.StatusSuccess || int32(seq-q.completed) < 0 || en.flags != 0 || en.rmr != nil || s.receive && wc.Flags != 0 {
+		if wc.ID&^math.MaxUint32 != q.id || wc.Status != fabric.StatusSuccess || int32(seq-q.completed) < 0 ||
+			en.flags != 0 || en.rmr != nil || s.receive && wc.Flags != 0 {
 			return i
 		}
 		q.completed = seq + 1
@@ -77,7 +79,8 @@ func (e *EVD) completeFast(s *source, wcs []fabric.WC, to []Event) int {
 	return len(wcs)
 }
 
-// complete settles a completion and makes its event, if it makes one, in the next slot of to or on the ring; e.mu is held.
+// complete settles a completion and makes its event, if it has one, in the next slot of to or on
+// the ring; e.mu is held.
 func (e *EVD) complete(s *source, wc *fabric.WC, to []Event) {
 	en := s.inflight.complete(uint32(wc.ID))
 	if en == nil {
@@ -113,8 +116,8 @@ func (e *EVD) completeShared(wc *fabric.WC) {
 	}
 }
 
-// deliver makes the event of a completion, or defers it until the connection's own event is queued; see complete.
-// places, unless nil, counts the event until it is taken.
+// deliver makes the event of a completion, or defers it until the connection's own event is queued;
+// see complete. places, unless nil, counts the event until it is taken.
 func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomic.Int32, to []Event) {
 	notify := en.flags&entryUnsignalled == 0 || wc.Status != fabric.StatusSuccess
 	var ev, slot *Event
@@ -122,7 +125,7 @@ func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomi
 		s.deferred = append(s.deferred, deferredEvent{notify: notify})
 		ev, notify = &s.deferred[len(s.deferred)-1].ev, false
 	} else if slot = e.callerSlot(to); slot != nil {
-		ev = &e.scratch // given to an interface, the caller's own slot would have to be on the heap
+		ev = &e.scratch // the caller's slot would escape to the heap through the interface
 	} else {
 		ev = e.ringSlot()
 	}
@@ -138,7 +141,7 @@ func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomi
 		ev.places = places
 	}
 	if s.receive && notify && wc.Status == fabric.StatusSuccess {
-		notify = !(e.streams.solicitedOnly() && e.waiting.armed) // the device will tell
+		notify = !(e.streams.solicitedOnly() && e.waiting.armed) // the device notifies
 	}
 	if slot != nil {
 		*slot, e.scratch = e.scratch, Event{}
@@ -146,15 +149,16 @@ func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomi
 	e.notify(notify)
 }
 
-// settle passes a completion to the owner of its work, and keeps its report for when the dispatcher is unlocked.
+// settle passes a completion to its owner, and keeps the owner's report until the dispatcher is
+// unlocked.
 func (e *EVD) settle(s *source, en *inflightEntry, wc *fabric.WC, ev *Event) {
 	if after := s.sink.complete(en, wc, ev); after != nil {
 		e.after = append(e.after, after)
 	}
 }
 
-// callerSlot returns the next unused slot of the caller's slice, empty, or nil if there is none or if the ring has
-// earlier events.
+// callerSlot returns the next unused slot of the caller's slice, empty, or nil if there is none or
+// the ring has earlier events.
 func (e *EVD) callerSlot(to []Event) *Event {
 	if e.taken >= len(to) || e.ring.n > 0 {
 		return nil
@@ -165,7 +169,8 @@ func (e *EVD) callerSlot(to []Event) *Event {
 	return ev
 }
 
-// ringSlot returns an empty slot of the ring, nil if the dispatcher has overflowed and has no room for more; e.mu is held.
+// ringSlot appends an empty event to the ring and returns it, nil if an overflowed dispatcher has
+// no room left; e.mu is held.
 func (e *EVD) ringSlot() *Event {
 	if e.ring.n+e.taken+e.reserved >= e.qlen && e.overflow() {
 		return nil
@@ -173,10 +178,11 @@ func (e *EVD) ringSlot() *Event {
 	return e.ring.push()
 }
 
-// overflowRoom is how many events beyond its length an overflowed dispatcher keeps at least.
+// overflowRoom is the least number of events that an overflowed dispatcher keeps beyond its length.
 const overflowRoom = 4096
 
-// overflow reports the overflow, once, and whether there is no room beyond the queue's length either.
+// overflow reports the overflow, once. full means that there is no room beyond the queue's length
+// either.
 func (e *EVD) overflow() (full bool) {
 	if !e.overflowed {
 		e.overflowed = true
@@ -185,7 +191,8 @@ func (e *EVD) overflow() (full bool) {
 	return e.ring.n >= e.qlen+max(e.capacity, overflowRoom)
 }
 
-// push queues an event; e.mu is held. notify says whether it may wake a waiter or trigger the notification object.
+// push queues an event; e.mu is held. notify means that it may wake a waiter or trigger the
+// notification object.
 func (e *EVD) push(ev *Event, notify bool) {
 	slot := e.ringSlot()
 	if slot == nil {
@@ -197,8 +204,8 @@ func (e *EVD) push(ev *Event, notify bool) {
 	e.notify(notify)
 }
 
-// notify tells of an event that has just come, if it is a notification event; e.mu is held. A waiter is woken by whoever
-// has locked the dispatcher, when all events have come: see rouse.
+// notify notes a notification event, if yes, and triggers the notification object; e.mu is held.
+// The waiter is woken later, by rouse, when all events have been queued.
 func (e *EVD) notify(yes bool) {
 	if !yes {
 		return
@@ -212,7 +219,8 @@ func (e *EVD) notify(yes bool) {
 // triggers reports whether a notification event triggers the notification object now.
 func (e *EVD) triggers() bool { return e.cno != nil && !e.waiting.blocked() && !e.disabled && !e.dead }
 
-// take takes up to len(to) events and drains the completion queue if the ring has fewer; e.mu is held.
+// take takes up to len(to) events, and drains the completion queue if the ring has fewer; e.mu is
+// held.
 func (e *EVD) take(to []Event, polls int) int {
 	n := 0
 	if e.ring.n == 0 {
@@ -235,21 +243,22 @@ func (e *EVD) pop(to *Event) {
 	}
 }
 
-// unlock unlocks the dispatcher and reports what has failed. No lock of an endpoint may be held.
+// unlock unlocks the dispatcher and reports failures. No lock of an endpoint may be held.
 func (e *EVD) unlock() {
 	for _, after := range e.unlockAfter() {
 		after()
 	}
 }
 
-// unlockLater is unlock for callers who may hold the lock of an endpoint: it reports in the background.
+// unlockLater is unlock for callers that may hold the lock of an endpoint: it reports in the
+// background.
 func (e *EVD) unlockLater() {
 	for _, after := range e.unlockAfter() {
 		go after()
 	}
 }
 
-// unlockAfter unlocks the dispatcher and returns the reports of failures, which the caller must make.
+// unlockAfter unlocks the dispatcher and returns the reports of failures, for the caller to run.
 func (e *EVD) unlockAfter() []func() {
 	after := e.after
 	if len(after) > 0 {
@@ -259,22 +268,24 @@ func (e *EVD) unlockAfter() []func() {
 	return after
 }
 
-// async queues an event on the adapter's asynchronous dispatcher. from is a dispatcher whose lock is held.
+// async queues an event on the adapter's asynchronous dispatcher. from, unless nil, is a dispatcher
+// whose lock is held.
 func (ia *IA) async(from *EVD, ev *Event) {
 	to := ia.asyncEVD
 	if to == nil || to == from {
-		return // nobody listens, or it is this dispatcher itself that overflows
+		return // there is none, or it is this dispatcher that overflows
 	}
 	if from == nil {
 		to.post(ev)
 		return
 	}
-	// Of two dispatchers that are locked at once the second is the adapter's own, or one of an adapter that was opened before: no circle.
+	// Of two dispatchers that are locked at once the second is the adapter's own, or one of an adapter
+	// that was opened before: no circle.
 	to.mu.LockNested()
 	to.postLocked(ev)
 }
 
-// post queues an event that does not come from the completion queue.
+// post queues an event that is no completion.
 func (e *EVD) post(ev *Event) {
 	if e == nil {
 		return
@@ -283,15 +294,15 @@ func (e *EVD) post(ev *Event) {
 	e.postLocked(ev)
 }
 
-// postLocked is post on a dispatcher that the caller has locked; it unlocks it.
+// postLocked is post on a locked dispatcher, which it unlocks.
 func (e *EVD) postLocked(ev *Event) {
 	e.push(ev, true)
 	e.rouse()
 	e.unlock()
 }
 
-// reserve takes a place on the queue for an event that postReserved will queue. It reports false if there is none, which
-// is no overflow. Completions that the device has take places too.
+// reserve takes a place on the queue for postReserved; completions of the device take places too.
+// It returns false if there is none, which is no overflow.
 func (e *EVD) reserve() bool {
 	e.mu.Lock()
 	defer e.unlockLater()
@@ -304,14 +315,15 @@ func (e *EVD) reserve() bool {
 	return true
 }
 
-// unreserve gives a reserved place back.
+// unreserve returns a reserved place.
 func (e *EVD) unreserve() {
 	e.mu.Lock()
 	e.reserved--
 	e.mu.Unlock()
 }
 
-// postReserved queues an event on a reserved place. It reports false if the dispatcher has been destroyed.
+// postReserved queues an event on a reserved place. It returns false if the dispatcher has been
+// destroyed.
 func (e *EVD) postReserved(ev *Event) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -324,12 +336,12 @@ func (e *EVD) postReserved(ev *Event) bool {
 	return true
 }
 
-// poll drains the completion queue for callers who do not wait on the dispatcher. They may hold locks of an endpoint:
-// failures are reported in the background.
+// poll drains the completion queue for callers that do not wait on the dispatcher. They may hold
+// locks of an endpoint: failures are reported in the background.
 func (e *EVD) poll() {
 	e.mu.Lock()
 	e.drain()
-	e.rouse() // not every device notifies of a failed receive that was not solicited
+	e.rouse() // a device may not notify of a failed receive that was not solicited
 	e.unlockLater()
 }
 
@@ -340,7 +352,8 @@ func (e *EVD) rouse() {
 	}
 }
 
-// wake makes a parked call check; one that does not park checks before it does. e.mu is held.
+// wake makes a parked call check again; e.mu is held. A call that is not parked checks before it
+// parks.
 func (e *EVD) wake() {
 	if e.waiting.waiter != waiterParked {
 		return
@@ -355,7 +368,8 @@ func (e *EVD) wake() {
 	}
 }
 
-// rearm notes that the completion queue may no longer be armed: not every device keeps a resized queue armed.
+// rearm notes that the completion queue may not be armed any more: not every device keeps a resized
+// queue armed.
 func (e *EVD) rearm() {
 	e.waiting.armed = false
 	if e.waiting.parked() {
@@ -363,19 +377,23 @@ func (e *EVD) rearm() {
 	}
 }
 
-// fit makes the completion queue at least depth entries deep; e.mu is held. It never shrinks one.
+// fit makes the completion queue at least depth entries deep, and never shrinks it; e.mu is held.
 func (e *EVD) fit(op string, depth int) error {
 	if e.cq == nil || depth <= e.cq.Depth() {
 		return nil
 	}
 	limit := e.obj.ia.device.Attr().MaxCQE
 	if depth > limit {
-		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, the limit is %d", depth, limit)
+		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, the limit is %d",
+			depth, limit)
 	}
 	err := e.cq.Resize(min(limit, max(depth, 2*e.cq.Depth())))
 	switch {
 	case errors.Is(err, fabric.ErrNotSupported):
-		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, has %d, and this device cannot resize one: create the dispatcher for at least %d events: %w", depth, e.cq.Depth(), depth, err)
+		return fail(op, InsufficientResources, SubResourceTEVD,
+			"the completion queue needs %d entries, has %d, and this device cannot resize one: "+
+				"create the dispatcher for at least %d events: %w",
+			depth, e.cq.Depth(), depth, err)
 	case err != nil:
 		return failAs(op, err, SubResourceTEVD)
 	}

@@ -6,10 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// EventNumber says what an Event is; the bits above the low 12 name its stream.
+// EventNumber is the kind of an Event; the bits above the low 12 name its stream.
 type EventNumber uint32
 
-// Event numbers. Those of the SRQ low and endpoint soft high watermark are this library's: DAT 1.2 gives them none.
+// Event numbers. Those of the SRQ low and endpoint soft high watermark are this library's: DAT 1.2
+// gives them none.
 const (
 	EventDTOCompletion              EventNumber = 0x00001
 	EventRMRBindCompletion          EventNumber = 0x01001
@@ -54,7 +55,8 @@ var eventText = map[EventNumber]string{
 	EventSoftware:                   "DAT_SOFTWARE_EVENT",
 }
 
-// String is the event's DAT name: "DAT_CONNECTION_EVENT_ESTABLISHED". The two watermark events, which have none, print without DAT_.
+// String is the event's DAT name: "DAT_CONNECTION_EVENT_ESTABLISHED". The two watermark events,
+// which have none, have no prefix DAT_.
 func (n EventNumber) String() string {
 	if s, ok := eventText[n]; ok {
 		return s
@@ -62,7 +64,7 @@ func (n EventNumber) String() string {
 	return "event 0x" + strconv.FormatUint(uint64(n), 16)
 }
 
-// DTOStatus is how a data transfer or a bind ended.
+// DTOStatus is how a data transfer or a bind has ended.
 type DTOStatus uint32
 
 // Statuses. Anything but DTOSuccess breaks the connection.
@@ -82,7 +84,8 @@ const (
 )
 
 var dtoStatusText = [...]string{
-	"DAT_DTO_SUCCESS", "DAT_DTO_ERR_FLUSHED", "DAT_DTO_ERR_LOCAL_LENGTH", "DAT_DTO_ERR_LOCAL_EP", "DAT_DTO_ERR_LOCAL_PROTECTION",
+	"DAT_DTO_SUCCESS", "DAT_DTO_ERR_FLUSHED", "DAT_DTO_ERR_LOCAL_LENGTH", "DAT_DTO_ERR_LOCAL_EP",
+	"DAT_DTO_ERR_LOCAL_PROTECTION",
 	"DAT_DTO_ERR_BAD_RESPONSE", "DAT_DTO_ERR_REMOTE_ACCESS", "DAT_DTO_ERR_REMOTE_RESPONDER", "DAT_DTO_ERR_TRANSPORT",
 	"DAT_DTO_ERR_RECEIVER_NOT_READY", "DAT_DTO_ERR_PARTIAL_PACKET", "DAT_RMR_OPERATION_FAILED",
 }
@@ -95,7 +98,8 @@ func (s DTOStatus) String() string {
 	return "status " + strconv.FormatUint(uint64(s), 10)
 }
 
-// DTOOperation is the operation that a completion is of; the values are those of DAT 2.0 and its IB extension.
+// DTOOperation is the operation of a completion; the values are those of DAT 2.0 and its IB
+// extension.
 type DTOOperation uint8
 
 // Operations.
@@ -114,8 +118,10 @@ const (
 )
 
 var dtoOperationText = map[DTOOperation]string{
-	DTOSend: "DAT_DTO_SEND", DTORDMAWrite: "DAT_DTO_RDMA_WRITE", DTORDMARead: "DAT_DTO_RDMA_READ", DTOReceive: "DAT_DTO_RECEIVE",
-	DTOReceiveInv: "DAT_DTO_RECEIVE_WITH_INVALIDATE", DTOBind: "DAT_DTO_BIND_MW", DTORDMAWriteImm: "DAT_IB_DTO_RDMA_WRITE_IMMED",
+	DTOSend: "DAT_DTO_SEND", DTORDMAWrite: "DAT_DTO_RDMA_WRITE", DTORDMARead: "DAT_DTO_RDMA_READ",
+	DTOReceive:    "DAT_DTO_RECEIVE",
+	DTOReceiveInv: "DAT_DTO_RECEIVE_WITH_INVALIDATE", DTOBind: "DAT_DTO_BIND_MW",
+	DTORDMAWriteImm:    "DAT_IB_DTO_RDMA_WRITE_IMMED",
 	DTOReceiveWriteImm: "DAT_IB_DTO_RECV_IMMED", DTOFetchAdd: "DAT_IB_DTO_FETCH_ADD", DTOCmpSwap: "DAT_IB_DTO_CMP_SWAP",
 	DTOReceiveImm: "DAT_IB_DTO_RECV_MSG_IMMED",
 }
@@ -143,12 +149,12 @@ const (
 	ReasonOther               = 0 // LMR, RMR, PZ
 )
 
-// Event is one event of any stream: a flat value of 128 bytes, of which the fields of its kind are set. What every
-// completion sets lies in the first 64.
+// Event is one event of any stream: a flat value of 128 bytes, of which the fields of its kind are
+// set. What every completion sets lies in the first 64.
 type Event struct {
 	Number EventNumber
 	Status DTOStatus // DTO and bind completions
-	EVD    *EVD      // the dispatcher that it was queued on
+	EVD    *EVD      // the dispatcher of the event
 
 	// DTO and bind completions, and connection events.
 	EP *EP
@@ -169,18 +175,18 @@ type Event struct {
 	// Connection requests. CR must not be used after accept, reject or handoff.
 	CR *CR
 
-	// Object is the service point of a connection request (nil for a reserved one, which is gone), or what an
-	// asynchronous event is about.
+	// Object is the service point of a connection request (nil for a reserved one, which is gone), or
+	// what an asynchronous event is about.
 	Object Handle
 
 	// Software is the payload of a software event.
 	Software any
 
-	places *atomic.Int32   // counts the event as a receive of its shared queue, until it is taken
+	places *atomic.Int32   // of a shared queue's receive: to be decremented when the event is taken
 	conn   *connectionData // of connection events and requests; nil: none
 }
 
-// connectionData is what events of connections alone have.
+// connectionData is set in connection events and connection requests only.
 type connectionData struct {
 	qual    ConnQual
 	private []byte
@@ -188,19 +194,20 @@ type connectionData struct {
 	failure *connectError // see Err
 }
 
-// PrivateData came with ESTABLISHED at the active end, with PEER_REJECTED, or with the NON_PEER_REJECTED of a program that
-// rejects without being a DAT Consumer. It stays valid.
+// PrivateData is the peer's private data, in ESTABLISHED at the active end, in PEER_REJECTED, and
+// in the NON_PEER_REJECTED of a program that is no DAT Consumer. It stays valid.
 //
 // Extension. It is part of the event data.
 func (e Event) PrivateData() []byte { return e.connection().private }
 
-// PrivateDataPadded says that PrivateData has the size of the connection manager's message: the peer is no program of this
-// library, and its own data may end earlier, in zeroes. Where it is false PrivateData is what the peer gave, to the byte.
+// PrivateDataPadded means that PrivateData is padded with zeroes to the size of the connection
+// manager's message, because the peer is no program of this library. Otherwise PrivateData is
+// exact.
 //
 // Extension.
 func (e Event) PrivateDataPadded() bool { return e.connection().padded }
 
-// ConnQual is the qualifier that a connection request came to.
+// ConnQual is the qualifier to which a connection request came.
 //
 // Extension. It is part of the event data.
 func (e Event) ConnQual() ConnQual { return e.connection().qual }
@@ -212,14 +219,15 @@ func (e Event) connection() connectionData {
 	return *e.conn
 }
 
-// freePlace gives the shared queue of the event its place back: the Consumer has taken the event, or never will.
+// freePlace frees the event's place in its shared queue: the Consumer has taken the event, or never
+// will.
 func (e *Event) freePlace() {
 	if e.places != nil {
 		e.places.Add(-1)
 	}
 }
 
-// LocalAddr is the local address that a connection request came to.
+// LocalAddr is the local address to which a connection request came.
 //
 // Extension. It is part of the event data.
 func (e *Event) LocalAddr() netip.Addr {
@@ -229,8 +237,9 @@ func (e *Event) LocalAddr() netip.Addr {
 	return e.CR.localAddr
 }
 
-// Err says why a connection event is not ESTABLISHED: the fabric's own words with its errno, and where a peer did not answer what was
-// awaited and what to look at. It is nil for other events, for DISCONNECTED, and where nothing more than the event's number is known.
+// Err is why a connection event is not ESTABLISHED: the fabric's error with its errno and, if a
+// peer did not answer, what was awaited and what to check. It is nil for other events, for
+// DISCONNECTED, and if no more is known than the event's number.
 //
 // Extension.
 func (e *Event) Err() error {

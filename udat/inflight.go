@@ -6,17 +6,18 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// inflight is the work of one queue of an endpoint that is posted and not completed: a ring of entries between a head
-// and a tail. The poster moves the tail, under the lock of its queue; the dispatcher that takes the completions moves
-// the head, under its own lock. The poster reads the head only when the queue seems full, so that a post that finds
-// room takes no second lock. Work completes in the order in which it was posted.
+// inflight is the work of one queue of an endpoint that is posted and not completed: a ring of
+// entries between a head and a tail. The poster moves the tail, under the lock of its queue; the
+// dispatcher that drains the completions moves the head, under its own lock. The poster reads the
+// head only when the queue seems full, so that most posts take one lock. Work completes in the
+// order of posting.
 //
-// A suppressed request that succeeds makes no completion: a later completion proves it done, so that the head may move
-// over several entries.
+// A suppressed request that succeeds makes no completion. A later completion proves it done, so the
+// head may move over several entries.
 type inflight struct {
 	id      uint64 // upper half of the work request ids
 	entries []inflightEntry
-	limit   uint32 // the Consumer's; the ring has spareEntries more
+	limit   uint32 // MaxRecvDTOs or MaxRequestDTOs; the ring has spareEntries more
 
 	// Guarded by the poster's lock.
 	tail   uint32 // number of the next entry to be posted
@@ -30,7 +31,7 @@ type inflight struct {
 	completed uint32 // number of the first entry that has not completed
 }
 
-// inflightEntry is one piece of work that has been posted.
+// inflightEntry is one piece of work in flight.
 type inflightEntry struct {
 	cookie Cookie
 	lmr    *LMR   // of the first segment that is not empty
@@ -42,8 +43,7 @@ type inflightEntry struct {
 	segments uint16 // of a receive, where saveSGEs has saved them
 }
 
-// set fills in the entry of a data transfer. It skips pointer stores that change nothing: each costs a write barrier
-// while the garbage collector marks.
+// set fills in the entry of a data transfer. It skips redundant pointer stores: no write barrier.
 func (en *inflightEntry) set(cookie Cookie, length uint64, op DTOOperation, flags entryFlags, l *LMR) {
 	en.cookie, en.length, en.op, en.flags = cookie, length, op, flags
 	if en.lmr != l {
@@ -58,16 +58,15 @@ type entryFlags uint8
 
 const (
 	entrySuppressed  entryFlags = 1 << iota // success makes no event
-	entryUnsignalled                        // the event notifies nobody
-	entryInternal                           // posted by the library: no event at all
+	entryUnsignalled                        // the event does not notify
+	entryInternal                           // posted by the library: no event
 )
 
-// spareEntries is the number of entries beyond the Consumer's limit: for the one request that the library posts to
-// learn that the suppressed requests before it are done.
+// spareEntries is the number of entries beyond the Consumer's limit: one, for the request that the
+// library posts to learn that the suppressed requests before it are done.
 const spareEntries = 1
 
-// newInflight makes the ring of a queue of limit entries with up to stride saved segments each. headMu is the lock of
-// the dispatcher.
+// newInflight makes the ring of a queue of limit entries, with up to stride saved segments each.
 func newInflight(limit, stride int, headMu sync.Locker) inflight {
 	size := 1
 	for size < limit+spareEntries {
@@ -92,7 +91,8 @@ func (q *inflight) count() int {
 	return int(q.tail - q.freed)
 }
 
-// full reports whether there is no room for one more after the posted entries and a batch of more; the poster's lock is held.
+// full reports whether the posted entries and a batch of more leave no room for another; the
+// poster's lock is held.
 func (q *inflight) full(more int) bool {
 	return q.tail+uint32(more)-q.freed >= q.limit && q.count()+more >= int(q.limit)
 }
@@ -100,8 +100,8 @@ func (q *inflight) full(more int) bool {
 // done reports whether all work before seq has completed.
 func (q *inflight) done(seq uint32) bool { return int32(q.head()-seq) >= 0 }
 
-// complete moves the head behind the entry of a completion and returns the entry, or nil if clear has forgotten it; the
-// dispatcher's lock is held.
+// complete moves the head behind the completed entry and returns the entry, or nil if clear has
+// forgotten it; the dispatcher's lock is held.
 func (q *inflight) complete(seq uint32) *inflightEntry {
 	if int32(seq-q.completed) < 0 {
 		return nil
@@ -110,10 +110,12 @@ func (q *inflight) complete(seq uint32) *inflightEntry {
 	return q.entry(seq)
 }
 
-// clear forgets all work in flight; completions of it that still come are dropped. Both locks are held.
+// clear forgets all work in flight; completions of it that still come are dropped. Both locks are
+// held.
 func (q *inflight) clear() { q.completed, q.freed = q.tail, q.tail }
 
-// saveSGEs saves the segments of a receive that is posted outside a connection: Modify may have to post it anew.
+// saveSGEs saves the segments of a receive that is posted outside a connection: Modify may have to
+// post it again.
 func (q *inflight) saveSGEs(seq uint32, sges []fabric.SGE) []fabric.SGE {
 	if q.segments == nil {
 		q.segments = make([]fabric.SGE, len(q.entries)*int(q.stride))

@@ -1,6 +1,6 @@
 package udat
 
-// eventRing is a first-in first-out queue of events. It allocates only to grow past the size it was made with.
+// eventRing is a first-in first-out queue of events. It allocates only to grow.
 type eventRing struct {
 	buf  []Event // a power of two long
 	head int
@@ -15,7 +15,7 @@ func newEventRing(atLeast int) eventRing {
 	return eventRing{buf: make([]Event, size)}
 }
 
-// push returns the slot of a new last event, empty, for the caller to fill in.
+// push appends an empty event and returns it, to be filled in.
 func (r *eventRing) push() *Event {
 	if r.n == len(r.buf) {
 		r.reserve(r.n + 1)
@@ -36,7 +36,7 @@ func (r *eventRing) pop(to *Event) {
 	}
 }
 
-// reserve makes room for that many events in all.
+// reserve makes room for atLeast events in all.
 func (r *eventRing) reserve(atLeast int) {
 	if atLeast <= len(r.buf) {
 		return
