@@ -77,13 +77,13 @@ func TestRoundsEndInTime(t *testing.T) {
 	assert.Equal(t, n, 6)
 }
 
-// Every endpoint count gives figures, on the fabric inside the process.
-func TestMeasureScale(t *testing.T) {
+// Every number of endpoints connects.
+func TestConnectMany(t *testing.T) {
 	for _, n := range []int{1, 3, 100} {
-		s, err := measureScale("mem0", n, 500)
+		took, err := connectMany("mem0", n)
 		assert.NilError(t, err)
-		assert.Assert(t, s.perEvent > 0 && s.connects > 0, "%d endpoints: %+v", n, s)
+		assert.Assert(t, took > 0)
 	}
-	_, err := measureScale("nosuch", 1, 10)
+	_, err := connectMany("nosuch", 1)
 	assert.ErrorIs(t, err, udat.ErrProviderNotFound)
 }

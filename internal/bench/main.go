@@ -66,9 +66,8 @@ type part struct {
 
 var parts = []part{
 	{"loop", "The library on a model of a NIC, at native speed", false, (*bench).loop},
-	{"scale", "Scale on mem0", false, (*bench).scaleMem},
 	{"compare", "Beside perftest and dapltest", true, (*bench).compare},
-	{"scale", "Scale on a verbs device", true, (*bench).scaleDevice},
+	{"scale", "Many endpoints", true, (*bench).scale},
 	{nic, "Beside perftest on a NIC", true, (*bench).compareNIC}, // not without its name
 }
 

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -14,124 +12,99 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// endpoints on one EVD.
+// endpoints on one completion queue, or one EVD.
 var endpoints = []int{1, 16, 256, 1024}
 
 // scaleTime bounds the rounds.
 const scaleTime = 80 * time.Second
 
-// window is how many operations are outstanding in all, on however many endpoints.
+// window is how many operations are in flight in all, on however many endpoints.
 const window = 64
 
-func (b *bench) scaleMem(s *result.Section) error { return b.scale(s, "mem0", false) }
-
-func (b *bench) scaleDevice(s *result.Section) error { return b.scale(s, b.device, true) }
-
-// scale measures the cost per event, the connections per second and the memory of endpoints, all on
-// one EVD.
-func (b *bench) scale(s *result.Section, device string, verbs bool) error {
+// scale measures the cost of an operation on many endpoints, and the connections per second.
+func (b *bench) scale(s *result.Section) error {
 	const self = "ci/bench.sh scale"
+	perf := func(n int) []string {
+		return []string{
+			"ib_write_bw", "-d", b.device, "-F", "-s", "8", "-n", strconv.Itoa(max(20, 20000/n)), "-q", strconv.Itoa(n),
+			"-t", strconv.Itoa(max(1, window/n)), "-Q", "1", "-I", strconv.Itoa(inline),
+		}
+	}
+	dat := func(n int) []string {
+		return b.datperf(result.Busy, "-t", result.Write, "-m", result.Bandwidth, "-l", strings.Join(layers, ","),
+			"-s", "8", "-n", strconv.Itoa(max(20*n, 20000)), "-q", strconv.Itoa(n),
+			"--depth", strconv.Itoa(max(1, window/n)), "--signal", "1")
+	}
 	cost := &result.Table{
-		Title: "Time per RDMA write of 8 bytes and its event, " + device, Unit: "ns", Series: []string{"udat"},
-		How: []string{self},
-		Note: fmt.Sprintf("%d writes outstanding in all, on the endpoints in turn; every one makes an event on the one EVD.",
-			window),
+		Title: "Time per RDMA write of 8 bytes, by endpoints", Unit: "ns",
+		Series: append([]string{"ib_write_bw"}, layers...),
+		How:    []string{show(b.pin(clientEnd, perf(1))) + " " + b.address, show(dat(1))},
+		Note:   fmt.Sprintf("%d writes in flight in all, at least one on each endpoint; every one is signalled.", window),
 	}
 	rate := &result.Table{
-		Title: "Connections per second, " + device, Unit: "1/s", Series: []string{"udat"}, How: []string{self},
-		Note: "From creating the first endpoint to the last connection established; both ends in one process.",
+		Title: "Connections per second", Unit: "1/s", Series: []string{"cmtime", "udat"},
+		How: []string{"cmtime -s " + b.address + " -b " + b.address + " -c $N", self},
+		Note: "udat: from creating the first endpoint to the last connection established, both ends in one process. " +
+			"cmtime: its steps from creating the identifier to the connection, two processes.",
 	}
-	size := &result.Table{
-		Title: "Memory per connected endpoint, " + device, Unit: "bytes", Series: []string{"Go heap", "resident"},
-		How: []string{self},
-		Note: "Queues for 64 requests shared out among the endpoints, at least one each, and one receive; " +
-			"resident includes what the C libraries and the driver map.",
+	s.Tables = append(s.Tables, cost, rate)
+	stop, err := b.datperfServers()
+	if err != nil {
+		return err
 	}
-	s.Tables = append(s.Tables, cost, rate, size)
-	if verbs {
-		cost.Series = append([]string{"ib_write_bw"}, cost.Series...)
-		cost.How = append(cost.How, b.manyPairs(0)+" "+b.address)
-		cost.Note += " ib_write_bw, in C, has the same number of queue pairs on its one completion queue."
-		rate.Series = append([]string{"cmtime"}, rate.Series...)
-		rate.How = append(rate.How, "cmtime -s "+b.address+" -b "+b.address+" -c $N")
-		rate.Note += " cmtime: its steps from creating the identifier to the connection, two processes."
-	}
-	events := 200000
-	if verbs {
-		events = 20000
-	}
-	if b.quick {
-		events /= 20
-	}
-	err := b.inRounds(scaleTime, func() error {
+	defer stop()
+	err = b.inRounds(scaleTime, func() error {
 		for _, n := range endpoints {
 			row := strconv.Itoa(n)
-			got, err := measureScale(device, n, events)
+			out, err := b.perftest(result.Busy, perf(n))
+			var bytes float64
+			if err == nil {
+				bytes, err = perftestBandwidth(out, 8)
+			}
 			if err != nil {
-				cost.Fail(row, "udat", err)
-				continue
+				cost.Fail(row, "ib_write_bw", err)
+			} else {
+				cost.Add(row, "ib_write_bw", show(b.pin(clientEnd, perf(n)))+" "+b.address, 8e9/bytes)
 			}
-			cost.Add(row, "udat", self, got.perEvent)
+			b.both(cost, row, dat(n), func(layer, command string, total *result.Stream) {
+				cost.Add(row, layer, command, 1e9/total.OpsS)
+			})
 			if n > 1 {
-				rate.Add(row, "udat", self, got.connects)
-				size.Add(row, "Go heap", self, got.heap)
-				size.Add(row, "resident", self, got.resident)
-			}
-			if verbs {
-				b.scaleOthers(cost, rate, n)
+				b.connections(rate, self, n)
 			}
 		}
 		return nil
 	})
-	if verbs && b.machine == tcg {
+	if b.machine == tcg {
 		return err
 	}
-	one, first := cost.Sample("1", "udat"), cost.Sample("1", "ib_write_bw")
+	first := cost.Sample("1", "ib_write_bw")
 	for _, r := range cost.Rows {
-		v, c := cost.Sample(r.Name, "udat"), cost.Sample(r.Name, "ib_write_bw")
-		switch {
-		case one == nil || v == nil || r.Name == "1":
-		case !verbs:
-			r.Limit("udat <= 1.2 x its time with one endpoint", v.Ratio(one), 1.2)
-		case first != nil && c != nil:
-			r.Limit("udat's growth <= 1.2 x ib_write_bw's", v.Ratio(one)/c.Ratio(first), 1.2)
+		c := cost.Sample(r.Name, "ib_write_bw")
+		for _, layer := range layers {
+			v, one := cost.Sample(r.Name, layer), cost.Sample("1", layer)
+			if r.Name != "1" && c != nil && first != nil && v != nil && one != nil {
+				r.Limit(layer+" grows <= 1.2 x as much as ib_write_bw", v.Ratio(one)/c.Ratio(first), 1.2)
+			}
 		}
 	}
 	rate.Mark("udat", ">=", 0.9, "cmtime")
 	return err
 }
 
-// manyPairs is the command line of perftest for n queue pairs.
-func (b *bench) manyPairs(n int) string {
-	pairs, each, depth := "$N", "$EACH", "$DEPTH"
-	if n > 0 {
-		pairs, depth, each = strconv.Itoa(n), strconv.Itoa(max(1, window/n)), strconv.Itoa(max(20, 20000/n))
-	}
-	return fmt.Sprintf("ib_write_bw -d %s -F -s 8 -n %s -q %s -t %s -Q 1 -I 256", b.device, each, pairs, depth)
-}
-
-func (b *bench) scaleOthers(cost, rate *result.Table, n int) {
+// connections measures how fast n endpoints connect.
+func (b *bench) connections(t *result.Table, self string, n int) {
 	row := strconv.Itoa(n)
-	argv := strings.Fields(b.manyPairs(n))
-	line := show(b.pin(clientEnd, argv))
-	out, err := b.perftest(result.Busy, argv)
-	if err == nil {
-		var bytes float64
-		if bytes, err = perftestBandwidth(out, 8); err == nil {
-			cost.Add(row, "ib_write_bw", line+" "+b.address, 8e9/bytes)
-		}
-	}
-	if err != nil {
-		cost.Fail(row, "ib_write_bw", err)
-	}
-	if n == 1 {
-		return
-	}
-	argv = []string{"cmtime", "-s", b.address, "-b", b.address, "-c", row}
+	argv := []string{"cmtime", "-s", b.address, "-b", b.address, "-c", row}
 	if v, err := b.cmtime(argv); err != nil {
-		rate.Fail(row, "cmtime", err)
+		t.Fail(row, "cmtime", err)
 	} else {
-		rate.Add(row, "cmtime", show(argv), float64(n)/v.Seconds())
+		t.Add(row, "cmtime", show(argv), float64(n)/v.Seconds())
+	}
+	if v, err := connectMany(b.device, n); err != nil {
+		t.Fail(row, "udat", err)
+	} else {
+		t.Add(row, "udat", self, float64(n)/v.Seconds())
 	}
 }
 
@@ -162,84 +135,51 @@ func (b *bench) cmtime(argv []string) (time.Duration, error) {
 	return time.Duration(ms * float64(time.Millisecond)), nil
 }
 
-// scaled is what n connected endpoints gave.
-type scaled struct {
-	perEvent float64 // ns
-	connects float64 // per second
-	heap     float64 // bytes per endpoint
-	resident float64
-}
-
 // connectTime bounds everything that waits here.
 const connectTime = time.Minute
 
 // connectAtOnce is how many connections are under way at a time.
 const connectAtOnce = 32
 
-// measureScale connects n endpoints on one EVD with n others in this process, and writes through
-// them.
-func measureScale(device string, n, events int) (s scaled, err error) {
+// connectMany connects n endpoints with n others of this process, and returns the time that took.
+func connectMany(device string, n int) (took time.Duration, err error) {
 	ia, err := udat.Open(device)
 	if err != nil {
-		return s, err
+		return 0, err
 	}
 	defer func() { err = errors.Join(err, ia.Close(udat.CloseAbrupt)) }()
 	pz, err := ia.CreatePZ()
 	if err != nil {
-		return s, err
+		return 0, err
 	}
-	mem, err := ia.AllocLMR(pz, 4096, udat.PrivAll)
-	if err != nil {
-		return s, err
-	}
-	depth := (window + n - 1) / n
-	var evds []*udat.EVD
-	for _, e := range []struct {
-		qlen  int
-		flags udat.EVDFlags
-	}{
-		{2 * n * (depth + 1), udat.EVDDTO}, {2 * n * (depth + 1), udat.EVDDTO},
-		{4*n + 16, udat.EVDConnection}, {4*n + 16, udat.EVDConnection | udat.EVDCR},
-	} {
-		evd, err := ia.CreateEVD(e.qlen, e.flags, nil)
-		if err != nil {
-			return s, err
+	var evds [3]*udat.EVD
+	for i, flags := range []udat.EVDFlags{udat.EVDDTO, udat.EVDConnection, udat.EVDConnection | udat.EVDCR} {
+		if evds[i], err = ia.CreateEVD(4*n+16, flags, nil); err != nil {
+			return 0, err
 		}
-		evds = append(evds, evd)
 	}
-	dto, peerDTO, conn, peerConn := evds[0], evds[1], evds[2], evds[3]
+	dto, conn, peerConn := evds[0], evds[1], evds[2]
 	qual, _, err := ia.CreatePSPAny(peerConn, udat.PSPConsumer)
 	if err != nil {
-		return s, err
+		return 0, err
 	}
-	heap, resident := memoryUse()
 	begin := time.Now()
-	attr := &udat.EPAttr{MaxRequestDTOs: depth, MaxRecvDTOs: 1, MaxRequestIOV: 1, MaxRecvIOV: 1}
-	eps, peers := make([]*udat.EP, n), make([]*udat.EP, n)
-	for i := range n {
-		if eps[i], err = ia.CreateEP(pz, dto, dto, conn, attr); err != nil {
-			return s, fmt.Errorf("endpoint %d: %w", i, err)
-		}
-		if peers[i], err = ia.CreateEP(pz, peerDTO, peerDTO, peerConn, attr); err != nil {
-			return s, fmt.Errorf("endpoint %d: %w", n+i, err)
-		}
-	}
+	attr := &udat.EPAttr{MaxRequestDTOs: 1, MaxRecvDTOs: 1, MaxRequestIOV: 1, MaxRecvIOV: 1}
 	accepted := make(chan error, 1)
-	go func() { accepted <- acceptAll(peerConn, peers) }()
+	go func() {
+		accepted <- acceptAll(peerConn, n, func() (*udat.EP, error) { return ia.CreateEP(pz, dto, dto, peerConn, attr) })
+	}()
+	eps := make([]*udat.EP, n)
+	for i := range eps {
+		if eps[i], err = ia.CreateEP(pz, dto, dto, conn, attr); err != nil {
+			return 0, fmt.Errorf("endpoint %d: %w", i, err)
+		}
+	}
 	if err := connectAll(ia.Addr(), qual, conn, eps); err != nil {
-		return s, err
+		return 0, err
 	}
-	if err := <-accepted; err != nil {
-		return s, err
-	}
-	s.connects = float64(n) / time.Since(begin).Seconds()
-	heap2, resident2 := memoryUse()
-	s.heap, s.resident = float64(heap2-heap)/float64(2*n), float64(resident2-resident)/float64(2*n)
-	if s.perEvent, err = writeThrough(mem, dto, eps, depth, events); err != nil {
-		return s, err
-	}
-	runtime.KeepAlive(peers)
-	return s, nil
+	err = <-accepted
+	return time.Since(begin), err
 }
 
 func connectAll(addr netip.Addr, qual udat.ConnQual, conn *udat.EVD, eps []*udat.EP) error {
@@ -261,18 +201,22 @@ func connectAll(addr netip.Addr, qual udat.ConnQual, conn *udat.EVD, eps []*udat
 	return nil
 }
 
-func acceptAll(evd *udat.EVD, eps []*udat.EP) error {
-	for up, requests := 0, 0; up < len(eps); {
+// acceptAll makes an endpoint for each of n requests, until all are connected.
+func acceptAll(evd *udat.EVD, n int, create func() (*udat.EP, error)) error {
+	for up := 0; up < n; {
 		ev, _, err := evd.Wait(connectTime, 1)
 		if err != nil {
 			return err
 		}
 		switch ev.Number {
 		case udat.EventConnectionRequest:
-			if err := ev.CR.Accept(eps[requests], nil); err != nil {
+			ep, err := create()
+			if err == nil {
+				err = ev.CR.Accept(ep, nil)
+			}
+			if err != nil {
 				return err
 			}
-			requests++
 		case udat.EventConnectionEstablished:
 			up++
 		default:
@@ -280,73 +224,4 @@ func acceptAll(evd *udat.EVD, eps []*udat.EP) error {
 		}
 	}
 	return nil
-}
-
-// writeThrough keeps a window of writes outstanding, on the endpoints in turn, and returns the time
-// per event in nanoseconds.
-func writeThrough(mem *udat.LMR, dto *udat.EVD, eps []*udat.EP, depth, events int) (float64, error) {
-	iov := []udat.LMRTriplet{mem.Triplet(0, 8)}
-	to := mem.RMRTriplet(2048, 8)
-	pending := make([]int, len(eps))
-	next := 0
-	post := func() error {
-		for pending[next] == depth { // what came after it completed before it
-			next = (next + 1) % len(eps)
-		}
-		if err := eps[next].PostRDMAWrite(iov, udat.Cookie(next), to, udat.CompletionDefault); err != nil {
-			return err
-		}
-		pending[next]++
-		next = (next + 1) % len(eps)
-		return nil
-	}
-	got := make([]udat.Event, window)
-	warmup := max(events/10, 2*len(eps))
-	total := events + warmup
-	var begin time.Time
-	started := time.Now()
-	for posted, done := 0, 0; done < total; {
-		for ; posted < total && posted-done < window; posted++ {
-			if err := post(); err != nil {
-				return 0, err
-			}
-		}
-		k, err := dto.DequeueBatch(got)
-		if errors.Is(err, udat.ErrQueueEmpty) {
-			if time.Since(started) > 2*connectTime {
-				return 0, fmt.Errorf("%d of %d writes have completed after %v", done, total, time.Since(started))
-			}
-			runtime.Gosched()
-			continue
-		}
-		if err != nil {
-			return 0, err
-		}
-		for i := range got[:k] {
-			if got[i].Status != udat.DTOSuccess {
-				return 0, fmt.Errorf("a write on endpoint %d: %v", got[i].Cookie, got[i].Status)
-			}
-			pending[got[i].Cookie]--
-		}
-		if done < warmup && done+k >= warmup {
-			begin = time.Now()
-			total = done + k + events
-		}
-		done += k
-	}
-	return float64(time.Since(begin).Nanoseconds()) / float64(events), nil
-}
-
-// memoryUse returns the live Go heap and the resident memory in bytes.
-func memoryUse() (heap, resident int64) {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	statm, _ := os.ReadFile("/proc/self/statm")
-	if f := strings.Fields(string(statm)); len(f) > 1 {
-		pages, _ := strconv.ParseInt(f[1], 10, 64)
-		resident = pages * int64(os.Getpagesize())
-	}
-	return int64(m.HeapAlloc), resident
 }
