@@ -9,18 +9,16 @@ import (
 
 // Private data on the wire.
 //
-// InfiniBand and RoCE carry private data in rooms of a fixed size, padded with zeroes: the length
-// is lost. Every room is the Consumer's alone, from its first byte to its last, so the length
-// travels beside the room. The messages of a connect and of an accept have 32 bits for the options
-// of enhanced connection establishment, which only ends that name a vendor look at: between ends of
-// this library they hold 3 magic bytes and the length, and the vendor is 0. A connect always says
-// its length there; who accepts says it to an end that has. A reject has no such bits: to an end
-// that has told its length the marker below is 3 magic bytes and the length, to all others that of
+// InfiniBand and RoCE carry private data in fields of a fixed size, padded with zeroes, so its
+// length is lost. The Consumer's data has the whole field; the length goes elsewhere. Requests and
+// replies have 32 option bits of enhanced connection establishment (ECE), which only peers that
+// name a vendor read. Ends of this library store 3 magic bytes and the length there, with vendor 0:
+// in every request, and in the reply to a request that has them. A reject has no option bits. If
+// the request had a length, the marker below is 3 magic bytes and the length, else it is that of
 // OpenFabrics DAPL.
 //
-// Private data whose length nobody told is reported as the whole room, as OpenFabrics DAPL does: a
-// peer that is another program, or a kernel before 5.9 at either end. iWARP tells the length by
-// itself.
+// Private data without a length is reported as the whole field, as OpenFabrics DAPL does: the peer
+// is another program, or either end has a kernel before 5.9. iWARP carries the length itself.
 const (
 	roomRequest = 56
 	roomReply   = 196
