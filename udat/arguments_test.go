@@ -14,8 +14,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestArgumentsAreCounted makes one argument of many calls wrong. The text counts the arguments of the Go call; the subtype counts those
-// of the C call, with the handle.
+// TestArgumentsAreCounted makes one argument of many calls wrong. The text counts the arguments of
+// the Go call; the subtype counts those of the C call, with the handle.
 func TestArgumentsAreCounted(t *testing.T) {
 	z := newZoo(t, "mem0")
 	a, b := pair(t, "mem0", setup{})
@@ -119,14 +119,16 @@ func TestArgumentsAreCounted(t *testing.T) {
 			want = "receiver"
 		}
 		var e *udat.Error
-		if !errors.As(c.err, &e) || e.Subtype != c.sub || e.Type != udat.InvalidParameter || !strings.Contains(e.Error(), " ("+want+"): ") {
+		if !errors.As(c.err, &e) || e.Subtype != c.sub || e.Type != udat.InvalidParameter ||
+			!strings.Contains(e.Error(), " ("+want+"): ") {
 			t.Errorf("call %d: %v, want (%s) and %v", i, c.err, want, reflect.ValueOf(c.sub))
 		}
 	}
 	rule.Proves(t, "EVD-CREATE-03", "EVD-CREATE-04")
 }
 
-// TestFlagsByName shows that errors name privileges, streams and flags, and leave no number but of bits that have no name.
+// TestFlagsByName shows that errors name privileges, streams and flags, and leave no number but of
+// bits that have no name.
 func TestFlagsByName(t *testing.T) {
 	a, _ := pair(t, "mem0", setup{})
 	reader, err := a.ia.CreateLMRFromLMR(a.pz, a.mem, udat.PrivRemoteRead|udat.PrivLocalWrite)
@@ -139,7 +141,8 @@ func TestFlagsByName(t *testing.T) {
 	assert.ErrorContains(t, err, "flags COMPLETION_SUPPRESS_FLAG|0x100000:")
 	assert.Equal(t, udat.PrivAll.String(), "LOCAL_READ|REMOTE_READ|LOCAL_WRITE|REMOTE_WRITE")
 	assert.Equal(t, udat.PrivNone.String(), "NONE")
-	assert.Equal(t, (udat.EVDEnabled | udat.EVDWaitable | udat.EVDConfigThreshold).String(), "EVD_STATE_ENABLED|EVD_STATE_WAITABLE|EVD_STATE_CONFIG_THRESHOLD")
+	assert.Equal(t, (udat.EVDEnabled | udat.EVDWaitable | udat.EVDConfigThreshold).String(),
+		"EVD_STATE_ENABLED|EVD_STATE_WAITABLE|EVD_STATE_CONFIG_THRESHOLD")
 	assert.Equal(t, udat.EventConnectionEstablished.String(), "DAT_CONNECTION_EVENT_ESTABLISHED")
 	assert.Equal(t, udat.DTOErrFlushed.String(), "DAT_DTO_ERR_FLUSHED")
 	assert.Equal(t, udat.EPConnected.String(), "DAT_EP_STATE_CONNECTED")

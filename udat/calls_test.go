@@ -16,13 +16,16 @@ import (
 
 // datCalls are all calls of uDAPL 1.2.
 var datCalls = strings.Fields(`
-	dat_ia_open dat_ia_query dat_ia_close dat_set_consumer_context dat_get_consumer_context dat_get_handle_type dat_strerror
+	dat_ia_open dat_ia_query dat_ia_close dat_set_consumer_context dat_get_consumer_context dat_get_handle_type
+	dat_strerror
 	dat_registry_list_providers dat_registry_add_provider dat_registry_remove_provider dat_provider_init dat_provider_fini
 	dat_cno_create dat_cno_modify_agent dat_cno_query dat_cno_free dat_cno_wait
-	dat_evd_create dat_evd_query dat_evd_modify_cno dat_evd_enable dat_evd_disable dat_evd_wait dat_evd_dequeue dat_evd_post_se
+	dat_evd_create dat_evd_query dat_evd_modify_cno dat_evd_enable dat_evd_disable dat_evd_wait dat_evd_dequeue
+	dat_evd_post_se
 	dat_evd_resize dat_evd_set_unwaitable dat_evd_clear_unwaitable dat_evd_free
 	dat_ep_create dat_ep_create_with_srq dat_ep_query dat_ep_modify dat_ep_get_status dat_ep_connect dat_ep_dup_connect
-	dat_ep_disconnect dat_ep_reset dat_ep_free dat_ep_post_send dat_ep_post_recv dat_ep_post_rdma_read dat_ep_post_rdma_write
+	dat_ep_disconnect dat_ep_reset dat_ep_free dat_ep_post_send dat_ep_post_recv dat_ep_post_rdma_read
+	dat_ep_post_rdma_write
 	dat_ep_recv_query dat_ep_set_watermark
 	dat_psp_create dat_psp_create_any dat_psp_query dat_psp_free dat_rsp_create dat_rsp_query dat_rsp_free
 	dat_cr_query dat_cr_accept dat_cr_reject dat_cr_handoff dat_pz_create dat_pz_query dat_pz_free
@@ -53,7 +56,8 @@ var otherName = map[string]string{
 	"dat_lmr_sync_rdma_write":      "IA.LMRSyncRDMAWrite",
 }
 
-// goName is the name that the rule gives: dat_x_verb is (*X).Verb, dat_x_create is (*IA).CreateX; compared without case.
+// goName is the name that the rule gives: dat_x_verb is (*X).Verb, dat_x_create is (*IA).CreateX;
+// compared without case.
 func goName(call string) string {
 	if n, ok := otherName[call]; ok {
 		return n
@@ -67,8 +71,8 @@ func goName(call string) string {
 
 var lastLine = regexp.MustCompile(`(?m)^(?:Implements: (dat_\w+)(?: with DAT_\w+)?\.|Extension\..*)\n?\z`)
 
-// TestCalls shows that every call has a function or method of the name that the rule gives it, whose documentation ends in
-// saying so, and that all others say that they go beyond.
+// TestCalls shows that every call has a function or method of the name that the rule gives it,
+// whose documentation ends in saying so, and that all others say that they go beyond.
 func TestCalls(t *testing.T) {
 	withoutDevice(t)
 	if len(datCalls) != 74 {

@@ -20,7 +20,8 @@ type arrival struct {
 func (ia *IA) newCR(a arrival) bool {
 	c := &CR{request: a.request, localAddr: a.request.LocalAddr().Addr(), ep: a.ep}
 	if ia.adopt("cr", &c.obj, c, HandleCR, nil) == nil {
-		if a.evd.postReserved(&Event{Number: EventConnectionRequest, CR: c, Object: a.point, conn: &connectionData{qual: a.qual}}) {
+		if a.evd.postReserved(&Event{Number: EventConnectionRequest, CR: c, Object: a.point,
+			conn: &connectionData{qual: a.qual}}) {
 			return true
 		}
 		c.obj.release("cr", HandleCR, SubNone, "objects")

@@ -80,7 +80,8 @@ func TestCRAcceptErrors(t *testing.T) {
 			assert.Equal(t, state(t, a.ep), udat.EPActiveConnectionPending)
 			empty(t, a.conn)
 		}
-		assert.ErrorIs(t, ask(t, newEnd(t, dev, setup{}), connected, nil).Accept(connected.ep, nil), udat.WithSubtype(udat.InvalidState, udat.SubStateEPConnected))
+		assert.ErrorIs(t, ask(t, newEnd(t, dev, setup{}), connected, nil).Accept(connected.ep, nil),
+			udat.WithSubtype(udat.InvalidState, udat.SubStateEPConnected))
 		rule.Proves(t, "CR-ACCEPT-07")
 		assert.Equal(t, state(t, b.ep), udat.EPUnconnected)
 		assert.NilError(t, cr.Accept(b.ep, nil))
@@ -97,7 +98,8 @@ func accepting(t *testing.T, cr *udat.CR, ep *udat.EP) string {
 	return fmt.Sprintf("%+v %+v", c, param(t, ep))
 }
 
-// TestCRAcceptStates shows that an accept with an endpoint in a wrong state is refused, and has no effect at either end.
+// TestCRAcceptStates shows that an accept with an endpoint in a wrong state is refused, and has no
+// effect at either end.
 func TestCRAcceptStates(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, s := range canBe(t, dev) {

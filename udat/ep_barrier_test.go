@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestBindIsBarrier posts what needs a window right behind its bind, without a fence and without waiting: when the peer
-// gets the Send, the new context opens the memory, and the old one does not.
+// TestBindIsBarrier posts what needs a window right behind its bind, without a fence and without
+// waiting: when the peer gets the Send, the new context opens the memory, and the old one does not.
 func TestBindIsBarrier(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -74,7 +74,8 @@ func TestFlagsSupported(t *testing.T) {
 		_, _, p, err := a.ia.Query()
 		assert.NilError(t, err)
 		listed := p.CompletionFlagsSupported
-		assert.Equal(t, listed, udat.CompletionSuppress|udat.CompletionSolicitedWait|udat.CompletionUnsignalled|udat.CompletionBarrierFence)
+		assert.Equal(t, listed, udat.CompletionSuppress|udat.CompletionSolicitedWait|udat.CompletionUnsignalled|
+			udat.CompletionBarrierFence)
 		for bit := range 32 {
 			flag := udat.CompletionFlags(1) << bit
 			if listed&flag == 0 {
@@ -85,7 +86,8 @@ func TestFlagsSupported(t *testing.T) {
 			assert.NilError(t, a.ep.PostSend(a.iov(0, 1), 1, flag))
 			completion(t, b.recv, 2)
 			if flag != udat.CompletionSuppress {
-				eventually(t, func() bool { _, err := a.request.Dequeue(); return err == nil }, "flag 0x%x: no completion", uint32(flag))
+				eventually(t, func() bool { _, err := a.request.Dequeue(); return err == nil }, "flag 0x%x: no completion",
+					uint32(flag))
 			}
 		}
 		assert.Equal(t, state(t, a.ep), udat.EPConnected)
@@ -93,8 +95,8 @@ func TestFlagsSupported(t *testing.T) {
 	})
 }
 
-// TestStatusIsSnapshot: GetStatus tells of the moment and changes nothing. It neither takes events nor waits for anybody
-// to take them, and what it has said binds nobody.
+// TestStatusIsSnapshot: GetStatus tells of the moment and changes nothing. It neither takes events
+// nor waits for anybody to take them, and what it has said binds nobody.
 func TestStatusIsSnapshot(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})

@@ -19,7 +19,8 @@ func TestConnectRefused(t *testing.T) {
 		psp := listen(t, b)
 		here := b.ia.Addr()
 		limit := a.ia.Device().Attr().MaxConnData
-		try := func(addr netip.Addr, qual udat.ConnQual, timeout time.Duration, private int, qos udat.QoS, flags udat.ConnectFlags) error {
+		try := func(addr netip.Addr, qual udat.ConnQual, timeout time.Duration, private int, qos udat.QoS,
+			flags udat.ConnectFlags) error {
 			return a.ep.Connect(addr, qual, timeout, make([]byte, private), qos, flags)
 		}
 		refused(t, try(here, psp.Qual(), 0, 0, 0, 0), udat.InvalidParameter, udat.SubArg4)
@@ -34,7 +35,8 @@ func TestConnectRefused(t *testing.T) {
 		refused(t, try(here, 0, patience, 0, 0, 0), udat.InvalidParameter, udat.SubArg3)
 		for addr, sub := range map[string]udat.Subtype{
 			"0.0.0.0": udat.SubAddressMalformed, "::": udat.SubAddressMalformed,
-			"224.0.0.1": udat.SubAddressUnsupported, "ff02::1": udat.SubAddressUnsupported, "255.255.255.255": udat.SubAddressUnsupported,
+			"224.0.0.1": udat.SubAddressUnsupported, "ff02::1": udat.SubAddressUnsupported,
+			"255.255.255.255": udat.SubAddressUnsupported,
 		} {
 			refused(t, try(netip.MustParseAddr(addr), psp.Qual(), patience, 0, 0, 0), udat.InvalidAddress, sub)
 		}
@@ -153,8 +155,8 @@ func TestConnectFailures(t *testing.T) {
 // slowEnv asks for tests that wait for a connection manager to lose its patience, a minute or more.
 const slowEnv = "GODAT_TEST_SLOW"
 
-// TestUnreachableHost connects to an address of the adapter's own network that no host has: who comes first, the Consumer's own
-// timeout or the connection manager, tells.
+// TestUnreachableHost connects to an address of the adapter's own network that no host has: who
+// comes first, the Consumer's own timeout or the connection manager, tells.
 func TestUnreachableHost(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -162,11 +164,13 @@ func TestUnreachableHost(t *testing.T) {
 		addr[3] = 77
 		var ev udat.Event
 		for range 2 {
-			// A connection manager has a minute's patience, and the TCP of iWARP two: neither may hold up the event, or what comes after.
+			// A connection manager has a minute's patience, and the TCP of iWARP two: neither may hold up
+			// the event, or what comes after.
 			begun := time.Now()
 			assert.NilError(t, a.ep.Connect(netip.AddrFrom4(addr), 4711, time.Second, nil, 0, 0))
 			ev = next(t, a.conn)
-			assert.Assert(t, ev.Number == udat.EventConnectionUnreachable || ev.Number == udat.EventConnectionTimedOut, describe(ev))
+			assert.Assert(t, ev.Number == udat.EventConnectionUnreachable || ev.Number == udat.EventConnectionTimedOut,
+				describe(ev))
 			assert.Assert(t, time.Since(begun) < 30*time.Second, "%v after %v", ev.Number, time.Since(begun))
 			assert.NilError(t, a.ep.Reset())
 			assert.Assert(t, time.Since(begun) < 45*time.Second, "the endpoint was UNCONNECTED after %v", time.Since(begun))
@@ -233,7 +237,8 @@ func TestAcceptTooLate(t *testing.T) {
 	})
 }
 
-// TestOneOutcome races the timeout against the answer: one event tells how it came out, whichever it is.
+// TestOneOutcome races the timeout against the answer: one event tells how it came out, whichever
+// it is.
 func TestOneOutcome(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -267,7 +272,8 @@ func TestOneOutcome(t *testing.T) {
 					expect(t, b.conn, udat.EventConnectionDisconnected)
 				case in.Number == udat.EventConnectionEstablished:
 					in = next(t, b.conn)
-					assert.Assert(t, in.Number == udat.EventConnectionDisconnected || in.Number == udat.EventConnectionBroken, describe(in))
+					assert.Assert(t, in.Number == udat.EventConnectionDisconnected || in.Number == udat.EventConnectionBroken,
+						describe(in))
 				default:
 					assert.NilError(t, err)
 					assert.Equal(t, in.Number, udat.EventConnectionAcceptError, describe(in))
@@ -283,7 +289,8 @@ func TestOneOutcome(t *testing.T) {
 	})
 }
 
-// TestConnectRefusedHoldsNothing: receives complete as ever after a connect that has failed at once.
+// TestConnectRefusedHoldsNothing: receives complete as ever after a connect that has failed at
+// once.
 func TestConnectRefusedHoldsNothing(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -297,10 +304,12 @@ func TestConnectRefusedHoldsNothing(t *testing.T) {
 	})
 }
 
-// TestPortOfQualifier: a qualifier that is a port is that port; the rest share ports as OpenFabrics DAPL has them.
+// TestPortOfQualifier: a qualifier that is a port is that port; the rest share ports as OpenFabrics
+// DAPL has them.
 func TestPortOfQualifier(t *testing.T) {
 	for qual, want := range map[udat.ConnQual]uint16{
-		1: 1, 45248: 45248, 65535: 65535, 65536: 65536%32001 + 33534, 96003: 33534, 96002: 65534, 1<<64 - 1: uint16((1<<64-1)%uint64(32001)) + 33534,
+		1: 1, 45248: 45248, 65535: 65535, 65536: 65536%32001 + 33534, 96003: 33534, 96002: 65534,
+		1<<64 - 1: uint16((1<<64-1)%uint64(32001)) + 33534,
 	} {
 		port, err := qual.Port()
 		assert.NilError(t, err, "%d", qual)

@@ -30,7 +30,8 @@ func TestDisconnectRefused(t *testing.T) {
 	})
 }
 
-// TestGraceful: what has been posted reaches a peer that takes its time; nothing new is taken meanwhile, but messages come in.
+// TestGraceful: what has been posted reaches a peer that takes its time; nothing new is taken
+// meanwhile, but messages come in.
 func TestGraceful(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -42,7 +43,8 @@ func TestGraceful(t *testing.T) {
 		assert.NilError(t, a.ep.PostRDMARead(a.iov(10000, 1000), 8, b.mem.RMRTriplet(10000, 1000), 0))
 		read := b.put(10000, 1000, 5)
 		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 1000), 9, b.mem.RMRTriplet(12000, 1000), 0))
-		// soft-RoCE, the only one that does not keep to a window's bounds, sends nothing again once a bind waits behind a Send without a receive.
+		// soft-RoCE, the only one that does not keep to a window's bounds, sends nothing again once a
+		// bind waits behind a Send without a receive.
 		binds := udat.DeviceAttr(a.ia).MaxMW > 0 && udat.DeviceAttr(a.ia).ExactBounds
 		if binds {
 			_, err := a.window(t).Bind(a.mem.Triplet(0, 8), bothRights, a.ep, 10, 0)
@@ -134,8 +136,8 @@ func TestBothDisconnect(t *testing.T) {
 	})
 }
 
-// TestAbruptPrefix ends a stream of transfers: of each queue a first part has succeeded, and all the rest is flushed, in order,
-// before the event on the same dispatcher.
+// TestAbruptPrefix ends a stream of transfers: of each queue a first part has succeeded, and all
+// the rest is flushed, in order, before the event on the same dispatcher.
 func TestAbruptPrefix(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const work = 64
@@ -226,7 +228,8 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// TestResetAtOnce: whoever resets without waiting for the event finds it, and all that was flushed, when the call returns.
+// TestResetAtOnce: whoever resets without waiting for the event finds it, and all that was flushed,
+// when the call returns.
 func TestResetAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -275,7 +278,8 @@ func TestFreeConnected(t *testing.T) {
 	})
 }
 
-// leftOver takes the events that a freed endpoint had before it was freed: they may still be there (EP-FREE-02).
+// leftOver takes the events that a freed endpoint had before it was freed: they may still be there
+// (EP-FREE-02).
 func leftOver(t *testing.T, evd *udat.EVD, freed *udat.EP) {
 	t.Helper()
 	for {
@@ -288,7 +292,8 @@ func leftOver(t *testing.T, evd *udat.EVD, freed *udat.EP) {
 	}
 }
 
-// TestOneDispatcherForManyEndpoints keeps the completions of endpoints apart when some are freed and made anew.
+// TestOneDispatcherForManyEndpoints keeps the completions of endpoints apart when some are freed
+// and made anew.
 func TestOneDispatcherForManyEndpoints(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{qlen: 512}), newEnd(t, dev, setup{qlen: 512})

@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestSegments sends messages of many shapes into receives of many shapes: the message is the segments in order, and it
-// fills the front of the receive's segments, at most one of them partly.
+// TestSegments sends messages of many shapes into receives of many shapes: the message is the
+// segments in order, and it fills the front of the receive's segments, at most one of them partly.
 func TestSegments(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestIOV: 4, MaxRecvIOV: 4}})
@@ -81,20 +81,23 @@ func (e *end) spread(shape []int) []udat.LMRTriplet {
 	return iov
 }
 
-// checkSpread checks that msg is at the front of the segments of spread, and nothing else has been written.
+// checkSpread checks that msg is at the front of the segments of spread, and nothing else has been
+// written.
 func (e *end) checkSpread(shape []int, msg []byte) {
 	e.t.Helper()
 	for i, n := range shape {
 		area := e.get((len(shape)-1-i)*spreadStep, spreadStep)
 		n = min(n, len(msg))
 		assert.Assert(e.t, bytes.Equal(area[:n], msg[:n]), "segment %d of %v", i, shape)
-		assert.Assert(e.t, bytes.Count(area[n:], []byte{0xEE}) == spreadStep-n, "segment %d of %v: more was written", i, shape)
+		assert.Assert(e.t, bytes.Count(area[n:], []byte{0xEE}) == spreadStep-n, "segment %d of %v: more was written", i,
+			shape)
 		msg = msg[n:]
 	}
 	assert.Equal(e.t, len(msg), 0)
 }
 
-// TestCookies shows that cookies come back as they are, 0 and equal ones too, in the order of the posts.
+// TestCookies shows that cookies come back as they are, 0 and equal ones too, in the order of the
+// posts.
 func TestCookies(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 18}})
@@ -121,12 +124,14 @@ func TestCookies(t *testing.T) {
 				assert.Equal(t, ev.Length, uint64(8))
 			}
 		}
-		rule.Proves(t, "POST-01", "POST-03", "EP-SEND-08", "EP-RECV-12", "EP-READ-08", "EP-WRITE-03", "EP-RECV-14", "POST-15", "POST-17",
+		rule.Proves(t, "POST-01", "POST-03", "EP-SEND-08", "EP-RECV-12", "EP-READ-08", "EP-WRITE-03", "EP-RECV-14",
+			"POST-15", "POST-17",
 			"EP-SEND-09", "EVD-40", "EVD-44", "GAP-61", "GAP-62")
 	})
 }
 
-// TestIOVIsFree shows that the slice, though not the memory, is the Consumer's again once the post returns, of each post and each segment.
+// TestIOVIsFree shows that the slice, though not the memory, is the Consumer's again once the post
+// returns, of each post and each segment.
 func TestIOVIsFree(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -144,7 +149,8 @@ func TestIOVIsFree(t *testing.T) {
 				return e.ep.PostRDMARead(iov[:reads], 1, peer.mem.RMRTriplet(100, 8*reads), 0)
 			},
 		} {
-			into, out := []udat.LMRTriplet{b.mem.Triplet(0, 8), b.mem.Triplet(8, 8)}, []udat.LMRTriplet{a.mem.Triplet(0, 8), a.mem.Triplet(8, 8)}
+			into, out := []udat.LMRTriplet{b.mem.Triplet(0, 8), b.mem.Triplet(8, 8)},
+				[]udat.LMRTriplet{a.mem.Triplet(0, 8), a.mem.Triplet(8, 8)}
 			want := a.put(0, 16, byte(i))
 			switch i {
 			case 0:
@@ -301,7 +307,8 @@ func TestReceivesBeforeConnecting(t *testing.T) {
 	})
 }
 
-// TestEstablishedComesFirst: on one dispatcher for all, no message's completion precedes the connection's event.
+// TestEstablishedComesFirst: on one dispatcher for all, no message's completion precedes the
+// connection's event.
 func TestEstablishedComesFirst(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for range 20 {
@@ -329,10 +336,12 @@ func TestEstablishedComesFirst(t *testing.T) {
 	})
 }
 
-// TestEstablishedIsLate: the first message is there before the connection's event, and waits for it.
+// TestEstablishedIsLate: the first message is there before the connection's event, and waits for
+// it.
 func TestEstablishedIsLate(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a, b := newEnd(t, dev, setup{streams: udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind}), newEnd(t, dev, setup{})
+		a, b := newEnd(t, dev, setup{streams: udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind}),
+			newEnd(t, dev, setup{})
 		needPeerToPeer(t, a)
 		assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), 1, 0))
 		cr := ask(t, a, b, nil)
@@ -356,7 +365,8 @@ func TestEstablishedIsLate(t *testing.T) {
 	})
 }
 
-// TestEstablishedWakes: who is parked when the connection's event comes is woken for it, or for the messages that had to wait for it.
+// TestEstablishedWakes: who is parked when the connection's event comes is woken for it, or for the
+// messages that had to wait for it.
 func TestEstablishedWakes(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, streams := range []udat.EVDFlags{0, udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind} {
@@ -390,7 +400,8 @@ func TestEstablishedWakes(t *testing.T) {
 	})
 }
 
-// TestEstablishedHoldsNothingBack: who has taken the connection's event finds completions on another dispatcher at once.
+// TestEstablishedHoldsNothingBack: who has taken the connection's event finds completions on
+// another dispatcher at once.
 func TestEstablishedHoldsNothingBack(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -406,10 +417,12 @@ func TestEstablishedHoldsNothingBack(t *testing.T) {
 	})
 }
 
-// TestSolicited: only a solicited Send's receive wakes the waiter of a dispatcher with that configuration.
+// TestSolicited: only a solicited Send's receive wakes the waiter of a dispatcher with that
+// configuration.
 func TestSolicited(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{attr: &udat.EPAttr{RecvCompletionFlags: udat.CompletionSolicitedWait}})
+		a, b := newEnd(t, dev, setup{}),
+			newEnd(t, dev, setup{attr: &udat.EPAttr{RecvCompletionFlags: udat.CompletionSolicitedWait}})
 		needSolicited(t, b)
 		connect(t, a, b)
 		for i := range 4 {

@@ -78,7 +78,8 @@ func TestNotifyUnsignalledRequests(t *testing.T) {
 	})
 }
 
-// TestNotifyByOthers: whoever takes completions from a device that tells of none wakes the call that waits for them.
+// TestNotifyByOthers: whoever takes completions from a device that tells of none wakes the call
+// that waits for them.
 func TestNotifyByOthers(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script
@@ -145,7 +146,8 @@ func TestNotifySolicited(t *testing.T) {
 	})
 }
 
-// TestNotifySolicitedElsewhere shows that asking for it changes nothing at a receiver that does not work that way.
+// TestNotifySolicitedElsewhere shows that asking for it changes nothing at a receiver that does not
+// work that way.
 func TestNotifySolicitedElsewhere(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, withFlags(udat.CompletionUnsignalled, 0))
@@ -163,7 +165,8 @@ func TestNotifySolicitedElsewhere(t *testing.T) {
 // TestNotifyFailures shows that failures notify under every control model.
 func TestNotifyFailures(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		for _, flags := range []udat.CompletionFlags{0, udat.CompletionUnsignalled, udat.CompletionSolicitedWait, udat.CompletionEVDThreshold} {
+		for _, flags := range []udat.CompletionFlags{0, udat.CompletionUnsignalled, udat.CompletionSolicitedWait,
+			udat.CompletionEVDThreshold} {
 			s := withFlags(flags, 0)
 			s.unkept = false // not every device notifies of every failure
 			a, b := pair(t, dev, s)
@@ -215,7 +218,8 @@ func TestNotifyFailures(t *testing.T) {
 	})
 }
 
-// TestNotifyOtherStreams shows that connection and software events wake a waiter that is parked for completions.
+// TestNotifyOtherStreams shows that connection and software events wake a waiter that is parked for
+// completions.
 func TestNotifyOtherStreams(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		all := udat.EVDDefault | udat.EVDSoftware
@@ -240,8 +244,8 @@ func TestNotifyOtherStreams(t *testing.T) {
 	})
 }
 
-// TestNotifyOthersTake shows that a waiter is woken whoever takes its completions off the device: posts and queries of
-// the endpoint do so too.
+// TestNotifyOthersTake shows that a waiter is woken whoever takes its completions off the device:
+// posts and queries of the endpoint do so too.
 func TestNotifyOthersTake(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionSolicitedWait} {
@@ -280,7 +284,8 @@ func TestNotifyOthersTake(t *testing.T) {
 	})
 }
 
-// TestNotifyArmsLate shows that who waits for a dispatcher before it has a stream gets the stream's events.
+// TestNotifyArmsLate shows that who waits for a dispatcher before it has a stream gets the stream's
+// events.
 func TestNotifyArmsLate(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, direct := range []bool{true, false} {
@@ -298,7 +303,8 @@ func TestNotifyArmsLate(t *testing.T) {
 			if direct {
 				w = waitOn(t, b.recv, udat.Infinite, 1)
 			}
-			b.ep, err = b.ia.CreateEP(b.pz, b.recv, b.request, b.conn, &udat.EPAttr{RecvCompletionFlags: udat.CompletionSolicitedWait})
+			b.ep, err = b.ia.CreateEP(b.pz, b.recv, b.request, b.conn,
+				&udat.EPAttr{RecvCompletionFlags: udat.CompletionSolicitedWait})
 			assert.NilError(t, err)
 			connect(t, a, b)
 			b.receive(0, 1, 2)
@@ -322,8 +328,8 @@ func TestNotifyArmsLate(t *testing.T) {
 	})
 }
 
-// TestNotifyBeforeArm makes a completion come at the one moment at which the device would not tell of it: after the
-// dispatcher has looked and before it has armed the queue.
+// TestNotifyBeforeArm makes a completion come at the one moment at which the device would not tell
+// of it: after the dispatcher has looked and before it has armed the queue.
 func TestNotifyBeforeArm(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, flags := range []udat.CompletionFlags{0, udat.CompletionUnsignalled, udat.CompletionSolicitedWait} {
@@ -350,7 +356,8 @@ func TestNotifyBeforeArm(t *testing.T) {
 	})
 }
 
-// TestNotifyWithoutSpin: a call that parks at once does not end with completions that notify nobody either.
+// TestNotifyWithoutSpin: a call that parks at once does not end with completions that notify nobody
+// either.
 func TestNotifyWithoutSpin(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		with := withFlags(udat.CompletionUnsignalled, 0)

@@ -69,7 +69,8 @@ func TestSpinOrNot(t *testing.T) {
 // TestSpinEnds: whatever ends a blocked wait ends one that spins, before it would park.
 func TestSpinEnds(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		e := newEnd(t, dev, setup{opts: []udat.Option{udat.WithSpin(longSpin)}, streams: udat.EVDSoftware | udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind})
+		e := newEnd(t, dev, setup{opts: []udat.Option{udat.WithSpin(longSpin)},
+			streams: udat.EVDSoftware | udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind})
 		evd := e.recv
 		begun := func(end func()) {
 			time.AfterFunc(20*time.Millisecond, end)
@@ -123,7 +124,8 @@ func TestSpinUnsignalled(t *testing.T) {
 	})
 }
 
-// TestSpinPolls: spinning polls in bursts where there are processors to spare, and singly where there are not; other calls poll once.
+// TestSpinPolls: spinning polls in bursts where there are processors to spare, and singly where
+// there are not; other calls poll once.
 func TestSpinPolls(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, c := range []struct{ processors, polls int }{{1, 1}, {2, udat.SpinPolls}} {
@@ -146,7 +148,8 @@ func TestSpinPolls(t *testing.T) {
 			_, err := b.recv.DequeueBatch(batch)
 			assert.ErrorIs(t, err, udat.ErrQueueEmpty)
 			assert.Equal(t, polls.Last(), 1)
-			for _, call := range []func(){func() { b.recv.Dequeue() }, func() { b.ep.GetStatus() }, func() { b.recv.Wait(0, 1) }} {
+			for _, call := range []func(){func() { b.recv.Dequeue() }, func() { b.ep.GetStatus() },
+				func() { b.recv.Wait(0, 1) }} {
 				_, err := b.recv.DequeueSpin(batch, 7)
 				assert.ErrorIs(t, err, udat.ErrQueueEmpty)
 				call()
@@ -181,7 +184,8 @@ func TestSpinFindsMany(t *testing.T) {
 	})
 }
 
-// TestSpinLearns: a dispatcher on which spinning does not pay stops, and begins again when it would have paid.
+// TestSpinLearns: a dispatcher on which spinning does not pay stops, and begins again when it would
+// have paid.
 func TestSpinLearns(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script

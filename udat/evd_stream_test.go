@@ -128,7 +128,8 @@ func TestStreamFlagsAgree(t *testing.T) {
 		assert.NilError(t, err)
 		_, err = ia.CreateEP(pz, evd, evd, nil, &udat.EPAttr{RecvCompletionFlags: unsignalled})
 		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
-		ep, err := ia.CreateEP(pz, evd, evd, nil, &udat.EPAttr{RecvCompletionFlags: unsignalled, RequestCompletionFlags: unsignalled})
+		ep, err := ia.CreateEP(pz, evd, evd, nil, &udat.EPAttr{RecvCompletionFlags: unsignalled,
+			RequestCompletionFlags: unsignalled})
 		assert.NilError(t, err)
 		assert.NilError(t, ep.Free())
 		assert.NilError(t, evd.Free())
@@ -136,7 +137,8 @@ func TestStreamFlagsAgree(t *testing.T) {
 	})
 }
 
-// TestStreamsEveryKind shows one dispatcher that takes all six streams, and what each of their events says.
+// TestStreamsEveryKind shows one dispatcher that takes all six streams, and what each of their
+// events says.
 func TestStreamsEveryKind(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a := newEnd(t, dev, setup{streams: udat.EVDDefault | udat.EVDSoftware})
@@ -148,7 +150,8 @@ func TestStreamsEveryKind(t *testing.T) {
 		}
 		b := newEnd(t, dev, setup{qlen: 1, opts: []udat.Option{udat.WithAsyncEVD(evd)}})
 		psp := listen(t, a)
-		assert.NilError(t, b.ep.Connect(a.ia.Addr(), psp.Qual(), patience, []byte("hello"), udat.QoSBestEffort, udat.ConnectDefault))
+		assert.NilError(t, b.ep.Connect(a.ia.Addr(), psp.Qual(), patience, []byte("hello"), udat.QoSBestEffort,
+			udat.ConnectDefault))
 		ev := expect(t, evd, udat.EventConnectionRequest)
 		class(ev, 0x2000)
 		assert.Equal(t, ev.Object, udat.Handle(psp))
@@ -267,7 +270,8 @@ func TestStreamsNoOverflow(t *testing.T) {
 	})
 }
 
-// TestStreamsEstablishedFirst shows that a message that beats the end of the handshake is queued after ESTABLISHED.
+// TestStreamsEstablishedFirst shows that a message that beats the end of the handshake is queued
+// after ESTABLISHED.
 func TestStreamsEstablishedFirst(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for range 5 {

@@ -254,7 +254,8 @@ func TestWaitContext(t *testing.T) {
 	})
 }
 
-// TestWaitTimeoutSpansWakes shows that a stream of events that do not suffice does not prolong a wait.
+// TestWaitTimeoutSpansWakes shows that a stream of events that do not suffice does not prolong a
+// wait.
 func TestWaitTimeoutSpansWakes(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, withFlags(udat.CompletionUnsignalled, 0))
@@ -350,7 +351,8 @@ func TestWaitConsumerControlled(t *testing.T) {
 	})
 }
 
-// TestWaitStreamOrder shows that the events of a stream come in their order, whichever call takes them.
+// TestWaitStreamOrder shows that the events of a stream come in their order, whichever call takes
+// them.
 func TestWaitStreamOrder(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const n = 60

@@ -19,9 +19,9 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestDeadHandles calls every exported method of every handle type on nil, on the zero value and on a freed object, with
-// zero arguments and with plausible ones. A call that has an error as its result answers InvalidHandle, every other one
-// answers zero values; none panics or hangs.
+// TestDeadHandles calls every exported method of every handle type on nil, on the zero value and on
+// a freed object, with zero arguments and with plausible ones. A call that has an error as its
+// result answers InvalidHandle, every other one answers zero values; none panics or hangs.
 func TestDeadHandles(t *testing.T) {
 	var declared []string
 	eachFunction(t, func(_ string, fn *ast.FuncDecl) {
@@ -61,8 +61,9 @@ func freedObjects(t *testing.T, z *zoo) []udat.Handle {
 	return dead
 }
 
-// TestDeadArguments gives every method of live objects each of its handles as nil, zero or freed, alone and inside segments and
-// operations, where all else is plausible. None panics, hangs or succeeds.
+// TestDeadArguments gives every method of live objects each of its handles as nil, zero or freed,
+// alone and inside segments and operations, where all else is plausible. None panics, hangs or
+// succeeds.
 func TestDeadArguments(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		z := newZoo(t, dev)
@@ -106,12 +107,15 @@ func TestDeadArguments(t *testing.T) {
 	})
 }
 
-// namesKind says whether an error is InvalidHandle with the subtype of the kind; of a dispatcher that is an argument, counted from 0, it
-// is that of its role, and of one that the method is called on there is none.
+// namesKind says whether an error is InvalidHandle with the subtype of the kind; of a dispatcher
+// that is an argument, counted from 0, it is that of its role, and of one that the method is called
+// on there is none.
 func namesKind(err error, kind udat.HandleType, method string, argument int) bool {
 	want := map[udat.HandleType]udat.Subtype{
-		udat.HandleCR: udat.SubHandleCR, udat.HandleEP: udat.SubHandleEP, udat.HandleIA: udat.SubHandleIA, udat.HandleLMR: udat.SubHandleLMR,
-		udat.HandlePSP: udat.SubHandlePSP, udat.HandlePZ: udat.SubHandlePZ, udat.HandleRMR: udat.SubHandleRMR, udat.HandleRSP: udat.SubHandleRSP,
+		udat.HandleCR: udat.SubHandleCR, udat.HandleEP: udat.SubHandleEP, udat.HandleIA: udat.SubHandleIA,
+		udat.HandleLMR: udat.SubHandleLMR,
+		udat.HandlePSP: udat.SubHandlePSP, udat.HandlePZ: udat.SubHandlePZ, udat.HandleRMR: udat.SubHandleRMR,
+		udat.HandleRSP: udat.SubHandleRSP,
 		udat.HandleCNO: udat.SubHandleCNO, udat.HandleSRQ: udat.SubHandleSRQ,
 	}[kind]
 	switch {
@@ -128,8 +132,10 @@ func namesKind(err error, kind udat.HandleType, method string, argument int) boo
 // mayBeNil are the handles that a caller may leave out: method and parameter, from 0.
 var mayBeNil = map[string]bool{
 	"*udat.IA.CreateEP 0": true, "*udat.IA.CreateEP 1": true, "*udat.IA.CreateEP 2": true, "*udat.IA.CreateEP 3": true,
-	"*udat.IA.CreateEPWithSRQ 0": true, "*udat.IA.CreateEPWithSRQ 1": true, "*udat.IA.CreateEPWithSRQ 2": true, "*udat.IA.CreateEPWithSRQ 3": true,
-	"*udat.IA.CreateEVD 2": true, "*udat.EVD.ModifyCNO 0": true, "*udat.IA.CreateRSP 1": true, "*udat.CR.Accept 0": true,
+	"*udat.IA.CreateEPWithSRQ 0": true, "*udat.IA.CreateEPWithSRQ 1": true, "*udat.IA.CreateEPWithSRQ 2": true,
+	"*udat.IA.CreateEPWithSRQ 3": true,
+	"*udat.IA.CreateEVD 2":       true, "*udat.EVD.ModifyCNO 0": true,
+	"*udat.IA.CreateRSP 1": true, "*udat.CR.Accept 0": true,
 }
 
 // holder makes a value of a parameter's type that holds h, if such a type can hold one of the kind.
@@ -159,13 +165,15 @@ func holder(param, kind reflect.Type, h udat.Handle) (reflect.Value, bool) {
 	return v, true
 }
 
-// TestValuesOfAnySize prints values of every exported type with a String method that are zero, small and as large as can be, and
-// calls the methods of zero events and attributes: none panics, and no value prints as nothing.
+// TestValuesOfAnySize prints values of every exported type with a String method that are zero,
+// small and as large as can be, and calls the methods of zero events and attributes: none panics,
+// and no value prints as nothing.
 func TestValuesOfAnySize(t *testing.T) {
 	withoutDevice(t)
 	printed := map[string]fmt.Stringer{}
 	for _, n := range []uint64{0, 1, 5, 11, 1<<31 - 1, 1 << 31, 1<<32 - 1} {
-		for _, v := range []fmt.Stringer{udat.DTOOperation(n), udat.DTOStatus(n), udat.EPState(n), udat.EventNumber(n), udat.HandleType(n),
+		for _, v := range []fmt.Stringer{udat.DTOOperation(n), udat.DTOStatus(n), udat.EPState(n), udat.EventNumber(n),
+			udat.HandleType(n),
 			udat.ReturnType(n), udat.Subtype(n), udat.MemPriv(n), udat.EVDFlags(n), udat.CompletionFlags(n), udat.EVDState(n)} {
 			printed[reflect.TypeOf(v).Name()] = v
 			assert.Assert(t, v.String() != "", "%T(%d)", v, n)
@@ -185,8 +193,8 @@ func TestValuesOfAnySize(t *testing.T) {
 	assert.Equal(t, (&udat.Error{}).Error(), "udat: success")
 }
 
-// everyCallFails calls every method of dead handles with arguments that fill makes. Those that can fail must do so with
-// InvalidHandle, the others answer zero values.
+// everyCallFails calls every method of dead handles with arguments that fill makes. Those that can
+// fail must do so with InvalidHandle, the others answer zero values.
 func everyCallFails(t *testing.T, handles []udat.Handle, fill func(reflect.Type) reflect.Value) {
 	t.Helper()
 	eachCall(handles, func(h udat.Handle, name string, m reflect.Value) {
@@ -279,12 +287,15 @@ func errorOf(results []reflect.Value) error {
 	return err
 }
 
-// plausible fills in arguments that would do on a live object: handles of the zoo's, short times, one event or operation.
+// plausible fills in arguments that would do on a live object: handles of the zoo's, short times,
+// one event or operation.
 func plausible(z *zoo) func(reflect.Type) reflect.Value {
 	return func(t reflect.Type) reflect.Value {
 		for _, v := range append([]any{
-			time.Second, context.Background(), udat.ConnQual(4711), []udat.Op{{IOV: z.iov(0, 8)}}, []udat.Recv{{IOV: z.iov(0, 8)}}, z.iov(0, 8),
-			z.mem.Triplet(0, 8), z.mem.RMRTriplet(0, 8), make([]udat.Event, 1), udat.Event{Number: udat.EventSoftware}, make([]byte, 8),
+			time.Second, context.Background(), udat.ConnQual(4711), []udat.Op{{IOV: z.iov(0, 8)}},
+			[]udat.Recv{{IOV: z.iov(0, 8)}}, z.iov(0, 8),
+			z.mem.Triplet(0, 8), z.mem.RMRTriplet(0, 8), make([]udat.Event, 1), udat.Event{Number: udat.EventSoftware},
+			make([]byte, 8),
 			udat.PrivAll, udat.EVDDTO, &udat.EPAttr{}, z.ia.Addr(), udat.EPFieldQoS, udat.SRQAttr{MaxRecvDTOs: 4, MaxRecvIOV: 1},
 		}, slices.Collect(anyHandles(z))...) {
 			if reflect.TypeOf(v) == t || t == reflect.TypeFor[context.Context]() && reflect.TypeOf(v).Implements(t) {

@@ -16,11 +16,12 @@ import (
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 )
 
-// deviceEnv names the device, or devices separated by commas, that must be there and that the suite runs on besides
-// the fabric inside this process.
+// deviceEnv names the device, or devices separated by commas, that must be there and that the suite
+// runs on besides the fabric inside this process.
 const deviceEnv = "GODAT_TEST_DEVICE"
 
-// patienceEnv names a shorter patience, as a duration, for those who run many broken versions of the library.
+// patienceEnv names a shorter patience, as a duration, for those who run many broken versions of
+// the library.
 const patienceEnv = "GODAT_TEST_PATIENCE"
 
 // patience bounds every wait of a test that shall succeed: machines are slow, virtual ones slower.
@@ -63,7 +64,8 @@ func onEach(t *testing.T, test func(t *testing.T, dev string)) {
 	}
 }
 
-// noLeaks fails the test if goroutines of the library are left when everything that it opened has been closed.
+// noLeaks fails the test if goroutines of the library are left when everything that it opened has
+// been closed.
 func noLeaks(t *testing.T) {
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -100,7 +102,8 @@ func open(t *testing.T, dev string, opts ...udat.Option) *udat.IA {
 	return ia
 }
 
-// end is one end of a connection with all that it needs. Each stream has a dispatcher of its own unless told otherwise.
+// end is one end of a connection with all that it needs. Each stream has a dispatcher of its own
+// unless told otherwise.
 type end struct {
 	t                       *testing.T
 	ia                      *udat.IA
@@ -254,7 +257,8 @@ func empty(t *testing.T, evd *udat.EVD) {
 }
 
 func describe(ev udat.Event) string {
-	return fmt.Sprintf("%v status %v op %v cookie %d length %d raw %d", ev.Number, ev.Status, ev.Operation, ev.Cookie, ev.Length, ev.RawStatus)
+	return fmt.Sprintf("%v status %v op %v cookie %d length %d raw %d", ev.Number, ev.Status, ev.Operation, ev.Cookie,
+		ev.Length, ev.RawStatus)
 }
 
 // iov is one segment of the end's memory.

@@ -20,7 +20,8 @@ func testSource(e *EVD) *source {
 	return s
 }
 
-// TestForgottenCompletions: completions of work that a reset has forgotten make no event, also where the numbers wrap.
+// TestForgottenCompletions: completions of work that a reset has forgotten make no event, also
+// where the numbers wrap.
 func TestForgottenCompletions(t *testing.T) {
 	for _, start := range []uint32{5, 0, 1<<32 - 2} {
 		e := &EVD{qlen: 8, ring: newEventRing(8)}
@@ -50,8 +51,8 @@ func TestForgottenCompletions(t *testing.T) {
 	}
 }
 
-// TestFull: a queue is full when what is outstanding and the batch that is about to be posted reach the limit, whatever the numbers and
-// whether or not the poster has seen yet what has completed.
+// TestFull: a queue is full when what is outstanding and the batch that is about to be posted reach
+// the limit, whatever the numbers and whether or not the poster has seen yet what has completed.
 func TestFull(t *testing.T) {
 	const limit = 5
 	for _, start := range []uint32{0, 7, 1<<31 - 2, 1 << 31, 1<<32 - 3} {
@@ -62,7 +63,8 @@ func TestFull(t *testing.T) {
 						q := newInflight(limit, 0, new(sync.Mutex))
 						q.tail, q.completed, q.freed = start+posted, start+completed, start+seen
 						want := int(posted-completed)+more >= limit
-						assert.Equal(t, q.full(more), want, "from %d: %d posted, %d completed, %d seen, %d more", start, posted, completed, seen, more)
+						assert.Equal(t, q.full(more), want, "from %d: %d posted, %d completed, %d seen, %d more", start, posted,
+							completed, seen, more)
 					}
 				}
 			}
@@ -70,7 +72,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestClearForgetsBinds: the outcome of binds that are outstanding when the queue is cleared is unknown, of others not.
+// TestClearForgetsBinds: the outcome of binds that are outstanding when the queue is cleared is
+// unknown, of others not.
 func TestClearForgetsBinds(t *testing.T) {
 	s := testSource(&EVD{})
 	q := &s.inflight
@@ -96,7 +99,8 @@ func TestClearForgetsBinds(t *testing.T) {
 	assert.Assert(t, ia.windows.byContext[100] == r)
 }
 
-// TestFailureWithoutConnection: work of an endpoint that has lost its connection meanwhile may still fail: there is nothing to break.
+// TestFailureWithoutConnection: work of an endpoint that has lost its connection meanwhile may
+// still fail: there is nothing to break.
 func TestFailureWithoutConnection(t *testing.T) {
 	e := &EVD{qlen: 8, ring: newEventRing(8)}
 	s := testSource(e)
@@ -109,7 +113,8 @@ func TestFailureWithoutConnection(t *testing.T) {
 	}
 }
 
-// TestSizes: an event has no more than two cache lines, and what a post reads of an inflight lies in one.
+// TestSizes: an event has no more than two cache lines, and what a post reads of an inflight lies
+// in one.
 func TestSizes(t *testing.T) {
 	assert.Equal(t, unsafe.Sizeof(Event{}), uintptr(128))
 	assert.Equal(t, unsafe.Offsetof(Event{}.RMR), uintptr(64))

@@ -13,7 +13,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// TestLoad polls a flag that a peer writes behind its payload: whenever the flag has a number, the payload is of that number.
+// TestLoad polls a flag that a peer writes behind its payload: whenever the flag has a number, the
+// payload is of that number.
 func TestLoad(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -76,7 +77,8 @@ func TestLoadArguments(t *testing.T) {
 	assert.NilError(t, err)
 }
 
-// TestLoadBesideFree frees regions, and closes adapters, while others load from their memory, which is unmapped then.
+// TestLoadBesideFree frees regions, and closes adapters, while others load from their memory, which
+// is unmapped then.
 func TestLoadBesideFree(t *testing.T) {
 	withoutDevice(t)
 	for i := range 100 {

@@ -12,8 +12,8 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// broken waits until each end has learnt that its connection is broken. On iWARP a fault closes the TCP connection, and its end may be
-// seen before the fault.
+// broken waits until each end has learnt that its connection is broken. On iWARP a fault closes the
+// TCP connection, and its end may be seen before the fault.
 func broken(t *testing.T, ends ...*end) {
 	t.Helper()
 	for _, e := range ends {
@@ -81,7 +81,8 @@ func TestLMR(t *testing.T) {
 		rule.Proves(t, "LMR-QUERY-01", "LMR-CREATE-07")
 		tr := l.Triplet(8, 16)
 		assert.Equal(t, tr, udat.LMRTriplet{LMR: l, VirtualAddress: addr + 8, SegmentLength: 16})
-		assert.Equal(t, l.RMRTriplet(8, 16), udat.RMRTriplet{RMRContext: l.RMRContext(), TargetAddress: addr + 8, SegmentLength: 16})
+		assert.Equal(t, l.RMRTriplet(8, 16), udat.RMRTriplet{RMRContext: l.RMRContext(), TargetAddress: addr + 8,
+			SegmentLength: 16})
 		assert.Assert(t, addr > 1<<32, "an address that needs 64 bits")
 		copy(buf, "from the heap")
 		assert.NilError(t, a.ep.PostRDMAWrite([]udat.LMRTriplet{l.Triplet(0, 13)}, 1, b.mem.RMRTriplet(0, 13), 0))
@@ -89,7 +90,8 @@ func TestLMR(t *testing.T) {
 		assert.Equal(t, string(b.get(0, 13)), "from the heap")
 		rule.Proves(t, "LMR-CREATE-01", "LMR-CREATE-03", "GEN-12")
 		// A segment of length 0 may name anything.
-		assert.NilError(t, a.ep.PostRDMAWrite([]udat.LMRTriplet{{VirtualAddress: 0xdead}, l.Triplet(5, 3), {LMR: l, VirtualAddress: 1}}, 2, b.mem.RMRTriplet(100, 3), 0))
+		assert.NilError(t, a.ep.PostRDMAWrite([]udat.LMRTriplet{{VirtualAddress: 0xdead}, l.Triplet(5, 3),
+			{LMR: l, VirtualAddress: 1}}, 2, b.mem.RMRTriplet(100, 3), 0))
 		completion(t, a.request, 2)
 		assert.Equal(t, string(b.get(100, 3)), "the")
 		rule.Proves(t, "GEN-13")
@@ -101,11 +103,13 @@ func TestLMR(t *testing.T) {
 
 // TestLMRPrivileges tries every privilege and its absence.
 func TestLMRPrivileges(t *testing.T) {
-	assert.DeepEqual(t, []udat.MemPriv{udat.PrivNone, udat.PrivLocalRead, udat.PrivRemoteRead, udat.PrivLocalWrite, udat.PrivRemoteWrite, udat.PrivAll},
+	assert.DeepEqual(t, []udat.MemPriv{udat.PrivNone, udat.PrivLocalRead, udat.PrivRemoteRead, udat.PrivLocalWrite,
+		udat.PrivRemoteWrite, udat.PrivAll},
 		[]udat.MemPriv{0, 0x01, 0x02, 0x10, 0x20, 0x33})
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
-		for _, priv := range []udat.MemPriv{udat.PrivNone, udat.PrivLocalRead, udat.PrivLocalWrite, udat.PrivRemoteRead | udat.PrivLocalRead,
+		for _, priv := range []udat.MemPriv{udat.PrivNone, udat.PrivLocalRead, udat.PrivLocalWrite,
+			udat.PrivRemoteRead | udat.PrivLocalRead,
 			udat.PrivRemoteWrite | udat.PrivLocalWrite, udat.PrivAll} {
 			l := b.lmr(100, priv)
 			seg := []udat.LMRTriplet{l.Triplet(0, 10)}
@@ -123,9 +127,14 @@ func TestLMRPrivileges(t *testing.T) {
 			priv udat.MemPriv
 			post func(remote udat.RMRTriplet) error
 		}{
-			{udat.PrivLocalRead | udat.PrivLocalWrite, func(r udat.RMRTriplet) error { return a.ep.PostRDMAWrite(a.iov(0, 10), 7, r, 0) }},
-			{udat.PrivLocalRead | udat.PrivLocalWrite | udat.PrivRemoteRead, func(r udat.RMRTriplet) error { return a.ep.PostRDMAWrite(a.iov(0, 10), 7, r, 0) }},
-			{udat.PrivLocalRead | udat.PrivLocalWrite | udat.PrivRemoteWrite, func(r udat.RMRTriplet) error { return a.ep.PostRDMARead(a.iov(0, 10), 7, r, 0) }},
+			{udat.PrivLocalRead | udat.PrivLocalWrite, func(r udat.RMRTriplet) error {
+				return a.ep.PostRDMAWrite(a.iov(0, 10),
+					7, r, 0)
+			}},
+			{udat.PrivLocalRead | udat.PrivLocalWrite | udat.PrivRemoteRead,
+				func(r udat.RMRTriplet) error { return a.ep.PostRDMAWrite(a.iov(0, 10), 7, r, 0) }},
+			{udat.PrivLocalRead | udat.PrivLocalWrite | udat.PrivRemoteWrite,
+				func(r udat.RMRTriplet) error { return a.ep.PostRDMARead(a.iov(0, 10), 7, r, 0) }},
 		} {
 			l := b.lmr(100, op.priv)
 			r := l.RMRTriplet(0, 10)
@@ -143,7 +152,8 @@ func TestLMRPrivileges(t *testing.T) {
 	})
 }
 
-// noAccess waits until what a has posted last, and b refuses, has ended the connection. On iWARP its completion does not say why.
+// noAccess waits until what a has posted last, and b refuses, has ended the connection. On iWARP
+// its completion does not say why.
 func noAccess(t *testing.T, a, b *end, cookie udat.Cookie) {
 	t.Helper()
 	if !acknowledged(a) {
@@ -224,7 +234,8 @@ func TestLMRErrors(t *testing.T) {
 	})
 }
 
-// TestLMRFromLMR shows two regions over the same memory with different zones and privileges, independent of each other.
+// TestLMRFromLMR shows two regions over the same memory with different zones and privileges,
+// independent of each other.
 func TestLMRFromLMR(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
@@ -236,7 +247,8 @@ func TestLMRFromLMR(t *testing.T) {
 		assert.NilError(t, err)
 		p, err := l.Query()
 		assert.NilError(t, err)
-		assert.Assert(t, p.MemType == udat.MemLMR && p.Region.LMR == base && p.PZ == b.pz && p.Length == 4096 && p.Privileges == udat.PrivAll)
+		assert.Assert(t, p.MemType == udat.MemLMR && p.Region.LMR == base && p.PZ == b.pz && p.Length == 4096 &&
+			p.Privileges == udat.PrivAll)
 		assert.Equal(t, &l.Bytes()[0], &base.Bytes()[0])
 		assert.NilError(t, base.Free())
 		want := a.put(0, 4096, 5)
@@ -343,8 +355,10 @@ func TestLMRSync(t *testing.T) {
 		foreign := newEnd(t, dev, setup{})
 		for _, sync := range []func([]udat.LMRTriplet) error{e.ia.LMRSyncRDMARead, e.ia.LMRSyncRDMAWrite} {
 			assert.NilError(t, sync(nil))
-			assert.NilError(t, sync([]udat.LMRTriplet{e.mem.Triplet(0, 10), other.Triplet(50, 50), e.mem.Triplet(endMemory, 0), {}}))
-			for _, bad := range []udat.LMRTriplet{e.mem.Triplet(1, endMemory), e.mem.Triplet(-1, 1), freed.Triplet(0, 1), foreign.mem.Triplet(0, 1), {SegmentLength: 1}} {
+			assert.NilError(t, sync([]udat.LMRTriplet{e.mem.Triplet(0, 10), other.Triplet(50, 50), e.mem.Triplet(endMemory, 0),
+				{}}))
+			for _, bad := range []udat.LMRTriplet{e.mem.Triplet(1, endMemory), e.mem.Triplet(-1, 1), freed.Triplet(0, 1),
+				foreign.mem.Triplet(0, 1), {SegmentLength: 1}} {
 				assert.ErrorIs(t, sync([]udat.LMRTriplet{e.mem.Triplet(0, 1), bad}), udat.ErrInvalidParameter)
 			}
 		}

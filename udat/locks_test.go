@@ -11,7 +11,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestLockTable compares the table of locks in the documentation with the ranks, in order, and shows that every lock of the package has one.
+// TestLockTable compares the table of locks in the documentation with the ranks, in order, and
+// shows that every lock of the package has one.
 func TestLockTable(t *testing.T) {
 	withoutDevice(t)
 	page, err := os.ReadFile("../docs/locks.md")

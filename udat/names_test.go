@@ -11,7 +11,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestNames compares what numbers print as with testdata/names.txt, a line for each that has a name.
+// TestNames compares what numbers print as with testdata/names.txt, a line for each that has a
+// name.
 func TestNames(t *testing.T) {
 	withoutDevice(t)
 	var got strings.Builder

@@ -312,7 +312,8 @@ type srqSlot struct {
 // EP is an endpoint: one end of a reliable connection. All methods are safe for concurrent use;
 // posts of one kind (requests, receives) go out in the order in which the calls lock the endpoint.
 type EP struct {
-	// What a post reads comes first, here and in the queues: with many endpoints each cache line costs.
+	// What a post reads comes first, here and in the queues: with many endpoints each cache line
+	// costs.
 	obj      object
 	state    atomic.Uint32 // changed under mu
 	pz       *PZ

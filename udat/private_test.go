@@ -21,7 +21,8 @@ func hostile(n int) map[string][]byte {
 	copy(trailer[max(n-4, 0):], "\xDA\x7A\xC3\x05")
 	copy(marker, "\x02\x00\x02\x00")
 	return map[string][]byte{
-		"counting": counting, "an old trailer": trailer, "a marker": marker, "zeroes": make([]byte, n), "ones": bytes.Repeat([]byte{0xFF}, n),
+		"counting": counting, "an old trailer": trailer, "a marker": marker, "zeroes": make([]byte, n),
+		"ones": bytes.Repeat([]byte{0xFF}, n),
 	}
 }
 
@@ -30,22 +31,25 @@ func privateSizes(t *testing.T, ia *udat.IA) (connect, accept, reject int) {
 	_, _, p, err := ia.Query()
 	assert.NilError(t, err)
 	d := udat.DeviceAttr(ia)
-	assert.DeepEqual(t, []int{p.MaxPrivateDataSize, p.MaxAcceptDataSize, p.MaxRejectDataSize}, []int{d.MaxConnData, d.MaxAcceptData, d.MaxRejectData})
+	assert.DeepEqual(t, []int{p.MaxPrivateDataSize, p.MaxAcceptDataSize, p.MaxRejectDataSize},
+		[]int{d.MaxConnData, d.MaxAcceptData, d.MaxRejectData})
 	assert.Assert(t, p.MaxPrivateDataSize >= 56 && p.MaxAcceptDataSize >= 160 && p.MaxRejectDataSize >= 140, "%+v", p)
 	return p.MaxPrivateDataSize, p.MaxAcceptDataSize, p.MaxRejectDataSize
 }
 
-// TestPrivateData carries data of every length up to 56 bytes, and of the greatest lengths, with hostile contents, by connect, accept and reject: it
-// arrives to the byte, and the events say so.
+// TestPrivateData carries data of every length up to 56 bytes, and of the greatest lengths, with
+// hostile contents, by connect, accept and reject: it arrives to the byte, and the events say so.
 func TestPrivateData(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		connects, accepts, rejects := privateSizes(t, a.ia)
 		same := func(what string, got []byte, padded bool, want []byte) {
 			t.Helper()
-			assert.Assert(t, bytes.Equal(got, want) && !padded, "%s: %d bytes %x (padded: %v), want %d bytes %x", what, len(got), got, padded, len(want), want)
+			assert.Assert(t, bytes.Equal(got, want) && !padded, "%s: %d bytes %x (padded: %v), want %d bytes %x", what,
+				len(got), got, padded, len(want), want)
 		}
-		type kept struct{ got, want []byte } // what came with ESTABLISHED is the endpoint's for as long as it has the connection
+		// what came with ESTABLISHED is the endpoint's for as long as it has the connection
+		type kept struct{ got, want []byte }
 		var all []kept
 		asked := func(out []byte) *udat.CR {
 			t.Helper()
@@ -105,13 +109,15 @@ func TestPrivateData(t *testing.T) {
 		for i, k := range all {
 			assert.Assert(t, bytes.Equal(k.got, k.want), "of connection %d, after %d others", i, len(all)-i-1)
 		}
-		rule.Proves(t, "EP-CONNECT-01", "EP-CONNECT-04", "EP-CONNECT-05", "EP-CONNECT-08", "EPST-11", "EPST-12", "EPST-13", "EPST-25", "CR-ACCEPT-02",
+		rule.Proves(t, "EP-CONNECT-01", "EP-CONNECT-04", "EP-CONNECT-05", "EP-CONNECT-08", "EPST-11", "EPST-12", "EPST-13",
+			"EPST-25", "CR-ACCEPT-02",
 			"OBJ-07", "EVD-WAIT-25", "EVD-WAIT-26", "EVD-WAIT-27",
 			"EVD-WAIT-28", "GAP-43", "GAP-44", "EVT-04", "EP-RESET-05", "EPST-24")
 	})
 }
 
-// TestPrivateDataPadded: where the fabric does not know the length, the event says so; and a reject that is no Consumer's reports its data.
+// TestPrivateDataPadded: where the fabric does not know the length, the event says so; and a reject
+// that is no Consumer's reports its data.
 func TestPrivateDataPadded(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for kind, want := range map[fabric.ConnEventKind]udat.EventNumber{

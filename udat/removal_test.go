@@ -19,8 +19,9 @@ import (
 )
 
 // TestDeviceDeleted deletes the device while a process lives that has closed it (even rounds) or is
-// connected (odd ones). A connected process receives its events, each open of the device its own. Once it has closed its adapters
-// the kernel waits for it no more, and it can use the device when it is back.
+// connected (odd ones). A connected process receives its events, each open of the device its own.
+// Once it has closed its adapters the kernel waits for it no more, and it can use the device when
+// it is back.
 func TestDeviceDeleted(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		if os.Getenv("GODAT_VM") == "" || dev == "mem0" {
@@ -107,7 +108,8 @@ func roleAgain(t *testing.T, dev string) {
 			assert.DeepEqual(t, []int{told[a.ia], told[b.ia], told[c.ia]}, []int{1, 1, 1})
 			for _, e := range []*end{a, b} {
 				ev := next(t, e.conn) // the other end's disconnect may be faster
-				assert.Assert(t, ev.Number == udat.EventConnectionBroken || ev.Number == udat.EventConnectionDisconnected, describe(ev))
+				assert.Assert(t, ev.Number == udat.EventConnectionBroken || ev.Number == udat.EventConnectionDisconnected,
+					describe(ev))
 				flushed(t, e.recv, 1)
 			}
 		})

@@ -19,7 +19,8 @@ func TestStrerror(t *testing.T) {
 	assert.NilError(t, err)
 	assert.Equal(t, major, "success")
 	rule.Proves(t, "STRERR-03")
-	types := []udat.ReturnType{0x10000, 0x20000, 0x30000, 0x40000, 0x50000, 0x60000, 0x70000, 0x80000, 0x90000, 0xA0000, 0xB0000, 0xC0000, 0xD0000,
+	types := []udat.ReturnType{0x10000, 0x20000, 0x30000, 0x40000, 0x50000, 0x60000, 0x70000, 0x80000, 0x90000, 0xA0000,
+		0xB0000, 0xC0000, 0xD0000,
 		0xE0000, 0xF0000, 0x100000, 0x110000, 0x120000, 0x130000, 0x140000, 0xFFF0000}
 	var minor string
 	seen := map[string]bool{"success": true}
@@ -56,7 +57,8 @@ func TestError(t *testing.T) {
 	wrapped := fmt.Errorf("opening: %w", err)
 	assert.ErrorIs(t, wrapped, udat.ErrProviderNotFound)
 	assert.ErrorIs(t, wrapped, udat.WithSubtype(udat.ProviderNotFound, udat.SubNameNotRegistered))
-	for _, other := range []error{udat.ErrInvalidHandle, udat.WithSubtype(udat.ProviderNotFound, udat.SubMajorNotFound), io.EOF} {
+	for _, other := range []error{udat.ErrInvalidHandle, udat.WithSubtype(udat.ProviderNotFound, udat.SubMajorNotFound),
+		io.EOF} {
 		assert.Assert(t, !errors.Is(wrapped, other), "%v", other)
 	}
 	var e *udat.Error
@@ -84,10 +86,13 @@ func TestEventNumbers(t *testing.T) {
 		{0x00000, []udat.EventNumber{udat.EventDTOCompletion}},
 		{0x01000, []udat.EventNumber{udat.EventRMRBindCompletion}},
 		{0x02000, []udat.EventNumber{udat.EventConnectionRequest}},
-		{0x04000, []udat.EventNumber{udat.EventConnectionEstablished, udat.EventConnectionPeerRejected, udat.EventConnectionNonPeerRejected,
-			udat.EventConnectionAcceptError, udat.EventConnectionDisconnected, udat.EventConnectionBroken, udat.EventConnectionTimedOut,
+		{0x04000, []udat.EventNumber{udat.EventConnectionEstablished, udat.EventConnectionPeerRejected,
+			udat.EventConnectionNonPeerRejected,
+			udat.EventConnectionAcceptError, udat.EventConnectionDisconnected, udat.EventConnectionBroken,
+			udat.EventConnectionTimedOut,
 			udat.EventConnectionUnreachable}},
-		{0x08000, []udat.EventNumber{udat.EventAsyncEVDOverflow, udat.EventAsyncIACatastrophic, udat.EventAsyncEPBroken, udat.EventAsyncTimedOut,
+		{0x08000, []udat.EventNumber{udat.EventAsyncEVDOverflow, udat.EventAsyncIACatastrophic, udat.EventAsyncEPBroken,
+			udat.EventAsyncTimedOut,
 			udat.EventAsyncProviderInternalError}},
 		{0x10000, []udat.EventNumber{udat.EventSoftware}},
 	} {
@@ -106,7 +111,8 @@ func TestEventNumbers(t *testing.T) {
 	rule.Proves(t, "EVT-01")
 }
 
-// TestFailureIsAFlush shows that the status that is also called failure is given to flushed work and nothing else.
+// TestFailureIsAFlush shows that the status that is also called failure is given to flushed work
+// and nothing else.
 func TestFailureIsAFlush(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})

@@ -82,8 +82,8 @@ func (e *end) share(t *testing.T, s *udat.SRQ, attr udat.EPAttr) {
 	assert.NilError(t, err)
 }
 
-// twoWithSRQ gives two ends a1 and a2 connected to endpoints of one adapter that share a queue of the given size; the
-// latter are of b1 and b2, whose streams have dispatchers of their own.
+// twoWithSRQ gives two ends a1 and a2 connected to endpoints of one adapter that share a queue of
+// the given size; the latter are of b1 and b2, whose streams have dispatchers of their own.
 func twoWithSRQ(t *testing.T, dev string, size int, attr udat.EPAttr) (a1, a2, b1, b2 *end, s *udat.SRQ) {
 	t.Helper()
 	a1, a2, b1 = newEnd(t, dev, setup{}), newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
@@ -123,11 +123,13 @@ func TestSRQ(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a1, a2, b1, b2, s := twoWithSRQ(t, dev, 16, udat.EPAttr{})
 		p := count(t, s)
-		assert.Assert(t, p.IA == b1.ia && p.PZ == b1.pz && p.State == udat.SRQOperational && p.LowWatermark == udat.SRQLWDefault)
+		assert.Assert(t, p.IA == b1.ia && p.PZ == b1.pz && p.State == udat.SRQOperational &&
+			p.LowWatermark == udat.SRQLWDefault)
 		assert.Assert(t, p.MaxRecvDTOs >= 16 && p.MaxRecvIOV >= 2)
 		rule.Proves(t, "SRQ-CREATE-01", "SRQ-QUERY-01")
 		for i := range 16 {
-			assert.NilError(t, s.PostRecv([]udat.LMRTriplet{b1.mem.Triplet(i*100, 60), b1.mem.Triplet(i*100+80, 20)}, udat.Cookie(100+i)))
+			assert.NilError(t, s.PostRecv([]udat.LMRTriplet{b1.mem.Triplet(i*100, 60), b1.mem.Triplet(i*100+80, 20)},
+				udat.Cookie(100+i)))
 		}
 		available(t, s, 16)
 		assert.ErrorIs(t, s.PostRecv(nil, 0), udat.ErrInsufficientResources)
@@ -266,7 +268,8 @@ func TestSRQErrors(t *testing.T) {
 			{[]udat.LMRTriplet{e.mem.Triplet(1, endMemory)}, udat.ErrInvalidParameter},
 			{[]udat.LMRTriplet{e.mem.Triplet(0, 1), e.mem.Triplet(1, 1), e.mem.Triplet(2, 1)}, udat.ErrInvalidParameter},
 			{[]udat.LMRTriplet{zoned.Triplet(0, 1)}, udat.WithSubtype(udat.ProtectionViolation, udat.SubProtectionWrite)},
-			{[]udat.LMRTriplet{e.lmr(10, udat.PrivLocalRead).Triplet(0, 1)}, udat.WithSubtype(udat.PrivilegesViolation, udat.SubPrivilegesWrite)},
+			{[]udat.LMRTriplet{e.lmr(10, udat.PrivLocalRead).Triplet(0, 1)},
+				udat.WithSubtype(udat.PrivilegesViolation, udat.SubPrivilegesWrite)},
 			{[]udat.LMRTriplet{freed.Triplet(0, 1)}, udat.ErrPrivilegesViolation},
 			{[]udat.LMRTriplet{{SegmentLength: 1}}, udat.ErrPrivilegesViolation},
 		} {
@@ -357,7 +360,8 @@ func TestSRQNotification(t *testing.T) {
 		for _, c := range []struct {
 			flags     udat.CompletionFlags
 			solicited bool // only those of solicited sends
-		}{{udat.CompletionDefault, false}, {udat.CompletionUnsignalled, false}, {udat.CompletionEVDThreshold, false}, {udat.CompletionSolicitedWait, true}} {
+		}{{udat.CompletionDefault, false}, {udat.CompletionUnsignalled, false}, {udat.CompletionEVDThreshold, false},
+			{udat.CompletionSolicitedWait, true}} {
 			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{unkept: true})
 			if c.solicited && !udat.DeviceAttr(b.ia).SolicitedArm {
 				continue
@@ -436,7 +440,8 @@ func TestSRQResize(t *testing.T) {
 				if i%2 == 0 {
 					b.ep.GetStatus() // takes the completion from the device
 				}
-				assert.ErrorIs(t, s.Resize(left-1), udat.ErrInvalidState, "one has completed and is not dequeued, the others are on the queue")
+				assert.ErrorIs(t, s.Resize(left-1), udat.ErrInvalidState,
+					"one has completed and is not dequeued, the others are on the queue")
 				assert.Assert(t, count(t, s).MaxRecvDTOs >= room)
 			}
 			ev := expect(t, b.recv, udat.EventDTOCompletion)
@@ -549,9 +554,11 @@ func TestSRQEndpoint(t *testing.T) {
 		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
 		rule.Proves(t, "EP-CREATESRQ-06")
 		want := udat.EPAttr{
-			MaxMessageSize: 12345, MaxRDMASize: 54321, MaxRecvDTOs: 3, SRQSoftHW: 2, MaxRequestDTOs: 7, MaxRequestIOV: 2, MaxRecvIOV: 1 << 20,
-			MaxRDMAReadIn: 1, MaxRDMAReadOut: 1, MaxRDMAReadIOV: 1, MaxRDMAWriteIOV: 2, RequestCompletionFlags: udat.CompletionEVDThreshold,
-			RecvCompletionFlags: udat.CompletionEVDThreshold,
+			MaxMessageSize: 12345, MaxRDMASize: 54321, MaxRecvDTOs: 3, SRQSoftHW: 2, MaxRequestDTOs: 7, MaxRequestIOV: 2,
+			MaxRecvIOV:    1 << 20,
+			MaxRDMAReadIn: 1, MaxRDMAReadOut: 1, MaxRDMAReadIOV: 1, MaxRDMAWriteIOV: 2,
+			RequestCompletionFlags: udat.CompletionEVDThreshold,
+			RecvCompletionFlags:    udat.CompletionEVDThreshold,
 		}
 		ep, err := make(&want)
 		assert.NilError(t, err)
@@ -621,11 +628,13 @@ func TestSRQEndpoint(t *testing.T) {
 	})
 }
 
-// TestSRQDepthsDefault shows that endpoints with unspecified read depths connect, whatever the peer's.
+// TestSRQDepthsDefault shows that endpoints with unspecified read depths connect, whatever the
+// peer's.
 func TestSRQDepthsDefault(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, depth := range []int{udat.None, 1, 0} {
-			a, b := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: depth, MaxRDMAReadOut: depth}}), newEnd(t, dev, setup{})
+			a, b := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: depth, MaxRDMAReadOut: depth}}),
+				newEnd(t, dev, setup{})
 			b.share(t, b.shared(t, udat.SRQAttr{MaxRecvDTOs: 4}), udat.EPAttr{})
 			connect(t, a, b)
 		}
@@ -678,7 +687,8 @@ func TestSRQZones(t *testing.T) {
 	})
 }
 
-// onlyOwnZone makes every request with memory of another zone, which is refused, and with memory of the endpoint's own.
+// onlyOwnZone makes every request with memory of another zone, which is refused, and with memory of
+// the endpoint's own.
 func onlyOwnZone(t *testing.T, e, peer *end, foreign *udat.LMR) {
 	t.Helper()
 	for _, p := range posters {
@@ -693,7 +703,8 @@ func onlyOwnZone(t *testing.T, e, peer *end, foreign *udat.LMR) {
 	}
 }
 
-// TestSRQDisconnect shows that what no endpoint had taken stays on the queue, and serves the next connection.
+// TestSRQDisconnect shows that what no endpoint had taken stays on the queue, and serves the next
+// connection.
 func TestSRQDisconnect(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a1, a2, b1, b2, s := twoWithSRQ(t, dev, 8, udat.EPAttr{})
@@ -732,8 +743,8 @@ func TestSRQDisconnect(t *testing.T) {
 	})
 }
 
-// TestSRQManyEndpoints makes more endpoints on one large queue than completion queues could hold if each kept room for all
-// of it.
+// TestSRQManyEndpoints makes more endpoints on one large queue than completion queues could hold if
+// each kept room for all of it.
 func TestSRQManyEndpoints(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
