@@ -34,16 +34,17 @@ func onTheDevice(t *testing.T, a, b *end, n int) {
 func TestDequeueFromDevice(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true})
+		newEnd(t, dev, setup{}).call(b, listen(t, b).Qual(), "x")
+		dirty := expect(t, b.cr, udat.EventConnectionRequest) // and all that other events have
+		dirty.EP, dirty.Status, dirty.Cookie, dirty.Length, dirty.Operation = b.ep, udat.DTOErrTransport, 99, 99, udat.DTOBind
+		dirty.HasImmediate, dirty.Immediate, dirty.RMRContext, dirty.RawStatus, dirty.VendorError = true, 1, 1, 1, 1
+		dirty.Reason, dirty.RMR, dirty.Software = 1, &udat.RMR{}, t
 		for _, size := range []int{1, 3, 8, 100} {
 			const n = 8
 			onTheDevice(t, a, b, n)
 			events := make([]udat.Event, size)
 			for i := range events {
-				events[i] = udat.Event{
-					Number: 1, EVD: b.recv, EP: b.ep, Status: udat.DTOErrTransport, Software: t, RawStatus: 1, Reason: 1, HasImmediate: true,
-					Object: b.ia, CR: &udat.CR{}, RMR: &udat.RMR{}, RMRContext: 1,
-					Immediate: 1, Cookie: 99, Length: 99, Operation: udat.DTOBind,
-				}
+				events[i] = dirty
 			}
 			var got []udat.Event
 			for len(got) < n {
