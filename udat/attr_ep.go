@@ -19,11 +19,11 @@ type EPAttr struct {
 	MaxRecvIOV             int             // segments of a receive; default 4
 	RecvCompletionFlags    CompletionFlags // default, UNSIGNALLED, SOLICITED_WAIT or EVD_THRESHOLD
 	RequestCompletionFlags CompletionFlags // default, UNSIGNALLED or EVD_THRESHOLD
-	// receives outstanding; default 16. With an SRQ: the hard high watermark, default off
+	// receives in flight; default 16. With an SRQ: the hard high watermark, default off
 	MaxRecvDTOs       int
-	MaxRequestDTOs    int         // sends, RDMAs and binds outstanding; default 16
-	MaxRDMAReadIn     int         // reads and atomics that the peer may have outstanding here; default 4
-	MaxRDMAReadOut    int         // reads and atomics outstanding to the peer; default 4
+	MaxRequestDTOs    int         // sends, RDMAs and binds in flight; default 16
+	MaxRDMAReadIn     int         // reads and atomics that the peer may have in flight here; default 4
+	MaxRDMAReadOut    int         // reads and atomics in flight to the peer; default 4
 	SRQSoftHW         int         // soft high watermark with an SRQ; default off
 	TransportSpecific []NamedAttr // none are known
 	ProviderSpecific  []NamedAttr // none are known

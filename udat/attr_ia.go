@@ -19,8 +19,8 @@ type IAAttr struct {
 	FirmwareVersionMinor          int
 	Addr                          netip.Addr // to which peers connect
 	MaxEPs                        int
-	MaxDTOPerEP                   int // requests outstanding of an endpoint, and apart from them receives
-	MaxRDMAReadPerEPIn            int // reads and atomics outstanding of an endpoint, as target
+	MaxDTOPerEP                   int // requests in flight on an endpoint; receives are counted apart
+	MaxRDMAReadPerEPIn            int // reads and atomics in flight on an endpoint, as target
 	MaxRDMAReadPerEPOut           int // and as originator
 	MaxEVDs                       int
 	MaxEVDQLen                    int
@@ -149,7 +149,7 @@ const (
 	AttrSendWithInvalidate = "SEND_WITH_INVALIDATE"
 	// peers are held to the bounds of the window, not only of its region
 	AttrRMRExactBounds = "RMR_EXACT_BOUNDS"
-	AttrRNRRetryFinite = "RNR_RETRY_FINITE" // a Send to a receiver that is not ready does not retry for ever
+	AttrRNRRetryFinite = "RNR_RETRY_FINITE" // a Send to a receiver that is not ready fails after its retries
 )
 
 // Query returns the dispatcher of asynchronous events, the attributes of the adapter, and those of

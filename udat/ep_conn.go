@@ -76,7 +76,7 @@ func (ep *EP) established(event EventNumber, told fabric.ConnEvent) {
 // drained ends a graceful disconnect once all requests have completed; ep.mu is held.
 func (ep *EP) drained() (done bool) {
 	ep.drainBoth()
-	if ep.requests.outstanding() > 0 {
+	if ep.requests.inFlight() > 0 {
 		return false
 	}
 	why := causeDrained
@@ -202,7 +202,7 @@ func (ep *EP) flushed() bool {
 	done := ep.postDisconnect()
 	ep.mu.Unlock()
 	ep.drainBoth()
-	return done && ep.requests.outstanding() == 0 && ep.recvs.outstanding() == 0
+	return done && ep.requests.inFlight() == 0 && ep.recvs.inFlight() == 0
 }
 
 // reset is Reset without its wait, or reports that it must wait once more.
@@ -239,7 +239,7 @@ func (ep *EP) renewQP(op string) error {
 	return nil
 }
 
-// clearWork forgets all outstanding work; the queues' locks are held.
+// clearWork forgets all work in flight; the queues' locks are held.
 func (ep *EP) clearWork() {
 	ep.requests.suppressed, ep.requests.marked, ep.requests.fenced = 0, false, false
 	ep.recvs.source.forget()

@@ -25,17 +25,18 @@ func (q ConnQual) port(op string, arg Subtype) (uint16, error) {
 	return uint16(q%portModulus) + portBase, nil
 }
 
-// Connect starts to connect to the service point that listens on qual at addr; the outcome comes as
-// exactly one event on the connect dispatcher: ESTABLISHED with the acceptor's private data,
-// PEER_REJECTED, NON_PEER_REJECTED, UNREACHABLE, or TIMED_OUT when timeout, which must be positive,
-// passes first. All but the first leave the endpoint in DISCONNECTED. The endpoint must be
-// UNCONNECTED and have a zone (InvalidState). privateData of at most the provider's
-// MaxPrivateDataSize bytes goes to the peer with its connection request. A peer that does not
-// answer is UNREACHABLE after the connection manager's patience, also where timeout is longer or
-// [Infinite]: 16 requests, in 103 s, on RoCE with Linux 6.1. [Event.Err] says why a connection is
-// none, [WithLogger] after 2 s what is waited for. An address that cannot be used is
-// InvalidAddress; a quality of service or flag that is not supported is ModelNotSupported. On an
-// error the endpoint stays UNCONNECTED.
+// Connect starts to connect to the service point that listens on qual at addr. The outcome is one
+// event on the connect dispatcher: ESTABLISHED with the acceptor's private data, PEER_REJECTED,
+// NON_PEER_REJECTED, UNREACHABLE, or TIMED_OUT if timeout, which must be positive, passes first.
+// All but the first leave the endpoint in DISCONNECTED. The endpoint must be UNCONNECTED and have a
+// zone (InvalidState).
+//
+// privateData, of at most MaxPrivateDataSize bytes, goes to the peer with the request. A peer that
+// does not answer is UNREACHABLE when the connection manager gives up, even if timeout is longer or
+// [Infinite]: after 16 requests, in 103 s, on RoCE with Linux 6.1. [Event.Err] is why there is no
+// connection; [WithLogger] logs after 2 s what the attempt waits for. An address that cannot be
+// used is InvalidAddress; a quality of service or flag that is not supported is ModelNotSupported.
+// An error leaves the endpoint UNCONNECTED.
 //
 // Implements: dat_ep_connect.
 func (ep *EP) Connect(addr netip.Addr, qual ConnQual, timeout time.Duration, privateData []byte, qos QoS,
@@ -64,7 +65,7 @@ func (ep *EP) Connect(addr netip.Addr, qual ConnQual, timeout time.Duration, pri
 	return ep.connect(op, SubArg5, netip.AddrPortFrom(addr, port), timeout, privateData)
 }
 
-// checkAddress refuses what can never be a peer.
+// checkAddress refuses addresses that no peer can have.
 func checkAddress(op string, addr netip.Addr) error {
 	switch {
 	case !addr.IsValid() || addr.IsUnspecified():
@@ -75,11 +76,10 @@ func checkAddress(op string, addr netip.Addr) error {
 	return nil
 }
 
-// DupConnect connects the endpoint to the service point that dup, a CONNECTED endpoint of this
-// adapter, is connected to: the same address and qualifier. An endpoint that is CONNECTED by an
-// accept knows no service point of its peer's: the outcome is then NON_PEER_REJECTED, as nobody
-// listens where its peer called from. States, events, timeout, private data and quality of service
-// are those of Connect; dup in another state is InvalidState.
+// DupConnect connects the endpoint to the service point to which dup, a CONNECTED endpoint of this
+// adapter, is connected: the same address and qualifier. If dup was connected by an accept it has
+// no service point of the peer, and the outcome is NON_PEER_REJECTED. States, events, timeout,
+// private data and quality of service are those of Connect; dup in another state is InvalidState.
 //
 // Implements: dat_ep_dup_connect.
 func (ep *EP) DupConnect(dup *EP, timeout time.Duration, privateData []byte, qos QoS) error {
@@ -167,7 +167,7 @@ func (ep *EP) expire(c *connection, d time.Duration, why error) {
 	ep.timer = time.AfterFunc(d, func() { ep.happened(c, causeTimedOut, fabric.ConnEvent{Err: why}) })
 }
 
-// checkPrivate refuses more private data than the adapter carries in that message.
+// checkPrivate refuses more private data than the message carries.
 func checkPrivate(op string, arg Subtype, private []byte, limit int) error {
 	if len(private) > limit {
 		return fail(op, InvalidParameter, arg, "private data has %d bytes, the limit is %d", len(private), limit)
@@ -175,9 +175,8 @@ func checkPrivate(op string, arg Subtype, private []byte, limit int) error {
 	return nil
 }
 
-// accept answers a request with the endpoint's queue pair. call is callAccept, or callAcceptOwn
-// where the request has brought the endpoint. answered runs once that is done; an error changes
-// nothing.
+// accept answers a request with the endpoint's queue pair. call is callAccept, or callAcceptOwn if
+// the request brought the endpoint. It calls answered after a success; an error changes nothing.
 func (ep *EP) accept(op string, call epCause, request fabric.Request, private []byte, answered func()) error {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -193,12 +192,11 @@ func (ep *EP) accept(op string, call epCause, request fabric.Request, private []
 	return nil
 }
 
-// Disconnect ends the connection, or gives up an attempt at one. CloseAbrupt flushes what is
-// outstanding; CloseGraceful first lets all requests complete, in DISCONNECT_PENDING, which takes
-// no new requests. DISCONNECTED comes on the connect dispatcher when it is done, after the
-// completions of what had succeeded. A graceful disconnect waits for as long as the peer takes its
-// messages: an abrupt one ends that. In DISCONNECTED the call does nothing; in UNCONNECTED and in
-// the states of service points it is InvalidState.
+// Disconnect ends the connection, or gives up an attempt at one. CloseAbrupt flushes the work in
+// flight. CloseGraceful first waits for all requests, in DISCONNECT_PENDING, which takes no new
+// ones; it waits for as long as the peer takes messages, unless an abrupt disconnect follows.
+// DISCONNECTED comes on the connect dispatcher after the completions of the work. In DISCONNECTED
+// the call does nothing; in UNCONNECTED and in the states of service points it is InvalidState.
 //
 // Implements: dat_ep_disconnect.
 func (ep *EP) Disconnect(flags CloseFlags) error {

@@ -82,10 +82,10 @@ func (ep *EP) aboveHard() bool {
 	if ep.srq != nil {
 		return w.passed
 	}
-	return w.hard != WatermarkInfinite && ep.recvs.outstanding() > w.hard
+	return w.hard != WatermarkInfinite && ep.recvs.inFlight() > w.hard
 }
 
-func (q *recvQueue) outstanding() int {
+func (q *recvQueue) inFlight() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.inflight.count()

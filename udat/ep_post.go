@@ -136,7 +136,7 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 		return err
 	}
 	if !q.room() {
-		return fail(r.call, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding",
+		return fail(r.call, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are in flight",
 			q.inflight.limit)
 	}
 	n := len(q.wrs)
@@ -324,7 +324,7 @@ func (q *requestQueue) flushTail() {
 	q.submit()
 }
 
-func (q *requestQueue) outstanding() int {
+func (q *requestQueue) inFlight() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.inflight.count()

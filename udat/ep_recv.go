@@ -107,7 +107,7 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 	if q.inflight.full(len(q.wrs)) {
 		q.source.evd.poll()
 		if q.inflight.full(len(q.wrs)) {
-			return fail(postRecv, InsufficientResources, SubResourceCredits, "all %d receives (MaxRecvDTOs) are outstanding",
+			return fail(postRecv, InsufficientResources, SubResourceCredits, "all %d receives (MaxRecvDTOs) are in flight",
 				q.inflight.limit)
 		}
 	}

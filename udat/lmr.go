@@ -95,10 +95,10 @@ func (ia *IA) mayRegister(op string, pz *PZ, size uint64, priv MemPriv) error {
 
 // register pins and registers the memory of l, and makes l a live object.
 func (ia *IA) register(op string, l *LMR, pz *PZ, priv MemPriv) (_ *LMR, err error) {
-	l.keep()
+	l.pin()
 	defer func() {
 		if err != nil {
-			l.letGo()
+			l.unpin()
 		}
 	}()
 	if err := pz.obj.use(op, HandlePZ); err != nil {
@@ -238,9 +238,9 @@ func (l *LMR) Free() error {
 	return nil
 }
 
-// hold counts a window that is bound to the region, unless the region has been freed; letGoWindow
+// bindWindow counts a window that is bound to the region, unless the region has been freed; unbindWindow
 // undoes it. Both take nil as no region.
-func (l *LMR) hold() bool {
+func (l *LMR) bindWindow() bool {
 	if l == nil {
 		return true
 	}
@@ -252,7 +252,7 @@ func (l *LMR) hold() bool {
 	return !l.freed
 }
 
-func (l *LMR) letGoWindow() {
+func (l *LMR) unbindWindow() {
 	if l == nil {
 		return
 	}
@@ -266,7 +266,7 @@ func (l *LMR) destroy() {
 	l.obj.ia.awaitPosts()
 	l.mr.Close()
 	l.pz.obj.unuse()
-	l.letGo()
+	l.unpin()
 }
 
 // awaitPosts waits for all posts under way; none of the library's locks is held. A post holds the
@@ -287,8 +287,8 @@ func (ia *IA) awaitPosts() {
 	}
 }
 
-// keep pins the memory, or counts the region as a user of its pages; letGo undoes it.
-func (l *LMR) keep() {
+// pin pins the memory, or counts the region as a user of its pages; unpin undoes it.
+func (l *LMR) pin() {
 	if l.pages == nil {
 		l.pinner.Pin(unsafe.SliceData(l.buf))
 		return
@@ -296,7 +296,7 @@ func (l *LMR) keep() {
 	l.pages.regions.Add(1)
 }
 
-func (l *LMR) letGo() {
+func (l *LMR) unpin() {
 	l.mu.Lock()
 	l.freed = true // loads under way have ended
 	l.mu.Unlock()

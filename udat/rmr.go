@@ -69,7 +69,7 @@ func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flag
 		return 0, err
 	}
 	if !q.room() {
-		return 0, fail(op, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are outstanding",
+		return 0, fail(op, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are in flight",
 			q.inflight.limit)
 	}
 	b := binding{triplet: triplet, priv: priv, live: state == EPConnected}
@@ -201,7 +201,7 @@ func (r *RMR) destroy() {
 	r.unbind()
 	for _, b := range r.pending {
 		r.obj.ia.windows.remove(b.context)
-		b.region.letGoWindow()
+		b.region.unbindWindow()
 	}
 	r.pending = nil
 	r.mu.Unlock()

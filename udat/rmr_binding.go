@@ -4,13 +4,13 @@ import "github.com/godat/godat/udat/internal/fabric"
 
 // begin notes a bind that will be posted, and holds its region.
 func (r *RMR) begin(op string, b *binding) error {
-	if !b.region.hold() {
+	if !b.region.bindWindow() {
 		return fail(op, PrivilegesViolation, SubNone, "the region has been freed")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.dead {
-		b.region.letGoWindow()
+		b.region.unbindWindow()
 		return badHandle(op, HandleRMR, &r.obj)
 	}
 	r.serial++
@@ -70,7 +70,7 @@ func (r *RMR) settle(serial uint64, s fabric.Status) {
 		r.stale = append(r.stale, b.region)
 		return
 	}
-	b.region.letGoWindow()
+	b.region.unbindWindow()
 }
 
 // forget notes a bind whose outcome stays unknown, because its queue pair has gone.
@@ -95,10 +95,10 @@ func forgetBinds(q *inflight, head uint32) {
 // unbind releases all regions to which the window was or may have been bound; r.mu is held.
 func (r *RMR) unbind() {
 	r.obj.ia.windows.remove(r.bound.context)
-	r.bound.region.letGoWindow()
+	r.bound.region.unbindWindow()
 	r.bound = binding{}
 	for _, l := range r.stale {
-		l.letGoWindow()
+		l.unbindWindow()
 	}
 	r.stale = nil
 }

@@ -100,7 +100,7 @@ func (s *SRQ) PostRecv(iov []LMRTriplet, cookie Cookie) error {
 		return err
 	}
 	if int(s.outstanding.Load()) >= s.maxRecv || len(s.free) == 0 {
-		return fail(op, InsufficientResources, SubResourceSRQ, "all %d receives (MaxRecvDTOs) are outstanding", s.maxRecv)
+		return fail(op, InsufficientResources, SubResourceSRQ, "all %d receives (MaxRecvDTOs) are in flight", s.maxRecv)
 	}
 	slot := s.free[len(s.free)-1]
 	sl := &s.slots[slot]

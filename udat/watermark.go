@@ -66,7 +66,7 @@ func (ep *EP) checkWatermarks() {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	w := &ep.wmark
-	if w.softArmed && ep.recvs.outstanding() > w.soft {
+	if w.softArmed && ep.recvs.inFlight() > w.soft {
 		ep.fireSoft()
 	}
 	ep.breakAboveHard()
