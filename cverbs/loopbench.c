@@ -15,7 +15,7 @@ enum {
 	DEPTH = 128,  // of a stream of writes
 	MODERATE = 32, // one write of such a stream in so many is signalled
 	WINDOW = 64,  // writes in flight on many ends
-	CLOCK = 1024, // operations of a stream between two looks at the clock
+	CLOCK = 1024, // operations of a stream between two readings of the clock
 	ROUNDS = 1000, // at the least, within LONGEST
 	MAX_BATCH = 64,
 	MAX_SIZE = 1 << 16,
@@ -210,7 +210,7 @@ static uint64_t await_message(struct end *e)
 	}
 }
 
-// Takes the time of a round that ended at t, and tells whether it was the last.
+// Takes the time of a round that ended at t and reports whether it was the last.
 static int last_round(struct lb_work *w, uint64_t begin, uint64_t *last, uint64_t t)
 {
 	if (t - begin >= w->warmup && w->n < w->max_samples)

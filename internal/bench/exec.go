@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// output collects what a program writes while others look at it.
+// output collects what a program writes while others read it.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

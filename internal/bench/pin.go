@@ -9,9 +9,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// The ends of what is polled are bound to a processor each, as users of perftest do: threads of one
-// end that wander to the processor of the other cost both of them the entries of its translation
-// buffers.
+// Each end of a polled measurement is bound to one processor, as users of perftest bind theirs:
+// threads that run on the other end's processor disturb both.
 const (
 	serverEnd = iota
 	clientEnd
@@ -33,7 +32,7 @@ func (b *bench) polling(end int, poll string, argv []string) []string {
 	return argv
 }
 
-// processors gives two processors near a device, nil if there are not as many.
+// processors returns two processors near a device, nil if there are fewer.
 func processors(device string) []int {
 	near := "/sys/class/infiniband/" + device + "/device/local_cpulist"
 	for _, file := range []string{near, "/sys/devices/system/cpu/online"} {
