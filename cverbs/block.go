@@ -16,9 +16,6 @@ const (
 	// long other goroutines may wait for the processor (P) that the thread keeps. The kernel's
 	// scheduler tick is shorter, so no timer is set for each wait.
 	blockFor = 4 * time.Millisecond
-	// yieldEvery is how long a goroutine blocks repeatedly before it yields. The runtime preempts a
-	// goroutine that keeps its processor for 10 ms, and then checks every 20 us.
-	yieldEvery = 8 * time.Millisecond
 	// blockersMost limits the number of eventfds.
 	blockersMost = 16
 )
@@ -70,14 +67,9 @@ func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
 	if w.watch(false) != nil {
 		return false
 	}
-	now := time.Now()
-	if now.Sub(w.yielded) > yieldEvery {
-		w.yielded = now
-		runtime.Gosched()
-	}
 	limit := blockFor
 	if !deadline.IsZero() {
-		limit = min(limit, deadline.Sub(now))
+		limit = min(limit, time.Until(deadline))
 	}
 	w.blocked.Store(b)
 	if limit > 0 && !w.over(ctx) { // a later interrupt finds the blocker

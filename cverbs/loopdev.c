@@ -93,6 +93,7 @@ struct scq { // a completion queue, as the peer sees it
 	uint32_t armed; // 0, 1: any, 2: solicited
 	uint32_t fired; // notifications that nobody has taken
 	int32_t fd;
+	uint32_t channel; // its number: another channel may have the descriptor next
 	uint32_t lost;
 	struct ring sends, recvs; // each ordered by due
 };
@@ -143,6 +144,7 @@ struct host {
 
 struct channel {
 	struct ibv_comp_channel base;
+	uint32_t number;
 	pthread_mutex_t lock;
 	struct cq *queues;
 };
@@ -165,8 +167,9 @@ struct pd {
 	uint32_t num;
 };
 
-struct event { // a completion queue of a process, and its descriptor in this one
+struct event { // a channel of a process, and its descriptor in this one
 	int pid, theirs, mine;
+	uint32_t channel;
 	struct event *next;
 };
 
@@ -175,7 +178,7 @@ static struct {
 	struct host hosts[MAX_PEERS]; // the first is this process
 	int n;
 	struct event *events;
-	uint32_t pds;
+	uint32_t pds, channels;
 	uint64_t delay, gap, per_us; // in ticks
 	uint64_t delay_ns, gap_ns;
 } lp = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -370,8 +373,9 @@ static void drop(struct mem_key *m) { __atomic_sub_fetch(&m->refs, 1, __ATOMIC_S
 // ---- completions
 
 // Returns the descriptor of a completion queue's channel in this process, or -1.
-static int event_fd(const struct host *h, int theirs)
+static int event_fd(const struct host *h, const struct scq *q)
 {
+	int theirs = q->fd;
 	struct event *e;
 	int fd = -1;
 
@@ -380,13 +384,18 @@ static int event_fd(const struct host *h, int theirs)
 	pthread_mutex_lock(&lp.lock);
 	for (e = lp.events; e && (e->pid != h->pid || e->theirs != theirs); e = e->next)
 		;
-	if (e) {
+	if (e && e->channel == q->channel) {
 		fd = e->mine;
 	} else if (h->pidfd >= 0 && (fd = (int)syscall(SYS_pidfd_getfd, h->pidfd, theirs, 0)) >= 0) {
-		e = malloc(sizeof(*e));
 		if (e) {
-			*e = (struct event){ h->pid, theirs, fd, lp.events };
+			close(e->mine);
+		} else if ((e = malloc(sizeof(*e)))) {
+			*e = (struct event){ .pid = h->pid, .theirs = theirs, .next = lp.events };
 			lp.events = e;
+		}
+		if (e) {
+			e->mine = fd;
+			e->channel = q->channel;
 		}
 	}
 	pthread_mutex_unlock(&lp.lock);
@@ -402,7 +411,7 @@ static void notify(const struct host *h, struct scq *q) // its lock is held
 	if (q->fd < 0)
 		return;
 	q->fired++;
-	fd = event_fd(h, q->fd);
+	fd = event_fd(h, q);
 	if (fd >= 0 && write(fd, &one, sizeof(one)) < 0)
 		return; // it is as full of notifications as can be
 }
@@ -1104,6 +1113,7 @@ struct ibv_comp_channel *lp_create_comp_channel(struct ibv_context *ctx)
 		return NULL;
 	}
 	pthread_mutex_init(&ch->lock, NULL);
+	ch->number = __atomic_add_fetch(&lp.channels, 1, __ATOMIC_RELAXED);
 	return &ch->base;
 }
 
@@ -1144,7 +1154,8 @@ struct ibv_cq *lp_create_cq(struct ibv_context *ctx, int cqe, void *context, str
 	for (i = 0; i < MAX_CQ && s->cq[i].live; i++)
 		;
 	if (i < MAX_CQ)
-		s->cq[i] = (struct scq){ .live = 1, .depth = n, .mask = n - 1, .fd = ch ? ch->fd : -1 };
+		s->cq[i] = (struct scq){ .live = 1, .depth = n, .mask = n - 1, .fd = ch ? ch->fd : -1,
+			.channel = ch ? ((struct channel *)ch)->number : 0 };
 	unlock(&s->lock);
 	if (i < MAX_CQ) {
 		cq->s = &s->cq[i];

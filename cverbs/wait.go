@@ -36,7 +36,6 @@ type waiter struct {
 
 	blocks  bool                    // block may block a thread
 	brief   bool                    // the last wait was shorter than blockFor
-	yielded time.Time               // when block last called Gosched
 	blocked atomic.Pointer[blocker] // set while a thread is blocked
 }
 

@@ -13,11 +13,10 @@ import (
 const (
 	spinDefault = 50 * time.Microsecond // about the cost of parking and being woken: spinning at most doubles a wait
 	spinMost    = time.Second
-	spinPoll    = 50 * time.Nanosecond  // the least that a poll takes
-	spinPolls   = 16                    // polls in one crossing into C, with two processors or more
-	spinYield   = 10 * time.Microsecond // between two yields: each starts another thread of the runtime, and polls its poller
-	spinTrust   = 8                     // consecutive useless spins before a dispatcher stops
-	spinAnew    = 32                    // then 1 wait in 32 still spins, so that two parked peers can recover
+	spinPoll    = 50 * time.Nanosecond // the least that a poll takes
+	spinPolls   = 16                   // polls in one crossing into C, which yields now and then; with one processor each poll does
+	spinTrust   = 8                    // consecutive useless spins before a dispatcher stops
+	spinAnew    = 32                   // then 1 wait in 32 still spins, so that two parked peers can recover
 )
 
 var (

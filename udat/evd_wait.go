@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"runtime"
 	"time"
 	"unsafe"
 )
@@ -188,7 +187,7 @@ func (e *EVD) spin(ctx context.Context, s *spinning, deadline time.Time) {
 	if !deadline.IsZero() && deadline.Before(until) {
 		until = deadline
 	}
-	polls, yielded, alone := spinPolls, s.began, ia.processors == 1
+	polls, alone := spinPolls, ia.processors == 1
 	if alone {
 		polls = 1
 	}
@@ -203,18 +202,8 @@ func (e *EVD) spin(ctx context.Context, s *spinning, deadline time.Time) {
 			s.useless = false
 			return
 		}
-		if i%8 != 0 {
-			continue
-		}
-		now := time.Now()
-		if !now.Before(until) {
+		if i%8 == 0 && !time.Now().Before(until) {
 			return
-		}
-		if now.Sub(yielded) >= spinYield {
-			e.mu.Unlock()
-			runtime.Gosched()
-			e.mu.Lock()
-			yielded = now
 		}
 	}
 }
