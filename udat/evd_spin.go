@@ -14,7 +14,7 @@ const (
 	spinDefault = 50 * time.Microsecond // about the cost of parking and being woken: spinning at most doubles a wait
 	spinMost    = time.Second
 	spinPoll    = 50 * time.Nanosecond // the least that a poll takes
-	spinPolls   = 16                   // polls in one crossing into C, which yields now and then; with one processor each poll does
+	spinPolls   = 16                   // polls in one crossing into C; cverbs.CQ.PollSpin yields now and then
 	spinTrust   = 8                    // consecutive useless spins before a dispatcher stops
 	spinAnew    = 32                   // then 1 wait in 32 still spins, so that two parked peers can recover
 )

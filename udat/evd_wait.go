@@ -175,8 +175,7 @@ func (e *EVD) reportFailures() bool {
 
 // spin polls until the blocked call ends or the time is up; e.mu is free between polls.
 func (e *EVD) spin(ctx context.Context, s *spinning, deadline time.Time) {
-	ia := e.obj.ia
-	if !s.begin(ia.processors) {
+	if !s.begin(e.obj.ia.processors) {
 		return
 	}
 	defer s.end()
@@ -187,17 +186,10 @@ func (e *EVD) spin(ctx context.Context, s *spinning, deadline time.Time) {
 	if !deadline.IsZero() && deadline.Before(until) {
 		until = deadline
 	}
-	polls, alone := spinPolls, ia.processors == 1
-	if alone {
-		polls = 1
-	}
 	for i := 1; i <= int(s.limit/spinPoll) && len(e.after) == 0; i++ { // counted too: clocks may stand still (testing/synctest)
 		e.mu.Unlock()
-		if alone {
-			yieldProcessor() // the work that it waits for needs the processor
-		}
 		e.mu.Lock()
-		e.drainInto(nil, polls)
+		e.drainInto(nil, spinPolls)
 		if over, _ := e.waitResult(ctx, false, false); over {
 			s.useless = false
 			return

@@ -4,10 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
-	"runtime"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // isShared reports whether all of buf is in mappings that processes share, by /proc/self/maps; true
@@ -33,10 +30,4 @@ func isShared(buf []byte) bool {
 		at = to
 	}
 	return at >= end
-}
-
-// yieldProcessor lets other goroutines run, and other threads, those of other processes too.
-func yieldProcessor() {
-	runtime.Gosched()
-	unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 }

@@ -117,9 +117,9 @@ func WithRetry(n int) Option {
 // WithSpin sets how long a blocked EVD.Wait polls before it parks: at most d, from 0, which
 // disables it, to a second; the default is 50 microseconds. It is adaptive: after 8 waits that took
 // longer a dispatcher spins in 1 wait of 32, until waits are short again. At most half of the
-// processors spin at once. Polls come in bursts of 16, each burst within one crossing into C; with
-// one processor each poll is a crossing of its own and yields the processor. Dispatchers of
-// SOLICITED_WAIT streams do not spin: only the device knows which completion was solicited.
+// processors spin at once, and one call in any case. Polls come in bursts of 16, each burst within
+// one crossing into C. Dispatchers of SOLICITED_WAIT streams do not spin: only the device knows
+// which completion was solicited.
 //
 // Extension.
 func WithSpin(d time.Duration) Option {

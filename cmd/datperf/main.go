@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"syscall"
@@ -65,7 +64,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer cancel()
 	finish := newFinisher(cancel, gentleTime)
 	defer finish.stop()
-	keepSpare()
 	a := &app{ctx: ctx, finish: finish, stdout: stdout, stderr: stderr}
 	err := a.dispatch(args)
 	var bad *usageError
@@ -83,15 +81,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "datperf: %v\n", err)
 	return statusFailed
-}
-
-// keepSpare sets GOMAXPROCS to 2 if this process may use only one processor and GOMAXPROCS is not
-// set. With one P the runtime takes it from every call into C that lasts longer than 20 us, and its
-// monitor thread then keeps polling.
-func keepSpare() {
-	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) == 1 {
-		runtime.GOMAXPROCS(2)
-	}
 }
 
 // finisher ends a measurement on a signal: Ctrl-C, SIGTERM (systemd, Kubernetes, timeout), or
