@@ -27,7 +27,7 @@ func TestEPQuery(t *testing.T) {
 		assert.Assert(t, p.IA == a.ia && p.State == udat.EPUnconnected && p.PZ == a.pz && p.SRQ == nil)
 		assert.Assert(t, p.RecvEVD == a.recv && p.RequestEVD == a.request && p.ConnectEVD == a.conn)
 		assert.Equal(t, p.LocalAddr, a.ia.Addr())
-		assert.Assert(t, !p.RemoteAddr.IsValid() && p.RemotePortQual == 0)
+		assert.Assert(t, !p.RemoteAddr.IsValid() && p.RemotePortQual == 0 && !a.ep.RemoteAddr().IsValid())
 		psp := listen(t, b)
 		a.call(b, psp.Qual(), "")
 		cr := expect(t, b.cr, udat.EventConnectionRequest).CR

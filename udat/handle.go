@@ -149,7 +149,7 @@ func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users stri
 
 // use takes a reference to a live object.
 func (o *object) use(op string, kind HandleType) error {
-	if !o.alive() {
+	if o == nil || o.ia == nil {
 		return badHandle(op, kind, o)
 	}
 	o.ia.mu.Lock()
@@ -182,11 +182,10 @@ func (u *uses) take(op string, o *object, kind HandleType) error {
 	return nil
 }
 
-func (u *uses) drop() {
-	for _, o := range *u {
+func (u uses) drop() {
+	for _, o := range u {
 		o.unuse()
 	}
-	*u = nil
 }
 
 // sameIA refuses an object of another adapter.

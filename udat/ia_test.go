@@ -208,6 +208,7 @@ func TestOpenErrors(t *testing.T) {
 			_, err := udat.Open(dev, bad)
 			assert.ErrorIs(t, err, udat.ErrInvalidParameter)
 		}
+		open(t, dev, udat.WithAsyncQLen(1))
 		_, err = udat.Open(dev, udat.WithAsyncQLen(1<<40))
 		assert.ErrorIs(t, err, udat.ErrInsufficientResources)
 		rule.Proves(t, "IA-OPEN-12")
@@ -336,6 +337,12 @@ func TestCloseGracefulEach(t *testing.T) {
 			}
 			assert.NilError(t, ia.Close(udat.CloseGraceful), "%v", kind)
 		}
+		ia = open(t, dev)
+		for range 2 {
+			_, err := ia.CreatePZ()
+			assert.NilError(t, err)
+		}
+		assert.ErrorContains(t, ia.Close(udat.CloseGraceful), "not freed: 2 "+udat.HandlePZ.String()+"s")
 		// A request, without its service point and the dispatcher that it came to.
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		cr := ask(t, a, b, nil)
