@@ -49,9 +49,9 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	return ch, nil
 }
 
-// Wait blocks until at least one completion event is pending, takes and acknowledges pending events,
-// as many as the channel has queues at the most, and returns their number; CQ.Fired then reports the
-// queues they belong to. Events that are left end the next Wait at once. After Wake it
+// Wait blocks until at least one completion event is pending, takes and acknowledges pending
+// events, as many as the channel has queues at the most, and returns their number; CQ.Fired then
+// reports the queues they belong to. Events that are left end the next Wait at once. After Wake it
 // returns 0, nil. The zero deadline never expires; with an expired deadline Wait still takes
 // pending events. An event means that a completion arrived after the queue was armed: arm, poll
 // until the queue is empty, then Wait. Concurrent callers take turns. Wait does not allocate unless

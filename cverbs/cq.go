@@ -87,8 +87,8 @@ func (q *CQ) Poll(wc []WC) (int, error) { return orZero(q).poll(wc, 1) }
 
 // PollSpin polls the queue up to polls times, 1 to MaxPolls, until it has a completion, in one
 // crossing into C. It is for a loop that expects a completion soon. The call keeps the caller's
-// thread and processor, but once in 32768 polls it lets other goroutines run: the runtime disturbs a
-// goroutine that does not. Errors: ErrClosed; EINVAL for polls.
+// thread and processor, but once in 32768 polls it lets other goroutines run: the runtime disturbs
+// a goroutine that does not. Errors: ErrClosed; EINVAL for polls.
 //
 // Extension.
 func (q *CQ) PollSpin(wc []WC, polls int) (int, error) {

@@ -58,8 +58,8 @@ struct cv_posted cv_post_srq_recv(const uintptr_t *srq, const struct cv_recv_wr 
 	uint32_t nsg, uint32_t max_sge);
 // The driver writes into Go's slice. Then this function converts immediate data to host order,
 // zeroes undefined fields, and maps the flag of rxe's invalidations to IBV_WC_WITH_INV (rxe reports
-// the kernel's flag value). Returns a count, with CV_YIELD once in 32768 repeated polls of a thread,
-// -errno, or CV_CLOSED.
+// the kernel's flag value). Returns a count, with CV_YIELD once in 32768 repeated polls of a
+// thread, -errno, or CV_CLOSED.
 int cv_poll_cq(const uintptr_t *cq, struct ibv_wc *wc, uint32_t n, uint32_t polls, int rxe);
 uint32_t cv_vendor(struct ibv_context *ctx); // 0 if unknown
 int cv_req_notify_cq(const uintptr_t *cq, int solicited_only);

@@ -57,9 +57,9 @@ type CompChannel struct{}
 // Implements: ibv_create_comp_channel.
 func (c *Context) CreateCompChannel() (*CompChannel, error) { return nil, ErrNotSupported }
 
-// Wait blocks until at least one completion event is pending, takes and acknowledges pending events,
-// as many as the channel has queues at the most, and returns their number; CQ.Fired then reports the
-// queues they belong to. Events that are left end the next Wait at once. After Wake it
+// Wait blocks until at least one completion event is pending, takes and acknowledges pending
+// events, as many as the channel has queues at the most, and returns their number; CQ.Fired then
+// reports the queues they belong to. Events that are left end the next Wait at once. After Wake it
 // returns 0, nil. The zero deadline never expires; with an expired deadline Wait still takes
 // pending events. An event means that a completion arrived after the queue was armed: arm, poll
 // until the queue is empty, then Wait. Concurrent callers take turns. Wait does not allocate unless
@@ -318,8 +318,8 @@ func (q *CQ) Poll(wc []WC) (int, error) { return 0, ErrNotSupported }
 
 // PollSpin polls the queue up to polls times, 1 to MaxPolls, until it has a completion, in one
 // crossing into C. It is for a loop that expects a completion soon. The call keeps the caller's
-// thread and processor, but once in 32768 polls it lets other goroutines run: the runtime disturbs a
-// goroutine that does not. Errors: ErrClosed; EINVAL for polls.
+// thread and processor, but once in 32768 polls it lets other goroutines run: the runtime disturbs
+// a goroutine that does not. Errors: ErrClosed; EINVAL for polls.
 //
 // Extension.
 func (q *CQ) PollSpin(wc []WC, polls int) (int, error) { return 0, ErrNotSupported }
