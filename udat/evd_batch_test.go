@@ -29,8 +29,8 @@ func onTheDevice(t *testing.T, a, b *end, n int) {
 	assert.Equal(t, udat.Queued(a.request), 0)
 }
 
-// TestDequeueFromDevice: what comes straight from the device into the caller's slice comes in the same order as the rest, whatever
-// was in the slice, and leaves nothing behind.
+// TestDequeueFromDevice: what comes straight from the device into the caller's slice comes in the
+// same order as the rest, whatever was in the slice, and leaves nothing behind.
 func TestDequeueFromDevice(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true})
@@ -53,7 +53,8 @@ func TestDequeueFromDevice(t *testing.T) {
 				got = append(got, events[:k]...)
 			}
 			for i, ev := range got {
-				want := udat.Event{Number: udat.EventDTOCompletion, EVD: a.request, EP: a.ep, Cookie: udat.Cookie(i), Operation: udat.DTOSend, Length: 8}
+				want := udat.Event{Number: udat.EventDTOCompletion, EVD: a.request, EP: a.ep, Cookie: udat.Cookie(i),
+					Operation: udat.DTOSend, Length: 8}
 				assert.Assert(t, reflect.DeepEqual(ev, want), "event %d: %s", i, describe(ev))
 			}
 			empty(t, a.request)
@@ -62,7 +63,8 @@ func TestDequeueFromDevice(t *testing.T) {
 	})
 }
 
-// TestDequeueFromDeviceOverflow: more completions than the queue's length overflow it, even if the caller's slice has room for all.
+// TestDequeueFromDeviceOverflow: more completions than the queue's length overflow it, even if the
+// caller's slice has room for all.
 func TestDequeueFromDeviceOverflow(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const qlen, n = 4, 8
@@ -88,7 +90,8 @@ func TestDequeueFromDeviceOverflow(t *testing.T) {
 	})
 }
 
-// TestDequeueFromDeviceMixed: receives of a shared queue go through the ring; what the device has completed after them comes after them.
+// TestDequeueFromDeviceMixed: receives of a shared queue go through the ring; what the device has
+// completed after them comes after them.
 func TestDequeueFromDeviceMixed(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{unkept: true})
@@ -119,7 +122,8 @@ func TestDequeueFromDeviceMixed(t *testing.T) {
 	})
 }
 
-// TestDequeueRingAndDevice: a batch that the ring does not fill takes what the device has completed too, after it.
+// TestDequeueRingAndDevice: a batch that the ring does not fill takes what the device has completed
+// too, after it.
 func TestDequeueRingAndDevice(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		all := udat.EVDSoftware | udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind
@@ -154,7 +158,8 @@ func TestDequeueRingAlone(t *testing.T) {
 	})
 }
 
-// TestWaitFromDevice: a call that does not block finds what the device has completed, and takes nothing below its threshold.
+// TestWaitFromDevice: a call that does not block finds what the device has completed, and takes
+// nothing below its threshold.
 func TestWaitFromDevice(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{unkept: true})
@@ -181,7 +186,8 @@ func TestWaitFromDevice(t *testing.T) {
 	})
 }
 
-// TestWaitDeviceFails: a device that cannot be waited on ends the call with an error, and the next call may do better.
+// TestWaitDeviceFails: a device that cannot be waited on ends the call with an error, and the next
+// call may do better.
 func TestWaitDeviceFails(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script
@@ -198,7 +204,8 @@ func TestWaitDeviceFails(t *testing.T) {
 	})
 }
 
-// TestPostOneSegment: the limits of sizes hold for what has one segment too, which takes a way of its own.
+// TestPostOneSegment: the limits of sizes hold for what has one segment too, which takes a way of
+// its own.
 func TestPostOneSegment(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxMessageSize: 16, MaxRDMASize: 32}}), newEnd(t, dev, setup{})
@@ -233,7 +240,8 @@ func TestPostOneSegmentEmpty(t *testing.T) {
 	})
 }
 
-// TestBatchOfOneSegment: a batch as long as they come, on an endpoint that has room for one segment in each.
+// TestBatchOfOneSegment: a batch as long as they come, on an endpoint that has room for one segment
+// in each.
 func TestBatchOfOneSegment(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const n = 100
@@ -242,7 +250,8 @@ func TestBatchOfOneSegment(t *testing.T) {
 		connect(t, a, b)
 		var ops []udat.Op
 		for i := range udat.Cookie(n) {
-			ops = append(ops, udat.Op{Kind: udat.OpRDMAWrite, Cookie: i, IOV: a.iov(int(i), 1), Remote: b.mem.RMRTriplet(int(i), 1)})
+			ops = append(ops, udat.Op{Kind: udat.OpRDMAWrite, Cookie: i, IOV: a.iov(int(i), 1),
+				Remote: b.mem.RMRTriplet(int(i), 1)})
 		}
 		want := a.put(0, n, 3)
 		posted, err := a.ep.PostBatch(ops)
