@@ -12,7 +12,6 @@ exceptions=(
   '^docs/performance\.md$'                # generated
   '^docs/conformance/table\.md$'          # generated
   '^internal/perf/report/fuzz_test\.go$'  # seeds: documents of one line
-  '^udat/[^/]*$'                          # not yet clean
 )
 
 if [ $# = 0 ]; then

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Spinning: a call that blocks polls for a moment before it parks, since to arm, to park and to be woken takes longer than
-// most completions take. Each dispatcher learns whether that pays.
+// Spinning: a blocked call polls for a while before it parks, because arming, parking and waking
+// take longer than most completions. Each dispatcher learns whether that pays.
 
 const (
 	spinDefault = 50 * time.Microsecond // about the cost of parking and being woken: spinning at most doubles a wait
@@ -29,10 +29,11 @@ type spinning struct {
 	limit   time.Duration // 0: none
 	began   time.Time
 	done    bool // the call has spun
-	useless bool // and its event did not come meanwhile
+	useless bool // the event did not come while it spun
 }
 
-// begin reports whether the call may spin now: half of the processors may. end must follow.
+// begin reports whether the call may spin now: at most half of the processors spin. end must
+// follow.
 func (s *spinning) begin(processors int) bool {
 	s.done = true
 	if n := spinners.Add(1); n > 1 && int(n) > processors/2 {
@@ -45,7 +46,7 @@ func (s *spinning) begin(processors int) bool {
 
 func (s *spinning) end() { spinners.Add(-1) }
 
-// spinScore says whether spinning pays on a dispatcher: from -spinTrust, not, to spinTrust.
+// spinScore is how well spinning pays on a dispatcher: from -spinTrust, not at all, to spinTrust.
 type spinScore int
 
 // due reports whether the call spins now: once, before it parks.
@@ -53,7 +54,7 @@ func (s *spinning) due(score spinScore) bool {
 	return s.limit > 0 && !s.done && (score > -spinTrust || rand.Uint32N(spinAnew) == 0)
 }
 
-// learn updates the score by a call that has blocked; came says that it ends with its event.
+// learn updates the score after a call that has blocked; came means that it ends with its event.
 func (score *spinScore) learn(s *spinning, came bool) {
 	switch {
 	case s.limit == 0:

@@ -44,7 +44,8 @@ func (e *EVD) mayWait(threshold int) error {
 	case e.dead:
 		return badHandle(op, HandleEVD, &e.obj)
 	case threshold < 1 || threshold > e.qlen:
-		return fail(op, InvalidParameter, SubArg3, "threshold is %d, must be from 1 to the queue length %d", threshold, e.qlen)
+		return fail(op, InvalidParameter, SubArg3, "threshold is %d, must be from 1 to the queue length %d", threshold,
+			e.qlen)
 	case e.unwaitable:
 		return fail(op, InvalidState, SubStateEVDUnwaitable, "the dispatcher is unwaitable")
 	case e.overrun:
@@ -52,14 +53,17 @@ func (e *EVD) mayWait(threshold int) error {
 	case e.waiting.blocked():
 		return fail(op, InvalidState, SubStateEVDWaiter, "another call waits on the dispatcher")
 	case threshold != 1 && e.streams.consumerControlled():
-		return fail(op, InvalidState, e.streams.configSubtype(), "threshold is %d, must be 1: the completions notify at the Consumer's choice", threshold)
+		return fail(op, InvalidState, e.streams.configSubtype(),
+			"threshold is %d, must be 1: the completions notify at the Consumer's choice", threshold)
 	}
 	return nil
 }
 
-var errOverrun = fail("evd_wait", InvalidState, SubNone, "the device has lost completions of the dispatcher; what has come can be dequeued")
+var errOverrun = fail("evd_wait", InvalidState, SubNone,
+	"the device has lost completions of the dispatcher; what has come can be dequeued")
 
-// block blocks the caller until the condition of Wait holds; e.mu is free only while it spins or parks.
+// block blocks the caller until the condition of Wait holds; e.mu is free only while it spins or
+// parks.
 func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *Event) (int, error) {
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, e.recheck)()
@@ -74,7 +78,8 @@ func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *
 	}
 	e.catchUp()
 	spin := e.newSpin()
-	// An event that is queued before the call spins or parks for the first time counts as queued before the call.
+	// An event that is queued before the call spins or parks for the first time counts as queued
+	// before the call.
 	for entered, expired := true, false; ; {
 		if over, err := e.waitResult(ctx, entered, expired); over {
 			w.spinScore.learn(&spin, err == nil)
@@ -102,7 +107,8 @@ func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *
 	}
 }
 
-// waitResult reports whether the blocked call ends now, and its error; without one it takes its event.
+// waitResult reports whether the blocked call ends now, and with which error; with nil it takes its
+// event.
 func (e *EVD) waitResult(ctx context.Context, entered, expired bool) (over bool, err error) {
 	canceled := ctx.Err()
 	w := &e.waiting
@@ -123,21 +129,22 @@ func (e *EVD) waitResult(ctx context.Context, entered, expired bool) (over bool,
 	return false, nil
 }
 
-// unblock ends the blocked call: the arm loop may go on.
+// unblock ends the blocked call; the arm loop may continue.
 func (e *EVD) unblock() {
 	e.waiting.waiter = waiterNone
 	e.watch()
 	e.waiting.changed.Broadcast()
 }
 
-// recheck makes a parked call check whether it ends.
+// recheck makes a parked call check its condition.
 func (e *EVD) recheck() {
 	e.mu.Lock()
 	e.wake()
 	e.mu.Unlock()
 }
 
-// evict ends the blocked call, if there is one, whatever becomes of the dispatcher's state until it runs.
+// evict ends the blocked call, if there is one, even if the dispatcher's state changes before it
+// runs.
 func (e *EVD) evict() {
 	if e.waiting.blocked() {
 		e.waiting.evicted = true
@@ -145,14 +152,14 @@ func (e *EVD) evict() {
 	}
 }
 
-// awaitEvicted returns when an evicted call has returned. Another call may be blocked by then.
+// awaitEvicted waits until the evicted call has returned. Another call may be blocked by then.
 func (e *EVD) awaitEvicted() {
 	for e.waiting.blocked() && e.waiting.evicted {
 		e.waiting.changed.Wait()
 	}
 }
 
-// awaitNobody returns when the blocked call and the arm loop have ended; the dispatcher is dead.
+// awaitNobody waits until the blocked call and the arm loop have ended; the dispatcher is dead.
 func (e *EVD) awaitNobody() {
 	e.wake()
 	if e.waiting.loop == loopParked {
@@ -163,7 +170,8 @@ func (e *EVD) awaitNobody() {
 	}
 }
 
-// reportFailures reports failures before somebody parks. It reports whether there were any: e.mu was free meanwhile.
+// reportFailures reports failures before a call or the arm loop parks. It returns whether there
+// were any: e.mu was free meanwhile.
 func (e *EVD) reportFailures() bool {
 	if len(e.after) == 0 {
 		return false
@@ -186,7 +194,8 @@ func (e *EVD) spin(ctx context.Context, s *spinning, deadline time.Time) {
 	if !deadline.IsZero() && deadline.Before(until) {
 		until = deadline
 	}
-	for i := 1; i <= int(s.limit/spinPoll) && len(e.after) == 0; i++ { // counted too: clocks may stand still (testing/synctest)
+	// counted too: clocks may stand still (testing/synctest)
+	for i := 1; i <= int(s.limit/spinPoll) && len(e.after) == 0; i++ {
 		e.mu.Unlock()
 		e.mu.Lock()
 		e.drainInto(nil, spinPolls)
@@ -200,7 +209,7 @@ func (e *EVD) spin(ctx context.Context, s *spinning, deadline time.Time) {
 	}
 }
 
-// newSpin prepares the spinning of a call that is about to block; e.mu is held.
+// newSpin prepares the spinning of a call that will block; e.mu is held.
 func (e *EVD) newSpin() spinning {
 	if e.streams.n == 0 || e.streams.solicitedOnly() || e.obj.ia.spin == 0 {
 		return spinning{}
@@ -208,7 +217,8 @@ func (e *EVD) newSpin() spinning {
 	return spinning{limit: e.obj.ia.spin, began: time.Now()}
 }
 
-// park parks the blocked call until a notification, a wake or the deadline, and takes what has come; e.mu is free meanwhile.
+// park parks the blocked call until a notification, a wake-up or the deadline, and drains the
+// completion queue; e.mu is free meanwhile.
 func (e *EVD) park(deadline time.Time) (expired bool, err error) {
 	w := &e.waiting
 	w.waiter = waiterParked
@@ -227,7 +237,7 @@ func (e *EVD) park(deadline time.Time) (expired bool, err error) {
 	return false, err
 }
 
-// parkOnCQ parks in the completion queue and drains it; waiter or loop says who parks.
+// parkOnCQ parks in the completion queue and drains it; waiter or loop has been set to parked.
 func (e *EVD) parkOnCQ(deadline time.Time) (fired bool, err error) {
 	e.mu.Unlock()
 	fired, err = e.cq.Wait(deadline)
@@ -258,12 +268,13 @@ func (e *EVD) parkOnKick(deadline time.Time) (expired bool) {
 	}
 }
 
-// mustArm reports whether the completion queue has to be armed before somebody parks in it. Without streams it is not
-// armed: how depends on their flags.
+// mustArm reports whether the completion queue must be armed before parking. It is not armed
+// without streams, whose flags say how.
 func (e *EVD) mustArm() bool { return e.streams.n > 0 && !e.waiting.armed }
 
-// arm arms the completion queue and takes the completions that came before, of which the device does not notify. On a
-// queue that is armed for solicited completions only, they count as solicited: one of them may be.
+// arm arms the completion queue and drains the completions that came before, of which the device
+// does not notify. If it is armed for solicited completions only, they count as solicited, since
+// one of them may be.
 func (e *EVD) arm() error {
 	if err := e.cq.Arm(e.streams.solicitedOnly()); err != nil {
 		return err
@@ -276,11 +287,12 @@ func (e *EVD) arm() error {
 // longAgo is a deadline that makes Wait of a completion queue a poll.
 var longAgo = time.Unix(1, 0)
 
-// catchUp takes all completions that have come, and the notification of them, so that the next one is of later ones.
+// catchUp drains all completions and takes their notification, so that the next one is of later
+// completions.
 func (e *EVD) catchUp() {
 	e.drain()
 	if w := &e.waiting; !w.armed || !e.streams.solicitedOnly() || w.parked() {
-		return // without solicited completions a notification only says: poll
+		return // such a notification means no more than a poll finds
 	}
 	for {
 		fired, err := e.cq.Wait(longAgo)
@@ -290,16 +302,16 @@ func (e *EVD) catchUp() {
 		if fired || err != nil {
 			return
 		}
-		// It was a wake-up that came too late for whom it was meant.
+		// It was a late wake-up, meant for an earlier call.
 	}
 }
 
-// watch is called when the need of an armed queue may have changed: it arms the queue if somebody needs it armed, and
-// starts the arm loop, or makes a running one check. e.mu is held.
+// watch follows a change of who needs an armed queue: it arms the queue, starts the arm loop, or
+// makes a running one check; e.mu is held.
 func (e *EVD) watch() {
 	w := &e.waiting
 	if e.mustArm() && (w.blocked() || e.mustLoop()) && e.arm() != nil {
-		e.wake() // it tries again, as the loop does, and sees the error
+		e.wake() // the blocked call and the arm loop arm again, and see the error
 	}
 	switch {
 	case w.loop == loopNone && e.mustLoop():
@@ -316,7 +328,8 @@ func (e *EVD) mustLoop() bool {
 	return e.streams.n > 0 && e.cno != nil && !e.disabled && !e.dead
 }
 
-// armLoop keeps the completion queue armed while no call is blocked, so that completions trigger the notification object.
+// armLoop keeps the completion queue armed while no call is blocked, so that completions trigger
+// the notification object.
 func (e *EVD) armLoop() {
 	e.mu.Lock()
 	w := &e.waiting
@@ -337,7 +350,7 @@ func (e *EVD) armLoop() {
 	e.unlock()
 }
 
-// parkLoop parks the arm loop in the completion queue until it is notified or woken.
+// parkLoop parks the arm loop in the completion queue until a notification or a wake-up.
 func (e *EVD) parkLoop() error {
 	w := &e.waiting
 	w.loop = loopParked

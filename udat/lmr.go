@@ -238,8 +238,8 @@ func (l *LMR) Free() error {
 	return nil
 }
 
-// bindWindow counts a window that is bound to the region, unless the region has been freed; unbindWindow
-// undoes it. Both take nil as no region.
+// bindWindow counts a window that is bound to the region, unless the region has been freed;
+// unbindWindow undoes it. Both take nil as no region.
 func (l *LMR) bindWindow() bool {
 	if l == nil {
 		return true
