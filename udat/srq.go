@@ -224,29 +224,42 @@ func (s *SRQ) SetLW(low int) error {
 	if err := s.object().check(op, HandleSRQ); err != nil {
 		return err
 	}
-	for _, e := range s.obj.ia.dispatchers() {
-		e.poll() // so that the count is recent
-	}
+	s.drain()
 	s.mu.Lock()
 	if low < 0 || low > s.maxRecv {
 		s.mu.Unlock()
 		return fail(op, InvalidParameter, SubArg2, "low watermark is %d, must be from 0 to %d", low, s.maxRecv)
 	}
 	s.lowMark, s.lowArmed = low, low > 0
-	// available is an upper bound; a device that counts exactly reports its own event later.
-	below := low > 0 && s.available() < low
-	if below {
-		s.lowArmed = false
-	}
 	s.mu.Unlock()
-	if below {
-		s.tellLow()
+	if s.checkLow() {
 		return nil
 	}
 	if err := s.hw.SetLimit(low); err != nil {
 		return failAs(op, err, SubResourceSRQ)
 	}
+	s.drain()
+	s.checkLow() // some devices report only receives that are taken after they have been armed
 	return nil
+}
+
+// drain makes the count of receives recent.
+func (s *SRQ) drain() {
+	for _, e := range s.obj.ia.dispatchers() {
+		e.poll()
+	}
+}
+
+// checkLow reports the low watermark if it is armed and fewer receives are on the queue.
+func (s *SRQ) checkLow() (low bool) {
+	s.mu.Lock()
+	low = s.lowArmed && s.available() < s.lowMark
+	s.lowArmed = s.lowArmed && !low
+	s.mu.Unlock()
+	if low {
+		s.tellLow()
+	}
+	return low
 }
 
 // available is the number of receives on the queue, an upper bound if the device does not count

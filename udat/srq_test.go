@@ -534,6 +534,32 @@ func TestSRQLowWatermark(t *testing.T) {
 	})
 }
 
+// TestSRQLowWhileArming: a receive that is taken while the call arms the device, which does not look back, is seen by the call.
+func TestSRQLowWhileArming(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		var script faultfabric.Script
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{script: &script})
+		s := b.shared(t, udat.SRQAttr{MaxRecvDTOs: 4})
+		b.share(t, s, udat.EPAttr{})
+		connect(t, a, b)
+		for range 2 {
+			assert.NilError(t, s.PostRecv(nil, 1))
+		}
+		script.On(faultfabric.Async).With(int(fabric.AsyncSRQLimit)).Drop()
+		script.On(faultfabric.Limit, udat.FabricSRQ(s)).Times(1).Before(func() {
+			udat.Elsewhere(func() {
+				assert.NilError(t, a.ep.PostSend(nil, 1, 0))
+				completion(t, a.request, 1)
+			})
+		})
+		assert.NilError(t, s.SetLW(2))
+		ev, err := b.ia.AsyncEVD().Dequeue()
+		assert.NilError(t, err)
+		assert.Assert(t, ev.Number == udat.EventAsyncSRQLowWatermark && ev.Object == udat.Handle(s), "%s", describe(ev))
+		rule.Proves(t, "SRQ-SETLW-01", "SRQ-SETLW-03")
+	})
+}
+
 // TestSRQEndpoint shows what an endpoint of a shared queue is.
 func TestSRQEndpoint(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {

@@ -241,6 +241,10 @@ func (s *srq) Resize(depth int) error {
 	return s.d.s.do(Resize, s, depth, func() error { return s.SRQ.Resize(depth) })
 }
 
+func (s *srq) SetLimit(limit int) error {
+	return s.d.s.do(Limit, s, limit, func() error { return s.SRQ.SetLimit(limit) })
+}
+
 func (s *srq) Close() error { return s.d.end(s, s.SRQ, s.SRQ.Close) }
 
 type qp struct {

@@ -42,6 +42,7 @@ const (
 	Arm                    // of a CQ; 1 for solicited completions only
 	Wait                   // of a CQ
 	Resize                 // of a CQ or SRQ; the depth
+	Limit                  // of an SRQ; the limit
 	PostSend               // of a QP; the number of requests
 	PostRecv               // of a QP or SRQ; the number of requests
 	Bind                   // of a QP
@@ -64,7 +65,7 @@ const (
 )
 
 var names = [calls]string{
-	"Poll", "Arm", "Wait", "Resize", "PostSend", "PostRecv", "Bind", "SetError", "Connect", "Accept", "Reject",
+	"Poll", "Arm", "Wait", "Resize", "Limit", "PostSend", "PostRecv", "Bind", "SetError", "Connect", "Accept", "Reject",
 	"Disconnect", "ConnEvent", "Async", "Listen", "CreateCQ", "CreateQP", "CreateSRQ", "AllocPD", "RegMR", "AllocMW",
 	"Close",
 }
