@@ -5,10 +5,6 @@ package cverbs
 // The data path's calls into C by cgo; call_direct.go replaces them with the tag godat_direct.
 
 // #include "shim.h"
-// #cgo noescape cv_post_send
-// #cgo noescape cv_post_recv
-// #cgo noescape cv_post_srq_recv
-// #cgo noescape cv_poll_cq
 import "C"
 
 func callPostSend(g *gate, wr *C.struct_cv_send_wr, n C.uint32_t, sg *C.struct_ibv_sge, nsg,

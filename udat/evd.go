@@ -116,8 +116,9 @@ const MaxPolls = 1024
 
 // DequeueSpin is DequeueBatch that polls the device up to polls times, 1 to [MaxPolls], before it
 // returns QueueEmpty: for a loop that waits for a completion that will come soon. Each further poll
-// costs some nanoseconds in the driver. The dispatcher is locked and the processor busy meanwhile.
-// A device whose work is done by goroutines is polled once.
+// costs some nanoseconds in the driver. The dispatcher is locked and the processor busy meanwhile;
+// once in 32768 polls other goroutines run. A device whose work is done by goroutines is polled
+// once.
 //
 // Extension.
 func (e *EVD) DequeueSpin(events []Event, polls int) (int, error) {
