@@ -28,7 +28,8 @@ if ! [ -x "$kernel/linux" ] || ! command -v busybox >/dev/null; then
 fi
 scratch
 initramfs "$kernel"
-share mhz "$(sed -n 's/^cpu MHz[^:]*: //p' /proc/cpuinfo | head -n 1)"
+mhz=$(sed -n 's/^cpu MHz[^:]*: //p' /proc/cpuinfo | head -n 1)
+share mhz "${mhz:-1000}"
 
 # The guest's memory is a file: in /dev/shm where it has room.
 memory_folder=$tmp
