@@ -6,9 +6,13 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// suspectGrace is how long a flush without a cause may last: a disconnect by the peer, or an error
-// on the other queue, explains it sooner.
-const suspectGrace = time.Second
+// A flush without a cause breaks the connection after suspectGrace, if no error of the other queue
+// explains it first: the device refused what the peer did, or the link is down. iWARP devices flush
+// also when the peer leaves, and report that later: theirs is suspectGraceIWARP.
+const (
+	suspectGrace      = 50 * time.Millisecond
+	suspectGraceIWARP = time.Second
+)
 
 // handler takes the fabric's events of a connection.
 func (ep *EP) handler(c *connection) func(fabric.ConnEvent) {
@@ -169,7 +173,11 @@ func (f workFailure) report() {
 	case !f.flushed:
 		ep.breakConnection()
 	case c.suspected == nil:
-		c.suspected = time.AfterFunc(suspectGrace, func() { ep.happened(c, causeBroken, fabric.ConnEvent{}) })
+		grace := suspectGrace
+		if !ep.obj.ia.device.Attr().Acknowledged {
+			grace = suspectGraceIWARP
+		}
+		c.suspected = time.AfterFunc(grace, func() { ep.happened(c, causeBroken, fabric.ConnEvent{}) })
 	}
 }
 

@@ -20,6 +20,41 @@ func inTime(t *testing.T, test func(t *testing.T)) {
 	t.Run("mem0", func(t *testing.T) { synctest.Test(t, test) })
 }
 
+// victim connects a peer that ignores what happens to it, and whose write the device of the end
+// that it returns refuses.
+func victim(t *testing.T, dev string) (b *end, begin time.Time) {
+	t.Helper()
+	a, b := pair(t, dev, setup{script: &faultfabric.Script{}})
+	a.script.On(faultfabric.Disconnect, a.ep.QP()).Drop()
+	a.script.On(faultfabric.SetError, a.ep.QP()).Drop()
+	a.script.On(faultfabric.Async).Drop() // soft-RoCE reports none either
+	assert.NilError(t, b.ep.PostRecv(nil, 1, 0))
+	to := b.mem.RMRTriplet(0, 8)
+	to.RMRContext ^= 0x5a00
+	begin = time.Now()
+	assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 2, to, 0))
+	return b, begin
+}
+
+// TestRefusedAccess makes a peer with a wrong key, which stays connected otherwise: the end whose
+// device has refused the access learns of it long before a second has passed.
+func TestRefusedAccess(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		b, begin := victim(t, dev)
+		expect(t, b.conn, udat.EventConnectionBroken)
+		t.Logf("after %v", time.Since(begin))
+		flushed(t, b.recv, 1)
+		empty(t, b.conn)
+	})
+	t.Run("in time", func(t *testing.T) {
+		inTime(t, func(t *testing.T) {
+			b, begin := victim(t, "mem0")
+			expect(t, b.conn, udat.EventConnectionBroken)
+			assert.Assert(t, time.Since(begin) < 300*time.Millisecond, "after %v", time.Since(begin))
+		})
+	})
+}
+
 // TestLostRequest loses the request: the Consumer's own timeout comes first, or the fabric's.
 func TestLostRequest(t *testing.T) {
 	inTime(t, func(t *testing.T) {
