@@ -51,8 +51,6 @@ func keepContext(v *C.struct_ibv_context) {
 	}
 	switch C.cv_vendor(v) {
 	case 0:
-	default:
-		s.m[v] = nil
 	case vendorRXE, vendorSIW:
 		folder, err := os.Stat(C.GoString(&v.device.dev_path[0]))
 		if err != nil {
@@ -62,6 +60,8 @@ func keepContext(v *C.struct_ibv_context) {
 			s.m[v] = &softContext{folder, list}
 			time.AfterFunc(removalPoll, func() { releaseRemoved(v) })
 		}
+	default:
+		s.m[v] = nil
 	}
 }
 
