@@ -534,8 +534,8 @@ func TestSRQLowWatermark(t *testing.T) {
 	})
 }
 
-// TestSRQLowWhileArming: a receive that is taken while the call arms the device, which does not look
-// back, is seen by the call.
+// TestSRQLowWhileArming: a receive that is taken while the call arms the device, which does not
+// look back, is seen by the call.
 func TestSRQLowWhileArming(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var script faultfabric.Script
