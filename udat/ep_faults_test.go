@@ -41,7 +41,7 @@ func victim(t *testing.T, dev string) (b *end, begin time.Time) {
 func TestRefusedAccess(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		b, begin := victim(t, dev)
-		expect(t, b.conn, udat.EventConnectionBroken)
+		broken(t, b)
 		t.Logf("after %v", time.Since(begin))
 		flushed(t, b.recv, 1)
 		empty(t, b.conn)

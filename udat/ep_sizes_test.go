@@ -60,6 +60,12 @@ func TestSizes(t *testing.T) {
 						assert.NilError(t, a.ep.PostRDMAWrite([]udat.LMRTriplet{from.Triplet(at, n)}, 3, to.RMRTriplet(off+at, n), 0))
 						assert.Equal(t, take(t, a.request, 3).Length, uint64(n))
 					})
+					// A message behind the writes says that their data is there: on iWARP a write completes when
+					// TCP has it.
+					assert.NilError(t, b.ep.PostRecv(nil, 5, 0))
+					assert.NilError(t, a.ep.PostSend(nil, 6, 0))
+					take(t, a.request, 6)
+					take(t, b.recv, 5)
 					same("write", sink, source)
 
 					rng.Read(sink)

@@ -274,7 +274,8 @@ func TestBacklogMerged(t *testing.T) {
 	})
 }
 
-// TestPSPFreeRace frees a service point while requests arrive: each is either told or refused.
+// TestPSPFreeRace frees a service point while requests arrive: each is either told or refused. On
+// iWARP the request may be lost with the listener's TCP connection: nobody answers.
 func TestPSPFreeRace(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		b := newEnd(t, dev, setup{})
@@ -291,7 +292,8 @@ func TestPSPFreeRace(t *testing.T) {
 				return err == nil || err2 == nil
 			})
 			if told.CR == nil {
-				assert.Equal(t, refusal.Number, udat.EventConnectionNonPeerRejected, "%d", i)
+				lost := refusal.Number == udat.EventConnectionUnreachable && !acknowledged(a)
+				assert.Assert(t, refusal.Number == udat.EventConnectionNonPeerRejected || lost, "%d: %s", i, describe(refusal))
 			} else {
 				assert.NilError(t, told.CR.Reject(nil))
 				expect(t, a.conn, udat.EventConnectionPeerRejected)
