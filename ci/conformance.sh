@@ -31,11 +31,12 @@ suite() { # FABRIC: one run of the suite
   esac
 }
 
-# What a failed suite has to say: each failed test with its messages, and the stacks of one that did not end.
+# What a failed suite has to say, in 400 lines: each failed test with its messages, but not each draw of the model, and
+# the stacks of one that did not end.
 failures() {
-  awk '/^=== (RUN|PAUSE|CONT|NAME)/ { next }
+  awk '/^=== (RUN|PAUSE|CONT|NAME)/ || /\[rapid\] draw/ { next }
     /^panic: test timed out|^SIGQUIT/ { all = 1 }
-    all || /^ *--- FAIL|^FAIL|_test\.go:[0-9]+: / { print }' "$1" | head -n 400
+    (all || /^ *--- FAIL|^FAIL|_test\.go:[0-9]+: /) && printed++ < 400 { print }' "$1"
 }
 
 failed=0
