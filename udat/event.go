@@ -34,22 +34,25 @@ const (
 )
 
 var eventText = map[EventNumber]string{
-	EventDTOCompletion: "DAT_DTO_COMPLETION_EVENT", EventRMRBindCompletion: "DAT_RMR_BIND_COMPLETION_EVENT",
-	EventConnectionRequest:         "DAT_CONNECTION_REQUEST_EVENT",
-	EventConnectionEstablished:     "DAT_CONNECTION_EVENT_ESTABLISHED",
-	EventConnectionPeerRejected:    "DAT_CONNECTION_EVENT_PEER_REJECTED",
-	EventConnectionNonPeerRejected: "DAT_CONNECTION_EVENT_NON_PEER_REJECTED",
-	EventConnectionAcceptError:     "DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR",
-	EventConnectionDisconnected:    "DAT_CONNECTION_EVENT_DISCONNECTED",
-	EventConnectionBroken:          "DAT_CONNECTION_EVENT_BROKEN",
-	EventConnectionTimedOut:        "DAT_CONNECTION_EVENT_TIMED_OUT",
-	EventConnectionUnreachable:     "DAT_CONNECTION_EVENT_UNREACHABLE",
-	EventAsyncEVDOverflow:          "DAT_ASYNC_ERROR_EVD_OVERFLOW",
-	EventAsyncIACatastrophic:       "DAT_ASYNC_ERROR_IA_CATASTROPHIC", EventAsyncEPBroken: "DAT_ASYNC_ERROR_EP_BROKEN",
+	EventDTOCompletion:              "DAT_DTO_COMPLETION_EVENT",
+	EventRMRBindCompletion:          "DAT_RMR_BIND_COMPLETION_EVENT",
+	EventConnectionRequest:          "DAT_CONNECTION_REQUEST_EVENT",
+	EventConnectionEstablished:      "DAT_CONNECTION_EVENT_ESTABLISHED",
+	EventConnectionPeerRejected:     "DAT_CONNECTION_EVENT_PEER_REJECTED",
+	EventConnectionNonPeerRejected:  "DAT_CONNECTION_EVENT_NON_PEER_REJECTED",
+	EventConnectionAcceptError:      "DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR",
+	EventConnectionDisconnected:     "DAT_CONNECTION_EVENT_DISCONNECTED",
+	EventConnectionBroken:           "DAT_CONNECTION_EVENT_BROKEN",
+	EventConnectionTimedOut:         "DAT_CONNECTION_EVENT_TIMED_OUT",
+	EventConnectionUnreachable:      "DAT_CONNECTION_EVENT_UNREACHABLE",
+	EventAsyncEVDOverflow:           "DAT_ASYNC_ERROR_EVD_OVERFLOW",
+	EventAsyncIACatastrophic:        "DAT_ASYNC_ERROR_IA_CATASTROPHIC",
+	EventAsyncEPBroken:              "DAT_ASYNC_ERROR_EP_BROKEN",
 	EventAsyncTimedOut:              "DAT_ASYNC_ERROR_TIMED_OUT",
 	EventAsyncProviderInternalError: "DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR",
 	EventAsyncSRQLowWatermark:       "ASYNC_SRQ_LOW_WATERMARK",
-	EventAsyncEPSoftHighWatermark:   "ASYNC_EP_SOFT_HIGH_WATERMARK", EventSoftware: "DAT_SOFTWARE_EVENT",
+	EventAsyncEPSoftHighWatermark:   "ASYNC_EP_SOFT_HIGH_WATERMARK",
+	EventSoftware:                   "DAT_SOFTWARE_EVENT",
 }
 
 // String is the event's DAT name: "DAT_CONNECTION_EVENT_ESTABLISHED". The two watermark events,
@@ -81,10 +84,18 @@ const (
 )
 
 var dtoStatusText = [...]string{
-	"DAT_DTO_SUCCESS", "DAT_DTO_ERR_FLUSHED", "DAT_DTO_ERR_LOCAL_LENGTH", "DAT_DTO_ERR_LOCAL_EP",
+	"DAT_DTO_SUCCESS",
+	"DAT_DTO_ERR_FLUSHED",
+	"DAT_DTO_ERR_LOCAL_LENGTH",
+	"DAT_DTO_ERR_LOCAL_EP",
 	"DAT_DTO_ERR_LOCAL_PROTECTION",
-	"DAT_DTO_ERR_BAD_RESPONSE", "DAT_DTO_ERR_REMOTE_ACCESS", "DAT_DTO_ERR_REMOTE_RESPONDER", "DAT_DTO_ERR_TRANSPORT",
-	"DAT_DTO_ERR_RECEIVER_NOT_READY", "DAT_DTO_ERR_PARTIAL_PACKET", "DAT_RMR_OPERATION_FAILED",
+	"DAT_DTO_ERR_BAD_RESPONSE",
+	"DAT_DTO_ERR_REMOTE_ACCESS",
+	"DAT_DTO_ERR_REMOTE_RESPONDER",
+	"DAT_DTO_ERR_TRANSPORT",
+	"DAT_DTO_ERR_RECEIVER_NOT_READY",
+	"DAT_DTO_ERR_PARTIAL_PACKET",
+	"DAT_RMR_OPERATION_FAILED",
 }
 
 // String is the status's DAT name: "DAT_DTO_ERR_FLUSHED".
@@ -115,12 +126,17 @@ const (
 )
 
 var dtoOperationText = map[DTOOperation]string{
-	DTOSend: "DAT_DTO_SEND", DTORDMAWrite: "DAT_DTO_RDMA_WRITE", DTORDMARead: "DAT_DTO_RDMA_READ",
-	DTOReceive:    "DAT_DTO_RECEIVE",
-	DTOReceiveInv: "DAT_DTO_RECEIVE_WITH_INVALIDATE", DTOBind: "DAT_DTO_BIND_MW",
+	DTOSend:            "DAT_DTO_SEND",
+	DTORDMAWrite:       "DAT_DTO_RDMA_WRITE",
+	DTORDMARead:        "DAT_DTO_RDMA_READ",
+	DTOReceive:         "DAT_DTO_RECEIVE",
+	DTOReceiveInv:      "DAT_DTO_RECEIVE_WITH_INVALIDATE",
+	DTOBind:            "DAT_DTO_BIND_MW",
 	DTORDMAWriteImm:    "DAT_IB_DTO_RDMA_WRITE_IMMED",
-	DTOReceiveWriteImm: "DAT_IB_DTO_RECV_IMMED", DTOFetchAdd: "DAT_IB_DTO_FETCH_ADD", DTOCmpSwap: "DAT_IB_DTO_CMP_SWAP",
-	DTOReceiveImm: "DAT_IB_DTO_RECV_MSG_IMMED",
+	DTOReceiveWriteImm: "DAT_IB_DTO_RECV_IMMED",
+	DTOFetchAdd:        "DAT_IB_DTO_FETCH_ADD",
+	DTOCmpSwap:         "DAT_IB_DTO_CMP_SWAP",
+	DTOReceiveImm:      "DAT_IB_DTO_RECV_MSG_IMMED",
 }
 
 // String is the operation's name in DAT 2.0 and its extension for InfiniBand: "DAT_DTO_RDMA_WRITE".

@@ -147,13 +147,17 @@ const (
 )
 
 var epStateText = map[EPState]string{
-	EPUnconnected: "DAT_EP_STATE_UNCONNECTED", EPReserved: "DAT_EP_STATE_RESERVED",
+	EPUnconnected:              "DAT_EP_STATE_UNCONNECTED",
+	EPReserved:                 "DAT_EP_STATE_RESERVED",
 	EPPassiveConnectionPending: "DAT_EP_STATE_PASSIVE_CONNECTION_PENDING",
 	EPActiveConnectionPending:  "DAT_EP_STATE_ACTIVE_CONNECTION_PENDING",
 	EPTentativeConnection:      "DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING",
-	EPConnected:                "DAT_EP_STATE_CONNECTED", EPDisconnectPending: "DAT_EP_STATE_DISCONNECT_PENDING",
-	EPDisconnected: "DAT_EP_STATE_DISCONNECTED", EPCompletionPending: "DAT_EP_STATE_COMPLETION_PENDING",
-	epFlushing: "FLUSHING", epFreed: "FREED",
+	EPConnected:                "DAT_EP_STATE_CONNECTED",
+	EPDisconnectPending:        "DAT_EP_STATE_DISCONNECT_PENDING",
+	EPDisconnected:             "DAT_EP_STATE_DISCONNECTED",
+	EPCompletionPending:        "DAT_EP_STATE_COMPLETION_PENDING",
+	epFlushing:                 "FLUSHING",
+	epFreed:                    "FREED",
 }
 
 // String is the state's DAT name: "DAT_EP_STATE_CONNECTED".
