@@ -7,9 +7,6 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// batchMax is the largest number of operations posted with one doorbell.
-const batchMax = 64
-
 // PostSend sends the segments of iov, in order, as one message, which takes one receive of the
 // peer. No segments send a message without data. The call copies iov; leave the memory alone until
 // the completion, which comes with the cookie on the request dispatcher. It neither blocks nor
@@ -61,7 +58,7 @@ func (ep *EP) PostBatch(ops []Op) (int, error) {
 	q := &ep.requests
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.reserve(len(ops), ep.attr.requestIOV())
+	q.reserve(len(ops), ep.attr.requestIOV(), q.inflight)
 	posted := 0
 	for posted < len(ops) {
 		var bad error
@@ -81,20 +78,6 @@ func (ep *EP) PostBatch(ops []Op) (int, error) {
 		}
 	}
 	return posted, nil
-}
-
-// reserve makes room for a batch of n requests of iov segments each; mu is held, and no request
-// waits to be posted.
-func (q *requestQueue) reserve(n, iov int) {
-	if q.wrs == nil {
-		q.wrs, q.sges = q.oneWR[:0], q.oneIOV[:0]
-	}
-	if n > 1 {
-		n = min(batchMax, int(q.inflight.limit)+spareEntries)
-	}
-	if n > cap(q.wrs) || n*iov > cap(q.sges) {
-		q.wrs, q.sges = make([]fabric.SendWR, 0, n), make([]fabric.SGE, 0, n*iov)
-	}
 }
 
 func (ep *EP) post(o *Op) error {

@@ -22,8 +22,8 @@ func (ep *EP) build(op string) error {
 	ep.recvs.inflight, ep.requests.inflight = &ep.recvs.source.inflight, &ep.requests.source.inflight
 	ep.recvs.source.setOwner(ep, &ep.recvs)
 	ep.requests.source.setOwner(ep, &ep.requests)
-	ep.requests.reserve(1, ep.attr.requestIOV())
-	ep.recvs.reserve(1, ep.attr.MaxRecvIOV)
+	ep.requests.reserve(1, ep.attr.requestIOV(), ep.requests.inflight)
+	ep.recvs.reserve(1, ep.attr.MaxRecvIOV, ep.recvs.inflight)
 	if err := ep.attachStreams(op); err != nil {
 		return err
 	}
@@ -158,16 +158,19 @@ func (ep *EP) drainBoth() {
 	recvs.evd.poll()
 }
 
-// reserve makes room for a batch of n receives of iov segments each; mu is held, and no receive
-// waits to be posted.
-func (q *recvQueue) reserve(n, iov int) {
-	if q.wrs == nil {
-		q.wrs, q.sges = q.oneWR[:0], q.oneIOV[:0]
+// batchMax is the largest number of work requests posted with one doorbell.
+const batchMax = 64
+
+// reserve makes room for n work requests of iov segments each, as far as the queue of f takes them.
+// The queue's lock is held, and no work request waits to be posted.
+func (b *batch[WR]) reserve(n, iov int, f *inflight) {
+	if b.wrs == nil {
+		b.wrs, b.sges = b.oneWR[:0], b.oneIOV[:0]
 	}
 	if n > 1 {
-		n = min(batchMax, int(q.inflight.limit)+spareEntries)
+		n = min(batchMax, int(f.limit)+spareEntries)
 	}
-	if n > cap(q.wrs) || n*iov > cap(q.sges) {
-		q.wrs, q.sges = make([]fabric.RecvWR, 0, n), make([]fabric.SGE, 0, n*iov)
+	if n > cap(b.wrs) || n*iov > cap(b.sges) {
+		b.wrs, b.sges = make([]WR, 0, n), make([]fabric.SGE, 0, n*iov)
 	}
 }

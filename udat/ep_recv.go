@@ -52,7 +52,7 @@ func (ep *EP) PostRecvBatch(recvs []Recv) (int, error) {
 	}
 	q := &ep.recvs
 	q.mu.Lock()
-	q.reserve(len(recvs), ep.attr.MaxRecvIOV)
+	q.reserve(len(recvs), ep.attr.MaxRecvIOV, q.inflight)
 	posted := 0
 	var err error
 	for posted < len(recvs) && err == nil {

@@ -353,10 +353,7 @@ type requestQueue struct {
 	inline     int
 	qp         fabric.QP
 	inflight   *inflight // replaced by Modify with source, under ep.mu and mu
-	wrs        []fabric.SendWR
-	sges       []fabric.SGE
-	oneWR      [1]fabric.SendWR // behind wrs and sges until there is a batch
-	oneIOV     [defaultIOV]fabric.SGE
+	batch[fabric.SendWR]
 
 	readOut int // RDMA reads that the connection allows in flight
 	ep      *EP
@@ -368,13 +365,18 @@ type recvQueue struct {
 	mu       ranked[rankRecvs]
 	qp       fabric.QP
 	inflight *inflight // replaced by Modify with source, under ep.mu and mu
-	wrs      []fabric.RecvWR
-	sges     []fabric.SGE
-	oneWR    [1]fabric.RecvWR // behind wrs and sges until there is a batch
-	oneIOV   [defaultIOV]fabric.SGE
+	batch[fabric.RecvWR]
 
 	ep     *EP
 	source *source
+}
+
+// batch holds the work requests of one call until they are posted.
+type batch[WR any] struct {
+	wrs    []WR
+	sges   []fabric.SGE
+	oneWR  [1]WR // behind wrs and sges until there are more
+	oneIOV [defaultIOV]fabric.SGE
 }
 
 // watermarks are an endpoint's high watermarks on the receives that it holds. All but armed is
