@@ -50,7 +50,7 @@ func keepContext(v *C.struct_ibv_context) {
 		s.m = map[*C.struct_ibv_context]*softContext{}
 	}
 	switch C.cv_vendor(v) {
-	case 0:
+	case 0: // the query failed: asked again with the device's next id
 	case vendorRXE, vendorSIW:
 		folder, err := os.Stat(C.GoString(&v.device.dev_path[0]))
 		if err != nil {
