@@ -136,6 +136,7 @@ func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 		return 0, q.notConnected()
 	}
 	n, err := q.v.PostSend(wrs, sges)
+	q.flushPosted()
 	if err != nil {
 		return n, wrapPost(err)
 	}
@@ -144,15 +145,20 @@ func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 
 func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	n, err := q.v.PostRecv(wrs, sges)
-	if q.failed.Load() {
-		// Soft-RoCE's library posts receives to shared memory without notifying the driver: in ERR
-		// only another move to ERR flushes them.
-		q.v.ToError()
-	}
+	q.flushPosted()
 	if err != nil {
 		return n, wrapPost(err)
 	}
 	return n, nil
+}
+
+// flushPosted makes soft-RoCE flush what has been posted in ERR. Its library posts receives without
+// notifying the driver, and its driver forgets requests behind the first of a batch once the queue
+// has gone round. Another move to ERR flushes both.
+func (q *qp) flushPosted() {
+	if q.failed.Load() {
+		q.v.ToError()
+	}
 }
 
 func (q *qp) Bind(w fabric.MW, wr fabric.BindWR) (uint32, error) {
@@ -180,6 +186,7 @@ func (q *qp) Bind(w fabric.MW, wr fabric.BindWR) (uint32, error) {
 		b.MR, b.Addr, b.Access = win.unbound, win.unbound.Addr(), 0
 	}
 	rkey, err := q.v.BindMW(win.v, b)
+	q.flushPosted()
 	if err != nil {
 		return 0, wrapPost(err)
 	}

@@ -66,6 +66,7 @@ func Run(t *testing.T, cfg Config) {
 		{"Messages", testMessages},
 		{"EarlyReceives", testEarlyReceives},
 		{"Flush", testFlush},
+		{"FlushBatches", testFlushBatches},
 		{"FlushUnconnected", testFlushUnconnected},
 		{"QueueFull", testQueueFull},
 		{"NotConnected", testNotConnected},

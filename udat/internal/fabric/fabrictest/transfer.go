@@ -91,6 +91,25 @@ func testFlush(t *testing.T, cfg Config) {
 	flushed(t, a.scq, 8)
 }
 
+// Batches that are posted after the error are flushed, however often the queue has gone round.
+func testFlushBatches(t *testing.T, cfg Config) {
+	n := newNode(t, cfg, fabric.Options{})
+	for _, size := range []int{2, 3, 4} {
+		a, _ := n.pair(settings{depth: 7})
+		assert.NilError(t, a.qp.SetError())
+		for range 16 {
+			wrs := make([]fabric.SendWR, size)
+			for i := range wrs {
+				wrs[i] = fabric.SendWR{ID: uint64(i), Opcode: fabric.OpSend, Flags: fabric.Signaled}
+			}
+			k, err := a.qp.PostSend(wrs, nil)
+			assert.NilError(t, err)
+			assert.Equal(t, k, size)
+			flushed(t, a.scq, size)
+		}
+	}
+}
+
 // A queue pair that was never connected flushes too.
 func testFlushUnconnected(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
