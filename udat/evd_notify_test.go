@@ -85,12 +85,15 @@ func TestNotifyByOthers(t *testing.T) {
 		var script faultfabric.Script
 		a, b := pair(t, dev, setup{unkept: true, script: &script, opts: []udat.Option{udat.WithSpin(0)}})
 		script.On(faultfabric.Arm, udat.CompletionQueue(b.recv)).Drop()
+		parked := script.On(faultfabric.Wait, udat.CompletionQueue(b.recv)).Count()
 		for _, look := range []func() error{
 			func() error { _, _, _, err := b.ep.GetStatus(); return err },
 			func() error { return b.ep.SetWatermark(udat.WatermarkInfinite, udat.WatermarkInfinite) },
 		} {
 			b.receive(0, 1)
+			before := parked.Calls()
 			w := waitOn(t, b.recv, udat.Infinite, 1)
+			until(t, "the call has polled for the last time", func() bool { return parked.Calls() > before })
 			a.send(8, 0, quietly)
 			w.still(t)
 			assert.NilError(t, look())
