@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Section is one part of a document that compares programs: tables of figures with all repeats.
@@ -159,13 +160,15 @@ func (s *Section) validate() error {
 	return nil
 }
 
-// Failed returns what could not be measured.
+// Failed returns what could not be measured in any round.
 func (s *Section) Failed() []string {
 	all := slices.Clone(s.Errors)
 	for _, t := range s.Tables {
 		for _, r := range t.Rows {
 			for _, e := range r.Errors {
-				all = append(all, fmt.Sprintf("%s, %s: %s", t.Title, r.Name, e))
+				if series, _, _ := strings.Cut(e, ": "); r.Cells[series] == nil {
+					all = append(all, fmt.Sprintf("%s, %s: %s", t.Title, r.Name, e))
+				}
 			}
 		}
 	}

@@ -46,6 +46,7 @@ func TestMarks(t *testing.T) {
 	assert.Equal(t, texts[1], "udat <= 1.05 x perftest")
 	x.Fail("4 KiB", "perftest", errors.New("no route"))
 	x.Fail("4 KiB", "perftest", errors.New("no route"))
+	x.Fail("2 B", "perftest", errors.New("hung once")) // another round has measured it
 	s := &Section{Errors: []string{"ended"}, Tables: []*Table{x}}
 	assert.DeepEqual(t, s.Failed(), []string{"ended", "Latency, 4 KiB: perftest: no route"})
 	yes, no := Marks(s, s)
