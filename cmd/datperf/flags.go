@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/godat/godat/internal/perf/engine"
@@ -22,48 +23,69 @@ type planFlags struct {
 	base                                    result.Case
 }
 
-func (p *planFlags) register(f *pflag.FlagSet) {
+func (p *planFlags) register(c *cobra.Command) {
 	d := result.Default()
 	p.base = d
-	list := func(v *[]string, name, short, value, of string, values []string) {
-		f.StringSliceVarP(v, name, short, strings.Split(value, ","), of+": "+strings.Join(values, ", ")+"; or all")
-	}
-	list(&p.tests, "test", "t", result.Send, "tests", result.AllTests)
-	list(&p.modes, "mode", "m", result.Latency, "what to measure", result.Modes)
-	list(&p.layers, "layer", "l", result.UDAT, "through which library", result.Layers)
-	list(&p.directions, "direction", "", result.Out, "who initiates, the client (out), the server (in)", result.Directions)
-	list(&p.polls, "poll", "", result.Busy, "how to wait", result.Polls)
-	f.StringVarP(&p.sizes, "size", "s", "",
-		"message sizes: 64, 4K, 1M, a list, a sweep in powers of two (2-1M), or all (2-8M); default 2 for lat, 64K for bw")
-	f.StringVar(&p.base.Steps, "steps", "",
-		"steps of a transaction, in order: send, write, read by the client, "+
-			"server-send, server-write, server-read (default "+result.DefaultSteps+")")
-	f.Int64VarP(&p.base.Iters, "iters", "n", 0, "operations to measure (default 1000 for lat, 5000 for bw)")
-	f.VarP((*seconds)(&p.duration), "duration", "D", "time to measure instead: 10s, 1m, or a number of seconds")
-	f.Int64Var(&p.base.Warmup, "warmup", d.Warmup,
-		"operations before the measurement (default 100 for lat, one depth for bw; at most a quarter of --iters)")
-	f.IntVar(&p.repeats, "repeat", 1, "runs of each case")
-	f.IntSliceVarP(&p.qps, "qps", "q", []int{1}, "queue pairs")
-	f.IntSliceVarP(&p.depths, "depth", "d", []int{0}, "bw: requests outstanding per queue pair (default 128)")
-	f.IntSliceVar(&p.batches, "batch", []int{1}, "bw: requests per post")
-	f.IntVar(&p.base.Signal, "signal", 0, "one signalled request in so many (default a quarter of the depth, at most 64)")
-	f.IntVar(&p.base.RxDepth, "rx-depth", 0,
-		"receives posted per queue pair, or in the shared queue (default 512, or twice the depth)")
-	f.IntVar(&p.base.ReadDepth, "read-depth", d.ReadDepth,
-		"RDMA reads and atomics under way per queue pair, as far as the devices permit")
-	f.BoolVar(&p.base.SRQ, "srq", false, "one shared receive queue for all queue pairs")
-	f.IntVar(&p.base.Inline, "inline", d.Inline, "cverbs: largest request to send inline; -1: what the device grants")
-	f.DurationVar(&p.spin, "spin", time.Duration(d.Spin), "adaptive: how long to poll before parking")
-	f.Float64Var(&p.base.Rate, "rate", 0, "open loop: operations per second, whatever the answers do; 0: closed loop")
-	f.StringVar(&p.base.Arrival, "arrival", d.Arrival, "open loop: constant, or poisson")
-	f.IntVar(&p.base.Buffers, "buffers", 0,
-		"messages of a queue pair go through so many buffers at each end (default one for each that may be outstanding)")
-	f.BoolVar(&p.base.HugePages, "hugepages", false, "registered memory of huge pages, at both ends")
-	f.BoolVar(&p.base.Verify, "verify", false, "compare every byte of the payload (it costs time)")
 	p.interval, p.stall = time.Duration(d.Interval), time.Duration(d.Stall)
-	f.VarP((*seconds)(&p.interval), "interval", "i",
-		"length of the intervals that progress is told in, as for --duration; given, each is printed")
-	f.Var((*seconds)(&p.stall), "stall", "give up when nothing completes for so long")
+	lists := map[string][]string{}
+	list := func(f *pflag.FlagSet, v *[]string, name, short, value, of string, values []string) {
+		f.StringSliceVarP(v, name, short, []string{value}, of+": "+strings.Join(values, ", ")+"; or all")
+		lists[name] = append(values[:len(values):len(values)], "all")
+	}
+	addFlags(c, "What to measure; every combination of the values of lists is run", func(f *pflag.FlagSet) {
+		list(f, &p.tests, "test", "t", result.Send, "`tests`", result.AllTests)
+		list(f, &p.modes, "mode", "m", result.Latency, "`modes`, latency or bandwidth", result.Modes)
+		list(f, &p.layers, "layer", "l", result.UDAT, "through which `libraries`", result.Layers)
+		list(f, &p.directions, "direction", "", result.Out, "who initiates, the client (out), the server (in): `directions`",
+			result.Directions)
+		f.StringVarP(&p.sizes, "size", "s", "", "message `sizes`: 64, 4K, 1M, a list, a sweep in powers of two (2-1M), "+
+			"or all (2-8M) (default 2 for lat, 64K for bw)")
+		f.StringVar(&p.base.Steps, "steps", "", "`steps` of a transaction, in order: send, write, read by the client, "+
+			"server-send, server-write, server-read (default "+result.DefaultSteps+")")
+		f.BoolVar(&p.base.Verify, "verify", false, "compare every byte of the payload (it costs time)")
+	})
+	addFlags(c, "How long", func(f *pflag.FlagSet) {
+		f.Int64VarP(&p.base.Iters, "iters", "n", 0, "`operations` to measure (default 1000 for lat, 5000 for bw)")
+		f.VarP((*seconds)(&p.duration), "duration", "D", "`time` to measure instead: 10s, 1m, or a number of seconds")
+		f.Int64Var(&p.base.Warmup, "warmup", d.Warmup, "`operations` before the measurement "+
+			"(default 100 for lat, one depth for bw; at most a quarter of --iters)")
+		f.IntVar(&p.repeats, "repeat", 1, "`runs` of each case")
+		f.VarP((*seconds)(&p.interval), "interval", "i",
+			"length of the intervals that progress is told in, a `time` as for --duration; given, each is printed")
+		f.Var((*seconds)(&p.stall), "stall", "give up when nothing completes for this `time`")
+		computed(f, "warmup")
+	})
+	addFlags(c, "Load", func(f *pflag.FlagSet) {
+		f.IntSliceVarP(&p.qps, "qps", "q", []int{1}, "queue pairs, a list of `numbers`")
+		f.IntSliceVarP(&p.depths, "depth", "d", []int{0},
+			"bw: requests outstanding per queue pair, a list of `numbers` (default 128)")
+		f.IntSliceVar(&p.batches, "batch", []int{1}, "bw: requests per post, a list of `numbers`")
+		f.Float64Var(&p.base.Rate, "rate", 0,
+			"open loop: `operations` per second, whatever the answers do (default closed loop)")
+		f.StringVar(&p.base.Arrival, "arrival", d.Arrival, "open loop: constant, or poisson")
+		lists["arrival"] = result.Arrivals
+		computed(f, "depth")
+	})
+	addFlags(c, "Queues, polling and memory", func(f *pflag.FlagSet) {
+		list(f, &p.polls, "poll", "", result.Busy, "how to `wait`", result.Polls)
+		f.DurationVar(&p.spin, "spin", time.Duration(d.Spin), "adaptive: how long to poll before parking")
+		f.IntVar(&p.base.Signal, "signal", 0,
+			"one signalled request in this `number` (default a quarter of the depth, at most 64)")
+		f.IntVar(&p.base.RxDepth, "rx-depth", 0,
+			"`receives` posted per queue pair, or in the shared queue (default 512, or twice the depth)")
+		f.BoolVar(&p.base.SRQ, "srq", false, "one shared receive queue for all queue pairs")
+		f.IntVar(&p.base.ReadDepth, "read-depth", d.ReadDepth,
+			"RDMA `reads` and atomics under way per queue pair, as far as the devices permit")
+		f.IntVar(&p.base.Inline, "inline", d.Inline,
+			"cverbs: `bytes` of the largest request to send inline (default what the device grants)")
+		f.IntVar(&p.base.Buffers, "buffers", 0, "messages of a queue pair go through this `number` of buffers at each end "+
+			"(default one for each that may be outstanding)")
+		f.BoolVar(&p.base.HugePages, "hugepages", false, "registered memory of huge pages, at both ends")
+		computed(f, "inline")
+	})
+	for name, values := range lists {
+		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
 }
 
 // seconds is the value of a duration flag: with a unit, or a number of seconds.

@@ -5,37 +5,42 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/godat/godat/internal/perf/engine"
 )
 
-func (a *app) limit(args []string) error {
-	f := a.flags("limit", "",
-		"Create objects of each kind until the adapter refuses or --most is reached, "+
-			"free them, and check that one can be created again.")
-	device := f.String("device", "", "device (default: the first active verbs device, else mem0)")
-	kinds := f.StringSlice("kind", engine.LimitKinds, "kinds of objects")
-	most := f.Int("most", 1000, "stop at so many of a kind")
-	if err := parse(f, args, 0, ""); err != nil {
-		return err
+func (a *app) limit() *cobra.Command {
+	c := &cobra.Command{
+		Use: "limit", Short: "find out how many objects of each kind the adapter creates",
+		Long: "Create objects of each kind until the adapter refuses or --most is reached, " +
+			"free them, and check that one can be created again.",
 	}
-	if *most < 1 || *most > 1<<20 {
-		return usagef("--most %d: must be from 1 to %d", *most, 1<<20)
-	}
-	for _, kind := range *kinds {
-		if !slices.Contains(engine.LimitKinds, kind) {
-			return usagef("--kind %q: must be one of %s", kind, strings.Join(engine.LimitKinds, ", "))
+	device := deviceFlag(c, "`device` (default: the first active verbs device, else mem0)")
+	kinds := c.Flags().StringSlice("kind", engine.LimitKinds, "`kinds` of objects")
+	_ = c.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(engine.LimitKinds, cobra.ShellCompDirectiveNoFileComp))
+	most := c.Flags().Int("most", 1000, "stop at this `number` of a kind")
+	c.RunE = func(*cobra.Command, []string) error {
+		if *most < 1 || *most > 1<<20 {
+			return usagef("--most %d: must be from 1 to %d", *most, 1<<20)
 		}
-	}
-	for _, kind := range *kinds {
-		r, err := engine.Limits(a.ctx, *device, kind, *most)
-		if err != nil {
-			return fmt.Errorf("%s, after %d: %w", kind, r.Count, err)
+		for _, kind := range *kinds {
+			if !slices.Contains(engine.LimitKinds, kind) {
+				return usagef("--kind %q: must be one of %s", kind, strings.Join(engine.LimitKinds, ", "))
+			}
 		}
-		end := "as many as were asked for"
-		if r.Refusal != nil {
-			end = "then: " + r.Refusal.Error()
+		for _, kind := range *kinds {
+			r, err := engine.Limits(a.ctx, *device, kind, *most)
+			if err != nil {
+				return fmt.Errorf("%s, after %d: %w", kind, r.Count, err)
+			}
+			end := "as many as were asked for"
+			if r.Refusal != nil {
+				end = "then: " + r.Refusal.Error()
+			}
+			fmt.Fprintf(a.stdout, "%-4s %8d  %s; all freed\n", kind, r.Count, end)
 		}
-		fmt.Fprintf(a.stdout, "%-4s %8d  %s; all freed\n", kind, r.Count, end)
+		return nil
 	}
-	return nil
+	return c
 }

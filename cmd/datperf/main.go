@@ -13,10 +13,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/spf13/pflag"
-
-	"github.com/godat/godat/internal/perf/engine"
 )
 
 // Exit statuses.
@@ -31,30 +27,8 @@ const (
 type app struct {
 	ctx            context.Context
 	finish         *finisher
+	args           []string
 	stdout, stderr io.Writer
-}
-
-type command struct {
-	name, args, about string
-	run               func(a *app, args []string) error
-}
-
-var commands []command
-
-func init() { // not a literal: help lists the commands
-	commands = []command{
-		{"server", "", "serve clients until interrupted", (*app).server},
-		{"client", "ADDRESS", "measure against the server at ADDRESS", (*app).client},
-		{"local", "", "measure with both ends in this process", (*app).local},
-		{"quit", "ADDRESS", "make the server at ADDRESS take no more clients, and end", (*app).quit},
-		{"report", "DOCUMENT", "write a JSON document as a page, tables, CSV or Markdown", (*app).report},
-		{"compare", "OLD NEW", "compare two JSON documents", (*app).compare},
-		{"perftest", "PROGRAM [HOST]", "take the flags of perftest's ib_send_lat and its like, and print their columns",
-			(*app).perftest},
-		{"limit", "", "find out how many objects of each kind the adapter gives", (*app).limit},
-		{"doctor", "", "find out why RDMA does or does not work here", (*app).doctor},
-		{"version", "", "print the version", (*app).version},
-	}
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -64,11 +38,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer cancel()
 	finish := newFinisher(cancel, gentleTime)
 	defer finish.stop()
-	a := &app{ctx: ctx, finish: finish, stdout: stdout, stderr: stderr}
-	err := a.dispatch(args)
+	a := &app{ctx: ctx, finish: finish, args: args, stdout: stdout, stderr: stderr}
+	err := a.commands().Execute()
 	var bad *usageError
 	switch {
-	case err == nil, errors.Is(err, pflag.ErrHelp):
+	case err == nil:
 		return statusOK
 	case errors.Is(err, errMissed):
 		return statusMissed
@@ -133,68 +107,6 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(fo
 
 // errMissed is the error of a run that worked but missed a limit. The limit has been printed.
 var errMissed = errors.New("a limit was missed")
-
-func (a *app) dispatch(args []string) error {
-	if len(args) == 0 {
-		a.usage(a.stderr)
-		return usagef("no command given")
-	}
-	switch args[0] {
-	case "help", "-h", "--help":
-		a.usage(a.stdout)
-		return nil
-	}
-	for _, c := range commands {
-		if c.name == args[0] {
-			return c.run(a, args[1:])
-		}
-	}
-	return usagef("unknown command %q; datperf help lists them", args[0])
-}
-
-func (a *app) usage(w io.Writer) {
-	fmt.Fprint(w, "datperf measures an RDMA fabric.\n\n")
-	for _, c := range commands {
-		fmt.Fprintf(w, "  datperf %-24s %s\n", c.name+" "+c.args, c.about)
-	}
-	fmt.Fprint(w, "\ndatperf COMMAND --help lists a command's flags.\n")
-}
-
-// flags returns a command's flag set, for parse.
-func (a *app) flags(name, args, about string) *pflag.FlagSet {
-	f := pflag.NewFlagSet("datperf "+name, pflag.ContinueOnError)
-	f.SortFlags = false
-	f.SetOutput(io.Discard)
-	f.Usage = func() {
-		fmt.Fprintf(a.stdout, "datperf %s [flags] %s\n\n%s\n\n%s", name, args, about, f.FlagUsages())
-	}
-	return f
-}
-
-// parse parses a command's flags and expects n arguments; a negative n allows any number.
-func parse(f *pflag.FlagSet, args []string, n int, names string) error {
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, pflag.ErrHelp) {
-			return err
-		}
-		return usagef("%w (%s --help lists the flags)", err, f.Name())
-	}
-	switch {
-	case n < 0 || f.NArg() == n:
-		return nil
-	case n == 0:
-		return usagef("%s takes no arguments, %q was given", f.Name(), f.Arg(0))
-	}
-	return usagef("%s needs %s; %d arguments were given", f.Name(), names, f.NArg())
-}
-
-func (a *app) version(args []string) error {
-	if err := parse(a.flags("version", "", "Print the version."), args, 0, ""); err != nil {
-		return err
-	}
-	fmt.Fprintf(a.stdout, "datperf %s, protocol %d\n", buildVersion(), engine.Protocol)
-	return nil
-}
 
 // buildVersion is the module's version, or the commit that it was built from.
 func buildVersion() string {

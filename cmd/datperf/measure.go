@@ -5,19 +5,26 @@ import (
 	"io"
 	"os"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/godat/godat/internal/perf/engine"
 	"github.com/godat/godat/internal/perf/report"
 	"github.com/godat/godat/internal/perf/result"
 )
 
-func (a *app) client(args []string) error {
-	f := a.flags("client", "ADDRESS",
-		"Measure against the server at ADDRESS: a host name or IP address, and :PORT if it is not the usual one.")
-	port := f.Int("port", engine.DefaultPort, portUsage)
-	cpu := f.IntSlice("cpu", nil, "pin the measuring loop to this processor")
-	return a.measure(args, f, 1, func(cl *engine.Client, plan engine.Plan) (*result.Document, error) {
+func (a *app) client() *cobra.Command {
+	c := &cobra.Command{
+		Use: "client ADDRESS", Short: "measure against the server at ADDRESS",
+		Long: "Measure against the server at ADDRESS: a host name or IP address, and :PORT if it is not the usual one.",
+		Example: `  datperf client HOST                                       latency of 2-byte sends
+  datperf client HOST -t send,write,read -m all -l all      every combination
+  datperf client HOST -m bw -s 2-8M --html sweep.html       bandwidth by message size, as a page
+  datperf client HOST -m bw -D 10 -i 1 -q 8                 10 s on 8 queue pairs, a line per second
+  datperf client HOST --rate 100000 --max-p99 20us          open loop, with a limit`,
+	}
+	port := c.Flags().Int("port", engine.DefaultPort, portUsage)
+	cpu := c.Flags().IntSlice("cpu", nil, "pin the measuring loop to this `processor`")
+	return a.measure(c, func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error) {
 		if err := checkPort(*port); err != nil {
 			return nil, err
 		}
@@ -28,7 +35,7 @@ func (a *app) client(args []string) error {
 		if cl.Device == "mem0" {
 			return nil, usagef("--device mem0: it is inside one process, no server can be reached by it; use datperf local")
 		}
-		conn, err := engine.Dial(a.ctx, f.Arg(0), *port)
+		conn, err := engine.Dial(a.ctx, args[0], *port)
 		if err != nil {
 			return nil, err
 		}
@@ -36,11 +43,15 @@ func (a *app) client(args []string) error {
 	})
 }
 
-func (a *app) local(args []string) error {
-	f := a.flags("local", "",
-		"Measure with both ends in this process: on mem0, the fabric inside the process, or through a verbs device and back.")
-	cpu := f.IntSlice("cpu", nil, "pin the client's loop to this processor; of two, the server's to the second")
-	return a.measure(args, f, 0, func(cl *engine.Client, plan engine.Plan) (*result.Document, error) {
+func (a *app) local() *cobra.Command {
+	c := &cobra.Command{
+		Use: "local", Short: "measure with both ends in this process",
+		Long: "Measure with both ends in this process: on mem0, the fabric inside the process, " +
+			"or through a verbs device and back.",
+		Example: "  datperf local --device mem0 -t all -m all --verify",
+	}
+	cpu := c.Flags().IntSlice("cpu", nil, "pin the client's loop to this `processor`; of two, the server's to the second")
+	return a.measure(c, func(cl *engine.Client, plan engine.Plan, _ []string) (*result.Document, error) {
 		if err := checkCPUs(*cpu, 2); err != nil {
 			return nil, err
 		}
@@ -68,28 +79,28 @@ func nth(list []int, n int) *int {
 	return nil
 }
 
-type runPlan func(*engine.Client, engine.Plan) (*result.Document, error)
+type runPlan func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error)
 
 // measure is the part that client and local share: everything but how the two ends connect.
-func (a *app) measure(args []string, f *pflag.FlagSet, nargs int, run runPlan) error {
+func (a *app) measure(c *cobra.Command, run runPlan) *cobra.Command {
 	var p planFlags
 	var out outputs
-	p.register(f)
-	device := f.String("device", "",
-		"verbs device, or its IP address, or mem0 (default: the one that reaches the server, or the first active one)")
-	out.register(f)
-	if err := parse(f, args, nargs, "the server's ADDRESS"); err != nil {
-		return err
+	device := deviceFlag(c,
+		"verbs `device`, or its IP address, or mem0 (default: the one that reaches the server, or the first active one)")
+	p.register(c)
+	out.register(c)
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		out.intervals = c.Flags().Changed("interval")
+		plan, err := p.plan()
+		if err != nil {
+			return err
+		}
+		return a.runPlan(*device, plan, &out, args, run)
 	}
-	out.intervals = f.Changed("interval")
-	plan, err := p.plan()
-	if err != nil {
-		return err
-	}
-	return a.runPlan(append([]string{f.Name()}, args...), *device, plan, &out, run)
+	return c
 }
 
-func (a *app) runPlan(commandLine []string, device string, plan engine.Plan, out *outputs, run runPlan) (err error) {
+func (a *app) runPlan(device string, plan engine.Plan, out *outputs, args []string, run runPlan) (err error) {
 	forProgram, err := out.check(plan.Cases)
 	if err != nil {
 		return err
@@ -131,7 +142,7 @@ func (a *app) runPlan(commandLine []string, device string, plan engine.Plan, out
 	}
 	a.finish.gently.Store(true)
 	doc, err := run(&engine.Client{Device: device, Finish: a.finish.now, Version: buildVersion(),
-		Watcher: show.watcher()}, plan)
+		Watcher: show.watcher()}, plan, args)
 	show.close()
 	if doc == nil || err != nil && len(doc.Runs) == 0 {
 		return err
@@ -139,7 +150,7 @@ func (a *app) runPlan(commandLine []string, device string, plan engine.Plan, out
 	if plan.Repeats > 1 {
 		doc.Summary = result.Summarize(doc.Runs)
 	}
-	doc.Command, doc.Title, doc.Labels = commandLine, out.title, out.labels
+	doc.Command, doc.Title, doc.Labels = append([]string{"datperf"}, a.args...), out.title, out.labels
 	written = true
 	if err := errors.Join(err, files.write(doc)); err != nil {
 		return err

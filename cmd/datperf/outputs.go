@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/godat/godat/internal/perf/report"
@@ -28,24 +29,35 @@ type outputs struct {
 	limits    result.Limits
 }
 
-func (o *outputs) register(f *pflag.FlagSet) {
-	const to = " to this file, - for standard output"
-	f.StringVar(&o.json, "json", "", "write everything as one JSON document"+to)
-	f.StringVar(&o.ndjson, "ndjson", "", "write a JSON text per line as things happen"+to)
-	f.StringVar(&o.csv, "csv", "", "write a row per run"+to)
-	f.StringVar(&o.markdown, "markdown", "", "write the tables for a page"+to)
-	f.StringVar(&o.html, "html", "", "write a page with plots"+to)
-	f.StringVar(&o.prometheus, "prometheus", "",
-		"meanwhile serve metrics for Prometheus on this address, for example :9100; they are at /metrics")
-	f.StringVar(&o.title, "title", "", "title for the documents")
-	f.StringToStringVar(&o.labels, "label", nil, "name=value for the documents; may be repeated")
+func (o *outputs) register(c *cobra.Command) {
+	addFlags(c, "Output, each to a file, or - for standard output", func(f *pflag.FlagSet) {
+		f.StringVar(&o.json, "json", "", "everything as one JSON document, to this `file`")
+		f.StringVar(&o.ndjson, "ndjson", "", "a JSON text per line as things happen, to this `file`")
+		o.registerForms(f)
+	})
+	addFlags(c, "More output", func(f *pflag.FlagSet) {
+		f.StringVar(&o.prometheus, "prometheus", "",
+			"meanwhile serve metrics for Prometheus on this `address`, for example :9100; they are at /metrics")
+		f.StringVar(&o.title, "title", "", "`title` for the documents")
+		f.StringToStringVar(&o.labels, "label", nil, "`name=value` for the documents; may be repeated")
+		f.Lookup("label").DefValue = ""
+	})
+	addFlags(c, "Limits: status 3 if a run misses one", func(f *pflag.FlagSet) {
+		f.Float64Var(&o.limits.MinGbitS, "min-bw", 0, "least bandwidth, in `Gb/s`")
+		f.Float64Var(&o.limits.MinOpsS, "min-rate", 0, "least rate of bw, in `operations` per second")
+		f.DurationVar(&o.limits.MaxP50, "max-p50", 0, "largest median latency, for example 20us")
+		f.DurationVar(&o.limits.MaxP99, "max-p99", 0, "largest 99th percentile")
+		f.DurationVar(&o.limits.MaxP999, "max-p99.9", 0, "largest 99.9th percentile")
+	})
+}
+
+// registerForms registers the forms that a document can have later.
+func (o *outputs) registerForms(f *pflag.FlagSet) {
+	f.StringVar(&o.html, "html", "", "a page with plots, that opens without a network, to this `file`")
+	f.StringVar(&o.csv, "csv", "", "a row per run, to this `file`")
+	f.StringVar(&o.markdown, "markdown", "", "the tables for a page, to this `file`")
 	f.BoolVar(&o.perftest, "perftest", false, "print the columns of perftest's programs")
 	f.BoolVar(&o.gbits, "report-gbits", false, "with --perftest: Gb/sec instead of MiB/sec")
-	f.Float64Var(&o.limits.MinGbitS, "min-bw", 0, "status 3 if a bandwidth is below this many Gb/s")
-	f.Float64Var(&o.limits.MinOpsS, "min-rate", 0, "status 3 if a rate of bw is below this many operations per second")
-	f.DurationVar(&o.limits.MaxP50, "max-p50", 0, "status 3 if a median latency is above this, for example 20us")
-	f.DurationVar(&o.limits.MaxP99, "max-p99", 0, "status 3 if a 99th percentile is above this")
-	f.DurationVar(&o.limits.MaxP999, "max-p99.9", 0, "status 3 if a 99.9th percentile is above this")
 }
 
 // form is one output format of a document.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/godat/godat/internal/perf/engine"
@@ -171,53 +172,65 @@ func (p *perftestFlags) limits() result.Limits {
 	return result.Limits{MinGbitS: gbit, MinOpsS: p.limitRate * 1e6}
 }
 
-func (a *app) perftest(args []string) error {
+func (a *app) perftest() *cobra.Command {
 	names := slices.Sorted(maps.Keys(report.PerftestNames))
-	if len(args) == 0 || report.PerftestNames[args[0]] == [2]string{} {
+	missing := func(*cobra.Command, []string) error {
 		return usagef("datperf perftest needs the name of one of perftest's programs: %s", strings.Join(names, ", "))
 	}
-	program, kind := args[0], report.PerftestNames[args[0]]
-	f := a.flags("perftest "+program, "[HOST]",
-		"Do as perftest's "+program+" does: serve one client, or measure against HOST. Both ends are datperf.")
+	c := &cobra.Command{
+		Use: "perftest", Short: "take the flags of perftest's ib_send_lat and its like, and print their columns",
+		Args: missing, RunE: missing,
+	}
+	for _, name := range names {
+		kind := report.PerftestNames[name]
+		c.AddCommand(a.perftestProgram(name, kind[0], kind[1]))
+	}
+	return c
+}
+
+// perftestProgram is the command for one of perftest's programs.
+func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
+	c := &cobra.Command{
+		Use: program + " [HOST]", Short: "as perftest's " + program, Args: checkArgs,
+		Long: "Do as perftest's " + program + " does: serve one client, or measure against HOST. Both ends are datperf.",
+	}
 	var p perftestFlags
-	p.register(f, kind[1])
-	if err := parse(f, args[1:], -1, ""); err != nil {
-		return err
-	}
-	for _, r := range perftestRefused {
-		if f.Changed(r.name) {
-			flag := "--" + r.name
-			if !r.alone {
-				flag += " " + f.Lookup(r.name).Value.String()
+	f := c.Flags()
+	f.SortFlags = false
+	p.register(f, mode)
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		for _, r := range perftestRefused {
+			if f.Changed(r.name) {
+				flag := "--" + r.name
+				if !r.alone {
+					flag += " " + f.Lookup(r.name).Value.String()
+				}
+				return usagef("%s: %s", flag, r.why)
 			}
-			return usagef("%s: %s", flag, r.why)
 		}
+		if err := checkPort(p.port); err != nil {
+			return err
+		}
+		device := p.device
+		if p.ibPort > 1 {
+			device = fmt.Sprintf("%s/%d", device, p.ibPort)
+		}
+		if len(args) == 0 {
+			return a.serve(&engine.Server{Device: device, Clients: 1}, "", p.port)
+		}
+		plan, err := p.plan(test, mode)
+		if err != nil {
+			return err
+		}
+		out := &outputs{perftest: true, gbits: p.gbits, limits: p.limits()}
+		return a.runPlan(device, plan, out, args,
+			func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error) {
+				conn, err := engine.Dial(a.ctx, args[0], p.port)
+				if err != nil {
+					return nil, err
+				}
+				return cl.Run(a.ctx, conn, plan)
+			})
 	}
-	nargs := f.NArg()
-	if nargs > 1 {
-		return usagef("%s needs at most a HOST; %d arguments were given", f.Name(), nargs)
-	}
-	if err := checkPort(p.port); err != nil {
-		return err
-	}
-	device := p.device
-	if p.ibPort > 1 {
-		device = fmt.Sprintf("%s/%d", device, p.ibPort)
-	}
-	if nargs == 0 {
-		return a.serve(&engine.Server{Device: device, Clients: 1}, "", p.port)
-	}
-	plan, err := p.plan(kind[0], kind[1])
-	if err != nil {
-		return err
-	}
-	out := &outputs{perftest: true, gbits: p.gbits, limits: p.limits()}
-	return a.runPlan(append([]string{"datperf", "perftest"}, args...), device, plan, out,
-		func(cl *engine.Client, plan engine.Plan) (*result.Document, error) {
-			conn, err := engine.Dial(a.ctx, f.Arg(0), p.port)
-			if err != nil {
-				return nil, err
-			}
-			return cl.Run(a.ctx, conn, plan)
-		})
+	return c
 }

@@ -6,65 +6,74 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/spf13/cobra"
+
 	"github.com/godat/godat/internal/perf/engine"
 	"github.com/godat/godat/internal/perf/result"
 )
 
-func (a *app) server(args []string) error {
-	f := a.flags("server", "",
-		"Serve clients, any number at the same time, until interrupted. The clients say what to measure.")
-	device := f.String("device", "",
-		"verbs device, or its IP address (default: the one that a client's connection came to, or the first active one)")
+func (a *app) server() *cobra.Command {
+	c := &cobra.Command{
+		Use: "server", Short: "serve clients until interrupted",
+		Long: "Serve clients, any number at the same time, until interrupted. The clients say what to measure.",
+		Example: `  datperf server
+  datperf server --device mlx5_0 --bind 10.0.0.1 --max-clients 4 --max-memory 1G`,
+	}
+	f := c.Flags()
+	device := deviceFlag(c,
+		"verbs `device`, or its IP address (default: the one that a client's connection came to, or the first active one)")
 	port := f.Int("port", engine.DefaultPort, portUsage)
-	bind := f.String("bind", "", "local address to listen on (default: all)")
-	cpu := f.Int("cpu", 0, "pin the measuring loops to this processor")
+	bind := f.String("bind", "", "local `address` to listen on (default: all)")
+	cpu := f.Int("cpu", 0, "pin the measuring loops to this `processor`")
 	maxClients := f.Int("max-clients", engine.DefaultMaxClients,
-		"serve so many clients at the same time; more are refused")
+		"serve this `number` of clients at the same time; more are refused")
 	maxMemory := f.String("max-memory", "",
 		"memory for the cases of all clients, for example 512M; cases beyond it are refused "+
 			"(default 4G, or half of the memory of this process if less)")
 	allowQuit := f.Bool("allow-quit", false, "end when a client says so: datperf quit")
-	if err := parse(f, args, 0, ""); err != nil {
-		return err
-	}
-	if err := checkPort(*port); err != nil {
-		return err
-	}
-	if *maxClients < 1 || *maxClients > 1<<20 {
-		return usagef("--max-clients %d: must be from 1 to %d", *maxClients, 1<<20)
-	}
-	s := &engine.Server{Device: *device, MayQuit: *allowQuit, MaxClients: *maxClients}
-	if *maxMemory != "" {
-		var err error
-		if s.MaxMemory, err = result.ParseMemory(*maxMemory, 1<<50); err != nil {
-			return usagef("--max-memory: %w", err)
+	c.RunE = func(*cobra.Command, []string) error {
+		if err := checkPort(*port); err != nil {
+			return err
 		}
-	}
-	if f.Changed("cpu") {
-		if err := engine.CheckCPU(*cpu); err != nil {
-			return &usageError{err}
+		if *maxClients < 1 || *maxClients > 1<<20 {
+			return usagef("--max-clients %d: must be from 1 to %d", *maxClients, 1<<20)
 		}
-		s.CPU = cpu
+		s := &engine.Server{Device: *device, MayQuit: *allowQuit, MaxClients: *maxClients}
+		if *maxMemory != "" {
+			var err error
+			if s.MaxMemory, err = result.ParseMemory(*maxMemory, 1<<50); err != nil {
+				return usagef("--max-memory: %w", err)
+			}
+		}
+		if f.Changed("cpu") {
+			if err := engine.CheckCPU(*cpu); err != nil {
+				return &usageError{err}
+			}
+			s.CPU = cpu
+		}
+		return a.serve(s, *bind, *port)
 	}
-	return a.serve(s, *bind, *port)
+	return c
 }
 
-func (a *app) quit(args []string) error {
-	f := a.flags("quit", "ADDRESS",
-		"Tell the server at ADDRESS to accept no more clients and to end after its current ones. "+
-			"It must have been started with --allow-quit.")
-	port := f.Int("port", engine.DefaultPort, portUsage)
-	if err := parse(f, args, 1, "the server's ADDRESS"); err != nil {
-		return err
+func (a *app) quit() *cobra.Command {
+	c := &cobra.Command{
+		Use: "quit ADDRESS", Short: "make the server at ADDRESS take no more clients, and end",
+		Long: "Tell the server at ADDRESS to accept no more clients and to end after its current ones. " +
+			"It must have been started with --allow-quit.",
 	}
-	if err := checkPort(*port); err != nil {
-		return err
+	port := c.Flags().Int("port", engine.DefaultPort, portUsage)
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		if err := checkPort(*port); err != nil {
+			return err
+		}
+		conn, err := engine.Dial(a.ctx, args[0], *port)
+		if err != nil {
+			return err
+		}
+		return engine.Quit(a.ctx, conn, buildVersion())
 	}
-	conn, err := engine.Dial(a.ctx, f.Arg(0), *port)
-	if err != nil {
-		return err
-	}
-	return engine.Quit(a.ctx, conn, buildVersion())
+	return c
 }
 
 func (a *app) serve(s *engine.Server, bind string, port int) error {

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/godat/godat/internal/perf/engine"
+	"github.com/godat/godat/udat"
+)
+
+// Groups of the list of commands.
+const measuring, results, host = "measure", "results", "host"
+
+// commands returns the command line.
+func (a *app) commands() *cobra.Command {
+	root := &cobra.Command{
+		Use:     "datperf",
+		Short:   "measure an RDMA fabric",
+		Long:    "datperf measures an RDMA fabric: latency, bandwidth and message rate.",
+		Version: fmt.Sprintf("%s, protocol %d", buildVersion(), engine.Protocol),
+		Example: `  datperf server                          on one host
+  datperf client HOST                     on the other: latency of 2-byte sends
+  datperf client HOST -m bw -s 2-1M       bandwidth by message size
+  datperf local                           without a second host
+  datperf doctor                          why RDMA does or does not work here`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(c *cobra.Command, _ []string) error {
+			fmt.Fprint(a.stderr, c.UsageString(), "\n")
+			return usagef("no command given")
+		},
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			hint := "datperf help lists them"
+			if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+				hint = "did you mean " + near[0] + "?"
+			}
+			return usagef("unknown command %q; %s", args[0], hint)
+		},
+	}
+	root.SetArgs(a.args)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetVersionTemplate("datperf {{.Version}}\n")
+	root.SetUsageTemplate(usageTemplate)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usagef("%w (%s --help lists the flags)", err, c.CommandPath())
+	})
+	cobra.AddTemplateFunc("flagsByGroup", a.flagsByGroup)
+	root.AddGroup(&cobra.Group{ID: measuring, Title: "Measure:"}, &cobra.Group{ID: results, Title: "Results:"},
+		&cobra.Group{ID: host, Title: "This host:"})
+	add := func(group string, all ...*cobra.Command) {
+		for _, c := range all {
+			c.GroupID = group
+			c.Flags().SortFlags = false
+			if c.Args == nil {
+				c.Args = checkArgs
+			}
+		}
+		root.AddCommand(all...)
+	}
+	add(measuring, a.server(), a.client(), a.local(), a.quit(), a.perftest())
+	add(results, a.report(), a.compare())
+	add(host, a.doctor(), a.limit())
+	add("", a.man())
+	return root
+}
+
+// man writes the manual pages, for packages.
+func (a *app) man() *cobra.Command {
+	return &cobra.Command{
+		Use: "man FOLDER", Short: "write the manual pages into FOLDER", Hidden: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			c.Root().DisableAutoGenTag = true
+			return doc.GenManTree(c.Root(), &doc.GenManHeader{Section: "1", Source: "datperf " + buildVersion()}, args[0])
+		},
+	}
+}
+
+// checkArgs compares the arguments with those that the command's use line names. One in brackets is
+// optional, and any number may stand where a name ends with dots.
+func checkArgs(c *cobra.Command, args []string) error {
+	names := strings.Fields(c.Use)[1:]
+	least, most := len(names), len(names)
+	for _, name := range names {
+		if name[0] == '[' {
+			least--
+		}
+		if strings.Contains(name, "...") {
+			most = len(args)
+		}
+	}
+	switch {
+	case len(args) >= least && len(args) <= most:
+		return nil
+	case len(names) == 0:
+		return usagef("%s takes no arguments, %q was given", c.CommandPath(), args[0])
+	}
+	return usagef("%s needs %s; %d arguments were given", c.CommandPath(), strings.Join(names, " and "), len(args))
+}
+
+const groupKey = "group"
+
+// addFlags registers flags as a group of the command's help.
+func addFlags(c *cobra.Command, group string, register func(*pflag.FlagSet)) {
+	f := pflag.NewFlagSet(group, pflag.ContinueOnError)
+	f.SortFlags = false
+	register(f)
+	f.VisitAll(func(one *pflag.Flag) { one.Annotations = map[string][]string{groupKey: {group}} })
+	c.Flags().AddFlagSet(f)
+}
+
+// computed marks flags whose default depends on other values: their help names it in its text.
+func computed(f *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		one := f.Lookup(name)
+		one.DefValue = map[bool]string{true: "[]", false: "0"}[strings.HasSuffix(one.Value.Type(), "Slice")]
+	}
+}
+
+// deviceFlag registers --device; the shell completes the devices of this host.
+func deviceFlag(c *cobra.Command, usage string) *string {
+	v := c.Flags().String("device", "", usage)
+	_ = c.RegisterFlagCompletionFunc("device", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		var names []string
+		for _, p := range udat.Providers() {
+			names = append(names, p.Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	})
+	return v
+}
+
+// flagsByGroup formats flags for the help: first those of no group.
+func (a *app) flagsByGroup(f *pflag.FlagSet) string {
+	groups := []string{""}
+	sets := map[string]*pflag.FlagSet{}
+	f.VisitAll(func(one *pflag.Flag) {
+		group := strings.Join(one.Annotations[groupKey], "")
+		if sets[group] == nil {
+			sets[group] = pflag.NewFlagSet(group, pflag.ContinueOnError)
+			sets[group].SortFlags = false
+		}
+		if !slices.Contains(groups, group) {
+			groups = append(groups, group)
+		}
+		sets[group].AddFlag(one)
+	})
+	width := 0 // unlimited
+	if file, ok := a.stdout.(*os.File); ok {
+		width, _, _ = term.GetSize(int(file.Fd()))
+	}
+	var b strings.Builder
+	for _, group := range groups {
+		if sets[group] == nil {
+			continue
+		}
+		title := "Flags"
+		if group != "" {
+			title = group
+		}
+		fmt.Fprintf(&b, "\n%s:\n%s", title, sets[group].FlagUsagesWrapped(width))
+	}
+	return b.String()
+}
+
+const usageTemplate = `Usage:{{if .HasAvailableSubCommands}}
+  {{.CommandPath}} COMMAND{{else}}
+  {{.UseLine}}{{end}}{{if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}
+{{$all := .Commands}}{{range $group := .Groups}}
+{{.Title}}{{range $all}}{{if eq .GroupID $group.ID}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
+{{end}}{{if .HasAvailableSubCommands}}
+Other commands:{{range $all}}{{if and (eq .GroupID "") .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
+{{end}}{{flagsByGroup .LocalFlags}}{{if .HasAvailableSubCommands}}
+{{.CommandPath}} COMMAND --help lists a command's flags.
+{{end}}`
