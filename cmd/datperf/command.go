@@ -130,13 +130,13 @@ func computed(f *pflag.FlagSet, names ...string) {
 // deviceFlag registers --device; the shell completes the devices of this host.
 func deviceFlag(c *cobra.Command, usage string) *string {
 	v := c.Flags().String("device", "", usage)
-	_ = c.RegisterFlagCompletionFunc("device", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		var names []string
+	complete := func(*cobra.Command, []string, string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 		for _, p := range udat.Providers() {
 			names = append(names, p.Name)
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
-	})
+	}
+	_ = c.RegisterFlagCompletionFunc("device", complete)
 	return v
 }
 

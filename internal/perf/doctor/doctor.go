@@ -23,18 +23,20 @@ const (
 	Fail       // does not work
 )
 
-func (l Level) String() string { return [...]string{"ok", "note", "FAIL"}[l] }
+func (l Level) String() string { return [...]string{"ok", "note", "FAIL"}[min(max(l, OK), Fail)] }
 
 // Finding is the result of one check.
 type Finding struct {
-	Level  Level
-	What   string // what was found
-	Advice string // what to do about it, where there is something
+	Level  Level  `json:"level"`
+	What   string `json:"what"`             // what was found
+	Advice string `json:"advice,omitempty"` // what to do about it, where there is something
 }
 
-// doctor collects findings. root is the prefix of /sys, /proc and /dev paths; tests set it.
+// doctor collects findings. root is the prefix of /sys, /proc and /dev paths, and command runs the
+// system's programs; tests set them.
 type doctor struct {
 	root     string
+	command  func(program string, args ...string) (string, error)
 	findings []Finding
 }
 
@@ -44,7 +46,7 @@ func (d *doctor) find(l Level, advice, format string, args ...any) {
 
 // Examine runs all checks. It opens devices but changes nothing.
 func Examine() []Finding {
-	d := &doctor{root: "/"}
+	d := &doctor{root: "/", command: output}
 	if runtime.GOOS != "linux" {
 		d.find(Fail, "use Linux for real devices; mem0 works here", "verbs exist on Linux only, this is %s", runtime.GOOS)
 		return d.findings
@@ -52,9 +54,25 @@ func Examine() []Finding {
 	d.kernel()
 	d.files()
 	d.devices()
-	d.memlock()
+	d.limits()
+	d.firewall()
 	d.host()
 	return d.findings
+}
+
+// Verdict returns one line: ready, or the first thing to mend.
+func Verdict(all []Finding) string {
+	notes := 0
+	for _, f := range all {
+		if f.Level == Fail {
+			return "mend first: " + f.What + strings.TrimSuffix(": "+f.Advice, ": ")
+		}
+		notes += int(f.Level)
+	}
+	if notes > 0 {
+		return fmt.Sprintf("ready; %d notes above", notes)
+	}
+	return "ready"
 }
 
 // Worst returns the highest level of the findings.
@@ -214,6 +232,7 @@ func (d *doctor) port(ctx *cverbs.Context, dev cverbs.DeviceInfo, num uint8, tab
 		d.find(OK, "", "%s GID %d: %v %v %s%s", name, g.Index, g.GID, g.Type, g.NetDev, taken)
 	}
 	d.mtu(name, best.NetDev, p)
+	d.link(dev.Name, num, best.NetDev)
 }
 
 // mtu reports a network device whose MTU limits the port's MTU: RoCE packets have about 60 bytes of
@@ -233,7 +252,7 @@ func (d *doctor) mtu(name, netdev string, p cverbs.PortAttr) {
 // memlockEnough is the smallest adequate locked-memory limit of an ordinary user, in bytes.
 const memlockEnough = 64 << 20
 
-func (d *doctor) memlock() {
+func (d *doctor) limits() {
 	const advice = "raise it: ulimit -l unlimited, LimitMEMLOCK=infinity in a systemd unit, " +
 		"memlock in /etc/security/limits.conf, --ulimit memlock=-1 for a container; or grant CAP_IPC_LOCK"
 	limit, known := MemlockLimit()
@@ -247,6 +266,12 @@ func (d *doctor) memlock() {
 		d.find(Fail, advice, "the locked-memory limit is %d KiB: registering more memory fails", limit>>10)
 	default:
 		d.find(OK, "", "the locked-memory limit is %d MiB", limit>>20)
+	}
+	if files, ok := filesLimit(); ok && files < 4096 {
+		d.find(Note, "ulimit -n 65536, LimitNOFILE= in a systemd unit", "a process may open %d files: "+
+			"each queue pair of a client takes up to 2", files)
+	} else if ok {
+		d.find(OK, "", "a process may open %d files", files)
 	}
 }
 

@@ -17,3 +17,10 @@ func MemlockLimit() (int64, bool) {
 	}
 	return int64(r.Cur), true
 }
+
+// filesLimit returns the number of files that this process may open; ok is false if it is unknown.
+func filesLimit() (n uint64, ok bool) {
+	var r unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r)
+	return r.Cur, err == nil
+}

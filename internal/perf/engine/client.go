@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/godat/godat/internal/perf/doctor"
 	"github.com/godat/godat/internal/perf/result"
 )
 
@@ -52,6 +53,9 @@ type Client struct {
 	CPU     *int            // to pin the measuring loop to
 	Finish  <-chan struct{} // closed: end the plan now, keep results so far; may be nil
 	Watcher Watcher
+	// Examine, if not nil, has the server examine its host before the first case, and receives what
+	// it found.
+	Examine func([]doctor.Finding)
 }
 
 // dialTime bounds connecting to a server.
@@ -144,6 +148,9 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 	if f := cl.Watcher.Begin; f != nil {
 		f(&doc.Client, &doc.Server)
 	}
+	if err := cl.examine(ctx, k); err != nil {
+		return err
+	}
 	ses := &session{ctl: k, chosen: chosen, client: true, cpu: cl.CPU, finish: cl.Finish, watch: cl.Watcher.Interval}
 	n := 0
 	for _, c := range plan.Cases {
@@ -170,6 +177,25 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 		err = errors.Join(err, ErrFinished)
 	}
 	return err
+}
+
+func (cl *Client) examine(ctx context.Context, k *control) error {
+	if cl.Examine == nil {
+		return nil
+	}
+	if err := k.send(message{Kind: msgExamine}); err != nil {
+		return err
+	}
+	m, err := k.expect(ctx.Done(), msgExamine)
+	if err != nil {
+		return err
+	}
+	found, err := readRaw[[]doctor.Finding](m.Findings)
+	if err != nil {
+		return fmt.Errorf("what the server found: %w", err)
+	}
+	cl.Examine(*found)
+	return nil
 }
 
 // ErrFinished is the error of a plan that Client.Finish ended early.

@@ -56,13 +56,15 @@ type message struct {
 	Memory   *remote          `json:"memory,omitempty"`
 	Counts   []uint64         `json:"counts,omitempty"`
 	Interval *result.Interval `json:"interval,omitempty"`
-	End      json.RawMessage  `json:"end,omitempty"` // result.End without its intervals
+	End      json.RawMessage  `json:"end,omitempty"`      // result.End without its intervals
+	Findings json.RawMessage  `json:"findings,omitempty"` // []doctor.Finding
 }
 
 // Kinds of messages, in their order on the connection.
 const (
 	msgHello     = "hello"     // client: magic, protocol, version, facts, number of cases
 	msgWelcome   = "welcome"   // server: the same, if it accepts the client
+	msgExamine   = "examine"   // client: examine your host; server: what it found
 	msgCase      = "case"      // client: the next case
 	msgReady     = "ready"     // server: listens at addr for connections with token
 	msgConnected = "connected" // client: all connected; its memory

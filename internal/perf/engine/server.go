@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/godat/godat/internal/perf/doctor"
 	"github.com/godat/godat/internal/perf/result"
 )
 
@@ -36,6 +37,8 @@ type Server struct {
 	seats    chan struct{} // one for each client that is being served; nil: no bound
 	memory   *budget
 	lobby    lobby
+
+	examining sync.Mutex
 }
 
 // DefaultPort is the port of the control connection.
@@ -158,7 +161,7 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 	s.log("%s: %d cases on %s (%s)", who, hello.Cases, chosen.Name, chosen.why)
 	ses := &session{ctl: k, chosen: chosen, cpu: s.CPU, memory: s.memory}
 	for {
-		m, err := k.expectFor(idle, ctx.Done(), msgCase, msgBye, msgQuit, msgFinish)
+		m, err := k.expectFor(idle, ctx.Done(), msgCase, msgExamine, msgBye, msgQuit, msgFinish)
 		switch {
 		case err != nil || m.Kind == msgBye:
 			return cases, err
@@ -171,6 +174,11 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 			err := k.send(message{Kind: msgBye})
 			s.quit.Do(func() { close(s.quitting) })
 			return cases, err
+		case m.Kind == msgExamine && hello.Cases > 0:
+			if err := s.examine(k); err != nil {
+				return cases, err
+			}
+			continue
 		}
 		if m.Case == nil || hello.Cases <= 0 {
 			return cases, errors.New("a case message without a case, or after a hello without cases")
@@ -183,6 +191,13 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 		}
 		cases++
 	}
+}
+
+// examine examines this host for a client, for one client at a time.
+func (s *Server) examine(k *control) error {
+	s.examining.Lock()
+	defer s.examining.Unlock()
+	return k.send(message{Kind: msgExamine, Findings: raw(doctor.Examine())})
 }
 
 func (s *Server) choose(local netip.Addr) (choice, error) {

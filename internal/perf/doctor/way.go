@@ -1,0 +1,66 @@
+package doctor
+
+import (
+	"strings"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// Between compares what the two ends of a way will use.
+func Between(client, server *result.Facts) []Finding {
+	d := &doctor{}
+	d.find(OK, "", "the way: %s %s at %s to %s %s at %s", client.Host, client.Device, client.Address, server.Host,
+		server.Device, server.Address)
+	if client.LinkLayer != server.LinkLayer {
+		d.find(Fail, "choose other devices: --device", "the client's port is %s, the server's %s: they cannot reach each other",
+			client.LinkLayer, server.LinkLayer)
+	}
+	if client.GIDType != server.GIDType {
+		d.find(Fail, "the same kind of address at both ends; RoCE v2 takes that of IP",
+			"the client's GID is %s, the server's %s", client.GIDType, server.GIDType)
+	}
+	if client.MTU != server.MTU {
+		d.find(Note, "the same MTU for both network devices and the switches between them",
+			"the client's MTU is %d, the server's %d: the smaller is used", client.MTU, server.MTU)
+	}
+	if client.Version != server.Version {
+		d.find(Note, "install the same version", "the client is datperf %s, the server %s", client.Version, server.Version)
+	}
+	return d.findings
+}
+
+// Sizes of the messages that are tried: one that any path carries, and one of many full packets.
+const (
+	Small = 64
+	Large = 64 << 10
+)
+
+// Tried judges the runs of a plan over the way, the last of which may have failed with err.
+func Tried(cases []result.Case, runs []result.Run, err error) []Finding {
+	d := &doctor{}
+	for i := range runs {
+		d.ran(&runs[i])
+	}
+	if err != nil && len(runs) < len(cases) {
+		size := cases[len(runs)].Size
+		advice := "firewalls at both ends: RoCE v2 needs UDP port 4791 open; ping from device to device; GIDs of one network"
+		if size > Small {
+			advice = "smaller messages passed: a switch or tunnel on the way has a smaller MTU; set ip link MTU 1500 at both " +
+				"ends, or raise that of the way"
+		}
+		d.find(Fail, advice, "messages of %s do not arrive: %v", result.Bytes(size), err)
+		return d.findings
+	}
+	return d.findings
+}
+
+func (d *doctor) ran(run *result.Run) {
+	d.find(OK, "", "%s of %s over the way arrives intact, median latency %s", run.Case.Test,
+		result.Bytes(run.Case.Size), result.Nanos(run.Total().Latency.At(50)))
+	for _, end := range []*result.End{run.Client, run.Server} {
+		if lost := Lost(end.Counters); len(lost) > 0 {
+			d.find(Note, "cable, switch buffers, PFC or ECN", "packets were lost or repeated meanwhile: %s",
+				strings.Join(lost, ", "))
+		}
+	}
+}
