@@ -1,0 +1,167 @@
+package rdmanet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/godat/godat/udat"
+)
+
+// ErrNoDevice is the cause of an error if this host has no RDMA device that reaches the address.
+var ErrNoDevice = errors.New("rdmanet: no RDMA device for this address")
+
+// memDevice is the device inside this process.
+const memDevice = "mem0"
+
+// devicesFor returns the devices, by their names or addresses, that listen on local.
+func devicesFor(device string, local netip.Addr) ([]string, error) {
+	if device != "" {
+		return []string{device}, nil
+	}
+	list := verbsDevices()
+	switch {
+	case len(list) == 0 && isOwn(local):
+		return []string{memDevice}, nil
+	case len(list) > 0 && local.IsUnspecified():
+		names := make([]string, len(list))
+		for i, p := range list {
+			names[i] = p.Name
+		}
+		return names, nil
+	case len(list) > 0 && local.IsLoopback():
+		return []string{list[0].Name}, nil
+	case slices.ContainsFunc(list, has(local)):
+		return []string{local.String()}, nil
+	}
+	return nil, noDevice("no RDMA device has the address %v", local)
+}
+
+// deviceTo returns the device that reaches the peer.
+func deviceTo(device string, peer netip.Addr) (string, error) {
+	if device != "" {
+		return device, nil
+	}
+	list := verbsDevices()
+	switch {
+	case len(list) == 0 && isOwn(peer):
+		return memDevice, nil
+	case len(list) == 0:
+		return "", noDevice("this host has none")
+	case peer.IsLoopback() || peer.IsUnspecified():
+		return list[0].Name, nil
+	case slices.ContainsFunc(list, has(peer)):
+		return peer.String(), nil
+	}
+	local, err := sourceTo(peer)
+	if err != nil {
+		return "", err
+	}
+	if !slices.ContainsFunc(list, has(local)) {
+		return "", noDevice("the route to %v starts at %v, which is no address of an RDMA device", peer, local)
+	}
+	return local.String(), nil
+}
+
+// noDevice is ErrNoDevice with a reason and what to do.
+func noDevice(format string, args ...any) error {
+	text := fmt.Sprintf(format, args...)
+	if why := udat.WhyNoDevices(); why != nil {
+		text += " (" + strings.ReplaceAll(why.Error(), "\n", "; ") + ")"
+	}
+	return fmt.Errorf("%w: %s; `datperf devices` lists the devices", ErrNoDevice, text)
+}
+
+// verbsDevices are the devices of this host that are up and have an address.
+func verbsDevices() []udat.ProviderInfo {
+	return slices.DeleteFunc(udat.Providers(), func(p udat.ProviderInfo) bool {
+		return p.Fabric != "verbs" || !p.Active || p.Addr == ""
+	})
+}
+
+func has(a netip.Addr) func(udat.ProviderInfo) bool {
+	return func(p udat.ProviderInfo) bool { return p.Addr == a.String() || slices.Contains(p.Addrs, a.String()) }
+}
+
+// isOwn reports whether the address is one of this host.
+func isOwn(a netip.Addr) bool {
+	if a.IsLoopback() || a.IsUnspecified() {
+		return true
+	}
+	list, _ := net.InterfaceAddrs()
+	return slices.ContainsFunc(list, func(own net.Addr) bool {
+		p, err := netip.ParsePrefix(own.String())
+		return err == nil && p.Addr().Unmap() == a
+	})
+}
+
+// sourceTo returns the local address from which packets to peer leave. It sends none.
+func sourceTo(peer netip.Addr) (netip.Addr, error) {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, 9)))
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
+
+// adapter is an open device with those who use it: dispatchers.
+type adapter struct {
+	*udat.IA
+	key       string
+	users     int          // guarded by adapters.mu
+	dials     *dispatchers // of connections that were dialed
+	immediate bool
+}
+
+// adapters are the open devices of the process, by the name or the address that opened them.
+var adapters struct {
+	mu   sync.Mutex
+	open map[string]*adapter
+}
+
+// openAdapter opens a device, or uses it once more; close ends the use.
+func openAdapter(name string) (*adapter, error) {
+	adapters.mu.Lock()
+	defer adapters.mu.Unlock()
+	if a := adapters.open[name]; a != nil {
+		a.users++
+		return a, nil
+	}
+	ia, err := udat.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	_, _, p, err := ia.Query()
+	if err != nil {
+		ia.Close(udat.CloseAbrupt)
+		return nil, err
+	}
+	a := &adapter{IA: ia, key: name, users: 1, immediate: p.Specific(udat.AttrImmediateData) == "TRUE"}
+	a.dials = &dispatchers{adapter: a}
+	if adapters.open == nil {
+		adapters.open = make(map[string]*adapter)
+	}
+	adapters.open[name] = a
+	return a, nil
+}
+
+// use counts one more use, which close ends.
+func (a *adapter) use() {
+	adapters.mu.Lock()
+	a.users++
+	adapters.mu.Unlock()
+}
+
+func (a *adapter) close() {
+	adapters.mu.Lock()
+	defer adapters.mu.Unlock()
+	if a.users--; a.users == 0 {
+		delete(adapters.open, a.key)
+		a.IA.Close(udat.CloseAbrupt)
+	}
+}

@@ -1,0 +1,43 @@
+// Package rdmanet has net.Conn and net.Listener over RDMA: streams for programs that talk to each
+// other over InfiniBand, RoCE or iWARP, without a word of verbs.
+//
+//	l, err := rdmanet.Listen("rdma", ":7000")
+//	conn, err := l.Accept()
+//
+//	conn, err := rdmanet.Dial(ctx, "rdma", "192.0.2.7:7000")
+//
+// # Streams
+//
+// Each end of a connection has a ring of registered memory into which its peer writes by RDMA, and
+// grants the peer credit as its program reads. Write copies into a ring of what is to be sent;
+// ReadFrom and WriteTo have no copy of their own. Small writes go out at once, and together while
+// many are under way. A peer that does not read blocks Write: there is back pressure, and nothing is
+// ever lost. [Conn.CloseWrite] ends one direction; deadlines work as in package net and also end
+// calls that are blocked. TLS, HTTP and gRPC run on top as on any net.Conn.
+//
+// # Devices
+//
+// The device is that of the route to the peer, or [Dialer].Device. Tests and hosts without RDMA
+// devices have "mem0", which connects within one process. The package never uses TCP, unless
+// [Dialer].Fallback or [ListenConfig].Fallback allows it; that function is told why. Ports are those
+// of the RDMA connection manager: TCP may use the same number.
+//
+// # Bounds
+//
+// A connection locks ReadBuffer + WriteBuffer bytes, 256 KiB by default, and a few KiB more. All
+// connections of a listener share one goroutine, which is parked while nothing happens. A silent
+// peer is probed every [Dialer].KeepAlive and counts as dead after three probes: with the default,
+// blocked calls end within a minute. Dial ends after 30 seconds or with its context. Close waits at
+// most 5 seconds for what was written to reach the peer.
+//
+// # Errors
+//
+// Errors are a [*net.OpError] around the cause: os.ErrDeadlineExceeded, net.ErrClosed,
+// syscall.ECONNREFUSED, ECONNRESET, EPIPE, ETIMEDOUT or EHOSTUNREACH, with the error of package udat
+// behind it, or [ErrNoDevice]. A peer that breaks the protocol ends its own connection, no other.
+//
+// # Concurrency
+//
+// All methods are safe for concurrent use. Reads take turns, and so do Writes; one Read and one
+// Write run at the same time.
+package rdmanet
