@@ -1,0 +1,269 @@
+// Command filecopy copies a file to another host by RDMA writes. Each write is followed by a Send
+// on the same connection, the notice that its data is in the receiver's memory.
+//
+//	filecopy DEVICE FILE                   receive one file; print where the sender finds us
+//	filecopy DEVICE FILE ADDRESS:PORT      send the file
+//
+// The receiver opens a ring of slots to RDMA writes. The sender may write to a slot once it has the
+// slot's credit: it starts with all of them, and the receiver returns one for each slot that it has
+// stored in the file.
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/godat/godat/udat"
+)
+
+const (
+	slot     = 64 << 10 // bytes
+	slots    = 8
+	notice   = 8 // bytes of a notice: how many the slot has; 0 ends the file
+	patience = 30 * time.Second
+)
+
+func main() {
+	var err error
+	switch len(os.Args) {
+	case 3:
+		err = receive(os.Args[1], os.Args[2], func(at netip.AddrPort) { fmt.Println("waiting at", at) })
+	case 4:
+		var to netip.AddrPort
+		if to, err = netip.ParseAddrPort(os.Args[3]); err == nil {
+			err = send(os.Args[1], os.Args[2], to)
+		}
+	default:
+		err = errors.New("usage: filecopy DEVICE FILE [ADDRESS:PORT]")
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// end is one end of the connection. The memory has the slots, behind them the buffers of received
+// messages, and behind these those of messages to send: one of each for each slot.
+type end struct {
+	ia     *udat.IA
+	events *udat.EVD
+	ep     *udat.EP
+	mem    *udat.LMR
+}
+
+const (
+	inbox  = slots * slot
+	outbox = inbox + slots*notice
+)
+
+// open makes an end whose receives are posted. No message of the peer ever waits for one, because
+// there are never more messages under way than slots.
+func open(device string, priv udat.MemPriv) (e end, err error) {
+	if e.ia, err = udat.Open(device); err != nil {
+		return e, err
+	}
+	defer func() {
+		if err != nil {
+			e.ia.Close(udat.CloseAbrupt)
+		}
+	}()
+	pz, err := e.ia.CreatePZ()
+	if err != nil {
+		return e, err
+	}
+	if e.events, err = e.ia.CreateEVD(4*slots, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil); err != nil {
+		return e, err
+	}
+	// A write and a Send for each slot; twice that, because suppressed requests keep their place until a
+	// later completion, which the library requests after half of the places, proves that they are done.
+	attr := &udat.EPAttr{MaxRecvDTOs: slots, MaxRequestDTOs: 2 * 2 * slots}
+	if e.ep, err = e.ia.CreateEP(pz, e.events, e.events, e.events, attr); err != nil {
+		return e, err
+	}
+	if e.mem, err = e.ia.AllocLMR(pz, outbox+slots*notice, priv); err != nil {
+		return e, err
+	}
+	for i := range slots {
+		if err = e.listen(udat.Cookie(i)); err != nil {
+			return e, err
+		}
+	}
+	return e, nil
+}
+
+// listen posts inbox i as a receive.
+func (e end) listen(i udat.Cookie) error {
+	return e.ep.PostRecv([]udat.LMRTriplet{e.mem.Triplet(inbox+int(i)*notice, notice)}, i, udat.CompletionDefault)
+}
+
+// message puts a number in outbox i and returns the Send of it.
+func (e end) message(i int, n uint64) udat.Op {
+	at := outbox + i*notice
+	binary.BigEndian.PutUint64(e.mem.Bytes()[at:], n)
+	return udat.Op{Kind: udat.OpSend, IOV: []udat.LMRTriplet{e.mem.Triplet(at, notice)}}
+}
+
+// next returns the next event that is neither a success of a request nor a flushed operation. An
+// event that ends the connection is an error.
+func (e end) next() (udat.Event, error) {
+	for {
+		ev, _, err := e.events.Wait(patience, 1)
+		switch {
+		case err != nil:
+			return ev, err
+		case ev.Number == udat.EventConnectionRequest, ev.Number == udat.EventConnectionEstablished:
+			return ev, nil
+		case ev.Number != udat.EventDTOCompletion:
+			return ev, fmt.Errorf("the connection has ended: %v: %w", ev.Number, errors.Join(ev.Err(), io.ErrUnexpectedEOF))
+		case ev.Status == udat.DTOErrFlushed || ev.Status == udat.DTOSuccess && ev.Operation != udat.DTOReceive:
+		case ev.Status != udat.DTOSuccess:
+			return ev, fmt.Errorf("%v: %v", ev.Operation, ev.Status)
+		case ev.Length != notice:
+			return ev, fmt.Errorf("the peer sends a message of %d bytes instead of %d", ev.Length, notice)
+		default:
+			return ev, nil
+		}
+	}
+}
+
+// number waits for the peer's next message, returns its number, and posts its inbox again.
+func (e end) number() (uint64, error) {
+	ev, err := e.next()
+	if err != nil {
+		return 0, err
+	}
+	n := binary.BigEndian.Uint64(e.mem.Bytes()[inbox+int(ev.Cookie)*notice:])
+	return n, e.listen(ev.Cookie)
+}
+
+// hangUp ends the connection after what has been posted, and waits for that: closing the adapter
+// would end it at once.
+func (e end) hangUp() error {
+	if err := e.ep.Disconnect(udat.CloseGraceful); err != nil {
+		return err
+	}
+	for {
+		ev, _, err := e.events.Wait(patience, 1)
+		if err != nil || ev.Number != udat.EventDTOCompletion {
+			return err
+		}
+	}
+}
+
+// receive stores what one sender sends. A file appears under its name when it is complete.
+func receive(device, name string, ready func(netip.AddrPort)) error {
+	e, err := open(device, udat.PrivAll)
+	if err != nil {
+		return err
+	}
+	defer e.ia.Close(udat.CloseAbrupt)
+	file, err := os.Create(name + ".part")
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	qual, psp, err := e.ia.CreatePSPAny(e.events, udat.PSPConsumer)
+	if err != nil {
+		return err
+	}
+	ready(netip.AddrPortFrom(e.ia.Addr(), uint16(qual)))
+	request, err := e.next()
+	if err != nil {
+		return err
+	}
+	psp.Free() // one sender
+	ring, _ := e.mem.RMRTriplet(0, slots*slot).MarshalBinary()
+	if err := request.CR.Accept(e.ep, ring); err != nil {
+		return err
+	}
+	if _, err := e.next(); err != nil { // established
+		return err
+	}
+	for i := 0; ; i = (i + 1) % slots {
+		n, err := e.number() // its receive proves that the data has arrived
+		if err == nil && n > slot {
+			err = fmt.Errorf("the sender claims %d bytes in a slot of %d", n, slot)
+		}
+		if err == nil {
+			_, err = file.Write(e.mem.Bytes()[i*slot : i*slot+int(n)])
+		}
+		if err == nil && n == 0 {
+			err = errors.Join(file.Sync(), os.Rename(name+".part", name))
+		}
+		if err == nil {
+			_, err = e.ep.PostBatch([]udat.Op{e.message(i, n)})
+		}
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return e.hangUp()
+		}
+	}
+}
+
+// send sends a file and returns when the receiver has stored it.
+func send(device, name string, to netip.AddrPort) error {
+	e, err := open(device, udat.PrivLocalRead|udat.PrivLocalWrite)
+	if err != nil {
+		return err
+	}
+	defer e.ia.Close(udat.CloseAbrupt)
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := e.ep.Connect(to.Addr(), udat.ConnQual(to.Port()), patience, nil, udat.QoSBestEffort,
+		udat.ConnectDefault); err != nil {
+		return err
+	}
+	established, err := e.next()
+	if err != nil {
+		return err
+	}
+	var ring udat.RMRTriplet
+	if data := established.PrivateData(); len(data) >= udat.RMRTripletSize { // a message may be padded
+		err = ring.UnmarshalBinary(data[:udat.RMRTripletSize])
+	}
+	if err != nil || ring.SegmentLength != slots*slot {
+		return fmt.Errorf("the peer is no receiver of filecopy: %w", errors.Join(err, errors.ErrUnsupported))
+	}
+	credits := slots
+	for i := 0; ; i = (i + 1) % slots {
+		for ; credits == 0; credits++ {
+			if _, err := e.number(); err != nil {
+				return err
+			}
+		}
+		n, err := io.ReadFull(file, e.mem.Bytes()[i*slot:(i+1)*slot])
+		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+			return err
+		}
+		to := ring
+		to.TargetAddress += uint64(i * slot)
+		to.SegmentLength = uint64(n)
+		// One doorbell for both. The credit will say that both have been done: neither needs a completion.
+		ops := []udat.Op{{Kind: udat.OpRDMAWrite, IOV: []udat.LMRTriplet{e.mem.Triplet(i*slot, n)}, Remote: to},
+			e.message(i, uint64(n))}
+		ops[0].Flags, ops[1].Flags = udat.CompletionSuppress, udat.CompletionSuppress
+		if _, err := e.ep.PostBatch(ops); err != nil {
+			return err
+		}
+		credits--
+		if n == 0 {
+			break
+		}
+	}
+	for ; credits < slots; credits++ {
+		if _, err := e.number(); err != nil {
+			return err
+		}
+	}
+	return e.hangUp()
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/examples/internal/exampletest"
+	"github.com/godat/godat/udat"
+)
+
+func TestMain(m *testing.M) { exampletest.Main(m, main) }
+
+// sizes are of files: none, part of a slot, exactly one, more than the ring.
+var sizes = []int{0, 1, slot, 2*slot*slots + 5}
+
+// file makes a file of n random bytes and returns its name, the name for the copy, and the bytes.
+func file(t *testing.T, n int) (from, to string, content []byte) {
+	content = make([]byte, n)
+	rand.NewChaCha8([32]byte{byte(n)}).Read(content)
+	from, to = filepath.Join(t.TempDir(), "from"), filepath.Join(t.TempDir(), "to")
+	assert.NilError(t, os.WriteFile(from, content, 0o600))
+	return from, to, content
+}
+
+func same(t *testing.T, name string, content []byte) {
+	t.Helper()
+	got, err := os.ReadFile(name)
+	assert.NilError(t, err)
+	assert.Assert(t, bytes.Equal(got, content), "%d bytes have become %d others", len(content), len(got))
+}
+
+// In one process, on mem0.
+func TestInside(t *testing.T) {
+	for _, n := range sizes {
+		from, to, content := file(t, n)
+		address, done := make(chan netip.AddrPort, 1), make(chan error, 1)
+		go func() { done <- receive("mem0", to, func(at netip.AddrPort) { address <- at }) }()
+		assert.NilError(t, send("mem0", from, <-address))
+		assert.NilError(t, <-done)
+		same(t, to, content)
+	}
+}
+
+// A sender that ends early leaves no file of that name, and the receiver fails.
+func TestCutShort(t *testing.T) {
+	_, to, _ := file(t, 0)
+	address, done := make(chan netip.AddrPort, 1), make(chan error, 1)
+	go func() { done <- receive("mem0", to, func(at netip.AddrPort) { address <- at }) }()
+	e, err := open("mem0", udat.PrivAll)
+	assert.NilError(t, err)
+	defer e.ia.Close(udat.CloseAbrupt)
+	at := <-address
+	assert.NilError(t, e.ep.Connect(at.Addr(), udat.ConnQual(at.Port()), patience, nil, udat.QoSBestEffort, 0))
+	_, err = e.next()
+	assert.NilError(t, err)
+	_, err = e.ep.PostBatch([]udat.Op{e.message(0, slot)})
+	assert.NilError(t, err)
+	assert.NilError(t, e.ep.Disconnect(udat.CloseGraceful))
+	assert.ErrorContains(t, <-done, "unexpected EOF")
+	_, err = os.Stat(to)
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// In two processes on a device.
+func TestProcesses(t *testing.T) {
+	device := exampletest.Device(t)
+	for _, n := range sizes {
+		from, to, content := file(t, n)
+		receiver := exampletest.Start(t, device, to)
+		exampletest.Run(t, device, from, receiver.Address(t))
+		receiver.Wait(t)
+		same(t, to, content)
+	}
+}

@@ -1,0 +1,121 @@
+// Package exampletest runs the example programs in their tests: each end as a process of its own on
+// a device, or both ends inside the test's process on mem0.
+package exampletest
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const role = "GODAT_EXAMPLE" // is set in processes that are the example itself
+
+// Patience is how long a process may take, on a slow machine.
+const Patience = 60 * time.Second
+
+// Main runs the example where the test has started it as a process, and the tests elsewhere.
+func Main(m *testing.M, example func()) {
+	if os.Getenv(role) != "" {
+		example()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// Device returns the device of GODAT_TEST_DEVICE, and skips the test without one.
+func Device(t *testing.T) string {
+	t.Helper()
+	device := os.Getenv("GODAT_TEST_DEVICE")
+	if device == "" || device == "mem0" {
+		t.Skip("GODAT_TEST_DEVICE names no device: two processes need one")
+	}
+	return device
+}
+
+// Run runs the example with the arguments to its end, which must be a success, and returns what it
+// prints.
+func Run(t *testing.T, args ...string) string {
+	t.Helper()
+	p := Start(t, args...)
+	rest := p.Wait(t)
+	return rest
+}
+
+// Process is the example in a process of its own.
+type Process struct {
+	cmd    *exec.Cmd
+	stdout *bufio.Reader
+	stderr bytes.Buffer
+	Stdin  io.WriteCloser
+}
+
+// Start starts the example with the arguments. The process ends with the test.
+func Start(t *testing.T, args ...string) *Process {
+	t.Helper()
+	p := &Process{cmd: exec.Command(os.Args[0], args...)}
+	p.cmd.Env = append(os.Environ(), role+"=1")
+	p.cmd.Stderr = &p.stderr
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Stdin, p.stdout = in, bufio.NewReader(out)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := sync.OnceFunc(func() { p.cmd.Process.Kill() })
+	timer := time.AfterFunc(Patience, kill)
+	t.Cleanup(func() { timer.Stop(); kill(); p.cmd.Wait() })
+	return p
+}
+
+// Line returns the next line that the process prints.
+func (p *Process) Line(t *testing.T) string {
+	t.Helper()
+	line, err := p.stdout.ReadString('\n')
+	if err != nil {
+		p.cmd.Process.Kill()
+		p.cmd.Wait()
+		t.Fatalf("%v has ended after %q: %v\n%s", p.cmd.Args, line, err, p.stderr.Bytes())
+	}
+	return strings.TrimSuffix(line, "\n")
+}
+
+// Address returns the last word of the next line, which is where a server listens.
+func (p *Process) Address(t *testing.T) string {
+	t.Helper()
+	words := strings.Fields(p.Line(t))
+	if len(words) == 0 {
+		t.Fatal("the server prints an empty line instead of its address")
+	}
+	return words[len(words)-1]
+}
+
+// Interrupt sends the process SIGINT.
+func (p *Process) Interrupt(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Wait waits for the process, which must end with status 0, and returns what it has still printed.
+func (p *Process) Wait(t *testing.T) string {
+	t.Helper()
+	rest, _ := io.ReadAll(p.stdout)
+	if err := p.cmd.Wait(); err != nil {
+		t.Fatalf("%v: %v\n%s%s", p.cmd.Args, err, rest, p.stderr.Bytes())
+	}
+	return string(rest)
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/examples/internal/exampletest"
+	"github.com/godat/godat/udat"
+)
+
+func TestMain(m *testing.M) { exampletest.Main(m, main) }
+
+// started serves on mem0 until the test ends, and returns the pipe of its lines and a reader.
+func started(t *testing.T) (io.Writer, *reader) {
+	lines, input := io.Pipe()
+	address, done := make(chan netip.AddrPort, 1), make(chan error, 1)
+	go func() { done <- serve("mem0", lines, func(at netip.AddrPort) { address <- at }) }()
+	r, err := dial("mem0", <-address)
+	assert.NilError(t, err)
+	t.Cleanup(func() {
+		r.ia.Close(udat.CloseAbrupt)
+		input.Close()
+		assert.NilError(t, <-done)
+	})
+	return input, r
+}
+
+// eventually reads until the key has the value.
+func eventually(t *testing.T, r *reader, key, want string) {
+	t.Helper()
+	var value string
+	var err error
+	for until := time.Now().Add(exampletest.Patience); time.Now().Before(until) && (err != nil || value != want); {
+		value, err = r.get(key)
+	}
+	assert.NilError(t, err)
+	assert.Equal(t, value, want)
+}
+
+func TestInside(t *testing.T) {
+	input, r := started(t)
+	_, err := r.get("colour")
+	assert.ErrorContains(t, err, `there is no "colour"`)
+	fmt.Fprintln(input, "colour=green")
+	eventually(t, r, "colour", "green")
+	fmt.Fprintln(input, "colour=of a longer name")
+	eventually(t, r, "colour", "of a longer name")
+}
+
+// A reader never returns a mixture of two values, however often the server stores new ones.
+func TestMixture(t *testing.T) {
+	input, r := started(t)
+	var writer sync.WaitGroup
+	stop := make(chan bool)
+	writer.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				fmt.Fprintf(input, "k=%s\n", strings.Repeat(string(rune('a'+i%26)), 200))
+			}
+		}
+	})
+	for range 2000 {
+		if value, err := r.get("k"); err == nil {
+			assert.Equal(t, value, strings.Repeat(value[:1], 200))
+		} else {
+			assert.ErrorContains(t, err, "there is no", "but that the key is not there yet")
+		}
+	}
+	close(stop)
+	writer.Wait()
+}
+
+// A change of any byte of a slot shows in its checksum.
+func TestTorn(t *testing.T) {
+	slot := make([]byte, size)
+	seal(slot)
+	_, _, err := parse(slot)
+	assert.NilError(t, err)
+	for i := range slot {
+		slot[i]++
+		_, _, err = parse(slot)
+		assert.ErrorIs(t, err, errTorn, "byte %d", i)
+		slot[i]--
+	}
+}
+
+// In two processes on a device.
+func TestProcesses(t *testing.T) {
+	device := exampletest.Device(t)
+	server := exampletest.Start(t, device)
+	address := server.Address(t)
+	fmt.Fprintln(server.Stdin, "colour=green")
+	assert.Equal(t, server.Line(t), "set colour")
+	fmt.Fprintln(server.Stdin, "shape=round")
+	assert.Equal(t, server.Line(t), "set shape")
+	assert.Equal(t, exampletest.Run(t, device, address, "shape", "colour"), "shape=round\ncolour=green\n")
+	server.Stdin.Close()
+	server.Wait(t)
+}
