@@ -41,7 +41,7 @@ test-host: ## tests on mem0 and on the loop device with the race detector, no RD
 
 # udat with the race detector on verbs is test-host's, on the loop device: here it is slow.
 test-vm: ## tests of what uses a device on a real one: this host's, or rxe in the virtual machine
-	@ci/vm-tests.sh --no-race --short ./udat ./internal/perf/engine ./cmd/datperf ./examples/hello
+	@ci/vm-tests.sh --no-race --short ./udat ./internal/perf/engine ./cmd/datperf ./examples/...
 	@ci/vm-tests.sh --short ./cverbs ./udat/internal/verbsfabric
 	@GOFLAGS=-tags=godat_direct ci/vm-tests.sh --no-race --short ./cverbs ./udat/internal/verbsfabric
 

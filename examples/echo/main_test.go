@@ -19,6 +19,7 @@ func TestMain(m *testing.M) { exampletest.Main(m, main) }
 // In one process, on mem0: several clients at once. The server ends when its context does, and its
 // idle client sees it.
 func TestInside(t *testing.T) {
+	exampletest.Inside(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	address, ended := make(chan netip.AddrPort, 1), make(chan bool)
 	go func() {

@@ -37,6 +37,7 @@ func same(t *testing.T, name string, content []byte) {
 
 // In one process, on mem0.
 func TestInside(t *testing.T) {
+	exampletest.Inside(t)
 	for _, n := range sizes {
 		from, to, content := file(t, n)
 		address, done := make(chan netip.AddrPort, 1), make(chan error, 1)
@@ -49,6 +50,7 @@ func TestInside(t *testing.T) {
 
 // A sender that ends early leaves no file of that name, and the receiver fails.
 func TestCutShort(t *testing.T) {
+	exampletest.Inside(t)
 	_, to, _ := file(t, 0)
 	address, done := make(chan netip.AddrPort, 1), make(chan error, 1)
 	go func() { done <- receive("mem0", to, func(at netip.AddrPort) { address <- at }) }()
@@ -70,6 +72,9 @@ func TestCutShort(t *testing.T) {
 // In two processes on a device.
 func TestProcesses(t *testing.T) {
 	device := exampletest.Device(t)
+	if testing.Short() {
+		sizes = sizes[len(sizes)-1:]
+	}
 	for _, n := range sizes {
 		from, to, content := file(t, n)
 		receiver := exampletest.Start(t, device, to)

@@ -45,6 +45,7 @@ func eventually(t *testing.T, r *reader, key, want string) {
 }
 
 func TestInside(t *testing.T) {
+	exampletest.Inside(t)
 	input, r := started(t)
 	_, err := r.get("colour")
 	assert.ErrorContains(t, err, `there is no "colour"`)
@@ -56,6 +57,7 @@ func TestInside(t *testing.T) {
 
 // A reader never returns a mixture of two values, however often the server stores new ones.
 func TestMixture(t *testing.T) {
+	exampletest.Inside(t)
 	input, r := started(t)
 	var writer sync.WaitGroup
 	stop := make(chan bool)
@@ -82,6 +84,7 @@ func TestMixture(t *testing.T) {
 
 // A change of any byte of a slot shows in its checksum.
 func TestTorn(t *testing.T) {
+	exampletest.Inside(t)
 	slot := make([]byte, size)
 	seal(slot)
 	_, _, err := parse(slot)

@@ -39,13 +39,19 @@ func Device(t *testing.T) string {
 	return device
 }
 
+// Inside skips a test on mem0 in a short run on a device: it runs elsewhere.
+func Inside(t *testing.T) {
+	t.Helper()
+	if testing.Short() && os.Getenv("GODAT_TEST_DEVICE") != "" {
+		t.Skip("not on mem0 in a short run on a device")
+	}
+}
+
 // Run runs the example with the arguments to its end, which must be a success, and returns what it
 // prints.
 func Run(t *testing.T, args ...string) string {
 	t.Helper()
-	p := Start(t, args...)
-	rest := p.Wait(t)
-	return rest
+	return Start(t, args...).Wait(t)
 }
 
 // Process is the example in a process of its own.
