@@ -30,9 +30,9 @@ func (t RMRTriplet) MarshalBinary() ([]byte, error) {
 
 // UnmarshalBinary reads the wire form, which must be [RMRTripletSize] bytes long; cut the padding
 // off private data that may have some. InvalidParameter also if the memory would reach beyond the
-// end of the address space; the triplet is then unchanged. Whether the peer really grants the memory
-// shows only when it is used: a false triplet breaks the connection and harms nothing else. Compare
-// SegmentLength with what is to be transferred.
+// end of the address space. An error leaves the triplet unchanged. Whether the peer grants the
+// memory shows only in the transfer: a false triplet breaks the connection and harms nothing else.
+// Compare SegmentLength with what is to be transferred.
 //
 // Extension.
 func (t *RMRTriplet) UnmarshalBinary(b []byte) error {

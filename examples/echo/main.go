@@ -16,7 +16,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// The longest message in bytes, the buffers of a connection, the most connections, the longest wait.
+// The longest message in bytes, buffers per connection, the most connections, the longest wait.
 const size, depth, most, patience = 4096, 4, 64, 10 * time.Second
 
 func main() {

@@ -79,8 +79,9 @@ func open(device string, priv udat.MemPriv) (e end, err error) {
 	if e.events, err = e.ia.CreateEVD(4*slots, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil); err != nil {
 		return e, err
 	}
-	// A write and a Send for each slot; twice that, because suppressed requests keep their place until a
-	// later completion, which the library requests after half of the places, proves that they are done.
+	// A write and a Send for each slot; twice that, because suppressed requests keep their place until
+	// a later completion proves that they are done, which the library requests after half of the
+	// places.
 	attr := &udat.EPAttr{MaxRecvDTOs: slots, MaxRequestDTOs: 2 * 2 * slots}
 	if e.ep, err = e.ia.CreateEP(pz, e.events, e.events, e.events, attr); err != nil {
 		return e, err
@@ -248,7 +249,7 @@ func send(device, name string, to netip.AddrPort) error {
 		to := ring
 		to.TargetAddress += uint64(i * slot)
 		to.SegmentLength = uint64(n)
-		// One doorbell for both. The credit will say that both have been done: neither needs a completion.
+		// One doorbell for both. The credit proves that both are done: neither needs a completion.
 		ops := []udat.Op{{Kind: udat.OpRDMAWrite, IOV: []udat.LMRTriplet{e.mem.Triplet(i*slot, n)}, Remote: to},
 			e.message(i, uint64(n))}
 		ops[0].Flags, ops[1].Flags = udat.CompletionSuppress, udat.CompletionSuppress
