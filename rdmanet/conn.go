@@ -129,7 +129,8 @@ func (c *Conn) create() (err error) {
 	if c.pz, err = ia.CreatePZ(); err != nil {
 		return err
 	}
-	if c.ring, err = ia.AllocLMR(c.pz, c.cfg.readBuffer, udat.PrivLocalRead|udat.PrivLocalWrite|udat.PrivRemoteWrite); err != nil {
+	const ring = udat.PrivLocalRead | udat.PrivLocalWrite | udat.PrivRemoteWrite
+	if c.ring, err = ia.AllocLMR(c.pz, c.cfg.readBuffer, ring); err != nil {
 		return err
 	}
 	size := c.cfg.writeBuffer + (requests+defaultSlots)*messageStride

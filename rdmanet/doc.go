@@ -11,16 +11,16 @@
 // Each end of a connection has a ring of registered memory into which its peer writes by RDMA, and
 // grants the peer credit as its program reads. Write copies into a ring of what is to be sent;
 // ReadFrom and WriteTo have no copy of their own. Small writes go out at once, and together while
-// many are under way. A peer that does not read blocks Write: there is back pressure, and nothing is
-// ever lost. [Conn.CloseWrite] ends one direction; deadlines work as in package net and also end
+// many are under way. A peer that does not read blocks Write: there is back pressure, and nothing
+// is ever lost. [Conn.CloseWrite] ends one direction; deadlines work as in package net and also end
 // calls that are blocked. TLS, HTTP and gRPC run on top as on any net.Conn.
 //
 // # Devices
 //
 // The device is that of the route to the peer, or [Dialer].Device. Tests and hosts without RDMA
 // devices have "mem0", which connects within one process. The package never uses TCP, unless
-// [Dialer].Fallback or [ListenConfig].Fallback allows it; that function is told why. Ports are those
-// of the RDMA connection manager: TCP may use the same number.
+// [Dialer].Fallback or [ListenConfig].Fallback allows it; that function is told why. Ports are
+// those of the RDMA connection manager: TCP may use the same number.
 //
 // # Bounds
 //
@@ -33,8 +33,9 @@
 // # Errors
 //
 // Errors are a [*net.OpError] around the cause: os.ErrDeadlineExceeded, net.ErrClosed,
-// syscall.ECONNREFUSED, ECONNRESET, EPIPE, ETIMEDOUT or EHOSTUNREACH, with the error of package udat
-// behind it, or [ErrNoDevice]. A peer that breaks the protocol ends its own connection, no other.
+// syscall.ECONNREFUSED, ECONNRESET, EPIPE, ETIMEDOUT or EHOSTUNREACH, with the error of package
+// udat behind it, or [ErrNoDevice]. A peer that breaks the protocol ends its own connection, no
+// other.
 //
 // # Concurrency
 //

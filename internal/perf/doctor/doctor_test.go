@@ -129,7 +129,7 @@ func missing(string, ...string) (string, error) { return "", os.ErrNotExist }
 func TestFirewall(t *testing.T) {
 	for rules, want := range map[string]string{
 		"hook input; policy accept;":                                                 "ok no firewall rule",
-		"hook input; policy drop;\ntcp dport 18516 accept":                           "note the firewall drops or rejects, and no rule names udp",
+		"hook input; policy drop;\ntcp dport 18516 accept":                           "no rule names udp",
 		"hook input; policy drop;\nudp dport 4791 accept":                            "no rule names tcp port 18516",
 		"policy accept; hook input\nudp dport 4791 accept\ntcp dport 18516\n reject": "",
 	} {

@@ -12,7 +12,8 @@ func Between(client, server *result.Facts) []Finding {
 	d.find(OK, "", "the way: %s %s at %s to %s %s at %s", client.Host, client.Device, client.Address, server.Host,
 		server.Device, server.Address)
 	if client.LinkLayer != server.LinkLayer {
-		d.find(Fail, "choose other devices: --device", "the client's port is %s, the server's %s: they cannot reach each other",
+		d.find(Fail, "choose other devices: --device",
+			"the client's port is %s, the server's %s: they cannot reach each other",
 			client.LinkLayer, server.LinkLayer)
 	}
 	if client.GIDType != server.GIDType {
