@@ -160,6 +160,7 @@ struct qp {
 	struct sqp *s;
 	struct host *peer;
 	uint32_t max_sge_send, max_sge_recv, max_inline;
+	struct ibv_qp_attr path; // as it was set; nothing depends on it
 };
 
 struct pd {
@@ -1411,8 +1412,18 @@ int lp_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *a, int mask)
 			p->access = (uint32_t)a->qp_access_flags;
 		if (mask & IBV_QP_DEST_QPN)
 			p->peer_num = a->dest_qp_num;
-		if (peer)
+		if (peer) {
 			q->peer = peer;
+			q->path.ah_attr = a->ah_attr;
+		}
+		if (mask & IBV_QP_PATH_MTU)
+			q->path.path_mtu = a->path_mtu;
+		if (mask & IBV_QP_TIMEOUT)
+			q->path.timeout = a->timeout;
+		if (mask & IBV_QP_RETRY_CNT)
+			q->path.retry_cnt = a->retry_cnt;
+		if (mask & IBV_QP_RNR_RETRY)
+			q->path.rnr_retry = a->rnr_retry;
 		if (to == IBV_QPS_RESET) {
 			p->sq_head = p->sq_next = p->sq_tail;
 			p->rq_head = p->rq_tail;
@@ -1436,7 +1447,7 @@ int lp_query_qp(struct ibv_qp *base, struct ibv_qp_attr *a, int mask, struct ibv
 
 	if (!is_loop(base->context))
 		return ibv_query_qp(base, a, mask, init);
-	memset(a, 0, sizeof(*a));
+	*a = q->path;
 	memset(init, 0, sizeof(*init));
 	a->qp_state = a->cur_qp_state = __atomic_load_n(&q->s->state, __ATOMIC_SEQ_CST);
 	a->dest_qp_num = q->s->peer_num;

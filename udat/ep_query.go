@@ -144,3 +144,35 @@ func (ep *EP) RemoteAddr() netip.AddrPort {
 	}
 	return c.conn.RemoteAddr()
 }
+
+// Path is the path of an endpoint's connection, and how often its requests are sent again.
+type Path struct {
+	MTU        int   // bytes
+	TOS        uint8 // IP type of service, or traffic class
+	SL         uint8 // service level
+	GIDIndex   uint8 // entry of the port's GID table
+	AckTimeout uint8 // 4.096 us << AckTimeout; 0 is no limit
+	Retry      uint8 // without an acknowledgement
+	RNRRetry   uint8 // without a posted receive; 7 is without end
+}
+
+// Path returns the path of a connected endpoint as the device has it. Errors: InvalidState if the
+// endpoint is not connected, NotImplemented on mem0, which has no packets.
+//
+// Extension.
+func (ep *EP) Path() (Path, error) {
+	const op = "ep_path"
+	if err := ep.object().check(op, HandleEP); err != nil {
+		return Path{}, err
+	}
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if s := ep.getState(); s != EPConnected && s != EPDisconnectPending {
+		return Path{}, ep.wrongState(op, s)
+	}
+	p, err := ep.requests.qp.Path()
+	if err != nil {
+		return Path{}, failAs(op, err, SubResourceDevice)
+	}
+	return Path(p), nil
+}

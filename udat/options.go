@@ -2,6 +2,7 @@ package udat
 
 import (
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -110,6 +111,64 @@ func WithRetry(n int) Option {
 			return fail("ia_open", InvalidParameter, SubArg2, "retry is %d, must be from 0 to 7", n)
 		}
 		o.fabric.Retry = uint8(n)
+		return nil
+	}
+}
+
+// WithTOS sets the IP type of service of the adapter's connections, 0 to 255: DSCP in the upper six
+// bits. On InfiniBand it is the traffic class. Without it the connection manager's default counts.
+//
+// Extension.
+func WithTOS(tos int) Option {
+	return pathOption("type of service", tos, 255, func(p *fabric.PathOptions) **uint8 { return &p.TOS })
+}
+
+// WithServiceLevel sets the service level of the adapter's connections, 0 to 15; on RoCE it is the
+// VLAN priority. Both ends must have the same.
+//
+// Extension.
+func WithServiceLevel(sl int) Option {
+	return pathOption("service level", sl, 15, func(p *fabric.PathOptions) **uint8 { return &p.SL })
+}
+
+// WithGIDIndex sets the entry of the port's GID table that the adapter's connections use. The
+// adapter then has that entry's address only. On RoCE the entry also decides between version 1 and
+// 2, which must be the same at both ends.
+//
+// Extension.
+func WithGIDIndex(index int) Option {
+	return pathOption("GID index", index, 255, func(p *fabric.PathOptions) **uint8 { return &p.GIDIndex })
+}
+
+// WithAckTimeout sets how long a request waits for its acknowledgement until it is sent again:
+// 4.096 us << code, code from 1 to 31, or 0 without end. Devices round up.
+//
+// Extension.
+func WithAckTimeout(code int) Option {
+	return pathOption("acknowledgement timeout", code, 31, func(p *fabric.PathOptions) **uint8 { return &p.AckTimeout })
+}
+
+func pathOption(what string, n, most int, field func(*fabric.PathOptions) **uint8) Option {
+	return func(o *openOptions) error {
+		if n < 0 || n > most {
+			return fail("ia_open", InvalidParameter, SubArg2, "%s is %d, must be from 0 to %d", what, n, most)
+		}
+		value := uint8(n)
+		*field(&o.fabric.Path) = &value
+		return nil
+	}
+}
+
+// WithMTU sets the path MTU of the adapter's connections in bytes: 256, 512, 1024, 2048 or 4096, at
+// most the port's. Both ends must have the same.
+//
+// Extension.
+func WithMTU(bytes int) Option {
+	return func(o *openOptions) error {
+		if !slices.Contains([]int{256, 512, 1024, 2048, 4096}, bytes) {
+			return fail("ia_open", InvalidParameter, SubArg2, "path MTU is %d, must be 256, 512, 1024, 2048 or 4096", bytes)
+		}
+		o.fabric.Path.MTU = bytes
 		return nil
 	}
 }

@@ -83,6 +83,7 @@ func (p *planFlags) register(c *cobra.Command) {
 		f.BoolVar(&p.base.HugePages, "hugepages", false, "registered memory of huge pages, at both ends")
 		computed(f, "inline")
 	})
+	addFlags(c, "Path", func(f *pflag.FlagSet) { registerKnobs(f, &p.base.Knobs) })
 	for name, values := range lists {
 		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}

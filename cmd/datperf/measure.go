@@ -87,20 +87,24 @@ func (a *app) measure(c *cobra.Command, run runPlan) *cobra.Command {
 	var out outputs
 	device := deviceFlag(c,
 		"verbs `device`, or its IP address, or mem0 (default: the one that reaches the server, or the first active one)")
+	gid := gidFlag(c.Flags(), "")
 	p.register(c)
 	out.register(c)
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		out.intervals = c.Flags().Changed("interval")
+		if err := checkKnobs(c.Flags()); err != nil {
+			return err
+		}
 		plan, err := p.plan()
 		if err != nil {
 			return err
 		}
-		return a.runPlan(*device, plan, &out, args, run)
+		return a.runPlan(engine.Client{Device: *device, GID: gid}, plan, &out, args, run)
 	}
 	return c
 }
 
-func (a *app) runPlan(device string, plan engine.Plan, out *outputs, args []string, run runPlan) (err error) {
+func (a *app) runPlan(cl engine.Client, plan engine.Plan, out *outputs, args []string, run runPlan) (err error) {
 	forProgram, err := out.check(plan.Cases)
 	if err != nil {
 		return err
@@ -141,8 +145,8 @@ func (a *app) runPlan(device string, plan engine.Plan, out *outputs, args []stri
 		defer func() { err = errors.Join(err, stop()) }()
 	}
 	a.finish.gently.Store(true)
-	doc, err := run(&engine.Client{Device: device, Finish: a.finish.now, Version: buildVersion(),
-		Watcher: show.watcher()}, plan, args)
+	cl.Finish, cl.Version, cl.Watcher = a.finish.now, buildVersion(), show.watcher()
+	doc, err := run(&cl, plan, args)
 	show.close()
 	if doc == nil || err != nil && len(doc.Runs) == 0 {
 		return err

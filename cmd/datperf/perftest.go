@@ -28,6 +28,8 @@ type perftestFlags struct {
 	reversed, huge                        bool
 	limitBW, limitRate                    float64
 	layer                                 string
+	gid                                   *result.Knob
+	knobs                                 result.Knobs
 }
 
 // perftestRefused are flags of perftest's programs that datperf refuses, with the reason.
@@ -36,14 +38,8 @@ var perftestRefused = []struct {
 	alone       bool // takes no value
 	why         string
 }{
-	{"gid-index", "x", false, "the connection manager chooses the GID, by the address that the client connects to"},
-	{"mtu", "m", false, "the connection manager takes the path's; set that of the network device"},
-	{"sl", "S", false, "the connection manager takes the path's service level"},
-	{"tos", "T", false, "the connection manager's default is taken; rdma_cm has one for each port (cma_roce_tos)"},
-	{"tclass", "", false, "the connection manager's default is taken"},
 	{"hop_limit", "L", false, "the connection manager takes the route's"},
 	{"pkey_index", "", false, "the connection manager takes the path's"},
-	{"qp-timeout", "u", false, "the connection manager sets it by the path"},
 	{"dualport", "O", true, "one port at a time: run one datperf for each"},
 	{"vector", "X", false, "the device's completion vectors are not to be chosen here"},
 	{"mcg", "g", true, "only RC is supported"},
@@ -83,6 +79,14 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 		f.Float64VarP(&p.limitRate, "limit_msgrate", "y", 0,
 			"status 3 if the message rate is below this, in millions a second")
 	}
+	p.gid = gidFlag(f, "x")
+	knob := func(k *result.Knob, name, short, usage string) { f.VarP(result.KnobFlag{Knob: k}, name, short, usage) }
+	knob(&p.knobs.MTU, "mtu", "m", "path MTU")
+	knob(&p.knobs.SL, "sl", "S", "service level")
+	knob(&p.knobs.TOS, "tos", "T", "type of service")
+	knob(&p.knobs.TOS, "tclass", "", "traffic class, the same as --tos")
+	knob(&p.knobs.Timeout, "qp-timeout", "u", "wait for an acknowledgement: 4.096 us << N")
+	knob(&p.knobs.Retry, "retry_count", "", "how often a request without an acknowledgement is sent again")
 	f.BoolVar(&p.gbits, "report_gbits", false, "Gb/sec instead of MiB/sec")
 	f.BoolP("CPU-freq", "F", false, "accepted: clocks are those of the kernel")
 	f.BoolP("rdma_cm", "R", false, "accepted: always so")
@@ -128,7 +132,7 @@ func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 	case p.reversed:
 		c.Direction = result.In
 	}
-	c.HugePages = p.huge
+	c.HugePages, c.Knobs = p.huge, p.knobs
 	if mode == result.Bandwidth {
 		c.Depth, c.RxDepth, c.Batch = p.tx, p.rx, p.list
 	}
@@ -216,14 +220,14 @@ func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 			device = fmt.Sprintf("%s/%d", device, p.ibPort)
 		}
 		if len(args) == 0 {
-			return a.serve(&engine.Server{Device: device, Clients: 1}, "", p.port)
+			return a.serve(&engine.Server{Device: device, GID: p.gid, Clients: 1}, "", p.port)
 		}
 		plan, err := p.plan(test, mode)
 		if err != nil {
 			return err
 		}
 		out := &outputs{perftest: true, gbits: p.gbits, limits: p.limits()}
-		return a.runPlan(device, plan, out, args,
+		return a.runPlan(engine.Client{Device: device, GID: p.gid}, plan, out, args,
 			func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error) {
 				conn, err := engine.Dial(a.ctx, args[0], p.port)
 				if err != nil {

@@ -22,6 +22,7 @@ func (a *app) server() *cobra.Command {
 	f := c.Flags()
 	device := deviceFlag(c,
 		"verbs `device`, or its IP address (default: the one that a client's connection came to, or the first active one)")
+	gid := gidFlag(f, "")
 	port := f.Int("port", engine.DefaultPort, portUsage)
 	bind := f.String("bind", "", "local `address` to listen on (default: all)")
 	cpu := f.Int("cpu", 0, "pin the measuring loops to this `processor`")
@@ -38,7 +39,7 @@ func (a *app) server() *cobra.Command {
 		if *maxClients < 1 || *maxClients > 1<<20 {
 			return usagef("--max-clients %d: must be from 1 to %d", *maxClients, 1<<20)
 		}
-		s := &engine.Server{Device: *device, MayQuit: *allowQuit, MaxClients: *maxClients}
+		s := &engine.Server{Device: *device, GID: gid, MayQuit: *allowQuit, MaxClients: *maxClients}
 		if *maxMemory != "" {
 			var err error
 			if s.MaxMemory, err = result.ParseMemory(*maxMemory, 1<<50); err != nil {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/internal/perf/result"
 	"github.com/godat/godat/udat"
 )
 
@@ -20,9 +22,10 @@ type choice struct {
 	udat.ProviderInfo
 	open string // for udat.Open: the name, or the address (Addr) by which the ends reach each other
 	why  string
+	gid  result.Knob // entry of the GID table to use; unset: the connection manager's choice
 }
 
-func byName(p udat.ProviderInfo, why string) choice { return choice{p, p.Name, why} }
+func byName(p udat.ProviderInfo, why string) choice { return choice{p, p.Name, why, result.Knob{}} }
 
 // byAddr returns the device that has an address, which may be any of its addresses.
 func byAddr(all []udat.ProviderInfo, addr netip.Addr, why string) (choice, bool) {
@@ -31,7 +34,7 @@ func byAddr(all []udat.ProviderInfo, addr netip.Addr, why string) (choice, bool)
 		for _, text := range p.Addrs {
 			if a, err := netip.ParseAddr(text); err == nil && (a == addr || a.WithZone("") == addr) {
 				p.Addr = text
-				return choice{p, text, why}, true
+				return choice{p, text, why, result.Knob{}}, true
 			}
 		}
 	}
@@ -84,6 +87,43 @@ func chooseFrom(all []udat.ProviderInfo, name string, local netip.Addr) (choice,
 		}
 	}
 	return choice{}, noDevice(all)
+}
+
+// useGID makes the device use an entry of its GID table, and that entry's address.
+func (c *choice) useGID(given *result.Knob) error {
+	if given == nil {
+		return nil
+	}
+	index, ok := given.Get()
+	if !ok {
+		return nil
+	}
+	if c.Fabric != fabricVerbs || strings.HasPrefix(c.Detail, "iWARP") {
+		return fmt.Errorf("--gid-index %d: %s has no GID to choose", index, c.Name)
+	}
+	device, port := c.verbsPort()
+	ctx, err := cverbs.OpenDevice(device)
+	if err != nil {
+		return err
+	}
+	defer ctx.Close()
+	table, err := ctx.GIDTable()
+	if err != nil {
+		return err
+	}
+	var has []string
+	for _, e := range table {
+		if e.Port != port {
+			continue
+		}
+		if e.Index == index {
+			c.open, c.gid, c.Addr = c.Name, *given, e.GID.Addr().String()
+			c.why += fmt.Sprintf(", GID index %d was given", index)
+			return nil
+		}
+		has = append(has, strconv.Itoa(e.Index))
+	}
+	return fmt.Errorf("--gid-index %d: %s has no such GID; it has: %s", index, c.Name, strings.Join(has, ", "))
 }
 
 func whyNone(all []udat.ProviderInfo) string {

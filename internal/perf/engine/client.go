@@ -50,6 +50,7 @@ type Watcher struct {
 type Client struct {
 	Device  string // to measure from; empty: the one with the address that reaches the server, or the best
 	Version string
+	GID     *result.Knob    // entry of the device's GID table to use; nil: the connection manager's choice
 	CPU     *int            // to pin the measuring loop to
 	Finish  <-chan struct{} // closed: end the plan now, keep results so far; may be nil
 	Watcher Watcher
@@ -120,6 +121,9 @@ func (cl *Client) Run(ctx context.Context, conn net.Conn, plan Plan) (*result.Do
 
 func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *result.Document) error {
 	chosen, err := choose(cl.Device, k.localAddr())
+	if err == nil {
+		err = chosen.useGID(cl.GID)
+	}
 	if err != nil {
 		return err
 	}
@@ -270,13 +274,17 @@ func compatible(plan Plan, client, server *result.Facts) error {
 
 // able refuses a case that one end's device cannot run.
 func able(c *result.Case, who string, f *result.Facts) error {
+	packets, iwarp := f.Fabric == fabricVerbs, strings.HasPrefix(f.Detail, "iWARP")
+	if err := c.Knobs.Able(packets, iwarp, f.MTU, fmt.Sprintf("the %s's device %s", who, f.Device)); err != nil {
+		return err
+	}
 	switch {
 	case c.Layer == result.Cverbs && f.Fabric != fabricVerbs:
 		return fmt.Errorf("--layer cverbs: the %s's device %s has no verbs beneath it; use --layer udat, or a verbs device",
 			who, f.Device)
 	case c.Atomic() && f.Atomics == noAtomics:
 		return fmt.Errorf("--test %s: the %s's device %s has no atomics", c.Test, who, f.Device)
-	case c.Test == result.WriteImm && f.Detail != "" && strings.HasPrefix(f.Detail, "iWARP"):
+	case c.Test == result.WriteImm && iwarp:
 		return fmt.Errorf("--test %s: iWARP, as of the %s's device %s, has no immediate data with RDMA write", c.Test, who,
 			f.Device)
 	case f.MaxMessage > 0 && c.Size > f.MaxMessage:
@@ -295,6 +303,9 @@ func Local(ctx context.Context, cl *Client, serverCPU *int, plan Plan) (*result.
 	defer cancel()
 	a, b := net.Pipe()
 	chosen, err := choose(cl.Device, netip.Addr{})
+	if err == nil {
+		err = chosen.useGID(cl.GID)
+	}
 	if err != nil {
 		a.Close()
 		b.Close()

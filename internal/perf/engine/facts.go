@@ -78,7 +78,14 @@ func deviceFacts(f *result.Facts, chosen *choice) {
 		f.LinkLayer, f.PortState = p.LinkLayer.String(), p.State.String()
 		f.MTU, f.MaxMessage = p.ActiveMTU.Bytes(), int(p.MaxMsgSize)
 	}
-	if g, why, err := ctx.BestGID(port); err == nil {
+	if index, ok := chosen.gid.Get(); ok {
+		table, _ := ctx.GIDTable()
+		for _, g := range table {
+			if g.Port == port && g.Index == index {
+				f.GID, f.GIDIndex, f.GIDType, f.GIDReason = g.GID.String(), g.Index, g.Type.String(), "it was given"
+			}
+		}
+	} else if g, why, err := ctx.BestGID(port); err == nil {
 		f.GID, f.GIDIndex, f.GIDType, f.GIDReason = g.GID.String(), g.Index, g.Type.String(), why
 	}
 }

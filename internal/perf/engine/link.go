@@ -35,6 +35,7 @@ type link interface {
 
 	unsignalled(qp int) uint32 // requests posted after the last signalled one
 	notes() result.Notes
+	path() *result.Path // of the first connection; nil if the fabric has none
 	close() error
 }
 
@@ -109,7 +110,7 @@ func openLink(c *result.Case, lay layout, chosen choice) (link, error) {
 	var err error
 	switch c.Layer {
 	case result.UDAT:
-		l, err = openUDAT(c, lay, chosen.open)
+		l, err = openUDAT(c, lay, chosen)
 	case result.Cverbs:
 		if chosen.Fabric != fabricVerbs {
 			return nil, fmt.Errorf("--layer cverbs: %s has no verbs beneath it; use --layer udat, or --device with a verbs "+

@@ -18,7 +18,10 @@ const retries = 7
 
 func (l *cverbsLink) newID() (*cverbs.CMID, error) {
 	id, err := l.ch.CreateID(cverbs.PortSpaceTCP)
-	return keep(l, id, err)
+	if id, err = keep(l, id, err); err == nil && l.over.TOS != nil {
+		err = id.SetTOS(*l.over.TOS)
+	}
+	return id, err
 }
 
 func (l *cverbsLink) listen() (netip.AddrPort, error) {
@@ -72,9 +75,12 @@ func (l *cverbsLink) accept(ctx context.Context, token uint64) error {
 func (l *cverbsLink) param(qp int, private []byte) cverbs.ConnParam {
 	return cverbs.ConnParam{
 		PrivateData: private, ResponderResources: uint8(l.c.ReadDepth), InitiatorDepth: uint8(l.c.ReadDepth),
-		FlowControl: true, RetryCount: retries, RNRRetryCount: retries, QPNum: l.qps[qp].Num(), SRQ: l.srq != nil,
+		FlowControl: true, RetryCount: l.retry(), RNRRetryCount: l.rnr(), QPNum: l.qps[qp].Num(), SRQ: l.srq != nil,
 	}
 }
+
+func (l *cverbsLink) retry() uint8 { return uint8(l.c.Retry.Or(retries)) }
+func (l *cverbsLink) rnr() uint8   { return uint8(l.c.RNR.Or(retries)) }
 
 func (l *cverbsLink) connect(ctx context.Context, to netip.AddrPort, token uint64) error {
 	for qp := range l.qps {
@@ -94,6 +100,9 @@ func (l *cverbsLink) connectQP(ctx context.Context, to netip.AddrPort, token uin
 	var src netip.AddrPort
 	if l.addr.Is4() == to.Addr().Is4() {
 		src = netip.AddrPortFrom(l.addr, 0)
+	} else if l.over.GIDIndex != nil {
+		return fmt.Errorf("--gid-index %d: its address %v and %v are of different families", *l.over.GIDIndex, l.addr,
+			to.Addr())
 	}
 	if err := id.ResolveAddr(src, to, resolve); err != nil {
 		return err
@@ -138,8 +147,9 @@ func (l *cverbsLink) move(id *cverbs.CMID, qp int, in, out uint8) error {
 		if state == cverbs.QPStateRTR {
 			attr.MaxDestRDAtomic, attr.MinRNRTimer = min(in, uint8(l.c.ReadDepth)), minRNRTimer
 		} else {
-			attr.MaxRDAtomic, attr.RetryCnt, attr.RNRRetry = min(out, uint8(l.c.ReadDepth)), retries, retries
+			attr.MaxRDAtomic, attr.RetryCnt, attr.RNRRetry = min(out, uint8(l.c.ReadDepth)), l.retry(), l.rnr()
 		}
+		l.over.Apply(&attr, mask)
 		if err := l.qps[qp].Modify(attr, mask); err != nil {
 			return err
 		}

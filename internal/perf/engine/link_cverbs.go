@@ -20,6 +20,7 @@ type cverbsLink struct {
 	c    *result.Case
 	lay  layout
 	addr netip.Addr // of the device, that it listens on and connects from
+	over cverbs.PathOptions
 	buf  []byte
 
 	ctx    *cverbs.Context
@@ -85,6 +86,8 @@ func openCverbs(c *result.Case, lay layout, chosen choice) (*cverbsLink, error) 
 		return nil, fmt.Errorf("%s has no IP address, which the connection manager needs", chosen.Name)
 	}
 	l.addr = addr
+	l.over = cverbs.PathOptions{TOS: c.TOS.Byte(), SL: c.SL.Byte(), AckTimeout: c.Timeout.Byte(), MTU: c.MTU.Or(0)}
+	l.over.GIDIndex = chosen.gid.Byte()
 	if err := l.open(chosen); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
@@ -198,6 +201,15 @@ func pageAligned(n int) []byte {
 func (l *cverbsLink) memory() remote      { return remote{Addr: l.mr.Addr(), Key: l.mr.RKey()} }
 func (l *cverbsLink) bytes() []byte       { return l.buf }
 func (l *cverbsLink) notes() result.Notes { return nil }
+
+func (l *cverbsLink) path() *result.Path {
+	attr, err := l.qps[0].Query()
+	if err != nil || l.iwarp {
+		return nil
+	}
+	p := result.Path(attr.Path())
+	return &p
+}
 
 func (l *cverbsLink) setRemote(r remote) {
 	l.peer = r

@@ -49,12 +49,13 @@ var udatOps = map[string]udat.OpKind{
 	result.FetchAdd: udat.OpFetchAdd, result.CmpSwap: udat.OpCmpSwap,
 }
 
-func openUDAT(c *result.Case, lay layout, device string) (_ *udatLink, err error) {
+func openUDAT(c *result.Case, lay layout, chosen choice) (_ *udatLink, err error) {
 	spin := time.Duration(0) // the case determines how to wait
 	if c.Poll == result.Adaptive {
 		spin = time.Duration(c.Spin)
 	}
-	ia, err := udat.Open(device, udat.WithSpin(spin), udat.WithLogger(slog.Default()))
+	ia, err := udat.Open(chosen.open,
+		append(knobs(c, chosen.gid), udat.WithSpin(spin), udat.WithLogger(slog.Default()))...)
 	if err != nil {
 		return nil, err
 	}
@@ -142,6 +143,32 @@ func (l *udatLink) bytes() []byte {
 	return l.lmr.Bytes()
 }
 func (l *udatLink) notes() result.Notes { return nil }
+
+func (l *udatLink) path() *result.Path {
+	path, err := l.eps[0].Path()
+	if err != nil || path.MTU == 0 { // iWARP
+		return nil
+	}
+	p := result.Path(path)
+	return &p
+}
+
+// knobs returns the options of the case's knobs.
+func knobs(c *result.Case, gid result.Knob) (opts []udat.Option) {
+	for _, k := range []struct {
+		result.Knob
+		option func(int) udat.Option
+	}{
+		{c.TOS, udat.WithTOS}, {c.SL, udat.WithServiceLevel}, {c.MTU, udat.WithMTU}, {c.Retry, udat.WithRetry},
+		{c.Timeout, udat.WithAckTimeout}, {c.RNR, udat.WithRNRRetry},
+		{gid, udat.WithGIDIndex},
+	} {
+		if n, ok := k.Get(); ok {
+			opts = append(opts, k.option(n))
+		}
+	}
+	return opts
+}
 
 func (l *udatLink) close() error {
 	err := l.ia.Close(udat.CloseAbrupt)

@@ -27,8 +27,9 @@ type Server struct {
 	// bytes (0: DefaultMaxMemory).
 	MaxClients int
 	MaxMemory  int64
-	CPU        *int // to pin the measuring loops to
-	MayQuit    bool // when a client says so
+	GID        *result.Knob // entry of the device's GID table to use; nil: the connection manager's choice
+	CPU        *int         // to pin the measuring loops to
+	MayQuit    bool         // when a client says so
 
 	chosen   *choice // already, by Local
 	quitting chan struct{}
@@ -46,7 +47,7 @@ const DefaultPort = 18516
 
 // Check returns the facts of the server's device, or an error if there is none.
 func (s *Server) Check() (result.Facts, error) {
-	chosen, err := choose(s.Device, netip.Addr{})
+	chosen, err := s.choose(netip.Addr{})
 	if err != nil {
 		return result.Facts{}, err
 	}
@@ -204,7 +205,11 @@ func (s *Server) choose(local netip.Addr) (choice, error) {
 	if s.chosen != nil {
 		return *s.chosen, nil
 	}
-	return choose(s.Device, local)
+	c, err := choose(s.Device, local)
+	if err == nil {
+		err = c.useGID(s.GID)
+	}
+	return c, err
 }
 
 func orUnknown(version string) string {

@@ -168,7 +168,7 @@ func (w *worker) run() (end *result.End, err error) {
 	}
 	end.Verified = w.verified
 	end.Cost = stop(ops, bytes)
-	end.Notes = w.l.notes()
+	end.Notes, end.Path = w.l.notes(), w.l.path()
 	return end, nil
 }
 

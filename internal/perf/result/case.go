@@ -38,6 +38,7 @@ type Case struct {
 	Arrival   string  `json:"arrival"`         // open loop: constant or poisson
 	Interval  Seconds `json:"interval_s"`
 	Stall     Seconds `json:"stall_s"` // an initiator whose outstanding requests make no progress for so long gives up
+	Knobs
 }
 
 // Values of the enumerations of Case.
@@ -192,6 +193,9 @@ func (c *Case) Validate() error {
 			return fmt.Errorf("--%s %v: must be from %v to %v", d.flag, time.Duration(d.value), d.low, d.high)
 		}
 	}
+	if err := c.Knobs.validate(); err != nil {
+		return err
+	}
 	if err := c.validateTogether(); err != nil || c.Test != Transaction {
 		return err
 	}
@@ -254,6 +258,9 @@ func (c *Case) Name() string {
 	}
 	if c.Rate > 0 {
 		fmt.Fprintf(&b, ", %g/s %s", c.Rate, c.Arrival)
+	}
+	for _, k := range c.Knobs.list() {
+		fmt.Fprintf(&b, ", %s %d", k.flag, k.n)
 	}
 	return b.String()
 }

@@ -101,6 +101,7 @@ type End struct {
 	Verified  int64      `json:"verified_messages"`   // payloads compared byte by byte, all equal
 	Cost      Cost       `json:"cost"`
 	Counters  Counters   `json:"counters,omitempty"`
+	Path      *Path      `json:"path,omitempty"` // where the fabric has packets
 	Intervals []Interval `json:"intervals,omitempty"`
 	Notes     Notes      `json:"notes,omitempty"`
 }

@@ -53,6 +53,7 @@ type Options struct {
 	RNRRetry uint8         // receiver-not-ready retries of its connections, 0 to 6; 7 is for ever
 	Retry    uint8         // transport retries of its connections, 0 to 7
 	CMWait   time.Duration // bound of each internal step of connecting (address, route); 0 is the fabric's default
+	Path     PathOptions   // of its connections
 }
 
 // DeviceInfo describes a device (one port of it) that can be opened.
@@ -211,6 +212,9 @@ type QPInit struct {
 type QP interface {
 	Num() uint32
 	MaxInline() int
+	// Path returns the path of the connection as the device has it. Before it is connected the
+	// values mean nothing. ErrNotSupported: the fabric has no packets.
+	Path() (Path, error)
 	// PostSend posts the batch in order with one doorbell. It returns the number accepted; an error
 	// is about the first request that was not. wrs and sges may be reused at once. It does not
 	// allocate.

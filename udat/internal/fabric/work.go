@@ -15,6 +15,9 @@ type (
 	WCFlags   = cverbs.WCFlags
 	Status    = cverbs.WCStatus
 	Access    = cverbs.AccessFlags
+
+	Path        = cverbs.Path
+	PathOptions = cverbs.PathOptions
 )
 
 // Operations of a send work request.

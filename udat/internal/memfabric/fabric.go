@@ -143,6 +143,10 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	if opts.RNRRetry > 7 || opts.Retry > 7 {
 		return nil, invalid("open", "retry counts %d and %d must be 0 to 7", opts.RNRRetry, opts.Retry)
 	}
+	if !opts.Path.IsZero() {
+		return nil, fmt.Errorf("%w: %s has no packets, so no type of service, service level, path MTU, GID index or "+
+			"acknowledgement timeout", fabric.ErrNotSupported, deviceName)
+	}
 	d := &Device{
 		f:        f,
 		opts:     opts,

@@ -1,6 +1,7 @@
 package memfabric
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -146,6 +147,10 @@ func (f *Fabric) newQPN() uint32 {
 
 func (q *qp) Num() uint32    { return q.num }
 func (q *qp) MaxInline() int { return q.maxInline }
+
+func (q *qp) Path() (fabric.Path, error) {
+	return fabric.Path{}, fmt.Errorf("%w: %s has no packets", fabric.ErrNotSupported, deviceName)
+}
 
 func (q *qp) is(s qpState) bool { return qpState(q.state.Load()) == s }
 

@@ -89,7 +89,12 @@ func (c *conn) start() error {
 	}
 	c.id = id
 	id.SetData(c)
-	err = id.ResolveAddr(c.local, c.remote, d.opts.CMWait)
+	if tos := d.opts.Path.TOS; tos != nil {
+		err = id.SetTOS(*tos)
+	}
+	if err == nil {
+		err = id.ResolveAddr(c.local, c.remote, d.opts.CMWait)
+	}
 	switch {
 	case err == nil:
 		d.addConn(c)

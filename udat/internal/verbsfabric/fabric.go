@@ -77,6 +77,9 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	if err != nil {
 		return nil, err
 	}
+	if err := p.restrict(opts.Path); err != nil {
+		return nil, err
+	}
 	d, err := open(p, opts, async)
 	if err != nil {
 		return nil, err

@@ -94,6 +94,11 @@ func (l *listener) bind(addr netip.Addr, port uint16) (*cverbs.CMID, error) {
 		return nil, err
 	}
 	id.SetData(l)
+	if tos := l.dev.opts.Path.TOS; tos != nil {
+		if err := id.SetTOS(*tos); err != nil {
+			return nil, errors.Join(err, id.Close())
+		}
+	}
 	if err = id.BindAddr(netip.AddrPortFrom(addr, port)); err == nil {
 		err = id.Listen(kernelBacklog)
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/godat/godat/cverbs"
@@ -20,6 +21,7 @@ type port struct {
 	addrs   []netip.Addr // its IP addresses, best first
 	gid     cverbs.GIDEntry
 	gidText string // why this GID
+	table   []cverbs.GIDEntry
 	iwarp   bool
 	siw     bool // soft-iWARP
 	dev     cverbs.DeviceAttr
@@ -55,7 +57,10 @@ func (p *port) describe(ctx *cverbs.Context) {
 		why = "no GID: " + err.Error()
 	}
 	p.gid, p.gidText = gid, why
-	p.addrs = p.findAddrs(ctx)
+	if all, err := ctx.GIDTable(); err == nil {
+		p.table = slices.DeleteFunc(all, func(e cverbs.GIDEntry) bool { return e.Port != p.num })
+	}
+	p.addrs = p.findAddrs()
 	p.info = fabric.DeviceInfo{
 		Name:   p.device,
 		Fabric: "verbs",
@@ -84,14 +89,57 @@ func (p *port) transport() string {
 	return "IB"
 }
 
+// restrict checks path options against the port. With a GID index the port has that entry's
+// address only.
+func (p *port) restrict(o fabric.PathOptions) error {
+	beyondTOS := o
+	beyondTOS.TOS = nil
+	switch {
+	case p.iwarp && !beyondTOS.IsZero():
+		return fmt.Errorf("%w: iWARP has no service level, path MTU, GID index or acknowledgement timeout to set",
+			fabric.ErrNotSupported)
+	case o.SL != nil && *o.SL > 15:
+		return invalid("service level is %d, must be from 0 to 15", *o.SL)
+	case o.AckTimeout != nil && *o.AckTimeout > 31:
+		return invalid("acknowledgement timeout is %d, must be from 0 to 31", *o.AckTimeout)
+	case o.MTU > p.attr.ActiveMTU.Bytes():
+		return invalid("path MTU is %d, %s has %d", o.MTU, p.info.Name, p.attr.ActiveMTU.Bytes())
+	case o.GIDIndex == nil:
+		return nil
+	}
+	i := slices.IndexFunc(p.table, func(e cverbs.GIDEntry) bool { return e.Index == int(*o.GIDIndex) })
+	if i < 0 {
+		return invalid("GID index is %d, where %s has no GID; it has: %s", *o.GIDIndex, p.info.Name, indexes(p.table))
+	}
+	e := p.table[i]
+	p.gid, p.gidText = e, "the option says so"
+	if p.attr.LinkLayer != cverbs.LinkLayerEthernet {
+		return nil
+	}
+	addr := e.GID.Addr()
+	if addr.IsLinkLocalUnicast() && addr.Is6() {
+		addr = addr.WithZone(e.NetDev)
+	}
+	p.info.Addr, p.info.Addrs, p.addrs = addr, []netip.Addr{addr}, []netip.Addr{addr}
+	return nil
+}
+
+func indexes(table []cverbs.GIDEntry) string {
+	var list []string
+	for _, e := range table {
+		list = append(list, strconv.Itoa(e.Index))
+	}
+	return strings.Join(list, ", ")
+}
+
 // findAddrs returns the port's IP addresses. On RoCE they come from the GID table; else rdma_cm
 // reports which of the host's addresses map to the port.
-func (p *port) findAddrs(ctx *cverbs.Context) []netip.Addr {
+func (p *port) findAddrs() []netip.Addr {
 	var addrs []netip.Addr
-	if table, err := ctx.GIDTable(); err == nil && !p.iwarp && p.attr.LinkLayer == cverbs.LinkLayerEthernet {
-		for _, e := range table {
+	if !p.iwarp && p.attr.LinkLayer == cverbs.LinkLayerEthernet {
+		for _, e := range p.table {
 			a := e.GID.Addr()
-			if e.Port == p.num && e.NetDev == p.gid.NetDev && !e.GID.IsZero() && !a.IsLinkLocalUnicast() &&
+			if e.NetDev == p.gid.NetDev && !e.GID.IsZero() && !a.IsLinkLocalUnicast() &&
 				!slices.Contains(addrs, a) {
 				addrs = append(addrs, a)
 			}

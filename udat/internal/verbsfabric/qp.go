@@ -131,6 +131,14 @@ func (q *qp) decorate(outer fabric.QP) {
 func (q *qp) Num() uint32    { return q.v.Num() }
 func (q *qp) MaxInline() int { return int(q.v.Cap().MaxInline) }
 
+func (q *qp) Path() (fabric.Path, error) {
+	attr, err := q.v.Query()
+	if err != nil {
+		return fabric.Path{}, wrap(err)
+	}
+	return attr.Path(), nil
+}
+
 func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 	if !q.canSend.Load() {
 		return 0, q.notConnected()
@@ -291,6 +299,7 @@ func (q *qp) connect(id *cverbs.CMID, in, out uint8) (moved bool, err error) {
 			attr.RetryCnt = q.dev.opts.Retry
 			attr.RNRRetry = q.dev.opts.RNRRetry
 		}
+		q.dev.opts.Path.Apply(&attr, mask)
 		if err := q.v.Modify(attr, mask); err != nil {
 			return moved, err
 		}

@@ -1,0 +1,157 @@
+package result
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
+// Knobs are settings of a connection's path. An unset one is left to the connection manager and
+// the library.
+type Knobs struct {
+	TOS     Knob `json:"tos,omitzero"`         // IP type of service, or traffic class: DSCP << 2
+	SL      Knob `json:"sl,omitzero"`          // service level; on RoCE the VLAN priority
+	MTU     Knob `json:"mtu_bytes,omitzero"`   // of the path
+	Retry   Knob `json:"retry,omitzero"`       // sends again without an acknowledgement
+	Timeout Knob `json:"ack_timeout,omitzero"` // for an acknowledgement: 4.096 us << Timeout, 0 is without end
+	RNR     Knob `json:"rnr_retry,omitzero"`   // sends again without a receive; 7 is without end
+}
+
+// Knob is an optional number. The zero Knob is unset.
+type Knob struct {
+	n   int
+	set bool
+}
+
+// Set is the Knob of a number.
+func Set(n int) Knob { return Knob{n, true} }
+
+// Get returns the number, and whether there is one.
+func (k Knob) Get() (int, bool) { return k.n, k.set }
+
+// Or returns the number, or n if the Knob is unset.
+func (k Knob) Or(n int) int {
+	if k.set {
+		return k.n
+	}
+	return n
+}
+
+// Byte returns the number for an option where nil means unset.
+func (k Knob) Byte() *uint8 {
+	if !k.set {
+		return nil
+	}
+	b := uint8(k.n)
+	return &b
+}
+
+// MarshalJSON writes the number, or null.
+func (k Knob) MarshalJSON() ([]byte, error) {
+	if !k.set {
+		return []byte("null"), nil
+	}
+	return json.Marshal(k.n)
+}
+
+// UnmarshalJSON reads a number, or null.
+func (k *Knob) UnmarshalJSON(b []byte) error {
+	var n *int
+	if err := json.Unmarshal(b, &n); err != nil {
+		return err
+	}
+	*k = Knob{}
+	if n != nil {
+		*k = Set(*n)
+	}
+	return nil
+}
+
+// KnobFlag is a Knob as the value of a flag.
+type KnobFlag struct {
+	*Knob
+	Scale int // times the flag's number; 0 is 1
+	Most  int // limit of the flag's number; 0: Validate has it
+}
+
+// String returns the number, or nothing.
+func (f KnobFlag) String() string {
+	if f.Knob == nil || !f.set {
+		return ""
+	}
+	return strconv.Itoa(f.n / max(f.Scale, 1))
+}
+
+// Type is the type in the help text.
+func (f KnobFlag) Type() string { return "int" }
+
+// Set reads a number.
+func (f KnobFlag) Set(text string) error {
+	n, err := strconv.ParseInt(text, 0, 32)
+	if err != nil {
+		return fmt.Errorf("%q is not a number", text)
+	}
+	if f.Most > 0 && (n < 0 || n > int64(f.Most)) {
+		return fmt.Errorf("must be from 0 to %d", f.Most)
+	}
+	*f.Knob = Set(int(n) * max(f.Scale, 1))
+	return nil
+}
+
+// list returns the knobs that are set, with flags and limits.
+func (k *Knobs) list() (set []knobRange) {
+	for _, r := range []knobRange{
+		{"tos", k.TOS, 0, 255}, {"sl", k.SL, 0, 15}, {"mtu", k.MTU, 256, 4096}, {"retry", k.Retry, 0, 7},
+		{"timeout", k.Timeout, 0, 31}, {"rnr", k.RNR, 0, 7},
+	} {
+		if r.set {
+			set = append(set, r)
+		}
+	}
+	return set
+}
+
+type knobRange struct {
+	flag string
+	Knob
+	low, high int
+}
+
+func (k *Knobs) validate() error {
+	for _, r := range k.list() {
+		switch {
+		case r.flag == "mtu" && (r.n&(r.n-1) != 0 || r.n < r.low || r.n > r.high):
+			return fmt.Errorf("--mtu %d: must be 256, 512, 1024, 2048 or 4096", r.n)
+		case r.n < r.low || r.n > r.high:
+			return fmt.Errorf("--%s %d: must be from %d to %d", r.flag, r.n, r.low, r.high)
+		}
+	}
+	return nil
+}
+
+// Able refuses knobs that a fabric has not: mem0 has no packets, and iWARP leaves all but the type
+// of service to TCP. mtu is the port's, 0 if unknown; who is the device in the error.
+func (k *Knobs) Able(packets, iwarp bool, mtu int, who string) error {
+	for _, r := range k.list() {
+		switch {
+		case !packets && r.flag != "retry" && r.flag != "rnr":
+			return fmt.Errorf("--%s %d: %s has no packets", r.flag, r.n, who)
+		case iwarp && r.flag != "tos":
+			return fmt.Errorf("--%s %d: %s is iWARP, where TCP decides it", r.flag, r.n, who)
+		case r.flag == "mtu" && mtu > 0 && r.n > mtu:
+			return fmt.Errorf("--mtu %d: the path MTU of %s is %d", r.n, who, mtu)
+		}
+	}
+	return nil
+}
+
+// Path is what the device reports of an end's first connection.
+type Path struct {
+	MTU        int   `json:"mtu_bytes"`
+	TOS        uint8 `json:"tos"`
+	SL         uint8 `json:"sl"`
+	GIDIndex   uint8 `json:"gid_index"`
+	AckTimeout uint8 `json:"ack_timeout"`
+	Retry      uint8 `json:"retry"`
+	RNRRetry   uint8 `json:"rnr_retry"`
+}

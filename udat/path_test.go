@@ -1,0 +1,61 @@
+package udat_test
+
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+)
+
+// TestPath: the device has the path that the options of Open ask for, at both ends; what a fabric
+// has not is refused.
+func TestPath(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		plain := newEnd(t, dev, setup{})
+		_, err := plain.ep.Path()
+		refused(t, err, udat.InvalidState, udat.SubStateEPUnconnected)
+		attr := udat.DeviceAttr(plain.ia)
+		switch {
+		case attr.Info.Fabric == "mem":
+			for _, opt := range []udat.Option{udat.WithTOS(0), udat.WithServiceLevel(0), udat.WithMTU(1024),
+				udat.WithGIDIndex(0), udat.WithAckTimeout(0)} {
+				_, err := udat.Open(dev, opt)
+				assert.ErrorContains(t, err, "has no packets")
+			}
+			return
+		case attr.Transport == "iWARP":
+			_, err := udat.Open(dev, udat.WithMTU(1024))
+			assert.ErrorContains(t, err, "iWARP has no")
+			pair(t, dev, setup{opts: []udat.Option{udat.WithTOS(104)}})
+			return
+		}
+		_, err = udat.Open(dev, udat.WithGIDIndex(255))
+		refused(t, err, udat.InvalidParameter, udat.SubNone)
+		assert.ErrorContains(t, err, "GID index is 255, where "+dev+" has no GID")
+		if attr.MTU < 4096 {
+			_, err = udat.Open(dev, udat.WithMTU(4096))
+			assert.ErrorContains(t, err, "path MTU is 4096, "+dev+" has")
+		}
+		connect(t, plain, newEnd(t, dev, setup{}))
+		by, err := plain.ep.Path()
+		assert.NilError(t, err)
+		a, b := pair(t, dev, setup{opts: []udat.Option{udat.WithTOS(104), udat.WithServiceLevel(3), udat.WithMTU(512),
+			udat.WithGIDIndex(int(by.GIDIndex)), udat.WithAckTimeout(17), udat.WithRetry(5), udat.WithRNRRetry(4)}})
+		want := udat.Path{MTU: 512, TOS: 104, SL: 3, GIDIndex: by.GIDIndex, AckTimeout: 17, Retry: 5, RNRRetry: 4}
+		for _, e := range []*end{a, b} {
+			got, err := e.ep.Path()
+			assert.NilError(t, err)
+			if attr.VendorName == "Soft-RoCE" { // its driver does not report it
+				got.SL = want.SL
+			}
+			assert.Equal(t, got, want)
+		}
+		assert.Assert(t, by != want)
+		got := a.put(0, 4000, 1) // several packets
+		assert.NilError(t, b.ep.PostRecv(b.iov(0, 4000), 1, 0))
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 4000), 2, 0))
+		completion(t, b.recv, 1)
+		assert.DeepEqual(t, b.get(0, 4000), got)
+	})
+}
