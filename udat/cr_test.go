@@ -9,6 +9,8 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
@@ -31,10 +33,10 @@ func TestCRQuery(t *testing.T) {
 		assert.Equal(t, q.State, udat.EPActiveConnectionPending)
 		assert.Equal(t, q.LocalPortQual, p.RemotePortQual)
 		assert.Equal(t, q.RemoteAddr, b.ia.Addr())
-		rule.Proves(t, "EPST-11", "EP-CONNECT-05")
+		rule.Proves(t, "EPST-11", "EP-CONNECT-01", "EP-CONNECT-05")
 		assert.NilError(t, cr.Accept(b.ep, []byte("reply")))
 		everyCallFails(t, []udat.Handle{cr}, reflect.Zero)
-		rule.Proves(t, "CR-ACCEPT-05", "EPST-24", "OBJ-06", "EVD-WAIT-24")
+		rule.Proves(t, "CR-ACCEPT-05", "OBJ-06", "EVD-WAIT-24")
 		ev := expect(t, b.conn, udat.EventConnectionEstablished)
 		assert.Equal(t, len(ev.PrivateData()), 0)
 		rule.Proves(t, "EVT-04", "EPST-25")
@@ -82,7 +84,7 @@ func TestCRAcceptErrors(t *testing.T) {
 		}
 		assert.ErrorIs(t, ask(t, newEnd(t, dev, setup{}), connected, nil).Accept(connected.ep, nil),
 			udat.WithSubtype(udat.InvalidState, udat.SubStateEPConnected))
-		rule.Proves(t, "CR-ACCEPT-07")
+		rule.Proves(t, "CR-ACCEPT-01", "CR-ACCEPT-07")
 		assert.Equal(t, state(t, b.ep), udat.EPUnconnected)
 		assert.NilError(t, cr.Accept(b.ep, nil))
 		expect(t, a.conn, udat.EventConnectionEstablished)
@@ -124,6 +126,46 @@ func TestCRAcceptStates(t *testing.T) {
 			empty(t, a.conn)
 		}
 		rule.Proves(t, "CR-ACCEPT-03")
+	})
+}
+
+// TestCRAcceptPending accepts with an endpoint in each state that it is for, while the device holds
+// back the end of the handshake.
+func TestCRAcceptPending(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, from := range []udat.EPState{udat.EPUnconnected, udat.EPPassiveConnectionPending,
+			udat.EPTentativeConnection} {
+			var script faultfabric.Script
+			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{script: &script})
+			script.On(faultfabric.ConnEvent).With(int(fabric.EventEstablished)).Times(1).Drop()
+			own := b.ep
+			var cr *udat.CR
+			switch from {
+			case udat.EPUnconnected:
+				cr = ask(t, a, b, nil)
+			case udat.EPPassiveConnectionPending:
+				qual, _ := listenReserved(t, b, b.ep)
+				a.call(b, qual, "")
+				cr, own = expect(t, b.cr, udat.EventConnectionRequest).CR, nil
+			case udat.EPTentativeConnection:
+				_, psp, err := b.ia.CreatePSPAny(b.cr, udat.PSPProvider)
+				assert.NilError(t, err)
+				a.call(b, psp.Qual(), "")
+				cr, own = expect(t, b.cr, udat.EventConnectionRequest).CR, nil
+				p, err := cr.Query()
+				assert.NilError(t, err)
+				b.ep = p.LocalEP
+				assert.NilError(t, b.ep.Modify(udat.EPFieldPZ|udat.EPFieldConnectEVD, udat.EPParam{PZ: b.pz, ConnectEVD: b.conn}))
+			}
+			assert.Equal(t, state(t, b.ep), from)
+			assert.NilError(t, cr.Accept(own, nil))
+			assert.Equal(t, state(t, b.ep), udat.EPCompletionPending)
+			assert.Assert(t, !live(cr))
+			expect(t, a.conn, udat.EventConnectionEstablished)
+			assert.Equal(t, state(t, b.ep), udat.EPCompletionPending, "%v", from)
+			empty(t, b.conn)
+		}
+		rule.Proves(t, "EPST-24", "CR-ACCEPT-05")
 	})
 }
 

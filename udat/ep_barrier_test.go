@@ -40,7 +40,7 @@ func TestBindIsBarrier(t *testing.T) {
 		failed(t, a.request, 5, udat.DTOErrRemoteAccess)
 		broken(t, a)
 		targetOfFault(t, b)
-		rule.Proves(t, "F-09", "RMR-BIND-02", "RMR-BIND-03")
+		rule.Proves(t, "F-09", "RMR-BIND-02")
 	})
 }
 

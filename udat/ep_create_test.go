@@ -131,6 +131,8 @@ func TestCreateEPDefaults(t *testing.T) {
 			completion(t, b.recv, udat.Cookie(i))
 			completion(t, a.request, udat.Cookie(i))
 		}
+		empty(t, a.ia.AsyncEVD())
+		empty(t, b.ia.AsyncEVD())
 		rule.Proves(t, "EP-CREATE-04", "EP-CREATE-05")
 	})
 }

@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -92,6 +94,53 @@ func TestGraceful(t *testing.T) {
 			empty(t, evd)
 		}
 		rule.Proves(t, "EPST-30", "EP-DISC-02", "EP-DISC-04", "EP-DISC-10", "EP-DISC-12", "EPST-33", "GAP-46", "GAP-47")
+	})
+}
+
+// TestGracefulUnseen: a request is outstanding until the library has seen its completion, which the
+// device hides here: so any device keeps an endpoint in DISCONNECT_PENDING.
+func TestGracefulUnseen(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, abrupt := range []bool{false, true} {
+			var script faultfabric.Script
+			a, b := pair(t, dev, setup{script: &script})
+			b.receive(0, 1)
+			hidden := script.On(faultfabric.Poll, udat.CompletionQueue(a.request)).Drop()
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, 0))
+			completion(t, b.recv, 1)
+			for range 2 {
+				assert.NilError(t, a.ep.Disconnect(udat.CloseGraceful))
+				assert.Equal(t, state(t, a.ep), udat.EPDisconnectPending)
+			}
+			for _, p := range posters {
+				if err := p.post(a, b, a.iov(0, 8), 3, 0); p.recv {
+					assert.NilError(t, err)
+				} else {
+					refused(t, err, udat.InvalidState, udat.SubStateEPDiscPending)
+				}
+			}
+			if udat.DeviceAttr(a.ia).MaxMW > 0 {
+				_, err := a.window(t).Bind(a.mem.Triplet(0, 8), bothRights, a.ep, 3, 0)
+				refused(t, err, udat.InvalidState, udat.SubStateEPDiscPending)
+			}
+			time.Sleep(quiet)
+			assert.Equal(t, state(t, a.ep), udat.EPDisconnectPending)
+			empty(t, a.conn)
+			if abrupt {
+				assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
+				assert.Equal(t, state(t, a.ep), udat.EPDisconnected)
+			}
+			hidden.Stop()
+			expect(t, a.conn, udat.EventConnectionDisconnected)
+			assert.Equal(t, state(t, a.ep), udat.EPDisconnected)
+			assert.Equal(t, expect(t, a.request, udat.EventDTOCompletion).Cookie, udat.Cookie(2))
+			flushed(t, a.recv, 3)
+			expect(t, b.conn, udat.EventConnectionDisconnected)
+			for _, evd := range []*udat.EVD{a.recv, a.request, a.conn, b.conn} {
+				empty(t, evd)
+			}
+		}
+		rule.Proves(t, "EPST-29", "EPST-30", "EPST-31", "EPST-32", "EPST-54", "EP-DISC-05", "C-31")
 	})
 }
 
@@ -183,6 +232,7 @@ func TestAbruptPrefix(t *testing.T) {
 func TestReset(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 3, MaxRecvDTOs: 4}}), newEnd(t, dev, setup{})
+		fresh := param(t, a.ep)
 		for range 2 {
 			for i := range 3 {
 				assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), udat.Cookie(i), 0))
@@ -211,6 +261,7 @@ func TestReset(t *testing.T) {
 				flushed(t, a.request, 8)
 			}
 			holds(t, a.ep, 0)
+			assert.Assert(t, reflect.DeepEqual(param(t, a.ep), fresh), "%+v, was %+v", param(t, a.ep), fresh)
 			for i := range 4 {
 				assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), udat.Cookie(i), 0))
 			}

@@ -32,8 +32,7 @@ func TestImmediate(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
 		want := a.put(0, 100, 1)
-		b.put(500, 50, 99)
-		before := b.get(500, 50)
+		before := b.put(500, 50, 99)
 		assert.NilError(t, b.ep.PostRecv(b.iov(500, 50), 5, 0))
 		err := a.ep.PostRDMAWriteImmediate(a.iov(0, 100), 1, b.mem.RMRTriplet(0, 100), 0x01020304, 0)
 		if !has(t, a.ia, udat.AttrImmediateData, err) {
@@ -101,6 +100,24 @@ func TestAtomics(t *testing.T) {
 		}
 		assert.ErrorIs(t, a.ep.PostFetchAdd(1, a.lmr(8, udat.PrivLocalRead).Triplet(0, 8), 3, l.RMRTriplet(0, 8), 0),
 			udat.ErrPrivilegesViolation)
+		// The depth for reads holds for them too: so many are under way at once, none where it is 0.
+		one, far := *a, *b
+		one.ep, far.ep = a.another(&udat.EPAttr{MaxRDMAReadOut: 1}), b.another(&udat.EPAttr{MaxRDMAReadIn: 1})
+		connect(t, &one, &far)
+		clear(word)
+		for i := range 8 {
+			assert.NilError(t, one.ep.PostFetchAdd(1, a.mem.Triplet(8*i, 8), udat.Cookie(i), l.RMRTriplet(16, 8), 0))
+		}
+		for i := range 8 {
+			completion(t, a.request, udat.Cookie(i))
+			assert.Equal(t, binary.NativeEndian.Uint64(a.get(8*i, 8)), uint64(i))
+		}
+		one.ep, far.ep = a.another(&udat.EPAttr{MaxRDMAReadOut: udat.None}), b.another(nil)
+		connect(t, &one, &far)
+		for _, err := range []error{one.ep.PostFetchAdd(1, a.mem.Triplet(0, 8), 3, l.RMRTriplet(16, 8), 0),
+			one.ep.PostCmpSwap(1, 2, a.mem.Triplet(0, 8), 3, l.RMRTriplet(16, 8), 0)} {
+			refused(t, err, udat.InvalidParameter, udat.SubArg5)
+		}
 		// remote read and write are not enough
 		assert.NilError(t, a.ep.PostFetchAdd(1, a.mem.Triplet(0, 8), 4, b.mem.RMRTriplet(0, 8), 0))
 		failed(t, a.request, 4, udat.DTOErrRemoteAccess)

@@ -120,6 +120,12 @@ func (e *end) everyField() (udat.EPField, udat.EPParam) {
 func TestEPModify(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		assert.NilError(t, b.ep.PostRecv(nil, 77, 0)) // its event is on the old dispatcher, and goes with that
+		connect(t, a, b)
+		part(t, a, b, udat.CloseAbrupt)
+		assert.NilError(t, a.ep.Reset())
+		assert.NilError(t, b.ep.Reset())
+		assert.Equal(t, udat.Queued(b.recv), 1)
 		mask, want := b.everyField()
 		assert.NilError(t, b.ep.Modify(mask, want))
 		got := param(t, b.ep)
@@ -138,6 +144,8 @@ func TestEPModify(t *testing.T) {
 		}
 		refused(t, b.ep.PostRecv(b.iov(0, 10), 9, 0), udat.InsufficientResources)
 		connect(t, a, b)
+		assert.DeepEqual(t, param(t, b.ep).Attr, want.Attr)
+		rule.Proves(t, "EPST-45", "ATTR-01")
 		for i := range 9 {
 			data := a.put(0, 10, byte(i))
 			assert.NilError(t, a.ep.PostSend(a.iov(0, 10), udat.Cookie(i), 0))
@@ -147,7 +155,7 @@ func TestEPModify(t *testing.T) {
 		}
 		assert.ErrorIs(t, b.ep.PostSend(b.iov(0, 1001), 1, 0), udat.ErrInvalidParameter)
 		assert.NilError(t, b.ep.PostSend(b.iov(0, 1), 1, udat.CompletionUnsignalled))
-		rule.Proves(t, "OBJ-09", "EPST-02")
+		rule.Proves(t, "OBJ-09", "EVD-FREE-01", "EPST-02")
 	})
 }
 

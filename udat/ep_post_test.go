@@ -229,7 +229,7 @@ func TestPostFlags(t *testing.T) {
 			empty(t, a.request)
 			rule.Proves(t, "RMR-BIND-07")
 		}
-		rule.Proves(t, "F-04", "F-06", "F-11", "EVD-29", "EP-STATUS-03")
+		rule.Proves(t, "F-04", "F-06", "EVD-29")
 	})
 }
 

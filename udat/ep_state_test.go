@@ -185,7 +185,6 @@ func TestCallsByState(t *testing.T) {
 				return !attr.Acknowledged && slices.Contains([]string{"EPST-54", "C-31", "EP-DISC-05"}, r) // of DISCONNECT_PENDING
 			})...)
 		}
-		rule.Proves(t, "EPST-56")
 	})
 }
 

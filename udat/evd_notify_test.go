@@ -74,7 +74,7 @@ func TestNotifyUnsignalledRequests(t *testing.T) {
 		completion(t, a.request, 2)
 		completion(t, a.request, 4)
 		empty(t, a.request)
-		rule.Proves(t, "EVD-29")
+		rule.Proves(t, "EVD-29", "F-11")
 	})
 }
 
@@ -243,6 +243,10 @@ func TestNotifyOtherStreams(t *testing.T) {
 		w = waitOn(t, b.conn, udat.Infinite, 1)
 		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
 		assert.Equal(t, w.result(t).ev.Number, udat.EventConnectionDisconnected)
+		c := newEnd(t, dev, setup{})
+		w = waitOn(t, c.ia.AsyncEVD(), udat.Infinite, 1)
+		c.alarm()
+		assert.Equal(t, w.result(t).ev.Number, udat.EventAsyncEPSoftHighWatermark)
 		rule.Proves(t, "EVD-26", "EVD-02", "EVD-POSTSE-02")
 	})
 }

@@ -124,6 +124,7 @@ func TestOverflowLosesShared(t *testing.T) {
 		b.share(t, s, udat.EPAttr{})
 		connect(t, a, b)
 		b.flood(t, a, 4600)
+		assert.Equal(t, expect(t, b.ia.AsyncEVD(), udat.EventAsyncEVDOverflow).Object, udat.Handle(b.request))
 		kept := udat.Queued(b.request)
 		for i := range udat.Cookie(2) {
 			assert.NilError(t, s.PostRecv(b.iov(0, 8), i))

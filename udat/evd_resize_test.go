@@ -13,7 +13,6 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
-// x
 func TestEVDResize(t *testing.T) {
 	onEachKind(t, func(t *testing.T, ia *udat.IA, evd *udat.EVD) {
 		for i := range 8 {

@@ -138,73 +138,99 @@ func TestStreamFlagsAgree(t *testing.T) {
 }
 
 // TestStreamsEveryKind shows one dispatcher that takes all six streams, and what each of their
-// events says.
+// events says, by Wait and by Dequeue.
 func TestStreamsEveryKind(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a := newEnd(t, dev, setup{streams: udat.EVDDefault | udat.EVDSoftware})
-		evd := a.conn
-		class := func(ev udat.Event, bits udat.EventNumber) {
-			t.Helper()
-			assert.Equal(t, ev.Number&^0xfff, bits)
-			assert.Equal(t, ev.EVD, evd)
-		}
-		b := newEnd(t, dev, setup{qlen: 1, opts: []udat.Option{udat.WithAsyncEVD(evd)}})
-		psp := listen(t, a)
-		assert.NilError(t, b.ep.Connect(a.ia.Addr(), psp.Qual(), patience, []byte("hello"), udat.QoSBestEffort,
-			udat.ConnectDefault))
-		ev := expect(t, evd, udat.EventConnectionRequest)
-		class(ev, 0x2000)
-		assert.Equal(t, ev.Object, udat.Handle(psp))
-		assert.Equal(t, ev.ConnQual(), psp.Qual())
-		assert.Equal(t, ev.LocalAddr(), a.ia.Addr())
-		assert.NilError(t, ev.CR.Accept(a.ep, nil))
-		ev = expect(t, evd, udat.EventConnectionEstablished)
-		class(ev, 0x4000)
-		assert.Equal(t, ev.EP, a.ep)
-		expect(t, b.conn, udat.EventConnectionEstablished)
-		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 100), 7, b.mem.RMRTriplet(0, 100), 0))
-		ev = completion(t, evd, 7)
-		class(ev, 0)
-		assert.Equal(t, ev.EP, a.ep)
-		assert.Equal(t, ev.Length, uint64(100))
-		assert.Equal(t, ev.Operation, udat.DTORDMAWrite)
-		soft(t, evd, "payload")
-		ev = expect(t, evd, udat.EventSoftware)
-		class(ev, 0x10000)
-		assert.Equal(t, ev.Software, any("payload"))
-		for i := range udat.Cookie(3) { // overflow a queue of one
-			assert.NilError(t, b.ep.PostRDMAWrite(b.iov(0, 1), i, a.mem.RMRTriplet(0, 1), 0))
-		}
-		until(t, "the writes complete", func() bool {
-			_, _, idle, err := b.ep.GetStatus()
-			assert.NilError(t, err)
-			return idle
-		})
-		ev = expect(t, evd, udat.EventAsyncEVDOverflow)
-		class(ev, 0x8000)
-		assert.Equal(t, ev.Object, udat.Handle(b.request))
-		assert.Equal(t, ev.Reason, uint32(udat.ReasonEVDOverflow))
-		rmr, err := a.pz.CreateRMR()
-		if errors.Is(err, udat.ErrModelNotSupported) {
-			t.Log(err)
-		} else {
-			assert.NilError(t, err)
-			_, err = rmr.Bind(a.mem.Triplet(0, 64), udat.PrivRemoteRead, a.ep, 9, 0)
-			assert.NilError(t, err)
-			ev = expect(t, evd, udat.EventRMRBindCompletion)
-			class(ev, 0x1000)
-			assert.Equal(t, ev.RMR, rmr)
-			assert.Equal(t, ev.Cookie, udat.Cookie(9))
-			assert.Equal(t, ev.Status, udat.DTOSuccess)
-		}
-		assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
-		ev = expect(t, evd, udat.EventConnectionDisconnected)
-		class(ev, 0x4000)
-		empty(t, evd)
-		rule.Proves(t, "EVD-WAIT-02", "EVD-06", "EVD-02", "EVT-01", "EVD-DEQ-04")
-		assert.Equal(t, udat.EventAsyncSRQLowWatermark&^0xfff, udat.EventNumber(0x8000))
-		assert.Equal(t, udat.EventAsyncEPSoftHighWatermark&^0xfff, udat.EventNumber(0x8000))
+		t.Run("wait", func(t *testing.T) { everyKind(t, dev, next, "EVD-WAIT-02") })
+		t.Run("dequeue", func(t *testing.T) { everyKind(t, dev, polled, "EVD-DEQ-04") })
 	})
+}
+
+// polled is next by Dequeue.
+func polled(t *testing.T, evd *udat.EVD) (ev udat.Event) {
+	t.Helper()
+	eventually(t, func() (ok bool) {
+		var err error
+		ev, err = evd.Dequeue()
+		return err == nil
+	}, "no event")
+	return ev
+}
+
+func everyKind(t *testing.T, dev string, take func(*testing.T, *udat.EVD) udat.Event, proves string) {
+	expect := func(t *testing.T, evd *udat.EVD, number udat.EventNumber) udat.Event {
+		t.Helper()
+		ev := take(t, evd)
+		assert.Equal(t, ev.Number, number, "%s", describe(ev))
+		return ev
+	}
+	a := newEnd(t, dev, setup{streams: udat.EVDDefault | udat.EVDSoftware})
+	evd := a.conn
+	class := func(ev udat.Event, bits udat.EventNumber) {
+		t.Helper()
+		assert.Equal(t, ev.Number&^0xfff, bits)
+		assert.Equal(t, ev.EVD, evd)
+	}
+	b := newEnd(t, dev, setup{qlen: 1, opts: []udat.Option{udat.WithAsyncEVD(evd)}})
+	psp := listen(t, a)
+	assert.NilError(t, b.ep.Connect(a.ia.Addr(), psp.Qual(), patience, []byte("hello"), udat.QoSBestEffort,
+		udat.ConnectDefault))
+	ev := expect(t, evd, udat.EventConnectionRequest)
+	class(ev, 0x2000)
+	assert.Equal(t, ev.Object, udat.Handle(psp))
+	assert.Equal(t, ev.ConnQual(), psp.Qual())
+	assert.Equal(t, ev.LocalAddr(), a.ia.Addr())
+	asked, err := ev.CR.Query()
+	assert.NilError(t, err)
+	assert.Equal(t, string(asked.PrivateData), "hello")
+	assert.NilError(t, ev.CR.Accept(a.ep, []byte("welcome")))
+	ev = expect(t, evd, udat.EventConnectionEstablished)
+	class(ev, 0x4000)
+	assert.Equal(t, ev.EP, a.ep)
+	assert.Equal(t, string(expect(t, b.conn, udat.EventConnectionEstablished).PrivateData()), "welcome")
+	assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 100), 7, b.mem.RMRTriplet(0, 100), 0))
+	ev = expect(t, evd, udat.EventDTOCompletion)
+	assert.Assert(t, ev.Status == udat.DTOSuccess && ev.Cookie == 7, "%s", describe(ev))
+	class(ev, 0)
+	assert.Equal(t, ev.EP, a.ep)
+	assert.Equal(t, ev.Length, uint64(100))
+	assert.Equal(t, ev.Operation, udat.DTORDMAWrite)
+	soft(t, evd, "payload")
+	ev = expect(t, evd, udat.EventSoftware)
+	class(ev, 0x10000)
+	assert.Equal(t, ev.Software, any("payload"))
+	for i := range udat.Cookie(3) { // overflow a queue of one
+		assert.NilError(t, b.ep.PostRDMAWrite(b.iov(0, 1), i, a.mem.RMRTriplet(0, 1), 0))
+	}
+	until(t, "the writes complete", func() bool {
+		_, _, idle, err := b.ep.GetStatus()
+		assert.NilError(t, err)
+		return idle
+	})
+	ev = expect(t, evd, udat.EventAsyncEVDOverflow)
+	class(ev, 0x8000)
+	assert.Equal(t, ev.Object, udat.Handle(b.request))
+	assert.Equal(t, ev.Reason, uint32(udat.ReasonEVDOverflow))
+	rmr, err := a.pz.CreateRMR()
+	if errors.Is(err, udat.ErrModelNotSupported) {
+		t.Log(err)
+	} else {
+		assert.NilError(t, err)
+		_, err = rmr.Bind(a.mem.Triplet(0, 64), udat.PrivRemoteRead, a.ep, 9, 0)
+		assert.NilError(t, err)
+		ev = expect(t, evd, udat.EventRMRBindCompletion)
+		class(ev, 0x1000)
+		assert.Equal(t, ev.RMR, rmr)
+		assert.Equal(t, ev.Cookie, udat.Cookie(9))
+		assert.Equal(t, ev.Status, udat.DTOSuccess)
+	}
+	assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
+	ev = expect(t, evd, udat.EventConnectionDisconnected)
+	class(ev, 0x4000)
+	empty(t, evd)
+	rule.Proves(t, proves, "EVD-06", "EVD-02", "EVT-01")
+	assert.Equal(t, udat.EventAsyncSRQLowWatermark&^0xfff, udat.EventNumber(0x8000))
+	assert.Equal(t, udat.EventAsyncEPSoftHighWatermark&^0xfff, udat.EventNumber(0x8000))
 }
 
 // TestStreamsOverflow shows that an overflow is told once each time, and that nothing is lost.

@@ -126,7 +126,7 @@ func TestEVDQuery(t *testing.T) {
 		var none *udat.EVD
 		_, err = none.Query()
 		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
-		rule.Proves(t, "EVD-QUERY-01", "GEN-07")
+		rule.Proves(t, "EVD-QUERY-01", "EVD-CREATE-01", "GEN-07")
 		for _, c := range []struct {
 			do    func() error
 			state udat.EVDState
@@ -141,6 +141,9 @@ func TestEVDQuery(t *testing.T) {
 			assert.NilError(t, c.do())
 			sees(c.state | udat.EVDConfigNotify)
 		}
+		assert.Equal(t, [7]udat.EVDState{udat.EVDEnabled, udat.EVDDisabled, udat.EVDWaitable, udat.EVDUnwaitable,
+			udat.EVDConfigNotify, udat.EVDConfigSolicited, udat.EVDConfigThreshold},
+			[7]udat.EVDState{0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x30})
 		rule.Proves(t, "EVD-QUERY-02", "EVD-07", "EVD-SETUNW-01", "EVD-CLRUNW-01")
 		for _, c := range []struct {
 			flags udat.CompletionFlags
@@ -156,6 +159,13 @@ func TestEVDQuery(t *testing.T) {
 			sees(udat.EVDEnabled | udat.EVDWaitable | c.state)
 			assert.NilError(t, ep.Free())
 			sees(udat.EVDEnabled | udat.EVDWaitable | udat.EVDConfigNotify)
+			if c.flags == udat.CompletionSolicitedWait {
+				continue // for receives only
+			}
+			ep, err = ia.CreateEP(pz, nil, evd, nil, &udat.EPAttr{RequestCompletionFlags: c.flags})
+			assert.NilError(t, err)
+			sees(udat.EVDEnabled | udat.EVDWaitable | c.state)
+			assert.NilError(t, ep.Free())
 		}
 		rule.Proves(t, "EVD-08", "EVD-QUERY-02")
 	})
@@ -225,7 +235,7 @@ func TestEVDFree(t *testing.T) {
 		evd := e.evd(4, udat.EVDSoftware|udat.EVDDTO)
 		soft(t, evd, 0)
 		assert.NilError(t, evd.Free())
-		rule.Proves(t, "EVD-FREE-01", "OBJ-08")
+		rule.Proves(t, "OBJ-08")
 		_, err := evd.Dequeue()
 		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
 		_, _, err = evd.Wait(0, 1)

@@ -98,11 +98,19 @@ func TestAsyncDispatcher(t *testing.T) {
 		assert.Assert(t, evd == nil && c.ia.AsyncEVD() == nil)
 		c.alarm() // to nobody
 		empty(t, async)
-		rule.Proves(t, "IA-OPEN-08")
+		rule.Proves(t, "IA-OPEN-08", "IA-QUERY-03")
+		gentle := open(t, dev, udat.WithAsyncEVD(async))
+		assert.NilError(t, gentle.Close(udat.CloseGraceful))
+		assert.Assert(t, live(async))
 		assert.NilError(t, a.ia.Close(udat.CloseAbrupt))
-		assert.Assert(t, !live(async))
-		_, err = async.Dequeue()
-		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		gentle = open(t, dev)
+		own := gentle.AsyncEVD()
+		assert.NilError(t, gentle.Close(udat.CloseGraceful))
+		for _, gone := range []*udat.EVD{async, own} {
+			assert.Assert(t, !live(gone))
+			_, err = gone.Dequeue()
+			assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		}
 		rule.Proves(t, "IA-CLOSE-05")
 	})
 }
@@ -168,7 +176,7 @@ func TestAsyncWhileOpening(t *testing.T) {
 		}
 		_, err := udat.Open(dev+"x", tell)
 		assert.ErrorIs(t, err, udat.ErrProviderNotFound)
-		rule.Proves(t, "IA-OPEN-06")
+		rule.Proves(t, "IA-OPEN-06", "EVT-03")
 	})
 }
 

@@ -55,21 +55,63 @@ func TestPSP(t *testing.T) {
 			expect(t, a.conn, udat.EventConnectionEstablished)
 		}
 		rule.Proves(t, "PSP-CREATE-01", "PSP-CREATE-02")
-		a := newEnd(t, dev, setup{})
-		a.call(b, qual, "")
-		cr := expect(t, b.cr, udat.EventConnectionRequest).CR
 		assert.NilError(t, psp.Free())
 		_, err = psp.Query()
 		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
-		assert.NilError(t, cr.Accept(b.ep, nil))
-		expect(t, a.conn, udat.EventConnectionEstablished)
-		expect(t, b.conn, udat.EventConnectionEstablished)
-		rule.Proves(t, "PSP-FREE-03", "OBJ-10")
 		c := newEnd(t, dev, setup{})
 		c.call(b, qual, "")
 		expect(t, c.conn, udat.EventConnectionNonPeerRejected)
 		empty(t, b.cr)
 		rule.Proves(t, "PSP-FREE-01")
+	})
+}
+
+// TestPSPFreeLeavesRequests frees service points whose requests are taken or still queued: they and
+// the provider's endpoints are as good as ever.
+func TestPSPFreeLeavesRequests(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, flags := range []udat.PSPFlags{udat.PSPConsumer, udat.PSPProvider} {
+			b := newEnd(t, dev, setup{})
+			qual, psp, err := b.ia.CreatePSPAny(b.cr, flags)
+			assert.NilError(t, err)
+			callers := map[uint64]*end{}
+			for range 4 {
+				a := newEnd(t, dev, setup{})
+				queued := udat.Queued(b.cr)
+				a.call(b, qual, "hello")
+				until(t, "the request is queued", func() bool { return udat.Queued(b.cr) == queued+1 })
+				callers[param(t, a.ep).LocalPortQual] = a
+			}
+			var requests []*udat.CR
+			for i := range 4 {
+				if i == 2 {
+					assert.NilError(t, psp.Free())
+				}
+				requests = append(requests, expect(t, b.cr, udat.EventConnectionRequest).CR)
+			}
+			for i, cr := range requests {
+				p, err := cr.Query()
+				assert.NilError(t, err)
+				assert.Equal(t, string(p.PrivateData), "hello")
+				a := callers[p.RemotePortQual]
+				if i%2 == 0 {
+					assert.NilError(t, cr.Reject(nil))
+					expect(t, a.conn, udat.EventConnectionPeerRejected)
+					continue
+				}
+				own := b.another(nil)
+				ep := own
+				if flags == udat.PSPProvider {
+					ep, own = p.LocalEP, nil
+					assert.NilError(t, ep.Modify(udat.EPFieldPZ|udat.EPFieldConnectEVD, udat.EPParam{PZ: b.pz, ConnectEVD: b.conn}))
+				}
+				assert.NilError(t, cr.Accept(own, nil))
+				assert.Equal(t, expect(t, b.conn, udat.EventConnectionEstablished).EP, ep)
+				expect(t, a.conn, udat.EventConnectionEstablished)
+			}
+			empty(t, b.cr)
+		}
+		rule.Proves(t, "PSP-FREE-03", "OBJ-10")
 	})
 }
 

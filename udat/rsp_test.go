@@ -93,7 +93,9 @@ func TestRSPRejectAndFree(t *testing.T) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		qual, _ := listenReserved(t, b, b.ep)
 		a.call(b, qual, "")
-		assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Reject(nil))
+		cr := expect(t, b.cr, udat.EventConnectionRequest).CR
+		assert.NilError(t, cr.Reject(nil))
+		assert.Assert(t, !live(cr))
 		expect(t, a.conn, udat.EventConnectionPeerRejected)
 		assert.Equal(t, state(t, b.ep), udat.EPUnconnected)
 		rule.Proves(t, "EPST-22", "CR-REJECT-01", "CR-REJECT-02")

@@ -169,13 +169,13 @@ func (s *SRQ) Query() (SRQParam, error) {
 	defer s.mu.Unlock()
 	p := SRQParam{
 		IA: s.obj.ia, PZ: s.pz, MaxRecvDTOs: s.maxRecv, MaxRecvIOV: s.maxIOV, LowWatermark: s.lowMark,
-		AvailableDTOCount: s.hw.Available(), OutstandingDTOCount: int(s.outstanding.Load()),
+		AvailableDTOCount: ValueUnknown, OutstandingDTOCount: int(s.outstanding.Load()),
+	}
+	if s.obj.ia.device.Attr().SRQExactCounts {
+		p.AvailableDTOCount = s.hw.Available()
 	}
 	if s.failed {
 		p.State = SRQError
-	}
-	if p.AvailableDTOCount < 0 {
-		p.AvailableDTOCount = ValueUnknown
 	}
 	return p, nil
 }

@@ -60,8 +60,13 @@ func TestRecvQuerySRQ(t *testing.T) {
 				completion(t, a.request, i)
 				completion(t, b.recv, i)
 				holds(t, b.ep, want)
+				available(t, s, 0)
+			}
+			if want == udat.ValueUnknown {
+				refused(t, b.ep.SetWatermark(3, 4), udat.ModelNotSupported)
 			}
 		}
+		rule.Proves(t, "SRQ-QUERY-03", "EP-WMARK-08")
 		rule.Proves(t, "EP-RECVQ-08", "EP-RECVQ-09", "V-35", "C-32")
 	})
 }

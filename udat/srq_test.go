@@ -644,6 +644,13 @@ func TestSRQEndpoint(t *testing.T) {
 		} else {
 			assert.ErrorIs(t, err, udat.ErrInvalidParameter)
 		}
+		one := newEnd(t, dev, setup{script: &faultfabric.Script{Attr: func(d *fabric.Attr) { d.SRQOtherPD = false }}})
+		only := one.shared(t, udat.SRQAttr{MaxRecvDTOs: 4})
+		pz, err = one.ia.CreatePZ()
+		assert.NilError(t, err)
+		_, err = one.ia.CreateEPWithSRQ(pz, one.recv, one.request, one.conn, only, &udat.EPAttr{})
+		refused(t, err, udat.InvalidParameter)
+		one.share(t, only, udat.EPAttr{})
 		rule.Proves(t, "EP-CREATESRQ-05")
 		plain, err := e.ia.CreateEPWithSRQ(e.pz, nil, nil, nil, s, &udat.EPAttr{})
 		assert.NilError(t, err)
