@@ -165,7 +165,7 @@ func TestCRAcceptPending(t *testing.T) {
 			assert.Equal(t, state(t, b.ep), udat.EPCompletionPending, "%v", from)
 			empty(t, b.conn)
 		}
-		rule.Proves(t, "EPST-24", "CR-ACCEPT-05")
+		rule.Proves(t, "EPST-04", "EPST-24", "CR-ACCEPT-05")
 	})
 }
 

@@ -98,6 +98,9 @@ func TestAtomics(t *testing.T) {
 			assert.ErrorIs(t, a.ep.PostFetchAdd(1, c.local, 3, c.remote, 0), udat.ErrInvalidParameter)
 			assert.ErrorIs(t, a.ep.PostCmpSwap(1, 2, c.local, 3, c.remote, 0), udat.ErrInvalidParameter)
 		}
+		_, err = a.ep.PostBatch([]udat.Op{{Kind: udat.OpFetchAdd, Remote: l.RMRTriplet(0, 8),
+			IOV: []udat.LMRTriplet{a.mem.Triplet(0, 4), a.mem.Triplet(4, 4)}}})
+		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
 		assert.ErrorIs(t, a.ep.PostFetchAdd(1, a.lmr(8, udat.PrivLocalRead).Triplet(0, 8), 3, l.RMRTriplet(0, 8), 0),
 			udat.ErrPrivilegesViolation)
 		// The depth for reads holds for them too: so many are under way at once, none where it is 0.

@@ -43,8 +43,12 @@ var endings = []struct {
 func TestFlush(t *testing.T) {
 	const work = 10
 	onEach(t, func(t *testing.T, dev string) {
+		all := acknowledged(newEnd(t, dev, setup{}))
 		for _, shared := range []bool{false, true} {
 			for _, how := range endings {
+				if !all && strings.HasPrefix(how.name, "graceful") {
+					continue // nothing keeps the endpoint in DISCONNECT_PENDING
+				}
 				t.Run(how.name, func(t *testing.T) {
 					s := setup{attr: &udat.EPAttr{MaxRequestDTOs: 3 * work, MaxRecvDTOs: 3 * work}}
 					a, b := newEnd(t, dev, s), newEnd(t, dev, setup{})
@@ -54,11 +58,8 @@ func TestFlush(t *testing.T) {
 					}
 					connect(t, a, b)
 					sends := work
-					if !acknowledged(a) {
+					if !all {
 						sends = 0
-						if strings.HasPrefix(how.name, "graceful") {
-							needAcknowledged(t, a)
-						}
 					}
 					for i := range work {
 						assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), udat.Cookie(100+i), 0))
@@ -124,7 +125,9 @@ func TestFlush(t *testing.T) {
 		}
 		rule.Proves(t, "EPST-51", "EPST-52", "EPST-53", "EPST-56", "EPST-57", "EP-SEND-03", "EP-RECV-05", "EP-READ-04",
 			"EP-WRITE-03", "EP-DISC-12")
-		needAcknowledged(t, newEnd(t, dev, setup{}))
+		if !all {
+			return
+		}
 		rule.Proves(t, "EPST-28", "EPST-31", "EPST-32", "EPST-33", "EPST-40", "EPST-42", "EP-DISC-02", "EP-DISC-03",
 			"EP-DISC-05", "EP-DISC-10",
 			"EP-FREE-03", "F-04", "GAP-47", "GAP-48", "GAP-50", "GAP-60")
@@ -283,7 +286,7 @@ func TestFlushAtOnce(t *testing.T) {
 				return time.Since(begun)
 			})
 		}
-		rule.Proves(t, "EPST-40", "EPST-51", "EPST-52", "EPST-33", "EPST-28", "EPST-53", "EP-RECV-05", "EP-SEND-03",
+		rule.Proves(t, "EPST-40", "EPST-51", "EPST-52", "EPST-33", "EPST-28", "EPST-53", "EPST-56", "EP-RECV-05", "EP-SEND-03",
 			"EP-READ-04", "EP-WRITE-03",
 			"EP-DISC-12")
 	})

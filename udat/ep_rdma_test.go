@@ -140,7 +140,6 @@ func targetOfFault(t *testing.T, b *end) {
 func TestRemoteFaults(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
-		needAcknowledged(t, a)
 		for _, write := range []bool{false, true} {
 			for _, f := range remoteFaults {
 				t.Run(fmt.Sprintf("%s, write %v", f.name, write), func(t *testing.T) {
@@ -152,6 +151,16 @@ func TestRemoteFaults(t *testing.T) {
 					post := a.ep.PostRDMARead
 					if write {
 						post = a.ep.PostRDMAWrite
+					}
+					if !acknowledged(a) {
+						if write && f.name == "lacks the privilege" {
+							return // what is written locally is open to who knows the key
+						}
+						assert.NilError(t, post(a.iov(0, 64), 1, remote, 0))
+						noAccess(t, a, b, 1)
+						sameBytes(t, b.get(0, 1000), before)
+						again(t, a, b)
+						return
 					}
 					assert.NilError(t, post(a.iov(0, 64), 1, remote, udat.CompletionSuppress))
 					assert.NilError(t, a.ep.PostSend(nil, 2, 0))
@@ -174,9 +183,10 @@ func TestRemoteFaults(t *testing.T) {
 				})
 			}
 		}
-		rule.Proves(t, "EP-READ-05", "EP-WRITE-04", "POST-16", "EPST-34", "EPST-40", "F-04", "GAP-51", "GAP-61", "OBJ-03",
-			"LMR-FREE-03",
-			"LMR-CREATE-05")
+		rule.Proves(t, "EP-READ-05", "EP-WRITE-04", "POST-16", "EPST-34", "GAP-51", "OBJ-03")
+		if acknowledged(a) {
+			rule.Proves(t, "EPST-40", "F-04", "GAP-61", "LMR-FREE-03", "LMR-CREATE-05")
+		}
 	})
 }
 

@@ -341,7 +341,10 @@ func TestPSPFreeRace(t *testing.T) {
 				expect(t, a.conn, udat.EventConnectionPeerRejected)
 			}
 			assert.NilError(t, a.ep.Reset())
+			empty(t, a.conn)
 		}
+		time.Sleep(quiet)
+		empty(t, b.cr) // what was refused leaves no trace
 		rule.Proves(t, "PSP-FREE-02")
 	})
 }
