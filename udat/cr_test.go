@@ -39,6 +39,7 @@ func TestCRQuery(t *testing.T) {
 		rule.Proves(t, "CR-ACCEPT-05", "OBJ-06", "EVD-WAIT-24")
 		ev := expect(t, b.conn, udat.EventConnectionEstablished)
 		assert.Equal(t, len(ev.PrivateData()), 0)
+		assert.Equal(t, state(t, b.ep), udat.EPConnected)
 		rule.Proves(t, "EVT-04", "EPST-25")
 		private := expect(t, a.conn, udat.EventConnectionEstablished).PrivateData()
 		assert.Equal(t, string(private), "reply")

@@ -249,7 +249,7 @@ func TestReceiverNotReady(t *testing.T) {
 			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))
 			completion(t, a.request, 1)
 			broken(t, a, b)
-			rule.Proves(t, "EP-RECV-15", "EPST-34")
+			rule.Proves(t, "EP-RECV-15", "EPST-34", "EP-WMARK-06")
 			return
 		}
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))

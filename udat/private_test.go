@@ -74,6 +74,8 @@ func TestPrivateData(t *testing.T) {
 			same("accept", ev.PrivateData(), ev.PrivateDataPadded(), back)
 			assert.Equal(t, ev.EP, a.ep)
 			assert.Equal(t, len(expect(t, b.conn, udat.EventConnectionEstablished).PrivateData()), 0)
+			assert.Equal(t, state(t, a.ep), udat.EPConnected)
+			assert.Equal(t, state(t, b.ep), udat.EPConnected)
 			part(t, b, a, udat.CloseAbrupt)
 			all = append(all, kept{ev.PrivateData(), back})
 			assert.NilError(t, a.ep.Reset())
