@@ -286,7 +286,8 @@ func TestFlushAtOnce(t *testing.T) {
 				return time.Since(begun)
 			})
 		}
-		rule.Proves(t, "EPST-40", "EPST-51", "EPST-52", "EPST-33", "EPST-28", "EPST-53", "EPST-56", "EP-RECV-05", "EP-SEND-03",
+		rule.Proves(t, "EPST-40", "EPST-51", "EPST-52", "EPST-33", "EPST-28", "EPST-53", "EPST-56", "EP-RECV-05",
+			"EP-SEND-03",
 			"EP-READ-04", "EP-WRITE-03",
 			"EP-DISC-12")
 	})
