@@ -21,10 +21,11 @@ func (a *app) doctor() *cobra.Command {
 			"The last line says ready, or the first thing to mend.",
 		Example: "  datperf doctor\n  datperf doctor HOST      after: datperf server, on HOST",
 	}
-	port := c.Flags().Int("port", engine.DefaultPort, portUsage)
+	var control controlFlags
+	control.register(c.Flags())
 	device := deviceFlag(c, "`device` of this host for the way (default: the one that reaches the server)")
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		if err := checkPort(*port); err != nil {
+		if _, err := control.check(); err != nil {
 			return err
 		}
 		findings := doctor.Examine()
@@ -35,7 +36,7 @@ func (a *app) doctor() *cobra.Command {
 		}
 		a.show("this host", findings)
 		if len(args) > 0 {
-			findings = append(findings, a.tryWay(*device, args[0], *port)...)
+			findings = append(findings, a.tryWay(*device, args[0], &control)...)
 		}
 		fmt.Fprintf(a.stdout, "\n%s\n", doctor.Verdict(findings))
 		if doctor.Worst(findings) == doctor.Fail {
@@ -85,15 +86,15 @@ func (a *app) tryDevice(name string) doctor.Finding {
 }
 
 // tryWay has the server examine its host, and exchanges messages with it.
-func (a *app) tryWay(device, address string, port int) []doctor.Finding {
+func (a *app) tryWay(device, address string, control *controlFlags) []doctor.Finding {
 	plan, err := verified(fmt.Sprintf("%d,%d", doctor.Small, doctor.Large))
 	if err != nil {
 		return []doctor.Finding{{Level: doctor.Fail, What: err.Error()}}
 	}
-	conn, err := engine.Dial(a.ctx, address, port)
+	conn, err := control.dial(a.ctx, address)
 	if err != nil {
 		return a.way([]doctor.Finding{{Level: doctor.Fail, What: err.Error(),
-			Advice: fmt.Sprintf("start a server there; a firewall must let TCP port %d through", port)}})
+			Advice: fmt.Sprintf("start a server there; a firewall must let TCP port %d through", control.port)}})
 	}
 	var there []doctor.Finding
 	cl := &engine.Client{Device: device, Version: buildVersion(), Examine: func(f []doctor.Finding) {

@@ -1,6 +1,11 @@
 package main
 
 import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -173,13 +178,55 @@ func multiply[T any](cases []result.Case, values []T, set func(*result.Case, T))
 	return out
 }
 
-// checkPort refuses an invalid TCP port.
-func checkPort(port int) error {
-	if port < 1 || port > 65535 {
-		return usagef("--port %s: must be from 1 to 65535", strconv.Itoa(port))
-	}
-	return nil
+// controlFlags are the flags of the control connection, at both ends.
+type controlFlags struct {
+	port   int
+	secret string // file
 }
 
-// portUsage is the help of --port, at both ends.
-const portUsage = "TCP port of the control connection"
+func (k *controlFlags) register(f *pflag.FlagSet) {
+	f.IntVar(&k.port, "port", engine.DefaultPort, "TCP `port` of the control connection")
+	f.StringVar(&k.secret, "secret", "", "`file` with a secret that both ends know, of 32 random bytes or more: "+
+		"only who knows it may measure, and the control connection is encrypted")
+}
+
+// check refuses an invalid port, and reads the secret; it is nil where none is wanted.
+func (k *controlFlags) check() (*tls.Config, error) {
+	if k.port < 1 || k.port > 65535 {
+		return nil, usagef("--port %d: must be from 1 to 65535", k.port)
+	}
+	if k.secret == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(k.secret)
+	if err != nil {
+		return nil, fmt.Errorf("--secret: %w", err)
+	}
+	secret, err := engine.Secure(text)
+	if err != nil {
+		return nil, usagef("--secret %s: %w", k.secret, err)
+	}
+	return secret, nil
+}
+
+// dial connects to a server.
+func (k *controlFlags) dial(ctx context.Context, address string) (net.Conn, error) {
+	secret, err := k.check()
+	if err != nil {
+		return nil, err
+	}
+	return engine.Dial(ctx, address, k.port, secret)
+}
+
+// listen listens for clients.
+func (k *controlFlags) listen(bind string) (net.Listener, error) {
+	secret, err := k.check()
+	if err != nil {
+		return nil, err
+	}
+	ln, err := net.Listen("tcp", net.JoinHostPort(bind, strconv.Itoa(k.port)))
+	if err != nil || secret == nil {
+		return ln, err
+	}
+	return tls.NewListener(ln, secret), nil
+}

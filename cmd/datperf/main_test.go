@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
@@ -51,7 +53,7 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "stranger": stranger},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "stranger": stranger, "get": get},
 	})
 }
 
@@ -130,4 +132,17 @@ func stranger(ts *testscript.TestScript, neg bool, args []string) {
 			conn.Close()
 		}
 	}()
+}
+
+// get prints the status and the body of an answer over HTTP.
+func get(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: get URL")
+	}
+	answer, err := http.Get(args[0])
+	ts.Check(err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	ts.Check(err)
+	fmt.Fprintf(ts.Stdout(), "%d %s", answer.StatusCode, body)
 }

@@ -22,12 +22,10 @@ func (a *app) client() *cobra.Command {
   datperf client HOST -m bw -D 10 -i 1 -q 8                 10 s on 8 queue pairs, a line per second
   datperf client HOST --rate 100000 --max-p99 20us          open loop, with a limit`,
 	}
-	port := c.Flags().Int("port", engine.DefaultPort, portUsage)
+	var control controlFlags
+	control.register(c.Flags())
 	cpu := c.Flags().IntSlice("cpu", nil, "pin the measuring loop to this `processor`")
 	return a.measure(c, func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error) {
-		if err := checkPort(*port); err != nil {
-			return nil, err
-		}
 		if err := checkCPUs(*cpu, 1); err != nil {
 			return nil, err
 		}
@@ -35,7 +33,7 @@ func (a *app) client() *cobra.Command {
 		if cl.Device == "mem0" {
 			return nil, usagef("--device mem0: it is inside one process, no server can be reached by it; use datperf local")
 		}
-		conn, err := engine.Dial(a.ctx, args[0], *port)
+		conn, err := control.dial(a.ctx, args[0])
 		if err != nil {
 			return nil, err
 		}
@@ -138,7 +136,7 @@ func (a *app) runPlan(cl engine.Client, plan engine.Plan, out *outputs, args []s
 	}
 	if out.prometheus != "" {
 		show.metrics = report.NewPrometheus()
-		stop, err := servePrometheus(out.prometheus, show.metrics, a.stderr)
+		stop, err := servePrometheus(out.prometheus, show.metrics.WriteText, nil, a.stderr)
 		if err != nil {
 			return err
 		}

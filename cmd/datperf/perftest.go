@@ -212,7 +212,8 @@ func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 				return usagef("%s: %s", flag, r.why)
 			}
 		}
-		if err := checkPort(p.port); err != nil {
+		control := controlFlags{port: p.port}
+		if _, err := control.check(); err != nil {
 			return err
 		}
 		device := p.device
@@ -220,7 +221,7 @@ func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 			device = fmt.Sprintf("%s/%d", device, p.ibPort)
 		}
 		if len(args) == 0 {
-			return a.serve(&engine.Server{Device: device, GID: p.gid, Clients: 1}, "", p.port)
+			return a.serve(&engine.Server{Device: device, GID: p.gid, Clients: 1}, "", "", &control)
 		}
 		plan, err := p.plan(test, mode)
 		if err != nil {
@@ -229,7 +230,7 @@ func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 		out := &outputs{perftest: true, gbits: p.gbits, limits: p.limits()}
 		return a.runPlan(engine.Client{Device: device, GID: p.gid}, plan, out, args,
 			func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error) {
-				conn, err := engine.Dial(a.ctx, args[0], p.port)
+				conn, err := control.dial(a.ctx, args[0])
 				if err != nil {
 					return nil, err
 				}

@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/godat/godat/internal/perf/report"
+	"github.com/godat/godat/internal/perf/engine"
 )
 
-// servePrometheus serves GET /metrics on an address until the returned function is called.
-func servePrometheus(address string, p *report.Prometheus, stderr io.Writer) (stop func() error, err error) {
+// servePrometheus serves GET /metrics on an address until the returned function is called, and, if
+// ready is not nil, GET /ready: status 200, or 503 with the reason.
+func servePrometheus(address string, write func(io.Writer) error, ready func() error,
+	stderr io.Writer) (stop func() error, err error) {
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, usagef("--prometheus %q: %w", address, err)
@@ -20,8 +22,17 @@ func servePrometheus(address string, p *report.Prometheus, stderr io.Writer) (st
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		p.WriteText(w)
+		write(w)
 	})
+	if ready != nil {
+		mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
+			if err := ready(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			fmt.Fprintln(w, "ready")
+		})
+	}
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(ln) }()
@@ -33,4 +44,25 @@ func servePrometheus(address string, p *report.Prometheus, stderr io.Writer) (st
 		}
 		return err
 	}, nil
+}
+
+// writeStats writes a server's figures in the text format of Prometheus.
+func writeStats(w io.Writer, s engine.Stats) (err error) {
+	for _, m := range []struct {
+		name, kind, help string
+		value            int64
+	}{
+		{"clients", "gauge", "Clients that are being served.", int64(s.Clients)},
+		{"clients_limit", "gauge", "Clients that can be served at the same time.", int64(s.MaxClients)},
+		{"clients_total", "counter", "Clients that were let in.", s.Served},
+		{"client_errors_total", "counter", "Conversations that ended with an error, also of strangers.", s.Failed},
+		{"cases_total", "counter", "Cases that were measured.", s.Cases},
+		{"memory_bytes", "gauge", "Memory of the cases of all clients.", s.MemoryBytes},
+		{"memory_limit_bytes", "gauge", "Its limit.", s.MaxMemoryBytes},
+	} {
+		name := "datperf_server_" + m.name
+		_, e := fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n%s %d\n", name, m.help, name, m.kind, name, m.value)
+		err = errors.Join(err, e)
+	}
+	return err
 }

@@ -1,10 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"net"
-	"strconv"
+	"io"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,13 +18,15 @@ func (a *app) server() *cobra.Command {
 		Use: "server", Short: "serve clients until interrupted",
 		Long: "Serve clients, any number at the same time, until interrupted. The clients say what to measure.",
 		Example: `  datperf server
-  datperf server --device mlx5_0 --bind 10.0.0.1 --max-clients 4 --max-memory 1G`,
+  datperf server --device mlx5_0 --bind 10.0.0.1 --max-clients 4 --max-memory 1G
+  datperf server --secret /etc/datperf.secret --prometheus :9101`,
 	}
 	f := c.Flags()
 	device := deviceFlag(c,
 		"verbs `device`, or its IP address (default: the one that a client's connection came to, or the first active one)")
 	gid := gidFlag(f, "")
-	port := f.Int("port", engine.DefaultPort, portUsage)
+	var control controlFlags
+	control.register(f)
 	bind := f.String("bind", "", "local `address` to listen on (default: all)")
 	cpu := f.Int("cpu", 0, "pin the measuring loops to this `processor`")
 	maxClients := f.Int("max-clients", engine.DefaultMaxClients,
@@ -32,8 +35,10 @@ func (a *app) server() *cobra.Command {
 		"memory for the cases of all clients, for example 512M; cases beyond it are refused "+
 			"(default 4G, or half of the memory of this process if less)")
 	allowQuit := f.Bool("allow-quit", false, "end when a client says so: datperf quit")
+	prometheus := f.String("prometheus", "", "serve metrics for Prometheus on this `address`, for example :9100, "+
+		"at /metrics, and at /ready whether one more client can be served")
 	c.RunE = func(*cobra.Command, []string) error {
-		if err := checkPort(*port); err != nil {
+		if _, err := control.check(); err != nil {
 			return err
 		}
 		if *maxClients < 1 || *maxClients > 1<<20 {
@@ -52,7 +57,7 @@ func (a *app) server() *cobra.Command {
 			}
 			s.CPU = cpu
 		}
-		return a.serve(s, *bind, *port)
+		return a.serve(s, *bind, *prometheus, &control)
 	}
 	return c
 }
@@ -63,12 +68,10 @@ func (a *app) quit() *cobra.Command {
 		Long: "Tell the server at ADDRESS to accept no more clients and to end after its current ones. " +
 			"It must have been started with --allow-quit.",
 	}
-	port := c.Flags().Int("port", engine.DefaultPort, portUsage)
+	var control controlFlags
+	control.register(c.Flags())
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		if err := checkPort(*port); err != nil {
-			return err
-		}
-		conn, err := engine.Dial(a.ctx, args[0], *port)
+		conn, err := control.dial(a.ctx, args[0])
 		if err != nil {
 			return err
 		}
@@ -77,13 +80,13 @@ func (a *app) quit() *cobra.Command {
 	return c
 }
 
-func (a *app) serve(s *engine.Server, bind string, port int) error {
+func (a *app) serve(s *engine.Server, bind, prometheus string, control *controlFlags) (err error) {
 	var mu sync.Mutex
 	s.Version = buildVersion()
 	s.Log = func(text string) {
 		mu.Lock()
 		defer mu.Unlock()
-		fmt.Fprintln(a.stdout, text)
+		fmt.Fprintln(a.stdout, time.Now().UTC().Format("2006-01-02T15:04:05.000Z"), text)
 	}
 	facts, err := s.Check()
 	if err != nil {
@@ -93,7 +96,15 @@ func (a *app) serve(s *engine.Server, bind string, port int) error {
 		return fmt.Errorf("%s: a server needs a verbs device (%s); mem0 is inside one process, where datperf local "+
 			"measures it", facts.Device, facts.Chosen)
 	}
-	ln, err := net.Listen("tcp", net.JoinHostPort(bind, strconv.Itoa(port)))
+	if prometheus != "" {
+		write := func(w io.Writer) error { return writeStats(w, s.Stats()) }
+		stop, err := servePrometheus(prometheus, write, s.Ready, a.stderr)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+	}
+	ln, err := control.listen(bind)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -62,8 +63,9 @@ type Client struct {
 // dialTime bounds connecting to a server.
 const dialTime = 10 * time.Second
 
-// Dial connects to a server's control port: a host name or address, with or without a port.
-func Dial(ctx context.Context, address string, port int) (net.Conn, error) {
+// Dial connects to a server's control port: a host name or address, with or without a port. secret
+// is that of Secure, or nil.
+func Dial(ctx context.Context, address string, port int, secret *tls.Config) (net.Conn, error) {
 	host := address
 	if h, p, err := net.SplitHostPort(address); err == nil {
 		n, err := strconv.ParseUint(p, 10, 16)
@@ -82,7 +84,7 @@ func Dial(ctx context.Context, address string, port int) (net.Conn, error) {
 		return nil, fmt.Errorf("no datperf server to be reached at %s, port %d: %w (start one there with: datperf server)",
 			host, port, shortDial(err))
 	}
-	return conn, nil
+	return secureClient(ctx, conn, secret)
 }
 
 // shortDial removes from a dial error what the caller's text repeats.

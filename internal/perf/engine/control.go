@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -149,7 +150,11 @@ func (k *control) read() {
 			return
 		}
 	}
+	var plain tls.RecordHeaderError
 	switch err := lines.Err(); {
+	case errors.As(err, &plain) && plain.Conn != nil:
+		k.err = errors.New("this server wants a secret: --secret FILE")
+		answerPlain(plain.Conn, k.err)
 	case errors.Is(err, errTooLong):
 		k.err = fmt.Errorf("a message of the %s is longer than %d bytes", k.peer, k.limit.Load())
 	default:

@@ -34,7 +34,10 @@ type Server struct {
 	chosen   *choice // already, by Local
 	quitting chan struct{}
 	quit     sync.Once
+	once     sync.Once // of prepare
 	served   atomic.Int64
+	failed   atomic.Int64
+	cases    atomic.Int64
 	seats    chan struct{} // one for each client that is being served; nil: no bound
 	memory   *budget
 	lobby    lobby
@@ -54,13 +57,50 @@ func (s *Server) Check() (result.Facts, error) {
 	return gatherFacts(chosen, s.Version, s.CPU), nil
 }
 
+func (s *Server) prepare() {
+	s.once.Do(func() {
+		s.quitting = make(chan struct{})
+		s.seats = make(chan struct{}, cmp.Or(s.MaxClients, DefaultMaxClients))
+		s.memory = &budget{limit: cmp.Or(s.MaxMemory, DefaultMaxMemory())}
+	})
+}
+
+// Stats are the figures of a server.
+type Stats struct {
+	Clients, MaxClients         int   // being served
+	Served, Failed, Cases       int64 // since the start: clients, those that ended with an error, cases
+	MemoryBytes, MaxMemoryBytes int64 // of the cases of all clients
+}
+
+// Stats returns the server's figures. It may be called at any time, concurrently with Serve.
+func (s *Server) Stats() Stats {
+	s.prepare()
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+	return Stats{len(s.seats), cap(s.seats), s.served.Load(), s.failed.Load(), s.cases.Load(), s.memory.used,
+		s.memory.limit}
+}
+
+// Ready returns why the server cannot serve one more client, or nil.
+func (s *Server) Ready() error {
+	switch st := s.Stats(); {
+	case s.isQuitting():
+		return errors.New("it quits")
+	case st.Clients == st.MaxClients:
+		return fmt.Errorf("it serves %d clients already", st.Clients)
+	}
+	chosen, err := s.choose(netip.Addr{})
+	if err == nil && !chosen.Active {
+		err = fmt.Errorf("%s is down", chosen.Name)
+	}
+	return err
+}
+
 // Serve accepts clients until ctx is done; then it ends their runs and closes the listener. A
 // client's quit closes the listener too, but other clients finish.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer context.AfterFunc(ctx, func() { ln.Close() })()
-	s.quitting = make(chan struct{})
-	s.seats = make(chan struct{}, cmp.Or(s.MaxClients, DefaultMaxClients))
-	s.memory = &budget{limit: cmp.Or(s.MaxMemory, DefaultMaxMemory())}
+	s.prepare()
 	served := make(chan struct{})
 	defer close(served)
 	go func() {
@@ -120,6 +160,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 		s.log("%s: ended, this server is shutting down", who)
 	default:
 		k.fail(err)
+		s.failed.Add(1)
 		s.log("%s: %v", who, err)
 	}
 }
@@ -191,6 +232,7 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 			return cases, fmt.Errorf("%s: %w", m.Case.Name(), err)
 		}
 		cases++
+		s.cases.Add(1)
 	}
 }
 

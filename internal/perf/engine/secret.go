@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"time"
+)
+
+// minSecret is the least length of a secret, in bytes. Whoever can connect to a server can try
+// secrets at home, so it must be random.
+const minSecret = 32
+
+// Secure returns the TLS settings of both ends of a control connection that share a secret. Each
+// end proves with a key made from the secret that it knows it; nothing else is trusted. TLS 1.3
+// encrypts and authenticates what follows. RDMA traffic is not protected.
+func Secure(secret []byte) (*tls.Config, error) {
+	secret = bytes.TrimSpace(secret)
+	if len(secret) < minSecret {
+		return nil, fmt.Errorf("the secret has %d bytes, it must have %d or more: openssl rand -hex 32", len(secret),
+			minSecret)
+	}
+	seed, err := hkdf.Key(sha256.New, secret, nil, "datperf control connection 1", ed25519.SeedSize)
+	if err != nil {
+		return nil, err
+	}
+	key := ed25519.NewKeyFromSeed(seed)
+	// What the certificate says does not matter: only its key is compared.
+	blank := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Unix(1<<32, 0)}
+	cert, err := x509.CreateCertificate(nil, blank, blank, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		Certificates:           []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}},
+		ClientAuth:             tls.RequireAnyClientCert,
+		InsecureSkipVerify:     true, // VerifyConnection verifies
+		SessionTicketsDisabled: true,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if len(s.PeerCertificates) == 0 || !key.Public().(ed25519.PublicKey).Equal(s.PeerCertificates[0].PublicKey) {
+				return errOtherSecret
+			}
+			return nil
+		},
+	}, nil
+}
+
+var errOtherSecret = errors.New("the peer has another secret")
+
+// secureClient makes a client's connection secure. A nil secret changes nothing.
+func secureClient(ctx context.Context, conn net.Conn, secret *tls.Config) (net.Conn, error) {
+	if secret == nil {
+		return conn, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	t := tls.Client(conn, secret)
+	err := t.HandshakeContext(ctx)
+	if err == nil {
+		return t, nil
+	}
+	conn.Close()
+	var plain tls.RecordHeaderError
+	if errors.As(err, &plain) {
+		err = errors.New("it uses no secret, or is not a datperf server")
+	}
+	return nil, fmt.Errorf("--secret: the server at %v: %w", conn.RemoteAddr(), err)
+}
+
+// answerPlain sends an error to a client that did not begin with TLS. It reads on until the client
+// closes: closing with unread data would drop the answer.
+func answerPlain(conn net.Conn, err error) {
+	conn.SetDeadline(time.Now().Add(time.Second))
+	b, _ := json.Marshal(message{Kind: msgError, Text: err.Error()})
+	conn.Write(append(b, '\n'))
+	io.CopyN(io.Discard, conn, strangerLimit)
+}

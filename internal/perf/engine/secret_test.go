@@ -1,0 +1,57 @@
+package engine
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+// The ends of a control connection with the same secret talk; with another, or without one at either
+// end, nothing is said, and the error names the flag.
+func TestSecret(t *testing.T) {
+	secret := func(letter string) *tls.Config {
+		c, err := Secure([]byte(strings.Repeat(letter, minSecret) + "\n"))
+		assert.NilError(t, err)
+		return c
+	}
+	_, err := Secure([]byte(strings.Repeat("a", minSecret-1) + " \n"))
+	assert.ErrorContains(t, err, "31 bytes, it must have 32 or more")
+	for _, c := range []struct {
+		name           string
+		server, client *tls.Config
+		want           string
+	}{
+		{"same", secret("a"), secret("a"), ""},
+		{"other", secret("a"), secret("b"), "--secret: the server at "},
+		{"client has none", secret("a"), nil, "this server wants a secret: --secret FILE"},
+		{"server has none", nil, secret("a"), "it uses no secret, or is not a datperf server"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			assert.NilError(t, err)
+			address := ln.Addr().String()
+			if c.server != nil {
+				ln = tls.NewListener(ln, c.server)
+			}
+			s, served := &Server{Device: "mem0", MayQuit: true}, make(chan error, 1)
+			go func() { served <- s.Serve(ctx, ln) }()
+			conn, err := Dial(ctx, address, 0, c.client)
+			if err == nil {
+				err = Quit(ctx, conn, "")
+			}
+			if c.want == "" {
+				assert.NilError(t, err)
+			} else {
+				assert.ErrorContains(t, err, c.want)
+				assert.Equal(t, s.isQuitting(), false)
+			}
+			cancel()
+			assert.NilError(t, <-served)
+		})
+	}
+}
