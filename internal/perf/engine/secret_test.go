@@ -10,8 +10,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// The ends of a control connection with the same secret talk; with another, or without one at either
-// end, nothing is said, and the error names the flag.
+// Ends of a control connection with the same secret talk; with another, or without one at
+// either end, nothing is said, and the error names the flag.
 func TestSecret(t *testing.T) {
 	secret := func(letter string) *tls.Config {
 		c, err := Secure([]byte(strings.Repeat(letter, minSecret) + "\n"))
