@@ -32,9 +32,9 @@ type pageEnd struct {
 }
 
 type pagePlot struct {
-	Title, Note string
-	SVG         template.HTML
-	Legend      []string
+	Title  string
+	SVG    template.HTML
+	Legend []string
 }
 
 type pageTable struct {
@@ -54,17 +54,13 @@ func HTML(w io.Writer, d *result.Document) error {
 		data.Title = "datperf: " + d.Client.Device
 	}
 	for _, p := range plots(d) {
-		if len(p.series) == 0 {
-			continue
+		for _, part := range p.panels() {
+			shown := pagePlot{Title: part.title, SVG: template.HTML(part.svg)}
+			for _, s := range part.series {
+				shown.Legend = append(shown.Legend, s.name)
+			}
+			data.Plots = append(data.Plots, shown)
 		}
-		shown := pagePlot{Title: p.title, SVG: p.svg()}
-		for _, s := range p.series {
-			shown.Legend = append(shown.Legend, s.name)
-		}
-		if p.left > 0 {
-			shown.Note = fmt.Sprintf("%d more are only in the tables.", p.left)
-		}
-		data.Plots = append(data.Plots, shown)
 	}
 	return page.Execute(w, data)
 }
@@ -145,7 +141,7 @@ func label(c *result.Case) string {
 }
 
 // plots returns the plots of a document: curves of latency, latency and bandwidth over size,
-// bandwidth over time.
+// rate and CPU time over size, bandwidth over time.
 func plots(d *result.Document) []*plot {
 	var all []*plot
 	index := map[string]*plot{}
@@ -166,13 +162,14 @@ func plots(d *result.Document) []*plot {
 			total := r.Total()
 			if total.Latency != nil && len(total.Latency.Curve) > 1 {
 				get("cdf "+test, plot{
-					title: test + ": latency by percentile", xTitle: "percentile", yTitle: "us", yLog: true, xTicks: nines,
+					title: test + ": latency by percentile", xTitle: "percentile", yTitle: "latency", yUnits: timeUnits,
+					yLog: true, xTicks: nines,
 				}).add(curve(r, &total))
 			}
 			for _, f := range r.Flows() {
 				if r.Case.Mode == result.Bandwidth && len(f.Initiator.Intervals) > 1 {
-					get("time "+test, plot{title: test + ": bandwidth over time", xTitle: "seconds", yTitle: "Gb/s"}).add(timeline(r,
-						f))
+					get("time "+test, plot{title: test + ": bandwidth over time", xTitle: "seconds", yTitle: "bandwidth",
+						yUnits: bitUnits}).add(timeline(r, f))
 				}
 			}
 		}
@@ -180,61 +177,92 @@ func plots(d *result.Document) []*plot {
 	return all
 }
 
-// sizes adds the plots over size of a test that was measured with more than one size.
-func sizes(d *result.Document, test string, get func(string, plot) *plot) {
-	type line struct{ mode, name string }
-	var order []line
-	points := map[line][]point{}
-	distinct := map[string]map[int]bool{}
-	for i := range d.Runs {
-		r := &d.Runs[i]
-		c := &r.Case
-		if c.Test != test {
-			continue
+// sizePlot is a plot over size, of the runs of a mode.
+type sizePlot struct {
+	mode, what string
+	units      []unit
+	yLog       bool
+	lines      []sizeLine
+}
+
+type sizeLine struct {
+	suffix string
+	value  func(*result.Run, *result.Stream) float64 // nothing to show if 0
+}
+
+func latencyAt(p float64) func(*result.Run, *result.Stream) float64 {
+	return func(_ *result.Run, s *result.Stream) float64 {
+		if !s.Latency.Enough(p) && p > 50 {
+			return 0
 		}
-		if distinct[c.Mode] == nil {
-			distinct[c.Mode] = map[int]bool{}
-		}
-		distinct[c.Mode][c.Size] = true
-		total := r.Total()
-		add := func(suffix string, y float64, unit string) {
-			k := line{c.Mode, label(c) + suffix}
-			if points[k] == nil {
-				order = append(order, k)
-			}
-			if y > 0 {
-				points[k] = append(points[k],
-					point{math.Log2(float64(c.Size)), y, fmt.Sprintf("%s: %.4g %s", result.Bytes(c.Size), y, unit)})
-			}
-		}
-		if c.Mode == result.Latency {
-			add(" p50", total.Latency.At(50)/1e3, "us")
-			if total.Latency.Enough(99) {
-				add(" p99", total.Latency.At(99)/1e3, "us")
-			}
-		} else {
-			add("", total.GbitS, "Gb/s")
-		}
-	}
-	for _, k := range order {
-		if len(distinct[k.mode]) < 2 {
-			continue
-		}
-		p := plot{title: test + ": latency over size", xTitle: "message size", yTitle: "us", yLog: true}
-		if k.mode == result.Bandwidth {
-			p = plot{title: test + ": bandwidth over size", xTitle: "message size", yTitle: "Gb/s"}
-		}
-		p.xTicks = sizeTicks(distinct[k.mode])
-		get(k.mode+" sizes "+test, p).add(series{k.name, points[k]})
+		return s.Latency.At(p) / 1e3
 	}
 }
 
-// sizeTicks returns the sizes themselves, thinned out if there are many.
+// cpuOf returns the processor time of an end in us per operation.
+func cpuOf(end *result.End, s *result.Stream) float64 {
+	if end == nil || s.Ops == 0 {
+		return 0
+	}
+	return float64(end.Cost.CPU) / 1e3 / float64(s.Ops)
+}
+
+var sizePlots = []sizePlot{
+	{result.Latency, "latency", timeUnits, true, []sizeLine{{" p50", latencyAt(50)}, {" p99", latencyAt(99)}}},
+	{result.Bandwidth, "bandwidth", bitUnits, false, []sizeLine{
+		{"", func(_ *result.Run, s *result.Stream) float64 { return s.GbitS }}}},
+	{result.Bandwidth, "message rate", rateUnits, false, []sizeLine{
+		{"", func(_ *result.Run, s *result.Stream) float64 { return s.OpsS }}}},
+	{result.Bandwidth, "CPU time per operation", timeUnits, false, []sizeLine{
+		{" client", func(r *result.Run, s *result.Stream) float64 { return cpuOf(r.Client, s) }},
+		{" server", func(r *result.Run, s *result.Stream) float64 { return cpuOf(r.Server, s) }}}},
+}
+
+// sizes adds the plots over size of a test that was measured with more than one size.
+func sizes(d *result.Document, test string, get func(string, plot) *plot) {
+	for _, kind := range sizePlots {
+		var order []string
+		points := map[string][]point{}
+		distinct := map[int]bool{}
+		for i := range d.Runs {
+			r := &d.Runs[i]
+			if r.Case.Test != test || r.Case.Mode != kind.mode {
+				continue
+			}
+			distinct[r.Case.Size] = true
+			total := r.Total()
+			for _, line := range kind.lines {
+				y, name := line.value(r, &total), label(&r.Case)+line.suffix
+				if y <= 0 {
+					continue
+				}
+				if points[name] == nil {
+					order = append(order, name)
+				}
+				points[name] = append(points[name], point{math.Log2(float64(r.Case.Size)), y, result.Bytes(r.Case.Size)})
+			}
+		}
+		if len(distinct) < 2 {
+			continue
+		}
+		p := get(kind.what+" sizes "+test, plot{title: test + ": " + kind.what + " over size", xTitle: "message size",
+			yTitle: kind.what, yUnits: kind.units, yLog: kind.yLog, xTicks: sizeTicks(distinct)})
+		for _, name := range order {
+			p.add(series{name, points[name]})
+		}
+	}
+}
+
+// sizeTicks returns the sizes themselves, thinned out if there are more than 8.
 func sizeTicks(sizes map[int]bool) []tick {
 	var all []tick
-	for n := 0; n < 31; n++ {
-		if sizes[1<<n] && (len(sizes) <= 12 || n%2 == 0) {
-			all = append(all, tick{float64(n), strings.TrimSuffix(result.Bytes(1<<n), "iB")})
+	n, step := 0, (len(sizes)+7)/8
+	for e := range 31 {
+		if sizes[1<<e] {
+			if n%step == 0 {
+				all = append(all, tick{float64(e), strings.TrimSuffix(result.Bytes(1<<e), "iB")})
+			}
+			n++
 		}
 	}
 	if all == nil {
@@ -246,8 +274,8 @@ func sizeTicks(sizes map[int]bool) []tick {
 }
 
 // nines is the axis of percentiles; 90 to 99 is as wide as 99 to 99.9.
-var nines = []tick{{0, "0"}, {-math.Log10(0.5), "50%"}, {1, "90%"}, {2, "99%"}, {3, "99.9%"}, {4, "99.99%"},
-	{5, "99.999%"}}
+var nines = []tick{{0, "0"}, {-math.Log10(0.5), "50"}, {1, "90"}, {2, "99"}, {3, "99.9"}, {4, "99.99"},
+	{5, "99.999"}}
 
 func curve(r *result.Run, s *result.Stream) series {
 	out := series{name: label(&r.Case) + " " + result.Bytes(r.Case.Size)}
@@ -256,7 +284,7 @@ func curve(r *result.Run, s *result.Stream) series {
 			break
 		}
 		x := -math.Log10(1 - p.P/100)
-		out.points = append(out.points, point{min(x, 5), p.Value / 1e3, fmt.Sprintf("%.5g%%: %.4g us", p.P, p.Value/1e3)})
+		out.points = append(out.points, point{min(x, 5), p.Value / 1e3, fmt.Sprintf("%.5g%%", p.P)})
 	}
 	return out
 }
@@ -265,7 +293,7 @@ func timeline(r *result.Run, f result.Flow) series {
 	s := series{name: r.Case.Test + " " + label(&r.Case) + " " + result.Bytes(r.Case.Size)}
 	for _, iv := range f.Initiator.Intervals {
 		at := time.Duration(iv.Stop).Seconds()
-		s.points = append(s.points, point{at, iv.GbitS, fmt.Sprintf("%.1f s: %.4g Gb/s", at, iv.GbitS)})
+		s.points = append(s.points, point{at, iv.GbitS, fmt.Sprintf("%.1f s", at)})
 	}
 	return s
 }

@@ -3,8 +3,8 @@ package report
 import (
 	"fmt"
 	"html"
-	"html/template"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,10 +12,44 @@ import (
 // plot is a chart of lines.
 type plot struct {
 	title, xTitle, yTitle string
-	yLog                  bool
+	yUnits                []unit // ascending, of the values of the axis
+	yLog                  bool   // always; else where the values span two decades and more
 	xTicks                []tick // none: made from the data
 	series                []series
-	left                  int // series that there was no room for
+}
+
+// unit is a unit of an axis: from this value on.
+type unit struct {
+	from float64
+	name string
+}
+
+// Units of the axes: of us, of Gb/s, of operations per second.
+var (
+	timeUnits = []unit{{1e-3, "ns"}, {1, "us"}, {1e3, "ms"}, {1e6, "s"}}
+	bitUnits  = []unit{{1e-6, "kb/s"}, {1e-3, "Mb/s"}, {1, "Gb/s"}, {1e3, "Tb/s"}}
+	rateUnits = []unit{{1, "/s"}, {1e3, "k/s"}, {1e6, "M/s"}}
+)
+
+// inUnit formats a value in the largest unit that leaves 1 or more.
+func inUnit(v float64, units []unit, format func(float64) string) string {
+	if v == 0 || len(units) == 0 {
+		return format(v)
+	}
+	best := units[0]
+	for _, u := range units {
+		if v >= u.from*(1-1e-9) {
+			best = u
+		}
+	}
+	return format(v/best.from) + " " + best.name
+}
+
+func threeDigits(v float64) string {
+	if v <= 0 {
+		return "0"
+	}
+	return strconv.FormatFloat(v, 'f', max(0, 2-int(math.Floor(math.Log10(v)))), 64)
 }
 
 type series struct {
@@ -25,7 +59,7 @@ type series struct {
 
 type point struct {
 	x, y float64
-	text string // what it is, shown by the browser
+	at   string // x in words
 }
 
 type tick struct {
@@ -33,26 +67,23 @@ type tick struct {
 	text string
 }
 
-// most is the largest number of series in a plot; each has its own colour.
-const most = 8
+// most is the largest number of series in a panel; each has its own colour.
+const most = 6
 
-// add adds a series, unless it is empty or the plot is full.
+// add adds a series, unless it is empty.
 func (p *plot) add(s series) {
-	switch {
-	case len(s.points) == 0:
-	case len(p.series) == most:
-		p.left++
-	default:
+	if len(s.points) > 0 {
 		p.series = append(p.series, s)
 	}
 }
 
 const (
-	plotWidth, plotHeight         = 720, 340
-	edgeLeft, edgeRight           = 64, 16
-	edgeTop, edgeBottom           = 12, 46
+	plotWidth, plotHeight         = 480, 290
+	edgeLeft, edgeRight           = 88, 16
+	edgeTop, edgeBottom           = 26, 44
 	insideWidth, insideHeight     = plotWidth - edgeLeft - edgeRight, plotHeight - edgeTop - edgeBottom
 	ticksWanted               int = 6
+	hits                          = 40 // most points of a line that show their value
 )
 
 // scale maps values to coordinates.
@@ -70,9 +101,28 @@ func (s *scale) at(v float64) float64 {
 	return s.from + (v-low)/(high-low)*(s.to-s.from)
 }
 
-// svg draws the plot.
-func (p *plot) svg() template.HTML {
+// panel is a part of a plot, drawn with the scales of all of it.
+type panel struct {
+	title, svg string
+	series     []series
+}
+
+// panels returns the plot as panels of at most 6 series each.
+func (p *plot) panels() (all []panel) {
 	x, y := p.scales()
+	for part := range slices.Chunk(p.series, most) {
+		all = append(all, panel{p.title, p.svg(part, x, y), part})
+	}
+	for i := range all {
+		if len(all) > 1 {
+			all[i].title = fmt.Sprintf("%s (%d of %d)", p.title, i+1, len(all))
+		}
+	}
+	return all
+}
+
+// svg draws a panel.
+func (p *plot) svg(lines []series, x, y scale) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, plotWidth, plotHeight,
 		html.EscapeString(p.title))
@@ -80,7 +130,7 @@ func (p *plot) svg() template.HTML {
 		at := y.at(t.at)
 		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`, edgeLeft, plotWidth-edgeRight, at, at)
 		fmt.Fprintf(&b, `<text class="tick" x="%d" y="%.1f" text-anchor="end">%s</text>`, edgeLeft-8, at+4,
-			html.EscapeString(t.text))
+			html.EscapeString(inUnit(t.at, p.yUnits, func(v float64) string { return shortNumber(v) })))
 	}
 	ticks := p.xTicks
 	if ticks == nil {
@@ -97,13 +147,15 @@ func (p *plot) svg() template.HTML {
 	}
 	fmt.Fprintf(&b, `<text class="axis" x="%d" y="%d" text-anchor="middle">%s</text>`, edgeLeft+insideWidth/2,
 		plotHeight-6, html.EscapeString(p.xTitle))
-	fmt.Fprintf(&b, `<text class="axis" transform="translate(14,%d) rotate(-90)" text-anchor="middle">%s</text>`,
-		edgeTop+insideHeight/2, html.EscapeString(p.yTitle))
-	for i, s := range p.series {
+	fmt.Fprintf(&b, `<text class="axis" x="4" y="14">%s</text>`, html.EscapeString(p.yTitle))
+	for i, s := range lines {
 		p.line(&b, i, s, x, y)
 	}
+	for i, s := range lines { // above all lines
+		p.values(&b, i, s, x, y)
+	}
 	b.WriteString("</svg>")
-	return template.HTML(b.String())
+	return b.String()
 }
 
 func (p *plot) line(b *strings.Builder, i int, s series, x, y scale) {
@@ -112,28 +164,46 @@ func (p *plot) line(b *strings.Builder, i int, s series, x, y scale) {
 		fmt.Fprintf(b, "%.1f,%.1f ", x.at(pt.x), y.at(pt.y))
 	}
 	b.WriteString(`"/>`)
-	if len(s.points) > 60 { // a curve: its points would hide it
-		return
-	}
-	for _, pt := range s.points {
-		fmt.Fprintf(b, `<circle class="s%d" cx="%.1f" cy="%.1f" r="3.2"><title>%s</title></circle>`, i, x.at(pt.x),
-			y.at(pt.y), html.EscapeString(s.name+": "+pt.text))
+}
+
+// values draws points, each with its value: the style sheet shows it under the pointer. Of a curve
+// of many points some do.
+func (p *plot) values(b *strings.Builder, i int, s series, x, y scale) {
+	step := (len(s.points) + hits - 1) / hits
+	for n := 0; n < len(s.points); n += step {
+		pt := s.points[n]
+		px, py, anchor := x.at(pt.x), y.at(pt.y), "start"
+		if px > plotWidth/2 {
+			anchor = "end"
+		}
+		dot := ""
+		if step == 1 && len(s.points) <= hits/2 {
+			dot = fmt.Sprintf(`<circle class="s%d" cx="%.1f" cy="%.1f" r="3"/>`, i, px, py)
+		}
+		fmt.Fprintf(b, `<g class="value">%s<circle class="hit" cx="%.1f" cy="%.1f" r="9"/>`+
+			`<text x="%.1f" y="%.1f" text-anchor="%s">%s</text></g>`, dot, px, py, px, max(py-12, 14), anchor,
+			html.EscapeString(fmt.Sprintf("%s, %s: %s", s.name, pt.at, inUnit(pt.y, p.yUnits, threeDigits))))
 	}
 }
 
 func (p *plot) scales() (x, y scale) {
 	x = scale{low: math.Inf(1), high: math.Inf(-1), from: edgeLeft, to: plotWidth - edgeRight}
-	y = scale{low: math.Inf(1), high: math.Inf(-1), from: plotHeight - edgeBottom, to: edgeTop, log: p.yLog}
+	y = scale{low: math.Inf(1), high: math.Inf(-1), from: plotHeight - edgeBottom, to: edgeTop}
+	least := math.Inf(1) // above zero
 	for _, s := range p.series {
 		for _, pt := range s.points {
 			x.low, x.high = min(x.low, pt.x), max(x.high, pt.x)
 			y.low, y.high = min(y.low, pt.y), max(y.high, pt.y)
+			if pt.y > 0 {
+				least = min(least, pt.y)
+			}
 		}
 	}
 	if x.high == x.low {
 		x.low, x.high = x.low-0.5, x.high+0.5
 	}
-	if p.yLog { // a logarithm has no room for zero
+	y.log = p.yLog || p.yUnits != nil && y.low > 0 && y.high >= 100*least
+	if y.log { // a logarithm has no room for zero
 		y.high = max(y.high, 1e-3)
 		y.low = max(y.low, y.high/1e7)
 		y.low, y.high = y.low/1.15, y.high*1.15
@@ -141,6 +211,12 @@ func (p *plot) scales() (x, y scale) {
 		y.low, y.high = 0, max(y.high*1.08, 1e-9)
 	}
 	return x, y
+}
+
+// shortNumber returns 0.6 for 0.6000000000000001.
+func shortNumber(v float64) string {
+	shown, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 6, 64), 64)
+	return strconv.FormatFloat(shown, tickForm(v), -1, 64)
 }
 
 // tickForm avoids exponents for short numbers.
@@ -156,8 +232,7 @@ func (s *scale) ticks() []tick {
 	var all []tick
 	add := func(v float64) {
 		if v >= s.low*(1-1e-9) && v <= s.high*(1+1e-9) {
-			shown, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 6, 64), 64) // 0.6, not 0.6000000000000001
-			all = append(all, tick{v, strconv.FormatFloat(shown, tickForm(v), -1, 64)})
+			all = append(all, tick{v, shortNumber(v)})
 		}
 	}
 	if s.log {

@@ -51,7 +51,7 @@ func TestHTML(t *testing.T) {
 	for _, bad := range []string{"NaN", "Inf", "<b>title", "<i>dev", "http://", "https://"} {
 		assert.Assert(t, !strings.Contains(text, bad), bad)
 	}
-	assert.Equal(t, strings.Count(text, "<svg"), 19) // latencies of zero have no place in a plot over size
+	assert.Equal(t, strings.Count(text, "<svg"), 24) // latencies of zero have no place in a plot over size
 	// Every plot is well-formed.
 	for _, part := range strings.Split(text, "<svg")[1:] {
 		svg, _, ok := strings.Cut("<svg"+part, "</svg>")
@@ -78,6 +78,43 @@ func TestSmallDocuments(t *testing.T) {
 			assert.NilError(t, write(&b, &small))
 			assert.Assert(t, b.Len() > 0 && !strings.Contains(b.String(), "NaN"))
 		}
+	}
+}
+
+// A plot has at most 6 lines; more are in further panels with the same scales. Bandwidth that spans
+// two decades is on a logarithm, and every value can be read with its unit.
+func TestPanels(t *testing.T) {
+	p := plot{title: "bw", yUnits: bitUnits}
+	for n := range 13 {
+		p.add(series{fmt.Sprintf("line %d", n), []point{{0, 0.5, "1K"}, {float64(n + 1), 100, "1M"}}})
+	}
+	all := p.panels()
+	assert.Equal(t, len(all), 3)
+	assert.Equal(t, all[2].title, "bw (3 of 3)")
+	grids := map[string]bool{}
+	for i, part := range all {
+		assert.Equal(t, strings.Count(part.svg, "<polyline"), []int{6, 6, 1}[i])
+		assert.Equal(t, strings.Count(part.svg, `class="hit"`), []int{12, 12, 2}[i])
+		grids[part.svg[:strings.Index(part.svg, "<polyline")]] = true
+	}
+	assert.Equal(t, len(grids), 1)
+	assert.Assert(t, strings.Contains(all[0].svg, ">line 0, 1K: 500 Mb/s<"), all[0].svg)
+	assert.Assert(t, strings.Contains(all[0].svg, ">10 Gb/s<"), "no logarithm")
+
+	p = plot{yUnits: bitUnits, series: []series{{"flat", []point{{0, 90, ""}, {1, 100, ""}}}}}
+	assert.Assert(t, strings.Contains(p.panels()[0].svg, ">60 Gb/s<"), "a logarithm")
+}
+
+func TestUnits(t *testing.T) {
+	for _, c := range []struct {
+		v     float64
+		units []unit
+		want  string
+	}{
+		{0.25, timeUnits, "250 ns"}, {7.125, timeUnits, "7.12 us"}, {1000, timeUnits, "1.00 ms"}, {2.5e6, timeUnits, "2.50 s"},
+		{0, timeUnits, "0"}, {97.3, bitUnits, "97.3 Gb/s"}, {0.004, bitUnits, "4.00 Mb/s"}, {1.25e6, rateUnits, "1.25 M/s"},
+	} {
+		assert.Equal(t, inUnit(c.v, c.units, threeDigits), c.want)
 	}
 }
 
