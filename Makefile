@@ -7,7 +7,7 @@ ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 && echo yes),yes)
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 endif
 
-.PHONY: help deps build demo demo-rxe sample test test-host test-vm conformance mutate bench bench-nic cross lint vet clean docker
+.PHONY: help deps build demo demo-rxe sample test test-host test-vm conformance faults mutate bench bench-nic cross lint vet clean docker
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,10 @@ test-vm: ## tests of what uses a device on a real one: this host's, or rxe in th
 conformance: ## the table of DAT rules and their proofs, on every fabric: docs/conformance/table.md
 	@ci/deps.sh
 	@ci/conformance.sh
+
+faults: ## provoke faults on every fabric, under checked traffic: docs/reliability.md (LONG=1: all rounds, for hours)
+	@ci/deps.sh
+	@ci/faults.sh $(if $(LONG),--long)
 
 mutate: ## break udat and its fabrics in a fixed sample of ways; the tests must notice each (ALL=1: in all ways, for hours)
 	@go -C tools build -o ../bin/ ./mutate

@@ -13,6 +13,8 @@
 #   --memory MIB    (default 2048)
 #   --cpus N        (default 2)
 #   --device KIND   rxe, or siw: soft-iWARP, after ci/deps.sh siw (devices siw0 and siw1)
+#   --join FOLDER/N a cable to another guest: N is 1 in one and 2 in the other, FOLDER the same. eth0 with rxe0 is the cable,
+#                   10.98.0.N and fd98::N, 1500 bytes; there is no rxe1. Start both; neither needs the other to boot
 #   --memlock KIB   locked-memory limit of COMMAND (default unlimited); binds ordinary users, not root
 #   --user NAME     run COMMAND as this user (default root)
 #   --env NAME[=V]  pass a variable. Passed anyway: GO* (GODAT_* too), CGO_*, IBV_*, RDMAV_*, LANG, LC_*, TERM, TZ
@@ -79,6 +81,12 @@ share kernel_modules "$kernel/lib/modules"
 if [ -n "$out" ]; then
   # shellcheck disable=SC2054
   machine+=(-fsdev "local,id=out,path=${out//,/,,},security_model=none,multidevs=remap" -device virtio-9p-device,fsdev=out,mount_tag=out)
+fi
+if [ -n "$join" ]; then
+  rm -f "$join/$number"
+  # shellcheck disable=SC2054
+  machine+=(-netdev "dgram,id=cable,local.type=unix,local.path=$join/$number,remote.type=unix,remote.path=$join/$((3 - number))"
+    -device "virtio-net-device,netdev=cable,mac=02:00:5e:98:01:0$number")
 fi
 # shellcheck disable=SC2054 # the commas are qemu's
 machine+=(-append "$append"

@@ -7,12 +7,12 @@ usage() { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; }
 number() { [[ $2 =~ ^[0-9]+$ && $2 -gt 0 ]] || die 2 "$1 needs a positive number, not '$2'"; }
 
 cache=${GODAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/godat}
-out='' timeout=1800 memory=2048 cpus=2 device=rxe memlock=unlimited user='' accel=auto console=false pass=() command=()
+out='' timeout=1800 memory=2048 cpus=2 device=rxe memlock=unlimited user='' join='' number='' accel=auto console=false pass=() command=()
 
 options() { # the command line of the script
   while [ $# -gt 0 ]; do
     case $1 in
-      --out | --timeout | --memory | --cpus | --device | --memlock | --user | --env | --accel)
+      --out | --timeout | --memory | --cpus | --device | --memlock | --user | --join | --env | --accel)
         [ $# -gt 1 ] || die 2 "$1 needs a value" ;;&
       --out) out=$2; shift 2 ;;
       --timeout) number "$1" "$2"; timeout=$2; shift 2 ;;
@@ -21,6 +21,7 @@ options() { # the command line of the script
       --device) device=$2; shift 2 ;;
       --memlock) [ "$2" = unlimited ] || number "$1" "$2"; memlock=$2; shift 2 ;;
       --user) user=$2; shift 2 ;;
+      --join) join=${2%/*} number=${2##*/}; shift 2 ;;
       --env) pass+=("$2"); shift 2 ;;
       --accel) accel=$2; shift 2 ;;
       --console) console=true; shift ;;
@@ -33,6 +34,12 @@ options() { # the command line of the script
   [ $# -gt 0 ] || die 2 "no command given (--help explains)"
   case $device in rxe | siw) ;; *) die 2 "--device is rxe or siw, not '$device'" ;; esac
   case $accel in auto | kvm | tcg) ;; *) die 2 "--accel is kvm or tcg, not '$accel'" ;; esac
+  if [ -n "$join" ]; then
+    case $number in 1 | 2) ;; *) die 2 "--join needs FOLDER/1 or FOLDER/2, not '$join/$number'" ;; esac
+    [ "$self" = rxe-vm ] || die 2 "--join is not an option of $self"
+    mkdir -p "$join"
+    join=$(cd "$join" && pwd)
+  fi
   [ -z "$user" ] || id -u -- "$user" >/dev/null 2>&1 || die 2 "--user: no user '$user' on this host"
   command=("$@")
 }
@@ -71,7 +78,7 @@ share() {
     mkdir -p "$out"
     out=$(cd "$out" && pwd)
   fi
-  printf '%s=%q\n' self "$self" device "$device" memlock "$memlock" out "$out" epoch "$(date +%s)" "$@" >"$control/config"
+  printf '%s=%q\n' self "$self" device "$device" join "$number" memlock "$memlock" out "$out" epoch "$(date +%s)" "$@" >"$control/config"
 
   variables=("PATH=$PATH" "HOME=$HOME" "USER=root" GODAT_VM=1)
   prefix=()

@@ -4,7 +4,7 @@
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 control=/run/godat
 b=/bin/busybox
-self='' device='' memlock='' kernel_modules='' out='' epoch=0 mhz='' # kernel_modules: of qemu only; mhz: of User Mode Linux
+self='' device='' join='' memlock='' kernel_modules='' out='' epoch=0 mhz='' # kernel_modules: of qemu only; mhz: of User Mode Linux
 # shellcheck disable=SC1091
 . $control/config
 : >$control/started
@@ -70,15 +70,17 @@ if [ "$device" = siw ]; then
 fi
 
 $b ip link set lo up
+[ -z "$join" ] || modprobe virtio_net || problem "could not load virtio_net"
 for i in 0 1; do
+  [ -z "$join" ] || [ $i = 0 ] || continue # a cable has one port
   # The first port carries 4096-byte RDMA packets, the second 1024-byte ones.
   mtu=9000
   [ $i = 0 ] || mtu=1500
   prefix=fd98
   [ $i = 0 ] || prefix=fd98:1
   set_up() {
-    ip link add eth$i mtu $mtu address 02:00:5e:98:00:0$((i + 1)) type dummy && ip link set eth$i up &&
-      ip addr add 10.98.$i.1/24 dev eth$i && ip addr add $prefix::1/64 dev eth$i nodad &&
+    { [ -n "$join" ] || ip link add eth$i mtu $mtu address 02:00:5e:98:00:0$((i + 1)) type dummy; } && ip link set eth$i up &&
+      ip addr add 10.98.$i."${join:-1}"/24 dev eth$i && ip addr add $prefix::"${join:-1}"/64 dev eth$i nodad &&
       rdma link add "$device$i" type "$device" netdev eth$i
   }
   set_up || problem "could not set up $device$i on eth$i"

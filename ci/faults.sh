@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Provokes faults on every fabric of this machine, and writes docs/reliability.md. Its last line counts the results.
+#
+#   ci/faults.sh [--long] [--run TEXT] [--page FILE]
+#
+#   --long       all rounds, on soft-iWARP too even if its module has to be built: hours
+#   --run TEXT   only scenarios whose name contains TEXT; the page then goes to out/faults/page.md
+#   --page FILE  write the page there
+#
+# Fabrics: mem0 on this host; rxe0, and siw0 where ci/deps.sh siw has built it, in the virtual machine.
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$here/.."
+page=docs/reliability.md args=() long=false
+while [ $# -gt 0 ]; do
+  case $1 in
+    --long) long=true; args+=(-long); shift ;;
+    --run) args+=(-run "$2"); page=out/faults/page.md; shift 2 ;;
+    --page) page=$2; shift 2 ;;
+    -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+    *) echo "faults: unknown option '$1' (--help lists them)" >&2; exit 2 ;;
+  esac
+done
+! $long || ci/deps.sh siw
+
+out=$PWD/out/faults
+rm -rf "$out"
+mkdir -p "$out"
+go build -o bin/faultlab ./internal/faultlab
+
+# A fabric without a result has failed as a whole.
+on() { # FABRIC COMMAND...
+  local fabric=$1
+  shift
+  "$@" "$PWD/bin/faultlab" -json "$out/$fabric.json" "${args[@]}" "$fabric" && return
+  [ -s "$out/$fabric.json" ] || { echo "faults: no results on $fabric" >&2; : >"$out/failed"; }
+}
+limit=1800
+! $long || limit=36000
+on mem0 env &
+on rxe0 ci/rxe-vm.sh --timeout $limit --out "$out" --
+if compgen -G "${GODAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/godat}/linux/current/lib/modules/*/extra/siw.ko" >/dev/null; then
+  on siw0 ci/rxe-vm.sh --device siw --timeout $limit --out "$out" --
+else
+  echo "faults: soft-iWARP is left out: ci/deps.sh siw builds its module" >&2
+fi
+wait
+status=0
+results=("$out"/*.json)
+bin/faultlab -page "$page" "${results[@]}" || status=1
+[ ! -e "$out/failed" ] || status=1
+exit $status

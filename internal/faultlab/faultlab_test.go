@@ -1,0 +1,128 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+)
+
+// TestScenarios runs each scenario of mem0 a few times.
+func TestScenarios(t *testing.T) {
+	r, problems := newRunner("mem0", 1)
+	assert.Equal(t, len(problems), 0, "%v", problems)
+	for i := range scenarios {
+		s := &scenarios[i]
+		if s.rounds["mem"][0] == 0 {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			res := r.run(s, 4)
+			assert.Equal(t, len(res.Problems), 0, "%v", res.Problems)
+			assert.Equal(t, res.Rounds, 4)
+		})
+	}
+}
+
+// TestLedger checks that a ledger notices what it is for.
+func TestLedger(t *testing.T) {
+	make := func() *ledger {
+		l := newLedger("queue", true)
+		for range 3 {
+			l.add(post{})
+		}
+		return l
+	}
+	l := make()
+	_, err := l.complete(0, udat.DTOSuccess)
+	assert.NilError(t, err)
+	_, err = l.complete(0, udat.DTOSuccess)
+	assert.ErrorContains(t, err, "twice")
+	_, err = l.complete(7, udat.DTOSuccess)
+	assert.ErrorContains(t, err, "not made")
+	_, err = l.complete(2, udat.DTOSuccess)
+	assert.ErrorContains(t, err, "before post 1")
+	l = make()
+	_, err = l.complete(0, udat.DTOErrFlushed)
+	assert.NilError(t, err)
+	_, err = l.complete(1, udat.DTOSuccess)
+	assert.ErrorContains(t, err, "behind one that failed")
+}
+
+// TestChecks changes bytes, numbers and canaries, and expects each to be noticed.
+func TestChecks(t *testing.T) {
+	e, err := openEnd("end", "mem0", false, &counts{})
+	assert.NilError(t, err)
+	l := e.links[0]
+	body := make([]byte, slotSize)
+	payload := func(seq uint64) header {
+		set(body, emptyByte)
+		n := payloadLength(seq)
+		fill(body[:n], l.id, seq)
+		return header{kind: data, link: l.id, seq: seq, length: uint32(n), sum: sum(body[:n])}
+	}
+	noticed := func(what string) {
+		t.Helper()
+		assert.Assert(t, len(e.problems) > 0, what)
+		e.problems = nil
+	}
+	l.take(payload(0), body)
+	assert.Equal(t, len(e.problems), 0, "%v", e.problems)
+	l.take(payload(0), body)
+	noticed("a doubled message")
+	l.take(payload(5), body)
+	noticed("a lost message")
+	h := payload(6)
+	body[0] ^= 1
+	l.take(h, body)
+	noticed("a changed byte")
+	h = payload(7)
+	body[h.length] ^= 1
+	l.take(h, body)
+	noticed("a byte behind the message")
+	l.posted(udat.ErrInvalidState)
+	noticed("a refused post")
+	l.requests.next = 0
+	l.end(udat.EventConnectionBroken)
+	noticed("an end without a cause")
+	l.end(udat.EventConnectionBroken)
+	noticed("a second end")
+	var b [headSize]byte
+	h.put(b[:])
+	b[9]++
+	_, err = parseHeader(b[:])
+	assert.ErrorContains(t, err, "checksum")
+	l.in.whole[canarySize-1]++
+	assert.ErrorContains(t, l.in.check(), "byte 1 before")
+	l.out.whole[canarySize+len(l.out.buf)]++
+	assert.ErrorContains(t, l.out.check(), "byte 0 behind")
+	e.mayEnd.Store(true)
+	assert.NilError(t, e.ia.Close(udat.CloseAbrupt))
+	assert.Assert(t, baseline{"goroutines": 1}.more(baseline{"goroutines": 2}) != "")
+}
+
+// TestPage writes the page of two fabrics, one of which has failed.
+func TestPage(t *testing.T) {
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "mem0.json"), filepath.Join(dir, "rxe0.json")
+	s := &scenarios[0]
+	for path, res := range map[string]result{
+		good: {Group: s.group, Name: s.name, Fabric: "mem0", Rounds: 7, Worst: 3 * time.Millisecond},
+		bad:  {Group: s.group, Name: s.name, Fabric: "rxe0", Rounds: 2, Problems: []string{"it hangs"}},
+	} {
+		assert.NilError(t, writeResults(path, []result{res}))
+	}
+	page := filepath.Join(dir, "page.md")
+	assert.NilError(t, writePage(page, []string{good}))
+	assert.ErrorContains(t, writePage(page, []string{good, bad}), "broken")
+	text, err := os.ReadFile(page)
+	assert.NilError(t, err)
+	for _, want := range []string{s.promise, "| 7, 3ms |", "**FAILED** in 2", "it hangs"} {
+		assert.Assert(t, strings.Contains(string(text), want), want)
+	}
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/godat/godat/udat"
+)
+
+// post is one entry of a ledger: what has been posted and has not completed.
+type post struct {
+	op   udat.DTOOperation
+	kind messageKind // of a send
+	seq  uint64      // of a data message; of a receive: its slot
+	last bool        // the last request of a data message
+}
+
+// ledger records every post of one queue. Each must complete once, in order if the queue has one,
+// and none succeeds behind one that has failed.
+type ledger struct {
+	name    string
+	ordered bool
+	next    uint64 // serial number of the next post
+	oldest  uint64 // of the oldest entry, if ordered
+	open    map[uint64]post
+	failed  bool
+}
+
+func newLedger(name string, ordered bool) *ledger {
+	return &ledger{name: name, ordered: ordered, open: map[uint64]post{}}
+}
+
+// add records a post before it is made, and returns its serial number.
+func (l *ledger) add(p post) uint64 {
+	l.open[l.next] = p
+	l.next++
+	return l.next - 1
+}
+
+// undo takes back the latest post, which was refused.
+func (l *ledger) undo() {
+	l.next--
+	delete(l.open, l.next)
+}
+
+// complete settles a post.
+func (l *ledger) complete(serial uint64, status udat.DTOStatus) (post, error) {
+	p, ok := l.open[serial]
+	switch {
+	case !ok && serial < l.next:
+		return p, fmt.Errorf("%s: post %d completes twice", l.name, serial)
+	case !ok:
+		return p, fmt.Errorf("%s: completion of post %d, which was not made", l.name, serial)
+	}
+	delete(l.open, serial)
+	if l.ordered {
+		if serial != l.oldest {
+			return p, fmt.Errorf("%s: post %d completes before post %d", l.name, serial, l.oldest)
+		}
+		l.oldest++
+		if l.failed && status == udat.DTOSuccess {
+			return p, fmt.Errorf("%s: post %d succeeds behind one that failed", l.name, serial)
+		}
+	}
+	l.failed = l.failed || status != udat.DTOSuccess
+	return p, nil
+}

@@ -1,0 +1,90 @@
+// Command faultlab provokes faults on a fabric while two ends exchange checked messages, and reports
+// which promises hold. ci/faults.sh runs it on every fabric and makes docs/reliability.md.
+//
+//	faultlab [-long] [-run TEXT] [-json FILE] DEVICE     all scenarios, or those whose name contains TEXT
+//	faultlab -page FILE RESULT...                        the page, from the results of all fabrics
+//
+// Each end has an adapter with connections of every kind: send and receive, shared receive queue,
+// RDMA write and read, memory window. Messages are numbered and checksummed; regions lie between
+// canaries; a ledger has every post. The other end is a process of its own, on mem0 a second adapter.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "faultlab:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	peerFile := flag.String("peer", "", "be the other end, with its counts in this `file`")
+	long := flag.Bool("long", false, "run all rounds, for hours")
+	only := flag.String("run", "", "only scenarios whose name contains this `text`")
+	file := flag.String("json", "", "write the results to this `file`")
+	page := flag.String("page", "", "write this `page` from the results given, and their sum to standard output")
+	seed := flag.Uint64("seed", 1, "of the random moments")
+	rounds := flag.Int("rounds", 0, "of every scenario; 0: as the table says")
+	flag.Parse()
+	switch {
+	case *peerFile != "":
+		return serve(os.Stdin, os.Stdout, *peerFile)
+	case *page != "":
+		return writePage(*page, flag.Args())
+	case flag.NArg() != 1:
+		return fmt.Errorf("give one device, not %d", flag.NArg())
+	}
+	device := flag.Arg(0)
+	r, problems := newRunner(device, *seed)
+	if r == nil || len(problems) > 0 {
+		return fmt.Errorf("the first round on %s: %s", device, strings.Join(problems, "; "))
+	}
+	r.long = *long
+	form := 0
+	if *long {
+		form = 1
+	}
+	var results []result
+	failed := 0
+	for i := range scenarios {
+		s := &scenarios[i]
+		n := s.rounds[kindOf(device)][form]
+		if *rounds > 0 && s.why[kindOf(device)] == "" {
+			n = *rounds
+		}
+		if n == 0 || !strings.Contains(s.name, *only) {
+			continue
+		}
+		res := r.run(s, n)
+		results = append(results, res)
+		verdict := "ok  "
+		if len(res.Problems) > 0 {
+			verdict = "FAIL"
+			failed++
+		}
+		fmt.Printf("%s %s: %s: %s, %d rounds, worst %v, %d messages, took %v\n", verdict, device, s.group, s.name,
+			res.Rounds, res.Worst.Round(time.Millisecond), res.Messages, res.Took.Round(time.Second/10))
+		for _, text := range res.Problems {
+			fmt.Println("    ", text)
+		}
+	}
+	if *file != "" {
+		if err := writeResults(*file, results); err != nil {
+			return err
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d scenarios failed on %s", failed, device)
+	}
+	return nil
+}
+
+// kindOf is the kind of a device's fabric: its name without the number.
+func kindOf(device string) string { return strings.TrimRight(device, "0123456789") }

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+const pageHead = `# Reliability
+
+What godat promises when a fabric, a peer or a host fails, and what provoking it has shown. ` + "`make faults`" + `
+writes this page; ` + "`make faults LONG=1`" + ` runs all rounds, for hours. The program is ` + "`internal/faultlab`" + `.
+
+Each round has two ends, on rxe and siw two processes, with connections of every kind that the
+device has: send and receive, shared receive queue, RDMA write and read, memory window. Messages
+flow in both directions until the fault. Every round checks:
+
+- Messages arrive once, in order, with their bytes, and write nothing around them. Regions lie
+  between canaries. What the sender saw complete has arrived, even if the sender died (not on
+  iWARP, where a completion means that TCP has the message).
+- Every post completes exactly once, in order; none succeeds behind one that failed.
+- Each connection ends with one event, of the right kind, within the time of the last column. After
+  it the endpoint is DISCONNECTED.
+- Every object can be freed. Descriptors, goroutines, threads, pinned memory and the kernel's verbs
+  objects return to the baseline.
+- The next round connects anew.
+
+A cell has the number of rounds, and the longest time from the fault to the last event. Times are
+those of a slow machine: rxe and siw ran in an emulated virtual machine.
+`
+
+func writeResults(path string, results []result) error {
+	b, err := json.MarshalIndent(results, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
+}
+
+// writePage writes the page from the files of results, and their sum to standard output.
+func writePage(path string, files []string) error {
+	var results []result
+	var fabrics []string
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		var some []result
+		if err := json.Unmarshal(b, &some); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		for _, res := range some {
+			if !slices.Contains(fabrics, res.Fabric) {
+				fabrics = append(fabrics, res.Fabric)
+			}
+		}
+		results = append(results, some...)
+	}
+	var b strings.Builder
+	b.WriteString(pageHead)
+	group, passed, failed := "", 0, 0
+	var broken []result
+	for i := range scenarios {
+		s := &scenarios[i]
+		if s.group != group {
+			group = s.group
+			fmt.Fprintf(&b, "\n## %s\n\n| Scenario | Promise |", strings.ToUpper(group[:1])+group[1:])
+			for _, f := range fabrics {
+				fmt.Fprintf(&b, " %s |", f)
+			}
+			fmt.Fprintf(&b, " Within |\n|---|---|%s---|\n", strings.Repeat("---|", len(fabrics)))
+		}
+		fmt.Fprintf(&b, "| %s | %s |", s.name, s.promise)
+		for _, f := range fabrics {
+			at := slices.IndexFunc(results, func(res result) bool {
+				return res.Fabric == f && res.Group == s.group && res.Name == s.name
+			})
+			if at < 0 {
+				fmt.Fprintf(&b, " %s |", orDash(s.why[kindOf(f)]))
+				continue
+			}
+			res := results[at]
+			if len(res.Problems) > 0 {
+				failed++
+				broken = append(broken, res)
+				fmt.Fprintf(&b, " **FAILED** in %d |", res.Rounds)
+				continue
+			}
+			passed++
+			fmt.Fprintf(&b, " %d, %v |", res.Rounds, res.Worst.Round(time.Millisecond))
+		}
+		fmt.Fprintf(&b, " %v |\n", s.within)
+	}
+	if len(broken) > 0 {
+		b.WriteString("\n## Failed\n\n")
+		for _, res := range broken {
+			fmt.Fprintf(&b, "- %s, %s: %s\n", res.Fabric, res.Name, strings.ReplaceAll(res.Problems[0], "\n", " "))
+		}
+	}
+	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+		return err
+	}
+	fmt.Printf("faults: %d passed, %d failed\n", passed, failed)
+	if failed > 0 || passed == 0 {
+		return errors.New("a promise is broken, or nothing ran")
+	}
+	return nil
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

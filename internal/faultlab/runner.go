@@ -1,0 +1,273 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/godat/godat/udat"
+)
+
+// round is one run of a scenario, as its action sees it.
+type round struct {
+	*runner
+	n       int
+	e       *end // this end
+	p       *peer
+	random  *rand.Rand
+	began   time.Time // when the cause of the end was given
+	initial struct {  // the end that disconnects gracefully
+		here, there bool
+	}
+}
+
+// mayEnd tells both ends that connections may end from now on, and takes the time.
+func (r *round) mayEnd() error {
+	r.e.mayEnd.Store(true)
+	if _, err := r.p.do(order{Do: "expect"}); err != nil {
+		return err
+	}
+	r.began = time.Now()
+	return nil
+}
+
+// traffic waits until this end has taken n more messages.
+func (r *round) traffic(n int) error {
+	target, until := r.e.taken()+uint64(n), time.Now().Add(patience)
+	for r.e.taken() < target {
+		if time.Now().After(until) {
+			return fmt.Errorf("only %d of %d messages after %v", r.e.taken(), target, patience)
+		}
+		time.Sleep(200 * time.Microsecond)
+	}
+	return nil
+}
+
+// leave disconnects gracefully, from this end in even rounds.
+func (r *round) leave() error {
+	if err := r.mayEnd(); err != nil {
+		return err
+	}
+	return r.disconnect(r.n%2 == 0, udat.CloseGraceful)
+}
+
+func (r *round) disconnect(here bool, flags udat.CloseFlags) error {
+	if flags == udat.CloseGraceful {
+		r.initial.here, r.initial.there = here, !here
+	}
+	if here {
+		r.e.disconnect(flags)
+		return nil
+	}
+	_, err := r.p.do(order{Do: "disconnect", Flags: flags})
+	return err
+}
+
+// runner runs scenarios on one fabric.
+type runner struct {
+	device string
+	iwarp  bool
+	long   bool
+	seed   uint64
+}
+
+// stopped is how long a peer stands still.
+func (r *runner) stopped() time.Duration {
+	switch {
+	case r.device == "mem0":
+		return 100 * time.Millisecond
+	case r.long:
+		return 20 * time.Second
+	}
+	return 3 * time.Second
+}
+
+// result is what a scenario has shown on one fabric.
+type result struct {
+	Group, Name, Promise, Fabric string
+	Rounds                       int
+	Worst                        time.Duration // from the cause to the last event
+	Within                       time.Duration
+	Messages                     uint64
+	Problems                     []string
+	Took                         time.Duration
+}
+
+// run runs the rounds of a scenario.
+func (r *runner) run(s *scenario, rounds int) result {
+	res := result{Group: s.group, Name: s.name, Promise: s.promise, Fabric: r.device, Within: s.within}
+	began := time.Now()
+	kernelBase, processBase := kernel(r.device), process()
+	var p *peer
+	for n := range rounds {
+		if p == nil || p.gone {
+			var err error
+			if p, err = newPeer(r.device); err != nil {
+				res.Problems = append(res.Problems, err.Error())
+				break
+			}
+		}
+		if n == 0 && !s.kills {
+			processBase = process() // with the pipes of the process that stays
+		}
+		problems, worst, messages := r.round(s, n, p)
+		if s.kills {
+			p.close()
+			if left := kernelBase.settle(func() baseline { return kernel(r.device) }); left != "" {
+				problems = append(problems, "left behind: "+left)
+			}
+		}
+		if left := processBase.settle(process); left != "" {
+			problems = append(problems, "left behind in this process: "+left)
+		}
+		res.Rounds++
+		res.Worst = max(res.Worst, worst)
+		res.Messages += messages
+		if len(problems) > 0 {
+			for _, text := range problems {
+				res.Problems = append(res.Problems, fmt.Sprintf("round %d: %s", n, text))
+			}
+			p.close() // what failed shall not fail the next
+		}
+		if len(res.Problems) > 5 {
+			break
+		}
+	}
+	if p != nil {
+		p.close()
+	}
+	if left := kernelBase.settle(func() baseline { return kernel(r.device) }); left != "" {
+		res.Problems = append(res.Problems, "left behind at the end: "+left)
+	}
+	res.Took = time.Since(began)
+	return res
+}
+
+// round runs one round. Every round begins with new connections, so each proves that the one before
+// has left nothing in their way.
+func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst time.Duration, messages uint64) {
+	failed := func(err error) ([]string, time.Duration, uint64) {
+		return append(problems, err.Error()), worst, messages
+	}
+	active := n/2%2 == 0 // each role with each initiator
+	e, err := openEnd("survivor", r.device, active, &counts{})
+	if err != nil {
+		return failed(err)
+	}
+	here := &round{runner: r, n: n, e: e, p: p, random: rand.New(rand.NewPCG(r.seed, uint64(n)))}
+	// Whatever happens, nothing of this round stays.
+	defer func() {
+		if len(problems) > 0 && !e.dead.Load() && len(e.links) > 0 {
+			e.mayEnd.Store(true)
+			e.dead.Store(true)
+			e.ia.Close(udat.CloseAbrupt)
+			e.finishLoop()
+		}
+	}()
+	e.start()
+	a, err := p.do(order{Do: "open", Device: r.device, Active: !active})
+	if err != nil {
+		return failed(err)
+	}
+	if active {
+		err = e.connect(a.Addr, a.Qual)
+	} else {
+		_, err = p.do(order{Do: "connect", Addr: e.ia.Addr(), Qual: e.qual})
+	}
+	if err != nil {
+		return failed(err)
+	}
+	if !within(e.allUp, patience) {
+		e.problem("no connections after %v", patience)
+		return e.list(), worst, messages
+	}
+	if _, err := p.do(order{Do: "up"}); err != nil {
+		return failed(err)
+	}
+	if err := here.traffic(here.random.IntN(200)); err != nil {
+		return failed(err)
+	}
+	if err := s.act(here); err != nil {
+		return failed(err)
+	}
+	if !within(e.allOff, max(s.within, patience)) {
+		e.problem("no event %v after %s", max(s.within, patience), s.name)
+		return e.list(), worst, messages
+	}
+	for _, l := range e.links {
+		took := l.endedAt.Sub(here.began)
+		worst = max(worst, took)
+		if !slices.Contains(s.ends, l.ended) {
+			l.problem("ends with %v, must be one of %v", l.ended, s.ends)
+		}
+		if took > s.within {
+			l.problem("%v comes after %v, must come within %v", l.ended, took, s.within)
+		}
+	}
+	if !s.kills {
+		a, err := p.do(order{Do: "finish"})
+		if err != nil {
+			return failed(err)
+		}
+		problems = append(problems, a.Problems...)
+	}
+	e.finish()
+	problems = append(problems, e.list()...)
+	e.dead.Store(true) // closed
+	there, err := p.progress()
+	if err != nil {
+		return failed(err)
+	}
+	problems = append(problems, here.compare(there, !s.kills)...)
+	return problems, worst, e.taken()
+}
+
+func (e *end) list() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.problems)
+}
+
+// compare compares what one end has sent with what the other has taken. Where a completion means
+// that the peer has the message (not on iWARP), none that completed is lost.
+func (r *round) compare(there *counts, finished bool) (problems []string) {
+	for i, l := range r.e.links {
+		h, t := &r.e.counts.values[i], &there.values[i]
+		flow := func(from, to string, sent, completed, received uint64, all bool) {
+			lost := !r.iwarp && l.kind != byRead && received < completed
+			if received > sent || lost || all && l.kind != byRead && received != completed {
+				problems = append(problems, fmt.Sprintf("link %d (%v): %s has sent %d messages, %d completed, %s has taken %d", i,
+					l.kind, from, sent, completed, to, received))
+			}
+		}
+		flow("the peer", "the survivor", t[countSent].Load(), t[countCompleted].Load(), h[countReceived].Load(),
+			r.initial.there)
+		if finished {
+			flow("the survivor", "the peer", h[countSent].Load(), h[countCompleted].Load(), t[countReceived].Load(),
+				r.initial.here)
+		}
+	}
+	return problems
+}
+
+// newRunner warms the fabric up, so that what a process keeps once is in the baseline.
+func newRunner(device string, seed uint64) (*runner, []string) {
+	r := &runner{device: device, seed: seed}
+	ia, err := udat.Open(device)
+	if err != nil {
+		return nil, []string{err.Error()}
+	}
+	r.iwarp = strings.HasPrefix(device, "siw")
+	if err := ia.Close(udat.CloseGraceful); err != nil {
+		return nil, []string{err.Error()}
+	}
+	p, err := newPeer(device)
+	if err != nil {
+		return nil, []string{err.Error()}
+	}
+	defer p.close()
+	problems, _, _ := r.round(&scenarios[0], 0, p)
+	return r, problems
+}
