@@ -7,7 +7,7 @@
 #   --run TEXT   only scenarios whose name contains TEXT; the page then goes to out/faults/page.md
 #   --page FILE  write the page there
 #
-# Fabrics: mem0 on this host; rxe0, and siw0 where ci/deps.sh siw has built it, in the virtual machine.
+# Fabrics: mem0 on this host; rxe0, and siw0 where ci/deps.sh siw has built it, in the virtual machine; rxe0 in two of them.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -31,9 +31,11 @@ go build -o bin/faultlab ./internal/faultlab
 
 # A fabric without a result has failed as a whole.
 on() { # FABRIC COMMAND...
-  local fabric=$1
+  local fabric=$1 device=$1
   shift
-  "$@" "$PWD/bin/faultlab" -json "$out/$fabric.json" "${args[@]}" "$fabric" && return
+  [ "$fabric" != rxe0-hosts ] || device='-peer-at 10.98.0.2:7000 rxe0'
+  # shellcheck disable=SC2086 # several words
+  "$@" "$PWD/bin/faultlab" -json "$out/$fabric.json" "${args[@]}" $device && return
   [ -s "$out/$fabric.json" ] || { echo "faults: no results on $fabric" >&2; : >"$out/failed"; }
 }
 limit=1800
@@ -45,6 +47,11 @@ if compgen -G "${GODAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/godat}/linux/curre
 else
   echo "faults: soft-iWARP is left out: ci/deps.sh siw builds its module" >&2
 fi
+# Two guests with a cable between them; the second serves the first.
+ci/rxe-vm.sh --timeout $limit --join "$out/cable/2" -- "$PWD/bin/faultlab" -host :7000 >"$out/host.log" 2>&1 &
+other=$!
+on rxe0-hosts ci/rxe-vm.sh --timeout $limit --join "$out/cable/1" --out "$out" --
+kill "$other" 2>/dev/null || true
 wait
 status=0
 results=("$out"/*.json)

@@ -64,6 +64,23 @@ func (c *counts) load(path string) error {
 	return nil
 }
 
+func (c *counts) snapshot() (v [maxLinks][countFields]uint64) {
+	for i := range v {
+		for j := range v[i] {
+			v[i][j] = c.values[i][j].Load()
+		}
+	}
+	return v
+}
+
+func (c *counts) restore(v [maxLinks][countFields]uint64) {
+	for i := range v {
+		for j := range v[i] {
+			c.values[i][j].Store(v[i][j])
+		}
+	}
+}
+
 // end is one end of all links, with an adapter of its own and one dispatcher for all streams, so
 // that the order of all events is known.
 type end struct {
@@ -426,8 +443,18 @@ func (e *end) asyncEvent(ev *udat.Event) {
 	}
 }
 
-// openPosts lists the ledgers with open entries; the loop has ended. Receives of a shared queue that
-// no message has taken stay posted.
+// states lists the states of all endpoints.
+func (e *end) states() string {
+	var list []string
+	for _, l := range e.links {
+		state, _, _, _ := l.ep.GetStatus()
+		list = append(list, fmt.Sprintf("link %d %v", l.id, state))
+	}
+	return strings.Join(list, ", ")
+}
+
+// openPosts lists the ledgers with open entries; the loop has ended. Receives of a shared queue
+// that no message has taken stay posted.
 func (e *end) openPosts() string {
 	var list []string
 	for _, l := range e.links {

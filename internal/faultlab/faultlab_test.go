@@ -14,7 +14,7 @@ import (
 
 // TestScenarios runs each scenario of mem0 a few times.
 func TestScenarios(t *testing.T) {
-	r, problems := newRunner("mem0", 1)
+	r, problems := newRunner("mem0", "", 1)
 	assert.Equal(t, len(problems), 0, "%v", problems)
 	for i := range scenarios {
 		s := &scenarios[i]

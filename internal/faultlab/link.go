@@ -27,8 +27,8 @@ const (
 	patience  = 60 * time.Second // for what must come
 )
 
-// link is one connection: messages in both directions, window of them in flight in each. The loop of
-// its end owns it.
+// link is one connection: messages in both directions, window of them in flight in each. The loop
+// of its end owns it.
 type link struct {
 	e      *end
 	id     uint8

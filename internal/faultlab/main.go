@@ -1,12 +1,14 @@
-// Command faultlab provokes faults on a fabric while two ends exchange checked messages, and reports
-// which promises hold. ci/faults.sh runs it on every fabric and makes docs/reliability.md.
+// Command faultlab provokes faults on a fabric while two ends exchange checked messages, and
+// reports which promises hold. ci/faults.sh runs it on every fabric and makes docs/reliability.md.
 //
 //	faultlab [-long] [-run TEXT] [-json FILE] DEVICE     all scenarios, or those whose name contains TEXT
+//	faultlab -host ADDRESS:PORT                          the other host of -peer-at ADDRESS:PORT
 //	faultlab -page FILE RESULT...                        the page, from the results of all fabrics
 //
 // Each end has an adapter with connections of every kind: send and receive, shared receive queue,
 // RDMA write and read, memory window. Messages are numbered and checksummed; regions lie between
-// canaries; a ledger has every post. The other end is a process of its own, on mem0 a second adapter.
+// canaries; a ledger has every post. The other end is a process of its own, on mem0 a second
+// adapter.
 package main
 
 import (
@@ -26,6 +28,8 @@ func main() {
 
 func run() error {
 	peerFile := flag.String("peer", "", "be the other end, with its counts in this `file`")
+	host := flag.String("host", "", "be the other host: take runners at this `address`")
+	at := flag.String("peer-at", "", "the other end is the host at this `address`, which runs faultlab -host")
 	long := flag.Bool("long", false, "run all rounds, for hours")
 	only := flag.String("run", "", "only scenarios whose name contains this `text`")
 	file := flag.String("json", "", "write the results to this `file`")
@@ -35,14 +39,16 @@ func run() error {
 	flag.Parse()
 	switch {
 	case *peerFile != "":
-		return serve(os.Stdin, os.Stdout, *peerFile)
+		return serveProcess(*peerFile)
+	case *host != "":
+		return serveHost(*host)
 	case *page != "":
 		return writePage(*page, flag.Args())
 	case flag.NArg() != 1:
 		return fmt.Errorf("give one device, not %d", flag.NArg())
 	}
 	device := flag.Arg(0)
-	r, problems := newRunner(device, *seed)
+	r, problems := newRunner(device, *at, *seed)
 	if r == nil || len(problems) > 0 {
 		return fmt.Errorf("the first round on %s: %s", device, strings.Join(problems, "; "))
 	}
@@ -55,8 +61,8 @@ func run() error {
 	failed := 0
 	for i := range scenarios {
 		s := &scenarios[i]
-		n := s.rounds[kindOf(device)][form]
-		if *rounds > 0 && s.why[kindOf(device)] == "" {
+		n := s.rounds[r.kind][form]
+		if *rounds > 0 && s.why[r.kind] == "" {
 			n = *rounds
 		}
 		if n == 0 || !strings.Contains(s.name, *only) {
@@ -69,7 +75,7 @@ func run() error {
 			verdict = "FAIL"
 			failed++
 		}
-		fmt.Printf("%s %s: %s: %s, %d rounds, worst %v, %d messages, took %v\n", verdict, device, s.group, s.name,
+		fmt.Printf("%s %s: %s: %s, %d rounds, worst %v, %d messages, took %v\n", verdict, r.fabric, s.group, s.name,
 			res.Rounds, res.Worst.Round(time.Millisecond), res.Messages, res.Took.Round(time.Second/10))
 		for _, text := range res.Problems {
 			fmt.Println("    ", text)
@@ -85,6 +91,3 @@ func run() error {
 	}
 	return nil
 }
-
-// kindOf is the kind of a device's fabric: its name without the number.
-func kindOf(device string) string { return strings.TrimRight(device, "0123456789") }

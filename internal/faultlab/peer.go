@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -21,6 +22,7 @@ type order struct {
 	Qual   udat.ConnQual
 	Flags  udat.CloseFlags
 	Wait   time.Duration
+	Shell  string // a command of the other host's shell
 }
 
 // answer is the result of an order.
@@ -29,6 +31,7 @@ type answer struct {
 	Addr     netip.Addr
 	Qual     udat.ConnQual
 	Problems []string
+	Counts   [maxLinks][countFields]uint64 // of a finished end
 }
 
 // host serves orders: in a process of its own, or inside the runner's.
@@ -38,6 +41,9 @@ type host struct {
 }
 
 func (h *host) do(o order) (a answer) {
+	if o.Do == "shell" {
+		return answer{Error: shell(o.Shell)}
+	}
 	if o.Do != "open" && h.e == nil {
 		return answer{Error: o.Do + ": no adapter is open"}
 	}
@@ -56,7 +62,7 @@ func (h *host) do(o order) (a answer) {
 		}
 	case "up":
 		if !within(h.e.allUp, patience) {
-			return answer{Error: fmt.Sprintf("no connections after %v", patience), Problems: h.e.problems}
+			return answer{Error: fmt.Sprintf("no connections after %v: %s", patience, h.e.states()), Problems: h.e.problems}
 		}
 	case "expect":
 		h.e.mayEnd.Store(true)
@@ -73,11 +79,19 @@ func (h *host) do(o order) (a answer) {
 			h.e.problem("peer: links that have not ended after %v", patience)
 		}
 		h.e.finish()
-		a.Problems, h.e = h.e.problems, nil
+		a.Problems, a.Counts, h.e = h.e.problems, h.counts.snapshot(), nil
 	default:
 		return answer{Error: "unknown order " + o.Do}
 	}
 	return a
+}
+
+// shell runs a command and returns what went wrong.
+func shell(command string) string {
+	if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+		return fmt.Sprintf("%s: %v: %s", command, err, out)
+	}
+	return ""
 }
 
 func within(done <-chan struct{}, d time.Duration) bool {
@@ -89,24 +103,54 @@ func within(done <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// serve is the other process: orders come by its standard input, answers leave by its output. Its
-// counts are in a file, so that they outlive it.
-func serve(in io.Reader, out io.Writer, path string) error {
+// serveProcess is the other process. Its counts are in a file, so that they outlive it.
+func serveProcess(path string) error {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	h := &host{counts: &counts{file: file}}
+	return serve(os.Stdin, os.Stdout, file)
+}
+
+// serveHost is the other host: it serves one runner after the other.
+func serveHost(address string) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer conn.Close()
+			if err := serve(conn, conn, nil); err != nil {
+				fmt.Fprintln(os.Stderr, "faultlab:", err)
+			}
+		}()
+	}
+}
+
+// serve takes orders until the runner is gone.
+func serve(in io.Reader, out io.Writer, file *os.File) error {
+	h := &host{}
 	decoder, encoder := json.NewDecoder(in), json.NewEncoder(out)
 	for {
 		var o order
 		if err := decoder.Decode(&o); err != nil {
+			if h.e != nil && !h.e.dead.Load() {
+				h.e.mayEnd.Store(true)
+				h.e.kill()
+			}
 			return nil // the runner is gone
 		}
 		if o.Do == "open" {
 			h.counts = &counts{file: file}
-			if err := file.Truncate(0); err != nil {
-				return err
+			if file != nil {
+				if err := file.Truncate(0); err != nil {
+					return err
+				}
 			}
 		}
 		if err := encoder.Encode(h.do(o)); err != nil {
@@ -119,14 +163,24 @@ func serve(in io.Reader, out io.Writer, path string) error {
 type peer struct {
 	local   *host // inside this process
 	process *exec.Cmd
-	path    string // of the counts
+	conn    net.Conn // to another host
+	path    string   // of the counts
+	last    *counts  // of a host: as it has answered
 	orders  *json.Encoder
 	answers *json.Decoder
 	gone    bool
 }
 
-// newPeer starts the other end: in a process of its own unless the fabric is inside one.
-func newPeer(device string) (*peer, error) {
+// newPeer starts the other end: on another host if at names one, else in a process of its own
+// unless the fabric is inside one.
+func newPeer(device, at string) (*peer, error) {
+	if at != "" {
+		conn, err := dial(at)
+		if err != nil {
+			return nil, err
+		}
+		return &peer{conn: conn, orders: json.NewEncoder(conn), answers: json.NewDecoder(conn)}, nil
+	}
 	if device == "mem0" {
 		return &peer{local: &host{}}, nil
 	}
@@ -153,6 +207,16 @@ func newPeer(device string) (*peer, error) {
 	return p, p.process.Start()
 }
 
+// dial waits for the other host to come up.
+func dial(at string) (net.Conn, error) {
+	for until := time.Now().Add(2 * patience); ; time.Sleep(time.Second) {
+		conn, err := net.DialTimeout("tcp", at, 5*time.Second)
+		if err == nil || time.Now().After(until) {
+			return conn, err
+		}
+	}
+}
+
 // do gives an order and waits for the answer.
 func (p *peer) do(o order) (answer, error) {
 	var a answer
@@ -170,6 +234,10 @@ func (p *peer) do(o order) (answer, error) {
 		}
 		if err := p.answers.Decode(&a); err != nil {
 			return a, fmt.Errorf("peer, order %s: %w", o.Do, err)
+		}
+		if o.Do == "finish" && p.conn != nil {
+			p.last = &counts{}
+			p.last.restore(a.Counts)
 		}
 	}
 	if a.Error != "" {
@@ -209,6 +277,9 @@ func (p *peer) progress() (*counts, error) {
 	if p.local != nil {
 		return p.local.counts, nil
 	}
+	if p.conn != nil {
+		return p.last, nil // nil if it vanished
+	}
 	c := &counts{}
 	return c, c.load(p.path)
 }
@@ -219,6 +290,9 @@ func (p *peer) close() {
 		p.process.Process.Kill()
 		p.process.Wait()
 		os.Remove(p.path)
+	}
+	if p.conn != nil {
+		p.conn.Close()
 	}
 	p.gone = true
 }

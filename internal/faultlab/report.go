@@ -12,8 +12,9 @@ import (
 
 const pageHead = `# Reliability
 
-What godat promises when a fabric, a peer or a host fails, and what provoking it has shown. ` + "`make faults`" + `
-writes this page; ` + "`make faults LONG=1`" + ` runs all rounds, for hours. The program is ` + "`internal/faultlab`" + `.
+What godat promises when a fabric, a peer or a host fails, and what provoking it has shown. The
+command make faults writes this page; make faults LONG=1 runs all rounds, for hours. The program is
+internal/faultlab.
 
 Each round has two ends, on rxe and siw two processes, with connections of every kind that the
 device has: send and receive, shared receive queue, RDMA write and read, memory window. Messages
@@ -110,6 +111,14 @@ func writePage(path string, files []string) error {
 		return errors.New("a promise is broken, or nothing ran")
 	}
 	return nil
+}
+
+// kindOf is the kind of a fabric of the page.
+func kindOf(fabric string) string {
+	if strings.Contains(fabric, "two hosts") {
+		return "cable"
+	}
+	return strings.TrimRight(fabric, "0123456789")
 }
 
 func orDash(s string) string {

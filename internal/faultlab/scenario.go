@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"time"
 
 	"github.com/godat/godat/udat"
@@ -30,11 +31,14 @@ const (
 	soon = 30 * time.Second
 )
 
-var scenarios = []scenario{
+// scenarios are the rows of the page.
+var scenarios = slices.Concat(peerGroup, wireGroup, hostileGroup)
+
+var peerGroup = []scenario{
 	{group: "peer", name: "graceful disconnect at a random moment, by each end",
 		promise: "everything posted before arrives; both ends see DISCONNECTED",
 		act:     (*round).leave, ends: disconnected, within: soon,
-		rounds: map[string][2]int{"mem": {300, 10000}, "rxe": {10, 200}, "siw": {4, 50}}},
+		rounds: map[string][2]int{"mem": {300, 10000}, "rxe": {10, 200}, "siw": {4, 50}, "cable": {4, 50}}},
 	{group: "peer", name: "abrupt disconnect at a random moment, by each end",
 		promise: leaves,
 		act: func(r *round) error {
@@ -44,7 +48,7 @@ var scenarios = []scenario{
 			return r.disconnect(r.n%2 == 0, udat.CloseAbrupt)
 		},
 		ends: ended, within: soon,
-		rounds: map[string][2]int{"mem": {300, 10000}, "rxe": {10, 200}, "siw": {4, 50}}},
+		rounds: map[string][2]int{"mem": {300, 10000}, "rxe": {10, 200}, "siw": {4, 50}, "cable": {4, 50}}},
 	{group: "peer", name: "SIGKILL", promise: leaves, kills: true,
 		act: func(r *round) error {
 			if err := r.mayEnd(); err != nil {

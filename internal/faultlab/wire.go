@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// netem spoils the wire in both directions during traffic. On one host only soft-iWARP uses a wire:
+// the loopback interface.
+func netem(how string) func(*round) error {
+	return func(r *round) error {
+		set, reset := "tc qdisc replace dev eth0 root netem "+how, "tc qdisc del dev eth0 root"
+		if r.at == "" {
+			set, reset = "tc qdisc replace dev lo root netem "+how, "tc qdisc del dev lo root"
+		}
+		if err := r.both(set); err != nil {
+			return err
+		}
+		n := 150
+		if r.long {
+			n = 5000
+		}
+		err := r.slowTraffic(n, 20*time.Minute)
+		if e := r.both(reset); e != nil && err == nil {
+			err = e
+		}
+		if err != nil {
+			return err
+		}
+		return r.leave()
+	}
+}
+
+// both runs a command on every host.
+func (r *round) both(command string) error {
+	if text := shell(command); text != "" {
+		return fmt.Errorf("%s", text)
+	}
+	if r.at == "" {
+		return nil
+	}
+	_, err := r.p.do(order{Do: "shell", Shell: command})
+	return err
+}
+
+const inDriver = "no wire: the driver loops back"
+
+func wireRow(name, how string) scenario {
+	return scenario{group: "wire", name: name, act: netem(how),
+		promise: "no event; nothing lost, doubled, reordered or changed",
+		ends:    disconnected, within: soon,
+		rounds: map[string][2]int{"siw": {1, 2}, "cable": {1, 2}},
+		why:    map[string]string{"mem": "no wire", "rxe": inDriver}}
+}
+
+var wireGroup = []scenario{
+	wireRow("loss of 1 %", "loss 1%"),
+	wireRow("loss of 5 %", "loss 5%"),
+	wireRow("loss of 20 %", "loss 20%"),
+	wireRow("duplicates of 50 %", "duplicate 50%"),
+	wireRow("reordering of 25 %", "delay 10ms reorder 25% 50%"),
+	wireRow("corruption of 10 %", "corrupt 10%"),
+	wireRow("delay of 100 ms with 20 ms of jitter", "delay 100ms 20ms"),
+	wireRow("1 Mbit/s", "rate 1mbit"),
+}
