@@ -22,9 +22,9 @@ func TestScenarios(t *testing.T) {
 			continue
 		}
 		t.Run(s.name, func(t *testing.T) {
-			res := r.run(s, 4)
+			res := r.run(s, 2)
 			assert.Equal(t, len(res.Problems), 0, "%v", res.Problems)
-			assert.Equal(t, res.Rounds, 4)
+			assert.Equal(t, res.Rounds, 2)
 		})
 	}
 }

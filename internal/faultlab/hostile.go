@@ -462,7 +462,7 @@ func randomOperations(k *attack) error {
 	if err != nil {
 		return err
 	}
-	n := map[string]int{"mem": 2000}[k.r.kind]
+	n := map[string]int{"mem": 500}[k.r.kind]
 	if n == 0 {
 		n = 60
 	}

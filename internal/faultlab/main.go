@@ -70,6 +70,11 @@ func run() error {
 		}
 		res := r.run(s, n)
 		results = append(results, res)
+		if *file != "" { // each time: what ran stays known if the machine dies
+			if err := writeResults(*file, results); err != nil {
+				return err
+			}
+		}
 		verdict := "ok  "
 		if len(res.Problems) > 0 {
 			verdict = "FAIL"
@@ -79,11 +84,6 @@ func run() error {
 			res.Rounds, res.Worst.Round(time.Millisecond), res.Messages, res.Took.Round(time.Second/10))
 		for _, text := range res.Problems {
 			fmt.Println("    ", text)
-		}
-	}
-	if *file != "" {
-		if err := writeResults(*file, results); err != nil {
-			return err
 		}
 	}
 	if failed > 0 {

@@ -43,6 +43,30 @@ func (r *round) both(command string) error {
 	return err
 }
 
+// partition cuts the cable between two hosts for some time.
+func partition(d time.Duration) func(*round) error {
+	return func(r *round) error {
+		cut := fmt.Sprintf("(sleep 1; tc qdisc replace dev eth0 root netem loss 100%%; sleep %d; "+
+			"tc qdisc del dev eth0 root) >/dev/null 2>&1 </dev/null &", int(d.Seconds()))
+		if err := r.both(cut); err != nil {
+			return err
+		}
+		time.Sleep(d + 2*time.Second)
+		if err := r.slowTraffic(100, 10*time.Minute); err != nil {
+			return err
+		}
+		return r.leave()
+	}
+}
+
+func partitionRow(d time.Duration) scenario {
+	return scenario{group: "two hosts", name: fmt.Sprintf("partition of %v", d), act: partition(d),
+		promise: "no event; the traffic goes on where it stood", ends: disconnected, within: soon,
+		rounds: map[string][2]int{"cable": {1, 5}}}
+}
+
+var hostsGroup = []scenario{partitionRow(time.Second), partitionRow(10 * time.Second)}
+
 const inDriver = "no wire: the driver loops back"
 
 func wireRow(name, how string) scenario {
