@@ -534,7 +534,8 @@ func hostileRow(name, promise string, operations func(*attack) error, notOn ...s
 	return s
 }
 
-const refusal = "the operation fails, its connection ends at both ends; no byte changes or leaks, other connections go on"
+const refusal = "the operation fails, its connection ends at both ends; no byte changes or leaks; " +
+	"other connections go on"
 
 var hostileGroup = []scenario{
 	hostileRow("wrong keys", refusal, wrongKeys),
