@@ -24,6 +24,17 @@
 // [EVD.WaitContext] and [EVD.Dequeue] take it. A failed operation breaks its connection: work in
 // flight completes as flushed, then comes the event with the reason why the connection ended.
 //
+// # Vanished peers
+//
+// A process that ends, however it ends, disconnects: the kernel sends the message, again if it is
+// lost. If a host, a link or the path between vanishes nobody reports that. The keep-alive of
+// [WithKeepAlive] then breaks the connection, within 40 s by default: idle or with any requests in
+// flight. A shorter loss of the path breaks nothing on devices that retry as long (soft-RoCE;
+// others give up earlier, after [WithRetry] attempts). If the host answers but the peer's queue
+// pair has gone, requests other than Sends break the connection too, later by a second for each 4
+// KiB. A Send may wait for a receive for ever while the peer's host answers. On iWARP the kernel's
+// TCP decides, within net.ipv4.tcp_retries2: 15 minutes by default.
+//
 // # Errors
 //
 // Errors are of type *[Error], with the type and subtype of DAT and the fabric's own cause:

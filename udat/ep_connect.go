@@ -153,6 +153,7 @@ func (ep *EP) begin(op string, call epCause,
 	ep.conn.Store(c)
 	ep.apply(op, call, nil)
 	ep.obj.ia.activate()
+	ep.obj.ia.watchPeers()
 	return c, nil
 }
 

@@ -22,7 +22,8 @@ func (ep *EP) PostSendWithInvalidate(iov []LMRTriplet, cookie Cookie, rmrContext
 
 // PostRDMAWriteImmediate is PostRDMAWrite that takes one receive of the peer once the data is in
 // place. The receive completes (Operation DTOReceiveWriteImm) with the 32 bits of immediate data;
-// its buffer is not written. Solicited wait is allowed. Without the provider attribute
+// its buffer is not written, and its Length is that of the write, which may be more than the buffer
+// has. Solicited wait is allowed. Without the provider attribute
 // AttrImmediateData it is ModelNotSupported.
 //
 // Extension. It is dat_ib_post_rdma_write_immed of the IB extension of DAT 2.0.

@@ -296,13 +296,21 @@ func (q *requestQueue) submit() (int, error) {
 // flushTail posts a request that makes a completion behind the suppressed ones, unless the latest
 // request makes one or such a request is in flight; q.mu is held.
 func (q *requestQueue) flushTail() {
-	if q.suppressed == 0 || q.qp == nil || q.inflight.count() == 0 || q.marking() {
+	if q.suppressed > 0 && q.inflight.count() > 0 {
+		q.mark()
+	}
+}
+
+// mark posts a zero-length RDMA write, which makes a completion and no event, unless one is in
+// flight; q.mu is held.
+func (q *requestQueue) mark() {
+	if q.qp == nil || q.marking() {
 		return
 	}
 	q.suppressed = 0
 	seq := q.inflight.tail
 	q.marked, q.marker = true, seq
-	q.inflight.entry(seq).set(0, 0, 0, entryInternal, nil)
+	q.inflight.entry(seq).set(0, 0, DTORDMAWrite, entryInternal, nil)
 	q.wrs = append(q.wrs, fabric.SendWR{ID: q.inflight.id | uint64(seq), Opcode: fabric.OpWrite, Flags: fabric.Signaled})
 	q.submit()
 }

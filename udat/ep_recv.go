@@ -17,6 +17,10 @@ import (
 // than the buffer completes with DTOErrLocalLength and breaks the connection. Errors: those of
 // PostSend; the regions need local write.
 //
+// [Event.Length] is the length of the message in the buffer, except for Operation
+// DTOReceiveWriteImm: there it is what the peer has written elsewhere, which may be more than the
+// buffer has. Do not slice the buffer by it.
+//
 // Implements: dat_ep_post_recv.
 func (ep *EP) PostRecv(iov []LMRTriplet, cookie Cookie, flags CompletionFlags) error {
 	if ep == nil || !ep.obj.live.Load() {

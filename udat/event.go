@@ -174,7 +174,7 @@ type Event struct {
 
 	// DTO and bind completions.
 	Cookie       Cookie
-	Length       uint64 // bytes transferred; defined on success only
+	Length       uint64 // bytes transferred; defined on success only; of DTOReceiveWriteImm not in the receive
 	Operation    DTOOperation
 	HasImmediate bool   // Extension. Immediate is set
 	Immediate    uint32 // Extension.

@@ -45,7 +45,12 @@ func Through(wrap func(fabric.Fabric) fabric.Fabric) Option {
 
 // WithoutPolling opens the adapter so that it does not poll its dispatchers.
 func WithoutPolling() Option {
-	return func(o *openOptions) error { o.pollEvery = math.MaxInt64; return nil }
+	return func(o *openOptions) error { o.pollEvery, o.keepAlive = math.MaxInt64, 0; return nil }
+}
+
+// WithQuickKeepAlive is WithKeepAlive without a lower limit.
+func WithQuickKeepAlive(d time.Duration) Option {
+	return func(o *openOptions) error { o.keepAlive = d; return nil }
 }
 
 // WithAcceptWait opens the adapter so that an accept waits this long for its confirmation.

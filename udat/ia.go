@@ -27,7 +27,8 @@ func Open(name string, opts ...Option) (*IA, error) {
 func openIA(name string, registered *registeredName, opts []Option) (*IA, error) {
 	o := openOptions{
 		asyncQLen: 64, fabric: fabric.Options{RNRRetry: 7, Retry: 7},
-		settings: settings{spin: spinDefault, processors: processors, pollEvery: pollInterval, acceptWait: acceptWait},
+		settings: settings{spin: spinDefault, processors: processors, pollEvery: pollInterval, acceptWait: acceptWait,
+			keepAlive: keepAliveDefault},
 	}
 	device := name
 	if registered != nil {

@@ -8,7 +8,7 @@ import (
 
 // CreateLMR registers buf. The memory stays the caller's and is pinned until Free; do not use it
 // while operations on it are in flight. An empty buf is InvalidParameter; memory that cannot be
-// locked is InsufficientResources, with the limit in the text.
+// locked, and more than the host has, is InsufficientResources, with the limit in the text.
 //
 // Implements: dat_lmr_create.
 func (ia *IA) CreateLMR(pz *PZ, buf []byte, priv MemPriv) (*LMR, error) {
@@ -86,6 +86,10 @@ func (ia *IA) mayRegister(op string, pz *PZ, size uint64, priv MemPriv) error {
 	}
 	if limit := ia.device.Attr().MaxMRSize; size == 0 || size > limit {
 		return fail(op, InvalidParameter, SubArg4, "length is %d bytes, must be from 1 to %d", size, limit)
+	}
+	if limit := hostMemory(); size > limit { // devices pin it all, which takes for ever or fails late
+		return fail(op, InsufficientResources, SubResourceMemory, "length is %d bytes, this host has %d bytes of memory",
+			size, limit)
 	}
 	if priv&^privKnown != 0 {
 		return fail(op, InvalidParameter, SubArg6, "privileges %v: only %v are known", priv, privKnown)

@@ -68,6 +68,7 @@ type IA struct {
 
 	activeEPs int  // endpoints that are connecting or connected
 	polling   bool // the flusher polls the dispatchers because there are any
+	watching  bool // the flusher checks their peers
 	flusher   *flusher
 
 	windows windowTable
@@ -88,6 +89,7 @@ type settings struct {
 	processors int           // for the limit of spinning calls
 	pollEvery  time.Duration // interval of polling the dispatchers
 	acceptWait time.Duration // for the confirmation of an accept
+	keepAlive  time.Duration // interval of the checks of peers; 0: none
 	log        *slog.Logger  // nil: none
 }
 
@@ -405,6 +407,14 @@ type connection struct {
 	peerLeft        bool      // the cause that ended it
 
 	failed atomic.Bool // work has failed: it explains why the peer left
+	watch  peerWatch
+}
+
+// peerWatch is what the keep-alive knows of a connection; guarded by EP.mu.
+type peerWatch struct {
+	requests, recvs uint32 // the heads of the queues at the latest check
+	silent          int    // consecutive checks that found requests in flight and nothing completed
+	asking          bool   // the peer's host is being asked
 }
 
 // PSP is a public service point: it listens on a connection qualifier until it is freed.

@@ -191,6 +191,32 @@ func WithSpin(d time.Duration) Option {
 	}
 }
 
+// WithKeepAlive sets the interval of the keep-alive, from a second to an hour; the default is 10
+// seconds, and 0 switches it off. A connection on which nothing is in flight and nothing arrives
+// for an interval sends a zero-length RDMA write, which the peer's device answers and which makes
+// no event. A connection whose host does not answer is broken within 4 intervals, idle or not,
+// with the reason in [Event.Err]; the package comment has the cases. A peer that is slow, stopped
+// or without receives has not vanished: its device answers.
+//
+// Extension.
+func WithKeepAlive(d time.Duration) Option {
+	return func(o *openOptions) error {
+		if d != 0 && (d < keepAliveMin || d > keepAliveMax) {
+			return fail("ia_open", InvalidParameter, SubArg2, "keep-alive interval is %v, must be 0 or from %v to %v", d,
+				keepAliveMin, keepAliveMax)
+		}
+		o.keepAlive = d
+		return nil
+	}
+}
+
+// The interval of the keep-alive.
+const (
+	keepAliveDefault = 10 * time.Second
+	keepAliveMin     = time.Second
+	keepAliveMax     = time.Hour
+)
+
 // WithLogger logs attempts to connect that have had no answer for 2 seconds, with what they wait
 // for. Without the option, or with nil, nothing is logged. The outcome comes as an event in any
 // case; see [Event.Err].

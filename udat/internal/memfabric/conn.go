@@ -202,6 +202,17 @@ func (c *conn) fail(s connState, ev fabric.ConnEvent) {
 	}
 }
 
+// Ping is answered unless a fault has taken one of the devices, or the path.
+func (c *conn) Ping(on func()) {
+	c.dev.f.mu.Lock()
+	p := c.peer
+	answered := p != nil && !c.dev.faults.silent() && !p.dev.faults.silent() && !c.qp.cut.Load() && !p.qp.cut.Load()
+	c.dev.f.mu.Unlock()
+	if answered {
+		on()
+	}
+}
+
 // replied takes the reply of p, which has accepted, in the dispatcher of the active end.
 func (c *conn) replied(p *conn, private []byte) {
 	f := c.dev.f

@@ -26,8 +26,9 @@ type conn struct {
 	calling       bool // a call on the id that may take long is under way
 	lost          error
 	private       []byte // active: for the request
-	told          bool   // passive: the peer has said how long its private data is, and understands how long ours is
-	in, out       uint8  // read depths, as offered and then as agreed
+	pings         []*ping
+	told          bool  // passive: the peer has said how long its private data is, and understands how long ours is
+	in, out       uint8 // read depths, as offered and then as agreed
 	local, remote netip.AddrPort
 }
 
@@ -296,6 +297,7 @@ func (c *conn) endWith(e fabric.ConnEvent) []fabric.ConnEvent {
 func (c *conn) destroy() {
 	if !c.destroyed {
 		c.destroyed = true
+		c.endPings()
 		if !c.calling {
 			c.id.Close()
 		}
@@ -397,6 +399,7 @@ func (c *conn) leave() error {
 	default:
 		return nil
 	}
+	c.endPings()
 	// The queue pair first: from here on everything posted is flushed. One that has been closed
 	// needs no flush.
 	err := ignoreClosed(c.qp.SetError())

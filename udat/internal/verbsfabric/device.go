@@ -198,6 +198,8 @@ func (d *device) dispatch(ev cverbs.CMEvent) {
 		v.handle(ev)
 	case *listener:
 		v.handle(ev)
+	case *ping:
+		v.handle(ev)
 	}
 	if ev.Type == cverbs.CMEventDeviceRemoval {
 		d.deviceFatal()

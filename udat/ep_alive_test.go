@@ -1,0 +1,159 @@
+package udat_test
+
+import (
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
+)
+
+// keepAlive is short, so that the tests are; 4 of them bound the time to the event.
+func keepAlive(d time.Duration) []udat.Option { return []udat.Option{udat.WithQuickKeepAlive(d)} }
+
+// TestVanishedPeer: a connection whose peer has vanished without a word is broken, idle or not. A
+// Send that waits for a receive does not hide it.
+func TestVanishedPeer(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		for _, sends := range []int{0, 1} {
+			a, b := pair(t, dev, setup{opts: keepAlive(100 * time.Millisecond)})
+			for range sends {
+				assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))
+			}
+			time.Sleep(500 * time.Millisecond)
+			assert.Equal(t, state(t, a.ep), udat.EPConnected)
+			b.faults().Kill()
+			ev := expect(t, a.conn, udat.EventConnectionBroken)
+			t.Logf("%d sends: %v", sends, ev.Err())
+			if sends > 0 {
+				assert.Equal(t, next(t, a.request).Status, udat.DTOErrTransport)
+			}
+			empty(t, a.request) // the keep-alive makes no event
+			assert.NilError(t, a.ep.Reset())
+		}
+	})
+}
+
+// TestSilentRequests: requests that the device retries for ever, as soft-RoCE does, do not hide a
+// vanished peer. While the host of the peer answers, a request of the program may wait.
+func TestSilentRequests(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		for _, c := range []struct{ sends, alive bool }{{false, false}, {true, false}, {true, true}} {
+			var script faultfabric.Script
+			a, b := pair(t, dev, setup{script: &script, opts: keepAlive(100 * time.Millisecond)})
+			hidden := script.On(faultfabric.Poll, udat.CompletionQueue(a.request)).Drop()
+			if c.sends {
+				b.receive(0, 1)
+				assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))
+			}
+			if c.sends && !c.alive {
+				b.faults().Kill()
+			}
+			if c.alive {
+				time.Sleep(3 * time.Second)
+				assert.Equal(t, state(t, a.ep), udat.EPConnected)
+				hidden.Stop()
+				completion(t, a.request, 1)
+				continue
+			}
+			ev := expectUnpolled(t, a, hidden)
+			assert.ErrorContains(t, ev.Err(), "answered for")
+		}
+	})
+}
+
+// expectUnpolled waits for the end of a connection whose completions are hidden until it ends.
+func expectUnpolled(t *testing.T, e *end, hidden *faultfabric.Rule) udat.Event {
+	t.Helper()
+	become(t, e.ep, udat.EPDisconnected)
+	hidden.Stop()
+	return expect(t, e.conn, udat.EventConnectionBroken)
+}
+
+// TestKeepAliveIdle: an idle connection stays, with a Send that waits for a receive and without, at
+// both ends, for many intervals; with the keep-alive off a vanished peer is not noticed.
+func TestKeepAliveIdle(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, waits := range []bool{false, true} {
+			interval := time.Second
+			if dev == "mem0" {
+				interval /= 10
+			}
+			a, b := pair(t, dev, setup{opts: keepAlive(interval)})
+			waits := waits && udat.DeviceAttr(a.ia).Acknowledged // iWARP: the peer ends the connection
+			if waits {
+				assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 7, 0))
+			}
+			time.Sleep(8 * interval)
+			assert.Equal(t, state(t, a.ep), udat.EPConnected)
+			assert.Equal(t, state(t, b.ep), udat.EPConnected)
+			empty(t, a.request)
+			empty(t, b.request)
+			empty(t, b.recv)
+			if waits {
+				b.receive(0, 3)
+				completion(t, b.recv, 3)
+				completion(t, a.request, 7)
+			}
+			part(t, a, b, udat.CloseGraceful)
+		}
+	})
+	onMem(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{opts: keepAlive(0)})
+		b.faults().Kill()
+		time.Sleep(time.Second)
+		assert.Equal(t, state(t, a.ep), udat.EPConnected)
+	})
+}
+
+// TestKeepAliveRange: the option names its limits.
+func TestKeepAliveRange(t *testing.T) {
+	for _, d := range []time.Duration{-1, 1, 999 * time.Millisecond, 61 * time.Minute} {
+		_, err := udat.Open("mem0", udat.WithKeepAlive(d))
+		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
+		assert.ErrorContains(t, err, "must be 0 or from 1s to 1h")
+	}
+}
+
+// TestVanishedQueuePair: the queue pair of the peer has gone without a word, and its host answers.
+// The connection is broken, idle or with an RDMA write in flight, although soft-RoCE sends requests
+// again for ever. With a Send in flight, which may wait for a receive, it stays.
+func TestVanishedQueuePair(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, c := range []struct {
+			name string
+			post func(e *end) error
+			want udat.EPState
+		}{
+			{"idle", func(*end) error { return nil }, udat.EPDisconnected},
+			{"write", func(e *end) error {
+				return e.ep.PostRDMAWrite(e.iov(0, 8), 1, udat.RMRTriplet{RMRContext: 1, SegmentLength: 8}, 0)
+			}, udat.EPDisconnected},
+			{"send", func(e *end) error { return e.ep.PostSend(e.iov(0, 8), 1, 0) }, udat.EPConnected},
+		} {
+			e := newEnd(t, dev, setup{opts: []udat.Option{udat.WithKeepAlive(2 * time.Second)}})
+			p := newCPeer(t, e)
+			assert.NilError(t, e.ep.Connect(e.ia.Addr(), p.listens(e.ia.Addr()), patience, nil, 0, 0))
+			id := p.request().ID
+			p.drive(id)
+			assert.NilError(t, id.Accept(cverbs.ConnParam{QPNum: p.qp.Num(), RNRRetryCount: 7}))
+			p.event(cverbs.CMEventEstablished)
+			expect(t, e.conn, udat.EventConnectionEstablished)
+			assert.NilError(t, p.qp.Modify(cverbs.QPAttr{State: cverbs.QPStateReset}, cverbs.QPAttrState))
+			assert.NilError(t, c.post(e))
+			if c.want == udat.EPConnected && !udat.DeviceAttr(e.ia).EnforcesRNR {
+				continue
+			}
+			if c.want == udat.EPConnected {
+				time.Sleep(12 * time.Second)
+				assert.Equal(t, state(t, e.ep), udat.EPConnected, c.name)
+				continue
+			}
+			ev := expect(t, e.conn, udat.EventConnectionBroken)
+			t.Logf("%s: %v", c.name, ev.Err())
+		}
+	})
+}
