@@ -12,17 +12,17 @@ import (
 // rdma_cm does not report. Devices give up a request after some retries, but soft-RoCE retries it
 // for ever, and without requests no device notices anything.
 
-// A request that needs no receive is answered by the device of any peer. If silentChecks consecutive
-// checks find it in flight the connection is broken, later if it has so many bytes that a wire of
-// slowestWire bytes per second takes longer.
+// A request that needs no receive is answered by the device of any peer. If silentChecks
+// consecutive checks find it in flight the connection is broken, later if it has so many bytes that
+// a wire of slowestWire bytes per second takes longer.
 const (
 	silentChecks = 3
 	slowestWire  = 4096
 )
 
 // If the oldest request is the program's, the peer's host is asked too: pings times, once in each
-// pingPart of an interval. That tells a host that has vanished from a Send that finds no receive and
-// from a long transfer.
+// pingPart of an interval. That tells a host that has vanished from a Send that finds no receive
+// and from a long transfer.
 const (
 	pingPart = 5
 	pings    = 2 * pingPart
