@@ -105,7 +105,8 @@ func (e CMEvent) Err() error {
 	case e.Status < 0:
 		return &Error{Verb: "rdma_cm " + e.Type.String(), Errno: syscall.Errno(-e.Status)}
 	case e.Type == CMEventRejected && e.Status == RejectNoListener:
-		return &Error{Verb: "rdma_cm REJECTED", Errno: syscall.ECONNREFUSED, Advice: "nobody listens there (reason 8)"}
+		return &Error{Verb: "rdma_cm REJECTED", Errno: syscall.ECONNREFUSED,
+			Advice: "nobody listens there (reason 8): is the server running, and is this its RDMA port? TCP has others"}
 	case e.Type == CMEventRejected:
 		return &Error{Verb: "rdma_cm REJECTED", Errno: syscall.ECONNREFUSED, Advice: fmt.Sprintf("reason %d", e.Status)}
 	}

@@ -56,7 +56,7 @@ func TestStillConnecting(t *testing.T) {
 		for _, e := range []*end{a, silent} {
 			ev := expect(t, e.conn, udat.EventConnectionTimedOut)
 			assert.ErrorIs(t, ev.Err(), udat.ErrTimeoutExpired)
-			for _, want := range []string{remote, "the answer to the connection request", reach} {
+			for _, want := range []string{remote, "within the call's timeout", "the answer to the connection request", reach} {
 				assert.ErrorContains(t, ev.Err(), want)
 			}
 		}

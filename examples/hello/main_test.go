@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,25 +23,22 @@ func onEach(t *testing.T, test func(t *testing.T, device string)) {
 	}
 }
 
+// addressOf returns the address of a device.
+func addressOf(t *testing.T, device string) string {
+	ia, err := udat.Open(device)
+	assert.NilError(t, err)
+	defer ia.Close(udat.CloseAbrupt)
+	return ia.Addr().String()
+}
+
 // TestHello runs the example.
 func TestHello(t *testing.T) {
 	onEach(t, func(t *testing.T, device string) { assert.NilError(t, run(device)) })
 }
 
-// TestReadme runs the README's program, which stands below as the README shows it, against a
-// server, and where nobody listens: it says that it was refused, though the receive that it has
-// posted is flushed before that.
-func TestReadme(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
-	assert.NilError(t, err)
-	_, program, found := strings.Cut(string(readme), "```go\n")
-	program, _, ends := strings.Cut(program, "```\n")
-	assert.Assert(t, found && ends, "the README has no program")
-	source, err := os.ReadFile("main_test.go")
-	assert.NilError(t, err)
-	assert.Assert(t, strings.HasSuffix(string(source), "\n"+program),
-		"the README's program is not the one at the end of main_test.go")
-
+// TestGuide runs the program of docs/udapl.md, which stands below: against a server, and where
+// nobody listens. There it says that it was refused, although its receive is flushed before that.
+func TestGuide(t *testing.T) {
 	onEach(t, func(t *testing.T, device string) {
 		ia, err := udat.Open(device)
 		assert.NilError(t, err)

@@ -253,3 +253,12 @@ func flat(code string) string {
 	}
 	return all.String()
 }
+
+// TestErrors: each error that docs/errors.md quotes is one of the library's, and a test expects it.
+func TestErrors(t *testing.T) {
+	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(read("docs/errors.md"), -1)
+	assert.Assert(t, len(rows) >= 10, "only %d rows", len(rows))
+	for _, row := range rows {
+		assert.Check(t, strings.Contains(tests(), row[1]), "no test expects the error %q", row[1])
+	}
+}

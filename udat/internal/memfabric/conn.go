@@ -23,8 +23,8 @@ const (
 )
 
 var (
-	errNobody  = errors.New("mem0: nobody listens on the port")
-	errNoHost  = errors.New("mem0: the address is not of this fabric")
+	errNobody  = errors.New("mem0: nobody listens on the port in this process, and mem0 reaches no other")
+	errNoHost  = errors.New("mem0: the address is not its own, and it reaches no other: open an RDMA device")
 	errSilence = errors.New("mem0: the other end does not answer")
 	errLeft    = errors.New("mem0: disconnected before it was established")
 	errGivenUp = errors.New("mem0: the other end has given up")

@@ -39,7 +39,8 @@ func (f *Fabric) Devices() ([]fabric.DeviceInfo, error) {
 		return nil, wrap(err)
 	}
 	if len(devs) == 0 {
-		return nil, fmt.Errorf("%w: this host has no RDMA device", fabric.ErrNoDevice)
+		return nil, fmt.Errorf("%w: this host has no RDMA device; without hardware: "+
+			"rdma link add rxe0 type rxe netdev NAME; datperf doctor examines the host", fabric.ErrNoDevice)
 	}
 	var infos []fabric.DeviceInfo
 	var errs []error

@@ -1,0 +1,39 @@
+//go:build linux && cgo
+
+package cverbs
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+// TestNewcomer: the errors of docs/errors.md that this package makes say what the page quotes, and
+// what to do.
+func TestNewcomer(t *testing.T) {
+	page, err := os.ReadFile("../docs/errors.md")
+	assert.NilError(t, err)
+	for _, c := range []struct {
+		quote, advice string
+		err           error
+	}{
+		{"no permission on /dev/infiniband/", "run as a user that may open it",
+			nodeError("ibv_open_device", syscall.EACCES, "/dev/infiniband/uverbs0", "ib_uverbs")},
+		{"is missing: load the kernel module", "ib_uverbs",
+			nodeError("ibv_open_device", syscall.ENOENT, "/dev/infiniband/uverbs0", "ib_uverbs")},
+		{"the locked-memory limit of the process (RLIMIT_MEMLOCK)", "1048576 bytes were asked for",
+			pinError("ibv_reg_mr", syscall.ENOMEM, 1<<20)},
+		{"has no route", "192.0.2.7:7000",
+			addrError("rdma_resolve_addr", 101 /* ENETUNREACH */, netip.MustParseAddrPort("192.0.2.7:7000"))},
+		{"nobody listens", "is the server running",
+			CMEvent{Type: CMEventRejected, Status: RejectNoListener}.Err()},
+	} {
+		assert.Check(t, strings.Contains(string(page), "| `"+c.quote+"` |"), "docs/errors.md has no row for %q", c.quote)
+		assert.Check(t, strings.Contains(c.err.Error(), c.quote) && strings.Contains(c.err.Error(), c.advice),
+			"%v: should contain %q and %q", c.err, c.quote, c.advice)
+	}
+}
