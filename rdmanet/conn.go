@@ -129,12 +129,12 @@ func (c *Conn) create() (err error) {
 	if c.pz, err = ia.CreatePZ(); err != nil {
 		return err
 	}
-	const ring = udat.PrivLocalRead | udat.PrivLocalWrite | udat.PrivRemoteWrite
-	if c.ring, err = ia.AllocLMR(c.pz, c.cfg.readBuffer, ring); err != nil {
+	const private = udat.PrivLocalRead | udat.PrivLocalWrite
+	if c.ring, err = ia.AllocLMR(c.pz, c.cfg.readBuffer, private|udat.PrivRemoteWrite); err != nil {
 		return err
 	}
 	size := c.cfg.writeBuffer + (requests+defaultSlots)*messageStride
-	if c.own, err = ia.AllocLMR(c.pz, size, udat.PrivLocalRead|udat.PrivLocalWrite); err != nil {
+	if c.own, err = ia.AllocLMR(c.pz, size, private); err != nil {
 		return err
 	}
 	if err := c.createEP(); err != nil {

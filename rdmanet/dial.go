@@ -16,10 +16,9 @@ type Dialer struct {
 	// connects within this process. Empty: the device that the route to the peer leaves by. On a host
 	// without RDMA devices that is mem0 for addresses of this host; for others Dial fails.
 	Device string
-	// ReadBuffer and WriteBuffer are the sizes of the rings in which what has come, and what is to
-	// be sent, waits: in bytes, rounded up to a power of two, at most 1 GiB. 0 is 128 KiB. Both
-	// are locked in memory. Both should be four times as large as the largest message that is to
-	// stream.
+	// ReadBuffer and WriteBuffer are the sizes of the rings in which what has come, and what is to be
+	// sent, waits: in bytes, rounded up to a power of two, at most 1 GiB. 0 is 128 KiB. Both are
+	// locked in memory. A stream is fastest with four times its largest message or more.
 	ReadBuffer, WriteBuffer int
 	// KeepAlive is the time without a message from the peer after which it is probed. After three
 	// probes without an answer the connection is broken. 0 is 15 seconds; a negative one disables it.

@@ -72,11 +72,11 @@ func (d *dispatcher) run() {
 	var events [32]udat.Event
 	var last *Conn
 	for {
-		ev, _, err := d.evd.Wait(udat.Infinite, 1)
-		if err != nil {
+		var err error
+		if events[0], _, err = d.evd.Wait(udat.Infinite, 1); err != nil {
 			return // freed, or the adapter is gone
 		}
-		woken := d.handle(&ev, &last)
+		woken := d.handle(&events[0], &last)
 		for {
 			n, err := d.evd.DequeueBatch(events[:])
 			for i := range events[:n] {

@@ -11,14 +11,14 @@
 // Each end of a connection has a ring of registered memory into which its peer writes by RDMA, and
 // grants the peer credit as its program reads. Write copies into a ring of what is to be sent;
 // ReadFrom and WriteTo have no copy of their own. Small writes go out at once, and together while
-// many are under way. A peer that does not read blocks Write: there is back pressure, and nothing
-// is ever lost. [Conn.CloseWrite] ends one direction; deadlines work as in package net and also end
-// calls that are blocked. TLS, HTTP and gRPC run on top as on any net.Conn.
+// many are under way. A peer that does not read blocks Write, and nothing is ever lost.
+// [Conn.CloseWrite] ends one direction; deadlines work as in package net and also end calls that
+// are blocked. TLS, HTTP and gRPC run on top as on any net.Conn.
 //
 // # Devices
 //
-// The device is that of the route to the peer, or [Dialer].Device. Tests and hosts without RDMA
-// devices have "mem0", which connects within one process. The package never uses TCP, unless
+// The device is that of the route to the peer, or [Dialer].Device. Tests, and hosts without RDMA
+// devices, have "mem0", which connects within one process. The package never uses TCP, unless
 // [Dialer].Fallback or [ListenConfig].Fallback allows it; that function is told why. Ports are
 // those of the RDMA connection manager: TCP may use the same number.
 //
@@ -26,7 +26,7 @@
 //
 // A connection locks ReadBuffer + WriteBuffer bytes, 256 KiB by default, and a few KiB more. All
 // connections of a listener share one goroutine, which is parked while nothing happens. A silent
-// peer is probed every [Dialer].KeepAlive and counts as dead after three probes: with the default,
+// peer is probed every [Dialer].KeepAlive and is dead after three probes: with the default,
 // blocked calls end within a minute. Dial ends after 30 seconds or with its context. Close waits at
 // most 5 seconds for what was written to reach the peer.
 //
@@ -39,6 +39,6 @@
 //
 // # Concurrency
 //
-// All methods are safe for concurrent use. Reads take turns, and so do Writes; one Read and one
-// Write run at the same time.
+// All methods are safe for concurrent use. Reads take turns, and so do Writes; a Read and a Write
+// run at the same time.
 package rdmanet

@@ -217,8 +217,6 @@ func (c *Conn) writeError() error {
 		return syscall.EPIPE
 	case c.state == stateDead:
 		return c.err
-	case c.writeEnd.passed:
-		return os.ErrDeadlineExceeded
 	}
 	return nil
 }
@@ -231,6 +229,9 @@ func (c *Conn) space() ([]byte, error) {
 	for {
 		if err := c.writeError(); err != nil {
 			return nil, err
+		}
+		if c.writeEnd.passed {
+			return nil, os.ErrDeadlineExceeded
 		}
 		size := uint64(c.cfg.writeBuffer)
 		if free := size - (c.out.appended - c.out.freed); free > 0 {

@@ -1,0 +1,133 @@
+package rdmanet_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/rdmanet"
+)
+
+// roleEnv makes a second process of this test program the peer of a test: "DEVICE ADDRESS".
+const roleEnv = "GODAT_TEST_ROLE"
+
+// play is the peer: it dials, echoes what comes, and ends when the stream does.
+func play(role string) int {
+	var dev, address string
+	fmt.Sscan(role, &dev, &address)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := (&rdmanet.Dialer{Device: dev}).Dial(ctx, "rdma", address)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	_, err = io.Copy(c, c)
+	c.Close()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// otherProcess starts a peer in another process, and returns its connection.
+func otherProcess(t *testing.T, dev string, lc rdmanet.ListenConfig) (*rdmanet.Conn, *exec.Cmd) {
+	if dev == "mem0" {
+		t.Skip("mem0 connects within one process")
+	}
+	l := listen(t, dev, lc)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), roleEnv+"="+dev+" "+l.Addr().String())
+	cmd.Stderr = os.Stderr
+	assert.NilError(t, cmd.Start())
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	c, err := l.AcceptConn()
+	assert.NilError(t, err)
+	t.Cleanup(func() { c.Close() })
+	echo(t, c, "hello")
+	return c, cmd
+}
+
+// echo sends a text and expects it back.
+func echo(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	_, err := io.WriteString(c, text)
+	assert.NilError(t, err)
+	p := make([]byte, len(text))
+	_, err = io.ReadFull(c, p)
+	assert.NilError(t, err)
+	assert.Equal(t, string(p), text)
+}
+
+// TestOtherProcess echoes between two processes, which both end in good order.
+func TestOtherProcess(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		c, cmd := otherProcess(t, dev, rdmanet.ListenConfig{})
+		assert.NilError(t, c.CloseWrite())
+		rest, err := io.ReadAll(c)
+		assert.NilError(t, err)
+		assert.Equal(t, len(rest), 0)
+		assert.NilError(t, cmd.Wait())
+	})
+}
+
+// TestPeerKilled kills the peer's process: blocked calls end.
+func TestPeerKilled(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		c, cmd := otherProcess(t, dev, rdmanet.ListenConfig{KeepAlive: time.Second})
+		ended := make(chan error, 1)
+		go func() {
+			_, err := c.Read(make([]byte, 1))
+			ended <- err
+		}()
+		time.Sleep(50 * time.Millisecond)
+		assert.NilError(t, cmd.Process.Kill())
+		expectEnd(t, ended)
+		_, err := c.Write([]byte("x"))
+		assert.Assert(t, err != nil)
+	})
+}
+
+// TestPeerStopped stops the peer's process without ending it: the probes find out, and a Write that
+// is blocked because the peer does not read ends too.
+func TestPeerStopped(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		c, cmd := otherProcess(t, dev, rdmanet.ListenConfig{KeepAlive: time.Second})
+		assert.NilError(t, cmd.Process.Signal(syscall.SIGSTOP))
+		ended := make(chan error, 2)
+		go func() {
+			_, err := io.Copy(io.Discard, c) // what was echoed before the stop
+			ended <- err
+		}()
+		go func() {
+			for {
+				if _, err := c.Write(make([]byte, 64<<10)); err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
+		expectEnd(t, ended)
+		expectEnd(t, ended)
+	})
+}
+
+// expectEnd waits for a blocked call that must end with an error that is no timeout of the caller's.
+func expectEnd(t *testing.T, ended <-chan error) {
+	t.Helper()
+	select {
+	case err := <-ended:
+		assert.Assert(t, err != nil && err != io.EOF, "%v", err)
+	case <-time.After(patience):
+		t.Fatal("the call is still blocked")
+	}
+}
