@@ -30,6 +30,7 @@ func serve(t *testing.T, dev string, http2 bool, h http.HandlerFunc) (*httptest.
 	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return d.DialContext(ctx, "rdma", s.Listener.Addr().String())
 	}
+	s.URL = "https://example.com" // for which httptest has a certificate, on every device
 	return s, client
 }
 

@@ -121,7 +121,7 @@ func TestPeerStopped(t *testing.T) {
 	})
 }
 
-// expectEnd waits for a blocked call that must end with an error that is no timeout of the caller's.
+// expectEnd waits for a blocked call that must end with an error.
 func expectEnd(t *testing.T, ended <-chan error) {
 	t.Helper()
 	select {

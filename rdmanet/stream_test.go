@@ -139,8 +139,8 @@ func TestCloseDelivers(t *testing.T) {
 	})
 }
 
-// TestBackPressure writes to a peer that does not read: Write blocks once both rings are full, takes
-// up to the deadline, and all that it has taken arrives.
+// TestBackPressure writes to a peer that does not read: Write blocks once both rings are full, until
+// the deadline, and all that it has taken arrives.
 func TestBackPressure(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		client, server := pair(t, dev, rdmanet.Dialer{WriteBuffer: 64 << 10}, rdmanet.ListenConfig{ReadBuffer: 32 << 10})
