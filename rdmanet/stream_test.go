@@ -139,7 +139,7 @@ func TestCloseDelivers(t *testing.T) {
 	})
 }
 
-// TestBackPressure writes to a peer that does not read: Write blocks once both rings are full, until
+// TestBackPressure writes to a peer that does not read: once both rings are full Write blocks until
 // the deadline, and all that it has taken arrives.
 func TestBackPressure(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
