@@ -30,8 +30,9 @@ type Conn struct {
 	recvs  []udat.Recv
 	ready  func(*Conn, error) // is called, without locks, when the connection is open or has failed; then nil
 
-	rmu sync.Mutex // one Read at a time
-	wmu sync.Mutex // one Write at a time
+	rmu     sync.Mutex           // one Read at a time
+	wmu     sync.Mutex           // one Write at a time
+	regions map[*Region]struct{} // guarded by wmu
 
 	mu       sync.Mutex
 	state    state
@@ -175,6 +176,9 @@ func (c *Conn) free() {
 	if c.ep != nil {
 		c.d.remove(c)
 		c.ep.Free()
+	}
+	for r := range c.regions {
+		r.lmr.Free()
 	}
 	for _, l := range []*udat.LMR{c.ring, c.own} {
 		if l != nil {

@@ -65,6 +65,9 @@ func (c *Conn) arrived(ev *udat.Event) (woken bool) {
 		in.reposted += repostBatch
 	}
 	c.push()
+	if c.out.lent {
+		c.writable.Broadcast()
+	}
 	return woken
 }
 

@@ -198,7 +198,8 @@ func (c *Conn) WriteRegion(r *Region, at, n int) (total int, err error) {
 		return 0, c.opError("write", errForeignRegion)
 	}
 	if at < 0 || n < 0 || at > len(r.buf) || n > len(r.buf)-at {
-		return 0, c.opError("write", fmt.Errorf("%d bytes from %d on of a region of %d: %w", n, at, len(r.buf), syscall.EINVAL))
+		err := fmt.Errorf("%d bytes from %d on of a region of %d: %w", n, at, len(r.buf), syscall.EINVAL)
+		return 0, c.opError("write", err)
 	}
 	c.wmu.Lock()
 	defer c.wmu.Unlock()

@@ -29,6 +29,7 @@ type outgoing struct {
 	fin      bool   // CloseWrite was called
 	imm      bool   // writes carry immediate data
 	accepted bool   // the peer has connected
+	lent     bool   // WriteRegion waits on writable for credit
 
 	iov [2][1]udat.LMRTriplet // of ops
 	ops [2]udat.Op            // of the post under way: here, because it would escape to the heap
@@ -203,7 +204,7 @@ func (c *Conn) sent(ev *udat.Event) (woken bool) {
 		return false
 	}
 	out.done, out.freed = seq+1, c.reqs[seq%requests]
-	c.writable.Signal()
+	c.writable.Broadcast()
 	c.push()
 	return true
 }
@@ -254,19 +255,33 @@ func (c *Conn) append(n int) {
 // blocks while the peer does not read and WriteBuffer is full, until the write deadline
 // (os.ErrDeadlineExceeded), or until the connection is closed or broken. Small writes go out at
 // once, or together if many are under way. It allocates nothing.
-func (c *Conn) Write(p []byte) (total int, err error) {
+func (c *Conn) Write(p []byte) (int, error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
+	n, err := c.writePieces(p, nil)
+	return n, c.opError("write", err)
+}
+
+// writePieces writes p and q in one; wmu is held.
+func (c *Conn) writePieces(p, q []byte) (total int, err error) {
+	size := len(p) + len(q)
 	for {
 		b, err := c.space()
 		if err != nil {
-			return total, c.opError("write", err)
+			return total, err
 		}
-		n := copy(b[:min(len(b), max(c.cfg.writeBuffer/4, minRing))], p[total:])
+		b = b[:min(len(b), max(c.cfg.writeBuffer/4, minRing))]
+		n := copy(b, p)
+		p = p[n:]
+		if len(p) == 0 {
+			k := copy(b[n:], q)
+			q = q[k:]
+			n += k
+		}
 		if n > 0 {
 			c.append(n)
 		}
-		if total += n; total == len(p) {
+		if total += n; total == size {
 			return total, nil
 		}
 	}
