@@ -15,6 +15,14 @@
 // [Conn.CloseWrite] ends one direction; deadlines work as in package net and also end calls that
 // are blocked. TLS, HTTP and gRPC run on top as on any net.Conn.
 //
+// # Messages and regions
+//
+// [Messages] are a connection whose SendMsg and RecvMsg keep the bounds of messages. A [Region] is
+// memory of the program that is registered for a connection. Its [Remote], sent in a message, lets
+// the peer read or write that memory by [Conn.ReadRemote] and [Conn.WriteRemote], which this end's
+// program does not notice: a message after the operation says that it is done. [Conn.WriteRegion]
+// sends a region on the stream without a copy.
+//
 // # Devices
 //
 // The device is that of the route to the peer, or [Dialer].Device. Tests, and hosts without RDMA
@@ -35,7 +43,8 @@
 // Errors are a [*net.OpError] around the cause: os.ErrDeadlineExceeded, net.ErrClosed,
 // syscall.ECONNREFUSED, ECONNRESET, EPIPE, ETIMEDOUT or EHOSTUNREACH, with the error of package
 // udat behind it, or [ErrNoDevice]. A peer that breaks the protocol ends its own connection, no
-// other.
+// other. What the peer sends is checked before it is used: sizes, credits and positions, not the
+// bytes of the stream.
 //
 // # Concurrency
 //

@@ -1,0 +1,65 @@
+// Command http serves HTTP over RDMA and fetches a page from itself: net/http on a listener and a
+// dialer of rdmanet.
+//
+//	http [DEVICE]
+//
+// DEVICE is a name ("rxe0", "mlx5_0") or a local IP address; the default is mem0, RDMA inside this
+// process.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+
+	"github.com/godat/godat/rdmanet"
+)
+
+func main() {
+	device := "mem0"
+	if len(os.Args) > 1 {
+		device = os.Args[1]
+	}
+	if err := run(context.Background(), device, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, device string, out io.Writer) error {
+	config := rdmanet.ListenConfig{Device: device}
+	listener, err := config.Listen(ctx, "rdma", ":0")
+	if err != nil {
+		return err
+	}
+	server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "hello %s, over %s", r.URL.Query().Get("name"), device)
+	})}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+
+	// The transport asks for "tcp" and the host of the URL; the dialer knows better.
+	dialer := rdmanet.Dialer{Device: device}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+		return dialer.DialContext(ctx, "rdma", address)
+	}}
+	client := http.Client{Transport: transport}
+	reply, err := client.Get("http://" + listener.Addr().String() + "/?name=gopher")
+	if err != nil {
+		server.Close()
+		return err
+	}
+	_, err = io.Copy(out, reply.Body)
+	reply.Body.Close()
+
+	transport.CloseIdleConnections()
+	err = errors.Join(err, server.Shutdown(ctx))
+	if end := <-served; !errors.Is(end, http.ErrServerClosed) {
+		err = errors.Join(err, end)
+	}
+	return err
+}
