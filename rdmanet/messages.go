@@ -33,8 +33,9 @@ func NewMessages(c *Conn) *Messages { return &Messages{c: c} }
 // Conn is the connection.
 func (m *Messages) Conn() *Conn { return m.c }
 
-// SendMsg sends p as one message, which may be empty and at most 4 GiB - 1 long, and returns once it
-// has been copied. It blocks as [Conn.Write] does. If it fails amid a message, no more can be sent.
+// SendMsg sends p as one message, which may be empty and at most 4 GiB - 1 long, and returns once
+// it has been copied. It blocks as [Conn.Write] does. If it fails amid a message, no more can be
+// sent.
 func (m *Messages) SendMsg(p []byte) error {
 	c := m.c
 	if uint64(len(p)) > math.MaxUint32 {

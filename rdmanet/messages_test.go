@@ -59,8 +59,8 @@ func TestMessages(t *testing.T) {
 	})
 }
 
-// TestMessageBuffers receives with a buffer that is too short, after a deadline, and at the end amid
-// a message.
+// TestMessageBuffers receives with a buffer that is too short, after a deadline, and at the end
+// amid a message.
 func TestMessageBuffers(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
