@@ -38,7 +38,6 @@ test-host: ## tests on mem0 and on the loop device with the race detector, no RD
 	GODAT_TEST_DEVICE=loop0 go test -race -short -tags nulldev ./udat ./udat/internal/verbsfabric ./udat/internal/fabric/faultfabric ./cmd/datperf ./rdmanet
 	env -u GODAT_TEST_DEVICE go test -short -tags nulldev,godat_direct ./cverbs
 	go -C tools test -count=1 ./...
-	env -u GODAT_TEST_DEVICE go -C rdmanet/grpctest test ./...
 
 # udat with the race detector on verbs is test-host's, on the loop device: here it is slow.
 test-vm: ## tests of what uses a device on a real one: this host's, or rxe in the virtual machine
@@ -78,10 +77,8 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy, line lengths, shellcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
 	go vet ./... && go vet -tags nulldev ./...
 	go -C tools vet ./...
-	go -C rdmanet/grpctest vet ./...
 	go mod tidy -diff
 	go -C tools mod tidy -diff
-	go -C rdmanet/grpctest mod tidy -diff
 	@ci/lines.sh
 	@staticcheck="$$(go -C tools tool -n staticcheck)" && for module in . tools; do \
 	  echo "staticcheck $$module" && (cd $$module && "$$staticcheck" ./...) || exit 1; \

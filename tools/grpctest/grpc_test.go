@@ -1,6 +1,5 @@
-// Package grpctest runs google.golang.org/grpc over rdmanet. It is a module of its own, so that
-// programs that import rdmanet do not get gRPC and what it needs into their go.sum.
-package grpctest
+// Package grpctest runs google.golang.org/grpc over rdmanet. It is in the module of the tools, so
+// that programs that import rdmanet do not get gRPC, and what gRPC needs, into their go.sum.
 
 import (
 	"bytes"
