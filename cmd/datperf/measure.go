@@ -25,6 +25,7 @@ func (a *app) client() *cobra.Command {
 	var control controlFlags
 	control.register(c.Flags())
 	cpu := c.Flags().IntSlice("cpu", nil, "pin the measuring loop to this `processor`")
+	peer := c.Flags().String("peer", peerDatperf, peerUsage)
 	return a.measure(c, func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error) {
 		if err := checkCPUs(*cpu, 1); err != nil {
 			return nil, err
@@ -32,6 +33,21 @@ func (a *app) client() *cobra.Command {
 		cl.CPU = nth(*cpu, 0)
 		if cl.Device == "mem0" {
 			return nil, usagef("--device mem0: it is inside one process, no server can be reached by it; use datperf local")
+		}
+		if err := checkPeer(*peer); err != nil {
+			return nil, err
+		}
+		if *peer == peerPerftest {
+			if !c.Flags().Changed("port") {
+				control.port = perftestPort
+			}
+			if control.secret != "" {
+				return nil, usagef("--secret with --peer perftest: its exchange is never encrypted")
+			}
+			if _, err := control.check(); err != nil {
+				return nil, err
+			}
+			return a.perftestPeer(cl, plan, args, control.port)
 		}
 		conn, err := control.dial(a.ctx, args[0])
 		if err != nil {

@@ -30,6 +30,7 @@ type perftestFlags struct {
 	layer                                 string
 	gid                                   *result.Knob
 	knobs                                 result.Knobs
+	peer                                  string
 }
 
 // perftestRefused are flags of perftest's programs that datperf refuses, with the reason.
@@ -100,6 +101,7 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 			f.StringP(r.name, r.short, "", "refused: "+r.why)
 		}
 	}
+	f.StringVar(&p.peer, "peer", peerDatperf, peerUsage+" (not perftest's)")
 	f.StringVar(&p.layer, "layer", result.Cverbs, "cverbs or udat (not perftest's)")
 }
 
@@ -196,7 +198,8 @@ func (a *app) perftest() *cobra.Command {
 func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 	c := &cobra.Command{
 		Use: program + " [HOST]", Short: "as perftest's " + program, Args: checkArgs,
-		Long: "Do as perftest's " + program + " does: serve one client, or measure against HOST. Both ends are datperf.",
+		Long: "Do as perftest's " + program + " does: serve one client, or measure against HOST. " +
+			"Both ends are datperf, or with --peer perftest the other end is " + program + ".",
 	}
 	var p perftestFlags
 	f := c.Flags()
@@ -220,7 +223,10 @@ func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 		if p.ibPort > 1 {
 			device = fmt.Sprintf("%s/%d", device, p.ibPort)
 		}
-		if len(args) == 0 {
+		if err := checkPeer(p.peer); err != nil {
+			return err
+		}
+		if len(args) == 0 && p.peer == peerDatperf {
 			return a.serve(&engine.Server{Device: device, GID: p.gid, Clients: 1}, "", "", &control)
 		}
 		plan, err := p.plan(test, mode)
@@ -228,7 +234,11 @@ func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 			return err
 		}
 		out := &outputs{perftest: true, gbits: p.gbits, limits: p.limits()}
-		return a.runPlan(engine.Client{Device: device, GID: p.gid}, plan, out, args,
+		client := engine.Client{Device: device, GID: p.gid}
+		if p.peer == peerPerftest {
+			return a.runPerftest(client, plan, out, args, p.port)
+		}
+		return a.runPlan(client, plan, out, args,
 			func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error) {
 				conn, err := control.dial(a.ctx, args[0])
 				if err != nil {

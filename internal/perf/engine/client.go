@@ -66,6 +66,19 @@ const dialTime = 10 * time.Second
 // Dial connects to a server's control port: a host name or address, with or without a port. secret
 // is that of Secure, or nil.
 func Dial(ctx context.Context, address string, port int, secret *tls.Config) (net.Conn, error) {
+	conn, err := dial(ctx, "datperf server", " (start one there with: datperf server)", address, port)
+	if err != nil {
+		return nil, err
+	}
+	return secureClient(ctx, conn, secret)
+}
+
+// DialPerftest connects to one of perftest's programs.
+func DialPerftest(ctx context.Context, address string, port int) (net.Conn, error) {
+	return dial(ctx, "program of perftest", " (start one there, for example: ib_send_lat)", address, port)
+}
+
+func dial(ctx context.Context, what, advice, address string, port int) (net.Conn, error) {
 	host := address
 	if h, p, err := net.SplitHostPort(address); err == nil {
 		n, err := strconv.ParseUint(p, 10, 16)
@@ -81,10 +94,9 @@ func Dial(ctx context.Context, address string, port int, secret *tls.Config) (ne
 	d := net.Dialer{Timeout: dialTime}
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
-		return nil, fmt.Errorf("no datperf server to be reached at %s, port %d: %w (start one there with: datperf server)",
-			host, port, shortDial(err))
+		return nil, fmt.Errorf("no %s to be reached at %s, port %d: %w%s", what, host, port, shortDial(err), advice)
 	}
-	return secureClient(ctx, conn, secret)
+	return conn, nil
 }
 
 // shortDial removes from a dial error what the caller's text repeats.

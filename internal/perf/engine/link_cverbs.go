@@ -34,6 +34,7 @@ type cverbsLink struct {
 	iwarp  bool
 	inline int
 	peer   remote
+	peers  []remote // of perftest: each queue pair has memory of its own
 	signals
 	opened []func() error // closes what was opened, to be called last first
 
@@ -242,6 +243,9 @@ func (l *cverbsLink) request(qp int, seq uint64, n int, flush bool) error {
 		}
 		w.Imm = uint32(s)
 		w.RemoteAddr = l.peer.Addr + uint64(l.target.at(qp, s))
+		if l.peers != nil {
+			w.RemoteAddr, w.RKey = l.peers[qp].Addr, l.peers[qp].Key
+		}
 		if l.opcode == cverbs.OpAtomicCmpAndSwp {
 			w.CompareAdd, w.Swap = s, s+1
 		}

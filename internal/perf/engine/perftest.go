@@ -1,0 +1,306 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// perftestShape is how one of perftest's programs waits for its peer, beside the exchange of queue
+// pairs, and how it ends.
+type perftestShape struct {
+	before, after int  // times that the first queue pair is swapped: before all are, and after connecting
+	allAfter      bool // all are swapped again after connecting
+	report        bool // figures follow the measurement
+	silent        bool // nothing is said at the end
+}
+
+// shapeOf returns the shape of the program for a test and a mode.
+func shapeOf(c *result.Case) perftestShape {
+	switch {
+	case c.Test == result.Send:
+		return perftestShape{after: 2}
+	case c.Mode == result.Latency && c.Test == result.Write:
+		return perftestShape{before: 1, after: 1, silent: true}
+	case c.Mode == result.Latency:
+		return perftestShape{before: 1, after: 1}
+	}
+	return perftestShape{after: 1, report: true}
+}
+
+// PerftestPlan refuses a plan that none of perftest's programs can be the peer of, and adapts its
+// case: perftest has no warm-up, so its part counts among the peer's iterations.
+func PerftestPlan(plan *Plan) error {
+	if len(plan.Cases) != 1 || plan.Repeats != 1 {
+		return fmt.Errorf("--peer perftest: %d runs; one of perftest's programs is there for one case, once",
+			len(plan.Cases)*plan.Repeats)
+	}
+	c := &plan.Cases[0]
+	switch {
+	case c.Test == result.SendImm, c.Test == result.WriteImm, c.Test == result.Transaction:
+		return fmt.Errorf("--test %s with --peer perftest: no program of perftest does it", c.Test)
+	case c.Layer != result.Cverbs:
+		return fmt.Errorf("--layer %s with --peer perftest: its queue pairs are connected without a connection manager; "+
+			"use --layer cverbs", c.Layer)
+	case c.Duration > 0:
+		return errors.New("--duration with --peer perftest: both ends must have the same --iters")
+	case c.Verify:
+		return errors.New("--verify with --peer perftest: its payload is not datperf's")
+	case c.Direction == result.Both:
+		return errors.New("--direction both with --peer perftest: one direction at a time")
+	case c.Mode == result.Latency && c.QPs != 1:
+		return fmt.Errorf("--qps %d with --mode lat and --peer perftest: its latency programs have one", c.QPs)
+	case c.SRQ:
+		return errors.New("--srq with --peer perftest: not supported")
+	case c.Iters < 5:
+		return fmt.Errorf("--iters %d with --peer perftest: must be at least 5", c.Iters)
+	}
+	// In bandwidth tests iterations count for each of perftest's queue pairs, here for all.
+	total := c.Iters
+	if c.Mode == result.Bandwidth {
+		total *= int64(c.QPs)
+	}
+	c.Warmup = min(c.Warmup, total/4)
+	c.Iters = total - c.Warmup
+	return nil
+}
+
+// Perftest measures a case against one of perftest's programs, over the connection that it
+// exchanges its settings on, which Perftest closes. As a server this end measures what it receives.
+func (cl *Client) Perftest(ctx context.Context, conn net.Conn, plan Plan, server bool) (*result.Document, error) {
+	defer conn.Close()
+	doc := &result.Document{Schema: result.Schema, Version: cl.Version, Started: time.Now().UTC().Truncate(time.Second),
+		Units: result.Units, Runs: []result.Run{}}
+	c := plan.Cases[0]
+	if server {
+		c.Direction = result.In
+	}
+	x := &exchange{conn: conn, client: !server}
+	defer x.closeWith(ctx)()
+	run, err := cl.perftest(ctx, x, &c, doc)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return doc, fmt.Errorf("%s: %w", c.Name(), err)
+	}
+	if server && len(run.Flows()) == 0 {
+		return doc, nil
+	}
+	doc.Runs = append(doc.Runs, *run)
+	if f := cl.Watcher.Run; f != nil {
+		f(run)
+	}
+	return doc, run.Validate()
+}
+
+func (cl *Client) perftest(ctx context.Context, x *exchange, c *result.Case, doc *result.Document) (*result.Run, error) {
+	local, _ := netip.ParseAddrPort(x.conn.LocalAddr().String())
+	chosen, err := choose(cl.Device, local.Addr())
+	if err == nil {
+		err = chosen.useGID(cl.GID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if chosen.Fabric != fabricVerbs {
+		return nil, fmt.Errorf("--peer perftest: %s has no verbs beneath it", chosen.Name)
+	}
+	doc.Client = gatherFacts(chosen, cl.Version, cl.CPU)
+	doc.Server = result.Facts{Host: x.conn.RemoteAddr().String(), Version: "perftest " + PerftestVersion,
+		Fabric: fabricVerbs, Device: "unknown", Chosen: "perftest does not tell"}
+	if err := able(c, "client", &doc.Client); err != nil {
+		return nil, err
+	}
+	if f := cl.Watcher.Begin; f != nil {
+		f(&doc.Client, &doc.Server)
+	}
+	if f := cl.Watcher.Case; f != nil {
+		f(1, 1, c, 1)
+	}
+	_, port := chosen.verbsPort()
+	if _, err := x.versions(); err != nil {
+		return nil, err
+	}
+	cycle, err := x.number("buffer size", 4096)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := x.number("cache line size", 64); err != nil {
+		return nil, err
+	}
+	if cycle < 0 || cycle > 1<<20 {
+		return nil, fmt.Errorf("perftest, buffer size: %d, must be at most 1 MiB", cycle)
+	}
+	own, _ := cverbs.MTUOf(c.MTU.Or(doc.Client.MTU))
+	mtu, err := x.mtu(own)
+	if err != nil {
+		return nil, err
+	}
+	c.Buffers = max(1, max(cycle, 4096)/max(c.Size, 64))
+	lay, _, err := fit(c)
+	if err != nil {
+		return nil, err
+	}
+	l, err := openCverbs(c, lay, chosen)
+	if err != nil {
+		return nil, err
+	}
+	defer l.close()
+	fillMemory(&lay, l.bytes())
+	p := &perftestPeer{exchange: x, l: l, c: c, mtu: mtu, port: port, index: doc.Client.GIDIndex}
+	if err := p.connect(); err != nil {
+		return nil, err
+	}
+	return p.measure(ctx, cl, chosen.Fabric)
+}
+
+// perftestPeer is a link to one of perftest's programs.
+type perftestPeer struct {
+	*exchange
+	l     *cverbsLink
+	c     *result.Case
+	mtu   cverbs.MTU
+	port  uint8
+	index int // of the GID
+	own   []queuePair
+}
+
+// connect exchanges the queue pairs and connects them.
+func (p *perftestPeer) connect() error {
+	attr, err := p.l.ctx.QueryPort(p.port)
+	if err != nil {
+		return err
+	}
+	p.gids = attr.LinkLayer == cverbs.LinkLayerEthernet
+	gid := cverbs.GID{}
+	if p.gids {
+		table, err := p.l.ctx.GIDTable()
+		if err != nil {
+			return err
+		}
+		for _, e := range table {
+			if e.Port == p.port && e.Index == p.index {
+				gid = e.GID
+			}
+		}
+	}
+	for i, qp := range p.l.qps {
+		p.own = append(p.own, queuePair{
+			lid: uint32(attr.LID), reads: uint32(p.c.ReadDepth), num: qp.Num(), psn: rand.Uint32N(1 << 24), gid: gid,
+			remote: remote{Addr: p.l.mr.Addr() + uint64(p.l.lay.rx.at(i, 0)), Key: p.l.mr.RKey()},
+		})
+	}
+	shape := shapeOf(p.c)
+	if err := p.wait("start", shape.before); err != nil {
+		return err
+	}
+	peers, err := p.queuePairs("queue pairs", p.own)
+	if err != nil {
+		return err
+	}
+	for i := range peers {
+		if err := p.connectQP(i, &peers[i]); err != nil {
+			return fmt.Errorf("queue pair %d, to %06x at %v: %w", i, peers[i].num, peers[i].gid, err)
+		}
+		p.l.peers = append(p.l.peers, peers[i].remote)
+	}
+	p.l.setRemote(remote{})
+	if err := postFirstReceives(p.c, p.l); err != nil {
+		return err
+	}
+	// The order of these differs among the programs; their number is all that can be seen.
+	if _, err := p.queuePairs("connected", p.own); err != nil {
+		return err
+	}
+	return p.wait("ready", shape.after)
+}
+
+// wait swaps the first queue pair, so that both ends have come to the same point.
+func (p *perftestPeer) wait(what string, times int) error {
+	for range times {
+		if _, err := p.queuePairs(what, p.own[:1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// perftestTimeout is perftest's default for the wait for an acknowledgement: 4.096 us << 14.
+const perftestTimeout = 14
+
+func (p *perftestPeer) connectQP(i int, peer *queuePair) error {
+	reads := uint8(min(uint32(p.c.ReadDepth), peer.reads))
+	ah := cverbs.AHAttr{Port: p.port, DLID: uint16(peer.lid), IsGlobal: p.gids, SL: uint8(p.c.SL.Or(0))}
+	if p.gids {
+		ah.DGID, ah.SGIDIndex, ah.HopLimit, ah.TrafficClass = peer.gid, uint8(p.index), 64, uint8(p.c.TOS.Or(0))
+	}
+	qp := p.l.qps[i]
+	err := qp.ToRTR(cverbs.QPAttr{AH: ah, PathMTU: p.mtu, DestQPNum: peer.num, RQPSN: peer.psn, MaxDestRDAtomic: reads,
+		MinRNRTimer: minRNRTimer})
+	if err != nil {
+		return err
+	}
+	return qp.ToRTS(cverbs.QPAttr{SQPSN: p.own[i].psn, Timeout: uint8(p.c.Timeout.Or(perftestTimeout)),
+		RetryCnt: p.l.retry(), RNRRetry: p.l.rnr(), MaxRDAtomic: reads})
+}
+
+// measure runs this end's loop, and ends as the program does.
+func (p *perftestPeer) measure(ctx context.Context, cl *Client, fabric string) (*result.Run, error) {
+	c := p.c
+	sh := newShared()
+	sh.setExpect([]uint64{uint64(c.Iters + c.Warmup)})
+	defer context.AfterFunc(ctx, func() { sh.abort(context.Cause(ctx)) })()
+	run := &result.Run{Case: *c, Notes: result.Notes{"the peer is perftest " + PerftestVersion}}
+	w := newWorker(c, p.l.lay, p.l, sh, p.client, fabric, func(iv result.Interval) {
+		if f := cl.Watcher.Interval; f != nil {
+			f(iv)
+		}
+	}, func([]uint64) {})
+	shape := shapeOf(c)
+	passive := !p.client && !c.TwoSided() && !c.PingPong()
+	var err error
+	if !passive {
+		if run.Client, err = (&session{cpu: cl.CPU}).loop(w); err != nil {
+			return nil, err
+		}
+	}
+	if run.Client != nil && run.Client.Received != nil && !p.client {
+		run.Server = &result.End{Initiated: run.Client.Received} // as it arrived here
+	}
+	if shape.report {
+		if err := p.wait("end", 1); err != nil {
+			return nil, err
+		}
+		own := perftestReport{size: uint64(c.Size), iters: uint64(c.Iters + c.Warmup)}
+		if run.Client != nil && run.Client.Initiated != nil {
+			s := run.Client.Initiated
+			own.peak, own.average, own.messages = s.MiBS, s.MiBS, s.OpsS/1e6
+		}
+		peer, err := p.report(own)
+		if err != nil {
+			return nil, err
+		}
+		if passive {
+			run.Server = &result.End{Initiated: &result.Stream{
+				Ops: int64(peer.iters), Bytes: int64(peer.iters) * int64(c.Size), MiBS: peer.average,
+				GbitS: peer.average * 8 * (1 << 20) / 1e9, OpsS: peer.messages * 1e6,
+			}}
+		}
+	}
+	if shape.silent {
+		return run, nil
+	}
+	if err := p.wait("end", 1); err != nil {
+		return nil, err
+	}
+	p.done() // the peer may be gone already
+	return run, nil
+}

@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/cverbs"
+)
+
+// TestPerftestQueuePair: what this end writes it reads, with the lengths that perftest expects, and
+// what a peer sends is checked.
+func TestPerftestQueuePair(t *testing.T) {
+	q := queuePair{lid: 7, reads: 16, num: 0x12, psn: 0xabcdef, remote: remote{Addr: 0x7f0000001000, Key: 0x1234},
+		gid: cverbs.GID{10: 0xff, 11: 0xff, 12: 10, 15: 1}}
+	for gid, length := range map[bool]int{true: 108, false: 59} {
+		b := q.encode(gid)
+		assert.Equal(t, len(b), length)
+		var back queuePair
+		assert.NilError(t, back.decode(b, gid))
+		want := q
+		if !gid {
+			want.gid = cverbs.GID{}
+		}
+		assert.Equal(t, back, want)
+		assert.ErrorContains(t, back.decode(make([]byte, length), gid), "fields instead of")
+		assert.ErrorContains(t, back.decode([]byte(strings.Replace(string(b), "abcdef", "1abcdef", 1)), gid), "field 4 is not")
+		assert.ErrorContains(t, back.decode([]byte(strings.Replace(string(b), "abcdef", "abcdeg", 1)), gid), "field 4 is not")
+	}
+}
+
+// TestPerftestStrangers: another version is named, what is no perftest is recognized, and a peer
+// that goes away is reported.
+func TestPerftestStrangers(t *testing.T) {
+	for _, c := range []struct{ sent, want string }{
+		{fmt.Sprintf("%-16s", "5.70\x00"), "the peer is perftest 5.70, datperf can talk to 6.06"},
+		{"SSH-2.0-OpenSSH_9", `the peer is not a program of perftest: its version is "SSH-2.0-OpenSSH_"`},
+		{"6.06", "it closed the connection"},
+	} {
+		a, b := net.Pipe()
+		go func() {
+			b.SetDeadline(time.Now().Add(30 * time.Second))
+			b.Read(make([]byte, 16))
+			b.Write([]byte(c.sent))
+			b.Close()
+		}()
+		_, err := (&exchange{conn: a, client: true}).versions()
+		assert.ErrorContains(t, err, c.want)
+		a.Close()
+	}
+}
