@@ -878,6 +878,7 @@ static struct ibv_device loop0 = {
 };
 
 static int is_loop(const struct ibv_context *ctx) { return ctx->device == &loop0; }
+int lp_is_loop(struct ibv_context *ctx) { return is_loop(ctx); }
 
 struct ibv_device **lp_get_device_list(int *n)
 {

@@ -7,6 +7,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
+int lp_is_loop(struct ibv_context *ctx);
 struct ibv_device **lp_get_device_list(int *n);
 void lp_free_device_list(struct ibv_device **list);
 const char *lp_get_device_name(struct ibv_device *dev);

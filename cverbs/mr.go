@@ -16,7 +16,7 @@ type MR struct {
 	c    *C.struct_ibv_mr
 	pd   *PD
 	pin  runtime.Pinner
-	addr uintptr
+	addr uint64 // in work requests
 	len  int
 	lkey uint32
 	rkey uint32
@@ -38,8 +38,49 @@ func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 	if len(buf) > 0 {
 		m.pin.Pin(unsafe.SliceData(buf))
 	}
-	if err := m.reg(p, uintptr(unsafe.Pointer(unsafe.SliceData(buf))), len(buf), access); err != nil {
+	if err := m.regAt(p, uintptr(unsafe.Pointer(unsafe.SliceData(buf))), len(buf), access); err != nil {
 		m.pin.Unpin()
+		return nil, err
+	}
+	return m, nil
+}
+
+// RegMRIOVA is RegMR for a region whose first byte has the address iova in work requests, for the
+// peer and for SGEs, instead of its own. iova must have the same offset in its page as buf.
+//
+// Implements: ibv_reg_mr_iova.
+func (p *PD) RegMRIOVA(buf []byte, iova uint64, access AccessFlags) (*MR, error) {
+	p = orZero(p)
+	m := &MR{}
+	if len(buf) > 0 {
+		m.pin.Pin(unsafe.SliceData(buf))
+	}
+	addr := uintptr(unsafe.Pointer(unsafe.SliceData(buf)))
+	err := m.reg("ibv_reg_mr_iova", p, iova, len(buf), access, func() (*C.struct_ibv_mr, error) {
+		v, err := C.cv_reg_mr_iova(p.c, C.uintptr_t(addr), C.size_t(len(buf)), C.uint64_t(iova), C.uint32_t(access))
+		return v, err
+	})
+	if err != nil {
+		m.pin.Unpin()
+		return nil, err
+	}
+	return m, nil
+}
+
+// RegDMABuf registers n bytes from offset of a dmabuf, for example memory of a GPU. In requests the
+// first byte has the address iova, whose offset in its page must be that of offset. The
+// descriptor fd may be closed afterwards. Errors: EOPNOTSUPP if the driver takes no dmabufs, EBADF
+// and EINVAL for a descriptor that is none.
+//
+// Implements: ibv_reg_dmabuf_mr.
+func (p *PD) RegDMABuf(fd int, offset uint64, n int, iova uint64, access AccessFlags) (*MR, error) {
+	p = orZero(p)
+	m := &MR{}
+	err := m.reg("ibv_reg_dmabuf_mr", p, iova, n, access, func() (*C.struct_ibv_mr, error) {
+		v, err := C.cv_reg_dmabuf_mr(p.c, C.uint64_t(offset), C.size_t(n), C.uint64_t(iova), C.int(fd), C.uint32_t(access))
+		return v, err
+	})
+	if err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -52,26 +93,35 @@ func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 func (p *PD) RegMRAddr(addr uintptr, n int, access AccessFlags) (*MR, error) {
 	p = orZero(p)
 	m := &MR{}
-	if err := m.reg(p, addr, n, access); err != nil {
+	if err := m.regAt(p, addr, n, access); err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
-func (m *MR) reg(p *PD, addr uintptr, n int, access AccessFlags) error {
+func (m *MR) regAt(p *PD, addr uintptr, n int, access AccessFlags) error {
+	return m.reg("ibv_reg_mr", p, uint64(addr), n, access, func() (*C.struct_ibv_mr, error) {
+		v, err := C.cv_reg_mr(p.c, C.uintptr_t(addr), C.size_t(n), C.uint32_t(access))
+		return v, err
+	})
+}
+
+// reg registers n bytes whose first has the address addr in work requests.
+func (m *MR) reg(verb string, p *PD, addr uint64, n int, access AccessFlags,
+	call func() (*C.struct_ibv_mr, error)) error {
 	if n <= 0 {
-		return badArg("ibv_reg_mr", "length is %d: it must be at least 1", n)
+		return badArg(verb, "length is %d: it must be at least 1", n)
 	}
 	if access&(AccessRemoteWrite|AccessRemoteAtomic) != 0 && access&AccessLocalWrite == 0 {
-		return badArg("ibv_reg_mr", "access %v: remote write and atomics need LOCAL_WRITE", access)
+		return badArg(verb, "access %v: remote write and atomics need LOCAL_WRITE", access)
 	}
 	if err := m.life.begin(kindMR, &p.life); err != nil {
 		return err
 	}
-	v, err := C.cv_reg_mr(p.c, C.uintptr_t(addr), C.size_t(n), C.uint32_t(access))
+	v, err := call()
 	if v == nil {
 		m.life.abort()
-		return pinError("ibv_reg_mr", errnoOf(err), n)
+		return pinError(verb, errnoOf(err), n)
 	}
 	m.c, m.pd, m.addr, m.len, m.lkey, m.rkey = v, p, addr, n, uint32(v.lkey), uint32(v.rkey)
 	m.h = mrs.add(m)
@@ -93,7 +143,7 @@ func (m *MR) RKey() uint32 { return orZero(m).rkey }
 // SendWR.RemoteAddr.
 //
 // Extension.
-func (m *MR) Addr() uint64 { return uint64(orZero(m).addr) }
+func (m *MR) Addr() uint64 { return orZero(m).addr }
 
 // Len returns the region's length in bytes.
 //

@@ -3,6 +3,8 @@
 package cverbs
 
 import (
+	"errors"
+	"os"
 	"runtime"
 	"syscall"
 	"testing"
@@ -39,6 +41,63 @@ func TestRegMR(t *testing.T) {
 	assert.Equal(t, m3.Addr(), m2.Addr())
 	assert.NilError(t, m3.Close())
 	assert.NilError(t, m2.Close())
+}
+
+// TestRegMRIOVA: peers and segments address the region from the chosen address on.
+func TestRegMRIOVA(t *testing.T) {
+	ctx := openDevice(t)
+	pd := closing[*PD](t)(ctx.AllocPD())
+	mem, err := syscall.Mmap(-1, 0, 8192, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	assert.NilError(t, err)
+	defer syscall.Munmap(mem)
+	_, err = pd.RegMRIOVA(nil, 0, 0)
+	assert.ErrorContains(t, err, "ibv_reg_mr_iova: invalid argument (length is 0")
+	m, err := pd.RegMRIOVA(mem, 0x10000, AccessLocalWrite|AccessRemoteWrite)
+	if errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Skip("the device has no IOVA of one's choice")
+	}
+	assert.NilError(t, err)
+	assert.Equal(t, m.Addr(), uint64(0x10000))
+	assert.NilError(t, m.Close())
+}
+
+// TestRegDMABuf: what is no dmabuf is refused with the cause, and nothing is left behind. A driver
+// that takes dmabufs has not been tried.
+func TestRegDMABuf(t *testing.T) {
+	ctx := openDevice(t)
+	pd := closing[*PD](t)(ctx.AllocPD())
+	_, err := pd.RegDMABuf(0, 0, 0, 0, 0)
+	assert.ErrorContains(t, err, "ibv_reg_dmabuf_mr: invalid argument (length is 0")
+	_, err = pd.RegDMABuf(0, 0, 4096, 0, AccessRemoteWrite)
+	assert.ErrorContains(t, err, "LOCAL_WRITE")
+	none, err := os.Open("/dev/null")
+	assert.NilError(t, err)
+	defer none.Close()
+	_, err = pd.RegDMABuf(int(none.Fd()), 0, 4096, 0, AccessLocalWrite)
+	var e *Error
+	assert.Assert(t, errors.As(err, &e))
+	assert.Assert(t, e.Errno == syscall.EOPNOTSUPP || e.Errno == syscall.EINVAL || e.Errno == syscall.EBADF, "%v", err)
+	t.Log(err)
+}
+
+// TestOnDemand: a device without on-demand paging refuses a region that asks for it, one with it
+// registers memory that nobody has touched.
+func TestOnDemand(t *testing.T) {
+	ctx := openDevice(t)
+	pd := closing[*PD](t)(ctx.AllocPD())
+	attr, err := ctx.QueryDevice()
+	assert.NilError(t, err)
+	mem, err := syscall.Mmap(-1, 0, 1<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	assert.NilError(t, err)
+	defer syscall.Munmap(mem)
+	m, err := pd.RegMR(mem, AccessLocalWrite|AccessOnDemand)
+	t.Logf("on-demand capabilities %#x, registration: %v", attr.ODPGeneralCaps, err)
+	if attr.ODPGeneralCaps&1 != 0 {
+		assert.NilError(t, err)
+	}
+	if err == nil {
+		assert.NilError(t, m.Close())
+	}
 }
 
 // A region that the program no longer references stays registered and pinned.

@@ -41,6 +41,31 @@ struct ibv_mr *cv_reg_mr(struct ibv_pd *pd, uintptr_t addr, size_t length, uint3
 	return ibv_reg_mr(pd, (void *)addr, length, access);
 }
 
+#ifdef CV_LOOP
+#define no_such_mr(pd) lp_is_loop((pd)->context)
+#else
+#define no_such_mr(pd) 0
+#endif
+
+struct ibv_mr *cv_reg_mr_iova(struct ibv_pd *pd, uintptr_t addr, size_t length, uint64_t iova, uint32_t access)
+{
+	if (no_such_mr(pd)) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	return ibv_reg_mr_iova(pd, (void *)addr, length, iova, access);
+}
+
+struct ibv_mr *cv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+	uint32_t access)
+{
+	if (no_such_mr(pd)) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	return ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, (int)access);
+}
+
 int cv_query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
 {
 	memset(attr, 0, sizeof(*attr));

@@ -73,6 +73,10 @@ struct ibv_cq *cv_create_cq(struct ibv_context *ctx, int depth, uintptr_t handle
 void cv_set_qp_handle(struct ibv_qp_init_attr *attr, uintptr_t handle);
 void cv_set_srq_handle(struct ibv_srq_init_attr *attr, uintptr_t handle);
 struct ibv_mr *cv_reg_mr(struct ibv_pd *pd, uintptr_t addr, size_t length, uint32_t access);
+// NULL and EOPNOTSUPP on the loop device.
+struct ibv_mr *cv_reg_mr_iova(struct ibv_pd *pd, uintptr_t addr, size_t length, uint64_t iova, uint32_t access);
+struct ibv_mr *cv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+	uint32_t access);
 int cv_query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr);
 int cv_query_device(struct ibv_context *ctx, struct ibv_device_attr_ex *attr);
 struct ibv_mw *cv_alloc_mw(struct ibv_pd *pd, uint32_t type);

@@ -454,6 +454,24 @@ type MR struct{}
 // Implements: ibv_reg_mr.
 func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) { return nil, ErrNotSupported }
 
+// RegMRIOVA is RegMR for a region whose first byte has the address iova in work requests, for the
+// peer and for SGEs, instead of its own. iova must have the same offset in its page as buf.
+//
+// Implements: ibv_reg_mr_iova.
+func (p *PD) RegMRIOVA(buf []byte, iova uint64, access AccessFlags) (*MR, error) {
+	return nil, ErrNotSupported
+}
+
+// RegDMABuf registers n bytes from offset of a dmabuf, for example memory of a GPU. In work requests
+// its first byte has the address iova, whose offset in its page must be that of offset. The
+// descriptor fd may be closed afterwards. Errors: EOPNOTSUPP if the driver takes no dmabufs, EBADF
+// and EINVAL for a descriptor that is none.
+//
+// Implements: ibv_reg_dmabuf_mr.
+func (p *PD) RegDMABuf(fd int, offset uint64, n int, iova uint64, access AccessFlags) (*MR, error) {
+	return nil, ErrNotSupported
+}
+
 // RegMRAddr registers n bytes at addr. The memory must not be Go's (mmap, C, shared memory), and
 // must stay mapped until the region is closed.
 //

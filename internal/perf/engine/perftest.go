@@ -79,9 +79,6 @@ func (cl *Client) Perftest(ctx context.Context, conn net.Conn, plan Plan, server
 	doc := &result.Document{Schema: result.Schema, Version: cl.Version, Started: time.Now().UTC().Truncate(time.Second),
 		Units: result.Units, Runs: []result.Run{}}
 	c := plan.Cases[0]
-	if server {
-		c.Direction = result.In
-	}
 	x := &exchange{conn: conn, client: !server}
 	defer x.closeWith(ctx)()
 	run, err := cl.perftest(ctx, x, &c, doc)
@@ -91,7 +88,7 @@ func (cl *Client) Perftest(ctx context.Context, conn net.Conn, plan Plan, server
 		}
 		return doc, fmt.Errorf("%s: %w", c.Name(), err)
 	}
-	if server && len(run.Flows()) == 0 {
+	if len(run.Flows()) == 0 {
 		return doc, nil
 	}
 	doc.Runs = append(doc.Runs, *run)
@@ -101,7 +98,8 @@ func (cl *Client) Perftest(ctx context.Context, conn net.Conn, plan Plan, server
 	return doc, run.Validate()
 }
 
-func (cl *Client) perftest(ctx context.Context, x *exchange, c *result.Case, doc *result.Document) (*result.Run, error) {
+func (cl *Client) perftest(ctx context.Context, x *exchange, c *result.Case, doc *result.Document) (*result.Run,
+	error) {
 	local, _ := netip.ParseAddrPort(x.conn.LocalAddr().String())
 	chosen, err := choose(cl.Device, local.Addr())
 	if err == nil {
@@ -258,8 +256,17 @@ func (p *perftestPeer) measure(ctx context.Context, cl *Client, fabric string) (
 	sh := newShared()
 	sh.setExpect([]uint64{uint64(c.Iters + c.Warmup)})
 	defer context.AfterFunc(ctx, func() { sh.abort(context.Cause(ctx)) })()
+	if !p.client && (c.Test != result.Write || c.Mode != result.Latency) {
+		c.Direction = result.In
+	}
 	run := &result.Run{Case: *c, Notes: result.Notes{"the peer is perftest " + PerftestVersion}}
-	w := newWorker(c, p.l.lay, p.l, sh, p.client, fabric, func(iv result.Interval) {
+	// The server of ib_write_lat begins. As its client this end answers the first write, and each
+	// further one answers a post of this end; so one operation less is measured.
+	begins := c.Test == result.Write && c.Mode == result.Latency
+	if begins && p.client {
+		c.Iters--
+	}
+	w := newWorker(c, p.l.lay, p.l, sh, p.client || begins, fabric, func(iv result.Interval) {
 		if f := cl.Watcher.Interval; f != nil {
 			f(iv)
 		}
@@ -267,8 +274,18 @@ func (p *perftestPeer) measure(ctx context.Context, cl *Client, fabric string) (
 	shape := shapeOf(c)
 	passive := !p.client && !c.TwoSided() && !c.PingPong()
 	var err error
+	if begins && p.client {
+		if err := w.awaitMark(0); err != nil {
+			return nil, err
+		}
+	}
 	if !passive {
 		if run.Client, err = (&session{cpu: cl.CPU}).loop(w); err != nil {
+			return nil, err
+		}
+	}
+	if begins && p.client {
+		if err := w.lastMarked(); err != nil {
 			return nil, err
 		}
 	}

@@ -241,6 +241,21 @@ func (w *worker) postMarked(qp int) error {
 	return nil
 }
 
+// lastMarked posts one more marked write, and waits until it has completed.
+func (w *worker) lastMarked() error {
+	last := w.lay.tx.at(0, w.initSeq[0]) + w.lay.size - 1
+	w.l.bytes()[last] = markOf(w.initSeq[0])
+	if err := w.post(0, 1, true); err != nil {
+		return err
+	}
+	for w.pending[0] > 0 {
+		if _, err := w.reap(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // markOf returns the mark of a message: different from the one before, and never 0 for the first.
 func markOf(seq uint64) byte { return byte(seq + 1) }
 
