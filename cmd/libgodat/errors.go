@@ -1,0 +1,54 @@
+//go:build dat2
+
+package main
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/godat/godat/udat"
+)
+
+// debug prints the text of every error, which a DAT_RETURN cannot carry.
+var debug = os.Getenv("GODAT_DEBUG") != ""
+
+// code is the DAT_RETURN of DAT 2.0 of an error of udat.
+func code(err error) C.DAT_RETURN {
+	if err == nil {
+		return C.DAT_SUCCESS
+	}
+	var e *udat.Error
+	if !errors.As(err, &e) {
+		e = &udat.Error{Type: udat.InternalError}
+	}
+	if debug && e.Type != udat.QueueEmpty && e.Type != udat.TimeoutExpired {
+		fmt.Fprintln(os.Stderr, "godat:", err)
+	}
+	return failure(e.Type, e.Subtype)
+}
+
+// failure is the DAT_RETURN of DAT 2.0. Its numbers differ from those of DAT 1.2 where the headers
+// of 2.0 have inserted names.
+func failure(t udat.ReturnType, s udat.Subtype) C.DAT_RETURN {
+	switch {
+	case s > udat.SubStateSRQInUse:
+		s += 2 // DAT_INVALID_HANDLE_CSP, DAT_INVALID_STATE_SRQ_SHUTDOWN
+	case s > udat.SubHandleSRQ:
+		s++
+	}
+	if t == udat.NotImplemented {
+		return C.DAT_CLASS_ERROR | C.DAT_NOT_IMPLEMENTED
+	}
+	return C.DAT_CLASS_ERROR | C.DAT_RETURN(t) | C.DAT_RETURN(s)
+}
+
+func badHandle(s udat.Subtype) C.DAT_RETURN { return failure(udat.InvalidHandle, s) }
+
+// badArgument is the error of argument n, from 1.
+func badArgument(n int) C.DAT_RETURN {
+	return failure(udat.InvalidParameter, udat.SubArg1+udat.Subtype(n-1))
+}

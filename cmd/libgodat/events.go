@@ -1,0 +1,378 @@
+//go:build dat2
+
+package main
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"runtime/cgo"
+	"time"
+	"unsafe"
+
+	"github.com/godat/godat/udat"
+)
+
+//export godat_evd_create
+func godat_evd_create(h C.DAT_IA_HANDLE, qlen C.DAT_COUNT, cno C.DAT_CNO_HANDLE, flags C.DAT_EVD_FLAGS,
+	out *C.DAT_EVD_HANDLE) C.DAT_RETURN {
+	opened, e := find[*udat.IA](h)
+	if e == nil {
+		return badHandle(udat.SubHandleIA)
+	}
+	notify, ok := optional[*udat.CNO](cno)
+	if !ok {
+		return badHandle(udat.SubHandleCNO)
+	}
+	streams := udat.EVDFlags(flags) &^ C.DAT_IB_EVD_EXTENSION_FLAG
+	evd, err := opened.CreateEVD(int(qlen), streams, notify)
+	if err != nil {
+		return code(err)
+	}
+	ret := e.ia.made(evd, (*C.DAT_HANDLE)(out))
+	if ret == C.DAT_SUCCESS {
+		_, made := find[*udat.EVD](*out)
+		made.rawPoll = streams&(udat.EVDDTO|udat.EVDRMRBind) != 0
+	}
+	return ret
+}
+
+//export godat_evd_query
+func godat_evd_query(h C.DAT_EVD_HANDLE, mask C.DAT_EVD_PARAM_MASK, out *C.DAT_EVD_PARAM) C.DAT_RETURN {
+	evd, e := find[*udat.EVD](h)
+	switch {
+	case e == nil:
+		return badHandle(udat.SubNone)
+	case mask&^C.DAT_EVD_FIELD_ALL != 0:
+		return badArgument(2)
+	case out == nil:
+		return badArgument(3)
+	}
+	p, err := evd.Query()
+	if err != nil {
+		return code(err)
+	}
+	*out = C.DAT_EVD_PARAM{ia_handle: handleOf(p.IA), evd_qlen: count(p.QLen), evd_state: C.DAT_EVD_STATE(p.State),
+		cno_handle: handleOf(p.CNO), evd_flags: C.DAT_EVD_FLAGS(p.Streams)}
+	return C.DAT_SUCCESS
+}
+
+//export godat_evd_modify_cno
+func godat_evd_modify_cno(h C.DAT_EVD_HANDLE, cno C.DAT_CNO_HANDLE) C.DAT_RETURN {
+	evd, e := find[*udat.EVD](h)
+	notify, ok := optional[*udat.CNO](cno)
+	switch {
+	case e == nil:
+		return badHandle(udat.SubHandle1)
+	case !ok:
+		return badHandle(udat.SubHandleCNO)
+	}
+	return code(evd.ModifyCNO(notify))
+}
+
+func onEVD(h C.DAT_EVD_HANDLE, call func(*udat.EVD) error) C.DAT_RETURN {
+	evd, e := find[*udat.EVD](h)
+	if e == nil {
+		return badHandle(udat.SubHandle1)
+	}
+	return code(call(evd))
+}
+
+//export godat_evd_enable
+func godat_evd_enable(h C.DAT_EVD_HANDLE) C.DAT_RETURN { return onEVD(h, (*udat.EVD).Enable) }
+
+//export godat_evd_disable
+func godat_evd_disable(h C.DAT_EVD_HANDLE) C.DAT_RETURN { return onEVD(h, (*udat.EVD).Disable) }
+
+//export godat_evd_set_unwaitable
+func godat_evd_set_unwaitable(h C.DAT_EVD_HANDLE) C.DAT_RETURN {
+	return onEVD(h, (*udat.EVD).SetUnwaitable)
+}
+
+//export godat_evd_clear_unwaitable
+func godat_evd_clear_unwaitable(h C.DAT_EVD_HANDLE) C.DAT_RETURN {
+	return onEVD(h, (*udat.EVD).ClearUnwaitable)
+}
+
+//export godat_evd_resize
+func godat_evd_resize(h C.DAT_EVD_HANDLE, qlen C.DAT_COUNT) C.DAT_RETURN {
+	return onEVD(h, func(evd *udat.EVD) error { return evd.Resize(int(qlen)) })
+}
+
+//export godat_evd_post_se
+func godat_evd_post_se(h C.DAT_EVD_HANDLE, pointer C.uintptr_t) C.DAT_RETURN {
+	return onEVD(h, func(evd *udat.EVD) error {
+		return evd.PostSE(udat.Event{Number: udat.EventSoftware, Software: uint64(pointer)})
+	})
+}
+
+//export godat_evd_free
+func godat_evd_free(h C.DAT_EVD_HANDLE) C.DAT_RETURN {
+	evd, e := find[*udat.EVD](h)
+	if e == nil {
+		return badHandle(udat.SubHandle1)
+	}
+	return e.freed(evd.Free())
+}
+
+//export godat_evd_dequeue
+func godat_evd_dequeue(h C.DAT_EVD_HANDLE, out *C.godat_event) C.DAT_RETURN {
+	evd, e := find[*udat.EVD](h)
+	if e == nil {
+		return badHandle(udat.SubHandle1)
+	}
+	ev, err := evd.Dequeue()
+	if err != nil {
+		return e.empty(err)
+	}
+	e.put(out, &ev)
+	return C.DAT_SUCCESS
+}
+
+// empty is the code of an error of a dequeue. C DAPL answers QUEUE_EMPTY of a dispatcher of
+// completions without the bit of the error class, and programs compare it with == DAT_QUEUE_EMPTY.
+func (e *entry) empty(err error) C.DAT_RETURN {
+	if ret := code(err); !e.rawPoll || ret != C.DAT_CLASS_ERROR|C.DAT_QUEUE_EMPTY {
+		return ret
+	}
+	return C.DAT_QUEUE_EMPTY
+}
+
+var extensions = map[udat.DTOOperation]C.int32_t{
+	udat.DTORDMAWriteImm:    C.DAT_IB_RDMA_WRITE_IMMED,
+	udat.DTOReceiveWriteImm: C.DAT_IB_RDMA_WRITE_IMMED_DATA,
+	udat.DTOReceiveImm:      C.DAT_IB_RECV_IMMED_DATA,
+	udat.DTOFetchAdd:        C.DAT_IB_FETCH_AND_ADD,
+	udat.DTOCmpSwap:         C.DAT_IB_CMP_AND_SWAP,
+}
+
+// put writes an event of the dispatcher e.
+func (e *entry) put(out *C.godat_event, ev *udat.Event) {
+	*out = C.godat_event{number: C.DAT_EVENT_NUMBER(ev.Number), evd: C.DAT_HANDLE(e.c), cookie: C.uint64_t(ev.Cookie),
+		status: C.uint32_t(ev.Status), extension: -1}
+	switch {
+	case ev.Number == udat.EventDTOCompletion:
+		out.object = handleOf(ev.EP)
+		out.length = C.uint32_t(ev.Length)
+		out.operation = C.uint32_t(ev.Operation)
+		out.rmr_context = C.uint32_t(ev.RMRContext)
+		if ev.Operation > udat.DTOBind {
+			if extension, ok := extensions[ev.Operation]; ok {
+				out.extension, out.immediate = extension, C.uint32_t(ev.Immediate)
+			}
+		}
+	case ev.Number == udat.EventRMRBindCompletion:
+		out.object = handleOf(ev.RMR)
+	case ev.Number == udat.EventConnectionRequest:
+		out.object = handleOf(ev.Object)
+		out.qual = C.DAT_CONN_QUAL(ev.ConnQual())
+		if cr := e.ia.newHandle(ev.CR); cr != nil {
+			out.cr = C.DAT_HANDLE(cr.c)
+			putAddr(&cr.c.local, ev.LocalAddr(), 0)
+			out.address = unsafe.Pointer(&cr.c.local)
+		}
+	case ev.EP != nil: // a connection event
+		out.object = handleOf(ev.EP)
+		if c := (*C.godat_handle)(out.object); c != nil {
+			out.private_data = unsafe.Pointer(&c.private_data)
+			out.private_size = putPrivate(c, ev.PrivateData())
+		}
+	case ev.Number == udat.EventSoftware:
+		pointer, _ := ev.Software.(uint64)
+		out.cookie = C.uint64_t(pointer)
+	default:
+		out.object, out.reason = handleOf(ev.Object), C.DAT_COUNT(ev.Reason)
+	}
+}
+
+func putPrivate(c *C.godat_handle, data []byte) C.DAT_COUNT {
+	return C.DAT_COUNT(copy(unsafe.Slice((*byte)(&c.private_data[0]), C.GODAT_PRIVATE), data))
+}
+
+// inGo is how long a wait blocks in Go, where it wakes fastest, before its thread blocks in C,
+// where a signal can end it.
+const inGo = 10 * time.Millisecond
+
+// patience splits a DAT timeout into its parts in Go and in C.
+func patience(timeout C.DAT_TIMEOUT) (first, rest time.Duration) {
+	if timeout == ^C.DAT_TIMEOUT(0) {
+		return inGo, udat.Infinite
+	}
+	d := time.Duration(timeout) * time.Microsecond
+	first = min(d, inGo)
+	return first, d - first
+}
+
+// wait is a call that is blocked in C.
+type wait struct {
+	e      *entry
+	cancel context.CancelFunc
+	done   chan struct{}
+	event  udat.Event // of an EVD
+	evd    *udat.EVD  // of a CNO
+	more   int
+	err    error
+}
+
+// block starts the part of a wait that blocks in C: call runs on a goroutine until it returns, the
+// time has passed or a signal has come.
+func (e *entry) block(out *C.godat_wait, rest time.Duration, call func(context.Context, *wait)) C.DAT_RETURN {
+	if out.fd = C.godat_eventfd(); out.fd < 0 {
+		return failure(udat.InsufficientResources, udat.SubNone)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), rest) // Infinite is 292 years
+	w := &wait{e: e, cancel: cancel, done: make(chan struct{})}
+	out.id = C.uintptr_t(cgo.NewHandle(w))
+	fd := out.fd
+	go func() {
+		call(ctx, w)
+		C.godat_signal(fd)
+		close(w.done)
+	}()
+	return C.GODAT_PENDING
+}
+
+//export godat_wait_cancel
+func godat_wait_cancel(id C.uintptr_t) { cgo.Handle(id).Value().(*wait).cancel() }
+
+// ended returns a wait whose descriptor has been signalled, and forgets it.
+func ended(id C.uintptr_t) *wait {
+	w := cgo.Handle(id).Value().(*wait)
+	<-w.done
+	w.cancel()
+	cgo.Handle(id).Delete()
+	return w
+}
+
+//export godat_evd_wait
+func godat_evd_wait(h C.DAT_EVD_HANDLE, timeout C.DAT_TIMEOUT, threshold C.DAT_COUNT, out *C.godat_event,
+	more *C.DAT_COUNT, w *C.godat_wait) C.DAT_RETURN {
+	evd, e := find[*udat.EVD](h)
+	if e == nil {
+		return badHandle(udat.SubHandle1)
+	}
+	first, rest := patience(timeout)
+	ev, n, err := evd.Wait(first, int(threshold))
+	*more = count(n)
+	if err == nil {
+		e.put(out, &ev)
+		return C.DAT_SUCCESS
+	}
+	if ret := code(err); rest == 0 || ret != C.DAT_CLASS_ERROR|C.DAT_TIMEOUT_EXPIRED {
+		return ret
+	}
+	return e.block(w, rest, func(ctx context.Context, w *wait) {
+		w.event, w.more, w.err = evd.WaitContext(ctx, int(threshold))
+	})
+}
+
+//export godat_evd_wait_end
+func godat_evd_wait_end(id C.uintptr_t, out *C.godat_event, more *C.DAT_COUNT) C.DAT_RETURN {
+	w := ended(id)
+	*more = count(w.more)
+	if w.err != nil {
+		return code(w.err)
+	}
+	w.e.put(out, &w.event)
+	return C.DAT_SUCCESS
+}
+
+// agent is a function of the program that a CNO calls, with its data.
+type agent struct {
+	call C.DAT_AGENT_FUNC
+	data C.DAT_PVOID
+}
+
+func (a agent) wait() udat.WaitAgent {
+	if a.call == nil {
+		return nil
+	}
+	return func(evd *udat.EVD) { C.godat_agent(a.call, a.data, handleOf(evd)) }
+}
+
+//export godat_cno_create
+func godat_cno_create(h C.DAT_IA_HANDLE, call C.DAT_AGENT_FUNC, data C.DAT_PVOID, out *C.DAT_CNO_HANDLE) C.DAT_RETURN {
+	opened, e := find[*udat.IA](h)
+	if e == nil {
+		return badHandle(udat.SubHandleIA)
+	}
+	a := agent{call, data}
+	cno, err := opened.CreateCNO(a.wait())
+	if err != nil {
+		return code(err)
+	}
+	ret := e.ia.made(cno, (*C.DAT_HANDLE)(out))
+	if ret == C.DAT_SUCCESS {
+		_, made := find[*udat.CNO](*out)
+		made.agent = a
+	}
+	return ret
+}
+
+//export godat_cno_modify_agent
+func godat_cno_modify_agent(h C.DAT_CNO_HANDLE, call C.DAT_AGENT_FUNC, data C.DAT_PVOID) C.DAT_RETURN {
+	cno, e := find[*udat.CNO](h)
+	if e == nil {
+		return badHandle(udat.SubHandleCNO)
+	}
+	e.agent = agent{call, data}
+	return code(cno.ModifyAgent(e.agent.wait()))
+}
+
+//export godat_cno_query
+func godat_cno_query(h C.DAT_CNO_HANDLE, mask C.DAT_CNO_PARAM_MASK, ia *C.DAT_IA_HANDLE, call *C.DAT_AGENT_FUNC,
+	data *C.DAT_PVOID) C.DAT_RETURN {
+	cno, e := find[*udat.CNO](h)
+	if e == nil {
+		return badHandle(udat.SubHandleCNO)
+	}
+	if mask > C.DAT_CNO_FIELD_ALL {
+		return badArgument(2)
+	}
+	p, err := cno.Query()
+	if err != nil {
+		return code(err)
+	}
+	if *ia = handleOf(p.IA); p.Agent != nil {
+		*call, *data = e.agent.call, e.agent.data
+	}
+	return C.DAT_SUCCESS
+}
+
+//export godat_cno_free
+func godat_cno_free(h C.DAT_CNO_HANDLE) C.DAT_RETURN {
+	cno, e := find[*udat.CNO](h)
+	if e == nil {
+		return badHandle(udat.SubHandleCNO)
+	}
+	return e.freed(cno.Free())
+}
+
+//export godat_cno_wait
+func godat_cno_wait(h C.DAT_CNO_HANDLE, timeout C.DAT_TIMEOUT, out *C.DAT_EVD_HANDLE, w *C.godat_wait) C.DAT_RETURN {
+	cno, e := find[*udat.CNO](h)
+	if e == nil {
+		return badHandle(udat.SubHandleCNO)
+	}
+	first, rest := patience(timeout)
+	evd, err := cno.Wait(first)
+	if err == nil {
+		*out = handleOf(evd)
+		return C.DAT_SUCCESS
+	}
+	if ret := code(err); rest == 0 || ret != C.DAT_CLASS_ERROR|C.DAT_QUEUE_EMPTY {
+		return ret
+	}
+	return e.block(w, rest, func(ctx context.Context, w *wait) { w.evd, w.err = cno.WaitContext(ctx) })
+}
+
+//export godat_cno_wait_end
+func godat_cno_wait_end(id C.uintptr_t, out *C.DAT_EVD_HANDLE) C.DAT_RETURN {
+	w := ended(id)
+	if w.err != nil {
+		return code(w.err)
+	}
+	*out = handleOf(w.evd)
+	return C.DAT_SUCCESS
+}

@@ -1,0 +1,68 @@
+// What shim.c and the Go files share.
+
+#ifndef GODAT_SHIM_H
+#define GODAT_SHIM_H
+
+#include <stdint.h>
+#include <netinet/in.h>
+#include <dat2/udat.h>
+#include <dat2/dat_registry.h>
+#include <dat2/dat_ib_extensions.h>
+
+// const, which Go cannot write
+typedef const DAT_EP_ATTR cDAT_EP_ATTR;
+typedef const DAT_EP_PARAM cDAT_EP_PARAM;
+typedef const DAT_LMR_TRIPLET cDAT_LMR_TRIPLET;
+
+#define GODAT_MAGIC UINT64_C(0x676f646174686e64)
+#define GODAT_PENDING 1 // of a wait: the caller shall block in godat_wait
+#define GODAT_PRIVATE 256
+
+// godat_handle is what a DAT_HANDLE of this provider points to. libdat2 reads the provider.
+// The memory stays for ever, and is used again only long after the object has been freed.
+typedef struct godat_handle {
+	const DAT_PROVIDER *provider;
+	uint64_t magic;
+	DAT_CONTEXT context;
+	uint32_t slot; // index in the table of the Go side
+	uint32_t kind; // DAT_HANDLE_TYPE + 1; 0: freed
+	struct sockaddr_in6 local, remote;
+	uint8_t private_data[GODAT_PRIVATE];
+} godat_handle;
+
+// godat_event is an event as Go writes it: a DAT_EVENT without unions.
+typedef struct godat_event {
+	DAT_EVENT_NUMBER number;
+	DAT_HANDLE evd;
+	DAT_HANDLE object; // EP, RMR, service point, or what an asynchronous event is about
+	uint64_t cookie;   // or the pointer of a software event
+	uint32_t status;
+	uint32_t length;
+	uint32_t operation;
+	uint32_t rmr_context;
+	int32_t extension; // DAT_IB_EXT_TYPE; -1: none
+	uint32_t immediate;
+	DAT_COUNT reason;
+	DAT_HANDLE cr;
+	DAT_CONN_QUAL qual;
+	void *address;
+	void *private_data;
+	DAT_COUNT private_size;
+} godat_event;
+
+// godat_wait is a wait that blocks in C, where a signal can end it. Go writes to fd when it is done.
+typedef struct godat_wait {
+	int fd;
+	uintptr_t id;
+} godat_wait;
+
+enum { GODAT_SEND, GODAT_SEND_IMMEDIATE, GODAT_SEND_INVALIDATE, GODAT_WRITE, GODAT_WRITE_IMMEDIATE, GODAT_READ,
+       GODAT_FETCH_ADD, GODAT_CMP_SWAP }; // as udat.OpKind
+
+const DAT_PROVIDER *godat_provider(const char *name, DAT_BOOLEAN safe);
+godat_handle *godat_handle_new(void);
+int godat_eventfd(void);
+void godat_signal(int fd);
+void godat_agent(DAT_AGENT_FUNC func, DAT_PVOID data, DAT_EVD_HANDLE evd);
+
+#endif
