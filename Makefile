@@ -19,6 +19,13 @@ build: ## bin/datperf
 	@[ "$$(uname)" != Linux ] || [ "$$CGO_ENABLED" = 0 ] || ci/deps.sh build
 	go build -o bin/ ./cmd/datperf
 
+.PHONY: provider
+provider: ## bin/libgodat.so, a DAT 2.0 provider for C programs, and bin/dat.conf for the devices of this host
+	@ci/deps.sh build provider
+	go build -tags dat2 -buildmode=c-shared -o bin/libgodat.so ./cmd/libgodat
+	go build -o bin/ ./cmd/libgodat
+	@bin/libgodat bin/libgodat.so | tee bin/dat.conf
+
 demo: build ## datperf at once: on this host's RDMA device if it has one, else on mem0, inside one process
 	@ci/demo.sh
 
@@ -76,6 +83,7 @@ cross: ## builds and vets what must compile without cgo and elsewhere
 lint: ## gofmt, go vet, staticcheck, go mod tidy, line lengths, shellcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
 	go vet ./... && go vet -tags nulldev ./...
+	@[ ! -e /usr/include/dat2/udat.h ] || go vet -tags dat2 ./cmd/libgodat
 	go -C tools vet ./...
 	go mod tidy -diff
 	go -C tools mod tidy -diff

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs what godat needs to be built and tested. Does nothing, quickly, when all of it is there.
 #
-#   ci/deps.sh [build] [vm] [lint] [siw] [bench] [uml]      without an argument: build vm lint
+#   ci/deps.sh [build] [vm] [lint] [provider] [siw] [bench] [uml]      without an argument: build vm lint provider
 #
 #   build   compiler, make, headers of libibverbs and librdmacm
 #   vm      what ci/rxe-vm.sh needs: qemu, RDMA user space and tools, a stock Debian kernel
 #   lint    shellcheck
+#   provider  the headers of libdat2, and the programs that test a DAT provider
 #   siw     the soft-iWARP module, built for that kernel (150 MB download; implies vm)
 #   bench   what ci/bench.sh compares with: perftest, cmtime, dapltest
 #   uml     the kernel of ci/uml-vm.sh, built from the source in Debian unstable (150 MB download, 3 GB while it
@@ -22,17 +23,18 @@ die() { say "$*"; exit 1; }
 
 packages=()
 want_kernel=false want_siw=false want_uml=false
-[ $# -gt 0 ] || set -- build vm lint
+[ $# -gt 0 ] || set -- build vm lint provider
 for part in "$@"; do
   case $part in
     build) packages+=(gcc libc6-dev make ca-certificates libibverbs-dev librdmacm-dev) ;;
     vm) want_kernel=true ;;
     lint) packages+=(shellcheck) ;;
+    provider) packages+=(libdapl-dev dapl2-utils) ;;
     siw) want_kernel=true want_siw=true ;;
     bench) packages+=(perftest rdmacm-utils dapl2-utils iproute2) ;;
     uml) want_uml=true ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-    *) say "unknown part '$part' (known: build vm lint siw bench uml)"; exit 2 ;;
+    *) say "unknown part '$part' (known: build vm lint provider siw bench uml)"; exit 2 ;;
   esac
 done
 if $want_kernel; then

@@ -29,9 +29,8 @@ type adapter struct {
 	mu      sync.Mutex
 	entries map[*entry]struct{} // handles that are not freed
 
-	// named attributes, in memory of C
-	transport, vendor, specific    []udat.NamedAttr
-	cTransport, cVendor, cSpecific *C.DAT_NAMED_ATTR
+	specific                       []udat.NamedAttr
+	cTransport, cVendor, cSpecific *C.DAT_NAMED_ATTR // named attributes in memory of C
 }
 
 // instance is a line of dat.conf.
@@ -94,7 +93,8 @@ func godat_ia_open(name C.DAT_NAME_PTR, safe C.DAT_BOOLEAN, qlen C.DAT_COUNT, as
 	if err != nil {
 		return code(err)
 	}
-	ia := &adapter{IA: opened, provider: C.godat_provider(name, safe), safe: safe, strict: in.strict, entries: map[*entry]struct{}{}}
+	ia := &adapter{IA: opened, provider: C.godat_provider(name, safe), safe: safe, strict: in.strict,
+		entries: map[*entry]struct{}{}}
 	ia.self = ia.newHandle(opened)
 	if ia.self == nil {
 		opened.Close(udat.CloseAbrupt)
@@ -113,7 +113,7 @@ func godat_ia_open(name C.DAT_NAME_PTR, safe C.DAT_BOOLEAN, qlen C.DAT_COUNT, as
 	_, attr, provider, _ := opened.Query()
 	ia.cTransport = namedAttrs(attr.TransportAttr)
 	ia.cVendor = namedAttrs(attr.VendorAttr)
-	ia.specific = specificAttrs(&provider)
+	ia.specific = specificAttrs(&attr, &provider)
 	ia.cSpecific = namedAttrs(ia.specific)
 	*out = C.DAT_IA_HANDLE(ia.self.c)
 	return C.DAT_SUCCESS
@@ -144,11 +144,18 @@ func godat_ia_close(h C.DAT_IA_HANDLE, flags C.DAT_CLOSE_FLAGS) C.DAT_RETURN {
 
 // specificAttrs are the provider's attributes under the names that programs for the C library ask
 // for.
-func specificAttrs(p *udat.ProviderAttr) []udat.NamedAttr {
-	return append([]udat.NamedAttr{
+func specificAttrs(a *udat.IAAttr, p *udat.ProviderAttr) []udat.NamedAttr {
+	attrs := []udat.NamedAttr{
 		{Name: "DAT_EXTENSION_INTERFACE", Value: "TRUE"},
 		{Name: "DAT_IB_RDMA_READ", Value: "TRUE"},
-	}, p.ProviderSpecificAttr...)
+		{Name: "DAT_IB_DEVICE_NAME", Value: a.AdapterName},
+	}
+	for _, t := range a.TransportAttr {
+		if t.Name == "PATH_MTU" {
+			attrs = append(attrs, udat.NamedAttr{Name: "DAT_IB_TRANSPORT_MTU", Value: t.Value})
+		}
+	}
+	return append(attrs, p.ProviderSpecificAttr...)
 }
 
 // namedAttrs copies attributes into memory of C, ended by an empty one.

@@ -194,8 +194,8 @@ func putPrivate(c *C.godat_handle, data []byte) C.DAT_COUNT {
 // where a signal can end it.
 const inGo = 10 * time.Millisecond
 
-// patience splits a DAT timeout into its parts in Go and in C.
-func patience(timeout C.DAT_TIMEOUT) (first, rest time.Duration) {
+// split splits a DAT timeout into its parts in Go and in C.
+func split(timeout C.DAT_TIMEOUT) (first, rest time.Duration) {
 	if timeout == ^C.DAT_TIMEOUT(0) {
 		return inGo, udat.Infinite
 	}
@@ -252,7 +252,7 @@ func godat_evd_wait(h C.DAT_EVD_HANDLE, timeout C.DAT_TIMEOUT, threshold C.DAT_C
 	if e == nil {
 		return badHandle(udat.SubHandle1)
 	}
-	first, rest := patience(timeout)
+	first, rest := split(timeout)
 	ev, n, err := evd.Wait(first, int(threshold))
 	*more = count(n)
 	if err == nil {
@@ -355,7 +355,7 @@ func godat_cno_wait(h C.DAT_CNO_HANDLE, timeout C.DAT_TIMEOUT, out *C.DAT_EVD_HA
 	if e == nil {
 		return badHandle(udat.SubHandleCNO)
 	}
-	first, rest := patience(timeout)
+	first, rest := split(timeout)
 	evd, err := cno.Wait(first)
 	if err == nil {
 		*out = handleOf(evd)

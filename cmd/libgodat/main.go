@@ -1,6 +1,6 @@
 // Libgodat is a DAT 2.0 provider made of package udat: a shared library that the unmodified libdat2
-// loads, so that C programs written for uDAPL run on godat. Built as a program, it prints the lines
-// of dat.conf that name the devices of this host. docs/provider.md says how to use both.
+// loads, so that C programs written for uDAPL run on godat. Built as a program, it prints the
+// lines of dat.conf that name the devices of this host. docs/provider.md says how to use both.
 //
 // The provider is built with the tag dat2, which wants the headers of libdat2 (Debian: libdapl-dev):
 //

@@ -50,7 +50,7 @@ typedef struct godat_event {
 	DAT_COUNT private_size;
 } godat_event;
 
-// godat_wait is a wait that blocks in C, where a signal can end it. Go writes to fd when it is done.
+// godat_wait is a wait that blocks in C, where a signal can end it. Go writes to fd when done.
 typedef struct godat_wait {
 	int fd;
 	uintptr_t id;

@@ -1,0 +1,442 @@
+// Checks a DAT 2.0 provider through libdat2: both ends of a connection in one process.
+//
+//   cc -o check check.c -ldat2 -lpthread
+//   check IA            checks; the last line is ok
+//   check IA bench      the cost of a dequeue that finds nothing, of a post, and of a post with its completion
+//
+// The costs are those of the calling thread's processor time. A failed check prints its line and ends the program.
+
+#include <pthread.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <dat2/udat.h>
+#include <dat2/dat_ib_extensions.h>
+
+#define ERR(type, sub) (DAT_CLASS_ERROR | (type) | (sub))
+#define SECOND 1000000
+#define PATIENCE (60 * SECOND)
+#define QUAL 45350
+
+#define is(call, want)                                                                                          \
+	do {                                                                                                    \
+		DAT_RETURN got_ = (call), want_ = (want);                                                       \
+		if (got_ != want_) {                                                                            \
+			const char *type_ = "?", *sub_ = "?";                                                   \
+			dat_strerror(got_, &type_, &sub_);                                                      \
+			printf("line %d: %s is 0x%08x (%s %s), want 0x%08x\n", __LINE__, #call, got_, type_, sub_, want_); \
+			exit(1);                                                                                \
+		}                                                                                               \
+	} while (0)
+#define must(condition)                                                                                         \
+	do {                                                                                                    \
+		if (!(condition)) {                                                                             \
+			printf("line %d: not %s\n", __LINE__, #condition);                                      \
+			exit(1);                                                                                \
+		}                                                                                               \
+	} while (0)
+
+static DAT_IA_HANDLE ia;
+static DAT_EVD_HANDLE async = DAT_HANDLE_NULL;
+static DAT_IA_ATTR ia_attr;
+static DAT_PROVIDER_ATTR provider_attr;
+
+typedef struct end {
+	DAT_PZ_HANDLE pz;
+	DAT_EVD_HANDLE recv, request, connect;
+	DAT_EP_HANDLE ep;
+	DAT_LMR_HANDLE lmr;
+	DAT_LMR_CONTEXT lkey;
+	DAT_RMR_CONTEXT rkey;
+	char *memory;
+} end;
+
+enum { SIZE = 65536 };
+
+static void open_end(end *e)
+{
+	DAT_REGION_DESCRIPTION region;
+	DAT_VLEN size;
+	DAT_VADDR address;
+	DAT_EP_ATTR attr;
+
+	is(dat_pz_create(ia, &e->pz), DAT_SUCCESS);
+	is(dat_evd_create(ia, 128, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &e->recv), DAT_SUCCESS);
+	is(dat_evd_create(ia, 128, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &e->request), DAT_SUCCESS);
+	is(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_CONNECTION_FLAG, &e->connect), DAT_SUCCESS);
+	memset(&attr, 0, sizeof attr);
+	attr.max_recv_dtos = attr.max_request_dtos = 64;
+	attr.max_recv_iov = attr.max_request_iov = 2;
+	attr.max_rdma_read_in = attr.max_rdma_read_out = 4;
+	is(dat_ep_create(ia, e->pz, e->recv, e->request, e->connect, &attr, &e->ep), DAT_SUCCESS);
+	e->memory = calloc(1, SIZE);
+	region.for_va = e->memory;
+	is(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, SIZE, e->pz, DAT_MEM_PRIV_ALL_FLAG, DAT_VA_TYPE_VA, &e->lmr,
+			  &e->lkey, &e->rkey, &size, &address),
+	   DAT_SUCCESS);
+	must(size >= SIZE && address == (uintptr_t)e->memory); // registered where it is
+}
+
+static DAT_EVENT event(DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number)
+{
+	DAT_EVENT ev;
+	DAT_COUNT more;
+
+	is(dat_evd_wait(evd, PATIENCE, 1, &ev, &more), DAT_SUCCESS);
+	if (ev.event_number != number) {
+		printf("event 0x%x, want 0x%x\n", ev.event_number, number);
+		exit(1);
+	}
+	must(ev.evd_handle == evd);
+	return ev;
+}
+
+static void connect_ends(end *a, end *b)
+{
+	static const char request[] = "a request", answer[] = "its answer";
+	DAT_EVD_HANDLE requests;
+	DAT_PSP_HANDLE psp;
+	DAT_CR_PARAM param;
+	DAT_EVENT ev;
+	DAT_CR_HANDLE cr;
+
+	is(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_CR_FLAG, &requests), DAT_SUCCESS);
+	is(dat_psp_create(ia, QUAL, requests, DAT_PSP_CONSUMER_FLAG, &psp), DAT_SUCCESS);
+	is(dat_ep_connect(a->ep, ia_attr.ia_address_ptr, QUAL, DAT_TIMEOUT_INFINITE, sizeof request, (void *)request,
+			  DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG),
+	   DAT_SUCCESS);
+	ev = event(requests, DAT_CONNECTION_REQUEST_EVENT);
+	cr = ev.event_data.cr_arrival_event_data.cr_handle;
+	must(ev.event_data.cr_arrival_event_data.sp_handle.psp_handle == psp);
+	must(ev.event_data.cr_arrival_event_data.conn_qual == QUAL);
+	is(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param), DAT_SUCCESS);
+	must(param.private_data_size >= (int)sizeof request);
+	must(!memcmp(param.private_data, request, sizeof request));
+	is(dat_cr_accept(cr, b->ep, sizeof answer, (void *)answer), DAT_SUCCESS);
+	is(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param), ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CR));
+	ev = event(a->connect, DAT_CONNECTION_EVENT_ESTABLISHED);
+	must(ev.event_data.connect_event_data.ep_handle == a->ep);
+	must(!memcmp(ev.event_data.connect_event_data.private_data, answer, sizeof answer));
+	event(b->connect, DAT_CONNECTION_EVENT_ESTABLISHED);
+	is(dat_psp_free(psp), DAT_SUCCESS);
+	is(dat_evd_free(requests), DAT_SUCCESS);
+}
+
+static void open_all(const char *name, end *a, end *b)
+{
+	is(dat_ia_open((char *)name, 8, &async, &ia), DAT_SUCCESS);
+	is(dat_ia_query(ia, NULL, DAT_IA_FIELD_ALL, &ia_attr, DAT_PROVIDER_FIELD_ALL, &provider_attr), DAT_SUCCESS);
+	open_end(a);
+	open_end(b);
+	connect_ends(a, b);
+}
+
+static DAT_DTO_COOKIE cookie(uint64_t v) { return (DAT_DTO_COOKIE){.as_64 = v}; }
+
+static DAT_LMR_TRIPLET local(end *e, int offset, int n)
+{
+	return (DAT_LMR_TRIPLET){(uintptr_t)e->memory + offset, n, e->lkey};
+}
+
+static DAT_RMR_TRIPLET remote(end *e, int offset, int n)
+{
+	return (DAT_RMR_TRIPLET){(uintptr_t)e->memory + offset, n, e->rkey};
+}
+
+static void completes(DAT_EVD_HANDLE evd, DAT_EP_HANDLE ep, uint64_t want, int length, int operation)
+{
+	DAT_EVENT ev = event(evd, DAT_DTO_COMPLETION_EVENT);
+	DAT_DTO_COMPLETION_EVENT_DATA *d = &ev.event_data.dto_completion_event_data;
+
+	must(d->ep_handle == ep);
+	must(d->user_cookie.as_64 == want);
+	must(d->status == DAT_DTO_SUCCESS);
+	must((int)d->transfered_length == length);
+	must((int)d->operation == operation);
+}
+
+static int has(const char *attr)
+{
+	for (int i = 0; i < provider_attr.num_provider_specific_attr; i++)
+		if (!strcmp(provider_attr.provider_specific_attr[i].name, attr))
+			return !strcmp(provider_attr.provider_specific_attr[i].value, "TRUE");
+	return 0;
+}
+
+static void check_transfers(end *a, end *b)
+{
+	const uint64_t odd = UINT64_C(0xfedcba9876543210);
+	DAT_LMR_TRIPLET l[2];
+	DAT_RMR_TRIPLET r;
+	DAT_EVENT ev;
+
+	l[0] = local(b, 0, 100);
+	is(dat_ep_post_recv(b->ep, 1, l, cookie(odd), DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+	strcpy(a->memory, "gathered ");
+	strcpy(a->memory + 500, "message");
+	l[0] = local(a, 0, 9);
+	l[1] = local(a, 500, 8);
+	is(dat_ep_post_send(a->ep, 2, l, cookie(~odd), DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+	completes(a->request, a->ep, ~odd, 17, DAT_DTO_SEND);
+	completes(b->recv, b->ep, odd, 17, DAT_DTO_RECEIVE);
+	must(!strcmp(b->memory, "gathered message"));
+
+	strcpy(a->memory, "written");
+	l[0] = local(a, 0, 8);
+	r = remote(b, 1000, 0); // C DAPL ignores the length
+	is(dat_ep_post_rdma_write(a->ep, 1, l, cookie(2), &r, DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+	completes(a->request, a->ep, 2, 8, DAT_DTO_RDMA_WRITE);
+	l[0] = local(a, 2000, 8);
+	r = remote(b, 1000, 8);
+	is(dat_ep_post_rdma_read(a->ep, 1, l, cookie(3), &r, DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+	completes(a->request, a->ep, 3, 8, DAT_DTO_RDMA_READ);
+	must(!strcmp(a->memory + 2000, "written"));
+
+	l[0] = local(a, 0, 8);
+	l[0].lmr_context ^= 0x5a5a5a; // no region's
+	is(dat_ep_post_send(a->ep, 1, l, cookie(4), DAT_COMPLETION_DEFAULT_FLAG),
+	   ERR(DAT_PRIVILEGES_VIOLATION, DAT_PRIVILEGES_READ));
+
+	if (has(DAT_IB_ATTR_IMMED_DATA)) {
+		DAT_IB_EXTENSION_EVENT_DATA *x = (void *)ev.event_extension_data;
+
+		is(dat_ep_post_recv(b->ep, 0, NULL, cookie(5), DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+		l[0] = local(a, 0, 8);
+		r = remote(b, 3000, 8);
+		is(dat_ib_post_rdma_write_immed(a->ep, 1, l, cookie(6), &r, 0x12345678, DAT_COMPLETION_DEFAULT_FLAG),
+		   DAT_SUCCESS);
+		ev = event(a->request, (DAT_EVENT_NUMBER)DAT_IB_DTO_EVENT);
+		must(x->type == DAT_IB_RDMA_WRITE_IMMED);
+		ev = event(b->recv, (DAT_EVENT_NUMBER)DAT_IB_DTO_EVENT);
+		must(x->type == DAT_IB_RDMA_WRITE_IMMED_DATA && x->val.immed.data == 0x12345678);
+		must(ev.event_data.dto_completion_event_data.user_cookie.as_64 == 5);
+	}
+	if (has(DAT_IB_ATTR_FETCH_AND_ADD)) {
+		uint64_t *word = (uint64_t *)(b->memory + 4096), *old = (uint64_t *)(a->memory + 4096);
+		DAT_LMR_HANDLE lmr;
+		DAT_REGION_DESCRIPTION region;
+		DAT_RMR_CONTEXT rkey;
+
+		region.for_va = b->memory;
+		is(dat_lmr_create(ia, DAT_MEM_TYPE_VIRTUAL, region, SIZE, b->pz,
+				  DAT_MEM_PRIV_ALL_FLAG | DAT_IB_MEM_PRIV_REMOTE_ATOMIC, DAT_VA_TYPE_VA, &lmr, NULL, &rkey,
+				  NULL, NULL),
+		   DAT_SUCCESS);
+		*word = 40;
+		l[0] = local(a, 4096, 8);
+		r = remote(b, 4096, 8);
+		r.rmr_context = rkey;
+		is(dat_ib_post_fetch_and_add(a->ep, (DAT_UINT64)2, l, cookie(7), &r, DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+		ev = event(a->request, (DAT_EVENT_NUMBER)DAT_IB_DTO_EVENT);
+		must(*old == 40 && *word == 42);
+		is(dat_ib_post_cmp_and_swap(a->ep, (DAT_UINT64)42, odd, l, cookie(8), &r, DAT_COMPLETION_DEFAULT_FLAG),
+		   DAT_SUCCESS);
+		ev = event(a->request, (DAT_EVENT_NUMBER)DAT_IB_DTO_EVENT);
+		must(*old == 42 && *word == odd);
+		is(dat_lmr_free(lmr), DAT_SUCCESS);
+	}
+}
+
+static void check_handles(end *a)
+{
+	DAT_CONTEXT set = {.as_64 = UINT64_C(0x8000000000000001)}, got;
+	DAT_HANDLE_TYPE type;
+	DAT_PZ_HANDLE pz, other;
+	DAT_PZ_PARAM param;
+	DAT_EVD_HANDLE evd;
+	DAT_EVENT ev;
+
+	is(dat_pz_create(ia, &pz), DAT_SUCCESS);
+	is(dat_get_consumer_context(pz, &got), DAT_SUCCESS);
+	must(got.as_64 == 0);
+	is(dat_set_consumer_context(pz, set), DAT_SUCCESS);
+	is(dat_get_consumer_context(pz, &got), DAT_SUCCESS);
+	must(got.as_64 == set.as_64);
+	is(dat_get_handle_type(pz, &type), DAT_SUCCESS);
+	must(type == DAT_HANDLE_TYPE_PZ);
+	is(dat_lmr_free(pz), ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_LMR)); // of another kind
+	is(dat_pz_free(pz), DAT_SUCCESS);
+	for (int i = 0; i < 1000; i++) { // others come and go meanwhile
+		is(dat_pz_create(ia, &other), DAT_SUCCESS);
+		must(other != pz);
+		is(dat_pz_free(other), DAT_SUCCESS);
+	}
+	is(dat_pz_free(pz), ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_PZ));
+	is(dat_pz_query(pz, DAT_PZ_FIELD_ALL, &param), ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_PZ));
+	is(dat_get_consumer_context(pz, &got), ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE1));
+
+	// Numbers that differ between DAT 1.2 and 2.0.
+	is(dat_pz_free(a->pz), ERR(DAT_INVALID_STATE, DAT_INVALID_STATE_PZ_IN_USE));
+	is(dat_evd_free(a->recv), ERR(DAT_INVALID_STATE, DAT_INVALID_STATE_EVD_IN_USE));
+	is(dat_pz_query(a->pz, 0x100, &param), ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2));
+	is(dat_ep_connect(a->ep, ia_attr.ia_address_ptr, QUAL, SECOND, 0, NULL, DAT_QOS_BEST_EFFORT,
+			  DAT_CONNECT_DEFAULT_FLAG),
+	   ERR(DAT_INVALID_STATE, DAT_INVALID_STATE_EP_CONNECTED));
+
+	// An empty queue, as C DAPL answers.
+	is(dat_evd_dequeue(a->recv, &ev), DAT_QUEUE_EMPTY);
+	is(dat_evd_dequeue(a->connect, &ev), ERR(DAT_QUEUE_EMPTY, 0));
+
+	is(dat_evd_create(ia, 4, DAT_HANDLE_NULL, DAT_EVD_SOFTWARE_FLAG, &evd), DAT_SUCCESS);
+	ev.event_number = DAT_SOFTWARE_EVENT;
+	ev.event_data.software_event_data.pointer = &ev;
+	is(dat_evd_post_se(evd, &ev), DAT_SUCCESS);
+	ev = event(evd, DAT_SOFTWARE_EVENT);
+	must(ev.event_data.software_event_data.pointer == &ev);
+	is(dat_evd_free(evd), DAT_SUCCESS);
+}
+
+static void on_signal(int sig) {}
+
+static DAT_EVD_HANDLE agent_evd;
+
+static void agent(DAT_PVOID data, DAT_EVD_HANDLE evd)
+{
+	if (data == &agent_evd)
+		__atomic_store_n(&agent_evd, evd, __ATOMIC_RELEASE);
+}
+
+static void check_waits(end *a)
+{
+	DAT_EVENT ev;
+	DAT_COUNT more;
+	DAT_CNO_HANDLE cno;
+	DAT_EVD_HANDLE evd, triggered;
+	DAT_OS_WAIT_PROXY_AGENT proxy = {&agent_evd, agent};
+
+	is(dat_evd_wait(a->recv, 0, 1, &ev, &more), ERR(DAT_TIMEOUT_EXPIRED, 0));
+	is(dat_evd_wait(a->recv, SECOND / 20, 1, &ev, &more), ERR(DAT_TIMEOUT_EXPIRED, 0));
+	signal(SIGALRM, on_signal);
+	alarm(1);
+	is(dat_evd_wait(a->recv, PATIENCE, 1, &ev, &more), ERR(DAT_INTERRUPTED_CALL, 0));
+	alarm(1);
+	is(dat_evd_wait(a->recv, DAT_TIMEOUT_INFINITE, 1, &ev, &more), ERR(DAT_INTERRUPTED_CALL, 0));
+
+	is(dat_cno_create(ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno), DAT_SUCCESS);
+	is(dat_evd_create(ia, 4, cno, DAT_EVD_SOFTWARE_FLAG, &evd), DAT_SUCCESS);
+	is(dat_cno_wait(cno, SECOND / 20, &triggered), ERR(DAT_QUEUE_EMPTY, 0));
+	alarm(1);
+	is(dat_cno_wait(cno, DAT_TIMEOUT_INFINITE, &triggered), ERR(DAT_INTERRUPTED_CALL, 0));
+	ev.event_number = DAT_SOFTWARE_EVENT;
+	is(dat_evd_post_se(evd, &ev), DAT_SUCCESS);
+	is(dat_cno_wait(cno, PATIENCE, &triggered), DAT_SUCCESS);
+	must(triggered == evd);
+	is(dat_cno_modify_agent(cno, proxy), DAT_SUCCESS);
+	is(dat_evd_post_se(evd, &ev), DAT_SUCCESS);
+	for (int i = 0; i < 6000 && !__atomic_load_n(&agent_evd, __ATOMIC_ACQUIRE); i++)
+		usleep(10000);
+	must(agent_evd == evd);
+	is(dat_evd_free(evd), DAT_SUCCESS);
+	is(dat_cno_free(cno), DAT_SUCCESS);
+}
+
+static void close_end(end *e)
+{
+	is(dat_ep_free(e->ep), DAT_SUCCESS);
+	is(dat_lmr_free(e->lmr), DAT_SUCCESS);
+	is(dat_evd_free(e->recv), DAT_SUCCESS);
+	is(dat_evd_free(e->request), DAT_SUCCESS);
+	is(dat_evd_free(e->connect), DAT_SUCCESS);
+	is(dat_pz_free(e->pz), DAT_SUCCESS);
+	free(e->memory);
+}
+
+// Waits of several threads, each for software events that the next thread posts.
+
+enum { THREADS = 16, ROUNDS = 200 };
+static DAT_EVD_HANDLE circle[THREADS];
+
+static void *pass_on(void *arg)
+{
+	long i = (long)arg;
+	DAT_EVENT ev;
+	DAT_COUNT more;
+
+	for (int round = 0; round < ROUNDS; round++) {
+		is(dat_evd_wait(circle[i], DAT_TIMEOUT_INFINITE, 1, &ev, &more), DAT_SUCCESS);
+		is(dat_evd_post_se(circle[(i + 1) % THREADS], &ev), DAT_SUCCESS);
+	}
+	return NULL;
+}
+
+static void check_threads(void)
+{
+	pthread_t t[THREADS];
+	DAT_EVENT ev = {.event_number = DAT_SOFTWARE_EVENT};
+
+	for (long i = 0; i < THREADS; i++)
+		is(dat_evd_create(ia, 4, DAT_HANDLE_NULL, DAT_EVD_SOFTWARE_FLAG, &circle[i]), DAT_SUCCESS);
+	for (long i = 0; i < THREADS; i++)
+		must(!pthread_create(&t[i], NULL, pass_on, (void *)i));
+	is(dat_evd_post_se(circle[0], &ev), DAT_SUCCESS);
+	for (long i = 0; i < THREADS; i++)
+		pthread_join(t[i], NULL);
+	for (long i = 0; i < THREADS; i++)
+		is(dat_evd_free(circle[i]), DAT_SUCCESS);
+}
+
+static double seconds(void) // of the processor: other programs count not
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static void bench(end *a, end *b)
+{
+	enum { N = 1000000, BATCH = 50, ROUNDS = 4000 };
+	double start, empty, posts = 0, all;
+	DAT_LMR_TRIPLET l = local(a, 0, 64);
+	DAT_RMR_TRIPLET r = remote(b, 0, 64);
+	DAT_EVENT ev;
+
+	start = seconds();
+	for (int i = 0; i < N; i++)
+		dat_evd_dequeue(a->recv, &ev);
+	empty = seconds() - start;
+	start = seconds();
+	for (int i = 0; i < ROUNDS; i++) {
+		double before = seconds();
+
+		for (int j = 0; j < BATCH; j++)
+			is(dat_ep_post_rdma_write(a->ep, 1, &l, cookie(j), &r, DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+		posts += seconds() - before;
+		for (int j = 0; j < BATCH;)
+			j += dat_evd_dequeue(a->request, &ev) == DAT_SUCCESS;
+	}
+	all = seconds() - start;
+	printf("empty dequeue %.0f ns, post %.0f ns, post with completion %.0f ns\n", empty / N * 1e9,
+	       posts / ROUNDS / BATCH * 1e9, all / ROUNDS / BATCH * 1e9);
+}
+
+int main(int argc, char **argv)
+{
+	end a, b;
+
+	if (argc < 2)
+		return 2;
+	open_all(argv[1], &a, &b);
+	if (argc > 2) {
+		bench(&a, &b);
+	} else {
+		check_transfers(&a, &b);
+		check_handles(&a);
+		check_waits(&a);
+		check_threads();
+	}
+	is(dat_ep_disconnect(a.ep, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
+	event(a.connect, DAT_CONNECTION_EVENT_DISCONNECTED);
+	event(b.connect, DAT_CONNECTION_EVENT_DISCONNECTED);
+	close_end(&a);
+	close_end(&b);
+	is(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
+	printf("ok\n");
+	return 0;
+}
