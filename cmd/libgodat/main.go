@@ -2,7 +2,7 @@
 // loads, so that C programs written for uDAPL run on godat. Built as a program, it prints the
 // lines of dat.conf that name the devices of this host. docs/provider.md says how to use both.
 //
-// The provider is built with the tag dat2, which wants the headers of libdat2 (Debian: libdapl-dev):
+// The tag dat2 selects the provider, and wants the headers of libdat2 (Debian: libdapl-dev):
 //
 //	go build -tags dat2 -buildmode=c-shared -o bin/libgodat.so ./cmd/libgodat
 //	go run ./cmd/libgodat bin/libgodat.so > bin/dat.conf
