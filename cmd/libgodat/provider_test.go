@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 
 var built bool
 
-// directory returns the folder of the provider, and skips the test where it cannot be built or used.
+// directory returns the folder of the provider, and skips the test where it cannot be built.
 func directory(t *testing.T) string {
 	t.Helper()
 	if _, err := os.Stat("/usr/include/dat2/udat.h"); err != nil {
@@ -128,7 +128,8 @@ func TestDapltestLimits(t *testing.T) {
 // Two processes of each program, connected over the loop device.
 func TestPrograms(t *testing.T) {
 	const ia, host = "godat-loop0", "127.0.0.1"
-	transaction := strings.Fields("dapltest -T T -i 20 -t 2 -w 2 -V client SR 4096 2 server SR 1000 client RW 4096 server RR 512")
+	transaction := strings.Fields("dapltest -T T -i 20 -t 2 -w 2 -V client SR 4096 2 server SR 1000 " +
+		"client RW 4096 server RR 512")
 	cases := []struct {
 		name           string
 		server, client []string

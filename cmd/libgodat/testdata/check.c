@@ -2,9 +2,10 @@
 //
 //   cc -o check check.c -ldat2 -lpthread
 //   check IA            checks; the last line is ok
-//   check IA bench      the cost of a dequeue that finds nothing, of a post, and of a post with its completion
+//   check IA bench      what a dequeue that finds nothing, a post, and a post with its completion cost
 //
-// The costs are those of the calling thread's processor time. A failed check prints its line and ends the program.
+// The costs are processor time of the calling thread. A failed check prints its line and ends the
+// program.
 
 #include <pthread.h>
 #include <netinet/in.h>
