@@ -2,7 +2,7 @@
 //
 //   cc -o check check.c -ldat2 -lpthread
 //   check IA            checks; the last line is ok
-//   check IA bench      what a dequeue that finds nothing, a post, and a post with its completion cost
+//   check IA bench      the cost of an empty dequeue, a post, and a post and its completion
 //
 // The costs are processor time of the calling thread. A failed check prints its line and ends the
 // program.
