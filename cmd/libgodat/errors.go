@@ -21,8 +21,8 @@ func code(err error) C.DAT_RETURN {
 	if err == nil {
 		return C.DAT_SUCCESS
 	}
-	var e *udat.Error
-	if !errors.As(err, &e) {
+	e, ok := err.(*udat.Error) // errors.As costs as much as an empty dequeue
+	if !ok && !errors.As(err, &e) {
 		e = &udat.Error{Type: udat.InternalError}
 	}
 	if debug && e.Type != udat.QueueEmpty && e.Type != udat.TimeoutExpired {

@@ -70,27 +70,32 @@ func godat_ep_post(h C.DAT_EP_HANDLE, kind C.uint32_t, n C.DAT_COUNT, local *C.D
 	if ret != C.DAT_SUCCESS {
 		return ret
 	}
-	o := [1]udat.Op{{Kind: udat.OpKind(kind), Flags: udat.CompletionFlags(flags), Cookie: udat.Cookie(cookie), IOV: iov}}
-	switch op := &o[0]; op.Kind {
-	case udat.OpSend:
-		return code(ep.PostSend(iov, op.Cookie, op.Flags))
-	case udat.OpSendInvalidate:
-		op.InvalidateContext = uint32(a)
-	default:
+	if kind == C.GODAT_SEND {
+		return code(ep.PostSend(iov, udat.Cookie(cookie), udat.CompletionFlags(flags)))
+	}
+	var to udat.RMRTriplet
+	if kind != C.GODAT_SEND_INVALIDATE {
 		if remote == nil {
 			return badArgument(5)
 		}
 		if len(iov) == 0 && !e.ia.strict {
-			op.IOV = few[:1] // no bytes
+			iov = few[:1] // no bytes
 		}
 		total := uint64(0)
 		for i := range iov {
 			total += iov[i].SegmentLength
 		}
-		op.Remote = e.remote(remote, total, op.Kind == udat.OpRDMARead)
-		op.Immediate, op.CompareAdd, op.Swap = uint32(a), uint64(a), uint64(b)
+		to = e.remote(remote, total, kind == C.GODAT_READ)
 	}
-	_, err := ep.PostBatch(o[:])
+	switch kind {
+	case C.GODAT_WRITE:
+		return code(ep.PostRDMAWrite(iov, udat.Cookie(cookie), to, udat.CompletionFlags(flags)))
+	case C.GODAT_READ:
+		return code(ep.PostRDMARead(iov, udat.Cookie(cookie), to, udat.CompletionFlags(flags)))
+	}
+	_, err := ep.PostBatch([]udat.Op{{Kind: udat.OpKind(kind), Flags: udat.CompletionFlags(flags),
+		Cookie: udat.Cookie(cookie), IOV: iov, Remote: to, Immediate: uint32(a), InvalidateContext: uint32(a),
+		CompareAdd: uint64(a), Swap: uint64(b)}})
 	return code(err)
 }
 
