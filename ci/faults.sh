@@ -47,11 +47,14 @@ if compgen -G "${GODAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/godat}/linux/curre
 else
   echo "faults: soft-iWARP is left out: ci/deps.sh siw builds its module" >&2
 fi
-# Two guests with a cable between them; the second serves the first.
-ci/rxe-vm.sh --timeout $limit --join "$out/cable/2" -- "$PWD/bin/faultlab" -host :7000 >"$out/host.log" 2>&1 &
+# Two guests with a cable between them; the second serves the first, which switches it off.
+until [ -e "$out/done" ]; do
+  ci/rxe-vm.sh --timeout $limit --join "$out/cable/2" -- "$PWD/bin/faultlab" -host :7000 || sleep 1
+done >"$out/host.log" 2>&1 &
 other=$!
 on rxe0-hosts ci/rxe-vm.sh --timeout $limit --join "$out/cable/1" --out "$out" --
-kill "$other" 2>/dev/null || true
+touch "$out/done"
+pkill -TERM -P "$other" 2>/dev/null || true
 wait
 status=0
 results=("$out"/*.json)

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"time"
+
+	"github.com/godat/godat/udat"
 )
 
 // netem spoils the wire in both directions during traffic. On one host only soft-iWARP uses a wire:
@@ -65,7 +67,23 @@ func partitionRow(d time.Duration) scenario {
 		rounds: map[string][2]int{"cable": {1, 5}}}
 }
 
-var hostsGroup = []scenario{partitionRow(time.Second), partitionRow(10 * time.Second)}
+// vanish switches the other host off. The keep-alive's interval is 10 seconds, its bound 40.
+func vanish(r *round) error {
+	r.e.mayEnd.Store(true)
+	off := "(sleep 1; echo o >/proc/sysrq-trigger) >/dev/null 2>&1 </dev/null &"
+	if _, err := r.p.do(order{Do: "shell", Shell: off}); err != nil {
+		return err
+	}
+	r.began = time.Now()
+	return nil
+}
+
+var hostsGroup = []scenario{partitionRow(time.Second), partitionRow(10 * time.Second),
+	{group: "two hosts", name: "the other host is switched off", act: vanish, kills: true,
+		promise: "BROKEN by the keep-alive; what completed had arrived; all else posted is flushed",
+		ends:    []udat.EventNumber{udat.EventConnectionBroken}, within: 2 * time.Minute,
+		rounds: map[string][2]int{"cable": {1, 5}}},
+}
 
 const inDriver = "no wire: the driver loops back"
 

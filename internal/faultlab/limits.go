@@ -1,0 +1,146 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/godat/godat/udat"
+)
+
+// maxObjects ends the creation of objects where the device refuses later or never.
+const maxObjects = 1500
+
+// exhaust creates objects of a kind until the library refuses, checks the refusal, and frees them.
+func exhaust(kind string, create func() (free func() error, err error)) error {
+	var frees []func() error
+	var refusal error
+	for len(frees) < maxObjects {
+		free, err := create()
+		if err != nil {
+			refusal = err
+			break
+		}
+		frees = append(frees, free)
+	}
+	for _, free := range frees {
+		if err := free(); err != nil {
+			return fmt.Errorf("freeing one of %d %s: %w", len(frees), kind, err)
+		}
+	}
+	if refusal != nil && !errors.Is(refusal, udat.ErrInsufficientResources) {
+		return fmt.Errorf("after %d %s: %w", len(frees), kind, refusal)
+	}
+	if len(frees) == 0 {
+		return fmt.Errorf("not one of %s: %w", kind, refusal)
+	}
+	return nil
+}
+
+// objects exhausts each kind of object, while the links carry traffic.
+func objects(r *round) error {
+	s, err := newSide(r.device, "limits")
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, regionSize)
+	err = errors.Join(
+		exhaust("protection zones", func() (func() error, error) {
+			pz, err := s.ia.CreatePZ()
+			return pz.Free, err
+		}),
+		exhaust("dispatchers", func() (func() error, error) {
+			evd, err := s.ia.CreateEVD(16, udat.EVDDTO, nil)
+			return evd.Free, err
+		}),
+		exhaust("regions", func() (func() error, error) {
+			lmr, err := s.ia.CreateLMR(s.pz, buf, udat.PrivAll)
+			return lmr.Free, err
+		}),
+		exhaust("endpoints", func() (func() error, error) {
+			ep, err := s.ia.CreateEP(s.pz, s.evd, s.evd, s.evd, nil)
+			return ep.Free, err
+		}),
+		exhaust("service points", func() (func() error, error) {
+			_, psp, err := s.ia.CreatePSPAny(s.evd, udat.PSPConsumer)
+			return psp.Free, err
+		}))
+	if err := errors.Join(err, s.mem.lmr.Free(), s.evd.Free(), s.pz.Free(), s.ia.Close(udat.CloseGraceful)); err != nil {
+		return err
+	}
+	if err := r.traffic(50); err != nil {
+		return fmt.Errorf("the connections: %w", err)
+	}
+	return r.leave()
+}
+
+// descriptors opens adapters and dispatchers until the process may open no more descriptors, again
+// and again. An adapter opens after each.
+func descriptors(r *round) error {
+	for spare := range 20 {
+		open, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			return err
+		}
+		highest := 0
+		for _, fd := range open {
+			n := 0
+			fmt.Sscan(fd.Name(), &n)
+			highest = max(highest, n)
+		}
+		if err := limitDescriptors(highest + 1 + spare); err != nil {
+			return err
+		}
+		var sides []*side
+		var refusal error
+		for refusal == nil {
+			var s *side
+			if s, refusal = newSide(r.device, "limits"); s != nil {
+				sides = append(sides, s)
+			}
+			if len(sides) > 100 {
+				break
+			}
+		}
+		err = limitDescriptors(4096)
+		for _, s := range sides {
+			err = errors.Join(err, s.close())
+		}
+		switch {
+		case err != nil:
+			return err
+		case refusal == nil:
+			return errors.New("100 adapters opened beyond the limit of descriptors")
+		case !errors.Is(refusal, udat.ErrInsufficientResources) || !namesDescriptors(refusal):
+			return fmt.Errorf("with %d descriptors left: %w", spare, refusal)
+		}
+		s, err := newSide(r.device, "after")
+		if err != nil {
+			return fmt.Errorf("after the limit: %w", err)
+		}
+		if err := s.close(); err != nil {
+			return err
+		}
+	}
+	if err := r.traffic(50); err != nil {
+		return fmt.Errorf("the connections: %w", err)
+	}
+	return r.leave()
+}
+
+func namesDescriptors(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "open files") || strings.Contains(text, "descriptor")
+}
+
+var limitsGroup = []scenario{
+	{group: "limits", name: fmt.Sprintf("each kind of object until the device refuses, or %d", maxObjects), act: objects,
+		promise: "InsufficientResources; all objects can be freed; other connections go on",
+		ends:    disconnected, within: soon,
+		rounds: map[string][2]int{"mem": {1, 100}, "rxe": {1, 10}, "siw": {1, 2}}},
+	{group: "limits", name: "descriptors, 20 times", act: descriptors,
+		promise: "InsufficientResources with the limit's name; then adapters open again; other connections go on",
+		ends:    disconnected, within: soon,
+		rounds: map[string][2]int{"rxe": {1, 5}, "siw": {1, 2}}, why: map[string]string{"mem": "needs none"}},
+}
