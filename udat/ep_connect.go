@@ -3,6 +3,7 @@ package udat
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -179,6 +180,7 @@ func checkPrivate(op string, arg Subtype, private []byte, limit int) error {
 // accept answers a request with the endpoint's queue pair. call is callAccept, or callAcceptOwn if
 // the request brought the endpoint. It calls answered after a success; an error changes nothing.
 func (ep *EP) accept(op string, call epCause, request fabric.Request, private []byte, answered func()) error {
+	ep.obj.ia.thinAccepts(time.Now())
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	c, err := ep.begin(op, call, func(in, out uint8, on func(fabric.ConnEvent)) (fabric.Conn, error) {
@@ -189,8 +191,41 @@ func (ep *EP) accept(op string, call epCause, request fabric.Request, private []
 	}
 	ep.request = nil
 	ep.expire(c, ep.obj.ia.acceptWait, errUnconfirmed)
+	ep.obj.ia.mu.Lock()
+	ep.obj.ia.unconfirmed = append(ep.obj.ia.unconfirmed, unconfirmed{ep, c, c.began})
+	ep.obj.ia.mu.Unlock()
 	answered()
 	return nil
+}
+
+// An adapter keeps maxUnconfirmed accepts that await their confirmation. Beyond them each accept
+// gives up the oldest that has waited for unconfirmedAge: a flood of requests whose initiators say
+// no more must not keep the endpoints from others. Those answer within one round trip.
+const (
+	maxUnconfirmed = 128
+	unconfirmedAge = 2 * time.Second
+)
+
+var errCrowded = fmt.Errorf("the initiator has not confirmed the accept within %v, and %d others await confirmation",
+	unconfirmedAge, maxUnconfirmed)
+
+// thinAccepts gives up unconfirmed accepts so that there is room for one more. No lock of an
+// endpoint is held.
+func (ia *IA) thinAccepts(now time.Time) {
+	ia.mu.Lock()
+	ia.unconfirmed = slices.DeleteFunc(ia.unconfirmed, func(u unconfirmed) bool {
+		return u.ep.conn.Load() != u.conn || u.ep.exactState() != EPCompletionPending
+	})
+	var old []unconfirmed
+	for _, u := range ia.unconfirmed[:max(0, len(ia.unconfirmed)+1-maxUnconfirmed)] {
+		if now.Sub(u.since) >= unconfirmedAge {
+			old = append(old, u)
+		}
+	}
+	ia.mu.Unlock()
+	for _, u := range old {
+		u.ep.happened(u.conn, causeTimedOut, fabric.ConnEvent{Err: errCrowded})
+	}
 }
 
 // Disconnect ends the connection, or gives up an attempt at one. CloseAbrupt flushes the work in

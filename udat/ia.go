@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -215,9 +217,7 @@ func (ia *IA) destroyAll() {
 		clear(ia.objects[kind])
 		sink := ia.sink.Load()
 		ia.mu.Unlock()
-		for _, h := range doomed {
-			h.(interface{ destroy() }).destroy()
-		}
+		destroyEach(doomed)
 		if kind == HandleEVD && sink != nil {
 			sink.destroy()
 		}
@@ -229,6 +229,20 @@ func (ia *IA) destroyAll() {
 	case evd != nil:
 		evd.obj.unuse()
 	}
+}
+
+// destroyEach destroys objects, up to 16 at once: the kernel lets the end of a connection wait.
+func destroyEach(doomed []Handle) {
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range min(16, len(doomed)) {
+		group.Go(func() {
+			for i := next.Add(1) - 1; int(i) < len(doomed); i = next.Add(1) - 1 {
+				doomed[i].(interface{ destroy() }).destroy()
+			}
+		})
+	}
+	group.Wait()
 }
 
 // leftovers lists what the Consumer has not freed; ia.mu is held.

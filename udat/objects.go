@@ -71,6 +71,8 @@ type IA struct {
 	watching  bool // the flusher checks their peers
 	flusher   *flusher
 
+	unconfirmed []unconfirmed // accepts, oldest first; also some that are over; guarded by mu
+
 	windows windowTable
 	regions sync.Map            // *LMR by lmr_context
 	sink    atomic.Pointer[EVD] // discards completions of endpoints without a dispatcher for them
@@ -81,6 +83,13 @@ func (ia *IA) object() *object {
 		return nil
 	}
 	return &ia.obj
+}
+
+// unconfirmed is an accept that its initiator has not confirmed yet.
+type unconfirmed struct {
+	ep    *EP
+	conn  *connection
+	since time.Time
 }
 
 // settings are those that the adapter keeps; none changes after Open.

@@ -1,0 +1,64 @@
+package udat_test
+
+import (
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/memfabric"
+)
+
+// TestHalfOpenFlood: accepts that nobody confirms give way, oldest first, once there are more than
+// the adapter keeps and they have waited; younger ones and connections stay, and a proper client
+// connects meanwhile.
+func TestHalfOpenFlood(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		flood, server := newEnd(t, dev, setup{qlen: 1024, opts: keepAlive(0)}), newEnd(t, dev, setup{qlen: 1024})
+		client, good := newEnd(t, dev, setup{}), *server
+		psp := listen(t, server)
+		half := func() *udat.EP {
+			t.Helper()
+			a := flood.endpoint()
+			b := server.endpoint()
+			flood.faults().Lose(memfabric.MsgReady, 1)
+			assert.NilError(t, a.Connect(server.ia.Addr(), psp.Qual(), patience, nil, 0, 0))
+			assert.NilError(t, expect(t, server.cr, udat.EventConnectionRequest).CR.Accept(b, nil))
+			for ev := next(t, flood.conn); ev.EP != a; ev = next(t, flood.conn) {
+				assert.Equal(t, ev.Number, udat.EventConnectionDisconnected) // one that has been given up
+			}
+			return b
+		}
+		var eps []*udat.EP
+		for range 140 {
+			eps = append(eps, half())
+		}
+		empty(t, server.conn) // all are young
+		time.Sleep(2500 * time.Millisecond)
+		eps = append(eps, half()) // 141
+		for i := range 13 {
+			ev := expect(t, server.conn, udat.EventConnectionAcceptError)
+			assert.Assert(t, ev.EP == eps[i], "%d", i)
+			assert.ErrorContains(t, ev.Err(), "await confirmation")
+		}
+		empty(t, server.conn)
+
+		assert.NilError(t, client.ep.Connect(server.ia.Addr(), psp.Qual(), patience, nil, 0, 0))
+		assert.NilError(t, expect(t, good.cr, udat.EventConnectionRequest).CR.Accept(good.ep, nil))
+		expect(t, client.conn, udat.EventConnectionEstablished)
+		for ev := next(t, server.conn); ev.EP != good.ep; ev = next(t, server.conn) {
+			assert.Equal(t, ev.Number, udat.EventConnectionAcceptError)
+		}
+		assert.Equal(t, state(t, good.ep), udat.EPConnected)
+		assert.Equal(t, state(t, eps[140]), udat.EPCompletionPending)
+	})
+}
+
+// endpoint makes one more endpoint of the end.
+func (e *end) endpoint() *udat.EP {
+	e.t.Helper()
+	ep, err := e.ia.CreateEP(e.pz, e.recv, e.request, e.conn, &udat.EPAttr{MaxRecvDTOs: 1, MaxRequestDTOs: 1})
+	assert.NilError(e.t, err)
+	return ep
+}
