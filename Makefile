@@ -7,7 +7,7 @@ ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 && echo yes),yes)
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 endif
 
-.PHONY: help deps build demo demo-rxe sample test test-host test-vm conformance faults mutate bench bench-nic cross lint release-check vet clean docker
+.PHONY: help deps build demo demo-rxe sample test test-host test-vm conformance faults fuzz sanitize mutate bench bench-nic cross lint release-check vet clean docker
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -59,6 +59,20 @@ conformance: ## the table of DAT rules and their proofs, on every fabric: docs/c
 faults: ## provoke faults on every fabric, under checked traffic: docs/reliability.md (LONG=1: all rounds, for hours)
 	@ci/deps.sh
 	@ci/faults.sh $(if $(LONG),--long)
+
+# Each target that parses what a peer or a file says, with the seeds in its test.
+fuzz: ## a minute of fuzzing for each target that parses foreign bytes (FUZZTIME=10m for longer)
+	@set -e; git grep -h --full-name -l '^func Fuzz' -- '*_test.go' | while read -r file; do \
+	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' "$$file"); do \
+	    echo "$$target in $$file"; go test "./$$(dirname "$$file")" -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(FUZZTIME),1m); \
+	  done; \
+	done
+
+# Leaks are the business of the tests: LeakSanitizer does not see memory that only Go points to.
+sanitize: ## cverbs and udat on mem0 and the loop device with AddressSanitizer, and with cgocheck2
+	ASAN_OPTIONS=detect_leaks=0 go test -asan -short -tags nulldev ./cverbs ./udat/internal/verbsfabric
+	GODAT_TEST_DEVICE=loop0 ASAN_OPTIONS=detect_leaks=0 go test -asan -short -tags nulldev ./udat
+	GODAT_TEST_DEVICE=loop0 GOEXPERIMENT=cgocheck2 go test -short -tags nulldev ./cverbs ./udat/internal/verbsfabric ./udat
 
 mutate: ## break udat and its fabrics in a fixed sample of ways; the tests must notice each (ALL=1: in all ways, for hours)
 	@go -C tools build -o ../bin/ ./mutate

@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,7 +20,7 @@ func TestMain(m *testing.M) {
 	startPoller()
 	descriptors := append(openDescriptors(), keptDescriptors()...)
 	code := m.Run()
-	if code == 0 && os.Getenv(roleEnv) == "" {
+	if code == 0 && os.Getenv(roleEnv) == "" && flag.Lookup("test.fuzz").Value.String() == "" {
 		var left []string
 		for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
 			left = append(goroutines(), slices.DeleteFunc(more(openDescriptors(), descriptors), ofLoopDevice)...)
