@@ -1,5 +1,7 @@
 // Package grpctest runs google.golang.org/grpc over rdmanet. It is in the module of the tools, so
 // that programs that import rdmanet do not get gRPC, and what gRPC needs, into their go.sum.
+package grpctest
+
 
 import (
 	"bytes"
