@@ -2,7 +2,6 @@
 // that programs that import rdmanet do not get gRPC, and what gRPC needs, into their go.sum.
 package grpctest
 
-
 import (
 	"bytes"
 	"context"
