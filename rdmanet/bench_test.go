@@ -44,7 +44,8 @@ func benchPair(b *testing.B, kind string, buffer int) (client, server net.Conn) 
 	return client, server
 }
 
-// BenchmarkRoundTrip measures a request and its answer of the same size.
+// BenchmarkRoundTrip measures a request and its answer of the same size; ci/rdmanet-bench.sh runs
+// the benchmarks beside rstream.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, kind := range []string{"rdmanet", "udat", "tcp"} {
 		for _, size := range []int{64, 4096} {
