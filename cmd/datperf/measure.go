@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io"
+	"net"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,8 @@ func (a *app) client() *cobra.Command {
 	var control controlFlags
 	control.register(c.Flags())
 	cpu := c.Flags().IntSlice("cpu", nil, "pin the measuring loop to this `processor`")
+	threads := c.Flags().Int("threads", 1,
+		"bw: share the load among this `number` of threads, each with its own queue pairs")
 	peer := c.Flags().String("peer", peerDatperf, peerUsage)
 	return a.measure(c, func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error) {
 		if err := checkCPUs(*cpu, 1); err != nil {
@@ -48,6 +51,13 @@ func (a *app) client() *cobra.Command {
 				return nil, err
 			}
 			return a.perftestPeer(cl, plan, args, control.port)
+		}
+		if err := engine.ThreadsPlan(&plan, *threads); err != nil {
+			return nil, &usageError{err}
+		}
+		if *threads > 1 {
+			dial := func() (net.Conn, error) { return control.dial(a.ctx, args[0]) }
+			return cl.RunThreads(a.ctx, dial, plan, *threads)
 		}
 		conn, err := control.dial(a.ctx, args[0])
 		if err != nil {

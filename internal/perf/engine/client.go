@@ -58,6 +58,8 @@ type Client struct {
 	// Examine, if not nil, has the server examine its host before the first case, and receives what
 	// it found.
 	Examine func([]doctor.Finding)
+
+	start func(context.Context) error // of RunThreads: called when a case's connections are up; may be nil
 }
 
 // dialTime bounds connecting to a server.
@@ -169,7 +171,8 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 	if err := cl.examine(ctx, k); err != nil {
 		return err
 	}
-	ses := &session{ctl: k, chosen: chosen, client: true, cpu: cl.CPU, finish: cl.Finish, watch: cl.Watcher.Interval}
+	ses := &session{ctl: k, chosen: chosen, client: true, cpu: cl.CPU, start: cl.start,
+		finish: cl.Finish, watch: cl.Watcher.Interval}
 	n := 0
 	for _, c := range plan.Cases {
 		for repeat := range plan.Repeats {

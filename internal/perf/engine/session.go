@@ -21,6 +21,7 @@ type session struct {
 	memory *budget         // what the cases of a server's clients share
 	finish <-chan struct{} // closed: end the run now, keep results so far; may be nil
 	watch  func(result.Interval)
+	start  func(context.Context) error // called when the connections are up; may be nil
 }
 
 // fit adapts the case to the memory limits and returns its layout. With verification every request
@@ -98,6 +99,11 @@ func (s *session) connect(ctx context.Context, l link) error {
 	defer cancel()
 	if err := l.connect(setup, ready.Addr, ready.Token); err != nil {
 		return err
+	}
+	if s.start != nil {
+		if err := s.start(ctx); err != nil {
+			return err
+		}
 	}
 	mem := l.memory()
 	if err := s.ctl.send(message{Kind: msgConnected, Memory: &mem}); err != nil {

@@ -25,6 +25,7 @@ type Case struct {
 	Batch     int     `json:"batch"`             // requests per post
 	Signal    int     `json:"signal_every"`      // one signalled request in so many
 	QPs       int     `json:"queue_pairs"`
+	Threads   int     `json:"threads,omitempty"` // of the client, each with its own queue pairs; 0: one
 	SRQ       bool    `json:"srq"`
 	Inline    int     `json:"inline_bytes"` // largest inline request; -1: whatever the device grants
 	ReadDepth int     `json:"read_depth"`   // reads and atomics outstanding per queue pair
@@ -246,6 +247,9 @@ func (c *Case) Name() string {
 	fmt.Fprintf(&b, "%s %s %s, %s", c.Layer, c.Test, c.Mode, cmp.Or(c.Steps, Bytes(c.Size)))
 	if c.QPs > 1 {
 		fmt.Fprintf(&b, ", %d QPs", c.QPs)
+	}
+	if c.Threads > 1 {
+		fmt.Fprintf(&b, ", %d threads", c.Threads)
 	}
 	if c.SRQ {
 		b.WriteString(", SRQ")
