@@ -81,6 +81,7 @@ func (l *link) make() error {
 	}
 	attr := &udat.EPAttr{MaxRequestDTOs: 4*window + ctlSlots, MaxRecvDTOs: recvDepth}
 	l.requests = newLedger(l.name()+" requests", true)
+	l.requests.iwarp = e.iwarp
 	if l.kind == bySRQ {
 		l.receives = e.srqLedger
 		attr.MaxRecvDTOs = 0

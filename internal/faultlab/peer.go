@@ -64,6 +64,8 @@ func (h *host) do(o order) (a answer) {
 		if !within(h.e.allUp, patience) {
 			return answer{Error: fmt.Sprintf("no connections after %v: %s", patience, h.e.states()), Problems: h.e.problems}
 		}
+	case "states":
+		return answer{Problems: append(h.e.list(), h.e.states())}
 	case "expect":
 		h.e.mayEnd.Store(true)
 	case "disconnect":

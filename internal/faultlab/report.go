@@ -21,14 +21,17 @@ device has: send and receive, shared receive queue, RDMA write and read, memory 
 flow in both directions until the fault. Every round checks:
 
 - Messages arrive once, in order, with their bytes, and write nothing around them. Regions lie
-  between canaries. What the sender saw complete has arrived, even if the sender died (not on
-  iWARP, where a completion means that TCP has the message).
+  between canaries. What the sender saw complete has arrived, even if the sender died.
 - Every post completes exactly once, in order; none succeeds behind one that failed.
 - Each connection ends with one event, of the right kind, within the time of the last column. After
   it the endpoint is DISCONNECTED.
 - Every object can be freed. Descriptors, goroutines, threads, pinned memory and the kernel's verbs
   objects return to the baseline.
 - The next round connects anew.
+
+On iWARP a completion means that TCP has the message: the last ones before an end may be lost, even
+with a graceful disconnect, a Send may succeed behind an RDMA read that was flushed, and the end
+that is left may see BROKEN.
 
 A cell has the number of rounds, and the longest time from the fault to the last event. Times are
 those of a slow machine: rxe and siw ran in an emulated virtual machine.

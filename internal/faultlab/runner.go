@@ -188,7 +188,8 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 		return failed(err)
 	}
 	if !within(e.allUp, patience) {
-		e.problem("no connections after %v: %s", patience, e.states())
+		there, _ := p.do(order{Do: "states"})
+		e.problem("no connections after %v: %s; peer: %v", patience, e.states(), there.Problems)
 		return e.list(), worst, messages
 	}
 	if _, err := p.do(order{Do: "up"}); err != nil {
@@ -250,7 +251,7 @@ func (r *round) compare(there *counts, finished bool) (problems []string) {
 		h, t := &r.e.counts.values[i], &there.values[i]
 		flow := func(from, to string, sent, completed, received uint64, all bool) {
 			lost := !r.iwarp && l.kind != byRead && received < completed
-			if received > sent || lost || all && l.kind != byRead && received != completed {
+			if received > sent || lost || all && !r.iwarp && l.kind != byRead && received != completed {
 				problems = append(problems, fmt.Sprintf("link %d (%v): %s has sent %d messages, %d completed, %s has taken %d", i,
 					l.kind, from, sent, completed, to, received))
 			}
