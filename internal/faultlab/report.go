@@ -37,7 +37,7 @@ A cell has the number of rounds, and the longest time from the fault to the last
 those of a slow machine: rxe and siw ran in an emulated virtual machine. Where the fault ends no
 link, the event is that of the graceful disconnect after it.
 
-Open: on siw, under heavy load, the links of a round sometimes (3 of about 60 rounds) were CONNECTED
+Open: on siw, under heavy load, the links of a round sometimes (2 of about 60 rounds) were CONNECTED
 at one end and carried no message for a minute.
 `
 
