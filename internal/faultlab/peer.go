@@ -211,7 +211,7 @@ func newPeer(device, at string) (*peer, error) {
 
 // dial waits for the other host to come up.
 func dial(at string) (net.Conn, error) {
-	for until := time.Now().Add(2 * patience); ; time.Sleep(time.Second) {
+	for until := time.Now().Add(5 * patience); ; time.Sleep(time.Second) {
 		conn, err := net.DialTimeout("tcp", at, 5*time.Second)
 		if err == nil || time.Now().After(until) {
 			return conn, err
