@@ -35,7 +35,7 @@ func TestSoftWatermark(t *testing.T) {
 		fires()
 		post(2)
 		empty(t, async) // once for each setting
-		for range 2 { // the same value arms anew
+		for range 2 {   // the same value arms anew
 			assert.NilError(t, b.ep.SetWatermark(5, udat.WatermarkInfinite))
 			fires() // 6 are above
 		}
