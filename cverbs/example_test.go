@@ -86,3 +86,28 @@ func TestExample(t *testing.T) {
 	}
 	Example()
 }
+
+// Waits for completions without polling: arm the queue, poll until it is empty, because a
+// completion may have come before it was armed, and then wait.
+func ExampleCompChannel_Wait() {
+	var channel *cverbs.CompChannel // of Context.CreateCompChannel
+	var cq *cverbs.CQ               // of Context.CreateCQ, with the channel
+	handle := func(cverbs.WC) {}
+
+	wc := make([]cverbs.WC, 32)
+	for {
+		check(cq.Arm(false))
+		for {
+			n, err := cq.Poll(wc)
+			check(err)
+			if n == 0 {
+				break
+			}
+			for _, c := range wc[:n] {
+				handle(c)
+			}
+		}
+		_, err := channel.Wait(time.Now().Add(10 * time.Second))
+		check(err)
+	}
+}

@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -80,13 +81,18 @@ func ExampleLMR_LoadUint64() {
 // another.
 func connectInside(ia *udat.IA, pz *udat.PZ, events *udat.EVD) *udat.EP {
 	mine, other := must(ia.CreateEP(pz, events, events, events, nil)), must(ia.CreateEP(pz, events, events, events, nil))
+	connectThem(ia, events, mine, other)
+	return mine
+}
+
+// connectThem connects two endpoints whose connection events come to one dispatcher.
+func connectThem(ia *udat.IA, events *udat.EVD, mine, other *udat.EP) {
 	qual, _, err := ia.CreatePSPAny(events, udat.PSPConsumer)
 	check(err)
 	check(mine.Connect(ia.Addr(), qual, 10*time.Second, nil, udat.QoSBestEffort, udat.ConnectDefault))
 	check(nextEvent(events, udat.EventConnectionRequest).CR.Accept(other, nil))
 	nextEvent(events, udat.EventConnectionEstablished)
 	nextEvent(events, udat.EventConnectionEstablished)
-	return mine
 }
 
 // nextEvent waits for the next event, which must be of the kind.
@@ -96,4 +102,79 @@ func nextEvent(events *udat.EVD, number udat.EventNumber) udat.Event {
 		panic(fmt.Sprint(ev.Number, err))
 	}
 	return ev
+}
+
+// One end sends a message, and the other, which has posted a receive before the connection, reads
+// it.
+func ExampleEP_PostSend() {
+	ia := must(udat.Open("mem0"))
+	defer ia.Close(udat.CloseAbrupt)
+	pz := must(ia.CreatePZ())
+	sends := must(ia.CreateEVD(16, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil))
+	receives := must(ia.CreateEVD(16, udat.EVDDTO, nil))
+	mem := must(ia.AllocLMR(pz, 4096, udat.PrivLocalRead|udat.PrivLocalWrite))
+	sender, receiver := must(ia.CreateEP(pz, nil, sends, sends, nil)), must(ia.CreateEP(pz, receives, nil, sends, nil))
+	check(receiver.PostRecv([]udat.LMRTriplet{mem.Triplet(2048, 2048)}, 7, udat.CompletionDefault))
+	connectThem(ia, sends, sender, receiver)
+
+	n := copy(mem.Bytes(), "a message")
+	check(sender.PostSend([]udat.LMRTriplet{mem.Triplet(0, n)}, 8, udat.CompletionDefault))
+	received := nextEvent(receives, udat.EventDTOCompletion)
+	fmt.Printf("receive %d has %q\n", received.Cookie, mem.Bytes()[2048:][:received.Length])
+	fmt.Println("send", nextEvent(sends, udat.EventDTOCompletion).Cookie, "is done")
+	// Output:
+	// receive 7 has "a message"
+	// send 8 is done
+}
+
+// A peer's memory is read without its program. The peer has sent the triplet that names it.
+func ExampleEP_PostRDMARead() {
+	ia := must(udat.Open("mem0"))
+	defer ia.Close(udat.CloseAbrupt)
+	pz := must(ia.CreatePZ())
+	events := must(ia.CreateEVD(64, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil))
+	theirs := must(ia.AllocLMR(pz, 4096, udat.PrivLocalRead|udat.PrivRemoteRead))
+	copy(theirs.Bytes(), "what the peer has")
+	wire := must(theirs.RMRTriplet(0, 17).MarshalBinary()) // 20 bytes, for a message or private data
+
+	mine := connectInside(ia, pz, events)
+	var from udat.RMRTriplet
+	check(from.UnmarshalBinary(wire))
+	into := must(ia.AllocLMR(pz, 17, udat.PrivLocalRead|udat.PrivLocalWrite|udat.PrivRemoteWrite))
+	check(mine.PostRDMARead([]udat.LMRTriplet{into.Triplet(0, 17)}, 1, from, udat.CompletionDefault))
+	done := nextEvent(events, udat.EventDTOCompletion)
+	fmt.Println(done.Status, string(into.Bytes()))
+	// Output: DAT_DTO_SUCCESS what the peer has
+}
+
+// The adapters of this host. An error says which names there are.
+func ExampleOpen() {
+	for _, p := range udat.Providers() {
+		if p.Name == "mem0" {
+			fmt.Println(p.Name, "is always there")
+		}
+	}
+	_, err := udat.Open("mlx5_99")
+	fmt.Println(errors.Is(err, udat.ErrProviderNotFound))
+	// Output:
+	// mem0 is always there
+	// true
+}
+
+// A graceful disconnect completes what has been posted. Its event says when the endpoint may be
+// freed; the peer gets one too.
+func ExampleEP_Disconnect() {
+	ia := must(udat.Open("mem0"))
+	defer ia.Close(udat.CloseAbrupt)
+	pz := must(ia.CreatePZ())
+	events := must(ia.CreateEVD(64, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil))
+	ep := connectInside(ia, pz, events)
+	check(ep.Disconnect(udat.CloseGraceful))
+	for range 2 {
+		fmt.Println(nextEvent(events, udat.EventConnectionDisconnected).Number)
+	}
+	check(ep.Free())
+	// Output:
+	// DAT_CONNECTION_EVENT_DISCONNECTED
+	// DAT_CONNECTION_EVENT_DISCONNECTED
 }
