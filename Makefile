@@ -19,6 +19,14 @@ build: ## bin/datperf
 	@[ "$$(uname)" != Linux ] || [ "$$CGO_ENABLED" = 0 ] || ci/deps.sh build
 	go build -o bin/ ./cmd/datperf
 
+.PHONY: interop
+interop: provider ## the C library's test programs beside godat, and on the provider, on rxe in the virtual machine: docs/interop.md
+	@ci/deps.sh
+	go build -o bin/ ./internal/interop ./internal/interop/peer
+	@mkdir -p out
+	ci/rxe-vm.sh --timeout 1500 --out $(CURDIR)/out -- bin/interop --bin $(CURDIR)/bin --page $(CURDIR)/out/interop.md
+	@cp out/interop.md docs/
+
 .PHONY: provider
 provider: ## bin/libgodat.so, a DAT 2.0 provider for C programs, and bin/dat.conf for the devices of this host
 	@ci/deps.sh build provider
