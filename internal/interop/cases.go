@@ -36,7 +36,7 @@ type program struct {
 
 // dtest is the program with the given flags, or another of its family.
 func dtest(name, flags string) program {
-	return program{name: strings.TrimSpace(name + " " + flags[strings.LastIndex(flags, ",")+1:]), port: side, ends: dat,
+	return program{name: strings.TrimSpace(name + flags[strings.LastIndex(flags, ",")+1:]), port: side, ends: dat,
 		server: name + " -P IA -s " + strings.ReplaceAll(flags, ",", ""),
 		client: name + " -P IA -h ADDR " + strings.ReplaceAll(flags, ",", "")}
 }

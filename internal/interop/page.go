@@ -17,8 +17,8 @@ in the virtual machine. C is a program over the C library, godat the same progra
 names the server first. Where the C programs fail among themselves, the fault is theirs.
 
 `, "'", "`"))
-	columns := []pair{{library, library}, {provider, provider}, {provider, library}, {library, provider}, {goPeer, library},
-		{library, goPeer}}
+	columns := []pair{{library, library}, {provider, provider}, {provider, library}, {library, provider},
+		{goPeer, library}, {library, goPeer}}
 	b.WriteString("| Program |")
 	for _, c := range columns {
 		fmt.Fprintf(&b, " %s, %s |", c.server, c.client)
