@@ -17,7 +17,6 @@ import (
 // pairs, and how it ends.
 type perftestShape struct {
 	before, after int  // times that the first queue pair is swapped: before all are, and after connecting
-	allAfter      bool // all are swapped again after connecting
 	report        bool // figures follow the measurement
 	silent        bool // nothing is said at the end
 }
