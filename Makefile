@@ -34,6 +34,12 @@ provider: ## bin/libgodat.so, a DAT 2.0 provider for C programs, and bin/dat.con
 	go build -o bin/ ./cmd/libgodat
 	@bin/libgodat bin/libgodat.so | tee bin/dat.conf
 
+deb: build ## out/datperf_VERSION_ARCH.deb: datperf, manual pages, completion, systemd unit
+	@ci/deb.sh
+
+static: ## bin/datperf-static: rdma-core's libraries and providers in it, only the C library outside
+	@ci/static.sh
+
 demo: build ## datperf at once: on this host's RDMA device if it has one, else on mem0, inside one process
 	@ci/demo.sh
 
