@@ -75,7 +75,7 @@ func (a *app) commands() *cobra.Command {
 	return root
 }
 
-// man writes the manual pages, for packages.
+// man writes the manual pages, for ci/deb.sh.
 func (a *app) man() *cobra.Command {
 	return &cobra.Command{
 		Use: "man FOLDER", Short: "write the manual pages into FOLDER", Hidden: true,
