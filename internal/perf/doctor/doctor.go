@@ -70,7 +70,7 @@ func Verdict(all []Finding) string {
 		notes += int(f.Level)
 	}
 	if notes > 0 {
-		return fmt.Sprintf("ready; %d notes above", notes)
+		return fmt.Sprintf("ready; notes above: %d", notes)
 	}
 	return "ready"
 }

@@ -167,7 +167,7 @@ func TestWay(t *testing.T) {
 
 func TestVerdict(t *testing.T) {
 	assert.Equal(t, Verdict([]Finding{{OK, "a", ""}}), "ready")
-	assert.Equal(t, Verdict([]Finding{{OK, "a", ""}, {Note, "b", "c"}}), "ready; 1 notes above")
+	assert.Equal(t, Verdict([]Finding{{OK, "a", ""}, {Note, "b", "c"}}), "ready; notes above: 1")
 	assert.Equal(t, Verdict([]Finding{{Note, "b", "c"}, {Fail, "d", "e"}, {Fail, "f", "g"}}), "mend first: d: e")
 	assert.Equal(t, Level(-1).String()+Level(9).String(), "okFAIL") // of a peer
 }
