@@ -56,7 +56,7 @@ func (p *planFlags) register(c *cobra.Command) {
 			"(default 100 for lat, one depth for bw; at most a quarter of --iters)")
 		f.IntVar(&p.repeats, "repeat", 1, "`runs` of each case")
 		f.VarP((*seconds)(&p.interval), "interval", "i",
-			"length of the intervals that progress is told in, a `time` as for --duration; given, each is printed")
+			"length of an interval of the progress, a `time` as for --duration; given, each is printed")
 		f.Var((*seconds)(&p.stall), "stall", "give up when nothing completes for this `time`")
 		computed(f, "warmup")
 	})
