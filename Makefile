@@ -86,7 +86,8 @@ fuzz: ## a minute of fuzzing for each target that parses foreign bytes (FUZZTIME
 sanitize: ## cverbs and udat on mem0 and the loop device with AddressSanitizer, and with cgocheck2
 	ASAN_OPTIONS=detect_leaks=0 go test -asan -short -tags nulldev ./cverbs ./udat/internal/verbsfabric
 	GODAT_TEST_DEVICE=loop0 ASAN_OPTIONS=detect_leaks=0 go test -asan -short -tags nulldev ./udat
-	GODAT_TEST_DEVICE=loop0 GOEXPERIMENT=cgocheck2 go test -short -tags nulldev ./cverbs ./udat/internal/verbsfabric ./udat
+	GOEXPERIMENT=cgocheck2 go test -short -tags nulldev ./cverbs
+	GODAT_TEST_DEVICE=loop0 GOEXPERIMENT=cgocheck2 go test -short -tags nulldev ./udat/internal/verbsfabric ./udat
 
 mutate: ## break udat and its fabrics in a fixed sample of ways; the tests must notice each (ALL=1: in all ways, for hours)
 	@go -C tools build -o ../bin/ ./mutate
