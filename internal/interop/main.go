@@ -42,15 +42,18 @@ func main() {
 			os.Exit(1)
 		}
 	}
-	passed, failed := 0, 0
+	passed, failed, explained := 0, 0, 0
 	for _, res := range results {
 		switch {
 		case res.err == nil:
 			passed++
-		case !res.explained:
+		case res.explained:
+			explained++
+		default:
 			failed++
 		}
 	}
+	fmt.Printf("interop: %d cases are not counted: the C programs fail in them among themselves too\n", explained)
 	fmt.Printf("interop: %d passed, %d failed\n", passed, failed)
 	if failed > 0 {
 		os.Exit(1)
