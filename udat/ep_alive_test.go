@@ -116,6 +116,29 @@ func TestKeepAliveRange(t *testing.T) {
 		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
 		assert.ErrorContains(t, err, "must be 0 or from 1s to 1h")
 	}
+	for _, d := range []time.Duration{0, time.Second, time.Hour} {
+		ia, err := udat.Open("mem0", udat.WithKeepAlive(d))
+		assert.NilError(t, err)
+		assert.NilError(t, ia.Close(udat.CloseAbrupt))
+	}
+}
+
+// TestMarkOnlyBehindSuppressed: behind a request that makes a completion the library posts none of
+// its own.
+func TestMarkOnlyBehindSuppressed(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		var script faultfabric.Script
+		a, _ := pair(t, dev, setup{script: &script})
+		needAcknowledged(t, a)
+		posts := script.On(faultfabric.PostSend).Count()
+		for cookie, flags := range []udat.CompletionFlags{0, udat.CompletionSuppress} { // they wait for a receive
+			assert.NilError(t, a.ep.PostSend(nil, udat.Cookie(cookie), flags))
+			_, _, idle, err := a.ep.GetStatus()
+			assert.NilError(t, err)
+			assert.Assert(t, !idle)
+			assert.Equal(t, posts.Calls(), []int{1, 3}[cookie])
+		}
+	})
 }
 
 // TestVanishedQueuePair: the queue pair of the peer has gone without a word, and its host answers.
