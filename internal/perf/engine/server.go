@@ -183,12 +183,12 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 	k.limit.Store(clientLimit)
 	idle := helloTime // of a client without a case: it is to quit, and stays in the lobby
 	if hello.Cases > 0 {
+		s.lobby.leave(k.conn) // first: the seat of the last client closes the lobby
 		leave, err := s.seat()
 		if err != nil {
 			return 0, err
 		}
 		defer leave()
-		s.lobby.leave(k.conn)
 		idle = idleTime
 	}
 	chosen, err := s.choose(k.localAddr())
