@@ -55,12 +55,12 @@
 //
 // # What is not here
 //
-// Of libibverbs: XRC queue pairs and domains, dmabuf regions (ibv_reg_dmabuf_mr) and on-demand
-// paging advice (ibv_advise_mr), extended queue pairs and completion queues (ibv_create_qp_ex,
-// ibv_wr_start, ibv_create_cq_ex), flow steering, work queues and indirection tables (RSS), device
-// memory (ibv_alloc_dm), counters, thread domains and parent domains, tag matching, multicast
-// (ibv_attach_mcast), and what is of one vendor (mlx5dv, efadv). Of librdmacm: multicast, rsockets,
-// and the calls with synchronous ids (rdma_create_ep, rdma_post_send).
+// Of libibverbs: XRC queue pairs and domains, on-demand paging advice (ibv_advise_mr), extended
+// queue pairs and completion queues (ibv_create_qp_ex, ibv_wr_start, ibv_create_cq_ex), flow
+// steering, work queues and indirection tables (RSS), device memory (ibv_alloc_dm), counters,
+// thread domains and parent domains, tag matching, multicast (ibv_attach_mcast), and what is of one
+// vendor (mlx5dv, efadv). Of librdmacm: multicast, rsockets, and the calls with synchronous ids
+// (rdma_create_ep, rdma_post_send).
 //
 // # Memory
 //

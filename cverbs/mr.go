@@ -34,11 +34,16 @@ var mrs handles[MR]
 // Implements: ibv_reg_mr.
 func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 	p = orZero(p)
+	return pinned(buf, func(m *MR, addr uintptr) error { return m.regAt(p, addr, len(buf), access) })
+}
+
+// pinned pins buf and registers it; a failure unpins it.
+func pinned(buf []byte, register func(m *MR, addr uintptr) error) (*MR, error) {
 	m := &MR{}
 	if len(buf) > 0 {
 		m.pin.Pin(unsafe.SliceData(buf))
 	}
-	if err := m.regAt(p, uintptr(unsafe.Pointer(unsafe.SliceData(buf))), len(buf), access); err != nil {
+	if err := register(m, uintptr(unsafe.Pointer(unsafe.SliceData(buf)))); err != nil {
 		m.pin.Unpin()
 		return nil, err
 	}
@@ -51,26 +56,18 @@ func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 // Implements: ibv_reg_mr_iova.
 func (p *PD) RegMRIOVA(buf []byte, iova uint64, access AccessFlags) (*MR, error) {
 	p = orZero(p)
-	m := &MR{}
-	if len(buf) > 0 {
-		m.pin.Pin(unsafe.SliceData(buf))
-	}
-	addr := uintptr(unsafe.Pointer(unsafe.SliceData(buf)))
-	err := m.reg("ibv_reg_mr_iova", p, iova, len(buf), access, func() (*C.struct_ibv_mr, error) {
-		v, err := C.cv_reg_mr_iova(p.c, C.uintptr_t(addr), C.size_t(len(buf)), C.uint64_t(iova), C.uint32_t(access))
-		return v, err
+	return pinned(buf, func(m *MR, addr uintptr) error {
+		return m.reg("ibv_reg_mr_iova", p, iova, len(buf), access, func() (*C.struct_ibv_mr, error) {
+			v, err := C.cv_reg_mr_iova(p.c, C.uintptr_t(addr), C.size_t(len(buf)), C.uint64_t(iova), C.uint32_t(access))
+			return v, err
+		})
 	})
-	if err != nil {
-		m.pin.Unpin()
-		return nil, err
-	}
-	return m, nil
 }
 
-// RegDMABuf registers n bytes from offset of a dmabuf, for example memory of a GPU. In requests the
-// first byte has the address iova, whose offset in its page must be that of offset. The
-// descriptor fd may be closed afterwards. Errors: EOPNOTSUPP if the driver takes no dmabufs, EBADF
-// and EINVAL for a descriptor that is none.
+// RegDMABuf registers n bytes from offset of a dmabuf, for example memory of a GPU. In work
+// requests its first byte has the address iova, whose offset in its page must be that of offset.
+// fd may be closed afterwards. Errors: EOPNOTSUPP if the driver takes no dmabufs, EBADF and EINVAL
+// for a descriptor that is none.
 //
 // Implements: ibv_reg_dmabuf_mr.
 func (p *PD) RegDMABuf(fd int, offset uint64, n int, iova uint64, access AccessFlags) (*MR, error) {

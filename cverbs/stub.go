@@ -462,10 +462,10 @@ func (p *PD) RegMRIOVA(buf []byte, iova uint64, access AccessFlags) (*MR, error)
 	return nil, ErrNotSupported
 }
 
-// RegDMABuf registers n bytes from offset of a dmabuf, for example memory of a GPU. In requests the
-// first byte has the address iova, whose offset in its page must be that of offset. The
-// descriptor fd may be closed afterwards. Errors: EOPNOTSUPP if the driver takes no dmabufs, EBADF
-// and EINVAL for a descriptor that is none.
+// RegDMABuf registers n bytes from offset of a dmabuf, for example memory of a GPU. In work
+// requests its first byte has the address iova, whose offset in its page must be that of offset.
+// fd may be closed afterwards. Errors: EOPNOTSUPP if the driver takes no dmabufs, EBADF and EINVAL
+// for a descriptor that is none.
 //
 // Implements: ibv_reg_dmabuf_mr.
 func (p *PD) RegDMABuf(fd int, offset uint64, n int, iova uint64, access AccessFlags) (*MR, error) {
