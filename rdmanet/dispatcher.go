@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/godat/godat/udat"
@@ -59,12 +60,7 @@ func (s *dispatchers) put(d *dispatcher) {
 	if d.users--; d.users > 0 {
 		return
 	}
-	for i := range s.list {
-		if s.list[i] == d {
-			s.list = append(s.list[:i], s.list[i+1:]...)
-			break
-		}
-	}
+	s.list = slices.DeleteFunc(s.list, func(other *dispatcher) bool { return other == d })
 	d.evd.Free() // its Wait returns
 }
 

@@ -196,13 +196,12 @@ func (e *end) make(active bool) error {
 }
 
 func (e *end) makeSRQ(depth int) error {
-	const size = headSize + slotSize
 	var err error
 	if e.srq, err = e.ia.CreateSRQ(e.pz, udat.SRQAttr{MaxRecvDTOs: depth, MaxRecvIOV: 1}); err != nil {
 		return err
 	}
 	e.srqLedger = newLedger(e.name+" shared receive queue", false)
-	e.srqMemory, err = newMemory(e.ia, e.pz, e.name+" shared receives", depth*size,
+	e.srqMemory, err = newMemory(e.ia, e.pz, e.name+" shared receives", depth*fullSize,
 		udat.PrivLocalRead|udat.PrivLocalWrite)
 	for slot := uint64(0); err == nil && slot < uint64(depth); slot++ {
 		err = e.postSRQ(slot)
@@ -211,9 +210,8 @@ func (e *end) makeSRQ(depth int) error {
 }
 
 func (e *end) postSRQ(slot uint64) error {
-	const size = headSize + slotSize
 	serial := e.srqLedger.add(post{op: udat.DTOReceive, seq: slot})
-	err := e.srq.PostRecv(e.srqMemory.iov(int(slot)*size, size), udat.Cookie(sharedQueue<<48|serial))
+	err := e.srq.PostRecv(e.srqMemory.iov(int(slot)*fullSize, fullSize), udat.Cookie(sharedQueue<<48|serial))
 	if err != nil {
 		e.srqLedger.undo()
 	}
@@ -333,7 +331,6 @@ func (e *end) accept(ev *udat.Event) {
 
 // completed sorts a completion by its cookie.
 func (e *end) completed(ev *udat.Event) {
-	const size = headSize + slotSize
 	l := e.linkOf(ev.EP)
 	queue, serial := uint64(ev.Cookie)>>48&0xff, uint64(ev.Cookie)&(1<<48-1)
 	if l == nil || queue != sharedQueue && uint8(ev.Cookie>>56) != l.id {
@@ -353,7 +350,7 @@ func (e *end) completed(ev *udat.Event) {
 	if queue == sharedQueue {
 		m = e.srqMemory
 	}
-	l.message(ev, m.buf[int(p.seq)*size:int(p.seq+1)*size])
+	l.message(ev, m.buf[int(p.seq)*fullSize:int(p.seq+1)*fullSize])
 	if ev.Status == udat.DTOSuccess && l.ended == 0 {
 		if err := l.postRecv(p.seq); err != nil && !e.mayEnd.Load() && !e.dead.Load() {
 			l.problem("a receive is refused: %v", err)

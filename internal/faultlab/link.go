@@ -70,9 +70,9 @@ func (l *link) make() error {
 		size int
 		priv udat.MemPriv
 	}{
-		{&l.out, "out", window * (headSize + slotSize), udat.PrivLocalRead | udat.PrivRemoteRead},
+		{&l.out, "out", window * fullSize, udat.PrivLocalRead | udat.PrivRemoteRead},
 		{&l.in, "in", window * slotSize, udat.PrivLocalRead | udat.PrivLocalWrite | udat.PrivRemoteWrite},
-		{&l.recv, "recv", recvDepth * (headSize + slotSize), udat.PrivLocalRead | udat.PrivLocalWrite},
+		{&l.recv, "recv", recvDepth * fullSize, udat.PrivLocalRead | udat.PrivLocalWrite},
 		{&l.ctl, "ctl", ctlSlots * headSize, udat.PrivLocalRead},
 	} {
 		if *m.to, err = newMemory(e.ia, e.pz, l.name()+" "+m.name, m.size, m.priv); err != nil {
@@ -108,9 +108,8 @@ func (l *link) postRecv(slot uint64) error {
 	if l.kind == bySRQ {
 		return l.e.postSRQ(slot)
 	}
-	const size = headSize + slotSize
 	cookie := l.cookie(receiveQueue, l.receives.add(post{op: udat.DTOReceive, seq: slot}))
-	err := l.ep.PostRecv(l.recv.iov(int(slot)*size, size), cookie, udat.CompletionDefault)
+	err := l.ep.PostRecv(l.recv.iov(int(slot)*fullSize, fullSize), cookie, udat.CompletionDefault)
 	if err != nil {
 		l.receives.undo()
 	}
@@ -188,11 +187,10 @@ func (l *link) pump() {
 }
 
 func (l *link) sendData() {
-	const size = headSize + slotSize
 	seq := l.sent
 	slot := int(seq % window)
 	n := payloadLength(seq)
-	head, payload := slot*size, slot*size+headSize
+	head, payload := slot*fullSize, slot*fullSize+headSize
 	body := l.out.buf[payload : payload+n]
 	fill(body, l.id, seq)
 	h := header{kind: data, link: l.id, seq: seq, length: uint32(n), sum: sum(body)}
@@ -303,10 +301,9 @@ func (l *link) data(h header, body []byte) {
 	case byWrite, byWindow:
 		l.take(h, l.in.buf[slot*slotSize:(slot+1)*slotSize])
 	case byRead:
-		const size = headSize + slotSize
 		l.heads[slot] = h
 		remote := l.grant
-		remote.TargetAddress += uint64(slot*size + headSize)
+		remote.TargetAddress += uint64(slot*fullSize + headSize)
 		remote.SegmentLength = uint64(h.length)
 		serial := l.requests.add(post{op: udat.DTORDMARead, seq: h.seq})
 		l.posted(l.ep.PostRDMARead(l.in.iov(slot*slotSize, int(h.length)), l.cookie(requestQueue, serial), remote,

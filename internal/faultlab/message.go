@@ -12,6 +12,7 @@ const (
 	window   = 8    // messages that a sender has in flight before it needs an acknowledgment
 	slotSize = 6000 // bytes of the largest payload: several packets, the last one short
 	headSize = 64
+	fullSize = headSize + slotSize // of a message with the largest payload
 )
 
 type messageKind uint8
