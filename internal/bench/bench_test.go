@@ -19,23 +19,6 @@ func TestHowNamesWhatVaries(t *testing.T) {
 	assert.Equal(t, how(line, "10.0.0.1"), "ib_send_bw -s $SIZE -n 5 10.0.0.1")
 }
 
-// A program that fails, or does not end, says so with its last words.
-func TestProcesses(t *testing.T) {
-	p, err := start(time.Minute, nil, "sh", "-c", "echo figures; echo broken >&2; exit 3")
-	assert.NilError(t, err)
-	out, err := p.wait()
-	assert.Equal(t, out, "figures\n")
-	assert.ErrorContains(t, err, "broken")
-	assert.ErrorContains(t, p.until(time.Minute, func() bool { return false }), "ended before it was ready")
-
-	p, err = start(50*time.Millisecond, nil, "sleep", "60")
-	assert.NilError(t, err)
-	_, err = p.wait()
-	assert.ErrorContains(t, err, "no end after 50ms")
-	_, err = start(time.Minute, nil, "/no/such/program")
-	assert.Assert(t, err != nil)
-}
-
 // A part that fails is in the document with its error, beside what it had measured, and the page
 // can be written again from the document.
 func TestPartThatFails(t *testing.T) {

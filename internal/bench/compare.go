@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/godat/godat/internal/perf/result"
+	"github.com/godat/godat/internal/process"
 )
 
 const (
@@ -159,17 +160,17 @@ func (b *bench) datperfServers() (stop func(), err error) {
 		program = "datperf" // in the PATH there
 	}
 	line := []string{program, "server", "--device", b.peer, "--port"}
-	var servers []*process
+	var servers []*process.Process
 	stop = func() {
 		for _, s := range servers {
-			s.stop()
+			s.Stop()
 		}
 	}
 	for port, argv := range map[int][]string{datperfPort: line, datperfPolling: b.pin(serverEnd, line)} {
 		server, err := b.startServer(guestTime, append(slices.Clip(argv), strconv.Itoa(port)))
 		if err == nil {
 			servers = append(servers, server)
-			err = server.until(20*time.Second, func() bool { return b.listening(port) })
+			err = server.Until(20*time.Second, func() bool { return b.listening(port) })
 		}
 		if err != nil {
 			stop()
@@ -180,11 +181,11 @@ func (b *bench) datperfServers() (stop func(), err error) {
 }
 
 // startServer starts a program on the server's host, where it ends after limit at the latest.
-func (b *bench) startServer(limit time.Duration, argv []string) (*process, error) {
+func (b *bench) startServer(limit time.Duration, argv []string) (*process.Process, error) {
 	if len(b.server) > 0 {
 		argv = slices.Concat(b.server, []string{"timeout", strconv.Itoa(int(limit.Seconds()))}, argv)
 	}
-	return start(limit, nil, argv...)
+	return process.Start(limit, nil, argv...)
 }
 
 // listening reports whether a TCP port of the server's host is listened on.
@@ -233,17 +234,17 @@ func (b *bench) perftestOnce(limit time.Duration, poll string, argv []string) (s
 	if err != nil {
 		return "", err
 	}
-	defer server.stop()
-	if err := server.until(limit, func() bool { return b.listening(perftestPort) }); err != nil {
+	defer server.Stop()
+	if err := server.Until(limit, func() bool { return b.listening(perftestPort) }); err != nil {
 		return "", err
 	}
 	out, err := b.run(limit, append(slices.Clip(b.polling(clientEnd, poll, argv)), b.address)...)
 	if err != nil {
 		return "", err
 	}
-	said := server.err.String() + server.out.String()
+	said := server.Stderr.String() + server.Stdout.String()
 	b.plain = b.plain || strings.Contains(said, "Device not recognized to implement inline")
-	if _, err := server.wait(); err != nil {
+	if _, err := server.Wait(); err != nil {
 		return "", fmt.Errorf("server: %w", err)
 	}
 	return out, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/godat/godat/internal/perf/result"
+	"github.com/godat/godat/internal/process"
 )
 
 // dapltest's name for the device, in a dat.conf of its own.
@@ -26,13 +27,13 @@ func (b *bench) dapltestServer() (stop func(), err error) {
 		return nil, err
 	}
 	b.dapl = []string{"DAT_OVERRIDE=" + conf}
-	server, err := start(guestTime, b.dapl, b.pin(serverEnd, []string{"dapltest", "-T", "S", "-D", daplName})...)
+	server, err := process.Start(guestTime, b.dapl, b.pin(serverEnd, []string{"dapltest", "-T", "S", "-D", daplName})...)
 	if err != nil {
 		return nil, err
 	}
-	stop = func() { server.stop(); os.RemoveAll(dir) }
-	ready := func() bool { return strings.Contains(server.out.String(), "Ready") }
-	if err := server.until(20*time.Second, ready); err != nil {
+	stop = func() { server.Stop(); os.RemoveAll(dir) }
+	ready := func() bool { return strings.Contains(server.Stdout.String(), "Ready") }
+	if err := server.Until(20*time.Second, ready); err != nil {
 		stop()
 		return nil, err
 	}
@@ -76,11 +77,11 @@ func (b *bench) againstDapltest() (all []*comparison) {
 		c := &comparison{tables: []*result.Table{rate, single}, sizes: sizes}
 		c.round = func(s size) error {
 			line := argv(s)
-			p, err := start(pairTime, b.dapl, line...)
+			p, err := process.Start(pairTime, b.dapl, line...)
 			var d dapl
 			if err == nil {
 				var out string
-				if out, err = p.wait(); err == nil {
+				if out, err = p.Wait(); err == nil {
 					d, err = dapltestRaw(out)
 				}
 			}

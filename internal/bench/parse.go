@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/godat/godat/internal/perf/result"
+	"github.com/godat/godat/internal/process"
 )
 
 // perftestRow returns the headings and the values of perftest's table. Headings may have blanks in
@@ -33,7 +34,7 @@ func perftestRow(text string) (heading string, values []float64, err error) {
 		}
 		return heading, values, nil
 	}
-	return heading, nil, fmt.Errorf("perftest: no row of figures: %s", lastLines(text, 2))
+	return heading, nil, fmt.Errorf("perftest: no row of figures: %s", process.LastLines(text, 2))
 }
 
 // perftestLatency returns t_typical, the median, and the 99th percentile in nanoseconds.
@@ -94,7 +95,7 @@ func dapltestRaw(text string) (d dapl, err error) {
 		}
 		return d, err
 	}
-	return d, fmt.Errorf("dapltest: no line of raw figures: %s", lastLines(text, 2))
+	return d, fmt.Errorf("dapltest: no line of raw figures: %s", process.LastLines(text, 2))
 }
 
 // hundredths reads a number of dapltest, which prints whole units, a point, and the hundredths
@@ -131,7 +132,7 @@ func parseCmtime(text string) ([]cmtimeStep, error) {
 	}
 	for _, need := range []string{"create qp", "connect", "disconnect"} {
 		if stepMs(steps, need) <= 0 {
-			return nil, fmt.Errorf("cmtime: no time for the step %q: %s", need, lastLines(text, 2))
+			return nil, fmt.Errorf("cmtime: no time for the step %q: %s", need, process.LastLines(text, 2))
 		}
 	}
 	return steps, nil

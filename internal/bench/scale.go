@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/godat/godat/internal/perf/result"
+	"github.com/godat/godat/internal/process"
 	"github.com/godat/godat/udat"
 )
 
@@ -110,11 +111,11 @@ func (b *bench) connections(t *result.Table, self string, n int) {
 
 // cmtime returns the time that all connections took, from creating identifiers to established.
 func (b *bench) cmtime(argv []string) (time.Duration, error) {
-	server, err := start(pairTime, nil, "cmtime", "-b", b.address)
+	server, err := process.Start(pairTime, nil, "cmtime", "-b", b.address)
 	if err != nil {
 		return 0, err
 	}
-	defer server.stop()
+	defer server.Stop()
 	time.Sleep(time.Second) // it does not say when it listens
 	out, err := b.run(pairTime, argv...)
 	if err != nil {

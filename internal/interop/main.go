@@ -10,7 +10,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -18,9 +17,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/godat/godat/internal/process"
 	"github.com/godat/godat/udat"
 )
 
@@ -134,73 +133,65 @@ func (r *runner) runAll(names []string) []result {
 
 // run runs one case.
 func (r *runner) run(c *program, ends pair) error {
-	const patience = 90 * time.Second
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	var out output
-	server := r.command(ctx, c, ends.server, c.server)
-	server.Stdout, server.Stderr = &out, &out
-	if err := server.Start(); err != nil {
+	const patience = 90 * time.Second // an emulated machine is slow
+	start := func(end, line string) (*process.Process, error) {
+		env := []string{"DAT_OVERRIDE=" + filepath.Join(r.dir, "dat.conf")}
+		return process.Start(patience, env, r.command(c, end, line)...)
+	}
+	run := func(line string) error {
+		p, err := start(ends.client, line)
+		if err == nil {
+			err = finish(p)
+		}
 		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Wait() }()
-	stop := func() {
-		server.Process.Kill()
-		<-ended
-	}
-	for i := 0; i < 100 && !c.listening(out.text()); i++ { // an emulated machine is slow
-		time.Sleep(200 * time.Millisecond)
-	}
-	client := r.command(ctx, c, ends.client, c.client)
-	text, err := client.CombinedOutput()
-	if err == nil {
-		err = complaint(text)
-	}
+	server, err := start(ends.server, c.server)
 	if err != nil {
-		stop()
-		return fmt.Errorf("client: %w\n%s\nserver:\n%s", err, tail(text), tail(out.text()))
+		return err
+	}
+	defer server.Stop()
+	if err := server.Until(patience/2, func() bool { return c.listening(server) }); err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	if err := run(c.client); err != nil {
+		server.Stop()
+		return fmt.Errorf("client: %w\nserver:\n%s", err, tail(server))
 	}
 	switch {
 	case c.stays:
-		stop()
 		return nil
 	case c.quit != "":
-		if text, err := r.command(ctx, c, ends.client, c.quit).CombinedOutput(); err != nil {
-			stop()
-			return fmt.Errorf("quit: %w\n%s", err, tail(text))
+		if err := run(c.quit); err != nil {
+			return fmt.Errorf("quit: %w", err)
 		}
 	}
-	if err := <-ended; err != nil {
-		return fmt.Errorf("server: %w\n%s", err, tail(out.text()))
+	if err := finish(server); err != nil {
+		return fmt.Errorf("server: %w", err)
 	}
-	return complaint(out.text())
+	return nil
 }
 
-// output is what a program has written so far.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) text() []byte {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return bytes.Clone(o.b.Bytes())
+// finish waits for the end of a program, and finds the failures that programs report in their
+// output and not in their status.
+func finish(p *process.Process) error {
+	_, err := p.Wait()
+	for _, word := range []string{"FAILED", "failed in file", "data mismatch"} {
+		if err == nil && strings.Contains(p.Stdout.String()+p.Stderr.String(), word) {
+			err = fmt.Errorf("it says %q", word)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, tail(p))
+	}
+	return err
 }
 
 // listening reports whether the server takes a client: it says so, it has the TCP port, or it has
 // had two seconds.
-func (c *program) listening(said []byte) bool {
+func (c *program) listening(p *process.Process) bool {
 	switch {
 	case c.says != "":
-		return bytes.Contains(said, []byte(c.says))
+		return strings.Contains(p.Stdout.String()+p.Stderr.String(), c.says)
 	case c.port != 0:
 		ports, _ := os.ReadFile("/proc/net/tcp")
 		return bytes.Contains(ports, fmt.Appendf(nil, ":%04X 00000000:0000 0A", c.port)) // 0A: LISTEN
@@ -209,34 +200,21 @@ func (c *program) listening(said []byte) bool {
 	return true
 }
 
-// command makes the command line of one end: IA is the adapter's name, ADDR the server's address.
-func (r *runner) command(ctx context.Context, c *program, end, line string) *exec.Cmd {
-	ia := map[string]string{library: "ofa", provider: "godat-" + r.device}[end]
-	args := strings.Fields(strings.NewReplacer("IA", ia, "ADDR", r.addr).Replace(line))
+// command is the command line of one end: IA is the adapter's name, ADDR the server's address.
+func (r *runner) command(c *program, end, line string) []string {
 	if end == goPeer {
 		role := "server"
 		if line == c.client {
 			role = "client"
 		}
-		args = []string{filepath.Join(r.bin, "peer"), c.peer, role, r.addr}
+		return []string{filepath.Join(r.bin, "peer"), c.peer, role, r.addr}
 	}
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), "DAT_OVERRIDE="+filepath.Join(r.dir, "dat.conf"))
-	cmd.WaitDelay = 5 * time.Second
-	return cmd
+	ia := map[string]string{library: "ofa", provider: "godat-" + r.device}[end]
+	return strings.Fields(strings.NewReplacer("IA", ia, "ADDR", r.addr).Replace(line))
 }
 
-// complaint finds the failures that programs report in their output and not in their status.
-func complaint(out []byte) error {
-	for _, word := range []string{"FAILED", "failed in file", "data mismatch"} {
-		if bytes.Contains(out, []byte(word)) {
-			return fmt.Errorf("it says %q", word)
-		}
-	}
-	return nil
-}
-
-func tail(out []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+// tail is the end of what a program has written.
+func tail(p *process.Process) string {
+	lines := strings.Split(strings.TrimSpace(p.Stderr.String()+p.Stdout.String()), "\n")
 	return "  | " + strings.Join(lines[max(0, len(lines)-12):], "\n  | ")
 }
