@@ -68,7 +68,7 @@ func (a *app) commands() *cobra.Command {
 		}
 		root.AddCommand(all...)
 	}
-	add(measuring, a.server(), a.client(), a.local(), a.quit(), a.perftest())
+	add(measuring, a.server(), a.client(), a.local(), a.mesh(), a.quit(), a.perftest())
 	add(results, a.report(), a.compare())
 	add(host, a.doctor(), a.limit())
 	add("", a.man())

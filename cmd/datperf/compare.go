@@ -53,6 +53,7 @@ func (a *app) report() *cobra.Command {
 		Example: "  datperf report out.json --html out.html",
 	}
 	o.registerForms(c.Flags())
+	o.registerPerftest(c.Flags())
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		d, err := result.ReadFile(args[0])
 		if err != nil {
@@ -65,7 +66,10 @@ func (a *app) report() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if c.Flags().NFlag() == 0 || o.perftest {
+		switch {
+		case d.Mesh != nil && c.Flags().NFlag() == 0:
+			report.Mesh(a.stdout, d.Mesh)
+		case c.Flags().NFlag() == 0 || o.perftest:
 			show := newDisplay(a.stdout, nil, &o, 1)
 			w := show.watcher()
 			w.Begin(&d.Client, &d.Server)

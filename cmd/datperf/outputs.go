@@ -34,14 +34,33 @@ func (o *outputs) register(c *cobra.Command) {
 		f.StringVar(&o.json, "json", "", "everything as one JSON document, to this `file`")
 		f.StringVar(&o.ndjson, "ndjson", "", "a JSON text per line as things happen, to this `file`")
 		o.registerForms(f)
+		o.registerPerftest(f)
 	})
 	addFlags(c, "More output", func(f *pflag.FlagSet) {
 		f.StringVar(&o.prometheus, "prometheus", "",
 			"meanwhile serve metrics for Prometheus on this `address`, for example :9100; they are at /metrics")
-		f.StringVar(&o.title, "title", "", "`title` for the documents")
-		f.StringToStringVar(&o.labels, "label", nil, "`name=value` for the documents; may be repeated")
-		f.Lookup("label").DefValue = ""
+		o.registerTitle(f)
 	})
+	o.registerLimits(c)
+}
+
+// registerMesh is register for what a mesh has.
+func (o *outputs) registerMesh(c *cobra.Command) {
+	addFlags(c, "Output, each to a file, or - for standard output", func(f *pflag.FlagSet) {
+		f.StringVar(&o.json, "json", "", "everything as one JSON document, to this `file`")
+		o.registerForms(f)
+		o.registerTitle(f)
+	})
+	o.registerLimits(c)
+}
+
+func (o *outputs) registerTitle(f *pflag.FlagSet) {
+	f.StringVar(&o.title, "title", "", "`title` for the documents")
+	f.StringToStringVar(&o.labels, "label", nil, "`name=value` for the documents; may be repeated")
+	f.Lookup("label").DefValue = ""
+}
+
+func (o *outputs) registerLimits(c *cobra.Command) {
 	addFlags(c, "Limits: status 3 if a run misses one", func(f *pflag.FlagSet) {
 		f.Float64Var(&o.limits.MinGbitS, "min-bw", 0, "least bandwidth, in `Gb/s`")
 		f.Float64Var(&o.limits.MinOpsS, "min-rate", 0, "least rate of bw, in `operations` per second")
@@ -56,6 +75,9 @@ func (o *outputs) registerForms(f *pflag.FlagSet) {
 	f.StringVar(&o.html, "html", "", "a page with plots, that opens without a network, to this `file`")
 	f.StringVar(&o.csv, "csv", "", "a row per run, to this `file`")
 	f.StringVar(&o.markdown, "markdown", "", "the tables for a page, to this `file`")
+}
+
+func (o *outputs) registerPerftest(f *pflag.FlagSet) {
 	f.BoolVar(&o.perftest, "perftest", false, "print the columns of perftest's programs")
 	f.BoolVar(&o.gbits, "report-gbits", false, "with --perftest: Gb/sec instead of MiB/sec")
 }

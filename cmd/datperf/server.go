@@ -35,16 +35,23 @@ func (a *app) server() *cobra.Command {
 		"memory for the cases of all clients, for example 512M; cases beyond it are refused "+
 			"(default 4G, or half of the memory of this process if less)")
 	allowQuit := f.Bool("allow-quit", false, "end when a client says so: datperf quit")
+	allowMesh := f.Bool("allow-mesh", false,
+		"measure to another server when a client says so (datperf mesh); needs --secret")
 	prometheus := f.String("prometheus", "", "serve metrics for Prometheus on this `address`, for example :9100, "+
 		"at /metrics, and at /ready whether one more client can be served")
 	c.RunE = func(*cobra.Command, []string) error {
-		if _, err := control.check(); err != nil {
+		if secret, err := control.check(); err != nil {
 			return err
+		} else if *allowMesh && secret == nil {
+			return usagef("--allow-mesh needs --secret: else anybody could turn this host on others")
 		}
 		if *maxClients < 1 || *maxClients > 1<<20 {
 			return usagef("--max-clients %d: must be from 1 to %d", *maxClients, 1<<20)
 		}
 		s := &engine.Server{Device: *device, GID: gid, MayQuit: *allowQuit, MaxClients: *maxClients}
+		if *allowMesh {
+			s.DialPeer = control.dial
+		}
 		if *maxMemory != "" {
 			var err error
 			if s.MaxMemory, err = result.ParseMemory(*maxMemory, 1<<50); err != nil {

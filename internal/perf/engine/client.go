@@ -59,7 +59,8 @@ type Client struct {
 	// it found.
 	Examine func([]doctor.Finding)
 
-	start func(context.Context) error // of RunThreads: called when a case's connections are up; may be nil
+	start  func(context.Context) error // of RunThreads: called when a case's connections are up; may be nil
+	memory *budget                     // of a server that measures to another one
 }
 
 // dialTime bounds connecting to a server.
@@ -171,7 +172,7 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 	if err := cl.examine(ctx, k); err != nil {
 		return err
 	}
-	ses := &session{ctl: k, chosen: chosen, client: true, cpu: cl.CPU, start: cl.start,
+	ses := &session{ctl: k, chosen: chosen, client: true, cpu: cl.CPU, start: cl.start, memory: cl.memory,
 		finish: cl.Finish, watch: cl.Watcher.Interval}
 	n := 0
 	for _, c := range plan.Cases {

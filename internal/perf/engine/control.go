@@ -59,6 +59,8 @@ type message struct {
 	Interval *result.Interval `json:"interval,omitempty"`
 	End      json.RawMessage  `json:"end,omitempty"`      // result.End without its intervals
 	Findings json.RawMessage  `json:"findings,omitempty"` // []doctor.Finding
+	Peer     string           `json:"peer,omitempty"`
+	Run      json.RawMessage  `json:"run,omitempty"` // result.Run without its intervals
 }
 
 // Kinds of messages, in their order on the connection.
@@ -66,6 +68,7 @@ const (
 	msgHello     = "hello"     // client: magic, protocol, version, facts, number of cases
 	msgWelcome   = "welcome"   // server: the same, if it accepts the client
 	msgExamine   = "examine"   // client: examine your host; server: what it found
+	msgMesh      = "mesh"      // client: measure a case to another server; server: its run, or why there is none
 	msgCase      = "case"      // client: the next case
 	msgReady     = "ready"     // server: listens at addr for connections with token
 	msgConnected = "connected" // client: all connected; its memory

@@ -30,6 +30,9 @@ type Server struct {
 	GID        *result.Knob // entry of the device's GID table to use; nil: the connection manager's choice
 	CPU        *int         // to pin the measuring loops to
 	MayQuit    bool         // when a client says so
+	// DialPeer connects to the control port of another server, for a client that orders this one to
+	// measure to it. nil: such orders are refused.
+	DialPeer func(ctx context.Context, address string) (net.Conn, error)
 
 	chosen   *choice // already, by Local
 	quitting chan struct{}
@@ -203,7 +206,7 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 	s.log("%s: %d cases on %s (%s)", who, hello.Cases, chosen.Name, chosen.why)
 	ses := &session{ctl: k, chosen: chosen, cpu: s.CPU, memory: s.memory}
 	for {
-		m, err := k.expectFor(idle, ctx.Done(), msgCase, msgExamine, msgBye, msgQuit, msgFinish)
+		m, err := k.expectFor(idle, ctx.Done(), msgCase, msgExamine, msgMesh, msgBye, msgQuit, msgFinish)
 		switch {
 		case err != nil || m.Kind == msgBye:
 			return cases, err
@@ -220,6 +223,12 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 			if err := s.examine(k); err != nil {
 				return cases, err
 			}
+			continue
+		case m.Kind == msgMesh && hello.Cases > 0:
+			if err := s.measurePeer(ctx, k, &m, who); err != nil {
+				return cases, err
+			}
+			cases++
 			continue
 		}
 		if m.Case == nil || hello.Cases <= 0 {

@@ -22,6 +22,8 @@ func FuzzDocument(f *testing.F) {
 		`{"schema":"datperf/1","runs":[{}]}`,
 		`{"schema":"datperf/1","runs":[{"client":{"initiated":{}}}]}`,
 		`{"schema":"datperf/1","runs":[{"settings":{"mode":"lat"},"client":{"initiated":{}}}]}`,
+		`{"schema":"datperf/1","mesh":{"hosts":[{"address":"a"},{"address":"\u001b[2J","error":"|"}],"matrices":[{"settings":{"mode":"lat"},"pairs":[{"from":"a","to":"b","error":"\n"},{"from":"a","to":"\u001b[2J","run":{"settings":{"mode":"lat"},"client":{"initiated":{"latency":{}}}}}]}]}}`,
+		`{"schema":"datperf/1","mesh":{"matrices":[{"pairs":[{}]}]}}`,
 		`{"schema":"datperf/1"}`, `{"schema":"datperf/0"}`, `[]`, `null`, ``,
 		`{"schema":"datperf/1","labels":{"a|":"|"},"sections":[{"title":"\u001b[2J","errors":["|"],"tables":[{"unit":"ns","series":["a","b"],"rows":[{"cells":{"a":{"median":0},"b":{"median":1,"repeats":[1,2]}},"marks":[{"text":"\n"}],"errors":["e"]}]}]}]}`,
 		`{"schema":"datperf/1","runs":null,"client":null}`,
@@ -35,6 +37,9 @@ func FuzzDocument(f *testing.F) {
 		}
 		var out bytes.Buffer
 		Ends(&out, &d.Client, &d.Server)
+		if d.Mesh != nil {
+			Mesh(&out, d.Mesh)
+		}
 		table := NewTable(&out)
 		columns := NewPerftest(&out, false)
 		stream := NewStream(io.Discard)

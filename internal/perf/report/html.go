@@ -23,6 +23,7 @@ type pageData struct {
 	Ends                             []pageEnd
 	Plots                            []pagePlot
 	Tables                           []pageTable
+	Matrices                         []pageMatrix
 	Colours                          [most]struct{}
 }
 
@@ -48,9 +49,16 @@ func HTML(w io.Writer, d *result.Document) error {
 	data := pageData{
 		Title: d.Title, Started: d.Started.Format("2006-01-02 15:04:05 MST"), Command: strings.Join(d.Command, " "),
 		Version: d.Version, Ends: []pageEnd{{"Client", factList(&d.Client)}, {"Server", factList(&d.Server)}},
-		Tables: tables(d),
+		Tables: tables(d), Matrices: matrices(d.Mesh),
 	}
-	if data.Title == "" {
+	if d.Mesh != nil {
+		data.Ends = meshEnds(d.Mesh)
+	}
+	switch {
+	case data.Title != "":
+	case d.Mesh != nil:
+		data.Title = fmt.Sprintf("datperf: a mesh of %d hosts", len(d.Mesh.Hosts))
+	default:
 		data.Title = "datperf: " + d.Client.Device
 	}
 	for _, p := range plots(d) {

@@ -94,6 +94,9 @@ func fields() []field {
 
 // CSV writes one row for each run and direction, under a row of names.
 func CSV(w io.Writer, d *result.Document) error {
+	if d.Mesh != nil {
+		return meshCSV(w, d.Mesh)
+	}
 	out, all := csv.NewWriter(w), fields()
 	row := make([]string, len(all))
 	for i, f := range all {
@@ -122,7 +125,7 @@ func Markdown(w io.Writer, d *result.Document) error {
 		who string
 		f   *result.Facts
 	}{{"client", &d.Client}, {"server", &d.Server}} {
-		if e.f.Device == "" && len(d.Runs) == 0 {
+		if e.f.Device == "" && len(d.Runs) == 0 { // of a mesh, or of sections
 			continue
 		}
 		fmt.Fprintf(&b, "- %s: %s (%s), Linux %s, %s, %d processors (%s)\n", e.who, e.f.Device, e.f.Detail, e.f.Kernel,
@@ -131,6 +134,9 @@ func Markdown(w io.Writer, d *result.Document) error {
 	if len(d.Sections) > 0 {
 		b.WriteString("\n")
 		markdownSections(&b, d)
+	}
+	for _, m := range matrices(d.Mesh) {
+		m.markdown(&b)
 	}
 	for _, t := range tables(d) {
 		fmt.Fprintf(&b, "\n%s\n\n", t.Headline)

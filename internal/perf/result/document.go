@@ -26,6 +26,7 @@ type Document struct {
 	Runs    []Run             `json:"runs"`
 	Summary []Summary         `json:"summary,omitempty"` // of cases that were repeated
 
+	Mesh     *Mesh      `json:"mesh,omitempty"`     // of datperf mesh
 	Sections []*Section `json:"sections,omitempty"` // of make bench
 }
 
@@ -245,6 +246,11 @@ func Parse(data []byte) (*Document, error) {
 	for i, s := range d.Sections {
 		if err := s.validate(); err != nil {
 			return nil, fmt.Errorf("section %d: %w", i+1, err)
+		}
+	}
+	if d.Mesh != nil {
+		if err := d.Mesh.validate(); err != nil {
+			return nil, fmt.Errorf("mesh: %w", err)
 		}
 	}
 	Clean(d)

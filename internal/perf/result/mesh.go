@@ -1,0 +1,117 @@
+package result
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// MaxMeshHosts bounds the hosts of a mesh.
+const MaxMeshHosts = 256
+
+// Mesh is what was measured between each pair of several hosts, in both orders.
+type Mesh struct {
+	Hosts    []MeshHost `json:"hosts"`
+	Matrices []Matrix   `json:"matrices"` // one for each case
+}
+
+// MeshHost is one host of a mesh.
+type MeshHost struct {
+	Address string `json:"address"` // of its control port
+	Facts   *Facts `json:"facts,omitempty"`
+	Error   string `json:"error,omitempty"` // why it was not reached
+}
+
+// Matrix has the pairs of one case.
+type Matrix struct {
+	Case  Case   `json:"settings"`
+	Pairs []Pair `json:"pairs"`
+}
+
+// Pair is what one host measured to another: a run, or why there is none.
+type Pair struct {
+	From  string `json:"from"` // the client's address
+	To    string `json:"to"`   // the server's
+	Run   *Run   `json:"run,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+// Figure returns the figure of a pair in its matrix: the median latency in microseconds, or the
+// bandwidth in Gb/s. It is false for a pair that failed.
+func (p *Pair) Figure() (float64, bool) {
+	if p == nil || p.Run == nil {
+		return 0, false
+	}
+	total := p.Run.Total()
+	if p.Run.Case.Mode == Latency {
+		return total.Latency.At(50) / 1e3, true
+	}
+	return total.GbitS, true
+}
+
+// Pair returns the pair of two hosts, or nil.
+func (m *Matrix) Pair(from, to string) *Pair {
+	i := slices.IndexFunc(m.Pairs, func(p Pair) bool { return p.From == from && p.To == to })
+	if i < 0 {
+		return nil
+	}
+	return &m.Pairs[i]
+}
+
+// Sorted returns the pairs that were measured, the best one first.
+func (m *Matrix) Sorted() []*Pair {
+	var all []*Pair
+	for i := range m.Pairs {
+		if m.Pairs[i].Run != nil {
+			all = append(all, &m.Pairs[i])
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *Pair) int {
+		x, _ := a.Figure()
+		y, _ := b.Figure()
+		if m.Case.Mode == Bandwidth {
+			x, y = y, x
+		}
+		switch {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return 0
+	})
+	return all
+}
+
+// Failed counts the pairs that failed, and all.
+func (m *Mesh) Failed() (failed, all int) {
+	for i := range m.Matrices {
+		all += len(m.Matrices[i].Pairs)
+		failed += len(m.Matrices[i].Pairs) - len(m.Matrices[i].Sorted())
+	}
+	return failed, all
+}
+
+// validate refuses a mesh that cannot be printed.
+func (m *Mesh) validate() error {
+	if len(m.Hosts) > MaxMeshHosts {
+		return fmt.Errorf("it has %d hosts, the limit is %d", len(m.Hosts), MaxMeshHosts)
+	}
+	for i := range m.Matrices {
+		for j := range m.Matrices[i].Pairs {
+			p := &m.Matrices[i].Pairs[j]
+			switch {
+			case p.Run == nil && p.Error == "":
+				return fmt.Errorf("the pair of %q and %q has neither a run nor an error", p.From, p.To)
+			case p.Run == nil:
+				continue
+			case p.Run.Case.Mode != m.Matrices[i].Case.Mode:
+				return errors.New("a run has another mode than its matrix")
+			}
+			if err := p.Run.Validate(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
