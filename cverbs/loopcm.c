@@ -589,9 +589,10 @@ int lp_connect(struct rdma_cm_id *id, struct rdma_conn_param *c)
 		if (i->sock < 0) {
 			rc = -1;
 		} else if (connect(i->sock, (struct sockaddr *)&un, name_of(&un, ntohs(remote_of(i)->sin_port))) || say(i, REQ, c)) {
+			int reason = errno == EAGAIN ? 28 : 8; // a full backlog, or nobody listens
 			hang_up(i);
 			i->state = OVER;
-			queue_kind(i, RDMA_CM_EVENT_REJECTED, 8); // nobody listens
+			queue_kind(i, RDMA_CM_EVENT_REJECTED, reason);
 		} else {
 			i->state = REQ_SENT;
 			watch(i, EPOLL_CTL_ADD);

@@ -68,13 +68,14 @@
 // # Vanished peers
 //
 // A process that ends, however it ends, disconnects: the kernel sends the message, again if it is
-// lost. If a host, a link or the path between vanishes nobody reports that. The keep-alive of
-// [WithKeepAlive] then breaks the connection, within 40 s by default: idle or with any requests in
-// flight. A shorter loss of the path breaks nothing on devices that retry as long (soft-RoCE;
-// others give up earlier, after [WithRetry] attempts). If the host answers but the peer's queue
-// pair has gone, requests other than Sends break the connection too, later by a second for each 4
-// KiB. A Send may wait for a receive for ever while the peer's host answers. On iWARP the kernel's
-// TCP decides, within net.ipv4.tcp_retries2: 15 minutes by default.
+// lost. If a host, a link or the path between vanishes, or a host starts anew, nobody reports that.
+// The keep-alive of [WithKeepAlive] then breaks the connection, within 40 s by default: idle or
+// with any requests in flight. A shorter loss of the path breaks nothing on devices that retry as
+// long (soft-RoCE; others give up earlier, after [WithRetry] attempts). If the peer's adapter
+// answers but its queue pair has gone, requests other than Sends break the connection too, later by
+// a second for each 4 KiB. A Send may wait for a receive for ever while the peer's adapter answers;
+// where the peer is another program its host answers, also one that has started anew. On iWARP the
+// kernel's TCP decides, within net.ipv4.tcp_retries2: 15 minutes by default.
 //
 // # Freeing
 //

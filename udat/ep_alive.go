@@ -20,9 +20,9 @@ const (
 	slowestWire  = 4096
 )
 
-// If the oldest request is the program's, the peer's host is asked too: pings times, once in each
-// pingPart of an interval. That tells a host that has vanished from a Send that finds no receive
-// and from a long transfer.
+// If the oldest request is the program's, the peer's adapter is asked too: pings times, once in
+// each pingPart of an interval. That tells a host that has vanished or started anew from a Send
+// that finds no receive and from a long transfer.
 const (
 	pingPart = 5
 	pings    = 2 * pingPart
@@ -94,7 +94,7 @@ func (ep *EP) checkPeer() {
 	case !waits && w.silent >= limit:
 		ep.vanished(fmt.Errorf("the peer has not answered for %v", time.Duration(w.silent)*interval))
 	case (waits || bytes > 0) && !w.asking:
-		ep.askHost(c)
+		ep.askAdapter(c)
 	}
 }
 
@@ -116,9 +116,9 @@ func (q *requestQueue) oldest() (waits bool, bytes uint64) {
 	return waits, bytes
 }
 
-// askHost asks the peer's host for an answer, and breaks the connection if none has come after some
-// attempts and no request has completed; ep.mu is held.
-func (ep *EP) askHost(c *connection) {
+// askAdapter asks the peer's adapter for an answer, and breaks the connection if none has come
+// after some attempts and no request has completed; ep.mu is held.
+func (ep *EP) askAdapter(c *connection) {
 	c.watch.asking = true
 	var answered atomic.Bool
 	asked, head := 0, c.watch.requests
@@ -136,7 +136,7 @@ func (ep *EP) askHost(c *connection) {
 			c.watch.asking = false
 			return true
 		case asked == pings:
-			ep.vanished(fmt.Errorf("neither the peer nor its host has answered for %v", pings*every))
+			ep.vanished(fmt.Errorf("neither the peer nor its adapter has answered for %v", pings*every))
 			return true
 		}
 		asked++

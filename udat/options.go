@@ -194,9 +194,9 @@ func WithSpin(d time.Duration) Option {
 // WithKeepAlive sets the interval of the keep-alive, from a second to an hour; the default is 10
 // seconds, and 0 switches it off. A connection on which nothing is in flight and nothing arrives
 // for an interval sends a zero-length RDMA write, which the peer's device answers and which makes
-// no event. A connection whose host does not answer is broken within 4 intervals, idle or not,
+// no event. A connection whose peer does not answer is broken within 4 intervals, idle or not,
 // with the reason in [Event.Err]; the package comment has the cases. A peer that is slow, stopped
-// or without receives has not vanished: its device answers.
+// or without receives has not vanished: its device answers. One whose host has started anew has.
 //
 // Extension.
 func WithKeepAlive(d time.Duration) Option {

@@ -27,8 +27,9 @@ type conn struct {
 	lost          error
 	private       []byte // active: for the request
 	pings         []*ping
-	told          bool  // passive: the peer has said how long its private data is, and understands how long ours is
-	in, out       uint8 // read depths, as offered and then as agreed
+	pingPort      uint16 // of the peer's listener for pings; 0: it has told none
+	told          bool   // passive: the peer has said how long its private data is, and understands how long ours is
+	in, out       uint8  // read depths, as offered and then as agreed
 	local, remote netip.AddrPort
 }
 
@@ -154,7 +155,7 @@ func (c *conn) act(a action, ev cverbs.CMEvent) []fabric.ConnEvent {
 			c.requestLater()
 			break
 		}
-		err := c.dev.tellLength(c.id, c.private)
+		err := c.dev.tellOptions(c.id, c.private)
 		if err == nil {
 			err = c.id.Connect(c.param(c.private))
 		}
@@ -271,7 +272,9 @@ func (c *conn) up(ev cverbs.CMEvent) []fabric.ConnEvent {
 			// iWARP drivers speak of their own end here, not of the peer's.
 			c.in, c.out = min(c.in, ev.InitiatorDepth), min(c.out, ev.ResponderResources)
 		}
-		e.Private, e.Padded = unpack(ev.PrivateData, c.dev.toldLength(c.id), c.dev.iwarp)
+		n, port := c.dev.toldOptions(c.id)
+		e.Private, e.Padded = unpack(ev.PrivateData, n, c.dev.iwarp)
+		c.pingPort = port
 	}
 	return []fabric.ConnEvent{e}
 }

@@ -37,6 +37,9 @@ type device struct {
 
 	calls sync.WaitGroup // on connection ids, which may take long
 
+	pingOnce sync.Once
+	pinged   listener // for pings of peers
+
 	mu       sync.Mutex // a leaf: no other lock is taken under it
 	closed   bool
 	removed  bool
@@ -115,6 +118,7 @@ func (d *device) Close() error {
 	d.stop()
 	d.done.Wait()
 	d.calls.Wait()
+	err = errors.Join(err, d.pinged.closeIDs())
 	for c := range d.requests {
 		c.drop()
 	}

@@ -14,9 +14,10 @@ import (
 // listener accepts requests for one port on the device's address and, if the port has one, on the
 // best address of the other family.
 type listener struct {
-	dev  *device
-	on   func(fabric.Request)
-	addr netip.AddrPort
+	dev     *device
+	on      func(fabric.Request) // nil: the listener for pings, which rejects all requests
+	backlog int
+	addr    netip.AddrPort
 
 	mu     sync.Mutex
 	ids    []*cverbs.CMID
@@ -38,21 +39,25 @@ func (d *device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, 
 	if err := d.reserve(); err != nil {
 		return nil, err
 	}
-	l := &listener{dev: d, on: on}
+	l := &listener{dev: d, on: on, backlog: kernelBacklog}
+	if err := l.listen(port); err != nil {
+		d.release()
+		return nil, wrapAddr(err)
+	}
+	return l, nil
+}
+
+func (l *listener) listen(port uint16) error {
 	// A port free in one family may be taken in the other.
 	for tries := 0; ; tries++ {
-		err := l.listen(port)
-		if err == nil {
-			return l, nil
-		}
-		if port != 0 || tries == 10 || !errors.Is(err, syscall.EADDRINUSE) {
-			d.release()
-			return nil, wrapAddr(err)
+		err := l.listenOnce(port)
+		if err == nil || port != 0 || tries == 10 || !errors.Is(err, syscall.EADDRINUSE) {
+			return err
 		}
 	}
 }
 
-func (l *listener) listen(port uint16) error {
+func (l *listener) listenOnce(port uint16) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first, err := l.bind(l.dev.info.Addr, port)
@@ -100,7 +105,7 @@ func (l *listener) bind(addr netip.Addr, port uint16) (*cverbs.CMID, error) {
 		}
 	}
 	if err = id.BindAddr(netip.AddrPortFrom(addr, port)); err == nil {
-		err = id.Listen(kernelBacklog)
+		err = id.Listen(l.backlog)
 	}
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
@@ -117,6 +122,14 @@ func (l *listener) Close() error {
 		return fabric.ErrClosed
 	}
 	l.closed = true
+	l.mu.Unlock()
+	err := l.closeIDs()
+	l.dev.release()
+	return wrap(err)
+}
+
+func (l *listener) closeIDs() error {
+	l.mu.Lock()
 	ids := l.ids
 	l.ids = nil
 	l.mu.Unlock()
@@ -124,21 +137,13 @@ func (l *listener) Close() error {
 	for _, id := range ids {
 		err = errors.Join(err, id.Close())
 	}
-	l.dev.release()
-	return wrap(err)
+	return err
 }
 
 // handle handles events of the listening ids; only the device's removal matters.
 func (l *listener) handle(ev cverbs.CMEvent) {
-	if ev.Type != cverbs.CMEventDeviceRemoval {
-		return
-	}
-	l.mu.Lock()
-	ids := l.ids
-	l.ids = nil
-	l.mu.Unlock()
-	for _, id := range ids {
-		id.Close() // the kernel waits for it
+	if ev.Type == cverbs.CMEventDeviceRemoval {
+		l.closeIDs() // the kernel waits for it
 	}
 }
 
@@ -156,7 +161,7 @@ func (d *device) arrive(ev cverbs.CMEvent) {
 		l, _ = ev.ListenID.Data().(*listener)
 	}
 	// A queue pair of this device can only answer a request that came in on it.
-	if l == nil || id.Device() != d.device || id.Port() != d.num || l.isClosed() {
+	if l == nil || l.on == nil || id.Device() != d.device || id.Port() != d.num || l.isClosed() {
 		id.Reject(nil)
 		id.Close()
 		return
@@ -169,10 +174,10 @@ func (d *device) arrive(ev cverbs.CMEvent) {
 	d.mu.Lock()
 	d.requests[c] = struct{}{}
 	d.mu.Unlock()
-	n := d.toldLength(id)
+	n, port := d.toldOptions(id)
 	r := &request{c: c}
 	r.private, r.padded = unpack(ev.PrivateData, n, d.iwarp)
-	c.told = n >= 0
+	c.told, c.pingPort = n >= 0, port
 	l.on(r)
 }
 
@@ -241,7 +246,7 @@ func (r *request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 	if cause == nil {
 		c.state = stAccepted // before the call: the peer's answer may be faster than its return
 		if c.told {
-			cause = d.tellLength(c.id, p.Private)
+			cause = d.tellOptions(c.id, p.Private)
 		}
 		if cause == nil {
 			cause = c.id.Accept(c.param(p.Private))

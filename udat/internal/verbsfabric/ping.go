@@ -8,24 +8,44 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// pingPort is a port that no service point listens on, so that the peer's connection manager
-// refuses the request at once. It does so in the kernel: a stopped process does not matter.
-const pingPort = 1
+// A ping is a connection request to the listener that the peer's device has for pings. Its port is
+// random, so that a host that has started anew does not answer for the one that has gone. A stopped
+// process answers too: the kernel queues pingBacklog requests for it and rejects the other ones.
+const pingBacklog = 1
+
+// hostPort is the port for peers that have told none: other programs, and kernels before 5.9. No
+// service point listens on it, and the peer's kernel says so.
+const hostPort = 1
 
 // pingQPN is no queue pair's number. The number of one that is connected would end its connection:
 // the peer would take the request for one of a host that has started anew.
 const pingQPN = 1<<24 - 1
 
-// ping is a connection request that asks a host for an answer, whichever.
 type ping struct {
-	dev *device
-	on  func()
+	dev  *device
+	on   func()
+	host bool // any answer of the peer's host will do
 
 	mu sync.Mutex
 	id *cverbs.CMID // nil: over
 }
 
-// Ping asks the peer's host for an answer. iWARP needs none: TCP gives up by itself.
+// pingPort returns the port of the listener for pings, 0 if it does not listen on the address.
+func (d *device) pingPort(local netip.Addr) uint16 {
+	l := &d.pinged
+	d.pingOnce.Do(func() {
+		l.dev, l.backlog = d, pingBacklog
+		l.listen(0) // without it peers ping the host
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.ContainsFunc(l.ids, func(id *cverbs.CMID) bool { return id.LocalAddr().Addr() == local }) {
+		return 0
+	}
+	return l.addr.Port()
+}
+
+// Ping asks the peer's device for an answer. iWARP needs none: TCP gives up by itself.
 func (c *conn) Ping(on func()) {
 	if c.dev.iwarp {
 		on()
@@ -42,10 +62,13 @@ func (c *conn) Ping(on func()) {
 		on() // nothing is known of the peer
 		return
 	}
-	p := &ping{dev: c.dev, on: on, id: id}
+	p := &ping{dev: c.dev, on: on, id: id, host: c.pingPort == 0}
 	id.SetData(p)
 	c.pings = append(c.pings, p)
-	to := netip.AddrPortFrom(c.remote.Addr(), pingPort)
+	to := netip.AddrPortFrom(c.remote.Addr(), c.pingPort)
+	if p.host {
+		to = netip.AddrPortFrom(c.remote.Addr(), hostPort)
+	}
 	if err := id.ResolveAddr(netip.AddrPortFrom(c.local.Addr(), 0), to, c.dev.opts.CMWait); err != nil {
 		p.close()
 	}
@@ -67,7 +90,9 @@ func (p *ping) handle(ev cverbs.CMEvent) {
 		err = id.Connect(cverbs.ConnParam{QPNum: pingQPN})
 	case cverbs.CMEventRejected, cverbs.CMEventConnectResponse:
 		p.close()
-		p.on()
+		if p.host || ev.Status != cverbs.RejectNoListener {
+			p.on()
+		}
 	default:
 		p.close()
 	}

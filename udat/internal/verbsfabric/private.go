@@ -12,10 +12,10 @@ import (
 // InfiniBand and RoCE carry private data in fields of a fixed size, padded with zeroes, so its
 // length is lost. The Consumer's data has the whole field; the length goes elsewhere. Requests and
 // replies have 32 option bits of enhanced connection establishment (ECE), which only peers that
-// name a vendor read. Ends of this library store 3 magic bytes and the length there, with vendor 0:
-// in every request, and in the reply to a request that has them. A reject has no option bits. If
-// the request had a length, the marker below is 3 magic bytes and the length, else it is that of
-// OpenFabrics DAPL.
+// name a vendor read. Ends of this library store a tag, the port of their listener for pings and
+// the length there, with vendor 0: in every request, and in the reply to a request that has them. A
+// reject has no option bits. If the request had a length, the marker below is 3 magic bytes and the
+// length, else it is that of OpenFabrics DAPL.
 //
 // Private data without a length is reported as the whole field, as OpenFabrics DAPL does: the peer
 // is another program, or either end has a kernel before 5.9. iWARP carries the length itself.
@@ -32,10 +32,10 @@ const (
 // rejectMarker begins a reject by the peer's consumer; OpenFabrics DAPL sends the same.
 const rejectMarker = "\x02\x00\x02\x00"
 
-// magic precedes the length in the ECE options, and in the reject marker between ends of this
-// library.
+// tag is the high byte of the ECE options between ends of this library; magicBytes precede the
+// length in their reject marker.
 const (
-	magic      = 0xDA7AC3
+	tag        = 0xDA
 	magicBytes = "\xDA\x7A\xC3"
 )
 
@@ -43,25 +43,26 @@ const (
 // options with 0.
 const noVendor = 1 << 24
 
-// tellLength makes the id's next request or reply carry the length of its private data. iWARP
-// carries it anyway.
-func (d *device) tellLength(id *cverbs.CMID, private []byte) error {
+// tellOptions makes the id's next request or reply carry the length of its private data, and the
+// port that answers pings. iWARP carries the length anyway, and needs no pings.
+func (d *device) tellOptions(id *cverbs.CMID, private []byte) error {
 	if d.iwarp {
 		return nil
 	}
-	return id.SetLocalECE(cverbs.ECE{VendorID: noVendor, Options: magic<<8 | uint32(len(private))})
+	port := uint32(d.pingPort(id.LocalAddr().Addr()))
+	return id.SetLocalECE(cverbs.ECE{VendorID: noVendor, Options: tag<<24 | port<<8 | uint32(len(private))})
 }
 
-// toldLength returns the length in the peer's request or reply, or -1.
-func (d *device) toldLength(id *cverbs.CMID) int {
+// toldOptions returns the length and the port in the peer's request or reply, or -1 and 0.
+func (d *device) toldOptions(id *cverbs.CMID) (length int, port uint16) {
 	if d.iwarp {
-		return -1
+		return -1, 0
 	}
 	e, err := id.RemoteECE()
-	if err != nil || e.VendorID != 0 || e.Options>>8 != magic {
-		return -1
+	if err != nil || e.VendorID != 0 || e.Options>>24 != tag {
+		return -1, 0
 	}
-	return int(e.Options & 0xFF)
+	return int(e.Options & 0xFF), uint16(e.Options >> 8)
 }
 
 // unpack returns private data of length n from its room. padded reports that the length is unknown,

@@ -174,8 +174,8 @@ func TestToldLengthLies(t *testing.T) {
 	o := legacy(t)
 	l, requests := o.listen()
 	for options, padded := range map[uint32]bool{
-		magic<<8 | 3: false, magic<<8 | 56: false, magic<<8 | 2: true, magic<<8 | 57: true, magic<<8 | 255: true, 3: true,
-		0xFFFFFFFF: true,
+		tag<<24 | 3: false, tag<<24 | 0xffff<<8 | 56: false, tag<<24 | 2: true, tag<<24 | 57: true, tag<<24 | 255: true,
+		3: true, 0xFFFFFFFF: true,
 	} {
 		peer := newRaw(t)
 		assert.NilError(t, peer.id.SetLocalECE(cverbs.ECE{VendorID: noVendor, Options: options}))
@@ -190,7 +190,7 @@ func TestToldLengthLies(t *testing.T) {
 	}
 	// Real options of a vendor are not lengths.
 	peer := newRaw(t)
-	assert.NilError(t, peer.id.SetLocalECE(cverbs.ECE{VendorID: 0x02c9, Options: magic<<8 | 3}))
+	assert.NilError(t, peer.id.SetLocalECE(cverbs.ECE{VendorID: 0x02c9, Options: tag<<24 | 3}))
 	peer.call(o, l, cverbs.ConnParam{PrivateData: []byte("raw")})
 	r := receive(t, requests)
 	_, padded := r.Private()
