@@ -302,17 +302,40 @@ func (e *EVD) postLocked(ev *Event) {
 }
 
 // reserve takes a place on the queue for postReserved; completions of the device take places too.
-// It returns false if there is none, which is no overflow.
+// On a full queue, requests that have been given up lend their places. It returns false if there is
+// none, which is no overflow.
 func (e *EVD) reserve() bool {
 	e.mu.Lock()
 	defer e.unlockLater()
 	e.drain()
 	e.rouse()
-	if e.dead || e.ring.n+e.reserved >= e.qlen {
+	if e.dead {
 		return false
+	}
+	if beyond := e.ring.n + e.reserved - e.qlen; beyond >= 0 {
+		n := 0
+		for i := e.nextGivenUp(0); i >= 0; i = e.nextGivenUp(i + 1) {
+			n++
+		}
+		if beyond >= n {
+			return false
+		}
 	}
 	e.reserved++
 	return true
+}
+
+// nextGivenUp returns the index, from i on, of a queued request to a public service point that its
+// peer has given up; -1 if there is none. A reserved service point ends with its request, whose
+// event must come.
+func (e *EVD) nextGivenUp(i int) int {
+	for ; i < e.ring.n; i++ {
+		ev := e.ring.at(i)
+		if ev.CR != nil && ev.Object != nil && ev.CR.request.GivenUp() {
+			return i
+		}
+	}
+	return -1
 }
 
 // unreserve returns a reserved place.
@@ -322,18 +345,25 @@ func (e *EVD) unreserve() {
 	e.mu.Unlock()
 }
 
-// postReserved queues an event on a reserved place. It returns false if the dispatcher has been
-// destroyed.
-func (e *EVD) postReserved(ev *Event) bool {
+// postReserved queues an event on a reserved place, on a full queue in place of the oldest request
+// that has been given up: a call that counts events never sees fewer. It returns that request, and
+// false if the dispatcher has been destroyed.
+func (e *EVD) postReserved(ev *Event) (replaced *CR, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.reserved--
 	if e.dead {
-		return false
+		return nil, false
+	}
+	if e.ring.n+e.reserved >= e.qlen {
+		if i := e.nextGivenUp(0); i >= 0 {
+			replaced = e.ring.at(i).CR
+			e.ring.remove(i)
+		}
 	}
 	e.push(ev, true)
 	e.rouse()
-	return true
+	return replaced, true
 }
 
 // poll drains the completion queue for callers that do not wait on the dispatcher. They may hold

@@ -3,6 +3,7 @@ package udat_test
 import (
 	"bytes"
 	"errors"
+	"math"
 	"net/netip"
 	"testing"
 
@@ -62,5 +63,30 @@ func FuzzOpen(f *testing.F) {
 			return
 		}
 		assert.NilError(t, ia.Close(udat.CloseGraceful))
+	})
+}
+
+// FuzzRMRTriplet reads the wire form of a triplet, which a peer sends. What comes of it lies inside
+// the address space and has the same wire form; an error changes nothing.
+func FuzzRMRTriplet(f *testing.F) {
+	for _, grant := range []udat.RMRTriplet{{}, {RMRContext: 1, TargetAddress: 4096, SegmentLength: 64},
+		{TargetAddress: math.MaxUint64, SegmentLength: 1}, {TargetAddress: math.MaxUint64, SegmentLength: 2}} {
+		b, err := grant.MarshalBinary()
+		assert.NilError(f, err)
+		f.Add(b)
+		f.Add(b[1:])
+		f.Add(append(b, 0))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got := udat.RMRTriplet{RMRContext: 7}
+		if err := got.UnmarshalBinary(b); err != nil {
+			assert.ErrorIs(t, err, udat.ErrInvalidParameter)
+			assert.Equal(t, got, udat.RMRTriplet{RMRContext: 7})
+			return
+		}
+		assert.Assert(t, got.SegmentLength == 0 || got.TargetAddress+(got.SegmentLength-1) >= got.TargetAddress)
+		again, err := got.MarshalBinary()
+		assert.NilError(t, err)
+		assert.Assert(t, bytes.Equal(again, b))
 	})
 }

@@ -310,8 +310,10 @@ func testRequesterGone(t *testing.T, cfg Config) {
 			a := n.newEnd(settings{})
 			a.connect(s, fabric.ConnectParams{})
 			r := s.request()
+			assert.Assert(t, !r.GivenUp())
 			assert.NilError(t, a.conn.Close())
 			a.quiet() // a closed connection tells nothing; meanwhile the news travels
+			assert.Assert(t, r.GivenUp() || !n.dev.Attr().PeerToPeer, "iWARP alone may not know")
 			if !accept {
 				assert.NilError(t, r.Reject([]byte("no"), true))
 				return

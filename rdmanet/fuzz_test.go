@@ -1,0 +1,157 @@
+package rdmanet
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+)
+
+// FuzzHello reads the private data of a request or an accept. What is taken is within the limits,
+// and is said again in the same way.
+func FuzzHello(f *testing.F) {
+	good := hello{immediate: true, slots: defaultSlots, ringAddr: 1 << 40, ringKey: 7, ringSize: 1 << 20}.encode()
+	f.Add(good)
+	f.Add(append(bytes.Clone(good), make([]byte, 28)...)) // padded
+	f.Add(good[:helloSize-1])
+	f.Add([]byte("RDN2"))
+	f.Add(hello{slots: minSlots, ringAddr: 1<<64 - 1, ringSize: minRing}.encode())
+	f.Add(hello{slots: maxSlots + 1, ringSize: maxRing}.encode())
+	f.Add(hello{slots: maxSlots, ringSize: maxRing + 1}.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := decodeHello(b)
+		if err != nil {
+			return
+		}
+		assert.Assert(t, h.slots >= minSlots && h.slots <= maxSlots)
+		assert.Assert(t, h.ringSize >= minRing && h.ringSize <= maxRing && h.ringSize&(h.ringSize-1) == 0)
+		assert.Assert(t, h.ringAddr+uint64(h.ringSize-1) >= h.ringAddr)
+		again, err := decodeHello(h.encode())
+		assert.NilError(t, err)
+		assert.Equal(t, again, h)
+	})
+}
+
+// fuzzListener is a listener on mem0 and a connection of it that nobody attacks.
+func fuzzListener(f *testing.F) (l *Listener, witness func(*testing.T)) {
+	lc := ListenConfig{Device: "mem0"}
+	l, err := lc.listen(f.Context(), Network, ":0")
+	assert.NilError(f, err)
+	f.Cleanup(func() { l.Close() })
+	a, err := (&Dialer{Device: "mem0"}).Dial(f.Context(), Network, l.Addr().String())
+	assert.NilError(f, err)
+	f.Cleanup(func() { a.Close() })
+	b, err := l.AcceptConn()
+	assert.NilError(f, err)
+	f.Cleanup(func() { b.Close() })
+	return l, func(t *testing.T) {
+		_, err := a.Write([]byte("y"))
+		assert.NilError(t, err)
+		_, err = io.ReadFull(b, make([]byte, 1))
+		assert.NilError(t, err)
+	}
+}
+
+// FuzzControl has a peer that sends any messages: 24 bytes of the input each, the last one what is
+// left. The end that receives them goes on or ends the connection with an error; it reads no more
+// bytes than its ring has, and another connection is not disturbed.
+func FuzzControl(f *testing.F) {
+	messages := func(all ...control) (b []byte) {
+		for _, m := range all {
+			b = append(b, make([]byte, controlSize)...)
+			m.encode(b[len(b)-controlSize:])
+		}
+		return b
+	}
+	credit := control{kind: kindCredit, limit: 4096}
+	f.Add(messages(credit, control{kind: kindCredit, limit: 4095}))
+	f.Add(messages(credit, control{kind: kindPing, limit: 4096}, control{kind: kindFin, limit: 4096}))
+	f.Add(messages(control{kind: kindData, limit: 4096, value: 5}, control{kind: kindFin, limit: 4096, value: 5}))
+	f.Add(messages(control{kind: kindData, limit: 4096, value: 1<<64 - 1}))
+	f.Add(messages(control{kind: kindClose, limit: 4096}, control{kind: kindClosed, limit: 4096}))
+	f.Add(messages(control{kind: kindCredit, slots: 1<<32 - 1, limit: 1<<64 - 1}))
+	f.Add(messages(control{kind: kinds}))
+	f.Add([]byte("short"))
+	f.Add([]byte{})
+	l, witness := fuzzListener(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := connectRaw(t, "mem0", l.Addr().(Addr).AddrPort, hello.encode)
+		assert.NilError(t, err)
+		r.credit() // opens the connection
+		for n := 0; n == 0 || len(b) > 0 && n < 10; n++ {
+			size := min(len(b), controlSize)
+			copy(r.mem.Bytes()[8<<10:], b[:size])
+			post := r.ep.PostSend([]udat.LMRTriplet{r.mem.Triplet(8<<10, size)}, 0, udat.CompletionDefault)
+			b = b[size:]
+			if post != nil {
+				break // the connection has ended
+			}
+			var ev udat.Event
+			for ev.Number != udat.EventDTOCompletion || ev.Operation != udat.DTOSend {
+				ev, _, err = r.evd.Wait(hostilePatience, 1)
+				assert.NilError(t, err)
+			}
+		}
+		c, err := l.AcceptConn()
+		assert.NilError(t, err)
+		defer c.Close()
+		r.ep.Disconnect(udat.CloseAbrupt)
+		assert.NilError(t, c.SetReadDeadline(time.Now().Add(hostilePatience)))
+		n, err := io.Copy(io.Discard, c)
+		assert.Assert(t, n <= int64(10*defaultBuffer), "%d bytes", n)
+		var late net.Error
+		assert.Assert(t, !errors.As(err, &late) || !late.Timeout(), "%v", err)
+		witness(t)
+	})
+}
+
+// FuzzMessages reads any stream as messages. Each is the next one of the stream, with its length; a
+// stream that ends amid a message is io.ErrUnexpectedEOF.
+func FuzzMessages(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 2, 'h', 'i', 0, 0, 0, 0})
+	f.Add([]byte{0, 0, 0, 2, 'h'})
+	f.Add([]byte{0, 0})
+	f.Add([]byte{255, 255, 255, 255, 1})
+	f.Add([]byte{})
+	l, _ := fuzzListener(f)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		b = b[:min(len(b), 32<<10)]
+		a, err := (&Dialer{Device: "mem0"}).Dial(t.Context(), Network, l.Addr().String())
+		assert.NilError(t, err)
+		defer a.Close()
+		c, err := l.AcceptConn()
+		assert.NilError(t, err)
+		defer c.Close()
+		_, err = a.Write(b)
+		assert.NilError(t, err)
+		assert.NilError(t, a.CloseWrite())
+		m := NewMessages(c)
+		buf := make([]byte, 1<<10)
+		for {
+			n, err := m.RecvMsg(buf)
+			var long *MsgTooLongError
+			switch {
+			case err == io.EOF:
+				assert.Equal(t, len(b), 0)
+				return
+			case errors.As(err, &long):
+				assert.Assert(t, long.Len > len(buf) && uint32(long.Len) == binary.BigEndian.Uint32(b))
+				return
+			case err != nil:
+				assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				assert.Assert(t, len(b) < 4 || int(binary.BigEndian.Uint32(b)) > len(b)-4)
+				return
+			}
+			assert.Equal(t, n, int(binary.BigEndian.Uint32(b)))
+			assert.Assert(t, bytes.Equal(buf[:n], b[4:4+n]))
+			b = b[4+n:]
+		}
+	})
+}
