@@ -183,8 +183,8 @@ func turnedAway(t *testing.T, dev string, b *end, qual udat.ConnQual) {
 }
 
 // TestBacklogGivenUp: on a full dispatcher a new request, also one that is handed off, replaces the
-// oldest that its peer has given up; the others keep their places. The request of a reserved service
-// point, which it has ended, is not replaced.
+// oldest that its peer has given up; the others keep their places. The request of a reserved
+// service point, which it has ended, is not replaced.
 func TestBacklogGivenUp(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		needPeerToPeer(t, newEnd(t, dev, setup{})) // iWARP devices may not tell that a request is given up

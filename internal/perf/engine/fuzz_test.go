@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -13,6 +14,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/internal/perf/result"
 )
 
@@ -121,5 +123,49 @@ func FuzzMessage(f *testing.F) {
 		}
 		_, err = json.Marshal(m)
 		assert.NilError(t, err)
+	})
+}
+
+// FuzzPerftest swaps all messages of perftest's programs with a peer that says anything. What is
+// taken is within what the types can have; errors are texts that can be shown.
+func FuzzPerftest(f *testing.F) {
+	q := queuePair{lid: 1, reads: 16, num: 0x123456, psn: 0xfedcba, remote: remote{Addr: 1 << 47, Key: 7}}
+	for _, gids := range []bool{false, true} {
+		said := append([]byte(PerftestVersion), make([]byte, 16-len(PerftestVersion))...)
+		said = append(said, 0, 0, 0, 1, '5', 0)
+		said = append(append(said, q.encode(gids)...), make([]byte, 40)...)
+		f.Add(said, gids)
+		f.Add(said[:30], gids)
+		f.Add(bytes.ReplaceAll(said, []byte(":"), []byte("\x1b")), gids)
+	}
+	f.Add([]byte("0x1p-2\x00\x1b[2J........."), false)
+	f.Fuzz(func(t *testing.T, said []byte, gids bool) {
+		a, b := net.Pipe()
+		go func() {
+			go io.Copy(io.Discard, b)
+			b.Write(said)
+			b.Close()
+		}()
+		defer a.Close()
+		x := &exchange{conn: a, client: true, gids: gids}
+		_, err := x.versions()
+		if err == nil {
+			_, err = x.number("number", 1)
+		}
+		if err == nil {
+			var mtu cverbs.MTU
+			if mtu, err = x.mtu(3); err == nil {
+				assert.Assert(t, mtu.Bytes() > 0 && mtu <= 3)
+			}
+		}
+		var peers []queuePair
+		if err == nil {
+			peers, err = x.queuePairs("queue pairs", []queuePair{q})
+		}
+		if err == nil {
+			assert.Assert(t, peers[0].num < 1<<24 && peers[0].psn < 1<<24 && peers[0].lid < 1<<16)
+			_, err = x.report(perftestReport{})
+		}
+		assert.Assert(t, err == nil || clean(err.Error()), "%q", err)
 	})
 }
