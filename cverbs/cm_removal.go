@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,6 +27,22 @@ var softContexts struct {
 type softContext struct {
 	folder os.FileInfo            // of the device in sysfs
 	list   **C.struct_ibv_context // of rdma_get_devices: while it exists librdmacm frees no context in it
+}
+
+// renew exchanges the list for one without the devices that have been removed. A list that lacks v
+// itself is of no use: it is returned.
+func (soft *softContext) renew(v *C.struct_ibv_context) {
+	list := C.rdma_get_devices(nil)
+	if list == nil {
+		return
+	}
+	for at := list; *at != nil; at = (**C.struct_ibv_context)(unsafe.Add(unsafe.Pointer(at), unsafe.Sizeof(v))) {
+		if *at == v {
+			soft.list, list = list, soft.list
+			break
+		}
+	}
+	C.rdma_free_devices(list)
 }
 
 // Vendor ids of software devices: the kernel's soft-RoCE and soft-iWARP.
@@ -82,6 +99,11 @@ func releaseRemoved(v *C.struct_ibv_context) {
 			unix.Close(null)
 			C.rdma_free_devices(soft.list)
 			delete(s.m, v)
+			for other, soft := range s.m { // their lists have held v too
+				if soft != nil {
+					soft.renew(other)
+				}
+			}
 			return
 		}
 	}

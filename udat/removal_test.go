@@ -32,6 +32,7 @@ func TestDeviceDeleted(t *testing.T) {
 		netdev := regexp.MustCompile(`(?m)^link ` + dev + `/.* netdev (\S+)`).FindStringSubmatch(string(links))
 		assert.Assert(t, netdev != nil, "%s", links)
 		kind := dev[:3]
+		pair(t, kind+"1", setup{}) // librdmacm keeps a context of the other device too
 
 		_, out := process(t, "again", dev, 0)
 		var before os.FileInfo
