@@ -28,32 +28,16 @@ const (
 	pings    = 2 * pingPart
 )
 
-// watchPeers starts the checks of the peers. They end when no endpoint is active.
+// watchPeers starts the checks of the peers.
 func (ia *IA) watchPeers() {
-	ia.mu.Lock()
-	defer ia.mu.Unlock()
-	if ia.keepAlive > 0 && !ia.watching {
-		ia.watching = true
-		ia.flusher.every(ia.keepAlive, ia.checkPeers)
+	if ia.keepAlive == 0 {
+		return
 	}
-}
-
-// checkPeers checks the peer of each connection once; it is done when no endpoint is active.
-func (ia *IA) checkPeers() (done bool) {
-	ia.mu.Lock()
-	ia.watching = ia.activeEPs > 0
-	done = !ia.watching
-	eps := make([]*EP, 0, len(ia.posting))
-	for ep := range ia.posting {
-		eps = append(eps, ep)
-	}
-	ia.mu.Unlock()
-	if !done {
-		for _, ep := range eps {
+	ia.repeat(&ia.watching, ia.keepAlive, func() {
+		for _, ep := range ia.posters() {
 			ep.checkPeer()
 		}
-	}
-	return done
+	})
 }
 
 // checkPeer sends a keep-alive if the connection is idle, and breaks it if its peer has not

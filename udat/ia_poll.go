@@ -1,6 +1,10 @@
 package udat
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // pollInterval is how often an adapter with active endpoints polls its dispatchers, so that a
 // broken connection is reported although no call takes completions.
@@ -9,12 +13,13 @@ const pollInterval = 100 * time.Millisecond
 // activate counts an endpoint that begins to connect, and starts the polling of the dispatchers.
 func (ia *IA) activate() {
 	ia.mu.Lock()
-	defer ia.mu.Unlock()
 	ia.activeEPs++
-	if !ia.polling {
-		ia.polling = true
-		ia.flusher.every(ia.pollEvery, ia.pollDispatchers)
-	}
+	ia.mu.Unlock()
+	ia.repeat(&ia.polling, ia.pollEvery, func() {
+		for _, e := range ia.dispatchers() {
+			e.poll()
+		}
+	})
 }
 
 func (ia *IA) deactivate() {
@@ -23,18 +28,25 @@ func (ia *IA) deactivate() {
 	ia.mu.Unlock()
 }
 
-// pollDispatchers drains the dispatchers; it is done when no endpoint is active.
-func (ia *IA) pollDispatchers() (done bool) {
+// repeat runs step in the background at an interval until no endpoint is active. *running, guarded
+// by ia.mu, is set meanwhile; if it is set already nothing is started.
+func (ia *IA) repeat(running *bool, interval time.Duration, step func()) {
 	ia.mu.Lock()
-	ia.polling = ia.activeEPs > 0
-	done = !ia.polling
-	ia.mu.Unlock()
-	if !done {
-		for _, e := range ia.dispatchers() {
-			e.poll()
-		}
+	defer ia.mu.Unlock()
+	if *running {
+		return
 	}
-	return done
+	*running = true
+	ia.flusher.every(interval, func() (done bool) {
+		ia.mu.Lock()
+		*running = ia.activeEPs > 0
+		done = !*running
+		ia.mu.Unlock()
+		if !done {
+			step()
+		}
+		return done
+	})
 }
 
 // dispatchers returns all dispatchers to which completions can come.
@@ -49,4 +61,11 @@ func (ia *IA) dispatchers() []*EVD {
 		list = append(list, sink)
 	}
 	return list
+}
+
+// posters returns the endpoints that may have posts under way.
+func (ia *IA) posters() []*EP {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	return slices.Collect(maps.Keys(ia.posting))
 }

@@ -278,13 +278,7 @@ func (l *LMR) destroy() {
 // and copied inline data. Once that lock has been taken here, no post uses a region that was freed
 // before.
 func (ia *IA) awaitPosts() {
-	ia.mu.Lock()
-	eps := make([]*EP, 0, len(ia.posting))
-	for ep := range ia.posting {
-		eps = append(eps, ep)
-	}
-	ia.mu.Unlock()
-	for _, ep := range eps {
+	for _, ep := range ia.posters() {
 		ep.requests.mu.Lock()
 		//lint:ignore SA2001 the lock is taken to wait for whoever has it
 		ep.requests.mu.Unlock()
