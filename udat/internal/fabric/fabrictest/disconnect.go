@@ -42,15 +42,6 @@ func testDisconnect(t *testing.T, cfg Config) {
 	}
 }
 
-// flushed waits for the completions 0 to n-1, flushed in order.
-func flushed(t *testing.T, cq fabric.CQ, n int) {
-	t.Helper()
-	for i, wc := range complete(t, cq, n) {
-		assert.Equal(t, wc.ID, uint64(i))
-		assert.Equal(t, wc.Status, fabric.StatusFlush)
-	}
-}
-
 func testDisconnectBoth(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	for range 10 {

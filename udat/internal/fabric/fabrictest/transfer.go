@@ -70,63 +70,6 @@ func testEarlyReceives(t *testing.T, cfg Config) {
 	}
 }
 
-// In error everything posted is flushed in order, and so is what is posted then.
-func testFlush(t *testing.T, cfg Config) {
-	n := newNode(t, cfg, fabric.Options{})
-	if n.iwarp() {
-		t.Skip("iWARP ends the connection at a send without a receive, and flushes nothing that is posted then")
-	}
-	a, _ := n.pair(settings{})
-	for i := range 4 {
-		a.recv(uint64(i), 0, 8)
-		a.send(fabric.SendWR{ID: uint64(i), Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 8) // waits for a receive
-	}
-	assert.NilError(t, a.qp.SetError())
-	assert.NilError(t, a.qp.SetError())
-	for i := 4; i < 8; i++ {
-		a.recv(uint64(i), 0, 8)
-		a.send(fabric.SendWR{ID: uint64(i), Opcode: fabric.OpSend}, 0, 8) // not signalled: its error is told all the same
-	}
-	flushed(t, a.rcq, 8)
-	flushed(t, a.scq, 8)
-}
-
-// Batches that are posted after the error are flushed, however often the queue has gone round.
-func testFlushBatches(t *testing.T, cfg Config) {
-	n := newNode(t, cfg, fabric.Options{})
-	for _, size := range []int{2, 3, 4} {
-		a, _ := n.pair(settings{depth: 7})
-		assert.NilError(t, a.qp.SetError())
-		for range 16 {
-			wrs := make([]fabric.SendWR, size)
-			for i := range wrs {
-				wrs[i] = fabric.SendWR{ID: uint64(i), Opcode: fabric.OpSend, Flags: fabric.Signaled}
-			}
-			k, err := a.qp.PostSend(wrs, nil)
-			assert.NilError(t, err)
-			assert.Equal(t, k, size)
-			flushed(t, a.scq, size)
-		}
-	}
-}
-
-// A queue pair that was never connected flushes too.
-func testFlushUnconnected(t *testing.T, cfg Config) {
-	n := newNode(t, cfg, fabric.Options{})
-	e := n.newEnd(settings{})
-	e.recv(0, 0, 8)
-	none(t, e.rcq)
-	assert.NilError(t, e.qp.SetError())
-	if n.iwarp() {
-		flushed(t, e.rcq, 1)
-		t.Skip("soft-iWARP does not flush what is posted in error")
-	}
-	e.recv(1, 0, 8)
-	e.send(fabric.SendWR{ID: 0, Opcode: fabric.OpSend}, 0, 8)
-	flushed(t, e.rcq, 2)
-	flushed(t, e.scq, 1)
-}
-
 // A full queue takes what fits and says so.
 func testQueueFull(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
