@@ -411,3 +411,27 @@ func TestOneClient(t *testing.T) {
 	k.closed()
 	k.begin()
 }
+
+// The last client of a server for so many leaves the lobby before the server closes it.
+func TestLastClientLeavesLobby(t *testing.T) {
+	s := &Server{Clients: 1}
+	dial, _ := watched(t, s)
+	k := newTalk(t, dial())
+	for entered := false; !entered; time.Sleep(time.Millisecond) {
+		s.lobby.mu.Lock()
+		if entered = len(s.lobby.conns) == 1; entered {
+			break // with the lobby locked: nobody leaves
+		}
+		s.lobby.mu.Unlock()
+	}
+	k.say(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1})
+	select {
+	case <-s.quitting:
+		t.Error("the lobby is closed while the client is in it")
+	case <-time.After(300 * time.Millisecond):
+	}
+	s.lobby.mu.Unlock()
+	assert.Equal(t, k.hear().Kind, msgWelcome)
+	k.closed()
+	k.begin()
+}
