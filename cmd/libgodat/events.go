@@ -40,18 +40,9 @@ func godat_evd_create(h C.DAT_IA_HANDLE, qlen C.DAT_COUNT, cno C.DAT_CNO_HANDLE,
 
 //export godat_evd_query
 func godat_evd_query(h C.DAT_EVD_HANDLE, mask C.DAT_EVD_PARAM_MASK, out *C.DAT_EVD_PARAM) C.DAT_RETURN {
-	evd, e := find[*udat.EVD](h)
-	switch {
-	case e == nil:
-		return badHandle(udat.SubNone)
-	case mask&^C.DAT_EVD_FIELD_ALL != 0:
-		return badArgument(2)
-	case out == nil:
-		return badArgument(3)
-	}
-	p, err := evd.Query()
-	if err != nil {
-		return code(err)
+	p, _, ret := query(h, udat.SubNone, mask&^C.DAT_EVD_FIELD_ALL == 0, out != nil, (*udat.EVD).Query)
+	if ret != C.DAT_SUCCESS {
+		return ret
 	}
 	*out = C.DAT_EVD_PARAM{ia_handle: handleOf(p.IA), evd_qlen: count(p.QLen), evd_state: C.DAT_EVD_STATE(p.State),
 		cno_handle: handleOf(p.CNO), evd_flags: C.DAT_EVD_FLAGS(p.Streams)}
@@ -108,13 +99,7 @@ func godat_evd_post_se(h C.DAT_EVD_HANDLE, pointer C.uintptr_t) C.DAT_RETURN {
 }
 
 //export godat_evd_free
-func godat_evd_free(h C.DAT_EVD_HANDLE) C.DAT_RETURN {
-	evd, e := find[*udat.EVD](h)
-	if e == nil {
-		return badHandle(udat.SubHandle1)
-	}
-	return e.freed(evd.Free())
-}
+func godat_evd_free(h C.DAT_EVD_HANDLE) C.DAT_RETURN { return free[*udat.EVD](h, udat.SubHandle1) }
 
 //export godat_evd_dequeue
 func godat_evd_dequeue(h C.DAT_EVD_HANDLE, out *C.godat_event) C.DAT_RETURN {
@@ -341,13 +326,7 @@ func godat_cno_query(h C.DAT_CNO_HANDLE, mask C.DAT_CNO_PARAM_MASK, ia *C.DAT_IA
 }
 
 //export godat_cno_free
-func godat_cno_free(h C.DAT_CNO_HANDLE) C.DAT_RETURN {
-	cno, e := find[*udat.CNO](h)
-	if e == nil {
-		return badHandle(udat.SubHandleCNO)
-	}
-	return e.freed(cno.Free())
-}
+func godat_cno_free(h C.DAT_CNO_HANDLE) C.DAT_RETURN { return free[*udat.CNO](h, udat.SubHandleCNO) }
 
 //export godat_cno_wait
 func godat_cno_wait(h C.DAT_CNO_HANDLE, timeout C.DAT_TIMEOUT, out *C.DAT_EVD_HANDLE, w *C.godat_wait) C.DAT_RETURN {

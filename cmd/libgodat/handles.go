@@ -143,3 +143,41 @@ func (e *entry) freed(err error) C.DAT_RETURN {
 	}
 	return code(err)
 }
+
+// on calls a function with the object of a handle; bad is the error of a bad handle.
+func on[T udat.Handle](h C.DAT_HANDLE, bad udat.Subtype, call func(T) error) C.DAT_RETURN {
+	object, e := find[T](h)
+	if e == nil {
+		return badHandle(bad)
+	}
+	return code(call(object))
+}
+
+// free frees the object of a handle, and the handle.
+func free[T interface {
+	udat.Handle
+	Free() error
+}](h C.DAT_HANDLE, bad udat.Subtype) C.DAT_RETURN {
+	object, e := find[T](h)
+	if e == nil {
+		return badHandle(bad)
+	}
+	return e.freed(object.Free())
+}
+
+// query checks the arguments of a query, the handle, the mask and where the result goes, and asks
+// the object.
+func query[T udat.Handle, P any](h C.DAT_HANDLE, bad udat.Subtype, mask, out bool, ask func(T) (P, error)) (p P,
+	e *entry, ret C.DAT_RETURN) {
+	object, e := find[T](h)
+	switch {
+	case e == nil:
+		return p, nil, badHandle(bad)
+	case !mask:
+		return p, nil, badArgument(2)
+	case !out:
+		return p, nil, badArgument(3)
+	}
+	p, err := ask(object)
+	return p, e, code(err)
+}

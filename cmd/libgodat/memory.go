@@ -26,30 +26,15 @@ func godat_pz_create(h C.DAT_IA_HANDLE, out *C.DAT_PZ_HANDLE) C.DAT_RETURN {
 
 //export godat_pz_query
 func godat_pz_query(h C.DAT_PZ_HANDLE, mask C.DAT_PZ_PARAM_MASK, out *C.DAT_PZ_PARAM) C.DAT_RETURN {
-	pz, e := find[*udat.PZ](h)
-	switch {
-	case e == nil:
-		return badHandle(udat.SubHandlePZ)
-	case mask&^C.DAT_PZ_FIELD_ALL != 0:
-		return badArgument(2)
-	case out == nil:
-		return badArgument(3)
-	}
-	p, err := pz.Query()
-	if err == nil {
+	p, _, ret := query(h, udat.SubHandlePZ, mask&^C.DAT_PZ_FIELD_ALL == 0, out != nil, (*udat.PZ).Query)
+	if ret == C.DAT_SUCCESS {
 		out.ia_handle = handleOf(p.IA)
 	}
-	return code(err)
+	return ret
 }
 
 //export godat_pz_free
-func godat_pz_free(h C.DAT_PZ_HANDLE) C.DAT_RETURN {
-	pz, e := find[*udat.PZ](h)
-	if e == nil {
-		return badHandle(udat.SubHandlePZ)
-	}
-	return e.freed(pz.Free())
-}
+func godat_pz_free(h C.DAT_PZ_HANDLE) C.DAT_RETURN { return free[*udat.PZ](h, udat.SubHandlePZ) }
 
 // godat_lmr_create registers memory where it is: the slice that udat gets is that memory. Programs
 // for C DAPL send from regions that they have registered without the right to read; verbs, and so
@@ -122,18 +107,9 @@ func godat_lmr_create(h C.DAT_IA_HANDLE, kind C.DAT_MEM_TYPE, memory, id unsafe.
 
 //export godat_lmr_query
 func godat_lmr_query(h C.DAT_LMR_HANDLE, mask C.DAT_LMR_PARAM_MASK, out *C.DAT_LMR_PARAM) C.DAT_RETURN {
-	lmr, e := find[*udat.LMR](h)
-	switch {
-	case e == nil:
-		return badHandle(udat.SubHandleLMR)
-	case mask&^C.DAT_LMR_FIELD_ALL != 0:
-		return badArgument(2)
-	case out == nil:
-		return badArgument(3)
-	}
-	p, err := lmr.Query()
-	if err != nil {
-		return code(err)
+	p, _, ret := query(h, udat.SubHandleLMR, mask&^C.DAT_LMR_FIELD_ALL == 0, out != nil, (*udat.LMR).Query)
+	if ret != C.DAT_SUCCESS {
+		return ret
 	}
 	*out = C.DAT_LMR_PARAM{
 		ia_handle: handleOf(p.IA), mem_type: C.DAT_MEM_TYPE(p.MemType), length: C.DAT_VLEN(p.Length),
@@ -151,13 +127,7 @@ func godat_lmr_query(h C.DAT_LMR_HANDLE, mask C.DAT_LMR_PARAM_MASK, out *C.DAT_L
 }
 
 //export godat_lmr_free
-func godat_lmr_free(h C.DAT_LMR_HANDLE) C.DAT_RETURN {
-	lmr, e := find[*udat.LMR](h)
-	if e == nil {
-		return badHandle(udat.SubHandleLMR)
-	}
-	return e.freed(lmr.Free())
-}
+func godat_lmr_free(h C.DAT_LMR_HANDLE) C.DAT_RETURN { return free[*udat.LMR](h, udat.SubHandleLMR) }
 
 func lmrSync(h C.DAT_IA_HANDLE, segments *C.DAT_LMR_TRIPLET, n C.DAT_VLEN,
 	sync func(*udat.IA, []udat.LMRTriplet) error) C.DAT_RETURN {
@@ -200,18 +170,9 @@ func godat_rmr_create(h C.DAT_PZ_HANDLE, out *C.DAT_RMR_HANDLE) C.DAT_RETURN {
 
 //export godat_rmr_query
 func godat_rmr_query(h C.DAT_RMR_HANDLE, mask C.DAT_RMR_PARAM_MASK, out *C.DAT_RMR_PARAM) C.DAT_RETURN {
-	rmr, e := find[*udat.RMR](h)
-	switch {
-	case e == nil:
-		return badHandle(udat.SubHandleRMR)
-	case mask&^C.DAT_RMR_FIELD_ALL != 0:
-		return badArgument(2)
-	case out == nil:
-		return badArgument(3)
-	}
-	p, err := rmr.Query()
-	if err != nil {
-		return code(err)
+	p, _, ret := query(h, udat.SubHandleRMR, mask&^C.DAT_RMR_FIELD_ALL == 0, out != nil, (*udat.RMR).Query)
+	if ret != C.DAT_SUCCESS {
+		return ret
 	}
 	*out = C.DAT_RMR_PARAM{
 		ia_handle: handleOf(p.IA), pz_handle: handleOf(p.PZ), mem_priv: C.DAT_MEM_PRIV_FLAGS(p.Privileges),
@@ -226,13 +187,7 @@ func godat_rmr_query(h C.DAT_RMR_HANDLE, mask C.DAT_RMR_PARAM_MASK, out *C.DAT_R
 }
 
 //export godat_rmr_free
-func godat_rmr_free(h C.DAT_RMR_HANDLE) C.DAT_RETURN {
-	rmr, e := find[*udat.RMR](h)
-	if e == nil {
-		return badHandle(udat.SubHandleRMR)
-	}
-	return e.freed(rmr.Free())
-}
+func godat_rmr_free(h C.DAT_RMR_HANDLE) C.DAT_RETURN { return free[*udat.RMR](h, udat.SubHandleRMR) }
 
 //export godat_srq_create
 func godat_srq_create(h C.DAT_IA_HANDLE, pzHandle C.DAT_PZ_HANDLE, attr *C.DAT_SRQ_ATTR,
@@ -257,18 +212,9 @@ func godat_srq_create(h C.DAT_IA_HANDLE, pzHandle C.DAT_PZ_HANDLE, attr *C.DAT_S
 
 //export godat_srq_query
 func godat_srq_query(h C.DAT_SRQ_HANDLE, mask C.DAT_SRQ_PARAM_MASK, out *C.DAT_SRQ_PARAM) C.DAT_RETURN {
-	srq, e := find[*udat.SRQ](h)
-	switch {
-	case e == nil:
-		return badHandle(udat.SubHandleSRQ)
-	case mask&^C.DAT_SRQ_FIELD_ALL != 0:
-		return badArgument(2)
-	case out == nil:
-		return badArgument(3)
-	}
-	p, err := srq.Query()
-	if err != nil {
-		return code(err)
+	p, _, ret := query(h, udat.SubHandleSRQ, mask&^C.DAT_SRQ_FIELD_ALL == 0, out != nil, (*udat.SRQ).Query)
+	if ret != C.DAT_SUCCESS {
+		return ret
 	}
 	*out = C.DAT_SRQ_PARAM{
 		ia_handle: handleOf(p.IA), srq_state: C.DAT_SRQ_STATE_OPERATIONAL, pz_handle: handleOf(p.PZ),
@@ -281,29 +227,15 @@ func godat_srq_query(h C.DAT_SRQ_HANDLE, mask C.DAT_SRQ_PARAM_MASK, out *C.DAT_S
 	return C.DAT_SUCCESS
 }
 
-func onSRQ(h C.DAT_SRQ_HANDLE, call func(*udat.SRQ) error) C.DAT_RETURN {
-	srq, e := find[*udat.SRQ](h)
-	if e == nil {
-		return badHandle(udat.SubHandleSRQ)
-	}
-	return code(call(srq))
-}
-
 //export godat_srq_resize
 func godat_srq_resize(h C.DAT_SRQ_HANDLE, n C.DAT_COUNT) C.DAT_RETURN {
-	return onSRQ(h, func(srq *udat.SRQ) error { return srq.Resize(int(n)) })
+	return on(h, udat.SubHandleSRQ, func(srq *udat.SRQ) error { return srq.Resize(int(n)) })
 }
 
 //export godat_srq_set_lw
 func godat_srq_set_lw(h C.DAT_SRQ_HANDLE, low C.DAT_COUNT) C.DAT_RETURN {
-	return onSRQ(h, func(srq *udat.SRQ) error { return srq.SetLW(int(low)) })
+	return on(h, udat.SubHandleSRQ, func(srq *udat.SRQ) error { return srq.SetLW(int(low)) })
 }
 
 //export godat_srq_free
-func godat_srq_free(h C.DAT_SRQ_HANDLE) C.DAT_RETURN {
-	srq, e := find[*udat.SRQ](h)
-	if e == nil {
-		return badHandle(udat.SubHandleSRQ)
-	}
-	return e.freed(srq.Free())
-}
+func godat_srq_free(h C.DAT_SRQ_HANDLE) C.DAT_RETURN { return free[*udat.SRQ](h, udat.SubHandleSRQ) }

@@ -49,7 +49,7 @@ func (e *entry) region(context uint32) *udat.LMR {
 func (e *entry) remote(r *C.DAT_RMR_TRIPLET, n uint64, read bool) udat.RMRTriplet {
 	t := udat.RMRTriplet{RMRContext: uint32(r.rmr_context), TargetAddress: uint64(r.virtual_address),
 		SegmentLength: uint64(r.segment_length)}
-	if !e.ia.strict && (t.SegmentLength == 0 || t.SegmentLength < n && !read || t.SegmentLength > n) {
+	if !e.ia.strict && (!read || t.SegmentLength == 0 || t.SegmentLength > n) {
 		t.SegmentLength = n
 	}
 	return t
