@@ -12,6 +12,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 )
@@ -71,22 +72,14 @@ func noLeaks(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		var stacks string
+		var stacks []string
 		for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
-			if stacks = ours(); stacks == "" {
+			if stacks = leaktest.OfLibrary(); len(stacks) == 0 {
 				return
 			}
 		}
-		t.Errorf("goroutines left behind:\n%s", stacks)
+		t.Errorf("goroutines left behind:\n%s", strings.Join(stacks, "\n\n"))
 	})
-}
-
-// ours gives the stacks of goroutines that the library started.
-func ours() string {
-	return strings.Join(slices.DeleteFunc(goroutines(), func(g string) bool {
-		_, by, _ := strings.Cut(g, "created by ")
-		return !strings.Contains(by, "godat/") || strings.Contains(by, "_test.")
-	}), "\n\n")
 }
 
 // open opens an adapter that is closed, abruptly if need be, when the test ends.

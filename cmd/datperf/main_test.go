@@ -18,10 +18,12 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"datperf": main})
+	testscript.Main(leaktest.M{M: m}, map[string]func(){"datperf": main})
 }
 
 func TestScripts(t *testing.T) {

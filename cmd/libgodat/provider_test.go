@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/leaktest"
 )
 
 // The provider as programs see it: unmodified libdat2 loads it. mem0 connects within one process,
@@ -45,7 +47,7 @@ var provider = sync.OnceValues(func() (dir string, err error) {
 })
 
 func TestMain(m *testing.M) {
-	status := m.Run()
+	status := leaktest.M{M: m}.Run()
 	if built {
 		dir, _ := provider()
 		os.RemoveAll(dir)

@@ -9,8 +9,11 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/udat"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // onEach runs a test inside this process, and on the device that the environment names.
 func onEach(t *testing.T, test func(t *testing.T, device string)) {

@@ -6,7 +6,11 @@ import (
 	"testing"
 
 	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestHTTP runs the example inside this process, and on the device that the environment names.
 func TestHTTP(t *testing.T) {

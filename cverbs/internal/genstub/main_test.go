@@ -5,7 +5,11 @@ import (
 	"testing"
 
 	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // stub.go exports what the linux && cgo build exports: it equals what genstub generates now.
 func TestStubIsUpToDate(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/godat/godat/internal/leaktest"
 )
 
 const role = "GODAT_EXAMPLE" // is set in processes that are the example itself
@@ -26,7 +28,7 @@ func Main(m *testing.M, example func()) {
 		example()
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	leaktest.Main(m)
 }
 
 // Device returns the device of GODAT_TEST_DEVICE, and skips the test without one.

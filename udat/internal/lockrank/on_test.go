@@ -7,7 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/godat/godat/internal/leaktest"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 type low struct{}
 type high struct{}

@@ -1,0 +1,150 @@
+// Package leaktest fails a test program that leaves goroutines or descriptors behind.
+//
+//	func TestMain(m *testing.M) { leaktest.Main(m) }
+package leaktest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// patience bounds the wait for what ends after the tests. Who runs many broken versions of the
+// library shortens it.
+var patience = func() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("GODAT_TEST_PATIENCE")); err == nil {
+		return d
+	}
+	return 60 * time.Second
+}()
+
+// Main runs the tests of a package and ends the process.
+func Main(m *testing.M) { os.Exit(M{m}.Run()) }
+
+// M is a testing.M whose Run checks for leaks.
+type M struct{ *testing.M }
+
+// Run runs the tests. If they pass and leave goroutines or open descriptors behind, it prints them,
+// with the stack of each goroutine and the call that started it, and returns 1.
+func (m M) Run() int {
+	startPoller()
+	before := append(descriptors(), keptDescriptors()...)
+	code := m.M.Run()
+	if code != 0 || flag.Lookup("test.fuzz").Value.String() != "" {
+		return code
+	}
+	if left := left(before, patience); len(left) > 0 {
+		fmt.Printf("FAIL: left behind by the tests, %v after their end:\n%s\n", patience, strings.Join(counted(left), "\n\n"))
+		return 1
+	}
+	return 0
+}
+
+// counted joins what is equal.
+func counted(list []string) []string {
+	slices.Sort(list)
+	var once []string
+	for len(list) > 0 {
+		n := 1
+		for n < len(list) && list[n] == list[0] {
+			n++
+		}
+		once = append(once, fmt.Sprintf("%d: %s", n, list[0]))
+		list = list[n:]
+	}
+	return once
+}
+
+// left returns the goroutines and the descriptors beyond before that are still there after limit.
+func left(before []string, limit time.Duration) (list []string) {
+	for until := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+		list = append(Goroutines(), slices.DeleteFunc(more(descriptors(), before), ofLoopDevice)...)
+		if len(list) == 0 || time.Now().After(until) {
+			return list
+		}
+	}
+}
+
+// Goroutines returns the stacks of all goroutines but the caller's and that of os/signal, which
+// never ends.
+func Goroutines() []string {
+	buf := make([]byte, 16<<20)
+	all := strings.Split(strings.TrimSpace(string(buf[:runtime.Stack(buf, true)])), "\n\n")
+	return slices.DeleteFunc(all[1:], func(stack string) bool {
+		return strings.Contains(stack, "created by os/signal.")
+	})
+}
+
+// OfLibrary returns the stacks of the goroutines that packages of this module started, tests not
+// included.
+func OfLibrary() []string {
+	return slices.DeleteFunc(Goroutines(), func(stack string) bool {
+		_, by, _ := strings.Cut(stack, "created by ")
+		return !strings.Contains(by, "godat/") || strings.Contains(by, "_test.")
+	})
+}
+
+// startPoller makes the runtime open the descriptors of its poller, which it keeps.
+func startPoller() {
+	if r, w, err := os.Pipe(); err == nil {
+		r.Close()
+		w.Close()
+	}
+}
+
+// descriptors returns what each open descriptor of the process is; nothing where there is no /proc.
+func descriptors() []string {
+	var list []string
+	links, _ := filepath.Glob("/proc/self/fd/*")
+	for _, l := range links {
+		if name, err := os.Readlink(l); err == nil {
+			list = append(list, "descriptor of "+name)
+		}
+	}
+	return list
+}
+
+// keptDescriptors are those that the libraries below open once and keep: librdmacm's context of
+// each device, with its channel of events, and the eventfds that end what blocks a thread.
+func keptDescriptors() []string {
+	list, _ := filepath.Glob("/dev/infiniband/uverbs*")
+	for range list {
+		list = append(list, "anon_inode:[infinibandevent]")
+	}
+	for range runtime.GOMAXPROCS(0) / 2 {
+		list = append(list, "anon_inode:[eventfd]")
+	}
+	for i := range list {
+		list[i] = "descriptor of " + list[i]
+	}
+	return list
+}
+
+// ofLoopDevice reports whether a descriptor may be one that the loop device keeps until the process
+// ends: its memory, and of each process that it has met a pidfd and the eventfds of completion
+// channels.
+func ofLoopDevice(descriptor string) bool {
+	if strings.Contains(descriptor, "/memfd:loop device") {
+		return true
+	}
+	return strings.Contains(os.Getenv("GODAT_TEST_DEVICE"), "loop0") &&
+		(strings.Contains(descriptor, "[pidfd]") || strings.Contains(descriptor, "[eventfd]"))
+}
+
+// more returns what now has beyond before.
+func more(now, before []string) []string {
+	before = slices.Clone(before)
+	return slices.DeleteFunc(now, func(s string) bool {
+		i := slices.Index(before, s)
+		if i >= 0 {
+			before = slices.Delete(before, i, i+1)
+		}
+		return i >= 0
+	})
+}

@@ -1,0 +1,36 @@
+package leaktest
+
+import (
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+// A goroutine is reported with the function that started it, a descriptor with its file, and
+// neither when it has ended.
+func TestLeft(t *testing.T) {
+	before := descriptors()
+	running := len(Goroutines()) // of package testing
+	stop := make(chan struct{})
+	go func() { <-stop }()
+	f, err := os.Open("leaktest.go")
+	assert.NilError(t, err)
+	report := strings.Join(left(before, 0), "\n")
+	assert.Assert(t, strings.Contains(report, "created by github.com/godat/godat/internal/leaktest.TestLeft"), report)
+	if runtime.GOOS == "linux" {
+		assert.Assert(t, strings.Contains(report, "descriptor of "+f.Name()) ||
+			strings.Contains(report, "/leaktest/leaktest.go"), report)
+	}
+	assert.NilError(t, f.Close())
+	close(stop)
+	for until := time.Now().Add(patience); len(Goroutines()) > running; time.Sleep(time.Millisecond) {
+		assert.Assert(t, time.Now().Before(until))
+	}
+	assert.Equal(t, len(more(descriptors(), before)), 0)
+}
