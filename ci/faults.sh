@@ -15,7 +15,7 @@ cd "$here/.."
 page=docs/reliability.md args=() long=false
 while [ $# -gt 0 ]; do
   case $1 in
-    --long) long=true; args+=(-long); shift ;;
+    --long) long=true; args+=(-long -soak 30m); shift ;;
     --run) args+=(-run "$2"); page=out/faults/page.md; shift 2 ;;
     --page) page=$2; shift 2 ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;

@@ -16,6 +16,7 @@ import (
 func TestScenarios(t *testing.T) {
 	r, problems := newRunner("mem0", "", 1)
 	assert.Equal(t, len(problems), 0, "%v", problems)
+	r.soak = 3 * time.Second
 	for i := range scenarios {
 		s := &scenarios[i]
 		if s.rounds["mem"][0] == 0 {
@@ -125,4 +126,29 @@ func TestPage(t *testing.T) {
 	for _, want := range []string{s.promise, "| 7, 3ms |", "**FAILED** in 2", "it hangs"} {
 		assert.Assert(t, strings.Contains(string(text), want), want)
 	}
+}
+
+// TestFlat checks that a soak notices what grows, and nothing else.
+func TestFlat(t *testing.T) {
+	soak := func(name string, count func(i int) int) []sample {
+		samples := make([]sample, soakSamples)
+		for i := range samples {
+			samples[i] = sample{time.Duration(i) * 6 * time.Second, baseline{name: count(i)}}
+		}
+		return samples
+	}
+	assert.NilError(t, flat(soak("descriptors", func(i int) int { return 30 + i%3 })))
+	assert.NilError(t, flat(soak("descriptors", func(i int) int { return 100 - i })))
+	assert.ErrorContains(t, flat(soak("descriptors", func(i int) int { return 30 + i/10 })), "descriptors: 41, at first 3")
+	assert.ErrorContains(t, flat(soak("KiB resident", func(i int) int { return 30_000 + 500*i })), "KiB resident")
+	assert.ErrorContains(t, flat(soak("KiB pinned", func(i int) int { return i / 100 })), "KiB pinned")
+	assert.ErrorContains(t, flat(nil), "samples")
+	figure := filepath.Join(t.TempDir(), "soak.svg")
+	res := result{Fabric: "mem0", soaked: soaked{Samples: soak("descriptors", func(int) int { return 7 })[:50]}}
+	assert.Assert(t, !drawSoak(figure, []result{res}), "five minutes make no figure")
+	res.Samples = soak("descriptors", func(int) int { return 7 })
+	assert.Assert(t, drawSoak(figure, []result{res}))
+	text, err := os.ReadFile(figure)
+	assert.NilError(t, err)
+	assert.Assert(t, strings.Contains(string(text), "at most 7, last 7"))
 }

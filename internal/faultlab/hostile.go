@@ -227,35 +227,45 @@ func (k *attack) region(name string, pz *udat.PZ, priv udat.MemPriv) (*memory, u
 // attacking is a scenario: operations of a hostile peer on a connection of its own, while the links
 // of the round carry traffic, which must go on.
 func attacking(operations func(*attack) error) func(*round) error {
-	return func(r *round) (err error) {
-		k := &attack{r: r}
-		defer func() {
-			for _, s := range []*side{k.a, k.v} {
-				err = errors.Join(err, s.close())
-			}
-		}()
-		if k.v, err = newSide(r.device, "grant"); err != nil {
-			return err
-		}
-		if k.a, err = newSide(r.device, "attacker"); err != nil {
-			return err
-		}
-		k.granted = k.v.mem
-		set(k.granted.buf, secretByte)
-		if err := k.permitted(); err != nil {
-			return fmt.Errorf("the control: %w", err)
-		}
-		if err := operations(k); err != nil {
-			return err
-		}
-		if err := k.unchanged(); err != nil {
-			return err
-		}
-		if err := r.traffic(50); err != nil {
-			return fmt.Errorf("the other connections: %w", err)
-		}
-		return r.leave()
+	return func(r *round) error {
+		return attacked(r, func(k *attack) error { return k.run(operations) })
 	}
+}
+
+// attacked opens both adapters of an attack for do.
+func attacked(r *round, do func(*attack) error) (err error) {
+	k := &attack{r: r}
+	defer func() {
+		for _, s := range []*side{k.a, k.v} {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if k.v, err = newSide(r.device, "grant"); err != nil {
+		return err
+	}
+	if k.a, err = newSide(r.device, "attacker"); err != nil {
+		return err
+	}
+	k.granted = k.v.mem
+	set(k.granted.buf, secretByte)
+	return do(k)
+}
+
+func (k *attack) run(operations func(*attack) error) error {
+	r := k.r
+	if err := k.permitted(); err != nil {
+		return fmt.Errorf("the control: %w", err)
+	}
+	if err := operations(k); err != nil {
+		return err
+	}
+	if err := k.unchanged(); err != nil {
+		return err
+	}
+	if err := r.traffic(50); err != nil {
+		return fmt.Errorf("the other connections: %w", err)
+	}
+	return r.leave()
 }
 
 func wrongKeys(k *attack) error {

@@ -35,6 +35,7 @@ func run() error {
 	file := flag.String("json", "", "write the results to this `file`")
 	page := flag.String("page", "", "write this `page` from the results given, and their sum to standard output")
 	seed := flag.Uint64("seed", 1, "of the random moments")
+	soak := flag.Duration("soak", 20*time.Second, "how long the soak lasts")
 	rounds := flag.Int("rounds", 0, "of every scenario; 0: as the table says")
 	flag.Parse()
 	switch {
@@ -52,7 +53,7 @@ func run() error {
 	if r == nil || len(problems) > 0 {
 		return fmt.Errorf("the first round on %s: %s", device, strings.Join(problems, "; "))
 	}
-	r.long = *long
+	r.long, r.soak = *long, *soak
 	form := 0
 	if *long {
 		form = 1

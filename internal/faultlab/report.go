@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -107,6 +108,9 @@ func writePage(path string, files []string) error {
 			fmt.Fprintf(&b, " %d, %v |", res.Rounds, res.Worst.Round(time.Millisecond))
 		}
 		fmt.Fprintf(&b, " %v |\n", s.within)
+	}
+	if figure := filepath.Join(filepath.Dir(path), "soak.svg"); drawSoak(figure, results) {
+		b.WriteString("\n![What a soak has in use over its time](soak.svg)\n")
 	}
 	if len(broken) > 0 {
 		b.WriteString("\n## Failed\n\n")

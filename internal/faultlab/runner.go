@@ -79,6 +79,8 @@ type runner struct {
 	iwarp  bool
 	long   bool
 	seed   uint64
+	soak   time.Duration // how long it lasts
+	soaked soaked        // what it has shown
 }
 
 // stopped is how long a peer stands still.
@@ -99,8 +101,9 @@ type result struct {
 	Worst                        time.Duration // from the cause to the last event
 	Within                       time.Duration
 	Messages                     uint64
-	Problems                     []string
-	Took                         time.Duration
+	soaked
+	Problems []string
+	Took     time.Duration
 }
 
 // run runs the rounds of a scenario.
@@ -121,6 +124,7 @@ func (r *runner) run(s *scenario, rounds int) result {
 			processBase = process() // with the pipes of the process that stays
 		}
 		problems, worst, messages := r.round(s, n, p)
+		res.soaked, r.soaked = r.soaked, soaked{}
 		if s.kills {
 			p.close()
 			if left := kernelBase.settle(func() baseline { return kernel(r.device) }); left != "" {
