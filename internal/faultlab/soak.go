@@ -45,7 +45,8 @@ func soakSlack(name string, first int) int {
 
 // soak mixes load with connects and disconnects, while the links of the round carry traffic: each
 // cycle connects, reads and writes, registers, disconnects in one of three ways, and frees; every
-// tenth makes everything anew, adapters too. What the process and the kernel have in use stays flat.
+// tenth makes everything anew, adapters too. What the process and the kernel have in use stays
+// flat.
 func soak(r *round) error {
 	began := time.Now()
 	var samples []sample
@@ -174,8 +175,8 @@ var soakGroup = []scenario{
 		rounds: map[string][2]int{"mem": {1, 1}, "rxe": {1, 1}, "siw": {1, 1}}},
 }
 
-// drawSoak draws the longest soak of at least ten minutes, and reports whether there is a figure, of
-// now or of an earlier run.
+// drawSoak draws the longest soak of at least ten minutes, and reports whether there is a figure,
+// of now or of an earlier run.
 func drawSoak(path string, results []result) bool {
 	var longest result
 	length := 10*time.Minute - 10*time.Second // the last sample comes before the end
@@ -199,10 +200,11 @@ func soakFigure(res result) []byte {
 	names := slices.Sorted(maps.Keys(samples[0].Count))
 	height := 40 + len(names)*(strip+gap) + 20
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n",
-		left+width+20, height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" `, left+width+20, height)
+	fmt.Fprintf(&b, `font-family="sans-serif" font-size="12">`+"\n")
 	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="white"/>`+"\n")
-	fmt.Fprintf(&b, `<text x="10" y="22" font-size="14">Soak on %s: %v, %d connections made and ended, %d messages</text>`+"\n",
+	fmt.Fprintf(&b, `<text x="10" y="22" font-size="14">`)
+	fmt.Fprintf(&b, "Soak on %s: %v, %d connections made and ended, %d messages</text>\n",
 		res.Fabric, end.Round(time.Second), res.Cycles, res.Messages)
 	for i, name := range names {
 		top := 40 + i*(strip+gap)
