@@ -20,12 +20,12 @@ import (
 // planFlags are the flags that make a plan. The plan has every combination of the values of list
 // flags.
 type planFlags struct {
-	tests, modes, layers, directions, polls []string
-	sizes                                   string
-	qps, depths, batches                    []int
-	repeats                                 int
-	duration, spin, interval, stall         time.Duration
-	base                                    result.Case
+	tests, modes, layers, transports, directions, polls []string
+	sizes, memory                                       string
+	qps, depths, batches                                []int
+	repeats                                             int
+	duration, spin, interval, stall                     time.Duration
+	base                                                result.Case
 }
 
 func (p *planFlags) register(c *cobra.Command) {
@@ -41,6 +41,8 @@ func (p *planFlags) register(c *cobra.Command) {
 		list(f, &p.tests, "test", "t", result.Send, "`tests`", result.AllTests)
 		list(f, &p.modes, "mode", "m", result.Latency, "`modes`, latency or bandwidth", result.Modes)
 		list(f, &p.layers, "layer", "l", result.UDAT, "through which `libraries`", result.Layers)
+		list(f, &p.transports, "transport", "", result.RC,
+			"reliable connections, or with cverbs unreliable ones (uc) or datagrams (ud): `transports`", result.Transports)
 		list(f, &p.directions, "direction", "", result.Out, "who initiates, the client (out), the server (in): `directions`",
 			result.Directions)
 		f.StringVarP(&p.sizes, "size", "s", "", "message `sizes`: 64, 4K, 1M, a list, a sweep in powers of two (2-1M), "+
@@ -86,6 +88,9 @@ func (p *planFlags) register(c *cobra.Command) {
 		f.IntVar(&p.base.Buffers, "buffers", 0, "messages of a queue pair go through this `number` of buffers at each end "+
 			"(default one for each that may be outstanding)")
 		f.BoolVar(&p.base.HugePages, "hugepages", false, "registered memory of huge pages, at both ends")
+		f.StringVar(&p.memory, "memory", memoryHost,
+			"`kind` of the registered memory, at both ends: host, huge (as --hugepages), "+
+				"or dmabuf:PROVIDER (cverbs; udmabuf, or a heap in /dev/dma_heap)")
 		computed(f, "inline")
 	})
 	addFlags(c, "Path", func(f *pflag.FlagSet) { registerKnobs(f, &p.base.Knobs) })
@@ -128,6 +133,15 @@ func (p *planFlags) plan() (engine.Plan, error) {
 			return plan, usagef("--size: %w", err)
 		}
 	}
+	switch provider, isDMABuf := strings.CutPrefix(p.memory, "dmabuf:"); {
+	case p.memory == memoryHost:
+	case p.memory == "huge":
+		p.base.HugePages = true
+	case isDMABuf && provider != "":
+		p.base.DMABuf = provider
+	default:
+		return plan, usagef("--memory %q: must be host, huge, or dmabuf:PROVIDER", p.memory)
+	}
 	p.base.Duration, p.base.Spin = result.Seconds(p.duration), result.Seconds(p.spin)
 	p.base.Interval, p.base.Stall = result.Seconds(p.interval), result.Seconds(p.stall)
 	all := func(given, values []string) []string {
@@ -139,6 +153,9 @@ func (p *planFlags) plan() (engine.Plan, error) {
 	cases := []result.Case{p.base}
 	cases = multiply(cases, all(p.modes, result.Modes), func(c *result.Case, v string) { c.Mode = v })
 	cases = multiply(cases, all(p.tests, result.Tests), func(c *result.Case, v string) { c.Test = v })
+	cases = multiply(cases, all(p.transports, result.Transports), func(c *result.Case, v string) {
+		c.Transport = strings.TrimPrefix(v, result.RC)
+	})
 	cases = multiply(cases, all(p.directions, result.Directions), func(c *result.Case, v string) { c.Direction = v })
 	cases = multiply(cases, all(p.polls, result.Polls), func(c *result.Case, v string) { c.Poll = v })
 	cases = multiply(cases, p.qps, func(c *result.Case, v int) { c.QPs = v })
@@ -163,6 +180,9 @@ func (p *planFlags) plan() (engine.Plan, error) {
 	}
 	return plan, nil
 }
+
+// memoryHost is the default of --memory.
+const memoryHost = "host"
 
 // maxCases bounds a plan.
 const maxCases = 10000

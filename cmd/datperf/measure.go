@@ -40,17 +40,17 @@ func (a *app) client() *cobra.Command {
 		if err := checkPeer(*peer); err != nil {
 			return nil, err
 		}
-		if *peer == peerPerftest {
+		if *peer != peerDatperf {
 			if !c.Flags().Changed("port") {
 				control.port = perftestPort
 			}
 			if control.secret != "" {
-				return nil, usagef("--secret with --peer perftest: its exchange is never encrypted")
+				return nil, usagef("--secret with --peer %s: its exchange is never encrypted", *peer)
 			}
 			if _, err := control.check(); err != nil {
 				return nil, err
 			}
-			return a.perftestPeer(cl, plan, args, control.port)
+			return a.perftestPeer(cl, plan, args, control.port, *peer)
 		}
 		if err := engine.ThreadsPlan(&plan, *threads); err != nil {
 			return nil, &usageError{err}

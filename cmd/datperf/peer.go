@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"strconv"
@@ -11,24 +12,30 @@ import (
 
 // The programs that datperf measures against.
 const (
-	peerDatperf  = "datperf"
-	peerPerftest = "perftest"
+	peerDatperf    = "datperf"
+	peerPerftest   = "perftest"
+	peerPerftestCM = "perftest-R" // connected by the connection manager
 )
 
-const peerUsage = "`program` at the other end: datperf, or perftest for its ib_send_lat and its like"
+const peerUsage = "`program` at the other end: datperf, perftest for its ib_send_lat and its like, " +
+	"or perftest-R for those with -R"
 
 func checkPeer(peer string) error {
-	if peer != peerDatperf && peer != peerPerftest {
-		return usagef("--peer %q: must be %s or %s", peer, peerDatperf, peerPerftest)
+	if peer != peerDatperf && peer != peerPerftest && peer != peerPerftestCM {
+		return usagef("--peer %q: must be %s, %s or %s", peer, peerDatperf, peerPerftest, peerPerftestCM)
 	}
 	return nil
 }
 
 // perftestPeer measures against one of perftest's programs: as its client, or without an argument
 // as the server of one client.
-func (a *app) perftestPeer(cl *engine.Client, plan engine.Plan, args []string, port int) (*result.Document, error) {
+func (a *app) perftestPeer(cl *engine.Client, plan engine.Plan, args []string, port int,
+	peer string) (*result.Document, error) {
 	if err := engine.PerftestPlan(&plan); err != nil {
 		return nil, &usageError{err}
+	}
+	if peer == peerPerftestCM {
+		return a.perftestCM(cl, plan, args, port)
 	}
 	if len(args) > 0 {
 		conn, err := engine.DialPerftest(a.ctx, args[0], port)
@@ -58,6 +65,10 @@ func (a *app) perftestPeer(cl *engine.Client, plan engine.Plan, args []string, p
 	if err != nil {
 		return nil, err
 	}
+	return a.servePerftest(cl, conn, plan)
+}
+
+func (a *app) servePerftest(cl *engine.Client, conn net.Conn, plan engine.Plan) (*result.Document, error) {
 	doc, err := cl.Perftest(a.ctx, conn, plan, true)
 	if err == nil && len(doc.Runs) == 0 {
 		fmt.Fprintf(a.stderr, "%v is served; it has the figures\n", conn.RemoteAddr())
@@ -65,10 +76,37 @@ func (a *app) perftestPeer(cl *engine.Client, plan engine.Plan, args []string, p
 	return doc, err
 }
 
+// perftestCM is perftestPeer over the connection manager.
+func (a *app) perftestCM(cl *engine.Client, plan engine.Plan, args []string, port int) (*result.Document, error) {
+	ctx, cancel := context.WithCancel(a.ctx)
+	defer cancel()
+	if len(args) > 0 {
+		conn, err := cl.PerftestCM(ctx, args[0], port)
+		if err != nil {
+			return nil, err
+		}
+		return cl.Perftest(a.ctx, conn, plan, false)
+	}
+	fmt.Fprintf(a.stderr, "waiting for one of perftest's programs with -R on port %d\n", port)
+	go func() {
+		select {
+		case <-a.finish.now:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	conn, err := cl.PerftestCM(ctx, "", port)
+	if err != nil {
+		return nil, err
+	}
+	return a.servePerftest(cl, conn, plan)
+}
+
 // runPerftest is runPlan against one of perftest's programs.
-func (a *app) runPerftest(cl engine.Client, plan engine.Plan, out *outputs, args []string, port int) error {
+func (a *app) runPerftest(cl engine.Client, plan engine.Plan, out *outputs, args []string, port int,
+	peer string) error {
 	return a.runPlan(cl, plan, out, args,
 		func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error) {
-			return a.perftestPeer(cl, plan, args, port)
+			return a.perftestPeer(cl, plan, args, port, peer)
 		})
 }

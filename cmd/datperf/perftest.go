@@ -31,6 +31,7 @@ type perftestFlags struct {
 	gid                                   *result.Knob
 	knobs                                 result.Knobs
 	peer                                  string
+	cm                                    bool
 }
 
 // perftestRefused are flags of perftest's programs that datperf refuses, with the reason.
@@ -43,8 +44,8 @@ var perftestRefused = []struct {
 	{"pkey_index", "", false, "the connection manager takes the path's"},
 	{"dualport", "O", true, "one port at a time: run one datperf for each"},
 	{"vector", "X", false, "the device's completion vectors are not to be chosen here"},
-	{"mcg", "g", true, "only RC is supported"},
-	{"MGID", "M", false, "only RC is supported"},
+	{"mcg", "g", true, "there is no multicast here"},
+	{"MGID", "M", false, "there is no multicast here"},
 	{"report-cycles", "C", true, "times are those of the kernel's clock, in microseconds"},
 	{"report-histogram", "H", true, "single results are not kept; datperf client --json has the distribution"},
 	{"report-unsorted", "U", true, "single results are not kept; datperf client --json has the distribution"},
@@ -71,7 +72,7 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 	f.BoolVarP(&p.both, "bidirectional", "b", false, "both directions")
 	f.BoolVarP(&p.events, "events", "e", false, "event-driven")
 	f.BoolVar(&p.srq, "use-srq", false, "shared receive queue")
-	f.StringVarP(&p.connection, "connection", "c", "RC", "RC, the only one here")
+	f.StringVarP(&p.connection, "connection", "c", "RC", "RC, UC or UD")
 	f.StringVarP(&p.atomic, "atomic_type", "A", "FETCH_AND_ADD", "FETCH_AND_ADD or CMP_AND_SWAP")
 	f.BoolVar(&p.reversed, "reversed", false, "the server sends")
 	f.BoolVar(&p.huge, "use_hugepages", false, "memory of huge pages")
@@ -90,7 +91,7 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 	knob(&p.knobs.Retry, "retry_count", "", "how often a request without an acknowledgement is sent again")
 	f.BoolVar(&p.gbits, "report_gbits", false, "Gb/sec instead of MiB/sec")
 	f.BoolP("CPU-freq", "F", false, "accepted: clocks are those of the kernel")
-	f.BoolP("rdma_cm", "R", false, "accepted: always so")
+	f.BoolVarP(&p.cm, "rdma_cm", "R", false, "connect by the connection manager; always so without --peer perftest")
 	f.BoolP("com_rdma_cm", "z", false, "accepted: always so")
 	f.BoolP("noPeak", "N", false, "accepted: the peak is that of the intervals, and costs nothing")
 	f.Bool("use_old_post_send", false, "accepted: always so")
@@ -109,8 +110,8 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 	plan := engine.Plan{Repeats: 1}
 	switch {
-	case p.connection != "RC":
-		return plan, usagef("--connection %s: only RC is supported", p.connection)
+	case !slices.Contains(result.Transports, strings.ToLower(p.connection)):
+		return plan, usagef("--connection %s: must be RC, UC or UD", p.connection)
 	case p.both && p.reversed:
 		return plan, usagef("--bidirectional and --reversed: only one of them")
 	case p.all && p.size != "":
@@ -122,6 +123,7 @@ func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 	c.Test, c.Mode, c.Layer, c.QPs, c.SRQ, c.ReadDepth = test, mode, p.layer, p.qps, p.srq, p.reads
 	c.Iters, c.Duration = int64(p.iters), result.Seconds(time.Duration(p.seconds)*time.Second)
 	c.Signal, c.Inline = p.mod, p.inline
+	c.Transport = strings.TrimPrefix(strings.ToLower(p.connection), result.RC)
 	if strings.HasPrefix(strings.ToUpper(p.atomic), "CMP") && c.Atomic() {
 		c.Test = result.CmpSwap
 	}
@@ -226,6 +228,12 @@ func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 		if err := checkPeer(p.peer); err != nil {
 			return err
 		}
+		if p.cm && p.peer == peerPerftest {
+			p.peer = peerPerftestCM
+		}
+		if f.Changed("com_rdma_cm") && p.peer == peerPerftest {
+			return usagef("--com_rdma_cm with --peer perftest: not supported; use -R, or neither")
+		}
 		if len(args) == 0 && p.peer == peerDatperf {
 			return a.serve(&engine.Server{Device: device, GID: p.gid, Clients: 1}, "", "", &control)
 		}
@@ -235,8 +243,8 @@ func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 		}
 		out := &outputs{perftest: true, gbits: p.gbits, limits: p.limits()}
 		client := engine.Client{Device: device, GID: p.gid}
-		if p.peer == peerPerftest {
-			return a.runPerftest(client, plan, out, args, p.port)
+		if p.peer != peerDatperf {
+			return a.runPerftest(client, plan, out, args, p.port, p.peer)
 		}
 		return a.runPlan(client, plan, out, args,
 			func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error) {

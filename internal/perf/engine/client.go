@@ -300,6 +300,12 @@ func able(c *result.Case, who string, f *result.Facts) error {
 	case c.Layer == result.Cverbs && f.Fabric != fabricVerbs:
 		return fmt.Errorf("--layer cverbs: the %s's device %s has no verbs beneath it; use --layer udat, or a verbs device",
 			who, f.Device)
+	case c.Lossy() && iwarp:
+		return fmt.Errorf("--transport %s: the %s's device %s is iWARP, which is reliable and connected", c.Transport, who,
+			f.Device)
+	case c.Transport == result.UD && f.MTU > 0 && c.Size > f.MTU:
+		return fmt.Errorf("--size %d with --transport ud: a datagram is one packet; the MTU of the %s's device %s is %d",
+			c.Size, who, f.Device, f.MTU)
 	case c.Atomic() && f.Atomics == noAtomics:
 		return fmt.Errorf("--test %s: the %s's device %s has no atomics", c.Test, who, f.Device)
 	case c.Test == result.WriteImm && iwarp:

@@ -21,7 +21,7 @@ import (
 
 // Protocol is the version of the messages between client and server. Ends with different versions
 // refuse to measure.
-const Protocol = 4
+const Protocol = 5
 
 // magic begins the conversation, so that a connection that is not datperf's is recognized.
 const magic = "datperf"

@@ -13,6 +13,9 @@ const slotBudget = 64 << 20
 // memoryLimit is the most memory that a case may register at one end.
 const memoryLimit = 4 << 30
 
+// datagramHeader is what a receive of a datagram has before the message: its global routing header.
+const datagramHeader = 40
+
 // area is the range of the registered memory for slots of one kind, the same number for each queue
 // pair.
 type area struct {
@@ -44,6 +47,9 @@ type layout struct {
 
 func layoutOf(c *result.Case) (layout, error) {
 	stride := (c.Size + 63) &^ 63
+	if c.Transport == result.UD {
+		stride = (c.Size + datagramHeader + 63) &^ 63
+	}
 	most := max(1, slotBudget/(stride*c.QPs))
 	if c.Buffers > 0 {
 		most = c.Buffers

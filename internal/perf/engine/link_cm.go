@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/internal/perf/result"
 )
 
 // minRNRTimer is the pause of a sender after "receiver not ready", as in udat: code 12 is 0.64 ms.
@@ -29,7 +30,7 @@ func (l *cverbsLink) listen() (netip.AddrPort, error) {
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	if err := id.BindAddr(netip.AddrPortFrom(l.addr, 0)); err != nil {
+	if err := id.BindAddr(netip.AddrPortFrom(l.addr, l.port)); err != nil {
 		return netip.AddrPort{}, err
 	}
 	if err := id.Listen(len(l.qps) + 8); err != nil {
@@ -40,7 +41,7 @@ func (l *cverbsLink) listen() (netip.AddrPort, error) {
 }
 
 func (l *cverbsLink) accept(ctx context.Context, token uint64) error {
-	for up := 0; up < len(l.qps); {
+	for up, requests := 0, 0; up < len(l.qps); {
 		ev, err := l.ch.GetContext(ctx)
 		if err != nil {
 			return fmt.Errorf("waiting for the client's connections, %d of %d are there: %w", up, len(l.qps), err)
@@ -50,6 +51,11 @@ func (l *cverbsLink) accept(ctx context.Context, token uint64) error {
 			up++
 		case cverbs.CMEventConnectRequest:
 			qp, err := parsePrivate(ev.PrivateData, token, len(l.qps))
+			if l.foreign && requests < len(l.qps) {
+				qp, err = requests, nil
+				requests++
+				l.from = ev.ID.RemoteAddr()
+			}
 			if err != nil { // of another program; it may be gone already
 				ev.ID.Reject(nil)
 				ev.ID.Close()
@@ -116,7 +122,11 @@ func (l *cverbsLink) connectQP(ctx context.Context, to netip.AddrPort, token uin
 		case cverbs.CMEventAddrResolved:
 			err = id.ResolveRoute(resolve)
 		case cverbs.CMEventRouteResolved:
-			err = id.Connect(l.param(qp, makePrivate(token, qp)))
+			private := makePrivate(token, qp)
+			if l.foreign {
+				private = nil
+			}
+			err = id.Connect(l.param(qp, private))
 		case cverbs.CMEventConnectResponse:
 			if err = l.move(id, qp, ev.ResponderResources, ev.InitiatorDepth); err == nil {
 				return id.Establish()
@@ -150,9 +160,36 @@ func (l *cverbsLink) move(id *cverbs.CMID, qp int, in, out uint8) error {
 			attr.MaxRDAtomic, attr.RetryCnt, attr.RNRRetry = min(out, uint8(l.c.ReadDepth)), l.retry(), l.rnr()
 		}
 		l.over.Apply(&attr, mask)
+		if mask, err = l.unreliable(qp, &attr, mask); err != nil {
+			return err
+		}
 		if err := l.qps[qp].Modify(attr, mask); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// unreliable takes from the attributes of a reliable connection, which the connection manager
+// makes, what a queue pair of another transport has.
+func (l *cverbsLink) unreliable(qp int, attr *cverbs.QPAttr, mask cverbs.QPAttrMask) (cverbs.QPAttrMask, error) {
+	switch l.c.Transport {
+	case result.UC:
+		return mask &^ (cverbs.QPAttrMaxDestRDAtomic | cverbs.QPAttrMinRNRTimer | cverbs.QPAttrTimeout |
+			cverbs.QPAttrRetryCnt | cverbs.QPAttrRNRRetry | cverbs.QPAttrMaxRDAtomic), nil
+	case result.UD:
+		if attr.State == cverbs.QPStateRTS {
+			return cverbs.QPAttrState | cverbs.QPAttrSQPSN, nil
+		}
+		ah, err := l.pd.CreateAH(attr.AH)
+		if ah, err = keep(l, ah, err); err != nil {
+			return 0, err
+		}
+		if l.paths == nil {
+			l.paths = make([]datagramPath, len(l.qps))
+		}
+		l.paths[qp] = datagramPath{ah, attr.DestQPNum}
+		return cverbs.QPAttrState, nil
+	}
+	return mask, nil
 }

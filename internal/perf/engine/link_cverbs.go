@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -23,18 +24,23 @@ type cverbsLink struct {
 	over cverbs.PathOptions
 	buf  []byte
 
-	ctx    *cverbs.Context
-	pd     *cverbs.PD
-	comp   *cverbs.CompChannel
-	cq     *cverbs.CQ
-	srq    *cverbs.SRQ
-	mr     *cverbs.MR
-	qps    []*cverbs.QP
-	byNum  map[uint32]int32 // with an SRQ: the cookie does not tell the queue pair
-	iwarp  bool
-	inline int
-	peer   remote
-	peers  []remote // of perftest: each queue pair has memory of its own
+	ctx     *cverbs.Context
+	pd      *cverbs.PD
+	comp    *cverbs.CompChannel
+	cq      *cverbs.CQ
+	srq     *cverbs.SRQ
+	mr      *cverbs.MR
+	qps     []*cverbs.QP
+	byNum   map[uint32]int32 // with an SRQ: the cookie does not tell the queue pair
+	iwarp   bool
+	inline  int
+	peer    remote
+	foreign bool           // the peer is a program of perftest: no private data, connections in their order
+	port    uint16         // to listen on; 0: any
+	from    netip.AddrPort // of a foreign peer
+	paths   []datagramPath // of UD queue pairs
+	header  int            // of received datagrams
+	peers   []remote       // of perftest: each queue pair has memory of its own
 	signals
 	opened []func() error // closes what was opened, to be called last first
 
@@ -125,20 +131,35 @@ func (l *cverbsLink) open(chosen choice) (err error) {
 	if l.cq, err = keep(l, cq, err); err != nil {
 		return fmt.Errorf("%d completions: %w", depth, err)
 	}
-	if c.HugePages {
+	register := func(access cverbs.AccessFlags) (*cverbs.MR, error) { return pd.RegMR(l.buf, access) }
+	switch {
+	case c.DMABuf != "":
+		buf, fd, free, err := dmabufMemory(c.DMABuf, l.lay.total)
+		if err != nil {
+			return err
+		}
+		l.buf, l.opened = buf, append(l.opened, free)
+		register = func(access cverbs.AccessFlags) (*cverbs.MR, error) {
+			mr, err := pd.RegDMABuf(fd, 0, len(buf), uint64(uintptr(unsafe.Pointer(&buf[0]))), access)
+			if errors.Is(err, syscall.EOPNOTSUPP) {
+				err = fmt.Errorf("--memory dmabuf:%s: the driver of %s takes no dmabufs: %w", c.DMABuf, device, err)
+			}
+			return mr, err
+		}
+	case c.HugePages:
 		buf, free, err := hugeMemory(l.lay.total)
 		if err != nil {
 			return err
 		}
 		l.buf, l.opened = buf, append(l.opened, free)
-	} else {
+	default:
 		l.buf = pageAligned(l.lay.total)
 	}
 	access := cverbs.AccessLocalWrite | cverbs.AccessRemoteRead | cverbs.AccessRemoteWrite
 	if c.Atomic() {
 		access |= cverbs.AccessRemoteAtomic
 	}
-	mr, err := pd.RegMR(l.buf, access)
+	mr, err := register(access)
 	if l.mr, err = keep(l, mr, err); err != nil {
 		return err
 	}
@@ -168,13 +189,27 @@ func (l *cverbsLink) open(chosen choice) (err error) {
 	return nil
 }
 
+var qpTypes = map[string]cverbs.QPType{"": cverbs.QPTypeRC, result.UC: cverbs.QPTypeUC, result.UD: cverbs.QPTypeUD}
+
+// datagramKey is the Q_Key of all datagrams.
+const datagramKey = 0x11111111
+
+// datagramPath is where a UD queue pair sends.
+type datagramPath struct {
+	ah  *cverbs.AH
+	num uint32
+}
+
 // openQP creates a queue pair in INIT. It reduces the inline size until the device accepts it.
 func (l *cverbsLink) openQP(port uint8, recvs int, access cverbs.AccessFlags) error {
 	init := cverbs.QPInit{
-		Type: cverbs.QPTypeRC, SendCQ: l.cq, RecvCQ: l.cq, SRQ: l.srq,
+		Type: qpTypes[l.c.Transport], QKey: datagramKey, SendCQ: l.cq, RecvCQ: l.cq, SRQ: l.srq,
 		Cap: cverbs.QPCap{
 			MaxSendWR: uint32(l.c.Depth), MaxRecvWR: uint32(recvs), MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: inlineWanted,
 		},
+	}
+	if l.c.Transport == result.UD {
+		l.header = datagramHeader
 	}
 	qp, err := l.pd.CreateQP(init)
 	for err != nil && init.Cap.MaxInline > 0 {
@@ -205,7 +240,7 @@ func (l *cverbsLink) notes() result.Notes { return nil }
 
 func (l *cverbsLink) path() *result.Path {
 	attr, err := l.qps[0].Query()
-	if err != nil || l.iwarp {
+	if err != nil || l.iwarp || l.c.Transport == result.UD {
 		return nil
 	}
 	p := result.Path(attr.Path())
@@ -238,6 +273,9 @@ func (l *cverbsLink) request(qp int, seq uint64, n int, flush bool) error {
 			w.Flags |= cverbs.SendSignaled
 		}
 		l.sges[i].Addr = l.mr.Addr() + uint64(l.local.at(qp, s))
+		if l.paths != nil {
+			w.AH, w.RemoteQPN, w.RemoteQKey = l.paths[qp].ah.Handle(), l.paths[qp].num, datagramKey
+		}
 		if l.opcode == cverbs.OpSend {
 			continue
 		}
@@ -258,7 +296,8 @@ func (l *cverbsLink) receive(qp int, slot uint64, n int) error {
 	for i := range n {
 		s := l.lay.rx.slot(slot + uint64(i))
 		l.rwrs[i] = cverbs.RecvWR{ID: receiveCookie(qp, s), FirstSGE: uint32(i), NumSGE: 1}
-		l.rsges[i] = cverbs.SGE{Addr: l.mr.Addr() + uint64(l.lay.rx.at(qp, s)), Length: uint32(l.lay.size), LKey: l.mr.LKey()}
+		l.rsges[i] = cverbs.SGE{Addr: l.mr.Addr() + uint64(l.lay.rx.at(qp, s)), Length: uint32(l.lay.size + l.header),
+			LKey: l.mr.LKey()}
 	}
 	var err error
 	if l.srq != nil {
@@ -312,7 +351,7 @@ func (l *cverbsLink) completion(d *done, wc *cverbs.WC) error {
 		return fmt.Errorf("%s on queue pair %d: %v (vendor code %d)", l.c.Test, d.qp, wc.Status, wc.VendorErr)
 	}
 	if d.recv {
-		d.n, d.imm = wc.ByteLen, wc.Imm
+		d.n, d.imm = wc.ByteLen-uint32(l.header), wc.Imm
 		if l.byNum != nil {
 			d.qp = l.byNum[wc.QPNum]
 		}

@@ -172,6 +172,9 @@ func (m *Mesh) greet(ctx context.Context, k *control, cases int) (*result.Facts,
 	return readRaw[result.Facts](welcome.Facts)
 }
 
+// endedEarly is the error of a pair that was not measured before the end.
+const endedEarly = "not measured: ended early"
+
 // row measures from one host to all others.
 func (m *Mesh) row(ctx context.Context, from int) {
 	host := &m.mesh.Hosts[from]
@@ -191,7 +194,7 @@ func (m *Mesh) row(ctx context.Context, from int) {
 			pair := result.Pair{From: host.Address, To: m.mesh.Hosts[to].Address}
 			switch other := m.mesh.Hosts[to].Error; {
 			case ctx.Err() != nil:
-				pair.Error = "not measured: ended early"
+				pair.Error = endedEarly
 			case refused != "":
 				pair.Error = refused
 			case other != "":
@@ -207,6 +210,9 @@ func (m *Mesh) row(ctx context.Context, from int) {
 				var ordered *orderError
 				if err != nil {
 					pair.Error = err.Error()
+				}
+				if ctx.Err() != nil {
+					pair.Error = endedEarly
 				}
 				if err != nil && !errors.As(err, &ordered) { // the conversation is over
 					if k != nil {

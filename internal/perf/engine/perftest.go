@@ -48,6 +48,8 @@ func PerftestPlan(plan *Plan) error {
 	case c.Layer != result.Cverbs:
 		return fmt.Errorf("--layer %s with --peer perftest: its queue pairs are connected without a connection manager; "+
 			"use --layer cverbs", c.Layer)
+	case c.Lossy():
+		return fmt.Errorf("--transport %s with --peer perftest: rc only", c.Transport)
 	case c.Duration > 0:
 		return errors.New("--duration with --peer perftest: both ends must have the same --iters")
 	case c.Verify:
@@ -79,6 +81,7 @@ func (cl *Client) Perftest(ctx context.Context, conn net.Conn, plan Plan, server
 		Units: result.Units, Runs: []result.Run{}}
 	c := plan.Cases[0]
 	x := &exchange{conn: conn, client: !server}
+	_, x.cm = conn.(*cmConn)
 	defer x.closeWith(ctx)()
 	run, err := cl.perftest(ctx, x, &c, doc)
 	if err != nil {
@@ -100,15 +103,9 @@ func (cl *Client) Perftest(ctx context.Context, conn net.Conn, plan Plan, server
 func (cl *Client) perftest(ctx context.Context, x *exchange, c *result.Case, doc *result.Document) (*result.Run,
 	error) {
 	local, _ := netip.ParseAddrPort(x.conn.LocalAddr().String())
-	chosen, err := choose(cl.Device, local.Addr())
-	if err == nil {
-		err = chosen.useGID(cl.GID)
-	}
+	chosen, err := cl.chooseVerbs(local.Addr())
 	if err != nil {
 		return nil, err
-	}
-	if chosen.Fabric != fabricVerbs {
-		return nil, fmt.Errorf("--peer perftest: %s has no verbs beneath it", chosen.Name)
 	}
 	doc.Client = gatherFacts(chosen, cl.Version, cl.CPU)
 	doc.Server = result.Facts{Host: x.conn.RemoteAddr().String(), Version: "perftest " + PerftestVersion,
@@ -153,6 +150,11 @@ func (cl *Client) perftest(ctx context.Context, x *exchange, c *result.Case, doc
 	defer l.close()
 	fillMemory(&lay, l.bytes())
 	p := &perftestPeer{exchange: x, l: l, c: c, mtu: mtu, port: port, index: doc.Client.GIDIndex}
+	if x.cm {
+		if err := p.connectCM(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := p.connect(); err != nil {
 		return nil, err
 	}
@@ -204,20 +206,62 @@ func (p *perftestPeer) connect() error {
 		return err
 	}
 	for i := range peers {
-		if err := p.connectQP(i, &peers[i]); err != nil {
-			return fmt.Errorf("queue pair %d, to %06x at %v: %w", i, peers[i].num, peers[i].gid, err)
+		if !p.cm {
+			if err := p.connectQP(i, &peers[i]); err != nil {
+				return fmt.Errorf("queue pair %d, to %06x at %v: %w", i, peers[i].num, peers[i].gid, err)
+			}
 		}
 		p.l.peers = append(p.l.peers, peers[i].remote)
 	}
 	p.l.setRemote(remote{})
-	if err := postFirstReceives(p.c, p.l); err != nil {
-		return err
+	if !p.cm {
+		if err := postFirstReceives(p.c, p.l); err != nil {
+			return err
+		}
 	}
 	// The order of these differs among the programs; their number is all that can be seen.
 	if _, err := p.queuePairs("connected", p.own); err != nil {
 		return err
 	}
 	return p.wait("ready", shape.after)
+}
+
+// connectCM connects the queue pairs over the connection manager, to the port of the exchange.
+func (p *perftestPeer) connectCM(ctx context.Context) error {
+	p.l.foreign = true
+	if err := postFirstReceives(p.c, p.l); err != nil {
+		return err
+	}
+	at, err := netip.ParseAddrPort(p.conn.RemoteAddr().String())
+	if err != nil {
+		return err
+	}
+	blank := []queuePair{{}}
+	if !p.client { // before the client is told to connect
+		own, err := netip.ParseAddrPort(p.conn.LocalAddr().String())
+		if err != nil {
+			return err
+		}
+		p.l.port = own.Port()
+		if _, err := p.l.listen(); err != nil {
+			return err
+		}
+	}
+	if _, err := p.queuePairs("before connecting", blank); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, setupTime)
+	defer cancel()
+	if p.client {
+		err = p.l.connectForeign(ctx, at)
+	} else {
+		err = p.l.accept(ctx, 0)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = p.queuePairs("after connecting", blank)
+	return err
 }
 
 // wait swaps the first queue pair, so that both ends have come to the same point.

@@ -25,6 +25,7 @@ type exchange struct {
 	conn   net.Conn
 	client bool // this end is
 	gids   bool // queue pairs are described with a GID
+	cm     bool // conn is one of the connection manager (-R)
 }
 
 // perftestWait bounds the wait for a peer's message, during its measurement too.
@@ -49,7 +50,7 @@ func (x *exchange) swap(what string, own []byte) ([]byte, error) {
 		return peer, nil
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		err = errors.New("it closed the connection; its test, size and iterations must be the same, " +
-			"and it must exchange over TCP (without -R and -z)")
+			"and it must exchange as this end does: over TCP (without -R and -z), or with -R")
 	}
 	return nil, fmt.Errorf("perftest, %s: %w", what, err)
 }
@@ -149,8 +150,16 @@ func (q *queuePair) decode(b []byte, gid bool) error {
 func (x *exchange) queuePairs(what string, own []queuePair) ([]queuePair, error) {
 	peers := make([]queuePair, len(own))
 	for i := range own {
-		b, err := x.swap(what, own[i].encode(x.gids))
-		if err == nil {
+		text := own[i].encode(x.gids)
+		if x.cm {
+			text = own[i].encodeCM()
+		}
+		b, err := x.swap(what, text)
+		switch {
+		case err != nil:
+		case x.cm:
+			peers[i].decodeCM(b)
+		default:
 			err = peers[i].decode(b, x.gids)
 		}
 		if err != nil {
@@ -189,6 +198,9 @@ func (x *exchange) report(own perftestReport) (peer perftestReport, err error) {
 
 // done tells the peer that this end is done.
 func (x *exchange) done() error {
+	if x.cm { // which says it by disconnecting
+		return nil
+	}
 	x.conn.SetDeadline(time.Now().Add(answerTime))
 	_, err := x.conn.Write([]byte("done\x00"))
 	return err

@@ -55,3 +55,15 @@ func TestPerftestStrangers(t *testing.T) {
 		a.Close()
 	}
 }
+
+// TestPerftestQueuePairCM: the description of -R has C's alignment and network byte order.
+func TestPerftestQueuePairCM(t *testing.T) {
+	q := queuePair{lid: 7, reads: 16, num: 0x12, psn: 0xabcdef, remote: remote{Addr: 0x7f0000001000, Key: 0x1234},
+		gid: cverbs.GID{10: 0xff, 11: 0xff, 12: 10, 15: 1}}
+	b := q.encodeCM()
+	assert.Equal(t, len(b), cmMessage)
+	assert.DeepEqual(t, b[16:32], []byte{0, 0, 0x12, 0x34, 0, 0, 0, 0, 0, 0, 0x7f, 0, 0, 0, 0x10, 0})
+	var back queuePair
+	back.decodeCM(b)
+	assert.Equal(t, back, q)
+}

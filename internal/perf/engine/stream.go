@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+	"time"
 
 	"github.com/godat/godat/internal/perf/result"
 )
@@ -58,7 +59,7 @@ func (w *worker) stream() error {
 		if !s.over {
 			s.advance(now)
 		}
-		if s.over && (!w.c.TwoSided() || w.received >= w.expected()) {
+		if s.over && (!w.c.TwoSided() || w.received >= w.expected() || w.restIsLost(now)) {
 			return nil
 		}
 	}
@@ -70,6 +71,15 @@ func (w *worker) expected() int64 {
 		return 0
 	}
 	return w.sh.expect.Load()
+}
+
+// lossWait is how long a receiver waits for messages that may be lost, after its peer has sent all.
+const lossWait = 500 * time.Millisecond
+
+// restIsLost reports whether the messages that have not arrived will not.
+func (w *worker) restIsLost(now int64) bool {
+	return w.c.Lossy() && w.sh.isTold() && w.idle.empty > 0 &&
+		time.Duration(now-w.idle.since) > min(lossWait, time.Duration(w.c.Stall)/2)
 }
 
 func (s *streamer) begin() {

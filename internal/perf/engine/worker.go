@@ -169,6 +169,15 @@ func (w *worker) run() (end *result.End, err error) {
 	end.Verified = w.verified
 	end.Cost = stop(ops, bytes)
 	end.Notes, end.Path = w.l.notes(), w.l.path()
+	if sent := w.expected(); w.c.Lossy() && w.c.Mode == result.Bandwidth && w.c.TwoSided() && sent > 0 {
+		end.Lost = sent - w.received
+		arrived := 0.0
+		if end.Received != nil {
+			arrived = end.Received.GbitS
+		}
+		end.Notes = append(end.Notes, fmt.Sprintf("%s: %d of %d messages were lost (%.3g%%), %.3f Gb/s arrived",
+			w.c.Transport, end.Lost, sent, float64(end.Lost)/float64(sent)*100, arrived))
+	}
 	return end, nil
 }
 

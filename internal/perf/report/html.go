@@ -127,6 +127,9 @@ func tables(d *result.Document) []pageTable {
 // label names a series within its plot: everything that varies except test and size.
 func label(c *result.Case) string {
 	parts := []string{c.Layer}
+	if c.Lossy() {
+		parts = append(parts, c.Transport)
+	}
 	if c.Poll != result.Busy {
 		parts = append(parts, c.Poll)
 	}

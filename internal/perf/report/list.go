@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"io"
@@ -89,6 +90,13 @@ func fields() []field {
 			func(_ *result.Run, f *result.Flow) float64 { return cost(f.Target).PerMillion }),
 		numberField("initiator_cpu_s_per_gb", func(_ *result.Run, f *result.Flow) float64 { return cost(f.Initiator).PerGB }),
 		numberField("target_cpu_s_per_gb", func(_ *result.Run, f *result.Flow) float64 { return cost(f.Target).PerGB }),
+		textField("transport", func(r *result.Run, _ *result.Flow) string { return cmp.Or(r.Case.Transport, result.RC) }),
+		numberField("lost_messages", func(_ *result.Run, f *result.Flow) float64 {
+			if f.Target == nil {
+				return 0
+			}
+			return float64(f.Target.Lost)
+		}),
 	}
 }
 

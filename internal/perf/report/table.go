@@ -138,6 +138,9 @@ func (t *Table) Run(r *result.Run) {
 			fmt.Fprintf(t.w, "  %s: %s Gb/s, %s Mops/s\n", f.Direction, number(f.Stream.GbitS, 3), number(f.Stream.OpsS/1e6, 4))
 		}
 	}
+	if r.Case.Lossy() {
+		fmt.Fprintf(t.w, "  transport: %s\n", r.Case.Transport)
+	}
 	if r.Case.Steps != "" {
 		fmt.Fprintf(t.w, "  steps: %s\n", r.Case.Steps)
 	}

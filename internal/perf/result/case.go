@@ -12,10 +12,11 @@ import (
 
 // Case is the complete setting of one measurement. Both ends use the same Case.
 type Case struct {
-	Test      string  `json:"test"`      // one of Tests, or transaction
-	Mode      string  `json:"mode"`      // lat or bw
-	Layer     string  `json:"layer"`     // udat or cverbs
-	Direction string  `json:"direction"` // out: the client initiates; in: the server does; both
+	Test      string  `json:"test"`                // one of Tests, or transaction
+	Mode      string  `json:"mode"`                // lat or bw
+	Layer     string  `json:"layer"`               // udat or cverbs
+	Transport string  `json:"transport,omitempty"` // uc or ud; empty: rc
+	Direction string  `json:"direction"`           // out: the client initiates; in: the server does; both
 	Size      int     `json:"size_bytes"`
 	Iters     int64   `json:"iterations"` // operations measured, over all queue pairs; 0 where Duration counts
 	Duration  Seconds `json:"duration_s"`
@@ -32,11 +33,12 @@ type Case struct {
 	Poll      string  `json:"poll"`         // busy, event or adaptive
 	Spin      Seconds `json:"spin_s"`       // adaptive: how long to poll before parking
 	Verify    bool    `json:"verify"`
-	HugePages bool    `json:"hugepages"`       // the registered memory is of huge pages
-	Buffers   int     `json:"buffers"`         // message buffers of a queue pair; 0: one for each in flight
-	Steps     string  `json:"steps,omitempty"` // of a transaction
-	Rate      float64 `json:"rate_per_s"`      // open loop: operations per second; 0: closed loop
-	Arrival   string  `json:"arrival"`         // open loop: constant or poisson
+	HugePages bool    `json:"hugepages"`        // the registered memory is of huge pages
+	DMABuf    string  `json:"dmabuf,omitempty"` // the registered memory is a dmabuf of this provider
+	Buffers   int     `json:"buffers"`          // message buffers of a queue pair; 0: one for each in flight
+	Steps     string  `json:"steps,omitempty"`  // of a transaction
+	Rate      float64 `json:"rate_per_s"`       // open loop: operations per second; 0: closed loop
+	Arrival   string  `json:"arrival"`          // open loop: constant or poisson
 	Interval  Seconds `json:"interval_s"`
 	Stall     Seconds `json:"stall_s"` // an initiator whose outstanding requests make no progress for so long gives up
 	Knobs
@@ -49,6 +51,7 @@ const (
 	Transaction                                = "transaction"
 	Latency, Bandwidth                         = "lat", "bw"
 	UDAT, Cverbs                               = "udat", "cverbs"
+	RC, UC, UD                                 = "rc", "uc", "ud" // in a Case rc is empty
 	Out, In, Both                              = "out", "in", "both"
 	Busy, Event, Adaptive                      = "busy", "event", "adaptive"
 	Constant, Poisson                          = "constant", "poisson"
@@ -66,10 +69,15 @@ var (
 	AllTests   = append(Tests[:len(Tests):len(Tests)], Transaction)
 	Modes      = []string{Latency, Bandwidth}
 	Layers     = []string{UDAT, Cverbs}
+	Transports = []string{RC, UC, UD}
 	Directions = []string{Out, In, Both}
 	Polls      = []string{Busy, Event, Adaptive}
 	Arrivals   = []string{Constant, Poisson}
 )
+
+// UDMABuf is the provider of dmabufs that are memory of the process: /dev/udmabuf. The others are
+// heaps in /dev/dma_heap.
+const UDMABuf = "udmabuf"
 
 // AtomicSize is the only size of an atomic operation.
 const AtomicSize = 8
@@ -97,6 +105,9 @@ func Atomic(op string) bool { return op == FetchAdd || op == CmpSwap }
 func (c *Case) TwoSided() bool {
 	return c.Test == Send || c.Test == SendImm || c.Test == WriteImm || c.Test == Transaction
 }
+
+// Lossy reports whether the transport may lose messages.
+func (c *Case) Lossy() bool { return c.Transport != "" }
 
 // PingPong reports whether the target answers each message; latency is then half a round trip.
 func (c *Case) PingPong() bool {
@@ -213,6 +224,16 @@ func (c *Case) validateTogether() error {
 	case int64(c.QPs)*int64(c.Depth+c.RxDepth) > maxCompletions:
 		return fmt.Errorf("--qps %d with --depth %d and --rx-depth %d: %d completions outstanding, the limit is %d",
 			c.QPs, c.Depth, c.RxDepth, c.QPs*(c.Depth+c.RxDepth), maxCompletions)
+	case c.Lossy():
+		if err := c.validateLossy(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.DMABuf != "" && (c.HugePages || c.Layer != Cverbs):
+		return fmt.Errorf("--memory dmabuf:%s: with --layer cverbs only, and without --hugepages", c.DMABuf)
+	case strings.Contains(c.DMABuf, "/") || len(c.DMABuf) > 64:
+		return fmt.Errorf("--memory dmabuf:%.64s: must be %s or the name of a heap in /dev/dma_heap", c.DMABuf, UDMABuf)
 	case c.Atomic() && c.Size != AtomicSize:
 		return fmt.Errorf("--size %d: an atomic operation has %d bytes", c.Size, AtomicSize)
 	case c.Test != Transaction && c.Steps != "":
@@ -241,10 +262,38 @@ func (c *Case) validateTogether() error {
 	return nil
 }
 
+// validateLossy refuses what a transport without acknowledgements has not.
+func (c *Case) validateLossy() error {
+	if c.Transport != UC && c.Transport != UD {
+		return fmt.Errorf("--transport %q: must be one of %s", c.Transport, strings.Join(Transports, ", "))
+	}
+	for _, k := range c.Knobs.list() {
+		if k.flag == "retry" || k.flag == "timeout" || k.flag == "rnr" || k.flag == "mtu" && c.Transport == UD {
+			return fmt.Errorf("--%s %d with --transport %s: it has no such setting", k.flag, k.n, c.Transport)
+		}
+	}
+	switch {
+	case c.Layer != Cverbs:
+		return fmt.Errorf("--transport %s with --layer %s: DAT is reliable and connected; use --layer cverbs", c.Transport,
+			c.Layer)
+	case c.Test != Send && (c.Test != Write || c.Transport == UD):
+		return fmt.Errorf("--transport %s with --test %s: rc has all tests, uc has send and write, ud has send", c.Transport,
+			c.Test)
+	case c.Verify:
+		return fmt.Errorf("--transport %s with --verify: lost messages would be taken for wrong ones", c.Transport)
+	case c.SRQ:
+		return fmt.Errorf("--transport %s with --srq: not supported", c.Transport)
+	}
+	return nil
+}
+
 // Name returns a short description of the case.
 func (c *Case) Name() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s %s, %s", c.Layer, c.Test, c.Mode, cmp.Or(c.Steps, Bytes(c.Size)))
+	if c.Lossy() {
+		fmt.Fprintf(&b, ", %s", c.Transport)
+	}
 	if c.QPs > 1 {
 		fmt.Fprintf(&b, ", %d QPs", c.QPs)
 	}

@@ -97,9 +97,10 @@ type Notes []string
 
 // End is what one end measured.
 type End struct {
-	Initiated *Stream    `json:"initiated,omitempty"` // the operations that this end started
-	Received  *Stream    `json:"received,omitempty"`  // the messages that used up receives here
-	Verified  int64      `json:"verified_messages"`   // payloads compared byte by byte, all equal
+	Initiated *Stream    `json:"initiated,omitempty"`     // the operations that this end started
+	Received  *Stream    `json:"received,omitempty"`      // the messages that used up receives here
+	Lost      int64      `json:"lost_messages,omitempty"` // sent, also in the warm-up, that did not arrive here: uc, ud
+	Verified  int64      `json:"verified_messages"`       // payloads compared byte by byte, all equal
 	Cost      Cost       `json:"cost"`
 	Counters  Counters   `json:"counters,omitempty"`
 	Path      *Path      `json:"path,omitempty"` // where the fabric has packets
