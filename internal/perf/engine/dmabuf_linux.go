@@ -29,7 +29,7 @@ type heapRequest struct {
 	heapFlagsUnset uint64
 }
 
-// dmabufMemory returns mapped memory of a dmabuf with its descriptor, and a function that frees both.
+// dmabufMemory returns mapped memory of a dmabuf, its descriptor, and a function that frees both.
 func dmabufMemory(provider string, n int) (_ []byte, fd int, free func() error, err error) {
 	n = (n + os.Getpagesize() - 1) &^ (os.Getpagesize() - 1)
 	if provider == result.UDMABuf {
