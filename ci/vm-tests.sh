@@ -7,14 +7,14 @@
 #   --no-race       without the race detector
 #   --vm            in the virtual machine, even if this host has a device (GODAT_TEST_DEVICE chooses among several)
 #   --device KIND   of the virtual machine: rxe (default) or siw
-#   --timeout SEC   limit for the whole run (default 2400); each package gets 1200 s
+#   --timeout SEC   limit for the whole run (default 2400); each package gets half of it
 #   --run REGEX, --short, -v   as in go test
 set -euo pipefail
 
 # Inside the guest: run each binary of the list in its package's folder and report as go test does.
 if [ "${1:-}" = --inside ]; then
-  bin=$2
-  shift 2
+  bin=$2 limit=$3
+  shift 3
   failed=0
   while IFS=$'\t' read -r package dir binary; do
     start=$(date +%s%N)
@@ -23,9 +23,9 @@ if [ "${1:-}" = --inside ]; then
     for arg in "$@"; do [ "$arg" != -test.v ] || verbose=true; done
     cd "$dir"
     if $verbose; then
-      "$bin/$binary" -test.timeout=1200s "$@" || status=$?
+      "$bin/$binary" -test.timeout="${limit}s" "$@" || status=$?
     else
-      "$bin/$binary" -test.timeout=1200s "$@" >"$bin/$binary.log" 2>&1 || { status=$?; cat "$bin/$binary.log"; }
+      "$bin/$binary" -test.timeout="${limit}s" "$@" >"$bin/$binary.log" 2>&1 || { status=$?; cat "$bin/$binary.log"; }
     fi
     took=$(($(date +%s%N) - start))
     seconds=$(printf '%d.%03d' $((took / 1000000000)) $((took / 1000000 % 1000)))
@@ -73,9 +73,9 @@ done <"$bin/packages"
 device=${GODAT_TEST_DEVICE:-$(basename "$(compgen -G '/sys/class/infiniband/*' | sort | head -n 1)")}
 if ! $vm && [ -n "$device" ] && [ -w /dev/infiniband/rdma_cm ]; then
   echo "vm-tests: $n test binaries on this host's $device" >&2
-  GODAT_TEST_DEVICE=$device timeout "$timeout" bash "$0" --inside "$bin" "${args[@]}"
+  GODAT_TEST_DEVICE=$device timeout "$timeout" bash "$0" --inside "$bin" $((timeout / 2)) "${args[@]}"
   exit
 fi
 echo "vm-tests: $n test binaries in the virtual machine on ${kind}0" >&2
 "$here/rxe-vm.sh" --device "$kind" --timeout "$timeout" --memory 3072 --env "GODAT_TEST_DEVICE=${kind}0" -- \
-  bash "$here/vm-tests.sh" --inside "$bin" "${args[@]}"
+  bash "$here/vm-tests.sh" --inside "$bin" $((timeout / 2)) "${args[@]}"
