@@ -31,10 +31,13 @@ func TestHalfOpenFlood(t *testing.T) {
 			return b
 		}
 		var eps []*udat.EP
+		start := time.Now()
 		for range 140 {
 			eps = append(eps, half())
 		}
-		empty(t, server.conn) // all are young
+		if time.Since(start) < 2*time.Second { // a slow machine has given up some by now
+			empty(t, server.conn) // all are young
+		}
 		time.Sleep(2500 * time.Millisecond)
 		eps = append(eps, half()) // 141
 		for i := range 13 {
