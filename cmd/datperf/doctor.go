@@ -15,15 +15,15 @@ import (
 
 func (a *app) doctor() *cobra.Command {
 	c := &cobra.Command{
-		Use: "doctor [ADDRESS]", Short: "find out why RDMA does or does not work here, or to a server",
+		Use: "doctor [ADDRESS]", Short: "find out why RDMA does or does not work on this host, or to a server",
 		Long: "Check everything that RDMA needs on this host, say what is wrong and what to do, and exchange messages over " +
-			"every active device. With the ADDRESS of a datperf server, check that host too, and the way between the two. " +
+			"every active device. With the ADDRESS of a datperf server, check that host too, and the path between the two. " +
 			"The last line says ready, or the first thing to mend.",
 		Example: "  datperf doctor\n  datperf doctor HOST      after: datperf server, on HOST",
 	}
 	var control controlFlags
 	control.register(c.Flags())
-	device := deviceFlag(c, "`device` of this host for the way (default: the one that reaches the server)")
+	device := deviceFlag(c, "`device` of this host to reach the server with (default: the one of the route)")
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		if _, err := control.check(); err != nil {
 			return err

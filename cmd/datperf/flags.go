@@ -37,14 +37,14 @@ func (p *planFlags) register(c *cobra.Command) {
 		f.StringSliceVarP(v, name, short, []string{value}, of+": "+strings.Join(values, ", ")+"; or all")
 		lists[name] = append(values[:len(values):len(values)], "all")
 	}
-	addFlags(c, "What to measure; every combination of the values of lists is run", func(f *pflag.FlagSet) {
+	addFlags(c, "What to measure: datperf runs every combination of the values of lists", func(f *pflag.FlagSet) {
 		list(f, &p.tests, "test", "t", result.Send, "`tests`", result.AllTests)
 		list(f, &p.modes, "mode", "m", result.Latency, "`modes`, latency or bandwidth", result.Modes)
 		list(f, &p.layers, "layer", "l", result.UDAT, "through which `libraries`", result.Layers)
 		list(f, &p.transports, "transport", "", result.RC,
 			"reliable connections, or with cverbs unreliable ones (uc) or datagrams (ud): `transports`", result.Transports)
-		list(f, &p.directions, "direction", "", result.Out, "who initiates, the client (out), the server (in): `directions`",
-			result.Directions)
+		list(f, &p.directions, "direction", "", result.Out,
+			"`directions`; the client initiates (out), or the server (in)", result.Directions)
 		f.StringVarP(&p.sizes, "size", "s", "", "message `sizes`: 64, 4K, 1M, a list, a sweep in powers of two (2-1M), "+
 			"or all (2-8M) (default 2 for lat, 64K for bw)")
 		f.StringVar(&p.base.Steps, "steps", "", "`steps` of a transaction, in order: send, write, read by the client, "+
@@ -58,7 +58,7 @@ func (p *planFlags) register(c *cobra.Command) {
 			"(default 100 for lat, one depth for bw; at most a quarter of --iters)")
 		f.IntVar(&p.repeats, "repeat", 1, "`runs` of each case")
 		f.VarP((*seconds)(&p.interval), "interval", "i",
-			"length of an interval of the progress, a `time` as for --duration; given, each is printed")
+			"length of an interval, a `time` as for --duration; if given, each interval is printed")
 		f.Var((*seconds)(&p.stall), "stall", "give up when nothing completes for this `time`")
 		computed(f, "warmup")
 	})
@@ -68,7 +68,7 @@ func (p *planFlags) register(c *cobra.Command) {
 			"bw: requests outstanding per queue pair, a list of `numbers` (default 128)")
 		f.IntSliceVar(&p.batches, "batch", []int{1}, "bw: requests per post, a list of `numbers`")
 		f.Float64Var(&p.base.Rate, "rate", 0,
-			"open loop: `operations` per second, whatever the answers do (default closed loop)")
+			"open loop: `operations` per second, whether or not earlier ones have completed (default closed loop)")
 		f.StringVar(&p.base.Arrival, "arrival", d.Arrival, "open loop: constant, or poisson")
 		lists["arrival"] = result.Arrivals
 		computed(f, "depth")
@@ -207,7 +207,7 @@ type controlFlags struct {
 func (k *controlFlags) register(f *pflag.FlagSet) {
 	f.IntVar(&k.port, "port", engine.DefaultPort, "TCP `port` of the control connection")
 	f.StringVar(&k.secret, "secret", "", "`file` with a secret that both ends know, of 32 random bytes or more: "+
-		"only who knows it may measure, and the control connection is encrypted")
+		"only clients that know it may measure, and the control connection is encrypted")
 }
 
 // check refuses an invalid port, and reads the secret; it is nil where none is wanted.

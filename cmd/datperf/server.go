@@ -16,7 +16,7 @@ import (
 func (a *app) server() *cobra.Command {
 	c := &cobra.Command{
 		Use: "server", Short: "serve clients until interrupted",
-		Long: "Serve clients, any number at the same time, until interrupted. The clients say what to measure.",
+		Long: "Serve clients until interrupted, up to --max-clients at the same time. The clients decide what is measured.",
 		Example: `  datperf server
   datperf server --device mlx5_0 --bind 10.0.0.1 --max-clients 4 --max-memory 1G
   datperf server --secret /etc/datperf.secret --prometheus :9101`,
@@ -30,13 +30,13 @@ func (a *app) server() *cobra.Command {
 	bind := f.String("bind", "", "local `address` to listen on (default: all)")
 	cpu := f.Int("cpu", 0, "pin the measuring loops to this `processor`")
 	maxClients := f.Int("max-clients", engine.DefaultMaxClients,
-		"serve this `number` of clients at the same time; more are refused")
+		"serve up to this `number` of clients at the same time; more are refused")
 	maxMemory := f.String("max-memory", "",
 		"memory for the cases of all clients, for example 512M; cases beyond it are refused "+
 			"(default 4G, or half of the memory of this process if less)")
-	allowQuit := f.Bool("allow-quit", false, "end when a client says so: datperf quit")
+	allowQuit := f.Bool("allow-quit", false, "end when a client asks for it: datperf quit")
 	allowMesh := f.Bool("allow-mesh", false,
-		"measure to another server when a client says so (datperf mesh); needs --secret")
+		"measure to another server when a client asks for it (datperf mesh); needs --secret")
 	prometheus := f.String("prometheus", "", "serve metrics for Prometheus on this `address`, for example :9100, "+
 		"at /metrics, and at /ready whether one more client can be served")
 	c.RunE = func(*cobra.Command, []string) error {

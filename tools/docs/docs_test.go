@@ -72,8 +72,9 @@ func TestProblems(t *testing.T) {
 		"    ci/vm-tests.sh --no-race --run TestFrobnicate -v ./udat":  "TestFrobnicate",
 		"    bin/datperf client 192.0.2.7 --size 64":                   "",
 		"    bin/datperf client 192.0.2.7 --seize 64":                  "--seize",
-		"```go\n\tia, err := udat.Open(device)\n```\n":                 "",
-		"```go\n\tia, err := udat.Opened(device)\n```\n":               "udat.Opened",
+		"`datperf devices`":                              "no command devices",
+		"```go\n\tia, err := udat.Open(device)\n```\n":   "",
+		"```go\n\tia, err := udat.Opened(device)\n```\n": "udat.Opened",
 	} {
 		got := strings.Join(problems("docs/page.md", text), "\n")
 		assert.Assert(t, (want == "") == (got == "") && strings.Contains(got, want), "%q: %q", text, got)
@@ -86,6 +87,9 @@ var (
 	fence   = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
 	inline  = regexp.MustCompile("`([^`]+)`")
 	script  = regexp.MustCompile(`^(?:\$PWD/)?(ci/[\w/-]+\.sh)$`)
+
+	lowercase = regexp.MustCompile(`^[a-z]+$`)
+	builtin   = map[string]bool{"help": true, "completion": true} // commands that spf13/cobra adds
 )
 
 // problems returns what is wrong with a page. name is its path from the root.
@@ -142,7 +146,7 @@ func hasAnchor(page, anchor string) bool {
 }
 
 // wrongCommand checks the commands of a line: make targets, scripts and their options, datperf's
-// flags, and packages and tests of go.
+// commands and flags, and packages and tests of go.
 func wrongCommand(line string) (all []string) {
 	line, _, _ = strings.Cut(line, " # ")
 	for _, part := range regexp.MustCompile(`&&|\||;`).Split(line, -1) {
@@ -179,6 +183,10 @@ func wrongWords(words []string) (all []string) {
 		dir = words[2]
 	case command == "datperf" || command == "bin/datperf":
 		checked = read("cmd/datperf")
+		if len(words) > 1 && lowercase.MatchString(words[1]) && !builtin[words[1]] &&
+			!regexp.MustCompile(`Use: +"`+words[1]+`[ "]`).MatchString(checked) {
+			bad("datperf has no command %s", words[1])
+		}
 	case script.MatchString(command):
 		checked = read(script.FindStringSubmatch(command)[1])
 	default:
