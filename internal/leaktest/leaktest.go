@@ -111,11 +111,12 @@ func descriptors() []string {
 }
 
 // keptDescriptors are those that the libraries below open once and keep: librdmacm's context of
-// each device, with its channel of events, and the eventfds that end what blocks a thread.
+// each device, with its channel of events and, once cverbs.CMID.Context has returned it, what waits
+// for them; and the eventfds that end what blocks a thread.
 func keptDescriptors() []string {
 	list, _ := filepath.Glob("/dev/infiniband/uverbs*")
 	for range list {
-		list = append(list, "anon_inode:[infinibandevent]")
+		list = append(list, "anon_inode:[infinibandevent]", "anon_inode:[eventpoll]")
 	}
 	for range runtime.GOMAXPROCS(0) / 2 {
 		list = append(list, "anon_inode:[eventfd]")
