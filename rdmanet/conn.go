@@ -39,8 +39,9 @@ type Conn struct {
 	err      error // why the state is dead
 	closed   bool  // by Close
 	peerGone bool  // the peer has closed: it reads no more
-	readable sync.Cond
-	writable sync.Cond
+	handling bool  // the leader handles an event of the connection
+	readable waiters
+	writable waiters
 	ended    chan struct{} // closed when the state becomes dead
 	released bool
 	in       incoming
@@ -114,7 +115,7 @@ const requests = 32
 // newConn makes an endpoint with its memory and posts its receives.
 func newConn(pool *dispatchers, cfg config) (*Conn, error) {
 	c := &Conn{cfg: cfg, pool: pool, ended: make(chan struct{}), reqs: make([]uint64, requests)}
-	c.readable.L, c.writable.L = &c.mu, &c.mu
+	c.readable.cond.L, c.writable.cond.L = &c.mu, &c.mu
 	c.in.window = uint64(cfg.readBuffer)
 	c.in.told = c.in.window // the hello says so
 	pool.adapter.use()
@@ -209,32 +210,33 @@ func (c *Conn) meet(h hello) {
 	c.out.imm = h.immediate && c.pool.adapter.immediate
 }
 
-// handle takes an event of the connection and reports whether it has woken a call.
-func (c *Conn) handle(ev *udat.Event) (woken bool) {
+// handle takes an event of the connection.
+func (c *Conn) handle(ev *udat.Event) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.handling = true
 	switch ev.Number {
 	case udat.EventDTOCompletion:
-		if ev.Status == udat.DTOErrFlushed {
-			return false // the event of the connection follows
-		}
-		if ev.Status != udat.DTOSuccess {
-			c.fail(fmt.Errorf("%v: %w", ev.Status, syscall.ECONNRESET))
-			return true
-		}
-		if c.state == stateDead {
-			return false
-		}
-		if ev.Operation <= udat.DTORDMARead || ev.Operation == udat.DTORDMAWriteImm {
-			return c.sent(ev)
-		}
-		return c.arrived(ev)
+		c.completed(ev)
 	case udat.EventConnectionEstablished:
 		c.established(ev)
 	default:
 		c.disconnected(ev)
 	}
-	return true
+	c.handling = false
+	c.mu.Unlock()
+}
+
+func (c *Conn) completed(ev *udat.Event) {
+	switch {
+	case ev.Status == udat.DTOErrFlushed: // the event of the connection follows
+	case ev.Status != udat.DTOSuccess:
+		c.fail(fmt.Errorf("%v: %w", ev.Status, syscall.ECONNRESET))
+	case c.state == stateDead:
+	case ev.Operation <= udat.DTORDMARead || ev.Operation == udat.DTORDMAWriteImm:
+		c.sent(ev)
+	default:
+		c.arrived(ev)
+	}
 }
 
 // established opens a dialed connection. An accepted one waits for the first message: on iWARP the
@@ -311,6 +313,7 @@ func (c *Conn) fail(err error) {
 		close(c.ended)
 		c.ep.Disconnect(udat.CloseAbrupt)
 		c.alive.stop()
+		c.unhold()
 		c.report(err)
 	}
 	c.wakeAll()
@@ -320,8 +323,8 @@ func (c *Conn) fail(err error) {
 }
 
 func (c *Conn) wakeAll() {
-	c.readable.Broadcast()
-	c.writable.Broadcast()
+	c.wake(&c.readable)
+	c.wake(&c.writable)
 }
 
 // release frees the connection once no call uses it; mu is held and the state is dead.
@@ -371,7 +374,9 @@ func (c *Conn) Close() error {
 		c.push()
 	}
 	c.mu.Unlock()
+	c.d.block()
 	<-c.ended
+	c.d.unblock(1)
 	return nil
 }
 

@@ -3,7 +3,6 @@ package rdmanet
 import (
 	"errors"
 	"net"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -15,8 +14,8 @@ type deadline struct {
 	timer  *time.Timer
 }
 
-// set sets the deadline, and ends the calls that wait on cond once it has passed.
-func (d *deadline) set(c *Conn, cond *sync.Cond, t time.Time) {
+// set sets the deadline, and ends the calls that wait in w once it has passed.
+func (d *deadline) set(c *Conn, w *waiters, t time.Time) {
 	d.at, d.passed = t, false
 	if d.timer != nil {
 		d.timer.Stop()
@@ -27,7 +26,7 @@ func (d *deadline) set(c *Conn, cond *sync.Cond, t time.Time) {
 	left := time.Until(t)
 	if left <= 0 {
 		d.passed = true
-		cond.Broadcast()
+		c.wake(w)
 		return
 	}
 	if d.timer != nil {
@@ -39,7 +38,7 @@ func (d *deadline) set(c *Conn, cond *sync.Cond, t time.Time) {
 		defer c.mu.Unlock()
 		if !d.at.IsZero() && !time.Now().Before(d.at) { // else it has been set anew
 			d.passed = true
-			cond.Broadcast()
+			c.wake(w)
 		}
 	})
 }

@@ -104,6 +104,8 @@ func (d *Dialer) dial(ctx context.Context, cfg config, to netip.AddrPort) (*Conn
 	}
 	opened := make(chan error, 1)
 	c.ready = func(_ *Conn, err error) { opened <- err }
+	c.d.block() // until it is open
+	defer c.d.unblock(1)
 	deadline, _ := ctx.Deadline()
 	err = c.ep.Connect(to.Addr(), udat.ConnQual(to.Port()), max(time.Until(deadline), time.Millisecond),
 		c.hello().encode(), udat.QoSBestEffort, udat.ConnectDefault)

@@ -173,9 +173,11 @@ func (l *Listener) accept(pool *dispatchers, cr *udat.CR, local Addr) error {
 	c.meet(h)
 	c.out.accepted = true
 	c.ready = l.offer
+	c.d.block() // until offer
 	c.linger = time.AfterFunc(handshakeTime, func() { c.abort(context.DeadlineExceeded) })
 	if err := cr.Accept(c.ep, c.hello().encode()); err != nil {
 		c.ready = func(*Conn, error) {}
+		c.d.unblock(1)
 		c.abort(err)
 		return err
 	}
@@ -184,6 +186,7 @@ func (l *Listener) accept(pool *dispatchers, cr *udat.CR, local Addr) error {
 
 // offer hands an open connection to Accept, or drops one that has failed.
 func (l *Listener) offer(c *Conn, err error) {
+	c.d.unblock(1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.making--

@@ -25,8 +25,8 @@ type incoming struct {
 // repostBatch is the number of receives that are posted at once. It divides defaultSlots.
 const repostBatch = 8
 
-// arrived takes a message; mu is held. It reports whether it has woken a call.
-func (c *Conn) arrived(ev *udat.Event) (woken bool) {
+// arrived takes a message; mu is held.
+func (c *Conn) arrived(ev *udat.Event) {
 	in := &c.in
 	slot := int(in.messages) % defaultSlots
 	in.messages++
@@ -39,18 +39,16 @@ func (c *Conn) arrived(ev *udat.Event) (woken bool) {
 		if err = c.credit((slots - c.out.acked) & immSlotsMask); err == nil {
 			err = c.place(uint64(n))
 		}
-		woken = true
 	default:
 		place := c.recvPlace(slot)
 		var m control
 		if m, err = decodeControl(c.own.Bytes()[place : place+int(min(ev.Length, messageStride))]); err == nil {
 			err = c.control(m)
 		}
-		woken = true
 	}
 	if err != nil {
 		c.fail(fmt.Errorf("rdmanet: the peer breaks the protocol: %w", err))
-		return true
+		return
 	}
 	if c.state == stateConnecting { // the first message of an accepted connection
 		c.open()
@@ -60,15 +58,14 @@ func (c *Conn) arrived(ev *udat.Event) (woken bool) {
 		first := int(in.reposted) % defaultSlots
 		if _, err := c.ep.PostRecvBatch(c.recvs[first : first+repostBatch]); err != nil {
 			c.fail(err)
-			return true
+			return
 		}
 		in.reposted += repostBatch
 	}
 	c.push()
 	if c.out.lent {
-		c.writable.Broadcast()
+		c.wake(&c.writable)
 	}
-	return woken
 }
 
 // place takes the notice that the peer has written n bytes.
@@ -84,7 +81,7 @@ func (c *Conn) place(n uint64) error {
 	if c.closed {
 		in.read = in.placed // nobody will
 	} else {
-		c.readable.Signal()
+		c.wake(&c.readable)
 	}
 	return nil
 }
@@ -108,12 +105,12 @@ func (c *Conn) control(m control) error {
 			return fmt.Errorf("the stream ends after %d bytes, %d have come", m.value, c.in.placed)
 		}
 		c.in.eof = true
-		c.readable.Broadcast()
+		c.wake(&c.readable)
 		if m.kind == kindClose {
 			c.peerGone = true
 			out.owed |= 1 << kindClosed
 			out.posted = out.appended // nobody reads what is still here
-			c.writable.Broadcast()
+			c.wake(&c.writable)
 		}
 	case kindClosed:
 		if !c.closed {
@@ -165,7 +162,7 @@ func (c *Conn) await() ([]byte, error) {
 			at := in.read & uint64(c.cfg.readBuffer-1)
 			return c.ring.Bytes()[at:min(at+n, uint64(c.cfg.readBuffer))], nil
 		}
-		c.readable.Wait()
+		c.wait(&c.readable)
 	}
 }
 

@@ -144,7 +144,7 @@ func (c *Conn) remoteOp(kind udat.OpKind, remote Remote, r *Region, at int) erro
 			if err := c.useError(); err != nil {
 				return err
 			}
-			c.writable.Wait()
+			c.wait(&c.writable)
 		}
 		if err := c.useError(); err != nil {
 			return err
@@ -170,7 +170,7 @@ func (c *Conn) remoteOp(kind udat.OpKind, remote Remote, r *Region, at int) erro
 		if c.state == stateDead {
 			return c.err
 		}
-		c.writable.Wait()
+		c.wait(&c.writable)
 	}
 	return nil
 }
@@ -220,7 +220,7 @@ func (c *Conn) WriteRegion(r *Region, at, n int) (total int, err error) {
 			k = c.mayWrite(uint64(n-total), uint64(n-total))
 		}
 		if k == 0 {
-			c.writable.Wait()
+			c.wait(&c.writable)
 			continue
 		}
 		if !c.write(r.lmr.Triplet(at+total, int(k)), total+int(k) == n) {
@@ -232,7 +232,7 @@ func (c *Conn) WriteRegion(r *Region, at, n int) (total int, err error) {
 		if c.state == stateDead {
 			return total, c.opError("write", c.err)
 		}
-		c.writable.Wait()
+		c.wait(&c.writable)
 	}
 	return total, nil
 }

@@ -30,6 +30,7 @@ type outgoing struct {
 	imm      bool   // writes carry immediate data
 	accepted bool   // the peer has connected
 	lent     bool   // WriteRegion waits on writable for credit
+	held     bool   // the dispatcher counts data that is held back
 
 	iov [2][1]udat.LMRTriplet // of ops
 	ops [2]udat.Op            // of the post under way: here, because it would escape to the heap
@@ -74,11 +75,22 @@ func (c *Conn) push() {
 			return
 		}
 	}
+	if out.posted == out.appended {
+		c.unhold()
+	}
 	if c.owesCredit() {
 		out.owed |= 1 << kindCredit
 	}
 	if out.owed != 0 {
 		c.pushControl()
+	}
+}
+
+// unhold says that no data is held back any more.
+func (c *Conn) unhold() {
+	if c.out.held {
+		c.out.held = false
+		c.d.unblock(1)
 	}
 }
 
@@ -196,17 +208,16 @@ func (c *Conn) pushControl() {
 	}
 }
 
-// sent takes the completion of a request; mu is held. It reports whether that has woken a call.
-func (c *Conn) sent(ev *udat.Event) (woken bool) {
+// sent takes the completion of a request; mu is held.
+func (c *Conn) sent(ev *udat.Event) {
 	out := &c.out
 	seq := uint64(ev.Cookie)
 	if seq < out.done {
-		return false
+		return
 	}
 	out.done, out.freed = seq+1, c.reqs[seq%requests]
-	c.writable.Broadcast()
+	c.wake(&c.writable)
 	c.push()
-	return true
 }
 
 // writeError is why Write fails; nil if it does not. mu is held.
@@ -239,16 +250,27 @@ func (c *Conn) space() ([]byte, error) {
 			at := c.out.appended & (size - 1)
 			return c.own.Bytes()[at:min(at+free, size)], nil
 		}
-		c.writable.Wait()
+		c.wait(&c.writable)
 	}
 }
 
 // append adds n bytes, which the caller has put where space said, to the stream; wmu is held.
 func (c *Conn) append(n int) {
 	c.mu.Lock()
-	c.out.appended += uint64(n)
+	defer c.mu.Unlock()
+	out := &c.out
+	out.appended += uint64(n)
 	c.push()
-	c.mu.Unlock()
+	if out.posted < out.appended && c.d.lead() { // credit may have come
+		c.mu.Unlock()
+		c.d.dequeue()
+		c.d.leave()
+		c.mu.Lock()
+	}
+	if out.posted < out.appended && c.state != stateDead && !out.held {
+		out.held = true
+		c.d.block()
+	}
 }
 
 // Write writes p to the stream and returns once all of it has been copied: it may be used again. It
