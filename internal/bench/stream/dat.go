@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/godat/godat/udat"
+)
+
+const (
+	depth  = 32 // requests in flight
+	signal = 8  // one in so many makes a completion
+)
+
+// endpoint is an end of udat's own: sends, and RDMA writes into the peer's memory.
+type endpoint struct {
+	ia           *udat.IA
+	ep           *udat.EP
+	evd          *udat.EVD
+	mem          *udat.LMR
+	size         int
+	remote       udat.RMRTriplet
+	posted, done int
+}
+
+func newEndpoint(w *work) (*endpoint, error) {
+	ia, err := udat.Open(w.device)
+	if err != nil {
+		return nil, err
+	}
+	e := &endpoint{ia: ia, size: w.size}
+	pz, err := ia.CreatePZ()
+	if err != nil {
+		return nil, err
+	}
+	if e.evd, err = ia.CreateEVD(4*depth, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil); err != nil {
+		return nil, err
+	}
+	attr := &udat.EPAttr{MaxRequestDTOs: depth, MaxRecvDTOs: depth}
+	if e.ep, err = ia.CreateEP(pz, e.evd, e.evd, e.evd, attr); err != nil {
+		return nil, err
+	}
+	if e.mem, err = ia.AllocLMR(pz, 2*w.size, udat.PrivAll); err != nil {
+		return nil, err
+	}
+	for range 2 {
+		if err := e.receiveNext(); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+func listenDAT(w *work, address func(string)) (end, error) {
+	e, err := newEndpoint(w)
+	if err != nil {
+		return nil, err
+	}
+	port, psp, err := e.ia.CreatePSPAny(e.evd, udat.PSPConsumer)
+	if err != nil {
+		return nil, err
+	}
+	defer psp.Free()
+	address(netip.AddrPortFrom(e.ia.Addr(), uint16(port)).String())
+	ev, _, err := e.evd.Wait(patience, 1)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := e.mem.RMRTriplet(0, w.size).MarshalBinary()
+	if err != nil {
+		return nil, err
+	}
+	if err := ev.CR.Accept(e.ep, memory); err != nil {
+		return nil, err
+	}
+	_, err = e.connected()
+	return e, err
+}
+
+func dialDAT(w *work, address string) (end, error) {
+	e, err := newEndpoint(w)
+	if err != nil {
+		return nil, err
+	}
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil, err
+	}
+	err = e.ep.Connect(to.Addr(), udat.ConnQual(to.Port()), patience, nil, udat.QoSBestEffort, udat.ConnectDefault)
+	if err != nil {
+		return nil, err
+	}
+	private, err := e.connected()
+	if err != nil {
+		return nil, err
+	}
+	return e, e.remote.UnmarshalBinary(private[:udat.RMRTripletSize])
+}
+
+func (e *endpoint) connected() (private []byte, err error) {
+	ev, _, err := e.evd.Wait(patience, 1)
+	if err == nil && ev.Number != udat.EventConnectionEstablished {
+		err = fmt.Errorf("not connected: %v", ev.Number)
+	}
+	return ev.PrivateData(), err
+}
+
+func (e *endpoint) receiveNext() error {
+	return e.ep.PostRecv([]udat.LMRTriplet{e.mem.Triplet(e.size, e.size)}, 0, udat.CompletionDefault)
+}
+
+func (e *endpoint) send() error {
+	return e.ep.PostSend([]udat.LMRTriplet{e.mem.Triplet(0, e.size)}, 1, udat.CompletionSuppress)
+}
+
+func (e *endpoint) receive() error {
+	ev, _, err := e.evd.Wait(patience, 1)
+	if err == nil && (ev.Number != udat.EventDTOCompletion || ev.Status != udat.DTOSuccess) {
+		err = fmt.Errorf("%v: %v", ev.Number, ev.Status)
+	}
+	if err != nil {
+		return err
+	}
+	return e.receiveNext()
+}
+
+func (e *endpoint) write() error {
+	for e.posted-e.done >= depth {
+		ev, _, err := e.evd.Wait(patience, 1)
+		if err == nil && ev.Status != udat.DTOSuccess {
+			err = fmt.Errorf("%v: %v", ev.Number, ev.Status)
+		}
+		if err != nil {
+			return err
+		}
+		e.done += signal
+	}
+	e.posted++
+	flags := udat.CompletionSuppress
+	if e.posted%signal == 0 {
+		flags = udat.CompletionDefault
+	}
+	return e.ep.PostRDMAWrite([]udat.LMRTriplet{e.mem.Triplet(0, e.size)}, 1, e.remote, flags)
+}
+
+// take waits for the end: the peer's writes make no event here.
+func (e *endpoint) take() error {
+	for {
+		ev, _, err := e.evd.Wait(patience, 1)
+		if err != nil || ev.Number != udat.EventDTOCompletion {
+			return err
+		}
+	}
+}
+
+func (e *endpoint) close() error { return e.ia.Close(udat.CloseAbrupt) }

@@ -1,0 +1,117 @@
+package udat_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/rdmanet"
+	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
+)
+
+// TestStreamFaults breaks the devices below a stream of package rdmanet amid its writes: every call
+// of both ends returns an error within a bound, and what each has read is the beginning of what the
+// other has written. It is here because only the tests of this package decorate devices.
+func TestStreamFaults(t *testing.T) {
+	broken := errors.New("the device is broken")
+	faults := map[string]func(client, server *faultfabric.Script){
+		"posts refused":     func(c, _ *faultfabric.Script) { c.On(faultfabric.PostSend).Skip(20).Fail(broken) },
+		"one post refused":  func(c, _ *faultfabric.Script) { c.On(faultfabric.PostSend).Skip(20).Times(1).Fail(broken) },
+		"receives refused":  func(_, s *faultfabric.Script) { s.On(faultfabric.PostRecv).Skip(3).Fail(broken) },
+		"no completions":    func(c, _ *faultfabric.Script) { c.On(faultfabric.Poll).Skip(50).Drop() },
+		"none at the peer":  func(_, s *faultfabric.Script) { s.On(faultfabric.Poll).Skip(50).Drop() },
+		"arming is refused": func(c, _ *faultfabric.Script) { c.On(faultfabric.Arm).Fail(broken) },
+		"the end is not reported": func(c, s *faultfabric.Script) {
+			c.On(faultfabric.ConnEvent).Drop()
+			s.On(faultfabric.PostSend).Skip(20).Fail(broken)
+		},
+	}
+	onEach(t, func(t *testing.T, dev string) {
+		for name, fault := range faults {
+			t.Run(name, func(t *testing.T) {
+				var scripts [2]faultfabric.Script
+				var providers [2]string
+				for i := range scripts {
+					providers[i] = fmt.Sprintf("%s-%d", strings.ReplaceAll(name, " ", "-"), i)
+					assert.NilError(t, udat.RegisterProvider(providers[i], dev, udat.Through(scripts[i].Wrap)))
+					defer udat.RemoveProvider(providers[i])
+				}
+				const often = 200 * time.Millisecond
+				lc := rdmanet.ListenConfig{Device: providers[1], KeepAlive: often}
+				l, err := lc.Listen(t.Context(), "rdma", ":0")
+				assert.NilError(t, err)
+				defer l.Close()
+				d := rdmanet.Dialer{Device: providers[0], KeepAlive: often, Timeout: patience}
+				client, err := d.Dial(t.Context(), "rdma", l.Addr().String())
+				assert.NilError(t, err)
+				server, err := l.(*rdmanet.Listener).AcceptConn()
+				assert.NilError(t, err)
+				breakStream(t, client, server, func() { fault(&scripts[0], &scripts[1]) })
+			})
+		}
+	})
+}
+
+// breakStream streams both ways, lets the fault happen, and expects the end of all calls.
+func breakStream(t *testing.T, client, server *rdmanet.Conn, happen func()) {
+	data := make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{1}).Read(data)
+	ended := make(chan error, 4)
+	for _, c := range []*rdmanet.Conn{client, server} {
+		go func() {
+			p := make([]byte, 10000)
+			for at := 0; ; {
+				n, err := c.Read(p)
+				for got := p[:n]; len(got) > 0; {
+					k := min(len(got), len(data)-at)
+					if !bytes.Equal(got[:k], data[at:at+k]) {
+						t.Errorf("the bytes from %d on have changed", at)
+					}
+					got, at = got[k:], (at+k)%len(data)
+				}
+				if err != nil {
+					ended <- err
+					return
+				}
+			}
+		}()
+		go func() {
+			for at := 0; ; {
+				n, err := c.Write(data[at:min(at+3000, len(data))])
+				if err != nil {
+					ended <- err
+					return
+				}
+				at = (at + n) % len(data)
+			}
+		}()
+	}
+	time.Sleep(20 * time.Millisecond)
+	happen()
+	limit := time.After(patience)
+	for i := range cap(ended) {
+		select {
+		case <-ended:
+		case <-limit:
+			t.Fatalf("%d of %d calls are still blocked", cap(ended)-i, cap(ended))
+		}
+	}
+	closed := make(chan bool)
+	go func() {
+		client.Close()
+		server.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-limit:
+		t.Fatal("Close is still blocked")
+	}
+}
