@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures everything of docs/performance.md, and writes it and out/performance.json. Run it alone on the machine.
 #
-#   ci/bench.sh [options] [PART...]     parts: loop scale compare; without one: all
+#   ci/bench.sh [options] [PART...]     parts: loop streams compare rsockets scale; without one: all
 #
 # What needs a verbs device runs on the best machine there is: this host's own device (GODAT_TEST_DEVICE chooses among
 # several), the virtual machine if KVM works, a User Mode Linux, else the emulated machine, whose figures have no marks.
@@ -40,8 +40,8 @@ best() {
     "$here/deps.sh" vm && echo tcg
   fi
 }
-if [ "$*" = loop ]; then
-  machine=host # it needs no device
+if [[ " $* " =~ ^\ (loop |streams )+$ ]]; then
+  machine=host # they need no device
 fi
 machine=${machine:-$(best)}
 case $machine in
@@ -49,7 +49,7 @@ case $machine in
   kvm | tcg) "$here/deps.sh" vm ;;
 esac
 options+=(--machine "$machine")
-if [ "$*" = loop ]; then
+if [[ " $* " =~ ^\ (loop |streams )+$ ]]; then
   options+=(--device none --address none)
 elif [ "$machine" = host ]; then
   netdev=$(cat "/sys/class/infiniband/$device/ports/1/gid_attrs/ndevs/0" 2>/dev/null || true)
@@ -62,7 +62,8 @@ out=$PWD/out/bench
 rm -rf "$out"
 mkdir -p "$out"
 echo "bench: building" >&2
-go build -o "$out/" ./cmd/datperf ./internal/bench
+go build -o "$out/" ./cmd/datperf ./internal/bench ./internal/bench/stream
 go build -tags nulldev -o "$out/loop" ./internal/bench/loop
+go build -tags nulldev -o "$out/stream-loop" ./internal/bench/stream
 go build -tags nulldev,godat_direct -o "$out/loop-direct" ./internal/bench/loop
 exec "$out/bench" --bin "$out" "${options[@]}" "$@"

@@ -66,7 +66,9 @@ type part struct {
 
 var parts = []part{
 	{"loop", "The library on a model of a NIC, at native speed", false, (*bench).loop},
+	{"streams", "Streams of rdmanet on a model of a NIC", false, (*bench).streams},
 	{"compare", "Beside perftest and dapltest", true, (*bench).compare},
+	{"rsockets", "Streams of rdmanet beside rsockets", true, (*bench).streamsOnDevice},
 	{"scale", "Many endpoints", true, (*bench).scale},
 	{nic, "Beside perftest on a NIC", true, (*bench).compareNIC}, // not without its name
 }
@@ -110,7 +112,7 @@ func run(args []string) error {
 	names := f.Args()
 	for _, n := range names {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == n }) {
-			return fmt.Errorf("there is no part %q (loop, scale, compare, nic)", n)
+			return fmt.Errorf("there is no part %q (loop, streams, compare, rsockets, scale, nic)", n)
 		}
 	}
 	if b.quick {

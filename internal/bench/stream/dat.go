@@ -40,10 +40,10 @@ func newEndpoint(w *work) (*endpoint, error) {
 	if e.ep, err = ia.CreateEP(pz, e.evd, e.evd, e.evd, attr); err != nil {
 		return nil, err
 	}
-	if e.mem, err = ia.AllocLMR(pz, 2*w.size, udat.PrivAll); err != nil {
+	if e.mem, err = ia.AllocLMR(pz, (places+1)*w.size, udat.PrivAll); err != nil {
 		return nil, err
 	}
-	for range 2 {
+	for range places {
 		if err := e.receiveNext(); err != nil {
 			return nil, err
 		}
@@ -66,7 +66,7 @@ func listenDAT(w *work, address func(string)) (end, error) {
 	if err != nil {
 		return nil, err
 	}
-	memory, err := e.mem.RMRTriplet(0, w.size).MarshalBinary()
+	memory, err := e.mem.RMRTriplet(0, places*w.size).MarshalBinary()
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (e *endpoint) connected() (private []byte, err error) {
 }
 
 func (e *endpoint) receiveNext() error {
-	return e.ep.PostRecv([]udat.LMRTriplet{e.mem.Triplet(e.size, e.size)}, 0, udat.CompletionDefault)
+	return e.ep.PostRecv([]udat.LMRTriplet{e.mem.Triplet(places*e.size, e.size)}, 0, udat.CompletionDefault)
 }
 
 func (e *endpoint) send() error {
@@ -122,6 +122,14 @@ func (e *endpoint) receive() error {
 		return err
 	}
 	return e.receiveNext()
+}
+
+// place is one of the places at the peer.
+func (e *endpoint) place(i int) udat.RMRTriplet {
+	to := e.remote
+	to.TargetAddress += uint64(i * e.size)
+	to.SegmentLength = uint64(e.size)
+	return to
 }
 
 func (e *endpoint) write() error {
@@ -140,7 +148,7 @@ func (e *endpoint) write() error {
 	if e.posted%signal == 0 {
 		flags = udat.CompletionDefault
 	}
-	return e.ep.PostRDMAWrite([]udat.LMRTriplet{e.mem.Triplet(0, e.size)}, 1, e.remote, flags)
+	return e.ep.PostRDMAWrite([]udat.LMRTriplet{e.mem.Triplet(0, e.size)}, 1, e.place(0), flags)
 }
 
 // take waits for the end: the peer's writes make no event here.
@@ -154,3 +162,72 @@ func (e *endpoint) take() error {
 }
 
 func (e *endpoint) close() error { return e.ia.Close(udat.CloseAbrupt) }
+
+// reader is an endpoint whose writes the peer reads: each goes to the next of many places, with
+// immediate data, and the peer copies it out. A message of the peer says that some places are free.
+type reader struct{ *endpoint }
+
+const (
+	places = 16
+	free   = 4 // places for each message
+)
+
+func listenReader(w *work, address func(string)) (end, error) {
+	e, err := listenDAT(w, address)
+	if err != nil {
+		return nil, err
+	}
+	return reader{e.(*endpoint)}, nil
+}
+
+func dialReader(w *work, address string) (end, error) {
+	e, err := dialDAT(w, address)
+	if err != nil {
+		return nil, err
+	}
+	return reader{e.(*endpoint)}, nil
+}
+
+func (r reader) write() error {
+	for r.posted-r.done >= places {
+		ev, _, err := r.evd.Wait(patience, 1)
+		if err == nil && ev.Status != udat.DTOSuccess {
+			err = fmt.Errorf("%v: %v", ev.Number, ev.Status)
+		}
+		if err != nil {
+			return err
+		}
+		if ev.Operation == udat.DTOReceive {
+			r.done += free
+			if err := r.receiveNext(); err != nil {
+				return err
+			}
+		}
+	}
+	to := r.place(r.posted % places)
+	r.posted++
+	return r.ep.PostRDMAWriteImmediate([]udat.LMRTriplet{r.mem.Triplet(0, r.size)}, 1, to, 0, udat.CompletionSuppress)
+}
+
+func (r reader) take() error {
+	p := make([]byte, r.size)
+	for n := 0; ; {
+		ev, _, err := r.evd.Wait(patience, 1)
+		if err != nil || ev.Number != udat.EventDTOCompletion {
+			return err
+		}
+		if ev.Operation != udat.DTOReceiveWriteImm || ev.Status != udat.DTOSuccess {
+			continue
+		}
+		copy(p, r.mem.Bytes()[n%places*r.size:])
+		if err := r.receiveNext(); err != nil {
+			return err
+		}
+		if n++; n%free == 0 {
+			iov := []udat.LMRTriplet{r.mem.Triplet(0, 1)}
+			if err := r.ep.PostSend(iov, 1, udat.CompletionSuppress); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -42,7 +42,8 @@ type kind struct {
 }
 
 var kinds = map[string]kind{
-	"rdmanet": {listenRDMA, dialRDMA}, "lent": {listenRDMA, dialLent}, "udat": {listenDAT, dialDAT}, "tcp": {listenTCP, dialTCP},
+	"rdmanet": {listenRDMA, dialRDMA}, "lent": {listenRDMA, dialLent}, "udat": {listenDAT, dialDAT},
+	"udat-read": {listenReader, dialReader}, "tcp": {listenTCP, dialTCP},
 }
 
 func main() {
@@ -53,7 +54,7 @@ func main() {
 }
 
 func command(args []string) error {
-	f := flag.NewFlagSet("stream [flags] rdmanet|lent|udat|tcp ping|write", flag.ExitOnError)
+	f := flag.NewFlagSet("stream [flags] rdmanet|lent|udat|udat-read|tcp ping|write", flag.ExitOnError)
 	w := &work{}
 	f.StringVar(&w.device, "device", "loop0", "RDMA device; TCP uses its address")
 	f.IntVar(&w.size, "size", 64, "bytes of a message or a write")
