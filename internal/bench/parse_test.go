@@ -119,3 +119,11 @@ func TestParseCPUs(t *testing.T) {
 		assert.ErrorContains(t, err, "no list of processors", "%q", list)
 	}
 }
+
+func TestRstreamTime(t *testing.T) {
+	ns, err := parseRstream(sample(t, "rstream.txt"))
+	assert.NilError(t, err)
+	assert.Equal(t, ns, 36350.0)
+	_, err = parseRstream("rconnect: Connection refused\n")
+	assert.ErrorContains(t, err, "rstream: no row of figures: rconnect: Connection refused")
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/godat/godat/internal/perf/result"
+	"github.com/godat/godat/internal/process"
 )
 
 // streamTime bounds the rounds of a part with streams.
@@ -125,11 +126,11 @@ func (b *bench) streamFigures(program, device, series, loop, wire string, size i
 	if wire != "" {
 		env = []string{"GODAT_LOOP_WIRE=" + wire}
 	}
-	p, err := start(pairTime, env, argv...)
+	p, err := process.Start(pairTime, env, argv...)
 	if err != nil {
 		return "", nil, err
 	}
-	out, err := p.wait()
+	out, err := p.Wait()
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &fig)
 	}
@@ -146,11 +147,11 @@ func (b *bench) rstream(loop string, size int) (line string, fig map[string]floa
 		}
 	}
 	args := []string{"-p", rstreamPort, "-T", "b", "-S", strconv.Itoa(size), "-C", transfers, "-I", iterations}
-	server, err := start(pairTime, nil, append([]string{rstream, "-b", b.address}, args...)...)
+	server, err := process.Start(pairTime, nil, append([]string{rstream, "-b", b.address}, args...)...)
 	if err != nil {
 		return "", nil, err
 	}
-	defer server.stop()
+	defer server.Stop()
 	argv := append([]string{rstream, "-s", b.address}, args...)
 	var out string
 	for range 5 { // the server does not say when it listens
@@ -183,5 +184,5 @@ func parseRstream(out string) (float64, error) {
 			return us * 1000, nil
 		}
 	}
-	return 0, fmt.Errorf("rstream: no row of figures: %s", lastLines(out, 2))
+	return 0, fmt.Errorf("rstream: no row of figures: %s", process.LastLines(out, 2))
 }

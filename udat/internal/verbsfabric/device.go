@@ -29,7 +29,6 @@ type device struct {
 	async  func(fabric.AsyncEvent)
 
 	nextVector atomic.Uint32
-	inlineMost atomic.Pointer[uint32] // bytes that a queue pair sends inline; nil: not refused yet
 	resizeOnce sync.Once
 	canResize  bool // completion queues
 

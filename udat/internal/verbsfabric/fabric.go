@@ -86,7 +86,7 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 		return nil, err
 	}
 	if p.siw {
-		return siwDevice{d}, nil
+		return newSIW(d)
 	}
 	return d, nil
 }

@@ -83,7 +83,7 @@ func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
 		MaxSendSGE: uint32(init.MaxSendSGE), MaxRecvSGE: uint32(init.MaxRecvSGE),
 		MaxInline: uint32(min(init.MaxInline, inlineWanted)),
 	}
-	v, err := d.createInline(domain.base().v, vi)
+	v, err := createInline(domain.base().v, vi)
 	if err != nil {
 		return nil, wrap(err)
 	}
@@ -99,20 +99,14 @@ func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
 }
 
 // createInline reduces the inline size until the device accepts it, because no attribute reports
-// its limit, and starts with that size the next time. soft-iWARP's refusal sometimes comes without
-// an errno, if several threads create queue pairs: that is EIO.
-func (d *device) createInline(pd *cverbs.PD, init cverbs.QPInit) (*cverbs.QP, error) {
-	if most := d.inlineMost.Load(); most != nil {
-		init.Cap.MaxInline = min(init.Cap.MaxInline, *most)
-	}
-	for wanted := init.Cap.MaxInline; ; init.Cap.MaxInline /= 2 {
+// its limit.
+func createInline(pd *cverbs.PD, init cverbs.QPInit) (*cverbs.QP, error) {
+	for {
 		v, err := pd.CreateQP(init)
-		if err == nil && init.Cap.MaxInline < wanted {
-			d.inlineMost.Store(&init.Cap.MaxInline)
-		}
-		if init.Cap.MaxInline == 0 || !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EIO) {
+		if init.Cap.MaxInline == 0 || !errors.Is(err, syscall.EINVAL) {
 			return v, err
 		}
+		init.Cap.MaxInline /= 2
 	}
 }
 

@@ -1,10 +1,12 @@
 package verbsfabric
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"time"
 
+	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
@@ -15,14 +17,37 @@ import (
 //   - it refuses a receive without segments;
 //   - an empty segment in a send, a read without a segment, and a fenced read stop the queue for
 //     good;
-//   - it has no queue of length 0.
+//   - it has no queue of length 0;
+//   - it makes no queue whose memory starts at page 144 of what the process maps of a device: its
+//     library takes that offset for an error.
 //
 // The types below decorate the device's own. Every request is posted signalled and in a form that
 // the device can execute. A ledger for each queue returns completions in posting order, and flushes
 // what the device never completes.
 
 // siwDevice decorates a device of soft-iWARP.
-type siwDevice struct{ *device }
+type siwDevice struct {
+	*device
+	filler *cverbs.CQ
+}
+
+// fillerDepth makes a completion queue that lies across page 144: 1 MiB.
+const fillerDepth = 32 << 10
+
+// newSIW puts the filler where the first queue would be, so that no queue starts at page 144.
+func newSIW(d *device) (fabric.Device, error) {
+	filler, err := d.ctx.CreateCQ(fillerDepth, nil, 0)
+	if err != nil {
+		return nil, wrap(errors.Join(err, d.Close()))
+	}
+	return siwDevice{d, filler}, nil
+}
+
+// Close closes the device. One that is in use stays open, without its filler.
+func (d siwDevice) Close() error {
+	d.filler.Close()
+	return d.device.Close()
+}
 
 func (d siwDevice) AllocPD() (fabric.PD, error) {
 	p, err := d.device.AllocPD()

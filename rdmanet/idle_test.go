@@ -1,0 +1,83 @@
+//go:build unix
+
+package rdmanet_test
+
+import (
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/rdmanet"
+)
+
+// TestIdle has 1,000 connections that do nothing, with a Read blocked on one: they cost memory, no
+// goroutine each, and next to no time of a processor.
+func TestIdle(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		n := 1000
+		if testing.Short() {
+			n = 50
+		}
+		const buffer = 4096
+		l := listen(t, dev, rdmanet.ListenConfig{ReadBuffer: buffer, WriteBuffer: buffer})
+		d := rdmanet.Dialer{ReadBuffer: buffer, WriteBuffer: buffer}
+		first, _ := join(t, dev, l, d) // with what all share
+		defer first.Close()
+		heap, goroutines := inUse(), runtime.NumGoroutine()
+		conns := make([]*rdmanet.Conn, 0, 2*n)
+		for range n {
+			client, server := join(t, dev, l, d)
+			conns = append(conns, client, server)
+		}
+		each := (int64(inUse()) - int64(heap)) / int64(2*n)
+		grown := runtime.NumGoroutine() - goroutines
+		read := make(chan error, 1)
+		go func() {
+			_, err := conns[0].Read(make([]byte, 1))
+			read <- err
+		}()
+		time.Sleep(time.Second) // what has made the connections comes to rest
+		const rest = 2 * time.Second
+		before := processorTime(t)
+		time.Sleep(rest)
+		used := processorTime(t) - before
+		t.Logf("%d connections: %d bytes of heap for each end, %d goroutines more, %v of a processor in %v", n, each, grown,
+			used, rest)
+		assert.Assert(t, each < 64<<10, "%d bytes of heap for each end", each)
+		assert.Assert(t, grown < n/4, "%d goroutines more", grown)
+		assert.Assert(t, used < rest/5, "%v of a processor in %v", used, rest)
+		for i, c := range conns {
+			if i%200 == 1 { // they work still
+				go c.Write([]byte("x"))
+				_, err := conns[i-1].Write([]byte("x"))
+				assert.NilError(t, err)
+				_, err = c.Read(make([]byte, 1))
+				assert.NilError(t, err)
+			}
+		}
+		assert.NilError(t, <-read)
+		for i := 0; i < len(conns); i += 2 {
+			go conns[i].Close()
+			conns[i+1].Close()
+		}
+	})
+}
+
+// inUse is the heap in use.
+func inUse() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// processorTime is what this process has used.
+func processorTime(t *testing.T) time.Duration {
+	var u syscall.Rusage
+	assert.NilError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
