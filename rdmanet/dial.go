@@ -67,6 +67,9 @@ func (d *Dialer) Dial(ctx context.Context, network, address string) (*Conn, erro
 	if err == nil {
 		addrs, err = resolve(ctx, network, address)
 	}
+	if err == nil {
+		err = ctx.Err()
+	}
 	fail := func(to net.Addr, err error) (*Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: network, Addr: to, Err: err}
 	}
