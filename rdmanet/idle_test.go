@@ -24,7 +24,8 @@ func TestIdle(t *testing.T) {
 		const buffer = 4096
 		l := listen(t, dev, rdmanet.ListenConfig{ReadBuffer: buffer, WriteBuffer: buffer})
 		d := rdmanet.Dialer{ReadBuffer: buffer, WriteBuffer: buffer}
-		first, _ := join(t, dev, l, d) // with what all share
+		first, firstPeer := join(t, dev, l, d) // with what all share
+		defer firstPeer.Close()
 		defer first.Close()
 		heap, goroutines := inUse(), runtime.NumGoroutine()
 		conns := make([]*rdmanet.Conn, 0, 2*n)
