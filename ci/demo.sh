@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Shows datperf at work: in two processes over this host's RDMA device if it has one that works, else on mem0, RDMA inside one process.
 #
-#   ci/demo.sh [--rxe | --vm] [--sample]
+#   ci/demo.sh [--rxe | --vm | --uml] [--sample]
 #
 #   --rxe      where this host has no such device, soft-RoCE in the virtual machine instead of mem0
 #   --vm       in the virtual machine, even if this host has a device
+#   --uml      in the User Mode Linux, which must have been built (ci/deps.sh uml): native speed
 #   --sample   instead of a demonstration measure for docs/datperf-sample.html, and write it
 #
 # GODAT_TEST_DEVICE chooses among several devices of this host.
@@ -20,8 +21,10 @@ run() {
   timeout 120 $datperf "$@"
 }
 machine() {
+  local vm=rxe-vm.sh
+  [ "$where" != --uml ] || vm=uml-vm.sh
   say "$1: datperf in the virtual machine, on soft-RoCE (rxe0)"
-  "$here/rxe-vm.sh" --timeout 600 --out out/sample --env GODAT_TEST_DEVICE=rxe0 -- "$here/demo.sh" "${sample[@]}"
+  "$here/$vm" --timeout 600 --out out/sample --env GODAT_TEST_DEVICE=rxe0 -- "$here/demo.sh" "${sample[@]}"
   [ ${#sample[@]} = 0 ] || publish
   exit
 }
@@ -42,13 +45,13 @@ usable() { # sets address, or why not
 where='' sample=()
 for arg in "$@"; do
   case $arg in
-    --rxe | --vm) where=$arg ;;
+    --rxe | --vm | --uml) where=$arg ;;
     --sample) sample=("$arg") ;;
     *) say "unknown option '$arg'"; exit 2 ;;
   esac
 done
 mkdir -p out/sample 2>/dev/null || true # the guest has it already
-[ "$where" != --vm ] || machine 'as asked for'
+case $where in --vm | --uml) machine 'as asked for' ;; esac
 device=${GODAT_TEST_DEVICE:-$(basename "$(compgen -G '/sys/class/infiniband/*' | sort | head -n 1)")}
 if ! usable; then
   [ "$where" != --rxe ] || machine "$why"
@@ -83,8 +86,8 @@ kill -0 $server 2>/dev/null || { server=''; say "the server ended early"; exit 1
 if [ ${#sample[@]} -gt 0 ]; then
   out=out/sample # the guest's too, by its --out
   printf '\n$ datperf client %s ...\n' "$address"
-  timeout 500 $datperf client "$address" --device "$device" --test send,write,read --mode lat,bw --layer udat,cverbs --size 64,1K,16K,256K \
-    --duration 1500ms --interval 100ms --title "datperf on $device" --html "$out/sample.html" --json "$out/sample.json" | grep -v ' s: '
+  timeout 500 $datperf client "$address" --device "$device" --test send,write,read --mode lat,bw --layer udat,cverbs --size 64,4K,64K \
+    --duration 400ms --interval 50ms --title "datperf on $device" --html "$out/sample.html" --json "$out/sample.json" | grep -v ' s: '
   [ -n "${GODAT_OUT:-}" ] || publish
   exit
 fi

@@ -32,6 +32,9 @@ func (a *app) compare() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if before.Mesh != nil || after.Mesh != nil {
+			return errors.New("compare has no figures of a mesh; datperf report prints its matrices")
+		}
 		found := result.Compare(before, after, threshold)
 		if len(found.Changes) == 0 {
 			return errors.New("the two documents have no case in common")

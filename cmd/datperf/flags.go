@@ -42,7 +42,7 @@ func (p *planFlags) register(c *cobra.Command) {
 		list(f, &p.modes, "mode", "m", result.Latency, "`modes`, latency or bandwidth", result.Modes)
 		list(f, &p.layers, "layer", "l", result.UDAT, "through which `libraries`", result.Layers)
 		list(f, &p.transports, "transport", "", result.RC,
-			"reliable connections, or with cverbs unreliable ones (uc) or datagrams (ud): `transports`", result.Transports)
+			"`transports`, reliable connections, or with cverbs also unreliable ones and datagrams", result.Transports)
 		list(f, &p.directions, "direction", "", result.Out,
 			"`directions`; the client initiates (out), or the server (in)", result.Directions)
 		f.StringVarP(&p.sizes, "size", "s", "", "message `sizes`: 64, 4K, 1M, a list, a sweep in powers of two (2-1M), "+

@@ -32,9 +32,12 @@ func (a *app) mesh() *cobra.Command {
 	var out outputs
 	control.register(c.Flags())
 	timeout := c.Flags().Duration("pair-timeout", time.Minute,
-		"give up a case of a pair after this `time`, and --duration")
+		"give a case of a pair up after its --duration and this `time`")
 	p.register(c)
 	out.registerMesh(c)
+	for _, name := range []string{"repeat", "interval"} { // a mesh has none
+		_ = c.Flags().MarkHidden(name)
+	}
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		if err := checkKnobs(c.Flags()); err != nil {
 			return err

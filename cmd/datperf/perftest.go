@@ -58,16 +58,16 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 	f.StringVarP(&p.device, "ib-dev", "d", "", "device")
 	f.IntVarP(&p.ibPort, "ib-port", "i", 1, "port of the device")
 	f.IntVarP(&p.port, "port", "p", perftestPort, "TCP port")
-	f.StringVarP(&p.size, "size", "s", "", "message size")
+	f.StringVarP(&p.size, "size", "s", "", "message size (default 2 for lat, 64K for bw)")
 	f.BoolVarP(&p.all, "all", "a", false, "sizes from 2 to 2^23")
-	f.IntVarP(&p.iters, "iters", "n", 0, "iterations")
+	f.IntVarP(&p.iters, "iters", "n", 0, "iterations (default 1000; 5000 for ib_write_bw)")
 	f.IntVarP(&p.seconds, "duration", "D", 0, "seconds")
 	f.IntVarP(&p.qps, "qp", "q", 1, "queue pairs")
 	f.IntVarP(&p.tx, "tx-depth", "t", 128, "requests outstanding")
 	f.IntVarP(&p.rx, "rx-depth", "r", 512, "receives posted")
 	f.IntVarP(&p.list, "post_list", "l", 1, "requests per post")
-	f.IntVarP(&p.mod, "cq-mod", "Q", 0, "one signalled request in so many")
-	f.IntVarP(&p.inline, "inline_size", "I", -1, "largest inline request")
+	f.IntVarP(&p.mod, "cq-mod", "Q", 0, "one signalled request in this number (default a quarter of -t, at most 64)")
+	f.IntVarP(&p.inline, "inline_size", "I", -1, "largest inline request; -1: what the device grants")
 	f.IntVarP(&p.reads, "outs", "o", 16, "reads and atomics under way")
 	f.BoolVarP(&p.both, "bidirectional", "b", false, "both directions")
 	f.BoolVarP(&p.events, "events", "e", false, "event-driven")
@@ -92,7 +92,7 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 	f.BoolVar(&p.gbits, "report_gbits", false, "Gb/sec instead of MiB/sec")
 	f.BoolP("CPU-freq", "F", false, "accepted: clocks are those of the kernel")
 	f.BoolVarP(&p.cm, "rdma_cm", "R", false, "connect by the connection manager; always so without --peer perftest")
-	f.BoolP("com_rdma_cm", "z", false, "accepted: always so")
+	f.BoolP("com_rdma_cm", "z", false, "accepted: always so; refused with --peer perftest")
 	f.BoolP("noPeak", "N", false, "accepted: the peak is that of the intervals, and costs nothing")
 	f.Bool("use_old_post_send", false, "accepted: always so")
 	for _, r := range perftestRefused {
@@ -102,8 +102,8 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 			f.StringP(r.name, r.short, "", "refused: "+r.why)
 		}
 	}
-	f.StringVar(&p.peer, "peer", peerDatperf, peerUsage+" (not perftest's)")
-	f.StringVar(&p.layer, "layer", result.Cverbs, "cverbs or udat (not perftest's)")
+	f.StringVar(&p.peer, "peer", peerDatperf, peerUsage+"; not a flag of perftest's")
+	f.StringVar(&p.layer, "layer", result.Cverbs, "cverbs or udat; not a flag of perftest's")
 }
 
 // plan translates the flags.
