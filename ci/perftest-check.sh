@@ -8,17 +8,19 @@
 #
 #   --seconds N   rounds begin until then (default 140)
 #   --size N      message size in bytes (default 65536)
+#   --iters N     iterations, where 1000 (bandwidth) and 400 (latency) take too long: on an emulated machine
 #   --cm          over the connection manager (-R)
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-datperf=$here/../bin/datperf device=rxe0 address=10.98.0.1 seconds=140 size=65536 cm=()
+datperf=$here/../bin/datperf device=rxe0 address=10.98.0.1 seconds=140 size=65536 iters='' cm=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --device | --address | --seconds | --size) [ $# -gt 1 ] || { echo "perftest-check: $1 needs a value" >&2; exit 2; } ;;&
+    --device | --address | --seconds | --size | --iters) [ $# -gt 1 ] || { echo "perftest-check: $1 needs a value" >&2; exit 2; } ;;&
     --device) device=$2; shift 2 ;;
     --address) address=$2; shift 2 ;;
     --seconds) seconds=$2; shift 2 ;;
     --size) size=$2; shift 2 ;;
+    --iters) iters=$2; shift 2 ;;
     --cm) cm=(-R); shift ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
     *) echo "perftest-check: unknown option '$1' (--help lists them)" >&2; exit 2 ;;
@@ -32,9 +34,9 @@ pins=(taskset -c 0) pinc=(taskset -c 1)
 
 # one PROGRAM SERVER CLIENT: the client's figure. SERVER and CLIENT are the command, or perftest for PROGRAM itself.
 one() {
-  local program=$1 server=("${pins[@]}") client=("${pinc[@]}") iters=1000 column=4 flags
-  case $program in *_lat) iters=400 column=5 ;; esac
-  flags=("${cm[@]}" -d "$device" -s "$size" -n "$iters" -p "$port")
+  local program=$1 server=("${pins[@]}") client=("${pinc[@]}") n=1000 column=4 flags
+  case $program in *_lat) n=400 column=5 ;; esac
+  flags=("${cm[@]}" -d "$device" -s "$size" -n "${iters:-$n}" -p "$port")
   if [ "$2" = datperf ]; then server+=("$datperf" perftest "$program" --peer perftest); else server+=("$program"); fi
   if [ "$3" = datperf ]; then client+=("$datperf" perftest "$program" --peer perftest); else client+=("$program"); fi
   timeout 15 "${server[@]}" "${flags[@]}" >/dev/null 2>&1 &
