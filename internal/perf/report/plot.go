@@ -80,7 +80,7 @@ func (p *plot) add(s series) {
 const (
 	plotWidth, plotHeight         = 480, 290
 	edgeLeft, edgeRight           = 88, 16
-	edgeTop, edgeBottom           = 26, 44
+	edgeTop, edgeBottom           = 32, 48
 	insideWidth, insideHeight     = plotWidth - edgeLeft - edgeRight, plotHeight - edgeTop - edgeBottom
 	ticksWanted               int = 6
 	hits                          = 40 // most points of a line that show their value
@@ -142,7 +142,7 @@ func (p *plot) svg(lines []series, x, y scale) string {
 		}
 		at := x.at(t.at)
 		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/>`, at, at, edgeTop, plotHeight-edgeBottom)
-		fmt.Fprintf(&b, `<text class="tick" x="%.1f" y="%d" text-anchor="middle">%s</text>`, at, plotHeight-edgeBottom+18,
+		fmt.Fprintf(&b, `<text class="tick" x="%.1f" y="%d" text-anchor="middle">%s</text>`, at, plotHeight-edgeBottom+22,
 			html.EscapeString(t.text))
 	}
 	fmt.Fprintf(&b, `<text class="axis" x="%d" y="%d" text-anchor="middle">%s</text>`, edgeLeft+insideWidth/2,
