@@ -135,11 +135,12 @@ struct segment {
 	struct sqp qp[MAX_QP];
 };
 
-// A process, this one included.
+// A process, this one included. Another's entry lasts as long as queue pairs of this one refer to it.
 struct host {
 	int pid, fd;
-	struct segment *seg;
+	struct segment *seg; // NULL: the entry is free
 	int pidfd;
+	uint32_t refs;
 };
 
 struct channel {
@@ -177,7 +178,6 @@ struct event { // a channel of a process, and its descriptor in this one
 static struct {
 	pthread_mutex_t lock;
 	struct host hosts[MAX_PEERS]; // the first is this process
-	int n;
 	struct event *events;
 	uint32_t pds, channels;
 	uint64_t delay, gap, per_us; // in ticks
@@ -257,7 +257,6 @@ static struct host *self(void)
 			s->top = (sizeof(*s) + 4095) & ~4095ull;
 			memset(&lp.hosts, 0, sizeof(lp.hosts));
 			*h = (struct host){ .pid = getpid(), .fd = fd, .seg = s, .pidfd = -1 };
-			lp.n = 1;
 			lp.events = NULL;
 			calibrate();
 			prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // peers read and write this process's registered memory
@@ -267,17 +266,23 @@ static struct host *self(void)
 	return h;
 }
 
+// Returns the entry of a process, with a reference for put_host.
 static struct host *host_of(int pid, int fd)
 {
-	struct host *h = NULL;
+	struct host *h = NULL, *unused = NULL;
 	char path[64];
 	int i, f;
 
 	pthread_mutex_lock(&lp.lock);
-	for (i = 0; i < lp.n && !h; i++)
-		if (lp.hosts[i].pid == pid && lp.hosts[i].fd == fd)
-			h = &lp.hosts[i];
-	if (!h && lp.n < MAX_PEERS) {
+	for (i = 0; i < MAX_PEERS && !h; i++) {
+		struct host *at = &lp.hosts[i];
+
+		if (!at->seg)
+			unused = unused ? unused : at;
+		else if (at->pid == pid && at->fd == fd)
+			h = at;
+	}
+	if (!h && unused) {
 		snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
 		f = open(path, O_RDWR | O_CLOEXEC);
 		if (f >= 0) {
@@ -285,13 +290,43 @@ static struct host *host_of(int pid, int fd)
 
 			close(f);
 			if (s) {
-				h = &lp.hosts[lp.n++];
+				h = unused;
 				*h = (struct host){ .pid = pid, .fd = fd, .seg = s, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0) };
 			}
 		}
 	}
+	if (h)
+		h->refs++;
 	pthread_mutex_unlock(&lp.lock);
 	return h;
+}
+
+// Drops a reference. With the last one go the mapping and the descriptors of the other process.
+static void put_host(struct host *h)
+{
+	if (!h || h == &lp.hosts[0])
+		return;
+	pthread_mutex_lock(&lp.lock);
+	if (--h->refs == 0) {
+		struct event **at = &lp.events;
+
+		while (*at) {
+			struct event *e = *at;
+
+			if (e->pid == h->pid) {
+				*at = e->next;
+				close(e->mine);
+				free(e);
+			} else {
+				at = &e->next;
+			}
+		}
+		if (h->pidfd >= 0)
+			close(h->pidfd);
+		munmap(h->seg, SEGMENT);
+		*h = (struct host){ .pidfd = -1 };
+	}
+	pthread_mutex_unlock(&lp.lock);
 }
 
 static int class_of(uint64_t size)
@@ -1369,7 +1404,7 @@ struct ibv_qp *lp_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 	return &q->base;
 }
 
-// Returns the peer of an address.
+// Returns the peer of an address, with a reference.
 static struct host *peer_of(const struct ibv_ah_attr *a)
 {
 	int32_t id[2];
@@ -1414,7 +1449,10 @@ int lp_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *a, int mask)
 		if (mask & IBV_QP_DEST_QPN)
 			p->peer_num = a->dest_qp_num;
 		if (peer) {
+			struct host *before = q->peer;
+
 			q->peer = peer;
+			peer = before;
 			q->path.ah_attr = a->ah_attr;
 		}
 		if (mask & IBV_QP_PATH_MTU)
@@ -1435,6 +1473,7 @@ int lp_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *a, int mask)
 	}
 	unlock(&p->recv_lock);
 	unlock(&p->send_lock);
+	put_host(peer); // the one before, or the new one if it was refused
 	if (!rc && to == IBV_QPS_RTR)
 		__atomic_store_n(&p->starved, 1, __ATOMIC_SEQ_CST); // the peer may have sent already
 	if (!rc)
@@ -1479,6 +1518,7 @@ int lp_destroy_qp(struct ibv_qp *base)
 	unlock(&p->recv_lock);
 	unlock(&p->send_lock);
 	__atomic_store_n(&p->live, 0, __ATOMIC_SEQ_CST);
+	put_host(q->peer);
 	free(q);
 	return 0;
 }
