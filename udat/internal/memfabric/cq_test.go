@@ -2,6 +2,8 @@ package memfabric
 
 import (
 	"os"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +38,56 @@ func TestArmNotifiesOnceOfTheNextCompletion(t *testing.T) {
 		assert.Assert(t, !b.notified(), "one for each arming")
 		b.completions(3)
 	})
+}
+
+// With one processor an empty queue yields once in 64 polls: often enough for a peer that polls too,
+// and rarely enough for its cost.
+func TestEmptyPollsYield(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	a, b := pair(t, endOptions{})
+	turns, ended := 0, make(chan struct{})
+	var stop atomic.Bool
+	go func() {
+		defer close(ended)
+		for ; !stop.Load(); turns++ {
+			runtime.Gosched()
+		}
+	}()
+	poll := func(e *end) int {
+		var wcs [1]fabric.WC
+		n, err := e.cq.Poll(wcs[:], 1)
+		assert.Check(t, err)
+		return n
+	}
+	const polls = 100 * emptyPolls
+	for range polls {
+		assert.Equal(t, poll(a), 0)
+	}
+	stop.Store(true)
+	<-ended
+	// The scheduler's own interruptions give some turns more.
+	assert.Assert(t, turns >= 50 && turns < polls/4, "%d turns of another goroutine in %d empty polls", turns, polls)
+
+	// Two ends that do nothing but poll: without a yield each message waits for the scheduler to
+	// interrupt the other end, after 10 ms or about 100,000 polls.
+	const rounds = 50
+	echo := func(e *end, first bool) (polled int) {
+		for i := range rounds {
+			if i > 0 || !first {
+				for got := false; !got; polled++ {
+					got = poll(e) == 1
+				}
+			}
+			e.qp.PostRecv([]fabric.RecvWR{{NumSGE: 1}}, []fabric.SGE{e.at(0, 64)})
+			e.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpSend, NumSGE: 1}}, []fabric.SGE{e.at(0, 64)})
+		}
+		return polled
+	}
+	b.qp.PostRecv([]fabric.RecvWR{{NumSGE: 1}}, []fabric.SGE{b.at(0, 64)})
+	others := make(chan int)
+	go func() { others <- echo(b, false) }()
+	polled := echo(a, true) + <-others
+	assert.Assert(t, polled < rounds*2000, "%d polls for %d round trips", polled, rounds)
 }
 
 func TestArmSolicited(t *testing.T) {
