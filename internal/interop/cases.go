@@ -1,6 +1,10 @@
 package main
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // What an end of a case is made of.
 const (
@@ -14,57 +18,129 @@ type pair struct{ server, client string }
 
 var (
 	// The C programs among themselves come first: that says whose fault a failure is.
-	dat = []pair{{library, library}, {provider, provider}, {provider, library}, {library, provider}}
-	cm  = []pair{{library, library}, {goPeer, library}, {library, goPeer}}
-	one = []pair{{library, library}}
+	cOnly     = []pair{{library, library}}
+	withGo    = []pair{{library, library}, {goPeer, library}, {library, goPeer}}
+	dat       = []pair{{library, library}, {provider, provider}, {provider, library}, {library, provider}}
+	datWithGo = append(append([]pair{}, dat...), withGo[1:]...)
+	alone     = []pair{{library, library}, {provider, provider}} // one process
 )
 
-// side is the TCP port by which dtest, dtestx and dtestcm agree.
-const side = 15828
+const (
+	ia   = "interop" // the adapter's name in dat.conf; dtest's server tells the client to open the same
+	side = 15828     // the TCP port by which dtest, dtestx and dtestcm agree
+)
 
-// program is a case: two command lines, in which IA and ADDR are replaced.
+// program is a case: two command lines, in which IA and ADDR are replaced. A program without a
+// server is one process.
 type program struct {
 	name           string
 	server, client string
-	quit           string // asks the server to end; else it ends with its client
-	stays          bool   // the server never ends: it is killed
-	says           string // by the server when it listens
-	port           int    // TCP, of the server when it listens
-	peer           string // its Go counterpart
+	quit           string        // asks the server to end; else it ends with its client
+	stays          bool          // the C server never ends: it is killed
+	says           string        // by the server when it listens
+	tcp, port      int           // of the server when it listens: TCP, rdma_cm
+	passes         string        // both programs say so when they have passed
+	clients        int           // at once, 0: 1
+	v6             bool          // ADDR is an IPv6 address
+	bound          time.Duration // 0: patience
+	peer           string        // its Go counterpart
+	note           string        // why the C programs fail among themselves
 	ends           []pair
 }
 
-// dtest is the program with the given flags, or another of its family.
-func dtest(name, flags string) program {
-	return program{name: strings.TrimSpace(name + flags[strings.LastIndex(flags, ",")+1:]), port: side, ends: dat,
-		server: name + " -P IA -s " + strings.ReplaceAll(flags, ",", ""),
-		client: name + " -P IA -h ADDR " + strings.ReplaceAll(flags, ",", "")}
+// dtest is the program with the switches common and own, which name the case.
+func dtest(common, own string, ends []pair) program {
+	return dtests("dtest", common, own, "PASSED", ends)
 }
 
-// dapltest is a test of the program, asked for by the client.
+func dtests(name, common, own, passes string, ends []pair) program {
+	flags := strings.TrimSpace(common + " " + own)
+	return program{name: strings.TrimSpace(name + " " + own), tcp: side, passes: passes, ends: ends, peer: name,
+		server: name + " -P IA -s " + flags, client: name + " -P IA -h ADDR " + flags}
+}
+
+// dapltest is a test of the program, which the client asks the server for.
 func dapltest(name, test string) program {
-	return program{name: "dapltest " + name, says: "Service Point Ready", ends: dat, server: "dapltest -T S -D IA",
-		client: "dapltest " + test[:len("-T T")] + " -s ADDR -D IA" + test[len("-T T"):], quit: "dapltest -T Q -s ADDR -D IA"}
+	kind, operands := test[:1], test[1:]
+	return program{name: "dapltest " + kind + " " + name, says: "Service Point Ready", ends: dat,
+		server: "dapltest -T S -D IA", client: "dapltest -T " + kind + " -s ADDR -D IA" + operands,
+		quit: "dapltest -T Q -s ADDR -D IA"}
+}
+
+func feature(name, note string) program {
+	return program{name: "dapltest F " + name, client: "dapltest -T F -D IA -f " + name, passes: "Result: PASS", ends: alone,
+		note: note}
+}
+
+func limit(name string) program {
+	return program{name: "dapltest L " + name, client: "dapltest -T L -D IA -m 20 -w 1 limit_" + name, ends: alone,
+		passes: "ed: 20"}
+}
+
+// srq is dtestsrq with the switch that says whether it uses a shared receive queue itself.
+func srq(own, note string, bound time.Duration) program {
+	flags := fmt.Sprintf("-c 4 -B 3 -t 3 -b 256 %s", own)
+	return program{name: "dtestsrq " + own, port: 45248, passes: "Test Complete", ends: datWithGo, peer: "dtestsrq", bound: bound,
+		note: note, server: "dtestsrq -P IA " + flags, client: "dtestsrq -P IA -h ADDR " + flags}
 }
 
 var cases = []program{
-	dtest("dtest", "-b 4096 -B 10,"),
-	dtest("dtest", "-b 4096 -B 10, -w"),
-	dtest("dtest", "-b 4096 -B 10, -W"),
-	dtest("dtest", "-b 4096 -B 10, -c"),
-	dtest("dtest", "-b 4096 -B 10, -p"),
-	dtest("dtest", "-b 4096 -B 10, -u"),
-	dtest("dtestx", ""),
-	dtest("dtestcm", "-c 20 -b 5,"),
-	dtest("dtestcm", "-c 10 -b 5, -m"),
-	{name: "dtestsrq", server: "dtestsrq -P IA", client: "dtestsrq -P IA -h ADDR", ends: dat},
-	dapltest("T SR", "-T T -i 10 -t 1 -w 1 client SR 4096 server SR 4096"),
-	dapltest("T RW RR", "-T T -i 10 -t 2 -w 2 -V client SR 1024 2 server SR 1024 client RW 4096 server RR 512"),
-	dapltest("P RW", "-T P -i 100 -p 8 RW 4096"),
-	dapltest("P RR", "-T P -i 100 -p 4 RR 4096"),
-	{name: "rping", server: "rping -s -C 10 -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", peer: "rping", ends: cm},
-	{name: "rping -P", server: "rping -s -P -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", peer: "rping", stays: true,
-		ends: []pair{{library, library}, {library, goPeer}}},
-	{name: "ucmatose", server: "ucmatose -c 4 -C 4 -b ADDR", client: "ucmatose -c 4 -C 4 -s ADDR", ends: one},
-	{name: "cmtime", server: "cmtime -c 10 -b ADDR", client: "cmtime -c 10 -s ADDR", ends: one},
+	dtest("-b 4096 -B 10", "", datWithGo),
+	dtest("-b 4096 -B 10", "-w", dat),
+	dtest("-b 4096", "-W -B 20", dat),
+	dtest("-b 4096", "-D -B 20", dat),
+	dtest("-b 64", "-W -a -B 10", dat),
+	dtest("-b 64", "-W -i 16 -B 10", dat),
+	dtest("-b 4096 -B 10", "-c", dat),
+	dtest("-b 4096 -B 10", "-p", dat),
+	dtest("-b 4096 -B 10", "-u", dat),
+	dtest("-b 4096 -B 10", "-S 2", dat),
+	dtest("-b 4096 -B 10", "-t", dat),
+	dtest("-b 4096 -B 10", "-d 1", dat),
+	dtests("dtestx", "", "", "PASSED", dat),
+	dtests("dtestx", "", "-m", "PASSED", dat),
+	dtests("dtestcm", "-c 20 -b 5", "", "Test Complete", datWithGo),
+	dtests("dtestcm", "-c 20 -b 5", "-m", "Test Complete", dat),
+	dtests("dtestcm", "-c 20 -b 5", "-w", "Test Complete", datWithGo),
+	srq("-S 0", "", 0),
+	srq("-S 1", "it waits for an event that soft-RoCE does not have: the last receive of the queue is used",
+		40*time.Second),
+	dapltest("SR", "T -i 10 -t 1 -w 1 client SR 4096 server SR 4096"),
+	dapltest("SR -t 2 -w 2", "T -i 10 -t 2 -w 2 client SR 1024 2 server SR 1024"),
+	dapltest("RW RR -V", "T -i 10 -t 2 -w 2 -V client SR 1024 2 server SR 1024 client RW 4096 server RR 512"),
+	dapltest("SR -P", "T -i 10 -t 1 -w 1 -P client SR 4096 server SR 4096"),
+	dapltest("SR -Q", "T -i 10 -t 1 -w 1 -Q client SR 4096 server SR 4096"),
+	dapltest("SR -r", "T -i 10 -t 1 -w 1 -r client SR 4096 server SR 4096"),
+	dapltest("RW", "P -i 100 -p 8 RW 4096"),
+	dapltest("RW -m p", "P -i 100 -p 8 -m p RW 4096"),
+	dapltest("RR", "P -i 100 -p 4 RR 4096"),
+	feature("hwconn", ""),
+	feature("endpoint", ""),
+	feature("pz", ""),
+	feature("mem", "the C library registers a region of no bytes"),
+	feature("connmgt", ""),
+	limit("ia"),
+	limit("pz"),
+	limit("cno"),
+	limit("evd"),
+	limit("ep"),
+	limit("rsp"),
+	limit("psp"),
+	limit("lmr"),
+	{name: "rping -V", server: "rping -s -C 10 -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", port: 7174, peer: "rping",
+		ends: withGo},
+	{name: "rping -V, IPv6", server: "rping -s -C 10 -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", port: 7174, v6: true,
+		peer: "rping", ends: withGo},
+	{name: "rping -P", server: "rping -s -P -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", port: 7174, stays: true,
+		peer: "rping", ends: withGo},
+	{name: "rping -P, 3 clients", server: "rping -s -P -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", port: 7174,
+		stays: true, clients: 3, peer: "rping", ends: withGo},
+	{name: "ucmatose", server: "ucmatose -c 4 -C 4 -b ADDR", client: "ucmatose -c 4 -C 4 -s ADDR", port: 7471,
+		peer: "ucmatose", ends: withGo},
+	{name: "rdma_client", server: "rdma_server -s ADDR", client: "rdma_client -s ADDR", port: 7471, peer: "rdma",
+		ends: withGo},
+	{name: "rdma_xclient", server: "rdma_xserver -c r", client: "rdma_xclient -c r -s ADDR", port: 7471, peer: "rdmax",
+		ends: withGo},
+	{name: "cmtime", server: "cmtime -c 10 -b ADDR", client: "cmtime -c 10 -s ADDR", port: 7471, stays: true,
+		peer: "cmtime", ends: withGo},
 }

@@ -4,18 +4,23 @@
 //
 //	interop --bin DIR [--device rxe0] [--page FILE] [NAME...]
 //
+// NAME is the name of a case or its first words; default: all.
+//
 // Each case is a server and a client. A case that fails is compared with the same programs among
 // themselves (the row "C, C"): where that fails too, the fault is the program's.
 package main
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -61,40 +66,59 @@ func main() {
 
 // runner runs cases on one device.
 type runner struct {
-	bin, device string
-	dir         string
-	addr        string
+	bin, device  string
+	dir          string
+	addr, addrV6 string
 }
 
-// prepare writes dat.conf: the provider's lines, and the C library's for the device.
+// prepare writes two configurations of libdat2. In both the adapter has the same name, because a
+// server of dtest tells its client which one to open.
 func (r *runner) prepare() error {
 	for _, p := range udat.Providers() {
-		if p.Name == r.device {
-			r.addr = p.Addr
+		if p.Name != r.device {
+			continue
+		}
+		for _, addr := range p.Addrs {
+			switch ip, err := netip.ParseAddr(addr); {
+			case err != nil:
+			case ip.Is4() && r.addr == "":
+				r.addr = addr
+			case ip.Is6() && !ip.IsLinkLocalUnicast() && r.addrV6 == "":
+				r.addrV6 = addr
+			}
 		}
 	}
 	if r.addr == "" {
-		return fmt.Errorf("no device %s with an address here", r.device)
+		return fmt.Errorf("no device %s with an IPv4 address here", r.device)
 	}
 	netdev, err := os.ReadFile("/sys/class/infiniband/" + r.device + "/ports/1/gid_attrs/ndevs/0")
 	if err != nil {
 		return err
 	}
-	conf, err := exec.Command(filepath.Join(r.bin, "libgodat"), filepath.Join(r.bin, "libgodat.so")).Output()
-	if err != nil {
-		return fmt.Errorf("libgodat: %w", err)
+	if r.bin, err = filepath.Abs(r.bin); err != nil {
+		return err
 	}
-	conf = fmt.Appendf(conf, "ofa u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 %q \"\"\n",
-		strings.TrimSpace(string(netdev))+" 0")
 	if r.dir, err = os.MkdirTemp("", "interop"); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(r.dir, "dat.conf"), conf, 0o644)
+	const line = ia + " u2.0 nonthreadsafe default %s dapl.2.0 %q \"\"\n"
+	for end, conf := range map[string]string{
+		library:  fmt.Sprintf(line, "libdaplofa.so.2", strings.TrimSpace(string(netdev))+" 0"),
+		provider: fmt.Sprintf(line, filepath.Join(r.bin, "libgodat.so"), r.device),
+	} {
+		if err := os.WriteFile(r.conf(end), []byte(conf), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+func (r *runner) conf(end string) string { return filepath.Join(r.dir, end+".conf") }
 
 // result is the outcome of a case between two kinds of ends.
 type result struct {
 	name, server, client string
+	note                 string // of the case
 	err                  error
 	explained            bool // the C programs fail among themselves too
 	took                 time.Duration
@@ -104,13 +128,14 @@ func (r *runner) runAll(names []string) []result {
 	var results []result
 	for i := range cases {
 		c := &cases[i]
-		if len(names) > 0 && !slices.Contains(names, c.name) {
+		asked := func(name string) bool { return strings.HasPrefix(c.name+" ", name+" ") }
+		if len(names) > 0 && !slices.ContainsFunc(names, asked) {
 			continue
 		}
 		baseline := true
 		for _, ends := range c.ends {
 			start := time.Now()
-			res := result{name: c.name, server: ends.server, client: ends.client, err: r.run(c, ends)}
+			res := result{name: c.name, note: c.note, server: ends.server, client: ends.client, err: r.run(c, ends)}
 			res.took = time.Since(start)
 			if ends == (pair{library, library}) {
 				baseline = res.err == nil
@@ -123,7 +148,7 @@ func (r *runner) runAll(names []string) []result {
 			if res.explained {
 				verdict += "\n  (the C programs fail among themselves too)"
 			}
-			fmt.Printf("%-22s server %-6s client %-6s %5.1fs  %s\n", c.name, ends.server, ends.client, res.took.Seconds(),
+			fmt.Printf("%-26s server %-6s client %-6s %5.1fs  %s\n", c.name, ends.server, ends.client, res.took.Seconds(),
 				verdict)
 			results = append(results, res)
 		}
@@ -131,54 +156,79 @@ func (r *runner) runAll(names []string) []result {
 	return results
 }
 
+// patience bounds a case between one pair of ends.
+const patience = 90 * time.Second
+
 // run runs one case.
 func (r *runner) run(c *program, ends pair) error {
-	const patience = 90 * time.Second // an emulated machine is slow
-	start := func(end, line string) (*process.Process, error) {
-		env := []string{"DAT_OVERRIDE=" + filepath.Join(r.dir, "dat.conf")}
-		return process.Start(patience, env, r.command(c, end, line)...)
+	if c.server == "" {
+		return r.judge(c, ends.client, c.client)
 	}
-	run := func(line string) error {
-		p, err := start(ends.client, line)
-		if err == nil {
-			err = finish(p)
-		}
-		return err
-	}
-	server, err := start(ends.server, c.server)
+	server, err := r.start(c, ends.server, c.server)
 	if err != nil {
 		return err
 	}
 	defer server.Stop()
-	if err := server.Until(patience/2, func() bool { return c.listening(server) }); err != nil {
+	if err := server.Until(c.limit()/2, func() bool { return c.listening(server) }); err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
-	if err := run(c.client); err != nil {
+	clients := make(chan error)
+	for range max(c.clients, 1) {
+		go func() { clients <- r.judge(c, ends.client, c.client) }()
+	}
+	var failed error
+	for range max(c.clients, 1) {
+		failed = errors.Join(failed, <-clients)
+	}
+	if failed == nil && c.quit != "" {
+		failed = r.judge(c, library, c.quit)
+	}
+	if failed != nil || c.stays && ends.server != goPeer {
 		server.Stop()
-		return fmt.Errorf("client: %w\nserver:\n%s", err, tail(server))
-	}
-	switch {
-	case c.stays:
-		return nil
-	case c.quit != "":
-		if err := run(c.quit); err != nil {
-			return fmt.Errorf("quit: %w", err)
+		if failed = errors.Join(failed, complaint(server)); failed != nil {
+			failed = fmt.Errorf("client: %w\nserver:\n%s", failed, tail(server))
 		}
+		return failed
 	}
-	if err := finish(server); err != nil {
+	if err := c.finish(server, ends.server); err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
 	return nil
 }
 
-// finish waits for the end of a program, and finds the failures that programs report in their
+func (c *program) limit() time.Duration {
+	if c.bound > 0 {
+		return c.bound
+	}
+	return patience
+}
+
+// start starts one end.
+func (r *runner) start(c *program, end, line string) (*process.Process, error) {
+	return process.Start(c.limit(), []string{"DAT_OVERRIDE=" + r.conf(end)}, r.command(c, end, line)...)
+}
+
+// judge runs a command to its end.
+func (r *runner) judge(c *program, end, line string) error {
+	p, err := r.start(c, end, line)
+	if err != nil {
+		return err
+	}
+	if line == c.quit {
+		end = "" // it says less
+	}
+	return c.finish(p, end)
+}
+
+// finish waits for the end of a program, and finds the failures that C programs report in their
 // output and not in their status.
-func finish(p *process.Process) error {
+func (c *program) finish(p *process.Process, end string) error {
 	_, err := p.Wait()
-	for _, word := range []string{"FAILED", "failed in file", "data mismatch"} {
-		if err == nil && strings.Contains(p.Stdout.String()+p.Stderr.String(), word) {
-			err = fmt.Errorf("it says %q", word)
-		}
+	if err == nil {
+		err = complaint(p)
+	}
+	if err == nil && (end == library || end == provider) && !strings.Contains(said(p), c.passes) {
+		err = fmt.Errorf("it does not say %q", c.passes)
 	}
 	if err != nil {
 		err = fmt.Errorf("%w\n%s", err, tail(p))
@@ -186,35 +236,53 @@ func finish(p *process.Process) error {
 	return err
 }
 
-// listening reports whether the server takes a client: it says so, it has the TCP port, or it has
-// had two seconds.
+func said(p *process.Process) string { return p.Stderr.String() + p.Stdout.String() }
+
+func complaint(p *process.Process) error {
+	for _, word := range []string{"FAILED", "Result: FAIL", "failed in file", "data mismatch", "data miscompare"} {
+		if strings.Contains(said(p), word) {
+			return fmt.Errorf("it says %q", word)
+		}
+	}
+	return nil
+}
+
+// listening reports whether the server takes a client.
 func (c *program) listening(p *process.Process) bool {
 	switch {
 	case c.says != "":
-		return strings.Contains(p.Stdout.String()+p.Stderr.String(), c.says)
-	case c.port != 0:
+		return strings.Contains(said(p), c.says)
+	case c.tcp != 0:
 		ports, _ := os.ReadFile("/proc/net/tcp")
-		return bytes.Contains(ports, fmt.Appendf(nil, ":%04X 00000000:0000 0A", c.port)) // 0A: LISTEN
+		return bytes.Contains(ports, fmt.Appendf(nil, ":%04X 00000000:0000 0A", c.tcp)) // 0A: LISTEN
 	}
-	time.Sleep(2 * time.Second)
-	return true
+	ids, _ := exec.Command("rdma", "resource", "show", "cm_id").Output()
+	for line := range bytes.Lines(ids) {
+		if bytes.Contains(line, []byte("state LISTEN")) && bytes.Contains(line, fmt.Appendf(nil, ":%d ", c.port)) {
+			return true
+		}
+	}
+	time.Sleep(200 * time.Millisecond) // the command is dear where the machine is emulated
+	return false
 }
 
 // command is the command line of one end: IA is the adapter's name, ADDR the server's address.
 func (r *runner) command(c *program, end, line string) []string {
-	if end == goPeer {
-		role := "server"
-		if line == c.client {
-			role = "client"
-		}
-		return []string{filepath.Join(r.bin, "peer"), c.peer, role, r.addr}
+	addr := r.addr
+	if c.v6 {
+		addr = r.addrV6
 	}
-	ia := map[string]string{library: "ofa", provider: "godat-" + r.device}[end]
-	return strings.Fields(strings.NewReplacer("IA", ia, "ADDR", r.addr).Replace(line))
+	switch {
+	case end == goPeer && line == c.client:
+		return []string{filepath.Join(r.bin, "peer"), c.peer, "client", addr}
+	case end == goPeer:
+		return []string{filepath.Join(r.bin, "peer"), c.peer, "server", addr, strconv.Itoa(max(c.clients, 1))}
+	}
+	return strings.Fields(strings.NewReplacer("IA", ia, "ADDR", addr).Replace(line))
 }
 
 // tail is the end of what a program has written.
 func tail(p *process.Process) string {
-	lines := strings.Split(strings.TrimSpace(p.Stderr.String()+p.Stdout.String()), "\n")
+	lines := strings.Split(strings.TrimSpace(said(p)), "\n")
 	return "  | " + strings.Join(lines[max(0, len(lines)-12):], "\n  | ")
 }
