@@ -135,7 +135,8 @@ struct segment {
 	struct sqp qp[MAX_QP];
 };
 
-// A process, this one included. Another's entry lasts as long as queue pairs of this one refer to it.
+// A process, this one included. Another's entry lasts as long as queue pairs of this one refer to
+// it.
 struct host {
 	int pid, fd;
 	struct segment *seg; // NULL: the entry is free

@@ -22,13 +22,23 @@ func code(err error) C.DAT_RETURN {
 		return C.DAT_SUCCESS
 	}
 	e, ok := err.(*udat.Error) // errors.As costs as much as an empty dequeue
-	if !ok && !errors.As(err, &e) {
-		e = &udat.Error{Type: udat.InternalError}
+	if !ok {
+		e = inside(err)
 	}
 	if debug && e.Type != udat.QueueEmpty && e.Type != udat.TimeoutExpired {
 		fmt.Fprintln(os.Stderr, "godat:", err)
 	}
 	return failure(e.Type, e.Subtype)
+}
+
+// inside is the error of udat in another error. It is a function of its own, because errors.As
+// moves its target to the heap.
+func inside(err error) *udat.Error {
+	var e *udat.Error
+	if !errors.As(err, &e) {
+		e = &udat.Error{Type: udat.InternalError}
+	}
+	return e
 }
 
 // failure is the DAT_RETURN of DAT 2.0. Its numbers differ from those of DAT 1.2 where the headers

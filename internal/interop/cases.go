@@ -62,14 +62,19 @@ func dtests(name, common, own, passes string, ends []pair) program {
 // dapltest is a test of the program, which the client asks the server for.
 func dapltest(name, test string) program {
 	kind, operands := test[:1], test[1:]
-	return program{name: "dapltest " + kind + " " + name, says: "Service Point Ready", ends: dat,
+	return program{name: "dapltest " + kind + " " + name, says: "Service Point Ready", ends: dat, peer: "dapltest",
 		server: "dapltest -T S -D IA", client: "dapltest -T " + kind + " -s ADDR -D IA" + operands,
 		quit: "dapltest -T Q -s ADDR -D IA"}
 }
 
+func (p program) with(ends []pair) program {
+	p.ends = ends
+	return p
+}
+
 func feature(name, note string) program {
-	return program{name: "dapltest F " + name, client: "dapltest -T F -D IA -f " + name, passes: "Result: PASS", ends: alone,
-		note: note}
+	return program{name: "dapltest F " + name, client: "dapltest -T F -D IA -f " + name, passes: "Result: PASS",
+		ends: alone, note: note}
 }
 
 func limit(name string) program {
@@ -80,8 +85,8 @@ func limit(name string) program {
 // srq is dtestsrq with the switch that says whether it uses a shared receive queue itself.
 func srq(own, note string, bound time.Duration) program {
 	flags := fmt.Sprintf("-c 4 -B 3 -t 3 -b 256 %s", own)
-	return program{name: "dtestsrq " + own, port: 45248, passes: "Test Complete", ends: datWithGo, peer: "dtestsrq", bound: bound,
-		note: note, server: "dtestsrq -P IA " + flags, client: "dtestsrq -P IA -h ADDR " + flags}
+	return program{name: "dtestsrq " + own, port: 45248, passes: "Test Complete", ends: datWithGo, peer: "dtestsrq",
+		bound: bound, note: note, server: "dtestsrq -P IA " + flags, client: "dtestsrq -P IA -h ADDR " + flags}
 }
 
 var cases = []program{
@@ -107,9 +112,9 @@ var cases = []program{
 		40*time.Second),
 	dapltest("SR", "T -i 10 -t 1 -w 1 client SR 4096 server SR 4096"),
 	dapltest("SR -t 2 -w 2", "T -i 10 -t 2 -w 2 client SR 1024 2 server SR 1024"),
-	dapltest("RW RR -V", "T -i 10 -t 2 -w 2 -V client SR 1024 2 server SR 1024 client RW 4096 server RR 512"),
+	dapltest("SR RW RR", "T -i 10 -t 2 -w 2 client SR 1024 2 server SR 1024 client RW 4096 server RR 512").with(datWithGo),
+	dapltest("SR RW RR -V", "T -i 10 -t 2 -w 2 -V client SR 1024 2 server SR 1024 client RW 4096 server RR 512"),
 	dapltest("SR -P", "T -i 10 -t 1 -w 1 -P client SR 4096 server SR 4096"),
-	dapltest("SR -Q", "T -i 10 -t 1 -w 1 -Q client SR 4096 server SR 4096"),
 	dapltest("SR -r", "T -i 10 -t 1 -w 1 -r client SR 4096 server SR 4096"),
 	dapltest("RW", "P -i 100 -p 8 RW 4096"),
 	dapltest("RW -m p", "P -i 100 -p 8 -m p RW 4096"),
@@ -127,10 +132,10 @@ var cases = []program{
 	limit("rsp"),
 	limit("psp"),
 	limit("lmr"),
-	{name: "rping -V", server: "rping -s -C 10 -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", port: 7174, peer: "rping",
-		ends: withGo},
-	{name: "rping -V, IPv6", server: "rping -s -C 10 -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", port: 7174, v6: true,
+	{name: "rping -V", server: "rping -s -C 10 -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", port: 7174,
 		peer: "rping", ends: withGo},
+	{name: "rping -V, IPv6", server: "rping -s -C 10 -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", port: 7174,
+		v6: true, peer: "rping", ends: withGo},
 	{name: "rping -P", server: "rping -s -P -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", port: 7174, stays: true,
 		peer: "rping", ends: withGo},
 	{name: "rping -P, 3 clients", server: "rping -s -P -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", port: 7174,

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// markdown is the page docs/interop.md: one row for each case, one column for each pair of ends, and
-// the reasons of failures.
+// markdown is the page docs/interop.md: one row for each case, one column for each pair of ends,
+// and the reasons of failures.
 func markdown(results []result) []byte {
 	var b bytes.Buffer
 	b.WriteString(strings.ReplaceAll(`# Beside the C library
 
-Made by 'make interop', which runs the test programs of OpenFabrics DAPL and librdmacm on soft-RoCE
-in the virtual machine. C is a program over the C library, godat the same program over
+Made by 'make interop': the test programs of OpenFabrics DAPL and librdmacm on soft-RoCE in the
+virtual machine. C is a program over the C library, godat the same program over
 [the provider](provider.md), Go a program of [internal/interop/peer](../internal/interop/peer) on
 package 'udat'. Each column names the server first. Where the C programs fail among themselves, the
 fault is theirs. The command lines are in [cases.go](../internal/interop/cases.go).

@@ -14,8 +14,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// The protocol of dtest. First the server tells its address and provider over TCP. Then there is one
-// connection, with 48 bytes of private data each way, and on it:
+// The protocol of dtest. First the server tells its address and provider over TCP. Then there is
+// one connection, with 48 bytes of private data each way, and on it:
 //
 //  1. both ends tell where their buffers are, in a message of 16 bytes (place);
 //  2. both write to the other's buffer in a burst, and agree on the end of it: the client sends its
@@ -215,8 +215,8 @@ func (t *tester) hear(number int) error {
 		return fmt.Errorf("receive %d completes, want %d", ev.Cookie, number)
 	}
 	b := t.bytes(places+number*dtestPlace, dtestPlace)
-	t.peer = udat.RMRTriplet{TargetAddress: binary.BigEndian.Uint64(b), SegmentLength: uint64(binary.BigEndian.Uint32(b[8:])),
-		RMRContext: binary.BigEndian.Uint32(b[12:])}
+	t.peer = udat.RMRTriplet{TargetAddress: binary.BigEndian.Uint64(b),
+		SegmentLength: uint64(binary.BigEndian.Uint32(b[8:])), RMRContext: binary.BigEndian.Uint32(b[12:])}
 	if t.peer.SegmentLength != dtestSize {
 		return fmt.Errorf("the peer's buffer has %d bytes, want %d", t.peer.SegmentLength, dtestSize)
 	}
@@ -289,9 +289,9 @@ func (e *end) acceptPattern(requests *udat.EVD, ep *udat.EP) error {
 	return ev.CR.Accept(ep, pattern(2))
 }
 
-// The first message, over TCP: 128 bytes of text, "lid:queue pair:scope:address:provider", where the
-// first three are 0 for rdma_cm, and the address is the bytes of an IPv4 address as a number of the
-// host's order.
+// The first message, over TCP: 128 bytes of text, "lid:queue pair:scope:address:provider", where
+// the first three are 0 for rdma_cm, and the address is the bytes of an IPv4 address as a number of
+// the host's order.
 const greeting = 128
 
 // tellClient waits for a client and tells it this server's address.

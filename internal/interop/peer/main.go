@@ -30,6 +30,7 @@ var programs = map[string]program{
 	"rdmax":    {rdmaxServer, rdmaxClient},
 	"ucmatose": {cmatoseServer, cmatoseClient},
 	"cmtime":   {cmtimeServer, cmtimeClient},
+	"dapltest": {daplServer, daplClient},
 	"dtest":    {dtestServer, dtestClient},
 	"dtestcm":  {dtestcmServer, dtestcmClient},
 	"dtestsrq": {dtestsrqServer, dtestsrqClient},

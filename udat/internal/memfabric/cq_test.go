@@ -40,7 +40,7 @@ func TestArmNotifiesOnceOfTheNextCompletion(t *testing.T) {
 	})
 }
 
-// With one processor an empty queue yields once in 64 polls: often enough for a peer that polls too,
+// With one processor an empty queue yields once in 64 polls: often enough for a peer that polls,
 // and rarely enough for its cost.
 func TestEmptyPollsYield(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
