@@ -6,11 +6,11 @@
 // # Objects, in the order in which a program meets them
 //
 // [OpenDevice] returns a [Context]. A [PD] is a protection domain: its memory and queue pairs work
-// together. An [MR] is registered memory. A [CQ] takes completions, and a [CompChannel] wakes those
-// who wait for them. A [QP] is a queue pair. An [EventChannel] and its [CMID]s connect queue pairs
-// by address, as rdma_cm does; [CMID.CreateQP] makes one that librdmacm moves through its states,
-// and [CMID.InitQPAttr] leaves that to the program. [SRQ], [MW] and [AH] are shared receive queues,
-// memory windows and address handles. examples/verbs is a whole client and server.
+// together. An [MR] is registered memory. A [CQ] takes completions, and a [CompChannel] wakes
+// goroutines that wait for them. A [QP] is a queue pair. An [EventChannel] and its [CMID]s connect
+// queue pairs by address, as rdma_cm does; [CMID.CreateQP] makes one that librdmacm moves through
+// its states, and [CMID.InitQPAttr] leaves that to the program. [SRQ], [MW] and [AH] are shared
+// receive queues, memory windows and address handles. examples/verbs is a whole client and server.
 //
 // # Data path
 //
@@ -44,9 +44,9 @@
 // # Errors
 //
 // Errors are of type *[Error], with the verb, the errno, and what to do about it: errors.Is(err,
-// syscall.ENOMEM) works. Completions have a [WCStatus] of their own, [CMEvent.Err] is why there is
-// no connection. After an error completion the queue pair is in error, and all that is posted comes
-// back flushed.
+// syscall.ENOMEM) works. A completion has a [WCStatus]; [CMEvent.Err] says why there is no
+// connection. After an error completion the queue pair is in error, and everything posted completes
+// as flushed.
 //
 // # Freeing
 //
@@ -58,8 +58,8 @@
 // Of libibverbs: XRC queue pairs and domains, on-demand paging advice (ibv_advise_mr), extended
 // queue pairs and completion queues (ibv_create_qp_ex, ibv_wr_start, ibv_create_cq_ex), flow
 // steering, work queues and indirection tables (RSS), device memory (ibv_alloc_dm), counters,
-// thread domains and parent domains, tag matching, multicast (ibv_attach_mcast), and what is of one
-// vendor (mlx5dv, efadv). Of librdmacm: multicast, rsockets, and the calls with synchronous ids
+// thread domains and parent domains, tag matching, multicast (ibv_attach_mcast), and the calls of
+// one vendor (mlx5dv, efadv). Of librdmacm: multicast, rsockets, and the calls with synchronous ids
 // (rdma_create_ep, rdma_post_send).
 //
 // # Memory

@@ -1,5 +1,5 @@
-// Package rdmanet has net.Conn and net.Listener over RDMA: streams for programs that talk to each
-// other over InfiniBand, RoCE or iWARP, without a word of verbs.
+// Package rdmanet implements net.Conn and net.Listener over RDMA: streams over InfiniBand, RoCE or
+// iWARP.
 //
 //	l, err := rdmanet.Listen("rdma", ":7000")
 //	conn, err := l.Accept()
@@ -9,26 +9,26 @@
 // # Streams
 //
 // Each end of a connection has a ring of registered memory into which its peer writes by RDMA, and
-// grants the peer credit as its program reads. Write copies into a ring of what is to be sent;
-// ReadFrom and WriteTo have no copy of their own. Small writes go out at once, and together while
-// many are under way. A peer that does not read blocks Write, and nothing is ever lost.
-// [Conn.CloseWrite] ends one direction; deadlines work as in package net and also end calls that
-// are blocked. TLS, HTTP and gRPC run on top as on any net.Conn.
+// grants the peer credit as its program reads. Write copies into a send ring; ReadFrom and WriteTo
+// do not copy once more. Small writes go out at once; while many are in flight they are coalesced.
+// If the peer does not read, Write blocks. [Conn.CloseWrite] ends one direction; deadlines work as
+// in package net and also end calls that are blocked. TLS, HTTP and gRPC run on top as on any
+// net.Conn.
 //
 // # Messages and regions
 //
 // [Messages] are a connection whose SendMsg and RecvMsg keep the bounds of messages. A [Region] is
 // memory of the program that is registered for a connection. Its [Remote], sent in a message, lets
-// the peer read or write that memory by [Conn.ReadRemote] and [Conn.WriteRemote], which this end's
-// program does not notice: a message after the operation says that it is done. [Conn.WriteRegion]
+// the peer read or write that memory by [Conn.ReadRemote] and [Conn.WriteRemote]. This end is not
+// notified of that: the peer sends a message after the operation. [Conn.WriteRegion]
 // sends a region on the stream without a copy.
 //
 // # Devices
 //
 // The device is that of the route to the peer, or [Dialer].Device. Tests, and hosts without RDMA
 // devices, have "mem0", which connects within one process. The package never uses TCP, unless
-// [Dialer].Fallback or [ListenConfig].Fallback allows it; that function is told why. Ports are
-// those of the RDMA connection manager: TCP may use the same number.
+// [Dialer].Fallback or [ListenConfig].Fallback allows it; that function receives the reason. Ports
+// are those of the RDMA connection manager: TCP may use the same number.
 //
 // # Bounds
 //

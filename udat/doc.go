@@ -57,7 +57,7 @@
 // Connect and Accept carry private data: up to 56 bytes work on every fabric, in both directions
 // (MaxPrivateDataSize; Accept takes more, MaxAcceptDataSize). From a peer that is no program of
 // this library it comes padded with zeroes ([Event.PrivateDataPadded]). [RMRTriplet.MarshalBinary]
-// has 20 bytes.
+// returns 20 bytes.
 //
 // [EP.Disconnect] begins the end of a connection. CloseGraceful first completes the requests in
 // flight, CloseAbrupt flushes them; receives are flushed in both. Both ends then see DISCONNECTED,
@@ -68,22 +68,24 @@
 // # Vanished peers
 //
 // A process that ends, however it ends, disconnects: the kernel sends the message, again if it is
-// lost. If a host, a link or the path between vanishes, or a host starts anew, nobody reports that.
-// The keep-alive of [WithKeepAlive] then breaks the connection, within 40 s by default: idle or
-// with any requests in flight. A shorter loss of the path breaks nothing on devices that retry as
-// long (soft-RoCE; others give up earlier, after [WithRetry] attempts). If the peer's adapter
-// answers but its queue pair has gone, requests other than Sends break the connection too, later by
-// a second for each 4 KiB. A Send may wait for a receive for ever while the peer's adapter answers;
-// where the peer is another program its host answers, also one that has started anew. On iWARP the
-// kernel's TCP decides, within net.ipv4.tcp_retries2: 15 minutes by default.
+// lost. If a host or a link vanishes, or a host restarts, nobody reports it. The keep-alive of
+// [WithKeepAlive] then breaks the connection, idle or not, within 40 s by default. A shorter loss
+// breaks nothing on soft-RoCE, which retries as long; other devices give up after [WithRetry]
+// attempts.
+//
+// If the peer's adapter answers but its queue pair is gone, requests other than Sends break the
+// connection too, later by a second for each 4 KiB. A Send may wait for a receive for ever while
+// the peer's adapter answers. For a peer that is no program of this library the host answers
+// instead, even after a restart. On iWARP the kernel's TCP decides, within net.ipv4.tcp_retries2:
+// 15 minutes by default.
 //
 // # Freeing
 //
 // The Consumer frees what it makes, in an order that leaves nothing in use: service points,
 // endpoints, then receive queues, windows, memory, dispatchers, notification objects, zones, and
-// the adapter. What is in use is InvalidState. Wait for DISCONNECTED before [EP.Free] and
-// [IA.Close], which end a connection at once and lose what has not been sent. [IA.Close] with
-// [CloseAbrupt] destroys everything. The garbage collector frees none of it.
+// the adapter. An object in use is not freed ([ErrInvalidState]). Wait for DISCONNECTED before
+// [EP.Free] and [IA.Close], which end a connection at once and lose what has not been sent.
+// [IA.Close] with [CloseAbrupt] destroys everything. The garbage collector frees none of it.
 //
 // # Errors
 //

@@ -13,30 +13,30 @@ import (
 
 const pageHead = `# Reliability
 
-What godat promises when a fabric, a peer or a host fails, and what provoking it has shown. The
-command make faults writes this page; make faults LONG=1 runs all rounds, for hours. The program is
-internal/faultlab.
+What godat promises when a fabric, a peer or a host fails, and what happened when the fault was
+provoked. The command make faults writes this page, by the program internal/faultlab; make faults
+LONG=1 runs all rounds, for hours.
 
 Each round has two ends, on rxe and siw two processes, with connections of every kind that the
 device has: send and receive, shared receive queue, RDMA write and read, memory window. Messages
 flow in both directions until the fault. Every round checks:
 
-- Messages arrive once, in order, with their bytes, and write nothing around them. Regions lie
-  between canaries. What the sender saw complete has arrived, even if the sender died.
-- Every post completes exactly once, in order; none succeeds behind one that failed.
+- Messages arrive once, in order and unchanged. No byte beside a region changes. Messages whose
+  completion the sender has seen have arrived, even if the sender died.
+- Every post completes exactly once, in order; none succeeds after one that failed.
 - Each connection ends with one event, of the right kind, within the time of the last column. After
   it the endpoint is DISCONNECTED.
 - Every object can be freed. Descriptors, goroutines, threads, pinned memory and the kernel's verbs
   objects return to the baseline.
 - The next round connects anew.
 
-On iWARP a completion means that TCP has the message: the last ones before an end may be lost, even
-with a graceful disconnect, a Send may succeed behind an RDMA read that was flushed, and the end
-that is left may see BROKEN.
+On iWARP a completion means that TCP has the message. Therefore the last messages of a connection
+may be lost, even with a graceful disconnect; a Send may succeed after an RDMA read that was
+flushed; and the peer may see BROKEN.
 
-A cell has the number of rounds, and the longest time from the fault to the last event. Times are
-those of a slow machine: rxe and siw ran in an emulated virtual machine. Where the fault ends no
-link, the event is that of the graceful disconnect after it.
+A cell contains the number of rounds, and the longest time from the fault to the last event. Where
+the fault does not end the connection, that event is the end of the graceful disconnect after it.
+The machine is slow: rxe and siw run in an emulated virtual machine.
 
 Open:
 
