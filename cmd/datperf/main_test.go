@@ -31,6 +31,9 @@ func TestScripts(t *testing.T) {
 	dir, files := "testdata/script", []string(nil)
 	if testing.Short() && device != "" { // the others need no device
 		dir, files = "", []string{"testdata/script/server.txtar", "testdata/script/address.txtar"}
+		if device == "loop0" {
+			files = append(files, "testdata/script/mesh.txtar", "testdata/script/peer.txtar")
+		}
 	}
 	testscript.Run(t, testscript.Params{
 		Dir: dir, Files: files,
