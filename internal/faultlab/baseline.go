@@ -21,11 +21,20 @@ var resource = regexp.MustCompile(`\b([a-z_]+) (\d+)`)
 
 // process measures this process.
 func process() baseline {
-	b := baseline{"goroutines": runtime.NumGoroutine()}
-	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
+	b := processOf("self")
+	b["goroutines"] = runtime.NumGoroutine()
+	delete(b, "KiB resident") // the Go runtime keeps what it may use again
+	delete(b, "KiB peak")
+	return b
+}
+
+// processOf measures a process by its number.
+func processOf(pid string) baseline {
+	b := baseline{}
+	if fds, err := os.ReadDir("/proc/" + pid + "/fd"); err == nil {
 		b["descriptors"] = len(fds)
 	}
-	status, _ := os.ReadFile("/proc/self/status")
+	status, _ := os.ReadFile("/proc/" + pid + "/status")
 	for line := range strings.Lines(string(status)) {
 		name, value, _ := strings.Cut(line, ":")
 		n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(value), " kB"))
@@ -33,6 +42,10 @@ func process() baseline {
 		case err != nil:
 		case name == "VmPin":
 			b["KiB pinned"] = n
+		case name == "VmRSS":
+			b["KiB resident"] = n
+		case name == "VmHWM":
+			b["KiB peak"] = n
 		case name == "Threads":
 			b["threads"] = n
 		}

@@ -30,6 +30,8 @@ func run() error {
 	peerFile := flag.String("peer", "", "be the other end, with its counts in this `file`")
 	host := flag.String("host", "", "be the other host: take runners at this `address`")
 	at := flag.String("peer-at", "", "the other end is the host at this `address`, which runs faultlab -host")
+	datperf := flag.String("datperf", "", "be a datperf server on this `device`, for a scenario")
+	datperfClient := flag.String("datperf-client", "", "be a client of the datperf server at this `address`")
 	long := flag.Bool("long", false, "run all rounds, for hours")
 	only := flag.String("run", "", "only scenarios whose name contains this `text`")
 	file := flag.String("json", "", "write the results to this `file`")
@@ -43,6 +45,10 @@ func run() error {
 		return serveProcess(*peerFile)
 	case *host != "":
 		return serveHost(*host)
+	case *datperf != "":
+		return serveDatperf(*datperf)
+	case *datperfClient != "":
+		return runDatperf(flag.Arg(0), *datperfClient)
 	case *page != "":
 		return writePage(*page, flag.Args())
 	case flag.NArg() != 1:

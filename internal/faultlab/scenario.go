@@ -32,7 +32,7 @@ const (
 )
 
 // scenarios are the rows of the page.
-var scenarios = slices.Concat(peerGroup, wireGroup, hostsGroup, hostileGroup, limitsGroup, soakGroup)
+var scenarios = slices.Concat(peerGroup, wireGroup, hostsGroup, hostileGroup, limitsGroup, datperfGroup, soakGroup)
 
 var peerGroup = []scenario{
 	{group: "peer", name: "graceful disconnect at a random moment, by each end",

@@ -137,6 +137,7 @@ func inUse(device string) baseline {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	b := process()
+	b["KiB resident"] = processOf("self")["KiB resident"]
 	maps.Copy(b, kernel(device))
 	b["KiB of heap"] = int(mem.HeapAlloc >> 10)
 	return b
