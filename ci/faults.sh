@@ -28,14 +28,18 @@ out=$PWD/out/faults
 rm -rf "$out"
 mkdir -p "$out"
 go build -o bin/faultlab ./internal/faultlab
+# The scenarios of callers run tests of these packages.
+go test -c -o "$out/tests/" ./udat ./cverbs
+go test -c -race -o "$out/race/" ./udat ./cverbs
 
 # A fabric without a result has failed as a whole.
 on() { # FABRIC COMMAND...
-  local fabric=$1 device=$1
+  local fabric=$1 device=$1 tests=$out/tests
   shift
+  [ "$fabric" != mem0 ] || tests=$out/race
   [ "$fabric" != rxe0-hosts ] || device='-peer-at 10.98.0.2:7000 rxe0'
   # shellcheck disable=SC2086 # several words
-  "$@" "$PWD/bin/faultlab" -json "$out/$fabric.json" "${args[@]}" $device && return
+  "$@" "$PWD/bin/faultlab" -json "$out/$fabric.json" -tests "$tests" "${args[@]}" $device && return
   [ -s "$out/$fabric.json" ] || { echo "faults: no results on $fabric" >&2; : >"$out/failed"; }
 }
 limit=1800

@@ -93,6 +93,3 @@ func SpinScore(e *EVD) (score, lowest int) {
 
 // Made reports whether the handle was ever an object, freed or not.
 func Made(h Handle) bool { return h.object() != nil && h.object().ia != nil }
-
-// HostMemory is the host's memory in bytes.
-func HostMemory() uint64 { return hostMemory() }

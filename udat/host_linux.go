@@ -3,21 +3,9 @@ package udat
 import (
 	"bufio"
 	"fmt"
-	"math"
 	"os"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
-
-// hostMemory is the size of this host's memory.
-func hostMemory() uint64 {
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) != nil {
-		return math.MaxUint64
-	}
-	return uint64(info.Totalram) * uint64(info.Unit)
-}
 
 // isShared reports whether all of buf is in mappings that processes share, by /proc/self/maps; true
 // if that cannot be read.

@@ -3,12 +3,14 @@ package udat
 import (
 	"unsafe"
 
+	"github.com/godat/godat/internal/hostmem"
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
 // CreateLMR registers buf. The memory stays the caller's and is pinned until Free; do not use it
 // while operations on it are in flight. An empty buf is InvalidParameter; memory that cannot be
-// locked, and more than the host has, is InsufficientResources, with the limit in the text.
+// locked, and more than the host or the control group has, is InsufficientResources, with the limit
+// in the text.
 //
 // Implements: dat_lmr_create.
 func (ia *IA) CreateLMR(pz *PZ, buf []byte, priv MemPriv) (*LMR, error) {
@@ -87,15 +89,21 @@ func (ia *IA) mayRegister(op string, pz *PZ, size uint64, priv MemPriv) error {
 	if limit := ia.device.Attr().MaxMRSize; size == 0 || size > limit {
 		return fail(op, InvalidParameter, SubArg4, "length is %d bytes, must be from 1 to %d", size, limit)
 	}
-	if limit := hostMemory(); size > limit { // devices pin it all, which takes for ever or fails late
-		return fail(op, InsufficientResources, SubResourceMemory, "length is %d bytes, this host has %d bytes of memory",
-			size, limit)
+	// Devices pin it all: too much takes for ever, fails late or kills the process.
+	if size >= largeLMR && size > hostmem.Limit() {
+		return fail(op, InsufficientResources, SubResourceMemory,
+			"length is %d bytes, this process may use %d bytes of memory (of the host, or of its control group)",
+			size, hostmem.Limit())
 	}
 	if priv&^privKnown != 0 {
 		return fail(op, InvalidParameter, SubArg6, "privileges %v: only %v are known", priv, privKnown)
 	}
 	return nil
 }
+
+// largeLMR is the size from which on a region is compared with the memory of this host,
+// which is in files.
+const largeLMR = 16 << 20
 
 // register pins and registers the memory of l, and makes l a live object.
 func (ia *IA) register(op string, l *LMR, pz *PZ, priv MemPriv) (_ *LMR, err error) {

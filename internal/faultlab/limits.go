@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 
 	"github.com/godat/godat/udat"
@@ -129,6 +130,87 @@ func descriptors(r *round) error {
 	return r.leave()
 }
 
+// locked registers memory until the process may lock no more, again and again.
+func locked(r *round) error {
+	s, err := newSide(r.device, "limits")
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	for range 20 {
+		var regions []*udat.LMR
+		err := lockedMemory(1<<20, func() error {
+			for range 100 {
+				region, err := s.ia.AllocLMR(s.pz, 128<<10, udat.PrivAll)
+				if err != nil {
+					return err
+				}
+				regions = append(regions, region)
+			}
+			return nil
+		})
+		if !errors.Is(err, udat.ErrInsufficientResources) || !strings.Contains(err.Error(), "RLIMIT_MEMLOCK") {
+			return fmt.Errorf("after %d regions of 128 KiB with 1 MiB left: %w", len(regions), err)
+		}
+		if len(regions) < 4 || len(regions) > 8 {
+			return fmt.Errorf("%d regions of 128 KiB fit into 1 MiB", len(regions))
+		}
+		for _, region := range regions {
+			if err := region.Free(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := r.traffic(50); err != nil {
+		return fmt.Errorf("the connections: %w", err)
+	}
+	return r.leave()
+}
+
+// grouped registers more memory than its control group may have, in a process of its own.
+func grouped(r *round) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	out, err := exec.Command("sh", "-c", `set -e
+mount -t cgroup2 none /sys/fs/cgroup 2>/dev/null || grep -q cgroup2 /proc/mounts
+echo +memory >/sys/fs/cgroup/cgroup.subtree_control
+mkdir -p /sys/fs/cgroup/faultlab
+echo 134217728 >/sys/fs/cgroup/faultlab/memory.max
+echo $$ >/sys/fs/cgroup/faultlab/cgroup.procs
+exec "$0" -grouped "$1"`, self, r.device).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("in a control group: %w: %s", err, out)
+	}
+	if err := r.traffic(50); err != nil {
+		return fmt.Errorf("the connections: %w", err)
+	}
+	return r.leave()
+}
+
+// runGrouped is the process of grouped, which may have 128 MiB.
+func runGrouped(device string) error {
+	s, err := newSide(device, "limits")
+	if err != nil {
+		return err
+	}
+	for range 20 {
+		_, err := s.ia.AllocLMR(s.pz, 192<<20, udat.PrivAll)
+		if !errors.Is(err, udat.ErrInsufficientResources) || !strings.Contains(err.Error(), "may use 134217728 bytes") {
+			return fmt.Errorf("192 MiB: %w", err)
+		}
+		region, err := s.ia.AllocLMR(s.pz, 32<<20, udat.PrivAll)
+		if err != nil {
+			return fmt.Errorf("32 MiB: %w", err)
+		}
+		if err := region.Free(); err != nil {
+			return err
+		}
+	}
+	return s.close()
+}
+
 func namesDescriptors(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "open files") || strings.Contains(text, "descriptor")
@@ -143,4 +225,12 @@ var limitsGroup = []scenario{
 		promise: "InsufficientResources with the limit's name; then adapters open again; other connections go on",
 		ends:    disconnected, within: soon,
 		rounds: map[string][2]int{"rxe": {1, 5}, "siw": {1, 2}}, why: map[string]string{"mem": "needs none"}},
+	{group: "limits", name: "locked memory, 20 times", act: locked,
+		promise: "InsufficientResources with the limit's name; all that fits is registered again; other connections go on",
+		ends:    disconnected, within: soon,
+		rounds: map[string][2]int{"rxe": {1, 5}, "siw": {1, 2}}, why: map[string]string{"mem": "locks none"}},
+	{group: "limits", name: "one region larger than a control group's memory, 20 times", act: grouped,
+		promise: "InsufficientResources with the limit; a smaller one is registered; the process lives on",
+		ends:    disconnected, within: soon,
+		rounds: map[string][2]int{"rxe": {1, 5}, "siw": {1, 2}}, why: map[string]string{"mem": "not shown"}},
 }

@@ -31,6 +31,7 @@ func run() error {
 	host := flag.String("host", "", "be the other host: take runners at this `address`")
 	at := flag.String("peer-at", "", "the other end is the host at this `address`, which runs faultlab -host")
 	datperf := flag.String("datperf", "", "be a datperf server on this `device`, for a scenario")
+	grouped := flag.String("grouped", "", "use this `device` in a control group, for a scenario")
 	datperfClient := flag.String("datperf-client", "", "be a client of the datperf server at this `address`")
 	long := flag.Bool("long", false, "run all rounds, for hours")
 	only := flag.String("run", "", "only scenarios whose name contains this `text`")
@@ -38,6 +39,7 @@ func run() error {
 	page := flag.String("page", "", "write this `page` from the results given, and their sum to standard output")
 	seed := flag.Uint64("seed", 1, "of the random moments")
 	soak := flag.Duration("soak", 20*time.Second, "how long the soak lasts")
+	tests := flag.String("tests", "", "run the scenarios of tests too, with udat.test and cverbs.test of this `folder`")
 	rounds := flag.Int("rounds", 0, "of every scenario; 0: as the table says")
 	flag.Parse()
 	switch {
@@ -45,6 +47,8 @@ func run() error {
 		return serveProcess(*peerFile)
 	case *host != "":
 		return serveHost(*host)
+	case *grouped != "":
+		return runGrouped(*grouped)
 	case *datperf != "":
 		return serveDatperf(*datperf)
 	case *datperfClient != "":
@@ -59,7 +63,7 @@ func run() error {
 	if r == nil || len(problems) > 0 {
 		return fmt.Errorf("the first round on %s: %s", device, strings.Join(problems, "; "))
 	}
-	r.long, r.soak = *long, *soak
+	r.long, r.soak, r.tests = *long, *soak, *tests
 	form := 0
 	if *long {
 		form = 1
@@ -72,7 +76,7 @@ func run() error {
 		if *rounds > 0 && s.why[r.kind] == "" {
 			n = *rounds
 		}
-		if n == 0 || !strings.Contains(s.name, *only) {
+		if n == 0 || s.tests && r.tests == "" || !strings.Contains(s.name, *only) {
 			continue
 		}
 		res := r.run(s, n)

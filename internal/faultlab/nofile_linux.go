@@ -1,6 +1,11 @@
 package main
 
-import "syscall"
+import (
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
 
 // limitDescriptors sets the number of descriptors that this process may open.
 func limitDescriptors(n int) error {
@@ -10,4 +15,34 @@ func limitDescriptors(n int) error {
 	}
 	limit.Cur = min(uint64(n), limit.Max)
 	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+}
+
+// lockedMemory sets the limit of locked memory to what this process has locked and n bytes more,
+// and calls do, without the right to pass that limit.
+func lockedMemory(n int, do func() error) error {
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
+		return err
+	}
+	limit := unix.Rlimit{Cur: min(uint64(process()["KiB pinned"]<<10+n), before.Max), Max: before.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		return err
+	}
+	defer unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before)
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // rights belong to the thread, which ends with the goroutine
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var rights [2]unix.CapUserData
+		err := unix.Capget(&header, &rights[0])
+		if err == nil {
+			rights[0].Effective &^= 1 << unix.CAP_IPC_LOCK
+			err = unix.Capset(&header, &rights[0])
+		}
+		if err == nil {
+			err = do()
+		}
+		result <- err
+	}()
+	return <-result
 }

@@ -79,6 +79,7 @@ type runner struct {
 	iwarp  bool
 	long   bool
 	seed   uint64
+	tests  string        // folder of test binaries
 	soak   time.Duration // how long it lasts
 	soaked soaked        // what it has shown
 }

@@ -13,6 +13,7 @@ type scenario struct {
 	name    string
 	promise string
 	act     func(*round) error // returns when the cause of the end is given
+	tests   bool               // of unit tests: it needs -tests
 	kills   bool               // the peer's process ends
 	ends    []udat.EventNumber // that this end may see, on each link
 	within  time.Duration      // from the cause to the last event
@@ -32,7 +33,8 @@ const (
 )
 
 // scenarios are the rows of the page.
-var scenarios = slices.Concat(peerGroup, wireGroup, hostsGroup, hostileGroup, limitsGroup, datperfGroup, soakGroup)
+var scenarios = slices.Concat(peerGroup, wireGroup, hostsGroup, hostileGroup, limitsGroup, callersGroup,
+	datperfGroup, soakGroup)
 
 var peerGroup = []scenario{
 	{group: "peer", name: "graceful disconnect at a random moment, by each end",

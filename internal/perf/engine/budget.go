@@ -1,11 +1,10 @@
 package engine
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"sync"
 
+	"github.com/godat/godat/internal/hostmem"
 	"github.com/godat/godat/internal/perf/result"
 )
 
@@ -58,5 +57,5 @@ const DefaultMaxClients = 64
 // DefaultMaxMemory returns the memory for the cases of all clients of a server, in bytes: the
 // smaller of 4 GiB and half of the memory that this process may use.
 func DefaultMaxMemory() int64 {
-	return min(4<<30, cmp.Or(processMemory(), math.MaxInt64)/2)
+	return int64(min(4<<30, hostmem.Limit()/2))
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"bufio"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/internal/hostmem"
 	"github.com/godat/godat/internal/perf/doctor"
 	"github.com/godat/godat/internal/perf/result"
 )
@@ -55,9 +57,13 @@ func gatherFacts(chosen choice, version string, cpu *int) result.Facts {
 // Machine describes this machine: processors, memory, kernel, version of Go.
 func Machine() map[string]string {
 	kernel, _, _ := strings.Cut(firstLine("/proc/sys/kernel/osrelease"), "-") // without its builder's name for it
+	memory := "unknown"
+	if n := hostmem.Limit(); n < math.MaxUint64 {
+		memory = fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	}
 	return map[string]string{
 		"processors": fmt.Sprintf("%d, %s", runtime.NumCPU(), cpuModel()), "kernel": kernel, "Go": runtime.Version(),
-		"memory": fmt.Sprintf("%.1f GiB", float64(processMemory())/(1<<30)),
+		"memory": memory,
 	}
 }
 

@@ -73,26 +73,3 @@ func nodeOfCPU(cpu int) string {
 	}
 	return strings.TrimPrefix(filepath.Base(nodes[0]), "node")
 }
-
-// processMemory returns the memory that this process may use, in bytes: the machine's, or less if
-// its control group limits it; 0 if unknown.
-func processMemory() int64 {
-	least := int64(0)
-	consider := func(n int64, err error) {
-		if err == nil && n > 0 && (least == 0 || n < least) {
-			least = n
-		}
-	}
-	total, _, _ := strings.Cut(lookUp("/proc/meminfo",
-		func(line string) (string, bool) { return strings.CutPrefix(line, "MemTotal:") }), "kB")
-	kib, err := strconv.ParseInt(strings.TrimSpace(total), 10, 64)
-	consider(kib<<10, err)
-	// Version 2 of control groups: the limits of this group and of its parents.
-	group := lookUp("/proc/self/cgroup", func(line string) (string, bool) { return strings.CutPrefix(line, "0::") })
-	for dir := filepath.Join("/sys/fs/cgroup", group); strings.HasPrefix(dir, "/sys/fs/cgroup"); dir = filepath.Dir(dir) {
-		consider(strconv.ParseInt(firstLine(filepath.Join(dir, "memory.max")), 10, 64))
-	}
-	// Version 1 of control groups, in a container.
-	consider(strconv.ParseInt(firstLine("/sys/fs/cgroup/memory/memory.limit_in_bytes"), 10, 64))
-	return least
-}

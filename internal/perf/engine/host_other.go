@@ -23,6 +23,3 @@ func CheckCPU(cpu int) error { return fmt.Errorf("--cpu %d: only on Linux", cpu)
 func pin(cpu int) (func(), error) { return nil, CheckCPU(cpu) }
 
 func nodeOfCPU(int) string { return "" }
-
-// processMemory is unknown on this platform.
-func processMemory() int64 { return 0 }

@@ -1,0 +1,45 @@
+// Package hostmem finds how much memory this process may use. Packages udat and internal/perf/engine
+// use it. Its function may be called concurrently.
+//
+//	if size > hostmem.Limit() { ... }
+package hostmem
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Limit returns the memory that this process may use, in bytes: the host's, or less if its control
+// group or one of that group's parents limits it; math.MaxUint64 if unknown.
+func Limit() uint64 { return limit("/") }
+
+// limit is Limit with the files of /proc and /sys below root.
+func limit(root string) uint64 {
+	least := uint64(math.MaxUint64)
+	consider := func(text string, unit uint64) {
+		if n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64); err == nil && n > 0 {
+			least = min(least, n*unit)
+		}
+	}
+	read := func(path string) string {
+		b, _ := os.ReadFile(filepath.Join(root, path))
+		return string(b)
+	}
+	for line := range strings.Lines(read("proc/meminfo")) {
+		if total, ok := strings.CutPrefix(line, "MemTotal:"); ok {
+			consider(strings.TrimSuffix(strings.TrimSpace(total), "kB"), 1<<10)
+		}
+	}
+	for line := range strings.Lines(read("proc/self/cgroup")) {
+		group, ok := strings.CutPrefix(strings.TrimSpace(line), "0::") // version 2
+		for dir := filepath.Clean("/" + group); ok; dir = filepath.Dir(dir) {
+			consider(read("sys/fs/cgroup"+dir+"/memory.max"), 1)
+			ok = dir != "/"
+		}
+	}
+	consider(read("sys/fs/cgroup/memory/memory.limit_in_bytes"), 1) // version 1, in a container
+	return least
+}

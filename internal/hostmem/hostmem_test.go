@@ -1,0 +1,34 @@
+package hostmem
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+// TestLimit: the least of the host's memory and the limits of the group and its parents counts.
+func TestLimit(t *testing.T) {
+	const group = "sys/fs/cgroup/a.slice/b.scope/memory.max"
+	files := []struct {
+		path, text string
+		want       uint64
+	}{
+		{"proc/self/cgroup", "0::/a.slice/b.scope\n", math.MaxUint64},
+		{"proc/meminfo", "MemFree: 1 kB\nMemTotal:       16384 kB\n", 16 << 20},
+		{group, "max\n", 16 << 20},
+		{"sys/fs/cgroup/a.slice/memory.max", "9000000\n", 9_000_000},
+		{group, "8000000\n", 8_000_000},
+		{"sys/fs/cgroup/memory/memory.limit_in_bytes", "7000000\n", 7_000_000},
+	}
+	root := t.TempDir()
+	assert.Equal(t, limit(root), uint64(math.MaxUint64))
+	for _, f := range files {
+		path := filepath.Join(root, f.path)
+		assert.NilError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		assert.NilError(t, os.WriteFile(path, []byte(f.text), 0o644))
+		assert.Equal(t, limit(root), f.want, f.path)
+	}
+}
