@@ -13,8 +13,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// unitTests is a scenario of tests that a package has anyway, each as package:Test, in a test binary
-// of the folder of -tests. They must pass on the device, and not skip it.
+// unitTests is a scenario of tests that a package has anyway, each as package:Test, in a test
+// binary of the folder of -tests. They must pass on the device, and not skip it.
 func unitTests(tests []string) func(*round) error {
 	return func(r *round) error {
 		for _, test := range tests {

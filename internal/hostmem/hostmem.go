@@ -1,5 +1,5 @@
-// Package hostmem finds how much memory this process may use. Packages udat and internal/perf/engine
-// use it. Its function may be called concurrently.
+// Package hostmem finds how much memory this process may use. Packages udat and
+// internal/perf/engine use it. Its function may be called concurrently.
 //
 //	if size > hostmem.Limit() { ... }
 package hostmem
