@@ -32,11 +32,13 @@
 //
 // # Bounds
 //
-// A connection locks ReadBuffer + WriteBuffer bytes, 256 KiB by default, and a few KiB more. All
-// connections of a listener share one goroutine, which is parked while nothing happens. A silent
-// peer is probed every [Dialer].KeepAlive and is dead after three probes: with the default,
-// blocked calls end within a minute. Dial ends after 30 seconds or with its context. Close waits at
-// most 5 seconds for what was written to reach the peer.
+// A connection locks ReadBuffer + WriteBuffer bytes, 256 KiB by default, and 2 KiB more. It has
+// about 16 KiB of Go memory besides, what the device keeps for its queues, and no goroutine: a
+// blocked call waits for events itself, of all connections of its listener, or of all that were
+// dialed. If several calls are blocked, or none, one goroutine does. Nothing polls while nothing
+// happens. A silent peer is probed every [Dialer].KeepAlive and is dead after three probes: with
+// the default, blocked calls end within a minute. Dial ends after 30 seconds or with its context.
+// Close waits at most 5 seconds for what was written to reach the peer.
 //
 // # Errors
 //
