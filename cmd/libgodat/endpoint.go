@@ -71,10 +71,7 @@ func godat_ep_create(h C.DAT_IA_HANDLE, pzHandle C.DAT_PZ_HANDLE, recv, request,
 		return ret
 	}
 	ep, err := opened.CreateEP(pz, r, q, c, e.ia.epAttr((*C.DAT_EP_ATTR)(attr)))
-	if err != nil {
-		return code(err)
-	}
-	return e.ia.made(ep, (*C.DAT_HANDLE)(out))
+	return e.ia.made(ep, err, (*C.DAT_HANDLE)(out))
 }
 
 //export godat_ep_create_with_srq
@@ -101,10 +98,7 @@ func godat_ep_create_with_srq(h C.DAT_IA_HANDLE, pzHandle C.DAT_PZ_HANDLE, recv,
 		a.MaxRecvDTOs, a.SRQSoftHW = 0, 0
 	}
 	ep, err := opened.CreateEPWithSRQ(pz, r, q, c, srq, a)
-	if err != nil {
-		return code(err)
-	}
-	return e.ia.made(ep, (*C.DAT_HANDLE)(out))
+	return e.ia.made(ep, err, (*C.DAT_HANDLE)(out))
 }
 
 //export godat_ep_query

@@ -30,7 +30,7 @@ func godat_evd_create(h C.DAT_IA_HANDLE, qlen C.DAT_COUNT, cno C.DAT_CNO_HANDLE,
 	if err != nil {
 		return code(err)
 	}
-	ret := e.ia.made(evd, (*C.DAT_HANDLE)(out))
+	ret := e.ia.made(evd, nil, (*C.DAT_HANDLE)(out))
 	if ret == C.DAT_SUCCESS {
 		_, made := find[*udat.EVD](*out)
 		made.rawPoll = streams&(udat.EVDDTO|udat.EVDRMRBind) != 0
@@ -287,7 +287,7 @@ func godat_cno_create(h C.DAT_IA_HANDLE, call C.DAT_AGENT_FUNC, data C.DAT_PVOID
 	if err != nil {
 		return code(err)
 	}
-	ret := e.ia.made(cno, (*C.DAT_HANDLE)(out))
+	ret := e.ia.made(cno, nil, (*C.DAT_HANDLE)(out))
 	if ret == C.DAT_SUCCESS {
 		_, made := find[*udat.CNO](*out)
 		made.agent = a

@@ -122,11 +122,15 @@ func handleOf(object udat.Handle) C.DAT_HANDLE {
 	return *(*C.DAT_HANDLE)(unsafe.Pointer(&context)) // memory of C
 }
 
-// made stores the handle of a new object, or frees the object if there is none.
+// made stores the handle of a new object, unless it could not be made; without a handle the object
+// is freed.
 func (ia *adapter) made(object interface {
 	udat.Handle
 	Free() error
-}, out *C.DAT_HANDLE) C.DAT_RETURN {
+}, err error, out *C.DAT_HANDLE) C.DAT_RETURN {
+	if err != nil {
+		return code(err)
+	}
 	e := ia.newHandle(object)
 	if e == nil {
 		object.Free()

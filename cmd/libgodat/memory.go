@@ -18,10 +18,7 @@ func godat_pz_create(h C.DAT_IA_HANDLE, out *C.DAT_PZ_HANDLE) C.DAT_RETURN {
 		return badHandle(udat.SubHandleIA)
 	}
 	pz, err := opened.CreatePZ()
-	if err != nil {
-		return code(err)
-	}
-	return e.ia.made(pz, (*C.DAT_HANDLE)(out))
+	return e.ia.made(pz, err, (*C.DAT_HANDLE)(out))
 }
 
 //export godat_pz_query
@@ -102,7 +99,7 @@ func godat_lmr_create(h C.DAT_IA_HANDLE, kind C.DAT_MEM_TYPE, memory, id unsafe.
 	if outAddress != nil {
 		*outAddress = C.DAT_VADDR(uintptr(unsafe.Pointer(unsafe.SliceData(lmr.Bytes()))))
 	}
-	return e.ia.made(lmr, (*C.DAT_HANDLE)(out))
+	return e.ia.made(lmr, nil, (*C.DAT_HANDLE)(out))
 }
 
 //export godat_lmr_query
@@ -162,10 +159,7 @@ func godat_rmr_create(h C.DAT_PZ_HANDLE, out *C.DAT_RMR_HANDLE) C.DAT_RETURN {
 		return badHandle(udat.SubHandlePZ)
 	}
 	rmr, err := pz.CreateRMR()
-	if err != nil {
-		return code(err)
-	}
-	return e.ia.made(rmr, (*C.DAT_HANDLE)(out))
+	return e.ia.made(rmr, err, (*C.DAT_HANDLE)(out))
 }
 
 //export godat_rmr_query
@@ -204,10 +198,7 @@ func godat_srq_create(h C.DAT_IA_HANDLE, pzHandle C.DAT_PZ_HANDLE, attr *C.DAT_S
 	}
 	srq, err := opened.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: int(attr.max_recv_dtos),
 		MaxRecvIOV: int(attr.max_recv_iov), LowWatermark: int(attr.low_watermark)})
-	if err != nil {
-		return code(err)
-	}
-	return e.ia.made(srq, (*C.DAT_HANDLE)(out))
+	return e.ia.made(srq, err, (*C.DAT_HANDLE)(out))
 }
 
 //export godat_srq_query

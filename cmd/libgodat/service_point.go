@@ -19,10 +19,7 @@ func godat_psp_create(h C.DAT_IA_HANDLE, qual C.DAT_CONN_QUAL, evdHandle C.DAT_E
 		return badHandle(udat.SubHandleEVDCR)
 	}
 	psp, err := opened.CreatePSP(udat.ConnQual(qual), evd, udat.PSPFlags(flags))
-	if err != nil {
-		return code(err)
-	}
-	return e.ia.made(psp, (*C.DAT_HANDLE)(out))
+	return e.ia.made(psp, err, (*C.DAT_HANDLE)(out))
 }
 
 //export godat_psp_create_any
@@ -43,7 +40,7 @@ func godat_psp_create_any(h C.DAT_IA_HANDLE, outQual *C.DAT_CONN_QUAL, evdHandle
 		return code(err)
 	}
 	*outQual = C.DAT_CONN_QUAL(qual)
-	return e.ia.made(psp, (*C.DAT_HANDLE)(out))
+	return e.ia.made(psp, nil, (*C.DAT_HANDLE)(out))
 }
 
 //export godat_psp_query
@@ -74,10 +71,7 @@ func godat_rsp_create(h C.DAT_IA_HANDLE, qual C.DAT_CONN_QUAL, epHandle C.DAT_EP
 		return badHandle(udat.SubHandleEVDCR)
 	}
 	rsp, err := opened.CreateRSP(udat.ConnQual(qual), ep, evd)
-	if err != nil {
-		return code(err)
-	}
-	return e.ia.made(rsp, (*C.DAT_HANDLE)(out))
+	return e.ia.made(rsp, err, (*C.DAT_HANDLE)(out))
 }
 
 //export godat_rsp_query

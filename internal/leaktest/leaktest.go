@@ -64,16 +64,16 @@ func counted(list []string) []string {
 // left returns the goroutines and the descriptors beyond before that are still there after limit.
 func left(before []string, limit time.Duration) (list []string) {
 	for until := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
-		list = append(Goroutines(), slices.DeleteFunc(more(descriptors(), before), ofLoopDevice)...)
+		list = append(goroutines(), slices.DeleteFunc(more(descriptors(), before), ofLoopDevice)...)
 		if len(list) == 0 || time.Now().After(until) {
 			return list
 		}
 	}
 }
 
-// Goroutines returns the stacks of all goroutines but the caller's and that of os/signal, which
+// goroutines returns the stacks of all goroutines but the caller's and that of os/signal, which
 // never ends.
-func Goroutines() []string {
+func goroutines() []string {
 	buf := make([]byte, 16<<20)
 	all := strings.Split(strings.TrimSpace(string(buf[:runtime.Stack(buf, true)])), "\n\n")
 	return slices.DeleteFunc(all[1:], func(stack string) bool {
@@ -84,7 +84,7 @@ func Goroutines() []string {
 // OfLibrary returns the stacks of the goroutines that packages of this module started, tests not
 // included.
 func OfLibrary() []string {
-	return slices.DeleteFunc(Goroutines(), func(stack string) bool {
+	return slices.DeleteFunc(goroutines(), func(stack string) bool {
 		_, by, _ := strings.Cut(stack, "created by ")
 		return !strings.Contains(by, "godat/") || strings.Contains(by, "_test.")
 	})

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { Main(m) }
 // neither when it has ended.
 func TestLeft(t *testing.T) {
 	before := descriptors()
-	running := len(Goroutines()) // of package testing
+	running := len(goroutines()) // of package testing
 	stop := make(chan struct{})
 	go func() { <-stop }()
 	f, err := os.Open("leaktest.go")
@@ -29,7 +29,7 @@ func TestLeft(t *testing.T) {
 	}
 	assert.NilError(t, f.Close())
 	close(stop)
-	for until := time.Now().Add(patience); len(Goroutines()) > running; time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(patience); len(goroutines()) > running; time.Sleep(time.Millisecond) {
 		assert.Assert(t, time.Now().Before(until))
 	}
 	assert.Equal(t, len(more(descriptors(), before)), 0)

@@ -17,9 +17,9 @@ import (
 	"testing"
 )
 
-// OutEnv names the environment variable with the file that records are appended to. Without it
+// outEnv names the environment variable with the file that records are appended to. Without it
 // nothing is recorded.
-const OutEnv = "GODAT_RULES_OUT"
+const outEnv = "GODAT_RULES_OUT"
 
 // Proves records that the assertions just before it prove the rules, if the test passes. The device
 // is the second part of the test's name.
@@ -77,7 +77,7 @@ func (l *Ledger) record(t testing.TB) {
 		}
 		fmt.Fprintf(&lines, "%s\t%s\t%s\n", id, device, name)
 	}
-	out := os.Getenv(OutEnv)
+	out := os.Getenv(outEnv)
 	if out == "" {
 		return
 	}

@@ -12,7 +12,7 @@ import (
 // skipped halfway.
 func TestLedger(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "records")
-	t.Setenv(OutEnv, out)
+	t.Setenv(outEnv, out)
 	t.Run("mem0", func(t *testing.T) {
 		l := NewLedger(t)
 		l.Proves("B-2", "A-1")
