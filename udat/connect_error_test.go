@@ -44,8 +44,8 @@ func TestStillConnecting(t *testing.T) {
 		assert.NilError(t, a.ep.Reset())
 		psp := listen(t, b)
 		begun := time.Now()
-		assert.NilError(t, silent.ep.Connect(b.ia.Addr(), psp.Qual(), 3*time.Second, nil, 0, 0))
-		assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), 3*time.Second, nil, 0, 0))
+		assert.NilError(t, silent.ep.Connect(b.ia.Addr(), psp.Qual(), 6*time.Second, nil, 0, 0))
+		assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), 6*time.Second, nil, 0, 0))
 		time.Sleep(time.Second)
 		if time.Since(begun) < 2*time.Second {
 			assert.Equal(t, log.String(), "")

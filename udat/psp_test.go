@@ -312,6 +312,11 @@ func TestPSPBacklog(t *testing.T) {
 			rule.Proves(t, "PSP-CREATE-03", "EVD-55")
 
 			empty(t, b.ia.AsyncEVD())
+			for _, evd := range []*udat.EVD{small, other} { // a peer that has not heard of its refusal calls again
+				for ev, err := evd.Dequeue(); err == nil; ev, err = evd.Dequeue() {
+					open = append(open, ev.CR)
+				}
+			}
 			for _, cr := range open[1:] {
 				assert.NilError(t, cr.Reject(nil))
 			}
