@@ -1,0 +1,38 @@
+package rdmanet_test
+
+import (
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/rdmanet"
+)
+
+// TestLeaderIsWoken ends a Read that waits for the events of all connections itself, as one does
+// that has been woken before: by a deadline, and by Close.
+func TestLeaderIsWoken(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
+		p := make([]byte, 1)
+		for range 2 {
+			go func() {
+				time.Sleep(20 * time.Millisecond)
+				server.Write([]byte("x"))
+			}()
+			_, err := client.Read(p)
+			assert.NilError(t, err)
+		}
+		for _, end := range []func() error{func() error { return client.SetReadDeadline(time.Unix(1, 0)) }, client.Close} {
+			assert.NilError(t, client.SetReadDeadline(time.Time{}))
+			ended := make(chan error, 1)
+			go func() {
+				_, err := client.Read(p)
+				ended <- err
+			}()
+			time.Sleep(50 * time.Millisecond)
+			go end()
+			expectEnd(t, ended)
+		}
+	})
+}
