@@ -73,11 +73,10 @@
 // breaks nothing on soft-RoCE, which retries as long; other devices give up after [WithRetry]
 // attempts.
 //
-// If the peer's adapter answers but its queue pair is gone, requests other than Sends break the
-// connection too, later by a second for each 4 KiB. A Send may wait for a receive for ever while
-// the peer's adapter answers. For a peer that is no program of this library the host answers
-// instead, even after a restart. On iWARP the kernel's TCP decides, within net.ipv4.tcp_retries2:
-// 15 minutes by default.
+// A Send may wait for a receive for ever while the peer's adapter has the connection. For a peer
+// that is no program of this library the host answers instead, even after a restart; then only
+// requests other than Sends break the connection, later by a second for each 4 KiB. On iWARP the
+// kernel's TCP decides, within net.ipv4.tcp_retries2: 15 minutes by default.
 //
 // # Freeing
 //

@@ -1,6 +1,7 @@
 package udat
 
 import (
+	"errors"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -13,6 +14,9 @@ const (
 	suspectGrace      = 50 * time.Millisecond
 	suspectGraceIWARP = time.Second
 )
+
+var errFlushed = errors.New("the device has flushed what was posted and names no reason: " +
+	"the link is down, or an address or the peer has gone")
 
 // handler takes the fabric's events of a connection.
 func (ep *EP) handler(c *connection) func(fabric.ConnEvent) {
@@ -177,7 +181,7 @@ func (f workFailure) report() {
 		if !ep.obj.ia.device.Attr().Acknowledged {
 			grace = suspectGraceIWARP
 		}
-		c.suspected = time.AfterFunc(grace, func() { ep.happened(c, causeBroken, fabric.ConnEvent{}) })
+		c.suspected = time.AfterFunc(grace, func() { ep.happened(c, causeBroken, fabric.ConnEvent{Err: errFlushed}) })
 	}
 }
 

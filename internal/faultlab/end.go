@@ -145,11 +145,11 @@ func plan(ia *udat.IA) ([]linkKind, error) {
 }
 
 // openEnd opens an adapter, makes everything that the links need, and listens.
-func openEnd(name, device string, active bool, c *counts) (*end, error) {
+func openEnd(name, device string, retry int, active bool, c *counts) (*end, error) {
 	e := &end{name: name, counts: c, todo: make(chan func()),
 		over: make(chan struct{}), allUp: make(chan struct{}), allOff: make(chan struct{})}
 	var err error
-	if e.ia, err = udat.Open(device); err != nil {
+	if e.ia, err = udat.Open(device, udat.WithRetry(retry)); err != nil {
 		return nil, err
 	}
 	e.iwarp = strings.HasPrefix(device, "siw")

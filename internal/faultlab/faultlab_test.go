@@ -14,7 +14,7 @@ import (
 
 // TestScenarios runs each scenario of mem0 a few times.
 func TestScenarios(t *testing.T) {
-	r, problems := newRunner("mem0", "", 1)
+	r, problems := newRunner("mem0", "", 7, 1)
 	assert.Equal(t, len(problems), 0, "%v", problems)
 	r.soak = 3 * time.Second
 	for i := range scenarios {
@@ -57,7 +57,7 @@ func TestLedger(t *testing.T) {
 
 // TestChecks changes bytes, numbers and canaries, and expects each to be noticed.
 func TestChecks(t *testing.T) {
-	e, err := openEnd("end", "mem0", false, &counts{})
+	e, err := openEnd("end", "mem0", 7, false, &counts{})
 	assert.NilError(t, err)
 	l := e.links[0]
 	body := make([]byte, slotSize)

@@ -42,6 +42,7 @@ type link struct {
 
 	up, greeted bool // ESTABLISHED was dequeued; the peer's hello too
 	quiet       bool // posts nothing more
+	failed      bool // a completion without a cause has been reported
 	grant       udat.RMRTriplet
 	heads       [window]header // of reads in flight
 
@@ -248,7 +249,8 @@ func (l *link) settled(ev *udat.Event) {
 	switch {
 	case ev.Status == udat.DTOSuccess && l.ended != 0:
 		l.problem("cookie %#x succeeds after %v", ev.Cookie, l.ended)
-	case ev.Status != udat.DTOSuccess && !l.e.mayEnd.Load():
+	case ev.Status != udat.DTOSuccess && !l.e.mayEnd.Load() && !l.failed:
+		l.failed = true
 		l.problem("%v ends with %v (raw %d)", ev.Operation, ev.Status, ev.RawStatus)
 	}
 }

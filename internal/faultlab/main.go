@@ -2,7 +2,7 @@
 // reports which promises hold. ci/faults.sh runs it on every fabric and makes docs/reliability.md.
 //
 //	faultlab [-long] [-run TEXT] [-json FILE] DEVICE     all scenarios, or those whose name contains TEXT
-//	faultlab -host ADDRESS:PORT                          the other host of -peer-at ADDRESS:PORT
+//	faultlab -host ADDRESS:PORT [DEVICE]                 the other host of -peer-at ADDRESS:PORT, with its own device
 //	faultlab -page FILE RESULT...                        the page, from the results of all fabrics
 //
 // Each end has an adapter with connections of every kind: send and receive, shared receive queue,
@@ -40,13 +40,14 @@ func run() error {
 	seed := flag.Uint64("seed", 1, "of the random moments")
 	soak := flag.Duration("soak", 20*time.Second, "how long the soak lasts")
 	tests := flag.String("tests", "", "run the scenarios of tests too, with udat.test and cverbs.test of this `folder`")
+	retry := flag.Int("retry", 7, "how often a device sends a request again; 7 is the default of udat")
 	rounds := flag.Int("rounds", 0, "of every scenario; 0: as the table says")
 	flag.Parse()
 	switch {
 	case *peerFile != "":
 		return serveProcess(*peerFile)
 	case *host != "":
-		return serveHost(*host)
+		return serveHost(*host, flag.Arg(0))
 	case *grouped != "":
 		return runGrouped(*grouped)
 	case *datperf != "":
@@ -59,7 +60,7 @@ func run() error {
 		return fmt.Errorf("give one device, not %d", flag.NArg())
 	}
 	device := flag.Arg(0)
-	r, problems := newRunner(device, *at, *seed)
+	r, problems := newRunner(device, *at, *retry, *seed)
 	if r == nil || len(problems) > 0 {
 		return fmt.Errorf("the first round on %s: %s", device, strings.Join(problems, "; "))
 	}
@@ -93,7 +94,7 @@ func run() error {
 		}
 		fmt.Printf("%s %s: %s: %s, %d rounds, worst %v, %d messages, took %v\n", verdict, r.fabric, s.group, s.name,
 			res.Rounds, res.Worst.Round(time.Millisecond), res.Messages, res.Took.Round(time.Second/10))
-		for _, text := range res.Problems {
+		for _, text := range append(res.Notes, res.Problems...) {
 			fmt.Println("    ", text)
 		}
 	}

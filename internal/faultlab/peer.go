@@ -17,6 +17,7 @@ import (
 type order struct {
 	Do     string // the name of a case of host.do
 	Device string
+	Retry  int
 	Active bool // this end connects
 	Addr   netip.Addr
 	Qual   udat.ConnQual
@@ -49,7 +50,7 @@ func (h *host) do(o order) (a answer) {
 	}
 	switch o.Do {
 	case "open":
-		e, err := openEnd("peer", o.Device, o.Active, h.counts)
+		e, err := openEnd("peer", o.Device, o.Retry, o.Active, h.counts)
 		if err != nil {
 			return answer{Error: err.Error()}
 		}
@@ -111,11 +112,11 @@ func serveProcess(path string) error {
 	if err != nil {
 		return err
 	}
-	return serve(os.Stdin, os.Stdout, file)
+	return serve(os.Stdin, os.Stdout, file, "")
 }
 
 // serveHost is the other host: it serves one runner after the other.
-func serveHost(address string) error {
+func serveHost(address, device string) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
@@ -127,15 +128,15 @@ func serveHost(address string) error {
 		}
 		go func() {
 			defer conn.Close()
-			if err := serve(conn, conn, nil); err != nil {
+			if err := serve(conn, conn, nil, device); err != nil {
 				fmt.Fprintln(os.Stderr, "faultlab:", err)
 			}
 		}()
 	}
 }
 
-// serve takes orders until the runner is gone.
-func serve(in io.Reader, out io.Writer, file *os.File) error {
+// serve takes orders until the runner is gone. A device that is named is the one to open.
+func serve(in io.Reader, out io.Writer, file *os.File, device string) error {
 	h := &host{}
 	decoder, encoder := json.NewDecoder(in), json.NewEncoder(out)
 	for {
@@ -146,6 +147,9 @@ func serve(in io.Reader, out io.Writer, file *os.File) error {
 				h.e.kill()
 			}
 			return nil // the runner is gone
+		}
+		if device != "" {
+			o.Device = device
 		}
 		if o.Do == "open" {
 			h.counts = &counts{file: file}

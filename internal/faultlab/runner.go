@@ -17,9 +17,17 @@ type round struct {
 	e       *end // this end
 	p       *peer
 	random  *rand.Rand
-	began   time.Time // when the cause of the end was given
-	initial struct {  // the end that disconnects gracefully
+	began   time.Time    // when the cause of the end was given
+	undo    func() error // of what act did, after the ends are closed
+	initial struct {     // the end that disconnects gracefully
 		here, there bool
+	}
+}
+
+// note adds what a device does to the row.
+func (r *round) note(text string) {
+	if !slices.Contains(r.notes, text) {
+		r.notes = append(r.notes, text)
 	}
 }
 
@@ -78,6 +86,8 @@ type runner struct {
 	at     string // of the other host's faultlab, if there are two
 	iwarp  bool
 	long   bool
+	retry  int      // of all connections
+	notes  []string // of the scenario that runs
 	seed   uint64
 	tests  string        // folder of test binaries
 	soak   time.Duration // how long it lasts
@@ -103,12 +113,14 @@ type result struct {
 	Within                       time.Duration
 	Messages                     uint64
 	soaked
+	Notes    []string // what the device did
 	Problems []string
 	Took     time.Duration
 }
 
 // run runs the rounds of a scenario.
 func (r *runner) run(s *scenario, rounds int) result {
+	r.notes = nil
 	res := result{Group: s.group, Name: s.name, Promise: s.promise, Fabric: r.fabric, Within: s.within}
 	began := time.Now()
 	kernelBase, processBase := kernel(r.device), process()
@@ -154,7 +166,7 @@ func (r *runner) run(s *scenario, rounds int) result {
 	if left := kernelBase.settle(func() baseline { return kernel(r.device) }); left != "" {
 		res.Problems = append(res.Problems, "left behind at the end: "+left)
 	}
-	res.Took = time.Since(began)
+	res.Took, res.Notes = time.Since(began), r.notes
 	return res
 }
 
@@ -165,11 +177,18 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 		return append(problems, err.Error()), worst, messages
 	}
 	active := n/2%2 == 0 // each role with each initiator
-	e, err := openEnd("survivor", r.device, active, &counts{})
+	e, err := openEnd("survivor", r.device, r.retry, active, &counts{})
 	if err != nil {
 		return failed(err)
 	}
 	here := &round{runner: r, n: n, e: e, p: p, random: rand.New(rand.NewPCG(r.seed, uint64(n)))}
+	defer func() {
+		if here.undo != nil {
+			if err := here.undo(); err != nil {
+				problems = append(problems, err.Error())
+			}
+		}
+	}()
 	// Whatever happens, nothing of this round stays.
 	defer func() {
 		if len(problems) > 0 && !e.dead.Load() && len(e.links) > 0 {
@@ -180,7 +199,7 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 		}
 	}()
 	e.start()
-	a, err := p.do(order{Do: "open", Device: r.device, Active: !active})
+	a, err := p.do(order{Do: "open", Device: r.device, Retry: r.retry, Active: !active})
 	if err != nil {
 		return failed(err)
 	}
@@ -272,8 +291,8 @@ func (r *round) compare(there *counts, finished bool) (problems []string) {
 }
 
 // newRunner warms the fabric up, so that what a process keeps once is in the baseline.
-func newRunner(device, at string, seed uint64) (*runner, []string) {
-	r := &runner{device: device, fabric: device, at: at, seed: seed}
+func newRunner(device, at string, retry int, seed uint64) (*runner, []string) {
+	r := &runner{device: device, fabric: device, at: at, retry: retry, seed: seed}
 	if at != "" {
 		r.fabric += ", two hosts"
 	}

@@ -23,6 +23,7 @@ type scenario struct {
 
 var (
 	disconnected = []udat.EventNumber{udat.EventConnectionDisconnected}
+	broken       = []udat.EventNumber{udat.EventConnectionBroken}
 	ended        = []udat.EventNumber{udat.EventConnectionDisconnected, udat.EventConnectionBroken}
 )
 
@@ -33,8 +34,8 @@ const (
 )
 
 // scenarios are the rows of the page.
-var scenarios = slices.Concat(peerGroup, wireGroup, hostsGroup, hostileGroup, limitsGroup, callersGroup,
-	datperfGroup, soakGroup)
+var scenarios = slices.Concat(peerGroup, wireGroup, deviceGroup, hostileGroup, limitsGroup, callersGroup,
+	datperfGroup, soakGroup, hostsGroup)
 
 var peerGroup = []scenario{
 	{group: "peer", name: "graceful disconnect at a random moment, by each end",

@@ -259,10 +259,10 @@ type Conn interface {
 	ReadDepths() (in, out uint8)
 	// Awaits returns, for people, what a pending attempt waits for.
 	Awaits() string
-	// Ping asks the peer's device for an answer, outside of the connection, and calls on when one
-	// comes. A stopped process answers; a host that has started anew does not, unless the peer's
-	// program is not of this library. Disconnect and Close give up what is unanswered. On iWARP,
-	// where TCP gives up by itself, it only calls on.
+	// Ping asks the peer's device, outside of the connection, whether it has the connection, and
+	// calls on if it has. A stopped process answers; a host that has started anew does not, unless
+	// the peer's program is not of this library. Disconnect and Close give up what is unanswered. On
+	// iWARP, where TCP gives up by itself, it only calls on.
 	Ping(on func())
 	// Disconnect moves the queue pair to error and notifies the peer. It may be repeated, and may
 	// follow the peer's. The end that disconnects first receives EventDisconnected when the peer

@@ -28,8 +28,9 @@ type conn struct {
 	private       []byte // active: for the request
 	pings         []*ping
 	pingPort      uint16 // of the peer's listener for pings; 0: it has told none
-	told          bool   // passive: the peer has said how long its private data is, and understands how long ours is
-	in, out       uint8  // read depths, as offered and then as agreed
+	peerQPN       uint32
+	told          bool  // passive: the peer has said how long its private data is, and understands how long ours is
+	in, out       uint8 // read depths, as offered and then as agreed
 	local, remote netip.AddrPort
 }
 
@@ -249,6 +250,7 @@ func (c *conn) param(private []byte) cverbs.ConnParam {
 // reply completes the handshake at the active end.
 func (c *conn) reply(ev cverbs.CMEvent) []fabric.ConnEvent {
 	c.in, c.out = min(c.in, ev.ResponderResources), min(c.out, ev.InitiatorDepth)
+	c.peerQPN = ev.QPNum
 	_, err := c.qp.connect(c.id, c.in, c.out)
 	if err == nil {
 		err = c.id.Establish()

@@ -162,12 +162,12 @@ func (d *device) arrive(ev cverbs.CMEvent) {
 	}
 	// A queue pair of this device can only answer a request that came in on it.
 	if l == nil || l.on == nil || id.Device() != d.device || id.Port() != d.num || l.isClosed() {
-		id.Reject(nil)
+		id.Reject(d.pong(l, ev))
 		id.Close()
 		return
 	}
 	c := &conn{
-		dev: d, id: id, state: stArrived, local: id.LocalAddr(), remote: id.RemoteAddr(),
+		dev: d, id: id, state: stArrived, peerQPN: ev.QPNum, local: id.LocalAddr(), remote: id.RemoteAddr(),
 		in: clampDepth(ev.ResponderResources, d.attrs.MaxReadIn), out: clampDepth(ev.InitiatorDepth, d.attrs.MaxReadOut),
 	}
 	id.SetData(c)

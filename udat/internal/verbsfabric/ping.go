@@ -1,6 +1,9 @@
 package verbsfabric
 
 import (
+	"bytes"
+	"encoding/binary"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -8,10 +11,15 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// A ping is a connection request to the listener that the peer's device has for pings. Its port is
-// random, so that a host that has started anew does not answer for the one that has gone. A stopped
-// process answers too: the kernel queues pingBacklog requests for it and rejects the other ones.
-const pingBacklog = 1
+// A ping is a connection request to the listener that the peer's device has for pings, with the
+// number of this end's queue pair. The device rejects it, with goneMarker if it has no such
+// connection. The port is random, so that a host that has started anew does not answer for the one
+// that has gone. A stopped process answers too: the kernel queues pingBacklog requests for it and
+// rejects the other ones.
+const (
+	pingBacklog = 1
+	goneMarker  = "gone"
+)
 
 // hostPort is the port for peers that have told none: other programs, and kernels before 5.9. No
 // service point listens on it, and the peer's kernel says so.
@@ -24,7 +32,8 @@ const pingQPN = 1<<24 - 1
 type ping struct {
 	dev  *device
 	on   func()
-	host bool // any answer of the peer's host will do
+	host bool   // any answer of the peer's host will do
+	qpn  uint32 // of this end's queue pair
 
 	mu sync.Mutex
 	id *cverbs.CMID // nil: over
@@ -62,7 +71,7 @@ func (c *conn) Ping(on func()) {
 		on() // nothing is known of the peer
 		return
 	}
-	p := &ping{dev: c.dev, on: on, id: id, host: c.pingPort == 0}
+	p := &ping{dev: c.dev, on: on, id: id, host: c.pingPort == 0, qpn: c.qp.v.Num()}
 	id.SetData(p)
 	c.pings = append(c.pings, p)
 	to := netip.AddrPortFrom(c.remote.Addr(), c.pingPort)
@@ -87,10 +96,10 @@ func (p *ping) handle(ev cverbs.CMEvent) {
 	case cverbs.CMEventAddrResolved:
 		err = id.ResolveRoute(p.dev.opts.CMWait)
 	case cverbs.CMEventRouteResolved:
-		err = id.Connect(cverbs.ConnParam{QPNum: pingQPN})
+		err = id.Connect(cverbs.ConnParam{QPNum: pingQPN, PrivateData: binary.BigEndian.AppendUint32(nil, p.qpn)})
 	case cverbs.CMEventRejected, cverbs.CMEventConnectResponse:
 		p.close()
-		if p.host || ev.Status != cverbs.RejectNoListener {
+		if p.host || ev.Status != cverbs.RejectNoListener && !bytes.HasPrefix(ev.PrivateData, []byte(goneMarker)) {
 			p.on()
 		}
 	default:
@@ -99,6 +108,26 @@ func (p *ping) handle(ev cverbs.CMEvent) {
 	if err != nil {
 		p.close()
 	}
+}
+
+// pong returns what to reject a request with: a ping of a connection that is no more is told so.
+func (d *device) pong(l *listener, ev cverbs.CMEvent) []byte {
+	if l != &d.pinged || len(ev.PrivateData) < 4 {
+		return nil
+	}
+	from, qpn := ev.ID.RemoteAddr().Addr(), binary.BigEndian.Uint32(ev.PrivateData)
+	d.mu.Lock()
+	conns := slices.Collect(maps.Keys(d.conns))
+	d.mu.Unlock()
+	for _, c := range conns {
+		c.mu.Lock()
+		known := c.peerQPN == qpn && c.remote.Addr() == from && (c.state == stAccepted || c.state == stUp)
+		c.mu.Unlock()
+		if known {
+			return nil
+		}
+	}
+	return []byte(goneMarker)
 }
 
 // endPings gives up all pings. The caller holds the lock.

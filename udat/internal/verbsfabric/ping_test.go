@@ -49,14 +49,20 @@ func (c *conn) answered(t *testing.T) bool {
 	return on.Load()
 }
 
-// TestPing: the devices of both ends answer. A host without the peer's listener, as after a
-// restart, answers only for peers that have named none.
+// TestPing: the devices of both ends answer while they have the connection. A host without the
+// peer's listener, as after a restart, answers only for peers that have named none.
 func TestPing(t *testing.T) {
 	a, b := pingPair(t)
 	assert.Assert(t, a.pingPort != 0 && b.pingPort != 0)
 	for range 3 {
 		assert.Assert(t, a.answered(t))
 		assert.Assert(t, b.answered(t))
+	}
+	for _, same := range []bool{false, true} { // b has another connection, then this one
+		b.mu.Lock()
+		b.peerQPN ^= 1
+		b.mu.Unlock()
+		assert.Equal(t, a.answered(t), same)
 	}
 	assert.NilError(t, b.dev.pinged.closeIDs())
 	assert.Assert(t, !a.answered(t))

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/godat/godat/udat"
+)
+
+// remove deletes the device of both ends under traffic. Afterwards the device comes back.
+func remove(r *round) error {
+	if err := r.mayEnd(); err != nil {
+		return err
+	}
+	removed := make(chan string, 1)
+	go func() { removed <- shell("rdma link delete " + r.device) }()
+	r.undo = func() error {
+		var err error
+		select {
+		case text := <-removed:
+			if text != "" {
+				return errors.New(text)
+			}
+		case <-time.After(patience):
+			err = fmt.Errorf("rdma link delete hangs for %v after the adapters were closed", patience)
+			r.p.close()
+			<-removed
+		}
+		if text := shell("rdma link add " + r.device + " type " + r.kind + " netdev eth0"); text != "" {
+			err = errors.Join(err, errors.New(text))
+		}
+		return errors.Join(err, r.back())
+	}
+	if !within(r.e.allOff, soon) {
+		return fmt.Errorf("connections that have not ended after %v: %s", soon, r.e.states())
+	}
+	return r.answers()
+}
+
+// back waits until the device opens again.
+func (r *runner) back() error {
+	for until := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		ia, err := udat.Open(r.device)
+		if err == nil {
+			return ia.Close(udat.CloseGraceful)
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("after the device came back: %w", err)
+		}
+	}
+}
+
+// answers makes calls on this end's adapter, whose device is gone. They may fail, but none hangs
+// and nothing that they make stays.
+func (r *round) answers() error {
+	e := r.e
+	var pz *udat.PZ
+	var evd *udat.EVD
+	var ep *udat.EP
+	calls := []struct {
+		name string
+		call func() error
+	}{
+		{"IA.Query", func() error { _, _, _, err := e.ia.Query(); return err }},
+		{"IA.CreatePZ", func() (err error) { pz, err = e.ia.CreatePZ(); return }},
+		{"IA.CreateEVD", func() (err error) {
+			evd, err = e.ia.CreateEVD(16, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil)
+			return
+		}},
+		{"EVD.Wait", func() error { _, _, err := evd.Wait(10*time.Millisecond, 1); return err }},
+		{"EVD.Resize", func() error { return evd.Resize(64) }},
+		{"IA.CreateLMR", func() error {
+			lmr, err := e.ia.CreateLMR(pz, make([]byte, 4096), udat.PrivAll)
+			if err == nil {
+				err = lmr.Free()
+			}
+			return err
+		}},
+		{"IA.CreatePSPAny", func() error {
+			_, psp, err := e.ia.CreatePSPAny(evd, udat.PSPConsumer)
+			if err == nil {
+				err = psp.Free()
+			}
+			return err
+		}},
+		{"IA.CreateEP", func() (err error) { ep, err = e.ia.CreateEP(pz, evd, evd, evd, nil); return }},
+		{"EP.PostRecv", func() error { return ep.PostRecv(nil, 1, udat.CompletionDefault) }},
+		{"EP.Connect", func() error {
+			return ep.Connect(e.ia.Addr(), 4711, time.Second, nil, udat.QoSBestEffort, udat.ConnectDefault)
+		}},
+		{"EP.Disconnect", func() error { return ep.Disconnect(udat.CloseAbrupt) }},
+		{"EP.Reset", func() error { return ep.Reset() }},
+		{"EP.Free", func() error { return ep.Free() }},
+		{"EVD.Free", func() error { return evd.Free() }},
+		{"PZ.Free", func() error { return pz.Free() }},
+		{"Open", func() error {
+			ia, err := udat.Open(r.device)
+			if err == nil {
+				err = ia.Close(udat.CloseGraceful)
+			}
+			return err
+		}},
+	}
+	for _, c := range calls {
+		done := make(chan error, 1)
+		go func() { done <- c.call() }()
+		select {
+		case <-done:
+		case <-time.After(patience):
+			return fmt.Errorf("%s hangs on a device that is gone", c.name)
+		}
+	}
+	return nil
+}
+
+// disturb runs a command on one of the hosts, on this one in even rounds, and the other command
+// after some time. It notes whether the connections stay.
+func disturb(command, undo string, d time.Duration) func(*round) error {
+	return func(r *round) error {
+		if err := r.mayEnd(); err != nil {
+			return err
+		}
+		script := fmt.Sprintf("(sleep 1; %s; sleep %d; %s) >/dev/null 2>&1 </dev/null &", command, int(d.Seconds()), undo)
+		var err error
+		if r.at == "" || r.n%2 == 0 {
+			if text := shell(script); text != "" {
+				err = errors.New(text)
+			}
+		} else {
+			_, err = r.p.do(order{Do: "shell", Shell: script})
+		}
+		if err != nil {
+			return err
+		}
+		r.undo = func() error {
+			time.Sleep(time.Until(r.began.Add(d + 3*time.Second)))
+			// Soft-RoCE may connect no more after its link was down, until the device is made anew.
+			anew := "timeout 20 rdma link delete " + r.device + "; rdma link add " + r.device + " type rxe netdev eth0; true"
+			return errors.Join(r.both(anew), r.back())
+		}
+		if within(r.e.allOff, d+2*time.Second) {
+			r.note("broken")
+			return nil
+		}
+		err = r.slowTraffic(100, 2*time.Minute)
+		if err == nil {
+			r.note("the traffic goes on")
+			return r.leave()
+		}
+		if within(r.e.allOff, 0) {
+			r.note("broken later")
+			return nil
+		}
+		return fmt.Errorf("neither traffic nor an end: %w; %s", err, r.e.states())
+	}
+}
+
+// cableRow is a disturbance of one of two hosts. Whether the connections stay is the device's
+// choice, and noted; no end is left behind with a connection that is no more.
+func cableRow(name, command, undo string, d time.Duration, rounds, long int) scenario {
+	return scenario{group: "link and device", name: name, act: disturb(command, undo, d),
+		promise: "the traffic goes on, or " + leaves, ends: ended, within: 2 * time.Minute,
+		rounds: map[string][2]int{"cable": {rounds, long}}}
+}
+
+const (
+	linkDown    = "ip link set eth0 down"
+	linkUp      = "ip link set eth0 up"
+	addrRemoved = "ip addr show dev eth0 | grep -o '10.98.0.[12]/24' >/tmp/addr; ip addr del $(cat /tmp/addr) dev eth0"
+	addrBack    = "ip addr add $(cat /tmp/addr) dev eth0"
+)
+
+var deviceGroup = []scenario{
+	cableRow("link down for 1 s, at each end", linkDown, linkUp, time.Second, 2, 10),
+	cableRow("link down for 3 s", linkDown, linkUp, 3*time.Second, 1, 10),
+	cableRow("link down for longer than the keep-alive's bound", linkDown, linkUp, 90*time.Second, 1, 4),
+	cableRow("address removed for 3 s, at each end", addrRemoved, addrBack, 3*time.Second, 2, 10),
+	cableRow("MTU of 700 bytes, too small for the packets, for 10 s",
+		"ip link set eth0 mtu 700", "ip link set eth0 mtu 1500", 10*time.Second, 1, 4),
+	{group: "link and device", name: "the device is deleted, and comes back", act: remove,
+		promise: leaves + "; every call answers; a new adapter opens on the device that came back",
+		ends:    ended, within: soon,
+		rounds: map[string][2]int{"rxe": {3, 20}, "siw": {2, 20}}, why: map[string]string{"mem": "no device"}},
+}
