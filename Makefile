@@ -20,12 +20,14 @@ build: ## bin/datperf
 	go build -o bin/ ./cmd/datperf
 
 .PHONY: interop
-interop: provider ## the C library's test programs beside godat, and on the provider, on rxe in the virtual machine: docs/interop.md (CASES='rping dtest' for some)
+interop: provider ## the C library's test programs beside godat, and on the provider, on rxe in the virtual machine: docs/interop.md (CASES='rping dtest': these rows again)
 	@ci/deps.sh
 	go build -o bin/ ./internal/interop ./internal/interop/peer
 	@mkdir -p out
-	ci/rxe-vm.sh --timeout 3600 --out $(CURDIR)/out -- bin/interop --bin $(CURDIR)/bin --page $(CURDIR)/out/interop.md $(CASES)
-	@[ -n "$(CASES)" ] || cp out/interop.md docs/
+	@[ -n "$(CASES)" ] || rm -f out/interop.json
+	ci/rxe-vm.sh --timeout 3600 --out $(CURDIR)/out -- bin/interop --bin $(CURDIR)/bin --results $(CURDIR)/out/interop.json \
+	  --page $(CURDIR)/out/interop.md $(CASES)
+	@cp out/interop.md docs/
 
 .PHONY: provider
 provider: ## bin/libgodat.so, a DAT 2.0 provider for C programs, and bin/dat.conf for the devices of this host

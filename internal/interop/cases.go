@@ -108,7 +108,7 @@ var cases = []program{
 	dtests("dtestcm", "-c 20 -b 5", "-m", "Test Complete", dat),
 	dtests("dtestcm", "-c 20 -b 5", "-w", "Test Complete", datWithGo),
 	srq("-S 0", "", 0),
-	srq("-S 1", "it waits for an event that soft-RoCE does not have: the last receive of the queue is used",
+	srq("-S 1", "all messages arrive, then it waits for an event that soft-RoCE does not have, LAST_WQE_REACHED",
 		40*time.Second),
 	dapltest("SR", "T -i 10 -t 1 -w 1 client SR 4096 server SR 4096"),
 	dapltest("SR -t 2 -w 2", "T -i 10 -t 2 -w 2 client SR 1024 2 server SR 1024"),

@@ -2,9 +2,10 @@
 // written in Go on package udat, and on godat's DAT provider, and reports what passes. It runs
 // where an RDMA device is, which `make interop` provides: the virtual machine.
 //
-//	interop --bin DIR [--device rxe0] [--page FILE] [NAME...]
+//	interop --bin DIR [--device rxe0] [--results FILE] [--page FILE] [NAME...]
 //
-// NAME is the name of a case or its first words; default: all.
+// NAME is the name of a case or its first words; default: all. The page has the latest result of
+// each case in the file of results, which is JSON: a slow machine runs the cases in parts.
 //
 // Each case is a server and a client. A case that fails is compared with the same programs among
 // themselves (the row "C, C"): where that fails too, the fault is the program's.
@@ -12,6 +13,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -31,37 +33,78 @@ import (
 func main() {
 	bin := flag.String("bin", "bin", "folder of libgodat.so, libgodat and peer")
 	device := flag.String("device", "rxe0", "RDMA device")
+	file := flag.String("results", "", "file of results, read and written")
 	page := flag.String("page", "", "file for the report in Markdown")
 	flag.Parse()
-	r := runner{bin: *bin, device: *device}
-	if err := r.prepare(); err != nil {
+	if err := run(runner{bin: *bin, device: *device}, *file, *page, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "interop:", err)
 		os.Exit(1)
 	}
-	results := r.runAll(flag.Args())
+}
+
+func run(r runner, file, page string, names []string) error {
+	var before []result
+	if b, err := os.ReadFile(file); err == nil {
+		if err := json.Unmarshal(b, &before); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	if err := r.prepare(); err != nil {
+		return err
+	}
+	now := r.runAll(names)
 	os.RemoveAll(r.dir)
-	if *page != "" {
-		if err := os.WriteFile(*page, markdown(results), 0o644); err != nil {
-			fmt.Fprintln(os.Stderr, "interop:", err)
-			os.Exit(1)
+	all := merge(before, now)
+	if file != "" {
+		b, err := json.MarshalIndent(all, "", "\t")
+		if err == nil {
+			err = os.WriteFile(file, b, 0o644)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	passed, failed, explained := 0, 0, 0
-	for _, res := range results {
-		switch {
-		case res.err == nil:
-			passed++
-		case res.explained:
-			explained++
-		default:
-			failed++
+	if page != "" {
+		if err := os.WriteFile(page, markdown(all), 0o644); err != nil {
+			return err
 		}
 	}
+	passed, failed, explained := count(now)
 	fmt.Printf("interop: %d cases are not counted: the C programs fail in them among themselves too\n", explained)
 	fmt.Printf("interop: %d passed, %d failed\n", passed, failed)
 	if failed > 0 {
 		os.Exit(1)
 	}
+	return nil
+}
+
+func count(results []result) (passed, failed, explained int) {
+	for _, res := range results {
+		switch {
+		case res.Failure == "":
+			passed++
+		case res.Explained:
+			explained++
+		default:
+			failed++
+		}
+	}
+	return passed, failed, explained
+}
+
+// merge returns the results in the order of the cases; the later ones prevail.
+func merge(before, now []result) (all []result) {
+	for _, c := range cases {
+		own := func(list []result) []result {
+			return slices.DeleteFunc(slices.Clone(list), func(r result) bool { return r.Name != c.name })
+		}
+		latest := own(now)
+		if len(latest) == 0 {
+			latest = own(before)
+		}
+		all = append(all, latest...)
+	}
+	return all
 }
 
 // runner runs cases on one device.
@@ -117,11 +160,11 @@ func (r *runner) conf(end string) string { return filepath.Join(r.dir, end+".con
 
 // result is the outcome of a case between two kinds of ends.
 type result struct {
-	name, server, client string
-	note                 string // of the case
-	err                  error
-	explained            bool // the C programs fail among themselves too
-	took                 time.Duration
+	Name, Server, Client string
+	Failure              string // empty: passed
+	Explained            bool   // the C programs fail among themselves too
+	Attempts             int
+	Seconds              float64
 }
 
 func (r *runner) runAll(names []string) []result {
@@ -134,26 +177,40 @@ func (r *runner) runAll(names []string) []result {
 		}
 		baseline := true
 		for _, ends := range c.ends {
-			start := time.Now()
-			res := result{name: c.name, note: c.note, server: ends.server, client: ends.client, err: r.run(c, ends)}
-			res.took = time.Since(start)
+			res := r.attempt(c, ends)
 			if ends == (pair{library, library}) {
-				baseline = res.err == nil
+				baseline = res.Failure == ""
 			}
-			res.explained = res.err != nil && !baseline
 			verdict := "ok"
-			if res.err != nil {
-				verdict = "FAILED: " + res.err.Error()
+			if res.Failure != "" {
+				verdict = "FAILED: " + res.Failure
+				if res.Explained = !baseline; res.Explained {
+					verdict += "\n  (the C programs fail among themselves too)"
+				}
 			}
-			if res.explained {
-				verdict += "\n  (the C programs fail among themselves too)"
-			}
-			fmt.Printf("%-26s server %-6s client %-6s %5.1fs  %s\n", c.name, ends.server, ends.client, res.took.Seconds(),
-				verdict)
+			fmt.Printf("%-26s server %-6s client %-6s %5.1fs  %s\n", c.name, ends.server, ends.client, res.Seconds, verdict)
 			results = append(results, res)
 		}
 	}
 	return results
+}
+
+// attempt runs a case. Servers of dtest and dtestx tell the client their address before they
+// listen: a client that is too early for that may try again, twice.
+func (r *runner) attempt(c *program, ends pair) result {
+	start := time.Now()
+	res := result{Name: c.name, Server: ends.server, Client: ends.client}
+	for early := true; early && res.Attempts < 3; {
+		res.Attempts++
+		res.Failure, early = "", false
+		if err := r.run(c, ends); err != nil {
+			res.Failure = err.Error()
+			early = c.tcp != 0 && (strings.Contains(res.Failure, "NON_PEER_REJECTED") ||
+				strings.Contains(res.Failure, "!conn established: 0x4003")) // the same, as a number
+		}
+	}
+	res.Seconds = time.Since(start).Seconds()
+	return res
 }
 
 // patience bounds a case between one pair of ends.
