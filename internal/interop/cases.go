@@ -18,7 +18,6 @@ type pair struct{ server, client string }
 
 var (
 	// The C programs among themselves come first: that says whose fault a failure is.
-	cOnly     = []pair{{library, library}}
 	withGo    = []pair{{library, library}, {goPeer, library}, {library, goPeer}}
 	dat       = []pair{{library, library}, {provider, provider}, {provider, library}, {library, provider}}
 	datWithGo = append(append([]pair{}, dat...), withGo[1:]...)
