@@ -41,7 +41,7 @@ func TestStreamFaults(t *testing.T) {
 				for i := range scripts {
 					providers[i] = fmt.Sprintf("%s-%d", strings.ReplaceAll(name, " ", "-"), i)
 					assert.NilError(t, udat.RegisterProvider(providers[i], dev, udat.Through(scripts[i].Wrap)))
-					defer udat.RemoveProvider(providers[i])
+					defer removeWhenClosed(t, providers[i])
 				}
 				const often = 200 * time.Millisecond
 				lc := rdmanet.ListenConfig{Device: providers[1], KeepAlive: often}
@@ -57,6 +57,17 @@ func TestStreamFaults(t *testing.T) {
 			})
 		}
 	})
+}
+
+// removeWhenClosed removes a name once the adapter is closed, which rdmanet does in the background.
+func removeWhenClosed(t *testing.T, name string) {
+	var err error
+	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		if err = udat.RemoveProvider(name); err == nil {
+			return
+		}
+	}
+	t.Errorf("%s: %v", name, err)
 }
 
 // breakStream streams both ways, lets the fault happen, and expects the end of all calls.
