@@ -3,6 +3,7 @@
 package rdmanet_test
 
 import (
+	"os"
 	"runtime"
 	"syscall"
 	"testing"
@@ -49,7 +50,9 @@ func TestIdle(t *testing.T) {
 			used, rest)
 		assert.Assert(t, each < 64<<10, "%d bytes of heap for each end", each)
 		assert.Assert(t, grown < n/4, "%d goroutines more", grown)
-		assert.Assert(t, used < rest/5, "%v of a processor in %v", used, rest)
+		if os.Getenv("GODAT_VM") == "" { // an emulated kernel's timers take long
+			assert.Assert(t, used < rest/5, "%v of a processor in %v", used, rest)
+		}
 		for i, c := range conns {
 			if i%200 == 1 { // they work still
 				go c.Write([]byte("x"))
