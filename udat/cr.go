@@ -20,12 +20,8 @@ type arrival struct {
 func (ia *IA) newCR(a arrival) bool {
 	c := &CR{request: a.request, localAddr: a.request.LocalAddr().Addr(), ep: a.ep}
 	if ia.adopt("cr", &c.obj, c, HandleCR, nil) == nil {
-		replaced, ok := a.evd.postReserved(&Event{Number: EventConnectionRequest, CR: c, Object: a.point,
-			conn: &connectionData{qual: a.qual}})
-		if replaced != nil {
-			replaced.withdraw()
-		}
-		if ok {
+		if a.evd.postReserved(&Event{Number: EventConnectionRequest, CR: c, Object: a.point,
+			conn: &connectionData{qual: a.qual}}) {
 			return true
 		}
 		c.obj.release("cr", HandleCR, SubNone, "objects")
@@ -113,14 +109,6 @@ func (c *CR) acceptance() epCause {
 // forget ends the life of a request that has been answered.
 func (c *CR) forget(op string) error {
 	return c.obj.release(op, HandleCR, SubNone, "objects")
-}
-
-// withdraw destroys a request that has been given up and whose event has left the queue untaken.
-func (c *CR) withdraw() {
-	if c.forget("cr") == nil { // else the adapter closes
-		c.request.Reject(nil, false)
-		c.returnEP()
-	}
 }
 
 // Reject rejects the request and destroys it: the peer sees PEER_REJECTED with privateData, of at

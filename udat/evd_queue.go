@@ -302,40 +302,17 @@ func (e *EVD) postLocked(ev *Event) {
 }
 
 // reserve takes a place on the queue for postReserved; completions of the device take places too.
-// On a full queue, requests that have been given up lend their places. It returns false if there is
-// none, which is no overflow.
+// It returns false if there is none, which is no overflow.
 func (e *EVD) reserve() bool {
 	e.mu.Lock()
 	defer e.unlockLater()
 	e.drain()
 	e.rouse()
-	if e.dead {
+	if e.dead || e.ring.n+e.reserved >= e.qlen {
 		return false
-	}
-	if beyond := e.ring.n + e.reserved - e.qlen; beyond >= 0 {
-		n := 0
-		for i := e.nextGivenUp(0); i >= 0; i = e.nextGivenUp(i + 1) {
-			n++
-		}
-		if beyond >= n {
-			return false
-		}
 	}
 	e.reserved++
 	return true
-}
-
-// nextGivenUp returns the index, from i on, of a queued request to a public service point that its
-// peer has given up; -1 if there is none. A reserved service point ends with its request, whose
-// event must come.
-func (e *EVD) nextGivenUp(i int) int {
-	for ; i < e.ring.n; i++ {
-		ev := e.ring.at(i)
-		if ev.CR != nil && ev.Object != nil && ev.CR.request.GivenUp() {
-			return i
-		}
-	}
-	return -1
 }
 
 // unreserve returns a reserved place.
@@ -345,25 +322,18 @@ func (e *EVD) unreserve() {
 	e.mu.Unlock()
 }
 
-// postReserved queues an event on a reserved place, on a full queue in place of the oldest request
-// that has been given up: a call that counts events never sees fewer. It returns that request, and
-// false if the dispatcher has been destroyed.
-func (e *EVD) postReserved(ev *Event) (replaced *CR, ok bool) {
+// postReserved queues an event on a reserved place. It returns false if the dispatcher has been
+// destroyed.
+func (e *EVD) postReserved(ev *Event) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.reserved--
 	if e.dead {
-		return nil, false
-	}
-	if e.ring.n+e.reserved >= e.qlen {
-		if i := e.nextGivenUp(0); i >= 0 {
-			replaced = e.ring.at(i).CR
-			e.ring.remove(i)
-		}
+		return false
 	}
 	e.push(ev, true)
 	e.rouse()
-	return replaced, true
+	return true
 }
 
 // poll drains the completion queue for callers that do not wait on the dispatcher. They may hold

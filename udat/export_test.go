@@ -31,18 +31,6 @@ func Queued(e *EVD) int {
 	return e.ring.n
 }
 
-// GivenUp gives tests the number of requests on the dispatcher that their peers have given up.
-func GivenUp(e *EVD) (n int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for i := range e.ring.n {
-		if ev := e.ring.at(i); ev.CR != nil && ev.CR.request.GivenUp() {
-			n++
-		}
-	}
-	return n
-}
-
 // SetGeneration sets the generation of the dispatcher's latest stream.
 func SetGeneration(e *EVD, generation uint32) {
 	e.mu.Lock()

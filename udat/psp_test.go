@@ -1,7 +1,6 @@
 package udat_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -180,74 +179,6 @@ func turnedAway(t *testing.T, dev string, b *end, qual udat.ConnQual) {
 	a := newEnd(t, dev, setup{})
 	a.call(b, qual, "")
 	expect(t, a.conn, udat.EventConnectionNonPeerRejected)
-}
-
-// TestBacklogGivenUp: on a full dispatcher a new request, also one that is handed off, replaces the
-// oldest that its peer has given up; the others keep their places. The request of a reserved
-// service point, which it has ended, is not replaced.
-func TestBacklogGivenUp(t *testing.T) {
-	onEach(t, func(t *testing.T, dev string) {
-		needPeerToPeer(t, newEnd(t, dev, setup{})) // iWARP devices may not tell that a request is given up
-		for _, flags := range []udat.PSPFlags{udat.PSPConsumer, udat.PSPProvider} {
-			b := newEnd(t, dev, setup{})
-			evd := b.evd(3, udat.EVDCR)
-			qual, psp, err := b.ia.CreatePSPAny(evd, flags)
-			assert.NilError(t, err)
-			var callers []*end
-			call := func(qual udat.ConnQual) *end {
-				a := newEnd(t, dev, setup{})
-				a.call(b, qual, fmt.Sprint(len(callers)))
-				callers = append(callers, a)
-				return a
-			}
-			giveUp := func(i int) {
-				t.Helper()
-				assert.NilError(t, callers[i].ep.Disconnect(udat.CloseAbrupt))
-				until(t, "the request is given up", func() bool { return udat.GivenUp(evd) == 1 })
-			}
-			for i := range 3 {
-				call(qual)
-				until(t, "the request is queued", func() bool { return udat.Queued(evd) == i+1 })
-			}
-			turnedAway(t, dev, b, qual)
-			giveUp(1)
-			call(qual) // 3
-			until(t, "the request replaces another", func() bool { return udat.GivenUp(evd) == 0 })
-			turnedAway(t, dev, b, qual)
-
-			giveUp(0)
-			other, otherPSP, err := b.ia.CreatePSPAny(b.cr, udat.PSPConsumer)
-			assert.NilError(t, err)
-			call(other) // 4
-			assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Handoff(qual))
-			turnedAway(t, dev, b, qual)
-			for _, i := range []int{2, 3, 4} {
-				cr := expect(t, evd, udat.EventConnectionRequest).CR
-				q, err := cr.Query()
-				assert.NilError(t, err)
-				assert.Equal(t, string(q.PrivateData), fmt.Sprint(i))
-				assert.NilError(t, cr.Reject(nil))
-				expect(t, callers[i].conn, udat.EventConnectionPeerRejected)
-			}
-			empty(t, evd)
-			assert.NilError(t, psp.Free())
-			assert.NilError(t, otherPSP.Free())
-			assert.NilError(t, evd.Free())
-		}
-
-		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
-		small := b.evd(1, udat.EVDCR)
-		b.cr = small
-		reserved, _ := listenReserved(t, b, b.ep)
-		psp := listen(t, b)
-		a.call(b, reserved, "")
-		until(t, "the request is queued", func() bool { return udat.Queued(small) == 1 })
-		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
-		until(t, "the request is given up", func() bool { return udat.GivenUp(small) == 1 })
-		turnedAway(t, dev, b, psp.Qual())
-		assert.NilError(t, expect(t, small, udat.EventConnectionRequest).CR.Reject(nil))
-		rule.Proves(t, "EVD-55", "PSP-CREATE-03")
-	})
 }
 
 // TestPSPBacklog: the backlog of a service point is its dispatcher's queue. A request takes a place

@@ -36,18 +36,6 @@ func (r *eventRing) pop(to *Event) {
 	}
 }
 
-// at returns the event at an index from the first.
-func (r *eventRing) at(i int) *Event { return &r.buf[(r.head+i)&(len(r.buf)-1)] }
-
-// remove takes out the event at an index from the first.
-func (r *eventRing) remove(i int) {
-	for ; i > 0; i-- {
-		*r.at(i) = *r.at(i - 1)
-	}
-	var gone Event
-	r.pop(&gone)
-}
-
 // reserve makes room for atLeast events in all.
 func (r *eventRing) reserve(atLeast int) {
 	if atLeast <= len(r.buf) {

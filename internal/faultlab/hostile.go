@@ -470,94 +470,6 @@ func atOnce(k *attack) error {
 	return nil
 }
 
-// flood asks for connections that it gives up at once, while nobody takes requests from a
-// dispatcher of 16, and a proper client connects amid it.
-func flood(k *attack) error {
-	requests, err := k.v.ia.CreateEVD(16, udat.EVDCR, nil)
-	if err != nil {
-		return err
-	}
-	qual, psp, err := k.v.ia.CreatePSPAny(requests, udat.PSPConsumer)
-	if err != nil {
-		return err
-	}
-	hostile, err := newSide(k.r.device, "flood")
-	if err != nil {
-		return err
-	}
-	defer hostile.close()
-	given := 0
-	giveUp := func() error {
-		ep, err := hostile.ia.CreateEP(hostile.pz, hostile.evd, hostile.evd, hostile.evd, nil)
-		if err != nil {
-			return err
-		}
-		if err := ep.Connect(k.v.ia.Addr(), qual, patience, nil, udat.QoSBestEffort, udat.ConnectDefault); err != nil {
-			return err
-		}
-		time.Sleep(time.Duration(k.r.random.IntN(2000)) * time.Microsecond)
-		given++
-		if err := ep.Disconnect(udat.CloseAbrupt); err != nil && !errors.Is(err, udat.ErrInvalidState) {
-			return err
-		}
-		if _, err := hostile.next(); err != nil {
-			return err
-		}
-		return ep.Free()
-	}
-	for given < 50 {
-		if err := giveUp(); err != nil {
-			return err
-		}
-	}
-	if k.a.ep, err = k.a.ia.CreateEP(k.a.pz, k.a.evd, k.a.evd, k.a.evd, nil); err != nil {
-		return err
-	}
-	if k.v.ep, err = k.v.ia.CreateEP(k.v.pz, k.v.evd, k.v.evd, k.v.evd, nil); err != nil {
-		return err
-	}
-	err = k.a.ep.Connect(k.v.ia.Addr(), qual, patience, []byte("proper"), udat.QoSBestEffort, udat.ConnectDefault)
-	if err != nil {
-		return err
-	}
-	for given < 100 {
-		if err := giveUp(); err != nil {
-			return err
-		}
-	}
-	served := false
-	for range 16 { // the server comes back to its dispatcher
-		ev, _, err := requests.Wait(patience, 1)
-		if err != nil {
-			return err
-		}
-		p, err := ev.CR.Query()
-		if err != nil {
-			return err
-		}
-		if served = strings.HasPrefix(string(p.PrivateData), "proper"); served {
-			err = ev.CR.Accept(k.v.ep, nil)
-		} else {
-			err = ev.CR.Reject(nil)
-		}
-		if err != nil {
-			return err
-		}
-		if served {
-			break
-		}
-	}
-	if !served {
-		return errors.New("the dispatcher has no request of the proper client")
-	}
-	for _, s := range []*side{k.a, k.v} {
-		if ev, err := s.next(); err != nil || ev.Number != udat.EventConnectionEstablished {
-			return fmt.Errorf("the proper client: %v (%v) instead of ESTABLISHED", ev.Number, err)
-		}
-	}
-	return psp.Free()
-}
-
 // randomOperations posts operations with keys and addresses around those of the grant. Only the
 // grant may change.
 func randomOperations(k *attack) error {
@@ -651,8 +563,5 @@ var hostileGroup = []scenario{
 	hostileRow("sends without a receive",
 		"they wait; the victim's connection ends with the attacker (on iWARP at once)", noReceive),
 	hostileRow("disconnect at once, 10 times", "the victim sees each connection end", atOnce),
-	hostileRow("a flood of 100 requests that are given up, on a dispatcher of 16 that nobody reads",
-		"dead requests give way: a proper client's request amid it is queued and served", flood,
-		"siw: does not tell who has given up"),
 	hostileRow("random operations", "nothing but the grant changes; other connections go on", randomOperations),
 }

@@ -297,8 +297,6 @@ type Request interface {
 	// Reject rejects the request. With byConsumer the peer receives EventPeerRejected, else
 	// EventRejected, whose data has no known length.
 	Reject(private []byte, byConsumer bool) error
-	// GivenUp reports whether the peer is known to have given up: the answer will reach nobody.
-	GivenUp() bool
 }
 
 // ConnEventKind is the kind of a connection event.

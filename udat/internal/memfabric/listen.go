@@ -108,12 +108,6 @@ func (r *request) RemoteAddr() netip.AddrPort  { return r.from.local }
 func (r *request) Private() ([]byte, bool)     { return slices.Clone(r.private), false }
 func (r *request) ReadDepths() (in, out uint8) { return r.in, r.out }
 
-func (r *request) GivenUp() bool {
-	r.lis.dev.f.mu.Lock()
-	defer r.lis.dev.f.mu.Unlock()
-	return r.from.state != connecting
-}
-
 // pending returns an error if the request cannot be answered; Fabric.mu is held.
 func (r *request) pending(op string) error {
 	if r.answered {

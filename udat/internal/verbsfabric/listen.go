@@ -198,14 +198,6 @@ func (r *request) RemoteAddr() netip.AddrPort  { return r.c.RemoteAddr() }
 func (r *request) Private() ([]byte, bool)     { return r.private, r.padded }
 func (r *request) ReadDepths() (in, out uint8) { return r.c.ReadDepths() }
 
-// GivenUp reports whether the peer's connection manager has withdrawn the request. It does so when
-// the attempt is ended or its process dies, not when its host dies; soft-iWARP never does.
-func (r *request) GivenUp() bool {
-	r.c.mu.Lock()
-	defer r.c.mu.Unlock()
-	return r.c.state == stLost
-}
-
 // answer marks the request as answered. The caller holds the connection's lock.
 func (r *request) answer() {
 	d := r.c.dev

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -311,12 +310,8 @@ func testRequesterGone(t *testing.T, cfg Config) {
 			a := n.newEnd(settings{})
 			a.connect(s, fabric.ConnectParams{})
 			r := s.request()
-			assert.Assert(t, !r.GivenUp())
 			assert.NilError(t, a.conn.Close())
 			a.quiet() // a closed connection tells nothing; meanwhile the news travels
-			for until := time.Now().Add(patience); n.dev.Attr().PeerToPeer && !r.GivenUp(); time.Sleep(time.Millisecond) {
-				assert.Assert(t, time.Now().Before(until), "iWARP alone may not know")
-			}
 			if !accept {
 				assert.NilError(t, r.Reject([]byte("no"), true))
 				return
