@@ -33,7 +33,7 @@ type cq struct {
 	woken   bool
 	overrun bool
 	dead    bool
-	empty   int // polls since the last completion or yield
+	empty   int // polls that found nothing since the last yield
 	qps     map[*qp]struct{}
 }
 
@@ -54,12 +54,12 @@ func (d *Device) CreateCQ(depth int) (fabric.CQ, error) {
 	}, nil
 }
 
-// emptyPolls is the number of polls in a row without a completion after which Poll yields.
+// emptyPolls is the number of polls without a completion after which Poll yields.
 const emptyPolls = 64
 
-// Poll takes completions. It polls once. The 64th poll in a row that finds none yields the
-// processor, because the goroutine that makes them may need it. A yield costs microseconds in a
-// thread of C, a poll about 50 ns.
+// Poll takes completions. It polls once. Each 64th poll that finds none yields the processor,
+// because the goroutine that makes them may need it. A yield costs microseconds in a thread of C, a
+// poll about 50 ns.
 func (c *cq) Poll(wcs []fabric.WC, _ int) (int, error) {
 	c.mu.Lock()
 	if c.dead {
@@ -78,12 +78,12 @@ func (c *cq) Poll(wcs []fabric.WC, _ int) (int, error) {
 	if c.n == 0 {
 		c.head = 0 // a queue that is kept short stays in the cache
 	}
-	if c.empty++; n > 0 {
-		c.empty = 0
-	}
-	yield := c.empty == emptyPolls
-	if yield {
-		c.empty = 0
+	yield := false
+	if n == 0 {
+		c.empty++
+		if yield = c.empty == emptyPolls; yield {
+			c.empty = 0
+		}
 	}
 	c.mu.Unlock()
 	if yield {
