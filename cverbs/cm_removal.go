@@ -29,8 +29,8 @@ type softContext struct {
 	list   **C.struct_ibv_context // of rdma_get_devices: while it exists librdmacm frees no context in it
 }
 
-// renew exchanges the list for one without the devices that have been removed. A list that lacks v
-// itself is of no use: it is returned.
+// renew exchanges the list for one without the devices that have been removed, unless v's own
+// device is one of them.
 func (soft *softContext) renew(v *C.struct_ibv_context) {
 	list := C.rdma_get_devices(nil)
 	if list == nil {

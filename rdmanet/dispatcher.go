@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"errors"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -40,7 +41,8 @@ type dispatcher struct {
 	last   *Conn
 }
 
-// lateLead is the time without a leader after which the keeper leads; it may be twice as long.
+// lateLead is how long a dispatcher may have no leader before the keeper leads; the timer is
+// coarse, so it may be twice as long.
 const lateLead = time.Millisecond
 
 // dispatchers are those of a listener, or of all dialed connections of an adapter: one, and one
@@ -250,10 +252,7 @@ func (d *dispatcher) broken(err error) {
 	d.pool.mu.Unlock()
 	d.mu.Lock()
 	d.over = true
-	conns := make([]*Conn, 0, len(d.conns))
-	for _, c := range d.conns {
-		conns = append(conns, c)
-	}
+	conns := slices.Collect(maps.Values(d.conns))
 	d.mu.Unlock()
 	for _, c := range conns {
 		c.mu.Lock()
@@ -278,7 +277,7 @@ func (d *dispatcher) remove(c *Conn) {
 type waiters struct {
 	cond  sync.Cond
 	n     int  // on cond
-	leads bool // one more leads the dispatcher
+	leads bool // another call waits as the dispatcher's leader
 }
 
 // wait waits until w is woken, or returns early; c.mu is held, and free meanwhile.

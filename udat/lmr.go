@@ -90,10 +90,11 @@ func (ia *IA) mayRegister(op string, pz *PZ, size uint64, priv MemPriv) error {
 		return fail(op, InvalidParameter, SubArg4, "length is %d bytes, must be from 1 to %d", size, limit)
 	}
 	// Devices pin it all: too much takes for ever, fails late or kills the process.
-	if size >= largeLMR && size > hostmem.Limit() {
-		return fail(op, InsufficientResources, SubResourceMemory,
-			"length is %d bytes, this process may use %d bytes of memory (of the host, or of its control group)",
-			size, hostmem.Limit())
+	if size >= largeLMR {
+		if limit := hostmem.Limit(); size > limit {
+			return fail(op, InsufficientResources, SubResourceMemory,
+				"length is %d bytes, this process may use %d bytes of memory (of the host, or of its control group)", size, limit)
+		}
 	}
 	if priv&^privKnown != 0 {
 		return fail(op, InvalidParameter, SubArg6, "privileges %v: only %v are known", priv, privKnown)
@@ -101,8 +102,8 @@ func (ia *IA) mayRegister(op string, pz *PZ, size uint64, priv MemPriv) error {
 	return nil
 }
 
-// largeLMR is the size from which on a region is compared with the memory of this host,
-// which is in files.
+// largeLMR is the least size of a region that is compared with the memory of the host, which is
+// read from files.
 const largeLMR = 16 << 20
 
 // register pins and registers the memory of l, and makes l a live object.

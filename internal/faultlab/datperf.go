@@ -241,10 +241,7 @@ func abusing(abuse func(*datperf) error) func(*round) error {
 		if err := d.serves(); err != nil {
 			return fmt.Errorf("%v after the abuse: %w", time.Since(began), err)
 		}
-		if err := r.traffic(50); err != nil {
-			return fmt.Errorf("the connections: %w", err)
-		}
-		return r.leave()
+		return r.goOn()
 	}
 }
 

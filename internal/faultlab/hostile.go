@@ -156,11 +156,8 @@ func (k *attack) permitted() error {
 	}
 	grant := k.granted.lmr.RMRTriplet(0, regionSize)
 	for _, read := range []bool{true, false} {
-		if err := k.put(read, grant.RMRContext, grant.TargetAddress+regionSize-16, 16); err != nil {
+		if err := k.succeed(read, grant.RMRContext, grant.TargetAddress+regionSize-16, 16); err != nil {
 			return err
-		}
-		if ev, err := k.a.next(); err != nil || ev.Status != udat.DTOSuccess {
-			return fmt.Errorf("%v %v (%v)", ev.Operation, ev.Status, err)
 		}
 		if read && changed(k.a.mem.buf[:16], secretByte) >= 0 {
 			return errors.New("the bytes read are not the victim's")
@@ -187,6 +184,17 @@ func (k *attack) put(read bool, context uint32, address uint64, n int) error {
 		return k.a.ep.PostRDMARead(iov, 1, remote, udat.CompletionDefault)
 	}
 	return k.a.ep.PostRDMAWrite(iov, 1, remote, udat.CompletionDefault)
+}
+
+// succeed is put with its completion, which must be a success.
+func (k *attack) succeed(read bool, context uint32, address uint64, n int) error {
+	if err := k.put(read, context, address, n); err != nil {
+		return err
+	}
+	if ev, err := k.a.next(); err != nil || ev.Status != udat.DTOSuccess {
+		return fmt.Errorf("%v %v (%v)", ev.Operation, ev.Status, err)
+	}
+	return nil
 }
 
 // try connects anew, posts one forbidden write or read, and expects its refusal.
@@ -264,10 +272,7 @@ func (k *attack) run(operations func(*attack) error) error {
 	if err := k.unchanged(); err != nil {
 		return err
 	}
-	if err := r.traffic(50); err != nil {
-		return fmt.Errorf("the other connections: %w", err)
-	}
-	return r.leave()
+	return r.goOn()
 }
 
 func wrongKeys(k *attack) error {

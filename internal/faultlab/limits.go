@@ -70,10 +70,7 @@ func objects(r *round) error {
 	if err := errors.Join(err, s.mem.lmr.Free(), s.evd.Free(), s.pz.Free(), s.ia.Close(udat.CloseGraceful)); err != nil {
 		return err
 	}
-	if err := r.traffic(50); err != nil {
-		return fmt.Errorf("the connections: %w", err)
-	}
-	return r.leave()
+	return r.goOn()
 }
 
 // descriptors opens adapters and dispatchers until the process may open no more descriptors, again
@@ -124,10 +121,7 @@ func descriptors(r *round) error {
 			return err
 		}
 	}
-	if err := r.traffic(50); err != nil {
-		return fmt.Errorf("the connections: %w", err)
-	}
-	return r.leave()
+	return r.goOn()
 }
 
 // locked registers memory until the process may lock no more, again and again.
@@ -161,10 +155,7 @@ func locked(r *round) error {
 			}
 		}
 	}
-	if err := r.traffic(50); err != nil {
-		return fmt.Errorf("the connections: %w", err)
-	}
-	return r.leave()
+	return r.goOn()
 }
 
 // grouped registers more memory than its control group may have, in a process of its own.
@@ -183,10 +174,7 @@ exec "$0" -grouped "$1"`, self, r.device).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("in a control group: %w: %s", err, out)
 	}
-	if err := r.traffic(50); err != nil {
-		return fmt.Errorf("the connections: %w", err)
-	}
-	return r.leave()
+	return r.goOn()
 }
 
 // runGrouped is the process of grouped, which may have 128 MiB.

@@ -58,6 +58,14 @@ func (r *round) slowTraffic(n int, limit time.Duration) error {
 	return nil
 }
 
+// goOn checks that the connections still carry messages, and leaves.
+func (r *round) goOn() error {
+	if err := r.traffic(50); err != nil {
+		return fmt.Errorf("the connections: %w", err)
+	}
+	return r.leave()
+}
+
 // leave disconnects gracefully, from this end in even rounds.
 func (r *round) leave() error {
 	if err := r.mayEnd(); err != nil {

@@ -65,10 +65,7 @@ func soak(r *round) error {
 	if err := flat(samples); err != nil {
 		return fmt.Errorf("%d cycles: %w", cycles, err)
 	}
-	if err := r.traffic(50); err != nil {
-		return err
-	}
-	return r.leave()
+	return r.goOn()
 }
 
 // soakAdapters makes two adapters, runs ten cycles on them and closes them.
