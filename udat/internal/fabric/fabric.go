@@ -231,7 +231,8 @@ type QP interface {
 	// receives are taken, which may be at once. A negative limit is none.
 	SetTakenLimits(soft, hard int) error
 	// SetError moves the queue pair to the error state and flushes everything. Call it also for a
-	// queue pair that its own error has broken: only then later receives are sure to be flushed.
+	// queue pair that its own error has broken: only then later receives are sure to be flushed. A
+	// device that counts the receives taken (SRQExactCounts) completes no more messages afterwards.
 	SetError() error
 	// Close destroys the queue pair. After it no posted work accesses memory.
 	Close() error

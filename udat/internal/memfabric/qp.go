@@ -301,7 +301,15 @@ func (q *qp) SetError() error {
 		return failed("set QP to error", fabric.ErrClosed)
 	}
 	q.fail()
+	q.awaitMessage()
 	return nil
+}
+
+// awaitMessage waits for the message that is coming in. After a change to error or closed it is the
+// last one.
+func (q *qp) awaitMessage() {
+	q.in.Lock()
+	q.in.Unlock() //lint:ignore SA2001 nothing is done under the lock: holding it once is the wait
 }
 
 // fail moves to the error state once, and reports whether this call did.
@@ -347,8 +355,7 @@ func (q *qp) Close() error {
 			b.cancel()
 		}
 	}
-	q.in.Lock()   // waits for the message that is coming in, the last one
-	q.in.Unlock() //lint:ignore SA2001 nothing is done under the lock: holding it once is the wait
+	q.awaitMessage()
 	for _, c := range []*cq{q.sendCQ, q.recvCQ} {
 		c.mu.Lock()
 		delete(c.qps, q)

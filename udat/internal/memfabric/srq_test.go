@@ -1,6 +1,7 @@
 package memfabric
 
 import (
+	"runtime"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -98,4 +99,32 @@ func TestSRQResizeKeepsWhatIsQueued(t *testing.T) {
 			assert.Equal(t, b.mem[id], a.mem[id])
 		}
 	})
+}
+
+// A queue pair that SetError has moved to error completes no more messages: udat tells the end of
+// a connection then.
+func TestSetErrorWaitsForTheMessageUnderWay(t *testing.T) {
+	const size = 64 << 20 // the copy takes milliseconds
+	f := New()
+	a, b := newEnd(t, f, endOptions{bytes: size}), newEnd(t, f, endOptions{srq: 1, bytes: size})
+	for range 8 {
+		join(t, a, b)
+		b.recv(1, b.at(0, size))
+		a.send(2, a.at(0, size))
+		for b.srq().Available() > 0 {
+			runtime.Gosched()
+		}
+		assert.NilError(t, b.qp.SetError())
+		assert.Equal(t, b.qp.Taken(), 0)
+		var wcs [2]fabric.WC
+		n, err := b.cq.Poll(wcs[:], 1)
+		assert.NilError(t, err)
+		assert.Equal(t, n, 1)
+		assert.Equal(t, wcs[0].Status, fabric.StatusSuccess)
+		a.completion(2, fabric.StatusSuccess)
+		assert.Equal(t, b.wantsAsync(fabric.AsyncQPLastWQE).QP, b.qp)
+		a.renew()
+		b.renew()
+		a.events, b.events = make(chan fabric.ConnEvent, 16), make(chan fabric.ConnEvent, 16)
+	}
 }
