@@ -153,6 +153,7 @@ func (q *requestQueue) addFast(ep *EP, ops []Op) int {
 		return 0
 	}
 	work, a, pz := q.inflight, &ep.attr, ep.pz
+	var region *LMR // of the operation before: checked
 	for i := range ops {
 		o := &ops[i]
 		if len(o.IOV) != 1 {
@@ -177,9 +178,11 @@ func (q *requestQueue) addFast(ep *EP, ops []Op) int {
 		n, first := len(q.wrs), len(q.sges)
 		seq := work.tail + uint32(n)
 		if o.Flags&^allowed != 0 || length == 0 || length > math.MaxUint32 ||
-			(seq-work.freed >= work.limit && work.full(n)) || !t.valid(PrivLocalRead, pz) {
+			(seq-work.freed >= work.limit && work.full(n)) ||
+			(t.LMR == nil || t.LMR != region) && !t.LMR.serves(PrivLocalRead, pz) || !t.within() {
 			return i
 		}
+		region = t.LMR
 		if o.Flags != 0 {
 			flags = q.signal(o.Flags, seq)
 		} else {

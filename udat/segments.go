@@ -45,10 +45,17 @@ func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv
 
 // valid reports whether check finds nothing wrong.
 func (t *LMRTriplet) valid(need MemPriv, pz *PZ) bool {
+	return t.LMR.serves(need, pz) && t.within()
+}
+
+// serves reports whether a post may name the region.
+func (l *LMR) serves(need MemPriv, pz *PZ) bool {
+	return l != nil && l.obj.live.Load() && l.pz == pz && l.priv&need != 0
+}
+
+// within reports whether the segment is inside its region.
+func (t *LMRTriplet) within() bool {
 	l := t.LMR
-	if l == nil || !l.obj.live.Load() || l.pz != pz || l.priv&need == 0 {
-		return false
-	}
 	off := t.VirtualAddress - l.addr
 	return off <= uint64(len(l.buf)) && t.SegmentLength <= uint64(len(l.buf))-off
 }

@@ -30,6 +30,7 @@ func remove(r *round) error {
 		if text := shell("rdma link add " + r.device + " type " + r.kind + " netdev eth0"); text != "" {
 			err = errors.Join(err, errors.New(text))
 		}
+		r.cold = true
 		return errors.Join(err, r.back())
 	}
 	if !within(r.e.allOff, soon) {
