@@ -36,7 +36,8 @@ func newEndpoint(w *work) (*endpoint, error) {
 	if e.evd, err = ia.CreateEVD(4*depth, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil); err != nil {
 		return nil, err
 	}
-	attr := &udat.EPAttr{MaxRequestDTOs: depth, MaxRecvDTOs: depth}
+	// More than depth: the peer may answer a request before the device tells of its completion.
+	attr := &udat.EPAttr{MaxRequestDTOs: 4 * depth, MaxRecvDTOs: depth}
 	if e.ep, err = ia.CreateEP(pz, e.evd, e.evd, e.evd, attr); err != nil {
 		return nil, err
 	}
