@@ -123,7 +123,7 @@ func TestParseCPUs(t *testing.T) {
 func TestRstreamTime(t *testing.T) {
 	ns, err := parseRstream(sample(t, "rstream.txt"))
 	assert.NilError(t, err)
-	assert.Equal(t, ns, 36350.0)
+	assert.Equal(t, ns, 680410.0)
 	_, err = parseRstream("rconnect: Connection refused\n")
 	assert.ErrorContains(t, err, "rstream: no row of figures: rconnect: Connection refused")
 }

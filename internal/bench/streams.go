@@ -109,6 +109,9 @@ func (b *bench) streamFigures(program, device, series, loop, wire string, size i
 	line string, fig map[string]float64, err error,
 ) {
 	length := 250 * time.Millisecond
+	if device == b.device {
+		length = time.Second // of two processes on a software device one waits for the other's processor now and then
+	}
 	if b.quick {
 		length /= 10
 	}
