@@ -33,42 +33,48 @@ go test -c -o "$out/tests/" ./udat ./cverbs
 go test -c -race -o "$out/race/" ./udat ./cverbs
 
 # Status 1: a scenario has failed, as the page says. Anything else, or no result, is a failure of the whole.
-on() { # FABRIC COMMAND...
-  local fabric=$1 device=$1 tests=$out/tests status=0
-  shift
-  [ "$fabric" != mem0 ] || tests=$out/race
-  [ "$fabric" != rxe0-hosts ] || device='-peer-at 10.98.0.2:7000 rxe0'
-  # shellcheck disable=SC2086 # several words
-  "$@" "$PWD/bin/faultlab" -json "$out/$fabric.json" -tests "$tests" "${args[@]}" $device || status=$?
-  [ "$status" -le 1 ] && [ -s "$out/$fabric.json" ] && return
-  echo "faults: not all results on $fabric (status $status)" >&2
+on() { # RESULT DEVICE COMMAND..., which the arguments of faultlab follow
+  local result=$1 device=$2 tests=$out/tests status=0 more=()
+  shift 2
+  [ "$device" != mem0 ] || tests=$out/race
+  [ -z "${groups:-}" ] || more=(-groups "$groups" -peer-at 10.98.0.2:7000)
+  "$@" "$PWD/bin/faultlab" -json "$out/$result.json" -tests "$tests" "${args[@]}" "${more[@]}" "$device" || status=$?
+  [ "$status" -le 1 ] && [ -s "$out/$result.json" ] && return
+  echo "faults: not all results of $result (status $status)" >&2
   : >"$out/failed"
 }
 limit=1800
 ! $long || limit=36000
-on mem0 env &
-# Two hosts wait for most of the time: the other fabrics run beside them.
+on mem0 mem0 env &
+# Two hosts wait for most of the time: all run beside each other.
 beside() {
-  on rxe0 ci/rxe-vm.sh --timeout $limit --out "$out" --
+  on rxe0 rxe0 ci/rxe-vm.sh --timeout $limit --out "$out" --
   if compgen -G "${GODAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/godat}/linux/current/lib/modules/*/extra/siw.ko" >/dev/null; then
-    on siw0 ci/rxe-vm.sh --device siw --timeout $limit --out "$out" --
+    on siw0 siw0 ci/rxe-vm.sh --device siw --timeout $limit --out "$out" --
   else
     echo "faults: soft-iWARP is left out: ci/deps.sh siw builds its module" >&2
   fi
 }
 beside &
 # Two guests with a cable between them; the second serves the first, which switches it off.
-until [ -e "$out/done" ]; do
-  ci/rxe-vm.sh --timeout $limit --join "$out/cable/2" --out "$out" -- "$PWD/bin/faultlab" -host :7000 || true
-  if [ -e "$out/away" ] && [ ! -e "$out/done" ]; then # it shall stay away for longer than the keep-alive's bound
-    rm "$out/away"
-    sleep 100
-  fi
-done >"$out/host.log" 2>&1 &
-other=$!
-on rxe0-hosts ci/rxe-vm.sh --timeout $limit --join "$out/cable/1" --out "$out" --
-touch "$out/done"
-pkill -TERM -P "$other" 2>/dev/null || true
+cable() { # NAME GROUPS
+  local name=$1 groups=$2 other
+  mkdir -p "$out/$name"
+  until [ -e "$out/$name/done" ]; do
+    ci/rxe-vm.sh --timeout $limit --join "$out/$name/2" --out "$out/$name" -- "$PWD/bin/faultlab" -host :7000 || true
+    if [ -e "$out/$name/away" ] && [ ! -e "$out/$name/done" ]; then # it shall stay away for longer than the keep-alive's bound
+      rm "$out/$name/away"
+      sleep 100
+    fi
+  done >"$out/$name.log" 2>&1 &
+  other=$!
+  on "$name" rxe0 ci/rxe-vm.sh --timeout $limit --join "$out/$name/1" --out "$out" --
+  touch "$out/$name/done"
+  pkill -TERM -P "$other" 2>/dev/null || true
+  wait "$other" || true
+}
+cable links "link and device" &
+cable hosts "wire,two hosts"
 wait
 status=0
 results=("$out"/*.json)

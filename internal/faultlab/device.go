@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/godat/godat/udat"
@@ -134,6 +135,7 @@ func disturb(command, undo string, d time.Duration) func(*round) error {
 		if err != nil {
 			return err
 		}
+		r.cold = true
 		r.undo = func() error {
 			time.Sleep(time.Until(r.began.Add(d + 3*time.Second)))
 			// Soft-RoCE may connect no more after its link was down, until the device is made anew.
@@ -146,8 +148,15 @@ func disturb(command, undo string, d time.Duration) func(*round) error {
 		}
 		err = r.slowTraffic(100, 2*time.Minute)
 		if err == nil {
-			r.note("the traffic goes on")
-			return r.leave()
+			if err := r.leave(); err != nil || !within(r.e.allOff, 2*time.Minute) {
+				return err
+			}
+			if slices.ContainsFunc(r.e.links, func(l *link) bool { return l.ended == udat.EventConnectionBroken }) {
+				r.note("some connections go on, the others are broken")
+			} else {
+				r.note("the traffic goes on")
+			}
+			return nil
 		}
 		if within(r.e.allOff, 0) {
 			r.note("broken later")

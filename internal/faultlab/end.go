@@ -409,7 +409,7 @@ func (e *end) finish() {
 	}
 	e.finishLoop()
 	for _, l := range e.links {
-		if e.quiet.Load() && l.completed != l.sent && !e.iwarp {
+		if e.quiet.Load() && l.ended == udat.EventConnectionDisconnected && l.completed != l.sent && !e.iwarp {
 			l.problem("a graceful disconnect loses messages: %d sent, %d completed", l.sent, l.completed)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -34,6 +35,7 @@ func run() error {
 	grouped := flag.String("grouped", "", "use this `device` in a control group, for a scenario")
 	datperfClient := flag.String("datperf-client", "", "be a client of the datperf server at this `address`")
 	long := flag.Bool("long", false, "run all rounds, for hours")
+	groups := flag.String("groups", "", "only scenarios of these `groups`, between commas")
 	only := flag.String("run", "", "only scenarios whose name contains this `text`")
 	file := flag.String("json", "", "write the results to this `file`")
 	page := flag.String("page", "", "write this `page` from the results given, and their sum to standard output")
@@ -77,6 +79,9 @@ func run() error {
 		if *rounds > 0 && s.why[r.kind] == "" {
 			n = *rounds
 		}
+		if *groups != "" && !slices.Contains(strings.Split(*groups, ","), s.group) {
+			continue
+		}
 		if n == 0 || s.tests && r.tests == "" || !strings.Contains(s.name, *only) {
 			continue
 		}
@@ -96,6 +101,11 @@ func run() error {
 			res.Rounds, res.Worst.Round(time.Millisecond), res.Messages, res.Took.Round(time.Second/10))
 		for _, text := range append(res.Notes, res.Problems...) {
 			fmt.Println("    ", text)
+		}
+	}
+	if *file != "" && len(results) == 0 { // none was asked for
+		if err := writeResults(*file, results); err != nil {
+			return err
 		}
 	}
 	if failed > 0 {

@@ -292,11 +292,12 @@ func (r *round) compare(there *counts, finished bool) (problems []string) {
 					l.kind, from, sent, completed, to, received))
 			}
 		}
+		graceful := l.ended == udat.EventConnectionDisconnected
 		flow("the peer", "the survivor", t[countSent].Load(), t[countCompleted].Load(), h[countReceived].Load(),
-			r.initial.there)
+			r.initial.there && graceful)
 		if finished {
 			flow("the survivor", "the peer", h[countSent].Load(), h[countCompleted].Load(), t[countReceived].Load(),
-				r.initial.here)
+				r.initial.here && graceful)
 		}
 	}
 	return problems
