@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -151,4 +154,25 @@ func TestFlat(t *testing.T) {
 	text, err := os.ReadFile(figure)
 	assert.NilError(t, err)
 	assert.Assert(t, strings.Contains(string(text), "at most 7, last 7"))
+}
+
+// Every test that the page names exists.
+func TestDefectsNameTests(t *testing.T) {
+	names := regexp.MustCompile(`\bTest\w+`).FindAllString(defects, -1)
+	assert.Assert(t, len(names) > 10)
+	found := map[string]bool{}
+	err := filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		for _, name := range names {
+			found[name] = found[name] || bytes.Contains(b, []byte("\nfunc "+name+"(t *testing.T)"))
+		}
+		return err
+	})
+	assert.NilError(t, err)
+	for _, name := range names {
+		assert.Assert(t, found[name], "%s does not exist", name)
+	}
 }

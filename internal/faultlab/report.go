@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,6 +54,9 @@ Open:
 - On siw, under heavy load, the links of a round sometimes (2 of about 60 rounds) were CONNECTED at
   one end and carried no message for a minute.
 `
+
+//go:embed defects.md
+var defects string
 
 func writeResults(path string, results []result) error {
 	b, err := json.MarshalIndent(results, "", " ")
@@ -121,6 +125,7 @@ func writePage(path string, files []string) error {
 	if figure := filepath.Join(filepath.Dir(path), "soak.svg"); drawSoak(figure, results) {
 		b.WriteString("\n![What a soak has in use over its time](soak.svg)\n")
 	}
+	b.WriteString(defects)
 	if len(broken) > 0 {
 		b.WriteString("\n## Failed\n\n")
 		for _, res := range broken {
