@@ -206,7 +206,7 @@ func (c *Conn) hello() hello {
 // meet takes the peer's hello.
 func (c *Conn) meet(h hello) {
 	c.peer = h
-	c.out.limit = uint64(h.ringSize)
+	c.out.limit, c.out.window = uint64(h.ringSize), uint64(h.ringSize)
 	c.out.imm = h.immediate && c.pool.adapter.immediate
 }
 

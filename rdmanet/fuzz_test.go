@@ -70,7 +70,7 @@ func FuzzControl(f *testing.F) {
 		}
 		return b
 	}
-	credit := control{kind: kindCredit, limit: 4096}
+	credit := control{kind: kindCredit, limit: 4096, value: 4096}
 	f.Add(messages(credit, control{kind: kindCredit, limit: 4095}))
 	f.Add(messages(credit, control{kind: kindPing, limit: 4096}, control{kind: kindFin, limit: 4096}))
 	f.Add(messages(control{kind: kindData, limit: 4096, value: 5}, control{kind: kindFin, limit: 4096, value: 5}))

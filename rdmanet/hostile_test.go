@@ -97,7 +97,7 @@ func (r *raw) control(m control) {
 	r.send(b)
 }
 
-func (r *raw) credit() { r.control(control{kind: kindCredit, limit: 4096}) }
+func (r *raw) credit() { r.control(control{kind: kindCredit, limit: 4096, value: 4096}) }
 
 // says is an attack of one control message.
 func says(m control) func(r *raw) { return func(r *raw) { r.control(m) } }
@@ -114,6 +114,8 @@ func TestHostilePeer(t *testing.T) {
 		"unknown kind":         {"kind 0", func(r *raw) { r.send(make([]byte, controlSize)) }},
 		"kind beyond a byte":   {"kind 257", func(r *raw) { r.send([]byte{0, 0, 1, 1, 23: 0}) }},
 		"limit shrinks":        {"may be written", says(control{kind: kindCredit, limit: 4095})},
+		"window of nothing":    {"a window of 0 bytes", says(control{kind: kindCredit, limit: 4096})},
+		"window beyond ring":   {"a window of 4097 bytes", says(control{kind: kindCredit, limit: 4096, value: 4097})},
 		"limit beyond ring":    {"may be written", says(control{kind: kindCredit, limit: 4097})},
 		"receives not used":    {"receives are posted again", says(control{kind: kindCredit, slots: 99, limit: 4096})},
 		"receives go back":     {"receives are posted again", says(control{kind: kindCredit, slots: 1<<32 - 1, limit: 4096})},
@@ -182,8 +184,8 @@ func TestHostileHello(t *testing.T) {
 		private func(h hello) []byte
 	}{
 		"nothing":       {"no program of package rdmanet", func(hello) []byte { return nil }},
-		"short":         {"no program of package rdmanet", func(h hello) []byte { return []byte("RDN1") }},
-		"other version": {"version '2'", func(h hello) []byte { b := h.encode(); b[3] = '2'; return b }},
+		"short":         {"no program of package rdmanet", func(h hello) []byte { return []byte("RDN2") }},
+		"other version": {"version '3'", func(h hello) []byte { b := h.encode(); b[3] = '3'; return b }},
 		"no ring":       {"ring has 0 bytes", func(h hello) []byte { h.ringSize = 0; return h.encode() }},
 		"odd ring":      {"ring has 4097 bytes", func(h hello) []byte { h.ringSize = 4097; return h.encode() }},
 		"huge ring":     {"ring has", func(h hello) []byte { h.ringSize = 1 << 62; return h.encode() }},

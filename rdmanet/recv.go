@@ -98,6 +98,11 @@ func (c *Conn) control(m control) error {
 	}
 	out.limit = m.limit
 	switch m.kind {
+	case kindCredit:
+		if m.value < minRing || m.value > uint64(c.peer.ringSize) {
+			return fmt.Errorf("a window of %d bytes, must be from %d to %d", m.value, minRing, c.peer.ringSize)
+		}
+		out.window = m.value
 	case kindData:
 		return c.place(m.value)
 	case kindFin, kindClose:
@@ -238,6 +243,7 @@ func (c *Conn) SetReadBuffer(bytes int) error {
 		return c.opError("set", net.ErrClosed)
 	}
 	c.in.window = uint64(bytes)
+	c.out.owed |= 1 << kindCredit
 	c.push()
 	return nil
 }

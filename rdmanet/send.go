@@ -19,6 +19,7 @@ type outgoing struct {
 
 	position uint64 // bytes of the stream that have been written at the peer
 	limit    uint64 // position up to which the peer allows it
+	window   uint64 // bytes that the peer allows at a time
 	messages uint32 // messages that have been sent
 	acked    uint32 // of those, how many have a new receive in their place
 	requests uint64 // requests that have been posted
@@ -55,7 +56,7 @@ func (c *Conn) freeRequests() int { return requests - int(c.out.requests-c.out.d
 // owesCredit reports whether the peer must be told that it may send more.
 func (c *Conn) owesCredit() bool {
 	in := &c.in
-	return int64(in.read+in.window-in.told) >= int64(in.window/4) || in.reposted-in.toldAt >= creditBatch
+	return int64(in.read+in.window-in.told) >= int64(in.window/2) || in.reposted-in.toldAt >= creditBatch
 }
 
 // push sends what may be sent: data, then control messages. mu is held.
@@ -101,7 +102,7 @@ func (c *Conn) mayWrite(n, pending uint64) uint64 {
 	switch {
 	case c.freeSlots() <= keptSlots || c.freeRequests() < 3:
 		return 0
-	case pending > allowed && allowed < uint64(c.peer.ringSize)/4:
+	case pending > allowed && allowed < out.window/4:
 		return 0 // the peer will allow more than such a small piece
 	case pending < holdBelow && int(out.messages-out.acked) >= creditBatch:
 		return 0
@@ -124,7 +125,7 @@ func (c *Conn) write(from udat.LMRTriplet, certain bool) bool {
 		Remote: udat.RMRTriplet{RMRContext: c.peer.ringKey, TargetAddress: c.peer.ringAddr + at, SegmentLength: n},
 	}
 	out.silentBy += int(n)
-	certain = certain || out.silentBy >= c.cfg.writeBuffer/4
+	certain = certain || out.silentBy >= c.cfg.writeBuffer/2
 	if !out.imm {
 		c.count()
 		return c.message(kindData, n, 1, certain)
@@ -162,7 +163,6 @@ func (c *Conn) message(k kind, value uint64, n int, certain bool) bool {
 	control{kind: k, slots: in.reposted, limit: in.told, value: value}.encode(c.own.Bytes()[place:])
 	out.iov[n][0] = c.own.Triplet(place, controlSize)
 	out.ops[n] = udat.Op{Kind: udat.OpSend, IOV: out.iov[n][:], Cookie: udat.Cookie(out.requests), Flags: c.flags(certain)}
-	out.owed &^= 1 << kindCredit
 	c.count()
 	out.messages++
 	return c.post(n + 1)
@@ -202,7 +202,11 @@ func (c *Conn) pushControl() {
 			return
 		}
 		out.owed &^= 1 << k
-		if !c.message(k, out.position, 0, k == kindClosed) {
+		value := out.position
+		if k == kindCredit {
+			value = c.in.window
+		}
+		if !c.message(k, value, 0, k == kindClosed) {
 			return
 		}
 	}

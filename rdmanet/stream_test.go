@@ -156,10 +156,13 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-// TestSetReadBuffer narrows what the peer may send before it is read.
+// TestSetReadBuffer narrows what the peer may send before it is read, to less than the peer has
+// ready.
 func TestSetReadBuffer(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		client, server := pair(t, dev, rdmanet.Dialer{WriteBuffer: 4096}, rdmanet.ListenConfig{ReadBuffer: 64 << 10})
+		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{ReadBuffer: 64 << 10})
+		limit := time.AfterFunc(time.Minute, func() { client.Close() })
+		defer limit.Stop()
 		assert.NilError(t, server.SetReadBuffer(8<<10))
 		assert.ErrorIs(t, server.SetReadBuffer(1<<20), syscall.EINVAL)
 		data := pattern(256<<10, 6)

@@ -18,7 +18,7 @@ type hello struct {
 
 const (
 	helloSize    = 28
-	helloMagic   = 0x52444e31 // "RDN1": the number is the version of the protocol
+	helloMagic   = 0x52444e32 // "RDN2": the number is the version of the protocol
 	magicPrefix  = 0x52444e00
 	flagImm      = 1
 	minRing      = 4 << 10
@@ -71,7 +71,7 @@ func decodeHello(b []byte) (hello, error) {
 type kind byte
 
 const (
-	kindCredit kind = iota + 1 // nothing more than the counts that each message carries
+	kindCredit kind = iota + 1 // value is the window: the bytes that may be placed and not read
 	kindData                   // value bytes have been written into the ring, on devices without immediate data
 	kindFin                    // the stream ends after value bytes
 	kindClose                  // as kindFin, and the end reads no more
