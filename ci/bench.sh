@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures everything of docs/performance.md, and writes it and out/performance.json. Run it alone on the machine.
 #
-#   ci/bench.sh [options] [PART...]     parts: loop streams compare rsockets scale; without one: all
+#   ci/bench.sh [options] [PART...]     parts: loop streams compare rsockets scale; without one: all; and provider
 #
 # What needs a verbs device runs on the best machine there is: this host's own device (GODAT_TEST_DEVICE chooses among
 # several), the virtual machine if KVM works, a User Mode Linux, else the emulated machine, whose figures have no marks.
@@ -66,4 +66,8 @@ go build -o "$out/" ./cmd/datperf ./internal/bench ./internal/bench/stream
 go build -tags nulldev -o "$out/loop" ./internal/bench/loop
 go build -tags nulldev -o "$out/stream-loop" ./internal/bench/stream
 go build -tags nulldev,godat_direct -o "$out/loop-direct" ./internal/bench/loop
+if [[ " $* " = *" provider "* ]]; then
+  "$here/deps.sh" provider
+  go build -tags dat2 -buildmode=c-shared -o "$out/libgodat.so" ./cmd/libgodat
+fi
 exec "$out/bench" --bin "$out" "${options[@]}" "$@"

@@ -84,11 +84,12 @@ var (
 )
 
 func (b *bench) compare(s *result.Section) error {
-	stop, err := b.dapltestServer()
+	env, stop, err := b.dapltestServer(b.daplofa())
 	if err != nil {
 		return err
 	}
 	defer stop()
+	b.dapl = env
 	return b.compareWith(s, onRXE, b.againstDapltest())
 }
 

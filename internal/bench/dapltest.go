@@ -15,29 +15,49 @@ import (
 // dapltest's name for the device, in a dat.conf of its own.
 const daplName = "bench"
 
-// dapltestServer starts dapltest's server and sets the environment that its clients need.
-func (b *bench) dapltestServer() (stop func(), err error) {
+// dapltestServer starts dapltest's server with the line of dat.conf that names its library and the
+// library's parameters, and returns the environment that its clients need.
+func (b *bench) dapltestServer(library, parameters, port string) (env []string, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	conf := filepath.Join(dir, "dat.conf")
-	text := fmt.Sprintf("%s u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 \"%s 0\" \"\"\n", daplName, b.address)
+	text := fmt.Sprintf("%s u2.0 nonthreadsafe default %s dapl.2.0 %q \"\"\n", daplName, library, parameters)
 	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	b.dapl = []string{"DAT_OVERRIDE=" + conf}
-	server, err := process.Start(guestTime, b.dapl, b.pin(serverEnd, []string{"dapltest", "-T", "S", "-D", daplName})...)
+	env = []string{"DAT_OVERRIDE=" + conf}
+	line := []string{"dapltest", "-T", "S", "-D", daplName, "-n", port}
+	server, err := process.Start(guestTime, env, b.pin(serverEnd, line)...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	stop = func() { server.Stop(); os.RemoveAll(dir) }
 	ready := func() bool { return strings.Contains(server.Stdout.String(), "Ready") }
 	if err := server.Until(20*time.Second, ready); err != nil {
 		stop()
-		return nil, err
+		return nil, nil, err
 	}
-	return stop, nil
+	return env, stop, nil
+}
+
+// daplofa is the C library's provider: its library, its parameters, and a port for the server.
+func (b *bench) daplofa() (library, parameters, port string) {
+	return "libdaplofa.so.2", b.address + " 0", "62000"
+}
+
+// dapltestRun runs a client of dapltest's performance test.
+func dapltestRun(env, line []string) (dapl, error) {
+	p, err := process.Start(pairTime, env, line...)
+	if err != nil {
+		return dapl{}, err
+	}
+	out, err := p.Wait()
+	if err != nil {
+		return dapl{}, err
+	}
+	return dapltestRaw(out)
 }
 
 // againstDapltest compares with dapltest's performance test, which has RDMA write and read:
@@ -77,14 +97,7 @@ func (b *bench) againstDapltest() (all []*comparison) {
 		c := &comparison{tables: []*result.Table{rate, single}, sizes: sizes}
 		c.round = func(s size) error {
 			line := argv(s)
-			p, err := process.Start(pairTime, b.dapl, line...)
-			var d dapl
-			if err == nil {
-				var out string
-				if out, err = p.Wait(); err == nil {
-					d, err = dapltestRaw(out)
-				}
-			}
+			d, err := dapltestRun(b.dapl, line)
 			if err != nil {
 				rate.Fail(s.name, "dapltest", err)
 			} else {

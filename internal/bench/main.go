@@ -70,10 +70,15 @@ var parts = []part{
 	{"compare", "Beside perftest and dapltest", true, (*bench).compare},
 	{"rsockets", "Streams of rdmanet beside rsockets", true, (*bench).streamsOnDevice},
 	{"scale", "Many endpoints", true, (*bench).scale},
-	{nic, "Beside perftest on a NIC", true, (*bench).compareNIC}, // not without its name
+	// Not without their names.
+	{provider, "godat's DAT provider beside the C library's", true, (*bench).provider},
+	{nic, "Beside perftest on a NIC", true, (*bench).compareNIC},
 }
 
-const nic = "nic"
+const (
+	provider = "provider"
+	nic      = "nic"
+)
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -112,7 +117,7 @@ func run(args []string) error {
 	names := f.Args()
 	for _, n := range names {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == n }) {
-			return fmt.Errorf("there is no part %q (loop, streams, compare, rsockets, scale, nic)", n)
+			return fmt.Errorf("there is no part %q (loop, streams, compare, rsockets, scale, provider, nic)", n)
 		}
 	}
 	if b.quick {
@@ -145,7 +150,7 @@ func run(args []string) error {
 	inGuest := false
 	for _, p := range parts {
 		switch {
-		case len(names) == 0 && p.name == nic || len(names) > 0 && !slices.Contains(names, p.name):
+		case len(names) == 0 && (p.name == provider || p.name == nic) || len(names) > 0 && !slices.Contains(names, p.name):
 		case p.device && b.inside == "" && b.machine != host:
 			inGuest = true
 		case p.device || b.inside == "":

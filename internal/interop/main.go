@@ -22,7 +22,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -238,7 +237,11 @@ func (r *runner) run(c *program, ends pair) error {
 		failed = errors.Join(failed, <-clients)
 	}
 	if failed == nil && c.quit != "" {
-		failed = r.judge(c, library, c.quit)
+		end := library
+		if ends.client == goPeer {
+			end = goPeer
+		}
+		failed = r.judge(c, end, c.quit)
 	}
 	if failed != nil || c.stays && ends.server != goPeer {
 		server.Stop()
@@ -329,11 +332,15 @@ func (r *runner) command(c *program, end, line string) []string {
 	if c.v6 {
 		addr = r.addrV6
 	}
-	switch {
-	case end == goPeer && line == c.client:
-		return []string{filepath.Join(r.bin, "peer"), c.peer, "client", addr}
-	case end == goPeer:
-		return []string{filepath.Join(r.bin, "peer"), c.peer, "server", addr, strconv.Itoa(max(c.clients, 1))}
+	if end == goPeer {
+		role, switches := "client", strings.Fields(c.switches)
+		switch line {
+		case c.server:
+			role = "server"
+		case c.quit:
+			switches = []string{"-T", "Q"}
+		}
+		return append([]string{filepath.Join(r.bin, "peer"), c.peer, role, addr}, switches...)
 	}
 	return strings.Fields(strings.NewReplacer("IA", ia, "ADDR", addr).Replace(line))
 }

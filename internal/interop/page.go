@@ -18,7 +18,7 @@ virtual machine. C is a program over the C library, godat the same program over
 package 'udat'. Each column names the server first. Where the C programs fail among themselves, the
 fault is theirs. A server of 'dtest' tells its client its address before it listens: a client that
 comes too early tries again, twice. The command lines are in
-[cases.go](../internal/interop/cases.go).
+[cases.go](../internal/interop/cases.go). Go has no column for '-t' of 'dtest', which only prints.
 
 `, "'", "`"))
 	columns := append(append([]pair{}, dat...), withGo[1:]...)

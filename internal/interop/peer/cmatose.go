@@ -36,7 +36,7 @@ func newCmatose(addr netip.Addr) (*end, []*udat.EP, error) {
 	return e, eps, err
 }
 
-func cmatoseServer(addr netip.Addr, _ int) error {
+func cmatoseServer(addr netip.Addr, _ []string) error {
 	e, eps, err := newCmatose(addr)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func cmatoseServer(addr netip.Addr, _ int) error {
 	return e.disconnect(eps...)
 }
 
-func cmatoseClient(addr netip.Addr) error {
+func cmatoseClient(addr netip.Addr, _ []string) error {
 	e, eps, err := newCmatose(addr)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func cmatoseSend(e *end, eps []*udat.EP) error {
 			}
 		}
 	}
-	return awaitAll(e.requests, len(eps)*cmatoseMessages, udat.EventDTOCompletion)
+	return e.awaitAll(e.requests, len(eps)*cmatoseMessages, udat.EventDTOCompletion)
 }
 
 func cmatoseReceive(e *end, eps []*udat.EP) error {

@@ -14,7 +14,7 @@ const (
 	cmtimeConnections = 10 // -c
 )
 
-func cmtimeServer(addr netip.Addr, _ int) error {
+func cmtimeServer(addr netip.Addr, _ []string) error {
 	e, err := newEnd(addr, 1, cmtimeConnections, 1)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func cmtimeServer(addr netip.Addr, _ int) error {
 	return e.disconnected(cmtimeConnections)
 }
 
-func cmtimeClient(addr netip.Addr) error {
+func cmtimeClient(addr netip.Addr, _ []string) error {
 	e, err := newEnd(addr, 1, cmtimeConnections, 1)
 	if err != nil {
 		return err

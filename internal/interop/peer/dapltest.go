@@ -1,37 +1,37 @@
 package main
 
 import (
-	"bytes"
 	"encoding/binary"
+	"errors"
+	"flag"
 	"fmt"
+	"math"
 	"net/netip"
+	"strconv"
 
 	"github.com/godat/godat/udat"
 )
 
-// The protocol of dapltest -T T, the transaction test. On a first connection the client sends two
-// messages, who it is and what it wants, and the server answers with the first port of the test and
-// disconnects. The test has a connection for each endpoint of each thread, on a port of its own. On
-// each of them:
-//
-//  1. the client tells where its memory is, for each operation, and the server answers likewise;
-//  2. the server sends a message (sync), the client answers;
-//  3. in each iteration the end that initiates an operation sends, reads or writes, in the order of
-//     the list; the other end of a send receives;
-//  4. once more a message each way, and both disconnect.
+// The protocol of dapltest. On a first connection the client sends two messages, who it is and what
+// it wants, and the server answers with the first port of the test and disconnects. The connections
+// of the test come to that port and those after it: dapltest_transaction.go (-T T) and
+// dapltest_performance.go (-T P). -T Q asks the server to end.
 //
 // All numbers are little-endian; a message of the first connection has 8192 bytes.
 const (
 	daplPort    = udat.ConnQual(62000)
 	daplMessage = 8192
 	daplVersion = 6
-	daplTest    = 1 // kinds of test
-	daplQuit    = 4
-	daplRMI     = 1200 // message with the places of 100 operations
-	daplPlace   = 12
-	daplSync    = 64
 	daplMost    = 1 << 20 // bytes of an operation that this program serves
-	daplPrivate = "DAPL and RDMA rule! Test 4321."
+	daplMostOps = 100
+	daplDeepest = 128 // operations in flight
+)
+
+// Kinds of tests.
+const (
+	daplTransaction = 1
+	daplPerformance = 2
+	daplQuit        = 4
 )
 
 // Kinds of operations.
@@ -41,90 +41,193 @@ const (
 	daplSend  = 2
 )
 
-// daplOp is one operation of the list.
+var daplKinds = map[string]uint32{"RR": daplRead, "RW": daplWrite, "SR": daplSend}
+
+// daplOp is one operation of a test.
 type daplOp struct {
-	server bool // initiates it
-	kind   uint32
-	size   int
+	server         bool // initiates it
+	kind           uint32
+	segments, each int // bytes of each segment
 }
+
+func (op *daplOp) size() int { return op.segments * op.each }
 
 // daplCommand is what the client wants.
 type daplCommand struct {
+	test                           uint32
 	iterations, threads, endpoints int
+	pipeline                       int  // -T P: operations in flight
+	reserved                       bool // the server makes reserved service points (RSP)
+	validate, polls                bool
 	ops                            []daplOp
 }
 
-// The client of this program asks for it; the server does what its client asks for.
-var daplWanted = daplCommand{iterations: 10, threads: 2, endpoints: 2, ops: []daplOp{
-	{false, daplSend, 4096}, {true, daplSend, 1024}, {false, daplWrite, 4096}, {true, daplRead, 512}}}
-
-// Offsets in the command.
-const (
-	atIterations = 264 + 4*iota
-	atThreads
-	atEndpoints
-	atNumber = 564 // their number
-	atOps    = 568
-	opBytes  = 20
-)
-
-func (c *daplCommand) put(b []byte) {
-	u32 := func(at int, v uint32) { binary.LittleEndian.PutUint32(b[at:], v) }
-	u32(0, daplVersion)
-	u32(4, 1) // little-endian
-	u32(atIterations, uint32(c.iterations))
-	u32(atThreads, uint32(c.threads))
-	u32(atEndpoints, uint32(c.endpoints))
-	u32(atNumber, uint32(len(c.ops)))
-	for i, op := range c.ops {
-		at := atOps + i*opBytes
-		if op.server {
-			u32(at, 1)
-		}
-		u32(at+4, op.kind)
-		u32(at+8, 1) // segments
-		u32(at+12, uint32(op.size))
+// parseDapltest parses the command line of a client.
+func parseDapltest(switches []string) (c daplCommand, err error) {
+	f := flag.NewFlagSet("dapltest", flag.ContinueOnError)
+	test := f.String("T", "", "kind of test: T, P or Q")
+	mode := f.String("m", "b", "-T P: b blocks, p polls")
+	f.IntVar(&c.iterations, "i", 1000, "iterations")
+	f.IntVar(&c.threads, "t", 1, "-T T: threads")
+	f.IntVar(&c.endpoints, "w", 1, "-T T: endpoints of each thread")
+	f.IntVar(&c.pipeline, "p", math.MaxInt32, "-T P: operations in flight")
+	f.BoolVar(&c.reserved, "r", false, "-T T: reserved service points")
+	f.BoolVar(&c.validate, "V", false, "-T T: check the bytes")
+	f.BoolVar(&c.polls, "P", false, "-T T: poll")
+	if err := f.Parse(switches); err != nil {
+		return c, err
 	}
-}
-
-// parseCommand checks what a client asks for.
-func parseCommand(b []byte) (c daplCommand, err error) {
-	u32 := func(at int) int { return int(binary.LittleEndian.Uint32(b[at:])) }
-	c = daplCommand{iterations: u32(atIterations), threads: u32(atThreads), endpoints: u32(atEndpoints)}
-	n := u32(atNumber)
-	if n > daplRMI/daplPlace || c.threads < 1 || c.endpoints < 1 || c.threads > 64 || c.endpoints > 64 {
-		return c, fmt.Errorf("%d operations, %d threads, %d endpoints: too many or none", n, c.threads, c.endpoints)
+	operands := f.Args()
+	switch *test {
+	case "T":
+		c.test = daplTransaction
+	case "P":
+		c.test, c.polls = daplPerformance, *mode == "p"
+		operands = append([]string{"client"}, operands...)
+	case "Q":
+		c.test = daplQuit
+	default:
+		return c, fmt.Errorf("-T %q: must be T, P or Q", *test)
 	}
-	for i := range n {
-		at := atOps + i*opBytes
-		op := daplOp{server: u32(at) != 0, kind: uint32(u32(at + 4)), size: u32(at+8) * u32(at+12)}
-		if op.kind > daplSend || op.size < 0 || op.size > daplMost {
-			return c, fmt.Errorf("operation %d: kind %d, %d bytes", i, op.kind, op.size)
+	for len(operands) > 0 {
+		var op daplOp
+		if op, operands, err = parseOp(operands); err != nil {
+			return c, err
 		}
 		c.ops = append(c.ops, op)
 	}
-	return c, nil
+	if c.validate { // in these the ends wait for each other
+		for _, server := range []bool{true, false, true} {
+			c.ops = append(c.ops, daplOp{server, daplSend, 1, 4096})
+		}
+	}
+	return c, c.check()
 }
 
-// Where things are in the memory of one connection; the operations follow.
+// parseOp parses one operation, client|server SR|RW|RR [BYTES [SEGMENTS]], and returns the rest.
+func parseOp(s []string) (daplOp, []string, error) {
+	op := daplOp{server: s[0] == "server", segments: 1, each: 4096}
+	if len(s) < 2 || !op.server && s[0] != "client" {
+		return op, nil, fmt.Errorf("%q: must be client or server, and SR, RW or RR", s)
+	}
+	var ok bool
+	if op.kind, ok = daplKinds[s[1]]; !ok {
+		return op, nil, fmt.Errorf("operation %q: must be SR, RW or RR", s[1])
+	}
+	s = s[2:]
+	for _, number := range []*int{&op.each, &op.segments} {
+		if len(s) > 0 {
+			if n, err := strconv.Atoi(s[0]); err == nil {
+				*number, s = n, s[1:]
+			}
+		}
+	}
+	return op, s, nil
+}
+
+// check checks what the command line or a client asks for.
+func (c *daplCommand) check() error {
+	switch {
+	case c.threads < 1 || c.endpoints < 1 || c.threads > 64 || c.endpoints > 64/c.threads:
+		return fmt.Errorf("%d threads of %d endpoints: must be 1 to 64 endpoints", c.threads, c.endpoints)
+	case c.iterations < 1 || c.pipeline < 1:
+		return fmt.Errorf("%d iterations, a pipeline of %d: must be at least 1", c.iterations, c.pipeline)
+	case len(c.ops) > daplMostOps || c.validate && len(c.ops) < 3:
+		return fmt.Errorf("%d operations", len(c.ops))
+	case c.test == daplPerformance && (len(c.ops) != 1 || c.ops[0].kind == daplSend):
+		return errors.New("the performance test has one operation, RW or RR")
+	}
+	for i, op := range c.ops {
+		if op.kind > daplSend || op.segments < 1 || op.each < 1 || op.segments > daplMost || op.each > daplMost/op.segments {
+			return fmt.Errorf("operation %d: kind %d, %d times %d bytes", i, op.kind, op.segments, op.each)
+		}
+	}
+	return nil
+}
+
+// connections is their number.
+func (c *daplCommand) connections() int {
+	switch c.test {
+	case daplTransaction:
+		return c.threads * c.endpoints
+	case daplPerformance:
+		return 1
+	}
+	return 0
+}
+
+// The command on the wire: what is at which byte.
 const (
-	daplPlaces = 0       // the peer's
-	daplOut    = daplRMI // what this end sends in 1, 2 and 4
-	daplSyncs  = 2 * daplRMI
-	daplOps    = daplSyncs + daplSync
+	daplLittle = 4 // 1: little-endian
+	opBytes    = 20
 )
 
-// memory is the number of bytes that one connection needs.
-func (c *daplCommand) memory() int {
-	n := daplOps
-	for _, op := range c.ops {
-		n += op.size
+// fields calls number and flag for each field of a command, with its place; the operations follow.
+func (c *daplCommand) fields(number func(at int, v *int), flag func(at int, v *bool)) {
+	switch c.test {
+	case daplTransaction:
+		number(264, &c.iterations)
+		number(268, &c.threads)
+		number(272, &c.endpoints)
+		flag(280, &c.reserved)
+		flag(288, &c.validate)
+		flag(292, &c.polls)
+	case daplPerformance:
+		flag(528, &c.polls)
+		number(532, &c.iterations)
+		number(536, &c.pipeline)
 	}
-	return n
+}
+
+func (c *daplCommand) put(b []byte) {
+	u32 := func(at, v int) { binary.LittleEndian.PutUint32(b[at:], uint32(v)) }
+	truth := func(at int, v bool) {
+		if v {
+			u32(at, 1)
+		}
+	}
+	u32(0, daplVersion)
+	u32(daplLittle, 1)
+	c.fields(func(at int, v *int) { u32(at, *v) }, func(at int, v *bool) { truth(at, *v) })
+	switch c.test {
+	case daplTransaction:
+		u32(564, len(c.ops))
+		for i, op := range c.ops {
+			at := 568 + i*opBytes
+			truth(at, op.server)
+			u32(at+4, int(op.kind))
+			u32(at+8, op.segments)
+			u32(at+12, op.each)
+		}
+	case daplPerformance:
+		u32(540, int(c.ops[0].kind))
+		u32(544, c.ops[0].each)
+		u32(548, c.ops[0].segments)
+	}
+}
+
+// receiveCommand reads what a client asks for.
+func receiveCommand(test uint32, b []byte) (*daplCommand, error) {
+	u32 := func(at int) int { return int(binary.LittleEndian.Uint32(b[at:])) }
+	c := &daplCommand{test: test, iterations: 1, threads: 1, endpoints: 1, pipeline: 1}
+	c.fields(func(at int, v *int) { *v = u32(at) }, func(at int, v *bool) { *v = u32(at) != 0 })
+	switch test {
+	case daplTransaction:
+		for i := range min(u32(564), daplMostOps+1) {
+			at := 568 + i*opBytes
+			c.ops = append(c.ops, daplOp{u32(at) != 0, uint32(u32(at + 4)), u32(at + 8), u32(at + 12)})
+		}
+	case daplPerformance:
+		c.ops = []daplOp{{false, uint32(u32(540)), u32(548), u32(544)}}
+	case daplQuit:
+	default:
+		return c, fmt.Errorf("a test of kind %d", test)
+	}
+	return c, c.check()
 }
 
 // daplServer serves clients until one asks it to quit.
-func daplServer(addr netip.Addr, _ int) error {
+func daplServer(addr netip.Addr, _ []string) error {
 	e, err := newEnd(addr, 2*daplMessage, 1, 4)
 	if err != nil {
 		return err
@@ -136,120 +239,93 @@ func daplServer(addr netip.Addr, _ int) error {
 	}
 	fmt.Println("Service Point Ready")
 	for first := daplPort + 1; ; {
-		ep, err := e.newEP()
-		if err != nil {
+		c, err := e.daplServe(requests, first)
+		if err != nil || c.test == daplQuit {
 			return err
 		}
-		for i := range 2 {
-			if err := ep.PostRecv(e.iov(i*daplMessage, daplMessage), 0, udat.CompletionDefault); err != nil {
-				return err
-			}
-		}
-		if err := e.accept(requests, ep); err != nil {
-			return err
-		}
-		if err := e.established(1); err != nil {
-			return err
-		}
-		for range 2 {
-			if _, err := e.received(daplMessage); err != nil {
-				return err
-			}
-		}
-		kind := binary.LittleEndian.Uint32(e.bytes(8, 4))
-		command, ended := daplCommand{}, make(chan error)
-		switch kind {
-		case daplTest:
-			if command, err = parseCommand(e.bytes(daplMessage, daplMessage)); err != nil {
-				return err
-			}
-			for i := range command.threads * command.endpoints {
-				c, err := e.transaction(&command, first+udat.ConnQual(i))
-				if err != nil {
-					return err
-				}
-				go func() { ended <- c.serve() }()
-			}
-		case daplQuit:
-		default:
-			return fmt.Errorf("a test of kind %d", kind)
-		}
-		answer := e.bytes(0, 12)
-		binary.LittleEndian.PutUint32(answer, daplVersion)
-		binary.LittleEndian.PutUint32(answer[4:], 1)
-		binary.LittleEndian.PutUint32(answer[8:], uint32(first))
-		if err := e.done(ep.PostSend(e.iov(0, daplMessage), 0, udat.CompletionDefault)); err != nil {
-			return err
-		}
-		if err := e.disconnect(ep); err != nil {
-			return err
-		}
-		for range command.threads * command.endpoints {
-			if err := <-ended; err != nil {
-				return err
-			}
-		}
-		if kind == daplQuit {
-			return nil
-		}
-		if err := ep.Free(); err != nil {
-			return err
-		}
-		first += udat.ConnQual(command.threads * command.endpoints)
+		first += udat.ConnQual(c.connections())
 	}
 }
 
-func daplClient(addr netip.Addr) error {
+// daplServe serves one client, whose test has its connections on first and the ports after it.
+func (e *end) daplServe(requests *udat.EVD, first udat.ConnQual) (*daplCommand, error) {
+	ep, err := e.newEP()
+	if err != nil {
+		return nil, err
+	}
+	for i := range 2 {
+		if err := ep.PostRecv(e.iov(i*daplMessage, daplMessage), 0, udat.CompletionDefault); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.accept(requests, ep); err != nil {
+		return nil, err
+	}
+	if err := e.established(1); err != nil {
+		return nil, err
+	}
+	for range 2 {
+		if _, err := e.received(daplMessage); err != nil {
+			return nil, err
+		}
+	}
+	c, err := receiveCommand(binary.LittleEndian.Uint32(e.bytes(8, 4)), e.bytes(daplMessage, daplMessage))
+	if err != nil {
+		return nil, err
+	}
+	ended := make(chan error, c.connections())
+	for i := range c.connections() {
+		own, err := e.connection(c, true)
+		if err != nil {
+			return nil, err
+		}
+		requests, err := own.listen(first + udat.ConnQual(i)) // before the client knows the port
+		if err != nil {
+			return nil, err
+		}
+		go func() { ended <- own.serve(requests) }()
+	}
+	answer := e.bytes(0, 12)
+	for i, v := range []uint32{daplVersion, 1, uint32(first)} {
+		binary.LittleEndian.PutUint32(answer[4*i:], v)
+	}
+	if err := e.done(ep.PostSend(e.iov(0, daplMessage), 0, udat.CompletionDefault)); err != nil {
+		return nil, err
+	}
+	if err := e.disconnect(ep); err != nil {
+		return nil, err
+	}
+	for range c.connections() {
+		if err := <-ended; err != nil {
+			return nil, err
+		}
+	}
+	return c, ep.Free()
+}
+
+func daplClient(addr netip.Addr, switches []string) error {
+	c, err := parseDapltest(switches)
+	if err != nil {
+		return err
+	}
 	e, err := newEnd(addr, 2*daplMessage, 1, 4)
 	if err != nil {
 		return err
 	}
 	defer e.close()
-	ep, err := e.newEP()
+	first, err := e.ask(addr, &c)
 	if err != nil {
 		return err
 	}
-	if err := ep.PostRecv(e.iov(daplMessage, daplMessage), 0, udat.CompletionDefault); err != nil {
-		return err
-	}
-	if err := connect(ep, addr, daplPort, nil); err != nil {
-		return err
-	}
-	if err := e.established(1); err != nil {
-		return err
-	}
-	who := e.bytes(0, 16)
-	for i, v := range []uint32{daplVersion, 1, daplTest, uint32(daplWanted.threads)} {
-		binary.LittleEndian.PutUint32(who[4*i:], v)
-	}
-	if err := e.done(ep.PostSend(e.iov(0, daplMessage), 0, udat.CompletionDefault)); err != nil {
-		return err
-	}
-	clear(who)
-	daplWanted.put(e.bytes(0, daplMessage))
-	if err := e.done(ep.PostSend(e.iov(0, daplMessage), 0, udat.CompletionDefault)); err != nil {
-		return err
-	}
-	if _, err := e.received(daplMessage); err != nil {
-		return err
-	}
-	if version := binary.LittleEndian.Uint32(e.bytes(daplMessage, 4)); version != daplVersion {
-		return fmt.Errorf("the server's version is %d, want %d", version, daplVersion)
-	}
-	first := udat.ConnQual(binary.LittleEndian.Uint32(e.bytes(daplMessage+8, 4)))
-	if err := e.disconnected(1); err != nil {
-		return err
-	}
-	n := daplWanted.threads * daplWanted.endpoints
-	ended := make(chan error, n)
-	for i := range n {
-		c, err := e.transaction(&daplWanted, 0)
+	ended := make(chan error, c.connections())
+	for i := range c.connections() {
+		own, err := e.connection(&c, false)
 		if err != nil {
 			return err
 		}
-		go func() { ended <- c.call(addr, first+udat.ConnQual(i)) }()
+		go func() { ended <- own.call(addr, first+udat.ConnQual(i)) }()
 	}
-	for range n {
+	for range c.connections() {
 		if err := <-ended; err != nil {
 			return err
 		}
@@ -257,176 +333,181 @@ func daplClient(addr netip.Addr) error {
 	return nil
 }
 
-// transaction is one connection of the test.
-type transaction struct {
+// ask tells the server what the client wants, and returns the first port of the test.
+func (e *end) ask(addr netip.Addr, c *daplCommand) (udat.ConnQual, error) {
+	ep, err := e.newEP()
+	if err != nil {
+		return 0, err
+	}
+	if err := ep.PostRecv(e.iov(daplMessage, daplMessage), 0, udat.CompletionDefault); err != nil {
+		return 0, err
+	}
+	if err := connect(ep, addr, daplPort, nil); err != nil {
+		return 0, err
+	}
+	if err := e.established(1); err != nil {
+		return 0, err
+	}
+	who := e.bytes(0, 16)
+	for i, v := range []uint32{daplVersion, 1, c.test, uint32(c.threads)} {
+		binary.LittleEndian.PutUint32(who[4*i:], v)
+	}
+	if err := e.done(ep.PostSend(e.iov(0, daplMessage), 0, udat.CompletionDefault)); err != nil {
+		return 0, err
+	}
+	clear(who)
+	c.put(e.bytes(0, daplMessage))
+	if err := e.done(ep.PostSend(e.iov(0, daplMessage), 0, udat.CompletionDefault)); err != nil {
+		return 0, err
+	}
+	if _, err := e.received(daplMessage); err != nil {
+		return 0, err
+	}
+	answer := e.bytes(daplMessage, 12)
+	if version := binary.LittleEndian.Uint32(answer); version != daplVersion {
+		return 0, fmt.Errorf("the server's version is %d, want %d", version, daplVersion)
+	}
+	return udat.ConnQual(binary.LittleEndian.Uint32(answer[8:])), e.disconnected(1)
+}
+
+// connection is one end of a connection of the test.
+type connection struct {
 	*end
 	*daplCommand
-	ep      *udat.EP
-	clients *udat.EVD         // of the server: requests of connections
-	server  bool              // this end
-	at      []int             // of each operation in this end's memory
-	peer    []udat.RMRTriplet // of each operation, the peer's memory
+	ep     *udat.EP
+	server bool
 }
 
-// transaction makes the endpoint of a connection; it listens if port is not 0.
-func (e *end) transaction(command *daplCommand, port udat.ConnQual) (*transaction, error) {
-	own, err := e.sibling(command.memory(), 1, len(command.ops)+3)
+// connection makes the memory, the dispatchers and the endpoint, and posts the first receives.
+func (e *end) connection(command *daplCommand, server bool) (*connection, error) {
+	own, err := e.sibling(command.memory(), 1, command.inFlight())
 	if err != nil {
 		return nil, err
 	}
-	t := &transaction{end: own, daplCommand: command, server: port != 0}
-	next := daplOps
-	for _, op := range command.ops {
-		t.at = append(t.at, next)
-		next += op.size
+	if command.polls {
+		own.next = poll
 	}
-	if t.ep, err = t.newEP(); err != nil {
-		return nil, err
+	c := &connection{end: own, daplCommand: command, server: server}
+	if c.ep, err = c.newEP(); err == nil {
+		err = c.prepare()
 	}
-	if err = t.ep.PostRecv(t.iov(daplPlaces, daplRMI), 0, udat.CompletionDefault); err == nil {
-		err = t.postSync()
-	}
-	if err == nil && t.server {
-		t.clients, err = t.listen(port)
-	}
-	return t, err
+	return c, err
 }
 
-func (t *transaction) postSync() error {
-	return t.ep.PostRecv(t.iov(daplSyncs, daplSync), 0, udat.CompletionDefault)
+// memory is the number of bytes that a connection needs: messages, and the operations' memory.
+func (c *daplCommand) memory() int {
+	n := daplOps
+	for _, op := range c.ops {
+		n += op.size()
+	}
+	return n
 }
 
-func (t *transaction) send(size int) error {
-	return t.done(t.ep.PostSend(t.iov(daplOut, size), 0, udat.CompletionDefault))
+// inFlight is the number of operations in flight.
+func (c *daplCommand) inFlight() int {
+	return max(len(c.ops)+3, min(c.pipeline, c.iterations, daplDeepest))
 }
 
-func (t *transaction) serve() error {
-	ev, err := await(t.clients, udat.EventConnectionRequest)
+// private is the private data of a client.
+func (c *daplCommand) private() []byte {
+	if c.test == daplTransaction {
+		return []byte("DAPL and RDMA rule! Test 4321.")
+	}
+	return nil
+}
+
+func (c *connection) listen(port udat.ConnQual) (*udat.EVD, error) {
+	if !c.reserved {
+		return c.end.listen(port)
+	}
+	requests, err := c.end.listen()
+	if err == nil {
+		_, err = c.ia.CreateRSP(port, c.ep, requests)
+	}
+	return requests, err
+}
+
+func (c *connection) serve(requests *udat.EVD) error {
+	cr, err := c.request(requests, c.private())
 	if err != nil {
 		return err
 	}
-	p, err := ev.CR.Query()
-	if err != nil {
+	ep := c.ep
+	if c.reserved {
+		ep = nil // the request brings it
+	}
+	if err := cr.Accept(ep, nil); err != nil {
 		return err
 	}
-	if !bytes.HasPrefix(p.PrivateData, []byte(daplPrivate)) {
-		return fmt.Errorf("private data %q", p.PrivateData)
-	}
-	if err := ev.CR.Accept(t.ep, nil); err != nil {
+	if err := c.run(); err != nil {
 		return err
 	}
-	return t.run()
+	return c.disconnected(1)
 }
 
-func (t *transaction) call(to netip.Addr, port udat.ConnQual) error {
-	if err := connect(t.ep, to, port, []byte(daplPrivate)); err != nil {
+func (c *connection) call(to netip.Addr, port udat.ConnQual) error {
+	if err := connect(c.ep, to, port, c.private()); err != nil {
 		return err
 	}
-	return t.run()
+	if err := c.run(); err != nil {
+		return err
+	}
+	return c.disconnect(c.ep)
 }
 
-func (t *transaction) run() error {
-	if err := t.established(1); err != nil {
+// prepare posts what must be there when the peer begins.
+func (c *connection) prepare() error {
+	if c.test == daplPerformance {
+		return c.postPlace()
+	}
+	if err := c.ep.PostRecv(c.iov(daplPlaces, daplRMI), 0, udat.CompletionDefault); err != nil {
 		return err
 	}
-	if err := t.exchange(); err != nil {
-		return err
-	}
-	for i := range t.ops {
-		if err := t.prepare(i); err != nil {
-			return err
-		}
-	}
-	if err := t.sync(); err != nil {
-		return err
-	}
-	for iteration := range t.iterations {
-		last := iteration == t.iterations-1
-		if last { // its receive must be there before the peer has finished
-			if err := t.postSync(); err != nil {
-				return err
-			}
-		}
-		for i := range t.ops {
-			if err := t.do(i, last); err != nil {
-				return fmt.Errorf("iteration %d, operation %d: %w", iteration, i, err)
-			}
-		}
-	}
-	if err := t.sync(); err != nil {
-		return err
-	}
-	return t.disconnected(1)
+	return c.postSync()
 }
 
-// exchange tells the peer the places of the operations, and hears its own; the client begins.
-func (t *transaction) exchange() error {
-	places := t.bytes(daplOut, daplRMI)
-	for i, op := range t.ops {
-		if op.server != t.server && op.kind != daplSend {
-			mine := t.mem.RMRTriplet(t.at[i], op.size)
-			binary.LittleEndian.PutUint32(places[i*daplPlace:], mine.RMRContext)
-			binary.LittleEndian.PutUint64(places[i*daplPlace+4:], mine.TargetAddress)
-		}
-	}
-	if !t.server {
-		if err := t.send(daplRMI); err != nil {
-			return err
-		}
-	}
-	if _, err := t.received(daplRMI); err != nil {
+func (c *connection) run() error {
+	if err := c.established(1); err != nil {
 		return err
 	}
-	theirs := t.bytes(daplPlaces, daplRMI)
-	for i, op := range t.ops {
-		t.peer = append(t.peer, udat.RMRTriplet{RMRContext: binary.LittleEndian.Uint32(theirs[i*daplPlace:]),
-			TargetAddress: binary.LittleEndian.Uint64(theirs[i*daplPlace+4:]), SegmentLength: uint64(op.size)})
+	if c.test == daplPerformance {
+		return (&performance{connection: c}).run()
 	}
-	if t.server {
-		return t.send(daplRMI)
-	}
-	return nil
+	return (&transaction{connection: c}).run()
 }
 
-// sync waits until both ends are here; the server begins.
-func (t *transaction) sync() error {
-	if t.server {
-		if err := t.send(daplSync); err != nil {
-			return err
-		}
-	}
-	if _, err := t.received(daplSync); err != nil {
-		return err
-	}
-	if !t.server {
-		return t.send(daplSync)
-	}
-	return nil
+func (c *connection) send(size int) error {
+	return c.done(c.ep.PostSend(c.iov(daplOut, size), 0, udat.CompletionDefault))
 }
 
-// prepare posts the receive of an operation that the peer sends.
-func (t *transaction) prepare(i int) error {
-	if op := t.ops[i]; op.server == t.server || op.kind != daplSend {
-		return nil
+// post begins an operation that this end initiates.
+func (c *connection) post(op daplOp, iov []udat.LMRTriplet, to udat.RMRTriplet) error {
+	switch op.kind {
+	case daplRead:
+		return c.ep.PostRDMARead(iov, 0, to, udat.CompletionDefault)
+	case daplWrite:
+		return c.ep.PostRDMAWrite(iov, 0, to, udat.CompletionDefault)
 	}
-	return t.ep.PostRecv(t.iov(t.at[i], t.ops[i].size), 0, udat.CompletionDefault)
+	return c.ep.PostSend(iov, 0, udat.CompletionDefault)
 }
 
-// do does an operation, or receives what the peer sends in it.
-func (t *transaction) do(i int, last bool) error {
-	op, iov := t.ops[i], t.iov(t.at[i], t.ops[i].size)
-	switch {
-	case op.server == t.server && op.kind == daplRead:
-		return t.done(t.ep.PostRDMARead(iov, 0, t.peer[i], udat.CompletionDefault))
-	case op.server == t.server && op.kind == daplWrite:
-		return t.done(t.ep.PostRDMAWrite(iov, 0, t.peer[i], udat.CompletionDefault))
-	case op.server == t.server:
-		return t.done(t.ep.PostSend(iov, 0, udat.CompletionDefault))
-	case op.kind == daplSend:
-		if _, err := t.received(op.size); err != nil || last {
-			return err
-		}
-		return t.prepare(i)
-	}
-	return nil
+// Where things are in the memory of one connection; the operations follow.
+const (
+	daplPlaces = 0       // the peer's
+	daplOut    = daplRMI // messages that this end sends
+	daplSyncs  = 2 * daplRMI
+	daplOps    = daplSyncs + daplSync
+)
+
+// A place in memory on the wire: the context and the address.
+const daplPlace = 12
+
+func putPlace(b []byte, r udat.RMRTriplet) {
+	binary.LittleEndian.PutUint32(b, r.RMRContext)
+	binary.LittleEndian.PutUint64(b[4:], r.TargetAddress)
+}
+
+func place(b []byte, size int) udat.RMRTriplet {
+	return udat.RMRTriplet{RMRContext: binary.LittleEndian.Uint32(b),
+		TargetAddress: binary.LittleEndian.Uint64(b[4:]), SegmentLength: uint64(size)}
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"flag"
+	"fmt"
 	"net/netip"
 
 	"github.com/godat/godat/udat"
@@ -8,30 +10,72 @@ import (
 
 // The protocol of dtestcm: a greeting over TCP and private data as dtest's; many connections, of
 // which the client requests a burst at a time; no messages; the client disconnects all.
-const (
-	dtestcmConnections = 20 // -c
-	dtestcmBurst       = 5  // -b
-)
+type dtestcmSwitches struct {
+	connections, burst int
+	manyPorts          bool
+}
 
-func dtestcmServer(addr netip.Addr, _ int) error {
-	e, err := newEnd(addr, 1, dtestcmConnections, 1)
+func parseDtestcm(switches []string) (o dtestcmSwitches, err error) {
+	f := flag.NewFlagSet("dtestcm", flag.ContinueOnError)
+	f.IntVar(&o.connections, "c", 1000, "connections")
+	f.IntVar(&o.burst, "b", 100, "connections that the client requests at once")
+	f.BoolVar(&o.manyPorts, "m", false, "each connection has a port of its own")
+	f.Bool("w", false, "the C program waits for each connection")
+	if err = f.Parse(switches); err == nil && (o.connections < 1 || o.burst < 1) {
+		err = fmt.Errorf("-c %d -b %d: too small", o.connections, o.burst)
+	}
+	return o, err
+}
+
+// ports are those of the connections.
+func (o *dtestcmSwitches) ports() []udat.ConnQual {
+	ports := make([]udat.ConnQual, o.connections)
+	for i := range ports {
+		ports[i] = dtestQual
+		if o.manyPorts {
+			ports[i] += udat.ConnQual(i)
+		}
+	}
+	return ports
+}
+
+// newDtestcm makes the endpoints.
+func newDtestcm(addr netip.Addr, switches []string) (e *end, eps []*udat.EP, o dtestcmSwitches, err error) {
+	if o, err = parseDtestcm(switches); err != nil {
+		return nil, nil, o, err
+	}
+	if e, err = newEnd(addr, 1, o.connections, 1); err != nil {
+		return nil, nil, o, err
+	}
+	if eps, err = e.newEPs(o.connections); err != nil {
+		e.close()
+	}
+	return e, eps, o, err
+}
+
+func dtestcmServer(addr netip.Addr, switches []string) error {
+	e, eps, o, err := newDtestcm(addr, switches)
 	if err != nil {
 		return err
 	}
 	defer e.close()
-	eps, err := e.newEPs(dtestcmConnections)
+	ports := o.ports()
+	if !o.manyPorts {
+		ports = ports[:1]
+	}
+	requests, err := e.listen(ports...)
 	if err != nil {
 		return err
 	}
-	requests, err := e.listen(dtestQual)
-	if err != nil {
-		return err
-	}
-	if err := tellClient(addr); err != nil {
+	if err := tellClient(addr, false); err != nil {
 		return err
 	}
 	for _, ep := range eps {
-		if err := e.acceptPattern(requests, ep); err != nil {
+		cr, err := e.request(requests, pattern(1))
+		if err != nil {
+			return err
+		}
+		if err := cr.Accept(ep, pattern(2)); err != nil {
 			return err
 		}
 	}
@@ -41,32 +85,30 @@ func dtestcmServer(addr netip.Addr, _ int) error {
 	return e.disconnected(len(eps))
 }
 
-func dtestcmClient(addr netip.Addr) error {
-	e, err := newEnd(addr, 1, dtestcmConnections, 1)
+func dtestcmClient(addr netip.Addr, switches []string) error {
+	e, eps, o, err := newDtestcm(addr, switches)
 	if err != nil {
 		return err
 	}
 	defer e.close()
-	eps, err := e.newEPs(dtestcmConnections)
+	server, err := askServer(addr, false)
 	if err != nil {
 		return err
 	}
-	server, err := askServer(addr)
-	if err != nil {
-		return err
-	}
-	for left := eps; len(left) > 0; left = left[dtestcmBurst:] {
-		for _, ep := range left[:dtestcmBurst] {
-			if err := connect(ep, server, dtestQual, pattern(1)); err != nil {
+	ports := o.ports()
+	for begin := 0; begin < len(eps); begin += o.burst {
+		stop := min(begin+o.burst, len(eps))
+		for i := begin; i < stop; i++ {
+			if err := connect(eps[i], server, ports[i], pattern(1)); err != nil {
 				return err
 			}
 		}
-		for range dtestcmBurst {
-			ev, err := await(e.connected, udat.EventConnectionEstablished)
+		for range stop - begin {
+			ev, err := e.await(e.connected, udat.EventConnectionEstablished)
 			if err != nil {
 				return err
 			}
-			if err := checkPattern(ev.PrivateData(), 2); err != nil {
+			if err := checkPrivate(ev.PrivateData(), pattern(2)); err != nil {
 				return err
 			}
 		}

@@ -75,7 +75,7 @@ func (s *srqEnd) send(round int) error {
 			}
 		}
 	}
-	return awaitAll(s.requests, srqInFlight, udat.EventDTOCompletion)
+	return s.awaitAll(s.requests, srqInFlight, udat.EventDTOCompletion)
 }
 
 // receive takes the peer's messages of a round and checks them.
@@ -101,7 +101,7 @@ func (s *srqEnd) receive() error {
 	return nil
 }
 
-func dtestsrqServer(addr netip.Addr, _ int) error {
+func dtestsrqServer(addr netip.Addr, _ []string) error {
 	s, err := newSRQEnd(addr, srqServer)
 	if s != nil && s.end != nil {
 		defer s.close()
@@ -114,7 +114,7 @@ func dtestsrqServer(addr netip.Addr, _ int) error {
 		return err
 	}
 	for range srqConnections {
-		ev, err := await(requests, udat.EventConnectionRequest)
+		ev, err := s.await(requests, udat.EventConnectionRequest)
 		if err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func dtestsrqServer(addr netip.Addr, _ int) error {
 	return s.disconnected(srqConnections)
 }
 
-func dtestsrqClient(addr netip.Addr) error {
+func dtestsrqClient(addr netip.Addr, _ []string) error {
 	s, err := newSRQEnd(addr, srqClient)
 	if s != nil && s.end != nil {
 		defer s.close()

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -18,6 +20,51 @@ type end struct {
 	mem                           *udat.LMR
 	receives, requests, connected *udat.EVD
 	depth                         int // receives and requests in flight on one endpoint
+	next                          waiter
+}
+
+// waiter takes the next event of a dispatcher.
+type waiter func(*udat.EVD) (udat.Event, error)
+
+// block waits without using the processor.
+func block(evd *udat.EVD) (udat.Event, error) {
+	ev, _, err := evd.Wait(patience, 1)
+	return ev, err
+}
+
+// poll asks again and again.
+func poll(evd *udat.EVD) (udat.Event, error) {
+	for until := time.Now().Add(patience); ; {
+		ev, err := evd.Dequeue()
+		if !errors.Is(err, udat.ErrQueueEmpty) || time.Now().After(until) {
+			return ev, err
+		}
+	}
+}
+
+// notified waits on a notification object that the end's dispatchers of completions trigger. What
+// triggered it is a hint: the object may have been triggered for another dispatcher.
+func (e *end) notified() (waiter, error) {
+	cno, err := e.ia.CreateCNO(nil)
+	for _, evd := range []*udat.EVD{e.receives, e.requests} {
+		if err == nil {
+			err = evd.ModifyCNO(cno)
+		}
+	}
+	return func(evd *udat.EVD) (udat.Event, error) {
+		if evd != e.receives && evd != e.requests {
+			return block(evd)
+		}
+		for {
+			ev, err := evd.Dequeue()
+			if !errors.Is(err, udat.ErrQueueEmpty) {
+				return ev, err
+			}
+			if _, err := cno.Wait(patience); err != nil {
+				return ev, err
+			}
+		}
+	}, err
 }
 
 // newEnd opens the adapter that has the address.
@@ -40,7 +87,7 @@ func newEnd(addr netip.Addr, memory, endpoints, depth int) (*end, error) {
 
 // sibling makes an end with memory and dispatchers of its own on the same adapter.
 func (e *end) sibling(memory, endpoints, depth int) (s *end, err error) {
-	s = &end{ia: e.ia, pz: e.pz, depth: depth}
+	s = &end{ia: e.ia, pz: e.pz, depth: depth, next: block}
 	if s.receives, err = s.ia.CreateEVD(endpoints*depth, udat.EVDDTO, nil); err != nil {
 		return nil, err
 	}
@@ -81,8 +128,8 @@ func (e *end) bytes(at, n int) []byte { return e.mem.Bytes()[at : at+n] }
 func (e *end) iov(at, n int) []udat.LMRTriplet { return []udat.LMRTriplet{e.mem.Triplet(at, n)} }
 
 // await takes the next event, which must be of the given kind; a completion must be a success.
-func await(evd *udat.EVD, want udat.EventNumber) (udat.Event, error) {
-	ev, _, err := evd.Wait(patience, 1)
+func (e *end) await(evd *udat.EVD, want udat.EventNumber) (udat.Event, error) {
+	ev, err := e.next(evd)
 	switch {
 	case err != nil:
 		return ev, fmt.Errorf("waiting for %v: %w", want, err)
@@ -97,9 +144,9 @@ func await(evd *udat.EVD, want udat.EventNumber) (udat.Event, error) {
 }
 
 // awaitAll takes n events of one kind.
-func awaitAll(evd *udat.EVD, n int, want udat.EventNumber) error {
+func (e *end) awaitAll(evd *udat.EVD, n int, want udat.EventNumber) error {
 	for range n {
-		if _, err := await(evd, want); err != nil {
+		if _, err := e.await(evd, want); err != nil {
 			return err
 		}
 	}
@@ -108,7 +155,7 @@ func awaitAll(evd *udat.EVD, n int, want udat.EventNumber) error {
 
 // received waits for a message, which must have the given size.
 func (e *end) received(size int) (udat.Event, error) {
-	ev, err := await(e.receives, udat.EventDTOCompletion)
+	ev, err := e.await(e.receives, udat.EventDTOCompletion)
 	if err == nil && ev.Length != uint64(size) {
 		err = fmt.Errorf("a message of %d bytes, want %d", ev.Length, size)
 	}
@@ -120,7 +167,7 @@ func (e *end) done(posted error) error {
 	if posted != nil {
 		return posted
 	}
-	_, err := await(e.requests, udat.EventDTOCompletion)
+	_, err := e.await(e.requests, udat.EventDTOCompletion)
 	return err
 }
 
@@ -137,11 +184,34 @@ func (e *end) listen(ports ...udat.ConnQual) (*udat.EVD, error) {
 
 // accept waits for a client and gives it the endpoint.
 func (e *end) accept(requests *udat.EVD, ep *udat.EP) error {
-	ev, err := await(requests, udat.EventConnectionRequest)
+	cr, err := e.request(requests, nil)
 	if err != nil {
 		return err
 	}
-	return ev.CR.Accept(ep, nil)
+	return cr.Accept(ep, nil)
+}
+
+// request waits for a client whose private data begins as they must; another one is rejected.
+func (e *end) request(requests *udat.EVD, private []byte) (*udat.CR, error) {
+	ev, err := e.await(requests, udat.EventConnectionRequest)
+	if err != nil {
+		return nil, err
+	}
+	p, err := ev.CR.Query()
+	if err == nil {
+		err = checkPrivate(p.PrivateData, private)
+	}
+	if err != nil {
+		return nil, errors.Join(err, ev.CR.Reject(nil))
+	}
+	return ev.CR, nil
+}
+
+func checkPrivate(got, want []byte) error {
+	if !bytes.HasPrefix(got, want) {
+		return fmt.Errorf("private data % x, want % x", got, want)
+	}
+	return nil
 }
 
 // connect begins a connection; its outcome is an event.
@@ -151,12 +221,12 @@ func connect(ep *udat.EP, to netip.Addr, port udat.ConnQual, private []byte) err
 
 // established waits until n endpoints are connected.
 func (e *end) established(n int) error {
-	return awaitAll(e.connected, n, udat.EventConnectionEstablished)
+	return e.awaitAll(e.connected, n, udat.EventConnectionEstablished)
 }
 
 // disconnected waits until n connections have ended.
 func (e *end) disconnected(n int) error {
-	return awaitAll(e.connected, n, udat.EventConnectionDisconnected)
+	return e.awaitAll(e.connected, n, udat.EventConnectionDisconnected)
 }
 
 // disconnect ends the connections of all endpoints and waits until they have ended.

@@ -2,10 +2,10 @@
 // it is ported to Go. Each program has a file, which begins with its protocol; end.go has what they
 // share.
 //
-//	peer PROGRAM server|client ADDR [CLIENTS]
+//	peer PROGRAM server|client ADDR [SWITCH...]
 //
-// ADDR is the address of the RDMA device, which is the server's too. CLIENTS is the number of
-// clients that a server of rping serves, one after the other or at once.
+// ADDR is the address of the RDMA device, which is the server's too. The switches of dtest and of a
+// client of dapltest are those of the C program. A server of rping ends after -clients of them.
 package main
 
 import (
@@ -14,14 +14,12 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 )
 
 // program is one program, both roles.
 type program struct {
-	server func(addr netip.Addr, clients int) error
-	client func(addr netip.Addr) error
+	server, client func(addr netip.Addr, switches []string) error
 }
 
 var programs = map[string]program{
@@ -34,6 +32,7 @@ var programs = map[string]program{
 	"dtest":    {dtestServer, dtestClient},
 	"dtestcm":  {dtestcmServer, dtestcmClient},
 	"dtestsrq": {dtestsrqServer, dtestsrqClient},
+	"dtestx":   {dtestxServer, dtestxClient},
 }
 
 func main() {
@@ -44,9 +43,9 @@ func main() {
 }
 
 func run(args []string) error {
-	usage := fmt.Errorf("usage: peer PROGRAM server|client ADDR [CLIENTS]; PROGRAM is one of %s",
+	usage := fmt.Errorf("usage: peer PROGRAM server|client ADDR [SWITCH...]; PROGRAM is one of %s",
 		strings.Join(slices.Sorted(maps.Keys(programs)), ", "))
-	if len(args) < 3 || len(args) > 4 {
+	if len(args) < 3 {
 		return usage
 	}
 	p, ok := programs[args[0]]
@@ -54,17 +53,11 @@ func run(args []string) error {
 	if !ok || err != nil {
 		return usage
 	}
-	clients := 1
-	if len(args) == 4 {
-		if clients, err = strconv.Atoi(args[3]); err != nil || clients < 1 {
-			return usage
-		}
-	}
 	switch args[1] {
 	case "server":
-		return p.server(addr, clients)
+		return p.server(addr, args[3:])
 	case "client":
-		return p.client(addr)
+		return p.client(addr, args[3:])
 	}
 	return usage
 }

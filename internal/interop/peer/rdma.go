@@ -13,10 +13,10 @@ const (
 	rdmaMessage = 16
 )
 
-func rdmaServer(addr netip.Addr, _ int) error  { return rdmaServe(addr, true) }
-func rdmaClient(addr netip.Addr) error         { return rdmaCall(addr, true) }
-func rdmaxServer(addr netip.Addr, _ int) error { return rdmaServe(addr, false) }
-func rdmaxClient(addr netip.Addr) error        { return rdmaCall(addr, false) }
+func rdmaServer(addr netip.Addr, _ []string) error  { return rdmaServe(addr, true) }
+func rdmaClient(addr netip.Addr, _ []string) error  { return rdmaCall(addr, true) }
+func rdmaxServer(addr netip.Addr, _ []string) error { return rdmaServe(addr, false) }
+func rdmaxClient(addr netip.Addr, _ []string) error { return rdmaCall(addr, false) }
 
 func rdmaServe(addr netip.Addr, answers bool) error {
 	e, err := newEnd(addr, rdmaMessage, 1, 1)

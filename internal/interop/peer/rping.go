@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"net/netip"
 
@@ -78,7 +79,13 @@ func (p pinger) advertised() (udat.RMRTriplet, error) {
 }
 
 // rpingServer serves clients, each in a goroutine, until all have disconnected.
-func rpingServer(addr netip.Addr, clients int) error {
+func rpingServer(addr netip.Addr, switches []string) error {
+	f := flag.NewFlagSet("rping", flag.ContinueOnError)
+	number := f.Uint("clients", 1, "clients to serve, one after the other or at once")
+	if err := f.Parse(switches); err != nil {
+		return err
+	}
+	clients := int(*number)
 	e, err := newEnd(addr, rpingMemory, 1, 4)
 	if err != nil {
 		return err
@@ -90,7 +97,7 @@ func rpingServer(addr netip.Addr, clients int) error {
 	}
 	ended := make(chan error, clients)
 	for range clients {
-		ev, err := await(requests, udat.EventConnectionRequest)
+		ev, err := e.await(requests, udat.EventConnectionRequest)
 		if err != nil {
 			return err
 		}
@@ -153,7 +160,7 @@ func (p pinger) answer() error {
 	return p.send()
 }
 
-func rpingClient(addr netip.Addr) error {
+func rpingClient(addr netip.Addr, _ []string) error {
 	e, err := newEnd(addr, rpingMemory, 1, 4)
 	if err != nil {
 		return err
