@@ -86,8 +86,8 @@ fuzz: ## a minute of fuzzing for each target that parses foreign bytes (FUZZTIME
 
 # Leaks are the business of the tests: LeakSanitizer does not see memory that only Go points to.
 sanitize: ## cverbs, udat and the C provider on mem0 and the loop device with AddressSanitizer, and with cgocheck2
-	ASAN_OPTIONS=detect_leaks=0 go test -asan -short -tags nulldev ./cverbs ./udat/internal/verbsfabric
-	GODAT_TEST_DEVICE=loop0 ASAN_OPTIONS=detect_leaks=0 go test -asan -short -tags nulldev ./udat
+	ASAN_OPTIONS=detect_leaks=0 go test -asan -short -tags nulldev ./cverbs
+	GODAT_TEST_DEVICE=loop0 ASAN_OPTIONS=detect_leaks=0 go test -asan -short -tags nulldev ./udat/internal/verbsfabric ./udat
 	GODAT_PROVIDER_ASAN=1 go test -count=1 ./cmd/libgodat
 	GOEXPERIMENT=cgocheck2 go test -short -tags nulldev ./cverbs
 	GODAT_TEST_DEVICE=loop0 GOEXPERIMENT=cgocheck2 go test -short -tags nulldev ./udat/internal/verbsfabric ./udat

@@ -7,8 +7,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// The performance test of dapltest has one connection, without private data, and one operation, which
-// the client does:
+// The performance test of dapltest has one connection, without private data, and one operation,
+// which the client does:
 //
 //  1. the server tells where its memory is;
 //  2. the client keeps a pipeline of operations in flight, which shows the bandwidth;

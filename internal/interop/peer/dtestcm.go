@@ -19,7 +19,7 @@ func parseDtestcm(switches []string) (o dtestcmSwitches, err error) {
 	f := flag.NewFlagSet("dtestcm", flag.ContinueOnError)
 	f.IntVar(&o.connections, "c", 1000, "connections")
 	f.IntVar(&o.burst, "b", 100, "connections that the client requests at once")
-	f.BoolVar(&o.manyPorts, "m", false, "each connection has a port of its own")
+	f.BoolVar(&o.manyPorts, "m", false, "the connections of a burst have ports of their own")
 	f.Bool("w", false, "the C program waits for each connection")
 	if err = f.Parse(switches); err == nil && (o.connections < 1 || o.burst < 1) {
 		err = fmt.Errorf("-c %d -b %d: too small", o.connections, o.burst)
@@ -27,14 +27,11 @@ func parseDtestcm(switches []string) (o dtestcmSwitches, err error) {
 	return o, err
 }
 
-// ports are those of the connections.
+// ports are those of the connections of a burst, by turns.
 func (o *dtestcmSwitches) ports() []udat.ConnQual {
-	ports := make([]udat.ConnQual, o.connections)
-	for i := range ports {
-		ports[i] = dtestQual
-		if o.manyPorts {
-			ports[i] += udat.ConnQual(i)
-		}
+	ports := []udat.ConnQual{dtestQual}
+	for o.manyPorts && len(ports) < o.burst {
+		ports = append(ports, dtestQual+udat.ConnQual(len(ports)))
 	}
 	return ports
 }
@@ -59,11 +56,7 @@ func dtestcmServer(addr netip.Addr, switches []string) error {
 		return err
 	}
 	defer e.close()
-	ports := o.ports()
-	if !o.manyPorts {
-		ports = ports[:1]
-	}
-	requests, err := e.listen(ports...)
+	requests, err := e.listen(o.ports()...)
 	if err != nil {
 		return err
 	}
@@ -99,7 +92,7 @@ func dtestcmClient(addr netip.Addr, switches []string) error {
 	for begin := 0; begin < len(eps); begin += o.burst {
 		stop := min(begin+o.burst, len(eps))
 		for i := begin; i < stop; i++ {
-			if err := connect(eps[i], server, ports[i], pattern(1)); err != nil {
+			if err := connect(eps[i], server, ports[(i-begin)%len(ports)], pattern(1)); err != nil {
 				return err
 			}
 		}

@@ -150,8 +150,8 @@ func (t *tester) receivedNext(size int) (udat.Event, error) {
 	return ev, err
 }
 
-// pattern is the private data of dtest and dtestcm: 48 bytes, counted from 1 in the request and from
-// 2 in the acceptance.
+// pattern is the private data of dtest and dtestcm: 48 bytes, counted from 1 in the request and
+// from 2 in the acceptance.
 func pattern(from byte) []byte {
 	b := make([]byte, 48)
 	for i := range b {

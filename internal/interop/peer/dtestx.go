@@ -23,10 +23,10 @@ import (
 //  4. both set it anew, and the other adds to it twice;
 //  5. both disconnect.
 //
-// dtestx says nothing between the steps: it sleeps for 1 to 2 s in each. This program does not have
-// to: it reads the peer's word (RDMA read) to see when it is set. It also waits for the peer's write
-// before it writes, so that the peer does not go on before this end's word is set; two ends like
-// that would wait for each other.
+// dtestx says nothing between the steps: it sleeps for 1 to 2 s in each. This program does not
+// have to: it reads the peer's word (RDMA read) to see when it is set. It also waits for the peer's
+// write before it writes, so that the peer does not go on before this end's word is set; two ends
+// like that would wait for each other.
 const (
 	dtestxQual = udat.ConnQual(31112)
 	dtestxSize = 256 // -b
