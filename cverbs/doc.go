@@ -55,12 +55,14 @@
 //
 // # What is not here
 //
-// Of libibverbs: XRC queue pairs and domains, on-demand paging advice (ibv_advise_mr), extended
-// queue pairs and completion queues (ibv_create_qp_ex, ibv_wr_start, ibv_create_cq_ex), flow
-// steering, work queues and indirection tables (RSS), device memory (ibv_alloc_dm), counters,
-// thread domains and parent domains, tag matching, multicast (ibv_attach_mcast), and the calls of
-// one vendor (mlx5dv, efadv). Of librdmacm: multicast, rsockets, and the calls with synchronous ids
-// (rdma_create_ep, rdma_post_send).
+// Of libibverbs: XRC queue pairs and domains, extended queue pairs and completion queues with their
+// time stamps (ibv_create_qp_ex, ibv_wr_start, ibv_create_cq_ex), flow steering, work queues and
+// indirection tables (RSS), tag matching, multicast (ibv_attach_mcast), device memory
+// (ibv_alloc_dm), null regions, changes of a region (ibv_rereg_mr), on-demand paging advice
+// (ibv_advise_mr), counters, thread domains and parent domains, rate limits, address handles made
+// of a completion, objects of another process (ibv_import_device), ibv_fork_init, and the calls of
+// one vendor (mlx5dv, efadv). Of librdmacm: multicast, rsockets, rdma_getaddrinfo, and the calls
+// with synchronous ids (rdma_create_ep, rdma_post_send).
 //
 // # Memory
 //

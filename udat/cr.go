@@ -62,11 +62,11 @@ func (c *CR) Query() (CRParam, error) {
 }
 
 // Accept accepts the request with an endpoint, which must be UNCONNECTED and have a zone; ep is nil
-// if the request brings its own. privateData, of at most MaxAcceptDataSize bytes, goes to the peer
-// with its ESTABLISHED. Success destroys the request and puts the endpoint in COMPLETION_PENDING;
-// then one event comes on its connect dispatcher: ESTABLISHED, or ACCEPT_COMPLETION_ERROR if the
-// peer has given up or does not confirm within 30 s, or within 2 s while 128 later accepts of the
-// adapter await confirmation too. An error changes nothing.
+// if the request brings its own. privateData goes to the peer with its ESTABLISHED: at most
+// MaxAcceptDataSize bytes, of which 56 work on every fabric. Success destroys the request and puts
+// the endpoint in COMPLETION_PENDING; then one event comes on its connect dispatcher: ESTABLISHED,
+// or ACCEPT_COMPLETION_ERROR if the peer has given up or does not confirm within 30 s, or within 2
+// s while 128 later accepts of the adapter await confirmation too. An error changes nothing.
 //
 // Implements: dat_cr_accept.
 func (c *CR) Accept(ep *EP, privateData []byte) error {

@@ -270,3 +270,17 @@ func TestErrors(t *testing.T) {
 		assert.Check(t, strings.Contains(tests(), row[1]), "no test expects the error %q", row[1])
 	}
 }
+
+// TestNotHere: cverbs calls nothing that its package page lists as missing.
+func TestNotHere(t *testing.T) {
+	_, list, _ := strings.Cut(read("cverbs/doc.go"), "# What is not here")
+	list, _, _ = strings.Cut(list, "\n// # ")
+	names := regexp.MustCompile(`\b(ibv|rdma)_\w+`).FindAllString(list, -1)
+	assert.Assert(t, len(names) > 8, "only %q", names)
+	for _, file := range []string{"cverbs", "cverbs/shim.c", "cverbs/shim.h", "cverbs/datapath.c"} {
+		for _, name := range names {
+			called := regexp.MustCompile(`\b` + name + `\(`).MatchString(read(file))
+			assert.Check(t, !called, "%s calls %s", file, name)
+		}
+	}
+}
