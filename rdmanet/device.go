@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/godat/godat/udat"
 )
@@ -103,7 +104,10 @@ func isOwn(a netip.Addr) bool {
 func sourceTo(peer netip.Addr) (netip.Addr, error) {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, 9)))
 	if err != nil {
-		return netip.Addr{}, err
+		if errno := syscall.Errno(0); errors.As(err, &errno) {
+			err = errno // not the error of an attempt to send
+		}
+		return netip.Addr{}, fmt.Errorf("%v has no route: %w", peer, err)
 	}
 	defer c.Close()
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil

@@ -159,8 +159,7 @@ func TestWriteRegion(t *testing.T) {
 			sent <- client.CloseWrite()
 		}()
 		got, err := io.ReadAll(server)
-		assert.NilError(t, err)
-		assert.NilError(t, <-sent)
+		assert.NilError(t, errors.Join(err, <-sent))
 		var want []byte
 		for at := 0; at < len(data); at += 1 << 18 {
 			want = append(append(want, "head"...), data[at:at+1<<18]...)
