@@ -10,7 +10,7 @@ endif
 .PHONY: help deps build demo demo-rxe sample test test-host test-vm conformance faults fuzz sanitize mutate bench bench-nic cross lint release-check vet clean docker
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 deps: ## install what is missing (apt) and fetch the virtual machine's kernel
 	@ci/deps.sh
@@ -126,11 +126,12 @@ lint: ## gofmt, go vet, staticcheck, go mod tidy, line lengths, shellcheck
 	@if command -v shellcheck >/dev/null; then shellcheck -x ci/*.sh ci/vm/*.sh && shellcheck -s dash ci/vm/init; \
 	  else echo "no shellcheck here (ci/deps.sh lint installs it): skipped"; fi
 
-release-check: lint cross ## what a tag needs besides make test: VERSION=v0.N.P, a clean tree, its changelog, pages, generated files, examples
+release-check: ## what a tag needs besides make test: VERSION=v0.N.P, a clean tree, its changelog, pages, generated files, examples
 	@[ -z "$$(git status --porcelain)" ] || { echo "release-check: there are changes that are not committed"; exit 1; }
 	@[[ "$(VERSION)" =~ ^v0\.[0-9]+\.[0-9]+$$ ]] || { echo "release-check: VERSION is '$(VERSION)', must be v0.N.P"; exit 1; }
-	@grep -q "^## $(VERSION)" CHANGELOG.md || { echo "release-check: CHANGELOG.md has no section '## $(VERSION)'"; exit 1; }
+	@grep -qw "^## $(VERSION)" CHANGELOG.md || { echo "release-check: CHANGELOG.md has no section '## $(VERSION)'"; exit 1; }
 	@! git rev-parse -q --verify "refs/tags/$(VERSION)" >/dev/null || { echo "release-check: the tag $(VERSION) exists"; exit 1; }
+	@$(MAKE) --no-print-directory lint cross
 	go -C tools test -count=1 ./docs ./layout
 	go generate ./cverbs && git diff --exit-code -- cverbs
 	go test -count=1 ./examples/...

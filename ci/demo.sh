@@ -57,7 +57,7 @@ if ! usable; then
   [ "$where" != --rxe ] || machine "$why"
   [ ${#sample[@]} = 0 ] || { say "$why, and a sample is made on one: --rxe"; exit 1; }
   say "$why: datperf on mem0, which is RDMA inside one process (make demo-rxe: two processes on soft-RoCE, in a virtual machine)"
-  run local --device mem0 --test send,write,read --mode lat --size 64
+  run local --device mem0 --test send,write,read --mode lat --size 64 --duration 100ms
   run local --device mem0 --test send,write,read --mode bw --size 64K
   exit
 fi
