@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -58,7 +59,9 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status, "stranger": stranger, "get": get},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"status": status, "stranger": stranger, "get": get, "listening": listening,
+		},
 	})
 }
 
@@ -113,6 +116,28 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("status %d, not %d", got, want)
+	}
+}
+
+// listening waits until TCP ports have listeners.
+func listening(ts *testscript.TestScript, neg bool, ports []string) {
+	if neg || len(ports) == 0 {
+		ts.Fatalf("usage: listening PORT...")
+	}
+	for _, text := range ports {
+		port, err := strconv.Atoi(text)
+		ts.Check(err)
+		row := regexp.MustCompile(fmt.Sprintf(`:%04X \S+ 0A `, port))
+		for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+			v4, _ := os.ReadFile("/proc/net/tcp")
+			v6, _ := os.ReadFile("/proc/net/tcp6")
+			if row.Match(v4) || row.Match(v6) {
+				break
+			}
+			if time.Now().After(end) {
+				ts.Fatalf("nobody listens on port %d", port)
+			}
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,12 +17,14 @@ import (
 func (a *app) client() *cobra.Command {
 	c := &cobra.Command{
 		Use: "client ADDRESS", Short: "measure against the server at ADDRESS",
-		Long: "Measure against the server at ADDRESS: a host name or IP address, and :PORT if it is not the usual one.",
+		Long: "Measure against the server at ADDRESS: a host name or IP address, and :PORT if it is not the usual one. " +
+			"Several addresses of the server, with commas between them, are used by --threads in turn: one for each port.",
 		Example: `  datperf client HOST                                       latency of 2-byte sends
   datperf client HOST -t send,write,read -m all -l all      every combination
   datperf client HOST -m bw -s 2-8M --html sweep.html       bandwidth by message size, as a page
   datperf client HOST -m bw -D 10 -i 1 -q 8                 10 s on 8 queue pairs, a line per second
-  datperf client HOST --rate 100000 --max-p99 20us          open loop, with a limit`,
+  datperf client HOST --rate 100000 --max-p99 20us          open loop, with a limit
+  datperf client 10.0.0.2,10.0.1.2 --threads 2 -m bw        through two ports at the same time`,
 	}
 	var control controlFlags
 	control.register(c.Flags())
@@ -40,6 +43,11 @@ func (a *app) client() *cobra.Command {
 		if err := checkPeer(*peer); err != nil {
 			return nil, err
 		}
+		addresses := strings.Split(args[0], ",")
+		if n := len(addresses); n > 1 && (*peer != peerDatperf || *threads%n != 0) {
+			return nil, usagef("%s: threads use %d addresses in turn; --threads must be a multiple of %d, without --peer",
+				args[0], n, n)
+		}
 		if *peer != peerDatperf {
 			if !c.Flags().Changed("port") {
 				control.port = perftestPort
@@ -56,7 +64,7 @@ func (a *app) client() *cobra.Command {
 			return nil, &usageError{err}
 		}
 		if *threads > 1 {
-			dial := func() (net.Conn, error) { return control.dial(a.ctx, args[0]) }
+			dial := func(i int) (net.Conn, error) { return control.dial(a.ctx, addresses[i%len(addresses)]) }
 			return cl.RunThreads(a.ctx, dial, plan, *threads)
 		}
 		conn, err := control.dial(a.ctx, args[0])

@@ -31,7 +31,7 @@ func checkPeer(peer string) error {
 // as the server of one client.
 func (a *app) perftestPeer(cl *engine.Client, plan engine.Plan, args []string, port int,
 	peer string) (*result.Document, error) {
-	if err := engine.PerftestPlan(&plan); err != nil {
+	if err := engine.PerftestPlan(&plan, peer == peerPerftestCM); err != nil {
 		return nil, &usageError{err}
 	}
 	if peer == peerPerftestCM {

@@ -18,6 +18,10 @@ import (
 // perftestPort is the port that perftest's programs use.
 const perftestPort = 18515
 
+// perftestSignalAll is the message size beyond which perftest's bandwidth programs have each
+// request signalled.
+const perftestSignalAll = 8 << 10
+
 // perftestFlags are the flags of perftest's programs that datperf supports.
 type perftestFlags struct {
 	device, connection, atomic, size      string
@@ -42,7 +46,7 @@ var perftestRefused = []struct {
 }{
 	{"hop_limit", "L", false, "the connection manager takes the route's"},
 	{"pkey_index", "", false, "the connection manager takes the path's"},
-	{"dualport", "O", true, "one port at a time: run one datperf for each"},
+	{"dualport", "O", true, "datperf client ADDRESS,ADDRESS --threads 2 uses two ports"},
 	{"vector", "X", false, "the device's completion vectors are not to be chosen here"},
 	{"mcg", "g", true, "there is no multicast here"},
 	{"MGID", "M", false, "there is no multicast here"},
@@ -52,6 +56,12 @@ var perftestRefused = []struct {
 	{"run_infinitely", "", true, "datperf client -D DURATION --interval TIME reports for as long as one likes"},
 	{"rate_limit", "", false, "datperf client --rate has operations fall due at a rate"},
 	{"odp", "", true, "memory is registered and pinned"},
+	{"flow_label", "", false, "the connection manager takes the route's"},
+	{"margin", "f", false, "warm-up is counted in operations: datperf client --warmup"},
+	{"cpu_util", "", true, "datperf client prints the processor time in each table"},
+	{"out_json", "", true, "datperf client --json FILE has everything"},
+	{"use_cuda", "", false, "there is no GPU memory here"},
+	{"use_rocm", "", false, "there is no GPU memory here"},
 }
 
 func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
@@ -66,7 +76,8 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 	f.IntVarP(&p.tx, "tx-depth", "t", 128, "requests outstanding")
 	f.IntVarP(&p.rx, "rx-depth", "r", 512, "receives posted")
 	f.IntVarP(&p.list, "post_list", "l", 1, "requests per post")
-	f.IntVarP(&p.mod, "cq-mod", "Q", 0, "one signalled request in this number (default a quarter of -t, at most 64)")
+	f.IntVarP(&p.mod, "cq-mod", "Q", 0,
+		"one signalled request in this number (default a quarter of -t, at most 64; 1 beyond 8 KiB)")
 	f.IntVarP(&p.inline, "inline_size", "I", -1, "largest inline request; -1: what the device grants")
 	f.IntVarP(&p.reads, "outs", "o", 16, "reads and atomics under way")
 	f.BoolVarP(&p.both, "bidirectional", "b", false, "both directions")
@@ -92,9 +103,10 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 	f.BoolVar(&p.gbits, "report_gbits", false, "Gb/sec instead of MiB/sec")
 	f.BoolP("CPU-freq", "F", false, "accepted: clocks are those of the kernel")
 	f.BoolVarP(&p.cm, "rdma_cm", "R", false, "connect by the connection manager; always so without --peer perftest")
-	f.BoolP("com_rdma_cm", "z", false, "accepted: always so; refused with --peer perftest")
+	f.BoolP("comm_rdma_cm", "z", false, "accepted: always so; refused with --peer perftest")
 	f.BoolP("noPeak", "N", false, "accepted: the peak is that of the intervals, and costs nothing")
 	f.Bool("use_old_post_send", false, "accepted: always so")
+	f.Bool("perform_warm_up", false, "accepted: always so")
 	for _, r := range perftestRefused {
 		if r.alone {
 			f.BoolP(r.name, r.short, false, "refused: "+r.why)
@@ -158,6 +170,9 @@ func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 		c := c
 		c.Size = n
 		c.Complete()
+		if p.mod == 0 && mode == result.Bandwidth && c.Size > perftestSignalAll {
+			c.Signal = 1
+		}
 		c.Buffers = result.PerftestBuffers(c.Size)
 		plan.Cases = append(plan.Cases, c)
 		if c.Atomic() {
@@ -231,8 +246,8 @@ func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 		if p.cm && p.peer == peerPerftest {
 			p.peer = peerPerftestCM
 		}
-		if f.Changed("com_rdma_cm") && p.peer == peerPerftest {
-			return usagef("--com_rdma_cm with --peer perftest: not supported; use -R, or neither")
+		if f.Changed("comm_rdma_cm") && p.peer == peerPerftest {
+			return usagef("--comm_rdma_cm with --peer perftest: not supported; use -R, or neither")
 		}
 		if len(args) == 0 && p.peer == peerDatperf {
 			return a.serve(&engine.Server{Device: device, GID: p.gid, Clients: 1}, "", "", &control)

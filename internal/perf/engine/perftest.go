@@ -35,8 +35,9 @@ func shapeOf(c *result.Case) perftestShape {
 }
 
 // PerftestPlan refuses a plan that none of perftest's programs can be the peer of, and adapts its
-// case: perftest has no warm-up, so its part counts among the peer's iterations.
-func PerftestPlan(plan *Plan) error {
+// case: perftest has no warm-up, so its part counts among the peer's iterations. cm is for programs
+// with -R.
+func PerftestPlan(plan *Plan, cm bool) error {
 	if len(plan.Cases) != 1 || plan.Repeats != 1 {
 		return fmt.Errorf("--peer perftest: %d runs; one of perftest's programs is there for one case, once",
 			len(plan.Cases)*plan.Repeats)
@@ -48,8 +49,9 @@ func PerftestPlan(plan *Plan) error {
 	case c.Layer != result.Cverbs:
 		return fmt.Errorf("--layer %s with --peer perftest: its queue pairs are connected without a connection manager; "+
 			"use --layer cverbs", c.Layer)
-	case c.Lossy():
-		return fmt.Errorf("--transport %s with --peer perftest: rc only", c.Transport)
+	case c.Lossy() && cm:
+		return fmt.Errorf("--transport %s with -R of perftest: rc only; leave out -R at both ends (--peer perftest)",
+			c.Transport)
 	case c.Duration > 0:
 		return errors.New("--duration with --peer perftest: both ends must have the same --iters")
 	case c.Verify:
@@ -70,8 +72,14 @@ func PerftestPlan(plan *Plan) error {
 	}
 	c.Warmup = min(c.Warmup, total/4)
 	c.Iters = total - c.Warmup
+	if c.Lossy() && c.RxDepth >= perftestReceives { // nothing is to be lost for want of a receive
+		c.RxDepth = max(c.RxDepth, int(min(total/int64(c.QPs), perftestMostReceives)))
+	}
 	return nil
 }
+
+// What perftest posts as receives by default: without loss, and at most where there may be loss.
+const perftestReceives, perftestMostReceives = 512, 16000
 
 // Perftest measures a case against one of perftest's programs, over the connection that it
 // exchanges its settings on, which Perftest closes. As a server this end measures what it receives.
@@ -137,6 +145,10 @@ func (cl *Client) perftest(ctx context.Context, x *exchange, c *result.Case, doc
 	mtu, err := x.mtu(own)
 	if err != nil {
 		return nil, err
+	}
+	if c.Transport == result.UD && c.Size > mtu.Bytes() {
+		return nil, fmt.Errorf("--size %d with --transport ud: a datagram is one packet; the MTU of the path is %d", c.Size,
+			mtu.Bytes())
 	}
 	c.Buffers = max(1, max(cycle, 4096)/max(c.Size, 64))
 	lay, _, err := fit(c)
@@ -284,6 +296,13 @@ func (p *perftestPeer) connectQP(i int, peer *queuePair) error {
 		ah.DGID, ah.SGIDIndex, ah.HopLimit, ah.TrafficClass = peer.gid, uint8(p.index), 64, uint8(p.c.TOS.Or(0))
 	}
 	qp := p.l.qps[i]
+	if p.c.Transport == result.UD {
+		made, err := p.l.pd.CreateAH(ah)
+		if made, err = keep(p.l, made, err); err != nil {
+			return err
+		}
+		p.l.paths = append(p.l.paths, datagramPath{made, peer.num})
+	}
 	err := qp.ToRTR(cverbs.QPAttr{AH: ah, PathMTU: p.mtu, DestQPNum: peer.num, RQPSN: peer.psn, MaxDestRDAtomic: reads,
 		MinRNRTimer: minRNRTimer})
 	if err != nil {
@@ -297,6 +316,7 @@ func (p *perftestPeer) connectQP(i int, peer *queuePair) error {
 func (p *perftestPeer) measure(ctx context.Context, cl *Client, fabric string) (*result.Run, error) {
 	c := p.c
 	sh := newShared()
+	sh.foreign = true
 	sh.setExpect([]uint64{uint64(c.Iters + c.Warmup)})
 	defer context.AfterFunc(ctx, func() { sh.abort(context.Cause(ctx)) })()
 	if !p.client && (c.Test != result.Write || c.Mode != result.Latency) {
@@ -349,8 +369,11 @@ func (p *perftestPeer) measure(ctx context.Context, cl *Client, fabric string) (
 			return nil, err
 		}
 		if passive {
+			if err := peer.check(); err != nil {
+				return nil, err
+			}
 			run.Server = &result.End{Initiated: &result.Stream{
-				Ops: int64(peer.iters), Bytes: int64(peer.iters) * int64(c.Size), MiBS: peer.average,
+				Ops: int64(own.iters), Bytes: int64(own.iters) * int64(c.Size), MiBS: peer.average,
 				GbitS: peer.average * 8 * (1 << 20) / 1e9, OpsS: peer.messages * 1e6,
 			}}
 		}

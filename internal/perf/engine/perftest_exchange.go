@@ -196,6 +196,16 @@ func (x *exchange) report(own perftestReport) (peer perftestReport, err error) {
 	return peer, nil
 }
 
+// check refuses impossible figures. Only those of an end that initiates mean anything.
+func (r *perftestReport) check() error {
+	for _, v := range []float64{r.average, r.messages} {
+		if !(v >= 0 && v < 1<<40) {
+			return fmt.Errorf("perftest, figures: %g is impossible", v)
+		}
+	}
+	return nil
+}
+
 // done tells the peer that this end is done.
 func (x *exchange) done() error {
 	if x.cm { // which says it by disconnecting

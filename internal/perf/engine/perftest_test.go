@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -53,6 +54,29 @@ func TestPerftestStrangers(t *testing.T) {
 		_, err := (&exchange{conn: a, client: true}).versions()
 		assert.ErrorContains(t, err, c.want)
 		a.Close()
+	}
+}
+
+// TestPerftestFigures: a peer's figures arrive, and impossible ones are refused.
+func TestPerftestFigures(t *testing.T) {
+	a, b := net.Pipe()
+	defer a.Close()
+	done := make(chan error, 1)
+	own := perftestReport{size: 65536, iters: 1000, peak: 3, average: 2, messages: 1}
+	go func() {
+		_, err := (&exchange{conn: b}).report(own)
+		done <- err
+	}()
+	got, err := (&exchange{conn: a, client: true}).report(perftestReport{})
+	assert.NilError(t, err)
+	assert.Equal(t, got, own)
+	assert.NilError(t, got.check())
+	assert.NilError(t, <-done)
+	for want, bad := range map[string]perftestReport{
+		"NaN is impossible": {average: math.NaN()}, "+Inf is impossible": {average: math.Inf(1)},
+		"-1 is impossible": {messages: -1},
+	} {
+		assert.ErrorContains(t, bad.check(), want)
 	}
 }
 

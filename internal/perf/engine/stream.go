@@ -76,10 +76,15 @@ func (w *worker) expected() int64 {
 // lossWait is how long a receiver waits for messages that may be lost, after its peer has sent all.
 const lossWait = 500 * time.Millisecond
 
-// restIsLost reports whether the messages that have not arrived will not.
+// restIsLost reports whether the messages that have not arrived will not. A program of perftest
+// does not report when it has sent all.
 func (w *worker) restIsLost(now int64) bool {
-	return w.c.Lossy() && w.sh.isTold() && w.idle.empty > 0 &&
-		time.Duration(now-w.idle.since) > min(lossWait, time.Duration(w.c.Stall)/2)
+	wait := min(lossWait, time.Duration(w.c.Stall)/2)
+	if w.sh.foreign {
+		wait = time.Duration(w.c.Stall) / 2
+	}
+	return w.c.Lossy() && w.sh.isTold() && (w.received > 0 || !w.sh.foreign) && w.idle.empty > 0 &&
+		time.Duration(now-w.idle.since) > wait
 }
 
 func (s *streamer) begin() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/godat/godat/internal/perf/result"
@@ -34,8 +35,9 @@ func ThreadsPlan(plan *Plan, threads int) error {
 }
 
 // RunThreads runs a plan on several threads. Each has a control connection, queue pairs and a
-// dispatcher of its own, at both ends, and its part of the iterations. All begin together.
-func (cl *Client) RunThreads(ctx context.Context, dial func() (net.Conn, error), plan Plan,
+// dispatcher of its own, at both ends, and its part of the iterations. All begin together. dial
+// connects a thread, and may connect threads to different ports of the server.
+func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Conn, error), plan Plan,
 	threads int) (*result.Document, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -49,7 +51,7 @@ func (cl *Client) RunThreads(ctx context.Context, dial func() (net.Conn, error),
 	var wait sync.WaitGroup
 	for i := range threads {
 		wait.Go(func() {
-			conn, err := dial()
+			conn, err := dial(i)
 			if err == nil {
 				thread := *cl
 				thread.start = together.wait
@@ -76,6 +78,7 @@ func (cl *Client) RunThreads(ctx context.Context, dial func() (net.Conn, error),
 		err = ErrFinished
 	}
 	doc := docs[0]
+	ports := portsOf(docs)
 	for _, other := range docs[1:] {
 		doc.Runs = doc.Runs[:min(len(doc.Runs), len(other.Runs))]
 	}
@@ -87,6 +90,9 @@ func (cl *Client) RunThreads(ctx context.Context, dial func() (net.Conn, error),
 		}
 		run.Case.Threads, run.Case.Iters, run.Case.Warmup = threads, run.Case.Iters*int64(threads),
 			run.Case.Warmup*int64(threads)
+		if len(ports) > 1 {
+			run.Notes = append(run.Notes, "over several ports: "+strings.Join(ports, ", "))
+		}
 		for _, end := range []*result.End{run.Client, run.Server} { // the cost is the whole process's already
 			end.Cost.PerMillion /= float64(threads)
 			end.Cost.PerGB /= float64(threads)
@@ -97,6 +103,16 @@ func (cl *Client) RunThreads(ctx context.Context, dial func() (net.Conn, error),
 		}
 	}
 	return doc, err
+}
+
+// portsOf lists the devices that the threads' documents were measured between.
+func portsOf(docs []*result.Document) (ports []string) {
+	for _, d := range docs {
+		if way := d.Client.Device + " to " + d.Server.Device; !slices.Contains(ports, way) {
+			ports = append(ports, way)
+		}
+	}
+	return ports
 }
 
 // addEnd adds what another thread measured. The slowest thread's time counts.

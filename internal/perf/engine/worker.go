@@ -26,6 +26,7 @@ type shared struct {
 	told    chan struct{} // closed once expect is known
 	said    atomic.Bool   // this end has announced its number of operations
 	finish  atomic.Bool   // end the run now, keep results so far
+	foreign bool          // the peer is a program of perftest: expect is known from the start
 	once    sync.Once
 	stopped atomic.Pointer[error]
 	stop    chan struct{}

@@ -50,6 +50,11 @@ func (p *Perftest) Run(r *result.Run) {
 	}
 	fmt.Fprintf(p.w, " %-7d    %-10d       %-7.2f            %-7.2f            %-7.6f\n", r.Case.Size, s.Ops, peak,
 		average, s.OpsS/1e6)
+	for _, e := range []*result.End{r.Client, r.Server} {
+		if e != nil && e.Lost > 0 {
+			fmt.Fprintf(p.w, " %d messages were lost\n", e.Lost)
+		}
+	}
 }
 
 // Close ends the table.
