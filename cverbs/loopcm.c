@@ -39,6 +39,7 @@ struct id {
 	struct rdma_cm_id base;
 	enum id_state state;
 	int sock; // -1: none
+	int unacked; // events of it that have been taken
 	struct channel *ch;
 	struct id *listener, *next; // of the channel
 	struct packet peer;         // its request or its reply
@@ -59,6 +60,7 @@ struct channel {
 };
 
 static pthread_mutex_t cm_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t cm_acked = PTHREAD_COND_INITIALIZER;
 static struct ibv_context *shared; // what ids are bound to
 static uint16_t next_port = 40000;
 
@@ -358,6 +360,13 @@ void lp_destroy_event_channel(struct rdma_event_channel *base)
 	free(ch);
 }
 
+static void taken(struct event *e, int n)
+{
+	((struct id *)e->base.id)->unacked += n;
+	if (e->base.listen_id)
+		((struct id *)e->base.listen_id)->unacked += n;
+}
+
 int lp_get_cm_event(struct rdma_event_channel *base, struct rdma_cm_event **out)
 {
 	struct channel *ch = (struct channel *)base;
@@ -390,6 +399,8 @@ int lp_get_cm_event(struct rdma_event_channel *base, struct rdma_cm_event **out)
 		}
 		e = NULL;
 	} while (n > 0);
+	if (e)
+		taken(e, 1);
 	pthread_mutex_unlock(&cm_lock);
 	if (!e)
 		return fail(EAGAIN);
@@ -402,6 +413,10 @@ int lp_ack_cm_event(struct rdma_cm_event *e)
 {
 	if (host_has_cm())
 		return rdma_ack_cm_event(e);
+	pthread_mutex_lock(&cm_lock);
+	taken((struct event *)e, -1);
+	pthread_cond_broadcast(&cm_acked);
+	pthread_mutex_unlock(&cm_lock);
 	free(e);
 	return 0;
 }
@@ -430,6 +445,8 @@ int lp_destroy_id(struct rdma_cm_id *id)
 	if (host_has_cm())
 		return rdma_destroy_id(id);
 	pthread_mutex_lock(&cm_lock);
+	while (i->unacked) // as librdmacm does: the event refers to the id
+		pthread_cond_wait(&cm_acked, &cm_lock);
 	if (i->state == REQ_READ)
 		say(i, REJ, NULL);
 	else if (i->state == UP)
