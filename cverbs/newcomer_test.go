@@ -5,10 +5,13 @@ package cverbs
 import (
 	"net/netip"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 )
 
@@ -36,4 +39,19 @@ func TestNewcomer(t *testing.T) {
 		assert.Check(t, strings.Contains(c.err.Error(), c.quote) && strings.Contains(c.err.Error(), c.advice),
 			"%v: should contain %q and %q", c.err, c.quote, c.advice)
 	}
+}
+
+// TestNodeWithoutPermission: rdma-core's ENOENT is not believed where the file is there.
+func TestNodeWithoutPermission(t *testing.T) {
+	node := filepath.Join(t.TempDir(), "uverbs0")
+	assert.ErrorContains(t, nodeError("ibv_open_device", syscall.ENOENT, node, "ib_uverbs"), "is missing")
+	assert.NilError(t, os.WriteFile(node, nil, 0))
+	runtime.LockOSThread() // which alone is nobody's
+	defer runtime.UnlockOSThread()
+	before, err := unix.SetfsuidRetUid(65534)
+	assert.NilError(t, err)
+	err = nodeError("ibv_open_device", syscall.ENOENT, node, "ib_uverbs")
+	unix.SetfsuidRetUid(before)
+	assert.ErrorContains(t, err, "no permission on "+node)
+	assert.ErrorIs(t, err, syscall.EACCES)
 }

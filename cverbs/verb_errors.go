@@ -6,6 +6,7 @@ import "C"
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -60,8 +61,17 @@ func pinError(verb string, errno syscall.Errno, asked int) error {
 	return e
 }
 
-// nodeError is the error of opening a device file.
+// nodeError is the error of opening a device file. rdma-core reports a file that this process may
+// not open as one that is missing.
 func nodeError(verb string, errno syscall.Errno, node, module string) error {
+	if errno == syscall.ENOENT && strings.HasPrefix(node, "/") {
+		fd, err := unix.Open(node, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err == nil {
+			unix.Close(fd)
+		} else {
+			errno = errnoOf(err)
+		}
+	}
 	e := &Error{Verb: verb, Errno: errno}
 	switch errno {
 	case syscall.EACCES, syscall.EPERM:

@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"slices"
@@ -24,17 +25,19 @@ func devicesFor(device string, local netip.Addr) ([]string, error) {
 	if device != "" {
 		return []string{device}, nil
 	}
-	list := verbsDevices()
+	list, none := verbsDevices()
 	switch {
-	case len(list) == 0 && isOwn(local):
+	case none && isOwn(local):
 		return []string{memDevice}, nil
-	case len(list) > 0 && local.IsUnspecified():
+	case len(list) == 0:
+		return nil, noDevice("no RDMA device of this host can be used")
+	case local.IsUnspecified():
 		names := make([]string, len(list))
 		for i, p := range list {
 			names[i] = p.Name
 		}
 		return names, nil
-	case len(list) > 0 && local.IsLoopback():
+	case local.IsLoopback():
 		return []string{list[0].Name}, nil
 	case slices.ContainsFunc(list, has(local)):
 		return []string{local.String()}, nil
@@ -47,12 +50,12 @@ func deviceTo(device string, peer netip.Addr) (string, error) {
 	if device != "" {
 		return device, nil
 	}
-	list := verbsDevices()
+	list, none := verbsDevices()
 	switch {
-	case len(list) == 0 && isOwn(peer):
+	case none && isOwn(peer):
 		return memDevice, nil
 	case len(list) == 0:
-		return "", noDevice("this host has none")
+		return "", noDevice("no RDMA device of this host can be used")
 	case peer.IsLoopback() || peer.IsUnspecified():
 		return list[0].Name, nil
 	case slices.ContainsFunc(list, has(peer)):
@@ -77,11 +80,25 @@ func noDevice(format string, args ...any) error {
 	return fmt.Errorf("%w: %s; `datperf devices` lists the devices", ErrNoDevice, text)
 }
 
-// verbsDevices are the devices of this host that are up and have an address.
-func verbsDevices() []udat.ProviderInfo {
-	return slices.DeleteFunc(udat.Providers(), func(p udat.ProviderInfo) bool {
-		return p.Fabric != "verbs" || !p.Active || p.Addr == ""
-	})
+// verbsDevices returns the devices of this host that are up and have an address, and whether the
+// host has none at all.
+func verbsDevices() (usable []udat.ProviderInfo, none bool) {
+	return choose(udat.Providers(), udat.WhyNoDevices())
+}
+
+// choose is verbsDevices of a list, and of the reason why there are no more. A device that this
+// process may not open, or whose file is missing, as in a container, is a device.
+func choose(all []udat.ProviderInfo, why error) (usable []udat.ProviderInfo, none bool) {
+	none = !errors.Is(why, fs.ErrPermission) && !errors.Is(why, fs.ErrNotExist)
+	for _, p := range all {
+		if p.Fabric == "verbs" {
+			none = false
+			if p.Active && p.Addr != "" {
+				usable = append(usable, p)
+			}
+		}
+	}
+	return usable, none
 }
 
 func has(a netip.Addr) func(udat.ProviderInfo) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/godat/godat/udat"
@@ -71,6 +72,9 @@ func (d *Dialer) Dial(ctx context.Context, network, address string) (*Conn, erro
 		err = ctx.Err()
 	}
 	fail := func(to net.Addr, err error) (*Conn, error) {
+		if errors.Is(err, syscall.ETIMEDOUT) {
+			err = timeoutError{err}
+		}
 		return nil, &net.OpError{Op: "dial", Net: network, Addr: to, Err: err}
 	}
 	if err != nil {
@@ -110,8 +114,10 @@ func (d *Dialer) dial(ctx context.Context, cfg config, to netip.AddrPort) (*Conn
 	c.d.block() // until it is open
 	defer c.d.unblock(1)
 	deadline, _ := ctx.Deadline()
-	err = c.ep.Connect(to.Addr(), udat.ConnQual(to.Port()), max(time.Until(deadline), time.Millisecond),
-		c.hello().encode(), udat.QoSBestEffort, udat.ConnectDefault)
+	timeout := max(time.Until(deadline), time.Millisecond)
+	timeout -= min(timeout/8, time.Second/2) // its event has the reason, and comes before ctx ends
+	err = c.ep.Connect(to.Addr(), udat.ConnQual(to.Port()), timeout, c.hello().encode(), udat.QoSBestEffort,
+		udat.ConnectDefault)
 	if err == nil {
 		select {
 		case err = <-opened:
@@ -137,3 +143,10 @@ func (c *Conn) abort(err error) {
 func addrPort(a netip.Addr, port uint64) netip.AddrPort {
 	return netip.AddrPortFrom(a.Unmap(), uint16(port))
 }
+
+// timeoutError is an error that [net.Error] reports as a timeout.
+type timeoutError struct{ error }
+
+func (timeoutError) Timeout() bool { return true }
+
+func (e timeoutError) Unwrap() error { return e.error }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/rdmanet"
+	"github.com/godat/godat/udat"
 )
 
 // pattern is n bytes that depend on the seed.
@@ -227,6 +229,32 @@ func TestDialErrors(t *testing.T) {
 		assert.ErrorIs(t, err, context.Canceled)
 		_, err = l.Accept()
 		assert.ErrorIs(t, err, net.ErrClosed)
+	})
+}
+
+// TestDialTimeout dials a service point that never answers: the error is a timeout and says what it
+// awaited.
+func TestDialTimeout(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		ia, err := udat.Open(dev)
+		assert.NilError(t, err)
+		defer ia.Close(udat.CloseAbrupt)
+		requests, err := ia.CreateEVD(8, udat.EVDCR, nil)
+		assert.NilError(t, err)
+		port, _, err := ia.CreatePSPAny(requests, udat.PSPConsumer)
+		assert.NilError(t, err)
+		d := rdmanet.Dialer{Device: dev, Timeout: 2 * time.Second}
+		for range 5 {
+			_, err = d.Dial(t.Context(), "rdma", netip.AddrPortFrom(ia.Addr(), uint16(port)).String())
+			if !errors.Is(err, context.DeadlineExceeded) {
+				break // else the machine has been too slow for the event with the reason
+			}
+			d.Timeout *= 2
+		}
+		assert.ErrorIs(t, err, syscall.ETIMEDOUT)
+		assert.ErrorContains(t, err, "within the call's timeout")
+		var timeout net.Error
+		assert.Assert(t, errors.As(err, &timeout) && timeout.Timeout(), "%v", err)
 	})
 }
 
