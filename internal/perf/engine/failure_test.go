@@ -215,7 +215,10 @@ func TestClientGoes(t *testing.T) {
 		}}}
 		_, err := cl.Run(ctx, conn, many())
 		if die {
-			assert.ErrorContains(t, err, "has gone")
+			assert.Assert(t, err != nil)
+			ended := strings.Contains(err.Error(), "has gone")
+			early := strings.Contains(err.Error(), "connection 0") // the server refuses what a slow client still sets up
+			assert.Assert(t, ended || early, "%v", err)
 		} else {
 			assert.Assert(t, errors.Is(err, context.Canceled), "%v", err)
 		}
