@@ -19,6 +19,7 @@ type endpoint struct {
 	evd          *udat.EVD
 	mem          *udat.LMR
 	size         int
+	places       int // at the peer, for the writes of a reader
 	remote       udat.RMRTriplet
 	posted, done int
 }
@@ -28,7 +29,10 @@ func newEndpoint(w *work) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{ia: ia, size: w.size}
+	e := &endpoint{ia: ia, size: w.size, places: depth / 2}
+	if w.buffer > 0 { // as much memory as a stream has
+		e.places = max(4, min(e.places, w.buffer/w.size))
+	}
 	pz, err := ia.CreatePZ()
 	if err != nil {
 		return nil, err
@@ -41,10 +45,10 @@ func newEndpoint(w *work) (*endpoint, error) {
 	if e.ep, err = ia.CreateEP(pz, e.evd, e.evd, e.evd, attr); err != nil {
 		return nil, err
 	}
-	if e.mem, err = ia.AllocLMR(pz, (places+1)*w.size, udat.PrivAll); err != nil {
+	if e.mem, err = ia.AllocLMR(pz, (e.places+1)*w.size, udat.PrivAll); err != nil {
 		return nil, err
 	}
-	for range places {
+	for range e.places {
 		if err := e.receiveNext(); err != nil {
 			return nil, err
 		}
@@ -67,7 +71,7 @@ func listenDAT(w *work, address func(string)) (end, error) {
 	if err != nil {
 		return nil, err
 	}
-	memory, err := e.mem.RMRTriplet(0, places*w.size).MarshalBinary()
+	memory, err := e.mem.RMRTriplet(0, e.places*w.size).MarshalBinary()
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +111,7 @@ func (e *endpoint) connected() (private []byte, err error) {
 }
 
 func (e *endpoint) receiveNext() error {
-	return e.ep.PostRecv([]udat.LMRTriplet{e.mem.Triplet(places*e.size, e.size)}, 0, udat.CompletionDefault)
+	return e.ep.PostRecv([]udat.LMRTriplet{e.mem.Triplet(e.places*e.size, e.size)}, 0, udat.CompletionDefault)
 }
 
 func (e *endpoint) send() error {
@@ -165,13 +169,9 @@ func (e *endpoint) take() error {
 func (e *endpoint) close() error { return e.ia.Close(udat.CloseAbrupt) }
 
 // reader is an endpoint whose writes the peer reads: each goes to the next of many places, with
-// immediate data, and the peer copies it out. A message of the peer says that some places are free.
+// immediate data, and the peer copies it out. A message of the peer says that a quarter of the
+// places is free.
 type reader struct{ *endpoint }
-
-const (
-	places = 16
-	free   = 4 // places for each message
-)
 
 func listenReader(w *work, address func(string)) (end, error) {
 	e, err := listenDAT(w, address)
@@ -190,7 +190,7 @@ func dialReader(w *work, address string) (end, error) {
 }
 
 func (r reader) write() error {
-	for r.posted-r.done >= places {
+	for r.posted-r.done >= r.places {
 		ev, _, err := r.evd.Wait(patience, 1)
 		if err == nil && ev.Status != udat.DTOSuccess {
 			err = fmt.Errorf("%v: %v", ev.Number, ev.Status)
@@ -199,13 +199,13 @@ func (r reader) write() error {
 			return err
 		}
 		if ev.Operation == udat.DTOReceive {
-			r.done += free
+			r.done += r.places / 4
 			if err := r.receiveNext(); err != nil {
 				return err
 			}
 		}
 	}
-	to := r.place(r.posted % places)
+	to := r.place(r.posted % r.places)
 	r.posted++
 	return r.ep.PostRDMAWriteImmediate([]udat.LMRTriplet{r.mem.Triplet(0, r.size)}, 1, to, 0, udat.CompletionSuppress)
 }
@@ -220,11 +220,11 @@ func (r reader) take() error {
 		if ev.Operation != udat.DTOReceiveWriteImm || ev.Status != udat.DTOSuccess {
 			continue
 		}
-		copy(p, r.mem.Bytes()[n%places*r.size:])
+		copy(p, r.mem.Bytes()[n%r.places*r.size:])
 		if err := r.receiveNext(); err != nil {
 			return err
 		}
-		if n++; n%free == 0 {
+		if n++; n%(r.places/4) == 0 {
 			iov := []udat.LMRTriplet{r.mem.Triplet(0, 1)}
 			if err := r.ep.PostSend(iov, 1, udat.CompletionSuppress); err != nil {
 				return err
