@@ -3,6 +3,9 @@ package verbsfabric
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -55,4 +58,17 @@ func TestOpenUnknown(t *testing.T) {
 	if devs, err := New().Devices(); len(devs) == 0 && err == nil {
 		t.Error("no devices, and no reason")
 	}
+}
+
+// TestNoDevices: a device of the kernel without its file, as in a container, is not called missing
+// hardware.
+func TestNoDevices(t *testing.T) {
+	folder := t.TempDir()
+	for _, none := range []string{folder, filepath.Join(folder, "nowhere")} {
+		assert.ErrorIs(t, noDevices(none), fabric.ErrNoDevice)
+		assert.ErrorContains(t, noDevices(none), "this host has no RDMA device")
+	}
+	assert.NilError(t, os.Mkdir(filepath.Join(folder, "mlx5_0"), 0o700))
+	assert.ErrorIs(t, noDevices(folder), fs.ErrNotExist)
+	assert.ErrorContains(t, noDevices(folder), "of mlx5_0 is missing: load the kernel module")
 }

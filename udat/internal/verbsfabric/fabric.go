@@ -12,7 +12,9 @@ package verbsfabric
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -39,8 +41,7 @@ func (f *Fabric) Devices() ([]fabric.DeviceInfo, error) {
 		return nil, wrap(err)
 	}
 	if len(devs) == 0 {
-		return nil, fmt.Errorf("%w: this host has no RDMA device; without hardware: "+
-			"rdma link add rxe0 type rxe netdev NAME; datperf doctor examines the host", fabric.ErrNoDevice)
+		return nil, noDevices("/sys/class/infiniband")
 	}
 	var infos []fabric.DeviceInfo
 	var errs []error
@@ -55,6 +56,17 @@ func (f *Fabric) Devices() ([]fabric.DeviceInfo, error) {
 		return infos, nil
 	}
 	return nil, wrap(errors.Join(errs...))
+}
+
+// noDevices is why libibverbs lists no devices. It leaves out those whose file is missing; folder
+// has all that the kernel has.
+func noDevices(folder string) error {
+	if all, _ := os.ReadDir(folder); len(all) > 0 {
+		return fmt.Errorf("/dev/infiniband/uverbs* of %s is missing: load the kernel module ib_uverbs, or pass the device "+
+			"to the container (%w)", all[0].Name(), fs.ErrNotExist)
+	}
+	return fmt.Errorf("%w: this host has no RDMA device; without hardware: "+
+		"rdma link add rxe0 type rxe netdev NAME; datperf doctor examines the host", fabric.ErrNoDevice)
 }
 
 // Open opens a port of a device by its name or by one of its IP addresses.
