@@ -13,7 +13,7 @@
 // do not copy once more. Small writes go out at once; while many are in flight they are coalesced.
 // If the peer does not read, Write blocks. [Conn.CloseWrite] ends one direction; deadlines work as
 // in package net and also end calls that are blocked. TLS, HTTP and gRPC run on top as on any
-// net.Conn.
+// net.Conn: see examples/http.
 //
 // # Messages and regions
 //

@@ -208,7 +208,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 }
 
 // WriteTo writes the stream to w until it ends, straight out of the memory into which the peer
-// writes. A hostile peer may change the bytes while w looks at them; Read has copied them before.
+// writes. A hostile peer may change the bytes while w reads them; Read has copied them before.
 func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()

@@ -103,7 +103,7 @@ func call(device string, server netip.AddrPort, text string) string {
 	ep, mem := newEP(ia, pz, events)
 	must(0, ep.Connect(server.Addr(), udat.ConnQual(server.Port()), patience, nil, udat.QoSBestEffort, 0))
 	for {
-		switch ev, _, err := events.Wait(patience, 1); {
+		switch ev, _, err := events.Wait(2*patience, 1); { // Connect ends before: its event says why
 		case err != nil:
 			log.Fatal(err)
 		case ev.Number == udat.EventConnectionEstablished:

@@ -58,7 +58,7 @@ func newEnd(ia *udat.IA) (*end, error) {
 // says why.
 func (e *end) expect(number udat.EventNumber) (udat.Event, error) {
 	for {
-		ev, _, err := e.events.Wait(patience, 1)
+		ev, _, err := e.events.Wait(2*patience, 1)
 		switch {
 		case err != nil:
 			return ev, err

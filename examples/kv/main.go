@@ -203,7 +203,7 @@ func dial(device string, server netip.AddrPort) (r *reader, err error) {
 		udat.ConnectDefault); err != nil {
 		return nil, err
 	}
-	ev, _, err := r.events.Wait(patience, 1)
+	ev, _, err := r.events.Wait(2*patience, 1) // the attempt ends before, with the reason
 	if err != nil {
 		return nil, err
 	}
