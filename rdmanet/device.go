@@ -74,10 +74,11 @@ func deviceTo(device string, peer netip.Addr) (string, error) {
 // noDevice is ErrNoDevice with a reason and what to do.
 func noDevice(format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
+	advice := "datperf doctor examines the host"
 	if why := udat.WhyNoDevices(); why != nil {
-		text += " (" + strings.ReplaceAll(why.Error(), "\n", "; ") + ")"
+		advice = strings.ReplaceAll(why.Error(), "\n", "; ")
 	}
-	return fmt.Errorf("%w: %s; `datperf devices` lists the devices", ErrNoDevice, text)
+	return fmt.Errorf("%w: %s (%s)", ErrNoDevice, text, advice)
 }
 
 // verbsDevices returns the devices of this host that are up and have an address, and whether the
