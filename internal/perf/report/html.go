@@ -210,9 +210,10 @@ func latencyAt(p float64) func(*result.Run, *result.Stream) float64 {
 	}
 }
 
-// cpuOf returns the processor time of an end in us per operation.
+// cpuOf returns the processor time of an end in us per operation, 0 for an end that ran for less
+// than the kernel accounts exactly.
 func cpuOf(end *result.End, s *result.Stream) float64 {
-	if end == nil || s.Ops == 0 {
+	if end == nil || s.Ops == 0 || end.Cost.Wall > 0 && end.Cost.Wall < result.TooShort {
 		return 0
 	}
 	return float64(end.Cost.CPU) / 1e3 / float64(s.Ops)

@@ -191,6 +191,13 @@ func TestTooFewTooShort(t *testing.T) {
 	assert.Assert(t, !strings.Contains(run(10, 10*time.Millisecond), "too short"))
 }
 
+func TestCPUOfShortEnds(t *testing.T) {
+	end := &result.End{Cost: result.Cost{CPU: result.Seconds(time.Microsecond), Wall: result.Seconds(time.Millisecond)}}
+	assert.Equal(t, cpuOf(end, &result.Stream{Ops: 10}), 0.0)
+	end.Cost.Wall = result.TooShort
+	assert.Equal(t, cpuOf(end, &result.Stream{Ops: 10}), 0.1)
+}
+
 func TestSections(t *testing.T) {
 	x := &result.Table{Title: "Latency", Unit: "ns", Series: []string{"perftest", "udat"}, How: []string{"ib_x -s $SIZE"}}
 	for _, v := range []float64{3000, 1000, 2000} {
