@@ -232,8 +232,8 @@ func TestDialErrors(t *testing.T) {
 	})
 }
 
-// TestDialTimeout dials a service point that never answers: the error is a timeout and says what it
-// awaited.
+// TestDialTimeout dials a service point that never answers: the error is a timeout, with udat's
+// reason.
 func TestDialTimeout(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		ia, err := udat.Open(dev)
@@ -247,12 +247,12 @@ func TestDialTimeout(t *testing.T) {
 		for range 5 {
 			_, err = d.Dial(t.Context(), "rdma", netip.AddrPortFrom(ia.Addr(), uint16(port)).String())
 			if !errors.Is(err, context.DeadlineExceeded) {
-				break // else the machine has been too slow for the event with the reason
+				break // else the event with the reason came too late: a slow machine; soft-iWARP blocks for 10 s
 			}
 			d.Timeout *= 2
 		}
 		assert.ErrorIs(t, err, syscall.ETIMEDOUT)
-		assert.ErrorContains(t, err, "within the call's timeout")
+		assert.ErrorContains(t, err, "udat: no connection to "+netip.AddrPortFrom(ia.Addr(), uint16(port)).String())
 		var timeout net.Error
 		assert.Assert(t, errors.As(err, &timeout) && timeout.Timeout(), "%v", err)
 	})
