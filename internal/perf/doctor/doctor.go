@@ -175,7 +175,7 @@ func (d *doctor) devices() {
 		case p.Fabric == "verbs" && p.Addr == "":
 			level, advice = Note, "give its network device an IP address: the connection manager needs one"
 		}
-		d.find(level, advice, "udat.Open(%q): %s", p.Name, p.Detail)
+		d.find(level, advice, "name %q: %s", p.Name, p.Detail) // which is not opened here
 	}
 }
 
