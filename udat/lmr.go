@@ -21,8 +21,8 @@ func (ia *IA) CreateLMR(pz *PZ, buf []byte, priv MemPriv) (*LMR, error) {
 	return ia.register(op, &LMR{buf: buf, kind: MemVirtual}, pz, priv)
 }
 
-// AllocLMR registers size bytes of new zeroed memory outside the Go heap, aligned to a page; Free
-// unmaps it.
+// AllocLMR registers size bytes of new zeroed memory outside the Go heap, aligned to a page. Free
+// unmaps it: whoever touches a slice of it afterwards ends the program.
 //
 // Extension.
 func (ia *IA) AllocLMR(pz *PZ, size int, priv MemPriv) (*LMR, error) {
