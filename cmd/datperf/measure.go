@@ -49,6 +49,9 @@ func (a *app) client() *cobra.Command {
 				args[0], n, n)
 		}
 		if *peer != peerDatperf {
+			if *threads != 1 {
+				return nil, usagef("--threads %d with --peer %s: its programs have one", *threads, *peer)
+			}
 			if !c.Flags().Changed("port") {
 				control.port = perftestPort
 			}

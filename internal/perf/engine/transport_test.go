@@ -34,3 +34,24 @@ func TestTransports(t *testing.T) {
 		}
 	})
 }
+
+// TestRestIsLost: a receiver gives up what has not come half a second after its peer has sent all.
+// A program of perftest does not report that: the receiver waits for half of --stall since the last
+// message, and for the first one without giving up.
+func TestRestIsLost(t *testing.T) {
+	for _, c := range []struct {
+		foreign  bool
+		received int64
+		idle     time.Duration
+		lost     bool
+	}{
+		{false, 0, 400 * time.Millisecond, false}, {false, 0, 600 * time.Millisecond, true},
+		{true, 1, 14 * time.Second, false}, {true, 1, 16 * time.Second, true}, {true, 0, 16 * time.Second, false},
+	} {
+		w := &worker{c: &result.Case{Transport: result.UD, Stall: result.Seconds(30 * time.Second)}, sh: newShared(),
+			received: c.received, idle: idleState{empty: 1}}
+		w.sh.foreign = c.foreign
+		w.sh.setExpect([]uint64{5})
+		assert.Equal(t, w.restIsLost(int64(c.idle)), c.lost, "%+v", c)
+	}
+}
