@@ -31,6 +31,7 @@ const (
 	dtestImmediate = 0x7777
 	dtestPing      = 0x55 // the first byte of a message of the client
 	dtestPong      = 0xaa
+	dtestText      = "RDMA write data" // in what is written
 )
 
 // dtestSwitches are the switches of dtest that a peer has to know. -t and -v only print.
@@ -175,7 +176,7 @@ func (t *dtest) run() error {
 
 // bursts writes a burst and waits until the peer's has come.
 func (t *dtest) bursts() error {
-	copy(t.buffer(bufferOut, t.size), "written in Go\x00")
+	copy(t.buffer(bufferOut, t.size), dtestText+" of Go\x00")
 	writes, written := t.client || !t.oneWay, !t.client || !t.oneWay
 	for i := 1; writes && i <= t.burst; i++ {
 		if err := t.write(t.size, i, t.stream && i == t.burst); err != nil {
@@ -200,7 +201,7 @@ func (t *dtest) bursts() error {
 			return err
 		}
 	}
-	if text := t.target.Bytes(); written && !bytes.Contains(text, []byte("RDMA write data")) {
+	if text := t.target.Bytes(); written && !bytes.Contains(text, []byte(dtestText)) {
 		return fmt.Errorf("the peer has written %.40q", text)
 	}
 	return nil

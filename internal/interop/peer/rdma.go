@@ -81,5 +81,5 @@ func rdmaCall(addr netip.Addr, answered bool) error {
 			return err
 		}
 	}
-	return e.disconnected(1) // by the server
+	return e.disconnect(ep)
 }
