@@ -74,8 +74,8 @@ func TestReceiveCommand(t *testing.T) {
 			assert.Assert(t, c.connections() <= 64 && c.memory() <= daplOps+daplMostOps*daplMost, "at %d: %+v", at, c)
 		}
 	}
-	for _, wrong := range []string{"-T X", "-T P SR 8", "-T P RW 8 RR 8", "-T T client", "-T T client XX", "-T T -t 65 client SR",
-		"-T T -i 0 client SR", "-T P RW 0", "-T P RW 2000000", "-T P -p 0 RW 8"} {
+	for _, wrong := range []string{"-T X", "-T P SR 8", "-T P RW 8 RR 8", "-T T client", "-T T client XX",
+		"-T T -t 65 client SR", "-T T -i 0 client SR", "-T P RW 0", "-T P RW 2000000", "-T P -p 0 RW 8"} {
 		_, err := parseDapltest(strings.Fields(wrong))
 		assert.Assert(t, err != nil, wrong)
 	}
