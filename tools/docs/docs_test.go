@@ -189,6 +189,9 @@ func wrongWords(words []string) (all []string) {
 		}
 	case script.MatchString(command):
 		checked = read(script.FindStringSubmatch(command)[1])
+		if strings.Contains(checked, "vm/common.sh") { // which parses the options
+			checked += read("ci/vm/common.sh")
+		}
 	default:
 		return nil
 	}
