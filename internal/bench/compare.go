@@ -341,24 +341,23 @@ func (b *bench) latencyAgainst(test string, events bool, marks limits) *comparis
 	return c
 }
 
-// both runs datperf for both layers and hands every run on. Where perftest does not send inline,
-// cverbs does not either; udat has no such option.
+// both runs datperf for each layer, in a process of its own, as perftest is one: the first run of a
+// process is slower. Where perftest does not send inline, cverbs does not either; udat has no such
+// option.
 func (b *bench) both(
 	t *result.Table, row string, argv []string, take func(layer, command string, total *result.Stream),
 ) {
-	lines := [][]string{argv}
+	var lines [][]string
 	i := slices.Index(argv, strings.Join(layers, ","))
 	size, _ := strconv.Atoi(argv[slices.Index(argv, "-s")+1])
-	if b.plain && size <= inline && !slices.Contains(argv, result.Read) {
-		lines = nil
-		for _, layer := range layers {
-			line := slices.Clone(argv)
-			line[i] = layer
-			if layer == result.Cverbs {
-				line = append(line, "--inline", "0")
-			}
-			lines = append(lines, line)
+	plain := b.plain && size <= inline && !slices.Contains(argv, result.Read)
+	for _, layer := range layers {
+		line := slices.Clone(argv)
+		line[i] = layer
+		if plain && layer == result.Cverbs {
+			line = append(line, "--inline", "0")
 		}
+		lines = append(lines, line)
 	}
 	for _, line := range lines {
 		out, err := b.run(2*pairTime, append(slices.Clip(line), "--json", "-")...)
