@@ -67,14 +67,16 @@ func (s *source) attachShared(op string, qpn uint32, queue sharedQueue, depth in
 }
 
 // detachShared drains the last completions of a queue pair that has been closed and forgets its
-// number.
+// number, unless the device has given that to another queue pair by now.
 func (s *source) detachShared(qpn uint32, queue sharedQueue) {
 	e := s.evd
 	e.mu.Lock()
 	defer e.unlockLater()
 	e.drain()
 	e.rouse()
-	delete(e.shared, qpn)
+	if e.shared[qpn].source == s {
+		delete(e.shared, qpn)
+	}
 	sh := e.shares[queue]
 	if sh.sources--; sh.sources == 0 {
 		e.capacity -= sh.depth

@@ -200,7 +200,7 @@ func (r *RMR) destroy() {
 	r.dead = true
 	r.unbind()
 	for _, b := range r.pending {
-		r.obj.ia.windows.remove(b.context)
+		r.obj.ia.windows.remove(b.context, r)
 		b.region.unbindWindow()
 	}
 	r.pending = nil

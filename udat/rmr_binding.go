@@ -63,7 +63,7 @@ func (r *RMR) settle(serial uint64, s fabric.Status) {
 		r.bound = b
 		return
 	}
-	r.obj.ia.windows.remove(b.context)
+	r.obj.ia.windows.remove(b.context, r)
 	if s == fabric.StatusFlush && b.live {
 		// rxe executes a bind before the work ahead of it has completed, and flushes it all the same. The
 		// region counts as bound until the window is bound again or freed.
@@ -78,7 +78,7 @@ func (r *RMR) forget(serial uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if b, ok := r.take(serial); ok {
-		r.obj.ia.windows.remove(b.context)
+		r.obj.ia.windows.remove(b.context, r)
 		r.stale = append(r.stale, b.region)
 	}
 }
@@ -94,7 +94,7 @@ func forgetBinds(q *inflight, head uint32) {
 
 // unbind releases all regions to which the window was or may have been bound; r.mu is held.
 func (r *RMR) unbind() {
-	r.obj.ia.windows.remove(r.bound.context)
+	r.obj.ia.windows.remove(r.bound.context, r)
 	r.bound.region.unbindWindow()
 	r.bound = binding{}
 	for _, l := range r.stale {
@@ -155,10 +155,13 @@ func (t *windowTable) add(context uint32, r *RMR) {
 	t.byContext[context] = r
 }
 
-func (t *windowTable) remove(context uint32) {
+// remove forgets a context of r, unless the device has given it to another window by now.
+func (t *windowTable) remove(context uint32, r *RMR) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.byContext, context)
+	if t.byContext[context] == r {
+		delete(t.byContext, context)
+	}
 }
 
 // invalidated unbinds the window with the context; no lock of a window is held.

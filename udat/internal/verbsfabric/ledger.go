@@ -261,10 +261,14 @@ func (t *tally) add(a *account) {
 	t.mu.Unlock()
 }
 
+// remove forgets the account of a queue pair that has been destroyed. The device may have given its
+// number to another one by now.
 func (t *tally) remove(a *account) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.accounts, a.num)
+	if t.accounts[a.num] == a {
+		delete(t.accounts, a.num)
+	}
 	for i := range t.over {
 		if t.over[i] == a {
 			t.over = append(t.over[:i], t.over[i+1:]...)

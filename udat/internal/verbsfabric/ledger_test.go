@@ -52,6 +52,22 @@ func TestLedgerTurns(t *testing.T) {
 	}
 }
 
+// A queue pair that has been destroyed leaves alone the one that has got its number meanwhile.
+func TestTallyNumberUsedAgain(t *testing.T) {
+	tl := newTally(nil)
+	before := &account{num: 5, scq: tl, rcq: tl, send: newLedger(4)}
+	after := &account{num: 5, scq: tl, rcq: tl, send: newLedger(1)}
+	tl.add(before)
+	tl.add(after)
+	before.close()
+	after.send.add(9, 5, true)
+	tl.settle(&fabric.WC{ID: 9, QPNum: 5})
+	assert.DeepEqual(t, ids(tl.out), []uint64{9})
+	assert.Equal(t, after.send.room(), 1)
+	after.close()
+	assert.Equal(t, len(tl.accounts), 0)
+}
+
 // What soft-iWARP cannot run is put into a form that it can.
 func TestRunnable(t *testing.T) {
 	sges := []fabric.SGE{{Length: 0, LKey: 1}, {Length: 8, LKey: 2}, {Length: 0, LKey: 3}}
