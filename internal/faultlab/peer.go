@@ -89,12 +89,22 @@ func (h *host) do(o order) (a answer) {
 	return a
 }
 
-// shell runs a command and returns what went wrong.
+// shell runs a command and returns what went wrong. It does not wait for ever for one that the
+// kernel does not let end.
 func shell(command string) string {
-	if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
-		return fmt.Sprintf("%s: %v: %s", command, err, out)
+	done := make(chan string, 1)
+	go func() {
+		if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+			done <- fmt.Sprintf("%s: %v: %s", command, err, out)
+		}
+		close(done)
+	}()
+	select {
+	case text := <-done:
+		return text
+	case <-time.After(2 * patience):
+		return fmt.Sprintf("%s: has not ended after %v", command, 2*patience)
 	}
-	return ""
 }
 
 func within(done <-chan struct{}, d time.Duration) bool {
@@ -232,6 +242,9 @@ func (p *peer) do(o order) (answer, error) {
 		}
 		a = p.local.do(o)
 	} else {
+		if p.conn != nil {
+			p.conn.SetDeadline(time.Now().Add(5 * patience)) // no order takes as long
+		}
 		if err := p.orders.Encode(o); err != nil {
 			return a, err
 		}
