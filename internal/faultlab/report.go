@@ -132,7 +132,7 @@ func writePage(path string, files []string) error {
 	if len(broken) > 0 {
 		b.WriteString("\n## Failed\n\n")
 		for _, res := range broken {
-			fmt.Fprintf(&b, "- %s, %s: %s\n", res.Fabric, res.Name, strings.ReplaceAll(res.Problems[0], "\n", " "))
+			b.WriteString(folded(fmt.Sprintf("- %s, %s: %s", res.Fabric, res.Name, res.Problems[0])))
 		}
 	}
 	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
@@ -143,6 +143,26 @@ func writePage(path string, files []string) error {
 		return errors.New("a promise is broken, or nothing ran")
 	}
 	return nil
+}
+
+// folded is an item of a list in lines of up to 100 columns.
+func folded(text string) string {
+	var b strings.Builder
+	column := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case column+1+len([]rune(word)) > 100:
+			b.WriteString("\n  ")
+			column = 2
+		default:
+			b.WriteString(" ")
+			column++
+		}
+		b.WriteString(word)
+		column += len([]rune(word))
+	}
+	return b.String() + "\n"
 }
 
 // kindOf is the kind of a fabric of the page.
