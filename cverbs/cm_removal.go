@@ -30,19 +30,32 @@ type softContext struct {
 }
 
 // renew exchanges the list for one without the devices that have been removed, unless v's own
-// device is one of them.
-func (soft *softContext) renew(v *C.struct_ibv_context) {
+// device is one of them. It reports false if librdmacm has opened that device anew meanwhile: v
+// then is librdmacm's to close with its last id.
+func (soft *softContext) renew(v *C.struct_ibv_context) bool {
 	list := C.rdma_get_devices(nil)
 	if list == nil {
-		return
+		return true
 	}
+	defer func() { C.rdma_free_devices(list) }()
 	for at := list; *at != nil; at = (**C.struct_ibv_context)(unsafe.Add(unsafe.Pointer(at), unsafe.Sizeof(v))) {
 		if *at == v {
 			soft.list, list = list, soft.list
-			break
+			knowAll(soft.list)
+			return true
 		}
 	}
-	C.rdma_free_devices(list)
+	if soft.removed(v) || borrowed(v) {
+		return true
+	}
+	C.rdma_free_devices(soft.list)
+	return false
+}
+
+// removed reports whether v's device has left sysfs.
+func (soft *softContext) removed(v *C.struct_ibv_context) bool {
+	now, err := os.Stat(C.GoString(&v.device.dev_path[0]))
+	return os.IsNotExist(err) || err == nil && !os.SameFile(soft.folder, now)
 }
 
 // Vendor ids of software devices: the kernel's soft-RoCE and soft-iWARP.
@@ -60,6 +73,13 @@ func keepContext(v *C.struct_ibv_context) {
 	s := &softContexts
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	know(v)
+}
+
+// know makes a context known, and those that librdmacm opens with its list: all devices of the
+// host. softContexts.mu is held.
+func know(v *C.struct_ibv_context) {
+	s := &softContexts
 	if _, known := s.m[v]; known || v == nil {
 		return
 	}
@@ -76,9 +96,16 @@ func keepContext(v *C.struct_ibv_context) {
 		if list := C.rdma_get_devices(nil); list != nil {
 			s.m[v] = &softContext{folder, list}
 			time.AfterFunc(removalPoll, func() { releaseRemoved(v) })
+			knowAll(list)
 		}
 	default:
 		s.m[v] = nil
+	}
+}
+
+func knowAll(list **C.struct_ibv_context) {
+	for at := list; *at != nil; at = (**C.struct_ibv_context)(unsafe.Add(unsafe.Pointer(at), unsafe.Sizeof(*at))) {
+		know(*at)
 	}
 }
 
@@ -89,9 +116,10 @@ func releaseRemoved(v *C.struct_ibv_context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	soft := s.m[v]
-	now, err := os.Stat(C.GoString(&v.device.dev_path[0]))
-	removed := os.IsNotExist(err) || err == nil && !os.SameFile(soft.folder, now)
-	if removed && !borrowed(v) {
+	if soft == nil {
+		return // renew has given it up
+	}
+	if soft.removed(v) && !borrowed(v) {
 		null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 		if err == nil {
 			unix.Dup3(null, int(v.cmd_fd), unix.O_CLOEXEC)
@@ -100,8 +128,8 @@ func releaseRemoved(v *C.struct_ibv_context) {
 			C.rdma_free_devices(soft.list)
 			delete(s.m, v)
 			for other, soft := range s.m { // their lists have held v too
-				if soft != nil {
-					soft.renew(other)
+				if soft != nil && !soft.renew(other) {
+					delete(s.m, other)
 				}
 			}
 			return
