@@ -46,12 +46,18 @@ func TestNodeWithoutPermission(t *testing.T) {
 	node := filepath.Join(t.TempDir(), "uverbs0")
 	assert.ErrorContains(t, nodeError("ibv_open_device", syscall.ENOENT, node, "ib_uverbs"), "is missing")
 	assert.NilError(t, os.WriteFile(node, nil, 0))
-	runtime.LockOSThread() // which alone is nobody's
-	defer runtime.UnlockOSThread()
-	before, err := unix.SetfsuidRetUid(65534)
-	assert.NilError(t, err)
-	err = nodeError("ibv_open_device", syscall.ENOENT, node, "ib_uverbs")
-	unix.SetfsuidRetUid(before)
+	done := make(chan error)
+	go func() {
+		// This thread alone is nobody's, and ends with the goroutine: rdma_cm would refuse its calls from
+		// now on, because its credentials are not those that opened the file.
+		runtime.LockOSThread()
+		_, err := unix.SetfsuidRetUid(65534)
+		if err == nil {
+			err = nodeError("ibv_open_device", syscall.ENOENT, node, "ib_uverbs")
+		}
+		done <- err
+	}()
+	err := <-done
 	assert.ErrorContains(t, err, "no permission on "+node)
 	assert.ErrorIs(t, err, syscall.EACCES)
 }
