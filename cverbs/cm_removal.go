@@ -6,6 +6,7 @@ package cverbs
 import "C"
 
 import (
+	"iter"
 	"os"
 	"sync"
 	"time"
@@ -30,16 +31,16 @@ type softContext struct {
 }
 
 // renew exchanges the list for one without the devices that have been removed, unless v's own
-// device is one of them. It reports false if librdmacm has opened that device anew meanwhile: v
-// then is librdmacm's to close with its last id.
+// device is one of them. If librdmacm has opened that device a second time meanwhile, it gives the
+// list back and reports false: librdmacm closes v with its last id.
 func (soft *softContext) renew(v *C.struct_ibv_context) bool {
 	list := C.rdma_get_devices(nil)
 	if list == nil {
 		return true
 	}
 	defer func() { C.rdma_free_devices(list) }()
-	for at := list; *at != nil; at = (**C.struct_ibv_context)(unsafe.Add(unsafe.Pointer(at), unsafe.Sizeof(v))) {
-		if *at == v {
+	for other := range contexts(list) {
+		if other == v {
 			soft.list, list = list, soft.list
 			knowAll(soft.list)
 			return true
@@ -104,8 +105,17 @@ func know(v *C.struct_ibv_context) {
 }
 
 func knowAll(list **C.struct_ibv_context) {
-	for at := list; *at != nil; at = (**C.struct_ibv_context)(unsafe.Add(unsafe.Pointer(at), unsafe.Sizeof(*at))) {
-		know(*at)
+	for v := range contexts(list) {
+		know(v)
+	}
+}
+
+// contexts are those of a list of rdma_get_devices.
+func contexts(list **C.struct_ibv_context) iter.Seq[*C.struct_ibv_context] {
+	return func(yield func(*C.struct_ibv_context) bool) {
+		for *list != nil && yield(*list) {
+			list = (**C.struct_ibv_context)(unsafe.Add(unsafe.Pointer(list), unsafe.Sizeof(*list)))
+		}
 	}
 }
 

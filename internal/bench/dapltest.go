@@ -47,6 +47,12 @@ func (b *bench) daplofa() (library, parameters, port string) {
 	return "libdaplofa.so.2", b.address + " 0", "62000"
 }
 
+// dapltestLine is a client of dapltest's performance test, polled.
+func (b *bench) dapltestLine(port, operations, depth, op string, size int) []string {
+	return b.pin(clientEnd, []string{"dapltest", "-T", "P", "-D", daplName, "-s", b.address, "-n", port, "-m", "p",
+		"-i", operations, "-p", depth, op, strconv.Itoa(size)})
+}
+
 // dapltestRun runs a client of dapltest's performance test.
 func dapltestRun(env, line []string) (dapl, error) {
 	p, err := process.Start(pairTime, env, line...)
@@ -64,6 +70,7 @@ func dapltestRun(env, line []string) (dapl, error) {
 // operations per second with a pipeline, and the mean time of an operation, from post to
 // completion, with one at a time.
 func (b *bench) againstDapltest() (all []*comparison) {
+	_, _, port := b.daplofa()
 	for _, op := range []struct{ dapl, test string }{{"RW", result.Write}, {"RR", result.Read}} {
 		deep := func(s size) string {
 			if op.test == result.Read {
@@ -72,10 +79,7 @@ func (b *bench) againstDapltest() (all []*comparison) {
 			return strconv.Itoa(s.depth)
 		}
 		argv := func(s size) []string {
-			return b.pin(clientEnd, []string{
-				"dapltest", "-T", "P", "-D", daplName, "-s", b.address, "-m", "p", "-i", b.operations(s.stream / 4), "-p", deep(s),
-				op.dapl, strconv.Itoa(s.bytes),
-			})
+			return b.dapltestLine(port, b.operations(s.stream/4), deep(s), op.dapl, s.bytes)
 		}
 		dat := func(s size, depth, warmup string) []string {
 			return b.datperf(result.Busy, "-t", op.test, "-m", "bw", "-l", strings.Join(layers, ","),

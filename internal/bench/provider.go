@@ -39,8 +39,7 @@ func (b *bench) provider(s *result.Section) error {
 		{"RW", result.Write, strconv.Itoa(sizeOf.depth)}, {"RR", result.Read, "16"},
 	} {
 		line := func(port string) []string {
-			return b.pin(clientEnd, []string{"dapltest", "-T", "P", "-D", daplName, "-s", b.address, "-n", port, "-m", "p",
-				"-i", b.operations(sizeOf.stream), "-p", op.depth, op.dapl, strconv.Itoa(sizeOf.bytes)})
+			return b.dapltestLine(port, b.operations(sizeOf.stream), op.depth, op.dapl, sizeOf.bytes)
 		}
 		table := func(unit, title string) *result.Table {
 			t := &result.Table{Title: title, Unit: unit, Series: []string{c, ours}}
