@@ -74,7 +74,8 @@ func (w *MW) Close() error {
 // BindMW posts a bind of a window to part of a region and returns the window's new key, which the
 // peer may use once the bind has completed. Length 0 removes the binding of a type 1 window; MR may
 // then be nil if the window was bound before. A type 2 window must be invalidated (OpLocalInv, or
-// the peer's OpSendWithInv) before it is bound again. Errors: EINVAL for a range outside the
+// the peer's OpSendWithInv) before it is bound again. After a bind that was flushed, soft-RoCE may
+// refuse the next (WCMWBindErr): allocate another window. Errors: EINVAL for a range outside the
 // region, for another protection domain, and for a queue pair that is not in RTS.
 //
 // Implements: ibv_bind_mw, ibv_post_send.

@@ -78,7 +78,7 @@ func (w *world) chaos(t *rapid.T) {
 	for _, p := range plans {
 		w.note("\t%s posts", p.ep.seat.recv.name)
 		for i, o := range p.ops {
-			w.note("\t\t%v, receive %v, cookie %d, %d bytes, flags 0x%x: %v", modelOperations[o.kind], o.recv, o.cookie,
+			w.note("\t\t%v, receive %v, cookie %d, %d bytes, flags %v: %v", modelOperations[o.kind], o.recv, o.cookie,
 				o.length, uint32(o.flags), p.errs[i])
 		}
 	}

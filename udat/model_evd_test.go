@@ -186,7 +186,7 @@ func (e *mEVD) settle(t *rapid.T) {
 	}
 	got := 0
 	if !soon(func() bool { got = udat.Pending(e.evd); return got == e.count }) {
-		t.Fatalf("%s: %d events are queued, want %d: %s", e.name, got, e.count, e.missing())
+		t.Fatalf("%s: %d events are queued, want %d: %s\n  queued: %s", e.name, got, e.count, e.missing(), e.queued())
 	}
 	if w := e.waiter; w != nil && len(w.done) > 0 {
 		r := <-w.done
@@ -206,6 +206,18 @@ func (e *mEVD) missing() string {
 		}
 	}
 	return s
+}
+
+// queued takes the events for the message of a failure.
+func (e *mEVD) queued() string {
+	var s string
+	for {
+		ev, err := e.evd.Dequeue()
+		if err != nil {
+			return s
+		}
+		s += "\n  " + describe(ev)
+	}
 }
 
 // returned takes the event of the blocked call, which must return.

@@ -146,7 +146,7 @@ func (w *world) postRecv(t *rapid.T) {
 	restless := ep.before(t, f.with != 0 || size < modelMessage)
 	iov, flags := w.spoil(f, iov, o.flags, true)
 	err := ep.ep.PostRecv(iov, o.cookie, flags)
-	w.note("\treceive %d of %d bytes, flags 0x%x, fault %q, at rest %v: %v", o.cookie, size, flags, f.name, restless, err)
+	w.note("\treceive %d of %d bytes, flags %v, fault %q, at rest %v: %v", o.cookie, size, flags, f.name, restless, err)
 	switch {
 	case f.with != 0:
 		isRefused(t, err, f.with)
@@ -300,7 +300,7 @@ func (w *world) post(t *rapid.T) {
 		remote.SegmentLength = modelLimit + 1
 	}
 	err := ep.call(o, iov, flags, remote)
-	w.note("\t%v %d of %d bytes, flags 0x%x, fault %q, bad %v, at rest %v: %v", modelOperations[o.kind], o.cookie,
+	w.note("\t%v %d of %d bytes, flags %v, fault %q, bad %v, at rest %v: %v", modelOperations[o.kind], o.cookie,
 		o.length, flags, f.name, o.bad, restless, err)
 	switch {
 	case ep.state != udat.EPConnected && ep.state != udat.EPDisconnected:

@@ -64,7 +64,7 @@ func (w *world) bind(t *rapid.T) {
 		o.flags, fault = udat.CompletionSolicitedWait, udat.InvalidParameter
 	}
 	context, err := win.rmr.Bind(triplet, priv, ep.ep, o.cookie, o.flags)
-	w.note("\tbind %d of %d bytes at %d, privileges 0x%x, flags 0x%x: %v", o.cookie, n, off, uint32(priv),
+	w.note("\tbind %d of %d bytes at %d, privileges 0x%x, flags %v: %v", o.cookie, n, off, uint32(priv),
 		uint32(o.flags), err)
 	switch {
 	case ep.state != udat.EPConnected && ep.state != udat.EPDisconnected:

@@ -188,6 +188,7 @@ type RMR struct {
 	pending []binding // posted and not completed, oldest first
 	bound   binding   // the latest completed; its region is nil while unbound
 	stale   []*LMR    // regions of binds with unknown outcome: the window may be bound to them
+	unsure  bool      // a bind was flushed; the device may bind this window no more
 }
 
 func (r *RMR) object() *object {

@@ -39,7 +39,8 @@ func (pz *PZ) CreateRMR() (*RMR, error) {
 //
 // A bind that fails or is flushed leaves the window as it was. But a device may have executed a
 // bind that was flushed with its connection: its region cannot be freed until the window is bound
-// again or freed.
+// again or freed. The first Bind on a connection after a flush ends the binding at once, even if it
+// fails.
 //
 // States and flags are those of PostRDMAWrite. Errors also: InvalidParameter (a part outside the
 // region, privileges other than remote read and write), PrivilegesViolation (remote read needs a
@@ -71,6 +72,11 @@ func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flag
 	if !q.room() {
 		return 0, fail(op, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are in flight",
 			q.inflight.limit)
+	}
+	if state == EPConnected {
+		if err := r.renew(op); err != nil {
+			return 0, err
+		}
 	}
 	b := binding{triplet: triplet, priv: priv, live: state == EPConnected}
 	if triplet.SegmentLength > 0 {

@@ -64,6 +64,7 @@ func (r *RMR) settle(serial uint64, s fabric.Status) {
 		return
 	}
 	r.obj.ia.windows.remove(b.context, r)
+	r.unsure = r.unsure || s == fabric.StatusFlush
 	if s == fabric.StatusFlush && b.live {
 		// rxe executes a bind before the work ahead of it has completed, and flushes it all the same. The
 		// region counts as bound until the window is bound again or freed.
@@ -80,7 +81,27 @@ func (r *RMR) forget(serial uint64) {
 	if b, ok := r.take(serial); ok {
 		r.obj.ia.windows.remove(b.context, r)
 		r.stale = append(r.stale, b.region)
+		r.unsure = true
 	}
+}
+
+// renew takes another window from the device after a bind that was flushed. A driver derives the
+// key of a bind from the one before, and the device refuses the next bind if it did not execute
+// that one. r.posting is held.
+func (r *RMR) renew(op string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.unsure {
+		return nil
+	}
+	mw, err := r.pz.pd.AllocMW()
+	if err != nil {
+		return failAs(op, err, SubResourceMemoryRegion)
+	}
+	r.mw.Close()
+	r.mw, r.unsure = mw, false
+	r.unbind()
+	return nil
 }
 
 // forgetBinds forgets the binds in flight from head on; the poster's lock is held.

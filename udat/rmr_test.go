@@ -300,6 +300,32 @@ func TestRMRStates(t *testing.T) {
 	})
 }
 
+// TestRMRBindAfterFlush binds a window on a new connection after binds were flushed, of which the
+// device knows nothing.
+func TestRMRBindAfterFlush(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		r := b.window(t)
+		b.bind(t, r, b.mem, 0, 10, bothRights)
+		for round := range 2 {
+			assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
+			parted(t, a, b)
+			for i := range 2 {
+				_, err := r.Bind(b.mem.Triplet(0, 10*i), bothRights, b.ep, 5, 0)
+				assert.NilError(t, err)
+				ev := expect(t, b.request, udat.EventRMRBindCompletion)
+				assert.Equal(t, ev.Status, udat.DTOErrFlushed, "%s", describe(ev))
+			}
+			assert.NilError(t, a.ep.Reset())
+			assert.NilError(t, b.ep.Reset())
+			connect(t, a, b)
+			tr := b.bind(t, r, b.mem, 10*round, 10, bothRights)
+			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 10), 6, tr, 0))
+			completion(t, a.request, 6)
+		}
+	})
+}
+
 // TestRMRFlags shows the flags of a bind.
 func TestRMRFlags(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
