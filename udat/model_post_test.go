@@ -209,6 +209,9 @@ func (ep *mEP) draw(t *rapid.T) (o *mOp, iov []udat.LMRTriplet, remote udat.RMRT
 	if o.kind == udat.OpRDMARead {
 		o.length = rapid.IntRange(0, o.size).Draw(t, "length")
 	}
+	if o.length == 0 {
+		o.flags &^= udat.CompletionSuppress // nothing would show when it is done
+	}
 	o.remote = rapid.IntRange(0, modelTarget-modelSlot).Draw(t, "remote")
 	to := ep.seat
 	if ep.peer != nil {

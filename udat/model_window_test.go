@@ -117,7 +117,8 @@ func (ep *mEP) use(t *rapid.T, o *mOp) (udat.RMRTriplet, bool) {
 	o.remote, o.bad = win.off, win.priv&need == 0
 	remote := win.remote
 	remote.SegmentLength = uint64(o.length)
-	if !o.bad && win.n < modelSlot && oneIn(t, 10, "beyond") { // the region goes on there, the window does not
+	exact := udat.DeviceAttr(ep.w.ia).ExactBounds
+	if exact && !o.bad && win.n < modelSlot && oneIn(t, 10, "beyond") { // the region goes on there, the window does not
 		remote.TargetAddress += uint64(win.n - o.length + 1)
 		o.bad = true
 	}
