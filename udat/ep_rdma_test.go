@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -248,6 +249,49 @@ func TestReadDepthExceeded(t *testing.T) {
 		sameBytes(t, a.get(8, 16), before)
 		rule.Proves(t, "EP-READ-06")
 	})
+}
+
+// TestReadsBothWays: both ends have more reads in flight than the connection carries at a time. On
+// soft-iWARP they would wait for each other for ever: see docs/deviations.md.
+func TestReadsBothWays(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const reads, size, rounds = 16, 4096, 20
+		depth := 4
+		if strings.HasPrefix(dev, "siw") {
+			depth = reads
+		}
+		a, b := pair(t, dev, setup{qlen: 2 * reads, attr: &udat.EPAttr{
+			MaxRDMAReadIn: depth, MaxRDMAReadOut: depth, MaxRequestDTOs: reads,
+		}})
+		done := make(chan error, 2)
+		for _, e := range [][2]*end{{a, b}, {b, a}} {
+			from, to := e[1].lmr(size, udat.PrivAll), e[0].lmr(size, udat.PrivAll)
+			go func() {
+				var err error
+				for n := 0; n < reads*rounds && err == nil; n++ {
+					if n >= reads {
+						err = taken(e[0].request)
+					}
+					iov := []udat.LMRTriplet{to.Triplet(0, size)}
+					err = errors.Join(err, e[0].ep.PostRDMARead(iov, 1, from.RMRTriplet(0, size), 0))
+				}
+				for n := 0; n < reads && err == nil; n++ {
+					err = taken(e[0].request)
+				}
+				done <- err
+			}()
+		}
+		assert.NilError(t, errors.Join(<-done, <-done))
+	})
+}
+
+// taken waits for a completion, which must be a success.
+func taken(evd *udat.EVD) error {
+	ev, _, err := evd.Wait(patience, 1)
+	if err == nil && ev.Status != udat.DTOSuccess {
+		err = errors.New(describe(ev))
+	}
+	return err
 }
 
 // TestReadDepthZero: a connection that carries no reads refuses them at once, and carries

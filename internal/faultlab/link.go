@@ -81,6 +81,9 @@ func (l *link) make() error {
 		}
 	}
 	attr := &udat.EPAttr{MaxRequestDTOs: 4*window + ctlSlots, MaxRecvDTOs: recvDepth}
+	if l.kind == byRead { // soft-iWARP cannot have more reads in flight in both directions
+		attr.MaxRDMAReadIn, attr.MaxRDMAReadOut = window, window
+	}
 	l.requests = newLedger(l.name()+" requests", true)
 	l.requests.iwarp = e.iwarp
 	if l.kind == bySRQ {

@@ -51,9 +51,6 @@ The machine is slow: rxe and siw run in an emulated virtual machine.
 
 Open:
 
-- On siw a connection of RDMA reads sometimes stands still: a read does not complete, and the
-  keep-alive breaks the connection. One whole run did not show it, the next two did. The kernel's
-  module then warns of a reference count in its connection manager (siw_cm.c).
 - The row of the MTU stood still in the last whole run. Its cell is of a run of its group alone.
 - The deletion of the device on siw failed in that run. The last defect below was the cause; with
   its mend the row has passed alone.
