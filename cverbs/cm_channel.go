@@ -35,7 +35,7 @@ type EventChannel struct {
 func CreateEventChannel() (*EventChannel, error) {
 	ch := &EventChannel{}
 	ch.life.begin(kindEventChannel)
-	v, err := C.rdma_create_event_channel()
+	v, err := C.cv_cm_channel()
 	if v == nil {
 		return nil, nodeError("rdma_create_event_channel", errnoOf(err), "/dev/infiniband/rdma_cm", "rdma_ucm")
 	}

@@ -39,7 +39,7 @@ func (id *CMID) Context() (*Context, error) {
 	}
 	// The list is never freed: librdmacm keeps its contexts, even that of an unplugged device,
 	// while a list exists.
-	if list, err := C.rdma_get_devices(nil); list == nil {
+	if list, err := C.cv_cm_devices(); list == nil {
 		return nil, &Error{Verb: "rdma_get_devices", Errno: errnoOf(err)}
 	}
 	c, err := newContext(v, C.GoString(C.ibv_get_device_name(v.device)))

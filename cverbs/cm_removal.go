@@ -34,7 +34,7 @@ type softContext struct {
 // device is one of them. If librdmacm has opened that device a second time meanwhile, it gives the
 // list back and reports false: librdmacm closes v with its last id.
 func (soft *softContext) renew(v *C.struct_ibv_context) bool {
-	list := C.rdma_get_devices(nil)
+	list := C.cv_cm_devices()
 	if list == nil {
 		return true
 	}
@@ -94,7 +94,7 @@ func know(v *C.struct_ibv_context) {
 		if err != nil {
 			return
 		}
-		if list := C.rdma_get_devices(nil); list != nil {
+		if list := C.cv_cm_devices(); list != nil {
 			s.m[v] = &softContext{folder, list}
 			time.AfterFunc(removalPoll, func() { releaseRemoved(v) })
 			knowAll(list)
@@ -137,9 +137,13 @@ func releaseRemoved(v *C.struct_ibv_context) {
 			unix.Close(null)
 			C.rdma_free_devices(soft.list)
 			delete(s.m, v)
-			for other, soft := range s.m { // their lists have held v too
-				if soft != nil && !soft.renew(other) {
-					delete(s.m, other)
+			for again := true; again; { // the other lists hold v too, and any that is given up
+				again = false
+				for other, soft := range s.m {
+					if soft != nil && !soft.renew(other) {
+						delete(s.m, other)
+						again = true
+					}
 				}
 			}
 			return

@@ -37,7 +37,7 @@ func eachDevice(f func(*C.struct_ibv_device) bool) error {
 		return err
 	}
 	var n C.int
-	list, err := C.ibv_get_device_list(&n)
+	list, err := C.cv_devices(&n)
 	if list == nil {
 		if e := errnoOf(err); e != syscall.ENOSYS {
 			return &Error{Verb: "ibv_get_device_list", Errno: e}

@@ -120,6 +120,11 @@ struct cv_cm_event {
 	uint8_t private_data[256];
 };
 
+// On the thread that finds devices; errno is the call's.
+struct ibv_device **cv_devices(int *n);
+struct ibv_context **cv_cm_devices(void);
+struct rdma_event_channel *cv_cm_channel(void);
+
 struct rdma_cm_id *cv_cm_create_id(struct rdma_event_channel *ch, uintptr_t handle, uint32_t ps);
 struct rdma_cm_id *cv_cm_id_of(uintptr_t id);
 void cv_cm_set_handle(struct rdma_cm_id *id, uintptr_t handle);

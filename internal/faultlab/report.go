@@ -52,8 +52,6 @@ The machine is slow: rxe and siw run in an emulated virtual machine.
 Open:
 
 - The row of the MTU stood still in the last whole run. Its cell is of a run of its group alone.
-- The deletion of the device on siw failed in that run. The last defect below was the cause; with
-  its mend the row has passed alone.
 `
 
 //go:embed defects.md

@@ -1,0 +1,122 @@
+//go:build linux
+
+// Calls that may find new devices, on one thread for the life of the process. librdmacm 44 sorts
+// devices by the lower halves of their addresses. malloc gives each thread a region of its own, so
+// that order is wrong if two threads have found devices. As devices come and go, librdmacm then
+// opens again those that stayed, or loses all and blocks for ever in rdma_create_event_channel.
+
+#include "shim.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+struct call {
+	void *(*f)(int *n);
+	void *result;
+	int n, error, done;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct call *next;
+static int started;
+
+static void run(struct call *c)
+{
+	errno = 0;
+	c->result = c->f(&c->n);
+	c->error = errno;
+	c->done = 1;
+}
+
+static void *serve(void *unused)
+{
+	(void)unused;
+	pthread_mutex_lock(&lock);
+	for (;;) {
+		while (!next)
+			pthread_cond_wait(&changed, &lock);
+		run(next);
+		next = NULL;
+		pthread_cond_broadcast(&changed);
+	}
+	return NULL;
+}
+
+static void start(void) // without signals, which are Go's
+{
+	sigset_t all, before;
+	pthread_t thread;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	started = !pthread_create(&thread, NULL, serve, NULL) && !pthread_detach(thread);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+// elsewhere reports whether the calling thread has entered another network namespace: other devices.
+static int elsewhere(void)
+{
+	struct stat own, its;
+
+	return !stat("/proc/self/ns/net", &own) && !stat("/proc/thread-self/ns/net", &its) && own.st_ino != its.st_ino;
+}
+
+static void *on_device_thread(struct call *c)
+{
+	if (elsewhere()) {
+		run(c);
+		return c->result;
+	}
+	pthread_mutex_lock(&lock);
+	if (!started)
+		start();
+	if (!started) {
+		run(c);
+	} else {
+		while (next)
+			pthread_cond_wait(&changed, &lock);
+		next = c;
+		pthread_cond_broadcast(&changed);
+		while (!c->done)
+			pthread_cond_wait(&changed, &lock);
+	}
+	pthread_mutex_unlock(&lock);
+	errno = c->error;
+	return c->result;
+}
+
+static void *devices(int *n) { return ibv_get_device_list(n); }
+static void *cm_devices(int *n) { return rdma_get_devices(n); }
+static void *event_channel(int *n) { return (void)n, rdma_create_event_channel(); }
+
+struct ibv_device **cv_devices(int *n)
+{
+	struct call c = {.f = devices};
+	struct ibv_device **list = on_device_thread(&c);
+
+	*n = c.n;
+	errno = c.error;
+	return list;
+}
+
+struct ibv_context **cv_cm_devices(void)
+{
+	struct call c = {.f = cm_devices};
+
+	return on_device_thread(&c);
+}
+
+struct rdma_event_channel *cv_cm_channel(void)
+{
+	static atomic_int found; // librdmacm looks for devices with its first call only
+	struct call c = {.f = event_channel};
+
+	if (atomic_load(&found))
+		return rdma_create_event_channel();
+	if (on_device_thread(&c))
+		atomic_store(&found, 1);
+	errno = c.error;
+	return c.result;
+}
