@@ -87,7 +87,7 @@ func (b *bench) againstDapltest() (all []*comparison) {
 				"--signal", "1", "--read-depth", "16",
 				"--buffers", "1")
 		}
-		many := func(s size) []string { return dat(s, deep(s), "0") }
+		many := func(s size) []string { return dat(s, deep(s), b.operations(s.stream/8)) }
 		// dapltest measures one at a time after as many with the pipeline, which warm it up.
 		one := func(s size) []string { return dat(s, "1", b.operations(s.stream/4)) }
 		table := func(unit, title string, line func(size) []string) *result.Table {

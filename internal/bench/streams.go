@@ -125,6 +125,9 @@ func (b *bench) streamFigures(program, device, series, loop, wire string, size i
 		argv = append(argv, "-buffer", streamBuffer)
 	}
 	argv = append(argv, series, loop)
+	if device == b.device {
+		argv = b.pinStream(argv)
+	}
 	var env []string
 	if wire != "" {
 		env = []string{"GODAT_LOOP_WIRE=" + wire}
@@ -140,6 +143,15 @@ func (b *bench) streamFigures(program, device, series, loop, wire string, size i
 	return strings.Join(append(env, show(argv)), " "), fig, err
 }
 
+// pinStream binds both ends to one processor of a User Mode Linux, where a system call on another
+// processor than the one before takes 60 us instead of 5, and Go's threads change processors.
+func (b *bench) pinStream(argv []string) []string {
+	if b.machine == uml {
+		return b.pin(clientEnd, argv)
+	}
+	return argv
+}
+
 // rstream runs both ends of rdmacm-utils' program. Its round trip is the mean: it prints no median.
 func (b *bench) rstream(loop string, size int) (line string, fig map[string]float64, err error) {
 	transfers, iterations := "1", b.operations(1000)
@@ -150,12 +162,12 @@ func (b *bench) rstream(loop string, size int) (line string, fig map[string]floa
 		}
 	}
 	args := []string{"-p", rstreamPort, "-T", "b", "-S", strconv.Itoa(size), "-C", transfers, "-I", iterations}
-	server, err := process.Start(pairTime, nil, append([]string{rstream, "-b", b.address}, args...)...)
+	server, err := process.Start(pairTime, nil, b.pinStream(append([]string{rstream, "-b", b.address}, args...))...)
 	if err != nil {
 		return "", nil, err
 	}
 	defer server.Stop()
-	argv := append([]string{rstream, "-s", b.address}, args...)
+	argv := b.pinStream(append([]string{rstream, "-s", b.address}, args...))
 	var out string
 	for range 5 { // the server does not say when it listens
 		time.Sleep(200 * time.Millisecond)
