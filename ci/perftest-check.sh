@@ -3,14 +3,14 @@
 # perftest's server, and datperf as the server of perftest's client. A round runs all three, one after the other, for each
 # program; the next round begins with another one of them. Prints the median of perftest, its spread, and two ratios to it:
 # the median of the rounds' ratios, and that of the best figures, which other load disturbs least. Status 1 if both ratios of
-# a figure are more than 10 % too high, or too low. Alone on the machine, or for longer:
+# a figure are more than 10 % too high, or too low. Alone on the machine:
 #
-#   make build && ci/uml-vm.sh -- ci/perftest-check.sh --iters 60
+#   make build && ci/uml-vm.sh -- ci/perftest-check.sh --iters 600 --seconds 240
 #   ci/perftest-check.sh --device mlx5_0 --address 10.0.0.2      on a NIC, through its port and back
 #
 #   --seconds N   rounds begin until then (default 300)
 #   --size N      message size in bytes (default 65536)
-#   --iters N     iterations, where 1000 (bandwidth) and 400 (latency) take too long: on soft-RoCE, for many short rounds
+#   --iters N     iterations (default 1000 for bandwidth, 400 for latency); some 100 ms at least
 #   --depth N     requests outstanding in bandwidth tests (default 16: soft-RoCE loses packets with perftest's 128)
 #   --cm          over the connection manager (-R)
 set -uo pipefail

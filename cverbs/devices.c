@@ -55,7 +55,8 @@ static void start(void) // without signals, which are Go's
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-// elsewhere reports whether the calling thread has entered another network namespace: other devices.
+// elsewhere reports whether the calling thread has entered another network namespace: it may have
+// other devices.
 static int elsewhere(void)
 {
 	struct stat own, its;

@@ -382,7 +382,8 @@ func (b *bench) both(
 // slower in a Go process.
 func (b *bench) stream(test string, s size) (perf, dat []string) {
 	perf = []string{"-t", strconv.Itoa(s.depth), "-Q", strconv.Itoa(s.moderation)}
-	dat = []string{"--warmup", b.operations(s.stream / 2), "--depth", strconv.Itoa(s.depth), "--signal", strconv.Itoa(s.moderation)}
+	dat = []string{"--warmup", b.operations(s.stream / 2), "--depth", strconv.Itoa(s.depth),
+		"--signal", strconv.Itoa(s.moderation)}
 	if test == result.Send {
 		perf, dat = append(perf, "-r", "512"), append(dat, "--rx-depth", "512")
 	}
