@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"syscall"
@@ -31,7 +32,18 @@ type app struct {
 	stdout, stderr io.Writer
 }
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	spareP()
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// spareP gives a process with one processor a second P of Go's scheduler. Without it a goroutine
+// loses the only one in each call into C of more than 20 us: see docs/waiting.md.
+func spareP() {
+	if runtime.GOMAXPROCS(0) == 1 && os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(2)
+	}
+}
 
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithCancel(context.Background())
