@@ -107,5 +107,6 @@
 // call, which yields to Go's scheduler when it must. A loop around [EVD.Dequeue], or one that only
 // posts, must call runtime.Gosched every few milliseconds, or the runtime interrupts it and other
 // goroutines wait. Leave at least one processor (GOMAXPROCS) without a polling goroutine, for the
-// garbage collector and for what the program does besides.
+// garbage collector and for what the program does besides. A process that is bound to one processor
+// should set GOMAXPROCS to 2: docs/waiting.md has the figures.
 package udat

@@ -119,10 +119,10 @@ func (d *device) Close() error {
 	d.done.Wait()
 	d.calls.Wait()
 	err = errors.Join(err, d.pinged.closeIDs())
-	for c := range d.requests {
-		c.drop()
-	}
-	for c := range d.retired {
+	d.mu.Lock() // a request may be rejected meanwhile
+	left := slices.AppendSeq(slices.Collect(maps.Keys(d.requests)), maps.Keys(d.retired))
+	d.mu.Unlock()
+	for _, c := range left {
 		c.drop()
 	}
 	return wrap(errors.Join(d.ch.Close(), err))

@@ -2,9 +2,11 @@ package verbsfabric
 
 import (
 	"bytes"
+	"errors"
 	"net/netip"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -308,5 +310,34 @@ func TestLostRequest(t *testing.T) {
 		}
 		assert.ErrorIs(t, r.Reject(nil, true), fabric.ErrClosed)
 		assert.NilError(t, active.Close())
+	}
+}
+
+// TestCloseBesideReject closes a device while its requests are rejected.
+func TestCloseBesideReject(t *testing.T) {
+	o := openDevice(t)
+	for range 10 {
+		d, err := New().Open(testDevice(t), fabric.Options{RNRRetry: 7, Retry: 7}, nil)
+		assert.NilError(t, err)
+		requests := make(chan fabric.Request, 16)
+		l, err := d.Listen(0, func(r fabric.Request) { requests <- r })
+		assert.NilError(t, err)
+		var rejects sync.WaitGroup
+		start := make(chan bool)
+		for range 4 {
+			active, _ := o.connect(l.Addr())
+			defer func() { assert.NilError(t, active.Close()) }()
+			r := receive(t, requests)
+			rejects.Go(func() {
+				<-start
+				if err := r.Reject(nil, true); err != nil {
+					assert.Check(t, errors.Is(err, fabric.ErrClosed), "%v", err)
+				}
+			})
+		}
+		assert.NilError(t, l.Close())
+		close(start)
+		assert.NilError(t, d.Close())
+		rejects.Wait()
 	}
 }

@@ -287,7 +287,7 @@ func (r *request) Reject(private []byte, byConsumer bool) error {
 		c.id.Reject(private) // a failure means that the peer has given up meanwhile
 	}
 	c.state = stOver
-	r.answer()
 	c.destroy()
+	r.answer() // last: a device that closes waits for requests that it knows
 	return nil
 }
