@@ -31,32 +31,20 @@ type softContext struct {
 }
 
 // renew exchanges the list for one without the devices that have been removed, unless v's own
-// device is one of them. If librdmacm has opened that device a second time meanwhile, it gives the
-// list back and reports false: librdmacm closes v with its last id.
-func (soft *softContext) renew(v *C.struct_ibv_context) bool {
+// device is one of them.
+func (soft *softContext) renew(v *C.struct_ibv_context) {
 	list := C.cv_cm_devices()
 	if list == nil {
-		return true
+		return
 	}
-	defer func() { C.rdma_free_devices(list) }()
 	for other := range contexts(list) {
 		if other == v {
 			soft.list, list = list, soft.list
 			knowAll(soft.list)
-			return true
+			break
 		}
 	}
-	if soft.removed(v) || borrowed(v) {
-		return true
-	}
-	C.rdma_free_devices(soft.list)
-	return false
-}
-
-// removed reports whether v's device has left sysfs.
-func (soft *softContext) removed(v *C.struct_ibv_context) bool {
-	now, err := os.Stat(C.GoString(&v.device.dev_path[0]))
-	return os.IsNotExist(err) || err == nil && !os.SameFile(soft.folder, now)
+	C.rdma_free_devices(list)
 }
 
 // Vendor ids of software devices: the kernel's soft-RoCE and soft-iWARP.
@@ -126,10 +114,9 @@ func releaseRemoved(v *C.struct_ibv_context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	soft := s.m[v]
-	if soft == nil {
-		return // renew has given it up
-	}
-	if soft.removed(v) && !borrowed(v) {
+	now, err := os.Stat(C.GoString(&v.device.dev_path[0]))
+	removed := os.IsNotExist(err) || err == nil && !os.SameFile(soft.folder, now)
+	if removed && !borrowed(v) {
 		null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 		if err == nil {
 			unix.Dup3(null, int(v.cmd_fd), unix.O_CLOEXEC)
@@ -137,13 +124,9 @@ func releaseRemoved(v *C.struct_ibv_context) {
 			unix.Close(null)
 			C.rdma_free_devices(soft.list)
 			delete(s.m, v)
-			for again := true; again; { // the other lists hold v too, and any that is given up
-				again = false
-				for other, soft := range s.m {
-					if soft != nil && !soft.renew(other) {
-						delete(s.m, other)
-						again = true
-					}
+			for other, soft := range s.m { // their lists have held v too
+				if soft != nil {
+					soft.renew(other)
 				}
 			}
 			return

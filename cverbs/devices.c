@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && cgo
 
 // Calls that may find new devices, on one thread for the life of the process. librdmacm 44 sorts
 // devices by the lower halves of their addresses. malloc gives each thread a region of its own, so
@@ -44,15 +44,18 @@ static void *serve(void *unused)
 	return NULL;
 }
 
-static void start(void) // without signals, which are Go's
+static int start(void) // without signals, which are Go's; reports whether the thread runs
 {
 	sigset_t all, before;
 	pthread_t thread;
 
+	if (started)
+		return 1;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	started = !pthread_create(&thread, NULL, serve, NULL) && !pthread_detach(thread);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return started;
 }
 
 // elsewhere reports whether the calling thread has entered another network namespace: it may have
@@ -64,16 +67,10 @@ static int elsewhere(void)
 	return !stat("/proc/self/ns/net", &own) && !stat("/proc/thread-self/ns/net", &its) && own.st_ino != its.st_ino;
 }
 
-static void *on_device_thread(struct call *c)
+static void *on_device_thread(struct call *c) // sets errno to the call's
 {
-	if (elsewhere()) {
-		run(c);
-		return c->result;
-	}
 	pthread_mutex_lock(&lock);
-	if (!started)
-		start();
-	if (!started) {
+	if (elsewhere() || !start()) {
 		run(c);
 	} else {
 		while (next)
@@ -98,7 +95,6 @@ struct ibv_device **cv_devices(int *n)
 	struct ibv_device **list = on_device_thread(&c);
 
 	*n = c.n;
-	errno = c.error;
 	return list;
 }
 
@@ -118,6 +114,5 @@ struct rdma_event_channel *cv_cm_channel(void)
 		return rdma_create_event_channel();
 	if (on_device_thread(&c))
 		atomic_store(&found, 1);
-	errno = c.error;
 	return c.result;
 }

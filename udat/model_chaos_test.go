@@ -79,7 +79,7 @@ func (w *world) chaos(t *rapid.T) {
 		w.note("\t%s posts", p.ep.seat.recv.name)
 		for i, o := range p.ops {
 			w.note("\t\t%v, receive %v, cookie %d, %d bytes, flags %v: %v", modelOperations[o.kind], o.recv, o.cookie,
-				o.length, uint32(o.flags), p.errs[i])
+				o.length, o.flags, p.errs[i])
 		}
 	}
 	events := w.collect(t, ends, evds)

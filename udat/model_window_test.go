@@ -65,7 +65,7 @@ func (w *world) bind(t *rapid.T) {
 	}
 	context, err := win.rmr.Bind(triplet, priv, ep.ep, o.cookie, o.flags)
 	w.note("\tbind %d of %d bytes at %d, privileges 0x%x, flags %v: %v", o.cookie, n, off, uint32(priv),
-		uint32(o.flags), err)
+		o.flags, err)
 	switch {
 	case ep.state != udat.EPConnected && ep.state != udat.EPDisconnected:
 		isRefused(t, err, udat.InvalidState)

@@ -40,3 +40,18 @@ func TestContextUsedAgain(t *testing.T) {
 	table.remove(7, after)
 	assert.Equal(t, len(table.byContext), 0)
 }
+
+// A Bind that meets a window freed meanwhile takes no other window from the device.
+func TestRenewAfterFree(t *testing.T) {
+	ia, err := Open("mem0")
+	assert.NilError(t, err)
+	defer ia.Close(CloseAbrupt)
+	pz, err := ia.CreatePZ()
+	assert.NilError(t, err)
+	r, err := pz.CreateRMR()
+	assert.NilError(t, err)
+	r.unsure = true
+	assert.NilError(t, r.Free())
+	assert.NilError(t, r.renew(""))
+	assert.NilError(t, pz.Free())
+}

@@ -91,7 +91,7 @@ func (r *RMR) forget(serial uint64) {
 func (r *RMR) renew(op string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.unsure {
+	if !r.unsure || r.dead {
 		return nil
 	}
 	mw, err := r.pz.pd.AllocMW()

@@ -378,8 +378,8 @@ func (b *bench) both(
 	}
 }
 
-// stream is the flags of a stream: of perftest and of datperf. The first 50 ms of a stream are
-// slower in a Go process.
+// stream is the flags of a stream: of perftest and of datperf, which warms up, because the first 50
+// ms of a stream are slower in a Go process.
 func (b *bench) stream(test string, s size) (perf, dat []string) {
 	perf = []string{"-t", strconv.Itoa(s.depth), "-Q", strconv.Itoa(s.moderation)}
 	dat = []string{"--warmup", b.operations(s.stream / 2), "--depth", strconv.Itoa(s.depth),

@@ -47,6 +47,9 @@ func (b *bench) streamTables(s *result.Section, program, device string, links []
 	how := []string{program + " -device " + device + " -size $SIZE [-buffer " + streamBuffer + "] $SERIES ping|write"}
 	if len(pings) > len(pingSeries) {
 		how = append(how, "rstream -s "+b.address+" -T b -S $SIZE -C $TRANSFERS -I $ITERATIONS")
+		for i := range how {
+			how[i] = strings.Join(b.pinStream([]string{how[i]}), " ")
+		}
 	}
 	table := func(unit, title, note string, series []string) *result.Table {
 		t := &result.Table{Title: title, Unit: unit, Note: note, Series: series, How: how}
