@@ -128,13 +128,24 @@ func (e *end) must(call string, err error) {
 	}
 }
 
+// setup is what an end is made of.
+type setup struct {
+	Device  string
+	Retry   int
+	Active  bool // this end connects
+	NoReads bool // no link carries RDMA reads
+}
+
 // plan is the kinds of the links on an adapter.
-func plan(ia *udat.IA) ([]linkKind, error) {
+func (s setup) plan(ia *udat.IA) ([]linkKind, error) {
 	_, attr, provider, err := ia.Query()
 	if err != nil {
 		return nil, err
 	}
-	kinds := []linkKind{bySend, bySend, byWrite, byRead}
+	kinds := []linkKind{bySend, bySend, byWrite}
+	if !s.NoReads {
+		kinds = append(kinds, byRead)
+	}
 	if provider.SRQSupported {
 		kinds = append(kinds, bySRQ, bySRQ)
 	}
@@ -145,23 +156,23 @@ func plan(ia *udat.IA) ([]linkKind, error) {
 }
 
 // openEnd opens an adapter, makes everything that the links need, and listens.
-func openEnd(name, device string, retry int, active bool, c *counts) (*end, error) {
+func openEnd(name string, s setup, c *counts) (*end, error) {
 	e := &end{name: name, counts: c, todo: make(chan func()),
 		over: make(chan struct{}), allUp: make(chan struct{}), allOff: make(chan struct{})}
 	var err error
-	if e.ia, err = udat.Open(device, udat.WithRetry(retry)); err != nil {
+	if e.ia, err = udat.Open(s.Device, udat.WithRetry(s.Retry)); err != nil {
 		return nil, err
 	}
-	e.iwarp = strings.HasPrefix(device, "siw")
-	if err := e.make(active); err != nil {
+	e.iwarp = strings.HasPrefix(s.Device, "siw")
+	if err := e.make(s); err != nil {
 		e.ia.Close(udat.CloseAbrupt)
 		return nil, err
 	}
 	return e, nil
 }
 
-func (e *end) make(active bool) error {
-	kinds, err := plan(e.ia)
+func (e *end) make(s setup) error {
+	kinds, err := s.plan(e.ia)
 	if err != nil {
 		return err
 	}
@@ -183,13 +194,13 @@ func (e *end) make(active bool) error {
 		}
 	}
 	for i, k := range kinds {
-		l := &link{e: e, id: uint8(i), kind: k, active: active}
+		l := &link{e: e, id: uint8(i), kind: k, active: s.Active}
 		e.links = append(e.links, l)
 		if err := l.make(); err != nil {
 			return err
 		}
 	}
-	if !active {
+	if !s.Active {
 		e.qual, e.psp, err = e.ia.CreatePSPAny(e.evd, udat.PSPConsumer)
 	}
 	return err

@@ -60,7 +60,7 @@ func TestLedger(t *testing.T) {
 
 // TestChecks changes bytes, numbers and canaries, and expects each to be noticed.
 func TestChecks(t *testing.T) {
-	e, err := openEnd("end", "mem0", 7, false, &counts{})
+	e, err := openEnd("end", setup{Device: "mem0", Retry: 7}, &counts{})
 	assert.NilError(t, err)
 	l := e.links[0]
 	body := make([]byte, slotSize)

@@ -15,15 +15,13 @@ import (
 
 // order is what the runner asks of the other end.
 type order struct {
-	Do     string // the name of a case of host.do
-	Device string
-	Retry  int
-	Active bool // this end connects
-	Addr   netip.Addr
-	Qual   udat.ConnQual
-	Flags  udat.CloseFlags
-	Wait   time.Duration
-	Shell  string // a command of the other host's shell
+	Do string // the name of a case of host.do
+	setup
+	Addr  netip.Addr
+	Qual  udat.ConnQual
+	Flags udat.CloseFlags
+	Wait  time.Duration
+	Shell string // a command of the other host's shell
 }
 
 // answer is the result of an order.
@@ -50,7 +48,7 @@ func (h *host) do(o order) (a answer) {
 	}
 	switch o.Do {
 	case "open":
-		e, err := openEnd("peer", o.Device, o.Retry, o.Active, h.counts)
+		e, err := openEnd("peer", o.setup, h.counts)
 		if err != nil {
 			return answer{Error: err.Error()}
 		}

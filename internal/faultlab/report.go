@@ -49,11 +49,13 @@ A cell contains the number of rounds, and the longest time from the fault to the
 the fault does not end the connection, that event is the end of the graceful disconnect after it.
 The machine is slow: rxe and siw run in an emulated virtual machine.
 
-Open:
-
-- In two of four whole runs soft-RoCE of Linux 6.1 stood still for good after the MTU had been too
-  small: some connections broke, others sent nothing more, and the kernel could not delete the
-  device. Its host answers the keep-alive, which therefore leaves such a connection alone.
+While the MTU of a path is too small, soft-RoCE of Linux 6.1 sends the same packets again and again.
+The connection stands still and does not break: the keep-alive's packets are small and pass. The host
+remembers that MTU for 10 minutes, longer if packets still do not fit; ip route get ADDRESS shows it.
+To end that: ip route add ADDRESS dev NAME mtu lock 1500. So does the row, and perftest stands still
+alike. The row has no RDMA reads: if the answer to a read does not fit, that driver may report the
+read as done although nothing has come. A C program that reads constant memory saw it in 3 of 3
+connections.
 `
 
 //go:embed defects.md

@@ -189,7 +189,8 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 		return append(problems, err.Error()), worst, messages
 	}
 	active := n/2%2 == 0 // each role with each initiator
-	e, err := openEnd("survivor", r.device, r.retry, active, &counts{})
+	plan := setup{Device: r.device, Retry: r.retry, Active: active, NoReads: s.noReads}
+	e, err := openEnd("survivor", plan, &counts{})
 	if err != nil {
 		return failed(err)
 	}
@@ -208,10 +209,14 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 			e.dead.Store(true)
 			e.ia.Close(udat.CloseAbrupt)
 			e.finishLoop()
+			if !p.gone {
+				p.do(order{Do: "kill"}) // nor of the other end, whose device undo may delete
+			}
 		}
 	}()
 	e.start()
-	a, err := p.do(order{Do: "open", Device: r.device, Retry: r.retry, Active: !active})
+	plan.Active = !active
+	a, err := p.do(order{Do: "open", setup: plan})
 	if err != nil {
 		return failed(err)
 	}

@@ -15,6 +15,7 @@ type scenario struct {
 	act     func(*round) error // returns when the cause of the end is given
 	tests   bool               // of unit tests: it needs -tests
 	kills   bool               // the peer's process ends
+	noReads bool               // no connection carries RDMA reads
 	ends    []udat.EventNumber // that this end may see, on each link
 	within  time.Duration      // from the cause to the last event
 	rounds  map[string][2]int  // by kind of fabric: of the bounded form, and with -long; none: not there
