@@ -50,12 +50,12 @@ the fault does not end the connection, that event is the end of the graceful dis
 The machine is slow: rxe and siw run in an emulated virtual machine.
 
 While the MTU of a path is too small, soft-RoCE of Linux 6.1 sends the same packets again and again.
-The connection stands still and does not break: the keep-alive's packets are small and pass. The host
-remembers that MTU for 10 minutes, longer if packets still do not fit; ip route get ADDRESS shows it.
-To end that: ip route add ADDRESS dev NAME mtu lock 1500. So does the row, and perftest stands still
-alike. The row has no RDMA reads: if the answer to a read does not fit, that driver may report the
-read as done although nothing has come. A C program that reads constant memory saw it in 3 of 3
-connections.
+The connection stands still and does not break: the keep-alive's packets are small and pass. After
+the MTU of the link is back, the host keeps the small one for the path as long as packets do not
+fit, and for 10 minutes more; ip route get ADDRESS shows it, ip route add ADDRESS dev NAME mtu lock
+1500 ends it, and the row does that. perftest stands still in the same way. The row has no RDMA
+reads: if the answer to a read does not fit, that driver may report the read as done although no
+data came. A C program that reads constant memory saw that in 3 of 3 connections.
 `
 
 //go:embed defects.md
