@@ -237,7 +237,10 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 		return failed(err)
 	}
 	if err := here.traffic(here.random.IntN(200)); err != nil {
-		return failed(err)
+		time.Sleep(time.Second) // for what follows
+		there, _ := p.do(order{Do: "states"})
+		e.problem("%v: %s; peer: %v", err, e.states(), there.Problems)
+		return e.list(), worst, messages
 	}
 	if err := s.act(here); err != nil {
 		return failed(err)
