@@ -10,7 +10,7 @@
 #
 #   --seconds N   rounds begin until then (default 300)
 #   --size N      message size in bytes (default 65536)
-#   --iters N     iterations (default 1000 for bandwidth, 400 for latency); some 100 ms at least
+#   --iters N     iterations (default 1000 for bandwidth, 400 for latency); a test should last 100 ms or longer
 #   --depth N     requests outstanding in bandwidth tests (default 16: soft-RoCE loses packets with perftest's 128)
 #   --cm          over the connection manager (-R)
 set -uo pipefail

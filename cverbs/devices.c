@@ -67,7 +67,7 @@ static int elsewhere(void)
 	return !stat("/proc/self/ns/net", &own) && !stat("/proc/thread-self/ns/net", &its) && own.st_ino != its.st_ino;
 }
 
-static void *on_device_thread(struct call *c) // sets errno to the call's
+static void *on_device_thread(struct call *c) // errno is as the call left it
 {
 	pthread_mutex_lock(&lock);
 	if (elsewhere() || !start()) {

@@ -50,19 +50,20 @@ the fault does not end the connection, that event is the end of the graceful dis
 The machine is slow: rxe and siw run in an emulated virtual machine.
 
 While the MTU of a path is too small, soft-RoCE of Linux 6.1 sends the same packets again and again.
-The connection stands still and does not break: the keep-alive's packets are small and pass. After
-the MTU of the link is back, the host keeps the small one for the path as long as packets do not
-fit, and for 10 minutes more; ip route get ADDRESS shows it, ip route add ADDRESS dev NAME mtu lock
-1500 ends it, and the row does that. perftest stands still in the same way. The row has no RDMA
-reads: if the answer to a read does not fit, that driver may report the read as done although no
-data came. A C program that reads constant memory saw that in 3 of 3 connections.
+The connection stands still and does not break: the keep-alive's packets are small and pass. The
+host remembers the small MTU when that of the link is back: as long as packets do not fit, and 10
+minutes more. The command ip route get ADDRESS shows it. A route with a locked MTU ends that at
+once: ip route add ADDRESS dev NAME mtu lock 1500. The row adds such a route. perftest stands still
+in the same way. The row has no RDMA reads: if the answer to a read does not fit, that driver may
+report the read as done although no data came. A C program that reads constant memory saw that in 3
+of 3 connections.
 
 Open:
 
-- Of about 700 rounds on soft-iWARP beside a heavy load, two broke a connection with RDMA reads
-  without a cause, and in one a connect failed because its local TCP port was in use.
-- Of 10 rounds with the link down for 3 s, one did not end within 40 minutes: the kernel (Linux 6.1)
-  reported every 10 s that it cannot destroy a connection id (cm_destroy_id_wait_timeout).
+- On soft-iWARP, beside a heavy load, a connection with RDMA reads broke without a cause in 3 of
+  about 700 rounds. In another one a connect failed because its local TCP port was in use.
+- A run of 10 rounds with the link down for 3 s did not end within 40 minutes. The kernel (Linux
+  6.1) reported every 10 s that it cannot destroy a connection id (cm_destroy_id_wait_timeout).
 `
 
 //go:embed defects.md

@@ -210,7 +210,7 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 			e.ia.Close(udat.CloseAbrupt)
 			e.finishLoop()
 			if !p.gone {
-				p.do(order{Do: "kill"}) // nor of the other end, whose device undo may delete
+				p.do(order{Do: "kill"}) // undo may delete the device of the other end too
 			}
 		}
 	}()
@@ -228,19 +228,20 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 	if err != nil {
 		return failed(err)
 	}
-	if !within(e.allUp, patience) {
+	stuck := func(what string) ([]string, time.Duration, uint64) { // says what both ends see
 		there, _ := p.do(order{Do: "states"})
-		e.problem("no connections after %v: %s; peer: %v", patience, e.states(), there.Problems)
+		e.problem("%s: %s; peer: %v", what, e.states(), there.Problems)
 		return e.list(), worst, messages
+	}
+	if !within(e.allUp, patience) {
+		return stuck(fmt.Sprintf("no connections after %v", patience))
 	}
 	if _, err := p.do(order{Do: "up"}); err != nil {
 		return failed(err)
 	}
 	if err := here.traffic(here.random.IntN(200)); err != nil {
-		time.Sleep(time.Second) // for what follows
-		there, _ := p.do(order{Do: "states"})
-		e.problem("%v: %s; peer: %v", err, e.states(), there.Problems)
-		return e.list(), worst, messages
+		time.Sleep(time.Second) // the events that follow say more
+		return stuck(err.Error())
 	}
 	if err := s.act(here); err != nil {
 		return failed(err)
