@@ -12,10 +12,10 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
-page=docs/reliability.md args=() long=false
+page=docs/reliability.md args=() long=false soak=20s limit=1800
 while [ $# -gt 0 ]; do
   case $1 in
-    --long) long=true; args+=(-long -soak 30m); shift ;;
+    --long) long=true; args+=(-long) soak=30m limit=10800; shift ;;
     --run) args+=(-run "$2"); page=out/faults/page.md; shift 2 ;;
     --page) page=$2; shift 2 ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
@@ -33,32 +33,41 @@ go test -c -o "$out/tests/" ./udat ./cverbs
 go test -c -race -o "$out/race/" ./udat ./cverbs
 
 # Status 1: a scenario has failed, as the page says. Anything else, or no result, is a failure of the whole.
-on() { # RESULT DEVICE COMMAND..., which the arguments of faultlab follow
+on() { # RESULT DEVICE ARGUMENTS... -- COMMAND..., which the arguments of faultlab follow
   local result=$1 device=$2 tests=$out/tests status=0 more=()
   shift 2
+  while [ "$1" != -- ]; do more+=("$1"); shift; done
+  shift
   [ "$device" != mem0 ] || tests=$out/race
-  [ -z "${groups:-}" ] || more=(-groups "$groups" -peer-at 10.98.0.2:7000)
   "$@" "$PWD/bin/faultlab" -json "$out/$result.json" -tests "$tests" "${args[@]}" "${more[@]}" "$device" || status=$?
   [ "$status" -le 1 ] && [ -s "$out/$result.json" ] && return
   echo "faults: not all results of $result (status $status)" >&2
   : >"$out/failed"
 }
-limit=1800
-! $long || limit=36000
-on mem0 mem0 env &
-# Two hosts wait for most of the time: all run beside each other.
-beside() {
-  on rxe0 rxe0 ci/rxe-vm.sh --timeout $limit --out "$out" --
-  if compgen -G "${GODAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/godat}/linux/current/lib/modules/*/extra/siw.ko" >/dev/null; then
-    on siw0 siw0 ci/rxe-vm.sh --device siw --timeout $limit --out "$out" --
-  else
-    echo "faults: soft-iWARP is left out: ci/deps.sh siw builds its module" >&2
-  fi
+
+siw=false
+if compgen -G "${GODAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/godat}/linux/current/lib/modules/*/extra/siw.ko" >/dev/null; then
+  siw=true
+else
+  echo "faults: soft-iWARP is left out: ci/deps.sh siw builds its module" >&2
+fi
+# One fabric after another: two emulated machines that compute share the processors badly. The soaks last long, and run
+# beside each other.
+vm=(ci/rxe-vm.sh --timeout "$limit" --out "$out")
+one_host() {
+  on mem0 mem0 -soak 0 -- env
+  on rxe0 rxe0 -soak 0 -- "${vm[@]}" --
+  ! $siw || on siw0 siw0 -soak 0 -- "${vm[@]}" --device siw --
+  on mem0-soak mem0 -groups soak -soak $soak -- env &
+  on rxe0-soak rxe0 -groups soak -soak $soak -- "${vm[@]}" -- &
+  ! $siw || on siw0-soak siw0 -groups soak -soak $soak -- "${vm[@]}" --device siw -- &
+  wait
 }
-beside &
-# Two guests with a cable between them; the second serves the first, which switches it off.
+one_host &
+# Two guests with a cable between them. They wait for most of the time. The second serves the first, which switches it
+# off.
 cable() { # NAME GROUPS
-  local name=$1 groups=$2 other
+  local name=$1 other
   mkdir -p "$out/$name"
   until [ -e "$out/$name/done" ]; do
     ci/rxe-vm.sh --timeout $limit --join "$out/$name/2" --out "$out/$name" -- "$PWD/bin/faultlab" -host :7000 || true
@@ -68,7 +77,7 @@ cable() { # NAME GROUPS
     fi
   done >"$out/$name.log" 2>&1 &
   other=$!
-  on "$name" rxe0 ci/rxe-vm.sh --timeout $limit --join "$out/$name/1" --out "$out" --
+  on "$name" rxe0 -groups "$2" -peer-at 10.98.0.2:7000 -- "${vm[@]}" --join "$out/$name/1" --
   touch "$out/$name/done"
   pkill -TERM -P "$other" 2>/dev/null || true
   wait "$other" || true

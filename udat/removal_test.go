@@ -27,10 +27,7 @@ func TestDeviceDeleted(t *testing.T) {
 		if os.Getenv("GODAT_VM") == "" || dev == "mem0" {
 			t.Skip("only the virtual machine's devices are removed")
 		}
-		links, err := exec.Command("rdma", "link").Output()
-		assert.NilError(t, err)
-		netdev := regexp.MustCompile(`(?m)^link ` + dev + `/.* netdev (\S+)`).FindStringSubmatch(string(links))
-		assert.Assert(t, netdev != nil, "%s", links)
+		netdev := netdevOf(t, dev)
 		kind := dev[:3]
 		pair(t, kind+"1", setup{}) // librdmacm keeps a context of the other device too
 
@@ -45,7 +42,7 @@ func TestDeviceDeleted(t *testing.T) {
 			cancel()
 			assert.NilError(t, err, "%s after %v", text, time.Since(start))
 			t.Logf("removed after %v", time.Since(start))
-			text, err = exec.Command("rdma", "link", "add", dev, "type", kind, "netdev", netdev[1]).CombinedOutput()
+			text, err = exec.Command("rdma", "link", "add", dev, "type", kind, "netdev", netdev).CombinedOutput()
 			assert.NilError(t, err, "%s", text)
 		}
 		untilBack(t, dev, before)
@@ -53,6 +50,16 @@ func TestDeviceDeleted(t *testing.T) {
 		says(t, out, "ready 4") // all is as it should be in the third round too
 		rule.Proves(t, "IA-OPEN-09", "IA-OPEN-06")
 	})
+}
+
+// netdevOf returns the network interface of a device.
+func netdevOf(t *testing.T, dev string) string {
+	t.Helper()
+	links, err := exec.Command("rdma", "link").Output()
+	assert.NilError(t, err)
+	netdev := regexp.MustCompile(`(?m)^link ` + dev + `/.* netdev (\S+)`).FindStringSubmatch(string(links))
+	assert.Assert(t, netdev != nil, "%s", links)
+	return netdev[1]
 }
 
 // folder identifies a device in sysfs.

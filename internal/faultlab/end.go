@@ -256,7 +256,11 @@ func (e *end) start() {
 				f()
 			default:
 			}
-			ev, _, err := e.evd.Wait(20*time.Millisecond, 1)
+			limit := 20 * time.Millisecond
+			if off { // stop comes soon
+				limit = time.Millisecond
+			}
+			ev, _, err := e.evd.Wait(limit, 1)
 			for ; err == nil; ev, err = e.evd.Dequeue() {
 				e.handle(&ev)
 			}

@@ -40,7 +40,7 @@ func run() error {
 	file := flag.String("json", "", "write the results to this `file`")
 	page := flag.String("page", "", "write this `page` from the results given, and their sum to standard output")
 	seed := flag.Uint64("seed", 1, "of the random moments")
-	soak := flag.Duration("soak", 20*time.Second, "how long the soak lasts")
+	soak := flag.Duration("soak", 20*time.Second, "how long the soak lasts; 0: leave it out")
 	tests := flag.String("tests", "", "run the scenarios of tests too, with udat.test and cverbs.test of this `folder`")
 	retry := flag.Int("retry", 7, "how often a device sends a request again; 7 is the default of udat")
 	rounds := flag.Int("rounds", 0, "of every scenario; 0: as the table says")
@@ -82,7 +82,7 @@ func run() error {
 		if *groups != "" && !slices.Contains(strings.Split(*groups, ","), s.group) {
 			continue
 		}
-		if n == 0 || s.tests && r.tests == "" || !strings.Contains(s.name, *only) {
+		if n == 0 || s.group == "soak" && r.soak == 0 || s.tests && r.tests == "" || !strings.Contains(s.name, *only) {
 			continue
 		}
 		res := r.run(s, n)

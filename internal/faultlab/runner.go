@@ -247,8 +247,7 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 		return failed(err)
 	}
 	if !within(e.allOff, max(s.within, patience)) {
-		e.problem("no event %v after %s: %s", max(s.within, patience), s.name, e.states())
-		return e.list(), worst, messages
+		return stuck(fmt.Sprintf("no event %v after %s", max(s.within, patience), s.name))
 	}
 	for _, l := range e.links {
 		took := l.endedAt.Sub(here.began)

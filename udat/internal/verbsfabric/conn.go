@@ -24,6 +24,7 @@ type conn struct {
 	closed        bool // the owner wants to hear no more
 	destroyed     bool // the id is gone, or goes when calling is over
 	calling       bool // a call on the id that may take long is under way
+	ports         int  // active: local ports that were in use
 	lost          error
 	private       []byte // active: for the request
 	pings         []*ping
@@ -86,28 +87,37 @@ func (c *conn) start() error {
 		return nil
 	}
 	c.local = netip.AddrPortFrom(src, 0)
-	id, err := d.ch.CreateID(cverbs.PortSpaceTCP)
-	if err != nil {
-		return wrap(err)
-	}
-	c.id = id
-	id.SetData(c)
-	if tos := d.opts.Path.TOS; tos != nil {
-		err = id.SetTOS(*tos)
-	}
-	if err == nil {
-		err = id.ResolveAddr(c.local, c.remote, d.opts.CMWait)
-	}
+	err := c.resolve()
 	switch {
 	case err == nil:
 		d.addConn(c)
 	case unreachable(err):
-		id.Close()
 		c.giveUp(err)
 	default:
-		id.Close()
 		return wrapAddr(err)
 	}
+	return nil
+}
+
+// resolve makes the id and has it choose a local port and resolve the address. The caller holds the
+// lock.
+func (c *conn) resolve() error {
+	id, err := c.dev.ch.CreateID(cverbs.PortSpaceTCP)
+	if err != nil {
+		return err
+	}
+	id.SetData(c)
+	if tos := c.dev.opts.Path.TOS; tos != nil {
+		err = id.SetTOS(*tos)
+	}
+	if err == nil {
+		err = id.ResolveAddr(netip.AddrPortFrom(c.local.Addr(), 0), c.remote, c.dev.opts.CMWait)
+	}
+	if err != nil {
+		id.Close()
+		return err
+	}
+	c.id = id
 	return nil
 }
 
@@ -129,7 +139,8 @@ func (d *device) addConn(c *conn) {
 func (c *conn) handle(ev cverbs.CMEvent) {
 	c.mu.Lock()
 	var out []fabric.ConnEvent
-	if int(ev.Type) < numEvents && !c.destroyed {
+	former := ev.ID != nil && ev.ID != c.id // see anotherPort
+	if int(ev.Type) < numEvents && !c.destroyed && !former {
 		out = c.act(table[c.state][ev.Type], ev)
 	}
 	c.mu.Unlock()
@@ -213,25 +224,53 @@ func (c *conn) act(a action, ev cverbs.CMEvent) []fabric.ConnEvent {
 	return nil
 }
 
-// requestLater sends the request from a goroutine, because iWARP drivers may wait for the peer's
-// TCP in the call. The caller holds the lock.
-func (c *conn) requestLater() {
+// later makes a call on the id that may take long, from a goroutine. Then it hands the result on
+// under the lock, unless the id is to be destroyed. The caller holds the lock.
+func (c *conn) later(call func() error, then func(err error)) {
 	c.calling = true
-	param := c.param(c.private)
 	c.dev.calls.Go(func() {
-		err := c.id.Connect(param)
+		err := call()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.calling = false
-		switch {
-		case c.destroyed:
-			c.id.Close()
-		case err != nil && c.state == stRequested:
-			for _, e := range c.end(connectFailure(err)) {
-				c.tellLater(e)
-			}
+		if c.destroyed {
+			c.dev.destroyID(c.id)
+		} else {
+			then(err)
 		}
 	})
+}
+
+// requestLater sends the request: iWARP drivers may wait for the peer's TCP in the call. The caller
+// holds the lock.
+func (c *conn) requestLater() {
+	param := c.param(c.private)
+	c.later(func() error { return c.id.Connect(param) }, func(err error) {
+		if err == nil || c.state != stRequested || c.anotherPort(err) {
+			return
+		}
+		for _, e := range c.end(connectFailure(err)) {
+			c.tellLater(e)
+		}
+	})
+}
+
+// maxPorts is how many times an attempt takes another local port.
+const maxPorts = 4
+
+// anotherPort begins the attempt anew if its request failed with err because the local port is in
+// use. On iWARP that is a TCP port, but rdma_cm does not ask TCP when it chooses one. The next id
+// chooses while the former still has its port, so it takes another. The caller holds the lock.
+func (c *conn) anotherPort(err error) bool {
+	former := c.id
+	inUse := errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EADDRINUSE)
+	if !inUse || c.ports == maxPorts || c.resolve() != nil {
+		return false
+	}
+	c.ports++
+	c.state = stAddr
+	c.dev.destroyID(former)
+	return true
 }
 
 // param returns the parameters that this end proposes.
@@ -304,7 +343,7 @@ func (c *conn) destroy() {
 		c.destroyed = true
 		c.endPings()
 		if !c.calling {
-			c.id.Close()
+			c.dev.destroyID(c.id)
 		}
 	}
 }
@@ -408,7 +447,10 @@ func (c *conn) leave() error {
 	// The queue pair first: from here on everything posted is flushed. One that has been closed
 	// needs no flush.
 	err := ignoreClosed(c.qp.SetError())
-	if e := c.id.Disconnect(); e != nil {
+	if c.dev.noRoute(c.id) {
+		c.later(func() error { c.dev.awaitRoute(c.id); return nil }, func(error) { c.id.Disconnect() })
+		next = stLeaving
+	} else if e := c.id.Disconnect(); e != nil {
 		next = stOver // the other end was faster, or the device has gone: no answer will come
 	}
 	c.state = next

@@ -35,7 +35,9 @@ type device struct {
 	stop context.CancelFunc // ends both goroutines
 	done sync.WaitGroup
 
-	calls sync.WaitGroup // on connection ids, which may take long
+	calls      sync.WaitGroup           // on connection ids, which may take long
+	destroying chan struct{}            // has an element for each id that is being destroyed
+	destroy    func(*cverbs.CMID) error // tests replace it
 
 	pingOnce sync.Once
 	pinged   listener // for pings of peers
@@ -77,6 +79,9 @@ func open(p port, opts fabric.Options, async func(fabric.AsyncEvent)) (*device, 
 		conns:    map[*conn]struct{}{},
 		requests: map[*conn]struct{}{},
 		retired:  map[*conn]time.Time{},
+
+		destroying: make(chan struct{}, destroyAtOnce),
+		destroy:    (*cverbs.CMID).Close,
 	}
 	if d.attrs.Atomics {
 		d.access |= cverbs.AccessRemoteAtomic
@@ -117,15 +122,19 @@ func (d *device) Close() error {
 	}
 	d.stop()
 	d.done.Wait()
-	d.calls.Wait()
 	err = errors.Join(err, d.pinged.closeIDs())
 	d.mu.Lock() // a request may be rejected meanwhile
 	left := slices.AppendSeq(slices.Collect(maps.Keys(d.requests)), maps.Keys(d.retired))
 	d.mu.Unlock()
-	for _, c := range left {
-		c.drop()
-	}
-	return wrap(errors.Join(d.ch.Close(), err))
+	closed := make(chan error, 1)
+	go func() {
+		for _, c := range left {
+			c.drop()
+		}
+		d.calls.Wait()
+		closed <- d.ch.Close()
+	}()
+	return wrap(errors.Join(atMost(closeTime, closed), err))
 }
 
 // reserve counts a listener or connection that is about to be made, or refuses it. cverbs counts

@@ -163,7 +163,7 @@ func (d *device) arrive(ev cverbs.CMEvent) {
 	// A queue pair of this device can only answer a request that came in on it.
 	if l == nil || l.on == nil || id.Device() != d.device || id.Port() != d.num || l.isClosed() {
 		id.Reject(d.pong(l, ev))
-		id.Close()
+		d.destroyID(id)
 		return
 	}
 	c := &conn{

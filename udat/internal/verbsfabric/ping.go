@@ -150,6 +150,6 @@ func (p *ping) close() {
 	p.id = nil
 	p.mu.Unlock()
 	if id != nil {
-		id.Close()
+		p.dev.destroyID(id)
 	}
 }

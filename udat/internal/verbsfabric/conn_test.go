@@ -1,0 +1,95 @@
+//go:build linux
+
+package verbsfabric
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// TestLocalPortInUse: on iWARP the local port that rdma_cm chooses may be in use as a TCP port. The
+// attempt then takes another one.
+func TestLocalPortInUse(t *testing.T) {
+	near, far := openDevice(t), openDevice(t)
+	if !near.dev.iwarp {
+		t.Skip("only iWARP has its connections on TCP ports")
+	}
+	const ports = "/proc/sys/net/ipv4/ip_local_port_range"
+	before, err := os.ReadFile(ports)
+	assert.NilError(t, err)
+	defer os.WriteFile(ports, before, 0)
+
+	l, requests := far.listen()
+	// Its peer is in use too: connect returns EADDRNOTAVAIL.
+	connected := func(a *net.TCPAddr) (io.Closer, error) {
+		d := net.Dialer{LocalAddr: a, Control: func(_, _ string, c syscall.RawConn) (err error) {
+			return c.Control(func(fd uintptr) {
+				err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
+			})
+		}}
+		return d.DialContext(context.Background(), "tcp", l.Addr().String())
+	}
+	// Another socket has it alone: bind returns EADDRINUSE.
+	listened := func(a *net.TCPAddr) (io.Closer, error) { return net.ListenTCP("tcp", a) }
+
+	for n, take := range []func(*net.TCPAddr) (io.Closer, error){
+		connected, listened, connected, listened, connected, listened, connected, listened,
+	} {
+		taken := l.Addr().Port()&^1 ^ 32 + uint16(2*n) // and the next one is free
+		if err := os.WriteFile(ports, fmt.Appendf(nil, "%d %d", taken, taken+1), 0); err != nil {
+			t.Skip(err)
+		}
+		c, err := take(&net.TCPAddr{IP: near.dev.info.Addr.AsSlice(), Port: int(taken)})
+		assert.NilError(t, err)
+
+		active, events := near.connect(l.Addr())
+		established := make(chan fabric.ConnEvent, 16)
+		passive, err := receive(t, requests).Accept(far.newQP(), fabric.AcceptParams{},
+			func(ev fabric.ConnEvent) { established <- ev })
+		assert.NilError(t, err)
+		ev := receive(t, events)
+		assert.Equal(t, ev.Kind, fabric.EventEstablished, "%v", ev.Err)
+		assert.Equal(t, receive(t, established).Kind, fabric.EventEstablished)
+		assert.Equal(t, active.LocalAddr().Port(), taken+1)
+
+		assert.NilError(t, active.Close())
+		assert.NilError(t, passive.Close())
+		assert.NilError(t, c.Close())
+	}
+}
+
+// TestStuckDestroy: the kernel does not return when an id is destroyed. Neither the connection's
+// owner nor that of the device waits for ever, and what the kernel holds goes when it returns.
+func TestStuckDestroy(t *testing.T) {
+	far := openDevice(t)
+	l, requests := far.listen()
+	const many = 2 * destroyAtOnce
+	ids := cverbs.Live()["CMID"]
+	release := make(chan struct{})
+	t.Run("close", func(t *testing.T) {
+		near := openDevice(t) // closes at the end of this part
+		near.dev.destroy = func(id *cverbs.CMID) error { <-release; return id.Close() }
+		for range many {
+			active, events := near.connect(l.Addr())
+			assert.NilError(t, receive(t, requests).Reject(nil, true))
+			assert.Equal(t, receive(t, events).Kind, fabric.EventPeerRejected)
+			assert.NilError(t, active.Close())
+		}
+	})
+	assert.Equal(t, cverbs.Live()["CMID"], ids+many, "those that the kernel holds")
+	close(release)
+	for until := time.Now().Add(patience); cverbs.Live()["CMID"] != ids; time.Sleep(10 * time.Millisecond) {
+		assert.Assert(t, time.Now().Before(until), "they stay")
+	}
+}

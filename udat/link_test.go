@@ -1,0 +1,63 @@
+//go:build linux
+
+package udat_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+)
+
+// TestLinkDown: connections that break because the link is down leave a device that connects again
+// when the link is up.
+func TestLinkDown(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		if os.Getenv("GODAT_VM") == "" || !strings.HasPrefix(dev, "rxe") {
+			t.Skip("only the virtual machine's links go down, and soft-iWARP sees no link")
+		}
+		other := strings.TrimSuffix(dev, "0") + "1"
+		const keep = "/proc/sys/net/ipv6/conf/all/keep_addr_on_down"
+		assert.NilError(t, os.WriteFile(keep, []byte("1"), 0))
+		defer os.WriteFile(keep, []byte("0"), 0)
+		netdev := netdevOf(t, other)
+		link := func(to string) {
+			text, err := exec.Command("ip", "link", "set", netdev, to).CombinedOutput()
+			assert.NilError(t, err, "%s", text)
+		}
+		for range 2 {
+			var ends []*end
+			for range 8 {
+				a, b := pair(t, other, setup{})
+				ends = append(ends, a, b)
+			}
+			link("down")
+			for i := 0; i < len(ends); i += 2 {
+				assert.NilError(t, ends[i].ep.PostSend(ends[i].iov(0, 8), 1, 0))
+				expect(t, ends[i].conn, udat.EventConnectionBroken)
+			}
+			link("up")
+			for i, e := range ends {
+				if i%2 == 1 { // told by its peer, or by the keep-alive
+					n := next(t, e.conn).Number
+					assert.Assert(t, n == udat.EventConnectionDisconnected || n == udat.EventConnectionBroken, "%v", n)
+				}
+				assert.NilError(t, e.ep.Reset())
+			}
+		}
+		pair(t, other, setup{})
+
+		t.Run("closed", func(t *testing.T) {
+			a, _ := pair(t, other, setup{})
+			link("down")
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))
+			expect(t, a.conn, udat.EventConnectionBroken)
+		}) // its end closes both adapters
+		link("up")
+		pair(t, other, setup{})
+	})
+}
