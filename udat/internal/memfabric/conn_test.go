@@ -155,6 +155,20 @@ func TestCloseListener(t *testing.T) {
 	})
 }
 
+// TestLateNewsOfADisconnect: who hears of the peer's disconnect late, because the host is busy, still
+// hears of it before a request fails for want of an answer.
+func TestLateNewsOfADisconnect(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		b.dev.events.add(0, func() { time.Sleep(400 * time.Millisecond) })
+		assert.NilError(t, a.conn.Disconnect())
+		b.send(1)
+		b.wants(fabric.EventDisconnected)
+		b.quiet()
+		b.completion(1, fabric.StatusRetryExceeded)
+	})
+}
+
 func TestDisconnectLeavesThePeersQueuePairAlone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{Options: fabric.Options{Retry: 1}})

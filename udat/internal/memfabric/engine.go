@@ -7,9 +7,10 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Retry intervals of an unanswered message, and of one that met no receive.
+// Retry intervals of an unanswered message, and of one that met no receive. A peer that has left
+// does not answer: with the default of 7 retries, the news of that has half a second to come first.
 const (
-	ackTimeout = 4 * time.Millisecond
+	ackTimeout = 64 * time.Millisecond
 	rnrTimer   = 640 * time.Microsecond
 )
 
