@@ -19,11 +19,11 @@ func keepAlive(d time.Duration) []udat.Option { return []udat.Option{udat.WithQu
 func TestVanishedPeer(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		for _, sends := range []int{0, 1} {
-			a, b := pair(t, dev, setup{opts: keepAlive(100 * time.Millisecond)})
+			a, b := pair(t, dev, setup{opts: keepAlive(300 * time.Millisecond)})
 			for range sends {
 				assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))
 			}
-			time.Sleep(500 * time.Millisecond)
+			time.Sleep(1500 * time.Millisecond)
 			assert.Equal(t, state(t, a.ep), udat.EPConnected)
 			b.faults().Kill()
 			ev := expect(t, a.conn, udat.EventConnectionBroken)
