@@ -41,14 +41,15 @@ speed, without RDMA reads: at 5 % that driver itself breaks connections with rea
 of the kernel, at 6 and at 7. So few retries cannot tell a dead peer from a bad link, and the
 keep-alive does.
 
-Where a link, an address or the MTU changes, the device decides whether connections stay; the cell
-says what it did. Soft-RoCE of Linux 6.1 sends again until the link is back; that of 7.2 flushes all
-connections at once. Once soft-RoCE of Linux 6.1 has sent a message about a connection into a link
-that is down, it connects no more until the device is made anew, and the kernel may never return
-from destroying a connection id. So such messages wait until the link is up, and no call waits for
-ever for the kernel. After the link was down, a connection of that driver may also stand still at
-both ends without an event: the driver sends nothing again, and its counter completer_retry_err
-stays as it is. The keep-alive does not end the connection, because the peer answers.
+Where the link of soft-RoCE goes down, all its connections break at once: the driver of Linux 7.2
+flushes them, for that of 6.1 udat breaks them. That driver may forget a request that finds no
+route, and then sends those before it never again. Once it has sent a message about a connection
+into a link that is down, it connects no more until the device is made anew, and the kernel may
+never return from destroying a connection id. So such messages wait until the link is up, and no
+call waits for ever for the kernel.
+
+Where an address or the MTU changes, the device decides whether connections stay; the cell says what
+it did.
 
 A cell contains the number of rounds, and the longest time from the fault to the last event. Where
 the fault does not end the connection, that event is the end of the disconnect after it.
@@ -61,17 +62,17 @@ minutes more. The command ip route get ADDRESS shows it. A route with a locked M
 once: ip route add ADDRESS dev NAME mtu lock 1500. The row adds such a route. perftest stands still
 in the same way.
 
-The rows with a cable have no RDMA reads where the link, an address or the MTU changes: if soft-RoCE
-of Linux 6.1 cannot send the answer to a read, it may report the read as done although no data came.
-A C program that reads constant memory saw that in 3 of 3 connections with a small MTU.
+Some rows have no RDMA reads: if soft-RoCE of Linux 6.1 cannot send the answer to a read, it may
+report the read as done although no data came. A C program that reads constant memory saw that in 3
+of 3 connections with a small MTU.
 
 Open:
 
 - On soft-iWARP, beside a heavy load, a connection with RDMA reads broke without a cause in 3 of
   about 700 rounds.
-- The keep-alive does not yet end a connection whose requests the device no longer sends again.
+- When an address of soft-RoCE is removed, the driver of Linux 6.1 may forget requests as described
+  above. The connection then stands still, and no event says so.
 - With corruption of 10 %, beside a heavy load, one connection of soft-RoCE broke in 1 of 2 rounds.
-- make faults LONG=1 has run in parts, not yet as a whole.
 `
 
 //go:embed defects.md

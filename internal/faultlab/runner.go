@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -49,6 +50,9 @@ func (r *round) slowTraffic(n int, limit time.Duration) error {
 	for r.e.taken() < target {
 		if list := r.e.list(); len(list) > 0 {
 			return fmt.Errorf("during traffic: %s", list[0])
+		}
+		if within(r.e.allOff, 0) {
+			return errors.New("all connections have ended")
 		}
 		if time.Now().After(until) {
 			return fmt.Errorf("only %d of %d messages after %v", r.e.taken(), target, limit)

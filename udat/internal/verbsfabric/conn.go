@@ -348,6 +348,19 @@ func (c *conn) destroy() {
 	}
 }
 
+// linkDown breaks an established connection. The owner disconnects.
+func (c *conn) linkDown() {
+	c.mu.Lock()
+	up := c.state == stUp
+	if up {
+		c.qp.SetError() // the event tells, whatever becomes of the call
+	}
+	c.mu.Unlock()
+	if up {
+		c.tell(fabric.ConnEvent{Kind: fabric.EventFailed, Err: fmt.Errorf("verbs: the link of %s is down", c.dev.info.Name)})
+	}
+}
+
 // drop destroys the id of a connection without an owner.
 func (c *conn) drop() {
 	c.mu.Lock()

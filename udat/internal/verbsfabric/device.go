@@ -253,6 +253,7 @@ func (d *device) asyncEvent(ev cverbs.AsyncEvent) {
 		d.deviceFatal()
 	case cverbs.AsyncPortErr:
 		if ev.Port == d.num {
+			d.linkDown()
 			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncPortError})
 		}
 	case cverbs.AsyncPortActive:
@@ -261,6 +262,20 @@ func (d *device) asyncEvent(ev cverbs.AsyncEvent) {
 		}
 	default: // of no use to an owner; a connection that suffers has failed completions
 		d.objectEvent(ev)
+	}
+}
+
+// linkDown breaks the connections of soft-RoCE, as the driver of Linux 7.2 does itself. That of 6.1
+// may forget a request that finds no route, and then sends those before it never again.
+func (d *device) linkDown() {
+	if d.dev.VendorID != vendorRXE {
+		return
+	}
+	d.mu.Lock()
+	conns := slices.Collect(maps.Keys(d.conns))
+	d.mu.Unlock()
+	for _, c := range conns {
+		c.linkDown()
 	}
 }
 
