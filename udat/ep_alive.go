@@ -1,6 +1,7 @@
 package udat
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -104,7 +105,7 @@ func (q *requestQueue) oldest() (waits bool, bytes uint64) {
 // after some attempts and no request has completed; ep.mu is held.
 func (ep *EP) askAdapter(c *connection) {
 	c.watch.asking = true
-	var answered atomic.Bool
+	var answers [fabric.PingBusy + 1]atomic.Bool
 	asked, head := 0, c.watch.requests
 	every := ep.obj.ia.keepAlive / pingPart
 	ep.obj.ia.flusher.every(every, func() (done bool) {
@@ -116,16 +117,18 @@ func (ep *EP) askAdapter(c *connection) {
 		switch {
 		case ep.conn.Load() != c || !c.ended.IsZero():
 			return true
-		case answered.Load() || requests.inflight.head() != head:
-			c.watch.asking = false
-			return true
-		case asked == pings:
+		case answers[fabric.PingAlive].Load() || requests.inflight.head() != head:
+		case asked < pings:
+			asked++
+			c.conn.Ping(func(a fabric.PingAnswer) { answers[a].Store(true) })
+			return false
+		case answers[fabric.PingGone].Load():
+			ep.vanished(errors.New("the peer's adapter does not have the connection any more"))
+		case !answers[fabric.PingBusy].Load():
 			ep.vanished(fmt.Errorf("neither the peer nor its adapter has answered for %v", pings*every))
-			return true
 		}
-		asked++
-		c.conn.Ping(func() { answered.Store(true) })
-		return false
+		c.watch.asking = false
+		return true
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
+	"github.com/godat/godat/udat/internal/memfabric"
 )
 
 // keepAlive is short, so that the tests are; 4 of them bound the time to the event.
@@ -61,6 +62,23 @@ func TestSilentRequests(t *testing.T) {
 			}
 			ev := expectUnpolled(t, a, hidden)
 			assert.ErrorContains(t, ev.Err(), "answered for")
+		}
+	})
+}
+
+// TestForgottenConnection: a connection whose peer has left, with a message that was lost, is
+// broken.
+func TestForgottenConnection(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		for range 3 {
+			var script faultfabric.Script
+			a, b := pair(t, dev, setup{script: &script, opts: keepAlive(100 * time.Millisecond)})
+			hidden := script.On(faultfabric.Poll, udat.CompletionQueue(a.request)).Drop()
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))
+			b.faults().Lose(memfabric.MsgDisconnect, 1)
+			assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
+			ev := expectUnpolled(t, a, hidden)
+			assert.ErrorContains(t, ev.Err(), "does not have the connection any more")
 		}
 	})
 }

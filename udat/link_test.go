@@ -13,8 +13,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestLinkDown: every connection of soft-RoCE, idle or not, breaks when the link goes down. The device
-// connects again when the link is up.
+// TestLinkDown: every connection of soft-RoCE, idle or not, breaks when the link goes down. The
+// device connects again when the link is up.
 func TestLinkDown(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		if os.Getenv("GODAT_VM") == "" || !strings.HasPrefix(dev, "rxe") {

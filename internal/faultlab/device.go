@@ -176,8 +176,8 @@ func cableRow(name, command, undo string, d time.Duration, rounds, long int) sce
 		rounds: map[string][2]int{"cable": {rounds, long}}}
 }
 
-// withoutReads is a row without RDMA reads: soft-RoCE reports one as done although it could not send
-// the answer.
+// withoutReads is a row without RDMA reads: soft-RoCE reports one as done although it could not
+// send the answer.
 func withoutReads(s scenario) scenario {
 	s.noReads = true
 	return s

@@ -203,13 +203,16 @@ func (c *conn) fail(s connState, ev fabric.ConnEvent) {
 }
 
 // Ping is answered unless a fault has taken one of the devices, or the path.
-func (c *conn) Ping(on func()) {
+func (c *conn) Ping(on func(fabric.PingAnswer)) {
 	c.dev.f.mu.Lock()
-	p := c.peer
+	p, answer := c.peer, fabric.PingAlive
 	answered := p != nil && !c.dev.faults.silent() && !p.dev.faults.silent() && !c.qp.cut.Load() && !p.qp.cut.Load()
+	if answered && (p.left || p.state >= over) {
+		answer = fabric.PingGone
+	}
 	c.dev.f.mu.Unlock()
 	if answered {
-		on()
+		on(answer)
 	}
 }
 

@@ -9,15 +9,16 @@ import (
 	"sync"
 
 	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat/internal/fabric"
 )
 
 // A ping is a connection request to the listener that the peer's device has for pings, with the
-// number of this end's queue pair. The device rejects it, with goneMarker if it has no such
-// connection. The port is random, so that a host that has started anew does not answer for the one
-// that has gone. A stopped process answers too: the kernel queues pingBacklog requests for it and
-// rejects the other ones.
+// number of this end's queue pair. The device rejects it with one of the markers. The port is
+// random, so that a host that has started anew does not answer for the one that has gone. The kernel
+// queues pingBacklog requests and rejects the other ones, without a marker.
 const (
-	pingBacklog = 1
+	pingBacklog = 4
+	aliveMarker = "alive"
 	goneMarker  = "gone"
 )
 
@@ -31,7 +32,7 @@ const pingQPN = 1<<24 - 1
 
 type ping struct {
 	dev  *device
-	on   func()
+	on   func(fabric.PingAnswer)
 	host bool   // any answer of the peer's host will do
 	qpn  uint32 // of this end's queue pair
 
@@ -55,9 +56,9 @@ func (d *device) pingPort(local netip.Addr) uint16 {
 }
 
 // Ping asks the peer's device for an answer. iWARP needs none: TCP gives up by itself.
-func (c *conn) Ping(on func()) {
+func (c *conn) Ping(on func(fabric.PingAnswer)) {
 	if c.dev.iwarp {
-		on()
+		on(fabric.PingAlive)
 		return
 	}
 	c.mu.Lock()
@@ -68,7 +69,7 @@ func (c *conn) Ping(on func()) {
 	c.pings = slices.DeleteFunc(c.pings, (*ping).over)
 	id, err := c.dev.ch.CreateID(cverbs.PortSpaceTCP)
 	if err != nil {
-		on() // nothing is known of the peer
+		on(fabric.PingBusy) // nothing is known of the peer
 		return
 	}
 	p := &ping{dev: c.dev, on: on, id: id, host: c.pingPort == 0, qpn: c.qp.v.Num()}
@@ -99,8 +100,13 @@ func (p *ping) handle(ev cverbs.CMEvent) {
 		err = id.Connect(cverbs.ConnParam{QPNum: pingQPN, PrivateData: binary.BigEndian.AppendUint32(nil, p.qpn)})
 	case cverbs.CMEventRejected, cverbs.CMEventConnectResponse:
 		p.close()
-		if p.host || ev.Status != cverbs.RejectNoListener && !bytes.HasPrefix(ev.PrivateData, []byte(goneMarker)) {
-			p.on()
+		switch {
+		case p.host || bytes.HasPrefix(ev.PrivateData, []byte(aliveMarker)):
+			p.on(fabric.PingAlive)
+		case ev.Status == cverbs.RejectNoListener || bytes.HasPrefix(ev.PrivateData, []byte(goneMarker)):
+			p.on(fabric.PingGone)
+		default:
+			p.on(fabric.PingBusy)
 		}
 	default:
 		p.close()
@@ -110,7 +116,7 @@ func (p *ping) handle(ev cverbs.CMEvent) {
 	}
 }
 
-// pong returns what to reject a request with: a ping of a connection that is no more is told so.
+// pong returns what to reject a request with: a ping is told whether its connection is alive.
 func (d *device) pong(l *listener, ev cverbs.CMEvent) []byte {
 	if l != &d.pinged || len(ev.PrivateData) < 4 {
 		return nil
@@ -124,7 +130,7 @@ func (d *device) pong(l *listener, ev cverbs.CMEvent) []byte {
 		known := c.peerQPN == qpn && c.remote.Addr() == from && (c.state == stAccepted || c.state == stUp)
 		c.mu.Unlock()
 		if known {
-			return nil
+			return []byte(aliveMarker)
 		}
 	}
 	return []byte(goneMarker)

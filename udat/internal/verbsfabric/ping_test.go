@@ -17,6 +17,12 @@ func pingPair(t *testing.T) (a, b *conn) {
 	if near.dev.iwarp {
 		t.Skip("iWARP needs no pings")
 	}
+	return connected(t, near, far)
+}
+
+// connected is a connection of two open devices.
+func connected(t *testing.T, near, far *opened) (a, b *conn) {
+	t.Helper()
 	l, requests := far.listen()
 	active, events := near.connect(l.Addr())
 	established := make(chan fabric.ConnEvent, 16)
@@ -32,47 +38,71 @@ func pingPair(t *testing.T) (a, b *conn) {
 	return active.(*conn), passive.(*conn)
 }
 
-// answered pings the peer, waits until the ping is over, and reports whether it was answered.
-func (c *conn) answered(t *testing.T) bool {
+// pinged pings the peer and returns its answer.
+func (c *conn) pinged(t *testing.T) fabric.PingAnswer {
 	t.Helper()
-	var on atomic.Bool
-	c.Ping(func() { on.Store(true) })
-	c.mu.Lock()
-	p := c.pings[len(c.pings)-1]
-	c.mu.Unlock()
-	for until := time.Now().Add(patience); !p.over(); time.Sleep(time.Millisecond) {
-		assert.Assert(t, time.Now().Before(until), "the ping has no end")
-	}
-	for until := time.Now().Add(time.Second); !on.Load() && time.Now().Before(until); {
-		time.Sleep(time.Millisecond)
-	}
-	return on.Load()
+	answer := make(chan fabric.PingAnswer, 1)
+	c.Ping(func(a fabric.PingAnswer) { answer <- a })
+	return receive(t, answer)
 }
-
 // TestPing: the devices of both ends answer while they have the connection. A host without the
 // peer's listener, as after a restart, answers only for peers that have named none.
 func TestPing(t *testing.T) {
 	a, b := pingPair(t)
 	assert.Assert(t, a.pingPort != 0 && b.pingPort != 0)
 	for range 3 {
-		assert.Assert(t, a.answered(t))
-		assert.Assert(t, b.answered(t))
+		assert.Equal(t, a.pinged(t), fabric.PingAlive)
+		assert.Equal(t, b.pinged(t), fabric.PingAlive)
 	}
-	for _, same := range []bool{false, true} { // b has another connection, then this one
+	// b has another connection, then this one.
+	for _, answer := range []fabric.PingAnswer{fabric.PingGone, fabric.PingAlive} {
 		b.mu.Lock()
 		b.peerQPN ^= 1
 		b.mu.Unlock()
-		assert.Equal(t, a.answered(t), same)
+		assert.Equal(t, a.pinged(t), answer)
 	}
 	assert.NilError(t, b.dev.pinged.closeIDs())
-	assert.Assert(t, !a.answered(t))
-	assert.Assert(t, b.answered(t))
+	assert.Equal(t, a.pinged(t), fabric.PingGone)
+	assert.Equal(t, b.pinged(t), fabric.PingAlive)
 	a.pingPort = 0
-	assert.Assert(t, a.answered(t))
+	assert.Equal(t, a.pinged(t), fabric.PingAlive)
 }
 
-// TestPingStopped: a device that handles no events, as in a stopped process, answers all pings but
-// a few.
+// TestPingsOfMany: a device that has lost many connections says so to each, though the kernel
+// answers for it when pings are many.
+func TestPingsOfMany(t *testing.T) {
+	near, far := openDevice(t), openDevice(t)
+	if near.dev.iwarp {
+		t.Skip("iWARP needs no pings")
+	}
+	var conns []*conn
+	for range 16 {
+		a, b := connected(t, near, far)
+		conns = append(conns, a)
+		b.mu.Lock()
+		b.peerQPN ^= 1 << 23
+		b.mu.Unlock()
+	}
+	var gone [16]atomic.Bool
+	left := len(conns)
+	for until := time.Now().Add(patience); left > 0; time.Sleep(100 * time.Millisecond) {
+		assert.Assert(t, time.Now().Before(until), "%d connections have not heard", left)
+		left = 0
+		for i, c := range conns {
+			if gone[i].Load() {
+				continue
+			}
+			left++
+			c.Ping(func(a fabric.PingAnswer) {
+				assert.Check(t, a != fabric.PingAlive)
+				gone[i].CompareAndSwap(false, a == fabric.PingGone)
+			})
+		}
+	}
+}
+
+// TestPingStopped: the kernel answers for a device that handles no events, as in a stopped process,
+// all pings but a few.
 func TestPingStopped(t *testing.T) {
 	a, b := pingPair(t)
 	goOn := make(chan struct{})
@@ -81,6 +111,10 @@ func TestPingStopped(t *testing.T) {
 	var answers atomic.Int32
 	for until := time.Now().Add(patience); answers.Load() < 3; time.Sleep(100 * time.Millisecond) {
 		assert.Assert(t, time.Now().Before(until), "%d answers", answers.Load())
-		a.Ping(func() { answers.Add(1) })
+		a.Ping(func(answer fabric.PingAnswer) {
+			if answer == fabric.PingBusy {
+				answers.Add(1)
+			}
+		})
 	}
 }
