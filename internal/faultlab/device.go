@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/godat/godat/udat"
@@ -116,78 +115,64 @@ func (r *round) answers() error {
 	return nil
 }
 
-// disturb runs a command on one of the hosts, on this one in even rounds, and the other command
-// after some time. It notes whether the connections stay.
+// disturb runs a command on one of the hosts, on this one in even rounds, and undo after some time.
 func disturb(command, undo string, d time.Duration) func(*round) error {
 	return func(r *round) error {
 		if err := r.mayEnd(); err != nil {
 			return err
 		}
-		script := fmt.Sprintf("(sleep 1; %s; sleep %d; %s) >/dev/null 2>&1 </dev/null &", command, int(d.Seconds()), undo)
-		var err error
-		if r.at == "" || r.n%2 == 0 {
-			if text := shell(script); text != "" {
-				err = errors.New(text)
+		on := func(script string) error {
+			if r.at != "" && r.n%2 == 1 {
+				_, err := r.p.do(order{Do: "shell", Shell: script})
+				return err
 			}
-		} else {
-			_, err = r.p.do(order{Do: "shell", Shell: script})
+			if text := shell(script); text != "" {
+				return errors.New(text)
+			}
+			return nil
 		}
+		const over = "/tmp/undone"
+		err := on(fmt.Sprintf("rm -f %s; (sleep 1; %s; sleep %d; %s; touch %s) >/dev/null 2>&1 </dev/null &", over, command,
+			int(d.Seconds()), undo, over))
 		if err != nil {
 			return err
 		}
-		r.undo = func() error { // command and undo are over
-			time.Sleep(time.Until(r.began.Add(d + 3*time.Second)))
-			return nil
-		}
-		if within(r.e.allOff, d+2*time.Second) {
-			r.note("broken")
-			return nil
-		}
-		err = r.slowTraffic(100, 2*time.Minute)
-		if err == nil {
-			// Not gracefully: what was broken at one end may end at the other with the same event.
-			if err := r.mayEnd(); err != nil {
-				return err
-			}
-			if err := r.disconnect(r.n%2 == 0, udat.CloseAbrupt); err != nil || !within(r.e.allOff, 2*time.Minute) {
-				return err
-			}
-			if slices.ContainsFunc(r.e.links, func(l *link) bool { return l.ended == udat.EventConnectionBroken }) {
-				r.note("some connections go on, the others are broken")
-			} else {
-				r.note("the traffic goes on")
-			}
-			return nil
-		}
-		if within(r.e.allOff, 0) {
-			r.note("broken later")
-			return nil
-		}
-		there, _ := r.p.do(order{Do: "states"})
-		return fmt.Errorf("neither traffic nor an end: %w; %s; peer: %v", err, r.e.states(), there.Problems)
+		time.Sleep(time.Until(r.began.Add(d + time.Second))) // meanwhile the other host may not hear
+		return on("until [ -e " + over + " ]; do sleep 0.1; done")
 	}
 }
 
-// cableRow is a disturbance of one of two hosts. Whether the connections stay is the device's
-// choice, and noted; no end is left behind with a connection that is no more.
-func cableRow(name, command, undo string, d time.Duration, rounds, long int) scenario {
+// lossRow is a row in which one of two hosts loses its link or its address.
+func lossRow(name, command, undo string, d time.Duration, rounds, long int) scenario {
 	return scenario{group: "link and device", name: name, act: disturb(command, undo, d),
-		promise: "the traffic goes on, or " + leaves, ends: ended, within: 2 * time.Minute,
+		promise: leaves, ends: ended, within: 2 * time.Minute,
 		rounds: map[string][2]int{"cable": {rounds, long}}}
 }
 
-// withoutReads is a row without RDMA reads: soft-RoCE reports one as done although it could not
-// send the answer.
-func withoutReads(s scenario) scenario {
-	s.noReads = true
-	return s
+// mtuRow is the row in which packets do not fit for some time. There are no RDMA reads: soft-RoCE
+// reports one as done although it could not send the answer.
+func mtuRow() scenario {
+	small := disturb(otherHost+mtuSmall, otherHost+mtuBack, 10*time.Second)
+	return scenario{group: "link and device", name: "MTU of 700 bytes, too small for the packets, for 10 s, without RDMA reads",
+		noReads: true, promise: unharmed, ends: disconnected, within: 2 * time.Minute,
+		rounds: map[string][2]int{"cable": {2, 8}},
+		act: func(r *round) error {
+			if err := small(r); err != nil {
+				return err
+			}
+			if err := r.slowTraffic(100, 2*time.Minute); err != nil {
+				return err
+			}
+			return r.leave()
+		}}
 }
 
 const (
 	linkDown    = "ip link set eth0 down"
 	linkUp      = "ip link set eth0 up"
-	addrRemoved = "ip addr show dev eth0 | grep -o '10.98.0.[12]/24' >/tmp/addr; ip addr del $(cat /tmp/addr) dev eth0"
-	addrBack    = "ip addr add $(cat /tmp/addr) dev eth0"
+	addrRemoved = "ip -o addr show dev eth0 | awk '{print $4}' >/tmp/addr; ip addr flush dev eth0"
+	addrBack    = "for a in $(grep : /tmp/addr); do ip addr add $a dev eth0 nodad; done; " +
+		"for a in $(grep -v : /tmp/addr); do ip addr add $a dev eth0; done"
 
 	// The host remembers the small MTU of a path for 10 minutes, unless the route locks another one.
 	otherHost = "ip addr show dev eth0 | grep -q 10.98.0.1/ && other=10.98.0.2 || other=10.98.0.1; "
@@ -196,13 +181,11 @@ const (
 )
 
 var deviceGroup = []scenario{
-	cableRow("link down for 1 s, at each end", linkDown, linkUp, time.Second, 2, 10),
-	cableRow("link down for 3 s", linkDown, linkUp, 3*time.Second, 1, 10),
-	cableRow("link down for longer than the keep-alive's bound", linkDown, linkUp, 90*time.Second, 1, 4),
-	withoutReads(cableRow("address removed for 3 s, at each end, without RDMA reads",
-		addrRemoved, addrBack, 3*time.Second, 2, 10)),
-	withoutReads(cableRow("MTU of 700 bytes, too small for the packets, for 10 s, without RDMA reads",
-		otherHost+mtuSmall, otherHost+mtuBack, 10*time.Second, 2, 8)),
+	lossRow("link down for 1 s, at each end", linkDown, linkUp, time.Second, 2, 10),
+	lossRow("link down for 3 s", linkDown, linkUp, 3*time.Second, 1, 10),
+	lossRow("link down for longer than the keep-alive's bound", linkDown, linkUp, 90*time.Second, 1, 4),
+	lossRow("addresses removed for 3 s, at each end", addrRemoved, addrBack, 3*time.Second, 2, 10),
+	mtuRow(),
 	{group: "link and device", name: "the device is deleted, and comes back", act: remove,
 		promise: leaves + "; every call answers; a new adapter opens on the device that came back",
 		ends:    ended, within: soon,

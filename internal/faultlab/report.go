@@ -41,15 +41,15 @@ speed, without RDMA reads: at 5 % that driver itself breaks connections with rea
 of the kernel, at 6 and at 7. So few retries cannot tell a dead peer from a bad link, and the
 keep-alive does.
 
-Where the link of soft-RoCE goes down, all its connections break at once: the driver of Linux 7.2
-flushes them, for that of 6.1 udat breaks them. That driver may forget a request that finds no
-route, and then sends those before it never again. Once it has sent a message about a connection
-into a link that is down, it connects no more until the device is made anew, and the kernel may
-never return from destroying a connection id. So such messages wait until the link is up, and no
-call waits for ever for the kernel.
+Where soft-RoCE loses its link or its address, all connections there break at once. When the link
+goes down, the driver of Linux 7.2 flushes them. Otherwise udat breaks them, because the driver of
+Linux 6.1 may forget a request that finds no route, and then sends those before it never again. The
+other end hears of it when the link is up again, or from the keep-alive.
 
-Where an address or the MTU changes, the device decides whether connections stay; the cell says what
-it did.
+Once soft-RoCE of Linux 6.1 has sent a message about a connection into a link that is down, it
+connects no more until the device is made anew, and the kernel may never return from destroying a
+connection id. So such messages wait until the link is up, and no call waits for ever for the
+kernel.
 
 A cell contains the number of rounds, and the longest time from the fault to the last event. Where
 the fault does not end the connection, that event is the end of the disconnect after it.
@@ -62,16 +62,14 @@ minutes more. The command ip route get ADDRESS shows it. A route with a locked M
 once: ip route add ADDRESS dev NAME mtu lock 1500. The row adds such a route. perftest stands still
 in the same way.
 
-Some rows have no RDMA reads: if soft-RoCE of Linux 6.1 cannot send the answer to a read, it may
-report the read as done although no data came. A C program that reads constant memory saw that in 3
-of 3 connections with a small MTU.
+That row has no RDMA reads: if soft-RoCE of Linux 6.1 cannot send the answer to a read, it may report
+the read as done although no data came. A C program that reads constant memory saw that in 3 of 3
+connections.
 
 Open:
 
 - On soft-iWARP, beside a heavy load, a connection with RDMA reads broke without a cause in 3 of
   about 700 rounds.
-- When an address of soft-RoCE is removed, the driver of Linux 6.1 may forget requests as described
-  above. The connection then stands still, and no event says so.
 - With corruption of 10 %, beside a heavy load, one connection of soft-RoCE broke in 1 of 2 rounds.
 `
 

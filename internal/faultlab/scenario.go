@@ -31,7 +31,8 @@ var (
 const (
 	leaves = "each connection ends with one event; what completed has arrived, once, in order, unchanged; " +
 		"all else posted is flushed"
-	soon = 30 * time.Second
+	unharmed = "no event; nothing lost, doubled, reordered or changed"
+	soon     = 30 * time.Second
 )
 
 // scenarios are the rows of the page.

@@ -112,8 +112,7 @@ const inDriver = "no wire: the driver loops back"
 
 func wireRow(name, how string) scenario {
 	return scenario{group: "wire", name: name, act: netem(how),
-		promise: "no event; nothing lost, doubled, reordered or changed",
-		ends:    disconnected, within: soon,
+		promise: unharmed, ends: disconnected, within: soon,
 		rounds: map[string][2]int{"siw": {1, 2}, "cable": {1, 2}},
 		why:    map[string]string{"mem": "no wire", "rxe": inDriver}}
 }

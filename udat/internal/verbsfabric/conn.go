@@ -348,16 +348,17 @@ func (c *conn) destroy() {
 	}
 }
 
-// linkDown breaks an established connection. The owner disconnects.
-func (c *conn) linkDown() {
+// breakIf breaks an established connection that is lost. The owner disconnects.
+func (c *conn) breakIf(lost func(*conn) bool) {
 	c.mu.Lock()
-	up := c.state == stUp
-	if up {
+	hit := c.state == stUp && lost(c)
+	if hit {
 		c.qp.SetError() // the event tells, whatever becomes of the call
 	}
 	c.mu.Unlock()
-	if up {
-		c.tell(fabric.ConnEvent{Kind: fabric.EventFailed, Err: fmt.Errorf("verbs: the link of %s is down", c.dev.info.Name)})
+	if hit {
+		name := c.dev.info.Name
+		c.tell(fabric.ConnEvent{Kind: fabric.EventFailed, Err: fmt.Errorf("verbs: %s has lost its link or address", name)})
 	}
 }
 

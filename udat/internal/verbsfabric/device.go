@@ -253,21 +253,24 @@ func (d *device) asyncEvent(ev cverbs.AsyncEvent) {
 		d.deviceFatal()
 	case cverbs.AsyncPortErr:
 		if ev.Port == d.num {
-			d.linkDown()
+			d.breakConns(func(*conn) bool { return true })
 			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncPortError})
 		}
 	case cverbs.AsyncPortActive:
 		if ev.Port == d.num {
 			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncPortActive})
 		}
+	case cverbs.AsyncGIDChange:
+		d.breakConns(func(c *conn) bool { return d.noRoute(c.id) })
 	default: // of no use to an owner; a connection that suffers has failed completions
 		d.objectEvent(ev)
 	}
 }
 
-// linkDown breaks the connections of soft-RoCE, as the driver of Linux 7.2 does itself. That of 6.1
-// may forget a request that finds no route, and then sends those before it never again.
-func (d *device) linkDown() {
+// breakConns breaks connections of soft-RoCE that have lost their link or address. The driver of
+// Linux 7.2 does so itself when the link goes down. That of 6.1 may forget a request that finds no
+// route, and then sends those before it never again.
+func (d *device) breakConns(lost func(*conn) bool) {
 	if d.dev.VendorID != vendorRXE {
 		return
 	}
@@ -275,7 +278,7 @@ func (d *device) linkDown() {
 	conns := slices.Collect(maps.Keys(d.conns))
 	d.mu.Unlock()
 	for _, c := range conns {
-		c.linkDown()
+		c.breakIf(lost)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 
 // A ping is a connection request to the listener that the peer's device has for pings, with the
 // number of this end's queue pair. The device rejects it with one of the markers. The port is
-// random, so that a host that has started anew does not answer for the one that has gone. The kernel
-// queues pingBacklog requests and rejects the other ones, without a marker.
+// random, so that a host that has started anew does not answer for the one that has gone. The
+// kernel queues pingBacklog requests and rejects the other ones, without a marker.
 const (
 	pingBacklog = 4
 	aliveMarker = "alive"

@@ -45,6 +45,7 @@ func (c *conn) pinged(t *testing.T) fabric.PingAnswer {
 	c.Ping(func(a fabric.PingAnswer) { answer <- a })
 	return receive(t, answer)
 }
+
 // TestPing: the devices of both ends answer while they have the connection. A host without the
 // peer's listener, as after a restart, answers only for peers that have named none.
 func TestPing(t *testing.T) {
