@@ -153,8 +153,9 @@ func lossRow(name, command, undo string, d time.Duration, rounds, long int) scen
 // reports one as done although it could not send the answer.
 func mtuRow() scenario {
 	small := disturb(otherHost+mtuSmall, otherHost+mtuBack, 10*time.Second)
-	return scenario{group: "link and device", name: "MTU of 700 bytes, too small for the packets, for 10 s, without RDMA reads",
-		noReads: true, promise: unharmed, ends: disconnected, within: 2 * time.Minute,
+	return scenario{group: "link and device", within: 2 * time.Minute,
+		name:    "MTU of 700 bytes, too small for the packets, for 10 s, without RDMA reads",
+		noReads: true, promise: unharmed, ends: disconnected,
 		rounds: map[string][2]int{"cable": {2, 8}},
 		act: func(r *round) error {
 			if err := small(r); err != nil {

@@ -135,8 +135,7 @@ func writePage(path string, files []string) error {
 				continue
 			}
 			passed++
-			fmt.Fprintf(&b, " %s |", strings.Join(append([]string{fmt.Sprint(res.Rounds),
-				fmt.Sprint(res.Worst.Round(time.Millisecond))}, res.Notes...), ", "))
+			fmt.Fprintf(&b, " %d, %v |", res.Rounds, res.Worst.Round(time.Millisecond))
 		}
 		fmt.Fprintf(&b, " %v |\n", s.within)
 	}

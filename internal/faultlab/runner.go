@@ -25,13 +25,6 @@ type round struct {
 	}
 }
 
-// note adds what a device does to the row.
-func (r *round) note(text string) {
-	if !slices.Contains(r.notes, text) {
-		r.notes = append(r.notes, text)
-	}
-}
-
 // mayEnd tells both ends that connections may end from now on, and takes the time.
 func (r *round) mayEnd() error {
 	r.e.mayEnd.Store(true)
@@ -98,9 +91,8 @@ type runner struct {
 	at     string // of the other host's faultlab, if there are two
 	iwarp  bool
 	long   bool
-	cold   bool     // the device is another one since the last round
-	retry  int      // of all connections
-	notes  []string // of the scenario that runs
+	cold   bool // the device is another one since the last round
+	retry  int  // of all connections
 	seed   uint64
 	tests  string        // folder of test binaries
 	soak   time.Duration // how long it lasts
@@ -126,14 +118,12 @@ type result struct {
 	Within                       time.Duration
 	Messages                     uint64
 	soaked
-	Notes    []string // what the device did
 	Problems []string
 	Took     time.Duration
 }
 
 // run runs the rounds of a scenario.
 func (r *runner) run(s *scenario, rounds int) result {
-	r.notes = nil
 	res := result{Group: s.group, Name: s.name, Promise: s.promise, Fabric: r.fabric, Within: s.within}
 	began := time.Now()
 	if r.cold {
@@ -182,7 +172,7 @@ func (r *runner) run(s *scenario, rounds int) result {
 	if left := kernelBase.settle(func() baseline { return kernel(r.device) }); left != "" {
 		res.Problems = append(res.Problems, "left behind at the end: "+left)
 	}
-	res.Took, res.Notes = time.Since(began), r.notes
+	res.Took = time.Since(began)
 	return res
 }
 
