@@ -482,12 +482,9 @@ func randomOperations(k *attack) error {
 	if err != nil {
 		return err
 	}
-	n := map[string]int{"mem": 500}[k.r.kind]
-	if n == 0 {
-		n = 60
-	}
-	if k.r.long {
-		n = 10000
+	n := map[string]int{"mem": 500, "rxe": 60, "siw": 60}[k.r.kind]
+	if k.r.long { // at least 10,000 in all rounds
+		n = map[string]int{"mem": 500, "rxe": 2000, "siw": 5000}[k.r.kind]
 	}
 	grant := k.granted.lmr.RMRTriplet(0, regionSize)
 	up := false
