@@ -115,21 +115,15 @@ func (r *round) answers() error {
 	return nil
 }
 
-// disturb runs a command on one of the hosts, on this one in even rounds, and undo after some time.
+// disturb runs a command on one of two hosts, on this one in even rounds, and undo after some time.
 func disturb(command, undo string, d time.Duration) func(*round) error {
 	return func(r *round) error {
 		if err := r.mayEnd(); err != nil {
 			return err
 		}
-		on := func(script string) error {
-			if r.at != "" && r.n%2 == 1 {
-				_, err := r.p.do(order{Do: "shell", Shell: script})
-				return err
-			}
-			if text := shell(script); text != "" {
-				return errors.New(text)
-			}
-			return nil
+		on := r.here
+		if r.n%2 == 1 {
+			on = r.there
 		}
 		const over = "/tmp/undone"
 		err := on(fmt.Sprintf("rm -f %s; (sleep 1; %s; sleep %d; %s; touch %s) >/dev/null 2>&1 </dev/null &", over, command,

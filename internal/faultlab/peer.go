@@ -110,11 +110,6 @@ func within(done <-chan struct{}, d time.Duration) bool {
 	case <-done:
 		return true
 	case <-time.After(d):
-	}
-	select { // both may be ready, as when d is 0
-	case <-done:
-		return true
-	default:
 		return false
 	}
 }

@@ -44,13 +44,14 @@ func (r *round) slowTraffic(n int, limit time.Duration) error {
 		if list := r.e.list(); len(list) > 0 {
 			return fmt.Errorf("during traffic: %s", list[0])
 		}
-		if within(r.e.allOff, 0) {
-			return errors.New("all connections have ended")
-		}
 		if time.Now().After(until) {
 			return fmt.Errorf("only %d of %d messages after %v", r.e.taken(), target, limit)
 		}
-		time.Sleep(200 * time.Microsecond)
+		select {
+		case <-r.e.allOff:
+			return errors.New("all connections have ended")
+		case <-time.After(200 * time.Microsecond):
+		}
 	}
 	return nil
 }

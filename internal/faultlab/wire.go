@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -36,12 +37,22 @@ func netem(how string) func(*round) error {
 
 // both runs a command on every host.
 func (r *round) both(command string) error {
+	if err := r.here(command); err != nil || r.at == "" {
+		return err
+	}
+	return r.there(command)
+}
+
+// here runs a command on this host.
+func (r *round) here(command string) error {
 	if text := shell(command); text != "" {
-		return fmt.Errorf("%s", text)
+		return errors.New(text)
 	}
-	if r.at == "" {
-		return nil
-	}
+	return nil
+}
+
+// there runs a command on the other host.
+func (r *round) there(command string) error {
 	_, err := r.p.do(order{Do: "shell", Shell: command})
 	return err
 }

@@ -155,8 +155,8 @@ func TestCloseListener(t *testing.T) {
 	})
 }
 
-// TestLateNewsOfADisconnect: who hears of the peer's disconnect late, because the host is busy,
-// still hears of it before a request fails for want of an answer.
+// TestLateNewsOfADisconnect: on a busy host too, the peer's disconnect is told before a request
+// fails for want of an answer.
 func TestLateNewsOfADisconnect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})

@@ -8,7 +8,8 @@ import (
 )
 
 // Retry intervals of an unanswered message, and of one that met no receive. A peer that has left
-// does not answer: with the default of 7 retries, the news of that has half a second to come first.
+// does not answer. With 7 retries, the default, its disconnect has half a second to arrive before a
+// request fails.
 const (
 	ackTimeout = 64 * time.Millisecond
 	rnrTimer   = 640 * time.Microsecond

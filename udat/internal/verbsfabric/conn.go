@@ -348,20 +348,6 @@ func (c *conn) destroy() {
 	}
 }
 
-// breakIf breaks an established connection that is lost. The owner disconnects.
-func (c *conn) breakIf(lost func(*conn) bool) {
-	c.mu.Lock()
-	hit := c.state == stUp && lost(c)
-	if hit {
-		c.qp.SetError() // the event tells, whatever becomes of the call
-	}
-	c.mu.Unlock()
-	if hit {
-		name := c.dev.info.Name
-		c.tell(fabric.ConnEvent{Kind: fabric.EventFailed, Err: fmt.Errorf("verbs: %s has lost its link or address", name)})
-	}
-}
-
 // drop destroys the id of a connection without an owner.
 func (c *conn) drop() {
 	c.mu.Lock()

@@ -1,12 +1,6 @@
 package verbsfabric
 
 import (
-	"bytes"
-	"fmt"
-	"net"
-	"net/netip"
-	"os"
-	"strconv"
 	"time"
 
 	"github.com/godat/godat/cverbs"
@@ -36,45 +30,6 @@ func (d *device) destroyID(id *cverbs.CMID) {
 	})
 	if !stuck {
 		atMost(destroyTime, done)
-	}
-}
-
-// noRoute reports whether messages about a connection have to wait, because the link is down or the
-// host has no route from its address to the peer's. Soft-RoCE of Linux 6.1 connects no more once it
-// has tried to send one, and the kernel may never destroy the id.
-func (d *device) noRoute(id *cverbs.CMID) bool {
-	if d.dev.VendorID != vendorRXE {
-		return false
-	}
-	local, remote := id.LocalAddr(), id.RemoteAddr()
-	if !local.IsValid() || remote.Port() == 0 {
-		return false
-	}
-	// When the link goes down, the interface is the first to know. When it comes up, the port is the
-	// last.
-	if text, err := os.ReadFile("/sys/class/net/" + d.gid.NetDev + "/flags"); err == nil {
-		const up = 1 // IFF_UP
-		if flags, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 0, 32); err == nil && flags&up == 0 {
-			return true
-		}
-	}
-	// A file, because the verbs of a device that closes are closed already.
-	state, err := os.ReadFile(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/state", d.device, d.num))
-	if err == nil && !bytes.HasPrefix(state, []byte("4:")) {
-		return true
-	}
-	local = netip.AddrPortFrom(local.Addr(), 0)
-	c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(local), net.UDPAddrFromAddrPort(remote))
-	if err == nil {
-		c.Close() // it has sent nothing
-	}
-	return unreachable(err)
-}
-
-// awaitRoute waits until there is one.
-func (d *device) awaitRoute(id *cverbs.CMID) {
-	for pause := 10 * time.Millisecond; d.noRoute(id); pause = min(2*pause, time.Second) {
-		time.Sleep(pause)
 	}
 }
 

@@ -267,21 +267,6 @@ func (d *device) asyncEvent(ev cverbs.AsyncEvent) {
 	}
 }
 
-// breakConns breaks connections of soft-RoCE that have lost their link or address. The driver of
-// Linux 7.2 does so itself when the link goes down. That of 6.1 may forget a request that finds no
-// route, and then sends those before it never again.
-func (d *device) breakConns(lost func(*conn) bool) {
-	if d.dev.VendorID != vendorRXE {
-		return
-	}
-	d.mu.Lock()
-	conns := slices.Collect(maps.Keys(d.conns))
-	d.mu.Unlock()
-	for _, c := range conns {
-		c.breakIf(lost)
-	}
-}
-
 // objectEvent reports an event of a queue or a queue pair, unless the object has been closed.
 func (d *device) objectEvent(ev cverbs.AsyncEvent) {
 	about := fabric.AsyncEvent{}
