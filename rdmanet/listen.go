@@ -16,7 +16,7 @@ import (
 type ListenConfig struct {
 	// Device is the RDMA device: a name ("rxe0", "mlx5_0"), one of its addresses, or "mem0", which
 	// accepts connections of this process. Empty: the device that has the address; for an address
-	// without a host, all devices. On a host without RDMA devices that is mem0.
+	// without a host, all addresses of all devices. On a host without RDMA devices that is mem0.
 	Device                  string
 	ReadBuffer, WriteBuffer int
 	KeepAlive               time.Duration

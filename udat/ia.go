@@ -11,9 +11,11 @@ import (
 )
 
 // Open opens an adapter: by its name, as Providers lists it ("rxe0", "mem0"), by a name that
-// RegisterProvider has added, or by a local IP address. An unknown name is ProviderNotFound; Open
-// never falls back to another fabric. The adapter has an asynchronous event dispatcher of its own
-// unless an option says otherwise; see [IA.AsyncEVD].
+// RegisterProvider has added, or by a local IP address. By its name it listens on all addresses of
+// the device, those of VLANs too, and connects from the one whose interface leads to the peer. By
+// an address it uses this one, and one of the other family on the same interface. An unknown name
+// is ProviderNotFound; Open never falls back to another fabric. The adapter has an asynchronous
+// event dispatcher of its own unless an option says otherwise; see [IA.AsyncEVD].
 //
 // Implements: dat_ia_open.
 func Open(name string, opts ...Option) (*IA, error) {
@@ -140,7 +142,7 @@ func (ia *IA) Name() string {
 	return ia.name
 }
 
-// Addr is the adapter's address, to which peers connect; it stays after Close.
+// Addr is the first of the adapter's addresses, to which peers connect; it stays after Close.
 //
 // Extension.
 func (ia *IA) Addr() netip.Addr {

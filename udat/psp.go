@@ -2,10 +2,10 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// CreatePSP listens on qual at the adapter's address. Each request makes a CONNECTION_REQUEST on
-// evd. The queue of evd is the backlog: a request that finds it full is refused, and the peer sees
-// NON_PEER_REJECTED. A request takes its place until its event is taken, answered or not;
-// [EVD.Resize] changes the number of places.
+// CreatePSP listens on qual at the adapter's addresses, as [Open] says. Each request makes a
+// CONNECTION_REQUEST on evd. The queue of evd is the backlog: a request that finds it full is
+// refused, and the peer sees NON_PEER_REJECTED. A request takes its place until its event is taken,
+// answered or not; [EVD.Resize] changes the number of places.
 //
 // With PSPConsumer the Consumer answers each request with an endpoint of its own. With PSPProvider
 // each request brings an endpoint in TENTATIVE, without zone and dispatchers; set these with

@@ -2,7 +2,7 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// CreateRSP listens on qual at the adapter's address for one request. The endpoint, which must be
+// CreateRSP listens on qual at the adapter's addresses for one request. The endpoint, which must be
 // UNCONNECTED and have a zone (InvalidState), becomes RESERVED. The request makes a
 // CONNECTION_REQUEST on evd, whose CR brings the endpoint, then in PASSIVE; it destroys the service
 // point, and further requests are refused. If ep is nil the provider makes the endpoint, as with

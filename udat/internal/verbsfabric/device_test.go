@@ -117,8 +117,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A listener takes requests on the device's address and on one of the other family, and on no
-// other.
+// A listener takes requests on every address of the device.
 func TestListenFamilies(t *testing.T) {
 	o := openDevice(t)
 	l, requests := o.listen()

@@ -145,11 +145,8 @@ func findAddr(devs []cverbs.DeviceInfo, addr netip.Addr) (port, error) {
 		ports, err := inspectDevice(dev)
 		errs = append(errs, err)
 		for _, p := range ports {
-			for _, a := range p.addrs {
-				if a == addr || a.WithZone("") == addr {
-					p.info.Addr = a
-					return p, nil
-				}
+			if p.use(addr) {
+				return p, nil
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package verbsfabric
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -59,7 +60,8 @@ func (d *device) noRoute(id *cverbs.CMID) bool {
 	}
 	// When the link goes down, the interface is the first to know. When it comes up, the port is the
 	// last.
-	if text, err := os.ReadFile("/sys/class/net/" + d.gid.NetDev + "/flags"); err == nil {
+	dev := cmp.Or(d.netDev(local.Addr()), d.gid.NetDev)
+	if text, err := os.ReadFile("/sys/class/net/" + dev + "/flags"); err == nil {
 		const up = 1 // IFF_UP
 		if flags, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 0, 32); err == nil && flags&up == 0 {
 			return true

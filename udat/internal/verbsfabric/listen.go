@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// listener accepts requests for one port on the device's address and, if the port has one, on the
-// best address of the other family.
+// listener accepts requests for one port, on all addresses that the device uses. Of link-local ones
+// it takes the device's own only.
 type listener struct {
 	dev     *device
 	on      func(fabric.Request) // nil: the listener for pings, which rejects all requests
@@ -48,7 +48,7 @@ func (d *device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, 
 }
 
 func (l *listener) listen(port uint16) error {
-	// A port free in one family may be taken in the other.
+	// A port free on one address may be taken on another.
 	for tries := 0; ; tries++ {
 		err := l.listenOnce(port)
 		if err == nil || port != 0 || tries == 10 || !errors.Is(err, syscall.EADDRINUSE) {
@@ -60,37 +60,30 @@ func (l *listener) listen(port uint16) error {
 func (l *listener) listenOnce(port uint16) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	first, err := l.bind(l.dev.info.Addr, port)
-	if err != nil {
-		return err
-	}
-	l.addr = netip.AddrPortFrom(l.dev.info.Addr, first.LocalAddr().Port())
-	l.ids = append(l.ids[:0], first)
-	other := l.otherFamily()
-	if !other.IsValid() {
-		return nil
-	}
-	second, err := l.bind(other, l.addr.Port())
-	switch {
-	case err == nil:
-		l.ids = append(l.ids, second)
-	case errors.Is(err, syscall.EADDRINUSE):
-		first.Close()
-		return err
-	default:
-		// The address is unusable now (for example a tentative IPv6 address); the device's own
-		// still works.
-	}
-	return nil
-}
-
-func (l *listener) otherFamily() netip.Addr {
-	for _, a := range l.dev.addrs {
-		if a.Is4() != l.dev.info.Addr.Is4() && !a.IsLinkLocalUnicast() {
-			return a
+	for i, a := range l.dev.addrs {
+		if i > 0 && a.IsLinkLocalUnicast() {
+			continue
+		}
+		id, err := l.bind(a, port)
+		switch {
+		case err == nil && i == 0:
+			port = id.LocalAddr().Port() // the same for all
+			l.addr = netip.AddrPortFrom(a, port)
+			fallthrough
+		case err == nil:
+			l.ids = append(l.ids, id)
+		case i == 0 || errors.Is(err, syscall.EADDRINUSE):
+			for _, id := range l.ids {
+				id.Close()
+			}
+			l.ids = nil
+			return err
+		default:
+			// The address is unusable now (for example a tentative IPv6 address); the device's own
+			// still works.
 		}
 	}
-	return netip.Addr{}
+	return nil
 }
 
 func (l *listener) bind(addr netip.Addr, port uint16) (*cverbs.CMID, error) {

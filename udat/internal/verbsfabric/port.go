@@ -3,7 +3,6 @@ package verbsfabric
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -18,7 +17,7 @@ type port struct {
 	device  string
 	num     uint8
 	info    fabric.DeviceInfo
-	addrs   []netip.Addr // its IP addresses, best first
+	addrs   []netip.Addr // its IP addresses that are in use, best first
 	gid     cverbs.GIDEntry
 	gidText string // why this GID
 	table   []cverbs.GIDEntry
@@ -83,11 +82,13 @@ func (p *port) transport() string {
 	switch {
 	case p.iwarp:
 		return "iWARP"
-	case p.attr.LinkLayer == cverbs.LinkLayerEthernet:
+	case p.roce():
 		return p.gid.Type.String()
 	}
 	return "IB"
 }
+
+func (p *port) roce() bool { return !p.iwarp && p.attr.LinkLayer == cverbs.LinkLayerEthernet }
 
 // restrict checks path options against the port. With a GID index the port has that entry's
 // address only.
@@ -113,13 +114,10 @@ func (p *port) restrict(o fabric.PathOptions) error {
 	}
 	e := p.table[i]
 	p.gid, p.gidText = e, "the option says so"
-	if p.attr.LinkLayer != cverbs.LinkLayerEthernet {
+	if !p.roce() {
 		return nil
 	}
-	addr := e.GID.Addr()
-	if addr.IsLinkLocalUnicast() && addr.Is6() {
-		addr = addr.WithZone(e.NetDev)
-	}
+	addr := gidAddr(e)
 	p.info.Addr, p.info.Addrs, p.addrs = addr, []netip.Addr{addr}, []netip.Addr{addr}
 	return nil
 }
@@ -130,97 +128,6 @@ func indexes(table []cverbs.GIDEntry) string {
 		list = append(list, strconv.Itoa(e.Index))
 	}
 	return strings.Join(list, ", ")
-}
-
-// findAddrs returns the port's IP addresses. On RoCE they come from the GID table; else rdma_cm
-// reports which of the host's addresses map to the port.
-func (p *port) findAddrs() []netip.Addr {
-	var addrs []netip.Addr
-	if !p.iwarp && p.attr.LinkLayer == cverbs.LinkLayerEthernet {
-		for _, e := range p.table {
-			a := e.GID.Addr()
-			if e.NetDev == p.gid.NetDev && !e.GID.IsZero() && !a.IsLinkLocalUnicast() &&
-				!slices.Contains(addrs, a) {
-				addrs = append(addrs, a)
-			}
-		}
-	}
-	if len(addrs) == 0 {
-		addrs = p.probeAddrs()
-	}
-	// Stable: within a family the table's order counts. What the best GID says comes first.
-	rank := func(a netip.Addr) int {
-		switch {
-		case a == p.gid.GID.Addr():
-			return 0
-		case a.Is4():
-			return 1
-		case !a.IsLinkLocalUnicast():
-			return 2
-		}
-		return 3
-	}
-	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return rank(a) - rank(b) })
-	return addrs
-}
-
-// probeAddrs finds the port's addresses by binding a connection manager id to each address of the
-// host.
-func (p *port) probeAddrs() (addrs []netip.Addr) {
-	ifs, err := net.Interfaces()
-	if err != nil {
-		return nil
-	}
-	ch, err := cverbs.CreateEventChannel()
-	if err != nil {
-		return nil
-	}
-	defer ch.Close()
-	for _, i := range ifs {
-		list, err := i.Addrs()
-		if err != nil || i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
-			continue
-		}
-		for _, a := range list {
-			prefix, err := netip.ParsePrefix(a.String())
-			if err != nil {
-				continue
-			}
-			addr := prefix.Addr().Unmap()
-			if addr.IsLinkLocalUnicast() && addr.Is6() {
-				addr = addr.WithZone(i.Name)
-			}
-			if p.owns(ch, addr) {
-				addrs = append(addrs, addr)
-			}
-		}
-	}
-	return addrs
-}
-
-func (p *port) owns(ch *cverbs.EventChannel, addr netip.Addr) bool {
-	id, err := ch.CreateID(cverbs.PortSpaceTCP)
-	if err != nil {
-		return false
-	}
-	defer id.Close()
-	return id.BindAddr(netip.AddrPortFrom(addr, 0)) == nil && id.Device() == p.device && id.Port() == p.num
-}
-
-// sourceFor returns the local address for a destination: of its family, the device's own address
-// first.
-func (p *port) sourceFor(dst netip.Addr) (netip.Addr, bool) {
-	for _, a := range append([]netip.Addr{p.info.Addr}, p.addrs...) {
-		if a.IsValid() && a.Is4() == dst.Is4() && (a.Zone() != "") == dst.IsLinkLocalUnicast() {
-			return a, true
-		}
-	}
-	for _, a := range p.addrs {
-		if a.Is4() == dst.Is4() {
-			return a, true
-		}
-	}
-	return netip.Addr{}, false
 }
 
 var vendors = map[uint32]string{
