@@ -28,8 +28,9 @@ out=$PWD/out/faults
 rm -rf "$out"
 mkdir -p "$out"
 go build -o bin/faultlab ./internal/faultlab
-# The scenarios of callers run tests of these packages.
+# The scenarios of callers run tests of these packages, one of two hosts runs datperf.
 go test -c -o "$out/tests/" ./udat ./cverbs
+go build -o "$out/tests/" ./cmd/datperf
 go test -c -race -o "$out/race/" ./udat ./cverbs
 
 # Status 1: a scenario has failed, as the page says. Anything else, or no result, is a failure of the whole.
@@ -82,7 +83,7 @@ cable() { # NAME GROUPS
   pkill -TERM -P "$other" 2>/dev/null || true
   wait "$other" || true
 }
-cable links "link and device" &
+cable links "peer,link and device" &
 cable hosts "wire,two hosts"
 wait
 status=0

@@ -14,6 +14,7 @@ import (
 // round is one run of a scenario, as its action sees it.
 type round struct {
 	*runner
+	row     *scenario
 	n       int
 	e       *end // this end
 	p       *peer
@@ -185,11 +186,15 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 	}
 	active := n/2%2 == 0 // each role with each initiator
 	plan := setup{Device: r.device, Retry: r.retry, Active: active, NoReads: s.noReads}
-	e, err := openEnd("survivor", plan, &counts{})
-	if err != nil {
-		return failed(err)
+	planThere := plan
+	planThere.Active = !active
+	if s.via != "" {
+		plan.Device, planThere.Device = fmt.Sprintf(s.via, 1), fmt.Sprintf(s.via, 2)
 	}
-	here := &round{runner: r, n: n, e: e, p: p, random: rand.New(rand.NewPCG(r.seed, uint64(n)))}
+	here := &round{runner: r, row: s, n: n, p: p, random: rand.New(rand.NewPCG(r.seed, uint64(n)))}
+	if s.before != "" {
+		here.undo = func() error { return here.both(s.after) }
+	}
 	defer func() {
 		if here.undo != nil {
 			if err := here.undo(); err != nil {
@@ -197,6 +202,16 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 			}
 		}
 	}()
+	if s.before != "" {
+		if err := here.both(s.before); err != nil {
+			return failed(err)
+		}
+	}
+	e, err := openEnd("survivor", plan, &counts{})
+	if err != nil {
+		return failed(err)
+	}
+	here.e = e
 	// Whatever happens, nothing of this round stays.
 	defer func() {
 		if len(problems) > 0 && !e.dead.Load() && len(e.links) > 0 {
@@ -210,8 +225,7 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 		}
 	}()
 	e.start()
-	plan.Active = !active
-	a, err := p.do(order{Do: "open", setup: plan})
+	a, err := p.do(order{Do: "open", setup: planThere})
 	if err != nil {
 		return failed(err)
 	}

@@ -13,9 +13,12 @@ type scenario struct {
 	name    string
 	promise string
 	act     func(*round) error // returns when the cause of the end is given
-	tests   bool               // of unit tests: it needs -tests
+	tests   bool               // it needs the programs of -tests
 	kills   bool               // the peer's process ends
 	noReads bool               // no connection carries RDMA reads
+	via     string             // the address that opens a host's device, with its number for %d; none: the name does
+	before  string             // command of both hosts, before they open their devices
+	after   string             // and after they have closed them
 	ends    []udat.EventNumber // that this end may see, on each link
 	within  time.Duration      // from the cause to the last event
 	rounds  map[string][2]int  // by kind of fabric: of the bounded form, and with -long; none: not there

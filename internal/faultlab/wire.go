@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -55,68 +54,6 @@ func (r *round) here(command string) error {
 func (r *round) there(command string) error {
 	_, err := r.p.do(order{Do: "shell", Shell: command})
 	return err
-}
-
-// partition cuts the cable between two hosts for some time.
-func partition(d time.Duration) func(*round) error {
-	return func(r *round) error {
-		cut := fmt.Sprintf("(sleep 1; tc qdisc replace dev eth0 root netem loss 100%%; sleep %d; "+
-			"tc qdisc del dev eth0 root) >/dev/null 2>&1 </dev/null &", int(d.Seconds()))
-		if err := r.both(cut); err != nil {
-			return err
-		}
-		time.Sleep(d + 2*time.Second)
-		if err := r.slowTraffic(100, 10*time.Minute); err != nil {
-			return err
-		}
-		return r.leave()
-	}
-}
-
-func partitionRow(d time.Duration) scenario {
-	return scenario{group: "two hosts", name: fmt.Sprintf("partition of %v", d), act: partition(d),
-		promise: "no event; the traffic goes on where it stood", ends: disconnected, within: soon,
-		rounds: map[string][2]int{"cable": {1, 5}}}
-}
-
-// vanish switches the other host off, for longer than the keep-alive's bound of 40 seconds.
-func vanish(r *round) error {
-	return r.sysrq(`touch "$GODAT_OUT/away"; sync; (sleep 1; echo o >/proc/sysrq-trigger)`)
-}
-
-// restart resets the other host, which must be back within the keep-alive's bound.
-func restart(r *round) error {
-	if err := r.sysrq("(sleep 1; echo b >/proc/sysrq-trigger)"); err != nil {
-		return err
-	}
-	time.Sleep(3 * time.Second)
-	conn, err := dial(r.at)
-	if err != nil {
-		return err
-	}
-	conn.Close()
-	if took := time.Since(r.began); took > 35*time.Second {
-		return fmt.Errorf("the other host is back after %v only: nobody could take it for the one before", took)
-	}
-	return nil
-}
-
-// sysrq ends the other host by a command of its shell.
-func (r *round) sysrq(command string) error {
-	r.e.mayEnd.Store(true)
-	r.began = time.Now()
-	_, err := r.p.do(order{Do: "shell", Shell: command + " >/dev/null 2>&1 </dev/null &"})
-	return err
-}
-
-var hostsGroup = []scenario{partitionRow(time.Second), partitionRow(10 * time.Second),
-	{group: "two hosts", name: "the other host starts anew within the keep-alive's bound", act: restart, kills: true,
-		promise: "the new host does not answer for the one before: BROKEN by the keep-alive; " +
-			"what completed had arrived; all else posted is flushed",
-		ends: broken, within: 2 * time.Minute, rounds: map[string][2]int{"cable": {1, 5}}},
-	{group: "two hosts", name: "the other host is switched off", act: vanish, kills: true,
-		promise: "BROKEN by the keep-alive; what completed had arrived; all else posted is flushed",
-		ends:    broken, within: 2 * time.Minute, rounds: map[string][2]int{"cable": {1, 5}}},
 }
 
 const inDriver = "no wire: the driver loops back"
