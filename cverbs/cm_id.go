@@ -305,22 +305,12 @@ func (id *CMID) addrs() (local, remote netip.AddrPort) {
 	var l, r C.struct_cv_addr
 	C.cv_cm_addrs(id.c, &l, &r)
 	local, remote = goAddr(&l), goAddr(&r)
-	if needsZone(local) || needsZone(remote) {
+	if needsZone(local.Addr()) || needsZone(remote.Addr()) {
 		zone := id.zone(local.Addr())
-		local, remote = withZone(local, zone), withZone(remote, zone)
+		local = netip.AddrPortFrom(withZone(local.Addr(), zone), local.Port())
+		remote = netip.AddrPortFrom(withZone(remote.Addr(), zone), remote.Port())
 	}
 	return local, remote
-}
-
-func needsZone(a netip.AddrPort) bool {
-	return a.Addr().IsLinkLocalUnicast() && a.Addr().Is6() && a.Addr().Zone() == ""
-}
-
-func withZone(a netip.AddrPort, zone string) netip.AddrPort {
-	if !needsZone(a) {
-		return a
-	}
-	return netip.AddrPortFrom(a.Addr().WithZone(zone), a.Port())
 }
 
 // zone returns the network device of a local address. The kernel reports it for the bound address

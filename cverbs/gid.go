@@ -50,6 +50,23 @@ type GIDEntry struct {
 	NetDev  string // its name, where it can be looked up
 }
 
+// Addr returns the entry's address; a link-local IPv6 address has its network device as its zone.
+//
+// Extension.
+func (e GIDEntry) Addr() netip.Addr {
+	return withZone(e.GID.Addr(), e.NetDev)
+}
+
+func needsZone(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "" }
+
+// withZone adds the network device to an address that needs it.
+func withZone(a netip.Addr, device string) netip.Addr {
+	if needsZone(a) {
+		return a.WithZone(device)
+	}
+	return a
+}
+
 // gidRank returns an entry's rank, lower is better, and its kind in words.
 func gidRank(e GIDEntry) (rank int, what string) {
 	a := e.GID.Addr()

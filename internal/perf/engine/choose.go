@@ -117,11 +117,7 @@ func (c *choice) useGID(given *result.Knob) error {
 			continue
 		}
 		if e.Index == index {
-			addr := e.GID.Addr()
-			if addr.IsLinkLocalUnicast() && addr.Is6() {
-				addr = addr.WithZone(e.NetDev)
-			}
-			c.open, c.gid, c.Addr = c.Name, *given, addr.String()
+			c.open, c.gid, c.Addr = c.Name, *given, e.Addr().String()
 			c.why += fmt.Sprintf(", GID index %d was given", index)
 			return nil
 		}

@@ -10,19 +10,10 @@ import (
 
 // This file is about the IP addresses of a port: which there are, and which one a connection uses.
 
-// gidAddr returns the IP address of a GID on RoCE; a link-local one says its interface.
-func gidAddr(e cverbs.GIDEntry) netip.Addr {
-	addr := e.GID.Addr()
-	if addr.IsLinkLocalUnicast() && addr.Is6() {
-		return addr.WithZone(e.NetDev)
-	}
-	return addr
-}
-
 // netDev returns the interface of one of the port's addresses; "" if the GID table does not say.
 func (p *port) netDev(addr netip.Addr) string {
 	for _, e := range p.table {
-		if gidAddr(e) == addr {
+		if e.Addr() == addr {
 			return e.NetDev
 		}
 	}
@@ -147,7 +138,7 @@ func routeSource(dst netip.Addr) netip.Addr {
 func (p *port) use(addr netip.Addr) bool {
 	all := slices.Clone(p.addrs)
 	for _, e := range p.table {
-		if a := gidAddr(e); p.roce() && a.Zone() != "" {
+		if a := e.Addr(); p.roce() && a.Zone() != "" {
 			all = append(all, a)
 		}
 	}
@@ -155,13 +146,13 @@ func (p *port) use(addr netip.Addr) bool {
 	if i < 0 {
 		return false
 	}
-	p.info.Addr = all[i]
-	other := slices.IndexFunc(p.addrs, func(a netip.Addr) bool {
-		return a.Is4() != addr.Is4() && !a.IsLinkLocalUnicast() && p.netDev(a) == p.netDev(all[i])
-	})
-	p.addrs = []netip.Addr{all[i]}
-	if other >= 0 {
-		p.addrs = append(p.addrs, p.info.Addrs[other])
+	addr = all[i]
+	p.info.Addr, p.addrs = addr, []netip.Addr{addr}
+	other := func(a netip.Addr) bool {
+		return a.Is4() != addr.Is4() && !a.IsLinkLocalUnicast() && p.netDev(a) == p.netDev(addr)
+	}
+	if i := slices.IndexFunc(p.info.Addrs, other); i >= 0 {
+		p.addrs = append(p.addrs, p.info.Addrs[i])
 	}
 	return true
 }

@@ -117,7 +117,7 @@ func (p *port) restrict(o fabric.PathOptions) error {
 	if !p.roce() {
 		return nil
 	}
-	addr := gidAddr(e)
+	addr := e.Addr()
 	p.info.Addr, p.info.Addrs, p.addrs = addr, []netip.Addr{addr}, []netip.Addr{addr}
 	return nil
 }
