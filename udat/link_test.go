@@ -41,7 +41,7 @@ func TestLinkDown(t *testing.T) {
 					e.ep.PostSend(e.iov(0, 8), 1, 0) // it may be too late
 				}
 				ev := expect(t, e.conn, udat.EventConnectionBroken)
-				assert.ErrorContains(t, ev.Err(), other+" has lost its link or address")
+				assert.ErrorContains(t, ev.Err(), other+" has lost its link, address or route")
 			}
 			link("up")
 			for _, e := range ends {

@@ -258,7 +258,7 @@ type PingAnswer uint8
 const (
 	PingAlive PingAnswer = iota // the peer's device has the connection
 	PingGone                    // it has not
-	PingBusy                    // the host answers for the device: the process is stopped, or pings are many
+	PingBusy                    // nothing is known yet of the connection, but the device or its host answers
 )
 
 // Conn is one connection, or one attempt at it.
@@ -270,9 +270,10 @@ type Conn interface {
 	// Awaits returns, for people, what a pending attempt waits for.
 	Awaits() string
 	// Ping asks the peer's device, outside of the connection, whether it has the connection, and
-	// calls on with the answer, if one comes. If the peer's program is not of this library, a host
-	// that has started anew answers PingAlive too. Disconnect and Close give up what is unanswered.
-	// On iWARP, where TCP gives up by itself, the answer is always PingAlive.
+	// calls on with the answer, if one comes. It may call on with PingBusy first. If the peer's
+	// program is not of this library, a host that has started anew answers PingAlive too. Disconnect
+	// and Close give up what is unanswered. On iWARP, where TCP gives up by itself, the answer is
+	// always PingAlive.
 	Ping(on func(PingAnswer))
 	// Disconnect moves the queue pair to error and notifies the peer. It may be repeated, and may
 	// follow the peer's. The end that disconnects first receives EventDisconnected when the peer

@@ -3,7 +3,9 @@ package verbsfabric
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/godat/godat/cverbs"
@@ -25,9 +27,10 @@ type conn struct {
 	calling       bool // a call on the id that may take long is under way
 	ports         int  // active: local ports that were in use
 	lost          error
-	private       []byte // active: for the request
-	pings         []*ping
-	pingPort      uint16 // of the peer's listener for pings; 0: it has told none
+	private       []byte                  // active: for the request
+	pinger        *pinger                 // nil: it has not asked
+	onPong        func(fabric.PingAnswer) // its question, if that waits; guarded by pingMu
+	pingPort      uint16                  // of the peer's listener for pings; 0: it has told none
 	peerQPN       uint32
 	told          bool  // passive: the peer has said how long its private data is, and understands how long ours is
 	in, out       uint8 // read depths, as offered and then as agreed
@@ -38,6 +41,13 @@ func (d *device) addConn(c *conn) {
 	d.mu.Lock()
 	d.conns[c] = struct{}{}
 	d.mu.Unlock()
+}
+
+// allConns returns the connections that their owners have not closed.
+func (d *device) allConns() []*conn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Keys(d.conns))
 }
 
 // handle runs the state machine on the event goroutine.

@@ -32,7 +32,7 @@ type device struct {
 	resizeOnce sync.Once
 	canResize  bool // completion queues
 
-	stop context.CancelFunc // ends both goroutines
+	stop context.CancelFunc // ends the goroutines
 	done sync.WaitGroup
 
 	calls      sync.WaitGroup           // on connection ids, which may take long
@@ -41,6 +41,8 @@ type device struct {
 
 	pingOnce sync.Once
 	pinged   listener // for pings of peers
+	pingMu   sync.Mutex
+	pingers  map[path]*pinger
 
 	mu       sync.Mutex // a leaf: no other lock is taken under it
 	closed   bool
@@ -65,6 +67,12 @@ func open(p port, opts fabric.Options, async func(fabric.AsyncEvent)) (*device, 
 	if err != nil {
 		return nil, wrap(errors.Join(err, ctx.Close()))
 	}
+	var routes *os.File
+	if p.dev.VendorID == vendorRXE {
+		if routes, err = openRoutes(); err != nil {
+			return nil, wrap(errors.Join(err, ch.Close(), ctx.Close()))
+		}
+	}
 	d := &device{
 		port:     p,
 		ctx:      ctx,
@@ -79,6 +87,7 @@ func open(p port, opts fabric.Options, async func(fabric.AsyncEvent)) (*device, 
 		conns:    map[*conn]struct{}{},
 		requests: map[*conn]struct{}{},
 		retired:  map[*conn]time.Time{},
+		pingers:  map[path]*pinger{},
 
 		destroying: make(chan struct{}, destroyAtOnce),
 		destroy:    (*cverbs.CMID).Close,
@@ -90,6 +99,9 @@ func open(p port, opts fabric.Options, async func(fabric.AsyncEvent)) (*device, 
 	stop, d.stop = context.WithCancel(context.Background())
 	d.done.Go(func() { d.readCM(stop) })
 	d.done.Go(func() { d.readAsync(stop) })
+	if routes != nil {
+		d.done.Go(func() { d.watchRoutes(stop, routes) })
+	}
 	return d, nil
 }
 

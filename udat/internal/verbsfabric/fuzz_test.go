@@ -2,6 +2,7 @@ package verbsfabric
 
 import (
 	"bytes"
+	"encoding/binary"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -48,5 +49,36 @@ func FuzzReject(f *testing.F) {
 		copy(wire, packReject(data, true))
 		again, padded, byConsumer := unpackReject(wire, false)
 		assert.Assert(t, bytes.Equal(again, data) && !padded && byConsumer, "%q of %q", again, data)
+	})
+}
+
+// FuzzPing answers a ping that a peer has filled in as it likes, and reads such an answer. Each
+// number up to the first zero has its mark.
+func FuzzPing(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 7, 0, 0, 0, 8}, []byte(pongHead+"ag"))
+	f.Add(make([]byte, roomRequest), make([]byte, roomReject))
+	f.Add([]byte{1, 2, 3}, []byte(pongHead))
+	f.Add([]byte(nil), []byte("pon"))
+	f.Fuzz(func(t *testing.T, numbers, answer []byte) {
+		alive := map[uint32]bool{7: true}
+		own := marks(numbers, alive)
+		n := 0
+		for ; 4*n+4 <= len(numbers); n++ {
+			number := binary.BigEndian.Uint32(numbers[4*n:])
+			if number == 0 {
+				break
+			}
+			want := byte(goneMark)
+			if alive[number] {
+				want = aliveMark
+			}
+			assert.Equal(t, markOf(own, n), want)
+		}
+		assert.Equal(t, markOf(own, n), byte(0))
+		for i := range pingMost {
+			if mark := markOf(answer, i); mark != 0 {
+				assert.Assert(t, bytes.HasPrefix(answer, []byte(pongHead)) && mark == answer[len(pongHead)+i])
+			}
+		}
 	})
 }

@@ -3,20 +3,20 @@ package verbsfabric
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// This file is what soft-RoCE needs when a link goes down or an address is removed.
+// This file is what soft-RoCE needs when a link goes down, or an address or a route is removed.
 
 // breakConns breaks connections of soft-RoCE that have lost their link or address. The driver of
 // Linux 7.2 does so itself when the link goes down. That of 6.1 may forget a request that finds no
@@ -25,10 +25,7 @@ func (d *device) breakConns(lost func(*conn) bool) {
 	if d.dev.VendorID != vendorRXE {
 		return
 	}
-	d.mu.Lock()
-	conns := slices.Collect(maps.Keys(d.conns))
-	d.mu.Unlock()
-	for _, c := range conns {
+	for _, c := range d.allConns() {
 		c.breakIf(lost)
 	}
 }
@@ -42,9 +39,27 @@ func (c *conn) breakIf(lost func(*conn) bool) {
 	}
 	c.mu.Unlock()
 	if hit {
-		name := c.dev.info.Name
-		c.tell(fabric.ConnEvent{Kind: fabric.EventFailed, Err: fmt.Errorf("verbs: %s has lost its link or address", name)})
+		err := fmt.Errorf("verbs: %s has lost its link, address or route", c.dev.info.Name)
+		c.tell(fabric.ConnEvent{Kind: fabric.EventFailed, Err: err})
 	}
+}
+
+// watchRoutes breaks connections over IPv6 that have lost their route. Those over IPv4 go on: each
+// queue pair of soft-RoCE keeps the route that it has found.
+func (d *device) watchRoutes(stop context.Context, routes *os.File) {
+	end := context.AfterFunc(stop, func() { routes.Close() })
+	defer routes.Close()
+	defer end()
+	var posted atomic.Bool
+	readRoutes(routes, func() {
+		if posted.Swap(true) {
+			return
+		}
+		d.post(func() {
+			posted.Store(false)
+			d.breakConns(func(c *conn) bool { return c.remote.Addr().Is6() && d.noRoute(c.id) })
+		})
+	})
 }
 
 // noRoute reports whether messages about a connection have to wait, because the link is down or the

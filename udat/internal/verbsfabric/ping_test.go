@@ -65,41 +65,66 @@ func TestPing(t *testing.T) {
 	assert.NilError(t, b.dev.pinged.closeIDs())
 	assert.Equal(t, a.pinged(t), fabric.PingGone)
 	assert.Equal(t, b.pinged(t), fabric.PingAlive)
+	a.mu.Lock()
+	a.endPings()
 	a.pingPort = 0
+	a.mu.Unlock()
 	assert.Equal(t, a.pinged(t), fabric.PingAlive)
 }
 
-// TestPingsOfMany: a device that has lost many connections says so to each, though the kernel
-// answers for it when pings are many.
+// TestPingsOfMany: a device that has lost many connections says so to each that asks once, though
+// the kernel queues few pings.
 func TestPingsOfMany(t *testing.T) {
 	near, far := openDevice(t), openDevice(t)
 	if near.dev.iwarp {
 		t.Skip("iWARP needs no pings")
 	}
 	var conns []*conn
-	for range 16 {
+	for range 100 {
 		a, b := connected(t, near, far)
 		conns = append(conns, a)
 		b.mu.Lock()
 		b.peerQPN ^= 1 << 23
 		b.mu.Unlock()
 	}
-	var gone [16]atomic.Bool
-	left := len(conns)
-	for until := time.Now().Add(patience); left > 0; time.Sleep(100 * time.Millisecond) {
-		assert.Assert(t, time.Now().Before(until), "%d connections have not heard", left)
-		left = 0
-		for i, c := range conns {
-			if gone[i].Load() {
-				continue
-			}
-			left++
-			c.Ping(func(a fabric.PingAnswer) {
-				assert.Check(t, a != fabric.PingAlive)
-				gone[i].CompareAndSwap(false, a == fabric.PingGone)
-			})
-		}
+	var answers [fabric.PingBusy + 1]atomic.Int32
+	for _, c := range conns {
+		c.Ping(func(a fabric.PingAnswer) { answers[a].Add(1) })
 	}
+	for until := time.Now().Add(patience); answers[fabric.PingGone].Load() < 100; time.Sleep(time.Millisecond) {
+		assert.Assert(t, time.Now().Before(until), "%d connections have heard", answers[fabric.PingGone].Load())
+	}
+	assert.Equal(t, answers[fabric.PingAlive].Load(), int32(0))
+	// Those that waited for their turn knew after the first ping that somebody answers.
+	assert.Assert(t, answers[fabric.PingBusy].Load() > 0)
+}
+
+// TestPingsEnd: connections that end take their questions back, answered or not, and the last one
+// the pings of the device.
+func TestPingsEnd(t *testing.T) {
+	a, b := pingPair(t)
+	goOn := make(chan struct{})
+	defer close(goOn)
+	b.dev.post(func() { <-goOn })
+	for range 2 * pingBacklog { // the kernel answers some
+		a.Ping(func(fabric.PingAnswer) {})
+		time.Sleep(pingPatience + 10*time.Millisecond)
+	}
+	d := a.dev
+	left := func() (pingers, pings int) {
+		d.pingMu.Lock()
+		defer d.pingMu.Unlock()
+		for _, p := range d.pingers {
+			pings += len(p.pings)
+		}
+		return len(d.pingers), pings
+	}
+	pingers, pings := left()
+	assert.Equal(t, pingers, 1)
+	assert.Assert(t, pings > 0 && pings <= 2*pingBacklog, "%d pings", pings)
+	assert.NilError(t, a.Disconnect())
+	pingers, _ = left()
+	assert.Equal(t, pingers, 0)
 }
 
 // TestPingStopped: the kernel answers for a device that handles no events, as in a stopped process,
