@@ -143,31 +143,42 @@ func lossRow(name, command, undo string, d time.Duration, rounds, long int) scen
 		rounds: map[string][2]int{"cable": {rounds, long}}}
 }
 
-// mtuRow is the row in which packets do not fit for some time. There are no RDMA reads: soft-RoCE
-// reports one as done although it could not send the answer.
-func mtuRow() scenario {
-	small := disturb(otherHost+mtuSmall, otherHost+mtuBack, 10*time.Second)
-	return scenario{group: "link and device", within: 2 * time.Minute,
-		name:    "MTU of 700 bytes, too small for the packets, for 10 s, without RDMA reads",
-		noReads: true, promise: unharmed, ends: disconnected,
-		rounds: map[string][2]int{"cable": {2, 8}},
-		act: func(r *round) error {
-			if err := small(r); err != nil {
-				return err
-			}
-			if err := r.slowTraffic(100, 2*time.Minute); err != nil {
-				return err
-			}
-			return r.leave()
-		}}
+// outlived is an act after which the traffic goes on, within limit.
+func outlived(limit time.Duration, act func(*round) error) func(*round) error {
+	return func(r *round) error {
+		if err := act(r); err != nil {
+			return err
+		}
+		if err := r.slowTraffic(100, limit); err != nil {
+			return err
+		}
+		return r.leave()
+	}
+}
+
+// routesRow is a row in which one of two hosts loses its routes of an IP version. Connections over
+// IPv4 go on: soft-RoCE keeps the route that a queue pair has found.
+func routesRow(version, via string) scenario {
+	s := lossRow("IPv"+version+" routes deleted for 3 s, at each end", fmt.Sprintf(routesGone, version),
+		fmt.Sprintf(routesBack, version), 3*time.Second, 2, 10)
+	s.via = via
+	if version == "4" {
+		s.act, s.promise, s.ends = outlived(s.within, s.act), unharmed, disconnected
+	}
+	return s
 }
 
 const (
-	linkDown    = "ip link set eth0 down"
-	linkUp      = "ip link set eth0 up"
-	addrRemoved = "ip -o addr show dev eth0 | awk '{print $4}' >/tmp/addr; ip addr flush dev eth0"
+	// IPv6 addresses go with the link.
+	linkDown    = addrSaved + "ip link set eth0 down"
+	linkUp      = "ip link set eth0 up; " + addrBack
+	addrRemoved = addrSaved + "ip addr flush dev eth0"
+	addrSaved   = "ip -o addr show dev eth0 | awk '{print $4}' >/tmp/addr; "
 	addrBack    = "for a in $(grep : /tmp/addr); do ip addr add $a dev eth0 nodad; done; " +
 		"for a in $(grep -v : /tmp/addr); do ip addr add $a dev eth0; done"
+
+	routesGone = "ip -%s route show dev eth0 >/tmp/routes; ip -%[1]s route flush dev eth0"
+	routesBack = "while read r; do ip -%s route add $r dev eth0; done </tmp/routes"
 
 	// The host remembers the small MTU of a path for 10 minutes, unless the route locks another one.
 	otherHost = "ip addr show dev eth0 | grep -q 10.98.0.1/ && other=10.98.0.2 || other=10.98.0.1; "
@@ -180,7 +191,12 @@ var deviceGroup = []scenario{
 	lossRow("link down for 3 s", linkDown, linkUp, 3*time.Second, 1, 10),
 	lossRow("link down for longer than the keep-alive's bound", linkDown, linkUp, 90*time.Second, 1, 4),
 	lossRow("addresses removed for 3 s, at each end", addrRemoved, addrBack, 3*time.Second, 2, 10),
-	mtuRow(),
+	routesRow("4", "10.98.0.%d"), routesRow("6", "fd98::%d"),
+	// No RDMA reads: soft-RoCE reports one as done although it could not send the answer.
+	{group: "link and device", name: "MTU of 700 bytes, too small for the packets, for 10 s, without RDMA reads",
+		act:     outlived(2*time.Minute, disturb(otherHost+mtuSmall, otherHost+mtuBack, 10*time.Second)),
+		noReads: true, promise: unharmed, ends: disconnected, within: 2 * time.Minute,
+		rounds: map[string][2]int{"cable": {2, 8}}},
 	{group: "link and device", name: "the device is deleted, and comes back", act: remove,
 		promise: leaves + "; every call answers; a new adapter opens on the device that came back",
 		ends:    ended, within: soon,
