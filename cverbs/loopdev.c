@@ -46,7 +46,7 @@ enum {
 
 static const uint64_t SEGMENT = 4ull << 30; // of address space; pages come with use
 
-typedef uint32_t lock_t;
+typedef int lock_t; // the number of the process that holds it; 0: free
 
 static inline void pause_cpu(void)
 {
@@ -55,23 +55,8 @@ static inline void pause_cpu(void)
 #endif
 }
 
-static inline void lock(lock_t *l)
-{
-	int spins = 0;
-
-	while (__atomic_exchange_n(l, 1, __ATOMIC_ACQUIRE)) {
-		while (__atomic_load_n(l, __ATOMIC_RELAXED)) {
-			pause_cpu();
-			if (++spins % 1024 == 0)
-				sched_yield(); // its holder may not run
-		}
-	}
-}
-
-static inline void unlock(lock_t *l) { __atomic_store_n(l, 0, __ATOMIC_RELEASE); }
-
-struct mem_key { // of one region; key 0 is free
-	uint32_t key, refs, access, pd;
+struct mem_key { // of one region
+	uint32_t key, used, access, pd; // key 0: of no region, but copies may be under way while it is used
 	uint64_t addr, length;
 };
 
@@ -130,6 +115,7 @@ struct segment {
 	lock_t lock;
 	uint64_t top, free[CLASSES];
 	uint32_t generation;
+	uint32_t last_qp; // the greatest index that was used
 	struct mem_key mr[MAX_MR];
 	struct scq cq[MAX_CQ];
 	struct sqp qp[MAX_QP];
@@ -184,6 +170,34 @@ static struct {
 	uint64_t delay, gap, per_us; // in ticks
 	uint64_t delay_ns, gap_ns;
 } lp = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+// ---- locks
+
+static int ended(int pid)
+{
+	char byte;
+	struct iovec local = { &byte, 1 }, remote = { NULL, 1 };
+
+	return process_vm_readv(pid, &local, 1, &remote, 1, 0) < 0 && errno == ESRCH;
+}
+
+static inline void lock(lock_t *l)
+{
+	unsigned spins = 0;
+	lock_t holder = 0;
+
+	while (!__atomic_compare_exchange_n(l, &holder, lp.hosts[0].pid, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+		while ((holder = __atomic_load_n(l, __ATOMIC_RELAXED))) {
+			pause_cpu();
+			if (++spins % 1024 == 0)
+				sched_yield(); // its holder may not run
+			if (spins % (1 << 16) == 0 && ended(holder)) // it was killed
+				__atomic_compare_exchange_n(l, &holder, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+		}
+	}
+}
+
+static inline void unlock(lock_t *l) { __atomic_store_n(l, 0, __ATOMIC_RELEASE); }
 
 // ---- time, in ticks of the processor
 
@@ -391,21 +405,15 @@ static int copy(const struct host *to, uint64_t dst, const struct host *from, ui
 
 // ---- keys
 
-// Returns the region of a key, referenced until drop; NULL unless the range is inside it and the
-// rights are granted.
-static struct mem_key *hold(struct segment *s, uint32_t key, uint64_t addr, uint64_t n, uint32_t pd, uint32_t access)
+// Reports whether a key's region contains the range and grants the rights. That stays so while the
+// caller holds the lock of a queue pair of the region's process, see lp_dereg_mr.
+static int grants(struct segment *s, uint32_t key, uint64_t addr, uint64_t n, uint32_t pd, uint32_t access)
 {
-	struct mem_key *m = &s->mr[key % MAX_MR];
+	const struct mem_key *m = &s->mr[key % MAX_MR];
 
-	__atomic_add_fetch(&m->refs, 1, __ATOMIC_SEQ_CST);
-	if (key && __atomic_load_n(&m->key, __ATOMIC_SEQ_CST) == key && m->pd == pd && (m->access & access) == access &&
-		addr >= m->addr && n <= m->length && addr - m->addr <= m->length - n)
-		return m;
-	__atomic_sub_fetch(&m->refs, 1, __ATOMIC_SEQ_CST);
-	return NULL;
+	return key && __atomic_load_n(&m->key, __ATOMIC_SEQ_CST) == key && m->pd == pd && (m->access & access) == access &&
+		addr >= m->addr && n <= m->length && addr - m->addr <= m->length - n;
 }
-
-static void drop(struct mem_key *m) { __atomic_sub_fetch(&m->refs, 1, __ATOMIC_SEQ_CST); }
 
 // ---- completions
 
@@ -594,34 +602,16 @@ static void to_error(const struct host *h, struct sqp *p, uint32_t num)
 // The outcome of a request: executed, to be retried later, or failed at one or both ends.
 enum outcome { DONE, LATER, BROKEN };
 
-// References the regions of a request's own segments. Fails with the number of those referenced.
-struct held {
-	struct mem_key *m[MAX_SGE];
-	uint32_t n;
-};
-
-static void drop_all(struct held *h)
-{
-	while (h->n)
-		drop(h->m[--h->n]);
-}
-
-static int hold_all(struct segment *s, const struct ibv_sge *sge, uint32_t n, uint32_t pd, uint32_t access,
-	struct held *h)
+// Reports whether the regions of a request's own segments grant the right.
+static int grant_all(struct segment *s, const struct ibv_sge *sge, uint32_t n, uint32_t pd, uint32_t access)
 {
 	uint32_t i;
 
-	for (i = 0, h->n = 0; i < n; i++) {
-		if (!sge[i].length)
-			continue;
-		h->m[h->n] = hold(s, sge[i].lkey, sge[i].addr, sge[i].length, pd, access);
-		if (!h->m[h->n]) {
-			drop_all(h);
-			return -1;
-		}
-		h->n++;
+	for (i = 0; i < n; i++) {
+		if (sge[i].length && !grants(s, sge[i].lkey, sge[i].addr, sge[i].length, pd, access))
+			return 0;
 	}
-	return 0;
+	return 1;
 }
 
 static uint64_t total(const struct ibv_sge *sge, uint32_t n)
@@ -664,8 +654,6 @@ static enum outcome execute(const struct host *h, struct sqp *p, const struct ho
 {
 	struct ibv_sge own[1], *src = w->sge;
 	const struct host *from = h;
-	struct held local = { .n = 0 };
-	struct mem_key *remote = NULL;
 	uint32_t nsrc = w->nsge;
 	uint64_t n;
 	int takes = w->opcode != IBV_WR_RDMA_WRITE && w->opcode != IBV_WR_RDMA_READ;
@@ -682,7 +670,7 @@ static enum outcome execute(const struct host *h, struct sqp *p, const struct ho
 		n = w->inline_len;
 	} else {
 		n = total(src, nsrc);
-		if (hold_all(h->seg, src, nsrc, p->pd, reads ? IBV_ACCESS_LOCAL_WRITE : 0, &local)) {
+		if (!grant_all(h->seg, src, nsrc, p->pd, reads ? IBV_ACCESS_LOCAL_WRITE : 0)) {
 			mine->status = IBV_WC_LOC_PROT_ERR;
 			return BROKEN;
 		}
@@ -693,37 +681,32 @@ static enum outcome execute(const struct host *h, struct sqp *p, const struct ho
 	    (takes && q->rq_head == q->rq_tail)) {
 		q->starved = 1;
 		unlock(&q->recv_lock);
-		drop_all(&local);
 		return LATER;
 	}
 	if (!sends && n) {
 		uint32_t right = reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
 
-		remote = q->access & right ? hold(o->seg, w->rkey, w->remote, n, q->pd, right) : NULL;
-		if (!remote) {
+		if (!(q->access & right) || !grants(o->seg, w->rkey, w->remote, n, q->pd, right)) {
 			mine->status = IBV_WC_REM_ACCESS_ERR;
 			*theirs_broken = 1;
 			goto out;
 		}
 		struct ibv_sge far = { .addr = w->remote, .length = (uint32_t)n };
 		failed = reads ? scatter(h, src, o, &far, 1) : scatter(o, &far, from, src, nsrc);
-		drop(remote);
 	}
 	if (takes) {
 		struct rqe *r = rqe(o, q, q->rq_head);
-		struct held sink = { .n = 0 };
 		struct ibv_wc wc = { .wr_id = r->id, .opcode = IBV_WC_RECV, .byte_len = (uint32_t)n, .qp_num = q->num };
 		int solicited = (w->flags & IBV_SEND_SOLICITED) != 0;
 
 		if (sends && n > total(r->sge, r->nsge)) {
 			wc.status = IBV_WC_LOC_LEN_ERR;
 			mine->status = IBV_WC_REM_INV_REQ_ERR;
-		} else if (sends && hold_all(o->seg, r->sge, r->nsge, q->pd, IBV_ACCESS_LOCAL_WRITE, &sink)) {
+		} else if (sends && !grant_all(o->seg, r->sge, r->nsge, q->pd, IBV_ACCESS_LOCAL_WRITE)) {
 			wc.status = IBV_WC_LOC_PROT_ERR;
 			mine->status = IBV_WC_REM_OP_ERR;
 		} else if (sends) {
 			failed = scatter(o, r->sge, from, src, nsrc);
-			drop_all(&sink);
 		} else {
 			wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
 		}
@@ -741,7 +724,6 @@ static enum outcome execute(const struct host *h, struct sqp *p, const struct ho
 		mine->status = IBV_WC_RETRY_EXC_ERR;
 out:
 	unlock(&q->recv_lock);
-	drop_all(&local);
 	return mine->status == IBV_WC_SUCCESS ? DONE : BROKEN;
 }
 
@@ -1099,8 +1081,9 @@ struct ibv_mr *lp_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acces
 	for (i = 0; i < MAX_MR; i++) { // rotate keys, so that a stale key is not reused soon
 		struct mem_key *m = &s->mr[(s->generation + i) % MAX_MR];
 
-		if (m->key || __atomic_load_n(&m->refs, __ATOMIC_SEQ_CST))
+		if (m->used)
 			continue;
+		m->used = 1;
 		m->addr = (uintptr_t)addr;
 		m->length = length;
 		m->access = (uint32_t)access;
@@ -1124,14 +1107,27 @@ struct ibv_mr *lp_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acces
 
 int lp_dereg_mr(struct ibv_mr *mr)
 {
+	struct segment *s = lp.hosts[0].seg;
 	struct mem_key *m;
+	uint32_t i;
 
 	if (!is_loop(mr->context))
 		return ibv_dereg_mr(mr);
-	m = &lp.hosts[0].seg->mr[mr->lkey % MAX_MR];
+	m = &s->mr[mr->lkey % MAX_MR];
 	__atomic_store_n(&m->key, 0, __ATOMIC_SEQ_CST);
-	while (__atomic_load_n(&m->refs, __ATOMIC_SEQ_CST)) // a copy is under way
-		sched_yield();
+	for (i = 1; i <= __atomic_load_n(&s->last_qp, __ATOMIC_SEQ_CST); i++) { // copies may be under way
+		struct sqp *p = &s->qp[i];
+
+		if (__atomic_load_n(&p->live, __ATOMIC_SEQ_CST)) {
+			lock(&p->send_lock);
+			unlock(&p->send_lock);
+			lock(&p->recv_lock);
+			unlock(&p->recv_lock);
+		}
+	}
+	lock(&s->lock);
+	m->used = 0;
+	unlock(&s->lock);
 	free(mr);
 	return 0;
 }
@@ -1370,13 +1366,22 @@ struct ibv_qp *lp_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 	for (i = 1; i < MAX_QP && s->qp[i].live; i++)
 		;
 	if (i < MAX_QP) {
-		uint32_t generation = (s->qp[i].num / MAX_QP + 1) % (1 << 10);
-
 		p = &s->qp[i];
-		*p = (struct sqp){ .send_lock = 0, .live = 1, .num = generation * MAX_QP + i, .pd = ((struct pd *)pd)->num };
+		if (s->last_qp < i)
+			__atomic_store_n(&s->last_qp, i, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&p->live, 1, __ATOMIC_SEQ_CST);
 	}
 	unlock(&s->lock);
 	if (p) {
+		uint32_t generation = (p->num / MAX_QP + 1) % (1 << 10);
+
+		lock(&p->send_lock); // peers of the queue pair before may have one of them
+		lock(&p->recv_lock);
+		memset(&p->num, 0, sizeof(*p) - offsetof(struct sqp, num)); // all that follows live
+		p->num = generation * MAX_QP + i;
+		p->pd = ((struct pd *)pd)->num;
+		unlock(&p->recv_lock);
+		unlock(&p->send_lock);
 		p->sq_max = cap->max_send_wr;
 		p->rq_max = cap->max_recv_wr;
 		p->sq_mask = ring_size((int)cap->max_send_wr) - 1;

@@ -76,6 +76,8 @@ func TestRole(t *testing.T) {
 	switch role {
 	case "sink":
 		roleSink(t, dev)
+	case "writer":
+		roleWriter(t, dev)
 	case "again":
 		roleAgain(t, dev)
 	case "memlock":
@@ -165,6 +167,64 @@ func TestPeerKilled(t *testing.T) {
 			connect(t, a, newEnd(t, dev, setup{}))
 		}
 		rule.Proves(t, "EPST-33", "EPST-34", "EPST-40", "EPST-43", "GAP-45", "GAP-51")
+	})
+}
+
+const (
+	whereEnv     = "GODAT_TEST_WHERE" // the address, the Conn Qual and the memory that a writer writes into
+	writerMemory = 8 << 20
+)
+
+// roleWriter connects to an address and writes into the memory there for ever.
+func roleWriter(t *testing.T, dev string) {
+	var host string
+	var qual udat.ConnQual
+	var remote udat.RMRTriplet
+	_, err := fmt.Sscan(os.Getenv(whereEnv), &host, &qual, &remote.RMRContext, &remote.TargetAddress, &remote.SegmentLength)
+	assert.NilError(t, err)
+	e := newEnd(t, dev, setup{})
+	big := e.lmr(writerMemory, udat.PrivAll)
+	big.Bytes()[writerMemory-1] = 1
+	assert.NilError(t, e.ep.Connect(netip.MustParseAddr(host), qual, patience, nil, 0, 0))
+	expect(t, e.conn, udat.EventConnectionEstablished)
+	for {
+		assert.NilError(t, e.ep.PostRDMAWrite([]udat.LMRTriplet{big.Triplet(0, writerMemory)}, 0, remote, 0))
+		completion(t, e.request, 0)
+	}
+}
+
+// TestWriterKilled kills a peer in the middle of its writes: the memory can be freed, and the
+// endpoint be used again.
+func TestWriterKilled(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		crossProcess(t, dev)
+		e := newEnd(t, dev, setup{})
+		psp := listen(t, e)
+		for range 3 {
+			big := e.lmr(writerMemory, udat.PrivAll)
+			remote := big.RMRTriplet(0, writerMemory)
+			t.Setenv(whereEnv, fmt.Sprintln(e.ia.Addr(), psp.Qual(), remote.RMRContext, remote.TargetAddress,
+				remote.SegmentLength))
+			cmd, _ := process(t, "writer", dev, 0)
+			assert.NilError(t, expect(t, e.cr, udat.EventConnectionRequest).CR.Accept(e.ep, nil))
+			expect(t, e.conn, udat.EventConnectionEstablished)
+			for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+				last, err := big.LoadUint32(writerMemory - 4)
+				assert.NilError(t, err)
+				if last != 0 {
+					break
+				}
+				assert.Assert(t, time.Now().Before(until), "the peer does not write")
+			}
+			assert.NilError(t, cmd.Process.Signal(syscall.SIGKILL)) // not reaped until the test ends
+			ev := next(t, e.conn)
+			assert.Assert(t, ev.Number == udat.EventConnectionDisconnected || ev.Number == udat.EventConnectionBroken,
+				describe(ev))
+			assert.NilError(t, e.ep.Reset())
+			assert.NilError(t, big.Free())
+		}
+		connect(t, e, newEnd(t, dev, setup{}))
+		rule.Proves(t, "EP-RESET-05", "GAP-51")
 	})
 }
 
