@@ -100,9 +100,9 @@ func TestGateStress(t *testing.T) {
 // The store of a call's gate address comes before its load of the gate, on every processor. The
 // test needs two processors to find a violation.
 func TestGateOrder(t *testing.T) {
-	rounds := 200000
+	rounds := 1000000
 	if testing.Short() {
-		rounds = 50000
+		rounds = 300000
 	}
 	eachBarrier(t, func(t *testing.T) { assert.Equal(t, gateLitmus(rounds), uint64(0)) })
 }

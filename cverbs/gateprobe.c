@@ -2,6 +2,7 @@
 
 #include "gateprobe.h"
 #include "gate.h"
+#include <sched.h>
 
 int cv_probe_fences(int on)
 {
@@ -17,21 +18,33 @@ int cv_probe_fences(int on)
 static struct {
 	uintptr_t gate __attribute__((aligned(128)));
 	int dead __attribute__((aligned(128)));
-	int stop;
+	int begun, stop;
 } shared;
+
+// Lets the other thread run, now and then: it may have the same processor.
+static void turn(void)
+{
+	static __thread unsigned turns;
+
+	if (++turns % 1024 == 0)
+		sched_yield();
+}
 
 uint64_t cv_probe_enter(void)
 {
 	uint64_t dead = 0;
 	int i;
 
-	while (!__atomic_load_n(&shared.stop, __ATOMIC_RELAXED)) {
+	__atomic_store_n(&shared.begun, 1, __ATOMIC_SEQ_CST);
+	for (; !__atomic_load_n(&shared.stop, __ATOMIC_RELAXED); turn()) {
 		if (!cv_enter(&shared.gate))
 			continue;
 		for (i = 0; i < 8; i++)
 			dead += (uint64_t)__atomic_load_n(&shared.dead, __ATOMIC_RELAXED);
 		cv_leave();
 	}
+	__atomic_store_n(&shared.begun, 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&shared.stop, 0, __ATOMIC_SEQ_CST);
 	return dead;
 }
 
@@ -40,7 +53,8 @@ void cv_probe_shut(uint32_t rounds)
 	volatile uint32_t pause;
 	uint32_t r;
 
-	__atomic_store_n(&shared.stop, 0, __ATOMIC_SEQ_CST);
+	while (!__atomic_load_n(&shared.begun, __ATOMIC_SEQ_CST))
+		turn();
 	for (r = 0; r < rounds; r++) {
 		__atomic_store_n(&shared.dead, 0, __ATOMIC_SEQ_CST);
 		__atomic_store_n(&shared.gate, 1, __ATOMIC_SEQ_CST);
@@ -48,10 +62,11 @@ void cv_probe_shut(uint32_t rounds)
 			;
 		__atomic_store_n(&shared.gate, 0, __ATOMIC_SEQ_CST);
 		while (cv_gate_busy(&shared.gate))
-			;
+			turn();
 		__atomic_store_n(&shared.dead, 1, __ATOMIC_SEQ_CST);
 		for (pause = 0; pause < 64; pause++)
 			;
+		turn();
 	}
 	__atomic_store_n(&shared.stop, 1, __ATOMIC_SEQ_CST);
 }
