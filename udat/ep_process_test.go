@@ -180,7 +180,8 @@ func roleWriter(t *testing.T, dev string) {
 	var host string
 	var qual udat.ConnQual
 	var remote udat.RMRTriplet
-	_, err := fmt.Sscan(os.Getenv(whereEnv), &host, &qual, &remote.RMRContext, &remote.TargetAddress, &remote.SegmentLength)
+	_, err := fmt.Sscan(os.Getenv(whereEnv), &host, &qual, &remote.RMRContext, &remote.TargetAddress,
+		&remote.SegmentLength)
 	assert.NilError(t, err)
 	e := newEnd(t, dev, setup{})
 	big := e.lmr(writerMemory, udat.PrivAll)
