@@ -10,6 +10,7 @@ import (
 	"github.com/godat/godat/udat"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/memfabric"
+	"github.com/godat/godat/udat/internal/rule"
 )
 
 // keepAlive is short, so that the tests are; 4 of them bound the time to the event.
@@ -63,6 +64,27 @@ func TestSilentRequests(t *testing.T) {
 			ev := expectUnpolled(t, a, hidden)
 			assert.ErrorContains(t, ev.Err(), "answered for")
 		}
+	})
+}
+
+// TestKeepAliveIsNoRequest: requests are idle while only a keep-alive is in flight.
+func TestKeepAliveIsNoRequest(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		var script faultfabric.Script
+		a, _ := pair(t, dev, setup{script: &script, opts: keepAlive(100 * time.Millisecond)})
+		script.On(faultfabric.Poll, udat.CompletionQueue(a.request)).Drop()
+		posts := script.On(faultfabric.PostSend).Count()
+		status := func(want bool) {
+			t.Helper()
+			_, _, idle, err := a.ep.GetStatus()
+			assert.NilError(t, err)
+			assert.Equal(t, idle, want)
+		}
+		eventually(t, func() bool { return posts.Calls() > 0 }, "no keep-alive is posted")
+		status(true)
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0)) // behind the keep-alive
+		status(false)
+		rule.Proves(t, "EP-STATUS-02")
 	})
 }
 

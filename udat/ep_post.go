@@ -323,3 +323,11 @@ func (q *requestQueue) inFlight() int {
 	defer q.mu.Unlock()
 	return q.inflight.count()
 }
+
+// idle reports whether no request of the Consumer is in flight; one of the library may be.
+func (q *requestQueue) idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := q.inflight.count()
+	return n == 0 || n == 1 && q.marking()
+}

@@ -107,7 +107,7 @@ func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error)
 		return 0, false, false, err
 	}
 	ep.drainBoth()
-	requestIdle = ep.requests.inFlight() == 0
+	requestIdle = ep.requests.idle()
 	recvIdle = ep.recvsIdle()
 	return ep.getState(), recvIdle, requestIdle, nil
 }
