@@ -222,5 +222,6 @@ func acceptedInVain(t *testing.T, e *end) bool {
 		return false
 	}
 	assert.Equal(t, ev.Number, udat.EventConnectionAcceptError, "%s", describe(ev))
+	assert.Equal(t, ev.EP, e.ep)
 	return true
 }
