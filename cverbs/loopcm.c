@@ -139,9 +139,15 @@ static int watch(struct id *i, int op)
 
 static void hang_up(struct id *i)
 {
-	if (i->sock >= 0)
-		close(i->sock);
+	int was = errno; // the caller returns it
+
+	if (i->sock < 0)
+		return;
+	watch(i, EPOLL_CTL_DEL); // close alone does not, while a forked child has a copy of the socket
+	shutdown(i->sock, SHUT_RDWR);
+	close(i->sock);
 	i->sock = -1;
+	errno = was;
 }
 
 static int say(struct id *i, enum message type, const struct rdma_conn_param *c)

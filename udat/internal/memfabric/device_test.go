@@ -83,6 +83,36 @@ func TestGate(t *testing.T) {
 	})
 }
 
+// TestCloseWaitsForTransfers: a region or a window whose memory a transfer copies closes after the
+// copy. Its owner may unmap the memory as soon as Close returns.
+func TestCloseWaitsForTransfers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		join(t, a, b)
+		w, err := b.pd.AllocMW()
+		assert.NilError(t, err)
+		b.bind(1, w, 0, 64, fabric.RemoteWrite)
+		b.completion(1, fabric.StatusSuccess)
+		m, err := b.pd.RegMR(make([]byte, 64), fabric.RemoteWrite|fabric.LocalWrite)
+		assert.NilError(t, err)
+		for _, c := range []struct {
+			name string
+			key  uint32
+			closer
+		}{{"window", w.RKey(), w}, {"region", m.RKey(), m}} {
+			transfer := f.keys.enter(c.key)
+			closed := make(chan error, 1)
+			go func() { closed <- c.Close() }()
+			synctest.Wait()
+			assert.Equal(t, len(closed), 0, "%s: closed during a transfer", c.name)
+			assert.Assert(t, f.keys.enter(c.key) == nil, "%s: the next transfer is refused", c.name)
+			transfer.leave()
+			assert.NilError(t, <-closed)
+		}
+	})
+}
+
 func TestCloseNamesWhatIsLeft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()

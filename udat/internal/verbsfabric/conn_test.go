@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -92,4 +94,60 @@ func TestStuckDestroy(t *testing.T) {
 	for until := time.Now().Add(patience); cverbs.Live()["CMID"] != ids; time.Sleep(10 * time.Millisecond) {
 		assert.Assert(t, time.Now().Before(until), "they stay")
 	}
+}
+
+// TestInheritedSockets: a forked child holds copies of the connection manager's sockets until it
+// execs. An id that is destroyed meanwhile gives no further event, and new connections work.
+func TestInheritedSockets(t *testing.T) {
+	if !strings.HasPrefix(testDevice(t), "loop") {
+		t.Skip("only the loop device's connections have sockets")
+	}
+	near, far := openDevice(t), openDevice(t)
+	l, requests := far.listen()
+	before := sockets(t)
+	inherit := func() {
+		for fd := range sockets(t) {
+			if !before[fd] {
+				inherited, err := syscall.Dup(fd)
+				assert.NilError(t, err)
+				t.Cleanup(func() { syscall.Close(inherited) })
+				before[inherited] = true
+			}
+		}
+	}
+	for n := range 20 {
+		given, _ := near.connect(l.Addr())
+		req := receive(t, requests)
+		inherit()
+		assert.NilError(t, given.Close())
+		req.Reject(nil, true) // it reaches a socket that the first end has left
+
+		active, events := near.connect(l.Addr())
+		req = receive(t, requests)
+		established := make(chan fabric.ConnEvent, 16)
+		passive, err := req.Accept(far.newQP(), fabric.AcceptParams{}, func(ev fabric.ConnEvent) { established <- ev })
+		assert.NilError(t, err)
+		assert.Equal(t, receive(t, events).Kind, fabric.EventEstablished, "connection %d", n)
+		assert.Equal(t, receive(t, established).Kind, fabric.EventEstablished)
+		inherit()
+		assert.NilError(t, active.Close())
+		assert.NilError(t, passive.Close())
+	}
+}
+
+// sockets returns this process's descriptors that are sockets.
+func sockets(t *testing.T) map[int]bool {
+	t.Helper()
+	const dir = "/proc/self/fd/"
+	entries, err := os.ReadDir(dir)
+	assert.NilError(t, err)
+	found := map[int]bool{}
+	for _, e := range entries {
+		if to, err := os.Readlink(dir + e.Name()); err == nil && strings.HasPrefix(to, "socket:") {
+			fd, err := strconv.Atoi(e.Name())
+			assert.NilError(t, err)
+			found[fd] = true
+		}
+	}
+	return found
 }
