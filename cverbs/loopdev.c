@@ -1197,6 +1197,11 @@ struct ibv_cq *lp_create_cq(struct ibv_context *ctx, int cqe, void *context, str
 		cq->s->recvs.at = take(s, n * sizeof(struct entry));
 	}
 	if (i == MAX_CQ || !cq->s->sends.at || !cq->s->recvs.at) {
+		if (cq->s) {
+			give_back(s, cq->s->sends.at, n * sizeof(struct entry));
+			give_back(s, cq->s->recvs.at, n * sizeof(struct entry));
+			__atomic_store_n(&cq->s->live, 0, __ATOMIC_RELEASE);
+		}
 		free(cq);
 		errno = ENOMEM;
 		return NULL;
@@ -1390,8 +1395,11 @@ struct ibv_qp *lp_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 		p->rq = take(s, (p->rq_mask + 1) * sizeof(struct rqe));
 	}
 	if (!p || !p->sq || !p->rq) {
-		if (p)
-			p->live = 0;
+		if (p) {
+			give_back(s, p->sq, (p->sq_mask + 1) * sizeof(struct wqe));
+			give_back(s, p->rq, (p->rq_mask + 1) * sizeof(struct rqe));
+			__atomic_store_n(&p->live, 0, __ATOMIC_SEQ_CST);
+		}
 		free(q);
 		errno = ENOMEM;
 		return NULL;
