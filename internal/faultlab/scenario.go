@@ -39,7 +39,7 @@ const (
 )
 
 // scenarios are the rows of the page.
-var scenarios = slices.Concat(peerGroup, wireGroup, deviceGroup, hostileGroup, limitsGroup, callersGroup,
+var scenarios = slices.Concat(peerGroup, wireGroup, deviceGroup, hostileGroup, strangerGroup, limitsGroup, callersGroup,
 	datperfGroup, soakGroup, hostsGroup)
 
 var peerGroup = []scenario{
