@@ -15,7 +15,7 @@ exceptions=(
 )
 
 if [ $# = 0 ]; then
-  mapfile -t files < <(git ls-files '*.go' '*.c' '*.h' '*.md' | grep -vE "$(IFS='|'; echo "${exceptions[*]}")")
+  mapfile -t files < <(git ls-files -co --exclude-standard '*.go' '*.c' '*.h' '*.md' | grep -vE "$(IFS='|'; echo "${exceptions[*]}")")
   set -- "${files[@]}"
 fi
 awk '

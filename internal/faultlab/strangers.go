@@ -164,9 +164,9 @@ func (s *strangers) call(private []byte, options *cverbs.ECE) (*cverbs.CMID, err
 	return id, id.Connect(cverbs.ConnParam{PrivateData: private, QPNum: num, RetryCount: 7, RNRRetryCount: 7})
 }
 
-// victim returns the victim's next event about an endpoint, or about any where ep is nil. It must be
-// one of those wanted. Accepts that are given up are noted. On iWARP an accept connects, and what
-// becomes of those connections is no matter.
+// victim returns the victim's next event about an endpoint, or about any where ep is nil. It must
+// be one of those wanted. Accepts that are given up are noted. On iWARP an accept connects, and
+// what becomes of those connections is no matter.
 func (s *strangers) victim(ep *udat.EP, want ...udat.EventNumber) (udat.Event, error) {
 	for {
 		ev, err := s.v.next()
@@ -224,8 +224,8 @@ func (s *strangers) proper() error {
 	return errors.Join(client.Free(), server.Free())
 }
 
-// halfOpen floods the victim with requests whose senders never confirm the answer. udat keeps 128 of
-// them, and each for 2 s.
+// halfOpen floods the victim with requests whose senders never confirm the answer. Where there are
+// more than 128, udat gives up the oldest after 2 s.
 func halfOpen(s *strangers) error {
 	const requests, kept, age = 200, 128, 2 * time.Second
 	var accepted []*udat.EP
