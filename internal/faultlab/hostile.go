@@ -55,6 +55,13 @@ func (s *side) next() (udat.Event, error) {
 	return ev, err
 }
 
+// drain drops the events that there are.
+func (s *side) drain() {
+	for _, err := s.evd.Dequeue(); err == nil; {
+		_, err = s.evd.Dequeue()
+	}
+}
+
 // attack is a connection whose active end is hostile.
 type attack struct {
 	r       *round
@@ -73,9 +80,7 @@ func (k *attack) connected() error {
 				return err
 			}
 		}
-		for _, err := s.evd.Dequeue(); err == nil; {
-			_, err = s.evd.Dequeue()
-		}
+		s.drain()
 		var err error
 		if s.ep, err = s.ia.CreateEP(s.pz, s.evd, s.evd, s.evd, &udat.EPAttr{MaxRequestDTOs: 64}); err != nil {
 			return err

@@ -27,7 +27,7 @@ type strangers struct {
 	qps []*cverbs.QP
 }
 
-// Room for private data in a request and a reply on InfiniBand and RoCE.
+// Bytes of private data in a request, a reply and a reject on InfiniBand and RoCE.
 const roomRequest, roomReply, roomReject = 56, 196, 148
 
 func stranger(operations func(*strangers) error) func(*attack) error {
@@ -65,15 +65,16 @@ func (s *strangers) open() (err error) {
 	return err
 }
 
-// leave ends all ids but the first few, and all queue pairs: soft-iWARP has no room for many.
-func (s *strangers) leave(but int) (err error) {
-	for _, id := range s.ids[min(but, len(s.ids)):] {
+// leave closes all ids but the first keep, and all queue pairs: soft-iWARP has few of them.
+func (s *strangers) leave(keep int) (err error) {
+	keep = min(keep, len(s.ids))
+	for _, id := range s.ids[keep:] {
 		id.Close() // it may be closed
 	}
 	for _, qp := range s.qps {
 		err = errors.Join(err, qp.Close())
 	}
-	s.ids, s.qps = s.ids[:min(but, len(s.ids))], nil
+	s.ids, s.qps = s.ids[:keep], nil
 	return err
 }
 
@@ -94,7 +95,7 @@ func (s *strangers) close() (err error) {
 	return err
 }
 
-// id makes an id, which ends with the strangers.
+// id makes an id, which leave closes.
 func (s *strangers) id() (*cverbs.CMID, error) {
 	id, err := s.ch.CreateID(cverbs.PortSpaceTCP)
 	if err == nil {
@@ -103,7 +104,7 @@ func (s *strangers) id() (*cverbs.CMID, error) {
 	return id, err
 }
 
-// qpNum makes a queue pair, which never transfers anything.
+// qpNum makes a queue pair that never transfers anything, and returns its number.
 func (s *strangers) qpNum() (uint32, error) {
 	qp, err := s.pd.CreateQP(cverbs.QPInit{Type: cverbs.QPTypeRC, SendCQ: s.cq, RecvCQ: s.cq,
 		Cap: cverbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
@@ -114,8 +115,8 @@ func (s *strangers) qpNum() (uint32, error) {
 	return qp.Num(), nil
 }
 
-// event returns the next event of an id, or of any where id is nil, which must be the one wanted.
-// Events of others are no matter.
+// event returns the next event of an id, which must be of the type wanted. Where id is nil it waits
+// for an event of that type of any id. It drops events of other ids.
 func (s *strangers) event(id *cverbs.CMID, want cverbs.CMEventType) (cverbs.CMEvent, error) {
 	for {
 		ev, err := s.ch.Get(time.Now().Add(patience))
@@ -164,9 +165,9 @@ func (s *strangers) call(private []byte, options *cverbs.ECE) (*cverbs.CMID, err
 	return id, id.Connect(cverbs.ConnParam{PrivateData: private, QPNum: num, RetryCount: 7, RNRRetryCount: 7})
 }
 
-// victim returns the victim's next event about an endpoint, or about any where ep is nil. It must
-// be one of those wanted. Accepts that are given up are noted. On iWARP an accept connects, and
-// what becomes of those connections is no matter.
+// victim returns the victim's next event, which must be one of those wanted, of endpoint ep unless
+// ep is nil. It notes accepts that are given up. On iWARP an accept connects at once: victim drops
+// what happens to those connections.
 func (s *strangers) victim(ep *udat.EP, want ...udat.EventNumber) (udat.Event, error) {
 	for {
 		ev, err := s.v.next()
@@ -184,6 +185,16 @@ func (s *strangers) victim(ep *udat.EP, want ...udat.EventNumber) (udat.Event, e
 	}
 }
 
+// request sends a request, and returns its id and what the victim gets.
+func (s *strangers) request(private []byte, options *cverbs.ECE) (*cverbs.CMID, *udat.CR, error) {
+	id, err := s.call(private, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	ev, err := s.victim(nil, udat.EventConnectionRequest)
+	return id, ev.CR, err
+}
+
 func (s *strangers) endpoint(of *side) (*udat.EP, error) {
 	return of.ia.CreateEP(of.pz, of.evd, of.evd, of.evd, &udat.EPAttr{MaxRecvDTOs: 1, MaxRequestDTOs: 1})
 }
@@ -195,9 +206,7 @@ func (s *strangers) proper() error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	for _, err := s.a.evd.Dequeue(); err == nil; {
-		_, err = s.a.evd.Dequeue()
-	}
+	s.a.drain()
 	err := client.Connect(s.v.ia.Addr(), s.qual, patience, nil, udat.QoSBestEffort, udat.ConnectDefault)
 	if err != nil {
 		return err
@@ -234,11 +243,7 @@ func halfOpen(s *strangers) error {
 		if n == requests {
 			time.Sleep(age) // after it the next accept finds the others old
 		}
-		id, err := s.call(nil, nil)
-		if err != nil {
-			return fmt.Errorf("request %d: %w", n, err)
-		}
-		ev, err := s.victim(nil, udat.EventConnectionRequest)
+		id, cr, err := s.request(nil, nil)
 		if err != nil {
 			return fmt.Errorf("request %d: %w", n, err)
 		}
@@ -247,7 +252,7 @@ func halfOpen(s *strangers) error {
 			return err
 		}
 		accepted = append(accepted, ep)
-		if err := ev.CR.Accept(ep, nil); err != nil {
+		if err := cr.Accept(ep, nil); err != nil {
 			return fmt.Errorf("accept %d: %w", n, err)
 		}
 		if _, err := s.event(id, cverbs.CMEventConnectResponse); err != nil {
@@ -279,16 +284,16 @@ func halfOpen(s *strangers) error {
 	return nil
 }
 
-// bytesUpTo returns at most most random bytes.
-func (s *strangers) bytesUpTo(most int) []byte {
-	b := make([]byte, s.r.random.IntN(most+1))
+// bytesUpTo returns 0 to limit random bytes.
+func (s *strangers) bytesUpTo(limit int) []byte {
+	b := make([]byte, s.r.random.IntN(limit+1))
 	for i := range b {
 		b[i] = byte(s.r.random.Uint32())
 	}
 	return b
 }
 
-// same reports whether private data is what was sent: the peer may have got zeroes behind it.
+// same reports whether private data is what was sent, but for zeroes behind it.
 func same(got, sent []byte, room int) bool {
 	return len(got) <= max(room, len(sent)) && bytes.Equal(bytes.TrimRight(got, "\x00"), bytes.TrimRight(sent, "\x00"))
 }
@@ -308,15 +313,11 @@ func requestsWithGarbage(s *strangers) error {
 			options = &cverbs.ECE{VendorID: 1 << 24, // what this library sends: a tag, a port, the length
 				Options: []uint32{0xda << 24, random.Uint32()}[random.IntN(2)] | random.Uint32()&0xffffff}
 		}
-		id, err := s.call(sent, options)
+		id, cr, err := s.request(sent, options)
 		if err != nil {
 			return fmt.Errorf("request %d: %w", n, err)
 		}
-		ev, err := s.victim(nil, udat.EventConnectionRequest)
-		if err != nil {
-			return fmt.Errorf("request %d: %w", n, err)
-		}
-		p, err := ev.CR.Query()
+		p, err := cr.Query()
 		if err != nil || !same(p.PrivateData, sent, roomRequest) {
 			return fmt.Errorf("request %d: private data %x instead of %x (%v)", n, p.PrivateData, sent, err)
 		}
@@ -327,7 +328,7 @@ func requestsWithGarbage(s *strangers) error {
 			}
 		}
 		if random.IntN(2) == 0 {
-			if err := ev.CR.Reject(s.bytesUpTo(roomReject - 4)); err != nil && !gone {
+			if err := cr.Reject(s.bytesUpTo(roomReject - 4)); err != nil && !gone {
 				return fmt.Errorf("reject %d: %w", n, err)
 			}
 			if !gone {
@@ -345,7 +346,7 @@ func requestsWithGarbage(s *strangers) error {
 			return err
 		}
 		answer := s.bytesUpTo(roomReply)
-		if err := ev.CR.Accept(ep, answer); err != nil && !gone {
+		if err := cr.Accept(ep, answer); err != nil && !gone {
 			return fmt.Errorf("accept %d: %w", n, err)
 		}
 		if !gone && !s.r.iwarp {
@@ -375,7 +376,6 @@ func answersWithGarbage(s *strangers) error {
 	if err := l.Listen(16); err != nil {
 		return err
 	}
-	rejected := []udat.EventNumber{udat.EventConnectionPeerRejected, udat.EventConnectionNonPeerRejected}
 	for n := range s.many() {
 		ep, err := s.endpoint(s.v)
 		if err != nil {
@@ -391,7 +391,8 @@ func answersWithGarbage(s *strangers) error {
 			return err
 		}
 		var sent []byte
-		want := rejected
+		want := []udat.EventNumber{udat.EventConnectionPeerRejected, udat.EventConnectionNonPeerRejected}
+		accept := false
 		switch random.IntN(4) {
 		case 0: // closing it is the answer
 		case 1:
@@ -402,6 +403,7 @@ func answersWithGarbage(s *strangers) error {
 			sent = append(head, s.bytesUpTo(roomReject-4)...)
 			err = req.ID.Reject(sent)
 		case 3:
+			accept = true
 			sent, want = s.bytesUpTo(roomReply), []udat.EventNumber{udat.EventConnectionEstablished}
 			num, err := s.qpNum()
 			if err != nil {
@@ -414,7 +416,7 @@ func answersWithGarbage(s *strangers) error {
 		if err != nil {
 			return err
 		}
-		if want[0] != udat.EventConnectionEstablished {
+		if !accept {
 			err = req.ID.Close()
 		}
 		ev, err2 := s.victim(ep, want...)
@@ -425,7 +427,7 @@ func answersWithGarbage(s *strangers) error {
 		if !same(got, sent, roomReply) && !bytes.HasSuffix(bytes.TrimRight(sent, "\x00"), bytes.TrimRight(got, "\x00")) {
 			return fmt.Errorf("answer %d: private data %x instead of %x", n, got, sent)
 		}
-		if want[0] == udat.EventConnectionEstablished {
+		if accept {
 			if err := req.ID.Close(); err != nil {
 				return err
 			}
