@@ -79,10 +79,10 @@ report the read as done although no data came. A C program that reads constant m
 of 3 connections.
 
 This page is of a whole run of make faults LONG=1, except for rows that ran later. Two had failed on
-siw because of short reads: loss of 5 % and the soak. Newer than that run are requests that are
-never confirmed and random private data, connections by each kind of address, datperf and a
-partition of 60 s between two hosts, and deleted routes. The other rows about links and peers of two
-hosts were run again.
+siw because of short reads: loss of 5 % and the soak. These rows are newer than that run: requests
+that are never confirmed, random private data, connections by each kind of address, datperf between
+two hosts, a partition of 60 s, and deleted routes. The other rows about links and peers of two
+hosts ran again.
 `
 
 //go:embed defects.md
