@@ -7,7 +7,7 @@ ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 && echo yes),yes)
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 endif
 
-.PHONY: help deps build demo demo-rxe sample test test-host test-vm conformance faults fuzz sanitize mutate bench bench-nic cross lint release-check vet clean docker
+.PHONY: help deps build demo demo-rxe sample test test-host test-vm test-uml conformance faults fuzz sanitize mutate bench bench-nic cross lint release-check vet clean docker
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -15,19 +15,36 @@ help: ## this list
 deps: ## install what is missing (apt) and fetch the virtual machine's kernel
 	@ci/deps.sh
 
-build: ## bin/datperf
-	@[ "$$(uname)" != Linux ] || [ "$$CGO_ENABLED" = 0 ] || ci/deps.sh build
+build: ## bin/datperf; installs nothing
+	@ci/headers.sh
 	go build -o bin/ ./cmd/datperf
 
+.PHONY: loopdev
+loopdev: ## bin/libloop.so, the loop device: a verbs device in memory, for tests (lab/loopdev/loop.sh COMMAND... runs with it)
+	@lab/loopdev/loop.sh
+
 .PHONY: interop
-interop: provider ## the C library's test programs beside godat, and on the provider, on rxe in the virtual machine: docs/interop.md (CASES='rping dtest': these rows again)
-	@ci/deps.sh
-	go build -o bin/ ./internal/interop ./internal/interop/peer
+interop: provider ## the C library's test programs on the provider and beside Go programs, on rxe and on siw in the virtual machine: docs/interop.md (CASES='rping dtest': these rows again)
+	@ci/deps.sh && ci/deps.sh siw
+	go -C lab build -o ../bin/ ./interop ./interop/peer
+	cc -o bin/host cmd/libgodat/testdata/host.c -ldat2 -lpthread -ldl
 	@mkdir -p out
 	@[ -n "$(CASES)" ] || rm -f out/interop.json
-	ci/rxe-vm.sh --timeout 3600 --out $(CURDIR)/out -- bin/interop --bin $(CURDIR)/bin --results $(CURDIR)/out/interop.json \
-	  --page $(CURDIR)/out/interop.md $(CASES)
+	for device in rxe siw; do \
+	  ci/rxe-vm.sh --device $$device --timeout 3600 --out $(CURDIR)/out -- bin/interop --bin $(CURDIR)/bin --device $${device}0 \
+	    --results $(CURDIR)/out/interop.json --page $(CURDIR)/out/interop.md $(CASES) || exit 1; \
+	done
 	@cp out/interop.md docs/
+
+.PHONY: suites lint-suites
+suites: lint-suites ## the tests of other projects and of Go's library over rdmanet, beside TCP: docs/suites.md (SUITES='-suite yamux -devices loop0': a part of them)
+	@ci/deps.sh build
+	go -C lab/suites run . $(or $(SUITES),-page ../../docs/suites.md)
+
+lint-suites: # not lint's: it downloads all that the suites need
+	go -C lab/suites vet ./...
+	go -C lab/suites mod tidy -diff
+	@staticcheck="$$(go -C lab tool -n staticcheck)" && cd lab/suites && "$$staticcheck" ./...
 
 .PHONY: provider
 provider: ## bin/libgodat.so, a DAT 2.0 provider for C programs, and bin/dat.conf for the devices of this host
@@ -36,37 +53,62 @@ provider: ## bin/libgodat.so, a DAT 2.0 provider for C programs, and bin/dat.con
 	go build -o bin/ ./cmd/libgodat
 	@bin/libgodat bin/libgodat.so | tee bin/dat.conf
 
-deb: build ## out/datperf_VERSION_ARCH.deb: datperf, manual pages, completion, systemd unit
+deb: ## out/datperf_VERSION_ARCH.deb: datperf, manual pages, completion, systemd unit
 	@ci/deb.sh
+
+.PHONY: rpm
+rpm: ## out/datperf-VERSION-1.ARCH.rpm, with the same content
+	@ci/rpm.sh
+
+.PHONY: deploy-check
+deploy-check: build ## what deploy/ has: the manifests against the types of Kubernetes, a mesh under Debian's Slurm (root)
+	go -C lab/deploy vet ./...
+	go -C lab/deploy mod tidy -diff
+	go -C lab/deploy test -count=1 ./...
+	ci/slurm-check.sh
 
 static: ## bin/datperf-static: rdma-core's libraries and providers in it, only the C library outside
 	@ci/static.sh
 
-demo: build ## datperf at once: on this host's RDMA device if it has one, else on mem0, inside one process
+.PHONY: build-deps
+build-deps: # the compiler and headers that build wants
+	@ci/deps.sh build
+
+demo: build-deps build ## datperf at once, in two processes: on this host's RDMA device if it has one, else over TCP
 	@ci/demo.sh
 
 demo-rxe: deps build ## datperf in two processes over real verbs: this host's device, or soft-RoCE in the virtual machine
 	@ci/demo.sh --rxe
 
-sample: deps build ## measure for docs/datperf-sample.html, and write it: on this host's device, or soft-RoCE in the virtual machine
-	@ci/demo.sh --rxe --sample
+sample: deps build ## measure for docs/datperf-sample.html, and write it: on the loop device, on a machine that does nothing else
+	lab/loopdev/loop.sh bin/datperf local --device loop0 -t send,write,read -m all -l all -s 64,4K,64K -D 2 -i 0.2 \
+	  --title "datperf on the loop device: verbs in the memory of one process" --html docs/datperf-sample.html
+	@sed -i "s/$$(uname -r)/$$(uname -r | cut -d- -f1)/g" docs/datperf-sample.html # without its builder's name
 
 test: deps lint cross ## everything: formatting, vet, cross-builds, tests here and, at the same time, on rxe
 	@$(MAKE) --no-print-directory -j 2 test-host test-vm
 
-test-host: ## tests on mem0 and on the loop device with the race detector, no RDMA device needed
+# Tests on the loop device. The library is loaded into them alone, not into the go command and the compiler.
+on-loop = go test -exec '"$(CURDIR)/lab/loopdev/loop.sh"'
+
+test-host: ## tests on mem0, on tcp, and on the loop device with the race detector, no RDMA device needed
 	env -u GODAT_TEST_DEVICE go test -race ./...
 	env -u GODAT_TEST_DEVICE go test -short -tags lockcheck ./udat ./udat/internal/lockrank
-	env -u GODAT_TEST_DEVICE go test -race -short -tags nulldev ./cverbs ./internal/bench/loop
-	GODAT_TEST_DEVICE=loop0 go test -race -short -tags nulldev ./udat ./udat/internal/verbsfabric ./udat/internal/fabric/faultfabric ./cmd/datperf ./rdmanet
-	env -u GODAT_TEST_DEVICE go test -short -tags nulldev,godat_direct ./cverbs
-	go -C tools test -count=1 ./...
+	$(on-loop) -race -short -tags gateprobe ./cverbs ./udat ./udat/internal/verbsfabric/... ./udat/internal/fabric/faultfabric ./cmd/datperf ./rdmanet
+	GODAT_TEST_DEVICE=tcp:127.0.0.1 go test -short ./udat ./rdmanet ./examples/...
+	$(on-loop) -short -tags gateprobe,godat_direct ./cverbs
+	$(subst go test,go -C lab test,$(on-loop)) -race -short ./bench/loop
+	env -u GODAT_TEST_DEVICE go -C lab test -race -count=1 ./...
 
 # udat with the race detector on verbs is test-host's, on the loop device: here it is slow.
 test-vm: ## tests of what uses a device on a real one: this host's, or rxe in the virtual machine
 	@ci/vm-tests.sh --no-race --short ./udat ./rdmanet ./internal/perf/engine ./cmd/datperf ./examples/...
-	@ci/vm-tests.sh --short ./cverbs ./udat/internal/verbsfabric
+	@ci/vm-tests.sh --short ./cverbs ./udat/internal/verbsfabric/...
 	@GOFLAGS=-tags=godat_direct ci/vm-tests.sh --no-race --short ./cverbs ./udat/internal/verbsfabric
+
+test-uml: ## tests of cverbs on a newer kernel's soft-RoCE, with on-demand paging and atomic writes, in the User Mode Linux
+	@ci/deps.sh uml
+	ci/vm-tests.sh --uml --no-race --short --skip '^TestChannelSolicited$$' ./cverbs
 
 conformance: ## the table of DAT rules and their proofs, on every fabric: docs/conformance/table.md
 	@ci/deps.sh
@@ -86,44 +128,42 @@ fuzz: ## a minute of fuzzing for each target that parses foreign bytes (FUZZTIME
 
 # Leaks are the business of the tests: LeakSanitizer does not see memory that only Go points to.
 sanitize: ## cverbs, udat and the C provider on mem0 and the loop device with AddressSanitizer, and with cgocheck2
-	ASAN_OPTIONS=detect_leaks=0 go test -asan -short -tags nulldev ./cverbs
-	GODAT_TEST_DEVICE=loop0 ASAN_OPTIONS=detect_leaks=0 go test -asan -short -tags nulldev ./udat/internal/verbsfabric ./udat
+	ASAN_OPTIONS=detect_leaks=0 $(on-loop) -asan -short -tags gateprobe ./cverbs ./udat/internal/verbsfabric ./udat
 	GODAT_PROVIDER_ASAN=1 go test -count=1 ./cmd/libgodat
-	GOEXPERIMENT=cgocheck2 go test -short -tags nulldev ./cverbs
-	GODAT_TEST_DEVICE=loop0 GOEXPERIMENT=cgocheck2 go test -short -tags nulldev ./udat/internal/verbsfabric ./udat
+	GOEXPERIMENT=cgocheck2 $(on-loop) -short -tags gateprobe ./cverbs ./udat/internal/verbsfabric ./udat
 
-mutate: ## break udat and its fabrics in a fixed sample of ways; the tests must notice each (ALL=1: in all ways, for hours)
-	@go -C tools build -o ../bin/ ./mutate
+mutate: ## break what ships in a fixed sample of ways; the tests must notice each (ALL=1: in all ways, for hours)
+	@go -C lab build -o ../bin/ ./mutate
 	bin/mutate $(if $(ALL),-all) $(MUTATE)
 
-bench: ## measure, alone on the machine, and write docs/performance.md and out/performance.json (BENCH='loop scale' for parts)
+bench: ## measure, alone on the machine, and write docs/performance.md (BENCH='--time 5m loop tcp' for parts)
 	@ci/bench.sh $(BENCH)
 
 bench-nic: build ## datperf beside perftest on a NIC: DEVICE=mlx5_0 ADDRESS=10.0.0.2 [SERVER='ssh HOST'] [SERVER_DEVICE=mlx5_1]
-	go build -o bin/ ./internal/bench
+	go -C lab build -o ../bin/ ./bench
 	bin/bench --bin bin --machine host --device '$(DEVICE)' --address '$(ADDRESS)' --server '$(SERVER)' \
-	  --server-device '$(SERVER_DEVICE)' --json out/performance-nic.json --page out/performance-nic.md nic
+	  --server-device '$(SERVER_DEVICE)' --json out/performance-nic.json --pages out/performance-nic nic
 	@echo "Please attach out/performance-nic.json to an issue of this repository: it is what we know of real NICs."
 
 cross: ## builds and vets what must compile without cgo and elsewhere
 	@set -e; for target in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do \
 	  echo "CGO_ENABLED=0 $$target"; \
 	  export CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/}; \
-	  for module in . tools; do go -C $$module build ./...; go -C $$module vet ./...; done; \
+	  for module in . lab; do go -C $$module build ./...; go -C $$module vet ./...; done; \
 	done
 
 lint: ## gofmt, go vet, staticcheck, go mod tidy, line lengths, shellcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt these files:"; echo "$$unformatted"; exit 1; }
-	go vet ./... && go vet -tags nulldev ./...
+	go vet ./... && go vet -tags gateprobe ./cverbs
 	@[ ! -e /usr/include/dat2/udat.h ] || go vet -tags dat2 ./cmd/libgodat
-	go -C tools vet ./...
+	go -C lab vet ./...
 	go mod tidy -diff
-	go -C tools mod tidy -diff
+	go -C lab mod tidy -diff
 	@ci/lines.sh
-	@staticcheck="$$(go -C tools tool -n staticcheck)" && for module in . tools; do \
+	@staticcheck="$$(go -C lab tool -n staticcheck)" && for module in . lab; do \
 	  echo "staticcheck $$module" && (cd $$module && "$$staticcheck" ./...) || exit 1; \
 	done
-	@if command -v shellcheck >/dev/null; then shellcheck -x ci/*.sh ci/vm/*.sh && shellcheck -s dash ci/vm/init; \
+	@if command -v shellcheck >/dev/null; then shellcheck -x ci/*.sh ci/vm/*.sh deploy/slurm/*.sh lab/loopdev/*.sh lab/mpi/*.sh && shellcheck -s dash ci/vm/init; \
 	  else echo "no shellcheck here (ci/deps.sh lint installs it): skipped"; fi
 
 release-check: ## what a tag needs besides make test: VERSION=v0.N.P, a clean tree, its changelog, pages, generated files, examples
@@ -131,8 +171,8 @@ release-check: ## what a tag needs besides make test: VERSION=v0.N.P, a clean tr
 	@[[ "$(VERSION)" =~ ^v0\.[0-9]+\.[0-9]+$$ ]] || { echo "release-check: VERSION is '$(VERSION)', must be v0.N.P"; exit 1; }
 	@grep -qw "^## $(VERSION)" CHANGELOG.md || { echo "release-check: CHANGELOG.md has no section '## $(VERSION)'"; exit 1; }
 	@! git rev-parse -q --verify "refs/tags/$(VERSION)" >/dev/null || { echo "release-check: the tag $(VERSION) exists"; exit 1; }
-	@$(MAKE) --no-print-directory lint cross
-	go -C tools test -count=1 ./docs ./layout
+	@$(MAKE) --no-print-directory lint lint-suites cross
+	go -C lab test -count=1 ./docs ./layout
 	go generate ./cverbs && git diff --exit-code -- cverbs
 	go test -count=1 ./examples/...
 	@ci/outside.sh

@@ -1,25 +1,30 @@
 #!/usr/bin/env bash
-# Measures everything of docs/performance.md, and writes it and out/performance.json. Run it alone on the machine.
+# Measures what docs/performance.md has, and writes it, its pictures, docs/performance-details.md and
+# docs/performance.json. Run it alone on the machine.
 #
-#   ci/bench.sh [options] [PART...]     parts: loop streams compare rsockets scale; without one: all; and provider
+#   ci/bench.sh [options] [PART...]     parts: loop pair tcp device; without one: all; and provider
+#
+# A part that is not measured keeps what it has in docs/performance.json, with its date and its commit. The files are
+# written after each part: a run that is interrupted loses the part under way, and no other.
 #
 # What needs a verbs device runs on the best machine there is: this host's own device (GODAT_TEST_DEVICE chooses among
-# several), the virtual machine if KVM works, a User Mode Linux, else the emulated machine, whose figures have no marks.
+# several), the virtual machine if KVM works, a User Mode Linux, else the emulated machine, whose figures are not judged.
 #
+#   --time T      of all parts together, for example 20m (the default); each has its share, and leaves what it does not need
+#   --rounds N    at most so many; without it until the figures are decided or the time is over
 #   --machine M   that machine: host, kvm, uml or tcg
-#   --rounds N    repeats of every figure, as far as time permits (default 5)
 #   --quick       few operations, one round: to see that it works
-#   --page FILE   where the tables go (default docs/performance.md)
-#   --json FILE   where all repeats go (default out/performance.json)
+#   --pages DIR   where the pages go (default docs)
+#   --json FILE   where all values go (default docs/performance.json)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
 machine='' options=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --machine | --rounds | --page | --json) [ $# -gt 1 ] || { echo "bench: $1 needs a value" >&2; exit 2; } ;;&
+    --machine | --rounds | --time | --pages | --json) [ $# -gt 1 ] || { echo "bench: $1 needs a value" >&2; exit 2; } ;;&
     --machine) machine=$2; shift 2 ;;
-    --rounds | --page | --json) options+=("$1" "$2"); shift 2 ;;
+    --rounds | --time | --pages | --json) options+=("$1" "$2"); shift 2 ;;
     --quick) options+=("$1"); shift ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
     -*) echo "bench: unknown option '$1' (--help lists them)" >&2; exit 2 ;;
@@ -40,8 +45,9 @@ best() {
     "$here/deps.sh" vm && echo tcg
   fi
 }
-if [[ " $* " =~ ^\ (loop |streams )+$ ]]; then
-  machine=host # they need no device
+no_device='^ ((loop|pair|tcp) )+$'
+if [[ " $* " =~ $no_device ]]; then
+  machine=host
 fi
 machine=${machine:-$(best)}
 case $machine in
@@ -49,9 +55,7 @@ case $machine in
   kvm | tcg) "$here/deps.sh" vm ;;
 esac
 options+=(--machine "$machine")
-if [[ " $* " =~ ^\ (loop |streams )+$ ]]; then
-  options+=(--device none --address none)
-elif [ "$machine" = host ]; then
+if [ "$machine" = host ] && ! [[ " $* " =~ $no_device ]]; then
   netdev=$(cat "/sys/class/infiniband/$device/ports/1/gid_attrs/ndevs/0" 2>/dev/null || true)
   address=$(ip -o addr show dev "${netdev:-none}" scope global 2>/dev/null | awk '{ sub("/.*", "", $4); print $4; exit }')
   [ -n "$address" ] || { echo "bench: the network device under $device has no address" >&2; exit 1; }
@@ -62,10 +66,10 @@ out=$PWD/out/bench
 rm -rf "$out"
 mkdir -p "$out"
 echo "bench: building" >&2
-go build -o "$out/" ./cmd/datperf ./internal/bench ./internal/bench/stream
-go build -tags nulldev -o "$out/loop" ./internal/bench/loop
-go build -tags nulldev -o "$out/stream-loop" ./internal/bench/stream
-go build -tags nulldev,godat_direct -o "$out/loop-direct" ./internal/bench/loop
+go build -o "$out/" ./cmd/datperf
+go -C lab build -o "$out/" ./bench ./bench/stream ./bench/loop
+cp "$(lab/loopdev/loop.sh)" "$out/"
+cc -O2 -g -Wall -o "$out/loopbench" lab/loopdev/loopbench.c -libverbs -lpthread
 if [[ " $* " = *" provider "* ]]; then
   "$here/deps.sh" provider
   go build -tags dat2 -buildmode=c-shared -o "$out/libgodat.so" ./cmd/libgodat

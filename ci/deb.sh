@@ -1,44 +1,69 @@
 #!/usr/bin/env bash
 # Builds out/datperf_VERSION_ARCH.deb: datperf, its manual pages, shell completion and a systemd unit.
 #
-#   ci/deb.sh [BINARY]        BINARY: a datperf that is built already (default bin/datperf)
+#   ci/deb.sh [BINARY]        BINARY: a datperf that is built already; without it one is built, position-independent
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-binary=${1:-bin/datperf}
+. ci/stage.sh
 arch=$(dpkg --print-architecture)
-version=0.0.0
-if commit=$(git log -1 --format=%cd.%h --date=format:%Y%m%d.%H%M 2>/dev/null); then
-  version=0.0.0+git$commit
-fi
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"
-bash=$root/usr/share/bash-completion/completions zsh=$root/usr/share/zsh/vendor-completions
-fish=$root/usr/share/fish/vendor_completions.d man=$root/usr/share/man/man1
-mkdir -p "$root"/{DEBIAN,etc/default,usr/bin,usr/lib/systemd/system,usr/share/doc/datperf} "$bash" "$zsh" "$fish" "$man"
+mkdir "$root/DEBIAN"
+stage "$root" /usr/share/zsh/vendor-completions "$@"
+doc=$root/usr/share/doc/datperf
+cat >"$doc/copyright" <<'END'
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: godat
+Source: https://github.com/godat/godat
 
-install -m 755 "$binary" "$root/usr/bin/datperf"
-strip "$root/usr/bin/datperf"
-"$binary" man "$man" && gzip -9n "$man"/*.1
-"$binary" completion bash >"$bash/datperf"
-"$binary" completion zsh >"$zsh/_datperf"
-"$binary" completion fish >"$fish/datperf.fish"
-install -m 644 ci/deb/datperf.service "$root/usr/lib/systemd/system/"
-install -m 644 docs/datperf.md "$root/usr/share/doc/datperf/"
-cat >"$root/etc/default/datperf" <<'END'
-# Flags of datperf server, see datperf-server(1):
-#DATPERF_FLAGS="--bind 10.0.0.1 --secret /etc/datperf.secret --prometheus :9101"
+Files: *
+Copyright: The godat authors
+License: none-yet
+ There is no licence yet: the licence is the owner's to choose.
 END
+{
+  printf 'datperf (%s) unstable; urgency=medium\n\n  * The changes are in CHANGELOG.md of the source.\n\n' "$version"
+  printf ' -- The godat authors <godat@example.org>  %s\n' "$(git log -1 --format=%cD 2>/dev/null || date -R)"
+} | gzip -9n >"$doc/changelog.gz"
+cat >"$root/DEBIAN/prerm" <<'END'
+#!/bin/sh
+# The server stops before its program goes. An upgrade leaves it running until postinst restarts it.
+set -e
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
+  systemctl --quiet disable --now datperf.service || true
+fi
+END
+cat >"$root/DEBIAN/postinst" <<'END'
+#!/bin/sh
+# The service starts only if somebody enables it. After an upgrade a running one is restarted.
+set -e
+if [ "$1" = configure ] && [ -d /run/systemd/system ]; then
+  systemctl --quiet daemon-reload || true
+  systemctl --quiet try-restart datperf.service || true
+fi
+END
+cat >"$root/DEBIAN/postrm" <<'END'
+#!/bin/sh
+set -e
+if [ "$1" = purge ]; then
+  rmdir --ignore-fail-on-non-empty /etc/datperf 2>/dev/null || true
+fi
+if [ -d /run/systemd/system ]; then
+  systemctl --quiet daemon-reload || true
+fi
+END
+chmod 755 "$root"/DEBIAN/{prerm,postinst,postrm}
 echo /etc/default/datperf >"$root/DEBIAN/conffiles"
 cat >"$root/DEBIAN/control" <<END
 Package: datperf
 Version: $version
 Architecture: $arch
-Maintainer: The godat authors <godat@localhost>
+Maintainer: The godat authors <godat@example.org>
 Section: net
 Priority: optional
-Depends: libc6, libibverbs1, librdmacm1
-Recommends: ibverbs-providers, rdma-core
+Depends: libc6
+Recommends: libibverbs1, librdmacm1, ibverbs-providers, rdma-core
 Suggests: ethtool, iproute2, nftables
 Installed-Size: $(du -sk "$root" | cut -f1)
 Homepage: https://github.com/godat/godat
@@ -46,7 +71,6 @@ Description: measure an RDMA fabric: latency, bandwidth and message rate
  Sends, RDMA reads and writes and atomics between two hosts, with percentiles,
  limits, reports and comparison, and a doctor for what keeps RDMA from working.
 END
-mkdir -p out
 deb=out/datperf_${version}_$arch.deb
 dpkg-deb --root-owner-group --build "$root" "$deb" >/dev/null
 echo "$deb"

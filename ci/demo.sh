@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Shows datperf at work: in two processes over this host's RDMA device if it has one that works, else on mem0, RDMA inside one process.
+# Shows datperf at work in two processes: over this host's RDMA device if it has one that works, else over TCP.
 #
-#   ci/demo.sh [--rxe | --vm | --uml] [--sample]
+#   ci/demo.sh [--rxe | --vm | --uml]
 #
-#   --rxe      where this host has no such device, soft-RoCE in the virtual machine instead of mem0
+#   --rxe      where this host has no such device, soft-RoCE in the virtual machine instead of TCP
 #   --vm       in the virtual machine, even if this host has a device
 #   --uml      in the User Mode Linux, which must have been built (ci/deps.sh uml): native speed
-#   --sample   instead of a demonstration measure for docs/datperf-sample.html, and write it
 #
 # GODAT_TEST_DEVICE chooses among several devices of this host.
 set -euo pipefail
@@ -24,13 +23,8 @@ machine() {
   local vm=rxe-vm.sh
   [ "$where" != --uml ] || vm=uml-vm.sh
   say "$1: datperf in the virtual machine, on soft-RoCE (rxe0)"
-  "$here/$vm" --timeout 600 --out out/sample --env GODAT_TEST_DEVICE=rxe0 -- "$here/demo.sh" "${sample[@]}"
-  [ ${#sample[@]} = 0 ] || publish
+  "$here/$vm" --timeout 600 --env GODAT_TEST_DEVICE=rxe0 -- "$here/demo.sh"
   exit
-}
-publish() {
-  cp out/sample/sample.html docs/datperf-sample.html
-  say "docs/datperf-sample.html is made anew"
 }
 usable() { # sets address, or why not
   local netdev
@@ -42,24 +36,19 @@ usable() { # sets address, or why not
   [ -n "$address" ] || { why="$device cannot be used: its network device $netdev has no address"; return 1; }
 }
 
-where='' sample=()
+where='' layers=udat,cverbs
 for arg in "$@"; do
   case $arg in
     --rxe | --vm | --uml) where=$arg ;;
-    --sample) sample=("$arg") ;;
     *) say "unknown option '$arg'"; exit 2 ;;
   esac
 done
-mkdir -p out/sample 2>/dev/null || true # the guest has it already
 case $where in --vm | --uml) machine 'as asked for' ;; esac
 device=${GODAT_TEST_DEVICE:-$(basename "$(compgen -G '/sys/class/infiniband/*' | sort | head -n 1)")}
 if ! usable; then
   [ "$where" != --rxe ] || machine "$why"
-  [ ${#sample[@]} = 0 ] || { say "$why, and a sample is made on one: --rxe"; exit 1; }
-  say "$why: datperf on mem0, which is RDMA inside one process (make demo-rxe: two processes on soft-RoCE, in a virtual machine)"
-  run local --device mem0 --test send,write,read --mode lat --size 64 --duration 100ms
-  run local --device mem0 --test send,write,read --mode bw --size 64K
-  exit
+  say "$why: datperf over TCP, the device tcp:127.0.0.1 (make demo-rxe: on soft-RoCE, in a virtual machine)"
+  device=tcp:127.0.0.1 address=127.0.0.1 layers=udat
 fi
 
 log=$(mktemp)
@@ -83,14 +72,6 @@ done
 cat "$log"
 kill -0 $server 2>/dev/null || { server=''; say "the server ended early"; exit 1; }
 
-if [ ${#sample[@]} -gt 0 ]; then
-  out=out/sample # the guest's too, by its --out
-  printf '\n$ datperf client %s ...\n' "$address"
-  timeout 500 $datperf client "$address" --device "$device" --test send,write,read --mode lat,bw --layer udat,cverbs --size 64,4K,64K \
-    --duration 400ms --interval 50ms --title "datperf on $device" --html "$out/sample.html" --json "$out/sample.json" | grep -v ' s: '
-  [ -n "${GODAT_OUT:-}" ] || publish
-  exit
-fi
-run client "$address" --device "$device" --test send,write,read --mode lat --layer udat,cverbs --size 64
-run client "$address" --device "$device" --test send,write,read --mode bw --layer udat,cverbs --size 64K --iters 1000 --json "$json"
+run client "$address" --device "$device" --test send,write,read --mode lat --layer "$layers" --size 64
+run client "$address" --device "$device" --test send,write,read --mode bw --layer "$layers" --size 64K --iters 1000 --json "$json"
 printf '\nAll figures with the settings and facts of both ends are one JSON document (--json FILE): %s bytes here.\n' "$(wc -c <"$json")"

@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # Installs what godat needs to be built and tested. Does nothing, quickly, when all of it is there.
 #
-#   ci/deps.sh [build] [vm] [lint] [provider] [siw] [bench] [uml]      without an argument: build vm lint provider
+#   ci/deps.sh [build] [vm] [lint] [provider] [tshark] [siw] [bench] [uml] [packages]
+#                              without an argument: build lint provider tshark, and vm on amd64
 #
 #   build   compiler, make, headers of libibverbs and librdmacm
 #   vm      what ci/rxe-vm.sh needs: qemu, RDMA user space and tools, a stock Debian kernel
 #   lint    shellcheck
 #   provider  the headers of libdat2, and the programs that test a DAT provider
+#   tshark  what the tests of the tcp fabric let judge its frames
 #   siw     the soft-iWARP module, built for that kernel (150 MB download; implies vm)
-#   bench   what ci/bench.sh compares with: perftest, cmtime, dapltest
+#   bench   what ci/bench.sh compares with: perftest, cmtime, dapltest, libfabric's fi_pingpong
+#   packages  what make rpm and the checks of packages, service and deploy/ want: rpmbuild, lintian, a container, Slurm
 #   uml     the kernel of ci/uml-vm.sh, built from the source in Debian unstable (150 MB download, 3 GB while it
 #           builds, about 5 minutes)
 #
@@ -23,28 +26,34 @@ die() { say "$*"; exit 1; }
 
 packages=()
 want_kernel=false want_siw=false want_uml=false
-[ $# -gt 0 ] || set -- build vm lint provider
+# The virtual machine is for amd64. Elsewhere the rest can be installed, and tests use the host's device or none.
+if [ $# = 0 ]; then
+  set -- build lint provider tshark
+  if [ "$(uname -m)" = x86_64 ]; then set -- "$@" vm; else say "no virtual machine on $(uname -m): it is for amd64 hosts"; fi
+fi
 for part in "$@"; do
   case $part in
     build) packages+=(gcc libc6-dev make ca-certificates libibverbs-dev librdmacm-dev) ;;
     vm) want_kernel=true ;;
     lint) packages+=(shellcheck) ;;
     provider) packages+=(libdapl-dev dapl2-utils) ;;
+    tshark) packages+=(tshark) ;;
     siw) want_kernel=true want_siw=true ;;
-    bench) packages+=(perftest rdmacm-utils dapl2-utils iproute2) ;;
+    bench) packages+=(perftest rdmacm-utils dapl2-utils libfabric-bin iproute2) ;;
+    packages) packages+=(rpm rpmlint lintian debootstrap systemd-container slurm-wlm munge) ;;
     uml) want_uml=true ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;;
-    *) say "unknown part '$part' (known: build vm lint provider siw bench uml)"; exit 2 ;;
+    *) say "unknown part '$part' (known: build vm lint provider tshark siw bench uml packages)"; exit 2 ;;
   esac
 done
 if $want_kernel; then
   packages+=(gcc libc6-dev qemu-system-x86 busybox-static kmod cpio xz-utils util-linux iproute2 iputils-ping
-    rdma-core ibverbs-providers ibverbs-utils rdmacm-utils perftest dapl2-utils)
+    rdma-core ibverbs-providers ibverbs-utils rdmacm-utils perftest dapl2-utils nftables iptables ethtool)
 fi
 $want_siw && packages+=(gcc-12 libc6-dev make libelf1)
-uml_sources=("$(dirname "$0")/uml/config" "$(dirname "$0")/uml/vdso-clock.patch")
-uml=$cache/uml-$(cat "${uml_sources[@]}" | cksum | cut -d ' ' -f 1)
 if $want_uml; then
+  uml_sources=("$(dirname "$0")/../lab/uml/config" "$(dirname "$0")/../lab/uml/vdso-clock.patch")
+  uml=$cache/uml-$(cat "${uml_sources[@]}" | cksum | cut -d ' ' -f 1)
   packages+=(busybox-static cpio util-linux iproute2 procps rdma-core ibverbs-providers ibverbs-utils)
   [ -e "$uml/linux" ] || packages+=(gcc libc6-dev make bison flex bc m4 libelf-dev patch xz-utils)
 fi
@@ -166,7 +175,7 @@ build_siw() {
 # A User Mode Linux with rxe and siw. Debian stable's kernel is too old: in User Mode Linux, several processors and fast
 # system calls came with 6.16 to 6.19. The package lists of unstable stay apart from those of the host.
 build_uml() {
-  local release mirror name unpack log
+  local release mirror name unpack log apt # its own options: other downloads use the package lists of this host
   # shellcheck disable=SC1091
   release=$(. /etc/os-release && echo "$ID ${VERSION_CODENAME:-}")
   # shellcheck disable=SC2016 # apt's own variables

@@ -7,7 +7,8 @@
 #   --run TEXT   only scenarios whose name contains TEXT; the page then goes to out/faults/page.md
 #   --page FILE  write the page there
 #
-# Fabrics: mem0 on this host; rxe0, and siw0 where ci/deps.sh siw has built it, in the virtual machine; rxe0 in two of them.
+# Fabrics: mem0 and tcp on this host, and loop0 for rdmanet; rxe0, and siw0 where ci/deps.sh siw has built it, in the
+# virtual machine; rxe0 and tcp in two of them.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -27,20 +28,20 @@ done
 out=$PWD/out/faults
 rm -rf "$out"
 mkdir -p "$out"
-go build -o bin/faultlab ./internal/faultlab
-# The scenarios of callers run tests of these packages, one of two hosts runs datperf.
-go test -c -o "$out/tests/" ./udat ./cverbs
+go -C lab build -o ../bin/faults ./faults
+# The scenarios of callers run tests of these packages, and so does a hostile one of tcp; one of two hosts runs datperf.
+go test -c -o "$out/tests/" ./udat ./cverbs ./udat/internal/tcpfabric
 go build -o "$out/tests/" ./cmd/datperf
 go test -c -race -o "$out/race/" ./udat ./cverbs
 
 # Status 1: a scenario has failed, as the page says. Anything else, or no result, is a failure of the whole.
-on() { # RESULT DEVICE ARGUMENTS... -- COMMAND..., which the arguments of faultlab follow
+on() { # RESULT DEVICE ARGUMENTS... -- COMMAND..., which the arguments of bin/faults follow
   local result=$1 device=$2 tests=$out/tests status=0 more=()
   shift 2
   while [ "$1" != -- ]; do more+=("$1"); shift; done
   shift
   [ "$device" != mem0 ] || tests=$out/race
-  "$@" "$PWD/bin/faultlab" -json "$out/$result.json" -tests "$tests" "${args[@]}" "${more[@]}" "$device" || status=$?
+  "$@" "$PWD/bin/faults" -json "$out/$result.json" -tests "$tests" "${args[@]}" "${more[@]}" "$device" || status=$?
   [ "$status" -le 1 ] && [ -s "$out/$result.json" ] && return
   echo "faults: not all results of $result (status $status)" >&2
   : >"$out/failed"
@@ -57,9 +58,12 @@ fi
 vm=(ci/rxe-vm.sh --timeout "$limit" --out "$out")
 one_host() {
   on mem0 mem0 -soak 0 -- env
+  on loop0 loop0 -- lab/loopdev/loop.sh
+  on tcp tcp:127.0.0.1 -soak 0 -- env
   on rxe0 rxe0 -soak 0 -- "${vm[@]}" --
   ! $siw || on siw0 siw0 -soak 0 -- "${vm[@]}" --device siw --
   on mem0-soak mem0 -groups soak -soak $soak -- env &
+  on tcp-soak tcp:127.0.0.1 -groups soak -soak $soak -- env &
   on rxe0-soak rxe0 -groups soak -soak $soak -- "${vm[@]}" -- &
   ! $siw || on siw0-soak siw0 -groups soak -soak $soak -- "${vm[@]}" --device siw -- &
   wait
@@ -67,27 +71,31 @@ one_host() {
 one_host &
 # Two guests with a cable between them. They wait for most of the time. The second serves the first, which switches it
 # off.
-cable() { # NAME GROUPS
+cable() { # NAME DEVICE GROUPS
   local name=$1 other
   mkdir -p "$out/$name"
   until [ -e "$out/$name/done" ]; do
-    ci/rxe-vm.sh --timeout $limit --join "$out/$name/2" --out "$out/$name" -- "$PWD/bin/faultlab" -host :7000 || true
+    ci/rxe-vm.sh --timeout $limit --join "$out/$name/2" --out "$out/$name" -- "$PWD/bin/faults" -host :7000 || true
     if [ -e "$out/$name/away" ] && [ ! -e "$out/$name/done" ]; then # it shall stay away for longer than the keep-alive's bound
       rm "$out/$name/away"
       sleep 100
     fi
   done >"$out/$name.log" 2>&1 &
   other=$!
-  on "$name" rxe0 -groups "$2" -peer-at 10.98.0.2:7000 -- "${vm[@]}" --join "$out/$name/1" --
+  on "$name" "$2" -groups "$3" -peer-at 10.98.0.2:7000 -- "${vm[@]}" --join "$out/$name/1" --
   touch "$out/$name/done"
   pkill -TERM -P "$other" 2>/dev/null || true
   wait "$other" || true
 }
-cable links "peer,link and device" &
-cable hosts "wire,two hosts"
+{
+  cable links rxe0 "peer,link and device"
+  cable tcp-links tcp "peer,link and device"
+} &
+cable hosts rxe0 "wire,two hosts,rdmanet"
+cable tcp-hosts tcp "wire,two hosts,rdmanet"
 wait
 status=0
 results=("$out"/*.json)
-bin/faultlab -page "$page" "${results[@]}" || status=1
+bin/faults -page "$page" "${results[@]}" || status=1
 [ ! -e "$out/failed" ] || status=1
 exit $status

@@ -22,7 +22,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/vm/common.sh"
 options "$@"
 
-kernel=$cache/uml-$(cat "$here/uml/config" "$here/uml/vdso-clock.patch" | cksum | cut -d ' ' -f 1)
+kernel=$cache/uml-$(cat "$here/../lab/uml/config" "$here/../lab/uml/vdso-clock.patch" | cksum | cut -d ' ' -f 1)
 if ! [ -x "$kernel/linux" ] || ! command -v busybox >/dev/null; then
   die 125 "the User Mode Linux is not built: run ci/deps.sh uml"
 fi

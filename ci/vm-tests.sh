@@ -6,9 +6,10 @@
 #
 #   --no-race       without the race detector
 #   --vm            in the virtual machine, even if this host has a device (GODAT_TEST_DEVICE chooses among several)
+#   --uml           in the User Mode Linux instead, whose kernel is newer (ci/deps.sh uml)
 #   --device KIND   of the virtual machine: rxe (default) or siw
 #   --timeout SEC   limit for the whole run (default 2400); each package gets half of it
-#   --run REGEX, --short, -v   as in go test
+#   --run REGEX, --skip REGEX, --short, -v   as in go test
 set -euo pipefail
 
 # Inside the guest: run each binary of the list in its package's folder and report as go test does.
@@ -40,14 +41,16 @@ if [ "${1:-}" = --inside ]; then
 fi
 
 here=$(cd "$(dirname "$0")" && pwd)
-race=(-race) vm=false kind=rxe timeout=2400 args=()
+race=(-race) vm=false machine=rxe-vm kind=rxe timeout=2400 args=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --device | --timeout | --run) [ $# -gt 1 ] || { echo "vm-tests: $1 needs a value" >&2; exit 2; } ;;&
+    --device | --timeout | --run | --skip) [ $# -gt 1 ] || { echo "vm-tests: $1 needs a value" >&2; exit 2; } ;;&
     --no-race) race=(); shift ;;
     --vm) vm=true; shift ;;
+    --uml) vm=true machine=uml-vm; shift ;;
     --device) kind=$2; shift 2 ;;
     --timeout) timeout=$2; shift 2 ;;
+    --skip) args+=("-test.skip=$2"); shift 2 ;;
     --run) args+=("-test.run=$2"); shift 2 ;;
     --short) args+=(-test.short); shift ;;
     -v) args+=(-test.v); shift ;;
@@ -76,6 +79,6 @@ if ! $vm && [ -n "$device" ] && [ -w /dev/infiniband/rdma_cm ]; then
   GODAT_TEST_DEVICE=$device timeout "$timeout" bash "$0" --inside "$bin" $((timeout / 2)) "${args[@]}"
   exit
 fi
-echo "vm-tests: $n test binaries in the virtual machine on ${kind}0" >&2
-"$here/rxe-vm.sh" --device "$kind" --timeout "$timeout" --memory 3072 --env "GODAT_TEST_DEVICE=${kind}0" -- \
+echo "vm-tests: $n test binaries in $machine on ${kind}0" >&2
+"$here/$machine.sh" --device "$kind" --timeout "$timeout" --memory 3072 --env "GODAT_TEST_DEVICE=${kind}0" -- \
   bash "$here/vm-tests.sh" --inside "$bin" $((timeout / 2)) "${args[@]}"

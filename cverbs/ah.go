@@ -56,9 +56,7 @@ func (a AHAttr) c() (c C.struct_ibv_ah_attr) {
 	c.src_path_bits = C.uint8_t(a.SrcPathBits)
 	c.static_rate = C.uint8_t(a.StaticRate)
 	c.port_num = C.uint8_t(a.Port)
-	if a.IsGlobal {
-		c.is_global = 1
-	}
+	c.is_global = cbool(a.IsGlobal)
 	return c
 }
 
@@ -66,7 +64,7 @@ func goAHAttr(c *C.struct_ibv_ah_attr) AHAttr {
 	return AHAttr{
 		DGID: GID(c.grh.dgid), FlowLabel: uint32(c.grh.flow_label), SGIDIndex: uint8(c.grh.sgid_index),
 		HopLimit: uint8(c.grh.hop_limit), TrafficClass: uint8(c.grh.traffic_class), DLID: uint16(c.dlid), SL: uint8(c.sl),
-		SrcPathBits: uint8(c.src_path_bits), StaticRate: uint8(c.static_rate), IsGlobal: c.is_global != 0,
+		SrcPathBits: uint8(c.src_path_bits), StaticRate: Rate(c.static_rate), IsGlobal: c.is_global != 0,
 		Port: uint8(c.port_num),
 	}
 }

@@ -52,6 +52,9 @@ func (c *Context) waitAsync(ctx context.Context, deadline time.Time) (AsyncEvent
 		return AsyncEvent{}, err
 	}
 	defer c.async.exit()
+	if c.asyncFn == nil {
+		c.asyncFn = c.takeAsync // kept: a new func value for each wait would allocate
+	}
 	switch err := c.async.wait(ctx, deadline, c.asyncFn); {
 	case err == errWoken:
 		return AsyncEvent{}, os.ErrDeadlineExceeded
@@ -73,6 +76,7 @@ func (c *Context) asyncEvent() AsyncEvent {
 	e := &c.asyncEv
 	return AsyncEvent{
 		Type: AsyncEventType(e._type), Port: uint8(e.port),
-		QP: qps.get(uintptr(e.qp)), CQ: cqs.get(uintptr(e.cq)), SRQ: srqs.get(uintptr(e.srq)),
+		QP: byHandle.qps.get(uintptr(e.qp)), CQ: byHandle.cqs.get(uintptr(e.cq)), SRQ: byHandle.srqs.get(uintptr(e.srq)),
+		WQ: byHandle.wqs.get(uintptr(e.wq)),
 	}
 }

@@ -3,7 +3,6 @@
 package cverbs
 
 import (
-	"context"
 	"runtime"
 	"sync"
 	"time"
@@ -50,41 +49,3 @@ func (b *blocker) wait(fd int, limit time.Duration) {
 var kick = []byte{7: 1} // adds to an eventfd's count, in either byte order
 
 func (b *blocker) kick() { unix.Write(b.kicks, kick) }
-
-// block waits in the kernel if the last wait was shorter than blockFor and a blocker is free. It
-// reports whether it waited; the event may have come then.
-func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
-	if !w.blocks || !w.brief {
-		return false
-	}
-	var b *blocker
-	select {
-	case b = <-blockers():
-	default:
-		return false
-	}
-	defer func() { blockers() <- b }() // a late kick only ends another wait early
-	if w.watch(false) != nil {
-		return false
-	}
-	limit := blockFor
-	if !deadline.IsZero() {
-		limit = min(limit, time.Until(deadline))
-	}
-	w.blocked.Store(b)
-	if limit > 0 && !w.over(ctx) { // a later interrupt finds the blocker
-		b.wait(w.fd, limit)
-	}
-	w.blocked.Store(nil)
-	return true
-}
-
-// over reports whether the wait has been ended: closed, woken, or its context done.
-func (w *waiter) over(ctx context.Context) bool {
-	select {
-	case <-w.done:
-		return true
-	default:
-		return w.woken.Load() || ctx.Err() != nil
-	}
-}

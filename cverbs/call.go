@@ -22,6 +22,11 @@ func callPostSRQRecv(g *gate, wr *C.struct_cv_recv_wr, n C.uint32_t, sg *C.struc
 	return C.cv_post_srq_recv(g.c(), wr, n, sg, nsg, maxSGE)
 }
 
-func callPoll(g *gate, wc *C.struct_ibv_wc, n, polls C.uint32_t, rxe C.int) C.int {
-	return C.cv_poll_cq(g.c(), wc, n, polls, rxe)
+func callPoll(g *gate, wc *C.struct_ibv_wc, n, polls, how C.uint32_t) C.int {
+	return C.cv_poll_cq(g.c(), wc, n, polls, how)
+}
+
+func callTurn(p *C.struct_cv_turn_post, n C.uint32_t, g *gate, wc *C.struct_ibv_wc, nwc, polls,
+	how C.uint32_t) C.struct_cv_turned {
+	return C.cv_turn(p, n, g.c(), wc, nwc, polls, how)
 }

@@ -22,8 +22,15 @@ package cverbs
 // struct cv_poll_args {
 //	const uintptr_t *gate;
 //	struct ibv_wc *wc;
-//	uint32_t n, polls;
-//	int rxe, got;
+//	uint32_t n, polls, how;
+//	int got;
+// };
+//
+// struct cv_turn_args {
+//	struct cv_turn_post *p;
+//	uint32_t n;
+//	struct cv_poll_args poll;
+//	struct cv_turned turned;
 // };
 //
 // static void post_send(struct cv_post_args *a)
@@ -40,12 +47,18 @@ package cverbs
 // }
 // static void poll_cq(struct cv_poll_args *a)
 // {
-//	a->got = cv_poll_cq(a->gate, a->wc, a->n, a->polls, a->rxe);
+//	a->got = cv_poll_cq(a->gate, a->wc, a->n, a->polls, a->how);
+// }
+// static void turn(struct cv_turn_args *a)
+// {
+//	struct cv_poll_args *q = &a->poll;
+//
+//	a->turned = cv_turn(a->p, a->n, q->gate, q->wc, q->n, q->polls, q->how);
 // }
 //
 // static void *direct(int i)
 // {
-//	static void *all[] = { post_send, post_recv, post_srq_recv, poll_cq };
+//	static void *all[] = { post_send, post_recv, post_srq_recv, poll_cq, turn };
 //
 //	return all[i];
 // }
@@ -58,6 +71,7 @@ import "unsafe"
 func asmcgocall(fn, arg unsafe.Pointer) int32
 
 var directPostSend, directPostRecv, directPostSRQRecv, directPoll = C.direct(0), C.direct(1), C.direct(2), C.direct(3)
+var directTurn = C.direct(4)
 
 func callPost(fn unsafe.Pointer, g *gate, wr unsafe.Pointer, n C.uint32_t, sg *C.struct_ibv_sge, nsg,
 	maxSGE C.uint32_t) C.struct_cv_posted {
@@ -81,8 +95,16 @@ func callPostSRQRecv(g *gate, wr *C.struct_cv_recv_wr, n C.uint32_t, sg *C.struc
 	return callPost(directPostSRQRecv, g, unsafe.Pointer(wr), n, sg, nsg, maxSGE)
 }
 
-func callPoll(g *gate, wc *C.struct_ibv_wc, n, polls C.uint32_t, rxe C.int) C.int {
-	a := C.struct_cv_poll_args{gate: g.c(), wc: wc, n: n, polls: polls, rxe: rxe}
+func callPoll(g *gate, wc *C.struct_ibv_wc, n, polls, how C.uint32_t) C.int {
+	a := C.struct_cv_poll_args{gate: g.c(), wc: wc, n: n, polls: polls, how: how}
 	asmcgocall(directPoll, unsafe.Pointer(&a))
 	return a.got
+}
+
+func callTurn(p *C.struct_cv_turn_post, n C.uint32_t, g *gate, wc *C.struct_ibv_wc, nwc, polls,
+	how C.uint32_t) C.struct_cv_turned {
+	a := C.struct_cv_turn_args{p: p, n: n}
+	a.poll = C.struct_cv_poll_args{gate: g.c(), wc: wc, n: nwc, polls: polls, how: how}
+	asmcgocall(directTurn, unsafe.Pointer(&a))
+	return a.turned
 }

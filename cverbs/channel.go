@@ -128,7 +128,7 @@ func (ch *CompChannel) drain(uintptr) bool {
 		return true
 	}
 	for _, h := range ch.fired[:k] {
-		if q := cqs.get(uintptr(h)); q != nil {
+		if q := byHandle.cqs.get(uintptr(h)); q != nil {
 			q.fired.Store(true)
 		}
 	}

@@ -20,9 +20,7 @@ func TestCloseOrder(t *testing.T) {
 	assert.NilError(t, err)
 	pd, err := ctx.AllocPD()
 	assert.NilError(t, err)
-	srq, err := pd.CreateSRQ(SRQInit{MaxWR: 4, MaxSGE: 1})
-	assert.NilError(t, err)
-	qp, err := pd.CreateQP(QPInit{SendCQ: cq, RecvCQ: cq, SRQ: srq, Cap: defaultCap})
+	qp, err := pd.CreateQP(QPInit{SendCQ: cq, RecvCQ: cq, Cap: defaultCap})
 	assert.NilError(t, err)
 	mr, err := pd.RegMR(make([]byte, 8), 0)
 	assert.NilError(t, err)
@@ -34,14 +32,13 @@ func TestCloseOrder(t *testing.T) {
 		{ctx, "close Context: in use by 1 PD, 1 CompChannel, 1 CQ"},
 		{ch, "close CompChannel: in use by 1 CQ"},
 		{cq, "close CQ: in use by 1 QP"},
-		{srq, "close SRQ: in use by 1 QP"},
-		{pd, "close PD: in use by 1 MR, 1 SRQ, 1 QP"},
+		{pd, "close PD: in use by 1 MR, 1 QP"},
 	} {
 		err := c.v.Close()
 		isErr(t, err, ErrInUse)
 		assert.ErrorContains(t, err, c.want)
 	}
-	for _, v := range []closer{qp, mr, srq, pd, cq, ch} {
+	for _, v := range []closer{qp, mr, pd, cq, ch} {
 		assert.NilError(t, v.Close())
 		assert.Equal(t, v.Close(), ErrClosed, "%T", v)
 	}
@@ -52,8 +49,6 @@ func TestCloseOrder(t *testing.T) {
 		"wait":   func() error { _, err := ch.Wait(time.Time{}); return err },
 		"send":   func() error { _, err := qp.PostSend(make([]SendWR, 1), nil); return err },
 		"recv":   func() error { _, err := qp.PostRecv(make([]RecvWR, 1), nil); return err },
-		"srq":    func() error { _, err := srq.PostRecv(make([]RecvWR, 1), nil); return err },
-		"limit":  func() error { return srq.SetLimit(1) },
 		"modify": func() error { return qp.ToError() },
 		"query":  func() error { _, err := qp.Query(); return err },
 		"mr":     func() error { _, err := pd.RegMR(make([]byte, 1), 0); return err },
@@ -101,11 +96,13 @@ func TestQPBadInput(t *testing.T) {
 		isErr(t, err, syscall.EINVAL)
 		assert.ErrorContains(t, err, c.want)
 	}
+	_, err := (*CMID)(nil).CreateQP(pd, QPInit{SendCQ: cq, RecvCQ: cq})
+	isErr(t, err, ErrClosed)
 	qp := closing[*QP](t)(pd.CreateQP(QPInit{SendCQ: cq, RecvCQ: cq, Cap: defaultCap}))
 	assert.Assert(t, qp.Cap().MaxSendWR >= defaultCap.MaxSendWR && qp.Cap().MaxInline >= defaultCap.MaxInline)
-	err := qp.ToRTS(QPAttr{})
+	err = qp.ToRTS(QPAttr{})
 	isErr(t, err, syscall.EINVAL)
-	assert.ErrorContains(t, err, "from RESET to RTS")
+	assert.ErrorContains(t, err, "in RESET, which does not go to RTS: ToInit, ToRTR first")
 }
 
 // Close against posts, polls, arms and waits in other goroutines: they end with ErrClosed and

@@ -8,12 +8,8 @@ package cverbs
 import "C"
 
 import (
-	"context"
-	"os"
 	"sync"
 	"syscall"
-	"time"
-	"unsafe"
 )
 
 // EventChannel delivers the events of connection manager ids.
@@ -30,9 +26,13 @@ type EventChannel struct {
 
 // CreateEventChannel creates a channel for connection manager events. Errors: ENODEV, ENOENT or
 // EACCES where the connection manager cannot be used; the text names what is missing.
+// ErrNotSupported as Devices.
 //
 // Implements: rdma_create_event_channel.
 func CreateEventChannel() (*EventChannel, error) {
+	if err := load(); err != nil {
+		return nil, err
+	}
 	ch := &EventChannel{}
 	ch.life.begin(kindEventChannel)
 	v, err := C.cv_cm_channel()
@@ -46,25 +46,6 @@ func CreateEventChannel() (*EventChannel, error) {
 	ch.c, ch.try = v, ch.take
 	ch.life.open()
 	return ch, nil
-}
-
-// Get blocks until the next event, copies and acknowledges it. The zero deadline never expires;
-// with an expired deadline Get still takes a pending event. Events of closed ids are dropped.
-// Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after Wake; ErrClosed once
-// Close has begun.
-//
-// Implements: rdma_get_cm_event, rdma_ack_cm_event.
-func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) {
-	return orZero(ch).get(context.Background(), deadline)
-}
-
-// GetContext is Get with a context instead of a deadline. Its error is the cause of the context's
-// end.
-//
-// Extension.
-func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
-	ch = orZero(ch)
-	return ch.get(ctx, time.Time{})
 }
 
 // Wake makes the current Get, or else the next one, return os.ErrDeadlineExceeded at once.
@@ -90,75 +71,10 @@ func (ch *EventChannel) Close() error {
 	})
 }
 
-func (ch *EventChannel) get(ctx context.Context, deadline time.Time) (CMEvent, error) {
-	if !ch.life.enter() {
-		return CMEvent{}, ErrClosed
-	}
-	defer ch.life.leave()
-	if err := ch.w.enter(ctx, deadline); err != nil {
-		return CMEvent{}, err
-	}
-	defer ch.w.exit()
-	for {
-		if err := ch.w.wait(ctx, deadline, ch.try); err != nil {
-			if err == errWoken {
-				err = os.ErrDeadlineExceeded
-			}
-			return CMEvent{}, err
-		}
-		if ch.rc != 0 {
-			return CMEvent{}, rcError("rdma_get_cm_event", ch.rc, nil)
-		}
-		if ev, ok := ch.event(); ok {
-			return ev, nil
-		}
-	}
-}
-
 // take reads one event if one is pending. Only the goroutine that holds the waiter calls it.
 func (ch *EventChannel) take(uintptr) bool {
 	ch.mu.Lock()
 	ch.rc = C.cv_get_cm_event(ch.c, &ch.ev)
 	ch.mu.Unlock()
 	return syscall.Errno(ch.rc) != syscall.EAGAIN
-}
-
-// event converts the event that take read. It returns false when the event's id is closed.
-func (ch *EventChannel) event() (CMEvent, bool) {
-	e := &ch.ev
-	ev := CMEvent{
-		Type: CMEventType(e._type), Status: int(e.status),
-		ConnParam: ConnParam{
-			ResponderResources: uint8(e.conn.responder_resources), InitiatorDepth: uint8(e.conn.initiator_depth),
-			FlowControl: e.conn.flow_control != 0, RetryCount: uint8(e.conn.retry_count),
-			RNRRetryCount: uint8(e.conn.rnr_retry_count), SRQ: e.conn.srq != 0, QPNum: uint32(e.conn.qp_num),
-		},
-		QKey: uint32(e.qkey), AH: goAHAttr(&e.ah),
-	}
-	if n := int(e.private_len); n > 0 {
-		ev.PrivateData = C.GoBytes(unsafe.Pointer(&e.private_data[0]), C.int(n))
-	}
-	if e.new_id == 0 {
-		ev.ID = cmids.get(uintptr(e.id))
-		if id := ev.ID; id != nil && ev.Type == CMEventAddrResolved && id.life.enter() {
-			keepContext(id.c.verbs)
-			id.life.leave()
-		}
-		return ev, ev.ID != nil
-	}
-	ev.ListenID = cmids.get(uintptr(e.listen_id))
-	c := C.cv_cm_id_of(e.new_id)
-	keepContext(c.verbs)
-	id := &CMID{ch: ch}
-	if err := id.life.begin(kindCMID, &ch.life); err != nil || ev.ListenID == nil {
-		// The listener is closed. Destroying the id rejects the request.
-		if err == nil {
-			id.life.abort()
-		}
-		C.rdma_destroy_id(c)
-		return ev, false
-	}
-	id.open(c)
-	ev.ID = id
-	return ev, true
 }

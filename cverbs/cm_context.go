@@ -5,15 +5,7 @@ package cverbs
 // #include "shim.h"
 import "C"
 
-import (
-	"sync"
-	"syscall"
-)
-
-var cmContexts struct {
-	mu sync.Mutex
-	m  map[*C.struct_ibv_context]*Context
-}
+import "syscall"
 
 // Context returns the device context that librdmacm opened for the id's device. Everything given to
 // CMID.CreateQP must come from it; a queue pair that InitQPAttr configures may be of any context of
@@ -21,7 +13,7 @@ var cmContexts struct {
 // process runs or, of rxe and siw, until the device has been removed and its objects are closed.
 // Errors: EINVAL before the id is bound to a device.
 //
-// Extension.
+// Implements: rdma_get_devices, rdma_free_devices.
 func (id *CMID) Context() (*Context, error) {
 	id = orZero(id)
 	if !id.life.enter() {
@@ -55,26 +47,18 @@ func (id *CMID) Context() (*Context, error) {
 	return c, nil
 }
 
-// borrowed reports whether objects of the Context of CMID.Context exist.
-func borrowed(v *C.struct_ibv_context) bool {
-	cmContexts.mu.Lock()
-	defer cmContexts.mu.Unlock()
-	c := cmContexts.m[v]
-	return c != nil && c.life.used() != nil
-}
-
 // CreateQP creates a queue pair on the id; librdmacm then moves it through its states. pd must be
 // of the id's Context. Close the queue pair before the id. Errors: EINVAL when the id has a queue
 // pair, is not bound to a device, or pd is of another context.
 //
-// Implements: rdma_create_qp.
+// Implements: rdma_create_qp, rdma_create_qp_ex.
 func (id *CMID) CreateQP(pd *PD, init QPInit) (*QP, error) {
 	id = orZero(id)
 	const verb = "rdma_create_qp"
 	if pd == nil {
 		return nil, badArg(verb, "pd is nil")
 	}
-	q, attr, err := newQP(verb, pd, id, &init)
+	q, attr, err := newQP(verb, pd, &id.life, &init)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +72,12 @@ func (id *CMID) CreateQP(pd *PD, init QPInit) (*QP, error) {
 	case id.c.qp != nil:
 		err = badArg(verb, "the id has a queue pair already")
 	default:
-		if rc, errno = C.rdma_create_qp(id.c, pd.c, attr); rc != 0 {
+		if more := init.more(); more == nil {
+			rc, errno = C.rdma_create_qp(id.c, pd.c, attr)
+		} else {
+			rc, errno = C.cv_cm_create_qp_ex(id.c, pd.c, attr, more)
+		}
+		if rc != 0 {
 			err = createQPError(verb, errnoOf(errno), &init)
 		}
 	}
@@ -96,14 +85,15 @@ func (id *CMID) CreateQP(pd *PD, init QPInit) (*QP, error) {
 		q.discard()
 		return nil, err
 	}
-	q.finish(id.c.qp, attr)
+	q.destroy = id.destroyQP
+	q.finish(id.c.qp, goCap(&attr.cap))
 	return q, nil
 }
 
-func (id *CMID) destroyQP() {
+func (id *CMID) destroyQP() C.int {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	id.ch.mu.Lock()
 	defer id.ch.mu.Unlock()
-	C.rdma_destroy_qp(id.c)
+	return C.cv_cm_destroy_qp(id.c)
 }

@@ -8,9 +8,7 @@ import "C"
 import (
 	"fmt"
 	"math"
-	"net"
 	"net/netip"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -24,12 +22,15 @@ type CMID struct {
 	life life
 	c    *C.struct_rdma_cm_id
 	h    uintptr
-	mu   sync.Mutex // guards ch
-	ch   *EventChannel
 	data atomic.Pointer[any]
-}
 
-var cmids handles[CMID]
+	mu     sync.Mutex // guards what follows
+	ch     *EventChannel
+	groups map[uintptr]netip.Addr // that were joined, by the handles that C has
+	joins  uintptr                // so far
+
+	leaveAll func() // not nil once a group has been joined
+}
 
 // CreateID creates an id that reports its events to ch.
 //
@@ -50,23 +51,26 @@ func (ch *EventChannel) CreateID(ps PortSpace) (*CMID, error) {
 }
 
 func (id *CMID) open(c *C.struct_rdma_cm_id) {
-	id.c, id.h = c, cmids.add(id)
+	id.c, id.h = c, byHandle.ids.add(id)
 	C.cv_cm_set_handle(c, C.uintptr_t(id.h))
 	id.life.open()
 }
 
-// Close destroys the id. It disconnects the id's connection, rejects its request, or stops its
-// listener. Its pending events are dropped. Errors: ErrInUse while a queue pair of CMID.CreateQP is
-// open.
+// Close destroys the id. It disconnects the id's connection, rejects its request, stops its
+// listener, or leaves its multicast groups. Its pending events are dropped. Errors: ErrInUse while
+// a queue pair of CMID.CreateQP is open.
 //
-// Implements: rdma_destroy_id.
+// Implements: rdma_destroy_id, rdma_destroy_ep.
 func (id *CMID) Close() error {
 	id = orZero(id)
 	return id.life.close(nil, func() error {
+		if id.leaveAll != nil {
+			id.leaveAll()
+		}
 		if rc, err := C.rdma_destroy_id(id.c); rc != 0 {
 			return rcError("rdma_destroy_id", rc, err)
 		}
-		cmids.remove(id.h)
+		byHandle.ids.remove(id.h)
 		return nil
 	})
 }
@@ -207,13 +211,28 @@ func (id *CMID) Accept(p ConnParam) error {
 // Implements: rdma_reject.
 func (id *CMID) Reject(privateData []byte) error {
 	id = orZero(id)
-	const verb = "rdma_reject"
-	if len(privateData) > math.MaxUint8 {
-		return badArg(verb, "%d bytes of private data, at most %d", len(privateData), math.MaxUint8)
-	}
-	return id.bound(verb, func() C.int {
-		return C.cv_cm_reject(id.c, bytePtr(privateData), C.uint32_t(len(privateData)))
+	return id.reject("rdma_reject", privateData, func(data *C.uint8_t, n C.uint32_t) C.int {
+		return C.cv_cm_reject(id.c, data, n)
 	})
+}
+
+// RejectECE is Reject with another reason: the request's ECE options (RemoteECE) are not
+// acceptable. The peer receives REJECTED with RejectVendorOption as its status. Errors:
+// ErrNotSupported by kernels before 5.9.
+//
+// Implements: rdma_reject_ece.
+func (id *CMID) RejectECE(privateData []byte) error {
+	id = orZero(id)
+	return id.reject("rdma_reject_ece", privateData, func(data *C.uint8_t, n C.uint32_t) C.int {
+		return C.cv_cm_reject_ece(id.c, data, n)
+	})
+}
+
+func (id *CMID) reject(verb string, data []byte, call func(*C.uint8_t, C.uint32_t) C.int) error {
+	if len(data) > math.MaxUint8 {
+		return badArg(verb, "%d bytes of private data, at most %d", len(data), math.MaxUint8)
+	}
+	return id.bound(verb, func() C.int { return call(bytePtr(data), C.uint32_t(len(data))) })
 }
 
 // Establish completes a connection on the active side, after CONNECT_RESPONSE, once the queue pair
@@ -243,8 +262,8 @@ func (id *CMID) Disconnect() error {
 	return id.bound("rdma_disconnect", func() C.int { return C.cv_cm_disconnect(id.c) })
 }
 
-// InitQPAttr returns the attributes and the mask with which QP.Modify moves a queue pair that is
-// not the id's to INIT, RTR or RTS.
+// InitQPAttr returns the attributes and the mask that QP.Modify needs for a transition to state,
+// which is INIT, RTR or RTS. It serves queue pairs that CMID.CreateQP did not create.
 //
 // Implements: rdma_init_qp_attr.
 func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
@@ -397,13 +416,13 @@ func (id *CMID) SetAckTimeout(timeout uint8) error {
 // Implements: rdma_set_local_ece.
 func (id *CMID) SetLocalECE(e ECE) error {
 	id = orZero(id)
-	const verb = "rdma_set_local_ece"
-	id = orZero(id)
 	if !id.life.enter() {
 		return ErrClosed
 	}
 	defer id.life.leave()
-	return rcError(verb, C.cv_cm_set_local_ece(id.c, C.uint32_t(e.VendorID), C.uint32_t(e.Options)), nil)
+	ece := C.struct_ibv_ece{vendor_id: C.uint32_t(e.VendorID), options: C.uint32_t(e.Options)}
+	rc, err := C.rdma_set_local_ece(id.c, &ece)
+	return rcError("rdma_set_local_ece", rc, err)
 }
 
 // RemoteECE returns the ECE data of the peer's connection request or of its answer
@@ -412,17 +431,15 @@ func (id *CMID) SetLocalECE(e ECE) error {
 // Implements: rdma_get_remote_ece.
 func (id *CMID) RemoteECE() (ECE, error) {
 	id = orZero(id)
-	const verb = "rdma_get_remote_ece"
-	id = orZero(id)
 	if !id.life.enter() {
 		return ECE{}, ErrClosed
 	}
 	defer id.life.leave()
-	var vendor, options C.uint32_t
-	if rc := C.cv_cm_remote_ece(id.c, &vendor, &options); rc != 0 {
-		return ECE{}, rcError(verb, rc, nil)
+	var e C.struct_ibv_ece
+	if rc, err := C.rdma_get_remote_ece(id.c, &e); rc != 0 {
+		return ECE{}, rcError("rdma_get_remote_ece", rc, err)
 	}
-	return ECE{VendorID: uint32(vendor), Options: uint32(options)}, nil
+	return ECE{VendorID: uint32(e.vendor_id), Options: uint32(e.options)}, nil
 }
 
 func (id *CMID) setOption(name, value, size int) error {
@@ -461,6 +478,14 @@ func (p *ConnParam) c(verb string) (C.struct_cv_conn, *C.uint8_t, error) {
 	}, bytePtr(p.PrivateData), nil
 }
 
+func goConnParam(c *C.struct_cv_conn) ConnParam {
+	return ConnParam{
+		ResponderResources: uint8(c.responder_resources), InitiatorDepth: uint8(c.initiator_depth),
+		FlowControl: c.flow_control != 0, RetryCount: uint8(c.retry_count), RNRRetryCount: uint8(c.rnr_retry_count),
+		SRQ: c.srq != 0, QPNum: uint32(c.qp_num),
+	}
+}
+
 // explain adds the likely causes to an EINVAL of the kernel.
 func (p *ConnParam) explain(err error) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
@@ -472,82 +497,3 @@ func (p *ConnParam) explain(err error) error {
 }
 
 func bytePtr(b []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.Pointer(unsafe.SliceData(b))) }
-
-func millis(verb string, d time.Duration) (C.int, error) {
-	ms := (d + time.Millisecond - 1) / time.Millisecond
-	if ms < 1 || ms > math.MaxInt32 {
-		return 0, badArg(verb, "timeout %v is not in 1ms..%v", d, math.MaxInt32*time.Millisecond)
-	}
-	return C.int(ms), nil
-}
-
-func cAddr(verb, arg string, ap netip.AddrPort) (a C.struct_cv_addr, err error) {
-	ip := ap.Addr().Unmap()
-	if !ip.IsValid() {
-		return a, badArg(verb, "%s is not a valid address", arg)
-	}
-	a.port = C.uint16_t(ap.Port())
-	if ip.Is4() {
-		a.family = 4
-		for i, b := range ip.As4() {
-			a.ip[i] = C.uint8_t(b)
-		}
-		return a, nil
-	}
-	a.family = 6
-	for i, b := range ip.As16() {
-		a.ip[i] = C.uint8_t(b)
-	}
-	if z := ip.Zone(); z != "" {
-		n, err := strconv.ParseUint(z, 10, 32)
-		if err != nil {
-			dev, err := net.InterfaceByName(z)
-			if err != nil {
-				return a, badArg(verb, "%s %v: no network interface %q", arg, ap, z)
-			}
-			n = uint64(dev.Index)
-		}
-		a.scope = C.uint32_t(n)
-	}
-	return a, nil
-}
-
-func goAddr(a *C.struct_cv_addr) netip.AddrPort {
-	var b [16]byte
-	for i := range b {
-		b[i] = byte(a.ip[i])
-	}
-	switch a.family {
-	case 4:
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[:4])), uint16(a.port))
-	case 6:
-		ip := netip.AddrFrom16(b)
-		if a.scope != 0 {
-			zone := strconv.FormatUint(uint64(a.scope), 10)
-			if dev, err := net.InterfaceByIndex(int(a.scope)); err == nil {
-				zone = dev.Name
-			}
-			ip = ip.WithZone(zone)
-		}
-		return netip.AddrPortFrom(ip, uint16(a.port))
-	}
-	return netip.AddrPort{}
-}
-
-func addrError(verb string, rc C.int, addr netip.AddrPort) error {
-	if rc == 0 {
-		return nil
-	}
-	e := &Error{Verb: verb, Errno: syscall.Errno(rc), Advice: addr.String()}
-	switch e.Errno {
-	case syscall.ENODEV, syscall.EADDRNOTAVAIL:
-		e.Advice += " belongs to no RDMA device of this host"
-	case syscall.EACCES:
-		e.Advice += ": ports below 1024 need CAP_NET_BIND_SERVICE"
-	case syscall.EADDRINUSE:
-		e.Advice += " is taken"
-	case syscall.ENETUNREACH, syscall.EHOSTUNREACH:
-		e.Advice += " has no route"
-	}
-	return e
-}

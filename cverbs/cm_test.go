@@ -50,6 +50,7 @@ func TestCMExternalQP(t *testing.T) {
 // Queue pairs on their ids: librdmacm moves them.
 func TestCMOwnQP(t *testing.T) {
 	ctx := openDevice(t)
+	notOnLoop(t, ctx)
 	sch, lid := listen(t, localAddr(t, ctx))
 	cch := closing[*EventChannel](t)(CreateEventChannel())
 	client := resolve(t, cch, lid.LocalAddr())
@@ -166,7 +167,27 @@ func TestCMMigrate(t *testing.T) {
 	want(t, two, CMEventRouteResolved)
 	isErr(t, id.Migrate(one), ErrClosed)
 	isErr(t, id.Migrate(nil), syscall.EINVAL)
-	_ = sch
+
+	// Again and back: only the latest channel is in use, and has the events.
+	three := closing[*EventChannel](t)(CreateEventChannel())
+	for _, to := range []*EventChannel{three, two, two, three} {
+		assert.NilError(t, id.Migrate(to))
+		assert.ErrorContains(t, to.Close(), "in use by 1 CMID")
+	}
+	assert.NilError(t, two.Close())
+	// So with a listener: its requests are of the channel that it is on.
+	four := closing[*EventChannel](t)(CreateEventChannel())
+	assert.NilError(t, lid.Migrate(four))
+	assert.NilError(t, sch.Close())
+	e := newEnd(t, ctx)
+	assert.NilError(t, id.Connect(ConnParam{QPNum: e.qp.Num()}))
+	server := closing[*CMID](t)(want(t, four, CMEventConnectRequest).ID, nil)
+	assert.ErrorContains(t, four.Close(), "in use by 2 CMID")
+	assert.NilError(t, server.Reject(nil))
+	assert.Equal(t, want(t, three, CMEventRejected).ID, id)
+	for _, c := range []closer{id, server, lid, three, four} {
+		assert.NilError(t, c.Close())
+	}
 }
 
 // Calls on which librdmacm would crash, and arguments out of range, return an error that names the
@@ -278,10 +299,8 @@ func TestCMCloseWithPendingEvents(t *testing.T) {
 
 // ECE options reach both peers unchanged; of VendorID only the low 24 bits do.
 func TestCMECE(t *testing.T) {
-	ctx := openDevice(t)
-	if isIWARP(t, ctx) {
-		t.Skip("iWARP has no enhanced connection establishment")
-	}
+	ctx := openRoCE(t)
+	notOnLoop(t, ctx)
 	e, f := newEnd(t, ctx), newEnd(t, ctx)
 	sch, lid := listen(t, localAddr(t, ctx))
 	for _, c := range []struct{ set, want ECE }{

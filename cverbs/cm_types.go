@@ -2,6 +2,7 @@ package cverbs
 
 import (
 	"fmt"
+	"net/netip"
 	"syscall"
 )
 
@@ -10,10 +11,48 @@ type PortSpace uint32
 
 // Port spaces, with the values of enum rdma_port_space.
 const (
-	PortSpaceTCP PortSpace = 0x0106 // reliable connections
-	PortSpaceUDP PortSpace = 0x0111 // unreliable datagrams
-	PortSpaceIB  PortSpace = 0x013F
+	PortSpaceIPoIB PortSpace = 0x0002 // datagrams with IPoIB: its Q_Key is the interface's
+	PortSpaceTCP   PortSpace = 0x0106 // reliable connections
+	PortSpaceUDP   PortSpace = 0x0111 // unreliable datagrams
+	PortSpaceIB    PortSpace = 0x013F
 )
+
+var portSpaceNames = map[PortSpace]string{PortSpaceIPoIB: "IPoIB", PortSpaceTCP: "TCP", PortSpaceUDP: "UDP",
+	PortSpaceIB: "IB"}
+
+// String returns the port space's name.
+//
+// Extension.
+func (p PortSpace) String() string { return enumName(portSpaceNames, p, "PortSpace") }
+
+// JoinFlag says what an id joins a multicast group for.
+type JoinFlag uint32
+
+// Kinds of members, with the values of enum rdma_cm_mc_join_flags.
+const (
+	JoinFullMember JoinFlag = 0 // to receive what is sent to the group, and to send
+	JoinSendOnly   JoinFlag = 1 // to send
+)
+
+var joinFlagNames = map[JoinFlag]string{JoinFullMember: "FULLMEMBER", JoinSendOnly: "SENDONLY_FULLMEMBER"}
+
+// String returns the rdma_cm name without its prefix.
+//
+// Extension.
+func (f JoinFlag) String() string { return enumName(joinFlagNames, f, "JoinFlag") }
+
+// AddrInfo says where an id listens, or where it connects to and from.
+type AddrInfo struct {
+	Passive   bool // to listen, on Src; else to connect to Dst
+	Type      QPType
+	PortSpace PortSpace
+	Src       netip.AddrPort // not passive: the zero AddrPort lets the routing table choose
+	Dst       netip.AddrPort // not passive
+
+	// As a hint only.
+	NumericHost bool // the node is an address: no name is looked up
+	Family      int  // 4: IPv4 alone, 6: IPv6 alone, 0: either
+}
 
 // CMEventType is the kind of a connection manager event.
 type CMEventType uint32
@@ -56,6 +95,7 @@ func (t CMEventType) String() string { return enumName(cmEventNames, t, "CMEvent
 const (
 	RejectNoListener      = 8  // invalid service id: no listener
 	RejectConsumerDefined = 28 // the peer's program rejected the request, or closed it unanswered
+	RejectVendorOption    = 35 // the peer's program does not take the ECE options of the request
 )
 
 // ConnParam holds the parameters of Connect and Accept, and in an event those of the peer.
@@ -89,8 +129,9 @@ type CMEvent struct {
 	ID       *CMID // the event's id; for CONNECT_REQUEST a new id, which the receiver must Close
 	ListenID *CMID // CONNECT_REQUEST: the id that listens
 	ConnParam
-	QKey uint32 // UDP port space: the peer's Q_Key
-	AH   AHAttr // UDP port space: the path to the peer
+	QKey  uint32     // UDP port space: the Q_Key of the peer or of the multicast group
+	AH    AHAttr     // UDP port space: the path to the peer or to the multicast group
+	Group netip.Addr // MULTICAST_JOIN and MULTICAST_ERROR: the group of JoinMulticast
 }
 
 // Err returns an error with the event's name and status, nil for an event without a status.
@@ -107,6 +148,9 @@ func (e CMEvent) Err() error {
 	case e.Type == CMEventRejected && e.Status == RejectNoListener:
 		return &Error{Verb: "rdma_cm REJECTED", Errno: syscall.ECONNREFUSED,
 			Advice: "nobody listens there (reason 8): is the server running, and is this its RDMA port? TCP has others"}
+	case e.Type == CMEventRejected && e.Status == RejectVendorOption:
+		return &Error{Verb: "rdma_cm REJECTED", Errno: syscall.ECONNREFUSED,
+			Advice: "the peer does not take the ECE options (reason 35)"}
 	case e.Type == CMEventRejected:
 		return &Error{Verb: "rdma_cm REJECTED", Errno: syscall.ECONNREFUSED, Advice: fmt.Sprintf("reason %d", e.Status)}
 	}

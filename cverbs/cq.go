@@ -24,11 +24,10 @@ type CQ struct {
 	h     uintptr
 	depth atomic.Int64
 	fired atomic.Bool
-	armed bool // has a channel, so Arm works
-	rxe   C.int
+	armed bool       // has a channel, so Arm works
+	how   C.uint32_t // to poll it
+	alone serial
 }
-
-var cqs handles[CQ]
 
 // CreateCQ creates a completion queue of at least depth completions. With a nil ch the queue can
 // only be polled. vector is 0 to NumCompVectors-1. An overflow breaks every queue pair of the
@@ -38,45 +37,66 @@ var cqs handles[CQ]
 func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) {
 	c = orZero(c)
 	const verb = "ibv_create_cq"
-	if depth < 1 || depth > math.MaxInt32 {
-		return nil, badArg(verb, "depth %d is not in 1..%d", depth, math.MaxInt32)
+	q, cch, err := c.newCQ(verb, &CQInit{Depth: depth, Channel: ch, Vector: vector}, nil)
+	if err != nil {
+		return nil, err
 	}
-	q := &CQ{ctx: c, armed: ch != nil, rxe: c.rxe}
-	parents := []*life{&c.life}
+	v, err := C.cv_create_cq(c.c, C.int(depth), C.uintptr_t(q.h), cch, C.int(vector))
+	if err := q.finish(verb, v, err, depth); err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// newCQ checks what both kinds of queue need of init, and references the queue's parents.
+func (c *Context) newCQ(verb string, init *CQInit, parents []*life) (*CQ, *C.struct_ibv_comp_channel, error) {
+	ch := init.Channel
+	if init.Depth < 1 || init.Depth > math.MaxInt32 {
+		return nil, nil, badArg(verb, "depth %d is not in 1..%d", init.Depth, math.MaxInt32)
+	}
+	q := &CQ{ctx: c, armed: ch != nil}
+	if c.rxe != 0 {
+		q.how = C.CV_RXE
+	}
+	parents = append(parents, &c.life)
 	if ch != nil {
 		parents = append(parents, &ch.life)
 	}
 	if err := q.life.begin(kindCQ, parents...); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if n := int(c.c.num_comp_vectors); vector < 0 || vector >= max(n, 1) {
+	if n := int(c.c.num_comp_vectors); init.Vector < 0 || init.Vector >= max(n, 1) {
 		q.life.abort()
-		return nil, badArg(verb, "vector %d is not in 0..%d", vector, max(n, 1)-1)
+		return nil, nil, badArg(verb, "vector %d is not in 0..%d", init.Vector, max(n, 1)-1)
 	}
 	var cch *C.struct_ibv_comp_channel
 	if ch != nil {
 		if ch.c.context != c.c {
 			q.life.abort()
-			return nil, badArg(verb, "the completion channel is of another device context")
+			return nil, nil, badArg(verb, "the completion channel is of another device context")
 		}
 		cch = ch.c
 	}
-	q.h = cqs.add(q)
-	v, err := C.cv_create_cq(c.c, C.int(depth), C.uintptr_t(q.h), cch, C.int(vector))
+	q.h = byHandle.cqs.add(q)
+	return q, cch, nil
+}
+
+// finish opens the queue with what C has created, or returns why it has not.
+func (q *CQ) finish(verb string, v *C.struct_ibv_cq, err error, depth int) error {
 	if v == nil {
-		cqs.remove(q.h)
+		byHandle.cqs.remove(q.h)
 		q.life.abort()
 		e := pinError(verb, errnoOf(err), 0).(*Error)
 		if e.Errno == syscall.EINVAL {
 			e.Advice = fmt.Sprintf("depth %d may be beyond the device's limit (DeviceAttr.MaxCQE)", depth)
 		}
-		return nil, e
+		return e
 	}
 	q.c = v
 	q.depth.Store(int64(v.cqe))
 	q.gate.open(unsafe.Pointer(v))
 	q.life.open()
-	return q, nil
+	return nil
 }
 
 // Poll takes up to len(wc) completions and returns their number. Fewer than len(wc) means that the
@@ -87,8 +107,8 @@ func (q *CQ) Poll(wc []WC) (int, error) { return orZero(q).poll(wc, 1) }
 
 // PollSpin polls the queue up to polls times, 1 to MaxPolls, until it has a completion, in one
 // crossing into C. It is for a loop that expects a completion soon. The call keeps the caller's
-// thread and processor, but once in 32768 polls it lets other goroutines run: the runtime disturbs
-// a goroutine that does not. Errors: ErrClosed; EINVAL for polls.
+// thread and processor, but every few milliseconds it lets other goroutines run: the runtime
+// disturbs a goroutine that does not. Errors: ErrClosed; EINVAL for polls.
 //
 // Extension.
 func (q *CQ) PollSpin(wc []WC, polls int) (int, error) {
@@ -103,19 +123,29 @@ func (q *CQ) poll(wc []WC, polls int) (int, error) {
 	if len(wc) == 0 {
 		return 0, q.gate.err()
 	}
-	n := int(callPoll(&q.gate, (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))), C.uint32_t(min(len(wc), 1<<20)),
-		C.uint32_t(polls), q.rxe))
-	if n < 0 {
-		if n == C.CV_CLOSED {
-			return 0, ErrClosed
-		}
+	q.alone.use()
+	return polled(int(callPoll(&q.gate, (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))),
+		C.uint32_t(min(len(wc), 1<<20)), C.uint32_t(polls), q.how)))
+}
+
+// polled is the result of a poll in C.
+func polled(n int) (int, error) {
+	if uint(n) < C.CV_YIELD {
+		return n, nil
+	}
+	return polledRest(n)
+}
+
+// polledRest is polled for an error, and for a thread that is to yield.
+func polledRest(n int) (int, error) {
+	switch {
+	case n == C.CV_CLOSED:
+		return 0, ErrClosed
+	case n < 0:
 		return 0, &Error{Verb: "ibv_poll_cq", Errno: syscall.Errno(-n)}
 	}
-	if n&C.CV_YIELD != 0 {
-		runtime.Gosched()
-		n ^= C.CV_YIELD
-	}
-	return n, nil
+	runtime.Gosched()
+	return n ^ C.CV_YIELD, nil
 }
 
 // Arm requests one event on the queue's channel for the next completion, with solicitedOnly for the
@@ -131,11 +161,7 @@ func (q *CQ) Arm(solicitedOnly bool) error {
 		}
 		return badArg("ibv_req_notify_cq", "the completion queue has no channel")
 	}
-	var solicited C.int
-	if solicitedOnly {
-		solicited = 1
-	}
-	switch rc := C.cv_req_notify_cq(q.gate.c(), solicited); rc {
+	switch rc := C.cv_req_notify_cq(q.gate.c(), C.int(cbool(solicitedOnly))); rc {
 	case 0:
 		return nil
 	case C.CV_CLOSED:
@@ -199,7 +225,7 @@ func (q *CQ) Close() error {
 			if rc, err := C.ibv_destroy_cq(q.c); rc != 0 {
 				return rcError("ibv_destroy_cq", rc, err)
 			}
-			cqs.remove(q.h)
+			byHandle.cqs.remove(q.h)
 			return nil
 		})
 	})

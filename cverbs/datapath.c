@@ -1,10 +1,12 @@
 //go:build linux && cgo
 
 #include "shim.h"
+#include "datapath.h"
 #include "gate.h"
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 _Static_assert(sizeof(struct cv_send_wr) == 72, "SendWR");
 _Static_assert(offsetof(struct cv_send_wr, rkey) == 32, "SendWR.RKey");
@@ -22,22 +24,19 @@ _Static_assert(offsetof(struct ibv_wc, slid) == 42 && offsetof(struct ibv_wc, dl
 _Static_assert(sizeof(struct ibv_sge) == 16, "SGE");
 _Static_assert(offsetof(struct ibv_sge, length) == 8 && offsetof(struct ibv_sge, lkey) == 12, "SGE");
 
-// The longest chain passed to the driver at once; a longer batch makes several chains in one
-// crossing.
-enum { CHAIN = 128 };
-
 // ---- address handles
 
+pthread_rwlock_t cv_ahs = PTHREAD_RWLOCK_INITIALIZER;
+
 static struct {
-	pthread_rwlock_t lock;
 	uint32_t cap;
 	struct {
 		struct ibv_ah *ah;
 		uint32_t gen;
 	} *slot;
-} ahs = { .lock = PTHREAD_RWLOCK_INITIALIZER };
+} ahs;
 
-static struct ibv_ah *ah_of(uint64_t token) // caller holds the lock
+struct ibv_ah *cv_ah_of(uint64_t token)
 {
 	uint32_t i = (uint32_t)token - 1;
 
@@ -46,15 +45,14 @@ static struct ibv_ah *ah_of(uint64_t token) // caller holds the lock
 	return ahs.slot[i].ah;
 }
 
-uint64_t cv_ah_create(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+static uint64_t keep(struct ibv_ah *ah) // NULL: could not be created
 {
-	struct ibv_ah *ah = ibv_create_ah(pd, attr);
 	uint64_t token = 0;
 	uint32_t i;
 
 	if (!ah)
 		return 0;
-	pthread_rwlock_wrlock(&ahs.lock);
+	pthread_rwlock_wrlock(&cv_ahs);
 	for (i = 0; i < ahs.cap && ahs.slot[i].ah; i++)
 		;
 	if (i == ahs.cap) {
@@ -71,7 +69,7 @@ uint64_t cv_ah_create(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 		ahs.slot[i].ah = ah;
 		token = (uint64_t)++ahs.slot[i].gen << 32 | (i + 1);
 	}
-	pthread_rwlock_unlock(&ahs.lock);
+	pthread_rwlock_unlock(&cv_ahs);
 	if (!token) {
 		ibv_destroy_ah(ah);
 		errno = ENOMEM;
@@ -79,36 +77,31 @@ uint64_t cv_ah_create(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	return token;
 }
 
+uint64_t cv_ah_create(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	return keep(ibv_create_ah(pd, attr));
+}
+
+uint64_t cv_ah_create_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port)
+{
+	return keep(ibv_create_ah_from_wc(pd, wc, grh, port));
+}
+
 int cv_ah_destroy(uint64_t token)
 {
 	struct ibv_ah *ah;
 	int rc;
 
-	pthread_rwlock_wrlock(&ahs.lock);
-	ah = ah_of(token);
+	pthread_rwlock_wrlock(&cv_ahs);
+	ah = cv_ah_of(token);
 	rc = ah ? positive(ibv_destroy_ah(ah)) : EINVAL;
 	if (!rc)
 		ahs.slot[(uint32_t)token - 1].ah = NULL;
-	pthread_rwlock_unlock(&ahs.lock);
+	pthread_rwlock_unlock(&cv_ahs);
 	return rc;
 }
 
 // ---- data path
-
-static inline int sge_check(uint32_t first, uint32_t num, uint32_t nsg, uint32_t max)
-{
-	if (__builtin_expect((uint64_t)first + num <= nsg && num <= max, 1) || num == 0)
-		return 0;
-	return (uint64_t)first + num > nsg ? CV_BAD_RANGE : CV_TOO_MANY;
-}
-
-// Some drivers queue first and check the state later: a refused request would be sent after all. On
-// iWARP the connection manager moves queue pairs without libibverbs' knowledge, so there only the
-// driver checks.
-static int too_early(const struct ibv_qp *qp, enum ibv_qp_state from)
-{
-	return qp->state < from && qp->context->device->transport_type != IBV_TRANSPORT_IWARP;
-}
 
 // Segment count, opcode, flags and immediate data are adjacent in both structs and copied at once.
 enum { TOGETHER = 16 };
@@ -121,6 +114,8 @@ _Static_assert(offsetof(struct ibv_send_wr, send_flags) - offsetof(struct ibv_se
 // Copies the other fields that the opcode uses.
 static int convert_rest(const struct ibv_qp *qp, const struct cv_send_wr *w, struct ibv_send_wr *o)
 {
+	if (qp->qp_type == IBV_QPT_XRC_SEND)
+		o->qp_type.xrc.remote_srqn = w->remote_qpn;
 	switch (w->opcode) {
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		o->imm_data = htonl(w->imm);
@@ -146,7 +141,7 @@ static int convert_rest(const struct ibv_qp *qp, const struct cv_send_wr *w, str
 		/* fallthrough */
 	case IBV_WR_SEND:
 		if (qp->qp_type == IBV_QPT_UD) {
-			struct ibv_ah *ah = ah_of(w->ah);
+			struct ibv_ah *ah = cv_ah_of(w->ah);
 
 			if (!ah || ah->context != qp->context)
 				return CV_BAD_AH;
@@ -173,46 +168,42 @@ static inline int took(struct cv_posted *p, int rc, uint32_t k, uintptr_t refuse
 	return 0;
 }
 
-struct cv_posted cv_post_send(const uintptr_t *gate, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg,
-	uint32_t nsg, uint32_t max_sge)
+// Converts a request. Returns why it is refused, or 0.
+static inline int convert_send(const struct ibv_qp *qp, const struct cv_send_wr *w, struct ibv_sge *sg, uint32_t nsg,
+	uint32_t max_sge, struct ibv_send_wr *o)
 {
-	struct ibv_qp *qp = cv_enter(gate);
+	int refused;
+
+	o->wr_id = w->id;
+	o->sg_list = sg + w->first_sge;
+	if (__builtin_expect(w->num_sge != 1 || w->first_sge >= nsg || !max_sge, 0)) {
+		refused = sge_check(w->first_sge, w->num_sge, nsg, max_sge);
+		if (refused)
+			return refused;
+		if (w->num_sge == 0)
+			o->sg_list = NULL;
+	}
+	memcpy((char *)o + offsetof(struct ibv_send_wr, num_sge), (const char *)w + offsetof(struct cv_send_wr, num_sge),
+		TOGETHER);
+	if (w->opcode == IBV_WR_SEND && qp->qp_type == IBV_QPT_RC) // has no address
+		return 0;
+	return convert_rest(qp, w, o);
+}
+
+static struct cv_posted post_send_chain(struct ibv_qp *qp, const struct cv_send_wr *w,
+	uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
+{
 	struct ibv_send_wr chain[CHAIN] __attribute__((aligned(64))), *bad;
 	struct cv_posted p = { 0, 0 };
-	uint32_t one = max_sge ? nsg : 0; // a single segment must be below it
-	int ud;
 
-	if (!qp)
-		return (struct cv_posted){ 0, CV_CLOSED };
-	if (too_early(qp, IBV_QPS_RTS)) {
-		cv_leave();
-		return (struct cv_posted){ 0, CV_BAD_STATE };
-	}
-	ud = qp->qp_type == IBV_QPT_UD;
-	if (ud)
-		pthread_rwlock_rdlock(&ahs.lock);
 	while (p.n < n && !p.rc) {
 		uint32_t k, m = n - p.n < CHAIN ? n - p.n : CHAIN;
-		const struct cv_send_wr *w = wr + p.n;
 		struct ibv_send_wr *o = chain;
 		int refused = 0, rc;
 
 		for (k = 0; k < m; k++, w++, o++) {
-			o->wr_id = w->id;
 			o->next = o + 1;
-			o->sg_list = sg + w->first_sge;
-			if (__builtin_expect(w->num_sge != 1 || w->first_sge >= one, 0)) {
-				refused = sge_check(w->first_sge, w->num_sge, nsg, max_sge);
-				if (refused)
-					break;
-				if (w->num_sge == 0)
-					o->sg_list = NULL;
-			}
-			memcpy((char *)o + offsetof(struct ibv_send_wr, num_sge), (const char *)w + offsetof(struct cv_send_wr, num_sge),
-				TOGETHER);
-			if (w->opcode == IBV_WR_SEND && !ud)
-				continue;
-			refused = convert_rest(qp, w, o);
+			refused = convert_send(qp, w, sg, nsg, max_sge, o);
 			if (refused)
 				break;
 		}
@@ -225,15 +216,66 @@ struct cv_posted cv_post_send(const uintptr_t *gate, const struct cv_send_wr *wr
 		}
 		p.rc = refused;
 	}
-	if (ud)
-		pthread_rwlock_unlock(&ahs.lock);
+	return p;
+}
+
+// Most posts are of one request, whose memory is small.
+static inline struct cv_posted post_one_send(struct ibv_qp *qp, const struct cv_send_wr *w, struct ibv_sge *sg,
+	uint32_t nsg, uint32_t max_sge)
+{
+	struct ibv_send_wr o, *bad;
+	int rc = convert_send(qp, w, sg, nsg, max_sge, &o);
+
+	if (!rc) {
+		o.next = NULL;
+		rc = positive(ibv_post_send(qp, &o, &bad));
+	}
+	return (struct cv_posted){ !rc, rc };
+}
+
+struct cv_posted cv_post_send(const uintptr_t *gate, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg,
+	uint32_t nsg, uint32_t max_sge)
+{
+	struct ibv_qp *qp = cv_enter(gate);
+	struct cv_posted p;
+
+	if (!qp)
+		return (struct cv_posted){ 0, CV_CLOSED };
+	if (too_early(qp, IBV_QPS_RTS)) {
+		p = (struct cv_posted){ 0, CV_BAD_STATE };
+	} else if (__builtin_expect(qp->qp_type == IBV_QPT_UD, 0)) {
+		pthread_rwlock_rdlock(&cv_ahs);
+		p = post_send_chain(qp, wr, n, sg, nsg, max_sge);
+		pthread_rwlock_unlock(&cv_ahs);
+	} else if (n == 1) {
+		p = post_one_send(qp, wr, sg, nsg, max_sge);
+	} else {
+		p = post_send_chain(qp, wr, n, sg, nsg, max_sge);
+	}
 	cv_leave();
 	return p;
 }
 
-// The caller is inside the gate.
-static struct cv_posted post_recv(struct ibv_qp *qp, struct ibv_srq *srq, const struct cv_recv_wr *wr, uint32_t n,
-	struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
+// One of the queues is set.
+static inline int post_recvs(struct ibv_qp *qp, struct ibv_srq *srq, struct ibv_wq *wq, struct ibv_recv_wr *chain,
+	struct ibv_recv_wr **bad)
+{
+	*bad = NULL;
+	return qp ? ibv_post_recv(qp, chain, bad) :
+		srq ? ibv_post_srq_recv(srq, chain, bad) : ibv_post_wq_recv(wq, chain, bad);
+}
+
+static inline int convert_recv(const struct cv_recv_wr *w, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge,
+	struct ibv_recv_wr *o)
+{
+	o->wr_id = w->id;
+	o->sg_list = w->num_sge ? sg + w->first_sge : NULL;
+	o->num_sge = (int)w->num_sge;
+	return sge_check(w->first_sge, w->num_sge, nsg, max_sge);
+}
+
+static struct cv_posted post_recv_chain(struct ibv_qp *qp, struct ibv_srq *srq,
+	struct ibv_wq *wq, const struct cv_recv_wr *w, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
 {
 	struct ibv_recv_wr chain[CHAIN], *bad;
 	struct cv_posted p = { 0, 0 };
@@ -242,25 +284,40 @@ static struct cv_posted post_recv(struct ibv_qp *qp, struct ibv_srq *srq, const 
 		uint32_t k, m = n - p.n < CHAIN ? n - p.n : CHAIN;
 		int refused = 0, rc;
 
-		for (k = 0; k < m; k++) {
-			const struct cv_recv_wr *w = &wr[p.n + k];
-
-			refused = sge_check(w->first_sge, w->num_sge, nsg, max_sge);
+		for (k = 0; k < m; k++, w++) {
+			refused = convert_recv(w, sg, nsg, max_sge, &chain[k]);
 			if (refused)
 				break;
-			chain[k].wr_id = w->id;
-			chain[k].sg_list = w->num_sge ? sg + w->first_sge : NULL;
-			chain[k].num_sge = (int)w->num_sge;
 			chain[k].next = &chain[k + 1];
 		}
 		if (k) {
 			chain[k - 1].next = NULL;
-			bad = NULL;
-			rc = qp ? ibv_post_recv(qp, chain, &bad) : ibv_post_srq_recv(srq, chain, &bad);
+			rc = post_recvs(qp, srq, wq, chain, &bad);
 			if (!took(&p, rc, k, (uintptr_t)bad - (uintptr_t)chain, sizeof(*chain)))
 				break;
 		}
 		p.rc = refused;
+	}
+	return p;
+}
+
+// The caller is inside the gate.
+static inline struct cv_posted post_recv(struct ibv_qp *qp, struct ibv_srq *srq, struct ibv_wq *wq,
+	const struct cv_recv_wr *w, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
+{
+	struct cv_posted p;
+
+	if (n == 1) {
+		struct ibv_recv_wr o, *bad;
+		int rc = convert_recv(w, sg, nsg, max_sge, &o);
+
+		if (!rc) {
+			o.next = NULL;
+			rc = positive(post_recvs(qp, srq, wq, &o, &bad));
+		}
+		p = (struct cv_posted){ !rc, rc };
+	} else {
+		p = post_recv_chain(qp, srq, wq, w, n, sg, nsg, max_sge);
 	}
 	cv_leave();
 	return p;
@@ -277,7 +334,7 @@ struct cv_posted cv_post_recv(const uintptr_t *gate, const struct cv_recv_wr *wr
 		cv_leave();
 		return (struct cv_posted){ 0, CV_BAD_STATE };
 	}
-	return post_recv(qp, NULL, wr, n, sg, nsg, max_sge);
+	return post_recv(qp, NULL, NULL, wr, n, sg, nsg, max_sge);
 }
 
 struct cv_posted cv_post_srq_recv(const uintptr_t *gate, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
@@ -287,21 +344,47 @@ struct cv_posted cv_post_srq_recv(const uintptr_t *gate, const struct cv_recv_wr
 
 	if (!srq)
 		return (struct cv_posted){ 0, CV_CLOSED };
-	return post_recv(NULL, srq, wr, n, sg, nsg, max_sge);
+	return post_recv(NULL, srq, NULL, wr, n, sg, nsg, max_sge);
 }
 
-int cv_poll_cq(const uintptr_t *gate, struct ibv_wc *wc, uint32_t n, uint32_t polls, int rxe)
+struct cv_posted cv_post_wq_recv(const uintptr_t *gate, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
+	uint32_t nsg, uint32_t max_sge)
 {
-	enum { YIELD_AFTER = 1 << 15 };
-	struct ibv_cq *cq = cv_enter(gate);
-	int i, k, yield = 0;
+	struct ibv_wq *wq = cv_enter(gate);
 
+	if (!wq)
+		return (struct cv_posted){ 0, CV_CLOSED };
+	return post_recv(NULL, NULL, wq, wr, n, sg, nsg, max_sge);
+}
+
+// Go interrupts a goroutine that has run for 10 ms. One that yields is left alone, but each time
+// Go also wakes another thread, which finds nothing to do.
+static const uint64_t YIELD_EVERY = 2000000; // ns
+
+int cv_yield_due(void)
+{
+	struct timespec t;
+	uint64_t now;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	now = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+	if (now - cv_me->yielded < YIELD_EVERY)
+		return 0;
+	cv_me->yielded = now;
+	return CV_YIELD;
+}
+
+int cv_poll_cq(const uintptr_t *gate, struct ibv_wc *wc, uint32_t n, uint32_t polls, uint32_t how)
+{
+	struct ibv_cq *cq;
+	int i, k, yield;
+
+	if (__builtin_expect(how & CV_EXTENDED, 0))
+		return cv_poll_cq_ex(gate, wc, sizeof(*wc), n, polls, how);
+	cq = cv_enter(gate);
 	if (!cq)
 		return CV_CLOSED;
-	if (polls > 1 && (cv_me->polled += polls) >= YIELD_AFTER) {
-		cv_me->polled = 0;
-		yield = CV_YIELD;
-	}
+	yield = yield_after(polls);
 	do
 		k = ibv_poll_cq(cq, (int)n, wc);
 	while (!k && --polls);
@@ -319,8 +402,7 @@ int cv_poll_cq(const uintptr_t *gate, struct ibv_wc *wc, uint32_t n, uint32_t po
 			w->byte_len = w->src_qp = w->wc_flags = w->imm_data = 0;
 			continue;
 		}
-		if (rxe && w->wc_flags & IBV_WC_IP_CSUM_OK)
-			w->wc_flags ^= IBV_WC_IP_CSUM_OK | IBV_WC_WITH_INV;
+		w->wc_flags = true_flags(w->wc_flags, how);
 		if (!(w->wc_flags & IBV_WC_WITH_INV))
 			w->imm_data = w->wc_flags & IBV_WC_WITH_IMM ? ntohl(w->imm_data) : 0;
 	}
@@ -340,7 +422,7 @@ int cv_req_notify_cq(const uintptr_t *gate, int solicited_only)
 }
 
 int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags, struct ibv_mr *mr, uint64_t addr,
-	uint64_t length, uint32_t access, uint32_t *rkey)
+	uint64_t length, uint32_t access, int extended, uint32_t *rkey)
 {
 	struct ibv_mw_bind_info info = { .mr = mr, .addr = addr, .length = length, .mw_access_flags = access };
 	int rc;
@@ -351,6 +433,12 @@ int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags
 		struct ibv_mw_bind bind = { .wr_id = id, .send_flags = flags, .bind_info = info };
 
 		rc = positive(ibv_bind_mw(qp, mw, &bind));
+	} else if (extended) {
+		uint32_t next = ibv_inc_rkey(mw->rkey);
+
+		rc = cv_bind_mw_ex(qp, mw, id, flags, &info, next);
+		if (!rc)
+			mw->rkey = next;
 	} else {
 		struct ibv_send_wr wr, *bad;
 

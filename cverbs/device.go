@@ -12,8 +12,12 @@ import (
 	"strings"
 	"syscall"
 	"unsafe"
+)
 
-	"golang.org/x/sys/unix"
+// Vendor ids of software devices: the kernel's soft-RoCE and soft-iWARP.
+const (
+	vendorRXE = 0xffffff
+	vendorSIW = 0x626d74
 )
 
 // Context is an open device.
@@ -33,6 +37,9 @@ type Context struct {
 // devices. libibverbs leaves out what it cannot read, and keeps a driver that it could not load as
 // missing: so eachDevice asks for free descriptors first.
 func eachDevice(f func(*C.struct_ibv_device) bool) error {
+	if err := load(); err != nil {
+		return err
+	}
 	if err := spareFiles(); err != nil {
 		return err
 	}
@@ -53,24 +60,11 @@ func eachDevice(f func(*C.struct_ibv_device) bool) error {
 	return nil
 }
 
-// spareFiles returns an error that names the limit unless 8 more descriptors can be opened, which
-// opening a device and its channels takes anyway.
-func spareFiles() error {
-	const need = 8
-	for range need {
-		fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return nodeError("ibv_get_device_list", errnoOf(err), "/", "")
-		}
-		defer unix.Close(fd)
-	}
-	return nil
-}
-
 // Devices lists the verbs devices of this host. On a kernel without RDMA the list is empty. Errors:
+// ErrNotSupported where libibverbs or librdmacm is not installed; the text names the packages.
 // EMFILE or ENFILE when fewer than 8 files can be opened; the text names the limit.
 //
-// Implements: ibv_get_device_list.
+// Implements: ibv_get_device_list, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index.
 func Devices() ([]DeviceInfo, error) {
 	var all []DeviceInfo
 	err := eachDevice(func(d *C.struct_ibv_device) bool {
@@ -79,6 +73,8 @@ func Devices() ([]DeviceInfo, error) {
 			GUID:     be64(uint64(C.ibv_get_device_guid(d))),
 			NodeType: NodeType(d.node_type),
 			Index:    int(C.ibv_get_device_index(d)),
+
+			Transport: TransportType(d.transport_type),
 		})
 		return true
 	})
@@ -86,7 +82,7 @@ func Devices() ([]DeviceInfo, error) {
 }
 
 // OpenDevice opens the device of that name. Errors: ENODEV when there is none; the text lists the
-// names of those present. EMFILE or ENFILE as Devices.
+// names of those present. ErrNotSupported, EMFILE or ENFILE as Devices.
 //
 // Implements: ibv_open_device.
 func OpenDevice(name string) (*Context, error) {
@@ -131,7 +127,6 @@ func newContext(v *C.struct_ibv_context, name string) (*Context, error) {
 		return nil, err
 	}
 	c := &Context{c: v, name: name, async: w, rxe: C.int(cbool(C.cv_vendor(v) == vendorRXE))}
-	c.asyncFn = c.takeAsync
 	c.life.begin(kindContext)
 	return c, nil
 }
@@ -182,6 +177,10 @@ func (c *Context) QueryDevice() (DeviceAttr, error) {
 	if rc := C.cv_query_device(c.c, &x); rc != 0 {
 		return DeviceAttr{}, rcError("ibv_query_device_ex", rc, nil)
 	}
+	return goDeviceAttr(&x), nil
+}
+
+func goDeviceAttr(x *C.struct_ibv_device_attr_ex) DeviceAttr {
 	a := &x.orig_attr
 	d := DeviceAttr{
 		FirmwareVersion: C.GoString(&a.fw_ver[0]), NodeGUID: be64(uint64(a.node_guid)),
@@ -199,18 +198,29 @@ func (c *Context) QueryDevice() (DeviceAttr, error) {
 		MaxSRQWR: int(a.max_srq_wr), MaxSRQSGE: int(a.max_srq_sge), MaxPKeys: int(a.max_pkeys),
 		LocalCAAckDelay: uint8(a.local_ca_ack_delay), PhysPortCnt: int(a.phys_port_cnt),
 
-		ODPGeneralCaps: uint64(x.odp_caps.general_caps), ODPRCCaps: uint32(x.odp_caps.per_transport_caps.rc_odp_caps),
-		ODPUCCaps: uint32(x.odp_caps.per_transport_caps.uc_odp_caps),
-		ODPUDCaps: uint32(x.odp_caps.per_transport_caps.ud_odp_caps), TimestampMask: uint64(x.completion_timestamp_mask),
+		ODPGeneralCaps: ODPCaps(x.odp_caps.general_caps), ODPRCCaps: ODPOps(x.odp_caps.per_transport_caps.rc_odp_caps),
+		ODPUCCaps:  ODPOps(x.odp_caps.per_transport_caps.uc_odp_caps),
+		ODPUDCaps:  ODPOps(x.odp_caps.per_transport_caps.ud_odp_caps),
+		ODPXRCCaps: ODPOps(x.xrc_odp_caps), TimestampMask: uint64(x.completion_timestamp_mask),
 		HCACoreClock: uint64(x.hca_core_clock), MaxCQModCount: uint16(x.cq_mod_caps.max_cq_count),
 		MaxCQModPeriod: uint16(x.cq_mod_caps.max_cq_period), MaxDMSize: uint64(x.max_dm_size),
-		RawPacketCaps: uint32(x.raw_packet_caps), PCIAtomicFAdd: uint16(x.pci_atomic_caps.fetch_add),
-		PCIAtomicSwap: uint16(x.pci_atomic_caps.swap), PCIAtomicCmpSwap: uint16(x.pci_atomic_caps.compare_swap),
+		RawPacketCaps: RawPacketCaps(x.raw_packet_caps),
+		MaxTSO:        uint32(x.tso_caps.max_tso), TSOQPTypes: QPTypes(x.tso_caps.supported_qpts),
+		RSSQPTypes: QPTypes(x.rss_caps.supported_qpts), MaxIndTables: uint32(x.rss_caps.max_rwq_indirection_tables),
+		MaxIndTableSize: uint32(x.rss_caps.max_rwq_indirection_table_size),
+		HashFields:      HashFields(x.rss_caps.rx_hash_fields_mask),
+		HashFunctions:   HashFunction(x.rss_caps.rx_hash_function), MaxWQ: uint32(x.max_wq_type_rq),
+		PCIAtomicFAdd:    PCIAtomicSizes(x.pci_atomic_caps.fetch_add),
+		PCIAtomicSwap:    PCIAtomicSizes(x.pci_atomic_caps.swap),
+		PCIAtomicCmpSwap: PCIAtomicSizes(x.pci_atomic_caps.compare_swap),
+		RateLimitMin:     uint32(x.packet_pacing_caps.qp_rate_limit_min),
+		RateLimitMax:     uint32(x.packet_pacing_caps.qp_rate_limit_max),
+		RateLimitQPTypes: QPTypes(x.packet_pacing_caps.supported_qpts),
 	}
 	if x.device_cap_flags_ex != 0 {
 		d.Caps = DeviceCaps(x.device_cap_flags_ex)
 	}
-	return d, nil
+	return d
 }
 
 // QueryPort returns the properties of a port; ports count from 1.
@@ -226,32 +236,19 @@ func (c *Context) QueryPort(port uint8) (PortAttr, error) {
 	if rc := C.cv_query_port(c.c, C.uint8_t(port), &a); rc != 0 {
 		return PortAttr{}, &Error{Verb: "ibv_query_port", Errno: syscall.Errno(rc), Advice: fmt.Sprintf("port %d", port)}
 	}
+	return goPortAttr(&a), nil
+}
+
+func goPortAttr(a *C.struct_ibv_port_attr) PortAttr {
 	return PortAttr{
 		State: PortState(a.state), MaxMTU: MTU(a.max_mtu), ActiveMTU: MTU(a.active_mtu), GIDTableLen: int(a.gid_tbl_len),
-		CapFlags: uint32(a.port_cap_flags), MaxMsgSize: uint32(a.max_msg_sz), BadPKeyCntr: uint32(a.bad_pkey_cntr),
+		CapFlags: PortCaps(a.port_cap_flags), MaxMsgSize: uint32(a.max_msg_sz), BadPKeyCntr: uint32(a.bad_pkey_cntr),
 		QKeyViolCntr: uint32(a.qkey_viol_cntr), PKeyTableLen: int(a.pkey_tbl_len), LID: uint16(a.lid),
 		SMLID: uint16(a.sm_lid), LMC: uint8(a.lmc), MaxVLNum: uint8(a.max_vl_num), SMSL: uint8(a.sm_sl),
 		SubnetTimeout: uint8(a.subnet_timeout), InitTypeReply: uint8(a.init_type_reply), ActiveWidth: uint8(a.active_width),
 		ActiveSpeed: uint8(a.active_speed), PhysState: uint8(a.phys_state), LinkLayer: LinkLayer(a.link_layer),
-		Flags: uint8(a.flags), CapFlags2: uint16(a.port_cap_flags2),
-	}, nil
-}
-
-// QueryPKey returns one entry of a port's P_Key table, in host byte order.
-//
-// Implements: ibv_query_pkey.
-func (c *Context) QueryPKey(port uint8, index int) (uint16, error) {
-	c = orZero(c)
-	if !c.life.enter() {
-		return 0, ErrClosed
+		Flags: uint8(a.flags), CapFlags2: PortCaps2(a.port_cap_flags2),
 	}
-	defer c.life.leave()
-	var pkey C.__be16
-	if rc, err := C.ibv_query_pkey(c.c, C.uint8_t(port), C.int(index), &pkey); rc != 0 {
-		return 0, rcError("ibv_query_pkey", rc, err)
-	}
-	b := (*[2]byte)(unsafe.Pointer(&pkey))
-	return binary.BigEndian.Uint16(b[:]), nil
 }
 
 // QueryGID returns one entry of a port's GID table. Errors: ENODATA for an empty entry.
@@ -355,4 +352,11 @@ func be64(v uint64) uint64 {
 	var b [8]byte
 	binary.NativeEndian.PutUint64(b[:], v)
 	return binary.BigEndian.Uint64(b[:])
+}
+
+func cbool(b bool) C.uint8_t {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -22,7 +22,7 @@ func TestDevice(t *testing.T) {
 	attr, err := ctx.QueryDevice()
 	assert.NilError(t, err)
 	t.Logf("%+v\n%+v", info, attr)
-	assert.Equal(t, attr.NodeGUID, info.GUID)
+	assert.Assert(t, info.GUID != 0 && info.GUID == attr.NodeGUID)
 	assert.Assert(t, attr.MaxQP > 0 && attr.MaxCQE > 0 && attr.MaxSGE > 0 && attr.PhysPortCnt > 0 && attr.MaxMRSize > 0)
 
 	port, err := ctx.QueryPort(1)
@@ -36,6 +36,13 @@ func TestDevice(t *testing.T) {
 		key, err := ctx.QueryPKey(1, 0)
 		assert.NilError(t, err)
 		assert.Equal(t, key|0x8000, uint16(0xffff))
+		index, err := ctx.PKeyIndex(1, key)
+		assert.NilError(t, err)
+		assert.Equal(t, index, 0)
+		_, err = ctx.PKeyIndex(77, key)
+		assert.ErrorIs(t, err, syscall.ENOENT)
+		_, err = ctx.PKeyIndex(1, 0x8001)
+		assert.ErrorContains(t, err, "port 1 has no P_Key 0x8001")
 	}
 
 	table, err := ctx.GIDTable()

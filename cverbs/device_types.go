@@ -27,10 +27,18 @@ func (t NodeType) String() string { return enumName(nodeNames, t, "NodeType") }
 
 // DeviceInfo describes a device that is present, opened or not.
 type DeviceInfo struct {
-	Name     string // kernel name: "rxe0"
-	GUID     uint64 // node GUID
-	NodeType NodeType
-	Index    int // kernel index, -1 where not known
+	Name      string // kernel name: "rxe0"
+	GUID      uint64 // node GUID
+	NodeType  NodeType
+	Index     int // kernel index, -1 where not known
+	Transport TransportType
+}
+
+// Library is a library of rdma-core that this process has opened.
+type Library struct {
+	Name    string // "libibverbs"
+	File    string // its path, with symbolic links resolved
+	Version string // rdma-core's, "44.0"; "" where the file's name does not have it
 }
 
 // AtomicCap is the scope in which a device's atomics are atomic.
@@ -104,20 +112,43 @@ type DeviceAttr struct {
 	PhysPortCnt      int
 
 	// From the extended query; 0 where the device does not report them.
-	ODPGeneralCaps   uint64
-	ODPRCCaps        uint32
-	ODPUCCaps        uint32
-	ODPUDCaps        uint32
+	ODPGeneralCaps   ODPCaps
+	ODPRCCaps        ODPOps
+	ODPUCCaps        ODPOps
+	ODPUDCaps        ODPOps
+	ODPXRCCaps       ODPOps
 	TimestampMask    uint64
 	HCACoreClock     uint64 // kHz
 	MaxCQModCount    uint16
 	MaxCQModPeriod   uint16 // microseconds
-	MaxDMSize        uint64
-	RawPacketCaps    uint32
-	PCIAtomicFAdd    uint16
-	PCIAtomicSwap    uint16
-	PCIAtomicCmpSwap uint16
+	MaxDMSize        uint64 // bytes of device memory
+	RawPacketCaps    RawPacketCaps
+	MaxTSO           uint32  // bytes of one OpTSO
+	TSOQPTypes       QPTypes // that have OpTSO
+	RSSQPTypes       QPTypes // that have RSS
+	MaxIndTables     uint32
+	MaxIndTableSize  uint32
+	HashFields       HashFields
+	HashFunctions    HashFunction
+	MaxWQ            uint32
+	PCIAtomicFAdd    PCIAtomicSizes
+	PCIAtomicSwap    PCIAtomicSizes
+	PCIAtomicCmpSwap PCIAtomicSizes
+	RateLimitMin     uint32  // kbit/s, of QP.SetRateLimit
+	RateLimitMax     uint32  // kbit/s; 0: the device has no rate limits
+	RateLimitQPTypes QPTypes // that QP.SetRateLimit can limit
 }
+
+// RawPacketCaps are what a device does with queue pairs of QPTypeRawPacket.
+type RawPacketCaps uint32
+
+// Raw packet capabilities, with the values of enum ibv_raw_packet_caps.
+const (
+	RawPacketCVLANStripping RawPacketCaps = 1 << 0
+	RawPacketScatterFCS     RawPacketCaps = 1 << 1
+	RawPacketIPCsum         RawPacketCaps = 1 << 2 // SendIPCsum
+	RawPacketDelayDrop      RawPacketCaps = 1 << 3
+)
 
 // PortState is the state of a port.
 type PortState uint32
@@ -166,7 +197,7 @@ type PortAttr struct {
 	MaxMTU        MTU
 	ActiveMTU     MTU
 	GIDTableLen   int
-	CapFlags      uint32
+	CapFlags      PortCaps
 	MaxMsgSize    uint32 // bytes
 	BadPKeyCntr   uint32
 	QKeyViolCntr  uint32
@@ -183,7 +214,7 @@ type PortAttr struct {
 	PhysState     uint8
 	LinkLayer     LinkLayer
 	Flags         uint8
-	CapFlags2     uint16
+	CapFlags2     PortCaps2
 }
 
 // AsyncEventType is the kind of an asynchronous event.
@@ -234,5 +265,6 @@ type AsyncEvent struct {
 	QP   *QP
 	CQ   *CQ
 	SRQ  *SRQ
+	WQ   *WQ
 	Port uint8
 }

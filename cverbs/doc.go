@@ -9,14 +9,20 @@
 // together. An [MR] is registered memory. A [CQ] takes completions, and a [CompChannel] wakes
 // goroutines that wait for them. A [QP] is a queue pair. An [EventChannel] and its [CMID]s connect
 // queue pairs by address, as rdma_cm does; [CMID.CreateQP] makes one that librdmacm moves through
-// its states, and [CMID.InitQPAttr] leaves that to the program. [SRQ], [MW] and [AH] are shared
-// receive queues, memory windows and address handles. examples/verbs is a whole client and server.
+// its states, and [CMID.InitQPAttr] leaves that to the program. [CMID.JoinMulticast] joins a group
+// of datagram queue pairs. [SRQ], [MW] and [AH] are shared receive queues, memory windows and
+// address handles. A [TD] is a thread domain, for queues that one thread at a time uses.
+// examples/verbs is a whole client and server.
 //
 // # Data path
 //
 // [SendWR], [RecvWR], [SGE] and [WC] are flat structs with the same layout in Go and in C. A batch
 // crosses into C once, with one doorbell for every 128 requests. Posts and polls do not allocate.
 // Immediate data is an integer in host byte order on both sides; the binding converts it.
+//
+// [QPInit.SendOps] makes an extended queue pair, [Context.CreateCQEx] an extended completion queue,
+// whose completions have timestamps and more ([WCEx]), where the device has them. Their batches
+// cross into C once, too.
 //
 // # Blocking
 //
@@ -39,7 +45,8 @@
 //
 // All functions and methods may be called from any number of goroutines at once. Posts to one queue
 // are serialized. The memory of a posted request belongs to the device until its completion has
-// been polled.
+// been polled. Two kinds of queue are the caller's to serialize: those of a thread domain
+// ([PD.AllocParentDomain]), and completion queues with [CQSingleThreaded].
 //
 // # Errors
 //
@@ -55,14 +62,10 @@
 //
 // # What is not here
 //
-// Of libibverbs: XRC queue pairs and domains, extended queue pairs and completion queues with their
-// time stamps (ibv_create_qp_ex, ibv_wr_start, ibv_create_cq_ex), flow steering, work queues and
-// indirection tables (RSS), tag matching, multicast (ibv_attach_mcast), device memory
-// (ibv_alloc_dm), null regions, changes of a region (ibv_rereg_mr), on-demand paging advice
-// (ibv_advise_mr), counters, thread domains and parent domains, rate limits, address handles made
-// of a completion, objects of another process (ibv_import_device), ibv_fork_init, and the calls of
-// one vendor (mlx5dv, efadv). Of librdmacm: multicast, rsockets, rdma_getaddrinfo, and the calls
-// with synchronous ids (rdma_create_ep, rdma_post_send).
+// docs/verbs.md has every function. Of libibverbs: tag matching, IPsec actions of flows
+// (ibv_create_flow_action_esp), allocators of a parent domain, and the calls of one vendor (mlx5dv,
+// efadv). Of librdmacm: rsockets, and the calls with synchronous ids (rdma_get_request,
+// rdma_post_send), which wait without a bound: an [EventChannel] does it.
 //
 // # Memory
 //
@@ -73,8 +76,10 @@
 //
 // # Platforms
 //
-// The binding needs linux and cgo. On other platforms the same exported API exists and every
-// constructor returns [ErrNotSupported].
+// The binding needs linux and cgo, and rdma-core's headers to be built. It opens libibverbs.so.1
+// and librdmacm.so.1 when a program first asks for devices or an event channel. Where they are not
+// installed that call returns [ErrNotSupported]; [Libraries] returns what was found. On other
+// platforms the same exported API exists and every constructor returns [ErrNotSupported].
 //
 //go:generate go run ./internal/genstub
 package cverbs

@@ -15,7 +15,9 @@ var (
 	// ErrInUse is wrapped by the error of a Close while other objects use this one.
 	ErrInUse = errors.New("in use")
 	// ErrNotSupported is the error of every constructor on platforms without verbs (not linux, or
-	// no cgo). errors.Is also matches it when a device or kernel returned EOPNOTSUPP or ENOSYS.
+	// no cgo), and where libibverbs and librdmacm are not installed. errors.Is also matches it when
+	// a device, a kernel or a library that is older than the headers does not have a call
+	// (EOPNOTSUPP, ENOSYS).
 	ErrNotSupported = errors.New("cverbs: not supported")
 )
 

@@ -1,9 +1,9 @@
 package cverbs_test
 
 import (
+	"errors"
 	"fmt"
 	"log"
-	"testing"
 	"time"
 
 	"github.com/godat/godat/cverbs"
@@ -34,26 +34,9 @@ func Example() {
 	check(err)
 	defer mr.Close()
 
-	var qp [2]*cverbs.QP
-	for i := range qp {
-		qp[i], err = pd.CreateQP(cverbs.QPInit{SendCQ: cq, RecvCQ: cq,
-			Cap: cverbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}})
-		check(err)
-		defer qp[i].Close()
-		check(qp[i].ToInit(1, cverbs.AccessRemoteWrite))
-	}
-	gid, why, err := ctx.BestGID(1)
-	check(err)
-	log.Print(why)
-	for i := range qp {
-		attr := cverbs.QPAttr{
-			DestQPNum: qp[1-i].Num(), PathMTU: cverbs.MTU1024, MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
-			MaxRDAtomic: 1, MaxDestRDAtomic: 1,
-			AH: cverbs.AHAttr{Port: 1, IsGlobal: true, DGID: gid.GID, SGIDIndex: uint8(gid.Index), HopLimit: 64},
-		}
-		check(qp[i].ToRTR(attr))
-		check(qp[i].ToRTS(attr))
-	}
+	qp := connected(ctx, pd, cq, 0)
+	defer qp[0].Close()
+	defer qp[1].Close()
 
 	_, err = qp[0].PostSend(
 		[]cverbs.SendWR{{ID: 42, Opcode: cverbs.OpRDMAWrite, Flags: cverbs.SendSignaled, RemoteAddr: mr.Addr() + 100,
@@ -73,18 +56,77 @@ func Example() {
 	// On a host with a device this prints: 42 SUCCESS written by RDMA
 }
 
+// connected makes two queue pairs that are connected with each other; extended ones if there are
+// operations.
+func connected(ctx *cverbs.Context, pd *cverbs.PD, cq *cverbs.CQ, ops cverbs.SendOps) (qp [2]*cverbs.QP) {
+	init := cverbs.QPInit{SendCQ: cq, RecvCQ: cq, SendOps: ops,
+		Cap: cverbs.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}
+	if ops != 0 {
+		init.Cap.MaxInline = 64
+	}
+	var err error
+	for i := range qp {
+		qp[i], err = pd.CreateQP(init)
+		check(err)
+		check(qp[i].ToInit(1, cverbs.AccessRemoteWrite))
+	}
+	gid, why, err := ctx.BestGID(1)
+	check(err)
+	log.Print(why)
+	for i := range qp {
+		attr := cverbs.QPAttr{
+			DestQPNum: qp[1-i].Num(), PathMTU: cverbs.MTU1024, MinRNRTimer: 12, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
+			MaxRDAtomic: 1, MaxDestRDAtomic: 1,
+			AH: cverbs.AHAttr{Port: 1, IsGlobal: true, DGID: gid.GID, SGIDIndex: uint8(gid.Index), HopLimit: 64},
+		}
+		check(qp[i].ToRTR(attr))
+		check(qp[i].ToRTS(attr))
+	}
+	return qp
+}
+
 func check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-// The example runs where there is a device.
-func TestExample(t *testing.T) {
-	if all, err := cverbs.Devices(); err != nil || len(all) == 0 || all[0].NodeType != cverbs.NodeCA {
-		t.Skipf("no InfiniBand or RoCE device here (%v)", err)
+// Registers much more memory than is in use: with on-demand paging its pages are not pinned, but
+// mapped when they are used. A device without it needs the memory pinned.
+func ExamplePD_AdviseMR() {
+	devices, err := cverbs.Devices()
+	check(err)
+	if len(devices) == 0 {
+		log.Fatal("this host has no verbs device")
 	}
-	Example()
+	ctx, err := cverbs.OpenDevice(devices[0].Name)
+	check(err)
+	defer ctx.Close()
+	pd, err := ctx.AllocPD()
+	check(err)
+	defer pd.Close()
+
+	attr, err := ctx.QueryDevice()
+	check(err)
+	access := cverbs.AccessLocalWrite | cverbs.AccessRemoteWrite
+	if attr.ODPGeneralCaps&cverbs.ODPSupport != 0 {
+		access |= cverbs.AccessOnDemand
+		log.Printf("on-demand paging for RC: %v", attr.ODPRCCaps)
+	} else {
+		log.Printf("%s has no on-demand paging: the memory is pinned", ctx.Name())
+	}
+	mr, err := pd.RegMR(make([]byte, 1<<20), access)
+	check(err)
+	defer mr.Close()
+
+	// The first pages will be used soon: have them mapped now.
+	soon := cverbs.SGE{Addr: mr.Addr(), Length: 64 << 10, LKey: mr.LKey()}
+	err = pd.AdviseMR(cverbs.AdvicePrefetchWrite, cverbs.AdviseFlush, []cverbs.SGE{soon})
+	if err != nil && !errors.Is(err, cverbs.ErrNotSupported) {
+		log.Fatal(err)
+	}
+	fmt.Println(mr.Len(), "bytes are registered")
+	// On a host with a device this prints: 1048576 bytes are registered
 }
 
 // Waits for completions without polling: arm the queue, poll until it is empty, because a

@@ -47,6 +47,7 @@ struct cv_user *cv_new_user(void)
 			return NULL;
 		u->gate = NULL;
 		u->polled = 0;
+		u->yielded = 0;
 		u->taken = 1;
 		u->next = __atomic_load_n(&users, __ATOMIC_RELAXED);
 		while (!__atomic_compare_exchange_n(&users, &u->next, u, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))

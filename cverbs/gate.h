@@ -10,7 +10,8 @@ struct cv_user {
 	const uintptr_t *gate;
 	struct cv_user *next;
 	int taken;       // by a running thread
-	uint32_t polled; // by cv_poll_cq, since it last returned CV_YIELD
+	uint32_t polled;  // by cv_poll_cq, since cv_yield_due was called
+	uint64_t yielded; // when cv_yield_due last returned CV_YIELD, in ns
 } __attribute__((aligned(128)));
 
 #define CV_HIDDEN __attribute__((visibility("hidden")))

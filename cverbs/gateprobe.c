@@ -1,9 +1,12 @@
-//go:build linux && cgo && nulldev
+//go:build linux && cgo && gateprobe
 
-#include "gateprobe.h"
+// What the tests of gates and polls need in C.
+
 #include "gate.h"
+#include "shim.h"
 #include <sched.h>
 
+// Switches to the mode for kernels without membarrier, or back; returns the previous mode.
 int cv_probe_fences(int on)
 {
 	static const uintptr_t gate;
@@ -30,6 +33,8 @@ static void turn(void)
 		sched_yield();
 }
 
+// One thread enters and leaves a gate while another opens and closes it, rounds times
+// (cv_probe_shut). Returns how often it was inside after the gate had been closed and waited for.
 uint64_t cv_probe_enter(void)
 {
 	uint64_t dead = 0;
@@ -80,6 +85,7 @@ static int counting_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	return real_poll(cq, n, wc);
 }
 
+// From the first call on, counts the polls of all queues of the queue's context.
 uint64_t cv_probe_polls(struct ibv_cq *cq)
 {
 	if (cq->context->ops.poll_cq != counting_poll) {

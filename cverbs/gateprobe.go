@@ -1,9 +1,14 @@
-//go:build linux && cgo && nulldev
+//go:build linux && cgo && gateprobe
 
 package cverbs
 
 // #include "gate.h"
-// #include "gateprobe.h"
+// #include "shim.h"
+//
+// int cv_probe_fences(int on);
+// uint64_t cv_probe_enter(void);
+// void cv_probe_shut(uint32_t rounds);
+// uint64_t cv_probe_polls(struct ibv_cq *cq);
 import "C"
 
 // setFences switches gates to the mode for kernels without membarrier, and returns the previous

@@ -87,9 +87,9 @@ func gidRank(e GIDEntry) (rank int, what string) {
 	return 98, "of an unknown type"
 }
 
-// RankGIDs chooses the entry to use: RoCE v2 with IPv4, then v2 with global IPv6, then v2
-// link-local, then v1; among equals the lowest index. reason names the choice and the number of
-// other usable entries. ok is false when no entry is usable.
+// RankGIDs chooses the entry to use: InfiniBand or iWARP, then RoCE v2 with IPv4, then v2 with
+// global IPv6, then v2 link-local, then v1; among equals the lowest index. reason names the choice
+// and the number of entries. ok is false when no entry is usable.
 //
 // Extension.
 func RankGIDs(entries []GIDEntry) (best GIDEntry, reason string, ok bool) {

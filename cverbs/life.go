@@ -16,6 +16,7 @@ type kind uint8
 const (
 	kindContext kind = iota
 	kindPD
+	kindTD
 	kindMR
 	kindMW
 	kindCompChannel
@@ -25,11 +26,17 @@ const (
 	kindAH
 	kindEventChannel
 	kindCMID
+	kindDM
+	kindXRCD
+	kindWQ
+	kindIndTable
+	kindFlow
+	kindCounters
 	numKinds
 )
 
-var kindNames = [numKinds]string{"Context", "PD", "MR", "MW", "CompChannel", "CQ", "SRQ", "QP", "AH", "EventChannel",
-	"CMID"}
+var kindNames = [numKinds]string{"Context", "PD", "TD", "MR", "MW", "CompChannel", "CQ", "SRQ", "QP", "AH",
+	"EventChannel", "CMID", "DM", "XRCD", "WQ", "IndTable", "Flow", "Counters"}
 
 var live [numKinds]atomic.Int64
 
@@ -239,6 +246,19 @@ func (l *life) usedBy() error {
 	return fmt.Errorf("cverbs: close %s: %w by %s", kindNames[l.kind], ErrInUse, strings.Join(users, ", "))
 }
 
+// serial shows the race detector the uses of an object that the caller serializes, because its
+// driver takes no lock. Without the detector it does nothing.
+type serial struct {
+	on   bool
+	uses int
+}
+
+func (s *serial) use() {
+	if raceEnabled && s.on {
+		s.uses++
+	}
+}
+
 // handles maps the integers that C stores as an object's context to the object. A handle is never
 // reused.
 type handles[T any] struct {
@@ -268,4 +288,13 @@ func (h *handles[T]) remove(n uintptr) {
 	h.mu.Lock()
 	delete(h.m, n)
 	h.mu.Unlock()
+}
+
+// byHandle finds the objects that events of C name.
+var byHandle struct {
+	cqs  handles[CQ]
+	srqs handles[SRQ]
+	qps  handles[QP]
+	ids  handles[CMID]
+	wqs  handles[WQ]
 }

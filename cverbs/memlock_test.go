@@ -15,6 +15,7 @@ import (
 // the error names the limit.
 func TestLockedMemoryLimit(t *testing.T) {
 	ctx := openDevice(t)
+	notOnLoop(t, ctx)
 	pd := closing[*PD](t)(ctx.AllocPD())
 	var before unix.Rlimit
 	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before))

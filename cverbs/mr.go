@@ -6,7 +6,9 @@ package cverbs
 import "C"
 
 import (
+	"errors"
 	"runtime"
+	"syscall"
 	"unsafe"
 )
 
@@ -21,6 +23,8 @@ type MR struct {
 	lkey uint32
 	rkey uint32
 	h    uintptr
+
+	imported bool // of another process, which deregisters it
 }
 
 // mrs keeps open regions reachable: the device may write to a region that the program no longer
@@ -31,7 +35,7 @@ var mrs handles[MR]
 // Errors: EINVAL for an empty buf, and for remote write or atomic access without AccessLocalWrite;
 // ENOMEM, with the locked-memory limit in its text.
 //
-// Implements: ibv_reg_mr.
+// Implements: ibv_reg_mr, ibv_reg_mr_iova2.
 func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 	p = orZero(p)
 	return pinned(buf, func(m *MR, addr uintptr) error { return m.regAt(p, addr, len(buf), access) })
@@ -74,7 +78,7 @@ func (p *PD) RegDMABuf(fd int, offset uint64, n int, iova uint64, access AccessF
 	p = orZero(p)
 	m := &MR{}
 	err := m.reg("ibv_reg_dmabuf_mr", p, iova, n, access, func() (*C.struct_ibv_mr, error) {
-		v, err := C.cv_reg_dmabuf_mr(p.c, C.uint64_t(offset), C.size_t(n), C.uint64_t(iova), C.int(fd), C.uint32_t(access))
+		v, err := C.ibv_reg_dmabuf_mr(p.c, C.uint64_t(offset), C.size_t(n), C.uint64_t(iova), C.int(fd), C.int(access))
 		return v, err
 	})
 	if err != nil {
@@ -109,10 +113,28 @@ func (m *MR) reg(verb string, p *PD, addr uint64, n int, access AccessFlags,
 	if n <= 0 {
 		return badArg(verb, "length is %d: it must be at least 1", n)
 	}
+	if err := accessError(verb, access); err != nil {
+		return err
+	}
+	err := m.create(verb, p, addr, n, call, &p.life)
+	var e *Error
+	if access&AccessOnDemand != 0 && errors.As(err, &e) && (e.Errno == syscall.EINVAL || e.Errno == syscall.EOPNOTSUPP) {
+		e.Advice = "on-demand paging: a device has it that reports ODPSupport (DeviceAttr.ODPGeneralCaps)"
+	}
+	return err
+}
+
+func accessError(verb string, access AccessFlags) error {
 	if access&(AccessRemoteWrite|AccessRemoteAtomic) != 0 && access&AccessLocalWrite == 0 {
 		return badArg(verb, "access %v: remote write and atomics need LOCAL_WRITE", access)
 	}
-	if err := m.life.begin(kindMR, &p.life); err != nil {
+	return nil
+}
+
+// create makes the region of a domain, which is one of its parents.
+func (m *MR) create(verb string, p *PD, addr uint64, n int, call func() (*C.struct_ibv_mr, error),
+	parents ...*life) error {
+	if err := m.life.begin(kindMR, parents...); err != nil {
 		return err
 	}
 	v, err := call()
@@ -147,15 +169,17 @@ func (m *MR) Addr() uint64 { return orZero(m).addr }
 // Extension.
 func (m *MR) Len() int { return orZero(m).len }
 
-// Close deregisters the region and unpins its memory. Work requests that still use the region fail
-// or flush, so wait for their completions first. Errors: EBUSY or EINVAL, with the region still
-// open, if the driver finds a memory window bound to it.
+// Close deregisters the region and unpins its memory; an imported region stays registered. Work
+// requests that still use the region fail or flush, so wait for their completions first. Errors:
+// EBUSY or EINVAL, with the region still open, if the driver finds a memory window bound to it.
 //
-// Implements: ibv_dereg_mr.
+// Implements: ibv_dereg_mr, ibv_unimport_mr.
 func (m *MR) Close() error {
 	m = orZero(m)
 	return m.life.close(nil, func() error {
-		if rc, err := C.ibv_dereg_mr(m.c); rc != 0 {
+		if m.imported {
+			C.ibv_unimport_mr(m.c)
+		} else if rc, err := C.ibv_dereg_mr(m.c); rc != 0 {
 			e := rcError("ibv_dereg_mr", rc, err).(*Error)
 			e.Advice = "a memory window may still be bound to the region"
 			return e

@@ -8,7 +8,6 @@ package cverbs
 import "C"
 
 import (
-	"fmt"
 	"sync"
 	"syscall"
 )
@@ -38,7 +37,7 @@ func (p *PD) AllocMW(typ MWType) (*MW, error) {
 	if err := w.life.begin(kindMW, &p.life); err != nil {
 		return nil, err
 	}
-	v, err := C.cv_alloc_mw(p.c, C.uint32_t(typ))
+	v, err := C.ibv_alloc_mw(p.c, uint32(typ))
 	if v == nil {
 		w.life.abort()
 		return nil, &Error{Verb: "ibv_alloc_mw", Errno: errnoOf(err)}
@@ -78,7 +77,7 @@ func (w *MW) Close() error {
 // refuse the next (WCMWBindErr): allocate another window. Errors: EINVAL for a range outside the
 // region, for another protection domain, and for a queue pair that is not in RTS.
 //
-// Implements: ibv_bind_mw, ibv_post_send.
+// Implements: ibv_bind_mw, ibv_inc_rkey, ibv_post_send, ibv_wr_bind_mw.
 func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) {
 	q = orZero(q)
 	const verb = "ibv_bind_mw"
@@ -89,9 +88,12 @@ func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) {
 		return 0, badArg(verb, "flags %v: only FENCE and SIGNALED apply to a bind", wr.Flags)
 	case wr.Length == 0 && mw.typ == MWType2:
 		return 0, badArg(verb, "length is 0: a type 2 window is invalidated, not bound to nothing")
-	case mw.pd != q.pd:
+	case !mw.pd.same(q.pd):
 		return 0, &Error{Verb: verb, Errno: syscall.EPERM,
 			Advice: "window and queue pair are of different protection domains"}
+	}
+	if q.ops != 0 && q.ops&WithBindMW == 0 {
+		return 0, badArg(verb, "BIND_MW is not among the SendOps of the queue pair")
 	}
 	if !q.life.enter() {
 		return 0, ErrClosed
@@ -114,7 +116,7 @@ func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) {
 		return 0, ErrClosed
 	}
 	defer mr.life.leave()
-	if mr.pd != mw.pd {
+	if !mr.pd.same(mw.pd) {
 		return 0, &Error{Verb: verb, Errno: syscall.EPERM, Advice: "window and region are of different protection domains"}
 	}
 	base, size := mr.Addr(), uint64(mr.Len())
@@ -126,10 +128,10 @@ func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) {
 	}
 	var key C.uint32_t
 	rc := C.cv_bind_mw(q.c, mw.c, C.uint64_t(wr.ID), C.uint32_t(wr.Flags), mr.c, C.uint64_t(wr.Addr),
-		C.uint64_t(wr.Length), C.uint32_t(wr.Access), &key)
+		C.uint64_t(wr.Length), C.uint32_t(wr.Access), C.int(cbool(q.ops&WithBindMW != 0)), &key)
 	switch {
 	case rc == C.CV_BAD_STATE:
-		return 0, &Error{Verb: verb, Errno: syscall.EINVAL, Advice: fmt.Sprintf("queue pair %d is not in RTS", q.num)}
+		return 0, q.stateError(verb, "BindMW")
 	case rc != 0:
 		return 0, rcError(verb, rc, nil)
 	}

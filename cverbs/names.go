@@ -6,7 +6,7 @@ import (
 )
 
 // enumName returns the name of a value, or KIND(n) for an unknown one.
-func enumName[T ~int32 | ~uint32](names map[T]string, v T, kind string) string {
+func enumName[T ~int32 | ~uint32 | ~uint8](names map[T]string, v T, kind string) string {
 	if s, ok := names[v]; ok {
 		return s
 	}

@@ -5,6 +5,7 @@ package cverbs
 import (
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -15,8 +16,8 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestNewcomer: the errors of docs/errors.md that this package makes say what the page quotes, and
-// what to do.
+// TestNewcomer: docs/errors.md quotes each of these errors, and each error contains the quoted text
+// and advice.
 func TestNewcomer(t *testing.T) {
 	page, err := os.ReadFile("../docs/errors.md")
 	assert.NilError(t, err)
@@ -38,6 +39,23 @@ func TestNewcomer(t *testing.T) {
 		assert.Check(t, strings.Contains(string(page), "| `"+c.quote+"` |"), "docs/errors.md has no row for %q", c.quote)
 		assert.Check(t, strings.Contains(c.err.Error(), c.quote) && strings.Contains(c.err.Error(), c.advice),
 			"%v: should contain %q and %q", c.err, c.quote, c.advice)
+	}
+}
+
+// TestWithoutHeaders: the compiler says what to install where rdma-core's headers are missing, as
+// docs/errors.md quotes it, and how to do without.
+func TestWithoutHeaders(t *testing.T) {
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler here")
+	}
+	const quote = "the headers of libibverbs and librdmacm are missing"
+	page, err := os.ReadFile("../docs/errors.md")
+	assert.NilError(t, err)
+	assert.Check(t, strings.Contains(string(page), "| `"+quote+"` |"))
+	out, err := exec.Command("cc", "-fsyntax-only", "-nostdinc", "-I", t.TempDir(), "-x", "c", "shim.h").CombinedOutput()
+	assert.Assert(t, err != nil)
+	for _, want := range []string{quote, "libibverbs-dev librdmacm-dev", "rdma-core-devel", "CGO_ENABLED=0"} {
+		assert.Check(t, strings.Contains(string(out), want), "%s: should contain %q", out, want)
 	}
 }
 

@@ -11,6 +11,21 @@ type PD struct {
 	life life
 	c    *C.struct_ibv_pd
 	ctx  *Context
+
+	imported bool // of another process, which deallocates it
+
+	td   *TD // of a parent domain: its thread domain, and the domain that it was made of
+	base *PD
+}
+
+// same reports whether objects of two domains work together. Either domain may be nil.
+func (p *PD) same(other *PD) bool { return p.root() == other.root() }
+
+func (p *PD) root() *PD {
+	if p != nil && p.base != nil {
+		return p.base
+	}
+	return p
 }
 
 // AllocPD creates a protection domain.
@@ -18,14 +33,21 @@ type PD struct {
 // Implements: ibv_alloc_pd.
 func (c *Context) AllocPD() (*PD, error) {
 	c = orZero(c)
+	return c.newPD("ibv_alloc_pd", func() (*C.struct_ibv_pd, error) {
+		v, err := C.ibv_alloc_pd(c.c)
+		return v, err
+	})
+}
+
+func (c *Context) newPD(verb string, call func() (*C.struct_ibv_pd, error)) (*PD, error) {
 	p := &PD{ctx: c}
 	if err := p.life.begin(kindPD, &c.life); err != nil {
 		return nil, err
 	}
-	v, err := C.ibv_alloc_pd(c.c)
+	v, err := call()
 	if v == nil {
 		p.life.abort()
-		return nil, &Error{Verb: "ibv_alloc_pd", Errno: errnoOf(err)}
+		return nil, &Error{Verb: verb, Errno: errnoOf(err)}
 	}
 	p.c = v
 	p.life.open()
@@ -37,13 +59,18 @@ func (c *Context) AllocPD() (*PD, error) {
 // Extension.
 func (p *PD) Context() *Context { return orZero(p).ctx }
 
-// Close frees the domain. Errors: ErrInUse while a queue pair, region, window, SRQ or address
-// handle of it is open.
+// Close frees the domain; an imported one stays for its owner. Errors: ErrInUse while a queue pair,
+// region, window, SRQ, receive queue, address handle or parent domain of it is open, or a
+// completion queue of a parent domain.
 //
-// Implements: ibv_dealloc_pd.
+// Implements: ibv_dealloc_pd, ibv_unimport_pd.
 func (p *PD) Close() error {
 	p = orZero(p)
 	return p.life.close(nil, func() error {
+		if p.imported {
+			C.ibv_unimport_pd(p.c)
+			return nil
+		}
 		rc, err := C.ibv_dealloc_pd(p.c)
 		return rcError("ibv_dealloc_pd", rc, err)
 	})

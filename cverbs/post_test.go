@@ -60,6 +60,49 @@ func TestPostRecvFull(t *testing.T) {
 	assert.Assert(t, n >= int(defaultCap.MaxRecvWR) && n < len(wrs), "%d", n)
 }
 
+// A batch that is refused in its second or third chain: n counts the chains before it, and just
+// these requests are posted.
+func TestPostRefusedLater(t *testing.T) {
+	ctx := openRoCE(t)
+	const depth, longest = 300, 600
+	for _, bad := range []int{1, 127, 128, 129, 200, 255, 256, 257, longest} { // the last is refused by no check
+		recvs, sends := make([]RecvWR, longest), make([]SendWR, longest)
+		for i := range longest {
+			recvs[i] = RecvWR{ID: uint64(i), NumSGE: 1}
+			sends[i] = SendWR{ID: uint64(i), Opcode: OpSend, Flags: SendSignaled, NumSGE: 1}
+		}
+		a, _ := newPair(t, ctx, func(i *QPInit) { i.Cap.MaxRecvWR, i.Cap.MaxSendWR = depth, depth })
+		sges := []SGE{a.sge(0, 8)}
+		refused := func(n int, err error, atLeast uint32) {
+			t.Helper()
+			if bad < longest {
+				assert.ErrorContains(t, err, "are not among the 1 given")
+				assert.Equal(t, n, bad)
+			} else { // by the device: the queue is full
+				isErr(t, err, syscall.ENOMEM)
+				assert.Assert(t, n >= depth && n >= int(atLeast) && n < longest, "%d of a queue of %d", n, atLeast)
+			}
+		}
+		if bad < longest {
+			recvs[bad].FirstSGE, sends[bad].FirstSGE = 1, 1
+		}
+		n, err := a.qp.PostRecv(recvs, sges)
+		refused(n, err, a.qp.Cap().MaxRecvWR)
+		m, err := a.qp.PostSend(sends, sges) // the peer has no receives
+		refused(m, err, a.qp.Cap().MaxSendWR)
+		assert.NilError(t, a.qp.ToError())
+		for cq, posted := range map[*CQ]int{a.rcq: n, a.scq: m} {
+			for i, wc := range poll(t, cq, posted) {
+				assert.Equal(t, wc.Status, WCWRFlushErr)
+				assert.Equal(t, wc.ID, uint64(i))
+			}
+			k, err := cq.Poll(make([]WC, 1))
+			assert.NilError(t, err)
+			assert.Equal(t, k, 0, "no more than n were posted")
+		}
+	}
+}
+
 // A full send queue accepts what fits and returns ENOMEM; polled completions free places. On iWARP
 // no send waits for a receive, so the test skips there.
 func TestPostFull(t *testing.T) {
@@ -88,16 +131,16 @@ func TestPostState(t *testing.T) {
 	ctx := openRoCE(t)
 	e := newEnd(t, ctx)
 	n, err := e.qp.PostSend([]SendWR{{Opcode: OpSend}}, nil)
-	assert.ErrorContains(t, err, "state")
+	assert.ErrorContains(t, err, "in INIT: it needs RTS")
 	assert.Equal(t, n, 0)
 	e.recv(1, e.sge(0, 8)) // INIT takes receives
 	assert.NilError(t, e.qp.ToError())
 	assert.Equal(t, poll(t, e.rcq, 1)[0].Status, WCWRFlushErr)
 	assert.NilError(t, e.qp.ToReset())
 	_, err = e.qp.PostRecv([]RecvWR{{}}, nil)
-	assert.ErrorContains(t, err, "state")
+	assert.ErrorContains(t, err, "in RESET: it needs")
 	_, err = e.qp.PostSend([]SendWR{{Opcode: OpSend}}, nil)
-	assert.ErrorContains(t, err, "state")
+	assert.ErrorContains(t, err, "in RESET: it needs")
 	assert.Assert(t, e.qp.ToError() != nil, "RESET does not go to ERR")
 }
 

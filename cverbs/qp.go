@@ -16,92 +16,120 @@ import (
 type QP struct {
 	gate gate // and cap are what a post reads: first, to lie in one cache line
 	cap  QPCap
+	ops  SendOps // not 0: an extended queue pair
 	life life
 	c    *C.struct_ibv_qp
-	pd   *PD
-	id   *CMID // not nil: made on that id, which drives its states
+	ctx  *Context
+	pd   *PD // nil: of an XRCD
 	h    uintptr
 	num  uint32
 	typ  QPType
 	qkey uint32
+
+	alone serial // in a parent domain
+
+	destroy func() C.int // not nil: the id that it was created on drives its states and destroys it
 }
 
-var qps handles[QP]
-
 // CreateQP creates a queue pair in the RESET state. Completion queues, SRQ and domain must be of
-// one device context.
+// one device context. With SendOps it is an extended queue pair. Errors: ErrNotSupported if the
+// device has no extended queue pairs, or not with these operations.
 //
-// Implements: ibv_create_qp.
+// Implements: ibv_create_qp, ibv_create_qp_ex, ibv_qp_to_qp_ex.
 func (p *PD) CreateQP(init QPInit) (*QP, error) {
 	p = orZero(p)
-	const verb = "ibv_create_qp"
+	verb := "ibv_create_qp"
 	q, attr, err := newQP(verb, p, nil, &init)
 	if err != nil {
 		return nil, err
 	}
-	v, err := C.ibv_create_qp(p.c, attr)
+	var v *C.struct_ibv_qp
+	if more := init.more(); more == nil {
+		v, err = C.ibv_create_qp(p.c, attr)
+	} else {
+		verb = "ibv_create_qp_ex"
+		v, err = C.cv_create_qp_ex(p.c, attr, more)
+	}
 	if v == nil {
 		q.discard()
 		return nil, createQPError(verb, errnoOf(err), &init)
 	}
-	q.finish(v, attr)
+	q.finish(v, goCap(&attr.cap))
 	return q, nil
 }
 
-// newQP checks init, references everything that the queue pair uses, and converts init for C.
-func newQP(verb string, p *PD, id *CMID, init *QPInit) (*QP, *C.struct_ibv_qp_init_attr, error) {
+// newQP checks init, references everything that the queue pair uses, with the id that it is created
+// on (or nil), and converts init for C.
+func newQP(verb string, p *PD, id *life, init *QPInit) (*QP, *C.struct_ibv_qp_init_attr, error) {
 	if init.Type == 0 {
 		init.Type = QPTypeRC
 	}
 	switch {
-	case init.SendCQ == nil:
+	case init.Type == QPTypeXRCRecv:
+		return nil, nil, badArg(verb, "XRC_RECV: XRCD.CreateQP makes it")
+	case init.SendCQ == nil && init.RSS == nil:
 		return nil, nil, badArg(verb, "SendCQ is nil")
-	case init.RecvCQ == nil:
+	case init.RecvCQ == nil && init.RSS == nil && init.Type != QPTypeXRCSend:
 		return nil, nil, badArg(verb, "RecvCQ is nil")
+	case init.SendOps&^sendOpsKnown != 0:
+		return nil, nil, badArg(verb, "SendOps %#x are unknown", uint64(init.SendOps&^sendOpsKnown))
 	case init.Cap.MaxSendWR > math.MaxInt32 || init.Cap.MaxRecvWR > math.MaxInt32:
 		return nil, nil, badArg(verb, "MaxSendWR %d or MaxRecvWR %d is above %d", init.Cap.MaxSendWR, init.Cap.MaxRecvWR,
 			math.MaxInt32)
 	}
-	q := &QP{pd: p, id: id, typ: init.Type, qkey: init.QKey}
-	parents := []*life{&p.life, &init.SendCQ.life}
-	if init.RecvCQ != init.SendCQ {
-		parents = append(parents, &init.RecvCQ.life)
+	if err := init.RSS.check(verb); err != nil {
+		return nil, nil, err
 	}
-	if init.SRQ != nil {
-		parents = append(parents, &init.SRQ.life)
+	q := &QP{ctx: p.ctx, pd: p, typ: init.Type, qkey: init.QKey, ops: init.SendOps, alone: serial{on: p.td != nil}}
+	parents := []*life{&p.life}
+	attr := &C.struct_ibv_qp_init_attr{
+		cap: init.Cap.c(), qp_type: uint32(init.Type), sq_sig_all: C.int(cbool(init.SigAll)),
+	}
+	if c := init.SendCQ; c != nil {
+		parents, attr.send_cq = append(parents, &c.life), c.c
+	}
+	if c := init.RecvCQ; c != nil {
+		if c != init.SendCQ {
+			parents = append(parents, &c.life)
+		}
+		attr.recv_cq = c.c
+	}
+	if s := init.SRQ; s != nil {
+		parents, attr.srq = append(parents, &s.life), s.c
+	}
+	if init.RSS != nil {
+		parents = append(parents, &init.RSS.Table.life)
 	}
 	if id != nil {
-		parents = append(parents, &id.life)
+		parents = append(parents, id)
 	}
 	if err := q.life.begin(kindQP, parents...); err != nil {
 		return nil, nil, err
 	}
-	if init.SendCQ.ctx != p.ctx || init.RecvCQ.ctx != p.ctx || (init.SRQ != nil && init.SRQ.pd.ctx != p.ctx) {
+	if s, r := init.SendCQ, init.RecvCQ; s != nil && s.ctx != p.ctx || r != nil && r.ctx != p.ctx ||
+		init.SRQ != nil && init.SRQ.pd.ctx != p.ctx || init.RSS != nil && init.RSS.Table.ctx != p.ctx {
 		q.life.abort()
-		return nil, nil, badArg(verb, "domain, completion queues and SRQ are not of one device context")
+		return nil, nil, badArg(verb, "domain, completion queues, SRQ and table are not of one device context")
 	}
-	attr := &C.struct_ibv_qp_init_attr{
-		send_cq: init.SendCQ.c, recv_cq: init.RecvCQ.c, cap: init.Cap.c(), qp_type: uint32(init.Type),
-	}
-	if init.SRQ != nil {
-		attr.srq = init.SRQ.c
-	}
-	if init.SigAll {
-		attr.sq_sig_all = 1
-	}
-	q.h = qps.add(q)
+	q.h = byHandle.qps.add(q)
 	C.cv_set_qp_handle(attr, C.uintptr_t(q.h))
 	return q, attr, nil
 }
 
-func (q *QP) finish(v *C.struct_ibv_qp, attr *C.struct_ibv_qp_init_attr) {
-	q.c, q.num, q.cap = v, uint32(v.qp_num), goCap(&attr.cap)
+func (q *QP) finish(v *C.struct_ibv_qp, granted QPCap) {
+	q.c, q.num, q.cap = v, uint32(v.qp_num), granted
+	if q.ops != 0 && q.ctx.rxe != 0 {
+		// rxe's ibv_wr_set_sge_list takes all segments to be as long as the first, and its
+		// ibv_wr_set_inline_data_list sends nothing (rdma-core 44).
+		q.cap.MaxSendSGE = min(q.cap.MaxSendSGE, 1)
+		q.ops |= C.CV_GATHER
+	}
 	q.gate.open(unsafe.Pointer(v))
 	q.life.open()
 }
 
 func (q *QP) discard() {
-	qps.remove(q.h)
+	byHandle.qps.remove(q.h)
 	q.life.abort()
 }
 
@@ -131,7 +159,8 @@ func (q *QP) Type() QPType { return orZero(q).typ }
 func (q *QP) Cap() QPCap { return orZero(q).cap }
 
 // Modify changes the attributes that mask selects. Errors: EINVAL for a transition that the state
-// does not allow, or if an attribute that it needs is missing.
+// does not allow, or if an attribute that it needs is missing; the text names the state, and what
+// to do.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) Modify(attr QPAttr, mask QPAttrMask) error {
@@ -143,10 +172,11 @@ func (q *QP) Modify(attr QPAttr, mask QPAttrMask) error {
 	a := attr.c()
 	if rc, err := C.ibv_modify_qp(q.c, &a, C.int(mask)); rc != 0 {
 		e := rcError("ibv_modify_qp", rc, err).(*Error)
-		e.Advice = fmt.Sprintf("QP %d, attributes %v", q.num, mask)
-		if mask&QPAttrState != 0 {
-			e.Advice += fmt.Sprintf(", from %v to %v", QPState(q.c.state), attr.State)
+		from := QPState(q.c.state)
+		if now, err := q.query(QPAttrState); err == nil {
+			from = now.State // errors may have changed it
 		}
+		e.Advice = fmt.Sprintf("QP %d %s", q.num, modifyAdvice(q.typ, from, &attr, mask))
 		return e
 	}
 	return nil
@@ -185,42 +215,27 @@ func (q *QP) query(mask QPAttrMask) (QPAttr, error) {
 // Implements: ibv_modify_qp.
 func (q *QP) ToInit(port uint8, access AccessFlags) error {
 	q = orZero(q)
-	a := QPAttr{State: QPStateInit, Port: port, AccessFlags: access, QKey: q.qkey}
-	if q.typ == QPTypeUD {
-		return q.Modify(a, QPAttrState|QPAttrPKeyIndex|QPAttrPort|QPAttrQKey)
-	}
-	return q.Modify(a, QPAttrState|QPAttrPKeyIndex|QPAttrPort|QPAttrAccessFlags)
+	return q.Modify(QPAttr{State: QPStateInit, Port: port, AccessFlags: access, QKey: q.qkey}, qpNeeds(q.typ, QPStateInit))
 }
 
-// ToRTR moves the queue pair from INIT to RTR. RC uses AH, PathMTU, DestQPNum, RQPSN,
-// MaxDestRDAtomic and MinRNRTimer of attr, UC the first four, UD none.
+// ToRTR moves the queue pair from INIT to RTR. RC and XRC_RECV use AH, PathMTU, DestQPNum, RQPSN,
+// MaxDestRDAtomic and MinRNRTimer of attr, UC and XRC_SEND the first four, UD and RAW_PACKET none.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTR(attr QPAttr) error {
 	q = orZero(q)
 	attr.State = QPStateRTR
-	mask := QPAttrState
-	if q.typ != QPTypeUD {
-		mask |= QPAttrAV | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN
-	}
-	if q.typ == QPTypeRC {
-		mask |= QPAttrMaxDestRDAtomic | QPAttrMinRNRTimer
-	}
-	return q.Modify(attr, mask)
+	return q.Modify(attr, qpNeeds(q.typ, QPStateRTR))
 }
 
-// ToRTS moves the queue pair from RTR to RTS. RC uses SQPSN, Timeout, RetryCnt, RNRRetry and
-// MaxRDAtomic of attr, UC and UD SQPSN.
+// ToRTS moves the queue pair from RTR to RTS. RC and XRC_SEND use SQPSN, Timeout, RetryCnt,
+// RNRRetry and MaxRDAtomic of attr, XRC_RECV the first two, UC and UD SQPSN, RAW_PACKET none.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTS(attr QPAttr) error {
 	q = orZero(q)
 	attr.State = QPStateRTS
-	mask := QPAttrState | QPAttrSQPSN
-	if q.typ == QPTypeRC {
-		mask |= QPAttrTimeout | QPAttrRetryCnt | QPAttrRNRRetry | QPAttrMaxRDAtomic
-	}
-	return q.Modify(attr, mask)
+	return q.Modify(attr, qpNeeds(q.typ, QPStateRTS))
 }
 
 // ToError moves the queue pair to ERR: posted requests complete, mostly with WCWRFlushErr. Not
@@ -235,19 +250,28 @@ func (q *QP) ToError() error { return orZero(q).Modify(QPAttr{State: QPStateErr}
 func (q *QP) ToReset() error { return orZero(q).Modify(QPAttr{State: QPStateReset}, QPAttrState) }
 
 // Close destroys the queue pair. Posted work requests are dropped; unpolled completions may be
-// lost.
+// lost. Errors: EBUSY while the queue pair is attached to a multicast group.
 //
 // Implements: ibv_destroy_qp, rdma_destroy_qp.
 func (q *QP) Close() error {
 	q = orZero(q)
 	return q.life.close(nil, func() error {
 		return q.gate.destroy(func() error {
-			if q.id != nil {
-				q.id.destroyQP()
-			} else if rc, err := C.ibv_destroy_qp(q.c); rc != 0 {
-				return rcError("ibv_destroy_qp", rc, err)
+			var rc C.int
+			var err error
+			if q.destroy != nil {
+				rc = q.destroy()
+			} else {
+				rc, err = C.ibv_destroy_qp(q.c)
 			}
-			qps.remove(q.h)
+			if rc != 0 {
+				e := rcError("ibv_destroy_qp", rc, err).(*Error)
+				if e.Errno == syscall.EBUSY {
+					e.Advice = fmt.Sprintf("QP %d is in a multicast group: detach it or leave first", q.num)
+				}
+				return e
+			}
+			byHandle.qps.remove(q.h)
 			return nil
 		})
 	})
@@ -270,34 +294,28 @@ func goCap(c *C.struct_ibv_qp_cap) QPCap {
 func (a *QPAttr) c() C.struct_ibv_qp_attr {
 	return C.struct_ibv_qp_attr{
 		qp_state: uint32(a.State), cur_qp_state: uint32(a.CurState), path_mtu: uint32(a.PathMTU),
-		path_mig_state: a.PathMigState, qkey: C.uint32_t(a.QKey), rq_psn: C.uint32_t(a.RQPSN), sq_psn: C.uint32_t(a.SQPSN),
-		dest_qp_num: C.uint32_t(a.DestQPNum), qp_access_flags: C.uint(a.AccessFlags), cap: a.Cap.c(), ah_attr: a.AH.c(),
+		path_mig_state: uint32(a.PathMigState), qkey: C.uint32_t(a.QKey), rq_psn: C.uint32_t(a.RQPSN),
+		sq_psn: C.uint32_t(a.SQPSN), dest_qp_num: C.uint32_t(a.DestQPNum),
+		qp_access_flags: C.uint(a.AccessFlags), cap: a.Cap.c(), ah_attr: a.AH.c(),
 		alt_ah_attr: a.AltAH.c(), pkey_index: C.uint16_t(a.PKeyIndex), alt_pkey_index: C.uint16_t(a.AltPKeyIndex),
 		en_sqd_async_notify: cbool(a.EnSQDAsyncNotify), sq_draining: cbool(a.SQDraining),
 		max_rd_atomic: C.uint8_t(a.MaxRDAtomic), max_dest_rd_atomic: C.uint8_t(a.MaxDestRDAtomic),
 		min_rnr_timer: C.uint8_t(a.MinRNRTimer), port_num: C.uint8_t(a.Port), timeout: C.uint8_t(a.Timeout),
 		retry_cnt: C.uint8_t(a.RetryCnt), rnr_retry: C.uint8_t(a.RNRRetry), alt_port_num: C.uint8_t(a.AltPort),
-		alt_timeout: C.uint8_t(a.AltTimeout),
+		alt_timeout: C.uint8_t(a.AltTimeout), rate_limit: C.uint32_t(a.RateLimit),
 	}
 }
 
 func goQPAttr(a *C.struct_ibv_qp_attr) QPAttr {
 	return QPAttr{
 		State: QPState(a.qp_state), CurState: QPState(a.cur_qp_state), PathMTU: MTU(a.path_mtu),
-		PathMigState: uint32(a.path_mig_state), QKey: uint32(a.qkey), RQPSN: uint32(a.rq_psn), SQPSN: uint32(a.sq_psn),
+		PathMigState: MigState(a.path_mig_state), QKey: uint32(a.qkey), RQPSN: uint32(a.rq_psn), SQPSN: uint32(a.sq_psn),
 		DestQPNum: uint32(a.dest_qp_num), AccessFlags: AccessFlags(a.qp_access_flags), Cap: goCap(&a.cap),
 		AH: goAHAttr(&a.ah_attr), AltAH: goAHAttr(&a.alt_ah_attr), PKeyIndex: uint16(a.pkey_index),
 		AltPKeyIndex: uint16(a.alt_pkey_index), EnSQDAsyncNotify: a.en_sqd_async_notify != 0, SQDraining: a.sq_draining != 0,
 		MaxRDAtomic: uint8(a.max_rd_atomic), MaxDestRDAtomic: uint8(a.max_dest_rd_atomic),
 		MinRNRTimer: uint8(a.min_rnr_timer), Port: uint8(a.port_num), Timeout: uint8(a.timeout),
 		RetryCnt: uint8(a.retry_cnt), RNRRetry: uint8(a.rnr_retry), AltPort: uint8(a.alt_port_num),
-		AltTimeout: uint8(a.alt_timeout),
+		AltTimeout: uint8(a.alt_timeout), RateLimit: uint32(a.rate_limit),
 	}
-}
-
-func cbool(b bool) C.uint8_t {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -8,14 +8,41 @@ const (
 	QPTypeRC QPType = 2 // reliable connection
 	QPTypeUC QPType = 3 // unreliable connection
 	QPTypeUD QPType = 4 // unreliable datagram
+
+	QPTypeRawPacket QPType = 8  // frames of the port, which flows choose (QP.CreateFlow)
+	QPTypeXRCSend   QPType = 9  // extended reliable connection: the end that sends
+	QPTypeXRCRecv   QPType = 10 // the end that receives: XRCD.CreateQP
 )
 
-var qpTypeNames = map[QPType]string{QPTypeRC: "RC", QPTypeUC: "UC", QPTypeUD: "UD"}
+var qpTypeNames = map[QPType]string{QPTypeRC: "RC", QPTypeUC: "UC", QPTypeUD: "UD", QPTypeRawPacket: "RAW_PACKET",
+	QPTypeXRCSend: "XRC_SEND", QPTypeXRCRecv: "XRC_RECV"}
 
 // String returns the type's name.
 //
 // Extension.
 func (t QPType) String() string { return enumName(qpTypeNames, t, "QPType") }
+
+// QPTypes is a set of queue pair types: bit 1<<t for type t.
+type QPTypes uint32
+
+// Has reports whether a type is in the set.
+//
+// Implements: ibv_is_qpt_supported.
+func (s QPTypes) Has(t QPType) bool { return s&(1<<t) != 0 }
+
+var qpTypesNames = func() (names []bitName) {
+	for t := QPType(0); t < 32; t++ {
+		if name := qpTypeNames[t]; name != "" {
+			names = append(names, bitName{1 << t, name})
+		}
+	}
+	return names
+}()
+
+// String joins the names of the types with |.
+//
+// Extension.
+func (s QPTypes) String() string { return bitNames(qpTypesNames, uint32(s)) }
 
 // QPState is the state of a queue pair.
 type QPState uint32
@@ -40,6 +67,23 @@ var qpStateNames = map[QPState]string{
 //
 // Extension.
 func (s QPState) String() string { return enumName(qpStateNames, s, "QPState") }
+
+// MigState is how far a queue pair is with the migration to its alternate path.
+type MigState uint32
+
+// Migration states, with the values of enum ibv_mig_state.
+const (
+	MigMigrated MigState = 0 // the queue pair uses one path and knows no other
+	MigRearm    MigState = 1 // AltAH is being made ready
+	MigArmed    MigState = 2 // a failure of the path moves it to AltAH
+)
+
+var migNames = map[MigState]string{MigMigrated: "MIGRATED", MigRearm: "REARM", MigArmed: "ARMED"}
+
+// String returns the verbs name without its prefix.
+//
+// Extension.
+func (s MigState) String() string { return enumName(migNames, s, "MigState") }
 
 // MTU is a path MTU in the verbs encoding; Bytes returns its size.
 type MTU uint32
@@ -81,7 +125,53 @@ type QPInit struct {
 	Cap    QPCap
 	SigAll bool   // every send work request is signalled
 	QKey   uint32 // UD: the Q_Key that ToInit sets
+
+	// SendOps, if it is not 0, makes an extended queue pair (ibv_wr_post in section 3 of the manual),
+	// on which PostSend takes these operations and no others. There the data of SendInline may come
+	// from 32 segments, whatever Cap.MaxSendSGE, and up to 128 requests of a batch are posted as a
+	// whole or not at all. On soft-RoCE other sends have one segment at most, because its driver is
+	// wrong with more, and the segments of SendInline together 1024 bytes.
+	SendOps SendOps
+
+	// Of an extended queue pair too; devices without one of them refuse it (ErrNotSupported).
+	CreateFlags  QPCreateFlags
+	SourceQPN    uint32 // QPCreateSourceQPN: the number that packets carry
+	MaxTSOHeader uint16 // OpTSO: the longest header
+	RSS          *RSS   // spreads what is received over other queues; the completion queues may be nil
 }
+
+// QPCreateFlags are properties of a queue pair.
+type QPCreateFlags uint32
+
+// Flags of creation, with the values of enum ibv_qp_create_flags.
+const (
+	QPCreateBlockSelfMcastLB   QPCreateFlags = 1 << 1  // UD, raw packets: its own multicast does not come back
+	QPCreateScatterFCS         QPCreateFlags = 1 << 8  // raw packets: the checksum of the frame follows the data
+	QPCreateCVLANStripping     QPCreateFlags = 1 << 9  // raw packets: the VLAN tag goes into the completion
+	QPCreateSourceQPN          QPCreateFlags = 1 << 10 // packets carry QPInit.SourceQPN
+	QPCreatePCIWriteEndPadding QPCreateFlags = 1 << 11 // the device pads what it writes to whole cache lines
+)
+
+// SendOps are the send operations of an extended queue pair.
+type SendOps uint64
+
+// Send operations, with the values of enum ibv_qp_create_send_ops_flags.
+const (
+	WithRDMAWrite         SendOps = 1 << 0
+	WithRDMAWriteWithImm  SendOps = 1 << 1
+	WithSend              SendOps = 1 << 2
+	WithSendWithImm       SendOps = 1 << 3
+	WithRDMARead          SendOps = 1 << 4
+	WithAtomicCmpAndSwp   SendOps = 1 << 5
+	WithAtomicFetchAndAdd SendOps = 1 << 6
+	WithLocalInv          SendOps = 1 << 7
+	WithBindMW            SendOps = 1 << 8 // for QP.BindMW
+	WithSendWithInv       SendOps = 1 << 9
+	WithTSO               SendOps = 1 << 10
+	WithAtomicWrite       SendOps = 1 << 12
+
+	sendOpsKnown = 1<<11 - 1 | WithAtomicWrite
+)
 
 // QPAttrMask selects fields of QPAttr.
 type QPAttrMask uint32
@@ -109,6 +199,7 @@ const (
 	QPAttrPathMigState     QPAttrMask = 1 << 18
 	QPAttrCap              QPAttrMask = 1 << 19
 	QPAttrDestQPN          QPAttrMask = 1 << 20
+	QPAttrRateLimit        QPAttrMask = 1 << 25
 )
 
 var qpAttrNames = []bitName{
@@ -118,7 +209,7 @@ var qpAttrNames = []bitName{
 	{1 << 11, "RNR_RETRY"}, {1 << 12, "RQ_PSN"}, {1 << 13, "MAX_QP_RD_ATOMIC"}, {1 << 14, "ALT_PATH"},
 	{1 << 15, "MIN_RNR_TIMER"},
 	{1 << 16, "SQ_PSN"}, {1 << 17, "MAX_DEST_RD_ATOMIC"}, {1 << 18, "PATH_MIG_STATE"}, {1 << 19, "CAP"},
-	{1 << 20, "DEST_QPN"},
+	{1 << 20, "DEST_QPN"}, {1 << 25, "RATE_LIMIT"},
 }
 
 // String joins the names of the bits with |.
@@ -131,7 +222,7 @@ type QPAttr struct {
 	State            QPState
 	CurState         QPState
 	PathMTU          MTU
-	PathMigState     uint32
+	PathMigState     MigState
 	QKey             uint32
 	RQPSN            uint32 // 24 bits
 	SQPSN            uint32 // 24 bits
@@ -153,6 +244,7 @@ type QPAttr struct {
 	RNRRetry         uint8 // 0 to 7; 7 is unlimited
 	AltPort          uint8
 	AltTimeout       uint8
+	RateLimit        uint32 // kbit/s; see QP.SetRateLimit
 }
 
 // AHAttr is a path to a destination: struct ibv_ah_attr.
@@ -165,7 +257,7 @@ type AHAttr struct {
 	DLID         uint16
 	SL           uint8
 	SrcPathBits  uint8
-	StaticRate   uint8
+	StaticRate   Rate // RateMax: the port's speed
 	IsGlobal     bool // the GRH fields are used; always on RoCE
 	Port         uint8
 }
@@ -174,6 +266,10 @@ type AHAttr struct {
 type SRQInit struct {
 	MaxWR  uint32 // outstanding receives
 	MaxSGE uint32 // segments of one receive
+
+	// For extended reliable connections both: the domain, and the queue for the receives' completions.
+	XRCD *XRCD
+	CQ   *CQ
 }
 
 // SRQAttr are the attributes of a shared receive queue.

@@ -77,6 +77,7 @@ func run(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 // A server on this package serves rping -c.
 func TestRpingServer(t *testing.T) {
 	ctx := openDevice(t)
+	notOnLoop(t, ctx)
 	addr := localAddr(t, ctx)
 	p := &rpingPeer{end: newEnd(t, ctx)}
 	ch, lid := listen(t, addr)
@@ -116,6 +117,7 @@ func TestRpingServer(t *testing.T) {
 // A client on this package pings rping -s.
 func TestRpingClient(t *testing.T) {
 	ctx := openDevice(t)
+	notOnLoop(t, ctx)
 	addr := localAddr(t, ctx)
 	p := &rpingPeer{end: newEnd(t, ctx), ch: closing[*EventChannel](t)(CreateEventChannel())}
 	const rounds, size = 10, 1500

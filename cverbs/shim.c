@@ -1,8 +1,7 @@
 //go:build linux && cgo
 
 #include "shim.h"
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include "sockaddr.h"
 #include <string.h>
 
 static int rc_of(int rc) // librdmacm: 0, or -1 with errno set
@@ -41,29 +40,14 @@ struct ibv_mr *cv_reg_mr(struct ibv_pd *pd, uintptr_t addr, size_t length, uint3
 	return ibv_reg_mr(pd, (void *)addr, length, access);
 }
 
-#ifdef CV_LOOP
-#define no_such_mr(pd) lp_is_loop((pd)->context)
-#else
-#define no_such_mr(pd) 0
-#endif
-
 struct ibv_mr *cv_reg_mr_iova(struct ibv_pd *pd, uintptr_t addr, size_t length, uint64_t iova, uint32_t access)
 {
-	if (no_such_mr(pd)) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
 	return ibv_reg_mr_iova(pd, (void *)addr, length, iova, access);
 }
 
-struct ibv_mr *cv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
-	uint32_t access)
+int cv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, uintptr_t addr, size_t length, int access)
 {
-	if (no_such_mr(pd)) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
-	return ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, (int)access);
+	return ibv_rereg_mr(mr, flags, pd, (void *)addr, length, access);
 }
 
 int cv_query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr)
@@ -85,14 +69,18 @@ uint32_t cv_vendor(struct ibv_context *ctx)
 	return ibv_query_device(ctx, &attr) == 0 ? attr.vendor_id : 0;
 }
 
-struct ibv_mw *cv_alloc_mw(struct ibv_pd *pd, uint32_t type)
-{
-	return ibv_alloc_mw(pd, type);
-}
-
 int cv_dealloc_mw(struct ibv_mw *mw)
 {
 	return positive(ibv_dealloc_mw(mw));
+}
+
+// The handle follows comp_mask; headers before rdma-core 34 lack it.
+uint32_t cv_dm_handle(const struct ibv_dm *dm)
+{
+	uint32_t handle;
+
+	memcpy(&handle, (const char *)dm + offsetof(struct ibv_dm, comp_mask) + sizeof(dm->comp_mask), sizeof(handle));
+	return handle;
 }
 
 // ---- events: acknowledged as they are taken, so that no destroy waits for an acknowledgement
@@ -149,6 +137,8 @@ int cv_get_async_event(struct ibv_context *ctx, struct cv_async *out)
 		out->srq = (uintptr_t)ev.element.srq->srq_context;
 		break;
 	case IBV_EVENT_WQ_FATAL:
+		out->wq = (uintptr_t)ev.element.wq->wq_context;
+		break;
 	case IBV_EVENT_DEVICE_FATAL:
 		break;
 	default:
@@ -159,44 +149,6 @@ int cv_get_async_event(struct ibv_context *ctx, struct cv_async *out)
 }
 
 // ---- connection manager
-
-static void to_sockaddr(const struct cv_addr *a, struct sockaddr_storage *ss)
-{
-	memset(ss, 0, sizeof(*ss));
-	if (a->family == 4) {
-		struct sockaddr_in *s = (struct sockaddr_in *)ss;
-
-		s->sin_family = AF_INET;
-		s->sin_port = htons(a->port);
-		memcpy(&s->sin_addr, a->ip, 4);
-	} else if (a->family == 6) {
-		struct sockaddr_in6 *s = (struct sockaddr_in6 *)ss;
-
-		s->sin6_family = AF_INET6;
-		s->sin6_port = htons(a->port);
-		s->sin6_scope_id = a->scope;
-		memcpy(&s->sin6_addr, a->ip, 16);
-	}
-}
-
-static void from_sockaddr(const struct sockaddr *sa, struct cv_addr *a)
-{
-	memset(a, 0, sizeof(*a));
-	if (sa->sa_family == AF_INET) {
-		const struct sockaddr_in *s = (const struct sockaddr_in *)sa;
-
-		a->family = 4;
-		a->port = ntohs(s->sin_port);
-		memcpy(a->ip, &s->sin_addr, 4);
-	} else if (sa->sa_family == AF_INET6) {
-		const struct sockaddr_in6 *s = (const struct sockaddr_in6 *)sa;
-
-		a->family = 6;
-		a->port = ntohs(s->sin6_port);
-		a->scope = s->sin6_scope_id;
-		memcpy(a->ip, &s->sin6_addr, 16);
-	}
-}
 
 struct rdma_cm_id *cv_cm_create_id(struct rdma_event_channel *ch, uintptr_t handle, uint32_t ps)
 {
@@ -233,6 +185,10 @@ int cv_get_cm_event(struct rdma_event_channel *ch, struct cv_cm_event *out)
 	if (ev->id->qp_type == IBV_QPT_UD) {
 		data = ev->param.ud.private_data;
 		out->private_len = ev->param.ud.private_data_len;
+		if (ev->event == RDMA_CM_EVENT_MULTICAST_JOIN || ev->event == RDMA_CM_EVENT_MULTICAST_ERROR) {
+			out->join = (uintptr_t)data;
+			data = NULL;
+		}
 		out->conn.qp_num = ev->param.ud.qp_num;
 		out->qkey = ev->param.ud.qkey;
 		out->ah = ev->param.ud.ah_attr;
@@ -259,7 +215,7 @@ int cv_cm_bind_addr(struct rdma_cm_id *id, const struct cv_addr *a)
 {
 	struct sockaddr_storage ss;
 
-	to_sockaddr(a, &ss);
+	cv_to_sockaddr(a, &ss);
 	return rc_of(rdma_bind_addr(id, (struct sockaddr *)&ss));
 }
 
@@ -267,15 +223,15 @@ int cv_cm_resolve_addr(struct rdma_cm_id *id, const struct cv_addr *src, const s
 {
 	struct sockaddr_storage s, d;
 
-	to_sockaddr(src, &s);
-	to_sockaddr(dst, &d);
+	cv_to_sockaddr(src, &s);
+	cv_to_sockaddr(dst, &d);
 	return rc_of(rdma_resolve_addr(id, src->family ? (struct sockaddr *)&s : NULL, (struct sockaddr *)&d, timeout_ms));
 }
 
 void cv_cm_addrs(struct rdma_cm_id *id, struct cv_addr *local, struct cv_addr *remote)
 {
-	from_sockaddr(rdma_get_local_addr(id), local);
-	from_sockaddr(rdma_get_peer_addr(id), remote);
+	cv_from_sockaddr(rdma_get_local_addr(id), local);
+	cv_from_sockaddr(rdma_get_peer_addr(id), remote);
 }
 
 static struct rdma_conn_param conn_param(const struct cv_conn *c, const uint8_t *data, uint32_t len)
@@ -312,28 +268,49 @@ int cv_cm_reject(struct rdma_cm_id *id, const uint8_t *data, uint32_t len)
 	return rc_of(rdma_reject(id, len ? data : NULL, (uint8_t)len));
 }
 
+int cv_cm_reject_ece(struct rdma_cm_id *id, const uint8_t *data, uint32_t len)
+{
+	return rc_of(rdma_reject_ece(id, len ? data : NULL, (uint8_t)len));
+}
+
+// What rdma_destroy_qp does, which forgets a queue pair that cannot be destroyed.
+int cv_cm_destroy_qp(struct rdma_cm_id *id)
+{
+	int rc = positive(ibv_destroy_qp(id->qp));
+
+	if (!rc)
+		id->qp = NULL;
+	return rc;
+}
+
+int cv_cm_join(struct rdma_cm_id *id, const struct cv_addr *group, uint32_t flags, uintptr_t handle)
+{
+	struct sockaddr_storage ss;
+	struct rdma_cm_join_mc_attr_ex attr = {
+		.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+		.join_flags = flags,
+		.addr = (struct sockaddr *)&ss,
+	};
+
+	cv_to_sockaddr(group, &ss);
+	if (flags == RDMA_MC_JOIN_FLAG_FULLMEMBER)
+		return rc_of(rdma_join_multicast(id, (struct sockaddr *)&ss, (void *)handle));
+	return rc_of(rdma_join_multicast_ex(id, &attr, (void *)handle));
+}
+
+int cv_cm_leave(struct rdma_cm_id *id, const struct cv_addr *group)
+{
+	struct sockaddr_storage ss;
+
+	cv_to_sockaddr(group, &ss);
+	return rc_of(rdma_leave_multicast(id, (struct sockaddr *)&ss));
+}
+
 int cv_cm_set_option(struct rdma_cm_id *id, int name, int value, int size)
 {
 	uint8_t byte = (uint8_t)value;
 
 	return rc_of(rdma_set_option(id, RDMA_OPTION_ID, name, size == 1 ? (void *)&byte : (void *)&value, (size_t)size));
-}
-
-int cv_cm_set_local_ece(struct rdma_cm_id *id, uint32_t vendor, uint32_t options)
-{
-	struct ibv_ece ece = {.vendor_id = vendor, .options = options};
-
-	return rc_of(rdma_set_local_ece(id, &ece));
-}
-
-int cv_cm_remote_ece(struct rdma_cm_id *id, uint32_t *vendor, uint32_t *options)
-{
-	struct ibv_ece ece = {0};
-	int rc = rc_of(rdma_get_remote_ece(id, &ece));
-
-	*vendor = ece.vendor_id;
-	*options = ece.options;
-	return rc;
 }
 
 int cv_cm_resolve_route(struct rdma_cm_id *id, int timeout_ms) { return rc_of(rdma_resolve_route(id, timeout_ms)); }

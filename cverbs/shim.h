@@ -3,15 +3,29 @@
 #ifndef GODAT_CVERBS_SHIM_H
 #define GODAT_CVERBS_SHIM_H
 
+#if !__has_include(<infiniband/verbs.h>) || !__has_include(<rdma/rdma_cma.h>)
+#error the headers of libibverbs and librdmacm are missing: apt install libibverbs-dev librdmacm-dev, or \
+	dnf install rdma-core-devel; or build without verbs: CGO_ENABLED=0
+#endif
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#define ibv_is_fork_initialized headers_ibv_is_fork_initialized // its result is a type that old headers lack
 #include <infiniband/verbs.h>
+#undef ibv_is_fork_initialized
 #include <rdma/rdma_cma.h>
-#ifdef CV_LOOP
-#include "loopdev.h"
-#endif
+
+// Headers from rdma-core 33 on will do (ci/header-versions.sh); those before 44 lack some of these.
+unsigned int ibv_is_fork_initialized(void);
+int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags);
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
+struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle);
+void ibv_unimport_dm(struct ibv_dm *dm);
+
+// Opens libibverbs and librdmacm: before any other call, under a lock. Returns NULL, or why not.
+const char *cv_load(void);
+const char *cv_library_file(int i); // of libibverbs, 0, or librdmacm, 1; "" in the program itself
 
 static inline int positive(int rc) // drivers return errno, -errno, or -1 with errno set
 {
@@ -40,6 +54,7 @@ enum {
 	CV_BAD_STATE = -3,  // queue pair state does not allow the post
 	CV_BAD_AH = -4,     // no such address handle
 	CV_BAD_OPCODE = -5, // not an opcode for PostSend
+	CV_BAD_HEADER = -6, // no first segment, or one that is too long for a header
 	CV_CLOSED = -1 << 30,
 	CV_YIELD = 1 << 29, // added to a count of completions: the caller should call runtime.Gosched
 };
@@ -52,38 +67,103 @@ struct cv_posted {
 // Data path calls take an object's gate.
 struct cv_posted cv_post_send(const uintptr_t *qp, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg,
 	uint32_t nsg, uint32_t max_sge);
+// Of an extended queue pair that was created for ops; a chain is posted as a whole or not at all.
+enum { CV_MAX_BUFFERS = 32 }; // of inline data
+#define CV_GATHER (1ull << 63) // among ops: the driver takes inline data from one place only
+struct cv_posted cv_post_send_ex(const uintptr_t *qp, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg,
+	uint32_t nsg, uint32_t max_sge, uint64_t ops);
 struct cv_posted cv_post_recv(const uintptr_t *qp, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
 	uint32_t nsg, uint32_t max_sge);
 struct cv_posted cv_post_srq_recv(const uintptr_t *srq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
 	uint32_t nsg, uint32_t max_sge);
+struct cv_posted cv_post_wq_recv(const uintptr_t *wq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
+	uint32_t nsg, uint32_t max_sge);
+// How to poll a completion queue: the fields of an extended one, IBV_WC_EX_WITH_*, and these.
+enum {
+	CV_EXTENDED = 1 << 29,
+	CV_RXE = 1 << 30, // the device is soft-RoCE
+};
 // The driver writes into Go's slice. Then this function converts immediate data to host order,
 // zeroes undefined fields, and maps the flag of rxe's invalidations to IBV_WC_WITH_INV (rxe reports
-// the kernel's flag value). Returns a count, with CV_YIELD once in 32768 repeated polls of a
-// thread, -errno, or CV_CLOSED.
-int cv_poll_cq(const uintptr_t *cq, struct ibv_wc *wc, uint32_t n, uint32_t polls, int rxe);
+// the kernel's flag value). Returns a count, with CV_YIELD if the thread has polled for some
+// milliseconds, -errno, or CV_CLOSED.
+int cv_poll_cq(const uintptr_t *cq, struct ibv_wc *wc, uint32_t n, uint32_t polls, uint32_t how);
+
+struct cv_wc_ex { // = WCEx
+	struct ibv_wc wc;
+	uint64_t timestamp, wall_clock, tm_tag;
+	uint32_t tm_priv, flow_tag;
+	uint16_t cvlan;
+};
+// Of an extended queue: fills completions of size bytes each, a struct cv_wc_ex, or only its head,
+// with the fields that the queue was created for.
+int cv_poll_cq_ex(const uintptr_t *cq, void *wc, uint32_t size, uint32_t n, uint32_t polls, uint32_t how);
+
+// A turn: posts to any number of queues, then one poll.
+enum { CV_TURN_SEND, CV_TURN_RECV, CV_TURN_SRQ_RECV };
+struct cv_turn_post { // = turnPost
+	uintptr_t gate, wr, sg; // what cv_post_send and its like take
+	uint64_t ops; // of an extended queue pair, else 0
+	uint32_t n, nsg, max_sge, kind;
+	struct cv_posted done; // the result
+};
+struct cv_turned {
+	int32_t got;      // what cv_poll_cq returns; 0 without a poll
+	uint32_t refused; // posts
+};
+// Runs all posts in order, also after one that is refused. Polls unless nwc is 0.
+struct cv_turned cv_turn(struct cv_turn_post *p, uint32_t n, const uintptr_t *cq, struct ibv_wc *wc, uint32_t nwc,
+	uint32_t polls, uint32_t how);
 uint32_t cv_vendor(struct ibv_context *ctx); // 0 if unknown
 int cv_req_notify_cq(const uintptr_t *cq, int solicited_only);
 int cv_moderate_cq(struct ibv_cq *cq, uint16_t count, uint16_t period);
 int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags, struct ibv_mr *mr, uint64_t addr,
-	uint64_t length, uint32_t access, uint32_t *rkey);
+	uint64_t length, uint32_t access, int extended, uint32_t *rkey);
 
 struct ibv_cq *cv_create_cq(struct ibv_context *ctx, int depth, uintptr_t handle, struct ibv_comp_channel *ch,
 	int vector);
+struct cv_cq_init { // beyond what cv_create_cq takes
+	uint64_t fields;
+	uint32_t flags;
+	struct ibv_pd *domain; // a parent domain, or NULL
+};
+struct ibv_cq *cv_create_cq_ex(struct ibv_context *ctx, int depth, uintptr_t handle, struct ibv_comp_channel *ch,
+	int vector, const struct cv_cq_init *init);
+int cv_clock(struct ibv_context *ctx, uint64_t *ticks);
+struct ibv_td *cv_alloc_td(struct ibv_context *ctx);
+int cv_dealloc_td(struct ibv_td *td);
+struct ibv_pd *cv_alloc_parent_domain(struct ibv_pd *pd, struct ibv_td *td);
 // Contexts are integers, because Go must not store them as pointers.
 void cv_set_qp_handle(struct ibv_qp_init_attr *attr, uintptr_t handle);
 void cv_set_srq_handle(struct ibv_srq_init_attr *attr, uintptr_t handle);
+struct cv_qp_more { // what an extended queue pair has beyond ibv_qp_init_attr; 0: not
+	uint64_t ops, hash_fields;
+	uint32_t flags, source_qpn;
+	struct ibv_rwq_ind_table *table;
+	uint16_t tso;
+	uint8_t hash_function, key_len, key[255];
+};
+struct ibv_qp *cv_create_qp_ex(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, struct cv_qp_more *more);
+int cv_cm_create_qp_ex(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr,
+	struct cv_qp_more *more);
+struct ibv_qp *cv_create_xrc_qp(struct ibv_xrcd *xrcd, uintptr_t handle);
+struct ibv_qp *cv_open_xrc_qp(struct ibv_xrcd *xrcd, uint32_t num, uintptr_t handle);
+struct ibv_srq *cv_create_xrc_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr, struct ibv_xrcd *xrcd,
+	struct ibv_cq *cq);
+struct ibv_wq *cv_create_wq(struct ibv_pd *pd, struct ibv_cq *cq, uintptr_t handle, uint32_t *max_wr,
+	uint32_t *max_sge, uint32_t flags);
+struct ibv_rwq_ind_table *cv_create_ind_table(struct ibv_context *ctx, uint32_t log_size, struct ibv_wq **queues);
 struct ibv_mr *cv_reg_mr(struct ibv_pd *pd, uintptr_t addr, size_t length, uint32_t access);
-// NULL and EOPNOTSUPP on the loop device.
 struct ibv_mr *cv_reg_mr_iova(struct ibv_pd *pd, uintptr_t addr, size_t length, uint64_t iova, uint32_t access);
-struct ibv_mr *cv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
-	uint32_t access);
+int cv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, uintptr_t addr, size_t length, int access);
 int cv_query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr);
 int cv_query_device(struct ibv_context *ctx, struct ibv_device_attr_ex *attr);
-struct ibv_mw *cv_alloc_mw(struct ibv_pd *pd, uint32_t type);
 int cv_dealloc_mw(struct ibv_mw *mw);
+uint32_t cv_dm_handle(const struct ibv_dm *dm);
 
 // Go refers to an address handle by a token, which every use checks.
 uint64_t cv_ah_create(struct ibv_pd *pd, struct ibv_ah_attr *attr); // 0: see errno
+uint64_t cv_ah_create_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port);
 int cv_ah_destroy(uint64_t token);
 
 // Takes and acknowledges completion events and stores the contexts of their queues. Returns a
@@ -92,7 +172,7 @@ int cv_drain_cq_events(struct ibv_comp_channel *ch, uint64_t *handles, int max);
 
 struct cv_async {
 	uint32_t type, port;
-	uint64_t qp, cq, srq; // handles; 0 unless the event's object
+	uint64_t qp, cq, srq, wq; // handles; 0 unless the event's object
 };
 int cv_get_async_event(struct ibv_context *ctx, struct cv_async *ev);
 
@@ -113,6 +193,7 @@ struct cv_cm_event {
 	int32_t status;
 	uint64_t id, listen_id; // handles
 	uintptr_t new_id;       // CONNECT_REQUEST: the new id, still without a handle
+	uintptr_t join;         // MULTICAST_JOIN and MULTICAST_ERROR: what cv_cm_join got
 	struct cv_conn conn;
 	uint32_t qkey;
 	struct ibv_ah_attr ah;
@@ -143,7 +224,21 @@ int cv_cm_disconnect(struct rdma_cm_id *id);
 int cv_cm_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *attr, int *mask);
 int cv_cm_migrate(struct rdma_cm_id *id, struct rdma_event_channel *ch);
 int cv_cm_set_option(struct rdma_cm_id *id, int name, int value, int size);
-int cv_cm_set_local_ece(struct rdma_cm_id *id, uint32_t vendor, uint32_t options);
-int cv_cm_remote_ece(struct rdma_cm_id *id, uint32_t *vendor, uint32_t *options);
+int cv_cm_reject_ece(struct rdma_cm_id *id, const uint8_t *data, uint32_t len);
+int cv_cm_destroy_qp(struct rdma_cm_id *id);
+int cv_cm_join(struct rdma_cm_id *id, const struct cv_addr *group, uint32_t flags, uintptr_t handle);
+int cv_cm_leave(struct rdma_cm_id *id, const struct cv_addr *group);
+
+struct cv_addrinfo {
+	struct cv_addr src, dst;
+	uint32_t flags, qp_type, port_space;
+	int32_t family; // 0, 4 or 6
+};
+// Stores up to max results. Returns their number, -errno, or CV_EAI plus an EAI_*, which is
+// negative.
+enum { CV_EAI = -1000 };
+int cv_getaddrinfo(const char *node, const char *service, const struct cv_addrinfo *hints, struct cv_addrinfo *all,
+	int max);
+int cv_create_ep(const struct cv_addrinfo *info, struct rdma_cm_id **id);
 
 #endif

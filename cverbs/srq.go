@@ -15,31 +15,48 @@ type SRQ struct {
 	pd     *PD
 	h      uintptr
 	maxSGE uint32
+	alone  serial // in a parent domain
 }
 
-var srqs handles[SRQ]
-
 // CreateSRQ creates a shared receive queue. Errors: EINVAL for sizes of 0 or beyond
-// DeviceAttr.MaxSRQWR and MaxSRQSGE.
+// DeviceAttr.MaxSRQWR and MaxSRQSGE; ErrNotSupported with SRQInit.XRCD on a device without XRC.
 //
-// Implements: ibv_create_srq.
+// Implements: ibv_create_srq, ibv_create_srq_ex.
 func (p *PD) CreateSRQ(init SRQInit) (*SRQ, error) {
 	p = orZero(p)
-	const verb = "ibv_create_srq"
+	verb := "ibv_create_srq"
 	if init.MaxWR == 0 || init.MaxSGE == 0 {
 		return nil, badArg(verb, "MaxWR %d and MaxSGE %d must be at least 1", init.MaxWR, init.MaxSGE)
 	}
-	s := &SRQ{pd: p}
-	if err := s.life.begin(kindSRQ, &p.life); err != nil {
+	if (init.XRCD == nil) != (init.CQ == nil) {
+		return nil, badArg("ibv_create_srq_ex", "XRCD and CQ: only one of them is nil")
+	}
+	s := &SRQ{pd: p, alone: serial{on: p.td != nil}}
+	parents := []*life{&p.life}
+	if init.XRCD != nil {
+		parents = append(parents, &init.XRCD.life, &init.CQ.life)
+	}
+	if err := s.life.begin(kindSRQ, parents...); err != nil {
 		return nil, err
 	}
-	s.h = srqs.add(s)
+	if init.XRCD != nil && (init.XRCD.ctx != p.ctx || init.CQ.ctx != p.ctx) {
+		s.life.abort()
+		return nil, badArg("ibv_create_srq_ex", "domain, XRCD and completion queue are not of one device context")
+	}
+	s.h = byHandle.srqs.add(s)
 	a := C.struct_ibv_srq_init_attr{attr: C.struct_ibv_srq_attr{max_wr: C.uint32_t(init.MaxWR),
 		max_sge: C.uint32_t(init.MaxSGE)}}
 	C.cv_set_srq_handle(&a, C.uintptr_t(s.h))
-	v, err := C.ibv_create_srq(p.c, &a)
+	var v *C.struct_ibv_srq
+	var err error
+	if init.XRCD == nil {
+		v, err = C.ibv_create_srq(p.c, &a)
+	} else {
+		verb = "ibv_create_srq_ex"
+		v, err = C.cv_create_xrc_srq(p.c, &a, init.XRCD.c, init.CQ.c)
+	}
 	if v == nil {
-		srqs.remove(s.h)
+		byHandle.srqs.remove(s.h)
 		s.life.abort()
 		return nil, pinError(verb, errnoOf(err), 0)
 	}
@@ -47,6 +64,21 @@ func (p *PD) CreateSRQ(init SRQInit) (*SRQ, error) {
 	s.gate.open(unsafe.Pointer(v))
 	s.life.open()
 	return s, nil
+}
+
+// Num returns the queue's number, which senders of extended reliable connections name
+// (SendWR.RemoteQPN). Errors: ErrNotSupported on a device without XRC.
+//
+// Implements: ibv_get_srq_num.
+func (s *SRQ) Num() (uint32, error) {
+	s = orZero(s)
+	if !s.life.enter() {
+		return 0, ErrClosed
+	}
+	defer s.life.leave()
+	var n C.uint32_t
+	rc, err := C.ibv_get_srq_num(s.c, &n)
+	return uint32(n), rcError("ibv_get_srq_num", rc, err)
 }
 
 // Resize changes the capacity in receives. Errors: EINVAL below the number posted; ErrNotSupported
@@ -103,7 +135,7 @@ func (s *SRQ) Close() error {
 			if rc, err := C.ibv_destroy_srq(s.c); rc != 0 {
 				return rcError("ibv_destroy_srq", rc, err)
 			}
-			srqs.remove(s.h)
+			byHandle.srqs.remove(s.h)
 			return nil
 		})
 	})

@@ -14,6 +14,7 @@ import (
 // limit are left.
 func TestSRQ(t *testing.T) {
 	ctx := openRoCE(t)
+	notOnLoop(t, ctx)
 	pd := closing[*PD](t)(ctx.AllocPD())
 	srq := closing[*SRQ](t)(pd.CreateSRQ(SRQInit{MaxWR: 32, MaxSGE: 1}))
 	attr, err := srq.Query()
@@ -61,9 +62,20 @@ func TestSRQ(t *testing.T) {
 	assert.ErrorContains(t, err, "segments 0 to 2 are not among the 1 given")
 	_, err = srq.PostRecv([]RecvWR{{NumSGE: 8}}, sges)
 	isErr(t, err, syscall.EINVAL)
-	isErr(t, srq.Close(), ErrInUse)
 	_, err = pd.CreateSRQ(SRQInit{MaxWR: 0, MaxSGE: 1})
 	assert.ErrorContains(t, err, "MaxWR 0")
+
+	isErr(t, srq.Close(), ErrInUse)
+	assert.ErrorContains(t, srq.Close(), "close SRQ: in use by 2 QP")
+	assert.ErrorContains(t, pd.Close(), "close PD: in use by 1 MR, 1 SRQ, 2 QP")
+	for _, s := range servers {
+		assert.NilError(t, s.qp.Close())
+	}
+	assert.NilError(t, srq.Close())
+	assert.Equal(t, srq.Close(), ErrClosed)
+	_, err = srq.PostRecv(make([]RecvWR, 1), nil)
+	assert.Equal(t, err, ErrClosed)
+	assert.Equal(t, srq.SetLimit(1), ErrClosed)
 }
 
 // A window of either type opens part of a region to the peer, with a key of its own.
@@ -128,46 +140,17 @@ func TestSendWithInvalidate(t *testing.T) {
 	assert.Equal(t, poll(t, a.scq, 1)[0].Status, WCRemAccessErr)
 }
 
-func TestMWBadInput(t *testing.T) {
-	ctx := openRoCE(t)
-	e, other := newEnd(t, ctx), newEnd(t, ctx)
-	_, err := e.pd.AllocMW(3)
-	assert.ErrorContains(t, err, "type 3")
-	mw, err := e.pd.AllocMW(MWType2)
-	if errors.Is(err, ErrNotSupported) {
-		t.Skip(err)
-	}
-	closing[*MW](t)(mw, err)
-	ok := BindWR{MR: e.mr, Addr: e.mr.Addr(), Length: 8, Access: AccessRemoteRead}
-	for _, c := range []struct {
-		change func(*BindWR)
-		want   string
-	}{
-		{func(w *BindWR) { w.Flags = SendInline }, "only FENCE and SIGNALED"},
-		{func(w *BindWR) { w.MR = nil }, "MR is nil"},
-		{func(w *BindWR) { w.Length = 0 }, "invalidated"},
-		{func(w *BindWR) { w.Addr-- }, "not inside the region"},
-		{func(w *BindWR) { w.Addr = 1<<64 - 1 }, "not inside the region"},
-		{func(w *BindWR) { w.Length = 1<<64 - 1 }, "not inside the region"},
-		{func(w *BindWR) { w.MR = other.mr; w.Addr = other.mr.Addr() }, "different protection domains"},
-		{func(w *BindWR) {}, "not in RTS"},
-	} {
-		wr := ok
-		c.change(&wr)
-		_, err := e.qp.BindMW(mw, wr)
-		assert.ErrorContains(t, err, c.want)
-	}
-	_, err = other.qp.BindMW(mw, ok)
-	isErr(t, err, syscall.EPERM)
-	_, err = e.qp.BindMW(nil, ok)
-	assert.ErrorContains(t, err, "mw is nil")
-}
-
 // Datagrams reach the address handle's destination; the 40 bytes of the global route header precede
 // the data.
 func TestUD(t *testing.T) {
 	ctx := openRoCE(t)
-	ud := func(i *QPInit) { i.Type = QPTypeUD }
+	notOnLoop(t, ctx)
+	datagrams(t, ctx, func(i *QPInit) { i.Type = QPTypeUD })
+}
+
+// datagrams exchanges datagrams of queue pairs as ud describes them.
+func datagrams(t *testing.T, ctx *Context, ud func(*QPInit)) {
+	t.Helper()
 	a, b := newEnd(t, ctx, ud), newEnd(t, ctx, ud)
 	for _, e := range []*end{a, b} {
 		assert.NilError(t, e.qp.ToRTR(QPAttr{}))
@@ -202,6 +185,7 @@ func TestUD(t *testing.T) {
 // An event carries its object; without an event the wait ends at its deadline.
 func TestAsyncEvents(t *testing.T) {
 	ctx := openRoCE(t)
+	notOnLoop(t, ctx)
 	a, _ := newPair(t, ctx)
 	_, err := ctx.AsyncEvent(time.Now().Add(20 * time.Millisecond))
 	assert.Assert(t, err != nil)

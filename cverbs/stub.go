@@ -5,6 +5,7 @@
 package cverbs
 
 import "context"
+import "net"
 import "net/netip"
 import "time"
 
@@ -26,6 +27,23 @@ func (a *AH) Handle() uint64 { return 0 }
 //
 // Implements: ibv_destroy_ah.
 func (a *AH) Close() error { return ErrNotSupported }
+
+// AHAttrFromWC returns the path back to the sender of a datagram: wc is the receive's completion,
+// grh the first 40 bytes of its buffer, which are read if wc.Flags has WCGRH, and port the device's
+// port that it came to. A datagram to a multicast group has no path back: the group is not an
+// address of the port. Errors: EINVAL for a completion of something else, and for a header that is
+// short or makes no sense.
+//
+// Implements: ibv_init_ah_from_wc.
+func (c *Context) AHAttrFromWC(port uint8, wc *WC, grh []byte) (AHAttr, error) {
+	return AHAttr{}, ErrNotSupported
+}
+
+// CreateAHFromWC creates an address handle for an answer to a datagram. The answer's RemoteQPN is
+// wc.SrcQP; its Q_Key is one that both ends know. See Context.AHAttrFromWC.
+//
+// Implements: ibv_create_ah_from_wc.
+func (p *PD) CreateAHFromWC(port uint8, wc *WC, grh []byte) (*AH, error) { return nil, ErrNotSupported }
 
 // AsyncEvent waits for the device's next asynchronous event and acknowledges it. The zero deadline
 // never expires. Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after
@@ -86,30 +104,40 @@ func (ch *CompChannel) Wake() {}
 // Implements: ibv_destroy_comp_channel.
 func (ch *CompChannel) Close() error { return ErrNotSupported }
 
+// GetAddrInfo returns where a node and a service are: names, or an address and a port number. One
+// of the two may be empty; a passive node may, for all addresses of this host. Fields of hints that
+// are not zero limit the choice: Type and PortSpace, Family, Src. Routes are not looked up:
+// CreateEP or ResolveRoute does that.
+//
+// GetAddrInfo returns when ctx ends. The look-up then goes on in its thread until the resolver
+// gives up; at most 16 are under way, and further callers wait. Errors: ENOENT for an unknown name
+// or service, EAGAIN if no name server answered, EINVAL for hints that exclude each other; the
+// cause of the context's end; as CreateEventChannel.
+//
+// Implements: rdma_getaddrinfo, rdma_freeaddrinfo.
+func GetAddrInfo(ctx context.Context, node, service string, hints AddrInfo) ([]AddrInfo, error) {
+	return nil, ErrNotSupported
+}
+
+// CreateEP creates an id of one result of GetAddrInfo, which reports its later events to ch. A
+// passive id is bound to Src: Listen is next. Another has its address and its route, as after
+// ROUTE_RESOLVED: CreateQP and Connect are next. CreateEP waits for both, up to 2 s each, in a
+// thread of the operating system; to be able to give up, use CreateID, ResolveAddr and
+// ResolveRoute. Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if Dst cannot be
+// reached.
+//
+// Implements: rdma_create_ep.
+func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) { return nil, ErrNotSupported }
+
 // EventChannel delivers the events of connection manager ids.
 type EventChannel struct{}
 
 // CreateEventChannel creates a channel for connection manager events. Errors: ENODEV, ENOENT or
 // EACCES where the connection manager cannot be used; the text names what is missing.
+// ErrNotSupported as Devices.
 //
 // Implements: rdma_create_event_channel.
 func CreateEventChannel() (*EventChannel, error) { return nil, ErrNotSupported }
-
-// Get blocks until the next event, copies and acknowledges it. The zero deadline never expires;
-// with an expired deadline Get still takes a pending event. Events of closed ids are dropped.
-// Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after Wake; ErrClosed once
-// Close has begun.
-//
-// Implements: rdma_get_cm_event, rdma_ack_cm_event.
-func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) { return CMEvent{}, ErrNotSupported }
-
-// GetContext is Get with a context instead of a deadline. Its error is the cause of the context's
-// end.
-//
-// Extension.
-func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
-	return CMEvent{}, ErrNotSupported
-}
 
 // Wake makes the current Get, or else the next one, return os.ErrDeadlineExceeded at once.
 //
@@ -128,15 +156,32 @@ func (ch *EventChannel) Close() error { return ErrNotSupported }
 // process runs or, of rxe and siw, until the device has been removed and its objects are closed.
 // Errors: EINVAL before the id is bound to a device.
 //
-// Extension.
+// Implements: rdma_get_devices, rdma_free_devices.
 func (id *CMID) Context() (*Context, error) { return nil, ErrNotSupported }
 
 // CreateQP creates a queue pair on the id; librdmacm then moves it through its states. pd must be
 // of the id's Context. Close the queue pair before the id. Errors: EINVAL when the id has a queue
 // pair, is not bound to a device, or pd is of another context.
 //
-// Implements: rdma_create_qp.
+// Implements: rdma_create_qp, rdma_create_qp_ex.
 func (id *CMID) CreateQP(pd *PD, init QPInit) (*QP, error) { return nil, ErrNotSupported }
+
+// Get blocks until the next event, copies and acknowledges it. The zero deadline never expires;
+// with an expired deadline Get still takes a pending event. Events of closed ids, and of multicast
+// groups that were left, are dropped.
+// Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after Wake; ErrClosed once
+// Close has begun.
+//
+// Implements: rdma_get_cm_event, rdma_ack_cm_event.
+func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) { return CMEvent{}, ErrNotSupported }
+
+// GetContext is Get with a context instead of a deadline. Its error is the cause of the context's
+// end.
+//
+// Extension.
+func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
+	return CMEvent{}, ErrNotSupported
+}
 
 // CMID is a connection manager id: a listener, or one end of a connection. Its operations start
 // something and return. The outcome arrives as an event of its EventChannel.
@@ -147,11 +192,11 @@ type CMID struct{}
 // Implements: rdma_create_id.
 func (ch *EventChannel) CreateID(ps PortSpace) (*CMID, error) { return nil, ErrNotSupported }
 
-// Close destroys the id. It disconnects the id's connection, rejects its request, or stops its
-// listener. Its pending events are dropped. Errors: ErrInUse while a queue pair of CMID.CreateQP is
-// open.
+// Close destroys the id. It disconnects the id's connection, rejects its request, stops its
+// listener, or leaves its multicast groups. Its pending events are dropped. Errors: ErrInUse while
+// a queue pair of CMID.CreateQP is open.
 //
-// Implements: rdma_destroy_id.
+// Implements: rdma_destroy_id, rdma_destroy_ep.
 func (id *CMID) Close() error { return ErrNotSupported }
 
 // SetData stores a value with the id, for the receiver of its events.
@@ -213,6 +258,13 @@ func (id *CMID) Accept(p ConnParam) error { return ErrNotSupported }
 // Implements: rdma_reject.
 func (id *CMID) Reject(privateData []byte) error { return ErrNotSupported }
 
+// RejectECE is Reject with another reason: the request's ECE options (RemoteECE) are not
+// acceptable. The peer receives REJECTED with RejectVendorOption as its status. Errors:
+// ErrNotSupported by kernels before 5.9.
+//
+// Implements: rdma_reject_ece.
+func (id *CMID) RejectECE(privateData []byte) error { return ErrNotSupported }
+
 // Establish completes a connection on the active side, after CONNECT_RESPONSE, once the queue pair
 // is in RTS.
 //
@@ -231,8 +283,8 @@ func (id *CMID) Notify(t AsyncEventType) error { return ErrNotSupported }
 // Implements: rdma_disconnect.
 func (id *CMID) Disconnect() error { return ErrNotSupported }
 
-// InitQPAttr returns the attributes and the mask with which QP.Modify moves a queue pair that is
-// not the id's to INIT, RTR or RTS.
+// InitQPAttr returns the attributes and the mask that QP.Modify needs for a transition to state,
+// which is INIT, RTR or RTS. It serves queue pairs that CMID.CreateQP did not create.
 //
 // Implements: rdma_init_qp_attr.
 func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
@@ -298,6 +350,54 @@ func (id *CMID) SetLocalECE(e ECE) error { return ErrNotSupported }
 // Implements: rdma_get_remote_ece.
 func (id *CMID) RemoteECE() (ECE, error) { return ECE{}, ErrNotSupported }
 
+// JoinMulticast joins a multicast group: 224.0.0.0/4 or ff00::/8. The event MULTICAST_ERROR
+// follows, or MULTICAST_JOIN, which has the path to the group, the group's Q_Key, and the RemoteQPN
+// of sends to a group (0xffffff). The id is of PortSpaceUDP or PortSpaceIPoIB, and bound to a
+// device by BindAddr or ResolveAddr.
+//
+// When EventChannel.Get takes MULTICAST_JOIN, librdmacm attaches the queue pair of CreateQP to the
+// group, unless the id joins with JoinSendOnly. The caller attaches other queue pairs:
+// AttachMulticast, with DGID and DLID of the event's path.
+//
+// Errors: EINVAL for a group that is not multicast or has been joined, and for an id of another
+// port space or without a device; ErrNotSupported for an IPv6 group on RoCE v2.
+//
+// Implements: rdma_join_multicast, rdma_join_multicast_ex.
+func (id *CMID) JoinMulticast(group netip.Addr, as JoinFlag) error { return ErrNotSupported }
+
+// LeaveMulticast leaves a group, and detaches the queue pair of CreateQP from it. If MULTICAST_JOIN
+// has not come yet, it does not come any more. Datagrams that the queue pair has received still
+// complete. Errors: EINVAL for a group that has not been joined.
+//
+// Implements: rdma_leave_multicast.
+func (id *CMID) LeaveMulticast(group netip.Addr) error { return ErrNotSupported }
+
+// Counters are counters of the device for the packets of flows.
+type Counters struct{}
+
+// CreateCounters creates counters that count nothing yet. Errors: ErrNotSupported.
+//
+// Implements: ibv_create_counters.
+func (c *Context) CreateCounters() (*Counters, error) { return nil, ErrNotSupported }
+
+// Attach lets the counter with the given index count the packets or the bytes of a flow. With a nil
+// flow it counts those of every flow that is created with FlowCount of these counters; Attach must
+// then come before CreateFlow. Errors: ErrNotSupported.
+//
+// Implements: ibv_attach_counters_point_flow.
+func (k *Counters) Attach(flow *Flow, what CounterKind, index uint32) error { return ErrNotSupported }
+
+// Read fills values with the counters of the indexes 0 to len(values)-1: packets or bytes since
+// Attach. Errors: EINVAL for no values, and for more than have been attached.
+//
+// Implements: ibv_read_counters.
+func (k *Counters) Read(values []uint64, flags ReadCountersFlags) error { return ErrNotSupported }
+
+// Close destroys the counters. Errors: ErrInUse while a flow counts with them.
+//
+// Implements: ibv_destroy_counters.
+func (k *Counters) Close() error { return ErrNotSupported }
+
 // CQ is a completion queue.
 type CQ struct{}
 
@@ -318,8 +418,8 @@ func (q *CQ) Poll(wc []WC) (int, error) { return 0, ErrNotSupported }
 
 // PollSpin polls the queue up to polls times, 1 to MaxPolls, until it has a completion, in one
 // crossing into C. It is for a loop that expects a completion soon. The call keeps the caller's
-// thread and processor, but once in 32768 polls it lets other goroutines run: the runtime disturbs
-// a goroutine that does not. Errors: ErrClosed; EINVAL for polls.
+// thread and processor, but every few milliseconds it lets other goroutines run: the runtime
+// disturbs a goroutine that does not. Errors: ErrClosed; EINVAL for polls.
 //
 // Extension.
 func (q *CQ) PollSpin(wc []WC, polls int) (int, error) { return 0, ErrNotSupported }
@@ -363,13 +463,14 @@ func (q *CQ) Close() error { return ErrNotSupported }
 type Context struct{}
 
 // Devices lists the verbs devices of this host. On a kernel without RDMA the list is empty. Errors:
+// ErrNotSupported where libibverbs or librdmacm is not installed; the text names the packages.
 // EMFILE or ENFILE when fewer than 8 files can be opened; the text names the limit.
 //
-// Implements: ibv_get_device_list.
+// Implements: ibv_get_device_list, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index.
 func Devices() ([]DeviceInfo, error) { return nil, ErrNotSupported }
 
 // OpenDevice opens the device of that name. Errors: ENODEV when there is none; the text lists the
-// names of those present. EMFILE or ENFILE as Devices.
+// names of those present. ErrNotSupported, EMFILE or ENFILE as Devices.
 //
 // Implements: ibv_open_device.
 func OpenDevice(name string) (*Context, error) { return nil, ErrNotSupported }
@@ -401,11 +502,6 @@ func (c *Context) QueryDevice() (DeviceAttr, error) { return DeviceAttr{}, ErrNo
 // Implements: ibv_query_port.
 func (c *Context) QueryPort(port uint8) (PortAttr, error) { return PortAttr{}, ErrNotSupported }
 
-// QueryPKey returns one entry of a port's P_Key table, in host byte order.
-//
-// Implements: ibv_query_pkey.
-func (c *Context) QueryPKey(port uint8, index int) (uint16, error) { return 0, ErrNotSupported }
-
 // QueryGID returns one entry of a port's GID table. Errors: ENODATA for an empty entry.
 //
 // Implements: ibv_query_gid, ibv_query_gid_ex.
@@ -425,6 +521,161 @@ func (c *Context) GIDTable() ([]GIDEntry, error) { return nil, ErrNotSupported }
 func (c *Context) BestGID(port uint8) (best GIDEntry, reason string, err error) {
 	return GIDEntry{}, "", ErrNotSupported
 }
+
+// DM is memory on the device: DeviceAttr.MaxDMSize bytes at most, for all processes. The program
+// copies to and from it; work requests use it through regions.
+type DM struct{}
+
+// AllocDM allocates n bytes of device memory. Its address in the device is a multiple of 1 <<
+// logAlign; 0 takes any. Errors: ErrNotSupported; EINVAL for n below 1; ENOMEM for more than the
+// device has left of DeviceAttr.MaxDMSize.
+//
+// Implements: ibv_alloc_dm.
+func (c *Context) AllocDM(n int, logAlign uint32) (*DM, error) { return nil, ErrNotSupported }
+
+// Len returns the size in bytes as it was requested, -1 for imported memory.
+//
+// Extension.
+func (d *DM) Len() int { return 0 }
+
+// Write copies b into the device memory, from its byte offset on. Errors: EINVAL for a range
+// outside the memory.
+//
+// Implements: ibv_memcpy_to_dm.
+func (d *DM) Write(offset uint64, b []byte) error { return ErrNotSupported }
+
+// Read fills b from the device memory, from its byte offset on. Errors: as Write.
+//
+// Implements: ibv_memcpy_from_dm.
+func (d *DM) Read(offset uint64, b []byte) error { return ErrNotSupported }
+
+// RegDM registers n bytes of device memory, from its byte offset on. In work requests the region's
+// first byte has the address 0 (AccessZeroBased, which RegDM adds). Errors: EINVAL for a range
+// outside the memory; ErrNotSupported.
+//
+// Implements: ibv_reg_dm_mr.
+func (p *PD) RegDM(d *DM, offset uint64, n int, access AccessFlags) (*MR, error) {
+	return nil, ErrNotSupported
+}
+
+// Close frees the memory; imported memory stays for its owner. Errors: ErrInUse while a region of
+// it is open.
+//
+// Implements: ibv_free_dm, ibv_unimport_dm.
+func (d *DM) Close() error { return ErrNotSupported }
+
+// CreateCQEx creates an extended completion queue, which PollEx polls. Poll, PollSpin and
+// [Turn.Run] poll it too, and leave out what WC does not have. In all else it is a queue of
+// CreateCQ. Errors: EINVAL for arguments; ErrNotSupported if the device has no extended queues, or
+// not with these fields: soft-RoCE has WCFieldsStandard alone.
+//
+// Implements: ibv_create_cq_ex, ibv_cq_ex_to_cq.
+func (c *Context) CreateCQEx(init CQInit) (*CQ, error) { return nil, ErrNotSupported }
+
+// PollEx polls an extended queue up to polls times, 1 to MaxPolls, until it has a completion, and
+// takes up to len(wc) of them, in one crossing into C. Fewer than len(wc) means that the queue is
+// empty. It does not allocate. What PollSpin says of the caller's thread holds here. Errors:
+// EINVAL for polls, and for a queue of CreateCQ; ErrClosed.
+//
+// Implements: ibv_start_poll, ibv_next_poll, ibv_end_poll, ibv_wc_read_opcode,
+// ibv_wc_read_vendor_err, ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey,
+// ibv_wc_read_qp_num, ibv_wc_read_src_qp, ibv_wc_read_wc_flags, ibv_wc_read_slid, ibv_wc_read_sl,
+// ibv_wc_read_dlid_path_bits, ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns,
+// ibv_wc_read_cvlan, ibv_wc_read_flow_tag, ibv_wc_read_tm_info.
+func (q *CQ) PollEx(wc []WCEx, polls int) (int, error) { return 0, ErrNotSupported }
+
+// Clock returns the device's clock, in the ticks of [WCEx.Timestamp]: DeviceAttr.HCACoreClock of
+// them are a millisecond. Errors: ErrNotSupported if the device has no clock to read.
+//
+// Implements: ibv_query_rt_values_ex.
+func (c *Context) Clock() (ticks uint64, err error) { return 0, ErrNotSupported }
+
+// Flow is a rule that steers packets to a queue pair.
+type Flow struct{}
+
+// CreateFlow steers the packets that meet all conditions of specs to the queue pair, of type
+// RAW_PACKET or UD; the actions among specs tag, drop or count them. Conditions come in the order
+// of a packet's headers. It needs the capability CAP_NET_RAW. Errors: ErrNotSupported; EPERM;
+// EINVAL for more than 255 specifications and for conditions that the device does not have.
+//
+// Implements: ibv_create_flow.
+func (q *QP) CreateFlow(attr FlowAttr, specs []FlowSpec) (*Flow, error) { return nil, ErrNotSupported }
+
+// Close ends the rule.
+//
+// Implements: ibv_destroy_flow.
+func (f *Flow) Close() error { return ErrNotSupported }
+
+// ForkInit makes forks of this process safe for registered memory, on kernels before 5.12; newer
+// ones do that by themselves, and it changes nothing. Call it before anything else of this package,
+// or set RDMAV_FORK_SAFE=1 in the environment. Errors: EINVAL after the first registration, ENOSYS.
+//
+// Few Go programs need it. os/exec is safe without it: its child shares the parent's memory until
+// it runs the other program. It is for processes in which C code forks and both sides go on. The
+// child then lacks all pages that hold registered memory, Go's heap among them, and must not run Go
+// code that touches them.
+//
+// Implements: ibv_fork_init.
+func ForkInit() error { return ErrNotSupported }
+
+// ForkInitialized returns whether forks are safe for registered memory, and by what.
+//
+// Implements: ibv_is_fork_initialized.
+func ForkInitialized() (ForkStatus, error) { return 0, ErrNotSupported }
+
+// CommandFD returns the context's descriptor for commands, which a peer process imports
+// (ImportDevice) after it was passed over a Unix socket. It stays the context's: do not close it.
+//
+// Extension.
+func (c *Context) CommandFD() (int, error) { return 0, ErrNotSupported }
+
+// Handle returns the domain's number in the kernel, for Context.ImportPD in another process.
+//
+// Extension.
+func (p *PD) Handle() uint32 { return 0 }
+
+// Handle returns the region's number in the kernel, for PD.ImportMR in another process.
+//
+// Extension.
+func (m *MR) Handle() uint32 { return 0 }
+
+// Handle returns the memory's number in the kernel, for Context.ImportDM in another process.
+//
+// Extension.
+func (d *DM) Handle() uint32 { return 0 }
+
+// ImportDevice opens the context whose CommandFD another process has passed to this one as fd. With
+// success fd belongs to the context. Errors: ErrNotSupported if the device's driver cannot; EBADF
+// and others for a descriptor that is none of a device.
+//
+// Implements: ibv_import_device.
+func ImportDevice(fd int) (*Context, error) { return nil, ErrNotSupported }
+
+// ImportPD returns the protection domain with this handle in the context's process of origin.
+// Errors: ErrNotSupported.
+//
+// Implements: ibv_import_pd.
+func (c *Context) ImportPD(handle uint32) (*PD, error) { return nil, ErrNotSupported }
+
+// ImportMR returns the region with this handle in an imported domain. Its address and length in
+// the other process are not known here: Addr and Len are 0; the owner passes them along with the
+// handle. Errors: ErrNotSupported.
+//
+// Implements: ibv_import_mr.
+func (p *PD) ImportMR(handle uint32) (*MR, error) { return nil, ErrNotSupported }
+
+// ImportDM returns the device memory with this handle in the context's process of origin. Errors:
+// ErrNotSupported.
+//
+// Implements: ibv_import_dm.
+func (c *Context) ImportDM(handle uint32) (*DM, error) { return nil, ErrNotSupported }
+
+// Libraries returns libibverbs and librdmacm as this process has opened them, and opens them if it
+// has not. A program that has them linked into itself has none. Errors: ErrNotSupported where they
+// are not installed; the text names the packages. EMFILE or ENFILE as Devices.
+//
+// Extension.
+func Libraries() ([]Library, error) { return nil, ErrNotSupported }
 
 // Live returns the number of open objects by kind ("QP", "MR", ...), for leak checks in tests.
 // Contexts that librdmacm owns are not counted.
@@ -451,7 +702,7 @@ type MR struct{}
 // Errors: EINVAL for an empty buf, and for remote write or atomic access without AccessLocalWrite;
 // ENOMEM, with the locked-memory limit in its text.
 //
-// Implements: ibv_reg_mr.
+// Implements: ibv_reg_mr, ibv_reg_mr_iova2.
 func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) { return nil, ErrNotSupported }
 
 // RegMRIOVA is RegMR for a region whose first byte has the address iova in work requests, for the
@@ -501,12 +752,56 @@ func (m *MR) Addr() uint64 { return 0 }
 // Extension.
 func (m *MR) Len() int { return 0 }
 
-// Close deregisters the region and unpins its memory. Work requests that still use the region fail
-// or flush, so wait for their completions first. Errors: EBUSY or EINVAL, with the region still
-// open, if the driver finds a memory window bound to it.
+// Close deregisters the region and unpins its memory; an imported region stays registered. Work
+// requests that still use the region fail or flush, so wait for their completions first. Errors:
+// EBUSY or EINVAL, with the region still open, if the driver finds a memory window bound to it.
 //
-// Implements: ibv_dereg_mr.
+// Implements: ibv_dereg_mr, ibv_unimport_mr.
 func (m *MR) Close() error { return ErrNotSupported }
+
+// Rereg changes the memory, the domain, the access rights, or several of them, of a registered
+// region: faster than to close it and to register another. The keys may change: read LKey and RKey
+// again. No other call may use the region meanwhile, no work request either, and no window may be
+// bound to it.
+//
+// After an error the region is as it was, with one exception: if the error's text says that the
+// region is lost, the device refused in the middle of the change. Such a region has the keys 0, and
+// can only be closed; its old and its new memory stay pinned until then. Errors: EINVAL for a
+// change of nothing, an empty Buf, remote write or atomic access without AccessLocalWrite, a domain
+// of another context, and for a region that RegMR and RegMRAddr have not made; ErrNotSupported.
+//
+// Implements: ibv_rereg_mr.
+func (m *MR) Rereg(change Rereg) error { return ErrNotSupported }
+
+// AllocNullMR creates a region without memory: what is written into it is dropped, and what is read
+// from it is zeroes. Segments may have any address and length; only the region's LKey counts.
+// Errors: ErrNotSupported.
+//
+// Implements: ibv_alloc_null_mr.
+func (p *PD) AllocNullMR() (*MR, error) { return nil, ErrNotSupported }
+
+// AdviseMR has the device fetch the pages of parts of regions, which were registered with
+// AccessOnDemand in this domain, before they are used. It is advice: the memory works without.
+// Errors: ErrNotSupported without on-demand paging; EINVAL without segments; EFAULT and ENOENT for
+// a segment that is not in a region of the domain, and for a page that is not mapped.
+//
+// Implements: ibv_advise_mr.
+func (p *PD) AdviseMR(advice MRAdvice, flags AdviseFlags, sges []SGE) error { return ErrNotSupported }
+
+// AttachMulticast makes a datagram queue pair receive what is sent to the group of that GID; lid is
+// the group's LID on InfiniBand, 0 on RoCE. To attach again changes nothing. While a group is
+// attached, Close fails with EBUSY. Errors: EINVAL for a queue pair that is not UD and for a GID
+// that is not multicast (ff00::/8, or 224.0.0.0/4 mapped into IPv6); ENOMEM beyond
+// DeviceAttr.MaxMcastGrp or MaxMcastQPAttach.
+//
+// Implements: ibv_attach_mcast.
+func (q *QP) AttachMulticast(group GID, lid uint16) error { return ErrNotSupported }
+
+// DetachMulticast ends AttachMulticast, with the same group and lid. Errors: as AttachMulticast;
+// and EINVAL for a group that is not attached.
+//
+// Implements: ibv_detach_mcast.
+func (q *QP) DetachMulticast(group GID, lid uint16) error { return ErrNotSupported }
 
 // MW is a memory window: a remote key of its own for part of a region, granted and revoked by work
 // requests.
@@ -540,7 +835,7 @@ func (w *MW) Close() error { return ErrNotSupported }
 // refuse the next (WCMWBindErr): allocate another window. Errors: EINVAL for a range outside the
 // region, for another protection domain, and for a queue pair that is not in RTS.
 //
-// Implements: ibv_bind_mw, ibv_post_send.
+// Implements: ibv_bind_mw, ibv_inc_rkey, ibv_post_send, ibv_wr_bind_mw.
 func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) { return 0, ErrNotSupported }
 
 // PD is a protection domain. Queue pairs, regions, windows and address handles work together only
@@ -557,11 +852,23 @@ func (c *Context) AllocPD() (*PD, error) { return nil, ErrNotSupported }
 // Extension.
 func (p *PD) Context() *Context { return nil }
 
-// Close frees the domain. Errors: ErrInUse while a queue pair, region, window, SRQ or address
-// handle of it is open.
+// Close frees the domain; an imported one stays for its owner. Errors: ErrInUse while a queue pair,
+// region, window, SRQ, receive queue, address handle or parent domain of it is open, or a
+// completion queue of a parent domain.
 //
-// Implements: ibv_dealloc_pd.
+// Implements: ibv_dealloc_pd, ibv_unimport_pd.
 func (p *PD) Close() error { return ErrNotSupported }
+
+// QueryPKey returns one entry of a port's P_Key table, in host byte order.
+//
+// Implements: ibv_query_pkey.
+func (c *Context) QueryPKey(port uint8, index int) (uint16, error) { return 0, ErrNotSupported }
+
+// PKeyIndex returns the index of a P_Key, in host byte order, in a port's table, for
+// QPAttr.PKeyIndex. Errors: ENOENT if the table does not have it, or there is no such port.
+//
+// Implements: ibv_get_pkey_index.
+func (c *Context) PKeyIndex(port uint8, pkey uint16) (int, error) { return 0, ErrNotSupported }
 
 // PostSend posts a batch of send work requests in order; their segments are ranges of sges. n is
 // the number accepted: with an error wrs[n] was refused, and no later request was posted. Both
@@ -571,7 +878,11 @@ func (p *PD) Close() error { return ErrNotSupported }
 // pair takes, an unsupported opcode, a closed address handle, or a queue pair that is not in RTS,
 // SQD, SQE or ERR; ENOMEM when the send queue is full; ErrClosed.
 //
-// Implements: ibv_post_send.
+// Implements: ibv_post_send, ibv_wr_start, ibv_wr_complete, ibv_wr_send, ibv_wr_send_imm,
+// ibv_wr_send_inv, ibv_wr_rdma_write, ibv_wr_rdma_write_imm, ibv_wr_rdma_read,
+// ibv_wr_atomic_cmp_swp, ibv_wr_atomic_fetch_add, ibv_wr_atomic_write, ibv_wr_local_inv,
+// ibv_wr_set_sge, ibv_wr_set_sge_list, ibv_wr_set_inline_data, ibv_wr_set_inline_data_list,
+// ibv_wr_set_ud_addr, ibv_wr_set_xrc_srqn, ibv_wr_send_tso.
 func (q *QP) PostSend(wrs []SendWR, sges []SGE) (n int, err error) { return 0, ErrNotSupported }
 
 // PostRecv posts a batch of receive work requests in order; see PostSend. The queue pair must not
@@ -590,9 +901,10 @@ func (s *SRQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) { return 0, 
 type QP struct{}
 
 // CreateQP creates a queue pair in the RESET state. Completion queues, SRQ and domain must be of
-// one device context.
+// one device context. With SendOps it is an extended queue pair. Errors: ErrNotSupported if the
+// device has no extended queue pairs, or not with these operations.
 //
-// Implements: ibv_create_qp.
+// Implements: ibv_create_qp, ibv_create_qp_ex, ibv_qp_to_qp_ex.
 func (p *PD) CreateQP(init QPInit) (*QP, error) { return nil, ErrNotSupported }
 
 // Num returns the queue pair number.
@@ -612,7 +924,8 @@ func (q *QP) Type() QPType { return 0 }
 func (q *QP) Cap() QPCap { return QPCap{} }
 
 // Modify changes the attributes that mask selects. Errors: EINVAL for a transition that the state
-// does not allow, or if an attribute that it needs is missing.
+// does not allow, or if an attribute that it needs is missing; the text names the state, and what
+// to do.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) Modify(attr QPAttr, mask QPAttrMask) error { return ErrNotSupported }
@@ -633,14 +946,14 @@ func (q *QP) State() (QPState, error) { return 0, ErrNotSupported }
 // Implements: ibv_modify_qp.
 func (q *QP) ToInit(port uint8, access AccessFlags) error { return ErrNotSupported }
 
-// ToRTR moves the queue pair from INIT to RTR. RC uses AH, PathMTU, DestQPNum, RQPSN,
-// MaxDestRDAtomic and MinRNRTimer of attr, UC the first four, UD none.
+// ToRTR moves the queue pair from INIT to RTR. RC and XRC_RECV use AH, PathMTU, DestQPNum, RQPSN,
+// MaxDestRDAtomic and MinRNRTimer of attr, UC and XRC_SEND the first four, UD and RAW_PACKET none.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTR(attr QPAttr) error { return ErrNotSupported }
 
-// ToRTS moves the queue pair from RTR to RTS. RC uses SQPSN, Timeout, RetryCnt, RNRRetry and
-// MaxRDAtomic of attr, UC and UD SQPSN.
+// ToRTS moves the queue pair from RTR to RTS. RC and XRC_SEND use SQPSN, Timeout, RetryCnt,
+// RNRRetry and MaxRDAtomic of attr, XRC_RECV the first two, UC and UD SQPSN, RAW_PACKET none.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTS(attr QPAttr) error { return ErrNotSupported }
@@ -657,19 +970,63 @@ func (q *QP) ToError() error { return ErrNotSupported }
 func (q *QP) ToReset() error { return ErrNotSupported }
 
 // Close destroys the queue pair. Posted work requests are dropped; unpolled completions may be
-// lost.
+// lost. Errors: EBUSY while the queue pair is attached to a multicast group.
 //
 // Implements: ibv_destroy_qp, rdma_destroy_qp.
 func (q *QP) Close() error { return ErrNotSupported }
+
+// SetECE asks the device for enhanced connection establishment options, and returns those that it
+// accepted. They take effect with the next transitions of the queue pair: call it before ToRTR,
+// with what both ends have agreed on (CMID.RemoteECE). Errors: ErrNotSupported for VendorID 0, and
+// if the driver has no options; EINVAL for options that it does not know.
+//
+// Implements: ibv_set_ece.
+func (q *QP) SetECE(e ECE) (accepted ECE, err error) { return ECE{}, ErrNotSupported }
+
+// QueryECE returns the options that the device can do, or after SetECE those that it accepted.
+// Errors: ErrNotSupported if the driver has none.
+//
+// Implements: ibv_query_ece.
+func (q *QP) QueryECE() (ECE, error) { return ECE{}, ErrNotSupported }
+
+// DataInOrder reports whether the bytes of a message of this operation arrive in the memory of the
+// receiver in their order, so that a program that sees the last byte may read the others. If it
+// does not know the driver reports false. Errors: ErrNotSupported by libraries before rdma-core 36.
+//
+// Implements: ibv_query_qp_data_in_order.
+func (q *QP) DataInOrder(op WROpcode) (bool, error) { return false, ErrNotSupported }
+
+// SetRateLimit bounds the speed at which the queue pair sends, from now on. Errors: ErrNotSupported
+// if the device cannot; EINVAL for a speed that is not between DeviceAttr.RateLimitMin and
+// RateLimitMax.
+//
+// Implements: ibv_modify_qp_rate_limit.
+func (q *QP) SetRateLimit(l RateLimit) error { return ErrNotSupported }
+
+// ResolveEthernet returns the Ethernet address and the VLAN, -1 for none, of a path's destination
+// on RoCE: attr.DGID, as seen from attr.SGIDIndex of attr.Port. It asks the kernel's neighbours,
+// and blocks for up to 3 s if they must ask the network first. Errors: EHOSTUNREACH if nobody
+// answers; EINVAL for a GID of the port that has no network device.
+//
+// Implements: ibv_resolve_eth_l2_from_gid.
+func (c *Context) ResolveEthernet(attr AHAttr) (mac net.HardwareAddr, vlan int, err error) {
+	return net.HardwareAddr{}, 0, ErrNotSupported
+}
 
 // SRQ is a shared receive queue.
 type SRQ struct{}
 
 // CreateSRQ creates a shared receive queue. Errors: EINVAL for sizes of 0 or beyond
-// DeviceAttr.MaxSRQWR and MaxSRQSGE.
+// DeviceAttr.MaxSRQWR and MaxSRQSGE; ErrNotSupported with SRQInit.XRCD on a device without XRC.
 //
-// Implements: ibv_create_srq.
+// Implements: ibv_create_srq, ibv_create_srq_ex.
 func (p *PD) CreateSRQ(init SRQInit) (*SRQ, error) { return nil, ErrNotSupported }
+
+// Num returns the queue's number, which senders of extended reliable connections name
+// (SendWR.RemoteQPN). Errors: ErrNotSupported on a device without XRC.
+//
+// Implements: ibv_get_srq_num.
+func (s *SRQ) Num() (uint32, error) { return 0, ErrNotSupported }
 
 // Resize changes the capacity in receives. Errors: EINVAL below the number posted; ErrNotSupported
 // if the device cannot resize.
@@ -693,3 +1050,179 @@ func (s *SRQ) Query() (SRQAttr, error) { return SRQAttr{}, ErrNotSupported }
 //
 // Implements: ibv_destroy_srq.
 func (s *SRQ) Close() error { return ErrNotSupported }
+
+// TD is a thread domain: queues that belong to it are used by one thread at a time, for which the
+// caller answers, so that the driver takes no locks. [PD.AllocParentDomain] puts queues into it.
+type TD struct{}
+
+// AllocTD creates a thread domain. Devices have few hardware resources for them, mlx5 some
+// hundreds. Errors: ErrNotSupported if the device has none.
+//
+// Implements: ibv_alloc_td.
+func (c *Context) AllocTD() (*TD, error) { return nil, ErrNotSupported }
+
+// Close frees the thread domain. Errors: ErrInUse while a parent domain of it is open.
+//
+// Implements: ibv_dealloc_td.
+func (t *TD) Close() error { return ErrNotSupported }
+
+// AllocParentDomain creates a parent domain: p, with a thread domain for the queues that are
+// created in it. It takes p's place in all calls, and works together with p's regions; both p and
+// td must stay open.
+//
+// The caller serializes all use of a queue pair that is created in it, of its sends and its
+// receives together: PostSend, PostRecv, BindMW, a [Turn] with posts to it, Modify and its kin,
+// Query; and all use of a shared receive queue. The promise of this package, that any number of
+// goroutines may call at once, does not hold there: two calls at once may damage the queue. Close
+// remains safe. The race detector (go test -race) reports two posts without synchronization.
+//
+// Errors: EINVAL if p is a parent domain, or td of another device context.
+//
+// Implements: ibv_alloc_parent_domain.
+func (p *PD) AllocParentDomain(td *TD) (*PD, error) { return nil, ErrNotSupported }
+
+// Turn is a list of posts, to any number of queues, that one crossing into C runs together with a
+// poll. It is for a loop over many connections with few operations on each, which would otherwise
+// pay a crossing for each post. The zero value is empty. A Turn is not safe for concurrent use;
+// the queues are.
+//
+//	var t cverbs.Turn
+//	for {
+//		n, err := t.Run(cq, wcs, polls)
+//		... // err, and t.Refused
+//		for _, wc := range wcs[:n] { // each may lead to posts
+//			t.PostRecv(qp, recvs, sges)
+//			t.PostSend(qp, sends, sges)
+//		}
+//	}
+//
+// Extension.
+type Turn struct{}
+
+// PostSend adds a post of q; see [QP.PostSend]. Leave both slices alone until Run has returned.
+//
+// Extension.
+func (t *Turn) PostSend(q *QP, wrs []SendWR, sges []SGE) {}
+
+// PostRecv adds a post of q; see [QP.PostRecv] and PostSend.
+//
+// Extension.
+func (t *Turn) PostRecv(q *QP, wrs []RecvWR, sges []SGE) {}
+
+// PostSRQRecv adds a post of a shared queue; see [SRQ.PostRecv] and PostSend.
+//
+// Extension.
+func (t *Turn) PostSRQRecv(q *SRQ, wrs []RecvWR, sges []SGE) {}
+
+// Reset forgets all posts and their results, and what they refer to. The first post that is added
+// after Run does so, too.
+//
+// Extension.
+func (t *Turn) Reset() {}
+
+// Len returns the number of posts added.
+//
+// Extension.
+func (t *Turn) Len() int { return 0 }
+
+// Run posts everything that has been added, in order, each as if alone: one that is refused does
+// not keep back the others. Then it polls cq as [CQ.PollSpin] does; an empty wc polls nothing, and
+// cq may then be nil. A second Run without posts in between only polls. n and err are those of the
+// poll; [Turn.Refused] and [Turn.Posted] have the results of the posts. It does not allocate.
+//
+// Extension.
+func (t *Turn) Run(cq *CQ, wc []WC, polls int) (n int, err error) { return 0, ErrNotSupported }
+
+// Refused returns how many posts of the last Run were refused, all or part: 0 is the usual case, in
+// which Posted need not be called.
+//
+// Extension.
+func (t *Turn) Refused() int { return 0 }
+
+// Posted returns the result of post i of the last Run, in the order of adding: what the post alone
+// would have returned. Its slices may be used again when it has returned. Errors: EINVAL for an i
+// without a post, or before Run.
+//
+// Extension.
+func (t *Turn) Posted(i int) (n int, err error) { return 0, ErrNotSupported }
+
+// WQ is a receive queue by itself: several of them, in a table (IndTable), take the packets of one
+// queue pair, each those of some connections. That spreads the work over processors (receive side
+// scaling).
+type WQ struct{}
+
+// CreateWQ creates a receive queue in the RESET state; move it to WQReady with Modify. Errors:
+// ErrNotSupported; EINVAL for sizes of 0 or beyond the device's.
+//
+// Implements: ibv_create_wq.
+func (p *PD) CreateWQ(init WQInit) (*WQ, error) { return nil, ErrNotSupported }
+
+// Num returns the queue's number.
+//
+// Extension.
+func (w *WQ) Num() uint32 { return 0 }
+
+// Modify changes what attr.Mask selects: the state, from RESET to RDY, or to ERR or RESET, or the
+// flags. Errors: EINVAL for a transition that the state does not allow.
+//
+// Implements: ibv_modify_wq.
+func (w *WQ) Modify(attr WQAttr) error { return ErrNotSupported }
+
+// PostRecv posts a batch of receive work requests; see QP.PostSend. The queue may be in any state
+// but RESET.
+//
+// Implements: ibv_post_wq_recv.
+func (w *WQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) { return 0, ErrNotSupported }
+
+// Close destroys the queue. Errors: ErrInUse while a table has it.
+//
+// Implements: ibv_destroy_wq.
+func (w *WQ) Close() error { return ErrNotSupported }
+
+// IndTable is a table of receive queues: the hash of a packet chooses an entry.
+type IndTable struct{}
+
+// CreateIndTable creates a table with these queues as entries, for QPInit.RSS. Their number must be
+// a power of two; a queue may be in several entries. Errors: ErrNotSupported; EINVAL for another
+// number, and beyond DeviceAttr.MaxIndTableSize.
+//
+// Implements: ibv_create_rwq_ind_table.
+func (c *Context) CreateIndTable(queues []*WQ) (*IndTable, error) { return nil, ErrNotSupported }
+
+// Close destroys the table. Errors: ErrInUse while a queue pair uses it.
+//
+// Implements: ibv_destroy_rwq_ind_table.
+func (t *IndTable) Close() error { return ErrNotSupported }
+
+// XRCD is a domain of extended reliable connections: a queue pair of one process delivers into the
+// shared receive queue of any process that has opened the same domain. A sender then needs one
+// queue pair for each host, not for each process.
+type XRCD struct{}
+
+// OpenXRCD opens the domain that belongs to the file of the descriptor fd; the file may be closed
+// afterwards. flags are of package os: with O_CREATE the domain is made if there is none, and with
+// O_EXCL too it must not exist. With fd -1 the domain is new, and this process's own; flags must
+// then have O_CREATE. Errors: ErrNotSupported; ENOENT and EEXIST by flags.
+//
+// Implements: ibv_open_xrcd.
+func (c *Context) OpenXRCD(fd, flags int) (*XRCD, error) { return nil, ErrNotSupported }
+
+// Close closes the domain in this process. Errors: ErrInUse while a queue pair or a shared receive
+// queue of it is open.
+//
+// Implements: ibv_close_xrcd.
+func (x *XRCD) Close() error { return ErrNotSupported }
+
+// CreateQP creates the receiving end of extended reliable connections (QPTypeXRCRecv), in the RESET
+// state. It has no queues of its own: each message names the shared receive queue (SRQ.Num), which
+// has SRQInit.XRCD and a completion queue. The kernel keeps the queue pair until all processes have
+// closed it. Errors: ErrNotSupported.
+//
+// Implements: ibv_create_qp_ex.
+func (x *XRCD) CreateQP() (*QP, error) { return nil, ErrNotSupported }
+
+// OpenQP opens the receiving end with this number, which another process has created in the same
+// domain. Errors: ErrNotSupported; ENOENT or EINVAL if there is none.
+//
+// Implements: ibv_open_qp.
+func (x *XRCD) OpenQP(num uint32) (*QP, error) { return nil, ErrNotSupported }

@@ -88,3 +88,17 @@ func nodeError(verb string, errno syscall.Errno, node, module string) error {
 	}
 	return e
 }
+
+// spareFiles returns an error that names the limit unless 8 more descriptors can be opened, which
+// opening a device and its channels takes anyway.
+func spareFiles() error {
+	const need = 8
+	for range need {
+		fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nodeError("ibv_get_device_list", errnoOf(err), "/", "")
+		}
+		defer unix.Close(fd)
+	}
+	return nil
+}

@@ -27,6 +27,8 @@ type waiter struct {
 	done  chan struct{}
 	woken atomic.Bool
 
+	setDeadline func(time.Time) error // of file; tests replace it
+
 	fd      int  // of the C object; open while a call is in flight
 	watched bool // fd is in the epoll set (file)
 
@@ -49,6 +51,7 @@ func newWaiter(fd int, name string) (*waiter, error) {
 	}
 	unix.SetNonblock(set, true)
 	w := &waiter{file: os.NewFile(uintptr(set), name), gate: make(chan struct{}, 1), done: make(chan struct{}), fd: fd}
+	w.setDeadline = w.file.SetReadDeadline
 	w.control = func(set uintptr) {
 		w.failed = unix.EpollCtl(int(set), w.op, w.fd, &unix.EpollEvent{Events: unix.EPOLLIN})
 	}
@@ -90,7 +93,7 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 	for {
 		// A Wake or cancellation before this line is seen below; a later one moves the deadline
 		// again.
-		w.file.SetReadDeadline(deadline)
+		w.setDeadline(deadline)
 		if w.woken.Swap(false) {
 			return errWoken
 		}
@@ -112,6 +115,44 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 		if !deadline.IsZero() && !time.Now().Before(deadline) && !w.woken.Load() {
 			return os.ErrDeadlineExceeded
 		}
+	}
+}
+
+// block waits in the kernel if the last wait was shorter than blockFor and a blocker is free. It
+// reports whether it waited; the event may have come then.
+func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
+	if !w.blocks || !w.brief {
+		return false
+	}
+	var b *blocker
+	select {
+	case b = <-blockers():
+	default:
+		return false
+	}
+	defer func() { blockers() <- b }() // a late kick only ends another wait early
+	if w.watch(false) != nil {
+		return false
+	}
+	limit := blockFor
+	if !deadline.IsZero() {
+		limit = min(limit, time.Until(deadline))
+	}
+	w.blocked.Store(b)
+	if limit > 0 && !w.over(ctx) { // a later interrupt finds the blocker
+		b.wait(w.fd, limit)
+	}
+	w.blocked.Store(nil)
+	return true
+}
+
+// over reports whether the wait has been ended: closed, woken, or its context done.
+func (w *waiter) over(ctx context.Context) bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return w.woken.Load() || ctx.Err() != nil
 	}
 }
 

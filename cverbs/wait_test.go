@@ -102,6 +102,47 @@ func TestWaiterWakeRace(t *testing.T) {
 	}
 }
 
+// Nor is one lost, or the end of a context, that comes just before or just after the waiter sets
+// its deadline, which both move.
+func TestWaiterWakeAtDeadline(t *testing.T) {
+	for _, deadline := range []time.Time{{}, soon()} {
+		for _, before := range []bool{true, false} {
+			for _, cancelled := range []bool{true, false} {
+				w, _, try := pipeWaiter(t)
+				ctx, cancel := context.WithCancel(context.Background())
+				end, want := w.wake, errWoken
+				if cancelled {
+					end, want = func() { cancel(); time.Sleep(5 * time.Millisecond) }, context.Canceled // it has interrupted
+				}
+				calls := 0
+				w.setDeadline = func(d time.Time) error {
+					if calls++; calls > 1 {
+						return w.file.SetReadDeadline(d)
+					}
+					if before {
+						end()
+					}
+					err := w.file.SetReadDeadline(d)
+					if !before {
+						end()
+					}
+					return err
+				}
+				done := make(chan error, 1)
+				go func() { done <- w.once(ctx, deadline, try) }()
+				select {
+				case err := <-done:
+					assert.Equal(t, err, want)
+				case <-time.After(patience / 2):
+					t.Errorf("lost: before %v, cancelled %v", before, cancelled)
+				}
+				cancel()
+				w.close()
+			}
+		}
+	}
+}
+
 func TestWaiterAllocations(t *testing.T) {
 	w, fd, try := pipeWaiter(t)
 	defer w.close()
@@ -147,6 +188,33 @@ func TestLifeClose(t *testing.T) {
 			}
 		}
 		assert.Equal(t, ok, 1)
+	}
+}
+
+// An object that cannot be created, because one of its parents is closed, holds none of the others.
+func TestLifeClosedParent(t *testing.T) {
+	for closed := range 4 {
+		var parents [4]*life
+		for i := range parents {
+			parents[i] = new(life)
+			assert.NilError(t, parents[i].begin(kindPD))
+			if i != closed {
+				parents[i].open()
+			}
+		}
+		var l life
+		for range 3 {
+			isErr(t, l.begin(kindQP, parents[:]...), ErrClosed)
+		}
+		parents[closed].open()
+		assert.NilError(t, l.begin(kindQP, parents[:]...))
+		for _, p := range parents {
+			assert.Equal(t, p.children(kindQP), 1)
+		}
+		l.abort()
+		for i, p := range parents {
+			assert.NilError(t, p.close(nil, func() error { return nil }), "parent %d of a refused child", i)
+		}
 	}
 }
 

@@ -91,6 +91,10 @@ var wcFlagNames = []bitName{{1 << 0, "GRH"}, {1 << 1, "WITH_IMM"}, {1 << 2, "IP_
 // Extension.
 func (f WCFlags) String() string { return bitNames(wcFlagNames, uint32(f)) }
 
+// GRHSize is the size of a global route header, in bytes. A UD queue pair writes one into each
+// receive buffer, before the data.
+const GRHSize = 40
+
 // MaxPolls is the largest number of polls of one CQ.PollSpin: about 10 microseconds on hardware.
 const MaxPolls = 1024
 

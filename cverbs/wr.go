@@ -22,12 +22,15 @@ const (
 	OpLocalInv          WROpcode = 7
 	OpBindMW            WROpcode = 8 // only through QP.BindMW; PostSend refuses it
 	OpSendWithInv       WROpcode = 9
+	OpTSO               WROpcode = 10 // only on a queue pair with WithTSO
+	OpAtomicWrite       WROpcode = 15 // Swap, 8 bytes, at once; only on a queue pair with WithAtomicWrite
 )
 
 var opNames = map[WROpcode]string{
 	OpRDMAWrite: "RDMA_WRITE", OpRDMAWriteWithImm: "RDMA_WRITE_WITH_IMM", OpSend: "SEND", OpSendWithImm: "SEND_WITH_IMM",
 	OpRDMARead: "RDMA_READ", OpAtomicCmpAndSwp: "ATOMIC_CMP_AND_SWP", OpAtomicFetchAndAdd: "ATOMIC_FETCH_AND_ADD",
 	OpLocalInv: "LOCAL_INV", OpBindMW: "BIND_MW", OpSendWithInv: "SEND_WITH_INV",
+	OpTSO: "TSO", OpAtomicWrite: "ATOMIC_WRITE",
 }
 
 // String returns the verbs name without its prefix.
@@ -61,15 +64,15 @@ type SendWR struct {
 	ID         uint64 // returned in the completion
 	RemoteAddr uint64 // RDMA and atomics: the peer's virtual address
 	CompareAdd uint64 // atomics: the value to compare with, or to add
-	Swap       uint64 // compare and swap: the new value
+	Swap       uint64 // compare and swap, and atomic write: the new value
 	RKey       uint32 // RDMA and atomics: the remote key; OpLocalInv and OpSendWithInv: the key to invalidate
 	FirstSGE   uint32 // the request's segments are sges[FirstSGE : FirstSGE+NumSGE] of the slice passed with the batch
 	NumSGE     uint32
 	Opcode     WROpcode
 	Flags      SendFlags
-	Imm        uint32 // *WithImm: the immediate value, in host byte order
+	Imm        uint32 // *WithImm: the immediate value, in host byte order; OpTSO: bytes of data in each packet
 	AH         uint64 // UD: AH.Handle() of the destination
-	RemoteQPN  uint32 // UD: the destination's QP number
+	RemoteQPN  uint32 // UD: the destination's QP number; XRC: the number of its SRQ (SRQ.Num)
 	RemoteQKey uint32 // UD: the destination's Q_Key
 }
 

@@ -14,8 +14,8 @@ import (
 )
 
 // objects has one value of every type of this package that stands for a C object.
-var objects = []any{&Context{}, &PD{}, &MR{}, &MW{}, &CompChannel{}, &CQ{}, &SRQ{}, &QP{}, &AH{}, &EventChannel{},
-	&CMID{}}
+var objects = []any{&Context{}, &PD{}, &TD{}, &MR{}, &MW{}, &CompChannel{}, &CQ{}, &SRQ{}, &QP{}, &AH{},
+	&EventChannel{}, &CMID{}, &DM{}, &XRCD{}, &WQ{}, &IndTable{}, &Flow{}, &Counters{}}
 
 // TestClosedObjects calls every method of a nil object and of the zero value, with plausible and
 // with zero arguments: none panics or hangs; those that can fail do, the others return zero values.
@@ -24,6 +24,9 @@ func TestClosedObjects(t *testing.T) {
 	stub, err := os.ReadFile("stub.go")
 	assert.NilError(t, err)
 	for _, m := range regexp.MustCompile(`(?m)^func \(\w+ \*(\w+)\) [A-Z]`).FindAllStringSubmatch(string(stub), -1) {
+		if m[1] == "Turn" {
+			continue // a list, whose zero value is ready for use
+		}
 		known := slices.ContainsFunc(objects, func(o any) bool { return reflect.TypeOf(o).Elem().Name() == m[1] })
 		assert.Assert(t, known, "%s is not tried", m[1])
 	}
@@ -77,8 +80,8 @@ func callClosed(t *testing.T, what string, m reflect.Value, fill func(reflect.Ty
 
 // plausible returns an argument that would be valid for an open object.
 func plausible(t reflect.Type) reflect.Value {
-	for _, v := range []any{context.Background(), time.Now().Add(time.Second), make([]WC, 1), make([]SendWR, 1),
-		make([]RecvWR, 1), make([]byte, 8), time.Second} {
+	for _, v := range []any{context.Background(), time.Now().Add(time.Second), make([]WC, 1), make([]WCEx, 1),
+		make([]SendWR, 1), make([]RecvWR, 1), make([]byte, 8), time.Second} {
 		if reflect.TypeOf(v).AssignableTo(t) && t.Kind() != reflect.Interface || t == reflect.TypeFor[context.Context]() &&
 			reflect.TypeOf(v).Implements(t) {
 			return reflect.ValueOf(v)

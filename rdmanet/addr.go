@@ -2,8 +2,8 @@ package rdmanet
 
 import (
 	"context"
-	"fmt"
 	"net"
+	"net/http/httptrace"
 	"net/netip"
 )
 
@@ -11,15 +11,21 @@ import (
 const Network = "rdma"
 
 // Addr is the address of one end of a connection: that of its RDMA device, and a port of the RDMA
-// connection manager. These ports are not those of TCP.
+// connection manager. These ports are not those of TCP, except on the device "tcp".
 type Addr struct{ netip.AddrPort }
 
 // Network is "rdma".
 func (Addr) Network() string { return Network }
 
-// resolve returns the addresses that "host:port" names; no host is the unspecified address.
-func resolve(ctx context.Context, network, address string) ([]netip.AddrPort, error) {
-	if network != Network {
+// resolve returns the addresses that "host:port" names; no host is the unspecified address. With
+// tcpNames the names of TCP's networks are allowed too.
+func resolve(ctx context.Context, network, address string, tcpNames bool) ([]netip.AddrPort, error) {
+	family := "ip"
+	switch {
+	case network == Network:
+	case tcpNames && (network == "tcp" || network == "tcp4" || network == "tcp6"):
+		family += network[3:]
+	default:
 		return nil, net.UnknownNetworkError(network + ` (package rdmanet has "rdma")`)
 	}
 	host, service, err := net.SplitHostPort(address)
@@ -33,7 +39,7 @@ func resolve(ctx context.Context, network, address string) ([]netip.AddrPort, er
 	if host == "" {
 		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(port))}, nil
 	}
-	list, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	list, err := net.DefaultResolver.LookupNetIP(lookupContext(ctx), family, host)
 	if err != nil {
 		return nil, err
 	}
@@ -41,8 +47,29 @@ func resolve(ctx context.Context, network, address string) ([]netip.AddrPort, er
 	for i, a := range list {
 		addrs[i] = netip.AddrPortFrom(a.Unmap(), uint16(port))
 	}
-	if len(addrs) == 0 {
-		return nil, fmt.Errorf("%s has no address", host)
-	}
 	return addrs, nil
+}
+
+// lookupContext is ctx for the look-up of a name. Of an httptrace.ClientTrace in it only the hooks
+// for DNS remain: the others would hear of connections to the name server.
+func lookupContext(ctx context.Context) context.Context {
+	trace := httptrace.ContextClientTrace(ctx)
+	if trace == nil {
+		return ctx
+	}
+	dns := &httptrace.ClientTrace{DNSStart: func(httptrace.DNSStartInfo) {}, DNSDone: trace.DNSDone}
+	if trace.DNSStart != nil {
+		dns.DNSStart = trace.DNSStart
+	}
+	return httptrace.WithClientTrace(hidesTrace{ctx}, dns)
+}
+
+type hidesTrace struct{ context.Context }
+
+func (c hidesTrace) Value(key any) any {
+	v := c.Context.Value(key)
+	if _, is := v.(*httptrace.ClientTrace); is {
+		return nil
+	}
+	return v
 }

@@ -1,13 +1,11 @@
 package rdmanet
 
 import (
-	"errors"
-	"fmt"
+	"encoding/binary"
 	"io"
 	"net"
-	"os"
+	"runtime"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/godat/godat/udat"
@@ -21,35 +19,36 @@ type Conn struct {
 	d      *dispatcher
 	ep     *udat.EP
 	pz     *udat.PZ
-	ring   *udat.LMR // the peer writes the stream into it
-	own    *udat.LMR // the ring of what is to be sent, and the messages
-	local  Addr
-	remote Addr
+	own    *udat.LMR // the places of messages, and the first memory of what is to be sent
+	local  net.Addr
+	remote net.Addr
 	peer   hello
-	reqs   []uint64 // of each request in flight: outgoing.freed once it has completed
-	recvs  []udat.Recv
-	ready  func(*Conn, error) // is called, without locks, when the connection is open or has failed; then nil
+	reqs   [requests]uint64 // of each request in flight: outgoing.freed once it has completed
 
-	rmu     sync.Mutex           // one Read at a time
-	wmu     sync.Mutex           // one Write at a time
-	regions map[*Region]struct{} // guarded by wmu
+	rmu sync.Mutex // one Read at a time
+	wmu sync.Mutex // one Write at a time
 
 	mu       sync.Mutex
 	state    state
-	err      error // why the state is dead
-	closed   bool  // by Close
-	peerGone bool  // the peer has closed: it reads no more
-	handling bool  // the leader handles an event of the connection
+	err      error              // why the state is dead
+	ready    func(*Conn, error) // is called once, without locks, when the connection is open or has failed
+	isReady  func()             // the call of ready that handle must make
+	closed   bool               // by Close
+	peerGone bool               // the peer has closed: it reads no more
+	wasted   bool               // a Write has been dropped because the peer has closed
+	handling bool               // the leader handles an event of the connection
 	readable waiters
 	writable waiters
-	ended    chan struct{} // closed when the state becomes dead
+	pins     int // users of the memory besides Read and Write
 	released bool
+	regions  map[*Region]struct{}
+	grants   map[*Grant]struct{}
 	in       incoming
 	out      outgoing
 	readEnd  deadline
 	writeEnd deadline
 	alive    keepAlive
-	linger   *time.Timer // bounds the end of a closed connection, and of its beginning
+	linger   linger
 }
 
 type state uint8
@@ -60,134 +59,27 @@ const (
 	stateDead
 )
 
-// config is what a Dialer or a ListenConfig says of a connection, with the defaults filled in.
-type config struct {
-	readBuffer, writeBuffer int
-	keepAlive               time.Duration
-	linger                  time.Duration
-}
-
-const (
-	defaultBuffer    = 128 << 10
-	defaultKeepAlive = 15 * time.Second
-	defaultLinger    = 5 * time.Second
-	handshakeTime    = 30 * time.Second
-)
-
-// newConfig fills in the defaults and rounds the sizes up to powers of two.
-func newConfig(readBuffer, writeBuffer int, keepAlive time.Duration) (config, error) {
-	c := config{keepAlive: keepAlive, linger: defaultLinger}
-	for _, b := range []struct {
-		name string
-		in   int
-		out  *int
-	}{{"ReadBuffer", readBuffer, &c.readBuffer}, {"WriteBuffer", writeBuffer, &c.writeBuffer}} {
-		if b.in < 0 || b.in > maxRing {
-			return c, fmt.Errorf("rdmanet: %s is %d bytes, must be from 0 to %d", b.name, b.in, maxRing)
-		}
-		if b.in == 0 {
-			b.in = defaultBuffer
-		}
-		*b.out = minRing
-		for *b.out < b.in {
-			*b.out *= 2
-		}
-	}
-	if keepAlive == 0 {
-		c.keepAlive = defaultKeepAlive
-	}
-	return c, nil
-}
-
-// The layout of Conn.own: the ring of what is to be sent, a place for each control message in
-// flight, a place for each receive.
-const messageStride = 32
-
-func (c *Conn) sendPlace(seq uint64) int { return c.cfg.writeBuffer + int(seq%requests)*messageStride }
-
-func (c *Conn) recvPlace(slot int) int {
-	return c.cfg.writeBuffer + (requests+slot)*messageStride
-}
-
-// requests is the number of requests that a connection may have in flight.
-const requests = 32
-
-// newConn makes an endpoint with its memory and posts its receives.
-func newConn(pool *dispatchers, cfg config) (*Conn, error) {
-	c := &Conn{cfg: cfg, pool: pool, ended: make(chan struct{}), reqs: make([]uint64, requests)}
-	c.readable.cond.L, c.writable.cond.L = &c.mu, &c.mu
-	c.in.window = uint64(cfg.readBuffer)
-	c.in.told = c.in.window // the hello says so
-	pool.adapter.use()
-	if err := c.create(); err != nil {
-		c.free()
-		return nil, err
-	}
-	return c, nil
-}
-
-func (c *Conn) create() (err error) {
-	ia := c.pool.adapter
-	if c.pz, err = ia.CreatePZ(); err != nil {
-		return err
-	}
-	const private = udat.PrivLocalRead | udat.PrivLocalWrite
-	if c.ring, err = ia.AllocLMR(c.pz, c.cfg.readBuffer, private|udat.PrivRemoteWrite); err != nil {
-		return err
-	}
-	size := c.cfg.writeBuffer + (requests+defaultSlots)*messageStride
-	if c.own, err = ia.AllocLMR(c.pz, size, private); err != nil {
-		return err
-	}
-	if err := c.createEP(); err != nil {
-		return err
-	}
-	c.recvs = make([]udat.Recv, defaultSlots)
-	for i := range c.recvs {
-		c.recvs[i] = udat.Recv{IOV: []udat.LMRTriplet{c.own.Triplet(c.recvPlace(i), controlSize)}, Cookie: udat.Cookie(i)}
-	}
-	_, err = c.ep.PostRecvBatch(c.recvs)
-	return err
-}
-
-// createEP makes the endpoint on a dispatcher that has room for it.
-func (c *Conn) createEP() error {
-	attr := udat.EPAttr{MaxRecvDTOs: defaultSlots, MaxRequestDTOs: requests, MaxRequestIOV: 1, MaxRecvIOV: 1}
-	for _, fresh := range []bool{false, true} {
-		d, err := c.pool.get(fresh)
-		if err != nil {
-			return err
-		}
-		ep, err := c.pool.adapter.CreateEP(c.pz, d.evd, d.evd, d.evd, &attr)
-		if err == nil {
-			c.d, c.ep = d, ep
-			d.add(c)
-			return nil
-		}
-		c.pool.put(d)
-		if fresh || !errors.Is(err, udat.ErrInsufficientResources) {
-			return err
-		}
-	}
-	return nil
-}
-
 // free gives back what the connection has; no call uses its memory.
 func (c *Conn) free() {
 	if c.ep != nil {
-		c.d.remove(c)
+		c.d.remove(c.ep)
 		c.ep.Free()
 	}
 	for r := range c.regions {
 		r.lmr.Free()
 	}
-	for _, l := range []*udat.LMR{c.ring, c.own} {
-		if l != nil {
-			l.Free()
-		}
+	for _, l := range []*udat.LMR{c.in.ring.cur.lmr, c.in.ring.old.lmr, c.in.larger.lmr, c.out.ring.cur.lmr, c.own} {
+		l.Free() // nil, and own a second time, are ignored
 	}
-	if c.pz != nil {
+	for g := range c.grants {
+		g.memory.takeBack(g.window)
+	}
+	switch {
+	case c.pz == nil:
+	case c.cfg.zone == nil:
 		c.pz.Free()
+	default:
+		c.cfg.zone.leave()
 	}
 	if c.d != nil {
 		c.pool.put(c.d)
@@ -196,113 +88,34 @@ func (c *Conn) free() {
 }
 
 func (c *Conn) hello() hello {
-	r := c.ring.RMRTriplet(0, c.cfg.readBuffer)
+	m := c.in.ring.cur
+	r := m.lmr.RMRTriplet(m.base, int(m.size))
 	return hello{
 		immediate: c.pool.adapter.immediate, slots: defaultSlots,
-		ringAddr: r.TargetAddress, ringKey: r.RMRContext, ringSize: c.cfg.readBuffer,
+		ring: remoteRing{addr: r.TargetAddress, key: r.RMRContext, size: int(m.size)},
 	}
 }
 
 // meet takes the peer's hello.
 func (c *Conn) meet(h hello) {
 	c.peer = h
-	c.out.limit, c.out.window = uint64(h.ringSize), uint64(h.ringSize)
+	c.out.limit, c.out.window = uint64(h.ring.size), uint64(h.ring.size)
 	c.out.imm = h.immediate && c.pool.adapter.immediate
 }
 
-// handle takes an event of the connection.
-func (c *Conn) handle(ev *udat.Event) {
-	c.mu.Lock()
-	c.handling = true
-	switch ev.Number {
-	case udat.EventDTOCompletion:
-		c.completed(ev)
-	case udat.EventConnectionEstablished:
-		c.established(ev)
-	default:
-		c.disconnected(ev)
-	}
-	c.handling = false
-	c.mu.Unlock()
-}
-
-func (c *Conn) completed(ev *udat.Event) {
-	switch {
-	case ev.Status == udat.DTOErrFlushed: // the event of the connection follows
-	case ev.Status != udat.DTOSuccess:
-		c.fail(fmt.Errorf("%v: %w", ev.Status, syscall.ECONNRESET))
-	case c.state == stateDead:
-	case ev.Operation <= udat.DTORDMARead || ev.Operation == udat.DTORDMAWriteImm:
-		c.sent(ev)
-	default:
-		c.arrived(ev)
-	}
-}
-
-// established opens a dialed connection. An accepted one waits for the first message: on iWARP the
-// end that has connected must be the first to send.
-func (c *Conn) established(ev *udat.Event) {
-	p, err := c.ep.Query()
-	if err == nil {
-		c.local = Addr{addrPort(p.LocalAddr, p.LocalPortQual)}
-		c.remote = Addr{addrPort(p.RemoteAddr, p.RemotePortQual)}
-	}
-	if c.out.accepted {
-		return
-	}
-	h, err := decodeHello(ev.PrivateData())
-	if err != nil {
-		c.fail(fmt.Errorf("rdmanet: %w", err))
-		return
-	}
-	c.meet(h)
-	c.out.owed |= 1 << kindCredit
-	c.open()
-	c.push()
-}
-
-func (c *Conn) open() {
-	c.state = stateOpen
-	c.alive.start(c)
-	c.report(nil)
-}
-
-// report calls ready, once, in a goroutine of its own; mu is held.
+// report calls ready, once: after the event that is being handled, so that connections are ready
+// in the order of their events. mu is held.
 func (c *Conn) report(err error) {
-	if ready := c.ready; ready != nil {
-		c.ready = nil
-		if c.linger != nil {
-			c.linger.Stop()
-		}
+	ready := c.ready
+	if ready == nil {
+		return
+	}
+	c.ready = nil
+	if c.handling {
+		c.isReady = func() { ready(c, err) }
+	} else {
 		go ready(c, err)
 	}
-}
-
-// disconnected takes the event that there is no connection, or no longer.
-func (c *Conn) disconnected(ev *udat.Event) {
-	cause := ev.Err()
-	var errno syscall.Errno
-	if c.state == stateConnecting {
-		errno = syscall.ECONNREFUSED
-		switch ev.Number {
-		case udat.EventConnectionTimedOut:
-			errno = syscall.ETIMEDOUT
-		case udat.EventConnectionUnreachable:
-			errno = syscall.EHOSTUNREACH
-		}
-	} else {
-		errno = syscall.ECONNRESET
-	}
-	switch {
-	case cause == nil:
-		cause = errno
-	case !errors.Is(cause, errno):
-		cause = fmt.Errorf("%w: %w", errno, cause)
-	}
-	if c.state == stateConnecting && len(ev.PrivateData()) > 0 && ev.Number == udat.EventConnectionPeerRejected {
-		cause = fmt.Errorf("%w: %.100q", cause, ev.PrivateData())
-	}
-	c.fail(cause)
 }
 
 // fail ends the connection; mu is held. err is what calls return from now on, once they have
@@ -310,34 +123,87 @@ func (c *Conn) disconnected(ev *udat.Event) {
 func (c *Conn) fail(err error) {
 	if c.state != stateDead {
 		c.state, c.err = stateDead, err
-		close(c.ended)
 		c.ep.Disconnect(udat.CloseAbrupt)
 		c.alive.stop()
 		c.unhold()
+		if c.linger.running {
+			c.endLinger()
+		}
 		c.report(err)
+		c.finish()
 	}
 	c.wakeAll()
-	if c.closed {
-		c.release()
+	c.release()
+}
+
+// endLinger ends what Close has begun, and says what was lost; mu is held.
+func (c *Conn) endLinger() {
+	c.d.unblock(1)
+	if !c.peerGone {
+		c.linger.lost = c.out.appended - c.out.freed // it may not have reached the peer's memory
+	}
+	c.linger.end()
+	if lost := c.linger.lost; lost > 0 {
+		go c.cfg.log.Warn("rdmanet: bytes that were written before Close have not reached the peer", "bytes", lost,
+			"local", c.local, "remote", c.remote, "err", c.err)
 	}
 }
 
-func (c *Conn) wakeAll() {
-	c.wake(&c.readable)
-	c.wake(&c.writable)
+// broken ends the connection because its dispatcher has no more events.
+func (c *Conn) broken(err error) {
+	c.mu.Lock()
+	c.fail(err)
+	c.mu.Unlock()
 }
 
-// release frees the connection once no call uses it; mu is held and the state is dead.
+// abort ends a connection that no caller has.
+func (c *Conn) abort(err error) {
+	c.mu.Lock()
+	c.closed = true
+	c.fail(err)
+	c.mu.Unlock()
+}
+
+// finish ends the operations in flight that have completed, and all of them if the connection is
+// dead; mu is held.
+func (c *Conn) finish() {
+	out := &c.out
+	for len(out.words) > 0 && out.words[0].seq < out.done {
+		w := out.words[0]
+		*w.old = binary.NativeEndian.Uint64(c.own.Bytes()[sendPlace(w.seq):])
+		out.words = out.words[1:]
+	}
+	for len(out.pending) > 0 {
+		p := out.pending[0]
+		succeeded := out.done >= p.lastPosted()
+		if !succeeded && c.state != stateDead {
+			return
+		}
+		out.pending = out.pending[1:]
+		var err error
+		if !succeeded {
+			err = c.err
+		}
+		p.end(err)
+	}
+}
+
+// unhold ends the count of data that is held back: all has been sent, or never will be.
+func (c *Conn) unhold() {
+	if c.out.held {
+		c.out.held = false
+		c.d.unblock(1)
+	}
+}
+
+// release frees a connection that is dead and closed once no call uses it; mu is held.
 func (c *Conn) release() {
-	if c.released {
+	if c.released || !c.closed || c.state != stateDead || c.pins > 0 {
 		return
 	}
 	c.released = true
-	if c.linger != nil {
-		c.linger.Stop()
-	}
-	c.readEnd.set(c, &c.readable, time.Time{})
-	c.writeEnd.set(c, &c.writable, time.Time{})
+	c.readEnd.set(&c.mu, time.Time{}, nil)
+	c.writeEnd.set(&c.mu, time.Time{}, nil)
 	go func() {
 		c.rmu.Lock()
 		c.wmu.Lock()
@@ -347,68 +213,82 @@ func (c *Conn) release() {
 	}()
 }
 
-// Close closes the connection: Reads and Writes that are blocked return net.ErrClosed. Close waits,
-// for up to 5 seconds, until what was written has reached the peer's memory; the connection of a
-// peer that does not read it within that time is broken. Data that has come and was not read is
-// dropped.
-func (c *Conn) Close() error {
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return c.opError("close", net.ErrClosed)
+// pin keeps the connection's memory until unpin; mu is held.
+func (c *Conn) pin() { c.pins++ }
+
+func (c *Conn) unpin() {
+	c.pins--
+	c.release()
+}
+
+// waiters are the calls that wait for a connection to change; its mu guards them.
+type waiters struct {
+	cond  sync.Cond
+	n     int  // on cond
+	leads bool // another call waits as the dispatcher's leader
+}
+
+// wait waits until w is woken, or returns early; c.mu is held, and free meanwhile.
+func (c *Conn) wait(w *waiters) { c.waitYielding(w, true) }
+
+// waitYielding is wait; yields selects whether a call that is about to lead yields its processor
+// first. If no goroutine is ready, yielding costs a futex call and a thread that wakes for nothing.
+func (c *Conn) waitYielding(w *waiters, yields bool) {
+	if !c.d.leadOrBlock() {
+		w.n++
+		w.cond.Wait()
+		return
 	}
-	c.closed = true
-	c.wakeAll()
-	switch {
-	case c.state == stateDead:
-		c.release()
-	case c.state == stateConnecting || c.peerGone && c.out.posted == c.out.appended:
-		c.fail(net.ErrClosed)
-	default:
-		c.out.owed |= 1 << kindClose
-		c.linger = time.AfterFunc(c.cfg.linger, func() {
-			c.mu.Lock()
-			c.fail(os.ErrDeadlineExceeded)
-			c.mu.Unlock()
-		})
-		c.push()
-	}
+	w.leads = true
 	c.mu.Unlock()
-	c.d.block()
-	<-c.ended
-	c.d.unblock(1)
-	return nil
-}
-
-// CloseWrite ends the stream to the peer, which reads io.EOF after the data written before. Reads
-// of this end go on.
-func (c *Conn) CloseWrite() error {
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.writeError(); err != nil {
-		return c.opError("close", err)
+	if yields {
+		runtime.Gosched() // whoever this goroutine has woken runs before it spins: a call that awaits an answer
 	}
-	c.out.fin = true
-	c.out.owed |= 1 << kindFin
-	c.push()
-	return nil
+	c.d.poll()
+	c.d.leave()
+	c.mu.Lock()
+	w.leads = false
 }
 
-// LocalAddr is the address of this end, an [Addr].
+// wake makes the calls that wait on w check the connection's state again; c.mu is held.
+func (c *Conn) wake(w *waiters) {
+	if w.n > 0 {
+		c.d.unblock(w.n)
+		w.n = 0
+		w.cond.Broadcast()
+	}
+	if w.leads && !c.handling { // while handling, the leader itself runs here and checks again by itself
+		c.d.rouse()
+	}
+}
+
+func (c *Conn) wakeAll() {
+	c.wake(&c.readable)
+	c.wake(&c.writable)
+}
+
+// LocalAddr is the address of this end: an [Addr], or a *net.TCPAddr with [Dialer].TCPAddrs.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// RemoteAddr is the address of the peer, an [Addr].
+// RemoteAddr is the address of the peer, of the type of LocalAddr.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // Device is the name of the RDMA device, as it was opened: a name ("rxe0", "mem0") or an address.
-func (c *Conn) Device() string { return c.pool.adapter.key }
+func (c *Conn) Device() string { return c.pool.adapter.key.name }
 
 // opError wraps the error of a call, except io.EOF.
 func (c *Conn) opError(op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
-	return &net.OpError{Op: op, Net: Network, Source: c.local, Addr: c.remote, Err: err}
+	return &net.OpError{Op: op, Net: Network, Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
+}
+
+// within calls f, with c.mu held, once d has passed, unless stop is called before.
+func (c *Conn) within(d time.Duration, f func()) (stop func() bool) {
+	return time.AfterFunc(d, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		f()
+	}).Stop
 }

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/godat/godat/udat"
@@ -20,9 +19,15 @@ var ErrNoDevice = errors.New("rdmanet: no RDMA device for this address")
 // memDevice is the device inside this process.
 const memDevice = "mem0"
 
+// tcpDevice is RDMA over TCP from whatever address the route takes.
+const tcpDevice = "tcp"
+
 // devicesFor returns the devices, by their names or addresses, that listen on local.
 func devicesFor(device string, local netip.Addr) ([]string, error) {
-	if device != "" {
+	switch {
+	case device == tcpDevice && !local.IsUnspecified():
+		return []string{tcpDevice + ":" + local.String()}, nil // else it listens on all addresses
+	case device != "":
 		return []string{device}, nil
 	}
 	list, none := verbsDevices()
@@ -87,8 +92,9 @@ func verbsDevices() (usable []udat.ProviderInfo, none bool) {
 	return choose(udat.Providers(), udat.WhyNoDevices())
 }
 
-// choose is verbsDevices of a list, and of the reason why there are no more. A device that this
-// process may not open, or whose file is missing, as in a container, is a device.
+// choose is verbsDevices for a list of adapters; why is the reason why none or no more were found.
+// A host has a device even if this process may not open it, or if its file is missing, as in a
+// container.
 func choose(all []udat.ProviderInfo, why error) (usable []udat.ProviderInfo, none bool) {
 	none = !errors.Is(why, fs.ErrPermission) && !errors.Is(why, fs.ErrNotExist)
 	for _, p := range all {
@@ -129,61 +135,4 @@ func sourceTo(peer netip.Addr) (netip.Addr, error) {
 	}
 	defer c.Close()
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
-}
-
-// adapter is an open device with those who use it: dispatchers.
-type adapter struct {
-	*udat.IA
-	key       string
-	users     int          // guarded by adapters.mu
-	dials     *dispatchers // of connections that were dialed
-	immediate bool
-}
-
-// adapters are the open devices of the process, by the name or the address that opened them.
-var adapters struct {
-	mu   sync.Mutex
-	open map[string]*adapter
-}
-
-// openAdapter opens a device, or uses it once more; close ends the use.
-func openAdapter(name string) (*adapter, error) {
-	adapters.mu.Lock()
-	defer adapters.mu.Unlock()
-	if a := adapters.open[name]; a != nil {
-		a.users++
-		return a, nil
-	}
-	ia, err := udat.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	_, _, p, err := ia.Query()
-	if err != nil {
-		ia.Close(udat.CloseAbrupt)
-		return nil, err
-	}
-	a := &adapter{IA: ia, key: name, users: 1, immediate: p.Specific(udat.AttrImmediateData) == "TRUE"}
-	a.dials = &dispatchers{adapter: a}
-	if adapters.open == nil {
-		adapters.open = make(map[string]*adapter)
-	}
-	adapters.open[name] = a
-	return a, nil
-}
-
-// use counts one more use, which close ends.
-func (a *adapter) use() {
-	adapters.mu.Lock()
-	a.users++
-	adapters.mu.Unlock()
-}
-
-func (a *adapter) close() {
-	adapters.mu.Lock()
-	defer adapters.mu.Unlock()
-	if a.users--; a.users == 0 {
-		delete(adapters.open, a.key)
-		a.IA.Close(udat.CloseAbrupt)
-	}
 }

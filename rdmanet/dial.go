@@ -3,7 +3,11 @@ package rdmanet
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
 	"net"
+	"net/http/httptrace"
 	"net/netip"
 	"syscall"
 	"time"
@@ -13,19 +17,34 @@ import (
 
 // Dialer has the settings of a connection that is dialed; the zero value is good.
 type Dialer struct {
-	// Device is the RDMA device: a name ("rxe0", "mlx5_0"), one of its addresses, or "mem0", which
-	// connects within this process. Empty: the device that the route to the peer leaves by. On a host
-	// without RDMA devices that is mem0 for addresses of this host; for others Dial fails.
+	// Device is the RDMA device: a name ("rxe0", "mlx5_0"), one of its addresses, "tcp", or "mem0",
+	// which connects within this process. Empty: the device that the route to the peer leaves by. On
+	// a host without RDMA devices that is mem0 for addresses of this host; for others Dial fails. A
+	// loopback address that is dialed stands for the device's own; only on "tcp" it stays as it is.
 	Device string
-	// ReadBuffer and WriteBuffer are the sizes of the rings in which what has come, and what is to be
-	// sent, waits: in bytes, rounded up to a power of two, at most 1 GiB. 0 is 128 KiB. Both are
-	// locked in memory. A stream is fastest with four times its largest message or more.
+	// LocalAddr, unless nil, is the address of the device: an [Addr], *net.TCPAddr or *net.IPAddr. Its
+	// port is not used. Device must be empty.
+	LocalAddr net.Addr
+	// Path has the settings of the packets, such as the type of service.
+	Path Path
+	// Zone, unless nil, is the protection zone of the connections, which then share its [Memory]. It
+	// brings Device and Path.
+	Zone *Zone
+	// ReadBuffer and WriteBuffer are the sizes of the rings of received data and of data to be sent,
+	// in bytes: rounded up to a power of two, at most 1 GiB. 0 is 128 KiB. A ring is registered, and
+	// so locked in memory, once the stream needs more than 2 KiB of it. A stream is fastest with four
+	// times its largest message or more.
 	ReadBuffer, WriteBuffer int
 	// KeepAlive is the time without a message from the peer after which it is probed. After three
 	// probes without an answer the connection is broken. 0 is 15 seconds; a negative one disables it.
 	KeepAlive time.Duration
-	// Timeout bounds Dial; 0 is 30 seconds.
+	// Timeout bounds Dial; 0 is 30 seconds. Several addresses share it.
 	Timeout time.Duration
+	// TCPAddrs makes the addresses of connections *net.TCPAddr, for programs that want those.
+	TCPAddrs bool
+	// Logger receives the problems that no call can return: bytes lost after Close, a ring that could
+	// not be registered. If nil, slog.Default() is used.
+	Logger *slog.Logger
 	// Fallback, unless nil, allows TCP if no RDMA device reaches the address ([ErrNoDevice]). It is
 	// called with the reason before TCP is used. The connection is then one of package net: only a
 	// Listener that has fallen back too accepts it. A peer that refuses is no reason.
@@ -38,10 +57,12 @@ func Dial(ctx context.Context, network, address string) (*Conn, error) {
 	return new(Dialer).Dial(ctx, network, address)
 }
 
-// DialContext is Dial for those who want a [net.Conn], such as http.Transport. It alone uses
-// Fallback.
+// DialContext is [Dialer.Dial] for programs that need a [net.Conn], such as http.Transport. It also
+// accepts the networks "tcp", "tcp4" and "tcp6" and connects by RDMA; "tcp4" and "tcp6" restrict
+// the addresses to that family. It calls the ConnectStart and ConnectDone hooks of an
+// httptrace.ClientTrace in ctx. Only DialContext uses Fallback.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	c, err := d.Dial(ctx, network, address)
+	c, err := d.dialAll(ctx, network, address, true)
 	switch {
 	case err == nil:
 		return c, nil
@@ -54,61 +75,158 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 }
 
 // Dial connects to "host:port" on the network "rdma". If the host has several addresses they are
-// tried in order. The error is a [*net.OpError] with syscall.ECONNREFUSED, ETIMEDOUT or
-// EHOSTUNREACH, [ErrNoDevice], or the error of ctx in its chain.
+// tried in order, each with its share of the time. A peer with too many requests is tried again
+// until the time is over. The error is a [*net.OpError] with syscall.ECONNREFUSED, ETIMEDOUT,
+// EHOSTUNREACH or EMFILE, [ErrNoDevice], or the error of ctx in its chain.
 func (d *Dialer) Dial(ctx context.Context, network, address string) (*Conn, error) {
+	return d.dialAll(ctx, network, address, false)
+}
+
+func (d *Dialer) dialAll(ctx context.Context, network, address string, tcpNames bool) (*Conn, error) {
 	timeout := d.Timeout
 	if timeout <= 0 {
-		timeout = handshakeTime
+		timeout = dialTime
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	cfg, err := newConfig(d.ReadBuffer, d.WriteBuffer, d.KeepAlive)
+	cfg, device, err := d.config()
 	var addrs []netip.AddrPort
 	if err == nil {
-		addrs, err = resolve(ctx, network, address)
+		addrs, err = resolve(ctx, network, address, tcpNames)
 	}
 	if err == nil {
 		err = ctx.Err()
 	}
-	fail := func(to net.Addr, err error) (*Conn, error) {
-		if errors.Is(err, syscall.ETIMEDOUT) {
-			err = timeoutError{err}
-		}
-		return nil, &net.OpError{Op: "dial", Net: network, Addr: to, Err: err}
-	}
 	if err != nil {
-		return fail(nil, err)
+		return nil, dialError(network, nil, err)
 	}
+	var first error
+	trace := httptrace.ContextClientTrace(ctx)
 	for i, to := range addrs {
-		c, err := d.dial(ctx, cfg, to)
+		if trace != nil && trace.ConnectStart != nil {
+			trace.ConnectStart(network, to.String())
+		}
+		c, err := d.dialUntilTaken(ctx, len(addrs)-i, cfg, device, to)
+		if trace != nil && trace.ConnectDone != nil {
+			trace.ConnectDone(network, to.String(), err)
+		}
 		if err == nil {
 			return c, nil
 		}
-		if i == len(addrs)-1 || ctx.Err() != nil {
-			return fail(Addr{to}, err)
+		if first == nil || errors.Is(first, ErrNoDevice) && !errors.Is(err, ErrNoDevice) {
+			first = dialError(network, Addr{to}, err)
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	panic("no address")
+	return nil, first
 }
 
-func (d *Dialer) dial(ctx context.Context, cfg config, to netip.AddrPort) (*Conn, error) {
-	name, err := deviceTo(d.Device, to.Addr())
+func dialError(network string, to net.Addr, err error) error {
+	if errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, context.DeadlineExceeded) {
+		err = timeoutError{err}
+	}
+	return &net.OpError{Op: "dial", Net: network, Addr: to, Err: err}
+}
+
+// config returns the settings of the connection, and the device, if one is asked for.
+func (d *Dialer) config() (cfg config, device string, err error) {
+	cfg, err = newConfig(d.ReadBuffer, d.WriteBuffer, d.KeepAlive, d.TCPAddrs, d.Logger)
+	if err == nil {
+		device, err = cfg.in(d.Zone, d.Device, d.Path)
+	}
+	if err != nil || d.LocalAddr == nil {
+		return cfg, device, err
+	}
+	if device != "" {
+		return cfg, "", fmt.Errorf("rdmanet: LocalAddr is %v and Device %q, only one may be set", d.LocalAddr, device)
+	}
+	var a netip.Addr
+	switch l := d.LocalAddr.(type) {
+	case Addr:
+		a = l.Addr()
+	case *net.TCPAddr:
+		a = l.AddrPort().Addr()
+	case *net.IPAddr:
+		a, _ = netip.AddrFromSlice(l.IP)
+		a = a.WithZone(l.Zone)
+	}
+	if !a.IsValid() || a.IsUnspecified() {
+		return cfg, "", fmt.Errorf("rdmanet: LocalAddr is %v (%T), must be an Addr, *net.TCPAddr or *net.IPAddr "+
+			"with an address", d.LocalAddr, d.LocalAddr)
+	}
+	devices, err := devicesFor("", a.Unmap())
+	if err != nil {
+		return cfg, "", err
+	}
+	return cfg, devices[0], nil
+}
+
+// leastShare is the least time for one of several addresses, unless less is left.
+const leastShare = 2 * time.Second
+
+// dialUntilTaken connects to one of as many addresses as are left, again while the peer is busy.
+func (d *Dialer) dialUntilTaken(ctx context.Context, left int, cfg config, device string,
+	to netip.AddrPort) (*Conn, error) {
+	if end, ok := ctx.Deadline(); ok && left > 1 {
+		rest := time.Until(end)
+		share, cancel := context.WithTimeout(ctx, max(rest/time.Duration(left), min(leastShare, rest)))
+		defer cancel()
+		ctx = share
+	}
+	var refused error // the latest refusal
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		c, err := d.dial(ctx, cfg, device, to)
+		busy := errBusy{}
+		switch {
+		case err == nil:
+			return c, nil
+		case errors.As(err, &busy):
+			refused = err
+		case refused == nil:
+			return nil, err
+		case ctx.Err() != nil || errors.Is(err, syscall.ETIMEDOUT):
+			return nil, fmt.Errorf("%w; tried until %w", refused, err)
+		default:
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w; tried until %w", refused, ctx.Err())
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+	}
+}
+
+// dialing bounds the endpoints that are made at the same time: registering memory blocks a thread.
+var dialing = make(chan struct{}, 16)
+
+func (d *Dialer) dial(ctx context.Context, cfg config, device string, to netip.AddrPort) (*Conn, error) {
+	name, err := deviceTo(device, to.Addr())
 	if err != nil {
 		return nil, err
 	}
-	a, err := openAdapter(name)
+	a, err := openAdapter(name, cfg.path)
 	if err != nil {
 		return nil, err
 	}
 	defer a.close()
-	if to.Addr().IsUnspecified() || to.Addr().IsLoopback() || name == memDevice && isOwn(to.Addr()) {
+	own := to.Addr().IsLoopback() && name != tcpDevice // which has loopback addresses, too
+	if own || to.Addr().IsUnspecified() || name == memDevice && isOwn(to.Addr()) {
 		to = netip.AddrPortFrom(a.Addr(), to.Port())
 	}
-	c, err := newConn(a.dials, cfg)
+	select {
+	case dialing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	c, err := newConn(a.dials, cfg, asHandler)
+	<-dialing
 	if err != nil {
 		return nil, err
 	}
+	c.remote = cfg.addr(Addr{to})
 	opened := make(chan error, 1)
 	c.ready = func(_ *Conn, err error) { opened <- err }
 	c.d.block() // until it is open
@@ -131,22 +249,3 @@ func (d *Dialer) dial(ctx context.Context, cfg config, to netip.AddrPort) (*Conn
 	}
 	return c, nil
 }
-
-// abort ends a connection that no caller has.
-func (c *Conn) abort(err error) {
-	c.mu.Lock()
-	c.closed = true
-	c.fail(err)
-	c.mu.Unlock()
-}
-
-func addrPort(a netip.Addr, port uint64) netip.AddrPort {
-	return netip.AddrPortFrom(a.Unmap(), uint16(port))
-}
-
-// timeoutError is an error that [net.Error] reports as a timeout.
-type timeoutError struct{ error }
-
-func (timeoutError) Timeout() bool { return true }
-
-func (e timeoutError) Unwrap() error { return e.error }

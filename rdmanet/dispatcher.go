@@ -1,7 +1,6 @@
 package rdmanet
 
 import (
-	"errors"
 	"maps"
 	"runtime"
 	"slices"
@@ -13,62 +12,89 @@ import (
 
 // dispatcherLength is the length of a new dispatcher in events. It grows with its connections where
 // the device can resize a completion queue.
-const dispatcherLength = 1024
+const dispatcherLength = 256
 
-// dispatcher has the events of many connections. At any time one goroutine leads: it waits for
-// events and handles them, of all connections. A call that blocks leads if no other does, so that
-// nobody needs to wake it. If calls are blocked and none leads, the keeper does, a goroutine of the
-// dispatcher. If no call is blocked the keeper leads after lateLead: credits and keep-alives need
-// an answer also while the program does something else.
+// handler takes the events of one endpoint. The dispatcher's leader calls it, one call at a time.
+type handler interface {
+	handle(ev *udat.Event)
+	broken(err error) // there are no more events
+}
+
+// dispatcher has the events of many connections. At any time at most one goroutine leads: it waits
+// for events and handles them, of all connections. A call that blocks leads if no other does, so
+// that nobody needs to wake it. If calls are blocked and none leads, the keeper does, a goroutine
+// of the dispatcher. If no call is blocked the keeper leads after lateLead: credits and keep-alives
+// need an answer also while the program does something else.
+//
+//	leader   lead, leadOrBlock   block            leave, or keep ends   timer
+//	nobody   caller              keeper           -                     keeper; waits again if a call has led since
+//	caller   refused, blocked+1  blocked+1        keeper if blocked,    -
+//	                                              else nobody: timer
+//	keeper   refused, blocked+1  blocked+1        nobody: timer         -
+//	over     refused, blocked+1  blocked+1        over                  -
 type dispatcher struct {
 	pool *dispatchers
 	evd  *udat.EVD
 
-	mu      sync.Mutex
-	conns   map[*udat.EP]*Conn
-	led     bool
-	blocked int // calls, and connections with data that is held back, which wait for events and do not lead
-	woken   bool
-	late    *time.Timer // starts the keeper
-	waits   bool        // late has been set and has not run
-	left    bool        // a call has led since
-	over    bool
+	mu       sync.Mutex
+	handlers map[*udat.EP]handler
+	leader   leader
+	blocked  int         // calls that wait for events and do not lead, connections that deliver or hold back data
+	woken    bool        // a blocked call has been woken since the keeper last looked
+	late     *time.Timer // starts the keeper
+	lateSet  bool
+	ledSince bool // a call has led since the timer was set
 
-	users int // guarded by dispatchers.mu
+	users int  // guarded by dispatchers.mu
+	full  bool // its completion queues had no room for a connection; until one ends; guarded by dispatchers.mu
 
 	// The leader's.
 	events [32]udat.Event
-	last   *Conn
+	last   handler
+	lastEP *udat.EP
 }
+
+type leader uint8
+
+const (
+	leaderNobody leader = iota
+	leaderCaller
+	leaderKeeper
+	leaderOver // there are no more events
+)
 
 // lateLead is how long a dispatcher may have no leader before the keeper leads; the timer is
 // coarse, so it may be twice as long.
 const lateLead = time.Millisecond
 
-// dispatchers are those of a listener, or of all dialed connections of an adapter: one, and one
-// more whenever the completion queues of the others are as long as the device allows.
+// dispatcherConns is the largest number of connections of a dispatcher; further ones get another
+// dispatcher. A dispatcher is freed with its last connection.
+const dispatcherConns = 512
+
+// dispatchers are those of a listener, or of all dialed connections of an adapter.
 type dispatchers struct {
 	adapter *adapter
-	request func(*udat.Event) // takes connection requests; nil: there are none
 	mu      sync.Mutex
 	list    []*dispatcher
 }
 
-// get returns the latest dispatcher, or a new one if there is none or fresh is set. The caller uses
-// it until put.
+// get returns the oldest dispatcher that has room, or a new one if none has room. fresh asks for a
+// new one, because the completion queues of the others cannot grow. The caller uses it until put.
 func (s *dispatchers) get(fresh bool) (*dispatcher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := len(s.list); n > 0 && !fresh {
-		s.list[n-1].users++
-		return s.list[n-1], nil
+	for _, d := range s.list {
+		if d.users < dispatcherConns && !d.full && !fresh {
+			d.users++
+			return d, nil
+		}
 	}
-	evd, err := s.adapter.CreateEVD(dispatcherLength, udat.EVDDTO|udat.EVDConnection|udat.EVDCR|udat.EVDSoftware, nil)
+	evd, err := s.adapter.CreateEVD(dispatcherLength, udat.EVDDTO|udat.EVDRMRBind|udat.EVDConnection|udat.EVDSoftware, nil)
 	if err != nil {
 		return nil, err
 	}
-	d := &dispatcher{pool: s, evd: evd, conns: make(map[*udat.EP]*Conn), users: 1, led: true}
-	d.late = time.AfterFunc(lateLead, d.leadLate)
+	d := &dispatcher{pool: s, evd: evd, handlers: make(map[*udat.EP]handler), users: 1, leader: leaderKeeper}
+	d.late = time.AfterFunc(lateLead, d.lateKeep)
 	d.late.Stop()
 	s.list = append(s.list, d)
 	go d.keep()
@@ -79,15 +105,22 @@ func (s *dispatchers) get(fresh bool) (*dispatcher, error) {
 func (s *dispatchers) put(d *dispatcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	d.full = false
 	if d.users--; d.users > 0 {
 		return
 	}
 	s.forget(d)
-	d.mu.Lock()
-	d.over = true
-	d.late.Stop()
-	d.mu.Unlock()
+	d.end()
 	d.evd.Free() // its Wait returns
+}
+
+// putFull ends the use of a dispatcher that had no room for the connection. get returns others
+// until a connection of this one ends.
+func (s *dispatchers) putFull(d *dispatcher) {
+	s.put(d)
+	s.mu.Lock()
+	d.full = true
+	s.mu.Unlock()
 }
 
 // forget makes get not return d any more; mu is held.
@@ -95,14 +128,21 @@ func (s *dispatchers) forget(d *dispatcher) {
 	s.list = slices.DeleteFunc(s.list, func(other *dispatcher) bool { return other == d })
 }
 
+func (d *dispatcher) end() {
+	d.mu.Lock()
+	d.leader = leaderOver
+	d.late.Stop()
+	d.mu.Unlock()
+}
+
 // lead makes the caller the leader, if there is none: poll and leave follow.
 func (d *dispatcher) lead() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.led {
+	if d.leader != leaderNobody {
 		return false
 	}
-	d.led = true
+	d.leader = leaderCaller
 	return true
 }
 
@@ -110,11 +150,11 @@ func (d *dispatcher) lead() bool {
 func (d *dispatcher) leadOrBlock() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.led {
+	if d.leader != leaderNobody {
 		d.blocked++
 		return false
 	}
-	d.led = true
+	d.leader = leaderCaller
 	return true
 }
 
@@ -122,7 +162,7 @@ func (d *dispatcher) leadOrBlock() bool {
 func (d *dispatcher) block() {
 	d.mu.Lock()
 	d.blocked++
-	d.attend()
+	d.startKeeper()
 	d.mu.Unlock()
 }
 
@@ -134,10 +174,10 @@ func (d *dispatcher) unblock(n int) {
 	d.mu.Unlock()
 }
 
-// attend starts the keeper if there is no leader; mu is held.
-func (d *dispatcher) attend() {
-	if !d.led && !d.over {
-		d.led = true
+// startKeeper starts the keeper if nobody leads; mu is held.
+func (d *dispatcher) startKeeper() {
+	if d.leader == leaderNobody {
+		d.leader = leaderKeeper
 		go d.keep()
 	}
 }
@@ -145,45 +185,49 @@ func (d *dispatcher) attend() {
 // leave ends the caller's lead.
 func (d *dispatcher) leave() {
 	d.mu.Lock()
-	d.led = false
-	if d.blocked > 0 {
-		d.attend()
-	} else {
-		d.leadLater()
+	defer d.mu.Unlock()
+	if d.leader != leaderCaller {
+		return // over
 	}
-	d.mu.Unlock()
+	d.leader = leaderNobody
+	if d.blocked > 0 {
+		d.startKeeper()
+	} else {
+		d.keepLater()
+	}
 }
 
-// leadLater sets the timer; mu is held.
-func (d *dispatcher) leadLater() {
-	d.left = true
-	if !d.waits && !d.over {
-		d.waits, d.left = true, false
+// keepLater sets the timer, unless it is set; mu is held.
+func (d *dispatcher) keepLater() {
+	d.ledSince = true
+	if !d.lateSet {
+		d.lateSet, d.ledSince = true, false
 		d.late.Reset(lateLead)
 	}
 }
 
-// leadLate runs lateLead after a call has led.
-func (d *dispatcher) leadLate() {
+// lateKeep runs lateLead after nobody has led. Calls that have led meanwhile put it off, so that a
+// call need not set the timer anew each time.
+func (d *dispatcher) lateKeep() {
 	d.mu.Lock()
-	d.waits = false
-	if d.left && !d.led {
-		d.leadLater()
+	defer d.mu.Unlock()
+	d.lateSet = false
+	if d.ledSince && d.leader == leaderNobody {
+		d.keepLater()
 	} else {
-		d.attend()
+		d.startKeeper()
 	}
-	d.mu.Unlock()
 }
 
-// keep leads until no call is blocked any more: the one that was woken last will lead.
+// keep leads until the last blocked call has been woken, which will lead itself.
 func (d *dispatcher) keep() {
 	for d.poll() {
 		d.mu.Lock()
 		woken := d.woken
 		d.woken = false
-		if woken && d.blocked == 0 {
-			d.led = false
-			d.leadLater()
+		if woken && d.blocked == 0 && d.leader == leaderKeeper {
+			d.leader = leaderNobody
+			d.keepLater()
 			d.mu.Unlock()
 			return
 		}
@@ -204,7 +248,7 @@ func (d *dispatcher) poll() bool {
 		d.broken(err)
 		return false
 	}
-	d.handle(&d.events[0])
+	d.dispatch(&d.events[0])
 	if more > 0 {
 		d.dequeue()
 	}
@@ -213,35 +257,28 @@ func (d *dispatcher) poll() bool {
 
 // dequeue handles events that are there; the caller leads.
 func (d *dispatcher) dequeue() {
-	n, err := d.evd.DequeueBatch(d.events[:])
+	n, _ := d.evd.DequeueBatch(d.events[:]) // the next poll returns the same error
 	for i := range d.events[:n] {
-		d.handle(&d.events[i])
-	}
-	if err != nil && !errors.Is(err, udat.ErrQueueEmpty) {
-		d.broken(err)
+		d.dispatch(&d.events[i])
 	}
 }
 
-// handle hands the event to its connection.
-func (d *dispatcher) handle(ev *udat.Event) {
-	switch ev.Number {
-	case udat.EventConnectionRequest:
-		d.pool.request(ev)
-		return
-	case udat.EventSoftware: // a call that leads must look at its connection
+// dispatch hands the event to its connection.
+func (d *dispatcher) dispatch(ev *udat.Event) {
+	if ev.Number == udat.EventSoftware { // a call that leads must look at its connection
 		return
 	}
-	c := d.last
-	if c == nil || c.ep != ev.EP {
+	h := d.last
+	if h == nil || d.lastEP != ev.EP {
 		d.mu.Lock()
-		c = d.conns[ev.EP]
+		h = d.handlers[ev.EP]
 		d.mu.Unlock()
-		if c == nil {
+		if h == nil {
 			return
 		}
-		d.last = c
+		d.last, d.lastEP = h, ev.EP
 	}
-	c.handle(ev)
+	h.handle(ev)
 }
 
 // broken ends all connections: there are no more events. The dispatcher has been freed, or its
@@ -250,59 +287,26 @@ func (d *dispatcher) broken(err error) {
 	d.pool.mu.Lock()
 	d.pool.forget(d)
 	d.pool.mu.Unlock()
+	d.end()
 	d.mu.Lock()
-	d.over = true
-	conns := slices.Collect(maps.Values(d.conns))
+	all := slices.Collect(maps.Values(d.handlers))
 	d.mu.Unlock()
-	for _, c := range conns {
-		c.mu.Lock()
-		c.fail(err)
-		c.mu.Unlock()
+	for _, h := range all {
+		h.broken(err)
 	}
 }
 
-func (d *dispatcher) add(c *Conn) {
+func (d *dispatcher) add(ep *udat.EP, h handler) {
 	d.mu.Lock()
-	d.conns[c.ep] = c
+	d.handlers[ep] = h
 	d.mu.Unlock()
 }
 
-func (d *dispatcher) remove(c *Conn) {
+func (d *dispatcher) remove(ep *udat.EP) {
 	d.mu.Lock()
-	delete(d.conns, c.ep)
+	delete(d.handlers, ep)
 	d.mu.Unlock()
 }
 
-// waiters are the calls that wait for the connection to change; Conn.mu guards them.
-type waiters struct {
-	cond  sync.Cond
-	n     int  // on cond
-	leads bool // another call waits as the dispatcher's leader
-}
-
-// wait waits until w is woken, or returns early; c.mu is held, and free meanwhile.
-func (c *Conn) wait(w *waiters) {
-	if !c.d.leadOrBlock() {
-		w.n++
-		w.cond.Wait()
-		return
-	}
-	w.leads = true
-	c.mu.Unlock()
-	c.d.poll()
-	c.d.leave()
-	c.mu.Lock()
-	w.leads = false
-}
-
-// wake makes the calls that wait look at the connection; c.mu is held.
-func (c *Conn) wake(w *waiters) {
-	if w.n > 0 {
-		c.d.unblock(w.n)
-		w.n = 0
-		w.cond.Broadcast()
-	}
-	if w.leads && !c.handling { // else the leader is here, or has handled the event of another
-		c.d.evd.PostSE(udat.Event{Number: udat.EventSoftware})
-	}
-}
+// rouse makes the leader return from poll.
+func (d *dispatcher) rouse() { d.evd.PostSE(udat.Event{Number: udat.EventSoftware}) }

@@ -1,10 +1,12 @@
 package rdmanet_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"log"
+	"time"
 
 	"github.com/godat/godat/rdmanet"
 )
@@ -44,7 +46,8 @@ func Example() {
 	// Output: hello <nil>
 }
 
-// A store whose values a client reads out of its memory, without the store's program.
+// A server sends a client the name of a registered value. The client reads the value by RDMA read,
+// without the server's program.
 func ExampleMessages() {
 	config := rdmanet.ListenConfig{Device: "mem0"}
 	l, err := config.Listen(context.Background(), "rdma", ":0")
@@ -90,4 +93,186 @@ func ExampleMessages() {
 	err = conn.ReadRemote(local, 0, remote)
 	fmt.Println(string(local.Bytes()), err)
 	// Output: a large value <nil>
+}
+
+// A client counts its visit in a word of the server's memory, and reads two pieces of it at once.
+func ExampleBatch() {
+	config := rdmanet.ListenConfig{Device: "mem0"}
+	l, err := config.Listen(context.Background(), "rdma", ":0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	d := rdmanet.Dialer{Device: "mem0"}
+	client, err := d.Dial(context.Background(), "rdma", l.Addr().String())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	server, err := l.(*rdmanet.Listener).AcceptConn()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	table, err := server.NewRegion([]byte("........left and right"), rdmanet.PeerReads|rdmanet.PeerAtomics)
+	if err != nil {
+		log.Fatal(err)
+	}
+	remote := table.Remote() // else it comes in a message: see ExampleMessages
+
+	visits, _ := remote.Slice(0, 8)
+	left, _ := remote.Slice(8, 4)
+	right, _ := remote.Slice(17, 5)
+	local, err := client.NewRegion(make([]byte, 9), 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	var before uint64
+	b := client.NewBatch()
+	b.FetchAdd(visits, 1, &before)
+	b.Read(local, 0, left)
+	b.Read(local, 4, right)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	pending, err := b.Start(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Here the program does something else.
+	err = pending.Wait()
+	fmt.Println(string(local.Bytes()), before == 0x2e2e2e2e2e2e2e2e, err)
+	// Output: leftright true <nil>
+}
+
+// A server registers its table once for all clients and grants a client a part of it. The client
+// can read that part until the server revokes the grant.
+func ExampleZone() {
+	zone, err := rdmanet.NewZone("mem0", rdmanet.Path{})
+	if err != nil {
+		log.Fatal(err) // errors.ErrUnsupported: the device has no memory windows
+	}
+	defer zone.Close()
+	table, err := zone.Register([]byte("of the first | of the second"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer table.Close()
+	config := rdmanet.ListenConfig{Zone: zone}
+	l, err := config.Listen(context.Background(), "rdma", ":0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	d := rdmanet.Dialer{Device: "mem0"}
+	client, err := d.Dial(context.Background(), "rdma", l.Addr().String())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	server, err := l.(*rdmanet.Listener).AcceptConn()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	grant, err := server.Grant(table, 0, 12, rdmanet.PeerReads)
+	if err != nil {
+		log.Fatal(err)
+	}
+	remote := grant.Remote() // else it comes in a message: see ExampleMessages
+
+	local, err := client.NewRegion(make([]byte, remote.Len()), 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = client.ReadRemote(local, 0, remote)
+	fmt.Println(string(local.Bytes()), err)
+	grant.Revoke()
+	err = client.ReadRemote(local, 0, remote)
+	fmt.Println(err != nil)
+	// Output:
+	// of the first <nil>
+	// true
+}
+
+// A client writes into the server's memory and tells its program by a notice, without waiting for
+// the write in between.
+func ExampleConn_Notify() {
+	config := rdmanet.ListenConfig{Device: "mem0"}
+	l, err := config.Listen(context.Background(), "rdma", ":0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	d := rdmanet.Dialer{Device: "mem0"}
+	client, err := d.Dial(context.Background(), "rdma", l.Addr().String())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	server, err := l.(*rdmanet.Listener).AcceptConn()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	inbox, err := server.NewRegion(make([]byte, 5), rdmanet.PeerWrites)
+	if err != nil {
+		log.Fatal(err)
+	}
+	local, err := client.NewRegion([]byte("hello"), 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	b := client.NewBatch()
+	b.Write(inbox.Remote(), local, 0) // else the name comes in a message: see ExampleMessages
+	pending, err := b.Start(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := client.Notify(5); err != nil {
+		log.Fatal(err)
+	}
+	n, err := server.ReadNotice()
+	if err != nil || n > uint64(len(inbox.Bytes())) { // the peer's word
+		log.Fatal(err, n)
+	}
+	fmt.Println(string(inbox.Bytes()[:n]), pending.Wait())
+	// Output: hello <nil>
+}
+
+// A server takes lines out of the stream where the peer has written them.
+func ExampleConn_ReadFunc() {
+	config := rdmanet.ListenConfig{Device: "mem0"}
+	l, err := config.Listen(context.Background(), "rdma", ":0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	d := rdmanet.Dialer{Device: "mem0"}
+	client, err := d.Dial(context.Background(), "rdma", l.Addr().String())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	server, err := l.(*rdmanet.Listener).AcceptConn()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	fmt.Fprint(client, "first\nsecond\n")
+	for range 2 {
+		err := server.ReadFunc(func(p []byte) (int, error) {
+			line, _, whole := bytes.Cut(p, []byte("\n"))
+			if !whole {
+				return 0, io.ErrShortBuffer // read the rest of it by Read
+			}
+			fmt.Println(string(line))
+			return len(line) + 1, nil
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// first
+	// second
 }

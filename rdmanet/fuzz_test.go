@@ -17,22 +17,22 @@ import (
 // FuzzHello reads the private data of a request or an accept. What is taken is within the limits,
 // and is said again in the same way.
 func FuzzHello(f *testing.F) {
-	good := hello{immediate: true, slots: defaultSlots, ringAddr: 1 << 40, ringKey: 7, ringSize: 1 << 20}.encode()
+	good := hello{immediate: true, slots: defaultSlots, ring: remoteRing{1 << 40, 7, 1 << 20}}.encode()
 	f.Add(good)
 	f.Add(append(bytes.Clone(good), make([]byte, 28)...)) // padded
 	f.Add(good[:helloSize-1])
-	f.Add([]byte("RDN2"))
-	f.Add(hello{slots: minSlots, ringAddr: 1<<64 - 1, ringSize: minRing}.encode())
-	f.Add(hello{slots: maxSlots + 1, ringSize: maxRing}.encode())
-	f.Add(hello{slots: maxSlots, ringSize: maxRing + 1}.encode())
+	f.Add([]byte("RDN3"))
+	f.Add(hello{slots: minSlots, ring: remoteRing{1<<64 - 1, 0, minRing}}.encode())
+	f.Add(hello{slots: maxSlots + 1, ring: remoteRing{size: maxRing}}.encode())
+	f.Add(hello{slots: maxSlots, ring: remoteRing{size: maxRing + 1}}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := decodeHello(b)
 		if err != nil {
 			return
 		}
 		assert.Assert(t, h.slots >= minSlots && h.slots <= maxSlots)
-		assert.Assert(t, h.ringSize >= minRing && h.ringSize <= maxRing && h.ringSize&(h.ringSize-1) == 0)
-		assert.Assert(t, h.ringAddr+uint64(h.ringSize-1) >= h.ringAddr)
+		assert.Assert(t, h.ring.size >= minRing && h.ring.size <= maxRing && h.ring.size&(h.ring.size-1) == 0)
+		assert.Assert(t, h.ring.addr+uint64(h.ring.size-1) >= h.ring.addr)
 		again, err := decodeHello(h.encode())
 		assert.NilError(t, err)
 		assert.Equal(t, again, h)
@@ -59,7 +59,7 @@ func fuzzListener(f *testing.F) (l *Listener, witness func(*testing.T)) {
 	}
 }
 
-// FuzzControl has a peer that sends any messages: 24 bytes of the input each, the last one what is
+// FuzzControl has a peer that sends any messages: 32 bytes of the input each, the last one what is
 // left. The end that receives them goes on or ends the connection with an error; it reads no more
 // bytes than its ring has, and another connection is not disturbed.
 func FuzzControl(f *testing.F) {
@@ -78,6 +78,8 @@ func FuzzControl(f *testing.F) {
 	f.Add(messages(control{kind: kindClose, limit: 4096}, control{kind: kindClosed, limit: 4096}))
 	f.Add(messages(control{kind: kindCredit, slots: 1<<32 - 1, limit: 1<<64 - 1}))
 	f.Add(messages(control{kind: kinds}))
+	f.Add(messages(credit, control{kind: kindNotice, limit: 4096, value: 7}, control{kind: kindNoticed, limit: 4096}))
+	f.Add(messages(control{kind: kindNoticed, limit: 4096, value: 1}))
 	f.Add([]byte("short"))
 	f.Add([]byte{})
 	l, witness := fuzzListener(f)

@@ -62,7 +62,7 @@ func connectRaw(t *testing.T, dev string, to netip.AddrPort, private func(h hell
 		assert.NilError(t, r.ep.PostRecv([]udat.LMRTriplet{r.mem.Triplet(32<<10+i*64, 64)}, 0, udat.CompletionDefault))
 	}
 	m := r.mem.RMRTriplet(0, 4096)
-	h := hello{immediate: r.imm, slots: 32, ringAddr: m.TargetAddress, ringKey: m.RMRContext, ringSize: 4096}
+	h := hello{immediate: r.imm, slots: 32, ring: remoteRing{m.TargetAddress, m.RMRContext, 4096}}
 	assert.NilError(t, r.ep.Connect(to.Addr(), udat.ConnQual(to.Port()), hostilePatience, private(h), udat.QoSBestEffort,
 		udat.ConnectDefault))
 	for {
@@ -109,10 +109,10 @@ func TestHostilePeer(t *testing.T) {
 		want string
 		do   func(r *raw)
 	}{
-		"no message":           {"0 bytes, must have 24", func(r *raw) { r.send(nil) }},
-		"short message":        {"23 bytes, must have 24", func(r *raw) { r.send(make([]byte, 23)) }},
+		"no message":           {"0 bytes, must have 32", func(r *raw) { r.send(nil) }},
+		"short message":        {"31 bytes, must have 32", func(r *raw) { r.send(make([]byte, 31)) }},
 		"unknown kind":         {"kind 0", func(r *raw) { r.send(make([]byte, controlSize)) }},
-		"kind beyond a byte":   {"kind 257", func(r *raw) { r.send([]byte{0, 0, 1, 1, 23: 0}) }},
+		"kind beyond a byte":   {"kind 257", func(r *raw) { r.send([]byte{0, 0, 1, 1, 31: 0}) }},
 		"limit shrinks":        {"may be written", says(control{kind: kindCredit, limit: 4095})},
 		"window of nothing":    {"a window of 0 bytes", says(control{kind: kindCredit, limit: 4096})},
 		"window beyond ring":   {"a window of 4097 bytes", says(control{kind: kindCredit, limit: 4096, value: 4097})},
@@ -124,9 +124,26 @@ func TestHostilePeer(t *testing.T) {
 		"empty write":          {"bytes are written", says(control{kind: kindData, limit: 4096})},
 		"wrong end":            {"the stream ends after 5", says(control{kind: kindFin, limit: 4096, value: 5})},
 		"answer unasked":       {"was not sent", says(control{kind: kindClosed, limit: 4096})},
+		"notices not sent":     {"notices are taken", says(control{kind: kindNoticed, limit: 4096, value: 1})},
+		"notices go back":      {"notices are taken", says(control{kind: kindNoticed, limit: 4096, value: 1<<64 - 1})},
+		"too many notices": {"more than 64 notices", func(r *raw) {
+			for range maxNotices + 1 {
+				r.control(control{kind: kindNotice, limit: 4096})
+			}
+		}},
 		"data after the end": {"after the end", func(r *raw) {
 			r.control(control{kind: kindFin, limit: 4096})
 			r.control(control{kind: kindData, limit: 4096, value: 5})
+		}},
+		"message with immediate data": {"may be written", func(r *raw) {
+			m := control{kind: kindCredit, limit: 4095}
+			if !r.imm { // by the other form
+				r.control(m)
+				return
+			}
+			m.encode(r.mem.Bytes()[8<<10:])
+			assert.NilError(r.t, r.ep.PostSendImmediate([]udat.LMRTriplet{r.mem.Triplet(8<<10, controlSize)}, 0, 7,
+				udat.CompletionDefault))
 		}},
 		"immediate beyond credit": {"bytes are written", func(r *raw) {
 			if !r.imm { // by the other form
@@ -134,7 +151,7 @@ func TestHostilePeer(t *testing.T) {
 				return
 			}
 			iov := []udat.LMRTriplet{r.mem.Triplet(0, 1)}
-			to := udat.RMRTriplet{RMRContext: r.peer.ringKey, TargetAddress: r.peer.ringAddr, SegmentLength: 1}
+			to := udat.RMRTriplet{RMRContext: r.peer.ring.key, TargetAddress: r.peer.ring.addr, SegmentLength: 1}
 			assert.NilError(r.t, r.ep.PostRDMAWriteImmediate(iov, 0, to, immediate(1<<20-1, 0), udat.CompletionDefault))
 		}},
 	}
@@ -184,14 +201,14 @@ func TestHostileHello(t *testing.T) {
 		private func(h hello) []byte
 	}{
 		"nothing":       {"no program of package rdmanet", func(hello) []byte { return nil }},
-		"short":         {"no program of package rdmanet", func(h hello) []byte { return []byte("RDN2") }},
-		"other version": {"version '3'", func(h hello) []byte { b := h.encode(); b[3] = '3'; return b }},
-		"no ring":       {"ring has 0 bytes", func(h hello) []byte { h.ringSize = 0; return h.encode() }},
-		"odd ring":      {"ring has 4097 bytes", func(h hello) []byte { h.ringSize = 4097; return h.encode() }},
-		"huge ring":     {"ring has", func(h hello) []byte { h.ringSize = 1 << 62; return h.encode() }},
+		"short":         {"no program of package rdmanet", func(h hello) []byte { return []byte("RDN3") }},
+		"other version": {"version '4'", func(h hello) []byte { b := h.encode(); b[3] = '4'; return b }},
+		"no ring":       {"ring has 0 bytes", func(h hello) []byte { h.ring.size = 0; return h.encode() }},
+		"odd ring":      {"ring has 4097 bytes", func(h hello) []byte { h.ring.size = 4097; return h.encode() }},
+		"huge ring":     {"ring has", func(h hello) []byte { h.ring.size = 1 << 62; return h.encode() }},
 		"no receives":   {"0 receives", func(h hello) []byte { h.slots = 0; return h.encode() }},
 		"many receives": {"60000 receives", func(h hello) []byte { h.slots = 60000; return h.encode() }},
-		"end of memory": {"address space", func(h hello) []byte { h.ringAddr = 1<<64 - 1; return h.encode() }},
+		"end of memory": {"address space", func(h hello) []byte { h.ring.addr = 1<<64 - 1; return h.encode() }},
 	}
 	for _, dev := range hostileDevices() {
 		lc := ListenConfig{Device: dev}

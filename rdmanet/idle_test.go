@@ -70,15 +70,6 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// inUse is the heap in use.
-func inUse() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
-
 // processorTime is what this process has used.
 func processorTime(t *testing.T) time.Duration {
 	var u syscall.Rusage

@@ -3,48 +3,38 @@ package rdmanet
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
-	"sync"
+	"syscall"
 	"time"
 
 	"github.com/godat/godat/udat"
 )
 
 // ListenConfig has the settings of a Listener and of the connections that it accepts; the zero
-// value is good. The fields are those of [Dialer].
+// value is good. Fields without a comment are those of [Dialer].
 type ListenConfig struct {
-	// Device is the RDMA device: a name ("rxe0", "mlx5_0"), one of its addresses, or "mem0", which
-	// accepts connections of this process. Empty: the device that has the address; for an address
-	// without a host, all addresses of all devices. On a host without RDMA devices that is mem0.
+	// Device is the RDMA device: a name ("rxe0", "mlx5_0"), one of its addresses, "tcp", or "mem0",
+	// which accepts connections from this process only. If empty, the listener uses the device that
+	// has the listen address, all devices for an address without a host, the first device for a
+	// loopback address, and mem0 on a host without RDMA devices. With "tcp" a listener uses the listen
+	// address alone, with another device all addresses of the device.
 	Device                  string
+	Path                    Path
+	Zone                    *Zone
 	ReadBuffer, WriteBuffer int
 	KeepAlive               time.Duration
+	// Backlog is the number of connections that may wait for Accept, and of requests that may wait
+	// for an answer, from 1 to 65,536. 0 is 4096. A quarter as many may be in the making: accepted,
+	// without the peer's first message. More requests are refused; a [Dialer] tries again.
+	Backlog  int
+	TCPAddrs bool
+	Logger   *slog.Logger
 	// Fallback, unless nil, allows TCP if no RDMA device has the address ([ErrNoDevice]). It is called
 	// with the reason before TCP is used.
 	Fallback func(reason error)
-}
-
-// backlog is the number of connections that may wait for Accept, and that may be in the making.
-const backlog = 1024
-
-// Listener accepts connections. It implements [net.Listener].
-type Listener struct {
-	cfg    config
-	points []point
-	queue  chan *Conn
-
-	mu     sync.Mutex
-	making int
-	closed bool
-}
-
-// point is the service point of a Listener on one device.
-type point struct {
-	adapter *adapter
-	pool    *dispatchers
-	d       *dispatcher
-	psp     *udat.PSP
 }
 
 // Listen listens on "host:port" of the network "rdma", with the settings of the zero ListenConfig;
@@ -54,7 +44,8 @@ func Listen(network, address string) (*Listener, error) {
 }
 
 // Listen listens on "host:port" of the network "rdma". The result is a [*Listener], unless Fallback
-// has been called. ctx bounds the look-up of the address.
+// has been called. ctx bounds the look-up of the address. A port that is taken is
+// syscall.EADDRINUSE.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	l, err := lc.listen(ctx, network, address)
 	switch {
@@ -75,175 +66,120 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l 
 			err = &net.OpError{Op: "listen", Net: network, Addr: Addr{local}, Err: err}
 		}
 	}()
-	cfg, err := newConfig(lc.ReadBuffer, lc.WriteBuffer, lc.KeepAlive)
+	cfg, err := newConfig(lc.ReadBuffer, lc.WriteBuffer, lc.KeepAlive, lc.TCPAddrs, lc.Logger)
 	if err != nil {
 		return nil, err
 	}
-	addrs, err := resolve(ctx, network, address)
+	backlog := lc.Backlog
+	if backlog < 0 || backlog > maxBacklog {
+		return nil, fmt.Errorf("rdmanet: Backlog is %d, must be from 0 to %d", backlog, maxBacklog)
+	}
+	if backlog == 0 {
+		backlog = defaultBacklog
+	}
+	addrs, err := resolve(ctx, network, address, false)
 	if err != nil {
 		return nil, err
 	}
 	local = addrs[0]
-	devices, err := devicesFor(lc.Device, local.Addr())
+	device, err := cfg.in(lc.Zone, lc.Device, lc.Path)
 	if err != nil {
 		return nil, err
 	}
-	l = &Listener{cfg: cfg, queue: make(chan *Conn, backlog)}
+	devices, err := devicesFor(device, local.Addr())
+	if err != nil {
+		return nil, err
+	}
+	if lc.Zone != nil && devices[0] != device {
+		return nil, fmt.Errorf("rdmanet: with a Zone on %s a listener has all addresses, not %v alone: use one on %s: %w",
+			device, local.Addr(), devices[0], syscall.EINVAL)
+	}
+	l = &Listener{cfg: cfg, admission: admission{backlog: backlog}}
+	l.changed.L = &l.mu
 	port := udat.ConnQual(local.Port())
 	for _, name := range devices {
-		p, err := l.listenOn(name, port)
+		p, err := l.listenOn(name, cfg.path, port)
 		if err != nil {
 			l.Close()
-			return nil, err
+			return nil, listenError(err)
 		}
 		l.points = append(l.points, p)
 		port = p.psp.Qual() // the same on all devices
 	}
+	for _, p := range l.points {
+		p.adapter.onFailure(p, func(err error) { l.fail(p, err) })
+		go l.serve(p)
+	}
 	return l, nil
 }
 
-func (l *Listener) listenOn(device string, port udat.ConnQual) (p point, err error) {
-	if p.adapter, err = openAdapter(device); err != nil {
-		return p, err
+// listenError adds what package net calls the error.
+func listenError(err error) error {
+	switch {
+	case errors.Is(err, udat.ErrConnQualInUse):
+		return withErrno(err, syscall.EADDRINUSE)
+	case errors.Is(err, udat.ErrConnQualUnavailable):
+		return withErrno(err, syscall.EACCES)
 	}
-	defer func() {
-		if err != nil {
-			p.close()
-		}
-	}()
-	p.pool = &dispatchers{adapter: p.adapter}
-	p.pool.request = func(ev *udat.Event) { l.request(p.pool, ev) }
-	if p.d, err = p.pool.get(false); err != nil {
-		return p, err
-	}
-	if port == 0 {
-		_, p.psp, err = p.adapter.CreatePSPAny(p.d.evd, udat.PSPConsumer)
-	} else {
-		p.psp, err = p.adapter.CreatePSP(port, p.d.evd, udat.PSPConsumer)
-	}
-	return p, err
+	return err
 }
 
-func (p *point) close() {
-	if p.psp != nil {
-		p.psp.Free()
+func (l *Listener) listenOn(device string, path Path, port udat.ConnQual) (*point, error) {
+	a, err := openAdapter(device, path)
+	if err != nil {
+		return nil, err
 	}
+	p := &point{adapter: a, pool: &dispatchers{adapter: a}}
+	if err := p.listen(port, l.backlog); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// point is the service point of a Listener on one device.
+type point struct {
+	adapter *adapter
+	pool    *dispatchers
+	d       *dispatcher // keeps the pool's first
+	evd     *udat.EVD   // of connection requests
+	psp     *udat.PSP
+	failed  bool // guarded by Listener.mu
+}
+
+func (p *point) listen(port udat.ConnQual, backlog int) (err error) {
+	if p.d, err = p.pool.get(false); err != nil {
+		return err
+	}
+	// Longer than the backlog: what finds this queue full is refused without reason or count.
+	if p.evd, err = p.adapter.CreateEVD(backlog+64, udat.EVDCR, nil); err != nil {
+		return err
+	}
+	if port == 0 {
+		_, p.psp, err = p.adapter.CreatePSPAny(p.evd, udat.PSPConsumer)
+	} else {
+		p.psp, err = p.adapter.CreatePSP(port, p.evd, udat.PSPConsumer)
+	}
+	return err
+}
+
+// close stops listening; requests that have come and were not taken are refused.
+func (p *point) close() {
+	p.adapter.onFailure(p, nil)
+	p.psp.Free()
+	p.evd.SetUnwaitable() // serve ends
+	for {
+		ev, err := p.evd.Dequeue()
+		if err != nil {
+			break
+		}
+		ev.CR.Reject(encodeRefusal(refusedFor, refusedClosed))
+	}
+	p.evd.Free()
 	if p.d != nil {
 		p.pool.put(p.d)
 	}
 	p.adapter.close()
 }
 
-// request takes a connection request. Registering memory takes long: that is done beside the
-// dispatcher.
-func (l *Listener) request(pool *dispatchers, ev *udat.Event) {
-	cr, local, port := ev.CR, ev.LocalAddr(), ev.ConnQual()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed || l.making >= backlog {
-		cr.Reject([]byte("too many connections in the making"))
-		return
-	}
-	l.making++
-	go func() {
-		if err := l.accept(pool, cr, Addr{addrPort(local, uint64(port))}); err != nil {
-			cr.Reject([]byte(err.Error()[:min(len(err.Error()), 100)]))
-			l.mu.Lock()
-			l.making--
-			l.mu.Unlock()
-		}
-	}()
-}
-
-// accept checks a request and accepts it; offer has the outcome.
-func (l *Listener) accept(pool *dispatchers, cr *udat.CR, local Addr) error {
-	q, err := cr.Query()
-	if err != nil {
-		return err
-	}
-	h, err := decodeHello(q.PrivateData)
-	if err != nil {
-		return err
-	}
-	c, err := newConn(pool, l.cfg)
-	if err != nil {
-		return err
-	}
-	c.local, c.remote = local, Addr{addrPort(q.RemoteAddr, q.RemotePortQual)}
-	c.meet(h)
-	c.out.accepted = true
-	c.ready = l.offer
-	c.d.block() // until offer
-	c.linger = time.AfterFunc(handshakeTime, func() { c.abort(context.DeadlineExceeded) })
-	if err := cr.Accept(c.ep, c.hello().encode()); err != nil {
-		c.ready = func(*Conn, error) {}
-		c.d.unblock(1)
-		c.abort(err)
-		return err
-	}
-	return nil
-}
-
-// offer hands an open connection to Accept, or drops one that has failed.
-func (l *Listener) offer(c *Conn, err error) {
-	c.d.unblock(1)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.making--
-	if err == nil && !l.closed {
-		select {
-		case l.queue <- c:
-			return
-		default:
-		}
-	}
-	c.abort(net.ErrClosed)
-}
-
-// Accept returns the next connection, a [*Conn]. After Close it returns net.ErrClosed.
-func (l *Listener) Accept() (net.Conn, error) {
-	c, err := l.AcceptConn()
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-// AcceptConn is Accept for those who want a [*Conn].
-func (l *Listener) AcceptConn() (*Conn, error) {
-	c, ok := <-l.queue
-	if !ok {
-		return nil, &net.OpError{Op: "accept", Net: Network, Addr: l.Addr(), Err: net.ErrClosed}
-	}
-	return c, nil
-}
-
-// Addr is the address on which the Listener listens, an [Addr]. If it listens on several devices it
-// is that of the first.
-func (l *Listener) Addr() net.Addr {
-	if len(l.points) == 0 {
-		return Addr{}
-	}
-	p := l.points[0]
-	return Addr{addrPort(p.adapter.Addr(), uint64(p.psp.Qual()))}
-}
-
-// Close stops listening. Connections that Accept has returned stay; those that wait for it are
-// closed.
-func (l *Listener) Close() error {
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return &net.OpError{Op: "close", Net: Network, Addr: l.Addr(), Err: net.ErrClosed}
-	}
-	l.closed = true
-	close(l.queue)
-	l.mu.Unlock()
-	for c := range l.queue {
-		c.abort(net.ErrClosed)
-	}
-	for i := range l.points {
-		l.points[i].close()
-	}
-	return nil
-}
+const refusedClosed = "the listener has been closed"

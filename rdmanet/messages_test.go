@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"sync"
 	"syscall"
@@ -93,6 +94,10 @@ func TestMessageBuffers(t *testing.T) {
 		assert.NilError(t, a.CloseWrite())
 		_, err = server.RecvMsg(make([]byte, 0))
 		assert.Assert(t, errors.As(err, &long), "%v", err)
+		assert.NilError(t, client.Close())
+		assert.ErrorIs(t, client.SendMsg(nil), net.ErrClosed)
+		_, err = a.Write([]byte("x"))
+		assert.ErrorIs(t, err, net.ErrClosed, "the connection is closed too")
 	})
 }
 

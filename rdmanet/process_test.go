@@ -15,13 +15,16 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// roleEnv makes a second process of this test program the peer of a test: "DEVICE ADDRESS".
+// roleEnv makes a second process of this test program the peer of a test: "DEVICE ADDRESS" dials,
+// "DEVICE" listens.
 const roleEnv = "GODAT_TEST_ROLE"
 
 // play is the peer: it dials, echoes what comes, and ends when the stream does.
 func play(role string) int {
 	var dev, address string
-	fmt.Sscan(role, &dev, &address)
+	if n, _ := fmt.Sscan(role, &dev, &address); n == 1 {
+		return playListener(dev)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := (&rdmanet.Dialer{Device: dev}).Dial(ctx, "rdma", address)
@@ -36,6 +39,36 @@ func play(role string) int {
 		return 1
 	}
 	return 0
+}
+
+// playListener listens, says where, accepts one connection and sends a byte. Once that has come
+// back it does nothing more. On mem0, which connects within one process, it dials too.
+func playListener(dev string) int {
+	err := func() error {
+		l, err := (&rdmanet.ListenConfig{Device: dev}).Listen(context.Background(), "rdma", ":0")
+		if err != nil {
+			return err
+		}
+		fmt.Println(l.Addr())
+		if dev == "mem0" {
+			go play(dev + " " + l.Addr().String())
+		}
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		if _, err = io.WriteString(c, "x"); err != nil {
+			return err
+		}
+		_, err = io.ReadFull(c, make([]byte, 1))
+		return err
+	}()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	fmt.Println("idle")
+	select {}
 }
 
 // otherProcess starts a peer in another process, and returns its connection.

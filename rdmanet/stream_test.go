@@ -133,8 +133,10 @@ func TestCloseDelivers(t *testing.T) {
 		_, err := client.Write(data)
 		assert.NilError(t, err)
 		assert.NilError(t, client.Close())
-		_, err = server.Write([]byte("x"))
-		assert.Assert(t, err != nil, "a Write to a peer that has closed")
+		for end := time.Now().Add(patience); err == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			_, err = server.Write([]byte("x"))
+		}
+		assert.ErrorIs(t, err, syscall.EPIPE)
 		got, err := io.ReadAll(server)
 		assert.NilError(t, err)
 		assert.Assert(t, bytes.Equal(got, data))
@@ -158,8 +160,8 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-// TestSetReadBuffer narrows what the peer may send before it is read, to less than the peer has
-// ready.
+// TestSetReadBuffer shrinks the read buffer to 8 KiB before the peer writes 256 KiB: all bytes
+// arrive. A size above ListenConfig.ReadBuffer is EINVAL.
 func TestSetReadBuffer(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{ReadBuffer: 64 << 10})
@@ -175,6 +177,19 @@ func TestSetReadBuffer(t *testing.T) {
 		got, err := io.ReadAll(onlyReader{server}) // past the first 64 KiB that were granted
 		assert.NilError(t, err)
 		assert.Assert(t, bytes.Equal(got, data))
+	})
+}
+
+// TestSmallReadBufferStays: a connection that may have no more than its first ring gets no other.
+func TestSmallReadBufferStays(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
+		assert.NilError(t, server.SetReadBuffer(4096))
+		go client.Write(make([]byte, 100_000))
+		_, err := io.ReadFull(server, make([]byte, 100_000))
+		assert.NilError(t, err)
+		time.Sleep(20 * time.Millisecond)
+		assert.Equal(t, server.Stats().ReadBuffer, 4096)
 	})
 }
 
@@ -274,6 +289,22 @@ func TestFallback(t *testing.T) {
 	assert.ErrorIs(t, reason, rdmanet.ErrNoDevice)
 	var op *net.OpError
 	assert.Assert(t, errors.As(err, &op) && op.Net == "tcp", "%v", err)
+	reason = nil
+	lc := rdmanet.ListenConfig{Fallback: d.Fallback}
+	_, err = lc.Listen(t.Context(), "rdma", nobody)
+	assert.Assert(t, errors.As(err, &op) && op.Net == "tcp", "%v", err) // this host does not have the address
+	assert.ErrorIs(t, reason, rdmanet.ErrNoDevice)
+	var unknown net.UnknownNetworkError
+	for _, network := range []string{"tcp", "tcp4", "udp", ""} { // only DialContext knows networks of TCP
+		_, err = rdmanet.Listen(network, "127.0.0.1:0")
+		assert.Assert(t, errors.As(err, &unknown), "%v", err)
+		_, err = rdmanet.Dial(t.Context(), network, "127.0.0.1:1")
+		assert.Assert(t, errors.As(err, &unknown), "%v", err)
+	}
+	reason, lc.Backlog = nil, -1
+	_, err = lc.Listen(t.Context(), "rdma", nobody)
+	assert.ErrorContains(t, err, "Backlog")
+	assert.Assert(t, reason == nil, "%v", reason)
 }
 
 // TestNoAllocations reads and writes without allocating.

@@ -1,24 +1,41 @@
 package rdmanet
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 )
 
 // hello is what each end tells the other when it connects, in the private data of the request and
 // of its accept.
 type hello struct {
-	immediate bool   // the device has immediate data
-	slots     int    // receives that are posted
-	ringAddr  uint64 // the ring into which the other end writes
-	ringKey   uint32
-	ringSize  int // bytes, a power of two
+	immediate bool // the device has immediate data
+	slots     int  // receives that are posted
+	ring      remoteRing
+}
+
+// remoteRing is the memory into which the other end writes the stream.
+type remoteRing struct {
+	addr uint64
+	key  uint32
+	size int // bytes, a power of two
+}
+
+func (r remoteRing) check() error {
+	switch {
+	case r.size < minRing || r.size > maxRing || r.size&(r.size-1) != 0:
+		return fmt.Errorf("the peer's ring has %d bytes, must be a power of two from %d to %d", r.size, minRing, maxRing)
+	case r.addr+uint64(r.size) < r.addr:
+		return errors.New("the peer's ring passes the end of the address space")
+	}
+	return nil
 }
 
 const (
 	helloSize    = 28
-	helloMagic   = 0x52444e32 // "RDN2": the number is the version of the protocol
+	helloMagic   = 0x52444e33 // "RDN3": the number is the version of the protocol
 	magicPrefix  = 0x52444e00
 	flagImm      = 1
 	minRing      = 4 << 10
@@ -35,9 +52,9 @@ func (h hello) encode() []byte {
 		b[4] = flagImm
 	}
 	binary.BigEndian.PutUint16(b[6:], uint16(h.slots))
-	binary.BigEndian.PutUint64(b[8:], h.ringAddr)
-	binary.BigEndian.PutUint32(b[16:], h.ringKey)
-	binary.BigEndian.PutUint64(b[20:], uint64(h.ringSize))
+	binary.BigEndian.PutUint64(b[8:], h.ring.addr)
+	binary.BigEndian.PutUint32(b[16:], h.ring.key)
+	binary.BigEndian.PutUint64(b[20:], uint64(h.ring.size))
 	return b
 }
 
@@ -50,21 +67,41 @@ func decodeHello(b []byte) (hello, error) {
 		return hello{}, fmt.Errorf("the peer speaks version %q of the protocol of rdmanet, this end %q", rune(version),
 			rune(helloMagic&0xff))
 	}
-	size := binary.BigEndian.Uint64(b[20:])
 	h := hello{
 		immediate: b[4]&flagImm != 0, slots: int(binary.BigEndian.Uint16(b[6:])),
-		ringAddr: binary.BigEndian.Uint64(b[8:]), ringKey: binary.BigEndian.Uint32(b[16:]), ringSize: int(size),
+		ring: remoteRing{
+			addr: binary.BigEndian.Uint64(b[8:]), key: binary.BigEndian.Uint32(b[16:]),
+			size: int(min(binary.BigEndian.Uint64(b[20:]), math.MaxInt64)),
+		},
 	}
-	switch {
-	case size < minRing || size > maxRing || size&(size-1) != 0:
-		return hello{}, fmt.Errorf("the peer's ring has %d bytes, must be a power of two from %d to %d", size, minRing,
-			maxRing)
-	case h.slots < minSlots || h.slots > maxSlots:
+	if h.slots < minSlots || h.slots > maxSlots {
 		return hello{}, fmt.Errorf("the peer has %d receives, must be from %d to %d", h.slots, minSlots, maxSlots)
-	case h.ringAddr+size < h.ringAddr:
-		return hello{}, errors.New("the peer's ring passes the end of the address space")
 	}
-	return h, nil
+	return h, h.ring.check()
+}
+
+// A refusal is the private data of a reject: the magic number, a code, and words for people.
+const (
+	refusalHead = 5
+	maxRefusal  = 120 // bytes that every fabric carries
+	refusedBusy = 1   // try again later
+	refusedFor  = 2   // trying again does not help
+)
+
+func encodeRefusal(code byte, why string) []byte {
+	b := binary.BigEndian.AppendUint32(nil, helloMagic)
+	b = append(b, code)
+	return append(b, why[:min(len(why), maxRefusal-refusalHead)]...)
+}
+
+// decodeRefusal returns the words of a reject, and whether the peer is only busy. They are
+// foreign: quote them.
+func decodeRefusal(b []byte) (why string, busy bool) {
+	if len(b) >= refusalHead && binary.BigEndian.Uint32(b)&^0xff == magicPrefix {
+		busy = b[4] == refusedBusy
+		b = b[refusalHead:]
+	}
+	return string(bytes.TrimRight(b[:min(len(b), maxRefusal)], "\x00")), busy
 }
 
 // kind is what a control message says.
@@ -73,11 +110,15 @@ type kind byte
 const (
 	kindCredit kind = iota + 1 // value is the window: the bytes that may be placed and not read
 	kindData                   // value bytes have been written into the ring, on devices without immediate data
+	kindRing                   // the sender has a larger ring, at value: kindMoved is the answer
+	kindMoved                  // what follows byte value of the stream is in the larger ring
 	kindFin                    // the stream ends after value bytes
-	kindClose                  // as kindFin, and the end reads no more
+	kindClose                  // as kindFin, and the sender reads no more
 	kindClosed                 // the answer to kindClose
 	kindPing
 	kindPong
+	kindNotice  // value is the program's
+	kindNoticed // value counts the notices that the program has taken
 	kinds
 )
 
@@ -87,9 +128,11 @@ type control struct {
 	slots uint32 // receives of the sender that have been posted again, modulo 2^32
 	limit uint64 // position of the stream up to which the receiver may write
 	value uint64
+	key   uint32 // of kindRing
+	size  int    // of kindRing
 }
 
-const controlSize = 24
+const controlSize = 32
 
 func (m control) encode(b []byte) {
 	_ = b[controlSize-1]
@@ -97,6 +140,8 @@ func (m control) encode(b []byte) {
 	binary.BigEndian.PutUint32(b[4:], m.slots)
 	binary.BigEndian.PutUint64(b[8:], m.limit)
 	binary.BigEndian.PutUint64(b[16:], m.value)
+	binary.BigEndian.PutUint32(b[24:], m.key)
+	binary.BigEndian.PutUint32(b[28:], uint32(m.size))
 }
 
 func decodeControl(b []byte) (control, error) {
@@ -109,7 +154,8 @@ func decodeControl(b []byte) (control, error) {
 	}
 	return control{
 		kind: kind(k), slots: binary.BigEndian.Uint32(b[4:]), limit: binary.BigEndian.Uint64(b[8:]),
-		value: binary.BigEndian.Uint64(b[16:]),
+		value: binary.BigEndian.Uint64(b[16:]), key: binary.BigEndian.Uint32(b[24:]),
+		size: int(binary.BigEndian.Uint32(b[28:])),
 	}, nil
 }
 

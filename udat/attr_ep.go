@@ -7,7 +7,8 @@ import (
 )
 
 // EPAttr are the attributes of an endpoint. A field that is 0 takes the default; [None] is an
-// explicit 0. Counts are of operations, segments or reads; sizes are in bytes.
+// explicit 0. Only MaxRDMAReadIn is 0 where it says so: peers get no access that the program has
+// not granted. Counts are of operations, segments or reads; sizes are in bytes.
 type EPAttr struct {
 	ServiceType            ServiceType
 	QoS                    QoS
@@ -22,7 +23,7 @@ type EPAttr struct {
 	// receives in flight; default 16. With an SRQ: the hard high watermark, default off
 	MaxRecvDTOs       int
 	MaxRequestDTOs    int         // sends, RDMAs and binds in flight; default 16
-	MaxRDMAReadIn     int         // reads and atomics that the peer may have in flight here; default 4
+	MaxRDMAReadIn     int         // reads and atomics that the peer may have in flight here; 4 without an EPAttr
 	MaxRDMAReadOut    int         // reads and atomics in flight to the peer; default 4
 	SRQSoftHW         int         // soft high watermark with an SRQ; default off
 	TransportSpecific []NamedAttr // none are known
@@ -60,8 +61,8 @@ func (a *EPAttr) counts(dev *fabric.Attr, shared bool) []epCount {
 		requestIOV = defaultIOV
 	}
 	return []epCount{
-		{"MaxRecvDTOs", &a.MaxRecvDTOs, recvs, dev.MaxQPWR - spareEntries},
-		{"MaxRequestDTOs", &a.MaxRequestDTOs, defaultDTOs, dev.MaxQPWR - spareEntries},
+		{"MaxRecvDTOs", &a.MaxRecvDTOs, recvs, maxDTOs(dev)},
+		{"MaxRequestDTOs", &a.MaxRequestDTOs, defaultDTOs, maxDTOs(dev)},
 		{"MaxRecvIOV", &a.MaxRecvIOV, min(defaultIOV, dev.MaxSGE), dev.MaxSGE},
 		{"MaxRequestIOV", &a.MaxRequestIOV, min(defaultIOV, dev.MaxSGE), dev.MaxSGE},
 		{"MaxRDMAReadIn", &a.MaxRDMAReadIn, min(defaultReads, dev.MaxReadIn), min(dev.MaxReadIn, 255)},
@@ -71,6 +72,10 @@ func (a *EPAttr) counts(dev *fabric.Attr, shared bool) []epCount {
 		{"MaxRDMAWriteIOV", &a.MaxRDMAWriteIOV, min(requestIOV, dev.MaxSGE), dev.MaxSGE},
 	}
 }
+
+// maxDTOs is the limit of MaxRecvDTOs and of MaxRequestDTOs: one completion queue has room for
+// both.
+func maxDTOs(dev *fabric.Attr) int { return min(dev.MaxQPWR, dev.MaxCQE/2) - spareEntries }
 
 type epCount struct {
 	name         string
@@ -85,6 +90,9 @@ func (a *EPAttr) resolve(op string, dev *fabric.Attr, srqIOV int) (EPAttr, error
 	var r EPAttr
 	if a != nil {
 		r = *a
+		if r.MaxRDMAReadIn == 0 {
+			r.MaxRDMAReadIn = None
+		}
 	}
 	shared := srqIOV > 0
 	if shared {
@@ -107,7 +115,7 @@ func (a *EPAttr) resolve(op string, dev *fabric.Attr, srqIOV int) (EPAttr, error
 	return r, r.check(op, dev, shared)
 }
 
-// check refuses attributes, all of them set, that the device cannot keep.
+// check refuses attributes that the device cannot provide. The defaults have been filled in.
 func (a *EPAttr) check(op string, dev *fabric.Attr, shared bool) error {
 	arg := attrArgument(op)
 	switch {
@@ -149,3 +157,9 @@ var (
 
 // NamedAttr is an attribute that has a name and a text.
 type NamedAttr struct{ Name, Value string }
+
+// maxInlineWanted bounds the inline limit that an endpoint asks for, in bytes. It is enough for
+// small messages; a larger limit would make every queue entry larger and gain little.
+const maxInlineWanted = 128
+
+func (ia *IA) inlineWanted() int { return min(maxInlineWanted, ia.device.Attr().MaxInline) }

@@ -19,7 +19,7 @@ type IAAttr struct {
 	FirmwareVersionMinor          int
 	Addr                          netip.Addr // to which peers connect
 	MaxEPs                        int
-	MaxDTOPerEP                   int // requests in flight on an endpoint; receives are counted apart
+	MaxDTOPerEP                   int // requests in flight on an endpoint, and receives, on dispatchers of its own
 	MaxRDMAReadPerEPIn            int // reads and atomics in flight on an endpoint, as target
 	MaxRDMAReadPerEPOut           int // and as originator
 	MaxEVDs                       int
@@ -58,7 +58,7 @@ type ProviderAttr struct {
 	QoSSupported             QoS
 	CompletionFlagsSupported CompletionFlags
 	ThreadSafe               bool
-	MaxPrivateDataSize       int // of Connect and DupConnect: 56 over rdma_cm, below the 64 that DAT asks for
+	MaxPrivateDataSize       int // of Connect, DupConnect and Accept: 56 on InfiniBand and RoCE, below DAT's 64
 	SupportsMultipath        bool
 	EPCreator                EPCreator
 	PZSupport                PZSupport
@@ -73,10 +73,7 @@ type ProviderAttr struct {
 	DTOAsyncReturnGuaranteed bool       // errors of an operation never come from the post
 	RDMAWriteForRDMARead     bool       // the sink of an RDMA read needs remote write, which the library adds
 	ProviderSpecificAttr     []NamedAttr
-	// Extension. private data of CR.Accept: 196 over rdma_cm, of which OpenFabrics DAPL itself sends
-	// 160 at most
-	MaxAcceptDataSize int
-	MaxRejectDataSize int // Extension. private data of CR.Reject: 144 over rdma_cm
+	MaxRejectDataSize        int // Extension. private data of CR.Reject: 144 on InfiniBand and RoCE
 }
 
 // IOVOwnership is the owner of the array of segments after a post has returned.
@@ -175,7 +172,7 @@ func (ia *IA) attr(d *fabric.Attr) IAAttr {
 		FirmwareVersionMinor:          minor,
 		Addr:                          d.Info.Addr,
 		MaxEPs:                        d.MaxQP,
-		MaxDTOPerEP:                   d.MaxQPWR - spareEntries,
+		MaxDTOPerEP:                   maxDTOs(d),
 		MaxRDMAReadPerEPIn:            min(d.MaxReadIn, 255),
 		MaxRDMAReadPerEPOut:           min(d.MaxReadOut, 255),
 		MaxEVDs:                       d.MaxCQ,
@@ -245,7 +242,6 @@ func providerAttr(d *fabric.Attr) ProviderAttr {
 		CompletionFlagsSupported: sendFlags,
 		ThreadSafe:               true,
 		MaxPrivateDataSize:       d.MaxConnData,
-		MaxAcceptDataSize:        d.MaxAcceptData,
 		MaxRejectDataSize:        d.MaxRejectData,
 		EPCreator:                EPCreatorIfAsked,
 		PZSupport:                PZUnique,

@@ -29,6 +29,22 @@ func onFabric(edit func(*fabric.Attr)) udat.Option {
 	})
 }
 
+// TestReadDepthLimits: a read depth has 8 bits, whatever the device can do.
+func TestReadDepthLimits(t *testing.T) {
+	withoutDevice(t)
+	most := onFabric(func(a *fabric.Attr) { a.MaxReadIn, a.MaxReadOut = 300, 400 })
+	e := newEnd(t, "mem0", setup{opts: []udat.Option{most}})
+	for _, c := range []struct {
+		in, out int
+		good    bool
+	}{{255, 1, true}, {1, 255, true}, {255, 255, true}, {256, 1, false}, {1, 256, false}} {
+		attr := udat.EPAttr{MaxRDMAReadIn: c.in, MaxRDMAReadOut: c.out}
+		_, err := e.ia.CreateEP(e.pz, e.recv, e.request, e.conn, &attr)
+		assert.Equal(t, err == nil, c.good, "%d, %d: %v", c.in, c.out, err)
+		assert.Assert(t, c.good || errorsIs(err, udat.ErrInvalidParameter), "%v", err)
+	}
+}
+
 // distinct gives every number of a device's attributes a value that no other has, below 256 where
 // those of reads are meant.
 func distinct(a *fabric.Attr) {
@@ -60,7 +76,7 @@ func wantIAAttr(name string, d fabric.Attr) udat.IAAttr {
 		MaxEPs:               d.MaxQP, MaxEVDs: d.MaxCQ, MaxLMRs: d.MaxMR, MaxPZs: d.MaxPD, MaxRMRs: d.MaxMW,
 		MaxSRQs:     d.MaxSRQ,
 		MaxEPPerSRQ: d.MaxQP,
-		MaxDTOPerEP: d.MaxQPWR - 1, MaxEVDQLen: d.MaxCQE, MaxRecvPerSRQ: min(d.MaxSRQWR, 1<<24-1),
+		MaxDTOPerEP: min(d.MaxQPWR, d.MaxCQE/2) - 1, MaxEVDQLen: d.MaxCQE, MaxRecvPerSRQ: min(d.MaxSRQWR, 1<<24-1),
 		MaxIOVSegmentsPerDTO: d.MaxSGE, MaxIOVSegmentsPerRDMARead: d.MaxReadSGE, MaxIOVSegmentsPerRDMAWrite: d.MaxSGE,
 		MaxLMRBlockSize: d.MaxMRSize, MaxLMRVirtualAddress: unlimited, MaxRMRTargetAddress: unlimited,
 		MaxMessageSize: d.MaxMessage, MaxRDMASize: d.MaxMessage,
@@ -155,7 +171,7 @@ func TestIAAttrLimits(t *testing.T) {
 			a.MaxMRSize, a.MaxMessage = 10_000, 5_000
 		}))
 		attr, _ := attributes(t, ia)
-		// full makes objects until there are no more.
+		// full creates limit objects, and checks that one more is refused with subtype sub.
 		full := func(what string, limit int, sub udat.Subtype, create func() error) {
 			t.Helper()
 			for i := range limit {
@@ -267,6 +283,39 @@ func TestIAAttrLimits(t *testing.T) {
 	})
 }
 
+// TestMaxDTOPerEP: an endpoint can have as many requests and as many receives as the adapter says,
+// also on one dispatcher, and no more.
+func TestMaxDTOPerEP(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, edit := range []func(*fabric.Attr){
+			func(*fabric.Attr) {},
+			func(a *fabric.Attr) { a.MaxCQE = min(a.MaxCQE, 1001) },
+			func(a *fabric.Attr) { a.MaxQPWR = 500 },
+		} {
+			ia := lacking(t, dev, edit)
+			attr, _ := attributes(t, ia)
+			pz, err := ia.CreatePZ()
+			assert.NilError(t, err)
+			evd, err := ia.CreateEVD(attr.MaxEVDQLen, udat.EVDDTO, nil)
+			assert.NilError(t, err)
+			most := udat.EPAttr{MaxRequestDTOs: attr.MaxDTOPerEP, MaxRecvDTOs: attr.MaxDTOPerEP, MaxRequestIOV: 1, MaxRecvIOV: 1}
+			ep, err := ia.CreateEP(pz, evd, evd, nil, &most)
+			assert.NilError(t, err)
+			assert.Equal(t, param(t, ep).Attr.MaxRequestDTOs, attr.MaxDTOPerEP)
+			for range attr.MaxDTOPerEP {
+				assert.NilError(t, ep.PostRecv(nil, 0, 0))
+			}
+			refused(t, ep.PostRecv(nil, 0, 0), udat.InsufficientResources, udat.SubResourceCredits)
+			assert.NilError(t, ep.Free())
+			for _, more := range []udat.EPAttr{{MaxRequestDTOs: attr.MaxDTOPerEP + 1}, {MaxRecvDTOs: attr.MaxDTOPerEP + 1}} {
+				_, err = ia.CreateEP(pz, evd, evd, nil, &more)
+				assert.ErrorIs(t, err, udat.ErrInvalidParameter)
+			}
+		}
+		rule.Proves(t, "IA-QUERY-01", "EP-CREATE-08")
+	})
+}
+
 // wantProviderAttr are the attributes of the library on a device.
 func wantProviderAttr(d fabric.Attr) udat.ProviderAttr {
 	truth := map[bool]string{true: "TRUE", false: "FALSE"}
@@ -274,7 +323,7 @@ func wantProviderAttr(d fabric.Attr) udat.ProviderAttr {
 		ProviderName: "godat", ProviderVersionMajor: 1, DAPLVersionMajor: 1, DAPLVersionMinor: 2, ThreadSafe: true,
 		LMRMemTypesSupported: []udat.MemType{udat.MemVirtual, udat.MemLMR, udat.MemSharedVirtual},
 		IOVOwnershipOnReturn: udat.IOVConsumer, QoSSupported: udat.QoSBestEffort, CompletionFlagsSupported: 0x0F,
-		MaxPrivateDataSize: d.MaxConnData, MaxAcceptDataSize: d.MaxAcceptData, MaxRejectDataSize: d.MaxRejectData,
+		MaxPrivateDataSize: d.MaxConnData, MaxRejectDataSize: d.MaxRejectData,
 		EPCreator: udat.EPCreatorIfAsked, PZSupport: udat.PZUnique, OptimalBufferAlignment: 64,
 		SRQSupported: d.MaxSRQ > 0, SRQEPPZDifference: d.MaxSRQ > 0 && d.SRQOtherPD, EPRecvInfoSupported: 0x11,
 		RDMAWriteForRDMARead: d.ReadSinkRemote,

@@ -53,11 +53,12 @@ func (c *CNO) Query() (CNOParam, error) {
 	return CNOParam{IA: c.obj.ia, Agent: c.agent}, nil
 }
 
-// Wait blocks until a dispatcher triggers the object, and returns that dispatcher. It is a hint:
-// its events may have been taken, and other dispatchers may have events too. A trigger that came
-// before the call counts. When the last dispatcher is freed or the adapter is closed, Wait returns
-// nil without an error. When timeout has passed the error is QueueEmpty; 0 polls and Infinite never
-// expires. Any number of goroutines may wait; a trigger wakes one.
+// Wait blocks until a dispatcher triggers the object, and returns that dispatcher. The dispatcher
+// is a hint: its events may have been taken, and other dispatchers may have events too; but it has
+// not been freed. A trigger that came before the call counts. When the last dispatcher is freed or
+// the adapter is closed, Wait returns nil without an error. When timeout has passed the error is
+// QueueEmpty; 0 polls and Infinite never expires. Any number of goroutines may wait; a trigger
+// wakes one.
 //
 // Implements: dat_cno_wait.
 func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
@@ -107,7 +108,9 @@ var (
 func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, error) {
 	select {
 	case evd := <-c.triggered:
-		return evd, nil
+		if evd = c.hint(evd); evd != nil {
+			return evd, nil
+		}
 	default:
 	}
 	gone, err := c.enter()
@@ -115,16 +118,41 @@ func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, e
 		return nil, err
 	}
 	defer c.exit()
-	select {
-	case evd := <-c.triggered:
-		return evd, nil
-	case <-gone:
-		return nil, nil
-	case <-expired:
-		return nil, errCNOTimeout
-	case <-interrupt:
-		return nil, errCNOInterrupted
+	for {
+		select {
+		case evd := <-c.triggered:
+			if evd = c.hint(evd); evd != nil {
+				return evd, nil
+			}
+		case <-gone:
+			return nil, nil
+		case <-expired:
+			return nil, errCNOTimeout
+		case <-interrupt:
+			return nil, errCNOInterrupted
+		}
 	}
+}
+
+// hint returns the dispatcher of a trigger. If it has been freed since, triggers of others may have
+// coalesced with its own: then it returns one of the object's that has events, nil if none has.
+func (c *CNO) hint(evd *EVD) *EVD {
+	if evd.obj.alive() {
+		return evd
+	}
+	list := c.obj.ia.dispatchers()
+	if async := c.obj.ia.asyncEVD; async != nil {
+		list = append(list, async)
+	}
+	for _, e := range list {
+		e.mu.Lock()
+		has := e.cno == c && e.ring.n > 0
+		e.mu.Unlock()
+		if has {
+			return e
+		}
+	}
+	return nil
 }
 
 // enter counts a waiter and returns the channel that releases it.
@@ -146,8 +174,9 @@ func (c *CNO) exit() {
 	c.mu.Unlock()
 }
 
-// Triggered returns the channel of triggers that Wait reads, for use in a select. The channel
-// receives nothing when the last dispatcher is freed or the adapter is closed.
+// Triggered returns the channel of triggers that Wait reads, for use in a select. The channel may
+// name a dispatcher that has been freed since, and receives nothing when the last one is freed or
+// the adapter is closed.
 //
 // Extension.
 func (c *CNO) Triggered() <-chan *EVD {

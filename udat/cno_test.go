@@ -127,7 +127,14 @@ func TestCNOWait(t *testing.T) {
 		}
 		_, err := cno.Wait(-1)
 		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
-		rule.Proves(t, "CNO-WAIT-02", "GEN-04")
+		rule.Proves(t, "CNO-WAIT-02")
+		soft(t, evd, 0)
+		_, nmore, err := evd.Wait(0, 2)
+		assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
+		assert.Equal(t, nmore, 1, "the other result of a call that fails")
+		rule.Proves(t, "GEN-04")
+		expect(t, evd, udat.EventSoftware)
+		triggered(t, cno, evd)
 		w := waitOnCNO(t, cno, 1)
 		none(t, w)
 		soft(t, evd, 0)
@@ -347,6 +354,40 @@ func TestCNOReleased(t *testing.T) {
 		released(w1)
 		released(w2)
 		rule.Proves(t, "CNO-WAIT-05", "CNO-07")
+	})
+}
+
+// TestCNOFreedDispatcher frees dispatchers between their triggers and the wait: it does not return
+// them, and hears of the triggers that coalesced with theirs.
+func TestCNOFreedDispatcher(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		ia := open(t, dev)
+		cno := newCNO(t, ia, nil)
+		idle, busy := softEVD(t, ia, cno), softEVD(t, ia, cno)
+		for round := range 3 {
+			freed := []*udat.EVD{softEVD(t, ia, cno), softEVD(t, ia, cno)}
+			soft(t, freed[0], 0)
+			soft(t, freed[1], 0)
+			if round > 0 {
+				soft(t, busy, round)
+			}
+			for _, evd := range freed {
+				assert.NilError(t, evd.Free())
+			}
+			got, err := cno.Wait(quiet)
+			if round > 0 {
+				assert.NilError(t, err)
+				assert.Equal(t, got, busy)
+				assert.Equal(t, expect(t, busy, udat.EventSoftware).Software, round)
+			}
+			got, err = cno.Wait(0)
+			assert.ErrorIs(t, err, udat.ErrQueueEmpty)
+			assert.Assert(t, got == nil)
+		}
+		w := waitOnCNO(t, cno, 1)
+		soft(t, idle, 0)
+		assert.Equal(t, one(t, w).evd, idle)
+		rule.Proves(t, "EVD-FREE-05", "CNO-WAIT-03", "CNO-10")
 	})
 }
 

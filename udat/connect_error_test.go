@@ -56,6 +56,8 @@ func TestStillConnecting(t *testing.T) {
 		for _, e := range []*end{a, silent} {
 			ev := expect(t, e.conn, udat.EventConnectionTimedOut)
 			assert.ErrorIs(t, ev.Err(), udat.ErrTimeoutExpired)
+			var cause *udat.Error
+			assert.Assert(t, errors.As(ev.Err(), &cause) && cause.Op == "ep_connect", "%v", ev.Err())
 			for _, want := range []string{remote, "within the call's timeout", "the answer to the connection request", reach} {
 				assert.ErrorContains(t, ev.Err(), want)
 			}

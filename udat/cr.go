@@ -63,7 +63,7 @@ func (c *CR) Query() (CRParam, error) {
 
 // Accept accepts the request with an endpoint, which must be UNCONNECTED and have a zone; ep is nil
 // if the request brings its own. privateData goes to the peer with its ESTABLISHED: at most
-// MaxAcceptDataSize bytes, of which 56 work on every fabric. Success destroys the request and puts
+// MaxPrivateDataSize bytes, of which 56 work on every fabric. Success destroys the request and puts
 // the endpoint in COMPLETION_PENDING; then one event comes on its connect dispatcher: ESTABLISHED,
 // or ACCEPT_COMPLETION_ERROR if the peer has given up or does not confirm within 30 s, or within 2
 // s while 128 later accepts of the adapter await confirmation too. An error changes nothing.
@@ -87,7 +87,7 @@ func (c *CR) Accept(ep *EP, privateData []byte) error {
 	if err := sameIA(op, ia, &ep.obj); err != nil {
 		return err
 	}
-	if err := checkPrivate(op, SubArg3, privateData, ia.device.Attr().MaxAcceptData); err != nil {
+	if err := checkPrivate(op, SubArg3, privateData, ia.device.Attr().MaxConnData); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -98,7 +98,7 @@ func (c *CR) Accept(ep *EP, privateData []byte) error {
 	return ep.accept(op, c.acceptance(), c.request, privateData, func() { c.forget(op) })
 }
 
-// acceptance is the cause that an accept of the request is in the endpoint's state machine.
+// acceptance returns the cause that accepting the request is for the endpoint's state machine.
 func (c *CR) acceptance() epCause {
 	if c.ep != nil {
 		return callAcceptOwn
@@ -188,6 +188,7 @@ func (c *CR) destroy() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.request.Reject(nil, false)
+	c.returnEP()
 }
 
 // servicePoint is a PSP or an RSP.

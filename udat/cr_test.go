@@ -74,7 +74,7 @@ func TestCRAcceptErrors(t *testing.T) {
 			{"of another adapter", far.ep, 0, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleEP)},
 			{"no zone", unzoned, 0, udat.WithSubtype(udat.InvalidState, udat.SubStateEPNotReady)},
 			{"reserved", reserved, 0, udat.WithSubtype(udat.InvalidState, udat.SubStateEPReserved)},
-			{"private data", b.ep, udat.DeviceAttr(b.ia).MaxAcceptData + 1, udat.ErrInvalidParameter},
+			{"private data", b.ep, udat.DeviceAttr(b.ia).MaxConnData + 1, udat.ErrInvalidParameter},
 		} {
 			before := accepting(t, cr, b.ep)
 			err := cr.Accept(c.ep, make([]byte, c.private))
@@ -230,7 +230,7 @@ func TestCRAcceptReadDepths(t *testing.T) {
 			completion(t, a.request, udat.Cookie(i))
 		}
 		assert.DeepEqual(t, a.get(0, 8), want)
-		// The other way there are none.
+		// b may start no reads, because a serves none.
 		assert.ErrorIs(t, b.ep.PostRDMARead(b.iov(0, 1), 1, a.mem.RMRTriplet(0, 1), 0), udat.ErrInvalidParameter)
 		q, err := b.ep.Query()
 		assert.NilError(t, err)
@@ -239,6 +239,117 @@ func TestCRAcceptReadDepths(t *testing.T) {
 		assert.NilError(t, err)
 		assert.DeepEqual(t, []int{q.Attr.MaxRDMAReadIn, q.Attr.MaxRDMAReadOut}, []int{0, 4})
 		rule.Proves(t, "CR-ACCEPT-06", "ATTR-01", "ATTR-02", "EPST-45")
+	})
+}
+
+// TestCRUntaken frees a dispatcher that still queues connection requests, for each kind of service
+// point: each peer is rejected (non-peer), the endpoint is UNCONNECTED again, nothing leaks.
+func TestCRUntaken(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		callers := []*end{newEnd(t, dev, setup{}), newEnd(t, dev, setup{}), newEnd(t, dev, setup{})}
+		var b *end
+		queue := func(qual udat.ConnQual, a *end) {
+			t.Helper()
+			queued := udat.Queued(b.cr)
+			a.callAgain(b, qual, "")
+			until(t, "the request is queued", func() bool { return udat.Queued(b.cr) == queued+1 })
+		}
+		public := func(flags udat.PSPFlags) func() {
+			return func() {
+				_, psp, err := b.ia.CreatePSPAny(b.cr, flags)
+				assert.NilError(t, err)
+				for _, a := range callers {
+					queue(psp.Qual(), a)
+				}
+				assert.NilError(t, psp.Free())
+			}
+		}
+		reserved := func(eps ...*udat.EP) func() {
+			return func() {
+				for i, ep := range eps {
+					if ep != nil {
+						ep = b.ep
+					}
+					qual, _ := listenReserved(t, b, ep)
+					queue(qual, callers[i])
+				}
+			}
+		}
+		for _, c := range []struct {
+			name     string
+			requests int
+			come     func()
+		}{
+			{"PSPConsumer", 3, public(udat.PSPConsumer)},
+			{"PSPProvider", 3, public(udat.PSPProvider)},
+			{"RSP", 2, reserved(new(udat.EP), nil)},
+		} {
+			b = newEnd(t, dev, setup{})
+			c.come()
+			assert.NilError(t, b.cr.Free(), c.name)
+			for _, a := range callers[:c.requests] {
+				expect(t, a.conn, udat.EventConnectionNonPeerRejected)
+			}
+			assert.Equal(t, state(t, b.ep), udat.EPUnconnected, c.name)
+			a := newEnd(t, dev, setup{})
+			b.cr = b.evd(4, udat.EVDCR)
+			connect(t, a, b) // the endpoint is as good as ever
+			part(t, a, b, udat.CloseAbrupt)
+			for _, o := range []interface{ Free() error }{b.ep, b.mem, b.pz, b.recv, b.request, b.conn, b.cr} {
+				assert.NilError(t, o.Free(), c.name)
+			}
+			assert.NilError(t, b.ia.Close(udat.CloseGraceful), c.name)
+		}
+		rule.Proves(t, "EVD-FREE-01", "IA-CLOSE-04", "OBJ-09")
+	})
+}
+
+// TestCRRejectAlways rejects requests whose peers, service points and dispatchers have gone: that
+// succeeds once, and is InvalidHandle from then on.
+func TestCRRejectAlways(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for name, leave := range map[string]func(a *end) error{
+			"stays":      func(*end) error { return nil },
+			"disconnect": func(a *end) error { return a.ep.Disconnect(udat.CloseAbrupt) },
+			"free":       func(a *end) error { return a.ep.Free() },
+			"close":      func(a *end) error { return a.ia.Close(udat.CloseAbrupt) },
+		} {
+			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+			cr := ask(t, a, b, nil) // its service point is free by now
+			assert.NilError(t, leave(a), name)
+			assert.NilError(t, b.cr.Free(), name)
+			assert.NilError(t, cr.Reject(nil), name)
+			for range 2 {
+				refused(t, cr.Reject(nil), udat.InvalidHandle, udat.SubHandleCR)
+			}
+		}
+		refused(t, (*udat.CR)(nil).Reject(nil), udat.InvalidHandle, udat.SubHandleCR)
+		rule.Proves(t, "CR-REJECT-03")
+	})
+}
+
+// TestCRAnsweredAtOnce: of calls that reject a request at the same time one succeeds.
+func TestCRAnsweredAtOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+		cr := ask(t, a, b, nil)
+		unlock := cr.Hold()
+		answers := make(chan error, 3)
+		for range 3 {
+			go func() { answers <- cr.Reject(nil) }()
+		}
+		time.Sleep(20 * time.Millisecond) // all of them have found the request unanswered
+		unlock()
+		good := 0
+		for range 3 {
+			if err := <-answers; err == nil {
+				good++
+			} else {
+				refused(t, err, udat.InvalidHandle, udat.SubHandleCR)
+			}
+		}
+		assert.Equal(t, good, 1)
+		expect(t, a.conn, udat.EventConnectionPeerRejected)
 	})
 }
 

@@ -1,7 +1,8 @@
 // Package udat implements DAT 1.2 (uDAPL): endpoints that are connected in pairs, event
 // dispatchers, registered memory in protection zones, and service points that listen, over any RDMA
-// device of this host or, as "mem0", inside this process. Programs import this package. Package
-// rdmanet, on top of it, has net.Conn; package cverbs, below it, has the verbs themselves.
+// device of this host, over TCP (the device "tcp"), or inside this process ("mem0"). Programs
+// import this package. Package rdmanet, on top of it, has net.Conn; package cverbs, below it, has
+// the verbs themselves.
 //
 // # Objects, in the order in which a program meets them
 //
@@ -54,10 +55,9 @@
 //
 // # Connections
 //
-// Connect and Accept carry private data: up to 56 bytes work on every fabric, in both directions
-// (MaxPrivateDataSize; Accept takes more, MaxAcceptDataSize). From a peer that is no program of
-// this library it comes padded with zeroes ([Event.PrivateDataPadded]). [RMRTriplet.MarshalBinary]
-// returns 20 bytes.
+// Connect and Accept carry private data: up to MaxPrivateDataSize bytes, of which 56 work on every
+// fabric. From a peer that is no program of this library it comes padded with zeroes
+// ([Event.PrivateDataPadded]). [RMRTriplet.MarshalBinary] returns 20 bytes.
 //
 // [EP.Disconnect] begins the end of a connection. CloseGraceful first completes the requests in
 // flight, CloseAbrupt flushes them; receives are flushed in both. Both ends then see DISCONNECTED,
@@ -68,15 +68,15 @@
 // # Vanished peers
 //
 // A process that ends, however it ends, disconnects: the kernel sends the message, again if it is
-// lost. If a host or a link vanishes, or a host restarts, nobody reports it. The keep-alive of
-// [WithKeepAlive] then breaks the connection, idle or not, within 40 s by default. A shorter loss
-// breaks nothing on soft-RoCE, which retries as long; other devices give up after [WithRetry]
-// attempts.
+// lost. If a host or a link vanishes, or a host restarts, nobody reports it. The device then gives
+// up a request after [WithRetry] attempts: soft-RoCE after 16 s. An idle connection has no
+// requests, so the keep-alive of [WithKeepAlive] sends one; it breaks a connection whose device
+// does not give up within 3 intervals, later by a second for each 4 KiB in flight.
 //
-// A Send may wait for a receive for ever while the peer's adapter has the connection. For a peer
-// that is no program of this library the host answers instead, even after a restart; then only
-// requests other than Sends break the connection, later by a second for each 4 KiB. On iWARP the
-// kernel's TCP decides, within net.ipv4.tcp_retries2: 15 minutes by default.
+// A Send may wait for a receive for ever while the peer's device has the connection. If the peer's
+// device has lost it, only this end's device can notice, by its retries: with 7 retries soft-RoCE
+// never does. On iWARP the kernel's TCP decides, within net.ipv4.tcp_retries2: 15 minutes by
+// default.
 //
 // # Freeing
 //

@@ -6,7 +6,8 @@ import "time"
 // receive completions, of completions of sends, RDMAs and binds, and of connection events; nil
 // discards them. attr nil takes the defaults. Errors: InvalidHandle for a dispatcher that does not
 // take the stream; InvalidParameter for attributes beyond the adapter's limits, and for completion
-// flags that do not go with the other streams of a dispatcher.
+// flags that do not go with the other streams of a dispatcher; InvalidState for UNSIGNALLED and
+// SOLICITED_WAIT while a call waits on the dispatcher for more than one event.
 //
 // Implements: dat_ep_create.
 func (ia *IA) CreateEP(pz *PZ, recv, request, connect *EVD, attr *EPAttr) (*EP, error) {
@@ -41,7 +42,9 @@ func (ia *IA) newEP(op string, pz *PZ, recv, request, connect *EVD, srq *SRQ, at
 		return nil, err
 	}
 	mayPost := func() error { ia.posting[ep] = struct{}{}; return nil }
+	ep.pz.setPosting(ep, true)
 	if err := ia.adopt(op, &ep.obj, ep, HandleEP, mayPost); err != nil {
+		ep.pz.setPosting(ep, false)
 		ep.dismantle()
 		used.drop()
 		return nil, err
@@ -61,6 +64,11 @@ func (ep *EP) takeAll(op string, used *uses) error {
 			return err
 		}
 	}
+	for _, o := range *used {
+		if err := sameIA(op, ep.obj.ia, o); err != nil {
+			return err
+		}
+	}
 	for _, d := range ep.dispatchers() {
 		if d.evd == nil {
 			continue
@@ -71,10 +79,11 @@ func (ep *EP) takeAll(op string, used *uses) error {
 		if d.evd.flags&d.stream == 0 {
 			return fail(op, InvalidHandle, d.sub, "the %s takes no such stream: streams %v", d.sub, d.evd.flags)
 		}
-	}
-	for _, o := range *used {
-		if err := sameIA(op, ep.obj.ia, o); err != nil {
-			return err
+		if d.stream == EVDConnection && ep.obj.ia.foreignConnect && d.evd.cq == nil {
+			continue // connection events use nothing of the device
+		}
+		if err := sameIA(op, ep.obj.ia, &d.evd.obj); err != nil {
+			return asRole(err, d.sub)
 		}
 	}
 	if ep.srq != nil && ep.pz != nil && ep.pz != ep.srq.pz && !ep.obj.ia.device.Attr().SRQOtherPD {
@@ -147,13 +156,16 @@ func (ep *EP) destroy() {
 	if c != nil && !c.ended.IsZero() {
 		since = c.ended
 	}
+	requests, recvs := ep.sources()
+	requests.mute()
+	recvs.mute()
 	ep.dropConnection()
 	ep.apply("ep_free", causeDestroyed, nil)
-	ep.recvs.source.mute()
 	ep.mu.Unlock()
 	ep.obj.ia.mu.Lock()
 	delete(ep.obj.ia.posting, ep) // only now: earlier posts have unlocked the requests
 	ep.obj.ia.mu.Unlock()
+	ep.pz.setPosting(ep, false)
 	if ep.srq != nil && c != nil && ep.obj.ia.obj.live.Load() {
 		ep.completeTaken(since)
 	}

@@ -66,14 +66,13 @@ func (ep *EP) workFailed(status fabric.Status) (after func()) {
 	if c == nil {
 		return nil
 	}
-	flushed := status == fabric.StatusFlush
-	if !flushed {
+	if status != fabric.StatusFlush {
 		c.failed.Store(true)
 	}
 	if ep.getState() == EPDisconnected {
 		return nil
 	}
-	return workFailure{ep: ep, conn: c, flushed: flushed}.report
+	return workFailure{ep: ep, conn: c, status: status}.report
 }
 
 // status is the DAT status of a request that failed. rxe reports a bad local key as an operation

@@ -2,14 +2,15 @@ package udat
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
 // A flush without a cause breaks the connection after suspectGrace, if no error of the other queue
-// explains it first: the device refused what the peer did, or the link is down. iWARP devices flush
-// also when the peer leaves, and report that later: theirs is suspectGraceIWARP.
+// explains it first: the device refused what the peer did, or the link is down. iWARP devices also
+// flush when the peer leaves, and report the leaving later: for them the time is suspectGraceIWARP.
 const (
 	suspectGrace      = 50 * time.Millisecond
 	suspectGraceIWARP = time.Second
@@ -23,11 +24,11 @@ func (ep *EP) handler(c *connection) func(fabric.ConnEvent) {
 	return func(ev fabric.ConnEvent) { ep.happened(c, causeOf[ev.Kind], ev) }
 }
 
-// happened is advance for causes that no call waits for. It does nothing if c is not the endpoint's
-// connection any more.
+// happened applies a cause that no call waits for, such as an event of the fabric; see advance. It
+// does nothing if c is not the endpoint's connection any more.
 func (ep *EP) happened(c *connection, why epCause, told fabric.ConnEvent) {
 	if why == causePeerLeft {
-		requests, recvs := ep.sources() // failed work explains more than a peer that has left
+		requests, recvs := ep.sources() // first: an error of failed work says more than the peer's leaving
 		recvs.evd.poll()
 		requests.evd.poll()
 	}
@@ -173,9 +174,9 @@ func (f workFailure) report() {
 	defer ep.mu.Unlock()
 	c := ep.conn.Load()
 	switch {
-	case c != f.conn:
-	case !f.flushed:
-		ep.breakConnection()
+	case c != f.conn || c == nil:
+	case f.status != fabric.StatusFlush:
+		ep.advance("ep", causeBroken, fabric.ConnEvent{Err: f.cause()})
 	case c.suspected == nil:
 		grace := suspectGrace
 		if !ep.obj.ia.device.Attr().Acknowledged {
@@ -230,8 +231,9 @@ func (ep *EP) reset(op string) (waits bool, err error) {
 }
 
 // renewQP puts a fresh queue pair in the place of the old one; ep.mu and the lock of the requests
-// are held. What has been posted since Reset found the queues empty is flushed first, while no more
-// can be posted. That has a bound of its own: posts that went on may have used up Reset's.
+// are held. Work posted after Reset found the queues empty is flushed first, while these locks stop
+// further posts. The wait for the flush has its own bound, flushWait: posts that went on during
+// Reset may have used up the bound of Reset.
 func (ep *EP) renewQP(op string) error {
 	ep.recvs.mu.Lock()
 	defer ep.recvs.mu.Unlock()
@@ -277,6 +279,8 @@ func (ep *EP) dropConnection() {
 func (ep *EP) deactivate(c *connection) {
 	if c.active {
 		c.active = false
+		ep.requests.source.connects(-1)
+		ep.recvs.source.connects(-1)
 		ep.obj.ia.deactivate()
 	}
 }
@@ -294,7 +298,61 @@ func (ep *EP) stopTimers() {
 
 // workFailure is work of an endpoint that has failed, on one connection.
 type workFailure struct {
-	ep      *EP
-	conn    *connection
-	flushed bool // the completion reports a flush, no error
+	ep     *EP
+	conn   *connection
+	status fabric.Status
+}
+
+// cause is the reason that the event of a broken connection reports.
+func (f workFailure) cause() error {
+	if f.status == fabric.StatusRetryExceeded {
+		return errors.New("the peer's device does not answer")
+	}
+	return fmt.Errorf("work has failed: %v", f.status)
+}
+
+// noticeAfter is how long an attempt to connect lasts before it is logged.
+const noticeAfter = 2 * time.Second
+
+// announce logs an attempt to connect that takes long.
+func (ep *EP) announce(c *connection) {
+	ep.mu.Lock()
+	pending := ep.conn.Load() == c && ep.getState() == EPActiveConnectionPending
+	var awaits string
+	var to any
+	if pending {
+		awaits, to = c.conn.Awaits(), c.conn.RemoteAddr()
+	}
+	ep.mu.Unlock()
+	if pending {
+		ep.obj.ia.log.Info("udat: still connecting", "remote", to, "from", ep.obj.ia.name, "after",
+			time.Since(c.began).Round(time.Millisecond).String(),
+			"awaits", awaits, "look_at", ep.obj.ia.device.Attr().Reach)
+	}
+}
+
+// whyNot returns why the attempt or the connection ends with event; ep.mu is held and the
+// connection has not been changed yet.
+func (ep *EP) whyNot(c *connection, event EventNumber, told fabric.ConnEvent) *connectError {
+	if c.conn == nil || event == EventConnectionDisconnected || told.Err == nil && event != EventConnectionTimedOut {
+		return nil
+	}
+	remote, after, reach := c.conn.RemoteAddr(), time.Since(c.began).Round(time.Millisecond), ep.obj.ia.device.Attr().Reach
+	if reach != "" {
+		reach = "; look at: " + reach
+	}
+	e := &connectError{cause: told.Err}
+	switch event {
+	case EventConnectionTimedOut:
+		e.cause = &Error{Op: "ep_connect", Type: TimeoutExpired}
+		e.text = fmt.Sprintf("udat: no connection to %v within the call's timeout, after %v: it awaited %s%s", remote,
+			after, c.conn.Awaits(), reach)
+	case EventConnectionUnreachable:
+		e.text = fmt.Sprintf("udat: no connection to %v after %v: %v%s", remote, after, told.Err, reach)
+	case EventConnectionBroken:
+		e.text = fmt.Sprintf("udat: the connection to %v is broken: %v", remote, told.Err)
+	default:
+		e.text = fmt.Sprintf("udat: no connection to %v: %v", remote, told.Err)
+	}
+	return e
 }

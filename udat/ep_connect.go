@@ -133,7 +133,7 @@ func (ep *EP) connect(op string, arg Subtype, remote netip.AddrPort, timeout tim
 	return nil
 }
 
-// begin makes a connection of the endpoint's queue pair: start makes the fabric's, with the
+// begin makes the endpoint's next connection; start makes the fabric's part of it, with the
 // endpoint's read depths. ep.mu is held. An error changes nothing.
 func (ep *EP) begin(op string, call epCause,
 	start func(in, out uint8, on func(fabric.ConnEvent)) (fabric.Conn, error)) (*connection, error) {
@@ -153,6 +153,8 @@ func (ep *EP) begin(op string, call epCause,
 	}
 	ep.conn.Store(c)
 	ep.apply(op, call, nil)
+	ep.requests.source.connects(1)
+	ep.recvs.source.connects(1)
 	ep.obj.ia.activate()
 	ep.obj.ia.watchPeers()
 	return c, nil
@@ -200,7 +202,7 @@ func (ep *EP) accept(op string, call epCause, request fabric.Request, private []
 
 // An adapter keeps maxUnconfirmed accepts that await their confirmation. Beyond them each accept
 // gives up the oldest that has waited for unconfirmedAge: a flood of requests whose initiators say
-// no more must not keep the endpoints from others. Those answer within one round trip.
+// no more must not keep the endpoints from others. Proper initiators answer within one round trip.
 const (
 	maxUnconfirmed = 128
 	unconfirmedAge = 2 * time.Second

@@ -10,21 +10,38 @@ import (
 	"github.com/godat/godat/udat/internal/rule"
 )
 
+// TestCreateEP makes an endpoint, and one with a shared queue: both are unconnected, without an
+// event, and hold what they were made with until they are freed.
 func TestCreateEP(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
-		s, recvIdle, requestIdle, err := e.ep.GetStatus()
-		assert.NilError(t, err)
-		assert.Equal(t, s, udat.EPUnconnected)
-		assert.Assert(t, recvIdle && requestIdle)
-		empty(t, e.conn)
-		rule.Proves(t, "EP-CREATE-01", "EPST-01", "EPST-10")
-
-		refused(t, e.pz.Free(), udat.InvalidState, udat.SubStatePZInUse)
-		for _, evd := range []*udat.EVD{e.recv, e.request, e.conn} {
-			refused(t, evd.Free(), udat.InvalidState, udat.SubStateEVDInUse)
+		made := func() {
+			t.Helper()
+			s, recvIdle, requestIdle, err := e.ep.GetStatus()
+			assert.NilError(t, err)
+			assert.Equal(t, s, udat.EPUnconnected)
+			assert.Assert(t, recvIdle && requestIdle)
+			for _, evd := range []*udat.EVD{e.recv, e.request, e.conn, e.ia.AsyncEVD()} {
+				empty(t, evd)
+			}
+			refused(t, e.pz.Free(), udat.InvalidState, udat.SubStatePZInUse)
+			for _, evd := range []*udat.EVD{e.recv, e.request, e.conn} {
+				refused(t, evd.Free(), udat.InvalidState, udat.SubStateEVDInUse)
+			}
 		}
-		assert.NilError(t, e.ep.Free())
+		made()
+		rule.Proves(t, "EP-CREATE-01", "EPST-01")
+		if udat.DeviceAttr(e.ia).MaxSRQ > 0 {
+			s := e.shared(t, udat.SRQAttr{MaxRecvDTOs: 4})
+			e.share(t, s, udat.EPAttr{})
+			made()
+			refused(t, s.Free(), udat.InvalidState, udat.SubStateSRQInUse)
+			rule.Proves(t, "EPST-10")
+			assert.NilError(t, e.ep.Free())
+			assert.NilError(t, s.Free())
+		} else {
+			assert.NilError(t, e.ep.Free())
+		}
 		for _, evd := range []*udat.EVD{e.recv, e.request, e.conn} {
 			assert.NilError(t, evd.Free())
 		}
@@ -145,7 +162,7 @@ func TestCreateEPWithoutZone(t *testing.T) {
 		assert.Equal(t, state(t, bare), udat.EPUnconnected)
 		refused(t, bare.Connect(e.ia.Addr(), 4711, patience, nil, udat.QoSBestEffort, 0), udat.InvalidState,
 			udat.SubStateEPNotReady)
-		refused(t, bare.PostRecv(e.iov(0, 8), 0, 0), udat.InvalidState, udat.SubStateEPNotReady)
+		refused(t, bare.PostRecv(e.iov(0, 8), 0, 0), udat.ProtectionViolation, udat.SubProtectionWrite)
 		refused(t, bare.PostSend(e.iov(0, 8), 0, 0), udat.InvalidState)
 		assert.Equal(t, state(t, bare), udat.EPUnconnected)
 		cr := ask(t, newEnd(t, dev, setup{}), e, nil)
@@ -236,6 +253,44 @@ func TestCreateEPRefused(t *testing.T) {
 	})
 }
 
+// TestCreateEPForeignConnect: connection events of endpoints go to a dispatcher of another adapter,
+// as long as that lives, if the endpoints' adapters were opened for it.
+func TestCreateEPForeignConnect(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		events := newEnd(t, dev, setup{})
+		foreign := setup{opts: []udat.Option{udat.WithForeignConnectEVDs()}}
+		a, b := newEnd(t, dev, foreign), newEnd(t, dev, foreign)
+		_, err := events.ia.CreateEP(events.pz, nil, nil, a.conn, nil)
+		refused(t, err, udat.InvalidHandle)
+		_, err = a.ia.CreateEP(a.pz, events.recv, nil, nil, nil) // of completions
+		refused(t, err, udat.InvalidHandle)
+		for _, e := range []*end{a, b} {
+			assert.NilError(t, e.ep.Free())
+			var err error
+			e.ep, err = e.ia.CreateEP(e.pz, e.recv, e.request, events.conn, nil)
+			assert.NilError(t, err)
+			e.conn = events.conn
+		}
+		psp := listen(t, b)
+		assert.NilError(t, a.ep.Connect(b.ia.Addr(), psp.Qual(), udat.Infinite, nil, udat.QoSBestEffort,
+			udat.ConnectDefault))
+		request := next(t, b.cr)
+		assert.NilError(t, request.CR.Accept(b.ep, nil))
+		up := map[*udat.EP]bool{}
+		for range 2 {
+			ev := next(t, events.conn)
+			assert.Equal(t, ev.Number, udat.EventConnectionEstablished)
+			up[ev.EP] = true
+		}
+		assert.Assert(t, up[a.ep] && up[b.ep])
+		refused(t, events.conn.Free(), udat.InvalidState, udat.SubStateEVDInUse)
+		assert.NilError(t, events.ia.Close(udat.CloseAbrupt))
+		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt)) // nobody hears of it
+		assert.NilError(t, a.ep.Free())
+		assert.NilError(t, b.ep.Free())
+	})
+}
+
 func TestCreateEPShort(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -246,6 +301,5 @@ func TestCreateEPShort(t *testing.T) {
 		assert.NilError(t, e.recv.Free()) // the failed one holds nothing
 		assert.NilError(t, e.mem.Free())
 		assert.NilError(t, e.pz.Free())
-		rule.Proves(t, "EP-CREATE-08")
 	})
 }

@@ -1,7 +1,9 @@
 package udat_test
 
 import (
+	"errors"
 	"reflect"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -123,6 +125,10 @@ func TestGracefulUnseen(t *testing.T) {
 				_, err := a.window(t).Bind(a.mem.Triplet(0, 8), bothRights, a.ep, 3, 0)
 				refused(t, err, udat.InvalidState, udat.SubStateEPDiscPending)
 			}
+			assert.NilError(t, b.ep.PostSend(b.iov(0, 8), 5, 0)) // a message still comes in
+			completion(t, b.request, 5)
+			completion(t, a.recv, 3)
+			assert.NilError(t, a.ep.PostRecv(nil, 4, 0)) // to be flushed
 			time.Sleep(quiet)
 			assert.Equal(t, state(t, a.ep), udat.EPDisconnectPending)
 			empty(t, a.conn)
@@ -134,7 +140,7 @@ func TestGracefulUnseen(t *testing.T) {
 			expect(t, a.conn, udat.EventConnectionDisconnected)
 			assert.Equal(t, state(t, a.ep), udat.EPDisconnected)
 			assert.Equal(t, expect(t, a.request, udat.EventDTOCompletion).Cookie, udat.Cookie(2))
-			flushed(t, a.recv, 3)
+			flushed(t, a.recv, 4)
 			expect(t, b.conn, udat.EventConnectionDisconnected)
 			for _, evd := range []*udat.EVD{a.recv, a.request, a.conn, b.conn} {
 				empty(t, evd)
@@ -329,6 +335,44 @@ func TestFreeConnected(t *testing.T) {
 		assert.NilError(t, a.mem.Free())
 		assert.NilError(t, a.pz.Free())
 		rule.Proves(t, "EP-FREE-01", "EP-FREE-02", "EP-FREE-03", "EP-FREE-04", "EPST-38", "OBJ-08", "GAP-34")
+	})
+}
+
+// TestFreeWhilePolled: what Free flushes makes no event, also for who polls in the meantime.
+func TestFreeWhilePolled(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for range 30 {
+			a, b := pair(t, dev, setup{})
+			for i := range 8 {
+				assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), udat.Cookie(i), 0))
+			}
+			freed, polled := make(chan struct{}), make(chan error, 2)
+			for _, evd := range []*udat.EVD{a.recv, a.request} {
+				go func() {
+					for {
+						select {
+						case <-freed:
+							polled <- nil
+							return
+						default:
+						}
+						if ev, err := evd.Dequeue(); err == nil {
+							polled <- errors.New(describe(ev))
+							return
+						}
+						runtime.Gosched()
+					}
+				}()
+			}
+			time.Sleep(100 * time.Microsecond)
+			assert.NilError(t, a.ep.Free())
+			close(freed)
+			assert.NilError(t, <-polled)
+			assert.NilError(t, <-polled)
+			empty(t, a.recv)
+			expect(t, b.conn, udat.EventConnectionDisconnected)
+		}
+		rule.Proves(t, "EP-FREE-02", "GAP-34")
 	})
 }
 

@@ -9,6 +9,19 @@ import (
 // Device is the fabric's own device behind the adapter, for tests that ask it or break it.
 func (ia *IA) Device() fabric.Device { return faultfabric.Inner(ia.device).(fabric.Device) }
 
+// Posting is the number of endpoints that the zone keeps for their posts.
+func (pz *PZ) Posting() int {
+	pz.obj.ia.mu.Lock()
+	defer pz.obj.ia.mu.Unlock()
+	return len(pz.posting)
+}
+
+// Hold keeps calls that answer the request waiting until the function that it returns is called.
+func (c *CR) Hold() func() {
+	c.mu.Lock()
+	return c.mu.Unlock
+}
+
 // Causes names the causes of the endpoint's state machine, in order.
 var Causes = [causes]string{
 	"established", "peer rejected", "rejected", "unreachable", "failed", "timed out", "peer left", "removed", "broken",
@@ -145,5 +158,26 @@ const CheckingLocks = lockrank.Checking
 // LockRanks are the ranks of the package's locks, in order.
 var LockRanks = []lockrank.Rank{rankCR{}, rankServicePoint{}, rankModifying{}, rankBinding{}, rankEP{}, rankIA{},
 	rankRequests{}, rankRecvs{},
-	rankEVD{}, rankSRQ{}, rankRMR{}, rankLMR{}, rankWindows{}, rankCNO{}, rankFlusher{},
+	rankEVD{}, rankSRQ{}, rankRMR{}, rankLMR{}, rankWindows{}, rankCNO{}, rankPoller{}, rankFlusher{},
 	rankRegistry{}}
+
+// CountFrom makes the numbers of the endpoint's work go on from n; none is in flight.
+func (ep *EP) CountFrom(n uint32) {
+	ep.CountRequestsFrom(n)
+	ep.recvs.mu.Lock()
+	defer ep.recvs.mu.Unlock()
+	ep.recvs.inflight.countFrom(n)
+}
+
+// CountRequestsFrom is CountFrom for requests alone.
+func (ep *EP) CountRequestsFrom(n uint32) {
+	ep.requests.mu.Lock()
+	defer ep.requests.mu.Unlock()
+	ep.requests.inflight.countFrom(n)
+}
+
+func (q *inflight) countFrom(n uint32) {
+	q.headMu.Lock()
+	defer q.headMu.Unlock()
+	q.tail, q.freed, q.completed = n, n, n
+}

@@ -352,16 +352,66 @@ func TestShortOfResources(t *testing.T) {
 	})
 }
 
-// TestCompletionQueueFails: the endpoints that use it are broken.
+// TestEmptyWorkFails: work without segments fails, too.
+func TestEmptyWorkFails(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		assert.NilError(t, b.ep.PostRecv(nil, 1, 0))
+		a.faults().FailOp(1, fabric.StatusLocalQPOp)
+		assert.NilError(t, a.ep.PostSend(nil, 2, 0))
+		assert.Equal(t, expect(t, a.request, udat.EventDTOCompletion).Status, udat.DTOErrLocalEP)
+		flushed(t, b.recv, 1)
+	})
+	onMem(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		assert.NilError(t, b.ep.PostRecv(nil, 1, 0))
+		b.faults().FailRecv(1, fabric.StatusLocalQPOp)
+		assert.NilError(t, a.ep.PostSend(nil, 2, 0))
+		assert.Equal(t, expect(t, b.recv, udat.EventDTOCompletion).Status, udat.DTOErrLocalLength)
+	})
+}
+
+// bystander is another endpoint of the adapter of e, with dispatchers of its own, and its peer.
+func bystander(t *testing.T, dev string, e *end) (other, peer *end) {
+	t.Helper()
+	other, peer = new(end), newEnd(t, dev, setup{})
+	*other = *e
+	other.recv, other.request = e.evd(8, udat.EVDDTO), e.evd(8, udat.EVDDTO|udat.EVDRMRBind)
+	other.conn = e.evd(8, udat.EVDConnection)
+	var err error
+	other.ep, err = e.ia.CreateEP(e.pz, other.recv, other.request, other.conn, nil)
+	assert.NilError(t, err)
+	connect(t, other, peer)
+	return other, peer
+}
+
+// TestCompletionQueueFails: the endpoints that use it are broken, and no others.
 func TestCompletionQueueFails(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
+		other, _ := bystander(t, dev, a)
 		a.faults().Overrun(udat.CompletionQueue(a.request))
 		ev := expect(t, a.ia.AsyncEVD(), udat.EventAsyncEVDOverflow)
 		assert.Equal(t, ev.Object, udat.Handle(a.request))
 		expect(t, a.conn, udat.EventConnectionBroken)
 		expect(t, b.conn, udat.EventConnectionDisconnected) // nothing of this end's has failed
+		expect(t, a.ia.AsyncEVD(), udat.EventAsyncEPBroken)
+		assert.Equal(t, state(t, other.ep), udat.EPConnected)
 		assert.NilError(t, a.ep.Free())
+	})
+}
+
+// TestQueuePairFails: the endpoint whose queue pair the device gives up is broken, and no other;
+// the event names it.
+func TestQueuePairFails(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, _ := pair(t, dev, setup{})
+		other, _ := bystander(t, dev, a)
+		a.faults().Report(fabric.AsyncEvent{Kind: fabric.AsyncQPFatal, QP: a.ep.QP()})
+		ev := expect(t, a.ia.AsyncEVD(), udat.EventAsyncEPBroken)
+		assert.Assert(t, ev.Object == udat.Handle(a.ep) && ev.EP == a.ep && ev.Reason == udat.ReasonEPTransferToError)
+		expect(t, a.conn, udat.EventConnectionBroken)
+		assert.Equal(t, state(t, other.ep), udat.EPConnected)
 	})
 }
 
@@ -390,9 +440,9 @@ func second(_ any, err error) error { return err }
 // TestRequestNotPosted: so is a request, alone or in a batch. A fault of the device is an internal
 // error of every call that needs it, and hides no error of the Consumer's.
 func TestRequestNotPosted(t *testing.T) {
-	onMem(t, func(t *testing.T, dev string) {
+	onSoftware(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
-		a.faults().Remove()
+		a.nic().Remove()
 		become(t, a.ep, udat.EPDisconnected)
 		for _, p := range posters {
 			refused(t, p.post(a, b, a.iov(0, 8), 1, 0), udat.InternalError)

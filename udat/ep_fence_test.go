@@ -53,7 +53,7 @@ var fenced = []struct {
 // without waiting: it must carry the new bytes, whatever its size, kind and way of posting.
 func TestFence(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestIOV: 2, MaxRDMAWriteIOV: 2}})
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestIOV: 2, MaxRDMAWriteIOV: 2}})
 		round := byte(0)
 		for _, size := range []int{1, 8, 64, 127, 128, 129, 4096, 16000} {
 			for _, kind := range fenced {

@@ -50,7 +50,7 @@ func TestFlush(t *testing.T) {
 					continue // nothing keeps the endpoint in DISCONNECT_PENDING
 				}
 				t.Run(how.name, func(t *testing.T) {
-					s := setup{attr: &udat.EPAttr{MaxRequestDTOs: 3 * work, MaxRecvDTOs: 3 * work}}
+					s := setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestDTOs: 3 * work, MaxRecvDTOs: 3 * work}}
 					a, b := newEnd(t, dev, s), newEnd(t, dev, setup{})
 					if shared {
 						s.streams = udat.EVDDTO | udat.EVDConnection | udat.EVDCR | udat.EVDRMRBind

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/memfabric"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 // onMem runs a test on the fabric inside this process, whose faults it needs.
@@ -24,12 +26,38 @@ func onMem(t *testing.T, test func(t *testing.T, dev string)) {
 	})
 }
 
+// onSoftware runs a test on each device in software of the suite: it needs the faults of nic.
+func onSoftware(t *testing.T, test func(t *testing.T, dev string)) {
+	for _, dev := range devices() {
+		if dev != "mem0" && !strings.HasPrefix(dev, "tcp") {
+			continue
+		}
+		t.Run(dev, func(t *testing.T) {
+			noLeaks(t)
+			test(t, dev)
+		})
+	}
+}
+
 // faults is how a test breaks the end's device.
 func (e *end) faults() *memfabric.Faults {
 	e.t.Helper()
 	d, ok := e.ia.Device().(*memfabric.Device)
 	assert.Assert(e.t, ok, "only the fabric inside this process has faults")
 	return d.Faults()
+}
+
+// nic is how a test breaks a device in software, whatever its wire.
+func (e *end) nic() *softnic.Faults {
+	e.t.Helper()
+	return nicOf(e.t, e.ia)
+}
+
+func nicOf(t *testing.T, ia *udat.IA) *softnic.Faults {
+	t.Helper()
+	d, ok := ia.Device().(interface{ NIC() *softnic.Faults })
+	assert.Assert(t, ok, "only devices in software have faults")
+	return d.NIC()
 }
 
 // lacking opens a device whose attributes are changed.
@@ -104,27 +132,15 @@ func inState(t *testing.T, dev string, s udat.EPState, with setup) (e, peer *end
 func (e *end) enter(peer *end, s udat.EPState) {
 	t := e.t
 	t.Helper()
-	requested := func(qual udat.ConnQual) *udat.CR {
-		t.Helper()
-		peer.call(e, qual, "")
-		return expect(t, e.cr, udat.EventConnectionRequest).CR
-	}
 	switch s {
 	case udat.EPReserved:
 		listenReserved(t, e, e.ep)
 	case udat.EPPassiveConnectionPending:
 		qual, _ := listenReserved(t, e, e.ep)
-		requested(qual)
+		peer.call(e, qual, "")
+		expect(t, e.cr, udat.EventConnectionRequest)
 	case udat.EPTentativeConnection:
-		_, psp, err := e.ia.CreatePSPAny(e.cr, udat.PSPProvider)
-		assert.NilError(t, err)
-		p, err := requested(psp.Qual()).Query()
-		assert.NilError(t, err)
-		assert.NilError(t, psp.Free())
-		assert.NilError(t, e.ep.Free())
-		e.ep = p.LocalEP
-		assert.NilError(t, e.ep.Modify(udat.EPFieldPZ|udat.EPFieldRecvEVD|udat.EPFieldRequestEVD|udat.EPFieldConnectEVD,
-			udat.EPParam{PZ: e.pz, RecvEVD: e.recv, RequestEVD: e.request, ConnectEVD: e.conn}))
+		e.tentative(peer)
 	case udat.EPActiveConnectionPending:
 		ask(t, e, peer, nil)
 	case udat.EPCompletionPending:
@@ -147,6 +163,25 @@ func (e *end) enter(peer *end, s udat.EPState) {
 		part(t, e, peer, udat.CloseAbrupt)
 	}
 	assert.Equal(t, state(t, e.ep), s)
+}
+
+// tentative has a peer ask for a connection, and the provider make the endpoint for it, which
+// replaces the end's.
+func (e *end) tentative(peer *end) *udat.CR {
+	t := e.t
+	t.Helper()
+	_, psp, err := e.ia.CreatePSPAny(e.cr, udat.PSPProvider)
+	assert.NilError(t, err)
+	peer.call(e, psp.Qual(), "")
+	cr := expect(t, e.cr, udat.EventConnectionRequest).CR
+	p, err := cr.Query()
+	assert.NilError(t, err)
+	assert.NilError(t, psp.Free())
+	assert.NilError(t, e.ep.Free())
+	e.ep = p.LocalEP
+	assert.NilError(t, e.ep.Modify(udat.EPFieldPZ|udat.EPFieldRecvEVD|udat.EPFieldRequestEVD|udat.EPFieldConnectEVD,
+		udat.EPParam{PZ: e.pz, RecvEVD: e.recv, RequestEVD: e.request, ConnectEVD: e.conn}))
+	return cr
 }
 
 var allStates = []udat.EPState{

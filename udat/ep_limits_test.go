@@ -12,7 +12,7 @@ import (
 // TestEachIOVLimit: every kind of post has its own limit of segments.
 func TestEachIOVLimit(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		attr := &udat.EPAttr{MaxRecvIOV: 4, MaxRequestIOV: 3, MaxRDMAReadIOV: 1, MaxRDMAWriteIOV: 2}
+		attr := &udat.EPAttr{MaxRDMAReadIn: 4, MaxRecvIOV: 4, MaxRequestIOV: 3, MaxRDMAReadIOV: 1, MaxRDMAWriteIOV: 2}
 		a, b := pair(t, dev, setup{attr: attr})
 		iov := func(n int) []udat.LMRTriplet {
 			var list []udat.LMRTriplet
@@ -99,7 +99,60 @@ func TestRecvBatchStops(t *testing.T) {
 		allocated, _, err := e.ep.RecvQuery()
 		assert.NilError(t, err)
 		assert.Equal(t, allocated, limit)
-		rule.Proves(t, "EP-RECV-10", "POST-10")
+		rule.Proves(t, "POST-10")
+	})
+}
+
+// TestHugeRequest: a request whose length has more than 32 bits is refused, whatever its low half.
+func TestHugeRequest(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		huge, err := a.ia.AllocLMR(a.pz, 1<<32+64, udat.PrivAll)
+		if errorsIs(err, udat.ErrInsufficientResources) {
+			t.Skip(err)
+		}
+		assert.NilError(t, err)
+		iov := []udat.LMRTriplet{huge.Triplet(0, 1<<32+64)}
+		refused(t, a.ep.PostSend(iov, 1, 0), udat.InvalidParameter)
+		refused(t, a.ep.PostRDMAWrite(iov, 1, b.mem.RMRTriplet(0, 64), 0), udat.InvalidParameter)
+		refused(t, a.ep.PostRDMAWrite(iov, 1, udat.RMRTriplet{SegmentLength: 1<<32 + 64}, 0), udat.InvalidParameter)
+		empty(t, a.request)
+	})
+}
+
+// TestNoRDMAWrites: an endpoint that is made for no RDMA writes refuses them.
+func TestNoRDMAWrites(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAWriteIOV: udat.None}})
+		refused(t, a.ep.PostRDMAWrite(a.iov(0, 8), 1, b.mem.RMRTriplet(0, 8), 0), udat.InvalidParameter)
+		assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 1, 0))
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 2, 0))
+		completion(t, a.request, 2)
+	})
+}
+
+// TestWideValues: cookies and the operands of atomics have 64 bits.
+func TestWideValues(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		const cookie, wide = udat.Cookie(0xfedcba9876543210), uint64(0x0123456789abcdef)
+		a, b := pair(t, dev, setup{})
+		assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), cookie, 0))
+		assert.NilError(t, a.ep.PostSendImmediate(a.iov(0, 8), cookie, 7, 0))
+		completion(t, a.request, cookie)
+		completion(t, b.recv, cookie)
+		words := b.lmr(64, udat.PrivAll|udat.PrivRemoteAtomic)
+		for i, o := range []udat.Op{
+			{Kind: udat.OpFetchAdd, CompareAdd: wide},
+			{Kind: udat.OpCmpSwap, CompareAdd: wide, Swap: ^wide},
+		} {
+			o.IOV, o.Cookie, o.Remote = a.iov(0, 8), cookie, words.RMRTriplet(8, 8)
+			_, err := a.ep.PostBatch([]udat.Op{o})
+			assert.NilError(t, err)
+			completion(t, a.request, cookie)
+			got, err := words.LoadUint64(8)
+			assert.NilError(t, err)
+			assert.Equal(t, got, []uint64{wide, ^wide}[i])
+		}
 	})
 }
 
@@ -112,7 +165,9 @@ func TestHugeSegment(t *testing.T) {
 			t.Skip(err)
 		}
 		assert.NilError(t, err)
-		refused(t, e.ep.PostRecv([]udat.LMRTriplet{huge.Triplet(0, 1<<32)}, 1, 0), udat.InvalidParameter, udat.SubArg3)
+		err = e.ep.PostRecv([]udat.LMRTriplet{huge.Triplet(0, 1<<32)}, 1, 0)
+		refused(t, err, udat.InvalidParameter, udat.SubArg3)
+		assert.ErrorContains(t, err, "4294967296 bytes, the limit is 4294967295")
 		// only more than a message
 		refused(t, e.ep.PostRecv([]udat.LMRTriplet{huge.Triplet(0, 1<<32-1)}, 1, 0), udat.InvalidParameter, udat.SubArg2)
 	})

@@ -21,8 +21,8 @@ const epQueues = EPFieldPZ | EPFieldRecvEVD | EPFieldRequestEVD |
 // Receives that are posted stay posted, in order; one whose region is not in a new zone fails with
 // DTOErrLocalProtection when a message comes for it. New receive completion flags are InvalidState
 // once a receive is posted. InvalidParameter: an unknown bit, a field that cannot be modified (IA,
-// State, the addresses and qualifiers, SRQ, SRQSoftHW), a value that CreateEP would refuse, or a
-// limit below what is posted. An error changes nothing.
+// State, the addresses and qualifiers, SRQ, SRQSoftHW), or a limit below what is posted. What
+// CreateEP would refuse is refused as there. An error changes nothing.
 //
 // Implements: dat_ep_modify.
 func (ep *EP) Modify(mask EPField, p EPParam) error {
@@ -51,7 +51,16 @@ func (ep *EP) Modify(mask EPField, p EPParam) error {
 		taken.drop()
 		return err
 	}
+	was := ep.pz
+	next.pz.setPosting(ep, true)
 	released, err := ep.become(op, mask, next)
+	left := was
+	if err != nil {
+		left = next.pz
+	}
+	if was != next.pz {
+		left.setPosting(ep, false)
+	}
 	if err != nil {
 		taken.drop()
 		return err
@@ -166,9 +175,9 @@ func (ep *EP) rebuild(op string, next *EP) error {
 		return err
 	}
 	// The old streams do not restrict the flags of the new ones, but they still take completions.
-	ep.countStreams(-1)
+	ep.replacing(+1)
 	err := next.build(op)
-	ep.countStreams(+1)
+	ep.replacing(-1)
 	if err == nil {
 		next.recvs.source.setOwner(ep, &ep.recvs)
 		next.requests.source.setOwner(ep, &ep.requests)
@@ -197,21 +206,20 @@ func moveQueues(to, from *EP) {
 	q.marked, q.fenced = false, false
 }
 
-// countStreams adds to the number of streams on the endpoint's dispatchers.
-func (ep *EP) countStreams(n int) {
-	ep.recvs.source.countStreams(n)
-	ep.requests.source.countStreams(n)
+// replacing adds n to the number of the endpoint's streams that are being replaced.
+func (ep *EP) replacing(n int) {
+	ep.recvs.source.replacing(n)
+	ep.requests.source.replacing(n)
 }
 
-// recvsFit refuses attributes to which the receives that are posted could not be posted.
+// recvsFit returns an error if next's MaxRecvDTOs or MaxRecvIOV is too small for the receives that
+// are already posted.
 func (ep *EP) recvsFit(op string, next *EP) error {
 	q := ep.recvs.inflight
 	n := q.count()
 	switch {
 	case n == 0:
 		return nil
-	case next.pz == nil:
-		return fail(op, InvalidState, SubStateEPPZ, "no zone: %d receives are posted", n)
 	case n > next.attr.MaxRecvDTOs:
 		return fail(op, InvalidParameter, SubArg3, "MaxRecvDTOs is %d, %d receives are posted", next.attr.MaxRecvDTOs, n)
 	}
@@ -232,7 +240,7 @@ func (ep *EP) repost(op string, old *inflight) error {
 		at := q.inflight.tail + uint32(len(q.wrs))
 		*q.inflight.entry(at) = en
 		sges := q.inflight.saveSGEs(at, old.savedSGEs(seq))
-		q.wrs = append(q.wrs, fabric.RecvWR{ID: q.inflight.id | uint64(at), FirstSGE: uint32(len(q.sges)),
+		q.wrs = append(q.wrs, fabric.RecvWR{ID: q.inflight.workID(at), FirstSGE: uint32(len(q.sges)),
 			NumSGE: uint32(len(sges))})
 		q.sges = append(q.sges, sges...)
 		if len(q.wrs) < cap(q.wrs) && seq+1 != old.tail {

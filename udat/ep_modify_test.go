@@ -200,7 +200,8 @@ func TestEPModifyPending(t *testing.T) {
 		refused(t, b.ep.Modify(udat.EPFieldMaxRecvDTOs, udat.EPParam{Attr: udat.EPAttr{MaxRecvDTOs: 7}}),
 			udat.InvalidParameter)
 		refused(t, b.ep.Modify(udat.EPFieldMaxRecvIOV, udat.EPParam{Attr: udat.EPAttr{MaxRecvIOV: 1}}), udat.InvalidParameter)
-		refused(t, b.ep.Modify(udat.EPFieldPZ, udat.EPParam{}), udat.InvalidState, udat.SubStateEPPZ)
+		assert.NilError(t, b.ep.Modify(udat.EPFieldPZ, udat.EPParam{}))
+		assert.NilError(t, b.ep.Modify(udat.EPFieldPZ, udat.EPParam{PZ: b.pz}))
 		refused(t, b.ep.Modify(udat.EPFieldRecvCompletionFlags,
 			udat.EPParam{Attr: udat.EPAttr{RecvCompletionFlags: udat.CompletionEVDThreshold}}), udat.InvalidState)
 		rule.Proves(t, "EP-MODIFY-05")
@@ -259,14 +260,82 @@ func TestEPModifyNoZone(t *testing.T) {
 		refused(t, ep.Connect(a.ia.Addr(), 4711, patience, nil, 0, 0), udat.InvalidState, udat.SubStateEPNotReady)
 		assert.NilError(t, ep.Modify(udat.EPFieldPZ, udat.EPParam{PZ: b.pz}))
 		assert.NilError(t, ep.Modify(udat.EPFieldPZ, udat.EPParam{}))
-		refused(t, ep.PostRecv(nil, 1, 0), udat.InvalidState, udat.SubStateEPNotReady)
-		assert.NilError(t, ep.Modify(udat.EPFieldPZ|udat.EPFieldRecvEVD, udat.EPParam{PZ: b.pz, RecvEVD: b.recv}))
+		assert.NilError(t, ep.PostRecv(nil, 1, 0))
+		posted, err := ep.PostRecvBatch([]udat.Recv{{Cookie: 2}, {Cookie: 3, IOV: []udat.LMRTriplet{{}}}, {IOV: b.iov(0, 1)}})
+		assert.ErrorIs(t, err, udat.ErrProtectionViolation)
+		assert.Equal(t, posted, 2)
+		allocated, _, err := ep.RecvQuery()
+		assert.NilError(t, err)
+		assert.Equal(t, allocated, 3)
+		assert.NilError(t, ep.Modify(udat.EPFieldRecvEVD, udat.EPParam{RecvEVD: b.recv})) // still without a zone
+		assert.NilError(t, ep.PostRecv(nil, 4, 0))
+		assert.NilError(t, ep.Modify(udat.EPFieldPZ, udat.EPParam{PZ: b.pz}))
 		assert.NilError(t, b.ep.Free())
 		b.ep = ep
-		assert.NilError(t, ep.PostRecv(b.iov(0, 10), 1, 0))
+		assert.NilError(t, ep.PostRecv(b.iov(0, 10), 5, 0))
 		connect(t, a, b)
-		assert.NilError(t, a.ep.PostSend(a.iov(0, 10), 1, 0))
-		completion(t, b.recv, 1)
+		for i := range udat.Cookie(4) {
+			assert.NilError(t, a.ep.PostSend(nil, i, 0))
+			completion(t, b.recv, 1+i)
+		}
+		assert.NilError(t, a.ep.PostSend(a.iov(0, 10), 4, 0))
+		completion(t, b.recv, 5)
+		empty(t, b.recv)
+		rule.Proves(t, "EPST-50", "EP-RECV-04", "EP-RECV-14")
+	})
+}
+
+// TestEPModifyEachIOV changes each limit of segments by itself: it holds for its own operation, and
+// only for that.
+func TestEPModifyEachIOV(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const most = 4
+		posts := []func(a, b *end, iov []udat.LMRTriplet) error{
+			func(a, _ *end, iov []udat.LMRTriplet) error { return a.ep.PostSend(iov, 0, 0) },
+			func(a, b *end, iov []udat.LMRTriplet) error {
+				return a.ep.PostRDMAWrite(iov, 1, b.mem.RMRTriplet(0, 8*most), 0)
+			},
+			func(a, b *end, iov []udat.LMRTriplet) error {
+				return a.ep.PostRDMARead(iov, 2, b.mem.RMRTriplet(0, length(iov)), 0)
+			},
+			func(a, _ *end, iov []udat.LMRTriplet) error { return a.ep.PostRecv(iov, 3, 0) },
+		}
+		for i, c := range []struct {
+			field udat.EPField
+			attr  udat.EPAttr
+		}{
+			{udat.EPFieldMaxRequestIOV, udat.EPAttr{MaxRequestIOV: most}},
+			{udat.EPFieldMaxRDMAWriteIOV, udat.EPAttr{MaxRDMAWriteIOV: most}},
+			{udat.EPFieldMaxRDMAReadIOV, udat.EPAttr{MaxRDMAReadIOV: most}},
+			{udat.EPFieldMaxRecvIOV, udat.EPAttr{MaxRecvIOV: most}},
+		} {
+			one := udat.EPAttr{MaxRequestIOV: 1, MaxRDMAWriteIOV: 1, MaxRDMAReadIOV: 1, MaxRecvIOV: 1, MaxRDMAReadIn: 4}
+			a, b := newEnd(t, dev, setup{attr: &one}), newEnd(t, dev, setup{})
+			if i == 2 && udat.DeviceAttr(a.ia).MaxReadSGE < most {
+				continue
+			}
+			assert.NilError(t, a.ep.Modify(c.field, udat.EPParam{Attr: c.attr}))
+			assert.NilError(t, b.ep.PostRecv(b.iov(1024, 64), 9, 0))
+			connect(t, a, b)
+			var iov []udat.LMRTriplet
+			for k := range most {
+				iov = append(iov, a.iov(16*k, 8)...)
+			}
+			for kind, post := range posts {
+				if kind != i {
+					refused(t, post(a, b, iov[:2]), udat.InvalidParameter)
+				}
+			}
+			refused(t, posts[i](a, b, append(iov, iov[0])), udat.InvalidParameter)
+			assert.NilError(t, posts[i](a, b, iov))
+			evd := a.request
+			if i == 3 {
+				evd = a.recv
+				assert.NilError(t, b.ep.PostSend(b.iov(0, 8*most), 1, 0))
+			}
+			completion(t, evd, udat.Cookie(i))
+		}
+		rule.Proves(t, "EP-MODIFY-04", "POST-12")
 	})
 }
 
@@ -446,8 +515,15 @@ func TestEPModifyErrors(t *testing.T) {
 			assert.Assert(t, after.PZ == before.PZ && after.RecvEVD == before.RecvEVD &&
 				after.RequestEVD == before.RequestEVD && after.ConnectEVD == before.ConnectEVD)
 		}
+		other, err := e.ia.CreatePZ()
+		assert.NilError(t, err)
+		err = e.ep.Modify(udat.EPFieldPZ|udat.EPFieldRecvCompletionFlags,
+			udat.EPParam{PZ: other, Attr: udat.EPAttr{RecvCompletionFlags: udat.CompletionUnsignalled}})
+		assert.ErrorIs(t, err, udat.ErrInvalidState) // a receive is posted
+		assert.Equal(t, other.Posting(), 0)
 		rule.Proves(t, "EP-MODIFY-07", "EP-MODIFY-08")
 		assert.NilError(t, merged.Free()) // no reference is left
+		assert.NilError(t, other.Free())
 		connect(t, a, e)
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 10), 1, 0))
 		completion(t, e.recv, 1)
@@ -535,7 +611,7 @@ func TestDupConnect(t *testing.T) {
 		expect(t, a.conn, udat.EventConnectionEstablished)
 		expect(t, b.conn, udat.EventConnectionEstablished)
 		dup := a.another(nil)
-		up, down := a.put(0, udat.DeviceAttr(a.ia).MaxConnData, 3), b.put(0, udat.DeviceAttr(b.ia).MaxAcceptData, 7)
+		up, down := a.put(0, udat.DeviceAttr(a.ia).MaxConnData, 3), b.put(0, udat.DeviceAttr(b.ia).MaxConnData, 7)
 		assert.NilError(t, dup.DupConnect(a.ep, patience, up, udat.QoSBestEffort))
 		assert.Equal(t, state(t, dup), udat.EPActiveConnectionPending)
 		ev := expect(t, b.cr, udat.EventConnectionRequest)
@@ -574,7 +650,7 @@ func TestDupConnect(t *testing.T) {
 			assert.ErrorIs(t, err, c.want, c.name)
 		}
 		assert.Equal(t, state(t, fresh), udat.EPUnconnected)
-		rule.Proves(t, "EP-DUPCONN-03", "EVD-WAIT-28", "GEN-06")
+		rule.Proves(t, "EP-DUPCONN-03", "GEN-06")
 		assert.NilError(t, fresh.DupConnect(a.ep, patience, nil, udat.QoSBestEffort))
 		assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Reject(nil))
 		expect(t, a.conn, udat.EventConnectionPeerRejected)

@@ -2,7 +2,6 @@ package udat
 
 import (
 	"math"
-	"unsafe"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -24,12 +23,15 @@ func (ep *EP) PostSend(iov []LMRTriplet, cookie Cookie, flags CompletionFlags) e
 	return ep.post(&Op{Kind: OpSend, IOV: iov, Cookie: cookie, Flags: flags})
 }
 
-// PostRDMARead reads the peer's memory that remote names into the segments of iov, in order.
-// Segments longer than remote stay unchanged behind it; shorter ones are LengthError. States, flags
-// and errors are those of PostSend, without solicited wait; the local regions need local write. The
-// connection's read depth bounds the reads under way, later ones wait; a depth of 0 is
-// InvalidParameter. Errors at the peer's end (bounds, privileges, zone) come as the completion's
-// status and break the connection.
+// PostRDMARead reads the peer's memory remote into the segments of iov, in order. If iov is longer
+// than remote, the rest of iov stays unchanged; if iov is shorter, the call returns LengthError.
+//
+// States, flags and errors are those of PostSend, with these differences: solicited wait is not
+// allowed, the local regions need local write, iov must not be empty, and the limits are
+// MaxRDMAReadIOV and MaxRDMASize. At most as many reads as the connection's read depth are executed
+// at once; later ones wait. On a connection with depth 0 the call returns InvalidParameter. An
+// error at the peer (bounds, privileges, zone) is the completion's status and breaks the
+// connection.
 //
 // Implements: dat_ep_post_rdma_read.
 func (ep *EP) PostRDMARead(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, flags CompletionFlags) error {
@@ -63,9 +65,9 @@ func (ep *EP) PostBatch(ops []Op) (int, error) {
 	for posted < len(ops) {
 		var bad error
 		chunk := ops[posted:min(len(ops), posted+cap(q.wrs))]
-		for i := q.addFast(ep, chunk); i < len(chunk) && bad == nil; i++ {
-			if bad = q.add(ep, &chunk[i]); bad == nil {
-				i += q.addFast(ep, chunk[i+1:])
+		for i := 0; i < len(chunk) && bad == nil; i++ {
+			if !q.addFast(ep, &chunk[i]) {
+				bad = q.add(ep, &chunk[i])
 			}
 		}
 		n, err := q.submit()
@@ -87,7 +89,7 @@ func (ep *EP) post(o *Op) error {
 	q := &ep.requests
 	q.mu.Lock()
 	var err error
-	if q.addFast(ep, unsafe.Slice(o, 1)) == 0 {
+	if !q.addFast(ep, o) {
 		err = q.add(ep, o)
 	}
 	if err == nil {
@@ -132,7 +134,7 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 	// In place, and only the fields that the operation uses: devices read no others.
 	wrs := q.wrs[:n+1]
 	wr := &wrs[n]
-	wr.ID, wr.Opcode, wr.Flags, wr.Imm = q.inflight.id|uint64(seq), r.opcode, flags, rawImmediate(o.Immediate)
+	wr.ID, wr.Opcode, wr.Flags, wr.Imm = q.inflight.workID(seq), r.opcode, flags, rawImmediate(o.Immediate)
 	wr.FirstSGE, wr.NumSGE = uint32(first), uint32(len(sges)-first)
 	switch {
 	case r.remote:
@@ -145,64 +147,64 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 	return nil
 }
 
-// addFast is add for the most frequent operations: Sends and RDMA writes of one segment with
-// nothing to refuse. It adds the operations up to the first of another kind, and returns their
-// number.
-func (q *requestQueue) addFast(ep *EP, ops []Op) int {
-	if ep.exactState() != EPConnected {
-		return 0
+// addFast is add for the most frequent operations: Sends and RDMA writes, also with immediate data,
+// of one segment with nothing to refuse. Each false stands for a check of add, which makes the
+// error.
+func (q *requestQueue) addFast(ep *EP, o *Op) bool {
+	if len(o.IOV) != 1 || ep.exactState() != EPConnected {
+		return false
 	}
-	work, a, pz := q.inflight, &ep.attr, ep.pz
-	var region *LMR // of the operation before: checked
-	for i := range ops {
-		o := &ops[i]
-		if len(o.IOV) != 1 {
-			return i
+	t, a := &o.IOV[0], &ep.attr
+	length := t.SegmentLength
+	flags, opcode, dto, allowed := fabric.Signaled, fabric.OpSend, DTOSend, sendFlags&^CompletionUnsignalled
+	switch o.Kind {
+	case OpSend:
+		if length > a.MaxMessageSize || a.MaxRequestIOV < 1 {
+			return false
 		}
-		t := &o.IOV[0]
-		length := t.SegmentLength
-		flags, opcode, dto, allowed := fabric.Signaled, fabric.OpSend, DTOSend, sendFlags&^CompletionUnsignalled
-		switch o.Kind {
-		case OpSend:
-			if length > a.MaxMessageSize || a.MaxRequestIOV < 1 {
-				return i
+	case OpRDMAWrite, OpRDMAWriteImmediate:
+		if length > a.MaxRDMASize || a.MaxRDMAWriteIOV < 1 || length > o.Remote.SegmentLength {
+			return false
+		}
+		opcode, dto, allowed = fabric.OpWrite, DTORDMAWrite, rdmaFlags&^CompletionUnsignalled
+		if o.Kind == OpRDMAWriteImmediate {
+			if !ep.obj.ia.has.WriteImmediate {
+				return false
 			}
-		case OpRDMAWrite:
-			if length > a.MaxRDMASize || a.MaxRDMAWriteIOV < 1 || length > o.Remote.SegmentLength {
-				return i
-			}
-			opcode, dto, allowed = fabric.OpWrite, DTORDMAWrite, rdmaFlags&^CompletionUnsignalled
-		default:
-			return i
+			opcode, dto, allowed = fabric.OpWriteImm, DTORDMAWriteImm, sendFlags&^CompletionUnsignalled
 		}
-		n, first := len(q.wrs), len(q.sges)
-		seq := work.tail + uint32(n)
-		if o.Flags&^allowed != 0 || length == 0 || length > math.MaxUint32 ||
-			(seq-work.freed >= work.limit && work.full(n)) ||
-			(t.LMR == nil || t.LMR != region) && !t.LMR.serves(PrivLocalRead, pz) || !t.within() {
-			return i
-		}
-		region = t.LMR
-		if o.Flags != 0 {
-			flags = q.signal(o.Flags, seq)
-		} else {
-			q.suppressed = 0
-		}
-		if length <= uint64(q.inline) && (!q.fenced || !q.behindFence()) {
-			flags |= fabric.Inline
-		}
-		work.entry(seq).set(o.Cookie, length, dto, entryOf(o.Flags), t.LMR)
-		q.sges = q.sges[:first+1]
-		sge := &q.sges[first]
-		sge.Addr, sge.Length, sge.LKey = t.VirtualAddress, uint32(length), t.LMR.lkey
-		q.wrs = q.wrs[:n+1]
-		wr := &q.wrs[n]
-		wr.ID, wr.Opcode, wr.Flags, wr.FirstSGE, wr.NumSGE = work.id|uint64(seq), opcode, flags, uint32(first), 1
-		if opcode == fabric.OpWrite {
-			wr.RemoteAddr, wr.RKey = o.Remote.TargetAddress, o.Remote.RMRContext
-		}
+	default:
+		return false
 	}
-	return len(ops)
+	if o.Flags&^allowed != 0 || length == 0 || length > math.MaxUint32 || !t.valid(PrivLocalRead, ep.pz) {
+		return false
+	}
+	work, n, first := q.inflight, len(q.wrs), len(q.sges)
+	seq := work.tail + uint32(n)
+	if work.mayBeFull(n) && work.full(n) {
+		return false
+	}
+	if o.Flags != 0 {
+		flags = q.signal(o.Flags, seq)
+	} else {
+		q.suppressed = 0
+	}
+	if length <= uint64(q.inline) && (!q.fenced || !q.behindFence()) {
+		flags |= fabric.Inline
+	}
+	work.entry(seq).set(o.Cookie, length, dto, entryOf(o.Flags), t.LMR)
+	q.sges = q.sges[:first+1]
+	q.sges[first] = t.sge()
+	q.wrs = q.wrs[:n+1]
+	wr := &q.wrs[n]
+	wr.ID, wr.Opcode, wr.Flags, wr.FirstSGE, wr.NumSGE = work.workID(seq), opcode, flags, uint32(first), 1
+	if opcode != fabric.OpSend {
+		wr.RemoteAddr, wr.RKey = o.Remote.TargetAddress, o.Remote.RMRContext
+	}
+	if opcode == fabric.OpWriteImm {
+		wr.Imm = rawImmediate(o.Immediate)
+	}
+	return true
 }
 
 func (r *opRule) checkLength(a *EPAttr, o *Op, total, length uint64) error {
@@ -231,91 +233,12 @@ func (q *requestQueue) room() bool {
 	return q.taken() < int(q.inflight.limit)
 }
 
-// taken is the number of the Consumer's requests posted plus batched; it may overcount while two
-// slots are free.
-func (q *requestQueue) taken() int {
-	n := int(q.inflight.tail-q.inflight.freed) + len(q.wrs)
-	if n+1 >= int(q.inflight.limit) {
-		n = q.inflight.count() + len(q.wrs)
-	}
-	if q.marking() {
-		n--
-	}
-	return n
-}
-
-// marking reports whether a request of the library is in flight.
-func (q *requestQueue) marking() bool {
-	q.marked = q.marked && !q.inflight.done(q.marker+1)
-	return q.marked
-}
-
-// behindFence reports whether a request that is posted now starts only after a fenced one, itself
-// or one in flight. Such a request is never inline: inline data would be copied before the RDMA
-// reads that the fence waits for have brought it.
+// behindFence reports whether a request posted now would be fenced, or follow a fenced one in
+// flight. Such a request is never inline: inline data would be copied before the RDMA reads that
+// the fence waits for have brought it.
 func (q *requestQueue) behindFence() bool {
 	q.fenced = q.fenced && !q.inflight.done(q.fence+1)
 	return q.fenced
-}
-
-// signal returns the fabric's flags for request seq. A suppressed request asks for no completion,
-// except every half queue and in the last free slot: only a completion proves that the work before
-// it is done.
-func (q *requestQueue) signal(f CompletionFlags, seq uint32) fabric.SendFlags {
-	var flags fabric.SendFlags
-	if f&CompletionBarrierFence != 0 {
-		flags |= fabric.Fence
-		q.fenced, q.fence = true, seq
-	}
-	if f&CompletionSolicitedWait != 0 {
-		flags |= fabric.Solicited
-	}
-	if f&CompletionSuppress != 0 {
-		q.suppressed++
-		last := q.taken()+1 >= int(q.inflight.limit)
-		if 2*q.suppressed < q.inflight.limit && !last {
-			return flags
-		}
-	}
-	q.suppressed = 0
-	return flags | fabric.Signaled
-}
-
-// submit posts the batch; q.mu is held.
-func (q *requestQueue) submit() (int, error) {
-	if len(q.wrs) == 0 {
-		return 0, nil
-	}
-	posted, err := q.qp.PostSend(q.wrs, q.sges)
-	q.inflight.tail += uint32(posted)
-	if err != nil {
-		q.suppressed = max(q.suppressed, 1) // the failed post may have been the one with the completion
-		err = failAs("ep_post", err, SubResourceTEP)
-	}
-	q.wrs, q.sges = q.wrs[:0], q.sges[:0]
-	return posted, err
-}
-
-// flushTail posts a request that makes a completion behind the suppressed ones, unless the latest
-// request makes one or such a request is in flight; q.mu is held.
-func (q *requestQueue) flushTail() {
-	if q.suppressed > 0 && q.inflight.count() > 0 {
-		q.mark()
-	}
-}
-
-// mark posts a zero-length RDMA write, which makes a completion and no event, unless one is in
-// flight; q.mu is held.
-func (q *requestQueue) mark() {
-	if q.qp == nil || q.marking() {
-		return
-	}
-	q.suppressed = 0
-	seq := q.inflight.tail
-	q.marked, q.marker = true, seq
-	q.inflight.entry(seq).set(0, 0, DTORDMAWrite, entryInternal, nil)
-	q.wrs = append(q.wrs, fabric.SendWR{ID: q.inflight.id | uint64(seq), Opcode: fabric.OpWrite, Flags: fabric.Signaled})
-	q.submit()
 }
 
 func (q *requestQueue) inFlight() int {

@@ -76,12 +76,16 @@ func TestRole(t *testing.T) {
 	switch role {
 	case "sink":
 		roleSink(t, dev)
+	case "deaf":
+		roleDeaf(t, dev)
 	case "writer":
 		roleWriter(t, dev)
 	case "again":
 		roleAgain(t, dev)
 	case "memlock":
 		roleMemlock(t, dev)
+	case "idle":
+		roleIdle(t, dev)
 	}
 }
 
@@ -100,6 +104,45 @@ func roleSink(t *testing.T, dev string) {
 		completion(t, e.recv, 0)
 		assert.NilError(t, e.ep.PostRecv(e.iov(i%64*512, 512), 0, 0))
 	}
+}
+
+// roleDeaf takes one request for a connection and does not answer.
+func roleDeaf(t *testing.T, dev string) {
+	e := newEnd(t, dev, setup{})
+	fmt.Printf("at %v %d\n", e.ia.Addr(), listen(t, e).Qual())
+	expect(t, e.cr, udat.EventConnectionRequest)
+	fmt.Println("asked")
+	select {}
+}
+
+// TestPeerKilledBeforeAnswer kills the peer's process while a request waits there: nobody has
+// rejected it, whatever the peer's kernel says for it.
+func TestPeerKilledBeforeAnswer(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		crossProcess(t, dev)
+		a := newEnd(t, dev, setup{})
+		for range 2 {
+			cmd, out := process(t, "deaf", dev, 0)
+			asked := false
+			for !asked && out.Scan() {
+				var host string
+				var qual udat.ConnQual
+				if n, _ := fmt.Sscanf(out.Text(), "at %s %d", &host, &qual); n == 2 {
+					assert.NilError(t, a.ep.Connect(netip.MustParseAddr(host), qual, patience, []byte("x"), 0, 0))
+				}
+				asked = out.Text() == "asked"
+			}
+			assert.Assert(t, asked, "the peer has not been asked")
+			empty(t, a.conn)
+			assert.NilError(t, cmd.Process.Kill())
+			ev := expect(t, a.conn, udat.EventConnectionNonPeerRejected)
+			assert.Equal(t, len(ev.PrivateData()), 0)
+			assert.Equal(t, state(t, a.ep), udat.EPDisconnected)
+			assert.NilError(t, a.ep.Reset())
+		}
+		connect(t, a, newEnd(t, dev, setup{}))
+		rule.Proves(t, "EPST-14", "GAP-45")
+	})
 }
 
 // TestPeerKilled kills the peer's process in the middle of transfers: the survivor gets all its
@@ -166,7 +209,7 @@ func TestPeerKilled(t *testing.T) {
 			assert.NilError(t, a.ep.Reset())
 			connect(t, a, newEnd(t, dev, setup{}))
 		}
-		rule.Proves(t, "EPST-33", "EPST-34", "EPST-40", "EPST-43", "GAP-45", "GAP-51")
+		rule.Proves(t, "EPST-33", "EPST-34", "EPST-40", "EPST-43", "GAP-51")
 	})
 }
 
@@ -245,6 +288,7 @@ func roleMemlock(t *testing.T, dev string) {
 	assert.NilError(t, err)
 	_, err = ia.AllocLMR(pz, 1<<20, udat.PrivAll)
 	refused(t, err, udat.InsufficientResources, udat.SubResourceMemoryRegion)
+	mistakes(t, ia, pz)
 	fmt.Printf("says %v\n", err)
 	assert.NilError(t, small.Free())
 	assert.NilError(t, pz.Free())
@@ -272,6 +316,6 @@ func TestMemlock(t *testing.T) {
 		t.Log(text)
 		assert.Assert(t, strings.Contains(text, "limit") && (strings.Contains(text, "65536") ||
 			strings.Contains(text, "64 K")), "%s", text)
-		rule.Proves(t, "GAP-72", "LMR-CREATE-09", "GAP-95")
+		rule.Proves(t, "GAP-72", "GAP-95", "LMR-CREATE-09")
 	})
 }

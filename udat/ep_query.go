@@ -17,7 +17,7 @@ type EPParam struct {
 	RequestEVD     *EVD
 	ConnectEVD     *EVD
 	SRQ            *SRQ
-	Attr           EPAttr // without defaults to be taken: 0 is 0
+	Attr           EPAttr // the values in force: 0 means 0, not the default
 }
 
 // EPField selects fields of EPParam and of its attributes.
@@ -157,7 +157,7 @@ type Path struct {
 }
 
 // Path returns the path of a connected endpoint as the device has it. Errors: InvalidState if the
-// endpoint is not connected, NotImplemented on mem0, which has no packets.
+// endpoint is not connected, NotImplemented on mem0 and tcp, which have no packets of their own.
 //
 // Extension.
 func (ep *EP) Path() (Path, error) {

@@ -39,11 +39,11 @@ func (ep *EP) build(op string) error {
 
 func (ep *EP) attachStreams(op string) error {
 	r, q := ep.recvs.source, ep.requests.source
-	if err := r.attach(op, ep.attr.RecvCompletionFlags, ep.recvCompletions()); err != nil {
+	if err := r.attach(op, ep.attr.RecvCompletionFlags); err != nil {
 		return err
 	}
-	if err := q.attach(op, ep.attr.RequestCompletionFlags, len(q.inflight.entries)); err != nil {
-		r.detach(ep.recvCompletions())
+	if err := q.attach(op, ep.attr.RequestCompletionFlags); err != nil {
+		r.detach()
 		return err
 	}
 	return nil
@@ -51,13 +51,8 @@ func (ep *EP) attachStreams(op string) error {
 
 func (ep *EP) detachStreams() {
 	r, q := ep.recvs.source, ep.requests.source
-	r.detach(ep.recvCompletions())
-	q.detach(len(q.inflight.entries))
-}
-
-// recvCompletions is the largest number of receive completions in flight.
-func (ep *EP) recvCompletions() int {
-	return len(ep.recvs.inflight.entries)
+	r.detach()
+	q.detach()
 }
 
 // orDiscard returns the dispatcher, or the adapter's sink for nil.
@@ -102,12 +97,6 @@ func (ep *EP) newQP(op string) error {
 	}
 	return nil
 }
-
-// maxInlineWanted is enough for small messages; a larger limit would make every queue entry larger
-// and gain little.
-const maxInlineWanted = 128
-
-func (ia *IA) inlineWanted() int { return min(maxInlineWanted, ia.device.Attr().MaxInline) }
 
 // dropQP destroys the queue pair, if there is one.
 func (ep *EP) dropQP() {

@@ -7,11 +7,11 @@ import (
 )
 
 // PostRecv posts a buffer for one message of the peer: the message fills the segments of iov in
-// order. No segments take a message without data. The call is valid in every state; in DISCONNECTED
-// the receive is flushed at once. An endpoint with a shared receive queue is InvalidState. The call
-// copies iov; leave the memory alone until the completion, which comes with the cookie on the
-// receive dispatcher. The call does not block, and allocates only for the first receive that is
-// posted outside a connection.
+// order. No segments take a message without data; without a zone an endpoint has only such
+// receives. The call is valid in every state; in DISCONNECTED the receive is flushed at once. An
+// endpoint with a shared receive queue is InvalidState. The call copies iov; leave the memory
+// alone until the completion, which comes with the cookie on the receive dispatcher. The call does
+// not block, and allocates only for the first receive that is posted outside a connection.
 //
 // The only flag is unsignalled, if the endpoint's receive completion flags are. A message longer
 // than the buffer completes with DTOErrLocalLength and breaks the connection. Errors: those of
@@ -86,10 +86,9 @@ const postRecv = "ep_post_recv"
 
 // prepare checks a receive and adds it to the batch; q.mu is held.
 func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags CompletionFlags) error {
-	if q.qp == nil {
-		return ep.notReady(postRecv)
-	}
 	switch {
+	case q.qp == nil && ep.exactState() == epFreed:
+		return badHandle(postRecv, HandleEP, &ep.obj)
 	case ep.srq != nil:
 		return fail(postRecv, InvalidState, SubNone, "the endpoint takes its receives from a shared receive queue")
 	case flags&^CompletionUnsignalled != 0:
@@ -101,37 +100,57 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 		return fail(postRecv, InvalidParameter, SubArg2, "%d segments, the limit is %d", len(iov), ep.attr.MaxRecvIOV)
 	}
 	first := len(q.sges)
-	sges, length, _, err := appendSegments(q.sges, postRecv, iov, PrivLocalWrite, ep.pz, math.MaxUint64)
+	sges, region, err := ep.recvSegments(q.sges, iov)
 	if err != nil {
 		return err
 	}
-	if length > ep.attr.MaxMessageSize {
-		return fail(postRecv, InvalidParameter, SubArg2, "%d bytes, MaxMessageSize is %d", length, ep.attr.MaxMessageSize)
-	}
-	if q.inflight.full(len(q.wrs)) {
+	work, n := q.inflight, len(q.wrs)
+	seq := work.tail + uint32(n)
+	if work.mayBeFull(n) && work.full(n) {
 		q.source.evd.poll()
-		if q.inflight.full(len(q.wrs)) {
+		if work.full(n) {
 			return fail(postRecv, InsufficientResources, SubResourceCredits, "all %d receives (MaxRecvDTOs) are in flight",
-				q.inflight.limit)
+				work.limit)
 		}
 	}
 	q.sges = sges
-	seq := q.inflight.tail + uint32(len(q.wrs))
-	q.inflight.entry(seq).set(cookie, 0, DTOReceive, entryOf(flags), regionOf(iov))
+	work.entry(seq).set(cookie, 0, DTOReceive, entryOf(flags), region)
 	if ep.exactState() != EPConnected {
-		q.inflight.saveSGEs(seq, sges[first:]) // Modify may have to post it again
+		work.saveSGEs(seq, sges[first:]) // Modify may have to post it again
 	}
-	q.wrs = append(q.wrs, fabric.RecvWR{ID: q.inflight.id | uint64(seq), FirstSGE: uint32(first),
+	q.wrs = append(q.wrs, fabric.RecvWR{ID: work.workID(seq), FirstSGE: uint32(first),
 		NumSGE: uint32(len(sges) - first)})
 	return nil
 }
 
-// submit posts the batch; q.mu is held.
-func (q *recvQueue) submit() (int, error) {
-	if len(q.wrs) == 0 {
-		return 0, nil
+// recvSegments checks the segments of a receive and appends them. region is that of the first one
+// that is not empty.
+func (ep *EP) recvSegments(sges []fabric.SGE, iov []LMRTriplet) (_ []fabric.SGE, region *LMR, err error) {
+	most := ep.attr.MaxMessageSize
+	if len(iov) == 1 { // as in most receives
+		t := &iov[0]
+		if n := t.SegmentLength; n > 0 && n <= min(most, math.MaxUint32) && t.valid(PrivLocalWrite, ep.pz) {
+			return append(sges, t.sge()), t.LMR, nil
+		}
 	}
-	posted, err := q.qp.PostRecv(q.wrs, q.sges)
+	sges, length, _, err := appendSegments(sges, postRecv, iov, PrivLocalWrite, ep.pz, math.MaxUint64)
+	if err == nil && length > most {
+		err = fail(postRecv, InvalidParameter, SubArg2, "%d bytes, MaxMessageSize is %d", length, most)
+	}
+	return sges, regionOf(iov), err
+}
+
+// submit posts the batch; q.mu is held. Without a zone there is no queue pair: Modify posts the
+// receives when it sets one.
+func (q *recvQueue) submit() (posted int, err error) {
+	switch {
+	case len(q.wrs) == 0:
+		return 0, nil
+	case q.qp == nil:
+		posted = len(q.wrs)
+	default:
+		posted, err = q.qp.PostRecv(q.wrs, q.sges)
+	}
 	q.inflight.tail += uint32(posted)
 	if err != nil {
 		err = failAs(postRecv, err, SubResourceTEP)

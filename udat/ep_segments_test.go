@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"slices"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -16,8 +17,8 @@ func TestEverySegmentIsChecked(t *testing.T) {
 		const most = 3
 		limits := udat.DeviceAttr(open(t, dev))
 		reads := min(most, limits.MaxReadSGE)
-		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestIOV: most, MaxRecvIOV: most, MaxRDMAWriteIOV: most,
-			MaxRDMAReadIOV: reads}})
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestIOV: most, MaxRecvIOV: most,
+			MaxRDMAWriteIOV: most, MaxRDMAReadIOV: reads}})
 		zone, err := a.ia.CreatePZ()
 		assert.NilError(t, err)
 		foreign, err := a.ia.AllocLMR(zone, 4096, udat.PrivAll)
@@ -108,6 +109,83 @@ func TestEverySegmentIsChecked(t *testing.T) {
 			assert.Equal(t, count(t, s).OutstandingDTOCount, 0)
 			rule.Proves(t, "SRQ-POST-11")
 		}
-		rule.Proves(t, "POST-07", "POST-08", "POST-09", "EP-SEND-06", "EP-RECV-10", "EP-READ-05", "EP-WRITE-04")
+		rule.Proves(t, "POST-07", "POST-08", "POST-09", "EP-SEND-06", "EP-READ-05", "EP-WRITE-04")
+	})
+}
+
+// TestOverlappingSegments sends and writes segments that overlap, or are the same: all arrive, in
+// order.
+func TestOverlappingSegments(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{})
+		data := a.put(0, 64, 9)
+		iov := []udat.LMRTriplet{a.mem.Triplet(0, 16), a.mem.Triplet(8, 16), a.mem.Triplet(0, 16), a.mem.Triplet(4, 2)}
+		want := slices.Concat(data[:16], data[8:24], data[:16], data[4:6])
+		for i := range udat.Cookie(3) {
+			clear(b.get(0, 512))
+			assert.NilError(t, b.ep.PostRecv(b.iov(0, 128), i, 0))
+			assert.NilError(t, a.ep.PostRDMAWrite(iov, i, b.mem.RMRTriplet(256, len(want)), 0))
+			assert.NilError(t, a.ep.PostSend(iov, i, 0))
+			completion(t, a.request, i)
+			completion(t, a.request, i)
+			assert.Equal(t, completion(t, b.recv, i).Length, uint64(len(want)))
+			sameBytes(t, b.get(0, len(want)), want)
+			sameBytes(t, b.get(256, len(want)), want)
+		}
+		rule.Proves(t, "EP-SEND-01", "EP-WRITE-01")
+	})
+}
+
+// TestRecvErrors gives a receive each wrong buffer, at each place, in every state of the endpoint:
+// the state makes no difference, and is never the error.
+func TestRecvErrors(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const most, limit = 3, 4
+		for _, s := range canBe(t, dev) {
+			e, _ := inState(t, dev, s, setup{attr: &udat.EPAttr{MaxRecvIOV: most, MaxRecvDTOs: limit}})
+			zone, err := e.ia.CreatePZ()
+			assert.NilError(t, err)
+			foreign, err := e.ia.AllocLMR(zone, 64, udat.PrivAll)
+			assert.NilError(t, err)
+			gone := e.lmr(64, udat.PrivAll)
+			assert.NilError(t, gone.Free())
+			readable, writable := e.lmr(64, udat.PrivAll&^udat.PrivLocalWrite), e.lmr(64, udat.PrivLocalWrite)
+			for at := range most {
+				for _, bad := range []struct {
+					segment udat.LMRTriplet
+					want    *udat.Error
+				}{
+					{gone.Triplet(0, 8), udat.ErrPrivilegesViolation},
+					{readable.Triplet(0, 8), udat.WithSubtype(udat.PrivilegesViolation, udat.SubPrivilegesWrite)},
+					{foreign.Triplet(0, 8), udat.WithSubtype(udat.ProtectionViolation, udat.SubProtectionWrite)},
+					{writable.Triplet(60, 8), udat.WithSubtype(udat.InvalidParameter, udat.SubArg3)},
+				} {
+					iov := []udat.LMRTriplet{writable.Triplet(0, 8), writable.Triplet(8, 8), writable.Triplet(16, 8)}
+					iov[at] = bad.segment
+					assert.ErrorIs(t, e.ep.PostRecv(iov, 1, 0), bad.want, "%v, segment %d", s, at)
+				}
+			}
+			good := []udat.LMRTriplet{writable.Triplet(0, 8), writable.Triplet(8, 8), writable.Triplet(16, 8)}
+			switch s {
+			case udat.EPDisconnected: // there a receive leaves at once
+				for i := range udat.Cookie(2 * limit) {
+					assert.NilError(t, e.ep.PostRecv(good, i, 0))
+					flushed(t, e.recv, i)
+				}
+			case udat.EPTentativeConnection: // the provider's endpoint has another limit
+				assert.NilError(t, e.ep.PostRecv(good, 1, 0))
+			default:
+				for i := range udat.Cookie(limit) {
+					assert.NilError(t, e.ep.PostRecv(good, i, 0))
+				}
+				refused(t, e.ep.PostRecv(good, 9, 0), udat.InsufficientResources, udat.SubResourceCredits)
+			}
+		}
+		e := newEnd(t, dev, setup{})
+		assert.NilError(t, e.ep.Free())
+		for _, ep := range []*udat.EP{nil, e.ep, {}} {
+			refused(t, ep.PostRecv(nil, 1, 0), udat.InvalidHandle, udat.SubHandleEP)
+		}
+		rule.Proves(t, "EP-RECV-10", "EP-RECV-11", "EPST-50")
 	})
 }

@@ -2,6 +2,7 @@ package udat_test
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -100,7 +101,7 @@ func (e *end) checkSpread(shape []int, msg []byte) {
 // posts.
 func TestCookies(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 18}})
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestDTOs: 18}})
 		cookies := []udat.Cookie{0, 7, 7, 1<<64 - 1, 0, 1 << 63}
 		for _, c := range cookies {
 			assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), c, 0))
@@ -233,7 +234,7 @@ func TestReceiveIntoFreedRegion(t *testing.T) {
 		} else {
 			expect(t, a.conn, udat.EventConnectionDisconnected)
 		}
-		rule.Proves(t, "LMR-FREE-02", "EP-RECV-07")
+		rule.Proves(t, "LMR-FREE-02")
 	})
 }
 
@@ -304,6 +305,54 @@ func TestReceivesBeforeConnecting(t *testing.T) {
 		assert.NilError(t, err)
 		assert.Assert(t, recvIdle)
 		rule.Proves(t, "EPST-50", "EP-RECV-04", "GAP-30", "EP-STATUS-02")
+	})
+}
+
+// TestReceivesOnTheWay posts a receive in each state on the way to a connection: each takes the
+// message whose turn it is.
+func TestReceivesOnTheWay(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, reserved := range []bool{true, false} {
+			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+			posted := map[*end]int{}
+			post := func(e *end, in ...udat.EPState) {
+				t.Helper()
+				s := state(t, e.ep)
+				assert.Assert(t, slices.Contains(in, s), "%v, want %v", s, in)
+				assert.NilError(t, e.ep.PostRecv(e.iov(8*posted[e], 8), udat.Cookie(posted[e]), 0))
+				posted[e]++
+			}
+			post(a, udat.EPUnconnected)
+			var cr *udat.CR
+			if reserved {
+				post(b, udat.EPUnconnected)
+				qual, _ := listenReserved(t, b, b.ep)
+				post(b, udat.EPReserved)
+				a.call(b, qual, "")
+				cr = expect(t, b.cr, udat.EventConnectionRequest).CR
+				post(b, udat.EPPassiveConnectionPending)
+			} else {
+				cr = b.tentative(a)
+				post(b, udat.EPTentativeConnection)
+			}
+			post(a, udat.EPActiveConnectionPending)
+			assert.NilError(t, cr.Accept(nil, nil))
+			post(b, udat.EPCompletionPending, udat.EPConnected)
+			expect(t, a.conn, udat.EventConnectionEstablished)
+			expect(t, b.conn, udat.EventConnectionEstablished)
+			post(a, udat.EPConnected)
+			for _, ends := range [][2]*end{{a, b}, {b, a}} {
+				from, to := ends[0], ends[1]
+				for i := range posted[to] {
+					want := from.put(512, 8, byte(10*i))
+					assert.NilError(t, from.ep.PostSend(from.iov(512, 8), 9, 0))
+					completion(t, from.request, 9)
+					completion(t, to.recv, udat.Cookie(i))
+					sameBytes(t, to.get(8*i, 8), want)
+				}
+			}
+		}
+		rule.Proves(t, "EPST-50", "EP-RECV-04")
 	})
 }
 

@@ -41,7 +41,7 @@ const (
 // isCall reports whether the Consumer waits for an answer.
 func (c epCause) isCall() bool { return c >= callConnect }
 
-// causeOf is the cause that a fabric's connection event is.
+// causeOf maps the fabric's connection events to causes.
 var causeOf = map[fabric.ConnEventKind]epCause{
 	fabric.EventEstablished:  causeEstablished,
 	fabric.EventPeerRejected: causePeerRejected,

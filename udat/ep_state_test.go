@@ -258,7 +258,8 @@ var wanted = map[udat.EPState]map[string]outcome{
 	}),
 }
 
-// TestTransitions makes every cause happen in every state.
+// TestTransitions makes every cause happen in every state, by hand: it proves the table, and no
+// rule of what a fabric reports.
 func TestTransitions(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		assert.Equal(t, udat.StatesOfTable(), len(wanted)+2,
@@ -295,9 +296,6 @@ func TestTransitions(t *testing.T) {
 				})
 			}
 		}
-		rule.Proves(t, "EPST-04", "EPST-12", "EPST-13", "EPST-14", "EPST-15", "EPST-16", "EPST-17", "EPST-25", "EPST-26",
-			"EPST-27",
-			"EPST-28", "EPST-29", "EPST-30", "EPST-31", "EPST-32", "EPST-33", "EPST-34", "EPST-35", "EPST-40", "EVT-04")
 	})
 }
 

@@ -30,9 +30,9 @@ func tolerable(err error) bool {
 	return err == nil
 }
 
-// TestEndpointStress lets several goroutines do everything to a few endpoints at once, and closes
-// the adapters in the midst of it: nothing crashes, hangs, is lost sight of or left behind, and
-// every refusal says a proper reason.
+// TestEndpointStress makes random calls on a few endpoints from several goroutines, and closes the
+// adapters meanwhile: nothing crashes, hangs or leaks, and each call returns nil or an expected
+// error.
 func TestEndpointStress(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for round := range 4 {

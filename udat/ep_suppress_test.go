@@ -35,7 +35,7 @@ func TestSuppressed(t *testing.T) {
 				if depth < 16 {
 					n = posts / 5
 				}
-				a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: depth}})
+				a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestDTOs: depth}})
 				for i := range n {
 					switch i % 3 {
 					case 0:
@@ -110,7 +110,7 @@ func TestSuppressedCounts(t *testing.T) {
 func TestSuppressedThenGraceful(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, tail := range []int{1, 2, 7, 40, 100} {
-			a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 256, MaxRecvDTOs: 256}, qlen: 512})
+			a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestDTOs: 256, MaxRecvDTOs: 256}, qlen: 512})
 			for i := range tail {
 				assert.NilError(t, b.ep.PostRecv(b.iov(i*64, 64), udat.Cookie(i), 0))
 			}
@@ -140,7 +140,7 @@ func TestGracefulWaitsForSuppressed(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, first := range []udat.CompletionFlags{udat.CompletionSuppress, 0} {
 			for _, tail := range []int{1, 2, 7, 40} {
-				a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 64, MaxRecvDTOs: 64}})
+				a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestDTOs: 64, MaxRecvDTOs: 64}})
 				needAcknowledged(t, a)
 				assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, first)) // the peer has no receives yet
 				for range tail {
@@ -170,7 +170,7 @@ func TestGracefulWaitsForSuppressed(t *testing.T) {
 // is under way.
 func TestGracefulAfterMarker(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 64}})
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestDTOs: 64}})
 		needAcknowledged(t, a)
 		for range 3 {
 			assert.NilError(t, a.ep.PostSend(nil, 0, udat.CompletionSuppress)) // waits for its receive
@@ -196,7 +196,7 @@ func TestGracefulAfterMarker(t *testing.T) {
 // TestSuppressedFailure: success is hidden, failure is not, and neither is a flush.
 func TestSuppressedFailure(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: 64}})
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestDTOs: 64}})
 		needAcknowledged(t, a)
 		for i := range 5 {
 			assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), udat.Cookie(i), b.mem.RMRTriplet(0, 8), udat.CompletionSuppress))
@@ -220,12 +220,12 @@ func TestSuppressedFailure(t *testing.T) {
 	})
 }
 
-// TestSuppressedBeforeStuckSend: silent work that is done keeps its places while a Send behind it
-// is stuck, never more than half of them, and not for longer than that.
+// TestSuppressedBeforeStuckSend: completed suppressed writes in front of a blocked Send occupy at
+// most half of the request slots, and free them once the Send completes.
 func TestSuppressedBeforeStuckSend(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const limit = 8
-		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRequestDTOs: limit}})
+		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestDTOs: limit}})
 		needAcknowledged(t, a)
 		for round := range 5 {
 			for range round {

@@ -129,8 +129,8 @@ type cArgument struct {
 	n  Subtype
 }
 
-// goArguments lists, of the arguments of C calls that are refused, those whose number in Go is not
-// one less. In all others the two differ by the receiver alone.
+// goArguments maps arguments of C calls to their numbers in Go. It lists only arguments that a call
+// can refuse and whose number in Go is not simply one less, for the receiver.
 //
 // A subtype SubArgN counts the arguments of the C call, whose first is the handle, because programs
 // compare it with DAT's return codes. The text of an error counts those of the Go call, because

@@ -3,6 +3,7 @@ package udat
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -86,7 +87,7 @@ func (e *EVD) WaitContext(ctx context.Context, threshold int) (ev Event, nmore i
 	return ev, nmore, err
 }
 
-// refuse returns bad, unless the handle is bad: that error comes first.
+// refuse returns the error of an invalid handle if the handle is invalid, else bad.
 func (e *EVD) refuse(bad error) error {
 	if err := e.object().check("evd_wait", HandleEVD); err != nil {
 		return err
@@ -117,7 +118,7 @@ const MaxPolls = 1024
 // DequeueSpin is DequeueBatch that polls the device up to polls times, 1 to [MaxPolls], before it
 // returns QueueEmpty: for a loop that waits for a completion that will come soon. Each further poll
 // costs some nanoseconds in the driver. The dispatcher is locked and the processor busy meanwhile;
-// once in 32768 polls other goroutines run. A device whose work is done by goroutines is polled
+// every few milliseconds other goroutines run. A device whose work is done by goroutines is polled
 // once.
 //
 // Extension.
@@ -336,8 +337,10 @@ func (e *EVD) ModifyCNO(cno *CNO) error {
 	return nil
 }
 
-// Free destroys the dispatcher and its events. While streams feed it this is InvalidState; a call
-// that is blocked in Wait returns Abort.
+// Free destroys the dispatcher and its events. Connection requests that nobody has taken are
+// refused: their peers see NON_PEER_REJECTED, and the endpoints that they brought come back as with
+// [CR.Reject]. While streams feed the dispatcher this is InvalidState; a call that is blocked in
+// Wait returns Abort.
 //
 // Implements: dat_evd_free.
 func (e *EVD) Free() error {
@@ -354,11 +357,18 @@ func (e *EVD) destroy() {
 	e.mu.Lock()
 	e.dead = true
 	e.awaitNobody()
+	var untaken []Handle
 	for e.ring.n > 0 {
 		var ev Event
 		e.pop(&ev) // frees the place of a shared queue's receive
+		if ev.CR != nil {
+			untaken = append(untaken, ev.CR)
+		}
 	}
 	e.mu.Unlock()
+	destroyEach(slices.DeleteFunc(untaken, func(cr Handle) bool {
+		return cr.object().release("evd_free", HandleCR, SubNone, "objects") != nil // the adapter is being closed
+	}))
 	e.cno.detach(true)
 	if e.cq != nil {
 		closeUnused(e.cq.Close)

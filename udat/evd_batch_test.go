@@ -59,6 +59,30 @@ func TestDequeueFromDevice(t *testing.T) {
 			}
 			empty(t, a.request)
 		}
+		intoDirty := func(evd *udat.EVD) udat.Event { // an event of another kind
+			t.Helper()
+			events := []udat.Event{dirty}
+			for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+				n, err := evd.DequeueBatch(events)
+				assert.NilError(t, err)
+				if n == 1 {
+					return events[0]
+				}
+				assert.Assert(t, time.Now().Before(end))
+			}
+		}
+		program := softEVD(t, a.ia, nil)
+		soft(t, program, 7)
+		ev, want := intoDirty(program), udat.Event{Number: udat.EventSoftware, EVD: program, Software: 7}
+		assert.Assert(t, reflect.DeepEqual(ev, want), "%s", describe(ev))
+		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
+		ev = intoDirty(a.conn)
+		assert.Equal(t, len(ev.PrivateData()), 0)
+		assert.Assert(t, ev.Object == nil && ev.ConnQual() == 0, "%s", describe(ev))
+		want = udat.Event{Number: udat.EventConnectionDisconnected, EVD: a.conn, EP: a.ep}
+		assert.Equal(t, describe(ev), describe(want))
+		assert.Assert(t, ev.EVD == a.conn && ev.EP == a.ep && !ev.HasImmediate && ev.Immediate == 0 && ev.RMRContext == 0 &&
+			ev.VendorError == 0 && ev.Reason == 0 && ev.RMR == nil && ev.CR == nil && ev.Software == nil)
 		rule.Proves(t, "EVD-WAIT-02", "EVD-DEQ-04")
 	})
 }

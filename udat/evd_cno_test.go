@@ -8,6 +8,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/rule"
 )
 
@@ -204,7 +205,7 @@ func TestCNODirectWaiter(t *testing.T) {
 				rule.Proves(t, "CNO-01")
 			}
 		}
-		// Not even what does not suffice for the waiter triggers.
+		// Events below the waiter's threshold do not trigger the CNO either.
 		ia := open(t, dev)
 		cno := newCNO(t, ia, nil)
 		evd := softEVD(t, ia, cno)
@@ -267,6 +268,27 @@ func TestCNOModify(t *testing.T) {
 	})
 }
 
+// TestCNOModifyUndrained sets a notification object while the device has completions that nobody
+// has polled: they came before, and do not trigger it.
+func TestCNOModifyUndrained(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		a, b := pair(t, dev, setup{unkept: true})
+		needAcknowledged(t, a) // then a's completion is on the device when b has the message
+		fresh := newCNO(t, a.ia, nil)
+		for i := range udat.Cookie(3) {
+			b.receive(0, i)
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), i, 0))
+			completion(t, b.recv, i)
+			time.Sleep(quiet)
+			assert.NilError(t, a.request.ModifyCNO(fresh))
+			untriggered(t, fresh)
+			completion(t, a.request, i)
+			assert.NilError(t, a.request.ModifyCNO(nil))
+		}
+		rule.Proves(t, "EVD-MODCNO-01")
+	})
+}
+
 // TestCNOHandover makes direct waiters come and go while completions arrive: whoever is responsible
 // is told of every one, so that nothing is left lying without anybody knowing.
 func TestCNOHandover(t *testing.T) {
@@ -324,5 +346,47 @@ func TestCNOHandover(t *testing.T) {
 			}
 		}
 		rule.Proves(t, "CNO-01", "EVD-42")
+	})
+}
+
+// TestCNOArmedOnReturn: a call that hands the dispatcher to its notification object returns with
+// the completion queue armed. A message that is not solicited and comes after it never triggers,
+// however long the device takes to arm.
+func TestCNOArmedOnReturn(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for name, hand := range map[string]func(t *testing.T, a, b *end, cno *udat.CNO){
+			"modify_cno": func(t *testing.T, _, b *end, cno *udat.CNO) {
+				assert.NilError(t, b.recv.ModifyCNO(cno))
+			},
+			"enable": func(t *testing.T, _, b *end, cno *udat.CNO) {
+				assert.NilError(t, b.recv.Disable())
+				assert.NilError(t, b.recv.ModifyCNO(cno))
+				assert.NilError(t, b.recv.Enable())
+			},
+			"wait": func(t *testing.T, a, b *end, cno *udat.CNO) {
+				assert.NilError(t, b.recv.ModifyCNO(cno))
+				w := waitOn(t, b.recv, udat.Infinite, 1)
+				a.send(8, 0, udat.CompletionSolicitedWait)
+				assert.NilError(t, w.result(t).err)
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				s := withFlags(udat.CompletionSolicitedWait, 0)
+				s.script = &faultfabric.Script{}
+				a, b := pair(t, dev, s)
+				needSolicited(t, b)
+				cno := newCNO(t, b.ia, nil)
+				b.receive(0, 1, 2, 3)
+				s.script.On(faultfabric.Arm, udat.CompletionQueue(b.recv)).Delay(200 * time.Millisecond)
+				hand(t, a, b, cno)
+				a.send(8, 0, quietly)
+				_, _, err := b.ep.RecvQuery() // after whoever arms
+				assert.NilError(t, err)
+				untriggered(t, cno)
+				a.send(8, 0, udat.CompletionSolicitedWait)
+				triggered(t, cno, b.recv)
+			})
+		}
+		rule.Proves(t, "EVD-23", "CNO-01")
 	})
 }

@@ -129,7 +129,8 @@ func (e *end) receive(flags udat.CompletionFlags, cookies ...udat.Cookie) {
 
 // withFlags is a set-up with completion flags, in which only notifications wake.
 func withFlags(recv, request udat.CompletionFlags) setup {
-	return setup{attr: &udat.EPAttr{RecvCompletionFlags: recv, RequestCompletionFlags: request}, unkept: true}
+	attr := udat.EPAttr{MaxRDMAReadIn: 4, RecvCompletionFlags: recv, RequestCompletionFlags: request}
+	return setup{attr: &attr, unkept: true}
 }
 
 func queueLength(t *testing.T, evd *udat.EVD) int {

@@ -36,7 +36,7 @@ func TestNotifyUnsignalledReceives(t *testing.T) {
 		rule.Proves(t, "EVD-WAIT-30", "EVD-28")
 		completion(t, b.recv, 1) // without blocking: it is there
 		completion(t, b.recv, 2)
-		// At expiry what is queued is enough, notification or not.
+		// When the timeout expires, Wait returns a queued event even if its completion was unsignalled.
 		b.receive(udat.CompletionUnsignalled, 3)
 		w = waitOn(t, b.recv, 300*time.Millisecond, 1)
 		a.send(8, 3, quietly)
@@ -332,6 +332,38 @@ func TestNotifyArmsLate(t *testing.T) {
 			assert.Equal(t, r.ev.Cookie, udat.Cookie(1))
 		}
 		rule.Proves(t, "EVD-23", "CNO-01")
+	})
+}
+
+// TestNotifyTwoSenders: of two endpoints on one dispatcher, one has a sender that solicits and one
+// has not. Only the first wakes the call, which gets the event that was there before.
+func TestNotifyTwoSenders(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		quietOne, b1 := pair(t, dev, withFlags(udat.CompletionSolicitedWait, 0))
+		needSolicited(t, b1)
+		loud, b2 := newEnd(t, dev, setup{}), *b1
+		b2.ep = b1.another(&udat.EPAttr{RecvCompletionFlags: udat.CompletionSolicitedWait})
+		connect(t, loud, &b2)
+		for round := range udat.Cookie(3) {
+			b1.receive(0, 10*round, 10*round+1)
+			b2.receive(0, 10*round+5)
+			w := waitOn(t, b1.recv, udat.Infinite, 1)
+			quietOne.send(8, 0, quietly)
+			quietOne.send(8, 1, quietly)
+			w.still(t)
+			loud.send(8, 0, udat.CompletionSolicitedWait)
+			r := w.result(t)
+			assert.NilError(t, r.err)
+			assert.Equal(t, r.ev.Cookie, 10*round)
+			assert.Equal(t, r.ev.EP, b1.ep)
+			assert.Equal(t, completion(t, b1.recv, 10*round+1).EP, b1.ep)
+			assert.Equal(t, completion(t, b1.recv, 10*round+5).EP, b2.ep)
+			for range 2 {
+				next(t, quietOne.request)
+			}
+			next(t, loud.request)
+		}
+		rule.Proves(t, "EVD-23", "EVD-WAIT-30", "F-05")
 	})
 }
 

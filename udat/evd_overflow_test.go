@@ -165,3 +165,31 @@ func TestOverflowLosesHeld(t *testing.T) {
 		assert.Equal(t, count(t, s).OutstandingDTOCount, 0)
 	})
 }
+
+// TestOverflowAfterFree: events of an endpoint that has been freed take no room from those of the
+// endpoints that live, also where the freed one had most of what could be in flight.
+func TestOverflowAfterFree(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const posts = 5000 // more than an overflowed dispatcher keeps in any case
+		a, b := pair(t, dev, setup{qlen: 8})
+		_, attr, _, err := a.ia.Query()
+		assert.NilError(t, err)
+		if attr.MaxDTOPerEP < posts {
+			t.Skipf("the device has %d requests in flight at most", attr.MaxDTOPerEP)
+		}
+		x, y := *a, *b
+		x.ep, y.ep = a.another(&udat.EPAttr{MaxRequestDTOs: posts, MaxRecvDTOs: 1}), b.another(nil)
+		connect(t, &x, &y)
+		for range posts {
+			assert.NilError(t, x.ep.PostRDMAWrite(x.iov(0, 1), 1, y.mem.RMRTriplet(0, 1), 0))
+		}
+		eventually(t, func() bool { _, _, idle, err := x.ep.GetStatus(); return err == nil && idle }, "all is done")
+		assert.NilError(t, x.ep.Free())
+		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 1), 7, b.mem.RMRTriplet(0, 1), 0))
+		eventually(t, func() bool { _, _, idle, err := a.ep.GetStatus(); return err == nil && idle }, "all is done")
+		for range posts {
+			completion(t, a.request, 1)
+		}
+		completion(t, a.request, 7)
+	})
+}

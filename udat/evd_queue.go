@@ -2,7 +2,7 @@ package udat
 
 import (
 	"errors"
-	"math"
+	"sync"
 	"sync/atomic"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -24,18 +24,7 @@ func (e *EVD) drainInto(to []Event, polls int) int {
 	to = to[:min(len(to), e.qlen)] // more are an overflow
 	for ; ; polls = 1 {
 		n, err := e.cq.Poll(e.wcs[:], polls)
-		for i := 0; i < n; i++ {
-			wc := &e.wcs[i]
-			if wc.ID&sharedID != 0 {
-				e.completeShared(wc)
-			} else if s := e.sources.find(wc.ID); s != nil { // nil: of an endpoint that has been freed
-				if k := e.completeFast(s, e.wcs[i:n], to); k > 0 {
-					i += k - 1
-				} else {
-					e.complete(s, wc, to)
-				}
-			}
-		}
+		e.completeAll(e.wcs[:n], to)
 		if n < len(e.wcs) || err != nil {
 			n, e.taken = e.taken, 0
 			return n
@@ -43,23 +32,32 @@ func (e *EVD) drainInto(to []Event, polls int) int {
 	}
 }
 
-// completeFast is complete for the most frequent completions, of work that succeeds and makes an
-// event. It handles the completions up to the first of another kind or queue, and returns their
-// number.
-func (e *EVD) completeFast(s *source, wcs []fabric.WC, to []Event) int {
-	if e.discard || s.receive && (s.deferring || e.streams.solicitedOnly()) {
-		return 0
-	}
-	q := &s.inflight
+// completeAll settles completions in order. Those of plain sends, RDMA operations and receives that
+// succeeded and produce an event it settles itself; complete has the other cases.
+func (e *EVD) completeAll(wcs []fabric.WC, to []Event) {
+	var s *source // of the completion before
+	plain := false
 	for i := range wcs {
 		wc := &wcs[i]
-		seq := uint32(wc.ID)
+		if s == nil || !s.inflight.owns(wc.ID) {
+			if wc.ID&sharedID != 0 {
+				e.completeShared(wc)
+				continue
+			}
+			if s = e.sources.find(wc.ID); s == nil {
+				continue // of an endpoint that has been freed
+			}
+			plain = !e.discard && !s.muted && !(s.receive && (s.deferring || e.streams.solicitedOnly()))
+		}
+		q, seq := &s.inflight, uint32(wc.ID)
 		en := q.entry(seq)
-		if wc.ID&^math.MaxUint32 != q.id || wc.Status != fabric.StatusSuccess || int32(seq-q.completed) < 0 ||
-			en.flags != 0 || en.rmr != nil || s.receive && wc.Flags != 0 {
-			return i
+		if !plain || wc.Status != fabric.StatusSuccess || int32(seq-q.completed) < 0 || en.flags != 0 || en.rmr != nil ||
+			s.receive && wc.Flags != 0 {
+			e.complete(s, wc, to)
+			continue
 		}
 		q.completed = seq + 1
+		e.waiting.active = true
 		ev := e.callerSlot(to)
 		if ev == nil {
 			if ev = e.ringSlot(); ev == nil {
@@ -76,7 +74,6 @@ func (e *EVD) completeFast(s *source, wcs []fabric.WC, to []Event) int {
 			e.notify(true)
 		}
 	}
-	return len(wcs)
 }
 
 // complete settles a completion and makes its event, if it has one, in the next slot of to or on
@@ -87,7 +84,10 @@ func (e *EVD) complete(s *source, wc *fabric.WC, to []Event) {
 		return
 	}
 	failed := wc.Status != fabric.StatusSuccess
-	if en.flags&entryInternal != 0 || (!failed && en.flags&entrySuppressed != 0) || e.discard {
+	if en.flags&entryInternal == 0 {
+		e.waiting.active = true
+	}
+	if en.flags&entryInternal != 0 || (!failed && en.flags&entrySuppressed != 0) || e.discard || s.muted {
 		e.settle(s, en, wc, nil)
 		return
 	}
@@ -100,6 +100,7 @@ func (e *EVD) completeShared(wc *fabric.WC) {
 	if s.source == nil {
 		return
 	}
+	e.waiting.active = true
 	cookie, places, ok := s.queue.claim(wc.ID)
 	if !ok {
 		return
@@ -181,14 +182,19 @@ func (e *EVD) ringSlot() *Event {
 // overflowRoom is the least number of events that an overflowed dispatcher keeps beyond its length.
 const overflowRoom = 4096
 
-// overflow reports the overflow, once. full means that there is no room beyond the queue's length
-// either.
+// overflow reports the overflow, once. full means that the room beyond the queue's length is used
+// up too. That room is overflowRoom events, or the depth of the completion queue if that is larger.
+// The completion queue never shrinks, so events of endpoints that have been freed fit as well.
 func (e *EVD) overflow() (full bool) {
 	if !e.overflowed {
 		e.overflowed = true
 		e.obj.ia.async(e, &Event{Number: EventAsyncEVDOverflow, Object: e, Reason: ReasonEVDOverflow})
 	}
-	return e.ring.n >= e.qlen+max(e.capacity, overflowRoom)
+	room := overflowRoom
+	if e.cq != nil {
+		room = max(room, e.cq.Depth())
+	}
+	return e.ring.n >= e.qlen+room
 }
 
 // push queues an event; e.mu is held. notify means that it may wake a waiter or trigger the
@@ -245,6 +251,10 @@ func (e *EVD) pop(to *Event) {
 
 // unlock unlocks the dispatcher and reports failures. No lock of an endpoint may be held.
 func (e *EVD) unlock() {
+	if len(e.after) == 0 {
+		e.mu.Unlock()
+		return
+	}
 	for _, after := range e.unlockAfter() {
 		after()
 	}
@@ -261,29 +271,48 @@ func (e *EVD) unlockLater() {
 // unlockAfter unlocks the dispatcher and returns the reports of failures, for the caller to run.
 func (e *EVD) unlockAfter() []func() {
 	after := e.after
-	if len(after) > 0 {
-		e.after = nil
-	}
+	e.after = nil
 	e.mu.Unlock()
 	return after
 }
 
-// async queues an event on the adapter's asynchronous dispatcher. from, unless nil, is a dispatcher
-// whose lock is held.
+// async queues an event on the adapter's asynchronous dispatcher, or, if it has none, on those of
+// the device's other adapters. from, unless nil, is a dispatcher whose lock is held.
 func (ia *IA) async(from *EVD, ev *Event) {
-	to := ia.asyncEVD
-	if to == nil || to == from {
-		return // there is none, or it is this dispatcher that overflows
-	}
-	if from == nil {
+	switch to := ia.asyncEVD; {
+	case !to.object().alive() && from == nil:
+		ia.asyncElsewhere(ev)
+	case !to.object().alive():
+		go ia.asyncElsewhere(ev)
+	case from == nil:
 		to.post(ev)
-		return
+	case to != from: // else it is this dispatcher that overflows
+		// This cannot deadlock: the second lock is always that of an asynchronous dispatcher, of
+		// this adapter or of one that was opened earlier.
+		to.mu.LockNested()
+		to.postLocked(ev)
 	}
-	// Of two dispatchers that are locked at once the second is the adapter's own, or one of an adapter
-	// that was opened before: no circle.
-	to.mu.LockNested()
-	to.postLocked(ev)
 }
+
+// adapters is the set of all *IA that are open in this process.
+var adapters sync.Map
+
+// asyncElsewhere queues an event on the asynchronous dispatchers of the device's other adapters in
+// this process; no dispatcher's lock is held.
+func (ia *IA) asyncElsewhere(ev *Event) {
+	told := make(map[*EVD]bool)
+	adapters.Range(func(k, _ any) bool {
+		other := k.(*IA)
+		to := other.asyncEVD
+		if to.object().alive() && !told[to] && ia.obj.alive() && other.deviceName() == ia.deviceName() {
+			told[to] = true
+			to.post(ev)
+		}
+		return true
+	})
+}
+
+func (ia *IA) deviceName() string { return ia.device.Attr().Info.Name }
 
 // post queues an event that is no completion.
 func (e *EVD) post(ev *Event) {
@@ -341,7 +370,7 @@ func (e *EVD) postReserved(ev *Event) bool {
 func (e *EVD) poll() {
 	e.mu.Lock()
 	e.drain()
-	e.rouse() // a device may not notify of a failed receive that was not solicited
+	e.rouse() // the device may not notify of it: see FailuresNotify
 	e.unlockLater()
 }
 
@@ -387,7 +416,8 @@ func (e *EVD) fit(op string, depth int) error {
 		return fail(op, InsufficientResources, SubResourceTEVD, "the completion queue needs %d entries, the limit is %d",
 			depth, limit)
 	}
-	err := e.cq.Resize(min(limit, max(depth, 2*e.cq.Depth())))
+	now := e.cq.Depth()
+	err := e.cq.Resize(min(limit, max(depth, now+max(now/4, min(now, 4096)))))
 	switch {
 	case errors.Is(err, fabric.ErrNotSupported):
 		return fail(op, InsufficientResources, SubResourceTEVD,
@@ -415,4 +445,51 @@ func (e *EVD) growShare(op string, queue sharedQueue, depth int) error {
 	e.capacity += depth - sh.depth
 	sh.depth = depth
 	return nil
+}
+
+// eventRing is a first-in first-out queue of events. It allocates only to grow.
+type eventRing struct {
+	buf  []Event // a power of two long
+	head int
+	n    int
+}
+
+func newEventRing(atLeast int) eventRing {
+	size := 8
+	for size < atLeast {
+		size *= 2
+	}
+	return eventRing{buf: make([]Event, size)}
+}
+
+// push appends an empty event and returns it, to be filled in.
+func (r *eventRing) push() *Event {
+	if r.n == len(r.buf) {
+		r.reserve(r.n + 1)
+	}
+	ev := &r.buf[(r.head+r.n)&(len(r.buf)-1)]
+	r.n++
+	return ev
+}
+
+// pop takes the first event; there must be one.
+func (r *eventRing) pop(to *Event) {
+	slot := &r.buf[r.head]
+	*to = *slot
+	*slot = Event{}
+	r.head = (r.head + 1) & (len(r.buf) - 1)
+	if r.n--; r.n == 0 {
+		r.head = 0 // the slots that are used again are in the cache
+	}
+}
+
+// reserve makes room for atLeast events in all.
+func (r *eventRing) reserve(atLeast int) {
+	if atLeast <= len(r.buf) {
+		return
+	}
+	bigger := newEventRing(atLeast).buf
+	n := copy(bigger, r.buf[r.head:])
+	copy(bigger[n:], r.buf[:r.head])
+	r.buf, r.head = bigger, 0
 }

@@ -85,14 +85,15 @@ func TestEVDRaces(t *testing.T) {
 			if flags != 0 {
 				streams = udat.EVDDTO
 			}
-			raceOn(t, dev, streams, flags)
+			raceOn(t, dev, streams, flags, setup{unkept: true})
+			raceOn(t, dev, streams, flags, setup{opts: []udat.Option{udat.WithPollInterval(100 * time.Microsecond)}})
 		}
 		rule.Proves(t, "EVD-42", "EVD-DEQ-05", "EVD-RESIZE-01")
 	})
 }
 
-func raceOn(t *testing.T, dev string, streams udat.EVDFlags, flags udat.CompletionFlags) {
-	a, b := newEnd(t, dev, setup{unkept: true}), newEnd(t, dev, setup{unkept: true})
+func raceOn(t *testing.T, dev string, streams udat.EVDFlags, flags udat.CompletionFlags, s setup) {
+	a, b := newEnd(t, dev, s), newEnd(t, dev, s)
 	evd := b.evd(32, streams)
 	assert.NilError(t, b.ep.Free())
 	var err error

@@ -1,27 +1,32 @@
 package udat
 
-// attach adds a stream of completions, with its flags and the number of completions that it may
-// have in flight, to the source's dispatcher.
-func (s *source) attach(op string, flags CompletionFlags, outstanding int) error {
+// attach adds a stream of completions, with its flags, to the source's dispatcher.
+func (s *source) attach(op string, flags CompletionFlags) error {
 	e := s.evd
 	e.mu.Lock()
 	defer e.unlockLater()
 	if !e.discard {
-		if e.streams.n > 0 && e.streams.flags != flags {
+		controlled := streams{n: 1, flags: flags}.consumerControlled()
+		switch {
+		case e.streams.n > e.streams.replaced && e.streams.flags != flags:
 			return fail(op, InvalidParameter, attrArgument(op),
 				"completion flags %v differ from %v of the other streams on the dispatcher", flags, e.streams.flags)
-		}
-		if flags&(CompletionUnsignalled|CompletionSolicitedWait) != 0 && e.flags&^(EVDDTO|EVDRMRBind) != 0 {
+		case controlled && e.flags&^(EVDDTO|EVDRMRBind) != 0:
 			return fail(op, InvalidParameter, attrArgument(op),
 				"completion flags %v on a dispatcher that takes other streams too (%v): use CompletionEVDThreshold", flags, e.flags)
+		case controlled && e.waiting.blocked() && e.waiting.threshold != 1:
+			return fail(op, InvalidState, SubStateEVDWaiter,
+				"completion flags %v, and a call waits for %d events on the dispatcher: its threshold must be 1", flags,
+				e.waiting.threshold)
 		}
 	}
-	if err := e.fit(op, e.capacity+outstanding); err != nil {
+	if err := e.fit(op, e.capacity+s.inflight.most()); err != nil {
 		return err
 	}
-	e.capacity += outstanding
+	e.capacity += s.inflight.most()
 	e.sources.add(s)
-	if e.streams.n++; e.streams.n == 1 {
+	e.streams.n++
+	if e.streams.n == e.streams.replaced+1 {
 		e.streams.flags, e.waiting.armed = flags, false
 		e.watch()
 	}
@@ -30,11 +35,11 @@ func (s *source) attach(op string, flags CompletionFlags, outstanding int) error
 
 // detach removes the stream: it queues no more events. Its completions that are on the completion
 // queue are dropped now, because their places are no longer counted.
-func (s *source) detach(outstanding int) {
+func (s *source) detach() {
 	e := s.evd
 	e.mu.Lock()
 	defer e.unlockLater()
-	e.capacity -= outstanding
+	e.capacity -= s.inflight.most()
 	e.sources.remove(s)
 	s.dropDeferred()
 	e.drain()
@@ -43,8 +48,8 @@ func (s *source) detach(outstanding int) {
 	}
 }
 
-// attachShared makes receives that a queue pair takes from a shared queue of that depth complete on
-// the source.
+// attachShared adds a queue pair that takes its receives from a shared queue of the given depth:
+// they complete on the source.
 func (s *source) attachShared(op string, qpn uint32, queue sharedQueue, depth int) error {
 	e := s.evd
 	e.mu.Lock()
@@ -118,10 +123,10 @@ func (s *source) pushDeferred() {
 	}
 }
 
-// countStreams adds n to the number of streams, while a stream is being replaced.
-func (s *source) countStreams(n int) {
+// replacing adds n to the number of streams that are being replaced.
+func (s *source) replacing(n int) {
 	s.evd.mu.Lock()
-	s.evd.streams.n += n
+	s.evd.streams.replaced += n
 	s.evd.mu.Unlock()
 }
 
@@ -130,4 +135,16 @@ func (s *source) restoreFlags(f CompletionFlags) {
 	s.evd.mu.Lock()
 	s.evd.streams.flags = f
 	s.evd.mu.Unlock()
+}
+
+// connects counts n more connections of the stream's endpoint: 1 or -1.
+func (s *source) connects(n int) {
+	e := s.evd
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.connected += n
+	e.cover()
+	if e.connected == 0 {
+		e.watch()
+	}
 }

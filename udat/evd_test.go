@@ -13,6 +13,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/memfabric"
 	"github.com/godat/godat/udat/internal/rule"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 func TestEVDCreate(t *testing.T) {
@@ -73,21 +74,22 @@ func faultsOf(t *testing.T, ia *udat.IA) *memfabric.Faults {
 }
 
 func TestEVDCreateExhausted(t *testing.T) {
-	noLeaks(t)
-	ia := open(t, "mem0")
-	faultsOf(t, ia).Exhaust(memfabric.CQs, 1)
-	_, err := ia.CreateEVD(4, udat.EVDDTO, nil)
-	assert.ErrorIs(t, err, udat.WithSubtype(udat.InsufficientResources, udat.SubResourceTEVD))
-	assert.ErrorIs(t, err, fabric.ErrResources)
-	evd, err := ia.CreateEVD(4, udat.EVDDTO, nil)
-	assert.NilError(t, err)
-	assert.NilError(t, evd.Free())
-	faultsOf(t, ia).Exhaust(memfabric.CQs, 1)
-	evd, err = ia.CreateEVD(4, (udat.EVDDefault|udat.EVDSoftware)&^(udat.EVDDTO|udat.EVDRMRBind), nil)
-	assert.NilError(t, err, "what takes no completions needs no completion queue")
-	assert.NilError(t, evd.Free())
-	assert.NilError(t, ia.Close(udat.CloseGraceful))
-	rule.Proves(t, "EVD-CREATE-05")
+	onSoftware(t, func(t *testing.T, dev string) {
+		ia := open(t, dev)
+		nicOf(t, ia).Exhaust(softnic.CQs, 1)
+		_, err := ia.CreateEVD(4, udat.EVDDTO, nil)
+		assert.ErrorIs(t, err, udat.WithSubtype(udat.InsufficientResources, udat.SubResourceTEVD))
+		assert.ErrorIs(t, err, fabric.ErrResources)
+		evd, err := ia.CreateEVD(4, udat.EVDDTO, nil)
+		assert.NilError(t, err)
+		assert.NilError(t, evd.Free())
+		nicOf(t, ia).Exhaust(softnic.CQs, 1)
+		evd, err = ia.CreateEVD(4, (udat.EVDDefault|udat.EVDSoftware)&^(udat.EVDDTO|udat.EVDRMRBind), nil)
+		assert.NilError(t, err, "what takes no completions needs no completion queue")
+		assert.NilError(t, evd.Free())
+		assert.NilError(t, ia.Close(udat.CloseGraceful))
+		rule.Proves(t, "EVD-CREATE-05")
+	})
 }
 
 // TestEVDCreateLargest: a dispatcher may be as long as the device's limit.
@@ -419,33 +421,34 @@ func TestEVDPostSECountsDevice(t *testing.T) {
 
 // TestEVDOverrun shows what is left of a dispatcher whose completion queue the device has given up.
 func TestEVDOverrun(t *testing.T) {
-	noLeaks(t)
-	a := newEnd(t, "mem0", setup{})
-	faults := faultsOf(t, a.ia)
-	b := newEnd(t, "mem0", setup{})
-	connect(t, a, b)
-	assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 1, b.mem.RMRTriplet(0, 8), 0))
-	until(t, "the write completes", func() bool {
-		_, _, idle, err := a.ep.GetStatus()
-		assert.NilError(t, err)
-		return idle
-	})
-	w := waitOn(t, a.recv, udat.Infinite, 1)
-	faults.Overrun(udat.CompletionQueue(a.request))
-	faults.Overrun(udat.CompletionQueue(a.recv))
-	assert.ErrorIs(t, w.result(t).err, udat.ErrInvalidState)
-	overflow := map[udat.Handle]bool{}
-	for !overflow[a.request] || !overflow[a.recv] {
-		if ev := next(t, a.ia.AsyncEVD()); ev.Number == udat.EventAsyncEVDOverflow { // or EP_BROKEN
-			assert.Assert(t, !overflow[ev.Object], "told twice")
-			overflow[ev.Object] = true
+	onSoftware(t, func(t *testing.T, dev string) {
+		a := newEnd(t, dev, setup{})
+		faults := a.nic()
+		b := newEnd(t, dev, setup{})
+		connect(t, a, b)
+		assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 1, b.mem.RMRTriplet(0, 8), 0))
+		until(t, "the write completes", func() bool {
+			_, _, idle, err := a.ep.GetStatus()
+			assert.NilError(t, err)
+			return idle
+		})
+		w := waitOn(t, a.recv, udat.Infinite, 1)
+		faults.Overrun(udat.CompletionQueue(a.request))
+		faults.Overrun(udat.CompletionQueue(a.recv))
+		assert.ErrorIs(t, w.result(t).err, udat.ErrInvalidState)
+		overflow := map[udat.Handle]bool{}
+		for !overflow[a.request] || !overflow[a.recv] {
+			if ev := next(t, a.ia.AsyncEVD()); ev.Number == udat.EventAsyncEVDOverflow { // or EP_BROKEN
+				assert.Assert(t, !overflow[ev.Object], "told twice")
+				overflow[ev.Object] = true
+			}
 		}
-	}
-	expect(t, a.conn, udat.EventConnectionBroken)
-	_, _, err := a.request.Wait(0, 1)
-	assert.ErrorIs(t, err, udat.ErrInvalidState)
-	ev, err := a.request.Dequeue() // what has come is not lost
-	assert.NilError(t, err)
-	assert.Equal(t, ev.Cookie, udat.Cookie(1))
-	rule.Proves(t, "EVD-WAIT-32", "EVT-03")
+		expect(t, a.conn, udat.EventConnectionBroken)
+		_, _, err := a.request.Wait(0, 1)
+		assert.ErrorIs(t, err, udat.ErrInvalidState)
+		ev, err := a.request.Dequeue() // what has come is not lost
+		assert.NilError(t, err)
+		assert.Equal(t, ev.Cookie, udat.Cookie(1))
+		rule.Proves(t, "EVD-WAIT-32", "EVT-03")
+	})
 }

@@ -12,10 +12,6 @@ func (e *EVD) wait(ctx context.Context, timeout time.Duration, threshold int, ev
 	if e == nil || !e.obj.live.Load() {
 		return 0, badHandle("evd_wait", HandleEVD, e.object())
 	}
-	var deadline time.Time // zero: never
-	if timeout != 0 && timeout != Infinite {
-		deadline = time.Now().Add(timeout)
-	}
 	e.mu.Lock()
 	defer e.unlock()
 	if err := e.mayWait(threshold); err != nil {
@@ -34,6 +30,10 @@ func (e *EVD) wait(ctx context.Context, timeout time.Duration, threshold int, ev
 	}
 	if timeout == 0 {
 		return e.ring.n, errTimeoutExpired
+	}
+	var deadline time.Time // zero: never
+	if timeout != Infinite {
+		deadline = time.Now().Add(timeout)
 	}
 	return e.block(ctx, deadline, threshold, ev)
 }
@@ -82,14 +82,16 @@ func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *
 	// before the call.
 	for entered, expired := true, false; ; {
 		if over, err := e.waitResult(ctx, entered, expired); over {
-			w.spinScore.learn(&spin, err == nil)
+			if spin.limit > 0 {
+				w.spins.learn(&spin, time.Since(spin.began), err == nil)
+			}
 			if err == nil {
 				e.pop(ev)
 			}
 			return e.ring.n, err
 		}
 		switch {
-		case spin.due(w.spinScore):
+		case spin.due(&w.spins):
 			entered = false
 			e.spin(ctx, &spin, deadline)
 		case e.mustArm():
@@ -132,6 +134,7 @@ func (e *EVD) waitResult(ctx context.Context, entered, expired bool) (over bool,
 // unblock ends the blocked call; the arm loop may continue.
 func (e *EVD) unblock() {
 	e.waiting.waiter = waiterNone
+	e.cover()
 	e.watch()
 	e.waiting.changed.Broadcast()
 }
@@ -170,17 +173,6 @@ func (e *EVD) awaitNobody() {
 	}
 }
 
-// reportFailures reports failures before a call or the arm loop parks. It returns whether there
-// were any: e.mu was free meanwhile.
-func (e *EVD) reportFailures() bool {
-	if len(e.after) == 0 {
-		return false
-	}
-	e.unlock()
-	e.mu.Lock()
-	return true
-}
-
 // spin polls until the blocked call ends or the time is up; e.mu is free between polls.
 func (e *EVD) spin(ctx context.Context, s *spinning, deadline time.Time) {
 	if !s.begin(e.obj.ia.processors) {
@@ -200,7 +192,6 @@ func (e *EVD) spin(ctx context.Context, s *spinning, deadline time.Time) {
 		e.mu.Lock()
 		e.drainInto(nil, spinPolls)
 		if over, _ := e.waitResult(ctx, false, false); over {
-			s.useless = false
 			return
 		}
 		if i%8 == 0 && !time.Now().Before(until) {
@@ -237,15 +228,6 @@ func (e *EVD) park(deadline time.Time) (expired bool, err error) {
 	return false, err
 }
 
-// parkOnCQ parks in the completion queue and drains it; waiter or loop has been set to parked.
-func (e *EVD) parkOnCQ(deadline time.Time) (fired bool, err error) {
-	e.mu.Unlock()
-	fired, err = e.cq.Wait(deadline)
-	e.mu.Lock()
-	e.drain()
-	return fired, err
-}
-
 func (e *EVD) parkOnKick(deadline time.Time) (expired bool) {
 	w := &e.waiting
 	e.mu.Unlock()
@@ -266,104 +248,6 @@ func (e *EVD) parkOnKick(deadline time.Time) (expired bool) {
 	case <-w.timer.C:
 		return true
 	}
-}
-
-// mustArm reports whether the completion queue must be armed before parking. It is not armed
-// without streams, whose flags say how.
-func (e *EVD) mustArm() bool { return e.streams.n > 0 && !e.waiting.armed }
-
-// arm arms the completion queue and drains the completions that came before, of which the device
-// does not notify. If it is armed for solicited completions only, they count as solicited, since
-// one of them may be.
-func (e *EVD) arm() error {
-	if err := e.cq.Arm(e.streams.solicitedOnly()); err != nil {
-		return err
-	}
-	e.drain()
-	e.waiting.armed = true
-	return nil
-}
-
-// longAgo is a deadline that makes Wait of a completion queue a poll.
-var longAgo = time.Unix(1, 0)
-
-// catchUp drains all completions and takes their notification, so that the next one is of later
-// completions.
-func (e *EVD) catchUp() {
-	e.drain()
-	if w := &e.waiting; !w.armed || !e.streams.solicitedOnly() || w.parked() {
-		return // such a notification means no more than a poll finds
-	}
-	for {
-		fired, err := e.cq.Wait(longAgo)
-		if fired {
-			e.waiting.armed = false
-		}
-		if fired || err != nil {
-			return
-		}
-		// It was a late wake-up, meant for an earlier call.
-	}
-}
-
-// watch follows a change of who needs an armed queue: it arms the queue, starts the arm loop, or
-// makes a running one check; e.mu is held.
-func (e *EVD) watch() {
-	w := &e.waiting
-	if e.mustArm() && (w.blocked() || e.mustLoop()) && e.arm() != nil {
-		e.wake() // the blocked call and the arm loop arm again, and see the error
-	}
-	switch {
-	case w.loop == loopNone && e.mustLoop():
-		w.loop = loopChecking
-		go e.armLoop()
-	case w.loop == loopParked:
-		e.cq.Wake()
-	}
-	w.changed.Broadcast()
-}
-
-// mustLoop reports whether the notification object needs the arm loop.
-func (e *EVD) mustLoop() bool {
-	return e.streams.n > 0 && e.cno != nil && !e.disabled && !e.dead
-}
-
-// armLoop keeps the completion queue armed while no call is blocked, so that completions trigger
-// the notification object.
-func (e *EVD) armLoop() {
-	e.mu.Lock()
-	w := &e.waiting
-	var err error
-	for err == nil && e.mustLoop() {
-		switch {
-		case e.reportFailures():
-		case w.blocked():
-			w.changed.Wait()
-		case e.mustArm():
-			err = e.arm()
-		default:
-			err = e.parkLoop()
-		}
-	}
-	w.loop = loopNone
-	w.changed.Broadcast()
-	e.unlock()
-}
-
-// parkLoop parks the arm loop in the completion queue until a notification or a wake-up.
-func (e *EVD) parkLoop() error {
-	w := &e.waiting
-	w.loop = loopParked
-	fired, err := e.parkOnCQ(time.Time{})
-	w.loop = loopChecking
-	w.changed.Broadcast()
-	if fired {
-		w.armed = false
-		if e.streams.solicitedOnly() && e.triggers() {
-			e.cno.trigger(e) // only the device knows which completion was solicited
-		}
-	}
-	return err
 }
 
 var (

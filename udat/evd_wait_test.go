@@ -209,6 +209,11 @@ func TestWaitAborts(t *testing.T) {
 		assert.ErrorIs(t, async.result(t).err, udat.ErrAbort)
 		_, _, err = evd.Wait(0, 1)
 		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		ia, err = udat.Open(ia.Name())
+		assert.NilError(t, err)
+		async = waitOn(t, ia.AsyncEVD(), udat.Infinite, 1)
+		assert.NilError(t, ia.Close(udat.CloseGraceful))
+		assert.ErrorIs(t, async.result(t).err, udat.ErrAbort)
 		rule.Proves(t, "EVD-WAIT-19")
 	})
 }
@@ -346,6 +351,43 @@ func TestWaitConsumerControlled(t *testing.T) {
 			assert.NilError(t, e.ep.Free())
 			_, _, err = evd.Wait(0, 2) // the stream is gone
 			assert.ErrorIs(t, err, udat.ErrTimeoutExpired)
+		}
+		rule.Proves(t, "EVD-WAIT-05")
+	})
+}
+
+// TestWaitKeepsItsThreshold lets a call wait for two events on a dispatcher. A stream whose
+// completions notify at the Consumer's choice cannot come to it: the call could not count them.
+func TestWaitKeepsItsThreshold(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		for _, flags := range []udat.CompletionFlags{udat.CompletionUnsignalled, udat.CompletionSolicitedWait} {
+			e := newEnd(t, dev, setup{})
+			evd := e.evd(16, udat.EVDDTO)
+			w := waitOn(t, evd, udat.Infinite, 2)
+			attr := udat.EPAttr{RecvCompletionFlags: flags}
+			mask, p := udat.EPFieldRecvEVD|udat.EPFieldRecvCompletionFlags, udat.EPParam{RecvEVD: evd, Attr: attr}
+			for range 2 {
+				_, err := e.ia.CreateEP(e.pz, evd, nil, nil, &attr)
+				assert.ErrorIs(t, err, errWaiter)
+				assert.ErrorIs(t, e.ep.Modify(mask, p), errWaiter)
+				assert.Equal(t, param(t, e.ep).RecvEVD, e.recv)
+			}
+			if flags == udat.CompletionUnsignalled {
+				_, err := e.ia.CreateEP(e.pz, nil, evd, nil, &udat.EPAttr{RequestCompletionFlags: flags})
+				assert.ErrorIs(t, err, errWaiter)
+			}
+			w.still(t)
+			counted, err := e.ia.CreateEP(e.pz, evd, nil, nil, nil)
+			assert.NilError(t, err)
+			assert.NilError(t, counted.Free())
+			assert.NilError(t, evd.SetUnwaitable())
+			assert.ErrorIs(t, w.result(t).err, errUnwaitable)
+			assert.NilError(t, evd.ClearUnwaitable())
+			w = waitOn(t, evd, udat.Infinite, 1)
+			assert.NilError(t, e.ep.Modify(mask, p))
+			w.still(t)
+			assert.NilError(t, evd.SetUnwaitable())
+			w.result(t)
 		}
 		rule.Proves(t, "EVD-WAIT-05")
 	})

@@ -251,7 +251,8 @@ func (e *Event) LocalAddr() netip.Addr {
 }
 
 // Err is why a connection event is not ESTABLISHED: the fabric's error with its errno and, if a
-// peer did not answer, what was awaited and what to check. It is nil for other events, for
+// peer did not answer, what was awaited and what to check. It is syscall.EAGAIN if the queue of the
+// listener may have been full: trying again may help. It is nil for other events, for
 // DISCONNECTED, and if no more is known than the event's number.
 //
 // Extension.

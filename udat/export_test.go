@@ -48,6 +48,32 @@ func WithoutPolling() Option {
 	return func(o *openOptions) error { o.pollEvery, o.keepAlive = math.MaxInt64, 0; return nil }
 }
 
+// WithPollInterval opens the adapter so that it polls its dispatchers this often.
+func WithPollInterval(d time.Duration) Option {
+	return func(o *openOptions) error { o.pollEvery = d; return nil }
+}
+
+// Idle reports whether the arm loop waits for the next completion of the dispatcher.
+func Idle(e *EVD) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.idle() && e.waiting.loop == loopParked
+}
+
+// Looping reports whether the dispatcher has an arm loop.
+func Looping(e *EVD) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.waiting.loop != loopNone
+}
+
+// Polled reports whether the adapter polls the dispatcher.
+func Polled(e *EVD) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.waiting.polled
+}
+
 // WithQuickKeepAlive is WithKeepAlive without a lower limit.
 func WithQuickKeepAlive(d time.Duration) Option {
 	return func(o *openOptions) error { o.keepAlive = d; return nil }
@@ -71,12 +97,14 @@ const SpinPolls = spinPolls
 // OverflowRoom is how many events beyond its length a dispatcher keeps at least.
 const OverflowRoom = overflowRoom
 
-// SpinScore gives tests whether spinning has paid on the dispatcher, and the lowest score, at which
-// it does not spin.
-func SpinScore(e *EVD) (score, lowest int) {
+// SpinRound is how many calls a dispatcher watches before it decides whether they spin.
+const SpinRound = spinRound
+
+// Parks reports whether calls on the dispatcher park at once, without spinning.
+func Parks(e *EVD) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return int(e.waiting.spinScore), -spinTrust
+	return e.waiting.spins.parks
 }
 
 // Made reports whether the handle was ever an object, freed or not.

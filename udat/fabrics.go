@@ -1,16 +1,40 @@
 package udat
 
 import (
+	"errors"
+
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/memfabric"
+	"github.com/godat/godat/udat/internal/tcpfabric"
 	"github.com/godat/godat/udat/internal/verbsfabric"
 )
 
-// fabrics are all fabrics: the verbs of this host, and the one inside this process. No other file
-// names them.
-func fabrics() []fabric.Fabric { return []fabric.Fabric{verbs, mem} }
+// fabrics are all fabrics: the verbs of this host, the one inside this process, and its TCP. No
+// other file names them.
+func fabrics() []fabric.Fabric { return []fabric.Fabric{verbs, mem, tcp} }
 
 var (
 	verbs = verbsfabric.New()
 	mem   = memfabric.Default()
+	tcp   = tcpfabric.New()
 )
+
+// openFabric opens the device that has the name or the local address, on the first fabric that
+// knows it. If none does, it returns the first error of a fabric that may have the device, else
+// fabric.ErrNoDevice.
+func (o *openOptions) openFabric(name string, async func(fabric.AsyncEvent)) (fabric.Device, error) {
+	refusal := fabric.ErrNoDevice
+	for _, f := range fabrics() {
+		if o.wrap != nil {
+			f = o.wrap(f)
+		}
+		device, err := f.Open(name, o.fabric, async)
+		switch {
+		case err == nil:
+			return device, nil
+		case refusal == fabric.ErrNoDevice && !errors.Is(err, fabric.ErrNoDevice):
+			refusal = err
+		}
+	}
+	return nil, refusal
+}

@@ -10,8 +10,8 @@ import (
 )
 
 // flusher waits in the background for work of an adapter that must complete although no call waits
-// for it: the flush after a connection, the requests of a graceful disconnect, and the completions
-// of dispatchers that are not polled. Its one goroutine runs while there is something to wait for.
+// for it: the flush after a connection, and the requests of a graceful disconnect. It also makes
+// the checks of the keep-alive. Its one goroutine runs while it has a task.
 type flusher struct {
 	mu      ranked[rankFlusher]
 	tasks   []*flushTask
@@ -131,15 +131,9 @@ func (f *flusher) next() (due time.Time, more bool) {
 	return due, f.running
 }
 
-// pollUntil repeats step until it is done or the deadline has passed, and reports which.
-func pollUntil(deadline time.Time, step func() (done bool)) bool {
-	for pause := pollMin; ; pause = min(2*pause, pollMax) {
-		if step() {
-			return true
-		}
-		if time.Now().After(deadline) {
-			return false
-		}
+// pollUntil repeats step, at least once, until it is done or the deadline has passed.
+func pollUntil(deadline time.Time, step func() (done bool)) {
+	for pause := pollMin; !step() && !time.Now().After(deadline); pause = min(2*pause, pollMax) {
 		time.Sleep(pause)
 	}
 }

@@ -10,7 +10,7 @@ func NewFlusher() Flusher { return Flusher{newFlusher()} }
 func (f Flusher) Watch(step func() bool)                  { f.f.watch(step) }
 func (f Flusher) Every(d time.Duration, step func() bool) { f.f.every(d, step) }
 func (f Flusher) Close()                                  { f.f.close() }
-func PollUntil(deadline time.Time, step func() bool) bool { return pollUntil(deadline, step) }
+func PollUntil(deadline time.Time, step func() bool)      { pollUntil(deadline, step) }
 
 // Running says whether the goroutine runs.
 func (f Flusher) Running() bool {

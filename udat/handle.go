@@ -3,6 +3,10 @@ package udat
 import (
 	"errors"
 	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/godat/godat/udat/internal/lockrank"
 )
 
 var handleText = [...]string{"CR", "EP", "EVD", "IA", "LMR", "PSP", "PZ", "RMR", "RSP", "CNO", "SRQ"}
@@ -77,15 +81,18 @@ func SetConsumerContext(h Handle, context uint64) error {
 	return nil
 }
 
-// GetConsumerContext returns what SetConsumerContext attached, 0 if nothing.
+// GetConsumerContext returns what SetConsumerContext attached, 0 if nothing. For an object that has
+// been freed it returns the latest context and InvalidHandle: events that are taken later name it.
 //
 // Implements: dat_get_consumer_context.
-func GetConsumerContext(h Handle) (uint64, error) {
-	o := liveObject(h)
-	if o == nil {
-		return 0, fail("get_consumer_context", InvalidHandle, SubHandle1, "the handle is nil, zero or has been freed")
+func GetConsumerContext(h Handle) (context uint64, err error) {
+	if liveObject(h) == nil {
+		err = fail("get_consumer_context", InvalidHandle, SubHandle1, "the handle is nil, zero or has been freed")
 	}
-	return o.context.Load(), nil
+	if h != nil && h.object() != nil {
+		context = h.object().context.Load()
+	}
+	return context, err
 }
 
 // GetHandleType returns the kind of the object.
@@ -100,7 +107,7 @@ func GetHandleType(h Handle) (HandleType, error) {
 }
 
 // adopt makes o a live object of the adapter, unless the adapter is closed. also, unless nil, runs
-// first under ia.mu, and its error refuses.
+// before that, under ia.mu; if it fails, adopt returns its error.
 func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, also func() error) error {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
@@ -147,6 +154,35 @@ func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users stri
 	return nil
 }
 
+// destroyEach destroys objects whose handles have been released, up to 16 at once, because the
+// kernel may take long to end a connection.
+func destroyEach(doomed []Handle) {
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range min(16, len(doomed)) {
+		group.Go(func() {
+			for i := next.Add(1) - 1; int(i) < len(doomed); i = next.Add(1) - 1 {
+				doomed[i].(interface{ destroy() }).destroy()
+			}
+		})
+	}
+	group.Wait()
+}
+
+// dispatchers returns all dispatchers to which completions can come.
+func (ia *IA) dispatchers() []*EVD {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	var list []*EVD
+	for _, h := range ia.objects[HandleEVD] {
+		list = append(list, h.(*EVD))
+	}
+	if sink := ia.sink.Load(); sink != nil {
+		list = append(list, sink)
+	}
+	return list
+}
+
 // use takes a reference to a live object.
 func (o *object) use(op string, kind HandleType) error {
 	if o == nil || o.ia == nil {
@@ -161,7 +197,7 @@ func (o *object) use(op string, kind HandleType) error {
 	return nil
 }
 
-// unuse returns the reference.
+// unuse gives up a reference.
 func (o *object) unuse() {
 	if o == nil {
 		return
@@ -203,3 +239,46 @@ func countOf(n int, kind HandleType) string {
 	}
 	return s
 }
+
+// The ranks of the package's locks: a goroutine that holds one takes only those of higher numbers.
+// docs/locks.md has the same table with what each guards; tests with the build tag lockcheck panic
+// on a lock that is taken against it.
+type (
+	rankCR           struct{}
+	rankServicePoint struct{}
+	rankModifying    struct{}
+	rankBinding      struct{}
+	rankEP           struct{}
+	rankIA           struct{}
+	rankRequests     struct{}
+	rankRecvs        struct{}
+	rankEVD          struct{}
+	rankSRQ          struct{}
+	rankRMR          struct{}
+	rankLMR          struct{}
+	rankWindows      struct{}
+	rankCNO          struct{}
+	rankPoller       struct{}
+	rankFlusher      struct{}
+	rankRegistry     struct{}
+)
+
+func (rankCR) Rank() (int, string)           { return 10, "CR.mu" }
+func (rankServicePoint) Rank() (int, string) { return 20, "PSP.mu, RSP.mu" }
+func (rankModifying) Rank() (int, string)    { return 30, "EP.modifying" }
+func (rankBinding) Rank() (int, string)      { return 40, "RMR.posting" }
+func (rankEP) Rank() (int, string)           { return 50, "EP.mu" }
+func (rankIA) Rank() (int, string)           { return 60, "IA.mu" }
+func (rankRequests) Rank() (int, string)     { return 70, "requestQueue.mu" }
+func (rankRecvs) Rank() (int, string)        { return 80, "recvQueue.mu" }
+func (rankEVD) Rank() (int, string)          { return 90, "EVD.mu" }
+func (rankSRQ) Rank() (int, string)          { return 100, "SRQ.mu" }
+func (rankRMR) Rank() (int, string)          { return 110, "RMR.mu" }
+func (rankLMR) Rank() (int, string)          { return 120, "LMR.mu" }
+func (rankWindows) Rank() (int, string)      { return 130, "windowTable.mu" }
+func (rankCNO) Rank() (int, string)          { return 140, "CNO.mu" }
+func (rankPoller) Rank() (int, string)       { return 145, "poller.mu" }
+func (rankFlusher) Rank() (int, string)      { return 150, "flusher.mu" }
+func (rankRegistry) Rank() (int, string)     { return 160, "providerRegistry.mu" }
+
+type ranked[R lockrank.Rank] = lockrank.Mutex[R]

@@ -122,8 +122,12 @@ func TestHandleTypesAndContexts(t *testing.T) {
 			assert.ErrorIs(t, err, udat.ErrInvalidHandle)
 			assert.ErrorIs(t, udat.SetConsumerContext(h, 1), udat.ErrInvalidHandle)
 		}
+		assert.NilError(t, udat.SetConsumerContext(z.request, 25))
 		assert.NilError(t, z.request.Reject(nil))
 		assert.ErrorIs(t, udat.SetConsumerContext(z.request, 1), udat.ErrInvalidHandle)
+		context, err := udat.GetConsumerContext(z.request)
+		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
+		assert.Equal(t, context, uint64(25), "events of a freed object still name it")
 		rule.Proves(t, "CTX-05")
 	})
 }
@@ -148,7 +152,7 @@ func TestTeardown(t *testing.T) {
 		assert.ErrorIs(t, z.ia.Close(udat.CloseGraceful), udat.ErrInvalidState)
 		rule.Proves(t, "IA-CLOSE-04")
 		everyCallFails(t, dead, plausible(newZoo(t, dev)))
-		rule.Proves(t, "GEN-02", "GEN-03", "OBJ-06", "PSP-FREE-05", "RSP-FREE-03", "CR-REJECT-03")
+		rule.Proves(t, "GEN-02", "GEN-03", "OBJ-06", "PSP-FREE-05", "RSP-FREE-03")
 		z2 := newZoo(t, dev)
 		assert.NilError(t, z2.request.Reject(nil))
 		for _, h := range z2.handles()[1:] {
@@ -177,6 +181,16 @@ func TestQueries(t *testing.T) {
 		pz, err := z.pz.Query()
 		assert.NilError(t, err)
 		assert.Equal(t, pz.IA, z.ia)
+		other, err := z.ia.CreatePZ()
+		assert.NilError(t, err)
+		pz, err = other.Query()
+		assert.NilError(t, err)
+		assert.Equal(t, pz.IA, z.ia)
+		assert.NilError(t, other.Free())
+		for _, dead := range []*udat.PZ{nil, other, {}} {
+			_, err = dead.Query()
+			refused(t, err, udat.InvalidHandle, udat.SubHandlePZ)
+		}
 		rule.Proves(t, "PZ-QUERY-01")
 		psp, err := z.psp.Query()
 		assert.NilError(t, err)

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -30,7 +28,7 @@ func Open(name string, opts ...Option) (*IA, error) {
 
 func openIA(name string, registered *registeredName, opts []Option) (*IA, error) {
 	o := openOptions{
-		asyncQLen: 64, fabric: fabric.Options{RNRRetry: 7, Retry: 7},
+		asyncQLen: 64, fabric: fabric.Options{RNRRetry: 7, Retry: fabric.DefaultRetry},
 		settings: settings{spin: spinDefault, processors: processors, pollEvery: pollInterval, acceptWait: acceptWait,
 			keepAlive: keepAliveDefault},
 	}
@@ -56,16 +54,20 @@ func (o *openOptions) open(name, deviceName string, registered *registeredName) 
 		ia.objects[k] = make(map[*object]Handle)
 	}
 	ia.obj.kind, ia.obj.ia = HandleIA, ia
+	ia.poller.init(o.pollEvery, (*EVD).pollOnce)
 	device, err := o.openDevice(deviceName, ia.asyncEvent)
 	if err == nil && o.match != nil {
 		err = o.match()
 	}
 	if err == nil {
-		ia.device = device
+		ia.device, ia.has = device, device.Attr()
 		ia.obj.live.Store(true)
 		if err = ia.openAsync(o); err != nil {
 			ia.obj.live.Store(false)
 		}
+	}
+	if err == nil {
+		adapters.Store(ia, nil)
 	}
 	close(ia.opened)
 	if err != nil {
@@ -105,28 +107,18 @@ func (ia *IA) openAsync(o *openOptions) error {
 	return nil
 }
 
-// openDevice opens the device that has the name or the local address, on the first fabric that
-// knows it.
+// openDevice opens the device that has the name or the local address.
 func (o *openOptions) openDevice(name string, async func(fabric.AsyncEvent)) (fabric.Device, error) {
 	const op = "ia_open"
 	if name == "" {
 		return nil, fail(op, InvalidParameter, SubArg1, "the name is empty")
 	}
-	var refusal error // of the first fabric that may have the device
-	for _, f := range fabrics() {
-		if o.wrap != nil {
-			f = o.wrap(f)
-		}
-		device, err := f.Open(name, o.fabric, async)
-		switch {
-		case err == nil:
-			return device, nil
-		case refusal == nil && !errors.Is(err, fabric.ErrNoDevice):
-			refusal = err
-		}
-	}
-	if refusal != nil {
-		return nil, failAs(op, refusal, SubResourceDevice)
+	device, err := o.openFabric(name, async)
+	switch {
+	case err == nil:
+		return device, nil
+	case !errors.Is(err, fabric.ErrNoDevice):
+		return nil, failAs(op, err, SubResourceDevice)
 	}
 	return nil, fail(op, ProviderNotFound, SubNameNotRegistered,
 		"no adapter is named %q, and none has it as its address; %s", name, whatThereIs())
@@ -153,19 +145,20 @@ func (ia *IA) Addr() netip.Addr {
 }
 
 // AsyncEVD is the dispatcher of asynchronous events; nil if the adapter was opened without one, or
-// is closed.
+// is closed, or if the dispatcher was another adapter's and has gone with it.
 //
 // Extension. It is the OUT argument of dat_ia_open.
 func (ia *IA) AsyncEVD() *EVD {
-	if !ia.object().alive() {
+	if !ia.object().alive() || !ia.asyncEVD.object().alive() {
 		return nil
 	}
 	return ia.asyncEVD
 }
 
 // Close closes the adapter. CloseGraceful is InvalidState, and changes nothing, unless the Consumer
-// has freed all that it made. CloseAbrupt destroys everything: connections end, blocked waits
-// return Abort, and those on notification objects return nil.
+// has freed all that it made, and no other adapter uses the dispatcher of asynchronous events that
+// Open made. CloseAbrupt destroys everything: connections end, blocked waits return Abort, and
+// those on notification objects return nil.
 //
 // Implements: dat_ia_close.
 func (ia *IA) Close(flags CloseFlags) error {
@@ -190,7 +183,9 @@ func (ia *IA) Close(flags CloseFlags) error {
 	ia.closed = true
 	ia.obj.live.Store(false)
 	ia.mu.Unlock()
+	adapters.Delete(ia)
 	ia.destroyAll()
+	ia.poller.close()
 	ia.flusher.close()
 	ia.unname()
 	if err := closeUnused(ia.device.Close); err != nil {
@@ -233,23 +228,12 @@ func (ia *IA) destroyAll() {
 	}
 }
 
-// destroyEach destroys objects, up to 16 at once: the kernel lets the end of a connection wait.
-func destroyEach(doomed []Handle) {
-	var next atomic.Int64
-	var group sync.WaitGroup
-	for range min(16, len(doomed)) {
-		group.Go(func() {
-			for i := next.Add(1) - 1; int(i) < len(doomed); i = next.Add(1) - 1 {
-				doomed[i].(interface{ destroy() }).destroy()
-			}
-		})
-	}
-	group.Wait()
-}
-
-// leftovers lists what the Consumer has not freed; ia.mu is held.
+// leftovers lists what the Consumer has not freed, and what others use; ia.mu is held.
 func (ia *IA) leftovers() string {
 	text := ""
+	if ia.ownAsync && ia.asyncEVD.obj.refs > 1 {
+		text = "the asynchronous dispatcher, which other adapters use"
+	}
 	for kind, set := range ia.objects {
 		if len(set) == 0 {
 			continue

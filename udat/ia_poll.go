@@ -6,20 +6,11 @@ import (
 	"time"
 )
 
-// pollInterval is how often an adapter with active endpoints polls its dispatchers, so that a
-// broken connection is reported although no call takes completions.
-const pollInterval = 100 * time.Millisecond
-
-// activate counts an endpoint that begins to connect, and starts the polling of the dispatchers.
+// activate counts an endpoint that begins to connect.
 func (ia *IA) activate() {
 	ia.mu.Lock()
 	ia.activeEPs++
 	ia.mu.Unlock()
-	ia.repeat(&ia.polling, ia.pollEvery, func() {
-		for _, e := range ia.dispatchers() {
-			e.poll()
-		}
-	})
 }
 
 func (ia *IA) deactivate() {
@@ -28,44 +19,59 @@ func (ia *IA) deactivate() {
 	ia.mu.Unlock()
 }
 
-// repeat runs step in the background at an interval until no endpoint is active. *running, guarded
-// by ia.mu, is set meanwhile; if it is set already nothing is started.
-func (ia *IA) repeat(running *bool, interval time.Duration, step func()) {
-	ia.mu.Lock()
-	defer ia.mu.Unlock()
-	if *running {
-		return
-	}
-	*running = true
-	ia.flusher.every(interval, func() (done bool) {
-		ia.mu.Lock()
-		*running = ia.activeEPs > 0
-		done = !*running
-		ia.mu.Unlock()
-		if !done {
-			step()
-		}
-		return done
-	})
-}
-
-// dispatchers returns all dispatchers to which completions can come.
-func (ia *IA) dispatchers() []*EVD {
-	ia.mu.Lock()
-	defer ia.mu.Unlock()
-	var list []*EVD
-	for _, h := range ia.objects[HandleEVD] {
-		list = append(list, h.(*EVD))
-	}
-	if sink := ia.sink.Load(); sink != nil {
-		list = append(list, sink)
-	}
-	return list
-}
-
 // posters returns the endpoints that may have posts under way.
 func (ia *IA) posters() []*EP {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
 	return slices.Collect(maps.Keys(ia.posting))
+}
+
+// poller polls those dispatchers of an adapter that receive completions while no call waits on
+// them. It polls all of them together, once per interval.
+type poller struct {
+	interval time.Duration
+	poll     func(*EVD) // may add the dispatcher again
+
+	mu     ranked[rankPoller]
+	timer  *time.Timer // runs while list has dispatchers
+	list   []*EVD
+	spare  []*EVD // memory for the next list
+	closed bool
+}
+
+func (p *poller) init(interval time.Duration, poll func(*EVD)) {
+	p.interval, p.poll = interval, poll
+	p.timer = time.AfterFunc(interval, p.run)
+	p.timer.Stop()
+}
+
+// add has a dispatcher polled once, at the end of the interval.
+func (p *poller) add(e *EVD) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list = append(p.list, e)
+	if len(p.list) == 1 && !p.closed {
+		p.timer.Reset(p.interval)
+	}
+}
+
+func (p *poller) run() {
+	p.mu.Lock()
+	list := p.list
+	p.list, p.spare = p.spare, nil
+	p.mu.Unlock()
+	for _, e := range list {
+		p.poll(e)
+	}
+	clear(list)
+	p.mu.Lock()
+	p.spare = list[:0]
+	p.mu.Unlock()
+}
+
+func (p *poller) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.timer.Stop()
+	p.mu.Unlock()
 }

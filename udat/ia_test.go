@@ -30,22 +30,6 @@ func TestOpen(t *testing.T) {
 		a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
 		assert.Assert(t, a.ia != b.ia && a.ia.AsyncEVD() != b.ia.AsyncEVD())
 		assert.Equal(t, a.ia.Name(), dev)
-		_, err := a.ia.CreateEP(b.pz, nil, nil, nil, nil)
-		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
-		_, err = a.ia.CreateEP(a.pz, b.recv, nil, nil, nil)
-		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
-		_, err = a.ia.CreateEP(a.pz, nil, nil, b.conn, nil)
-		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
-		_, err = a.ia.AllocLMR(b.pz, 1, udat.PrivAll)
-		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
-		_, err = a.ia.CreateLMRFromLMR(a.pz, b.mem, udat.PrivAll)
-		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
-		_, err = a.ia.CreatePSP(4711, b.cr, udat.PSPConsumer)
-		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
-		_, err = a.ia.CreateRSP(4711, b.ep, a.cr)
-		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
-		assert.ErrorIs(t, a.ep.Modify(udat.EPFieldPZ, udat.EPParam{PZ: b.pz}), udat.ErrInvalidHandle)
-		rule.Proves(t, "GEN-08")
 		assert.NilError(t, a.ia.Close(udat.CloseAbrupt))
 		assert.Assert(t, !live(a.ep) && live(b.ep) && live(b.ia))
 		assert.NilError(t, b.ep.PostRecv(b.iov(0, 1), 1, 0))
@@ -96,9 +80,7 @@ func TestAsyncDispatcher(t *testing.T) {
 		evd, _, _, err = c.ia.Query()
 		assert.NilError(t, err)
 		assert.Assert(t, evd == nil && c.ia.AsyncEVD() == nil)
-		c.alarm() // to nobody
-		empty(t, async)
-		rule.Proves(t, "IA-OPEN-08", "IA-QUERY-03")
+		rule.Proves(t, "IA-QUERY-03")
 		gentle := open(t, dev, udat.WithAsyncEVD(async))
 		assert.NilError(t, gentle.Close(udat.CloseGraceful))
 		assert.Assert(t, live(async))
@@ -112,6 +94,78 @@ func TestAsyncDispatcher(t *testing.T) {
 			assert.ErrorIs(t, err, udat.ErrInvalidHandle)
 		}
 		rule.Proves(t, "IA-CLOSE-05")
+	})
+}
+
+// TestAsyncElsewhere opens an adapter without a dispatcher of asynchronous events: each dispatcher
+// of the device's other adapters receives them, once.
+func TestAsyncElsewhere(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		without := newEnd(t, dev, setup{opts: []udat.Option{udat.WithoutAsyncEVD()}})
+		without.alarm() // nobody is there
+		a, b := open(t, dev), open(t, dev)
+		open(t, dev, udat.WithAsyncEVD(b.AsyncEVD()))
+		full := without.evd(1, udat.EVDSoftware|udat.EVDConnection)
+		soft(t, full, 0)
+		without.ep = without.another(nil)
+		without.alarm()
+		peer := newEnd(t, dev, setup{})
+		told := []*udat.EVD{a.AsyncEVD(), b.AsyncEVD(), peer.ia.AsyncEVD()}
+		for _, evd := range told[:2] {
+			ev := expect(t, evd, udat.EventAsyncEPSoftHighWatermark)
+			assert.Equal(t, ev.Object, udat.Handle(without.ep))
+			assert.Equal(t, ev.EVD, evd)
+		}
+		overflow, err := without.ia.CreateEP(without.pz, nil, nil, full, nil)
+		assert.NilError(t, err)
+		without.ep = overflow
+		assert.NilError(t, overflow.Connect(peer.ia.Addr(), listen(t, peer).Qual(), patience, nil, 0, 0))
+		assert.NilError(t, expect(t, peer.cr, udat.EventConnectionRequest).CR.Reject(nil))
+		for _, evd := range told {
+			assert.Equal(t, expect(t, evd, udat.EventAsyncEVDOverflow).Object, udat.Handle(full))
+			empty(t, evd)
+		}
+		rule.Proves(t, "IA-OPEN-08")
+		peer.ep = peer.another(nil)
+		peer.alarm() // has a dispatcher of its own
+		expect(t, peer.ia.AsyncEVD(), udat.EventAsyncEPSoftHighWatermark)
+		for _, evd := range told {
+			empty(t, evd)
+		}
+		rule.Proves(t, "IA-OPEN-09")
+	})
+}
+
+// TestAsyncOwnerCloses: a graceful close does not take the asynchronous dispatcher away from other
+// adapters; after an abrupt one they say that they have none, and others get their events.
+func TestAsyncOwnerCloses(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		owner := open(t, dev)
+		users := []*end{}
+		for range 2 {
+			users = append(users, newEnd(t, dev, setup{opts: []udat.Option{udat.WithAsyncEVD(owner.AsyncEVD())}}))
+		}
+		for _, u := range users {
+			refused(t, owner.Close(udat.CloseGraceful), udat.InvalidState, udat.SubStateIAInUse)
+			u.alarm()
+			expect(t, owner.AsyncEVD(), udat.EventAsyncEPSoftHighWatermark)
+			assert.NilError(t, u.ia.Close(udat.CloseAbrupt))
+		}
+		assert.NilError(t, owner.Close(udat.CloseGraceful))
+		rule.Proves(t, "IA-CLOSE-04", "IA-CLOSE-05")
+
+		owner = open(t, dev)
+		user := newEnd(t, dev, setup{opts: []udat.Option{udat.WithAsyncEVD(owner.AsyncEVD())}})
+		other := open(t, dev)
+		assert.NilError(t, owner.Close(udat.CloseAbrupt))
+		evd, _, _, err := user.ia.Query()
+		assert.NilError(t, err)
+		assert.Assert(t, evd == nil && user.ia.AsyncEVD() == nil)
+		user.alarm()
+		assert.Equal(t, expect(t, other.AsyncEVD(), udat.EventAsyncEPSoftHighWatermark).Object, udat.Handle(user.ep))
+		assert.NilError(t, user.ia.Close(udat.CloseAbrupt))
+		assert.NilError(t, other.Close(udat.CloseGraceful))
+		rule.Proves(t, "IA-QUERY-03", "IA-OPEN-08")
 	})
 }
 
@@ -497,7 +551,7 @@ func TestCloseRemoved(t *testing.T) {
 func TestOpenByAddress(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		for _, p := range udat.Providers() {
-			if p.Name != dev || p.Fabric == "mem" {
+			if p.Name != dev || p.Fabric == "mem" || p.Fabric == "tcp" { // opened by name only
 				continue
 			}
 			assert.Equal(t, p.Addrs[0], p.Addr)

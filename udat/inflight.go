@@ -1,7 +1,7 @@
 package udat
 
 import (
-	"sync"
+	"math"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -17,15 +17,15 @@ import (
 type inflight struct {
 	id      uint64 // upper half of the work request ids
 	entries []inflightEntry
-	limit   uint32 // MaxRecvDTOs or MaxRequestDTOs; the ring has spareEntries more
+	limit   uint32 // MaxRecvDTOs or MaxRequestDTOs; the ring of requests has spareEntries more
 
 	// Guarded by the poster's lock.
 	tail   uint32 // number of the next entry to be posted
 	freed  uint32 // completed, as the poster last saw it
 	stride uint32
 
-	headMu   sync.Locker  // the dispatcher's lock
-	segments []fabric.SGE // stride for each entry; nil until saveSGEs needs them
+	headMu   *ranked[rankEVD] // the dispatcher's lock
+	segments []fabric.SGE     // stride for each entry; nil until saveSGEs needs them
 
 	// Guarded by the dispatcher's lock, and in another cache line than the poster's fields.
 	completed uint32 // number of the first entry that has not completed
@@ -66,14 +66,18 @@ const (
 // library posts to learn that the suppressed requests before it are done.
 const spareEntries = 1
 
-// newInflight makes the ring of a queue of limit entries, with up to stride saved segments each.
-func newInflight(limit, stride int, headMu sync.Locker) inflight {
+// newInflight makes the ring of a queue of limit entries and some spare ones, with up to stride
+// saved segments each.
+func newInflight(limit, spare, stride int, headMu *ranked[rankEVD]) inflight {
 	size := 1
-	for size < limit+spareEntries {
+	for size < limit+spare {
 		size *= 2
 	}
 	return inflight{limit: uint32(limit), entries: make([]inflightEntry, size), headMu: headMu, stride: uint32(stride)}
 }
+
+// most is the largest number of completions that may be on the way.
+func (q *inflight) most() int { return int(q.limit) + spareEntries }
 
 func (q *inflight) entry(seq uint32) *inflightEntry { return &q.entries[seq&uint32(len(q.entries)-1)] }
 
@@ -94,8 +98,19 @@ func (q *inflight) count() int {
 // full reports whether the posted entries and a batch of more leave no room for another; the
 // poster's lock is held.
 func (q *inflight) full(more int) bool {
-	return q.tail+uint32(more)-q.freed >= q.limit && q.count()+more >= int(q.limit)
+	return q.mayBeFull(more) && q.count()+more >= int(q.limit)
 }
+
+// mayBeFull is full without a look at what has completed since the last one, which takes the
+// dispatcher's lock.
+func (q *inflight) mayBeFull(more int) bool { return q.tail+uint32(more)-q.freed >= q.limit }
+
+// workID is the id of the work request of entry seq, and of its completion: the id of the source,
+// and seq in the lower half.
+func (q *inflight) workID(seq uint32) uint64 { return q.id | uint64(seq) }
+
+// owns reports whether a completion with this id is of this queue's work.
+func (q *inflight) owns(id uint64) bool { return id&^math.MaxUint32 == q.id }
 
 // done reports whether all work before seq has completed.
 func (q *inflight) done(seq uint32) bool { return int32(q.head()-seq) >= 0 }

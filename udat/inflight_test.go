@@ -1,7 +1,6 @@
 package udat
 
 import (
-	"sync"
 	"testing"
 	"unsafe"
 
@@ -37,12 +36,9 @@ func TestForgottenCompletions(t *testing.T) {
 			q.entry(seq).cookie = Cookie(i)
 		}
 		to := make([]Event, len(wcs))
-		assert.Equal(t, e.completeFast(s, wcs, to), 0)
-		for i := range wcs[:2] {
-			e.complete(s, &wcs[i], to)
-		}
+		e.completeAll(wcs[:2], to)
 		assert.Equal(t, e.taken+e.ring.n, 0)
-		assert.Equal(t, e.completeFast(s, wcs[2:], to), 3)
+		e.completeAll(wcs[2:], to)
 		assert.Equal(t, e.taken, 3)
 		assert.Equal(t, q.count(), 0)
 		for i, ev := range to[:3] {
@@ -60,13 +56,26 @@ func TestFull(t *testing.T) {
 			for completed := range posted + 1 {
 				for seen := range completed + 1 {
 					for more := range limit + 1 {
-						q := newInflight(limit, 0, new(sync.Mutex))
+						q := newInflight(limit, spareEntries, 0, new(ranked[rankEVD]))
 						q.tail, q.completed, q.freed = start+posted, start+completed, start+seen
 						want := int(posted-completed)+more >= limit
 						assert.Equal(t, q.full(more), want, "from %d: %d posted, %d completed, %d seen, %d more", start, posted,
 							completed, seen, more)
 					}
 				}
+			}
+		}
+	}
+}
+
+// TestDone: work is done when the head has passed it, whatever the numbers.
+func TestDone(t *testing.T) {
+	for _, start := range []uint32{0, 7, 1<<31 - 2, 1 << 31, 1<<32 - 3} {
+		for completed := range uint32(6) {
+			for seq := range uint32(6) {
+				q := newInflight(5, spareEntries, 0, new(ranked[rankEVD]))
+				q.completed = start + completed
+				assert.Equal(t, q.done(start+seq), completed >= seq, "from %d: %d completed, before %d", start, completed, seq)
 			}
 		}
 	}

@@ -3,15 +3,29 @@
 package udat_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/leaktest"
 	"github.com/godat/godat/udat"
 )
+
+// kernelKeeps excuses the ids that Linux 6.1 keeps for minutes, if the link went down just when it
+// sent a message of theirs. See destroyTime of verbsfabric.
+func kernelKeeps(t *testing.T) {
+	for until := time.Now().Add(10 * time.Second); len(leaktest.OfLibrary()) > 0 && time.Now().Before(until); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := leaktest.Excuse("cverbs.(*CMID).Close", "verbsfabric.(*device).Close.func1"); n > 0 {
+		t.Logf("the kernel keeps ids: %d goroutines wait for it", n)
+	}
+}
 
 // TestLinkDown: every connection of soft-RoCE, idle or not, breaks when the link goes down. The
 // device connects again when the link is up.
@@ -20,6 +34,7 @@ func TestLinkDown(t *testing.T) {
 		if os.Getenv("GODAT_VM") == "" || !strings.HasPrefix(dev, "rxe") {
 			t.Skip("only the virtual machine's links go down, and soft-iWARP sees no link")
 		}
+		t.Cleanup(func() { kernelKeeps(t) })
 		other := strings.TrimSuffix(dev, "0") + "1"
 		const keep = "/proc/sys/net/ipv6/conf/all/keep_addr_on_down"
 		assert.NilError(t, os.WriteFile(keep, []byte("1"), 0))
@@ -29,6 +44,7 @@ func TestLinkDown(t *testing.T) {
 			text, err := exec.Command("ip", "link", "set", netdev, to).CombinedOutput()
 			assert.NilError(t, err, "%s", text)
 		}
+		t.Cleanup(func() { link("up") }) // the kernel ends no connection before
 		for range 2 {
 			var ends []*end
 			for range 8 {
@@ -41,7 +57,10 @@ func TestLinkDown(t *testing.T) {
 					e.ep.PostSend(e.iov(0, 8), 1, 0) // it may be too late
 				}
 				ev := expect(t, e.conn, udat.EventConnectionBroken)
-				assert.ErrorContains(t, ev.Err(), other+" has lost its link, address or route")
+				if i%4 == 0 && strings.Contains(fmt.Sprint(ev.Err()), "LOC_QP_OP_ERR") {
+					continue // its send has failed before the news of the link came
+				}
+				assert.ErrorContains(t, ev.Err(), other+" has lost its link, address or route", "%d", i)
 			}
 			link("up")
 			for _, e := range ends {

@@ -276,18 +276,18 @@ func (l *LMR) unbindWindow() {
 
 func (l *LMR) destroy() {
 	l.obj.ia.regions.Delete(l.lkey) // before another region may have the context
-	l.obj.ia.awaitPosts()
+	l.pz.awaitPosts()
 	l.mr.Close()
 	l.pz.obj.unuse()
 	l.unpin()
 }
 
-// awaitPosts waits for all posts under way; none of the library's locks is held. A post holds the
-// lock of its endpoint's requests from the check of its regions until the device has taken the work
-// and copied inline data. Once that lock has been taken here, no post uses a region that was freed
-// before.
-func (ia *IA) awaitPosts() {
-	for _, ep := range ia.posters() {
+// awaitPosts waits for all posts under way in the zone; none of the library's locks is held. A post
+// holds the lock of its endpoint's requests from the check of its regions until the device has
+// taken the work and copied inline data. Once that lock has been taken here, no post uses a region
+// that was freed before.
+func (pz *PZ) awaitPosts() {
+	for _, ep := range pz.posters() {
 		ep.requests.mu.Lock()
 		//lint:ignore SA2001 the lock is taken to wait for whoever has it
 		ep.requests.mu.Unlock()

@@ -8,8 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/hostmem"
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/rule"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 // TestLMRShared registers memory that processes share.
@@ -50,5 +53,75 @@ func TestLMRShared(t *testing.T) {
 			assert.ErrorIs(t, err, udat.ErrInvalidState)
 		}
 		rule.Proves(t, "LMR-CREATE-02")
+	})
+}
+
+// TestHugeRegions: the length of a region has 64 bits, however it is made.
+func TestHugeRegions(t *testing.T) {
+	if hostmem.Limit() < 1<<32 {
+		t.Skip("this process may not use 4 GiB")
+	}
+	onMem(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		buf, err := unix.Mmap(-1, 0, 1<<32, unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_SHARED|unix.MAP_ANON|unix.MAP_NORESERVE)
+		if err != nil {
+			t.Skip(err)
+		}
+		defer unix.Munmap(buf)
+		shared, err := e.ia.CreateLMRShared(e.pz, buf, udat.SharedMemoryID{1}, udat.PrivAll)
+		assert.NilError(t, err)
+		local, err := e.ia.CreateLMR(e.pz, buf, udat.PrivAll)
+		assert.NilError(t, err)
+		from, err := e.ia.CreateLMRFromLMR(e.pz, local, udat.PrivAll)
+		assert.NilError(t, err)
+		for _, l := range []*udat.LMR{shared, local, from} {
+			p, err := l.Query()
+			assert.NilError(t, err)
+			assert.Equal(t, p.Length, uint64(1<<32))
+		}
+		for _, l := range []*udat.LMR{from, local, shared} {
+			assert.NilError(t, l.Free())
+		}
+	})
+}
+
+// mistakes makes regions of what cannot be one.
+func mistakes(t *testing.T, ia *udat.IA, pz *udat.PZ) {
+	t.Helper()
+	_, err := ia.CreateLMR(pz, nil, udat.PrivAll)
+	assert.ErrorIs(t, err, udat.ErrInvalidParameter)
+	_, err = ia.CreateLMR(nil, make([]byte, 8), udat.PrivAll)
+	refused(t, err, udat.InvalidHandle, udat.SubHandlePZ)
+	_, err = ia.CreateLMRShared(pz, make([]byte, 8), udat.SharedMemoryID{}, udat.PrivAll)
+	assert.ErrorIs(t, err, udat.ErrInvalidState)
+}
+
+// TestLMRErrorsInSoftware gets each error on a device in software whose room is used up.
+func TestLMRErrorsInSoftware(t *testing.T) {
+	onSoftware(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		e.nic().Exhaust(softnic.MRs, 1)
+		mistakes(t, e.ia, e.pz) // takes no place
+		_, err := e.ia.AllocLMR(e.pz, 8, udat.PrivAll)
+		refused(t, err, udat.InsufficientResources, udat.SubResourceMemoryRegion)
+		rule.Proves(t, "LMR-CREATE-09")
+	})
+}
+
+// TestLMREachError gets each error of the calls that make regions; TestMemlock does on devices.
+func TestLMREachError(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		ia := open(t, dev, onFabric(func(a *fabric.Attr) { a.MaxMR = 2 }))
+		pz, err := ia.CreatePZ()
+		assert.NilError(t, err)
+		for range 2 {
+			mistakes(t, ia, pz) // takes no place
+			_, err = ia.AllocLMR(pz, 8, udat.PrivAll)
+			assert.NilError(t, err)
+		}
+		_, err = ia.AllocLMR(pz, 8, udat.PrivAll)
+		refused(t, err, udat.InsufficientResources, udat.SubResourceMemoryRegion)
+		rule.Proves(t, "LMR-CREATE-09")
 	})
 }

@@ -98,7 +98,7 @@ func (w *world) accept(t *rapid.T) {
 
 // accepted calls Accept.
 func (w *world) accepted(t *rapid.T, r *mCR, ep *mEP) {
-	private := rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "private")
+	private := rapid.SliceOfN(rapid.Byte(), 0, 56).Draw(t, "private")
 	err := r.cr.Accept(ep.ep, private)
 	if ep.state != udat.EPUnconnected {
 		isRefused(t, err, udat.InvalidState)

@@ -181,7 +181,7 @@ func (e *crowdEnd) addPoster(area *int, post func(*crowdPoster, *rand.Rand) bool
 
 // create makes the Consumer's endpoint.
 func (e *crowdEnd) create() {
-	attr := udat.EPAttr{MaxRecvDTOs: crowdQueue, MaxRequestDTOs: crowdQueue}
+	attr := udat.EPAttr{MaxRDMAReadIn: 4, MaxRecvDTOs: crowdQueue, MaxRequestDTOs: crowdQueue}
 	var ep *udat.EP
 	var err error
 	if e.srq != nil {

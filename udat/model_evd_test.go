@@ -74,8 +74,11 @@ type mWaiter struct {
 }
 
 // controlled says that the Consumer chooses what notifies.
-func (e *mEVD) controlled() bool {
-	return e.attached > 0 && (e.completion == udat.CompletionUnsignalled || e.completion == udat.CompletionSolicitedWait)
+func (e *mEVD) controlled() bool { return e.attached > 0 && e.chosen() }
+
+// chosen says the same of the streams that may come.
+func (e *mEVD) chosen() bool {
+	return e.completion == udat.CompletionUnsignalled || e.completion == udat.CompletionSolicitedWait
 }
 
 // add says that an event must come.

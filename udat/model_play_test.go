@@ -138,13 +138,14 @@ func (w *world) join(t *rapid.T) {
 // create puts an endpoint into a free seat.
 func (w *world) create(t *rapid.T, s *seat) {
 	attr := w.attrOf(s)
-	var ep *udat.EP
-	var err error
-	if s.srq {
-		ep, err = w.ia.CreateEPWithSRQ(w.pz, s.recv.evd, s.request.evd, s.conn.evd, w.srq.srq, &attr)
-	} else {
-		ep, err = w.ia.CreateEP(w.pz, s.recv.evd, s.request.evd, s.conn.evd, &attr)
+	create := func() (*udat.EP, error) {
+		if s.srq {
+			return w.ia.CreateEPWithSRQ(w.pz, s.recv.evd, s.request.evd, s.conn.evd, w.srq.srq, &attr)
+		}
+		return w.ia.CreateEP(w.pz, s.recv.evd, s.request.evd, s.conn.evd, &attr)
 	}
+	s.uncount(t, func() error { _, err := create(); return err })
+	ep, err := create()
 	isOK(t, err)
 	state, recvIdle, requestIdle, err := ep.GetStatus()
 	isOK(t, err)
@@ -153,6 +154,18 @@ func (w *world) create(t *rapid.T, s *seat) {
 	}
 	w.shows("EPST-10 EP-CREATE-01")
 	w.place(s, ep, attr)
+}
+
+// uncount ends the calls that count events where the seat's endpoint, whose completions notify as
+// the Consumer chooses, shall join; until then that is refused.
+func (s *seat) uncount(t *rapid.T, join func() error) {
+	for _, e := range []*mEVD{s.recv, s.request} {
+		if e.waiter != nil && e.waiter.threshold != 1 && e.chosen() {
+			isRefused(t, join(), udat.InvalidState, udat.SubStateEVDWaiter)
+			e.w.shows("EVD-WAIT-05")
+			e.evict(t)
+		}
+	}
 }
 
 func (w *world) createOrFree(t *rapid.T) {

@@ -69,7 +69,7 @@ func (w *world) acceptBrought(t *rapid.T, r *mCR) {
 	isRefused(t, r.cr.Accept(w.seats[0].anyEP(p.LocalEP), nil), udat.InvalidHandle)
 	if r.provided {
 		isRefused(t, r.cr.Accept(nil, nil), udat.InvalidState)
-		w.shows("OBJ-14 CR-ACCEPT-01")
+		w.shows("CR-ACCEPT-01")
 		if !w.furnish(t, r, p.LocalEP) {
 			return
 		}
@@ -111,11 +111,14 @@ func (w *world) furnish(t *rapid.T, r *mCR, ep *udat.EP) bool {
 			continue
 		}
 		attr := w.attrOf(s)
-		isOK(t, ep.Modify(udat.EPFieldPZ|udat.EPFieldRecvEVD|udat.EPFieldRequestEVD|udat.EPFieldConnectEVD|
-			udat.EPFieldRecvCompletionFlags|udat.EPFieldRequestCompletionFlags|udat.EPFieldMaxRecvDTOs|
-			udat.EPFieldMaxRequestDTOs|
-			udat.EPFieldMaxMessageSize|udat.EPFieldMaxRDMASize,
-			udat.EPParam{PZ: w.pz, RecvEVD: s.recv.evd, RequestEVD: s.request.evd, ConnectEVD: s.conn.evd, Attr: attr}))
+		modify := func() error {
+			return ep.Modify(udat.EPFieldPZ|udat.EPFieldRecvEVD|udat.EPFieldRequestEVD|udat.EPFieldConnectEVD|
+				udat.EPFieldRecvCompletionFlags|udat.EPFieldRequestCompletionFlags|udat.EPFieldMaxRecvDTOs|
+				udat.EPFieldMaxRequestDTOs|udat.EPFieldMaxMessageSize|udat.EPFieldMaxRDMASize,
+				udat.EPParam{PZ: w.pz, RecvEVD: s.recv.evd, RequestEVD: s.request.evd, ConnectEVD: s.conn.evd, Attr: attr})
+		}
+		s.uncount(t, modify)
+		isOK(t, modify())
 		w.place(s, ep, attr)
 		s.ep.state = udat.EPTentativeConnection
 		r.brings = s.ep
@@ -160,7 +163,7 @@ func (w *world) place(s *seat, ep *udat.EP, attr udat.EPAttr) {
 
 func (w *world) attrOf(s *seat) udat.EPAttr {
 	attr := udat.EPAttr{
-		RecvCompletionFlags: s.recvFlags, RequestCompletionFlags: s.reqFlags,
+		MaxRDMAReadIn: 4, RecvCompletionFlags: s.recvFlags, RequestCompletionFlags: s.reqFlags,
 		MaxRecvDTOs: modelQueue, MaxRequestDTOs: modelQueue, MaxMessageSize: modelLimit, MaxRDMASize: modelLimit,
 	}
 	if s.srq {

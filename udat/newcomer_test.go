@@ -46,4 +46,8 @@ func TestNewcomer(t *testing.T) {
 	assert.Equal(t, ev.Number, udat.EventConnectionNonPeerRejected)
 	told("nobody listens", "in this process", ev.Err())
 	told("mem0 reaches no other", "", ev.Err())
+
+	reader, writer := pair(t, "mem0", setup{attr: &udat.EPAttr{MaxRequestDTOs: 4}})
+	told("the connection allows no RDMA reads", "MaxRDMAReadIn at the peer",
+		reader.ep.PostRDMARead(reader.iov(0, 8), 1, writer.mem.RMRTriplet(0, 8), 0))
 }

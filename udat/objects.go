@@ -48,13 +48,14 @@ type object struct {
 	refs    int
 }
 
-// IA is an open interface adapter: one port of an RDMA device, or the fabric inside this process.
-// Each Open makes an IA of its own, with its own objects.
+// IA is an open interface adapter: one port of an RDMA device, this host's TCP, or the fabric
+// inside this process. Each Open makes an IA of its own, with its own objects.
 type IA struct {
 	obj    object
 	name   string
 	unname func() // ends the registry's count of this opening
 	device fabric.Device
+	has    fabric.Attr // the device's: a copy would cost each post that asks for them 100 instructions
 	settings
 
 	opened   chan struct{} // closed at the end of Open: events of the device wait for it
@@ -67,9 +68,9 @@ type IA struct {
 	posting map[*EP]struct{} // endpoints that may have posts under way, also those being freed
 
 	activeEPs int  // endpoints that are connecting or connected
-	polling   bool // the flusher polls the dispatchers because there are any
 	watching  bool // the flusher checks their peers
 	flusher   *flusher
+	poller    poller
 
 	unconfirmed []unconfirmed // accepts, oldest first; also some that are over; guarded by mu
 
@@ -94,19 +95,21 @@ type unconfirmed struct {
 
 // settings are those that the adapter keeps; none changes after Open.
 type settings struct {
-	spin       time.Duration
-	processors int           // for the limit of spinning calls
-	pollEvery  time.Duration // interval of polling the dispatchers
-	acceptWait time.Duration // for the confirmation of an accept
-	keepAlive  time.Duration // interval of the checks of peers; 0: none
-	log        *slog.Logger  // nil: none
+	foreignConnect bool // connect dispatchers may be of another adapter
+	spin           time.Duration
+	processors     int           // for the limit of spinning calls
+	pollEvery      time.Duration // interval of polling the dispatchers
+	acceptWait     time.Duration // for the confirmation of an accept
+	keepAlive      time.Duration // interval of the checks of peers; 0: none
+	log            *slog.Logger  // nil: none
 }
 
 // PZ is a protection zone: endpoints reach only memory of their own zone, from either end of a
 // connection.
 type PZ struct {
-	obj object
-	pd  fabric.PD
+	obj     object
+	pd      fabric.PD
+	posting map[*EP]struct{} // endpoints in it that may have posts under way; guarded by ia.mu
 }
 
 func (pz *PZ) object() *object {
@@ -275,7 +278,8 @@ type EVD struct {
 	shared map[uint32]sharedSource // sources with a shared queue, by queue pair number
 	shares map[sharedQueue]*share
 
-	streams streams
+	streams   streams
+	connected int // of the streams, those of endpoints that are connecting or connected
 }
 
 func (e *EVD) object() *object {
@@ -407,7 +411,7 @@ type connection struct {
 	began     time.Time
 	notice    *time.Timer // logs that connecting takes long
 	suspected *time.Timer // runs while work has been flushed for no known reason
-	active    bool        // counted in IA.activeEPs
+	active    bool        // counted in IA.activeEPs and EVD.connected
 
 	// In FLUSHING: the last event, and the tails of the queues when the connection ended. The event
 	// waits until all work before them has completed, at most flushWait after ended.
@@ -424,7 +428,6 @@ type connection struct {
 type peerWatch struct {
 	requests, recvs uint32 // the heads of the queues at the latest check
 	silent          int    // consecutive checks that found requests in flight and nothing completed
-	asking          bool   // the peer's host is being asked
 }
 
 // PSP is a public service point: it listens on a connection qualifier until it is freed.

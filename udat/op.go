@@ -154,11 +154,11 @@ func rawImmediate(v uint32) uint32 {
 
 // supported refuses an operation beyond DAT 1.2 that the device lacks.
 func (r *opRule) supported(ia *IA) error {
-	d := ia.device.Attr()
+	d := &ia.has
 	switch {
 	case r.atomic && !d.Atomics:
 		return fail(r.call, ModelNotSupported, SubNone, "the device has no atomics")
-	case r.opcode == fabric.OpSendInv && !canInvalidate(&d):
+	case r.opcode == fabric.OpSendInv && !canInvalidate(d):
 		return fail(r.call, ModelNotSupported, SubNone, "the device cannot invalidate memory windows with a Send")
 	case (r.opcode == fabric.OpWriteImm || r.opcode == fabric.OpSendImm) && !d.WriteImmediate:
 		return fail(r.call, ModelNotSupported, SubNone, "the device has no immediate data")

@@ -47,6 +47,17 @@ func WithVersion(major, minor int, threadSafe bool) Option {
 	}
 }
 
+// WithForeignConnectEVDs lets endpoints send their connection events to a dispatcher of another
+// adapter, which takes no completions. Once that dispatcher is gone, the events are dropped.
+//
+// Extension. OpenFabrics DAPL allows it, and its dapltest does it.
+func WithForeignConnectEVDs() Option {
+	return func(o *openOptions) error {
+		o.foreignConnect = true
+		return nil
+	}
+}
+
 // WithAsyncQLen makes the asynchronous event dispatcher at least n events long; the default is 64.
 //
 // Extension. It is an argument of dat_ia_open.
@@ -60,8 +71,9 @@ func WithAsyncQLen(n int) Option {
 	}
 }
 
-// WithAsyncEVD sends the adapter's asynchronous events to an existing dispatcher of this or another
-// adapter. Close does not destroy it.
+// WithAsyncEVD sends the adapter's asynchronous events to an existing dispatcher, of another
+// adapter. Close does not destroy it. If its owner is closed abruptly meanwhile, the adapter goes
+// on as one that was opened with [WithoutAsyncEVD].
 //
 // Extension. It is an argument of dat_ia_open.
 func WithAsyncEVD(evd *EVD) Option {
@@ -79,7 +91,8 @@ func WithAsyncEVD(evd *EVD) Option {
 }
 
 // WithoutAsyncEVD opens the adapter without a dispatcher for asynchronous events
-// (DAT_EVD_ASYNC_EXISTS).
+// (DAT_EVD_ASYNC_EXISTS). Its events go to those of all other adapters of the device in this
+// process; if there are none, the events are lost.
 //
 // Extension. It is an argument of dat_ia_open.
 func WithoutAsyncEVD() Option {
@@ -101,8 +114,8 @@ func WithRNRRetry(n int) Option {
 	}
 }
 
-// WithRetry sets how often a request is sent again that the peer does not acknowledge: 0 to 7, the
-// default.
+// WithRetry sets how often a request is sent again that the peer does not acknowledge: 0 to 7. The
+// default is 7, and 6 on soft-RoCE, for which 7 is for ever.
 //
 // Extension.
 func WithRetry(n int) Option {
@@ -173,12 +186,25 @@ func WithMTU(bytes int) Option {
 	}
 }
 
+// WithChecksums says whether an adapter of the device tcp asks for a checksum (CRC32c) of each
+// message on its connections. Without it they have checksums between hosts, and none within a host,
+// whose bytes no network changes. Both ends use checksums if one of them asks. On other devices
+// Open fails with ErrModelNotSupported.
+//
+// Extension.
+func WithChecksums(on bool) Option {
+	return func(o *openOptions) error {
+		o.fabric.Checksums = &on
+		return nil
+	}
+}
+
 // WithSpin sets how long a blocked EVD.Wait polls before it parks: at most d, from 0, which
-// disables it, to a second; the default is 50 microseconds. It is adaptive: after 8 waits that took
-// longer a dispatcher spins in 1 wait of 32, until waits are short again. At most half of the
-// processors spin at once, and one call in any case. Polls come in bursts of 16, each burst within
-// one crossing into C. Dispatchers of SOLICITED_WAIT streams do not spin: only the device knows
-// which completion was solicited.
+// disables it, to a second; the default is 50 microseconds. It is adaptive: once a dispatcher has
+// found that its calls wait no longer without spinning, they spin in 1 wait of 33. At most half of
+// the processors spin at once, and one call in any case. Polls come in bursts of 16, each burst
+// within one crossing into C. Dispatchers of SOLICITED_WAIT streams do not spin: only the device
+// knows which completion was solicited.
 //
 // Extension.
 func WithSpin(d time.Duration) Option {
@@ -194,9 +220,10 @@ func WithSpin(d time.Duration) Option {
 // WithKeepAlive sets the interval of the keep-alive, from a second to an hour; the default is 10
 // seconds, and 0 switches it off. A connection on which nothing is in flight and nothing arrives
 // for an interval sends a zero-length RDMA write, which the peer's device answers and which makes
-// no event. A connection whose peer does not answer is broken within 4 intervals, idle or not,
-// with the reason in [Event.Err]; the package comment has the cases. A peer that is slow, stopped
-// or without receives has not vanished: its device answers. One whose host has started anew has.
+// no event. A connection whose peer does not answer is broken within 4 intervals, or as soon as the
+// device gives up, with the reason in [Event.Err]; the package comment has the cases. A peer that
+// is slow, stopped or without receives has not vanished: its device answers. One whose host has
+// started anew has.
 //
 // Extension.
 func WithKeepAlive(d time.Duration) Option {

@@ -24,6 +24,13 @@ func TestPath(t *testing.T) {
 				assert.ErrorContains(t, err, "has no packets")
 			}
 			return
+		case attr.Info.Fabric == "tcp":
+			for _, opt := range []udat.Option{udat.WithTOS(0), udat.WithServiceLevel(0), udat.WithMTU(1024),
+				udat.WithGIDIndex(0), udat.WithAckTimeout(0)} {
+				_, err := udat.Open(dev, opt)
+				assert.ErrorContains(t, err, "TCP sets type of service")
+			}
+			return
 		case attr.Transport == "iWARP":
 			_, err := udat.Open(dev, udat.WithMTU(1024))
 			assert.ErrorContains(t, err, "iWARP has no")
@@ -40,6 +47,11 @@ func TestPath(t *testing.T) {
 		connect(t, plain, newEnd(t, dev, setup{}))
 		by, err := plain.ep.Path()
 		assert.NilError(t, err)
+		retries := uint8(7)
+		if attr.VendorName == "Soft-RoCE" { // 7 are for ever there
+			retries = 6
+		}
+		assert.Equal(t, by.Retry, retries)
 		a, b := pair(t, dev, setup{opts: []udat.Option{udat.WithTOS(104), udat.WithServiceLevel(3), udat.WithMTU(512),
 			udat.WithGIDIndex(int(by.GIDIndex)), udat.WithAckTimeout(17), udat.WithRetry(5), udat.WithRNRRetry(4)}})
 		want := udat.Path{MTU: 512, TOS: 104, SL: 3, GIDIndex: by.GIDIndex, AckTimeout: 17, Retry: 5, RNRRetry: 4}
@@ -57,5 +69,23 @@ func TestPath(t *testing.T) {
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 4000), 2, 0))
 		completion(t, b.recv, 1)
 		assert.DeepEqual(t, b.get(0, 4000), got)
+	})
+}
+
+// TestWithChecksums: the device tcp takes either choice, also another than the peer's; other
+// devices refuse the option.
+func TestWithChecksums(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		kind := udat.DeviceAttr(newEnd(t, dev, setup{}).ia).Info.Fabric
+		for _, on := range []bool{false, true} {
+			if kind != "tcp" {
+				_, err := udat.Open(dev, udat.WithChecksums(on))
+				refused(t, err, udat.ModelNotSupported, udat.SubNone)
+				continue
+			}
+			a := newEnd(t, dev, setup{opts: []udat.Option{udat.WithChecksums(on)}})
+			b := newEnd(t, dev, setup{opts: []udat.Option{udat.WithChecksums(false)}})
+			connect(t, a, b)
+		}
 	})
 }

@@ -137,7 +137,7 @@ func (ia *IA) providerEP(r fabric.Request) (*EP, error) {
 	return ep, nil
 }
 
-// orNone is a count as an attribute of an endpoint, where 0 would mean the default.
+// orNone returns a count as a field of EPAttr: None for 0, because 0 would select the default.
 func orNone(n uint8) int {
 	if n == 0 {
 		return None

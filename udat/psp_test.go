@@ -378,6 +378,8 @@ func TestPSPProvider(t *testing.T) {
 		refused(t, cr.Accept(nil, nil), udat.InvalidState, udat.SubStateEPNotReady)
 		refused(t, cr.Accept(b.ep, nil), udat.InvalidHandle, udat.SubHandleEP)
 		refused(t, ep.Free(), udat.InvalidState, udat.SubStateEPTentConnPending)
+		assert.NilError(t, ep.PostRecv(nil, 4, 0))
+		rule.Proves(t, "EPST-50")
 		assert.NilError(t, ep.Modify(udat.EPFieldPZ|udat.EPFieldRecvEVD|udat.EPFieldRequestEVD|udat.EPFieldConnectEVD,
 			udat.EPParam{PZ: b.pz, RecvEVD: b.recv, RequestEVD: b.request, ConnectEVD: b.conn}))
 		assert.Equal(t, state(t, ep), udat.EPTentativeConnection)
@@ -385,11 +387,12 @@ func TestPSPProvider(t *testing.T) {
 		assert.NilError(t, cr.Accept(nil, []byte("welcome")))
 		expect(t, b.conn, udat.EventConnectionEstablished)
 		assert.Equal(t, string(expect(t, a.conn, udat.EventConnectionEstablished).PrivateData()), "welcome")
+		assert.NilError(t, a.ep.PostSend(nil, 1, 0))
+		completion(t, b.recv, 4)
 		want := a.put(0, 100, 1)
 		assert.NilError(t, a.ep.PostSend(a.iov(0, 100), 1, 0))
 		assert.Equal(t, completion(t, b.recv, 5).EP, ep)
 		assert.DeepEqual(t, b.get(0, 100), want)
-		rule.Proves(t, "OBJ-14")
 		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
 		expect(t, b.conn, udat.EventConnectionDisconnected)
 		assert.NilError(t, ep.Free())
@@ -407,5 +410,36 @@ func TestPSPProvider(t *testing.T) {
 		_, _, _, err = p.LocalEP.GetStatus()
 		assert.ErrorIs(t, err, udat.ErrInvalidHandle)
 		rule.Proves(t, "EPST-23", "CR-REJECT-02")
+	})
+}
+
+// TestPSPProviderDepths: the endpoint that the provider makes has the read depths of the request,
+// and needs a zone of the Consumer's for each.
+func TestPSPProviderDepths(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		b := newEnd(t, dev, setup{})
+		_, psp, err := b.ia.CreatePSPAny(b.cr, udat.PSPProvider)
+		assert.NilError(t, err)
+		for _, c := range []struct{ in, out, wantIn, wantOut int }{{3, 2, 2, 3}, {1, 4, 4, 1}, {udat.None, 1, 1, 0},
+			{2, udat.None, 0, 2}} {
+			a := newEnd(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: c.in, MaxRDMAReadOut: c.out}})
+			a.call(b, psp.Qual(), "")
+			cr := expect(t, b.cr, udat.EventConnectionRequest).CR
+			p, err := cr.Query()
+			assert.NilError(t, err)
+			q := param(t, p.LocalEP)
+			assert.Assert(t, q.PZ == nil && q.RecvEVD == nil && q.RequestEVD == nil && q.ConnectEVD == nil)
+			assert.DeepEqual(t, []int{q.Attr.MaxRDMAReadIn, q.Attr.MaxRDMAReadOut}, []int{c.wantIn, c.wantOut})
+			refused(t, cr.Accept(nil, nil), udat.InvalidState, udat.SubStateEPNotReady)
+			assert.NilError(t, p.LocalEP.Modify(udat.EPFieldPZ|udat.EPFieldRecvEVD|udat.EPFieldConnectEVD,
+				udat.EPParam{PZ: b.pz, RecvEVD: b.recv, ConnectEVD: b.conn}))
+			assert.NilError(t, p.LocalEP.PostRecv(b.iov(0, 8), 1, 0))
+			assert.NilError(t, cr.Accept(nil, nil))
+			assert.Equal(t, expect(t, b.conn, udat.EventConnectionEstablished).EP, p.LocalEP)
+			expect(t, a.conn, udat.EventConnectionEstablished)
+			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), 1, 0))
+			completion(t, b.recv, 1)
+		}
+		rule.Proves(t, "OBJ-14", "ATTR-01")
 	})
 }

@@ -1,5 +1,10 @@
 package udat
 
+import (
+	"maps"
+	"slices"
+)
+
 // CreatePZ makes a protection zone.
 //
 // Implements: dat_pz_create.
@@ -12,7 +17,7 @@ func (ia *IA) CreatePZ() (*PZ, error) {
 	if err != nil {
 		return nil, failAs(op, err, SubResourceProtectionDomain)
 	}
-	pz := &PZ{pd: pd}
+	pz := &PZ{pd: pd, posting: make(map[*EP]struct{})}
 	if err := ia.adopt(op, &pz.obj, pz, HandlePZ, nil); err != nil {
 		pd.Close()
 		return nil, err
@@ -48,3 +53,25 @@ func (pz *PZ) Free() error {
 }
 
 func (pz *PZ) destroy() { closeUnused(pz.pd.Close) }
+
+// setPosting says whether the endpoint may have posts under way that name regions of the zone; pz
+// may be nil.
+func (pz *PZ) setPosting(ep *EP, may bool) {
+	if pz == nil {
+		return
+	}
+	pz.obj.ia.mu.Lock()
+	defer pz.obj.ia.mu.Unlock()
+	if may {
+		pz.posting[ep] = struct{}{}
+	} else {
+		delete(pz.posting, ep)
+	}
+}
+
+// posters returns the endpoints of the zone that may have posts under way.
+func (pz *PZ) posters() []*EP {
+	pz.obj.ia.mu.Lock()
+	defer pz.obj.ia.mu.Unlock()
+	return slices.Collect(maps.Keys(pz.posting))
+}

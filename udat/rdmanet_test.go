@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,7 +15,9 @@ import (
 
 	"github.com/godat/godat/rdmanet"
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/fabric/faultfabric"
+	"github.com/godat/godat/udat/internal/memfabric"
 )
 
 // TestStreamFaults breaks the devices below a stream of package rdmanet amid its writes: every call
@@ -56,6 +60,60 @@ func TestStreamFaults(t *testing.T) {
 				breakStream(t, client, server, func() { fault(&scripts[0], &scripts[1]) })
 			})
 		}
+	})
+}
+
+// streams connects two streams over dev, whose adapters are opened with options; they are closed
+// with the test.
+func streams(t *testing.T, dev string, keepAlive time.Duration, opts ...udat.Option) (client, server *rdmanet.Conn) {
+	t.Helper()
+	provider := strings.ReplaceAll(t.Name(), "/", "-")
+	assert.NilError(t, udat.RegisterProvider(provider, dev, opts...))
+	t.Cleanup(func() { removeWhenClosed(t, provider) })
+	lc := rdmanet.ListenConfig{Device: provider, KeepAlive: keepAlive}
+	l, err := lc.Listen(t.Context(), "rdma", ":0")
+	assert.NilError(t, err)
+	defer l.Close()
+	d := rdmanet.Dialer{Device: provider, KeepAlive: keepAlive, Timeout: patience}
+	client, err = d.Dial(t.Context(), "rdma", l.Addr().String())
+	assert.NilError(t, err)
+	t.Cleanup(func() { client.Close() })
+	server, err = l.(*rdmanet.Listener).AcceptConn()
+	assert.NilError(t, err)
+	t.Cleanup(func() { server.Close() })
+	return client, server
+}
+
+// TestStreamKeepAlive: an idle stream makes no requests but its own probes.
+func TestStreamKeepAlive(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		var script faultfabric.Script
+		quick := udat.WithQuickKeepAlive(20 * time.Millisecond)
+		streams(t, dev, -1, quick, udat.Through(script.Wrap))
+		time.Sleep(time.Second)
+		posts := script.On(faultfabric.PostSend).Count()
+		time.Sleep(time.Second)
+		assert.Equal(t, posts.Calls(), 0)
+	})
+}
+
+// TestStreamPeerVanishes: the calls of a stream whose peer has vanished time out once the device
+// has given up.
+func TestStreamPeerVanishes(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		var host *memfabric.Fabric
+		client, _ := streams(t, dev, 300*time.Millisecond, udat.Through(func(f fabric.Fabric) fabric.Fabric {
+			if m, ok := f.(*memfabric.Fabric); ok {
+				host = m
+			}
+			return f
+		}))
+		opened := host.Opened()
+		opened[len(opened)-1].Faults().Kill()
+		_, err := client.Read(make([]byte, 1))
+		assert.ErrorIs(t, err, syscall.ETIMEDOUT)
+		var timeout net.Error
+		assert.Assert(t, errors.As(err, &timeout) && timeout.Timeout(), "%v", err)
 	})
 }
 

@@ -13,9 +13,9 @@ import (
 // ProviderInfo is an adapter that Open can open on this host.
 type ProviderInfo struct {
 	Name   string // for Open
-	Fabric string // "verbs", or "mem" for the fabric inside this process
+	Fabric string // "verbs", "tcp" for the sockets of this host, or "mem" for the fabric inside this process
 	Addr   string // its IP address; empty if it has none
-	// all its IP addresses, for Open too, the best first; empty for mem0
+	// all its IP addresses, for Open too, the best first; empty for mem0 and tcp
 	Addrs        []string
 	Active       bool   // its port is up
 	Detail       string // for people: transport, address, why
@@ -25,7 +25,8 @@ type ProviderInfo struct {
 }
 
 // Providers lists all adapters of this host, and the names that RegisterProvider has added for
-// them. The fabric inside this process is always listed. WhyNoDevices reports why others are not.
+// them. The fabric inside this process and that over TCP are always listed. WhyNoDevices reports
+// why others are not.
 //
 // Implements: dat_registry_list_providers.
 func Providers() []ProviderInfo {

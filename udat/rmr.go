@@ -1,6 +1,9 @@
 package udat
 
-import "github.com/godat/godat/udat/internal/fabric"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // CreateRMR makes an unbound window in the zone. A device without windows is ModelNotSupported.
 //
@@ -29,124 +32,6 @@ func (pz *PZ) CreateRMR() (*RMR, error) {
 		return nil, err
 	}
 	return r, nil
-}
-
-// Bind posts the binding of the window to a part of a region, with remote read or write privileges,
-// on the endpoint's request queue, and returns the new context at once. Operations posted after it
-// on that endpoint wait for it, so that the next Send may carry the context to the peer. When it
-// completes, with a bind completion on the request dispatcher, the previous context is invalid. A
-// SegmentLength of 0 unbinds; the context then means nothing.
-//
-// A bind that fails or is flushed leaves the window as it was. But a device may have executed a
-// bind that was flushed with its connection: its region cannot be freed until the window is bound
-// again or freed. The first Bind on a connection after a flush ends the binding at once, even if it
-// fails.
-//
-// States and flags are those of PostRDMAWrite. Errors also: InvalidParameter (a part outside the
-// region, privileges other than remote read and write), PrivilegesViolation (remote read needs a
-// region with local read, remote write one with local write), ProtectionViolation (window, region
-// and endpoint are not in one zone), InvalidState (the request dispatcher takes no bind
-// completions).
-//
-// Implements: dat_rmr_bind.
-func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flags CompletionFlags) (uint32, error) {
-	const op = "rmr_bind"
-	if err := r.object().check(op, HandleRMR); err != nil {
-		return 0, err
-	}
-	if err := ep.object().check(op, HandleEP); err != nil {
-		return 0, err
-	}
-	r.posting.Lock()
-	defer r.posting.Unlock()
-	q := &ep.requests
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	state := ep.getState()
-	if state != EPConnected && state != EPDisconnected {
-		return 0, ep.wrongState(op, state)
-	}
-	if err := r.checkBind(op, &triplet, priv, ep, flags); err != nil {
-		return 0, err
-	}
-	if !q.room() {
-		return 0, fail(op, InsufficientResources, SubResourceCredits, "all %d requests (MaxRequestDTOs) are in flight",
-			q.inflight.limit)
-	}
-	if state == EPConnected {
-		if err := r.renew(op); err != nil {
-			return 0, err
-		}
-	}
-	b := binding{triplet: triplet, priv: priv, live: state == EPConnected}
-	if triplet.SegmentLength > 0 {
-		b.region = triplet.LMR
-	}
-	// It may complete before the post returns.
-	if err := r.begin(op, &b); err != nil {
-		return 0, err
-	}
-	context, err := q.bind(r, &b, r.obj.ia.access(priv)&(fabric.RemoteRead|fabric.RemoteWrite), cookie, flags)
-	if err != nil {
-		r.settle(b.serial, fabric.StatusGeneral)
-		return 0, err
-	}
-	r.name(b.serial, context)
-	return context, nil
-}
-
-// checkBind refuses what cannot be bound; the lock of the endpoint's requests is held.
-func (r *RMR) checkBind(op string, t *LMRTriplet, priv MemPriv, ep *EP, flags CompletionFlags) error {
-	const allowed = PrivRemoteRead | PrivRemoteWrite
-	switch {
-	case flags&^rdmaFlags != 0:
-		return fail(op, InvalidParameter, SubArg6, "flags %v: only %v may be given", flags, rdmaFlags)
-	case flags&CompletionUnsignalled != 0 && ep.attr.RequestCompletionFlags != CompletionUnsignalled:
-		return fail(op, InvalidParameter, SubArg6,
-			"flag CompletionUnsignalled: the endpoint's RequestCompletionFlags are %v", ep.attr.RequestCompletionFlags)
-	case priv&^allowed != 0:
-		return fail(op, InvalidParameter, SubArg3, "privileges %v: only remote read and write may be given", priv)
-	case r.obj.ia != ep.obj.ia:
-		return fail(op, InvalidHandle, SubHandleEP, "the endpoint belongs to another adapter")
-	case r.pz != ep.pz:
-		return fail(op, ProtectionViolation, SubNone, "window and endpoint are in different protection zones")
-	case ep.requestEVD != nil && ep.requestEVD.flags&EVDRMRBind == 0:
-		return fail(op, InvalidState, SubStateEPEVDRequest,
-			"the endpoint's request dispatcher takes no bind completions: streams %v", ep.requestEVD.flags)
-	case t.SegmentLength == 0:
-		return nil
-	}
-	// Any privilege of the region will do here; the two cases below ask for more.
-	if err := t.check(op, 0, PrivLocalRead|PrivLocalWrite|PrivRemoteRead|PrivRemoteWrite, r.pz); err != nil {
-		return err
-	}
-	if priv&PrivRemoteRead != 0 && t.LMR.priv&PrivLocalRead == 0 {
-		return fail(op, PrivilegesViolation, SubPrivilegesRead,
-			"remote read needs a region with local read: its privileges are %v", t.LMR.priv)
-	}
-	if priv&PrivRemoteWrite != 0 && t.LMR.priv&PrivLocalWrite == 0 {
-		return fail(op, PrivilegesViolation, SubPrivilegesWrite,
-			"remote write needs a region with local write: its privileges are %v", t.LMR.priv)
-	}
-	return nil
-}
-
-// bind posts the bind; q.mu is held. Each bind makes a completion, which settles it.
-func (q *requestQueue) bind(r *RMR, b *binding, access fabric.Access, cookie Cookie, flags CompletionFlags) (uint32,
-	error) {
-	seq := q.inflight.tail
-	*q.inflight.entry(seq) = inflightEntry{cookie: cookie, op: DTOBind, flags: entryOf(flags), rmr: r, length: b.serial}
-	wr := fabric.BindWR{ID: q.inflight.id | uint64(seq), Flags: q.signal(flags&^CompletionSuppress,
-		seq) | fabric.Signaled, Access: access}
-	if b.region != nil {
-		wr.MR, wr.Addr, wr.Length = b.region.mr, b.triplet.VirtualAddress, b.triplet.SegmentLength
-	}
-	context, err := q.qp.Bind(r.mw, wr)
-	if err != nil {
-		return 0, failAs("rmr_bind", err, SubResourceTEP)
-	}
-	q.inflight.tail++
-	return context, nil
 }
 
 // RMRTriplet names the bound memory for a peer, by the latest Bind that has not failed.
@@ -212,4 +97,52 @@ func (r *RMR) destroy() {
 	r.pending = nil
 	r.mu.Unlock()
 	r.pz.obj.unuse()
+}
+
+// RMRTripletSize is the length of an [RMRTriplet] on the wire, in bytes.
+const RMRTripletSize = 20
+
+// AppendBinary appends the wire form of the triplet to b: RMRContext in 4 bytes, TargetAddress in 8
+// and SegmentLength in 8, each in network byte order. The form is this library's own: DAT leaves it
+// to the programs. It fits into the private data of a connect or an accept on every fabric. The
+// error is always nil.
+//
+// Extension.
+func (t RMRTriplet) AppendBinary(b []byte) ([]byte, error) {
+	b = binary.BigEndian.AppendUint32(b, t.RMRContext)
+	b = binary.BigEndian.AppendUint64(b, t.TargetAddress)
+	return binary.BigEndian.AppendUint64(b, t.SegmentLength), nil
+}
+
+// MarshalBinary returns the wire form that [RMRTriplet.AppendBinary] appends. The error is always
+// nil.
+//
+// Extension.
+func (t RMRTriplet) MarshalBinary() ([]byte, error) {
+	return t.AppendBinary(make([]byte, 0, RMRTripletSize))
+}
+
+// UnmarshalBinary reads the wire form, which must be [RMRTripletSize] bytes long; cut the padding
+// off private data that may have some. InvalidParameter also if the memory would reach beyond the
+// end of the address space. An error leaves the triplet unchanged. Whether the peer grants the
+// memory shows only in the transfer: a false triplet breaks the connection and harms nothing else.
+// Compare SegmentLength with what is to be transferred.
+//
+// Extension.
+func (t *RMRTriplet) UnmarshalBinary(b []byte) error {
+	const op = "rmr_triplet_unmarshal"
+	if len(b) != RMRTripletSize {
+		return fail(op, InvalidParameter, SubArg2, "the wire form is %d bytes, it must have %d", len(b), RMRTripletSize)
+	}
+	got := RMRTriplet{
+		RMRContext:    binary.BigEndian.Uint32(b),
+		TargetAddress: binary.BigEndian.Uint64(b[4:]),
+		SegmentLength: binary.BigEndian.Uint64(b[12:]),
+	}
+	if got.SegmentLength > 0 && got.SegmentLength-1 > math.MaxUint64-got.TargetAddress {
+		return fail(op, InvalidParameter, SubArg2, "%d bytes at 0x%x reach beyond the end of the address space",
+			got.SegmentLength, got.TargetAddress)
+	}
+	*t = got
+	return nil
 }

@@ -357,12 +357,12 @@ func TestRMRFlags(t *testing.T) {
 
 // TestRMRFailure makes a bind fail after the post.
 func TestRMRFailure(t *testing.T) {
-	onMem(t, func(t *testing.T, dev string) {
+	onSoftware(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
 		r := b.window(t)
 		tr := b.bind(t, r, b.mem, 0, 10, bothRights)
 		l := b.lmr(100, udat.PrivAll)
-		b.faults().FailOp(1, fabric.StatusMWBind)
+		b.nic().FailOp(1, fabric.StatusMWBind)
 		_, err := r.Bind(l.Triplet(0, 10), bothRights, b.ep, 5, 0)
 		assert.NilError(t, err)
 		ev := expect(t, b.request, udat.EventRMRBindCompletion)

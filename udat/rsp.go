@@ -58,7 +58,7 @@ func (r *RSP) start(op string, ia *IA, port uint16) error {
 	return nil
 }
 
-// reserve reserves the endpoint for a service point; nil is none.
+// reserve reserves the endpoint for a service point. It does nothing if ep is nil.
 func (ep *EP) reserve(op string) error {
 	if ep == nil {
 		return nil
@@ -73,7 +73,7 @@ func (ep *EP) reserve(op string) error {
 	})
 }
 
-// unreserve makes the endpoint of a service point UNCONNECTED again; nil is none.
+// unreserve makes the endpoint of a service point UNCONNECTED again. It does nothing if ep is nil.
 func (ep *EP) unreserve() {
 	if ep == nil {
 		return

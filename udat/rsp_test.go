@@ -2,6 +2,7 @@ package udat_test
 
 import (
 	"errors"
+	"sync"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -61,6 +62,40 @@ func TestRSP(t *testing.T) {
 		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
 		expect(t, b.conn, udat.EventConnectionDisconnected)
 		expect(t, a.conn, udat.EventConnectionDisconnected)
+	})
+}
+
+// TestRSPOneRequest: of requests that come at the same time one arrives, and notifies; the others
+// are refused.
+func TestRSPOneRequest(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		b := newEnd(t, dev, setup{})
+		cno := newCNO(t, b.ia, nil)
+		assert.NilError(t, b.cr.ModifyCNO(cno))
+		qual, _ := listenReserved(t, b, b.ep)
+		var callers []*end
+		for range 4 {
+			callers = append(callers, newEnd(t, dev, setup{}))
+		}
+		var called sync.WaitGroup
+		for _, a := range callers {
+			called.Go(func() {
+				assert.Check(t, a.ep.Connect(b.ia.Addr(), qual, patience, nil, udat.QoSBestEffort, 0))
+			})
+		}
+		called.Wait()
+		triggered(t, cno, b.cr)
+		assert.NilError(t, expect(t, b.cr, udat.EventConnectionRequest).CR.Accept(nil, nil))
+		outcomes := map[udat.EventNumber]int{}
+		for _, a := range callers {
+			outcomes[next(t, a.conn).Number]++
+		}
+		assert.DeepEqual(t, outcomes, map[udat.EventNumber]int{udat.EventConnectionEstablished: 1,
+			udat.EventConnectionNonPeerRejected: 3})
+		expect(t, b.conn, udat.EventConnectionEstablished)
+		empty(t, b.cr)
+		empty(t, b.conn)
+		rule.Proves(t, "RSP-CREATE-01", "RSP-CREATE-07")
 	})
 }
 

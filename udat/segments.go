@@ -16,8 +16,8 @@ func regionOf(iov []LMRTriplet) *LMR {
 	return nil
 }
 
-// appendSegments checks local segments and appends them, up to limit bytes, as the fabric's. length
-// is what it has appended, total the length of all.
+// appendSegments checks the local segments of iov and appends them to sges, limit bytes at most.
+// length is the number of bytes appended, total that of iov.
 func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv, pz *PZ,
 	limit uint64) (_ []fabric.SGE, length, total uint64, err error) {
 	for i := range iov {
@@ -41,6 +41,11 @@ func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv
 		sges = append(sges, fabric.SGE{Addr: t.VirtualAddress, Length: uint32(n), LKey: t.LMR.lkey})
 	}
 	return sges, length, total, nil
+}
+
+// sge is a segment that is valid, and whose length the fabric can count.
+func (t *LMRTriplet) sge() fabric.SGE {
+	return fabric.SGE{Addr: t.VirtualAddress, Length: uint32(t.SegmentLength), LKey: t.LMR.lkey}
 }
 
 // valid reports whether check finds nothing wrong.
@@ -96,4 +101,22 @@ func either(need MemPriv, read, write Subtype) Subtype {
 		return read
 	}
 	return write
+}
+
+// batchMax is the largest number of work requests posted with one doorbell.
+const batchMax = 64
+
+// reserve makes room for work requests of iov segments each: for one if n is 1, else for the
+// largest batch. That is batchMax requests, or fewer if the queue of f holds fewer. The queue's
+// lock is held, and no work request waits to be posted.
+func (b *batch[WR]) reserve(n, iov int, f *inflight) {
+	if b.wrs == nil {
+		b.wrs, b.sges = b.oneWR[:0], b.oneIOV[:0]
+	}
+	if n > 1 {
+		n = min(batchMax, int(f.limit)+spareEntries)
+	}
+	if n > cap(b.wrs) || n*iov > cap(b.sges) {
+		b.wrs, b.sges = make([]WR, 0, n), make([]fabric.SGE, 0, n*iov)
+	}
 }

@@ -1,7 +1,6 @@
 package udat
 
 import (
-	"math"
 	"sync/atomic"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -43,7 +42,11 @@ type deferredEvent struct {
 // newSource makes the source of a queue of limit entries, of stride segments each, that completes
 // on e.
 func newSource(e *EVD, limit, stride int, receive bool) *source {
-	return &source{inflight: newInflight(limit, stride, &e.mu), evd: e, receive: receive}
+	spare := spareEntries
+	if receive {
+		spare = 0
+	}
+	return &source{inflight: newInflight(limit, spare, stride, &e.mu), evd: e, receive: receive}
 }
 
 // setOwner sets the owner of the work; no completion has come yet.
@@ -92,10 +95,11 @@ func (s *source) deferredCount() int {
 	return len(s.deferred)
 }
 
-// streams counts the completion streams that feed a dispatcher. All have the same completion flags.
+// streams counts the completion streams that feed a dispatcher. All have the same completion flags,
+// except those that are being replaced, which do not restrict new ones.
 type streams struct {
-	n     int
-	flags CompletionFlags
+	n, replaced int
+	flags       CompletionFlags
 }
 
 // consumerControlled reports whether the Consumer chooses which completions notify; a waiter then
@@ -168,7 +172,7 @@ func (t *sourceTable) find(id uint64) *source {
 	if int(index) >= len(t.sources) {
 		return nil
 	}
-	if s := t.sources[index]; s != nil && s.inflight.id == id&^math.MaxUint32 {
+	if s := t.sources[index]; s != nil && s.inflight.owns(id) {
 		return s
 	}
 	return nil

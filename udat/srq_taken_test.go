@@ -67,7 +67,7 @@ func TestRecvQuerySRQ(t *testing.T) {
 			}
 		}
 		rule.Proves(t, "SRQ-QUERY-03", "EP-WMARK-08")
-		rule.Proves(t, "EP-RECVQ-08", "EP-RECVQ-09", "V-35", "C-32")
+		rule.Proves(t, "EP-RECVQ-08", "V-35", "C-32")
 	})
 }
 
@@ -82,7 +82,7 @@ func TestRecvQueryTaken(t *testing.T) {
 			completion(t, a.request, 1)
 		}
 		connect(t, a, b)
-		b.faults().TakeAhead(3)
+		b.nic().TakeAhead(3)
 		send()
 		holds(t, b.ep, 3) // the one that has completed is held no more, though nobody has dequeued it
 		available(t, s, 4)
@@ -95,12 +95,12 @@ func TestRecvQueryTaken(t *testing.T) {
 		completion(t, b.recv, 1)
 		holds(t, b.ep, 3)
 		available(t, s, 3)
-		b.faults().TakeAhead(0)
+		b.nic().TakeAhead(0)
 		send()
 		completion(t, b.recv, 2)
 		holds(t, b.ep, 2)
 		available(t, s, 3)
-		rule.Proves(t, "EP-RECVQ-01", "EP-RECVQ-02", "EP-RECVQ-03", "EP-RECVQ-06", "SRQ-CREATE-06", "SRQ-QUERY-01",
+		rule.Proves(t, "EP-RECVQ-01", "EP-RECVQ-02", "EP-RECVQ-06", "SRQ-CREATE-06", "SRQ-QUERY-01",
 			"SRQ-QUERY-02", "SRQ-RESIZE-01")
 		// What it holds is flushed before the connection is over, what is on the queue stays there.
 		assert.NilError(t, b.ep.Disconnect(udat.CloseAbrupt))
@@ -138,7 +138,7 @@ func TestStatusSRQ(t *testing.T) {
 			connect(t, a, b)
 			idle(t, b.ep, tells)
 			if tells {
-				b.faults().TakeAhead(3)
+				b.nic().TakeAhead(3)
 			}
 			assert.NilError(t, a.ep.PostSend(nil, 1, 0))
 			completion(t, a.request, 1)
@@ -149,7 +149,7 @@ func TestStatusSRQ(t *testing.T) {
 				allocated, _, err := b.ep.RecvQuery()
 				assert.NilError(t, err)
 				assert.Equal(t, allocated, 3)
-				b.faults().TakeAhead(0)
+				b.nic().TakeAhead(0)
 			}
 			part(t, a, b, udat.CloseAbrupt)
 			eventually(t, func() bool { _, recvs, _, _ := b.ep.GetStatus(); return recvs },
@@ -186,7 +186,7 @@ func TestSRQSoftWatermark(t *testing.T) {
 		}
 		hold := func(n int) { // while a message is on its way it holds one more
 			t.Helper()
-			b.faults().TakeAhead(n)
+			b.nic().TakeAhead(n)
 			assert.NilError(t, a.ep.PostSend(nil, 1, 0))
 			completion(t, a.request, 1)
 			expect(t, b.recv, udat.EventDTOCompletion)
@@ -248,6 +248,36 @@ func (e *end) drain(evd *udat.EVD) {
 	}
 }
 
+// TestSRQHardWatermarkStays: a change of other attributes leaves the hard watermark as it was set
+// last, by a call or by the attribute.
+func TestSRQHardWatermarkStays(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		for _, c := range []struct{ attr, call, hold, breaks int }{
+			{udat.HWDefault, 2, 3, 1}, {8, 2, 3, 1}, {2, 8, 3, 0}, {2, udat.WatermarkInfinite, 6, 0},
+		} {
+			for field, attr := range map[udat.EPField]udat.EPAttr{
+				udat.EPFieldMaxRequestDTOs: {MaxRequestDTOs: 9}, udat.EPFieldMaxMessageSize: {MaxMessageSize: 100},
+				udat.EPFieldMaxRDMAReadIn: {MaxRDMAReadIn: 2}, udat.EPFieldRecvCompletionFlags: {},
+			} {
+				a, b, _ := oneWithSRQ(t, dev, 16, 8, udat.EPAttr{MaxRecvDTOs: c.attr})
+				assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, c.call))
+				assert.NilError(t, b.ep.Modify(field, udat.EPParam{Attr: attr}))
+				connect(t, a, b)
+				b.nic().TakeAhead(c.hold)
+				assert.NilError(t, a.ep.PostSend(nil, 1, 0))
+				if c.breaks == 1 {
+					expect(t, b.conn, udat.EventConnectionBroken)
+					continue
+				}
+				completion(t, a.request, 1)
+				next(t, b.recv)
+				assert.Equal(t, state(t, b.ep), udat.EPConnected, "field 0x%x", uint32(field))
+			}
+		}
+		rule.Proves(t, "EP-WMARK-05", "EP-MODIFY-09")
+	})
+}
+
 // TestSRQHardWatermark: holding more breaks the connection.
 func TestSRQHardWatermark(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
@@ -269,7 +299,7 @@ func TestSRQHardWatermark(t *testing.T) {
 		}
 		hold := func(n int) {
 			t.Helper()
-			b.faults().TakeAhead(n)
+			b.nic().TakeAhead(n)
 			assert.NilError(t, a.ep.PostSend(nil, 1, 0))
 		}
 		connect(t, a, b)
@@ -296,7 +326,7 @@ func TestSRQHardWatermark(t *testing.T) {
 		// As soon as the connection is there, of messages that came before.
 		assert.NilError(t, b.ep.SetWatermark(udat.WatermarkInfinite, 2))
 		cr := ask(t, a, b, nil)
-		b.faults().TakeAhead(4)
+		b.nic().TakeAhead(4)
 		assert.NilError(t, cr.Accept(b.ep, nil))
 		expect(t, a.conn, udat.EventConnectionEstablished)
 		assert.NilError(t, a.ep.PostSend(nil, 1, 0))
@@ -304,7 +334,7 @@ func TestSRQHardWatermark(t *testing.T) {
 		breaks()
 		rule.Proves(t, "EP-WMARK-07")
 		// An attribute is a setting too.
-		b.faults().TakeAhead(4)
+		b.nic().TakeAhead(4)
 		assert.NilError(t, b.ep.Modify(udat.EPFieldMaxRecvDTOs, udat.EPParam{Attr: udat.EPAttr{MaxRecvDTOs: udat.HWDefault}}))
 		connect(t, a, b)
 		hold(9)
@@ -333,7 +363,7 @@ func TestSRQFreeHolding(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b, s := oneWithSRQ(t, dev, 8, 8, udat.EPAttr{})
 		connect(t, a, b)
-		b.faults().TakeAhead(3)
+		b.nic().TakeAhead(3)
 		assert.NilError(t, a.ep.PostSend(nil, 1, 0))
 		completion(t, b.recv, 0)
 		assert.NilError(t, b.ep.Free())

@@ -6,8 +6,9 @@ import (
 )
 
 // waiting is the state of those who wait for events of a dispatcher: one blocked call, and the arm
-// loop, which keeps the completion queue armed for the notification object while no call is
-// blocked. At most one of them parks in the completion queue. All of it is guarded by EVD.mu.
+// loop, which keeps the completion queue armed while no call is blocked, for the notification
+// object or because the dispatcher is idle. At most one of them parks in the completion queue. All
+// of it is guarded by EVD.mu.
 type waiting struct {
 	waiter waiterState
 	loop   loopState
@@ -16,11 +17,14 @@ type waiting struct {
 	notified  bool // a notification event has come since it blocked
 	evicted   bool // it must end, by SetUnwaitable or an overrun
 
-	armed     bool          // the completion queue is armed and has not notified yet
-	changed   sync.Cond     // waiter or loop has changed, or whether the loop is needed
-	kick      chan struct{} // wakes a call that is parked without a completion queue
-	timer     *time.Timer
-	spinScore spinScore
+	polled bool // the adapter polls the dispatcher
+	active bool // a completion has come since it last did; those of the library do not count
+
+	armed   bool          // the completion queue is armed and has not notified yet
+	changed sync.Cond     // waiter or loop has changed
+	kick    chan struct{} // wakes a call that is parked without a completion queue
+	timer   *time.Timer
+	spins   spinChoice
 }
 
 // waiterState is what the blocked call does.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -11,18 +13,34 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
+// Statuses of the outcomes of compare.
+var outcomes = map[string]int{result.Same: statusOK, result.Better: statusOK, result.Worse: statusMissed,
+	result.Undecided: statusUndecided, result.Missing: statusMissing}
+
 func (a *app) compare() *cobra.Command {
 	c := &cobra.Command{
 		Use: "compare OLD NEW", Short: "compare two JSON documents",
-		Long: "Compare the medians of two JSON documents, case by case. " +
-			"Status 3 if a figure is worse by more than the threshold.",
-		Example: "  datperf compare monday.json tuesday.json --threshold 10%",
+		Long: "Compare the medians of two JSON documents, case by case; of two meshes, pair by pair. " +
+			"A figure is worse if it is worse by more than the threshold wherever in its 95% interval the true value is; " +
+			"an interval needs 6 runs of the case in each document (--repeat 6). " +
+			"Status 0: nothing is worse. 3: a figure is worse. 4: a figure is undecided. 5: a case of OLD is missing in NEW. " +
+			"The first of 3, 5 and 4 that applies counts.",
+		Example: "  datperf client HOST --repeat 10 --json monday.json\n" +
+			"  datperf compare monday.json tuesday.json --threshold 10%",
 	}
-	text := c.Flags().String("threshold", "5%", "`change` that counts, in percent of the old figure")
+	f := c.Flags()
+	text := f.String("threshold", "5%", "`change` that counts, in percent of the old figure")
+	noiseText := f.String("noise", "0%",
+		"figures of fewer than 6 runs vary by this `percentage` to both sides from run to run; 0: they are undecided")
+	file := f.String("json", "", "the comparison as a JSON document, to this `file`, or - for standard output")
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		threshold, err := strconv.ParseFloat(strings.TrimSuffix(*text, "%"), 64)
-		if err != nil || threshold < 0 || threshold > 1000 {
-			return usagef("--threshold %q: must be a percentage from 0%% to 1000%%", *text)
+		threshold, err := percentage("threshold", *text, 1000)
+		if err != nil {
+			return err
+		}
+		noise, err := percentage("noise", *noiseText, 99)
+		if err != nil {
+			return err
 		}
 		before, err := result.ReadFile(args[0])
 		if err != nil {
@@ -32,20 +50,44 @@ func (a *app) compare() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if before.Mesh != nil || after.Mesh != nil {
-			return errors.New("compare has no figures of a mesh; datperf report prints its matrices")
-		}
-		found := result.Compare(before, after, threshold)
+		found := result.Compare(before, after, threshold, noise)
+		found.Unlike = report.Differences(before, after)
 		if len(found.Changes) == 0 {
 			return errors.New("the two documents have no case in common")
 		}
-		report.Comparison(a.stdout, &found, before, after, threshold)
-		if found.Worse() > 0 {
-			return errMissed
+		if *file != "" {
+			out, err := openSink(form{flag: "json", file: *file}, a.stdout)
+			if err != nil {
+				return err
+			}
+			encoder := json.NewEncoder(out)
+			encoder.SetIndent("", "  ")
+			err = encoder.Encode(&found)
+			if out.file != nil {
+				err = errors.Join(err, out.file.Close())
+			}
+			if err != nil {
+				return fmt.Errorf("--json: %w", err)
+			}
+		}
+		if *file != "-" {
+			report.Comparison(a.stdout, &found)
+		}
+		if status := outcomes[found.Outcome]; status != statusOK {
+			return &statusError{status}
 		}
 		return nil
 	}
 	return c
+}
+
+// percentage reads a percentage with or without its sign.
+func percentage(flag, text string, most float64) (float64, error) {
+	v, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	if err != nil || !(v >= 0 && v <= most) {
+		return 0, usagef("--%s %q: must be a percentage from 0%% to %g%%", flag, text, most)
+	}
+	return v, nil
 }
 
 func (a *app) report() *cobra.Command {
@@ -73,7 +115,7 @@ func (a *app) report() *cobra.Command {
 		case d.Mesh != nil && c.Flags().NFlag() == 0:
 			report.Mesh(a.stdout, d.Mesh)
 		case c.Flags().NFlag() == 0 || o.perftest:
-			show := newDisplay(a.stdout, nil, &o, 1)
+			show := newDisplay(a.stdout, nil, &o, d.Cases(), 1)
 			w := show.watcher()
 			w.Begin(&d.Client, &d.Server)
 			for i := range d.Runs {

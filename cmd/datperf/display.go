@@ -22,6 +22,7 @@ type display struct {
 	metrics   *report.Prometheus // or nil
 	perftest  *report.Perftest   // instead of the table, or nil
 	table     *report.Table
+	errors    io.Writer // standard error
 	terminal  io.Writer // nil: standard error is none
 	intervals bool
 	repeats   int
@@ -29,15 +30,15 @@ type display struct {
 
 	mu     sync.Mutex
 	now    string // what runs
-	since  time.Time
-	last   string // what the last interval gave
+	eta    forecast
+	last   string // the figures of the last interval
 	shown  bool
 	ticker *time.Ticker
 	done   chan struct{}
 }
 
-func newDisplay(out, stderr io.Writer, o *outputs, repeats int) *display {
-	d := &display{out: out, intervals: o.intervals, repeats: repeats, table: report.NewTable(out),
+func newDisplay(out, stderr io.Writer, o *outputs, cases []result.Case, repeats int) *display {
+	d := &display{out: out, errors: stderr, intervals: o.intervals, repeats: repeats, table: report.NewTable(out, cases),
 		done: make(chan struct{})}
 	if o.perftest {
 		d.perftest = report.NewPerftest(out, o.gbits)
@@ -57,8 +58,8 @@ func (d *display) refresh() {
 			return
 		case <-d.ticker.C:
 			d.mu.Lock()
-			if d.now != "" && time.Since(d.since) > time.Second {
-				fmt.Fprintf(d.terminal, "\r\033[K%s, %d s%s", d.now, int(time.Since(d.since).Seconds()), d.last)
+			if at := time.Now(); d.now != "" && at.Sub(d.eta.began) > time.Second {
+				fmt.Fprintf(d.terminal, "\r\033[K%s, %d s%s%s", d.now, int(at.Sub(d.eta.began).Seconds()), d.last, d.eta.text(at))
 				d.shown = true
 			}
 			d.mu.Unlock()
@@ -75,16 +76,17 @@ func (d *display) clear() {
 }
 
 func (d *display) close() {
-	if d.perftest != nil {
-		d.perftest.Close()
-	}
 	if d.ticker != nil {
 		d.ticker.Stop()
 		close(d.done)
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.clear()
 	}
+	d.locked(func() {
+		if d.perftest != nil {
+			d.perftest.Close()
+		} else {
+			d.table.Close()
+		}
+	})
 }
 
 // locked runs f under d.mu with the progress line erased.
@@ -109,7 +111,8 @@ func (d *display) watcher() engine.Watcher {
 		},
 		Case: func(n, of int, c *result.Case, repeat int) {
 			d.locked(func() {
-				d.now, d.since, d.last = fmt.Sprintf("[%d/%d] %s", n, of, c.Name()), time.Now(), ""
+				d.now, d.last = fmt.Sprintf("[%d/%d] %s", n, of, c.Name()), ""
+				d.eta.begin(time.Now(), n, of, c)
 				if d.stream != nil {
 					d.stream.Case(c, repeat)
 				}
@@ -121,6 +124,7 @@ func (d *display) watcher() engine.Watcher {
 		Interval: func(iv result.Interval) {
 			d.locked(func() {
 				d.last = progress(&iv)
+				d.eta.interval(&iv)
 				if d.intervals && d.perftest == nil {
 					report.IntervalLine(d.out, &iv)
 				}
@@ -132,7 +136,8 @@ func (d *display) watcher() engine.Watcher {
 				}
 			})
 		},
-		Run: func(r *result.Run) { d.locked(func() { d.run(r) }) },
+		Run:  func(r *result.Run) { d.locked(func() { d.run(r) }) },
+		Warn: func(text string) { d.locked(func() { fmt.Fprintf(d.errors, "datperf: %s\n", text) }) },
 	}
 }
 
@@ -146,6 +151,7 @@ func progress(iv *result.Interval) string {
 
 func (d *display) run(r *result.Run) {
 	d.now = ""
+	d.eta.end(time.Now())
 	if d.metrics != nil {
 		d.metrics.Run(r)
 	}

@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -17,8 +19,8 @@ func (a *app) doctor() *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor [ADDRESS]", Short: "find out why RDMA does or does not work on this host, or to a server",
 		Long: "Check everything that RDMA needs on this host, say what is wrong and what to do, and exchange messages over " +
-			"every active device. With the ADDRESS of a datperf server, check that host too, and the path between the two. " +
-			"The last line says ready, or the first thing to mend.",
+			"every active device, or over tcp if there is none. With the ADDRESS of a datperf server, check that host too, " +
+			"and the path between the two. The last line says ready, or the first thing to mend.",
 		Example: "  datperf doctor\n  datperf doctor HOST      after: datperf server, on HOST",
 	}
 	var control controlFlags
@@ -29,8 +31,12 @@ func (a *app) doctor() *cobra.Command {
 			return err
 		}
 		findings := doctor.Examine()
-		for _, p := range udat.Providers() {
-			if p.Active {
+		devices := udat.Providers()
+		if !slices.ContainsFunc(devices, doctor.Usable) {
+			findings = append(findings, a.tryDevice(doctor.Software))
+		}
+		for _, p := range devices {
+			if doctor.Usable(p) {
 				findings = append(findings, a.tryDevice(p.Name))
 			}
 		}
@@ -96,18 +102,62 @@ func (a *app) tryWay(device, address string, control *controlFlags) []doctor.Fin
 		return a.way([]doctor.Finding{{Level: doctor.Fail, What: err.Error(),
 			Advice: fmt.Sprintf("start a server there; a firewall must let TCP port %d through", control.port)}})
 	}
-	var there []doctor.Finding
-	cl := &engine.Client{Device: device, Version: buildVersion(), Examine: func(f []doctor.Finding) {
-		there = f
-		fmt.Fprintln(a.stdout)
-		a.show("the server's host", f)
-	}}
-	doc, err := cl.Run(a.ctx, conn, plan)
-	if there == nil {
+	before, err := engine.Examine(a.ctx, conn, buildVersion())
+	if err != nil {
 		return a.way([]doctor.Finding{{Level: doctor.Fail, What: fmt.Sprintf("the server was not examined: %v", err)}})
 	}
-	way := doctor.Between(&doc.Client, &doc.Server)
-	return append(there, a.way(append(way, doctor.Tried(plan.Cases, doc.Runs, err)...))...)
+	fmt.Fprintln(a.stdout)
+	a.show("the server's host", before.Findings)
+	own := map[string]int64{}
+	for _, p := range udat.Providers() {
+		own[p.Name] = received(p.Name)
+	}
+	if conn, err = control.dial(a.ctx, address); err != nil {
+		return append(before.Findings, a.way([]doctor.Finding{{Level: doctor.Fail, What: err.Error()}})...)
+	}
+	cl := &engine.Client{Device: device, Version: buildVersion()}
+	doc, err := cl.Run(a.ctx, conn, plan)
+	way := doctor.Tried(plan.Cases, doc.Runs, err)
+	if doc.Server.Device != "" {
+		way = append(doctor.Between(&doc.Client, &doc.Server), way...)
+	}
+	if err != nil && a.ctx.Err() == nil {
+		way = append(way, a.whereLost(&doc.Client, &doc.Server, own[doc.Client.Device], before.Received, address, control)...)
+	}
+	return append(before.Findings, a.way(way)...)
+}
+
+func received(device string) int64 {
+	if n, ok := doctor.Received(device); ok {
+		return n
+	}
+	return -1
+}
+
+// whereLost finds out where messages were lost: it sends a datagram, and asks both ends how many
+// packets they have received since the counts own and there.
+func (a *app) whereLost(client, server *result.Facts, own, there int64, address string,
+	control *controlFlags) (found []doctor.Finding) {
+	from, err1 := netip.ParseAddr(client.Address)
+	to, err2 := netip.ParseAddr(server.Address)
+	if err1 == nil && err2 == nil {
+		found = doctor.Datagram(from, to)
+	}
+	since := func(now, before int64) int64 {
+		if now < 0 || before < 0 {
+			return -1
+		}
+		return now - before
+	}
+	conn, err := control.dial(a.ctx, address)
+	if err != nil {
+		return found
+	}
+	after, err := engine.Examine(a.ctx, conn, buildVersion())
+	if err != nil {
+		return found
+	}
+	return append(found, doctor.Arrived(since(after.Received, there), since(received(client.Device), own))...)
 }
 
 func (a *app) way(findings []doctor.Finding) []doctor.Finding {

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"context"
-	"crypto/tls"
-	"fmt"
-	"net"
-	"os"
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +18,7 @@ import (
 // flags.
 type planFlags struct {
 	tests, modes, layers, transports, directions, polls []string
-	sizes, memory                                       string
+	sizes, memory, connect                              string
 	qps, depths, batches                                []int
 	repeats                                             int
 	duration, spin, interval, stall                     time.Duration
@@ -93,9 +90,71 @@ func (p *planFlags) register(c *cobra.Command) {
 				"or dmabuf:PROVIDER (cverbs; udmabuf, or a heap in /dev/dma_heap)")
 		computed(f, "inline")
 	})
-	addFlags(c, "Path", func(f *pflag.FlagSet) { registerKnobs(f, &p.base.Knobs) })
+	addFlags(c, "Path", func(f *pflag.FlagSet) {
+		f.StringVar(&p.connect, "connect", result.CM, "`how` queue pairs are connected: cm (the connection manager), or "+
+			"exchange (cverbs: over the control connection, without rdma_cm and IP addresses of the device)")
+		lists["connect"] = result.Connects
+		registerKnobs(f, &p.base.Knobs)
+	})
 	for name, values := range lists {
 		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// given has the flags that take a number and whose default is computed, or is no limit, with the
+// number that they must have where they are given.
+var given = map[string]struct{ least, without string }{
+	"iters":     {"must be at least 1", defaultText},
+	"duration":  {"must be more than 0", "without the flag --iters counts"},
+	"rx-depth":  {"must be at least 1", defaultText},
+	"signal":    {"must be at least 1", defaultText},
+	"buffers":   {"must be at least 1", defaultText},
+	"depth":     {"must be from 1", "without the flag it is 128"},
+	"batch":     {"must be from 1", "without the flag it is 1"},
+	"warmup":    {"must be at least 0", defaultText},
+	"inline":    {"must be at least 0", defaultText},
+	"rate":      {"must be more than 0", "without the flag the loop is closed"},
+	"min-bw":    {"must be more than 0", limitText},
+	"min-rate":  {"must be more than 0", limitText},
+	"max-p50":   {"must be more than 0", limitText},
+	"max-p99":   {"must be more than 0", limitText},
+	"max-p99.9": {"must be more than 0", limitText},
+}
+
+const (
+	defaultText = "without the flag there is a default"
+	limitText   = "without the flag there is no limit"
+)
+
+// checkGiven refuses values that would count as a flag that is not there: an empty one, as of an
+// unset variable of the shell, and the number that means the default.
+func checkGiven(f *pflag.FlagSet) (err error) {
+	f.Visit(func(one *pflag.Flag) {
+		v, kind := one.Value.String(), one.Value.Type()
+		empty := v == "" && kind == "string" || v == "[]" && strings.HasSuffix(kind, "Slice")
+		rule, known := given[one.Name]
+		switch {
+		case err != nil || one.Name == "title":
+		case empty:
+			err = usagef(`--%s "": must not be empty; omit the flag if you do not need it`, one.Name)
+		case known && meansDefault(one):
+			err = usagef("--%s %s: %s; %s", one.Name, cmp.Or(strings.Trim(v, "[]"), "0"), rule.least, rule.without)
+		}
+	})
+	return err
+}
+
+// meansDefault reports whether a flag of the table given has the value that it has without being
+// given. Numbers of which 0 has a meaning have -1.
+func meansDefault(f *pflag.Flag) bool {
+	v := f.Value.String()
+	switch negative := strings.HasPrefix(v, "-"); {
+	case negative || f.Name == "warmup" || f.Name == "inline":
+		return negative
+	case f.Value.Type() == "intSlice":
+		return slices.Contains(strings.Split(strings.Trim(v, "[]"), ","), "0")
+	default:
+		return v == "" || v == "0" || v == "0s"
 	}
 }
 
@@ -142,6 +201,10 @@ func (p *planFlags) plan() (engine.Plan, error) {
 	default:
 		return plan, usagef("--memory %q: must be host, huge, or dmabuf:PROVIDER", p.memory)
 	}
+	if err := result.OneOf("connect", p.connect, result.Connects); err != nil {
+		return plan, &usageError{err}
+	}
+	p.base.Connect = strings.TrimPrefix(p.connect, result.CM)
 	p.base.Duration, p.base.Spin = result.Seconds(p.duration), result.Seconds(p.spin)
 	p.base.Interval, p.base.Stall = result.Seconds(p.interval), result.Seconds(p.stall)
 	all := func(given, values []string) []string {
@@ -196,57 +259,4 @@ func multiply[T any](cases []result.Case, values []T, set func(*result.Case, T))
 		}
 	}
 	return out
-}
-
-// controlFlags are the flags of the control connection, at both ends.
-type controlFlags struct {
-	port   int
-	secret string // file
-}
-
-func (k *controlFlags) register(f *pflag.FlagSet) {
-	f.IntVar(&k.port, "port", engine.DefaultPort, "TCP `port` of the control connection")
-	f.StringVar(&k.secret, "secret", "", "`file` with a secret that both ends know, of 32 random bytes or more: "+
-		"only clients that know it may measure, and the control connection is encrypted")
-}
-
-// check refuses an invalid port, and reads the secret; it is nil where none is wanted.
-func (k *controlFlags) check() (*tls.Config, error) {
-	if k.port < 1 || k.port > 65535 {
-		return nil, usagef("--port %d: must be from 1 to 65535", k.port)
-	}
-	if k.secret == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(k.secret)
-	if err != nil {
-		return nil, fmt.Errorf("--secret: %w", err)
-	}
-	secret, err := engine.Secure(text)
-	if err != nil {
-		return nil, usagef("--secret %s: %w", k.secret, err)
-	}
-	return secret, nil
-}
-
-// dial connects to a server.
-func (k *controlFlags) dial(ctx context.Context, address string) (net.Conn, error) {
-	secret, err := k.check()
-	if err != nil {
-		return nil, err
-	}
-	return engine.Dial(ctx, address, k.port, secret)
-}
-
-// listen listens for clients.
-func (k *controlFlags) listen(bind string) (net.Listener, error) {
-	secret, err := k.check()
-	if err != nil {
-		return nil, err
-	}
-	ln, err := net.Listen("tcp", net.JoinHostPort(bind, strconv.Itoa(k.port)))
-	if err != nil || secret == nil {
-		return ln, err
-	}
-	return tls.NewListener(ln, secret), nil
 }

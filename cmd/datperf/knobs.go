@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/godat/godat/internal/perf/result"
@@ -13,19 +14,38 @@ func registerKnobs(f *pflag.FlagSet, k *result.Knobs) {
 	f.Var(result.KnobFlag{Knob: &k.SL}, "sl", "service level, on RoCE the VLAN priority, 0 to 15")
 	f.Var(result.KnobFlag{Knob: &k.MTU}, "mtu", "path MTU: 256, 512, 1024, 2048 or 4096")
 	f.Var(result.KnobFlag{Knob: &k.Retry}, "retry",
-		"how often a request without an acknowledgement is sent again, 0 to 7 (default 7)")
+		"how often a request without an acknowledgement is sent again, 0 to 7 (default 7, on soft-RoCE 6)")
 	f.Var(result.KnobFlag{Knob: &k.Timeout}, "timeout",
 		"wait for an acknowledgement: 4.096 us << N, 1 to 31, or 0 without end (default: the connection manager's)")
 	f.Var(result.KnobFlag{Knob: &k.RNR}, "rnr",
 		"how often a message without a receive is sent again, 0 to 6, or 7 without end (default 7)")
 }
 
-// checkKnobs refuses what the flags' values alone do not show.
+// checkKnobs refuses --tos together with --dscp: both set the same knob.
 func checkKnobs(f *pflag.FlagSet) error {
 	if f.Changed("tos") && f.Changed("dscp") {
 		return usagef("--tos and --dscp: only one of them")
 	}
 	return nil
+}
+
+// numaValues are those of --numa.
+var numaValues = []string{"near", "any"}
+
+// numaFlag adds --numa, which counts for one end.
+func numaFlag(c *cobra.Command) *string {
+	v := c.Flags().String("numa", "near", "`where` the measuring loops of this end run: near (on the processors of the "+
+		"device's NUMA node), or any; --cpu goes before it")
+	_ = c.RegisterFlagCompletionFunc("numa", cobra.FixedCompletions(numaValues, cobra.ShellCompDirectiveNoFileComp))
+	return v
+}
+
+// anyNode reads --numa.
+func anyNode(numa string) (bool, error) {
+	if err := result.OneOf("numa", numa, numaValues); err != nil {
+		return false, &usageError{err}
+	}
+	return numa == "any", nil
 }
 
 // gidFlag adds --gid-index, which counts for one end.

@@ -40,6 +40,7 @@ func TestScripts(t *testing.T) {
 		Dir: dir, Files: files,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("DEVICE", device)
+			env.Setenv("LD_PRELOAD", os.Getenv("LD_PRELOAD")) // the loop device's library
 			return nil
 		},
 		// verbs: GODAT_TEST_DEVICE names a verbs device; loop: that is the loop device; bare: there is
@@ -166,13 +167,56 @@ func stranger(ts *testscript.TestScript, neg bool, args []string) {
 
 // get prints the status and the body of an answer over HTTP.
 func get(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: get URL")
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: get URL [PATTERN]")
 	}
-	answer, err := http.Get(args[0])
-	ts.Check(err)
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	ts.Check(err)
-	fmt.Fprintf(ts.Stdout(), "%d %s", answer.StatusCode, body)
+	var answer string
+	for range 100 { // with a pattern, until the answer has it: a server counts after its client has heard
+		page, err := http.Get(args[0])
+		ts.Check(err)
+		body, err := io.ReadAll(page.Body)
+		page.Body.Close()
+		ts.Check(err)
+		answer = fmt.Sprintf("%d %s", page.StatusCode, body)
+		if len(args) == 1 || regexp.MustCompile("(?m)"+args[1]).MatchString(answer) {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	fmt.Fprint(ts.Stdout(), answer)
+}
+
+// Idle connections to the port of the metrics take a bounded number of descriptors, and make way
+// for others at once.
+func TestMetricsLimits(t *testing.T) {
+	var log strings.Builder
+	stop, err := servePrometheus("127.0.0.1:0", func(w io.Writer) error {
+		_, err := fmt.Fprintln(w,
+			"up 1")
+		return err
+	}, nil, &log)
+	assert.NilError(t, err)
+	defer func() { assert.NilError(t, stop()) }()
+	address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(log.String())
+	files := func() int {
+		entries, _ := os.ReadDir("/proc/self/fd")
+		return len(entries)
+	}
+	before := files()
+	const idle = 8 * metricsConns
+	for range idle {
+		conn, err := net.Dial("tcp", address)
+		assert.NilError(t, err)
+		defer conn.Close()
+	}
+	time.Sleep(300 * time.Millisecond)
+	assert.Assert(t, files()-before <= idle+metricsConns+8, "%d descriptors", files()-before)
+	client := http.Client{Timeout: 4 * metricsTime} // waiting for the idle ones takes 7 times metricsTime
+	defer client.CloseIdleConnections()
+	page, err := client.Get("http://" + address + "/metrics")
+	assert.NilError(t, err)
+	body, err := io.ReadAll(page.Body)
+	assert.NilError(t, err)
+	page.Body.Close()
+	assert.Equal(t, string(body), "up 1\n")
 }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -17,22 +20,38 @@ import (
 
 func (a *app) mesh() *cobra.Command {
 	c := &cobra.Command{
-		Use: "mesh ADDRESS ADDRESS...", Short: "measure each pair of several servers",
-		Long: "Measure from each server to each other one, one pair after the other, and print a matrix for each case. " +
+		Use: "mesh [ADDRESS...]", Short: "measure between several servers",
+		Long: "Measure from each server to each other one, and print a matrix for each case. " +
 			"The servers must have been started with --allow-mesh and the same secret. " +
 			"An ADDRESS must be one by which the other hosts reach it too. " +
+			"Pairs measure at the same time if they have no host in common. " +
+			"A host that is not reached, or fails with 3 others one after the other, is named and left out. " +
 			"Status 1 if a pair could not be measured, 3 if one misses a limit.",
 		Example: `  openssl rand -hex 32 >secret                              the same file on each host
   datperf server --allow-mesh --secret secret               on each host
   datperf mesh --secret secret host1 host2 host3 -m lat,bw --html mesh.html
-  datperf mesh --secret secret host1 host2 host3 -t write -m bw -D 2 --min-bw 90`,
+  datperf mesh --secret secret --hosts hosts.txt -t write -m bw -D 2 --min-bw 90
+  datperf mesh --secret secret --hosts hosts.txt -t write -m bw -D 2 --pattern incast`,
 	}
 	var control controlFlags
 	var p planFlags
 	var out outputs
 	control.register(c.Flags())
-	timeout := c.Flags().Duration("pair-timeout", time.Minute,
+	m := &engine.Mesh{Dial: control.dial, Version: buildVersion()}
+	hosts := c.Flags().String("hosts", "",
+		"`file` with more addresses, one in a line, # before a comment; - is standard input")
+	c.Flags().StringVar(&m.Pattern, "pattern", result.Pairs, "`what` measures at the same time: "+
+		"pairs (of any two hosts), all-to-all (each host sends to one and receives from one), "+
+		"incast (all others to one host), bisection (the first half of the hosts to the second, then back)")
+	c.Flags().IntVar(&m.AtOnce, "at-once", 0,
+		"pattern pairs: measure up to this `number` of pairs at the same time (default half of the hosts)")
+	c.Flags().DurationVar(&m.Timeout, "pair-timeout", 20*time.Second,
 		"give a case of a pair up after its --duration and this `time`")
+	c.Flags().DurationVar(&m.Wait, "wait", 0,
+		"wait up to this `time` for servers that are not there yet (default not at all)")
+	computed(c.Flags(), "at-once")
+	_ = c.RegisterFlagCompletionFunc("pattern",
+		cobra.FixedCompletions(result.Patterns, cobra.ShellCompDirectiveNoFileComp))
 	p.register(c)
 	out.registerMesh(c)
 	for _, name := range []string{"repeat", "interval"} { // a mesh has none
@@ -46,7 +65,17 @@ func (a *app) mesh() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		m := &engine.Mesh{Plan: plan, Timeout: *timeout, Dial: control.dial, Version: buildVersion()}
+		if *hosts != "" {
+			more, err := readHosts(*hosts)
+			if err != nil {
+				return fmt.Errorf("--hosts: %w", err)
+			}
+			args = append(args, more...)
+		}
+		if c.Flags().Changed("at-once") && m.AtOnce == 0 {
+			return usagef("--at-once 0: must be from 1")
+		}
+		m.Plan, m.Hosts = plan, nil
 		for _, address := range args {
 			m.Hosts = append(m.Hosts, withPort(address, control.port))
 		}
@@ -71,12 +100,34 @@ func withPort(address string, port int) string {
 	return net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(port))
 }
 
+// readHosts reads a list of hosts: the first word of each line; lines may be empty or comments.
+func readHosts(file string) (hosts []string, err error) {
+	in := os.Stdin
+	if file != "-" {
+		if in, err = os.Open(file); err != nil {
+			return nil, err
+		}
+		defer in.Close()
+	}
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		if words := strings.Fields(text); len(words) > 0 {
+			hosts = append(hosts, words[0])
+		}
+		if len(hosts) > result.MaxMeshHosts {
+			return nil, fmt.Errorf("%s has more than %d hosts", file, result.MaxMeshHosts)
+		}
+	}
+	return hosts, lines.Err()
+}
+
 func (a *app) runMesh(m *engine.Mesh, out *outputs) error {
 	forProgram, err := out.check(m.Plan.Cases)
 	if err != nil {
 		return err
 	}
-	people := a.stdout
+	people := io.Writer(a.stdout)
 	if forProgram {
 		people = a.stderr
 	}
@@ -86,7 +137,12 @@ func (a *app) runMesh(m *engine.Mesh, out *outputs) error {
 	}
 	a.finish.gently.Store(true)
 	m.Finish = a.finish.now
-	m.Watch = func(n, of int, pair *result.Pair) { report.MeshPair(people, n, of, pair) }
+	m.Watch = func(p engine.MeshProgress) {
+		for i := range p.Lost {
+			report.MeshLost(people, &p.Lost[i])
+		}
+		report.MeshStep(people, p.Step, p.Steps, p.Case, p.Pairs, p.Left)
+	}
 	doc, err := m.Run(a.ctx)
 	if doc == nil {
 		files.drop()

@@ -44,7 +44,7 @@ func (o *outputs) register(c *cobra.Command) {
 	o.registerLimits(c)
 }
 
-// registerMesh is register for what a mesh has.
+// registerMesh registers the outputs that a mesh can have.
 func (o *outputs) registerMesh(c *cobra.Command) {
 	addFlags(c, "Output, each to a file, or - for standard output", func(f *pflag.FlagSet) {
 		f.StringVar(&o.json, "json", "", "everything as one JSON document, to this `file`")
@@ -70,7 +70,7 @@ func (o *outputs) registerLimits(c *cobra.Command) {
 	})
 }
 
-// registerForms registers the forms that a document can have later.
+// registerForms registers the forms that can also be made later, of a stored document.
 func (o *outputs) registerForms(f *pflag.FlagSet) {
 	f.StringVar(&o.html, "html", "", "a page with plots, that opens without a network, to this `file`")
 	f.StringVar(&o.csv, "csv", "", "a row per run, to this `file`")
@@ -126,9 +126,23 @@ func (o *outputs) check(cases []result.Case) (forProgram bool, err error) {
 // sink is an open output: standard output, or a file.
 type sink struct {
 	form
-	w    io.Writer
-	file *os.File // nil: standard output
-	made bool     // the file was not there before
+	w     io.Writer
+	file  *os.File // nil: standard output
+	made  bool     // the file was not there before
+	begun bool     // its content has been replaced
+}
+
+// Write replaces the file's content with the first bytes, and appends later ones.
+func (s *sink) Write(b []byte) (int, error) {
+	if !s.begun && s.file != nil {
+		if info, err := s.file.Stat(); err == nil && info.Mode().IsRegular() {
+			if err := s.file.Truncate(0); err != nil {
+				return 0, err
+			}
+		}
+	}
+	s.begun = true
+	return s.w.Write(b)
 }
 
 // open opens all files, so that an unwritable one is an error before the measurement. Files keep
@@ -136,25 +150,32 @@ type sink struct {
 func (o *outputs) open(stdout io.Writer) (sinks, error) {
 	var all sinks
 	for _, f := range o.forms() {
-		switch f.file {
-		case "":
-			continue
-		case "-":
-			all = append(all, sink{form: f, w: stdout})
+		if f.file == "" {
 			continue
 		}
-		_, missing := os.Stat(f.file)
-		file, err := os.OpenFile(f.file, os.O_WRONLY|os.O_CREATE, 0o666)
+		one, err := openSink(f, stdout)
 		if err != nil {
 			all.drop()
-			return nil, fmt.Errorf("--%s: %w", f.flag, err)
+			return nil, err
 		}
-		all = append(all, sink{f, file, file, missing != nil})
+		all = append(all, one)
 	}
 	return all, nil
 }
 
-type sinks []sink
+func openSink(f form, stdout io.Writer) (*sink, error) {
+	if f.file == "-" {
+		return &sink{form: f, w: stdout}, nil
+	}
+	_, missing := os.Stat(f.file)
+	file, err := os.OpenFile(f.file, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", f.flag, err)
+	}
+	return &sink{form: f, w: file, file: file, made: missing != nil}, nil
+}
+
+type sinks []*sink
 
 // write writes a document in all formats.
 func (all sinks) write(d *result.Document) error {
@@ -168,27 +189,27 @@ func (all sinks) write(d *result.Document) error {
 }
 
 func (s *sink) put(d *result.Document) error {
-	if s.file == nil {
-		return s.write(s.w, d)
+	err := s.write(s, d)
+	if s.file != nil {
+		err = errors.Join(err, s.file.Close())
 	}
-	if info, err := s.file.Stat(); err == nil && info.Mode().IsRegular() {
-		if err := s.file.Truncate(0); err != nil {
-			return errors.Join(err, s.file.Close())
-		}
-	}
-	return errors.Join(s.write(s.file, d), s.file.Close())
+	return err
 }
 
-// drop closes the files and leaves their content unchanged.
+// drop closes the files and leaves their content unchanged, where nothing has replaced it.
 func (all sinks) drop() {
 	for _, s := range all {
-		if s.file == nil {
-			continue
-		}
-		s.file.Close()
-		if s.made {
-			os.Remove(s.form.file)
-		}
+		s.drop()
+	}
+}
+
+func (s *sink) drop() {
+	if s.file == nil {
+		return
+	}
+	s.file.Close()
+	if s.made && !s.begun {
+		os.Remove(s.form.file)
 	}
 }
 

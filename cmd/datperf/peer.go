@@ -110,3 +110,6 @@ func (a *app) runPerftest(cl engine.Client, plan engine.Plan, out *outputs, args
 			return a.perftestPeer(cl, plan, args, port, peer)
 		})
 }
+
+// perftestPort is the port that perftest's programs use.
+const perftestPort = 18515

@@ -15,9 +15,6 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// perftestPort is the port that perftest's programs use.
-const perftestPort = 18515
-
 // perftestSignalAll is the message size beyond which perftest's bandwidth programs have each
 // request signalled.
 const perftestSignalAll = 8 << 10
@@ -29,39 +26,13 @@ type perftestFlags struct {
 	iters, seconds                        int
 	qps, tx, rx, list, mod, inline, reads int
 	all, both, events, srq, gbits         bool
-	reversed, huge                        bool
+	reversed, huge, sendImm, writeImm     bool
 	limitBW, limitRate                    float64
 	layer                                 string
 	gid                                   *result.Knob
 	knobs                                 result.Knobs
 	peer                                  string
 	cm                                    bool
-}
-
-// perftestRefused are flags of perftest's programs that datperf refuses, with the reason.
-var perftestRefused = []struct {
-	name, short string
-	alone       bool // takes no value
-	why         string
-}{
-	{"hop_limit", "L", false, "the connection manager takes the route's"},
-	{"pkey_index", "", false, "the connection manager takes the path's"},
-	{"dualport", "O", true, "datperf client ADDRESS,ADDRESS --threads 2 uses two ports"},
-	{"vector", "X", false, "the device's completion vectors are not to be chosen here"},
-	{"mcg", "g", true, "there is no multicast here"},
-	{"MGID", "M", false, "there is no multicast here"},
-	{"report-cycles", "C", true, "times are those of the kernel's clock, in microseconds"},
-	{"report-histogram", "H", true, "single results are not kept; datperf client --json has the distribution"},
-	{"report-unsorted", "U", true, "single results are not kept; datperf client --json has the distribution"},
-	{"run_infinitely", "", true, "datperf client -D DURATION --interval TIME reports for as long as one likes"},
-	{"rate_limit", "", false, "datperf client --rate has operations fall due at a rate"},
-	{"odp", "", true, "memory is registered and pinned"},
-	{"flow_label", "", false, "the connection manager takes the route's"},
-	{"margin", "f", false, "warm-up is counted in operations: datperf client --warmup"},
-	{"cpu_util", "", true, "datperf client prints the processor time in each table"},
-	{"out_json", "", true, "datperf client --json FILE has everything"},
-	{"use_cuda", "", false, "there is no GPU memory here"},
-	{"use_rocm", "", false, "there is no GPU memory here"},
 }
 
 func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
@@ -101,19 +72,11 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 	knob(&p.knobs.Timeout, "qp-timeout", "u", "wait for an acknowledgement: 4.096 us << N")
 	knob(&p.knobs.Retry, "retry_count", "", "how often a request without an acknowledgement is sent again")
 	f.BoolVar(&p.gbits, "report_gbits", false, "Gb/sec instead of MiB/sec")
-	f.BoolP("CPU-freq", "F", false, "accepted: clocks are those of the kernel")
 	f.BoolVarP(&p.cm, "rdma_cm", "R", false, "connect by the connection manager; always so without --peer perftest")
-	f.BoolP("comm_rdma_cm", "z", false, "accepted: always so; refused with --peer perftest")
-	f.BoolP("noPeak", "N", false, "accepted: the peak is that of the intervals, and costs nothing")
-	f.Bool("use_old_post_send", false, "accepted: always so")
-	f.Bool("perform_warm_up", false, "accepted: always so")
-	for _, r := range perftestRefused {
-		if r.alone {
-			f.BoolP(r.name, r.short, false, "refused: "+r.why)
-		} else {
-			f.StringP(r.name, r.short, "", "refused: "+r.why)
-		}
-	}
+	f.BoolVar(&p.writeImm, "write_with_imm", false, "ib_write_lat, ib_write_bw: with immediate data")
+	f.BoolVar(&p.sendImm, "send_with_imm", false, "ib_send_lat, ib_send_bw: with immediate data")
+	registerAccepted(f)
+	registerRefused(f)
 	f.StringVar(&p.peer, "peer", peerDatperf, peerUsage+"; not a flag of perftest's")
 	f.StringVar(&p.layer, "layer", result.Cverbs, "cverbs or udat; not a flag of perftest's")
 }
@@ -138,6 +101,16 @@ func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 	c.Transport = strings.TrimPrefix(strings.ToLower(p.connection), result.RC)
 	if strings.HasPrefix(strings.ToUpper(p.atomic), "CMP") && c.Atomic() {
 		c.Test = result.CmpSwap
+	}
+	switch {
+	case p.writeImm && test != result.Write:
+		return plan, usagef("--write_with_imm: this program does not write")
+	case p.sendImm && test != result.Send:
+		return plan, usagef("--send_with_imm: this program does not send")
+	case p.writeImm:
+		c.Test = result.WriteImm
+	case p.sendImm:
+		c.Test = result.SendImm
 	}
 	if p.events {
 		c.Poll = result.Event
@@ -197,8 +170,14 @@ func (p *perftestFlags) limits() result.Limits {
 
 func (a *app) perftest() *cobra.Command {
 	names := slices.Sorted(maps.Keys(report.PerftestNames))
-	missing := func(*cobra.Command, []string) error {
-		return usagef("datperf perftest needs the name of one of perftest's programs: %s", strings.Join(names, ", "))
+	missing := func(_ *cobra.Command, args []string) error {
+		hint := ""
+		if len(args) > 0 {
+			if near := result.Nearest(args[0], names); near != "" {
+				hint = "; did you mean " + near + "?"
+			}
+		}
+		return usagef("datperf perftest needs the name of one of perftest's programs: %s%s", strings.Join(names, ", "), hint)
 	}
 	c := &cobra.Command{
 		Use: "perftest", Short: "take the flags of perftest's ib_send_lat and its like, and print their columns",
@@ -223,14 +202,8 @@ func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 	f.SortFlags = false
 	p.register(f, mode)
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		for _, r := range perftestRefused {
-			if f.Changed(r.name) {
-				flag := "--" + r.name
-				if !r.alone {
-					flag += " " + f.Lookup(r.name).Value.String()
-				}
-				return usagef("%s: %s", flag, r.why)
-			}
+		if err := checkRefused(f); err != nil {
+			return err
 		}
 		control := controlFlags{port: p.port}
 		if _, err := control.check(); err != nil {

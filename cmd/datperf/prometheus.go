@@ -11,6 +11,13 @@ import (
 	"github.com/godat/godat/internal/perf/engine"
 )
 
+// Bounds of the metrics' port: connections at the same time, and how long one may be silent or take
+// for an answer. A further connection closes the oldest one.
+const (
+	metricsConns = 64
+	metricsTime  = 5 * time.Second
+)
+
 // servePrometheus serves GET /metrics on an address until the returned function is called, and, if
 // ready is not nil, GET /ready: status 200, or 503 with the reason.
 func servePrometheus(address string, write func(io.Writer) error, ready func() error,
@@ -33,7 +40,17 @@ func servePrometheus(address string, write func(io.Writer) error, ready func() e
 			fmt.Fprintln(w, "ready")
 		})
 	}
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	lobby := engine.Lobby{Size: metricsConns}
+	enter := func(conn net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			lobby.Enter(conn)
+		case http.StateClosed, http.StateHijacked:
+			lobby.Leave(conn)
+		}
+	}
+	srv := &http.Server{Handler: mux, ConnState: enter, ReadHeaderTimeout: metricsTime, ReadTimeout: metricsTime,
+		WriteTimeout: metricsTime, IdleTimeout: metricsTime, MaxHeaderBytes: 16 << 10}
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(ln) }()
 	fmt.Fprintf(stderr, "metrics for Prometheus: http://%v/metrics\n", ln.Addr())

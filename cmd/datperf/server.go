@@ -25,6 +25,7 @@ func (a *app) server() *cobra.Command {
 	device := deviceFlag(c,
 		"verbs `device`, or its IP address (default: the one that a client's connection came to, or the first active one)")
 	gid := gidFlag(f, "")
+	numa := numaFlag(c)
 	var control controlFlags
 	control.register(f)
 	bind := f.String("bind", "", "local `address` to listen on (default: all)")
@@ -48,7 +49,11 @@ func (a *app) server() *cobra.Command {
 		if *maxClients < 1 || *maxClients > 1<<20 {
 			return usagef("--max-clients %d: must be from 1 to %d", *maxClients, 1<<20)
 		}
-		s := &engine.Server{Device: *device, GID: gid, MayQuit: *allowQuit, MaxClients: *maxClients}
+		anywhere, err := anyNode(*numa)
+		if err != nil {
+			return err
+		}
+		s := &engine.Server{Device: *device, GID: gid, AnyNode: anywhere, MayQuit: *allowQuit, MaxClients: *maxClients}
 		if *allowMesh {
 			s.DialPeer = control.dial
 		}

@@ -2,7 +2,7 @@
 
 package main
 
-// #cgo LDFLAGS: -ldat2
+// #cgo LDFLAGS: -ldat2 -Wl,--wrap=crosscall2 -Wl,--wrap=x_cgo_getstackbound
 // #include <stdlib.h>
 // #include "shim.h"
 import "C"
@@ -24,10 +24,11 @@ type adapter struct {
 	safe     C.DAT_BOOLEAN // as dat.conf says
 	strict   bool
 	self     *entry
-	async    C.DAT_EVD_HANDLE
+	maxIOV   int // segments of a post
 
-	mu      sync.Mutex
-	entries map[*entry]struct{} // handles that are not freed
+	mu       sync.Mutex
+	entries  map[*entry]struct{} // handles that are not freed
+	reserved []*entry            // service points whose request has not been taken
 
 	specific                       []udat.NamedAttr
 	cTransport, cVendor, cSpecific *C.DAT_NAMED_ATTR // named attributes in memory of C
@@ -89,6 +90,9 @@ func godat_ia_open(name C.DAT_NAME_PTR, safe C.DAT_BOOLEAN, qlen C.DAT_COUNT, as
 	default:
 		return badArgument(2)
 	}
+	if !in.strict {
+		opts = append(opts, udat.WithForeignConnectEVDs())
+	}
 	opened, err := udat.Open(in.device, opts...)
 	if err != nil {
 		return code(err)
@@ -101,16 +105,11 @@ func godat_ia_open(name C.DAT_NAME_PTR, safe C.DAT_BOOLEAN, qlen C.DAT_COUNT, as
 		return failure(udat.InsufficientResources, udat.SubResourceMemory)
 	}
 	putAddr(&ia.self.c.local, opened.Addr(), 0)
-	switch {
-	case exists:
-		ia.async = nil
-	case *async != nil:
-		ia.async = *async
-	default:
-		ia.async = C.DAT_EVD_HANDLE(ia.newHandle(opened.AsyncEVD()).c)
-		*async = ia.async
+	if !exists && *async == nil {
+		*async = C.DAT_EVD_HANDLE(ia.newHandle(opened.AsyncEVD()).c)
 	}
 	_, attr, provider, _ := opened.Query()
+	ia.maxIOV = attr.MaxIOVSegmentsPerDTO
 	ia.cTransport = namedAttrs(attr.TransportAttr)
 	ia.cVendor = namedAttrs(attr.VendorAttr)
 	ia.specific = specificAttrs(&attr, &provider)
@@ -194,12 +193,12 @@ func godat_ia_query(h C.DAT_IA_HANDLE, async *C.DAT_EVD_HANDLE, mask C.DAT_IA_AT
 	case providerMask != 0 && outProvider == nil:
 		return badArgument(6)
 	}
-	_, attr, provider, err := opened.Query()
+	asyncEVD, attr, provider, err := opened.Query()
 	if err != nil {
 		return code(err)
 	}
 	if async != nil {
-		if *async = e.ia.async; e.ia.async == nil {
+		if *async = C.DAT_EVD_HANDLE(handleOf(asyncEVD)); asyncEVD == nil {
 			*(*uintptr)(unsafe.Pointer(async)) = 2 // DAT_EVD_OUT_OF_SCOPE
 		}
 	}

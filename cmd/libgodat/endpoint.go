@@ -12,8 +12,9 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// epAttr translates endpoint attributes; a count that is 0 takes udat's default. C DAPL ignores the
-// size limits of messages and RDMA, and programs exceed them.
+// epAttr translates endpoint attributes; a count that is 0 takes udat's default, but read depths
+// are as given. C DAPL ignores the size limits of messages and RDMA, which programs exceed, and the
+// completion flags, which programs mix on one dispatcher: every completion notifies.
 func (ia *adapter) epAttr(a *C.DAT_EP_ATTR) *udat.EPAttr {
 	if a == nil {
 		return nil
@@ -33,8 +34,16 @@ func (ia *adapter) epAttr(a *C.DAT_EP_ATTR) *udat.EPAttr {
 		MaxRDMAReadOut:         int(a.max_rdma_read_out),
 		SRQSoftHW:              int(a.srq_soft_hw),
 	}
+	if attr.MaxRDMAReadOut == 0 {
+		attr.MaxRDMAReadOut = udat.None
+	}
 	if ia.strict {
 		attr.MaxMessageSize, attr.MaxRDMASize = uint64(a.max_message_size), uint64(a.max_rdma_size)
+		return attr
+	}
+	attr.RequestCompletionFlags = udat.CompletionDefault
+	if attr.RecvCompletionFlags != udat.CompletionSuppress { // no receive has it
+		attr.RecvCompletionFlags = udat.CompletionDefault
 	}
 	return attr
 }
@@ -70,8 +79,9 @@ func godat_ep_create(h C.DAT_IA_HANDLE, pzHandle C.DAT_PZ_HANDLE, recv, request,
 	if ret != C.DAT_SUCCESS {
 		return ret
 	}
-	ep, err := opened.CreateEP(pz, r, q, c, e.ia.epAttr((*C.DAT_EP_ATTR)(attr)))
-	return e.ia.made(ep, err, (*C.DAT_HANDLE)(out))
+	a := e.ia.epAttr((*C.DAT_EP_ATTR)(attr))
+	_, ret = create(e.ia, (*C.DAT_HANDLE)(out), 7, func() (*udat.EP, error) { return opened.CreateEP(pz, r, q, c, a) })
+	return ret
 }
 
 //export godat_ep_create_with_srq
@@ -97,8 +107,10 @@ func godat_ep_create_with_srq(h C.DAT_IA_HANDLE, pzHandle C.DAT_PZ_HANDLE, recv,
 	if a != nil && !e.ia.strict { // in C DAPL a shared queue has no watermarks
 		a.MaxRecvDTOs, a.SRQSoftHW = 0, 0
 	}
-	ep, err := opened.CreateEPWithSRQ(pz, r, q, c, srq, a)
-	return e.ia.made(ep, err, (*C.DAT_HANDLE)(out))
+	_, ret = create(e.ia, (*C.DAT_HANDLE)(out), 8, func() (*udat.EP, error) {
+		return opened.CreateEPWithSRQ(pz, r, q, c, srq, a)
+	})
+	return ret
 }
 
 //export godat_ep_query

@@ -25,14 +25,14 @@ func code(err error) C.DAT_RETURN {
 	if !ok {
 		e = inside(err)
 	}
-	if debug && e.Type != udat.QueueEmpty && e.Type != udat.TimeoutExpired {
+	if debug && e.Type != udat.QueueEmpty && e.Type != udat.TimeoutExpired && e.Type != udat.InterruptedCall {
 		fmt.Fprintln(os.Stderr, "godat:", err)
 	}
 	return failure(e.Type, e.Subtype)
 }
 
-// inside is the error of udat in another error. It is a function of its own, because errors.As
-// moves its target to the heap.
+// inside returns the error of udat that err wraps, or InternalError if it wraps none. It is a
+// function of its own, because errors.As moves its target to the heap.
 func inside(err error) *udat.Error {
 	var e *udat.Error
 	if !errors.As(err, &e) {
@@ -49,9 +49,6 @@ func failure(t udat.ReturnType, s udat.Subtype) C.DAT_RETURN {
 		s += 2 // DAT_INVALID_HANDLE_CSP, DAT_INVALID_STATE_SRQ_SHUTDOWN
 	case s > udat.SubHandleSRQ:
 		s++
-	}
-	if t == udat.NotImplemented {
-		return C.DAT_CLASS_ERROR | C.DAT_NOT_IMPLEMENTED
 	}
 	return C.DAT_CLASS_ERROR | C.DAT_RETURN(t) | C.DAT_RETURN(s)
 }

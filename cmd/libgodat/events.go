@@ -8,6 +8,7 @@ import "C"
 import (
 	"context"
 	"runtime/cgo"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -26,13 +27,10 @@ func godat_evd_create(h C.DAT_IA_HANDLE, qlen C.DAT_COUNT, cno C.DAT_CNO_HANDLE,
 		return badHandle(udat.SubHandleCNO)
 	}
 	streams := udat.EVDFlags(flags) &^ C.DAT_IB_EVD_EXTENSION_FLAG
-	evd, err := opened.CreateEVD(int(qlen), streams, notify)
-	if err != nil {
-		return code(err)
-	}
-	ret := e.ia.made(evd, nil, (*C.DAT_HANDLE)(out))
-	if ret == C.DAT_SUCCESS {
-		_, made := find[*udat.EVD](*out)
+	made, ret := create(e.ia, (*C.DAT_HANDLE)(out), 5, func() (*udat.EVD, error) {
+		return opened.CreateEVD(int(qlen), streams, notify)
+	})
+	if made != nil {
 		made.rawPoll = streams&(udat.EVDDTO|udat.EVDRMRBind) != 0
 	}
 	return ret
@@ -107,12 +105,24 @@ func godat_evd_dequeue(h C.DAT_EVD_HANDLE, out *C.godat_event) C.DAT_RETURN {
 	if e == nil {
 		return badHandle(udat.SubHandle1)
 	}
+	if e.untaken.Load() != nil && e.takeUntaken(out) {
+		return C.DAT_SUCCESS
+	}
 	ev, err := evd.Dequeue()
 	if err != nil {
 		return e.empty(err)
 	}
 	e.put(out, &ev)
 	return C.DAT_SUCCESS
+}
+
+// takeUntaken writes the event that a cancelled thread has waited for.
+func (e *entry) takeUntaken(out *C.godat_event) bool {
+	w := e.untaken.Swap(nil)
+	if w != nil {
+		e.put(out, &w.event)
+	}
+	return w != nil
 }
 
 // empty is the code of an error of a dequeue. C DAPL answers QUEUE_EMPTY of a dispatcher of
@@ -132,6 +142,9 @@ var extensions = map[udat.DTOOperation]C.int32_t{
 	udat.DTOCmpSwap:         C.DAT_IB_CMP_AND_SWAP,
 }
 
+// eventOfStream are the bits of an event's number that distinguish the events of a stream.
+const eventOfStream = 0xFFF
+
 // put writes an event of the dispatcher e.
 func (e *entry) put(out *C.godat_event, ev *udat.Event) {
 	*out = C.godat_event{number: C.DAT_EVENT_NUMBER(ev.Number), evd: C.DAT_HANDLE(e.c), cookie: C.uint64_t(ev.Cookie),
@@ -150,14 +163,18 @@ func (e *entry) put(out *C.godat_event, ev *udat.Event) {
 	case ev.Number == udat.EventRMRBindCompletion:
 		out.object = handleOf(ev.RMR)
 	case ev.Number == udat.EventConnectionRequest:
-		out.object = handleOf(ev.Object)
+		if ev.Object != nil {
+			out.object = handleOf(ev.Object)
+		} else {
+			out.object = e.ia.requested(ev.ConnQual(), e)
+		}
 		out.qual = C.DAT_CONN_QUAL(ev.ConnQual())
 		if cr := e.ia.newHandle(ev.CR); cr != nil {
 			out.cr = C.DAT_HANDLE(cr.c)
 			putAddr(&cr.c.local, ev.LocalAddr(), 0)
 			out.address = unsafe.Pointer(&cr.c.local)
 		}
-	case ev.EP != nil: // a connection event
+	case ev.Number&^eventOfStream == udat.EventConnectionEstablished&^eventOfStream:
 		out.object = handleOf(ev.EP)
 		if c := (*C.godat_handle)(out.object); c != nil {
 			out.private_data = unsafe.Pointer(&c.private_data)
@@ -192,6 +209,7 @@ func split(timeout C.DAT_TIMEOUT) (first, rest time.Duration) {
 // wait is a call that is blocked in C.
 type wait struct {
 	e      *entry
+	fd     int
 	cancel context.CancelFunc
 	done   chan struct{}
 	event  udat.Event // of an EVD
@@ -207,12 +225,11 @@ func (e *entry) block(out *C.godat_wait, rest time.Duration, call func(context.C
 		return failure(udat.InsufficientResources, udat.SubNone)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), rest) // Infinite is 292 years
-	w := &wait{e: e, cancel: cancel, done: make(chan struct{})}
+	w := &wait{e: e, fd: int(out.fd), cancel: cancel, done: make(chan struct{})}
 	out.id = C.uintptr_t(cgo.NewHandle(w))
-	fd := out.fd
 	go func() {
 		call(ctx, w)
-		C.godat_signal(fd)
+		C.godat_signal(C.int(w.fd))
 		close(w.done)
 	}()
 	return C.GODAT_PENDING
@@ -226,8 +243,20 @@ func ended(id C.uintptr_t) *wait {
 	w := cgo.Handle(id).Value().(*wait)
 	<-w.done
 	w.cancel()
+	syscall.Close(w.fd)
 	cgo.Handle(id).Delete()
 	return w
+}
+
+// godat_wait_drop ends a wait whose thread does not come back. An event that the wait has taken
+// goes to the next call.
+//
+//export godat_wait_drop
+func godat_wait_drop(id C.uintptr_t) {
+	cgo.Handle(id).Value().(*wait).cancel()
+	if w := ended(id); w.err == nil {
+		w.e.untaken.Store(w)
+	}
 }
 
 //export godat_evd_wait
@@ -236,6 +265,9 @@ func godat_evd_wait(h C.DAT_EVD_HANDLE, timeout C.DAT_TIMEOUT, threshold C.DAT_C
 	evd, e := find[*udat.EVD](h)
 	if e == nil {
 		return badHandle(udat.SubHandle1)
+	}
+	if e.untaken.Load() != nil && e.takeUntaken(out) {
+		return C.DAT_SUCCESS
 	}
 	first, rest := split(timeout)
 	ev, n, err := evd.Wait(first, int(threshold))
@@ -283,13 +315,8 @@ func godat_cno_create(h C.DAT_IA_HANDLE, call C.DAT_AGENT_FUNC, data C.DAT_PVOID
 		return badHandle(udat.SubHandleIA)
 	}
 	a := agent{call, data}
-	cno, err := opened.CreateCNO(a.wait())
-	if err != nil {
-		return code(err)
-	}
-	ret := e.ia.made(cno, nil, (*C.DAT_HANDLE)(out))
-	if ret == C.DAT_SUCCESS {
-		_, made := find[*udat.CNO](*out)
+	made, ret := create(e.ia, (*C.DAT_HANDLE)(out), 3, func() (*udat.CNO, error) { return opened.CreateCNO(a.wait()) })
+	if made != nil {
 		made.agent = a
 	}
 	return ret
@@ -333,6 +360,10 @@ func godat_cno_wait(h C.DAT_CNO_HANDLE, timeout C.DAT_TIMEOUT, out *C.DAT_EVD_HA
 	cno, e := find[*udat.CNO](h)
 	if e == nil {
 		return badHandle(udat.SubHandleCNO)
+	}
+	if w := e.untaken.Swap(nil); w != nil {
+		*out = handleOf(w.evd)
+		return C.DAT_SUCCESS
 	}
 	first, rest := split(timeout)
 	evd, err := cno.Wait(first)

@@ -18,36 +18,86 @@ type entry struct {
 	udat.Handle
 	c       *C.godat_handle
 	ia      *adapter
+	slot    slot
 	lmr     atomic.Pointer[udat.LMR] // the region of the latest post
 	rawPoll bool                     // an empty queue answers without the error bit, as C DAPL does
 	agent   agent                    // of a CNO
+	untaken atomic.Pointer[wait]     // what a thread that was cancelled has waited for
+	request reserved                 // of a reserved service point
 }
 
-// Each C handle has a slot of the table for ever. A handle that is freed is used again when
-// quarantine more have been freed after it: until then it answers INVALID_HANDLE.
-const (
-	chunk      = 1024
-	quarantine = 4096
-)
+// Each C handle has a slot for ever, by its place in the memory of handles. A handle that is freed
+// is used again when quarantine more have been freed after it: until then it answers
+// INVALID_HANDLE.
+const quarantine = 4096
+
+type slot = *atomic.Pointer[entry]
 
 var (
-	table [4096]atomic.Pointer[[chunk]atomic.Pointer[entry]]
+	table [C.GODAT_PIECES]atomic.Pointer[[]atomic.Pointer[entry]]
 
 	handles struct {
 		sync.Mutex
-		made  uint32
-		freed []*C.godat_handle
+		piece, used int // of the latest piece of memory, from 1; how many of its handles are made
+		freed       []slotted
 	}
 )
+
+// slotted is the memory of a handle.
+type slotted struct {
+	c    *C.godat_handle
+	slot slot
+}
+
+// slotOf returns the slot of a handle, nil if it is none of this provider's. The memory that a
+// foreign handle points to is not read.
+func slotOf(h C.DAT_HANDLE) slot {
+	for i := range table {
+		piece := table[i].Load()
+		if piece == nil {
+			break
+		}
+		offset := uintptr(h) - uintptr(unsafe.Pointer(C.godat_handles[i]))
+		if n := offset / C.sizeof_godat_handle; n < uintptr(len(*piece)) {
+			if offset%C.sizeof_godat_handle != 0 {
+				break
+			}
+			return &(*piece)[n]
+		}
+	}
+	return nil
+}
+
+// newSlot returns memory for a handle; none if memory is short. handles is locked.
+func newSlot() (s slotted, ok bool) {
+	if len(handles.freed) > quarantine {
+		s = handles.freed[0]
+		handles.freed = handles.freed[1:]
+		return s, true
+	}
+	if handles.piece == 0 || handles.used == C.GODAT_PIECE<<(handles.piece-1) {
+		if handles.piece == len(table) || C.godat_handles_more(C.int(handles.piece)) == nil {
+			return s, false
+		}
+		piece := make([]atomic.Pointer[entry], C.GODAT_PIECE<<handles.piece)
+		table[handles.piece].Store(&piece)
+		handles.piece++
+		handles.used = 0
+	}
+	i, n := handles.piece-1, handles.used
+	handles.used++
+	memory := unsafe.Add(unsafe.Pointer(C.godat_handles[i]), n*C.sizeof_godat_handle)
+	return slotted{(*C.godat_handle)(memory), &(*table[i].Load())[n]}, true
+}
 
 // find returns the object of a handle and its entry, nil if the handle is none of this provider's,
 // of another kind, or freed.
 func find[T udat.Handle](h C.DAT_HANDLE) (object T, e *entry) {
-	c := (*C.godat_handle)(h)
-	if c == nil || c.magic != C.GODAT_MAGIC {
+	s := slotOf(h)
+	if s == nil {
 		return object, nil
 	}
-	if e = table[c.slot/chunk].Load()[c.slot%chunk].Load(); e == nil {
+	if e = s.Load(); e == nil {
 		return object, nil
 	}
 	object, ok := e.Handle.(T)
@@ -74,27 +124,15 @@ func (ia *adapter) newHandle(object udat.Handle) *entry {
 	}
 	handles.Lock()
 	defer handles.Unlock()
-	var c *C.godat_handle
-	if len(handles.freed) > quarantine {
-		c = handles.freed[0]
-		handles.freed = handles.freed[1:]
-	} else {
-		if handles.made == uint32(len(table)*chunk) {
-			return nil
-		}
-		if c = C.godat_handle_new(); c == nil {
-			return nil
-		}
-		if c.slot = C.uint32_t(handles.made); c.slot%chunk == 0 {
-			table[c.slot/chunk].Store(new([chunk]atomic.Pointer[entry]))
-		}
-		handles.made++
+	s, ok := newSlot()
+	if !ok {
+		return nil
 	}
-	c.provider, c.context = ia.provider, C.DAT_CONTEXT{}
-	e := &entry{Handle: object, c: c, ia: ia}
-	table[c.slot/chunk].Load()[c.slot%chunk].Store(e)
-	atomic.StoreUint32((*uint32)(&c.kind), uint32(kind)+1)
-	udat.SetConsumerContext(object, uint64(uintptr(unsafe.Pointer(c)))) // for handleOf
+	s.c.provider, s.c.context = ia.provider, C.DAT_CONTEXT{}
+	e := &entry{Handle: object, c: s.c, ia: ia, slot: s.slot}
+	s.slot.Store(e)
+	atomic.StoreUint32((*uint32)(&s.c.kind), uint32(kind)+1)
+	udat.SetConsumerContext(object, uint64(uintptr(unsafe.Pointer(s.c)))) // for handleOf
 	ia.mu.Lock()
 	ia.entries[e] = struct{}{}
 	ia.mu.Unlock()
@@ -106,38 +144,50 @@ func (e *entry) free() {
 	e.ia.mu.Lock()
 	delete(e.ia.entries, e)
 	e.ia.mu.Unlock()
-	slot := &table[e.c.slot/chunk].Load()[e.c.slot%chunk]
-	if !slot.CompareAndSwap(e, nil) {
+	if !e.slot.CompareAndSwap(e, nil) {
 		return // another call has freed it
 	}
 	atomic.StoreUint32((*uint32)(&e.c.kind), 0)
 	handles.Lock()
-	handles.freed = append(handles.freed, e.c)
+	handles.freed = append(handles.freed, slotted{e.c, e.slot})
 	handles.Unlock()
 }
 
-// handleOf is the handle of an object that a call or an event returns; nil for none.
+// handleOf is the handle of an object that a call or an event returns; nil for none. An object that
+// has been freed keeps its handle until another object has it. The handle of an adapter is
+// libdat2's: calls with the provider's crash in libdat2.
 func handleOf(object udat.Handle) C.DAT_HANDLE {
-	context, _ := udat.GetConsumerContext(object)
-	return *(*C.DAT_HANDLE)(unsafe.Pointer(&context)) // memory of C
+	context, err := udat.GetConsumerContext(object)
+	h := *(*C.DAT_HANDLE)(unsafe.Pointer(&context)) // memory of C
+	if err != nil && h != nil && slotOf(h).Load() != nil {
+		return nil
+	}
+	if _, ok := object.(*udat.IA); ok {
+		C.dats_get_ia_handle(C.DAT_IA_HANDLE(h), (*C.DAT_IA_HANDLE)(&h))
+	}
+	return h
 }
 
-// made stores the handle of a new object, unless it could not be made; without a handle the object
-// is freed.
-func (ia *adapter) made(object interface {
+// create makes an object and stores its handle in out, which is argument n of the call. Without a
+// handle the object is freed.
+func create[T interface {
 	udat.Handle
 	Free() error
-}, err error, out *C.DAT_HANDLE) C.DAT_RETURN {
+}](ia *adapter, out *C.DAT_HANDLE, n int, made func() (T, error)) (*entry, C.DAT_RETURN) {
+	if out == nil {
+		return nil, badArgument(n)
+	}
+	object, err := made()
 	if err != nil {
-		return code(err)
+		return nil, code(err)
 	}
 	e := ia.newHandle(object)
 	if e == nil {
 		object.Free()
-		return failure(udat.InsufficientResources, udat.SubResourceMemory)
+		return nil, failure(udat.InsufficientResources, udat.SubResourceMemory)
 	}
 	*out = C.DAT_HANDLE(e.c)
-	return C.DAT_SUCCESS
+	return e, C.DAT_SUCCESS
 }
 
 // freed ends a handle if its object has been freed.

@@ -17,8 +17,8 @@ func godat_pz_create(h C.DAT_IA_HANDLE, out *C.DAT_PZ_HANDLE) C.DAT_RETURN {
 	if e == nil {
 		return badHandle(udat.SubHandleIA)
 	}
-	pz, err := opened.CreatePZ()
-	return e.ia.made(pz, err, (*C.DAT_HANDLE)(out))
+	_, ret := create(e.ia, (*C.DAT_HANDLE)(out), 2, opened.CreatePZ)
+	return ret
 }
 
 //export godat_pz_query
@@ -51,8 +51,6 @@ func godat_lmr_create(h C.DAT_IA_HANDLE, kind C.DAT_MEM_TYPE, memory, id unsafe.
 		return badHandle(udat.SubHandlePZ)
 	case va != C.DAT_VA_TYPE_VA:
 		return failure(udat.ModelNotSupported, udat.SubNone)
-	case out == nil:
-		return badArgument(8)
 	case kind != C.DAT_MEM_TYPE_LMR && size == 0:
 		return failure(udat.LengthError, udat.SubNone)
 	case kind != C.DAT_MEM_TYPE_LMR && (memory == nil || uint64(size) > 1<<47):
@@ -65,28 +63,33 @@ func godat_lmr_create(h C.DAT_IA_HANDLE, kind C.DAT_MEM_TYPE, memory, id unsafe.
 			rights |= udat.PrivLocalWrite
 		}
 	}
-	var lmr *udat.LMR
-	var err error
+	var register func() (*udat.LMR, error)
 	switch kind {
 	case C.DAT_MEM_TYPE_VIRTUAL:
-		lmr, err = opened.CreateLMR(pz, unsafe.Slice((*byte)(memory), size), rights)
+		register = func() (*udat.LMR, error) {
+			return opened.CreateLMR(pz, unsafe.Slice((*byte)(memory), size), rights)
+		}
 	case C.DAT_MEM_TYPE_LMR:
 		from, fromEntry := find[*udat.LMR](C.DAT_HANDLE(memory))
 		if fromEntry == nil {
 			return badHandle(udat.SubHandleLMR)
 		}
-		lmr, err = opened.CreateLMRFromLMR(pz, from, rights)
+		register = func() (*udat.LMR, error) { return opened.CreateLMRFromLMR(pz, from, rights) }
 	case C.DAT_MEM_TYPE_SHARED_VIRTUAL:
 		if id == nil {
 			return badArgument(3)
 		}
-		lmr, err = opened.CreateLMRShared(pz, unsafe.Slice((*byte)(memory), size), *(*udat.SharedMemoryID)(id), rights)
+		register = func() (*udat.LMR, error) {
+			return opened.CreateLMRShared(pz, unsafe.Slice((*byte)(memory), size), *(*udat.SharedMemoryID)(id), rights)
+		}
 	default:
 		return badArgument(2)
 	}
-	if err != nil {
-		return code(err)
+	made, ret := create(e.ia, (*C.DAT_HANDLE)(out), 8, register)
+	if made == nil {
+		return ret
 	}
+	lmr := made.Handle.(*udat.LMR)
 	if lmrContext != nil {
 		*lmrContext = C.DAT_LMR_CONTEXT(lmr.Context())
 	}
@@ -99,7 +102,7 @@ func godat_lmr_create(h C.DAT_IA_HANDLE, kind C.DAT_MEM_TYPE, memory, id unsafe.
 	if outAddress != nil {
 		*outAddress = C.DAT_VADDR(uintptr(unsafe.Pointer(unsafe.SliceData(lmr.Bytes()))))
 	}
-	return e.ia.made(lmr, nil, (*C.DAT_HANDLE)(out))
+	return C.DAT_SUCCESS
 }
 
 //export godat_lmr_query
@@ -135,7 +138,7 @@ func lmrSync(h C.DAT_IA_HANDLE, segments *C.DAT_LMR_TRIPLET, n C.DAT_VLEN,
 	if n > 1<<20 {
 		return badArgument(3)
 	}
-	iov, ret := e.segments(nil, C.DAT_COUNT(n), segments)
+	iov, ret := e.appendSegments(nil, C.DAT_COUNT(n), segments)
 	if ret != C.DAT_SUCCESS {
 		return badArgument(2)
 	}
@@ -158,8 +161,8 @@ func godat_rmr_create(h C.DAT_PZ_HANDLE, out *C.DAT_RMR_HANDLE) C.DAT_RETURN {
 	if e == nil {
 		return badHandle(udat.SubHandlePZ)
 	}
-	rmr, err := pz.CreateRMR()
-	return e.ia.made(rmr, err, (*C.DAT_HANDLE)(out))
+	_, ret := create(e.ia, (*C.DAT_HANDLE)(out), 2, pz.CreateRMR)
+	return ret
 }
 
 //export godat_rmr_query
@@ -196,9 +199,11 @@ func godat_srq_create(h C.DAT_IA_HANDLE, pzHandle C.DAT_PZ_HANDLE, attr *C.DAT_S
 	case attr == nil:
 		return badArgument(3)
 	}
-	srq, err := opened.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: int(attr.max_recv_dtos),
-		MaxRecvIOV: int(attr.max_recv_iov), LowWatermark: int(attr.low_watermark)})
-	return e.ia.made(srq, err, (*C.DAT_HANDLE)(out))
+	_, ret := create(e.ia, (*C.DAT_HANDLE)(out), 4, func() (*udat.SRQ, error) {
+		return opened.CreateSRQ(pz, udat.SRQAttr{MaxRecvDTOs: int(attr.max_recv_dtos),
+			MaxRecvIOV: int(attr.max_recv_iov), LowWatermark: int(attr.low_watermark)})
+	})
+	return ret
 }
 
 //export godat_srq_query

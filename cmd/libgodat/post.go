@@ -11,8 +11,17 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// segments appends the local segments of a post, which name their regions by context, to iov.
+// segments appends the local segments of a post, which name their regions by context, to iov. If
+// there are more than any post may have it refuses them without reading them.
 func (e *entry) segments(iov []udat.LMRTriplet, n C.DAT_COUNT, local *C.DAT_LMR_TRIPLET) ([]udat.LMRTriplet,
+	C.DAT_RETURN) {
+	if int(n) > e.ia.maxIOV {
+		return nil, badArgument(2)
+	}
+	return e.appendSegments(iov, n, local)
+}
+
+func (e *entry) appendSegments(iov []udat.LMRTriplet, n C.DAT_COUNT, local *C.DAT_LMR_TRIPLET) ([]udat.LMRTriplet,
 	C.DAT_RETURN) {
 	if n < 0 || n > 0 && local == nil {
 		return nil, badArgument(2)
@@ -55,6 +64,14 @@ func (e *entry) remote(r *C.DAT_RMR_TRIPLET, n uint64, read bool) udat.RMRTriple
 	return t
 }
 
+// flags translates the completion flags of a post. With C DAPL every completion notifies.
+func (e *entry) flags(f C.DAT_COMPLETION_FLAGS) udat.CompletionFlags {
+	if !e.ia.strict {
+		f &^= C.DAT_COMPLETION_UNSIGNALLED_FLAG
+	}
+	return udat.CompletionFlags(f)
+}
+
 // godat_ep_post is every request but bind. a and b are the immediate data, the context to
 // invalidate, or the operands of an atomic.
 //
@@ -71,7 +88,7 @@ func godat_ep_post(h C.DAT_EP_HANDLE, kind C.uint32_t, n C.DAT_COUNT, local *C.D
 		return ret
 	}
 	if kind == C.GODAT_SEND {
-		return code(ep.PostSend(iov, udat.Cookie(cookie), udat.CompletionFlags(flags)))
+		return code(ep.PostSend(iov, udat.Cookie(cookie), e.flags(flags)))
 	}
 	var to udat.RMRTriplet
 	if kind != C.GODAT_SEND_INVALIDATE {
@@ -89,11 +106,11 @@ func godat_ep_post(h C.DAT_EP_HANDLE, kind C.uint32_t, n C.DAT_COUNT, local *C.D
 	}
 	switch kind {
 	case C.GODAT_WRITE:
-		return code(ep.PostRDMAWrite(iov, udat.Cookie(cookie), to, udat.CompletionFlags(flags)))
+		return code(ep.PostRDMAWrite(iov, udat.Cookie(cookie), to, e.flags(flags)))
 	case C.GODAT_READ:
-		return code(ep.PostRDMARead(iov, udat.Cookie(cookie), to, udat.CompletionFlags(flags)))
+		return code(ep.PostRDMARead(iov, udat.Cookie(cookie), to, e.flags(flags)))
 	}
-	_, err := ep.PostBatch([]udat.Op{{Kind: udat.OpKind(kind), Flags: udat.CompletionFlags(flags),
+	_, err := ep.PostBatch([]udat.Op{{Kind: udat.OpKind(kind), Flags: e.flags(flags),
 		Cookie: udat.Cookie(cookie), IOV: iov, Remote: to, Immediate: uint32(a), InvalidateContext: uint32(a),
 		CompareAdd: uint64(a), Swap: uint64(b)}})
 	return code(err)
@@ -111,7 +128,7 @@ func godat_ep_post_recv(h C.DAT_EP_HANDLE, n C.DAT_COUNT, local *C.DAT_LMR_TRIPL
 	if ret != C.DAT_SUCCESS {
 		return ret
 	}
-	return code(ep.PostRecv(iov, udat.Cookie(cookie), udat.CompletionFlags(flags)))
+	return code(ep.PostRecv(iov, udat.Cookie(cookie), e.flags(flags)))
 }
 
 //export godat_srq_post_recv
@@ -154,7 +171,7 @@ func godat_ep_post_rdma_read_to_rmr(h C.DAT_EP_HANDLE, local *C.DAT_RMR_TRIPLET,
 		return failure(udat.PrivilegesViolation, udat.SubPrivilegesWrite)
 	}
 	return code(ep.PostRDMAReadToRMR(window, sink, udat.Cookie(cookie), e.remote(remote, sink.SegmentLength, true),
-		udat.CompletionFlags(flags)))
+		e.flags(flags)))
 }
 
 //export godat_rmr_bind
@@ -183,7 +200,7 @@ func godat_rmr_bind(h C.DAT_RMR_HANDLE, lmr C.DAT_LMR_HANDLE, t *C.DAT_LMR_TRIPL
 	}
 	bound, err := rmr.Bind(udat.LMRTriplet{LMR: region, VirtualAddress: uint64(t.virtual_address),
 		SegmentLength: uint64(t.segment_length)}, udat.MemPriv(priv), ep, udat.Cookie(cookie),
-		udat.CompletionFlags(flags))
+		e.flags(flags))
 	if err == nil && context != nil {
 		*context = C.DAT_RMR_CONTEXT(bound)
 	}

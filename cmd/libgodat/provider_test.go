@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,51 +18,74 @@ import (
 )
 
 // The provider as programs see it: unmodified libdat2 loads it. mem0 connects within one process,
-// the loop device several.
+// the loop device and tcp several.
 
 const patience = 2 * time.Minute
 
-// sanitizer is the library of AddressSanitizer, empty without GODAT_PROVIDER_ASAN=1. With it the C
-// side of the provider is instrumented, and its heap and that of the programs guarded.
-var sanitizer = sync.OnceValues(func() (string, error) {
-	if os.Getenv("GODAT_PROVIDER_ASAN") == "" {
-		return "", nil
+// sanitized: the C side of the provider and the loop device are instrumented by AddressSanitizer,
+// and their heap and that of the programs guarded.
+var sanitized = os.Getenv("GODAT_PROVIDER_ASAN") != ""
+
+// preload builds the loop device, once, and returns what programs load before their libraries.
+var preload = sync.OnceValues(func() (string, error) {
+	cmd := exec.Command("../../lab/loopdev/loop.sh")
+	if sanitized {
+		cmd.Args = append(cmd.Args, "--asan")
 	}
-	out, err := exec.Command("cc", "-print-file-name=libasan.so").Output()
-	return strings.TrimSpace(string(out)), err
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	return "LD_PRELOAD=" + strings.TrimSpace(string(out)), err
 })
 
-// provider builds the library with the loop device and its dat.conf, once.
+// provider builds the library and its dat.conf, once.
 var provider = sync.OnceValues(func() (dir string, err error) {
 	dir, err = os.MkdirTemp("", "libgodat")
 	if err != nil {
 		return "", err
 	}
-	asan, err := sanitizer()
+	devices, err := preload()
 	if err != nil {
 		return dir, err
 	}
 	library, program := filepath.Join(dir, "libgodat.so"), filepath.Join(dir, "libgodat")
 	for _, args := range [][]string{
-		{"go", "build", "-buildvcs=false", "-tags", "dat2,nulldev", "-buildmode=c-shared", "-o", library, "."},
-		{"go", "build", "-buildvcs=false", "-tags", "nulldev", "-o", program, "."},
-		{"cc", "-Wall", "-Werror", "-o", filepath.Join(dir, "check"), "testdata/check.c", "-ldat2", "-lpthread"},
+		{"go", "build", "-buildvcs=false", "-tags", "dat2", "-buildmode=c-shared", "-o", library, "."},
+		{"go", "build", "-buildvcs=false", "-o", program, "."},
+		host(dir, "check"), host(dir, "wrong"), host(dir, "host"),
 	} {
 		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Stderr = os.Stderr
-		if asan != "" {
+		if sanitized {
 			cmd.Env = append(os.Environ(), "CGO_CFLAGS=-g -O1 -fsanitize=address", "CGO_LDFLAGS=-fsanitize=address")
 		}
 		if err := cmd.Run(); err != nil {
 			return dir, err
 		}
 	}
-	conf, err := exec.Command(program, library).Output()
+	conf := exec.Command(program, library)
+	conf.Env = append(os.Environ(), devices)
+	lines, err := conf.Output()
 	if err != nil {
 		return dir, err
 	}
-	return dir, os.WriteFile(filepath.Join(dir, "dat.conf"), conf, 0o644)
+	text := string(lines)
+	for _, line := range strings.Split(text, "\n") {
+		if strings.HasPrefix(line, "godat-mem0 ") { // strict, and the adapter of a second copy of the library
+			text += strings.Replace(strings.Replace(line, "godat-mem0", "strict", 1), `"mem0"`, `"mem0 strict"`, 1) + "\n"
+			text += strings.NewReplacer("godat-mem0", "second", library, library+".2").Replace(line) + "\n"
+		}
+	}
+	if err := exec.Command("cp", library, library+".2").Run(); err != nil {
+		return dir, err
+	}
+	return dir, os.WriteFile(filepath.Join(dir, "dat.conf"), []byte(text), 0o644)
 })
+
+// host is the command that compiles a C program of testdata.
+func host(dir, name string) []string {
+	return []string{"cc", "-Wall", "-Werror", "-o", filepath.Join(dir, name), "testdata/" + name + ".c", "-ldat2",
+		"-lpthread", "-ldl"}
+}
 
 func TestMain(m *testing.M) {
 	status := leaktest.M{M: m}.Run()
@@ -95,11 +119,12 @@ func program(t *testing.T, name string, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = append(os.Environ(), "DAT_OVERRIDE="+filepath.Join(directory(t), "dat.conf"))
-	asan, err := sanitizer()
+	conf := filepath.Join(directory(t), "dat.conf")
+	devices, err := preload()
 	assert.NilError(t, err)
-	if asan != "" { // the signals and their stacks are the Go runtime's; what only Go refers to looks like a leak
-		cmd.Env = append(cmd.Env, "LD_PRELOAD="+asan, "ASAN_OPTIONS=detect_leaks=0:handle_segv=0:use_sigaltstack=0")
+	cmd.Env = append(os.Environ(), "DAT_OVERRIDE="+conf, devices)
+	if sanitized { // the signals and their stacks are the Go runtime's; what only Go refers to looks like a leak
+		cmd.Env = append(cmd.Env, "ASAN_OPTIONS=detect_leaks=0:handle_segv=0:use_sigaltstack=0")
 	}
 	return cmd
 }
@@ -121,12 +146,31 @@ func run(t *testing.T, cmd *exec.Cmd) string {
 }
 
 func TestCheck(t *testing.T) {
-	for _, device := range []string{"mem0", "loop0"} {
+	for _, device := range []string{"mem0", "loop0", "tcp", "tcp:::1"} {
 		t.Run(device, func(t *testing.T) {
+			conf, err := os.ReadFile(filepath.Join(directory(t), "dat.conf"))
+			assert.NilError(t, err)
+			if device == "tcp:::1" && !bytes.Contains(conf, []byte(device)) {
+				t.Skip("this host has no IPv6")
+			}
 			out := run(t, program(t, filepath.Join(directory(t), "check"), "godat-"+device))
 			assert.Assert(t, strings.HasSuffix(out, "ok\n"), out)
 		})
 	}
+	t.Run("strict", func(t *testing.T) {
+		out := run(t, program(t, filepath.Join(directory(t), "check"), "strict", "strict"))
+		assert.Assert(t, strings.HasSuffix(out, "ok\n"), out)
+	})
+}
+
+// TestDebug: with GODAT_DEBUG the texts of errors are printed, but not those of empty queues and of
+// waits that are over.
+func TestDebug(t *testing.T) {
+	cmd := program(t, filepath.Join(directory(t), "check"), "godat-mem0")
+	cmd.Env = append(cmd.Env, "GODAT_DEBUG=1")
+	out := run(t, cmd)
+	assert.Assert(t, strings.Contains(out, "godat: udat: pz_free: invalid state (protection zone is in use)"), out)
+	assert.Assert(t, !strings.Contains(out, "queue is empty") && !strings.Contains(out, "_wait"), out)
 }
 
 // dapltest's feature tests of one process. Its queryinfo gives libdat2 an IA's handle as that of a
@@ -141,17 +185,28 @@ func TestDapltestFeatures(t *testing.T) {
 }
 
 func TestDapltestLimits(t *testing.T) {
-	for _, limit := range []string{"ia", "pz", "cno", "evd", "ep", "rsp", "psp", "lmr"} {
-		t.Run(limit, func(t *testing.T) {
-			out := run(t, program(t, "dapltest", "-T", "L", "-D", "godat-mem0", "-m", "40", "-w", "1", "limit_"+limit))
-			assert.Assert(t, strings.Contains(out, "s created: 40") || strings.Contains(out, "s opened: 40"), out)
+	for _, limit := range []string{"ia", "pz", "cno", "evd", "ep", "rsp", "psp", "lmr", "rpost", "size_lmr"} {
+		t.Run(limit, func(t *testing.T) { // on four adapters
+			out := run(t, program(t, "dapltest", "-T", "L", "-D", "godat-mem0", "-m", "40", "-w", "4", "limit_"+limit))
+			done := map[string]string{"rpost": "posted per EP: 17", "ia": "s opened: 40", "size_lmr": "OK - stopping now"}
+			want, other := done[limit]
+			if !other {
+				want = "s created: 40"
+			}
+			assert.Assert(t, strings.Contains(out, want), out)
 		})
 	}
 }
 
-// Two processes of each program, connected over the loop device.
+// Two processes of each program, connected over the loop device and over TCP.
 func TestPrograms(t *testing.T) {
-	const ia, host = "godat-loop0", "127.0.0.1"
+	for _, device := range []string{"loop0", "tcp"} {
+		t.Run(device, func(t *testing.T) { programs(t, "godat-"+device) })
+	}
+}
+
+func programs(t *testing.T, ia string) {
+	const host = "127.0.0.1"
 	transaction := strings.Fields("dapltest -T T -i 20 -t 2 -w 2 -V client SR 4096 2 server SR 1000 " +
 		"client RW 4096 server RR 512")
 	cases := []struct {
@@ -163,6 +218,8 @@ func TestPrograms(t *testing.T) {
 		{"dtestcm", strings.Fields("dtestcm -s -c 20 -b 5"), strings.Fields("dtestcm -c 20 -b 5 -h " + host), false},
 		{"transaction", strings.Fields("dapltest -T S"), append(transaction[:3:3],
 			append([]string{"-s", host}, transaction[3:]...)...), true},
+		{"reserved", strings.Fields("dapltest -T S"), strings.Fields("dapltest -T T -s " + host +
+			" -r -i 20 -t 2 -w 2 client SR 4096 server SR 4096"), true},
 		{"performance", strings.Fields("dapltest -T S"), strings.Fields("dapltest -T P -s " + host + " -i 200 -p 8 RW 4096"),
 			true},
 	}
@@ -177,7 +234,11 @@ func TestPrograms(t *testing.T) {
 				if c.quit {
 					at = 3 // after -T X
 				}
-				return program(t, args[0], append(append(append([]string{}, args[1:at]...), device, ia), args[at:]...)...)
+				cmd := program(t, args[0], append(append(append([]string{}, args[1:at]...), device, ia), args[at:]...)...)
+				if ia == "godat-tcp" && !sanitized { // without any device
+					cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "LD_PRELOAD=") })
+				}
+				return cmd
 			}
 			server := with(c.server)
 			var out bytes.Buffer
@@ -201,6 +262,9 @@ func TestPrograms(t *testing.T) {
 				assert.Assert(t, strings.Contains(last, "End of Work"), last)
 			}
 			assert.NilError(t, server.Wait(), out.String())
+			for _, bad := range []string{"Error", "error", "mismatch", "fails"} { // dapltest exits with status 0 all the same
+				assert.Assert(t, !c.quit || !strings.Contains(last+out.String(), bad), "%s\nserver:\n%s", last, out.String())
+			}
 		})
 	}
 }

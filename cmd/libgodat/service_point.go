@@ -5,7 +5,11 @@ package main
 // #include "shim.h"
 import "C"
 
-import "github.com/godat/godat/udat"
+import (
+	"slices"
+
+	"github.com/godat/godat/udat"
+)
 
 //export godat_psp_create
 func godat_psp_create(h C.DAT_IA_HANDLE, qual C.DAT_CONN_QUAL, evdHandle C.DAT_EVD_HANDLE, flags C.DAT_PSP_FLAGS,
@@ -18,8 +22,10 @@ func godat_psp_create(h C.DAT_IA_HANDLE, qual C.DAT_CONN_QUAL, evdHandle C.DAT_E
 	case evdEntry == nil:
 		return badHandle(udat.SubHandleEVDCR)
 	}
-	psp, err := opened.CreatePSP(udat.ConnQual(qual), evd, udat.PSPFlags(flags))
-	return e.ia.made(psp, err, (*C.DAT_HANDLE)(out))
+	_, ret := create(e.ia, (*C.DAT_HANDLE)(out), 5, func() (*udat.PSP, error) {
+		return opened.CreatePSP(udat.ConnQual(qual), evd, udat.PSPFlags(flags))
+	})
+	return ret
 }
 
 //export godat_psp_create_any
@@ -35,12 +41,14 @@ func godat_psp_create_any(h C.DAT_IA_HANDLE, outQual *C.DAT_CONN_QUAL, evdHandle
 	case outQual == nil:
 		return badArgument(2)
 	}
-	qual, psp, err := opened.CreatePSPAny(evd, udat.PSPFlags(flags))
-	if err != nil {
-		return code(err)
-	}
-	*outQual = C.DAT_CONN_QUAL(qual)
-	return e.ia.made(psp, nil, (*C.DAT_HANDLE)(out))
+	_, ret := create(e.ia, (*C.DAT_HANDLE)(out), 5, func() (*udat.PSP, error) {
+		qual, psp, err := opened.CreatePSPAny(evd, udat.PSPFlags(flags))
+		if err == nil {
+			*outQual = C.DAT_CONN_QUAL(qual)
+		}
+		return psp, err
+	})
+	return ret
 }
 
 //export godat_psp_query
@@ -70,23 +78,58 @@ func godat_rsp_create(h C.DAT_IA_HANDLE, qual C.DAT_CONN_QUAL, epHandle C.DAT_EP
 	case evdEntry == nil:
 		return badHandle(udat.SubHandleEVDCR)
 	}
-	rsp, err := opened.CreateRSP(udat.ConnQual(qual), ep, evd)
-	return e.ia.made(rsp, err, (*C.DAT_HANDLE)(out))
-}
-
-//export godat_rsp_query
-func godat_rsp_query(h C.DAT_RSP_HANDLE, mask C.DAT_RSP_PARAM_MASK, out *C.DAT_RSP_PARAM) C.DAT_RETURN {
-	p, _, ret := query(h, udat.SubHandleRSP, mask&^C.DAT_RSP_FIELD_ALL == 0, out != nil, (*udat.RSP).Query)
-	if ret == C.DAT_SUCCESS {
-		*out = C.DAT_RSP_PARAM{ia_handle: handleOf(p.IA), conn_qual: C.DAT_CONN_QUAL(p.ConnQual),
-			evd_handle: handleOf(p.EVD), ep_handle: handleOf(p.EP)}
+	made, ret := create(e.ia, (*C.DAT_HANDLE)(out), 5, func() (*udat.RSP, error) {
+		return opened.CreateRSP(udat.ConnQual(qual), ep, evd)
+	})
+	if made != nil {
+		made.request = reserved{udat.ConnQual(qual), evdEntry, epHandle}
+		e.ia.mu.Lock()
+		e.ia.reserved = append(e.ia.reserved, made)
+		e.ia.mu.Unlock()
 	}
 	return ret
 }
 
-// godat_rsp_free: a request that has come has ended the service point, but programs for C DAPL,
-// where it stays, free it.
-//
+// reserved is what a reserved service point was made with. A request ends the service point, and
+// its event does not name it.
+type reserved struct {
+	qual udat.ConnQual
+	evd  *entry
+	ep   C.DAT_EP_HANDLE
+}
+
+// unreserve removes the first reserved service point for which match returns true, and returns its
+// handle, nil for none.
+func (ia *adapter) unreserve(match func(*entry) bool) C.DAT_HANDLE {
+	ia.mu.Lock()
+	defer ia.mu.Unlock()
+	i := slices.IndexFunc(ia.reserved, match)
+	if i < 0 {
+		return nil
+	}
+	e := ia.reserved[i]
+	ia.reserved = slices.Delete(ia.reserved, i, i+1)
+	return C.DAT_HANDLE(e.c)
+}
+
+// requested returns the service point of a request that the dispatcher evd has taken.
+func (ia *adapter) requested(qual udat.ConnQual, evd *entry) C.DAT_HANDLE {
+	return ia.unreserve(func(e *entry) bool { return e.request.qual == qual && e.request.evd == evd })
+}
+
+// With C DAPL a service point stays when its request has come: programs query and free it.
+
+//export godat_rsp_query
+func godat_rsp_query(h C.DAT_RSP_HANDLE, mask C.DAT_RSP_PARAM_MASK, out *C.DAT_RSP_PARAM) C.DAT_RETURN {
+	_, e, ret := query(h, udat.SubHandleRSP, mask&^C.DAT_RSP_FIELD_ALL == 0, out != nil, (*udat.RSP).Query)
+	if ret != C.DAT_SUCCESS && (e == nil || e.ia.strict) {
+		return ret
+	}
+	*out = C.DAT_RSP_PARAM{ia_handle: handleOf(e.ia.IA), conn_qual: C.DAT_CONN_QUAL(e.request.qual),
+		evd_handle: C.DAT_EVD_HANDLE(e.request.evd.c), ep_handle: e.request.ep}
+	return C.DAT_SUCCESS
+}
+
 //export godat_rsp_free
 func godat_rsp_free(h C.DAT_RSP_HANDLE) C.DAT_RETURN {
 	rsp, e := find[*udat.RSP](h)
@@ -96,6 +139,9 @@ func godat_rsp_free(h C.DAT_RSP_HANDLE) C.DAT_RETURN {
 	err := rsp.Free()
 	if failed, ok := err.(*udat.Error); ok && failed.Type == udat.InvalidHandle && !e.ia.strict {
 		err = nil
+	}
+	if err == nil {
+		e.ia.unreserve(func(other *entry) bool { return other == e })
 	}
 	return e.freed(err)
 }

@@ -1,40 +1,52 @@
 //go:build dat2
 
-// The C side of the provider: entry points of libdat2, the table of functions, event layouts, and
-// blocking waits, which signals end. Handles and all semantics are Go's.
+// The C side of the provider: entry points of libdat2, the table of functions, and event layouts.
+// Handles and all semantics are Go's. wait.c has the calls that take events; enter.c is how all
+// calls come to Go.
 
-#define _GNU_SOURCE
-#include <errno.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "_cgo_export.h"
 
-static int valid(DAT_HANDLE h)
-{
-	const godat_handle *g = h;
+// The memory of handles, in pieces that double in size.
 
-	return g && g->magic == GODAT_MAGIC && __atomic_load_n(&g->kind, __ATOMIC_ACQUIRE);
+char *godat_handles[GODAT_PIECES];
+
+static const godat_handle *at(DAT_HANDLE h)
+{
+	for (int i = 0; i < GODAT_PIECES; i++) {
+		const char *piece = __atomic_load_n(&godat_handles[i], __ATOMIC_ACQUIRE);
+		uintptr_t offset = (uintptr_t)h - (uintptr_t)piece;
+
+		if (!piece)
+			return NULL;
+		if (offset < ((uintptr_t)GODAT_PIECE << i) * sizeof(godat_handle))
+			return offset % sizeof(godat_handle) ? NULL : h;
+	}
+	return NULL;
 }
 
-godat_handle *godat_handle_new(void)
+static int valid(DAT_HANDLE h)
 {
-	godat_handle *h = calloc(1, sizeof *h);
+	const godat_handle *g = at(h);
 
-	if (h)
-		h->magic = GODAT_MAGIC;
-	return h;
+	return g && __atomic_load_n(&g->kind, __ATOMIC_ACQUIRE);
+}
+
+godat_handle *godat_handles_more(int i)
+{
+	char *piece = calloc((size_t)GODAT_PIECE << i, sizeof(godat_handle));
+
+	__atomic_store_n(&godat_handles[i], piece, __ATOMIC_RELEASE);
+	return (godat_handle *)piece;
 }
 
 // Events.
 
-static void layout(const godat_event *e, DAT_EVENT *out)
+void godat_layout(const godat_event *e, DAT_EVENT *out)
 {
 	DAT_EVENT_DATA *d = &out->event_data;
 	DAT_IB_EXTENSION_EVENT_DATA *x = (void *)out->event_extension_data;
@@ -82,87 +94,11 @@ static void layout(const godat_event *e, DAT_EVENT *out)
 	}
 }
 
-static DAT_RETURN evd_dequeue(DAT_EVD_HANDLE evd, DAT_EVENT *event)
-{
-	godat_event e;
-	DAT_RETURN ret;
-
-	if (!event)
-		return DAT_CLASS_ERROR | DAT_INVALID_PARAMETER | DAT_INVALID_ARG2;
-	ret = godat_evd_dequeue(evd, &e);
-	if (ret == DAT_SUCCESS)
-		layout(&e, event);
-	return ret;
-}
-
 static DAT_RETURN evd_post_se(DAT_EVD_HANDLE evd, const DAT_EVENT *event)
 {
 	if (!event || event->event_number != DAT_SOFTWARE_EVENT)
 		return DAT_CLASS_ERROR | DAT_INVALID_PARAMETER | DAT_INVALID_ARG2;
 	return godat_evd_post_se(evd, (uintptr_t)event->event_data.software_event_data.pointer);
-}
-
-// Waits. The first milliseconds of a wait are Go's; then the thread blocks here.
-
-int godat_eventfd(void) { return eventfd(0, EFD_CLOEXEC); }
-
-void godat_signal(int fd)
-{
-	uint64_t one = 1;
-
-	while (write(fd, &one, sizeof one) < 0 && errno == EINTR)
-		;
-}
-
-// block returns when Go has signalled the wait. A signal's handler that runs meanwhile cancels it.
-static void block(godat_wait *w)
-{
-	struct pollfd p = {.fd = w->fd, .events = POLLIN};
-	sigset_t mask;
-
-	pthread_sigmask(SIG_SETMASK, NULL, &mask);
-	sigaddset(&mask, SIGURG); // the Go runtime's own signal interrupts nothing
-	while (ppoll(&p, 1, NULL, &mask) < 0 && errno == EINTR)
-		godat_wait_cancel(w->id);
-}
-
-static DAT_RETURN evd_wait(DAT_EVD_HANDLE evd, DAT_TIMEOUT timeout, DAT_COUNT threshold, DAT_EVENT *event,
-			   DAT_COUNT *nmore)
-{
-	godat_wait w = {.fd = -1};
-	godat_event e;
-	DAT_COUNT more = 0;
-	DAT_RETURN ret;
-
-	if (!event)
-		return DAT_CLASS_ERROR | DAT_INVALID_PARAMETER | DAT_INVALID_ARG4;
-	ret = godat_evd_wait(evd, timeout, threshold, &e, &more, &w);
-	if (ret == GODAT_PENDING) {
-		block(&w);
-		ret = godat_evd_wait_end(w.id, &e, &more);
-		close(w.fd);
-	}
-	if (nmore)
-		*nmore = more;
-	if (ret == DAT_SUCCESS)
-		layout(&e, event);
-	return ret;
-}
-
-static DAT_RETURN cno_wait(DAT_CNO_HANDLE cno, DAT_TIMEOUT timeout, DAT_EVD_HANDLE *evd)
-{
-	godat_wait w = {.fd = -1};
-	DAT_RETURN ret;
-
-	if (!evd)
-		return DAT_CLASS_ERROR | DAT_INVALID_PARAMETER | DAT_INVALID_ARG3;
-	ret = godat_cno_wait(cno, timeout, evd, &w);
-	if (ret == GODAT_PENDING) {
-		block(&w);
-		ret = godat_cno_wait_end(w.id, evd);
-		close(w.fd);
-	}
-	return ret;
 }
 
 static DAT_RETURN cno_create(DAT_IA_HANDLE ia, DAT_OS_WAIT_PROXY_AGENT agent, DAT_CNO_HANDLE *cno)
@@ -191,8 +127,6 @@ static DAT_RETURN cno_query(DAT_CNO_HANDLE cno, DAT_CNO_PARAM_MASK mask, DAT_CNO
 	param->proxy.agent.instance_data = data;
 	return ret;
 }
-
-void godat_agent(DAT_AGENT_FUNC func, DAT_PVOID data, DAT_EVD_HANDLE evd) { func(data, evd); }
 
 // Handles.
 
@@ -374,7 +308,7 @@ static const DAT_PROVIDER table = {
 	.cno_modify_agent_func = cno_modify_agent,
 	.cno_query_func = cno_query,
 	.cno_free_func = godat_cno_free,
-	.cno_wait_func = cno_wait,
+	.cno_wait_func = godat_c_cno_wait,
 	.cr_query_func = godat_cr_query,
 	.cr_accept_func = godat_cr_accept,
 	.cr_reject_func = godat_cr_reject,
@@ -384,10 +318,10 @@ static const DAT_PROVIDER table = {
 	.evd_modify_cno_func = godat_evd_modify_cno,
 	.evd_enable_func = godat_evd_enable,
 	.evd_disable_func = godat_evd_disable,
-	.evd_wait_func = evd_wait,
+	.evd_wait_func = godat_c_evd_wait,
 	.evd_resize_func = godat_evd_resize,
 	.evd_post_se_func = evd_post_se,
-	.evd_dequeue_func = evd_dequeue,
+	.evd_dequeue_func = godat_c_evd_dequeue,
 	.evd_free_func = godat_evd_free,
 	.ep_create_func = godat_ep_create,
 	.ep_query_func = godat_ep_query,

@@ -1,4 +1,4 @@
-// What shim.c and the Go files share.
+// What the C and the Go files share.
 
 #ifndef GODAT_SHIM_H
 #define GODAT_SHIM_H
@@ -14,17 +14,16 @@ typedef const DAT_EP_ATTR cDAT_EP_ATTR;
 typedef const DAT_EP_PARAM cDAT_EP_PARAM;
 typedef const DAT_LMR_TRIPLET cDAT_LMR_TRIPLET;
 
-#define GODAT_MAGIC UINT64_C(0x676f646174686e64)
 #define GODAT_PENDING 1 // of a wait: the caller shall block in godat_wait
 #define GODAT_PRIVATE 256
+#define GODAT_PIECE 1024 // handles of the first piece of memory; each further piece has twice as many
+#define GODAT_PIECES 12
 
 // godat_handle is what a DAT_HANDLE of this provider points to. libdat2 reads the provider.
 // The memory stays for ever, and is used again only long after the object has been freed.
 typedef struct godat_handle {
 	const DAT_PROVIDER *provider;
-	uint64_t magic;
 	DAT_CONTEXT context;
-	uint32_t slot; // index in the table of the Go side
 	uint32_t kind; // DAT_HANDLE_TYPE + 1; 0: freed
 	struct sockaddr_in6 local, remote;
 	uint8_t private_data[GODAT_PRIVATE];
@@ -59,8 +58,17 @@ typedef struct godat_wait {
 enum { GODAT_SEND, GODAT_SEND_IMMEDIATE, GODAT_SEND_INVALIDATE, GODAT_WRITE, GODAT_WRITE_IMMEDIATE, GODAT_READ,
        GODAT_FETCH_ADD, GODAT_CMP_SWAP }; // as udat.OpKind
 
+// of libdat2: the number by which the program knows an adapter, or the adapter of a number
+DAT_RETURN dats_get_ia_handle(DAT_IA_HANDLE handle, DAT_IA_HANDLE *other);
+
 const DAT_PROVIDER *godat_provider(const char *name, DAT_BOOLEAN safe);
-godat_handle *godat_handle_new(void);
+extern char *godat_handles[GODAT_PIECES];
+godat_handle *godat_handles_more(int piece);
+void godat_layout(const godat_event *e, DAT_EVENT *out);
+DAT_RETURN godat_c_evd_dequeue(DAT_EVD_HANDLE evd, DAT_EVENT *event);
+DAT_RETURN godat_c_evd_wait(DAT_EVD_HANDLE evd, DAT_TIMEOUT timeout, DAT_COUNT threshold, DAT_EVENT *event,
+			    DAT_COUNT *nmore);
+DAT_RETURN godat_c_cno_wait(DAT_CNO_HANDLE cno, DAT_TIMEOUT timeout, DAT_EVD_HANDLE *evd);
 int godat_eventfd(void);
 void godat_signal(int fd);
 void godat_agent(DAT_AGENT_FUNC func, DAT_PVOID data, DAT_EVD_HANDLE evd);

@@ -113,7 +113,7 @@ func (e end) message(i int, n uint64) udat.Op {
 // event that ends the connection is an error.
 func (e end) next() (udat.Event, error) {
 	for {
-		ev, _, err := e.events.Wait(2*patience, 1) // an attempt to connect ends before, with the reason
+		ev, _, err := e.events.Wait(2*patience, 1) // longer than an attempt to connect, whose event has the reason
 		switch {
 		case err != nil:
 			return ev, err

@@ -54,7 +54,7 @@ func TestReadme(t *testing.T) {
 
 // ask sends a question to a server and returns its answer. It fails where RDMA does not work.
 func ask(ctx context.Context, device, server, question string) (string, error) {
-	dialer := rdmanet.Dialer{Device: device} // "rxe0", "mlx5_0"; "": the device of the route
+	dialer := rdmanet.Dialer{Device: device} // "mlx5_0"; "tcp": over TCP; "": the device of the route
 	conn, err := dialer.Dial(ctx, "rdma", server)
 	if err != nil {
 		return "", err

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"os"
 
@@ -42,11 +41,8 @@ func run(ctx context.Context, device string, out io.Writer) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 
-	// The transport asks for "tcp" and the host of the URL; the dialer knows better.
 	dialer := rdmanet.Dialer{Device: device}
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-		return dialer.DialContext(ctx, "rdma", address)
-	}}
+	transport := &http.Transport{DialContext: dialer.DialContext}
 	client := http.Client{Transport: transport}
 	reply, err := client.Get("http://" + listener.Addr().String() + "/?name=gopher")
 	if err != nil {

@@ -176,8 +176,8 @@ type reader struct {
 	patience time.Duration
 }
 
-func dial(device string, server netip.AddrPort) (r *reader, err error) {
-	r = &reader{patience: patience}
+func dial(device string, server netip.AddrPort) (_ *reader, err error) {
+	r := &reader{patience: patience}
 	if r.ia, err = udat.Open(device); err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func dial(device string, server netip.AddrPort) (r *reader, err error) {
 		udat.ConnectDefault); err != nil {
 		return nil, err
 	}
-	ev, _, err := r.events.Wait(2*patience, 1) // the attempt ends before, with the reason
+	ev, _, err := r.events.Wait(2*patience, 1) // the attempt ends earlier; its event has the reason
 	if err != nil {
 		return nil, err
 	}

@@ -55,6 +55,15 @@ func TestInside(t *testing.T) {
 	eventually(t, r, "colour", "of a longer name")
 }
 
+// Without a server there is an error, which says so.
+func TestNobody(t *testing.T) {
+	exampletest.Inside(t)
+	for _, device := range []string{"mem0", "tcp:127.0.0.1"} {
+		_, err := dial(device, netip.MustParseAddrPort("127.0.0.1:1"))
+		assert.ErrorContains(t, err, "not connected to 127.0.0.1:1")
+	}
+}
+
 // A reader never returns a mixture of two values, however often the server stores new ones.
 func TestMixture(t *testing.T) {
 	exampletest.Inside(t)

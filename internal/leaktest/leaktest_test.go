@@ -34,3 +34,20 @@ func TestLeft(t *testing.T) {
 	}
 	assert.Equal(t, len(more(descriptors(), before)), 0)
 }
+
+func waits(stop chan struct{}) { <-stop }
+
+// Those in the function named are excused, and no others.
+func TestExcuse(t *testing.T) {
+	before := len(goroutines())
+	stop := make(chan struct{})
+	defer close(stop)
+	go waits(stop)
+	go waits(stop)
+	go func() { <-stop }()
+	n := 0
+	for until := time.Now().Add(patience); n < 2 && time.Now().Before(until); n += Excuse("leaktest.waits") {
+	}
+	assert.Equal(t, n, 2)
+	assert.Equal(t, len(goroutines()), before+1)
+}

@@ -2,6 +2,7 @@
 //
 //   cc -o check check.c -ldat2 -lpthread
 //   check IA            checks; the last line is ok
+//   check IA strict     checks what the word strict in dat.conf changes
 //   check IA bench      the cost of an empty dequeue, a post, and a post and its completion
 //
 // The costs are processor time of the calling thread. A failed check prints its line and ends the
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,7 +25,7 @@
 #define ERR(type, sub) (DAT_CLASS_ERROR | (type) | (sub))
 #define SECOND 1000000
 #define PATIENCE (60 * SECOND)
-#define QUAL 45350
+#define QUAL 15350 // below the ports that a kernel gives to outgoing connections: on tcp it is one of the host
 
 #define is(call, want)                                                                                          \
 	do {                                                                                                    \
@@ -98,12 +100,25 @@ static DAT_EVENT event(DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number)
 	return ev;
 }
 
+// same_addr compares addresses without their ports; an adapter has one of IPv4 or IPv6.
+static int same_addr(DAT_IA_ADDRESS_PTR x, DAT_IA_ADDRESS_PTR y)
+{
+	const struct sockaddr_in6 *p = (void *)x, *q = (void *)y;
+
+	if (((struct sockaddr *)p)->sa_family != ((struct sockaddr *)q)->sa_family)
+		return 0;
+	if (((struct sockaddr *)p)->sa_family == AF_INET)
+		return !memcmp(&((struct sockaddr_in *)p)->sin_addr, &((struct sockaddr_in *)q)->sin_addr, 4);
+	return ((struct sockaddr *)p)->sa_family == AF_INET6 && !memcmp(&p->sin6_addr, &q->sin6_addr, 16);
+}
+
 static void connect_ends(end *a, end *b)
 {
 	static const char request[] = "a request", answer[] = "its answer";
 	DAT_EVD_HANDLE requests;
 	DAT_PSP_HANDLE psp;
 	DAT_CR_PARAM param;
+	DAT_EP_PARAM from;
 	DAT_EVENT ev;
 	DAT_CR_HANDLE cr;
 
@@ -119,6 +134,9 @@ static void connect_ends(end *a, end *b)
 	is(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param), DAT_SUCCESS);
 	must(param.private_data_size >= (int)sizeof request);
 	must(!memcmp(param.private_data, request, sizeof request));
+	is(dat_ep_query(a->ep, DAT_EP_FIELD_ALL, &from), DAT_SUCCESS);
+	must(from.remote_port_qual == QUAL && same_addr(from.remote_ia_address_ptr, ia_attr.ia_address_ptr));
+	must(same_addr(param.remote_ia_address_ptr, ia_attr.ia_address_ptr)); // the requester is of this adapter, too
 	is(dat_cr_accept(cr, b->ep, sizeof answer, (void *)answer), DAT_SUCCESS);
 	is(dat_cr_query(cr, DAT_CR_FIELD_ALL, &param), ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CR));
 	ev = event(a->connect, DAT_CONNECTION_EVENT_ESTABLISHED);
@@ -244,6 +262,28 @@ static void check_transfers(end *a, end *b)
 	}
 }
 
+// Suppressed requests make no events, and give their places back though nobody dequeues.
+static void check_suppressed(end *a, end *b)
+{
+	DAT_LMR_TRIPLET l = local(a, 0, 8);
+	DAT_RMR_TRIPLET r = remote(b, 1000, 8);
+	DAT_RETURN ret;
+	DAT_EVENT ev;
+
+	for (int i = 0; i < 1000; i++) { // the endpoint holds 64
+		for (int ms = 0; ms < PATIENCE / 1000; ms++) {
+			ret = dat_ep_post_rdma_write(a->ep, 1, &l, cookie(i), &r, DAT_COMPLETION_SUPPRESS_FLAG);
+			if (DAT_GET_TYPE(ret) != DAT_INSUFFICIENT_RESOURCES)
+				break;
+			usleep(1000);
+		}
+		is(ret, DAT_SUCCESS);
+	}
+	is(dat_ep_post_rdma_write(a->ep, 1, &l, cookie(9999), &r, DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+	completes(a->request, a->ep, 9999, 8, DAT_DTO_RDMA_WRITE);
+	is(dat_evd_dequeue(a->request, &ev), DAT_QUEUE_EMPTY);
+}
+
 static void check_handles(end *a)
 {
 	DAT_CONTEXT set = {.as_64 = UINT64_C(0x8000000000000001)}, got;
@@ -291,6 +331,280 @@ static void check_handles(end *a)
 	ev = event(evd, DAT_SOFTWARE_EVENT);
 	must(ev.event_data.software_event_data.pointer == &ev);
 	is(dat_evd_free(evd), DAT_SUCCESS);
+}
+
+// Objects answer queries with what they were made with.
+static void check_queries(end *a)
+{
+	DAT_EVD_PARAM evd_param;
+	DAT_LMR_PARAM lmr_param;
+	DAT_PSP_PARAM psp_param;
+	DAT_EVD_HANDLE evd;
+	DAT_PSP_HANDLE psp;
+	DAT_EP_HANDLE ep;
+	DAT_EP_PARAM ep_param;
+	DAT_EP_ATTR asked, *got = &ep_param.ep_attr;
+
+	memset(&asked, 0, sizeof asked); // each attribute has a value of its own
+	asked.max_recv_dtos = 7;
+	asked.max_request_dtos = 9;
+	asked.max_recv_iov = 1;
+	asked.max_request_iov = 2;
+	asked.max_rdma_read_in = 3;
+	asked.max_rdma_read_out = 4;
+	is(dat_ep_create(ia, a->pz, a->recv, a->request, a->connect, &asked, &ep), DAT_SUCCESS);
+	is(dat_ep_query(ep, DAT_EP_FIELD_ALL, &ep_param), DAT_SUCCESS);
+	must(got->max_recv_dtos >= 7 && got->max_request_dtos >= 9);
+	must(got->max_recv_iov >= 1 && got->max_request_iov >= 2);
+	must(got->max_rdma_read_in == 3 && got->max_rdma_read_out == 4);
+	must(ep_param.ia_handle == ia && ep_param.pz_handle == a->pz && ep_param.connect_evd_handle == a->connect);
+	must(ep_param.recv_evd_handle == a->recv && ep_param.request_evd_handle == a->request);
+	is(dat_ep_free(ep), DAT_SUCCESS);
+	is(dat_evd_query(a->recv, DAT_EVD_FIELD_ALL, &evd_param), DAT_SUCCESS);
+	must(evd_param.evd_qlen >= 128 && evd_param.evd_flags == DAT_EVD_DTO_FLAG);
+	is(dat_lmr_query(a->lmr, DAT_LMR_FIELD_ALL, &lmr_param), DAT_SUCCESS);
+	must(lmr_param.pz_handle == a->pz && lmr_param.length == SIZE);
+	must(lmr_param.lmr_context == a->lkey && lmr_param.rmr_context == a->rkey);
+	is(dat_lmr_query(a->pz, DAT_LMR_FIELD_ALL, &lmr_param), ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_LMR));
+	is(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_CR_FLAG, &evd), DAT_SUCCESS);
+	is(dat_psp_create(ia, QUAL + 1, evd, DAT_PSP_CONSUMER_FLAG, &psp), DAT_SUCCESS);
+	is(dat_psp_query(psp, DAT_PSP_FIELD_ALL, &psp_param), DAT_SUCCESS);
+	must(psp_param.conn_qual == QUAL + 1 && psp_param.evd_handle == evd);
+	is(dat_psp_query(a->pz, DAT_PSP_FIELD_ALL, &psp_param), ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_PSP));
+	is(dat_psp_free(psp), DAT_SUCCESS);
+	is(dat_evd_free(evd), DAT_SUCCESS);
+}
+
+// A second adapter whose asynchronous events go to the first one's dispatcher.
+static void check_async(const char *name)
+{
+	DAT_EVD_HANDLE same = async, got;
+	DAT_IA_HANDLE other;
+
+	is(dat_ia_open((char *)name, 8, &same, &other), DAT_SUCCESS);
+	must(same == async);
+	is(dat_ia_query(other, &got, 0, NULL, 0, NULL), DAT_SUCCESS);
+	must(got == async);
+	is(dat_ia_close(other, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
+}
+
+// Arguments that a call refuses, and some that it must not.
+static void check_arguments(end *a)
+{
+	DAT_LMR_TRIPLET l = local(a, 0, 8);
+	DAT_RMR_HANDLE rmr;
+	DAT_RMR_CONTEXT context;
+	DAT_EP_HANDLE ep;
+	DAT_EVENT ev = {.event_number = DAT_DTO_COMPLETION_EVENT};
+	DAT_EVD_HANDLE evd;
+	DAT_LMR_HANDLE lmr;
+	DAT_LMR_PARAM param;
+	char id[40] = "an identifier of shared memory";
+	DAT_REGION_DESCRIPTION region;
+	struct {
+		const void *provider;
+		uint32_t rest[200];
+	} fake = {.provider = *(void **)a->pz};
+
+	for (int i = 0; i < 200; i++) // no handle of the provider, but its second one would have this slot
+		fake.rest[i] = 1;
+	is(dat_evd_query(&fake, 0, NULL), ERR(DAT_INVALID_HANDLE, 0));
+	is(dat_rsp_free(a->pz), ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_RSP));
+	is(dat_ep_post_send(a->ep, -1, &l, cookie(0), DAT_COMPLETION_DEFAULT_FLAG),
+	   ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2));
+	is(dat_ep_post_send(a->ep, 1, NULL, cookie(0), DAT_COMPLETION_DEFAULT_FLAG),
+	   ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2));
+	is(dat_evd_create(ia, 4, DAT_HANDLE_NULL, DAT_EVD_SOFTWARE_FLAG, &evd), DAT_SUCCESS);
+	is(dat_evd_post_se(evd, &ev), ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)); // of another stream
+	is(dat_evd_post_se(evd, NULL), ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2));
+	is(dat_evd_dequeue(evd, &ev), ERR(DAT_QUEUE_EMPTY, 0));
+	is(dat_evd_free(evd), DAT_SUCCESS);
+	if (ia_attr.max_rmrs > 0) {
+		is(dat_rmr_create(a->pz, &rmr), DAT_SUCCESS);
+		is(dat_rmr_bind(rmr, DAT_HANDLE_NULL, NULL, DAT_MEM_PRIV_REMOTE_READ_FLAG, DAT_VA_TYPE_VA, a->ep, cookie(0),
+				DAT_COMPLETION_DEFAULT_FLAG, &context),
+		   ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG3));
+		is(dat_rmr_bind(rmr, DAT_HANDLE_NULL, &l, DAT_MEM_PRIV_REMOTE_READ_FLAG, DAT_VA_TYPE_ZB, a->ep, cookie(0),
+				DAT_COMPLETION_DEFAULT_FLAG, &context),
+		   ERR(DAT_MODEL_NOT_SUPPORTED, 0));
+		l.lmr_context ^= 0x5a5a5a; // no region's
+		is(dat_rmr_bind(rmr, DAT_HANDLE_NULL, &l, DAT_MEM_PRIV_REMOTE_READ_FLAG, DAT_VA_TYPE_VA, a->ep, cookie(0),
+				DAT_COMPLETION_DEFAULT_FLAG, &context),
+		   ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG3));
+		is(dat_rmr_free(rmr), DAT_SUCCESS);
+	}
+
+	region.for_shared_memory.virtual_address = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	must(region.for_shared_memory.virtual_address != MAP_FAILED);
+	region.for_shared_memory.shared_memory_id = (DAT_LMR_COOKIE)&id;
+	is(dat_lmr_create(ia, DAT_MEM_TYPE_SHARED_VIRTUAL, region, SIZE, a->pz, DAT_MEM_PRIV_ALL_FLAG, DAT_VA_TYPE_VA, &lmr,
+			  NULL, NULL, NULL, NULL),
+	   DAT_SUCCESS);
+	is(dat_lmr_query(lmr, DAT_LMR_FIELD_ALL, &param), DAT_SUCCESS);
+	must(param.mem_type == DAT_MEM_TYPE_SHARED_VIRTUAL && param.length == SIZE);
+	is(dat_lmr_free(lmr), DAT_SUCCESS);
+	munmap(region.for_shared_memory.virtual_address, SIZE);
+
+	is(dat_ep_create(ia, a->pz, a->recv, a->request, a->connect, NULL, &ep), DAT_SUCCESS);
+	is(dat_ep_dup_connect(ep, a->ep, PATIENCE, -1, NULL, DAT_QOS_BEST_EFFORT),
+	   ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG4));
+	is(dat_ep_dup_connect(ep, a->ep, PATIENCE, 4, NULL, DAT_QOS_BEST_EFFORT),
+	   ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG4));
+	is(dat_ep_dup_connect(ep, a->ep, PATIENCE, 0, NULL, DAT_QOS_BEST_EFFORT), DAT_SUCCESS); // nobody listens any more
+	event(a->connect, DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
+	is(dat_ep_free(ep), DAT_SUCCESS);
+}
+
+// An endpoint with a shared queue may come with the attributes of one without, as in C DAPL.
+static void check_shared(end *a)
+{
+	DAT_SRQ_ATTR srq_attr = {.max_recv_dtos = 8, .max_recv_iov = 1, .low_watermark = DAT_SRQ_LW_DEFAULT};
+	DAT_SRQ_PARAM srq_param;
+	DAT_SRQ_HANDLE srq;
+	DAT_EP_HANDLE ep;
+	DAT_EP_PARAM param;
+	DAT_EP_ATTR attr;
+
+	if (!ia_attr.max_srqs)
+		return;
+	is(dat_srq_create(ia, a->pz, &srq_attr, &srq), DAT_SUCCESS);
+	is(dat_srq_query(srq, DAT_SRQ_FIELD_ALL, &srq_param), DAT_SUCCESS);
+	must(srq_param.max_recv_dtos >= 8 && srq_param.pz_handle == a->pz);
+	memset(&attr, 0, sizeof attr);
+	attr.max_recv_dtos = attr.max_request_dtos = 4;
+	attr.max_recv_iov = attr.max_request_iov = 1;
+	attr.srq_soft_hw = 1;
+	is(dat_ep_create_with_srq(ia, a->pz, a->recv, a->request, a->connect, srq, &attr, NULL),
+	   ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG8));
+	is(dat_ep_create_with_srq(ia, a->pz, a->recv, a->request, a->connect, srq, &attr, &ep), DAT_SUCCESS);
+	is(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param), DAT_SUCCESS);
+	must(param.srq_handle == srq && param.ep_attr.srq_soft_hw == DAT_WATERMARK_INFINITE);
+	must(param.ep_attr.max_recv_dtos == DAT_WATERMARK_INFINITE);
+	is(dat_ep_free(ep), DAT_SUCCESS);
+	is(dat_srq_free(srq), DAT_SUCCESS);
+}
+
+// What a program asks for, and hears, about receives and reads that it does not want.
+static void check_limits(end *a)
+{
+	DAT_EP_HANDLE ep;
+	DAT_EP_ATTR attr;
+	DAT_EP_PARAM param;
+	DAT_EVENT ev;
+	DAT_ASYNCH_ERROR_EVENT_DATA *d = &ev.event_data.asynch_error_event_data;
+
+	memset(&attr, 0, sizeof attr);
+	attr.max_recv_dtos = attr.max_request_dtos = 4;
+	attr.max_recv_iov = attr.max_request_iov = 1;
+	is(dat_ep_create(ia, a->pz, a->recv, a->request, a->connect, &attr, &ep), DAT_SUCCESS);
+	is(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param), DAT_SUCCESS);
+	must(param.ep_attr.max_rdma_read_in == 0 && param.ep_attr.max_rdma_read_out == 0);
+	for (int i = 0; i < 2; i++) {
+		is(dat_ep_set_watermark(ep, i, DAT_WATERMARK_INFINITE), DAT_SUCCESS);
+		is(dat_ep_post_recv(ep, 0, NULL, cookie(i), DAT_COMPLETION_DEFAULT_FLAG), DAT_SUCCESS);
+		ev = event(async, 0x08011);
+		must(d->dat_handle == ep && (int)d->reason == DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
+	}
+	is(dat_ep_free(ep), DAT_SUCCESS);
+}
+
+static int strict; // dat.conf says so
+
+// Completion flags of endpoints that share a dispatcher: C DAPL notifies of every completion.
+static void check_flags(end *a)
+{
+	static const DAT_COMPLETION_FLAGS mixed[][2] = {
+		{DAT_COMPLETION_DEFAULT_FLAG, DAT_COMPLETION_UNSIGNALLED_FLAG},
+		{DAT_COMPLETION_DEFAULT_FLAG, DAT_COMPLETION_SUPPRESS_FLAG},
+		{DAT_COMPLETION_UNSIGNALLED_FLAG, DAT_COMPLETION_DEFAULT_FLAG},
+		{DAT_COMPLETION_SOLICITED_WAIT_FLAG, DAT_COMPLETION_EVD_THRESHOLD_FLAG},
+	};
+	enum { N = sizeof mixed / sizeof *mixed };
+	DAT_LMR_TRIPLET l = local(a, 0, 8);
+	DAT_EVD_HANDLE all;
+	DAT_EP_HANDLE ep[N];
+	DAT_EP_ATTR attr;
+	DAT_EVENT ev;
+	DAT_COUNT more;
+
+	is(dat_evd_create(ia, 256, DAT_HANDLE_NULL, DAT_EVD_DTO_FLAG, &all), DAT_SUCCESS);
+	memset(&attr, 0, sizeof attr);
+	attr.max_recv_dtos = attr.max_request_dtos = 4;
+	attr.max_recv_iov = attr.max_request_iov = 1;
+	for (int i = 0; i < N; i++) {
+		attr.recv_completion_flags = mixed[i][0];
+		attr.request_completion_flags = mixed[i][1];
+		is(dat_ep_create(ia, a->pz, all, all, a->connect, &attr, &ep[i]),
+		   strict ? ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG6) : DAT_SUCCESS);
+		if (strict)
+			continue;
+		is(dat_ep_post_recv(ep[i], 1, &l, cookie(i), DAT_COMPLETION_UNSIGNALLED_FLAG), DAT_SUCCESS);
+		is(dat_evd_wait(all, 0, 2, &ev, &more), ERR(DAT_TIMEOUT_EXPIRED, 0)); // any threshold
+		is(dat_ep_free(ep[i]), DAT_SUCCESS);
+	}
+	is(dat_evd_free(all), DAT_SUCCESS);
+}
+
+// Requests to reserved service points name them, and connection events endpoints that are freed.
+// The connection events go to a dispatcher of another adapter.
+static void check_reserved(const char *name)
+{
+	DAT_EVD_HANDLE others = DAT_HANDLE_NULL, conn, requests;
+	DAT_RSP_HANDLE rsp[2], seen[2];
+	DAT_EP_HANDLE ep[2], from[2];
+	DAT_RSP_PARAM param;
+	DAT_PZ_HANDLE pz;
+	DAT_IA_HANDLE other;
+	DAT_CR_PARAM cr_param;
+	DAT_EVENT ev;
+
+	is(dat_ia_open((char *)name, 8, &others, &other), DAT_SUCCESS);
+	is(dat_evd_create(other, 16, DAT_HANDLE_NULL, DAT_EVD_CONNECTION_FLAG, &conn), DAT_SUCCESS);
+	is(dat_evd_create(ia, 8, DAT_HANDLE_NULL, DAT_EVD_CR_FLAG, &requests), DAT_SUCCESS);
+	is(dat_pz_create(ia, &pz), DAT_SUCCESS);
+	for (int i = 0; i < 2; i++) {
+		is(dat_ep_create(ia, pz, DAT_HANDLE_NULL, DAT_HANDLE_NULL, conn, NULL, &ep[i]), DAT_SUCCESS);
+		is(dat_ep_create(ia, pz, DAT_HANDLE_NULL, DAT_HANDLE_NULL, conn, NULL, &from[i]), DAT_SUCCESS);
+		is(dat_rsp_create(ia, QUAL + 2 + i, ep[i], requests, &rsp[i]), DAT_SUCCESS);
+	}
+	for (int i = 1; i >= 0; i--) // not in the order of the service points
+		is(dat_ep_connect(from[i], ia_attr.ia_address_ptr, QUAL + 2 + i, PATIENCE, 0, NULL, DAT_QOS_BEST_EFFORT,
+				  DAT_CONNECT_DEFAULT_FLAG),
+		   DAT_SUCCESS);
+	for (int i = 0; i < 2; i++) {
+		DAT_CR_ARRIVAL_EVENT_DATA *d = &ev.event_data.cr_arrival_event_data;
+		int which;
+
+		ev = event(requests, DAT_CONNECTION_REQUEST_EVENT);
+		which = d->conn_qual - QUAL - 2;
+		seen[i] = d->sp_handle.rsp_handle;
+		must(seen[i] == rsp[which]);
+		is(dat_cr_query(d->cr_handle, DAT_CR_FIELD_ALL, &cr_param), DAT_SUCCESS);
+		must(cr_param.local_ep_handle == ep[which]);
+		is(dat_rsp_query(seen[i], DAT_RSP_FIELD_ALL, &param), DAT_SUCCESS);
+		must(param.conn_qual == d->conn_qual && param.evd_handle == requests && param.ep_handle == ep[which]);
+		is(dat_cr_accept(d->cr_handle, DAT_HANDLE_NULL, 0, NULL), DAT_SUCCESS);
+		is(dat_rsp_free(seen[i]), DAT_SUCCESS);
+		is(dat_rsp_free(seen[i]), ERR(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_RSP));
+	}
+	must(seen[0] != seen[1]);
+	for (int i = 0; i < 4; i++)
+		event(conn, DAT_CONNECTION_EVENT_ESTABLISHED);
+	is(dat_ep_disconnect(from[0], DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
+	usleep(SECOND / 10);
+	is(dat_ep_free(from[0]), DAT_SUCCESS);
+	is(dat_ep_free(ep[0]), DAT_SUCCESS);
+	for (int i = 0, both = 0; i < 2; i++) {
+		ev = event(conn, DAT_CONNECTION_EVENT_DISCONNECTED);
+		both |= 1 << (ev.event_data.connect_event_data.ep_handle == ep[0]);
+		must(ev.event_data.connect_event_data.ep_handle == ep[0] || ev.event_data.connect_event_data.ep_handle == from[0]);
+		must(!i || both == 3);
+	}
+	is(dat_ia_close(other, DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
+	is(dat_ep_free(from[1]), DAT_SUCCESS);
+	is(dat_ep_free(ep[1]), DAT_SUCCESS);
+	is(dat_pz_free(pz), DAT_SUCCESS);
+	is(dat_evd_free(requests), DAT_SUCCESS);
 }
 
 static void on_signal(int sig) {}
@@ -423,12 +737,23 @@ int main(int argc, char **argv)
 
 	if (argc < 2)
 		return 2;
+	strict = argc > 2 && !strcmp(argv[2], "strict");
 	open_all(argv[1], &a, &b);
-	if (argc > 2) {
+	if (strict) {
+		check_flags(&a);
+	} else if (argc > 2) {
 		bench(&a, &b);
 	} else {
 		check_transfers(&a, &b);
+		check_suppressed(&a, &b);
 		check_handles(&a);
+		check_queries(&a);
+		check_async(argv[1]);
+		check_arguments(&a);
+		check_shared(&a);
+		check_limits(&a);
+		check_flags(&a);
+		check_reserved(argv[1]);
 		check_waits(&a);
 		check_threads();
 	}

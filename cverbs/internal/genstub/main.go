@@ -204,7 +204,8 @@ func (g *generator) zero(t ast.Expr) (string, error) {
 			return `""`, nil
 		case "bool":
 			return "false", nil
-		case "int", "uint8", "uint16", "uint32", "uint64", "QPType", "QPState", "QPAttrMask", "MWType":
+		case "int", "uint8", "uint16", "uint32", "uint64", "QPType", "QPState", "QPAttrMask", "MWType",
+			"ForkStatus":
 			return "0", nil
 		}
 		return t.Name + "{}", nil

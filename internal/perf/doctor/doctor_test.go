@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,8 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/internal/perf/counters"
 	"github.com/godat/godat/internal/perf/result"
 )
 
@@ -25,7 +28,11 @@ func host(t *testing.T, names ...string) *doctor {
 			assert.NilError(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
 		}
 	}
-	return &doctor{root: root}
+	k := systemKernel()
+	k.rdma = func() (rdmaState, error) { return rdmaState{}, nil }
+	k.pfc = func(string) ([]int, error) { return nil, os.ErrNotExist }
+	none := func(string) (map[string]uint64, error) { return nil, os.ErrNotExist }
+	return &doctor{root: root, kernel: k, source: counters.Source{Root: root, Driver: none}}
 }
 
 func (d *doctor) text() string {
@@ -42,24 +49,20 @@ func TestKernel(t *testing.T) {
 		want  []string
 		worst Level
 	}{
-		"no RDMA": {nil, []string{"FAIL the kernel has no RDMA", "modprobe rdma_rxe"}, Fail},
+		"no RDMA": {nil, []string{"FAIL the kernel has no RDMA", "modprobe rdma_rxe", "datperf server --device tcp"}, Fail},
 		"no connection manager": {
 			[]string{"sys/class/infiniband/rxe0/", "sys/class/infiniband_verbs/"},
 			[]string{"ok kernel module ib_uverbs",
 				"FAIL kernel module rdma_ucm is not loaded: programs connect through it -> modprobe rdma_ucm"}, Fail,
 		},
-		"no device": {
-			[]string{"sys/class/infiniband/", "sys/class/infiniband_verbs/", "sys/module/rdma_ucm/"},
-			[]string{"FAIL the kernel has RDMA, but no device", "rdma link add rxe0 type rxe"}, Fail,
-		},
 		"all there": {
 			[]string{"sys/class/infiniband/rxe0/", "sys/class/infiniband_verbs/", "sys/class/misc/rdma_cm/"},
-			[]string{"ok kernel module rdma_ucm is there"}, OK,
+			[]string{"ok kernel module rdma_ucm is there"}, Fail, // its file is not
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := host(t, c.files...)
-			d.kernel()
+			d.modules()
 			for _, want := range c.want {
 				assert.Assert(t, strings.Contains(d.text(), want), d.text())
 			}
@@ -69,14 +72,90 @@ func TestKernel(t *testing.T) {
 }
 
 func TestDeviceFiles(t *testing.T) {
-	d := host(t, "sys/class/infiniband/rxe0/")
-	d.files()
-	assert.Assert(t, strings.Contains(d.text(), "there is no /dev/infiniband/uverbs*"), d.text())
-	assert.Assert(t, strings.Contains(d.text(), "rdma_cm is not there -> modprobe rdma_ucm"), d.text())
+	const class = "sys/class/infiniband_verbs/"
+	files := []string{"sys/class/infiniband/rxe0/", "sys/class/infiniband/rxe1/", class + "uverbs0/ibdev=rxe0",
+		class + "uverbs0/dev=231:192", class + "uverbs1/ibdev=rxe1", class + "uverbs1/dev=231:193", "sys/class/misc/rdma_cm/"}
+	numbers := func(d *doctor) {
+		d.kernel.number = func(path string) (uint32, uint32, error) {
+			if _, err := os.Stat(path); err != nil {
+				return 0, 0, err
+			}
+			return 231, 192, nil
+		}
+	}
+	d := host(t, append(files, "dev/infiniband/uverbs0=")...)
+	numbers(d)
+	d.modules()
+	d.contains(t, "FAIL rxe1 cannot be used: its device file "+d.root+"/dev/infiniband/uverbs1 is not there -> "+
+		"udev makes it, or mknod",
+		"ok "+d.root+"/dev/infiniband/uverbs0 can be opened", "rdma_cm is not there -> modprobe rdma_ucm")
+	assert.DeepEqual(t, d.unusable, []string{"rxe1"})
 
-	d = host(t, "sys/class/infiniband/rxe0/", "dev/infiniband/uverbs0=", "dev/infiniband/rdma_cm=")
-	d.files()
+	d = host(t, append(files, "dev/infiniband/uverbs0=", "dev/infiniband/uverbs1=", "dev/infiniband/rdma_cm=")...)
+	numbers(d)
+	d.modules()
+	d.contains(t, "FAIL rxe1 cannot be used: "+d.root+"/dev/infiniband/uverbs1 is the file of another device, "+
+		"231:192 instead of 231:193")
+
+	d = host(t, append(files[:1:1], class+"uverbs0/ibdev=rxe0", "sys/class/misc/rdma_cm/", "dev/infiniband/uverbs0=",
+		"dev/infiniband/rdma_cm=")...)
+	numbers(d)
+	d.modules()
 	assert.Equal(t, Worst(d.findings), OK, d.text())
+}
+
+func TestNamespaces(t *testing.T) {
+	const ports, file = "sys/class/infiniband/rxe0/ports/1/", "sys/class/infiniband_verbs/uverbs0/ibdev=rxe0"
+	for name, c := range map[string]struct {
+		files []string
+		state rdmaState
+		want  string // empty: nothing found
+	}{
+		"no device": {[]string{"sys/class/infiniband/"}, rdmaState{}, "FAIL the kernel has RDMA, but no device"},
+		"no device either": {[]string{"sys/class/infiniband/"}, rdmaState{exclusive: true}, "FAIL the kernel has " +
+			"RDMA, but no device"},
+		"another namespace": {[]string{"sys/class/infiniband/", file}, rdmaState{exclusive: true}, "FAIL the host's 1 " +
+			"RDMA devices belong to other"},
+		"another netdev's": {[]string{ports + "gid_attrs/ndevs/0=eth0"},
+			rdmaState{devices: map[string]rdmaDevice{"rxe0": {}}}, "FAIL rxe0 port 1: its network device eth0 is in " +
+				"another network namespace"},
+		"here": {[]string{ports + "gid_attrs/ndevs/0=eth0"},
+			rdmaState{devices: map[string]rdmaDevice{"rxe0": {netdevs: map[int]string{1: "eth0"}}}}, ""},
+		"InfiniBand": {[]string{ports + "gid_attrs/ndevs/"}, rdmaState{devices: map[string]rdmaDevice{"rxe0": {}}}, ""},
+		"no RDMA":    {nil, rdmaState{}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := host(t, c.files...)
+			d.kernel.rdma = func() (rdmaState, error) { return c.state, nil }
+			d.namespaces()
+			d.contains(t, c.want)
+			assert.Equal(t, d.text() == "", c.want == "", d.text())
+		})
+	}
+}
+
+func TestLibraries(t *testing.T) {
+	d := host(t, "sys/class/infiniband/mlx5_0/", "sys/class/infiniband/rxe0/", "sys/class/infiniband/rxe1/")
+	d.rdma.devices = map[string]rdmaDevice{"mlx5_0": {driver: 1}}
+	d.unusable = []string{"rxe1"}
+	d.libraries([]cverbs.DeviceInfo{{Name: "rxe0"}})
+	d.contains(t, "FAIL mlx5_0: the kernel has it, libibverbs does not: its provider library libmlx5-rdmav*.so is missing")
+	assert.Equal(t, len(d.findings), 1)
+}
+
+// Of two network devices in one subnet that separate their addresses nothing is said.
+func TestARPApart(t *testing.T) {
+	const conf = "proc/sys/net/ipv4/conf/"
+	d := host(t, conf+"all/arp_ignore=1", conf+"eth0/arp_announce=2", conf+"eth1/arp_ignore=8")
+	assert.Assert(t, d.arpApart("eth0") && !d.arpApart("eth1"))
+}
+
+func TestNeighbour(t *testing.T) {
+	for text, want := range map[string]string{"10.0.0.5/24": "10.0.0.4", "10.0.0.1/24": "10.0.0.3",
+		"10.0.0.254/16": "10.0.0.252",
+		"fd00::1/64":    "fd00::"} {
+		assert.Equal(t, neighbour(netip.MustParsePrefix(text)).String(), want, text)
+	}
 }
 
 func TestHost(t *testing.T) {
@@ -104,45 +183,23 @@ func TestLink(t *testing.T) {
 		dev+"ports/1/hw_counters/packet_seq_err=0", dev+"ports/1/hw_counters/np_cnp_sent=7",
 		"sys/class/net/eth0/ecn/roce_np/enable/3=1", "sys/class/net/eth0/ecn/roce_np/enable/4=0",
 		"sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos=106")
-	d.command = func(program string, _ ...string) (string, error) {
-		return map[string]string{"ethtool": "NIC statistics:\n  rx_prio3_pause: 12\n  tx_prio3_pause: 0\n  rx_bytes: 1\n",
-			"dcb": "prio-pfc 0:off 3:on 4:off\n"}[program], nil
+	d.source.Driver = func(string) (map[string]uint64, error) {
+		return map[string]uint64{"rx_prio3_pause": 12, "tx_prio3_pause": 0, "rx_bytes": 1}, nil
 	}
+	d.kernel.pfc = func(string) ([]int, error) { return []int{3}, nil }
 	d.link("mlx5_0", 1, "eth0")
 	d.contains(t, "ok mlx5_0 port 1: link 100 Gb/sec (4X EDR)", "note mlx5_0: PCIe 8 GT/s x8, 63 Gb/s", "16 GT/s x8 -> ",
 		"NUMA node 1, near processors 16-31", "note mlx5_0 port 1 has counted errors or repeated packets: symbol_error 3 ->",
-		"np_cnp_sent 7, rx_prio3_pause 12 ->", "type of service is 106", "ECN (roce_np) is on for priorities 3",
+		"np_cnp_sent 7, ethtool_rx_prio3_pause 12 ->", "type of service is 106", "ECN (roce_np) is on for priorities 3",
 		"PFC is on for priorities 3")
 	assert.Assert(t, !strings.Contains(d.text(), "packet_seq_err"), d.text())
 
 	d = host(t, dev+"ports/1/rate=100 Gb/sec (4X EDR)", dev+"device/current_link_speed=5.0 GT/s PCIe",
 		dev+"device/current_link_width=8", dev+"device/max_link_speed=5.0 GT/s PCIe", dev+"device/max_link_width=8",
 		dev+"ports/1/counters/symbol_error=0")
-	d.command = missing
 	d.link("mlx5_0", 1, "")
 	d.contains(t, "note mlx5_0: PCIe 5 GT/s x8, 32 Gb/s before PCIe's own headers: less than the port's 100 Gb/s",
 		"ok mlx5_0 port 1 has counted no errors")
-}
-
-func missing(string, ...string) (string, error) { return "", os.ErrNotExist }
-
-func TestFirewall(t *testing.T) {
-	for rules, want := range map[string]string{
-		"hook input; policy accept;":                                                 "ok no firewall rule",
-		"hook input; policy drop;\ntcp dport 18516 accept":                           "no rule names udp",
-		"hook input; policy drop;\nudp dport 4791 accept":                            "no rule names tcp port 18516",
-		"policy accept; hook input\nudp dport 4791 accept\ntcp dport 18516\n reject": "",
-	} {
-		d := host(t)
-		d.command = func(string, ...string) (string, error) { return rules, nil }
-		d.firewall()
-		d.contains(t, want)
-		assert.Assert(t, want != "" || d.text() == "", d.text())
-	}
-	d := host(t)
-	d.command = missing
-	d.firewall()
-	assert.Equal(t, d.text(), "")
 }
 
 func TestWay(t *testing.T) {

@@ -59,7 +59,7 @@ func (d *doctor) ran(run *result.Run) {
 	d.find(OK, "", "%s of %s over the way arrives intact, median latency %s", run.Case.Test,
 		result.Bytes(run.Case.Size), result.Nanos(run.Total().Latency.At(50)))
 	for _, end := range []*result.End{run.Client, run.Server} {
-		if lost := Lost(end.Counters); len(lost) > 0 {
+		if lost := end.Counters.Errors().List(); len(lost) > 0 {
 			d.find(Note, "cable, switch buffers, PFC or ECN", "packets were lost or repeated meanwhile: %s",
 				strings.Join(lost, ", "))
 		}

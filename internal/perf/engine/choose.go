@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,9 +24,13 @@ type choice struct {
 	open string // for udat.Open: the name, or the address (Addr) by which the ends reach each other
 	why  string
 	gid  result.Knob // entry of the GID table to use; unset: the connection manager's choice
+	near []int       // processors of its NUMA node, to run the loops on; nil: any
+	far  bool        // this process may use none of the node's processors
 }
 
-func byName(p udat.ProviderInfo, why string) choice { return choice{p, p.Name, why, result.Knob{}} }
+func byName(p udat.ProviderInfo, why string) choice {
+	return choice{ProviderInfo: p, open: p.Name, why: why}
+}
 
 // byAddr returns the device that has an address, which may be any of its addresses.
 func byAddr(all []udat.ProviderInfo, addr netip.Addr, why string) (choice, bool) {
@@ -34,24 +39,30 @@ func byAddr(all []udat.ProviderInfo, addr netip.Addr, why string) (choice, bool)
 		for _, text := range p.Addrs {
 			if a, err := netip.ParseAddr(text); err == nil && (a == addr || a.WithZone("") == addr) {
 				p.Addr = text
-				return choice{p, text, why, result.Knob{}}, true
+				return choice{ProviderInfo: p, open: text, why: why}, true
 			}
 		}
 	}
 	return choice{}, false
 }
 
-// choose returns the named device; else the one with the address on which the peer connected; else
-// the first active verbs device; else mem0.
+// choose returns the named device; "tcp" is then the one of local, the address on which the peer
+// connected. Without a name it returns the device with that address, else the first active verbs
+// device, else mem0.
 func choose(name string, local netip.Addr) (choice, error) {
 	return chooseFrom(udat.Providers(), name, local)
 }
 
 func chooseFrom(all []udat.ProviderInfo, name string, local netip.Addr) (choice, error) {
 	if name != "" {
+		why := "it was named"
+		if one := "tcp:" + local.Unmap().String(); name == "tcp" && slices.ContainsFunc(all,
+			func(p udat.ProviderInfo) bool { return p.Name == one }) {
+			name, why = one, fmt.Sprintf("tcp was named, and %v is the address on the way", local.Unmap())
+		}
 		for _, p := range all {
 			if p.Name == name {
-				return byName(p, "it was named"), nil
+				return byName(p, why), nil
 			}
 		}
 		if addr, err := netip.ParseAddr(name); err == nil {

@@ -20,6 +20,9 @@ func TestChoose(t *testing.T) {
 		{Name: "ib0", Fabric: fabricVerbs, Active: true, Addr: "10.0.2.1", Addrs: []string{"10.0.2.1", "fe80::1%eth2"}},
 		{Name: "bare0", Fabric: fabricVerbs, Active: true},
 		{Name: "mem0", Fabric: fabricMem, Active: true, Addr: "127.0.0.1"},
+		{Name: "tcp", Fabric: "tcp", Active: true, Addr: "10.0.0.1"},
+		{Name: "tcp:10.0.0.1", Fabric: "tcp", Active: true, Addr: "10.0.0.1"},
+		{Name: "tcp:fd00::7", Fabric: "tcp", Active: true, Addr: "fd00::7"},
 	}
 	for _, c := range []struct{ device, local, name, open string }{
 		{"", "10.0.0.1", "rxe0", "10.0.0.1"},
@@ -36,6 +39,11 @@ func TestChoose(t *testing.T) {
 		{"10.0.1.7", "10.0.0.1", "rxe1", "10.0.1.7"},
 		{"fd00:1:0::1", "10.0.0.1", "rxe1", "fd00:1::1"},
 		{"mem0", "10.0.0.1", "mem0", "mem0"},
+		{"tcp", "fd00::7", "tcp:fd00::7", "tcp:fd00::7"},
+		{"tcp", "::ffff:10.0.0.1", "tcp:10.0.0.1", "tcp:10.0.0.1"},
+		{"tcp", "10.0.0.9", "tcp", "tcp"},
+		{"tcp", "", "tcp", "tcp"},
+		{"tcp:fd00::7", "10.0.0.1", "tcp:fd00::7", "tcp:fd00::7"},
 	} {
 		var local netip.Addr
 		if c.local != "" {
@@ -50,7 +58,7 @@ func TestChoose(t *testing.T) {
 	}
 	for _, bad := range []string{"rxe2", "10.0.0.9", "127.0.0.1", "fd00::9"} {
 		_, err := chooseFrom(all, bad, netip.Addr{})
-		assert.ErrorContains(t, err, "no such device; there are: rxe0, rxe1, ib0, bare0, mem0")
+		assert.ErrorContains(t, err, "no such device; there are: rxe0, rxe1, ib0, bare0, mem0, tcp")
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 
 // Protocol is the version of the messages between client and server. Ends with different versions
 // refuse to measure.
-const Protocol = 5
+const Protocol = 7
 
 // magic begins the conversation, so that a connection that is not datperf's is recognized.
 const magic = "datperf"
@@ -53,25 +53,29 @@ type message struct {
 	Cases    int              `json:"cases,omitempty"`
 	Case     *result.Case     `json:"case,omitempty"`
 	Addr     netip.AddrPort   `json:"addr,omitzero"`
+	Place    *address         `json:"place,omitempty"` // with --connect exchange, instead of addr and token
 	Token    uint64           `json:"token,omitempty"`
 	Memory   *remote          `json:"memory,omitempty"`
 	Counts   []uint64         `json:"counts,omitempty"`
 	Interval *result.Interval `json:"interval,omitempty"`
 	End      json.RawMessage  `json:"end,omitempty"`      // result.End without its intervals
 	Findings json.RawMessage  `json:"findings,omitempty"` // []doctor.Finding
+	Received *int64           `json:"received,omitempty"` // packets, of the examined port
 	Peer     string           `json:"peer,omitempty"`
-	Run      json.RawMessage  `json:"run,omitempty"` // result.Run without its intervals
+	Together bool             `json:"together,omitempty"` // wait for go when connected
+	Run      json.RawMessage  `json:"run,omitempty"`      // result.Run without its intervals
 }
 
 // Kinds of messages, in their order on the connection.
 const (
-	msgHello     = "hello"     // client: magic, protocol, version, facts, number of cases
-	msgWelcome   = "welcome"   // server: the same, if it accepts the client
-	msgExamine   = "examine"   // client: examine your host; server: what it found
-	msgMesh      = "mesh"      // client: measure a case to another server; server: its run, or why there is none
+	msgHello   = "hello"   // client: magic, protocol, version, facts, number of cases
+	msgWelcome = "welcome" // server: the same, if it accepts the client
+	msgExamine = "examine" // client: examine your host; server: what it found
+	msgMesh    = "mesh"    // client: measure a case to another server; server: its run, or why there is none;
+	//                            if together, first ready: it is connected, and go of the client
 	msgCase      = "case"      // client: the next case
-	msgReady     = "ready"     // server: listens at addr for connections with token
-	msgConnected = "connected" // client: all connected; its memory
+	msgReady     = "ready"     // server: listens at addr for connections with token, or its queue pairs are at place
+	msgConnected = "connected" // client: all connected; its memory, and place
 	msgGo        = "go"        // server: it is connected too, and begins now
 	msgInterval  = "interval"  // server: what it initiated in an interval
 	msgSent      = "sent"      // an initiator: its number of operations
@@ -80,6 +84,7 @@ const (
 	msgError     = "error"     // either: end of the conversation, and why
 	msgBye       = "bye"       // client: no more cases; server: it quits
 	msgQuit      = "quit"      // client: accept no more clients
+	msgAlive     = "alive"     // either: a sign of life
 )
 
 // raw encodes v as a part of a message.
@@ -114,6 +119,11 @@ type control struct {
 	done  chan struct{}
 	gone  chan struct{} // closed when no more messages will come: closed connection, or invalid message
 	limit atomic.Int64  // of a message, in bytes
+	heard atomic.Int64  // time of the last message, Unix nanoseconds
+
+	begun  time.Time
+	signs  int                   // of life that have come; of the reader
+	silent atomic.Pointer[error] // the peer has sent nothing for goneTime
 
 	mu  sync.Mutex // serializes sends
 	err error      // why in and gone are closed; valid once they are
@@ -121,7 +131,7 @@ type control struct {
 
 func newControl(conn net.Conn, peer string) *control {
 	k := &control{conn: conn, peer: peer, in: make(chan message, maxQueued), done: make(chan struct{}),
-		gone: make(chan struct{})}
+		gone: make(chan struct{}), begun: time.Now()}
 	k.limit.Store(serverLimit)
 	if peer == "client" {
 		k.limit.Store(strangerLimit)
@@ -143,6 +153,13 @@ func (k *control) read() {
 				shorten(lines.Bytes()))
 			return
 		}
+		k.heard.Store(time.Now().UnixNano())
+		if m.Kind == msgAlive {
+			if k.err = k.alive(); k.err != nil {
+				return
+			}
+			continue
+		}
 		if k.peer == "client" && len(k.in) == cap(k.in) { // this is the only sender
 			k.err = fmt.Errorf("the client does not wait for answers: %d unread messages", cap(k.in)+1)
 			return
@@ -155,6 +172,8 @@ func (k *control) read() {
 	}
 	var plain tls.RecordHeaderError
 	switch err := lines.Err(); {
+	case k.silent.Load() != nil:
+		k.err = *k.silent.Load()
 	case errors.As(err, &plain) && plain.Conn != nil:
 		k.err = errors.New("this server wants a secret: --secret FILE")
 		answerPlain(plain.Conn, k.err)
@@ -205,14 +224,16 @@ func (k *control) close() {
 // sendTime bounds a send to a peer that does not read.
 const sendTime = 20 * time.Second
 
-func (k *control) send(m message) error {
+func (k *control) send(m message) error { return k.sendFor(m, sendTime) }
+
+func (k *control) sendFor(m message, patience time.Duration) error {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.conn.SetWriteDeadline(time.Now().Add(sendTime))
+	k.conn.SetWriteDeadline(time.Now().Add(patience))
 	if _, err := k.conn.Write(append(b, '\n')); err != nil {
 		return fmt.Errorf("the %s has gone: %w", k.peer, err)
 	}
@@ -264,3 +285,27 @@ func (k *control) judge(m message, kinds ...string) error {
 
 // errStopped is the error of a wait that this end ended.
 var errStopped = errors.New("stopped")
+
+// Limits on the wait for a client's hello, and for its next case.
+const (
+	helloTime = 20 * time.Second
+	idleTime  = 10 * time.Minute
+)
+
+// answerPlain sends an error to a client that did not begin with TLS. It reads on until the client
+// closes: closing with unread data would drop the answer.
+func answerPlain(conn net.Conn, err error) {
+	conn.SetDeadline(time.Now().Add(time.Second))
+	b, _ := json.Marshal(message{Kind: msgError, Text: err.Error()})
+	conn.Write(append(b, '\n'))
+	io.CopyN(io.Discard, conn, strangerLimit)
+}
+
+// localAddr is the address of this end of the control connection, where it has one.
+func (k *control) localAddr() netip.Addr {
+	ap, err := netip.ParseAddrPort(k.conn.LocalAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr()
+}

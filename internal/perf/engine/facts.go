@@ -43,6 +43,14 @@ func gatherFacts(chosen choice, version string, cpu *int) result.Facts {
 		}
 		f.Libibverbs = libraryVersion("libibverbs.so.") // after the device was opened: the library is loaded
 	}
+	switch {
+	case cpu != nil:
+	case chosen.near != nil:
+		f.BoundNode = f.NUMANode
+	case chosen.far:
+		f.Warnings = append(f.Warnings, fmt.Sprintf("%s is on NUMA node %s, of whose processors this process may use none",
+			f.Device, f.NUMANode))
+	}
 	if cpu != nil {
 		f.PinnedCPU = strconv.Itoa(*cpu)
 		if near := nodeOfCPU(*cpu); f.NUMANode != "" && near != "" && near != f.NUMANode {
@@ -136,35 +144,4 @@ func lookUp(name string, fits func(line string) (string, bool)) string {
 		}
 	}
 	return ""
-}
-
-// counters are the kernel's counters of a port.
-type counters map[string]int64
-
-func readCounters(chosen *choice) counters {
-	if chosen.Fabric != fabricVerbs {
-		return nil
-	}
-	device, port := chosen.verbsPort()
-	all := counters{}
-	for _, kind := range []string{"counters", "hw_counters"} {
-		files, _ := filepath.Glob(filepath.Join("/sys/class/infiniband", device, "ports", strconv.Itoa(int(port)), kind, "*"))
-		for _, name := range files {
-			if v, err := strconv.ParseInt(firstLine(name), 10, 64); err == nil && filepath.Base(name) != "lifespan" {
-				all[filepath.Base(name)] = v
-			}
-		}
-	}
-	return all
-}
-
-// until returns the changes from c to later.
-func (c counters) until(later counters) result.Counters {
-	d := result.Counters{}
-	for name, v := range later {
-		if v != c[name] {
-			d[name] = v - c[name]
-		}
-	}
-	return d
 }

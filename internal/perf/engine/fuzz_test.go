@@ -131,7 +131,7 @@ func FuzzMessage(f *testing.F) {
 func FuzzPerftest(f *testing.F) {
 	q := queuePair{lid: 1, reads: 16, num: 0x123456, psn: 0xfedcba, remote: remote{Addr: 1 << 47, Key: 7}}
 	for _, gids := range []bool{false, true} {
-		said := append([]byte(PerftestVersion), make([]byte, 16-len(PerftestVersion))...)
+		said := append([]byte(perftestVersion), make([]byte, 16-len(perftestVersion))...)
 		said = append(said, 0, 0, 0, 1, '5', 0)
 		said = append(append(said, q.encode(gids)...), make([]byte, 40)...)
 		f.Add(said, gids)

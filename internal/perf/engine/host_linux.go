@@ -46,17 +46,19 @@ func CheckCPU(cpu int) error {
 	return nil
 }
 
-// pin binds the calling goroutine to a processor until unpin is called.
-func pin(cpu int) (unpin func(), err error) {
+// pinTo binds the calling goroutine to processors until unpin is called.
+func pinTo(cpus []int) (unpin func(), err error) {
 	runtime.LockOSThread()
 	var before, only unix.CPUSet
 	if err = unix.SchedGetaffinity(0, &before); err == nil {
-		only.Set(cpu)
+		for _, cpu := range cpus {
+			only.Set(cpu)
+		}
 		err = unix.SchedSetaffinity(0, &only)
 	}
 	if err != nil {
 		runtime.UnlockOSThread()
-		return nil, fmt.Errorf("--cpu %d: %w", cpu, err)
+		return nil, fmt.Errorf("processors %v: %w", cpus, err)
 	}
 	return func() {
 		if unix.SchedSetaffinity(0, &before) == nil { // else the thread ends with the goroutine

@@ -20,6 +20,6 @@ func machineCPUs() int { return 0 }
 // CheckCPU returns an error if a loop cannot be pinned to a processor.
 func CheckCPU(cpu int) error { return fmt.Errorf("--cpu %d: only on Linux", cpu) }
 
-func pin(cpu int) (func(), error) { return nil, CheckCPU(cpu) }
+func pinTo(cpus []int) (func(), error) { return nil, CheckCPU(cpus[0]) }
 
 func nodeOfCPU(int) string { return "" }

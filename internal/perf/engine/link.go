@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -58,7 +57,8 @@ type done struct {
 // Cookies identify requests and receives in their completions.
 const recvCookie = 1 << 63
 
-func requestCookie(qp int, n uint32) uint64    { return uint64(qp)<<32 | uint64(n) }
+func requestCookie(qp int, n uint32) uint64 { return uint64(qp)<<32 | uint64(n) }
+
 func receiveCookie(qp int, slot uint64) uint64 { return recvCookie | uint64(qp)<<32 | slot&0xFFFFFFFF }
 
 // fromCookie decodes a cookie; of a receive the caller adds n and imm.
@@ -104,41 +104,5 @@ const privateSize = 12
 // errNotOurs is the error for a connection request that belongs to no case.
 var errNotOurs = errors.New("a connection request that is not of this case")
 
-// openLink creates this end of a case's connections on a device and posts its receives.
-func openLink(c *result.Case, lay layout, chosen choice) (link, error) {
-	var l link
-	var err error
-	switch c.Layer {
-	case result.UDAT:
-		l, err = openUDAT(c, lay, chosen)
-	case result.Cverbs:
-		if chosen.Fabric != fabricVerbs {
-			return nil, fmt.Errorf("--layer cverbs: %s has no verbs beneath it; use --layer udat, or --device with a verbs "+
-				"device", chosen.Name)
-		}
-		l, err = openCverbs(c, lay, chosen)
-	}
-	if err != nil {
-		return nil, err
-	}
-	fillMemory(&lay, l.bytes())
-	if err := postFirstReceives(c, l); err != nil {
-		return nil, errors.Join(err, l.close())
-	}
-	return l, nil
-}
-
-func postFirstReceives(c *result.Case, l link) error {
-	if !c.TwoSided() {
-		return nil
-	}
-	if c.SRQ {
-		return l.receive(0, 0, c.RxDepth)
-	}
-	for qp := range c.QPs {
-		if err := l.receive(qp, 0, c.RxDepth); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// pollBatch is the number of completions of one poll.
+const pollBatch = 64

@@ -14,8 +14,8 @@ import (
 // minRNRTimer is the pause of a sender after "receiver not ready", as in udat: code 12 is 0.64 ms.
 const minRNRTimer = 12
 
-// retries is as in udat: 7 retries without an answer; 7 for RNR retries means unlimited.
-const retries = 7
+// rnrRetries is as in udat: 7 means unlimited.
+const rnrRetries = 7
 
 func (l *cverbsLink) newID() (*cverbs.CMID, error) {
 	id, err := l.ch.CreateID(cverbs.PortSpaceTCP)
@@ -85,8 +85,8 @@ func (l *cverbsLink) param(qp int, private []byte) cverbs.ConnParam {
 	}
 }
 
-func (l *cverbsLink) retry() uint8 { return uint8(l.c.Retry.Or(retries)) }
-func (l *cverbsLink) rnr() uint8   { return uint8(l.c.RNR.Or(retries)) }
+func (l *cverbsLink) retry() uint8 { return uint8(l.c.Retry.Or(int(l.retries))) }
+func (l *cverbsLink) rnr() uint8   { return uint8(l.c.RNR.Or(rnrRetries)) }
 
 func (l *cverbsLink) connect(ctx context.Context, to netip.AddrPort, token uint64) error {
 	for qp := range l.qps {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/internal/perf/result"
+	"github.com/godat/godat/internal/softroce"
 )
 
 // inlineWanted is the inline size to request from the device, as in udat.
@@ -23,6 +24,9 @@ type cverbsLink struct {
 	addr netip.Addr // of the device, that it listens on and connects from
 	over cverbs.PathOptions
 	buf  []byte
+
+	verbsPort uint8
+	retries   uint8 // of the transport, by default
 
 	ctx     *cverbs.Context
 	pd      *cverbs.PD
@@ -88,11 +92,14 @@ func openCverbs(c *result.Case, lay layout, chosen choice) (*cverbsLink, error) 
 		c: c, lay: lay, signals: newSignals(c),
 		wrs: make([]cverbs.SendWR, c.Batch), sges: make([]cverbs.SGE, c.Batch), wcs: make([]cverbs.WC, pollBatch),
 	}
-	addr, err := netip.ParseAddr(chosen.Addr)
-	if err != nil {
-		return nil, fmt.Errorf("%s has no IP address, which the connection manager needs", chosen.Name)
+	if c.Connect != result.Exchange {
+		addr, err := netip.ParseAddr(chosen.Addr)
+		if err != nil {
+			return nil, fmt.Errorf("%s has no IP address, which the connection manager needs; use --connect exchange",
+				chosen.Name)
+		}
+		l.addr = addr
 	}
-	l.addr = addr
 	l.over = cverbs.PathOptions{TOS: c.TOS.Byte(), SL: c.SL.Byte(), AckTimeout: c.Timeout.Byte(), MTU: c.MTU.Or(0)}
 	l.over.GIDIndex = chosen.gid.Byte()
 	if err := l.open(chosen); err != nil {
@@ -104,14 +111,22 @@ func openCverbs(c *result.Case, lay layout, chosen choice) (*cverbsLink, error) 
 func (l *cverbsLink) open(chosen choice) (err error) {
 	c := l.c
 	device, port := chosen.verbsPort()
+	l.verbsPort = port
 	ctx, err := cverbs.OpenDevice(device)
 	if l.ctx, err = keep(l, ctx, err); err != nil {
 		return err
 	}
-	ch, err := cverbs.CreateEventChannel()
-	if l.ch, err = keep(l, ch, err); err != nil {
+	if c.Connect != result.Exchange {
+		ch, err := cverbs.CreateEventChannel()
+		if l.ch, err = keep(l, ch, err); err != nil {
+			return err
+		}
+	}
+	attr, err := ctx.QueryDevice()
+	if err != nil {
 		return err
 	}
+	l.retries = softroce.DefaultRetry(attr.VendorID)
 	pd, err := ctx.AllocPD()
 	if l.pd, err = keep(l, pd, err); err != nil {
 		return err

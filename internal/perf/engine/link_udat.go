@@ -20,7 +20,7 @@ type udatLink struct {
 	lay   layout
 	ia    *udat.IA
 	lmr   *udat.LMR
-	huge  []byte // its memory, where it is not the LMR's own
+	huge  []byte // huge pages that lmr registers; nil: lmr has memory of its own
 	unmap func() error
 	dto   *udat.EVD
 	conn  *udat.EVD

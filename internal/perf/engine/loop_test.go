@@ -125,7 +125,7 @@ func TestOpenLoop(t *testing.T) {
 	}
 }
 
-// The mean distance of arrivals is that of the rate.
+// The mean interval between arrivals is the inverse of the rate, within 2 %.
 func TestPace(t *testing.T) {
 	for _, arrival := range result.Arrivals {
 		p := newPace(&result.Case{Rate: 1e6, Arrival: arrival})

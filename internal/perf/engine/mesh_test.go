@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,8 +61,8 @@ func hanging(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// A mesh measures each pair in both orders. A server that was not told that it may refuses, and a
-// host that is not there is a cell with the reason; the others are measured.
+// TestMesh measures each pair of hosts in both orders. A pair contains the error if its first
+// server has no DialPeer or one of its hosts is unreachable; all other pairs are measured.
 func TestMesh(t *testing.T) {
 	a, b := meshServer(t, &Server{DialPeer: dialPeer}), meshServer(t, &Server{DialPeer: dialPeer})
 	refusing := meshServer(t, &Server{})
@@ -77,10 +78,10 @@ func TestMesh(t *testing.T) {
 		for _, p := range mx.Pairs {
 			want := ""
 			switch {
-			case p.From == refusing:
-				want = "without --allow-mesh"
 			case p.From == gone || p.To == gone:
 				want = "no datperf server to be reached"
+			case p.From == refusing:
+				want = "without --allow-mesh"
 			}
 			if want != "" {
 				assert.Assert(t, p.Run == nil && strings.Contains(p.Error, want), "%v", p)
@@ -106,7 +107,7 @@ func TestMeshHangs(t *testing.T) {
 	assert.NilError(t, err)
 	pairs := doc.Mesh.Matrices[0].Pairs
 	assert.Equal(t, pairs[0].Error, "gave up after 1s (--pair-timeout)")
-	assert.Equal(t, pairs[1].Error, "no message from the server for 1s")
+	assert.Equal(t, pairs[1].Error, "not measured again: gave up after 1s (--pair-timeout)")
 }
 
 // A mesh that is told to finish keeps what it has, and fills the rest with the reason.
@@ -115,9 +116,9 @@ func TestMeshFinish(t *testing.T) {
 	m := meshOf(a, b)
 	finish := make(chan struct{})
 	m.Finish = finish
-	m.Watch = func(n, of int, _ *result.Pair) {
-		assert.Equal(t, of, 4)
-		if n == 1 {
+	m.Watch = func(p MeshProgress) {
+		assert.Equal(t, p.Steps, 4)
+		if p.Step == 1 {
 			close(finish)
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -148,4 +149,205 @@ func TestMeshOrphan(t *testing.T) {
 	for until := time.Now().Add(soon); s.Stats().MemoryBytes > 0; time.Sleep(time.Millisecond) {
 		assert.Assert(t, time.Now().Before(until), "the server goes on without its client")
 	}
+}
+
+// manyServers starts servers on mem0 that measure to others, and returns their addresses.
+func manyServers(t *testing.T, n int) (all []string) {
+	for range n {
+		all = append(all, meshServer(t, &Server{DialPeer: dialPeer}))
+	}
+	return all
+}
+
+// TestMeshPatterns: each pattern measures all its pairs, in steps of the size that it says, and the
+// document has them in the hosts' order.
+func TestMeshPatterns(t *testing.T) {
+	hosts := manyServers(t, 4)
+	for _, pattern := range result.Patterns {
+		m := meshOf(hosts...)
+		m.Pattern, m.Plan.Cases = pattern, m.Plan.Cases[1:]
+		c := &m.Plan.Cases[0]
+		c.Iters, c.Duration = 0, result.Seconds(50*time.Millisecond)
+		c.Complete()
+		seen := 0
+		m.Watch = func(p MeshProgress) {
+			seen += len(p.Pairs)
+			assert.Assert(t, p.Step <= p.Steps && p.Left >= 0)
+		}
+		doc, err := m.Run(t.Context())
+		assert.NilError(t, err)
+		failed, all := doc.Mesh.Failed()
+		assert.Equal(t, failed, 0, "%s: %v", pattern, doc.Mesh.Matrices[0].Pairs)
+		assert.Equal(t, all, map[string]int{result.Bisection: 4}[pattern]+map[bool]int{true: 12}[pattern != result.Bisection])
+		assert.Equal(t, seen, all)
+		assert.Equal(t, doc.Mesh.AtOnce, map[string]int{result.Pairs: 2, result.AllToAll: 4, result.Incast: 3,
+			result.Bisection: 2}[pattern])
+		assert.Equal(t, doc.Mesh.Steps, len(stepsOf(pattern, 4, 0)))
+		for i := 1; i < all; i++ { // sorted by the hosts, in their order
+			a, b := doc.Mesh.Matrices[0].Pairs[i-1], doc.Mesh.Matrices[0].Pairs[i]
+			place := func(p result.Pair) int { return 4*slices.Index(hosts, p.From) + slices.Index(hosts, p.To) }
+			assert.Assert(t, place(a) < place(b), "%s: %v before %v", pattern, a, b)
+		}
+	}
+}
+
+// slowHost takes orders of a mesh, and is ready for each after a time. It returns when it was ready
+// and when it heard go, and answers that it has not measured.
+func slowHost(t *testing.T, setup time.Duration) (address string, ready, begun <-chan time.Time) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	assert.NilError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	readies, begins := make(chan time.Time, 10), make(chan time.Time, 10)
+	serve := func(conn net.Conn) {
+		k := newControl(conn, "client")
+		defer k.close()
+		k.limit.Store(clientLimit)
+		k.send(message{Kind: msgWelcome, Magic: magic, Protocol: Protocol, Facts: raw(result.Facts{})})
+		for {
+			m, err := k.expectFor(patience, t.Context().Done(), msgMesh, msgHello, msgBye)
+			switch {
+			case err != nil || m.Kind == msgBye:
+				return
+			case m.Kind == msgMesh && m.Together:
+				time.Sleep(setup)
+				readies <- time.Now()
+				k.send(message{Kind: msgReady})
+				if _, err := k.expectFor(patience, t.Context().Done(), msgGo); err != nil {
+					return
+				}
+				begins <- time.Now()
+				k.send(message{Kind: msgMesh, Text: "this one does not measure"})
+			}
+		}
+	}
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go serve(conn)
+		}
+	}()
+	return ln.Addr().String(), readies, begins
+}
+
+// The pairs of a step begin when the last one is connected, in each step.
+func TestMeshBeginsTogether(t *testing.T) {
+	const setup = 200 * time.Millisecond
+	a, _, beginsA := slowHost(t, 0)
+	b, readyB, _ := slowHost(t, setup)
+	m := meshOf(a, b)
+	m.Pattern, m.Plan.Cases = result.AllToAll, m.Plan.Cases[1:]
+	second := m.Plan.Cases[0]
+	second.Size = 4096
+	m.Plan.Cases = append(m.Plan.Cases, second)
+	for i := range m.Plan.Cases {
+		m.Plan.Cases[i].Iters, m.Plan.Cases[i].Duration = 0, result.Seconds(10*time.Millisecond)
+		m.Plan.Cases[i].Complete()
+	}
+	doc, err := m.Run(t.Context())
+	assert.NilError(t, err)
+	for i := range m.Plan.Cases {
+		begun, ready := <-beginsA, <-readyB
+		assert.Assert(t, !begun.Before(ready), "case %d began %v before the other pair was ready", i, ready.Sub(begun))
+		assert.Equal(t, doc.Mesh.Matrices[i].Pairs[0].Error, "this one does not measure")
+	}
+}
+
+// Pairs of a step that begins together wait for one whose host does not answer for a bounded time.
+func TestMeshTogether(t *testing.T) {
+	hosts := append(manyServers(t, 3), hanging(t))
+	m := meshOf(hosts...)
+	m.Pattern, m.Timeout, m.Plan.Cases = result.AllToAll, 20*time.Second, m.Plan.Cases[1:]
+	c := &m.Plan.Cases[0]
+	c.Iters, c.Duration = 0, result.Seconds(10*time.Millisecond)
+	c.Complete()
+	begun := time.Now()
+	doc, err := m.Run(t.Context())
+	assert.NilError(t, err)
+	for _, p := range doc.Mesh.Matrices[0].Pairs {
+		broken := p.From == hosts[3] || p.To == hosts[3]
+		assert.Assert(t, broken == (p.Run == nil), "%v", p)
+	}
+	assert.Assert(t, time.Since(begun) < 2*time.Minute)
+}
+
+// A host that hangs is given up after patienceHosts others, and named; the others are measured.
+func TestMeshGivesUp(t *testing.T) {
+	hosts := append(manyServers(t, 6), hanging(t), hanging(t))
+	m := meshOf(hosts...)
+	m.Plan.Cases, m.Timeout = m.Plan.Cases[:1], 5*time.Second // a pair that works meets it on a slow machine too
+	doc, err := m.Run(t.Context())
+	assert.NilError(t, err)
+	waited := map[string]int{}
+	for _, p := range doc.Mesh.Matrices[0].Pairs {
+		bad := ""
+		for _, h := range hosts[6:] {
+			if p.From == h || p.To == h {
+				bad = h
+			}
+		}
+		assert.Assert(t, (bad != "") == (p.Run == nil), "%v", p)
+		if strings.HasPrefix(p.Error, "gave up") || strings.HasPrefix(p.Error, "no message") {
+			waited[bad]++
+		}
+	}
+	for i, h := range doc.Mesh.Hosts {
+		assert.Equal(t, strings.HasPrefix(h.Error, "given up: "+h.Address), i >= 6, "%v", h)
+		assert.Assert(t, waited[h.Address] <= patienceHosts+1, "%d waits for %s", waited[h.Address], h.Address)
+	}
+}
+
+// 16 hosts, one of which does not listen: it is named, and costs the others nothing.
+func TestMeshDeadHost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("240 measurements")
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	assert.NilError(t, err)
+	dead := ln.Addr().String()
+	ln.Close()
+	hosts := append(manyServers(t, 15), dead)
+	m := meshOf(hosts...)
+	m.Plan.Cases = m.Plan.Cases[:1]
+	doc, err := m.Run(t.Context())
+	assert.NilError(t, err)
+	failed, all := doc.Mesh.Failed()
+	assert.Equal(t, all, 16*15)
+	assert.Equal(t, failed, 2*15)
+	assert.Assert(t, strings.Contains(doc.Mesh.Hosts[15].Error, "no datperf server to be reached"))
+}
+
+// A mesh waits for a server that is not there yet, and not for ever.
+func TestMeshWait(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	assert.NilError(t, err)
+	late := ln.Addr().String()
+	ln.Close()
+	a := meshServer(t, &Server{DialPeer: dialPeer})
+	m := meshOf(a, late)
+	m.Plan.Cases, m.Wait = m.Plan.Cases[:1], 300*time.Millisecond
+	doc, err := m.Run(t.Context())
+	assert.NilError(t, err)
+	failed, _ := doc.Mesh.Failed()
+	assert.Equal(t, failed, 2)
+	s := &Server{Device: victim(), DialPeer: dialPeer}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	time.AfterFunc(300*time.Millisecond, func() {
+		ln, err := net.Listen("tcp", late)
+		if err == nil {
+			err = s.Serve(ctx, ln)
+		}
+		served <- err
+	})
+	m = meshOf(a, late)
+	m.Plan.Cases, m.Wait = m.Plan.Cases[:1], time.Minute
+	doc, err = m.Run(t.Context())
+	assert.NilError(t, err)
+	failed, _ = doc.Mesh.Failed()
+	assert.Equal(t, failed, 0, "%v", doc.Mesh.Matrices[0].Pairs)
+	stop()
+	assert.NilError(t, <-served)
 }

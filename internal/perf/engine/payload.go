@@ -50,3 +50,18 @@ func check(b []byte, qp int, seq uint64) error {
 func mismatch(b []byte, at, qp int, seq uint64) error {
 	return fmt.Errorf("wrong payload: message %d of queue pair %d, %d bytes, differs from byte %d on", seq, qp, len(b), at)
 }
+
+// fillMemory fills the memory before the case. Areas that a peer reads never change: slot n has the
+// payload of sequence number n. Areas that the peer writes, or counts in, are zero.
+func fillMemory(lay *layout, mem []byte) {
+	for qp := range lay.qps {
+		for slot := range lay.tx.slots {
+			at := lay.tx.at(qp, slot)
+			fill(mem[at:at+lay.size], qp, slot)
+		}
+		if lay.transaction() {
+			at := lay.source.at(qp, 0)
+			fill(mem[at:at+lay.size], qp, 0)
+		}
+	}
+}

@@ -35,8 +35,8 @@ func shapeOf(c *result.Case) perftestShape {
 }
 
 // PerftestPlan refuses a plan that none of perftest's programs can be the peer of, and adapts its
-// case: perftest has no warm-up, so its part counts among the peer's iterations. cm is for programs
-// with -R.
+// case: perftest has no warm-up, so the peer runs the warm-up as the first of its iterations. cm is
+// for programs with -R.
 func PerftestPlan(plan *Plan, cm bool) error {
 	if len(plan.Cases) != 1 || plan.Repeats != 1 {
 		return fmt.Errorf("--peer perftest: %d runs; one of perftest's programs is there for one case, once",
@@ -60,6 +60,8 @@ func PerftestPlan(plan *Plan, cm bool) error {
 		return errors.New("--direction both with --peer perftest: one direction at a time")
 	case c.Mode == result.Latency && c.QPs != 1:
 		return fmt.Errorf("--qps %d with --mode lat and --peer perftest: its latency programs have one", c.QPs)
+	case c.Connect != "":
+		return fmt.Errorf("--connect %s with --peer perftest: perftest's -R decides that", c.Connect)
 	case c.SRQ:
 		return errors.New("--srq with --peer perftest: not supported")
 	case c.Iters < 5:
@@ -78,7 +80,7 @@ func PerftestPlan(plan *Plan, cm bool) error {
 	return nil
 }
 
-// What perftest posts as receives by default: without loss, and at most where there may be loss.
+// The receives that perftest posts: by default, and at most on a transport that may lose messages.
 const perftestReceives, perftestMostReceives = 512, 16000
 
 // Perftest measures a case against one of perftest's programs, over the connection that it
@@ -116,7 +118,11 @@ func (cl *Client) perftest(ctx context.Context, x *exchange, c *result.Case, doc
 		return nil, err
 	}
 	doc.Client = gatherFacts(chosen, cl.Version, cl.CPU)
-	doc.Server = result.Facts{Host: x.conn.RemoteAddr().String(), Version: "perftest " + PerftestVersion,
+	version, err := x.versions()
+	if err != nil {
+		return nil, err
+	}
+	doc.Server = result.Facts{Host: x.conn.RemoteAddr().String(), Version: "perftest " + version,
 		Fabric: fabricVerbs, Device: "unknown", Chosen: "perftest does not tell"}
 	if err := able(c, "client", &doc.Client); err != nil {
 		return nil, err
@@ -128,9 +134,6 @@ func (cl *Client) perftest(ctx context.Context, x *exchange, c *result.Case, doc
 		f(1, 1, c, 1)
 	}
 	_, port := chosen.verbsPort()
-	if _, err := x.versions(); err != nil {
-		return nil, err
-	}
 	cycle, err := x.number("buffer size", 4096)
 	if err != nil {
 		return nil, err
@@ -286,30 +289,13 @@ func (p *perftestPeer) wait(what string, times int) error {
 	return nil
 }
 
-// perftestTimeout is perftest's default for the wait for an acknowledgement: 4.096 us << 14.
-const perftestTimeout = 14
-
 func (p *perftestPeer) connectQP(i int, peer *queuePair) error {
-	reads := uint8(min(uint32(p.c.ReadDepth), peer.reads))
-	ah := cverbs.AHAttr{Port: p.port, DLID: uint16(peer.lid), IsGlobal: p.gids, SL: uint8(p.c.SL.Or(0))}
+	at := cverbs.AHAttr{DLID: uint16(peer.lid), IsGlobal: p.gids}
 	if p.gids {
-		ah.DGID, ah.SGIDIndex, ah.HopLimit, ah.TrafficClass = peer.gid, uint8(p.index), 64, uint8(p.c.TOS.Or(0))
+		at.DGID, at.SGIDIndex = peer.gid, uint8(p.index)
 	}
-	qp := p.l.qps[i]
-	if p.c.Transport == result.UD {
-		made, err := p.l.pd.CreateAH(ah)
-		if made, err = keep(p.l, made, err); err != nil {
-			return err
-		}
-		p.l.paths = append(p.l.paths, datagramPath{made, peer.num})
-	}
-	err := qp.ToRTR(cverbs.QPAttr{AH: ah, PathMTU: p.mtu, DestQPNum: peer.num, RQPSN: peer.psn, MaxDestRDAtomic: reads,
-		MinRNRTimer: minRNRTimer})
-	if err != nil {
-		return err
-	}
-	return qp.ToRTS(cverbs.QPAttr{SQPSN: p.own[i].psn, Timeout: uint8(p.c.Timeout.Or(perftestTimeout)),
-		RetryCnt: p.l.retry(), RNRRetry: p.l.rnr(), MaxRDAtomic: reads})
+	return p.l.connectDirect(i, direct{at: at, mtu: p.mtu, num: peer.num, recvPSN: peer.psn, sendPSN: p.own[i].psn,
+		reads: uint8(min(uint32(p.c.ReadDepth), peer.reads))})
 }
 
 // measure runs this end's loop, and ends as the program does.
@@ -322,7 +308,7 @@ func (p *perftestPeer) measure(ctx context.Context, cl *Client, fabric string) (
 	if !p.client && (c.Test != result.Write || c.Mode != result.Latency) {
 		c.Direction = result.In
 	}
-	run := &result.Run{Case: *c, Notes: result.Notes{"the peer is perftest " + PerftestVersion}}
+	run := &result.Run{Case: *c, Notes: result.Notes{"the peer is perftest " + p.version}}
 	// The server of ib_write_lat begins. As its client this end answers the first write, and each
 	// further one answers a post of this end; so one operation less is measured.
 	begins := c.Test == result.Write && c.Mode == result.Latency

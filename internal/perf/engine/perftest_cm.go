@@ -59,8 +59,8 @@ type cmConn struct {
 	gone          chan struct{} // closed: the peer has disconnected, or this end has closed
 }
 
-// PerftestCM connects to one of perftest's programs at an address, or without one awaits such a
-// program, over the connection manager, as it does with -R.
+// PerftestCM connects to a perftest program at address by the connection manager, as perftest does
+// with -R. Without an address it waits for such a program to connect.
 func (cl *Client) PerftestCM(ctx context.Context, address string, port int) (net.Conn, error) {
 	var local netip.Addr
 	var to netip.AddrPort

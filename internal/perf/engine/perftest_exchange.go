@@ -16,8 +16,17 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// PerftestVersion is the version of perftest that datperf can talk to: Debian 12 ships it.
-const PerftestVersion = "6.06"
+// perftestVersion is what this end says to be: the version that Debian 12 ships. From 6.28 on both
+// ends negotiate more if both say that they are as new.
+const perftestVersion = "6.06"
+
+// Versions of perftest that datperf can talk to. 5.70 is the oldest one that newer ones talk to.
+// With -R queue pairs have a longer description from 6.29 on.
+const (
+	perftestOldest   = "5.70"
+	perftestNewest   = "6.29"
+	perftestNewestCM = "6.28"
+)
 
 // exchange is the TCP connection to one of perftest's programs. Both ends send messages of the same
 // length in turn, the client first.
@@ -26,6 +35,8 @@ type exchange struct {
 	client bool // this end is
 	gids   bool // queue pairs are described with a GID
 	cm     bool // conn is one of the connection manager (-R)
+
+	version string // of the peer, once it is known
 }
 
 // perftestWait bounds the wait for a peer's message, during its measurement too.
@@ -58,19 +69,25 @@ func (x *exchange) swap(what string, own []byte) ([]byte, error) {
 // versions checks the peer's version and returns it.
 func (x *exchange) versions() (string, error) {
 	own := make([]byte, 16)
-	copy(own, PerftestVersion)
+	copy(own, perftestVersion)
 	b, err := x.swap("versions", own)
 	if err != nil {
 		return "", err
 	}
 	text, _, _ := bytes.Cut(b, []byte{0})
 	version := strconv.QuoteToASCII(string(text))
-	if _, err := strconv.ParseFloat(string(text), 64); err != nil {
+	if v, err := strconv.ParseFloat(string(text), 64); err != nil || !(v > 0) {
 		return "", fmt.Errorf("the peer is not a program of perftest: its version is %s", version)
 	}
-	if string(text) != PerftestVersion {
-		return "", fmt.Errorf("the peer is perftest %s, datperf can talk to %s", string(text), PerftestVersion)
+	newest, how := perftestNewest, ""
+	if x.cm {
+		newest, how = perftestNewestCM, " with -R"
 	}
+	if len(text) != len(newest) || string(text) < perftestOldest || string(text) > newest { // digit by digit
+		return "", fmt.Errorf("the peer is perftest %s, datperf can talk to %s to %s%s", string(text), perftestOldest, newest,
+			how)
+	}
+	x.version = string(text)
 	return string(text), nil
 }
 
@@ -169,7 +186,7 @@ func (x *exchange) queuePairs(what string, own []queuePair) ([]queuePair, error)
 	return peers, nil
 }
 
-// report is the figures of a bandwidth program.
+// perftestReport has the figures of a bandwidth program.
 type perftestReport struct {
 	size, iters             uint64
 	peak, average, messages float64 // MB/s of 2^20 bytes, and millions of messages per second

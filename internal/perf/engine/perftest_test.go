@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"math"
 	"net"
 	"strings"
@@ -39,8 +38,26 @@ func TestPerftestQueuePair(t *testing.T) {
 // TestPerftestStrangers: another version is named, what is no perftest is recognized, and a peer
 // that goes away is reported.
 func TestPerftestStrangers(t *testing.T) {
+	padded := func(version string) string { return version + strings.Repeat("\x00", 16-len(version)) }
+	for _, taken := range []string{"5.70", "5.96", "6.06", "6.28", "6.29"} {
+		a, b := net.Pipe()
+		go func() {
+			own := make([]byte, 16)
+			b.Read(own)
+			b.Write([]byte(padded(taken)))
+			b.Close()
+		}()
+		version, err := (&exchange{conn: a, client: true, cm: taken < "6.29"}).versions()
+		assert.NilError(t, err)
+		assert.Equal(t, version, taken)
+		a.Close()
+	}
 	for _, c := range []struct{ sent, want string }{
-		{fmt.Sprintf("%-16s", "5.70\x00"), "the peer is perftest 5.70, datperf can talk to 6.06"},
+		{padded("5.69"), "the peer is perftest 5.69, datperf can talk to 5.70 to 6.29"},
+		{padded("6.30"), "the peer is perftest 6.30, datperf can talk to 5.70 to 6.29"},
+		{padded("6.3"), "the peer is perftest 6.3, datperf can talk to"},
+		{padded("10.00"), "the peer is perftest 10.00, datperf can talk to"},
+		{padded("NaN"), `the peer is not a program of perftest: its version is "NaN"`},
 		{"SSH-2.0-OpenSSH_9", `the peer is not a program of perftest: its version is "SSH-2.0-OpenSSH_"`},
 		{"6.06", "it closed the connection"},
 	} {
@@ -55,6 +72,15 @@ func TestPerftestStrangers(t *testing.T) {
 		assert.ErrorContains(t, err, c.want)
 		a.Close()
 	}
+	a, b := net.Pipe()
+	go func() {
+		b.Read(make([]byte, 16))
+		b.Write([]byte(padded("6.29")))
+		b.Close()
+	}()
+	_, err := (&exchange{conn: a, client: true, cm: true}).versions()
+	assert.ErrorContains(t, err, "the peer is perftest 6.29, datperf can talk to 5.70 to 6.28 with -R")
+	a.Close()
 }
 
 // TestPerftestFigures: a peer's figures arrive, and impossible ones are refused.

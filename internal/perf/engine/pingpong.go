@@ -82,7 +82,8 @@ func (w *worker) await() (due int64, err error) {
 	}
 }
 
-// once runs one operation, up to the end of its latency.
+// once runs one operation and returns at the moment that ends its latency; in a ping-pong that is
+// the peer's answer.
 func (w *worker) once(qp int) error {
 	if w.steps != nil {
 		return w.transact(qp)
@@ -165,36 +166,6 @@ func (w *worker) endOfPong(n int64, err error) error {
 		return nil
 	}
 	return err
-}
-
-// poll takes completions without waiting and puts messages into the inbox.
-func (w *worker) poll() (int, error) {
-	n, err := w.l.poll(w.done, 1)
-	if err != nil {
-		return 0, w.failed(err)
-	}
-	w.sort(w.done[:n])
-	return n, nil
-}
-
-// reap is poll that waits as the case's poll mode says.
-func (w *worker) reap() (int, error) {
-	got, err := w.take()
-	if err != nil {
-		return 0, err
-	}
-	w.sort(got)
-	return len(got), nil
-}
-
-func (w *worker) sort(got []done) {
-	for i := range got {
-		if got[i].recv {
-			w.inbox = append(w.inbox, got[i])
-		} else {
-			w.requestsDone(&got[i])
-		}
-	}
 }
 
 func (w *worker) awaitMessage() error {

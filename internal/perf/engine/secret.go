@@ -8,17 +8,15 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/big"
 	"net"
 	"time"
 )
 
-// minSecret is the least length of a secret, in bytes. Whoever can connect to a server can try
-// secrets at home, so it must be random.
+// minSecret is the least length of a secret, in bytes. A peer that has connected once can try
+// secrets offline, so the secret must be random.
 const minSecret = 32
 
 // Secure returns the TLS settings of both ends of a control connection that share a secret. Each
@@ -58,12 +56,15 @@ func Secure(secret []byte) (*tls.Config, error) {
 
 var errOtherSecret = errors.New("the peer has another secret")
 
+// secureTime bounds the handshake.
+const secureTime = silentTime
+
 // secureClient makes a client's connection secure. A nil secret changes nothing.
 func secureClient(ctx context.Context, conn net.Conn, secret *tls.Config) (net.Conn, error) {
 	if secret == nil {
 		return conn, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	ctx, cancel := context.WithTimeout(ctx, secureTime)
 	defer cancel()
 	t := tls.Client(conn, secret)
 	err := t.HandshakeContext(ctx)
@@ -71,18 +72,12 @@ func secureClient(ctx context.Context, conn net.Conn, secret *tls.Config) (net.C
 		return t, nil
 	}
 	conn.Close()
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("nothing was heard from it for %v: it is frozen, or its host or the network is gone", secureTime)
+	}
 	var plain tls.RecordHeaderError
 	if errors.As(err, &plain) {
 		err = errors.New("it uses no secret, or is not a datperf server")
 	}
 	return nil, fmt.Errorf("--secret: the server at %v: %w", conn.RemoteAddr(), err)
-}
-
-// answerPlain sends an error to a client that did not begin with TLS. It reads on until the client
-// closes: closing with unread data would drop the answer.
-func answerPlain(conn net.Conn, err error) {
-	conn.SetDeadline(time.Now().Add(time.Second))
-	b, _ := json.Marshal(message{Kind: msgError, Text: err.Error()})
-	conn.Write(append(b, '\n'))
-	io.CopyN(io.Discard, conn, strangerLimit)
 }

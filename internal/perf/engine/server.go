@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/godat/godat/internal/perf/doctor"
 	"github.com/godat/godat/internal/perf/result"
 )
 
@@ -29,21 +27,22 @@ type Server struct {
 	MaxMemory  int64
 	GID        *result.Knob // entry of the device's GID table to use; nil: the connection manager's choice
 	CPU        *int         // to pin the measuring loops to
+	AnyNode    bool         // run the loops on any NUMA node, not on the device's
 	MayQuit    bool         // when a client says so
 	// DialPeer connects to the control port of another server, for a client that orders this one to
 	// measure to it. nil: such orders are refused.
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)
 
-	chosen   *choice // already, by Local
+	chosen   *choice // the device, if Local has chosen it already
 	quitting chan struct{}
 	quit     sync.Once
 	once     sync.Once // of prepare
 	served   atomic.Int64
 	failed   atomic.Int64
 	cases    atomic.Int64
-	seats    chan struct{} // one for each client that is being served; nil: no bound
+	seats    *seats // nil: no bound
 	memory   *budget
-	lobby    lobby
+	lobby    Lobby
 
 	examining sync.Mutex
 }
@@ -63,7 +62,7 @@ func (s *Server) Check() (result.Facts, error) {
 func (s *Server) prepare() {
 	s.once.Do(func() {
 		s.quitting = make(chan struct{})
-		s.seats = make(chan struct{}, cmp.Or(s.MaxClients, DefaultMaxClients))
+		s.seats = &seats{most: cmp.Or(s.MaxClients, DefaultMaxClients), taken: map[*seat]struct{}{}}
 		s.memory = &budget{limit: cmp.Or(s.MaxMemory, DefaultMaxMemory())}
 	})
 }
@@ -80,7 +79,7 @@ func (s *Server) Stats() Stats {
 	s.prepare()
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()
-	return Stats{len(s.seats), cap(s.seats), s.served.Load(), s.failed.Load(), s.cases.Load(), s.memory.used,
+	return Stats{s.seats.count(), s.seats.most, s.served.Load(), s.failed.Load(), s.cases.Load(), s.memory.used,
 		s.memory.limit}
 }
 
@@ -131,7 +130,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			}
 			return err
 		}
-		s.lobby.enter(conn)
+		s.lobby.Enter(conn)
 		clients.Go(func() { s.serve(ctx, conn) })
 	}
 }
@@ -144,23 +143,28 @@ func (s *Server) log(format string, args ...any) {
 
 // serve handles one connection.
 func (s *Server) serve(ctx context.Context, conn net.Conn) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(ctx, func() { cancel(errShutdown) })()
 	k := newControl(conn, "client")
+	shutdown := ctx
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(shutdown, func() {
+		k.sendFor(message{Kind: msgError, Text: errShutdown.Error()}, time.Second) // before its connections break
+		cancel(errShutdown)
+	})()
 	defer k.close()
-	defer s.lobby.leave(conn)
+	defer s.lobby.Leave(conn)
 	who := "client"
 	if a := conn.RemoteAddr(); a.Network() != "pipe" {
 		who = "client " + a.String()
 	}
-	cases, err := s.converse(ctx, k, who)
+	cases, err := s.converse(ctx, cancel, k, who)
 	switch {
 	case err == nil:
 		s.log("%s: done, %d cases", who, cases)
-	case ctx.Err() != nil:
-		k.fail(errShutdown)
+	case context.Cause(ctx) == errShutdown:
 		s.log("%s: ended, this server is shutting down", who)
+	case ctx.Err() != nil:
+		s.log("%s: %v", who, k.fail(context.Cause(ctx)))
 	default:
 		k.fail(err)
 		s.failed.Add(1)
@@ -168,9 +172,8 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	}
 }
 
-var errShutdown = errors.New("the server is shutting down")
-
-func (s *Server) converse(ctx context.Context, k *control, who string) (cases int, err error) {
+func (s *Server) converse(ctx context.Context, cancel context.CancelCauseFunc, k *control, who string) (cases int,
+	err error) {
 	hello, err := k.expectFor(helloTime, ctx.Done(), msgHello)
 	if err != nil {
 		return 0, err
@@ -184,19 +187,23 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 			orUnknown(s.Version), Protocol, orUnknown(hello.Version), hello.Protocol)
 	}
 	k.limit.Store(clientLimit)
-	idle := helloTime // of a client without a case: it is to quit, and stays in the lobby
+	k.live(nil)
+	var place *seat
+	idle := helloTime // a client without cases asks for facts or quits the server; it stays in the lobby
 	if hello.Cases > 0 {
-		s.lobby.leave(k.conn) // first: the seat of the last client closes the lobby
-		leave, err := s.seat()
-		if err != nil {
+		s.lobby.Leave(k.conn) // first: the seat of the last client closes the lobby
+		if place, err = s.seat(cancel); err != nil {
 			return 0, err
 		}
-		defer leave()
+		defer place.leave()
 		idle = idleTime
 	}
 	chosen, err := s.choose(k.localAddr())
 	if err != nil {
 		return 0, err
+	}
+	if !s.AnyNode {
+		chosen.useNode(sysfs)
 	}
 	facts := gatherFacts(chosen, s.Version, s.CPU)
 	if err := k.send(message{Kind: msgWelcome, Magic: magic, Protocol: Protocol, Version: s.Version,
@@ -204,9 +211,11 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 		return 0, err
 	}
 	s.log("%s: %d cases on %s (%s)", who, hello.Cases, chosen.Name, chosen.why)
-	ses := &session{ctl: k, chosen: chosen, cpu: s.CPU, memory: s.memory}
+	ses := &session{ctl: k, chosen: chosen, counted: countersAt(&chosen), cpu: s.CPU, memory: s.memory}
 	for {
+		place.measures(false)
 		m, err := k.expectFor(idle, ctx.Done(), msgCase, msgExamine, msgMesh, msgBye, msgQuit, msgFinish)
+		place.measures(true)
 		switch {
 		case err != nil || m.Kind == msgBye:
 			return cases, err
@@ -220,7 +229,7 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 			s.quit.Do(func() { close(s.quitting) })
 			return cases, err
 		case m.Kind == msgExamine && hello.Cases > 0:
-			if err := s.examine(k); err != nil {
+			if err := s.examine(k, chosen.Name); err != nil {
 				return cases, err
 			}
 			continue
@@ -245,11 +254,42 @@ func (s *Server) converse(ctx context.Context, k *control, who string) (cases in
 	}
 }
 
-// examine examines this host for a client, for one client at a time.
-func (s *Server) examine(k *control) error {
-	s.examining.Lock()
-	defer s.examining.Unlock()
-	return k.send(message{Kind: msgExamine, Findings: raw(doctor.Examine())})
+// measurePeer measures a case from this server to another one, for a client. A failure of the
+// measurement is an answer; the error is one of the client's conversation.
+func (s *Server) measurePeer(ctx context.Context, k *control, m *message, who string) error {
+	switch {
+	case s.DialPeer == nil:
+		return errors.New("this server measures to no other: it was started without --allow-mesh")
+	case m.Case == nil:
+		return errors.New("a mesh message without a case")
+	}
+	s.log("%s: measures %s to %s", who, m.Case.Name(), m.Peer)
+	cl := Client{Device: s.Device, Version: s.Version, GID: s.GID, CPU: s.CPU, AnyNode: s.AnyNode, memory: s.memory}
+	run, err := carryOut(ctx, k, m, s.DialPeer, &cl)
+	if err != nil {
+		return k.send(message{Kind: msgMesh, Text: err.Error()})
+	}
+	s.cases.Add(1)
+	slim(run)
+	return k.send(message{Kind: msgMesh, Run: raw(run)})
+}
+
+// slim drops what a matrix does not need: a mesh of hundreds of hosts has tens of thousands of
+// runs.
+func slim(run *result.Run) {
+	for _, end := range []*result.End{run.Client, run.Server} {
+		end.Intervals = nil
+		for _, stream := range []*result.Stream{end.Initiated, end.Received} {
+			if stream == nil {
+				continue
+			}
+			for _, d := range []*result.Distribution{stream.Latency, stream.Corrected, stream.RoundTrip} {
+				if d != nil {
+					d.Curve = nil
+				}
+			}
+		}
+	}
 }
 
 func (s *Server) choose(local netip.Addr) (choice, error) {
@@ -270,69 +310,24 @@ func orUnknown(version string) string {
 	return "datperf " + strings.TrimPrefix(version, "datperf ")
 }
 
-// seat admits a client until leave is called.
-func (s *Server) seat() (leave func(), err error) {
+// seat admits a client. end ends its conversation if it must give way.
+func (s *Server) seat(end func(error)) (*seat, error) {
 	if s.seats == nil {
-		return func() {}, nil
+		return nil, nil
 	}
-	select {
-	case s.seats <- struct{}{}:
-	default:
-		return nil, fmt.Errorf("this server is full: %d clients (--max-clients)", cap(s.seats))
+	place, err := s.seats.take(end)
+	if err != nil {
+		return nil, err
 	}
-	leave = func() { <-s.seats }
 	switch n := s.served.Add(1); {
 	case s.Clients == 0 || n < int64(s.Clients):
 	case n == int64(s.Clients):
 		s.quit.Do(func() { close(s.quitting) })
 	default:
-		leave()
+		place.leave()
 		return nil, fmt.Errorf("this server has served its %d clients", s.Clients)
 	}
-	return leave, nil
-}
-
-// Limits on the wait for a client's hello, and for its next case.
-const (
-	helloTime = 20 * time.Second
-	idleTime  = 10 * time.Minute
-)
-
-// lobbySize is the number of connections without a hello that a server keeps.
-const lobbySize = 256
-
-// lobby holds the connections without a hello, oldest first. When it is full the oldest is closed,
-// so that silent connections keep no client out.
-type lobby struct {
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-func (l *lobby) enter(conn net.Conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.conns) == lobbySize {
-		l.conns[0].Close()
-		l.conns = slices.Delete(l.conns, 0, 1)
-	}
-	l.conns = append(l.conns, conn)
-}
-
-// leave may be called for a connection that has left already.
-func (l *lobby) leave(conn net.Conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if i := slices.Index(l.conns, conn); i >= 0 {
-		l.conns = slices.Delete(l.conns, i, i+1)
-	}
-}
-
-func (l *lobby) closeAll() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, conn := range l.conns {
-		conn.Close()
-	}
+	return place, nil
 }
 
 func (s *Server) isQuitting() bool {
@@ -342,22 +337,4 @@ func (s *Server) isQuitting() bool {
 	default:
 		return false
 	}
-}
-
-// Quit asks the server at the other end of a control connection, which it closes, to take no more
-// clients.
-func Quit(ctx context.Context, conn net.Conn, version string) error {
-	k := newControl(conn, "server")
-	defer k.close()
-	if err := k.send(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Version: version}); err != nil {
-		return err
-	}
-	if _, err := k.expect(ctx.Done(), msgWelcome); err != nil {
-		return err
-	}
-	if err := k.send(message{Kind: msgQuit}); err != nil {
-		return err
-	}
-	_, err := k.expect(ctx.Done(), msgBye)
-	return err
 }

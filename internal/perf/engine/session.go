@@ -2,26 +2,22 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net/netip"
-	"sync"
-	"time"
 
 	"github.com/godat/godat/internal/perf/result"
 )
 
 // session is one end's part of a conversation, after the hellos.
 type session struct {
-	ctl    *control
-	chosen choice
-	client bool            // this end is the client
-	cpu    *int            // to pin the loop to
-	memory *budget         // what the cases of a server's clients share
-	finish <-chan struct{} // closed: end the run now, keep results so far; may be nil
-	watch  func(result.Interval)
-	start  func(context.Context) error // called when the connections are up; may be nil
+	ctl     *control
+	chosen  choice
+	counted portCounters    // of chosen
+	client  bool            // this end is the client
+	cpu     *int            // to pin the loop to
+	memory  *budget         // what the cases of a server's clients share
+	finish  <-chan struct{} // closed: end the run now, keep results so far; may be nil
+	watch   func(result.Interval)
+	start   func(context.Context) error // called when the connections are up; may be nil
 }
 
 // fit adapts the case to the memory limits and returns its layout. With verification every request
@@ -54,282 +50,8 @@ func (s *session) initiates(c *result.Case) bool {
 	return c.Direction == result.Both || (c.Direction == result.Out) == s.client
 }
 
-// run runs this end's part of a case: connect, measure, report to the peer.
-func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.End, err error) {
-	lay, _, err := fit(c)
-	if err != nil {
-		return nil, nil, err
-	}
-	giveBack, err := s.memory.take(lay.cost(c))
-	if err != nil {
-		return nil, nil, err
-	}
-	defer giveBack()
-	l, err := openLink(c, lay, s.chosen)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() {
-		if e := l.close(); e != nil && err == nil {
-			err = fmt.Errorf("closing the connections: %w", e)
-		}
-	}()
-	if s.client {
-		err = s.connect(ctx, l)
-	} else {
-		err = s.accept(ctx, l)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return s.measure(ctx, c, lay, l)
-}
-
-// connect is the client's half of the setup.
-func (s *session) connect(ctx context.Context, l link) error {
-	ready, err := s.ctl.expect(ctx.Done(), msgReady)
-	if err != nil {
-		return err
-	}
-	if ready.Memory == nil || !ready.Addr.IsValid() {
-		return errors.New("the server's ready message lacks its address or memory")
-	}
-	l.setRemote(*ready.Memory)
-	setup, cancel := context.WithTimeout(ctx, setupTime)
-	defer cancel()
-	if err := l.connect(setup, ready.Addr, ready.Token); err != nil {
-		return err
-	}
-	if s.start != nil {
-		if err := s.start(ctx); err != nil {
-			return err
-		}
-	}
-	mem := l.memory()
-	if err := s.ctl.send(message{Kind: msgConnected, Memory: &mem}); err != nil {
-		return err
-	}
-	_, err = s.ctl.expect(ctx.Done(), msgGo)
-	return err
-}
-
-// accept is the server's half of the setup.
-func (s *session) accept(ctx context.Context, l link) error {
-	addr, err := l.listen()
-	if err != nil {
-		return err
-	}
-	mem, token := l.memory(), rand.Uint64()
-	if err := s.ctl.send(message{Kind: msgReady, Addr: addr, Token: token, Memory: &mem}); err != nil {
-		return err
-	}
-	ctx, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
-	setup, cancel := context.WithTimeoutCause(ctx, setupTime,
-		fmt.Errorf("the client has not connected within %v", setupTime))
-	defer cancel()
-	// A client that gives up sends an error or closes the connection, even after it announced that
-	// it had connected.
-	said := make(chan error, 1)
-	var connected message
-	go func() {
-		var err error
-		if connected, err = s.ctl.expect(setup.Done(), msgConnected); errors.Is(err, errStopped) {
-			err = context.Cause(setup)
-		}
-		said <- err
-		if err != nil {
-			giveUp(err)
-			return
-		}
-		select {
-		case <-s.ctl.gone:
-			giveUp(s.ctl.err)
-		case <-setup.Done():
-		}
-	}()
-	err = l.accept(setup, token)
-	if err != nil {
-		giveUp(err)
-	}
-	if e := <-said; e != nil {
-		return e
-	}
-	if err != nil {
-		return err
-	}
-	if connected.Memory == nil {
-		return errors.New("the client's connected message lacks its memory")
-	}
-	l.setRemote(*connected.Memory)
-	return s.ctl.send(message{Kind: msgGo})
-}
-
-// measure runs the loop, and reads the peer's messages meanwhile.
-func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l link) (own, peer *result.End, err error) {
-	sh := newShared()
-	if c.Iters > 0 {
-		sh.expect.Store(c.Iters + c.Warmup) // the peer announces the same, later
-	}
-	defer context.AfterFunc(ctx, func() { sh.abort(context.Cause(ctx)) })()
-
-	var intervals []result.Interval // a server keeps none: its client has them
-	var told sync.WaitGroup
-	tell := make(chan result.Interval, 64)
-	told.Go(func() {
-		for iv := range tell {
-			iv.End = "client"
-			if !s.client {
-				iv.End = "server"
-				s.ctl.send(message{Kind: msgInterval, Interval: &iv})
-				continue
-			}
-			intervals = append(intervals, iv)
-			s.see(iv)
-		}
-	})
-	w := newWorker(c, lay, l, sh, s.initiates(c), s.chosen.Fabric, func(iv result.Interval) {
-		select {
-		case tell <- iv:
-		default: // 64 are unread: drop it, measuring goes first
-		}
-	}, func(counts []uint64) {
-		sh.said.Store(true)
-		s.ctl.send(message{Kind: msgSent, Counts: counts})
-	})
-
-	peerEnd := make(chan *result.End, 1)
-	finished, over := make(chan struct{}), make(chan struct{})
-	var listening sync.WaitGroup
-	listening.Go(func() { s.listen(c, sh, peerEnd, finished, over) })
-	listening.Go(func() { s.passFinish(sh, finished) })
-	before := readCounters(&s.chosen)
-	own, err = s.loop(w)
-	close(over)
-	close(tell)
-	told.Wait()
-	if err == nil {
-		own.Counters = before.until(readCounters(&s.chosen))
-		err = s.ctl.send(message{Kind: msgEnd, End: raw(own)})
-		own.Intervals = intervals
-	}
-	if err == nil { // the connections stay until the peer is done with them too
-		select {
-		case peer = <-peerEnd:
-		case <-sh.stop:
-			err = sh.err()
-		case <-time.After(time.Duration(c.Stall) + answerTime):
-			err = fmt.Errorf("this end is done, the %s has not told its result for %v", s.ctl.peer,
-				time.Duration(c.Stall)+answerTime)
-		}
-	}
-	close(finished)
-	listening.Wait()
-	return own, peer, err
-}
-
-// loop runs the worker, pinned to the processor if one is given.
-func (s *session) loop(w *worker) (*result.End, error) {
-	if s.cpu != nil {
-		unpin, err := pin(*s.cpu)
-		if err != nil {
-			return nil, err
-		}
-		defer unpin()
-	}
-	return w.run()
-}
-
 func (s *session) see(iv result.Interval) {
 	if s.watch != nil {
 		s.watch(iv)
 	}
-}
-
-// passFinish ends the run at both ends when this end is asked to finish.
-func (s *session) passFinish(sh *shared, finished <-chan struct{}) {
-	select {
-	case <-s.finish:
-		sh.finish.Store(true)
-		s.ctl.send(message{Kind: msgFinish})
-	case <-finished:
-	}
-}
-
-// listen reads the peer's messages until its result has come, or this end has failed. After its
-// result the peer must stay connected until this end's loop is over.
-func (s *session) listen(c *result.Case, sh *shared, peerEnd chan<- *result.End, finished, over <-chan struct{}) {
-	end, err := s.hearEnd(c, sh, finished)
-	switch {
-	case err != nil:
-		sh.abort(err)
-		return
-	case end == nil:
-		return
-	}
-	peerEnd <- end
-	select {
-	case <-over:
-	case <-s.ctl.gone:
-		sh.abort(s.ctl.err)
-	}
-}
-
-// hearEnd waits for the peer's result and handles the messages before it. It returns nil when
-// finished is closed.
-func (s *session) hearEnd(c *result.Case, sh *shared, finished <-chan struct{}) (*result.End, error) {
-	var intervals []result.Interval
-	for {
-		select {
-		case <-finished:
-			return nil, nil
-		case m, ok := <-s.ctl.in:
-			if !ok {
-				return nil, s.ctl.err
-			}
-			if err := s.ctl.judge(m, msgInterval, msgSent, msgFinish, msgEnd); err != nil {
-				return nil, err
-			}
-			switch {
-			case m.Kind == msgInterval && m.Interval != nil && s.client:
-				m.Interval.End = "server"
-				intervals = append(intervals, *m.Interval)
-				s.see(*m.Interval)
-			case m.Kind == msgFinish:
-				sh.finish.Store(true)
-			case m.Kind == msgSent && len(m.Counts) == c.QPs:
-				sh.setExpect(m.Counts)
-			case m.Kind == msgEnd && s.mayEnd(c, sh):
-				if !s.client { // what a client has measured is of no use here
-					return new(result.End), nil
-				}
-				end, err := readRaw[result.End](m.End)
-				if err != nil {
-					return nil, fmt.Errorf("the server's result: %w", err)
-				}
-				end.Intervals = intervals
-				return end, nil
-			default:
-				return nil, fmt.Errorf("the %s's %s message makes no sense here", s.ctl.peer, m.Kind)
-			}
-		}
-	}
-}
-
-// mayEnd reports whether the peer's part can be over. A peer that initiates must have announced its
-// number of operations; one that responds must know this end's number, from the case or from an
-// announcement.
-func (s *session) mayEnd(c *result.Case, sh *shared) bool {
-	own, peer := s.initiates(c), !s.initiates(c) || c.Direction == result.Both
-	waits := own && (!peer || c.TwoSided())
-	return (!peer || sh.isTold()) && (!waits || c.Iters > 0 || sh.said.Load())
-}
-
-// localAddr is the address of this end of the control connection, where it has one.
-func (k *control) localAddr() netip.Addr {
-	ap, err := netip.ParseAddrPort(k.conn.LocalAddr().String())
-	if err != nil {
-		return netip.Addr{}
-	}
-	return ap.Addr()
 }

@@ -14,11 +14,11 @@ const (
 	// its processor and the runtime's monitor polls every 20 us from then on, which costs a
 	// software device up to a third of its bandwidth on two processors.
 	yieldEvery = 8 * time.Millisecond
-	// yieldCrowded is the number of empty polls before a loop yields on a host with too few
-	// processors, where its peer needs the one that it spins on.
+	// yieldCrowded is the number of empty polls before a loop yields on a crowded host: one with so
+	// few processors that the peer needs the one that the loop spins on.
 	yieldCrowded = 16
-	// patienceCrowded is how long a loop spins there before it sleeps between polls: the spinning
-	// itself may delay the answer.
+	// patienceCrowded is how long a loop spins on a crowded host before it sleeps for napCrowded
+	// between polls: the spinning itself may delay the answer.
 	patienceCrowded = time.Millisecond
 	napCrowded      = 50 * time.Microsecond
 	// burst is the number of polls in one crossing into C; a crossing costs as much as several
@@ -33,7 +33,7 @@ var spinners atomic.Int32
 type spin struct {
 	own     int32 // processors that this process may use,
 	all     int32 // and those of the machine
-	each    bool  // yields after every empty poll: what moves the data is a goroutine too
+	each    bool  // yield after every empty poll, because a goroutine moves the data
 	bursts  bool  // nothing falls due meanwhile
 	yielded int64 // when it yielded last, as worker.now
 }
@@ -82,21 +82,5 @@ func (s *spin) breathe(now int64) {
 	if now-s.yielded > int64(yieldEvery) {
 		s.yielded = now
 		runtime.Gosched()
-	}
-}
-
-// relax is called after every empty poll.
-func (w *worker) relax(empty int) {
-	s := &w.spin
-	crowded := s.crowded()
-	if s.each || crowded && empty%yieldCrowded == 0 {
-		runtime.Gosched()
-	}
-	if empty%64 == 0 {
-		now := w.now()
-		s.breathe(now)
-		if crowded && now-w.idle.since > int64(patienceCrowded) {
-			time.Sleep(napCrowded)
-		}
 	}
 }

@@ -21,7 +21,7 @@ type streamer struct {
 	posted    [][]int64 // open loop: when each outstanding request was posted, by queue pair and number
 	due       [][]int64 // and when it fell due
 	turn      int       // open loop: the queue pair whose turn it is
-	unlooked  int       // bytes posted since the clock was last read for breathing
+	unlooked  int       // bytes posted since the clock was last read
 }
 
 // bytesUnlooked is the number of posted bytes after which a loop reads the clock. A software device
@@ -73,11 +73,12 @@ func (w *worker) expected() int64 {
 	return w.sh.expect.Load()
 }
 
-// lossWait is how long a receiver waits for messages that may be lost, after its peer has sent all.
+// lossWait bounds how long a receiver waits for messages that may be lost, after its peer has sent
+// all and nothing arrives.
 const lossWait = 500 * time.Millisecond
 
-// restIsLost reports whether the messages that have not arrived will not. A program of perftest
-// does not report when it has sent all.
+// restIsLost reports whether the messages that have not arrived count as lost. A program of
+// perftest does not report when it has sent all.
 func (w *worker) restIsLost(now int64) bool {
 	wait := min(lossWait, time.Duration(w.c.Stall)/2)
 	if w.sh.foreign {

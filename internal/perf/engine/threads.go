@@ -84,6 +84,7 @@ func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Con
 	}
 	for i := range doc.Runs {
 		run := &doc.Runs[i]
+		run.Client.Counters, run.Server.Counters = countersOf(docs, i)
 		for _, other := range docs[1:] {
 			addEnd(run.Client, other.Runs[i].Client)
 			addEnd(run.Server, other.Runs[i].Server)
@@ -113,6 +114,24 @@ func portsOf(docs []*result.Document) (ports []string) {
 		}
 	}
 	return ports
+}
+
+// countersOf returns what the ports of the client and of the server have counted in a run. Threads
+// of one port have read the same counters; those of a further port are added.
+func countersOf(docs []*result.Document, run int) (client, server result.Counters) {
+	seen := map[string]bool{}
+	add := func(sum result.Counters, name string, end *result.End) result.Counters {
+		if seen[name] {
+			return sum
+		}
+		seen[name] = true
+		return sum.Add(end.Counters)
+	}
+	for _, d := range docs {
+		client = add(client, "client "+d.Client.Device, d.Runs[run].Client)
+		server = add(server, "server "+d.Server.Device, d.Runs[run].Server)
+	}
+	return client, server
 }
 
 // addEnd adds what another thread measured. The slowest thread's time counts.

@@ -118,8 +118,8 @@ func (w *worker) follow() error {
 	return nil
 }
 
-// verifySteps compares the memory with the peer's last writes. The client can check only writes
-// that a message from the server follows.
+// verifySteps compares the memory with the peer's last writes. The client can check the server's
+// writes only if the server sends a message after them.
 func (w *worker) verifySteps(mem []byte) error {
 	var last result.Step
 	writes, sent := uint64(0), false

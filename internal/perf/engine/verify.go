@@ -2,42 +2,10 @@ package engine
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/godat/godat/internal/perf/result"
 )
-
-// errNoMore is the error of a wait for a message that will not come.
-var errNoMore = errors.New("no more messages")
-
-// fillMemory fills the memory before the case. Areas that a peer reads never change: slot n has the
-// payload of sequence number n. Areas that the peer writes, or counts in, are zero.
-func fillMemory(lay *layout, mem []byte) {
-	for qp := range lay.qps {
-		for slot := range lay.tx.slots {
-			at := lay.tx.at(qp, slot)
-			fill(mem[at:at+lay.size], qp, slot)
-		}
-		if lay.transaction() {
-			at := lay.source.at(qp, 0)
-			fill(mem[at:at+lay.size], qp, 0)
-		}
-	}
-}
-
-// prepare writes the payloads of the next n requests, or clears the buffers of their results.
-func (w *worker) prepare(qp int, seq uint64, n int) {
-	mem, local := w.l.bytes(), w.lay.local(w.c.Test)
-	for s := seq; s < seq+uint64(n); s++ {
-		at := local.at(qp, s)
-		if w.c.Test == result.Read || w.c.Atomic() {
-			clear(mem[at : at+w.lay.size])
-		} else {
-			fill(mem[at:at+w.lay.size], qp, s)
-		}
-	}
-}
 
 // verifyResults checks the results of completed reads and atomics.
 func (w *worker) verifyResults(qp int, first uint64, n int) error {

@@ -3,47 +3,56 @@ package report
 import (
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/godat/godat/internal/perf/result"
 )
 
 // Comparison prints the changes between two documents, and what cannot be compared.
-func Comparison(w io.Writer, c *result.Comparison, before, after *result.Document, threshold float64) {
-	for _, f := range differences(before, after) {
-		fmt.Fprintf(w, "not alike: %s\n", f)
+func Comparison(w io.Writer, c *result.Comparison) {
+	for _, f := range c.Unlike {
+		fmt.Fprint(w, fold("not alike: "+f, "  "))
 	}
-	fmt.Fprintf(w, "%-44s %-15s %14s %14s %9s\n", "case", "metric", "old", "new", "change")
+	fmt.Fprintf(w, "%-15s %13s %13s %8s  %-20s %s\n", "metric", "old", "new", "change", "95% between", "verdict")
+	last := ""
 	for i := range c.Changes {
 		ch := &c.Changes[i]
-		verdict := ""
-		switch {
-		case ch.Worse:
-			verdict = "  WORSE"
-		case ch.Improved:
-			verdict = "  better"
-		case ch.Short:
-			verdict = fmt.Sprintf("  too short to tell: measured for less than %v", time.Duration(result.TooShort))
+		if ch.Name != last {
+			last = ch.Name
+			fmt.Fprint(w, fold(last+":", "  "))
 		}
-		fmt.Fprintf(w, "%-44s %-15s %14s %14s %+8.1f%%%s\n", ch.Case.Name(), ch.Metric.Name,
-			metricText(ch.Metric.Name, ch.Old), metricText(ch.Metric.Name, ch.New), ch.Percent, verdict)
+		between, verdict, percent, now := "", ch.Verdict, "-", "-"
+		if ch.Known() {
+			percent = fmt.Sprintf("%+.1f%%", ch.Percent)
+		}
+		if ch.New.Runs > 0 {
+			now = metricText(ch.Metric, ch.New.Median)
+		}
+		if ch.Least != 0 || ch.Most != 0 {
+			between = fmt.Sprintf("%+.1f%% and %+.1f%%", ch.Least, ch.Most)
+		}
+		if verdict == result.Worse {
+			verdict = "WORSE"
+		}
+		fmt.Fprintf(w, "%-15s %13s %13s %8s  %-20s %s\n", fit(ch.Metric, 15), fit(metricText(ch.Metric, ch.Old.Median), 13),
+			fit(now, 13), fit(percent, 8), fit(between, 24), verdict)
+		if ch.Why != "" {
+			fmt.Fprint(w, fold(fmt.Sprintf("%16s%s", "", ch.Why), fmt.Sprintf("%18s", "")))
+		}
 	}
-	for i := range c.OnlyOld {
-		fmt.Fprintf(w, "only in the old: %s\n", c.OnlyOld[i].Name())
+	for _, name := range c.Missing {
+		fmt.Fprint(w, fold("missing in the new document: "+name, "  "))
 	}
-	for i := range c.OnlyNew {
-		fmt.Fprintf(w, "only in the new: %s\n", c.OnlyNew[i].Name())
+	for _, name := range c.Added {
+		fmt.Fprint(w, fold("missing in the old document: "+name, "  "))
 	}
-	if n := c.Worse(); n > 0 {
-		fmt.Fprintf(w, "%d of %d figures are worse by more than %g%%\n", n, len(c.Changes), threshold)
-	} else {
-		fmt.Fprintf(w, "none of %d figures is worse by more than %g%%\n", len(c.Changes), threshold)
-	}
+	fmt.Fprint(w, fold(fmt.Sprintf("%s: %d figures are worse by more than %g%%, %d better, %d the same, %d undecided; "+
+		"%d cases are missing", c.Outcome, c.Count(result.Worse), c.Threshold, c.Count(result.Better),
+		c.Count(result.Same), c.Count(result.Undecided), len(c.Missing)), "  "))
 }
 
-// differences returns the facts in which the two documents differ, so that their figures are hard
+// Differences returns the facts in which the two documents differ, so that their figures are hard
 // to compare.
-func differences(before, after *result.Document) []string {
+func Differences(before, after *result.Document) []string {
 	var all []string
 	for _, end := range []struct {
 		who      string
@@ -61,6 +70,9 @@ func differences(before, after *result.Document) []string {
 				all = append(all, fmt.Sprintf("the %s's %s was %q, is %q", end.who, f.name, f.old, f.new))
 			}
 		}
+	}
+	if a, b := before.Mesh, after.Mesh; a != nil && b != nil && a.Pattern != b.Pattern {
+		all = append(all, fmt.Sprintf("the mesh's pattern was %q, is %q", a.Pattern, b.Pattern))
 	}
 	return all
 }

@@ -40,21 +40,24 @@ func FuzzDocument(f *testing.F) {
 		if d.Mesh != nil {
 			Mesh(&out, d.Mesh)
 		}
-		table := NewTable(&out)
+		table := NewTable(&out, d.Cases())
 		columns := NewPerftest(&out, false)
 		stream := NewStream(io.Discard)
 		metrics := NewPrometheus()
 		for i := range d.Runs {
 			table.Run(&d.Runs[i])
 			columns.Run(&d.Runs[i])
-			assert.NilError(t, stream.Run(&d.Runs[i]))
+			stream.Run(&d.Runs[i])
 			metrics.Run(&d.Runs[i])
 		}
+		assert.NilError(t, stream.Err())
 		columns.Close()
 		table.Summary(result.Summarize(d.Runs))
-		c := result.Compare(d, d, 5)
-		assert.Equal(t, c.Worse(), 0)
-		Comparison(&out, &c, d, d, 5)
+		table.Close()
+		c := result.Compare(d, d, 5, 1)
+		assert.Equal(t, c.Count(result.Worse), 0)
+		c.Unlike = Differences(d, d)
+		Comparison(&out, &c)
 		for _, r := range out.String() {
 			assert.Assert(t, r == '\n' || unicode.IsPrint(r), "%q", out.String())
 		}

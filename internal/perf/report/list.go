@@ -123,7 +123,7 @@ func CSV(w io.Writer, d *result.Document) error {
 	return out.Error()
 }
 
-// Markdown writes the terminal's tables in Markdown, and those that compare programs.
+// Markdown writes the terminal's tables in Markdown.
 func Markdown(w io.Writer, d *result.Document) error {
 	var b strings.Builder
 	if d.Title != "" {
@@ -133,22 +133,18 @@ func Markdown(w io.Writer, d *result.Document) error {
 		who string
 		f   *result.Facts
 	}{{"client", &d.Client}, {"server", &d.Server}} {
-		if e.f.Device == "" && len(d.Runs) == 0 { // of a mesh, or of sections
+		if e.f.Device == "" && len(d.Runs) == 0 { // of a mesh
 			continue
 		}
 		fmt.Fprintf(&b, "- %s: %s (%s), Linux %s, %s, %d processors (%s)\n", e.who, e.f.Device, e.f.Detail, e.f.Kernel,
 			e.f.GoVersion, e.f.CPUs, e.f.CPU)
-	}
-	if len(d.Sections) > 0 {
-		b.WriteString("\n")
-		markdownSections(&b, d)
 	}
 	for _, m := range matrices(d.Mesh) {
 		m.markdown(&b)
 	}
 	for _, t := range tables(d) {
 		fmt.Fprintf(&b, "\n%s\n\n", t.Headline)
-		markdownTable(&b, t.Titles, 2, len(t.Titles), t.Rows)
+		MarkdownTable(&b, t.Titles, 2, len(t.Titles), t.Rows)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -15,6 +15,7 @@ type plot struct {
 	yUnits                []unit // ascending, of the values of the axis
 	yLog                  bool   // always; else where the values span two decades and more
 	xTicks                []tick // none: made from the data
+	rows                  []valueRow
 	series                []series
 }
 
@@ -54,6 +55,7 @@ func threeDigits(v float64) string {
 
 type series struct {
 	name   string
+	style  lineStyle
 	points []point
 }
 
@@ -67,9 +69,6 @@ type tick struct {
 	text string
 }
 
-// most is the largest number of series in a panel; each has its own colour.
-const most = 6
-
 // add adds a series, unless it is empty.
 func (p *plot) add(s series) {
 	if len(s.points) > 0 {
@@ -79,11 +78,11 @@ func (p *plot) add(s series) {
 
 const (
 	plotWidth, plotHeight         = 480, 290
-	edgeLeft, edgeRight           = 88, 16
+	edgeLeft, edgeRight           = 88, 24
 	edgeTop, edgeBottom           = 32, 48
 	insideWidth, insideHeight     = plotWidth - edgeLeft - edgeRight, plotHeight - edgeTop - edgeBottom
 	ticksWanted               int = 6
-	hits                          = 40 // most points of a line that show their value
+	hits                          = 40 // at most so many points of a line show their value
 )
 
 // scale maps values to coordinates.
@@ -101,7 +100,7 @@ func (s *scale) at(v float64) float64 {
 	return s.from + (v-low)/(high-low)*(s.to-s.from)
 }
 
-// panel is a part of a plot, drawn with the scales of all of it.
+// panel is a part of a plot, drawn with the scales of the whole plot.
 type panel struct {
 	title, svg string
 	series     []series
@@ -111,6 +110,7 @@ type panel struct {
 func (p *plot) panels() (all []panel) {
 	x, y := p.scales()
 	for part := range slices.Chunk(p.series, most) {
+		part = apart(part)
 		all = append(all, panel{p.title, p.svg(part, x, y), part})
 	}
 	for i := range all {
@@ -148,27 +148,27 @@ func (p *plot) svg(lines []series, x, y scale) string {
 	fmt.Fprintf(&b, `<text class="axis" x="%d" y="%d" text-anchor="middle">%s</text>`, edgeLeft+insideWidth/2,
 		plotHeight-6, html.EscapeString(p.xTitle))
 	fmt.Fprintf(&b, `<text class="axis" x="4" y="14">%s</text>`, html.EscapeString(p.yTitle))
-	for i, s := range lines {
-		p.line(&b, i, s, x, y)
+	for _, s := range lines {
+		p.line(&b, s, x, y)
 	}
-	for i, s := range lines { // above all lines
-		p.values(&b, i, s, x, y)
+	for _, s := range lines { // above all lines
+		p.values(&b, s, x, y)
 	}
 	b.WriteString("</svg>")
 	return b.String()
 }
 
-func (p *plot) line(b *strings.Builder, i int, s series, x, y scale) {
-	fmt.Fprintf(b, `<polyline class="s%d" points="`, i)
+func (p *plot) line(b *strings.Builder, s series, x, y scale) {
+	fmt.Fprintf(b, `<polyline class="%s" points="`, s.style.class())
 	for _, pt := range s.points {
 		fmt.Fprintf(b, "%.1f,%.1f ", x.at(pt.x), y.at(pt.y))
 	}
 	b.WriteString(`"/>`)
 }
 
-// values draws points, each with its value: the style sheet shows it under the pointer. Of a curve
-// of many points some do.
-func (p *plot) values(b *strings.Builder, i int, s series, x, y scale) {
+// values draws points, each with its value: the style sheet shows it under the pointer. On a curve
+// with more than hits points only some have one.
+func (p *plot) values(b *strings.Builder, s series, x, y scale) {
 	step := (len(s.points) + hits - 1) / hits
 	for n := 0; n < len(s.points); n += step {
 		pt := s.points[n]
@@ -178,7 +178,11 @@ func (p *plot) values(b *strings.Builder, i int, s series, x, y scale) {
 		}
 		dot := ""
 		if step == 1 && len(s.points) <= hits/2 {
-			dot = fmt.Sprintf(`<circle class="s%d" cx="%.1f" cy="%.1f" r="3"/>`, i, px, py)
+			radius := 3
+			if len(s.points) == 1 {
+				radius = 5
+			}
+			dot = fmt.Sprintf(`<circle class="%s" cx="%.1f" cy="%.1f" r="%d"/>`, s.style.class(), px, py, radius)
 		}
 		fmt.Fprintf(b, `<g class="value">%s<circle class="hit" cx="%.1f" cy="%.1f" r="9"/>`+
 			`<text x="%.1f" y="%.1f" text-anchor="%s">%s</text></g>`, dot, px, py, px, max(py-12, 14), anchor,

@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -23,6 +25,7 @@ type endTotals struct {
 	ops, bytes       int64
 	runOps, runBytes int64 // in the run under way
 	last             result.Interval
+	counters         result.Counters // of the port
 }
 
 // NewPrometheus returns an empty Prometheus.
@@ -60,7 +63,34 @@ func (p *Prometheus) Run(r *result.Run) {
 		e := p.end(name)
 		e.add(max(f.Stream.Ops-e.runOps, 0), max(f.Stream.Bytes-e.runBytes, 0))
 	}
+	if r.Client != nil {
+		p.end("client").count(r.Client.Counters)
+	}
+	if r.Server != nil {
+		p.end("server").count(r.Server.Counters)
+	}
 }
+
+// maxCounters bounds the counters of an end: their names come from the peer.
+const maxCounters = 512
+
+// count adds what a port has counted in a run. Counters that sink, or whose names are none of the
+// kernel's, are left out.
+func (e *endTotals) count(run result.Counters) {
+	if e.counters == nil {
+		e.counters = result.Counters{}
+	}
+	for name, n := range run {
+		_, known := e.counters[name]
+		if n > 0 && (known || len(e.counters) < maxCounters) && !strings.ContainsFunc(name, func(r rune) bool {
+			return !strings.ContainsRune(counterLetters, r)
+		}) {
+			e.counters[name] += n
+		}
+	}
+}
+
+const counterLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 
 func (p *Prometheus) end(name string) *endTotals {
 	if p.ends[name] == nil {
@@ -114,6 +144,15 @@ func (p *Prometheus) WriteText(w io.Writer) error {
 			ns   float64
 		}{{"0.5", e.last.P50}, {"0.99", e.last.P99}, {"1", e.last.Max}} {
 			fmt.Fprintf(&b, "datperf_latency_seconds{end=%q,quantile=%q} %g\n", who, q.name, q.ns/1e9)
+		}
+	}
+	family("datperf_port_counter_total", "counter",
+		"What the runs added to the kernel's counters of the port and its network device, in the kernel's units.")
+	for _, who := range []string{"client", "server"} {
+		if e := p.ends[who]; e != nil {
+			for _, name := range slices.Sorted(maps.Keys(e.counters)) {
+				fmt.Fprintf(&b, "datperf_port_counter_total{end=%q,counter=%q} %d\n", who, name, e.counters[name])
+			}
 		}
 	}
 	_, err := io.WriteString(w, b.String())

@@ -3,7 +3,6 @@ package report
 import (
 	"bytes"
 	"encoding/xml"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -51,7 +50,7 @@ func TestHTML(t *testing.T) {
 	for _, bad := range []string{"NaN", "Inf", "<b>title", "<i>dev", "http://", "https://"} {
 		assert.Assert(t, !strings.Contains(text, bad), bad)
 	}
-	assert.Equal(t, strings.Count(text, "<svg"), 24) // latencies of zero have no place in a plot over size
+	assert.Equal(t, strings.Count(text, `role="img"`), 24) // latencies of zero have no place in a plot over size
 	// Every plot is well-formed.
 	for _, part := range strings.Split(text, "<svg")[1:] {
 		svg, _, ok := strings.Cut("<svg"+part, "</svg>")
@@ -86,7 +85,7 @@ func TestSmallDocuments(t *testing.T) {
 func TestPanels(t *testing.T) {
 	p := plot{title: "bw", yUnits: bitUnits}
 	for n := range 13 {
-		p.add(series{fmt.Sprintf("line %d", n), []point{{0, 0.5, "1K"}, {float64(n + 1), 100, "1M"}}})
+		p.add(series{fmt.Sprintf("line %d", n), lineStyle{n % most, 0}, []point{{0, 0.5, "1K"}, {float64(n + 1), 100, "1M"}}})
 	}
 	all := p.panels()
 	assert.Equal(t, len(all), 3)
@@ -101,7 +100,7 @@ func TestPanels(t *testing.T) {
 	assert.Assert(t, strings.Contains(all[0].svg, ">line 0, 1K: 500 Mb/s<"), all[0].svg)
 	assert.Assert(t, strings.Contains(all[0].svg, ">10 Gb/s<"), "no logarithm")
 
-	p = plot{yUnits: bitUnits, series: []series{{"flat", []point{{0, 90, ""}, {1, 100, ""}}}}}
+	p = plot{yUnits: bitUnits, series: []series{{"flat", lineStyle{}, []point{{0, 90, ""}, {1, 100, ""}}}}}
 	assert.Assert(t, strings.Contains(p.panels()[0].svg, ">60 Gb/s<"), "a logarithm")
 }
 
@@ -159,6 +158,67 @@ func TestPrometheus(t *testing.T) {
 	assert.Assert(t, strings.Contains(text(), "datperf_runs_total 2\n"))
 }
 
+// What the ports have counted adds up over the runs, for both ends. A peer cannot fill the memory
+// with names, nor write a line of its own.
+func TestPrometheusPorts(t *testing.T) {
+	p := NewPrometheus()
+	for range 3 {
+		p.Run(&result.Run{Client: &result.End{Initiated: &result.Stream{}, Counters: result.Counters{"sent_pkts": 5,
+			"ethtool_rx_prio3_pause": 1, "link_downed": -4}}, Server: &result.End{Counters: result.Counters{"rcvd_pkts": 4,
+			"evil\"} 1\nx{a=\"": 7, "ü": 1}}})
+	}
+	many := result.Counters{}
+	for n := range 3 * maxCounters {
+		many[fmt.Sprint("name", n)] = 1
+	}
+	p.Run(&result.Run{Server: &result.End{Initiated: &result.Stream{}, Counters: many}})
+	var b strings.Builder
+	assert.NilError(t, p.WriteText(&b))
+	text := b.String()
+	for _, want := range []string{`{end="client",counter="sent_pkts"} 15`, `{end="server",counter="rcvd_pkts"} 12`,
+		`{end="client",counter="ethtool_rx_prio3_pause"} 3`} {
+		assert.Assert(t, strings.Contains(text, "\ndatperf_port_counter_total"+want+"\n"), "%s is not in\n%s", want, text)
+	}
+	for _, bad := range []string{"evil", "ü", "link_downed"} {
+		assert.Assert(t, !strings.Contains(text, bad), bad)
+	}
+	assert.Equal(t, strings.Count(text, "\ndatperf_port_counter_total{end=\"server\""), maxCounters)
+}
+
+// The table ends with what the ports of both ends have counted in all runs; below a run stands what
+// means trouble. Every form of a document has them.
+func TestPorts(t *testing.T) {
+	d := document()
+	d.Runs = d.Runs[:2]
+	for i := range d.Runs {
+		d.Runs[i].Client.Counters = result.Counters{"port_xmit_data": 1000, "port_xmit_packets": 50, "port_rcv_data": 1,
+			"packet_seq_err": int64(i)}
+		d.Runs[i].Server.Counters = result.Counters{"netdev_rx_bytes": 7, "rcvd_pkts": 3, "np_cnp_sent": 2,
+			"ethtool_tx_prio3_pause": 9}
+	}
+	var b strings.Builder
+	table := NewTable(&b, d.Cases())
+	for i := range d.Runs {
+		table.Run(&d.Runs[i])
+	}
+	table.Close()
+	text := b.String()
+	for _, want := range []string{"\n  the client's port has counted packet_seq_err 1\n",
+		"\n  the server's port has counted np_cnp_sent 2, ethtool_tx_prio3_pause 9\n", "\n" + portHeadline + "\nend  "} {
+		assert.Assert(t, strings.Contains(text, want), "%q is not in\n%s", want, text)
+	}
+	var rows []string
+	for _, line := range strings.Split(text, "\n") {
+		if fields := strings.Fields(line); len(fields) == 8 && fields[0] != "Latency" {
+			rows = append(rows, strings.Join(fields, " "))
+		}
+	}
+	assert.DeepEqual(t, rows, []string{"client 8000 100 8 - 1 - -", "server - - - 6 - 4 18"})
+	b.Reset()
+	assert.NilError(t, Markdown(&b, d))
+	assert.Assert(t, strings.Contains(b.String(), "| client | 8000 | 100 | 8 | - | 1 | - | - |"), b.String())
+}
+
 // A percentile for which there are too few samples is not printed, and a run too short for its
 // figure says so.
 func TestTooFewTooShort(t *testing.T) {
@@ -173,7 +233,7 @@ func TestTooFewTooShort(t *testing.T) {
 		s := &result.Stream{Ops: count, Elapsed: result.Seconds(elapsed), Latency: d, Corrected: d}
 		doc := &result.Document{Runs: []result.Run{{Case: c, Client: &result.End{Initiated: s}, Server: &result.End{}}}}
 		var b bytes.Buffer
-		NewTable(&b).Run(&doc.Runs[0])
+		NewTable(&b, doc.Cases()).Run(&doc.Runs[0])
 		for _, form := range []func(io.Writer, *result.Document) error{CSV, Markdown, HTML} {
 			assert.NilError(t, form(&b, doc))
 		}
@@ -191,6 +251,24 @@ func TestTooFewTooShort(t *testing.T) {
 	assert.Assert(t, !strings.Contains(run(10, 10*time.Millisecond), "too short"))
 }
 
+// A comparison prints the change of figures that are undecided too, and none without both figures.
+func TestComparisonOfOneFigure(t *testing.T) {
+	had := result.Estimate{Median: 1000, Runs: 1}
+	for _, c := range []struct {
+		change result.Change
+		want   string
+	}{
+		{result.Change{Old: had, New: result.Estimate{Median: 1500, Runs: 1}, Percent: 50}, "1.00us 1.50us +50.0% undecided"},
+		{result.Change{Old: had, Percent: -100}, "1.00us - - undecided"},
+		{result.Change{Old: result.Estimate{Runs: 1}, New: had}, "0.00us 1.00us - undecided"},
+	} {
+		c.change.Metric, c.change.Verdict = "latency_p50_ns", result.Undecided
+		var b strings.Builder
+		Comparison(&b, &result.Comparison{Changes: []result.Change{c.change}})
+		assert.Assert(t, strings.Contains(strings.Join(strings.Fields(b.String()), " "), c.want), b.String())
+	}
+}
+
 func TestCPUOfShortEnds(t *testing.T) {
 	end := &result.End{Cost: result.Cost{CPU: result.Seconds(time.Microsecond), Wall: result.Seconds(time.Millisecond)}}
 	assert.Equal(t, cpuOf(end, &result.Stream{Ops: 10}), 0.0)
@@ -198,46 +276,31 @@ func TestCPUOfShortEnds(t *testing.T) {
 	assert.Equal(t, cpuOf(end, &result.Stream{Ops: 10}), 0.1)
 }
 
-func TestSections(t *testing.T) {
-	x := &result.Table{Title: "Latency", Unit: "ns", Series: []string{"perftest", "udat"}, How: []string{"ib_x -s $SIZE"}}
-	for _, v := range []float64{3000, 1000, 2000} {
-		x.Add("2 B", "perftest", "ib_x -s 2", v)
+// A picture is an SVG file of its own, with all lines, their names and the sizes.
+func TestPicture(t *testing.T) {
+	lines := []Line{{"C & co", []int{64, 4096}, []float64{1100, 2200}}, {"udat", []int{64}, []float64{1200}}}
+	text, err := Picture("half of a round trip", false, lines)
+	assert.NilError(t, err)
+	names := map[string]int{}
+	for d := xml.NewDecoder(strings.NewReader(text)); ; {
+		token, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		assert.NilError(t, err)
+		if e, ok := token.(xml.StartElement); ok {
+			names[e.Name.Local]++
+			assert.Equal(t, e.Name.Space, "http://www.w3.org/2000/svg")
+		}
 	}
-	x.Add("2 B", "udat", "datperf", 2110)
-	x.Mark("udat", "<=", 1.1, "perftest")
-	x.Mark("udat", "<=", 1.05, "perftest")
-	x.Fail("4 KiB", "perftest", errors.New("no | route"))
-	d := &result.Document{
-		Schema: result.Schema, Command: []string{"make", "bench"}, Started: time.Unix(0, 0).UTC(),
-		Labels: map[string]string{"Go": "go1"},
-		Sections: []*result.Section{{
-			Title: "Beside others", Elapsed: result.Seconds(time.Second), LoadStart: "0.1", LoadEnd: "1",
-			Errors: []string{"ended"}, Tables: []*result.Table{x},
-		}},
-	}
-	var b strings.Builder
-	assert.NilError(t, Markdown(&b, d))
-	text := b.String()
-	for _, want := range []string{
-		"Written by `make bench` on 1970-01-01 00:00 UTC",
-		"**1 of 2 marks met.**",
-		"| Where |  |\n|---|---|\n| Go | go1 |\n",
-		"| Beside others (**failed**) | 1 | 0.1 | 1 | 1 of 2 |",
-		"## Beside others\n\n**Failed:** ended\n",
-		"ib_x -s $SIZE",
-		"| us | perftest | udat | marks |\n|---|--:|--:|---|\n",
-		"| 2 B | 2 ±50% | 2.11, 1.05x | met: udat <= 1.1 x perftest (1.05)<br>**missed**: udat <= 1.05 x perftest (1.05) |",
-		`**Failed**, 4 KiB: perftest: no \| route`,
-	} {
+	assert.Equal(t, names["polyline"], 2)
+	assert.Equal(t, names["rect"], 2)
+	for _, want := range []string{"C &amp; co", ">udat<", ">64B<", ">4K<", "1.10 us", "2.20 us"} {
 		assert.Assert(t, strings.Contains(text, want), "%q is not in\n%s", want, text)
 	}
-}
-
-func TestShort(t *testing.T) {
-	for want, v := range map[string]float64{
-		"12346": 12345.6, "123.4": 123.44, "12.35": 12.349, "0.1": 0.1, "-3.5": -3.5, "0": 0, "1000": 999.99,
-		"100": 100, "1200": 1200,
-	} {
-		assert.Equal(t, short(v), want)
-	}
+	text, err = Picture("messages", true, lines[1:])
+	assert.NilError(t, err)
+	assert.Assert(t, strings.Contains(text, "1.20 k/s"), text)
+	_, err = Picture("x", true, make([]Line, 7))
+	assert.ErrorContains(t, err, "1 to 6 lines")
 }

@@ -8,11 +8,23 @@ import (
 )
 
 // Stream writes one JSON text per line as events happen: the ends, each case, its intervals, its
-// run.
-type Stream struct{ enc *json.Encoder }
+// run. After an error nothing more is written.
+type Stream struct {
+	enc *json.Encoder
+	err error
+}
 
 // NewStream makes a stream on w.
-func NewStream(w io.Writer) *Stream { return &Stream{json.NewEncoder(w)} }
+func NewStream(w io.Writer) *Stream { return &Stream{enc: json.NewEncoder(w)} }
+
+// Err returns the first error of writing.
+func (s *Stream) Err() error { return s.err }
+
+func (s *Stream) write(r *record) {
+	if s.err == nil {
+		s.err = s.enc.Encode(r)
+	}
+}
 
 type record struct {
 	Event    string           `json:"event"`
@@ -26,19 +38,17 @@ type record struct {
 }
 
 // Begin writes the facts of both ends.
-func (s *Stream) Begin(client, server *result.Facts) error {
-	return s.enc.Encode(record{Event: "begin", Schema: result.Schema, Client: client, Server: server})
+func (s *Stream) Begin(client, server *result.Facts) {
+	s.write(&record{Event: "begin", Schema: result.Schema, Client: client, Server: server})
 }
 
 // Case writes the settings of a run that begins.
-func (s *Stream) Case(c *result.Case, repeat int) error {
-	return s.enc.Encode(record{Event: "case", Case: c, Repeat: repeat})
+func (s *Stream) Case(c *result.Case, repeat int) {
+	s.write(&record{Event: "case", Case: c, Repeat: repeat})
 }
 
 // Interval writes an interval of the current run.
-func (s *Stream) Interval(iv *result.Interval) error {
-	return s.enc.Encode(record{Event: "interval", Interval: iv})
-}
+func (s *Stream) Interval(iv *result.Interval) { s.write(&record{Event: "interval", Interval: iv}) }
 
 // Run writes a finished run.
-func (s *Stream) Run(r *result.Run) error { return s.enc.Encode(record{Event: "run", Run: r}) }
+func (s *Stream) Run(r *result.Run) { s.write(&record{Event: "run", Run: r}) }

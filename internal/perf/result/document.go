@@ -26,8 +26,7 @@ type Document struct {
 	Runs    []Run             `json:"runs"`
 	Summary []Summary         `json:"summary,omitempty"` // of cases that were repeated
 
-	Mesh     *Mesh      `json:"mesh,omitempty"`     // of datperf mesh
-	Sections []*Section `json:"sections,omitempty"` // of make bench
+	Mesh *Mesh `json:"mesh,omitempty"` // of datperf mesh
 }
 
 // Units explains the suffixes of the document's field names.
@@ -40,9 +39,11 @@ var Units = map[string]string{
 	"ops_s":  "operations per second",
 	"latency": "of ping-pong tests (send, write, with or without immediate data) half the round trip; " +
 		"of read and atomics the whole operation",
-	"cpu_s":    "processor seconds, user and system, of the whole process",
-	"_per_s":   "per second",
-	"counters": "change of the port's counters in the kernel during the run, where not zero",
+	"cpu_s":  "processor seconds, user and system, of the whole process",
+	"_per_s": "per second",
+	"counters": "changes of the kernel's counters during the run, where not zero: of the port, by the kernel's names " +
+		"and in its units (port_xmit_data and port_rcv_data are words of 4 bytes), and of its network device, from its " +
+		"statistics (netdev_) and its driver (ethtool_)",
 }
 
 // Facts describe one end.
@@ -59,8 +60,9 @@ type Facts struct {
 	GODEBUG       string   `json:"godebug,omitempty"`
 	Version       string   `json:"datperf_version"`
 	Libibverbs    string   `json:"libibverbs,omitempty"`
-	PinnedCPU     string   `json:"pinned_cpu,omitempty"` // of the measuring loop
-	NUMANode      string   `json:"numa_node,omitempty"`  // of the device, where the kernel knows it
+	PinnedCPU     string   `json:"pinned_cpu,omitempty"`      // of the measuring loop
+	BoundNode     string   `json:"bound_numa_node,omitempty"` // on whose processors the loop runs
+	NUMANode      string   `json:"numa_node,omitempty"`       // of the device, where the kernel knows it
 	Fabric        string   `json:"fabric"`
 	Device        string   `json:"device"`
 	Chosen        string   `json:"device_chosen_because"`
@@ -107,9 +109,6 @@ type End struct {
 	Intervals []Interval `json:"intervals,omitempty"`
 	Notes     Notes      `json:"notes,omitempty"`
 }
-
-// Counters are changes of the port's counters.
-type Counters map[string]int64
 
 // Stream is the measured part of one direction, without the warm-up.
 type Stream struct {
@@ -204,6 +203,14 @@ type Interval struct {
 	Max   float64 `json:"max_ns,omitempty"`
 }
 
+// Cases returns the settings of the runs, in their order.
+func (d *Document) Cases() (all []Case) {
+	for i := range d.Runs {
+		all = append(all, d.Runs[i].Case)
+	}
+	return all
+}
+
 // Write writes the document as JSON.
 func (d *Document) Write(w io.Writer) error {
 	enc := json.NewEncoder(w)
@@ -242,11 +249,6 @@ func Parse(data []byte) (*Document, error) {
 	for i := range d.Runs {
 		if err := d.Runs[i].Validate(); err != nil {
 			return nil, fmt.Errorf("run %d: %w", i+1, err)
-		}
-	}
-	for i, s := range d.Sections {
-		if err := s.validate(); err != nil {
-			return nil, fmt.Errorf("section %d: %w", i+1, err)
 		}
 	}
 	if d.Mesh != nil {

@@ -129,8 +129,9 @@ func (k *Knobs) validate() error {
 	return nil
 }
 
-// Able refuses knobs that a fabric has not: mem0 has no packets, and iWARP leaves all but the type
-// of service to TCP. mtu is the port's, 0 if unknown; who is the device in the error.
+// Able returns an error for the first knob that the device does not support. A device without
+// packets (mem0, tcp) supports only retry and rnr, iWARP only tos, and --mtu must not exceed the
+// port's mtu (0 if unknown). The error names the device as who.
 func (k *Knobs) Able(packets, iwarp bool, mtu int, who string) error {
 	for _, r := range k.list() {
 		switch {

@@ -9,8 +9,23 @@ import (
 // MaxMeshHosts bounds the hosts of a mesh.
 const MaxMeshHosts = 256
 
-// Mesh is what was measured between each pair of several hosts, in both orders.
+// Patterns of a mesh: which hosts measure to which others, and what of that at the same time.
+const (
+	Pairs     = "pairs"      // each host to each other one; pairs at the same time have no host in common
+	AllToAll  = "all-to-all" // each host to each other one; at any time each sends to one and receives from one
+	Incast    = "incast"     // to one host from all others at once; to the next host; ...
+	Bisection = "bisection"  // from the first half of the hosts to the second at once, and back
+)
+
+// Patterns are all patterns of a mesh.
+var Patterns = []string{Pairs, AllToAll, Incast, Bisection}
+
+// Mesh is what was measured between several hosts.
 type Mesh struct {
+	Pattern  string     `json:"pattern,omitempty"`       // empty: Pairs
+	Steps    int        `json:"steps,omitempty"`         // measurements one after the other, of a case
+	AtOnce   int        `json:"pairs_at_once,omitempty"` // pairs of the largest step
+	Elapsed  Seconds    `json:"elapsed_s,omitempty"`
 	Hosts    []MeshHost `json:"hosts"`
 	Matrices []Matrix   `json:"matrices"` // one for each case
 }
@@ -19,10 +34,10 @@ type Mesh struct {
 type MeshHost struct {
 	Address string `json:"address"` // of its control port
 	Facts   *Facts `json:"facts,omitempty"`
-	Error   string `json:"error,omitempty"` // why it was not reached
+	Error   string `json:"error,omitempty"` // why it was not reached, or given up
 }
 
-// Matrix has the pairs of one case.
+// Matrix has the pairs of one case, sorted by their hosts.
 type Matrix struct {
 	Case  Case   `json:"settings"`
 	Pairs []Pair `json:"pairs"`
@@ -47,15 +62,6 @@ func (p *Pair) Figure() (float64, bool) {
 		return total.Latency.At(50) / 1e3, true
 	}
 	return total.GbitS, true
-}
-
-// Pair returns the pair of two hosts, or nil.
-func (m *Matrix) Pair(from, to string) *Pair {
-	i := slices.IndexFunc(m.Pairs, func(p Pair) bool { return p.From == from && p.To == to })
-	if i < 0 {
-		return nil
-	}
-	return &m.Pairs[i]
 }
 
 // Sorted returns the pairs that were measured, the best one first.

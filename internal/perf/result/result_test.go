@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"gotest.tools/v3/assert"
 )
@@ -74,33 +73,115 @@ func run(layer string, mode string, p50, gbit float64) Run {
 	return Run{Case: c, Client: &End{Initiated: s}, Server: &End{}}
 }
 
-func TestCompare(t *testing.T) {
-	before := &Document{Runs: []Run{run(UDAT, Latency, 1000, 1), run(UDAT, Bandwidth, 0, 100),
-		run(Cverbs, Latency, 900, 1)}}
-	after := &Document{Runs: []Run{run(UDAT, Latency, 1100, 1), run(UDAT, Bandwidth, 0, 104),
-		run(Cverbs, Bandwidth, 0, 1)}}
-	after.Runs[0].Case.Iters = 77 // how long it was measured makes no other case
-	c := Compare(before, after, 5)
-	assert.Equal(t, c.Worse(), 2) // p50 and p99
-	assert.Equal(t, len(c.Changes), 4)
-	assert.Equal(t, c.Changes[0].Metric.Name, "latency_p50_ns")
-	assert.Assert(t, cmp.Equal(c.Changes[0].Percent, 10.0))
-	assert.Assert(t, !c.Changes[2].Worse && !c.Changes[2].Improved)
-	assert.Equal(t, len(c.OnlyOld), 1)
-	assert.Equal(t, len(c.OnlyNew), 1)
-	wide := Compare(before, after, 15)
-	assert.Equal(t, wide.Worse(), 0)
-	// Less bandwidth is worse, more latency is: the other way round both improve.
-	back := Compare(after, before, 3)
-	assert.Equal(t, back.Worse(), 2)
-	assert.Assert(t, back.Changes[0].Improved && back.Changes[2].Worse)
+// runs returns a document with runs of a latency and a bandwidth case, whose figures are times and
+// rates: each run has the next one.
+func runs(times, rates []float64) *Document {
+	d := &Document{}
+	for _, t := range times {
+		d.Runs = append(d.Runs, run(UDAT, Latency, t, 1))
+	}
+	for _, r := range rates {
+		d.Runs = append(d.Runs, run(UDAT, Bandwidth, 0, r))
+	}
+	return d
 }
 
-// What was measured too briefly, before or after, is neither worse nor better; a percentile without
-// samples enough is not compared at all.
+// around returns n values from v-width to v+width.
+func around(v, width float64, n int) (all []float64) {
+	for i := range n {
+		all = append(all, v-width+2*width*float64(i)/float64(n-1))
+	}
+	return all
+}
+
+// A change counts if it exceeds the threshold wherever in the intervals the true values are.
+func TestCompare(t *testing.T) {
+	verdicts := func(c Comparison) (all []string) {
+		for _, ch := range c.Changes {
+			all = append(all, ch.Metric+" "+ch.Verdict)
+		}
+		return all
+	}
+	all := func(latency, bandwidth string) []string {
+		return []string{"latency_p50_ns " + latency, "latency_p99_ns " + latency, "gbit_s " + bandwidth, "ops_s " + bandwidth}
+	}
+	old := runs(around(1000, 10, 6), around(100, 1, 6))
+	for name, c := range map[string]struct {
+		now                *Document
+		latency, bandwidth string
+		outcome            string
+	}{
+		"itself":         {old, Same, Same, Same},
+		"worse":          {runs(around(1100, 10, 6), around(90, 1, 6)), Worse, Worse, Worse},
+		"better":         {runs(around(900, 10, 6), around(110, 1, 6)), Better, Better, Better},
+		"one is worse":   {runs(around(900, 10, 6), around(90, 1, 6)), Better, Worse, Worse},
+		"noisy":          {runs(around(1100, 90, 6), around(90, 9, 6)), Undecided, Undecided, Undecided},
+		"noisy, though":  {runs(around(1500, 200, 6), around(40, 9, 6)), Worse, Worse, Worse},
+		"a little worse": {runs(around(1020, 10, 6), around(98, 1, 6)), Same, Same, Same},
+		"the edge":       {runs(around(1050, 10, 6), around(95, 1, 6)), Undecided, Undecided, Undecided},
+		"few runs":       {runs(around(2000, 1, 5), around(10, 0.1, 5)), Undecided, Undecided, Undecided},
+	} {
+		got := Compare(old, c.now, 5, 0)
+		assert.DeepEqual(t, verdicts(got), all(c.latency, c.bandwidth))
+		assert.Equal(t, got.Outcome, c.outcome, name)
+		for _, ch := range got.Changes {
+			assert.Equal(t, ch.Why != "", ch.Verdict == Undecided, "%s: %+v", name, ch)
+			assert.Assert(t, ch.Verdict == Undecided || ch.Least <= ch.Percent && ch.Percent <= ch.Most, "%s: %+v", name, ch)
+		}
+	}
+	// Single runs are undecided, unless their noise is given.
+	one, two := runs([]float64{1000}, []float64{100}), runs([]float64{1300}, []float64{99})
+	two.Runs[0].Case.Iters = 77 // how long it was measured makes no other case
+	assert.DeepEqual(t, verdicts(Compare(one, two, 5, 0)), all(Undecided, Undecided))
+	assert.DeepEqual(t, verdicts(Compare(one, two, 5, 1)), all(Worse, Same))
+	assert.DeepEqual(t, verdicts(Compare(one, two, 5, 20)), all(Undecided, Undecided))
+	assert.Equal(t, Compare(one, two, 5, 0).Changes[0].Percent, 30.0)
+}
+
+// Cases that the new document lacks are an outcome of their own; a worse figure comes first.
+func TestCompareMissing(t *testing.T) {
+	old, now := runs(around(1000, 1, 6), around(100, 1, 6)), runs(around(1000, 1, 6), nil)
+	c := Compare(old, now, 5, 0)
+	assert.Equal(t, c.Outcome, Missing)
+	assert.DeepEqual(t, c.Missing, []string{"udat send bw, 64B"})
+	assert.Equal(t, Compare(now, old, 5, 0).Outcome, Same)
+	assert.DeepEqual(t, Compare(now, old, 5, 0).Added, []string{"udat send bw, 64B"})
+	assert.Equal(t, Compare(old, runs(around(2000, 1, 6), nil), 5, 0).Outcome, Worse)
+	assert.Equal(t, Compare(old, runs([]float64{1000}, nil), 5, 0).Outcome, Missing)
+}
+
+// Of a mesh each pair is compared, in each direction; one that fails now is missing.
+func TestCompareMesh(t *testing.T) {
+	mesh := func(times map[string]float64) *Document {
+		m := Matrix{Case: run(UDAT, Latency, 1, 1).Case}
+		for _, way := range []string{"ab", "ba", "ac"} {
+			p := Pair{From: way[:1], To: way[1:], Error: "no way"}
+			if v := times[way]; v > 0 {
+				one := run(UDAT, Latency, v, 1)
+				p.Run, p.Error = &one, ""
+			}
+			m.Pairs = append(m.Pairs, p)
+		}
+		return &Document{Mesh: &Mesh{Matrices: []Matrix{m}}}
+	}
+	old := mesh(map[string]float64{"ab": 1000, "ba": 1000})
+	c := Compare(old, mesh(map[string]float64{"ab": 1000, "ba": 1500, "ac": 1}), 5, 1)
+	assert.Equal(t, c.Outcome, Worse)
+	assert.Equal(t, len(c.Changes), 4) // p50 and p99 of two pairs
+	for _, ch := range c.Changes {
+		assert.Equal(t, ch.Verdict == Worse, ch.From == "b", "%+v", ch)
+	}
+	assert.DeepEqual(t, c.Added, []string{"a -> c, udat send lat, 64B"})
+	c = Compare(old, mesh(map[string]float64{"ab": 1000}), 5, 1)
+	assert.Equal(t, c.Outcome, Missing)
+	assert.DeepEqual(t, c.Missing, []string{"b -> a, udat send lat, 64B: no way"})
+}
+
+// What was measured too briefly, before or after, and a percentile without samples enough, are
+// undecided.
 func TestCompareTooShort(t *testing.T) {
 	one := func(p50, gbit float64, elapsed Seconds, count int64) *Document {
-		d := &Document{Runs: []Run{run(UDAT, Latency, p50, 1), run(UDAT, Bandwidth, 0, gbit)}}
+		d := runs([]float64{p50}, []float64{gbit})
 		for i := range d.Runs {
 			d.Runs[i].Client.Initiated.Elapsed = elapsed
 		}
@@ -108,20 +189,18 @@ func TestCompareTooShort(t *testing.T) {
 		return d
 	}
 	long, short := Seconds(20*time.Millisecond), Seconds(2*time.Millisecond)
-	c := Compare(one(1000, 100, long, 1000), one(2000, 50, long, 1000), 5)
-	assert.Equal(t, c.Worse(), 4) // p50, p99, bandwidth, rate
+	c := Compare(one(1000, 100, long, 1000), one(2000, 50, long, 1000), 5, 1)
+	assert.Equal(t, c.Count(Worse), 4) // p50, p99, bandwidth, rate
 	for _, brief := range [][2]Seconds{{short, long}, {long, short}, {short, short}} {
-		c := Compare(one(1000, 100, brief[0], 1000), one(2000, 50, brief[1], 1000), 5)
-		assert.Equal(t, c.Worse(), 0)
-		assert.Equal(t, len(c.Changes), 4)
-		for _, ch := range c.Changes {
-			assert.Assert(t, ch.Short && !ch.Improved, "%+v", ch)
-		}
+		c := Compare(one(1000, 100, brief[0], 1000), one(2000, 50, brief[1], 1000), 5, 1)
+		assert.Equal(t, c.Count(Undecided), 4)
+		assert.Equal(t, c.Outcome, Undecided)
+		assert.DeepEqual(t, []float64{c.Changes[0].Percent, c.Changes[2].Percent}, []float64{100, -50})
 	}
-	for _, counts := range [][2]int64{{99, 1000}, {1000, 99}} {
-		c := Compare(one(1000, 100, long, counts[0]), one(2000, 50, long, counts[1]), 5)
-		assert.Equal(t, len(c.Changes), 3, "%+v", c.Changes)
-	}
+	c = Compare(one(1000, 100, long, 1000), one(1000, 100, long, 99), 5, 1)
+	assert.Equal(t, c.Changes[1].Why, "the new document has too few samples for it")
+	assert.Equal(t, c.Outcome, Undecided)
+	assert.Equal(t, len(Compare(one(1000, 100, long, 99), one(2000, 50, long, 1000), 5, 1).Changes), 3)
 }
 
 // A percentile needs so many samples that one at least lies beyond it.
@@ -177,6 +256,6 @@ func TestDocumentRoundTrip(t *testing.T) {
 // The ranks are those of the tables of the sign test.
 func TestConfidence(t *testing.T) {
 	for n, want := range map[int]int{1: 0, 5: 0, 6: 1, 8: 1, 9: 2, 10: 2, 20: 6, 100: 40} {
-		assert.Equal(t, confidenceRank(n), want, "%d values", n)
+		assert.Equal(t, ConfidenceRank(n, 0.95), want, "%d values", n)
 	}
 }

@@ -34,10 +34,10 @@ var (
 	ErrDeviceRemoved = errors.New("device has been removed")
 )
 
-// Fabric is one way to reach RDMA devices: the verbs of this host, or the fabric inside this
-// process.
+// Fabric is one way to reach RDMA devices: the verbs of this host, RDMA over TCP, or the fabric
+// inside this process.
 type Fabric interface {
-	// Name is the kind of the fabric: "verbs" or "mem".
+	// Name is the kind of the fabric: "verbs", "tcp" or "mem".
 	Name() string
 	// Devices lists the devices that Open can open now. On a host without RDMA the list is empty
 	// and the error is the reason.
@@ -51,10 +51,18 @@ type Fabric interface {
 // Options are the settings of one open device.
 type Options struct {
 	RNRRetry uint8         // receiver-not-ready retries of its connections, 0 to 6; 7 is for ever
-	Retry    uint8         // transport retries of its connections, 0 to 7
+	Retry    uint8         // transport retries of its connections, 0 to 7, or DefaultRetry
 	CMWait   time.Duration // bound of each internal step of connecting (address, route); 0 is the fabric's default
 	Path     PathOptions   // of its connections
+
+	// Checksums says whether this end asks for a checksum of each message, which only the fabric tcp
+	// has; both ends use them if one asks. nil: as the fabric does by itself.
+	Checksums *bool
 }
+
+// DefaultRetry stands for 7 transport retries, or fewer on a device that with 7 would retry for
+// ever.
+const DefaultRetry = 255
 
 // DeviceInfo describes a device (one port of it) that can be opened.
 type DeviceInfo struct {
@@ -105,14 +113,15 @@ type Attr struct {
 	SendInvalidate bool
 	WriteImmediate bool
 	SRQExactCounts bool // SRQ.Available and QP.Taken are known, and QP.SetTakenLimits works
-	SRQOtherPD     bool // a queue pair may be in another domain than its SRQ, whose own then holds for receives
+	SRQOtherPD     bool // a queue pair may be in another domain than its SRQ; the SRQ's domain then counts for receives
 	ReadSinkRemote bool // the sink of an RDMA read needs remote write access (iWARP)
 	PeerToPeer     bool // both ends may send first (not so on plain iWARP)
 	ExactBounds    bool // memory windows enforce their bounds
-	TellsTarget    bool // who refuses a remote operation hears AsyncQPFatal before the initiator hears of the refusal
+	TellsTarget    bool // a target that refuses an operation gets AsyncQPFatal before the initiator learns of it
 	EnforcesRNR    bool // a send without a posted receive fails after RNRRetry
 	Acknowledged   bool // a send or write completes when the peer has it, and fails if the peer refuses it
 	SolicitedArm   bool // CQ.Arm can ask for solicited completions only; else it arms for all
+	FailuresNotify bool // a CQ that is armed for solicited completions only notifies of every failure too
 }
 
 // Device is an open device.
@@ -252,15 +261,6 @@ type AcceptParams struct {
 	ReadIn, ReadOut uint8
 }
 
-// PingAnswer is what Conn.Ping learns.
-type PingAnswer uint8
-
-const (
-	PingAlive PingAnswer = iota // the peer's device has the connection
-	PingGone                    // it has not
-	PingBusy                    // nothing is known yet of the connection, but the device or its host answers
-)
-
 // Conn is one connection, or one attempt at it.
 type Conn interface {
 	LocalAddr() netip.AddrPort
@@ -269,12 +269,6 @@ type Conn interface {
 	ReadDepths() (in, out uint8)
 	// Awaits returns, for people, what a pending attempt waits for.
 	Awaits() string
-	// Ping asks the peer's device, outside of the connection, whether it has the connection, and
-	// calls on with the answer, if one comes. It may call on with PingBusy first. If the peer's
-	// program is not of this library, a host that has started anew answers PingAlive too. Disconnect
-	// and Close give up what is unanswered. On iWARP, where TCP gives up by itself, the answer is
-	// always PingAlive.
-	Ping(on func(PingAnswer))
 	// Disconnect moves the queue pair to error and notifies the peer. It may be repeated, and may
 	// follow the peer's. The end that disconnects first receives EventDisconnected when the peer
 	// answers; a pending attempt ends with EventFailed at once.

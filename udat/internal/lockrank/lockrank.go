@@ -1,7 +1,7 @@
 // Package lockrank orders the locks of package udat. Every lock belongs to a rank, and a goroutine
 // that holds one takes only locks of higher ranks; docs/locks.md has the table. Without the build
-// tag lockcheck a [Mutex] is a sync.Mutex and the order is not looked at. With the tag, a lock that
-// is taken against its rank panics and names both: the tests of udat run so, too.
+// tag lockcheck a [Mutex] is a sync.Mutex and the order is not checked. With the tag, taking a lock
+// against its rank panics and names both locks; the tests of udat run in both ways.
 //
 // Only package udat imports it:
 //

@@ -101,8 +101,18 @@ func TestBothAddressesReachTheListener(t *testing.T) {
 			a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
 			to, requests, _ := b.listen()
 			a.connect(fabric.ConnectParams{Remote: netip.AddrPortFrom(netip.MustParseAddr(addr), to.Port())})
-			b.accept(next(t, requests), fabric.AcceptParams{})
+			r := next(t, requests)
+			b.accept(r, fabric.AcceptParams{})
 			a.wants(fabric.EventEstablished)
+			// Both ends name that address, and the same two ports.
+			want := netip.MustParseAddr(addr).Unmap()
+			assert.Equal(t, a.conn.RemoteAddr(), netip.AddrPortFrom(want, to.Port()))
+			assert.Equal(t, a.conn.LocalAddr().Addr(), want)
+			assert.Assert(t, a.conn.LocalAddr().Port() != to.Port())
+			assert.Equal(t, r.LocalAddr(), a.conn.RemoteAddr())
+			assert.Equal(t, r.RemoteAddr(), a.conn.LocalAddr())
+			assert.Equal(t, b.conn.LocalAddr(), a.conn.RemoteAddr())
+			assert.Equal(t, b.conn.RemoteAddr(), a.conn.LocalAddr())
 		})
 	}
 }
@@ -160,7 +170,7 @@ func TestCloseListener(t *testing.T) {
 func TestLateNewsOfADisconnect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
-		b.dev.events.add(0, func() { time.Sleep(400 * time.Millisecond) })
+		b.dev.Events.Add(0, func() { time.Sleep(400 * time.Millisecond) })
 		assert.NilError(t, a.conn.Disconnect())
 		b.send(1)
 		b.wants(fabric.EventDisconnected)
@@ -258,18 +268,21 @@ func TestNoEventAfterClose(t *testing.T) {
 func TestUnansweredRequestIsRejectedByClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
-		a := newEnd(t, f, endOptions{})
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
 		d, err := f.Open("mem0", options, nil)
 		assert.NilError(t, err)
-		requests := make(chan fabric.Request, 1)
+		requests := make(chan fabric.Request, 2)
 		l, err := d.Listen(99, func(r fabric.Request) { requests <- r })
 		assert.NilError(t, err)
 		a.connect(fabric.ConnectParams{Remote: l.Addr()})
-		r := next(t, requests)
+		b.connect(fabric.ConnectParams{Remote: l.Addr()})
+		first, second := next(t, requests), next(t, requests)
 		assert.NilError(t, l.Close())
 		assert.NilError(t, d.Close())
 		a.wants(fabric.EventRejected)
-		assert.ErrorIs(t, r.Reject(nil, true), fabric.ErrClosed)
+		b.wants(fabric.EventRejected)
+		assert.ErrorIs(t, first.Reject(nil, true), fabric.ErrClosed)
+		assert.ErrorIs(t, second.Reject(nil, true), fabric.ErrClosed)
 	})
 }
 
@@ -319,6 +332,26 @@ func TestNoAnswerEndsInUnreachable(t *testing.T) {
 		assert.Equal(t, time.Since(start), handshakeLimit)
 		b.accept(r, fabric.AcceptParams{})
 		b.wants(fabric.EventFailed)
+	})
+}
+
+// TestAttemptsInTurn: after an attempt that has failed the queue pair is free for another, which
+// then has it alone, also once the first is closed.
+func TestAttemptsInTurn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		addr, requests, _ := b.listen()
+		a.connect(fabric.ConnectParams{Remote: netip.MustParseAddrPort("192.0.2.1:9")})
+		a.wants(fabric.EventUnreachable)
+		first := a.conn
+		assert.Equal(t, first.LocalAddr().Addr(), addr4)
+		a.connect(fabric.ConnectParams{Remote: addr})
+		assert.NilError(t, first.Close())
+		_, err := a.dev.Connect(a.qp, fabric.ConnectParams{Remote: addr}, a.on)
+		assert.ErrorIs(t, err, fabric.ErrQPState)
+		b.accept(next(t, requests), fabric.AcceptParams{})
+		a.wants(fabric.EventEstablished)
 	})
 }
 

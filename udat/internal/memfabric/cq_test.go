@@ -10,6 +10,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 // notified reports whether a notification has come by now.
@@ -59,7 +60,7 @@ func TestEmptyPollsYield(t *testing.T) {
 		assert.Check(t, err)
 		return n
 	}
-	const polls = 100 * emptyPolls
+	const polls = 100 * softnic.EmptyPolls
 	for range polls {
 		assert.Equal(t, poll(a), 0)
 	}
@@ -184,6 +185,88 @@ func TestOverrun(t *testing.T) {
 		b.quiet()        // and nothing more comes
 		a.send(7)
 		a.completion(7, fabric.StatusRetryExceeded)
+	})
+}
+
+// TestOverrunOnce: an overrun fails all queue pairs of the queue, and is reported once.
+func TestOverrunOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newEnd(t, New(), endOptions{})
+		failed := map[fabric.QP]bool{e.qp: true}
+		for range 3 {
+			e.renew()
+			failed[e.qp] = true
+		}
+		for range 2 {
+			e.dev.Faults().Overrun(e.cq)
+		}
+		assert.Equal(t, e.wantsAsync(fabric.AsyncCQError).CQ, e.cq)
+		for range 4 {
+			q := e.wantsAsync(fabric.AsyncQPFatal).QP
+			assert.Assert(t, failed[q])
+			delete(failed, q)
+		}
+		e.quiet()
+	})
+}
+
+// TestShortestQueue: a queue of one entry takes one completion after the other.
+func TestShortestQueue(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{depth: 1})
+		for id := range uint64(3) {
+			b.recv(id)
+			a.send(id)
+			b.completion(id, fabric.StatusSuccess)
+			a.completion(id, fabric.StatusSuccess)
+			n, err := a.cq.Poll(make([]fabric.WC, 4), 1)
+			assert.NilError(t, err)
+			assert.Equal(t, n, 0)
+		}
+	})
+}
+
+// TestQueueWraps: completions come in order, also around the end of the queue's memory.
+func TestQueueWraps(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{depth: 3})
+		send := func(id uint64) {
+			b.recv(id)
+			a.send(id)
+			a.completion(id, fabric.StatusSuccess)
+		}
+		for id := range uint64(3) {
+			send(id)
+		}
+		for id := range uint64(20) {
+			b.completion(id, fabric.StatusSuccess)
+			send(id + 3)
+		}
+	})
+}
+
+// TestCQDepths: a queue has from 1 to MaxCQE entries, made so or resized.
+func TestCQDepths(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newEnd(t, New(WithAttr(func(a *fabric.Attr) { a.MaxCQE = 64 })), endOptions{})
+		for depth, good := range map[int]bool{-1: false, 0: false, 1: true, 64: true, 65: false} {
+			c, err := e.dev.CreateCQ(depth)
+			other, otherErr := e.dev.CreateCQ(7)
+			assert.NilError(t, otherErr)
+			resized := other.Resize(depth)
+			if !good {
+				assert.ErrorIs(t, err, fabric.ErrInvalid, "%d", depth)
+				assert.ErrorIs(t, resized, fabric.ErrInvalid, "%d", depth)
+			} else {
+				assert.NilError(t, err, "%d", depth)
+				assert.NilError(t, resized, "%d", depth)
+				assert.Equal(t, c.Depth(), depth)
+				assert.Equal(t, other.Depth(), depth)
+				assert.NilError(t, c.Close())
+			}
+			assert.NilError(t, other.Close())
+			assert.ErrorIs(t, other.Resize(5), fabric.ErrClosed)
+		}
 	})
 }
 

@@ -67,20 +67,45 @@ func TestQueuePairKeepsItsParts(t *testing.T) {
 	assert.ErrorIs(t, s.Resize(2), fabric.ErrClosed)
 }
 
-// TestGate: who finds the gate shut leaves no trace, so that the wait for those inside ends.
-func TestGate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		g := newGate()
-		assert.Assert(t, g.enter())
-		done := make(chan struct{})
-		go func() { g.shutAndWait(); close(done) }()
-		synctest.Wait()
-		for range 3 {
-			assert.Assert(t, !g.enter())
+// TestQueuePairLimits: queues are as long as the attributes say, and no longer. Parts of another
+// device are refused.
+func TestQueuePairLimits(t *testing.T) {
+	f := New()
+	d, _ := openDevice(t, f, options)
+	p, err := d.AllocPD()
+	assert.NilError(t, err)
+	closeAfter(t, p)
+	c, err := d.CreateCQ(1)
+	assert.NilError(t, err)
+	closeAfter(t, c)
+	other, _ := openDevice(t, f, options)
+	otherPD, err := other.AllocPD()
+	assert.NilError(t, err)
+	closeAfter(t, otherPD)
+	foreign, err := otherPD.CreateSRQ(1, 1)
+	assert.NilError(t, err)
+	closeAfter(t, foreign)
+	most := d.Attr().MaxQPWR
+	for _, of := range []struct {
+		init fabric.QPInit
+		want string
+	}{
+		{fabric.QPInit{MaxSend: most, MaxRecv: most}, ""},
+		{fabric.QPInit{MaxSend: most + 1}, "MaxSend"},
+		{fabric.QPInit{MaxRecv: most + 1}, "MaxRecv"},
+		{fabric.QPInit{MaxRecv: -1}, "MaxRecv -1"},
+		{fabric.QPInit{SRQ: foreign}, "the SRQ is not of this device"},
+	} {
+		of.init.PD, of.init.SendCQ, of.init.RecvCQ = p, c, c
+		q, err := d.CreateQP(of.init)
+		if of.want != "" {
+			assert.ErrorIs(t, err, fabric.ErrInvalid)
+			assert.ErrorContains(t, err, of.want)
+			continue
 		}
-		g.leave()
-		<-done
-	})
+		assert.NilError(t, err)
+		assert.NilError(t, q.Close())
+	}
 }
 
 // TestCloseWaitsForTransfers: a region or a window whose memory a transfer copies closes after the
@@ -101,13 +126,13 @@ func TestCloseWaitsForTransfers(t *testing.T) {
 			key  uint32
 			closer
 		}{{"window", w.RKey(), w}, {"region", m.RKey(), m}} {
-			transfer := f.keys.enter(c.key)
+			transfer := f.Pin(c.key)
 			closed := make(chan error, 1)
 			go func() { closed <- c.Close() }()
 			synctest.Wait()
 			assert.Equal(t, len(closed), 0, "%s: closed during a transfer", c.name)
-			assert.Assert(t, f.keys.enter(c.key) == nil, "%s: the next transfer is refused", c.name)
-			transfer.leave()
+			assert.Assert(t, f.Pin(c.key) == nil, "%s: the next transfer is refused", c.name)
+			transfer()
 			assert.NilError(t, <-closed)
 		}
 	})

@@ -10,41 +10,22 @@
 // It uses channels, locks and package time only, so that everything works under testing/synctest,
 // where an idle fabric is durably blocked.
 //
-// Locks are taken in this order: Fabric.mu, qp.in, qp.mu, then those of queues, completion queues,
-// keys and engines, which are leaves. No handler is called under any of them.
+// The device is that of package softnic, and most of a connection. The wire is in wire_*.go, the
+// messages of connections in cm*.go. Locks: engines' lists are leaves below those of softnic.
 package memfabric
 
 import (
 	"fmt"
-	"net/netip"
-	"os"
-	"slices"
 	"sync"
 
 	"github.com/godat/godat/udat/internal/fabric"
-)
-
-// deviceName is the only device of a Fabric; it may be opened any number of times.
-const deviceName = "mem0"
-
-var (
-	addr4 = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	addr6 = netip.IPv6Loopback()
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 // Fabric is one network inside this process.
 type Fabric struct {
-	attr fabric.Attr
-	keys keyTable
-
-	atomics sync.Mutex // makes RDMA atomics atomic among all queue pairs
-
-	mu        sync.Mutex // guards everything below, what the devices count, and the state of connections
-	opened    []*Device
-	listeners map[uint16]*listener
-	nextPort  uint16
-	qpns      map[uint32]struct{}
-	nextQPN   uint32
+	softnic.Adapter
+	network
 }
 
 // Option changes a new Fabric.
@@ -53,19 +34,20 @@ type Option func(*Fabric)
 // WithAttr lets edit change the limits and abilities of the fabric's device; what is switched off
 // is refused.
 func WithAttr(edit func(*fabric.Attr)) Option {
-	return func(f *Fabric) { edit(&f.attr) }
+	return func(f *Fabric) { edit(&f.Attr) }
 }
 
 // New makes a network of its own.
 func New(opts ...Option) *Fabric {
-	f := &Fabric{
-		attr:      defaultAttr(),
-		listeners: make(map[uint16]*listener),
-		nextPort:  firstFreePort,
-		qpns:      make(map[uint32]struct{}),
-		nextQPN:   firstQPN,
-	}
-	f.keys.init()
+	f := &Fabric{network: network{listeners: make(map[uint16]*listener), nextPort: firstFreePort}}
+	f.Init(softnic.Attr(fabric.DeviceInfo{
+		Name:   deviceName,
+		Fabric: "mem",
+		Addr:   addr4,
+		Active: true,
+		Detail: "embedded fabric inside this process",
+	}), false)
+	f.Attr.Transport, f.Attr.MTU = "mem", 4096
 	for _, o := range opts {
 		o(f)
 	}
@@ -75,64 +57,12 @@ func New(opts ...Option) *Fabric {
 // Default is the process-wide network.
 var Default = sync.OnceValue(func() *Fabric { return New() })
 
-func defaultAttr() fabric.Attr {
-	return fabric.Attr{
-		Info: fabric.DeviceInfo{
-			Name:   deviceName,
-			Fabric: "mem",
-			Addr:   addr4,
-			Active: true,
-			Detail: "embedded fabric inside this process",
-		},
-		VendorName:     "godat",
-		HWVersion:      1,
-		FWVersion:      "1.0.0",
-		Transport:      "mem",
-		MaxQP:          1 << 16,
-		MaxQPWR:        1 << 15,
-		MaxSGE:         32,
-		MaxReadSGE:     32,
-		MaxCQ:          1 << 16,
-		MaxCQE:         1 << 20,
-		MaxMR:          1 << 20,
-		MaxMRSize:      1 << 40,
-		MaxPD:          1 << 15,
-		MaxMW:          1 << 20,
-		MaxSRQ:         1 << 15,
-		MaxSRQWR:       1 << 15,
-		MaxSRQSGE:      32,
-		MaxReadIn:      16,
-		MaxReadOut:     16,
-		MaxReadTotal:   16 << 16,
-		MaxMessage:     1 << 31,
-		MaxInline:      256,
-		MaxConnData:    256,
-		MaxAcceptData:  256,
-		MaxRejectData:  256,
-		MTU:            4096,
-		PageSize:       os.Getpagesize(),
-		MWType2:        true,
-		SRQResize:      true,
-		Atomics:        true,
-		SendInvalidate: true,
-		WriteImmediate: true,
-		SRQExactCounts: true,
-		SRQOtherPD:     true,
-		PeerToPeer:     true,
-		ExactBounds:    true,
-		TellsTarget:    true,
-		EnforcesRNR:    true,
-		Acknowledged:   true,
-		SolicitedArm:   true,
-	}
-}
-
 // Name is "mem".
 func (f *Fabric) Name() string { return "mem" }
 
 // Devices lists mem0, which is always there.
 func (f *Fabric) Devices() ([]fabric.DeviceInfo, error) {
-	return []fabric.DeviceInfo{f.attr.Info}, nil
+	return []fabric.DeviceInfo{f.Attr.Info}, nil
 }
 
 // Open opens mem0 by its name only, so that an IP address never opens this fabric by accident.
@@ -140,44 +70,39 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	if name != deviceName {
 		return nil, fmt.Errorf("the embedded fabric has %s only, not %q: %w", deviceName, name, fabric.ErrNoDevice)
 	}
-	if opts.RNRRetry > 7 || opts.Retry > 7 {
-		return nil, invalid("open", "retry counts %d and %d must be 0 to 7", opts.RNRRetry, opts.Retry)
-	}
 	if !opts.Path.IsZero() {
 		return nil, fmt.Errorf("%w: %s has no packets, so no type of service, service level, path MTU, GID index or "+
 			"acknowledgement timeout", fabric.ErrNotSupported, deviceName)
 	}
-	d := &Device{
-		f:        f,
-		opts:     opts,
-		async:    async,
-		qps:      make(map[*qp]struct{}),
-		conns:    make(map[*conn]struct{}),
-		requests: make(map[*request]struct{}),
+	if opts.Checksums != nil {
+		return nil, fmt.Errorf("%w: %s has no checksums", fabric.ErrNotSupported, deviceName)
 	}
-	d.faults.dev = d
-	d.events.start()
-	d.engine.start()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.opened = append(f.opened, d)
+	d := &Device{net: &f.network}
+	d.faults.Faults, d.faults.dev = &d.Device.Faults, d
+	d.ready.init()
+	if err := d.Device.Open(&f.Adapter, d.newLink, d, opts, async); err != nil {
+		return nil, err
+	}
+	go new(engine).run(&d.ready)
 	return d, nil
 }
 
 // Opened lists the open devices, oldest first: how a test finds the device behind an interface
 // adapter.
 func (f *Fabric) Opened() []*Device {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.opened)
+	var list []*Device
+	for _, o := range f.Openings() {
+		list = append(list, o.(*Device))
+	}
+	return list
 }
 
-// invalid is an error about an argument of op.
-func invalid(op, format string, args ...any) error {
-	return fmt.Errorf("%s: %s: %s: %w", deviceName, op, fmt.Sprintf(format, args...), fabric.ErrInvalid)
-}
-
-// failed is one of package fabric's errors in the words of op.
-func failed(op string, err error) error {
-	return fmt.Errorf("%s: %s: %w", deviceName, op, err)
+// Close ends the device. Requests that nobody answered are rejected.
+func (d *Device) Close() error {
+	if err := d.Retire(); err != nil {
+		return err
+	}
+	d.ready.stop()
+	d.Stop()
+	return nil
 }

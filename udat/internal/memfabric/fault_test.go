@@ -7,6 +7,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 func TestFailOp(t *testing.T) {
@@ -185,13 +186,15 @@ func TestDrop(t *testing.T) {
 
 func TestRemove(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		a, b := pair(t, endOptions{Options: fabric.Options{Retry: 1}})
+		f, o := New(), endOptions{Options: fabric.Options{Retry: 1}}
+		a, b := newEnd(t, f, o), newEnd(t, f, o)
+		join(t, a, b)
 		a.recv(1)
 		_, _, l := a.listen()
 		a.dev.Faults().Remove()
 		a.completion(1, fabric.StatusFlush)
 		a.wantsAsync(fabric.AsyncDeviceFatal)
-		a.wants(fabric.EventRemoved)
+		assert.ErrorIs(t, a.wants(fabric.EventRemoved).Err, fabric.ErrDeviceRemoved)
 		for _, err := range []error{
 			second(a.dev.AllocPD()), second(a.dev.CreateCQ(1)), second(a.pd.RegMR(a.mem, 0)), second(a.pd.AllocMW()),
 			second(a.dev.Listen(0, func(fabric.Request) {})), second(a.qp.PostSend([]fabric.SendWR{{}}, nil)),
@@ -207,9 +210,31 @@ func TestRemove(t *testing.T) {
 		b.connect(fabric.ConnectParams{Remote: l.Addr()})
 		b.wants(fabric.EventRejected)
 		// A removed device closes like any other, and the name opens anew.
-		d, err := a.dev.f.Open("mem0", options, nil)
+		d, err := f.Open("mem0", options, nil)
 		assert.NilError(t, err)
 		assert.NilError(t, d.Close())
+	})
+}
+
+// A removed device sends nothing and takes nothing, whichever end has it.
+func TestRemovedDeviceIsSilent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		b.dev.Faults().Remove()
+		b.wantsAsync(fabric.AsyncDeviceFatal)
+		b.wants(fabric.EventRemoved)
+		b.conn.Close()
+		a.quiet()
+	})
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		a.renew()
+		addr, requests, _ := b.listen()
+		a.connect(fabric.ConnectParams{Remote: addr})
+		r := next(t, requests)
+		b.dev.Faults().Remove()
+		r.Reject(nil, true)
+		a.quiet()
 	})
 }
 
@@ -320,7 +345,7 @@ func TestExhaust(t *testing.T) {
 		a.connect(fabric.ConnectParams{Remote: addr})
 		r := next(t, requests)
 		d := b.dev
-		for res, make := range map[Resource]func() error{
+		for res, make := range map[softnic.Resource]func() error{
 			PDs:       func() error { return second(d.AllocPD()) },
 			MRs:       func() error { return second(b.pd.RegMR(b.mem, 0)) },
 			MWs:       func() error { return second(b.pd.AllocMW()) },
@@ -331,10 +356,36 @@ func TestExhaust(t *testing.T) {
 			Conns:     func() error { return second(r.Accept(b.qp, fabric.AcceptParams{}, b.on)) },
 		} {
 			d.Faults().Exhaust(res, 1)
-			assert.ErrorIs(t, make(), fabric.ErrResources, "%s", resourceNames[res])
+			assert.ErrorIs(t, make(), fabric.ErrResources, "resource %d", res)
 		}
 		b.accept(r, fabric.AcceptParams{}) // the request was still there
 		a.wants(fabric.EventEstablished)
+	})
+}
+
+// TestReport: an event of an object is told to the device that has it, one of the port to every
+// open of the adapter.
+func TestReport(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{srq: 2})
+		for _, ev := range []fabric.AsyncEvent{
+			{Kind: fabric.AsyncCQError, CQ: a.cq}, {Kind: fabric.AsyncQPFatal, QP: a.qp},
+			{Kind: fabric.AsyncSRQError, SRQ: a.srq()},
+		} {
+			for range 2 {
+				a.dev.Faults().Report(ev)
+				assert.Equal(t, a.wantsAsync(ev.Kind), ev)
+				a.quiet()
+				b.quiet()
+			}
+		}
+		for _, by := range []*end{a, b} {
+			for _, kind := range []fabric.AsyncKind{fabric.AsyncPortError, fabric.AsyncPortActive} {
+				by.dev.Faults().Report(fabric.AsyncEvent{Kind: kind})
+				a.wantsAsync(kind)
+				b.wantsAsync(kind)
+			}
+		}
 	})
 }
 

@@ -7,10 +7,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 // bound is how long a test waits for what has to come; in a bubble it costs nothing.
@@ -128,7 +130,7 @@ func closeAfter(t *testing.T, c closer) {
 
 func (e *end) on(ev fabric.ConnEvent) { e.events <- ev }
 
-func (e *end) srq() fabric.SRQ { return e.qp.(*qp).srq }
+func (e *end) srq() fabric.SRQ { return e.qp.(*softnic.QP).SRQ() }
 
 // listen returns the requests that come to a free port.
 func (e *end) listen() (netip.AddrPort, chan fabric.Request, fabric.Listener) {
@@ -191,6 +193,10 @@ func (e *end) wants(kind fabric.ConnEventKind) fabric.ConnEvent {
 	e.t.Helper()
 	ev := next(e.t, e.events)
 	assert.Equal(e.t, ev.Kind, kind, "event %+v", ev)
+	switch kind {
+	case fabric.EventUnreachable, fabric.EventFailed, fabric.EventRemoved:
+		assert.Assert(e.t, ev.Err != nil, "it says why")
+	}
 	return ev
 }
 
@@ -253,7 +259,7 @@ func (e *end) recv(id uint64, sges ...fabric.SGE) {
 	e.t.Helper()
 	wrs := []fabric.RecvWR{{ID: id, NumSGE: uint32(len(sges))}}
 	var err error
-	if s := e.qp.(*qp).srq; s != nil {
+	if s := e.qp.(*softnic.QP).SRQ(); s != nil {
 		_, err = s.PostRecv(wrs, sges)
 	} else {
 		_, err = e.qp.PostRecv(wrs, sges)
@@ -291,3 +297,13 @@ func fill(buf []byte, seed uint32) {
 }
 
 func addrPort(port uint16) netip.AddrPort { return netip.AddrPortFrom(addr4, port) }
+
+func addrOf(buf []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))) }
+
+// load reads a word as a program does beside a device: in host order, out of the detector's sight.
+//
+//go:norace
+func load(buf []byte) uint64 { return *(*uint64)(unsafe.Pointer(unsafe.SliceData(buf))) }
+
+//go:norace
+func store(buf []byte, v uint64) { *(*uint64)(unsafe.Pointer(unsafe.SliceData(buf))) = v }

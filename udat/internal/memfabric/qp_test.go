@@ -7,6 +7,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
 )
 
 func TestSendIsMatchedToReceivesInOrder(t *testing.T) {
@@ -110,7 +111,7 @@ func TestBadPostsNameTheArgument(t *testing.T) {
 			want string
 		}{
 			{fabric.SendWR{Opcode: 99}, nil, "unknown opcode 99"},
-			{fabric.SendWR{Opcode: opBind}, nil, "unknown opcode 8"},
+			{fabric.SendWR{Opcode: 8}, nil, "unknown opcode 8"},
 			{fabric.SendWR{NumSGE: 5}, make([]fabric.SGE, 5), "5 segments are above the limit 4"},
 			{fabric.SendWR{NumSGE: 2}, make([]fabric.SGE, 1), "segments 0 to 2 are not in the 1 given"},
 			{fabric.SendWR{NumSGE: 1, FirstSGE: 1<<32 - 1}, make([]fabric.SGE, 1), "are not in the 1 given"},
@@ -122,5 +123,90 @@ func TestBadPostsNameTheArgument(t *testing.T) {
 			assert.ErrorIs(t, err, fabric.ErrInvalid)
 			assert.ErrorContains(t, err, c.want)
 		}
+	})
+}
+
+// TestQueuesRunOn: the counters of a send queue pass 2^32, with every slot in use.
+func TestQueuesRunOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{qp: fabric.QPInit{MaxSend: 3}}) // no power of two
+		q := a.qp.(*softnic.QP).Sends()
+		const start = 1<<32 - 9
+		q.StartAt(start)
+		fill(a.mem, 1)
+		for id := uint64(0); id < 30; id += 3 {
+			for i := range uint64(3) {
+				a.send(id+i, a.at(int(id+i)*8, 8))
+			}
+			n, err := a.qp.PostSend([]fabric.SendWR{{}}, nil)
+			assert.ErrorIs(t, err, fabric.ErrQueueFull)
+			assert.Equal(t, n, 0)
+			for i := range uint64(3) {
+				b.recv(id+i, b.at(int(id+i)*8, 8))
+				a.completion(id+i, fabric.StatusSuccess)
+				b.completion(id+i, fabric.StatusSuccess)
+			}
+		}
+		assert.DeepEqual(t, b.mem[:240], a.mem[:240])
+	})
+}
+
+// TestLengthBeyond32Bits: the length of a message is the sum of its segments, which 32 bits do not
+// hold.
+func TestLengthBeyond32Bits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		half := fabric.SGE{Addr: a.at(0, 0).Addr, Length: 1 << 31, LKey: a.mr.LKey()}
+		rest := fabric.SGE{Addr: half.Addr, Length: 8, LKey: half.LKey}
+		for _, sges := range [][]fabric.SGE{{half, half}, {half, half, rest}, {half, rest}} {
+			_, err := a.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpSend, NumSGE: uint32(len(sges))}}, sges)
+			assert.ErrorContains(t, err, "above the limit 2147483648")
+		}
+		// As receives, where only what comes counts.
+		far := fabric.SGE{Addr: b.at(0, 0).Addr, Length: 1 << 31, LKey: b.mr.LKey()}
+		b.recv(1, b.at(0, 8), far, far, b.at(8, 8))
+		a.send(2, a.at(0, 8))
+		b.completion(1, fabric.StatusSuccess)
+		a.completion(2, fabric.StatusSuccess)
+	})
+}
+
+// TestNumbersComeRound: queue pair numbers, keys and ports begin again, without those in use.
+func TestNumbersComeRound(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		e := newEnd(t, f, endOptions{})
+		for range 3 {
+			f.Number(softnic.MaxQPN-1, 0x1000)
+			var old []fabric.QP
+			// e has the first.
+			for _, want := range []uint32{softnic.MaxQPN - 1, softnic.MaxQPN, softnic.FirstQPN + 1, softnic.FirstQPN + 2} {
+				e.renew()
+				old = append(old, e.qp)
+				assert.Equal(t, e.qp.Num(), want)
+			}
+			for _, q := range old {
+				assert.NilError(t, q.Close())
+			}
+		}
+		f.nextPort = 1<<16 - 1
+		for _, want := range []uint16{1<<16 - 1, firstFreePort, firstFreePort + 1} {
+			addr, _, _ := e.listen()
+			assert.Equal(t, addr.Port(), want)
+		}
+		f.nextPort = 1<<16 - 1 // all three are in use
+		addr, _, _ := e.listen()
+		assert.Equal(t, addr.Port(), uint16(firstFreePort+2))
+
+		keys := map[uint32]bool{e.mr.LKey(): true}
+		f.Number(1, 1<<32-softnic.KeyStep) // 0 is next but one: no key
+		for range 4 {
+			m, _ := e.region(e.pd, 8, 0)
+			assert.Assert(t, m.LKey() != 0 && !keys[m.LKey()], "%#x", m.LKey())
+			keys[m.LKey()] = true
+		}
+		f.Number(1, e.mr.LKey()) // in use
+		m, _ := e.region(e.pd, 8, 0)
+		assert.Equal(t, m.LKey(), e.mr.LKey()+softnic.KeyStep)
 	})
 }

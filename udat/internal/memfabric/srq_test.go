@@ -101,6 +101,89 @@ func TestSRQResizeKeepsWhatIsQueued(t *testing.T) {
 	})
 }
 
+// A queue that has gone round keeps its receives, each with its own segments, however often and
+// wherever in the ring it is resized.
+func TestSRQResizeGoneRound(t *testing.T) {
+	for taken := range 9 { // where the ring's head is
+		bubble(t, func(t *testing.T) {
+			f := New()
+			a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{srq: 4})
+			join(t, a, b)
+			fill(a.mem, 7)
+			first, last := uint64(0), uint64(0)
+			post := func() { // 0 to 3 segments of 8 bytes, at places that tell the receive
+				var sges []fabric.SGE
+				for i := range last % 4 {
+					sges = append(sges, b.at(int(last*32+i*8), 8))
+				}
+				b.recv(last, sges...)
+				last++
+			}
+			send := func() {
+				n := int(first % 4 * 8)
+				a.send(100, []fabric.SGE{a.at(0, n)}[:btoi(n > 0)]...)
+				a.completion(100, fabric.StatusSuccess)
+				wc := b.completion(first, fabric.StatusSuccess)
+				assert.Equal(t, wc.ByteLen, uint32(n))
+				at := int(first * 32)
+				assert.DeepEqual(t, b.mem[at:at+n], a.mem[:n])
+				first++
+			}
+			for range taken {
+				post()
+				send()
+			}
+			for _, depth := range []int{4, 9, 6, 5, 8, 4} {
+				for b.srq().Available() < min(depth, 4) {
+					post()
+				}
+				assert.NilError(t, b.srq().Resize(depth))
+				for b.srq().Available() < depth {
+					post()
+				}
+				for b.srq().Available() > 3 {
+					send()
+				}
+			}
+			for first < last {
+				send()
+			}
+		})
+	}
+}
+
+// TestSRQWaiterThatFails: a sender that fails while it waits at an empty queue leaves the next
+// receive, and the wake-up for it, to another.
+func TestSRQWaiterThatFails(t *testing.T) {
+	for _, fails := range []int{0, 1} { // who waited first, and second
+		bubble(t, func(t *testing.T) {
+			f := New()
+			b := newEnd(t, f, endOptions{srq: 4})
+			var senders [2]*end
+			for i := range senders {
+				senders[i] = newEnd(t, f, endOptions{})
+				b.renew()
+				join(t, senders[i], b)
+			}
+			for round := range uint64(3) {
+				for i, a := range senders {
+					if round == 0 || i != fails {
+						a.send(round)
+						a.quiet()
+					}
+				}
+				if round == 0 {
+					assert.NilError(t, senders[fails].qp.SetError())
+					senders[fails].completion(0, fabric.StatusFlush)
+				}
+				b.recv(10 + round)
+				senders[1-fails].completion(round, fabric.StatusSuccess)
+				assert.Equal(t, b.completions(1)[0].ID, 10+round)
+			}
+		})
+	}
+}
+
 // A queue pair that SetError has moved to error completes no more messages: udat tells the end of
 // a connection then.
 func TestSetErrorWaitsForTheMessageUnderWay(t *testing.T) {

@@ -204,10 +204,8 @@ func TestConnectCycles(t *testing.T) {
 		assert.NilError(t, a.qp.Close())
 		assert.NilError(t, b.qp.Close())
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	assert.Equal(t, len(f.qpns), 0)
-	assert.Equal(t, len(a.dev.conns)+len(b.dev.conns)+len(a.dev.qps)+len(b.dev.qps)+len(b.dev.requests), 0)
+	assert.Equal(t, f.Numbers()+len(a.dev.QPs())+len(b.dev.QPs()), 0)
+	assert.Equal(t, a.dev.Connections()+b.dev.Connections(), 0)
 }
 
 func TestDataPathDoesNotAllocate(t *testing.T) {

@@ -218,6 +218,39 @@ func TestReceivePostedInTime(t *testing.T) {
 	})
 }
 
+// TestRetriesAreOfOneMessage: what a message has spent of its retries is not missing to the next,
+// be it for a receive or for an answer.
+func TestRetriesAreOfOneMessage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{Options: fabric.Options{RNRRetry: 3, Retry: 3}})
+		for id := range uint64(8) {
+			a.send(id)
+			time.Sleep(2*rnrTimer + rnrTimer/2)
+			b.recv(id)
+			a.completion(id, fabric.StatusSuccess)
+			b.completion(id, fabric.StatusSuccess)
+		}
+		for id := range uint64(8) {
+			b.dev.Faults().Kill()
+			b.recv(id)
+			a.send(id)
+			time.Sleep(2*ackTimeout + ackTimeout/2)
+			b.dev.Faults().Revive()
+			a.completion(id, fabric.StatusSuccess)
+			b.completion(id, fabric.StatusSuccess)
+		}
+		// Both causes in one message do not add up either.
+		a.send(1)
+		time.Sleep(2*rnrTimer + rnrTimer/2)
+		b.dev.Faults().Kill()
+		b.recv(1)
+		time.Sleep(2*ackTimeout + ackTimeout/2)
+		b.dev.Faults().Revive()
+		a.completion(1, fabric.StatusSuccess)
+		b.completion(1, fabric.StatusSuccess)
+	})
+}
+
 func TestReceiverNotReadyForEver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{Options: fabric.Options{RNRRetry: 7, Retry: 2}})
@@ -314,6 +347,26 @@ func TestAtomics(t *testing.T) {
 		do(fabric.OpFetchAdd, 1<<64-8, 0)
 		assert.Equal(t, word(), uint64(1<<64-1), "wraps")
 	})
+}
+
+// TestAtomicIsOneStep: an atomic of one device finds what that of another device has stored, even
+// if both came at the same time.
+func TestAtomicIsOneStep(t *testing.T) {
+	f := New()
+	a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+	join(t, a, b)
+	for _, op := range []fabric.Opcode{fabric.OpFetchAdd, fabric.OpCmpSwap} {
+		store(b.mem, 1)
+		f.Atomics.Lock() // by an atomic under way
+		a.post(fabric.SendWR{ID: 1, Opcode: op, Flags: fabric.Signaled, RemoteAddr: b.at(0, 0).Addr, RKey: b.mr.RKey(),
+			CompareAdd: 2, Swap: 4}, a.at(0, 8))
+		time.Sleep(20 * time.Millisecond)
+		store(b.mem, 2)
+		f.Atomics.Unlock()
+		a.completion(1, fabric.StatusSuccess)
+		assert.Equal(t, load(a.mem), uint64(2))
+		assert.Equal(t, load(b.mem), uint64(4))
+	}
 }
 
 func TestAtomicsRefused(t *testing.T) {

@@ -37,8 +37,8 @@ func (p *port) findAddrs() []netip.Addr {
 	if len(addrs) == 0 {
 		addrs = p.probeAddrs()
 	}
-	// Stable: within a rank the table's order counts. What the best GID says comes first, and then
-	// what is on the same interface.
+	// The address of the best GID comes first, then those on the same interface. Within a rank the
+	// table's order stays, because the sort is stable.
 	rank := func(a netip.Addr) (r int) {
 		if a == p.gid.GID.Addr() {
 			return 0

@@ -11,6 +11,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
@@ -71,4 +72,82 @@ func TestAddresses(t *testing.T) {
 		assert.NilError(t, c.Close())
 		assert.NilError(t, l.Close())
 	}
+}
+
+// TestFindAddrs: each address once, best first: that of the best GID, then those of its interface,
+// IPv4 before IPv6. Empty entries, link-local ones and those of another network namespace are none.
+func TestFindAddrs(t *testing.T) {
+	p := twoInterfaces()
+	assert.DeepEqual(t, texts(p.addrs), texts(addrList("10.0.0.1", "fd00::1", "10.0.7.1", "fd00:7::1")))
+	p.gid = p.table[3]
+	assert.DeepEqual(t, texts(p.findAddrs()), texts(addrList("fd00:7::1", "10.0.7.1", "10.0.0.1", "fd00::1")))
+	p = twoInterfaces()
+	again := gidEntry("10.0.0.1", 2, "eth0")
+	again.Type = cverbs.GIDTypeRoCEv1
+	p.table = append(p.table, again, cverbs.GIDEntry{Index: 3, NetDev: "eth0"}, gidEntry("10.9.9.9", 10, ""),
+		gidEntry("10.0.0.2", 11, "eth0"))
+	assert.DeepEqual(t, texts(p.findAddrs()), texts(addrList("10.0.0.1", "10.0.0.2", "fd00::1", "10.0.7.1", "fd00:7::1")))
+}
+
+func texts(addrs []netip.Addr) (list []string) {
+	for _, a := range addrs {
+		list = append(list, a.String())
+	}
+	return list
+}
+
+// TestUse: a port that is opened by an address uses it and one of the other family, both of the
+// same interface, whatever stands before them in the list.
+func TestUse(t *testing.T) {
+	for _, c := range []struct{ by, want, other string }{
+		{"10.0.0.1", "10.0.0.1", "fd00::1"},
+		{"fd00::1", "fd00::1", "10.0.0.1"},
+		{"10.0.7.1", "10.0.7.1", "fd00:7::1"},
+		{"fd00:7::1", "fd00:7::1", "10.0.7.1"},
+		{"fe80::1", "fe80::1%eth0", "10.0.0.1"},
+		{"fe80::7%eth0.7", "fe80::7%eth0.7", "10.0.7.1"},
+	} {
+		p := twoInterfaces()
+		assert.Assert(t, p.use(addr(c.by)), c.by)
+		assert.DeepEqual(t, texts(p.addrs), []string{c.want, c.other})
+		assert.Equal(t, p.info.Addr, addr(c.want))
+		assert.Equal(t, len(p.info.Addrs), 4)
+	}
+	p := twoInterfaces()
+	for _, foreign := range []string{"10.0.0.2", "fe80::7%eth0", "fe80::9", "fd00::2"} {
+		assert.Assert(t, !p.use(addr(foreign)), foreign)
+	}
+	assert.Equal(t, len(p.addrs), 4)
+	p.table[5].NetDev = "eth1" // no IPv6 address is left on eth0
+	assert.Assert(t, p.use(addr("10.0.0.1")))
+	assert.DeepEqual(t, texts(p.addrs), []string{"10.0.0.1"})
+}
+
+// TestSourceFor: the source is of the destination's family and scope.
+func TestSourceFor(t *testing.T) {
+	p := twoInterfaces()
+	for dst, want := range map[string]string{
+		"192.0.2.1": "10.0.0.1", "2001:db8::1": "fd00::1", "fe80::5": "fd00::1", "fe80::5%eth0": "fd00::1",
+	} {
+		src, ok := p.sourceFor(addr(dst))
+		assert.Assert(t, ok)
+		assert.Equal(t, src, addr(want), dst)
+	}
+	assert.Assert(t, p.use(addr("fe80::7")))
+	for dst, want := range map[string]string{
+		"fe80::5": "fe80::7%eth0.7", "2001:db8::1": "fe80::7%eth0.7", "192.0.2.1": "10.0.7.1",
+	} {
+		src, ok := p.sourceFor(addr(dst))
+		assert.Assert(t, ok)
+		assert.Equal(t, src, addr(want), dst)
+	}
+	p.addrs = addrList("10.0.0.1")
+	_, ok := p.sourceFor(addr("2001:db8::1"))
+	assert.Assert(t, !ok)
+	// Of several interfaces the host's routes choose, also where the first address would do.
+	p.table = append(p.table, gidEntry("127.0.0.1", 12, "lo"))
+	p.addrs = addrList("10.0.0.1", "127.0.0.1")
+	src, ok := p.sourceFor(addr("127.0.0.1"))
+	assert.Assert(t, ok)
+	assert.Equal(t, src, addr("127.0.0.1"))
 }

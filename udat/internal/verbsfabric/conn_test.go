@@ -18,6 +18,7 @@ import (
 
 	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/verbsfabric/cm"
 )
 
 // TestLocalPortInUse: on iWARP the local port that rdma_cm chooses may be in use as a TCP port. The
@@ -76,12 +77,12 @@ func TestLocalPortInUse(t *testing.T) {
 func TestStuckDestroy(t *testing.T) {
 	far := openDevice(t)
 	l, requests := far.listen()
-	const many = 2 * destroyAtOnce
+	const many = 2 * cm.DestroyAtOnce
 	ids := cverbs.Live()["CMID"]
 	release := make(chan struct{})
 	t.Run("close", func(t *testing.T) {
 		near := openDevice(t) // closes at the end of this part
-		near.dev.destroy = func(id *cverbs.CMID) error { <-release; return id.Close() }
+		near.dev.conns.ReplaceDestroy(func(id *cverbs.CMID) error { <-release; return id.Close() })
 		for range many {
 			active, events := near.connect(l.Addr())
 			assert.NilError(t, receive(t, requests).Reject(nil, true))

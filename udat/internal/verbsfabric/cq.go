@@ -7,6 +7,7 @@ import (
 
 	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
 )
 
 // cq is a completion queue with its own completion channel.
@@ -17,10 +18,14 @@ type cq struct {
 	as  fabric.CQ // what the owner knows it as: itself, or what decorates it
 }
 
-func (q *cq) base() *cq { return q }
+// Own returns q, also if it is called on a decorator of q.
+func (q *cq) Own() any { return q }
 
-// decorate makes asynchronous events name outer, which embeds the queue.
-func (q *cq) decorate(outer fabric.CQ) {
+func (q *cq) Verbs() *cverbs.CQ            { return q.v }
+func (q *cq) Channel() *cverbs.CompChannel { return q.ch }
+
+// Decorate makes asynchronous events name outer, which embeds the queue.
+func (q *cq) Decorate(outer fabric.CQ) {
 	q.dev.mu.Lock()
 	q.as = outer
 	q.dev.mu.Unlock()
@@ -39,7 +44,7 @@ func (d *device) CreateCQ(depth int) (fabric.CQ, error) {
 	}
 	ch, err := d.ctx.CreateCompChannel()
 	if err != nil {
-		return nil, wrap(err)
+		return nil, errmap.Wrap(err)
 	}
 	if !d.resizes() {
 		depth = min(max(fixedFactor*depth, fixedMinimum), d.attrs.MaxCQE)
@@ -48,19 +53,17 @@ func (d *device) CreateCQ(depth int) (fabric.CQ, error) {
 	vector := int(d.nextVector.Add(1)-1) % max(d.ctx.NumCompVectors(), 1)
 	v, err := d.ctx.CreateCQ(depth, ch, vector)
 	if err != nil {
-		return nil, wrap(errors.Join(err, ch.Close()))
+		return nil, errmap.Wrap(errors.Join(err, ch.Close()))
 	}
 	q := &cq{dev: d, v: v, ch: ch}
 	q.as = q
-	d.mu.Lock()
-	d.cqs[v] = q
-	d.mu.Unlock()
+	remember(d, &d.cqs, v, q)
 	return q, nil
 }
 
 func (d *device) checkDepth(depth int) error {
 	if depth < 1 || depth > d.attrs.MaxCQE {
-		return invalid("depth is %d, a completion queue of this device has 1 to %d entries", depth, d.attrs.MaxCQE)
+		return errmap.Invalid("depth is %d, a completion queue of this device has 1 to %d entries", depth, d.attrs.MaxCQE)
 	}
 	return nil
 }
@@ -68,14 +71,14 @@ func (d *device) checkDepth(depth int) error {
 func (q *cq) Poll(wcs []fabric.WC, polls int) (int, error) {
 	n, err := q.v.PollSpin(wcs, polls)
 	if err != nil {
-		return n, wrap(err)
+		return n, errmap.Wrap(err)
 	}
 	return n, nil
 }
 
 // Arm requests one notification. A device without solicited arming notifies for every completion.
 func (q *cq) Arm(solicitedOnly bool) error {
-	return wrap(q.v.Arm(solicitedOnly && q.dev.attrs.SolicitedArm))
+	return errmap.Wrap(q.v.Arm(solicitedOnly && q.dev.attrs.SolicitedArm))
 }
 
 func (q *cq) Wait(deadline time.Time) (bool, error) {
@@ -83,7 +86,7 @@ func (q *cq) Wait(deadline time.Time) (bool, error) {
 	if err == os.ErrDeadlineExceeded {
 		return false, err
 	}
-	return n > 0, wrap(err)
+	return n > 0, errmap.Wrap(err)
 }
 
 func (q *cq) Wake() { q.ch.Wake() }
@@ -96,7 +99,7 @@ func (q *cq) Resize(depth int) error {
 	if depth <= q.v.Depth() {
 		return nil
 	}
-	return wrap(q.v.Resize(depth))
+	return errmap.Wrap(q.v.Resize(depth))
 }
 
 // resizes finds out whether the device can resize a completion queue, by asking it to.
@@ -115,11 +118,9 @@ func (q *cq) Depth() int { return q.v.Depth() }
 // Close refuses while queue pairs use the queue. A waiter returns ErrClosed.
 func (q *cq) Close() error {
 	if err := q.v.Close(); err != nil {
-		return wrap(err)
+		return errmap.Wrap(err)
 	}
-	q.dev.mu.Lock()
-	delete(q.dev.cqs, q.v)
-	q.dev.mu.Unlock()
+	forget(q.dev, q.dev.cqs, q.v)
 	err := q.ch.Close()
-	return wrap(err)
+	return errmap.Wrap(err)
 }

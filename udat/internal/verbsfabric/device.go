@@ -1,32 +1,31 @@
 package verbsfabric
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"maps"
+	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/verbsfabric/cm"
+	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
+	"github.com/godat/godat/udat/internal/verbsfabric/soft"
 )
-
-// lingerTime is how long the fabric keeps a disconnected connection's id for a silent peer.
-const lingerTime = 5 * time.Second
 
 // device is one open port.
 type device struct {
 	port
 	ctx    *cverbs.Context
-	ch     *cverbs.EventChannel
+	conns  *cm.Manager
 	opts   fabric.Options
 	attrs  fabric.Attr
 	access cverbs.AccessFlags // of every queue pair; the regions and windows decide
 	async  func(fabric.AsyncEvent)
+	link   *soft.Link // nil: not soft-RoCE
 
 	nextVector atomic.Uint32
 	resizeOnce sync.Once
@@ -35,200 +34,119 @@ type device struct {
 	stop context.CancelFunc // ends the goroutines
 	done sync.WaitGroup
 
-	calls      sync.WaitGroup           // on connection ids, which may take long
-	destroying chan struct{}            // has an element for each id that is being destroyed
-	destroy    func(*cverbs.CMID) error // tests replace it
-
-	pingOnce sync.Once
-	pinged   listener // for pings of peers
-	pingMu   sync.Mutex
-	pingers  map[path]*pinger
-
-	mu       sync.Mutex // a leaf: no other lock is taken under it
-	closed   bool
-	removed  bool
-	cmUsers  int // listeners and connections that their owners have not closed
-	cqs      map[*cverbs.CQ]*cq
-	qps      map[*cverbs.QP]*qp
-	srqs     map[*cverbs.SRQ]*srq
-	posted   []func()            // for the event goroutine, in order
-	conns    map[*conn]struct{}  // that their owner has not closed
-	requests map[*conn]struct{}  // that nobody has answered
-	retired  map[*conn]time.Time // closed connections whose peer has not answered yet, and until when
-	reapAt   time.Time           // no later than the first deadline of retired; zero for none
+	mu   sync.Mutex // a leaf: no other lock is taken under it
+	cqs  map[*cverbs.CQ]*cq
+	qps  map[*cverbs.QP]*qp
+	srqs map[*cverbs.SRQ]*srq
 }
 
-func open(p port, opts fabric.Options, async func(fabric.AsyncEvent)) (*device, error) {
-	ctx, err := cverbs.OpenDevice(p.device)
-	if err != nil {
-		return nil, wrap(err)
-	}
-	ch, err := cverbs.CreateEventChannel()
-	if err != nil {
-		return nil, wrap(errors.Join(err, ctx.Close()))
-	}
-	var routes *os.File
-	if p.dev.VendorID == vendorRXE {
-		if routes, err = openRoutes(); err != nil {
-			return nil, wrap(errors.Join(err, ch.Close(), ctx.Close()))
-		}
-	}
-	d := &device{
-		port:     p,
-		ctx:      ctx,
-		ch:       ch,
-		opts:     opts,
-		attrs:    p.fabricAttr(opts.RNRRetry, os.Getpagesize()),
-		access:   cverbs.AccessRemoteRead | cverbs.AccessRemoteWrite,
-		async:    async,
-		cqs:      map[*cverbs.CQ]*cq{},
-		qps:      map[*cverbs.QP]*qp{},
-		srqs:     map[*cverbs.SRQ]*srq{},
-		conns:    map[*conn]struct{}{},
-		requests: map[*conn]struct{}{},
-		retired:  map[*conn]time.Time{},
-		pingers:  map[path]*pinger{},
-
-		destroying: make(chan struct{}, destroyAtOnce),
-		destroy:    (*cverbs.CMID).Close,
+func open(p port, opts fabric.Options, async func(fabric.AsyncEvent)) (d *device, err error) {
+	d = &device{
+		port:   p,
+		opts:   opts,
+		attrs:  p.fabricAttr(opts.RNRRetry, os.Getpagesize()),
+		access: cverbs.AccessRemoteRead | cverbs.AccessRemoteWrite,
+		async:  async,
 	}
 	if d.attrs.Atomics {
 		d.access |= cverbs.AccessRemoteAtomic
 	}
+	if d.ctx, err = cverbs.OpenDevice(p.device); err != nil {
+		return nil, errmap.Wrap(err)
+	}
+	var routes soft.Routes
+	if p.dev.VendorID == vendorRXE {
+		d.link = &soft.Link{Device: p.device, Port: p.num,
+			NetDev: func(a netip.Addr) string { return cmp.Or(p.netDev(a), p.gid.NetDev) }}
+		if routes, err = soft.OpenRoutes(); err != nil {
+			return nil, errmap.Wrap(errors.Join(err, d.ctx.Close()))
+		}
+	}
+	if d.conns, err = cm.New(connDevice{d}); err != nil {
+		if d.link != nil {
+			routes.Close()
+		}
+		return nil, errmap.Wrap(errors.Join(err, d.ctx.Close()))
+	}
 	var stop context.Context
 	stop, d.stop = context.WithCancel(context.Background())
-	d.done.Go(func() { d.readCM(stop) })
 	d.done.Go(func() { d.readAsync(stop) })
-	if routes != nil {
-		d.done.Go(func() { d.watchRoutes(stop, routes) })
+	if d.link != nil {
+		d.done.Go(func() { routes.Watch(stop, d.conns.Post, d.routesLost) })
 	}
 	return d, nil
 }
 
-func (d *device) base() *device { return d }
+// remember records an object under its verbs object, by which events name it.
+func remember[V comparable, O any](d *device, objects *map[V]O, v V, o O) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if *objects == nil {
+		*objects = make(map[V]O)
+	}
+	(*objects)[v] = o
+}
+
+func forget[V comparable, O any](d *device, objects map[V]O, v V) {
+	d.mu.Lock()
+	delete(objects, v)
+	d.mu.Unlock()
+}
+
+// own returns the object of this package behind o, which may be decorated.
+func own[T any](o any) (T, bool) {
+	if o, ok := o.(interface{ Own() any }); ok {
+		t, ok := o.Own().(T)
+		return t, ok
+	}
+	var none T
+	return none, false
+}
+
+// Own returns d, also if it is called on a decorator of d.
+func (d *device) Own() any { return d }
+
+func (d *device) Context() *cverbs.Context { return d.ctx }
 
 func (d *device) Attr() fabric.Attr { return d.attrs }
 
 // Close closes the device. Lingering connections are destroyed at once, unanswered requests are
 // rejected.
 func (d *device) Close() error {
-	d.mu.Lock()
-	switch {
-	case d.closed:
-		d.mu.Unlock()
-		return fabric.ErrClosed
-	case d.cmUsers > 0:
-		err := fmt.Errorf("%w: device %s still has %d listeners and connections", fabric.ErrInUse, d.info.Name, d.cmUsers)
-		d.mu.Unlock()
+	if err := d.conns.Shut(); err != nil {
 		return err
 	}
-	d.closed = true
-	d.mu.Unlock()
-
 	err := d.ctx.Close()
 	if errors.Is(err, cverbs.ErrInUse) {
-		d.mu.Lock()
-		d.closed = false
-		d.mu.Unlock()
-		return wrap(err)
+		d.conns.Reopen()
+		return errmap.Wrap(err)
 	}
 	d.stop()
 	d.done.Wait()
-	err = errors.Join(err, d.pinged.closeIDs())
-	d.mu.Lock() // a request may be rejected meanwhile
-	left := slices.AppendSeq(slices.Collect(maps.Keys(d.requests)), maps.Keys(d.retired))
-	d.mu.Unlock()
-	closed := make(chan error, 1)
-	go func() {
-		for _, c := range left {
-			c.drop()
-		}
-		d.calls.Wait()
-		closed <- d.ch.Close()
-	}()
-	return wrap(errors.Join(atMost(closeTime, closed), err))
+	return errmap.Wrap(errors.Join(d.conns.Close(), err))
 }
 
-// reserve counts a listener or connection that is about to be made, or refuses it. cverbs counts
-// all other objects.
-func (d *device) reserve() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return fabric.ErrClosed
-	}
-	d.cmUsers++
-	return nil
+func (d *device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, error) {
+	return d.conns.Listen(port, on)
 }
 
-// release is the reverse of reserve.
-func (d *device) release() {
-	d.mu.Lock()
-	d.cmUsers--
-	d.mu.Unlock()
+func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {
+	return d.conns.Connect(q, p, on)
 }
 
-// post runs f on the event goroutine, after what was posted before.
-func (d *device) post(f func()) {
-	d.mu.Lock()
-	d.posted = append(d.posted, f)
-	d.mu.Unlock()
-	d.ch.Wake()
-}
-
-// readCM is the event goroutine: it calls every handler of the device.
-func (d *device) readCM(stop context.Context) {
-	wake := context.AfterFunc(stop, d.ch.Wake)
-	defer wake()
-	for stop.Err() == nil {
-		ev, err := d.ch.Get(d.nextReap())
-		switch {
-		case err == nil:
-			d.dispatch(ev)
-		case !errors.Is(err, os.ErrDeadlineExceeded):
-			// Without connection events the device is unusable; posted functions still run.
-			d.deviceFatal()
-			time.Sleep(100 * time.Millisecond)
-		}
-		d.runPosted()
-		d.reap(time.Now())
+// breakConns breaks connections of soft-RoCE that have lost their link or address.
+func (d *device) breakConns(lost func(netip.Addr, netip.AddrPort) bool) {
+	if d.link != nil {
+		d.conns.Break(lost)
 	}
 }
 
-func (d *device) runPosted() {
-	for {
-		d.mu.Lock()
-		fs := d.posted
-		d.posted = nil
-		d.mu.Unlock()
-		if len(fs) == 0 {
-			return
-		}
-		for _, f := range fs {
-			f()
-		}
-	}
-}
-
-func (d *device) dispatch(ev cverbs.CMEvent) {
-	if ev.ID == nil {
-		return
-	}
-	if ev.Type == cverbs.CMEventConnectRequest {
-		d.arrive(ev)
-		return
-	}
-	switch v := ev.ID.Data().(type) {
-	case *conn:
-		v.handle(ev)
-	case *listener:
-		v.handle(ev)
-	case *ping:
-		v.handle(ev)
-	}
-	if ev.Type == cverbs.CMEventDeviceRemoval {
-		d.deviceFatal()
-	}
+// routesLost breaks connections over IPv6 that have lost their route. Those over IPv4 go on: each
+// queue pair of soft-RoCE keeps the route that it has found.
+func (d *device) routesLost() {
+	d.breakConns(func(local netip.Addr, remote netip.AddrPort) bool {
+		return remote.Addr().Is6() && d.link.NoRoute(local, remote)
+	})
 }
 
 // readAsync reads the asynchronous events and hands them to the event goroutine.
@@ -236,19 +154,13 @@ func (d *device) readAsync(stop context.Context) {
 	for {
 		ev, err := d.ctx.AsyncEventContext(stop)
 		if err != nil {
-			if !d.isClosed() {
-				d.post(d.deviceFatal)
+			if !d.conns.IsShut() {
+				d.conns.Post(d.conns.Removed)
 			}
 			return
 		}
-		d.post(func() { d.asyncEvent(ev) })
+		d.conns.Post(func() { d.asyncEvent(ev) })
 	}
-}
-
-func (d *device) isClosed() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.closed
 }
 
 // asyncKinds are the events that the owner of an object hears of.
@@ -262,10 +174,10 @@ var asyncKinds = map[cverbs.AsyncEventType]fabric.AsyncKind{
 func (d *device) asyncEvent(ev cverbs.AsyncEvent) {
 	switch ev.Type {
 	case cverbs.AsyncDeviceFatal:
-		d.deviceFatal()
+		d.conns.Removed()
 	case cverbs.AsyncPortErr:
 		if ev.Port == d.num {
-			d.breakConns(func(*conn) bool { return true })
+			d.breakConns(func(netip.Addr, netip.AddrPort) bool { return true })
 			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncPortError})
 		}
 	case cverbs.AsyncPortActive:
@@ -273,7 +185,7 @@ func (d *device) asyncEvent(ev cverbs.AsyncEvent) {
 			d.tell(fabric.AsyncEvent{Kind: fabric.AsyncPortActive})
 		}
 	case cverbs.AsyncGIDChange:
-		d.breakConns(func(c *conn) bool { return d.noRoute(c.id) })
+		d.breakConns(d.noRoute)
 	default: // of no use to an owner; a connection that suffers has failed completions
 		d.objectEvent(ev)
 	}
@@ -299,8 +211,8 @@ func (d *device) objectEvent(ev cverbs.AsyncEvent) {
 		case cverbs.AsyncQPLastWQEReached:
 			qp.lastWQE.Store(true)
 		case cverbs.AsyncCommEst:
-			if c := qp.conn.Load(); c != nil {
-				c.commEst()
+			if came := qp.dataCame.Load(); came != nil {
+				(*came)()
 			}
 		}
 	}
@@ -311,75 +223,43 @@ func (d *device) objectEvent(ev cverbs.AsyncEvent) {
 	}
 }
 
-// deviceFatal reports once that the device is gone. It runs on the event goroutine.
-func (d *device) deviceFatal() {
-	d.mu.Lock()
-	first := !d.removed
-	d.removed = true
-	conns := slices.Collect(maps.Keys(d.conns))
-	d.mu.Unlock()
-	if !first {
-		return
-	}
-	for _, c := range conns {
-		c.handle(cverbs.CMEvent{Type: cverbs.CMEventDeviceRemoval})
-	}
-	d.tell(fabric.AsyncEvent{Kind: fabric.AsyncDeviceFatal})
-}
-
 func (d *device) tell(ev fabric.AsyncEvent) {
 	if d.async != nil {
 		d.async(ev)
 	}
 }
 
-// retire keeps a closed connection until its peer has answered the disconnect, or lingerTime has
-// passed.
-func (d *device) retire(c *conn) {
-	until := time.Now().Add(lingerTime)
-	d.mu.Lock()
-	d.retired[c] = until
-	first := d.reapAt.IsZero()
-	if first {
-		d.reapAt = until
-	}
-	d.mu.Unlock()
-	if first {
-		d.ch.Wake()
-	}
+func (d *device) noRoute(local netip.Addr, remote netip.AddrPort) bool {
+	return d.link != nil && d.link.NoRoute(local, remote)
 }
 
-func (d *device) unretire(c *conn) {
-	d.mu.Lock()
-	delete(d.retired, c)
-	d.mu.Unlock()
+// connDevice is what the connections know of the device.
+type connDevice struct{ *device }
+
+func (d connDevice) Port() *cm.Port {
+	return &cm.Port{Device: d.device.device, Num: d.num, IWARP: d.iwarp, Attr: d.attrs, Options: d.opts}
 }
 
-func (d *device) nextReap() time.Time {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.reapAt
+func (d connDevice) Addrs() []netip.Addr { return d.addrs }
+
+func (d connDevice) SourceFor(dst netip.Addr) (netip.Addr, bool) { return d.sourceFor(dst) }
+
+func (d connDevice) NoRoute(local netip.Addr, remote netip.AddrPort) bool {
+	return d.noRoute(local, remote)
 }
 
-// reap destroys the retired connections whose time has passed.
-func (d *device) reap(now time.Time) {
-	d.mu.Lock()
-	if d.reapAt.IsZero() || now.Before(d.reapAt) {
-		d.mu.Unlock()
-		return
+func (d connDevice) OwnQP(q fabric.QP) (cm.QP, error) {
+	b, ok := own[connQP](q)
+	if !ok || b.owner() != d.device {
+		return nil, errmap.Invalid("the queue pair is not of this device")
 	}
-	var over []*conn
-	d.reapAt = time.Time{}
-	for c, until := range d.retired {
-		if !now.Before(until) {
-			over = append(over, c)
-			delete(d.retired, c)
-		} else if d.reapAt.IsZero() || until.Before(d.reapAt) {
-			d.reapAt = until
-		}
-	}
-	d.mu.Unlock()
-	for _, c := range over {
-		c.drop()
-	}
+	return b, nil
 }
+
+// connQP is a queue pair of a device.
+type connQP interface {
+	cm.QP
+	owner() *device
+}
+
+func (d connDevice) Gone() { d.tell(fabric.AsyncEvent{Kind: fabric.AsyncDeviceFatal}) }

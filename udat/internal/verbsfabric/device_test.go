@@ -3,9 +3,11 @@ package verbsfabric
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/verbsfabric/cm"
 )
 
 const patience = 30 * time.Second
@@ -45,11 +48,14 @@ func openDevice(t *testing.T) *opened {
 }
 
 // baseOf is the device under the decorators.
-func baseOf(d fabric.Device) *device { return d.(interface{ base() *device }).base() }
+func baseOf(d fabric.Device) *device {
+	base, _ := own[*device](d)
+	return base
+}
 
 func openNamed(t *testing.T, name string) fabric.Device {
 	t.Helper()
-	d, err := New().Open(name, fabric.Options{RNRRetry: 7, Retry: 7}, nil)
+	d, err := New().Open(name, fabric.Options{RNRRetry: 7, Retry: fabric.DefaultRetry}, nil)
 	assert.NilError(t, err)
 	t.Cleanup(func() { assert.NilError(t, d.Close()) })
 	return d
@@ -102,6 +108,9 @@ func TestOpen(t *testing.T) {
 	assert.NilError(t, err)
 	d := openNamed(t, name)
 	t.Logf("%s: %s", name, d.Attr().Info.Detail)
+	p := baseOf(d).port
+	assert.Assert(t, strings.HasPrefix(d.Attr().Info.Detail, fmt.Sprintf("%s over %v, port %v, IP %v, ", p.transport(),
+		p.attr.LinkLayer, p.attr.State, p.addrs[0])), "%s", d.Attr().Info.Detail)
 	found := slices.ContainsFunc(infos, func(i fabric.DeviceInfo) bool { return reflect.DeepEqual(i, d.Attr().Info) })
 	assert.Assert(t, found, "%+v lacks %+v", infos, d.Attr().Info)
 	assert.Assert(t, reflect.DeepEqual(openNamed(t, name+"/1").Attr().Info, d.Attr().Info))
@@ -136,6 +145,123 @@ func TestListenFamilies(t *testing.T) {
 		assert.NilError(t, c.Close())
 	}
 	t.Logf("%d addresses, %d families", len(o.dev.addrs), len(families))
+}
+
+// TestListenSecondAddress: a port that is in use on another address of the device is in use. One
+// that another address cannot have at all is no reason.
+func TestListenSecondAddress(t *testing.T) {
+	o := openDevice(t)
+	own, other := o.dev.addrs[0], newRaw(t)
+	port := other.listen(own).Port()
+	assert.NilError(t, other.id.Close())
+
+	o.dev.addrs = []netip.Addr{own, own} // whoever binds the second finds the first there
+	_, err := o.Listen(port, func(fabric.Request) {})
+	assert.ErrorIs(t, err, fabric.ErrAddrInUse)
+	_, err = o.Listen(0, func(fabric.Request) {})
+	assert.ErrorIs(t, err, fabric.ErrAddrInUse)
+	o.dev.addrs = []netip.Addr{own, netip.MustParseAddr("192.0.2.1")} // of the documentation block
+	for range 2 {                                                     // the first address has been given back
+		l, err := o.Listen(port, func(fabric.Request) {})
+		assert.NilError(t, err)
+		assert.Equal(t, l.Addr(), netip.AddrPortFrom(own, port))
+		assert.NilError(t, l.Close())
+	}
+}
+
+// TestObjectEvents: an event reaches the owner of its own object, not that of another, and each
+// kind is what the device has said.
+func TestObjectEvents(t *testing.T) {
+	var got []fabric.AsyncEvent
+	d := &device{cqs: map[*cverbs.CQ]*cq{}, qps: map[*cverbs.QP]*qp{}, srqs: map[*cverbs.SRQ]*srq{},
+		async: func(ev fabric.AsyncEvent) { got = append(got, ev) }}
+	d.num = 2
+	for range 2 {
+		var q *qp
+		var c *cq
+		var s *srq
+		for range 3 { // the last is asked about; the others are there too
+			q, c, s = new(qp), new(cq), new(srq)
+			q.as, c.as, s.as = q, c, s
+			q.v, c.v, s.v = new(cverbs.QP), new(cverbs.CQ), new(cverbs.SRQ)
+			d.qps[q.v], d.cqs[c.v], d.srqs[s.v] = q, c, s
+		}
+		for _, e := range []struct {
+			ev   cverbs.AsyncEvent
+			want fabric.AsyncEvent
+		}{
+			{cverbs.AsyncEvent{Type: cverbs.AsyncCQErr, CQ: c.v}, fabric.AsyncEvent{Kind: fabric.AsyncCQError, CQ: c}},
+			{cverbs.AsyncEvent{Type: cverbs.AsyncQPFatal, QP: q.v}, fabric.AsyncEvent{Kind: fabric.AsyncQPFatal, QP: q}},
+			{cverbs.AsyncEvent{Type: cverbs.AsyncQPReqErr, QP: q.v}, fabric.AsyncEvent{Kind: fabric.AsyncQPFatal, QP: q}},
+			{cverbs.AsyncEvent{Type: cverbs.AsyncQPAccessErr, QP: q.v}, fabric.AsyncEvent{Kind: fabric.AsyncQPFatal, QP: q}},
+			{cverbs.AsyncEvent{Type: cverbs.AsyncQPLastWQEReached, QP: q.v},
+				fabric.AsyncEvent{Kind: fabric.AsyncQPLastWQE, QP: q}},
+			{cverbs.AsyncEvent{Type: cverbs.AsyncSRQErr, SRQ: s.v}, fabric.AsyncEvent{Kind: fabric.AsyncSRQError, SRQ: s}},
+			{cverbs.AsyncEvent{Type: cverbs.AsyncSRQLimitReached, SRQ: s.v},
+				fabric.AsyncEvent{Kind: fabric.AsyncSRQLimit, SRQ: s}},
+			{cverbs.AsyncEvent{Type: cverbs.AsyncPortErr, Port: 2}, fabric.AsyncEvent{Kind: fabric.AsyncPortError}},
+			{cverbs.AsyncEvent{Type: cverbs.AsyncPortActive, Port: 2}, fabric.AsyncEvent{Kind: fabric.AsyncPortActive}},
+		} {
+			got = nil
+			d.asyncEvent(e.ev)
+			assert.Equal(t, len(got), 1, "%v", e.ev.Type)
+			assert.Equal(t, got[0], e.want, "%v", e.ev.Type)
+		}
+		assert.Assert(t, q.lastWQE.Load())
+	}
+	got = nil
+	for _, ev := range []cverbs.AsyncEvent{ // another port's, closed objects', and what is nobody's business
+		{Type: cverbs.AsyncPortErr, Port: 1}, {Type: cverbs.AsyncPortActive, Port: 3}, {Type: cverbs.AsyncQPFatal},
+		{Type: cverbs.AsyncCQErr, CQ: new(cverbs.CQ)}, {Type: cverbs.AsyncSMChange, Port: 2},
+	} {
+		d.asyncEvent(ev)
+	}
+	assert.Equal(t, len(got), 0, "%v", got)
+}
+
+// TestObjectEventsFromCreateToClose: the device knows an object from its creation to its end.
+func TestObjectEventsFromCreateToClose(t *testing.T) {
+	o := openDevice(t)
+	o.newQP() // so that the device has a table of them
+	var got []fabric.AsyncEvent
+	d := &device{cqs: o.dev.cqs, qps: o.dev.qps, async: func(ev fabric.AsyncEvent) { got = append(got, ev) }}
+	for range 2 {
+		c, err := o.CreateCQ(4)
+		assert.NilError(t, err)
+		q, err := o.CreateQP(fabric.QPInit{PD: o.pd, SendCQ: c, RecvCQ: c, MaxSend: 1, MaxRecv: 1, MaxSendSGE: 1,
+			MaxRecvSGE: 1})
+		assert.NilError(t, err)
+		ownCQ, _ := own[*cq](c)
+		ownQP, _ := own[*qp](q)
+		cqErr := cverbs.AsyncEvent{Type: cverbs.AsyncCQErr, CQ: ownCQ.v}
+		qpErr := cverbs.AsyncEvent{Type: cverbs.AsyncQPFatal, QP: ownQP.v}
+		got = nil
+		d.asyncEvent(cqErr)
+		d.asyncEvent(qpErr)
+		assert.Equal(t, len(got), 2)
+		assert.Equal(t, got[0], fabric.AsyncEvent{Kind: fabric.AsyncCQError, CQ: c})
+		assert.Equal(t, got[1], fabric.AsyncEvent{Kind: fabric.AsyncQPFatal, QP: q})
+		assert.NilError(t, q.Close())
+		assert.NilError(t, c.Close())
+		d.asyncEvent(cqErr)
+		d.asyncEvent(qpErr)
+		assert.Equal(t, len(got), 2)
+	}
+}
+
+// TestNoReceives: a queue pair may have no receives, and no segments.
+func TestNoReceives(t *testing.T) {
+	o := openDevice(t)
+	q, err := o.CreateQP(fabric.QPInit{PD: o.pd, SendCQ: o.cq, RecvCQ: o.cq, MaxSend: 1})
+	assert.NilError(t, err)
+	assert.NilError(t, q.Close())
+	for _, bad := range []fabric.QPInit{{MaxSend: -1}, {MaxRecv: -1}, {MaxSendSGE: -1}, {MaxRecvSGE: -1}, {MaxInline: -1},
+		{MaxSend: o.Attr().MaxQPWR + 1}, {MaxRecv: o.Attr().MaxQPWR + 1}, {MaxSendSGE: o.Attr().MaxSGE + 1},
+		{MaxRecvSGE: o.Attr().MaxSGE + 1}} {
+		bad.PD, bad.SendCQ, bad.RecvCQ = o.pd, o.cq, o.cq
+		_, err := o.CreateQP(bad)
+		assert.ErrorIs(t, err, fabric.ErrInvalid)
+	}
 }
 
 // raw is a peer that uses the connection manager as any other program does.
@@ -204,6 +330,60 @@ func TestLegacyReject(t *testing.T) {
 	}
 }
 
+// TestRejectReasons: the marker alone is not enough, because it may stand in what another program
+// has sent with a reason of its own.
+func TestRejectReasons(t *testing.T) {
+	o := openDevice(t)
+	peer := newRaw(t)
+	addr := peer.listen(o.dev.info.Addr)
+	for status, want := range map[int]fabric.ConnEventKind{
+		cverbs.RejectConsumerDefined: fabric.EventPeerRejected, -111: fabric.EventPeerRejected,
+		0: fabric.EventRejected, 4: fabric.EventRejected, cverbs.RejectConsumerDefined + 1: fabric.EventRejected,
+	} {
+		c, events := o.connect(addr)
+		req := peer.event(cverbs.CMEventConnectRequest)
+		assert.Assert(t, o.dev.iwarp || req.FlowControl && req.RetryCount == o.dev.opts.Retry && req.RNRRetryCount == 7,
+			"%+v", req)
+		c.(*cm.Conn).Handle(cverbs.CMEvent{Type: cverbs.CMEventRejected, Status: status,
+			ConnParam: cverbs.ConnParam{PrivateData: []byte("\x02\x00\x02\x00no")}})
+		ev := receive(t, events)
+		assert.Equal(t, ev.Kind, want, "reason %d", status)
+		assert.NilError(t, c.Close())
+		assert.NilError(t, req.ID.Close())
+	}
+}
+
+// TestReadDepthsAgreed: the active end has no more than it has offered, and no more than the peer's
+// answer allows, in each direction by itself.
+func TestReadDepthsAgreed(t *testing.T) {
+	o := openDevice(t)
+	if o.dev.iwarp {
+		t.Skip("an iWARP peer cannot accept without a queue pair")
+	}
+	peer := newRaw(t)
+	addr := peer.listen(o.dev.info.Addr)
+	for _, c := range []struct{ in, out, peerIn, peerOut, wantIn, wantOut uint8 }{
+		{4, 3, 1, 2, 2, 1}, {4, 3, 2, 1, 1, 2}, {4, 3, 9, 9, 4, 3}, {4, 3, 0, 9, 4, 0}, {4, 3, 9, 0, 0, 3},
+		{0, 0, 9, 9, 0, 0},
+	} {
+		q, events := o.newQP(), make(chan fabric.ConnEvent, 16)
+		conn, err := o.Connect(q, fabric.ConnectParams{Remote: addr, ReadIn: c.in, ReadOut: c.out},
+			func(ev fabric.ConnEvent) { events <- ev })
+		assert.NilError(t, err)
+		req := peer.event(cverbs.CMEventConnectRequest)
+		assert.Equal(t, [2]uint8{req.ResponderResources, req.InitiatorDepth}, [2]uint8{c.out, c.in}) // as the peer sees it
+		assert.NilError(t, req.ID.Accept(cverbs.ConnParam{QPNum: o.newQP().Num(), ResponderResources: c.peerIn,
+			InitiatorDepth: c.peerOut}))
+		peer.event(cverbs.CMEventEstablished)
+		assert.Equal(t, receive(t, events).Kind, fabric.EventEstablished)
+		in, out := conn.ReadDepths()
+		assert.Equal(t, [2]uint8{in, out}, [2]uint8{c.wantIn, c.wantOut}, "%+v", c)
+		assert.NilError(t, conn.Close())
+		peer.event(cverbs.CMEventDisconnected)
+		assert.NilError(t, req.ID.Close())
+	}
+}
+
 // A peer that never answers a disconnect holds nothing up: Close returns, and what lingers ends
 // within its bound, or with the device at once.
 func TestSilentPeer(t *testing.T) {
@@ -227,10 +407,10 @@ func TestSilentPeer(t *testing.T) {
 	live := cverbs.Live()["CMID"]
 	start := time.Now()
 	assert.NilError(t, conn.Close())
-	assert.Assert(t, time.Since(start) < lingerTime)
+	assert.Assert(t, time.Since(start) < cm.LingerTime)
 	peer.event(cverbs.CMEventDisconnected)
 	assert.Equal(t, cverbs.Live()["CMID"], live, "it lingers")
-	for deadline := time.Now().Add(lingerTime +
+	for deadline := time.Now().Add(cm.LingerTime +
 		patience); cverbs.Live()["CMID"] >= live; time.Sleep(50 * time.Millisecond) {
 		assert.Assert(t, time.Now().Before(deadline), "it lingers for ever")
 	}
@@ -245,7 +425,7 @@ func TestSilentPeer(t *testing.T) {
 	for _, id := range ids {
 		assert.NilError(t, id.Close())
 	}
-	assert.Equal(t, cverbs.Live()["CMID"], 1+len(o.dev.pinged.ids), "those that listen")
+	assert.Equal(t, cverbs.Live()["CMID"], 1, "the one that listens")
 }
 
 // The removal of the device ends every connection once, and the device is told to be gone once.
@@ -271,7 +451,7 @@ func TestRemoval(t *testing.T) {
 	assert.Equal(t, receive(t, events).Kind, fabric.EventEstablished)
 	assert.Equal(t, receive(t, accepted).Kind, fabric.EventEstablished)
 	for range 2 { // as the kernel tells it: by the context and by every id
-		o.dev.post(func() { o.dev.asyncEvent(cverbs.AsyncEvent{Type: cverbs.AsyncDeviceFatal}) })
+		o.dev.conns.Post(func() { o.dev.asyncEvent(cverbs.AsyncEvent{Type: cverbs.AsyncDeviceFatal}) })
 	}
 	assert.Equal(t, receive(t, asyncs).Kind, fabric.AsyncDeviceFatal)
 	assert.Equal(t, receive(t, events).Kind, fabric.EventRemoved)
@@ -296,8 +476,8 @@ func TestLostRequest(t *testing.T) {
 	l, requests := o.listen()
 	for _, accept := range []bool{true, false} {
 		active, _ := o.connect(l.Addr())
-		r := receive(t, requests).(*request)
-		r.c.handle(cverbs.CMEvent{Type: cverbs.CMEventRejected, Status: cverbs.RejectConsumerDefined})
+		r := receive(t, requests).(*cm.Request)
+		r.Conn.Handle(cverbs.CMEvent{Type: cverbs.CMEventRejected, Status: cverbs.RejectConsumerDefined})
 		if accept {
 			events := make(chan fabric.ConnEvent, 16)
 			c, err := r.Accept(o.newQP(), fabric.AcceptParams{}, func(ev fabric.ConnEvent) { events <- ev })
@@ -316,7 +496,7 @@ func TestLostRequest(t *testing.T) {
 func TestCloseBesideReject(t *testing.T) {
 	o := openDevice(t)
 	for range 10 {
-		d, err := New().Open(testDevice(t), fabric.Options{RNRRetry: 7, Retry: 7}, nil)
+		d, err := New().Open(testDevice(t), fabric.Options{RNRRetry: 7, Retry: fabric.DefaultRetry}, nil)
 		assert.NilError(t, err)
 		requests := make(chan fabric.Request, 16)
 		l, err := d.Listen(0, func(r fabric.Request) { requests <- r })

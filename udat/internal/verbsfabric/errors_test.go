@@ -2,50 +2,15 @@ package verbsfabric
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"gotest.tools/v3/assert"
 
-	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat/internal/fabric"
 )
-
-// Errors keep their cause and get the fabric's sentinel.
-func TestErrors(t *testing.T) {
-	for _, c := range []struct {
-		wrap  func(error) error
-		errno syscall.Errno
-		want  error
-	}{
-		{wrapPost, syscall.ENOMEM, fabric.ErrQueueFull},
-		{wrapPost, syscall.EINVAL, fabric.ErrInvalid},
-		{wrap, syscall.ENOMEM, fabric.ErrResources},
-		{wrap, syscall.EMFILE, fabric.ErrResources},
-		{wrap, syscall.EINVAL, fabric.ErrInvalid},
-		{wrap, syscall.EBUSY, fabric.ErrInUse},
-		{wrap, syscall.EOPNOTSUPP, fabric.ErrNotSupported},
-		{wrap, syscall.ENOSYS, fabric.ErrNotSupported},
-		{wrap, syscall.ENODEV, fabric.ErrDeviceRemoved},
-		{wrapAddr, syscall.EADDRINUSE, fabric.ErrAddrInUse},
-		{wrapAddr, syscall.EACCES, fabric.ErrAddrDenied},
-		{wrapAddr, syscall.EADDRNOTAVAIL, fabric.ErrAddrInvalid},
-		{wrapAddr, syscall.ENOMEM, fabric.ErrResources},
-	} {
-		err := c.wrap(fmt.Errorf("while: %w", &cverbs.Error{Verb: "ibv_verb", Errno: c.errno}))
-		assert.Check(t, errors.Is(err, c.want) && errors.Is(err, c.errno), "%v: %v", c.errno, err)
-	}
-	assert.ErrorIs(t, wrap(cverbs.ErrClosed), fabric.ErrClosed)
-	assert.ErrorIs(t, wrap(cverbs.ErrInUse), fabric.ErrInUse)
-	assert.ErrorIs(t, wrap(cverbs.ErrNotSupported), fabric.ErrNotSupported)
-	assert.NilError(t, wrap(nil))
-	assert.NilError(t, wrapPost(nil))
-	assert.Assert(t, unreachable(syscall.ENETUNREACH) && !unreachable(syscall.EINVAL))
-}
 
 // A name that is no device is ErrNoDevice on every host, with or without RDMA.
 func TestOpenUnknown(t *testing.T) {

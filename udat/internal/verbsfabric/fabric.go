@@ -4,9 +4,9 @@
 // through INIT, RTR and RTS with the attributes of rdma_init_qp_attr. So a queue pair takes
 // receives before any connection.
 //
-// Each open device has two goroutines, both parked in Go's poller: one reads the connection
-// manager's events and calls every handler, the other reads the asynchronous events and hands them
-// to the first.
+// Each open device has two goroutines, both parked in Go's poller: that of package cm reads the
+// connection manager's events and calls every handler, the other reads the asynchronous events and
+// hands them to the first. Package soft makes up for what software devices lack.
 package verbsfabric
 
 import (
@@ -15,12 +15,16 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/internal/softroce"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
+	"github.com/godat/godat/udat/internal/verbsfabric/soft"
 )
 
 // Fabric is the verbs devices of this host.
@@ -38,7 +42,7 @@ func (f *Fabric) Name() string { return "verbs" }
 func (f *Fabric) Devices() ([]fabric.DeviceInfo, error) {
 	devs, err := cverbs.Devices()
 	if err != nil {
-		return nil, wrap(err)
+		return nil, errmap.Wrap(err)
 	}
 	if len(devs) == 0 {
 		return nil, noDevices("/sys/class/infiniband")
@@ -55,7 +59,7 @@ func (f *Fabric) Devices() ([]fabric.DeviceInfo, error) {
 	if len(infos) > 0 {
 		return infos, nil
 	}
-	return nil, wrap(errors.Join(errs...))
+	return nil, errmap.Wrap(errors.Join(errs...))
 }
 
 // noDevices is why libibverbs lists no devices. It leaves out those whose file is missing; folder
@@ -75,13 +79,13 @@ func noDevices(folder string) error {
 // s.
 func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncEvent)) (fabric.Device, error) {
 	if opts.RNRRetry > 7 {
-		return nil, invalid("option RNRRetry is %d, more than 7", opts.RNRRetry)
+		return nil, errmap.Invalid("option RNRRetry is %d, more than 7", opts.RNRRetry)
 	}
-	if opts.Retry > 7 {
-		return nil, invalid("option Retry is %d, more than 7", opts.Retry)
+	if opts.Retry > softroce.MaxRetry && opts.Retry != fabric.DefaultRetry {
+		return nil, errmap.Invalid("option Retry is %d, more than %d", opts.Retry, softroce.MaxRetry)
 	}
 	if opts.CMWait < 0 {
-		return nil, invalid("option CMWait is negative: %v", opts.CMWait)
+		return nil, errmap.Invalid("option CMWait is negative: %v", opts.CMWait)
 	}
 	if opts.CMWait == 0 {
 		opts.CMWait = 4 * time.Second
@@ -93,20 +97,76 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	if err := p.restrict(opts.Path); err != nil {
 		return nil, err
 	}
+	if opts.Checksums != nil {
+		return nil, fmt.Errorf("%w: a verbs device decides on checksums itself", fabric.ErrNotSupported)
+	}
+	if opts.Retry == fabric.DefaultRetry {
+		opts.Retry = softroce.DefaultRetry(p.dev.VendorID)
+	}
 	d, err := open(p, opts, async)
 	if err != nil {
 		return nil, err
 	}
 	if p.siw {
-		return newSIW(d)
+		return soft.NewSIW(d)
 	}
 	return d, nil
+}
+
+// inspectDevice describes every port of a device. Ports found before an error are valid.
+func inspectDevice(dev cverbs.DeviceInfo) (ports []port, err error) {
+	ctx, err := cverbs.OpenDevice(dev.Name)
+	if err != nil {
+		return nil, fmt.Errorf("device %s: %w", dev.Name, err)
+	}
+	defer func() { err = errors.Join(err, ctx.Close()) }()
+	attr, err := ctx.QueryDevice()
+	if err != nil {
+		return nil, fmt.Errorf("device %s: %w", dev.Name, err)
+	}
+	for num := 1; num <= max(attr.PhysPortCnt, 1) && num < 256; num++ {
+		p := port{device: dev.Name, num: uint8(num), dev: attr, iwarp: dev.NodeType == cverbs.NodeRNIC}
+		p.siw = p.iwarp && attr.VendorID == vendorSIW
+		if p.attr, err = ctx.QueryPort(p.num); err != nil {
+			return ports, fmt.Errorf("device %s port %d: %w", dev.Name, num, err)
+		}
+		p.describe(ctx)
+		ports = append(ports, p)
+	}
+	return ports, nil
+}
+
+func (p *port) describe(ctx *cverbs.Context) {
+	gid, why, err := ctx.BestGID(p.num)
+	if err != nil {
+		why = "no GID: " + err.Error()
+	}
+	p.gid, p.gidText = gid, why
+	if all, err := ctx.GIDTable(); err == nil {
+		p.table = slices.DeleteFunc(all, func(e cverbs.GIDEntry) bool { return e.Port != p.num })
+	}
+	p.addrs = p.findAddrs()
+	p.info = fabric.DeviceInfo{
+		Name:   p.device,
+		Fabric: "verbs",
+		Active: p.attr.State == cverbs.PortActive,
+	}
+	if p.num != 1 {
+		p.info.Name = fmt.Sprintf("%s/%d", p.device, p.num)
+	}
+	addr := "no IP address"
+	if len(p.addrs) > 0 {
+		p.info.Addr, p.info.Addrs = p.addrs[0], p.addrs
+		addr = "IP " + p.addrs[0].String()
+	}
+	p.info.Detail = strings.Join([]string{p.transport() + " over " + p.attr.LinkLayer.String(),
+		"port " + p.attr.State.String(), addr, why}, ", ")
 }
 
 // find returns a port by its name or address.
 func find(name string) (port, error) {
 	devs, err := cverbs.Devices()
-	switch err := wrap(err); {
+	switch err := errmap.Wrap(err); {
 	case errors.Is(err, fabric.ErrResources): // the device may well be there
 		return port{}, err
 	case err != nil:
@@ -133,7 +193,7 @@ func find(name string) (port, error) {
 			}
 		}
 		if err != nil {
-			return port{}, wrap(err)
+			return port{}, errmap.Wrap(err)
 		}
 	}
 	return port{}, fmt.Errorf("%w: %s", fabric.ErrNoDevice, name)

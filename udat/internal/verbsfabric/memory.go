@@ -7,6 +7,7 @@ import (
 
 	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
 )
 
 // pd is a protection domain.
@@ -22,14 +23,15 @@ type pd struct {
 func (d *device) AllocPD() (fabric.PD, error) {
 	v, err := d.ctx.AllocPD()
 	if err != nil {
-		return nil, wrap(err)
+		return nil, errmap.Wrap(err)
 	}
 	return &pd{dev: d, v: v}, nil
 }
 
-func (p *pd) base() *pd { return p }
+// Own returns p, also if it is called on a decorator of p.
+func (p *pd) Own() any { return p }
 
-func (p *pd) Close() error { return wrap(p.v.Close()) }
+func (p *pd) Close() error { return errmap.Wrap(p.v.Close()) }
 
 // mr is a memory region.
 type mr struct {
@@ -39,10 +41,10 @@ type mr struct {
 
 func (p *pd) RegMR(buf []byte, access fabric.Access) (fabric.MR, error) {
 	if len(buf) == 0 {
-		return nil, invalid("buf is empty")
+		return nil, errmap.Invalid("buf is empty")
 	}
 	if limit := p.dev.attrs.MaxMRSize; uint64(len(buf)) > limit && limit > 0 {
-		return nil, invalid("buf is %d bytes, a region of this device at most %d", len(buf), limit)
+		return nil, errmap.Invalid("buf is %d bytes, a region of this device at most %d", len(buf), limit)
 	}
 	a := access
 	if access&(fabric.RemoteWrite|fabric.RemoteAtomic) != 0 {
@@ -50,7 +52,7 @@ func (p *pd) RegMR(buf []byte, access fabric.Access) (fabric.MR, error) {
 	}
 	v, err := p.v.RegMR(buf, a)
 	if err != nil {
-		return nil, wrap(err)
+		return nil, errmap.Wrap(err)
 	}
 	return &mr{p.dev, v}, nil
 }
@@ -58,7 +60,7 @@ func (p *pd) RegMR(buf []byte, access fabric.Access) (fabric.MR, error) {
 func (m *mr) LKey() uint32 { return m.v.LKey() }
 func (m *mr) RKey() uint32 { return m.v.RKey() }
 
-func (m *mr) Close() error { return wrap(m.v.Close()) }
+func (m *mr) Close() error { return errmap.Wrap(m.v.Close()) }
 
 // mw is a memory window of type 1: it may be bound again at any time and is valid in its whole
 // protection domain, like DAT's RMR. Type 2 can do neither; every device with type 2 has type 1
@@ -83,7 +85,7 @@ func (p *pd) AllocMW() (fabric.MW, error) {
 		}
 	}
 	if err != nil {
-		return nil, wrap(err)
+		return nil, errmap.Wrap(err)
 	}
 	p.windows++
 	return &mw{pd: p, v: v, unbound: p.unbound}, nil
@@ -93,7 +95,7 @@ func (m *mw) RKey() uint32 { return m.rkey.Load() }
 
 func (m *mw) Close() error {
 	if err := m.v.Close(); err != nil {
-		return wrap(err)
+		return errmap.Wrap(err)
 	}
 	m.pd.mu.Lock()
 	defer m.pd.mu.Unlock()

@@ -1,7 +1,6 @@
 package verbsfabric
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,7 +8,10 @@ import (
 	"strings"
 
 	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/internal/softroce"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/verbsfabric/cm"
+	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
 )
 
 // port is one port of a device.
@@ -25,56 +27,6 @@ type port struct {
 	siw     bool // soft-iWARP
 	dev     cverbs.DeviceAttr
 	attr    cverbs.PortAttr
-}
-
-// inspectDevice describes every port of a device. Ports found before an error are valid.
-func inspectDevice(dev cverbs.DeviceInfo) (ports []port, err error) {
-	ctx, err := cverbs.OpenDevice(dev.Name)
-	if err != nil {
-		return nil, fmt.Errorf("device %s: %w", dev.Name, err)
-	}
-	defer func() { err = errors.Join(err, ctx.Close()) }()
-	attr, err := ctx.QueryDevice()
-	if err != nil {
-		return nil, fmt.Errorf("device %s: %w", dev.Name, err)
-	}
-	for num := 1; num <= max(attr.PhysPortCnt, 1) && num < 256; num++ {
-		p := port{device: dev.Name, num: uint8(num), dev: attr, iwarp: dev.NodeType == cverbs.NodeRNIC}
-		p.siw = p.iwarp && attr.VendorID == vendorSIW
-		if p.attr, err = ctx.QueryPort(p.num); err != nil {
-			return ports, fmt.Errorf("device %s port %d: %w", dev.Name, num, err)
-		}
-		p.describe(ctx)
-		ports = append(ports, p)
-	}
-	return ports, nil
-}
-
-func (p *port) describe(ctx *cverbs.Context) {
-	gid, why, err := ctx.BestGID(p.num)
-	if err != nil {
-		why = "no GID: " + err.Error()
-	}
-	p.gid, p.gidText = gid, why
-	if all, err := ctx.GIDTable(); err == nil {
-		p.table = slices.DeleteFunc(all, func(e cverbs.GIDEntry) bool { return e.Port != p.num })
-	}
-	p.addrs = p.findAddrs()
-	p.info = fabric.DeviceInfo{
-		Name:   p.device,
-		Fabric: "verbs",
-		Active: p.attr.State == cverbs.PortActive,
-	}
-	if p.num != 1 {
-		p.info.Name = fmt.Sprintf("%s/%d", p.device, p.num)
-	}
-	addr := "no IP address"
-	if len(p.addrs) > 0 {
-		p.info.Addr, p.info.Addrs = p.addrs[0], p.addrs
-		addr = "IP " + p.addrs[0].String()
-	}
-	p.info.Detail = strings.Join([]string{p.transport() + " over " + p.attr.LinkLayer.String(),
-		"port " + p.attr.State.String(), addr, why}, ", ")
 }
 
 // transport returns the name of the transport.
@@ -100,17 +52,17 @@ func (p *port) restrict(o fabric.PathOptions) error {
 		return fmt.Errorf("%w: iWARP has no service level, path MTU, GID index or acknowledgement timeout to set",
 			fabric.ErrNotSupported)
 	case o.SL != nil && *o.SL > 15:
-		return invalid("service level is %d, must be from 0 to 15", *o.SL)
+		return errmap.Invalid("service level is %d, must be from 0 to 15", *o.SL)
 	case o.AckTimeout != nil && *o.AckTimeout > 31:
-		return invalid("acknowledgement timeout is %d, must be from 0 to 31", *o.AckTimeout)
+		return errmap.Invalid("acknowledgement timeout is %d, must be from 0 to 31", *o.AckTimeout)
 	case o.MTU > p.attr.ActiveMTU.Bytes():
-		return invalid("path MTU is %d, %s has %d", o.MTU, p.info.Name, p.attr.ActiveMTU.Bytes())
+		return errmap.Invalid("path MTU is %d, %s has %d", o.MTU, p.info.Name, p.attr.ActiveMTU.Bytes())
 	case o.GIDIndex == nil:
 		return nil
 	}
 	i := slices.IndexFunc(p.table, func(e cverbs.GIDEntry) bool { return e.Index == int(*o.GIDIndex) })
 	if i < 0 {
-		return invalid("GID index is %d, where %s has no GID; it has: %s", *o.GIDIndex, p.info.Name, indexes(p.table))
+		return errmap.Invalid("GID index is %d, where %s has no GID; it has: %s", *o.GIDIndex, p.info.Name, indexes(p.table))
 	}
 	e := p.table[i]
 	p.gid, p.gidText = e, "the option says so"
@@ -137,10 +89,10 @@ var vendors = map[uint32]string{
 }
 
 const (
-	vendorRXE = 0xffffff
+	vendorRXE = softroce.Vendor
 	vendorSIW = 0x626d74
 
-	vendorLoop = 0x6c6f6f // of builds with the tag nulldev
+	vendorLoop = 0x6c6f6f // of lab/loopdev
 )
 
 // reach returns advice for a peer that does not answer on a transport.
@@ -158,8 +110,9 @@ func reach(transport string) string {
 		"and both ports have a GID of this kind for their address (datperf doctor)"
 }
 
-// inlineWanted is the inline size to request; CreateQP reduces it until the device accepts it.
-const inlineWanted = 256
+// firstInline is the inline size, in bytes, that CreateQP requests first: it halves it until the
+// device accepts it. What udat asks for is bounded by maxInlineWanted there.
+const firstInline = 256
 
 // fabricAttr derives the fabric's attributes from the device's.
 func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
@@ -189,10 +142,7 @@ func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
 		MaxReadOut:     d.MaxQPInitRDAtom,
 		MaxReadTotal:   d.MaxResRDAtom,
 		MaxMessage:     uint64(p.attr.MaxMsgSize),
-		MaxInline:      inlineWanted,
-		MaxConnData:    maxConnData,
-		MaxAcceptData:  maxAcceptData,
-		MaxRejectData:  maxRejectData,
+		MaxInline:      firstInline,
 		MTU:            p.attr.ActiveMTU.Bytes(),
 		PageSize:       pageSize,
 		SRQResize:      d.Caps&cverbs.DeviceSRQResize != 0,
@@ -206,7 +156,9 @@ func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
 		EnforcesRNR:    !p.iwarp && rnrRetry < 7 && d.VendorID != vendorLoop,
 		Acknowledged:   !p.iwarp,
 		SolicitedArm:   !p.siw,
+		FailuresNotify: d.VendorID != vendorRXE, // soft-RoCE notifies of a failure only if its message was solicited
 	}
+	a.MaxConnData, a.MaxAcceptData, a.MaxRejectData = cm.MaxPrivate(p.iwarp)
 	if d.Caps&cverbs.DeviceMemWindow != 0 {
 		a.MaxMW = d.MaxMW
 	}

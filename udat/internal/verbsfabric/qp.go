@@ -9,6 +9,7 @@ import (
 
 	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
 )
 
 // minRNRTimer is the pause of a sender after "receiver not ready": code 12 is 0.64 ms. rdma_cm
@@ -28,39 +29,39 @@ const (
 
 // qp is a reliable connected queue pair.
 type qp struct {
-	dev     *device
-	v       *cverbs.QP
-	canSend atomic.Bool // RTS or ERR: in INIT some devices would take a send and never run it
-	failed  atomic.Bool // moved to ERR
-	conn    atomic.Pointer[conn]
-	lastWQE atomic.Bool  // in ERR, and the device has said that no receive of its SRQ is left to complete
-	toError func() error // moves it to ERR
-	as      fabric.QP    // what the owner knows it as: itself, or what decorates it
+	dev      *device
+	v        *cverbs.QP
+	canSend  atomic.Bool            // RTS or ERR
+	failed   atomic.Bool            // moved to ERR
+	dataCame atomic.Pointer[func()] // of its connection
+	lastWQE  atomic.Bool            // in ERR, and the device has said that no receive of its SRQ is left to complete
+	toError  func() error           // moves it to ERR
+	as       fabric.QP              // what the owner knows it as: itself, or what decorates it
 
 	mu    sync.Mutex // of the state changes; under a connection's lock
 	phase qpPhase
 }
 
 func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
-	domain, ok := init.PD.(interface{ base() *pd })
-	if !ok || domain.base().dev != d {
-		return nil, invalid("PD is not of this device")
+	domain, ok := own[*pd](init.PD)
+	if !ok || domain.dev != d {
+		return nil, errmap.Invalid("PD is not of this device")
 	}
-	scq, ok := init.SendCQ.(interface{ base() *cq })
-	if !ok || scq.base().dev != d {
-		return nil, invalid("SendCQ is not of this device")
+	scq, ok := own[*cq](init.SendCQ)
+	if !ok || scq.dev != d {
+		return nil, errmap.Invalid("SendCQ is not of this device")
 	}
-	rcq, ok := init.RecvCQ.(interface{ base() *cq })
-	if !ok || rcq.base().dev != d {
-		return nil, invalid("RecvCQ is not of this device")
+	rcq, ok := own[*cq](init.RecvCQ)
+	if !ok || rcq.dev != d {
+		return nil, errmap.Invalid("RecvCQ is not of this device")
 	}
-	vi := cverbs.QPInit{Type: cverbs.QPTypeRC, SendCQ: scq.base().v, RecvCQ: rcq.base().v}
+	vi := cverbs.QPInit{Type: cverbs.QPTypeRC, SendCQ: scq.v, RecvCQ: rcq.v}
 	if init.SRQ != nil {
-		s, ok := init.SRQ.(interface{ base() *srq })
-		if !ok || s.base().dev != d {
-			return nil, invalid("SRQ is not of this device")
+		s, ok := own[*srq](init.SRQ)
+		if !ok || s.dev != d {
+			return nil, errmap.Invalid("SRQ is not of this device")
 		}
-		vi.SRQ = s.base().v
+		vi.SRQ = s.v
 	}
 	for _, c := range []struct {
 		name     string
@@ -72,29 +73,27 @@ func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
 		{"MaxRecvSGE", init.MaxRecvSGE, d.attrs.MaxSGE},
 	} {
 		if c.n < 0 || c.n > c.limit {
-			return nil, invalid("%s is %d, a queue pair of this device has 0 to %d", c.name, c.n, c.limit)
+			return nil, errmap.Invalid("%s is %d, a queue pair of this device has 0 to %d", c.name, c.n, c.limit)
 		}
 	}
 	if init.MaxInline < 0 {
-		return nil, invalid("MaxInline is %d", init.MaxInline)
+		return nil, errmap.Invalid("MaxInline is %d", init.MaxInline)
 	}
 	vi.Cap = cverbs.QPCap{
 		MaxSendWR: uint32(init.MaxSend), MaxRecvWR: uint32(init.MaxRecv),
 		MaxSendSGE: uint32(init.MaxSendSGE), MaxRecvSGE: uint32(init.MaxRecvSGE),
-		MaxInline: uint32(min(init.MaxInline, inlineWanted)),
+		MaxInline: uint32(min(init.MaxInline, firstInline)),
 	}
-	v, err := createInline(domain.base().v, vi)
+	v, err := createInline(domain.v, vi)
 	if err != nil {
-		return nil, wrap(err)
+		return nil, errmap.Wrap(err)
 	}
 	if err := v.ToInit(d.num, d.access); err != nil {
-		return nil, wrap(errors.Join(err, v.Close()))
+		return nil, errmap.Wrap(errors.Join(err, v.Close()))
 	}
 	q := &qp{dev: d, v: v, toError: v.ToError}
 	q.as = q
-	d.mu.Lock()
-	d.qps[v] = q
-	d.mu.Unlock()
+	remember(d, &d.qps, v, q)
 	return q, nil
 }
 
@@ -110,19 +109,17 @@ func createInline(pd *cverbs.PD, init cverbs.QPInit) (*cverbs.QP, error) {
 	}
 }
 
-func (q *qp) base() *qp { return q }
+// Own returns q, also if it is called on a decorator of q.
+func (q *qp) Own() any { return q }
 
-// ownQP returns the device's queue pair behind q, which may be decorated.
-func (d *device) ownQP(q fabric.QP) (*qp, error) {
-	b, ok := q.(interface{ base() *qp })
-	if !ok || b.base().dev != d {
-		return nil, invalid("the queue pair is not of this device")
-	}
-	return b.base(), nil
-}
+func (q *qp) owner() *device    { return q.dev }
+func (q *qp) Verbs() *cverbs.QP { return q.v }
 
-// decorate makes asynchronous events name outer, which embeds the queue pair.
-func (q *qp) decorate(outer fabric.QP) {
+// ReplaceToError makes move the call that moves the queue pair to ERR.
+func (q *qp) ReplaceToError(move func() error) { q.toError = move }
+
+// Decorate makes asynchronous events name outer, which embeds the queue pair.
+func (q *qp) Decorate(outer fabric.QP) {
 	q.dev.mu.Lock()
 	q.as = outer
 	q.dev.mu.Unlock()
@@ -134,19 +131,21 @@ func (q *qp) MaxInline() int { return int(q.v.Cap().MaxInline) }
 func (q *qp) Path() (fabric.Path, error) {
 	attr, err := q.v.Query()
 	if err != nil {
-		return fabric.Path{}, wrap(err)
+		return fabric.Path{}, errmap.Wrap(err)
 	}
 	return attr.Path(), nil
 }
 
 func (q *qp) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 	if !q.canSend.Load() {
-		return 0, q.notConnected()
+		if err := q.CanSend(); err != nil {
+			return 0, err
+		}
 	}
 	n, err := q.v.PostSend(wrs, sges)
 	q.flushPosted()
 	if err != nil {
-		return n, wrapPost(err)
+		return n, errmap.WrapPost(err)
 	}
 	return n, nil
 }
@@ -155,7 +154,7 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	n, err := q.v.PostRecv(wrs, sges)
 	q.flushPosted()
 	if err != nil {
-		return n, wrapPost(err)
+		return n, errmap.WrapPost(err)
 	}
 	return n, nil
 }
@@ -172,17 +171,17 @@ func (q *qp) flushPosted() {
 func (q *qp) Bind(w fabric.MW, wr fabric.BindWR) (uint32, error) {
 	win, ok := w.(*mw)
 	if !ok || win.pd.dev != q.dev {
-		return 0, invalid("the window is not of this device")
+		return 0, errmap.Invalid("the window is not of this device")
 	}
 	region, ok := wr.MR.(*mr)
 	if !ok && wr.MR != nil || ok && region.dev != q.dev {
-		return 0, invalid("MR is not of this device")
+		return 0, errmap.Invalid("MR is not of this device")
 	}
 	if !ok && wr.Length > 0 {
-		return 0, invalid("MR is missing")
+		return 0, errmap.Invalid("MR is missing")
 	}
-	if !q.canSend.Load() {
-		return 0, q.notConnected()
+	if err := q.CanSend(); err != nil {
+		return 0, err
 	}
 	b := cverbs.BindWR{
 		ID: wr.ID, Flags: wr.Flags, Addr: wr.Addr, Length: wr.Length, Access: wr.Access,
@@ -196,15 +195,20 @@ func (q *qp) Bind(w fabric.MW, wr fabric.BindWR) (uint32, error) {
 	rkey, err := q.v.BindMW(win.v, b)
 	q.flushPosted()
 	if err != nil {
-		return 0, wrapPost(err)
+		return 0, errmap.WrapPost(err)
 	}
 	win.rkey.Store(rkey)
 	return rkey, nil
 }
 
-func (q *qp) notConnected() error {
+// CanSend returns an error unless the queue pair is in RTS or ERR: in INIT some devices would take
+// a send and never run it.
+func (q *qp) CanSend() error {
+	if q.canSend.Load() {
+		return nil
+	}
 	if _, err := q.v.State(); errors.Is(err, cverbs.ErrClosed) {
-		return wrap(err)
+		return errmap.Wrap(err)
 	}
 	return fmt.Errorf("%w: it is not connected", fabric.ErrQPState)
 }
@@ -221,7 +225,7 @@ func (q *qp) setError() error {
 	}
 	q.failed.Store(true) // first: a receive that is posted meanwhile sees it, or is flushed by the move
 	if err := q.toError(); err != nil {
-		return wrap(err)
+		return errmap.Wrap(err)
 	}
 	q.phase = qpError
 	q.canSend.Store(true)
@@ -232,19 +236,17 @@ func (q *qp) setError() error {
 // end.
 func (q *qp) Close() error {
 	if err := q.v.Close(); err != nil {
-		return wrap(err)
+		return errmap.Wrap(err)
 	}
 	q.mu.Lock()
 	q.phase = qpClosed
 	q.mu.Unlock()
-	q.dev.mu.Lock()
-	delete(q.dev.qps, q.v)
-	q.dev.mu.Unlock()
+	forget(q.dev, q.dev.qps, q.v)
 	return nil
 }
 
-// claim reserves the queue pair for a connection attempt.
-func (q *qp) claim(c *conn) error {
+// Claim reserves the queue pair for a connection attempt.
+func (q *qp) Claim(dataCame func()) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch q.phase {
@@ -255,23 +257,23 @@ func (q *qp) claim(c *conn) error {
 		return fmt.Errorf("%w: it is connected, connecting or in error", fabric.ErrQPState)
 	}
 	q.phase = qpClaimed
-	q.conn.Store(c)
+	q.dataCame.Store(&dataCame)
 	return nil
 }
 
-// unclaim ends the claim of an attempt that did not move the queue pair.
-func (q *qp) unclaim() {
+// Unclaim ends the claim of an attempt that did not move the queue pair.
+func (q *qp) Unclaim() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.phase == qpClaimed {
 		q.phase = qpIdle
 	}
-	q.conn.Store(nil)
+	q.dataCame.Store(nil)
 }
 
-// connect moves the queue pair through RTR to RTS with the path of id. moved reports whether it has
+// Connect moves the queue pair through RTR to RTS with the path of id. moved reports whether it has
 // left INIT.
-func (q *qp) connect(id *cverbs.CMID, in, out uint8) (moved bool, err error) {
+func (q *qp) Connect(id *cverbs.CMID, in, out uint8) (moved bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.phase != qpClaimed {
@@ -312,12 +314,26 @@ func (q *qp) connect(id *cverbs.CMID, in, out uint8) (moved bool, err error) {
 	return true, nil
 }
 
-// connected records that the driver has moved the queue pair (iWARP).
-func (q *qp) connected() {
+// Connected records that the driver has moved the queue pair (iWARP).
+func (q *qp) Connected() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.phase == qpClaimed {
 		q.phase = qpConnected
 		q.canSend.Store(true)
 	}
+}
+
+// Taken returns 0 once the device has reported the last receive, before that -1: verbs does not
+// report the number.
+func (q *qp) Taken() int {
+	if q.lastWQE.Load() {
+		return 0
+	}
+	return -1
+}
+
+// SetTakenLimits is beyond verbs.
+func (q *qp) SetTakenLimits(int, int) error {
+	return fmt.Errorf("%w: limits of receives taken", fabric.ErrNotSupported)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/godat/godat/cverbs"
 	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
 )
 
 // srq is a shared receive queue. The device's queue has one more entry, because some devices refuse
@@ -17,10 +18,11 @@ type srq struct {
 	depth atomic.Int64
 }
 
-func (s *srq) base() *srq { return s }
+// Own returns s, also if it is called on a decorator of s.
+func (s *srq) Own() any { return s }
 
-// decorate makes asynchronous events name outer, which embeds the queue.
-func (s *srq) decorate(outer fabric.SRQ) {
+// Decorate makes asynchronous events name outer, which embeds the queue.
+func (s *srq) Decorate(outer fabric.SRQ) {
 	s.dev.mu.Lock()
 	s.as = outer
 	s.dev.mu.Unlock()
@@ -35,25 +37,24 @@ func (p *pd) CreateSRQ(depth, maxSGE int) (fabric.SRQ, error) {
 		return nil, err
 	}
 	if maxSGE < 0 || maxSGE > d.attrs.MaxSRQSGE {
-		return nil, invalid("maxSGE is %d, a receive in a shared queue of this device has at most %d", maxSGE,
+		return nil, errmap.Invalid("maxSGE is %d, a receive in a shared queue of this device has at most %d", maxSGE,
 			d.attrs.MaxSRQSGE)
 	}
 	v, err := p.v.CreateSRQ(cverbs.SRQInit{MaxWR: uint32(depth + 1), MaxSGE: uint32(max(maxSGE, 1))})
 	if err != nil {
-		return nil, wrap(err)
+		return nil, errmap.Wrap(err)
 	}
 	s := &srq{dev: d, v: v}
 	s.as = s
 	s.readDepth(depth)
-	d.mu.Lock()
-	d.srqs[v] = s
-	d.mu.Unlock()
+	remember(d, &d.srqs, v, s)
 	return s, nil
 }
 
 func (d *device) checkSRQDepth(depth int) error {
 	if depth < 1 || depth > d.attrs.MaxSRQWR {
-		return invalid("depth is %d, a shared receive queue of this device has 1 to %d entries", depth, d.attrs.MaxSRQWR)
+		return errmap.Invalid("depth is %d, a shared receive queue of this device has 1 to %d entries", depth,
+			d.attrs.MaxSRQWR)
 	}
 	return nil
 }
@@ -69,16 +70,16 @@ func (s *srq) readDepth(asked int) {
 func (s *srq) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	n, err := s.v.PostRecv(wrs, sges)
 	if err != nil {
-		return n, wrapPost(err)
+		return n, errmap.WrapPost(err)
 	}
 	return n, nil
 }
 
 func (s *srq) SetLimit(limit int) error {
 	if depth := s.Depth(); limit < 0 || limit > depth {
-		return invalid("limit is %d, the queue's depth %d", limit, depth)
+		return errmap.Invalid("limit is %d, the queue's depth %d", limit, depth)
 	}
-	return wrap(s.v.SetLimit(uint32(limit)))
+	return errmap.Wrap(s.v.SetLimit(uint32(limit)))
 }
 
 // Resize changes the capacity. If the device cannot resize, a queue that is large enough stays as
@@ -94,7 +95,7 @@ func (s *srq) Resize(depth int) error {
 		return fmt.Errorf("%w: %s cannot resize a shared receive queue", fabric.ErrNotSupported, s.dev.info.Name)
 	}
 	if err := s.v.Resize(uint32(depth + 1)); err != nil {
-		return wrap(err)
+		return errmap.Wrap(err)
 	}
 	s.readDepth(depth)
 	return nil
@@ -105,25 +106,10 @@ func (s *srq) Depth() int { return int(s.depth.Load()) }
 // Available returns -1: verbs does not report it.
 func (s *srq) Available() int { return -1 }
 
-// Taken returns -1: verbs does not report the number, only when no receive is left in the end.
-func (q *qp) Taken() int {
-	if q.lastWQE.Load() {
-		return 0
-	}
-	return -1
-}
-
-// SetTakenLimits is beyond verbs.
-func (q *qp) SetTakenLimits(int, int) error {
-	return fmt.Errorf("%w: limits of receives taken", fabric.ErrNotSupported)
-}
-
 func (s *srq) Close() error {
 	if err := s.v.Close(); err != nil {
-		return wrap(err)
+		return errmap.Wrap(err)
 	}
-	s.dev.mu.Lock()
-	delete(s.dev.srqs, s.v)
-	s.dev.mu.Unlock()
+	forget(s.dev, s.dev.srqs, s.v)
 	return nil
 }

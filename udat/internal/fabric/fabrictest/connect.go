@@ -67,7 +67,8 @@ func testConnectBadArguments(t *testing.T, cfg Config) {
 	e, s, attr := n.newEnd(settings{}), n.listen(), n.dev.Attr()
 	_, err := n.dev.Connect(e.qp, fabric.ConnectParams{Remote: s.Addr(), Private: make([]byte, attr.MaxConnData+1)}, e.on)
 	assert.ErrorIs(t, err, fabric.ErrInvalid)
-	for _, addr := range []netip.AddrPort{{}, netip.AddrPortFrom(s.Addr().Addr(), 0)} {
+	for _, addr := range []netip.AddrPort{{}, netip.AddrPortFrom(s.Addr().Addr(), 0),
+		netip.AddrPortFrom(netip.Addr{}, s.Addr().Port())} {
 		_, err = n.dev.Connect(e.qp, fabric.ConnectParams{Remote: addr}, e.on)
 		assert.ErrorIs(t, err, fabric.ErrAddrInvalid)
 	}
@@ -79,10 +80,14 @@ func testConnectBadArguments(t *testing.T, cfg Config) {
 		_, err = n.dev.Connect(e.qp, fabric.ConnectParams{Remote: s.Addr(), ReadIn: uint8(attr.MaxReadIn + 1)}, e.on)
 		assert.ErrorIs(t, err, fabric.ErrInvalid)
 	}
+	if attr.MaxReadOut < 255 {
+		_, err = n.dev.Connect(e.qp, fabric.ConnectParams{Remote: s.Addr(), ReadOut: uint8(attr.MaxReadOut + 1)}, e.on)
+		assert.ErrorIs(t, err, fabric.ErrInvalid)
+	}
 	_, err = n.dev.Listen(0, nil)
 	assert.ErrorIs(t, err, fabric.ErrInvalid)
 
-	// None of them has used the queue pair up.
+	// After all these errors the queue pair still connects.
 	e.connect(s, fabric.ConnectParams{})
 	r := s.request()
 	_, err = r.Accept(n.newEnd(settings{}).qp, fabric.AcceptParams{Private: make([]byte, attr.MaxAcceptData+1)}, e.on)
@@ -102,7 +107,8 @@ func pattern(n int) []byte {
 	return b
 }
 
-// contents of private data that a length told inside the room would be taken for, or lost in.
+// contents fill private data with bytes that a fabric could mistake for its own length or marker,
+// if it stores these inside the field.
 var contents = map[string]func(b []byte){
 	"counting":        func(b []byte) { copy(b, pattern(len(b))) },
 	"zeroes":          func(b []byte) { clear(b) },
@@ -136,7 +142,7 @@ func testPrivateData(t *testing.T, cfg Config) {
 		a, b := n.newEnd(settings{}), n.newEnd(settings{})
 		sent := bytes.Clone(up)
 		a.connect(s, fabric.ConnectParams{Private: sent})
-		clear(sent) // the fabric has its own
+		clear(sent) // the fabric has a copy
 		r := s.request()
 		got, padded := r.Private()
 		exactly(t, got, padded, up, "request")
@@ -187,7 +193,7 @@ func testRejectByConsumer(t *testing.T, cfg Config) {
 	}
 }
 
-// A reject that is not a consumer's may bring data too; how long it was nobody tells.
+// A reject that is not a consumer's may bring data too, whose length is not known.
 func testRejectOtherwise(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()
@@ -311,13 +317,13 @@ func testRequesterGone(t *testing.T, cfg Config) {
 			a.connect(s, fabric.ConnectParams{})
 			r := s.request()
 			assert.NilError(t, a.conn.Close())
-			a.quiet() // a closed connection tells nothing; meanwhile the news travels
+			a.quiet() // a closed connection reports nothing; meanwhile the message arrives
 			if !accept {
 				assert.NilError(t, r.Reject([]byte("no"), true))
 				return
 			}
 			b.accept(r, fabric.AcceptParams{})
-			b.event(fabric.EventFailed)
+			b.vain()
 			b.quiet()
 			assert.NilError(t, b.qp.SetError())
 			one(t, b.rcq, 1, fabric.StatusFlush)
@@ -366,9 +372,9 @@ func testQPClaims(t *testing.T, cfg Config) {
 	assert.ErrorIs(t, err, fabric.ErrQPState)
 	b := n.newEnd(settings{})
 	assert.NilError(t, b.qp.SetError())
-	_, err = r.Accept(b.qp, fabric.AcceptParams{}, b.on)
-	assert.ErrorIs(t, err, fabric.ErrQPState)
 	_, err = n.dev.Connect(b.qp, fabric.ConnectParams{Remote: s.Addr()}, b.on)
+	assert.ErrorIs(t, err, fabric.ErrQPState)
+	_, err = r.Accept(b.qp, fabric.AcceptParams{}, b.on)
 	assert.ErrorIs(t, err, fabric.ErrQPState)
 	c := n.newEnd(settings{})
 	assert.NilError(t, c.qp.Close())

@@ -23,7 +23,7 @@ func testFlush(t *testing.T, cfg Config) {
 	assert.NilError(t, a.qp.SetError())
 	for i := 4; i < 8; i++ {
 		a.recv(uint64(i), 0, 8)
-		a.send(fabric.SendWR{ID: uint64(i), Opcode: fabric.OpSend}, 0, 8) // not signalled: its error is told all the same
+		a.send(fabric.SendWR{ID: uint64(i), Opcode: fabric.OpSend}, 0, 8) // not signalled: its error is reported all the same
 	}
 	flushed(t, a.rcq, 8)
 	flushed(t, a.scq, 8)

@@ -12,7 +12,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// soon is a deadline that is far enough away, or near enough, for a test.
+// soon returns the deadline d from now.
 func soon(d time.Duration) time.Time { return time.Now().Add(d) }
 
 func testCQWait(t *testing.T, cfg Config) {
@@ -37,7 +37,8 @@ func testCQWait(t *testing.T, cfg Config) {
 	assert.NilError(t, err)
 	assert.Assert(t, !fired)
 
-	// Not armed: a completion says nothing. Armed with a completion queued: nothing either.
+	// Without Arm a completion makes no notification. After Arm, those already queued make none
+	// either.
 	message := func() {
 		b.recv(1, 0, 8)
 		a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpSend, Flags: fabric.Signaled}, 0, 8)
@@ -96,7 +97,7 @@ func testCQSolicited(t *testing.T, cfg Config) {
 	assert.Assert(t, fired)
 }
 
-// A queue grows with what it holds.
+// A queue keeps its completions when it grows.
 func testCQResize(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, b := n.pair(settings{depth: 8})
@@ -119,7 +120,7 @@ func testCQResize(t *testing.T, cfg Config) {
 	exchange(a, b)
 }
 
-// What others still use refuses to close, and works on.
+// An object that others use refuses to close, and goes on working.
 func testInUse(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, b := n.pair(settings{})
@@ -223,7 +224,7 @@ func testBadSizes(t *testing.T, cfg Config) {
 
 // A device closes once nothing is left, and its objects cannot be made any more.
 func testDeviceClose(t *testing.T, cfg Config) {
-	dev, err := cfg.Open(fabric.Options{RNRRetry: 7, Retry: 7}, nil)
+	dev, err := cfg.Open(fabric.Options{RNRRetry: 7, Retry: fabric.DefaultRetry}, nil)
 	assert.NilError(t, err)
 	pd, err := dev.AllocPD()
 	assert.NilError(t, err)

@@ -124,7 +124,7 @@ func testLeaks(t *testing.T, cfg Config) {
 	if testing.Short() || cycles == 0 {
 		cycles = 20
 	}
-	dev, err := cfg.Open(fabric.Options{RNRRetry: 7, Retry: 7}, nil)
+	dev, err := cfg.Open(fabric.Options{RNRRetry: 7, Retry: fabric.DefaultRetry}, nil)
 	assert.NilError(t, err)
 	n := &node{t: t, dev: dev}
 	n.pd, err = dev.AllocPD()

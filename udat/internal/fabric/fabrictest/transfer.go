@@ -35,7 +35,7 @@ func testMessages(t *testing.T, cfg Config) {
 	k, err = a.qp.PostSend(sends, ssegs)
 	assert.NilError(t, err)
 	assert.Equal(t, k, len(sizes))
-	clear(ssegs) // the fabric has its own
+	clear(ssegs) // the fabric has a copy
 	for i, wc := range complete(t, a.scq, len(sizes)) {
 		assert.Equal(t, wc.ID, uint64(i))
 		assert.Equal(t, wc.Status, fabric.StatusSuccess)
@@ -179,7 +179,7 @@ func testImmediate(t *testing.T, cfg Config) {
 	assert.Equal(t, one(t, a.scq, 2, fabric.StatusSuccess).Opcode, fabric.OpWCWrite)
 }
 
-// An inline send takes its data at once and looks at no key.
+// An inline send copies its data at once and ignores the key.
 func testInline(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, b := n.pair(settings{inline: 16})
@@ -262,7 +262,7 @@ func testReceiverNotReady(t *testing.T, cfg Config) {
 		one(t, a.scq, 1, fabric.StatusSuccess)
 	})
 	t.Run("with a limit", func(t *testing.T) {
-		n := newNode(t, cfg, fabric.Options{RNRRetry: 3, Retry: 7})
+		n := newNode(t, cfg, fabric.Options{RNRRetry: 3, Retry: fabric.DefaultRetry})
 		if !n.dev.Attr().EnforcesRNR {
 			t.Skip("the device does not enforce it")
 		}
@@ -431,7 +431,7 @@ func testSharedReceive(t *testing.T, cfg Config) {
 	assert.Assert(t, k >= 8 && k < len(wrs), "took %d", k)
 }
 
-// The limit fires once when too few receives are left, and keeps them when the queue grows.
+// The limit fires once when too few receives are left. The queue keeps its receives when it grows.
 func testSharedReceiveLimit(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.newSRQ(8)

@@ -10,8 +10,8 @@ import (
 // Wrap decorates a fabric.
 func (s *Script) Wrap(f fabric.Fabric) fabric.Fabric { return decorated{f, s} }
 
-// Inner is the fabric's own object behind a decorated one, and any other object itself: for tests
-// that know the fabric.
+// Inner returns the fabric's own object behind a decorated one; it returns any other object
+// unchanged. It is for tests that know the fabric.
 func Inner(object any) any {
 	switch o := object.(type) {
 	case *device:

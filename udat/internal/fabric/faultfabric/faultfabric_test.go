@@ -17,7 +17,7 @@ import (
 	"github.com/godat/godat/udat/internal/verbsfabric"
 )
 
-var options = fabric.Options{RNRRetry: 7, Retry: 7}
+var options = fabric.Options{RNRRetry: 7, Retry: fabric.DefaultRetry}
 
 // TestContract: a script without rules changes nothing. It runs on mem0, or on the device that
 // GODAT_TEST_DEVICE names.

@@ -79,8 +79,8 @@ var droppable = []Call{Poll, Arm, Wait, Resize, PostSend, PostRecv, SetError, Re
 
 // Script holds the rules of the devices that are opened through it. The zero value has none.
 type Script struct {
-	// Attr changes what the devices say of themselves; nil changes nothing. It is set before Wrap.
-	// What the attributes then deny still works: only who asks them is misled.
+	// Attr changes the attributes that the devices report; nil changes nothing. Set it before Wrap.
+	// The devices themselves stay as they are: what the changed attributes deny still works.
 	Attr func(*fabric.Attr)
 
 	mu    sync.Mutex
@@ -218,8 +218,8 @@ type verdict struct {
 	after []func()
 }
 
-// enter applies the rules to a call that begins: it delays it, and runs what comes before it. The
-// first rule that fails or drops the call decides.
+// enter applies the rules to a call that begins: it waits for their delays, and runs their Before
+// functions. The first rule that fails or drops the call decides.
 func (s *Script) enter(call Call, object any, arg int) verdict {
 	rules := s.rules.Load()
 	if rules == nil {
@@ -246,7 +246,7 @@ func (s *Script) enter(call Call, object any, arg int) verdict {
 	return v
 }
 
-// leave runs what comes after the call.
+// leave runs the After functions of the rules that apply to the call.
 func (v *verdict) leave() {
 	for _, do := range v.after {
 		do()

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// forecast estimates how long a plan still takes. Either all its runs have the same duration, or
+// all have the same number of operations.
+type forecast struct {
+	c        *result.Case
+	began    time.Time     // of the current run
+	ops      int64         // operations that the current run has measured
+	rest     int           // runs after the current one
+	done     int           // runs that are over
+	spent    time.Duration // the time of these
+	overhead time.Duration // the part of spent beyond their durations
+}
+
+// begin starts run n of a plan of so many runs.
+func (f *forecast) begin(now time.Time, n, of int, c *result.Case) {
+	f.c, f.began, f.ops, f.rest = c, now, 0, of-n
+}
+
+// interval counts the operations of an interval of the current run, of one end if both initiate.
+func (f *forecast) interval(iv *result.Interval) {
+	if f.c != nil && (iv.End == "server") == (f.c.Direction == result.In) {
+		f.ops += iv.Ops
+	}
+}
+
+// end ends the current run.
+func (f *forecast) end(now time.Time) {
+	if f.c == nil {
+		return
+	}
+	took := now.Sub(f.began)
+	f.done++
+	f.spent += took
+	f.overhead += max(took-time.Duration(f.c.Duration), 0)
+	f.c = nil
+}
+
+// left returns the time until the plan is over; ok is false as long as nothing is known.
+func (f *forecast) left(now time.Time) (left time.Duration, ok bool) {
+	if f.c == nil {
+		return 0, false
+	}
+	elapsed := now.Sub(f.began)
+	each := f.spent / time.Duration(max(f.done, 1)) // a run
+	switch duration := time.Duration(f.c.Duration); {
+	case duration > 0:
+		each = duration + f.overhead/time.Duration(max(f.done, 1))
+		left = max(duration-elapsed, 0)
+	case f.ops > 0 && f.c.Iters > 0:
+		part := min(float64(f.ops)/float64(f.c.Iters), 1)
+		left = time.Duration(float64(elapsed) * (1 - part) / part)
+		if f.done == 0 {
+			each = elapsed + left
+		}
+	case f.done > 0:
+		left = max(each-elapsed, 0)
+	default:
+		return 0, false
+	}
+	return left + time.Duration(f.rest)*each, true
+}
+
+// text is left for the progress line, "" if nothing is known.
+func (f *forecast) text(now time.Time) string {
+	left, ok := f.left(now)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf(", about %v left", max(left.Round(time.Second), time.Second))
+}

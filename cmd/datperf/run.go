@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/godat/godat/internal/perf/engine"
+	"github.com/godat/godat/internal/perf/report"
+	"github.com/godat/godat/internal/perf/result"
+)
+
+type runPlan func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error)
+
+// measure is the part that client and local share: everything but how the two ends connect.
+func (a *app) measure(c *cobra.Command, run runPlan) *cobra.Command {
+	var p planFlags
+	var out outputs
+	device := deviceFlag(c,
+		"verbs `device`, or its IP address, or mem0 (default: the one that reaches the server, or the first active one)")
+	gid := gidFlag(c.Flags(), "")
+	numa := numaFlag(c)
+	p.register(c)
+	out.register(c)
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		out.intervals = c.Flags().Changed("interval")
+		if err := checkKnobs(c.Flags()); err != nil {
+			return err
+		}
+		anywhere, err := anyNode(*numa)
+		if err != nil {
+			return err
+		}
+		plan, err := p.plan()
+		if err != nil {
+			return err
+		}
+		return a.runPlan(engine.Client{Device: *device, GID: gid, AnyNode: anywhere}, plan, &out, args, run)
+	}
+	return c
+}
+
+func (a *app) runPlan(cl engine.Client, plan engine.Plan, out *outputs, args []string, run runPlan) (err error) {
+	forProgram, err := out.check(plan.Cases)
+	if err != nil {
+		return err
+	}
+	people := io.Writer(a.stdout)
+	if forProgram {
+		people = a.stderr
+	}
+	files, err := out.open(a.stdout)
+	if err != nil {
+		return err
+	}
+	written := false
+	defer func() {
+		if !written {
+			files.drop()
+		}
+	}()
+	show := newDisplay(people, a.stderr, out, plan.Cases, plan.Repeats)
+	if out.ndjson != "" {
+		events, e := openSink(form{flag: "ndjson", file: out.ndjson}, a.stdout)
+		if e != nil {
+			return e
+		}
+		show.stream = report.NewStream(events)
+		defer func() {
+			lost := show.stream.Err()
+			if events.begun && events.file != nil {
+				lost = errors.Join(lost, events.file.Close())
+			} else {
+				events.drop()
+			}
+			if lost != nil {
+				err = also(err, fmt.Errorf("--ndjson: %w", lost))
+			}
+		}()
+	}
+	if out.prometheus != "" {
+		show.metrics = report.NewPrometheus()
+		stop, err := servePrometheus(out.prometheus, show.metrics.WriteText, nil, a.stderr)
+		if err != nil {
+			return err
+		}
+		defer func() { err = also(err, stop()) }()
+	}
+	a.finish.gently.Store(true)
+	cl.Finish, cl.Version, cl.Watcher = a.finish.now, buildVersion(), show.watcher()
+	doc, err := run(&cl, plan, args)
+	show.close()
+	if doc == nil || err != nil && len(doc.Runs) == 0 {
+		return err
+	}
+	if plan.Repeats > 1 {
+		doc.Summary = result.Summarize(doc.Runs)
+	}
+	doc.Command, doc.Title, doc.Labels = append([]string{"datperf"}, a.args...), out.title, out.labels
+	written = true
+	if err := errors.Join(err, files.write(doc)); err != nil {
+		return err
+	}
+	return out.judge(doc.Runs, a.stderr)
+}

@@ -1,0 +1,205 @@
+//go:build dat2
+
+// How a thread of the program enters Go. Go expects a large stack that stays the same; the program
+// expects that nobody changes its signals. So Go's side of a call runs on a stack of this library,
+// one for each thread, and Go's own threads take no signals.
+
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "_cgo_export.h"
+
+enum { STACK = 256 << 10, GUARD = 64 << 10 };
+
+// What the thread does; ASKING: it asks for the code of godat_call.
+enum { IN_C, ASKING, IN_GO, IN_AGENT };
+
+static __thread __attribute__((tls_model("initial-exec"))) struct {
+	int state;
+	char *top; // of the thread's stack for Go
+} self;
+
+static pthread_key_t at_exit;
+
+static void leave(void *top)
+{
+	self.top = NULL;
+	munmap((char *)top - STACK - GUARD, STACK + GUARD);
+}
+
+// stack makes the thread's stack for Go. If memory is short, calls run on the program's stack.
+static char *stack(void)
+{
+	char *low = mmap(NULL, STACK + GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+
+	if (low == MAP_FAILED)
+		return NULL;
+	if (mprotect(low + GUARD, STACK, PROT_READ | PROT_WRITE)) {
+		munmap(low, STACK + GUARD);
+		return NULL;
+	}
+	self.top = low + GUARD + STACK;
+	pthread_setspecific(at_exit, self.top);
+	return self.top;
+}
+
+// The linker calls __wrap_x for x where cgo's C code says x (-Wl,--wrap=x), and x for __real_x.
+
+typedef void go_function(void *);
+
+void __real_crosscall2(go_function *function, void *arguments, int size, size_t context);
+void __real_x_cgo_getstackbound(uintptr_t bounds[2]);
+
+// Go asks for the bounds of the stack when a thread enters for the first time.
+void __wrap_x_cgo_getstackbound(uintptr_t bounds[2])
+{
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0), top = (uintptr_t)self.top;
+
+	if (here >= top || here < top - STACK) {
+		__real_x_cgo_getstackbound(bounds);
+		return;
+	}
+	bounds[0] = top - STACK;
+	bounds[1] = top;
+}
+
+// enter calls Go on the stack that ends at top.
+__attribute__((noinline, optimize("no-omit-frame-pointer"))) static void enter(char *top, go_function *function,
+									       void *arguments, int size,
+									       size_t context)
+{
+#if defined(__x86_64__)
+	register char *to __asm__("r12") = top;
+
+	__asm__ volatile("movq %%rsp, %%rbx\n\t"
+			 "movq %%r12, %%rsp\n\t"
+			 "call *%%rax\n\t"
+			 "movq %%rbx, %%rsp"
+			 : "+D"(function), "+S"(arguments), "+d"(size), "+c"(context), "+r"(to)
+			 : "a"(__real_crosscall2)
+			 : "rbx", "r8", "r9", "r10", "r11", "r13", "r14", "r15", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5",
+			   "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "cc",
+			   "memory");
+#elif defined(__aarch64__)
+	register go_function *x0 __asm__("x0") = function;
+	register void *x1 __asm__("x1") = arguments;
+	register long x2 __asm__("x2") = size;
+	register size_t x3 __asm__("x3") = context;
+	register void *x9 __asm__("x9") = __real_crosscall2;
+	register char *x20 __asm__("x20") = top;
+
+	__asm__ volatile("mov x19, sp\n\t"
+			 "mov sp, x20\n\t"
+			 "blr x9\n\t"
+			 "mov sp, x19"
+			 : "+r"(x0), "+r"(x1), "+r"(x2), "+r"(x3), "+r"(x9), "+r"(x20)
+			 :
+			 : "x4", "x5", "x6", "x7", "x8", "x10", "x11", "x12", "x13", "x14", "x15", "x16", "x17", "x19", "x30",
+			   "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v16", "v17", "v18", "v19", "v20", "v21", "v22",
+			   "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc", "memory");
+#else
+	__real_crosscall2(function, arguments, size, context);
+#endif
+}
+
+// first is the first call of a thread, which keeps the signal mask that Go changes then.
+static void first(go_function *function, void *arguments, int size, size_t context)
+{
+	char *top = stack();
+	sigset_t mask;
+
+	pthread_sigmask(SIG_SETMASK, NULL, &mask);
+	if (top)
+		enter(top, function, arguments, size, context);
+	else
+		__real_crosscall2(function, arguments, size, context);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+}
+
+static go_function *godat_call_in_go; // known when godat_call has been called
+
+// call makes Go run a function by godat_call.
+static void call(go_function *function, void *arguments, size_t context)
+{
+	struct {
+		void *function, *arguments;
+	} of_call = {function, arguments}; // as cgo passes them
+	go_function *go = __atomic_load_n(&godat_call_in_go, __ATOMIC_RELAXED);
+
+	if (!go) {
+		self.state = ASKING;
+		godat_call(function, arguments);
+		go = __atomic_load_n(&godat_call_in_go, __ATOMIC_RELAXED);
+	}
+	self.state = IN_GO;
+	if (self.top)
+		enter(self.top, go, &of_call, sizeof of_call, context);
+	else
+		first(go, &of_call, sizeof of_call, context);
+	self.state = IN_C;
+}
+
+// Every call of Go comes through here. An agent's calls stay where they are: its thread is Go's. A
+// call of a signal handler that has interrupted Go, or in a forked child, is refused: the result is
+// the last of cgo's arguments. C code that Go calls does not end by pthread_cancel: Go's frames
+// cannot be unwound.
+void __wrap_crosscall2(go_function *function, void *arguments, int size, size_t context)
+{
+	int cancel;
+
+	switch (self.state) {
+	case IN_C:
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+		call(function, arguments, context);
+		pthread_setcancelstate(cancel, NULL);
+		break;
+	case ASKING:
+		__atomic_store_n(&godat_call_in_go, function, __ATOMIC_RELAXED);
+		break;
+	case IN_GO:
+		*(DAT_RETURN *)((char *)arguments + size - sizeof(DAT_RETURN)) = DAT_CLASS_ERROR | DAT_INVALID_STATE;
+		break;
+	case IN_AGENT:
+		__real_crosscall2(function, arguments, size, context);
+	}
+}
+
+void godat_agent(DAT_AGENT_FUNC func, DAT_PVOID data, DAT_EVD_HANDLE evd)
+{
+	int before = self.state;
+
+	self.state = IN_AGENT;
+	func(data, evd);
+	self.state = before;
+}
+
+// before_go blocks all signals while Go starts, so that Go's threads get only those that Go
+// unblocks itself. after_go restores the mask, and the program's own action for SIGURG, by which Go
+// preempts.
+
+static sigset_t mask;
+static struct sigaction urgent;
+
+static void forked(void) { self.state = IN_GO; } // Go's threads do not exist in a child
+
+__attribute__((constructor(101))) static void before_go(void)
+{
+	sigset_t all;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &mask);
+	sigaction(SIGURG, NULL, &urgent);
+	pthread_key_create(&at_exit, leave);
+	pthread_atfork(NULL, NULL, forked);
+}
+
+__attribute__((constructor)) static void after_go(void)
+{
+	sigaction(SIGURG, &urgent, NULL);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+}

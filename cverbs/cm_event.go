@@ -1,0 +1,98 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"os"
+	"time"
+	"unsafe"
+)
+
+// Get blocks until the next event, copies and acknowledges it. The zero deadline never expires;
+// with an expired deadline Get still takes a pending event. Events of closed ids, and of multicast
+// groups that were left, are dropped.
+// Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after Wake; ErrClosed once
+// Close has begun.
+//
+// Implements: rdma_get_cm_event, rdma_ack_cm_event.
+func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) {
+	return orZero(ch).get(context.Background(), deadline)
+}
+
+// GetContext is Get with a context instead of a deadline. Its error is the cause of the context's
+// end.
+//
+// Extension.
+func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
+	ch = orZero(ch)
+	return ch.get(ctx, time.Time{})
+}
+
+func (ch *EventChannel) get(ctx context.Context, deadline time.Time) (CMEvent, error) {
+	if !ch.life.enter() {
+		return CMEvent{}, ErrClosed
+	}
+	defer ch.life.leave()
+	if err := ch.w.enter(ctx, deadline); err != nil {
+		return CMEvent{}, err
+	}
+	defer ch.w.exit()
+	for {
+		if err := ch.w.wait(ctx, deadline, ch.try); err != nil {
+			if err == errWoken {
+				err = os.ErrDeadlineExceeded
+			}
+			return CMEvent{}, err
+		}
+		if ch.rc != 0 {
+			return CMEvent{}, rcError("rdma_get_cm_event", ch.rc, nil)
+		}
+		if ev, ok := ch.event(); ok {
+			return ev, nil
+		}
+	}
+}
+
+// event converts the event that take read. It returns false when the event's id is closed.
+func (ch *EventChannel) event() (CMEvent, bool) {
+	e := &ch.ev
+	ev := CMEvent{
+		Type: CMEventType(e._type), Status: int(e.status),
+		ConnParam: goConnParam(&e.conn),
+		QKey:      uint32(e.qkey), AH: goAHAttr(&e.ah),
+	}
+	if n := int(e.private_len); n > 0 {
+		ev.PrivateData = C.GoBytes(unsafe.Pointer(&e.private_data[0]), C.int(n))
+	}
+	if e.new_id == 0 {
+		ev.ID = byHandle.ids.get(uintptr(e.id))
+		if id := ev.ID; id != nil && ev.Type == CMEventAddrResolved && id.life.enter() {
+			keepContext(id.c.verbs)
+			id.life.leave()
+		}
+		if ev.ID != nil && e.join != 0 {
+			ev.Group = ev.ID.group(uintptr(e.join))
+			return ev, ev.Group.IsValid()
+		}
+		return ev, ev.ID != nil
+	}
+	ev.ListenID = byHandle.ids.get(uintptr(e.listen_id))
+	c := C.cv_cm_id_of(e.new_id)
+	keepContext(c.verbs)
+	id := &CMID{ch: ch}
+	if err := id.life.begin(kindCMID, &ch.life); err != nil || ev.ListenID == nil {
+		// The listener is closed. Destroying the id rejects the request.
+		if err == nil {
+			id.life.abort()
+		}
+		C.rdma_destroy_id(c)
+		return ev, false
+	}
+	id.open(c)
+	ev.ID = id
+	return ev, true
+}

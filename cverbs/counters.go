@@ -1,0 +1,87 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+import "C"
+
+import "math"
+
+// Counters are counters of the device for the packets of flows.
+type Counters struct {
+	life life
+	c    *C.struct_ibv_counters
+}
+
+// CreateCounters creates counters that count nothing yet. Errors: ErrNotSupported.
+//
+// Implements: ibv_create_counters.
+func (c *Context) CreateCounters() (*Counters, error) {
+	c = orZero(c)
+	k := &Counters{}
+	if err := k.life.begin(kindCounters, &c.life); err != nil {
+		return nil, err
+	}
+	var attr C.struct_ibv_counters_init_attr
+	v, err := C.ibv_create_counters(c.c, &attr)
+	if v == nil {
+		k.life.abort()
+		return nil, &Error{Verb: "ibv_create_counters", Errno: errnoOf(err)}
+	}
+	k.c = v
+	k.life.open()
+	return k, nil
+}
+
+// Attach lets the counter with the given index count the packets or the bytes of a flow. With a nil
+// flow it counts those of every flow that is created with FlowCount of these counters; Attach must
+// then come before CreateFlow. Errors: ErrNotSupported.
+//
+// Implements: ibv_attach_counters_point_flow.
+func (k *Counters) Attach(flow *Flow, what CounterKind, index uint32) error {
+	k = orZero(k)
+	if !k.life.enter() {
+		return ErrClosed
+	}
+	defer k.life.leave()
+	var f *C.struct_ibv_flow
+	if flow != nil {
+		if !flow.life.enter() {
+			return ErrClosed
+		}
+		defer flow.life.leave()
+		f = flow.c
+	}
+	attr := C.struct_ibv_counter_attach_attr{counter_desc: uint32(what), index: C.uint32_t(index)}
+	rc, err := C.ibv_attach_counters_point_flow(k.c, &attr, f)
+	return rcError("ibv_attach_counters_point_flow", rc, err)
+}
+
+// Read fills values with the counters of the indexes 0 to len(values)-1: packets or bytes since
+// Attach. Errors: EINVAL for no values, and for more than have been attached.
+//
+// Implements: ibv_read_counters.
+func (k *Counters) Read(values []uint64, flags ReadCountersFlags) error {
+	k = orZero(k)
+	const verb = "ibv_read_counters"
+	if len(values) == 0 || len(values) > math.MaxInt32 {
+		return badArg(verb, "%d values: it takes 1 to %d", len(values), math.MaxInt32)
+	}
+	if !k.life.enter() {
+		return ErrClosed
+	}
+	defer k.life.leave()
+	rc, err := C.ibv_read_counters(k.c, (*C.uint64_t)(&values[0]), C.uint32_t(len(values)), C.uint32_t(flags))
+	return rcError(verb, rc, err)
+}
+
+// Close destroys the counters. Errors: ErrInUse while a flow counts with them.
+//
+// Implements: ibv_destroy_counters.
+func (k *Counters) Close() error {
+	k = orZero(k)
+	return k.life.close(nil, func() error {
+		rc, err := C.ibv_destroy_counters(k.c)
+		return rcError("ibv_destroy_counters", rc, err)
+	})
+}

@@ -1,0 +1,159 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"math"
+	"unsafe"
+)
+
+// DM is memory on the device: DeviceAttr.MaxDMSize bytes at most, for all processes. The program
+// copies to and from it; work requests use it through regions.
+type DM struct {
+	life life
+	c    *C.struct_ibv_dm
+	ctx  *Context
+	len  int // -1: imported, not known
+
+	imported bool // of another process, which frees it
+}
+
+// AllocDM allocates n bytes of device memory. Its address in the device is a multiple of 1 <<
+// logAlign; 0 takes any. Errors: ErrNotSupported; EINVAL for n below 1; ENOMEM for more than the
+// device has left of DeviceAttr.MaxDMSize.
+//
+// Implements: ibv_alloc_dm.
+func (c *Context) AllocDM(n int, logAlign uint32) (*DM, error) {
+	c = orZero(c)
+	const verb = "ibv_alloc_dm"
+	if n < 1 {
+		return nil, badArg(verb, "length is %d: it must be at least 1", n)
+	}
+	return c.newDM(verb, n, func() (*C.struct_ibv_dm, error) {
+		attr := C.struct_ibv_alloc_dm_attr{length: C.size_t(n), log_align_req: C.uint32_t(logAlign)}
+		v, err := C.ibv_alloc_dm(c.c, &attr)
+		return v, err
+	})
+}
+
+func (c *Context) newDM(verb string, n int, call func() (*C.struct_ibv_dm, error)) (*DM, error) {
+	d := &DM{ctx: c, len: n}
+	if err := d.life.begin(kindDM, &c.life); err != nil {
+		return nil, err
+	}
+	v, err := call()
+	if v == nil {
+		d.life.abort()
+		return nil, &Error{Verb: verb, Errno: errnoOf(err)}
+	}
+	d.c = v
+	d.life.open()
+	return d, nil
+}
+
+// Len returns the size in bytes as it was requested, -1 for imported memory.
+//
+// Extension.
+func (d *DM) Len() int { return orZero(d).len }
+
+// Write copies b into the device memory, from its byte offset on. Errors: EINVAL for a range
+// outside the memory.
+//
+// Implements: ibv_memcpy_to_dm.
+func (d *DM) Write(offset uint64, b []byte) error {
+	d = orZero(d)
+	return d.copy("ibv_memcpy_to_dm", offset, b, func(at unsafe.Pointer) (C.int, error) {
+		rc, err := C.ibv_memcpy_to_dm(d.c, C.uint64_t(offset), at, C.size_t(len(b)))
+		return rc, err
+	})
+}
+
+// Read fills b from the device memory, from its byte offset on. Errors: as Write.
+//
+// Implements: ibv_memcpy_from_dm.
+func (d *DM) Read(offset uint64, b []byte) error {
+	d = orZero(d)
+	return d.copy("ibv_memcpy_from_dm", offset, b, func(at unsafe.Pointer) (C.int, error) {
+		rc, err := C.ibv_memcpy_from_dm(at, d.c, C.uint64_t(offset), C.size_t(len(b)))
+		return rc, err
+	})
+}
+
+func (d *DM) copy(verb string, offset uint64, b []byte, call func(unsafe.Pointer) (C.int, error)) error {
+	if !d.life.enter() {
+		return ErrClosed
+	}
+	defer d.life.leave()
+	if err := d.inside(verb, offset, uint64(len(b))); err != nil || len(b) == 0 {
+		return err
+	}
+	rc, err := call(unsafe.Pointer(unsafe.SliceData(b)))
+	return rcError(verb, rc, err)
+}
+
+// inside returns an error for a range that is not inside the memory; that of imported memory only
+// the device knows.
+func (d *DM) inside(verb string, offset, n uint64) error {
+	size := uint64(math.MaxUint64)
+	if d.len >= 0 {
+		size = uint64(d.len)
+	}
+	if offset > size || n > size-offset {
+		return badArg(verb, "%d bytes at offset %d are not inside the device memory of %d bytes", n, offset, size)
+	}
+	return nil
+}
+
+// RegDM registers n bytes of device memory, from its byte offset on. In work requests the region's
+// first byte has the address 0 (AccessZeroBased, which RegDM adds). Errors: EINVAL for a range
+// outside the memory; ErrNotSupported.
+//
+// Implements: ibv_reg_dm_mr.
+func (p *PD) RegDM(d *DM, offset uint64, n int, access AccessFlags) (*MR, error) {
+	p, d = orZero(p), orZero(d)
+	const verb = "ibv_reg_dm_mr"
+	if n < 1 {
+		return nil, badArg(verb, "length is %d: it must be at least 1", n)
+	}
+	if err := accessError(verb, access); err != nil {
+		return nil, err
+	}
+	if !d.life.enter() {
+		return nil, ErrClosed
+	}
+	defer d.life.leave()
+	if err := d.inside(verb, offset, uint64(n)); err != nil {
+		return nil, err
+	}
+	if p.ctx != d.ctx {
+		return nil, badArg(verb, "device memory and protection domain are of different device contexts")
+	}
+	m := &MR{}
+	err := m.create(verb, p, 0, n, func() (*C.struct_ibv_mr, error) {
+		v, err := C.ibv_reg_dm_mr(p.c, d.c, C.uint64_t(offset), C.size_t(n), C.uint(access|AccessZeroBased))
+		return v, err
+	}, &p.life, &d.life)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Close frees the memory; imported memory stays for its owner. Errors: ErrInUse while a region of
+// it is open.
+//
+// Implements: ibv_free_dm, ibv_unimport_dm.
+func (d *DM) Close() error {
+	d = orZero(d)
+	return d.life.close(nil, func() error {
+		if d.imported {
+			C.ibv_unimport_dm(d.c)
+			return nil
+		}
+		rc, err := C.ibv_free_dm(d.c)
+		return rcError("ibv_free_dm", rc, err)
+	})
+}

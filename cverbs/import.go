@@ -1,0 +1,132 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+import "C"
+
+// A process shares objects with another: it passes the descriptor of its context (CommandFD) over a
+// Unix socket, and the handles of the objects as numbers. The other imports the context, and with
+// it the objects. Both must agree on which of them destroys an object: afterwards neither can use
+// it.
+
+// CommandFD returns the context's descriptor for commands, which a peer process imports
+// (ImportDevice) after it was passed over a Unix socket. It stays the context's: do not close it.
+//
+// Extension.
+func (c *Context) CommandFD() (int, error) {
+	c = orZero(c)
+	if !c.life.enter() {
+		return 0, ErrClosed
+	}
+	defer c.life.leave()
+	return int(c.c.cmd_fd), nil
+}
+
+// Handle returns the domain's number in the kernel, for Context.ImportPD in another process.
+//
+// Extension.
+func (p *PD) Handle() uint32 {
+	p = orZero(p)
+	if !p.life.enter() {
+		return 0
+	}
+	defer p.life.leave()
+	return uint32(p.c.handle)
+}
+
+// Handle returns the region's number in the kernel, for PD.ImportMR in another process.
+//
+// Extension.
+func (m *MR) Handle() uint32 {
+	m = orZero(m)
+	if !m.life.enter() {
+		return 0
+	}
+	defer m.life.leave()
+	return uint32(m.c.handle)
+}
+
+// Handle returns the memory's number in the kernel, for Context.ImportDM in another process.
+//
+// Extension.
+func (d *DM) Handle() uint32 {
+	d = orZero(d)
+	if !d.life.enter() {
+		return 0
+	}
+	defer d.life.leave()
+	return uint32(C.cv_dm_handle(d.c))
+}
+
+// ImportDevice opens the context whose CommandFD another process has passed to this one as fd. With
+// success fd belongs to the context. Errors: ErrNotSupported if the device's driver cannot; EBADF
+// and others for a descriptor that is none of a device.
+//
+// Implements: ibv_import_device.
+func ImportDevice(fd int) (*Context, error) {
+	if err := load(); err != nil {
+		return nil, err
+	}
+	v, err := C.ibv_import_device(C.int(fd))
+	if v == nil {
+		return nil, &Error{Verb: "ibv_import_device", Errno: errnoOf(err)}
+	}
+	c, err := newContext(v, C.GoString(C.ibv_get_device_name(v.device)))
+	if err != nil {
+		C.ibv_close_device(v)
+		return nil, err
+	}
+	c.life.open()
+	return c, nil
+}
+
+// ImportPD returns the protection domain with this handle in the context's process of origin.
+// Errors: ErrNotSupported.
+//
+// Implements: ibv_import_pd.
+func (c *Context) ImportPD(handle uint32) (*PD, error) {
+	c = orZero(c)
+	p, err := c.newPD("ibv_import_pd", func() (*C.struct_ibv_pd, error) {
+		v, err := C.ibv_import_pd(c.c, C.uint32_t(handle))
+		return v, err
+	})
+	if err == nil {
+		p.imported = true
+	}
+	return p, err
+}
+
+// ImportMR returns the region with this handle in an imported domain. Its address and length in
+// the other process are not known here: Addr and Len are 0; the owner passes them along with the
+// handle. Errors: ErrNotSupported.
+//
+// Implements: ibv_import_mr.
+func (p *PD) ImportMR(handle uint32) (*MR, error) {
+	p = orZero(p)
+	m := &MR{imported: true}
+	err := m.create("ibv_import_mr", p, 0, 0, func() (*C.struct_ibv_mr, error) {
+		v, err := C.ibv_import_mr(p.c, C.uint32_t(handle))
+		return v, err
+	}, &p.life)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// ImportDM returns the device memory with this handle in the context's process of origin. Errors:
+// ErrNotSupported.
+//
+// Implements: ibv_import_dm.
+func (c *Context) ImportDM(handle uint32) (*DM, error) {
+	c = orZero(c)
+	d, err := c.newDM("ibv_import_dm", -1, func() (*C.struct_ibv_dm, error) {
+		v, err := C.ibv_import_dm(c.c, C.uint32_t(handle))
+		return v, err
+	})
+	if err == nil {
+		d.imported = true
+	}
+	return d, err
+}

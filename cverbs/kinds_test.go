@@ -1,0 +1,298 @@
+//go:build linux && cgo
+
+package cverbs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+)
+
+// scene has what objects of all kinds are made of.
+type scene struct {
+	ctx *Context
+	pd  *PD
+	cq  *CQ
+	own []closer // parents of one object alone
+}
+
+// kinds are the kinds of objects beyond the plain ones: how one is made; a creation that fails; and
+// a call that may meet Close.
+var kinds = []struct {
+	name string
+	make func(s *scene) (v closer, parents []closer, err error)
+	fail func(s *scene) error
+	use  func(v closer) error
+}{
+	{"thread domain",
+		func(s *scene) (closer, []closer, error) {
+			v, err := s.ctx.AllocTD()
+			return v, []closer{s.ctx}, err
+		},
+		func(s *scene) error { _, err := s.pd.AllocParentDomain(nil); return err }, nil},
+	{"parent domain",
+		func(s *scene) (closer, []closer, error) {
+			td, err := s.ctx.AllocTD()
+			if err != nil {
+				return nil, nil, err
+			}
+			s.own = append(s.own, td)
+			v, err := s.pd.AllocParentDomain(td)
+			return v, []closer{td, s.pd}, err
+		},
+		func(s *scene) error { _, err := s.pd.AllocParentDomain(&TD{}); return err }, nil},
+	{"extended completion queue",
+		func(s *scene) (closer, []closer, error) {
+			ch, err := s.ctx.CreateCompChannel()
+			if err != nil {
+				return nil, nil, err
+			}
+			s.own = append(s.own, ch)
+			v, err := s.ctx.CreateCQEx(CQInit{Depth: 8, Channel: ch})
+			return v, []closer{ch, s.ctx}, err
+		},
+		func(s *scene) error { _, err := s.ctx.CreateCQEx(CQInit{Depth: 1 << 30}); return err },
+		func(v closer) error { _, err := v.(*CQ).PollEx(make([]WCEx, 1), 1); return err }},
+	{"extended queue pair",
+		func(s *scene) (closer, []closer, error) {
+			v, err := s.pd.CreateQP(QPInit{SendCQ: s.cq, RecvCQ: s.cq, Cap: defaultCap, SendOps: WithSend})
+			return v, []closer{s.pd, s.cq}, err
+		},
+		func(s *scene) error {
+			_, err := s.pd.CreateQP(QPInit{SendCQ: s.cq, RecvCQ: s.cq, SendOps: WithSend, Cap: QPCap{MaxSendWR: 1 << 30}})
+			return err
+		},
+		func(v closer) error {
+			_, err := v.(*QP).PostRecv([]RecvWR{{}}, nil)
+			return err
+		}},
+	{"extended reliable connections",
+		func(s *scene) (closer, []closer, error) {
+			v, err := s.ctx.OpenXRCD(-1, os.O_CREATE)
+			return v, []closer{s.ctx}, err
+		},
+		func(s *scene) error { _, err := s.ctx.OpenXRCD(1<<20, 0); return err }, nil},
+	{"receive queue",
+		func(s *scene) (closer, []closer, error) {
+			v, err := s.pd.CreateWQ(WQInit{CQ: s.cq, MaxWR: 8, MaxSGE: 1})
+			return v, []closer{s.pd, s.cq}, err
+		},
+		func(s *scene) error { _, err := s.pd.CreateWQ(WQInit{CQ: s.cq, MaxWR: 1 << 30, MaxSGE: 1}); return err },
+		func(v closer) error { _, err := v.(*WQ).PostRecv([]RecvWR{{}}, nil); return err }},
+	{"table of receive queues",
+		func(s *scene) (closer, []closer, error) {
+			w, err := s.pd.CreateWQ(WQInit{CQ: s.cq, MaxWR: 8, MaxSGE: 1})
+			if err != nil {
+				return nil, nil, err
+			}
+			s.own = append(s.own, w)
+			v, err := s.ctx.CreateIndTable([]*WQ{w})
+			return v, []closer{w}, err
+		},
+		func(s *scene) error { _, err := s.ctx.CreateIndTable([]*WQ{{}}); return err }, nil},
+	{"flow",
+		func(s *scene) (closer, []closer, error) {
+			qp, err := s.pd.CreateQP(QPInit{Type: QPTypeRawPacket, SendCQ: s.cq, RecvCQ: s.cq, Cap: defaultCap})
+			if err != nil {
+				return nil, nil, err
+			}
+			s.own = append(s.own, qp)
+			v, err := qp.CreateFlow(FlowAttr{Port: 1}, []FlowSpec{FlowEth{}})
+			return v, []closer{qp}, err
+		},
+		func(s *scene) error {
+			qp, err := s.pd.CreateQP(QPInit{SendCQ: s.cq, RecvCQ: s.cq, Cap: defaultCap})
+			if err != nil {
+				return err
+			}
+			_, err = qp.CreateFlow(FlowAttr{Port: 77, Type: 77}, nil)
+			return errors.Join(err, qp.Close())
+		}, nil},
+	{"counters",
+		func(s *scene) (closer, []closer, error) {
+			v, err := s.ctx.CreateCounters()
+			return v, []closer{s.ctx}, err
+		},
+		func(*scene) error { _, err := (&Context{}).CreateCounters(); return err },
+		func(v closer) error { return v.(*Counters).Read(make([]uint64, 1), 0) }},
+	{"device memory",
+		func(s *scene) (closer, []closer, error) {
+			v, err := s.ctx.AllocDM(4096, 0)
+			return v, []closer{s.ctx}, err
+		},
+		func(s *scene) error { _, err := s.ctx.AllocDM(1<<40, 0); return err },
+		func(v closer) error { return v.(*DM).Read(0, make([]byte, 8)) }},
+	{"region of device memory",
+		func(s *scene) (closer, []closer, error) {
+			d, err := s.ctx.AllocDM(4096, 0)
+			if err != nil {
+				return nil, nil, err
+			}
+			s.own = append(s.own, d)
+			v, err := s.pd.RegDM(d, 0, 4096, AccessZeroBased|AccessLocalWrite)
+			return v, []closer{s.pd, d}, err
+		},
+		func(s *scene) error { _, err := s.pd.RegDM(&DM{}, 0, 1, AccessZeroBased); return err }, nil},
+	{"null region",
+		func(s *scene) (closer, []closer, error) {
+			v, err := s.pd.AllocNullMR()
+			return v, []closer{s.pd}, err
+		},
+		func(s *scene) error { _, err := s.pd.ImportMR(1 << 30); return err }, nil},
+	{"memory window",
+		func(s *scene) (closer, []closer, error) {
+			v, err := s.pd.AllocMW(MWType2)
+			return v, []closer{s.pd}, err
+		},
+		func(s *scene) error { _, err := s.pd.AllocMW(77); return err }, nil},
+}
+
+// An object of each kind is in use by its children and keeps its parents in use; of many calls of
+// Close one succeeds, whatever calls it meets; then all other calls fail. A creation that fails
+// keeps nothing in use.
+func TestKindsClose(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			s := newScene(t)
+			err := k.fail(s)
+			assert.Assert(t, err != nil && !errors.Is(err, ErrInUse), "a creation that must fail: %v", err)
+			v, parents, err := k.make(s)
+			if err != nil {
+				s.close(t)
+				t.Skip(err)
+			}
+			for _, p := range parents {
+				assert.ErrorIs(t, p.Close(), ErrInUse)
+			}
+			var wg sync.WaitGroup
+			if k.use != nil {
+				wg.Go(func() {
+					for end := soon(); !errors.Is(k.use(v), ErrClosed); {
+						if !assert.Check(t, time.Now().Before(end)) {
+							return
+						}
+					}
+				})
+			}
+			closed := make(chan error, 3)
+			for range cap(closed) {
+				wg.Go(func() { closed <- v.Close() })
+			}
+			wg.Wait()
+			done := 0
+			for range cap(closed) {
+				if err := <-closed; err == nil {
+					done++
+				} else {
+					assert.Equal(t, err, ErrClosed)
+				}
+			}
+			assert.Equal(t, done, 1)
+			refuses(t, v)
+			s.close(t)
+		})
+	}
+}
+
+// Many objects of each kind, one after another, and creations that fail, leave nothing behind in
+// this process or in the kernel.
+func TestKindsLeaveNothing(t *testing.T) {
+	n := 1000
+	if testing.Short() {
+		n = 50
+	}
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			s := newScene(t)
+			var missing error
+			cycle := func() {
+				one := *s
+				v, _, err := k.make(&one)
+				if missing = err; err == nil {
+					assert.NilError(t, v.Close())
+				}
+				one.closeOwn(t)
+				assert.Assert(t, k.fail(s) != nil, "a creation that must fail succeeds")
+			}
+			cycle() // what libraries and runtime open once
+			fds, goroutines, kernel := footprint(t)
+			entries := tableEntries()
+			for range n {
+				cycle()
+			}
+			assert.Equal(t, tableEntries(), entries)
+			var fds2, goroutines2 int
+			var kernel2 string
+			for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+				if fds2, goroutines2, kernel2 = footprint(t); fds2 == fds && goroutines2 <= goroutines && kernel2 == kernel {
+					break
+				}
+			}
+			assert.Equal(t, fds2, fds)
+			assert.Assert(t, goroutines2 <= goroutines, "%d goroutines, %d before", goroutines2, goroutines)
+			assert.Equal(t, kernel2, kernel)
+			s.close(t)
+			if missing != nil {
+				t.Skip(missing)
+			}
+		})
+	}
+}
+
+func newScene(t *testing.T) *scene {
+	ctx := openDevice(t)
+	return &scene{ctx: ctx, pd: closing[*PD](t)(ctx.AllocPD()), cq: closing[*CQ](t)(ctx.CreateCQ(64, nil, 0))}
+}
+
+// close checks that nothing uses what is left.
+func (s *scene) close(t *testing.T) {
+	t.Helper()
+	s.closeOwn(t)
+	assert.NilError(t, s.pd.Close())
+	assert.NilError(t, s.cq.Close())
+}
+
+func (s *scene) closeOwn(t *testing.T) {
+	t.Helper()
+	for _, v := range s.own {
+		assert.NilError(t, v.Close())
+	}
+	s.own = nil
+}
+
+// tableEntries counts the entries of the tables by which C refers to objects.
+func tableEntries() string {
+	return fmt.Sprint(len(byHandle.qps.m), len(byHandle.cqs.m), len(byHandle.srqs.m), len(byHandle.wqs.m))
+}
+
+// refuses calls every method of an object that is closed: those that can fail do, and all return.
+func refuses(t *testing.T, v closer) {
+	t.Helper()
+	o := reflect.ValueOf(v)
+	for i := range o.NumMethod() {
+		m := o.Method(i)
+		name := fmt.Sprintf("%T.%s", v, o.Type().Method(i).Name)
+		var args []reflect.Value
+		for j := range m.Type().NumIn() {
+			args = append(args, plausible(m.Type().In(j)))
+		}
+		done := make(chan []reflect.Value, 1)
+		go func() { done <- m.Call(args) }()
+		select {
+		case results := <-done:
+			for _, r := range results {
+				if r.Type() == reflect.TypeFor[error]() && r.IsNil() {
+					t.Errorf("%s of a closed object succeeds", name)
+				}
+			}
+		case <-time.After(patience):
+			t.Fatalf("%s of a closed object does not return", name)
+		}
+	}
+}

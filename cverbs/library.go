@@ -1,0 +1,67 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"path/filepath"
+	"regexp"
+	"sync"
+	"syscall"
+)
+
+var library struct {
+	mu     sync.Mutex
+	loaded bool
+}
+
+// load opens libibverbs and librdmacm. Everything that needs no object calls it first. A failure is
+// not kept: the libraries may be installed meanwhile.
+func load() error {
+	library.mu.Lock()
+	defer library.mu.Unlock()
+	if library.loaded {
+		return nil
+	}
+	if why := C.cv_load(); why != nil {
+		if err := spareFiles(); err != nil { // the libraries may be there
+			return err
+		}
+		return &Error{Verb: "dlopen", Errno: syscall.EOPNOTSUPP, Advice: C.GoString(why) + ": install rdma-core's " +
+			"libraries: apt install libibverbs1 ibverbs-providers librdmacm1, or dnf install libibverbs librdmacm"}
+	}
+	library.loaded = true
+	return nil
+}
+
+// rdma-core names its libraries NAME.so.MAJOR.MINOR.VERSION; its version has two numbers.
+var libraryVersion = regexp.MustCompile(`\.so\.\d+\.\d+\.(\d+\.\d+)$`)
+
+// Libraries returns libibverbs and librdmacm as this process has opened them, and opens them if it
+// has not. A program that has them linked into itself has none. Errors: ErrNotSupported where they
+// are not installed; the text names the packages. EMFILE or ENFILE as Devices.
+//
+// Extension.
+func Libraries() ([]Library, error) {
+	if err := load(); err != nil {
+		return nil, err
+	}
+	var all []Library
+	for i, name := range []string{"libibverbs", "librdmacm"} {
+		file := C.GoString(C.cv_library_file(C.int(i)))
+		if file == "" {
+			continue
+		}
+		if real, err := filepath.EvalSymlinks(file); err == nil {
+			file = real
+		}
+		l := Library{Name: name, File: file}
+		if m := libraryVersion.FindStringSubmatch(file); m != nil {
+			l.Version = m[1]
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}

@@ -1,0 +1,59 @@
+//go:build linux && cgo
+
+package cverbs
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+// Libraries names both libraries, by files that exist.
+func TestLibraries(t *testing.T) {
+	all, err := Libraries()
+	assert.NilError(t, err)
+	var names []string
+	for _, l := range all {
+		names = append(names, l.Name)
+		assert.Assert(t, strings.HasPrefix(filepath.Base(l.File), l.Name+".so.1"), "%+v", l)
+		_, err := os.Stat(l.File)
+		assert.NilError(t, err)
+		assert.Assert(t, l.Version == "" || strings.HasSuffix(l.File, "."+l.Version), "%+v", l)
+	}
+	assert.DeepEqual(t, names, []string{"libibverbs", "librdmacm"})
+}
+
+// A library that has not the function makes the call fail, not the program. This process has its
+// libraries already: the test starts itself again, with libraries that have no function.
+func TestOldLibraries(t *testing.T) {
+	const again = "GODAT_OLD_LIBRARIES"
+	if os.Getenv(again) != "" {
+		_, err := Devices()
+		assert.ErrorIs(t, err, ErrNotSupported)
+		assert.ErrorContains(t, err, "ibv_get_device_list")
+		_, err = CreateEventChannel()
+		assert.ErrorIs(t, err, ErrNotSupported)
+		assert.ErrorContains(t, err, "rdma_create_event_channel")
+		return
+	}
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler here")
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"libibverbs.so.1", "librdmacm.so.1"} {
+		cc := exec.Command("cc", "-shared", "-Wl,-soname,"+name, "-o", filepath.Join(dir, name), "-x", "c", "-")
+		cc.Stdin = strings.NewReader("int none;")
+		out, err := cc.CombinedOutput()
+		assert.NilError(t, err, "%s", out)
+	}
+	self := exec.Command(os.Args[0], "-test.run=^TestOldLibraries$")
+	self.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LD_PRELOAD=") })
+	self.Env = append(self.Env, again+"=1", "LD_LIBRARY_PATH="+dir)
+	out, err := self.CombinedOutput()
+	assert.NilError(t, err, "%s", out)
+}

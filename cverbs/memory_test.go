@@ -1,0 +1,228 @@
+//go:build linux && cgo
+
+package cverbs
+
+import (
+	"bytes"
+	"errors"
+	"syscall"
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+// orSkip skips a test on a device that does not have a verb, which the error must say.
+func orSkip[T any](t testing.TB, verb string) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if errors.Is(err, ErrNotSupported) {
+			assert.ErrorContains(t, err, "cverbs: "+verb+": ")
+			t.Skip(err)
+		}
+		assert.NilError(t, err)
+		return v
+	}
+}
+
+func mmap(t testing.TB, n int) []byte {
+	t.Helper()
+	mem, err := syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	assert.NilError(t, err)
+	t.Cleanup(func() { syscall.Munmap(mem) })
+	return mem
+}
+
+// The memory, the rights and the domain of a region change, each alone and all at once; what was
+// taken away is refused.
+func TestRereg(t *testing.T) {
+	ctx := openRoCE(t)
+	a, b := newPair(t, ctx)
+	bufs := [2][]byte{mmap(t, 8192), mmap(t, 4096)}
+	m := closing[*MR](t)(b.pd.RegMR(bufs[0], AccessLocalWrite|AccessRemoteWrite))
+	write := func(want WCStatus, buf []byte) {
+		t.Helper()
+		fill(a.buf[:100], byte(len(buf)/7))
+		a.send(SendWR{Opcode: OpRDMAWrite, RemoteAddr: m.Addr() + 8, RKey: m.RKey()}, a.sge(0, 100))
+		assert.Equal(t, poll(t, a.scq, 1)[0].Status, want)
+		assert.Equal(t, bytes.Equal(buf[8:108], a.buf[:100]), want == WCSuccess)
+		if want != WCSuccess {
+			for _, e := range []*end{a, b} {
+				assert.NilError(t, e.qp.ToReset())
+				assert.NilError(t, e.qp.ToInit(1, AccessRemoteWrite))
+			}
+			join(t, a, b)
+		}
+	}
+	err := m.Rereg(Rereg{Flags: ReregTranslation, Buf: bufs[1], Access: AccessRemoteRead}) // the rights do not count
+	if errors.Is(err, ErrNotSupported) {
+		assert.ErrorContains(t, err, "ibv_rereg_mr")
+		assert.ErrorContains(t, err, "the region is as it was")
+		assert.Equal(t, m.Len(), 8192)
+		write(WCSuccess, bufs[0])
+		t.Skip(err)
+	}
+	assert.NilError(t, err)
+	assert.Equal(t, m.Len(), 4096)
+	write(WCSuccess, bufs[1])
+
+	assert.NilError(t, m.Rereg(Rereg{Flags: ReregAccess, Access: AccessLocalWrite}))
+	clear(bufs[1])
+	write(WCRemAccessErr, bufs[1])
+
+	isErr(t, b.pd.Close(), ErrInUse)
+	assert.NilError(t, m.Rereg(Rereg{Flags: ReregAccess | ReregPD, Access: AccessLocalWrite | AccessRemoteWrite,
+		PD: a.pd}))
+	assert.Equal(t, a.pd.life.children(kindMR), 2)
+	assert.Equal(t, b.pd.life.children(kindMR), 1)
+	write(WCRemAccessErr, bufs[1]) // the queue pair is of the other domain
+
+	all := Rereg{Flags: ReregTranslation | ReregPD | ReregAccess, Buf: bufs[0], PD: b.pd,
+		Access: AccessLocalWrite | AccessRemoteWrite}
+	assert.NilError(t, m.Rereg(all))
+	assert.Equal(t, a.pd.life.children(kindMR), 1)
+	write(WCSuccess, bufs[0])
+}
+
+// What Rereg refuses leaves the region as it was; a region that the device has lost says so, has no
+// keys, and closes.
+func TestReregRefused(t *testing.T) {
+	ctx, other := openDevice(t), openDevice(t)
+	pd, foreign := closing[*PD](t)(ctx.AllocPD()), closing[*PD](t)(other.AllocPD())
+	closed, err := ctx.AllocPD()
+	assert.NilError(t, err)
+	assert.NilError(t, closed.Close())
+	m := closing[*MR](t)(pd.RegMR(make([]byte, 100), AccessLocalWrite))
+	key := m.RKey()
+	for _, c := range []struct {
+		change Rereg
+		want   string
+	}{
+		{Rereg{}, "flags 0x0: they must be some of 0x7"},
+		{Rereg{Flags: 8 | ReregAccess}, "flags 0xc"},
+		{Rereg{Flags: ReregTranslation}, "length is 0"},
+		{Rereg{Flags: ReregAccess, Access: AccessRemoteWrite}, "LOCAL_WRITE"},
+		{Rereg{Flags: ReregPD, PD: foreign}, "of another device context"},
+		{Rereg{Flags: ReregPD, PD: closed}, "closed"},
+		{Rereg{Flags: ReregPD}, "closed"},
+	} {
+		assert.ErrorContains(t, m.Rereg(c.change), c.want)
+		assert.Equal(t, m.RKey(), key)
+	}
+	assert.Equal(t, foreign.life.children(kindMR), 0)
+
+	gone, err := syscall.Mmap(-1, 0, 4096, syscall.PROT_READ, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	assert.NilError(t, err)
+	addr := gone
+	assert.NilError(t, syscall.Munmap(gone))
+	err = m.Rereg(Rereg{Flags: ReregTranslation, Buf: addr})
+	if errors.Is(err, ErrNotSupported) {
+		t.Skip(err)
+	}
+	isErr(t, err, syscall.EFAULT)
+	assert.ErrorContains(t, err, "the region is lost: close it")
+	assert.Equal(t, m.RKey()|m.LKey(), uint32(0))
+	assert.NilError(t, m.Close())
+}
+
+// What is received into a region without memory is dropped, and what is sent from it is zeroes, at
+// any address.
+func TestNullMR(t *testing.T) {
+	a, b := newPair(t, openRoCE(t))
+	null := closing[*MR](t)(orSkip[*MR](t, "ibv_alloc_null_mr")(b.pd.AllocNullMR()), nil)
+	assert.Equal(t, null.Len(), 0)
+	nothing := func(at uint64, n uint32) SGE { return SGE{Addr: at, Length: n, LKey: null.LKey()} }
+
+	fill(a.buf[:300], 1)
+	b.recv(1, nothing(1<<40, 100), b.sge(0, 100), nothing(0, 100))
+	a.send(SendWR{Opcode: OpSend}, a.sge(0, 300))
+	a.sent()
+	assert.Equal(t, b.received().ByteLen, uint32(300))
+	assert.Assert(t, bytes.Equal(b.buf[:100], a.buf[100:200]))
+
+	a.recv(2, a.sge(0, 300))
+	want := append(append(make([]byte, 100), b.buf[:100]...), make([]byte, 50)...)
+	b.send(SendWR{Opcode: OpSend}, nothing(7, 100), b.sge(0, 100), nothing(1<<50, 50))
+	b.sent()
+	assert.Equal(t, a.received().ByteLen, uint32(250))
+	assert.Assert(t, bytes.Equal(a.buf[:250], want))
+}
+
+// Device memory is copied to and from, and is the place of RDMA; ranges outside are refused.
+func TestDM(t *testing.T) {
+	ctx := openRoCE(t)
+	a, b := newPair(t, ctx)
+	const size = 4096
+	dm := closing[*DM](t)(orSkip[*DM](t, "ibv_alloc_dm")(ctx.AllocDM(size, 6)), nil)
+	assert.Equal(t, dm.Len(), size)
+	attr, err := ctx.QueryDevice()
+	assert.NilError(t, err)
+	assert.Assert(t, attr.MaxDMSize >= size)
+
+	text := fill(make([]byte, 1000), 1)
+	assert.NilError(t, dm.Write(size-1000, text))
+	back := make([]byte, 1000)
+	assert.NilError(t, dm.Read(size-1000, back))
+	assert.Assert(t, bytes.Equal(text, back))
+	assert.NilError(t, dm.Write(size, nil))
+	for _, c := range []struct {
+		offset uint64
+		n      int
+	}{{size - 999, 1000}, {size, 1}, {size + 1, 0}, {1<<64 - 1, 2}, {0, size + 1}} {
+		assert.ErrorContains(t, dm.Write(c.offset, make([]byte, c.n)), "not inside the device memory of 4096 bytes")
+		assert.ErrorContains(t, dm.Read(c.offset, make([]byte, c.n)), "not inside")
+		_, err := b.pd.RegDM(dm, c.offset, max(c.n, 1), 0)
+		assert.ErrorContains(t, err, "not inside")
+	}
+	for _, n := range []int{0, -1} {
+		_, err = ctx.AllocDM(n, 0)
+		assert.ErrorContains(t, err, "it must be at least 1")
+		_, err = b.pd.RegDM(dm, 0, n, 0)
+		assert.ErrorContains(t, err, "it must be at least 1")
+	}
+	_, err = b.pd.RegDM(dm, 0, 8, AccessRemoteWrite)
+	assert.ErrorContains(t, err, "LOCAL_WRITE")
+	_, err = ctx.AllocDM(1<<40, 0)
+	isErr(t, err, syscall.ENOMEM)
+
+	mr := closing[*MR](t)(b.pd.RegDM(dm, 1024, 2048, AccessLocalWrite|AccessRemoteWrite|AccessRemoteRead))
+	assert.Equal(t, mr.Addr(), uint64(0))
+	assert.ErrorContains(t, dm.Close(), "in use by 1 MR")
+	remote := SendWR{Opcode: OpRDMAWrite, RemoteAddr: 2000, RKey: mr.RKey()}
+	fill(a.buf[:48], 9)
+	a.send(remote, a.sge(0, 48))
+	a.sent()
+	assert.NilError(t, dm.Read(3024, back[:48]))
+	assert.Assert(t, bytes.Equal(back[:48], a.buf[:48]))
+	remote.Opcode = OpRDMARead
+	a.send(remote, a.sge(100, 48))
+	a.sent()
+	assert.Assert(t, bytes.Equal(a.buf[100:148], a.buf[:48]))
+	a.send(remote, a.sge(0, 49)) // the region ends before
+	assert.Equal(t, poll(t, a.scq, 1)[0].Status, WCRemAccessErr)
+}
+
+// Advice reaches devices with on-demand paging; others say that they have none.
+func TestAdviseMR(t *testing.T) {
+	ctx := openDevice(t)
+	pd := closing[*PD](t)(ctx.AllocPD())
+	assert.ErrorContains(t, pd.AdviseMR(AdvicePrefetch, 0, nil), "0 segments: it takes 1")
+	attr, err := ctx.QueryDevice()
+	assert.NilError(t, err)
+	mem := mmap(t, 1<<20)
+	access := AccessLocalWrite | AccessOnDemand
+	if attr.ODPGeneralCaps&ODPSupport == 0 {
+		access = AccessLocalWrite
+	}
+	m := closing[*MR](t)(pd.RegMR(mem, access))
+	all := []SGE{{Addr: m.Addr(), Length: 1 << 19, LKey: m.LKey()},
+		{Addr: m.Addr() + 1<<19, Length: 1 << 19, LKey: m.LKey()}}
+	err = pd.AdviseMR(AdvicePrefetchWrite, AdviseFlush, all)
+	if attr.ODPGeneralCaps&ODPSupport == 0 {
+		assert.ErrorIs(t, err, ErrNotSupported)
+		assert.ErrorContains(t, err, "ibv_advise_mr")
+		t.Skip(err)
+	}
+	orSkip[int](t, "ibv_advise_mr")(0, err)
+	all[1].Length = 1 << 20 // beyond the region's end
+	assert.Assert(t, pd.AdviseMR(AdvicePrefetch, AdviseFlush, all) != nil)
+}

@@ -1,0 +1,123 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"syscall"
+)
+
+// SetECE asks the device for enhanced connection establishment options, and returns those that it
+// accepted. They take effect with the next transitions of the queue pair: call it before ToRTR,
+// with what both ends have agreed on (CMID.RemoteECE). Errors: ErrNotSupported for VendorID 0, and
+// if the driver has no options; EINVAL for options that it does not know.
+//
+// Implements: ibv_set_ece.
+func (q *QP) SetECE(e ECE) (accepted ECE, err error) {
+	q = orZero(q)
+	if !q.life.enter() {
+		return ECE{}, ErrClosed
+	}
+	defer q.life.leave()
+	c := C.struct_ibv_ece{vendor_id: C.uint32_t(e.VendorID), options: C.uint32_t(e.Options)}
+	if rc, err := C.ibv_set_ece(q.c, &c); rc != 0 {
+		x := rcError("ibv_set_ece", rc, err).(*Error)
+		x.Advice = fmt.Sprintf("VendorID %#x, Options %#x", e.VendorID, e.Options)
+		return ECE{}, x
+	}
+	return ECE{VendorID: uint32(c.vendor_id), Options: uint32(c.options)}, nil
+}
+
+// QueryECE returns the options that the device can do, or after SetECE those that it accepted.
+// Errors: ErrNotSupported if the driver has none.
+//
+// Implements: ibv_query_ece.
+func (q *QP) QueryECE() (ECE, error) {
+	q = orZero(q)
+	if !q.life.enter() {
+		return ECE{}, ErrClosed
+	}
+	defer q.life.leave()
+	var c C.struct_ibv_ece
+	if rc, err := C.ibv_query_ece(q.c, &c); rc != 0 {
+		return ECE{}, rcError("ibv_query_ece", rc, err)
+	}
+	return ECE{VendorID: uint32(c.vendor_id), Options: uint32(c.options)}, nil
+}
+
+// DataInOrder reports whether the bytes of a message of this operation arrive in the memory of the
+// receiver in their order, so that a program that sees the last byte may read the others. If it
+// does not know the driver reports false. Errors: ErrNotSupported by libraries before rdma-core 36.
+//
+// Implements: ibv_query_qp_data_in_order.
+func (q *QP) DataInOrder(op WROpcode) (bool, error) {
+	q = orZero(q)
+	const verb = "ibv_query_qp_data_in_order"
+	if !q.life.enter() {
+		return false, ErrClosed
+	}
+	defer q.life.leave()
+	switch rc := C.ibv_query_qp_data_in_order(q.c, uint32(op), 0); rc {
+	case 0, 1:
+		return rc == 1, nil
+	case -1:
+		return false, &Error{Verb: verb, Errno: syscall.EOPNOTSUPP}
+	default:
+		return false, rcError(verb, rc, nil)
+	}
+}
+
+// SetRateLimit bounds the speed at which the queue pair sends, from now on. Errors: ErrNotSupported
+// if the device cannot; EINVAL for a speed that is not between DeviceAttr.RateLimitMin and
+// RateLimitMax.
+//
+// Implements: ibv_modify_qp_rate_limit.
+func (q *QP) SetRateLimit(l RateLimit) error {
+	q = orZero(q)
+	if !q.life.enter() {
+		return ErrClosed
+	}
+	defer q.life.leave()
+	c := C.struct_ibv_qp_rate_limit_attr{rate_limit: C.uint32_t(l.Kbps), max_burst_sz: C.uint32_t(l.MaxBurst),
+		typical_pkt_sz: C.uint16_t(l.TypicalPacket)}
+	if rc, err := C.ibv_modify_qp_rate_limit(q.c, &c); rc != 0 {
+		e := rcError("ibv_modify_qp_rate_limit", rc, err).(*Error)
+		e.Advice = fmt.Sprintf("QP %d, %+v", q.num, l)
+		return e
+	}
+	return nil
+}
+
+// ResolveEthernet returns the Ethernet address and the VLAN, -1 for none, of a path's destination
+// on RoCE: attr.DGID, as seen from attr.SGIDIndex of attr.Port. It asks the kernel's neighbours,
+// and blocks for up to 3 s if they must ask the network first. Errors: EHOSTUNREACH if nobody
+// answers; EINVAL for a GID of the port that has no network device.
+//
+// Implements: ibv_resolve_eth_l2_from_gid.
+func (c *Context) ResolveEthernet(attr AHAttr) (mac net.HardwareAddr, vlan int, err error) {
+	c = orZero(c)
+	if !c.life.enter() {
+		return nil, -1, ErrClosed
+	}
+	defer c.life.leave()
+	a := attr.c()
+	var to [6]C.uint8_t
+	vid := C.uint16_t(math.MaxUint16)
+	if rc, err := C.ibv_resolve_eth_l2_from_gid(c.c, &a, &to[0], &vid); rc != 0 {
+		e := rcError("ibv_resolve_eth_l2_from_gid", rc, err).(*Error)
+		e.Advice = fmt.Sprintf("from GID index %d of port %d to %v", attr.SGIDIndex, attr.Port, attr.DGID)
+		return nil, -1, e
+	}
+	for _, b := range to {
+		mac = append(mac, byte(b))
+	}
+	if vlan = int(vid); vlan > 0xfff {
+		vlan = -1
+	}
+	return mac, vlan, nil
+}

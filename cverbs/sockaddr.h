@@ -1,0 +1,12 @@
+// Addresses between Go and the socket functions.
+#ifndef GODAT_CVERBS_SOCKADDR_H
+#define GODAT_CVERBS_SOCKADDR_H
+
+#include "shim.h"
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+socklen_t cv_to_sockaddr(const struct cv_addr *a, struct sockaddr_storage *ss); // 0: of no family
+void cv_from_sockaddr(const struct sockaddr *sa, struct cv_addr *a);
+
+#endif

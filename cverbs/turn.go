@@ -1,0 +1,214 @@
+//go:build linux && cgo
+
+package cverbs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"math"
+	"runtime"
+	"unsafe"
+)
+
+// Turn is a list of posts, to any number of queues, that one crossing into C runs together with a
+// poll. It is for a loop over many connections with few operations on each, which would otherwise
+// pay a crossing for each post. The zero value is empty. A Turn is not safe for concurrent use;
+// the queues are.
+//
+//	var t cverbs.Turn
+//	for {
+//		n, err := t.Run(cq, wcs, polls)
+//		... // err, and t.Refused
+//		for _, wc := range wcs[:n] { // each may lead to posts
+//			t.PostRecv(qp, recvs, sges)
+//			t.PostSend(qp, sends, sges)
+//		}
+//	}
+//
+// Extension.
+type Turn struct {
+	posts []turnPost
+	kept  []turnKept // as many
+
+	ran     bool
+	refused int
+}
+
+// turnPost is C's struct cv_turn_post. C gets addresses of Go memory in it, which turnKept keeps
+// on the heap.
+type turnPost struct {
+	gate, wr, sg          uintptr
+	ops                   SendOps
+	n, nSGE, maxSGE, kind uint32
+	done                  struct {
+		n  uint32
+		rc int32
+	}
+}
+
+// turnKept is what a post refers to. One of the queues is set, and one of the lists.
+type turnKept struct {
+	qp    *QP
+	srq   *SRQ
+	sends *SendWR
+	recvs *RecvWR
+	sges  *SGE
+}
+
+// PostSend adds a post of q; see [QP.PostSend]. Leave both slices alone until Run has returned.
+//
+// Extension.
+func (t *Turn) PostSend(q *QP, wrs []SendWR, sges []SGE) {
+	q = orZero(q)
+	w, s := unsafe.SliceData(wrs), unsafe.SliceData(sges)
+	p, k := t.add()
+	k.qp, k.sends, k.sges = q, w, s
+	*p = turnPost{gate: uintptr(unsafe.Pointer(&q.gate)), wr: uintptr(unsafe.Pointer(w)), sg: uintptr(unsafe.Pointer(s)),
+		n: turnLen(len(wrs)), nSGE: turnLen(len(sges)), maxSGE: q.cap.MaxSendSGE, kind: C.CV_TURN_SEND, ops: q.ops}
+}
+
+// PostRecv adds a post of q; see [QP.PostRecv] and PostSend.
+//
+// Extension.
+func (t *Turn) PostRecv(q *QP, wrs []RecvWR, sges []SGE) {
+	q = orZero(q)
+	w, s := unsafe.SliceData(wrs), unsafe.SliceData(sges)
+	p, k := t.add()
+	k.qp, k.recvs, k.sges = q, w, s
+	*p = turnPost{gate: uintptr(unsafe.Pointer(&q.gate)), wr: uintptr(unsafe.Pointer(w)), sg: uintptr(unsafe.Pointer(s)),
+		n: turnLen(len(wrs)), nSGE: turnLen(len(sges)), maxSGE: q.cap.MaxRecvSGE, kind: C.CV_TURN_RECV}
+}
+
+// PostSRQRecv adds a post of a shared queue; see [SRQ.PostRecv] and PostSend.
+//
+// Extension.
+func (t *Turn) PostSRQRecv(q *SRQ, wrs []RecvWR, sges []SGE) {
+	q = orZero(q)
+	w, s := unsafe.SliceData(wrs), unsafe.SliceData(sges)
+	p, k := t.add()
+	k.srq, k.recvs, k.sges = q, w, s
+	*p = turnPost{gate: uintptr(unsafe.Pointer(&q.gate)), wr: uintptr(unsafe.Pointer(w)), sg: uintptr(unsafe.Pointer(s)),
+		n: turnLen(len(wrs)), nSGE: turnLen(len(sges)), maxSGE: q.maxSGE, kind: C.CV_TURN_SRQ_RECV}
+}
+
+func turnLen(n int) uint32 { return uint32(min(n, math.MaxInt32)) }
+
+// add makes room for a post and what it refers to.
+func (t *Turn) add() (*turnPost, *turnKept) {
+	if t.ran {
+		t.Reset()
+	}
+	n := len(t.posts)
+	if n == cap(t.posts) || n == cap(t.kept) {
+		t.posts = append(make([]turnPost, 0, 2*n+16), t.posts...)
+		t.kept = append(make([]turnKept, 0, cap(t.posts)), t.kept...)
+	}
+	t.posts, t.kept = t.posts[:n+1], t.kept[:n+1]
+	return &t.posts[n], &t.kept[n]
+}
+
+// Reset forgets all posts and their results, and what they refer to. The first post that is added
+// after Run does so, too.
+//
+// Extension.
+func (t *Turn) Reset() {
+	clear(t.kept)
+	t.posts, t.kept, t.ran = t.posts[:0], t.kept[:0], false
+	t.refused = 0
+}
+
+// Len returns the number of posts added.
+//
+// Extension.
+func (t *Turn) Len() int { return len(t.posts) }
+
+// Run posts everything that has been added, in order, each as if alone: one that is refused does
+// not keep back the others. Then it polls cq as [CQ.PollSpin] does; an empty wc polls nothing, and
+// cq may then be nil. A second Run without posts in between only polls. n and err are those of the
+// poll; [Turn.Refused] and [Turn.Posted] have the results of the posts. It does not allocate.
+//
+// Extension.
+func (t *Turn) Run(cq *CQ, wc []WC, polls int) (n int, err error) {
+	cq = orZero(cq)
+	if polls < 1 || polls > MaxPolls {
+		return 0, badArg("ibv_poll_cq", "polls %d is not in 1..%d", polls, MaxPolls)
+	}
+	posts := t.posts
+	if t.ran {
+		posts = nil
+	}
+	t.ran = true
+	if raceEnabled {
+		t.use(cq, len(posts), len(wc))
+	}
+	turned := callTurn((*C.struct_cv_turn_post)(unsafe.Pointer(unsafe.SliceData(posts))), C.uint32_t(len(posts)),
+		&cq.gate, (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wc))), C.uint32_t(min(len(wc), 1<<20)),
+		C.uint32_t(polls), cq.how)
+	runtime.KeepAlive(t)
+	if len(posts) > 0 {
+		t.refused = int(turned.refused)
+	}
+	return polled(int(turned.got))
+}
+
+// use shows the race detector the uses of the queues.
+func (t *Turn) use(cq *CQ, posts, polled int) {
+	for _, k := range t.kept[:posts] {
+		if k.qp != nil {
+			k.qp.alone.use()
+		} else {
+			k.srq.alone.use()
+		}
+	}
+	if polled > 0 {
+		cq.alone.use()
+	}
+}
+
+// Refused returns how many posts of the last Run were refused, all or part: 0 is the usual case, in
+// which Posted need not be called.
+//
+// Extension.
+func (t *Turn) Refused() int { return t.refused }
+
+// Posted returns the result of post i of the last Run, in the order of adding: what the post alone
+// would have returned. Its slices may be used again when it has returned. Errors: EINVAL for an i
+// without a post, or before Run.
+//
+// Extension.
+func (t *Turn) Posted(i int) (n int, err error) {
+	if t.ran && uint(i) < uint(len(t.posts)) {
+		if p := &t.posts[i]; p.done.rc == 0 && p.n > 0 {
+			return int(p.done.n), nil
+		}
+	}
+	return t.unusual(i)
+}
+
+// unusual is Posted for a post that was refused, in whole or in part, or has no requests, and for a
+// bad i.
+func (t *Turn) unusual(i int) (n int, err error) {
+	posts := t.posts
+	if !t.ran {
+		posts = nil
+	}
+	if i < 0 || i >= len(posts) {
+		return 0, badArg("ibv_post_send", "there is no result %d: the turn has run %d posts", i, len(posts))
+	}
+	p, k := &posts[i], &t.kept[i]
+	done := C.struct_cv_posted{n: C.uint32_t(p.done.n), rc: C.int32_t(p.done.rc)}
+	switch {
+	case p.n == 0 && k.srq != nil:
+		return 0, k.srq.gate.err()
+	case p.n == 0:
+		return 0, k.qp.gate.err()
+	case p.kind == C.CV_TURN_SEND:
+		err = k.qp.sendError(done, unsafe.Slice(k.sends, p.n), int(p.nSGE))
+	case p.kind == C.CV_TURN_RECV:
+		err = k.qp.recvError(done, unsafe.Slice(k.recvs, p.n), int(p.nSGE))
+	default:
+		err = k.srq.recvError(done, unsafe.Slice(k.recvs, p.n), int(p.nSGE))
+	}
+	return int(done.n), err
+}

@@ -1,0 +1,85 @@
+// Package counters reads what the kernel counts at an RDMA port and at its network device. The
+// engine reads them before and after a run, doctor once.
+//
+//	before := counters.System().Read("sys/class/infiniband/mlx5_0/ports/1", "eth0")
+//
+// Everything here may be called concurrently.
+package counters
+
+import (
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// Source is where counters come from. Tests set its fields.
+type Source struct {
+	Root   string                                         // of the paths of /sys
+	Driver func(netdev string) (map[string]uint64, error) // statistics of a network device's driver
+}
+
+// System returns the source of this host.
+func System() Source { return Source{Root: "/", Driver: driverStatistics} }
+
+// NetDevice returns the network device of a port, "" if it has none in this network namespace. The
+// port is its folder below the root: sys/class/infiniband/mlx5_0/ports/1.
+func (s Source) NetDevice(port string) string {
+	files, _ := filepath.Glob(filepath.Join(s.Root, port, "gid_attrs/ndevs/*"))
+	for _, file := range files {
+		if b, err := os.ReadFile(file); err == nil && len(b) > 0 { // an unused entry gives an error
+			return strings.TrimSpace(string(b))
+		}
+	}
+	return ""
+}
+
+// Read returns the counters of a port by the names that the kernel gives them, those of the network
+// device's statistics with "netdev_" before the name, and the driver's pause frames with
+// "ethtool_". netdev is "" if there is no network device. What cannot be read is left out.
+func (s Source) Read(port, netdev string) result.Counters {
+	all := result.Counters{}
+	s.folder(all, port+"/counters", "")
+	s.folder(all, port+"/hw_counters", "")
+	if netdev == "" {
+		return all
+	}
+	s.folder(all, "sys/class/net/"+netdev+"/statistics", result.NetDevice)
+	maps.Copy(all, s.Pauses(netdev))
+	return all
+}
+
+// Pauses returns the pause frames that the driver of a network device counts; nil is an unknown
+// number. A class of PFC has its own: ethtool_rx_prio3_pause.
+func (s Source) Pauses(netdev string) result.Counters {
+	stats, err := s.Driver(netdev)
+	if err != nil {
+		return nil
+	}
+	all := result.Counters{}
+	for name := range stats {
+		if strings.Contains(name, "pause") && stats[name] <= math.MaxInt64 {
+			all[result.Ethtool+name] = int64(stats[name])
+		}
+	}
+	return all
+}
+
+// folder adds the files of a folder that hold a number. The file lifespan is a setting.
+func (s Source) folder(all result.Counters, folder, prefix string) {
+	files, _ := filepath.Glob(filepath.Join(s.Root, folder, "*"))
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		name := filepath.Base(file)
+		if err != nil || name == "lifespan" {
+			continue
+		}
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil {
+			all[prefix+name] = n
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/godat/godat/internal/perf/counters"
+	"github.com/godat/godat/internal/perf/firewall"
+	"github.com/godat/godat/udat"
+)
+
+// Level is the severity of a finding.
+type Level int
+
+// Levels.
+const (
+	OK   Level = iota
+	Note       // works, could be better
+	Fail       // does not work
+)
+
+func (l Level) String() string { return [...]string{"ok", "note", "FAIL"}[min(max(l, OK), Fail)] }
+
+// Finding is the result of one check.
+type Finding struct {
+	Level  Level  `json:"level"`
+	What   string `json:"what"`             // what was found
+	Advice string `json:"advice,omitempty"` // what to do about it, where there is something
+}
+
+// doctor collects findings. root is the prefix of /sys, /proc and /dev paths; tests set it,
+// kernel and source.
+type doctor struct {
+	root     string
+	kernel   kernel
+	source   counters.Source
+	findings []Finding
+
+	rdma       rdmaState
+	unusable   []string        // devices that cannot be used, for a reason that has been reported
+	rules      *firewall.Rules // read once
+	registered bool            // memory, once
+}
+
+func (d *doctor) find(l Level, advice, format string, args ...any) {
+	d.findings = append(d.findings, Finding{l, fmt.Sprintf(format, args...), advice})
+}
+
+func (d *doctor) path(name string) string { return filepath.Join(d.root, name) }
+
+func (d *doctor) line(name string) string {
+	b, err := os.ReadFile(d.path(name))
+	if err != nil {
+		return ""
+	}
+	text, _, _ := strings.Cut(string(b), "\n")
+	return strings.TrimSpace(text)
+}
+
+func (d *doctor) exists(name string) bool {
+	_, err := os.Stat(d.path(name))
+	return err == nil
+}
+
+// relative removes the root from a path.
+func (d *doctor) relative(path string) string {
+	rel, _ := filepath.Rel(d.root, path)
+	return rel
+}
+
+// Worst returns the highest level of the findings.
+func Worst(all []Finding) Level {
+	worst := OK
+	for _, f := range all {
+		worst = max(worst, f.Level)
+	}
+	return worst
+}
+
+// Software is the device that doctor suggests on a host whose other devices are all unusable.
+const Software = "tcp"
+
+const useSoftware = "or use the device " + Software + ", RDMA over TCP, which needs none: datperf server --device " +
+	Software + ", and datperf client HOST --device " + Software
+
+// Usable reports whether p is a verbs device with an active port and an address. Doctor exchanges
+// messages over each such device. A host without any is not ready, and doctor tries Software there.
+func Usable(p udat.ProviderInfo) bool { return p.Fabric == "verbs" && p.Active && p.Addr != "" }

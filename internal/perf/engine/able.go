@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// compatible refuses a plan that one of the two devices cannot run.
+func compatible(plan Plan, client, server *result.Facts) error {
+	if client.Fabric != server.Fabric {
+		return fmt.Errorf("the client's device %s is on the %s fabric, the server's %s on the %s fabric: they cannot "+
+			"reach each other",
+			client.Device, client.Fabric, server.Device, server.Fabric)
+	}
+	for i := range plan.Cases {
+		c := &plan.Cases[i]
+		for _, end := range []struct {
+			who string
+			f   *result.Facts
+		}{{"client", client}, {"server", server}} {
+			if err := able(c, end.who, end.f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// able refuses a case that one end's device cannot run.
+func able(c *result.Case, who string, f *result.Facts) error {
+	packets, iwarp := f.Fabric == fabricVerbs, strings.HasPrefix(f.Detail, "iWARP")
+	if err := c.Knobs.Able(packets, iwarp, f.MTU, fmt.Sprintf("the %s's device %s", who, f.Device)); err != nil {
+		return err
+	}
+	switch {
+	case c.Layer == result.Cverbs && f.Fabric != fabricVerbs:
+		return fmt.Errorf("--layer cverbs: the %s's device %s has no verbs beneath it; use --layer udat, or a verbs device",
+			who, f.Device)
+	case c.Connect == result.Exchange && iwarp:
+		return fmt.Errorf("--connect exchange: the %s's device %s is iWARP, which needs the connection manager", who,
+			f.Device)
+	case c.Lossy() && iwarp:
+		return fmt.Errorf("--transport %s: the %s's device %s is iWARP, which is reliable and connected", c.Transport, who,
+			f.Device)
+	case c.Transport == result.UD && f.MTU > 0 && c.Size > f.MTU:
+		return fmt.Errorf("--size %d with --transport ud: a datagram is one packet; the MTU of the %s's device %s is %d",
+			c.Size, who, f.Device, f.MTU)
+	case c.Atomic() && f.Atomics == noAtomics:
+		return fmt.Errorf("--test %s: the %s's device %s has no atomics", c.Test, who, f.Device)
+	case c.Test == result.WriteImm && iwarp:
+		return fmt.Errorf("--test %s: iWARP, as of the %s's device %s, has no immediate data with RDMA write", c.Test, who,
+			f.Device)
+	case f.MaxMessage > 0 && c.Size > f.MaxMessage:
+		return fmt.Errorf("--size %d: the largest message of the %s's device %s is %d", c.Size, who, f.Device, f.MaxMessage)
+	case f.MaxQueueDepth > 0 && max(c.Depth, c.RxDepth) > f.MaxQueueDepth:
+		return fmt.Errorf("--depth %d, --rx-depth %d: a queue of the %s's device %s holds %d", c.Depth, c.RxDepth, who,
+			f.Device, f.MaxQueueDepth)
+	}
+	return nil
+}
+
+// readDepth is the read depth that both devices support, 0 if neither reports one.
+func readDepth(a, b *result.Facts) int {
+	switch {
+	case a.MaxReadDepth == 0:
+		return b.MaxReadDepth
+	case b.MaxReadDepth == 0:
+		return a.MaxReadDepth
+	}
+	return min(a.MaxReadDepth, b.MaxReadDepth)
+}

@@ -1,0 +1,68 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Each end sends a sign of life every aliveEvery. After silentTime without any message people are
+// told, and after goneTime the conversation ends. TCP alone says nothing of a process that is
+// frozen, and of a host that has vanished only after minutes.
+const (
+	aliveEvery = 2 * time.Second
+	silentTime = 8 * time.Second
+	goneTime   = 30 * time.Second
+)
+
+// live begins to send signs of life, and to expect them. warn, if not nil, is called at most once.
+// Both ends of a pipe are in one process.
+func (k *control) live(warn func(text string)) {
+	if k.conn.RemoteAddr().Network() == "pipe" {
+		return
+	}
+	k.heard.Store(time.Now().UnixNano())
+	go func() {
+		tick := time.NewTicker(aliveEvery / 2)
+		defer tick.Stop()
+		for sent := time.Now(); ; {
+			select {
+			case <-k.done:
+				return
+			case <-k.gone:
+				return
+			case <-tick.C:
+			}
+			silent := time.Since(time.Unix(0, k.heard.Load()))
+			if silent > silentTime && warn != nil {
+				warn(fmt.Sprintf("nothing was heard from the %s at %v for %v: it is frozen, or its host or the network is gone; "+
+					"giving up after %v", k.peer, k.conn.RemoteAddr(), silent.Round(time.Second), goneTime))
+				warn = nil
+			}
+			if silent > goneTime {
+				err := fmt.Errorf("nothing was heard from the %s for %v: it is frozen, or its host or the network is gone", k.peer,
+					goneTime)
+				k.silent.Store(&err)
+				k.conn.Close()
+				return
+			}
+			if time.Since(sent) >= aliveEvery {
+				sent = time.Now()
+				k.sendFor(message{Kind: msgAlive}, aliveEvery)
+			}
+		}
+	}()
+}
+
+// errFlood is the error of a peer that sends signs of life without end.
+var errFlood = errors.New("more signs of life than a living peer sends")
+
+// alive counts a sign of life.
+func (k *control) alive() error {
+	const tolerance = 100
+	k.signs++
+	if k.signs > tolerance+int(time.Since(k.begun)/(aliveEvery/4)) {
+		return errFlood
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// frozen accepts connections and never answers, as the kernel does for a stopped process.
+func frozen(t *testing.T) (address string, port int) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	assert.NilError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { conn.Close() })
+		}
+	}()
+	addr := ln.Addr().(*net.TCPAddr)
+	return addr.IP.String(), addr.Port
+}
+
+// What a frozen server is, is said within 10 s, and ends the client in 30 s; with a secret at once.
+func TestFrozenServer(t *testing.T) {
+	address, port := frozen(t)
+	begun := time.Now()
+	warned := make(chan string, 10)
+	failed := make(chan error, 1)
+	go func() {
+		conn, err := Dial(context.Background(), address, port, nil)
+		if err == nil {
+			cl := &Client{Device: "mem0", Watcher: Watcher{Warn: func(text string) { warned <- text }}}
+			_, err = cl.Run(context.Background(), conn, many())
+		}
+		failed <- err
+	}()
+	secret, err := Secure([]byte(strings.Repeat("x", minSecret)))
+	assert.NilError(t, err)
+	_, err = Dial(context.Background(), address, port, secret)
+	assert.ErrorContains(t, err, "nothing was heard from it for 8s: it is frozen")
+	select {
+	case text := <-warned:
+		assert.Assert(t, strings.Contains(text, "nothing was heard from the server at 127.0.0.1:"), text)
+		assert.Assert(t, time.Since(begun) >= silentTime)
+	case err := <-failed:
+		t.Fatalf("without a warning: %v", err)
+	case <-time.After(patience):
+		t.Fatal("no warning")
+	}
+	select {
+	case err := <-failed:
+		assert.ErrorContains(t, err, "nothing was heard from the server for 30s: it is frozen")
+		assert.Equal(t, len(warned), 0)
+	case <-time.After(patience):
+		t.Fatal("the client goes on")
+	}
+}
+
+// A server that lives is heard throughout a run that has nothing to say.
+func TestLivingServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("longer than the silence that warns")
+	}
+	dial, stop := serving(t)
+	defer stop()
+	c := result.Default()
+	c.Duration, c.Interval, c.Poll = result.Seconds(silentTime+2*aliveEvery), result.Seconds(time.Minute), result.Event
+	c.Complete()
+	var warned atomic.Bool
+	cl := &Client{Device: "mem0", Watcher: Watcher{Warn: func(string) { warned.Store(true) }}}
+	_, err := cl.Run(context.Background(), dial(), Plan{Cases: []result.Case{c}, Repeats: 1})
+	assert.NilError(t, err)
+	assert.Assert(t, !warned.Load())
+}
+
+// Clients that said hello and measure nothing give way to others, the one that is idle longest
+// first; one that measures does not.
+func TestIdleGivesWay(t *testing.T) {
+	dial, _ := watched(t, &Server{MaxClients: 2})
+	busy, idle := newTalk(t, dial()), newTalk(t, dial())
+	busy.hello()
+	busy.begin()
+	idle.hello()
+	asks := func() message {
+		k := newTalk(t, dial())
+		k.say(message{Kind: msgHello, Magic: magic, Protocol: Protocol, Cases: 1})
+		m := k.hear()
+		if m.Kind == msgWelcome {
+			k.begin() // it measures
+		}
+		return m
+	}
+	assert.Equal(t, asks().Kind, msgError) // too soon
+	time.Sleep(idleGrace + time.Second)
+	assert.Equal(t, asks().Kind, msgWelcome)
+	m := idle.hear()
+	assert.Assert(t, strings.Contains(m.Text, "this server is full, and the client measured nothing for 5s"), "%+v", m)
+	time.Sleep(idleGrace + time.Second)
+	assert.Equal(t, asks().Kind, msgError) // both measure
+}
+
+// Signs of life without end are an error.
+func TestAliveFlood(t *testing.T) {
+	dial, log := watched(t, &Server{})
+	k := newTalk(t, dial())
+	k.hello()
+	alive, err := json.Marshal(message{Kind: msgAlive})
+	assert.NilError(t, err)
+	for range 5000 {
+		if _, err := k.conn.Write(append(alive, '\n')); err != nil {
+			break // the server has had enough, and hung up
+		}
+	}
+	assert.Assert(t, strings.Contains(sessionEnds(t, log), errFlood.Error()))
+}

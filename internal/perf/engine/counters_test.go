@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// Each run has what the kernel counted at the port during that run alone: on soft-RoCE a packet for
+// each message of 100 bytes at least, and those of the second run are not those of both.
+func TestPortCounters(t *testing.T) {
+	onEach(t, func(t *testing.T, device string, base result.Case) {
+		if device != "rxe0" {
+			t.Skip("only of soft-RoCE is known what the kernel counts")
+		}
+		base.Test, base.Mode, base.Size, base.Iters, base.Warmup = result.Send, result.Bandwidth, 100, 1000, 0
+		second := base
+		second.Iters = 300
+		doc, err := measure(t, device, base, second)
+		assert.NilError(t, err)
+		for i, iters := range []int64{1000, 300} {
+			for _, end := range []*result.End{doc.Runs[i].Client, doc.Runs[i].Server} {
+				sent, received := end.Counters.Sent().Packets, end.Counters.Received().Packets
+				assert.Assert(t, sent >= iters && received >= iters, "run %d: %v", i, end.Counters)
+				assert.Assert(t, i == 0 || sent < 1000, "the second run has the first one's: %v", end.Counters)
+			}
+		}
+	})
+}
+
+// Threads of one port have read the same counters, which count once. Each further port adds its
+// own.
+func TestCountersOf(t *testing.T) {
+	thread := func(client, server string, sent, received int64) *result.Document {
+		return &result.Document{Client: result.Facts{Device: client}, Server: result.Facts{Device: server},
+			Runs: []result.Run{{}, {Client: &result.End{Counters: result.Counters{"sent_pkts": sent}},
+				Server: &result.End{Counters: result.Counters{"rcvd_pkts": received}}}}}
+	}
+	docs := []*result.Document{thread("a0", "b0", 10, 9), thread("a1", "b0", 200, 9), thread("a0", "b1", 11, 80),
+		thread("a2", "b1", 3000, 81)}
+	client, server := countersOf(docs, 1)
+	assert.DeepEqual(t, client, result.Counters{"sent_pkts": 3210})
+	assert.DeepEqual(t, server, result.Counters{"rcvd_pkts": 89})
+}

@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// dialTime bounds connecting to a server.
+const dialTime = 10 * time.Second
+
+// Dial connects to a server's control port: a host name or address, with or without a port. secret
+// is that of Secure, or nil.
+func Dial(ctx context.Context, address string, port int, secret *tls.Config) (net.Conn, error) {
+	conn, err := dial(ctx, "datperf server", " (start one there with: datperf server)", address, port)
+	if err != nil {
+		return nil, err
+	}
+	return secureClient(ctx, conn, secret)
+}
+
+// DialPerftest connects to one of perftest's programs.
+func DialPerftest(ctx context.Context, address string, port int) (net.Conn, error) {
+	return dial(ctx, "program of perftest", " (start one there, for example: ib_send_lat)", address, port)
+}
+
+func dial(ctx context.Context, what, advice, address string, port int) (net.Conn, error) {
+	host := address
+	if h, p, err := net.SplitHostPort(address); err == nil {
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil || n == 0 {
+			return nil, fmt.Errorf("address %q: the port must be from 1 to 65535", address)
+		}
+		host, port = h, int(n)
+	}
+	host = strings.Trim(host, "[]")
+	if host == "" {
+		return nil, fmt.Errorf("address %q: there is no host in it", address)
+	}
+	d := net.Dialer{Timeout: dialTime}
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("no %s to be reached at %s, port %d: %w%s", what, host, port, shortDial(err), advice)
+	}
+	return conn, nil
+}
+
+// shortDial removes from a dial error what the caller's text repeats.
+func shortDial(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		var sys *os.SyscallError
+		if errors.As(op.Err, &sys) {
+			return sys.Err
+		}
+		return op.Err
+	}
+	return err
+}

@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"math"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// samples collects times in nanoseconds: a histogram of constant size, and exact min, max, mean and
+// deviation.
+type samples struct {
+	hist       *hdrhistogram.Histogram
+	min, max   int64
+	mean, sumS float64 // Welford's running mean and sum of squared differences
+}
+
+// longest is the largest time in the histogram; percentiles count longer ones as this.
+const longest = int64(3600e9)
+
+func newSamples() *samples {
+	return &samples{hist: hdrhistogram.New(1, longest, 3), min: math.MaxInt64}
+}
+
+func (s *samples) add(ns int64) {
+	s.hist.RecordValue(min(max(ns, 1), longest))
+	s.min, s.max = min(s.min, ns), max(s.max, ns)
+	d := float64(ns) - s.mean
+	s.mean += d / float64(s.hist.TotalCount())
+	s.sumS += d * (float64(ns) - s.mean)
+}
+
+func (s *samples) reset() {
+	s.hist.Reset()
+	s.min, s.max, s.mean, s.sumS = math.MaxInt64, 0, 0, 0
+}
+
+// Percentiles are the percentiles of every distribution.
+var Percentiles = []float64{50, 75, 90, 95, 99, 99.9, 99.99, 99.999}
+
+// distribution returns the summary of the samples, with all durations divided by div. It returns
+// nil if there are no samples.
+func (s *samples) distribution(div float64) *result.Distribution {
+	n := s.hist.TotalCount()
+	if n == 0 {
+		return nil
+	}
+	// A percentile is the upper bound of its histogram cell, so limit it to the true extremes.
+	at := func(ns int64) float64 { return float64(min(max(ns, s.min), s.max)) / div }
+	d := &result.Distribution{
+		Count: n, Min: float64(s.min) / div, Max: float64(s.max) / div, Mean: s.mean / div,
+		Stddev: math.Sqrt(s.sumS/float64(n)) / div,
+	}
+	for _, p := range Percentiles {
+		d.Percentiles = append(d.Percentiles, result.Percentile{P: p, Value: at(s.hist.ValueAtPercentile(p))})
+	}
+	for _, b := range s.hist.CumulativeDistributionWithTicks(10) {
+		d.Curve = append(d.Curve, result.Percentile{P: b.Quantile, Value: at(b.ValueAt)})
+	}
+	return d
+}

@@ -1,0 +1,38 @@
+package engine
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// Local runs a plan with both ends in this process. serverCPU, if not nil, is the processor of the
+// server's loop.
+func Local(ctx context.Context, cl *Client, serverCPU *int, plan Plan) (*result.Document, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a, b := net.Pipe()
+	chosen, err := choose(cl.Device, netip.Addr{})
+	if err == nil {
+		err = chosen.useGID(cl.GID)
+	}
+	if err != nil {
+		a.Close()
+		b.Close()
+		return nil, err
+	}
+	srv := &Server{chosen: &chosen, Version: cl.Version, CPU: serverCPU, AnyNode: cl.AnyNode}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		srv.serve(ctx, b)
+	}()
+	doc, err := cl.Run(ctx, a, plan)
+	if err != nil {
+		cancel()
+	}
+	<-served
+	return doc, err
+}

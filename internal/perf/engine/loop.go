@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// run runs this end's part and returns what it measured.
+func (w *worker) run() (end *result.End, err error) {
+	end = &result.End{}
+	stop := measureCost()
+	switch {
+	case w.c.Mode == result.Latency && w.initOps:
+		err = w.ping()
+	case w.c.PingPong():
+		err = w.pong()
+	case w.c.Test == result.Transaction:
+		err = w.follow()
+	case w.c.Mode == result.Latency || !w.initOps && !w.c.TwoSided():
+		err = w.watch()
+	default:
+		err = w.stream()
+	}
+	if err == nil && w.c.Verify {
+		err = w.verifyTargets()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if w.initOps {
+		end.Initiated = w.rec.stream()
+	}
+	ops, bytes := w.rec.ops, w.rec.ops*w.rec.size
+	if w.c.Mode == result.Bandwidth && w.c.TwoSided() && w.received > w.c.Warmup {
+		n := w.received - w.c.Warmup
+		// The time from the first to the last arrival covers one message less.
+		end.Received = &result.Stream{Ops: n - 1, Bytes: (n - 1) * int64(w.c.Size),
+			Elapsed: result.Seconds(w.rxLast - w.rxFirst)}
+		end.Received.Fill()
+		ops, bytes = ops+n, bytes+n*int64(w.c.Size)
+	}
+	if !w.initOps && end.Received == nil { // the passive end's cost is for all operations
+		ops = max(w.sh.expect.Load()-w.c.Warmup, 0)
+		bytes = ops * int64(w.c.Size)
+	}
+	end.Verified = w.verified
+	end.Cost = stop(ops, bytes)
+	end.Notes, end.Path = w.l.notes(), w.l.path()
+	if sent := w.expected(); w.c.Lossy() && w.c.Mode == result.Bandwidth && w.c.TwoSided() && sent > 0 {
+		end.Lost = sent - w.received
+		arrived := 0.0
+		if end.Received != nil {
+			arrived = end.Received.GbitS
+		}
+		end.Notes = append(end.Notes, fmt.Sprintf("%s: %d of %d messages were lost (%.3g%%), %.3f Gb/s arrived",
+			w.c.Transport, end.Lost, sent, float64(end.Lost)/float64(sent)*100, arrived))
+	}
+	return end, nil
+}

@@ -1,0 +1,85 @@
+package engine
+
+import "github.com/godat/godat/internal/perf/result"
+
+// route is a measurement between two hosts, by their numbers.
+type route struct{ from, to int }
+
+// step is what measures at the same time.
+type step []route
+
+// stepsOf returns the steps of a pattern between n hosts, each of up to atOnce routes (0: any
+// number). In a step of Pairs or Bisection no host is in two routes; in one of AllToAll each is in
+// two, as client and as server; in one of Incast all have the same server.
+func stepsOf(pattern string, n, atOnce int) (all []step) {
+	add := func(one step) {
+		for atOnce > 0 && len(one) > atOnce {
+			all, one = append(all, one[:atOnce]), one[atOnce:]
+		}
+		if len(one) > 0 {
+			all = append(all, one)
+		}
+	}
+	switch pattern {
+	case result.Incast:
+		for to := range n {
+			var one step
+			for from := range n {
+				if from != to {
+					one = append(one, route{from, to})
+				}
+			}
+			add(one)
+		}
+	case result.Bisection:
+		var one step
+		for i := range n / 2 {
+			one = append(one, route{i, i + n/2})
+		}
+		add(one)
+		add(one.reversed())
+	case result.AllToAll:
+		for shift := 1; shift < n; shift++ {
+			var one step
+			for i := range n {
+				one = append(one, route{i, (i + shift) % n})
+			}
+			add(one)
+		}
+	default:
+		for _, one := range tournament(n) {
+			add(one)
+			add(one.reversed())
+		}
+	}
+	return all
+}
+
+func (s step) reversed() step {
+	back := make(step, len(s))
+	for i, r := range s {
+		back[i] = route{r.to, r.from}
+	}
+	return back
+}
+
+// tournament returns the rounds of a round-robin tournament: each two hosts meet once, and no host
+// is in two pairs of a round. The last place stays, the others rotate. With an odd number of hosts
+// the last place is empty: the host that meets it rests.
+func tournament(n int) (rounds []step) {
+	places := n + n%2
+	for r := range places - 1 {
+		var one step
+		for i := range places / 2 {
+			a, b := (r+i)%(places-1), (r-i+places-1)%(places-1)
+			if i == 0 {
+				b = places - 1
+			}
+			if b < n {
+				one = append(one, route{min(a, b), max(a, b)})
+			}
+		}
+		rounds = append(rounds, one)
+	}
+	return rounds
+}

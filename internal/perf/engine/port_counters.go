@@ -1,0 +1,30 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/godat/godat/internal/perf/counters"
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// portCounters is where the kernel counts what an end sends and receives; zero: nowhere.
+type portCounters struct{ folder, netdev string }
+
+// countersAt finds the device's port and its network device. Finding reads the kernel's GID table,
+// so it is done once for all runs.
+func countersAt(chosen *choice) portCounters {
+	if chosen.Fabric != fabricVerbs {
+		return portCounters{}
+	}
+	device, number := chosen.verbsPort()
+	folder := fmt.Sprintf("sys/class/infiniband/%s/ports/%d", device, number)
+	return portCounters{folder, counters.System().NetDevice(folder)}
+}
+
+// read returns the kernel's counters; nil if p is zero.
+func (p portCounters) read() result.Counters {
+	if p.folder == "" {
+		return nil
+	}
+	return counters.System().Read(p.folder, p.netdev)
+}

@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// seats are the clients that a server serves at the same time.
+type seats struct {
+	mu    sync.Mutex
+	most  int
+	taken map[*seat]struct{}
+}
+
+// seat is the place of one client.
+type seat struct {
+	all   *seats
+	end   func(error) // of its conversation
+	since time.Time   // when it fell idle; zero while it measures
+}
+
+// idleGrace is how long a client may be idle before it loses its seat to another one.
+const idleGrace = 5 * time.Second
+
+// errGaveWay is the error of a client that has lost its seat.
+var errGaveWay = fmt.Errorf("this server is full, and the client measured nothing for %v: its place went to "+
+	"another one",
+	idleGrace)
+
+// take gives a seat. If all are taken, the client that has been idle longest gives way.
+func (s *seats) take(end func(error)) (*seat, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.taken) >= s.most {
+		var longest *seat
+		for one := range s.taken {
+			if !one.since.IsZero() && (longest == nil || one.since.Before(longest.since)) {
+				longest = one
+			}
+		}
+		if longest == nil || time.Since(longest.since) < idleGrace {
+			return nil, fmt.Errorf("this server is full: %d clients (--max-clients)", s.most)
+		}
+		delete(s.taken, longest)
+		longest.end(errGaveWay)
+	}
+	one := &seat{all: s, end: end, since: time.Now()}
+	s.taken[one] = struct{}{}
+	return one, nil
+}
+
+// leave may be called for a seat that was lost. A nil seat, of a server without a limit of clients,
+// is ignored.
+func (x *seat) leave() {
+	if x == nil {
+		return
+	}
+	x.all.mu.Lock()
+	defer x.all.mu.Unlock()
+	delete(x.all.taken, x)
+}
+
+// measures notes that the client measures, or that it no longer does.
+func (x *seat) measures(yes bool) {
+	if x == nil {
+		return
+	}
+	x.all.mu.Lock()
+	defer x.all.mu.Unlock()
+	x.since = time.Time{}
+	if !yes {
+		x.since = time.Now()
+	}
+}
+
+func (s *seats) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.taken)
+}
+
+var errShutdown = errors.New("the server is shutting down")

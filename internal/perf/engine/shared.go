@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// unknown is the number of expected messages before the peer has announced it.
+const unknown = math.MaxInt64
+
+// shared is the state that the goroutine of the control connection passes to the loop.
+type shared struct {
+	expect  atomic.Int64  // operations that the peer initiates in all
+	counts  []uint64      // and on each queue pair; to be read once told is closed
+	told    chan struct{} // closed once expect is known
+	said    atomic.Bool   // this end has announced its number of operations
+	finish  atomic.Bool   // end the run now, keep results so far
+	foreign bool          // the peer is a program of perftest: expect is known from the start
+	once    sync.Once
+	stopped atomic.Pointer[error]
+	stop    chan struct{}
+}
+
+func newShared() *shared {
+	s := &shared{told: make(chan struct{}), stop: make(chan struct{})}
+	s.expect.Store(unknown)
+	return s
+}
+
+func (s *shared) setExpect(counts []uint64) {
+	s.once.Do(func() {
+		s.counts = counts
+		n := uint64(0)
+		for _, c := range counts {
+			n += c
+		}
+		s.expect.Store(int64(n))
+		close(s.told)
+	})
+}
+
+func (s *shared) isTold() bool {
+	select {
+	case <-s.told:
+		return true
+	default:
+		return false
+	}
+}
+
+// abort ends the loop with an error; the first one counts.
+func (s *shared) abort(err error) {
+	if s.stopped.CompareAndSwap(nil, &err) {
+		close(s.stop)
+	}
+}
+
+func (s *shared) err() error {
+	if p := s.stopped.Load(); p != nil {
+		return *p
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+// Package firewall asks the kernel what its packet filters do with a packet: nf_tables, with the
+// rules of iptables-nft, over netlink, and iptables-legacy through its socket options. Nothing is
+// changed, and no program of the system is run. Package doctor imports it.
+//
+// The rules are read once, by Read, and then evaluated for any number of packets. A condition that
+// depends on more than the packet (a rate, the owner of a socket) is neither true nor false, and
+// the verdict is then uncertain. A Rules is safe for concurrent use.
+package firewall
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Packet is the first packet of a flow, from or to this host.
+type Packet struct {
+	Out      bool   // sent by this host; else received
+	Netdev   string // through which it comes or goes
+	Src, Dst netip.Addr
+	Proto    uint8  // ProtoTCP or ProtoUDP
+	Port     uint16 // destination
+}
+
+// Protocols.
+const (
+	ProtoTCP = 6
+	ProtoUDP = 17
+)
+
+// Verdict is what happens to a packet.
+type Verdict struct {
+	Dropped bool   // or rejected
+	Certain bool   // false: it depends on more than the packet
+	Rule    string // that drops it, for people; empty if the packet passes
+	Packets uint64 // that the rule has dropped, 0 if it does not count them
+}
+
+// Rules are the packet filters of this network namespace.
+type Rules struct {
+	hooks [2][]hooked // received and sent packets: base chains in the order of their execution
+	count int
+}
+
+// Count returns the number of rules that were read.
+func (r *Rules) Count() int { return r.count }
+
+// hooked is a base chain.
+type hooked struct {
+	chain *chain
+	hook  int // order among hooks
+	prio  int
+	// covers reports whether the chain sees the packet: its family, its network device.
+	covers func(*Packet) bool
+	drops  bool // its policy
+}
+
+type chain struct {
+	name  string // with its table, for people
+	rules []rule
+}
+
+// rule is one rule of either kind of filter.
+type rule struct {
+	name string // for people
+	eval func(*Packet) (tri, action)
+}
+
+// tri is the truth of a condition.
+type tri int8
+
+const (
+	no tri = iota
+	maybe
+	yes
+)
+
+func truth(b bool) tri {
+	if b {
+		return yes
+	}
+	return no
+}
+
+// action is what a rule does that matches.
+type action struct {
+	kind    kind
+	to      *chain // of jump and hop
+	packets uint64 // that it has counted
+}
+
+type kind int8
+
+const (
+	next     kind = iota // go on with the next rule
+	accept               // end this base chain
+	drop                 // or reject
+	jump                 // and come back
+	hop                  // jump that does not come back
+	comeBack             // to the rule after the jump
+)
+
+// Ask evaluates the rules for a packet.
+func (r *Rules) Ask(p Packet) Verdict {
+	way := 0
+	if p.Out {
+		way = 1
+	}
+	w := walk{p: &p}
+	for _, base := range r.hooks[way] {
+		if !base.covers(&p) {
+			continue
+		}
+		w.accepts = false
+		end := w.chain(base.chain, 0, yes)
+		if end == next && base.drops {
+			w.dropped(base.chain.name+", policy drop", 0, yes)
+			end = drop
+		}
+		if end == drop {
+			break
+		}
+	}
+	return w.verdict
+}
+
+// walk is one evaluation.
+type walk struct {
+	p       *Packet
+	accepts bool // a rule of this base chain may have accepted the packet
+	steps   int
+	verdict Verdict
+}
+
+// maxDepth and maxSteps bound a walk; the kernel permits no loops, and 16 jumps.
+const (
+	maxDepth = 16
+	maxSteps = 1 << 20
+)
+
+// chain returns how the packet leaves a chain: next, accept or drop. sure is maybe if the packet
+// may not come here at all.
+func (w *walk) chain(c *chain, depth int, sure tri) kind {
+	if depth > maxDepth {
+		return next
+	}
+	for _, r := range c.rules {
+		if w.steps++; w.steps > maxSteps {
+			return next
+		}
+		matches, a := r.eval(w.p)
+		matches = min(matches, sure)
+		if matches == no {
+			continue
+		}
+		switch a.kind {
+		case accept:
+			if matches == yes {
+				return accept
+			}
+			w.accepts = true
+		case drop:
+			w.dropped(r.name, a.packets, matches)
+			if matches == yes {
+				return drop
+			}
+		case comeBack:
+			if matches == yes {
+				return next
+			}
+			w.accepts = true // or what follows is not reached
+		case jump, hop:
+			if a.to == nil {
+				continue
+			}
+			end := w.chain(a.to, depth+1, matches)
+			if end != next || a.kind == hop && matches == yes {
+				return end
+			}
+		}
+	}
+	return next
+}
+
+// dropped notes a rule that drops the packet. A certain one replaces an uncertain one.
+func (w *walk) dropped(name string, packets uint64, matches tri) {
+	certain := matches == yes && !w.accepts
+	if w.verdict.Dropped && (w.verdict.Certain || !certain) {
+		return
+	}
+	w.verdict = Verdict{true, certain, name, packets}
+}
+
+// String describes the packet for people.
+func (p *Packet) String() string {
+	proto := map[uint8]string{ProtoTCP: "tcp", ProtoUDP: "udp"}[p.Proto]
+	if p.Out {
+		return fmt.Sprintf("%s port %d out of %s", proto, p.Port, p.Netdev)
+	}
+	return fmt.Sprintf("%s port %d into %s", proto, p.Port, p.Netdev)
+}

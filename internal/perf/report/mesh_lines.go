@@ -1,0 +1,164 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// mostNamed is the number of pairs that a line names.
+const mostNamed = 8
+
+// totals sums the bandwidth of what ran at the same time.
+func (v *view) totals() []string {
+	if v.mx.Case.Mode != result.Bandwidth {
+		return nil
+	}
+	sums := map[int]float64{} // by host, or by direction
+	switch v.mesh.Pattern {
+	case result.Incast:
+		for _, p := range v.sorted {
+			sums[p.to] += p.figure
+		}
+		hosts := slices.SortedFunc(maps.Keys(sums), func(a, b int) int {
+			return cmp.Or(cmp.Compare(sums[b], sums[a]), a-b)
+		})
+		best, worst := hosts[0], hosts[len(hosts)-1]
+		return []string{fmt.Sprintf("into one host from all others: best %s (host %d), median %s, worst %s (host %d)",
+			v.text(sums[best]), best, v.text(sums[hosts[len(hosts)/2]]), v.text(sums[worst]), worst)}
+	case result.Bisection:
+		half := max(1, len(v.hosts)/2)
+		for _, p := range v.sorted {
+			sums[min(1, (p.from-1)/half)] += p.figure
+		}
+		return []string{fmt.Sprintf("hosts 1 to %d to the others: %s in all; back: %s", half, v.text(sums[0]),
+			v.text(sums[1]))}
+	case result.AllToAll:
+		for _, p := range v.sorted {
+			sums[0] += p.figure
+		}
+		return []string{fmt.Sprintf("all hosts together: %s, on average of %d steps",
+			v.text(sums[0]/float64(max(1, v.mesh.Steps))), v.mesh.Steps)}
+	}
+	return nil
+}
+
+// outliers names the outliers: hosts of which half of the pairs or more are outliers, then the
+// other pairs.
+func (v *view) outliers() (lines []string) {
+	for _, kind := range []struct {
+		sign int
+		text string
+	}{{1, "worse"}, {-1, "better"}} {
+		var found []measured
+		count, all := map[int]int{}, map[int]int{}
+		for _, p := range v.sorted {
+			all[p.from]++
+			all[p.to]++
+			if v.shades.outlier(p.figure) == kind.sign {
+				found = append(found, p)
+				count[p.from]++
+				count[p.to]++
+			}
+		}
+		if kind.sign > 0 {
+			slices.Reverse(found) // the worst one first
+		}
+		var named []string
+		bad := map[int]bool{}
+		for _, h := range v.hosts {
+			if n := count[h.Number]; n >= 3 && 2*n >= all[h.Number] {
+				bad[h.Number] = true
+				named = append(named, fmt.Sprintf("host %d (%s) in %d of its %d pairs", h.Number, h.Address, n, all[h.Number]))
+			}
+		}
+		for _, p := range found {
+			if !bad[p.from] && !bad[p.to] {
+				named = append(named, fmt.Sprintf("%s (%s)", p.names(), v.text(p.figure)))
+			}
+		}
+		if len(named) > 0 {
+			lines = append(lines, fmt.Sprintf("much %s than the median: %s", kind.text, list(named, mostNamed)))
+		}
+	}
+	return lines
+}
+
+// failures names the pairs that failed, by reason.
+func (v *view) failures() (lines []string) {
+	var reasons []string
+	failed := map[string][]measured{}
+	for _, p := range v.pairs {
+		if p.ok {
+			continue
+		}
+		if failed[p.pair.Error] == nil {
+			reasons = append(reasons, p.pair.Error)
+		}
+		failed[p.pair.Error] = append(failed[p.pair.Error], p)
+	}
+	for _, reason := range reasons {
+		lines = append(lines, namesOf(failed[reason])+": "+reason)
+	}
+	return lines
+}
+
+// namesOf names pairs: by the host that many of them have in common, or one by one.
+func namesOf(pairs []measured) string {
+	first := pairs[0]
+	for _, host := range []int{first.from, first.to} {
+		if len(pairs) > 3 && !slices.ContainsFunc(pairs, func(p measured) bool { return p.from != host && p.to != host }) {
+			return fmt.Sprintf("%d pairs of host %d", len(pairs), host)
+		}
+	}
+	var all []string
+	for _, p := range pairs {
+		all = append(all, p.names())
+	}
+	return list(all, mostNamed)
+}
+
+// hostTitles and hostTable are a matrix that is too wide, as a row for each host.
+var hostTitles = []string{"host", "median out", "worst out", "median in", "worst in", failedText}
+
+func (p *pageMatrix) hostTable() (rows [][]string) {
+	for i, h := range p.Rows {
+		var out, in []meshCell
+		for j := range p.Rows {
+			out, in = append(out, p.Rows[i].Cells[j]), append(in, p.Rows[j].Cells[i])
+		}
+		row := []string{h.label()}
+		failed := 0
+		for _, cells := range [][]meshCell{out, in} {
+			var good []meshCell
+			for _, c := range cells {
+				switch {
+				case c.Text == failedText:
+					failed++
+				case c.Text != "":
+					good = append(good, c)
+				}
+			}
+			slices.SortStableFunc(good, func(a, b meshCell) int { return cmp.Compare(a.worse, b.worse) })
+			if len(good) == 0 {
+				row = append(row, "-", "-")
+				continue
+			}
+			row = append(row, good[len(good)/2].Text, good[len(good)-1].Text)
+		}
+		rows = append(rows, append(row, fmt.Sprint(failed)))
+	}
+	return rows
+}
+
+// list names the first of many things.
+func list(all []string, most int) string {
+	if more := len(all) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), more)
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,117 @@
+package report
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// heats is the number of shades of a matrix: the worse, the warmer.
+const heats = 5
+
+// shades has the bounds of a matrix's shades. They are between the 10% and the 90% quantile of its
+// figures, so that an outlier does not paint the others.
+type shades struct {
+	c      *result.Case
+	sign   float64 // 1: a larger figure is worse; -1: a smaller one is
+	limits [heats - 1]float64
+	median float64
+	width  float64 // an outlier is further from the median
+}
+
+// Figures within these parts of the median have one shade, and are no outliers.
+const (
+	leastSpan  = 0.2
+	leastWidth = 0.25
+)
+
+// shadesOf returns the shades of a case's figures, sorted, the best one first; at least one.
+func shadesOf(c *result.Case, v []float64) *shades {
+	at := func(q float64) float64 { return v[int(math.Round(q*float64(len(v)-1)))] }
+	s := &shades{c: c, sign: 1, median: at(0.5)}
+	if c.Mode == result.Bandwidth {
+		s.sign = -1
+	}
+	// The spread of the better half: it is that of the others too, if some hosts are bad.
+	s.width = max(6*math.Abs(s.median-at(0.25)), leastWidth*s.median)
+	good := at(0.1)
+	span := max(math.Abs(at(0.9)-good), leastSpan*s.median)
+	for i := range s.limits {
+		s.limits[i] = good + s.sign*span*float64(i+1)/heats
+	}
+	return s
+}
+
+// shade returns the number of a figure's shade, from 0 to heats-1.
+func (s *shades) shade(v float64) int {
+	for i, limit := range s.limits {
+		if !(s.sign*(v-limit) > 0) {
+			return i
+		}
+	}
+	return heats - 1
+}
+
+// outlier returns 1 if a figure is far worse than the median, -1 if far better, else 0.
+func (s *shades) outlier(v float64) int {
+	switch worse := s.sign * (v - s.median); {
+	case worse > s.width:
+		return 1
+	case worse < -s.width:
+		return -1
+	}
+	return 0
+}
+
+// keyEntry explains the colour of a cell.
+type keyEntry struct{ Class, Text string }
+
+// key explains the shades, and the marks that occur.
+func (s *shades) key(outliers, failed bool) (all []keyEntry) {
+	text := func(v float64) string { return figureText(s.c, v) + " " + figureUnit(s.c) }
+	best, worst := "up to ", "more than "
+	if s.sign < 0 {
+		best, worst = "at least ", "less than "
+	}
+	for i, limit := range s.limits {
+		all = append(all, keyEntry{fmt.Sprintf("heat%d", i), best + text(limit)})
+	}
+	all = append(all, keyEntry{fmt.Sprintf("heat%d", heats-1), worst + text(s.limits[heats-2])})
+	if outliers {
+		all = append(all, keyEntry{"outlier", fmt.Sprintf("outlier: more than %s from the median, %s",
+			text(s.width), text(s.median))})
+	}
+	if failed {
+		all = append(all, keyEntry{failedText, "not measured: the reasons are below"})
+	}
+	return all
+}
+
+// failedText is the cell of a pair that failed, and its class.
+const failedText = "failed"
+
+func figureText(c *result.Case, v float64) string {
+	if c.Mode == result.Latency {
+		return number(v, decimals(v))
+	}
+	return threeDigits(v)
+}
+
+// decimals is how many decimals a time in us has in a matrix: it would be wide with two always.
+func decimals(us float64) int {
+	switch {
+	case us >= 1000:
+		return 0
+	case us >= 100:
+		return 1
+	}
+	return 2
+}
+
+func figureUnit(c *result.Case) string {
+	if c.Mode == result.Latency {
+		return "us"
+	}
+	return "Gb/s"
+}

@@ -1,0 +1,174 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// meshOf returns a mesh of n hosts in which every pair has a figure: microseconds, or Gb/s. A
+// negative one is a pair that failed.
+func meshOf(n int, mode, pattern string, figure func(from, to int) float64) *result.Mesh {
+	c := result.Default()
+	c.Mode = mode
+	c.Complete()
+	m := &result.Mesh{Pattern: pattern, Steps: n - 1, Matrices: []result.Matrix{{Case: c}}}
+	for i := range n {
+		m.Hosts = append(m.Hosts, result.MeshHost{Address: fmt.Sprintf("host%d:1", i+1)})
+	}
+	for from := range n {
+		for to := range n {
+			if from == to {
+				continue
+			}
+			p := result.Pair{From: m.Hosts[from].Address, To: m.Hosts[to].Address}
+			if v := figure(from+1, to+1); v < 0 {
+				p.Error = "broken"
+			} else {
+				s := &result.Stream{GbitS: v}
+				if mode == result.Latency {
+					s.Latency = &result.Distribution{Count: 100, Percentiles: []result.Percentile{{P: 50, Value: v * 1e3}}}
+				}
+				p.Run = &result.Run{Case: c, Client: &result.End{Initiated: s}, Server: &result.End{}}
+			}
+			m.Matrices[0].Pairs = append(m.Matrices[0].Pairs, p)
+		}
+	}
+	return m
+}
+
+// One outlier, however far, changes nobody else's shade, and is named; so is one that is too good.
+func TestOutliers(t *testing.T) {
+	for _, mode := range result.Modes {
+		shades := func(odd float64) (all []string, lines string) {
+			m := meshOf(8, mode, "", func(from, to int) float64 {
+				if from == 3 && to == 5 {
+					return odd
+				}
+				return 10 + float64(from+to)/16
+			})
+			p := matrices(m)[0]
+			for i, row := range p.Rows {
+				for j, c := range row.Cells {
+					if i != 2 || j != 4 {
+						all = append(all, c.Class)
+					}
+				}
+			}
+			assert.Assert(t, strings.HasPrefix(p.Rows[2].Cells[4].Class, "heat"))
+			return all, strings.Join(p.Lines, "\n")
+		}
+		usual, lines := shades(10.5)
+		assert.Assert(t, !strings.Contains(lines, "much"), lines)
+		assert.Assert(t, len(slices.Compact(slices.Sorted(slices.Values(usual)))) >= 3, "%v", usual)
+		for _, odd := range []float64{0.001, 1000} {
+			all, lines := shades(odd)
+			assert.DeepEqual(t, all, usual)
+			what := "worse"
+			if (mode == result.Latency) == (odd < 1) {
+				what = "better"
+			}
+			assert.Assert(t, strings.Contains(lines, "much "+what+" than the median: 3 -> 5 ("), lines)
+		}
+	}
+}
+
+// A host whose pairs are all bad is named once, with its address; the others keep their shades.
+func TestBadHost(t *testing.T) {
+	m := meshOf(12, result.Latency, "", func(from, to int) float64 {
+		if from == 7 || to == 7 {
+			return 50
+		}
+		return 10
+	})
+	p := matrices(m)[0]
+	assert.Equal(t, p.Lines[1], "much worse than the median: host 7 (host7:1) in 22 of its 22 pairs")
+	for i, row := range p.Rows {
+		for j, c := range row.Cells {
+			want := "heat0"
+			switch {
+			case i == j:
+				want = ""
+			case i == 6 || j == 6:
+				want = "heat4 outlier"
+			}
+			assert.Equal(t, c.Class, want)
+		}
+	}
+	var page bytes.Buffer
+	assert.NilError(t, HTML(&page, &result.Document{Mesh: m}))
+	for _, text := range []string{`<li><span class="heat0"></span>up to `, `<span class="heat4"></span>more than `,
+		`<span class="outlier"></span>outlier: more than `} {
+		assert.Assert(t, strings.Contains(page.String(), text), text)
+	}
+}
+
+// A matrix that does not fit into a line is a row for each host; failures of one host are one line.
+func TestManyHosts(t *testing.T) {
+	m := meshOf(64, result.Bandwidth, "", func(from, to int) float64 {
+		if from == 9 || to == 9 {
+			return -1
+		}
+		return float64(from)
+	})
+	var out bytes.Buffer
+	Mesh(&out, m)
+	for line := range strings.Lines(out.String()) {
+		assert.Assert(t, len(line) <= lineWidth+1, "%q", line)
+	}
+	text := out.String()
+	assert.Assert(t, strings.Contains(text, "126 pairs of host 9: broken\n"), text)
+	fields := func(host string) []string {
+		_, row, _ := strings.Cut(text, "\n"+host+" ")
+		row, _, _ = strings.Cut(row, "\n")
+		return strings.Fields(row)
+	}
+	assert.DeepEqual(t, fields("20 host20:1"), []string{"20.0", "20.0", "33.0", "1.00", "2"})
+	assert.DeepEqual(t, fields("9 host9:1"), []string{"-", "-", "-", "-", "126"})
+}
+
+// What ran at the same time is summed: into each host, between the halves, of all hosts.
+func TestTotals(t *testing.T) {
+	for pattern, want := range map[string]string{
+		result.Incast: "into one host from all others: best 12.0 Gb/s (host 4), median 6.00 Gb/s, " +
+			"worst 3.00 Gb/s (host 1)",
+		result.Bisection: "hosts 1 to 2 to the others: 7.00 Gb/s in all; back: 3.00 Gb/s",
+		result.AllToAll:  "all hosts together: 10.0 Gb/s, on average of 3 steps",
+	} {
+		m := meshOf(4, result.Bandwidth, pattern, func(_, to int) float64 { return float64(to) })
+		if pattern == result.Bisection {
+			m.Matrices[0].Pairs = slices.DeleteFunc(m.Matrices[0].Pairs, func(p result.Pair) bool {
+				return p.From+p.To != "host1:1host3:1" && p.From+p.To != "host3:1host1:1" &&
+					p.From+p.To != "host2:1host4:1" && p.From+p.To != "host4:1host2:1"
+			})
+		}
+		p := matrices(m)[0]
+		assert.Equal(t, p.Lines[1], want)
+		assert.Assert(t, strings.HasSuffix(p.Title, ", "+pattern))
+	}
+}
+
+// A step of many pairs is one line, and a line for each that failed, up to a number.
+func TestMeshStep(t *testing.T) {
+	m := meshOf(8, result.Latency, "", func(from, to int) float64 {
+		if from < 3 {
+			return -1
+		}
+		return float64(to)
+	})
+	var out bytes.Buffer
+	MeshStep(&out, 2, 9, &m.Matrices[0].Case, m.Matrices[0].Pairs, 90*time.Second)
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	assert.Equal(t, lines[0], "[2/9] udat send lat, 2B, 42 of 56 pairs: "+
+		"median 4.00, worst 8.00 us, host7:1 -> host8:1; 1m30s left")
+	assert.Equal(t, lines[1], "    host1:1 -> host2:1: broken")
+	assert.Equal(t, len(lines), 1+mostNamed+1)
+	assert.Equal(t, lines[len(lines)-1], "    and 6 more")
+}

@@ -1,0 +1,173 @@
+package report
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// lineWidth is the widest matrix on a terminal, in characters. A wider one is a row for each host.
+const lineWidth = 100
+
+// Mesh prints the matrices of a mesh.
+func Mesh(w io.Writer, m *result.Mesh) {
+	for _, p := range matrices(m) {
+		fmt.Fprintf(w, "\n%s\n", p.Title)
+		titles, rows := p.matrix("from \\ to", "-")
+		if width(titles, rows) > lineWidth {
+			titles, rows = hostTitles, p.hostTable()
+		}
+		aligned(w, titles, rows)
+		for _, text := range p.Lines {
+			fmt.Fprintln(w, text)
+		}
+	}
+}
+
+// matrix returns the cells of a matrix, with the hosts in the first column.
+func (p *pageMatrix) matrix(corner, self string) (titles []string, rows [][]string) {
+	titles = []string{corner}
+	for i, row := range p.Rows {
+		titles = append(titles, fmt.Sprint(p.Hosts[i].Number))
+		cells := []string{row.label()}
+		for j, c := range row.Cells {
+			if i == j {
+				c.Text = self
+			}
+			cells = append(cells, c.Text)
+		}
+		rows = append(rows, cells)
+	}
+	return titles, rows
+}
+
+// widths returns that of the first column, and that of the others.
+func widths(titles []string, rows [][]string) (first, other int) {
+	for _, row := range append(rows, titles) {
+		for i, text := range row {
+			if n := utf8.RuneCountInString(text); i == 0 {
+				first = max(first, n)
+			} else {
+				other = max(other, n)
+			}
+		}
+	}
+	return first, other
+}
+
+func width(titles []string, rows [][]string) int {
+	first, other := widths(titles, rows)
+	return first + (len(titles)-1)*(other+2)
+}
+
+// aligned prints a table: the first column to the left, the others to the right.
+func aligned(w io.Writer, titles []string, rows [][]string) {
+	first, other := widths(titles, rows)
+	for _, row := range append([][]string{titles}, rows...) {
+		fmt.Fprintf(w, "%-*s", first, row[0])
+		for _, text := range row[1:] {
+			fmt.Fprintf(w, "  %*s", other, text)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// MeshLost prints a host that is left out of a mesh from now on.
+func MeshLost(w io.Writer, h *result.MeshHost) {
+	fmt.Fprintf(w, "left out: %s: %s\n", h.Address, h.Error)
+}
+
+// MeshStep prints a step of a mesh as it comes: a pair, or how many there were and what failed.
+func MeshStep(w io.Writer, n, of int, c *result.Case, pairs []result.Pair, left time.Duration) {
+	if len(pairs) == 0 {
+		return
+	}
+	eta := ""
+	if left >= time.Second {
+		eta = fmt.Sprintf("; %v left", left.Round(time.Second))
+	}
+	head := fmt.Sprintf("[%d/%d]", n, of)
+	if len(pairs) == 1 {
+		fmt.Fprintf(w, "%s %s -> %s: %s%s\n", head, pairs[0].From, pairs[0].To, pairText(c, &pairs[0]), eta)
+		return
+	}
+	one := result.Matrix{Case: *c, Pairs: pairs}
+	sorted := one.Sorted()
+	text := fmt.Sprintf("%d of %d pairs", len(sorted), len(pairs))
+	if n := len(sorted); n > 0 {
+		median, _ := sorted[n/2].Figure()
+		worst, _ := sorted[n-1].Figure()
+		text += fmt.Sprintf(": median %s, worst %s %s, %s -> %s", figureText(c, median), figureText(c, worst),
+			figureUnit(c), sorted[n-1].From, sorted[n-1].To)
+	}
+	fmt.Fprintf(w, "%s %s, %s%s\n", head, c.Name(), text, eta)
+	more := 0
+	for i := range pairs {
+		switch p := &pairs[i]; {
+		case p.Run != nil:
+		case more >= mostNamed:
+			more++
+		default:
+			more++
+			fmt.Fprintf(w, "    %s -> %s: %s\n", p.From, p.To, p.Error)
+		}
+	}
+	if more > mostNamed {
+		fmt.Fprintf(w, "    and %d more\n", more-mostNamed)
+	}
+}
+
+func pairText(c *result.Case, p *result.Pair) string {
+	if v, ok := p.Figure(); ok {
+		return fmt.Sprintf("%s: %s %s", c.Name(), figureText(c, v), figureUnit(c))
+	}
+	return p.Error
+}
+
+func (p *pageMatrix) markdown(b *strings.Builder) {
+	fmt.Fprintf(b, "\n%s\n\n", p.Title)
+	titles, rows := p.matrix("from, to", "")
+	if len(rows) > wideMesh {
+		titles, rows = hostTitles, p.hostTable()
+	}
+	for i := range rows {
+		rows[i][0] = Escape(rows[i][0])
+	}
+	MarkdownTable(b, titles, 1, len(titles), rows)
+	for _, text := range p.Lines {
+		fmt.Fprintf(b, "\n%s\n", Escape(text))
+	}
+}
+
+// meshCSV writes one row for each pair, case and direction: the columns of CSV behind those of the
+// pair.
+func meshCSV(w io.Writer, m *result.Mesh) error {
+	out, all := csv.NewWriter(w), fields()
+	titles := []string{"from", "to", "error"}
+	for _, f := range all {
+		titles = append(titles, f.name)
+	}
+	out.Write(titles)
+	for _, mx := range m.Matrices {
+		for _, p := range mx.Pairs {
+			row := append([]string{p.From, p.To, p.Error}, make([]string, len(all))...)
+			if p.Run == nil {
+				out.Write(row)
+				continue
+			}
+			for _, flow := range p.Run.Flows() {
+				for j, f := range all {
+					row[3+j] = f.text(p.Run, &flow)
+				}
+				out.Write(row)
+			}
+		}
+	}
+	out.Flush()
+	return out.Error()
+}

@@ -1,0 +1,202 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// plots returns the plots of a document: curves of latency, latency and bandwidth over size,
+// rate and CPU time over size, bandwidth over time. They show these of its runs: see medianRuns.
+func plots(d *result.Document, runs []*result.Run) []*plot {
+	var all []*plot
+	index := map[string]*plot{}
+	colours := paletteOf(d)
+	get := func(key string, p plot) *plot {
+		if index[key] == nil {
+			index[key] = &p
+			all = append(all, &p)
+		}
+		return index[key]
+	}
+	for _, test := range result.Tests {
+		sizes(runs, test, colours, get)
+		for _, r := range runs {
+			if r.Case.Test != test {
+				continue
+			}
+			total := r.Total()
+			if total.Latency != nil && len(total.Latency.Curve) > 1 {
+				get("cdf "+test, plot{
+					title: test + ": latency by percentile", xTitle: "percentile", yTitle: "latency", yUnits: timeUnits,
+					yLog: true, xTicks: nines, rows: percentileRows(),
+				}).add(curve(r, &total, colours.ofSize(&r.Case)))
+			}
+			for _, f := range r.Flows() {
+				if r.Case.Mode == result.Bandwidth && len(f.Initiator.Intervals) > 1 {
+					get("time "+test, plot{title: test + ": bandwidth over time", xTitle: "seconds", yTitle: "bandwidth",
+						yUnits: bitUnits, rows: timeRows}).add(timeline(r, f, colours.ofSize(&r.Case)))
+				}
+			}
+		}
+	}
+	return all
+}
+
+// sizePlot is a plot over size, of the runs of a mode.
+type sizePlot struct {
+	mode, what string
+	units      []unit
+	yLog       bool
+	lines      []sizeLine
+}
+
+type sizeLine struct {
+	suffix string
+	value  func(*result.Run, *result.Stream) float64 // nothing to show if 0
+}
+
+func latencyAt(p float64) func(*result.Run, *result.Stream) float64 {
+	return func(_ *result.Run, s *result.Stream) float64 {
+		if !s.Latency.Enough(p) && p > 50 {
+			return 0
+		}
+		return s.Latency.At(p) / 1e3
+	}
+}
+
+// cpuOf returns the processor time of an end in us per operation, 0 for an end that ran for less
+// than the kernel accounts exactly.
+func cpuOf(end *result.End, s *result.Stream) float64 {
+	if end == nil || s.Ops == 0 || end.Cost.Wall > 0 && end.Cost.Wall < result.TooShort {
+		return 0
+	}
+	return float64(end.Cost.CPU) / 1e3 / float64(s.Ops)
+}
+
+var sizePlots = []sizePlot{
+	{result.Latency, "latency", timeUnits, true, []sizeLine{{" p50", latencyAt(50)}, {" p99", latencyAt(99)}}},
+	{result.Bandwidth, "bandwidth", bitUnits, false, []sizeLine{
+		{"", func(_ *result.Run, s *result.Stream) float64 { return s.GbitS }}}},
+	{result.Bandwidth, "message rate", rateUnits, false, []sizeLine{
+		{"", func(_ *result.Run, s *result.Stream) float64 { return s.OpsS }}}},
+	{result.Bandwidth, "CPU time per operation", timeUnits, false, []sizeLine{
+		{" client", func(r *result.Run, s *result.Stream) float64 { return cpuOf(r.Client, s) }},
+		{" server", func(r *result.Run, s *result.Stream) float64 { return cpuOf(r.Server, s) }}}},
+}
+
+// sizes adds the plots over size of a test that was measured with more than one size.
+func sizes(runs []*result.Run, test string, colours *palette, get func(string, plot) *plot) {
+	for _, kind := range sizePlots {
+		var order []string
+		points := map[string][]point{}
+		styles := map[string]lineStyle{}
+		distinct := map[int]bool{}
+		for _, r := range runs {
+			if r.Case.Test != test || r.Case.Mode != kind.mode {
+				continue
+			}
+			distinct[r.Case.Size] = true
+			total := r.Total()
+			for variant, line := range kind.lines {
+				y, name := line.value(r, &total), label(&r.Case)+line.suffix
+				if y <= 0 {
+					continue
+				}
+				if points[name] == nil {
+					order = append(order, name)
+					styles[name] = colours.style(&r.Case, variant)
+				}
+				points[name] = append(points[name], point{sizeAt(r.Case.Size), y, result.Bytes(r.Case.Size)})
+			}
+		}
+		if len(distinct) < 2 {
+			continue
+		}
+		p := get(kind.what+" sizes "+test, plot{title: test + ": " + kind.what + " over size", xTitle: "message size",
+			yTitle: kind.what, yUnits: kind.units, yLog: kind.yLog, xTicks: sizeTicks(distinct),
+			rows: sizeRows(distinct)})
+		for _, name := range order {
+			p.add(series{name, styles[name], points[name]})
+		}
+	}
+}
+
+// sizeAt is the place of a size on its axis.
+func sizeAt(size int) float64 { return math.Log2(float64(size)) }
+
+func sizeRows(sizes map[int]bool) (all []valueRow) {
+	for _, size := range slices.Sorted(maps.Keys(sizes)) {
+		all = append(all, at(sizeAt(size), result.Bytes(size)))
+	}
+	return all
+}
+
+// percentileRows are the percentiles of the axis without 0, and without 99.999, which few curves
+// reach.
+func percentileRows() (all []valueRow) {
+	for _, n := range nines[1 : len(nines)-1] {
+		all = append(all, at(n.at, n.text+"%"))
+	}
+	return all
+}
+
+var timeRows = []valueRow{ranked(0, "least"), ranked(0.5, "median"), ranked(1, "greatest")}
+
+// sizeTicks returns the sizes themselves, thinned out if there are more than 8.
+func sizeTicks(sizes map[int]bool) []tick {
+	var all []tick
+	n, step := 0, (len(sizes)+7)/8
+	for e := range 31 {
+		if sizes[1<<e] {
+			if n%step == 0 {
+				all = append(all, tick{float64(e), strings.TrimSuffix(result.Bytes(1<<e), "iB")})
+			}
+			n++
+		}
+	}
+	if all == nil {
+		for n := range sizes {
+			all = append(all, tick{sizeAt(n), result.Bytes(n)})
+		}
+	}
+	return all
+}
+
+// nines is the axis of percentiles; 90 to 99 is as wide as 99 to 99.9.
+var nines = []tick{{0, "0"}, {-math.Log10(0.5), "50"}, {1, "90"}, {2, "99"}, {3, "99.9"}, {4, "99.99"},
+	{5, "99.999"}}
+
+func curve(r *result.Run, s *result.Stream, as lineStyle) series {
+	out := series{name: label(&r.Case) + " " + result.Bytes(r.Case.Size), style: as}
+	for _, p := range s.Latency.Curve {
+		if p.P >= 100 {
+			break
+		}
+		x := -math.Log10(1 - p.P/100)
+		out.points = append(out.points, point{min(x, 5), p.Value / 1e3, fmt.Sprintf("%.5g%%", p.P)})
+	}
+	for _, n := range nines[1:] { // the table's, which the curve may lack
+		if p, _ := strconv.ParseFloat(n.text, 64); s.Latency.Enough(p) && s.Latency.At(p) > 0 {
+			out.points = append(out.points, point{n.at, s.Latency.At(p) / 1e3, n.text + "%"})
+		}
+	}
+	slices.SortStableFunc(out.points, func(a, b point) int { return cmp.Compare(a.x, b.x) })
+	return out
+}
+
+func timeline(r *result.Run, f result.Flow, as lineStyle) series {
+	s := series{name: label(&r.Case) + " " + result.Bytes(r.Case.Size), style: as}
+	for _, iv := range f.Initiator.Intervals {
+		at := time.Duration(iv.Stop).Seconds()
+		s.points = append(s.points, point{at, iv.GbitS, fmt.Sprintf("%.1f s", at)})
+	}
+	return s
+}

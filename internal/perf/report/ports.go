@@ -1,0 +1,75 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/godat/godat/internal/perf/result"
+)
+
+// portTitles are the columns of what the ports have counted; portWidths are those of the terminal's
+// table.
+var (
+	portTitles = []string{"end", "bytes sent", "packets", "bytes received", "packets", "errors", "congestion", "pauses"}
+	portWidths = []int{6, 14, 12, 14, 12, 8, 10, 8}
+)
+
+// portHeadline says what the table of the ports has.
+const portHeadline = "What the ports have counted during all runs, headers included; - is nothing, or not counted."
+
+// ports are the counters of both ends, summed over the runs.
+type ports struct{ client, server result.Counters }
+
+func (p *ports) add(r *result.Run) {
+	if r.Client != nil {
+		p.client = p.client.Add(r.Client.Counters)
+	}
+	if r.Server != nil {
+		p.server = p.server.Add(r.Server.Counters)
+	}
+}
+
+// rows returns a row for each end that has counted something.
+func (p *ports) rows() (all [][]string) {
+	for _, end := range []struct {
+		name     string
+		counters result.Counters
+	}{{"client", p.client}, {"server", p.server}} {
+		c := end.counters
+		if len(c) == 0 {
+			continue
+		}
+		sent, received := c.Sent(), c.Received()
+		all = append(all, []string{end.name, count(sent.Bytes), count(sent.Packets), count(received.Bytes),
+			count(received.Packets), count(c.Errors().Total()), count(c.Congestion().Total()),
+			count(c.Pauses().Total())})
+	}
+	return all
+}
+
+func count(n int64) string {
+	if n <= 0 {
+		return "-"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// troubleLines returns for each end of a run the counters that mean lost, damaged or repeated
+// packets, waits, ECN or pauses.
+func troubleLines(r *result.Run) (all []string) {
+	for _, end := range []struct {
+		name string
+		end  *result.End
+	}{{"client", r.Client}, {"server", r.Server}} {
+		if end.end == nil {
+			continue
+		}
+		c := end.end.Counters
+		if list := slices.Concat(c.Errors().List(), c.Congestion().List(), c.Pauses().List()); len(list) > 0 {
+			all = append(all, fmt.Sprintf("the %s's port has counted %s", end.name, strings.Join(list, ", ")))
+		}
+	}
+	return all
+}

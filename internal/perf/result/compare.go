@@ -1,0 +1,226 @@
+package result
+
+import (
+	"fmt"
+	"time"
+)
+
+// ComparisonSchema is the format of a Comparison as JSON.
+const ComparisonSchema = "datperf-compare/1"
+
+// Verdicts of a Change, and outcomes of a Comparison.
+const (
+	Worse     = "worse"     // for certain, by more than the threshold
+	Better    = "better"    // for certain, by more than the threshold
+	Same      = "same"      // for certain not worse by more than the threshold
+	Undecided = "undecided" // Why says what is missing
+	Missing   = "missing"   // outcome: cases of the old document that the new one lacks
+)
+
+// Estimate is a figure with the interval that contains its true value with 95% confidence.
+type Estimate struct {
+	Median float64 `json:"median"`
+	Low    float64 `json:"low,omitempty"` // 0, with High: the interval is unknown
+	High   float64 `json:"high,omitempty"`
+	Runs   int     `json:"runs"`
+}
+
+func (e *Estimate) known() bool { return e.High > 0 }
+
+// Change is the difference of one metric of one case between two documents.
+type Change struct {
+	From    string   `json:"from,omitempty"` // and To: the pair of a mesh
+	To      string   `json:"to,omitempty"`
+	Case    Case     `json:"settings"`
+	Name    string   `json:"case"` // for people
+	Metric  string   `json:"metric"`
+	Old     Estimate `json:"old"`
+	New     Estimate `json:"new"`
+	Percent float64  `json:"change_percent"`               // of the medians, of the old one; see Known
+	Least   float64  `json:"change_percent_low,omitempty"` // the true change is between these
+	Most    float64  `json:"change_percent_high,omitempty"`
+	Verdict string   `json:"verdict"`
+	Why     string   `json:"why,omitempty"` // undecided
+}
+
+// Known reports whether both figures are there: Percent has a meaning then, and else is 0.
+func (ch *Change) Known() bool { return ch.Old.Median > 0 && ch.New.Runs > 0 }
+
+// Comparison is the result of Compare.
+type Comparison struct {
+	Schema    string   `json:"schema"`
+	Threshold float64  `json:"threshold_percent"`
+	Outcome   string   `json:"outcome"`
+	Changes   []Change `json:"changes"`
+	Missing   []string `json:"missing_in_new"` // cases, or pairs with the reason
+	Added     []string `json:"missing_in_old"`
+	Unlike    []string `json:"unlike,omitempty"` // facts in which the two documents differ
+}
+
+// Count counts the changes with a verdict.
+func (c *Comparison) Count(verdict string) (n int) {
+	for i := range c.Changes {
+		if c.Changes[i].Verdict == verdict {
+			n++
+		}
+	}
+	return n
+}
+
+// group are the runs of one case: of one pair, in a mesh.
+type group struct {
+	groupKey
+	summary map[string]Summary
+	failed  string // a pair: why there is no run
+}
+
+type groupKey struct {
+	from, to string
+	c        Case
+}
+
+func (k *groupKey) name() string {
+	if k.from == "" {
+		return k.c.Name()
+	}
+	return fmt.Sprintf("%s -> %s, %s", k.from, k.to, k.c.Name())
+}
+
+// groups returns what a document has measured, in its order, and its index.
+func (d *Document) groups() (all []*group, index map[groupKey]*group) {
+	index = map[groupKey]*group{}
+	of := func(k groupKey) *group {
+		g := index[k]
+		if g == nil {
+			g = &group{groupKey: k, summary: map[string]Summary{}}
+			index[k] = g
+			all = append(all, g)
+		}
+		return g
+	}
+	for _, s := range Summarize(d.Runs) {
+		of(groupKey{c: s.Case.Key()}).summary[s.Metric] = s
+	}
+	if d.Mesh == nil {
+		return all, index
+	}
+	for i := range d.Mesh.Matrices {
+		m := &d.Mesh.Matrices[i]
+		for j := range m.Pairs {
+			p := &m.Pairs[j]
+			g := of(groupKey{p.From, p.To, m.Case.Key()}) // a server may have adapted that of the run
+			if p.Run == nil {
+				g.failed = p.Error
+				continue
+			}
+			for _, s := range Summarize([]Run{*p.Run}) {
+				g.summary[s.Metric] = s
+			}
+		}
+	}
+	return all, index
+}
+
+// Compare compares the medians of two documents, case by case and pair by pair. A change counts if
+// it exceeds threshold percent between every value of one interval and every value of the other. A
+// case has an interval if it has 6 runs or more; with fewer the interval is the median plus and
+// minus noise percent, or unknown if noise is 0.
+func Compare(before, after *Document, threshold, noise float64) Comparison {
+	c := Comparison{Schema: ComparisonSchema, Threshold: threshold, Changes: []Change{}, Missing: []string{},
+		Added: []string{}}
+	old, then := before.groups()
+	now, current := after.groups()
+	for _, was := range old {
+		switch is := current[was.groupKey]; {
+		case was.failed != "": // then too
+		case is == nil:
+			c.Missing = append(c.Missing, was.name())
+		case is.failed != "":
+			c.Missing = append(c.Missing, was.name()+": "+is.failed)
+		default:
+			c.compare(was, is, noise)
+		}
+	}
+	for _, is := range now {
+		if was := then[is.groupKey]; is.failed == "" && (was == nil || was.failed != "") {
+			c.Added = append(c.Added, is.name())
+		}
+	}
+	switch {
+	case c.Count(Worse) > 0:
+		c.Outcome = Worse
+	case len(c.Missing) > 0:
+		c.Outcome = Missing
+	case c.Count(Undecided) > 0:
+		c.Outcome = Undecided
+	case c.Count(Better) > 0:
+		c.Outcome = Better
+	default:
+		c.Outcome = Same
+	}
+	return c
+}
+
+// compare adds the changes of one case.
+func (c *Comparison) compare(was, is *group, noise float64) {
+	for i := range Metrics {
+		m := &Metrics[i]
+		past, had := was.summary[m.Name]
+		now, has := is.summary[m.Name]
+		if !had {
+			continue // there were too few samples for it
+		}
+		ch := Change{From: was.from, To: was.to, Case: is.c, Name: was.name(), Metric: m.Name, Verdict: Undecided,
+			Old: past.estimate(noise), New: now.estimate(noise)}
+		if ch.Known() {
+			ch.Percent = percent(ch.New.Median, ch.Old.Median)
+		}
+		switch {
+		case !has:
+			ch.Why = "the new document has too few samples for it"
+		case past.Short || now.Short:
+			ch.Why = fmt.Sprintf("measured for less than %v", time.Duration(TooShort))
+		case past.Median <= 0:
+			ch.Why = "the old figure is 0"
+		}
+		if ch.Why == "" {
+			ch.judge(m, c.Threshold)
+		}
+		c.Changes = append(c.Changes, ch)
+	}
+}
+
+func (s *Summary) estimate(noise float64) Estimate {
+	e := Estimate{Median: s.Median, Low: s.Low, High: s.High, Runs: s.Runs}
+	if !e.known() && noise > 0 {
+		e.Low, e.High = s.Median*(1-noise/100), s.Median*(1+noise/100)
+	}
+	return e
+}
+
+// percent returns the change from past to now in percent of past.
+func percent(now, past float64) float64 { return (now - past) / past * 100 }
+
+// judge decides whether the change counts.
+func (ch *Change) judge(m *Metric, threshold float64) {
+	if !ch.Old.known() || !ch.New.known() || ch.Old.Low <= 0 {
+		ch.Why = fmt.Sprintf("%d and %d runs have no interval: measure with --repeat 6 or more, or give --noise",
+			ch.Old.Runs, ch.New.Runs)
+		return
+	}
+	ch.Least, ch.Most = percent(ch.New.Low, ch.Old.High), percent(ch.New.High, ch.Old.Low)
+	gain, best := ch.Least, ch.Most // of the quality
+	if m.Better < 0 {
+		gain, best = -ch.Most, -ch.Least
+	}
+	switch {
+	case best < -threshold:
+		ch.Verdict = Worse
+	case gain > threshold:
+		ch.Verdict = Better
+	case gain >= -threshold:
+		ch.Verdict = Same
+	default:
+		ch.Why = "the range is too wide to tell: measure more runs, or longer ones"
+	}
+}

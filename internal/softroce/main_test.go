@@ -1,0 +1,9 @@
+package softroce
+
+import (
+	"testing"
+
+	"github.com/godat/godat/internal/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/godat/godat/internal/perf/engine"
+)
+
+// machine describes the machine and has the versions of the packages that are compared with.
+func machine() map[string]string {
+	facts := engine.Machine()
+	for _, p := range []string{"libibverbs1", "perftest", "rdmacm-utils", "dapl2-utils", "libfabric-bin"} {
+		out, err := exec.Command("dpkg-query", "-W", "-f", "${Version}", p).Output()
+		if v := strings.TrimSpace(string(out)); err == nil && v != "" {
+			facts[p] = v
+		}
+	}
+	return facts
+}
+
+// commit returns that of the tree, with -dirty if files have been changed; what bench writes itself
+// does not count.
+func commit() string {
+	head, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	c := strings.TrimSpace(string(head))
+	changed, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no", "--", ":/",
+		":(exclude,top)docs/performance*").Output()
+	if err != nil || len(changed) > 0 {
+		c += "-dirty"
+	}
+	return c
+}
+
+// loadAverage returns that of the last one, five and fifteen minutes.
+func loadAverage() string {
+	data, _ := os.ReadFile("/proc/loadavg")
+	if f := strings.Fields(string(data)); len(f) > 2 {
+		return strings.Join(f[:3], " ")
+	}
+	return "unknown"
+}

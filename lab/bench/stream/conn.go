@@ -1,0 +1,163 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/godat/godat/rdmanet"
+	"github.com/godat/godat/udat"
+)
+
+// patience bounds what must come.
+const patience = 30 * time.Second
+
+// stream is an end of a net.Conn.
+type stream struct {
+	net.Conn
+	p, all []byte
+}
+
+func newStream(c net.Conn, w *work) *stream {
+	return &stream{Conn: c, p: make([]byte, w.size), all: make([]byte, 256<<10)}
+}
+
+func (s *stream) send() error { return s.write() }
+
+func (s *stream) write() error {
+	_, err := s.Write(s.p)
+	return err
+}
+
+func (s *stream) receive() error {
+	_, err := io.ReadFull(s, s.p)
+	return err
+}
+
+func (s *stream) take() error {
+	for {
+		if _, err := s.Read(s.all); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+func (s *stream) close() error {
+	s.Close()
+	return nil
+}
+
+// accept takes the one connection of a listener.
+func accept(l net.Listener, w *work, address func(string)) (end, error) {
+	defer l.Close()
+	address(l.Addr().String())
+	c, err := l.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return newStream(c, w), nil
+}
+
+func listenRDMA(w *work, address func(string)) (end, error) {
+	lc := rdmanet.ListenConfig{Device: w.device, ReadBuffer: w.buffer, WriteBuffer: w.buffer}
+	l, err := lc.Listen(context.Background(), "rdma", ":0")
+	if err != nil {
+		return nil, err
+	}
+	return accept(l, w, address)
+}
+
+func dialRDMA(w *work, address string) (end, error) {
+	d := rdmanet.Dialer{Device: w.device, ReadBuffer: w.buffer, WriteBuffer: w.buffer, Timeout: patience}
+	c, err := d.Dial(context.Background(), "rdma", address)
+	if err != nil {
+		return nil, err
+	}
+	return newStream(c, w), nil
+}
+
+// tcpAddress is the address of the device's network interface.
+func tcpAddress(w *work) (string, error) {
+	ia, err := udat.Open(w.device)
+	if err != nil {
+		return "", err
+	}
+	defer ia.Close(udat.CloseAbrupt)
+	return net.JoinHostPort(ia.Addr().String(), "0"), nil
+}
+
+func listenTCP(w *work, address func(string)) (end, error) {
+	a, err := tcpAddress(w)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", a)
+	if err != nil {
+		return nil, err
+	}
+	return accept(l, w, address)
+}
+
+func dialTCP(w *work, address string) (end, error) {
+	c, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		return nil, err
+	}
+	return newStream(c, w), nil
+}
+
+// polled is a TCP connection whose reader asks the kernel again and again, and does not park.
+type polled struct {
+	*stream
+	raw syscall.RawConn
+	ask func(fd uintptr) bool
+	got int   // of p
+	err error // of the last read
+}
+
+func listenPolled(w *work, address func(string)) (end, error) {
+	return newPolled(listenTCP(w, address))
+}
+
+func dialPolled(w *work, address string) (end, error) { return newPolled(dialTCP(w, address)) }
+
+func newPolled(e end, err error) (end, error) {
+	if err != nil {
+		return nil, err
+	}
+	p := &polled{stream: e.(*stream)}
+	p.ask = func(fd uintptr) bool {
+		var n int
+		n, p.err = syscall.Read(int(fd), p.p[p.got:])
+		switch {
+		case p.err != nil:
+		case n == 0:
+			p.err = io.EOF
+		default:
+			p.got += n
+		}
+		return true
+	}
+	p.raw, err = p.Conn.(*net.TCPConn).SyscallConn()
+	return p, err
+}
+
+func (p *polled) receive() error {
+	for p.got = 0; p.got < len(p.p); {
+		if err := p.raw.Read(p.ask); err != nil {
+			return err
+		}
+		if p.err != nil && p.err != syscall.EAGAIN && p.err != syscall.EINTR {
+			return p.err
+		}
+	}
+	return nil
+}

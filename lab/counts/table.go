@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// row is one operation of one layer: what it takes, on average over a region.
+type row struct {
+	layer, operation           string
+	instructions, calls, alloc float64
+}
+
+func (r row) key() string { return r.layer + " " + r.operation }
+
+const header = "layer\toperation\tinstructions\tsystem calls\tallocations\n"
+
+func table(rows []row) string {
+	var b strings.Builder
+	b.WriteString(header)
+	for _, r := range rows {
+		fmt.Fprintf(&b, "%s\t%s\t%.0f\t%g\t%g\n", r.layer, r.operation, r.instructions, r.calls, r.alloc)
+	}
+	return b.String()
+}
+
+func parse(text string) (rows []row, err error) {
+	text, ok := strings.CutPrefix(text, header)
+	if !ok {
+		return nil, fmt.Errorf("counts.tsv begins with another line than %q", header)
+	}
+	for line := range strings.Lines(text) {
+		f := strings.Split(strings.TrimSpace(line), "\t")
+		if len(f) != 5 {
+			return nil, fmt.Errorf("counts.tsv: not five columns: %q", line)
+		}
+		r := row{layer: f[0], operation: f[1]}
+		for i, to := range []*float64{&r.instructions, &r.calls, &r.alloc} {
+			if *to, err = strconv.ParseFloat(f[2+i], 64); err != nil {
+				return nil, fmt.Errorf("counts.tsv: %w", err)
+			}
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// tolerance is the share by which instructions may differ from the table, and toleranceTCP that of
+// a round trip of Go's own TCP, whose runtime goes different ways from run to run.
+const (
+	tolerance    = 0.03
+	toleranceTCP = 0.1
+)
+
+// worse says in what r exceeds what the table has; empty: in nothing. Allocations are counted in
+// the whole process: others make some during an accept, and now and then one during 16 operations.
+func (r row) worse(was row) string {
+	share := tolerance
+	if r.layer == "TCP" {
+		share = toleranceTCP
+	}
+	switch {
+	case r.instructions > math.Ceil(was.instructions*(1+share)):
+		return fmt.Sprintf("%s takes %.0f instructions, %.0f before", r.key(), r.instructions, was.instructions)
+	case r.calls >= was.calls+0.5:
+		return fmt.Sprintf("%s makes %g system calls, %g before", r.key(), r.calls, was.calls)
+	case r.alloc > 2*was.alloc+0.07: // the count is of the whole process
+		return fmt.Sprintf("%s allocates %g times, %g before", r.key(), r.alloc, was.alloc)
+	}
+	return ""
+}
+
+func here() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(file)
+}
+
+func file() string { return filepath.Join(here(), "counts.tsv") }
+
+func readTable() ([]row, error) {
+	text, err := os.ReadFile(file())
+	if err != nil {
+		return nil, err
+	}
+	return parse(string(text))
+}

@@ -1,0 +1,224 @@
+//go:build linux && amd64
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// count is what one region of a program takes: instructions and system calls of the thread that
+// has passed the mark.
+type count struct{ instructions, calls int }
+
+// trace runs a program and steps through its regions, from each odd breakpoint to the next even
+// one. Its other threads stand still meanwhile.
+func trace(limit time.Duration, env []string, argv ...string) ([]count, error) {
+	runtime.LockOSThread() // a process is traced by a thread
+	defer runtime.UnlockOSThread()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	var said strings.Builder
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), env...), &said, &said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	t := &tracer{pid: cmd.Process.Pid}
+	late := time.AfterFunc(limit, func() { cmd.Process.Kill() })
+	defer late.Stop()
+	err := t.run()
+	if err != nil {
+		cmd.Process.Kill()
+	}
+	for !t.ended && t.wait() == nil {
+		t.resume()
+	}
+	cmd.Wait() // the output; the status has been taken
+	switch {
+	case err == nil && t.status.Signaled():
+		err = fmt.Errorf("ended by %v (it had %v)", t.status.Signal(), limit)
+	case err == nil && t.status.ExitStatus() != 0:
+		err = fmt.Errorf("exit status %d", t.status.ExitStatus())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, said.String())
+	}
+	return t.counts, nil
+}
+
+type tracer struct {
+	pid    int
+	at     int             // the thread that stopped last
+	status unix.WaitStatus // of it
+	ended  bool
+	counts []count
+}
+
+func (t *tracer) run() error {
+	if err := t.wait(); err != nil {
+		return err
+	}
+	if err := unix.PtraceSetOptions(t.pid, unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_EXITKILL); err != nil {
+		return err
+	}
+	t.resume()
+	for {
+		if err := t.wait(); err != nil || t.ended {
+			return err
+		}
+		if t.atMark() {
+			if err := t.region(); err != nil {
+				return err
+			}
+		}
+		t.resume()
+	}
+}
+
+// wait waits until a thread stops, or the process ends.
+func (t *tracer) wait() (err error) {
+	for {
+		t.at, err = unix.Wait4(-1, &t.status, unix.WALL, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		t.ended = t.ended || err == nil && t.at == t.pid && !t.status.Stopped()
+		return err
+	}
+}
+
+// atMark reports whether the thread has stopped at a breakpoint or after a step.
+func (t *tracer) atMark() bool {
+	return t.status.Stopped() && t.status.StopSignal() == unix.SIGTRAP && t.status.TrapCause() <= 0
+}
+
+// resume lets the thread go on that stopped last, with its signal if it has one.
+func (t *tracer) resume() {
+	if !t.status.Stopped() {
+		return
+	}
+	signal := t.status.StopSignal()
+	if signal == unix.SIGTRAP || signal == unix.SIGSTOP { // of the tracer
+		signal = 0
+	}
+	unix.PtraceCont(t.at, int(signal)) // it may have been killed meanwhile
+}
+
+// region steps from the breakpoint that the thread has passed until it stands before the same one.
+// It does not count a region that blocks, because another thread has what it needs.
+func (t *tracer) region() error {
+	tid := t.at
+	var regs unix.PtraceRegs
+	if err := unix.PtraceGetRegs(tid, &regs); err != nil {
+		return err
+	}
+	frozen, err := t.freeze(tid)
+	if err != nil {
+		return err
+	}
+	stuck := time.AfterFunc(blocked, func() { unix.Tgkill(t.pid, tid, unix.SIGSTOP) })
+	defer stuck.Stop()
+	mark := regs.Rip - 1
+	var c count
+	for regs.Rip != mark {
+		if err := unix.PtraceSingleStep(tid); err != nil {
+			return err
+		}
+		if err := t.await(tid); err != nil {
+			return err
+		}
+		if t.status.StopSignal() == unix.SIGSTOP {
+			break
+		}
+		c.instructions++
+		if err := unix.PtraceGetRegs(tid, &regs); err != nil {
+			return err
+		}
+		// The instruction syscall leaves its return address in rcx and the flags in r11.
+		if regs.Rcx == regs.Rip && (regs.R11^regs.Eflags)&^traceFlags == 0 {
+			c.calls++
+		}
+	}
+	if regs.Rip == mark {
+		t.counts = append(t.counts, c)
+	}
+	for thread, signal := range frozen {
+		unix.PtraceCont(thread, int(signal))
+	}
+	for {
+		if err := unix.PtraceCont(tid, 0); err != nil {
+			return err
+		}
+		if err := t.await(tid); err != nil || t.status.StopSignal() == unix.SIGTRAP {
+			return err
+		}
+	}
+}
+
+// traceFlags are those flags of the processor that a debugger changes.
+const traceFlags = 1<<8 | 1<<16
+
+// blocked is how long a region may take.
+const blocked = 20 * time.Second
+
+// freeze stops all threads but one, and returns the signal that each is to have when it goes on.
+// Go's monitor would take it for blocked, so slow are its steps, and start other threads.
+func (t *tracer) freeze(tid int) (map[int]unix.Signal, error) {
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", t.pid))
+	if err != nil {
+		return nil, err
+	}
+	frozen := make(map[int]unix.Signal)
+	for _, task := range tasks {
+		thread, err := strconv.Atoi(task.Name())
+		if err == nil && thread != tid && unix.Tgkill(t.pid, thread, unix.SIGSTOP) == nil {
+			frozen[thread] = 0
+		}
+	}
+	for left := len(frozen); left > 0; {
+		if err := t.wait(); err != nil {
+			return nil, err
+		}
+		if _, ok := frozen[t.at]; !ok {
+			if !t.status.Stopped() {
+				return nil, errors.New("a thread ended that was not to stop")
+			}
+			frozen[t.at] = 0 // it was made just now
+			continue
+		}
+		left--
+		if s := t.status.StopSignal(); t.status.Stopped() && s != unix.SIGSTOP && s != unix.SIGTRAP {
+			frozen[t.at] = s
+		}
+	}
+	return frozen, nil
+}
+
+// await waits until the thread stops: at a breakpoint, after its step, or for the time limit. The
+// others go on.
+func (t *tracer) await(tid int) error {
+	for {
+		if err := t.wait(); err != nil {
+			return err
+		}
+		switch {
+		case t.ended, t.at == tid && !t.status.Stopped():
+			return errors.New("ended between two marks")
+		case t.at != tid:
+			t.resume()
+		case t.atMark(), t.status.StopSignal() == unix.SIGSTOP:
+			return nil
+		default:
+			return fmt.Errorf("%v between two marks", t.status.StopSignal())
+		}
+	}
+}

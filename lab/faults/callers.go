@@ -1,0 +1,162 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/godat/godat/udat"
+)
+
+// unitTests is a scenario of tests that a package has anyway, each as folder:Test, in a test binary
+// of the folder of -tests. They must pass on the device, and not skip it.
+func unitTests(tests []string) func(*round) error {
+	return func(r *round) error {
+		for _, test := range tests {
+			pkg, name, _ := strings.Cut(test, ":")
+			binary, err := filepath.Abs(filepath.Join(r.tests, filepath.Base(pkg)+".test"))
+			if err != nil {
+				return err
+			}
+			cmd := exec.Command(binary, "-test.run", "^"+name+"$", "-test.v", "-test.short", "-test.timeout", "10m")
+			cmd.Dir = pkg // some read their sources
+			cmd.Env = os.Environ()
+			if r.device != "mem0" {
+				cmd.Env = append(cmd.Env, "GODAT_TEST_DEVICE="+r.device)
+			}
+			out, err := cmd.CombinedOutput()
+			text := string(out)
+			passed := strings.Contains(text, "--- PASS: "+name+"/"+r.device+" ") ||
+				strings.Contains(text, "--- PASS: "+name+" ") && !strings.Contains(text, "--- PASS: "+name+"/mem0")
+			if err != nil || !passed {
+				return fmt.Errorf("%s: %v: %s", test, err, text[max(0, len(text)-1000):])
+			}
+		}
+		return r.goOn()
+	}
+}
+
+// collected registers slices that only their regions keep, while the garbage collector runs all the
+// time, and has the peer write and read them.
+func collected(k *attack) error {
+	stop := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for garbage := [][]byte(nil); ; garbage = append(garbage[max(0, len(garbage)-20):], make([]byte, regionSize)) {
+			select {
+			case <-stop:
+				return
+			default:
+				runtime.GC()
+			}
+		}
+	}()
+	defer func() { close(stop); <-ended }()
+	if err := k.connected(); err != nil {
+		return err
+	}
+	for n := range 10 {
+		var regions []*udat.LMR
+		for range 16 {
+			region, err := k.v.ia.CreateLMR(k.v.pz, make([]byte, regionSize), udat.PrivAll)
+			if err != nil {
+				return err
+			}
+			regions = append(regions, region)
+		}
+		runtime.GC()
+		for i, region := range regions {
+			set(k.a.mem.buf, byte(n*len(regions)+i))
+			grant := region.RMRTriplet(0, regionSize)
+			for _, read := range []bool{false, true} {
+				if err := k.succeed(read, grant.RMRContext, grant.TargetAddress, regionSize); err != nil {
+					return err
+				}
+				if !read {
+					set(k.a.mem.buf, emptyByte)
+				}
+			}
+			for what, b := range map[string][]byte{"read": k.a.mem.buf, "in the region": region.Bytes()} {
+				if at := changed(b, byte(n*len(regions)+i)); at >= 0 {
+					return fmt.Errorf("byte %d %s is not what was written", at, what)
+				}
+			}
+		}
+		for _, region := range regions {
+			if err := region.Free(); err != nil {
+				return err
+			}
+		}
+	}
+	set(k.a.mem.buf, emptyByte)
+	return nil
+}
+
+// forked starts children while memory is registered and written: they get no descriptor of a
+// device, and the memory stays what the peer writes into.
+func forked(k *attack) error {
+	if err := k.connected(); err != nil {
+		return err
+	}
+	grant := k.granted.lmr.RMRTriplet(0, regionSize)
+	for n := range 10 {
+		child := exec.Command("sh", "-c", "ls -l /proc/self/fd; exec sleep 0.2")
+		var out strings.Builder
+		child.Stdout = &out
+		if err := child.Start(); err != nil {
+			return err
+		}
+		for i := range 20 {
+			set(k.granted.buf, byte(n)) // written after the fork: a copy would be another page
+			set(k.a.mem.buf, byte(100+i))
+			if err := k.succeed(false, grant.RMRContext, grant.TargetAddress, regionSize); err != nil {
+				return err
+			}
+			for until := time.Now().Add(patience); changed(k.granted.buf, byte(100+i)) >= 0; {
+				if time.Now().After(until) || !k.r.iwarp { // there a write completes before it is placed
+					return errors.New("the write went into other memory")
+				}
+			}
+		}
+		if err := child.Wait(); err != nil {
+			return err
+		}
+		if strings.Contains(out.String(), "infiniband") {
+			return fmt.Errorf("the child has descriptors of devices: %s", out.String())
+		}
+	}
+	set(k.granted.buf, secretByte)
+	set(k.a.mem.buf, emptyByte)
+	return nil
+}
+
+func callersRow(name, promise string, tests ...string) scenario {
+	return scenario{group: "callers", name: name, promise: promise, act: unitTests(tests), tests: true, ends: disconnected,
+		within: soon, rounds: map[string][2]int{"mem": {1, 10}, "tcp": {1, 10}, "rxe": {1, 3}},
+		why: map[string]string{"siw": "not shown"}}
+}
+
+func inGroup(group string, s scenario) scenario {
+	s.group = group
+	return s
+}
+
+var callersGroup = []scenario{
+	callersRow("every exported method of udat on nil, zero and freed objects, and with such arguments",
+		"InvalidHandle; no panic, no hang", "udat:TestDeadHandles", "udat:TestDeadArguments"),
+	callersRow("every exported method of cverbs on nil and zero objects", "an error; no panic, no hang",
+		"cverbs:TestClosedObjects").not("tcp: no verbs"),
+	callersRow("sizes that no host has", "an error at once, which names the limit", "udat:TestAbsurdSizes"),
+	callersRow("every exported method at once, from 32 goroutines (on mem0 with the race detector)",
+		"no panic, no hang, no race; an abrupt close ends everything", "udat:TestEveryCallAtOnce", "udat:TestEndpointStress"),
+	inGroup("callers", hostileRow("slices that only their regions keep, under constant garbage collection",
+		"the memory stays where it is and keeps its bytes", collected)),
+	inGroup("callers", hostileRow("children are started while memory is registered and written",
+		"they have no descriptor of a device; the peer's writes arrive", forked)),
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/godat/godat/udat"
+)
+
+// remove deletes the device of both ends under traffic. Afterwards the device comes back.
+func remove(r *round) error {
+	if err := r.mayEnd(); err != nil {
+		return err
+	}
+	r.undo = r.deleteDevice()
+	if !within(r.e.allOff, soon) {
+		return fmt.Errorf("connections that have not ended after %v: %s", soon, r.e.states())
+	}
+	return r.answers()
+}
+
+// deleteDevice begins to delete the device; undo makes it anew, once its users have closed it.
+func (r *round) deleteDevice() (undo func() error) {
+	removed := make(chan string, 1)
+	go func() { removed <- shell("rdma link delete " + r.device) }()
+	return func() error {
+		var err error
+		select {
+		case text := <-removed:
+			if text != "" {
+				return errors.New(text)
+			}
+		case <-time.After(patience):
+			err = fmt.Errorf("rdma link delete hangs for %v after the adapters were closed", patience)
+			r.p.close()
+			<-removed
+		}
+		if text := shell("rdma link add " + r.device + " type " + r.kind + " netdev eth0"); text != "" {
+			err = errors.Join(err, errors.New(text))
+		}
+		r.cold = true
+		return errors.Join(err, r.back())
+	}
+}
+
+// back waits until the device opens again.
+func (r *runner) back() error {
+	for until := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		ia, err := udat.Open(r.device)
+		if err == nil {
+			return ia.Close(udat.CloseGraceful)
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("after the device came back: %w", err)
+		}
+	}
+}
+
+// answers makes calls on this end's adapter, whose device is gone. They may fail, but none hangs
+// and nothing that they make stays.
+func (r *round) answers() error {
+	e := r.e
+	var pz *udat.PZ
+	var evd *udat.EVD
+	var ep *udat.EP
+	calls := []struct {
+		name string
+		call func() error
+	}{
+		{"IA.Query", func() error { _, _, _, err := e.ia.Query(); return err }},
+		{"IA.CreatePZ", func() (err error) { pz, err = e.ia.CreatePZ(); return }},
+		{"IA.CreateEVD", func() (err error) {
+			evd, err = e.ia.CreateEVD(16, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil)
+			return
+		}},
+		{"EVD.Wait", func() error { _, _, err := evd.Wait(10*time.Millisecond, 1); return err }},
+		{"EVD.Resize", func() error { return evd.Resize(64) }},
+		{"IA.CreateLMR", func() error {
+			lmr, err := e.ia.CreateLMR(pz, make([]byte, 4096), udat.PrivAll)
+			if err == nil {
+				err = lmr.Free()
+			}
+			return err
+		}},
+		{"IA.CreatePSPAny", func() error {
+			_, psp, err := e.ia.CreatePSPAny(evd, udat.PSPConsumer)
+			if err == nil {
+				err = psp.Free()
+			}
+			return err
+		}},
+		{"IA.CreateEP", func() (err error) { ep, err = e.ia.CreateEP(pz, evd, evd, evd, nil); return }},
+		{"EP.PostRecv", func() error { return ep.PostRecv(nil, 1, udat.CompletionDefault) }},
+		{"EP.Connect", func() error {
+			return ep.Connect(e.ia.Addr(), 4711, time.Second, nil, udat.QoSBestEffort, udat.ConnectDefault)
+		}},
+		{"EP.Disconnect", func() error { return ep.Disconnect(udat.CloseAbrupt) }},
+		{"EP.Reset", func() error { return ep.Reset() }},
+		{"EP.Free", func() error { return ep.Free() }},
+		{"EVD.Free", func() error { return evd.Free() }},
+		{"PZ.Free", func() error { return pz.Free() }},
+		{"Open", func() error {
+			ia, err := udat.Open(r.device)
+			if err == nil {
+				err = ia.Close(udat.CloseGraceful)
+			}
+			return err
+		}},
+	}
+	for _, c := range calls {
+		done := make(chan error, 1)
+		go func() { done <- c.call() }()
+		select {
+		case <-done:
+		case <-time.After(patience):
+			return fmt.Errorf("%s hangs on a device that is gone", c.name)
+		}
+	}
+	return nil
+}
+
+// disturb runs a command on one of two hosts, on this one in even rounds, and undo after some time.
+func disturb(command, undo string, d time.Duration) func(*round) error {
+	return func(r *round) error {
+		if err := r.mayEnd(); err != nil {
+			return err
+		}
+		on := r.here
+		if r.n%2 == 1 {
+			on = r.there
+		}
+		const over = "/tmp/undone"
+		err := on(fmt.Sprintf("rm -f %s; (sleep 1; %s; sleep %d; %s; touch %s) >/dev/null 2>&1 </dev/null &", over, command,
+			int(d.Seconds()), undo, over))
+		if err != nil {
+			return err
+		}
+		time.Sleep(time.Until(r.began.Add(d + time.Second))) // meanwhile the other host may not hear
+		return on("until [ -e " + over + " ]; do sleep 0.1; done")
+	}
+}
+
+// lossRow is a row in which one of two hosts loses its link or its address.
+func lossRow(name, command, undo string, d time.Duration, rounds, long int) scenario {
+	return scenario{group: "link and device", name: name, act: disturb(command, undo, d),
+		promise: leaves, ends: ended, within: 2 * time.Minute,
+		rounds: map[string][2]int{"cable": {rounds, long}}}
+}
+
+// overTCP is the same row for tcp, whose connections go on: TCP sends again.
+func overTCP(s scenario) scenario {
+	s.name += ", over TCP"
+	s.act, s.promise, s.ends = outlived(s.within, s.act), unharmed, disconnected
+	s.rounds = map[string][2]int{"tcphosts": s.rounds["cable"]}
+	return s
+}
+
+// onTCP adds two hosts on tcp to a row of two hosts.
+func onTCP(s scenario) scenario {
+	s.rounds["tcphosts"] = s.rounds["cable"]
+	return s
+}
+
+// outlived is an act after which the traffic goes on, within limit.
+func outlived(limit time.Duration, act func(*round) error) func(*round) error {
+	return func(r *round) error {
+		if err := act(r); err != nil {
+			return err
+		}
+		if err := r.slowTraffic(100, limit); err != nil {
+			return err
+		}
+		return r.leave()
+	}
+}
+
+// routesRow is a row in which one of two hosts loses its routes of an IP version. Connections over
+// IPv4 go on: soft-RoCE keeps the route that a queue pair has found.
+func routesRow(version, via string) scenario {
+	s := lossRow("IPv"+version+" routes deleted for 3 s, at each end", fmt.Sprintf(routesGone, version),
+		fmt.Sprintf(routesBack, version), 3*time.Second, 2, 10)
+	s.via = via
+	if version == "4" {
+		s.act, s.promise, s.ends = outlived(s.within, s.act), unharmed, disconnected
+	}
+	return s
+}
+
+const (
+	// IPv6 addresses go with the link.
+	linkDown    = addrSaved + "ip link set eth0 down"
+	linkUp      = "ip link set eth0 up; " + addrBack
+	addrRemoved = addrSaved + "ip addr flush dev eth0"
+	addrSaved   = "ip -o addr show dev eth0 | awk '{print $4}' >/tmp/addr; "
+	addrBack    = "for a in $(grep : /tmp/addr); do ip addr add $a dev eth0 nodad; done; " +
+		"for a in $(grep -v : /tmp/addr); do ip addr add $a dev eth0; done"
+
+	routesGone = "ip -%s route show dev eth0 >/tmp/routes; ip -%[1]s route flush dev eth0"
+	routesBack = "while read r; do ip -%s route add $r dev eth0; done </tmp/routes"
+
+	// The host remembers the small MTU of a path for 10 minutes, unless the route locks another one.
+	otherHost = "ip addr show dev eth0 | grep -q 10.98.0.1/ && other=10.98.0.2 || other=10.98.0.1; "
+	mtuSmall  = "ip route del $other; ip link set eth0 mtu 700"
+	mtuBack   = "ip link set eth0 mtu 1500; ip route add $other dev eth0 mtu lock 1500"
+)
+
+var deviceGroup = []scenario{
+	lossRow("link down for 1 s, at each end", linkDown, linkUp, time.Second, 2, 10),
+	lossRow("link down for 3 s", linkDown, linkUp, 3*time.Second, 1, 10),
+	overTCP(lossRow("link down for 3 s, at each end", linkDown, linkUp, 3*time.Second, 2, 10)),
+	onTCP(lossRow("link down for longer than the keep-alive's bound", linkDown, linkUp, 90*time.Second, 1, 4)),
+	lossRow("addresses removed for 3 s, at each end", addrRemoved, addrBack, 3*time.Second, 2, 10),
+	overTCP(lossRow("addresses removed for 3 s, at each end", addrRemoved, addrBack, 3*time.Second, 2, 10)),
+	onTCP(routesRow("4", "10.98.0.%d")), routesRow("6", "fd98::%d"), overTCP(routesRow("6", "fd98::%d")),
+	// No RDMA reads: soft-RoCE reports one as done although it could not send the answer.
+	{group: "link and device", name: "MTU of 700 bytes, too small for the packets, for 10 s, without RDMA reads",
+		act:     outlived(2*time.Minute, disturb(otherHost+mtuSmall, otherHost+mtuBack, 10*time.Second)),
+		noReads: true, promise: unharmed, ends: disconnected, within: 2 * time.Minute,
+		rounds: map[string][2]int{"cable": {2, 8}, "tcphosts": {2, 8}}},
+	{group: "link and device", name: "the device is deleted, and comes back", act: remove,
+		promise: leaves + "; every call answers; a new adapter opens on the device that came back",
+		ends:    ended, within: soon,
+		rounds: map[string][2]int{"rxe": {3, 20}, "siw": {2, 20}},
+		why:    map[string]string{"mem": "no device", "tcp": "no device"}},
+}

@@ -1,0 +1,35 @@
+package main
+
+import "time"
+
+// rdmanetRow is a row of the group, with its rounds by kind of fabric, and reasons where there are
+// none.
+func rdmanetRow(name, promise string, act func(*round) error, rounds map[string][2]int, notOn ...string) scenario {
+	s := scenario{group: "rdmanet", name: name, promise: promise, act: act, alone: true, within: 2 * time.Minute,
+		rounds: rounds, why: map[string]string{}}
+	s.leaveOut(notOn)
+	if rounds["loop"][0] > 0 {
+		s.why["mem"] = inOneProcess
+	}
+	return s
+}
+
+const inOneProcess = "connects within one process"
+
+// often and seldom are rounds of rows that take little and much time, for two processes.
+var (
+	often  = map[string][2]int{"loop": {20, 500}, "tcp": {20, 500}, "rxe": {4, 50}, "siw": {4, 20}}
+	seldom = map[string][2]int{"loop": {4, 50}, "tcp": {4, 50}, "rxe": {2, 20}, "siw": {2, 10}}
+)
+
+// also are rounds that mem0 has too.
+func also(mem, memLong int, rounds map[string][2]int) map[string][2]int {
+	all := map[string][2]int{"mem": {mem, memLong}}
+	for kind, n := range rounds {
+		all[kind] = n
+	}
+	return all
+}
+
+const dies = "Read and Write of the other end fail, none sees the end of the stream; what has come is right; " +
+	"the next connection works"

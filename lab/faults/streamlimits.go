@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/godat/godat/rdmanet"
+)
+
+// serveLimited is the process of a server that reaches a limit. Its arguments are the device and
+// the number of descriptors that it may open once it has had a connection, 0 for any. It tells its
+// address, and then for each line of in the errors of Accept.
+func serveLimited(args []string, in io.Reader, out io.Writer) error {
+	r := &round{runner: &runner{device: args[0]}}
+	s, err := r.serve(rdmanet.ListenConfig{ReadBuffer: 64 << 10, WriteBuffer: 64 << 10})
+	if err != nil {
+		return err
+	}
+	if err := s.proper(); err != nil {
+		return err
+	}
+	var spare int
+	if fmt.Sscan(args[1], &spare); spare > 0 {
+		if _, err := descriptorsLeft(spare); err != nil {
+			return err
+		}
+	}
+	decoder, encoder := json.NewDecoder(in), json.NewEncoder(out)
+	err = encoder.Encode(s.l.Addr().String())
+	var text string
+	for err == nil && decoder.Decode(&text) == nil {
+		s.mu.Lock()
+		err = encoder.Encode(fmt.Sprint(len(s.errors), " errors: ", errors.Join(s.errors...)))
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// limited connects to a server in another process until it reaches a limit: the dial says so, and
+// so does Accept, which goes on.
+func limited(commands string, spare int, name string) func(*round) error {
+	return func(r *round) error {
+		p := &partner{role: "server"}
+		defer p.close()
+		if err := p.startProcess(commands, []string{r.device, fmt.Sprint(spare)}); err != nil {
+			return err
+		}
+		var address string
+		if err := p.answers.Decode(&address); err != nil {
+			return fmt.Errorf("%w: %s", err, p.errors.b)
+		}
+		d := rdmanet.Dialer{Device: r.device, Timeout: 3 * time.Second}
+		dial := func() (*rdmanet.Conn, error) {
+			c, err := d.Dial(context.Background(), "rdma", address)
+			if err != nil {
+				return nil, err
+			}
+			if err := errors.Join(c.SetDeadline(time.Now().Add(patience)), echoed(c, 'l')); err != nil {
+				c.Close()
+				return nil, fmt.Errorf("a connection that was accepted: %w", err)
+			}
+			return c, nil
+		}
+		var conns []*rdmanet.Conn
+		closeAll := func() {
+			for _, c := range conns {
+				c.Close()
+			}
+			conns = nil
+		}
+		defer closeAll()
+		var mu sync.Mutex
+		refusal := each(2000, 4, func(int) error {
+			c, err := dial()
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				conns = append(conns, c)
+			}
+			return err
+		})
+		says := func(text string) bool { return refusal != nil && strings.Contains(refusal.Error(), text) }
+		if !says("insufficient resources") && !says(name) {
+			return fmt.Errorf("after %d connections: %w", len(conns), refusal)
+		}
+		if len(conns) == 0 {
+			return fmt.Errorf("no connection at all: %w", refusal)
+		}
+		closeAll()
+		var last error
+		if err := eventually(patience, "connections again, below the limit", func() bool {
+			var c *rdmanet.Conn
+			if c, last = dial(); last == nil {
+				conns = append(conns, c)
+			}
+			return last == nil
+		}); err != nil {
+			return fmt.Errorf("%w: %w", err, last)
+		}
+		var text string
+		if err := errors.Join(p.tell("errors"), p.answers.Decode(&text)); err != nil {
+			return fmt.Errorf("%w: %s", err, p.errors.b)
+		}
+		if !strings.Contains(text, name) {
+			return fmt.Errorf("accepted %q, wanted %q", text, name)
+		}
+		return nil
+	}
+}
+
+// deviceGone deletes the device under a listener and its connections: every call ends, and the port
+// can be listened on again once the device is back.
+func deviceGone(r *round) error {
+	s, err := r.serve(rdmanet.ListenConfig{})
+	if err != nil {
+		return err
+	}
+	port := s.address().Port()
+	var calls sync.WaitGroup
+	var conns []*rdmanet.Conn
+	ends := make(chan error, 8)
+	for i := range 8 {
+		c, err := s.dial(10 * time.Minute)
+		if err != nil {
+			return err
+		}
+		conns = append(conns, c)
+		calls.Go(func() {
+			var err error
+			for err == nil {
+				if i%2 == 0 {
+					_, err = c.Read(make([]byte, 1))
+				} else {
+					_, err = c.Write(make([]byte, 10_000)) // until nothing is read back
+				}
+			}
+			ends <- err
+		})
+	}
+	time.Sleep(200 * time.Millisecond)
+	r.began = time.Now()
+	r.undo = r.deleteDevice()
+	ended := make(chan struct{})
+	go func() { calls.Wait(); s.done.Wait(); close(ended) }()
+	if !within(ended, soon) {
+		return fmt.Errorf("after the device's end %d of 8 calls have ended, or Accept has not, within %v", len(ends), soon)
+	}
+	took := time.Since(r.began)
+	for _, c := range conns {
+		c.Close()
+	}
+	s.l.Close()
+	undo := r.undo
+	r.undo = nil
+	if err := undo(); err != nil {
+		return err
+	}
+	l, err := (&rdmanet.ListenConfig{Device: r.device}).Listen(context.Background(), "rdma", fmt.Sprintf(":%d", port))
+	if err != nil {
+		return fmt.Errorf("listening again: %w", err)
+	}
+	s = &echoServer{r: r, l: l.(*rdmanet.Listener)}
+	s.run()
+	defer s.close()
+	r.began = time.Now().Add(-took)
+	return s.proper()
+}
+
+// clockSteps steps the host's clock under traffic, and while a Read has a deadline.
+func clockSteps(r *round, p *partner, s *stream) error {
+	server, err := r.serve(rdmanet.ListenConfig{})
+	if err != nil {
+		return err
+	}
+	defer server.close()
+	c, err := server.dial(patience)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for _, by := range []string{"1 hour", "1 hour ago", "1 hour ago", "1 hour"} {
+		for _, monotonic := range []bool{true, false} {
+			began := time.Now()
+			deadline := began.Add(2 * time.Second)
+			if !monotonic {
+				deadline = deadline.Round(0)
+			}
+			if err := c.SetReadDeadline(deadline); err != nil {
+				return err
+			}
+			ended := make(chan error, 1)
+			go func() { _, err := c.Read(make([]byte, 1)); ended <- err }()
+			if err := r.here(`date -s "$(date) ` + by + `"`); err != nil {
+				return err
+			}
+			err := <-ended
+			if took := time.Since(began); took < time.Second || took > soon || err == nil {
+				return fmt.Errorf("a clock step of %q: a Read with a deadline of 2 s ends after %v: %w", by, took, err)
+			}
+		}
+	}
+	return complete(r, p, s)
+}
+
+// spoiled is traffic over a wire that netem spoils, for 5 s at least and some 100 KB each way.
+func spoiled(how string) func(*round) error {
+	return streamed(0, func(r *round, p *partner, s *stream) error {
+		reset, err := r.spoil(how)
+		if err != nil {
+			return err
+		}
+		before := s.c.Stats()
+		time.Sleep(5 * time.Second)
+		err = eventually(5*time.Minute, "100 KB each way", func() bool {
+			now := s.c.Stats()
+			return now.BytesRead > before.BytesRead+100_000 && now.BytesSent > before.BytesSent+100_000
+		})
+		if err := errors.Join(err, reset()); err != nil {
+			return err
+		}
+		r.began = time.Now()
+		return complete(r, p, s)
+	})
+}
+
+func spoiledRow(name, how string, notOn ...string) scenario {
+	s := rdmanetRow("wire: "+name, "no error; each end has all that the other has sent", spoiled(how),
+		map[string][2]int{"siw": {1, 4}, "cable": {1, 4}, "tcphosts": {1, 4}}, append(notOn, "rxe: "+inDriver)...)
+	s.within = 10 * time.Minute
+	return s
+}
+
+// lessLocked are commands that limit locked memory, without the right to pass that limit.
+const lessLocked = "ulimit -l 1024; set -- \"$0\" -stream \"$@\"; exec setpriv --bounding-set=-ipc_lock \"$@\"; "
+
+var inVM = map[string][2]int{"rxe": {1, 5}, "siw": {1, 3}}
+
+// inVMAndTCP are rounds of rows that tcp has on the host.
+var inVMAndTCP = map[string][2]int{"tcp": {1, 20}, "rxe": {1, 5}, "siw": {1, 3}}
+
+const atLimit = "Dial fails with the reason, Accept with the name of the limit; then both go on"
+
+var streamLimitRows = []scenario{
+	rdmanetRow("descriptors of a server", atLimit, limited("", 1, "open files"), inVMAndTCP),
+	rdmanetRow("locked memory of a server", atLimit, limited(lessLocked, 0, "RLIMIT_MEMLOCK"), inVM,
+		"tcp: locks none"),
+	rdmanetRow("memory: a Go heap of 16 MiB (GOMEMLIMIT), and too little address space (RLIMIT_AS) for the buffers",
+		"the connections keep small buffers, and all bytes arrive; the log and the errors name the limit",
+		ownMemory, map[string][2]int{"mem": {1, 10}, "loop": {1, 10}, "tcp": {1, 10}}),
+	rdmanetRow("the device is deleted, and comes back",
+		"Accept and every blocked call end; the port can be listened on again", deviceGone, inVM,
+		"tcp: no device"),
+	rdmanetRow("steps of the host's clock by an hour, forth and back",
+		"no error; deadlines end calls when they should", streamed(0, clockSteps),
+		map[string][2]int{"rxe": {1, 5}, "siw": {1, 3}, "tcphosts": {1, 3}}),
+	spoiledRow("loss of 5 %", "loss 5%"), spoiledRow("reordering of 25 %", "delay 10ms reorder 25% 50%"),
+	spoiledRow("corruption of 10 %", "corrupt 10%"),
+	spoiledRow("delay of 100 ms with 20 ms of jitter", "delay 100ms 20ms", "cable: not shown"),
+}

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// What an end of a case is made of.
+const (
+	library  = "C"     // the program over the C library: libdaplofa, librdmacm
+	provider = "godat" // the program over libdat2 and godat's provider
+	goPeer   = "Go"    // a program of the folder peer, on package udat
+	overTCP  = "tcp"   // one of the latter two, on the tcp fabric of the same address
+)
+
+// pair are the ends of a case.
+type pair struct{ server, client string }
+
+var (
+	// The C programs among themselves come first: that says whose fault a failure is.
+	dat    = []pair{{library, library}, {provider, provider}, {provider, library}, {library, provider}}
+	alone  = dat[:2] // one process
+	withGo = []pair{{library, library}, {goPeer, library}, {library, goPeer}}
+	// On soft-iWARP the other end of the C programs is a process on the tcp fabric.
+	withTCP = []pair{{library, library}, {overTCP, library}, {library, overTCP}}
+	// Programs that exist in Go alone.
+	goWithTCP = []pair{{goPeer, goPeer}, {overTCP, goPeer}, {goPeer, overTCP}, {overTCP, overTCP}}
+)
+
+// on returns the ends of the case on a device.
+func (c *program) on(device string) []pair {
+	switch {
+	case !iwarp(device):
+		return c.ends
+	case c.server == "": // one process
+		return nil
+	case c.ends == nil:
+		return goWithTCP
+	}
+	return withTCP
+}
+
+func iwarp(device string) bool { return strings.HasPrefix(device, "siw") }
+
+const (
+	ia   = "interop" // the adapter's name in dat.conf; dtest's server tells the client to open the same
+	side = 15828     // the TCP port by which dtest, dtestx and dtestcm agree
+)
+
+// program is a case: two command lines, in which IA and ADDR are replaced. A program without a
+// server is one process. One without ends exists in Go alone, for soft-iWARP.
+type program struct {
+	name           string
+	server, client string
+	quit           string        // asks the server to end; else it ends with its client
+	stays          bool          // the C server never ends: it is killed
+	says           string        // by the server when it listens
+	tcp, port      int           // of the server when it listens: TCP, rdma_cm
+	passes         string        // both programs say so when they have passed
+	served         string        // instead of passes: what the server says then
+	dapltest       bool          // it says what has failed, and exits with status 0
+	harmless       []string      // parts of lines that say of something else that it has failed
+	clients        int           // at once, 0: 1
+	v6             bool          // ADDR is an IPv6 address
+	bound          time.Duration // 0: patience
+	peer, switches string        // its Go counterpart, and what its server has to know
+	note           string        // why the C programs fail among themselves
+	unlike         string        // why an end on the tcp fabric and one on soft-iWARP fail
+	ends           []pair
+}
+
+// dtest is the program with the switches common and own, which name the case.
+func dtest(common, own string) program { return dtests("dtest", common, own, "PASSED") }
+
+func dtests(name, common, own, passes string) program {
+	flags := strings.TrimSpace(common + " " + own)
+	return program{name: strings.TrimSpace(name + " " + own), tcp: side, passes: passes, ends: dat,
+		server: name + " -P IA -s " + flags, client: name + " -P IA -h ADDR " + flags}
+}
+
+// immediate marks a case in which an end uses immediate data if its own adapter has it.
+func immediate(c program) program {
+	c.unlike = "each end uses immediate data if its own adapter has it, and only tcp has it"
+	c.bound = 30 * time.Second
+	return c
+}
+
+// dapltest is a test of the program, which the client asks the server for: T, transactions of many
+// endpoints, or P, one operation many times.
+func dapltest(name, test string) program {
+	kind, operands := test[:1], test[1:]
+	p := program{name: "dapltest " + kind + " " + name, says: "Service Point Ready", ends: dat, dapltest: true,
+		server: "dapltest -T S -D IA", client: "dapltest -T " + kind + " -s ADDR -D IA" + operands,
+		quit: "dapltest -T Q -s ADDR -D IA", passes: "Total WQE", served: "Server: Transaction Test Finished"}
+	if kind == "P" {
+		p.passes, p.served = "Operation Throughput", "Server: Finished performance test.  Exiting."
+	}
+	return p
+}
+
+// bandwidth is one of perftest's programs over the connection manager.
+func bandwidth(name string) program {
+	const flags = " -R -F -n 100 -s 4096"
+	return program{name: name + " -R", server: name + flags, client: name + flags + " ADDR", port: 18515, peer: name,
+		ends: withGo}
+}
+
+// credits marks a case whose client waits for the server's receives by means of its own on iWARP.
+func credits(c program) program {
+	c.unlike, c.bound = "on iWARP its client waits for credits before the last message, and the Go server gives none",
+		30*time.Second
+	return c
+}
+
+// noted is the case with a reason why the C programs fail among themselves.
+func (p program) noted(why string) program {
+	p.note = why
+	return p
+}
+
+func feature(name, note string) program {
+	return program{name: "dapltest F " + name, client: "dapltest -T F -D IA -f " + name, passes: "Result: PASS",
+		ends: alone, note: note, dapltest: true, harmless: []string{"getaddrinfo () failed"}} // there is no server
+}
+
+// limit makes objects of a kind on several adapters, until one cannot be made or -m is reached.
+func limit(name, passes, note string) program {
+	return program{name: "dapltest L " + name, client: "dapltest -T L -D IA -m 20 -w 4 limit_" + name, ends: alone,
+		passes: passes, note: note, dapltest: true, harmless: []string{"dat_ep_post_recv fails: DAT_INSUFFICIENT_RESOURCES"}}
+}
+
+// manners is a test of cmd/libgodat/testdata/host.c.
+func manners(name, note string) program {
+	return program{name: "host " + name, client: "host IA " + name, passes: "ok", ends: alone, note: note,
+		bound: 60 * time.Second}
+}
+
+// srq is dtestsrq with the switch that says whether it uses a shared receive queue itself.
+func srq(own, note string, bound time.Duration) program {
+	flags := fmt.Sprintf("-c 4 -B 3 -t 3 -b 256 %s", own)
+	return program{name: "dtestsrq " + own, port: 45248, passes: "Test Complete", ends: dat, bound: bound, note: note,
+		server: "dtestsrq -P IA " + flags, client: "dtestsrq -P IA -h ADDR " + flags}
+}
+
+// -u and -U of dtestx are datagrams, which neither the C library over rdma_cm nor godat has; its -p
+// prints and its -q does not connect.
+var cases = []program{
+	dtest("-b 4096 -B 10", ""),
+	immediate(dtest("-b 4096 -B 10", "-w")),
+	immediate(dtest("-b 4096 -B 10", "-w -u")),
+	dtest("-b 4096", "-W -B 20"),
+	dtest("-b 4096", "-D -B 20"),
+	dtest("-b 64", "-W -a -B 10"),
+	dtest("-b 64", "-W -i 16 -B 10"),
+	dtest("-b 4096 -B 10", "-c"),
+	dtest("-b 4096 -B 10", "-p"),
+	dtest("-b 4096 -B 10", "-u"),
+	dtest("-b 4096 -B 10", "-S 2"),
+	dtest("-b 4096 -B 10", "-t"),
+	dtest("-b 4096 -B 10", "-d 1"),
+	dtests("dtestx", "", "", "PASSED"),
+	dtests("dtestx", "", "-m", "PASSED"),
+	dtests("dtestx", "", "-b 4096", "PASSED"),
+	dtests("dtestcm", "-c 20 -b 5", "", "Test Complete"),
+	dtests("dtestcm", "-c 20 -b 5", "-m", "Test Complete"),
+	dtests("dtestcm", "-c 20 -b 5", "-w", "Test Complete"),
+	srq("-S 0", "", 0),
+	srq("-S 1", "all messages arrive, then it waits for an event that soft-RoCE does not have, LAST_WQE_REACHED",
+		40*time.Second),
+	dapltest("SR", "T -i 100 -t 1 -w 1 client SR 4096 server SR 4096"),
+	dapltest("SR 1 byte", "T -i 100 -t 1 -w 1 -V client SR 1 server SR 1"),
+	dapltest("SR 64 KiB", "T -i 100 -t 1 -w 1 -V client SR 65536 server SR 65536"),
+	dapltest("SR 1 MiB", "T -i 20 -t 1 -w 1 -V client SR 1048576 server SR 1048576"),
+	dapltest("SR -t 2 -w 2", "T -i 100 -t 2 -w 2 client SR 1024 2 server SR 1024"),
+	dapltest("SR RW RR", "T -i 100 -t 2 -w 2 client SR 1024 2 server SR 1024 client RW 4096 server RR 512"),
+	dapltest("SR RW RR -V", "T -i 100 -t 2 -w 2 -V client SR 1024 2 server SR 1024 client RW 4096 server RR 512"),
+	dapltest("RW RR 1 byte", "T -i 100 -t 1 -w 1 -V client RW 1 server RR 1"),
+	dapltest("RW RR 1 MiB", "T -i 20 -t 1 -w 1 -V client RW 1048576 server RR 1048576"),
+	dapltest("32 threads", "T -i 20 -t 32 -w 1 -V client SR 1024 server SR 1024"),
+	dapltest("128 endpoints", "T -i 20 -t 32 -w 4 -V client SR 1024 server RW 1024 client RR 256").noted(
+		"in one run of two, with objects that are not freed when the server closes the adapter"),
+	dapltest("SR -P", "T -i 100 -t 1 -w 1 -P client SR 4096 server SR 4096"),
+	dapltest("SR -r", "T -i 100 -t 1 -w 1 -r client SR 4096 server SR 4096"),
+	dapltest("SR -r -t 4 -w 4", "T -i 20 -t 4 -w 4 -r client SR 4096 server SR 4096"),
+	dapltest("RW", "P -i 100 -p 8 RW 4096"),
+	dapltest("RW 1 byte", "P -i 100 -p 8 RW 1"),
+	dapltest("RW 1 MiB", "P -i 20 -p 4 RW 1048576"),
+	dapltest("RW -m p", "P -i 100 -p 8 -m p RW 4096"),
+	dapltest("RR", "P -i 100 -p 4 RR 4096"),
+	dapltest("RR 1 MiB", "P -i 20 -p 4 RR 1048576"),
+	feature("hwconn", ""),
+	feature("endpoint", ""),
+	feature("pz", ""),
+	feature("mem", "the C library registers a region of no bytes"),
+	feature("connmgt", ""),
+	limit("ia", "IAs opened: 20", ""),
+	limit("pz", "PZs created: 20", ""),
+	limit("cno", "CNOs created: 20", ""),
+	limit("evd", "EVDs created: 20", ""),
+	limit("ep", "EPs created: 20", ""),
+	limit("rsp", "RSPs created: 20", ""),
+	limit("psp", "PSPs created: 20", ""),
+	limit("lmr", "LMRs created: 20", ""),
+	limit("rpost", "recv buffers posted per EP", ""),
+	limit("size_lmr", "OK - stopping now", ""),
+	manners("handler_after", ""),
+	manners("handler_before", ""),
+	manners("call_in_handler", ""),
+	manners("signals_before", ""),
+	manners("signals_after", ""),
+	manners("sigwait", ""),
+	manners("mask", ""),
+	manners("interrupt", "a signal does not end a wait"),
+	manners("small_stacks", ""),
+	manners("coroutines", ""),
+	manners("cancel", "a cancelled wait goes on for ever, without its thread"),
+	manners("fork", "calls in the child hang"),
+	manners("fork_first", ""),
+	manners("exit_with_waiters", ""),
+	manners("close_with_waiters", "closing the adapter does not end a wait"),
+	manners("threads", ""),
+	manners("short_threads", ""),
+	manners("double_free", "it crashes"),
+	manners("dlclose", ""),
+	manners("few_files", "it crashes"),
+	{name: "rping -V", server: "rping -s -C 10 -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", port: 7174,
+		peer: "rping", ends: withGo},
+	{name: "rping -V, IPv6", server: "rping -s -C 10 -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", port: 7174,
+		v6: true, peer: "rping", ends: withGo},
+	{name: "rping -P", server: "rping -s -P -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", port: 7174, stays: true,
+		peer: "rping", ends: withGo},
+	{name: "rping -P, 3 clients", server: "rping -s -P -V -a ADDR", client: "rping -c -C 10 -V -a ADDR", port: 7174,
+		stays: true, clients: 3, peer: "rping", switches: "-clients 3", ends: withGo},
+	{name: "ucmatose", server: "ucmatose -c 4 -C 4 -b ADDR", client: "ucmatose -c 4 -C 4 -s ADDR", port: 7471,
+		peer: "ucmatose", ends: withGo},
+	{name: "rdma_client", server: "rdma_server -s ADDR", client: "rdma_client -s ADDR", port: 7471, peer: "rdma",
+		ends: withGo},
+	{name: "rdma_xclient", server: "rdma_xserver -c r", client: "rdma_xclient -c r -s ADDR", port: 7471, peer: "rdmax",
+		ends: withGo},
+	credits(bandwidth("ib_send_bw")),
+	bandwidth("ib_write_bw"),
+	bandwidth("ib_read_bw"),
+	{name: "setup", server: "server", client: "client", port: 7473, peer: "setup"},
+	{name: "cmtime", server: "cmtime -c 10 -b ADDR", client: "cmtime -c 10 -s ADDR", port: 7471, stays: true,
+		peer: "cmtime", ends: withGo},
+}

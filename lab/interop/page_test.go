@@ -1,0 +1,60 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// A part run replaces its cases, whole rows, in the order of the table, and the page counts all.
+func TestPartRun(t *testing.T) {
+	res := func(name, server, client, failure string) result {
+		return result{Name: name, Server: server, Client: client, Failure: failure, Attempts: 1}
+	}
+	before := []result{res("rping -V", library, library, ""), res("rping -V", goPeer, library, "broken"),
+		res("dtest", library, library, ""), res("dtest", provider, provider, "broken"), res("gone", library, library, "")}
+	again := res("rping -V", library, library, "")
+	again.Attempts = 2
+	excused := res("cmtime", library, library, "broken")
+	excused.Explained = true
+	all := merge(before, []result{excused, again})
+	var names []string
+	for _, r := range all {
+		names = append(names, r.Name)
+	}
+	assert.DeepEqual(t, names, []string{"dtest", "dtest", "rping -V", "cmtime"})
+	page := string(markdown(all))
+	for _, want := range []string{"| dtest | passed | **failed** |  |  |\n", "| rping -V | passed, attempt 2 |  |  |\n",
+		"| cmtime | fails |", "2 passed, 1 failed; 1 fail for reasons of", "- `cmtime` fails with the C library alone"} {
+		assert.Assert(t, strings.Contains(page, want), "%q is not in\n%s", want, page)
+	}
+	assert.Equal(t, strings.Count(page, "| dtest |"), 1)
+	assert.Assert(t, !strings.Contains(page, "beside soft-iWARP"))
+
+	// Results on soft-iWARP have rows and a table of their own.
+	siw := res("rping -V", library, overTCP, "broken")
+	siw.Device = "siw0"
+	all = merge(all, []result{siw})
+	page = string(markdown(all))
+	for _, want := range []string{"| rping -V | passed, attempt 2 |  |  |\n", "| rping -V |  |  | **failed** |\n",
+		"2 passed, 2 failed;"} {
+		assert.Assert(t, strings.Contains(page, want), "%q is not in\n%s", want, page)
+	}
+	assert.Equal(t, strings.Count(page, "| rping -V |"), 2)
+	assert.DeepEqual(t, merge(all, nil), all)
+	for _, c := range cases {
+		assert.Assert(t, len(c.on("siw1")) > 2 || c.server == "", c.name)
+		assert.Assert(t, len(c.on("rxe0")) > 1 || c.peer == "setup", c.name)
+	}
+	// Names are keys.
+	seen := map[string]bool{}
+	for _, c := range cases {
+		assert.Assert(t, !seen[c.name], "two cases %q", c.name)
+		seen[c.name] = true
+	}
+}

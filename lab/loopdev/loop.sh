@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Runs a command with the loop device, loop0: a verbs device in memory, in a library that is loaded before libibverbs and
+# librdmacm.
+#
+#   lab/loopdev/loop.sh COMMAND [ARGUMENT...]     for example ibv_devinfo, or bin/datperf local --device loop0
+#   go test -exec "$PWD/lab/loopdev/loop.sh" ./udat
+#   lab/loopdev/loop.sh [--asan]                  only builds the library and prints what LD_PRELOAD must be
+#
+# COMMAND has GODAT_TEST_DEVICE=loop0. If it was built with AddressSanitizer, so is the library that it gets. The libraries
+# are in bin, and are built again when a source is newer.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+bin=$(cd "$here/../.." && pwd)/bin
+
+library() { # NAME FLAG...
+  local file=$bin/$1 source
+  shift
+  for source in "$here"/loop.sh "$here"/*.[ch]; do
+    [ "$source" -nt "$file" ] || continue
+    mkdir -p "$bin"
+    "${CC:-cc}" -O2 -g -Wall -fPIC -shared -ftls-model=initial-exec "$@" -o "$file.$$" "$here/loopdev.c" "$here/loopcm.c" \
+      -Wl,--no-as-needed -libverbs -lrdmacm
+    mv "$file.$$" "$file" # others may have it open
+    break
+  done
+  echo "$file"
+}
+
+plain() { library libloop.so; }
+sanitized() { # AddressSanitizer wants its own library to be the first
+  echo "$("${CC:-cc}" -print-file-name=libasan.so) $(library libloop-asan.so -fsanitize=address)"
+}
+
+case ${1:-} in
+  '') plain; exit ;;
+  --asan) sanitized; exit ;;
+  -*) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 2 ;;
+esac
+if grep -q __asan_init "$(command -v "$1")"; then
+  LD_PRELOAD=$(sanitized)
+else
+  LD_PRELOAD=$(plain)
+fi
+export LD_PRELOAD GODAT_TEST_DEVICE=loop0
+exec "$@"

@@ -1,0 +1,2435 @@
+// The loop device moves data between queue pairs of this host: by memcpy within a process, by
+// process_vm_readv and process_vm_writev between two. It has no kernel part and no thread: the
+// poster executes its own requests. A post takes the peer's receive, copies the data and writes
+// both completions. Each completion has a due time, before which polls do not return it: that
+// models the wire.
+//
+// Everything that two processes share lies in one memfd of each process, which the other maps:
+// queue pairs, completion queues and memory keys. References inside it are offsets. A GID names the
+// process and the memfd.
+//
+// Lock order: the send lock of a queue pair, the receive lock of its peer, the lock of a completion
+// queue. Moving a queue pair to ERR takes its send lock and its receive lock, and no other queue
+// pair's.
+//
+// The library is loaded before libibverbs and librdmacm (LD_PRELOAD) and defines functions of their
+// names. Those call the host's functions for objects of other devices. They have no symbol
+// versions: the dynamic linker takes such a function for every version of the name, and dlsym finds
+// the default one. The inline functions of verbs.h call what an ibv_context points to; they
+// return EOPNOTSUPP where that is NULL.
+
+#include "loopdev.h"
+#include "duration.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	MAX_QP = 16384,
+	MAX_CQ = 16384,
+	MAX_MR = 65536,
+	MAX_WR = 16384, // of one queue
+	MAX_CQE = 1 << 18,
+	MAX_SGE = 16,
+	MAX_INLINE = 256,
+	MAX_PEERS = 256, // processes
+	MAX_RD = 16,
+	CLASSES = 40,
+	MAX_DM = 1 << 20, // bytes of one device memory
+};
+
+static const uint64_t SEGMENT = 4ull << 30; // of address space; pages come with use
+
+typedef int lock_t; // the number of the process that holds it; 0: free
+
+static inline void pause_cpu(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#endif
+}
+
+struct mem_key { // of one region
+	uint32_t key, used, access, pd; // key 0: of no region, but copies may be under way while it is used
+	uint64_t addr, length;
+	uint64_t shift; // of device memory: from the address in requests, which counts from 0, to the true one
+	uint32_t null;  // has no memory
+};
+
+struct entry { // of a completion queue
+	struct ibv_wc wc;
+	uint64_t due;
+	uint32_t solicited;
+	uint32_t slot; // the send queue's head once this has been polled
+};
+
+struct ring {
+	uint64_t at; // offset of the entries
+	uint32_t head, tail;
+};
+
+struct scq { // a completion queue, as the peer sees it
+	lock_t lock;
+	uint32_t live, depth, mask;
+	uint32_t armed; // 0, 1: any, 2: solicited
+	uint32_t fired; // notifications that nobody has taken
+	int32_t fd;
+	uint32_t channel; // its number: another channel may have the descriptor next
+	uint32_t lost;
+	uint32_t stamps;  // completions have timestamps: due is one
+	uint32_t senders; // queue pairs that complete their sends here
+	uint32_t lone;    // the one of them that needs no lock for that, or 0
+	struct ring sends, recvs; // each ordered by due
+};
+
+struct wqe {
+	uint64_t id, remote;
+	uint32_t opcode, flags, imm, rkey, nsge, inline_len;
+	struct ibv_sge sge[MAX_SGE];
+	uint8_t data[MAX_INLINE];
+};
+
+struct rqe {
+	uint64_t id;
+	uint32_t nsge;
+	struct ibv_sge sge[MAX_SGE];
+};
+
+struct sqp { // a queue pair, as the peer sees it
+	lock_t send_lock, recv_lock;
+	lock_t inside; // the process whose thread domain has the queue pair's sends, without send_lock
+	uint32_t live, num, pd, access, state;
+	uint32_t single; // its posts take inside, not send_lock
+	uint32_t lone;   // its sends complete without the lock of the completion queue
+	uint32_t peer_num;
+	uint32_t sig_all, scq, rcq;
+	uint64_t sq, rq;
+	uint32_t sq_mask, sq_max, rq_mask, rq_max;
+	uint32_t sq_head, sq_next, sq_tail; // freed, to be executed, to be posted
+	uint32_t rq_head, rq_tail;
+	uint32_t starved; // the peer's send waits for a receive, or for the state
+	uint64_t depart;
+};
+
+struct block { uint64_t next; };
+
+struct segment {
+	lock_t lock;
+	uint64_t top, free[CLASSES];
+	uint32_t generation;
+	uint32_t last_qp; // the greatest index that was used
+	uint32_t moved;   // regions that are null, or have a shift
+	struct mem_key mr[MAX_MR];
+	struct scq cq[MAX_CQ];
+	struct sqp qp[MAX_QP];
+};
+
+// A process, this one included. Another's entry lasts as long as queue pairs of this one refer to
+// it.
+struct host {
+	int pid, fd;
+	struct segment *seg; // NULL: the entry is free
+	int pidfd;
+	uint32_t refs;
+};
+
+struct channel {
+	struct ibv_comp_channel base;
+	uint32_t number;
+	pthread_mutex_t lock;
+	struct cq *queues;
+};
+
+struct cq {
+	union {
+		struct ibv_cq base;
+		struct ibv_cq_ex ex; // begins with the same fields
+	};
+	struct scq *s;
+	struct cq *next; // of the channel
+	uint32_t unacked; // events
+	int single; // the caller serializes extended polls
+	struct entry *e; // that is being read, and its ring
+	struct ring *ring;
+};
+
+struct qp {
+	union {
+		struct ibv_qp base;
+		struct ibv_qp_ex ex; // begins with it
+	};
+	struct sqp *s;
+	struct host *peer;
+	uint32_t max_sge_send, max_sge_recv, max_inline;
+	struct ibv_qp_attr path; // as it was set; nothing depends on it
+	struct ibv_ece ece;
+	int extended; // if so, from wr_start to wr_complete or wr_abort:
+	lock_t *held;
+	uint32_t end; // of these requests; their queue ends at sq_tail until they are complete
+	int refused; // why they will not be posted, or 0
+	struct wqe *w, none; // the last one, and what takes those that are refused
+};
+
+struct pd {
+	struct ibv_pd base;
+	uint32_t num;
+	int single; // a parent domain with a thread domain
+};
+
+struct event { // a channel of a process, and its descriptor in this one
+	int pid, theirs, mine;
+	uint32_t channel;
+	struct event *next;
+};
+
+static struct {
+	pthread_mutex_t lock;
+	struct host hosts[MAX_PEERS]; // the first is this process
+	struct event *events;
+	uint32_t pds, channels;
+	int barrier; // lock_sends may have the kernel run memory barriers
+	uint64_t delay, gap, per_us; // in ticks
+} lp = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+// ---- locks
+
+static int ended(int pid)
+{
+	char byte;
+	struct iovec local = { &byte, 1 }, remote = { NULL, 1 };
+
+	return process_vm_readv(pid, &local, 1, &remote, 1, 0) < 0 && errno == ESRCH;
+}
+
+static inline void lock(lock_t *l)
+{
+	unsigned spins = 0;
+	lock_t holder = 0;
+
+	while (!__atomic_compare_exchange_n(l, &holder, lp.hosts[0].pid, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+		while ((holder = __atomic_load_n(l, __ATOMIC_RELAXED))) {
+			pause_cpu();
+			if (++spins % 1024 == 0)
+				sched_yield(); // its holder may not run
+			if (spins % (1 << 16) == 0 && ended(holder)) // it was killed
+				__atomic_compare_exchange_n(l, &holder, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+		}
+	}
+}
+
+static inline void unlock(lock_t *l) { __atomic_store_n(l, 0, __ATOMIC_RELEASE); }
+
+// The sends of a queue pair are for one thread at a time. In a thread domain the poster is almost
+// always that thread, so it takes them without a locked instruction: it stores inside, and then
+// looks whether anyone has the lock. Whoever has locked has the kernel run a memory barrier on
+// every thread, so that either the poster sees the lock, or its store is seen here.
+static void lock_sends(struct sqp *p)
+{
+	unsigned spins = 0;
+	lock_t holder;
+
+	lock(&p->send_lock);
+	if (!__atomic_load_n(&p->single, __ATOMIC_RELAXED))
+		return;
+	syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+	while ((holder = __atomic_load_n(&p->inside, __ATOMIC_ACQUIRE))) {
+		pause_cpu();
+		if (++spins % 1024 == 0)
+			sched_yield();
+		if (spins % (1 << 16) == 0 && ended(holder))
+			__atomic_store_n(&p->inside, 0, __ATOMIC_RELAXED);
+	}
+}
+
+// The poster's way. Returns what to unlock.
+static inline lock_t *begin_post(struct sqp *p)
+{
+	if (__builtin_expect(p->single, 0)) {
+		__atomic_store_n(&p->inside, lp.hosts[0].pid, __ATOMIC_RELAXED);
+		__atomic_signal_fence(__ATOMIC_SEQ_CST); // orders the compiler; lock_sends orders the processor
+		if (!__atomic_load_n(&p->send_lock, __ATOMIC_ACQUIRE))
+			return &p->inside;
+		__atomic_store_n(&p->inside, 0, __ATOMIC_RELEASE);
+	}
+	lock(&p->send_lock);
+	return &p->send_lock;
+}
+
+// ---- time, in ticks of the processor
+
+static inline uint64_t nanos(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static inline uint64_t ticks(void)
+{
+#if defined(__x86_64__)
+	return __builtin_ia32_rdtsc();
+#else
+	return nanos();
+#endif
+}
+
+// Sets the wire of this process as GODAT_LOOP_WIRE says: "1us,50ns", a message's time on the wire,
+// and the least time between two messages of one queue pair. Reports whether the text is valid.
+static int set_wire(void)
+{
+	const char *text = getenv("GODAT_LOOP_WIRE");
+	uint64_t delay = 0, gap = 0;
+	int valid = 1;
+
+	if (text && *text) {
+		valid = *text == ',' || read_duration(&text, &delay);
+		if (valid && *text == ',' && *++text)
+			valid = read_duration(&text, &gap);
+		valid = valid && !*text;
+	}
+	if (!valid) {
+		fprintf(stderr, "loop0: GODAT_LOOP_WIRE is not a delay and a gap, as in 1us,50ns\n");
+		return 0;
+	}
+	lp.delay = delay * lp.per_us / 1000;
+	lp.gap = gap * lp.per_us / 1000;
+	return 1;
+}
+
+static void calibrate(void)
+{
+	uint64_t n = nanos(), t = ticks(), passed;
+
+	while ((passed = nanos() - n) < 5000000)
+		pause_cpu();
+	lp.per_us = (ticks() - t) * 1000 / passed;
+}
+
+// ---- shared memory
+
+static struct segment *map(int fd)
+{
+	void *p = mmap(NULL, SEGMENT, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+// Returns this process's host entry. A forked child must not use its parent's.
+static struct host *self(void)
+{
+	struct host *h = &lp.hosts[0];
+
+	pthread_mutex_lock(&lp.lock);
+	if (h->pid != getpid()) {
+		int fd = memfd_create("loop device", MFD_CLOEXEC);
+		struct segment *s = NULL;
+
+		if (fd >= 0 && ftruncate(fd, (off_t)SEGMENT) == 0)
+			s = map(fd);
+		if (!s) {
+			if (fd >= 0)
+				close(fd);
+			h = NULL;
+		} else {
+			s->top = (sizeof(*s) + 4095) & ~4095ull;
+			memset(&lp.hosts, 0, sizeof(lp.hosts));
+			*h = (struct host){ .pid = getpid(), .fd = fd, .seg = s, .pidfd = -1 };
+			lp.events = NULL;
+			calibrate();
+			lp.barrier = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+			prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); // peers read and write this process's registered memory
+		}
+	}
+	pthread_mutex_unlock(&lp.lock);
+	return h;
+}
+
+// Returns the entry of a process, with a reference for put_host.
+static struct host *host_of(int pid, int fd)
+{
+	struct host *h = NULL, *unused = NULL;
+	char path[64];
+	int i, f;
+
+	pthread_mutex_lock(&lp.lock);
+	for (i = 0; i < MAX_PEERS && !h; i++) {
+		struct host *at = &lp.hosts[i];
+
+		if (!at->seg)
+			unused = unused ? unused : at;
+		else if (at->pid == pid && at->fd == fd)
+			h = at;
+	}
+	if (!h && unused) {
+		snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
+		f = open(path, O_RDWR | O_CLOEXEC);
+		if (f >= 0) {
+			struct segment *s = map(f);
+
+			close(f);
+			if (s) {
+				h = unused;
+				*h = (struct host){ .pid = pid, .fd = fd, .seg = s, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0) };
+			}
+		}
+	}
+	if (h)
+		h->refs++;
+	pthread_mutex_unlock(&lp.lock);
+	return h;
+}
+
+// Drops a reference. With the last one go the mapping and the descriptors of the other process.
+static void put_host(struct host *h)
+{
+	if (!h || h == &lp.hosts[0])
+		return;
+	pthread_mutex_lock(&lp.lock);
+	if (--h->refs == 0) {
+		struct event **at = &lp.events;
+
+		while (*at) {
+			struct event *e = *at;
+
+			if (e->pid == h->pid) {
+				*at = e->next;
+				close(e->mine);
+				free(e);
+			} else {
+				at = &e->next;
+			}
+		}
+		if (h->pidfd >= 0)
+			close(h->pidfd);
+		munmap(h->seg, SEGMENT);
+		*h = (struct host){ .pidfd = -1 };
+	}
+	pthread_mutex_unlock(&lp.lock);
+}
+
+static int class_of(uint64_t size)
+{
+	int c = 6;
+
+	while (1ull << c < size)
+		c++;
+	return c;
+}
+
+// Allocates zeroed memory in this process's segment. Returns its offset, or 0.
+static uint64_t take(struct segment *s, uint64_t size)
+{
+	int c = class_of(size);
+	uint64_t at;
+
+	lock(&s->lock);
+	at = s->free[c];
+	if (at) {
+		s->free[c] = ((struct block *)((char *)s + at))->next;
+	} else if (s->top + (1ull << c) <= SEGMENT) {
+		at = s->top;
+		s->top += 1ull << c;
+	}
+	unlock(&s->lock);
+	if (at)
+		memset((char *)s + at, 0, size);
+	return at;
+}
+
+static void give_back(struct segment *s, uint64_t at, uint64_t size)
+{
+	int c = class_of(size);
+
+	if (!at)
+		return;
+	lock(&s->lock);
+	((struct block *)((char *)s + at))->next = s->free[c];
+	s->free[c] = at;
+	unlock(&s->lock);
+}
+
+// Copies between the memory of two processes, one of them this one. Returns 0, or -1 where it is
+// not mapped.
+static int copy(const struct host *to, uint64_t dst, const struct host *from, uint64_t src, uint64_t n)
+{
+	const struct host *me = &lp.hosts[0];
+	struct iovec local, remote;
+
+	if (to == me && from == me) {
+		memcpy((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, n);
+		return 0;
+	}
+	local = (struct iovec){ (void *)(uintptr_t)(to == me ? dst : src), n };
+	remote = (struct iovec){ (void *)(uintptr_t)(to == me ? src : dst), n };
+	if (to == me)
+		return process_vm_readv(from->pid, &local, 1, &remote, 1, 0) == (ssize_t)n ? 0 : -1;
+	return process_vm_writev(to->pid, &local, 1, &remote, 1, 0) == (ssize_t)n ? 0 : -1;
+}
+
+// ---- keys
+
+// Reports whether a key's region contains the range and grants the rights. That stays so while the
+// caller holds the lock of a queue pair of the region's process, see ibv_dereg_mr.
+static int grants(struct segment *s, uint32_t key, uint64_t addr, uint64_t n, uint32_t pd, uint32_t access)
+{
+	const struct mem_key *m = &s->mr[key % MAX_MR];
+
+	return key && __atomic_load_n(&m->key, __ATOMIC_SEQ_CST) == key && m->pd == pd && (m->access & access) == access &&
+		addr >= m->addr && n <= m->length && addr - m->addr <= m->length - n;
+}
+
+// ---- completions
+
+// Returns the descriptor of a completion queue's channel in this process, or -1.
+static int event_fd(const struct host *h, const struct scq *q)
+{
+	int theirs = q->fd;
+	struct event *e;
+	int fd = -1;
+
+	if (h == &lp.hosts[0])
+		return theirs;
+	pthread_mutex_lock(&lp.lock);
+	for (e = lp.events; e && (e->pid != h->pid || e->theirs != theirs); e = e->next)
+		;
+	if (e && e->channel == q->channel) {
+		fd = e->mine;
+	} else if (h->pidfd >= 0 && (fd = (int)syscall(SYS_pidfd_getfd, h->pidfd, theirs, 0)) >= 0) {
+		if (e) { // another thread may be about to write into the old one
+			dup2(fd, e->mine);
+			close(fd);
+			fd = e->mine;
+		} else if ((e = malloc(sizeof(*e)))) {
+			*e = (struct event){ .pid = h->pid, .theirs = theirs, .mine = fd, .next = lp.events };
+			lp.events = e;
+		}
+		if (e)
+			e->channel = q->channel;
+	}
+	pthread_mutex_unlock(&lp.lock);
+	return fd;
+}
+
+// The notifications that this thread owes: tell writes them once it holds no lock, or the process
+// that wakes would wait for the lock at once. The descriptors stay open meanwhile.
+static __thread int owed[16];
+static __thread unsigned owes;
+static pthread_rwlock_t descriptors = PTHREAD_RWLOCK_INITIALIZER;
+
+static void tell(void)
+{
+	static const uint64_t one = 1;
+	unsigned i;
+
+	if (!owes)
+		return;
+	for (i = 0; i < owes; i++) {
+		if (write(owed[i], &one, sizeof(one)) < 0)
+			continue; // it is as full of notifications as can be
+	}
+	owes = 0;
+	pthread_rwlock_unlock(&descriptors);
+}
+
+static void notify(const struct host *h, struct scq *q) // its lock is held; tell must follow
+{
+	int fd;
+
+	q->armed = 0;
+	if (q->fd < 0)
+		return;
+	q->fired++;
+	if (owes == sizeof(owed) / sizeof(*owed))
+		tell();
+	if (!owes)
+		pthread_rwlock_rdlock(&descriptors);
+	fd = event_fd(h, q);
+	if (fd >= 0)
+		owed[owes++] = fd;
+	else if (!owes)
+		pthread_rwlock_unlock(&descriptors);
+}
+
+static struct entry *entries(const struct host *h, const struct ring *r)
+{
+	return (struct entry *)((char *)h->seg + r->at);
+}
+
+// The head moves without the queue's lock if the caller of polls serializes them.
+static inline uint32_t head_of(const struct ring *r) { return __atomic_load_n(&r->head, __ATOMIC_ACQUIRE); }
+
+// Adds a completion. The caller holds the queue's lock, or is the only one that writes to the ring.
+static inline int add_entry(const struct host *h, struct scq *q, struct ring *r, const struct ibv_wc *wc,
+	uint64_t due, int solicited, uint32_t slot)
+{
+	if (r->tail - head_of(r) > q->mask ||
+		q->sends.tail - head_of(&q->sends) + q->recvs.tail - head_of(&q->recvs) >= q->depth) {
+		__atomic_add_fetch(&q->lost, 1, __ATOMIC_RELAXED);
+		return 0;
+	}
+	struct entry *e = &entries(h, r)[r->tail & q->mask];
+	e->wc = *wc;
+	e->due = due;
+	if (__builtin_expect(q->stamps, 0) && !due)
+		e->due = ticks();
+	e->solicited = (uint32_t)solicited;
+	e->slot = slot;
+	__atomic_store_n(&r->tail, r->tail + 1, __ATOMIC_RELEASE);
+	return 1;
+}
+
+static void complete(const struct host *h, uint32_t num, int receive, const struct ibv_wc *wc, uint64_t due,
+	int solicited, uint32_t slot)
+{
+	struct scq *q = &h->seg->cq[num];
+
+	lock(&q->lock);
+	if (!add_entry(h, q, receive ? &q->recvs : &q->sends, wc, due, solicited, slot)) {
+		unlock(&q->lock);
+		return;
+	}
+	if (q->armed == 1 || (q->armed == 2 && (solicited || wc->status != IBV_WC_SUCCESS)))
+		notify(h, q);
+	unlock(&q->lock);
+}
+
+// The sends of p are the caller's.
+static inline void complete_send(const struct host *h, struct sqp *p, const struct ibv_wc *wc, uint64_t due,
+	uint32_t slot)
+{
+	struct scq *q = &h->seg->cq[p->scq];
+
+	if (__builtin_expect(p->lone, 0))
+		add_entry(h, q, &q->sends, wc, due, 0, slot);
+	else
+		complete(h, p->scq, 0, wc, due, 0, slot);
+}
+
+static inline int is_empty(const struct scq *q)
+{
+	return __atomic_load_n(&q->sends.tail, __ATOMIC_ACQUIRE) == q->sends.head &&
+		__atomic_load_n(&q->recvs.tail, __ATOMIC_ACQUIRE) == q->recvs.head;
+}
+
+static inline struct entry *first_of(const struct host *h, const struct scq *q, const struct ring *r)
+{
+	return r->head != __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE) ? &entries(h, r)[r->head & q->mask] : NULL;
+}
+
+// Returns the first completion that is due, and its ring, or NULL. The caller holds the queue's
+// lock, or is alone.
+static inline struct entry *first_due(struct scq *q, uint64_t *now, struct ring **ring)
+{
+	const struct host *me = &lp.hosts[0];
+	struct entry *a = first_of(me, q, &q->sends), *b = first_of(me, q, &q->recvs);
+	struct entry *e = !b || (a && a->due <= b->due) ? a : b;
+
+	if (!e || (e->due > *now && e->due > (*now = ticks())))
+		return NULL;
+	*ring = e == a ? &q->sends : &q->recvs;
+	return e;
+}
+
+static inline void drop(struct scq *q, const struct entry *e, struct ring *ring)
+{
+	if (ring == &q->sends) {
+		struct sqp *p = &lp.hosts[0].seg->qp[e->wc.qp_num % MAX_QP];
+
+		if (p->num == e->wc.qp_num)
+			__atomic_store_n(&p->sq_head, e->slot, __ATOMIC_RELEASE);
+	}
+	__atomic_store_n(&ring->head, ring->head + 1, __ATOMIC_RELEASE);
+}
+
+static int poll_cq(struct ibv_cq *base, int n, struct ibv_wc *wc)
+{
+	struct scq *q = ((struct cq *)base)->s;
+	struct ring *ring;
+	struct entry *e;
+	uint64_t now = 0;
+	int got = 0;
+
+	if (is_empty(q))
+		return 0;
+	lock(&q->lock);
+	for (; got < n && (e = first_due(q, &now, &ring)); got++) {
+		wc[got] = e->wc;
+		drop(q, e, ring);
+	}
+	unlock(&q->lock);
+	return got;
+}
+
+static int req_notify(struct ibv_cq *base, int solicited)
+{
+	struct scq *q = ((struct cq *)base)->s;
+	const struct host *me = &lp.hosts[0];
+	struct ring *rings[2] = { &q->sends, &q->recvs };
+	uint64_t now = ticks();
+	int i, late = 0;
+
+	lock(&q->lock);
+	q->armed = q->armed == 1 || !solicited ? 1 : 2;
+	for (i = 0; i < 2; i++) { // what is still on the wire has not come yet
+		uint32_t t = rings[i]->tail;
+
+		for (; t != rings[i]->head; t--) {
+			struct entry *e = &entries(me, rings[i])[(t - 1) & q->mask];
+
+			if (e->due <= now)
+				break;
+			late |= q->armed == 1 || e->solicited || e->wc.status != IBV_WC_SUCCESS;
+		}
+	}
+	if (late)
+		notify(me, q);
+	unlock(&q->lock);
+	tell();
+	return 0;
+}
+
+// ---- execution
+
+static struct wqe *wqe(const struct host *h, struct sqp *p, uint32_t i)
+{
+	return (struct wqe *)((char *)h->seg + p->sq) + (i & p->sq_mask);
+}
+static struct rqe *rqe(const struct host *h, struct sqp *p, uint32_t i)
+{
+	return (struct rqe *)((char *)h->seg + p->rq) + (i & p->rq_mask);
+}
+
+static const enum ibv_wc_opcode completed[] = {
+	[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE, [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE, [IBV_WR_SEND] = IBV_WC_SEND,
+	[IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND, [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
+};
+
+static void flush_sends(const struct host *h, struct sqp *p) // its send lock is held
+{
+	for (; p->sq_next != p->sq_tail; p->sq_next++) {
+		struct ibv_wc wc = { .wr_id = wqe(h, p, p->sq_next)->id, .status = IBV_WC_WR_FLUSH_ERR, .qp_num = p->num };
+
+		complete_send(h, p, &wc, 0, p->sq_next + 1);
+	}
+}
+
+static void flush_recvs(const struct host *h, struct sqp *p) // its receive lock is held
+{
+	for (; p->rq_head != p->rq_tail; p->rq_head++) {
+		struct ibv_wc wc = { .wr_id = rqe(h, p, p->rq_head)->id, .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV,
+			.qp_num = p->num };
+
+		complete(h, p->rcq, 1, &wc, 0, 0, 0);
+	}
+}
+
+static void to_error(const struct host *h, struct sqp *p, uint32_t num)
+{
+	lock_sends(p);
+	lock(&p->recv_lock);
+	if (p->live && p->num == num && p->state != IBV_QPS_RESET) {
+		__atomic_store_n(&p->state, IBV_QPS_ERR, __ATOMIC_SEQ_CST);
+		flush_recvs(h, p);
+		flush_sends(h, p);
+	}
+	unlock(&p->recv_lock);
+	unlock(&p->send_lock);
+	tell();
+}
+
+// The outcome of a request: executed, to be retried later, or failed at one or both ends.
+enum outcome { DONE, LATER, BROKEN };
+
+// Reports whether the regions of a request's own segments grant the right.
+static int grant_all(struct segment *s, const struct ibv_sge *sge, uint32_t n, uint32_t pd, uint32_t access)
+{
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		if (sge[i].length && !grants(s, sge[i].lkey, sge[i].addr, sge[i].length, pd, access))
+			return 0;
+	}
+	return 1;
+}
+
+static uint64_t total(const struct ibv_sge *sge, uint32_t n)
+{
+	uint64_t sum = 0;
+
+	while (n)
+		sum += sge[--n].length;
+	return sum;
+}
+
+static __attribute__((noinline)) const struct ibv_sge *place(const struct segment *s, const struct ibv_sge *sge,
+	uint32_t n, struct ibv_sge *real)
+{
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		const struct mem_key *m = &s->mr[sge[i].lkey % MAX_MR];
+
+		real[i] = sge[i];
+		real[i].addr = m->null ? 0 : sge[i].addr + m->shift;
+	}
+	return real;
+}
+
+// Returns segments with true addresses, 0 where there is no memory: the segments themselves, or
+// real, which has room for them.
+static inline const struct ibv_sge *placed(const struct segment *s, const struct ibv_sge *sge, uint32_t n,
+	struct ibv_sge *real)
+{
+	return __builtin_expect(__atomic_load_n(&s->moved, __ATOMIC_RELAXED), 0) ? place(s, sge, n, real) : sge;
+}
+
+static int wipe(const struct host *to, uint64_t dst, uint64_t n)
+{
+	static const char zeroes[1 << 16];
+	uint64_t k;
+
+	for (; n; n -= k, dst += k) {
+		k = n < sizeof(zeroes) ? n : sizeof(zeroes);
+		if (copy(to, dst, &lp.hosts[0], (uintptr_t)zeroes, k))
+			return -1;
+	}
+	return 0;
+}
+
+static __attribute__((noinline)) int scatter_all(const struct host *to, const struct ibv_sge *dst,
+	const struct host *from, const struct ibv_sge *src, uint32_t nsrc)
+{
+	uint64_t used = 0, k;
+	uint32_t i;
+
+	for (i = 0; i < nsrc; i++) {
+		uint64_t at = 0;
+
+		while (at < src[i].length) {
+			while (used == dst->length) {
+				dst++;
+				used = 0;
+			}
+			k = src[i].length - at < dst->length - used ? src[i].length - at : dst->length - used;
+			if (dst->addr && (src[i].addr ? copy(to, dst->addr + used, from, src[i].addr + at, k) :
+					wipe(to, dst->addr + used, k)))
+				return -1;
+			at += k;
+			used += k;
+		}
+	}
+	return 0;
+}
+
+// Copies one list of segments to another, which must be long enough. What is copied to the address
+// 0 is dropped, and zeroes are copied from there.
+static inline int scatter(const struct host *to, const struct ibv_sge *dst, const struct host *from,
+	const struct ibv_sge *src, uint32_t nsrc)
+{
+	if (nsrc == 1 && src->length && src->length <= dst->length && src->addr && dst->addr)
+		return copy(to, dst->addr, from, src->addr, src->length);
+	return scatter_all(to, dst, from, src, nsrc);
+}
+
+// Executes one request of p at its peer q. Both statuses are success unless it returns BROKEN.
+static enum outcome execute(const struct host *h, struct sqp *p, const struct host *o, struct sqp *q, struct wqe *w,
+	uint64_t arrive, struct ibv_wc *mine, int *theirs_broken)
+{
+	struct ibv_sge own[1], real[MAX_SGE], real_far[MAX_SGE];
+	const struct ibv_sge *src = w->sge;
+	const struct host *from = h;
+	uint32_t nsrc = w->nsge;
+	uint64_t n;
+	int takes = w->opcode != IBV_WR_RDMA_WRITE && w->opcode != IBV_WR_RDMA_READ;
+	int reads = w->opcode == IBV_WR_RDMA_READ;
+	int sends = w->opcode == IBV_WR_SEND || w->opcode == IBV_WR_SEND_WITH_IMM;
+	int failed = 0;
+
+	*theirs_broken = 0;
+	if (w->flags & IBV_SEND_INLINE) { // the data lie in the queue, which both processes map
+		own[0] = (struct ibv_sge){ .addr = (uintptr_t)w->data, .length = w->inline_len };
+		src = own;
+		nsrc = 1;
+		from = &lp.hosts[0];
+		n = w->inline_len;
+	} else {
+		n = total(src, nsrc);
+		if (!grant_all(h->seg, src, nsrc, p->pd, reads ? IBV_ACCESS_LOCAL_WRITE : 0)) {
+			mine->status = IBV_WC_LOC_PROT_ERR;
+			return BROKEN;
+		}
+		src = placed(h->seg, src, nsrc, real);
+	}
+	mine->byte_len = (uint32_t)n;
+	lock(&q->recv_lock);
+	if (!q->live || q->num != p->peer_num || q->peer_num != p->num ||
+		(q->state != IBV_QPS_RTR && q->state != IBV_QPS_RTS) ||
+	    (takes && q->rq_head == q->rq_tail)) {
+		q->starved = 1;
+		unlock(&q->recv_lock);
+		return LATER;
+	}
+	if (!sends && n) {
+		uint32_t right = reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+
+		if (!(q->access & right) || !grants(o->seg, w->rkey, w->remote, n, q->pd, right)) {
+			mine->status = IBV_WC_REM_ACCESS_ERR;
+			*theirs_broken = 1;
+			goto out;
+		}
+		struct ibv_sge there = { .addr = w->remote, .length = (uint32_t)n, .lkey = w->rkey };
+		const struct ibv_sge *far = placed(o->seg, &there, 1, real_far);
+		failed = reads ? scatter(h, src, o, far, 1) : scatter(o, far, from, src, nsrc);
+	}
+	if (takes) {
+		struct rqe *r = rqe(o, q, q->rq_head);
+		struct ibv_wc wc = { .wr_id = r->id, .opcode = IBV_WC_RECV, .byte_len = (uint32_t)n, .qp_num = q->num };
+		int solicited = (w->flags & IBV_SEND_SOLICITED) != 0;
+
+		if (sends && n > total(r->sge, r->nsge)) {
+			wc.status = IBV_WC_LOC_LEN_ERR;
+			mine->status = IBV_WC_REM_INV_REQ_ERR;
+		} else if (sends && !grant_all(o->seg, r->sge, r->nsge, q->pd, IBV_ACCESS_LOCAL_WRITE)) {
+			wc.status = IBV_WC_LOC_PROT_ERR;
+			mine->status = IBV_WC_REM_OP_ERR;
+		} else if (sends) {
+			failed = scatter(o, placed(o->seg, r->sge, r->nsge, real_far), from, src, nsrc);
+		} else {
+			wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+		}
+		if (w->opcode == IBV_WR_SEND_WITH_IMM || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+			wc.wc_flags = IBV_WC_WITH_IMM;
+			wc.imm_data = w->imm;
+		}
+		*theirs_broken = wc.status != IBV_WC_SUCCESS;
+		if (!failed) {
+			q->rq_head++;
+			complete(o, q->rcq, 1, &wc, arrive, solicited, 0);
+		}
+	}
+	if (failed) // the memory, or the process that had it, is gone
+		mine->status = IBV_WC_RETRY_EXC_ERR;
+out:
+	unlock(&q->recv_lock);
+	return mine->status == IBV_WC_SUCCESS ? DONE : BROKEN;
+}
+
+// Executes p's posted requests as far as possible; the caller holds p's send lock. p is of host h,
+// which is this process or its peer. Reports which ends must move to ERR.
+static void run(const struct host *h, struct sqp *p, const struct host *o, int *mine_broken, int *theirs_broken)
+{
+	struct sqp *q = &o->seg->qp[p->peer_num % MAX_QP];
+
+	*mine_broken = *theirs_broken = 0;
+	while (p->sq_next != p->sq_tail && p->state == IBV_QPS_RTS) {
+		struct wqe *w = wqe(h, p, p->sq_next);
+		struct ibv_wc wc = { .wr_id = w->id, .opcode = completed[w->opcode], .qp_num = p->num };
+		uint64_t arrive = 0, leave = 0;
+		enum outcome end;
+
+		if (lp.delay || lp.gap) {
+			leave = ticks();
+			if (leave < p->depart)
+				leave = p->depart;
+			arrive = leave + lp.delay;
+		}
+		end = execute(h, p, o, q, w, arrive, &wc, theirs_broken);
+		if (end == LATER)
+			return;
+		if (lp.gap)
+			p->depart = leave + lp.gap;
+		p->sq_next++;
+		if (end == BROKEN || p->sig_all || w->flags & IBV_SEND_SIGNALED)
+			complete_send(h, p, &wc, arrive ? arrive + lp.delay : 0, p->sq_next);
+		if (end == BROKEN) {
+			*mine_broken = 1;
+			return;
+		}
+	}
+}
+
+// Executes what p can, and moves broken ends to ERR. The caller holds no lock.
+static void progress(const struct host *h, struct sqp *p, const struct host *o)
+{
+	uint32_t num = p->num, peer = p->peer_num;
+	int mine, theirs;
+
+	lock_sends(p);
+	run(h, p, o, &mine, &theirs);
+	unlock(&p->send_lock);
+	tell();
+	if (theirs)
+		to_error(o, &o->seg->qp[peer % MAX_QP], peer);
+	if (mine)
+		to_error(h, p, num);
+}
+
+// Resumes the peer of a queue pair if it waits for a receive or a state.
+static void feed(struct qp *q)
+{
+	struct sqp *p;
+
+	if (!q->peer || !__atomic_load_n(&q->s->starved, __ATOMIC_SEQ_CST))
+		return;
+	__atomic_store_n(&q->s->starved, 0, __ATOMIC_SEQ_CST);
+	p = &q->peer->seg->qp[q->s->peer_num % MAX_QP];
+	if (p->live && p->num == q->s->peer_num && p->peer_num == q->s->num)
+		progress(q->peer, p, &lp.hosts[0]);
+}
+
+// Executes what has been posted, as far as possible, and unlocks.
+static void end_post(struct qp *q, lock_t *held)
+{
+	const struct host *me = &lp.hosts[0];
+	struct sqp *p = q->s;
+	uint32_t num = p->num, peer = p->peer_num;
+	int mine = 0, theirs = 0;
+
+	if (p->state == IBV_QPS_ERR)
+		flush_sends(me, p);
+	else if (q->peer)
+		run(me, p, q->peer, &mine, &theirs);
+	unlock(held);
+	tell();
+	if (theirs)
+		to_error(q->peer, &q->peer->seg->qp[peer % MAX_QP], peer);
+	if (mine)
+		to_error(me, p, num);
+}
+
+static inline int may_send(const struct sqp *p) { return p->state == IBV_QPS_RTS || p->state == IBV_QPS_ERR; }
+
+static inline int is_full(const struct sqp *p, uint32_t tail)
+{
+	return tail - __atomic_load_n(&p->sq_head, __ATOMIC_ACQUIRE) >= p->sq_max;
+}
+
+static int post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct qp *q = (struct qp *)base;
+	const struct host *me = &lp.hosts[0];
+	struct sqp *p = q->s;
+	lock_t *held = begin_post(p);
+	const uint32_t known = 1 << IBV_WR_SEND | 1 << IBV_WR_SEND_WITH_IMM | 1 << IBV_WR_RDMA_WRITE |
+		1 << IBV_WR_RDMA_WRITE_WITH_IMM | 1 << IBV_WR_RDMA_READ;
+	int rc = may_send(p) ? 0 : EINVAL;
+
+	for (; wr && !rc; wr = wr->next) {
+		struct wqe *w = wqe(me, p, p->sq_tail);
+		int i;
+
+		if (is_full(p, p->sq_tail)) {
+			rc = ENOMEM;
+			break;
+		}
+		if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge_send || wr->opcode > 31 ||
+		    !(known >> wr->opcode & 1)) {
+			rc = EINVAL;
+			break;
+		}
+		w->id = wr->wr_id;
+		w->opcode = wr->opcode;
+		w->flags = wr->send_flags;
+		w->nsge = (uint32_t)wr->num_sge;
+		for (i = 0; i < wr->num_sge; i++)
+			w->sge[i] = wr->sg_list[i];
+		if (wr->opcode != IBV_WR_SEND) {
+			w->imm = wr->imm_data;
+			w->remote = wr->wr.rdma.remote_addr;
+			w->rkey = wr->wr.rdma.rkey;
+		}
+		if (w->flags & IBV_SEND_INLINE) {
+			if (wr->opcode == IBV_WR_RDMA_READ || total(w->sge, w->nsge) > q->max_inline) {
+				rc = EINVAL;
+				break;
+			}
+			w->inline_len = 0;
+			for (i = 0; i < wr->num_sge; i++) {
+				memcpy(w->data + w->inline_len, (const void *)(uintptr_t)w->sge[i].addr, w->sge[i].length);
+				w->inline_len += w->sge[i].length;
+			}
+		}
+		p->sq_tail++;
+	}
+	if (rc)
+		*bad = wr;
+	end_post(q, held);
+	return rc;
+}
+
+// ---- extended queue pairs
+
+static void wr_start(struct ibv_qp_ex *x)
+{
+	struct qp *q = (struct qp *)x;
+
+	q->held = begin_post(q->s);
+	q->end = q->s->sq_tail;
+	q->refused = may_send(q->s) ? 0 : EINVAL;
+}
+
+static struct wqe *begin_request(struct ibv_qp_ex *x, uint32_t opcode)
+{
+	struct qp *q = (struct qp *)x;
+
+	if (!q->refused && is_full(q->s, q->end))
+		q->refused = ENOMEM;
+	q->w = q->refused ? &q->none : wqe(&lp.hosts[0], q->s, q->end++);
+	q->w->id = x->wr_id;
+	q->w->opcode = opcode;
+	q->w->flags = x->wr_flags & ~(uint32_t)IBV_SEND_INLINE; // the setter says whether it is
+	q->w->nsge = 0;
+	return q->w;
+}
+
+static void begin_rdma(struct ibv_qp_ex *x, uint32_t opcode, uint32_t rkey, uint64_t remote, __be32 imm)
+{
+	struct wqe *w = begin_request(x, opcode);
+
+	w->rkey = rkey;
+	w->remote = remote;
+	w->imm = imm;
+}
+
+static void wr_send(struct ibv_qp_ex *x) { begin_request(x, IBV_WR_SEND); }
+static void wr_send_imm(struct ibv_qp_ex *x, __be32 imm) { begin_request(x, IBV_WR_SEND_WITH_IMM)->imm = imm; }
+
+static void wr_rdma_write(struct ibv_qp_ex *x, uint32_t rkey, uint64_t remote)
+{
+	begin_rdma(x, IBV_WR_RDMA_WRITE, rkey, remote, 0);
+}
+
+static void wr_rdma_write_imm(struct ibv_qp_ex *x, uint32_t rkey, uint64_t remote, __be32 imm)
+{
+	begin_rdma(x, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, remote, imm);
+}
+
+static void wr_rdma_read(struct ibv_qp_ex *x, uint32_t rkey, uint64_t remote)
+{
+	begin_rdma(x, IBV_WR_RDMA_READ, rkey, remote, 0);
+}
+
+static void wr_set_sge_list(struct ibv_qp_ex *x, size_t n, const struct ibv_sge *sg)
+{
+	struct qp *q = (struct qp *)x;
+
+	if (n > q->max_sge_send) {
+		q->refused = EINVAL;
+		return;
+	}
+	memcpy(q->w->sge, sg, n * sizeof(*sg));
+	q->w->nsge = (uint32_t)n;
+}
+
+static void wr_set_sge(struct ibv_qp_ex *x, uint32_t lkey, uint64_t addr, uint32_t length)
+{
+	struct ibv_sge sg = { .addr = addr, .length = length, .lkey = lkey };
+
+	wr_set_sge_list(x, length != 0, &sg);
+}
+
+static void wr_set_inline_data_list(struct ibv_qp_ex *x, size_t n, const struct ibv_data_buf *from)
+{
+	struct qp *q = (struct qp *)x;
+	struct wqe *w = q->w;
+
+	w->flags |= IBV_SEND_INLINE;
+	w->inline_len = 0;
+	for (; n; n--, from++) {
+		if (w->opcode == IBV_WR_RDMA_READ || from->length > q->max_inline - w->inline_len) {
+			q->refused = EINVAL;
+			return;
+		}
+		memcpy(w->data + w->inline_len, from->addr, from->length);
+		w->inline_len += (uint32_t)from->length;
+	}
+}
+
+static void wr_set_inline_data(struct ibv_qp_ex *x, void *addr, size_t length)
+{
+	struct ibv_data_buf from = { .addr = addr, .length = length };
+
+	wr_set_inline_data_list(x, 1, &from);
+}
+
+static void wr_abort(struct ibv_qp_ex *x) { unlock(((struct qp *)x)->held); }
+
+// Posts all requests since wr_start, or none.
+static int wr_complete(struct ibv_qp_ex *x)
+{
+	struct qp *q = (struct qp *)x;
+	int rc = q->refused;
+
+	if (rc) {
+		wr_abort(x);
+		return rc;
+	}
+	q->s->sq_tail = q->end;
+	end_post(q, q->held);
+	return 0;
+}
+
+static int post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct qp *q = (struct qp *)base;
+	const struct host *me = &lp.hosts[0];
+	struct sqp *p = q->s;
+	int rc = 0, i;
+
+	lock(&p->recv_lock);
+	if (p->state == IBV_QPS_RESET)
+		rc = EINVAL;
+	for (; wr && !rc; wr = wr->next) {
+		struct rqe *r = rqe(me, p, p->rq_tail);
+
+		if (p->rq_tail - p->rq_head >= p->rq_max) {
+			rc = ENOMEM;
+			break;
+		}
+		if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge_recv) {
+			rc = EINVAL;
+			break;
+		}
+		r->id = wr->wr_id;
+		r->nsge = (uint32_t)wr->num_sge;
+		for (i = 0; i < wr->num_sge; i++)
+			r->sge[i] = wr->sg_list[i];
+		p->rq_tail++;
+	}
+	if (rc)
+		*bad = wr;
+	if (p->state == IBV_QPS_ERR)
+		flush_recvs(me, p);
+	unlock(&p->recv_lock);
+	tell();
+	feed(q);
+	return rc;
+}
+
+// ---- the device
+
+static struct ibv_device loop0 = {
+	.node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB, .name = "loop0", .dev_name = "loop0",
+};
+
+static int is_loop(const struct ibv_context *ctx) { return ctx->device == &loop0; }
+
+void *loop_host(const char *name)
+{
+	void *f = dlsym(RTLD_NEXT, name);
+
+	if (!f) {
+		fprintf(stderr, "loop0: this host's libibverbs and librdmacm have no %s\n", name);
+		abort();
+	}
+	return f;
+}
+
+static void *not_supported(void)
+{
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
+// Reports whether librdmacm calls, which must not find the device: it would keep a context of it.
+static int is_librdmacm(void *caller)
+{
+	Dl_info info;
+
+	return dladdr(caller, &info) && strstr(info.dli_fname, "/librdmacm.so");
+}
+
+struct ibv_device **ibv_get_device_list(int *n)
+{
+	int real = 0, i;
+	struct ibv_device **list = HOST(ibv_get_device_list)(&real), **all;
+	int hidden = is_librdmacm(__builtin_return_address(0));
+
+	if ((!list && hidden) || !(all = calloc((size_t)real + 3, sizeof(*all)))) {
+		if (list)
+			HOST(ibv_free_device_list)(list);
+		return NULL;
+	}
+	all[0] = (struct ibv_device *)list; // for ibv_free_device_list
+	for (i = 0; list && i < real; i++)
+		all[i + 1] = list[i];
+	if (!hidden)
+		all[++i] = &loop0;
+	if (n)
+		*n = i;
+	return all + 1;
+}
+
+void ibv_free_device_list(struct ibv_device **all)
+{
+	if (all[-1])
+		HOST(ibv_free_device_list)((struct ibv_device **)all[-1]);
+	free(all - 1);
+}
+
+// The device's GUID: a local one.
+static __be64 loop_guid(void) { return htobe64(0x020000fffe6c6f6full); }
+
+__be64 ibv_get_device_guid(struct ibv_device *dev)
+{
+	return dev == &loop0 ? loop_guid() : HOST(ibv_get_device_guid)(dev);
+}
+
+int ibv_get_device_index(struct ibv_device *dev) { return dev == &loop0 ? -1 : HOST(ibv_get_device_index)(dev); }
+
+static struct ibv_cq_ex *create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *a);
+static struct ibv_qp *create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_attr_ex *a);
+static int query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *input,
+	struct ibv_device_attr_ex *a, size_t size);
+static int query_rt_values(struct ibv_context *ctx, struct ibv_values_ex *v);
+static struct ibv_td *alloc_td(struct ibv_context *ctx, struct ibv_td_init_attr *attr);
+static int dealloc_td(struct ibv_td *td);
+static struct ibv_pd *alloc_parent_domain(struct ibv_context *ctx, struct ibv_parent_domain_init_attr *attr);
+static struct ibv_mr *alloc_null_mr(struct ibv_pd *pd);
+static struct ibv_dm *alloc_dm(struct ibv_context *ctx, struct ibv_alloc_dm_attr *attr);
+static int free_dm(struct ibv_dm *dm);
+static struct ibv_mr *reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
+	unsigned int access);
+
+struct ibv_context *ibv_open_device(struct ibv_device *dev)
+{
+	struct verbs_context *x;
+	struct ibv_context *ctx;
+
+	if (dev != &loop0)
+		return HOST(ibv_open_device)(dev);
+	if (!self())
+		return NULL;
+	if (!set_wire()) {
+		errno = EINVAL;
+		return NULL;
+	}
+	if (!(x = calloc(1, sizeof(*x))))
+		return NULL;
+	x->sz = sizeof(*x);
+	x->create_cq_ex = create_cq_ex;
+	x->create_qp_ex = create_qp_ex;
+	x->query_device_ex = query_device_ex;
+	x->query_rt_values = query_rt_values;
+	x->alloc_td = alloc_td;
+	x->dealloc_td = dealloc_td;
+	x->alloc_parent_domain = alloc_parent_domain;
+	x->alloc_null_mr = alloc_null_mr;
+	x->alloc_dm = alloc_dm;
+	x->free_dm = free_dm;
+	x->reg_dm_mr = reg_dm_mr;
+	ctx = &x->context;
+	ctx->device = dev;
+	ctx->abi_compat = __VERBS_ABI_IS_EXTENDED;
+	ctx->num_comp_vectors = 1;
+	ctx->cmd_fd = -1;
+	ctx->async_fd = eventfd(0, EFD_CLOEXEC); // the device has no asynchronous events
+	ctx->ops.poll_cq = poll_cq;
+	ctx->ops.req_notify_cq = req_notify;
+	ctx->ops.post_send = post_send;
+	ctx->ops.post_recv = post_recv;
+	return ctx;
+}
+
+int ibv_close_device(struct ibv_context *ctx)
+{
+	if (!is_loop(ctx))
+		return HOST(ibv_close_device)(ctx);
+	close(ctx->async_fd);
+	free(verbs_get_ctx(ctx));
+	return 0;
+}
+
+int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *a)
+{
+	if (!is_loop(ctx))
+		return HOST(ibv_query_device)(ctx, a);
+	*a = (struct ibv_device_attr){
+		.fw_ver = "1", .node_guid = loop_guid(), .vendor_id = 0x6c6f6f, .max_mr_size = UINT64_MAX,
+		.page_size_cap = 4096, .max_qp = MAX_QP,
+		.max_qp_wr = MAX_WR, .max_sge = MAX_SGE, .max_sge_rd = MAX_SGE, .max_cq = MAX_CQ, .max_cqe = MAX_CQE,
+		.max_mr = MAX_MR, .max_pd = 65536, .max_qp_rd_atom = MAX_RD, .max_res_rd_atom = MAX_RD * MAX_QP,
+		.max_qp_init_rd_atom = MAX_RD, .phys_port_cnt = 1, .max_pkeys = 1, .device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN,
+	};
+	return 0;
+}
+
+int ibv_query_port(struct ibv_context *ctx, uint8_t port, struct _compat_ibv_port_attr *a)
+{
+	static const struct ibv_port_attr attr = {
+		.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096, .gid_tbl_len = 1,
+		.max_msg_sz = 1u << 30, .pkey_tbl_len = 1, .active_width = 2, .active_speed = 32, .phys_state = 5,
+		.link_layer = IBV_LINK_LAYER_ETHERNET,
+	};
+
+	if (!is_loop(ctx))
+		return HOST(ibv_query_port)(ctx, port, a);
+	if (port != 1)
+		return EINVAL;
+	memcpy(a, &attr, offsetof(struct ibv_port_attr, port_cap_flags2)); // older programs have no more
+	return 0;
+}
+
+int ibv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, __be16 *pkey)
+{
+	if (!is_loop(ctx))
+		return HOST(ibv_query_pkey)(ctx, port, index, pkey);
+	if (port != 1 || index) {
+		errno = EINVAL;
+		return -1;
+	}
+	memset(pkey, 0xff, sizeof(*pkey));
+	return 0;
+}
+
+// The GID by which other processes find this one: a prefix, the process id, and its memfd. The
+// connection manager tells them, or a program that exchanges GIDs itself: it has index 1. No table
+// lists it, because it is no address of this host.
+static const char gid_prefix[8] = "\xfd" "loopdev";
+
+union ibv_gid loop_gid(void)
+{
+	int32_t id[2] = { lp.hosts[0].pid, lp.hosts[0].fd };
+	union ibv_gid g;
+
+	memcpy(g.raw, gid_prefix, 8);
+	memcpy(g.raw + 8, id, 8);
+	return g;
+}
+
+int _ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *e, uint32_t flags,
+	size_t size)
+{
+	if (!is_loop(ctx))
+		return HOST(_ibv_query_gid_ex)(ctx, port, index, e, flags, size);
+	if (port != 1 || index > 1)
+		return EINVAL;
+	*e = (struct ibv_gid_entry){ .port_num = 1, .gid_index = index, .gid_type = IBV_GID_TYPE_ROCE_V2 };
+	if (index)
+		e->gid = loop_gid();
+	else
+		memcpy(e->gid.raw, "\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\0\0\1", 16); // 127.0.0.1
+	return 0;
+}
+
+ssize_t _ibv_query_gid_table(struct ibv_context *ctx, struct ibv_gid_entry *e, size_t max, uint32_t flags, size_t size)
+{
+	if (!is_loop(ctx))
+		return HOST(_ibv_query_gid_table)(ctx, e, max, flags, size);
+	return max && _ibv_query_gid_ex(ctx, 1, 0, e, flags, size) == 0;
+}
+
+int ibv_query_gid(struct ibv_context *ctx, uint8_t port, int index, union ibv_gid *gid)
+{
+	struct ibv_gid_entry e;
+
+	if (!is_loop(ctx))
+		return HOST(ibv_query_gid)(ctx, port, index, gid);
+	if (_ibv_query_gid_ex(ctx, port, (uint32_t)index, &e, 0, sizeof(e)))
+		return -1;
+	*gid = e.gid;
+	return 0;
+}
+
+// For ibv_devinfo -v; no header that is installed has it.
+int ibv_query_gid_type(struct ibv_context *ctx, uint8_t port, unsigned int index, int *type)
+{
+	if (!is_loop(ctx))
+		return HOST(ibv_query_gid_type)(ctx, port, index, type);
+	*type = 1; // RoCE v2
+	return 0;
+}
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *ctx)
+{
+	struct pd *pd;
+
+	if (!is_loop(ctx))
+		return HOST(ibv_alloc_pd)(ctx);
+	if ((pd = calloc(1, sizeof(*pd)))) {
+		pd->base.context = ctx;
+		pd->num = __atomic_add_fetch(&lp.pds, 1, __ATOMIC_RELAXED);
+	}
+	return &pd->base;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	if (!is_loop(pd->context))
+		return HOST(ibv_dealloc_pd)(pd);
+	free(pd);
+	return 0;
+}
+
+static int unmapped(void *addr)
+{
+	char byte;
+	struct iovec local = { &byte, 1 }, remote = { addr, 1 };
+
+	return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != 1;
+}
+
+// Makes a region as key says, with a key of its own.
+static struct ibv_mr *add_region(struct ibv_pd *pd, const struct mem_key *key)
+{
+	struct segment *s = lp.hosts[0].seg;
+	struct ibv_mr *mr;
+	uint32_t i;
+
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return NULL;
+	lock(&s->lock);
+	s->generation++;
+	for (i = 0; i < MAX_MR; i++) { // rotate keys, so that a stale key is not reused soon
+		struct mem_key *m = &s->mr[(s->generation + i) % MAX_MR];
+
+		if (m->used)
+			continue;
+		*m = *key;
+		m->used = 1;
+		m->pd = ((struct pd *)pd)->num;
+		s->moved += m->null || m->shift;
+		mr->lkey = mr->rkey = (s->generation % 65535 + 1) << 16 | (uint32_t)(m - s->mr);
+		__atomic_store_n(&m->key, mr->lkey, __ATOMIC_SEQ_CST);
+		break;
+	}
+	unlock(&s->lock);
+	if (!mr->lkey) {
+		free(mr);
+		errno = ENOMEM;
+		return NULL;
+	}
+	mr->context = pd->context;
+	mr->pd = pd;
+	mr->addr = (void *)(uintptr_t)key->addr;
+	mr->length = key->length;
+	return mr;
+}
+
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	struct mem_key key = { .addr = (uintptr_t)addr, .length = length, .access = (uint32_t)access };
+
+	if (!is_loop(pd->context))
+		return HOST(ibv_reg_mr)(pd, addr, length, access);
+	if (unmapped(addr) || unmapped((char *)addr + length - 1)) {
+		errno = EFAULT;
+		return NULL;
+	}
+	return add_region(pd, &key);
+}
+
+static struct ibv_mr *alloc_null_mr(struct ibv_pd *pd)
+{
+	struct mem_key key = { .length = UINT64_MAX, .access = IBV_ACCESS_LOCAL_WRITE, .null = 1 };
+
+	return add_region(pd, &key);
+}
+
+struct dm {
+	struct ibv_dm base;
+	size_t length;
+	char memory[];
+};
+
+static int memcpy_to_dm(struct ibv_dm *base, uint64_t offset, const void *from, size_t length)
+{
+	struct dm *dm = (struct dm *)base;
+
+	if (offset > dm->length || length > dm->length - offset)
+		return EINVAL;
+	memcpy(dm->memory + offset, from, length);
+	return 0;
+}
+
+static int memcpy_from_dm(void *to, struct ibv_dm *base, uint64_t offset, size_t length)
+{
+	struct dm *dm = (struct dm *)base;
+
+	if (offset > dm->length || length > dm->length - offset)
+		return EINVAL;
+	memcpy(to, dm->memory + offset, length);
+	return 0;
+}
+
+static struct ibv_dm *alloc_dm(struct ibv_context *ctx, struct ibv_alloc_dm_attr *attr)
+{
+	struct dm *dm;
+
+	if (attr->length > MAX_DM) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	if (!(dm = calloc(1, sizeof(*dm) + attr->length)))
+		return NULL;
+	dm->base = (struct ibv_dm){ .context = ctx, .memcpy_to_dm = memcpy_to_dm, .memcpy_from_dm = memcpy_from_dm };
+	dm->length = attr->length;
+	return &dm->base;
+}
+
+static int free_dm(struct ibv_dm *dm)
+{
+	free(dm);
+	return 0;
+}
+
+static struct ibv_mr *reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *base, uint64_t offset, size_t length,
+	unsigned int access)
+{
+	struct dm *dm = (struct dm *)base;
+	struct mem_key key = { .length = length, .access = access, .shift = (uintptr_t)dm->memory + offset };
+
+	if (!(access & IBV_ACCESS_ZERO_BASED) || offset > dm->length || length > dm->length - offset) {
+		errno = EINVAL;
+		return NULL;
+	}
+	return add_region(pd, &key);
+}
+
+// A region has the addresses of its memory, and no others.
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	if (!is_loop(pd->context))
+		return HOST(ibv_reg_mr_iova2)(pd, addr, length, iova, access);
+	return iova == (uintptr_t)addr ? ibv_reg_mr(pd, addr, length, (int)access) : not_supported();
+}
+
+struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
+{
+	if (!is_loop(pd->context))
+		return HOST(ibv_reg_mr_iova)(pd, addr, length, iova, access);
+	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned int)access);
+}
+
+// Takes a region's key away, and returns when nobody uses it any more.
+static struct mem_key *take_key(const struct ibv_mr *mr)
+{
+	struct segment *s = lp.hosts[0].seg;
+	struct mem_key *m = &s->mr[mr->lkey % MAX_MR];
+	uint32_t i;
+
+	__atomic_store_n(&m->key, 0, __ATOMIC_SEQ_CST);
+	for (i = 1; i <= __atomic_load_n(&s->last_qp, __ATOMIC_SEQ_CST); i++) { // copies may be under way
+		struct sqp *p = &s->qp[i];
+
+		if (__atomic_load_n(&p->live, __ATOMIC_SEQ_CST)) {
+			lock_sends(p);
+			unlock(&p->send_lock);
+			lock(&p->recv_lock);
+			unlock(&p->recv_lock);
+		}
+	}
+	return m;
+}
+
+// A change to memory that is not mapped fails in the middle: the region is lost.
+int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	struct mem_key *m;
+
+	if (!is_loop(mr->context))
+		return HOST(ibv_rereg_mr)(mr, flags, pd, addr, length, access);
+	m = &lp.hosts[0].seg->mr[mr->lkey % MAX_MR];
+	if (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED || (access && !(flags & IBV_REREG_MR_CHANGE_ACCESS)) || m->null ||
+	    m->shift) {
+		errno = EINVAL;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	take_key(mr);
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		if (unmapped(addr) || unmapped((char *)addr + length - 1)) {
+			errno = EFAULT;
+			return IBV_REREG_MR_ERR_CMD;
+		}
+		m->addr = (uintptr_t)addr;
+		m->length = length;
+		mr->addr = addr;
+		mr->length = length;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
+		m->pd = ((struct pd *)pd)->num;
+		mr->pd = pd;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		m->access = (uint32_t)access;
+	__atomic_store_n(&m->key, mr->lkey, __ATOMIC_SEQ_CST);
+	return 0;
+}
+
+int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	struct segment *s = lp.hosts[0].seg;
+	struct mem_key *m;
+
+	if (!is_loop(mr->context))
+		return HOST(ibv_dereg_mr)(mr);
+	m = take_key(mr);
+	lock(&s->lock);
+	s->moved -= m->null || m->shift;
+	m->used = 0;
+	unlock(&s->lock);
+	free(mr);
+	return 0;
+}
+
+struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *ctx)
+{
+	struct channel *ch;
+
+	if (!is_loop(ctx))
+		return HOST(ibv_create_comp_channel)(ctx);
+	if (!(ch = calloc(1, sizeof(*ch))))
+		return NULL;
+	ch->base.context = ctx;
+	ch->base.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	if (ch->base.fd < 0) {
+		free(ch);
+		return NULL;
+	}
+	pthread_mutex_init(&ch->lock, NULL);
+	ch->number = __atomic_add_fetch(&lp.channels, 1, __ATOMIC_RELAXED);
+	return &ch->base;
+}
+
+int ibv_destroy_comp_channel(struct ibv_comp_channel *ch)
+{
+	if (!is_loop(ch->context))
+		return HOST(ibv_destroy_comp_channel)(ch);
+	pthread_rwlock_wrlock(&descriptors);
+	close(ch->fd);
+	pthread_rwlock_unlock(&descriptors);
+	free(ch);
+	return 0;
+}
+
+// Returns the size of a ring: a power of two, at least cqe.
+static uint32_t ring_size(int cqe)
+{
+	uint32_t n = 1;
+
+	while (n < (uint32_t)cqe)
+		n *= 2;
+	return n;
+}
+
+static struct cq *new_cq(struct ibv_context *ctx, int cqe, void *context, struct ibv_comp_channel *ch, int vector,
+	uint32_t stamps)
+{
+	struct segment *s = lp.hosts[0].seg;
+	uint32_t i, n = ring_size(cqe);
+	struct cq *cq;
+
+	if (cqe < 1 || cqe > MAX_CQE || vector) {
+		errno = EINVAL;
+		return NULL;
+	}
+	if (!(cq = calloc(1, sizeof(*cq))))
+		return NULL;
+	lock(&s->lock);
+	for (i = 0; i < MAX_CQ && s->cq[i].live; i++)
+		;
+	if (i < MAX_CQ)
+		s->cq[i] = (struct scq){ .live = 1, .depth = n, .mask = n - 1, .fd = ch ? ch->fd : -1,
+			.stamps = stamps, .channel = ch ? ((struct channel *)ch)->number : 0 };
+	unlock(&s->lock);
+	if (i < MAX_CQ) {
+		cq->s = &s->cq[i];
+		cq->s->sends.at = take(s, n * sizeof(struct entry));
+		cq->s->recvs.at = take(s, n * sizeof(struct entry));
+	}
+	if (i == MAX_CQ || !cq->s->sends.at || !cq->s->recvs.at) {
+		if (cq->s) {
+			give_back(s, cq->s->sends.at, n * sizeof(struct entry));
+			give_back(s, cq->s->recvs.at, n * sizeof(struct entry));
+			__atomic_store_n(&cq->s->live, 0, __ATOMIC_RELEASE);
+		}
+		free(cq);
+		errno = ENOMEM;
+		return NULL;
+	}
+	cq->base.context = ctx;
+	cq->base.channel = ch;
+	cq->base.cq_context = context;
+	cq->base.cqe = (int)n;
+	if (ch) {
+		struct channel *c = (struct channel *)ch;
+
+		pthread_mutex_lock(&c->lock);
+		cq->next = c->queues;
+		c->queues = cq;
+		pthread_mutex_unlock(&c->lock);
+	}
+	return cq;
+}
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *context, struct ibv_comp_channel *ch, int vector)
+{
+	struct cq *cq;
+
+	if (!is_loop(ctx))
+		return HOST(ibv_create_cq)(ctx, cqe, context, ch, vector);
+	cq = new_cq(ctx, cqe, context, ch, vector, 0);
+	return cq ? &cq->base : NULL;
+}
+
+// ---- extended completion queues: their clock counts ticks of the processor
+
+static int next_poll(struct ibv_cq_ex *x)
+{
+	struct cq *cq = (struct cq *)x;
+	uint64_t now = 0;
+
+	if (cq->e)
+		drop(cq->s, cq->e, cq->ring);
+	if (!(cq->e = first_due(cq->s, &now, &cq->ring)))
+		return ENOENT;
+	x->wr_id = cq->e->wc.wr_id;
+	x->status = cq->e->wc.status;
+	return 0;
+}
+
+static void end_poll(struct ibv_cq_ex *x)
+{
+	struct cq *cq = (struct cq *)x;
+
+	if (cq->e)
+		drop(cq->s, cq->e, cq->ring);
+	cq->e = NULL;
+	if (!cq->single)
+		unlock(&cq->s->lock);
+}
+
+static int start_poll(struct ibv_cq_ex *x, struct ibv_poll_cq_attr *attr)
+{
+	struct cq *cq = (struct cq *)x;
+	int rc;
+
+	if (attr->comp_mask)
+		return EINVAL;
+	if (is_empty(cq->s))
+		return ENOENT;
+	if (!cq->single)
+		lock(&cq->s->lock);
+	rc = next_poll(x);
+	if (rc)
+		end_poll(x);
+	return rc;
+}
+
+#define READ(type, name, field) \
+	static type read_##name(struct ibv_cq_ex *x) { return (type)((struct cq *)x)->field; }
+READ(enum ibv_wc_opcode, opcode, e->wc.opcode)
+READ(uint32_t, vendor_err, e->wc.vendor_err)
+READ(uint32_t, byte_len, e->wc.byte_len)
+READ(__be32, imm_data, e->wc.imm_data)
+READ(uint32_t, qp_num, e->wc.qp_num)
+READ(uint32_t, src_qp, e->wc.src_qp)
+READ(unsigned int, wc_flags, e->wc.wc_flags)
+READ(uint32_t, slid, e->wc.slid)
+READ(uint8_t, sl, e->wc.sl)
+READ(uint8_t, dlid_path_bits, e->wc.dlid_path_bits)
+READ(uint64_t, completion_ts, e->due)
+// Memory has no packets with tags. Each field is made of the request's id, for tests of the reader.
+READ(uint16_t, cvlan, e->wc.wr_id)
+READ(uint32_t, flow_tag, e->wc.wr_id >> 8)
+#undef READ
+
+static void read_tm_info(struct ibv_cq_ex *x, struct ibv_wc_tm_info *tm)
+{
+	tm->tag = ~x->wr_id;
+	tm->priv = (uint32_t)(x->wr_id >> 32);
+}
+
+static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *x)
+{
+	uint64_t passed = (ticks() - ((struct cq *)x)->e->due) * 1000 / lp.per_us;
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec - passed;
+}
+
+static struct ibv_cq_ex *create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *a)
+{
+	const uint64_t stamps = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+	struct pd *domain = a->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD ? (struct pd *)a->parent_domain : NULL;
+	uint32_t flags = a->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? a->flags : 0;
+	struct cq *cq;
+
+	if (a->cqe > MAX_CQE || a->comp_mask & ~(uint32_t)(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	if (flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
+		return not_supported();
+	cq = new_cq(ctx, (int)a->cqe, a->cq_context, a->channel, (int)a->comp_vector, (a->wc_flags & stamps) != 0);
+	if (!cq)
+		return NULL;
+	cq->single = flags || (domain && domain->single);
+#define READER(flag, name) \
+	cq->ex.read_##name = a->wc_flags & IBV_WC_EX_WITH_##flag ? read_##name : NULL
+	READER(BYTE_LEN, byte_len);
+	READER(IMM, imm_data);
+	READER(QP_NUM, qp_num);
+	READER(SRC_QP, src_qp);
+	READER(SLID, slid);
+	READER(SL, sl);
+	READER(DLID_PATH_BITS, dlid_path_bits);
+	READER(COMPLETION_TIMESTAMP, completion_ts);
+	READER(CVLAN, cvlan);
+	READER(FLOW_TAG, flow_tag);
+	READER(TM_INFO, tm_info);
+	READER(COMPLETION_TIMESTAMP_WALLCLOCK, completion_wallclock_ns);
+#undef READER
+	cq->ex.read_opcode = read_opcode;
+	cq->ex.read_vendor_err = read_vendor_err;
+	cq->ex.read_wc_flags = read_wc_flags;
+	cq->ex.start_poll = start_poll;
+	cq->ex.next_poll = next_poll;
+	cq->ex.end_poll = end_poll;
+	return &cq->ex;
+}
+
+static int query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *input,
+	struct ibv_device_attr_ex *a, size_t size)
+{
+	struct ibv_device_attr_ex all = { .completion_timestamp_mask = UINT64_MAX, .hca_core_clock = lp.per_us * 1000,
+		.max_dm_size = MAX_DM };
+
+	(void)input;
+	ibv_query_device(ctx, &all.orig_attr);
+	memcpy(a, &all, size < sizeof(all) ? size : sizeof(all));
+	return 0;
+}
+
+static int query_rt_values(struct ibv_context *ctx, struct ibv_values_ex *v)
+{
+	(void)ctx;
+	if (v->comp_mask != IBV_VALUES_MASK_RAW_CLOCK)
+		return EINVAL;
+	v->raw_clock = (struct timespec){ .tv_nsec = (long)ticks() };
+	return 0;
+}
+
+// ---- thread domains
+
+static struct ibv_td *alloc_td(struct ibv_context *ctx, struct ibv_td_init_attr *attr)
+{
+	struct ibv_td *td;
+
+	if (attr->comp_mask)
+		return not_supported();
+	if ((td = calloc(1, sizeof(*td))))
+		td->context = ctx;
+	return td;
+}
+
+static int dealloc_td(struct ibv_td *td)
+{
+	free(td);
+	return 0;
+}
+
+static struct ibv_pd *alloc_parent_domain(struct ibv_context *ctx, struct ibv_parent_domain_init_attr *attr)
+{
+	struct pd *pd;
+
+	if (attr->comp_mask)
+		return not_supported();
+	if ((pd = calloc(1, sizeof(*pd)))) {
+		pd->base.context = ctx;
+		pd->num = ((struct pd *)attr->pd)->num;
+		pd->single = attr->td != NULL;
+	}
+	return &pd->base;
+}
+
+static pthread_mutex_t senders = PTHREAD_MUTEX_INITIALIZER; // before send locks
+
+static void move_ring(struct segment *s, struct ring *r, uint32_t mask, uint64_t to, uint32_t to_mask)
+{
+	struct entry *a = (struct entry *)((char *)s + r->at), *b = (struct entry *)((char *)s + to);
+	uint32_t i;
+
+	for (i = r->head; i != r->tail; i++)
+		b[i & to_mask] = a[i & mask];
+	r->at = to;
+}
+
+int ibv_resize_cq(struct ibv_cq *base, int cqe)
+{
+	struct segment *s = lp.hosts[0].seg;
+	struct scq *q = ((struct cq *)base)->s;
+	uint32_t n = ring_size(cqe), old;
+	uint64_t a, b, c, d;
+	int rc = 0;
+
+	if (!is_loop(base->context))
+		return HOST(ibv_resize_cq)(base, cqe);
+	if (cqe < 1 || cqe > MAX_CQE)
+		return EINVAL;
+	a = take(s, n * sizeof(struct entry));
+	b = take(s, n * sizeof(struct entry));
+	pthread_mutex_lock(&senders);
+	if (q->lone)
+		lock_sends(&s->qp[q->lone]);
+	lock(&q->lock);
+	old = q->mask + 1;
+	c = q->sends.at;
+	d = q->recvs.at;
+	if (!a || !b) {
+		rc = ENOMEM;
+	} else if (q->sends.tail - q->sends.head + q->recvs.tail - q->recvs.head > n) {
+		rc = EINVAL;
+	} else {
+		move_ring(s, &q->sends, q->mask, a, n - 1);
+		move_ring(s, &q->recvs, q->mask, b, n - 1);
+		q->depth = n;
+		q->mask = n - 1;
+		base->cqe = (int)n;
+		a = c;
+		b = d;
+	}
+	unlock(&q->lock);
+	if (q->lone)
+		unlock(&s->qp[q->lone].send_lock);
+	pthread_mutex_unlock(&senders);
+	give_back(s, a, (rc ? n : old) * sizeof(struct entry));
+	give_back(s, b, (rc ? n : old) * sizeof(struct entry));
+	return rc;
+}
+
+int ibv_destroy_cq(struct ibv_cq *base)
+{
+	struct segment *s = lp.hosts[0].seg;
+	struct cq *cq = (struct cq *)base, **at;
+	struct scq *q = cq->s;
+
+	if (!is_loop(base->context))
+		return HOST(ibv_destroy_cq)(base);
+	if (base->channel) {
+		struct channel *c = (struct channel *)base->channel;
+
+		pthread_mutex_lock(&c->lock);
+		for (at = &c->queues; *at && *at != cq; at = &(*at)->next)
+			;
+		if (*at)
+			*at = cq->next;
+		pthread_mutex_unlock(&c->lock);
+	}
+	while (__atomic_load_n(&cq->unacked, __ATOMIC_ACQUIRE)) // as libibverbs
+		sched_yield();
+	give_back(s, q->sends.at, (q->mask + 1) * sizeof(struct entry));
+	give_back(s, q->recvs.at, (q->mask + 1) * sizeof(struct entry));
+	__atomic_store_n(&q->live, 0, __ATOMIC_RELEASE);
+	free(cq);
+	return 0;
+}
+
+// Waits for the wire, so that a notified process finds the completion.
+static void await_wire(struct scq *q)
+{
+	const struct host *me = &lp.hosts[0];
+	uint64_t due = UINT64_MAX;
+
+	lock(&q->lock);
+	if (q->sends.head != q->sends.tail)
+		due = entries(me, &q->sends)[q->sends.head & q->mask].due;
+	if (q->recvs.head != q->recvs.tail && entries(me, &q->recvs)[q->recvs.head & q->mask].due < due)
+		due = entries(me, &q->recvs)[q->recvs.head & q->mask].due;
+	unlock(&q->lock);
+	while (due != UINT64_MAX && ticks() < due)
+		pause_cpu();
+}
+
+int ibv_get_cq_event(struct ibv_comp_channel *base, struct ibv_cq **cq, void **context)
+{
+	struct channel *ch = (struct channel *)base;
+	struct cq *q;
+	uint64_t one;
+
+	if (!is_loop(base->context))
+		return HOST(ibv_get_cq_event)(base, cq, context);
+	for (;;) {
+		if (read(base->fd, &one, sizeof(one)) != sizeof(one))
+			return -1;
+		pthread_mutex_lock(&ch->lock);
+		for (q = ch->queues; q; q = q->next) {
+			uint32_t fired = __atomic_load_n(&q->s->fired, __ATOMIC_SEQ_CST);
+
+			if (fired && __atomic_compare_exchange_n(&q->s->fired, &fired, fired - 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+				break;
+		}
+		if (q) {
+			await_wire(q->s);
+			__atomic_add_fetch(&q->unacked, 1, __ATOMIC_RELAXED);
+			*cq = &q->base;
+			*context = q->base.cq_context;
+		}
+		pthread_mutex_unlock(&ch->lock);
+		if (q)
+			return 0;
+	} // of a queue that has been destroyed
+}
+
+void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int n)
+{
+	if (!is_loop(cq->context))
+		HOST(ibv_ack_cq_events)(cq, n);
+	else
+		__atomic_sub_fetch(&((struct cq *)cq)->unacked, n, __ATOMIC_RELEASE);
+}
+
+// A queue pair in a thread domain is the lone one of a completion queue without channel to which no
+// other sends: what serializes its sends serializes their completions, too. The next queue pair
+// ends that.
+static void add_sender(struct segment *s, struct sqp *p)
+{
+	struct scq *q = &s->cq[p->scq];
+
+	pthread_mutex_lock(&senders);
+	if (!q->senders++) {
+		p->lone = p->single && q->fd < 0;
+		q->lone = p->lone ? (uint32_t)(p - s->qp) : 0;
+	} else if (q->lone) {
+		struct sqp *first = &s->qp[q->lone];
+
+		lock_sends(first);
+		first->lone = 0;
+		unlock(&first->send_lock);
+		q->lone = 0;
+	}
+	pthread_mutex_unlock(&senders);
+}
+
+static void remove_sender(struct segment *s, struct sqp *p)
+{
+	struct scq *q = &s->cq[p->scq];
+
+	pthread_mutex_lock(&senders);
+	q->senders--;
+	if (q->lone == (uint32_t)(p - s->qp))
+		q->lone = 0;
+	pthread_mutex_unlock(&senders);
+}
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
+{
+	struct segment *s = lp.hosts[0].seg;
+	struct ibv_qp_cap *cap = &a->cap;
+	uint32_t i;
+	struct qp *q;
+	struct sqp *p = NULL;
+
+	if (!is_loop(pd->context))
+		return HOST(ibv_create_qp)(pd, a);
+	if (a->qp_type != IBV_QPT_RC || a->srq || cap->max_send_wr > MAX_WR || cap->max_recv_wr > MAX_WR ||
+		cap->max_send_sge > MAX_SGE ||
+	    cap->max_recv_sge > MAX_SGE || cap->max_inline_data > MAX_INLINE) {
+		errno = EINVAL;
+		return NULL;
+	}
+	if (!(q = calloc(1, sizeof(*q))))
+		return NULL;
+	lock(&s->lock);
+	for (i = 1; i < MAX_QP && s->qp[i].live; i++)
+		;
+	if (i < MAX_QP) {
+		p = &s->qp[i];
+		if (s->last_qp < i)
+			__atomic_store_n(&s->last_qp, i, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&p->live, 1, __ATOMIC_SEQ_CST);
+	}
+	unlock(&s->lock);
+	if (p) {
+		uint32_t generation = (p->num / MAX_QP + 1) % (1 << 10);
+
+		lock_sends(p); // peers of the queue pair before may have one of them
+		lock(&p->recv_lock);
+		memset(&p->num, 0, sizeof(*p) - offsetof(struct sqp, num)); // all that follows live
+		p->num = generation * MAX_QP + i;
+		p->pd = ((struct pd *)pd)->num;
+		unlock(&p->recv_lock);
+		unlock(&p->send_lock);
+		p->sq_max = cap->max_send_wr;
+		p->rq_max = cap->max_recv_wr;
+		p->sq_mask = ring_size((int)cap->max_send_wr) - 1;
+		p->rq_mask = ring_size((int)cap->max_recv_wr) - 1;
+		p->sq = take(s, (p->sq_mask + 1) * sizeof(struct wqe));
+		p->rq = take(s, (p->rq_mask + 1) * sizeof(struct rqe));
+	}
+	if (!p || !p->sq || !p->rq) {
+		if (p) {
+			give_back(s, p->sq, (p->sq_mask + 1) * sizeof(struct wqe));
+			give_back(s, p->rq, (p->rq_mask + 1) * sizeof(struct rqe));
+			__atomic_store_n(&p->live, 0, __ATOMIC_SEQ_CST);
+		}
+		free(q);
+		errno = ENOMEM;
+		return NULL;
+	}
+	p->single = lp.barrier && ((struct pd *)pd)->single;
+	p->sig_all = a->sq_sig_all != 0;
+	p->scq = (uint32_t)(((struct cq *)a->send_cq)->s - s->cq);
+	p->rcq = (uint32_t)(((struct cq *)a->recv_cq)->s - s->cq);
+	add_sender(s, p);
+	q->s = p;
+	q->max_sge_send = cap->max_send_sge;
+	q->max_sge_recv = cap->max_recv_sge;
+	q->max_inline = cap->max_inline_data;
+	q->base = (struct ibv_qp){
+		.context = pd->context, .qp_context = a->qp_context, .pd = pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq,
+		.qp_num = p->num, .state = IBV_QPS_RESET, .qp_type = IBV_QPT_RC,
+	};
+	return &q->base;
+}
+
+static struct ibv_qp *create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_attr_ex *a)
+{
+	const uint64_t known = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+		IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ;
+	struct qp *q;
+
+	(void)ctx;
+	if (a->qp_type != IBV_QPT_RC || a->send_ops_flags & ~known ||
+	    a->comp_mask != (IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS))
+		return not_supported();
+	if (!(q = (struct qp *)ibv_create_qp(a->pd, (struct ibv_qp_init_attr *)a))) // the head of both is the same
+		return NULL;
+	q->extended = 1;
+	q->ex.wr_send = wr_send;
+	q->ex.wr_send_imm = wr_send_imm;
+	q->ex.wr_rdma_write = wr_rdma_write;
+	q->ex.wr_rdma_write_imm = wr_rdma_write_imm;
+	q->ex.wr_rdma_read = wr_rdma_read;
+	q->ex.wr_set_sge = wr_set_sge;
+	q->ex.wr_set_sge_list = wr_set_sge_list;
+	q->ex.wr_set_inline_data = wr_set_inline_data;
+	q->ex.wr_set_inline_data_list = wr_set_inline_data_list;
+	q->ex.wr_start = wr_start;
+	q->ex.wr_complete = wr_complete;
+	q->ex.wr_abort = wr_abort;
+	return &q->base;
+}
+
+// Returns the peer of an address, with a reference.
+static struct host *peer_of(const struct ibv_ah_attr *a)
+{
+	int32_t id[2];
+
+	if (memcmp(a->grh.dgid.raw, gid_prefix, 8))
+		return &lp.hosts[0]; // 127.0.0.1 is this process
+	memcpy(id, a->grh.dgid.raw + 8, 8);
+	return host_of(id[0], id[1]);
+}
+
+int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *a, int mask)
+{
+	struct qp *q = (struct qp *)base;
+	struct sqp *p = q->s;
+	struct host *peer = NULL;
+	uint32_t to = a->qp_state, from;
+	int rc = 0;
+
+	if (!is_loop(base->context))
+		return HOST(ibv_modify_qp)(base, a, mask);
+	if (mask & IBV_QP_STATE && to == IBV_QPS_ERR) {
+		if (p->state == IBV_QPS_RESET)
+			return EINVAL;
+		base->state = IBV_QPS_ERR;
+		to_error(&lp.hosts[0], p, p->num);
+		return 0;
+	}
+	if (mask & IBV_QP_AV && !(peer = peer_of(&a->ah_attr)))
+		return EHOSTUNREACH;
+	lock_sends(p);
+	lock(&p->recv_lock);
+	from = p->state;
+	if (!(mask & IBV_QP_STATE))
+		to = from;
+	if (!(to == from || to == IBV_QPS_RESET || (from == IBV_QPS_RESET && to == IBV_QPS_INIT) ||
+	      (from == IBV_QPS_INIT && to == IBV_QPS_RTR && mask & IBV_QP_AV && mask & IBV_QP_DEST_QPN) ||
+	      (from == IBV_QPS_RTR && to == IBV_QPS_RTS)))
+		rc = EINVAL;
+	if (!rc) {
+		if (mask & IBV_QP_ACCESS_FLAGS)
+			p->access = (uint32_t)a->qp_access_flags;
+		if (mask & IBV_QP_DEST_QPN)
+			p->peer_num = a->dest_qp_num;
+		if (peer) {
+			struct host *before = q->peer;
+
+			q->peer = peer;
+			peer = before;
+			q->path.ah_attr = a->ah_attr;
+		}
+		if (mask & IBV_QP_PATH_MTU)
+			q->path.path_mtu = a->path_mtu;
+		if (mask & IBV_QP_TIMEOUT)
+			q->path.timeout = a->timeout;
+		if (mask & IBV_QP_RETRY_CNT)
+			q->path.retry_cnt = a->retry_cnt;
+		if (mask & IBV_QP_RNR_RETRY)
+			q->path.rnr_retry = a->rnr_retry;
+		if (to == IBV_QPS_RESET) {
+			p->sq_head = p->sq_next = p->sq_tail;
+			p->rq_head = p->rq_tail;
+			p->peer_num = 0;
+		}
+		__atomic_store_n(&p->state, to, __ATOMIC_SEQ_CST);
+		base->state = to;
+	}
+	unlock(&p->recv_lock);
+	unlock(&p->send_lock);
+	put_host(peer); // the one before, or the new one if it was refused
+	if (!rc && to == IBV_QPS_RTR)
+		__atomic_store_n(&p->starved, 1, __ATOMIC_SEQ_CST); // the peer may have sent already
+	if (!rc)
+		feed(q);
+	return rc;
+}
+
+int ibv_query_qp(struct ibv_qp *base, struct ibv_qp_attr *a, int mask, struct ibv_qp_init_attr *init)
+{
+	struct qp *q = (struct qp *)base;
+
+	if (!is_loop(base->context))
+		return HOST(ibv_query_qp)(base, a, mask, init);
+	*a = q->path;
+	memset(init, 0, sizeof(*init));
+	a->qp_state = a->cur_qp_state = __atomic_load_n(&q->s->state, __ATOMIC_SEQ_CST);
+	a->dest_qp_num = q->s->peer_num;
+	a->port_num = 1;
+	a->qp_access_flags = q->s->access;
+	a->cap = (struct ibv_qp_cap){ q->s->sq_max, q->s->rq_max, q->max_sge_send, q->max_sge_recv, q->max_inline };
+	init->cap = a->cap;
+	base->state = a->qp_state;
+	return 0;
+}
+
+int ibv_destroy_qp(struct ibv_qp *base)
+{
+	struct segment *s = lp.hosts[0].seg;
+	struct qp *q = (struct qp *)base;
+	struct sqp *p = q->s;
+
+	if (!is_loop(base->context))
+		return HOST(ibv_destroy_qp)(base);
+	lock_sends(p);
+	lock(&p->recv_lock);
+	p->state = IBV_QPS_RESET;
+	p->sq_next = p->sq_tail;
+	p->rq_head = p->rq_tail;
+	give_back(s, p->sq, (p->sq_mask + 1) * sizeof(struct wqe));
+	give_back(s, p->rq, (p->rq_mask + 1) * sizeof(struct rqe));
+	p->peer_num = 0;
+	unlock(&p->recv_lock);
+	unlock(&p->send_lock);
+	remove_sender(s, p);
+	__atomic_store_n(&p->live, 0, __ATOMIC_SEQ_CST);
+	put_host(q->peer);
+	free(q);
+	return 0;
+}
+
+// Options mean nothing to the device; it accepts the lower 8.
+int ibv_set_ece(struct ibv_qp *base, struct ibv_ece *ece)
+{
+	struct qp *q = (struct qp *)base;
+
+	if (!is_loop(base->context))
+		return HOST(ibv_set_ece)(base, ece);
+	if (!ece->vendor_id)
+		return EOPNOTSUPP;
+	ece->options &= 0xff;
+	q->ece = *ece;
+	return 0;
+}
+
+int ibv_query_ece(struct ibv_qp *base, struct ibv_ece *ece)
+{
+	if (!is_loop(base->context))
+		return HOST(ibv_query_ece)(base, ece);
+	*ece = ((struct qp *)base)->ece;
+	return 0;
+}
+
+// ---- what the device does not have
+
+struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	return is_loop(pd->context) ? not_supported() : HOST(ibv_create_srq)(pd, attr);
+}
+
+struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	return is_loop(pd->context) ? not_supported() : HOST(ibv_create_ah)(pd, attr);
+}
+
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
+{
+	return is_loop(pd->context) ? not_supported() : HOST(ibv_reg_dmabuf_mr)(pd, offset, length, iova, fd, access);
+}
+
+struct ibv_pd *ibv_import_pd(struct ibv_context *ctx, uint32_t handle)
+{
+	return is_loop(ctx) ? not_supported() : HOST(ibv_import_pd)(ctx, handle);
+}
+
+struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
+{
+	return is_loop(pd->context) ? not_supported() : HOST(ibv_import_mr)(pd, handle);
+}
+
+struct ibv_dm *ibv_import_dm(struct ibv_context *ctx, uint32_t handle)
+{
+	return is_loop(ctx) ? not_supported() : HOST(ibv_import_dm)(ctx, handle);
+}
+
+struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
+{
+	struct qp *q = (struct qp *)qp;
+
+	if (!is_loop(qp->context))
+		return HOST(ibv_qp_to_qp_ex)(qp);
+	return q->extended ? &q->ex : NULL;
+}
+
+int ibv_init_ah_from_wc(struct ibv_context *ctx, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh,
+	struct ibv_ah_attr *attr)
+{
+	if (!is_loop(ctx))
+		return HOST(ibv_init_ah_from_wc)(ctx, port, wc, grh, attr);
+	not_supported();
+	return -1;
+}
+
+struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port)
+{
+	return is_loop(pd->context) ? not_supported() : HOST(ibv_create_ah_from_wc)(pd, wc, grh, port);
+}
+
+int ibv_resolve_eth_l2_from_gid(struct ibv_context *ctx, struct ibv_ah_attr *attr,
+	uint8_t mac[ETHERNET_LL_SIZE], uint16_t *vid)
+{
+	return is_loop(ctx) ? -EOPNOTSUPP : HOST(ibv_resolve_eth_l2_from_gid)(ctx, attr, mac, vid);
+}
+
+int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
+{
+	return is_loop(qp->context) ? 0 : HOST(ibv_query_qp_data_in_order)(qp, op, flags); // memcpy promises no order
+}

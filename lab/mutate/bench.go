@@ -1,0 +1,488 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// verdict is what became of a mutant.
+type verdict string
+
+const (
+	killed    verdict = "killed"    // a test failed
+	hung      verdict = "hung"      // the tests did not end in time: as good as killed
+	stillborn verdict = "stillborn" // it does not compile: it does not count
+	survived  verdict = "SURVIVED"
+)
+
+// suite is the tests of one package on one device.
+type suite struct {
+	place
+	timeout time.Duration
+	tests   map[string]*test // by name; none in the virtual machine
+}
+
+// program is where the test binaries of some mutants are, and the overlay that they are built with.
+type program struct{ folder string }
+
+func (p program) binary(of place) string {
+	return filepath.Join(p.folder, strings.ReplaceAll(of.dir, "/", "_")+"-"+of.device+".test")
+}
+
+func (p program) overlay() string { return filepath.Join(p.folder, "overlay.json") }
+
+// test is what is known of one test.
+type test struct {
+	took    time.Duration // unbroken
+	reaches map[int]bool  // the mutants whose functions it calls
+	kills   []int         // mutants that it has killed; under bench.mu
+}
+
+// bench runs the tests of mutants.
+type bench struct {
+	ctx     context.Context
+	o       options
+	tmp     string
+	sources map[string]*source
+	mutants []Mutant
+	dead    map[int]string // mutants that do not compile, and why
+	most    program        // all mutants but those alone
+	mu      sync.Mutex
+	suites  map[place]*suite
+}
+
+// patience is how long a test of a mutant waits for what never comes; some tests time things of 20
+// s, in a bubble.
+const patience = "22s"
+
+// newBench builds the mutants, which are numbered from 1 in their order, and runs the unbroken
+// tests.
+func newBench(ctx context.Context, o options, sources map[string]*source, mutants []Mutant) (*bench, error) {
+	tmp, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{ctx: ctx, o: o, tmp: tmp, sources: sources, mutants: mutants, dead: map[int]string{},
+		most: program{tmp}, suites: map[place]*suite{}}
+	for _, m := range mutants {
+		for _, p := range b.placesOf(m) {
+			b.suites[p] = &suite{place: p, timeout: o.timeout, tests: map[string]*test{}}
+		}
+	}
+	if err = b.build(); err == nil {
+		for _, s := range b.suites {
+			if err = b.measure(s); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *bench) close() { os.RemoveAll(b.tmp) }
+
+// targetOf returns the package that a mutant is of.
+func (b *bench) targetOf(m Mutant) target {
+	i := slices.IndexFunc(b.o.targets, func(t target) bool { return t.dir == path.Dir(m.File) })
+	return b.o.targets[i]
+}
+
+// placesOf returns where the tests run that a mutant meets, in their order.
+func (b *bench) placesOf(m Mutant) (list []place) {
+	for _, p := range b.targetOf(m).tests {
+		if b.o.device != "" {
+			p.device = b.o.device
+		}
+		if !slices.Contains(list, p) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// generated is where the source of a file with its mutants lies. The compiler names it or the file
+// in the tree.
+func (b *bench) generated(file string) string {
+	return filepath.Join(b.tmp, strings.ReplaceAll(file, "/", "_"))
+}
+
+var complaint = regexp.MustCompile(`(?m)^(\S+\.go):(\d+):\d+: (.*)$`)
+
+// overlay writes the overlay of a program: which files are taken instead of which.
+func (b *bench) overlay(p program, replace map[string]string) error {
+	list, err := json.Marshal(map[string]map[string]string{"Replace": replace})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(p.overlay(), list, 0o666)
+}
+
+// compile runs the go command with the overlay of a program and returns what it complains about.
+func (b *bench) compile(p program, args ...string) ([]byte, error) {
+	args = slices.Insert(args, len(args)-1, "-gcflags=-e", "-overlay", p.overlay())
+	cmd := exec.CommandContext(b.ctx, "go", args...)
+	cmd.Dir = b.o.root
+	return cmd.CombinedOutput()
+}
+
+// compileTests builds the tests of a package.
+func (b *bench) compileTests(p program, of place) ([]byte, error) {
+	return b.compile(p, "test", "-c", "-vet=off", "-tags", of.tags(), "-o", p.binary(of), "./"+of.dir)
+}
+
+// compileTarget builds a package whose tests do not contain it.
+func (b *bench) compileTarget(p program, t target) ([]byte, error) {
+	return b.compile(p, "build", "-buildvcs=false", "-tags", t.tags, "-o", os.DevNull, "./"+t.dir)
+}
+
+// build compiles the tests with all mutants that compile.
+func (b *bench) build() error {
+	byFile := map[string]map[int]Mutant{}
+	tagged := map[string]target{}
+	for i, m := range b.mutants {
+		if m.Alone {
+			continue
+		}
+		if t := b.targetOf(m); t.tags != "" {
+			tagged[t.dir] = t
+		}
+		if byFile[m.File] == nil {
+			byFile[m.File] = map[int]Mutant{}
+		}
+		byFile[m.File][i+1] = m
+	}
+	where := map[string][]copied{}
+	overlay := map[string]string{}
+	write := func(file, code string) error {
+		overlay[filepath.Join(b.o.root, file)] = b.generated(file)
+		return os.WriteFile(b.generated(file), []byte(code), 0o666)
+	}
+	for {
+		for file, of := range byFile {
+			numbers := slices.DeleteFunc(slices.Sorted(maps.Keys(of)), func(i int) bool { return b.dead[i] != "" })
+			code, lines := schema(b.sources[file], of, numbers)
+			where[file], where[b.generated(file)] = lines, lines
+			err := errors.Join(write(file, code),
+				write(path.Join(path.Dir(file), "mutant_chosen.go"), fmt.Sprintf(chooser, b.sources[file].parsed.Name.Name)))
+			if err != nil {
+				return err
+			}
+		}
+		if err := b.overlay(b.most, overlay); err != nil {
+			return err
+		}
+		var out []byte
+		var err error
+		for _, t := range tagged {
+			if err == nil {
+				out, err = b.compileTarget(b.most, t)
+			}
+		}
+		for p := range b.suites {
+			if err == nil {
+				out, err = b.compileTests(b.most, p)
+			}
+		}
+		if err == nil {
+			return nil
+		}
+		before := len(b.dead)
+		for _, c := range complaint.FindAllSubmatch(out, -1) {
+			line, _ := strconv.Atoi(string(c[2]))
+			name := path.Clean(string(c[1]))
+			if strings.HasPrefix(name, "../") { // the go command names a file by the shorter way
+				name = filepath.Join(b.o.root, name)
+			}
+			name = strings.TrimPrefix(name, b.o.root+"/") // as cgo does
+			for _, w := range where[name] {
+				if line >= w.from && line <= w.to && b.dead[w.number] == "" {
+					b.dead[w.number] = string(c[3])
+				}
+			}
+		}
+		if len(b.dead) == before {
+			return fmt.Errorf("the tests do not compile: %w\n%s", err, out)
+		}
+	}
+}
+
+// measure runs each unbroken test, which must pass, and learns how long it takes and what it
+// reaches.
+func (b *bench) measure(s *suite) error {
+	start := time.Now()
+	if b.o.device != "" { // in one run: the virtual machine boots for each
+		if v, by, out := b.run(b.most, s, 0, 30*time.Minute, "-test.run="+b.o.run, "-test.skip="+b.o.skip); v != survived {
+			return fmt.Errorf("the unbroken tests of %s fail: %s\n%s", s.dir, by, out)
+		}
+		s.timeout = max(s.timeout, time.Minute, 4*time.Since(start))
+		return nil
+	}
+	_, _, list := b.run(b.most, s, 0, time.Minute, "-test.list="+cmp.Or(b.o.run, "."))
+	skip, err := regexp.Compile(cmp.Or(b.o.skip, "^$"))
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, name := range strings.Fields(string(list)) {
+		if !skip.MatchString(name) && !strings.HasPrefix(name, "Benchmark") {
+			names = append(names, name)
+		}
+	}
+	var took time.Duration
+	err = each(b.o.jobs, names, func(name string) error {
+		t, err := b.measureTest(s, name)
+		if err != nil {
+			return err
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		s.tests[name] = t
+		took += t.took
+		return nil
+	})
+	fmt.Printf("%s: %d unbroken tests take %v, one after the other %v\n", s.place, len(names),
+		time.Since(start).Round(time.Millisecond), took.Round(time.Millisecond))
+	return err
+}
+
+// measureTest measures one test.
+func (b *bench) measureTest(s *suite, name string) (*test, error) {
+	reached := filepath.Join(b.tmp, filepath.Base(b.most.binary(s.place))+name+".reached")
+	start := time.Now()
+	v, by, out := b.run(b.most, s, reaching, 10*time.Minute, "-test.run="+exactly(name), reachedEnv+"="+reached)
+	if v != survived {
+		return nil, fmt.Errorf("%s of %s fails unbroken: %s\n%s", name, s.place, by, out)
+	}
+	t := &test{took: time.Since(start), reaches: map[int]bool{}}
+	text, err := os.ReadFile(reached)
+	for _, word := range strings.Fields(string(text)) {
+		number, _ := strconv.Atoi(word)
+		t.reaches[number] = true
+	}
+	return t, err
+}
+
+// each calls do for every item, some at once, and returns the first error.
+func each[T any](jobs int, items []T, do func(T) error) error {
+	var failed error
+	var mu sync.Mutex
+	var workers sync.WaitGroup
+	next := make(chan T)
+	for range max(jobs, 1) {
+		workers.Go(func() {
+			for item := range next {
+				if err := do(item); err != nil {
+					mu.Lock()
+					failed = cmp.Or(failed, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, item := range items {
+		mu.Lock()
+		stop := failed != nil
+		mu.Unlock()
+		if stop {
+			break
+		}
+		next <- item
+	}
+	close(next)
+	workers.Wait()
+	return failed
+}
+
+// try runs the tests on the mutant of a number until one fails.
+func (b *bench) try(number int) (verdict, string) {
+	if why := b.dead[number]; why != "" {
+		return stillborn, why
+	}
+	m := b.mutants[number-1]
+	p := b.most
+	if m.Alone {
+		p = program{filepath.Join(b.tmp, strconv.Itoa(number))}
+		defer os.RemoveAll(p.folder)
+		if why := b.buildAlone(p, m); why != nil {
+			return stillborn, why.Error()
+		}
+	}
+	for _, at := range b.placesOf(m) {
+		if v, by := b.trySuite(p, b.suites[at], number); v != survived {
+			return v, by
+		}
+	}
+	return survived, ""
+}
+
+// buildAlone compiles the tests of a mutant that needs a program of its own.
+func (b *bench) buildAlone(p program, m Mutant) error {
+	changed := filepath.Join(p.folder, "changed"+path.Ext(m.File))
+	err := errors.Join(os.Mkdir(p.folder, 0o777), os.WriteFile(changed, m.Apply(b.sources[m.File].text), 0o666),
+		b.overlay(p, map[string]string{filepath.Join(b.o.root, m.File): changed}))
+	var out []byte
+	if t := b.targetOf(m); err == nil && t.tags != "" {
+		out, err = b.compileTarget(p, t)
+	}
+	for _, at := range b.placesOf(m) {
+		if err == nil {
+			out, err = b.compileTests(p, at)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, firstLine(out))
+	}
+	return nil
+}
+
+// trySuite runs the tests that reach the mutant, the most promising first.
+func (b *bench) trySuite(p program, s *suite, number int) (verdict, string) {
+	if b.o.device != "" {
+		v, by, _ := b.run(p, s, number, s.timeout, "-test.run="+b.o.run, "-test.skip="+b.o.skip)
+		return v, by
+	}
+	for _, names := range b.rounds(s, number) {
+		timeout := s.timeout
+		if timeout == 0 {
+			timeout = least
+			for _, name := range names {
+				timeout += 6 * s.tests[name].took
+			}
+		}
+		v, by, _ := b.run(p, s, number, timeout, "-test.run="+exactly(names...))
+		if v == survived {
+			continue
+		}
+		name, _, _ := strings.Cut(by, "/")
+		b.mu.Lock()
+		if t := s.tests[name]; t != nil {
+			t.kills = append(t.kills, number)
+		}
+		b.mu.Unlock()
+		return v, by
+	}
+	return survived, ""
+}
+
+// exactly matches the tests of these names.
+func exactly(names ...string) string { return "^(" + strings.Join(names, "|") + ")$" }
+
+// least is how long a run of tests may take besides six times what they take unbroken.
+const least = 8 * time.Second
+
+// rounds are the tests that reach a mutant: first those that have killed a mutant of the same
+// function, many of others or reach little else; then more and more of the rest, slow ones last.
+func (b *bench) rounds(s *suite, number int) [][]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := b.mutants[number-1]
+	promise := map[string]float64{}
+	for name, t := range s.tests {
+		if !t.reaches[number] && !m.Alone {
+			continue
+		}
+		p := 1 / float64(max(len(t.reaches), 1))
+		for _, i := range t.kills {
+			switch k := b.mutants[i-1]; {
+			case k.File == m.File && k.Func == m.Func:
+				p += 1
+			case k.File == m.File:
+				p += 0.2
+			default:
+				p += 0.05
+			}
+		}
+		promise[name] = p / (t.took + 100*time.Millisecond).Seconds()
+	}
+	order := slices.SortedFunc(maps.Keys(promise), func(x, y string) int {
+		return cmp.Or(cmp.Compare(promise[y], promise[x]), strings.Compare(x, y))
+	})
+	var rounds [][]string
+	for n := 8; len(order) > 0; n *= 4 {
+		n = min(n, len(order))
+		rounds = append(rounds, order[:n])
+		order = order[n:]
+	}
+	return rounds
+}
+
+var (
+	failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^(panic: .*)|^(fatal error: .*)`)
+	began   = regexp.MustCompile(`(?m)^=== RUN   ([^/\s]+)$`)
+)
+
+// run runs tests of a suite, and says which failed. Arguments with a dash are for the tests, others
+// for their environment. What the tests build has the mutants too.
+func (b *bench) run(p program, s *suite, number int, timeout time.Duration, args ...string) (verdict, string, []byte) {
+	env := []string{"GODAT_TEST_DEVICE=" + s.device, "GODAT_RULES_OUT=", fmt.Sprint(mutantEnv, "=", number)}
+	args = slices.DeleteFunc(append([]string{p.binary(s.place)}, args...), func(a string) bool {
+		is := strings.HasPrefix(a, "GODAT_")
+		if is {
+			env = append(env, a)
+		}
+		return is
+	})
+	args = append(args, "-test.short", "-test.failfast", "-test.v")
+	if b.o.device == "" {
+		if s.device == loop {
+			args = append([]string{filepath.Join(b.o.root, loopScript)}, args...)
+		}
+		env = append(env, "GODAT_TEST_PATIENCE="+patience, "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+p.overlay())
+	} else { // in the virtual machine
+		vm := []string{filepath.Join(b.o.root, "ci/rxe-vm.sh"), "--memory", "3072", "--timeout",
+			fmt.Sprint(int(timeout.Seconds()))}
+		for _, e := range env {
+			vm = append(vm, "--env", e)
+		}
+		args = append(append(vm, "--"), args...)
+	}
+	cmd := exec.CommandContext(b.ctx, args[0], args[1:]...)
+	cmd.Dir = filepath.Join(b.o.root, s.dir)
+	cmd.WaitDelay = time.Second
+	cmd.Env = append(os.Environ(), env...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	inTime, err := runFor(cmd, timeout)
+	switch {
+	case inTime && err == nil:
+		return survived, "", out.Bytes()
+	case !inTime:
+		last := ""
+		if m := began.FindAllSubmatch(out.Bytes(), -1); m != nil {
+			last = string(m[len(m)-1][1])
+		}
+		return hung, last, nil
+	}
+	if m := failure.FindSubmatch(out.Bytes()); m != nil {
+		return killed, string(bytes.Join(m[1:], nil)), out.Bytes()
+	}
+	return killed, firstLine(out.Bytes()), out.Bytes()
+}
+
+func firstLine(out []byte) string {
+	for line := range bytes.Lines(out) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			return string(line)
+		}
+	}
+	return ""
+}

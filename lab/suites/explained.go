@@ -1,0 +1,39 @@
+package main
+
+import "strings"
+
+// explained has the reasons of the differences from TCP: the package, the test or the beginning of
+// its name, why.
+var explained = []struct{ pkg, test, why string }{
+	{"net", "TestBuffers_WriteTo", "counts the system calls writev"},
+	{"net/http", "TestLinuxSendfile", "takes the file descriptor of a net.TCPListener"},
+	{"google.golang.org/grpc", "Test/DialWithTimeout",
+		"leaves an accepted connection open and looks for goroutines: an open connection of rdmanet has some " +
+			"(passes with a Close)"},
+	{"google.golang.org/grpc/internal/transport", "Test/TCPUserTimeout", "reads an option of a TCP socket"},
+	{"google.golang.org/grpc/internal/transport", "Test/HTTPConnectWithServerHello",
+		"leaves a Listener open and looks for goroutines: an open Listener of rdmanet has some (passes with a Close)"},
+	{"github.com/hashicorp/raft", "TestTCPTransport_BadAddr",
+		"wants an unspecified address from a Listener on all addresses: that of rdmanet has the address of its device"},
+	{"github.com/hashicorp/raft", "TestTCPTransport_EmptyAddr", "as TestTCPTransport_BadAddr"},
+	{"github.com/hashicorp/raft", "TestNetworkTransport_AppendEntriesPipeline_CloseStreams",
+		"a race of the test, 14 of 300 runs fail with TCP: it wants Accept to return within the time of ten writes " +
+			"(200 of 200 pass with 20 ms between)"},
+	{"github.com/hashicorp/yamux", "TestOpenStreamTimeout", "waits 125 ms: 8 of 40 runs fail with TCP on a busy machine"},
+	{"github.com/soheilhy/cmux", "TestTimeout", "a race of the test, 2 of 5 runs fail with TCP on a busy machine: " +
+		"a Close must return before the peer, which reads what was written before, closes the listener"},
+	{"github.com/valyala/fasthttp", "TestResponseVectoredWriteAllocations",
+		"wants no allocation in the process while it writes: a goroutine of rdmanet that starts makes one"},
+	{"github.com/valyala/fasthttp", "TestResponseVectoredWriteThroughPerIPConn", "wants writev of a net.TCPConn"},
+}
+
+// explanation returns the reason why a test differs, and the name that has it. Without one the name
+// is the test's own.
+func explanation(pkg, test string) (label, why string) {
+	for _, e := range explained {
+		if e.pkg == pkg && (e.test == test || strings.HasPrefix(test, e.test+"/")) {
+			return e.test, e.why
+		}
+	}
+	return test, ""
+}

@@ -1,0 +1,113 @@
+// Command suites runs tests and programs of other projects over rdmanet, and beside it over TCP,
+// and writes docs/suites.md. A test that fails over TCP too is no failure of rdmanet.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+func main() {
+	devices := flag.String("devices", "mem0,loop0", "devices beside TCP")
+	only := flag.String("suite", "", "only the suites whose package matches this regular expression")
+	test := flag.String("test", "", "only this test")
+	work := flag.String("work", "", "the folder of copies, binaries and logs; default godat/suites in the user's cache")
+	page := flag.String("page", "", "write the table to this file")
+	verbose := flag.Bool("v", false, "print the output of the tests")
+	flag.Parse()
+	if err := run(strings.Split(*devices, ","), *only, *test, *work, *page, *verbose); err != nil {
+		fmt.Fprintln(os.Stderr, "suites:", err)
+		os.Exit(1)
+	}
+}
+
+func run(devices []string, only, test, work, page string, verbose bool) error {
+	chosen, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	if work == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return err
+		}
+		work = filepath.Join(cache, "godat", "suites")
+	}
+	w, packs, err := newWorkshop(work, suites)
+	if err != nil {
+		return err
+	}
+	var rows []row
+	bad := 0
+	for _, p := range packs {
+		if !chosen.MatchString(p.pkg) {
+			continue
+		}
+		r, err := runSuite(w, p, devices, test, verbose)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, r)
+		bad += r.print(os.Stdout)
+		if page != "" {
+			if err := writePage(page, devices, rows); err != nil {
+				return err
+			}
+		}
+	}
+	if bad > 0 {
+		return fmt.Errorf("%d differences from TCP are not explained", bad)
+	}
+	return nil
+}
+
+// runSuite runs a package over TCP and on the devices.
+func runSuite(w workshop, p pack, devices []string, test string, verbose bool) (row, error) {
+	r := row{pack: p, on: map[string]results{}, alone: map[string]string{}}
+	begin := time.Now()
+	bin, err := w.build(p)
+	if err != nil {
+		return r, err
+	}
+	for _, dev := range append([]string{""}, devices...) {
+		logs := filepath.Join(w.dir, "log")
+		if err := os.MkdirAll(logs, 0o755); err != nil {
+			return r, err
+		}
+		f, err := os.Create(filepath.Join(logs, filepath.Base(bin)+"."+nameOf(dev)))
+		if err != nil {
+			return r, err
+		}
+		log := io.Writer(f)
+		if verbose {
+			log = io.MultiWriter(f, os.Stdout)
+		}
+		r.on[dev], err = runTests(p, bin, dev, test, log)
+		if err != nil {
+			return r, err
+		}
+		if dev != "" {
+			r.connections += takeCount(bin + ".count")
+		}
+		r.again(bin, dev, log)
+		f.Close()
+	}
+	r.took = time.Since(begin).Round(time.Second)
+	return r, nil
+}
+
+// takeCount returns the length of a file and removes it.
+func takeCount(file string) int {
+	i, err := os.Stat(file)
+	if err != nil {
+		return 0
+	}
+	os.Remove(file)
+	return int(i.Size())
+}

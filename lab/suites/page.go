@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+const pageHead = `# Tests of other projects over rdmanet
+
+The command make suites writes this page. It runs the tests of Go's standard library and of other
+projects over TCP, and again with each TCP connection replaced by one of rdmanet: package net is
+built with hooks in Dialer.DialContext and ListenConfig.Listen, which net/http, crypto/tls and all
+others call. The tests are those of the versions below, unchanged but for the edits in
+lab/suites/suites.go, which replace the type net.TCPConn by the methods that a test needs of it. A
+test that fails over TCP too is no failure.
+
+The last line, programs, are clients and servers as a user writes them (lab/suites/programs):
+net/rpc, net/http with HTTP/1 and HTTP/2, fasthttp, go-redis with redcon, gRPC, Connect, ssh, sftp,
+NATS and yamux, each in one process and, where the device connects two, in two.
+
+| Suite | Version | Tests | %s | Connections | Differences |
+|---|---|---|%s---|---|
+`
+
+// writePage writes the table, and the tests that differ with their reasons.
+func writePage(file string, devices []string, rows []row) error {
+	var b strings.Builder
+	columns := append([]string{""}, devices...)
+	var names []string
+	for _, dev := range columns {
+		names = append(names, nameOf(dev))
+	}
+	fmt.Fprintf(&b, pageHead, strings.Join(names, " | "), strings.Repeat("---|", len(columns)))
+	for _, r := range rows {
+		ran, _ := r.on[""].count()
+		fmt.Fprintf(&b, "| %s | %s | %d |", r.title(), r.version, ran)
+		differ := 0
+		for _, dev := range columns {
+			_, good := r.on[dev].count()
+			fmt.Fprintf(&b, " %d |", good)
+			differ = max(differ, len(r.differences(dev)))
+		}
+		fmt.Fprintf(&b, " %d | %d |\n", r.connections, differ)
+	}
+	b.WriteString(`
+A column of a device has the tests that passed. "Connections" are those of rdmanet.
+
+## Differences
+
+What failed on a device and passed over TCP. Where no reason was known, it ran twice more, alone.
+
+| Test | Failures | Alone | Why |
+|---|---|---|---|
+`)
+	for _, r := range rows {
+		all := r.all(devices)
+		for len(all) > 0 {
+			first := all[0]
+			count := map[string]int{}
+			all = slices.DeleteFunc(all, func(d difference) bool {
+				same := d.label == first.label && d.why == first.why
+				if same {
+					count[d.device]++
+				}
+				return same
+			})
+			var failures []string
+			for _, dev := range devices {
+				if n := count[dev]; n > 0 {
+					failures = append(failures, fmt.Sprintf("%d on %s", n, dev))
+				}
+			}
+			fmt.Fprintf(&b, "| %s %s | %s | %s | %s |\n", r.title(), first.label, strings.Join(failures, ", "), first.alone,
+				first.reason())
+		}
+	}
+	return os.WriteFile(file, []byte(b.String()), 0o644)
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// row is a suite and what came of it.
+type row struct {
+	pack
+	on          map[string]results // by device, "" for TCP
+	connections int                // over rdmanet, that is, on the devices
+	took        time.Duration
+	alone       map[string]string // what came of two more runs of a test, by device and test
+}
+
+// difference is a test that fails on a device and passes over TCP.
+type difference struct {
+	device, test string
+	label        string // of the test, or of those that share a reason
+	what         outcome
+	alone        string
+	why          string
+}
+
+func (d difference) reason() string {
+	if d.why == "" {
+		return "NOT EXPLAINED"
+	}
+	return d.why
+}
+
+func nameOf(device string) string {
+	if device == "" {
+		return "TCP"
+	}
+	return device
+}
+
+func (r row) title() string { return strings.TrimPrefix(r.pkg, "github.com/godat/godat/lab/suites/") }
+
+// differences are the tests, without their parents, that failed on a device and passed over TCP.
+func (r row) differences(device string) (list []string) {
+	for name, o := range r.on[device] {
+		if o.bad() && !r.on[""][name].bad() {
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return slices.DeleteFunc(list, func(name string) bool { // its subtest says more
+		return slices.ContainsFunc(list, func(other string) bool { return strings.HasPrefix(other, name+"/") })
+	})
+}
+
+// all are the differences on the devices.
+func (r row) all(devices []string) (list []difference) {
+	for _, dev := range devices {
+		for _, name := range r.differences(dev) {
+			d := difference{device: dev, test: name, what: r.on[dev][name], alone: r.alone[dev+" "+name]}
+			d.label, d.why = explanation(r.pkg, name)
+			if d.why == "" && d.alone == repeated(0) {
+				d.why = "does not repeat alone"
+			}
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// again runs the tests that differ, for a reason that is not known, twice more, one by one.
+func (r *row) again(bin, device string, log io.Writer) {
+	if device == "" {
+		return
+	}
+	for _, name := range r.differences(device) {
+		if _, why := explanation(r.pkg, name); why != "" {
+			continue
+		}
+		bad := 0
+		for range 2 {
+			got, err := runTests(r.pack, bin, device, name, log)
+			if err != nil || got[name].bad() {
+				bad++
+			}
+		}
+		r.alone[device+" "+name] = repeated(bad)
+	}
+}
+
+func repeated(bad int) string { return fmt.Sprintf("%d of 2 failed", bad) }
+
+// print prints the counts and the differences, and returns how many are not explained.
+func (r row) print(out io.Writer) (unexplained int) {
+	fmt.Fprintf(out, "%-40s", r.title())
+	devices := slices.Sorted(maps.Keys(r.on))
+	for _, dev := range devices {
+		ran, good := r.on[dev].count()
+		fmt.Fprintf(out, " %s %d/%d", nameOf(dev), good, ran)
+	}
+	fmt.Fprintf(out, ", %d connections, %v\n", r.connections, r.took)
+	if r.connections == 0 {
+		fmt.Fprintln(out, "    no connection used rdmanet")
+		unexplained++
+	}
+	for _, d := range r.all(devices) {
+		if d.why == "" {
+			unexplained++
+		}
+		fmt.Fprintf(out, "    %s %s %s (%s): %s\n", d.device, d.what, d.test, d.alone, d.reason())
+	}
+	return unexplained
+}

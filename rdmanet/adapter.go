@@ -1,0 +1,189 @@
+package rdmanet
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/godat/godat/udat"
+)
+
+// Path has the settings of the packets of connections, and how their calls wait. A nil field leaves
+// the host's default. Connections with other settings have another adapter, with events of its own.
+type Path struct {
+	TOS          *int           // IP type of service: DSCP in the upper six bits; on InfiniBand the traffic class
+	ServiceLevel *int           // 0 to 15; on RoCE the VLAN priority
+	GIDIndex     *int           // entry of the port's GID table
+	AckTimeout   *int           // 4.096 us << AckTimeout until a packet is sent again, 1 to 31; 0: never
+	MTU          *int           // in bytes: 256, 512, 1024, 2048 or 4096
+	Spin         *time.Duration // how long a blocked call polls before it parks: 0 to 1 s
+}
+
+// adapterKey distinguishes adapters: a name or an address, and the path settings, -1 where there is
+// none.
+type adapterKey struct {
+	name string
+	ints [5]int
+	spin time.Duration
+}
+
+func (p Path) key(name string) adapterKey {
+	k := adapterKey{name: name, spin: -1}
+	for i, v := range []*int{p.TOS, p.ServiceLevel, p.GIDIndex, p.AckTimeout, p.MTU} {
+		k.ints[i] = -1
+		if v != nil {
+			k.ints[i] = *v
+		}
+	}
+	if p.Spin != nil {
+		k.spin = *p.Spin
+	}
+	return k
+}
+
+func (p Path) options() (opts []udat.Option) {
+	for _, s := range []struct {
+		value  *int
+		option func(int) udat.Option
+	}{
+		{p.TOS, udat.WithTOS}, {p.ServiceLevel, udat.WithServiceLevel}, {p.GIDIndex, udat.WithGIDIndex},
+		{p.AckTimeout, udat.WithAckTimeout}, {p.MTU, udat.WithMTU},
+	} {
+		if s.value != nil {
+			opts = append(opts, s.option(*s.value))
+		}
+	}
+	if p.Spin != nil {
+		opts = append(opts, udat.WithSpin(*p.Spin))
+	}
+	return opts
+}
+
+// adapter is an open device with those who use it: dispatchers, listeners, shared memory.
+type adapter struct {
+	*udat.IA
+	key       adapterKey
+	users     int          // guarded by adapters.mu
+	dials     *dispatchers // of connections that were dialed
+	immediate bool
+	atomics   bool
+
+	mu   sync.Mutex
+	gone error               // the device has failed
+	told map[any]func(error) // functions to call when the device fails, by who asked
+}
+
+// adapters are the open devices of the process.
+var adapters struct {
+	mu   sync.Mutex
+	open map[adapterKey]*adapter
+}
+
+// openAdapter opens a device, or uses it once more; close ends the use.
+func openAdapter(name string, path Path) (*adapter, error) {
+	adapters.mu.Lock()
+	defer adapters.mu.Unlock()
+	key := path.key(name)
+	if a := adapters.open[key]; a != nil {
+		a.users++
+		return a, nil
+	}
+	// The probes of the connections are requests: the adapter need not make any for them.
+	ia, err := udat.Open(name, append(path.options(), udat.WithKeepAlive(0))...)
+	if err != nil {
+		return nil, err
+	}
+	async, _, p, err := ia.Query()
+	if err != nil {
+		ia.Close(udat.CloseAbrupt)
+		return nil, err
+	}
+	a := &adapter{IA: ia, key: key, users: 1, immediate: p.Specific(udat.AttrImmediateData) == "TRUE",
+		atomics: p.Specific(udat.AttrFetchAndAdd) == "TRUE"}
+	a.dials = &dispatchers{adapter: a}
+	if adapters.open == nil {
+		adapters.open = make(map[adapterKey]*adapter)
+	}
+	adapters.open[key] = a
+	go a.watch(async)
+	return a, nil
+}
+
+// checkAtomics returns an error if the device has no atomics.
+func (a *adapter) checkAtomics() error {
+	if !a.atomics {
+		return fmt.Errorf("device %s has no atomics: %w", a.key.name, errors.ErrUnsupported)
+	}
+	return nil
+}
+
+// use counts one more use, which close ends.
+func (a *adapter) use() {
+	adapters.mu.Lock()
+	a.users++
+	adapters.mu.Unlock()
+}
+
+func (a *adapter) close() {
+	adapters.mu.Lock()
+	defer adapters.mu.Unlock()
+	if a.users--; a.users == 0 {
+		a.forget()
+		a.IA.Close(udat.CloseAbrupt)
+	}
+}
+
+// forget makes openAdapter open the device anew; adapters.mu is held.
+func (a *adapter) forget() {
+	if adapters.open[a.key] == a {
+		delete(adapters.open, a.key)
+	}
+}
+
+var errDeviceGone = errors.New("the RDMA device has failed or has been removed")
+
+// watch takes the adapter's asynchronous events until it is closed.
+func (a *adapter) watch(async *udat.EVD) {
+	for {
+		ev, _, err := async.Wait(udat.Infinite, 1)
+		if err != nil {
+			return
+		}
+		if ev.Number == udat.EventAsyncIACatastrophic && ev.Reason == udat.ReasonIACatastrophic {
+			a.fail(errors.Join(syscall.ENODEV, errDeviceGone))
+		}
+	}
+}
+
+// fail reports to the functions of onFailure that the device is gone.
+func (a *adapter) fail(err error) {
+	adapters.mu.Lock()
+	a.forget()
+	adapters.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.gone = err
+	for _, told := range a.told {
+		go told(err)
+	}
+}
+
+// onFailure has told called, in a goroutine of its own, if the device fails. A nil told removes the
+// one of who.
+func (a *adapter) onFailure(who any, told func(error)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case told == nil:
+		delete(a.told, who)
+	case a.gone != nil:
+		go told(a.gone)
+	default:
+		if a.told == nil {
+			a.told = make(map[any]func(error))
+		}
+		a.told[who] = told
+	}
+}

@@ -1,0 +1,237 @@
+package rdmanet
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/godat/godat/udat"
+)
+
+// arrived takes a message; mu is held.
+func (c *Conn) arrived(ev *udat.Event) {
+	in := &c.in
+	slot := int(in.messages) % defaultSlots
+	in.messages++
+	var err error
+	switch {
+	case int(ev.Cookie) != slot:
+		err = fmt.Errorf("receive %d completed, expected %d", ev.Cookie, slot)
+	case ev.Operation == udat.DTOReceiveWriteImm:
+		n, slots := fromImmediate(ev.Immediate)
+		if err = c.credit((slots - c.out.acked) & immSlotsMask); err == nil {
+			err = c.place(uint64(n))
+		}
+	default:
+		place := recvPlace(slot)
+		var m control
+		if m, err = decodeControl(c.own.Bytes()[place : place+int(min(ev.Length, controlSize))]); err == nil {
+			err = c.control(m)
+		}
+	}
+	if err != nil {
+		c.fail(fmt.Errorf("rdmanet: the peer breaks the protocol: %w", err))
+		return
+	}
+	if c.state == stateConnecting { // the first message of an accepted connection
+		c.open() // its Listener answers, unless it has given the connection up
+	}
+	c.report(nil)
+	c.alive.heard()
+	if in.messages-in.reposted >= repostBatch {
+		if err := c.postRecvs(int(in.reposted)%defaultSlots, repostBatch); err != nil {
+			c.fail(err)
+			return
+		}
+		in.reposted += repostBatch
+	}
+	c.push()
+	if c.out.lent > 0 {
+		c.wake(&c.writable)
+	}
+}
+
+// open begins the life of a connection: both ends have met.
+func (c *Conn) open() {
+	c.state = stateOpen
+	c.alive.start(c.cfg.keepAlive, c.probe)
+}
+
+// place takes the notice that the peer has written n bytes.
+func (c *Conn) place(n uint64) error {
+	in := &c.in
+	switch {
+	case in.eof:
+		return fmt.Errorf("%d bytes after the end of the stream", n)
+	case n == 0 || n > in.told-in.placed:
+		return fmt.Errorf("%d bytes are written, from 1 to %d are allowed", n, in.told-in.placed)
+	}
+	in.placed += n
+	if c.closed || in.unwanted {
+		c.drop()
+		return nil
+	}
+	c.wake(&c.readable)
+	if in.growth == growthNone && in.most > in.ring.cur.size && in.told-in.placed < in.window/2 {
+		in.growth = growthBegun
+		c.pin()
+		go c.growRecv()
+	}
+	return nil
+}
+
+// drop drops what has come: nobody will read it. A call that takes data does so when it has it.
+func (c *Conn) drop() {
+	if c.in.taking {
+		return
+	}
+	c.in.read = c.in.placed
+	c.freeRead()
+}
+
+// freeRead lets the peer write again where what has been read lay.
+func (c *Conn) freeRead() {
+	if !c.in.lent {
+		c.in.freed = c.in.read
+	}
+}
+
+// growRecv registers the memory of the full size, and offers it to the peer.
+func (c *Conn) growRecv() {
+	m, err := c.newMemory(c.cfg.readBuffer, udat.PrivRemoteWrite)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.unpin()
+	if err != nil {
+		c.in.growth = growthOver
+		c.cfg.logGrowth("ReadBuffer", c.cfg.readBuffer, c.remote, err)
+		return
+	}
+	c.in.larger, c.in.growth = m, growthOffered
+	c.owe(kindRing)
+	c.push()
+}
+
+// moved takes the news that the peer writes into the larger memory from now on.
+func (c *Conn) moved(at uint64) error {
+	in := &c.in
+	if in.growth != growthOffered || at != in.placed {
+		return fmt.Errorf("a larger ring is used from byte %d on, offered %v, %d have come", at,
+			in.growth == growthOffered, in.placed)
+	}
+	in.ring.grow(in.larger, at)
+	in.larger, in.growth = memory{}, growthOver
+	in.window = min(in.most, in.ring.cur.size)
+	c.owe(kindCredit)
+	return nil
+}
+
+// control takes a control message.
+func (c *Conn) control(m control) error {
+	out := &c.out
+	if err := c.credit(m.slots - out.acked); err != nil {
+		return err
+	}
+	if most := out.position + uint64(c.peer.ring.size); m.limit < out.limit || m.limit > most {
+		return fmt.Errorf("bytes up to %d may be written, must be from %d to %d", m.limit, out.limit, most)
+	}
+	out.limit = m.limit
+	switch m.kind {
+	case kindCredit:
+		if m.value < minRing || m.value > uint64(c.peer.ring.size) {
+			return fmt.Errorf("a window of %d bytes, must be from %d to %d", m.value, minRing, c.peer.ring.size)
+		}
+		out.window = m.value
+	case kindData:
+		return c.place(m.value)
+	case kindRing:
+		r := remoteRing{addr: m.value, key: m.key, size: m.size}
+		if err := r.check(); err != nil {
+			return err
+		}
+		if r.size <= c.peer.ring.size || out.owed&(1<<kindMoved) != 0 {
+			return fmt.Errorf("a ring of %d bytes is offered in place of one of %d", r.size, c.peer.ring.size)
+		}
+		out.next = r
+		c.owe(kindMoved)
+	case kindMoved:
+		return c.moved(m.value)
+	case kindFin, kindClose:
+		if m.value != c.in.placed {
+			return fmt.Errorf("the stream ends after %d bytes, %d have come", m.value, c.in.placed)
+		}
+		c.in.eof = true
+		c.wake(&c.readable)
+		if m.kind == kindClose {
+			c.leftAlone()
+		}
+	case kindClosed:
+		if !c.closed {
+			return errors.New("an answer to a close that was not sent")
+		}
+		c.ep.Disconnect(udat.CloseGraceful)
+	case kindPing:
+		c.owe(kindPong)
+	case kindPong:
+		c.alive.answered()
+	case kindNotice:
+		return c.notice(m.value)
+	case kindNoticed:
+		return c.noticed(m.value)
+	}
+	return nil
+}
+
+// leftAlone takes the news that the peer has closed: it reads no more.
+func (c *Conn) leftAlone() {
+	c.peerGone = true
+	c.owe(kindClosed)
+	c.linger.lost += c.out.appended - c.out.posted
+	c.out.posted = c.out.appended
+	c.wake(&c.writable)
+}
+
+// credit takes the news that n more receives of the peer have been posted again.
+func (c *Conn) credit(n uint32) error {
+	if n > c.out.messages-c.out.acked {
+		return fmt.Errorf("%d receives are posted again, %d have been used", n, c.out.messages-c.out.acked)
+	}
+	c.out.acked += n
+	return nil
+}
+
+// keepAliveProbes is the number of probes without an answer after which the peer counts as dead.
+const keepAliveProbes = 3
+
+// errDeadPeer is the error of a peer whose device or program does not answer.
+var errDeadPeer = timeoutError{fmt.Errorf("%w: the peer does not answer", syscall.ETIMEDOUT)}
+
+// probe asks a silent peer for an answer, or ends the connection.
+func (c *Conn) probe() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := &c.alive
+	switch {
+	case c.state != stateOpen:
+		return
+	case k.sign:
+		k.sign, k.missed = false, 0
+	case k.missed == keepAliveProbes:
+		c.fail(errDeadPeer)
+		return
+	default:
+		k.missed++
+		k.asked = time.Now()
+		c.owe(kindPing)
+		c.push()
+	}
+	k.timer.Reset(c.cfg.keepAlive)
+}
+
+// timeoutError is an error that [net.Error] reports as a timeout.
+type timeoutError struct{ error }
+
+func (timeoutError) Timeout() bool { return true }
+
+func (e timeoutError) Unwrap() error { return e.error }

@@ -1,0 +1,328 @@
+package rdmanet
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+
+	"github.com/godat/godat/udat"
+)
+
+// WriteRemote writes to.Len() bytes of the region, from offset at on, to the peer's memory. It
+// returns when the peer's device has received them; on iWARP, when TCP has taken them. A later
+// message or Write reaches the peer after the bytes: send one, or a [Conn.Notify], to announce
+// them. With a context, or for many, use a [Batch].
+func (c *Conn) WriteRemote(to Remote, from *Region, at int) error {
+	b := Batch{c: c}
+	b.Write(to, from, at)
+	return c.opError("write", b.do(context.Background()))
+}
+
+// ReadRemote reads from.Len() bytes of the peer's memory into the region, from offset at on. It
+// returns when they have arrived. The peer's program does not notice, and may change the memory
+// meanwhile. With a context, or for many, use a [Batch].
+func (c *Conn) ReadRemote(to *Region, at int, from Remote) error {
+	b := Batch{c: c}
+	b.Read(to, at, from)
+	return c.opError("read", b.do(context.Background()))
+}
+
+// FetchAdd adds to the 64-bit word of the peer's memory that remote names, atomically among the
+// atomics of the peer's device, and returns the value that it had. Both are in the byte order of
+// the peer's processor. The word is 8 bytes long, at a multiple of 8, in memory with PeerAtomics. A
+// device without atomics is errors.ErrUnsupported.
+func (c *Conn) FetchAdd(ctx context.Context, remote Remote, add uint64) (old uint64, err error) {
+	b := Batch{c: c}
+	b.FetchAdd(remote, add, &old)
+	err = b.do(ctx)
+	return old, c.opError("fetch and add", err)
+}
+
+// CompareSwap stores swap in the word that remote names if its value is compare, and returns the
+// value that it had. All else is as with FetchAdd.
+func (c *Conn) CompareSwap(ctx context.Context, remote Remote, compare, swap uint64) (old uint64, err error) {
+	b := Batch{c: c}
+	b.CompareSwap(remote, compare, swap, &old)
+	err = b.do(ctx)
+	return old, c.opError("compare and swap", err)
+}
+
+// Batch is a list of operations on the peer's memory that are posted together, with one doorbell
+// for up to 26 of them. They are in flight at the same time: a read or an atomic may be carried out
+// after a write that follows it in the list, so no operation may depend on the result of another.
+// The zero Batch is of no use. A Batch is not safe for concurrent use; any number of them may be
+// started.
+type Batch struct {
+	c   *Conn
+	ops []remoteOp
+	err error // of the first operation that cannot be
+}
+
+// remoteOp is an operation of a batch.
+type remoteOp struct {
+	kind      udat.OpKind
+	remote    udat.RMRTriplet
+	region    *Region // nil: of an atomic
+	at        int
+	add, swap uint64 // see udat.Op
+	old       *uint64
+}
+
+// NewBatch makes an empty batch.
+func (c *Conn) NewBatch() *Batch { return &Batch{c: c} }
+
+// Len is the number of operations. A read or write of more than 128 MiB is several: one for each
+// 128 MiB.
+func (b *Batch) Len() int { return len(b.ops) }
+
+// Read adds a [Conn.ReadRemote].
+func (b *Batch) Read(to *Region, at int, from Remote) { b.transfer(udat.OpRDMARead, from, to, at) }
+
+// Write adds a [Conn.WriteRemote].
+func (b *Batch) Write(to Remote, from *Region, at int) { b.transfer(udat.OpRDMAWrite, to, from, at) }
+
+// FetchAdd adds a [Conn.FetchAdd]; *old is set when [Pending.Wait] or [Batch.Do] has returned nil.
+func (b *Batch) FetchAdd(remote Remote, add uint64, old *uint64) {
+	b.atomic(remoteOp{kind: udat.OpFetchAdd, remote: remote.t, add: add, old: old})
+}
+
+// CompareSwap adds a [Conn.CompareSwap]; *old is as with FetchAdd.
+func (b *Batch) CompareSwap(remote Remote, compare, swap uint64, old *uint64) {
+	b.atomic(remoteOp{kind: udat.OpCmpSwap, remote: remote.t, add: compare, swap: swap, old: old})
+}
+
+// maxRemote is the largest number of bytes of one RDMA operation; larger ones are split.
+const maxRemote = 128 << 20
+
+func (b *Batch) transfer(kind udat.OpKind, remote Remote, r *Region, at int) {
+	if err := r.check(b.c, at, remote.Len()); err != nil {
+		b.fail(err)
+		return
+	}
+	for off := uint64(0); off < remote.Len(); off += maxRemote {
+		part, _ := remote.Slice(off, min(remote.Len()-off, maxRemote))
+		b.ops = append(b.ops, remoteOp{kind: kind, remote: part.t, region: r, at: at + int(off)})
+	}
+}
+
+func (b *Batch) atomic(o remoteOp) {
+	if o.remote.SegmentLength != 8 || o.remote.TargetAddress%8 != 0 {
+		b.fail(fmt.Errorf("an atomic of %d bytes at %#x, must be 8 at a multiple of 8: %w", o.remote.SegmentLength,
+			o.remote.TargetAddress, syscall.EINVAL))
+		return
+	}
+	if err := b.c.pool.adapter.checkAtomics(); err != nil {
+		b.fail(err)
+		return
+	}
+	b.ops = append(b.ops, o)
+}
+
+func (b *Batch) fail(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+// Do is Start and Wait.
+func (b *Batch) Do(ctx context.Context) error { return b.c.opError("batch", b.do(ctx)) }
+
+func (b *Batch) do(ctx context.Context) error {
+	p, err := b.start(ctx)
+	if err != nil {
+		return err
+	}
+	return p.wait()
+}
+
+// Start posts the operations and returns while they are in flight; the batch is then empty and may
+// be used again. It waits while the connection has no room for more. A Write, a message or a
+// [Conn.Notify] that follows reaches the peer after the bytes of the batch's writes.
+//
+// The memory belongs to the device until [Pending.Wait] has returned, or, without that, until the
+// connection has ended. ctx bounds the operations, the write deadline and Close bound Start and
+// Wait: the connection is broken if the peer's device has not answered 2 seconds later. After an
+// error of Start no operation is in flight. Either one of them was invalid, and none was posted; or
+// the time was over, or the connection broken, before all were posted.
+func (b *Batch) Start(ctx context.Context) (*Pending, error) {
+	p, err := b.start(ctx)
+	if err != nil {
+		return nil, b.c.opError("batch", err)
+	}
+	return p, nil
+}
+
+func (b *Batch) start(ctx context.Context) (*Pending, error) {
+	ops, err := b.ops, b.err
+	b.ops, b.err = nil, nil
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := b.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.useError(); err != nil {
+		return nil, err
+	}
+	for i, o := range ops {
+		if o.region == nil { // an atomic
+			continue
+		}
+		if err := o.region.use(); err != nil {
+			letGo(ops[:i])
+			return nil, err
+		}
+	}
+	c.pin() // for the length of this call
+	defer c.unpin()
+	c.pin() // until they are over
+	p := &Pending{c: c, ops: ops}
+	p.watch(ctx)
+	err = p.post()
+	c.out.pending = append(c.out.pending, p)
+	c.finish()
+	if err != nil {
+		p.await()
+		return nil, err
+	}
+	return p, nil
+}
+
+func letGo(ops []remoteOp) {
+	for _, o := range ops {
+		if o.region != nil {
+			o.region.done()
+		}
+	}
+}
+
+// Pending are operations that are in flight. All methods are safe for concurrent use.
+type Pending struct {
+	c *Conn
+
+	// Guarded by Conn.mu.
+	ops     []remoteOp
+	last    uint64 // outgoing.requests after the latest post
+	over    bool
+	err     error       // why they did not succeed
+	expired error       // why time is over
+	stop    func() bool // ends the watch of the context; nil: there is none
+	breaks  func() bool // keeps the connection; nil: no timer is set
+}
+
+// Wait waits until the operations are over. If it returns nil, all have succeeded, and the memory
+// is the program's again. If it returns an error, any number of them may have failed, and the
+// connection is broken: devices do not report which. Later calls return the same.
+func (p *Pending) Wait() error { return p.c.opError("batch", p.wait()) }
+
+func (p *Pending) wait() error {
+	c := p.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pin()
+	defer c.unpin()
+	p.await()
+	return p.err
+}
+
+// await waits until the operations are over; mu is held.
+func (p *Pending) await() {
+	for !p.over {
+		if err := p.c.useError(); err != nil {
+			p.expire(err)
+		}
+		p.c.wait(&p.c.writable)
+	}
+}
+
+// watch makes the operations end with ctx; mu is held.
+func (p *Pending) watch(ctx context.Context) {
+	if ctx.Done() == nil {
+		return
+	}
+	p.stop = context.AfterFunc(ctx, func() {
+		p.c.mu.Lock()
+		defer p.c.mu.Unlock()
+		p.expire(ctx.Err())
+	})
+}
+
+// expire notes that the caller's time is over. If the operations do not end within settleTime, the
+// connection is broken. mu is held.
+func (p *Pending) expire(err error) {
+	if p.over || p.expired != nil {
+		return
+	}
+	p.expired = err
+	p.breaks = p.c.within(settleTime, func() {
+		if !p.over {
+			p.c.fail(fmt.Errorf("an operation has not ended: %w", err))
+		}
+	})
+}
+
+// keptRequests is the number of requests that a batch leaves to the stream, which needs three to go
+// on.
+const keptRequests = 5
+
+// post posts the operations as room for requests becomes free; mu is held.
+func (p *Pending) post() error {
+	c := p.c
+	out := &c.out
+	ops := make([]udat.Op, min(len(p.ops), requests-keptRequests))
+	iov := make([][1]udat.LMRTriplet, len(ops))
+	for left := p.ops; len(left) > 0; {
+		err := c.useError()
+		if err == nil {
+			err = p.expired
+		}
+		if err != nil {
+			p.expire(err)
+			return err
+		}
+		n := min(len(left), c.freeRequests()-keptRequests)
+		if n <= 0 {
+			c.wait(&c.writable)
+			continue
+		}
+		for i, o := range left[:n] {
+			if o.region == nil {
+				iov[i][0] = c.own.Triplet(sendPlace(out.requests), wordSize)
+				out.words = append(out.words, word{out.requests, o.old})
+			} else {
+				iov[i][0] = o.region.lmr.Triplet(o.at, int(o.remote.SegmentLength))
+			}
+			ops[i] = udat.Op{
+				Kind: o.kind, IOV: iov[i][:], Remote: o.remote, CompareAdd: o.add, Swap: o.swap,
+				Cookie: udat.Cookie(out.requests), Flags: c.flags(i == n-1),
+			}
+			c.count()
+		}
+		if _, err := c.ep.PostBatch(ops[:n]); err != nil {
+			c.fail(fmt.Errorf("%w: %w", syscall.ECONNRESET, err))
+			return c.err
+		}
+		left, p.last = left[n:], out.requests
+	}
+	return nil
+}
+
+func (p *Pending) lastPosted() uint64 { return p.last }
+
+// end gives the memory back; mu is held.
+func (p *Pending) end(err error) {
+	p.over, p.err = true, err
+	if p.stop != nil {
+		p.stop()
+	}
+	if p.breaks != nil {
+		p.breaks()
+	}
+	letGo(p.ops)
+	p.ops = nil
+	p.c.wake(&p.c.writable)
+	p.c.unpin()
+}

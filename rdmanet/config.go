@@ -1,0 +1,67 @@
+package rdmanet
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+)
+
+// config is what a Dialer or a ListenConfig says of a connection, with the defaults filled in.
+type config struct {
+	readBuffer, writeBuffer int
+	keepAlive               time.Duration
+	tcpAddrs                bool
+	log                     *slog.Logger
+	path                    Path
+	zone                    *Zone // nil: each connection has its own
+}
+
+const (
+	defaultBuffer    = 128 << 10
+	defaultKeepAlive = 15 * time.Second
+	defaultLinger    = 5 * time.Minute
+	dialTime         = 30 * time.Second
+)
+
+// newConfig fills in the defaults and rounds the sizes up to powers of two.
+func newConfig(readBuffer, writeBuffer int, keepAlive time.Duration, tcpAddrs bool, log *slog.Logger) (config, error) {
+	c := config{keepAlive: keepAlive, tcpAddrs: tcpAddrs, log: log}
+	for _, b := range []struct {
+		name string
+		in   int
+		out  *int
+	}{{"ReadBuffer", readBuffer, &c.readBuffer}, {"WriteBuffer", writeBuffer, &c.writeBuffer}} {
+		if b.in < 0 || b.in > maxRing {
+			return c, fmt.Errorf("rdmanet: %s is %d bytes, must be from 0 to %d", b.name, b.in, maxRing)
+		}
+		if b.in == 0 {
+			b.in = defaultBuffer
+		}
+		*b.out = minRing
+		for *b.out < b.in {
+			*b.out *= 2
+		}
+	}
+	if keepAlive == 0 {
+		c.keepAlive = defaultKeepAlive
+	}
+	if log == nil {
+		c.log = slog.Default()
+	}
+	return c, nil
+}
+
+// addr is the address as the program wants it.
+func (c *config) addr(a Addr) net.Addr {
+	if c.tcpAddrs {
+		return net.TCPAddrFromAddrPort(a.AddrPort)
+	}
+	return a
+}
+
+// logGrowth says that a connection stays slow.
+func (c *config) logGrowth(buffer string, size int, remote net.Addr, err error) {
+	go c.log.Warn("rdmanet: a connection keeps its first, small buffer", "buffer", buffer, "wanted", size,
+		"remote", remote, "err", err)
+}

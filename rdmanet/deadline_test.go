@@ -1,0 +1,196 @@
+package rdmanet
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+)
+
+// TestDeadlineMoved moves a deadline while its timer has fired and waits for the lock: it does not
+// pass.
+func TestDeadlineMoved(t *testing.T) {
+	var mu sync.Mutex
+	var d deadline
+	woken := make(chan bool, 1)
+	wake := func() { woken <- true }
+	mu.Lock()
+	d.set(&mu, time.Now().Add(time.Millisecond), wake)
+	time.Sleep(20 * time.Millisecond)
+	d.set(&mu, time.Now().Add(time.Hour), wake)
+	mu.Unlock()
+	select {
+	case <-woken:
+		t.Fatal("the deadline has passed an hour early")
+	case <-time.After(50 * time.Millisecond):
+	}
+	mu.Lock()
+	d.set(&mu, time.Now().Add(20*time.Millisecond), wake) // and once more
+	mu.Unlock()
+	<-woken
+	assert.Assert(t, d.passed)
+}
+
+// TestDeadlineOfTheWallClock: a deadline without a monotonic reading does not move with the wall
+// clock.
+func TestDeadlineOfTheWallClock(t *testing.T) {
+	var mu sync.Mutex
+	var d deadline
+	mu.Lock()
+	defer mu.Unlock()
+	d.set(&mu, time.Now().Add(time.Hour).Round(0), nil)
+	assert.Assert(t, strings.Contains(d.at.String(), " m=+"), "%v", d.at)
+	d.set(&mu, time.Time{}, nil)
+}
+
+// deafPeer is the server's end of a connection whose peer has no receives: nothing that is sent to
+// it ends, and each request keeps its memory.
+func deafPeer(t *testing.T, dev string) (*Conn, *strangers) {
+	lc := ListenConfig{Device: dev}
+	l, err := lc.listen(t.Context(), Network, ":0")
+	assert.NilError(t, err)
+	t.Cleanup(func() { l.Close() })
+	s := newStrangers(t, dev)
+	s.connect(1, l.Addr().(Addr).AddrPort)
+	assert.Equal(t, s.await(1)[udat.EventConnectionEstablished], 1)
+	control{kind: kindCredit, limit: 4096, value: 4096}.encode(s.mem.Bytes()[8<<10:])
+	assert.NilError(t, s.eps[0].PostSend([]udat.LMRTriplet{s.mem.Triplet(8<<10, controlSize)}, 0, udat.CompletionDefault))
+	c, err := l.AcceptConn()
+	assert.NilError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c, s
+}
+
+// TestDeadlineOfDeafPeer ends calls whose requests the peer's device does not complete: by the
+// deadline, and by Close.
+func TestDeadlineOfDeafPeer(t *testing.T) {
+	for _, dev := range hostileDevices() {
+		if dev == "siw" {
+			continue // iWARP: a missing receive ends the connection
+		}
+		for _, end := range []string{"deadline", "close"} {
+			t.Run(dev+"/"+end, func(t *testing.T) {
+				c, _ := deafPeer(t, dev)
+				r, err := c.NewRegion(make([]byte, 3000), PeerReads)
+				assert.NilError(t, err)
+				ended := make(chan error, 1)
+				go func() {
+					_, err := c.WriteRegion(r, 0, 3000)
+					ended <- err
+				}()
+				time.Sleep(50 * time.Millisecond)
+				if end == "deadline" {
+					assert.NilError(t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
+				} else {
+					assert.NilError(t, c.Close())
+				}
+				select {
+				case err := <-ended:
+					assert.Assert(t, err != nil)
+					if end == "deadline" {
+						assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+					}
+				case <-time.After(hostilePatience):
+					t.Fatal("still blocked")
+				}
+			})
+		}
+	}
+}
+
+// TestIdleConnectionLives: probes that are answered do not add up.
+func TestIdleConnectionLives(t *testing.T) {
+	for _, dev := range hostileDevices() {
+		t.Run(dev, func(t *testing.T) {
+			const every = 50 * time.Millisecond
+			l, err := (&ListenConfig{Device: dev, KeepAlive: -1}).listen(t.Context(), Network, ":0")
+			assert.NilError(t, err)
+			defer l.Close()
+			c, err := (&Dialer{Device: dev, KeepAlive: every}).Dial(t.Context(), Network, l.Addr().String())
+			assert.NilError(t, err)
+			defer c.Close()
+			s, err := l.AcceptConn()
+			assert.NilError(t, err)
+			defer s.Close()
+			time.Sleep(20 * every) // ten probes and their answers
+			_, err = c.Write([]byte("x"))
+			assert.NilError(t, err)
+			_, err = io.ReadFull(s, make([]byte, 1))
+			assert.NilError(t, err)
+			assert.Assert(t, c.Stats().RoundTrip > 0, "of the probes")
+		})
+	}
+}
+
+// TestDeadPeerIsATimeout: the error of a peer that does not answer is one for net.Error too.
+func TestDeadPeerIsATimeout(t *testing.T) {
+	c, _ := deafPeer(t, memDevice)
+	c.mu.Lock()
+	c.alive.missed = keepAliveProbes
+	c.alive.sign = false
+	c.mu.Unlock()
+	c.probe()
+	_, err := c.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
+	var timeout net.Error
+	assert.Assert(t, errors.As(err, &timeout) && timeout.Timeout(), "%v", err)
+	assert.ErrorContains(t, err, "the peer does not answer")
+}
+
+// TestProbes: a peer is dead after three probes without an answer in a row, whatever came before.
+func TestProbes(t *testing.T) {
+	c, _ := deafPeer(t, memDevice)
+	for range 2 {
+		c.mu.Lock()
+		c.alive.sign, c.alive.missed = true, 2
+		c.mu.Unlock()
+		for i := range 1 + keepAliveProbes {
+			c.probe()
+			c.mu.Lock()
+			assert.Assert(t, c.state == stateOpen && c.alive.missed == i, "%d: %d missed", i, c.alive.missed)
+			c.mu.Unlock()
+		}
+	}
+	c.probe()
+	_, err := c.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, syscall.ETIMEDOUT)
+}
+
+// TestAddressesShareTheTime: of several addresses the first, which does not answer, leaves time for
+// the second.
+func TestAddressesShareTheTime(t *testing.T) {
+	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
+	assert.NilError(t, err)
+	defer l.Close()
+	ia, err := udat.Open(memDevice)
+	assert.NilError(t, err)
+	defer ia.Close(udat.CloseAbrupt)
+	requests, err := ia.CreateEVD(8, udat.EVDCR, nil)
+	assert.NilError(t, err)
+	silent, _, err := ia.CreatePSPAny(requests, udat.PSPConsumer)
+	assert.NilError(t, err)
+	d := Dialer{Device: memDevice, Timeout: 6 * time.Second}
+	good := l.Addr().(Addr).AddrPort
+	addrs := []Addr{{good}, {good}}
+	addrs[0].AddrPort = netip.AddrPortFrom(good.Addr(), uint16(silent))
+	cfg, device, err := d.config()
+	assert.NilError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), d.Timeout)
+	defer cancel()
+	_, err = d.dialUntilTaken(ctx, 2, cfg, device, addrs[0].AddrPort)
+	assert.Assert(t, err != nil && ctx.Err() == nil, "%v, %v", err, ctx.Err())
+	c, err := d.dialUntilTaken(ctx, 1, cfg, device, addrs[1].AddrPort)
+	assert.NilError(t, err)
+	c.Close()
+}

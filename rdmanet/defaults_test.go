@@ -1,0 +1,71 @@
+package rdmanet
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+)
+
+// TestPathKeys: settings that differ need adapters of their own, also where one is zero and the
+// other is left out.
+func TestPathKeys(t *testing.T) {
+	n, m, spin, none := 0, 1, time.Second, time.Duration(0)
+	keys := map[adapterKey]int{}
+	for i, p := range []Path{
+		{}, {TOS: &n}, {TOS: &m}, {ServiceLevel: &n}, {ServiceLevel: &m}, {GIDIndex: &n}, {GIDIndex: &m}, {AckTimeout: &n},
+		{AckTimeout: &m}, {MTU: &n}, {MTU: &m}, {Spin: &none}, {Spin: &spin}, {TOS: &n, MTU: &n},
+	} {
+		other, known := keys[p.key(memDevice)]
+		assert.Assert(t, !known, "%d is as %d", i, other)
+		keys[p.key(memDevice)] = i
+		again := p
+		assert.Equal(t, again.key(memDevice), p.key(memDevice))
+		assert.Assert(t, p.key("other") != p.key(memDevice))
+	}
+}
+
+// TestPathReachesTheDevice: each setting reaches the device, from a Dialer, a ListenConfig and a
+// Zone, and as itself: a value out of range makes them fail with an error that names it.
+func TestPathReachesTheDevice(t *testing.T) {
+	big, odd, never := 300, 1000, -time.Second
+	for text, path := range map[string]Path{
+		"type of service is 300":         {TOS: &big},
+		"service level is 300":           {ServiceLevel: &big},
+		"GID index is 300":               {GIDIndex: &big},
+		"acknowledgement timeout is 300": {AckTimeout: &big},
+		"path MTU is 1000":               {MTU: &odd},
+		"spin time is -1s":               {Spin: &never},
+	} {
+		_, err := (&Dialer{Device: memDevice, Path: path}).Dial(t.Context(), Network, "127.0.0.1:1")
+		assert.ErrorContains(t, err, text)
+		_, err = (&ListenConfig{Device: memDevice, Path: path}).Listen(t.Context(), Network, ":0")
+		assert.ErrorContains(t, err, text)
+		_, err = NewZone(memDevice, path)
+		assert.ErrorContains(t, err, text)
+	}
+}
+
+// TestDefaults: what a program leaves out is as the documentation says.
+func TestDefaults(t *testing.T) {
+	cfg, err := newConfig(0, 0, 0, false, nil)
+	assert.NilError(t, err)
+	assert.Equal(t, cfg.readBuffer, 128<<10)
+	assert.Equal(t, cfg.writeBuffer, 128<<10)
+	assert.Equal(t, cfg.keepAlive, 15*time.Second)
+	assert.Equal(t, cfg.log, slog.Default())
+	assert.Equal(t, dialTime, 30*time.Second)
+	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
+	assert.NilError(t, err)
+	defer l.Close()
+	assert.Equal(t, l.backlog, 4096)
+	c, err := (&Dialer{Device: memDevice}).Dial(t.Context(), Network, l.Addr().String())
+	assert.NilError(t, err)
+	defer c.Close()
+	assert.Equal(t, c.linger.limit, 5*time.Minute)
+	assert.NilError(t, c.SetLinger(7))
+	assert.Equal(t, c.linger.limit, 7*time.Second)
+	assert.NilError(t, c.SetLinger(-1))
+	assert.Equal(t, c.linger.limit, 5*time.Minute)
+}

@@ -1,0 +1,143 @@
+package rdmanet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	"github.com/godat/godat/udat"
+)
+
+// events handles the events of a connection.
+type events struct{ *Conn }
+
+func asHandler(c *Conn) handler { return events{c} }
+
+func (c events) handle(ev *udat.Event) {
+	c.mu.Lock()
+	c.handling = true
+	switch ev.Number {
+	case udat.EventDTOCompletion, udat.EventRMRBindCompletion:
+		c.completed(ev)
+	case udat.EventConnectionEstablished:
+		c.established(ev)
+	default:
+		c.disconnected(ev)
+	}
+	c.handling = false
+	ready := c.isReady
+	c.isReady = nil
+	c.mu.Unlock()
+	if ready != nil {
+		ready()
+	}
+}
+
+// retryExceeded is the device's status of a request that it has sent again and again without an
+// answer (IBV_WC_RETRY_EXC_ERR).
+const retryExceeded = 12
+
+// completed takes a completion. Received data counts even after a request has failed: when a peer
+// sends its last byte and goes, the device may report the failed request before the data.
+func (c events) completed(ev *udat.Event) {
+	receive := false
+	switch ev.Operation {
+	case udat.DTOReceive, udat.DTOReceiveInv, udat.DTOReceiveImm, udat.DTOReceiveWriteImm:
+		receive = true
+	}
+	switch {
+	case ev.Status == udat.DTOErrFlushed: // the event of the connection follows
+	case ev.Status == udat.DTOErrTransport && ev.RawStatus == retryExceeded:
+		c.fail(c.unlessAnswered(errDeadPeer))
+	case ev.Status != udat.DTOSuccess:
+		c.fail(c.unlessAnswered(fmt.Errorf("%v: %w", ev.Status, syscall.ECONNRESET)))
+	case receive && (c.state != stateDead || !c.closed):
+		c.arrived(ev)
+	case c.state != stateDead:
+		c.sent(ev)
+	}
+}
+
+// established opens a dialed connection, unless its Dial has given up. An accepted one waits for
+// the first message: on iWARP the end that has connected must be the first to send. Dial returns
+// with the listener's answer to it: until then the listener may give the connection up.
+func (c events) established(ev *udat.Event) {
+	if c.state != stateConnecting { // given up, or its first message came before this event
+		return
+	}
+	if p, err := c.ep.Query(); err == nil && p.RemoteAddr.IsValid() {
+		c.local = c.cfg.addr(Addr{addrPort(p.LocalAddr, p.LocalPortQual)})
+		c.remote = c.cfg.addr(Addr{addrPort(p.RemoteAddr, p.RemotePortQual)})
+	}
+	if c.out.accepted {
+		return
+	}
+	h, err := decodeHello(ev.PrivateData())
+	if err != nil {
+		c.fail(fmt.Errorf("rdmanet: %w", err))
+		return
+	}
+	c.meet(h)
+	c.owe(kindCredit)
+	c.open()
+	c.push() // the listener's answer ends Dial
+}
+
+// disconnected takes the event that there is no connection, or no longer.
+func (c events) disconnected(ev *udat.Event) {
+	cause := ev.Err()
+	if c.state != stateConnecting {
+		c.fail(c.unlessAnswered(withErrno(cause, syscall.ECONNRESET)))
+		return
+	}
+	errno := syscall.ECONNREFUSED
+	switch ev.Number {
+	case udat.EventConnectionTimedOut:
+		errno = syscall.ETIMEDOUT
+	case udat.EventConnectionUnreachable:
+		errno = syscall.EHOSTUNREACH
+		if errors.Is(cause, syscall.EMFILE) { // this host's: tcp opens a socket for each connection
+			errno = syscall.EMFILE
+		}
+	}
+	err := withErrno(cause, errno)
+	if why, busy := decodeRefusal(ev.PrivateData()); ev.Number == udat.EventConnectionPeerRejected && why != "" {
+		err = fmt.Errorf("%w: the peer says %q", err, why)
+		if busy {
+			err = errBusy{err}
+		}
+	} else if errors.Is(cause, syscall.EAGAIN) || errors.Is(cause, syscall.EINVAL) { // EINVAL: given up meanwhile
+		err = errBusy{err}
+	}
+	c.fail(err)
+}
+
+// unlessAnswered is the error of an end before the listener's answer to the first message: the
+// listener has given the connection up, and another Dial may succeed. mu is held.
+func (c events) unlessAnswered(err error) error {
+	if c.ready != nil {
+		return errBusy{err}
+	}
+	return err
+}
+
+// withErrno is an error that is also errno; cause may be nil.
+func withErrno(cause error, errno syscall.Errno) error {
+	switch {
+	case cause == nil:
+		return errno
+	case errors.Is(cause, errno):
+		return cause
+	}
+	return fmt.Errorf("%w: %w", errno, cause)
+}
+
+// errBusy is the error of a listener with too many requests: trying again helps.
+type errBusy struct{ error }
+
+func (e errBusy) Unwrap() error { return e.error }
+
+func addrPort(a netip.Addr, port uint64) netip.AddrPort {
+	return netip.AddrPortFrom(a.Unmap(), uint16(port))
+}

@@ -1,0 +1,42 @@
+package rdmanet
+
+import (
+	"errors"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+)
+
+// TestGivenUpBeforeTheAnswer has a listener that gives a connection up before it has answered. A
+// device may then report the first message as failed before it reports the end, tcp as one that
+// the peer does not answer. Dial tries again, whatever the status; a connection that has had its
+// answer is broken.
+func TestGivenUpBeforeTheAnswer(t *testing.T) {
+	for status := udat.DTOErrLocalLength; status <= udat.DTOErrPartialPacket; status++ {
+		for _, answered := range []bool{false, true} {
+			l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
+			assert.NilError(t, err)
+			c, err := (&Dialer{Device: memDevice}).Dial(t.Context(), Network, l.Addr().String())
+			assert.NilError(t, err)
+			ended := make(chan error, 1)
+			c.mu.Lock()
+			if !answered {
+				c.ready = func(_ *Conn, err error) { ended <- err }
+			}
+			c.mu.Unlock()
+			events{c}.handle(&udat.Event{
+				Number: udat.EventDTOCompletion, Operation: udat.DTOSend, Status: status, RawStatus: retryExceeded,
+			})
+			if !answered {
+				assert.Assert(t, errors.As(<-ended, new(errBusy)), "%v", status)
+			}
+			_, err = c.Read(make([]byte, 1))
+			assert.Assert(t, err != nil)
+			assert.Equal(t, errors.As(err, new(errBusy)), !answered, "%v: %v", status, err)
+			assert.NilError(t, c.Close())
+			assert.NilError(t, l.Close())
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package rdmanet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+
+	"github.com/godat/godat/udat"
+)
+
+// Grant lets the peer of one connection read or write part of a [Memory], until it is revoked or
+// the connection is closed. All methods are safe for concurrent use.
+type Grant struct {
+	c      *Conn
+	memory *Memory
+	window *udat.RMR
+	remote Remote
+}
+
+// Grant lets the peer read, write, or both, n bytes of m from at on; n is not 0. The connection and
+// m must be in the same [Zone]. It returns when the device has done so, or with an error at the
+// write deadline. A connection may have any number of grants, and they may overlap. PeerAtomics is
+// syscall.EINVAL: windows do not carry it. On soft-RoCE a window always opens all of its memory: a
+// Grant of a part is errors.ErrUnsupported there.
+func (c *Conn) Grant(m *Memory, at, n int, access Access) (*Grant, error) {
+	g, err := c.grant(m, at, n, access)
+	if err != nil {
+		return nil, c.opError("grant", err)
+	}
+	return g, nil
+}
+
+func (c *Conn) grant(m *Memory, at, n int, access Access) (*Grant, error) {
+	switch {
+	case m == nil || m.zone != c.cfg.zone:
+		return nil, fmt.Errorf("connection and memory are not in one Zone: %w", syscall.EINVAL)
+	case access == 0 || access&^(PeerReads|PeerWrites) != 0:
+		return nil, fmt.Errorf("access %#x, must be PeerReads, PeerWrites or both: %w", access, syscall.EINVAL)
+	case n <= 0 || at < 0 || at > len(m.buf) || n > len(m.buf)-at:
+		return nil, fmt.Errorf("%d bytes from %d on of memory of %d: %w", n, at, len(m.buf), syscall.EINVAL)
+	case n < len(m.buf) && !m.zone.exact:
+		return nil, fmt.Errorf("part of a memory: a window of device %s opens all of it: %w", c.Device(),
+			errors.ErrUnsupported)
+	}
+	if err := m.enter(); err != nil {
+		return nil, err
+	}
+	g := &Grant{c: c, memory: m}
+	priv, _ := access.rights(c.pool.adapter) // of reads and writes there is no error
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pin()
+	defer c.unpin()
+	err := g.bind(m.lmr.Triplet(at, n), priv&^privatePriv)
+	if err != nil {
+		m.takeBack(g.window)
+		return nil, err
+	}
+	g.remote = Remote{g.window.RMRTriplet()}
+	if c.grants == nil {
+		c.grants = make(map[*Grant]struct{})
+	}
+	c.grants[g] = struct{}{}
+	return g, nil
+}
+
+// bind binds a new window, and waits until that is done; Conn.mu is held.
+func (g *Grant) bind(part udat.LMRTriplet, priv udat.MemPriv) (err error) {
+	c := g.c
+	for {
+		if err := c.useError(); err != nil {
+			return err
+		}
+		if c.freeRequests() > keptRequests {
+			break
+		}
+		c.wait(&c.writable)
+	}
+	if g.window, err = c.pz.CreateRMR(); err != nil {
+		return err
+	}
+	cookie, flags := udat.Cookie(c.out.requests), c.flags(true)
+	c.count()
+	if _, err := g.window.Bind(part, priv, c.ep, cookie, flags); err != nil {
+		c.fail(fmt.Errorf("%w: %w", syscall.ECONNRESET, err))
+		return c.err
+	}
+	return c.settle(c.out.requests)
+}
+
+// Remote names the memory for the peer: send it in a message. It is valid until the grant is
+// revoked.
+func (g *Grant) Remote() Remote { return g.remote }
+
+// Revoke ends the grant: when it returns the peer can neither read nor write by it. A peer that
+// tries loses its connection. Grants of others stay.
+func (g *Grant) Revoke() error {
+	c := g.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.grants[g]; !ok || c.released {
+		return c.opError("revoke", net.ErrClosed)
+	}
+	delete(c.grants, g)
+	return c.opError("revoke", g.memory.takeBack(g.window))
+}

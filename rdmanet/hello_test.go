@@ -1,0 +1,37 @@
+package rdmanet
+
+import (
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+// TestHelloAndControl: what one end says is what the other understands, each field by itself.
+func TestHelloAndControl(t *testing.T) {
+	full := hello{immediate: true, slots: 1024, ring: remoteRing{addr: 0xfedcba9876540000, key: 0x89abcdef, size: 1 << 30}}
+	for _, h := range []hello{
+		full, {slots: 16, ring: remoteRing{size: minRing}}, {immediate: true, slots: 16, ring: remoteRing{size: minRing}},
+		{slots: 517, ring: remoteRing{addr: 1 << 40, key: 1, size: 8192}},
+	} {
+		got, err := decodeHello(h.encode())
+		assert.NilError(t, err)
+		assert.Equal(t, got, h)
+	}
+	b := make([]byte, controlSize)
+	for k := kindCredit; k < kinds; k++ {
+		for _, m := range []control{
+			{kind: k}, {kind: k, slots: 0xfedcba98}, {kind: k, limit: 0xfedcba9876543210}, {kind: k, value: 0x89abcdef01234567},
+			{kind: k, key: 0x89abcdef}, {kind: k, size: 1 << 30},
+		} {
+			m.encode(b)
+			got, err := decodeControl(b)
+			assert.NilError(t, err)
+			assert.Equal(t, got, m)
+		}
+	}
+	for _, k := range []kind{0, kinds, 255} {
+		control{kind: k}.encode(b)
+		_, err := decodeControl(b)
+		assert.ErrorContains(t, err, "control message of kind")
+	}
+}

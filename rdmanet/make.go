@@ -1,0 +1,112 @@
+package rdmanet
+
+import (
+	"errors"
+
+	"github.com/godat/godat/udat"
+)
+
+// newConn makes an endpoint with its memory and posts its receives. h takes its events.
+func newConn(pool *dispatchers, cfg config, asHandler func(*Conn) handler) (*Conn, error) {
+	c := &Conn{cfg: cfg, pool: pool, local: cfg.addr(Addr{}), remote: cfg.addr(Addr{})}
+	c.readable.cond.L, c.writable.cond.L = &c.mu, &c.mu
+	c.linger.limit = defaultLinger
+	pool.adapter.use()
+	if err := c.create(asHandler(c)); err != nil {
+		c.free()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Conn) create(h handler) (err error) {
+	ia := c.pool.adapter
+	if err = c.enterZone(); err != nil {
+		return err
+	}
+	in, out := &c.in, &c.out
+	if in.ring.cur, err = c.newMemory(firstRecv, udat.PrivRemoteWrite); err != nil {
+		return err
+	}
+	in.most = uint64(c.cfg.readBuffer)
+	in.window = in.ring.cur.size
+	in.told = in.window // the hello says so
+	if in.most == in.window {
+		in.growth = growthOver
+	}
+	if c.own, err = ia.AllocLMR(c.pz, ownSize, privatePriv); err != nil {
+		return err
+	}
+	out.ring.cur = memory{c.own, 0, firstSend}
+	if err := c.createEP(h); err != nil {
+		return err
+	}
+	return c.postRecvs(0, defaultSlots)
+}
+
+// enterZone enters the zone of the settings, or makes one.
+func (c *Conn) enterZone() (err error) {
+	z := c.cfg.zone
+	switch {
+	case z == nil:
+		c.pz, err = c.pool.adapter.CreatePZ()
+	case z.adapter != c.pool.adapter:
+		err = errDeviceGone // the zone's; it has been opened again
+	default:
+		if err = z.enter(); err == nil {
+			c.pz = z.pz
+		}
+	}
+	return err
+}
+
+// newMemory registers memory for a ring.
+func (c *Conn) newMemory(size int, rights udat.MemPriv) (memory, error) {
+	l, err := c.pool.adapter.AllocLMR(c.pz, size, privatePriv|rights)
+	return memory{l, 0, uint64(size)}, err
+}
+
+// createEP makes the endpoint on a dispatcher that has room for it.
+func (c *Conn) createEP(h handler) error {
+	attr := udat.EPAttr{
+		MaxRecvDTOs: defaultSlots, MaxRequestDTOs: requests, MaxRequestIOV: 1, MaxRecvIOV: 1, MaxRDMAReadIn: 4,
+	}
+	for _, fresh := range []bool{false, true} {
+		d, err := c.pool.get(fresh)
+		if err != nil {
+			return err
+		}
+		ep, err := c.pool.adapter.CreateEP(c.pz, d.evd, d.evd, d.evd, &attr)
+		if err == nil {
+			c.d, c.ep = d, ep
+			d.add(ep, h)
+			return nil
+		}
+		if fresh || !errors.Is(err, udat.ErrInsufficientResources) {
+			c.pool.put(d)
+			return err
+		}
+		c.pool.putFull(d)
+	}
+	return nil
+}
+
+// repostBatch is the number of receives that are posted at once. It divides defaultSlots.
+const repostBatch = 8
+
+// postRecvs posts n receives, from a slot on.
+func (c *Conn) postRecvs(first, n int) error {
+	var recvs [repostBatch]udat.Recv
+	var iov [repostBatch][1]udat.LMRTriplet
+	for n > 0 {
+		for i := range recvs {
+			iov[i][0] = c.own.Triplet(recvPlace(first+i), controlSize)
+			recvs[i] = udat.Recv{IOV: iov[i][:], Cookie: udat.Cookie(first + i)}
+		}
+		if _, err := c.ep.PostRecvBatch(recvs[:]); err != nil {
+			return err
+		}
+		first, n = first+repostBatch, n-repostBatch
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package rdmanet
+
+import (
+	"io"
+	"syscall"
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+// TestPostFails has an endpoint that takes no more requests: the call that meets it reports that,
+// and the connection is over for the others.
+func TestPostFails(t *testing.T) {
+	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
+	assert.NilError(t, err)
+	defer l.Close()
+	for name, call := range map[string]func(c *Conn, r *Region) error{
+		"notify":       func(c *Conn, _ *Region) error { return c.Notify(1) },
+		"write region": func(c *Conn, r *Region) error { _, err := c.WriteRegion(r, 0, 100); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := (&Dialer{Device: memDevice}).Dial(t.Context(), Network, l.Addr().String())
+			assert.NilError(t, err)
+			defer c.Close()
+			r, err := c.NewRegion(make([]byte, 100), 0)
+			assert.NilError(t, err)
+			assert.NilError(t, c.ep.Free())
+			assert.ErrorIs(t, call(c, r), syscall.ECONNRESET)
+			_, err = c.Read(make([]byte, 1))
+			assert.ErrorIs(t, err, syscall.ECONNRESET)
+			_, err = io.WriteString(c, "x")
+			assert.ErrorIs(t, err, syscall.ECONNRESET)
+		})
+	}
+}

@@ -1,0 +1,193 @@
+package rdmanet
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/godat/godat/udat"
+)
+
+func (c *Conn) freeRequests() int { return requests - int(c.out.requests-c.out.done) }
+
+// owe makes push send a control message.
+func (c *Conn) owe(k kind) { c.out.owed |= 1 << k }
+
+// push sends what may be sent: data, then control messages. mu is held.
+func (c *Conn) push() {
+	if c.state != stateOpen {
+		return
+	}
+	out := &c.out
+	if out.owed&(1<<kindMoved) != 0 && !c.move() {
+		return
+	}
+	for out.posted < out.appended {
+		m, n := out.ring.at(out.posted, out.appended-out.posted)
+		if n = c.mayWrite(n, out.appended-out.posted); n == 0 {
+			break
+		}
+		from := m.triplet(out.posted, n)
+		out.posted += n
+		if !c.write(from, false) {
+			return
+		}
+	}
+	if out.posted == out.appended {
+		c.unhold()
+	}
+	if c.owesCredit() {
+		c.owe(kindCredit)
+	}
+	if out.owed != 0 {
+		c.pushControl()
+	}
+}
+
+// answer tells the peer that the connection has been accepted for good: its Dial returns.
+func (c *Conn) answer() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owe(kindCredit)
+	c.push()
+}
+
+// move changes to the peer's larger ring, and tells the peer from which byte on.
+func (c *Conn) move() bool {
+	out := &c.out
+	if c.freeSlots() < 1 || c.freeRequests() < 1 {
+		return false
+	}
+	out.owed &^= 1 << kindMoved
+	c.peer.ring = out.next
+	return c.message(kindMoved, out.position, 0, false)
+}
+
+// write posts an RDMA write of one piece into the peer's ring, with the notice of it, and reports
+// whether that worked. With certain it makes a completion.
+func (c *Conn) write(from udat.LMRTriplet, certain bool) bool {
+	out := &c.out
+	n := from.SegmentLength
+	at := out.position & uint64(c.peer.ring.size-1)
+	out.position += n
+	out.iov[0][0] = from
+	o := &out.ops[0]
+	*o = udat.Op{
+		Kind: udat.OpRDMAWrite, IOV: out.iov[0][:], Flags: udat.CompletionSuppress,
+		Remote: udat.RMRTriplet{RMRContext: c.peer.ring.key, TargetAddress: c.peer.ring.addr + at, SegmentLength: n},
+	}
+	out.silentBy += int(n)
+	certain = certain || out.silentBy >= int(out.ring.cur.size/2)
+	if !out.imm {
+		c.count()
+		return c.message(kindData, n, 1, certain)
+	}
+	o.Kind, o.Immediate = udat.OpRDMAWriteImmediate, immediate(int(n), c.in.reposted)
+	c.in.toldAt = c.in.reposted
+	o.Cookie, o.Flags = udat.Cookie(out.requests), c.flags(certain)
+	c.count()
+	out.messages++
+	return c.post(1)
+}
+
+// count takes the number of a request that is about to be posted.
+func (c *Conn) count() {
+	out := &c.out
+	c.reqs[out.requests%requests] = out.posted
+	out.requests++
+}
+
+// flags returns the completion flags of the next request.
+func (c *Conn) flags(certain bool) udat.CompletionFlags {
+	out := &c.out
+	if out.silent++; !certain && out.silent < requests/4 {
+		return udat.CompletionSuppress
+	}
+	out.silent, out.silentBy = 0, 0
+	return udat.CompletionDefault
+}
+
+// message posts the first n requests of ops, and a control message after them.
+func (c *Conn) message(k kind, value uint64, n int, certain bool) bool {
+	out, in := &c.out, &c.in
+	in.toldAt, in.told = in.reposted, max(in.told, in.freed+in.window)
+	m := control{kind: k, slots: in.reposted, limit: in.told, value: value}
+	if k == kindRing {
+		m.key, m.size = in.larger.lmr.RMRContext(), int(in.larger.size)
+	}
+	place := sendPlace(out.requests)
+	m.encode(c.own.Bytes()[place:])
+	out.iov[n][0] = c.own.Triplet(place, controlSize)
+	out.ops[n] = udat.Op{Kind: udat.OpSend, IOV: out.iov[n][:], Cookie: udat.Cookie(out.requests), Flags: c.flags(certain)}
+	c.count()
+	out.messages++
+	return c.post(n + 1)
+}
+
+// post posts the first n of ops. The endpoint has room for them, so an error ends the connection.
+func (c *Conn) post(n int) bool {
+	var err error
+	if n == 1 {
+		o := &c.out.ops[0]
+		if o.Kind == udat.OpSend {
+			err = c.ep.PostSend(o.IOV, o.Cookie, o.Flags)
+		} else {
+			err = c.ep.PostRDMAWriteImmediate(o.IOV, o.Cookie, o.Remote, o.Immediate, o.Flags)
+		}
+	} else {
+		_, err = c.ep.PostBatch(c.out.ops[:n])
+	}
+	if err != nil {
+		c.fail(fmt.Errorf("%w: %w", syscall.ECONNRESET, err))
+		return false
+	}
+	return true
+}
+
+// pushControl sends the control messages that are owed, as far as the peer has receives for them.
+func (c *Conn) pushControl() {
+	out := &c.out
+	for k := kindCredit; k < kinds; k++ {
+		if out.owed&(1<<k) == 0 {
+			continue
+		}
+		if (k == kindFin || k == kindClose) && out.posted < out.appended {
+			continue // must follow the data
+		}
+		if c.freeSlots() < 1 || c.freeRequests() < 1 {
+			return
+		}
+		out.owed &^= 1 << k
+		if !c.message(k, c.valueOf(k), 0, k == kindClose || k == kindClosed) {
+			return
+		}
+		if k == kindClose {
+			out.closeAt = out.requests
+		}
+	}
+}
+
+func (c *Conn) valueOf(k kind) uint64 {
+	switch k {
+	case kindCredit:
+		return c.in.window
+	case kindRing:
+		return c.in.larger.lmr.RMRTriplet(0, 1).TargetAddress
+	case kindNoticed:
+		return c.in.noticed
+	}
+	return c.out.position
+}
+
+// sent takes the completion of a request; mu is held.
+func (c *Conn) sent(ev *udat.Event) {
+	out := &c.out
+	seq := uint64(ev.Cookie)
+	if seq < out.done {
+		return
+	}
+	out.done, out.freed = seq+1, c.reqs[seq%requests]
+	out.ring.shed(out.freed)
+	c.finish()
+	c.wake(&c.writable)
+	c.push()
+}

@@ -1,0 +1,228 @@
+package rdmanet
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+)
+
+// readError is why Read returns no data; nil if it may wait for some. mu is held.
+func (c *Conn) readError() error {
+	switch {
+	case c.closed:
+		return net.ErrClosed
+	case c.readEnd.passed:
+		return os.ErrDeadlineExceeded
+	case c.in.unwanted:
+		return io.EOF
+	case c.in.placed > c.in.read:
+		return nil
+	case c.in.eof:
+		return io.EOF
+	case c.state == stateDead:
+		return c.err
+	}
+	return nil
+}
+
+// await waits for data and returns the part of it that lies in one piece in the ring; rmu is held.
+// The data stays there until taken.
+func (c *Conn) await() ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if err := c.readError(); err != nil {
+			return nil, err
+		}
+		in := &c.in
+		if n := in.placed - in.read; n > 0 {
+			m, n := in.ring.at(in.read, n)
+			in.taking = true
+			return m.bytes(in.read, n), nil
+		}
+		c.waitYielding(&c.readable, !c.answered())
+	}
+}
+
+// answered reports whether the program has written since it last took data. If so a blocked Read
+// need not yield before it spins: the goroutine that had to answer has run. mu is held.
+func (c *Conn) answered() bool { return c.out.appended != c.in.sentAt }
+
+// taken says that the program has taken n bytes; rmu is held.
+func (c *Conn) taken(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.in.taking = false
+	if c.closed || c.in.unwanted { // meanwhile
+		c.drop()
+	} else {
+		c.in.read += uint64(n)
+	}
+	c.gaveBack()
+}
+
+// gaveBack gives the memory of what has been read back to the peer; mu is held.
+func (c *Conn) gaveBack() {
+	c.in.sentAt = c.out.appended
+	c.freeRead()
+	if old := c.in.ring.shed(c.in.freed); old != nil {
+		old.Free()
+	}
+	if c.owesCredit() {
+		c.push()
+	}
+}
+
+// Read reads up to len(p) bytes. It blocks until there is one, the stream has ended (io.EOF), the
+// read deadline has passed (os.ErrDeadlineExceeded), or the connection is closed or broken. It
+// allocates nothing.
+func (c *Conn) Read(p []byte) (int, error) {
+	c.rmu.Lock()
+	defer c.rmu.Unlock()
+	if len(p) == 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.closed {
+			return 0, c.opError("read", net.ErrClosed)
+		}
+		return 0, nil
+	}
+	b, err := c.await()
+	if err != nil {
+		return 0, c.opError("read", err)
+	}
+	n := copy(p, b)
+	c.taken(n)
+	return n, nil
+}
+
+// WriteTo writes the stream to w until it ends, straight out of the memory into which the peer
+// writes. A hostile peer may change the bytes while w reads them; Read has copied them before.
+// While w is busy other calls may Read what follows.
+func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
+	for {
+		n, ended, err := c.passOn(w)
+		total += int64(n)
+		if ended || err != nil {
+			return total, err
+		}
+	}
+}
+
+// passOn writes the next piece of the stream to w, unless that has ended.
+func (c *Conn) passOn(w io.Writer) (n int, ended bool, err error) {
+	l, err := c.lend()
+	if err == io.EOF {
+		return 0, true, nil
+	}
+	if err != nil {
+		return 0, false, c.opError("read", err)
+	}
+	defer func() { c.giveBack(l, n) }() // also if w panics
+	k, err := w.Write(l.bytes)
+	if k < 0 || k > len(l.bytes) {
+		err = fmt.Errorf("the writer has taken %d bytes of %d: %w", k, len(l.bytes), syscall.EINVAL)
+		return 0, false, c.opError("read", err)
+	}
+	if err == nil && k < len(l.bytes) {
+		err = io.ErrShortWrite
+	}
+	return k, false, err
+}
+
+// loan is a piece of the stream that has been taken, and stays where it is until giveBack.
+type loan struct {
+	bytes  []byte
+	end    uint64 // position behind it
+	copied bool   // the bytes are not in the ring: another loan was out
+}
+
+func (c *Conn) lend() (l loan, err error) {
+	c.rmu.Lock()
+	defer c.rmu.Unlock()
+	return c.lendNext()
+}
+
+// lendNext is lend with rmu held.
+func (c *Conn) lendNext() (l loan, err error) {
+	b, err := c.await()
+	if err != nil {
+		return l, err
+	}
+	return c.borrow(b)
+}
+
+// borrow takes what await has returned, and leaves it where it is; rmu is held.
+func (c *Conn) borrow(b []byte) (l loan, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in := &c.in
+	in.taking = false
+	if c.closed || in.unwanted { // meanwhile
+		c.drop()
+		c.gaveBack()
+		return l, c.readError()
+	}
+	l.bytes = b[:min(len(b), max(c.cfg.readBuffer/4, minRing))]
+	in.read += uint64(len(l.bytes))
+	l.end, l.copied = in.read, in.lent
+	if l.copied {
+		l.bytes = bytes.Clone(l.bytes)
+	} else {
+		in.lent = true
+		c.pin()
+	}
+	return l, nil
+}
+
+// giveBack ends a loan of which n bytes have been used. The others are read again, unless somebody
+// has read on.
+func (c *Conn) giveBack(l loan, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in := &c.in
+	if !l.copied {
+		if in.read == l.end {
+			in.read -= uint64(len(l.bytes) - n)
+		}
+		in.lent = false
+		c.gaveBack()
+		c.unpin()
+	}
+}
+
+// SetReadBuffer bounds the bytes that the peer may send before they are read. More than
+// [Dialer].ReadBuffer or [ListenConfig].ReadBuffer is an error that wraps syscall.EINVAL.
+func (c *Conn) SetReadBuffer(bytes int) error {
+	if bytes < minRing || bytes > c.cfg.readBuffer {
+		return c.opError("set", fmt.Errorf("read buffer of %d bytes, must be from %d to %d: %w", bytes, minRing,
+			c.cfg.readBuffer, syscall.EINVAL))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return c.opError("set", net.ErrClosed)
+	}
+	c.in.most = uint64(bytes)
+	c.in.window = min(c.in.most, c.in.ring.cur.size)
+	c.owe(kindCredit)
+	c.push()
+	return nil
+}
+
+// CloseRead ends Reads: they return io.EOF, and what the peer sends is dropped.
+func (c *Conn) CloseRead() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return c.opError("close", net.ErrClosed)
+	}
+	c.in.unwanted = true
+	c.drop()
+	c.wake(&c.readable)
+	c.push()
+	return nil
+}

@@ -1,0 +1,44 @@
+package memfabric
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
+)
+
+type listener struct {
+	softnic.Listener
+	dev *Device
+}
+
+// Listen accepts requests for 127.0.0.1 and ::1. The ports belong to this fabric alone; none is
+// privileged.
+func (d *Device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, error) {
+	l := &listener{dev: d}
+	bind := func() error {
+		d.HW.Mu.Lock()
+		defer d.HW.Mu.Unlock()
+		if port == 0 {
+			port = d.net.freePort()
+		}
+		if port == 0 || d.net.listeners[port] != nil {
+			return fmt.Errorf("%s: port %d: %w", deviceName, port, fabric.ErrAddrInUse)
+		}
+		d.net.listeners[port] = l
+		l.At = netip.AddrPortFrom(addr4, port)
+		return nil
+	}
+	unbind := func() {
+		d.HW.Mu.Lock()
+		defer d.HW.Mu.Unlock()
+		if d.net.listeners[port] == l { // not so after a removal
+			delete(d.net.listeners, port)
+		}
+	}
+	if err := d.Device.Listen(&l.Listener, on, bind, unbind); err != nil {
+		return nil, err
+	}
+	return l, nil
+}

@@ -1,0 +1,30 @@
+package memfabric
+
+import (
+	"time"
+
+	"github.com/godat/godat/udat/internal/softnic"
+)
+
+// delay reports whether Faults.Delay still holds a request back; it admits no more reads than the
+// connection's depth.
+func (l *link) delay(s *softnic.Slot) bool {
+	_, readOut := l.qp.ReadDepths()
+	if softnic.Sinks(s.WR.Opcode) && readOut > 0 && !l.try.placed {
+		l.try.placed = true
+		if l.readDone == nil {
+			l.readDone = make([]time.Time, readOut)
+		}
+		oldest := &l.readDone[l.reads%len(l.readDone)]
+		l.reads++
+		if start := oldest.Add(l.dev.Device.Faults.Delayed()); s.Due.Before(start) {
+			s.Due = start
+		}
+		*oldest = s.Due
+	}
+	if !time.Now().Before(s.Due) {
+		return false
+	}
+	l.wakeAt(s.Due)
+	return true
+}

@@ -1,0 +1,90 @@
+package softnic
+
+import "github.com/godat/godat/udat/internal/fabric"
+
+// pieces are ranges of pinned memory that make up one end of a transfer.
+type pieces struct {
+	bufs [][]byte
+	held []*span
+}
+
+// Denial is why memory cannot be reached: the first reason that applies.
+type Denial uint8
+
+// The reasons.
+const (
+	Granted Denial = iota // it can
+	NoKey
+	OtherDomain
+	OutOfBounds
+	NoRight
+)
+
+// add pins n bytes at addr under a key, which may be a window's where windows is set.
+func (p *pieces) add(t *keyTable, dom *pd, key uint32, addr, n uint64, need fabric.Access, windows bool) Denial {
+	s := t.enter(key)
+	if s == nil {
+		return NoKey
+	}
+	why := Granted
+	buf, inside := s.slice(addr, n)
+	switch {
+	case s.pd != dom:
+		why = OtherDomain
+	case !inside:
+		why = OutOfBounds
+	case s.window != nil && !windows, s.access&need != need:
+		why = NoRight
+	}
+	if why != Granted {
+		s.leave()
+		return why
+	}
+	p.bufs = append(p.bufs, buf)
+	p.held = append(p.held, s)
+	return Granted
+}
+
+// gather pins n bytes of sges behind the first skip, and ignores the rest.
+func (p *pieces) gather(t *keyTable, dom *pd, sges []fabric.SGE, skip, n uint64, need fabric.Access) bool {
+	for i := range sges {
+		sge := &sges[i]
+		if skip >= uint64(sge.Length) {
+			skip -= uint64(sge.Length)
+			continue
+		}
+		part := min(uint64(sge.Length)-skip, n)
+		if part == 0 {
+			break
+		}
+		if p.add(t, dom, sge.LKey, sge.Addr+skip, part, need, false) != Granted {
+			return false
+		}
+		skip, n = 0, n-part
+	}
+	return true
+}
+
+// release unpins everything.
+func (p *pieces) release() {
+	for i, s := range p.held {
+		s.leave()
+		p.held[i], p.bufs[i] = nil, nil
+	}
+	p.bufs, p.held = p.bufs[:0], p.held[:0]
+}
+
+// Transfer copies src to dst, which is at least as long.
+func Transfer(dst, src [][]byte) {
+	var d []byte
+	for _, s := range src {
+		for len(s) > 0 {
+			for len(d) == 0 {
+				d, dst = dst[0], dst[1:]
+			}
+			n := min(len(d), len(s))
+			Move(d[:n], s[:n])
+			d, s = d[n:], s[n:]
+		}
+	}
+}

@@ -1,0 +1,297 @@
+package softnic
+
+import (
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+type armed uint8
+
+const (
+	notArmed armed = iota
+	armedSolicited
+	armedAny
+)
+
+type CQ struct {
+	object
+	dev     *Device
+	bell    chan struct{}
+	waiting atomic.Bool
+	timer   *time.Timer // of the one waiter
+
+	mu      sync.Mutex
+	ring    []fabric.WC
+	head, n int
+	arm     armed
+	fired   bool // a notification that Wait has not taken
+	woken   bool
+	overrun bool
+	dead    bool
+	empty   int // polls that found nothing since the last yield
+	qps     map[overrunner]struct{}
+
+	idler atomic.Pointer[Idler]
+}
+
+// Idler is the wire of queue pairs whose completions a queue takes.
+type Idler interface {
+	// Idle makes progress, as a poll has found nothing, and reports whether there may be something
+	// now.
+	Idle() bool
+	// Sleep says that the poller is about to wait.
+	Sleep()
+}
+
+// Waiting reports whether a Wait is under way.
+func (c *CQ) Waiting() bool { return c.waiting.Load() }
+
+// SetIdler makes i the wire that polls of an empty queue call.
+func (c *CQ) SetIdler(i Idler) { c.idler.Store(&i) }
+
+// Idler is the one set, or nil.
+func (c *CQ) Idler() Idler {
+	if i := c.idler.Load(); i != nil {
+		return *i
+	}
+	return nil
+}
+
+// overrunner is a queue pair as its completion queues know it: an overrun breaks it.
+type overrunner interface {
+	Fail() bool
+	reportFatal()
+}
+
+// CreateCQ makes a completion queue of exactly depth entries.
+func (d *Device) CreateCQ(depth int) (fabric.CQ, error) {
+	const op = "create CQ"
+	if depth < 1 || depth > d.HW.Attr.MaxCQE {
+		return nil, Invalid(op, "depth %d is not in 1 to %d", depth, d.HW.Attr.MaxCQE)
+	}
+	if err := d.admit(op, CQs); err != nil {
+		return nil, err
+	}
+	return &CQ{
+		dev:  d,
+		bell: make(chan struct{}, 1),
+		ring: make([]fabric.WC, depth),
+		qps:  make(map[overrunner]struct{}),
+	}, nil
+}
+
+// EmptyPolls is the number of polls without a completion after which Poll yields.
+const EmptyPolls = 64
+
+// Poll takes completions. It polls once. Each 64th poll that finds none yields the processor,
+// because the goroutine that makes them may need it. A yield costs microseconds in a thread of C, a
+// poll about 50 ns.
+func (c *CQ) Poll(wcs []fabric.WC, _ int) (int, error) {
+	n, err := c.poll(wcs)
+	if n > 0 || err != nil || len(wcs) == 0 {
+		return n, err
+	}
+	if i := c.idler.Load(); i != nil && (*i).Idle() {
+		return c.poll(wcs)
+	}
+	return 0, nil
+}
+
+func (c *CQ) poll(wcs []fabric.WC) (int, error) {
+	c.mu.Lock()
+	if c.dead {
+		c.mu.Unlock()
+		return 0, Failed("poll CQ", fabric.ErrClosed)
+	}
+	n := 0
+	for n < len(wcs) && c.n > 0 {
+		wcs[n] = c.ring[c.head]
+		n++
+		c.n--
+		if c.head++; c.head == len(c.ring) {
+			c.head = 0
+		}
+	}
+	if c.n == 0 {
+		c.head = 0 // a queue that is kept short stays in the cache
+	}
+	yield := false
+	if n == 0 {
+		c.empty++
+		if yield = c.empty == EmptyPolls; yield {
+			c.empty = 0
+		}
+	}
+	c.mu.Unlock()
+	if yield {
+		runtime.Gosched()
+	}
+	return n, nil
+}
+
+// push adds a completion. If the queue is full, it fails the queue and its queue pairs.
+func (c *CQ) push(wc *fabric.WC, solicited bool) {
+	c.mu.Lock()
+	if c.overrun {
+		c.mu.Unlock()
+		return
+	}
+	if c.n == len(c.ring) {
+		c.mu.Unlock()
+		c.fail()
+		return
+	}
+	i := c.head + c.n
+	if i >= len(c.ring) {
+		i -= len(c.ring)
+	}
+	c.ring[i] = *wc
+	c.n++
+	if c.arm == armedAny || c.arm == armedSolicited && (solicited || wc.Status != fabric.StatusSuccess) {
+		c.arm = notArmed
+		c.fired = true
+		Ring(c.bell)
+	}
+	c.mu.Unlock()
+}
+
+// fail puts the queue into the state after an overrun: it takes no more completions.
+func (c *CQ) fail() {
+	c.mu.Lock()
+	if c.overrun || c.dead {
+		c.mu.Unlock()
+		return
+	}
+	c.overrun = true
+	qps := slices.Collect(maps.Keys(c.qps))
+	c.mu.Unlock()
+	// All queue pairs fail before the first event: a receiver that fails them first would keep their
+	// own events from being reported.
+	qps = slices.DeleteFunc(qps, func(q overrunner) bool { return !q.Fail() })
+	c.dev.Report(fabric.AsyncEvent{Kind: fabric.AsyncCQError, CQ: c})
+	for _, q := range qps {
+		q.reportFatal()
+	}
+}
+
+// Arm arms the queue.
+func (c *CQ) Arm(solicitedOnly bool) error {
+	if i := c.idler.Load(); i != nil {
+		defer (*i).Sleep()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.dead:
+		return Failed("arm CQ", fabric.ErrClosed)
+	case solicitedOnly:
+		c.arm = max(c.arm, armedSolicited)
+	default:
+		c.arm = armedAny
+	}
+	return nil
+}
+
+// take reports whether a Wait can return now, and its result.
+func (c *CQ) take() (done, fired bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.dead:
+		return true, false, Failed("wait on CQ", fabric.ErrClosed)
+	case c.fired:
+		c.fired = false
+		return true, true, nil
+	case c.woken:
+		c.woken = false
+		return true, false, nil
+	}
+	return false, false, nil
+}
+
+func (c *CQ) Wait(deadline time.Time) (bool, error) {
+	if !c.waiting.CompareAndSwap(false, true) {
+		return false, Failed("wait on CQ: another waiter is there", fabric.ErrInUse)
+	}
+	defer c.waiting.Store(false)
+	if done, fired, err := c.take(); done {
+		return fired, err
+	}
+	var expired <-chan time.Time // nil: never
+	if !deadline.IsZero() {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return false, os.ErrDeadlineExceeded
+		}
+		if c.timer == nil {
+			c.timer = time.NewTimer(left)
+		} else {
+			c.timer.Reset(left)
+		}
+		defer c.timer.Stop()
+		expired = c.timer.C
+	}
+	for {
+		select {
+		case <-c.bell:
+		case <-expired:
+			return false, os.ErrDeadlineExceeded
+		}
+		if done, fired, err := c.take(); done {
+			return fired, err
+		}
+	}
+}
+
+func (c *CQ) Wake() {
+	c.mu.Lock()
+	c.woken = true
+	c.mu.Unlock()
+	Ring(c.bell)
+}
+
+func (c *CQ) Resize(depth int) error {
+	const op = "resize CQ"
+	if depth < 1 || depth > c.dev.HW.Attr.MaxCQE {
+		return Invalid(op, "depth %d is not in 1 to %d", depth, c.dev.HW.Attr.MaxCQE)
+	}
+	grown := make([]fabric.WC, depth)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.dead:
+		return Failed(op, fabric.ErrClosed)
+	case depth < c.n:
+		return Invalid(op, "depth %d is below the %d completions queued", depth, c.n)
+	}
+	for i := range c.n {
+		grown[i] = c.ring[(c.head+i)%len(c.ring)]
+	}
+	c.ring, c.head = grown, 0
+	return nil
+}
+
+func (c *CQ) Depth() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.ring)
+}
+
+func (c *CQ) Close() error {
+	if err := c.dev.retire("destroy CQ", &c.object); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.dead = true
+	c.mu.Unlock()
+	Ring(c.bell)
+	c.dev.release(CQs)
+	return nil
+}

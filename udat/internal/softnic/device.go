@@ -1,0 +1,182 @@
+package softnic
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// Resource is a kind of object that a device holds.
+type Resource int
+
+// The kinds of objects.
+const (
+	PDs Resource = iota
+	MRs
+	MWs
+	CQs
+	SRQs
+	QPs
+	Listeners
+	Conns
+	numResources
+)
+
+var resourceNames = [numResources]string{
+	"protection domain", "memory region", "memory window", "completion queue", "shared receive queue",
+	"queue pair", "listener", "connection",
+}
+
+const (
+	FirstQPN = 0x11
+	MaxQPN   = 1<<24 - 1
+)
+
+// Adapter is what the opens of one device share.
+type Adapter struct {
+	Attr fabric.Attr
+	keys keyTable
+
+	Atomics sync.Mutex // makes RDMA atomics atomic among all queue pairs
+
+	Mu      sync.Mutex // guards everything below, what the devices count, and the state of connections
+	opened  []Opening  // oldest first
+	qpns    map[uint32]struct{}
+	nextQPN uint32
+}
+
+// Opening is one opening of the adapter's device.
+type Opening interface{ Report(ev fabric.AsyncEvent) }
+
+// Device is one opening of a NIC: its objects, and its connections without the wire's messages.
+type Device struct {
+	HW     *Adapter
+	Opts   fabric.Options
+	async  func(fabric.AsyncEvent)
+	Faults Faults
+	Events Dispatcher
+	link   func(*QP) Link
+	self   Opening
+
+	// Guarded by Adapter.Mu.
+	closed    bool
+	count     [numResources]int
+	qps       map[*QP]struct{}
+	conns     map[*Conn]struct{}
+	listeners map[*Listener]struct{}
+	requests  map[*Request]struct{} // delivered and not answered
+}
+
+// Init prepares the adapter, whose attributes are attr. Keys that peers far away see are secret.
+func (a *Adapter) Init(attr fabric.Attr, secretKeys bool) {
+	a.Attr, a.qpns, a.nextQPN = attr, make(map[uint32]struct{}), FirstQPN
+	a.keys.init(secretKeys)
+}
+
+// Openings lists what is open now.
+func (a *Adapter) Openings() []Opening {
+	a.Mu.Lock()
+	defer a.Mu.Unlock()
+	return slices.Clone(a.opened)
+}
+
+// Closed reports whether the device is closed; Adapter.Mu is held.
+func (d *Device) Closed() bool { return d.closed }
+
+// Attr tells the limits and facts.
+func (d *Device) Attr() fabric.Attr { return d.HW.Attr }
+
+func (d *Device) limit(r Resource) int {
+	a := &d.HW.Attr
+	return [numResources]int{a.MaxPD, a.MaxMR, a.MaxMW, a.MaxCQ, a.MaxSRQ, a.MaxQP, 1 << 16, a.MaxQP}[r]
+}
+
+// Usable returns an error if the device can create nothing; Adapter.Mu is held.
+func (d *Device) Usable(op string) error {
+	switch {
+	case d.closed:
+		return Failed(op, fabric.ErrClosed)
+	case d.Faults.removed.Load():
+		return Failed(op, fabric.ErrDeviceRemoved)
+	}
+	return nil
+}
+
+// take counts one more object of kind r; Adapter.Mu is held.
+func (d *Device) take(op string, r Resource) error {
+	if err := d.Usable(op); err != nil {
+		return err
+	}
+	switch {
+	case d.limit(r) == 0:
+		return Failed(op, fabric.ErrNotSupported)
+	case d.Faults.exhaust[r] > 0:
+		d.Faults.exhaust[r]--
+		return Failed(op, fabric.ErrResources)
+	case d.count[r] >= d.limit(r):
+		return fmt.Errorf("%s: the device has %d: %w", op, d.limit(r), fabric.ErrResources)
+	}
+	d.count[r]++
+	return nil
+}
+
+// drop takes back take; Adapter.Mu is held.
+func (d *Device) drop(r Resource) { d.count[r]-- }
+
+// admit counts a new object of kind r, which uses its parents: they cannot be closed before it is
+// released.
+func (d *Device) admit(op string, r Resource, parents ...*object) error {
+	d.HW.Mu.Lock()
+	defer d.HW.Mu.Unlock()
+	for _, p := range parents {
+		if p.closed {
+			return Failed(op, fabric.ErrClosed)
+		}
+	}
+	if err := d.take(op, r); err != nil {
+		return err
+	}
+	for _, p := range parents {
+		p.refs++
+	}
+	return nil
+}
+
+// object is what every object with a life of its own embeds; guarded by Adapter.Mu.
+type object struct {
+	closed bool
+	refs   int
+}
+
+// retire starts the end of o: it refuses if o is closed or in use, and then refuses new users.
+func (d *Device) retire(op string, o *object) error {
+	d.HW.Mu.Lock()
+	defer d.HW.Mu.Unlock()
+	switch {
+	case o.closed:
+		return Failed(op, fabric.ErrClosed)
+	case o.refs > 0:
+		return fmt.Errorf("%s: %d objects use it: %w", op, o.refs, fabric.ErrInUse)
+	}
+	o.closed = true
+	return nil
+}
+
+// release undoes admit.
+func (d *Device) release(r Resource, parents ...*object) {
+	d.HW.Mu.Lock()
+	defer d.HW.Mu.Unlock()
+	d.count[r]--
+	for _, p := range parents {
+		p.refs--
+	}
+}
+
+// Report queues an asynchronous event.
+func (d *Device) Report(ev fabric.AsyncEvent) {
+	if d.async != nil {
+		d.Events.Add(0, func() { d.async(ev) })
+	}
+}

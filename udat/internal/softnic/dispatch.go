@@ -1,0 +1,113 @@
+package softnic
+
+import (
+	"sync"
+	"time"
+)
+
+// Dispatcher runs queued functions one at a time, in order, in one goroutine. Its queue is bounded
+// by what the device holds: an object has a few events in its life.
+type Dispatcher struct {
+	mu    sync.Mutex
+	queue []event
+	bell  chan struct{}
+	quit  chan struct{}
+	done  chan struct{}
+}
+
+type event struct {
+	due     time.Time // zero: at once
+	message bool      // from another device, which may wait for the answer
+	run     func()
+}
+
+func (q *Dispatcher) start() {
+	q.bell = make(chan struct{}, 1)
+	q.quit = make(chan struct{})
+	q.done = make(chan struct{})
+	go q.loop()
+}
+
+// stop ends the goroutine, and waits for the function under way.
+func (q *Dispatcher) stop() {
+	close(q.quit)
+	<-q.done
+}
+
+// turnAway rejects the messages queued after stop, and drops all other functions.
+func (q *Dispatcher) turnAway() {
+	for e, ok := q.next(); ok; e, ok = q.next() {
+		if e.message {
+			e.run()
+		}
+	}
+}
+
+// Add queues run, to be called not before delay from now and not before those queued earlier.
+func (q *Dispatcher) Add(delay time.Duration, run func()) { q.put(delay, event{run: run}) }
+
+// AddMessage is Add for a message of another device.
+func (q *Dispatcher) AddMessage(delay time.Duration, run func()) {
+	q.put(delay, event{run: run, message: true})
+}
+
+func (q *Dispatcher) put(delay time.Duration, e event) {
+	if delay > 0 {
+		e.due = time.Now().Add(delay)
+	}
+	q.mu.Lock()
+	q.queue = append(q.queue, e)
+	q.mu.Unlock()
+	Ring(q.bell)
+}
+
+func (q *Dispatcher) next() (event, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) == 0 {
+		q.queue = nil
+		return event{}, false
+	}
+	e := q.queue[0]
+	q.queue[0] = event{}
+	q.queue = q.queue[1:]
+	return e, true
+}
+
+func (q *Dispatcher) loop() {
+	defer close(q.done)
+	for {
+		select {
+		case <-q.quit:
+			return
+		default:
+		}
+		e, ok := q.next()
+		if !ok {
+			select {
+			case <-q.quit:
+				return
+			case <-q.bell:
+			}
+			continue
+		}
+		if !e.due.IsZero() {
+			t := time.NewTimer(time.Until(e.due))
+			select {
+			case <-q.quit:
+				t.Stop()
+				return
+			case <-t.C:
+			}
+		}
+		e.run()
+	}
+}
+
+// Ring wakes the goroutine that waits for the bell; it never blocks.
+func Ring(bell chan struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,92 @@
+package softnic
+
+import (
+	"unsafe"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+const (
+	remoteRights = fabric.RemoteWrite | fabric.RemoteRead | fabric.RemoteAtomic
+	allRights    = fabric.LocalWrite | remoteRights | fabric.WindowBind
+)
+
+type pd struct {
+	object
+	dev *Device
+}
+
+// AllocPD makes a protection domain.
+func (d *Device) AllocPD() (fabric.PD, error) {
+	if err := d.admit("alloc PD", PDs); err != nil {
+		return nil, err
+	}
+	return &pd{dev: d}, nil
+}
+
+func (p *pd) Close() error {
+	if err := p.dev.retire("free PD", &p.object); err != nil {
+		return err
+	}
+	p.dev.release(PDs)
+	return nil
+}
+
+type mr struct {
+	object // refs: the windows bound to it, guarded by the key table's lock, unlike closed
+	span   *span
+	dev    *Device
+}
+
+// RegMR registers buf. The region has one key, which is the local and the remote one.
+func (p *pd) RegMR(buf []byte, access fabric.Access) (fabric.MR, error) {
+	const op = "register MR"
+	hw := p.dev.HW
+	switch {
+	case len(buf) == 0:
+		return nil, Invalid(op, "length 0")
+	case uint64(len(buf)) > hw.Attr.MaxMRSize:
+		return nil, Invalid(op, "length %d is above the limit %d", len(buf), hw.Attr.MaxMRSize)
+	case access&^allRights != 0:
+		return nil, Invalid(op, "unknown access rights %#x", uint32(access&^allRights))
+	}
+	if err := p.dev.admit(op, MRs, &p.object); err != nil {
+		return nil, err
+	}
+	if access&(fabric.RemoteWrite|fabric.RemoteAtomic) != 0 {
+		access |= fabric.LocalWrite
+	}
+	m := &mr{dev: p.dev}
+	m.span = &span{gate: newGate(), pd: p, region: m, mem: buf, base: addrOf(buf), access: access}
+	hw.keys.mu.Lock()
+	defer hw.keys.mu.Unlock()
+	m.span.key = hw.keys.reserve()
+	hw.keys.byKey[m.span.key] = m.span
+	return m, nil
+}
+
+func addrOf(buf []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))) }
+
+func (m *mr) LKey() uint32 { return m.span.key }
+func (m *mr) RKey() uint32 { return m.span.key }
+
+// Close deregisters; a region with a bound window is in use.
+func (m *mr) Close() error {
+	const op = "deregister MR"
+	t := &m.dev.HW.keys
+	t.mu.Lock()
+	switch {
+	case m.closed:
+		t.mu.Unlock()
+		return Failed(op, fabric.ErrClosed)
+	case m.refs > 0:
+		t.mu.Unlock()
+		return Failed(op+": a window is bound to it", fabric.ErrInUse)
+	}
+	m.closed = true
+	delete(t.byKey, m.span.key)
+	t.mu.Unlock()
+	m.span.shutAndWait()
+	m.dev.release(MRs, &m.span.pd.object)
+	return nil
+}

@@ -1,0 +1,76 @@
+package softnic
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// Open starts a device of the adapter whose wire makes a link for each queue pair. self is
+// what Openings lists.
+func (d *Device) Open(hw *Adapter, link func(*QP) Link, self Opening, opts fabric.Options,
+	async func(fabric.AsyncEvent)) error {
+	if opts.Retry == fabric.DefaultRetry {
+		opts.Retry = 7
+	}
+	if opts.RNRRetry > 7 || opts.Retry > 7 {
+		return Invalid("open", "retry counts %d and %d must be 0 to 7", opts.RNRRetry, opts.Retry)
+	}
+	d.HW, d.link, d.self, d.Opts, d.async = hw, link, self, opts, async
+	d.qps, d.conns = make(map[*QP]struct{}), make(map[*Conn]struct{})
+	d.listeners, d.requests = make(map[*Listener]struct{}), make(map[*Request]struct{})
+	d.Faults.dev = d
+	d.Events.start()
+	hw.Mu.Lock()
+	defer hw.Mu.Unlock()
+	hw.opened = append(hw.opened, self)
+	return nil
+}
+
+// Retire starts the end of the device: it refuses while objects of it exist, and then refuses new
+// ones. Requests that nobody answered are rejected. Stop must follow.
+func (d *Device) Retire() error {
+	if err := d.retireSelf(); err != nil {
+		return err
+	}
+	d.HW.Mu.Lock()
+	left := slices.Collect(maps.Keys(d.requests))
+	for _, r := range left {
+		r.Answered()
+	}
+	d.HW.Mu.Unlock()
+	for _, r := range left {
+		r.Refuse(nil, false)
+	}
+	return nil
+}
+
+func (d *Device) retireSelf() error {
+	hw := d.HW
+	hw.Mu.Lock()
+	defer hw.Mu.Unlock()
+	if d.closed {
+		return Failed("close", fabric.ErrClosed)
+	}
+	var left []string
+	for r, n := range d.count {
+		if n > 0 {
+			left = append(left, fmt.Sprintf("%d %s(s)", n, resourceNames[r]))
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("close: still open: %s: %w", strings.Join(left, ", "), fabric.ErrInUse)
+	}
+	d.closed = true
+	hw.opened = slices.DeleteFunc(hw.opened, func(o Opening) bool { return o == d.self })
+	return nil
+}
+
+// Stop ends the dispatcher, after the function under way.
+func (d *Device) Stop() {
+	d.Events.stop()
+	d.Events.turnAway()
+}

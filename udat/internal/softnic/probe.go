@@ -1,0 +1,54 @@
+package softnic
+
+import "github.com/godat/godat/udat/internal/fabric"
+
+// What tests of a wire need to look inside.
+
+// NIC returns the faults of the device, without those of its wire.
+func (d *Device) NIC() *Faults { return &d.Faults }
+
+// Number sets the next queue pair number and the next key.
+func (a *Adapter) Number(qpn, key uint32) {
+	a.Mu.Lock()
+	a.nextQPN = qpn
+	a.Mu.Unlock()
+	a.keys.mu.Lock()
+	a.keys.next = key
+	a.keys.mu.Unlock()
+}
+
+// Numbers returns how many queue pair numbers are in use.
+func (a *Adapter) Numbers() int {
+	a.Mu.Lock()
+	defer a.Mu.Unlock()
+	return len(a.qpns)
+}
+
+// Connections returns how many connections and unanswered requests there are.
+func (d *Device) Connections() int {
+	d.HW.Mu.Lock()
+	defer d.HW.Mu.Unlock()
+	return len(d.conns) + len(d.requests)
+}
+
+// Pin uses the memory of a key as a transfer does, until unpin; it is nil if the key is invalid.
+func (a *Adapter) Pin(key uint32) (unpin func()) {
+	if s := a.keys.enter(key); s != nil {
+		return s.leave
+	}
+	return nil
+}
+
+// StartAt sets the number of requests posted and completed so far.
+func (s *SendQueue) StartAt(n uint64) {
+	s.head.Store(n)
+	s.tail.Store(n)
+}
+
+// SRQ is the shared receive queue of the queue pair; nil if it has none.
+func (q *QP) SRQ() fabric.SRQ {
+	if q.srq == nil {
+		return nil
+	}
+	return q.srq
+}

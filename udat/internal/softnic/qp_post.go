@@ -1,0 +1,127 @@
+package softnic
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// PostSend posts requests and lets the wire start them.
+func (q *QP) PostSend(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
+	n, err := q.queueSends(wrs, sges)
+	if n > 0 {
+		q.link.Wake()
+	}
+	return n, err
+}
+
+func (q *QP) queueSends(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
+	const op = "post send"
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range wrs {
+		wr := &wrs[i]
+		list, err := segments(op, sges, wr.FirstSGE, wr.NumSGE, q.maxSendSGE)
+		length := total(list)
+		if err == nil {
+			err = q.checkSend(op, wr, length)
+		}
+		if _, hit := q.dev.Faults.post.hit(); hit && err == nil {
+			err = Failed(op, fabric.ErrResources)
+		}
+		if err != nil {
+			return i, err
+		}
+		s := q.sq.next()
+		s.WR, s.Length = *wr, length
+		s.Due = q.dev.Faults.due()
+		s.SGEs = append(s.SGEs[:0], list...)
+		if wr.Flags&fabric.Inline != 0 {
+			s.Inline = slices.Grow(s.Inline[:0], q.maxInline) // a slot that needs it keeps it
+			for _, sge := range list {
+				s.Inline = appendRaw(s.Inline, sge)
+			}
+		}
+		q.sq.push()
+	}
+	return len(wrs), nil
+}
+
+// checkSend returns an error if wr cannot be posted now; mu is held.
+func (q *QP) checkSend(op string, wr *fabric.SendWR, length uint64) error {
+	s := qpState(q.state.Load())
+	if err := q.usable(op, s); err != nil {
+		return err
+	}
+	a := &q.dev.HW.Attr
+	switch wr.Opcode {
+	case fabric.OpSend, fabric.OpSendImm, fabric.OpWrite, fabric.OpRead:
+	case fabric.OpWriteImm:
+		if !a.WriteImmediate {
+			return Failed(op+": RDMA write with immediate", fabric.ErrNotSupported)
+		}
+	case fabric.OpCmpSwap, fabric.OpFetchAdd:
+		if !a.Atomics {
+			return Failed(op+": atomic", fabric.ErrNotSupported)
+		}
+	case fabric.OpSendInv, fabric.OpLocalInv:
+		if !a.SendInvalidate {
+			return Failed(op+": invalidate", fabric.ErrNotSupported)
+		}
+	default:
+		return Invalid(op, "unknown opcode %d", wr.Opcode)
+	}
+	switch {
+	case s == qpConnected && q.lacks>>wr.Opcode&1 != 0:
+		return Failed(op, q.lackErr)
+	case s == qpInit:
+		return Failed(op+": not connected", fabric.ErrQPState)
+	case length > a.MaxMessage:
+		return Invalid(op, "length %d is above the limit %d", length, a.MaxMessage)
+	case wr.Flags&fabric.Inline != 0 && length > uint64(q.maxInline):
+		return Invalid(op, "inline length %d is above the limit %d", length, q.maxInline)
+	case wr.Flags&fabric.Inline != 0 && Sinks(wr.Opcode):
+		return Invalid(op, "a read or an atomic cannot be inline")
+	case q.sq.full():
+		return Failed(op, fabric.ErrQueueFull)
+	}
+	return nil
+}
+
+// appendRaw copies inline payload in the poster's goroutine; as in verbs its key is ignored.
+func appendRaw(to []byte, sge fabric.SGE) []byte {
+	if sge.Length == 0 {
+		return to
+	}
+	addr := uintptr(sge.Addr)
+	src := unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), int(sge.Length))
+	n := len(to)
+	to = to[:n+len(src)]
+	Move(to[n:], src)
+	return to
+}
+
+func (q *QP) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
+	const op = "post receive"
+	if q.srq != nil {
+		return 0, Invalid(op, "the queue pair takes its receives from an SRQ")
+	}
+	if err := q.usable(op, qpState(q.state.Load())); err != nil {
+		return 0, err
+	}
+	for i := range wrs {
+		if _, hit := q.dev.Faults.post.hit(); hit {
+			n, err := q.rq.push(op, wrs[:i], sges)
+			if err == nil {
+				err = Failed(op, fabric.ErrResources)
+			}
+			return n, err
+		}
+	}
+	n, err := q.rq.push(op, wrs, sges)
+	if q.is(qpError) { // read after the push: either the wire's flush sees it, or this does
+		q.link.Wake()
+	}
+	return n, err
+}

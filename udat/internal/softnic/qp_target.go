@@ -1,0 +1,188 @@
+package softnic
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// Inbound is one request at its target. The wire says what has come and from whom, and moves the
+// payload between Begin and Finish, under QP.In.
+type Inbound struct {
+	WR     *fabric.SendWR // as it was posted, but for the segments
+	Length uint64         // of the payload
+	From   uint32         // the queue pair at the other end
+
+	dst   pieces // the payload's place here: a receive, the range that the request names, or old
+	rx    receive
+	taken bool             // rx holds a receive that is not completed
+	old   [atomicSize]byte // what an atomic found
+}
+
+const atomicSize = 8
+
+// NotReady is no status of a completion: there is no receive for the message yet.
+const NotReady fabric.Status = 1 << 16
+
+// Place is where the payload goes, or comes from.
+func (in *Inbound) Place() [][]byte { return in.dst.bufs }
+
+// Release unpins it.
+func (in *Inbound) Release() { in.dst.release() }
+
+// Begin checks a request, takes the receive that it needs, and pins dst, which the caller releases.
+// If there is no receive the result is NotReady, and the next one wakes the initiator, from. Every
+// other result is the initiator's status.
+func (p *QP) Begin(in *Inbound, from Waker) fabric.Status {
+	wr := in.WR
+	need, size := fabric.RemoteWrite, in.Length
+	switch op := wr.Opcode; {
+	case op == fabric.OpSend, op == fabric.OpSendImm, op == fabric.OpSendInv:
+		return p.beginSend(in, from)
+	case Sinks(op) && p.readIn == 0:
+		return p.refuse(fabric.StatusRemoteInvReq)
+	case op == fabric.OpRead:
+		need = fabric.RemoteRead
+	case Sinks(op):
+		need, size = fabric.RemoteAtomic, atomicSize
+		if in.Length != atomicSize || wr.RemoteAddr%atomicSize != 0 {
+			return p.refuse(fabric.StatusRemoteInvReq)
+		}
+	}
+	if p.Reach(in, wr.RKey, wr.RemoteAddr, size, need) != Granted {
+		return p.refuse(fabric.StatusRemoteAccess)
+	}
+	switch wr.Opcode {
+	case fabric.OpWriteImm:
+		return p.Receive(in, from)
+	case fabric.OpCmpSwap, fabric.OpFetchAdd:
+		p.Atomic(in)
+	}
+	return fabric.StatusSuccess
+}
+
+// Reach pins n bytes of memory that the peer has named, if it has the rights to them. No bytes need
+// no right.
+func (p *QP) Reach(in *Inbound, key uint32, addr, n uint64, need fabric.Access) Denial {
+	if n == 0 {
+		return Granted
+	}
+	return in.dst.add(&p.dev.HW.keys, p.pd, key, addr, n, need, true)
+}
+
+// refuse breaks the responder's end too, if no receive completion reports the failure.
+func (p *QP) refuse(st fabric.Status) fabric.Status {
+	p.Fatal()
+	return st
+}
+
+// beginSend takes the receive of a send and pins its memory.
+func (p *QP) beginSend(in *Inbound, from Waker) fabric.Status {
+	if st := p.Receive(in, from); st != fabric.StatusSuccess {
+		return st
+	}
+	here, there := p.Room(in, 0, in.Length)
+	if here != fabric.StatusSuccess {
+		p.Spoil(in, here)
+	}
+	return there
+}
+
+// Room pins n bytes at off of the receive taken. If the receive has no such room, or its memory
+// must not be used, here is the status for its completion and there the status for the initiator.
+func (p *QP) Room(in *Inbound, off, n uint64) (here, there fabric.Status) {
+	if off+n > total(in.rx.sges) {
+		return fabric.StatusLocalLength, fabric.StatusRemoteInvReq
+	}
+	dom := p.pd
+	if p.srq != nil {
+		dom = p.srq.pd
+	}
+	if !in.dst.gather(&p.dev.HW.keys, dom, in.rx.sges, off, n, fabric.LocalWrite) {
+		return fabric.StatusLocalProt, fabric.StatusRemoteOp
+	}
+	return fabric.StatusSuccess, fabric.StatusSuccess
+}
+
+// Spoil completes the receive taken with an error, which ends the connection.
+func (p *QP) Spoil(in *Inbound, st fabric.Status) { p.arrived(in, fabric.WC{Status: st}) }
+
+// Receive takes a receive, unless the message that comes has one already.
+func (p *QP) Receive(in *Inbound, from Waker) fabric.Status {
+	if in.taken {
+		return fabric.StatusSuccess
+	}
+	if !p.popAhead(&in.rx) {
+		ok, low := p.rq.pop(&in.rx, from)
+		if !ok {
+			return NotReady
+		}
+		p.tookFromSRQ(low)
+	}
+	p.takeAhead()
+	in.taken = true
+	if st, hit := p.dev.Faults.recv.hit(); hit {
+		p.arrived(in, fabric.WC{Status: st})
+		return fabric.StatusRemoteOp
+	}
+	return fabric.StatusSuccess
+}
+
+// arrived completes the receive taken.
+func (p *QP) arrived(in *Inbound, wc fabric.WC) {
+	wc.ID, wc.QPNum, wc.SrcQP = in.rx.id, p.num, in.From
+	if wc.Status != fabric.StatusSuccess {
+		p.Fail()
+	}
+	in.taken = false
+	p.hold(-1)
+	p.recvCQ.push(&wc, in.WR.Flags&fabric.Solicited != 0)
+}
+
+// Finish ends a request whose payload is in its place.
+func (p *QP) Finish(in *Inbound) {
+	if in.WR.Opcode == fabric.OpWrite || Sinks(in.WR.Opcode) {
+		return // no completion here
+	}
+	wc := fabric.WC{Opcode: fabric.OpWCRecv, ByteLen: uint32(in.Length)}
+	switch in.WR.Opcode {
+	case fabric.OpSendImm:
+		wc.Flags, wc.Imm = fabric.WCWithImm, in.WR.Imm
+	case fabric.OpSendInv:
+		wc.Flags, wc.Imm = fabric.WCWithInv, in.WR.RKey
+		if !p.dev.HW.keys.invalidate(in.WR.RKey, p.pd) {
+			// The message has been acknowledged by then: only the receiver hears of it.
+			wc = fabric.WC{Status: fabric.StatusRemoteInvReq}
+		}
+	case fabric.OpWriteImm:
+		wc.Opcode, wc.Flags, wc.Imm = fabric.OpWCRecvWithImm, fabric.WCWithImm, in.WR.Imm
+	}
+	p.arrived(in, wc)
+}
+
+// Atomic executes an atomic on the word in dst; the old value takes its place there.
+func (p *QP) Atomic(in *Inbound) {
+	word := in.dst.bufs[0]
+	p.dev.HW.Atomics.Lock()
+	was := load(word)
+	switch {
+	case in.WR.Opcode == fabric.OpFetchAdd:
+		store(word, was+in.WR.CompareAdd)
+	case was == in.WR.CompareAdd:
+		store(word, in.WR.Swap)
+	}
+	p.dev.HW.Atomics.Unlock()
+	binary.NativeEndian.PutUint64(in.old[:], was)
+	in.dst.bufs[0] = in.old[:]
+}
+
+// load reads the word at buf, in host order and out of the race detector's sight.
+//
+//go:norace
+func load(buf []byte) uint64 { return *(*uint64)(unsafe.Pointer(unsafe.SliceData(buf))) }
+
+// store is the counterpart of load.
+//
+//go:norace
+func store(buf []byte, v uint64) { *(*uint64)(unsafe.Pointer(unsafe.SliceData(buf))) = v }

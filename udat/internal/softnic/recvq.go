@@ -1,0 +1,165 @@
+package softnic
+
+import (
+	"sync"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// Waker is a sender that waits for a receive; the wire defines what that is.
+type Waker interface{ Wake() }
+
+// recvQueue is a bounded queue of receives: of one queue pair, or shared.
+type recvQueue struct {
+	mu      sync.Mutex
+	ids     []uint64
+	counts  []uint32     // segments of each
+	sges    []fabric.SGE // maxSGE for each
+	maxSGE  int
+	head, n int
+	limit   int     // armed: tell when fewer are left; 0 is not armed
+	waiters []Waker // senders that found it empty
+}
+
+// receive is one receive taken from a queue.
+type receive struct {
+	id   uint64
+	sges []fabric.SGE
+}
+
+func (r *recvQueue) init(depth, maxSGE int) {
+	r.ids = make([]uint64, depth)
+	r.counts = make([]uint32, depth)
+	r.sges = make([]fabric.SGE, depth*maxSGE)
+	r.maxSGE = maxSGE
+}
+
+// push adds as much of the batch as there is room for, in order, and wakes the waiting senders.
+func (r *recvQueue) push(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
+	n, waits, err := r.add(op, wrs, sges)
+	for waits && n > 0 {
+		var w Waker
+		if w, waits = r.waiter(); w != nil {
+			w.Wake()
+		}
+	}
+	return n, err
+}
+
+// waiter takes one of the senders that wait, and reports whether there are more.
+func (r *recvQueue) waiter() (w Waker, more bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := len(r.waiters) - 1
+	if last < 0 {
+		return nil, false
+	}
+	w, r.waiters[last] = r.waiters[last], nil
+	r.waiters = r.waiters[:last]
+	return w, last > 0
+}
+
+func (r *recvQueue) add(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (n int, waits bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range wrs {
+		wr := &wrs[i]
+		list, err := segments(op, sges, wr.FirstSGE, wr.NumSGE, r.maxSGE)
+		if err != nil {
+			return i, len(r.waiters) > 0, err
+		}
+		if r.n == len(r.ids) {
+			return i, len(r.waiters) > 0, Failed(op, fabric.ErrQueueFull)
+		}
+		at := (r.head + r.n) % len(r.ids)
+		r.ids[at] = wr.ID
+		r.counts[at] = wr.NumSGE
+		copy(r.sges[at*r.maxSGE:], list)
+		r.n++
+	}
+	return len(wrs), len(r.waiters) > 0, nil
+}
+
+// pop takes the oldest receive into rx. If there is none, the next push wakes waiter. low reports
+// that the limit was passed, once for each arming.
+func (r *recvQueue) pop(rx *receive, waiter Waker) (ok, low bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n == 0 {
+		if waiter != nil {
+			r.awaitLocked(waiter)
+		}
+		return false, false
+	}
+	at := r.head
+	rx.id = r.ids[at]
+	first := at * r.maxSGE
+	rx.sges = append(rx.sges[:0], r.sges[first:first+int(r.counts[at])]...)
+	r.head = (at + 1) % len(r.ids)
+	r.n--
+	return true, r.lowLocked()
+}
+
+func (r *recvQueue) lowLocked() bool {
+	if r.n >= r.limit {
+		return false
+	}
+	r.limit = 0
+	return true
+}
+
+// await reports whether there is a receive; if there is none, the next push wakes waiter.
+func (r *recvQueue) await(waiter Waker) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n == 0 {
+		r.awaitLocked(waiter)
+	}
+	return r.n > 0
+}
+
+func (r *recvQueue) awaitLocked(waiter Waker) {
+	r.forgetLocked(waiter)
+	r.waiters = append(r.waiters, waiter)
+}
+
+// forget drops a sender that no longer waits.
+func (r *recvQueue) forget(w Waker) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forgetLocked(w)
+}
+
+func (r *recvQueue) forgetLocked(waiter Waker) {
+	for i, w := range r.waiters {
+		if w == waiter {
+			last := len(r.waiters) - 1
+			r.waiters[i], r.waiters[last] = r.waiters[last], nil
+			r.waiters = r.waiters[:last]
+			return
+		}
+	}
+}
+
+func (r *recvQueue) len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.n
+}
+
+// resize changes the depth, keeping what is queued.
+func (r *recvQueue) resize(op string, depth int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if depth < r.n { // and so below an armed limit
+		return Invalid(op, "depth %d is below the %d receives queued", depth, r.n)
+	}
+	ids, counts, sges := make([]uint64, depth), make([]uint32, depth), make([]fabric.SGE, depth*r.maxSGE)
+	for i := range r.n {
+		at := (r.head + i) % len(r.ids)
+		ids[i], counts[i] = r.ids[at], r.counts[at]
+		copy(sges[i*r.maxSGE:(i+1)*r.maxSGE], r.sges[at*r.maxSGE:])
+	}
+	r.ids, r.counts, r.sges, r.head = ids, counts, sges, 0
+	return nil
+}

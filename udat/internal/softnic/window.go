@@ -1,0 +1,68 @@
+package softnic
+
+import "github.com/godat/godat/udat/internal/fabric"
+
+// mw is a memory window. Everything but object is guarded by the key table's lock.
+type mw struct {
+	object
+	pd   *pd
+	key  uint32 // of the latest binding
+	span *span  // what it is bound to; nil: nothing
+	dead bool
+}
+
+// AllocMW makes an unbound window. Rebinding needs no invalidation in between.
+func (p *pd) AllocMW() (fabric.MW, error) {
+	if err := p.dev.admit("alloc MW", MWs, &p.object); err != nil {
+		return nil, err
+	}
+	return &mw{pd: p}, nil
+}
+
+func (w *mw) RKey() uint32 {
+	t := &w.pd.dev.HW.keys
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return w.key
+}
+
+// Close frees the window, unbinding it first.
+func (w *mw) Close() error {
+	if err := w.pd.dev.retire("free MW", &w.object); err != nil {
+		return err
+	}
+	t := &w.pd.dev.HW.keys
+	t.mu.Lock()
+	w.dead = true
+	t.unbind(w)
+	t.mu.Unlock()
+	w.pd.dev.release(MWs, &w.pd.object)
+	return nil
+}
+
+// unbind ends the binding of w, if any: when it returns nothing uses the memory through it any
+// more. The lock is held, and given up while others finish.
+func (t *keyTable) unbind(w *mw) {
+	for w.span != nil {
+		s := w.span
+		w.span = nil
+		delete(t.byKey, s.key)
+		t.mu.Unlock()
+		s.shutAndWait()
+		t.mu.Lock()
+		s.region.refs--
+	}
+}
+
+// invalidate unbinds the window that key names. It returns false if key is not that of a window in
+// dom.
+func (t *keyTable) invalidate(key uint32, dom *pd) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.byKey[key]
+	if s == nil || s.window == nil || s.pd != dom {
+		return false
+	}
+	t.unbind(s.window)
+	return true
+}

@@ -1,0 +1,59 @@
+package tcpfabric
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// buffers lends buffers of one size: a link has one while there is something in it.
+type buffers struct {
+	size int
+	near [8]atomic.Pointer[[]byte] // the garbage collector takes none of these
+	far  sync.Pool
+}
+
+// take returns an empty buffer.
+func (b *buffers) take() *[]byte {
+	for i := range b.near {
+		if near := &b.near[i]; near.Load() != nil {
+			if buf := near.Swap(nil); buf != nil {
+				return buf
+			}
+		}
+	}
+	if buf, _ := b.far.Get().(*[]byte); buf != nil {
+		return buf
+	}
+	buf := make([]byte, 0, b.size)
+	return &buf
+}
+
+// give takes a buffer back, and forgets it for its owner.
+func (b *buffers) give(lent **[]byte) {
+	buf := *lent
+	*lent = nil
+	if buf == nil {
+		return
+	}
+	for i := range b.near {
+		if b.near[i].CompareAndSwap(nil, buf) {
+			return
+		}
+	}
+	b.far.Put(buf)
+}
+
+// The buffers of what is received and sent; those with checksums have whole frames.
+var (
+	received     = buffers{size: 32 << 10}
+	receivedSums = buffers{size: 128 << 10}
+	sent         = buffers{size: 16 << 10}
+	sentSums     = buffers{size: 256 << 10}
+)
+
+func choose(sums bool, without, with *buffers) *buffers {
+	if sums {
+		return with
+	}
+	return without
+}

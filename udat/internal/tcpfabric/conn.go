@@ -1,0 +1,91 @@
+package tcpfabric
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
+)
+
+// conn is one end of a connection.
+type conn struct {
+	softnic.Conn
+	dev *Device
+}
+
+// agreed is what the set-up has settled.
+type agreed struct {
+	own, crc bool
+	in, out  uint8
+	first    []byte // goes out before all else: a reply
+	mayStart bool   // this end may send at once
+	ready    bool   // this end's first frame is a ready message
+	segment  int    // TCP's segment size
+}
+
+// start connects the queue pair over the TCP connection, and takes the TCP connection over. With
+// the error ErrQPState, for a queue pair in error, it has closed the TCP connection; after another
+// error that is left to the caller.
+func (c *conn) start(tcp *net.TCPConn, a agreed) error {
+	d, l := c.dev, linkOf(c.QP)
+	l.dev, l.conn, l.own, l.crc = d, &c.Conn, a.own, a.crc
+	l.asks, l.sinkKey = make([]ask, max(int(a.out), 1)), rand.Uint32()
+	l.segment.Store(int64(iwarp.SegmentLimit(a.segment)))
+	l.greeted.Store(a.mayStart && !a.own)
+	send, recv := c.QP.CQs()
+	l.polled = [2]*hotSet{ofReceives: d.setOf(recv), ofSends: d.setOf(send)}
+	l.rx.start(a.crc)
+	l.rx.fresh = true
+	l.tx.start(c.QP.Sends().Depth(), a.crc)
+	if a.in > 0 {
+		// The peer may have taken an answer before it counts as served, and asked again.
+		l.tx.pending = make([]answer, int(a.in)+1)
+	}
+	sock, err := d.poller.adopt(tcp, l)
+	if err != nil {
+		return short(err)
+	}
+	l.sock = sock
+	l.tx.borrow()
+	if len(a.first) > 0 {
+		l.tx.setup(a.first)
+	}
+	switch {
+	case a.own:
+		l.putControl(iwarp.ControlHello, iwarp.Hello)
+	case a.ready:
+		l.frame(&iwarp.Header{Op: iwarp.OpWrite, Last: true}, part{})
+	}
+	if !a.own {
+		c.QP.Lack(foreign, errForeign)
+	}
+	d.HW.Mu.Lock()
+	d.links[l] = struct{}{}
+	d.HW.Mu.Unlock()
+	l.live.Store(true)
+	if !c.QP.Connect(a.in, a.out) {
+		l.live.Store(false)
+		sock.shut()
+		d.unlist(l)
+		return fabric.ErrQPState
+	}
+	return nil
+}
+
+// open lets the stream run. The connection must be in its new state already, because events may
+// come at once.
+func (l *link) open() {
+	if err := l.sock.start(); err != nil {
+		l.kill()
+	}
+	l.run()
+}
+
+var errForeign = fmt.Errorf("the peer is another iWARP device, which has neither immediate data nor atomics: %w",
+	fabric.ErrNotSupported)
+
+// foreign are the operations that a peer of other make does not know.
+var foreign = softnic.Opcodes(fabric.OpWriteImm, fabric.OpSendImm, fabric.OpCmpSwap, fabric.OpFetchAdd)

@@ -1,0 +1,36 @@
+package tcpfabric
+
+import (
+	"io"
+	"syscall"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
+)
+
+// TestEndOfStream: a peer that the network does not reach any more has not disconnected; one whose
+// host says that it is gone has.
+func TestEndOfStream(t *testing.T) {
+	v := newVictim(t)
+	for err, want := range map[error]fabric.ConnEventKind{
+		nil: fabric.EventDisconnected, errMidFrame: fabric.EventDisconnected,
+		io.ErrUnexpectedEOF: fabric.EventDisconnected, syscall.ECONNRESET: fabric.EventDisconnected,
+		syscall.ETIMEDOUT: fabric.EventUnreachable, syscall.EHOSTUNREACH: fabric.EventUnreachable,
+		syscall.ENETUNREACH: fabric.EventUnreachable,
+	} {
+		p := v.dial()
+		p.connect(setup(0))
+		s := v.session()
+		s.expect(fabric.EventEstablished)
+		l := linkOf(s.qp.(*softnic.QP))
+		l.end.Store(&end{err})
+		l.run()
+		ev := s.next()
+		assert.Equal(t, ev.Kind, want, "%v", err)
+		assert.Equal(t, ev.Err, err)
+		p.Close()
+	}
+}

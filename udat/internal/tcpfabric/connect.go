@@ -1,0 +1,146 @@
+package tcpfabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"syscall"
+
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
+)
+
+// Connect starts a connection.
+func (d *Device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.ConnEvent)) (fabric.Conn, error) {
+	c := &conn{dev: d}
+	if err := d.Attempt(&c.Conn, q, p, on); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d.HW.Mu.Lock()
+	defer d.HW.Mu.Unlock()
+	c.Local, c.Cancel = netip.AddrPortFrom(d.host(), 0), cancel
+	if c.State != softnic.Connecting { // the device has just been removed
+		cancel()
+	}
+	go c.attempt(ctx, slices.Clone(p.Private))
+	return c, nil
+}
+
+// attempt connects, and reports the outcome.
+func (c *conn) attempt(ctx context.Context, private []byte) {
+	for revision := uint8(2); ; revision = 1 {
+		tcp, failure := c.dial(ctx)
+		if tcp == nil {
+			c.Fail(softnic.Connecting, failure)
+			return
+		}
+		stop := context.AfterFunc(ctx, func() { tcp.SetDeadline(past) })
+		reply, ev := c.ask(tcp, revision, private)
+		if ev == nil && !stop() {
+			ev = &fabric.ConnEvent{Kind: fabric.EventFailed, Err: softnic.ErrLeft}
+		}
+		switch {
+		case ev == nil:
+			c.answered(tcp, reply)
+			return
+		case revision == 2 && reply.Revision == 1: // a peer of RFC 5044
+			stop()
+			tcp.Close()
+			continue
+		}
+		stop()
+		tcp.Close()
+		c.Fail(softnic.Connecting, *ev)
+		return
+	}
+}
+
+// dial makes the TCP connection.
+func (c *conn) dial(ctx context.Context) (*net.TCPConn, fabric.ConnEvent) {
+	dialer := net.Dialer{Timeout: dialLimit}
+	if c.dev.Opts.CMWait > 0 {
+		dialer.Timeout = c.dev.Opts.CMWait
+	}
+	if c.dev.at.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.dev.at, 0))
+	}
+	made, err := dialer.DialContext(ctx, "tcp", c.Remote.String())
+	if err == nil {
+		tcp := made.(*net.TCPConn)
+		c.dev.HW.Mu.Lock()
+		c.Local = addrOf(tcp.LocalAddr())
+		c.dev.HW.Mu.Unlock()
+		return tcp, fabric.ConnEvent{}
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) { // reset: it has just closed
+		return nil, fabric.ConnEvent{Kind: fabric.EventRejected, Err: fmt.Errorf("nobody listens on the port: %w", err)}
+	}
+	return nil, fabric.ConnEvent{Kind: fabric.EventUnreachable, Err: err}
+}
+
+// ask sends the request and reads the reply. The event is nil if the peer has accepted.
+func (c *conn) ask(tcp *net.TCPConn, revision uint8, private []byte) (iwarp.Setup, *fabric.ConnEvent) {
+	in, out := c.ReadDepths()
+	s := iwarp.Setup{Revision: revision, CRC: c.dev.wantsCRC(tcp), Extended: true, Private: private}
+	if revision == 2 {
+		s.Enhanced, s.In, s.Out = true, uint16(in), uint16(out)
+		s.PeerToPeer, s.ReadyWrite = true, true
+	}
+	if err := writeSetup(tcp, &s); err != nil {
+		return iwarp.Setup{}, &fabric.ConnEvent{Kind: fabric.EventRejected, Err: err}
+	}
+	reply, err := readSetup(tcp, true, replyLimit)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return reply, &fabric.ConnEvent{Kind: fabric.EventUnreachable, Err: softnic.ErrSilence}
+	case err != nil:
+		return reply, &fabric.ConnEvent{Kind: fabric.EventRejected,
+			Err: fmt.Errorf("the peer has ended the set-up: %w", err)}
+	case reply.Reject:
+		return reply, rejected(&reply)
+	case reply.Markers:
+		return reply, &fabric.ConnEvent{Kind: fabric.EventFailed, Err: errMarkers}
+	case reply.Revision != revision:
+		return reply, &fabric.ConnEvent{Kind: fabric.EventFailed, Err: errRevision}
+	}
+	return reply, nil
+}
+
+// answered establishes the connection that the peer has accepted.
+func (c *conn) answered(tcp *net.TCPConn, reply iwarp.Setup) {
+	c.dev.HW.Mu.Lock()
+	if c.State != softnic.Connecting {
+		c.dev.HW.Mu.Unlock()
+		tcp.Close()
+		return
+	}
+	if reply.Enhanced {
+		c.In, c.Out = uint8(min(uint16(c.In), reply.Out)), uint8(min(uint16(c.Out), reply.In))
+	}
+	c.Depart = linkOf(c.QP).depart // from now on Close ends the queue pair
+	a := agreed{own: reply.Extended, crc: reply.CRC || c.dev.wantsCRC(tcp), in: c.In, out: c.Out, mayStart: true,
+		ready: reply.PeerToPeer && reply.ReadyWrite, segment: c.dev.keep(tcp)}
+	c.dev.HW.Mu.Unlock()
+	if err := c.start(tcp, a); err != nil {
+		tcp.Close()
+		c.Fail(softnic.Connecting, fabric.ConnEvent{Kind: fabric.EventFailed, Err: softnic.Failed("connect", err)})
+		return
+	}
+	c.dev.HW.Mu.Lock()
+	if c.State == softnic.Connecting {
+		c.Establish(reply.Private)
+	}
+	c.dev.HW.Mu.Unlock()
+	linkOf(c.QP).open()
+}
+
+var (
+	errMarkers  = errors.New("the peer wants markers in the stream, which this end has not")
+	errRevision = errors.New("the peer has answered with another revision")
+)

@@ -1,0 +1,40 @@
+package tcpfabric
+
+import (
+	"testing"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+	"gotest.tools/v3/assert"
+)
+
+// TestDelay: the fault holds back each request from the time of its post, and those behind it; it
+// ends with the requests that were posted under it.
+func TestDelay(t *testing.T) {
+	const delay = 100 * time.Millisecond
+	v := newVictim(t)
+	i := v.joins(v.listener.Addr())
+	s := v.session()
+	s.expect(fabric.EventEstablished)
+	nic := v.dev.(*Device).NIC()
+	write := fabric.SendWR{Opcode: fabric.OpWrite, RKey: v.mr.RKey(), RemoteAddr: v.at(0)}
+	read := write
+	read.Opcode = fabric.OpRead
+	for range 2 {
+		nic.Delay(delay)
+		start := time.Now()
+		i.post(write, 8)
+		i.post(read, 8)
+		time.Sleep(delay / 2)
+		second := time.Now()
+		i.post(write, 8)
+		nic.Delay(0)
+		i.post(fabric.SendWR{Opcode: fabric.OpSend}, 8) // not delayed, but behind
+		ends := i.ends(4)
+		for n, from := range []time.Time{start, start, second, second} {
+			assert.Assert(t, ends[n].Sub(from) >= delay, "request %d took %v", n, ends[n].Sub(from))
+		}
+	}
+	i.close()
+	s.leaves(t)
+}

@@ -1,0 +1,31 @@
+package tcpfabric
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// short marks the error of a host that has run out of files or memory.
+func short(err error) error {
+	if isOf(err, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS) {
+		return fmt.Errorf("%w: %w", fabric.ErrResources, err)
+	}
+	return err
+}
+
+// kindOf returns the event of a stream that has ended with err. A peer that cannot be reached has
+// not disconnected.
+func kindOf(err error) fabric.ConnEventKind {
+	if isOf(err, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN) {
+		return fabric.EventUnreachable
+	}
+	return fabric.EventDisconnected
+}
+
+func isOf(err error, list ...syscall.Errno) bool {
+	return slices.ContainsFunc(list, func(of syscall.Errno) bool { return errors.Is(err, of) })
+}

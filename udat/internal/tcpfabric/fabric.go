@@ -1,0 +1,176 @@
+// Package tcpfabric is RDMA over TCP, in pure Go: devices in software (package softnic) that speak
+// iWARP (package iwarp) on ordinary TCP sockets. It needs no driver, no C and no privilege, and
+// reaches processes that use it, soft-iWARP and iWARP NICs.
+//
+// The device "tcp" has all addresses of the host; "tcp:ADDRESS" has one. Nothing else opens them. A
+// service point is a TCP listener, a connection is a TCP connection: MPA's set-up (setup.go), then
+// frames. Two ends of this fabric recognize each other in the set-up. Between them everything works
+// as the attributes say; other peers have what iWARP has, and the rest is refused when it is
+// posted.
+//
+// A queue pair's link (link.go, link_work.go) has a transmitting half (tx*.go) and a receiving one
+// (rx*.go); rx_read.go and link_work.go are on top of them, code refers down only. Posting writes
+// to the socket at once, as far as it takes; what is left follows when the socket has room. One
+// goroutine of the device waits for all sockets (sock_linux.go; elsewhere two for each socket). A
+// caller that polls a completion queue reads the sockets of its busy connections itself (hot.go).
+//
+// A link's turn (link.go) is no lock: a goroutine that does not get it leaves its work to the one
+// that has it. The one that has it may take Adapter.Mu, or QP.In, and then leaf locks; nobody takes
+// the turn while holding a lock.
+package tcpfabric
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
+)
+
+const (
+	anyName = "tcp"
+	prefix  = anyName + ":"
+)
+
+// Fabric is the host's TCP.
+type Fabric struct {
+	mu       sync.Mutex
+	adapters map[string]*softnic.Adapter // by the name of the device
+}
+
+// New makes the fabric.
+func New() *Fabric { return &Fabric{adapters: make(map[string]*softnic.Adapter)} }
+
+// Name is "tcp".
+func (f *Fabric) Name() string { return "tcp" }
+
+// Devices lists the device of all addresses, and those of one.
+func (f *Fabric) Devices() ([]fabric.DeviceInfo, error) {
+	list := []fabric.DeviceInfo{info(anyName, netip.Addr{})}
+	for _, a := range hostAddrs() {
+		list = append(list, info(prefix+a.String(), a))
+	}
+	return list, nil
+}
+
+func info(name string, at netip.Addr) fabric.DeviceInfo {
+	detail := "RDMA over TCP (iWARP in software), all addresses of this host"
+	if at.IsValid() {
+		detail = "RDMA over TCP (iWARP in software), one address"
+	} else {
+		at = hostAddr()
+	}
+	return fabric.DeviceInfo{Name: name, Fabric: "tcp", Addr: at, Active: true, Detail: detail}
+}
+
+// hostAddrs lists the addresses of this host that need no zone.
+func hostAddrs() (list []netip.Addr) {
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLinkLocalUnicast() {
+			list = append(list, p.Addr().Unmap())
+		}
+	}
+	return list
+}
+
+// hostAddr is the address of this host that others most likely reach.
+func hostAddr() netip.Addr { return mostGlobal(hostAddrs()) }
+
+// mostGlobal returns the first address that is global, IPv4 before IPv6, or else that of the
+// loopback interface.
+func mostGlobal(list []netip.Addr) netip.Addr {
+	best := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	for _, a := range list {
+		switch {
+		case !a.IsGlobalUnicast():
+		case a.Is4():
+			return a
+		case best.Is4():
+			best = a
+		}
+	}
+	return best
+}
+
+// Open opens "tcp", or "tcp:ADDRESS" with an address of this host.
+func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncEvent)) (fabric.Device, error) {
+	var at netip.Addr
+	if name != anyName {
+		text, found := strings.CutPrefix(name, prefix)
+		if !found {
+			return nil, fmt.Errorf("TCP's devices are %q and %q, not %q: %w", anyName, prefix+"ADDRESS", name,
+				fabric.ErrNoDevice)
+		}
+		var err error
+		if at, err = netip.ParseAddr(text); err != nil {
+			return nil, fmt.Errorf("%q: %w: %w", name, err, fabric.ErrNoDevice)
+		}
+		at = at.Unmap()
+		probe, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(at, 0)))
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w: %w", name, short(err), fabric.ErrNoDevice)
+		}
+		probe.Close()
+	}
+	if !opts.Path.IsZero() {
+		return nil, fmt.Errorf("%w: TCP sets type of service, service level, path MTU, GID index and acknowledgement "+
+			"timeout itself", fabric.ErrNotSupported)
+	}
+	d := &Device{at: at, links: make(map[*link]struct{})}
+	var err error
+	if d.poller, err = newPoller(d.tick); err != nil {
+		return nil, short(err)
+	}
+	if err := d.Device.Open(f.adapter(name, at), newLink, d, opts, async); err != nil {
+		d.poller.stop()
+		return nil, err
+	}
+	return d, nil
+}
+
+// adapter is what all opens of a name share.
+func (f *Fabric) adapter(name string, at netip.Addr) *softnic.Adapter {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if a := f.adapters[name]; a != nil {
+		return a
+	}
+	a := new(softnic.Adapter)
+	attr := softnic.Attr(info(name, at))
+	attr.Transport, attr.MTU = "TCP (iWARP)", 1500
+	attr.Reach = "the peer's TCP port in every firewall between the two addresses, their subnets and routes"
+	attr.MaxConnData, attr.MaxAcceptData, attr.MaxRejectData = maxPrivate, maxPrivate, maxReject
+	a.Init(attr, true)
+	f.adapters[name] = a
+	return a
+}
+
+// Close ends the device. Requests that nobody answered are rejected; streams whose other end has
+// not finished are cut.
+func (d *Device) Close() error {
+	if err := d.Retire(); err != nil {
+		return err
+	}
+	for n := 1; n > 0; {
+		d.HW.Mu.Lock()
+		links := make([]*link, 0, len(d.links))
+		for l := range d.links {
+			links = append(links, l)
+		}
+		d.HW.Mu.Unlock()
+		if n = len(links); n > 0 {
+			for _, l := range links {
+				l.kill()
+			}
+			time.Sleep(time.Millisecond / 4) // another may be closing it
+		}
+	}
+	d.poller.stop()
+	d.Stop()
+	return nil
+}

@@ -1,0 +1,164 @@
+package tcpfabric
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
+	"gotest.tools/v3/assert"
+)
+
+// TestForeignSendsNothing: an end that has accepted may send although the peer has not, as programs
+// on soft-iWARP do. A peer of RFC 6581 that announces its first frame is waited for.
+func TestForeignSendsNothing(t *testing.T) {
+	v := newVictim(t)
+	for _, peerToPeer := range []bool{false, true} {
+		p := v.dial()
+		request := setup(0)
+		request.PeerToPeer, request.ReadyWrite = peerToPeer, peerToPeer
+		reply := p.connect(request)
+		assert.Equal(t, reply.PeerToPeer, peerToPeer)
+		s := v.session()
+		if peerToPeer {
+			p.write(iwarp.Header{Op: iwarp.OpWrite, Last: true}, nil)
+		}
+		s.expect(fabric.EventEstablished)
+		sge := fabric.SGE{Addr: v.at(0), Length: 8, LKey: v.mr.LKey()}
+		_, err := s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpSend, Flags: fabric.Signaled, NumSGE: 1}},
+			[]fabric.SGE{sge})
+		assert.NilError(t, err)
+		h, payload := p.read()
+		assert.Equal(t, h.Op, iwarp.OpSend)
+		assert.DeepEqual(t, payload, v.room()[:8])
+		p.Close()
+		s.expect(fabric.EventDisconnected)
+	}
+}
+
+// TestForeignRejected: a peer of other make gets the private data of a reject behind the marker of
+// DAPL, in the form of its request.
+func TestForeignRejected(t *testing.T) {
+	dev := openDevice(t, fabric.Options{RNRRetry: 7, Retry: 7}, nil)
+	byConsumer := make(chan bool, 1)
+	l, err := dev.Listen(0, func(r fabric.Request) {
+		if err := r.Reject([]byte("no"), <-byConsumer); err != nil {
+			t.Error(err)
+		}
+	})
+	assert.NilError(t, err)
+	t.Cleanup(func() { assert.NilError(t, l.Close()) })
+	for _, c := range []struct {
+		request    iwarp.Setup
+		byConsumer bool
+		want       string
+	}{
+		{iwarp.Setup{Revision: 2, Enhanced: true}, true, rejectMarker + "no"},
+		{iwarp.Setup{Revision: 2, Enhanced: true}, false, "no"},
+		{iwarp.Setup{Revision: 2}, true, rejectMarker + "no"},
+		{iwarp.Setup{Revision: 1}, true, rejectMarker + "no"},
+		{iwarp.Setup{Revision: 2, Enhanced: true, Extended: true}, true, "no"},
+	} {
+		byConsumer <- c.byConsumer
+		p := dial(t, l.Addr())
+		reply := p.connect(c.request)
+		assert.Assert(t, reply.Reject)
+		assert.Equal(t, string(reply.Private), c.want)
+		assert.Equal(t, reply.Enhanced, c.request.Enhanced)
+		assert.Equal(t, reply.Revision, c.request.Revision)
+		p.Close()
+	}
+}
+
+// TestForeignReplies: what a peer of other make replies is an event, and nothing that it sends
+// instead of a reply holds the attempt.
+func TestForeignReplies(t *testing.T) {
+	v := newVictim(t)
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	assert.NilError(t, err)
+	t.Cleanup(func() { l.Close() })
+	reply := func(change func(*iwarp.Setup)) []byte {
+		s := iwarp.Setup{Reply: true, Revision: 2, Enhanced: true, In: 1, Out: 1}
+		change(&s)
+		b, err := s.Append(nil)
+		assert.NilError(t, err)
+		return b
+	}
+	rejects := func(data string) []byte {
+		return reply(func(s *iwarp.Setup) { s.Reject, s.Private = true, []byte(data) })
+	}
+	for name, c := range map[string]struct {
+		reply []byte
+		kind  fabric.ConnEventKind
+		data  string
+	}{
+		"accepts": {reply(func(s *iwarp.Setup) { s.Private = []byte("yes") }),
+			fabric.EventEstablished, "yes"},
+		"a program rejects":          {rejects(rejectMarker + "no"), fabric.EventPeerRejected, "no"},
+		"a program of verbs rejects": {rejects("no"), fabric.EventRejected, "no"},
+		"rejects without data":       {rejects(""), fabric.EventRejected, ""},
+		"wants markers":              {reply(func(s *iwarp.Setup) { s.Markers = true }), fabric.EventFailed, ""},
+		"nothing":                    {nil, fabric.EventRejected, ""},
+		"half a reply":               {rejects("no")[:21], fabric.EventRejected, ""},
+		"another protocol":           {[]byte("HTTP/1.1 400 Bad Request\r\n\r\n"), fabric.EventRejected, ""},
+		"what it was asked":          {[]byte("MPA ID Req Frame\x14\x02\x00\x04\x00\x01\x00\x01"), fabric.EventRejected, ""},
+		"depths that are not there":  {[]byte("MPA ID Rep Frame\x10\x02\x00\x02\x00\x01"), fabric.EventRejected, ""},
+		"the extension's bits and all": {[]byte("MPA ID Rep Frame\x1f\x02\x00\x04\x00\x01\x00\x01"),
+			fabric.EventEstablished, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			qp, err := v.dev.CreateQP(fabric.QPInit{PD: v.pd, SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 1, MaxRecv: 1,
+				MaxSendSGE: 1, MaxRecvSGE: 1})
+			assert.NilError(t, err)
+			events := make(chan fabric.ConnEvent, 4)
+			conn, err := v.dev.Connect(qp, fabric.ConnectParams{Remote: addrOf(l.Addr()), Private: []byte("hi"), ReadIn: 1,
+				ReadOut: 1}, func(ev fabric.ConnEvent) { events <- ev })
+			assert.NilError(t, err)
+			tcp, err := l.Accept()
+			assert.NilError(t, err)
+			request, err := readSetup(tcp.(*net.TCPConn), false, patience)
+			assert.NilError(t, err)
+			assert.Equal(t, string(request.Private), "hi")
+			tcp.Write(c.reply)
+			if c.kind != fabric.EventEstablished {
+				tcp.Close()
+			}
+			s := &session{v: v, events: events}
+			ev := s.next()
+			assert.Equal(t, ev.Kind, c.kind, "%v", ev.Err)
+			assert.Equal(t, string(ev.Private), c.data)
+			tcp.Close()
+			assert.NilError(t, conn.Close())
+			assert.NilError(t, qp.Close())
+		})
+	}
+}
+
+// TestForeignAccepts: to a peer of other make that has accepted, and does not announce its first
+// frame, this end sends at once.
+func TestForeignAccepts(t *testing.T) {
+	v := newVictim(t)
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	assert.NilError(t, err)
+	defer l.Close()
+	for range 2 {
+		i := v.joins(addrOf(l.Addr()))
+		c, err := l.AcceptTCP()
+		assert.NilError(t, err)
+		defer c.Close()
+		_, err = readSetup(c, false, patience)
+		assert.NilError(t, err)
+		assert.NilError(t, writeSetup(c, &iwarp.Setup{Reply: true, Revision: 2, Enhanced: true, In: 1, Out: 1}))
+		assert.NilError(t, c.SetDeadline(time.Now().Add(patience)))
+		ev := <-i.events
+		assert.Equal(t, ev.Kind, fabric.EventEstablished, "%v", ev.Err)
+		i.post(fabric.SendWR{Opcode: fabric.OpSend}, 8)
+		i.ends(1)
+		h, payload := (&peer{Conn: c, t: t}).read()
+		assert.Equal(t, h.Op, iwarp.OpSend)
+		assert.DeepEqual(t, payload, i.mem[:8])
+		c.Close()
+		i.close()
+	}
+}

@@ -1,0 +1,259 @@
+package tcpfabric
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/godat/godat/udat/internal/softnic"
+)
+
+// hotSet is a completion queue's set of hot links: the caller that polls the queue reads their
+// sockets itself, so that its completions need no other goroutine. A link becomes hot when two
+// consecutive events of it have come while the queue was polled. It stays hot until the caller is
+// about to wait, or has not polled for a tick of the device.
+type hotSet struct {
+	dev    *Device
+	queue  *softnic.CQ
+	owing  atomic.Pointer[link] // owes an acknowledgement, which the answer of the woken waiter may carry
+	polls  atomic.Uint32
+	links  [4]atomic.Pointer[link]
+	latest atomic.Pointer[link] // sent last: polls read its socket for acknowledgements even if it is not hot
+	count  atomic.Int32
+
+	mu    sync.Mutex    // of changes
+	ticks atomic.Uint32 // the value of polls at the last tick
+}
+
+// manyPolls is the number of polls between two events from which on the queue counts as polled.
+const manyPolls = 4
+
+// setOf returns the set of a queue.
+func (d *Device) setOf(c *softnic.CQ) *hotSet {
+	d.hotMu.Lock()
+	defer d.hotMu.Unlock()
+	if s, _ := c.Idler().(*hotSet); s != nil {
+		return s
+	}
+	s := &hotSet{dev: d, queue: c}
+	c.SetIdler(s)
+	return s
+}
+
+// Idle reads the sockets of the hot links, and at every 16th poll also those of other queues,
+// because one caller may poll several.
+func (s *hotSet) Idle() (got bool) {
+	if s.polls.Add(1)%othersEvery == 0 && s.dev.hotMu.TryLock() {
+		for _, other := range s.dev.heated {
+			if other != s {
+				other.pollAll()
+			}
+		}
+		s.dev.hotMu.Unlock()
+	}
+	if s.count.Load() > 0 {
+		got = s.pollAll()
+	}
+	if l := s.latest.Load(); l != nil && l.hot.Load() != s {
+		if sends := l.qp.Sends(); sends.Len() > 0 {
+			before := sends.Len()
+			got = s.pollLatest(l) || got
+			l.run() // another goroutine may have read it and not run the link yet
+			got = got || sends.Len() < before
+		}
+	}
+	if !got {
+		s.pay()
+	}
+	return got
+}
+
+// pollLatest reads the socket of the link that has sent last.
+func (s *hotSet) pollLatest(l *link) bool {
+	got, _ := l.receive(false) // wait for a goroutine that reads it now: it may bring what the caller needs
+	switch {
+	case !got:
+	case l.hot.Load() == nil && l.wins.Add(1) > 1 && s.add(l):
+		s.dev.heat(s)
+	default: // its event may not come, because the socket has been read
+		l.owe(s)
+	}
+	return got
+}
+
+// othersEvery is the number of polls between two polls of the other queues.
+const othersEvery = 16
+
+func (s *hotSet) pollAll() (got bool) {
+	for i := range s.links {
+		if l := s.links[i].Load(); l != nil && s.poll(l) {
+			got = true
+		}
+	}
+	return got
+}
+
+// Sleep gives the sockets back to the device.
+func (s *hotSet) Sleep() {
+	s.pay()
+	if s.count.Load() == 0 {
+		return
+	}
+	for i := range s.links {
+		if l := s.links[i].Load(); l != nil {
+			l.wins.Store(0)
+			l.cool()
+			l.acknowledgeNow()
+		}
+	}
+}
+
+// pay sends the acknowledgement that owe has left to the poller.
+func (s *hotSet) pay() {
+	if l := s.owing.Load(); l != nil && s.owing.CompareAndSwap(l, nil) {
+		l.acknowledgeNow()
+	}
+}
+
+// owe leaves the acknowledgement of what has come to the poller's next poll, or to the next tick.
+func (l *link) owe(s *hotSet) {
+	if l.executed.Load() == l.told.Load() {
+		return
+	}
+	if pollable && (s.owing.CompareAndSwap(nil, l) || s.owing.Load() == l) {
+		s.dev.heat(s)
+		return
+	}
+	l.acknowledgeNow()
+}
+
+func (l *link) acknowledgeNow() {
+	if l.executed.Load() != l.told.Load() {
+		l.ackNow.Store(true)
+		l.run()
+	}
+}
+
+// poll reads the socket. If nothing has come it sends the acknowledgement that is due: no answer
+// has carried it since the last poll. It does so too if the link has been cooled meanwhile, because
+// then no poll follows, and the event of what was just read finds nothing.
+func (s *hotSet) poll(l *link) bool {
+	got, _ := l.receive(true)
+	if !got || l.hot.Load() != s {
+		l.acknowledgeNow()
+	}
+	return got
+}
+
+// warm makes the link hot, or counts an event towards that.
+func (l *link) warm() {
+	if !pollable || !l.live.Load() || !l.qp.Connected() || l.hot.Load() != nil {
+		return
+	}
+	for i, s := range l.polled {
+		polls := s.polls.Load()
+		seen := l.seen[i]
+		l.seen[i] = polls
+		if polls-seen >= manyPolls {
+			if l.wins.Add(1) > 1 && s.add(l) {
+				s.dev.heat(s)
+			}
+			return
+		}
+	}
+	l.wins.Store(0)
+}
+
+// add reports whether the link is hot in this set now; it may be in one at a time.
+func (s *hotSet) add(l *link) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.links {
+		if s.links[i].Load() == nil {
+			if !l.hot.CompareAndSwap(nil, s) {
+				return false
+			}
+			s.links[i].Store(l)
+			s.count.Add(1)
+			l.sock.watch(false)
+			return true
+		}
+	}
+	return false
+}
+
+// cool takes the link out of its set.
+func (l *link) cool() {
+	s := l.hot.Load()
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.links {
+		if s.links[i].CompareAndSwap(l, nil) {
+			s.count.Add(-1)
+			l.hot.Store(nil)
+			l.sock.watch(true)
+		}
+	}
+}
+
+// heat has the device look after the set.
+func (d *Device) heat(s *hotSet) {
+	d.hotMu.Lock()
+	defer d.hotMu.Unlock()
+	if slices.Contains(d.heated, s) {
+		return
+	}
+	s.ticks.Store(s.polls.Load() - 1)
+	d.heated = append(d.heated, s)
+	d.poller.again()
+}
+
+// tick cools the sets that nobody has polled since the last tick, and sends the acknowledgements
+// that are due. It reports whether another tick is needed.
+func (d *Device) tick() (again bool) {
+	d.hotMu.Lock()
+	sets := append(d.ticking[:0], d.heated...)
+	d.hotMu.Unlock()
+	for _, s := range sets {
+		polls := s.polls.Load()
+		if polls == s.ticks.Load() {
+			s.Sleep()
+		}
+		s.pay()
+		s.ticks.Store(polls)
+	}
+	d.ticking = sets
+	d.hotMu.Lock()
+	defer d.hotMu.Unlock()
+	d.heated = slices.DeleteFunc(d.heated, func(s *hotSet) bool { return s.count.Load() == 0 && s.owing.Load() == nil })
+	return len(d.heated) > 0
+}
+
+// readable, writable and rest are the calls of the socket.
+func (l *link) readable(end bool) (more bool) {
+	if end {
+		l.ending.Store(true)
+	}
+	s := l.polled[ofReceives]
+	l.attended = s.queue.Waiting() || s.polls.Load() != l.seen[ofReceives]
+	_, more = l.receive(false)
+	l.warm()
+	return more
+}
+
+func (l *link) writable() { l.run() }
+
+// rest acknowledges what has come. If a caller waits for it the acknowledgement is left to that
+// caller's answer, its next poll, or the next tick.
+func (l *link) rest() {
+	switch {
+	case l.hot.Load() != nil:
+	case l.attended:
+		l.owe(l.polled[ofReceives])
+	default:
+		l.acknowledgeNow()
+	}
+}

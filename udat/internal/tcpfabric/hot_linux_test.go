@@ -1,0 +1,395 @@
+//go:build !portablesocket
+
+// Elsewhere nobody reads sockets by polling, and acknowledgements wait for nobody.
+
+package tcpfabric
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
+	"gotest.tools/v3/assert"
+)
+
+// writer is a raw socket that speaks as an end of this library, and writes into a victim's memory.
+type writer struct {
+	*peer
+	v    *victim
+	s    *session
+	l    *link // the victim's end
+	set  *hotSet
+	sent uint64
+}
+
+func newWriter(t *testing.T, v *victim) *writer {
+	t.Helper()
+	p, s := v.joined()
+	return &writer{peer: p, v: v, s: s, l: linkOf(s.qp.(*softnic.QP)), set: v.cq.(*softnic.CQ).Idler().(*hotSet)}
+}
+
+// still ends the ticks of the device, before the first.
+func (v *victim) still() { v.dev.(*Device).poller.tick = func() bool { return false } }
+
+// put writes once, in as many segments as it takes.
+func (w *writer) put(segments int, payload []byte) {
+	var stream []byte
+	for n := range segments {
+		h := iwarp.Header{Op: iwarp.OpWrite, Last: n == segments-1, Key: w.v.mr.RKey(), Offset: w.v.at(0)}
+		stream = append(stream, frame(h, payload, false)...)
+	}
+	w.sent++
+	w.bytes(stream)
+}
+
+// executed waits until the victim has what was written.
+func (w *writer) executed() {
+	w.t.Helper()
+	for until := time.Now().Add(patience); w.l.executed.Load() < w.sent; time.Sleep(time.Millisecond) {
+		assert.Assert(w.t, time.Now().Before(until), "%d of %d writes", w.l.executed.Load(), w.sent)
+	}
+}
+
+// owed waits until the acknowledgement of what was written is left to the poller.
+func (w *writer) owed() {
+	w.t.Helper()
+	w.executed()
+	for until := time.Now().Add(patience); w.set.owing.Load() != w.l; time.Sleep(time.Millisecond) {
+		assert.Assert(w.t, time.Now().Before(until), "not left to the poller; told %d of %d", w.l.told.Load(), w.sent)
+	}
+	assert.Equal(w.t, w.l.told.Load(), w.sent-1)
+}
+
+// acknowledged checks that the next frame acknowledges all.
+func (w *writer) acknowledged() {
+	w.t.Helper()
+	h, _ := w.read()
+	assert.Equal(w.t, h.Op, iwarp.OpControl)
+	assert.Equal(w.t, h.Control, iwarp.ControlAck)
+	assert.Equal(w.t, h.Value, w.sent)
+}
+
+// posts posts 4 bytes at the victim's end.
+func (w *writer) posts(op fabric.Opcode, key uint32) {
+	w.t.Helper()
+	sge := fabric.SGE{Addr: w.v.at(0), Length: 4, LKey: key}
+	_, err := w.s.qp.PostSend([]fabric.SendWR{{Opcode: op, NumSGE: 1}}, []fabric.SGE{sge})
+	assert.NilError(w.t, err)
+}
+
+func (w *writer) poll() {
+	w.t.Helper()
+	var wcs [1]fabric.WC
+	n, err := w.v.cq.Poll(wcs[:], 1)
+	assert.NilError(w.t, err)
+	assert.Equal(w.t, n, 0)
+}
+
+// TestAcknowledgement: what comes is acknowledged at once if nobody polls. Else the next message to
+// the peer does it, the next poll without a completion, the poller's going to sleep, or the next
+// tick, but two requests or 512 KiB are acknowledged by themselves.
+func TestAcknowledgement(t *testing.T) {
+	v := newVictim(t)
+	v.still()
+	w := newWriter(t, v)
+	some := []byte("some")
+
+	w.put(1, some) // nobody polls
+	w.acknowledged()
+
+	for range 2 {
+		w.poll()
+		w.put(1, some)
+		w.owed()
+		w.posts(fabric.OpSend, v.mr.LKey())
+		h, _ := w.read()
+		assert.Equal(t, h.Op, iwarp.OpSend)
+		assert.Equal(t, uint64(h.Word), w.sent)
+
+		w.poll()
+		w.put(1, some)
+		w.owed()
+		w.posts(fabric.OpSendImm, v.mr.LKey())
+		w.acknowledged() // before the message
+		h, _ = w.read()
+		assert.Equal(t, h.Op, iwarp.OpSendImm)
+
+		w.poll()
+		w.put(1, some)
+		w.owed()
+		w.poll()
+		w.acknowledged()
+
+		w.poll()
+		w.put(1, some)
+		w.owed()
+		assert.NilError(t, v.cq.Arm(false))
+		w.acknowledged()
+
+		w.poll()
+		w.put(1, some)
+		w.owed()
+		w.set.polls.Add(1) // as by a poll that finds something
+		v.dev.(*Device).tick()
+		w.acknowledged()
+
+		done := make(chan struct{})
+		go func() { // whoever waits will poll too
+			v.cq.Wait(time.Now().Add(patience))
+			close(done)
+		}()
+		for !v.cq.(*softnic.CQ).Waiting() {
+			time.Sleep(time.Millisecond)
+		}
+		w.put(1, some)
+		w.owed()
+		w.put(1, some)
+		w.acknowledged()
+		w.put(ackBytes/roomSize, v.room())
+		w.acknowledged()
+		w.put(ackBytes/roomSize-1, v.room())
+		w.owed()
+		v.cq.Wake()
+		<-done
+		w.poll()
+		w.acknowledged()
+	}
+	w.Close()
+	w.s.expect(fabric.EventDisconnected)
+}
+
+// TestAcknowledgementOfFailed: a Send that fails before it is sent keeps no acknowledgement back.
+func TestAcknowledgementOfFailed(t *testing.T) {
+	v := newVictim(t)
+	v.still()
+	w := newWriter(t, v)
+	w.posts(fabric.OpSendImm, v.mr.LKey()) // not acknowledged: what follows it does not complete
+	h, _ := w.read()
+	assert.Equal(t, h.Op, iwarp.OpSendImm)
+	w.l.qp.In.Lock()
+	for range ackRequests {
+		w.sent++
+		w.l.rx.executed(w.l)
+	}
+	w.l.qp.In.Unlock()
+	w.posts(fabric.OpSend, 1)
+	w.acknowledged()
+	w.Close()
+	w.s.expect(fabric.EventDisconnected)
+}
+
+// TestAcknowledgementOfTwo: a queue's poller has the acknowledgement of one connection to send at a
+// time; another connection's goes out at once.
+func TestAcknowledgementOfTwo(t *testing.T) {
+	v := newVictim(t)
+	v.still()
+	first, second := newWriter(t, v), newWriter(t, v)
+	for range 3 {
+		first.poll()
+		first.put(1, []byte("first"))
+		first.owed()
+		second.put(1, []byte("second"))
+		second.acknowledged()
+		assert.Equal(t, first.l.told.Load(), first.sent-1)
+		first.poll()
+		first.acknowledged()
+	}
+	for _, w := range []*writer{first, second} {
+		w.Close()
+		w.s.expect(fabric.EventDisconnected)
+	}
+}
+
+// TestAcknowledgementTick: a poller that does not come back is not waited for.
+func TestAcknowledgementTick(t *testing.T) {
+	v := newVictim(t)
+	var set atomic.Pointer[hotSet]
+	var paid atomic.Int32
+	poller := v.dev.(*Device).poller
+	tick := poller.tick
+	poller.tick = func() bool {
+		s := set.Load()
+		owed := s != nil && s.owing.Load() != nil
+		again := tick()
+		if owed && s.owing.Load() == nil {
+			paid.Add(1)
+		}
+		return again
+	}
+	w := newWriter(t, v)
+	set.Store(w.set)
+	for range 3 {
+		w.poll()
+		w.put(1, []byte("some"))
+		w.acknowledged()
+	}
+	assert.Assert(t, paid.Load() > 0)
+	w.Close()
+	w.s.expect(fabric.EventDisconnected)
+}
+
+// heat makes the link hot: its events come while the queue is polled.
+func (w *writer) heat() {
+	w.t.Helper()
+	for until := time.Now().Add(patience); w.l.hot.Load() == nil; {
+		assert.Assert(w.t, time.Now().Before(until), "%d writes while the queue is polled do not heat the link", w.sent)
+		for range manyPolls {
+			w.poll()
+		}
+		w.put(1, []byte("some"))
+		w.executed()
+		w.poll()
+		w.acknowledged()
+	}
+}
+
+// TestHot: the socket of a hot link is read by the polls of its queue alone, and acknowledged by
+// the first that finds nothing; once the poller waits, or has not polled for a tick, nobody need
+// poll.
+func TestHot(t *testing.T) {
+	for _, ticks := range []bool{false, true} {
+		v := newVictim(t)
+		if !ticks {
+			v.still()
+		}
+		w := newWriter(t, v)
+		for range 2 {
+			if !ticks {
+				w.heat()
+				w.put(1, []byte("some"))
+				time.Sleep(20 * time.Millisecond) // in which the device would read it
+				assert.Equal(t, w.l.executed.Load(), w.sent-1)
+				for w.l.executed.Load() < w.sent {
+					w.poll()
+				}
+				assert.Equal(t, w.l.told.Load(), w.sent-1)
+				w.poll()
+				w.acknowledged()
+				w.put(1, []byte("some"))
+				assert.NilError(t, v.cq.Arm(false))
+				assert.Assert(t, w.l.hot.Load() == nil)
+				w.executed()
+				w.poll()
+				w.acknowledged()
+				continue
+			}
+			for n := 0; n < 100 && w.l.hot.Load() == nil; n++ { // a slow machine's ticks may cool it again
+				for range manyPolls {
+					w.poll()
+				}
+				w.put(1, []byte("some"))
+				w.acknowledged()
+			}
+			w.put(1, []byte("some"))
+			w.acknowledged() // without a poll
+		}
+		w.Close()
+		w.s.expect(fabric.EventDisconnected)
+	}
+}
+
+// TestPollsAlone: polls without events make no link hot, also of a link that has sent and waits for
+// its acknowledgement.
+func TestPollsAlone(t *testing.T) {
+	v := newVictim(t)
+	v.still()
+	w := newWriter(t, v)
+	sge := fabric.SGE{Addr: v.at(0), Length: 4, LKey: v.mr.LKey()}
+	for n := range uint32(3) {
+		_, err := w.s.qp.PostSend([]fabric.SendWR{{Opcode: fabric.OpSend, NumSGE: 1}}, []fabric.SGE{sge})
+		assert.NilError(t, err)
+		h, _ := w.read()
+		assert.Equal(t, h.Op, iwarp.OpSend)
+		assert.Equal(t, h.MSN, n+1)
+		for range 10 * othersEvery {
+			w.poll()
+		}
+		assert.Assert(t, w.l.hot.Load() == nil)
+	}
+	w.Close()
+	w.s.expect(fabric.EventDisconnected)
+}
+
+// TestCooledWhilePolled: what a poll reads of a link that is cooled at that moment is acknowledged,
+// though no other poll and no event follows.
+func TestCooledWhilePolled(t *testing.T) {
+	v := newVictim(t)
+	poller := v.dev.(*Device).poller
+	var ticks atomic.Pointer[func()]
+	poller.tick = func() bool {
+		if tick := ticks.Load(); tick != nil {
+			(*tick)()
+		}
+		return false
+	}
+	w := newWriter(t, v)
+	for range 3 {
+		w.heat()
+		cooled, read := make(chan struct{}), make(chan struct{})
+		tick := func() { // the poller of the sockets looks at none until the other has read
+			w.set.Sleep()
+			close(cooled)
+			<-read
+		}
+		ticks.Store(&tick)
+		poller.again()
+		<-cooled
+		ticks.Store(nil)
+		w.put(1, []byte("some"))
+		for w.l.executed.Load() < w.sent { // as a poll that has found the link before
+			w.set.poll(w.l)
+		}
+		close(read)
+		w.acknowledged()
+	}
+	w.Close()
+	w.s.expect(fabric.EventDisconnected)
+}
+
+// TestLateDeadline: a deadline that is set for an ask which has been heard already stops no event.
+func TestLateDeadline(t *testing.T) {
+	v := newVictim(t)
+	w := newWriter(t, v)
+	for range 3 {
+		v.dev.(*Device).poller.file.SetReadDeadline(past)
+		w.put(1, []byte("some"))
+		w.acknowledged()
+	}
+	w.Close()
+	w.s.expect(fabric.EventDisconnected)
+}
+
+// TestHotInOneSet: a link is hot in one set at a time, whichever of its queues wants it too, and no
+// set keeps it when it is cooled.
+func TestHotInOneSet(t *testing.T) {
+	v := newVictim(t)
+	v.still()
+	w := newWriter(t, v)
+	d := v.dev.(*Device)
+	cq, err := v.dev.CreateCQ(1)
+	assert.NilError(t, err)
+	other := d.setOf(cq.(*softnic.CQ))
+	for n := range 4 {
+		first, second := w.set, other
+		if n%2 > 0 {
+			first, second = second, first
+		}
+		assert.Assert(t, first.add(w.l))
+		for _, s := range []*hotSet{second, first} {
+			assert.Assert(t, !s.add(w.l))
+		}
+		first.Sleep()
+		assert.Assert(t, w.l.hot.Load() == nil)
+		for _, s := range []*hotSet{second, first} {
+			assert.Equal(t, s.count.Load(), int32(0))
+		}
+		w.put(1, []byte("some"))
+		w.acknowledged()
+	}
+	w.Close()
+	w.s.expect(fabric.EventDisconnected)
+	assert.NilError(t, cq.Close())
+}

@@ -1,0 +1,160 @@
+// Package iwarp encodes and decodes what iWARP puts on a TCP connection: the set-up of MPA (RFC
+// 5044 and 6581), its frames (FPDUs), and the headers of DDP and RDMAP (RFC 5041, 5040 and 7306).
+// Package tcpfabric speaks it.
+//
+// The package has no state, no goroutine and no connection; its functions may be called
+// concurrently. Encoders write into the caller's bytes. Decoders check everything that needs no
+// state, and return errors that wrap a [Fault], the reason for the peer's terminate message. The
+// caller checks what needs state: message numbers, offsets within a message, keys, rights, and the
+// number of requests in flight.
+//
+// A frame is sent as three parts, so that its payload need not be copied:
+//
+//	n := h.Put(head[:])                          // the frame's length and the headers
+//	sum := iwarp.Checksum(0, head[:n])           // only if the connection has checksums
+//	sum = iwarp.Checksum(sum, payload)
+//	m := iwarp.PutTrailer(tail[:], h.Payload, sum, true)
+//	buffers := net.Buffers{head[:n], payload, tail[:m]}
+//
+// It is received in the same three parts: HeaderSize reads the size of the headers from the first
+// PrefixSize bytes, Header.Parse returns the size of the payload, TrailerSize that of the rest.
+//
+// # Between two ends of this library
+//
+// Two ends of this library use more than iWARP has: acknowledged completions, immediate data,
+// atomics, and sends that wait for a receive. They recognize each other by reserved bits of the
+// set-up, which RFC 5044 keeps 0 and receivers do not check. The initiator sets 0x04 in its
+// request; an end of this library replies with 0x02 and without 0x04. Other ends reply with 0 or,
+// as soft-iWARP does, with the bits of the request. Private data is not touched.
+//
+// The first frame of each end is then a control message with a [Hello]. The responder sends its own
+// right behind its reply. That of the initiator takes the place of a ready message. A Send has an
+// acknowledgement in its header (Header.Word).
+package iwarp
+
+import "fmt"
+
+// Opcode is an operation of RDMAP.
+type Opcode uint8
+
+// The operations. Those of RFC 7306 and this library's own are valid only between two ends of this
+// library, which have agreed on them.
+const (
+	OpWrite          Opcode = 0
+	OpReadRequest    Opcode = 1
+	OpReadResponse   Opcode = 2
+	OpSend           Opcode = 3 // acknowledges by Header.Word
+	OpSendInv        Opcode = 4 // invalidates Header.Word
+	OpSendSE         Opcode = 5 // SE: solicited event
+	OpSendSEInv      Opcode = 6
+	OpTerminate      Opcode = 7
+	OpImmediate      Opcode = 8 // RFC 7306; the data of a write that has just been sent
+	OpImmediateSE    Opcode = 9
+	OpAtomicRequest  Opcode = 10
+	OpAtomicResponse Opcode = 11
+	OpSendImm        Opcode = 12 // this library's own: a send whose immediate data is Header.Word
+	OpSendSEImm      Opcode = 13
+	OpControl        Opcode = 15 // this library's own: between the devices, no message of a program
+)
+
+// Queue is the number of an untagged queue. Each opcode has its own.
+type Queue uint32
+
+// The queues. Every message of a queue has the next number: 1 is the first, 0 follows 2^32-1.
+const (
+	QueueSend           Queue = 0
+	QueueRequest        Queue = 1 // reads and atomics
+	QueueTerminate      Queue = 2
+	QueueAtomicResponse Queue = 3
+	QueueControl        Queue = 4 // this library's own
+	Queues                    = 5
+)
+
+// form is what all messages of an opcode have in common; an opcode without a name is unknown.
+type form struct {
+	name     string
+	queue    Queue // if not tagged
+	tagged   bool
+	extended bool // only between ends of this library
+	data     bool // may have payload
+	whole    bool // is one segment
+	word     bool // has a Header.Word
+	header   int  // bytes of RDMAP's header behind DDP's
+}
+
+var forms = [16]form{
+	OpWrite:        {name: "write", tagged: true, data: true},
+	OpReadRequest:  {name: "read request", queue: QueueRequest, whole: true, header: readRequestSize},
+	OpReadResponse: {name: "read response", tagged: true, data: true},
+	OpSend:         {name: "send", data: true, word: true},
+	OpSendInv:      {name: "send with invalidate", data: true, word: true},
+	OpSendSE:       {name: "solicited send", data: true, word: true},
+	OpSendSEInv:    {name: "solicited send with invalidate", data: true, word: true},
+	OpTerminate:    {name: "terminate", queue: QueueTerminate, data: true, whole: true},
+	OpImmediate:    {name: "immediate data", extended: true, whole: true, header: immediateSize},
+	OpImmediateSE:  {name: "solicited immediate data", extended: true, whole: true, header: immediateSize},
+	OpAtomicRequest: {name: "atomic request", extended: true, queue: QueueRequest, whole: true,
+		header: atomicRequestSize},
+	OpAtomicResponse: {name: "atomic response", extended: true, queue: QueueAtomicResponse, whole: true,
+		header: atomicResponseSize},
+	OpSendImm:   {name: "send with immediate data", extended: true, data: true, word: true},
+	OpSendSEImm: {name: "solicited send with immediate data", extended: true, data: true, word: true},
+	OpControl:   {name: "control", extended: true, queue: QueueControl, whole: true, header: controlSize},
+}
+
+// Tagged reports whether messages of the opcode name the memory at the receiver.
+func (o Opcode) Tagged() bool { return forms[o&15].tagged }
+
+// Queue returns the queue of an opcode that is not tagged.
+func (o Opcode) Queue() Queue { return forms[o&15].queue }
+
+// Solicited reports whether a message of the opcode asks for a solicited event.
+func (o Opcode) Solicited() bool {
+	return o == OpSendSE || o == OpSendSEInv || o == OpImmediateSE || o == OpSendSEImm
+}
+
+// Acknowledges reports whether a message of the opcode acknowledges, between two ends of this
+// library.
+func (o Opcode) Acknowledges() bool { return o == OpSend || o == OpSendSE }
+
+func (o Opcode) String() string {
+	if name := forms[o&15].name; name != "" {
+		return name
+	}
+	return fmt.Sprintf("opcode %d", uint8(o))
+}
+
+// ddpSize returns the size of DDP's header.
+func ddpSize(op Opcode) int {
+	if op.Tagged() {
+		return taggedSize
+	}
+	return untaggedSize
+}
+
+// MaxHeader is the size of the largest headers, with the frame's length before them.
+const MaxHeader = lengthSize + untaggedSize + atomicRequestSize
+
+// Sizes of what a frame consists of: its length, DDP's headers, RDMAP's, its checksum.
+const (
+	lengthSize         = 2
+	taggedSize         = 14
+	untaggedSize       = 18
+	readRequestSize    = 28
+	immediateSize      = 8
+	atomicRequestSize  = 52
+	atomicResponseSize = 12
+	controlSize        = 12
+	crcSize            = 4
+)
+
+// Bits of the first two bytes of a segment: DDP's and RDMAP's control.
+const (
+	ddpTagged     = 0x80
+	ddpLast       = 0x40
+	ddpVersion    = 0x01
+	ddpVersions   = 0x03
+	rdmapVersion  = 0x40
+	rdmapVersions = 0xC0
+	rdmapOpcode   = 0x0F
+)

@@ -1,0 +1,165 @@
+package iwarp
+
+import (
+	"encoding/binary"
+)
+
+// Sizes of the set-up's two frames.
+const (
+	SetupHeaderSize = 20
+	MaxSetupSize    = SetupHeaderSize + maxSetupData
+
+	maxSetupData = 512
+	depthsSize   = 4
+	keySize      = 16
+	keyRequest   = "MPA ID Req Frame"
+	keyReply     = "MPA ID Rep Frame"
+)
+
+// MaxPrivateKernel is the most private data that soft-iWARP (Linux 6.1) takes and sends, in either
+// direction. It resets a connection whose request has more than 252 bytes. In a reply they lead it
+// to a NULL pointer in its kernel: never send them to an end that is not of this library.
+const MaxPrivateKernel = 251
+
+// MaxDepth is the largest read depth that a set-up can carry.
+const MaxDepth = 1<<14 - 1
+
+// Bits of the set-up.
+const (
+	flagMarkers      = 0x80
+	flagCRC          = 0x40
+	flagReject       = 0x20
+	flagEnhanced     = 0x10
+	flagExtended     = 0x04 // of a request
+	flagExtendedBack = 0x02 // of a reply
+	flagBusy         = 0x01 // of an extended reply that rejects
+
+	wordPeerToPeer = 0x8000 // of the first word
+	wordReadyWrite = 0x8000 // of the second word
+	wordReadyRead  = 0x4000
+)
+
+// Setup is the request of the initiator or the reply of the responder.
+type Setup struct {
+	Reply    bool
+	Revision uint8 // 1 or 2
+	Markers  bool  // the sender wants markers in what it receives; this library refuses
+	CRC      bool  // the sender wants checksums; if either wants them both use them
+	Reject   bool  // only in a reply
+	Extended bool  // the sender is an end of this library; in a reply: and so is the initiator
+	Busy     bool  // it is the library that rejects, not the program; only in an extended reply
+
+	// Enhanced says that the fields below are there (revision 2 only). A reply, also one that
+	// rejects, is enhanced if and only if the request was: soft-iWARP does not check.
+	Enhanced   bool
+	In, Out    uint16 // reads and atomics that the sender serves and starts, at most MaxDepth
+	PeerToPeer bool   // both may send first: the initiator's first frame is a ready message
+	ReadyWrite bool   // ready messages that the sender can use: a write, a read; of no bytes
+	ReadyRead  bool
+
+	// Private is the program's. ParseSetup returns part of its argument.
+	Private []byte
+}
+
+// SetupSize returns the length of a request (or reply) that begins with the SetupHeaderSize bytes
+// of head. If head is shorter it checks what is there and returns SetupHeaderSize: so a stranger is
+// recognized by its first byte.
+func SetupSize(head []byte, reply bool) (int, error) {
+	key := keyRequest
+	if reply {
+		key = keyReply
+	}
+	for i := range min(len(head), keySize) {
+		if head[i] != key[i] {
+			return 0, fault(FaultSetup, "byte %d is 0x%02x, not the %q of MPA", i, head[i], key)
+		}
+	}
+	if len(head) < SetupHeaderSize {
+		return SetupHeaderSize, nil
+	}
+	if rev := head[17]; rev < 1 || rev > 2 {
+		return 0, fault(FaultSetup, "revision %d, only 1 and 2 are known", rev)
+	}
+	n := int(binary.BigEndian.Uint16(head[18:]))
+	if n > maxSetupData {
+		return 0, fault(FaultSetup, "%d bytes of private data, the limit is %d", n, maxSetupData)
+	}
+	return SetupHeaderSize + n, nil
+}
+
+// ParseSetup decodes a whole request or reply.
+func ParseSetup(frame []byte, reply bool) (Setup, error) {
+	n, err := SetupSize(frame[:min(len(frame), SetupHeaderSize)], reply)
+	if err != nil {
+		return Setup{}, err
+	}
+	if n != len(frame) {
+		return Setup{}, fault(FaultSetup, "%d bytes, not %d", len(frame), n)
+	}
+	flags, extended := frame[16], byte(flagExtended)
+	s := Setup{
+		Reply: reply, Revision: frame[17], Private: frame[SetupHeaderSize:],
+		Markers: flags&flagMarkers != 0, CRC: flags&flagCRC != 0,
+	}
+	if reply {
+		s.Reject = flags&flagReject != 0
+		extended = flagExtendedBack
+	}
+	s.Extended = flags&(flagExtended|flagExtendedBack) == extended
+	s.Busy = s.Reject && s.Extended && flags&flagBusy != 0
+	if s.Revision == 1 || flags&flagEnhanced == 0 {
+		return s, nil
+	}
+	if len(s.Private) < depthsSize {
+		return Setup{}, fault(FaultSetup, "it is enhanced, but has %d bytes instead of the read depths", len(s.Private))
+	}
+	first, second := binary.BigEndian.Uint16(s.Private), binary.BigEndian.Uint16(s.Private[2:])
+	s.Enhanced, s.In, s.Out, s.Private = true, first&MaxDepth, second&MaxDepth, s.Private[depthsSize:]
+	s.PeerToPeer = first&wordPeerToPeer != 0
+	s.ReadyWrite, s.ReadyRead = second&wordReadyWrite != 0, second&wordReadyRead != 0
+	return s, nil
+}
+
+// Append appends the encoding of s to dst. It fails if a field of s cannot be carried by its
+// revision.
+func (s *Setup) Append(dst []byte) ([]byte, error) {
+	n, key, extended := len(s.Private), keyRequest, uint16(flagExtended)
+	if s.Enhanced {
+		n += depthsSize
+	}
+	if s.Reply {
+		key, extended = keyReply, flagExtendedBack
+	}
+	switch {
+	case s.Revision < 1 || s.Revision > 2:
+		return nil, fault(FaultSetup, "revision %d, only 1 and 2 are known", s.Revision)
+	case n > maxSetupData:
+		return nil, fault(FaultSetup, "%d bytes of private data, the limit is %d", len(s.Private),
+			maxSetupData-(n-len(s.Private)))
+	case s.Reject && !s.Reply:
+		return nil, fault(FaultSetup, "a request cannot reject")
+	case s.Enhanced && s.Revision == 1:
+		return nil, fault(FaultSetup, "revision 1 is not enhanced")
+	case s.In > MaxDepth || s.Out > MaxDepth:
+		return nil, fault(FaultSetup, "read depths %d and %d, the limit is %d", s.In, s.Out, MaxDepth)
+	}
+	flags := bit(s.Markers, flagMarkers) | bit(s.CRC, flagCRC) | bit(s.Reject, flagReject) |
+		bit(s.Enhanced, flagEnhanced) | bit(s.Extended, extended) |
+		bit(s.Busy && s.Reject && s.Extended, flagBusy)
+	dst = append(append(dst, key...), byte(flags), s.Revision)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(n))
+	if s.Enhanced {
+		first := s.In | bit(s.PeerToPeer, wordPeerToPeer)
+		second := s.Out | bit(s.ReadyWrite, wordReadyWrite) | bit(s.ReadyRead, wordReadyRead)
+		dst = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(dst, first), second)
+	}
+	return append(dst, s.Private...), nil
+}
+
+// bit returns mask if on.
+func bit(on bool, mask uint16) uint16 {
+	if on {
+		return mask
+	}
+	return 0
+}

@@ -1,0 +1,62 @@
+package iwarp
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// Bits of a terminate message: what follows its first 4 bytes.
+const (
+	termLength = 0x80 // the length of the segment at fault
+	termDDP    = 0x40 // its DDP header
+	termRDMAP  = 0x20 // its RDMAP header, of a read request
+	termAll    = termLength | termDDP | termRDMAP
+)
+
+// MaxTerminate is the largest payload that PutTerminate makes.
+const MaxTerminate = 4 + lengthSize + untaggedSize + readRequestSize
+
+// PutTerminate encodes the payload of an OpTerminate into b, which has room for MaxTerminate bytes,
+// and returns its size. frame is the beginning of the frame at fault, as far as HeaderSize counts,
+// or nil if there is none or if it cannot be trusted.
+func PutTerminate(b []byte, f Fault, frame []byte) int {
+	clear(b[:4])
+	binary.BigEndian.PutUint16(b, uint16(f))
+	if f.Layer() > 1 || len(frame) < PrefixSize {
+		return 4
+	}
+	size := ddpEnd(frame)
+	if len(frame) < size {
+		return 4
+	}
+	b[2] = termLength | termDDP
+	if n := size + readRequestSize; Opcode(frame[3]&rdmapOpcode) == OpReadRequest && len(frame) >= n {
+		b[2] |= termRDMAP
+		size = n
+	}
+	return 4 + copy(b[4:], frame[:size])
+}
+
+// ParseTerminate returns the reason that the payload of an OpTerminate names. What follows of the
+// segment at fault is of no use: it is as its sender or an adversary wrote it.
+//
+// Soft-iWARP on a little-endian host (Linux 6.1) lays out the control word in reverse: layer and
+// type change places, and the header bits are the lowest of their byte, where RFC 5040 has zeroes.
+func ParseTerminate(b []byte) (Fault, error) {
+	if len(b) < 4 {
+		return 0, fault(FaultLength, "a terminate of %d bytes", len(b))
+	}
+	layer, flags := b[0], b[2]
+	if flags&termAll == 0 && bits.Reverse8(flags)&termAll != 0 {
+		layer = layer>>4 | layer<<4
+	}
+	return Fault(layer)<<8 | Fault(b[1]), nil
+}
+
+// ddpEnd returns the size of a frame's length and DDP header.
+func ddpEnd(frame []byte) int {
+	if frame[2]&ddpTagged != 0 {
+		return lengthSize + taggedSize
+	}
+	return lengthSize + untaggedSize
+}

@@ -1,0 +1,118 @@
+package iwarp
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"gotest.tools/v3/assert"
+)
+
+// TestTerminate: payloads written by hand from RFC 5040 section 4.8.
+func TestTerminate(t *testing.T) {
+	const write = "0012 c1 40 11223344 0102030405060708"
+	const send = "0015 01 43 00000000 00000000 00000009 00000578"
+	const read = "002e 41 41 00000000 00000001 00000007 00000000" +
+		"aabbccdd 1111111122222222 00010000 99887766 3333333344444444"
+	for name, c := range map[string]struct {
+		fault       Fault
+		frame, want string
+	}{
+		"no frame":                      {FaultStream, "", "0207 0000"},
+		"MPA says nothing of the frame": {FaultCRC, write, "2002 0000"},
+		"write":                         {FaultTaggedBounds, write, "1101 c000" + write},
+		"send":                          {FaultNoBuffer, send, "1202 c000" + send},
+		"read request":                  {FaultAccess, read, "0102 e000" + read},
+		"send with payload": {FaultTooLong, send + "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+			"1205 c000" + send},
+		"half a frame": {FaultOpcode, send[:8], "0206 0000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b [MaxTerminate]byte
+			got := b[:PutTerminate(b[:], c.fault, unhex(t, c.frame))]
+			assert.DeepEqual(t, got, unhex(t, c.want))
+			parsed, err := ParseTerminate(got)
+			assert.NilError(t, err)
+			assert.Equal(t, parsed, c.fault)
+			for n := range got { // the fault is known from 4 bytes on
+				parsed, err := ParseTerminate(got[:n])
+				if n < 4 {
+					assert.ErrorIs(t, err, FaultLength)
+				} else {
+					assert.NilError(t, err)
+					assert.Equal(t, parsed, c.fault)
+				}
+			}
+		})
+	}
+}
+
+// TestTerminateOfSoftIWARP: messages that the kernel's soft-iWARP (Linux 6.1, amd64) has sent.
+func TestTerminateOfSoftIWARP(t *testing.T) {
+	for name, c := range map[string]struct {
+		payload string
+		want    Fault
+	}{
+		"a write to an unknown key": {"11000300 0004 c140 00000bad 0000000000000000",
+			FaultTaggedKey},
+		"a send without a receive": {"21020300 0004 4143 00000000 00000000 00000001 00000000",
+			FaultNoBuffer},
+		"a read of an unknown key": {"10000700 0000 4141 00000000 00000001 00000004 00000000" +
+			"00000000 0000000000000000 00000004 00000bad 0000000000000000",
+			FaultKey},
+		"an answer that it did not ask for": {"01000300 0004 c142 00000bad 0000000000000000",
+			FaultDDP},
+	} {
+		got, err := ParseTerminate(unhex(t, c.payload))
+		assert.NilError(t, err)
+		assert.Equal(t, got, c.want, name)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	for f, want := range map[Fault]string{
+		FaultAccess: "RDMAP: access right missing", FaultNoBuffer: "DDP: no receive posted",
+		0x0100: "RDMAP: invalid key", 0x01FF: "RDMAP: protection error", 0x0208: "RDMAP: catastrophic error",
+		FaultCRC: "MPA: wrong checksum", 0x1234: "DDP: type 2, code 52", 0xFFFF: "layer 15: type 15, code 255",
+	} {
+		assert.Equal(t, f.Error(), want)
+	}
+	assert.Error(t, fault(FaultQueue, "%d", 7), "DDP: invalid queue number: 7")
+}
+
+// FuzzTerminate: whatever a peer ends a connection with is a fault with words.
+func FuzzTerminate(f *testing.F) {
+	for _, c := range frames {
+		var head [MaxHeader]byte
+		var b [MaxTerminate]byte
+		n := c.header.Put(head[:])
+		f.Add(b[:PutTerminate(b[:], FaultAccess, head[:n])])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := ParseTerminate(b)
+		if err != nil {
+			assert.Assert(t, len(b) < 4)
+			return
+		}
+		assert.Assert(t, got.Error() != "")
+	})
+}
+
+func TestHello(t *testing.T) {
+	assert.Equal(t, Hello, uint64(0x01_00_0000_FFFF_0000))
+	got, err := ParseHello(Hello)
+	assert.NilError(t, err)
+	assert.Equal(t, got, MaxSegment)
+	for v, want := range map[uint64]string{
+		0x00_00_0009_FFFF_0000: "version 0",
+		0x01_00_0009_0447_0000: fmt.Sprintf("segments of 1095 bytes, at least %d", minHelloSegment),
+	} {
+		_, err := ParseHello(v)
+		assert.ErrorContains(t, err, want)
+		assert.ErrorIs(t, err, FaultOperation)
+	}
+	later, err := ParseHello(math.MaxUint64) // a later version
+	assert.NilError(t, err)
+	assert.Equal(t, later, MaxSegment)
+	assert.Equal(t, fmt.Sprint(ControlHello, ControlResume, Control(9)), "hello resume control message 9")
+}

@@ -1,0 +1,254 @@
+package tcpfabric
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"runtime"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
+)
+
+// inTurn calls do as the link's work.
+func (l *link) inTurn(do func()) {
+	for !l.turns.CompareAndSwap(0, 1) {
+		runtime.Gosched()
+	}
+	do()
+	for n := int64(1); !l.turns.CompareAndSwap(n, 0); n = l.turns.Load() {
+		l.step()
+	}
+}
+
+// within waits until a condition holds.
+func within(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for until := time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {
+		assert.Assert(t, time.Now().Before(until), what)
+	}
+}
+
+// TestCountsBeyond4Billion: a connection goes on after 2^32 requests, reads, and bytes, also where
+// a request waits for its receive.
+func TestCountsBeyond4Billion(t *testing.T) {
+	v := newVictim(t)
+	i := v.joins(v.listener.Addr())
+	s := v.session()
+	s.expect(fabric.EventEstablished)
+	key, start := v.mr.RKey(), uint64(1)<<32-3
+	write := fabric.SendWR{Opcode: fabric.OpWrite, RKey: key, RemoteAddr: v.at(0)}
+	read := fabric.SendWR{Opcode: fabric.OpRead, RKey: key, RemoteAddr: v.at(8)}
+	add := fabric.SendWR{Opcode: fabric.OpFetchAdd, RKey: key, RemoteAddr: v.at(16), CompareAdd: 1}
+	i.post(write, 8)
+	i.ends(1)
+
+	out, in := linkOf(i.qp.(*softnic.QP)), linkOf(s.qp.(*softnic.QP))
+	within(t, "the write is not acknowledged", func() bool { return in.told.Load() == in.executed.Load() })
+	out.inTurn(func() {
+		out.tx.count, out.tx.reads = start, start
+		out.tx.queued, out.tx.written = out.tx.queued+start, out.tx.written+start
+		for _, n := range []interface{ Store(uint64) }{&out.issued, &out.asked, &out.acked, &out.answered} {
+			n.Store(start)
+		}
+	})
+	in.inTurn(func() {
+		for _, n := range []interface{ Store(uint64) }{&in.executed, &in.told, &in.served, &in.tx.pushed} {
+			n.Store(start)
+		}
+	})
+	clear(v.room())
+	for range 3 {
+		for range 3 {
+			i.post(write, 8)
+			i.post(read, 8)
+			i.post(add, 8)
+		}
+		i.ends(9)
+		for range receives + 1 {
+			i.post(fabric.SendWR{Opcode: fabric.OpSend}, 8)
+		}
+		i.ends(receives)
+		s.postReceives(t)
+		i.ends(1)
+		for range receives - 1 {
+			i.post(fabric.SendWR{Opcode: fabric.OpSend}, 8)
+		}
+		i.ends(receives - 1)
+		s.postReceives(t)
+	}
+	assert.Equal(t, binary.NativeEndian.Uint64(v.room()[16:]), uint64(9))
+	assert.Equal(t, in.executed.Load(), start+3*(9+2*receives))
+	assert.Equal(t, out.answered.Load(), start+3*6)
+	within(t, "what was executed is not told", func() bool { return in.told.Load() == in.executed.Load() })
+	i.close()
+	s.leaves(t)
+}
+
+// TestIdleLinkHasNoBuffers: a link has a buffer only while there is something in it, with checksums
+// and without.
+func TestIdleLinkHasNoBuffers(t *testing.T) {
+	for _, sums := range []bool{false, true} {
+		v := newVictimWith(t, fabric.Options{RNRRetry: 7, Retry: 7, Checksums: &sums})
+		i := v.joins(v.listener.Addr())
+		s := v.session()
+		s.expect(fabric.EventEstablished)
+		for range 3 {
+			i.post(fabric.SendWR{Opcode: fabric.OpWrite, RKey: v.mr.RKey(), RemoteAddr: v.at(0)}, roomSize)
+			i.post(fabric.SendWR{Opcode: fabric.OpRead, RKey: v.mr.RKey(), RemoteAddr: v.at(0)}, roomSize)
+			i.ends(2)
+			for _, q := range []fabric.QP{i.qp, s.qp} {
+				l := linkOf(q.(*softnic.QP))
+				within(t, "an idle link keeps a buffer", func() (none bool) {
+					l.inTurn(func() { none = l.tx.lent == nil && l.tx.stage == nil })
+					l.qp.In.Lock()
+					defer l.qp.In.Unlock()
+					return none && l.rx.lent == nil && l.rx.buf == nil
+				})
+			}
+		}
+		i.close()
+		s.leaves(t)
+	}
+}
+
+// TestRetries: a request without a receive fails after RNRRetry tries, 7 are without end.
+func TestRetries(t *testing.T) {
+	for _, retries := range []uint8{0, 1, 6, 7} {
+		v := newVictimWith(t, fabric.Options{RNRRetry: retries, Retry: 7})
+		i := v.joins(v.listener.Addr())
+		s := v.session()
+		s.expect(fabric.EventEstablished)
+		for range receives + 1 {
+			i.post(fabric.SendWR{Opcode: fabric.OpSend}, 8)
+		}
+		i.ends(receives)
+		if retries == 7 {
+			time.Sleep(20 * 7 * rnrTimer)
+			s.postReceives(t)
+			i.ends(1)
+		} else {
+			assert.DeepEqual(t, i.completes(1), []fabric.Status{fabric.StatusRNRExceeded})
+		}
+		i.close()
+		s.next()
+	}
+}
+
+// TestSilentPeer: a peer whose host answers, and which does not, is unreachable.
+func TestSilentPeer(t *testing.T) {
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	assert.NilError(t, err)
+	defer l.Close()
+	v := newVictim(t)
+	qp, err := v.dev.CreateQP(fabric.QPInit{PD: v.pd, SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 1, MaxRecv: 1, MaxSendSGE: 1,
+		MaxRecvSGE: 1})
+	assert.NilError(t, err)
+	defer qp.Close()
+	for _, revision := range []uint8{2, 1} {
+		c := &conn{dev: v.dev.(*Device)}
+		to := fabric.ConnectParams{Remote: addrOf(l.Addr())}
+		events := make(chan fabric.ConnEvent, 1)
+		assert.NilError(t, c.dev.Attempt(&c.Conn, qp, to, func(ev fabric.ConnEvent) { events <- ev }))
+		tcp, failure := c.dial(t.Context())
+		assert.Assert(t, tcp != nil, failure.Err)
+		asked := make(chan *fabric.ConnEvent)
+		go func() {
+			_, ev := c.ask(tcp, revision, nil)
+			asked <- ev
+		}()
+		for ev := (*fabric.ConnEvent)(nil); ev == nil; {
+			tcp.SetReadDeadline(past) // the time is over, once the wait has begun
+			select {
+			case ev = <-asked:
+				assert.Equal(t, ev.Kind, fabric.EventUnreachable)
+				assert.ErrorIs(t, ev.Err, softnic.ErrSilence)
+				c.Fail(softnic.Connecting, *ev)
+			case <-time.After(time.Millisecond):
+			}
+		}
+		assert.Equal(t, (<-events).Kind, fabric.EventUnreachable)
+		assert.NilError(t, tcp.Close())
+		assert.NilError(t, c.Close())
+	}
+}
+
+// TestHostAddress: a host is known by its first global address, IPv4 before IPv6, wherever the
+// address stands, or else by that of the loopback interface.
+func TestHostAddress(t *testing.T) {
+	for _, c := range []struct {
+		has  []string
+		want string
+	}{
+		{nil, "127.0.0.1"},
+		{[]string{"127.0.0.2", "::1", "fe80::1", "169.254.1.1"}, "127.0.0.1"},
+		{[]string{"::1", "192.0.2.1", "192.0.2.2"}, "192.0.2.1"},
+		{[]string{"2001:db8::1", "2001:db8::2", "127.0.0.1"}, "2001:db8::1"},
+		{[]string{"2001:db8::1", "2001:db8::2", "192.0.2.1"}, "192.0.2.1"},
+		{[]string{"127.0.0.1", "192.0.2.1", "2001:db8::1", "192.0.2.2"}, "192.0.2.1"},
+	} {
+		var list []netip.Addr
+		for _, a := range c.has {
+			list = append(list, netip.MustParseAddr(a))
+		}
+		assert.Equal(t, mostGlobal(list), netip.MustParseAddr(c.want), "%v", c.has)
+	}
+}
+
+// TestInvalidatesNothing: a send that invalidates a key without the right to ends the receiver's
+// queue pair. The message has come: its sender hears of success, and of a disconnect.
+func TestInvalidatesNothing(t *testing.T) {
+	v := newVictim(t)
+	i := v.joins(v.listener.Addr())
+	s := v.session()
+	s.expect(fabric.EventEstablished)
+	i.post(fabric.SendWR{Opcode: fabric.OpSendInv, RKey: v.foreign.RKey()}, 3)
+	i.ends(1)
+	var wcs [1]fabric.WC
+	within(t, "the receive does not complete", func() bool {
+		n, err := v.cq.Poll(wcs[:], 1)
+		assert.NilError(t, err)
+		return n > 0
+	})
+	assert.Equal(t, wcs[0].Status, fabric.StatusRemoteInvReq)
+	for _, want := range []fabric.ConnEventKind{fabric.EventEstablished, fabric.EventDisconnected} {
+		select {
+		case ev := <-i.events:
+			assert.Equal(t, ev.Kind, want)
+		case <-time.After(patience):
+			t.Fatal("no event")
+		}
+	}
+	assert.Equal(t, linkOf(i.qp.(*softnic.QP)).verdict.Load(), uint32(0))
+	i.close()
+}
+
+// TestFailsWhileReading: a queue pair that fails while its socket is being read, for another
+// reason, is flushed though nothing has come.
+func TestFailsWhileReading(t *testing.T) {
+	v := newVictim(t)
+	p := v.dial()
+	p.connect(setup(0))
+	s := v.session()
+	p.write(iwarp.Header{Op: iwarp.OpWrite, Last: true}, nil)
+	s.expect(fabric.EventEstablished)
+	q := s.qp.(*softnic.QP)
+	l := linkOf(q)
+	within(t, "the write has not come", func() bool { return l.executed.Load() == 1 })
+	l.qp.In.Lock()
+	l.inside.Store(true)
+	assert.Assert(t, q.Fail())
+	l.qp.In.Unlock()
+	got, _ := l.receive(true)
+	assert.Assert(t, !got)
+	var wcs [receives]fabric.WC
+	n, err := v.cq.Poll(wcs[:], 1)
+	assert.NilError(t, err)
+	assert.Equal(t, n, receives)
+	p.Close()
+}

@@ -1,0 +1,158 @@
+package tcpfabric
+
+import (
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
+)
+
+// newLink makes a queue pair's end of the wire.
+func newLink(q *softnic.QP) softnic.Link {
+	l := &link{qp: q}
+	l.step = l.work
+	return l
+}
+
+// work completes what is done, and sends what can be sent.
+func (l *link) work() {
+	q := l.qp
+	if q.Connected() && l.live.Load() {
+		l.serve()
+	}
+	if !q.Connected() {
+		q.Flush(&l.rx.in)
+		if l.live.Load() {
+			if l.stalled.Swap(false) {
+				l.receive(false)
+			}
+			l.over()
+			if l.leave() {
+				l.shut()
+			}
+		}
+		if q.Gone() {
+			q.Leave()
+		}
+	}
+	if l.killed.Load() && l.live.Load() {
+		l.shut()
+	}
+}
+
+// serve is work while the queue pair is connected.
+func (l *link) serve() {
+	if l.starved.Load() != fed {
+		l.feed()
+	}
+	l.settle()
+	if l.refusing.Load() { // what was acknowledged before is complete
+		l.qp.In.Lock()
+		l.rx.fail(l)
+		l.qp.In.Unlock()
+		return
+	}
+	for more := true; more && l.qp.Connected() && l.wants(); {
+		more = l.push()
+		l.settle()
+	}
+	served := l.tx.empty() && l.served.Load() == l.tx.pushed.Load()
+	if l.stalled.Load() && (served || l.tx.cut) { // no answer goes out behind a cut
+		l.stalled.Store(false)
+		l.receive(false)
+	}
+	l.tx.tidy()
+	l.over()
+}
+
+// settle completes the oldest requests as far as they are done, in order.
+func (l *link) settle() {
+	q, t := l.qp, &l.tx
+	sq := q.Sends()
+	if !l.live.Load() || sq.Len() == 0 {
+		return
+	}
+	acked, answered := l.acked.Load(), l.answered.Load()
+	for sq.Len() > 0 && q.Connected() {
+		if sq.Head() < t.next {
+			m := t.mark(sq.Head())
+			if done, st := m.done(acked, answered, t.written); done {
+				q.Complete(sq.First(), st)
+				continue
+			}
+		}
+		switch v := fabric.Status(l.verdict.Load()); {
+		case v != 0:
+			q.Complete(sq.First(), v)
+		case l.lost.Load():
+			q.Complete(sq.First(), fabric.StatusRetryExceeded)
+		}
+		return
+	}
+}
+
+// push writes the batch, or the next one, and reports whether more may be possible now.
+func (l *link) push() bool {
+	t := &l.tx
+	return (!t.empty() || l.fill()) && !t.cut && l.flushBatch()
+}
+
+// wants reports whether there may be something to send.
+func (l *link) wants() bool {
+	t := &l.tx
+	return !t.empty() || t.next != l.qp.Sends().Tail() || t.begun || l.served.Load() != t.pushed.Load() || t.ready ||
+		l.held.Load() || l.starved.Load() == hungry || l.ackNow.Load()
+}
+
+// fill makes the next batch; false: there is nothing to send.
+func (l *link) fill() bool {
+	t := &l.tx
+	t.borrow()
+	owes := l.controls()
+	// Answers and requests take turns, a message at a time.
+	for failed := 0; failed < 2 && l.roomy(); t.answers.turn = !t.answers.turn {
+		failed++
+		if t.answers.turn && l.answer() || !t.answers.turn && l.requests() {
+			failed = 0
+		}
+	}
+	if executed := l.executed.Load(); owes && executed != l.told.Load() { // no Send has gone
+		l.acknowledge(iwarp.ControlAck, executed)
+	}
+	return len(t.parts) > 0
+}
+
+// over tells the connection that the peer has ended its stream, after what came before.
+func (l *link) over() {
+	if e := l.end.Load(); e != nil && !l.eof {
+		l.eof = true
+		l.settle()
+		l.conn.PeerLeft(kindOf(e.err), e.err)
+		l.grace = time.AfterFunc(graceLimit, func() {
+			l.lost.Store(true)
+			l.run()
+		})
+	}
+}
+
+// shut closes the socket; only the caller that has the turn does so.
+func (l *link) shut() {
+	l.cool()
+	l.qp.In.Lock()
+	l.live.Store(false)
+	l.sock.shut()
+	l.qp.In.Unlock()
+	l.qp.Forget(l)
+	for _, s := range l.polled {
+		s.latest.CompareAndSwap(l, nil)
+		s.owing.CompareAndSwap(l, nil)
+	}
+	for _, t := range []*time.Timer{l.linger, l.rnr, l.first, l.grace, l.fault} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	l.conn.PeerLeft(fabric.EventDisconnected, softnic.ErrSilence)
+	l.dev.unlist(l)
+}

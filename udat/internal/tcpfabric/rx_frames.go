@@ -1,0 +1,381 @@
+package tcpfabric
+
+import (
+	"encoding/binary"
+
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
+)
+
+// frame takes the headers of a frame, and finds where its payload goes. If it refuses the frame,
+// nothing but its acknowledgement counts. rest is the part of the payload that has come so far.
+func (x *rx) frame(l *link, rest []byte) iwarp.Fault {
+	h := &x.h
+	if !x.greeted {
+		if l.own != (h.Op == iwarp.OpControl && h.Control == iwarp.ControlHello) {
+			return iwarp.FaultOpcode
+		}
+	}
+	if h.Op == iwarp.OpTerminate {
+		return x.terminate(l, rest[:h.Payload])
+	}
+	if l.own && h.Op.Acknowledges() {
+		acked := l.acked.Load()
+		if !l.acknowledged(acked + uint64(h.Word-uint32(acked))) {
+			return iwarp.FaultOperation
+		}
+	}
+	x.skip = false
+	if x.ignore && h.Op != iwarp.OpControl && h.Op != iwarp.OpReadResponse && h.Op != iwarp.OpAtomicResponse {
+		x.skip = true
+		return fine
+	}
+	f := x.message()
+	if f != fine {
+		return f
+	}
+	switch h.Op {
+	case iwarp.OpWrite:
+		x.into = toRegion
+	case iwarp.OpReadRequest:
+		f = x.readRequest(l)
+	case iwarp.OpAtomicRequest:
+		f = x.atomicRequest(l)
+	case iwarp.OpReadResponse, iwarp.OpAtomicResponse:
+		f = x.answer(l)
+	case iwarp.OpControl:
+		f = x.control(l)
+	default: // sends and immediate data
+		f = x.take(l)
+	}
+	if f != fine || x.skip {
+		return f
+	}
+	if x.into != nowhere && h.Payload > len(rest) { // else the copy looks
+		if _, f = x.pin(l, 0, uint64(h.Payload)); f != fine {
+			return f
+		}
+		x.release()
+	}
+	x.greeted = true
+	if !l.own && !l.greeted.Load() { // the other end's first frame lets this one send
+		l.greeted.Store(true)
+		x.ready = true
+	}
+	if !h.Op.Tagged() && h.MO == 0 {
+		x.queues[h.Op.Queue()] = h.MSN
+	}
+	return fine
+}
+
+// message checks the number of an untagged message, and the offset in it.
+func (x *rx) message() iwarp.Fault {
+	h := &x.h
+	if h.Op.Tagged() {
+		return fine
+	}
+	want, off := x.queues[h.Op.Queue()]+1, uint64(0)
+	if h.Op.Queue() == iwarp.QueueSend && x.open {
+		want, off = want-1, x.size
+		if h.Op != x.openOp {
+			return iwarp.FaultOpcode
+		}
+	}
+	switch {
+	case h.MSN != want:
+		return iwarp.FaultMSN
+	case uint64(h.MO) != off:
+		return iwarp.FaultMO
+	}
+	return fine
+}
+
+// take takes a receive for a send or immediate data, or has the peer wait for one.
+func (x *rx) take(l *link) iwarp.Fault {
+	h := &x.h
+	if !x.open {
+		x.size = 0
+		x.describe()
+	}
+	x.in.WR = &x.wr
+	switch st := l.qp.Receive(&x.in, l); {
+	case st == softnic.NotReady && l.own:
+		x.ignore, x.skip = true, true
+		l.starved.Store(hungry)
+		return fine
+	case st == softnic.NotReady:
+		return iwarp.FaultNoBuffer
+	case st != fabric.StatusSuccess:
+		return faultOf(h.Op, st)
+	}
+	if h.Payload > 0 {
+		x.into = toReceive
+	}
+	x.open, x.openOp = true, h.Op
+	return fine
+}
+
+// describe makes the work request of the message's kind.
+func (x *rx) describe() {
+	h := &x.h
+	x.wr = fabric.SendWR{Opcode: fabric.OpSend}
+	switch h.Op {
+	case iwarp.OpSendInv, iwarp.OpSendSEInv:
+		x.wr.Opcode, x.wr.RKey = fabric.OpSendInv, h.Word
+	case iwarp.OpSendImm, iwarp.OpSendSEImm:
+		x.wr.Opcode, x.wr.Imm = fabric.OpSendImm, h.Word
+	case iwarp.OpImmediate, iwarp.OpImmediateSE:
+		x.wr.Opcode, x.wr.Imm = fabric.OpWriteImm, uint32(h.Value)
+	}
+	if h.Op.Solicited() {
+		x.wr.Flags = fabric.Solicited
+	}
+}
+
+// pin returns n bytes, behind the first off, of the place of the frame's payload.
+func (x *rx) pin(l *link, off, n uint64) ([][]byte, iwarp.Fault) {
+	h := &x.h
+	switch x.into {
+	case toReceive:
+		here, there := l.qp.Room(&x.in, x.size+off, n)
+		if here != fabric.StatusSuccess {
+			x.spoil = here
+			return nil, faultOf(h.Op, there)
+		}
+	case toRegion:
+		if f := x.reach(l, off, n, fabric.RemoteWrite, ofTagged); f != fine {
+			return nil, f
+		}
+	case toAnswer:
+		a := x.asked(l)
+		bufs, st := l.qp.Payload(&x.out, l.qp.Sends().Slot(a.slot), x.got+off, n)
+		if st != fabric.StatusSuccess {
+			return nil, x.halt(l, st)
+		}
+		return bufs, fine
+	}
+	return x.in.Place(), fine
+}
+
+// reach pins n bytes, behind the first off, of the memory that the frame names.
+func (x *rx) reach(l *link, off, n uint64, need fabric.Access, kind int) iwarp.Fault {
+	return denials[l.qp.Reach(&x.in, x.h.Key, x.h.Offset+off, n, need)][kind]
+}
+
+// finish ends a frame whose payload is in its place.
+func (x *rx) finish(l *link) {
+	h := &x.h
+	if x.skip {
+		return
+	}
+	n := uint64(h.Payload)
+	switch h.Op {
+	case iwarp.OpWrite:
+		if x.fresh {
+			x.written = 0
+		}
+		x.written += n
+		if x.fresh = h.Last; h.Last {
+			x.executed(l)
+		}
+	case iwarp.OpReadResponse:
+		if x.got += n; h.Last {
+			x.got = 0
+			l.answered.Add(1)
+		}
+	case iwarp.OpReadRequest, iwarp.OpAtomicRequest:
+		x.executed(l)
+	case iwarp.OpAtomicResponse, iwarp.OpControl, iwarp.OpTerminate:
+	default:
+		if x.size += n; h.Last {
+			x.open = false
+			x.in.Length = x.size
+			if x.wr.Opcode == fabric.OpWriteImm {
+				x.in.Length = x.written
+			}
+			x.written = 0
+			l.qp.Finish(&x.in)
+			if x.wr.Opcode == fabric.OpSendInv && !l.own && !l.qp.Connected() {
+				x.refuse(l, iwarp.FaultInvalidate)
+			}
+			x.executed(l)
+		}
+	}
+}
+
+// An acknowledgement is sent at the latest after this many requests or bytes.
+const (
+	ackRequests = 2 // an answer acknowledges one
+	ackBytes    = 512 << 10
+)
+
+// executed counts a request of the peer, and has it acknowledged soon.
+func (x *rx) executed(l *link) {
+	n := l.executed.Load() + 1
+	l.executed.Store(n)
+	if n-l.told.Load() >= ackRequests || x.bytes >= ackBytes {
+		x.bytes = 0
+		l.ackNow.Store(true)
+	}
+}
+
+// terminate takes the peer's reason for the end.
+func (x *rx) terminate(l *link, payload []byte) iwarp.Fault {
+	f, err := iwarp.ParseTerminate(payload)
+	if err != nil {
+		f = iwarp.FaultStream
+	}
+	if l.qp.Sends().Len() == 0 {
+		l.qp.Fatal()
+	}
+	l.verdict.CompareAndSwap(0, uint32(statusOf(f)))
+	x.stop = true
+	return fine
+}
+
+// readRequest queues the answer to a read.
+func (x *rx) readRequest(l *link) iwarp.Fault {
+	h := &x.h
+	a := answer{sink: h.SinkKey, at: h.SinkOffset, key: h.Key, addr: h.Offset, n: uint64(h.Length)}
+	if f := x.reach(l, 0, a.n, fabric.RemoteRead, ofRequests); f != fine {
+		return f
+	}
+	x.in.Release()
+	return x.push(l, &a)
+}
+
+// atomicRequest executes an atomic and queues its answer.
+func (x *rx) atomicRequest(l *link) iwarp.Fault {
+	h := &x.h
+	const word = 8
+	if h.Offset%word != 0 {
+		return iwarp.FaultOperation
+	}
+	if !x.depth(l) {
+		return iwarp.FaultReadDepth
+	}
+	if f := x.reach(l, 0, word, fabric.RemoteAtomic, ofRequests); f != fine {
+		return f
+	}
+	x.wr = fabric.SendWR{Opcode: fabric.OpFetchAdd, CompareAdd: h.Operand}
+	if h.Atomic == iwarp.CmpSwap {
+		x.wr = fabric.SendWR{Opcode: fabric.OpCmpSwap, CompareAdd: h.Compare, Swap: h.Operand}
+	}
+	x.in.WR = &x.wr
+	l.qp.Atomic(&x.in)
+	a := answer{atomic: true, sink: h.ID, value: binary.NativeEndian.Uint64(x.in.Place()[0])}
+	x.in.Release()
+	return x.push(l, &a)
+}
+
+// depth reports whether the peer may have another read or atomic under way.
+func (x *rx) depth(l *link) bool {
+	return l.tx.pushed.Load()-l.served.Load() < uint64(len(l.tx.pending))
+}
+
+func (x *rx) push(l *link, a *answer) iwarp.Fault {
+	if !x.depth(l) {
+		return iwarp.FaultReadDepth
+	}
+	t := &l.tx
+	n := t.pushed.Load()
+	t.pending[n%uint64(len(t.pending))] = *a
+	t.pushed.Store(n + 1)
+	return fine
+}
+
+// asked is the oldest read or atomic that awaits its answer.
+func (x *rx) asked(l *link) *ask { return &l.asks[(l.answered.Load()+1)%uint64(len(l.asks))] }
+
+// answer checks an answer, and takes that of an atomic.
+func (x *rx) answer(l *link) iwarp.Fault {
+	h := &x.h
+	if l.answered.Load() == l.asked.Load() {
+		return iwarp.FaultOpcode
+	}
+	a := x.asked(l)
+	if a.atomic != (h.Op == iwarp.OpAtomicResponse) {
+		return iwarp.FaultOpcode
+	}
+	if a.atomic {
+		if h.ID != a.key {
+			return iwarp.FaultOperation
+		}
+		return x.atomicAnswer(l, a)
+	}
+	n := uint64(h.Payload)
+	switch {
+	case h.Key != a.key:
+		return iwarp.FaultTaggedKey
+	case h.Offset != x.got || n > a.length-x.got || h.Last != (n == a.length-x.got) || n == 0 && !h.Last:
+		return iwarp.FaultTaggedBounds
+	}
+	if n > 0 {
+		x.into = toAnswer
+	}
+	return fine
+}
+
+// atomicAnswer puts what an atomic has found into its place.
+func (x *rx) atomicAnswer(l *link, a *ask) iwarp.Fault {
+	bufs, st := l.qp.Payload(&x.out, l.qp.Sends().Slot(a.slot), 0, a.length)
+	if st != fabric.StatusSuccess {
+		return x.halt(l, st)
+	}
+	binary.NativeEndian.PutUint64(x.word[:], x.h.Value)
+	x.one[0] = x.word[:]
+	softnic.Transfer(bufs, x.one[:])
+	x.out.Release()
+	l.answered.Add(1)
+	return fine
+}
+
+// acknowledged takes the peer's count of what it has executed, and reports whether it is possible.
+func (l *link) acknowledged(executed uint64) bool {
+	if executed < l.acked.Load() || executed > l.issued.Load() {
+		return false
+	}
+	l.acked.Store(executed)
+	return true
+}
+
+// control takes a control message.
+func (x *rx) control(l *link) iwarp.Fault {
+	h := &x.h
+	executed := h.Value
+	switch h.Control {
+	case iwarp.ControlHello:
+		if x.greeted {
+			return iwarp.FaultOperation
+		}
+		segment, err := iwarp.ParseHello(h.Value)
+		if err != nil {
+			return asFault(err)
+		}
+		l.segment.Store(int64(segment))
+		l.greeted.Store(true)
+		x.ready = true
+		x.greeted = true
+	case iwarp.ControlAck, iwarp.ControlNotReady:
+		starves := h.Control == iwarp.ControlNotReady
+		if starves && (executed == l.issued.Load() || l.held.Load()) || !l.acknowledged(executed) {
+			return iwarp.FaultOperation
+		}
+		if starves {
+			l.held.Store(true)
+		}
+	case iwarp.ControlReady:
+		if !l.held.Load() || executed != l.acked.Load() {
+			return iwarp.FaultOperation
+		}
+		l.resumed.Store(true)
+	case iwarp.ControlResume:
+		if !x.ignore || executed != l.executed.Load() {
+			return iwarp.FaultOperation
+		}
+		x.ignore = false
+		l.starved.Store(fed)
+	}
+	return fine
+}

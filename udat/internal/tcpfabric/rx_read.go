@@ -1,0 +1,236 @@
+package tcpfabric
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+
+	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
+)
+
+const (
+	direct = 8 << 10 // bytes: if this much of a payload or more is missing, it is read straight into its place
+	ahead  = 2 << 10 // bytes of what follows that are read with it
+	rounds = 16      // reads before other sockets have their turn
+)
+
+// receive takes in what has come, and does what follows from it.
+func (l *link) receive(poll bool) (got, more bool) {
+	in := &l.qp.In
+	if !poll {
+		in.Lock()
+	} else if !in.TryLock() {
+		return false, false
+	}
+	l.inside.Store(true)
+	got, more = l.rx.work(l)
+	ready := l.rx.ready
+	l.rx.ready = false
+	l.inside.Store(false)
+	in.Unlock()
+	if ready {
+		l.conn.Ready()
+	}
+	// A failure meanwhile has left the flush to this call.
+	if got || l.refusing.Load() || l.end.Load() != nil || !l.qp.Connected() {
+		l.run()
+	}
+	return got, more
+}
+
+// work reads and uses what there is. got reports whether anything came; more, that there may be
+// more.
+func (x *rx) work(l *link) (got, more bool) {
+	if x.lent == nil {
+		x.lent = x.lender.take()
+		x.buf = (*x.lent)[:cap(*x.lent)]
+	}
+	defer x.tidy()
+	for range rounds {
+		if !l.live.Load() || l.end.Load() != nil || l.stalled.Load() {
+			return got, false
+		}
+		before := x.frames
+		x.use(l)
+		got = got || x.frames != before
+		if l.stalled.Load() {
+			return got, false
+		}
+		all, err := x.read(l)
+		if err != nil {
+			if !errors.Is(err, errAgain) {
+				x.close(l, err)
+			}
+			return got, false
+		}
+		got = true
+		if all && !l.ending.Load() {
+			x.use(l)
+			return got, false
+		}
+	}
+	return got, true
+}
+
+// tidy gives the buffer back if it is empty.
+func (x *rx) tidy() {
+	if x.r == x.w {
+		x.r, x.w, x.buf, x.one[0] = 0, 0, nil, nil
+		x.lender.give(&x.lent)
+	}
+}
+
+// close notes the end of the stream.
+func (x *rx) close(l *link, err error) {
+	if errors.Is(err, io.EOF) {
+		err = nil
+		if x.r != x.w || x.left > 0 || x.trail > 0 {
+			err = errMidFrame
+		}
+	}
+	l.end.Store(&end{err})
+}
+
+// read reads once: into the place of a long payload, or into buf. all reports that there is no
+// more.
+func (x *rx) read(l *link) (all bool, err error) {
+	if x.stop || !l.qp.Connected() {
+		x.stop, x.r, x.w, x.left = true, 0, 0, 0
+		x.one[0] = x.buf
+		n, err := l.sock.read(x.one[:])
+		return n < len(x.buf), err
+	}
+	if x.left >= direct && x.r == x.w && x.into != nowhere && !l.crc {
+		x.r, x.w = 0, 0
+		bufs, ok := x.place(l, x.left)
+		if !ok {
+			return true, errAgain
+		}
+		x.iov = append(append(x.iov[:0], bufs...), x.buf[:ahead])
+		n, err := l.sock.read(x.iov)
+		x.release()
+		clear(x.iov)
+		placed := min(n, x.left)
+		x.left, x.off, x.w = x.left-placed, x.off+uint64(placed), n-placed
+		x.bytes += placed
+		return x.left > 0 || x.w < ahead, err
+	}
+	if x.r > 0 {
+		x.w = copy(x.buf, x.buf[x.r:x.w])
+		x.r = 0
+	}
+	most := len(x.buf)
+	if x.missing > 0 { // what is moved to the front next time is short then
+		most = min(most, x.w+x.missing+ahead)
+	}
+	x.one[0] = x.buf[x.w:most]
+	n, err := l.sock.read(x.one[:])
+	x.w += n
+	return x.w < most, err
+}
+
+// use handles the frames in buf, as far as they have come.
+func (x *rx) use(l *link) {
+	if x.due != 0 {
+		x.refuse(l, x.due)
+	}
+	for !x.stop && l.qp.Connected() {
+		if x.left > 0 {
+			n := min(x.left, x.w-x.r)
+			if n == 0 || !x.put(l, n) {
+				return
+			}
+			continue
+		}
+		if x.trail > 0 {
+			n := min(x.trail, x.w-x.r)
+			x.r, x.trail = x.r+n, x.trail-n
+			if x.trail > 0 {
+				return
+			}
+			x.finish(l)
+			continue
+		}
+		if !x.next(l) {
+			return
+		}
+	}
+}
+
+// next handles the headers of the next frame, if they have come.
+func (x *rx) next(l *link) bool {
+	b := x.buf[x.r:x.w]
+	x.missing = 0
+	if len(b) < iwarp.PrefixSize {
+		return false
+	}
+	head, err := iwarp.HeaderSize(b, l.own)
+	if err != nil {
+		copy(x.head[:], b)
+		x.fault(l, asFault(err))
+		return false
+	}
+	segment := int(binary.BigEndian.Uint16(b))
+	whole := lengthSize + segment + iwarp.TrailerSize(segment)
+	terminates := iwarp.Opcode(b[3]&15) == iwarp.OpTerminate
+	if terminates && whole > len(x.buf) {
+		x.fault(l, iwarp.FaultLength)
+		return false
+	}
+	if len(b) < head || len(b) < whole && (l.crc || terminates) {
+		if whole >= direct {
+			x.missing = whole - len(b)
+		}
+		return false
+	}
+	if l.crc {
+		sum := iwarp.Checksum(0, b[:lengthSize+segment])
+		if err := iwarp.CheckTrailer(b[lengthSize+segment:whole], sum); err != nil {
+			x.fault(l, asFault(err))
+			return false
+		}
+	}
+	if err := x.h.Parse(x.head[:copy(x.head[:], b[:head])], l.own); err != nil {
+		x.fault(l, asFault(err))
+		return false
+	}
+	x.off, x.into = 0, nowhere
+	if f := x.frame(l, b[head:]); f != fine {
+		x.fault(l, f)
+		return false
+	}
+	x.frames++
+	x.r += head
+	x.trail = whole - lengthSize - segment
+	x.left = x.h.Payload
+	return true
+}
+
+// put places n bytes of payload from buf.
+func (x *rx) put(l *link, n int) bool {
+	if x.into != nowhere {
+		bufs, ok := x.place(l, n)
+		if !ok {
+			return false
+		}
+		at := x.r
+		for _, b := range bufs {
+			softnic.Move(b, x.buf[at:at+len(b)])
+			at += len(b)
+		}
+		x.release()
+	}
+	x.r, x.left, x.off, x.bytes = x.r+n, x.left-n, x.off+uint64(n), x.bytes+n
+	return true
+}
+
+// place pins the place of the next n bytes of the payload. What was checked when the frame began
+// may have been withdrawn since.
+func (x *rx) place(l *link, n int) ([][]byte, bool) {
+	bufs, f := x.pin(l, x.off, uint64(n))
+	if f != fine {
+		x.fault(l, f)
+	}
+	return bufs, f == fine
+}

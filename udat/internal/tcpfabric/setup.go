@@ -1,0 +1,114 @@
+package tcpfabric
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
+)
+
+// maxPrivate is the most private data of a request and a reply, maxReject that of a reject, in
+// bytes. They are soft-iWARP's limits, because an initiator does not know whether soft-iWARP will
+// answer.
+const (
+	maxPrivate = iwarp.MaxPrivateKernel
+	maxReject  = maxPrivate - len(rejectMarker)
+)
+
+// rejectMarker begins a reject by the peer's program between devices that are not both of this
+// fabric: OpenFabrics DAPL sends it, and this library on soft-iWARP. A reject without it comes from
+// the peer's library, or from a program that uses neither.
+const rejectMarker = "\x02\x00\x02\x00"
+
+// rejected returns the event of a reply that rejects.
+func rejected(reply *iwarp.Setup) *fabric.ConnEvent {
+	data, marked := bytes.CutPrefix(reply.Private, []byte(rejectMarker))
+	switch {
+	case reply.Extended && !reply.Busy:
+		return &fabric.ConnEvent{Kind: fabric.EventPeerRejected, Private: reply.Private}
+	case marked && !reply.Extended:
+		return &fabric.ConnEvent{Kind: fabric.EventPeerRejected, Private: data}
+	}
+	return &fabric.ConnEvent{Kind: fabric.EventRejected, Private: reply.Private, Err: errRejected}
+}
+
+var errRejected = fmt.Errorf("the peer refuses the connection, or the listener's queue is full: %w", syscall.EAGAIN)
+
+// Bounds of the set-up.
+const (
+	dialLimit    = 10 * time.Second // of TCP's part, unless the options say otherwise
+	requestLimit = 10 * time.Second // until the request has come
+	replyLimit   = 64 * time.Second // until the peer's program has answered
+	writeLimit   = 2 * time.Second  // for a frame of the set-up to go into the socket
+)
+
+// readSetup reads a request or a reply, and nothing behind it.
+func readSetup(c *net.TCPConn, reply bool, limit time.Duration) (iwarp.Setup, error) {
+	c.SetReadDeadline(time.Now().Add(limit))
+	frame := make([]byte, iwarp.SetupHeaderSize, iwarp.MaxSetupSize)
+	if _, err := io.ReadFull(c, frame); err != nil {
+		return iwarp.Setup{}, err
+	}
+	n, err := iwarp.SetupSize(frame, reply)
+	if err != nil {
+		return iwarp.Setup{}, err
+	}
+	if _, err := io.ReadFull(c, frame[len(frame):n]); err != nil {
+		return iwarp.Setup{}, err
+	}
+	c.SetReadDeadline(time.Time{})
+	return iwarp.ParseSetup(frame[:n], reply)
+}
+
+// writeSetup writes a request, or a reply that rejects.
+func writeSetup(c *net.TCPConn, s *iwarp.Setup) error {
+	frame, err := s.Append(nil)
+	if err != nil {
+		return err
+	}
+	c.SetWriteDeadline(time.Now().Add(writeLimit))
+	_, err = c.Write(frame)
+	return err
+}
+
+// wantsCRC reports whether this end asks for checksums: as the options say, else only if the bytes
+// leave this host.
+func (d *Device) wantsCRC(c *net.TCPConn) bool {
+	if on := d.Opts.Checksums; on != nil {
+		return *on
+	}
+	return between(addrOf(c.LocalAddr()).Addr(), addrOf(c.RemoteAddr()).Addr())
+}
+
+// between reports whether two addresses are those of two hosts.
+func between(local, remote netip.Addr) bool { return !remote.IsLoopback() && local != remote }
+
+func addrOf(a net.Addr) netip.AddrPort {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	p := t.AddrPort()
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+}
+
+// noPath is the segment size, in bytes, on systems that do not report TCP's.
+const noPath = 1448
+
+// keep sets how soon a peer that has vanished is noticed, and returns TCP's segment size. Seven
+// retries, the default, stand for half a minute.
+func (d *Device) keep(c *net.TCPConn) (segment int) {
+	retries := time.Duration(d.Opts.Retry) + 1
+	c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: retries * time.Second,
+		Count: 3})
+	if segment = tune(c, 4*retries*time.Second); segment <= 0 {
+		segment = noPath
+	}
+	return segment
+}

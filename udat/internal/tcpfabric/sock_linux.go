@@ -1,0 +1,280 @@
+//go:build !portablesocket
+
+package tcpfabric
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// pollable says that a socket can be read by polling, without its goroutine.
+const pollable = true
+
+// poller waits for the sockets of a device in one goroutine. Its epoll instance is registered with
+// the poller of Go's runtime, so that no thread blocks in it. The sockets are not: so a caller that
+// polls a socket is not disturbed by the runtime.
+type poller struct {
+	fd   int
+	file *os.File
+	raw  syscall.RawConn
+	tick func() (again bool)
+	asks atomic.Bool // for tick
+	done chan struct{}
+
+	mu    sync.Mutex
+	socks map[int32]*sock
+	next  int32
+
+	ready [64]unix.EpollEvent
+	n     int
+	due   []*sock // to be read in this round
+	more  []*sock // and in the next one
+}
+
+// tickEvery is the time between the calls of tick, while it asks for more.
+const tickEvery = time.Millisecond
+
+// newPoller starts the goroutine. It calls tick tickEvery after a call of again, and then every
+// tickEvery as long as tick returns true.
+func newPoller(tick func() (again bool)) (*poller, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // so that Go's runtime takes it
+		unix.Close(fd)
+		return nil, err
+	}
+	p := &poller{fd: fd, file: os.NewFile(uintptr(fd), "epoll"), tick: tick, done: make(chan struct{}),
+		socks: make(map[int32]*sock)}
+	if p.raw, err = p.file.SyscallConn(); err != nil {
+		p.file.Close()
+		return nil, err
+	}
+	go p.loop()
+	return p, nil
+}
+
+// stop ends the goroutine.
+func (p *poller) stop() {
+	p.file.Close()
+	<-p.done
+}
+
+func (p *poller) loop() {
+	defer close(p.done)
+	wait := func(uintptr) bool {
+		n, err := unix.EpollWait(p.fd, p.ready[:], 0)
+		p.n = max(n, 0)
+		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	}
+	var next time.Time // of tick; zero: none
+	for {
+		p.n = 0
+		expired := false
+		if len(p.more) > 0 {
+			wait(0)
+		} else if err := p.raw.Read(wait); err != nil {
+			if expired = errors.Is(err, os.ErrDeadlineExceeded); !expired {
+				return
+			}
+		}
+		p.round()
+		switch now := time.Now(); {
+		case next.IsZero() && p.asks.Swap(false):
+			next = now.Add(tickEvery)
+		case next.IsZero() || now.Before(next):
+			if !expired {
+				continue
+			} // expired by an earlier call of again: set the deadline anew, as with an old one nothing is read
+		case p.tick() || p.asks.Swap(false):
+			next = now.Add(tickEvery)
+		default:
+			next = time.Time{}
+		}
+		p.file.SetReadDeadline(next)
+		if p.asks.Load() && next.IsZero() { // its deadline has just been overwritten
+			p.file.SetReadDeadline(past)
+		}
+	}
+}
+
+// again asks for a tick.
+func (p *poller) again() {
+	if !p.asks.Swap(true) {
+		p.file.SetReadDeadline(past)
+	}
+}
+
+// round serves the sockets that are ready, and those that had more in the last round.
+func (p *poller) round() {
+	p.due, p.more = p.more, p.due[:0]
+	for i := range p.ready[:p.n] {
+		ev := &p.ready[i]
+		p.mu.Lock()
+		s := p.socks[ev.Fd]
+		p.mu.Unlock()
+		if s == nil {
+			continue
+		}
+		if ev.Events&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) != 0 {
+			s.on.writable()
+		}
+		if ev.Events&^(unix.EPOLLOUT|unix.EPOLLIN) != 0 {
+			s.end = true
+		}
+		if ev.Events&^unix.EPOLLOUT != 0 {
+			p.due = append(p.due, s)
+		}
+	}
+	for _, s := range p.due {
+		if s.on.readable(s.end) {
+			p.more = append(p.more, s)
+		}
+	}
+	for i, s := range p.due {
+		s.on.rest()
+		p.due[i] = nil
+	}
+}
+
+// sock is a socket of a poller.
+type sock struct {
+	p   *poller
+	fd  int
+	id  int32
+	on  events
+	end bool // the poller's
+
+	rd, wr []unix.Iovec
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// adopt takes the connection over from Go's net. An error leaves it there.
+func (p *poller) adopt(c *net.TCPConn, on events) (socket, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd, dup := -1, error(nil)
+	err = raw.Control(func(old uintptr) { fd, dup = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(err, os.NewSyscallError("fcntl", dup)); err != nil {
+		return nil, err
+	}
+	c.Close()
+	s := &sock{p: p, fd: fd, on: on}
+	p.mu.Lock()
+	for p.next++; p.socks[p.next] != nil; p.next++ {
+	}
+	s.id = p.next
+	p.socks[s.id] = s
+	p.mu.Unlock()
+	return s, nil
+}
+
+func (s *sock) start() error {
+	return unix.EpollCtl(s.p.fd, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{Events: s.mask(true), Fd: s.id})
+}
+
+func (s *sock) mask(reads bool) uint32 {
+	const always = unix.EPOLLOUT | unix.EPOLLET&(1<<32-1)
+	if reads {
+		return always | unix.EPOLLIN | unix.EPOLLRDHUP
+	}
+	return always
+}
+
+func (s *sock) watch(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		unix.EpollCtl(s.p.fd, unix.EPOLL_CTL_MOD, s.fd, &unix.EpollEvent{Events: s.mask(on), Fd: s.id})
+	}
+}
+
+func (s *sock) shut() {
+	s.p.mu.Lock()
+	delete(s.p.socks, s.id)
+	s.p.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	unix.Close(s.fd) // which takes it out of the epoll instance
+}
+
+func (s *sock) closeWrite() { unix.Shutdown(s.fd, unix.SHUT_WR) }
+
+func (s *sock) read(bufs [][]byte) (int, error) {
+	n, err := s.call(unix.SYS_READ, unix.SYS_READV, bufs, &s.rd)
+	if n == 0 && err == nil {
+		err = io.EOF
+	}
+	return n, err
+}
+
+func (s *sock) write(bufs [][]byte) (int, error) {
+	return s.call(unix.SYS_WRITE, unix.SYS_WRITEV, bufs, &s.wr)
+}
+
+// maxVector is the kernel's UIO_MAXIOV.
+const maxVector = 1024
+
+func vector(iov []unix.Iovec, bufs [][]byte) []unix.Iovec {
+	for _, b := range bufs[:min(len(bufs), maxVector)] {
+		if len(b) > 0 {
+			v := unix.Iovec{Base: unsafe.SliceData(b)}
+			v.SetLen(len(b))
+			iov = append(iov, v)
+		}
+	}
+	return iov
+}
+
+// call reads or writes, by the system call for one buffer or the one for many. The runtime does not
+// learn of it: it does not wait, and copies for less than a millisecond.
+func (s *sock) call(one, many uintptr, bufs [][]byte, iov *[]unix.Iovec) (int, error) {
+	trap, at, n := one, unsafe.Pointer(unsafe.SliceData(bufs[0])), len(bufs[0])
+	if len(bufs) > 1 {
+		v := vector((*iov)[:0], bufs)
+		defer clear(v)
+		*iov = v
+		trap, at, n = many, unsafe.Pointer(unsafe.SliceData(v)), len(v)
+	}
+	for {
+		n, _, errno := unix.RawSyscall(trap, uintptr(s.fd), uintptr(at), uintptr(n))
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.EAGAIN:
+			return 0, errAgain
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
+
+// tune sets what Go's net has no call for: the time after which unanswered data ends the
+// connection. It returns TCP's segment size.
+func tune(c *net.TCPConn, unanswered time.Duration) (segment int) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	raw.Control(func(fd uintptr) {
+		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unanswered.Milliseconds()))
+		segment, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG)
+	})
+	return segment
+}

@@ -1,0 +1,182 @@
+//go:build !linux || portablesocket
+
+package tcpfabric
+
+import (
+	"net"
+	"sync"
+	"time"
+
+	"github.com/godat/godat/udat/internal/softnic"
+)
+
+// pollable says that a socket can be read by polling, without its goroutine.
+const pollable = false
+
+// poller is no more than a name here: each socket has a goroutine that reads and one that writes,
+// and a buffer for each. The tag portablesocket selects this file on Linux, for its tests.
+type poller struct{}
+
+func newPoller(func() bool) (*poller, error) { return new(poller), nil }
+
+func (*poller) stop() {}
+
+func (*poller) again() {}
+
+// sock is a socket of Go's net.
+type sock struct {
+	c  *net.TCPConn
+	on events
+
+	mu      sync.Mutex
+	in      []byte // has been read and not taken
+	inErr   error  // and what comes behind it
+	out     []byte // is to be written
+	outErr  error
+	full    bool // a write has found no room
+	closing bool // the stream ends behind out
+	shutted bool
+
+	taken chan struct{} // in is empty
+	given chan struct{} // out is not
+}
+
+// bufferSize is the size of each of a socket's buffers.
+const bufferSize = 128 << 10
+
+func (*poller) adopt(c *net.TCPConn, on events) (socket, error) {
+	c.SetDeadline(time.Time{})
+	return &sock{c: c, on: on, taken: make(chan struct{}, 1), given: make(chan struct{}, 1)}, nil
+}
+
+func (s *sock) start() error {
+	go s.reads()
+	go s.writes()
+	return nil
+}
+
+func (s *sock) watch(bool) {}
+
+func (s *sock) reads() {
+	buf := make([]byte, bufferSize)
+	for {
+		n, err := s.c.Read(buf)
+		s.mu.Lock()
+		s.in, s.inErr = buf[:n], err
+		ended := s.shutted
+		s.mu.Unlock()
+		if ended {
+			return
+		}
+		for s.on.readable(err != nil) {
+		}
+		s.on.rest()
+		if n > 0 {
+			<-s.taken
+		}
+		if err != nil {
+			s.on.readable(true)
+			return
+		}
+	}
+}
+
+func (s *sock) read(bufs [][]byte) (n int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.in) == 0 {
+		if s.inErr != nil {
+			return 0, s.inErr
+		}
+		return 0, errAgain
+	}
+	for _, b := range bufs {
+		k := copyTo(b, s.in)
+		n, s.in = n+k, s.in[k:]
+	}
+	if len(s.in) == 0 {
+		softnic.Ring(s.taken)
+	}
+	return n, nil
+}
+
+func (s *sock) writes() {
+	spare := make([]byte, 0, bufferSize)
+	for range s.given {
+		s.mu.Lock()
+		data := s.out
+		s.out = spare[:0]
+		s.mu.Unlock()
+		_, err := s.c.Write(data)
+		spare = data
+		s.mu.Lock()
+		if err != nil {
+			s.outErr = err
+		}
+		full, last := s.full, s.closing && len(s.out) == 0
+		s.full = false
+		if len(s.out) > 0 || s.closing {
+			softnic.Ring(s.given)
+		}
+		ended := s.shutted
+		s.mu.Unlock()
+		switch {
+		case ended:
+			return
+		case last:
+			s.c.CloseWrite()
+			return
+		case full:
+			s.on.writable()
+		}
+	}
+}
+
+func (s *sock) write(bufs [][]byte) (n int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.outErr != nil {
+		return 0, s.outErr
+	}
+	if s.out == nil {
+		s.out = make([]byte, 0, bufferSize)
+	}
+	for _, b := range bufs {
+		k := min(len(b), cap(s.out)-len(s.out))
+		end := len(s.out)
+		s.out = s.out[:end+k]
+		n += copyTo(s.out[end:], b[:k])
+	}
+	if n == 0 {
+		s.full = true
+		return 0, errAgain
+	}
+	softnic.Ring(s.given)
+	return n, nil
+}
+
+func (s *sock) closeWrite() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	softnic.Ring(s.given)
+}
+
+func (s *sock) shut() {
+	s.mu.Lock()
+	s.shutted = true
+	s.in = nil
+	s.mu.Unlock()
+	s.c.Close()
+	softnic.Ring(s.given)
+	softnic.Ring(s.taken)
+}
+
+// copyTo copies as a device does: memory of the program is not looked at by the race detector.
+func copyTo(dst, src []byte) int {
+	n := min(len(dst), len(src))
+	softnic.Move(dst[:n], src[:n])
+	return n
+}
+
+func tune(*net.TCPConn, time.Duration) (segment int) { return 0 }

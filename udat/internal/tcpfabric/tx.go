@@ -1,0 +1,265 @@
+package tcpfabric
+
+import (
+	"errors"
+
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
+	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
+)
+
+// tx is the transmitting half of a link; the goroutine that has the turn owns it. Frames are put
+// into a batch, whose parts are gathered by one write: headers, trailers and short payload from
+// stage, long payload from the memory itself, which is pinned for the write alone. With checksums
+// all payload is staged, so that what is sent is what was summed.
+type tx struct {
+	stage   []byte
+	lent    *[]byte // stage; nil while the batch is empty
+	lender  *buffers
+	parts   []part
+	first   int // the first part that is not written
+	off     int // bytes of that part that are written
+	size    int // bytes of the batch
+	iov     [][]byte
+	one     [1][]byte
+	mine    softnic.Outbound // memory of requests
+	theirs  softnic.Inbound  // memory that the peer reads
+	queued  uint64           // bytes put into batches, in all
+	written uint64           // bytes written, in all
+	cut     bool             // a frame cannot be finished: the stream is of no use
+	parted  bool             // the last frames are in the batch
+	refused bool             // with a terminate
+	closed  bool             // the stream has been ended
+
+	next      uint64 // the request to send next
+	sent      uint64 // bytes of its payload in batches
+	begun     bool   // it has its numbers
+	immediate bool   // only its immediate data is left
+	stuck     bool   // a request has failed: none follows it
+	rewound   bool   // the next request has been sent before, and waits for its receive
+	marks     []mark // of the requests, a ring as large as the send queue
+	back      uint32 // atomic responses sent
+	control   uint32 // control messages sent
+	numbers
+
+	ready bool // ControlReady is due
+	answers
+}
+
+// part is a piece of the batch.
+type part struct {
+	kind partKind
+	off  uint64 // in the stage, or in the payload of the request
+	n    int
+	slot uint64 // ofRequest
+	key  uint32 // ofPeer, with off as the address
+}
+
+type partKind uint8
+
+const (
+	staged    partKind = iota
+	ofRequest          // memory of a request
+	ofPeer             // memory that the peer reads
+)
+
+const (
+	copyLimit  = 2048    // payload of at most so many bytes is staged
+	batchLimit = 1 << 20 // bytes of a batch, about
+	maxParts   = 64
+)
+
+// start prepares the half for a connection.
+func (t *tx) start(depth int, sums bool) {
+	t.lender = choose(sums, &sent, &sentSums)
+	t.marks = make([]mark, max(depth, 1))
+}
+
+// borrow gets a stage, for a batch that is empty.
+func (t *tx) borrow() {
+	t.parts, t.first, t.off, t.size = t.parts[:0], 0, 0, 0
+	if t.lent == nil {
+		t.lent = t.lender.take()
+	}
+	t.stage = (*t.lent)[:0]
+}
+
+// tidy gives the stage back if the batch is written.
+func (t *tx) tidy() {
+	if t.empty() && t.lent != nil {
+		t.stage = nil
+		t.lender.give(&t.lent)
+	}
+}
+
+func (t *tx) mark(n uint64) *mark { return &t.marks[n%uint64(len(t.marks))] }
+
+// empty reports whether the batch is written.
+func (t *tx) empty() bool { return t.first == len(t.parts) }
+
+// flushBatch writes once.
+func (l *link) flushBatch() bool {
+	t := &l.tx
+	if !l.gather() {
+		return false
+	}
+	n, err := l.sock.write(t.iov)
+	clear(t.iov)
+	t.mine.Release()
+	t.theirs.Release()
+	if err != nil {
+		if !errors.Is(err, errAgain) {
+			t.cut = true // the reader hears of it
+		}
+		return false
+	}
+	t.written += uint64(n)
+	for t.off += n; !t.empty() && t.off >= t.parts[t.first].n; t.first++ {
+		t.off -= t.parts[t.first].n
+	}
+	return true
+}
+
+// gather lists what is not written of the batch, pinned. False: nothing can be written.
+func (l *link) gather() bool {
+	t := &l.tx
+	t.iov = t.iov[:0]
+	mine, theirs := 0, 0
+	for i := t.first; i < len(t.parts); i++ {
+		p, skip := t.parts[i], 0
+		if i == t.first {
+			skip = t.off
+		}
+		from, n := p.off+uint64(skip), p.n-skip
+		if p.kind != staged && !l.qp.Connected() {
+			break
+		}
+		switch p.kind {
+		case staged:
+			t.iov = append(t.iov, t.stage[from:from+uint64(n)])
+			continue
+		case ofRequest:
+			bufs, st := l.qp.Payload(&t.mine, l.qp.Sends().Slot(p.slot), from, uint64(n))
+			if st == fabric.StatusSuccess {
+				t.iov, mine = append(t.iov, bufs[mine:]...), len(bufs)
+				continue
+			}
+			t.mark(p.slot).fail(st)
+		case ofPeer:
+			if l.qp.Reach(&t.theirs, p.key, from, uint64(n), fabric.RemoteRead) == softnic.Granted {
+				bufs := t.theirs.Place()
+				t.iov, theirs = append(t.iov, bufs[theirs:]...), len(bufs)
+				continue
+			}
+			l.qp.Fatal()
+		}
+		t.cut = true // the frame is announced, and its memory is gone
+		break
+	}
+	if len(t.iov) == 0 {
+		t.mine.Release()
+		t.theirs.Release()
+		return false
+	}
+	return true
+}
+
+// roomy reports whether the batch takes another frame.
+func (l *link) roomy() bool {
+	t := &l.tx
+	return t.size < batchLimit && len(t.parts)+4 <= maxParts && cap(t.stage)-len(t.stage) >= 2*frameRoom+copyLimit
+}
+
+// frameRoom is what a frame needs of the stage beside its payload.
+const frameRoom = iwarp.MaxHeader + iwarp.MaxTrailer
+
+// fit returns how many of left bytes go into the next frame of a message, 0 if the batch has no
+// room for a useful one.
+func (l *link) fit(op iwarp.Opcode, left uint64) int {
+	t := &l.tx
+	limit := iwarp.PayloadLimit(op, int(l.segment.Load()))
+	n := int(min(left, uint64(limit)))
+	if n > copyLimit && l.crc {
+		if room := cap(t.stage) - len(t.stage) - 2*frameRoom; room < n {
+			return 0
+		}
+	}
+	return n
+}
+
+// putControl puts a control message into the batch.
+func (l *link) putControl(c iwarp.Control, value uint64) {
+	l.tx.control++
+	h := iwarp.Header{Op: iwarp.OpControl, MSN: l.tx.control, Control: c, Value: value}
+	l.frame(&h, part{})
+}
+
+// frame puts a frame into the batch, with the payload that p names. It fails if the payload can no
+// longer be read.
+func (l *link) frame(h *iwarp.Header, p part) (st fabric.Status) {
+	t := &l.tx
+	from := len(t.stage)
+	head := h.Put(t.stage[from : from+iwarp.MaxHeader])
+	t.stage = t.stage[:from+head]
+	n := h.Payload
+	copied := n > 0 && (n <= copyLimit || l.crc)
+	if copied {
+		var bufs [][]byte
+		switch p.kind {
+		case staged: // a terminate's
+			t.one[0] = l.rx.last[:n]
+			bufs = t.one[:]
+		case ofRequest:
+			bufs, st = l.qp.Payload(&t.mine, l.qp.Sends().Slot(p.slot), p.off, uint64(n))
+		case ofPeer:
+			if l.qp.Reach(&t.theirs, p.key, p.off, uint64(n), fabric.RemoteRead) != softnic.Granted {
+				st = fabric.StatusRemoteAccess
+			}
+			bufs = t.theirs.Place()
+		}
+		if st != fabric.StatusSuccess {
+			t.stage = t.stage[:from]
+			return st
+		}
+		for _, b := range bufs {
+			at := len(t.stage)
+			t.stage = t.stage[:at+len(b)]
+			softnic.Move(t.stage[at:], b)
+		}
+		t.mine.Release()
+		t.theirs.Release()
+	}
+	sum := uint32(0)
+	if l.crc {
+		sum = iwarp.Checksum(0, t.stage[from:])
+	}
+	if n > 0 && !copied {
+		t.add(part{off: uint64(from), n: head})
+		t.add(p)
+		from += head
+	}
+	end := len(t.stage)
+	t.stage = t.stage[:end+iwarp.PutTrailer(t.stage[end:end+iwarp.MaxTrailer], head-lengthSize+n, sum, l.crc)]
+	t.add(part{off: uint64(from), n: len(t.stage) - from})
+	return fabric.StatusSuccess
+}
+
+const lengthSize = 2 // of a frame's length
+
+// setup puts a frame of the set-up into the batch.
+func (t *tx) setup(frame []byte) {
+	from := len(t.stage)
+	t.stage = append(t.stage, frame...)
+	t.add(part{off: uint64(from), n: len(frame)})
+}
+
+// add adds a part, or extends the last one.
+func (t *tx) add(p part) {
+	t.size += p.n
+	t.queued += uint64(p.n)
+	if k := len(t.parts) - 1; k >= 0 && p.kind == staged && t.parts[k].kind == staged {
+		t.parts[k].n += p.n
+		return
+	}
+	t.parts = append(t.parts, p)
+}

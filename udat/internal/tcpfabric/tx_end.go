@@ -1,0 +1,67 @@
+package tcpfabric
+
+import (
+	"time"
+
+	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
+)
+
+// leave sends what is due at the end of the queue pair, ends the stream once this end has
+// disconnected, and reports whether the peer has ended its own too.
+func (l *link) leave() (done bool) {
+	t := &l.tx
+	if !t.parted {
+		t.parted = true
+		l.part()
+		l.linger = time.AfterFunc(partLimit, func() {
+			l.leaving.Store(true)
+			l.run()
+		})
+	}
+	for !t.empty() && !t.cut {
+		if !l.flushBatch() && !t.cut {
+			return false
+		}
+	}
+	if !t.closed && (l.leaving.Load() || t.refused || l.qp.Gone()) {
+		t.closed = true
+		l.sock.closeWrite()
+		l.linger.Stop()
+		l.linger = time.AfterFunc(lingerLimit, l.kill)
+	}
+	if !t.closed {
+		return false
+	}
+	t.tidy()
+	return l.eof
+}
+
+// part makes the last batch, of what is staged already: payload that is not copied yet is not sent.
+func (l *link) part() {
+	t := &l.tx
+	for i := t.first; i < len(t.parts); i++ {
+		if t.parts[i].kind != staged {
+			t.parts = t.parts[:i]
+			return
+		}
+	}
+	if t.cut {
+		return
+	}
+	if t.empty() {
+		t.borrow()
+	}
+	if cap(t.stage)-len(t.stage) < 4*frameRoom {
+		return
+	}
+	if executed := l.executed.Load(); l.own && executed != l.told.Load() {
+		l.acknowledge(iwarp.ControlAck, executed)
+	}
+	l.qp.In.Lock()
+	n := len(l.rx.last)
+	l.qp.In.Unlock()
+	if n > 0 {
+		t.refused = true
+		l.frame(&iwarp.Header{Op: iwarp.OpTerminate, MSN: 1, Payload: n}, part{n: n})
+	}
+}

@@ -1,0 +1,44 @@
+package tcpfabric
+
+import "github.com/godat/godat/udat/internal/fabric"
+
+// mark says when a request that has been sent is complete.
+type mark struct {
+	end    uint64
+	before numbers       // the counts before it, to send it again
+	seq    uint32        // the request, from 1: a mark with another number is an older one
+	status fabric.Status // if byStatus
+	by     doneBy
+	units  uint8 // how many requests it counts as, for the peer
+}
+
+type doneBy uint8
+
+const (
+	byStatus  doneBy = iota // it is done
+	byAck                   // when so many requests are acknowledged
+	byAnswer                // when so many reads and atomics are answered
+	byWriting               // when this many bytes have been written to the socket
+)
+
+// numbers are the counts that a request adds to.
+type numbers struct {
+	count uint64 // requests, as the peer counts them
+	reads uint64 // reads and atomics
+	sends uint32 // messages of the send queue
+	asks  uint32 // messages of the request queue
+}
+
+func (m *mark) fail(st fabric.Status) { m.by, m.status = byStatus, st }
+
+func (m *mark) done(acked, answered, written uint64) (bool, fabric.Status) {
+	switch m.by {
+	case byAck:
+		return acked >= m.end, fabric.StatusSuccess
+	case byAnswer:
+		return answered >= m.end, fabric.StatusSuccess
+	case byWriting:
+		return written >= m.end, fabric.StatusSuccess
+	}
+	return true, m.status
+}

@@ -1,0 +1,243 @@
+package cm
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// Conn is one connection or connection attempt, until its id is destroyed.
+type Conn struct {
+	m      *Manager
+	id     *cverbs.CMID
+	qp     QP // nil until accepted
+	active bool
+	on     func(fabric.ConnEvent)
+
+	mu            sync.Mutex // held during the calls that move the connection, never during a handler
+	state         connState
+	closed        bool // the owner wants to hear no more
+	destroyed     bool // the id is gone, or goes when calling is over
+	calling       bool // a call on the id that may take long is under way
+	ports         int  // active: local ports that were in use
+	lost          error
+	private       []byte // active: for the request
+	told          bool   // passive: the peer has said how long its private data is, and understands how long ours is
+	in, out       uint8  // read depths, as offered and then as agreed
+	local, remote netip.AddrPort
+}
+
+// later makes a call on the id that may take long, from a goroutine. Then it hands the result on
+// under the lock, unless the id is to be destroyed. The caller holds the lock.
+func (c *Conn) later(call func() error, then func(err error)) {
+	c.calling = true
+	c.m.calls.Go(func() {
+		err := call()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.calling = false
+		if c.destroyed {
+			c.m.destroy(c.id)
+		} else {
+			then(err)
+		}
+	})
+}
+
+// param returns the parameters that this end proposes.
+func (c *Conn) param(private []byte) cverbs.ConnParam {
+	return cverbs.ConnParam{
+		PrivateData:        private,
+		ResponderResources: c.in,
+		InitiatorDepth:     c.out,
+		FlowControl:        true,
+		RetryCount:         c.m.port.Options.Retry,
+		RNRRetryCount:      c.m.port.Options.RNRRetry,
+		QPNum:              c.qp.Num(),
+	}
+}
+
+// end finishes an attempt: it destroys the id, and frees the queue pair if it is still in INIT.
+func (c *Conn) end(kind fabric.ConnEventKind, cause error) []fabric.ConnEvent {
+	return c.endWith(fabric.ConnEvent{Kind: kind, Err: cause})
+}
+
+func (c *Conn) endWith(e fabric.ConnEvent) []fabric.ConnEvent {
+	c.state = stOver
+	c.qp.Unclaim()
+	c.destroy()
+	return []fabric.ConnEvent{e}
+}
+
+// destroy ends the id. The caller holds the lock.
+func (c *Conn) destroy() {
+	if !c.destroyed {
+		c.destroyed = true
+		if !c.calling {
+			c.m.destroy(c.id)
+		}
+	}
+}
+
+// drop destroys the id of a connection without an owner.
+func (c *Conn) drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.state = stOver
+	c.destroy()
+}
+
+func (c *Conn) tell(e fabric.ConnEvent) {
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if !closed {
+		c.on(e)
+	}
+}
+
+func (c *Conn) tellLater(e fabric.ConnEvent) { c.m.Post(func() { c.tell(e) }) }
+
+// dataCame handles data that arrived before the last message of the handshake: the connection is
+// established.
+func (c *Conn) dataCame() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == stAccepted && !c.destroyed {
+		c.id.Notify(cverbs.AsyncCommEst) // a failure means that the handshake has just completed by itself
+	}
+}
+
+func (c *Conn) LocalAddr() netip.AddrPort {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.local
+}
+
+func (c *Conn) RemoteAddr() netip.AddrPort {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.remote
+}
+
+func (c *Conn) ReadDepths() (in, out uint8) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.in, c.out
+}
+
+// Awaits returns what an attempt waits for.
+func (c *Conn) Awaits() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch c.state {
+	case stAddr:
+		return "the hardware address of " + c.remote.Addr().String() + " (ARP or neighbour discovery)"
+	case stRoute:
+		return "the route to " + c.remote.Addr().String()
+	case stRequested:
+		return "the answer to the connection request"
+	case stAccepted:
+		return "the peer's confirmation of the accept"
+	}
+	return ""
+}
+
+// Disconnect moves the queue pair to error and notifies the peer, or answers it. A disconnect that
+// began here ends with EventDisconnected when the peer has answered; a pending attempt ends with
+// EventFailed.
+func (c *Conn) Disconnect() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fabric.ErrClosed
+	}
+	switch c.state {
+	case stAddr, stRoute, stRequested, stAccepted:
+		err := c.qp.SetError()
+		for _, e := range c.end(fabric.EventFailed, errors.New("verbs: disconnected before it was established")) {
+			c.tellLater(e)
+		}
+		return ignoreClosed(err)
+	}
+	return c.leave()
+}
+
+// leave disconnects an established connection. The caller holds the lock.
+func (c *Conn) leave() error {
+	var next connState
+	switch c.state {
+	case stUp:
+		next = stLeaving
+	case stPeerLeft:
+		next = stOver
+	default:
+		return nil
+	}
+	// The queue pair first: from here on everything posted is flushed. One that has been closed
+	// needs no flush.
+	err := ignoreClosed(c.qp.SetError())
+	if c.m.noRoute(c.id) {
+		c.later(func() error { c.m.awaitRoute(c.id); return nil }, func(error) { c.id.Disconnect() })
+		next = stLeaving
+	} else if e := c.id.Disconnect(); e != nil {
+		next = stOver // the other end was faster, or the device has gone: no answer will come
+	}
+	c.state = next
+	return err
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, fabric.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Close releases the connection. The id of an established one lingers until the peer has answered,
+// or for lingerTime.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fabric.ErrClosed
+	}
+	c.closed = true
+	err := c.leave()
+	switch c.state {
+	case stLeaving:
+		c.m.retire(c)
+	case stAccepted:
+		err = ignoreClosed(c.qp.SetError())
+		c.destroy()
+	default:
+		c.qp.Unclaim()
+		c.destroy()
+	}
+	c.m.remove(c)
+	return err
+}
+
+// Break breaks the established connections whose addresses are lost. Their owners disconnect.
+func (m *Manager) Break(lost func(local netip.Addr, remote netip.AddrPort) bool) {
+	for _, h := range m.owned() {
+		h.(*Conn).breakIf(lost)
+	}
+}
+
+func (c *Conn) breakIf(lost func(local netip.Addr, remote netip.AddrPort) bool) {
+	c.mu.Lock()
+	hit := c.state == stUp && lost(c.id.LocalAddr().Addr(), c.id.RemoteAddr())
+	if hit {
+		c.qp.SetError() // its error is ignored: the event below reports the break
+	}
+	c.mu.Unlock()
+	if hit {
+		err := fmt.Errorf("verbs: %s has lost its link, address or route", c.m.port.Attr.Info.Name)
+		c.tell(fabric.ConnEvent{Kind: fabric.EventFailed, Err: err})
+	}
+}

@@ -1,0 +1,54 @@
+// Package cm is the connections of package verbsfabric: it drives rdma_cm's ids and the listeners,
+// and knows the device and its queue pairs by two small interfaces.
+//
+// A [Manager] has one goroutine, parked in Go's poller, that reads the events of one device's ids
+// and calls every handler. All methods are safe for concurrent use.
+package cm
+
+import (
+	"net/netip"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// Port has the properties of an open port that never change.
+type Port struct {
+	Device  string // as rdma_cm names it
+	Num     uint8
+	IWARP   bool
+	Attr    fabric.Attr
+	Options fabric.Options
+}
+
+// Device is an open port.
+type Device interface {
+	Port() *Port
+	// Addrs are the addresses to listen on, the port's own first.
+	Addrs() []netip.Addr
+	// SourceFor is the local address for a destination, if there is one of its family.
+	SourceFor(dst netip.Addr) (netip.Addr, bool)
+	// NoRoute reports whether messages between the addresses have to wait.
+	NoRoute(local netip.Addr, remote netip.AddrPort) bool
+	// OwnQP is the device's queue pair behind q, which may be decorated.
+	OwnQP(q fabric.QP) (QP, error)
+	// Gone is called once, on the event goroutine, when the device has been removed.
+	Gone()
+}
+
+// QP is a queue pair that a connection moves.
+type QP interface {
+	Num() uint32
+	// Claim reserves the queue pair, in INIT, for an attempt. dataCame is called when data has come
+	// before the connection was established.
+	Claim(dataCame func()) error
+	// Unclaim ends the claim of an attempt that did not move the queue pair.
+	Unclaim()
+	// Connect moves the queue pair through RTR to RTS with the path of id. moved reports whether it
+	// has left INIT.
+	Connect(id *cverbs.CMID, in, out uint8) (moved bool, err error)
+	// Connected records that the driver itself has moved the queue pair to RTS, as those of iWARP do.
+	Connected()
+	// SetError moves the queue pair to the error state.
+	SetError() error
+}

@@ -1,0 +1,59 @@
+package errmap
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/internal/leaktest"
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// Errors keep their cause and get the fabric's sentinel.
+func TestErrors(t *testing.T) {
+	for _, c := range []struct {
+		wrap  func(error) error
+		errno syscall.Errno
+		want  error
+	}{
+		{WrapPost, syscall.ENOMEM, fabric.ErrQueueFull},
+		{WrapPost, syscall.EINVAL, fabric.ErrInvalid},
+		{Wrap, syscall.ENOMEM, fabric.ErrResources},
+		{Wrap, syscall.EMFILE, fabric.ErrResources},
+		{Wrap, syscall.EINVAL, fabric.ErrInvalid},
+		{Wrap, syscall.EBUSY, fabric.ErrInUse},
+		{Wrap, syscall.EOPNOTSUPP, fabric.ErrNotSupported},
+		{Wrap, syscall.ENOSYS, fabric.ErrNotSupported},
+		{Wrap, syscall.ENODEV, fabric.ErrDeviceRemoved},
+		{WrapAddr, syscall.EADDRINUSE, fabric.ErrAddrInUse},
+		{WrapAddr, syscall.EACCES, fabric.ErrAddrDenied},
+		{WrapAddr, syscall.EADDRNOTAVAIL, fabric.ErrAddrInvalid},
+		{WrapAddr, syscall.ENOMEM, fabric.ErrResources},
+	} {
+		err := c.wrap(fmt.Errorf("while: %w", &cverbs.Error{Verb: "ibv_verb", Errno: c.errno}))
+		assert.Check(t, errors.Is(err, c.want) && errors.Is(err, c.errno), "%v: %v", c.errno, err)
+	}
+	assert.ErrorIs(t, Wrap(cverbs.ErrClosed), fabric.ErrClosed)
+	assert.ErrorIs(t, Wrap(cverbs.ErrInUse), fabric.ErrInUse)
+	assert.ErrorIs(t, Wrap(cverbs.ErrNotSupported), fabric.ErrNotSupported)
+	assert.NilError(t, Wrap(nil))
+	assert.NilError(t, WrapPost(nil))
+	assert.Assert(t, Unreachable(syscall.ENETUNREACH) && !Unreachable(syscall.EINVAL))
+}
+
+// TestUnreachable: which causes are about the path to the peer.
+func TestUnreachable(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN,
+		syscall.ETIMEDOUT, syscall.ENODEV, syscall.ENODATA, syscall.EADDRNOTAVAIL} {
+		assert.Assert(t, Unreachable(&cverbs.Error{Verb: "x", Errno: errno}), "%v", errno)
+	}
+	for _, err := range []error{nil, fabric.ErrClosed, syscall.EINVAL, syscall.ECONNREFUSED, syscall.EADDRINUSE} {
+		assert.Assert(t, !Unreachable(err), "%v", err)
+	}
+}

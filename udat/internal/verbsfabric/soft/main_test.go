@@ -1,0 +1,9 @@
+package soft
+
+import (
+	"testing"
+
+	"github.com/godat/godat/internal/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -1,0 +1,36 @@
+package udat_test
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
+)
+
+// TestAddressSpace: memory that does not fit into the process's limit of address space is refused
+// with that limit.
+func TestAddressSpace(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		e := newEnd(t, dev, setup{})
+		statm, err := os.ReadFile("/proc/self/statm")
+		assert.NilError(t, err)
+		pages, err := strconv.ParseUint(strings.Fields(string(statm))[0], 10, 64)
+		assert.NilError(t, err)
+		var before unix.Rlimit
+		assert.NilError(t, unix.Getrlimit(unix.RLIMIT_AS, &before))
+		limit := pages*uint64(os.Getpagesize()) + 64<<20
+		assert.NilError(t, unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: limit, Max: before.Max}))
+		_, err = e.ia.AllocLMR(e.pz, 256<<20, udat.PrivAll)
+		assert.NilError(t, unix.Setrlimit(unix.RLIMIT_AS, &before))
+		refused(t, err, udat.InsufficientResources, udat.SubResourceMemory)
+		assert.ErrorContains(t, err, "the limit of address space (RLIMIT_AS, ulimit -v) is "+strconv.FormatUint(limit, 10))
+		l, err := e.ia.AllocLMR(e.pz, 256<<20, udat.PrivAll)
+		assert.NilError(t, err)
+		assert.NilError(t, l.Free())
+	})
+}
