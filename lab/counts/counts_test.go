@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestCounts: no operation of ours takes more than the table says.
+// TestCounts: no operation of ours takes more than the table says, twice in a row.
 func TestCounts(t *testing.T) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skip("instructions are counted on Linux, amd64, only")
@@ -30,7 +30,12 @@ func TestCounts(t *testing.T) {
 	for i := range now {
 		assert.Equal(t, now[i].key(), was[i].key())
 		if worse := now[i].worse(was[i]); worse != "" {
-			t.Errorf("%s (%s; if that is wanted: go -C lab run ./counts -write)", worse, runtime.Version())
+			again, err := measure(now[i].key())
+			assert.NilError(t, err)
+			t.Logf("%s; measured again:\n%s", worse, table(again))
+			if worse = again[0].worse(was[i]); worse != "" {
+				t.Errorf("%s (%s; if that is wanted: go -C lab run ./counts -write)", worse, runtime.Version())
+			}
 		}
 	}
 }
@@ -53,9 +58,12 @@ func TestWorse(t *testing.T) {
 		worse := c.now.worse(was)
 		assert.Assert(t, strings.HasSuffix(worse, c.want) && (worse == "") == (c.want == ""), "%v: %s", c.now, worse)
 	}
-	goes := row{"TCP", "round trip", 1000, 4, 0}
-	assert.Equal(t, row{"TCP", "round trip", 1100, 4, 1. / 16}.worse(goes), "")
-	assert.Assert(t, row{"TCP", "round trip", 1101, 4, 0}.worse(goes) != "")
+	goes := row{"tcp", "round trip", 1000, 4, 0}
+	assert.Equal(t, row{"tcp", "round trip", 1100, 4, 1. / 16}.worse(goes), "")
+	assert.Assert(t, row{"tcp", "round trip", 1101, 4, 0}.worse(goes) != "")
+	for _, layer := range []string{"C", "TCP"} { // not ours
+		assert.Equal(t, row{layer, "post", 2000, 8, 9}.worse(row{layer, "post", 1000, 4, 0}), "")
+	}
 	many := row{"udat", "accept", 1000, 6, 25}
 	assert.Equal(t, row{"udat", "accept", 1000, 6, 50}.worse(many), "")
 	assert.Assert(t, row{"udat", "accept", 1000, 6, 51}.worse(many) != "")
