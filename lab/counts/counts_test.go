@@ -60,13 +60,17 @@ func TestWorse(t *testing.T) {
 	}
 	goes := row{"tcp", "round trip", 1000, 4, 0}
 	assert.Equal(t, row{"tcp", "round trip", 1100, 4, 1. / 16}.worse(goes), "")
+	assert.Equal(t, row{"tcp", "round trip", 1000, 5, 0}.worse(goes), "")
 	assert.Assert(t, row{"tcp", "round trip", 1101, 4, 0}.worse(goes) != "")
+	assert.Assert(t, row{"tcp", "round trip", 1000, 6, 0}.worse(goes) != "")
 	for _, layer := range []string{"C", "TCP"} { // not ours
 		assert.Equal(t, row{layer, "post", 2000, 8, 9}.worse(row{layer, "post", 1000, 4, 0}), "")
 	}
 	many := row{"udat", "accept", 1000, 6, 25}
 	assert.Equal(t, row{"udat", "accept", 1000, 6, 50}.worse(many), "")
 	assert.Assert(t, row{"udat", "accept", 1000, 6, 51}.worse(many) != "")
+	assert.Equal(t, row{"udat", "accept", 1400, 6, 25}.worse(many), "")
+	assert.Assert(t, row{"udat", "accept", 1401, 6, 25}.worse(many) != "")
 }
 
 // TestTable: what is written is read again, and what is no table is refused.

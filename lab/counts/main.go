@@ -6,7 +6,8 @@
 //	go -C lab run ./counts "udat post" print the rows that begin so
 //
 // The figures of one compiler are the same on every machine, busy or not. The test of this package
-// fails when one grows by more than 3 percent and the table does not change with it.
+// fails when one grows by more than 3 percent and the table does not change with it; an accept and
+// a round trip over a socket may vary more.
 package main
 
 import (
