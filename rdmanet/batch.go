@@ -115,6 +115,10 @@ func (b *Batch) atomic(o remoteOp) {
 		b.fail(err)
 		return
 	}
+	if o.old == nil {
+		b.fail(fmt.Errorf("an atomic without a place for the old value: %w", syscall.EINVAL))
+		return
+	}
 	b.ops = append(b.ops, o)
 }
 

@@ -224,8 +224,8 @@ func (c *Conn) unpin() {
 // waiters are the calls that wait for a connection to change; its mu guards them.
 type waiters struct {
 	cond  sync.Cond
-	n     int  // on cond
-	leads bool // another call waits as the dispatcher's leader
+	n     int // on cond
+	leads int // calls that wait as the dispatcher's leader: two while one takes over from the other
 }
 
 // wait waits until w is woken, or returns early; c.mu is held, and free meanwhile.
@@ -239,7 +239,7 @@ func (c *Conn) waitYielding(w *waiters, yields bool) {
 		w.cond.Wait()
 		return
 	}
-	w.leads = true
+	w.leads++
 	c.mu.Unlock()
 	if yields {
 		runtime.Gosched() // whoever this goroutine has woken runs before it spins: a call that awaits an answer
@@ -247,7 +247,7 @@ func (c *Conn) waitYielding(w *waiters, yields bool) {
 	c.d.poll()
 	c.d.leave()
 	c.mu.Lock()
-	w.leads = false
+	w.leads--
 }
 
 // wake makes the calls that wait on w check the connection's state again; c.mu is held.
@@ -257,7 +257,7 @@ func (c *Conn) wake(w *waiters) {
 		w.n = 0
 		w.cond.Broadcast()
 	}
-	if w.leads && !c.handling { // while handling, the leader itself runs here and checks again by itself
+	if w.leads > 0 && !c.handling { // while handling, the leader itself runs here and checks again by itself
 		c.d.rouse()
 	}
 }

@@ -112,6 +112,27 @@ func TestReadFuncErrors(t *testing.T) {
 	})
 }
 
+// TestCloseReadInLoan ends reading while a call has all of a full ring, of which it then takes
+// nothing: what the peer sends is dropped all the same, so that its Write does not block.
+func TestCloseReadInLoan(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		const ring = 4096
+		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{ReadBuffer: ring})
+		_, err := client.Write(make([]byte, ring))
+		assert.NilError(t, err)
+		for end := time.Now().Add(patience); server.Stats().BytesReceived < ring && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		assert.NilError(t, server.ReadFunc(func(p []byte) (int, error) {
+			assert.Equal(t, len(p), ring)
+			return 0, server.CloseRead()
+		}))
+		assert.NilError(t, client.SetWriteDeadline(time.Now().Add(patience)))
+		_, err = client.Write(make([]byte, 1<<20))
+		assert.NilError(t, err)
+	})
+}
+
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

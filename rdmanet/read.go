@@ -185,7 +185,7 @@ func (c *Conn) giveBack(l loan, n int) {
 	defer c.mu.Unlock()
 	in := &c.in
 	if !l.copied {
-		if in.read == l.end {
+		if in.read == l.end && !c.closed && !in.unwanted { // else the rest has been dropped
 			in.read -= uint64(len(l.bytes) - n)
 		}
 		in.lent = false

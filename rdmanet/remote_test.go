@@ -126,6 +126,7 @@ func TestBatchRefused(t *testing.T) {
 			"beyond the end":   {t.Context(), nil, func(b *rdmanet.Batch) { b.Write(far.Remote(), near, 1) }},
 			"before the start": {t.Context(), nil, func(b *rdmanet.Batch) { b.Read(near, -1, far.Remote()) }},
 			"atomic of 16":     {t.Context(), nil, func(b *rdmanet.Batch) { b.FetchAdd(wide, 1, &old) }},
+			"atomic to nil":    {t.Context(), nil, func(b *rdmanet.Batch) { b.FetchAdd(slice(t, far.Remote(), 0, 8), 1, nil) }},
 			"atomic at 4":      {t.Context(), nil, func(b *rdmanet.Batch) { b.CompareSwap(odd, 0, 1, &old) }},
 		} {
 			b := client.NewBatch()

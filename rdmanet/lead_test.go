@@ -1,0 +1,55 @@
+package rdmanet
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+)
+
+// TestLeadPassesOn: a call takes the lead from one that waits for the same change and has not yet
+// noticed that it leads no longer. A deadline must wake the new leader, too.
+func TestLeadPassesOn(t *testing.T) {
+	client, server := ends(t)
+	d := client.d
+	leads := func(who leader) bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.leader == who
+	}
+	for range 20 {
+		assert.NilError(t, client.SetReadDeadline(time.Time{}))
+		first := make(chan error, 1)
+		go func() {
+			var err error
+			for err == nil {
+				_, err = client.ReadNotice()
+			}
+			first <- err
+		}()
+		for { // until it leads
+			assert.NilError(t, server.Notify(1))
+			time.Sleep(5 * time.Millisecond)
+			client.mu.Lock()
+			if client.readable.leads > 0 && leads(leaderCaller) {
+				break
+			}
+			client.mu.Unlock()
+		}
+		d.rouse()
+		for end := time.Now().Add(100 * time.Millisecond); leads(leaderCaller) && time.Now().Before(end); {
+			runtime.Gosched()
+		}
+		// It has left, and waits for mu: this call leads, if it is not too late.
+		time.AfterFunc(5*time.Millisecond, func() { client.SetReadDeadline(time.Unix(1, 0)) })
+		rescue := time.AfterFunc(hostilePatience, d.rouse)
+		for !client.readEnd.passed {
+			client.wait(&client.readable)
+		}
+		client.mu.Unlock()
+		assert.Assert(t, rescue.Stop(), "a deadline has not woken the leader")
+		assert.ErrorIs(t, <-first, os.ErrDeadlineExceeded)
+	}
+}
