@@ -61,7 +61,7 @@ func TestPartRun(t *testing.T) {
 	}
 }
 
-// dapltest exits with status 0 when it has failed: what it prints counts, and that it has come to its end.
+// dapltest exits with status 0 when it has failed: what it prints counts.
 func TestVerdict(t *testing.T) {
 	transaction := dapltest("SR", "T -i 1 client SR 1 server SR 1")
 	limits := limit("rpost", "posted", "")
