@@ -3,10 +3,12 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/internal/leaktest"
+	"github.com/godat/godat/lab/process"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -56,5 +58,35 @@ func TestPartRun(t *testing.T) {
 	for _, c := range cases {
 		assert.Assert(t, !seen[c.name], "two cases %q", c.name)
 		seen[c.name] = true
+	}
+}
+
+// dapltest exits with status 0 when it has failed: what it prints counts.
+func TestVerdict(t *testing.T) {
+	transaction := dapltest("SR", "T -i 1 client SR 1 server SR 1")
+	limits := limit("rpost", "posted", "")
+	for _, c := range []struct {
+		of     program
+		prints string
+		server bool
+		fails  string
+	}{
+		{transaction, "Total WQE : 100", false, ""},
+		{transaction, "Server: Transaction Test Finished", true, ""},
+		{transaction, "Server: Transaction Test Finished", false, "it does not say"},
+		{transaction, "Warning: dat_ep_connect is unexpected\nTotal WQE : 100", false, "it says"},
+		{transaction, "DT_dat_evd_wait fails\nTotal WQE : 100", false, "it says"},
+		{transaction, "Test[0]: dat_rsp_free error: DAT_INVALID_HANDLE\nTotal WQE : 100", false, "it says"},
+		{limits, "dat_ep_post_recv fails: DAT_INSUFFICIENT_RESOURCES\n17 posted", false, ""},
+		{limits, "dat_ep_post_recv fails: DAT_INVALID_HANDLE\n17 posted", false, "it says"},
+	} {
+		p, err := process.Start(time.Minute, nil, "printf", c.prints+"\\n")
+		assert.NilError(t, err)
+		err = c.of.finish(p, provider, c.server)
+		if c.fails == "" {
+			assert.NilError(t, err, c.prints)
+		} else {
+			assert.ErrorContains(t, err, c.fails, c.prints)
+		}
 	}
 }
