@@ -2,13 +2,18 @@
 # Measures between datperf and the programs of perftest in each FOLDER, built from any of its versions: the eight programs,
 # each as the server and as the client of datperf. Prints a line for each; the status is 1 if one failed.
 #
-#   make build && ci/rxe-vm.sh -- ci/perftest-versions.sh FOLDER...
+#   make build && ci/rxe-vm.sh -- ci/perftest-versions.sh [-R] FOLDER...
 #
+#   -R     over the connection manager, at both ends
 #   DEVICE=rxe0 ADDRESS=10.98.0.1   of the port through which the packets go and come back (these are the defaults)
 set -uo pipefail
 
 datperf=$(cd "$(dirname "$0")/.." && pwd)/bin/datperf
-device=${DEVICE:-rxe0} address=${ADDRESS:-10.98.0.1}
+device=${DEVICE:-rxe0} address=${ADDRESS:-10.98.0.1} cm=()
+if [ "${1:-}" = -R ]; then
+  cm=(-R)
+  shift
+fi
 if [ $# = 0 ] || ! [ -x "$datperf" ]; then
   sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"
   exit 2
@@ -46,6 +51,7 @@ both() {
 for folder in "$@"; do
   while read -r program flags; do
     read -ra args <<<"$flags"
+    args+=("${cm[@]}")
     foreign=("$folder/$program" -d "$device" -F "${args[@]}")
     own=("$datperf" perftest "$program" --peer perftest -d "$device" "${args[@]}")
     both "$folder/$program, perftest serves" "${foreign[@]}" -- "${own[@]}"
