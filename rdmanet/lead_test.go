@@ -29,7 +29,8 @@ func TestLeadPassesOn(t *testing.T) {
 			}
 			first <- err
 		}()
-		for { // until it leads
+		for end := time.Now().Add(hostilePatience); ; { // until it leads
+			assert.Assert(t, time.Now().Before(end), "the call never leads")
 			assert.NilError(t, server.Notify(1))
 			time.Sleep(5 * time.Millisecond)
 			client.mu.Lock()
