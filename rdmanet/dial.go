@@ -71,7 +71,10 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	d.Fallback(err)
 	tcp := net.Dialer{Timeout: d.Timeout, KeepAlive: d.KeepAlive}
-	return tcp.DialContext(ctx, "tcp", address)
+	if network == Network {
+		network = "tcp"
+	}
+	return tcp.DialContext(ctx, network, address)
 }
 
 // Dial connects to "host:port" on the network "rdma". If the host has several addresses they are

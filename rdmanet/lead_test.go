@@ -13,6 +13,11 @@ import (
 // noticed that it leads no longer. A deadline must wake the new leader, too.
 func TestLeadPassesOn(t *testing.T) {
 	client, server := ends(t)
+	for _, c := range []*Conn{client, server} {
+		c.mu.Lock()
+		c.alive.stop() // its probes would wake the leader in the end
+		c.mu.Unlock()
+	}
 	d := client.d
 	leads := func(who leader) bool {
 		d.mu.Lock()

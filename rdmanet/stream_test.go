@@ -289,6 +289,8 @@ func TestFallback(t *testing.T) {
 	assert.ErrorIs(t, reason, rdmanet.ErrNoDevice)
 	var op *net.OpError
 	assert.Assert(t, errors.As(err, &op) && op.Net == "tcp", "%v", err)
+	_, err = d.DialContext(t.Context(), "tcp4", nobody) // the family stays
+	assert.Assert(t, errors.As(err, &op) && op.Net == "tcp4", "%v", err)
 	reason = nil
 	lc := rdmanet.ListenConfig{Fallback: d.Fallback}
 	_, err = lc.Listen(t.Context(), "rdma", nobody)

@@ -10,7 +10,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// The protocol of rdmanet, as a stranger speaks it: rdmanet/wire.go.
+// The protocol of rdmanet, as a stranger speaks it: rdmanet/hello.go, rdmanet/wire.go.
 const (
 	rawCredit uint32 = iota + 1
 	rawData
