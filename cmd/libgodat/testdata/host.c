@@ -152,24 +152,23 @@ static volatile sig_atomic_t hits;
 
 static void hit(int sig) { hits++; }
 
-// large has 64 KiB of locals and formats text.
+// large fills 128 KiB of locals, so that what lies below a smaller stack is lost, and formats text.
 static void large(int sig)
 {
-	volatile char frame[64 << 10];
-	char text[100];
+	char frame[128 << 10], text[100];
+	char *volatile at = frame;
 
-	for (unsigned i = 0; i < sizeof frame; i += 512)
-		frame[i] = i >> 9;
+	memset(at, sig | 0x80, sizeof frame);
 	snprintf(text, sizeof text, "%d %s %.3f", sig, "tick", hits / 3.0);
-	for (unsigned i = 0; i < sizeof frame; i += 512)
-		must(frame[i] == (char)(i >> 9));
+	for (unsigned i = 0; i < sizeof frame; i += 64)
+		must(at[i] == (char)(sig | 0x80));
 	hits++;
 }
 
 // under_signals polls and transfers for a second while SIGALRM comes.
 static void under_signals(void)
 {
-	struct itimerval often = {{0, 200}, {0, 200}}, never = {{0, 0}, {0, 0}};
+	struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
 	DAT_EVENT ev;
 
 	setitimer(ITIMER_REAL, &often, NULL);
@@ -183,6 +182,7 @@ static void under_signals(void)
 
 static void t_handler_after(void)
 {
+	setenv("GOGC", "1", 1); // stacks are often halved
 	open_ia();
 	connect_pair();
 	handle(SIGALRM, large);
