@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -59,9 +60,15 @@ func (k *controlFlags) listen(bind string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	ln, err := net.Listen("tcp", net.JoinHostPort(bind, strconv.Itoa(k.port)))
-	if err != nil || secret == nil {
-		return ln, err
+	if _, _, err := net.SplitHostPort(bind); err == nil {
+		return nil, usagef("--bind %s: must be an address without a port; --port sets the port", bind)
+	}
+	ln, err := net.Listen("tcp", net.JoinHostPort(strings.Trim(bind, "[]"), strconv.Itoa(k.port)))
+	if err != nil {
+		return nil, fmt.Errorf("--bind and --port: %w", err)
+	}
+	if secret == nil {
+		return ln, nil
 	}
 	return tls.NewListener(ln, secret), nil
 }

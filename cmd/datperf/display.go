@@ -113,6 +113,9 @@ func (d *display) watcher() engine.Watcher {
 			d.locked(func() {
 				d.now, d.last = fmt.Sprintf("[%d/%d] %s", n, of, c.Name()), ""
 				d.eta.begin(time.Now(), n, of, c)
+				if d.intervals && d.perftest == nil {
+					fmt.Fprintf(d.out, "%s:\n", d.now) // the intervals come before the case's row
+				}
 				if d.stream != nil {
 					d.stream.Case(c, repeat)
 				}
