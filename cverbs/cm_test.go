@@ -214,7 +214,11 @@ func TestCMBadInput(t *testing.T) {
 	_, err := id.Context()
 	assert.ErrorContains(t, err, "not bound")
 	assert.Equal(t, id.Device(), "")
+	assert.Equal(t, Live()["EventChannel"], 1)
 
+	unicast, group := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("239.1.2.3")
+	assert.ErrorContains(t, id.JoinMulticast(unicast, JoinFullMember), "192.0.2.1 is not a multicast address")
+	assert.ErrorContains(t, id.JoinMulticast(group, JoinFullMember), "not bound to a device")
 	assert.ErrorContains(t, id.BindAddr(netip.AddrPort{}), "not a valid address")
 	assert.ErrorContains(t, id.BindAddr(netip.MustParseAddrPort("[fe80::1%nosuch]:0")), `no network interface "nosuch"`)
 	assert.ErrorContains(t, id.BindAddr(netip.MustParseAddrPort("203.0.113.9:0")), "no RDMA device")
