@@ -143,3 +143,77 @@ func TestFaultTexts(t *testing.T) {
 	}
 	assert.Equal(t, Fault(0x3201).Error(), "layer 3: type 2, code 1")
 }
+
+// TestNumbers: what a peer or its kernel can rely on.
+func TestNumbers(t *testing.T) {
+	assert.Equal(t, PrefixSize, 4)
+	assert.Equal(t, MinMSS, 128)
+	assert.Equal(t, MaxPrivateKernel, 251)
+	assert.Equal(t, MaxTerminate, 52)
+	wrong := unhex(t, hexRequest+"00 01 0000")
+	wrong[15] ^= 1 // the last byte of the key
+	_, err := SetupSize(wrong, false)
+	assert.ErrorIs(t, err, FaultSetup)
+}
+
+// TestWord: whose first field of DDP's header has a meaning, between ends of this library and else.
+func TestWord(t *testing.T) {
+	for op := range Opcode(16) {
+		sends := op == OpSend || op == OpSendSE
+		assert.Equal(t, op.Acknowledges(), sends, op)
+		always := op == OpSendInv || op == OpSendSEInv || op == OpSendImm || op == OpSendSEImm
+		if forms[op].name == "" || op.Tagged() {
+			continue
+		}
+		var b [MaxHeader]byte
+		n := (&Header{Op: op, Last: true}).Put(b[:])
+		binary.BigEndian.PutUint32(b[4:], 0xcafef00d)
+		for _, extended := range []bool{false, true} {
+			var h Header
+			assert.NilError(t, h.Parse(b[:n], extended), op)
+			want := uint32(0)
+			if always || sends && extended {
+				want = 0xcafef00d
+			}
+			assert.Equal(t, h.Word, want, "%v, extended %t", op, extended)
+		}
+	}
+}
+
+// TestBusyBits: an end is busy if its reply rejects, is of this library, and says so.
+func TestBusyBits(t *testing.T) {
+	for flags, want := range map[byte]bool{0x23: true, 0x22: false, 0x21: false, 0x03: false, 0x01: false} {
+		frame := unhex(t, hexReply+"00 02 0000")
+		frame[16] = flags
+		s, err := ParseSetup(frame, true)
+		assert.NilError(t, err)
+		assert.Equal(t, s.Busy, want, "flags %02x", flags)
+		assert.Equal(t, s.Reject, flags&0x20 != 0)
+		built, err := s.Append(nil)
+		assert.NilError(t, err)
+		assert.Equal(t, built[16]&1 != 0, want, "flags %02x", flags)
+	}
+	s := Setup{Reply: true, Revision: 2, Extended: true, Busy: true} // it accepts
+	built, err := s.Append(nil)
+	assert.NilError(t, err)
+	assert.Equal(t, built[16], byte(0x02))
+}
+
+// TestTerminateUsedMemory: a terminate takes nothing from what was in the caller's bytes, nor from
+// what lies behind the frame at fault, and touches nothing behind its end.
+func TestTerminateUsedMemory(t *testing.T) {
+	const read = "002e 41 41 00000000 00000001 00000007 00000000" +
+		"aabbccdd 1111111122222222 00010000 99887766 3333333344444444"
+	whole := unhex(t, read)
+	for have, want := range map[int]int{3: 4, 4: 4, 5: 4, 19: 4, 20: 24, 47: 24, 48: 52} {
+		b := bytes.Repeat([]byte{0xFF}, MaxTerminate+8)
+		n := PutTerminate(b, FaultAccess, whole[:have])
+		assert.Equal(t, n, want, "%d bytes of a frame", have)
+		flags := map[int]byte{4: 0, 24: 0xC0, 52: 0xE0}[n]
+		expected := append([]byte{0x01, 0x02, flags, 0}, whole[:n-4]...)
+		assert.DeepEqual(t, b, append(expected, bytes.Repeat([]byte{0xFF}, len(b)-n)...))
+	}
+	f, err := ParseTerminate(unhex(t, "1201 c700")) // the right bits count, not the reversed ones
+	assert.NilError(t, err)
+	assert.Equal(t, f, FaultQueue)
+}
