@@ -213,7 +213,14 @@ func TestTerminateUsedMemory(t *testing.T) {
 		expected := append([]byte{0x01, 0x02, flags, 0}, whole[:n-4]...)
 		assert.DeepEqual(t, b, append(expected, bytes.Repeat([]byte{0xFF}, len(b)-n)...))
 	}
-	f, err := ParseTerminate(unhex(t, "1201 c700")) // the right bits count, not the reversed ones
-	assert.NilError(t, err)
-	assert.Equal(t, f, FaultQueue)
+	for bit := range 3 { // one right bit counts, not the reversed ones, which count alone
+		for payload, want := range map[[4]byte]Fault{
+			{0x12, 0x01, 0x80>>bit | 0x07}: FaultQueue,
+			{0x21, 0x02, 0x01 << bit}:      FaultNoBuffer,
+		} {
+			f, err := ParseTerminate(payload[:])
+			assert.NilError(t, err)
+			assert.Equal(t, f, want, "%x", payload)
+		}
+	}
 }
