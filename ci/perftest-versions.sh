@@ -34,7 +34,7 @@ both() {
   timeout 120 "${server[@]}" >"$tmp/server" 2>&1 &
   pid=$!
   for _ in $(seq 200); do
-    ss -lnt | grep -q ':18515 ' && break
+    if [ ${#cm[@]} = 0 ]; then ss -lnt; else rdma resource show cm_id; fi | grep -q ':18515 ' && break
     sleep 0.1
   done
   timeout 120 "$@" "$address" >"$tmp/client" 2>&1
