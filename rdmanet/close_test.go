@@ -22,7 +22,7 @@ import (
 // however late it begins.
 func TestCloseDeliversAll(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		for _, size := range []int{1, 5000, 200_000, 256 << 10} {
+		for _, size := range []int{1, 5000, 200_000, 224 << 10} {
 			client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
 			data := pattern(size, byte(size))
 			_, err := client.Write(data)

@@ -28,7 +28,8 @@ func (c *Conn) push() {
 		}
 		from := m.triplet(out.posted, n)
 		out.posted += n
-		if !c.write(from, false) {
+		last := out.limit-out.position-n < out.window/4 // before the peer allows more: its memory is to be known as free
+		if !c.write(from, last) {
 			return
 		}
 	}
