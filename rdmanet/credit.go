@@ -22,6 +22,10 @@ func (c *Conn) owesCredit() bool {
 	return int64(in.freed+in.window-in.told) >= int64(in.window/2) || in.reposted-in.toldAt >= creditBatch
 }
 
+// scarce reports whether so little is allowed that the peer will allow more before long: a small
+// piece is not worth a message of its own.
+func (o *outgoing) scarce(allowed uint64) bool { return allowed < o.window/4 }
+
 // mayWrite returns how many of n bytes may be written now, in one piece; pending are all that wait.
 func (c *Conn) mayWrite(n, pending uint64) uint64 {
 	out := &c.out
@@ -29,8 +33,8 @@ func (c *Conn) mayWrite(n, pending uint64) uint64 {
 	switch {
 	case c.freeSlots() <= keptSlots || c.freeRequests() < 3:
 		return 0
-	case pending > allowed && allowed < out.window/4:
-		return 0 // the peer will allow more than such a small piece
+	case pending > allowed && out.scarce(allowed):
+		return 0
 	case pending < holdBelow && int(out.messages-out.acked) >= creditBatch:
 		return 0
 	}

@@ -29,8 +29,8 @@ func TestDialWithoutFiles(t *testing.T) {
 	assert.NilError(t, dial()) // the device is open from now on
 	var before unix.Rlimit
 	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
-	// None at all: a limit at the number that is free now would let Dial have one of a lower number,
-	// that the first connection gives back, and then the listener would have none.
+	// The limit is 0. With a higher one Dial could get the descriptor that the first connection gives
+	// back, and then the listener would be the one to fail.
 	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: before.Max}))
 	err = dial()
 	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))

@@ -28,8 +28,8 @@ func (c *Conn) push() {
 		}
 		from := m.triplet(out.posted, n)
 		out.posted += n
-		last := out.limit-out.position-n < out.window/4 // before the peer allows more: its memory is to be known as free
-		if !c.write(from, last) {
+		// If no more may follow, a completion must come, or the memory of these writes would stay taken.
+		if !c.write(from, out.scarce(out.limit-out.position-n)) {
 			return
 		}
 	}

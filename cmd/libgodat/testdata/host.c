@@ -152,7 +152,7 @@ static volatile sig_atomic_t hits;
 
 static void hit(int sig) { hits++; }
 
-// large fills 128 KiB of locals, so that what lies below a smaller stack is lost, and formats text.
+// large fills 128 KiB of locals, which overwrites what lies below a smaller stack; it formats text.
 static void large(int sig)
 {
 	char frame[128 << 10], text[100];

@@ -116,8 +116,7 @@ func (w *worker) once(qp int) error {
 func (w *worker) after(qp int) error {
 	if w.c.PingPong() {
 		if w.c.Test == result.Write && w.pending[qp] >= w.c.Signal {
-			_, err := w.poll()
-			return err
+			return w.poll()
 		}
 		return w.takeMessages()
 	}
@@ -141,7 +140,7 @@ func (w *worker) pong() error {
 				return err
 			}
 			if w.pending[qp] >= w.c.Signal {
-				if _, err := w.poll(); err != nil {
+				if err := w.poll(); err != nil {
 					return err
 				}
 			}
@@ -254,7 +253,7 @@ func (w *worker) awaitMark(qp int) error {
 		}
 		w.relax(spins / 16)
 		if spins%markSpins == 0 {
-			if _, err := w.poll(); err != nil { // a broken connection shows only there
+			if err := w.poll(); err != nil { // a broken connection shows only there
 				return err
 			}
 			if err := w.look(); err != nil {

@@ -122,13 +122,13 @@ func (w *worker) relax(empty int) {
 }
 
 // poll takes completions without waiting and puts messages into the inbox.
-func (w *worker) poll() (int, error) {
+func (w *worker) poll() error {
 	n, err := w.l.poll(w.done, 1)
 	if err != nil {
-		return 0, w.failed(err)
+		return w.failed(err)
 	}
 	w.sort(w.done[:n])
-	return n, nil
+	return nil
 }
 
 // reap is poll that waits as the case's poll mode says.

@@ -93,7 +93,7 @@ func (h *Header) Parse(b []byte, extended bool) error {
 	h.Payload = lengthSize + int(binary.BigEndian.Uint16(b)) - len(b)
 	f := &forms[h.Op]
 	switch {
-	case h.Offset > math.MaxUint64-uint64(h.Payload): // of a tagged one: it is 0 in the others
+	case h.Offset > math.MaxUint64-uint64(h.Payload): // without a tag the offset is 0
 		return fault(FaultTaggedWrap, "0x%x and %d bytes", h.Offset, h.Payload)
 	case f.tagged:
 		return nil
