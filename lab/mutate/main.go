@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -170,6 +171,9 @@ func try(b *bench, explained explanations, l *resultLog) (bool, error) {
 			numbers = append(numbers, i+1)
 		}
 	}
+	slices.SortStableFunc(numbers, func(x, y int) int { // a program of its own takes long: last
+		return cmp.Compare(order(b.mutants[x-1]), order(b.mutants[y-1]))
+	})
 	failed := each(b.o.jobs, numbers, func(i int) error {
 		start := time.Now()
 		v, by := b.try(i)
@@ -184,6 +188,14 @@ func try(b *bench, explained explanations, l *resultLog) (bool, error) {
 		return false, failed
 	}
 	return report(b.mutants, explained, l), nil
+}
+
+// order is 0 for a mutant in the common program, 1 for one alone.
+func order(m Mutant) int {
+	if m.Alone {
+		return 1
+	}
+	return 0
 }
 
 // report prints the survivors and the sums of a run, of each package and of all.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -110,6 +111,16 @@ func TestBench(t *testing.T) {
 		}
 	}
 	assert.Equal(t, len(want), 0, "%v", want)
+
+	// Of constants alone too.
+	constants := slices.DeleteFunc(mutants, func(m Mutant) bool { return !m.Alone })
+	b, err = newBench(t.Context(), o, map[string]*source{"p.go": src}, constants)
+	assert.NilError(t, err)
+	defer b.close()
+	for i, m := range constants {
+		v, _ := b.try(i + 1)
+		assert.Equal(t, v == killed, m.What() == "1000 => 999", m.What())
+	}
 }
 
 // TestLimit: what sleeps and what spins is ended.

@@ -14,10 +14,8 @@ var (
 	addr6 = netip.IPv6Loopback()
 )
 
-const (
-	firstFreePort = 1 << 15 // where the search for a free port starts
-	maxPort       = 1<<16 - 1
-)
+// firstFreePort is where the search for a free port starts: as many are below it as from it on.
+const firstFreePort = 1 << 15
 
 // network is what the devices of a fabric reach. Guarded by Adapter.Mu.
 type network struct {
@@ -35,7 +33,7 @@ type Device struct {
 
 // freePort returns an unused port, 0 if there is none; Adapter.Mu is held.
 func (n *network) freePort() uint16 {
-	for range maxPort - firstFreePort + 1 {
+	for range firstFreePort {
 		p := n.nextPort
 		if n.nextPort++; n.nextPort == 0 {
 			n.nextPort = firstFreePort

@@ -141,6 +141,29 @@ func TestPorts(t *testing.T) {
 	})
 }
 
+// TestLastFreePort: who names no port gets one of the upper half as long as one is free, and is
+// refused then.
+func TestLastFreePort(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		d, _ := openDevice(t, f, options)
+		const free = 40000
+		for p := 1 << 15; p < 1<<16; p++ {
+			if p != free {
+				f.listeners[uint16(p)] = new(listener)
+			}
+		}
+		f.nextPort = free + 1 // so that it is looked at last
+		on := func(fabric.Request) {}
+		l, err := d.Listen(0, on)
+		assert.NilError(t, err)
+		closeAfter(t, l)
+		assert.Equal(t, l.Addr().Port(), uint16(free))
+		_, err = d.Listen(0, on)
+		assert.ErrorIs(t, err, fabric.ErrAddrInUse)
+	})
+}
+
 // TestCloseListener: closing a listener leaves the requests that it has handed out, and refuses
 // later ones.
 func TestCloseListener(t *testing.T) {

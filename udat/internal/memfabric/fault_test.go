@@ -288,6 +288,23 @@ func TestLostHandshakeMessages(t *testing.T) {
 	}
 }
 
+// TestLoseSome: as many messages are lost as asked for, and no more.
+func TestLoseSome(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		addr, requests, _ := b.listen()
+		a.dev.Faults().Lose(MsgRequest, 2)
+		for range 2 {
+			a.connect(fabric.ConnectParams{Remote: addr})
+			a.wants(fabric.EventUnreachable)
+		}
+		a.connect(fabric.ConnectParams{Remote: addr})
+		assert.NilError(t, next(t, requests).Reject(nil, true))
+		a.wants(fabric.EventPeerRejected)
+	})
+}
+
 func TestFirstMessageStandsForTheLostReady(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New()
