@@ -26,8 +26,7 @@ func devices() []string {
 	return list
 }
 
-// ofNoDevice skips a test in a short run on a device. What it tests knows no device; other runs have
-// it.
+// ofNoDevice skips a test in a short run on a device: what it tests knows none. Other runs have it.
 func ofNoDevice(t *testing.T) {
 	t.Helper()
 	if testing.Short() && os.Getenv("GODAT_TEST_DEVICE") != "" {
