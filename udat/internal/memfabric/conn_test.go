@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,13 +29,14 @@ func TestConnectCarriesPrivateDataOfEveryLength(t *testing.T) {
 				assert.Equal(t, r.LocalAddr(), addr)
 				in, out := r.ReadDepths()
 				assert.Equal(t, [2]uint8{in, out}, [2]uint8{9, 3})
-				b.accept(r, fabric.AcceptParams{Private: data, ReadIn: 5, ReadOut: 5})
+				own := uint8(2 + 3*(n%2)) // the acceptor's reads: fewer or more than the other takes
+				b.accept(r, fabric.AcceptParams{Private: data, ReadIn: 5, ReadOut: own})
 				assert.Assert(t, bytes.Equal(a.wants(fabric.EventEstablished).Private, data))
 				assert.Equal(t, len(b.wants(fabric.EventEstablished).Private), 0)
 				in, out = a.conn.ReadDepths()
-				assert.Equal(t, [2]uint8{in, out}, [2]uint8{3, 5}, "the active end")
+				assert.Equal(t, [2]uint8{in, out}, [2]uint8{min(own, 3), 5}, "the active end")
 				in, out = b.conn.ReadDepths()
-				assert.Equal(t, [2]uint8{in, out}, [2]uint8{5, 3}, "the passive end")
+				assert.Equal(t, [2]uint8{in, out}, [2]uint8{5, min(own, 3)}, "the passive end")
 				assert.Equal(t, a.conn.LocalAddr(), b.conn.RemoteAddr())
 				assert.Equal(t, b.conn.LocalAddr(), a.conn.RemoteAddr())
 			})
@@ -75,7 +78,9 @@ func TestReject(t *testing.T) {
 		// The queue pair is as it was and may try again.
 		a.connect(fabric.ConnectParams{Remote: addr})
 		assert.NilError(t, next(t, requests).Reject([]byte("no"), false))
-		assert.Equal(t, string(a.wants(fabric.EventRejected).Private), "no")
+		ev := a.wants(fabric.EventRejected)
+		assert.Equal(t, string(ev.Private), "no")
+		assert.ErrorIs(t, ev.Err, syscall.EAGAIN)
 		a.quiet()
 	})
 }
@@ -122,6 +127,7 @@ func TestPorts(t *testing.T) {
 		f := New()
 		d, _ := openDevice(t, f, options)
 		other, _ := openDevice(t, f, options)
+		assert.Assert(t, slices.Equal(f.Opened(), []*Device{d, other}))
 		on := func(fabric.Request) {}
 		l, err := d.Listen(7, on)
 		assert.NilError(t, err)
@@ -339,6 +345,25 @@ func TestDisconnectOfAnAttemptEndsIt(t *testing.T) {
 		a.wants(fabric.EventDisconnected)
 		time.Sleep(time.Minute)
 		b.quiet()
+	})
+}
+
+// TestPeerThatHasClosed: who accepts a request whose device has been closed meanwhile hears it at
+// once.
+func TestPeerThatHasClosed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := New()
+		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		addr, requests, _ := b.listen()
+		a.connect(fabric.ConnectParams{Remote: addr})
+		r := next(t, requests)
+		for _, c := range []closer{a.conn, a.qp, a.mr, a.cq, a.pd, a.dev} {
+			assert.NilError(t, c.Close())
+		}
+		start := time.Now()
+		b.accept(r, fabric.AcceptParams{})
+		b.wants(fabric.EventFailed)
+		assert.Equal(t, time.Since(start), time.Duration(0))
 	})
 }
 

@@ -22,11 +22,13 @@ func TestOpenByNameOnly(t *testing.T) {
 	assert.NilError(t, err)
 	assert.Equal(t, len(infos), 1)
 	assert.Equal(t, infos[0].Name, "mem0")
+	assert.Assert(t, infos[0].Active)
 }
 
 // TestAttributes: mem0 has all that a device may have; what iWARP asks for is not among it.
 func TestAttributes(t *testing.T) {
 	d, _ := openDevice(t, New(), options)
+	assert.Equal(t, d.Attr().MTU, 4096)
 	a := reflect.ValueOf(d.Attr())
 	for i := range a.NumField() {
 		if name := a.Type().Field(i).Name; a.Field(i).Kind() == reflect.Bool {
@@ -159,6 +161,11 @@ func TestCloseNamesWhatIsLeft(t *testing.T) {
 		_, err = p.RegMR(make([]byte, 1), 0)
 		assert.ErrorIs(t, err, fabric.ErrClosed)
 		assert.NilError(t, d.Close())
+		select {
+		case <-d.(*Device).ready.done:
+		default:
+			t.Error("Close leaves the engine running")
+		}
 		assert.ErrorIs(t, d.Close(), fabric.ErrClosed)
 		_, err = d.AllocPD()
 		assert.ErrorIs(t, err, fabric.ErrClosed)
@@ -169,8 +176,8 @@ func TestCloseNamesWhatIsLeft(t *testing.T) {
 func TestLimitsAndAbilities(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := New(WithAttr(func(a *fabric.Attr) {
-			a.MaxPD, a.MaxMW, a.MaxSRQ, a.Atomics, a.SendInvalidate, a.WriteImmediate = 2, 0, 0, false, false, false
-		}))
+			a.MaxPD, a.MaxMW, a.Atomics, a.SendInvalidate, a.WriteImmediate = 2, 0, false, false, false
+		}), WithAttr(func(a *fabric.Attr) { a.MaxSRQ = 0 }))
 		a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
 		join(t, a, b)
 		p, err := a.dev.AllocPD()

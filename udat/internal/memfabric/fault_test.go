@@ -77,6 +77,51 @@ func TestReadDepthThrottles(t *testing.T) {
 	})
 }
 
+// TestDelayAndReadDepths: reads wait for each other only as the depth of the connection asks for,
+// writes not at all. How long a request is held back is settled when it is posted.
+func TestDelayAndReadDepths(t *testing.T) {
+	shallow := func(t *testing.T, depth uint8) (a, b *end) {
+		f := New()
+		a, b = newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+		addr, requests, _ := b.listen()
+		a.connect(fabric.ConnectParams{Remote: addr, ReadOut: depth})
+		b.accept(next(t, requests), fabric.AcceptParams{ReadIn: 4})
+		a.wants(fabric.EventEstablished)
+		a.dev.Faults().Delay(time.Second)
+		return a, b
+	}
+	bubble(t, func(t *testing.T) {
+		a, b := shallow(t, 4)
+		start := time.Now()
+		for id := range uint64(10) {
+			a.remote(id, fabric.OpWrite, b.at(0, 0), a.at(0, 8))
+		}
+		for id := range uint64(10) {
+			a.completion(id, fabric.StatusSuccess)
+			assert.Equal(t, time.Since(start), time.Second)
+		}
+	})
+	bubble(t, func(t *testing.T) {
+		a, b := shallow(t, 1)
+		start := time.Now()
+		for id := range uint64(3) {
+			a.remote(id, fabric.OpRead, b.at(0, 0), a.at(0, 8))
+		}
+		a.dev.Faults().Delay(0)
+		a.remote(3, fabric.OpRead, b.at(0, 0), a.at(0, 8))
+		a.dev.Faults().Delay(time.Second)
+		for id, after := range []time.Duration{1, 2, 3, 3} {
+			a.completion(uint64(id), fabric.StatusSuccess)
+			assert.Equal(t, time.Since(start), after*time.Second)
+		}
+	})
+	bubble(t, func(t *testing.T) {
+		a, b := shallow(t, 0)
+		a.remote(1, fabric.OpRead, b.at(0, 0), a.at(0, 8))
+		a.completion(1, fabric.StatusLocalQPOp)
+	})
+}
+
 func TestDelayEndsWithTheQueuePair(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, _ := pair(t, endOptions{})
@@ -114,6 +159,8 @@ func TestKill(t *testing.T) {
 		b.dev.Faults().Kill()
 		start := time.Now()
 		a.send(2)
+		time.Sleep(ackTimeout / 2)
+		b.dev.Faults().Kill() // once more: the sender looks again, which spends no retry
 		a.completion(2, fabric.StatusRetryExceeded)
 		assert.Equal(t, time.Since(start), 4*ackTimeout)
 		a.quiet()
@@ -129,14 +176,47 @@ func TestKill(t *testing.T) {
 	})
 }
 
-func TestKillEndsTheWaitForAReceive(t *testing.T) {
+// TestKilledDeviceReachesNobody: what a killed device sends does not arrive.
+func TestKilledDeviceReachesNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{})
-		a.send(1)
-		a.quiet()
-		b.dev.Faults().Kill()
-		a.completion(1, fabric.StatusRetryExceeded)
+		b.recv(1)
+		a.dev.Faults().Kill()
+		a.send(2)
+		a.completion(2, fabric.StatusRetryExceeded)
+		b.quiet()
 	})
+}
+
+// TestWaitForAReceiveEnds: every request that waits for a receive of a killed device, or over a path
+// that is dropped, fails.
+func TestWaitForAReceiveEnds(t *testing.T) {
+	for _, end := range []func(f *Faults, qpns []uint32){
+		func(f *Faults, qpns []uint32) { f.Kill() },
+		func(f *Faults, qpns []uint32) {
+			for _, n := range qpns {
+				f.Drop(n)
+			}
+		},
+	} {
+		bubble(t, func(t *testing.T) {
+			f := New()
+			a, b := newEnd(t, f, endOptions{}), newEnd(t, f, endOptions{})
+			var qpns []uint32
+			for range 6 {
+				a.renew()
+				b.renew()
+				join(t, a, b)
+				qpns = append(qpns, b.qp.Num())
+				a.send(1)
+			}
+			a.quiet()
+			end(b.dev.Faults(), qpns)
+			for _, wc := range a.completions(len(qpns)) {
+				assert.Equal(t, wc.Status, fabric.StatusRetryExceeded)
+			}
+		})
+	}
 }
 
 func TestReviveInTime(t *testing.T) {

@@ -16,8 +16,9 @@ type engine struct {
 func (e *engine) run(list *readyList) {
 	defer close(list.done)
 	var ready []*link
-	for ended := false; ; {
+	for {
 		clear(ready)
+		var ended bool
 		switch ready, ended = list.take(ready[:0]); {
 		case ended:
 			return
@@ -58,7 +59,7 @@ func (e *engine) execute(l *link, s *softnic.Slot) (st fabric.Status, done bool)
 			if softnic.Sinks(s.WR.Opcode) {
 				l.qp.GatherAhead()
 			}
-			return 0, false
+			return st, false
 		}
 		if st, hit := l.dev.Device.Faults.FailsNow(); hit {
 			return st, true

@@ -19,7 +19,6 @@ type link struct {
 
 	// The engine's own.
 	try      try
-	left     bool // the queue pair is closed, and the peer knows
 	timer    *time.Timer
 	readDone []time.Time // when the latest reads were done: a ring of as many as may be outstanding
 	reads    int
@@ -109,10 +108,8 @@ func (l *link) drain(in *softnic.Inbound) {
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	if p := l.peer.Load(); p != nil && !l.left { // once: two that are closed would wake each other for ever
-		l.left = true
+	if p := l.peer.Load(); p != nil {
 		p.qp.Forget(l)
-		p.Wake()
 	}
 	l.qp.Leave()
 }

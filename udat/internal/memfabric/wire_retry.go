@@ -50,13 +50,13 @@ func (l *link) retry(why fabric.Status) (st fabric.Status, done bool) {
 	st, p, limit, every := fabric.StatusRetryExceeded, &t.lost, int(o.Retry)+1, ackTimeout
 	if why == softnic.NotReady {
 		if o.RNRRetry == 7 { // as often as it takes: the receive that is posted wakes it
-			return 0, false
+			return st, false
 		}
 		st, p, limit, every = fabric.StatusRNRExceeded, &t.rnr, int(o.RNRRetry), rnrTimer
 	}
 	if p.spend(limit, every) {
 		l.wakeAt(p.next)
-		return 0, false
+		return st, false
 	}
 	l.peer.Load().qp.Forget(l)
 	return st, true
