@@ -164,8 +164,8 @@ func readClaims(t *testing.T, rules []ruleLine, files []string, src any) (found 
 	return slices.Concat(named...)
 }
 
-// disagreements compares claims with the tests that a table cites for each rule. TestModel finds out
-// as it runs which rules it meets: the table need not have them all.
+// disagreements compares claims with the tests that a table cites for each rule. TestModel finds
+// out as it runs which rules it meets: the table need not have them all.
 func disagreements(c claims, cited map[string]map[string]bool) (list []string) {
 	claimed := map[string]map[string]bool{}
 	for _, c := range c {
