@@ -336,7 +336,7 @@ func TestManyConnections(t *testing.T) {
 		}
 		all.Wait()
 		conns = nil
-		most := n*15<<10 + 1<<20 // rings that all share do not shrink
+		most := n*8<<10 + 1<<20 // a part of what all share
 		left := int(inUse() - heap)
 		for end := time.Now().Add(patience); left > most && time.Now().Before(end); {
 			time.Sleep(50 * time.Millisecond)

@@ -447,7 +447,8 @@ func (e *EVD) growShare(op string, queue sharedQueue, depth int) error {
 	return nil
 }
 
-// eventRing is a first-in first-out queue of events. It allocates only to grow.
+// eventRing is a first-in first-out queue of events. It allocates only to grow, and when trim makes
+// it shorter.
 type eventRing struct {
 	buf  []Event // a power of two long
 	head int
@@ -485,11 +486,23 @@ func (r *eventRing) pop(to *Event) {
 
 // reserve makes room for atLeast events in all.
 func (r *eventRing) reserve(atLeast int) {
-	if atLeast <= len(r.buf) {
-		return
+	if atLeast > len(r.buf) {
+		r.move(atLeast)
 	}
-	bigger := newEventRing(atLeast).buf
-	n := copy(bigger, r.buf[r.head:])
-	copy(bigger[n:], r.buf[:r.head])
-	r.buf, r.head = bigger, 0
+}
+
+// trim gives back memory where four times as many events fit as there may be.
+func (r *eventRing) trim(most int) {
+	if most = max(most, r.n); len(r.buf) > 4*most {
+		r.move(most)
+	}
+}
+
+// move moves the events to a buffer for atLeast events.
+func (r *eventRing) move(atLeast int) {
+	buf := newEventRing(atLeast).buf
+	for i := range r.n {
+		buf[i] = r.buf[(r.head+i)&(len(r.buf)-1)]
+	}
+	r.buf, r.head = buf, 0
 }

@@ -43,6 +43,7 @@ func (s *source) detach() {
 	e.sources.remove(s)
 	s.dropDeferred()
 	e.drain()
+	e.ring.trim(max(e.qlen, e.capacity))
 	if e.streams.n--; e.streams.n == 0 {
 		e.watch()
 	}

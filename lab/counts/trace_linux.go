@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,7 +22,7 @@ import (
 type count struct{ instructions, calls int }
 
 // trace runs a program and steps through its regions, from each odd breakpoint to the next even
-// one. Its other threads stand still meanwhile.
+// one, until two of them agree. Its other threads stand still meanwhile.
 func trace(limit time.Duration, env []string, argv ...string) ([]count, error) {
 	runtime.LockOSThread() // a process is traced by a thread
 	defer runtime.UnlockOSThread()
@@ -44,6 +45,7 @@ func trace(limit time.Duration, env []string, argv ...string) ([]count, error) {
 	}
 	cmd.Wait() // the output; the status has been taken
 	switch {
+	case agree(t.counts):
 	case err == nil && t.status.Signaled():
 		err = fmt.Errorf("ended by %v (it had %v)", t.status.Signal(), limit)
 	case err == nil && t.status.ExitStatus() != 0:
@@ -79,9 +81,23 @@ func (t *tracer) run() error {
 			if err := t.region(); err != nil {
 				return err
 			}
+			if agree(t.counts) {
+				return unix.Kill(t.pid, unix.SIGKILL)
+			}
 		}
 		t.resume()
 	}
+}
+
+// agree reports whether the least count stands there twice: more regions would tell no more, and a
+// step takes tens of microseconds.
+func agree(counts []count) bool {
+	if len(counts) < 2 {
+		return false
+	}
+	sorted := slices.Clone(counts)
+	slices.SortFunc(sorted, func(a, b count) int { return a.instructions - b.instructions })
+	return sorted[0] == sorted[1]
 }
 
 // wait waits until a thread stops, or the process ends.

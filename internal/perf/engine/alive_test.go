@@ -34,6 +34,7 @@ func frozen(t *testing.T) (address string, port int) {
 
 // What a frozen server is, is said within 10 s, and ends the client in 30 s; with a secret at once.
 func TestFrozenServer(t *testing.T) {
+	ofNoDevice(t)
 	address, port := frozen(t)
 	begun := time.Now()
 	warned := make(chan string, 10)

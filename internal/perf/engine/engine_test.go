@@ -26,6 +26,14 @@ func devices() []string {
 	return list
 }
 
+// ofNoDevice skips a test in a short run on a device: what it tests knows none. Other runs have it.
+func ofNoDevice(t *testing.T) {
+	t.Helper()
+	if testing.Short() && os.Getenv("GODAT_TEST_DEVICE") != "" {
+		t.Skip("not in a short run on a device")
+	}
+}
+
 // onEach runs a test on every device and layer that there is.
 func onEach(t *testing.T, test func(t *testing.T, device string, base result.Case)) {
 	for _, device := range devices() {

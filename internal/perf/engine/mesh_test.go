@@ -162,6 +162,7 @@ func manyServers(t *testing.T, n int) (all []string) {
 // TestMeshPatterns: each pattern measures all its pairs, in steps of the size that it says, and the
 // document has them in the hosts' order.
 func TestMeshPatterns(t *testing.T) {
+	ofNoDevice(t)
 	hosts := manyServers(t, 4)
 	for _, pattern := range result.Patterns {
 		m := meshOf(hosts...)
@@ -257,6 +258,7 @@ func TestMeshBeginsTogether(t *testing.T) {
 
 // Pairs of a step that begins together wait for one whose host does not answer for a bounded time.
 func TestMeshTogether(t *testing.T) {
+	ofNoDevice(t)
 	hosts := append(manyServers(t, 3), hanging(t))
 	m := meshOf(hosts...)
 	m.Pattern, m.Timeout, m.Plan.Cases = result.AllToAll, 20*time.Second, m.Plan.Cases[1:]
@@ -275,6 +277,7 @@ func TestMeshTogether(t *testing.T) {
 
 // A host that hangs is given up after patienceHosts others, and named; the others are measured.
 func TestMeshGivesUp(t *testing.T) {
+	ofNoDevice(t)
 	hosts := append(manyServers(t, 6), hanging(t), hanging(t))
 	m := meshOf(hosts...)
 	m.Plan.Cases, m.Timeout = m.Plan.Cases[:1], 5*time.Second // a pair that works meets it on a slow machine too

@@ -188,8 +188,8 @@ func TestKilledDeviceReachesNobody(t *testing.T) {
 	})
 }
 
-// TestWaitForAReceiveEnds: every request that waits for a receive of a killed device, or over a path
-// that is dropped, fails.
+// TestWaitForAReceiveEnds: every request fails that waits for a receive of a killed device, or over
+// a path that is dropped.
 func TestWaitForAReceiveEnds(t *testing.T) {
 	for _, end := range []func(f *Faults, qpns []uint32){
 		func(f *Faults, qpns []uint32) { f.Kill() },

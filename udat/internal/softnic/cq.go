@@ -28,8 +28,10 @@ type CQ struct {
 	timer   *time.Timer // of the one waiter
 
 	mu      sync.Mutex
-	ring    []fabric.WC
+	ring    []fabric.WC // as long as it had to be so far; see grow and shrink
 	head, n int
+	depth   int
+	peak    int // the most completions since the last shrink
 	arm     armed
 	fired   bool // a notification that Wait has not taken
 	woken   bool
@@ -80,10 +82,11 @@ func (d *Device) CreateCQ(depth int) (fabric.CQ, error) {
 		return nil, err
 	}
 	return &CQ{
-		dev:  d,
-		bell: make(chan struct{}, 1),
-		ring: make([]fabric.WC, depth),
-		qps:  make(map[overrunner]struct{}),
+		dev:   d,
+		bell:  make(chan struct{}, 1),
+		ring:  make([]fabric.WC, min(depth, leastRing)),
+		depth: depth,
+		qps:   make(map[overrunner]struct{}),
 	}, nil
 }
 
@@ -127,6 +130,7 @@ func (c *CQ) poll(wcs []fabric.WC) (int, error) {
 		c.empty++
 		if yield = c.empty == EmptyPolls; yield {
 			c.empty = 0
+			c.shrink()
 		}
 	}
 	c.mu.Unlock()
@@ -136,6 +140,36 @@ func (c *CQ) poll(wcs []fabric.WC) (int, error) {
 	return n, nil
 }
 
+// leastRing is the length of the shortest ring.
+const leastRing = 16
+
+// grow makes the ring longer, unless it is as long as the queue is deep. Most queues are as deep as
+// all work that could be in flight, and hold a few completions.
+func (c *CQ) grow() bool {
+	if len(c.ring) == c.depth {
+		return false
+	}
+	c.move(min(c.depth, 2*len(c.ring)))
+	return true
+}
+
+// shrink gives back what a burst has left, when the queue is empty.
+func (c *CQ) shrink() {
+	if len(c.ring) > 4*max(c.peak, leastRing) {
+		c.move(2 * max(c.peak, leastRing))
+	}
+	c.peak = 0
+}
+
+// move moves the completions to a ring of another length.
+func (c *CQ) move(length int) {
+	ring := make([]fabric.WC, length)
+	for i := range c.n {
+		ring[i] = c.ring[(c.head+i)%len(c.ring)]
+	}
+	c.ring, c.head = ring, 0
+}
+
 // push adds a completion. If the queue is full, it fails the queue and its queue pairs.
 func (c *CQ) push(wc *fabric.WC, solicited bool) {
 	c.mu.Lock()
@@ -143,7 +177,7 @@ func (c *CQ) push(wc *fabric.WC, solicited bool) {
 		c.mu.Unlock()
 		return
 	}
-	if c.n == len(c.ring) {
+	if c.n == len(c.ring) && !c.grow() {
 		c.mu.Unlock()
 		c.fail()
 		return
@@ -154,6 +188,7 @@ func (c *CQ) push(wc *fabric.WC, solicited bool) {
 	}
 	c.ring[i] = *wc
 	c.n++
+	c.peak = max(c.peak, c.n)
 	if c.arm == armedAny || c.arm == armedSolicited && (solicited || wc.Status != fabric.StatusSuccess) {
 		c.arm = notArmed
 		c.fired = true
@@ -262,7 +297,6 @@ func (c *CQ) Resize(depth int) error {
 	if depth < 1 || depth > c.dev.HW.Attr.MaxCQE {
 		return Invalid(op, "depth %d is not in 1 to %d", depth, c.dev.HW.Attr.MaxCQE)
 	}
-	grown := make([]fabric.WC, depth)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -271,17 +305,17 @@ func (c *CQ) Resize(depth int) error {
 	case depth < c.n:
 		return Invalid(op, "depth %d is below the %d completions queued", depth, c.n)
 	}
-	for i := range c.n {
-		grown[i] = c.ring[(c.head+i)%len(c.ring)]
+	c.depth = depth
+	if len(c.ring) > depth {
+		c.move(depth)
 	}
-	c.ring, c.head = grown, 0
 	return nil
 }
 
 func (c *CQ) Depth() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.ring)
+	return c.depth
 }
 
 func (c *CQ) Close() error {
