@@ -49,6 +49,7 @@ var targets = []target{
 	{dir: "udat/internal/verbsfabric/soft", partly: true, tests: []place{{dir: "udat/internal/verbsfabric/soft"}}},
 	{dir: "rdmanet", tests: []place{{dir: "rdmanet"}, {"rdmanet", loop}}},
 	{dir: "cverbs", partly: true, tests: []place{{"cverbs", loop}, {"udat/internal/verbsfabric", loop}}},
+	{dir: "internal/hostmem", tests: []place{{dir: "internal/hostmem"}}},
 	// Its tests build it, and name their devices.
 	{dir: "cmd/libgodat", tags: "dat2", tests: []place{{dir: "cmd/libgodat"}}},
 }
