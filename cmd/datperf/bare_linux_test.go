@@ -81,7 +81,7 @@ func bare(root, program string, args ...string) *exec.Cmd {
 func TestWithoutLibraries(t *testing.T) {
 	self, err := os.Executable()
 	assert.NilError(t, err)
-	programs := map[string]string{"datperf": self} // see TestMain
+	programs := map[string]string{"datperf": self}                       // see TestMain
 	compiles := !testing.Short() || os.Getenv("GODAT_TEST_DEVICE") == "" // in the virtual machine that takes minutes
 	if _, err := exec.LookPath("go"); err == nil && compiles {
 		hello := filepath.Join(t.TempDir(), "hello")
