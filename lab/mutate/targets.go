@@ -51,8 +51,6 @@ var targets = []target{
 	{dir: "rdmanet", tests: []place{{dir: "rdmanet"}, {"rdmanet", loop}}},
 	{dir: "cverbs", partly: true, tests: []place{{"cverbs", loop}, {"udat/internal/verbsfabric", loop}}},
 	{dir: "udat/internal/fabric/faultfabric", tests: []place{{dir: "udat/internal/fabric/faultfabric"}}},
-	{dir: "internal/perf/result", tests: []place{{dir: "internal/perf/result"}}},
-	{dir: "internal/softroce", tests: []place{{dir: "internal/softroce"}}},
 	{dir: "internal/hostmem", tests: []place{{dir: "internal/hostmem"}}},
 	// Its tests build it, and name their devices.
 	{dir: "cmd/libgodat", tags: "dat2", tests: []place{{dir: "cmd/libgodat"}}},
