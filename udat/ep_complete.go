@@ -104,26 +104,3 @@ func (q *recvQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 // lostRegion reports whether the region of posted work has been freed, or is in another zone than
 // the endpoint now.
 func (ep *EP) lostRegion(l *LMR) bool { return l != nil && (!l.obj.live.Load() || l.pz != ep.pz) }
-
-// dtoStatus is the DAT status of a failure that the fabric has named.
-func dtoStatus(s fabric.Status) DTOStatus {
-	switch s {
-	case fabric.StatusFlush:
-		return DTOErrFlushed
-	case fabric.StatusLocalLength:
-		return DTOErrLocalLength
-	case fabric.StatusLocalProt, fabric.StatusLocalAccess, fabric.StatusLocalRDD:
-		return DTOErrLocalProtection
-	case fabric.StatusBadResponse:
-		return DTOErrBadResponse
-	case fabric.StatusRemoteAccess:
-		return DTOErrRemoteAccess
-	case fabric.StatusRemoteInvReq, fabric.StatusRemoteOp, fabric.StatusRemoteInvRD, fabric.StatusRemoteAborted:
-		return DTOErrRemoteResponder
-	case fabric.StatusRNRExceeded:
-		return DTOErrReceiverNotReady
-	case fabric.StatusMWBind:
-		return RMROperationFailed
-	}
-	return DTOErrTransport
-}

@@ -64,48 +64,6 @@ func (n EventNumber) String() string {
 	return "event 0x" + strconv.FormatUint(uint64(n), 16)
 }
 
-// DTOStatus is how a data transfer or a bind has ended.
-type DTOStatus uint32
-
-// Statuses. Anything but DTOSuccess breaks the connection.
-const (
-	DTOSuccess             DTOStatus = 0
-	DTOErrFlushed          DTOStatus = 1 // the connection ended before its turn
-	DTOErrLocalLength      DTOStatus = 2 // the message was longer than the receive
-	DTOErrLocalEP          DTOStatus = 3
-	DTOErrLocalProtection  DTOStatus = 4
-	DTOErrBadResponse      DTOStatus = 5
-	DTOErrRemoteAccess     DTOStatus = 6
-	DTOErrRemoteResponder  DTOStatus = 7
-	DTOErrTransport        DTOStatus = 8
-	DTOErrReceiverNotReady DTOStatus = 9
-	DTOErrPartialPacket    DTOStatus = 10
-	RMROperationFailed     DTOStatus = 11
-)
-
-var dtoStatusText = [...]string{
-	"DAT_DTO_SUCCESS",
-	"DAT_DTO_ERR_FLUSHED",
-	"DAT_DTO_ERR_LOCAL_LENGTH",
-	"DAT_DTO_ERR_LOCAL_EP",
-	"DAT_DTO_ERR_LOCAL_PROTECTION",
-	"DAT_DTO_ERR_BAD_RESPONSE",
-	"DAT_DTO_ERR_REMOTE_ACCESS",
-	"DAT_DTO_ERR_REMOTE_RESPONDER",
-	"DAT_DTO_ERR_TRANSPORT",
-	"DAT_DTO_ERR_RECEIVER_NOT_READY",
-	"DAT_DTO_ERR_PARTIAL_PACKET",
-	"DAT_RMR_OPERATION_FAILED",
-}
-
-// String is the status's DAT name: "DAT_DTO_ERR_FLUSHED".
-func (s DTOStatus) String() string {
-	if uint(s) < uint(len(dtoStatusText)) {
-		return dtoStatusText[s]
-	}
-	return "status " + strconv.FormatUint(uint64(s), 10)
-}
-
 // DTOOperation is the operation of a completion; the values are those of DAT 2.0 and its IB
 // extension.
 type DTOOperation uint8

@@ -10,29 +10,6 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Plan is what a client measures: cases, each repeated.
-type Plan struct {
-	Cases   []result.Case
-	Repeats int // at least 1
-}
-
-// Validate refuses a plan with a case that cannot be run, before anything runs.
-func (p *Plan) Validate() error {
-	if len(p.Cases) == 0 {
-		return errors.New("the plan has no cases")
-	}
-	if p.Repeats < 1 || p.Repeats > 1000 {
-		return fmt.Errorf("--repeat %d: must be from 1 to 1000", p.Repeats)
-	}
-	for i := range p.Cases {
-		c := p.Cases[i]
-		if _, _, err := fit(&c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Watcher receives a plan's progress. Any of its functions may be nil. Calls are serialized.
 type Watcher struct {
 	Begin    func(client, server *result.Facts)          // once, after the hellos
