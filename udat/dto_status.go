@@ -6,13 +6,13 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// DTOStatus is how a data transfer or a bind has ended.
+// DTOStatus is the outcome of a data transfer or a bind.
 type DTOStatus uint32
 
-// Statuses. Anything but DTOSuccess breaks the connection.
+// Statuses. Each but DTOSuccess breaks the connection.
 const (
 	DTOSuccess             DTOStatus = 0
-	DTOErrFlushed          DTOStatus = 1 // the connection ended before its turn
+	DTOErrFlushed          DTOStatus = 1 // the connection ended before the operation was executed
 	DTOErrLocalLength      DTOStatus = 2 // the message was longer than the receive
 	DTOErrLocalEP          DTOStatus = 3
 	DTOErrLocalProtection  DTOStatus = 4
@@ -40,7 +40,7 @@ var dtoStatusText = [...]string{
 	"DAT_RMR_OPERATION_FAILED",
 }
 
-// String is the status's DAT name: "DAT_DTO_ERR_FLUSHED".
+// String returns the DAT name of the status: "DAT_DTO_ERR_FLUSHED".
 func (s DTOStatus) String() string {
 	if uint(s) < uint(len(dtoStatusText)) {
 		return dtoStatusText[s]
@@ -48,7 +48,7 @@ func (s DTOStatus) String() string {
 	return "status " + strconv.FormatUint(uint64(s), 10)
 }
 
-// dtoStatus is the DAT status of a failure that the fabric has named.
+// dtoStatus returns the DAT status for a failure status of the fabric.
 func dtoStatus(s fabric.Status) DTOStatus {
 	switch s {
 	case fabric.StatusFlush:
