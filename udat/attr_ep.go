@@ -12,8 +12,8 @@ import (
 type EPAttr struct {
 	ServiceType            ServiceType
 	QoS                    QoS
-	MaxMessageSize         uint64          // largest Send or receive; default: the largest of the device
-	MaxRDMASize            uint64          // largest RDMA; default: the largest of the device
+	MaxMessageSize         uint64          // largest Send or receive; default: the device's limit
+	MaxRDMASize            uint64          // largest RDMA; default: the device's limit
 	MaxRequestIOV          int             // segments of a send; default 4
 	MaxRDMAWriteIOV        int             // segments of an RDMA write; default MaxRequestIOV
 	MaxRDMAReadIOV         int             // segments of an RDMA read; default MaxRequestIOV
@@ -23,7 +23,7 @@ type EPAttr struct {
 	// receives in flight; default 16. With an SRQ it is the hard high watermark; default: none
 	MaxRecvDTOs       int
 	MaxRequestDTOs    int         // sends, RDMAs and binds in flight; default 16
-	MaxRDMAReadIn     int         // reads and atomics of the peer in flight here; without an EPAttr 4
+	MaxRDMAReadIn     int         // reads and atomics that the peer may have in flight here; without an EPAttr 4
 	MaxRDMAReadOut    int         // reads and atomics in flight to the peer; default 4
 	SRQSoftHW         int         // soft high watermark with an SRQ; default: none
 	TransportSpecific []NamedAttr // must be empty
@@ -115,8 +115,8 @@ func (a *EPAttr) resolve(op string, dev *fabric.Attr, srqIOV int) (EPAttr, error
 	return r, r.check(op, dev, shared)
 }
 
-// check returns an error if the device cannot provide the attributes. The defaults have been filled
-// in before.
+// check returns an error if the device cannot provide the attributes. The caller has filled in the
+// defaults.
 func (a *EPAttr) check(op string, dev *fabric.Attr, shared bool) error {
 	arg := attrArgument(op)
 	switch {

@@ -63,7 +63,7 @@ type ProviderAttr struct {
 	EPCreator                EPCreator
 	PZSupport                PZSupport
 	OptimalBufferAlignment   int
-	EVDStreamMerging         [6][6]bool // whether two streams may share a dispatcher, indexed as EVDStreams
+	EVDStreamMerging         [6][6]bool // [i][j]: EVDStreams[i] and EVDStreams[j] may share a dispatcher
 	SRQSupported             bool
 	SRQWatermarksSupported   SRQWatermarks
 	SRQEPPZDifference        bool // an endpoint may be in another zone than its shared receive queue

@@ -37,7 +37,7 @@ func (c *CNO) ModifyAgent(agent WaitAgent) error {
 // CNOParam describes a notification object.
 type CNOParam struct {
 	IA    *IA
-	Agent WaitAgent // nil if there is none, or if it has been called since it was set
+	Agent WaitAgent // nil if no agent is set, or if a trigger has called it
 }
 
 // Query returns a description of the notification object.
@@ -53,10 +53,10 @@ func (c *CNO) Query() (CNOParam, error) {
 	return CNOParam{IA: c.obj.ia, Agent: c.agent}, nil
 }
 
-// Wait blocks until a dispatcher triggers the object, and returns that dispatcher. A trigger before
-// the call counts, if no other call has returned for it. The dispatcher is a hint: another call may
-// have dequeued its events, and other dispatchers may have events too. Wait does not return a freed
-// dispatcher.
+// Wait blocks until a dispatcher triggers the object, and returns that dispatcher. A trigger that
+// came before the call counts if no other call has consumed it. The dispatcher is a hint: another
+// call may have dequeued its events, and other dispatchers may have events too. Wait does not
+// return a freed dispatcher.
 //
 // When timeout has passed, Wait returns QueueEmpty; 0 polls, and Infinite never expires. When the
 // last dispatcher is freed or the adapter is closed, Wait returns nil without an error. Any number
@@ -106,7 +106,7 @@ var (
 )
 
 // wait blocks until a trigger comes or the object is abandoned. It returns errCNOTimeout or
-// errCNOInterrupted if expired or interrupt delivers first.
+// errCNOInterrupted if expired or interrupt becomes ready first.
 func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, error) {
 	select {
 	case evd := <-c.triggered:
@@ -261,8 +261,8 @@ func (c *CNO) attach(op string, ia *IA) error {
 	return nil
 }
 
-// detach undoes attach. freed means that the dispatcher is being freed; the last one abandons the
-// object.
+// detach undoes attach. freed says that the dispatcher is being freed. If it was the last one,
+// detach abandons the object.
 func (c *CNO) detach(freed bool) {
 	if c == nil {
 		return

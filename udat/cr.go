@@ -103,7 +103,7 @@ func (c *CR) Accept(ep *EP, privateData []byte) error {
 	return ep.accept(op, c.acceptance(), c.request, privateData, func() { c.forget(op) })
 }
 
-// acceptance returns the cause that accepting this request is in the endpoint's state machine.
+// acceptance returns the cause to apply to the endpoint's state when the request is accepted.
 func (c *CR) acceptance() epCause {
 	if c.ep != nil {
 		return callAcceptOwn
@@ -116,8 +116,8 @@ func (c *CR) forget(op string) error {
 	return c.obj.release(op, HandleCR, SubNone, "objects")
 }
 
-// Reject rejects the request and destroys it. The peer sees PEER_REJECTED with privateData, which
-// DAT 1.2 does not have. If privateData has more than MaxRejectDataSize bytes, Reject changes
+// Reject rejects the request and destroys it. The peer sees PEER_REJECTED with privateData; in DAT
+// 1.2 a reject has no data. If privateData has more than MaxRejectDataSize bytes, Reject changes
 // nothing and returns InvalidParameter. An endpoint of a reserved service point becomes UNCONNECTED
 // again; an endpoint that the provider has made is destroyed.
 //

@@ -9,7 +9,7 @@
 // [Open] returns an adapter, an [IA], which makes all other objects; [Providers] lists the adapters
 // that can be opened. A [PZ] is a protection zone: an endpoint can use only memory in its own zone.
 // An [LMR] is registered memory: [IA.AllocLMR] allocates and registers new memory, [IA.CreateLMR]
-// registers a slice of the program. An [EVD] is a queue of events. An [EP] is one end of a
+// registers a byte slice of the program. An [EVD] is a queue of events. An [EP] is one end of a
 // connection. A [PSP] listens on a port, the connection qualifier. It makes a [CR] for each
 // connection request, and [CR.Accept] connects the requesting peer with an endpoint.
 //

@@ -167,7 +167,7 @@ func (ep *EP) destroy() {
 	ep.apply("ep_free", causeDestroyed, nil)
 	ep.mu.Unlock()
 	ep.obj.ia.mu.Lock()
-	delete(ep.obj.ia.posting, ep) // only here, when earlier posts have unlocked the requests
+	delete(ep.obj.ia.posting, ep) // not earlier: posts that began before apply have ended only now
 	ep.obj.ia.mu.Unlock()
 	ep.pz.setPosting(ep, false)
 	if ep.srq != nil && c != nil && ep.obj.ia.obj.live.Load() {

@@ -11,11 +11,11 @@ import (
 // and rdma_cm does not report it. Therefore an idle connection sends a request, which the device
 // gives up after its retries.
 
-// Some devices never give up a request: soft-RoCE with 7 retries, and soft-iWARP while its TCP
-// makes no progress. But a device always answers a request that needs no receive. If silentChecks
+// Some devices never give up a request: soft-RoCE with 7 retries, and soft-iWARP if it stalls. But
+// the device of a live peer always answers a request that needs no receive. If silentChecks
 // consecutive checks find such requests in flight and nothing completed, the connection is broken.
-// With many bytes in flight more checks are needed, as many as a wire of slowestWire bytes per
-// second takes to carry them.
+// With many bytes in flight there are more checks, for the time that a wire of slowestWire bytes
+// per second needs to carry the bytes.
 const (
 	silentChecks = 3
 	slowestWire  = 4096

@@ -8,10 +8,10 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// A queue pair may flush work although no failed request or receive explains it: because the device
-// refused what the peer did, or because the link is down. If no such error comes within
-// suspectGrace, the connection is broken. iWARP devices also flush when the peer disconnects, and
-// report that only later. For them the time is suspectGraceIWARP.
+// A queue pair may flush work before a failed request or receive of the other queue explains why.
+// If no such error comes within suspectGrace, the connection is broken all the same: the device
+// refused what the peer did, or the link is down. iWARP devices also flush when the peer
+// disconnects, and report the disconnect only later. For them the time is suspectGraceIWARP.
 const (
 	suspectGrace      = 50 * time.Millisecond
 	suspectGraceIWARP = time.Second
@@ -40,9 +40,9 @@ func (ep *EP) happened(c *connection, why epCause, told fabric.ConnEvent) {
 	}
 }
 
-// advance makes the transition that a cause has in the current state, with all its consequences;
-// ep.mu is held. told is the fabric's event, if there is one. For a call that the state does not
-// allow, advance returns InvalidState.
+// advance applies a cause to the state, with all consequences for the connection; ep.mu is held.
+// told is the fabric's event, if there is one. For a call that the state does not allow, advance
+// returns InvalidState.
 func (ep *EP) advance(op string, why epCause, told fabric.ConnEvent) error {
 	t, err := ep.transition(op, why)
 	if err != nil || t.effect != effectMoves {
@@ -334,8 +334,8 @@ func (ep *EP) announce(c *connection) {
 	}
 }
 
-// whyNot returns the error that the last event, of the kind event, reports, or nil if there is none
-// to report. ep.mu is held, and the state is still that before the event.
+// whyNot returns the error that Err of the connection's last event will return; it may be nil.
+// event is the number of that event. ep.mu is held, and the state is still that before the event.
 func (ep *EP) whyNot(c *connection, event EventNumber, told fabric.ConnEvent) *connectError {
 	if c.conn == nil || event == EventConnectionDisconnected || told.Err == nil && event != EventConnectionTimedOut {
 		return nil

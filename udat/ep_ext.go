@@ -1,7 +1,7 @@
 package udat
 
-// PostSendImmediate is PostSend with 32 bits of immediate data, which the event of the peer's
-// receive has (Operation DTOReceiveImm). Without the provider attribute AttrImmediateData it
+// PostSendImmediate is PostSend with 32 bits of immediate data. The event of the peer's receive
+// contains them, with Operation DTOReceiveImm. Without the provider attribute AttrImmediateData it
 // returns ModelNotSupported. The integer is sent as the bytes that it has in this host's memory, as
 // in OpenFabrics DAPL; programs on verbs use network byte order.
 //
@@ -10,10 +10,10 @@ func (ep *EP) PostSendImmediate(iov []LMRTriplet, cookie Cookie, immediate uint3
 	return ep.post(&Op{Kind: OpSendImmediate, IOV: iov, Cookie: cookie, Immediate: immediate, Flags: flags})
 }
 
-// PostSendWithInvalidate is PostSend that also unbinds the peer's RMR with this context before the
-// peer's receive completes (Operation DTOReceiveInv, RMRContext). If no RMR in the peer's zone is
-// bound with the context, the connection breaks. Without the provider attribute
-// AttrSendWithInvalidate the call returns ModelNotSupported.
+// PostSendWithInvalidate is PostSend that also unbinds the peer's RMR with the context rmrContext.
+// The peer's receive completes after that, with Operation DTOReceiveInv and the context in
+// RMRContext. If no RMR in the peer's zone is bound with this context, the connection breaks.
+// Without the provider attribute AttrSendWithInvalidate the call returns ModelNotSupported.
 //
 // Extension. It is dat_ep_post_send_with_invalidate of DAT 2.0.
 func (ep *EP) PostSendWithInvalidate(iov []LMRTriplet, cookie Cookie, rmrContext uint32, flags CompletionFlags) error {

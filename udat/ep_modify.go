@@ -21,12 +21,13 @@ const epQueues = EPFieldPZ | EPFieldRecvEVD | EPFieldRequestEVD |
 // but these and the zone. In other states Modify returns InvalidState. An error changes nothing.
 //
 // Posted receives stay posted, in order. If the region of one is not in the new zone, it fails with
-// DTOErrLocalProtection when a message arrives for it. While receives are posted their completion
-// flags cannot be changed: InvalidState.
+// DTOErrLocalProtection when a message arrives for it. While receives are posted, a change of
+// RecvCompletionFlags returns InvalidState.
 //
 // Errors: InvalidParameter for an unknown bit in mask, for a field that cannot be changed (IA,
-// State, the addresses and qualifiers, SRQ, SRQSoftHW), and for a limit below what is posted; the
-// errors of CreateEP for values that CreateEP does not accept.
+// State, the addresses and qualifiers, SRQ, SRQSoftHW), and for a MaxRecvDTOs or MaxRecvIOV that is
+// too small for the posted receives; the errors of CreateEP for values that CreateEP does not
+// accept.
 //
 // Implements: dat_ep_modify.
 func (ep *EP) Modify(mask EPField, p EPParam) error {
@@ -174,8 +175,9 @@ func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	return released, nil
 }
 
-// rebuild replaces the queues and the queue pair by those of next, and posts the receives again
-// that were posted; all locks of the endpoint are held. The old queue pair makes no more events.
+// rebuild replaces the queues and the queue pair by those of next, and posts the posted receives
+// again on the new queue pair; all locks of the endpoint are held. The old queue pair makes no more
+// events.
 func (ep *EP) rebuild(op string, next *EP) error {
 	if err := ep.recvsFit(op, next); err != nil {
 		return err

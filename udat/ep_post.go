@@ -53,8 +53,8 @@ func (ep *EP) PostRDMAWrite(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, 
 
 // PostBatch posts the operations in order, 64 at a time with one call into C and one doorbell. It
 // returns the number of operations posted. If that is less than len(ops), the error is that of the
-// next operation, and no later operation is posted. The caller may reuse ops and the memory it
-// points to when the call returns.
+// next operation, and no later operation is posted. The caller may reuse ops and its IOV slices
+// when the call returns.
 //
 // Extension.
 func (ep *EP) PostBatch(ops []Op) (int, error) {

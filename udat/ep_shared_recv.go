@@ -18,8 +18,8 @@ func (ep *EP) takesShared() bool {
 	return ep.requests.qp != nil && hasTaken(ep.requests.qp, c.ended)
 }
 
-// hasTaken reports whether a queue pair that has been in the error state since then may still
-// complete receives of a shared queue.
+// hasTaken reports whether a queue pair may still complete receives of a shared queue. since is the
+// time when it entered the error state.
 func hasTaken(qp fabric.QP, since time.Time) bool {
 	switch n := qp.Taken(); {
 	case n == 0:
@@ -34,9 +34,9 @@ func hasTaken(qp fabric.QP, since time.Time) bool {
 // error state has taken from a shared queue, if the device does not report their number.
 const sharedWait = 20 * time.Millisecond
 
-// completeTaken waits until the device has completed the receives that an endpoint, which is being
-// freed, has taken from the shared queue. If the queue pair were destroyed in the middle of a
-// message, the receive would be lost. No lock of the endpoint is held.
+// completeTaken waits, before an endpoint is freed, until the device has completed the receives
+// that the endpoint has taken from the shared queue. If the queue pair were destroyed in the middle
+// of a message, the receive would be lost. No lock of the endpoint is held.
 func (ep *EP) completeTaken(since time.Time) {
 	ep.requests.mu.Lock()
 	qp := ep.requests.qp
@@ -99,7 +99,7 @@ func (ep *EP) allocated() int {
 			return ValueUnknown
 		}
 		if qp := ep.recvs.qp; qp != nil {
-			taken = qp.Taken() // first, because receives that complete after this were still allocated now
+			taken = qp.Taken() // before the poll: receives that complete in between are allocated now
 		}
 	}
 	s := ep.recvs.source

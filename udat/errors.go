@@ -44,7 +44,7 @@ var (
 	ErrNotImplemented            = &Error{Type: NotImplemented}
 )
 
-// WithSubtype returns an error of a type and subtype to compare with: errors.Is(err,
+// WithSubtype returns an error to compare with by type and subtype, as in errors.Is(err,
 // udat.WithSubtype(udat.InvalidState, udat.SubStateEVDWaiter)).
 //
 // Extension.
@@ -133,8 +133,8 @@ type cArgument struct {
 }
 
 // goArguments maps an argument of a C call to its number in the Go call. It lists only arguments
-// for which a call can return InvalidParameter. Arguments that are missing have, in Go, their
-// number in C less one, because the first argument in C, the handle, is the receiver in Go.
+// for which a call can return InvalidParameter. The number in Go of any other argument is its
+// number in C minus one, because the first argument in C, the handle, is the receiver in Go.
 //
 // SubArgN uses the numbers of the C call, because programs compare it with DAT's return codes. The
 // text of an error uses the numbers of the Go call, because people read it.

@@ -53,7 +53,7 @@ func (e *EVD) catchUp() {
 func (e *EVD) watch() {
 	w := &e.waiting
 	if e.mustArm() && (w.blocked() || e.mustLoop()) && e.arm() != nil {
-		e.wake() // the blocked call and the arm loop arm again, and see the error
+		e.wake() // the blocked call or the arm loop arms again and gets the error
 	}
 	switch {
 	case w.loop == loopNone && e.mustLoop():

@@ -143,7 +143,7 @@ func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomi
 		ev.places = places
 	}
 	if s.receive && notify && wc.Status == fabric.StatusSuccess {
-		notify = !(e.streams.solicitedOnly() && e.waiting.armed) // false if the device notifies of it
+		notify = !(e.streams.solicitedOnly() && e.waiting.armed) // no, if the device notifies of this completion
 	}
 	if slot != nil {
 		*slot, e.scratch = e.scratch, Event{}

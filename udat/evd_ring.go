@@ -44,7 +44,7 @@ func (r *eventRing) reserve(atLeast int) {
 	}
 }
 
-// trim shortens a buffer that has room for more than four times most events.
+// trim shortens the buffer if it has room for more than 4*most events.
 func (r *eventRing) trim(most int) {
 	if most = max(most, r.n); len(r.buf) > 4*most {
 		r.move(most)

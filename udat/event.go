@@ -132,7 +132,7 @@ type Event struct {
 
 	// DTO and bind completions.
 	Cookie       Cookie
-	Length       uint64 // bytes transferred, if Status is DTOSuccess; for DTOReceiveWriteImm not bytes in the receive
+	Length       uint64 // bytes transferred, if Status is DTOSuccess; for DTOReceiveWriteImm those of the peer's write
 	Operation    DTOOperation
 	HasImmediate bool   // Extension. Immediate is valid
 	Immediate    uint32 // Extension.
@@ -153,7 +153,7 @@ type Event struct {
 	// Software is the payload of a software event.
 	Software any
 
-	places *atomic.Int32   // of a shared queue's receive: decremented when the event is dequeued
+	places *atomic.Int32   // decremented when the event is dequeued; nil unless it is of a shared queue's receive
 	conn   *connectionData // of connection events and connection requests; nil: none
 }
 

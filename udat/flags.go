@@ -40,7 +40,7 @@ const (
 	CompletionSolicitedWait CompletionFlags = 0x02 // the matching receive of the peer notifies
 	CompletionUnsignalled   CompletionFlags = 0x04 // the event does not notify
 	CompletionBarrierFence  CompletionFlags = 0x08 // the operation starts after all earlier RDMA reads
-	CompletionEVDThreshold  CompletionFlags = 0x10 // only as an endpoint attribute: waiters count events
+	CompletionEVDThreshold  CompletionFlags = 0x10 // only as an endpoint attribute: Wait counts events
 )
 
 // MemPriv is a set of privileges on memory.

@@ -49,7 +49,7 @@ func badHandle(op string, kind HandleType, o *object) *Error {
 }
 
 // asRole sets the dispatcher's role in the call as the subtype of an InvalidHandle without subtype.
-// A dispatcher has a subtype only by its role.
+// Which subtype names a dispatcher depends on that role.
 func asRole(err error, role Subtype) error {
 	var e *Error
 	if errors.As(err, &e) && e.Type == InvalidHandle && e.Subtype == SubNone {

@@ -12,7 +12,7 @@ import (
 // name that RegisterProvider has added, or a local IP address. If name is an adapter's name, the
 // adapter listens on all addresses of the device, including those of VLANs, and connects from the
 // address whose interface leads to the peer. If name is an address, the adapter uses only that
-// address and one of the other family on the same interface.
+// address, and one address of the other IP family on the same interface.
 //
 // For an unknown name Open returns ProviderNotFound; it never falls back to another fabric. The
 // adapter has an asynchronous event dispatcher of its own unless an option says otherwise; see

@@ -67,8 +67,8 @@ const (
 // the request that the library posts to prove that the suppressed requests before it are done.
 const spareEntries = 1
 
-// newInflight makes the ring of a queue of limit entries and spare more entries, of which each can
-// save stride segments.
+// newInflight makes a ring for limit entries plus spare ones. saveSGEs can save up to stride
+// segments for each entry.
 func newInflight(limit, spare, stride int, headMu *ranked[rankEVD]) inflight {
 	size := 1
 	for size < limit+spare {

@@ -10,7 +10,7 @@ import (
 // CreateLMR registers buf. The memory remains the caller's and is pinned until Free. Do not use it
 // while operations on it are in flight. Errors: InvalidParameter if buf is empty;
 // InsufficientResources if the memory cannot be locked, or is more than the host or the control
-// group has, with the limit in the text.
+// group has; the text of the error names the limit.
 //
 // Implements: dat_lmr_create.
 func (ia *IA) CreateLMR(pz *PZ, buf []byte, priv MemPriv) (*LMR, error) {
@@ -255,7 +255,7 @@ func (l *LMR) Free() error {
 }
 
 // bindWindow counts a window that is bound to the region, and returns false if the region has been
-// freed. unbindWindow undoes it. Both do nothing if l is nil.
+// freed. unbindWindow undoes it. If l is nil, bindWindow returns true and both do nothing.
 func (l *LMR) bindWindow() bool {
 	if l == nil {
 		return true

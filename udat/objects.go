@@ -12,8 +12,8 @@ import (
 )
 
 // This file has the types of all objects, with the lock that guards each field. The types stand in
-// one file because they point to each other in circles. The methods are in a file for each type,
-// and a file calls only files below it.
+// one file because they point to each other in circles. The methods are in other files, which form
+// layers: each file calls only files of lower layers.
 
 // HandleType is the kind of a DAT object.
 type HandleType uint32
@@ -63,7 +63,7 @@ type IA struct {
 	asyncEVD *EVD          // set before opened is closed; nil if the adapter has none
 	ownAsync bool
 
-	mu      ranked[rankIA] // guards closed to watching, unconfirmed, and the references to the objects
+	mu      ranked[rankIA] // guards closed, objects to watching, unconfirmed, and the refs of the objects
 	closed  bool
 	objects [handleKinds]map[*object]Handle
 	posting map[*EP]struct{} // endpoints that may have posts in progress, including endpoints being freed

@@ -46,8 +46,9 @@ func WithVersion(major, minor int, threadSafe bool) Option {
 	}
 }
 
-// WithForeignConnectEVDs allows the adapter's endpoints a connect dispatcher of another adapter, if
-// that dispatcher has no streams of completions. Once it is freed, the events are dropped.
+// WithForeignConnectEVDs lets the adapter's endpoints use a connect dispatcher of another adapter,
+// if that dispatcher has no streams of completions. After the dispatcher is freed, their connection
+// events are dropped.
 //
 // Extension. OpenFabrics DAPL allows it, and its dapltest does it.
 func WithForeignConnectEVDs() Option {
@@ -203,10 +204,10 @@ func WithChecksums(on bool) Option {
 
 // WithSpin sets how long a blocked EVD.Wait polls before it parks: at most d, up to a second; the
 // default is 50 microseconds, and 0 disables polling. Each dispatcher measures whether polling
-// makes its waits shorter. If it does not, only 1 wait in 5 polls, and with further measurements
-// down to 1 wait in 33. At most half of the processors poll at once, but always at least one call
-// may. A call polls in bursts of 16, each in one crossing into C. Calls do not poll on dispatchers
-// of SOLICITED_WAIT streams, because only the device knows which completion was solicited.
+// makes its waits shorter. If it does not, only a part of the waits polls: at first 1 in 5, later
+// down to 1 in 33. At most half of the processors poll at once, but always at least one call may. A
+// call polls in bursts of 16, each in one crossing into C. Calls do not poll on dispatchers of
+// SOLICITED_WAIT streams, because only the device knows which completion was solicited.
 //
 // Extension.
 func WithSpin(d time.Duration) Option {
@@ -225,8 +226,8 @@ func WithSpin(d time.Duration) Option {
 // makes no event at either end. If the peer's device does not answer, the connection is broken
 // within 5 intervals, or when the device gives up if that is sooner; [Event.Err] has the reason.
 // The package comment lists the exceptions. A peer that is slow or stopped, or has no receives
-// posted, keeps its connection, because its device still answers. A peer whose host has restarted
-// loses it.
+// posted, keeps its connection, because its device still answers. A connection to a host that has
+// restarted breaks.
 //
 // Extension.
 func WithKeepAlive(d time.Duration) Option {

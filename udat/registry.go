@@ -12,15 +12,15 @@ import (
 
 // ProviderInfo describes an adapter that Open can open on this host.
 type ProviderInfo struct {
-	Name   string // for Open
+	Name   string // the name to pass to Open
 	Fabric string // "verbs", "tcp" for this host's TCP, or "mem" for the fabric inside this process
 	Addr   string // its IP address; empty if it has none
 	// all its IP addresses, preferred first; Open accepts each of them; empty for mem0 and tcp
 	Addrs        []string
 	Active       bool   // the port is up
-	Detail       string // for people: transport, addresses, and reasons
-	MajorVersion int    // of uDAPL: 1
-	MinorVersion int    // 2
+	Detail       string // for people: transport, address, and why this address
+	MajorVersion int    // major version of uDAPL: 1
+	MinorVersion int    // minor version of uDAPL: 2
 	ThreadSafe   bool   // always true
 }
 

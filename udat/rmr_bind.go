@@ -15,9 +15,9 @@ import "github.com/godat/godat/udat/internal/fabric"
 //
 // States and flags are those of PostRDMAWrite. More errors: InvalidParameter if the part is outside
 // the region, or priv has privileges other than remote read and write; PrivilegesViolation if priv
-// has remote read and the region lacks local read, or remote write and local write;
-// ProtectionViolation if window, region and endpoint are not in one zone; InvalidState if the
-// request dispatcher does not accept bind completions.
+// has remote read and the region lacks local read, or priv has remote write and the region lacks
+// local write; ProtectionViolation if window, region and endpoint are not in one zone; InvalidState
+// if the request dispatcher does not accept bind completions.
 //
 // Implements: dat_rmr_bind.
 func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flags CompletionFlags) (uint32, error) {

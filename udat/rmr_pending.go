@@ -50,7 +50,7 @@ func (r *RMR) take(serial uint64) (b binding, ok bool) {
 	return binding{}, false
 }
 
-// settle records the outcome of a bind. It takes no locks of lower rank than RMR.mu.
+// settle records the outcome of a bind. It takes only RMR.mu and locks of higher rank.
 func (r *RMR) settle(serial uint64, s fabric.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 
 // completionSink is the owner of the work whose completions a dispatcher drains.
 type completionSink interface {
-	// complete settles one completion and fills in its event ev, which is empty, or nil if the
-	// completion makes no event. The dispatcher is locked. If after is not nil, the dispatcher
+	// complete settles one completion and fills in its event. ev is empty at the call; it is nil if
+	// the completion makes no event. The dispatcher is locked. If after is not nil, the dispatcher
 	// calls it later, without locks.
 	complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after func())
 }

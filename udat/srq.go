@@ -217,9 +217,9 @@ func (s *SRQ) Resize(maxRecv int) error {
 	return nil
 }
 
-// SetLW sets the low watermark and arms it. When fewer receives than low are on the queue for the
-// first time, which may be at once, one asynchronous event is queued. A further call sets another
-// value and arms the watermark again; 0 disarms it.
+// SetLW sets the low watermark and arms it. As soon as fewer than low receives are on the queue,
+// which may be at once, one asynchronous event is queued. A further call sets another value and
+// arms the watermark again; 0 disarms it.
 //
 // Implements: dat_srq_set_lw.
 func (s *SRQ) SetLW(low int) error {

@@ -18,7 +18,7 @@ type waiting struct {
 	evicted   bool // the call must end, because of SetUnwaitable or an overrun
 
 	polled bool // the dispatcher is on the list of the adapter's poller
-	active bool // a completion, not of a library's request, has come since the last poll of the poller
+	active bool // a completion of the Consumer's work has come since the poller's last poll
 
 	armed   bool          // the completion queue is armed and has not notified yet
 	changed sync.Cond     // signals that waiter or loop has changed

@@ -77,8 +77,8 @@ func (ep *EP) checkWatermarks() {
 	w.rearm()
 }
 
-// breakAboveHard breaks the connection, if there is one, if the endpoint holds more receives than
-// the hard watermark allows; ep.mu is held.
+// breakAboveHard breaks an established connection if the endpoint holds more receives than the hard
+// watermark allows; ep.mu is held.
 func (ep *EP) breakAboveHard() {
 	if s := ep.getState(); (s == EPConnected || s == EPDisconnectPending) && ep.aboveHard() {
 		ep.breakConnection()
