@@ -35,8 +35,8 @@ func (q ConnQual) port(op string, arg Subtype) (uint16, error) {
 //
 // privateData goes to the peer with the request: at most MaxPrivateDataSize bytes, of which 56 work
 // on every fabric. timeout must be positive and may be [Infinite]. If the peer does not answer, the
-// connection manager gives up by itself and the outcome is UNREACHABLE, even before timeout: on
-// RoCE with Linux 6.1 after 16 requests, in 103 s. [Event.Err] has the reason of a failure. With
+// connection manager gives up by itself and the outcome is UNREACHABLE, even if timeout is longer:
+// on RoCE with Linux 6.1 after 16 requests, in 103 s. [Event.Err] has the reason of a failure. With
 // [WithLogger] an attempt that takes longer than 2 s is logged, with what it waits for.
 //
 // If Connect returns an error, the endpoint remains UNCONNECTED. Errors: InvalidAddress for an

@@ -14,9 +14,9 @@ import (
 // drain moves the events of all completions to the ring; e.mu is held.
 func (e *EVD) drain() { e.drainInto(nil, 1) }
 
-// drainInto drains all completions; it polls an empty completion queue up to polls times. Their
-// events fill the slots of to first and then go to the ring. If to has slots, the ring must be
-// empty. drainInto returns the number of slots filled; e.mu is held.
+// drainInto drains all completions; it polls an empty completion queue up to polls times. The
+// events fill the slots of the slice to, then go to the ring. The ring must be empty if to has
+// slots. drainInto returns the number of slots filled; e.mu is held.
 func (e *EVD) drainInto(to []Event, polls int) int {
 	if e.cq == nil || e.dead {
 		return 0
@@ -117,9 +117,9 @@ func (e *EVD) completeShared(wc *fabric.WC) {
 	}
 }
 
-// deliver makes the event of a completion; see complete. Before the connection's own event is
-// queued, deliver defers the event. places, unless it is nil, is a counter to decrement when the
-// event is dequeued.
+// deliver makes the event of a completion; see complete. Until the connection's ESTABLISHED event
+// is queued, deliver only stores the event, for releaseDeferred. places, unless it is nil, is a
+// counter to decrement when the event is dequeued.
 func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomic.Int32, to []Event) {
 	notify := en.flags&entryUnsignalled == 0 || wc.Status != fabric.StatusSuccess
 	var ev, slot *Event
