@@ -13,8 +13,8 @@ type ConnState uint8
 
 // The states.
 const (
-	Connecting  ConnState = iota // the request has been sent
-	Accepting                    // the reply has been sent
+	Connecting  ConnState = iota // the active end, until the reply
+	Accepting                    // the passive end, after Accept
 	Established                  // also after this end has disconnected
 	Over                         // its last event has been queued
 	Forgotten                    // it is closed
