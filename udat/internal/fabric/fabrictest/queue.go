@@ -120,7 +120,7 @@ func testCQResize(t *testing.T, cfg Config) {
 	exchange(a, b)
 }
 
-// An object that others use refuses to close, and goes on working.
+// Close of an object that others use returns ErrInUse, and the object still works.
 func testInUse(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, b := n.pair(settings{})
@@ -130,7 +130,7 @@ func testInUse(t *testing.T, cfg Config) {
 	exchange(a, b)
 }
 
-// A closed object says so, whatever is asked of it.
+// Every method of a closed object returns ErrClosed.
 func testClosed(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, _ := n.pair(settings{})
@@ -222,7 +222,7 @@ func testBadSizes(t *testing.T, cfg Config) {
 	assert.NilError(t, qp.Close())
 }
 
-// A device closes once nothing is left, and its objects cannot be made any more.
+// A device can be closed once it has no objects left. After that no objects can be created.
 func testDeviceClose(t *testing.T, cfg Config) {
 	dev, err := cfg.Open(fabric.Options{RNRRetry: 7, Retry: fabric.DefaultRetry}, nil)
 	assert.NilError(t, err)
