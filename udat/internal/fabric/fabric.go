@@ -50,9 +50,9 @@ type Fabric interface {
 
 // Options are the settings of one open device.
 type Options struct {
-	RNRRetry uint8         // receiver-not-ready retries of its connections, 0 to 6; 7 is for ever
+	RNRRetry uint8         // receiver-not-ready retries of its connections, 0 to 6; 7 means for ever
 	Retry    uint8         // transport retries of its connections, 0 to 7, or DefaultRetry
-	CMWait   time.Duration // bound of each internal step of connecting (address, route); 0 is the fabric's default
+	CMWait   time.Duration // time limit of each internal step of connecting (address, route); 0: the fabric's default
 	Path     PathOptions   // path of its connections
 
 	// Checksums says whether this end asks for a checksum of each frame. Only the fabric tcp
@@ -115,7 +115,7 @@ type Attr struct {
 	SRQExactCounts bool // SRQ.Available and QP.Taken are known, and QP.SetTakenLimits works
 	SRQOtherPD     bool // a queue pair and its SRQ may be of different domains; that of the SRQ then applies to receives
 	ReadSinkRemote bool // the sink of an RDMA read needs remote write access (iWARP)
-	PeerToPeer     bool // both ends may send first (not so on plain iWARP)
+	PeerToPeer     bool // either end may send first (on plain iWARP only the active end may)
 	ExactBounds    bool // memory windows enforce their bounds
 	TellsTarget    bool // a target that refuses an operation reports AsyncQPFatal before the initiator sees the error
 	EnforcesRNR    bool // a send without a posted receive fails after RNRRetry
@@ -139,7 +139,7 @@ type Device interface {
 	Listen(port uint16, on func(Request)) (Listener, error)
 	// Connect starts connecting qp and returns. The handler receives exactly one event with the
 	// outcome, unless Conn.Close is called first. Any event after EventEstablished means that the
-	// connection is lost.
+	// connection has ended.
 	Connect(qp QP, p ConnectParams, on func(ConnEvent)) (Conn, error)
 	// Close closes the device. While objects of the device exist, Close changes nothing and returns
 	// an ErrInUse error that names them.
@@ -189,7 +189,7 @@ type CQ interface {
 	Wait(deadline time.Time) (fired bool, err error)
 	// Wake makes the current Wait return, or the next one if there is none. It never blocks.
 	Wake()
-	// Resize changes the depth to at least depth, keeping what is queued.
+	// Resize changes the depth to at least depth, and keeps the queued completions.
 	Resize(depth int) error
 	Depth() int
 	Close() error
@@ -201,7 +201,7 @@ type SRQ interface {
 	// SetLimit arms one AsyncSRQLimit event, which is raised when fewer than limit receives are
 	// queued. A limit of 0 disarms the event.
 	SetLimit(limit int) error
-	// Resize changes the capacity to at least depth, keeping what is queued.
+	// Resize changes the capacity to at least depth, and keeps the queued receives.
 	Resize(depth int) error
 	Depth() int
 	// Available returns the number of queued receives, or -1 if the device does not report it.
@@ -213,8 +213,8 @@ type SRQ interface {
 type QPInit struct {
 	PD                     PD
 	SendCQ, RecvCQ         CQ
-	SRQ                    SRQ // nil: a receive queue of its own
-	MaxSend, MaxRecv       int // work requests outstanding
+	SRQ                    SRQ // nil: the queue pair has a receive queue of its own
+	MaxSend, MaxRecv       int // largest numbers of outstanding work requests
 	MaxSendSGE, MaxRecvSGE int
 	MaxInline              int // requested; QP.MaxInline returns the granted value
 }

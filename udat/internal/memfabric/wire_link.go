@@ -124,7 +124,8 @@ func (l *link) heard() {
 	}
 }
 
-// answers reports whether messages between l and its peer, from, arrive, and l can serve them.
+// answers reports whether l can serve requests of its peer, from, and no fault loses messages
+// between the two.
 func (l *link) answers(from *link) bool {
 	return l.qp.Connected() && !l.cut.Load() && !from.cut.Load() &&
 		!l.dev.faults.silent() && !from.dev.faults.silent()

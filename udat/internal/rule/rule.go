@@ -43,7 +43,7 @@ func NewLedger(t testing.TB) *Ledger {
 	return l
 }
 
-// Proves counts the rules, which an assertion that has just run proves.
+// Proves counts each of the rules once more. An assertion that has just run must prove them.
 func (l *Ledger) Proves(ids ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -32,7 +32,7 @@ type Conn struct {
 
 	dev    *Device
 	on     func(fabric.ConnEvent)
-	claims bool // QP is claimed for it
+	claims bool // QP is claimed for this connection
 	timer  *time.Timer
 }
 
@@ -134,7 +134,7 @@ func (c *Conn) Fail(s ConnState, ev fabric.ConnEvent) bool {
 }
 
 // Expire starts a timer. Unless the state changes within limit, the connection then ends with an
-// event of the kind, and its queue pair fails if it has a peer. Adapter.Mu is held.
+// event of the given kind, and its queue pair fails if it has a peer. Adapter.Mu is held.
 func (c *Conn) Expire(limit time.Duration, kind fabric.ConnEventKind) {
 	waiting, joined := c.State, c.Depart != nil
 	c.timer = time.AfterFunc(limit, func() {
@@ -161,9 +161,9 @@ func (c *Conn) Establish(private []byte) {
 	c.Tell(fabric.ConnEvent{Kind: fabric.EventEstablished, Private: private})
 }
 
-// PeerLeft ends the connection because the other end has disconnected or is lost. An established
-// connection gets an event of the kind, an accepted one EventFailed. err is nil after an orderly
-// disconnect.
+// PeerLeft ends the connection because the other end has disconnected or is lost. If the connection
+// was established, its event is of the given kind; if it was only accepted, EventFailed. err is nil
+// after an orderly disconnect.
 func (c *Conn) PeerLeft(kind fabric.ConnEventKind, err error) {
 	c.dev.HW.Mu.Lock()
 	defer c.dev.HW.Mu.Unlock()

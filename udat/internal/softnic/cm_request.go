@@ -20,9 +20,9 @@ type Request struct {
 	answered bool
 }
 
-// Arrive passes the request to the listener's handler, as self, the wire's type that embeds it. It
-// rejects the request if the listener is closed or the device cannot be used. It is called in the
-// dispatcher.
+// Arrive calls the listener's handler with self, the wire's request that embeds r. If the listener
+// is closed, or the device cannot be used, it rejects the request instead. The dispatcher calls
+// Arrive.
 func (r *Request) Arrive(self fabric.Request) {
 	l := r.Lis
 	d := l.dev

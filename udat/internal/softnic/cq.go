@@ -25,7 +25,7 @@ type CQ struct {
 	dev     *Device
 	bell    chan struct{}
 	waiting atomic.Bool
-	timer   *time.Timer // of the one waiter
+	timer   *time.Timer // of Wait; only one goroutine at a time waits
 
 	mu      sync.Mutex
 	ring    []fabric.WC // at most depth long; see grow and shrink

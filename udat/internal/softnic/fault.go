@@ -67,9 +67,9 @@ func (f *Faults) FailRecv(n int, st fabric.Status) { f.recv.set(n, st) }
 // ErrResources. Binds do not count. 1 is the next; 0 cancels.
 func (f *Faults) FailPost(n int) { f.post.set(n, fabric.StatusGeneral) }
 
-// TakeAhead makes each queue pair of this device take n more receives from its SRQ than it has
-// messages, as devices may. A queue pair takes them when its next message arrives, and flushes them
-// when it moves to the error state.
+// TakeAhead makes each queue pair of this device take n more receives from its SRQ than messages
+// have arrived for it, as devices may. A queue pair takes them when its next message arrives, and
+// flushes them when it moves to the error state.
 func (f *Faults) TakeAhead(n int) { f.ahead.Store(int32(n)) }
 
 // Delay delays by d every work request that is posted on this device from now on, and on mem0 every

@@ -88,7 +88,7 @@ func (b *binding) apply() fabric.Status {
 		writes && m.span.access&fabric.LocalWrite == 0 {
 		return fabric.StatusMWBind
 	}
-	m.refs++ // before the lock is given up, so that the region stays
+	m.refs++ // before unbind unlocks t.mu, so that the region cannot be closed
 	t.unbind(w)
 	if w.dead {
 		m.refs--

@@ -8,8 +8,8 @@ type Outbound struct {
 	one [1][]byte // the payload, if it was copied earlier
 }
 
-// Local executes the request s if it needs no message: a bind or a local invalidation. local
-// reports whether it does not, and st is then the status.
+// Local executes the request s and returns its status, if s is a bind or a local invalidation,
+// which need no message. For any other request it does nothing, and local is false.
 func (q *QP) Local(s *Slot) (st fabric.Status, local bool) {
 	switch s.WR.Opcode {
 	case opBind:

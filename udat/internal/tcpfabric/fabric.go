@@ -9,10 +9,10 @@
 // of iWARP work, and posting any other returns an error.
 //
 // A queue pair's link (link.go, link_work.go) has a transmitting half (tx*.go) and a receiving half
-// (rx*.go). The files link_work.go and rx_read.go are the top layer: they call the other files, but
-// are not called by them. Posting writes to the socket at once, as much as the socket has room for.
-// The rest is written when the socket has room again. One goroutine of the device waits for all
-// sockets (sock_linux.go); on other systems each socket has two goroutines. A caller that polls a
+// (rx*.go). The files link_work.go and rx_read.go call the files of both halves, and are not called
+// by them. Posting writes to the socket at once, as much as the socket has room for. The rest is
+// written when the socket has room again. One goroutine of the device waits for all sockets
+// (sock_linux.go); on other systems each socket has two goroutines. A caller that polls a
 // completion queue reads the sockets of its busy connections itself (hot.go).
 //
 // A link's turn (link.go) is not a lock: a goroutine that does not get the turn leaves its work to

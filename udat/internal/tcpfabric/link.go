@@ -11,7 +11,7 @@ import (
 // another goroutine is running step, run has that goroutine run step once more, and returns at
 // once. So no goroutine blocks, and data that only step uses needs no lock.
 type turn struct {
-	turns atomic.Int64 // calls of run since no goroutine was running step
+	turns atomic.Int64 // calls of run since step was last idle; 0: no goroutine runs step
 	step  func()
 }
 
@@ -46,7 +46,7 @@ type link struct {
 	asks    []ask  // reads and atomics in flight: a ring as long as the read depth
 	sinkKey uint32 // base of the keys that name them in the peer's answers
 
-	live   atomic.Bool // there is a socket
+	live   atomic.Bool // the link has an open socket
 	ending atomic.Bool // the peer's stream has ended, after the bytes that can still be read
 	inside atomic.Bool // rx is at work; if the queue pair fails now, rx's caller flushes it
 
@@ -127,8 +127,8 @@ const (
 
 // waitFirst lets this end, which has accepted, send after firstLimit even if the peer has sent
 // nothing. By RFC 5044 the peer must send first, which shows that its device is ready for frames.
-// But programs that are also for InfiniBand may not do so. Those of rdma-core still work with
-// soft-iWARP, which does not wait at all.
+// But programs that also run on InfiniBand ignore this rule. Those of rdma-core work with
+// soft-iWARP nevertheless, because soft-iWARP does not wait at all.
 func (l *link) waitFirst() {
 	l.first = time.AfterFunc(firstLimit, func() {
 		l.greeted.Store(true)

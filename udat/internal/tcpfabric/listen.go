@@ -73,7 +73,7 @@ func (l *listener) loop() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			time.Sleep(10 * time.Millisecond) // most likely there are no more files
+			time.Sleep(10 * time.Millisecond) // most likely the process or host has run out of files
 		}
 	}
 }

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	direct = 8 << 10 // bytes: if this much of a payload or more is missing, it is read straight into its place
+	direct = 8 << 10 // bytes: if at least this much of a payload is missing, the rest is read directly into its place
 	ahead  = 2 << 10 // bytes after the payload that are read with it
-	rounds = 16      // reads before other sockets have their turn
+	rounds = 16      // reads from one socket before the other sockets are read
 )
 
 // receive reads and handles what has come, and runs the link if necessary. With poll it returns at
@@ -132,7 +132,7 @@ func (x *rx) read(l *link) (all bool, err error) {
 	return x.w < most, err
 }
 
-// use handles what buf has of frames.
+// use handles the frames, and the parts of frames, that are in buf.
 func (x *rx) use(l *link) {
 	if x.due != 0 {
 		x.refuse(l, x.due)

@@ -77,7 +77,7 @@ func (p *poller) loop() {
 		p.n = max(n, 0)
 		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 	}
-	var next time.Time // of tick; zero: none
+	var next time.Time // when to call tick next; zero: never
 	for {
 		p.n = 0
 		expired := false

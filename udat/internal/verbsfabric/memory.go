@@ -69,7 +69,7 @@ type mw struct {
 	pd      *pd
 	v       *cverbs.MW
 	rkey    atomic.Uint32
-	unbound *cverbs.MR // that of pd
+	unbound *cverbs.MR // the unbound region of pd
 }
 
 func (p *pd) AllocMW() (fabric.MW, error) {

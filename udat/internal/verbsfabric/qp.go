@@ -223,7 +223,7 @@ func (q *qp) setError() error {
 	if q.phase == qpClosed {
 		return fmt.Errorf("%w: the queue pair", fabric.ErrClosed)
 	}
-	q.failed.Store(true) // first: a receive that is posted meanwhile is flushed either by toError or by flushPosted
+	q.failed.Store(true) // set before the move: a receive that is posted meanwhile is flushed by toError or by flushPosted
 	if err := q.toError(); err != nil {
 		return errmap.Wrap(err)
 	}

@@ -176,7 +176,7 @@ func testRejectByConsumer(t *testing.T, cfg Config) {
 	s := n.listen()
 	a := n.newEnd(settings{})
 	try := func(data []byte) {
-		a.connect(s, fabric.ConnectParams{}) // the same queue pair again: a reject leaves it as it was
+		a.connect(s, fabric.ConnectParams{}) // with the same queue pair each time, which a reject does not change
 		assert.NilError(t, s.request().Reject(data, true))
 		ev := a.event(fabric.EventPeerRejected)
 		exactly(t, ev.Private, ev.Padded, data, "reject")
@@ -350,7 +350,7 @@ func testReadDepths(t *testing.T, cfg Config) {
 	in, out = a.conn.ReadDepths()
 	assert.Equal(t, in, uint8(2))
 	if n.iwarp() {
-		assert.Assert(t, out <= 6) // the handshake need not carry the peer's answer
+		assert.Assert(t, out <= 6) // iWARP's handshake does not always carry the depth that the peer has accepted
 	} else {
 		assert.Equal(t, out, uint8(3))
 	}

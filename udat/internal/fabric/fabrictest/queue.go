@@ -25,12 +25,12 @@ func testCQWait(t *testing.T, cfg Config) {
 	_, err = cq.Wait(time.Unix(1, 0))
 	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 
-	// A wake before the wait, and one during it.
+	// Wake is called before Wait, and then during Wait.
 	cq.Wake()
 	fired, err := cq.Wait(soon(patience))
 	assert.NilError(t, err)
 	assert.Assert(t, !fired)
-	_, err = cq.Wait(soon(10 * time.Millisecond)) // one Wake, one return
+	_, err = cq.Wait(soon(10 * time.Millisecond)) // one Wake ends one Wait only
 	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	time.AfterFunc(50*time.Millisecond, cq.Wake)
 	fired, err = cq.Wait(time.Time{})

@@ -300,7 +300,7 @@ func testWindow(t *testing.T, cfg Config) {
 			a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpWrite, Flags: fabric.Signaled, RemoteAddr: b.addr(off), RKey: key}, 0,
 				8)
 			one(t, a.scq, 1, want)
-			b.qp.Close() // before the window
+			b.qp.Close() // must be closed before the window
 		})
 	}
 	bind := func(b *end, mw fabric.MW, access fabric.Access, length int) uint32 {

@@ -51,7 +51,7 @@ type device struct {
 	s *Script
 
 	mu      sync.Mutex
-	objects map[any]any // the CQs, QPs and SRQs that asynchronous events may name, by the fabric's own
+	objects map[any]any // the decorators of CQs, QPs and SRQs, by the fabric's own objects, which asynchronous events name
 }
 
 // know makes asynchronous events name own instead of inner.

@@ -25,7 +25,7 @@ type Conn struct {
 	calling       bool // a call on the id that may take long is under way
 	ports         int  // active: number of local ports that were in use
 	lost          error
-	private       []byte // active: for the request
+	private       []byte // active: the private data of the request
 	told          bool   // passive: the peer has sent the length of its private data, and understands the length of ours
 	in, out       uint8  // read depths, as offered and then as agreed
 	local, remote netip.AddrPort

@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// This file is the state machine of a connection.
+// This file has the state machine of a connection.
 
 // Handle runs the state machine for an event. It is called on the event goroutine.
 func (c *Conn) Handle(ev cverbs.CMEvent) {

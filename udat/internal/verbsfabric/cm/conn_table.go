@@ -2,7 +2,7 @@ package cm
 
 import "github.com/godat/godat/cverbs"
 
-// connState is where a connection stands.
+// connState is the state of a connection.
 type connState uint8
 
 const (
@@ -91,8 +91,8 @@ var table = [numStates][numEvents]action{
 
 type events map[cverbs.CMEventType]action
 
-// row returns the actions of a state. Events that are not in except are ignored, but the removal of
-// the device has actRemoved.
+// row returns the actions of a state. Those in except come first. For any other event the action is
+// actIgnore, or actRemoved if the event is the device's removal.
 func row(except events) (r [numEvents]action) {
 	for i := range r {
 		r[i] = actIgnore

@@ -38,7 +38,7 @@ type Device interface {
 	Gone()
 }
 
-// QP is a queue pair that a connection moves.
+// QP is a queue pair that a connection moves from state to state.
 type QP interface {
 	Num() uint32
 	// Claim reserves the queue pair, in INIT, for an attempt. dataCame is called when data comes

@@ -326,7 +326,7 @@ func (t *tally) poll(v *cverbs.CQ, wcs []fabric.WC) (int, error) {
 
 func (t *tally) settle(wc *fabric.WC) {
 	a := t.accounts[wc.QPNum]
-	if a == nil { // of a queue pair that has been destroyed: it may be a receive of a shared queue
+	if a == nil { // its queue pair has been destroyed; it may be of a receive of a shared queue
 		t.out = append(t.out, *wc)
 		return
 	}
