@@ -313,7 +313,7 @@ type Request interface {
 // ConnEventKind is the kind of a connection event.
 type ConnEventKind uint8
 
-// The outcomes of connecting, and the ends of a connection.
+// The outcomes of an attempt to connect, and the ways in which a connection ends.
 const (
 	EventEstablished  ConnEventKind = iota // data can flow; Private holds the acceptor's data at the active end
 	EventPeerRejected                      // the consumer at the other end rejected; Private may hold its data

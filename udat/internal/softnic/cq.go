@@ -144,9 +144,9 @@ func (c *CQ) poll(wcs []fabric.WC) (int, error) {
 // that long takes so little memory that growing again would cost more.
 const leastRing, keptRing = 16, 512
 
-// grow doubles the ring, up to the queue's depth. It returns false if the ring has that length
-// already. A ring begins short, because most queues are deep enough for all requests that could be
-// in flight, but hold few completions.
+// grow doubles the ring, up to the queue's depth. It returns false if the ring is already as long
+// as the queue is deep. A ring begins short, because most queues are deep enough for all requests
+// that could be in flight, but hold few completions.
 func (c *CQ) grow() bool {
 	if len(c.ring) == c.depth {
 		return false

@@ -79,7 +79,7 @@ func (n *node) cleanup(c closer) {
 	})
 }
 
-// settings are those of an end. If depth or sges is 0, newEnd uses a default.
+// settings are the sizes and the SRQ of an end. If depth or sges is 0, newEnd uses a default.
 type settings struct {
 	depth  int
 	sges   int

@@ -110,7 +110,7 @@ func testRead(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, b := n.pair(settings{depth: 32})
 	copy(b.mem, pattern(30000))
-	// More reads than the read depth: some wait for others.
+	// These are more reads than the read depth, so some wait for others.
 	for i := range 20 {
 		a.send(fabric.SendWR{ID: uint64(i), Opcode: fabric.OpRead, Flags: fabric.Signaled, RemoteAddr: b.addr(0),
 			RKey: b.mr.RKey()}, 1000*i, 30000-1000*i)

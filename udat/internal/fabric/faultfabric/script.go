@@ -94,7 +94,7 @@ type Selection struct {
 	of     []any
 	with   []int
 	skip   int64
-	times  int64 // 0: without end
+	times  int64 // 0: no limit
 }
 
 // On selects the calls of a kind that are made on one of the objects; without objects, on any.

@@ -77,8 +77,8 @@ func toldLength(id *cverbs.CMID, iwarp bool) int {
 	return int(e.Options & 0xFF)
 }
 
-// unpack returns the private data in the field room, which has n bytes. If n is negative, or if
-// bytes other than 0 follow, it returns the whole field, and padded is true.
+// unpack returns the private data in the field room, which has n bytes. If n is negative or too
+// large, or if bytes other than 0 follow, it returns the whole field, and padded is true.
 func unpack(room []byte, n int, iwarp bool) (data []byte, padded bool) {
 	switch {
 	case iwarp:
