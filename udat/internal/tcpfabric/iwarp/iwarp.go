@@ -13,7 +13,8 @@
 //	n := h.Put(head[:])                          // the frame's length and the headers
 //	sum := iwarp.Checksum(0, head[:n])           // only if the connection has checksums
 //	sum = iwarp.Checksum(sum, payload)
-//	m := iwarp.PutTrailer(tail[:], h.Payload, sum, true)
+//	segment := n - 2 + h.Payload                 // without the length field, which has 2 bytes
+//	m := iwarp.PutTrailer(tail[:], segment, sum, true)
 //	buffers := net.Buffers{head[:n], payload, tail[:m]}
 //
 // It is received in the same three parts. HeaderSize returns the size of the headers, from the
