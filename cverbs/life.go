@@ -89,7 +89,7 @@ type life struct {
 	state   atomic.Int64  // openBit while open, plus the number of calls in flight
 	idle    chan struct{} // receives when the last call leaves a closed object
 	kind    kind
-	mu      sync.Mutex // guards what follows; makes hold and close exclude each other
+	mu      sync.Mutex // guards closing and kids
 	closing bool
 	kids    [numKinds]int32
 	parents []*life
