@@ -2,8 +2,8 @@
 
 package cverbs
 
-// With the build tag godat_direct posts and polls call C through runtime.asmcgocall. It switches to
-// the thread's system stack, and costs 4 ns where cgo costs 25. The scheduler does not learn of the
+// With the build tag godat_direct posts and polls call C through runtime.asmcgocall, which switches to
+// the thread's system stack and costs 4 ns where cgo costs 25. The scheduler does not learn of the
 // call. Until the call returns the scheduler can neither hand the processor to another goroutine
 // nor stop the world. That time is short, because posts and polls do not block.
 //

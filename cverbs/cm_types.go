@@ -122,7 +122,8 @@ type ECE struct {
 }
 
 // CMEvent is a copy of one connection manager event, which is already acknowledged. On InfiniBand
-// and RoCE PrivateData always has the full size that the message has for it, padded with zeroes.
+// and RoCE PrivateData is as long as the field of the message that carries it, and padded with
+// zeroes.
 type CMEvent struct {
 	Type     CMEventType
 	Status   int   // 0, a negative errno, or for REJECTED a reason of the transport

@@ -83,7 +83,7 @@ func (c *Context) newCQ(verb string, init *CQInit, parents []*life) (*CQ, *C.str
 }
 
 // finish opens the queue with the C queue v. If v is nil, finish undoes newCQ and returns an error
-// for err.
+// with the errno in err.
 func (q *CQ) finish(verb string, v *C.struct_ibv_cq, err error, depth int) error {
 	if v == nil {
 		byHandle.cqs.remove(q.h)
@@ -139,7 +139,7 @@ func polled(n int) (int, error) {
 	return polledRest(n)
 }
 
-// polledRest is polled for an error, and for a result with CV_YIELD, after which it yields.
+// polledRest handles the rare results: an error, and a count with CV_YIELD, for which it yields.
 func polledRest(n int) (int, error) {
 	switch {
 	case n == C.CV_CLOSED:

@@ -52,7 +52,7 @@ const (
 	WCFieldImm          WCFields = 1 << 1 // immediate data, and an invalidated key
 	WCFieldQPNum        WCFields = 1 << 2
 	WCFieldSrcQP        WCFields = 1 << 3
-	WCFieldSLID         WCFields = 1 << 4 // its low 16 bits
+	WCFieldSLID         WCFields = 1 << 4 // the low 16 bits of the SLID
 	WCFieldSL           WCFields = 1 << 5
 	WCFieldDLIDPathBits WCFields = 1 << 6
 	WCFieldTimestamp    WCFields = 1 << 7

@@ -67,7 +67,7 @@ const (
 	DeviceManagedSteer DeviceCaps = 1 << 29
 )
 
-// DeviceAttr holds a device's limits and properties. All processes together share each limit.
+// DeviceAttr holds a device's limits and properties. All processes share each limit.
 type DeviceAttr struct {
 	FirmwareVersion  string
 	NodeGUID         uint64
@@ -145,7 +145,7 @@ type RawPacketCaps uint32
 const (
 	RawPacketCVLANStripping RawPacketCaps = 1 << 0
 	RawPacketScatterFCS     RawPacketCaps = 1 << 1
-	RawPacketIPCsum         RawPacketCaps = 1 << 2 // SendIPCsum
+	RawPacketIPCsum         RawPacketCaps = 1 << 2 // supports SendIPCsum
 	RawPacketDelayDrop      RawPacketCaps = 1 << 3
 )
 

@@ -32,7 +32,7 @@ func (closedError) Is(target error) bool { return target == os.ErrClosed || targ
 // Extension.
 type Error struct {
 	Verb   string        // the C name of the call: "ibv_reg_mr"
-	Errno  syscall.Errno // what it returned
+	Errno  syscall.Errno // the errno that the call returned
 	Advice string        // what to do about it, or which argument was outside which limit; may be empty
 }
 

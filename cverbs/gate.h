@@ -7,7 +7,7 @@
 
 // What the data path knows about one thread.
 struct cv_user {
-	const uintptr_t *gate; // that the thread is inside, or NULL; only the thread writes it
+	const uintptr_t *gate; // the gate that the thread is inside, or NULL; only this thread writes it
 	struct cv_user *next;
 	int taken;       // 1 while a running thread uses this cv_user
 	uint32_t polled;  // polls since cv_yield_due was last called

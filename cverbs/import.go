@@ -7,7 +7,7 @@ import "C"
 
 // A process can share objects with another process. It passes the descriptor of its context
 // (CommandFD) over a Unix socket, and the handles of the objects as numbers. The other process
-// imports the context, and then the objects. The two must agree on which of them destroys an
+// imports the context, and then the objects. The processes must agree on which of them destroys an
 // object, because afterwards neither can use it.
 
 // CommandFD returns the context's descriptor for commands. Another process can import the context

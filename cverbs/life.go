@@ -248,8 +248,8 @@ func (l *life) usedBy() error {
 	return fmt.Errorf("cverbs: close %s: %w by %s", kindNames[l.kind], ErrInUse, strings.Join(users, ", "))
 }
 
-// serial lets the race detector find calls that the caller must serialize but does not, because the
-// driver of the object takes no lock. Without the race detector it does nothing.
+// serial lets the race detector find calls that are not serialized, on an object whose driver takes
+// no lock. Without the race detector it does nothing.
 type serial struct {
 	on   bool
 	uses int
@@ -292,7 +292,7 @@ func (h *handles[T]) remove(n uintptr) {
 	h.mu.Unlock()
 }
 
-// byHandle finds objects by the handles in the events of C.
+// byHandle finds objects by the handles in events from C.
 var byHandle struct {
 	cqs  handles[CQ]
 	srqs handles[SRQ]

@@ -54,9 +54,8 @@ func pinned(buf []byte, register func(m *MR, addr uintptr) error) (*MR, error) {
 	return m, nil
 }
 
-// RegMRIOVA is RegMR for a region that starts at the address iova in work requests, both in SGEs
-// and for the peer, instead of at the address of buf. iova and buf must have the same offset in
-// their pages.
+// RegMRIOVA is RegMR, but the region starts at the address iova instead of the address of buf, both
+// in SGEs and for the peer. The two addresses must be equal modulo the page size.
 //
 // Implements: ibv_reg_mr_iova.
 func (p *PD) RegMRIOVA(buf []byte, iova uint64, access AccessFlags) (*MR, error) {
@@ -70,9 +69,9 @@ func (p *PD) RegMRIOVA(buf []byte, iova uint64, access AccessFlags) (*MR, error)
 }
 
 // RegDMABuf registers n bytes of the dmabuf fd, starting at offset. A dmabuf is for example memory
-// of a GPU. In work requests the region starts at the address iova. iova and offset must have the
-// same offset in their pages. fd may be closed afterwards. Errors: EOPNOTSUPP if the driver does
-// not support dmabufs; EBADF or EINVAL if fd is not a dmabuf.
+// of a GPU. In work requests the region starts at the address iova, which must be equal to offset
+// modulo the page size. fd may be closed afterwards. Errors: EOPNOTSUPP if the driver does not
+// support dmabufs; EBADF or EINVAL if fd is not a dmabuf.
 //
 // Implements: ibv_reg_dmabuf_mr.
 func (p *PD) RegDMABuf(fd int, offset uint64, n int, iova uint64, access AccessFlags) (*MR, error) {

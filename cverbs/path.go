@@ -15,8 +15,8 @@ type PathOptions struct {
 // Extension.
 func (o PathOptions) IsZero() bool { return o == PathOptions{} }
 
-// Apply writes the options to those attributes that mask selects. attr and mask are the arguments
-// of a QP.Modify that follows.
+// Apply replaces those attributes in attr that o has a value for and mask selects. attr and mask
+// are for a QP.Modify that follows.
 //
 // Extension.
 func (o PathOptions) Apply(attr *QPAttr, mask QPAttrMask) {

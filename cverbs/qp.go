@@ -14,7 +14,7 @@ import (
 
 // QP is a queue pair.
 type QP struct {
-	gate gate // posts read gate and cap, which are first to be in one cache line
+	gate gate // gate and cap come first: posts read both, from one cache line
 	cap  QPCap
 	ops  SendOps // not 0: an extended queue pair
 	life life

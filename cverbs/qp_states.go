@@ -91,8 +91,9 @@ func qpCallsTo(from, to QPState) string {
 	return strings.Join(up[from+1:to+1], ", ")
 }
 
-// postAdvice returns the state that a call that posts needs, and the calls that move the queue pair
-// to that state. byID means that the queue pair's id moves it.
+// postAdvice returns the advice for a post that the queue pair's state does not allow: the state
+// that call needs, and the calls that move the queue pair to that state. byID means that the queue
+// pair's id moves it.
 func postAdvice(call string, num uint32, state QPState, byID bool) string {
 	need, to := "RTS", QPStateRTS
 	if call == "PostRecv" {

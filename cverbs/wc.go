@@ -95,7 +95,7 @@ func (f WCFlags) String() string { return bitNames(wcFlagNames, uint32(f)) }
 // receive buffer, before the data.
 const GRHSize = 40
 
-// MaxPolls is the largest argument polls of CQ.PollSpin, CQ.PollEx and Turn.Run. So many polls take
+// MaxPolls is the largest argument polls of CQ.PollSpin, CQ.PollEx and Turn.Run. 1024 polls take
 // about 10 microseconds on hardware.
 const MaxPolls = 1024
 

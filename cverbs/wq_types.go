@@ -66,7 +66,7 @@ type RSS struct {
 	Fields   HashFields
 }
 
-// HashFunction is the hash of RSS.
+// HashFunction is the hash function of RSS.
 type HashFunction uint8
 
 // Hash functions, with the values of enum ibv_rx_hash_function_flags.

@@ -1,8 +1,8 @@
 //go:build dat2
 
-// This file makes the threads of the program enter Go. Go expects a large stack that stays the
-// same, and the program expects that nobody changes its signals. So the Go part of a call runs on a
-// stack of this library, one for each thread, and Go's own threads take no signals.
+// How a thread of the program enters Go. Go expects a large stack that stays the same, and the
+// program expects that nobody changes its signals. So the Go part of a call runs on a stack of this
+// library, one for each thread, and Go's own threads block the program's signals.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -16,7 +16,8 @@
 
 enum { STACK = 256 << 10, GUARD = 64 << 10 };
 
-// What the thread does. ASKING means that it asks for the address of the Go code of godat_call.
+// What the thread does. In the state ASKING __wrap_crosscall2 records the Go function of
+// godat_call, instead of calling it.
 enum { IN_C, ASKING, IN_GO, IN_AGENT };
 
 static __thread __attribute__((tls_model("initial-exec"))) struct {
@@ -49,8 +50,8 @@ static char *stack(void)
 	return self.top;
 }
 
-// With -Wl,--wrap=x the linker lets calls of x in cgo's C code call __wrap_x, and calls of __real_x
-// call x.
+// The linker option --wrap=x makes calls of x in cgo's C code call __wrap_x, and makes calls of
+// __real_x call x.
 
 typedef void go_function(void *);
 
@@ -127,8 +128,8 @@ static void first(go_function *function, void *arguments, int size, size_t conte
 
 static go_function *godat_call_in_go; // NULL before the first call of godat_call
 
-// call runs a function in Go by godat_call. Before the first call it asks for the Go code of
-// godat_call.
+// call runs a function in Go through godat_call. Its first call finds the Go function of
+// godat_call; see ASKING.
 static void call(go_function *function, void *arguments, size_t context)
 {
 	struct {
@@ -149,9 +150,9 @@ static void call(go_function *function, void *arguments, size_t context)
 	self.state = IN_C;
 }
 
-// Every call into Go comes through here. A call from an agent runs on its current stack, because
-// its thread is Go's. A call is refused if it comes from a signal handler that has interrupted Go,
-// or from a forked child: the result, which is the last of cgo's arguments, becomes
+// Every call into Go comes through here. A call from an agent stays on the current stack, because
+// the thread is one of Go's. A call is refused if it comes from a signal handler that has
+// interrupted Go, or from a forked child: the result, which is the last of cgo's arguments, becomes
 // DAT_INVALID_STATE. pthread_cancel has no effect while the thread is in Go, because Go's frames
 // cannot be unwound.
 void __wrap_crosscall2(go_function *function, void *arguments, int size, size_t context)

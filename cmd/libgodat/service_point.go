@@ -119,7 +119,7 @@ func (ia *adapter) requested(qual udat.ConnQual, evd *entry) C.DAT_HANDLE {
 }
 
 // With C DAPL a reserved service point stays valid after its request has arrived, and programs
-// query and free it.
+// query and free it. The next two functions allow that, unless the adapter is strict.
 
 //export godat_rsp_query
 func godat_rsp_query(h C.DAT_RSP_HANDLE, mask C.DAT_RSP_PARAM_MASK, out *C.DAT_RSP_PARAM) C.DAT_RETURN {
