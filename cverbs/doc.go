@@ -48,10 +48,11 @@
 //
 // # Concurrency
 //
-// All functions and methods may be called from any number of goroutines at once. Posts to one queue
-// are serialized. The memory of a posted request belongs to the device until its completion has
-// been polled. There are two exceptions. The caller must serialize the use of queues of a thread
-// domain ([PD.AllocParentDomain]), and of completion queues with [CQSingleThreaded].
+// All functions and methods may be called from any number of goroutines at once, with two
+// exceptions: the caller must serialize the use of queues of a thread domain
+// ([PD.AllocParentDomain]), and of completion queues with [CQSingleThreaded]. Posts to any other
+// queue are serialized by the driver. The memory of a posted request belongs to the device until
+// its completion has been polled.
 //
 // # Errors
 //

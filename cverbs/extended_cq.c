@@ -14,7 +14,7 @@ _Static_assert(offsetof(struct cv_wc_ex, cvlan) == 80, "WCEx.CVLAN");
 
 enum {
 	MASK_PD = 1 << 1,     // IBV_CQ_INIT_ATTR_MASK_PD: headers before rdma-core 29 do not have it
-	MOST_BUSY = 1 << 16, // most polls with EBUSY, which means that the device's clock is being updated
+	MOST_BUSY = 1 << 16, // limit of polls that fail with EBUSY while the device updates its clock
 };
 
 struct ibv_cq *cv_create_cq_ex(struct ibv_context *ctx, int depth, uintptr_t handle, struct ibv_comp_channel *ch,

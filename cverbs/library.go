@@ -37,7 +37,7 @@ func load() error {
 	return nil
 }
 
-// rdma-core names its libraries NAME.so.MAJOR.MINOR.VERSION, where VERSION is two numbers, as 44.0.
+// rdma-core names its libraries NAME.so.MAJOR.MINOR.VERSION. VERSION is two numbers, such as 44.0.
 var libraryVersion = regexp.MustCompile(`\.so\.\d+\.\d+\.(\d+\.\d+)$`)
 
 // Libraries returns libibverbs and librdmacm as this process has opened them. It opens them if they

@@ -60,7 +60,7 @@ const (
 	ODPSupportAtomic  ODPOps = 1 << 4
 	ODPSupportSRQRecv ODPOps = 1 << 5
 
-	// Newer than the headers of rdma-core 44.
+	// The headers of rdma-core 44 lack these.
 	ODPSupportFlush       ODPOps = 1 << 6
 	ODPSupportAtomicWrite ODPOps = 1 << 7
 )

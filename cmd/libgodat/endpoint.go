@@ -45,7 +45,7 @@ func (ia *adapter) epAttr(a *C.DAT_EP_ATTR) *udat.EPAttr {
 		return attr
 	}
 	attr.RequestCompletionFlags = udat.CompletionDefault
-	if attr.RecvCompletionFlags != udat.CompletionSuppress { // which is kept, because udat refuses it
+	if attr.RecvCompletionFlags != udat.CompletionSuppress { // CompletionSuppress stays, so that udat refuses it
 		attr.RecvCompletionFlags = udat.CompletionDefault
 	}
 	return attr
