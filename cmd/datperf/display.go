@@ -23,13 +23,13 @@ type display struct {
 	perftest  *report.Perftest   // instead of the table, or nil
 	table     *report.Table
 	errors    io.Writer // standard error
-	terminal  io.Writer // nil: standard error is none
+	terminal  io.Writer // nil: standard error is not a terminal
 	intervals bool
 	repeats   int
 	runs      []result.Run // of the case that is being repeated
 
 	mu     sync.Mutex
-	now    string // what runs
+	now    string // the case that runs
 	eta    forecast
 	last   string // the figures of the last interval
 	shown  bool
