@@ -149,7 +149,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(shutdown, func() {
-		k.sendFor(message{Kind: msgError, Text: errShutdown.Error()}, time.Second) // sent before the client's connections break
+		k.sendFor(message{Kind: msgError, Text: errShutdown.Error()}, time.Second) // before its connections break
 		cancel(errShutdown)
 	})()
 	defer k.close()

@@ -52,7 +52,7 @@ type view struct {
 	mesh   *result.Mesh
 	mx     *result.Matrix
 	hosts  []meshHost
-	pairs  []measured // all
+	pairs  []measured // all pairs
 	sorted []measured // pairs with a figure, the best one first
 	shades *shades    // nil: no figures
 }
