@@ -36,7 +36,7 @@ type making struct {
 	conn  *Conn
 	from  netip.Addr
 	since time.Time
-	at    *list.Element // in admission.making; nil: no longer in the making
+	at    *list.Element // element of admission.making; nil: no longer in the making
 	gone  bool          // given up
 }
 

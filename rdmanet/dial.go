@@ -49,9 +49,9 @@ type Dialer struct {
 	// not be registered. If it is nil, slog.Default() is used.
 	Logger *slog.Logger
 	// Fallback, unless nil, allows DialContext to use TCP if no RDMA device reaches the address
-	// ([ErrNoDevice]), but not if the peer refuses. DialContext calls it with the reason before. The
-	// connection is then a TCP connection of package net, which a peer accepts only if its Listen has
-	// fallen back too.
+	// ([ErrNoDevice]), but not if the peer refuses. DialContext calls it with the reason before it
+	// uses TCP. The connection is then a TCP connection of package net, which a peer accepts only if
+	// its Listen has fallen back too.
 	Fallback func(reason error)
 }
 

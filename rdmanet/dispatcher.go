@@ -23,9 +23,9 @@ type handler interface {
 // dispatcher handles the events of many connections. At any time at most one goroutine is the
 // leader: it waits for events and handles the events of all connections. A call that blocks becomes
 // the leader if there is none, so that no other goroutine needs to wake it. If calls are blocked
-// and none of them is the leader, the keeper is, a goroutine of the dispatcher. If no call is
-// blocked, the keeper becomes the leader after lateLead, because credits and probes need an answer
-// even while the program does something else.
+// and none of them is the leader, the leader is the keeper, a goroutine of the dispatcher. If no
+// call is blocked, the keeper becomes the leader after lateLead, because credits and probes need an
+// answer even while the program does something else.
 //
 //	leader   lead, leadOrBlock   block            leave, or keep ends   timer
 //	nobody   caller              keeper           -                     keeper; waits again if a call has led since
@@ -211,7 +211,7 @@ func (d *dispatcher) keepLater() {
 }
 
 // lateKeep runs when the timer fires. It starts the keeper, unless a call has led since the timer
-// was set: then it sets the timer again. So calls need not reset the timer each time.
+// was set: then it sets the timer again. So a call need not reset the timer each time it leads.
 func (d *dispatcher) lateKeep() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -34,7 +34,7 @@ type ListenConfig struct {
 	TCPAddrs bool
 	Logger   *slog.Logger
 	// Fallback, unless nil, allows Listen to use TCP if no RDMA device has the address
-	// ([ErrNoDevice]). Listen calls it with the reason before.
+	// ([ErrNoDevice]). Listen calls it with the reason before it uses TCP.
 	Fallback func(reason error)
 }
 

@@ -100,8 +100,8 @@ func (c *Conn) count() {
 	out.requests++
 }
 
-// flags returns the completion flags of the next request. Its completion is suppressed, unless
-// certain is true or requests/4 completions in a row would be.
+// flags returns the completion flags of the next request. The completion is suppressed, unless
+// certain is true or this is the requests/4-th request since the last completion.
 func (c *Conn) flags(certain bool) udat.CompletionFlags {
 	out := &c.out
 	if out.silent++; !certain && out.silent < requests/4 {

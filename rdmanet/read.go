@@ -196,7 +196,7 @@ func (c *Conn) giveBack(l loan, n int) {
 }
 
 // SetReadBuffer sets the largest number of bytes that the peer may send before they are read, from
-// 4096 up to the ReadBuffer of the [Dialer] or [ListenConfig]. Otherwise the error wraps
+// 4096 up to the ReadBuffer of the [Dialer] or [ListenConfig]. For another size the error wraps
 // syscall.EINVAL.
 func (c *Conn) SetReadBuffer(bytes int) error {
 	if bytes < minRing || bytes > c.cfg.readBuffer {

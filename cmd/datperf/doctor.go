@@ -137,8 +137,7 @@ func received(device string) int64 {
 
 // whereLost finds out where messages were lost. It sends a datagram, and asks both ends how many
 // packets they have received since the run began: own is the count of this host at that time, there
-// the count of the server. A count is -1 if it is unknown. a datagram, and asks both ends how many
-// packets they have received since the counts own and there.
+// the count of the server. A count is -1 if it is unknown.
 func (a *app) whereLost(client, server *result.Facts, own, there int64, address string,
 	control *controlFlags) (found []doctor.Finding) {
 	from, err1 := netip.ParseAddr(client.Address)

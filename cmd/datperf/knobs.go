@@ -21,7 +21,7 @@ func registerKnobs(f *pflag.FlagSet, k *result.Knobs) {
 		"how often a message without a receive is sent again, 0 to 6, or 7 without end (default 7)")
 }
 
-// checkKnobs refuses --tos together with --dscp: both set the same knob.
+// checkKnobs returns an error if --tos and --dscp are both given, because they set the same knob.
 func checkKnobs(f *pflag.FlagSet) error {
 	if f.Changed("tos") && f.Changed("dscp") {
 		return usagef("--tos and --dscp: only one of them")

@@ -97,9 +97,9 @@ func (o *outputs) forms() []form {
 	}
 }
 
-// check returns an error if two formats would go to one place, or if no case measures the figure of
-// a limit. forProgram reports whether a format goes to standard output; text for people must then
-// go to standard error.
+// check returns an error if two formats would go to one place, if --report-gbits is given without
+// --perftest, or if no case measures the figure of a limit. forProgram reports whether a format
+// goes to standard output; text for people must then go to standard error.
 func (o *outputs) check(cases []result.Case) (forProgram bool, err error) {
 	var there []string
 	flags := map[string]string{}
@@ -133,7 +133,7 @@ type sink struct {
 	begun bool     // its content has been replaced
 }
 
-// Write appends to the output. The first Write to a file truncates it before.
+// Write appends to the output. Before the first Write to a regular file, the file is truncated.
 func (s *sink) Write(b []byte) (int, error) {
 	if !s.begun && s.file != nil {
 		if info, err := s.file.Stat(); err == nil && info.Mode().IsRegular() {

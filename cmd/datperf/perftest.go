@@ -15,8 +15,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// perftestSignalAll is the message size beyond which perftest's bandwidth programs have each
-// request signalled.
+// perftestSignalAll is the message size beyond which perftest's bandwidth programs signal each
+// request.
 const perftestSignalAll = 8 << 10
 
 // perftestFlags are the flags of perftest's programs that datperf supports.

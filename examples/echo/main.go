@@ -1,6 +1,6 @@
 // Command echo is an echo service over RDMA. DEVICE is a name ("rxe0") or a local IP address.
 //
-//	echo DEVICE serve many clients until interrupted; print the address
+//	echo DEVICE                     serve many clients until interrupted; print the address
 //	echo DEVICE ADDRESS:PORT TEXT   send the text to a server and print the answer
 package main
 

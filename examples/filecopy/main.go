@@ -2,7 +2,7 @@
 // on the same connection. When the notice arrives, the data of the write is in the receiver's
 // memory.
 //
-//	filecopy DEVICE FILE receive one file; print the address for the sender
+//	filecopy DEVICE FILE                   receive one file; print the address for the sender
 //	filecopy DEVICE FILE ADDRESS:PORT      send the file
 //
 // The receiver has a ring of slots that the sender writes to. A write to a slot needs a credit. The

@@ -31,7 +31,7 @@ import (
 
 const (
 	slots    = 1024
-	size     = 256 // bytes of a slot: checksum, lengths of key and value, key, value
+	size     = 256 // bytes of a slot, which has a checksum, the lengths of key and value, the key and the value
 	header   = 8 + 2 + 2
 	patience = 10 * time.Second
 )

@@ -1,7 +1,7 @@
 // Command verbs sends a message with package cverbs alone: libibverbs and the RDMA connection
 // manager, as a C program would use them. The server answers with the same bytes.
 //
-//	verbs ADDRESS serve one client on a local address of an RDMA device; print the address
+//	verbs ADDRESS               serve one client on a local address of an RDMA device; print the address
 //	verbs ADDRESS:PORT TEXT     send the text to a server and print the answer
 package main
 

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// patience bounds how long Main waits for goroutines and descriptors of the tests to disappear.
-// lab/mutate shortens it with GODAT_TEST_PATIENCE.
+// patience is how long Main waits, at most, for goroutines and descriptors of the tests to
+// disappear. lab/mutate shortens it with GODAT_TEST_PATIENCE.
 var patience = func() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("GODAT_TEST_PATIENCE")); err == nil {
 		return d
@@ -117,8 +117,8 @@ func OfLibrary() []string {
 	})
 }
 
-// startPoller makes the runtime open the descriptors of its network poller, which stay open, so
-// that they do not count as a leak.
+// startPoller makes the runtime open the descriptors of its network poller before the tests begin.
+// They stay open, and must not count as a leak.
 func startPoller() {
 	if r, w, err := os.Pipe(); err == nil {
 		r.Close()
@@ -139,9 +139,9 @@ func descriptors() []string {
 	return list
 }
 
-// keptDescriptors lists the descriptors that stay open by design. For each device whose context
-// CMID.Context has returned, librdmacm keeps the context with its event channel, and cverbs keeps
-// an epoll descriptor that waits for the events. cverbs also keeps the eventfds that wake blocked
+// keptDescriptors lists the descriptors that stay open by design. For each device, librdmacm keeps
+// a context with its event channel. If CMID.Context has returned that context, cverbs keeps an
+// epoll descriptor that waits for its events. cverbs also keeps the eventfds that wake blocked
 // threads.
 func keptDescriptors() []string {
 	list, _ := filepath.Glob("/dev/infiniband/uverbs*")

@@ -26,8 +26,8 @@ const Protocol = 7
 // magic is in the first message of each end, and distinguishes datperf from other programs.
 const magic = "datperf"
 
-// Largest message in bytes that a server reads from a client before its hello and after it, and
-// that a client reads from a server, whose results contain distributions.
+// Largest message in bytes: from a client before its hello, from a client after it, and from a
+// server, whose results contain distributions.
 const (
 	strangerLimit = 16 << 10
 	clientLimit   = 128 << 10
@@ -69,7 +69,7 @@ type message struct {
 // Kinds of messages, in their order on the connection.
 const (
 	msgHello   = "hello"   // client: magic, protocol, version, facts, number of cases
-	msgWelcome = "welcome" // server: the same but the cases, if it accepts the client
+	msgWelcome = "welcome" // server: the same without the cases, if it accepts the client
 	msgExamine = "examine" // client: asks the server to examine its host; server: its findings
 	msgMesh    = "mesh"    // client: asks the server to measure a case to another one; server: its run, or an error;
 	//                            if together, server first: ready when it is connected; client: go
@@ -96,8 +96,7 @@ func raw(v any) json.RawMessage {
 	return b
 }
 
-// readRaw decodes a field of the peer's message, and removes from its texts what must not be
-// printed.
+// readRaw decodes a field of the peer's message, and makes its texts safe to print.
 func readRaw[T any](b json.RawMessage) (*T, error) {
 	v := new(T)
 	if err := json.Unmarshal(b, v); err != nil {
@@ -200,7 +199,7 @@ func (k *control) line(data []byte, atEOF bool) (advance int, token []byte, err 
 	return advance, token, err
 }
 
-// parse decodes a message, and removes from its texts what must not be printed.
+// parse decodes a message, and makes its texts safe to print.
 func parse(line []byte) (m message, err error) {
 	if err := json.Unmarshal(line, &m); err != nil {
 		return m, err
@@ -284,7 +283,7 @@ func (k *control) judge(m message, kinds ...string) error {
 	return fmt.Errorf("the %s sent %q, expected %q: different versions of datperf?", k.peer, m.Kind, kinds)
 }
 
-// errStopped is the error of a wait for a message that this end has stopped.
+// errStopped is the error if this end has stopped a wait for a message.
 var errStopped = errors.New("stopped")
 
 // Limits on the wait for a client's hello, and for its next case.

@@ -16,7 +16,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// noAtomics is Facts.Atomics of a device without atomics.
+// noAtomics is the value of Facts.Atomics for a device without atomics.
 const noAtomics = "none"
 
 // gatherFacts returns the facts of this end. Unknown ones are zero.

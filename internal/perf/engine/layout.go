@@ -36,7 +36,7 @@ func (a *area) slot(seq uint64) uint64 {
 // at returns the offset of the slot for sequence number seq on a queue pair.
 func (a *area) at(qp int, seq uint64) int { return a.base + qp*a.perQP + int(a.slot(seq))*a.stride }
 
-// layout is the layout of an end's registered memory. It is the same at both ends.
+// layout describes where the areas of an end's registered memory are. It is the same at both ends.
 type layout struct {
 	qps, size, total int
 	tx, rx           area // tx: data to send; rx: received data, and results of reads and atomics

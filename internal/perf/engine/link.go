@@ -36,7 +36,7 @@ type link interface {
 
 	unsignalled(qp int) uint32 // requests posted after the last signalled one
 	notes() result.Notes
-	path() *result.Path // of the first connection; nil if the fabric has none
+	path() *result.Path // path of the first connection; nil if the fabric has no paths
 	close() error
 }
 

@@ -15,7 +15,7 @@ import (
 // 0.64 ms, as in udat.
 const minRNRTimer = 12
 
-// rnrRetries is as in udat: 7 means unlimited.
+// rnrRetries is the number of retries after "receiver not ready". 7 means unlimited, as in udat.
 const rnrRetries = 7
 
 func (l *cverbsLink) newID() (*cverbs.CMID, error) {

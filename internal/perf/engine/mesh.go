@@ -14,7 +14,7 @@ import (
 
 // Mesh measures between several servers, in steps. The pairs of a step measure at the same time.
 type Mesh struct {
-	Hosts   []string // addresses of control ports, with ports; each differs from the others
+	Hosts   []string // addresses of the servers, HOST:PORT, all different
 	Plan    Plan     // each case makes a matrix; Repeats must be 1
 	Pattern string   // one of result.Patterns; empty: result.Pairs
 	AtOnce  int      // largest number of pairs in a step of result.Pairs; 0: no limit

@@ -10,12 +10,11 @@ import (
 // sysfs is where the kernel describes devices and processors.
 const sysfs = "/sys"
 
-// maxProcessor is the largest number of a processor: Linux supports at most 8192.
+// maxProcessor is the largest number of a processor. Linux supports at most 8192 processors.
 const maxProcessor = 8191
 
 // nearProcessors returns the NUMA node of a verbs device and the node's processors. It returns no
-// processors if the host has only one node, and neither if the kernel does not know the device's
-// node.
+// processors if the host has only one node, or if the kernel does not know the device's node.
 func nearProcessors(root, device string) (node string, cpus []int) {
 	at := filepath.Join(root, "class/infiniband", device, "device")
 	node = firstLine(filepath.Join(at, "numa_node"))

@@ -74,7 +74,7 @@ func PerftestPlan(plan *Plan, cm bool) error {
 	}
 	c.Warmup = min(c.Warmup, total/4)
 	c.Iters = total - c.Warmup
-	if c.Lossy() && c.RxDepth >= perftestReceives { // no message must be lost because no receive is posted
+	if c.Lossy() && c.RxDepth >= perftestReceives { // so that no message is lost for lack of a receive
 		c.RxDepth = max(c.RxDepth, int(min(total/int64(c.QPs), perftestMostReceives)))
 	}
 	return nil
@@ -236,15 +236,15 @@ func (p *perftestPeer) connect() error {
 			return err
 		}
 	}
-	// The programs swap their queue pairs once more here, for reasons that differ. Only the number of
-	// messages matters.
+	// The programs swap their queue pairs again here and below. The purpose of each swap differs
+	// between the programs, but a peer only sees their number.
 	if _, err := p.queuePairs("connected", p.own); err != nil {
 		return err
 	}
 	return p.wait("ready", shape.after)
 }
 
-// connectCM connects the queue pairs by the connection manager, through the port number of the
+// connectCM connects the queue pairs by the connection manager. It uses the port number of the
 // exchange.
 func (p *perftestPeer) connectCM(ctx context.Context) error {
 	p.l.foreign = true
@@ -256,7 +256,7 @@ func (p *perftestPeer) connectCM(ctx context.Context) error {
 		return err
 	}
 	blank := []queuePair{{}}
-	if !p.client { // before the message on which the client connects
+	if !p.client { // listen before sending the message after which the client connects
 		own, err := netip.ParseAddrPort(p.conn.LocalAddr().String())
 		if err != nil {
 			return err

@@ -42,7 +42,7 @@ type exchange struct {
 // perftestWait is how long swap waits for the peer's message, also while the peer measures.
 const perftestWait = 30 * time.Minute
 
-// swap sends this end's message and returns the peer's, of the same length.
+// swap sends own and returns the peer's message, which has the same length.
 func (x *exchange) swap(what string, own []byte) ([]byte, error) {
 	x.conn.SetDeadline(time.Now().Add(perftestWait))
 	peer := make([]byte, len(own))

@@ -45,9 +45,9 @@ func newSpin(c *result.Case, fabric string) spin {
 }
 
 // crowded reports whether the loops of this process leave no processor to their peers. That is so
-// if there are more loops than processors for this process, or no fewer loops than processors in
-// the machine. A process with as many processors as loops is not crowded if the machine has more:
-// the peers can run on those.
+// if there are more loops than processors for this process, or at least as many loops as processors
+// in the machine. A process with as many processors as loops is not crowded if the machine has
+// more: the peers can run on those.
 func (s *spin) crowded() bool {
 	n := spinners.Load()
 	return n > s.own || n >= s.all

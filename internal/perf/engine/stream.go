@@ -48,7 +48,7 @@ func (w *worker) stream() error {
 			return err
 		}
 		if len(got) == 0 && w.idle.empty%16 != 0 && !w.pace.open() && !parks(w.c) {
-			continue // no completion: save reading the clock
+			continue // no completion: do not read the clock
 		}
 		now := w.now()
 		w.spin.breathe(now)
@@ -74,8 +74,8 @@ func (w *worker) expected() int64 {
 	return w.sh.expect.Load()
 }
 
-// lossWait is how long a receiver waits for missing messages on a transport that may lose them,
-// after its peer has sent all and since the last one arrived.
+// lossWait is how long a receiver waits without a new message before it counts missing messages as
+// lost, after its peer has sent all.
 const lossWait = 500 * time.Millisecond
 
 // restIsLost reports whether the messages that have not arrived count as lost. A program of

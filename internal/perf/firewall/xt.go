@@ -31,7 +31,7 @@ func xtMatch(name string, revision int, info []byte, p *Packet) tri {
 		}
 		within := func(from, to uint16) bool { return from <= p.Port && p.Port <= to }
 		port := within(order.Uint16(info[4:]), order.Uint16(info[6:])) != (info[at]&2 != 0)
-		if name == "tcp" { // the TCP flags, of which a first packet has SYN
+		if name == "tcp" { // the TCP flags: a first packet has only SYN
 			const syn, invert = 2, 4
 			port = port && (syn&info[9] == info[10]) != (info[at]&invert != 0)
 		}

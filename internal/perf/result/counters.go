@@ -111,10 +111,10 @@ func (c Counters) Sent() Traffic { return c.traffic("port_xmit_", "sent_pkts", N
 // Received returns the traffic that the port has received.
 func (c Counters) Received() Traffic { return c.traffic("port_rcv_", "rcvd_pkts", NetDevice+"rx_") }
 
-// traffic returns the port's traffic. If the port does not count bytes, like soft-RoCE, it returns
-// the traffic of the network device. It does not if the network device counted fewer packets than
-// the port, because messages within a host do not pass the network device. The kernel counts a
-// port's data in words of 4 bytes.
+// traffic returns the port's traffic. If the port does not count bytes, like soft-RoCE, traffic
+// returns that of the network device, unless the network device has counted fewer packets than the
+// port. That happens because messages within a host do not pass the network device. The kernel
+// counts a port's data in words of 4 bytes.
 func (c Counters) traffic(port, soft, netdev string) Traffic {
 	t := Traffic{4 * c[port+"data"], max(c[port+"packets"], c[soft])}
 	if t.Bytes == 0 && c[netdev+"packets"] >= t.Packets {

@@ -130,8 +130,8 @@ func (k *Knobs) validate() error {
 }
 
 // Able returns an error for the first knob that the device does not support. A device without
-// packets (mem0, tcp) supports only retry and rnr, iWARP only tos, and --mtu must not exceed the
-// port's mtu (0 if unknown). The error names the device as who.
+// packets (mem0, tcp) supports only retry and rnr, iWARP supports only tos. --mtu must not exceed
+// mtu, the MTU of the port (0 if unknown). The error names the device as who.
 func (k *Knobs) Able(packets, iwarp bool, mtu int, who string) error {
 	for _, r := range k.list() {
 		switch {
