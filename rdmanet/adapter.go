@@ -67,7 +67,7 @@ type adapter struct {
 	*udat.IA
 	key       adapterKey
 	users     int          // guarded by adapters.mu
-	dials     *dispatchers // of dialed connections
+	dials     *dispatchers // dispatchers of dialed connections
 	immediate bool
 	atomics   bool
 

@@ -64,7 +64,7 @@ type remoteOp struct {
 	remote    udat.RMRTriplet
 	region    *Region // nil for an atomic
 	at        int
-	add, swap uint64 // see udat.Op
+	add, swap uint64 // CompareAdd and Swap of udat.Op
 	old       *uint64
 }
 

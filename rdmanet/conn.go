@@ -39,7 +39,7 @@ type Conn struct {
 	handling bool               // the leader handles an event of the connection
 	readable waiters
 	writable waiters
-	pins     int // number of users of the memory other than Read and Write
+	pins     int // number of users of the memory, not counting Read and Write
 	released bool
 	regions  map[*Region]struct{}
 	grants   map[*Grant]struct{}

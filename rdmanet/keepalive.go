@@ -9,7 +9,7 @@ type keepAlive struct {
 	missed int
 	asked  time.Time // when the unanswered probe was sent; zero: there is none
 
-	roundTrip time.Duration // of the last answered probe
+	roundTrip time.Duration // round-trip time of the last answered probe
 }
 
 func (k *keepAlive) start(interval time.Duration, probe func()) {

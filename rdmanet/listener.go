@@ -24,7 +24,7 @@ type Listener struct {
 	admission
 	queue    []*Conn // connections that wait for Accept, oldest first
 	workers  int
-	timer    *time.Timer // calls look
+	timer    *time.Timer // calls Listener.look
 	due      time.Time   // when timer fires; zero: it is stopped
 	failed   error       // why this host could not create a connection; AcceptConn returns it once
 	gone     error       // why there will be no more connections
@@ -144,7 +144,7 @@ func (l *Listener) accept(r *request, m *making) (*Conn, error) {
 	c.meet(h)
 	c.out.accepted = true
 	c.ready = func(c *Conn, err error) { l.ready(m, c, err) }
-	c.d.block() // until l.ready
+	c.d.block() // until l.ready is called
 	if err := r.cr.Accept(c.ep, c.hello().encode()); err != nil {
 		if errors.Is(err, udat.ErrInsufficientResources) { // the request has not been answered
 			r.cr.Reject(encodeRefusal(refusedBusy, cannotMake+innermost(err)))

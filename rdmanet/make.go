@@ -31,7 +31,7 @@ func (c *Conn) create(h handler) (err error) {
 	}
 	in.most = uint64(c.cfg.readBuffer)
 	in.window = in.ring.cur.size
-	in.told = in.window // as the hello says
+	in.told = in.window // the value in the hello
 	if in.most == in.window {
 		in.growth = growthOver
 	}

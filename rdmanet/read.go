@@ -56,7 +56,7 @@ func (c *Conn) taken(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.in.taking = false
-	if c.closed || c.in.unwanted { // since await
+	if c.closed || c.in.unwanted { // changed since await
 		c.drop()
 	} else {
 		c.in.read += uint64(n)
@@ -162,7 +162,7 @@ func (c *Conn) borrow(b []byte) (l loan, err error) {
 	defer c.mu.Unlock()
 	in := &c.in
 	in.taking = false
-	if c.closed || in.unwanted { // since await
+	if c.closed || in.unwanted { // changed since await
 		c.drop()
 		c.gaveBack()
 		return l, c.readError()

@@ -12,7 +12,7 @@ type Stats struct {
 	MessagesOut   uint64        // messages of data and control that have been sent, modulo 2^32
 	Credit        uint64        // bytes that the peer has room for now
 	Stalls        uint64        // number of times that Write has waited for room in WriteBuffer
-	RoundTrip     time.Duration // of the last answered probe; 0: there is none
+	RoundTrip     time.Duration // round-trip time of the last answered probe; 0: there is none
 	ReadBuffer    int           // current size of the receive ring in bytes
 	WriteBuffer   int           // current size of the send ring in bytes
 	BytesLost     uint64        // bytes that Write has accepted and that were lost after Close

@@ -7,12 +7,12 @@ type incoming struct {
 	ring     ring     // the peer writes the stream into it
 	placed   uint64   // bytes that the peer has written
 	read     uint64   // bytes that the program has read
-	freed    uint64   // of read, bytes whose memory the peer may overwrite
+	freed    uint64   // bytes whose memory the peer may overwrite
 	told     uint64   // position of the stream up to which the peer may write
 	window   uint64   // largest number of bytes that are placed and not freed
-	most     uint64   // the limit of window: SetReadBuffer
+	most     uint64   // largest value of window, set by SetReadBuffer
 	messages uint32   // messages that have come
-	reposted uint32   // of messages, how many receives have been reposted
+	reposted uint32   // receives of these messages that have been reposted
 	toldAt   uint32   // reposted, as last reported to the peer
 	sentAt   uint64   // outgoing.appended when the program last read data
 	eof      bool     // the peer will write no more
@@ -49,9 +49,9 @@ type outgoing struct {
 	window   uint64 // the peer's incoming.window
 	next     remoteRing
 	messages uint32     // messages that have been sent
-	acked    uint32     // of messages, how many receives the peer has reposted
+	acked    uint32     // receives of these messages that the peer has reposted
 	requests uint64     // requests that have been posted
-	done     uint64     // of requests, how many have completed
+	done     uint64     // requests that have completed
 	silent   int        // requests since the last one with a completion
 	silentBy int        // bytes written by these requests
 	owed     uint32     // control messages to be sent, by kind
@@ -62,12 +62,12 @@ type outgoing struct {
 	imm      bool       // writes carry immediate data
 	accepted bool       // this end was dialed by the peer
 	lent     int        // number of calls of WriteRegion and Notify, which wait on writable for credit
-	notices  uint64     // that have been sent
-	noticed  uint64     // of notices, how many the peer's program has received
+	notices  uint64     // notices that have been sent
+	noticed  uint64     // notices that the peer's program has received
 	held     bool       // data is held back, which the dispatcher counts as blocked
 	stalls   uint64     // number of times that Write has waited for room
 
-	iov [2][1]udat.LMRTriplet // of ops
+	iov [2][1]udat.LMRTriplet // data segments of ops
 	ops [2]udat.Op            // operations of the current post; kept here because they would escape to the heap
 }
 

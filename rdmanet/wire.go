@@ -29,8 +29,8 @@ type control struct {
 	slots uint32 // number of receives that the sender has reposted, modulo 2^32
 	limit uint64 // position of the stream up to which the receiver may write
 	value uint64
-	key   uint32 // of kindRing
-	size  int    // of kindRing
+	key   uint32 // key of the offered ring; kindRing only
+	size  int    // size of the offered ring; kindRing only
 }
 
 const controlSize = 32

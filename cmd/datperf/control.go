@@ -17,7 +17,7 @@ import (
 // controlFlags are the flags of the control connection, at both ends.
 type controlFlags struct {
 	port   int
-	secret string // file
+	secret string // name of the file with the secret, or empty
 }
 
 func (k *controlFlags) register(f *pflag.FlagSet) {

@@ -11,7 +11,7 @@ import (
 // all have the same number of operations.
 type forecast struct {
 	c        *result.Case
-	began    time.Time     // of the current run
+	began    time.Time     // start of the current run
 	ops      int64         // operations that the current run has measured
 	rest     int           // runs after the current one
 	done     int           // runs that are over

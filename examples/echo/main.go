@@ -70,7 +70,7 @@ func serve(ctx context.Context, device string, ready func(netip.AddrPort)) {
 		case err != nil && psp != nil && ctx.Err() != nil: // disconnect the clients
 			psp.Free()
 			for ep := range clients {
-				ep.Disconnect(udat.CloseGraceful) // its last event comes later
+				ep.Disconnect(udat.CloseGraceful) // an event follows when the connection has ended
 			}
 			time.AfterFunc(patience, func() { ia.Close(udat.CloseAbrupt) }) // in case a client does not disconnect
 			psp, ctx = nil, context.Background()

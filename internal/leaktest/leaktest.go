@@ -87,7 +87,7 @@ func goroutines() []string {
 	})
 }
 
-var excused sync.Map // by name
+var excused sync.Map // names of excused goroutines
 
 // name returns the name of a goroutine without its state: "goroutine 12".
 func name(stack string) string {
@@ -152,7 +152,7 @@ func keptDescriptors() []string {
 		list = append(list, "anon_inode:[eventfd]")
 	}
 	if slices.ContainsFunc(descriptors(), ofLoopDevice) {
-		list = append(list, "anon_inode:[eventfd]") // of the loop device's connection manager context
+		list = append(list, "anon_inode:[eventfd]") // eventfd of the loop device's connection manager context
 	}
 	for i := range list {
 		list[i] = "descriptor of " + list[i]

@@ -118,7 +118,7 @@ type control struct {
 	in    chan message
 	done  chan struct{}
 	gone  chan struct{} // closed when no more messages will come: the connection is closed, or a message was invalid
-	limit atomic.Int64  // of a message, in bytes
+	limit atomic.Int64  // largest message in bytes
 	heard atomic.Int64  // time of the last message, Unix nanoseconds
 
 	begun  time.Time

@@ -11,7 +11,7 @@ import (
 // Examination is the result of a server's examination of its host.
 type Examination struct {
 	Findings []doctor.Finding
-	Received int64 // packets that its device's port has received, -1 if unknown
+	Received int64 // packets that the port of its device has received, -1 if unknown
 }
 
 // Examine asks the server at the other end of a control connection to examine its host. It closes

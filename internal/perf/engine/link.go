@@ -52,7 +52,7 @@ type done struct {
 	recv bool
 	qp   int32
 	n    uint32 // number of requests, or of bytes received
-	slot uint32 // of a receive
+	slot uint32 // slot of a receive
 	imm  uint32
 }
 

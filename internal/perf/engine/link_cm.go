@@ -132,7 +132,7 @@ func (l *cverbsLink) connectQP(ctx context.Context, to netip.AddrPort, token uin
 			if err = l.move(id, qp, ev.ResponderResources, ev.InitiatorDepth); err == nil {
 				return id.Establish()
 			}
-		case cverbs.CMEventEstablished: // iWARP: the driver has moved the queue pair
+		case cverbs.CMEventEstablished: // iWARP, where the driver has moved the queue pair
 			return nil
 		default:
 			err = errors.Join(fmt.Errorf("%v", ev.Type), ev.Err())

@@ -26,7 +26,7 @@ type cverbsLink struct {
 	buf  []byte
 
 	verbsPort uint8
-	retries   uint8 // of the transport, by default
+	retries   uint8 // default number of transport retries
 
 	ctx     *cverbs.Context
 	pd      *cverbs.PD
@@ -40,19 +40,19 @@ type cverbsLink struct {
 	inline  int
 	peer    remote
 	foreign bool           // the peer is perftest: no private data, requests in the order of the queue pairs
-	port    uint16         // to listen on; 0: any
-	from    netip.AddrPort // of a foreign peer
-	paths   []datagramPath // of UD queue pairs
+	port    uint16         // port to listen on; 0: any
+	from    netip.AddrPort // address of a foreign peer
+	paths   []datagramPath // destinations of UD queue pairs; else nil
 	header  int            // bytes before the message in a receive
-	peers   []remote       // with perftest, where each queue pair has memory of its own
+	peers   []remote       // memory of the peer per queue pair, with perftest only
 	signals
 	opened []func() error // functions that close the opened objects, to be called in reverse order
 
 	ch       *cverbs.EventChannel
 	listener *cverbs.CMID
 
-	opcode cverbs.WROpcode  // of all requests
-	flags  cverbs.SendFlags // of all requests, without SendSignaled
+	opcode cverbs.WROpcode  // operation of all requests
+	flags  cverbs.SendFlags // flags of all requests, without SendSignaled
 	local  area
 	target area
 	wrs    []cverbs.SendWR // setOp fills in all fields that are the same for all requests

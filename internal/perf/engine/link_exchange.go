@@ -13,7 +13,7 @@ import (
 // address is the address of an end's queue pairs for --connect exchange. Otherwise the connection
 // manager would find it out.
 type address struct {
-	LID    uint16      `json:"lid,omitempty"` // of InfiniBand
+	LID    uint16      `json:"lid,omitempty"` // InfiniBand only
 	GID    string      `json:"gid"`           // 32 hexadecimal digits
 	Global bool        `json:"global"`        // packets have a global routing header, with GIDs
 	MTU    int         `json:"mtu_bytes"`

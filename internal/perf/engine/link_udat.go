@@ -31,7 +31,7 @@ type udatLink struct {
 	peer  remote
 	signals
 
-	kind   udat.OpKind // of all requests
+	kind   udat.OpKind // operation of all requests
 	base   uint64      // address of the memory
 	local  area
 	target area

@@ -24,7 +24,7 @@ type Mesh struct {
 	Dial    func(ctx context.Context, address string) (net.Conn, error)
 	Version string
 	Finish  <-chan struct{}    // closed: end now, keep results so far; may be nil
-	Watch   func(MeshProgress) // after each step and case; may be nil
+	Watch   func(MeshProgress) // called after each case of a step; may be nil
 
 	mesh  *result.Mesh
 	hosts []meshEnd

@@ -185,7 +185,7 @@ type perftestPeer struct {
 	c     *result.Case
 	mtu   cverbs.MTU
 	port  uint8
-	index int // of this end's GID
+	index int // index of this end's GID
 	own   []queuePair
 }
 

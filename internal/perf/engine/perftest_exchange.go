@@ -36,7 +36,7 @@ type exchange struct {
 	gids   bool // the descriptions of queue pairs contain a GID
 	cm     bool // conn is a cmConn (-R)
 
-	version string // of the peer, once it is known
+	version string // version of the peer, once it is known
 }
 
 // perftestWait is how long swap waits for the peer's message, also while the peer measures.

@@ -9,8 +9,8 @@ import (
 // recorder collects the measurements of an initiator and reports each interval.
 type recorder struct {
 	latency   *samples
-	corrected *samples // from the due time; open loop only
-	part      *samples // of the current interval; nil if no latency is measured
+	corrected *samples // latency since the due time; open loop only
+	part      *samples // latency in the current interval; nil if it is not measured
 	pingPong  bool
 	every     int64
 	next      int64 // end of the current interval

@@ -18,7 +18,7 @@ import (
 // Server runs the plans of its clients, any number of them at the same time.
 type Server struct {
 	Device  string            // to measure with; empty: choose finds one
-	Version string            // of datperf
+	Version string            // version of datperf
 	Log     func(text string) // one line for people; may be nil
 	Clients int               // number of clients to serve; 0: any number, until interrupted
 	// MaxClients is the largest number of clients at the same time (0: DefaultMaxClients), MaxMemory
@@ -36,7 +36,7 @@ type Server struct {
 	chosen   *choice // the device, if Local has chosen it
 	quitting chan struct{}
 	quit     sync.Once
-	once     sync.Once // of prepare
+	once     sync.Once // guards prepare
 	served   atomic.Int64
 	failed   atomic.Int64
 	cases    atomic.Int64
@@ -69,9 +69,9 @@ func (s *Server) prepare() {
 
 // Stats are the figures of a server.
 type Stats struct {
-	Clients, MaxClients         int   // now, and its limit
+	Clients, MaxClients         int   // clients being served, and their limit
 	Served, Failed, Cases       int64 // since the start: clients served, conversations that ended with an error, cases
-	MemoryBytes, MaxMemoryBytes int64 // of the cases of all clients
+	MemoryBytes, MaxMemoryBytes int64 // memory of the cases of all clients, and its limit
 }
 
 // Stats returns the server's figures. It may be called before, during and after Serve.

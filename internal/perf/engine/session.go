@@ -11,7 +11,7 @@ import (
 type session struct {
 	ctl     *control
 	chosen  choice
-	counted portCounters    // of chosen
+	counted portCounters    // counters of the device chosen
 	client  bool            // this end is the client
 	cpu     *int            // processor to pin the loop to; may be nil
 	memory  *budget         // budget of the cases of all clients of the server

@@ -62,7 +62,7 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 	}
 	defer context.AfterFunc(ctx, func() { sh.abort(context.Cause(ctx)) })()
 
-	var intervals []result.Interval // of a client only; a server sends its intervals to the client
+	var intervals []result.Interval // client only; a server sends its intervals to the client
 	var told sync.WaitGroup
 	tell := make(chan result.Interval, 64)
 	told.Go(func() {

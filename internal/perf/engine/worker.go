@@ -31,7 +31,7 @@ type worker struct {
 	rxSlot   []uint64
 	verified int64
 
-	steps   []result.Step // of a transaction
+	steps   []result.Step // steps of a transaction
 	stepSeq [2][]uint64   // number of sends and of writes on each queue pair
 	expects int           // length of the next message
 

@@ -30,7 +30,7 @@ const (
 
 // Verdict is the result of evaluating the rules for a packet.
 type Verdict struct {
-	Dropped bool   // or rejected
+	Dropped bool   // the packet is dropped or rejected
 	Certain bool   // false: the result depends on more than the packet
 	Rule    string // description of the rule that drops it; empty if the packet passes
 	Packets uint64 // number that the rule has dropped; 0 if it does not count them
@@ -94,10 +94,10 @@ type kind int8
 const (
 	next     kind = iota // continue with the next rule
 	accept               // the packet passes this base chain
-	drop                 // or reject
-	jump                 // to another chain, and come back
-	hop                  // to another chain, without coming back
-	comeBack             // to the rule after the jump
+	drop                 // drop or reject the packet
+	jump                 // continue in another chain, and come back
+	hop                  // continue in another chain, without coming back
+	comeBack             // go back to the rule after the jump
 )
 
 // Ask evaluates the rules for a packet.

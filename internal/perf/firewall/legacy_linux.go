@@ -22,7 +22,7 @@ type legacyLayout struct {
 	flags         int    // offset of the flags; the next byte has the flags that invert conditions
 	target        int    // offset of the target's offset, of 2 bytes; the offset of the next entry follows
 	counters      int    // offset of the packets, of 8 bytes
-	size          int    // of an entry, without matches and target
+	size          int    // size of an entry without matches and target
 	hop           byte   // flag of a jump that does not come back
 	fragment      byte   // flag of the condition on fragments, 0: there is none
 }
@@ -126,7 +126,7 @@ type legacyTable struct {
 	layout  *legacyLayout
 	name    string
 	entries []byte
-	chains  map[int]*chain // by the offset of the first entry
+	chains  map[int]*chain // chains by the offset of their first entry
 }
 
 func (t *legacyTable) short(at int) int {

@@ -11,7 +11,7 @@ import (
 // column is one column of a table.
 type column struct {
 	title string
-	width int    // in the table on a terminal
+	width int    // width in the table on a terminal
 	usual string // if all cases have this text, the column is left out
 	spare int    // if the columns do not fit into a line, those with the largest spare are left out first; 0: never
 	text  func(r *result.Run, s *result.Stream) string

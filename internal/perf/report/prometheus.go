@@ -25,7 +25,7 @@ type endTotals struct {
 	ops, bytes       int64
 	runOps, runBytes int64 // in the current run
 	last             result.Interval
-	counters         result.Counters // of the port
+	counters         result.Counters // counters of the port
 }
 
 // NewPrometheus returns an empty Prometheus.

@@ -27,7 +27,7 @@ type Case struct {
 	Batch     int     `json:"batch"`             // requests per post
 	Signal    int     `json:"signal_every"`      // one in this number of requests is signalled
 	QPs       int     `json:"queue_pairs"`
-	Threads   int     `json:"threads,omitempty"` // of the client, each with its own queue pairs; 0: one
+	Threads   int     `json:"threads,omitempty"` // threads of the client, each with its own queue pairs; 0: one
 	SRQ       bool    `json:"srq"`
 	Inline    int     `json:"inline_bytes"` // largest inline request; -1: whatever the device grants
 	ReadDepth int     `json:"read_depth"`   // reads and atomics outstanding per queue pair
@@ -37,7 +37,7 @@ type Case struct {
 	HugePages bool    `json:"hugepages"`        // the registered memory is of huge pages
 	DMABuf    string  `json:"dmabuf,omitempty"` // the registered memory is a dmabuf of this provider
 	Buffers   int     `json:"buffers"`          // message buffers of a queue pair; 0: one for each in flight
-	Steps     string  `json:"steps,omitempty"`  // of a transaction
+	Steps     string  `json:"steps,omitempty"`  // steps of a transaction
 	Rate      float64 `json:"rate_per_s"`       // open loop: operations per second; 0: closed loop
 	Arrival   string  `json:"arrival"`          // open loop: constant or poisson
 	Interval  Seconds `json:"interval_s"`

@@ -10,9 +10,9 @@ const ComparisonSchema = "datperf-compare/1"
 
 // Verdicts of a Change, and outcomes of a Comparison.
 const (
-	Worse     = "worse"     // for certain, by more than the threshold
-	Better    = "better"    // for certain, by more than the threshold
-	Same      = "same"      // for certain not worse by more than the threshold, and not Better
+	Worse     = "worse"     // certainly worse by more than the threshold
+	Better    = "better"    // certainly better by more than the threshold
+	Same      = "same"      // certainly not worse by more than the threshold, and not Better
 	Undecided = "undecided" // not enough information; Why has the reason
 	Missing   = "missing"   // outcome: the new document lacks cases of the old one
 )
@@ -32,7 +32,7 @@ type Change struct {
 	From    string   `json:"from,omitempty"` // From and To: hosts of a mesh's pair
 	To      string   `json:"to,omitempty"`
 	Case    Case     `json:"settings"`
-	Name    string   `json:"case"` // for people
+	Name    string   `json:"case"` // name of the case for people
 	Metric  string   `json:"metric"`
 	Old     Estimate `json:"old"`
 	New     Estimate `json:"new"`
@@ -40,7 +40,7 @@ type Change struct {
 	Least   float64  `json:"change_percent_low,omitempty"` // the true change is between Least and Most
 	Most    float64  `json:"change_percent_high,omitempty"`
 	Verdict string   `json:"verdict"`
-	Why     string   `json:"why,omitempty"` // reason of Undecided
+	Why     string   `json:"why,omitempty"` // why the verdict is Undecided
 }
 
 // Known reports whether both figures are known. If not, Percent is 0 and has no meaning.
@@ -71,7 +71,7 @@ func (c *Comparison) Count(verdict string) (n int) {
 type group struct {
 	groupKey
 	summary map[string]Summary
-	failed  string // of a pair: the reason why there is no run
+	failed  string // why a pair has no run; empty: it has one
 }
 
 type groupKey struct {

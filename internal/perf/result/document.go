@@ -24,9 +24,9 @@ type Document struct {
 	Client  Facts             `json:"client"`
 	Server  Facts             `json:"server"`
 	Runs    []Run             `json:"runs"`
-	Summary []Summary         `json:"summary,omitempty"` // of cases that were repeated
+	Summary []Summary         `json:"summary,omitempty"` // summaries of repeated cases
 
-	Mesh *Mesh `json:"mesh,omitempty"` // of datperf mesh
+	Mesh *Mesh `json:"mesh,omitempty"` // results of datperf mesh
 }
 
 // Units explains the suffixes of the document's field names.
@@ -60,9 +60,9 @@ type Facts struct {
 	GODEBUG       string   `json:"godebug,omitempty"`
 	Version       string   `json:"datperf_version"`
 	Libibverbs    string   `json:"libibverbs,omitempty"`
-	PinnedCPU     string   `json:"pinned_cpu,omitempty"`      // of the measuring loop
+	PinnedCPU     string   `json:"pinned_cpu,omitempty"`      // processor of the measuring loop
 	BoundNode     string   `json:"bound_numa_node,omitempty"` // NUMA node on whose processors the loop runs
-	NUMANode      string   `json:"numa_node,omitempty"`       // of the device, if the kernel knows it
+	NUMANode      string   `json:"numa_node,omitempty"`       // NUMA node of the device, if the kernel knows it
 	Fabric        string   `json:"fabric"`
 	Device        string   `json:"device"`
 	Chosen        string   `json:"device_chosen_because"`
@@ -119,7 +119,7 @@ type Stream struct {
 	MiBS      float64       `json:"mib_s"`
 	OpsS      float64       `json:"ops_s"`
 	Latency   *Distribution `json:"latency,omitempty"`
-	RoundTrip *Distribution `json:"round_trip,omitempty"` // of ping-pong tests
+	RoundTrip *Distribution `json:"round_trip,omitempty"` // ping-pong tests only
 	Corrected *Distribution `json:"latency_corrected,omitempty"`
 }
 

@@ -11,7 +11,7 @@ import (
 type Knobs struct {
 	TOS     Knob `json:"tos,omitzero"`         // IP type of service, or traffic class: DSCP << 2
 	SL      Knob `json:"sl,omitzero"`          // service level; on RoCE the VLAN priority
-	MTU     Knob `json:"mtu_bytes,omitzero"`   // of the path
+	MTU     Knob `json:"mtu_bytes,omitzero"`   // path MTU
 	Retry   Knob `json:"retry,omitzero"`       // retries without an acknowledgement
 	Timeout Knob `json:"ack_timeout,omitzero"` // wait for an acknowledgement: 4.096 us << Timeout; 0: forever
 	RNR     Knob `json:"rnr_retry,omitzero"`   // retries without a receive; 7: no limit

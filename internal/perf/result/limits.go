@@ -7,9 +7,9 @@ import (
 
 // Limits are limits for the figures of runs. A zero field is no limit.
 type Limits struct {
-	MinGbitS float64       // of bandwidth runs
-	MinOpsS  float64       // of bandwidth runs
-	MaxP50   time.Duration // of runs that measure latency
+	MinGbitS float64       // bandwidth runs only
+	MinOpsS  float64       // bandwidth runs only
+	MaxP50   time.Duration // runs that measure latency only
 	MaxP99   time.Duration
 	MaxP999  time.Duration
 }

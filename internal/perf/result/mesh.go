@@ -33,7 +33,7 @@ type Mesh struct {
 
 // MeshHost is one host of a mesh.
 type MeshHost struct {
-	Address string `json:"address"` // of its control port
+	Address string `json:"address"` // address of its control port
 	Facts   *Facts `json:"facts,omitempty"`
 	Error   string `json:"error,omitempty"` // the reason why it could not be reached or was given up
 }
