@@ -226,7 +226,7 @@ func (c *Conn) unpin() {
 type waiters struct {
 	cond  sync.Cond
 	n     int // number of calls that wait on cond
-	leads int // number of calls that wait as the dispatcher's leader; 2 while one succeeds the other
+	leads int // number of calls that wait as the dispatcher's leader; 2 while one takes over from the other
 }
 
 // wait waits until w is woken. It may return early. c.mu is held, but not while it waits.

@@ -101,8 +101,8 @@ func (p *planFlags) register(c *cobra.Command) {
 	}
 }
 
-// given has the flags with a number whose default is computed or means no limit. The two texts of
-// the error message are what the number must be, and what applies without the flag.
+// given has the flags that take a number and whose default is computed or is "no limit". The two
+// texts of the error message are what the number must be, and what applies without the flag.
 var given = map[string]struct{ least, without string }{
 	"iters":     {"must be at least 1", defaultText},
 	"duration":  {"must be more than 0", "without the flag --iters counts"},

@@ -146,8 +146,8 @@ func (s *sink) Write(b []byte) (int, error) {
 	return s.w.Write(b)
 }
 
-// open opens all files, so that an unwritable one is an error before the measurement. Files keep
-// their content until they are written.
+// open opens all files before the measurement, so that an unwritable file is an error then. Files
+// keep their content until they are written.
 func (o *outputs) open(stdout io.Writer) (sinks, error) {
 	var all sinks
 	for _, f := range o.forms() {

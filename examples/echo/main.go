@@ -62,7 +62,7 @@ func buffer(mem *udat.LMR, i udat.Cookie, n uint64) []udat.LMRTriplet {
 // serve sends each message back to its sender until ctx ends. Then it disconnects its clients.
 func serve(ctx context.Context, device string, ready func(netip.AddrPort)) {
 	ia, pz, events := open(device)
-	defer ia.Close(udat.CloseAbrupt) // destroys what is left
+	defer ia.Close(udat.CloseAbrupt) // destroys all objects that are left
 	qual, psp, err := ia.CreatePSPAny(events, udat.PSPConsumer)
 	ready(netip.AddrPortFrom(ia.Addr(), uint16(must(qual, err))))
 	for clients := map[*udat.EP]*udat.LMR{}; psp != nil || len(clients) > 0; {

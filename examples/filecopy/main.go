@@ -180,7 +180,7 @@ func receive(device, name string, ready func(netip.AddrPort)) error {
 	if err != nil {
 		return err
 	}
-	psp.Free() // one sender
+	psp.Free() // accept only one sender
 	ring, _ := e.mem.RMRTriplet(0, slots*slot).MarshalBinary()
 	if err := request.CR.Accept(e.ep, ring); err != nil {
 		return err

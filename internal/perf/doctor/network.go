@@ -145,7 +145,7 @@ func neighbour(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	b[len(b)-1] ^= 1
 	a, _ := netip.AddrFromSlice(b)
-	if host := b[len(b)-1]; a.Is4() && (host == 0 || host == 255) { // the address of the network, or of broadcasts
+	if host := b[len(b)-1]; a.Is4() && (host == 0 || host == 255) { // the network address or the broadcast address
 		b[len(b)-1] ^= 3
 		a, _ = netip.AddrFromSlice(b)
 	}

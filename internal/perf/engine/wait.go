@@ -23,8 +23,9 @@ func (w *worker) watch() error {
 	}
 }
 
-// waitMore is called after an empty poll. It spins, yields or parks according to the case, and if
-// it parks stores completions in w.done. It returns an error if the case was stopped or hangs.
+// waitMore is called after an empty poll. It spins, yields or parks according to the case. If
+// completions come while it parks, it stores them in w.done and returns their number. It returns an
+// error if the case was stopped or hangs.
 func (w *worker) waitMore() (int, error) {
 	i := &w.idle
 	if i.empty == 0 {

@@ -17,7 +17,7 @@ type Case struct {
 	Layer     string  `json:"layer"`               // udat or cverbs
 	Transport string  `json:"transport,omitempty"` // uc or ud; empty: rc
 	Connect   string  `json:"connect,omitempty"`   // exchange; empty: cm
-	Direction string  `json:"direction"`           // out: the client initiates; in: the server does; both
+	Direction string  `json:"direction"`           // out: the client initiates; in: the server; both: both ends
 	Size      int     `json:"size_bytes"`
 	Iters     int64   `json:"iterations"` // operations to measure on all queue pairs together; 0 if Duration is set
 	Duration  Seconds `json:"duration_s"`
