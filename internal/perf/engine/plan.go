@@ -7,13 +7,13 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Plan is what a client measures: cases, each repeated.
+// Plan is a list of cases to measure, each of them Repeats times.
 type Plan struct {
 	Cases   []result.Case
 	Repeats int // at least 1
 }
 
-// Validate refuses a plan with a case that cannot be run, before anything runs.
+// Validate returns an error if the plan has a case that cannot be run. It runs nothing.
 func (p *Plan) Validate() error {
 	if len(p.Cases) == 0 {
 		return errors.New("the plan has no cases")
