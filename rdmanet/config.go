@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// config is what a Dialer or a ListenConfig says of a connection, with the defaults filled in.
+// config has the settings of a connection from a Dialer or a ListenConfig, with the defaults filled
+// in.
 type config struct {
 	readBuffer, writeBuffer int
 	keepAlive               time.Duration
@@ -52,7 +53,7 @@ func newConfig(readBuffer, writeBuffer int, keepAlive time.Duration, tcpAddrs bo
 	return c, nil
 }
 
-// addr is the address as the program wants it.
+// addr returns a as an Addr, or as a *net.TCPAddr if the settings ask for it.
 func (c *config) addr(a Addr) net.Addr {
 	if c.tcpAddrs {
 		return net.TCPAddrFromAddrPort(a.AddrPort)
@@ -60,7 +61,8 @@ func (c *config) addr(a Addr) net.Addr {
 	return a
 }
 
-// logGrowth says that a connection stays slow.
+// logGrowth logs that a ring could not be replaced by a larger one, so that the connection stays
+// slow.
 func (c *config) logGrowth(buffer string, size int, remote net.Addr, err error) {
 	go c.log.Warn("rdmanet: a connection keeps its first, small buffer", "buffer", buffer, "wanted", size,
 		"remote", remote, "err", err)

@@ -7,9 +7,9 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// carryOut measures the case of a client's order as the client of another server. If m.Together, it
-// reports when it is connected, and begins when the client says go. It ends when that client
-// disconnects.
+// carryOut measures the case that a client has ordered in m, as the client of another server. If
+// m.Together is set, it sends msgReady when it is connected, and begins when the client sends
+// msgGo. It stops when the client disconnects.
 func carryOut(ctx context.Context, k *control, m *message,
 	dial func(ctx context.Context, address string) (net.Conn, error), cl *Client) (*result.Run, error) {
 	ctx, cancel := context.WithCancelCause(ctx)

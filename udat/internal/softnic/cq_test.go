@@ -51,6 +51,12 @@ func TestRing(t *testing.T) {
 	empty(2)
 	assert.Equal(t, len(c.ring), keptRing)
 	push(depth)
+	for range 3 * EmptyPolls { // a poll for none has not found the queue empty
+		n, err := c.Poll(nil, 1)
+		assert.NilError(t, err)
+		assert.Equal(t, n, 0)
+	}
+	assert.Equal(t, len(c.ring), depth)
 	poll(depth)
 	empty(1) // that was a burst just now
 	assert.Equal(t, len(c.ring), depth)
