@@ -93,7 +93,7 @@ func TestConstants(t *testing.T) {
 	assert.DeepEqual(t, got, []string{"limit: 4 => 5", "limit: 4 => 3", "limit: * => +", "start: 3 => 4", "start: 3 => 2"})
 }
 
-// TestDiff: a mutant's content stands once in its function, whatever stands before the function, and
+// TestDiff: a mutant's content stands once in its function, whatever stands before the function and
 // whatever its comments say.
 func TestDiff(t *testing.T) {
 	const text = `package p
