@@ -152,8 +152,10 @@ func (d *Dialer) config() (cfg config, device string, err error) {
 	case *net.TCPAddr:
 		a = l.AddrPort().Addr()
 	case *net.IPAddr:
-		a, _ = netip.AddrFromSlice(l.IP)
-		a = a.WithZone(l.Zone)
+		if l != nil {
+			a, _ = netip.AddrFromSlice(l.IP)
+			a = a.WithZone(l.Zone)
+		}
 	}
 	if !a.IsValid() || a.IsUnspecified() {
 		return cfg, "", fmt.Errorf("rdmanet: LocalAddr is %v (%T), must be an Addr, *net.TCPAddr or *net.IPAddr "+
