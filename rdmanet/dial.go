@@ -103,6 +103,13 @@ func (d *Dialer) dialAll(ctx context.Context, network, address string, tcpNames 
 	if err != nil {
 		return nil, dialError(network, nil, err)
 	}
+	return d.dialEach(ctx, network, cfg, device, addrs)
+}
+
+// dialEach connects to the first of the addresses that it can. The error is the first, unless that
+// is ErrNoDevice.
+func (d *Dialer) dialEach(ctx context.Context, network string, cfg config, device string,
+	addrs []netip.AddrPort) (*Conn, error) {
 	var first error
 	trace := httptrace.ContextClientTrace(ctx)
 	for i, to := range addrs {
