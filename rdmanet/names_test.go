@@ -62,14 +62,15 @@ func TestNameWithAddresses(t *testing.T) {
 	const name = "peers.test."
 	before := net.DefaultResolver
 	defer func() { net.DefaultResolver = before }()
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		if trace := httptrace.ContextClientTrace(ctx); trace != nil && trace.ConnectStart != nil {
 			trace.ConnectStart(network, "the name server") // as net.Dialer does
 		}
 		client, server := net.Pipe()
 		go nameServer(server, [4]byte{127, 0, 0, 1}, [4]byte{127, 0, 0, 2}, [4]byte{127, 0, 0, 3})
 		return client, nil
-	}}
+	}
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: dial}
 	if _, err := net.DefaultResolver.LookupHost(t.Context(), name); err != nil {
 		t.Skipf("this host asks no name server: %v", err)
 	}
