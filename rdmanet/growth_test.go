@@ -2,8 +2,10 @@ package rdmanet
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -36,9 +38,9 @@ func TestGrowthFails(t *testing.T) {
 			c.mu.Lock()
 			if buffer == "WriteBuffer" {
 				from, to = c, d
-				c.cfg.writeBuffer = 1 << 50 // no host has that
+				c.cfg.writeBuffer = math.MaxInt // no host has that
 			} else {
-				c.cfg.readBuffer = 1 << 50
+				c.cfg.readBuffer = math.MaxInt
 			}
 			c.mu.Unlock()
 			data := bytes.Repeat([]byte("0123456789abcdef"), 16<<10)
@@ -54,7 +56,7 @@ func TestGrowthFails(t *testing.T) {
 			assert.Assert(t, bytes.Equal(got, data))
 			select {
 			case line := <-log:
-				for _, want := range []string{"level=WARN", "small buffer", "buffer=" + buffer, "wanted=1125899906842624",
+				for _, want := range []string{"level=WARN", "small buffer", "buffer=" + buffer, fmt.Sprint("wanted=", math.MaxInt),
 					"remote=" + c.RemoteAddr().String()} {
 					assert.Assert(t, strings.Contains(line, want), "%q is not in %s", want, line)
 				}

@@ -11,7 +11,7 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// TestExamples: each exported type and function of rdmanet has an Example that go doc shows with it.
+// TestExamples: each exported type and function of rdmanet has an Example.
 func TestExamples(t *testing.T) {
 	names, err := filepath.Glob(root + "/rdmanet/*.go")
 	assert.NilError(t, err)
