@@ -21,14 +21,14 @@ var cmContexts struct {
 	m  map[*C.struct_ibv_context]*Context
 }
 
-// softContexts are the device contexts that librdmacm has opened. The value is nil for the context
-// of a hardware device.
+// softContexts.m has the device contexts that librdmacm has opened. The context of a hardware
+// device maps to nil.
 //
 // librdmacm never closes a context, and the kernel does not complete the removal of a software
-// device while a process has a context of the device open. A device that is being removed first
-// disappears from sysfs. Then release replaces the descriptors of the context by /dev/null;
-// librdmacm still owns the context itself. The drivers of hardware devices can remove a device in
-// spite of open contexts.
+// device while a process has a context of the device open. But when a removal begins, the device
+// disappears from sysfs. The method release then replaces the descriptors of the context by
+// /dev/null; librdmacm still owns the context itself. The drivers of hardware devices can remove a
+// device in spite of open contexts.
 var softContexts struct {
 	mu      sync.Mutex
 	m       map[*C.struct_ibv_context]*softContext

@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -47,8 +48,11 @@ func newConfig(readBuffer, writeBuffer int, keepAlive time.Duration, tcpAddrs bo
 	if keepAlive == 0 {
 		c.keepAlive = defaultKeepAlive
 	}
-	if log == nil {
+	switch {
+	case log == nil:
 		c.log = slog.Default()
+	case log.Handler() == nil: // to log with it would end the process
+		return c, errors.New("rdmanet: Logger has no handler, make it with slog.New")
 	}
 	return c, nil
 }

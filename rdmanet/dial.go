@@ -107,6 +107,13 @@ func (d *Dialer) dialAll(ctx context.Context, network, address string, tcpNames 
 	if err != nil {
 		return nil, dialError(network, nil, err)
 	}
+	return d.dialEach(ctx, network, cfg, device, addrs)
+}
+
+// dialEach connects to the first of the addresses that it can. The error is the first, unless that
+// is ErrNoDevice.
+func (d *Dialer) dialEach(ctx context.Context, network string, cfg config, device string,
+	addrs []netip.AddrPort) (*Conn, error) {
 	var first error
 	trace := httptrace.ContextClientTrace(ctx)
 	for i, to := range addrs {
@@ -157,8 +164,10 @@ func (d *Dialer) config() (cfg config, device string, err error) {
 	case *net.TCPAddr:
 		a = l.AddrPort().Addr()
 	case *net.IPAddr:
-		a, _ = netip.AddrFromSlice(l.IP)
-		a = a.WithZone(l.Zone)
+		if l != nil {
+			a, _ = netip.AddrFromSlice(l.IP)
+			a = a.WithZone(l.Zone)
+		}
 	}
 	if !a.IsValid() || a.IsUnspecified() {
 		return cfg, "", fmt.Errorf("rdmanet: LocalAddr is %v (%T), must be an Addr, *net.TCPAddr or *net.IPAddr "+

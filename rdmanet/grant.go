@@ -18,12 +18,12 @@ type Grant struct {
 	remote Remote
 }
 
-// Grant gives the peer the right to read, write, or both, n bytes of m from offset at on. n must be
-// positive, and the connection and m must be in the same [Zone]. Grant waits until the device has
-// bound a memory window, at most until the write deadline. A connection may have any number of
-// grants, and they may overlap. With PeerAtomics the error is syscall.EINVAL, because memory
-// windows do not support atomics. On soft-RoCE a window always covers the whole memory, so there a
-// grant of a part fails with errors.ErrUnsupported.
+// Grant gives the peer the right to read or write (or both) n bytes of m, which begin at offset at.
+// n must be positive, and the connection and m must be in the same [Zone]. Grant waits until the
+// device has bound a memory window, at most until the write deadline. A connection may have any
+// number of grants, and they may overlap. With PeerAtomics the error is syscall.EINVAL, because
+// memory windows do not support atomics. On soft-RoCE a window always covers the whole memory, so
+// there a grant of a part fails with errors.ErrUnsupported.
 func (c *Conn) Grant(m *Memory, at, n int, access Access) (*Grant, error) {
 	g, err := c.grant(m, at, n, access)
 	if err != nil {

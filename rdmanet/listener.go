@@ -262,6 +262,9 @@ func (l *Listener) look() {
 func (l *Listener) fail(p *point, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
 	p.failed = true
 	for _, p := range l.points {
 		if !p.failed {

@@ -61,6 +61,9 @@ func (c *config) in(z *Zone, device string, path Path) (string, error) {
 	if z == nil {
 		return device, nil
 	}
+	if z.adapter == nil {
+		return "", errors.New("rdmanet: Zone is not of NewZone")
+	}
 	name := z.adapter.key.name
 	if device != "" && device != name || path != (Path{}) && path.key(name) != z.adapter.key {
 		return "", fmt.Errorf("rdmanet: with a Zone Device and Path are its own, here on %s, and must be left out: %w",

@@ -6,7 +6,7 @@ import (
 )
 
 // CreateCNO makes a notification object to which no dispatchers refer yet. The first trigger calls
-// agent, which may be nil, once. ModifyAgent sets an agent again.
+// agent, unless it is nil. Later triggers call no agent, unless ModifyAgent has set one.
 //
 // Implements: dat_cno_create.
 func (ia *IA) CreateCNO(agent WaitAgent) (*CNO, error) {

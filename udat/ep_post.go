@@ -135,8 +135,8 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 		flags |= fabric.Inline
 	}
 	q.inflight.entry(seq).set(o.Cookie, length, r.dto, entryOf(o.Flags), regionOf(o.IOV))
-	// Written in place, and only the fields that the operation uses, because devices read no
-	// others.
+	// The request is written directly into q.wrs. Fields that the operation does not use are left
+	// as they are, because devices do not read them.
 	wrs := q.wrs[:n+1]
 	wr := &wrs[n]
 	wr.ID, wr.Opcode, wr.Flags, wr.Imm = q.inflight.workID(seq), r.opcode, flags, rawImmediate(o.Immediate)

@@ -273,8 +273,8 @@ func (e *EVD) unlockLater() {
 	}
 }
 
-// unlockAfter unlocks the dispatcher and returns the reports of failures, which the caller must
-// run.
+// unlockAfter unlocks the dispatcher. It returns the functions that report failures, which the
+// caller must call.
 func (e *EVD) unlockAfter() []func() {
 	after := e.after
 	e.after = nil

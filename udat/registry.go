@@ -101,9 +101,9 @@ type registeredName struct {
 	opens  int // number of open adapters that were opened by this name; guarded by the registry's lock
 }
 
-// RegisterProvider adds a name for a device, given by its name or address, with options. When Open
-// is called with that name it opens the device with opts, followed by the options of Open itself.
-// Open, not RegisterProvider, checks whether the device exists.
+// RegisterProvider registers name as another name of device, which is the name or address of a
+// device. When Open is called with name, it opens device with opts, followed by the options of Open
+// itself. Open, not RegisterProvider, checks whether the device exists.
 //
 // Errors: ProviderAlreadyRegistered if the name is registered or belongs to a device;
 // InvalidParameter if name or device is empty, if name has more than 255 bytes, or if device is

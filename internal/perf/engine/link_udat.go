@@ -92,8 +92,8 @@ func openUDAT(c *result.Case, lay layout, chosen choice) (_ *udatLink, err error
 		recvs = c.RxDepth
 	}
 	queued := c.QPs * (c.Depth + recvs)
-	// Twice the size needed: udat reserves room for the flushed requests of its endpoints, and
-	// soft-iWARP cannot resize a completion queue.
+	// Twice the requests and receives: udat reserves spare entries for its endpoints, and soft-iWARP
+	// cannot resize a completion queue.
 	if l.dto, err = ia.CreateEVD(2*queued, udat.EVDDTO, nil); err != nil {
 		return nil, err
 	}

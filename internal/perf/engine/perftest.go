@@ -315,8 +315,8 @@ func (p *perftestPeer) measure(ctx context.Context, cl *Client, fabric string) (
 	}
 	run := &result.Run{Case: *c, Notes: result.Notes{"the peer is perftest " + p.version}}
 	// The server of ib_write_lat posts the first write. A client waits for it, then measures its own
-	// writes, each of which the server answers, and posts a last write that has no answer. So it
-	// measures one operation less.
+	// writes, each of which the server answers. At the end it posts a write that has no answer and
+	// is not measured. So a client measures one write less than it posts after the warm-up.
 	begins := c.Test == result.Write && c.Mode == result.Latency
 	if begins && p.client {
 		c.Iters--

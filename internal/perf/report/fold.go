@@ -10,7 +10,7 @@ import (
 const maxColumns = 100
 
 // fold breaks a text at spaces into lines of at most maxColumns columns, each with its newline.
-// Lines after the first begin with indent. A longer word is cut into pieces.
+// Lines after the first begin with indent. A word that does not fit on a line is cut.
 func fold(text, indent string) string {
 	var b strings.Builder
 	begin := text[:len(text)-len(strings.TrimLeft(text, " "))]

@@ -14,7 +14,8 @@ type Limits struct {
 	MaxP999  time.Duration
 }
 
-// Validate returns an error if a limit is negative, or if no case measures its figure.
+// Validate returns an error if a limit is negative, or if there is a limit for a figure that no
+// case measures.
 func (l *Limits) Validate(cases []Case) error {
 	var latency, bandwidth bool
 	for i := range cases {

@@ -240,7 +240,8 @@ type QP interface {
 	// report 0 for a queue pair in the error state, once all its receives have completed.
 	Taken() int
 	// SetTakenLimits arms one AsyncQPSoftLimit and one AsyncQPHardLimit event. Each is raised when
-	// Taken is above its limit, which may be at once. A negative limit disarms its event.
+	// Taken exceeds its limit; if Taken already does, SetTakenLimits itself raises it. A negative
+	// limit disarms its event.
 	SetTakenLimits(soft, hard int) error
 	// SetError moves the queue pair to the error state, which flushes everything posted. Call it
 	// even if an error has already moved the queue pair to that state: only then is a receive that

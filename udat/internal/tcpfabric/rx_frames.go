@@ -271,7 +271,8 @@ func (x *rx) atomicRequest(l *link) iwarp.Fault {
 	return x.push(l, &a)
 }
 
-// depth reports whether the peer may have another read or atomic in flight.
+// depth reports whether there is room for one more read or atomic of the peer that awaits its
+// answer.
 func (x *rx) depth(l *link) bool {
 	return l.tx.pushed.Load()-l.served.Load() < uint64(len(l.tx.pending))
 }

@@ -65,8 +65,8 @@ func (l *link) answer() bool {
 	return true
 }
 
-// controls puts the control messages that are due into the batch. owes reports that an
-// acknowledgement is due which the next Send will carry.
+// controls puts the control messages that are due into the batch. owes reports whether it has left
+// out an acknowledgement that is due, because the next Send can carry it.
 func (l *link) controls() (owes bool) {
 	t := &l.tx
 	if !l.own {

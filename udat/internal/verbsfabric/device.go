@@ -134,7 +134,8 @@ func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	return d.conns.Connect(q, p, on)
 }
 
-// breakConns breaks the connections that lost reports as lost, if the device is soft-RoCE.
+// breakConns breaks the connections for which lost returns true. It does nothing if the device is
+// not soft-RoCE.
 func (d *device) breakConns(lost func(netip.Addr, netip.AddrPort) bool) {
 	if d.link != nil {
 		d.conns.Break(lost)

@@ -62,8 +62,8 @@ func OpenRoutes() (Routes, error) {
 // Close closes the reports. It is needed only if Watch is not called.
 func (r Routes) Close() error { return r.file.Close() }
 
-// Watch posts a call of lost whenever routes may have been removed. Several changes may share one
-// call. When stop is done, Watch closes the reports and returns.
+// Watch passes a function that calls lost to post whenever routes may have been removed. Changes
+// that come before that function runs share it. When stop is done, Watch closes r and returns.
 func (r Routes) Watch(stop context.Context, post func(func()), lost func()) {
 	end := context.AfterFunc(stop, func() { r.file.Close() })
 	defer r.file.Close()
