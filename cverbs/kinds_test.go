@@ -429,7 +429,8 @@ func TestKindsLeaveNothing(t *testing.T) {
 
 func newScene(t *testing.T) *scene {
 	ctx := openDevice(t)
-	return &scene{addr: localAddr(t, ctx), ctx: ctx, pd: closing[*PD](t)(ctx.AllocPD()), cq: closing[*CQ](t)(ctx.CreateCQ(64, nil, 0))}
+	return &scene{ctx: ctx, pd: closing[*PD](t)(ctx.AllocPD()), cq: closing[*CQ](t)(ctx.CreateCQ(64, nil, 0)),
+		addr: localAddr(t, ctx)}
 }
 
 // close checks that nothing uses what is left.

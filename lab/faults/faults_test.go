@@ -145,7 +145,7 @@ func TestPage(t *testing.T) {
 	for path, res := range map[string]result{
 		good: {Group: s.group, Name: s.name, Fabric: "mem0", Rounds: 7, Worst: 3 * time.Millisecond,
 			Without: []string{"windows"}},
-		bad:  {Group: s.group, Name: s.name, Fabric: "rxe0", Rounds: 2, Problems: []string{"it hangs"}},
+		bad: {Group: s.group, Name: s.name, Fabric: "rxe0", Rounds: 2, Problems: []string{"it hangs"}},
 	} {
 		assert.NilError(t, writeResults(path, []result{res}))
 	}
