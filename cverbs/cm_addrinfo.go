@@ -142,6 +142,9 @@ func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) {
 	var v *C.struct_rdma_cm_id
 	if rc := C.cv_create_ep(&c, &v); rc != 0 {
 		id.life.abort()
+		if syscall.Errno(rc) == syscall.ENOMEM && spareFiles() != nil { // librdmacm hides why it has no channel
+			rc = C.int(syscall.EMFILE)
+		}
 		return nil, addrError(verb, rc, at)
 	}
 	// A synchronous id so far: its calls would wait without an end.

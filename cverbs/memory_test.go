@@ -167,12 +167,16 @@ func TestDM(t *testing.T) {
 	for _, c := range []struct {
 		offset uint64
 		n      int
-	}{{size - 999, 1000}, {size, 1}, {size + 1, 0}, {1<<64 - 1, 2}, {0, size + 1}} {
+	}{{size - 999, 1000}, {size, 1}, {size + 1, 0}, {1<<64 - 1, 2}, {0, size + 1}, {1 << 32, 1}} {
 		assert.ErrorContains(t, dm.Write(c.offset, make([]byte, c.n)), "not inside the device memory of 4096 bytes")
 		assert.ErrorContains(t, dm.Read(c.offset, make([]byte, c.n)), "not inside")
 		_, err := b.pd.RegDM(dm, c.offset, max(c.n, 1), 0)
 		assert.ErrorContains(t, err, "not inside")
 	}
+	dm.len = -1 // of imported memory only the device knows the size
+	assert.ErrorContains(t, dm.Write(1<<32, text), "ibv_memcpy_to_dm")
+	assert.ErrorContains(t, dm.Read(1<<32, text), "ibv_memcpy_from_dm")
+	dm.len = size
 	for _, n := range []int{0, -1} {
 		_, err = ctx.AllocDM(n, 0)
 		assert.ErrorContains(t, err, "it must be at least 1")
