@@ -23,9 +23,9 @@ func TestAddressSpace(t *testing.T) {
 		assert.NilError(t, err)
 		var before unix.Rlimit
 		assert.NilError(t, unix.Getrlimit(unix.RLIMIT_AS, &before))
-		limit := pages*uint64(os.Getpagesize()) + 5<<30 // a number of more than 32 bits
+		limit := pages*uint64(os.Getpagesize()) + 64<<20
 		assert.NilError(t, unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: limit, Max: before.Max}))
-		_, err = e.ia.AllocLMR(e.pz, 8<<30, udat.PrivAll)
+		_, err = e.ia.AllocLMR(e.pz, 256<<20, udat.PrivAll)
 		assert.NilError(t, unix.Setrlimit(unix.RLIMIT_AS, &before))
 		refused(t, err, udat.InsufficientResources, udat.SubResourceMemory)
 		assert.ErrorContains(t, err, "the limit of address space (RLIMIT_AS, ulimit -v) is "+strconv.FormatUint(limit, 10))
