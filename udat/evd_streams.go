@@ -39,11 +39,10 @@ func (s *source) detach() {
 	e := s.evd
 	e.mu.Lock()
 	defer e.unlockLater()
-	e.capacity -= s.inflight.most()
 	e.sources.remove(s)
 	s.dropDeferred()
 	e.drain()
-	e.ring.trim(max(e.qlen, e.capacity))
+	e.release(s.inflight.most())
 	if e.streams.n--; e.streams.n == 0 {
 		e.watch()
 	}
@@ -85,7 +84,7 @@ func (s *source) detachShared(qpn uint32, queue sharedQueue) {
 	}
 	sh := e.shares[queue]
 	if sh.sources--; sh.sources == 0 {
-		e.capacity -= sh.depth
+		e.release(sh.depth)
 		delete(e.shares, queue)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // out mem0, which needs no device.
 func devices() []string {
 	list := []string{"mem0"}
-	if testing.Short() && os.Getenv("GODAT_TEST_DEVICE") != "" {
+	if shortOnDevice() {
 		list = nil
 	}
 	if env := os.Getenv("GODAT_TEST_DEVICE"); env != "" {
@@ -26,10 +26,13 @@ func devices() []string {
 	return list
 }
 
-// ofNoDevice skips a test in a short run on a device: what it tests knows none. Other runs have it.
+// shortOnDevice reports a short run on a device: other runs have what needs none.
+func shortOnDevice() bool { return testing.Short() && os.Getenv("GODAT_TEST_DEVICE") != "" }
+
+// ofNoDevice skips a test that is about no device in a short run on one.
 func ofNoDevice(t *testing.T) {
 	t.Helper()
-	if testing.Short() && os.Getenv("GODAT_TEST_DEVICE") != "" {
+	if shortOnDevice() {
 		t.Skip("not in a short run on a device")
 	}
 }

@@ -140,8 +140,9 @@ func (c *CQ) poll(wcs []fabric.WC) (int, error) {
 	return n, nil
 }
 
-// leastRing is the length of the shortest ring.
-const leastRing = 16
+// leastRing is the length of a new ring; keptRing is one that shrink leaves, because it costs less
+// memory than growing again costs time.
+const leastRing, keptRing = 16, 512
 
 // grow makes the ring longer, unless it is as long as the queue is deep. Most queues are as deep as
 // all work that could be in flight, and hold a few completions.
@@ -155,8 +156,8 @@ func (c *CQ) grow() bool {
 
 // shrink gives back what a burst has left, when the queue is empty.
 func (c *CQ) shrink() {
-	if len(c.ring) > 4*max(c.peak, leastRing) {
-		c.move(2 * max(c.peak, leastRing))
+	if length := max(2*c.peak, keptRing); len(c.ring) > 2*length {
+		c.move(length)
 	}
 	c.peak = 0
 }
