@@ -39,7 +39,9 @@
 // Every object has a Close, for any goroutine at any time. It waits for the calls in flight on the
 // object, then destroys it. While children use the object Close returns [ErrInUse] and names them.
 // Every call on a closed object, a second Close included, returns [ErrClosed]; a nil object and the
-// zero value count as closed. The garbage collector closes nothing.
+// zero value count as closed. If the kernel refuses, the object is open as before; calls that came
+// meanwhile have failed with ErrClosed. A Close that meets another waits for it, and tries too if
+// that one has failed. The garbage collector closes nothing.
 //
 // # Concurrency
 //

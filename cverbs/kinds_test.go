@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,12 +40,17 @@ var errLoop = errors.New("the loop device has none")
 // crowd is a multicast group.
 var crowd = GID(netip.MustParseAddr("::ffff:239.1.2.3").As16())
 
-// attached is a queue pair that leaves its group first.
+// attached is a queue pair that leaves its group first, as often as a call that meets Close has it
+// join again.
 type attached struct{ *QP }
 
 func (a attached) Close() error {
-	a.DetachMulticast(crowd, 0) // at most one of many calls succeeds
-	return a.QP.Close()
+	for {
+		a.DetachMulticast(crowd, 0) // at most one of many calls succeeds
+		if err := a.QP.Close(); !errors.Is(err, syscall.EBUSY) {
+			return err
+		}
+	}
 }
 
 // id makes an id that is bound to the device.

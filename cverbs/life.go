@@ -89,8 +89,8 @@ type life struct {
 	state   atomic.Int64  // openBit while open, plus the number of calls in flight
 	idle    chan struct{} // told when the last call leaves a closed object
 	kind    kind
+	closes  sync.Mutex // held by one close at a time, to its end
 	mu      sync.Mutex // orders hold against close
-	closing bool
 	kids    [numKinds]int32
 	parents []*life
 }
@@ -156,7 +156,7 @@ func (l *life) abort() {
 func (l *life) hold(k kind) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.state.Load() < openBit || l.closing {
+	if l.state.Load() < openBit {
 		return fmt.Errorf("%w: the %s", ErrClosed, kindNames[l.kind])
 	}
 	l.kids[k]++
@@ -188,10 +188,13 @@ func (l *life) swapParent(from, to *life) {
 
 // close refuses while children reference the object. Else it refuses new calls, runs interrupt (may
 // be nil) to end blocked waits, waits for all calls to leave, and runs destroy. If destroy fails
-// the object is open again, unless interrupt has run.
+// the object is open again, unless interrupt has run; a close that has waited for it then tries
+// too.
 func (l *life) close(interrupt func(), destroy func() error) error {
+	l.closes.Lock()
+	defer l.closes.Unlock()
 	l.mu.Lock()
-	if l.state.Load() < openBit || l.closing {
+	if l.state.Load() < openBit {
 		l.mu.Unlock()
 		return ErrClosed
 	}
@@ -199,10 +202,10 @@ func (l *life) close(interrupt func(), destroy func() error) error {
 		l.mu.Unlock()
 		return err
 	}
-	l.closing = true
+	calls := l.state.Add(-openBit)
 	l.mu.Unlock()
 
-	if l.state.Add(-openBit) != 0 || interrupt != nil {
+	if calls != 0 || interrupt != nil {
 		if interrupt != nil {
 			interrupt()
 		}
@@ -212,10 +215,7 @@ func (l *life) close(interrupt func(), destroy func() error) error {
 	}
 	err := destroy()
 	if err != nil && interrupt == nil {
-		l.mu.Lock()
-		l.closing = false
 		l.state.Add(openBit)
-		l.mu.Unlock()
 		return err
 	}
 	live[l.kind].Add(-1)

@@ -124,7 +124,7 @@ func GetAddrInfo(ctx context.Context, node, service string, hints AddrInfo) ([]A
 // ROUTE_RESOLVED: CreateQP and Connect are next. CreateEP waits for both, up to 2 s each, in a
 // thread of the operating system; to be able to give up, use CreateID, ResolveAddr and
 // ResolveRoute. Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if Dst cannot be
-// reached.
+// reached; EMFILE without 8 free descriptors.
 //
 // Implements: rdma_create_ep.
 func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) { return nil, ErrNotSupported }
