@@ -18,32 +18,23 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// eachKind runs a subtest for each kind of object that the device has, and leaves nothing behind.
-// It skips those of the others.
+// eachKind runs a subtest for each kind of object, skipped for those that the device has not, and
+// leaves nothing behind.
 func eachKind(t *testing.T, test func(t *testing.T, s *scene, k *objectKind)) {
+	s := newScene(t)
+	missing := s.missing(t)
+	left := nothingLeft(t)
 	for i := range kinds {
 		k := &kinds[i]
 		t.Run(k.name, func(t *testing.T) {
-			s := newScene(t)
-			s.need(t, k) // what libraries and runtime open once
-			left := nothingLeft(t)
+			if err := missing[k.name]; err != nil {
+				t.Skip(err)
+			}
 			test(t, s, k)
-			left()
-			s.close(t)
 		})
 	}
-}
-
-// need makes one object and closes it; it skips the test if the device has none.
-func (s *scene) need(t *testing.T, k *objectKind) {
-	t.Helper()
-	err := s.one(k, closed)
-	var e *Error
-	if errors.Is(err, errLoop) || errors.As(err, &e) {
-		s.close(t)
-		t.Skip(err)
-	}
-	assert.NilError(t, err)
+	left()
+	s.close(t)
 }
 
 // one makes an object and closes it, by end.
@@ -58,11 +49,15 @@ func (s *scene) one(k *objectKind, end func(v closer, parents []closer) error) e
 
 func closed(v closer, _ []closer) error { return v.Close() }
 
-// missing makes one of each kind, and says why where it cannot.
-func (s *scene) missing() map[string]error {
+// missing makes one of each kind, which also opens what libraries and runtime open once, and says
+// why where the device has none.
+func (s *scene) missing(t *testing.T) map[string]error {
+	t.Helper()
 	all := map[string]error{}
 	for i := range kinds {
 		if err := s.one(&kinds[i], closed); err != nil {
+			var e *Error
+			assert.Assert(t, errors.Is(err, errLoop) || errors.As(err, &e), "%s: %v", kinds[i].name, err)
 			all[kinds[i].name] = err
 		}
 	}
@@ -94,10 +89,10 @@ func nothingLeft(t *testing.T) (check func()) {
 func TestKindsAtOnce(t *testing.T) {
 	rounds := 200
 	if testing.Short() {
-		rounds = 5
+		rounds = 2
 	}
 	s := newScene(t)
-	missing := s.missing()
+	missing := s.missing(t)
 	left := nothingLeft(t)
 	var wg sync.WaitGroup
 	for i := range kinds {
@@ -161,6 +156,10 @@ func closedTwice(k *objectKind, v closer, parents []closer) error {
 // With few descriptors left, whatever their number, an object is made or the error names the limit.
 // What failed leaves nothing.
 func TestKindsFewDescriptors(t *testing.T) {
+	step := 1
+	if testing.Short() {
+		step = 3
+	}
 	eachKind(t, func(t *testing.T, s *scene, k *objectKind) {
 		var before unix.Rlimit
 		assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
@@ -168,7 +167,7 @@ func TestKindsFewDescriptors(t *testing.T) {
 		free, err := unix.Dup(0)
 		assert.NilError(t, err)
 		unix.Close(free)
-		for more := range 12 {
+		for more := 0; more < 12; more += step {
 			limit := unix.Rlimit{Cur: uint64(free + more), Max: before.Max}
 			assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 			if err := s.one(k, closed); err != nil {
@@ -186,7 +185,7 @@ func TestKindsFewDescriptors(t *testing.T) {
 func TestKindsMany(t *testing.T) {
 	n := 1000
 	if testing.Short() {
-		n = 100
+		n = 20
 	}
 	eachKind(t, func(t *testing.T, s *scene, k *objectKind) {
 		var all []closer
@@ -220,10 +219,10 @@ func TestKindsKilled(t *testing.T) {
 	}
 	rounds := 20
 	if testing.Short() {
-		rounds = 2
+		rounds = 1
 	}
 	s := newScene(t)
-	missing := s.missing()
+	missing := s.missing(t)
 	left := nothingLeft(t)
 	for range rounds {
 		cmd := exec.Command("/proc/self/exe", "-test.run", "^TestKindsKilled$")
