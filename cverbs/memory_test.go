@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 )
 
@@ -229,4 +230,21 @@ func TestAdviseMR(t *testing.T) {
 	orSkip[int](t, "ibv_advise_mr")(0, err)
 	all[1].Length = 1 << 20 // beyond the region's end
 	assert.Assert(t, pd.AdviseMR(AdvicePrefetch, AdviseFlush, all) != nil)
+}
+
+// TestHugePages: a region of huge pages serves as any other.
+func TestHugePages(t *testing.T) {
+	const size = 2 << 20
+	far, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_HUGETLB)
+	if err != nil {
+		t.Skipf("no huge pages are free (sysctl vm.nr_hugepages=8): %v", err)
+	}
+	t.Cleanup(func() { unix.Munmap(far) })
+	a, b := newPair(t, openDevice(t))
+	mr := closing[*MR](t)(b.pd.RegMR(far, allAccess|AccessHugeTLB))
+	fill(a.buf[:8192], 3)
+	at := mr.Addr() + size - 8192
+	a.send(SendWR{Opcode: OpRDMAWrite, RemoteAddr: at, RKey: mr.RKey()}, a.sge(0, 8192))
+	a.sent()
+	assert.Assert(t, bytes.Equal(far[size-8192:], a.buf[:8192]))
 }
