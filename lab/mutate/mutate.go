@@ -124,7 +124,8 @@ func Mutants(file string, s *source) []Mutant {
 	if s.parsed == nil {
 		return numbered(cMutants(file, string(s.text)))
 	}
-	g := &generator{file: file, src: s.text, code: withoutComments(s.text), fset: s.fset, info: s.info, pkg: s.pkg, beside: map[ast.Node]bool{}}
+	g := &generator{file: file, src: s.text, code: withoutComments(s.text), fset: s.fset, info: s.info, pkg: s.pkg,
+		beside: map[ast.Node]bool{}}
 	for _, d := range s.parsed.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
