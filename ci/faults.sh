@@ -7,7 +7,7 @@
 #   --run TEXT   only scenarios whose name contains TEXT; the page then goes to out/faults/page.md
 #   --page FILE  write the page there
 #
-# Fabrics: mem0 and tcp on this host, and loop0 for rdmanet; rxe0, and siw0 where ci/deps.sh siw has built it, in the
+# Fabrics: mem0 and tcp on this host, and loop0 for rdmanet and cverbs; rxe0, and siw0 where ci/deps.sh siw has built it, in the
 # virtual machine; rxe0 and tcp in two of them.
 set -euo pipefail
 
@@ -40,7 +40,7 @@ on() { # RESULT DEVICE ARGUMENTS... -- COMMAND..., which the arguments of bin/fa
   shift 2
   while [ "$1" != -- ]; do more+=("$1"); shift; done
   shift
-  [ "$device" != mem0 ] || tests=$out/race
+  case $device in mem0 | loop0) tests=$out/race ;; esac
   "$@" "$PWD/bin/faults" -json "$out/$result.json" -tests "$tests" "${args[@]}" "${more[@]}" "$device" || status=$?
   [ "$status" -le 1 ] && [ -s "$out/$result.json" ] && return
   echo "faults: not all results of $result (status $status)" >&2

@@ -71,6 +71,8 @@ func TestZeroValues(t *testing.T) {
 	var pd PD
 	_, err = pd.RegMR(make([]byte, 1), 0)
 	isErr(t, err, ErrClosed)
+	_, err = (*PD)(nil).CreateWQ(WQInit{CQ: &cq, MaxWR: 1, MaxSGE: 1})
+	isErr(t, err, ErrClosed)
 	for _, v := range []closer{&cq, &qp, &pd, &MR{}, &MW{}, &AH{}, &SRQ{}, &CMID{}} {
 		assert.Equal(t, v.Close(), ErrClosed, "%T", v)
 	}

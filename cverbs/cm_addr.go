@@ -89,6 +89,8 @@ func addrError(verb string, rc C.int, addr netip.AddrPort) error {
 		e.Advice += " is taken"
 	case syscall.ENETUNREACH, syscall.EHOSTUNREACH:
 		e.Advice += " has no route"
+	case syscall.EMFILE, syscall.ENFILE:
+		e.Advice += ": " + filesAdvice(e.Errno)
 	}
 	return e
 }

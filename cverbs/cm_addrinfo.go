@@ -113,7 +113,8 @@ func addrInfoError(rc C.int, node, service string) error {
 // id is bound to info.Src; call Listen next. Any other id has resolved its address and its route,
 // as after ROUTE_RESOLVED; call CreateQP and Connect next. Each of the two steps may block a thread
 // for up to 2 s, and cannot be interrupted. CreateID, ResolveAddr and ResolveRoute do not block.
-// Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached.
+// Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached; EMFILE
+// if fewer than 8 descriptors are free.
 //
 // Implements: rdma_create_ep.
 func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) {
@@ -143,6 +144,9 @@ func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) {
 	var v *C.struct_rdma_cm_id
 	if rc := C.cv_create_ep(&c, &v); rc != 0 {
 		id.life.abort()
+		if syscall.Errno(rc) == syscall.ENOMEM && spareFiles() != nil { // librdmacm hides why it has no channel
+			rc = C.int(syscall.EMFILE)
+		}
 		return nil, addrError(verb, rc, at)
 	}
 	// The id is still synchronous: its calls would block without a limit. Migration to a channel

@@ -43,8 +43,10 @@
 // Every object has a Close, which any goroutine may call at any time. Close waits for the calls in
 // flight on the object, then destroys the object. While other objects use the object, Close returns
 // [ErrInUse] and names them. Every call on a closed object, a second Close included, returns
-// [ErrClosed]. A nil object and the zero value count as closed. The garbage collector closes
-// nothing.
+// [ErrClosed]. A nil object and the zero value count as closed. If the kernel refuses to destroy
+// the object, the object is open as before; calls that came meanwhile have failed with ErrClosed. A
+// Close waits for another one that is under way, and tries too if that one fails. The garbage
+// collector closes nothing.
 //
 // # Concurrency
 //

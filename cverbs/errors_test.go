@@ -71,6 +71,7 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, SendFlags(0).String(), "0")
 	assert.Equal(t, (AccessLocalWrite | AccessRelaxedOrdering).String(), "LOCAL_WRITE|RELAXED_ORDERING")
 	assert.Equal(t, (QPAttrState | QPAttrDestQPN).String(), "STATE|DEST_QPN")
+	assert.Equal(t, (ODPSupportFlush | ODPSupportAtomicWrite).String(), "FLUSH|ATOMIC_WRITE")
 	assert.Equal(t, NodeUnknown.String(), "unknown")
 	assert.Equal(t, QPTypeUD.String(), "UD")
 	assert.Equal(t, MTU4096.Bytes(), 4096)

@@ -265,6 +265,7 @@ func TestClock(t *testing.T) {
 // A queue that the caller serializes loses nothing.
 func TestSingleThreadedCQ(t *testing.T) {
 	a, b := extendedPair(t, openDevice(t), CQInit{Flags: CQSingleThreaded})
+	assert.Assert(t, a.scq.alone.on, "the race detector sees its uses")
 	for i := range 500 {
 		b.recv(uint64(i), b.sge(0, 8))
 		a.send(SendWR{ID: uint64(i), Opcode: OpSend}, a.sge(0, 8))

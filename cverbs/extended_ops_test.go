@@ -79,6 +79,7 @@ func TestAtomicWrite(t *testing.T) {
 // does not have it, and what is no such thing is refused at once.
 func TestExtendedInit(t *testing.T) {
 	e := newEnd(t, openExtended(t))
+	assert.Assert(t, (&QPInit{}).more() == nil)
 	for name, change := range map[string]func(*QPInit){
 		"TSO":   func(i *QPInit) { i.SendOps, i.MaxTSOHeader = WithTSO, 64 },
 		"flags": func(i *QPInit) { i.CreateFlags, i.SourceQPN = QPCreateSourceQPN, 1 },

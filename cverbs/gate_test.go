@@ -149,6 +149,32 @@ func TestGateThreads(t *testing.T) {
 	assert.Assert(t, gateUsers() < 100, "%d users", gateUsers())
 }
 
+// Two threads that live at once have users of their own.
+func TestGateThreadsAtOnce(t *testing.T) {
+	ctx, _ := openLoop(t)
+	cq := closing[*CQ](t)(ctx.CreateCQ(1, nil, 0))
+	const threads = 200
+	var here sync.WaitGroup
+	here.Add(threads)
+	users := make(chan uintptr, threads)
+	for range threads {
+		go func() {
+			runtime.LockOSThread() // the thread ends with the goroutine
+			_, err := cq.Poll(make([]WC, 1))
+			assert.Check(t, err)
+			users <- gateUser()
+			here.Done()
+			here.Wait()
+		}()
+	}
+	seen := map[uintptr]bool{}
+	for range threads {
+		u := <-users
+		assert.Assert(t, u != 0 && !seen[u], "a user of two threads")
+		seen[u] = true
+	}
+}
+
 // Garbage collections, profiling signals and moving stacks interrupt calls; no completion is lost
 // or invented.
 func TestCallsAmidTheRuntime(t *testing.T) {

@@ -18,6 +18,11 @@ int cv_probe_fences(int on)
 	return was;
 }
 
+uintptr_t cv_probe_user(void)
+{
+	return (uintptr_t)cv_me;
+}
+
 static struct {
 	uintptr_t gate __attribute__((aligned(128)));
 	int dead __attribute__((aligned(128)));

@@ -6,6 +6,7 @@ package cverbs
 // #include "shim.h"
 //
 // int cv_probe_fences(int on);
+// uintptr_t cv_probe_user(void);
 // uint64_t cv_probe_enter(void);
 // void cv_probe_shut(uint32_t rounds);
 // uint64_t cv_probe_polls(struct ibv_cq *cq);
@@ -24,6 +25,9 @@ func setFences(on bool) bool {
 // gateUsers returns the number of cv_users: the largest number of threads that existed at once and
 // had used a gate.
 func gateUsers() int { return int(C.cv_gate_users()) }
+
+// gateUser returns the address of what this thread has in the list of users.
+func gateUser() uintptr { return uintptr(C.cv_probe_user()) }
 
 // gateLitmus opens and closes a gate while another thread enters it, all in C. It returns how often
 // that thread was inside the gate after cv_gate_busy had reported that no thread was.

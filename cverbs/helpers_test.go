@@ -1,6 +1,7 @@
 package cverbs
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
@@ -33,7 +34,7 @@ func openDevice(t testing.TB) *Context {
 	ctx, err := OpenDevice(name)
 	assert.NilError(t, err)
 	t.Cleanup(func() {
-		assert.Check(t, ctx.Close())
+		assert.Check(t, closeSoon(ctx))
 		if !sameLive(before, Live()) {
 			t.Errorf("objects left open: had %v, have %v\n%s", before, Live(), strings.Join(LiveStacks(), "\n"))
 		}
@@ -52,13 +53,25 @@ func sameLive(a, b map[string]int) bool {
 
 type closer interface{ Close() error }
 
+// closeSoon is Close, for which it does not wait for ever.
+func closeSoon(v closer) error {
+	closed := make(chan error, 1)
+	go func() { closed <- v.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(patience):
+		return fmt.Errorf("it has not returned after %v", patience)
+	}
+}
+
 // closing closes an object at the end of the test and returns it.
 func closing[T closer](t testing.TB) func(v T, err error) T {
 	return func(v T, err error) T {
 		t.Helper()
 		assert.NilError(t, err)
 		t.Cleanup(func() {
-			if err := v.Close(); err != nil && err != ErrClosed {
+			if err := closeSoon(v); err != nil && err != ErrClosed {
 				t.Errorf("Close of %T: %v", v, err)
 			}
 		})

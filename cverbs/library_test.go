@@ -51,7 +51,28 @@ func TestOldLibraries(t *testing.T) {
 		out, err := cc.CombinedOutput()
 		assert.NilError(t, err, "%s", out)
 	}
-	self := exec.Command(os.Args[0], "-test.run=^TestOldLibraries$")
+	runWithLibraries(t, dir, again)
+}
+
+// The error of a library that cannot be opened says which, why, and what to install.
+func TestUnreadableLibrary(t *testing.T) {
+	const again = "GODAT_UNREADABLE_LIBRARY"
+	if os.Getenv(again) != "" {
+		_, err := Devices()
+		assert.ErrorIs(t, err, ErrNotSupported)
+		assert.ErrorContains(t, err, "libibverbs.so.1: invalid ELF header")
+		assert.ErrorContains(t, err, "apt install libibverbs1")
+		return
+	}
+	dir := t.TempDir()
+	assert.NilError(t, os.WriteFile(filepath.Join(dir, "libibverbs.so.1"), make([]byte, 4096), 0o644))
+	runWithLibraries(t, dir, again)
+}
+
+// runWithLibraries runs this test again, in a process that finds libraries in dir first.
+func runWithLibraries(t *testing.T, dir, again string) {
+	t.Helper()
+	self := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	self.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LD_PRELOAD=") })
 	self.Env = append(self.Env, again+"=1", "LD_LIBRARY_PATH="+dir)
 	out, err := self.CombinedOutput()

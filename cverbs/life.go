@@ -89,8 +89,8 @@ type life struct {
 	state   atomic.Int64  // openBit while open, plus the number of calls in flight
 	idle    chan struct{} // receives when the last call leaves a closed object
 	kind    kind
-	mu      sync.Mutex // guards closing and kids
-	closing bool
+	closes  sync.Mutex // held by one close at a time, until it returns
+	mu      sync.Mutex // guards kids, and orders hold against close
 	kids    [numKinds]int32
 	parents []*life
 }
@@ -157,7 +157,7 @@ func (l *life) abort() {
 func (l *life) hold(k kind) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.state.Load() < openBit || l.closing {
+	if l.state.Load() < openBit {
 		return fmt.Errorf("%w: the %s", ErrClosed, kindNames[l.kind])
 	}
 	l.kids[k]++
@@ -189,10 +189,13 @@ func (l *life) swapParent(from, to *life) {
 
 // close returns ErrInUse while children reference the object. Otherwise it makes new calls fail,
 // runs interrupt (unless nil) to end blocked waits, waits until all calls have left, and runs
-// destroy. If destroy fails the object is open again, unless interrupt has run.
+// destroy. If destroy fails the object is open again, unless interrupt has run; a close that has
+// waited for this one then tries too.
 func (l *life) close(interrupt func(), destroy func() error) error {
+	l.closes.Lock()
+	defer l.closes.Unlock()
 	l.mu.Lock()
-	if l.state.Load() < openBit || l.closing {
+	if l.state.Load() < openBit {
 		l.mu.Unlock()
 		return ErrClosed
 	}
@@ -200,10 +203,10 @@ func (l *life) close(interrupt func(), destroy func() error) error {
 		l.mu.Unlock()
 		return err
 	}
-	l.closing = true
+	calls := l.state.Add(-openBit)
 	l.mu.Unlock()
 
-	if l.state.Add(-openBit) != 0 || interrupt != nil {
+	if calls != 0 || interrupt != nil {
 		if interrupt != nil {
 			interrupt()
 		}
@@ -213,10 +216,7 @@ func (l *life) close(interrupt func(), destroy func() error) error {
 	}
 	err := destroy()
 	if err != nil && interrupt == nil {
-		l.mu.Lock()
-		l.closing = false
 		l.state.Add(openBit)
-		l.mu.Unlock()
 		return err
 	}
 	live[l.kind].Add(-1)

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
 )
 
@@ -167,12 +168,16 @@ func TestDM(t *testing.T) {
 	for _, c := range []struct {
 		offset uint64
 		n      int
-	}{{size - 999, 1000}, {size, 1}, {size + 1, 0}, {1<<64 - 1, 2}, {0, size + 1}} {
+	}{{size - 999, 1000}, {size, 1}, {size + 1, 0}, {1<<64 - 1, 2}, {0, size + 1}, {1 << 32, 1}} {
 		assert.ErrorContains(t, dm.Write(c.offset, make([]byte, c.n)), "not inside the device memory of 4096 bytes")
 		assert.ErrorContains(t, dm.Read(c.offset, make([]byte, c.n)), "not inside")
 		_, err := b.pd.RegDM(dm, c.offset, max(c.n, 1), 0)
 		assert.ErrorContains(t, err, "not inside")
 	}
+	dm.len = -1 // of imported memory only the device knows the size
+	assert.ErrorContains(t, dm.Write(1<<32, text), "ibv_memcpy_to_dm")
+	assert.ErrorContains(t, dm.Read(1<<32, text), "ibv_memcpy_from_dm")
+	dm.len = size
 	for _, n := range []int{0, -1} {
 		_, err = ctx.AllocDM(n, 0)
 		assert.ErrorContains(t, err, "it must be at least 1")
@@ -225,4 +230,22 @@ func TestAdviseMR(t *testing.T) {
 	orSkip[int](t, "ibv_advise_mr")(0, err)
 	all[1].Length = 1 << 20 // beyond the region's end
 	assert.Assert(t, pd.AdviseMR(AdvicePrefetch, AdviseFlush, all) != nil)
+}
+
+// TestHugePages: a region of huge pages serves as any other.
+func TestHugePages(t *testing.T) {
+	const size = 2 << 20
+	far, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_HUGETLB)
+	if err != nil {
+		t.Skipf("no huge pages are free (sysctl vm.nr_hugepages=8): %v", err)
+	}
+	t.Cleanup(func() { unix.Munmap(far) })
+	a, b := newPair(t, openDevice(t))
+	mr := closing[*MR](t)(b.pd.RegMR(far, allAccess|AccessHugeTLB))
+	fill(a.buf[:8192], 3)
+	at := mr.Addr() + size - 8192
+	a.send(SendWR{Opcode: OpRDMAWrite, RemoteAddr: at, RKey: mr.RKey()}, a.sge(0, 8192))
+	a.sent()
+	assert.Assert(t, bytes.Equal(far[size-8192:], a.buf[:8192]))
 }

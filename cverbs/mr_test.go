@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -27,6 +28,8 @@ func TestRegMR(t *testing.T) {
 	assert.ErrorContains(t, err, "not mapped")
 	_, err = pd.RegMRAddr(0x1000, -1, 0)
 	assert.ErrorContains(t, err, "length is -1")
+	_, err = pd.RegDMABuf(-1, 0, 4096, 0, AccessLocalWrite)
+	assert.Assert(t, err != nil && !strings.Contains(err.Error(), "on-demand"), "%v", err)
 
 	buf := make([]byte, 10000)
 	m := closing[*MR](t)(pd.RegMR(buf[1:], AccessLocalWrite))

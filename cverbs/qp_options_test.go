@@ -20,7 +20,7 @@ func TestECE(t *testing.T) {
 	if ctx.Name() != "loop0" {
 		isErr(t, err, ErrNotSupported)
 		assert.ErrorContains(t, err, "ibv_set_ece")
-		assert.ErrorContains(t, err, "VendorID 0x15b3, Options 0xfedcba98")
+		assert.ErrorContains(t, err, "in INIT, VendorID 0x15b3, Options 0xfedcba98")
 		_, err = e.qp.QueryECE()
 		isErr(t, err, ErrNotSupported)
 		return
@@ -56,7 +56,7 @@ func TestRateLimit(t *testing.T) {
 	assert.Equal(t, attr.RateLimitMax, uint32(0))
 	err = e.qp.SetRateLimit(RateLimit{Kbps: 1000, MaxBurst: 4096, TypicalPacket: 64})
 	isErr(t, err, ErrNotSupported)
-	assert.ErrorContains(t, err, "Kbps:1000")
+	assert.ErrorContains(t, err, "in INIT, {Kbps:1000")
 }
 
 // TestQPTypes: a set has the types of its bits, and no others.

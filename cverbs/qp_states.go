@@ -62,7 +62,7 @@ func modifyAdvice(typ QPType, from QPState, attr *QPAttr, mask QPAttrMask) strin
 			s += ": " + calls + " first"
 		}
 		return s
-	case from < to && to <= QPStateRTS && qpNeeds(typ, to)&^mask != 0:
+	case from < to && qpNeeds(typ, to)&^mask != 0:
 		return fmt.Sprintf("from %v to %v: attributes %v are missing", from, to, qpNeeds(typ, to)&^mask)
 	}
 	return fmt.Sprintf("from %v to %v, attributes %v", from, to, mask)

@@ -131,7 +131,8 @@ func GetAddrInfo(ctx context.Context, node, service string, hints AddrInfo) ([]A
 // id is bound to info.Src; call Listen next. Any other id has resolved its address and its route,
 // as after ROUTE_RESOLVED; call CreateQP and Connect next. Each of the two steps may block a thread
 // for up to 2 s, and cannot be interrupted. CreateID, ResolveAddr and ResolveRoute do not block.
-// Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached.
+// Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached; EMFILE
+// if fewer than 8 descriptors are free.
 //
 // Implements: rdma_create_ep.
 func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) { return nil, ErrNotSupported }

@@ -192,3 +192,21 @@ func TestErrorCompletion(t *testing.T) {
 	a.send(SendWR{ID: 2, Opcode: OpSend}) // posts are taken in ERR, and flushed
 	assert.Equal(t, poll(t, a.scq, 1)[0].Status, WCWRFlushErr)
 }
+
+// A send to a queue pair that has gone fails when its retries are over, and nothing after it
+// succeeds.
+func TestPeerGone(t *testing.T) {
+	ctx := openRoCE(t)
+	notOnLoop(t, ctx) // it retries for ever
+	a, b := newEnd(t, ctx), newEnd(t, ctx)
+	path := a.path(b.qp.Num())
+	path.RetryCnt = 1
+	assert.NilError(t, a.qp.ToRTR(path))
+	assert.NilError(t, a.qp.ToRTS(path))
+	assert.NilError(t, b.qp.Close())
+	a.send(SendWR{ID: 1, Opcode: OpSend}, a.sge(0, 8))
+	a.send(SendWR{ID: 2, Opcode: OpSend}, a.sge(0, 8))
+	wc := poll(t, a.scq, 2)
+	assert.Equal(t, wc[0].Status, WCRetryExcErr)
+	assert.Equal(t, wc[1].Status, WCWRFlushErr)
+}

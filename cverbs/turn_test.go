@@ -101,6 +101,8 @@ func TestTurnRefused(t *testing.T) {
 	last := good
 	last.ID = 7
 	turn.PostSend(a.qp, []SendWR{last}, nil)
+	_, err = turn.Posted(9)
+	assert.ErrorContains(t, err, "there is no result 9: the turn has run 0 posts")
 	_, err = turn.Run(nil, nil, 1)
 	assert.NilError(t, err)
 

@@ -80,15 +80,24 @@ func nodeError(verb string, errno syscall.Errno, node, module string) error {
 		e.Advice = "no permission on " + node + ": run as a user that may open it, or pass the device to the container"
 	case syscall.ENOENT, syscall.ENODEV, syscall.ENXIO, syscall.ENOSYS:
 		e.Advice = node + " is missing: load the kernel module " + module + ", or pass the device to the container"
+	default:
+		e.Advice = filesAdvice(errno)
+	}
+	return e
+}
+
+// filesAdvice names the limit of open files that a call has met; it is empty for other errors.
+func filesAdvice(errno syscall.Errno) string {
+	switch errno {
 	case syscall.EMFILE:
 		var r unix.Rlimit
 		unix.Getrlimit(unix.RLIMIT_NOFILE, &r)
-		e.Advice = fmt.Sprintf("the open-file limit of the process (RLIMIT_NOFILE) is %d: raise it with ulimit -n, "+
+		return fmt.Sprintf("the open-file limit of the process (RLIMIT_NOFILE) is %d: raise it with ulimit -n, "+
 			"LimitNOFILE= of systemd, or --ulimit nofile of a container", r.Cur)
 	case syscall.ENFILE:
-		e.Advice = "the open-file limit of the host (fs.file-max of sysctl) is reached"
+		return "the open-file limit of the host (fs.file-max of sysctl) is reached"
 	}
-	return e
+	return ""
 }
 
 // spareFiles returns nil if 8 more descriptors can be opened, and otherwise an error that names the

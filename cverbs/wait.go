@@ -47,7 +47,8 @@ func newWaiter(fd int, name string) (*waiter, error) {
 	}
 	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
-		return nil, &Error{Verb: "epoll_create1", Errno: errnoOf(err), Advice: "to wait for a " + name + "; see ulimit -n"}
+		e := errnoOf(err)
+		return nil, &Error{Verb: "epoll_create1", Errno: e, Advice: filesAdvice(e)}
 	}
 	unix.SetNonblock(set, true)
 	w := &waiter{file: os.NewFile(uintptr(set), name), gate: make(chan struct{}, 1), done: make(chan struct{}), fd: fd}

@@ -235,6 +235,33 @@ func TestLifeDestroyFails(t *testing.T) {
 	isErr(t, l.begin(kindMR, &parent), ErrClosed)
 }
 
+// A Close that meets another waits for it, and tries too if that one fails.
+func TestLifeCloseAgain(t *testing.T) {
+	for range 50 {
+		var l life
+		assert.NilError(t, l.begin(kindQP))
+		l.open()
+		busy := errors.New("busy")
+		tries := 0
+		destroy := func() error {
+			time.Sleep(100 * time.Microsecond)
+			if tries++; tries == 1 {
+				return busy
+			}
+			return nil
+		}
+		closed := make(chan error, 3)
+		for range cap(closed) {
+			go func() { closed <- l.close(nil, destroy) }()
+		}
+		ends := map[error]int{}
+		for range cap(closed) {
+			ends[<-closed]++
+		}
+		assert.Assert(t, ends[busy] == 1 && ends[nil] == 1 && ends[ErrClosed] == 1, "%v", ends)
+	}
+}
+
 // While a thread is blocked, everything that ends a wait ends it at once, and Go's poller does not
 // wake.
 func TestWaiterBlocks(t *testing.T) {

@@ -143,8 +143,9 @@ func TestPage(t *testing.T) {
 	good, bad := filepath.Join(dir, "mem0.json"), filepath.Join(dir, "rxe0.json")
 	s := &scenarios[0]
 	for path, res := range map[string]result{
-		good: {Group: s.group, Name: s.name, Fabric: "mem0", Rounds: 7, Worst: 3 * time.Millisecond},
-		bad:  {Group: s.group, Name: s.name, Fabric: "rxe0", Rounds: 2, Problems: []string{"it hangs"}},
+		good: {Group: s.group, Name: s.name, Fabric: "mem0", Rounds: 7, Worst: 3 * time.Millisecond,
+			Without: []string{"windows"}},
+		bad: {Group: s.group, Name: s.name, Fabric: "rxe0", Rounds: 2, Problems: []string{"it hangs"}},
 	} {
 		assert.NilError(t, writeResults(path, []result{res}))
 	}
@@ -153,9 +154,34 @@ func TestPage(t *testing.T) {
 	assert.ErrorContains(t, writePage(page, []string{good, bad}), "broken")
 	text, err := os.ReadFile(page)
 	assert.NilError(t, err)
-	for _, want := range []string{s.promise, "| 7, 3ms |", "**FAILED** in 2", "it hangs"} {
+	for _, want := range []string{s.promise, "| 7, 3ms, without windows |", "**FAILED** in 2", "it hangs"} {
 		assert.Assert(t, strings.Contains(string(text), want), want)
 	}
+}
+
+// TestVerdicts: what a test skips does not count as passed, in whole or in part.
+func TestVerdicts(t *testing.T) {
+	const pass, skip = "--- PASS: TestX (0.00s)\n", "--- SKIP: TestX (0.00s)\n"
+	for _, c := range []struct {
+		out     string
+		passed  bool
+		without int
+	}{
+		{pass, true, 0},
+		{skip, false, 0},
+		{"--- FAIL: TestX (0.00s)\n", false, 0},
+		{pass + "    --- PASS: TestX/a_b (0.00s)\n    --- SKIP: TestX/c_d (0.00s)\n", true, 1},
+		{pass + "    --- SKIP: TestX/a_b (0.00s)\n    --- SKIP: TestX/c_d (0.00s)\n", false, 2},
+		{pass + "    --- PASS: TestX/rxe0 (0.00s)\n    --- SKIP: TestX/siw0 (0.00s)\n", true, 0},
+		{pass + "    --- PASS: TestX/mem0 (0.00s)\n", false, 0},
+		{pass + "    --- PASS: TestX/mem0 (0.00s)\n    --- SKIP: TestX/rxe0 (0.00s)\n", false, 1},
+	} {
+		passed, without := verdictOf(c.out, "TestX", "rxe0")
+		assert.Equal(t, passed, c.passed, c.out)
+		assert.Equal(t, len(without), c.without, c.out)
+	}
+	_, without := verdictOf(pass+"    --- PASS: TestX/a (0.00s)\n    --- SKIP: TestX/c_d (0.00s)\n", "TestX", "rxe0")
+	assert.Equal(t, without[0], "c d")
 }
 
 // TestFlat checks that a soak notices what grows, and nothing else.

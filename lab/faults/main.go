@@ -102,6 +102,9 @@ func run() error {
 		}
 		fmt.Printf("%s %s: %s: %s, %d rounds, worst %v, %d messages, took %v\n", verdict, r.fabric, s.group, s.name,
 			res.Rounds, res.Worst.Round(time.Millisecond), res.Messages, res.Took.Round(time.Second/10))
+		if len(res.Without) > 0 {
+			fmt.Println("     without", strings.Join(res.Without, ", "))
+		}
 		for _, text := range res.Problems {
 			fmt.Println("    ", text)
 		}

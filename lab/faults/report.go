@@ -85,7 +85,7 @@ func writePage(path string, files []string) error {
 				continue
 			}
 			passed++
-			fmt.Fprintf(&b, " %d, %v |", res.Rounds, res.Worst.Round(time.Millisecond))
+			fmt.Fprintf(&b, " %d, %v%s |", res.Rounds, res.Worst.Round(time.Millisecond), lacking(res.Without))
 		}
 		fmt.Fprintf(&b, " %v |\n", s.within)
 	}
@@ -107,6 +107,14 @@ func writePage(path string, files []string) error {
 		return errors.New("a promise is broken, or nothing ran")
 	}
 	return nil
+}
+
+// lacking says what a device lacks of a scenario.
+func lacking(parts []string) string {
+	if len(parts) == 0 {
+		return ""
+	}
+	return ", without " + strings.Join(parts, ", ")
 }
 
 // folded is an item of a list in lines of up to 100 columns.

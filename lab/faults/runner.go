@@ -89,19 +89,20 @@ func (r *round) disconnect(here bool, flags udat.CloseFlags) error {
 
 // runner runs scenarios on one fabric.
 type runner struct {
-	device string
-	kind   string // of the fabric: mem, loop, tcp, rxe, siw; tcphosts and cable for two hosts
-	fabric string // as the page names it
-	at     string // of the other host's faults, if there are two
-	iwarp  bool
-	long   bool
-	short  bool // few of each thing, for a test of the lab
-	cold   bool // the device is another one since the last round
-	retry  int  // of all connections
-	seed   uint64
-	tests  string        // folder of test binaries
-	soak   time.Duration // how long it lasts
-	soaked soaked        // what it has shown
+	device  string
+	kind    string // of the fabric: mem, loop, tcp, rxe, siw; tcphosts and cable for two hosts
+	fabric  string // as the page names it
+	at      string // of the other host's faults, if there are two
+	iwarp   bool
+	long    bool
+	short   bool // few of each thing, for a test of the lab
+	cold    bool // the device is another one since the last round
+	retry   int  // of all connections
+	seed    uint64
+	tests   string        // folder of test binaries
+	skipped []string      // what the device lacks of the scenario
+	soak    time.Duration // how long it lasts
+	soaked  soaked        // what it has shown
 }
 
 // stopped is how long a peer stands still.
@@ -123,6 +124,7 @@ type result struct {
 	Within                       time.Duration
 	Messages                     uint64
 	soaked
+	Without  []string `json:",omitempty"` // what the device lacks of the scenario
 	Problems []string
 	Took     time.Duration
 }
@@ -157,6 +159,7 @@ func (r *runner) run(s *scenario, rounds int) result {
 		}
 		problems, worst, messages := run(s, n, p)
 		res.soaked, r.soaked = r.soaked, soaked{}
+		res.Without, r.skipped = r.skipped, nil
 		if s.kills {
 			p.close()
 			if left := kernelBase.settle(func() baseline { return kernel(r.device) }); left != "" {

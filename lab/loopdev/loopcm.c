@@ -341,7 +341,10 @@ struct rdma_event_channel *rdma_create_event_channel(void)
 	ch->base.fd = epoll_create1(EPOLL_CLOEXEC);
 	ch->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
 	if (ch->base.fd < 0 || ch->kick < 0 || epoll_ctl(ch->base.fd, EPOLL_CTL_ADD, ch->kick, &ev)) {
+		int e = errno;
+
 		rdma_destroy_event_channel(&ch->base);
+		errno = e;
 		return NULL;
 	}
 	return &ch->base;

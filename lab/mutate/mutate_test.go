@@ -93,8 +93,8 @@ func TestConstants(t *testing.T) {
 	assert.DeepEqual(t, got, []string{"limit: 4 => 5", "limit: 4 => 3", "limit: * => +", "start: 3 => 4", "start: 3 => 2"})
 }
 
-// TestDiff: a mutant's content stands once in its function, whatever stands before the function and
-// whatever its comments say.
+// TestDiff: a mutant's content stands once in its function, whatever stands before the function,
+// and whatever its comments say.
 func TestDiff(t *testing.T) {
 	const text = `package p
 

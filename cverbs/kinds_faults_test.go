@@ -1,0 +1,278 @@
+//go:build linux && cgo
+
+package cverbs
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+)
+
+// eachKind runs a subtest for each kind of object, skipped for those that the device has not, and
+// leaves nothing behind.
+func eachKind(t *testing.T, test func(t *testing.T, s *scene, k *objectKind)) {
+	s := newScene(t)
+	missing := s.missing(t)
+	left := nothingLeft(t)
+	for i := range kinds {
+		k := &kinds[i]
+		t.Run(k.name, func(t *testing.T) {
+			if err := missing[k.name]; err != nil {
+				t.Skip(err)
+			}
+			test(t, s, k)
+		})
+	}
+	left()
+	s.close(t)
+}
+
+// one makes an object and closes it, by end.
+func (s *scene) one(k *objectKind, end func(v closer, parents []closer) error) error {
+	mine := *s
+	v, parents, err := k.make(&mine)
+	if err == nil {
+		err = end(v, parents)
+	}
+	return errors.Join(err, mine.closeOwn())
+}
+
+func closed(v closer, _ []closer) error { return v.Close() }
+
+// missing makes one of each kind, which also opens what libraries and runtime open once, and says
+// why where the device has none.
+func (s *scene) missing(t *testing.T) map[string]error {
+	t.Helper()
+	all := map[string]error{}
+	for i := range kinds {
+		if err := s.one(&kinds[i], closed); err != nil {
+			var e *Error
+			assert.Assert(t, errors.Is(err, errLoop) || errors.As(err, &e), "%s: %v", kinds[i].name, err)
+			all[kinds[i].name] = err
+		}
+	}
+	return all
+}
+
+// nothingLeft takes what is in use; the function that it returns waits until no more is.
+func nothingLeft(t *testing.T) (check func()) {
+	fds, _, kernel := footprint(t)
+	live, entries := Live(), tableEntries()
+	return func() {
+		t.Helper()
+		var nowFDs int
+		var nowKernel string
+		for end := soon(); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			if nowFDs, _, nowKernel = footprint(t); nowFDs == fds && nowKernel == kernel {
+				break
+			}
+		}
+		assert.Equal(t, nowFDs, fds, "descriptors")
+		assert.Equal(t, nowKernel, kernel)
+		assert.Assert(t, sameLive(live, Live()), "%v instead of %v", Live(), live)
+		assert.Equal(t, tableEntries(), entries)
+	}
+}
+
+// Objects of all kinds are made, used and closed by many goroutines at once, each closed by two of
+// them, while their parents are closed in use.
+func TestKindsAtOnce(t *testing.T) {
+	rounds := 200
+	if testing.Short() {
+		rounds = 2
+	}
+	s := newScene(t)
+	missing := s.missing(t)
+	left := nothingLeft(t)
+	var wg sync.WaitGroup
+	for i := range kinds {
+		k := &kinds[i]
+		if missing[k.name] != nil {
+			continue
+		}
+		for range 3 {
+			wg.Go(func() {
+				for range rounds {
+					err := s.one(k, func(v closer, parents []closer) error { return closedTwice(k, v, parents) })
+					if !assert.Check(t, err, k.name) {
+						return
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	left()
+	s.close(t)
+	reportKinds(t, missing)
+}
+
+// reportKinds has a subtest for each kind, skipped for those that the device has not.
+func reportKinds(t *testing.T, missing map[string]error) {
+	for i := range kinds {
+		t.Run(kinds[i].name, func(t *testing.T) {
+			if err := missing[kinds[i].name]; err != nil {
+				t.Skip(err)
+			}
+		})
+	}
+}
+
+// closedTwice closes an object from two goroutines while others use it and close its parents.
+func closedTwice(k *objectKind, v closer, parents []closer) error {
+	for _, p := range parents {
+		if err := p.Close(); !errors.Is(err, ErrInUse) {
+			return fmt.Errorf("Close of a parent: %w", err)
+		}
+	}
+	errs := make(chan error, 2)
+	var wg sync.WaitGroup
+	if k.use != nil {
+		wg.Go(func() {
+			for end := soon(); !errors.Is(k.use(v), ErrClosed) && time.Now().Before(end); {
+			}
+		})
+	}
+	for range cap(errs) {
+		wg.Go(func() { errs <- v.Close() })
+	}
+	wg.Wait()
+	if a, b := <-errs, <-errs; (a == nil) == (b == nil) || a != nil && a != ErrClosed || b != nil && b != ErrClosed {
+		return fmt.Errorf("two of Close: %v, %v", a, b)
+	}
+	return nil
+}
+
+// With few descriptors left, whatever their number, an object is made or the error names the limit.
+// What failed leaves nothing.
+func TestKindsFewDescriptors(t *testing.T) {
+	step := 1
+	if testing.Short() {
+		step = 3
+	}
+	eachKind(t, func(t *testing.T, s *scene, k *objectKind) {
+		var before unix.Rlimit
+		assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
+		defer unix.Setrlimit(unix.RLIMIT_NOFILE, &before)
+		free, err := unix.Dup(0)
+		assert.NilError(t, err)
+		unix.Close(free)
+		for more := 0; more < 12; more += step {
+			limit := unix.Rlimit{Cur: uint64(free + more), Max: before.Max}
+			assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+			if err := s.one(k, closed); err != nil {
+				isErr(t, err, syscall.EMFILE)
+				assert.ErrorContains(t, err, "(RLIMIT_NOFILE) is ")
+			}
+			assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
+			assert.NilError(t, s.one(k, closed))
+		}
+	})
+}
+
+// Many objects of a kind, until the device or the host refuses one more, can all be closed; then
+// one more is made.
+func TestKindsMany(t *testing.T) {
+	n := 1000
+	if testing.Short() {
+		n = 20
+	}
+	eachKind(t, func(t *testing.T, s *scene, k *objectKind) {
+		var all []closer
+		var refused error
+		mine := *s
+		for len(all) < n {
+			v, _, err := k.make(&mine)
+			if refused = err; err != nil {
+				break
+			}
+			all = append(all, v)
+		}
+		for _, v := range all {
+			assert.Check(t, v.Close())
+		}
+		assert.NilError(t, mine.closeOwn())
+		assert.Assert(t, len(all) >= 10, "%d of them: %v", len(all), refused)
+		t.Logf("%d of them: %v", len(all), refused)
+		assert.NilError(t, s.one(k, closed))
+	})
+}
+
+const holdsAll = "GODAT_TEST_HOLDS_ALL"
+
+// A process that has objects of all kinds is killed: nothing of it stays on the device, and this
+// process makes each kind as before.
+func TestKindsKilled(t *testing.T) {
+	if os.Getenv(holdsAll) != "" {
+		holdKinds(t)
+		return
+	}
+	rounds := 20
+	if testing.Short() {
+		rounds = 1
+	}
+	s := newScene(t)
+	missing := s.missing(t)
+	left := nothingLeft(t)
+	for range rounds {
+		cmd := exec.Command("/proc/self/exe", "-test.run", "^TestKindsKilled$")
+		cmd.Env = append(os.Environ(), holdsAll+"=1")
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		assert.NilError(t, err)
+		in, err := cmd.StdinPipe() // the process ends with this one
+		assert.NilError(t, err)
+		assert.NilError(t, cmd.Start())
+		stuck := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+		held := map[string]bool{}
+		lines := bufio.NewScanner(out)
+		for lines.Scan() && lines.Text() != "all" {
+			if name, ok := strings.CutPrefix(lines.Text(), "has "); ok {
+				held[name] = true
+			}
+		}
+		assert.Check(t, stuck.Stop(), "it does not have all after %v", patience)
+		assert.NilError(t, cmd.Process.Kill())
+		cmd.Wait()
+		in.Close()
+		left()
+		for i := range kinds {
+			k := &kinds[i]
+			assert.Equal(t, held[k.name], missing[k.name] == nil, k.name)
+			if held[k.name] {
+				assert.NilError(t, s.one(k, closed), k.name)
+			}
+		}
+		left()
+	}
+	s.close(t)
+	reportKinds(t, missing)
+}
+
+// holdKinds is the process that is killed.
+func holdKinds(t *testing.T) {
+	s := newScene(t)
+	var all []closer
+	for i := range kinds {
+		if v, _, err := kinds[i].make(s); err == nil {
+			all = append(all, v)
+			fmt.Println("has " + kinds[i].name)
+		}
+	}
+	fmt.Println("all")
+	os.Stdin.Read(make([]byte, 1))
+	for _, v := range all {
+		v.Close()
+	}
+	s.closeOwn()
+}
