@@ -27,6 +27,11 @@ func until(t *testing.T, what string, is func() bool) {
 // isFreed reports whether a connection has given back all that it had: its zone can be freed only
 // when nothing is left in it.
 func isFreed(t *testing.T, c *Conn) bool {
+	if !errors.Is(c.ep.Disconnect(udat.CloseAbrupt), udat.ErrInvalidHandle) {
+		return false // free has not begun
+	}
+	c.rmu.Lock() // free holds it
+	c.rmu.Unlock()
 	l, err := c.pool.adapter.AllocLMR(c.pz, 4096, privatePriv)
 	if err == nil {
 		assert.NilError(t, l.Free())
