@@ -27,6 +27,11 @@ func until(t *testing.T, what string, is func() bool) {
 // isFreed reports whether a connection has given back all that it had: its zone can be freed only
 // when nothing is left in it.
 func isFreed(t *testing.T, c *Conn) bool {
+	if !errors.Is(c.ep.Disconnect(udat.CloseAbrupt), udat.ErrInvalidHandle) {
+		return false // free has not begun
+	}
+	c.rmu.Lock() // free holds it
+	c.rmu.Unlock()
 	l, err := c.pool.adapter.AllocLMR(c.pz, 4096, privatePriv)
 	if err == nil {
 		assert.NilError(t, l.Free())
@@ -103,11 +108,12 @@ func TestAllGivenBack(t *testing.T) {
 // run, and not after.
 func TestUsesEnd(t *testing.T) {
 	client, server := ends(t)
-	far, err := server.NewRegion(make([]byte, 4096), accesses)
+	const size = 1 << 20
+	far, err := server.NewRegion(make([]byte, size), accesses)
 	assert.NilError(t, err)
-	near, err := client.NewRegion(make([]byte, 4096), 0)
+	near, err := client.NewRegion(make([]byte, size), 0)
 	assert.NilError(t, err)
-	gone, err := client.NewRegion(make([]byte, 4096), 0)
+	gone, err := client.NewRegion(make([]byte, size), 0)
 	assert.NilError(t, err)
 	assert.NilError(t, gone.Close())
 	word, err := far.Remote().Slice(8, 8)
@@ -151,8 +157,28 @@ func TestUsesEnd(t *testing.T) {
 			}
 			return nil
 		},
-		"write region": func() error { _, err := client.WriteRegion(near, 0, 4096); return err },
-		"notify":       func() error { return client.Notify(1) },
+		"batch cut short": func() error {
+			b := client.NewBatch()
+			for range 100_000 {
+				b.Read(near, 0, far.Remote())
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			defer cancel()
+			if _, err := b.Start(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				return errors.Join(err, errors.New("a batch that is too long"))
+			}
+			return nil
+		},
+		"write region": func() error {
+			sent := make(chan error, 1)
+			go func() {
+				_, err := client.WriteRegion(near, 0, 4096)
+				sent <- err
+			}()
+			_, err := io.ReadFull(server, make([]byte, 4096))
+			return errors.Join(err, <-sent)
+		},
+		"notify": func() error { return client.Notify(1) },
 		"read notice": func() error {
 			client.SetReadDeadline(time.Unix(1, 0))
 			_, err := client.ReadNotice()

@@ -31,7 +31,8 @@ func TestRemoteWide(t *testing.T) {
 	}
 }
 
-// TestAtomicsWide: the old values that Conn's own calls return have 64 bits.
+// TestAtomicsWide: all values of Conn's own calls have 64 bits, and so have the figures in the
+// error of an atomic that cannot be.
 func TestAtomicsWide(t *testing.T) {
 	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
@@ -50,9 +51,20 @@ func TestAtomicsWide(t *testing.T) {
 		assert.NilError(t, err)
 		assert.Equal(t, old, want)
 	}
-	old, err := client.CompareSwap(t.Context(), word.Remote(), big, 1)
+	for _, want := range []uint64{big, big + 1} { // with the first, the word has become what it should
+		old, err := client.CompareSwap(t.Context(), word.Remote(), want, want+1)
+		assert.NilError(t, err)
+		assert.Equal(t, old, want)
+	}
+	old, err := client.CompareSwap(t.Context(), word.Remote(), 2, 1) // the low half is 2
 	assert.NilError(t, err)
-	assert.Equal(t, old, uint64(big))
+	assert.Equal(t, old, uint64(big+2))
+	old, err = client.FetchAdd(t.Context(), word.Remote(), 0)
+	assert.NilError(t, err)
+	assert.Equal(t, old, uint64(big+2))
+	wrong := Remote{udat.RMRTriplet{TargetAddress: 0x1_0000_0004, SegmentLength: 5<<32 + 7}}
+	_, err = client.FetchAdd(t.Context(), wrong, 1)
+	assert.ErrorContains(t, err, "an atomic of 21474836487 bytes at 0x100000004")
 }
 
 // TestStatsWide: no figure is cut to 32 bits, or takes another's place.
