@@ -135,7 +135,10 @@ func (q *QP) discard() {
 
 func createQPError(verb string, errno syscall.Errno, init *QPInit) error {
 	e := pinError(verb, errno, 0).(*Error)
-	if errno == syscall.EINVAL {
+	switch {
+	case errno == syscall.EOPNOTSUPP && init.SendOps == 0:
+		e.Advice = fmt.Sprintf("the device has no %v queue pairs", init.Type)
+	case errno == syscall.EINVAL:
 		e.Advice = fmt.Sprintf("%v with %+v may be beyond the device's limits (DeviceAttr.MaxQPWR, MaxSGE; inline data "+
 			"has no attribute)", init.Type, init.Cap)
 	}

@@ -62,11 +62,7 @@ func (a *app) compare() *cobra.Command {
 			}
 			encoder := json.NewEncoder(out)
 			encoder.SetIndent("", "  ")
-			err = encoder.Encode(&found)
-			if out.file != nil {
-				err = errors.Join(err, out.file.Close())
-			}
-			if err != nil {
+			if err := out.finish(encoder.Encode(&found)); err != nil {
 				return fmt.Errorf("--json: %w", err)
 			}
 		}

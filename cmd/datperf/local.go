@@ -33,7 +33,7 @@ func nth(list []int, n int) *int {
 
 func checkCPUs(cpus []int, most int) error {
 	if len(cpus) > most {
-		return usagef("--cpu: %d processors were given, %d can be used here", len(cpus), most)
+		return usagef("--cpu: %s given, %d can be used here", result.Count(len(cpus), "processor"), most)
 	}
 	for _, cpu := range cpus {
 		if err := engine.CheckCPU(cpu); err != nil {

@@ -220,3 +220,52 @@ func TestMetricsLimits(t *testing.T) {
 	page.Body.Close()
 	assert.Equal(t, string(body), "up 1\n")
 }
+
+// fullDisk takes a number of bytes more.
+type fullDisk struct {
+	io.Writer
+	room int
+}
+
+func (d *fullDisk) Write(b []byte) (int, error) {
+	n, err := d.Writer.Write(b[:min(len(b), d.room)])
+	d.room -= n
+	if err == nil && n < len(b) {
+		err = syscall.ENOSPC
+	}
+	return n, err
+}
+
+// Where the disk becomes full, no half of a document stays, and no half of a line of events.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	full := func(name string) *sink {
+		s, err := openSink(form{flag: "json", file: dir + "/" + name}, nil)
+		assert.NilError(t, err)
+		s.w = &fullDisk{s.file, 10}
+		return s
+	}
+	s := full("new")
+	_, err := s.Write([]byte(`{"many": "bytes"}`))
+	assert.ErrorIs(t, s.finish(err), syscall.ENOSPC)
+	_, err = os.Stat(dir + "/new")
+	assert.ErrorIs(t, err, os.ErrNotExist)
+
+	assert.NilError(t, os.WriteFile(dir+"/old", []byte("old text, longer than the disk has room"), 0o600))
+	s = full("old")
+	_, err = s.Write([]byte(`{"many": "bytes"}`))
+	assert.ErrorContains(t, s.finish(err), "old is empty now")
+	left, err := os.ReadFile(dir + "/old")
+	assert.NilError(t, err)
+	assert.Equal(t, string(left), "")
+
+	s = full("lines")
+	_, err = s.Write([]byte("line 1\n"))
+	assert.NilError(t, err)
+	_, err = s.Write([]byte("line 2\n"))
+	assert.ErrorIs(t, err, syscall.ENOSPC)
+	s.drop()
+	left, err = os.ReadFile(dir + "/lines")
+	assert.NilError(t, err)
+	assert.Equal(t, string(left), "line 1\n")
+}

@@ -131,19 +131,38 @@ type sink struct {
 	file  *os.File // nil: standard output
 	made  bool     // the file was not there before
 	begun bool     // its content has been replaced
+	size  int64    // of what was written, in bytes
 }
 
-// Write appends to the output. Before the first Write to a regular file, the file is truncated.
+// Write appends to the output. Before the first Write to a regular file, the file is truncated. If a
+// Write fails, a regular file keeps nothing of it, so a full disk leaves no half line of --ndjson.
 func (s *sink) Write(b []byte) (int, error) {
-	if !s.begun && s.file != nil {
-		if info, err := s.file.Stat(); err == nil && info.Mode().IsRegular() {
-			if err := s.file.Truncate(0); err != nil {
-				return 0, err
-			}
+	if !s.begun {
+		if err := s.cut(0); err != nil {
+			return 0, err
 		}
 	}
 	s.begun = true
-	return s.w.Write(b)
+	n, err := s.w.Write(b)
+	if err != nil {
+		return n, errors.Join(err, s.cut(s.size))
+	}
+	s.size += int64(n)
+	return n, nil
+}
+
+// cut shortens a regular file to its first bytes.
+func (s *sink) cut(size int64) error {
+	if s.file == nil {
+		return nil
+	}
+	if info, err := s.file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	if _, err := s.file.Seek(size, io.SeekStart); err != nil {
+		return err
+	}
+	return s.file.Truncate(size)
 }
 
 // open opens all files before the measurement, so that an unwritable file is an error then. Files
@@ -189,10 +208,22 @@ func (all sinks) write(d *result.Document) error {
 	return errors.Join(errs...)
 }
 
-func (s *sink) put(d *result.Document) error {
-	err := s.write(s, d)
-	if s.file != nil {
-		err = errors.Join(err, s.file.Close())
+func (s *sink) put(d *result.Document) error { return s.finish(s.write(s, d)) }
+
+// finish closes a file. One whose document could not be written completely keeps no part of it; if
+// it is new, it is removed.
+func (s *sink) finish(err error) error {
+	if s.file == nil {
+		return err
+	}
+	if err != nil && s.begun {
+		if info, e := s.file.Stat(); e == nil && info.Mode().IsRegular() && !s.made {
+			err = fmt.Errorf("%w; %s is empty now", err, s.form.file)
+		}
+		err = errors.Join(err, s.cut(0))
+	}
+	if err = errors.Join(err, s.file.Close()); err != nil && s.made {
+		os.Remove(s.form.file)
 	}
 	return err
 }

@@ -62,6 +62,9 @@ func (a *app) server() *cobra.Command {
 			if s.MaxMemory, err = result.ParseMemory(*maxMemory, 1<<50); err != nil {
 				return usagef("--max-memory: %w", err)
 			}
+			if s.MaxMemory < engine.LeastMaxMemory {
+				return usagef("--max-memory %s: no case needs so little; the least is %dM", *maxMemory, engine.LeastMaxMemory>>20)
+			}
 		}
 		if f.Changed("cpu") {
 			if err := engine.CheckCPU(*cpu); err != nil {

@@ -2137,7 +2137,11 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 
 	if (!is_loop(pd->context))
 		return HOST(ibv_create_qp)(pd, a);
-	if (a->qp_type != IBV_QPT_RC || a->srq || cap->max_send_wr > MAX_WR || cap->max_recv_wr > MAX_WR ||
+	if (a->qp_type != IBV_QPT_RC) {
+		errno = EOPNOTSUPP; // as drivers of the kernel
+		return NULL;
+	}
+	if (a->srq || cap->max_send_wr > MAX_WR || cap->max_recv_wr > MAX_WR ||
 		cap->max_send_sge > MAX_SGE ||
 	    cap->max_recv_sge > MAX_SGE || cap->max_inline_data > MAX_INLINE) {
 		errno = EINVAL;

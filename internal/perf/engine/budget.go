@@ -51,6 +51,9 @@ func (b *budget) take(n int64) (giveBack func(), err error) {
 // roundMiB rounds up, so that an error shows a size above the limit.
 func roundMiB(n int64) int64 { return (n + 1<<20 - 1) >> 20 }
 
+// LeastMaxMemory is the memory below which a server could measure nothing, in bytes.
+const LeastMaxMemory = caseCost + 1<<20
+
 // DefaultMaxClients is the number of clients that a server serves at the same time.
 const DefaultMaxClients = 64
 

@@ -55,7 +55,7 @@ func (m *Mesh) Validate() error {
 	m.Pattern = cmp.Or(m.Pattern, result.Pairs)
 	switch n := len(m.Hosts); {
 	case n < 2 || n > result.MaxMeshHosts:
-		return fmt.Errorf("%d hosts: must be from 2 to %d", n, result.MaxMeshHosts)
+		return fmt.Errorf("%s: must be from 2 to %d", result.Count(n, "host"), result.MaxMeshHosts)
 	case m.Plan.Repeats != 1:
 		return fmt.Errorf("--repeat %d: a mesh measures each pair once", m.Plan.Repeats)
 	case m.Timeout < time.Second || m.Timeout > time.Hour:

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/godat/godat/internal/perf/result"
 )
 
 // seats limits the number of clients that a server serves at the same time.
@@ -42,7 +44,7 @@ func (s *seats) take(end func(error)) (*seat, error) {
 			}
 		}
 		if longest == nil || time.Since(longest.since) < idleGrace {
-			return nil, fmt.Errorf("this server is full: %d clients (--max-clients)", s.most)
+			return nil, fmt.Errorf("this server is full: %s (--max-clients)", result.Count(s.most, "client"))
 		}
 		delete(s.taken, longest)
 		longest.end(errGaveWay)

@@ -23,8 +23,15 @@ const minSecret = 32
 // end proves that it knows the secret with a key that is derived from it; no certificate authority
 // is trusted. TLS 1.3 then encrypts and authenticates the control connection. RDMA traffic is not
 // protected.
+//
+// A newline (LF or CRLF) after a secret that is long enough without its last byte is not a part of
+// it: the file of one end may end with a newline, and that of the other without one.
 func Secure(secret []byte) (*tls.Config, error) {
-	secret = bytes.TrimSpace(secret)
+	if len(secret) > minSecret {
+		if text, ok := bytes.CutSuffix(secret, []byte("\n")); ok {
+			secret = bytes.TrimSuffix(text, []byte("\r"))
+		}
+	}
 	if len(secret) < minSecret {
 		return nil, fmt.Errorf("the secret has %d bytes, it must have %d or more: openssl rand -hex 32", len(secret),
 			minSecret)

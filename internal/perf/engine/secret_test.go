@@ -4,11 +4,36 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"reflect"
 	"strings"
 	"testing"
 
 	"gotest.tools/v3/assert"
 )
+
+// One newline after a secret is no part of it, if the rest is long enough. All other bytes are.
+func TestSecretNewline(t *testing.T) {
+	bytes := strings.Repeat("\x80", minSecret-1) + " "
+	for _, c := range []struct {
+		one, other string
+		same       bool
+	}{
+		{bytes, bytes + "\n", true},
+		{bytes, bytes + "\r\n", true},
+		{bytes + "\n", bytes + "\n\n", false},
+		{bytes + "x", bytes + "x ", false},
+		{bytes, "\n" + bytes, false},
+		{bytes + "\t", bytes + "\v", false},
+		{bytes[1:] + "\n", bytes[1:] + "\n\n", true}, // as long as it must be with the newline
+	} {
+		one, err := Secure([]byte(c.one))
+		assert.NilError(t, err)
+		other, err := Secure([]byte(c.other))
+		assert.NilError(t, err)
+		same := reflect.DeepEqual(one.Certificates[0].PrivateKey, other.Certificates[0].PrivateKey)
+		assert.Equal(t, same, c.same, "%q and %q", c.one, c.other)
+	}
+}
 
 // Ends of a control connection with the same secret talk; with another, or without one at
 // either end, nothing is said, and the error names the flag.
@@ -18,7 +43,7 @@ func TestSecret(t *testing.T) {
 		assert.NilError(t, err)
 		return c
 	}
-	_, err := Secure([]byte(strings.Repeat("a", minSecret-1) + " \n"))
+	_, err := Secure([]byte(strings.Repeat("a", minSecret-1)))
 	assert.ErrorContains(t, err, "31 bytes, it must have 32 or more")
 	for _, c := range []struct {
 		name           string

@@ -89,7 +89,7 @@ func (s *Server) Ready() error {
 	case s.isQuitting():
 		return errors.New("it quits")
 	case st.Clients == st.MaxClients:
-		return fmt.Errorf("it serves %d clients already", st.Clients)
+		return fmt.Errorf("it serves %s already", result.Count(st.Clients, "client"))
 	}
 	chosen, err := s.choose(netip.Addr{})
 	if err == nil && !chosen.Active {
@@ -161,7 +161,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	cases, err := s.converse(ctx, cancel, k, who)
 	switch {
 	case err == nil:
-		s.log("%s: done, %d cases", who, cases)
+		s.log("%s: done, %s", who, result.Count(cases, "case"))
 	case context.Cause(ctx) == errShutdown:
 		s.log("%s: ended, this server is shutting down", who)
 	case ctx.Err() != nil:
@@ -211,7 +211,7 @@ func (s *Server) converse(ctx context.Context, cancel context.CancelCauseFunc, k
 		Facts: raw(facts)}); err != nil {
 		return 0, err
 	}
-	s.log("%s: %d cases on %s (%s)", who, hello.Cases, chosen.Name, chosen.why)
+	s.log("%s: %s on %s (%s)", who, result.Count(hello.Cases, "case"), chosen.Name, chosen.why)
 	ses := &session{ctl: k, chosen: chosen, counted: countersAt(&chosen), cpu: s.CPU, memory: s.memory}
 	for {
 		place.measures(false)
@@ -327,7 +327,7 @@ func (s *Server) seat(end func(error)) (*seat, error) {
 		s.quit.Do(func() { close(s.quitting) })
 	default:
 		place.leave()
-		return nil, fmt.Errorf("this server has served its %d clients", s.Clients)
+		return nil, fmt.Errorf("this server has served its %s", result.Count(s.Clients, "client"))
 	}
 	return place, nil
 }

@@ -46,9 +46,9 @@ func Comparison(w io.Writer, c *result.Comparison) {
 	for _, name := range c.Added {
 		fmt.Fprint(w, fold("missing in the old document: "+name, "  "))
 	}
-	fmt.Fprint(w, fold(fmt.Sprintf("%s: %d figures are worse by more than %g%%, %d better, %d the same, %d undecided; "+
-		"%d cases are missing", c.Outcome, c.Count(result.Worse), c.Threshold, c.Count(result.Better),
-		c.Count(result.Same), c.Count(result.Undecided), len(c.Missing)), "  "))
+	fmt.Fprint(w, fold(fmt.Sprintf("%s: %s worse by more than %g%%, %d better, %d the same, %d undecided; "+
+		"%s missing", c.Outcome, result.Count(c.Count(result.Worse), "figure"), c.Threshold, c.Count(result.Better),
+		c.Count(result.Same), c.Count(result.Undecided), result.Count(len(c.Missing), "case")), "  "))
 }
 
 // Differences returns the facts in which the two documents differ, as texts. Such differences make

@@ -137,8 +137,8 @@ func Markdown(w io.Writer, d *result.Document) error {
 		if e.f.Device == "" && len(d.Runs) == 0 { // a mesh has no facts here
 			continue
 		}
-		fmt.Fprintf(&b, "- %s: %s (%s), Linux %s, %s, %d processors (%s)\n", e.who, e.f.Device, e.f.Detail, e.f.Kernel,
-			e.f.GoVersion, e.f.CPUs, e.f.CPU)
+		fmt.Fprintf(&b, "- %s: %s (%s), Linux %s, %s, %s (%s)\n", e.who, e.f.Device, e.f.Detail, e.f.Kernel,
+			e.f.GoVersion, result.Count(e.f.CPUs, "processor"), e.f.CPU)
 	}
 	for _, m := range matrices(d.Mesh) {
 		m.markdown(&b)

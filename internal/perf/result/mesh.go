@@ -102,7 +102,7 @@ func (m *Mesh) Failed() (failed, all int) {
 // validate returns an error if the mesh lacks what the reports need.
 func (m *Mesh) validate() error {
 	if len(m.Hosts) > MaxMeshHosts {
-		return fmt.Errorf("it has %d hosts, the limit is %d", len(m.Hosts), MaxMeshHosts)
+		return fmt.Errorf("it has %s, the limit is %d", Count(len(m.Hosts), "host"), MaxMeshHosts)
 	}
 	for i := range m.Matrices {
 		for j := range m.Matrices[i].Pairs {

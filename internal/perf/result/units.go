@@ -96,6 +96,14 @@ func ParseSizes(s string) ([]int, error) {
 	return sizes, nil
 }
 
+// Count formats a number of things: "1 host", "2 hosts".
+func Count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
 // Nanos formats a time in ns as microseconds, or as seconds if it is one second or more.
 func Nanos(ns float64) string {
 	switch {
