@@ -30,8 +30,8 @@ func isFreed(t *testing.T, c *Conn) bool {
 	if !errors.Is(c.ep.Disconnect(udat.CloseAbrupt), udat.ErrInvalidHandle) {
 		return false // free has not begun
 	}
-	c.rmu.Lock() // free holds it
-	c.rmu.Unlock()
+	c.rmu.Lock() // free holds it until it is over
+	defer c.rmu.Unlock()
 	l, err := c.pool.adapter.AllocLMR(c.pz, 4096, privatePriv)
 	if err == nil {
 		assert.NilError(t, l.Free())
