@@ -235,7 +235,8 @@ func TestAdviseMR(t *testing.T) {
 // TestHugePages: a region of huge pages serves as any other.
 func TestHugePages(t *testing.T) {
 	const size = 2 << 20
-	far, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_HUGETLB)
+	const rights, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_HUGETLB
+	far, err := unix.Mmap(-1, 0, size, rights, flags)
 	if err != nil {
 		t.Skipf("no huge pages are free (sysctl vm.nr_hugepages=8): %v", err)
 	}
