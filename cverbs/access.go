@@ -32,6 +32,6 @@ type MWType uint32
 
 // Memory window types, with the values of enum ibv_mw_type.
 const (
-	MWType1 MWType = 1 // bound by a call of its own; the device chooses the key
-	MWType2 MWType = 2 // bound by a work request; its key may be invalidated by the peer
+	MWType1 MWType = 1 // bound by ibv_bind_mw; the driver chooses the key
+	MWType2 MWType = 2 // bound by a work request; the peer can invalidate the key
 )

@@ -1,6 +1,6 @@
 //go:build linux && cgo
 
-// Addresses by name, and the ids that are made from them.
+// Looks up addresses by name, and creates ids from the results.
 
 #include "shim.h"
 #include "sockaddr.h"
@@ -9,7 +9,7 @@
 
 static int family_of(int32_t n) { return n == 4 ? AF_INET : n == 6 ? AF_INET6 : 0; }
 
-// to_rdma converts an addrinfo; the two addresses hold what the result points to.
+// to_rdma converts an addrinfo. src and dst hold the addresses to which the result points.
 static struct rdma_addrinfo to_rdma(const struct cv_addrinfo *in, struct sockaddr_storage *src,
 	struct sockaddr_storage *dst)
 {
@@ -53,7 +53,7 @@ int cv_getaddrinfo(const char *node, const char *service, const struct cv_addrin
 			cv_from_sockaddr(r->ai_src_addr, &a->src);
 		if (r->ai_dst_addr)
 			cv_from_sockaddr(r->ai_dst_addr, &a->dst);
-		if (a->src.family || a->dst.family) // others are of InfiniBand's own family
+		if (a->src.family || a->dst.family) // skips an entry with only AF_IB addresses
 			n++;
 	}
 	rdma_freeaddrinfo(list);

@@ -11,7 +11,7 @@ type AH struct {
 	token uint64
 }
 
-// CreateAH creates an address handle. On RoCE attr.IsGlobal must be set, with DGID and SGIDIndex.
+// CreateAH creates an address handle. On RoCE attr.IsGlobal, DGID and SGIDIndex must be set.
 //
 // Implements: ibv_create_ah.
 func (p *PD) CreateAH(attr AHAttr) (*AH, error) {
@@ -31,13 +31,12 @@ func (p *PD) CreateAH(attr AHAttr) (*AH, error) {
 	return a, nil
 }
 
-// Handle returns the token for SendWR.AH. Every post checks it and refuses the token of a closed
-// handle.
+// Handle returns the token for SendWR.AH. A post with the token of a closed handle returns EINVAL.
 //
 // Extension.
 func (a *AH) Handle() uint64 { return orZero(a).token }
 
-// Close destroys the handle. Sends that use it should have completed first.
+// Close destroys the handle. Call it only after all sends that use the handle have completed.
 //
 // Implements: ibv_destroy_ah.
 func (a *AH) Close() error {

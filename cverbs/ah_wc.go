@@ -11,11 +11,13 @@ import (
 	"unsafe"
 )
 
-// AHAttrFromWC returns the path back to the sender of a datagram: wc is the receive's completion,
-// grh the first 40 bytes of its buffer, which are read if wc.Flags has WCGRH, and port the device's
-// port that it came to. A datagram to a multicast group has no path back: the group is not an
-// address of the port. Errors: EINVAL for a completion of something else, and for a header that is
-// short or makes no sense.
+// AHAttrFromWC returns the path back to the sender of a datagram. wc is the completion of the
+// receive, and port is the device port that the datagram came to. grh is the first 40 bytes of the
+// receive buffer; it may be nil if wc.Flags lacks WCGRH.
+//
+// A datagram to a multicast group has no path back, because the group is not an address of the
+// port. Errors: EINVAL if wc is not a successful completion of a receive, if grh is short or is not
+// a valid header, or if the header's destination is not an address of the port.
 //
 // Implements: ibv_init_ah_from_wc.
 func (c *Context) AHAttrFromWC(port uint8, wc *WC, grh []byte) (AHAttr, error) {
@@ -36,8 +38,9 @@ func (c *Context) AHAttrFromWC(port uint8, wc *WC, grh []byte) (AHAttr, error) {
 	return goAHAttr(&a), nil
 }
 
-// CreateAHFromWC creates an address handle for an answer to a datagram. The answer's RemoteQPN is
-// wc.SrcQP; its Q_Key is one that both ends know. See Context.AHAttrFromWC.
+// CreateAHFromWC creates an address handle for a reply to a datagram. In the reply SendWR.RemoteQPN
+// is wc.SrcQP. RemoteQKey is the Q_Key of the sender's queue pair, which the completion does not
+// contain. Arguments and errors are those of Context.AHAttrFromWC.
 //
 // Implements: ibv_create_ah_from_wc.
 func (p *PD) CreateAHFromWC(port uint8, wc *WC, grh []byte) (*AH, error) {
@@ -84,7 +87,7 @@ func cDatagram(wc *WC, grh []byte) (w C.struct_ibv_wc, h C.struct_ibv_grh) {
 
 func datagramError(verb string, rc C.int, err error, port uint8) error {
 	e := rcError(verb, rc, err).(*Error)
-	if err == nil && rc == -1 || e.Errno == syscall.EPROTONOSUPPORT { // the library sets no errno, or an odd one
+	if err == nil && rc == -1 || e.Errno == syscall.EPROTONOSUPPORT { // libibverbs may set no errno
 		e.Errno = syscall.EINVAL
 	}
 	e.Advice = fmt.Sprintf("the header's destination must be an address of port %d, not a multicast group", port)

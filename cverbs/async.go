@@ -15,15 +15,16 @@ import (
 )
 
 // AsyncEvent waits for the device's next asynchronous event and acknowledges it. The zero deadline
-// never expires. Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after
-// WakeAsync; ErrClosed.
+// never expires. Concurrent callers take turns. Errors: os.ErrDeadlineExceeded at the deadline and
+// after WakeAsync; ErrClosed once Close has begun.
 //
 // Implements: ibv_get_async_event, ibv_ack_async_event.
 func (c *Context) AsyncEvent(deadline time.Time) (AsyncEvent, error) {
 	return orZero(c).waitAsync(context.Background(), deadline)
 }
 
-// AsyncEventContext is AsyncEvent with a context instead of a deadline.
+// AsyncEventContext is AsyncEvent with a context instead of a deadline. When ctx ends it returns
+// context.Cause(ctx).
 //
 // Extension.
 func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
@@ -53,7 +54,7 @@ func (c *Context) waitAsync(ctx context.Context, deadline time.Time) (AsyncEvent
 	}
 	defer c.async.exit()
 	if c.asyncFn == nil {
-		c.asyncFn = c.takeAsync // kept: a new func value for each wait would allocate
+		c.asyncFn = c.takeAsync // stored, because a new func value for each wait would allocate
 	}
 	switch err := c.async.wait(ctx, deadline, c.asyncFn); {
 	case err == errWoken:
@@ -66,7 +67,8 @@ func (c *Context) waitAsync(ctx context.Context, deadline time.Time) (AsyncEvent
 	return c.asyncEvent(), nil
 }
 
-// takeAsync reads one event if one is pending. Only the goroutine that holds the waiter calls it.
+// takeAsync reads one event. It returns false if no event is pending. Only the goroutine that has
+// called async.enter may call it.
 func (c *Context) takeAsync(uintptr) bool {
 	c.asyncRC = C.cv_get_async_event(c.c, &c.asyncEv)
 	return syscall.Errno(c.asyncRC) != syscall.EAGAIN

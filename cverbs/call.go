@@ -2,7 +2,8 @@
 
 package cverbs
 
-// The data path's calls into C by cgo; call_direct.go replaces them with the tag godat_direct.
+// The data path's calls into C through cgo. With the build tag godat_direct, and without -race,
+// call_direct.go replaces this file.
 
 // #include "shim.h"
 import "C"

@@ -49,21 +49,25 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	return ch, nil
 }
 
-// Wait blocks until at least one completion event is pending, takes and acknowledges pending
-// events, as many as the channel has queues at the most, and returns their number; CQ.Fired then
-// reports the queues they belong to. Events that are left end the next Wait at once. After Wake it
-// returns 0, nil. The zero deadline never expires; with an expired deadline Wait still takes
-// pending events. An event means that a completion arrived after the queue was armed: arm, poll
-// until the queue is empty, then Wait. Concurrent callers take turns. Wait does not allocate unless
-// callers contend. Errors: os.ErrDeadlineExceeded; ErrClosed once Close has begun.
+// Wait blocks until at least one completion event is pending. Then it takes and acknowledges
+// pending events, and returns their number. CQ.Fired reports the queues that the events belong to.
+// One Wait takes at most as many events as the channel has completion queues, and at most 64. If
+// events are left the next Wait returns at once.
+//
+// An event means that a completion arrived after the queue was armed. So arm the queue, poll until
+// it is empty, and then call Wait.
+//
+// The zero deadline never expires; with an expired deadline Wait still takes pending events. After
+// Wake it returns 0, nil. Concurrent callers take turns. Wait does not allocate unless callers
+// contend. Errors: os.ErrDeadlineExceeded; ErrClosed once Close has begun.
 //
 // Implements: ibv_get_cq_event, ibv_ack_cq_events.
 func (ch *CompChannel) Wait(deadline time.Time) (int, error) {
 	return orZero(ch).wait(context.Background(), deadline)
 }
 
-// WaitContext is Wait with a context instead of a deadline. Its error is the cause of the context's
-// end.
+// WaitContext is Wait with a context instead of a deadline. When ctx ends it returns
+// context.Cause(ctx).
 //
 // Extension.
 func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) {
@@ -72,7 +76,7 @@ func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) {
 }
 
 // Wake makes the current Wait, or else the next one, return 0, nil at once. Several Wakes before
-// that count as one. It does nothing on a closed channel.
+// that Wait count as one. On a closed channel Wake does nothing.
 //
 // Extension.
 func (ch *CompChannel) Wake() {
@@ -83,8 +87,8 @@ func (ch *CompChannel) Wake() {
 	}
 }
 
-// Close destroys the channel; a blocked Wait returns ErrClosed. Errors: ErrInUse while a completion
-// queue uses it.
+// Close destroys the channel. A blocked Wait returns ErrClosed. Errors: ErrInUse while a completion
+// queue uses the channel.
 //
 // Implements: ibv_destroy_comp_channel.
 func (ch *CompChannel) Close() error {
@@ -114,9 +118,9 @@ func (ch *CompChannel) wait(ctx context.Context, deadline time.Time) (int, error
 	return ch.n, ch.err
 }
 
-// drain takes pending events: no more than there are queues, so that a channel with one queue needs
-// no further read to learn that there are none left. Only the goroutine that holds the waiter calls
-// it.
+// drain takes pending events. It returns false if no event is pending. It takes at most as many
+// events as the channel has queues, so that a channel with one queue needs no second read, which
+// would find no event. Only the goroutine that has called w.enter may call it.
 func (ch *CompChannel) drain(uintptr) bool {
 	most := min(max(ch.life.children(kindCQ), 1), len(ch.fired))
 	k := int(C.cv_drain_cq_events(ch.c, (*C.uint64_t)(unsafe.Pointer(&ch.fired)), C.int(most)))

@@ -15,18 +15,19 @@ import (
 	"unsafe"
 )
 
-// resolving bounds the threads that look up names.
+// resolving limits the number of threads that look up names.
 var resolving = make(chan struct{}, 16)
 
-// GetAddrInfo returns where a node and a service are: names, or an address and a port number. One
-// of the two may be empty; a passive node may, for all addresses of this host. Fields of hints that
-// are not zero limit the choice: Type and PortSpace, Family, Src. Routes are not looked up:
-// CreateEP or ResolveRoute does that.
+// GetAddrInfo looks up a node and a service, and returns addresses for CreateEP. node is a host
+// name or an address, and service a service name or a port number. One of them may be empty. An
+// empty node with hints.Passive stands for all addresses of this host. If Type, PortSpace, Family
+// or Src of hints are not zero, they limit the results. GetAddrInfo does not look up routes;
+// CreateEP and ResolveRoute do.
 //
-// GetAddrInfo returns when ctx ends. The look-up then goes on in its thread until the resolver
-// gives up; at most 16 are under way, and further callers wait. Errors: ENOENT for an unknown name
-// or service, EAGAIN if no name server answered, EINVAL for hints that exclude each other; the
-// cause of the context's end; as CreateEventChannel.
+// GetAddrInfo returns when ctx ends. The look-up then continues in its thread until the resolver
+// gives up. At most 16 look-ups run at once, and further callers wait. Errors: ENOENT for an
+// unknown name or service; EAGAIN if no name server answered; EINVAL for hints that exclude each
+// other; context.Cause(ctx) after ctx has ended; the errors of CreateEventChannel.
 //
 // Implements: rdma_getaddrinfo, rdma_freeaddrinfo.
 func GetAddrInfo(ctx context.Context, node, service string, hints AddrInfo) ([]AddrInfo, error) {
@@ -41,7 +42,8 @@ func GetAddrInfo(ctx context.Context, node, service string, hints AddrInfo) ([]A
 	if err != nil {
 		return nil, err
 	}
-	// librdmacm looks for devices with its first call, which must be on their thread.
+	// librdmacm looks for devices in its first call. That call must run on the device thread
+	// (devices.c), where CreateEventChannel makes it.
 	ch, err := CreateEventChannel()
 	if err != nil {
 		return nil, err
@@ -99,7 +101,7 @@ func addrInfoError(rc C.int, node, service string) error {
 		e.Errno = syscall.EAGAIN
 	case C.EAI_MEMORY:
 		e.Errno = syscall.ENOMEM
-	case C.EAI_NONAME, C.EAI_SERVICE, -5, -9: // no address; no address of the family
+	case C.EAI_NONAME, C.EAI_SERVICE, -5, -9: // EAI_NODATA and EAI_ADDRFAMILY
 		e.Errno = syscall.ENOENT
 	default:
 		e.Errno = syscall.EINVAL
@@ -107,12 +109,12 @@ func addrInfoError(rc C.int, node, service string) error {
 	return e
 }
 
-// CreateEP creates an id of one result of GetAddrInfo, which reports its later events to ch. A
-// passive id is bound to Src: Listen is next. Another has its address and its route, as after
-// ROUTE_RESOLVED: CreateQP and Connect are next. CreateEP waits for both, up to 2 s each, in a
-// thread of the operating system; to be able to give up, use CreateID, ResolveAddr and
-// ResolveRoute. Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if Dst cannot be
-// reached; EMFILE without 8 free descriptors.
+// CreateEP creates an id from one result of GetAddrInfo. The id reports its events to ch. A passive
+// id is bound to info.Src; call Listen next. Any other id has resolved its address and its route,
+// as after ROUTE_RESOLVED; call CreateQP and Connect next. Each of the two steps may block a thread
+// for up to 2 s, and cannot be interrupted. CreateID, ResolveAddr and ResolveRoute do not block.
+// Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached; EMFILE
+// if fewer than 8 descriptors are free.
 //
 // Implements: rdma_create_ep.
 func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) {
@@ -147,7 +149,8 @@ func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) {
 		}
 		return nil, addrError(verb, rc, at)
 	}
-	// A synchronous id so far: its calls would wait without an end.
+	// The id is still synchronous: its calls would block without a limit. Migration to a channel
+	// makes it asynchronous.
 	if rc := C.cv_cm_migrate(v, ch.c); rc != 0 {
 		C.rdma_destroy_ep(v)
 		id.life.abort()
@@ -158,7 +161,7 @@ func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) {
 	return id, nil
 }
 
-// Flags of librdmacm.
+// RAI_* flags of librdmacm.
 const raiPassive, raiNumericHost, raiNoRoute, raiFamily = 1, 2, 4, 8
 
 func (a *AddrInfo) c(verb string) (c C.struct_cv_addrinfo, err error) {

@@ -18,15 +18,16 @@ type EventChannel struct {
 	c    *C.struct_rdma_event_channel
 	w    *waiter
 	try  func(uintptr) bool
-	// mu keeps an id's QP from being destroyed while librdmacm, taking an event, may change its state.
+	// mu is held while librdmacm takes an event, which may change the state of an id's QP, and
+	// while such a QP is destroyed.
 	mu sync.Mutex
 	ev C.struct_cv_cm_event
 	rc C.int
 }
 
 // CreateEventChannel creates a channel for connection manager events. Errors: ENODEV, ENOENT or
-// EACCES where the connection manager cannot be used; the text names what is missing.
-// ErrNotSupported as Devices.
+// EACCES if the connection manager cannot be used; the text names what is missing. ErrNotSupported
+// as for Devices.
 //
 // Implements: rdma_create_event_channel.
 func CreateEventChannel() (*EventChannel, error) {
@@ -59,8 +60,8 @@ func (ch *EventChannel) Wake() {
 	}
 }
 
-// Close destroys the channel; a blocked Get returns ErrClosed. Errors: ErrInUse while an id uses
-// it.
+// Close destroys the channel. A blocked Get returns ErrClosed. Errors: ErrInUse while an id uses
+// the channel.
 //
 // Implements: rdma_destroy_event_channel.
 func (ch *EventChannel) Close() error {
@@ -71,7 +72,8 @@ func (ch *EventChannel) Close() error {
 	})
 }
 
-// take reads one event if one is pending. Only the goroutine that holds the waiter calls it.
+// take reads one event. It returns false if no event is pending. Only the goroutine that has called
+// w.enter may call it.
 func (ch *EventChannel) take(uintptr) bool {
 	ch.mu.Lock()
 	ch.rc = C.cv_get_cm_event(ch.c, &ch.ev)

@@ -7,11 +7,13 @@ import "C"
 
 import "syscall"
 
-// Context returns the device context that librdmacm opened for the id's device. Everything given to
-// CMID.CreateQP must come from it; a queue pair that InitQPAttr configures may be of any context of
-// the same device. librdmacm owns the context: it refuses Close, and stays open as long as the
-// process runs or, of rxe and siw, until the device has been removed and its objects are closed.
-// Errors: EINVAL before the id is bound to a device.
+// Context returns the device context that librdmacm opened for the id's device. The domain, the
+// queues and the other objects that CMID.CreateQP uses must belong to this context. A queue pair
+// that the program configures with InitQPAttr may belong to any context of the device.
+//
+// librdmacm owns the context, so that Close returns ErrInUse. The context stays open until the
+// process ends. On rxe and siw it is released earlier if the device has been removed and all
+// objects of the context are closed. Errors: EINVAL before the id is bound to a device.
 //
 // Implements: rdma_get_devices, rdma_free_devices.
 func (id *CMID) Context() (*Context, error) {
@@ -29,8 +31,8 @@ func (id *CMID) Context() (*Context, error) {
 	if c := cmContexts.m[v]; c != nil {
 		return c, nil
 	}
-	// The list is never freed: librdmacm keeps its contexts, even that of an unplugged device,
-	// while a list exists.
+	// This list is never freed. While a list exists librdmacm keeps the contexts in it, even the
+	// context of an unplugged device.
 	if list, err := C.cv_cm_devices(); list == nil {
 		return nil, &Error{Verb: "rdma_get_devices", Errno: errnoOf(err)}
 	}
@@ -39,7 +41,7 @@ func (id *CMID) Context() (*Context, error) {
 		return nil, err
 	}
 	c.borrows = true
-	c.life.state.Add(openBit) // not counted as open: it never closes
+	c.life.state.Add(openBit) // open, but not counted by Live, because it never closes
 	if cmContexts.m == nil {
 		cmContexts.m = map[*C.struct_ibv_context]*Context{}
 	}
@@ -47,9 +49,9 @@ func (id *CMID) Context() (*Context, error) {
 	return c, nil
 }
 
-// CreateQP creates a queue pair on the id; librdmacm then moves it through its states. pd must be
-// of the id's Context. Close the queue pair before the id. Errors: EINVAL when the id has a queue
-// pair, is not bound to a device, or pd is of another context.
+// CreateQP creates a queue pair on the id. librdmacm then moves the queue pair through its states.
+// pd must belong to the id's Context. Close the queue pair before the id. Errors: EINVAL if the id
+// has a queue pair already or is not bound to a device, or if pd belongs to another context.
 //
 // Implements: rdma_create_qp, rdma_create_qp_ex.
 func (id *CMID) CreateQP(pd *PD, init QPInit) (*QP, error) {

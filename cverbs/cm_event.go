@@ -12,19 +12,18 @@ import (
 	"unsafe"
 )
 
-// Get blocks until the next event, copies and acknowledges it. The zero deadline never expires;
-// with an expired deadline Get still takes a pending event. Events of closed ids, and of multicast
-// groups that were left, are dropped.
-// Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after Wake; ErrClosed once
-// Close has begun.
+// Get blocks until an event is pending, copies the event and acknowledges it. The zero deadline
+// never expires; with an expired deadline Get still takes a pending event. Get drops the events of
+// closed ids, and of multicast groups that have been left. Concurrent callers take turns. Errors:
+// os.ErrDeadlineExceeded at the deadline and after Wake; ErrClosed once Close has begun.
 //
 // Implements: rdma_get_cm_event, rdma_ack_cm_event.
 func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) {
 	return orZero(ch).get(context.Background(), deadline)
 }
 
-// GetContext is Get with a context instead of a deadline. Its error is the cause of the context's
-// end.
+// GetContext is Get with a context instead of a deadline. When ctx ends it returns
+// context.Cause(ctx).
 //
 // Extension.
 func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
@@ -57,7 +56,8 @@ func (ch *EventChannel) get(ctx context.Context, deadline time.Time) (CMEvent, e
 	}
 }
 
-// event converts the event that take read. It returns false when the event's id is closed.
+// event converts the event that take has read. It returns false if Get must drop the event, because
+// the event's id or listener is closed, or its multicast group has been left.
 func (ch *EventChannel) event() (CMEvent, bool) {
 	e := &ch.ev
 	ev := CMEvent{
@@ -85,7 +85,7 @@ func (ch *EventChannel) event() (CMEvent, bool) {
 	keepContext(c.verbs)
 	id := &CMID{ch: ch}
 	if err := id.life.begin(kindCMID, &ch.life); err != nil || ev.ListenID == nil {
-		// The listener is closed. Destroying the id rejects the request.
+		// The listener or the channel is closed. Destroying the id rejects the request.
 		if err == nil {
 			id.life.abort()
 		}

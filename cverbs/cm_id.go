@@ -16,8 +16,8 @@ import (
 	"unsafe"
 )
 
-// CMID is a connection manager id: a listener, or one end of a connection. Its operations start
-// something and return. The outcome arrives as an event of its EventChannel.
+// CMID is a connection manager id: a listener, or one end of a connection. Methods such as Connect
+// start an operation and return. The outcome arrives as an event on the id's EventChannel.
 type CMID struct {
 	life life
 	c    *C.struct_rdma_cm_id
@@ -26,8 +26,8 @@ type CMID struct {
 
 	mu     sync.Mutex // guards what follows
 	ch     *EventChannel
-	groups map[uintptr]netip.Addr // that were joined, by the handles that C has
-	joins  uintptr                // so far
+	groups map[uintptr]netip.Addr // the joined groups, by the handle that cv_cm_join got
+	joins  uintptr                // the latest handle
 
 	leaveAll func() // not nil once a group has been joined
 }
@@ -56,9 +56,9 @@ func (id *CMID) open(c *C.struct_rdma_cm_id) {
 	id.life.open()
 }
 
-// Close destroys the id. It disconnects the id's connection, rejects its request, stops its
-// listener, or leaves its multicast groups. Its pending events are dropped. Errors: ErrInUse while
-// a queue pair of CMID.CreateQP is open.
+// Close destroys the id. Depending on the use of the id, it disconnects the connection, rejects the
+// request, stops the listener, or leaves the multicast groups. Pending events of the id are
+// dropped. Errors: ErrInUse while a queue pair that CMID.CreateQP created on the id is open.
 //
 // Implements: rdma_destroy_id, rdma_destroy_ep.
 func (id *CMID) Close() error {
@@ -75,12 +75,13 @@ func (id *CMID) Close() error {
 	})
 }
 
-// SetData stores a value with the id, for the receiver of its events.
+// SetData stores a value in the id. Whoever receives an event of the id can read the value with
+// Data.
 //
 // Extension.
 func (id *CMID) SetData(v any) { orZero(id).data.Store(&v) }
 
-// Data returns the value of SetData, or nil.
+// Data returns the value that SetData has stored, or nil.
 //
 // Extension.
 func (id *CMID) Data() any {
@@ -91,9 +92,10 @@ func (id *CMID) Data() any {
 	return nil
 }
 
-// BindAddr binds the id to a local address. The wildcard address stands for all devices, port 0 for
-// any free port; a link-local address needs a zone. A specific address binds the id to its device.
-// Errors: ENODEV when no RDMA device has the address; EADDRINUSE; EACCES.
+// BindAddr binds the id to a local address. A specific address also binds the id to the device that
+// has the address. The wildcard address stands for all devices, and port 0 for any free port. A
+// link-local address needs a zone. Errors: ENODEV or EADDRNOTAVAIL if no RDMA device has the
+// address; EADDRINUSE if the address is taken; EACCES for a port that needs a privilege.
 //
 // Implements: rdma_bind_addr.
 func (id *CMID) BindAddr(addr netip.AddrPort) error {
@@ -112,8 +114,9 @@ func (id *CMID) BindAddr(addr netip.AddrPort) error {
 	return err
 }
 
-// ResolveAddr starts resolving dst to a device and a hardware address; ADDR_RESOLVED or ADDR_ERROR
-// follows. With the zero src the routing table chooses. timeout is rounded up to milliseconds.
+// ResolveAddr starts resolving dst to a device and a hardware address. The event ADDR_RESOLVED or
+// ADDR_ERROR follows. If src is zero the routing table chooses the source address. timeout is
+// rounded up to milliseconds.
 //
 // Implements: rdma_resolve_addr.
 func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
@@ -141,8 +144,8 @@ func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 	return addrError(verb, C.cv_cm_resolve_addr(id.c, &s, &d, ms), dst)
 }
 
-// ResolveRoute starts resolving the path, after ADDR_RESOLVED; ROUTE_RESOLVED or ROUTE_ERROR
-// follows.
+// ResolveRoute starts resolving the path to the peer. Call it after ADDR_RESOLVED. The event
+// ROUTE_RESOLVED or ROUTE_ERROR follows. timeout is rounded up to milliseconds.
 //
 // Implements: rdma_resolve_route.
 func (id *CMID) ResolveRoute(timeout time.Duration) error {
@@ -155,8 +158,8 @@ func (id *CMID) ResolveRoute(timeout time.Duration) error {
 	return id.bound(verb, func() C.int { return C.cv_cm_resolve_route(id.c, ms) })
 }
 
-// Listen starts accepting connection requests at the bound address. Each arrives as CONNECT_REQUEST
-// with a new id.
+// Listen starts accepting connection requests at the bound address. Each request arrives as the
+// event CONNECT_REQUEST, with a new id.
 //
 // Implements: rdma_listen.
 func (id *CMID) Listen(backlog int) error {
@@ -171,11 +174,11 @@ func (id *CMID) Listen(backlog int) error {
 	return rcError("rdma_listen", C.cv_cm_listen(id.c, C.int(backlog)), nil)
 }
 
-// Connect sends a connection request, after ROUTE_RESOLVED. If the id has a queue pair, ESTABLISHED
-// follows. If it has none, p.QPNum names the queue pair and CONNECT_RESPONSE follows; the caller
-// moves the queue pair to RTS and calls Establish. On iWARP ESTABLISHED follows in both cases. On
-// failure REJECTED, UNREACHABLE or CONNECT_ERROR follows; on iWARP Connect may also return
-// ECONNREFUSED.
+// Connect sends a connection request. Call it after ROUTE_RESOLVED. If the id has a queue pair, the
+// event ESTABLISHED follows. If the id has none, p.QPNum must name a queue pair of the caller, and
+// CONNECT_RESPONSE follows; the caller then moves the queue pair to RTS and calls Establish. On
+// iWARP ESTABLISHED follows in both cases. On failure REJECTED, UNREACHABLE or CONNECT_ERROR
+// follows; on iWARP Connect itself may also return ECONNREFUSED.
 //
 // Implements: rdma_connect.
 func (id *CMID) Connect(p ConnParam) error {
@@ -189,9 +192,9 @@ func (id *CMID) Connect(p ConnParam) error {
 		func() C.int { return C.cv_cm_connect(id.c, &c, data, C.uint32_t(len(p.PrivateData))) }))
 }
 
-// Accept accepts a connection request, on the id of its event. If the id has no queue pair, the
-// caller must first move its own queue pair to RTS and name it in p.QPNum. ESTABLISHED or
-// CONNECT_ERROR follows.
+// Accept accepts a connection request. Call it on the id of the CONNECT_REQUEST event. If the id
+// has no queue pair, the caller must first move its own queue pair to RTS and set p.QPNum to its
+// number. The event ESTABLISHED or CONNECT_ERROR follows.
 //
 // Implements: rdma_accept.
 func (id *CMID) Accept(p ConnParam) error {
@@ -205,8 +208,8 @@ func (id *CMID) Accept(p ConnParam) error {
 		func() C.int { return C.cv_cm_accept(id.c, &c, data, C.uint32_t(len(p.PrivateData))) }))
 }
 
-// Reject rejects a connection request; the peer receives REJECTED with the private data. The caller
-// still closes the id.
+// Reject rejects a connection request. The peer receives REJECTED with the private data. The caller
+// must still close the id.
 //
 // Implements: rdma_reject.
 func (id *CMID) Reject(privateData []byte) error {
@@ -216,9 +219,9 @@ func (id *CMID) Reject(privateData []byte) error {
 	})
 }
 
-// RejectECE is Reject with another reason: the request's ECE options (RemoteECE) are not
-// acceptable. The peer receives REJECTED with RejectVendorOption as its status. Errors:
-// ErrNotSupported by kernels before 5.9.
+// RejectECE is Reject for a request whose ECE options (see RemoteECE) are not acceptable. The peer
+// receives REJECTED with the status RejectVendorOption. Errors: ErrNotSupported on kernels before
+// 5.9.
 //
 // Implements: rdma_reject_ece.
 func (id *CMID) RejectECE(privateData []byte) error {
@@ -235,8 +238,8 @@ func (id *CMID) reject(verb string, data []byte, call func(*C.uint8_t, C.uint32_
 	return id.bound(verb, func() C.int { return call(bytePtr(data), C.uint32_t(len(data))) })
 }
 
-// Establish completes a connection on the active side, after CONNECT_RESPONSE, once the queue pair
-// is in RTS.
+// Establish completes a connection on the active side. Call it after CONNECT_RESPONSE, once the
+// queue pair is in RTS.
 //
 // Implements: rdma_establish.
 func (id *CMID) Establish() error {
@@ -244,8 +247,8 @@ func (id *CMID) Establish() error {
 	return id.bound("rdma_establish", func() C.int { return C.cv_cm_establish(id.c) })
 }
 
-// Notify reports an asynchronous event of the queue pair to the connection manager: AsyncCommEst,
-// when data arrived before the peer's last handshake message.
+// Notify passes an asynchronous event of the queue pair to the connection manager. Call it with
+// AsyncCommEst, which the device reports if data arrives before the peer's last handshake message.
 //
 // Implements: rdma_notify.
 func (id *CMID) Notify(t AsyncEventType) error {
@@ -253,8 +256,8 @@ func (id *CMID) Notify(t AsyncEventType) error {
 	return id.bound("rdma_notify", func() C.int { return C.cv_cm_notify(id.c, C.uint32_t(t)) })
 }
 
-// Disconnect ends the connection and moves the id's queue pair to ERR; a queue pair that is not the
-// id's is left to the caller. DISCONNECTED follows on both sides.
+// Disconnect ends the connection, and moves the queue pair that CMID.CreateQP created to ERR. The
+// caller must move any other queue pair itself. The event DISCONNECTED follows on both sides.
 //
 // Implements: rdma_disconnect.
 func (id *CMID) Disconnect() error {
@@ -263,7 +266,7 @@ func (id *CMID) Disconnect() error {
 }
 
 // InitQPAttr returns the attributes and the mask that QP.Modify needs for a transition to state,
-// which is INIT, RTR or RTS. It serves queue pairs that CMID.CreateQP did not create.
+// which must be INIT, RTR or RTS. It is for queue pairs that CMID.CreateQP did not create.
 //
 // Implements: rdma_init_qp_attr.
 func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
@@ -306,12 +309,12 @@ func (id *CMID) Migrate(ch *EventChannel) error {
 	return nil
 }
 
-// LocalAddr returns the local address and port, the zero AddrPort before one is chosen.
+// LocalAddr returns the local address and port, or the zero AddrPort before an address is chosen.
 //
 // Implements: rdma_get_local_addr, rdma_get_src_port.
 func (id *CMID) LocalAddr() netip.AddrPort { l, _ := orZero(id).addrs(); return l }
 
-// RemoteAddr returns the peer's address, the zero AddrPort before one is known.
+// RemoteAddr returns the peer's address and port, or the zero AddrPort before they are known.
 //
 // Implements: rdma_get_peer_addr, rdma_get_dst_port.
 func (id *CMID) RemoteAddr() netip.AddrPort { _, r := orZero(id).addrs(); return r }
@@ -332,8 +335,8 @@ func (id *CMID) addrs() (local, remote netip.AddrPort) {
 	return local, remote
 }
 
-// zone returns the network device of a local address. The kernel reports it for the bound address
-// only, not for those of a connection.
+// zone returns the name of the network device that has a local address, or "". The kernel reports a
+// zone for a bound address, but not for the addresses of a connection.
 func (id *CMID) zone(local netip.Addr) string {
 	if local.Zone() != "" || id.c.verbs == nil {
 		return local.Zone()
@@ -347,7 +350,7 @@ func (id *CMID) zone(local netip.Addr) string {
 	return ""
 }
 
-// Device returns the name of the device that the id is bound to, "" before that.
+// Device returns the name of the device that the id is bound to, or "" if the id is not bound.
 //
 // Extension.
 func (id *CMID) Device() string {
@@ -362,7 +365,7 @@ func (id *CMID) Device() string {
 	return C.GoString(C.ibv_get_device_name(id.c.verbs.device))
 }
 
-// Port returns the number of the device port that the id is bound to, 0 before that.
+// Port returns the number of the device port that the id is bound to, or 0 if the id is not bound.
 //
 // Extension.
 func (id *CMID) Port() uint8 {
@@ -381,8 +384,8 @@ func (id *CMID) SetTOS(tos uint8) error {
 	return orZero(id).setOption(C.RDMA_OPTION_ID_TOS, int(tos), 1)
 }
 
-// SetReuseAddr allows BindAddr on an address that another id is bound to. Only one of them may
-// listen.
+// SetReuseAddr sets whether BindAddr may bind the id to an address that another id is bound to.
+// Only one of these ids may listen.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetReuseAddr(on bool) error {
@@ -390,7 +393,7 @@ func (id *CMID) SetReuseAddr(on bool) error {
 	return id.setOption(C.RDMA_OPTION_ID_REUSEADDR, int(cbool(on)), C.sizeof_int)
 }
 
-// SetAFOnly makes a wildcard IPv6 listener refuse IPv4.
+// SetAFOnly sets whether a wildcard IPv6 listener refuses IPv4 connections.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetAFOnly(on bool) error {
@@ -398,7 +401,7 @@ func (id *CMID) SetAFOnly(on bool) error {
 	return id.setOption(C.RDMA_OPTION_ID_AFONLY, int(cbool(on)), C.sizeof_int)
 }
 
-// SetAckTimeout sets the queue pair's ACK timeout to 4.096 us << timeout, 0 to 31.
+// SetAckTimeout sets the queue pair's ACK timeout to 4.096 us << timeout. timeout is 0 to 31.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetAckTimeout(timeout uint8) error {
@@ -410,8 +413,8 @@ func (id *CMID) SetAckTimeout(timeout uint8) error {
 }
 
 // SetLocalECE sets the enhanced connection establishment (ECE) data of the next Connect or Accept.
-// The id must not have a queue pair. An Accept sends the peer's VendorID instead of e's. Errors:
-// EINVAL for VendorID 0.
+// Accept replaces e.VendorID by the VendorID of the peer's request. Errors: EINVAL if the id has a
+// queue pair, or if e.VendorID is 0.
 //
 // Implements: rdma_set_local_ece.
 func (id *CMID) SetLocalECE(e ECE) error {
@@ -425,8 +428,8 @@ func (id *CMID) SetLocalECE(e ECE) error {
 	return rcError("rdma_set_local_ece", rc, err)
 }
 
-// RemoteECE returns the ECE data of the peer's connection request or of its answer
-// (CONNECT_RESPONSE). Errors: EINVAL when the id has a queue pair.
+// RemoteECE returns the ECE data of the peer's connection request, or of its reply
+// (CONNECT_RESPONSE). Errors: EINVAL if the id has a queue pair.
 //
 // Implements: rdma_get_remote_ece.
 func (id *CMID) RemoteECE() (ECE, error) {
@@ -450,7 +453,8 @@ func (id *CMID) setOption(name, value, size int) error {
 	return rcError("rdma_set_option", C.cv_cm_set_option(id.c, C.int(name), C.int(value), C.int(size)), nil)
 }
 
-// bound calls f on an id with a device: on an id without one librdmacm crashes.
+// bound calls f if the id is bound to a device, and else returns EINVAL. librdmacm crashes on an id
+// without a device.
 func (id *CMID) bound(verb string, f func() C.int) error {
 	if !id.life.enter() {
 		return ErrClosed

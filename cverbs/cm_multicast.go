@@ -11,17 +11,17 @@ import (
 	"syscall"
 )
 
-// JoinMulticast joins a multicast group: 224.0.0.0/4 or ff00::/8. The event MULTICAST_ERROR
-// follows, or MULTICAST_JOIN, which has the path to the group, the group's Q_Key, and the RemoteQPN
-// of sends to a group (0xffffff). The id is of PortSpaceUDP or PortSpaceIPoIB, and bound to a
-// device by BindAddr or ResolveAddr.
+// JoinMulticast joins a multicast group, which is an address in 224.0.0.0/4 or ff00::/8. The id
+// must be of PortSpaceUDP or PortSpaceIPoIB, and bound to a device by BindAddr or ResolveAddr. The
+// event MULTICAST_JOIN or MULTICAST_ERROR follows. MULTICAST_JOIN contains what sends to the group
+// need: the path (AH), the Q_Key (QKey), and the RemoteQPN, which is 0xffffff (QPNum).
 //
-// When EventChannel.Get takes MULTICAST_JOIN, librdmacm attaches the queue pair of CreateQP to the
-// group, unless the id joins with JoinSendOnly. The caller attaches other queue pairs:
-// AttachMulticast, with DGID and DLID of the event's path.
+// When EventChannel.Get takes MULTICAST_JOIN, librdmacm attaches the queue pair of CMID.CreateQP to
+// the group, unless as is JoinSendOnly. The caller must attach any other queue pair with
+// QP.AttachMulticast, using the DGID and the DLID of the event's AH.
 //
-// Errors: EINVAL for a group that is not multicast or has been joined, and for an id of another
-// port space or without a device; ErrNotSupported for an IPv6 group on RoCE v2.
+// Errors: EINVAL if group is not a multicast address or is joined already, or if the id has another
+// port space or no device; ErrNotSupported for an IPv6 group on RoCE v2.
 //
 // Implements: rdma_join_multicast, rdma_join_multicast_ex.
 func (id *CMID) JoinMulticast(group netip.Addr, as JoinFlag) error {
@@ -53,7 +53,7 @@ func (id *CMID) JoinMulticast(group netip.Addr, as JoinFlag) error {
 		id.groups = map[uintptr]netip.Addr{}
 		id.leaveAll = id.leaveGroups
 	}
-	id.groups[id.joins] = group.Unmap() // before its event can come
+	id.groups[id.joins] = group.Unmap() // stored before its event can arrive
 	if rc := C.cv_cm_join(id.c, &a, C.uint32_t(as), C.uintptr_t(id.joins)); rc != 0 {
 		delete(id.groups, id.joins)
 		e := rcError(verb, rc, nil).(*Error)
@@ -67,12 +67,12 @@ func (id *CMID) JoinMulticast(group netip.Addr, as JoinFlag) error {
 	return nil
 }
 
-// enotsupp is an errno of the kernel that should not reach a program.
+// enotsupp is ENOTSUPP, an errno that is internal to the kernel, but that the kernel returns here.
 const enotsupp = syscall.Errno(524)
 
-// LeaveMulticast leaves a group, and detaches the queue pair of CreateQP from it. If MULTICAST_JOIN
-// has not come yet, it does not come any more. Datagrams that the queue pair has received still
-// complete. Errors: EINVAL for a group that has not been joined.
+// LeaveMulticast leaves a group, and detaches the queue pair of CMID.CreateQP from the group. A
+// MULTICAST_JOIN that Get has not returned yet is dropped. Datagrams that the queue pair has
+// received still complete. Errors: EINVAL for a group that has not been joined.
 //
 // Implements: rdma_leave_multicast.
 func (id *CMID) LeaveMulticast(group netip.Addr) error {
@@ -94,8 +94,8 @@ func (id *CMID) LeaveMulticast(group netip.Addr) error {
 	return id.leave(h)
 }
 
-// leave leaves a group; id.mu is held. No event is being taken meanwhile: MULTICAST_JOIN would
-// attach the queue pair again.
+// leave leaves a group. The caller holds id.mu. leave locks the channel's mu, so that no event is
+// taken meanwhile: MULTICAST_JOIN would attach the queue pair again.
 func (id *CMID) leave(h uintptr) error {
 	const verb = "rdma_leave_multicast"
 	group := id.groups[h]
@@ -114,7 +114,7 @@ func (id *CMID) leave(h uintptr) error {
 	return nil
 }
 
-// leaveGroups frees what librdmacm keeps for each group.
+// leaveGroups leaves all groups, so that librdmacm frees what it has allocated for them.
 func (id *CMID) leaveGroups() {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -123,7 +123,7 @@ func (id *CMID) leaveGroups() {
 	}
 }
 
-// joined returns the handle of a group, or 0; id.mu is held.
+// joined returns the handle of a joined group, or 0. The caller holds id.mu.
 func (id *CMID) joined(group netip.Addr) uintptr {
 	for h, g := range id.groups {
 		if g == group.Unmap() {
@@ -133,7 +133,7 @@ func (id *CMID) joined(group netip.Addr) uintptr {
 	return 0
 }
 
-// group returns the group of a handle, the zero Addr if it has been left.
+// group returns the group of a handle, or the zero Addr if the group has been left.
 func (id *CMID) group(h uintptr) netip.Addr {
 	id.mu.Lock()
 	defer id.mu.Unlock()

@@ -15,32 +15,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cmContexts are the Contexts of CMID.Context.
+// cmContexts are the Contexts that CMID.Context has returned.
 var cmContexts struct {
 	mu sync.Mutex
 	m  map[*C.struct_ibv_context]*Context
 }
 
-// softContexts are librdmacm's contexts of software devices. librdmacm keeps a context for ever,
-// and the kernel does not remove a software device while a process has a context of it open. So
-// their descriptors are replaced once the device has left sysfs, where it disappears first; the
-// context itself is librdmacm's to free. Hardware drivers take the device away from open contexts:
-// theirs are nil here.
+// softContexts.m has the device contexts that librdmacm has opened. The context of a hardware
+// device maps to nil.
+//
+// librdmacm never closes a context, and the kernel does not complete the removal of a software
+// device while a process has a context of the device open. But when a removal begins, the device
+// disappears from sysfs. The method release then replaces the descriptors of the context by
+// /dev/null; librdmacm still owns the context itself. The drivers of hardware devices can remove a
+// device in spite of open contexts.
 var softContexts struct {
 	mu      sync.Mutex
 	m       map[*C.struct_ibv_context]*softContext
-	timer   *time.Timer // of the next look at sysfs; nil: there are none of software devices
-	uevents *os.File    // nil: they cannot be had
-	hurry   time.Time   // until then a device is about to leave sysfs
+	timer   *time.Timer // of the next check of sysfs; nil if there is no software device
+	uevents *os.File    // the kernel's reports; nil if they are not available
+	hurry   time.Time   // until then sysfs is checked often
 }
 
 type softContext struct {
 	folder os.FileInfo            // of the device in sysfs
-	list   **C.struct_ibv_context // of rdma_get_devices: while it exists librdmacm frees no context in it
+	list   **C.struct_ibv_context // of rdma_get_devices; librdmacm frees no context of a list that exists
 }
 
-// renew exchanges the list for one without the devices that have been removed, unless v's own
-// device is one of them.
+// renew replaces soft.list by a new list, in which devices that have been removed are missing. If
+// v's own device is missing, renew keeps the old list.
 func (soft *softContext) renew(v *C.struct_ibv_context) {
 	list := C.cv_cm_devices()
 	if list == nil {
@@ -56,10 +59,10 @@ func (soft *softContext) renew(v *C.struct_ibv_context) {
 	C.rdma_free_devices(list)
 }
 
-// The time between two looks at sysfs is removalPoll without the kernel's reports, and removalCheck
-// with them, in case that one is lost. A report comes before the device leaves sysfs: for
-// removalHurry after one the time is removalQuick. It bounds how long the kernel waits for
-// librdmacm's contexts when a device is removed.
+// The time between two checks of sysfs. It is removalPoll without the kernel's reports (uevents).
+// With them it is removalCheck, in case a report is lost. A report comes before the device leaves
+// sysfs, so for removalHurry after a report the time is removalQuick. When a device is removed, the
+// kernel waits about this time for librdmacm's contexts.
 const (
 	removalPoll  = 500 * time.Millisecond
 	removalCheck = 10 * time.Second
@@ -67,7 +70,8 @@ const (
 	removalHurry = 5 * time.Second
 )
 
-// keepContext makes an id's device context known, when librdmacm has chosen it.
+// keepContext records the device context that librdmacm has chosen for an id. If it has chosen none
+// yet, v is nil and keepContext does nothing.
 func keepContext(v *C.struct_ibv_context) {
 	s := &softContexts
 	s.mu.Lock()
@@ -75,8 +79,9 @@ func keepContext(v *C.struct_ibv_context) {
 	know(v)
 }
 
-// know makes a context known, and those that librdmacm opens with its list: all devices of the
-// host. softContexts.mu is held.
+// know records a context in softContexts. If the device is a software device, know also records the
+// contexts of all other devices of the host, because cv_cm_devices makes librdmacm open them. The
+// caller holds softContexts.mu.
 func know(v *C.struct_ibv_context) {
 	s := &softContexts
 	if _, known := s.m[v]; known || v == nil {
@@ -86,7 +91,7 @@ func know(v *C.struct_ibv_context) {
 		s.m = map[*C.struct_ibv_context]*softContext{}
 	}
 	switch C.cv_vendor(v) {
-	case 0: // the query failed; the next id of this device repeats it
+	case 0: // the query failed; the next id on this device repeats the query
 	case vendorRXE, vendorSIW:
 		folder, err := os.Stat(C.GoString(&v.device.dev_path[0]))
 		if err != nil {
@@ -108,7 +113,7 @@ func knowAll(list **C.struct_ibv_context) {
 	}
 }
 
-// contexts are those of a list of rdma_get_devices.
+// contexts iterates over the contexts in a list of rdma_get_devices.
 func contexts(list **C.struct_ibv_context) iter.Seq[*C.struct_ibv_context] {
 	return func(yield func(*C.struct_ibv_context) bool) {
 		for *list != nil && yield(*list) {
@@ -117,7 +122,7 @@ func contexts(list **C.struct_ibv_context) iter.Seq[*C.struct_ibv_context] {
 	}
 }
 
-// borrowed reports whether objects of the Context of CMID.Context exist.
+// borrowed reports whether the Context that CMID.Context made of v has open objects.
 func borrowed(v *C.struct_ibv_context) bool {
 	cmContexts.mu.Lock()
 	defer cmContexts.mu.Unlock()
@@ -125,7 +130,8 @@ func borrowed(v *C.struct_ibv_context) bool {
 	return c != nil && c.life.used() != nil
 }
 
-// watchRemovals begins the looks at sysfs; softContexts.mu is held.
+// watchRemovals starts the checks of sysfs, unless they run already. The caller holds
+// softContexts.mu.
 func watchRemovals() {
 	s := &softContexts
 	if s.timer != nil {
@@ -138,7 +144,7 @@ func watchRemovals() {
 	s.timer = time.AfterFunc(removalPause(), releaseRemoved)
 }
 
-// hurry makes the looks at sysfs frequent for a while.
+// hurry makes the checks of sysfs frequent for removalHurry.
 func hurry() {
 	s := &softContexts
 	s.mu.Lock()
@@ -149,7 +155,7 @@ func hurry() {
 	}
 }
 
-// removalPause returns the time until the next look; softContexts.mu is held.
+// removalPause returns the time until the next check of sysfs. The caller holds softContexts.mu.
 func removalPause() time.Duration {
 	switch s := &softContexts; {
 	case time.Now().Before(s.hurry):
@@ -160,8 +166,8 @@ func removalPause() time.Duration {
 	return removalCheck
 }
 
-// releaseRemoved lets go of the contexts whose devices have left sysfs. A context that objects of
-// CMID.Context still use is left to a later look.
+// releaseRemoved releases the contexts whose devices have left sysfs. A context on which the
+// program still has objects open (see CMID.Context) is released by a later check.
 func releaseRemoved() {
 	s := &softContexts
 	s.mu.Lock()
@@ -177,7 +183,7 @@ func releaseRemoved() {
 			pause = min(pause, removalPoll)
 		}
 	}
-	for _, soft := range s.m { // release may have found other devices
+	for _, soft := range s.m { // release may have added other devices
 		if soft != nil {
 			s.timer.Reset(pause)
 			return
@@ -190,8 +196,8 @@ func releaseRemoved() {
 	}
 }
 
-// release lets go of a context, unless the process has too many descriptors; softContexts.mu is
-// held.
+// release replaces the descriptors of a context by /dev/null, and frees its list. It returns false
+// if the process cannot open /dev/null. The caller holds softContexts.mu.
 func (soft *softContext) release(v *C.struct_ibv_context) bool {
 	s := &softContexts
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -203,7 +209,7 @@ func (soft *softContext) release(v *C.struct_ibv_context) bool {
 	unix.Close(null)
 	C.rdma_free_devices(soft.list)
 	delete(s.m, v)
-	for other, soft := range s.m { // their lists have held v too
+	for other, soft := range s.m { // their lists contain v too
 		if soft != nil {
 			soft.renew(other)
 		}

@@ -11,7 +11,7 @@ type PortSpace uint32
 
 // Port spaces, with the values of enum rdma_port_space.
 const (
-	PortSpaceIPoIB PortSpace = 0x0002 // datagrams with IPoIB: its Q_Key is the interface's
+	PortSpaceIPoIB PortSpace = 0x0002 // datagrams, with the Q_Key of the IPoIB interface
 	PortSpaceTCP   PortSpace = 0x0106 // reliable connections
 	PortSpaceUDP   PortSpace = 0x0111 // unreliable datagrams
 	PortSpaceIB    PortSpace = 0x013F
@@ -25,13 +25,13 @@ var portSpaceNames = map[PortSpace]string{PortSpaceIPoIB: "IPoIB", PortSpaceTCP:
 // Extension.
 func (p PortSpace) String() string { return enumName(portSpaceNames, p, "PortSpace") }
 
-// JoinFlag says what an id joins a multicast group for.
+// JoinFlag selects whether an id joins a multicast group to receive and send, or to send only.
 type JoinFlag uint32
 
 // Kinds of members, with the values of enum rdma_cm_mc_join_flags.
 const (
 	JoinFullMember JoinFlag = 0 // to receive what is sent to the group, and to send
-	JoinSendOnly   JoinFlag = 1 // to send
+	JoinSendOnly   JoinFlag = 1 // to send only
 )
 
 var joinFlagNames = map[JoinFlag]string{JoinFullMember: "FULLMEMBER", JoinSendOnly: "SENDONLY_FULLMEMBER"}
@@ -41,16 +41,16 @@ var joinFlagNames = map[JoinFlag]string{JoinFullMember: "FULLMEMBER", JoinSendOn
 // Extension.
 func (f JoinFlag) String() string { return enumName(joinFlagNames, f, "JoinFlag") }
 
-// AddrInfo says where an id listens, or where it connects to and from.
+// AddrInfo describes where an id listens, or where it connects to and from.
 type AddrInfo struct {
-	Passive   bool // to listen, on Src; else to connect to Dst
+	Passive   bool // true: listen on Src; false: connect to Dst
 	Type      QPType
 	PortSpace PortSpace
-	Src       netip.AddrPort // not passive: the zero AddrPort lets the routing table choose
-	Dst       netip.AddrPort // not passive
+	Src       netip.AddrPort // if not Passive, zero lets the routing table choose
+	Dst       netip.AddrPort // used if not Passive
 
-	// As a hint only.
-	NumericHost bool // the node is an address: no name is looked up
+	// Used only in the hints of GetAddrInfo.
+	NumericHost bool // the node is an address; do not look up a name
 	Family      int  // 4: IPv4 alone, 6: IPv6 alone, 0: either
 }
 
@@ -94,14 +94,14 @@ func (t CMEventType) String() string { return enumName(cmEventNames, t, "CMEvent
 // Reasons in CMEvent.Status of a REJECTED event, from the InfiniBand connection manager.
 const (
 	RejectNoListener      = 8  // invalid service id: no listener
-	RejectConsumerDefined = 28 // the peer's program rejected the request, or closed it unanswered
-	RejectVendorOption    = 35 // the peer's program does not take the ECE options of the request
+	RejectConsumerDefined = 28 // the peer's program rejected the request, or closed its id without an answer
+	RejectVendorOption    = 35 // the peer's program does not accept the ECE options of the request
 )
 
-// ConnParam holds the parameters of Connect and Accept, and in an event those of the peer.
+// ConnParam holds the parameters of Connect and Accept. In an event it holds the peer's parameters.
 //
-// In an event ResponderResources is the peer's InitiatorDepth and the reverse, so that both
-// describe the local side and may be passed to Accept.
+// In an event ResponderResources is the peer's InitiatorDepth, and InitiatorDepth is the peer's
+// ResponderResources. So both describe the local side, and may be passed to Accept.
 type ConnParam struct {
 	PrivateData        []byte // at most 56 bytes in a request (PortSpaceTCP), 196 in a reply, 148 in a reject
 	ResponderResources uint8  // concurrent RDMA reads and atomics as responder
@@ -113,16 +113,17 @@ type ConnParam struct {
 	QPNum              uint32
 }
 
-// ECE is enhanced connection establishment data: who defined the options, and the options. A
-// message carries the low 24 bits of VendorID (0: no ECE) and all of Options. Kernels before 5.9
-// carry neither.
+// ECE is enhanced connection establishment data: options, and the vendor that has defined them. A
+// connection manager message carries the low 24 bits of VendorID and all of Options. A VendorID of
+// 0 means no ECE. Kernels before 5.9 send neither field.
 type ECE struct {
 	VendorID uint32
 	Options  uint32
 }
 
-// CMEvent is a copy of one connection manager event, already acknowledged. On InfiniBand and RoCE
-// PrivateData has the fixed size of its message, padded with zeroes.
+// CMEvent is a copy of one connection manager event, which is already acknowledged. On InfiniBand
+// and RoCE PrivateData is as long as the field of the message that carries it, and padded with
+// zeroes.
 type CMEvent struct {
 	Type     CMEventType
 	Status   int   // 0, a negative errno, or for REJECTED a reason of the transport
@@ -134,14 +135,14 @@ type CMEvent struct {
 	Group netip.Addr // MULTICAST_JOIN and MULTICAST_ERROR: the group of JoinMulticast
 }
 
-// Err returns an error with the event's name and status, nil for an event without a status.
+// Err returns an error with the event's name and status, or nil if Status is 0.
 //
 // Extension.
 func (e CMEvent) Err() error {
 	switch {
 	case e.Status == 0:
 		return nil
-	case e.Type == CMEventRejected && e.Status < 0: // iWARP reports the stream's errno
+	case e.Type == CMEventRejected && e.Status < 0: // on iWARP Status is the errno of the TCP connection
 		return &Error{Verb: "rdma_cm REJECTED", Errno: syscall.ECONNREFUSED, Advice: syscall.Errno(-e.Status).Error()}
 	case e.Status < 0:
 		return &Error{Verb: "rdma_cm " + e.Type.String(), Errno: syscall.Errno(-e.Status)}

@@ -7,13 +7,13 @@ import "C"
 
 import "math"
 
-// Counters are counters of the device for the packets of flows.
+// Counters are counters of the device for the packets or the bytes of flows.
 type Counters struct {
 	life life
 	c    *C.struct_ibv_counters
 }
 
-// CreateCounters creates counters that count nothing yet. Errors: ErrNotSupported.
+// CreateCounters creates counters, which count nothing before Attach. Errors: ErrNotSupported.
 //
 // Implements: ibv_create_counters.
 func (c *Context) CreateCounters() (*Counters, error) {
@@ -33,9 +33,9 @@ func (c *Context) CreateCounters() (*Counters, error) {
 	return k, nil
 }
 
-// Attach lets the counter with the given index count the packets or the bytes of a flow. With a nil
-// flow it counts those of every flow that is created with FlowCount of these counters; Attach must
-// then come before CreateFlow. Errors: ErrNotSupported.
+// Attach makes the counter with the given index count the packets or the bytes of a flow. If flow
+// is nil the counter counts for every flow that is created with these Counters in a FlowCount; call
+// Attach before CreateFlow then. Errors: ErrNotSupported.
 //
 // Implements: ibv_attach_counters_point_flow.
 func (k *Counters) Attach(flow *Flow, what CounterKind, index uint32) error {
@@ -57,8 +57,9 @@ func (k *Counters) Attach(flow *Flow, what CounterKind, index uint32) error {
 	return rcError("ibv_attach_counters_point_flow", rc, err)
 }
 
-// Read fills values with the counters of the indexes 0 to len(values)-1: packets or bytes since
-// Attach. Errors: EINVAL for no values, and for more than have been attached.
+// Read stores the counters with the indexes 0 to len(values)-1 in values. Each is the number of
+// packets or bytes since Attach. Errors: EINVAL if values is empty, or longer than the number of
+// attached counters.
 //
 // Implements: ibv_read_counters.
 func (k *Counters) Read(values []uint64, flags ReadCountersFlags) error {
@@ -75,7 +76,7 @@ func (k *Counters) Read(values []uint64, flags ReadCountersFlags) error {
 	return rcError(verb, rc, err)
 }
 
-// Close destroys the counters. Errors: ErrInUse while a flow counts with them.
+// Close destroys the counters. Errors: ErrInUse while a flow uses them.
 //
 // Implements: ibv_destroy_counters.
 func (k *Counters) Close() error {

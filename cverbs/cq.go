@@ -25,13 +25,13 @@ type CQ struct {
 	depth atomic.Int64
 	fired atomic.Bool
 	armed bool       // has a channel, so Arm works
-	how   C.uint32_t // to poll it
+	how   C.uint32_t // how C polls the queue: CV_EXTENDED, CV_RXE, fields
 	alone serial
 }
 
-// CreateCQ creates a completion queue of at least depth completions. With a nil ch the queue can
-// only be polled. vector is 0 to NumCompVectors-1. An overflow breaks every queue pair of the
-// queue, so depth must cover all their work requests.
+// CreateCQ creates a completion queue for at least depth completions. If ch is nil the queue can
+// only be polled. vector is 0 to NumCompVectors-1. An overflow breaks every queue pair that uses
+// the queue, so depth must be enough for all their work requests.
 //
 // Implements: ibv_create_cq.
 func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) {
@@ -48,7 +48,8 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) 
 	return q, nil
 }
 
-// newCQ checks what both kinds of queue need of init, and references the queue's parents.
+// newCQ checks the fields of init that ordinary and extended queues share, and references the
+// queue's parents. The caller must create the C queue and call finish.
 func (c *Context) newCQ(verb string, init *CQInit, parents []*life) (*CQ, *C.struct_ibv_comp_channel, error) {
 	ch := init.Channel
 	if init.Depth < 1 || init.Depth > math.MaxInt32 {
@@ -81,7 +82,8 @@ func (c *Context) newCQ(verb string, init *CQInit, parents []*life) (*CQ, *C.str
 	return q, cch, nil
 }
 
-// finish opens the queue with what C has created, or returns why it has not.
+// finish opens the queue with the C queue v. If v is nil, finish undoes newCQ and returns an error
+// with the errno in err.
 func (q *CQ) finish(verb string, v *C.struct_ibv_cq, err error, depth int) error {
 	if v == nil {
 		byHandle.cqs.remove(q.h)
@@ -105,10 +107,11 @@ func (q *CQ) finish(verb string, v *C.struct_ibv_cq, err error, depth int) error
 // Implements: ibv_poll_cq.
 func (q *CQ) Poll(wc []WC) (int, error) { return orZero(q).poll(wc, 1) }
 
-// PollSpin polls the queue up to polls times, 1 to MaxPolls, until it has a completion, in one
-// crossing into C. It is for a loop that expects a completion soon. The call keeps the caller's
-// thread and processor, but every few milliseconds it lets other goroutines run: the runtime
-// disturbs a goroutine that does not. Errors: ErrClosed; EINVAL for polls.
+// PollSpin polls the queue until it has a completion, but at most polls times, in one crossing into
+// C. polls is 1 to MaxPolls. PollSpin is for a loop that expects a completion soon. The call keeps
+// the caller's thread and processor (P). Every 2 ms it yields to other goroutines, because the
+// runtime interrupts a goroutine that does not yield. Errors: ErrClosed; EINVAL if polls is out of
+// range.
 //
 // Extension.
 func (q *CQ) PollSpin(wc []WC, polls int) (int, error) {
@@ -128,7 +131,7 @@ func (q *CQ) poll(wc []WC, polls int) (int, error) {
 		C.uint32_t(min(len(wc), 1<<20)), C.uint32_t(polls), q.how)))
 }
 
-// polled is the result of a poll in C.
+// polled converts the result of a poll in C.
 func polled(n int) (int, error) {
 	if uint(n) < C.CV_YIELD {
 		return n, nil
@@ -136,7 +139,7 @@ func polled(n int) (int, error) {
 	return polledRest(n)
 }
 
-// polledRest is polled for an error, and for a thread that is to yield.
+// polledRest handles the rare results: an error, and a count with CV_YIELD, for which it yields.
 func polledRest(n int) (int, error) {
 	switch {
 	case n == C.CV_CLOSED:
@@ -148,9 +151,9 @@ func polledRest(n int) (int, error) {
 	return n ^ C.CV_YIELD, nil
 }
 
-// Arm requests one event on the queue's channel for the next completion, with solicitedOnly for the
-// next solicited or failed one. Completions that are already queued make no event: poll again after
-// Arm. Errors: EINVAL for a queue without a channel.
+// Arm requests one event on the queue's channel. The next completion causes the event; with
+// solicitedOnly, the next completion that is solicited or failed. Completions that are already
+// queued cause no event, so poll again after Arm. Errors: EINVAL for a queue without a channel.
 //
 // Implements: ibv_req_notify_cq.
 func (q *CQ) Arm(solicitedOnly bool) error {
@@ -177,7 +180,7 @@ func (q *CQ) Arm(solicitedOnly bool) error {
 // Extension.
 func (q *CQ) Fired() bool { return orZero(q).fired.Load() && q.fired.Swap(false) }
 
-// Depth returns the queue's capacity in completions, at least what was requested.
+// Depth returns the queue's capacity in completions, which is at least the requested depth.
 //
 // Extension.
 func (q *CQ) Depth() int { return int(orZero(q).depth.Load()) }
@@ -202,8 +205,8 @@ func (q *CQ) Resize(depth int) error {
 	return nil
 }
 
-// Moderate delays events until count completions have arrived or the period has passed. Errors:
-// ErrNotSupported if the device cannot.
+// Moderate delays events until count completions have arrived or periodUsec microseconds have
+// passed. Errors: ErrNotSupported if the device cannot delay events.
 //
 // Implements: ibv_modify_cq.
 func (q *CQ) Moderate(count, periodUsec uint16) error {
@@ -215,7 +218,8 @@ func (q *CQ) Moderate(count, periodUsec uint16) error {
 	return rcError("ibv_modify_cq", C.cv_moderate_cq(q.c, C.uint16_t(count), C.uint16_t(periodUsec)), nil)
 }
 
-// Close destroys the queue and its completions. Errors: ErrInUse while a queue pair uses it.
+// Close destroys the queue and its completions. Errors: ErrInUse while a queue pair, an SRQ or a WQ
+// uses the queue.
 //
 // Implements: ibv_destroy_cq.
 func (q *CQ) Close() error {

@@ -13,8 +13,8 @@ type CQInit struct {
 	Fields  WCFields     // what a poll reads of a completion; 0: WCFieldsStandard
 	Flags   CQFlags
 
-	// Domain, if it is not nil, is a parent domain: the queue belongs to its thread domain, and so
-	// its polls are for the caller to serialize, as with CQSingleThreaded.
+	// Domain, if it is not nil, must be a parent domain. The queue then belongs to the thread
+	// domain of Domain, and the caller must serialize polls as with CQSingleThreaded.
 	Domain *PD
 }
 
@@ -23,8 +23,9 @@ type CQFlags uint32
 
 // Flags of extended completion queues, with the values of enum ibv_create_cq_attr_flags.
 const (
-	// The driver takes no lock: the caller serializes polls, Resize, and ToReset and Close of the
-	// queue pairs that use the queue. Two of these calls at once damage the queue.
+	// The driver does not lock the queue. The caller must serialize polls and Resize of the queue,
+	// and ToReset and Close of the queue pairs that use the queue. Two of these calls at once
+	// damage the queue.
 	CQSingleThreaded CQFlags = 1 << 0
 	// The device does not check for an overflow, which then loses completions unnoticed.
 	CQIgnoreOverrun CQFlags = 1 << 1
@@ -39,9 +40,9 @@ var cqFlagNames = []bitName{{1 << 0, "SINGLE_THREADED"}, {1 << 1, "IGNORE_OVERRU
 // Extension.
 func (f CQFlags) String() string { return bitNames(cqFlagNames, uint32(f)) }
 
-// WCFields are the fields that polls of an extended completion queue read: those of WC but for ID,
-// Status, Opcode, VendorErr and Flags, which are always read, and those of WCEx. Each costs a call
-// in C for each completion. QPNum and the two times are read of every completion, the others of
+// WCFields selects the fields of WC and WCEx that polls of an extended completion queue read. ID,
+// Status, Opcode, VendorErr and Flags need no bit. Each selected field costs one call in C for each
+// completion. QPNum and the two times are read for sends and receives, the other fields for
 // receives only.
 type WCFields uint32
 
@@ -51,7 +52,7 @@ const (
 	WCFieldImm          WCFields = 1 << 1 // immediate data, and an invalidated key
 	WCFieldQPNum        WCFields = 1 << 2
 	WCFieldSrcQP        WCFields = 1 << 3
-	WCFieldSLID         WCFields = 1 << 4 // its low 16 bits
+	WCFieldSLID         WCFields = 1 << 4 // the low 16 bits of the SLID
 	WCFieldSL           WCFields = 1 << 5
 	WCFieldDLIDPathBits WCFields = 1 << 6
 	WCFieldTimestamp    WCFields = 1 << 7
@@ -61,7 +62,7 @@ const (
 	WCFieldWallClock    WCFields = 1 << 11
 
 	// WCFieldsStandard are all fields of WC except PKeyIndex, which only an ordinary queue reports.
-	// Every device with extended queues has them.
+	// Every device with extended queues supports them.
 	WCFieldsStandard WCFields = 1<<7 - 1
 
 	wcFieldsKnown = 1<<12 - 1
@@ -79,9 +80,9 @@ var wcFieldNames = []bitName{
 func (f WCFields) String() string { return bitNames(wcFieldNames, uint32(f)) }
 
 // WCEx is one completion of an extended queue: a flat struct of 88 bytes with the same layout in C.
-// A field is 0 if the queue was not created for it. On failure only the fields are set that are
-// valid in a WC then. Flags, and what receives alone have, such as ByteLen, are 0 in completions of
-// sends.
+// A field that CQInit.Fields did not select is 0. If Status is not WCSuccess, only ID, Status,
+// VendorErr and QPNum are set. In the completion of a send Flags is 0, and so are the fields that
+// belong to receives, such as ByteLen.
 type WCEx struct {
 	WC
 	Timestamp uint64 // WCFieldTimestamp: the device's clock at the completion; see DeviceAttr.Elapsed
@@ -92,9 +93,10 @@ type WCEx struct {
 	CVLAN     uint16 // WCFieldCVLAN: of a raw packet
 }
 
-// Elapsed returns the time from one value of the device's clock to a later one, of
-// [WCEx.Timestamp] or [Context.Clock]. The clock goes round at TimestampMask: Elapsed is right for
-// less than one round. It is 0 if the device does not report the rate of its clock (HCACoreClock).
+// Elapsed returns the time between two values of the device's clock, of which from is the earlier
+// one. The values are those of [WCEx.Timestamp] or [Context.Clock]. The clock wraps around at
+// TimestampMask, so the time must be shorter than one round. Elapsed returns 0 if the device does
+// not report the rate of its clock (HCACoreClock).
 //
 // Extension.
 func (a *DeviceAttr) Elapsed(from, to uint64) time.Duration {

@@ -45,7 +45,7 @@ struct ibv_ah *cv_ah_of(uint64_t token)
 	return ahs.slot[i].ah;
 }
 
-static uint64_t keep(struct ibv_ah *ah) // NULL: could not be created
+static uint64_t keep(struct ibv_ah *ah) // ah is NULL if it could not be created; returns a token, or 0
 {
 	uint64_t token = 0;
 	uint32_t i;
@@ -111,7 +111,7 @@ _Static_assert(offsetof(struct cv_send_wr, imm) + 4 - offsetof(struct cv_send_wr
 _Static_assert(offsetof(struct ibv_send_wr, opcode) - offsetof(struct ibv_send_wr, num_sge) == 4, "ibv_send_wr");
 _Static_assert(offsetof(struct ibv_send_wr, send_flags) - offsetof(struct ibv_send_wr, num_sge) == 8, "ibv_send_wr");
 
-// Copies the other fields that the opcode uses.
+// Copies the other fields that the opcode uses. Returns why the request is refused, or 0.
 static int convert_rest(const struct ibv_qp *qp, const struct cv_send_wr *w, struct ibv_send_wr *o)
 {
 	if (qp->qp_type == IBV_QPT_XRC_SEND)
@@ -154,8 +154,9 @@ static int convert_rest(const struct ibv_qp *qp, const struct cv_send_wr *w, str
 	return CV_BAD_OPCODE;
 }
 
-// Adds the accepted requests of a chain of k to p, and returns whether all were. refused is the
-// byte offset of the refused request in the chain.
+// Adds the number of accepted requests to p->n, after a post of a chain of k requests returned rc.
+// Returns 1 if all were accepted. Otherwise it sets p->rc and returns 0. refused is the byte offset
+// of the refused request in the chain.
 static inline int took(struct cv_posted *p, int rc, uint32_t k, uintptr_t refused, size_t size)
 {
 	if (!rc) {
@@ -185,7 +186,7 @@ static inline int convert_send(const struct ibv_qp *qp, const struct cv_send_wr 
 	}
 	memcpy((char *)o + offsetof(struct ibv_send_wr, num_sge), (const char *)w + offsetof(struct cv_send_wr, num_sge),
 		TOGETHER);
-	if (w->opcode == IBV_WR_SEND && qp->qp_type == IBV_QPT_RC) // has no address
+	if (w->opcode == IBV_WR_SEND && qp->qp_type == IBV_QPT_RC) // needs no other field
 		return 0;
 	return convert_rest(qp, w, o);
 }
@@ -219,7 +220,7 @@ static struct cv_posted post_send_chain(struct ibv_qp *qp, const struct cv_send_
 	return p;
 }
 
-// Most posts are of one request, whose memory is small.
+// Posts one request, as most posts do. One request needs little memory, while a chain is large.
 static inline struct cv_posted post_one_send(struct ibv_qp *qp, const struct cv_send_wr *w, struct ibv_sge *sg,
 	uint32_t nsg, uint32_t max_sge)
 {
@@ -256,7 +257,7 @@ struct cv_posted cv_post_send(const uintptr_t *gate, const struct cv_send_wr *wr
 	return p;
 }
 
-// One of the queues is set.
+// Posts a chain to the queue that is not NULL; the other two are.
 static inline int post_recvs(struct ibv_qp *qp, struct ibv_srq *srq, struct ibv_wq *wq, struct ibv_recv_wr *chain,
 	struct ibv_recv_wr **bad)
 {
@@ -301,7 +302,7 @@ static struct cv_posted post_recv_chain(struct ibv_qp *qp, struct ibv_srq *srq,
 	return p;
 }
 
-// The caller is inside the gate.
+// Posts receives and leaves the gate. The caller has entered the gate.
 static inline struct cv_posted post_recv(struct ibv_qp *qp, struct ibv_srq *srq, struct ibv_wq *wq,
 	const struct cv_recv_wr *w, uint32_t n, struct ibv_sge *sg, uint32_t nsg, uint32_t max_sge)
 {
@@ -357,8 +358,8 @@ struct cv_posted cv_post_wq_recv(const uintptr_t *gate, const struct cv_recv_wr 
 	return post_recv(NULL, NULL, wq, wr, n, sg, nsg, max_sge);
 }
 
-// Go interrupts a goroutine that has run for 10 ms. One that yields is left alone, but each time
-// Go also wakes another thread, which finds nothing to do.
+// Go interrupts a goroutine that has run for 10 ms, unless it yields before. But with each yield Go
+// also wakes another thread, which finds nothing to do. So a thread yields only this often.
 static const uint64_t YIELD_EVERY = 2000000; // ns
 
 int cv_yield_due(void)

@@ -1,4 +1,5 @@
-// What ordinary and extended queues share: datapath.c, extended.c and extended_cq.c.
+// Declarations that datapath.c (ordinary queues), extended.c and extended_cq.c (extended queues)
+// share.
 #ifndef GODAT_CVERBS_DATAPATH_H
 #define GODAT_CVERBS_DATAPATH_H
 
@@ -6,11 +7,11 @@
 #include "shim.h"
 #include <pthread.h>
 
-// The longest chain passed to the driver at once; a longer batch makes several chains in one
-// crossing.
+// The most requests that are passed to the driver at once. A longer batch is posted as several
+// chains, in one crossing.
 enum { CHAIN = 128 };
 
-// Returns the address handle of a token, or NULL. The caller holds the lock.
+// Returns the address handle of a token, or NULL. The caller holds cv_ahs.
 __attribute__((visibility("hidden"))) struct ibv_ah *cv_ah_of(uint64_t token);
 __attribute__((visibility("hidden"))) extern pthread_rwlock_t cv_ahs;
 
@@ -25,18 +26,20 @@ static inline int sge_check(uint32_t first, uint32_t num, uint32_t nsg, uint32_t
 	return (uint64_t)first + num > nsg ? CV_BAD_RANGE : CV_TOO_MANY;
 }
 
-// Some drivers queue first and check the state later: a refused request would be sent after all. On
-// iWARP the connection manager moves queue pairs without libibverbs' knowledge, so there only the
-// driver checks.
+// Reports whether the queue pair has not reached the state from. Some drivers queue a request
+// before they check the state, so that a request that they refuse is sent after all. On iWARP the
+// connection manager changes the state without libibverbs' knowledge, so there only the driver
+// checks.
 static inline int too_early(const struct ibv_qp *qp, enum ibv_qp_state from)
 {
 	return qp->state < from && qp->context->device->transport_type != IBV_TRANSPORT_IWARP;
 }
 
-// Inside a gate: returns CV_YIELD if the thread has not yielded for some milliseconds, else 0.
+// Returns CV_YIELD if the thread has not yielded for 2 ms, else 0. The caller is inside a gate.
 __attribute__((visibility("hidden"))) int cv_yield_due(void);
 
-// Counts repeated polls, inside a gate; looks at the clock once in 8192. Returns CV_YIELD or 0.
+// Counts the polls of calls with more than one poll. After every 8192 polls it calls cv_yield_due,
+// which reads the clock. Returns CV_YIELD or 0. The caller is inside a gate.
 static inline int yield_after(uint32_t polls)
 {
 	if (polls > 1 && (cv_me->polled += polls) >= 1 << 13) {

@@ -34,8 +34,8 @@ type Context struct {
 }
 
 // eachDevice calls f for each present device until f returns false. A kernel without RDMA has no
-// devices. libibverbs leaves out what it cannot read, and keeps a driver that it could not load as
-// missing: so eachDevice asks for free descriptors first.
+// devices. eachDevice first checks that enough descriptors are free: without them libibverbs omits
+// devices that it cannot read, and never again loads a driver that it could not load.
 func eachDevice(f func(*C.struct_ibv_device) bool) error {
 	if err := load(); err != nil {
 		return err
@@ -61,8 +61,8 @@ func eachDevice(f func(*C.struct_ibv_device) bool) error {
 }
 
 // Devices lists the verbs devices of this host. On a kernel without RDMA the list is empty. Errors:
-// ErrNotSupported where libibverbs or librdmacm is not installed; the text names the packages.
-// EMFILE or ENFILE when fewer than 8 files can be opened; the text names the limit.
+// ErrNotSupported if libibverbs or librdmacm is not installed; the text names the packages. EMFILE
+// or ENFILE if fewer than 8 files can be opened; the text names the limit.
 //
 // Implements: ibv_get_device_list, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index.
 func Devices() ([]DeviceInfo, error) {
@@ -81,8 +81,8 @@ func Devices() ([]DeviceInfo, error) {
 	return all, err
 }
 
-// OpenDevice opens the device of that name. Errors: ENODEV when there is none; the text lists the
-// names of those present. ErrNotSupported, EMFILE or ENFILE as Devices.
+// OpenDevice opens the device with this name. Errors: ENODEV if there is no such device; the text
+// lists the devices that are present. ErrNotSupported, EMFILE or ENFILE as for Devices.
 //
 // Implements: ibv_open_device.
 func OpenDevice(name string) (*Context, error) {
@@ -131,8 +131,8 @@ func newContext(v *C.struct_ibv_context, name string) (*Context, error) {
 	return c, nil
 }
 
-// Close closes the device. Errors: ErrInUse while an object of it is open, and for the context of a
-// CMID, which librdmacm owns.
+// Close closes the device. Errors: ErrInUse while an object of the device is open, and always for a
+// context of CMID.Context, which librdmacm owns.
 //
 // Implements: ibv_close_device.
 func (c *Context) Close() error {
@@ -151,7 +151,8 @@ func (c *Context) Close() error {
 // Implements: ibv_get_device_name.
 func (c *Context) Name() string { return orZero(c).name }
 
-// NumCompVectors returns the number of completion vectors; CreateCQ takes 0 to NumCompVectors-1.
+// NumCompVectors returns the number of completion vectors. CreateCQ accepts the vectors 0 to
+// NumCompVectors-1.
 //
 // Extension.
 func (c *Context) NumCompVectors() int {
@@ -163,8 +164,8 @@ func (c *Context) NumCompVectors() int {
 	return int(c.c.num_comp_vectors)
 }
 
-// QueryDevice returns the device's limits and properties, with the extended ones where the device
-// reports them.
+// QueryDevice returns the device's limits and properties. It includes the extended properties if
+// the device reports them.
 //
 // Implements: ibv_query_device, ibv_query_device_ex.
 func (c *Context) QueryDevice() (DeviceAttr, error) {
@@ -223,7 +224,7 @@ func goDeviceAttr(x *C.struct_ibv_device_attr_ex) DeviceAttr {
 	return d
 }
 
-// QueryPort returns the properties of a port; ports count from 1.
+// QueryPort returns the properties of a port. Ports are numbered from 1.
 //
 // Implements: ibv_query_port.
 func (c *Context) QueryPort(port uint8) (PortAttr, error) {

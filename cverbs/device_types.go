@@ -38,7 +38,7 @@ type DeviceInfo struct {
 type Library struct {
 	Name    string // "libibverbs"
 	File    string // its path, with symbolic links resolved
-	Version string // rdma-core's, "44.0"; "" where the file's name does not have it
+	Version string // of rdma-core: "44.0"; "" if the file's name does not contain it
 }
 
 // AtomicCap is the scope in which a device's atomics are atomic.
@@ -67,8 +67,7 @@ const (
 	DeviceManagedSteer DeviceCaps = 1 << 29
 )
 
-// DeviceAttr holds a device's limits and properties. The limits are upper bounds, shared by all
-// processes.
+// DeviceAttr holds a device's limits and properties. All processes share each limit.
 type DeviceAttr struct {
 	FirmwareVersion  string
 	NodeGUID         uint64
@@ -87,10 +86,10 @@ type DeviceAttr struct {
 	MaxCQE           int
 	MaxMR            int
 	MaxPD            int
-	MaxQPRDAtom      int // RDMA reads and atomics a queue pair takes as responder
+	MaxQPRDAtom      int // RDMA reads and atomics in flight to a queue pair as responder
 	MaxEERDAtom      int
 	MaxResRDAtom     int
-	MaxQPInitRDAtom  int // RDMA reads and atomics a queue pair starts
+	MaxQPInitRDAtom  int // RDMA reads and atomics in flight from a queue pair as initiator
 	MaxEEInitRDAtom  int
 	AtomicCap        AtomicCap
 	MaxEE            int
@@ -124,8 +123,8 @@ type DeviceAttr struct {
 	MaxDMSize        uint64 // bytes of device memory
 	RawPacketCaps    RawPacketCaps
 	MaxTSO           uint32  // bytes of one OpTSO
-	TSOQPTypes       QPTypes // that have OpTSO
-	RSSQPTypes       QPTypes // that have RSS
+	TSOQPTypes       QPTypes // that support OpTSO
+	RSSQPTypes       QPTypes // that support RSS
 	MaxIndTables     uint32
 	MaxIndTableSize  uint32
 	HashFields       HashFields
@@ -139,14 +138,14 @@ type DeviceAttr struct {
 	RateLimitQPTypes QPTypes // that QP.SetRateLimit can limit
 }
 
-// RawPacketCaps are what a device does with queue pairs of QPTypeRawPacket.
+// RawPacketCaps are features that a device has for queue pairs of QPTypeRawPacket.
 type RawPacketCaps uint32
 
 // Raw packet capabilities, with the values of enum ibv_raw_packet_caps.
 const (
 	RawPacketCVLANStripping RawPacketCaps = 1 << 0
 	RawPacketScatterFCS     RawPacketCaps = 1 << 1
-	RawPacketIPCsum         RawPacketCaps = 1 << 2 // SendIPCsum
+	RawPacketIPCsum         RawPacketCaps = 1 << 2 // supports SendIPCsum
 	RawPacketDelayDrop      RawPacketCaps = 1 << 3
 )
 
@@ -258,8 +257,8 @@ var asyncNames = map[AsyncEventType]string{
 // Implements: ibv_event_type_str.
 func (t AsyncEventType) String() string { return enumName(asyncNames, t, "AsyncEventType") }
 
-// AsyncEvent is one asynchronous event. At most one of QP, CQ, SRQ and Port is set: the event's
-// object. An object closed meanwhile is nil.
+// AsyncEvent is one asynchronous event. At most one of QP, CQ, SRQ, WQ and Port is set, which is
+// the object that the event is about. If that object has been closed meanwhile its field is nil.
 type AsyncEvent struct {
 	Type AsyncEventType
 	QP   *QP

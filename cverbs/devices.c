@@ -1,9 +1,10 @@
 //go:build linux && cgo
 
-// Calls that may find new devices, on one thread for the life of the process. librdmacm 44 sorts
-// devices by the lower halves of their addresses. malloc gives each thread a region of its own, so
-// that order is wrong if two threads have found devices. As devices come and go, librdmacm then
-// opens again those that stayed, or loses all and blocks for ever in rdma_create_event_channel.
+// Runs all calls that may find new devices on one thread, the device thread, which lives as long as
+// the process. librdmacm 44 sorts devices by the lower halves of their addresses. malloc gives each
+// thread its own region of memory, so that this order is wrong if two threads have found devices.
+// When devices are then added or removed, librdmacm opens the remaining devices again, or loses all
+// devices and blocks for ever in rdma_create_event_channel.
 
 #include "shim.h"
 #include <pthread.h>
@@ -44,7 +45,7 @@ static void *serve(void *unused)
 	return NULL;
 }
 
-static int start(void) // without signals, which are Go's; reports whether the thread runs
+static int start(void) // starts the thread with all signals blocked; returns whether it runs
 {
 	sigset_t all, before;
 	pthread_t thread;
@@ -58,8 +59,8 @@ static int start(void) // without signals, which are Go's; reports whether the t
 	return started;
 }
 
-// elsewhere reports whether the calling thread has entered another network namespace: it may have
-// other devices.
+// elsewhere reports whether the calling thread has entered another network namespace, where other
+// devices may exist.
 static int elsewhere(void)
 {
 	struct stat own, its;
@@ -67,7 +68,7 @@ static int elsewhere(void)
 	return !stat("/proc/self/ns/net", &own) && !stat("/proc/thread-self/ns/net", &its) && own.st_ino != its.st_ino;
 }
 
-static void *on_device_thread(struct call *c) // errno is as the call left it
+static void *on_device_thread(struct call *c) // runs c on the device thread; sets errno as c's call did
 {
 	pthread_mutex_lock(&lock);
 	if (elsewhere() || !start()) {

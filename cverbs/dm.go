@@ -10,20 +10,20 @@ import (
 	"unsafe"
 )
 
-// DM is memory on the device: DeviceAttr.MaxDMSize bytes at most, for all processes. The program
-// copies to and from it; work requests use it through regions.
+// DM is memory on the device. All processes share DeviceAttr.MaxDMSize bytes. Write and Read copy
+// to and from the memory; work requests access it through a region of PD.RegDM.
 type DM struct {
 	life life
 	c    *C.struct_ibv_dm
 	ctx  *Context
-	len  int // -1: imported, not known
+	len  int // -1 for imported memory, whose size is not known
 
 	imported bool // of another process, which frees it
 }
 
-// AllocDM allocates n bytes of device memory. Its address in the device is a multiple of 1 <<
-// logAlign; 0 takes any. Errors: ErrNotSupported; EINVAL for n below 1; ENOMEM for more than the
-// device has left of DeviceAttr.MaxDMSize.
+// AllocDM allocates n bytes of device memory, at a device address that is a multiple of 1 <<
+// logAlign. Errors: ErrNotSupported; EINVAL for n below 1; ENOMEM if less than n bytes of
+// DeviceAttr.MaxDMSize are free.
 //
 // Implements: ibv_alloc_dm.
 func (c *Context) AllocDM(n int, logAlign uint32) (*DM, error) {
@@ -54,12 +54,12 @@ func (c *Context) newDM(verb string, n int, call func() (*C.struct_ibv_dm, error
 	return d, nil
 }
 
-// Len returns the size in bytes as it was requested, -1 for imported memory.
+// Len returns the size in bytes as it was requested, or -1 for imported memory.
 //
 // Extension.
 func (d *DM) Len() int { return orZero(d).len }
 
-// Write copies b into the device memory, from its byte offset on. Errors: EINVAL for a range
+// Write copies b into the device memory, starting at byte offset. Errors: EINVAL for a range
 // outside the memory.
 //
 // Implements: ibv_memcpy_to_dm.
@@ -71,7 +71,7 @@ func (d *DM) Write(offset uint64, b []byte) error {
 	})
 }
 
-// Read fills b from the device memory, from its byte offset on. Errors: as Write.
+// Read fills b from the device memory, starting at byte offset. Errors: as Write.
 //
 // Implements: ibv_memcpy_from_dm.
 func (d *DM) Read(offset uint64, b []byte) error {
@@ -94,8 +94,8 @@ func (d *DM) copy(verb string, offset uint64, b []byte, call func(unsafe.Pointer
 	return rcError(verb, rc, err)
 }
 
-// inside returns an error for a range that is not inside the memory; that of imported memory only
-// the device knows.
+// inside returns an error for a range that is not inside the memory. It does not check imported
+// memory, whose size only the device knows.
 func (d *DM) inside(verb string, offset, n uint64) error {
 	size := uint64(math.MaxUint64)
 	if d.len >= 0 {
@@ -107,9 +107,9 @@ func (d *DM) inside(verb string, offset, n uint64) error {
 	return nil
 }
 
-// RegDM registers n bytes of device memory, from its byte offset on. In work requests the region's
-// first byte has the address 0 (AccessZeroBased, which RegDM adds). Errors: EINVAL for a range
-// outside the memory; ErrNotSupported.
+// RegDM registers n bytes of device memory, starting at byte offset. In work requests the region
+// starts at address 0, because RegDM adds AccessZeroBased. Errors: EINVAL for a range outside the
+// memory; ErrNotSupported.
 //
 // Implements: ibv_reg_dm_mr.
 func (p *PD) RegDM(d *DM, offset uint64, n int, access AccessFlags) (*MR, error) {
@@ -142,8 +142,8 @@ func (p *PD) RegDM(d *DM, offset uint64, n int, access AccessFlags) (*MR, error)
 	return m, nil
 }
 
-// Close frees the memory; imported memory stays for its owner. Errors: ErrInUse while a region of
-// it is open.
+// Close frees the memory. Imported memory stays allocated for its owner. Errors: ErrInUse while a
+// region of the memory is open.
 //
 // Implements: ibv_free_dm, ibv_unimport_dm.
 func (d *DM) Close() error {

@@ -5,14 +5,18 @@
 //
 // # Objects, in the order in which a program meets them
 //
-// [OpenDevice] returns a [Context]. A [PD] is a protection domain: its memory and queue pairs work
-// together. An [MR] is registered memory. A [CQ] takes completions, and a [CompChannel] wakes
-// goroutines that wait for them. A [QP] is a queue pair. An [EventChannel] and its [CMID]s connect
-// queue pairs by address, as rdma_cm does; [CMID.CreateQP] makes one that librdmacm moves through
-// its states, and [CMID.InitQPAttr] leaves that to the program. [CMID.JoinMulticast] joins a group
-// of datagram queue pairs. [SRQ], [MW] and [AH] are shared receive queues, memory windows and
-// address handles. A [TD] is a thread domain, for queues that one thread at a time uses.
-// examples/verbs is a whole client and server.
+// [OpenDevice] returns a [Context]. A [PD] is a protection domain: only memory and queue pairs of
+// one domain work together. An [MR] is registered memory. A [CQ] holds completions, and a
+// [CompChannel] wakes goroutines that wait for completions. A [QP] is a queue pair.
+//
+// [CMID]s connect queue pairs by address, as rdma_cm does, and an [EventChannel] delivers their
+// events. librdmacm moves a queue pair of [CMID.CreateQP] through its states; with
+// [CMID.InitQPAttr] the program moves the queue pair itself. [CMID.JoinMulticast] joins a multicast
+// group.
+//
+// [SRQ], [MW] and [AH] are shared receive queues, memory windows and address handles. A [TD] is a
+// thread domain, for queues that one thread at a time uses. examples/verbs is a complete client and
+// server.
 //
 // # Data path
 //
@@ -20,15 +24,15 @@
 // crosses into C once, with one doorbell for every 128 requests. Posts and polls do not allocate.
 // Immediate data is an integer in host byte order on both sides; the binding converts it.
 //
-// [QPInit.SendOps] makes an extended queue pair, [Context.CreateCQEx] an extended completion queue,
-// whose completions have timestamps and more ([WCEx]), where the device has them. Their batches
-// cross into C once, too.
+// [QPInit.SendOps] selects an extended queue pair. [Context.CreateCQEx] creates an extended
+// completion queue, whose completions contain further fields, such as timestamps ([WCEx]), if the
+// device supports them. Their batches, too, cross into C once.
 //
 // # Blocking
 //
-// Completion channels, event channels and asynchronous events wait in the Go runtime's poller. A
-// parked waiter costs a goroutine, not an operating system thread. It ends at its deadline, when
-// its context ends, and on Wake and Close.
+// Waits for completion channels, event channels and asynchronous events park in the Go runtime's
+// poller. A parked wait costs a goroutine, not an operating system thread. A wait ends at its
+// deadline, when its context ends, and on Wake and Close.
 //
 // One exception: if the last Wait of a completion channel took less than 4 ms, the next one first
 // blocks its thread for up to 4 ms, because the kernel wakes a thread faster than Go's poller wakes
@@ -36,52 +40,55 @@
 //
 // # Lifetime
 //
-// Every object has a Close, for any goroutine at any time. It waits for the calls in flight on the
-// object, then destroys it. While children use the object Close returns [ErrInUse] and names them.
-// Every call on a closed object, a second Close included, returns [ErrClosed]; a nil object and the
-// zero value count as closed. If the kernel refuses, the object is open as before; calls that came
-// meanwhile have failed with ErrClosed. A Close that meets another waits for it, and tries too if
-// that one has failed. The garbage collector closes nothing.
+// Every object has a Close, which any goroutine may call at any time. Close waits for the calls in
+// flight on the object, then destroys the object. While other objects use the object, Close returns
+// [ErrInUse] and names them. Every call on a closed object, a second Close included, returns
+// [ErrClosed]. A nil object and the zero value count as closed. If the kernel refuses to destroy an
+// object, it is open as before, but calls that came meanwhile have failed with ErrClosed. A Close
+// that meets another waits for it, and tries too if that one has failed. The garbage collector
+// closes nothing.
 //
 // # Concurrency
 //
-// All functions and methods may be called from any number of goroutines at once. Posts to one queue
-// are serialized. The memory of a posted request belongs to the device until its completion has
-// been polled. Two kinds of queue are the caller's to serialize: those of a thread domain
-// ([PD.AllocParentDomain]), and completion queues with [CQSingleThreaded].
+// All functions and methods may be called from any number of goroutines at once, with two
+// exceptions: the caller must serialize the use of queues of a thread domain
+// ([PD.AllocParentDomain]), and of completion queues with [CQSingleThreaded]. Posts to any other
+// queue are serialized by the driver. The memory of a posted request belongs to the device until
+// its completion has been polled.
 //
 // # Errors
 //
-// Errors are of type *[Error], with the verb, the errno, and what to do about it: errors.Is(err,
-// syscall.ENOMEM) works. A completion has a [WCStatus]; [CMEvent.Err] says why there is no
-// connection. After an error completion the queue pair is in error, and everything posted completes
-// as flushed.
+// The error of a failed verb is an *[Error] with the verb, the errno, and advice; errors.Is(err,
+// syscall.ENOMEM) works. The outcome of a work request is the [WCStatus] of its completion.
+// [CMEvent.Err] returns why a connection failed. After an error completion the queue pair is in
+// error, and all posted requests complete as flushed.
 //
 // # Freeing
 //
-// Close in the reverse order of creation: queue pairs before their id, queues, memory and domain;
-// completion queues before their channel; all of it before the Context.
+// Close objects in the reverse order of creation: queue pairs before their id, queues, memory and
+// domain; completion queues before their channel; everything before the Context.
 //
 // # What is not here
 //
-// docs/verbs.md has every function. Of libibverbs: tag matching, IPsec actions of flows
-// (ibv_create_flow_action_esp), allocators of a parent domain, and the calls of one vendor (mlx5dv,
-// efadv). Of librdmacm: rsockets, and the calls with synchronous ids (rdma_get_request,
-// rdma_post_send), which wait without a bound: an [EventChannel] does it.
+// docs/verbs.md lists every function. These parts of libibverbs are missing: tag matching, IPsec
+// actions of flows (ibv_create_flow_action_esp), allocators of a parent domain, and the calls of
+// one vendor (mlx5dv, efadv). These parts of librdmacm are missing: rsockets, and the calls on
+// synchronous ids (rdma_get_request, rdma_post_send), which block without a limit; use an
+// [EventChannel] instead.
 //
 // # Memory
 //
-// [PD.RegMR] pins Go memory until the region is closed. An [SGE] carries a plain address. Its
-// memory must be registered, or, with [SendInline], must not move during the call. The binding
-// checks that segment ranges are inside the slices it receives; like libibverbs, it cannot check
-// addresses.
+// [PD.RegMR] pins Go memory until the region is closed. An [SGE] contains a plain address. The
+// memory at that address must be registered. With [SendInline] it need not be registered, but must
+// not move during the call. The binding checks that a request's segments are inside the slice of
+// segments. Like libibverbs it cannot check addresses.
 //
 // # Platforms
 //
-// The binding needs linux and cgo, and rdma-core's headers to be built. It opens libibverbs.so.1
-// and librdmacm.so.1 when a program first asks for devices or an event channel. Where they are not
-// installed that call returns [ErrNotSupported]; [Libraries] returns what was found. On other
-// platforms the same exported API exists and every constructor returns [ErrNotSupported].
+// The binding needs linux and cgo, and at build time rdma-core's headers. It opens libibverbs.so.1
+// and librdmacm.so.1 when a program first asks for devices or an event channel. If they are not
+// installed that call returns [ErrNotSupported]. [Libraries] returns which files were opened. On
+// other platforms the same exported API exists, and every constructor returns [ErrNotSupported].
 //
 //go:generate go run ./internal/genstub
 package cverbs

@@ -12,12 +12,12 @@ var (
 	// ErrClosed is the error of calls on a closed object and of waits that Close ended. errors.Is
 	// also matches os.ErrClosed and net.ErrClosed.
 	ErrClosed error = closedError{}
-	// ErrInUse is wrapped by the error of a Close while other objects use this one.
+	// ErrInUse is wrapped by the error that Close returns while other objects use the object.
 	ErrInUse = errors.New("in use")
 	// ErrNotSupported is the error of every constructor on platforms without verbs (not linux, or
-	// no cgo), and where libibverbs and librdmacm are not installed. errors.Is also matches it when
-	// a device, a kernel or a library that is older than the headers does not have a call
-	// (EOPNOTSUPP, ENOSYS).
+	// no cgo), and if libibverbs or librdmacm is not installed. errors.Is also matches it if the
+	// device, the kernel, or a library that is older than the headers lacks a call (EOPNOTSUPP,
+	// ENOSYS).
 	ErrNotSupported = errors.New("cverbs: not supported")
 )
 
@@ -32,7 +32,7 @@ func (closedError) Is(target error) bool { return target == os.ErrClosed || targ
 // Extension.
 type Error struct {
 	Verb   string        // the C name of the call: "ibv_reg_mr"
-	Errno  syscall.Errno // what it returned
+	Errno  syscall.Errno // the errno that the call returned
 	Advice string        // what to do about it, or which argument was outside which limit; may be empty
 }
 

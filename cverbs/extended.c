@@ -1,7 +1,7 @@
 //go:build linux && cgo
 
-// Extended queue pairs: requests are posted by ibv_wr_*, a whole chain between ibv_wr_start and
-// ibv_wr_complete.
+// Extended queue pairs. The functions ibv_wr_* post their requests: a whole chain between
+// ibv_wr_start and ibv_wr_complete.
 
 #include "datapath.h"
 #include "gate.h"
@@ -10,7 +10,7 @@
 
 enum {
 	MAX_GATHERED = 1024, // bytes
-	ATOMIC_WRITE = 15, // IBV_WR_ATOMIC_WRITE, and its bit: headers before rdma-core 44 have neither
+	ATOMIC_WRITE = 15, // IBV_WR_ATOMIC_WRITE; headers before rdma-core 44 lack it and its bit
 	WITH_ATOMIC_WRITE = 1 << 12,
 };
 
@@ -18,7 +18,7 @@ static void extend(struct ibv_qp_init_attr_ex *x, struct ibv_pd *pd, const struc
 	struct cv_qp_more *more)
 {
 	memset(x, 0, sizeof(*x));
-	memcpy(x, attr, sizeof(*attr)); // the head of both is the same
+	memcpy(x, attr, sizeof(*attr)); // both structs begin with the same fields
 	x->comp_mask = IBV_QP_INIT_ATTR_PD;
 	x->pd = pd;
 	if (more->ops) {
@@ -82,14 +82,15 @@ struct ibv_qp *cv_open_xrc_qp(struct ibv_xrcd *xrcd, uint32_t num, uintptr_t han
 	return ibv_open_qp(xrcd->context, &attr);
 }
 
-// Copies the data of all segments to a buffer of MAX_GATHERED bytes, unless it is NULL. Returns
-// their length, or MAX_GATHERED + 1 if it is more.
+// Copies the data of all segments to the buffer to of MAX_GATHERED bytes. If to is NULL it copies
+// nothing. Returns the length of the data, or MAX_GATHERED + 1 if the data is longer than
+// MAX_GATHERED.
 static uint32_t gather(char *to, const struct ibv_sge *sg, uint32_t n)
 {
 	uint32_t used = 0;
 
 	for (; n; n--, sg++) {
-		const uint32_t length = sg->length; // once: the caller's other threads may write it
+		const uint32_t length = sg->length; // read once, because other threads of the caller may write it
 
 		if (length > MAX_GATHERED - used)
 			return MAX_GATHERED + 1;
@@ -143,7 +144,7 @@ static void set_inline(struct ibv_qp_ex *x, const struct ibv_sge *sg, uint32_t n
 	}
 }
 
-// ibv_wr_atomic_write: its function follows that of ibv_wr_abort.
+// Calls what ibv_wr_atomic_write of newer headers calls: the function pointer after wr_abort.
 static void atomic_write(struct ibv_qp_ex *x, uint32_t rkey, uint64_t remote_addr, const void *data)
 {
 	void (*write)(struct ibv_qp_ex *, uint32_t, uint64_t, const void *);

@@ -1,7 +1,7 @@
 //go:build linux && cgo
 
-// Extended completion queues: each completion is read by one function for each field, here for a
-// whole batch; and thread domains.
+// Extended completion queues, whose completions are read with one function for each field. This
+// file reads a whole batch in one crossing. It also contains the calls of thread domains.
 
 #include "datapath.h"
 #include <arpa/inet.h>
@@ -14,7 +14,7 @@ _Static_assert(offsetof(struct cv_wc_ex, cvlan) == 80, "WCEx.CVLAN");
 
 enum {
 	MASK_PD = 1 << 1,     // IBV_CQ_INIT_ATTR_MASK_PD: headers before rdma-core 29 do not have it
-	MOST_BUSY = 1 << 16, // polls while the device's clock is being updated
+	MOST_BUSY = 1 << 16, // limit of polls that fail with EBUSY while the device updates its clock
 };
 
 struct ibv_cq *cv_create_cq_ex(struct ibv_context *ctx, int depth, uintptr_t handle, struct ibv_comp_channel *ch,
@@ -24,7 +24,7 @@ struct ibv_cq *cv_create_cq_ex(struct ibv_context *ctx, int depth, uintptr_t han
 		struct ibv_cq_init_attr_ex ex;
 		struct {
 			char head[48];
-			struct ibv_pd *domain; // as MASK_PD
+			struct ibv_pd *domain; // valid with MASK_PD
 		} later;
 	} a;
 	struct ibv_cq_ex *cq;
@@ -48,7 +48,7 @@ struct ibv_cq *cv_create_cq_ex(struct ibv_context *ctx, int depth, uintptr_t han
 	return cq ? ibv_cq_ex_to_cq(cq) : NULL;
 }
 
-// Reads the fields of a completion that both kinds of queue have.
+// Reads the fields of struct ibv_wc.
 static void read_wc(struct ibv_cq_ex *x, struct ibv_wc *w, uint32_t how)
 {
 	memset(w, 0, sizeof(*w));
@@ -80,7 +80,7 @@ static void read_wc(struct ibv_cq_ex *x, struct ibv_wc *w, uint32_t how)
 		w->dlid_path_bits = ibv_wc_read_dlid_path_bits(x);
 }
 
-// Reads the other fields.
+// Reads the fields that struct cv_wc_ex has besides.
 static void read_more(struct ibv_cq_ex *x, struct cv_wc_ex *w, uint32_t how)
 {
 	struct ibv_wc_tm_info tm = { 0, 0 };
@@ -105,7 +105,7 @@ static void read_more(struct ibv_cq_ex *x, struct cv_wc_ex *w, uint32_t how)
 	}
 }
 
-// Takes up to n completions. Returns their number, or -errno if there is an error and none.
+// Takes up to n completions. Returns their number, or -errno if it took none because of an error.
 static int take(struct ibv_cq_ex *x, char *wc, uint32_t size, uint32_t n, uint32_t how)
 {
 	uint32_t got = 0, busy = 0;
@@ -125,8 +125,8 @@ static int take(struct ibv_cq_ex *x, char *wc, uint32_t size, uint32_t n, uint32
 				read_more(x, (struct cv_wc_ex *)wc, how);
 			wc += size;
 			got++;
-			// rxe's ibv_next_poll leaves the queue unlocked, and its index wrong, when there is no other
-			// completion (before rdma-core 59).
+			// rxe's ibv_next_poll leaves the queue unlocked, and its index wrong, if there is no
+			// other completion (before rdma-core 59).
 		} while (got < n && !(how & CV_RXE) && !(rc = positive(ibv_next_poll(x))));
 		ibv_end_poll(x);
 	} while (got < n && rc != ENOENT);
@@ -135,7 +135,7 @@ static int take(struct ibv_cq_ex *x, char *wc, uint32_t size, uint32_t n, uint32
 
 int cv_poll_cq_ex(const uintptr_t *gate, void *wc, uint32_t size, uint32_t n, uint32_t polls, uint32_t how)
 {
-	struct ibv_cq_ex *x = cv_enter(gate); // an ibv_cq, of ibv_cq_ex_to_cq
+	struct ibv_cq_ex *x = cv_enter(gate); // the gate holds the ibv_cq of ibv_cq_ex_to_cq, at the same address
 	int k, yield;
 
 	if (!x)

@@ -13,10 +13,10 @@ import (
 	"unsafe"
 )
 
-// CreateCQEx creates an extended completion queue, which PollEx polls. Poll, PollSpin and
-// [Turn.Run] poll it too, and leave out what WC does not have. In all else it is a queue of
-// CreateCQ. Errors: EINVAL for arguments; ErrNotSupported if the device has no extended queues, or
-// not with these fields: soft-RoCE has WCFieldsStandard alone.
+// CreateCQEx creates an extended completion queue. PollEx returns its completions with all selected
+// fields. Poll, PollSpin and [Turn.Run] work too, but return only the fields of WC. In all else the
+// queue is like one of CreateCQ. Errors: EINVAL for bad arguments; ErrNotSupported if the device
+// has no extended queues, or does not support the fields. Soft-RoCE supports only WCFieldsStandard.
 //
 // Implements: ibv_create_cq_ex, ibv_cq_ex_to_cq.
 func (c *Context) CreateCQEx(init CQInit) (*CQ, error) {
@@ -59,10 +59,11 @@ func (c *Context) CreateCQEx(init CQInit) (*CQ, error) {
 	return q, nil
 }
 
-// PollEx polls an extended queue up to polls times, 1 to MaxPolls, until it has a completion, and
-// takes up to len(wc) of them, in one crossing into C. Fewer than len(wc) means that the queue is
-// empty. It does not allocate. What PollSpin says of the caller's thread holds here. Errors:
-// EINVAL for polls, and for a queue of CreateCQ; ErrClosed.
+// PollEx polls an extended queue until it has a completion, but at most polls times, in one
+// crossing into C. polls is 1 to MaxPolls. PollEx takes up to len(wc) completions and returns their
+// number. Fewer than len(wc) means that the queue is empty. It does not allocate. It keeps the
+// caller's thread and yields as PollSpin does. Errors: EINVAL if polls is out of range, and for a
+// queue of CreateCQ; ErrClosed.
 //
 // Implements: ibv_start_poll, ibv_next_poll, ibv_end_poll, ibv_wc_read_opcode,
 // ibv_wc_read_vendor_err, ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey,
@@ -86,8 +87,8 @@ func (q *CQ) PollEx(wc []WCEx, polls int) (int, error) {
 		C.uint32_t(min(len(wc), 1<<20)), C.uint32_t(polls), q.how)))
 }
 
-// Clock returns the device's clock, in the ticks of [WCEx.Timestamp]: DeviceAttr.HCACoreClock of
-// them are a millisecond. Errors: ErrNotSupported if the device has no clock to read.
+// Clock returns the device's clock, in the same ticks as [WCEx.Timestamp]. A millisecond has
+// DeviceAttr.HCACoreClock ticks. Errors: ErrNotSupported if the device has no clock to read.
 //
 // Implements: ibv_query_rt_values_ex.
 func (c *Context) Clock() (ticks uint64, err error) {

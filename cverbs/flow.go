@@ -19,10 +19,11 @@ type Flow struct {
 	c    *C.struct_ibv_flow
 }
 
-// CreateFlow steers the packets that meet all conditions of specs to the queue pair, of type
-// RAW_PACKET or UD; the actions among specs tag, drop or count them. Conditions come in the order
-// of a packet's headers. It needs the capability CAP_NET_RAW. Errors: ErrNotSupported; EPERM;
-// EINVAL for more than 255 specifications and for conditions that the device does not have.
+// CreateFlow steers the packets that meet all conditions in specs to the queue pair, which must be
+// of type RAW_PACKET or UD. Actions in specs tag, drop or count these packets. Conditions must be
+// in the order of a packet's headers. The process needs CAP_NET_RAW. Errors: ErrNotSupported; EPERM
+// without CAP_NET_RAW; EINVAL for more than 255 specs, and for conditions that the device does not
+// support.
 //
 // Implements: ibv_create_flow.
 func (q *QP) CreateFlow(attr FlowAttr, specs []FlowSpec) (*Flow, error) {
@@ -58,7 +59,7 @@ func (q *QP) CreateFlow(attr FlowAttr, specs []FlowSpec) (*Flow, error) {
 	return f, nil
 }
 
-// Close ends the rule.
+// Close removes the rule.
 //
 // Implements: ibv_destroy_flow.
 func (f *Flow) Close() error {
@@ -69,7 +70,7 @@ func (f *Flow) Close() error {
 	})
 }
 
-// flowBytes returns a struct ibv_flow_attr and its specifications, one behind the other.
+// flowBytes returns a struct ibv_flow_attr, followed by its specifications.
 func flowBytes(attr FlowAttr, specs []FlowSpec) ([]byte, error) {
 	a := C.struct_ibv_flow_attr{_type: uint32(attr.Type), priority: C.uint16_t(attr.Priority),
 		num_of_specs: C.uint8_t(len(specs)), port: C.uint8_t(attr.Port), flags: C.uint32_t(attr.Flags)}
@@ -85,7 +86,8 @@ func flowBytes(attr FlowAttr, specs []FlowSpec) ([]byte, error) {
 	return b, nil
 }
 
-// memory copies a structure. The bytes between its fields are 0: what Go leaves there is by chance.
+// memory returns a copy of a structure. The padding between fields is 0 in the copy, while Go
+// leaves arbitrary bytes there.
 func memory[T any](p *T) []byte {
 	b := make([]byte, unsafe.Sizeof(*p))
 	copyFields(b, unsafe.Slice((*byte)(unsafe.Pointer(p)), len(b)), reflect.TypeFor[T]())
@@ -98,7 +100,7 @@ func copyFields(to, from []byte, t reflect.Type) {
 		return
 	}
 	for i := range t.NumField() {
-		if f := t.Field(i); f.Name != "_" { // cgo's name for a gap
+		if f := t.Field(i); f.Name != "_" { // cgo's name for padding
 			copyFields(to[f.Offset:], from[f.Offset:], f.Type)
 		}
 	}
@@ -132,7 +134,8 @@ func ip4(a [4]byte) C.uint32_t { return C.uint32_t(binary.NativeEndian.Uint32(a[
 
 func cBytes[T any](b []byte) T { return *(*T)(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// specBytes returns a specification as C has it, or nil if it is none.
+// specBytes returns the C structure of a specification, or nil if s is of a type that FlowSpec does
+// not list.
 func specBytes(s FlowSpec) []byte {
 	switch s := s.(type) {
 	case FlowEth:

@@ -3,8 +3,8 @@ package cverbs
 // FlowAttr describes a rule that steers packets to a queue pair.
 type FlowAttr struct {
 	Type     FlowType
-	Port     uint8  // of the device; ports count from 1
-	Priority uint16 // of rules that match the same packet the one with the lower number takes it
+	Port     uint8  // of the device; ports are numbered from 1
+	Priority uint16 // if several rules match a packet the lowest number wins
 	Flags    FlowFlags
 }
 
@@ -13,9 +13,9 @@ type FlowType uint32
 
 // Kinds of rules, with the values of enum ibv_flow_attr_type.
 const (
-	FlowNormal     FlowType = 0 // as the specifications say
-	FlowAllDefault FlowType = 1 // packets that no other rule takes; without specifications
-	FlowMCDefault  FlowType = 2 // the multicast that no other rule takes
+	FlowNormal     FlowType = 0 // packets that meet the specifications
+	FlowAllDefault FlowType = 1 // packets that no other rule matches; has no specifications
+	FlowMCDefault  FlowType = 2 // multicast packets that no other rule matches
 	FlowSniffer    FlowType = 3 // all packets of the port
 )
 
@@ -29,8 +29,8 @@ const (
 )
 
 // FlowSpec is a condition or an action of a rule: FlowEth, FlowIPv4, FlowIPv4Ext, FlowIPv6,
-// FlowTCP, FlowUDP, FlowESP, FlowVXLAN, FlowGRE, FlowMPLS, FlowTag, FlowDrop or FlowCount. A
-// condition holds if the packet's fields have the bits of Val wherever Mask has ones. All numbers
+// FlowTCP, FlowUDP, FlowESP, FlowVXLAN, FlowGRE, FlowMPLS, FlowTag, FlowDrop or FlowCount. A packet
+// meets a condition if its fields are equal to Val in the bits that are set in Mask. All numbers
 // are in host byte order.
 type FlowSpec interface{ flowSpec() }
 
@@ -49,15 +49,15 @@ const (
 	FlowSpecVXLAN       FlowSpecType = 0x50
 	FlowSpecGRE         FlowSpecType = 0x51
 	FlowSpecMPLS        FlowSpecType = 0x60
-	FlowSpecInner       FlowSpecType = 0x100 // added to a condition: of the packet inside a tunnel
+	FlowSpecInner       FlowSpecType = 0x100 // added to a condition on the packet inside a tunnel
 	FlowSpecActionTag   FlowSpecType = 0x1000
 	FlowSpecActionDrop  FlowSpecType = 0x1001
 	FlowSpecActionCount FlowSpecType = 0x1003
 )
 
 type (
-	// FlowEth is a condition on the Ethernet header. Inner: of the packet inside a tunnel, here and
-	// below.
+	// FlowEth is a condition on the Ethernet header. Inner selects the packet inside a tunnel, here
+	// and in the types below.
 	FlowEth struct {
 		Val, Mask FlowEthFields
 		Inner     bool
@@ -121,7 +121,7 @@ type (
 	// FlowESPFields are fields of an IPsec header.
 	FlowESPFields struct{ SPI, Seq uint32 }
 
-	// FlowVXLAN is a condition on the network of a VXLAN header.
+	// FlowVXLAN is a condition on the network identifier of a VXLAN header.
 	FlowVXLAN struct{ Val, Mask uint32 }
 
 	// FlowGRE is a condition on a GRE header.
@@ -138,11 +138,12 @@ type (
 		Inner     bool
 	}
 
-	// FlowTag gives completions of the rule's packets this number (WCEx.FlowTag).
+	// FlowTag sets WCEx.FlowTag in the completions of the rule's packets.
 	FlowTag struct{ Tag uint32 }
 	// FlowDrop drops the rule's packets.
 	FlowDrop struct{}
-	// FlowCount counts the rule's packets or bytes; call Counters.Attach before, to choose which.
+	// FlowCount counts the rule's packets or bytes in Counters. Call Counters.Attach first, to
+	// choose what to count.
 	FlowCount struct{ Counters *Counters }
 )
 
@@ -174,5 +175,5 @@ type ReadCountersFlags uint32
 
 // Flags of Counters.Read, with the values of enum ibv_read_counters_flags.
 const (
-	ReadCountersPreferCached ReadCountersFlags = 1 << 0 // values that the driver has cached are recent enough
+	ReadCountersPreferCached ReadCountersFlags = 1 << 0 // the driver may return cached values
 )

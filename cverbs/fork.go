@@ -7,14 +7,14 @@ import "C"
 
 import "syscall"
 
-// ForkInit makes forks of this process safe for registered memory, on kernels before 5.12; newer
-// ones do that by themselves, and it changes nothing. Call it before anything else of this package,
-// or set RDMAV_FORK_SAFE=1 in the environment. Errors: EINVAL after the first registration, ENOSYS.
+// ForkInit makes it safe to fork this process while memory is registered. Only kernels before 5.12
+// need it; on newer kernels it changes nothing. Call it before anything else of this package, or
+// set RDMAV_FORK_SAFE=1 in the environment. Errors: EINVAL after the first registration, ENOSYS.
 //
-// Few Go programs need it. os/exec is safe without it: its child shares the parent's memory until
-// it runs the other program. It is for processes in which C code forks and both sides go on. The
-// child then lacks all pages that hold registered memory, Go's heap among them, and must not run Go
-// code that touches them.
+// Few Go programs need ForkInit. os/exec is safe without it, because its child shares the parent's
+// memory until it executes the other program. ForkInit is for processes in which C code forks and
+// both processes continue. The child then lacks all pages that contain registered memory. Pages of
+// Go's heap may be among them, so the child must not run Go code that accesses such pages.
 //
 // Implements: ibv_fork_init.
 func ForkInit() error {
@@ -32,7 +32,7 @@ func ForkInit() error {
 	return e
 }
 
-// ForkInitialized returns whether forks are safe for registered memory, and by what.
+// ForkInitialized returns whether it is safe to fork while memory is registered, and why.
 //
 // Implements: ibv_is_fork_initialized.
 func ForkInitialized() (ForkStatus, error) {

@@ -12,17 +12,20 @@ import (
 	"unsafe"
 )
 
-// gate guards a C object of the data path (posts, polls, arming) against Close, without a locked
-// instruction: a post and a poll would need four, a fifth of their cost. The zero value is closed.
+// gate guards a C object of the data path (posts, polls, arming) against Close. It needs no locked
+// instruction. A post and a poll together would need four, which is a fifth of their cost. The zero
+// value is closed.
 //
-// A call passes the gate's address to C. There its thread first stores that address in its own
-// cv_user, then loads the object from the gate; zero means closed. When done it clears its cv_user.
-// destroy stores zero in the gate, has the kernel run a memory barrier on every thread of the
-// process (membarrier), and then waits until no cv_user holds the gate's address. A call that
-// stored its address before the barrier is waited for; a later one loads zero. Where the kernel
-// refuses membarrier each call runs the barrier itself. A gate is part of a Go object, which stays
-// reachable while a call has its address, so that no other gate can have the same address. Data
-// path calls do not block, so the wait is short.
+// A call passes the gate's address to C. In C the calling thread first stores that address in its
+// own cv_user, then loads the object from the gate; zero means closed. At its end the call clears
+// the cv_user. destroy stores zero in the gate, makes the kernel run a memory barrier on every
+// thread of the process (membarrier), and then waits until no cv_user contains the gate's address.
+// destroy waits for a call that stored its address before the barrier; a later call loads zero. The
+// wait is short, because data path calls do not block. If the kernel does not support membarrier,
+// each call runs the barrier itself.
+//
+// A gate is part of a Go object, which stays reachable while a call has the gate's address. So no
+// other gate can have the same address then.
 type gate struct {
 	object uintptr // read by C
 }
@@ -38,8 +41,8 @@ func (g *gate) err() error {
 
 func (g *gate) c() *C.uintptr_t { return (*C.uintptr_t)(unsafe.Pointer(&g.object)) }
 
-// destroy closes the gate, waits until no call is inside, and runs f. If f fails the gate is open
-// again.
+// destroy closes the gate, waits until no call is inside, and runs f. If f fails destroy opens the
+// gate again.
 func (g *gate) destroy(f func() error) error {
 	object := atomic.SwapUintptr(&g.object, 0)
 	for pause := time.Microsecond; ; pause = min(2*pause, time.Millisecond) {

@@ -5,12 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The address of the gate that one thread is inside, or NULL. Only that thread writes it.
+// What the data path knows about one thread.
 struct cv_user {
-	const uintptr_t *gate;
+	const uintptr_t *gate; // the gate that the thread is inside, or NULL; only this thread writes it
 	struct cv_user *next;
-	int taken;       // by a running thread
-	uint32_t polled;  // by cv_poll_cq, since cv_yield_due was called
+	int taken;       // 1 while a running thread uses this cv_user
+	uint32_t polled;  // polls since cv_yield_due was last called
 	uint64_t yielded; // when cv_yield_due last returned CV_YIELD, in ns
 } __attribute__((aligned(128)));
 
@@ -19,8 +19,8 @@ extern CV_HIDDEN __thread struct cv_user *cv_me;
 extern CV_HIDDEN int cv_fenced; // no membarrier: each cv_enter runs a fence
 CV_HIDDEN struct cv_user *cv_new_user(void);
 
-// Returns the gate's object, which stays valid until cv_leave; NULL if the gate is closed or memory
-// for a cv_user is short.
+// Returns the gate's object, which stays valid until cv_leave. Returns NULL if the gate is closed,
+// or if memory for a cv_user is short.
 static inline void *cv_enter(const uintptr_t *gate)
 {
 	struct cv_user *me = cv_me;
@@ -44,11 +44,12 @@ static inline void cv_leave(void)
 	__atomic_store_n(&cv_me->gate, NULL, __ATOMIC_RELEASE);
 }
 
-// The largest number of threads that have been in gates at once; for tests.
+// Returns the number of cv_users: the largest number of threads that existed at once and had used a
+// gate. For tests.
 int cv_gate_users(void);
 
-// For a closed gate: makes later calls see it closed, and returns 1 if an earlier call is still
-// inside, else 0, or -errno.
+// The caller has closed the gate. cv_gate_busy makes sure that later calls see the gate closed.
+// Returns 1 if an earlier call is still inside, 0 if none is, or -errno.
 int cv_gate_busy(const uintptr_t *gate);
 
 #endif

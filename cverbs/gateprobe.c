@@ -6,13 +6,13 @@
 #include "shim.h"
 #include <sched.h>
 
-// Switches to the mode for kernels without membarrier, or back; returns the previous mode.
+// Switches the mode for kernels without membarrier on or off. Returns whether it was on.
 int cv_probe_fences(int on)
 {
 	static const uintptr_t gate;
 	int was;
 
-	cv_gate_busy(&gate); // so that what the kernel can do is known
+	cv_gate_busy(&gate); // initializes cv_fenced
 	was = cv_fenced;
 	cv_fenced = on;
 	return was;
@@ -29,7 +29,7 @@ static struct {
 	int begun, stop;
 } shared;
 
-// Lets the other thread run, now and then: it may have the same processor.
+// Yields in every 1024th call, because the other thread may have the same processor.
 static void turn(void)
 {
 	static __thread unsigned turns;
@@ -38,8 +38,8 @@ static void turn(void)
 		sched_yield();
 }
 
-// One thread enters and leaves a gate while another opens and closes it, rounds times
-// (cv_probe_shut). Returns how often it was inside after the gate had been closed and waited for.
+// Enters and leaves a gate until cv_probe_shut is done, which runs in another thread and opens and
+// closes the gate. Returns how often this thread was inside after cv_gate_busy had returned 0.
 uint64_t cv_probe_enter(void)
 {
 	uint64_t dead = 0;
@@ -90,7 +90,7 @@ static int counting_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	return real_poll(cq, n, wc);
 }
 
-// From the first call on, counts the polls of all queues of the queue's context.
+// Counts the polls of all queues of the queue's context, from the first call on. Returns the count.
 uint64_t cv_probe_polls(struct ibv_cq *cq)
 {
 	if (cq->context->ops.poll_cq != counting_poll) {

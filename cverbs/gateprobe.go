@@ -12,8 +12,8 @@ package cverbs
 // uint64_t cv_probe_polls(struct ibv_cq *cq);
 import "C"
 
-// setFences switches gates to the mode for kernels without membarrier, and returns the previous
-// mode. No call may be in flight.
+// setFences switches the mode for kernels without membarrier on or off, and returns whether it was
+// on. No call may be in flight.
 func setFences(on bool) bool {
 	var c C.int
 	if on {
@@ -22,14 +22,15 @@ func setFences(on bool) bool {
 	return C.cv_probe_fences(c) != 0
 }
 
-// gateUsers returns the largest number of threads that have been in gates at once.
+// gateUsers returns the number of cv_users: the largest number of threads that existed at once and
+// had used a gate.
 func gateUsers() int { return int(C.cv_gate_users()) }
 
 // gateUser returns the address of what this thread has in the list of users.
 func gateUser() uintptr { return uintptr(C.cv_probe_user()) }
 
 // gateLitmus opens and closes a gate while another thread enters it, all in C. It returns how often
-// that thread was inside after the gate had been closed and waited for.
+// that thread was inside the gate after cv_gate_busy had reported that no thread was.
 func gateLitmus(rounds int) uint64 {
 	inside := make(chan uint64)
 	go func() { inside <- uint64(C.cv_probe_enter()) }()
@@ -37,5 +38,5 @@ func gateLitmus(rounds int) uint64 {
 	return <-inside
 }
 
-// countPolls returns the number of polls of the queue's device since the first call.
+// countPolls returns the number of polls of the queue's device context since the first countPolls.
 func countPolls(q *CQ) uint64 { return uint64(C.cv_probe_polls(q.c)) }

@@ -8,12 +8,13 @@ import (
 // GID is a global identifier of a port: an IPv6 address, or an IPv4 address mapped into one.
 type GID [16]byte
 
-// Addr returns the GID as an address; IPv4-mapped ones are unmapped.
+// Addr returns the GID as an IP address. An IPv4 address that is mapped into IPv6 is returned as
+// IPv4.
 //
 // Extension.
 func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
 
-// IsZero reports whether the entry is empty.
+// IsZero reports whether the GID is all zeroes, as in an empty table entry.
 //
 // Extension.
 func (g GID) IsZero() bool { return g == GID{} }
@@ -46,11 +47,11 @@ type GIDEntry struct {
 	Index   int // in the port's table
 	Port    uint8
 	Type    GIDType
-	IfIndex int    // of the network device, 0 where there is none
-	NetDev  string // its name, where it can be looked up
+	IfIndex int    // of the network device, 0 if there is none
+	NetDev  string // name of the network device, "" if it cannot be looked up
 }
 
-// Addr returns the entry's address; a link-local IPv6 address has its network device as its zone.
+// Addr returns the entry's address. The zone of a link-local IPv6 address is the network device.
 //
 // Extension.
 func (e GIDEntry) Addr() netip.Addr {
@@ -59,7 +60,7 @@ func (e GIDEntry) Addr() netip.Addr {
 
 func needsZone(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "" }
 
-// withZone adds the network device to an address that needs it.
+// withZone adds the network device to a link-local IPv6 address that has no zone.
 func withZone(a netip.Addr, device string) netip.Addr {
 	if needsZone(a) {
 		return a.WithZone(device)
@@ -67,7 +68,7 @@ func withZone(a netip.Addr, device string) netip.Addr {
 	return a
 }
 
-// gidRank returns an entry's rank, lower is better, and its kind in words.
+// gidRank returns an entry's rank, where lower is better, and a text that describes the entry.
 func gidRank(e GIDEntry) (rank int, what string) {
 	a := e.GID.Addr()
 	switch {
@@ -87,9 +88,9 @@ func gidRank(e GIDEntry) (rank int, what string) {
 	return 98, "of an unknown type"
 }
 
-// RankGIDs chooses the entry to use: InfiniBand or iWARP, then RoCE v2 with IPv4, then v2 with
-// global IPv6, then v2 link-local, then v1; among equals the lowest index. reason names the choice
-// and the number of entries. ok is false when no entry is usable.
+// RankGIDs chooses the entry to use. The order is: InfiniBand or iWARP, RoCE v2 with IPv4, RoCE v2
+// with global IPv6, RoCE v2 with link-local IPv6, RoCE v1; among equals the lowest index. reason
+// names the choice and the number of entries. ok is false if no entry is usable.
 //
 // Extension.
 func RankGIDs(entries []GIDEntry) (best GIDEntry, reason string, ok bool) {

@@ -11,7 +11,8 @@ import "C"
 
 import "unsafe"
 
-// Each element must be the constant 0: a difference from the C headers does not compile.
+// The length of each array must be the constant 0. If a Go value differs from the C headers this
+// does not compile.
 var _ = [...][0]byte{
 	[unsafe.Sizeof(SGE{}) - C.sizeof_struct_ibv_sge]byte{},
 	[unsafe.Sizeof(SendWR{}) - C.sizeof_struct_cv_send_wr]byte{},
@@ -300,7 +301,8 @@ var _ = [...][0]byte{
 	[PortSpaceUDP - C.RDMA_PS_UDP]byte{},
 	[PortSpaceIB - C.RDMA_PS_IB]byte{},
 
-	// Headers before rdma-core 39 lack Rate800, Rate1200, PortLinkSpeedNDR, and some ForkStatus.
+	// Rate800, Rate1200, PortLinkSpeedNDR and some ForkStatus are not compared, because headers
+	// before rdma-core 39 lack them.
 	[RateMax - C.IBV_RATE_MAX]byte{},
 	[Rate2_5 - C.IBV_RATE_2_5_GBPS]byte{},
 	[Rate5 - C.IBV_RATE_5_GBPS]byte{},

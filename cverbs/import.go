@@ -5,13 +5,14 @@ package cverbs
 // #include "shim.h"
 import "C"
 
-// A process shares objects with another: it passes the descriptor of its context (CommandFD) over a
-// Unix socket, and the handles of the objects as numbers. The other imports the context, and with
-// it the objects. Both must agree on which of them destroys an object: afterwards neither can use
-// it.
+// A process can share objects with another process. It passes the descriptor of its context
+// (CommandFD) over a Unix socket, and the handles of the objects as numbers. The other process
+// imports the context, and then the objects. The processes must agree on which of them destroys an
+// object, because afterwards neither can use it.
 
-// CommandFD returns the context's descriptor for commands, which a peer process imports
-// (ImportDevice) after it was passed over a Unix socket. It stays the context's: do not close it.
+// CommandFD returns the context's descriptor for commands. Another process can import the context
+// from it (ImportDevice), after it has received the descriptor over a Unix socket. The context owns
+// the descriptor: do not close it.
 //
 // Extension.
 func (c *Context) CommandFD() (int, error) {
@@ -59,9 +60,9 @@ func (d *DM) Handle() uint32 {
 	return uint32(C.cv_dm_handle(d.c))
 }
 
-// ImportDevice opens the context whose CommandFD another process has passed to this one as fd. With
-// success fd belongs to the context. Errors: ErrNotSupported if the device's driver cannot; EBADF
-// and others for a descriptor that is none of a device.
+// ImportDevice imports the context of another process. fd is that context's CommandFD, as received
+// over a Unix socket. On success the returned context owns fd. Errors: ErrNotSupported if the
+// device's driver cannot import; EBADF and others if fd is not the descriptor of a device.
 //
 // Implements: ibv_import_device.
 func ImportDevice(fd int) (*Context, error) {
@@ -81,8 +82,8 @@ func ImportDevice(fd int) (*Context, error) {
 	return c, nil
 }
 
-// ImportPD returns the protection domain with this handle in the context's process of origin.
-// Errors: ErrNotSupported.
+// ImportPD imports a protection domain. handle is the PD.Handle in the process that the context
+// comes from. Errors: ErrNotSupported.
 //
 // Implements: ibv_import_pd.
 func (c *Context) ImportPD(handle uint32) (*PD, error) {
@@ -97,9 +98,9 @@ func (c *Context) ImportPD(handle uint32) (*PD, error) {
 	return p, err
 }
 
-// ImportMR returns the region with this handle in an imported domain. Its address and length in
-// the other process are not known here: Addr and Len are 0; the owner passes them along with the
-// handle. Errors: ErrNotSupported.
+// ImportMR imports a region of an imported domain. handle is the MR.Handle in the other process.
+// Addr and Len return 0, because the region's address and length are not known here. Its owner must
+// pass them along with the handle. Errors: ErrNotSupported.
 //
 // Implements: ibv_import_mr.
 func (p *PD) ImportMR(handle uint32) (*MR, error) {
@@ -115,8 +116,8 @@ func (p *PD) ImportMR(handle uint32) (*MR, error) {
 	return m, nil
 }
 
-// ImportDM returns the device memory with this handle in the context's process of origin. Errors:
-// ErrNotSupported.
+// ImportDM imports device memory. handle is the DM.Handle in the process that the context comes
+// from. Errors: ErrNotSupported.
 //
 // Implements: ibv_import_dm.
 func (c *Context) ImportDM(handle uint32) (*DM, error) {

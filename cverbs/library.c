@@ -1,9 +1,10 @@
 //go:build linux && cgo
 
-// libibverbs and librdmacm, opened when they are first needed: a program runs where they are not
-// installed. Each function of libcalls.h is defined here, hidden from other libraries, and calls
-// the library's through a table; so the inline functions of verbs.h and Go call it by its own name.
-// A program that has the libraries in it (ci/static.sh) needs no table.
+// Opens libibverbs and librdmacm when they are first needed, so that a program runs also where they
+// are not installed. This file defines each function of libcalls.h, hidden from other libraries.
+// The definition calls the library's function through a table. So Go and the inline functions of
+// verbs.h call each function by its own name. A program that is linked with the libraries
+// (ci/static.sh) needs no table.
 
 #define _GNU_SOURCE
 #include "shim.h"
@@ -18,7 +19,7 @@ const char *cv_library_file(int i) { return (void)i, ""; }
 
 #else
 
-#undef ibv_get_device_list // macros around the functions
+#undef ibv_get_device_list // these are macros, too
 #undef ibv_query_port
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
@@ -42,7 +43,7 @@ static struct {
 
 static void *handles[2]; // libibverbs and librdmacm
 
-// What a library that is older than the headers does not have.
+// Replacements for functions that a library lacks because it is older than the headers.
 static void *missing_pointer(void)
 {
 	errno = EOPNOTSUPP;
@@ -55,12 +56,12 @@ static int missing(void)
 	return -1;
 }
 
-// Returns the function with this name and version, or instead if there is none. A function of a
-// library that was loaded before, such as the loop device's, takes precedence; it need not have
-// versions.
+// Returns the function with this name and version, or instead if there is none. If a library that
+// was loaded before, such as the loop device's, has a function with this name, symbol returns that
+// function; it need not have a version.
 static void *symbol(const char *name, const char *version, void *instead)
 {
-	void *library = handles[1]; // and what librdmacm depends on
+	void *library = handles[1]; // librdmacm; dlsym also searches its dependencies
 	void *f = dlsym(RTLD_DEFAULT, name);
 
 	if (!f || f == dlsym(library, name))

@@ -17,8 +17,9 @@ var library struct {
 	loaded bool
 }
 
-// load opens libibverbs and librdmacm. Everything that needs no object calls it first. A failure is
-// not kept: the libraries may be installed meanwhile.
+// load opens libibverbs and librdmacm unless they are open. Every function that needs no object
+// calls load first. After a failure the next call tries again, because the libraries may have been
+// installed meanwhile.
 func load() error {
 	library.mu.Lock()
 	defer library.mu.Unlock()
@@ -26,7 +27,7 @@ func load() error {
 		return nil
 	}
 	if why := C.cv_load(); why != nil {
-		if err := spareFiles(); err != nil { // the libraries may be there
+		if err := spareFiles(); err != nil { // too few descriptors may be the reason
 			return err
 		}
 		return &Error{Verb: "dlopen", Errno: syscall.EOPNOTSUPP, Advice: C.GoString(why) + ": install rdma-core's " +
@@ -36,12 +37,12 @@ func load() error {
 	return nil
 }
 
-// rdma-core names its libraries NAME.so.MAJOR.MINOR.VERSION; its version has two numbers.
+// rdma-core names its libraries NAME.so.MAJOR.MINOR.VERSION. VERSION is two numbers, such as 44.0.
 var libraryVersion = regexp.MustCompile(`\.so\.\d+\.\d+\.(\d+\.\d+)$`)
 
-// Libraries returns libibverbs and librdmacm as this process has opened them, and opens them if it
-// has not. A program that has them linked into itself has none. Errors: ErrNotSupported where they
-// are not installed; the text names the packages. EMFILE or ENFILE as Devices.
+// Libraries returns libibverbs and librdmacm as this process has opened them. It opens them if they
+// are not open yet. It returns none if they are linked into the program. Errors: ErrNotSupported if
+// they are not installed; the text names the packages. EMFILE or ENFILE as for Devices.
 //
 // Extension.
 func Libraries() ([]Library, error) {

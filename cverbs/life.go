@@ -54,14 +54,14 @@ func Live() map[string]int {
 	return m
 }
 
-// traced has the stacks of objects that were opened while TraceLive was on.
+// traced holds the opening stacks of the open objects that were opened while TraceLive was on.
 var (
 	tracing atomic.Bool
 	traced  sync.Map // *life to string
 )
 
-// TraceLive turns the recording of opening stacks for LiveStacks on or off. It costs one stack
-// trace per object.
+// TraceLive turns the recording of stacks on or off. When it is on, the opening of each object
+// records a stack trace for LiveStacks.
 //
 // Extension.
 func TraceLive(on bool) { tracing.Store(on) }
@@ -79,18 +79,18 @@ func LiveStacks() []string {
 	return all
 }
 
-// life counts the calls in flight on an object and its children, and decides when the C object may
-// be destroyed.
+// life counts the children of an object and the calls in flight on it, and decides when the C
+// object may be destroyed.
 //
-// A call brackets its use of C with enter and leave: two atomic additions. An object references its
-// parents from begin to the end of close; a referenced parent refuses to close. The zero value is
-// closed. Data path calls use a gate instead.
+// A call runs between enter and leave, which cost one atomic addition each. An object references
+// its parents from begin to the end of close. close refuses a parent that is referenced. The zero
+// value is closed. Data path calls use a gate instead of enter and leave.
 type life struct {
 	state   atomic.Int64  // openBit while open, plus the number of calls in flight
-	idle    chan struct{} // told when the last call leaves a closed object
+	idle    chan struct{} // receives when the last call leaves a closed object
 	kind    kind
 	closes  sync.Mutex // held by one close at a time, to its end
-	mu      sync.Mutex // orders hold against close
+	mu      sync.Mutex // guards kids, and orders hold against close
 	kids    [numKinds]int32
 	parents []*life
 }
@@ -105,7 +105,7 @@ func orZero[T any](p *T) *T {
 	return p
 }
 
-// enter reports whether the object is open; if true, leave must follow.
+// enter reports whether the object is open. If it is, the caller must call leave.
 func (l *life) enter() bool {
 	if l.state.Add(1) < openBit {
 		l.leave()
@@ -123,7 +123,8 @@ func (l *life) leave() {
 	}
 }
 
-// begin references the parents of an object that is about to be created; open or abort follows.
+// begin references the parents of an object that is about to be created. If it succeeds, the caller
+// must call open or abort.
 func (l *life) begin(k kind, parents ...*life) error {
 	l.kind, l.idle = k, make(chan struct{}, 1)
 	for i, p := range parents {
@@ -169,14 +170,14 @@ func (l *life) drop(k kind) {
 	l.mu.Unlock()
 }
 
-// children is the number of objects of a kind that reference this one.
+// children returns the number of objects of a kind that reference this one.
 func (l *life) children(k kind) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return int(l.kids[k])
 }
 
-// swapParent replaces parent from by to, which the caller has referenced already.
+// swapParent replaces the parent from by the parent to. The caller has called hold on to.
 func (l *life) swapParent(from, to *life) {
 	for i, p := range l.parents {
 		if p == from {
@@ -186,10 +187,10 @@ func (l *life) swapParent(from, to *life) {
 	from.drop(l.kind)
 }
 
-// close refuses while children reference the object. Else it refuses new calls, runs interrupt (may
-// be nil) to end blocked waits, waits for all calls to leave, and runs destroy. If destroy fails
-// the object is open again, unless interrupt has run; a close that has waited for it then tries
-// too.
+// close returns ErrInUse while children reference the object. Otherwise it makes new calls fail,
+// runs interrupt (unless nil) to end blocked waits, waits until all calls have left, and runs
+// destroy. If destroy fails the object is open again, unless interrupt has run; a close that has
+// waited for it then tries too.
 func (l *life) close(interrupt func(), destroy func() error) error {
 	l.closes.Lock()
 	defer l.closes.Unlock()
@@ -226,13 +227,14 @@ func (l *life) close(interrupt func(), destroy func() error) error {
 	return err
 }
 
-// used is usedBy for callers without the lock.
+// used is usedBy for callers that do not hold l.mu.
 func (l *life) used() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.usedBy()
 }
 
+// usedBy returns an error that names the children, or nil if there are none. The caller holds l.mu.
 func (l *life) usedBy() error {
 	var users []string
 	for k, n := range l.kids {
@@ -246,8 +248,8 @@ func (l *life) usedBy() error {
 	return fmt.Errorf("cverbs: close %s: %w by %s", kindNames[l.kind], ErrInUse, strings.Join(users, ", "))
 }
 
-// serial shows the race detector the uses of an object that the caller serializes, because its
-// driver takes no lock. Without the detector it does nothing.
+// serial lets the race detector find calls that are not serialized, on an object whose driver takes
+// no lock. Without the race detector it does nothing.
 type serial struct {
 	on   bool
 	uses int
@@ -259,8 +261,8 @@ func (s *serial) use() {
 	}
 }
 
-// handles maps the integers that C stores as an object's context to the object. A handle is never
-// reused.
+// handles maps handles to objects. A handle is the integer that C stores as the context of an
+// object. It is never reused.
 type handles[T any] struct {
 	mu   sync.RWMutex
 	next uintptr
@@ -290,7 +292,7 @@ func (h *handles[T]) remove(n uintptr) {
 	h.mu.Unlock()
 }
 
-// byHandle finds the objects that events of C name.
+// byHandle finds objects by the handles in events from C.
 var byHandle struct {
 	cqs  handles[CQ]
 	srqs handles[SRQ]

@@ -25,7 +25,7 @@ type MRAdvice uint32
 const (
 	AdvicePrefetch        MRAdvice = 0 // map the pages for reading
 	AdvicePrefetchWrite   MRAdvice = 1 // map the pages for writing; the regions need AccessLocalWrite
-	AdvicePrefetchNoFault MRAdvice = 2 // map the pages that are in memory, and page in no others
+	AdvicePrefetchNoFault MRAdvice = 2 // map only the pages that are in memory; page in no others
 )
 
 // AdviseFlags modify PD.AdviseMR.
@@ -33,12 +33,13 @@ type AdviseFlags uint32
 
 // Flags of advice, with the values of enum ib_uverbs_advise_mr_flag.
 const (
-	AdviseFlush AdviseFlags = 1 << 0 // return when it is done; without it the device may still be at it
+	AdviseFlush AdviseFlags = 1 << 0 // return only when the device is done
 )
 
-// ODPCaps are what a device does with on-demand paging: regions whose pages are not pinned, but
-// mapped when they are used (AccessOnDemand). Soft-RoCE of Linux 7.2 reports it, but writes to the
-// start of the page what is meant for its middle.
+// ODPCaps are a device's capabilities for on-demand paging: the pages of a region with
+// AccessOnDemand are not pinned, but mapped when the device uses them. Soft-RoCE of Linux 7.2
+// reports ODPSupport, but writes data that is meant for the middle of a page to the start of the
+// page.
 type ODPCaps uint64
 
 // On-demand paging, with the values of enum ibv_odp_general_caps.
@@ -59,7 +60,7 @@ const (
 	ODPSupportAtomic  ODPOps = 1 << 4
 	ODPSupportSRQRecv ODPOps = 1 << 5
 
-	// Newer than the headers of rdma-core 44.
+	// The headers of rdma-core 44 lack these.
 	ODPSupportFlush       ODPOps = 1 << 6
 	ODPSupportAtomicWrite ODPOps = 1 << 7
 )

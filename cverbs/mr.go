@@ -18,7 +18,7 @@ type MR struct {
 	c    *C.struct_ibv_mr
 	pd   *PD
 	pin  runtime.Pinner
-	addr uint64 // in work requests
+	addr uint64 // of the first byte, in work requests
 	len  int
 	lkey uint32
 	rkey uint32
@@ -27,8 +27,8 @@ type MR struct {
 	imported bool // of another process, which deregisters it
 }
 
-// mrs keeps open regions reachable: the device may write to a region that the program no longer
-// references.
+// mrs keeps open regions reachable, because the device may write to a region that the program no
+// longer references.
 var mrs handles[MR]
 
 // RegMR registers buf and pins it until the region is closed; buf may be outside the Go heap.
@@ -54,8 +54,8 @@ func pinned(buf []byte, register func(m *MR, addr uintptr) error) (*MR, error) {
 	return m, nil
 }
 
-// RegMRIOVA is RegMR for a region whose first byte has the address iova in work requests, for the
-// peer and for SGEs, instead of its own. iova must have the same offset in its page as buf.
+// RegMRIOVA is RegMR, but the region starts at the address iova instead of the address of buf, both
+// in SGEs and for the peer. The two addresses must be equal modulo the page size.
 //
 // Implements: ibv_reg_mr_iova.
 func (p *PD) RegMRIOVA(buf []byte, iova uint64, access AccessFlags) (*MR, error) {
@@ -68,10 +68,10 @@ func (p *PD) RegMRIOVA(buf []byte, iova uint64, access AccessFlags) (*MR, error)
 	})
 }
 
-// RegDMABuf registers n bytes from offset of a dmabuf, for example memory of a GPU. In work
-// requests its first byte has the address iova, whose offset in its page must be that of offset.
-// fd may be closed afterwards. Errors: EOPNOTSUPP if the driver takes no dmabufs, EBADF and EINVAL
-// for a descriptor that is none.
+// RegDMABuf registers n bytes of the dmabuf fd, starting at offset. A dmabuf is for example memory
+// of a GPU. In work requests the region starts at the address iova, which must be equal to offset
+// modulo the page size. fd may be closed afterwards. Errors: EOPNOTSUPP if the driver does not
+// support dmabufs; EBADF or EINVAL if fd is not a dmabuf.
 //
 // Implements: ibv_reg_dmabuf_mr.
 func (p *PD) RegDMABuf(fd int, offset uint64, n int, iova uint64, access AccessFlags) (*MR, error) {
@@ -87,8 +87,8 @@ func (p *PD) RegDMABuf(fd int, offset uint64, n int, iova uint64, access AccessF
 	return m, nil
 }
 
-// RegMRAddr registers n bytes at addr. The memory must not be Go's (mmap, C, shared memory), and
-// must stay mapped until the region is closed.
+// RegMRAddr registers n bytes at addr. The memory must not be allocated by Go; use mmap, C or
+// shared memory. It must stay mapped until the region is closed.
 //
 // Implements: ibv_reg_mr.
 func (p *PD) RegMRAddr(addr uintptr, n int, access AccessFlags) (*MR, error) {
@@ -107,7 +107,7 @@ func (m *MR) regAt(p *PD, addr uintptr, n int, access AccessFlags) error {
 	})
 }
 
-// reg registers n bytes whose first has the address addr in work requests.
+// reg checks the arguments, and registers a region of n bytes that starts at addr in work requests.
 func (m *MR) reg(verb string, p *PD, addr uint64, n int, access AccessFlags,
 	call func() (*C.struct_ibv_mr, error)) error {
 	if n <= 0 {
@@ -131,7 +131,7 @@ func accessError(verb string, access AccessFlags) error {
 	return nil
 }
 
-// create makes the region of a domain, which is one of its parents.
+// create creates a region in the domain p. parents must contain the life of p.
 func (m *MR) create(verb string, p *PD, addr uint64, n int, call func() (*C.struct_ibv_mr, error),
 	parents ...*life) error {
 	if err := m.life.begin(kindMR, parents...); err != nil {
@@ -169,9 +169,10 @@ func (m *MR) Addr() uint64 { return orZero(m).addr }
 // Extension.
 func (m *MR) Len() int { return orZero(m).len }
 
-// Close deregisters the region and unpins its memory; an imported region stays registered. Work
-// requests that still use the region fail or flush, so wait for their completions first. Errors:
-// EBUSY or EINVAL, with the region still open, if the driver finds a memory window bound to it.
+// Close deregisters the region and unpins its memory. An imported region stays registered for its
+// owner. Before Close, wait for the completions of requests that use the region; otherwise they
+// fail or flush. Errors: EBUSY or EINVAL if the driver finds a memory window bound to the region,
+// which then stays open.
 //
 // Implements: ibv_dereg_mr, ibv_unimport_mr.
 func (m *MR) Close() error {

@@ -12,16 +12,17 @@ import (
 	"unsafe"
 )
 
-// Rereg changes the memory, the domain, the access rights, or several of them, of a registered
-// region: faster than to close it and to register another. The keys may change: read LKey and RKey
-// again. No other call may use the region meanwhile, no work request either, and no window may be
-// bound to it.
+// Rereg changes the memory, the domain or the access rights of a registered region, or several of
+// them. It is faster than closing the region and registering another. The keys may change, so read
+// LKey and RKey again. During Rereg no other call and no work request may use the region, and no
+// window may be bound to it.
 //
-// After an error the region is as it was, with one exception: if the error's text says that the
-// region is lost, the device refused in the middle of the change. Such a region has the keys 0, and
-// can only be closed; its old and its new memory stay pinned until then. Errors: EINVAL for a
-// change of nothing, an empty Buf, remote write or atomic access without AccessLocalWrite, a domain
-// of another context, and for a region that RegMR and RegMRAddr have not made; ErrNotSupported.
+// After an error the region is as it was, unless the device failed in the middle of the change. The
+// error's text then says that the region is lost. A lost region has keys of 0 and can only be
+// closed. Its old and its new memory stay pinned until then. Errors: EINVAL if change selects
+// nothing, if Buf is empty, for remote write or atomic access without AccessLocalWrite, for a
+// domain of another context, and for a region of RegDM, RegDMABuf, AllocNullMR or ImportMR;
+// ErrNotSupported.
 //
 // Implements: ibv_rereg_mr.
 func (m *MR) Rereg(change Rereg) error {
@@ -81,7 +82,7 @@ func (m *MR) rereg(change Rereg, pd *PD) error {
 	}
 	rc, err := C.cv_rereg_mr(m.c, C.int(change.Flags), c, C.uintptr_t(addr), C.size_t(len(buf)), C.int(change.Access))
 	switch {
-	case rc == 0 || rc == C.IBV_REREG_MR_ERR_DO_FORK_OLD: // changed; a forked child lacks the old memory
+	case rc == 0 || rc == C.IBV_REREG_MR_ERR_DO_FORK_OLD: // changed; after DO_FORK_OLD a forked child lacks the old memory
 		if buf != nil {
 			m.pin.Unpin()
 			m.pin, m.addr, m.len = pin, uint64(addr), len(buf)
@@ -91,7 +92,7 @@ func (m *MR) rereg(change Rereg, pd *PD) error {
 	case rc == C.IBV_REREG_MR_ERR_INPUT || rc == C.IBV_REREG_MR_ERR_DONT_FORK_NEW:
 		pin.Unpin()
 		return pinError("ibv_rereg_mr", errnoOf(err), len(buf))
-	case err == nil || err == syscall.EOPNOTSUPP: // drivers without the call do not all set errno
+	case err == nil || err == syscall.EOPNOTSUPP: // some drivers without the call set no errno
 		pin.Unpin()
 		return &Error{Verb: "ibv_rereg_mr", Errno: syscall.EOPNOTSUPP, Advice: "the region is as it was"}
 	}
@@ -108,9 +109,9 @@ func (m *MR) rereg(change Rereg, pd *PD) error {
 	return e
 }
 
-// AllocNullMR creates a region without memory: what is written into it is dropped, and what is read
-// from it is zeroes. Segments may have any address and length; only the region's LKey counts.
-// Errors: ErrNotSupported.
+// AllocNullMR creates a region without memory. Writes to it are dropped, and reads from it return
+// zeroes. A segment with the region's LKey may have any address and length. Errors:
+// ErrNotSupported.
 //
 // Implements: ibv_alloc_null_mr.
 func (p *PD) AllocNullMR() (*MR, error) {
@@ -126,10 +127,10 @@ func (p *PD) AllocNullMR() (*MR, error) {
 	return m, nil
 }
 
-// AdviseMR has the device fetch the pages of parts of regions, which were registered with
-// AccessOnDemand in this domain, before they are used. It is advice: the memory works without.
-// Errors: ErrNotSupported without on-demand paging; EINVAL without segments; EFAULT and ENOENT for
-// a segment that is not in a region of the domain, and for a page that is not mapped.
+// AdviseMR asks the device to fetch pages before they are used. sges are parts of regions that were
+// registered with AccessOnDemand in this domain. The regions work without this advice, too. Errors:
+// ErrNotSupported without on-demand paging; EINVAL without segments; EFAULT or ENOENT for a segment
+// that is not in a region of the domain, and for a page that is not mapped.
 //
 // Implements: ibv_advise_mr.
 func (p *PD) AdviseMR(advice MRAdvice, flags AdviseFlags, sges []SGE) error {

@@ -5,10 +5,10 @@ package cverbs
 // #include "shim.h"
 import "C"
 
-// AttachMulticast makes a datagram queue pair receive what is sent to the group of that GID; lid is
-// the group's LID on InfiniBand, 0 on RoCE. To attach again changes nothing. While a group is
-// attached, Close fails with EBUSY. Errors: EINVAL for a queue pair that is not UD and for a GID
-// that is not multicast (ff00::/8, or 224.0.0.0/4 mapped into IPv6); ENOMEM beyond
+// AttachMulticast makes a datagram queue pair receive what is sent to a multicast group. lid is the
+// group's LID on InfiniBand, and 0 on RoCE. If the group is attached already nothing changes. While
+// a group is attached QP.Close returns EBUSY. Errors: EINVAL if the queue pair is not UD, or if
+// group is not multicast (ff00::/8, or 224.0.0.0/4 mapped into IPv6); ENOMEM beyond
 // DeviceAttr.MaxMcastGrp or MaxMcastQPAttach.
 //
 // Implements: ibv_attach_mcast.
@@ -19,8 +19,8 @@ func (q *QP) AttachMulticast(group GID, lid uint16) error {
 	})
 }
 
-// DetachMulticast ends AttachMulticast, with the same group and lid. Errors: as AttachMulticast;
-// and EINVAL for a group that is not attached.
+// DetachMulticast undoes AttachMulticast with the same group and lid. Errors: EINVAL as
+// AttachMulticast, and if the group is not attached.
 //
 // Implements: ibv_detach_mcast.
 func (q *QP) DetachMulticast(group GID, lid uint16) error {

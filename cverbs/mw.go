@@ -12,13 +12,13 @@ import (
 	"syscall"
 )
 
-// MW is a memory window: a remote key of its own for part of a region, granted and revoked by work
-// requests.
+// MW is a memory window: a separate remote key for a part of a region. Work requests grant and
+// revoke the key.
 type MW struct {
 	life life
 	c    *C.struct_ibv_mw
 	pd   *PD
-	mu   sync.Mutex // one bind at a time: each derives its key from the one before
+	mu   sync.Mutex // serializes binds, because each derives its key from the previous key
 	rkey uint32
 	mr   *MR // of the latest bind
 	typ  MWType
@@ -70,12 +70,14 @@ func (w *MW) Close() error {
 	return w.life.close(nil, func() error { return rcError("ibv_dealloc_mw", C.cv_dealloc_mw(w.c), nil) })
 }
 
-// BindMW posts a bind of a window to part of a region and returns the window's new key, which the
-// peer may use once the bind has completed. Length 0 removes the binding of a type 1 window; MR may
-// then be nil if the window was bound before. A type 2 window must be invalidated (OpLocalInv, or
-// the peer's OpSendWithInv) before it is bound again. After a bind that was flushed, soft-RoCE may
-// refuse the next (WCMWBindErr): allocate another window. Errors: EINVAL for a range outside the
-// region, for another protection domain, and for a queue pair that is not in RTS.
+// BindMW posts a bind of a window to part of a region, and returns the window's new key. The peer
+// may use the key once the bind has completed. Length 0 removes the binding of a type 1 window;
+// wr.MR may be nil then if the window was bound before. A type 2 window must be invalidated before
+// it is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was flushed,
+// soft-RoCE may refuse the window's next bind with WCMWBindErr; allocate another window then.
+//
+// Errors: EINVAL for a range outside the region, and if the queue pair is not in RTS, SQD, SQE or
+// ERR; EPERM if the window, the region and the queue pair are not of one protection domain.
 //
 // Implements: ibv_bind_mw, ibv_inc_rkey, ibv_post_send, ibv_wr_bind_mw.
 func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) {
@@ -107,7 +109,7 @@ func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) {
 	defer mw.mu.Unlock()
 	mr := wr.MR
 	if mr == nil && wr.Length == 0 {
-		mr = mw.mr // drivers take the region's key from an unbind too
+		mr = mw.mr // drivers read the region's key for an unbind, too
 	}
 	if mr == nil {
 		return 0, badArg(verb, "MR is nil")

@@ -15,7 +15,8 @@ type PathOptions struct {
 // Extension.
 func (o PathOptions) IsZero() bool { return o == PathOptions{} }
 
-// Apply replaces those attributes that mask selects for QP.Modify.
+// Apply replaces those attributes in attr that o has a value for and mask selects. attr and mask
+// are for a QP.Modify that follows.
 //
 // Extension.
 func (o PathOptions) Apply(attr *QPAttr, mask QPAttrMask) {
@@ -51,15 +52,15 @@ func MTUOf(bytes int) (m MTU, ok bool) {
 	return 0, false
 }
 
-// Path is the path of a queue pair, and how often it sends again.
+// Path is the path of a queue pair, with its retry counts.
 type Path struct {
 	MTU        int // bytes
 	TOS        uint8
 	SL         uint8
 	GIDIndex   uint8
 	AckTimeout uint8 // 4.096 us << AckTimeout; 0 is no limit
-	Retry      uint8 // without an acknowledgement
-	RNRRetry   uint8 // without a receive; 7 is without end
+	Retry      uint8 // retries without an acknowledgement
+	RNRRetry   uint8 // retries while the peer has no receive; 7 is unlimited
 }
 
 // Path returns the attributes that describe the path.

@@ -14,7 +14,7 @@ type PD struct {
 
 	imported bool // of another process, which deallocates it
 
-	td   *TD // of a parent domain: its thread domain, and the domain that it was made of
+	td   *TD // td and base are set in a parent domain: its thread domain, and the domain it was created from
 	base *PD
 }
 
@@ -59,9 +59,9 @@ func (c *Context) newPD(verb string, call func() (*C.struct_ibv_pd, error)) (*PD
 // Extension.
 func (p *PD) Context() *Context { return orZero(p).ctx }
 
-// Close frees the domain; an imported one stays for its owner. Errors: ErrInUse while a queue pair,
-// region, window, SRQ, receive queue, address handle or parent domain of it is open, or a
-// completion queue of a parent domain.
+// Close frees the domain. An imported domain stays allocated for its owner. Errors: ErrInUse while
+// an object of the domain is open: a queue pair, region, window, SRQ, WQ, address handle or parent
+// domain. A completion queue of a parent domain counts, too.
 //
 // Implements: ibv_dealloc_pd, ibv_unimport_pd.
 func (p *PD) Close() error {

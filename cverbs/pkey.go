@@ -29,8 +29,8 @@ func (c *Context) QueryPKey(port uint8, index int) (uint16, error) {
 	return binary.BigEndian.Uint16(b[:]), nil
 }
 
-// PKeyIndex returns the index of a P_Key, in host byte order, in a port's table, for
-// QPAttr.PKeyIndex. Errors: ENOENT if the table does not have it, or there is no such port.
+// PKeyIndex returns the index of a P_Key in a port's table, for QPAttr.PKeyIndex. pkey is in host
+// byte order. Errors: ENOENT if the table does not contain pkey, or if there is no such port.
 //
 // Implements: ibv_get_pkey_index.
 func (c *Context) PKeyIndex(port uint8, pkey uint16) (int, error) {

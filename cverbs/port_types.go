@@ -9,7 +9,7 @@ const (
 	PortNotice           PortCaps = 1 << 2
 	PortTrap             PortCaps = 1 << 3
 	PortOptIPD           PortCaps = 1 << 4
-	PortAutoMigration    PortCaps = 1 << 5 // QPAttr.PathMigState
+	PortAutoMigration    PortCaps = 1 << 5 // can use QPAttr.PathMigState
 	PortSLMap            PortCaps = 1 << 6
 	PortMKeyNVRAM        PortCaps = 1 << 7
 	PortPKeyNVRAM        PortCaps = 1 << 8
@@ -71,8 +71,8 @@ var portCap2Names = []bitName{
 // Extension.
 func (c PortCaps2) String() string { return bitNames(portCap2Names, uint32(c)) }
 
-// PCIAtomicSizes are the sizes of an atomic operation that the device can do on the host's memory
-// over PCI Express.
+// PCIAtomicSizes are the operand sizes with which the device can do an atomic operation on the
+// host's memory over PCI Express.
 type PCIAtomicSizes uint16
 
 // Sizes of PCI atomics, with the values of enum ibv_pci_atomic_op_size.
@@ -112,12 +112,12 @@ var transportNames = map[TransportType]string{
 // Extension.
 func (t TransportType) String() string { return enumName(transportNames, t, "TransportType") }
 
-// ForkStatus says what a fork of this process does to registered memory.
+// ForkStatus describes what a fork of this process does to registered memory.
 type ForkStatus uint32
 
 // Fork statuses, with the values of enum ibv_fork_status.
 const (
-	ForkDisabled ForkStatus = 0 // a child that goes on may take the pages that the device writes to
+	ForkDisabled ForkStatus = 0 // a child may get the pages that the device writes to
 	ForkEnabled  ForkStatus = 1 // ForkInit has been called: a child has no registered pages
 	ForkUnneeded ForkStatus = 2 // the kernel copies registered pages for the child
 )

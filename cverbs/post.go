@@ -26,9 +26,9 @@ func cSGE(s []SGE) (*C.struct_ibv_sge, C.uint32_t) {
 	return (*C.struct_ibv_sge)(unsafe.Pointer(unsafe.SliceData(s))), C.uint32_t(min(len(s), math.MaxUint32))
 }
 
-// PostSend posts a batch of send work requests in order; their segments are ranges of sges. n is
-// the number accepted: with an error wrs[n] was refused, and no later request was posted. Both
-// slices may be reused at once. It does not allocate.
+// PostSend posts a batch of send work requests in order. Their segments are ranges of sges. n is
+// the number of accepted requests. If there is an error, wrs[n] was refused, and no later request
+// was posted. Both slices may be reused after the call. PostSend does not allocate.
 //
 // Errors: EINVAL, with the request's index, for segments outside sges, more segments than the queue
 // pair takes, an unsupported opcode, a closed address handle, or a queue pair that is not in RTS,
@@ -124,7 +124,7 @@ func (q *QP) sendError(p C.struct_cv_posted, wrs []SendWR, nsges int) error {
 	return postError(verb, p, w.FirstSGE, w.NumSGE, nsges, maxSGE, q.cap.MaxSendWR)
 }
 
-// stateError is the error of a call that the state does not allow.
+// stateError returns the error of a call that the state of the queue pair does not allow.
 func (q *QP) stateError(verb, call string) error {
 	if !q.life.enter() {
 		return ErrClosed

@@ -14,13 +14,13 @@ import (
 
 // QP is a queue pair.
 type QP struct {
-	gate gate // and cap are what a post reads: first, to lie in one cache line
+	gate gate // gate and cap come first: posts read both, from one cache line
 	cap  QPCap
 	ops  SendOps // not 0: an extended queue pair
 	life life
 	c    *C.struct_ibv_qp
 	ctx  *Context
-	pd   *PD // nil: of an XRCD
+	pd   *PD // nil if the queue pair is of an XRCD
 	h    uintptr
 	num  uint32
 	typ  QPType
@@ -28,12 +28,12 @@ type QP struct {
 
 	alone serial // in a parent domain
 
-	destroy func() C.int // not nil: the id that it was created on drives its states and destroys it
+	destroy func() C.int // not nil if an id created the queue pair, drives its states and destroys it
 }
 
-// CreateQP creates a queue pair in the RESET state. Completion queues, SRQ and domain must be of
-// one device context. With SendOps it is an extended queue pair. Errors: ErrNotSupported if the
-// device has no extended queue pairs, or not with these operations.
+// CreateQP creates a queue pair in the RESET state. The completion queues, the SRQ and the domain
+// must be of one device context. With SendOps it creates an extended queue pair. Errors:
+// ErrNotSupported if the device has no extended queue pairs, or does not support the operations.
 //
 // Implements: ibv_create_qp, ibv_create_qp_ex, ibv_qp_to_qp_ex.
 func (p *PD) CreateQP(init QPInit) (*QP, error) {
@@ -58,8 +58,8 @@ func (p *PD) CreateQP(init QPInit) (*QP, error) {
 	return q, nil
 }
 
-// newQP checks init, references everything that the queue pair uses, with the id that it is created
-// on (or nil), and converts init for C.
+// newQP checks init, references everything that the queue pair uses, and converts init for C. id is
+// the CMID on which the queue pair is created, or nil.
 func newQP(verb string, p *PD, id *life, init *QPInit) (*QP, *C.struct_ibv_qp_init_attr, error) {
 	if init.Type == 0 {
 		init.Type = QPTypeRC
@@ -119,7 +119,7 @@ func newQP(verb string, p *PD, id *life, init *QPInit) (*QP, *C.struct_ibv_qp_in
 func (q *QP) finish(v *C.struct_ibv_qp, granted QPCap) {
 	q.c, q.num, q.cap = v, uint32(v.qp_num), granted
 	if q.ops != 0 && q.ctx.rxe != 0 {
-		// rxe's ibv_wr_set_sge_list takes all segments to be as long as the first, and its
+		// rxe's ibv_wr_set_sge_list assumes that all segments are as long as the first, and its
 		// ibv_wr_set_inline_data_list sends nothing (rdma-core 44).
 		q.cap.MaxSendSGE = min(q.cap.MaxSendSGE, 1)
 		q.ops |= C.CV_GATHER
@@ -152,15 +152,16 @@ func (q *QP) Num() uint32 { return orZero(q).num }
 // Extension.
 func (q *QP) Type() QPType { return orZero(q).typ }
 
-// Cap returns the sizes that the device granted, at least those requested. With an SRQ the receive
-// sizes mean nothing.
+// Cap returns the sizes that the device granted, which are at least the requested sizes. One
+// exception: MaxSendSGE of an extended queue pair on soft-RoCE is at most 1. With an SRQ the
+// receive sizes have no meaning.
 //
 // Extension.
 func (q *QP) Cap() QPCap { return orZero(q).cap }
 
-// Modify changes the attributes that mask selects. Errors: EINVAL for a transition that the state
-// does not allow, or if an attribute that it needs is missing; the text names the state, and what
-// to do.
+// Modify changes the attributes that mask selects. Errors: EINVAL if the state does not allow the
+// transition, or if an attribute that the transition needs is missing. The text names the state,
+// and what to do.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) Modify(attr QPAttr, mask QPAttrMask) error {
@@ -209,8 +210,8 @@ func (q *QP) query(mask QPAttrMask) (QPAttr, error) {
 	return goQPAttr(&a), nil
 }
 
-// ToInit moves the queue pair from RESET to INIT on a port, with P_Key index 0 and the peers'
-// access rights. From then on the queue pair takes receives.
+// ToInit moves the queue pair from RESET to INIT. It sets the port, the access rights of peers, and
+// P_Key index 0. From INIT on receives can be posted.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToInit(port uint8, access AccessFlags) error {
@@ -229,7 +230,7 @@ func (q *QP) ToRTR(attr QPAttr) error {
 }
 
 // ToRTS moves the queue pair from RTR to RTS. RC and XRC_SEND use SQPSN, Timeout, RetryCnt,
-// RNRRetry and MaxRDAtomic of attr, XRC_RECV the first two, UC and UD SQPSN, RAW_PACKET none.
+// RNRRetry and MaxRDAtomic of attr, XRC_RECV the first two, UC and UD only SQPSN, RAW_PACKET none.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTS(attr QPAttr) error {
@@ -238,19 +239,20 @@ func (q *QP) ToRTS(attr QPAttr) error {
 	return q.Modify(attr, qpNeeds(q.typ, QPStateRTS))
 }
 
-// ToError moves the queue pair to ERR: posted requests complete, mostly with WCWRFlushErr. Not
-// allowed from RESET.
+// ToError moves the queue pair to ERR. Posted requests complete, mostly with WCWRFlushErr. ToError
+// is not allowed in RESET.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToError() error { return orZero(q).Modify(QPAttr{State: QPStateErr}, QPAttrState) }
 
-// ToReset moves the queue pair to RESET: posted requests are dropped without completions.
+// ToReset moves the queue pair to RESET. Posted requests are dropped without completions.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToReset() error { return orZero(q).Modify(QPAttr{State: QPStateReset}, QPAttrState) }
 
-// Close destroys the queue pair. Posted work requests are dropped; unpolled completions may be
-// lost. Errors: EBUSY while the queue pair is attached to a multicast group.
+// Close destroys the queue pair. Posted work requests are dropped. Completions that have not been
+// polled may be lost. Errors: ErrInUse while a flow of the queue pair is open; EBUSY while it is
+// attached to a multicast group.
 //
 // Implements: ibv_destroy_qp, rdma_destroy_qp.
 func (q *QP) Close() error {

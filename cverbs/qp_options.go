@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// SetECE asks the device for enhanced connection establishment options, and returns those that it
-// accepted. They take effect with the next transitions of the queue pair: call it before ToRTR,
-// with what both ends have agreed on (CMID.RemoteECE). Errors: ErrNotSupported for VendorID 0, and
-// if the driver has no options; EINVAL for options that it does not know.
+// SetECE requests enhanced connection establishment options, and returns the options that the
+// device accepted. Call it before ToRTR, with the options that both ends have agreed on
+// (CMID.RemoteECE), because they take effect at the next transitions. Errors: ErrNotSupported for
+// VendorID 0, and if the driver has no options; EINVAL for options that the driver does not know.
 //
 // Implements: ibv_set_ece.
 func (q *QP) SetECE(e ECE) (accepted ECE, err error) {
@@ -33,8 +33,8 @@ func (q *QP) SetECE(e ECE) (accepted ECE, err error) {
 	return ECE{VendorID: uint32(c.vendor_id), Options: uint32(c.options)}, nil
 }
 
-// QueryECE returns the options that the device can do, or after SetECE those that it accepted.
-// Errors: ErrNotSupported if the driver has none.
+// QueryECE returns the options that the device supports, or after SetECE the options that it
+// accepted. Errors: ErrNotSupported if the driver has no options.
 //
 // Implements: ibv_query_ece.
 func (q *QP) QueryECE() (ECE, error) {
@@ -50,9 +50,10 @@ func (q *QP) QueryECE() (ECE, error) {
 	return ECE{VendorID: uint32(c.vendor_id), Options: uint32(c.options)}, nil
 }
 
-// DataInOrder reports whether the bytes of a message of this operation arrive in the memory of the
-// receiver in their order, so that a program that sees the last byte may read the others. If it
-// does not know the driver reports false. Errors: ErrNotSupported by libraries before rdma-core 36.
+// DataInOrder reports whether the bytes of a message are written to the receiver's memory in order,
+// if the message is sent with op. A program that sees the last byte may then read the others. A
+// driver that does not know reports false. Errors: ErrNotSupported with libraries before rdma-core
+// 36.
 //
 // Implements: ibv_query_qp_data_in_order.
 func (q *QP) DataInOrder(op WROpcode) (bool, error) {
@@ -72,8 +73,8 @@ func (q *QP) DataInOrder(op WROpcode) (bool, error) {
 	}
 }
 
-// SetRateLimit bounds the speed at which the queue pair sends, from now on. Errors: ErrNotSupported
-// if the device cannot; EINVAL for a speed that is not between DeviceAttr.RateLimitMin and
+// SetRateLimit limits the speed at which the queue pair sends from now on. Errors: ErrNotSupported
+// if the device has no rate limits; EINVAL for a speed below DeviceAttr.RateLimitMin or above
 // RateLimitMax.
 //
 // Implements: ibv_modify_qp_rate_limit.
@@ -93,10 +94,11 @@ func (q *QP) SetRateLimit(l RateLimit) error {
 	return nil
 }
 
-// ResolveEthernet returns the Ethernet address and the VLAN, -1 for none, of a path's destination
-// on RoCE: attr.DGID, as seen from attr.SGIDIndex of attr.Port. It asks the kernel's neighbours,
-// and blocks for up to 3 s if they must ask the network first. Errors: EHOSTUNREACH if nobody
-// answers; EINVAL for a GID of the port that has no network device.
+// ResolveEthernet returns the Ethernet address and the VLAN of the destination attr.DGID on RoCE.
+// The source is the GID with index attr.SGIDIndex of port attr.Port. vlan is -1 if there is no
+// VLAN. The answer comes from the kernel's neighbour table. If the kernel must ask the network
+// first, the call blocks for up to 3 s. Errors: EHOSTUNREACH if no host answers; EINVAL if the
+// source GID has no network device.
 //
 // Implements: ibv_resolve_eth_l2_from_gid.
 func (c *Context) ResolveEthernet(attr AHAttr) (mac net.HardwareAddr, vlan int, err error) {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// qpNext are the states that a state goes to, besides RESET and, from all but RESET, ERR.
+// qpNext lists the states that may follow a state. It omits RESET, which may follow every state,
+// and ERR, which may follow every state but RESET.
 var qpNext = map[QPState][]QPState{
 	QPStateReset: {QPStateInit},
 	QPStateInit:  {QPStateInit, QPStateRTR},
@@ -16,7 +17,7 @@ var qpNext = map[QPState][]QPState{
 	QPStateSQE:   {QPStateRTS},
 }
 
-// Attributes that queue pairs need.
+// Groups of attributes in qpNeedsOf.
 const (
 	needsStart     = QPAttrPKeyIndex | QPAttrPort | QPAttrAccessFlags
 	needsPath      = QPAttrAV | QPAttrPathMTU | QPAttrDestQPN | QPAttrRQPSN
@@ -24,7 +25,8 @@ const (
 	needsResponder = QPAttrMaxDestRDAtomic | QPAttrMinRNRTimer
 )
 
-// qpNeedsOf are the attributes that types of queue pairs need on their way to INIT, RTR and RTS.
+// qpNeedsOf lists the attributes that each type of queue pair needs for its transitions to INIT,
+// RTR and RTS.
 var qpNeedsOf = map[QPType][3]QPAttrMask{
 	QPTypeRC:        {needsStart, needsPath | needsResponder, QPAttrSQPSN | needsRetries},
 	QPTypeUC:        {needsStart, needsPath, QPAttrSQPSN},
@@ -34,8 +36,8 @@ var qpNeedsOf = map[QPType][3]QPAttrMask{
 	QPTypeXRCRecv:   {needsStart, needsPath | needsResponder, QPAttrSQPSN | QPAttrTimeout},
 }
 
-// qpNeeds returns the attributes that a queue pair needs on its way up to INIT, RTR or RTS; for
-// other states the state alone, and for unknown types what UC needs.
+// qpNeeds returns the attributes that a queue pair needs for the transition to INIT, RTR or RTS.
+// For other states it returns QPAttrState. For an unknown type it returns the attributes of UC.
 func qpNeeds(typ QPType, to QPState) QPAttrMask {
 	if to < QPStateInit || to > QPStateRTS {
 		return QPAttrState
@@ -47,7 +49,8 @@ func qpNeeds(typ QPType, to QPState) QPAttrMask {
 	return QPAttrState | needs[to-QPStateInit]
 }
 
-// modifyAdvice says why a queue pair in the state from may have refused a Modify, and what to do.
+// modifyAdvice returns why a queue pair in the state from may have refused a Modify, and what to
+// do.
 func modifyAdvice(typ QPType, from QPState, attr *QPAttr, mask QPAttrMask) string {
 	to := attr.State
 	switch {
@@ -69,13 +72,14 @@ func qpGoes(from, to QPState) bool {
 	return to == QPStateReset || to == QPStateErr && from != QPStateReset || slices.Contains(qpNext[from], to)
 }
 
-// qpBefore are the states before each on the way up.
+// qpBefore maps a state to a state that may precede it.
 var qpBefore = map[QPState]QPState{
 	QPStateInit: QPStateReset, QPStateRTR: QPStateInit, QPStateRTS: QPStateRTR, QPStateSQD: QPStateRTS,
 	QPStateErr: QPStateInit, QPStateSQE: QPStateRTS,
 }
 
-// qpCallsTo returns the calls that take a queue pair to a state up to RTS, "" if it is there.
+// qpCallsTo returns the calls that move a queue pair from a state to another, which is at most RTS.
+// It returns "" if both are the same.
 func qpCallsTo(from, to QPState) string {
 	up := []string{"ToReset", "ToInit", "ToRTR", "ToRTS"} // by state
 	switch {
@@ -87,8 +91,9 @@ func qpCallsTo(from, to QPState) string {
 	return strings.Join(up[from+1:to+1], ", ")
 }
 
-// postAdvice says what a queue pair in a state lacks for a call that posts, and what brings it
-// there; byID: its id does that.
+// postAdvice returns the advice for a post that the queue pair's state does not allow: the state
+// that call needs, and the calls that move the queue pair to that state. byID means that the queue
+// pair's id moves it.
 func postAdvice(call string, num uint32, state QPState, byID bool) string {
 	need, to := "RTS", QPStateRTS
 	if call == "PostRecv" {

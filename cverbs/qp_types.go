@@ -9,9 +9,9 @@ const (
 	QPTypeUC QPType = 3 // unreliable connection
 	QPTypeUD QPType = 4 // unreliable datagram
 
-	QPTypeRawPacket QPType = 8  // frames of the port, which flows choose (QP.CreateFlow)
+	QPTypeRawPacket QPType = 8  // Ethernet frames, selected by flows (QP.CreateFlow)
 	QPTypeXRCSend   QPType = 9  // extended reliable connection: the end that sends
-	QPTypeXRCRecv   QPType = 10 // the end that receives: XRCD.CreateQP
+	QPTypeXRCRecv   QPType = 10 // the end that receives; XRCD.CreateQP creates it
 )
 
 var qpTypeNames = map[QPType]string{QPTypeRC: "RC", QPTypeUC: "UC", QPTypeUD: "UD", QPTypeRawPacket: "RAW_PACKET",
@@ -75,7 +75,7 @@ type MigState uint32
 const (
 	MigMigrated MigState = 0 // the queue pair uses one path and knows no other
 	MigRearm    MigState = 1 // AltAH is being made ready
-	MigArmed    MigState = 2 // a failure of the path moves it to AltAH
+	MigArmed    MigState = 2 // if the path fails the queue pair uses AltAH
 )
 
 var migNames = map[MigState]string{MigMigrated: "MIGRATED", MigRearm: "REARM", MigArmed: "ARMED"}
@@ -126,18 +126,21 @@ type QPInit struct {
 	SigAll bool   // every send work request is signalled
 	QKey   uint32 // UD: the Q_Key that ToInit sets
 
-	// SendOps, if it is not 0, makes an extended queue pair (ibv_wr_post in section 3 of the manual),
-	// on which PostSend takes these operations and no others. There the data of SendInline may come
-	// from 32 segments, whatever Cap.MaxSendSGE, and up to 128 requests of a batch are posted as a
-	// whole or not at all. On soft-RoCE other sends have one segment at most, because its driver is
-	// wrong with more, and the segments of SendInline together 1024 bytes.
+	// SendOps, if it is not 0, selects an extended queue pair (ibv_wr_post in section 3 of the
+	// manual). PostSend then accepts only these operations. A request with SendInline may have 32
+	// segments, whatever Cap.MaxSendSGE is. PostSend divides a batch into chains of up to 128
+	// requests, and posts each chain as a whole or not at all.
+	//
+	// On soft-RoCE a request with SendInline may have at most 1024 bytes. Any other request may
+	// have at most one segment, because the driver handles more segments wrong.
 	SendOps SendOps
 
-	// Of an extended queue pair too; devices without one of them refuse it (ErrNotSupported).
+	// The following fields, too, need a device with extended queue pairs. CreateQP returns
+	// ErrNotSupported if the device does not support a field that is not 0.
 	CreateFlags  QPCreateFlags
-	SourceQPN    uint32 // QPCreateSourceQPN: the number that packets carry
-	MaxTSOHeader uint16 // OpTSO: the longest header
-	RSS          *RSS   // spreads what is received over other queues; the completion queues may be nil
+	SourceQPN    uint32 // QPCreateSourceQPN: the source QP number in packets
+	MaxTSOHeader uint16 // OpTSO: bytes of the longest header
+	RSS          *RSS   // spreads received packets over other queues; SendCQ and RecvCQ may be nil then
 }
 
 // QPCreateFlags are properties of a queue pair.
@@ -145,7 +148,7 @@ type QPCreateFlags uint32
 
 // Flags of creation, with the values of enum ibv_qp_create_flags.
 const (
-	QPCreateBlockSelfMcastLB   QPCreateFlags = 1 << 1  // UD, raw packets: its own multicast does not come back
+	QPCreateBlockSelfMcastLB   QPCreateFlags = 1 << 1  // UD, raw packets: do not receive own multicast
 	QPCreateScatterFCS         QPCreateFlags = 1 << 8  // raw packets: the checksum of the frame follows the data
 	QPCreateCVLANStripping     QPCreateFlags = 1 << 9  // raw packets: the VLAN tag goes into the completion
 	QPCreateSourceQPN          QPCreateFlags = 1 << 10 // packets carry QPInit.SourceQPN
@@ -267,7 +270,8 @@ type SRQInit struct {
 	MaxWR  uint32 // outstanding receives
 	MaxSGE uint32 // segments of one receive
 
-	// For extended reliable connections both: the domain, and the queue for the receives' completions.
+	// Both are set for extended reliable connections: the domain, and the queue for the completions
+	// of receives.
 	XRCD *XRCD
 	CQ   *CQ
 }
@@ -276,5 +280,5 @@ type SRQInit struct {
 type SRQAttr struct {
 	MaxWR  uint32
 	MaxSGE uint32
-	Limit  uint32 // the event is due when fewer receives are left; 0: not armed
+	Limit  uint32 // the event comes when fewer receives are left; 0: not armed
 }

@@ -1,6 +1,7 @@
 //go:build linux && cgo
 
-// Receive queues beyond those of a queue pair: of extended reliable connections, and of tables.
+// Receive queues that are not part of a queue pair: those of extended reliable connections, and
+// those of tables.
 
 #include "shim.h"
 

@@ -39,7 +39,7 @@ var rateNames = map[Rate]string{
 	Rate600: "600_GBPS", Rate800: "800_GBPS", Rate1200: "1200_GBPS",
 }
 
-// Mbit/s of each rate: of 4 and 12 lanes, and with the coding of each generation.
+// rateMbps has the Mbit/s of each rate, as ibv_rate_to_mbps returns them.
 var rateMbps = map[Rate]int{
 	Rate2_5: 2500, Rate5: 5000, Rate10: 10000, Rate20: 20000, Rate30: 30000, Rate40: 40000, Rate60: 60000,
 	Rate80: 80000, Rate120: 120000, Rate14: 14062, Rate56: 56250, Rate112: 112500, Rate168: 168750, Rate25: 25781,
@@ -47,7 +47,7 @@ var rateMbps = map[Rate]int{
 	Rate600: 637500, Rate800: 850000, Rate1200: 1275000,
 }
 
-// Multiples of 2.5 Gbit/s, where libibverbs has one.
+// rateMult has each rate as a multiple of 2.5 Gbit/s, if libibverbs defines the multiple.
 var rateMult = map[Rate]int{
 	Rate2_5: 1, Rate5: 2, Rate10: 4, Rate20: 8, Rate30: 12, Rate40: 16, Rate60: 24, Rate80: 32, Rate120: 48,
 	Rate28: 11, Rate50: 20, Rate400: 160, Rate600: 240, Rate800: 320, Rate1200: 480,
@@ -66,8 +66,8 @@ func (r Rate) Mbps() (mbps int, ok bool) {
 	return mbps, ok
 }
 
-// Mult returns the rate as a multiple of 2.5 Gbit/s. ok is false for RateMax, for rates that have
-// none, and for values that are no rate.
+// Mult returns the rate as a multiple of 2.5 Gbit/s. ok is false for RateMax, for rates without a
+// multiple, and for values that are no rate.
 //
 // Implements: ibv_rate_to_mult.
 func (r Rate) Mult() (mult int, ok bool) {
@@ -75,14 +75,14 @@ func (r Rate) Mult() (mult int, ok bool) {
 	return mult, ok
 }
 
-// RateOfMbps returns the rate of exactly so many Mbit/s (5000, 103125, ...). ok is false if there
-// is none; the rate is then RateMax.
+// RateOfMbps returns the rate of exactly mbps Mbit/s (5000, 103125, ...). If there is no such rate
+// ok is false and the rate is RateMax.
 //
 // Implements: mbps_to_ibv_rate.
 func RateOfMbps(mbps int) (r Rate, ok bool) { return rateOf(rateMbps, mbps) }
 
-// RateOfMult returns the rate that is this multiple of 2.5 Gbit/s. ok is false if there is none;
-// the rate is then RateMax.
+// RateOfMult returns the rate that is mult times 2.5 Gbit/s. If there is no such rate ok is false
+// and the rate is RateMax.
 //
 // Implements: mult_to_ibv_rate.
 func RateOfMult(mult int) (r Rate, ok bool) { return rateOf(rateMult, mult) }
@@ -96,7 +96,7 @@ func rateOf(rates map[Rate]int, n int) (Rate, bool) {
 	return RateMax, false
 }
 
-// FlowLabelUDPPort returns the UDP source port that RoCE v2 packets with a flow label have: 49152
+// FlowLabelUDPPort returns the UDP source port of RoCE v2 packets with a flow label, which is 49152
 // to 65535. It uses the label's low 20 bits.
 //
 // Implements: ibv_flow_label_to_udp_sport.

@@ -4,7 +4,7 @@
 #include "sockaddr.h"
 #include <string.h>
 
-static int rc_of(int rc) // librdmacm: 0, or -1 with errno set
+static int rc_of(int rc) // librdmacm returns 0, or -1 with errno set
 {
 	return rc ? (errno ? errno : EIO) : 0;
 }
@@ -273,7 +273,7 @@ int cv_cm_reject_ece(struct rdma_cm_id *id, const uint8_t *data, uint32_t len)
 	return rc_of(rdma_reject_ece(id, len ? data : NULL, (uint8_t)len));
 }
 
-// What rdma_destroy_qp does, which forgets a queue pair that cannot be destroyed.
+// Does what rdma_destroy_qp does, but keeps id->qp if the queue pair cannot be destroyed.
 int cv_cm_destroy_qp(struct rdma_cm_id *id)
 {
 	int rc = positive(ibv_destroy_qp(id->qp));

@@ -16,16 +16,18 @@
 #undef ibv_is_fork_initialized
 #include <rdma/rdma_cma.h>
 
-// Headers from rdma-core 33 on will do (ci/header-versions.sh); those before 44 lack some of these.
+// Headers from rdma-core 33 on are sufficient (ci/header-versions.sh). Headers before rdma-core 44
+// lack some of these functions.
 unsigned int ibv_is_fork_initialized(void);
 int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags);
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
 struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle);
 void ibv_unimport_dm(struct ibv_dm *dm);
 
-// Opens libibverbs and librdmacm: before any other call, under a lock. Returns NULL, or why not.
+// Opens libibverbs and librdmacm. Must be called before any other function, by one thread at a
+// time. Returns NULL, or the reason why it failed.
 const char *cv_load(void);
-const char *cv_library_file(int i); // of libibverbs, 0, or librdmacm, 1; "" in the program itself
+const char *cv_library_file(int i); // i: 0 libibverbs, 1 librdmacm; "" if linked into the program
 
 static inline int positive(int rc) // drivers return errno, -errno, or -1 with errno set
 {
@@ -64,12 +66,13 @@ struct cv_posted {
 	int32_t rc; // 0, errno, or CV_*
 };
 
-// Data path calls take an object's gate.
+// Data path functions take the gate of an object, not the object.
 struct cv_posted cv_post_send(const uintptr_t *qp, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg,
 	uint32_t nsg, uint32_t max_sge);
-// Of an extended queue pair that was created for ops; a chain is posted as a whole or not at all.
-enum { CV_MAX_BUFFERS = 32 }; // of inline data
-#define CV_GATHER (1ull << 63) // among ops: the driver takes inline data from one place only
+// Posts to an extended queue pair that was created for ops. A chain is posted as a whole or not at
+// all.
+enum { CV_MAX_BUFFERS = 32 }; // segments of a request with inline data
+#define CV_GATHER (1ull << 63) // a bit of ops: the driver takes inline data from one buffer only
 struct cv_posted cv_post_send_ex(const uintptr_t *qp, const struct cv_send_wr *wr, uint32_t n, struct ibv_sge *sg,
 	uint32_t nsg, uint32_t max_sge, uint64_t ops);
 struct cv_posted cv_post_recv(const uintptr_t *qp, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
@@ -78,15 +81,16 @@ struct cv_posted cv_post_srq_recv(const uintptr_t *srq, const struct cv_recv_wr 
 	uint32_t nsg, uint32_t max_sge);
 struct cv_posted cv_post_wq_recv(const uintptr_t *wq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
 	uint32_t nsg, uint32_t max_sge);
-// How to poll a completion queue: the fields of an extended one, IBV_WC_EX_WITH_*, and these.
+// Bits of the argument how of polls. For an extended queue the bits IBV_WC_EX_WITH_* of its fields
+// are set, too.
 enum {
 	CV_EXTENDED = 1 << 29,
 	CV_RXE = 1 << 30, // the device is soft-RoCE
 };
-// The driver writes into Go's slice. Then this function converts immediate data to host order,
-// zeroes undefined fields, and maps the flag of rxe's invalidations to IBV_WC_WITH_INV (rxe reports
-// the kernel's flag value). Returns a count, with CV_YIELD if the thread has polled for some
-// milliseconds, -errno, or CV_CLOSED.
+// The driver writes into Go's slice. Then cv_poll_cq converts immediate data to host order, zeroes
+// undefined fields, and maps the flag of rxe's invalidations to IBV_WC_WITH_INV (rxe reports the
+// kernel's flag value). Returns the number of completions, -errno, or CV_CLOSED. CV_YIELD is added
+// to the number if the thread has polled for 2 ms without yielding.
 int cv_poll_cq(const uintptr_t *cq, struct ibv_wc *wc, uint32_t n, uint32_t polls, uint32_t how);
 
 struct cv_wc_ex { // = WCEx
@@ -95,23 +99,24 @@ struct cv_wc_ex { // = WCEx
 	uint32_t tm_priv, flow_tag;
 	uint16_t cvlan;
 };
-// Of an extended queue: fills completions of size bytes each, a struct cv_wc_ex, or only its head,
-// with the fields that the queue was created for.
+// Polls an extended queue, and stores completions of size bytes each in wc. A completion is a
+// struct cv_wc_ex, or only the struct ibv_wc at its start. It has the fields for which the queue
+// was created.
 int cv_poll_cq_ex(const uintptr_t *cq, void *wc, uint32_t size, uint32_t n, uint32_t polls, uint32_t how);
 
 // A turn: posts to any number of queues, then one poll.
 enum { CV_TURN_SEND, CV_TURN_RECV, CV_TURN_SRQ_RECV };
 struct cv_turn_post { // = turnPost
-	uintptr_t gate, wr, sg; // what cv_post_send and its like take
-	uint64_t ops; // of an extended queue pair, else 0
+	uintptr_t gate, wr, sg; // arguments of cv_post_send and the like
+	uint64_t ops; // the SendOps of an extended queue pair, else 0
 	uint32_t n, nsg, max_sge, kind;
-	struct cv_posted done; // the result
+	struct cv_posted done; // result
 };
 struct cv_turned {
-	int32_t got;      // what cv_poll_cq returns; 0 without a poll
-	uint32_t refused; // posts
+	int32_t got;      // result of cv_poll_cq; 0 without a poll
+	uint32_t refused; // number of refused posts
 };
-// Runs all posts in order, also after one that is refused. Polls unless nwc is 0.
+// Runs all posts in order, and continues after a post that is refused. Polls unless nwc is 0.
 struct cv_turned cv_turn(struct cv_turn_post *p, uint32_t n, const uintptr_t *cq, struct ibv_wc *wc, uint32_t nwc,
 	uint32_t polls, uint32_t how);
 uint32_t cv_vendor(struct ibv_context *ctx); // 0 if unknown
@@ -122,7 +127,7 @@ int cv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, uint64_t id, uint32_t flags
 
 struct ibv_cq *cv_create_cq(struct ibv_context *ctx, int depth, uintptr_t handle, struct ibv_comp_channel *ch,
 	int vector);
-struct cv_cq_init { // beyond what cv_create_cq takes
+struct cv_cq_init { // arguments that cv_create_cq does not have
 	uint64_t fields;
 	uint32_t flags;
 	struct ibv_pd *domain; // a parent domain, or NULL
@@ -133,10 +138,10 @@ int cv_clock(struct ibv_context *ctx, uint64_t *ticks);
 struct ibv_td *cv_alloc_td(struct ibv_context *ctx);
 int cv_dealloc_td(struct ibv_td *td);
 struct ibv_pd *cv_alloc_parent_domain(struct ibv_pd *pd, struct ibv_td *td);
-// Contexts are integers, because Go must not store them as pointers.
+// The contexts of objects are integers (handles), because Go must not store them as pointers.
 void cv_set_qp_handle(struct ibv_qp_init_attr *attr, uintptr_t handle);
 void cv_set_srq_handle(struct ibv_srq_init_attr *attr, uintptr_t handle);
-struct cv_qp_more { // what an extended queue pair has beyond ibv_qp_init_attr; 0: not
+struct cv_qp_more { // attributes that ibv_qp_init_attr lacks; 0: not set
 	uint64_t ops, hash_fields;
 	uint32_t flags, source_qpn;
 	struct ibv_rwq_ind_table *table;
@@ -162,17 +167,17 @@ int cv_dealloc_mw(struct ibv_mw *mw);
 uint32_t cv_dm_handle(const struct ibv_dm *dm);
 
 // Go refers to an address handle by a token, which every use checks.
-uint64_t cv_ah_create(struct ibv_pd *pd, struct ibv_ah_attr *attr); // 0: see errno
+uint64_t cv_ah_create(struct ibv_pd *pd, struct ibv_ah_attr *attr); // 0 on failure, with errno set
 uint64_t cv_ah_create_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, uint8_t port);
 int cv_ah_destroy(uint64_t token);
 
-// Takes and acknowledges completion events and stores the contexts of their queues. Returns a
-// count, or -errno.
+// Takes and acknowledges up to max completion events, and stores the handles of their queues.
+// Returns the number of events, or -errno.
 int cv_drain_cq_events(struct ibv_comp_channel *ch, uint64_t *handles, int max);
 
 struct cv_async {
 	uint32_t type, port;
-	uint64_t qp, cq, srq, wq; // handles; 0 unless the event's object
+	uint64_t qp, cq, srq, wq; // handles; 0 except for the object of the event
 };
 int cv_get_async_event(struct ibv_context *ctx, struct cv_async *ev);
 
@@ -193,7 +198,7 @@ struct cv_cm_event {
 	int32_t status;
 	uint64_t id, listen_id; // handles
 	uintptr_t new_id;       // CONNECT_REQUEST: the new id, still without a handle
-	uintptr_t join;         // MULTICAST_JOIN and MULTICAST_ERROR: what cv_cm_join got
+	uintptr_t join;         // MULTICAST_JOIN and MULTICAST_ERROR: the handle of cv_cm_join
 	struct cv_conn conn;
 	uint32_t qkey;
 	struct ibv_ah_attr ah;
@@ -201,7 +206,7 @@ struct cv_cm_event {
 	uint8_t private_data[256];
 };
 
-// On the thread that finds devices; errno is the call's.
+// These run on the device thread (devices.c). errno is that of the call.
 struct ibv_device **cv_devices(int *n);
 struct ibv_context **cv_cm_devices(void);
 struct rdma_event_channel *cv_cm_channel(void);
@@ -234,8 +239,8 @@ struct cv_addrinfo {
 	uint32_t flags, qp_type, port_space;
 	int32_t family; // 0, 4 or 6
 };
-// Stores up to max results. Returns their number, -errno, or CV_EAI plus an EAI_*, which is
-// negative.
+// Stores up to max results. Returns their number, -errno, or CV_EAI plus an EAI_* code; these codes
+// are negative.
 enum { CV_EAI = -1000 };
 int cv_getaddrinfo(const char *node, const char *service, const struct cv_addrinfo *hints, struct cv_addrinfo *all,
 	int max);

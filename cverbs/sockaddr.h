@@ -1,4 +1,4 @@
-// Addresses between Go and the socket functions.
+// Conversion between struct cv_addr and struct sockaddr.
 #ifndef GODAT_CVERBS_SOCKADDR_H
 #define GODAT_CVERBS_SOCKADDR_H
 
@@ -6,7 +6,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-socklen_t cv_to_sockaddr(const struct cv_addr *a, struct sockaddr_storage *ss); // 0: of no family
+socklen_t cv_to_sockaddr(const struct cv_addr *a, struct sockaddr_storage *ss); // 0 if a has no family
 void cv_from_sockaddr(const struct sockaddr *sa, struct cv_addr *a);
 
 #endif

@@ -66,8 +66,8 @@ func (p *PD) CreateSRQ(init SRQInit) (*SRQ, error) {
 	return s, nil
 }
 
-// Num returns the queue's number, which senders of extended reliable connections name
-// (SendWR.RemoteQPN). Errors: ErrNotSupported on a device without XRC.
+// Num returns the queue's number. Senders of extended reliable connections set SendWR.RemoteQPN to
+// this number. Errors: ErrNotSupported on a device without XRC.
 //
 // Implements: ibv_get_srq_num.
 func (s *SRQ) Num() (uint32, error) {
@@ -81,8 +81,8 @@ func (s *SRQ) Num() (uint32, error) {
 	return uint32(n), rcError("ibv_get_srq_num", rc, err)
 }
 
-// Resize changes the capacity in receives. Errors: EINVAL below the number posted; ErrNotSupported
-// if the device cannot resize.
+// Resize changes the capacity in receives. Errors: EINVAL if more than maxWR receives are posted;
+// ErrNotSupported if the device cannot resize.
 //
 // Implements: ibv_modify_srq.
 func (s *SRQ) Resize(maxWR uint32) error {
@@ -90,9 +90,9 @@ func (s *SRQ) Resize(maxWR uint32) error {
 	return s.modify(C.struct_ibv_srq_attr{max_wr: C.uint32_t(maxWR)}, C.IBV_SRQ_MAX_WR)
 }
 
-// SetLimit arms one AsyncSRQLimitReached event, due when fewer than limit receives are left; 0
-// disarms it. If the level is below limit already, it depends on the device whether the event is
-// due at once.
+// SetLimit arms one AsyncSRQLimitReached event, which comes when fewer than limit receives are
+// left. 0 disarms the event. If fewer than limit receives are left already, some devices report the
+// event at once and others do not.
 //
 // Implements: ibv_modify_srq.
 func (s *SRQ) SetLimit(limit uint32) error {

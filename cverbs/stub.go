@@ -12,49 +12,52 @@ import "time"
 // AH is an address handle: the path to a datagram destination.
 type AH struct{}
 
-// CreateAH creates an address handle. On RoCE attr.IsGlobal must be set, with DGID and SGIDIndex.
+// CreateAH creates an address handle. On RoCE attr.IsGlobal, DGID and SGIDIndex must be set.
 //
 // Implements: ibv_create_ah.
 func (p *PD) CreateAH(attr AHAttr) (*AH, error) { return nil, ErrNotSupported }
 
-// Handle returns the token for SendWR.AH. Every post checks it and refuses the token of a closed
-// handle.
+// Handle returns the token for SendWR.AH. A post with the token of a closed handle returns EINVAL.
 //
 // Extension.
 func (a *AH) Handle() uint64 { return 0 }
 
-// Close destroys the handle. Sends that use it should have completed first.
+// Close destroys the handle. Call it only after all sends that use the handle have completed.
 //
 // Implements: ibv_destroy_ah.
 func (a *AH) Close() error { return ErrNotSupported }
 
-// AHAttrFromWC returns the path back to the sender of a datagram: wc is the receive's completion,
-// grh the first 40 bytes of its buffer, which are read if wc.Flags has WCGRH, and port the device's
-// port that it came to. A datagram to a multicast group has no path back: the group is not an
-// address of the port. Errors: EINVAL for a completion of something else, and for a header that is
-// short or makes no sense.
+// AHAttrFromWC returns the path back to the sender of a datagram. wc is the completion of the
+// receive, and port is the device port that the datagram came to. grh is the first 40 bytes of the
+// receive buffer; it may be nil if wc.Flags lacks WCGRH.
+//
+// A datagram to a multicast group has no path back, because the group is not an address of the
+// port. Errors: EINVAL if wc is not a successful completion of a receive, if grh is short or is not
+// a valid header, or if the header's destination is not an address of the port.
 //
 // Implements: ibv_init_ah_from_wc.
 func (c *Context) AHAttrFromWC(port uint8, wc *WC, grh []byte) (AHAttr, error) {
 	return AHAttr{}, ErrNotSupported
 }
 
-// CreateAHFromWC creates an address handle for an answer to a datagram. The answer's RemoteQPN is
-// wc.SrcQP; its Q_Key is one that both ends know. See Context.AHAttrFromWC.
+// CreateAHFromWC creates an address handle for a reply to a datagram. In the reply SendWR.RemoteQPN
+// is wc.SrcQP. RemoteQKey is the Q_Key of the sender's queue pair, which the completion does not
+// contain. Arguments and errors are those of Context.AHAttrFromWC.
 //
 // Implements: ibv_create_ah_from_wc.
 func (p *PD) CreateAHFromWC(port uint8, wc *WC, grh []byte) (*AH, error) { return nil, ErrNotSupported }
 
 // AsyncEvent waits for the device's next asynchronous event and acknowledges it. The zero deadline
-// never expires. Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after
-// WakeAsync; ErrClosed.
+// never expires. Concurrent callers take turns. Errors: os.ErrDeadlineExceeded at the deadline and
+// after WakeAsync; ErrClosed once Close has begun.
 //
 // Implements: ibv_get_async_event, ibv_ack_async_event.
 func (c *Context) AsyncEvent(deadline time.Time) (AsyncEvent, error) {
 	return AsyncEvent{}, ErrNotSupported
 }
 
-// AsyncEventContext is AsyncEvent with a context instead of a deadline.
+// AsyncEventContext is AsyncEvent with a context instead of a deadline. When ctx ends it returns
+// context.Cause(ctx).
 //
 // Extension.
 func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
@@ -75,56 +78,61 @@ type CompChannel struct{}
 // Implements: ibv_create_comp_channel.
 func (c *Context) CreateCompChannel() (*CompChannel, error) { return nil, ErrNotSupported }
 
-// Wait blocks until at least one completion event is pending, takes and acknowledges pending
-// events, as many as the channel has queues at the most, and returns their number; CQ.Fired then
-// reports the queues they belong to. Events that are left end the next Wait at once. After Wake it
-// returns 0, nil. The zero deadline never expires; with an expired deadline Wait still takes
-// pending events. An event means that a completion arrived after the queue was armed: arm, poll
-// until the queue is empty, then Wait. Concurrent callers take turns. Wait does not allocate unless
-// callers contend. Errors: os.ErrDeadlineExceeded; ErrClosed once Close has begun.
+// Wait blocks until at least one completion event is pending. Then it takes and acknowledges
+// pending events, and returns their number. CQ.Fired reports the queues that the events belong to.
+// One Wait takes at most as many events as the channel has completion queues, and at most 64. If
+// events are left the next Wait returns at once.
+//
+// An event means that a completion arrived after the queue was armed. So arm the queue, poll until
+// it is empty, and then call Wait.
+//
+// The zero deadline never expires; with an expired deadline Wait still takes pending events. After
+// Wake it returns 0, nil. Concurrent callers take turns. Wait does not allocate unless callers
+// contend. Errors: os.ErrDeadlineExceeded; ErrClosed once Close has begun.
 //
 // Implements: ibv_get_cq_event, ibv_ack_cq_events.
 func (ch *CompChannel) Wait(deadline time.Time) (int, error) { return 0, ErrNotSupported }
 
-// WaitContext is Wait with a context instead of a deadline. Its error is the cause of the context's
-// end.
+// WaitContext is Wait with a context instead of a deadline. When ctx ends it returns
+// context.Cause(ctx).
 //
 // Extension.
 func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) { return 0, ErrNotSupported }
 
 // Wake makes the current Wait, or else the next one, return 0, nil at once. Several Wakes before
-// that count as one. It does nothing on a closed channel.
+// that Wait count as one. On a closed channel Wake does nothing.
 //
 // Extension.
 func (ch *CompChannel) Wake() {}
 
-// Close destroys the channel; a blocked Wait returns ErrClosed. Errors: ErrInUse while a completion
-// queue uses it.
+// Close destroys the channel. A blocked Wait returns ErrClosed. Errors: ErrInUse while a completion
+// queue uses the channel.
 //
 // Implements: ibv_destroy_comp_channel.
 func (ch *CompChannel) Close() error { return ErrNotSupported }
 
-// GetAddrInfo returns where a node and a service are: names, or an address and a port number. One
-// of the two may be empty; a passive node may, for all addresses of this host. Fields of hints that
-// are not zero limit the choice: Type and PortSpace, Family, Src. Routes are not looked up:
-// CreateEP or ResolveRoute does that.
+// GetAddrInfo looks up a node and a service, and returns addresses for CreateEP. node is a host
+// name or an address, and service a service name or a port number. One of them may be empty. An
+// empty node with hints.Passive stands for all addresses of this host. If Type, PortSpace, Family
+// or Src of hints are not zero, they limit the results. GetAddrInfo does not look up routes;
+// CreateEP and ResolveRoute do.
 //
-// GetAddrInfo returns when ctx ends. The look-up then goes on in its thread until the resolver
-// gives up; at most 16 are under way, and further callers wait. Errors: ENOENT for an unknown name
-// or service, EAGAIN if no name server answered, EINVAL for hints that exclude each other; the
-// cause of the context's end; as CreateEventChannel.
+// GetAddrInfo returns when ctx ends. The look-up then continues in its thread until the resolver
+// gives up. At most 16 look-ups run at once, and further callers wait. Errors: ENOENT for an
+// unknown name or service; EAGAIN if no name server answered; EINVAL for hints that exclude each
+// other; context.Cause(ctx) after ctx has ended; the errors of CreateEventChannel.
 //
 // Implements: rdma_getaddrinfo, rdma_freeaddrinfo.
 func GetAddrInfo(ctx context.Context, node, service string, hints AddrInfo) ([]AddrInfo, error) {
 	return nil, ErrNotSupported
 }
 
-// CreateEP creates an id of one result of GetAddrInfo, which reports its later events to ch. A
-// passive id is bound to Src: Listen is next. Another has its address and its route, as after
-// ROUTE_RESOLVED: CreateQP and Connect are next. CreateEP waits for both, up to 2 s each, in a
-// thread of the operating system; to be able to give up, use CreateID, ResolveAddr and
-// ResolveRoute. Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if Dst cannot be
-// reached; EMFILE without 8 free descriptors.
+// CreateEP creates an id from one result of GetAddrInfo. The id reports its events to ch. A passive
+// id is bound to info.Src; call Listen next. Any other id has resolved its address and its route,
+// as after ROUTE_RESOLVED; call CreateQP and Connect next. Each of the two steps may block a thread
+// for up to 2 s, and cannot be interrupted. CreateID, ResolveAddr and ResolveRoute do not block.
+// Errors: as BindAddr; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH if info.Dst cannot be reached; EMFILE
+// if fewer than 8 descriptors are free.
 //
 // Implements: rdma_create_ep.
 func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) { return nil, ErrNotSupported }
@@ -133,8 +141,8 @@ func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) { return nil, Err
 type EventChannel struct{}
 
 // CreateEventChannel creates a channel for connection manager events. Errors: ENODEV, ENOENT or
-// EACCES where the connection manager cannot be used; the text names what is missing.
-// ErrNotSupported as Devices.
+// EACCES if the connection manager cannot be used; the text names what is missing. ErrNotSupported
+// as for Devices.
 //
 // Implements: rdma_create_event_channel.
 func CreateEventChannel() (*EventChannel, error) { return nil, ErrNotSupported }
@@ -144,47 +152,48 @@ func CreateEventChannel() (*EventChannel, error) { return nil, ErrNotSupported }
 // Extension.
 func (ch *EventChannel) Wake() {}
 
-// Close destroys the channel; a blocked Get returns ErrClosed. Errors: ErrInUse while an id uses
-// it.
+// Close destroys the channel. A blocked Get returns ErrClosed. Errors: ErrInUse while an id uses
+// the channel.
 //
 // Implements: rdma_destroy_event_channel.
 func (ch *EventChannel) Close() error { return ErrNotSupported }
 
-// Context returns the device context that librdmacm opened for the id's device. Everything given to
-// CMID.CreateQP must come from it; a queue pair that InitQPAttr configures may be of any context of
-// the same device. librdmacm owns the context: it refuses Close, and stays open as long as the
-// process runs or, of rxe and siw, until the device has been removed and its objects are closed.
-// Errors: EINVAL before the id is bound to a device.
+// Context returns the device context that librdmacm opened for the id's device. The domain, the
+// queues and the other objects that CMID.CreateQP uses must belong to this context. A queue pair
+// that the program configures with InitQPAttr may belong to any context of the device.
+//
+// librdmacm owns the context, so that Close returns ErrInUse. The context stays open until the
+// process ends. On rxe and siw it is released earlier if the device has been removed and all
+// objects of the context are closed. Errors: EINVAL before the id is bound to a device.
 //
 // Implements: rdma_get_devices, rdma_free_devices.
 func (id *CMID) Context() (*Context, error) { return nil, ErrNotSupported }
 
-// CreateQP creates a queue pair on the id; librdmacm then moves it through its states. pd must be
-// of the id's Context. Close the queue pair before the id. Errors: EINVAL when the id has a queue
-// pair, is not bound to a device, or pd is of another context.
+// CreateQP creates a queue pair on the id. librdmacm then moves the queue pair through its states.
+// pd must belong to the id's Context. Close the queue pair before the id. Errors: EINVAL if the id
+// has a queue pair already or is not bound to a device, or if pd belongs to another context.
 //
 // Implements: rdma_create_qp, rdma_create_qp_ex.
 func (id *CMID) CreateQP(pd *PD, init QPInit) (*QP, error) { return nil, ErrNotSupported }
 
-// Get blocks until the next event, copies and acknowledges it. The zero deadline never expires;
-// with an expired deadline Get still takes a pending event. Events of closed ids, and of multicast
-// groups that were left, are dropped.
-// Concurrent callers take turns. Errors: os.ErrDeadlineExceeded, also after Wake; ErrClosed once
-// Close has begun.
+// Get blocks until an event is pending, copies the event and acknowledges it. The zero deadline
+// never expires; with an expired deadline Get still takes a pending event. Get drops the events of
+// closed ids, and of multicast groups that have been left. Concurrent callers take turns. Errors:
+// os.ErrDeadlineExceeded at the deadline and after Wake; ErrClosed once Close has begun.
 //
 // Implements: rdma_get_cm_event, rdma_ack_cm_event.
 func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) { return CMEvent{}, ErrNotSupported }
 
-// GetContext is Get with a context instead of a deadline. Its error is the cause of the context's
-// end.
+// GetContext is Get with a context instead of a deadline. When ctx ends it returns
+// context.Cause(ctx).
 //
 // Extension.
 func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
 	return CMEvent{}, ErrNotSupported
 }
 
-// CMID is a connection manager id: a listener, or one end of a connection. Its operations start
-// something and return. The outcome arrives as an event of its EventChannel.
+// CMID is a connection manager id: a listener, or one end of a connection. Methods such as Connect
+// start an operation and return. The outcome arrives as an event on the id's EventChannel.
 type CMID struct{}
 
 // CreateID creates an id that reports its events to ch.
@@ -192,99 +201,102 @@ type CMID struct{}
 // Implements: rdma_create_id.
 func (ch *EventChannel) CreateID(ps PortSpace) (*CMID, error) { return nil, ErrNotSupported }
 
-// Close destroys the id. It disconnects the id's connection, rejects its request, stops its
-// listener, or leaves its multicast groups. Its pending events are dropped. Errors: ErrInUse while
-// a queue pair of CMID.CreateQP is open.
+// Close destroys the id. Depending on the use of the id, it disconnects the connection, rejects the
+// request, stops the listener, or leaves the multicast groups. Pending events of the id are
+// dropped. Errors: ErrInUse while a queue pair that CMID.CreateQP created on the id is open.
 //
 // Implements: rdma_destroy_id, rdma_destroy_ep.
 func (id *CMID) Close() error { return ErrNotSupported }
 
-// SetData stores a value with the id, for the receiver of its events.
+// SetData stores a value in the id. Whoever receives an event of the id can read the value with
+// Data.
 //
 // Extension.
 func (id *CMID) SetData(v any) {}
 
-// Data returns the value of SetData, or nil.
+// Data returns the value that SetData has stored, or nil.
 //
 // Extension.
 func (id *CMID) Data() any { return nil }
 
-// BindAddr binds the id to a local address. The wildcard address stands for all devices, port 0 for
-// any free port; a link-local address needs a zone. A specific address binds the id to its device.
-// Errors: ENODEV when no RDMA device has the address; EADDRINUSE; EACCES.
+// BindAddr binds the id to a local address. A specific address also binds the id to the device that
+// has the address. The wildcard address stands for all devices, and port 0 for any free port. A
+// link-local address needs a zone. Errors: ENODEV or EADDRNOTAVAIL if no RDMA device has the
+// address; EADDRINUSE if the address is taken; EACCES for a port that needs a privilege.
 //
 // Implements: rdma_bind_addr.
 func (id *CMID) BindAddr(addr netip.AddrPort) error { return ErrNotSupported }
 
-// ResolveAddr starts resolving dst to a device and a hardware address; ADDR_RESOLVED or ADDR_ERROR
-// follows. With the zero src the routing table chooses. timeout is rounded up to milliseconds.
+// ResolveAddr starts resolving dst to a device and a hardware address. The event ADDR_RESOLVED or
+// ADDR_ERROR follows. If src is zero the routing table chooses the source address. timeout is
+// rounded up to milliseconds.
 //
 // Implements: rdma_resolve_addr.
 func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
 	return ErrNotSupported
 }
 
-// ResolveRoute starts resolving the path, after ADDR_RESOLVED; ROUTE_RESOLVED or ROUTE_ERROR
-// follows.
+// ResolveRoute starts resolving the path to the peer. Call it after ADDR_RESOLVED. The event
+// ROUTE_RESOLVED or ROUTE_ERROR follows. timeout is rounded up to milliseconds.
 //
 // Implements: rdma_resolve_route.
 func (id *CMID) ResolveRoute(timeout time.Duration) error { return ErrNotSupported }
 
-// Listen starts accepting connection requests at the bound address. Each arrives as CONNECT_REQUEST
-// with a new id.
+// Listen starts accepting connection requests at the bound address. Each request arrives as the
+// event CONNECT_REQUEST, with a new id.
 //
 // Implements: rdma_listen.
 func (id *CMID) Listen(backlog int) error { return ErrNotSupported }
 
-// Connect sends a connection request, after ROUTE_RESOLVED. If the id has a queue pair, ESTABLISHED
-// follows. If it has none, p.QPNum names the queue pair and CONNECT_RESPONSE follows; the caller
-// moves the queue pair to RTS and calls Establish. On iWARP ESTABLISHED follows in both cases. On
-// failure REJECTED, UNREACHABLE or CONNECT_ERROR follows; on iWARP Connect may also return
-// ECONNREFUSED.
+// Connect sends a connection request. Call it after ROUTE_RESOLVED. If the id has a queue pair, the
+// event ESTABLISHED follows. If the id has none, p.QPNum must name a queue pair of the caller, and
+// CONNECT_RESPONSE follows; the caller then moves the queue pair to RTS and calls Establish. On
+// iWARP ESTABLISHED follows in both cases. On failure REJECTED, UNREACHABLE or CONNECT_ERROR
+// follows; on iWARP Connect itself may also return ECONNREFUSED.
 //
 // Implements: rdma_connect.
 func (id *CMID) Connect(p ConnParam) error { return ErrNotSupported }
 
-// Accept accepts a connection request, on the id of its event. If the id has no queue pair, the
-// caller must first move its own queue pair to RTS and name it in p.QPNum. ESTABLISHED or
-// CONNECT_ERROR follows.
+// Accept accepts a connection request. Call it on the id of the CONNECT_REQUEST event. If the id
+// has no queue pair, the caller must first move its own queue pair to RTS and set p.QPNum to its
+// number. The event ESTABLISHED or CONNECT_ERROR follows.
 //
 // Implements: rdma_accept.
 func (id *CMID) Accept(p ConnParam) error { return ErrNotSupported }
 
-// Reject rejects a connection request; the peer receives REJECTED with the private data. The caller
-// still closes the id.
+// Reject rejects a connection request. The peer receives REJECTED with the private data. The caller
+// must still close the id.
 //
 // Implements: rdma_reject.
 func (id *CMID) Reject(privateData []byte) error { return ErrNotSupported }
 
-// RejectECE is Reject with another reason: the request's ECE options (RemoteECE) are not
-// acceptable. The peer receives REJECTED with RejectVendorOption as its status. Errors:
-// ErrNotSupported by kernels before 5.9.
+// RejectECE is Reject for a request whose ECE options (see RemoteECE) are not acceptable. The peer
+// receives REJECTED with the status RejectVendorOption. Errors: ErrNotSupported on kernels before
+// 5.9.
 //
 // Implements: rdma_reject_ece.
 func (id *CMID) RejectECE(privateData []byte) error { return ErrNotSupported }
 
-// Establish completes a connection on the active side, after CONNECT_RESPONSE, once the queue pair
-// is in RTS.
+// Establish completes a connection on the active side. Call it after CONNECT_RESPONSE, once the
+// queue pair is in RTS.
 //
 // Implements: rdma_establish.
 func (id *CMID) Establish() error { return ErrNotSupported }
 
-// Notify reports an asynchronous event of the queue pair to the connection manager: AsyncCommEst,
-// when data arrived before the peer's last handshake message.
+// Notify passes an asynchronous event of the queue pair to the connection manager. Call it with
+// AsyncCommEst, which the device reports if data arrives before the peer's last handshake message.
 //
 // Implements: rdma_notify.
 func (id *CMID) Notify(t AsyncEventType) error { return ErrNotSupported }
 
-// Disconnect ends the connection and moves the id's queue pair to ERR; a queue pair that is not the
-// id's is left to the caller. DISCONNECTED follows on both sides.
+// Disconnect ends the connection, and moves the queue pair that CMID.CreateQP created to ERR. The
+// caller must move any other queue pair itself. The event DISCONNECTED follows on both sides.
 //
 // Implements: rdma_disconnect.
 func (id *CMID) Disconnect() error { return ErrNotSupported }
 
 // InitQPAttr returns the attributes and the mask that QP.Modify needs for a transition to state,
-// which is INIT, RTR or RTS. It serves queue pairs that CMID.CreateQP did not create.
+// which must be INIT, RTR or RTS. It is for queue pairs that CMID.CreateQP did not create.
 //
 // Implements: rdma_init_qp_attr.
 func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
@@ -296,22 +308,22 @@ func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
 // Implements: rdma_migrate_id.
 func (id *CMID) Migrate(ch *EventChannel) error { return ErrNotSupported }
 
-// LocalAddr returns the local address and port, the zero AddrPort before one is chosen.
+// LocalAddr returns the local address and port, or the zero AddrPort before an address is chosen.
 //
 // Implements: rdma_get_local_addr, rdma_get_src_port.
 func (id *CMID) LocalAddr() netip.AddrPort { return netip.AddrPort{} }
 
-// RemoteAddr returns the peer's address, the zero AddrPort before one is known.
+// RemoteAddr returns the peer's address and port, or the zero AddrPort before they are known.
 //
 // Implements: rdma_get_peer_addr, rdma_get_dst_port.
 func (id *CMID) RemoteAddr() netip.AddrPort { return netip.AddrPort{} }
 
-// Device returns the name of the device that the id is bound to, "" before that.
+// Device returns the name of the device that the id is bound to, or "" if the id is not bound.
 //
 // Extension.
 func (id *CMID) Device() string { return "" }
 
-// Port returns the number of the device port that the id is bound to, 0 before that.
+// Port returns the number of the device port that the id is bound to, or 0 if the id is not bound.
 //
 // Extension.
 func (id *CMID) Port() uint8 { return 0 }
@@ -321,79 +333,80 @@ func (id *CMID) Port() uint8 { return 0 }
 // Implements: rdma_set_option.
 func (id *CMID) SetTOS(tos uint8) error { return ErrNotSupported }
 
-// SetReuseAddr allows BindAddr on an address that another id is bound to. Only one of them may
-// listen.
+// SetReuseAddr sets whether BindAddr may bind the id to an address that another id is bound to.
+// Only one of these ids may listen.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetReuseAddr(on bool) error { return ErrNotSupported }
 
-// SetAFOnly makes a wildcard IPv6 listener refuse IPv4.
+// SetAFOnly sets whether a wildcard IPv6 listener refuses IPv4 connections.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetAFOnly(on bool) error { return ErrNotSupported }
 
-// SetAckTimeout sets the queue pair's ACK timeout to 4.096 us << timeout, 0 to 31.
+// SetAckTimeout sets the queue pair's ACK timeout to 4.096 us << timeout. timeout is 0 to 31.
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetAckTimeout(timeout uint8) error { return ErrNotSupported }
 
 // SetLocalECE sets the enhanced connection establishment (ECE) data of the next Connect or Accept.
-// The id must not have a queue pair. An Accept sends the peer's VendorID instead of e's. Errors:
-// EINVAL for VendorID 0.
+// Accept replaces e.VendorID by the VendorID of the peer's request. Errors: EINVAL if the id has a
+// queue pair, or if e.VendorID is 0.
 //
 // Implements: rdma_set_local_ece.
 func (id *CMID) SetLocalECE(e ECE) error { return ErrNotSupported }
 
-// RemoteECE returns the ECE data of the peer's connection request or of its answer
-// (CONNECT_RESPONSE). Errors: EINVAL when the id has a queue pair.
+// RemoteECE returns the ECE data of the peer's connection request, or of its reply
+// (CONNECT_RESPONSE). Errors: EINVAL if the id has a queue pair.
 //
 // Implements: rdma_get_remote_ece.
 func (id *CMID) RemoteECE() (ECE, error) { return ECE{}, ErrNotSupported }
 
-// JoinMulticast joins a multicast group: 224.0.0.0/4 or ff00::/8. The event MULTICAST_ERROR
-// follows, or MULTICAST_JOIN, which has the path to the group, the group's Q_Key, and the RemoteQPN
-// of sends to a group (0xffffff). The id is of PortSpaceUDP or PortSpaceIPoIB, and bound to a
-// device by BindAddr or ResolveAddr.
+// JoinMulticast joins a multicast group, which is an address in 224.0.0.0/4 or ff00::/8. The id
+// must be of PortSpaceUDP or PortSpaceIPoIB, and bound to a device by BindAddr or ResolveAddr. The
+// event MULTICAST_JOIN or MULTICAST_ERROR follows. MULTICAST_JOIN contains what sends to the group
+// need: the path (AH), the Q_Key (QKey), and the RemoteQPN, which is 0xffffff (QPNum).
 //
-// When EventChannel.Get takes MULTICAST_JOIN, librdmacm attaches the queue pair of CreateQP to the
-// group, unless the id joins with JoinSendOnly. The caller attaches other queue pairs:
-// AttachMulticast, with DGID and DLID of the event's path.
+// When EventChannel.Get takes MULTICAST_JOIN, librdmacm attaches the queue pair of CMID.CreateQP to
+// the group, unless as is JoinSendOnly. The caller must attach any other queue pair with
+// QP.AttachMulticast, using the DGID and the DLID of the event's AH.
 //
-// Errors: EINVAL for a group that is not multicast or has been joined, and for an id of another
-// port space or without a device; ErrNotSupported for an IPv6 group on RoCE v2.
+// Errors: EINVAL if group is not a multicast address or is joined already, or if the id has another
+// port space or no device; ErrNotSupported for an IPv6 group on RoCE v2.
 //
 // Implements: rdma_join_multicast, rdma_join_multicast_ex.
 func (id *CMID) JoinMulticast(group netip.Addr, as JoinFlag) error { return ErrNotSupported }
 
-// LeaveMulticast leaves a group, and detaches the queue pair of CreateQP from it. If MULTICAST_JOIN
-// has not come yet, it does not come any more. Datagrams that the queue pair has received still
-// complete. Errors: EINVAL for a group that has not been joined.
+// LeaveMulticast leaves a group, and detaches the queue pair of CMID.CreateQP from the group. A
+// MULTICAST_JOIN that Get has not returned yet is dropped. Datagrams that the queue pair has
+// received still complete. Errors: EINVAL for a group that has not been joined.
 //
 // Implements: rdma_leave_multicast.
 func (id *CMID) LeaveMulticast(group netip.Addr) error { return ErrNotSupported }
 
-// Counters are counters of the device for the packets of flows.
+// Counters are counters of the device for the packets or the bytes of flows.
 type Counters struct{}
 
-// CreateCounters creates counters that count nothing yet. Errors: ErrNotSupported.
+// CreateCounters creates counters, which count nothing before Attach. Errors: ErrNotSupported.
 //
 // Implements: ibv_create_counters.
 func (c *Context) CreateCounters() (*Counters, error) { return nil, ErrNotSupported }
 
-// Attach lets the counter with the given index count the packets or the bytes of a flow. With a nil
-// flow it counts those of every flow that is created with FlowCount of these counters; Attach must
-// then come before CreateFlow. Errors: ErrNotSupported.
+// Attach makes the counter with the given index count the packets or the bytes of a flow. If flow
+// is nil the counter counts for every flow that is created with these Counters in a FlowCount; call
+// Attach before CreateFlow then. Errors: ErrNotSupported.
 //
 // Implements: ibv_attach_counters_point_flow.
 func (k *Counters) Attach(flow *Flow, what CounterKind, index uint32) error { return ErrNotSupported }
 
-// Read fills values with the counters of the indexes 0 to len(values)-1: packets or bytes since
-// Attach. Errors: EINVAL for no values, and for more than have been attached.
+// Read stores the counters with the indexes 0 to len(values)-1 in values. Each is the number of
+// packets or bytes since Attach. Errors: EINVAL if values is empty, or longer than the number of
+// attached counters.
 //
 // Implements: ibv_read_counters.
 func (k *Counters) Read(values []uint64, flags ReadCountersFlags) error { return ErrNotSupported }
 
-// Close destroys the counters. Errors: ErrInUse while a flow counts with them.
+// Close destroys the counters. Errors: ErrInUse while a flow uses them.
 //
 // Implements: ibv_destroy_counters.
 func (k *Counters) Close() error { return ErrNotSupported }
@@ -401,9 +414,9 @@ func (k *Counters) Close() error { return ErrNotSupported }
 // CQ is a completion queue.
 type CQ struct{}
 
-// CreateCQ creates a completion queue of at least depth completions. With a nil ch the queue can
-// only be polled. vector is 0 to NumCompVectors-1. An overflow breaks every queue pair of the
-// queue, so depth must cover all their work requests.
+// CreateCQ creates a completion queue for at least depth completions. If ch is nil the queue can
+// only be polled. vector is 0 to NumCompVectors-1. An overflow breaks every queue pair that uses
+// the queue, so depth must be enough for all their work requests.
 //
 // Implements: ibv_create_cq.
 func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) {
@@ -416,17 +429,18 @@ func (c *Context) CreateCQ(depth int, ch *CompChannel, vector int) (*CQ, error) 
 // Implements: ibv_poll_cq.
 func (q *CQ) Poll(wc []WC) (int, error) { return 0, ErrNotSupported }
 
-// PollSpin polls the queue up to polls times, 1 to MaxPolls, until it has a completion, in one
-// crossing into C. It is for a loop that expects a completion soon. The call keeps the caller's
-// thread and processor, but every few milliseconds it lets other goroutines run: the runtime
-// disturbs a goroutine that does not. Errors: ErrClosed; EINVAL for polls.
+// PollSpin polls the queue until it has a completion, but at most polls times, in one crossing into
+// C. polls is 1 to MaxPolls. PollSpin is for a loop that expects a completion soon. The call keeps
+// the caller's thread and processor (P). Every 2 ms it yields to other goroutines, because the
+// runtime interrupts a goroutine that does not yield. Errors: ErrClosed; EINVAL if polls is out of
+// range.
 //
 // Extension.
 func (q *CQ) PollSpin(wc []WC, polls int) (int, error) { return 0, ErrNotSupported }
 
-// Arm requests one event on the queue's channel for the next completion, with solicitedOnly for the
-// next solicited or failed one. Completions that are already queued make no event: poll again after
-// Arm. Errors: EINVAL for a queue without a channel.
+// Arm requests one event on the queue's channel. The next completion causes the event; with
+// solicitedOnly, the next completion that is solicited or failed. Completions that are already
+// queued cause no event, so poll again after Arm. Errors: EINVAL for a queue without a channel.
 //
 // Implements: ibv_req_notify_cq.
 func (q *CQ) Arm(solicitedOnly bool) error { return ErrNotSupported }
@@ -437,7 +451,7 @@ func (q *CQ) Arm(solicitedOnly bool) error { return ErrNotSupported }
 // Extension.
 func (q *CQ) Fired() bool { return false }
 
-// Depth returns the queue's capacity in completions, at least what was requested.
+// Depth returns the queue's capacity in completions, which is at least the requested depth.
 //
 // Extension.
 func (q *CQ) Depth() int { return 0 }
@@ -448,13 +462,14 @@ func (q *CQ) Depth() int { return 0 }
 // Implements: ibv_resize_cq.
 func (q *CQ) Resize(depth int) error { return ErrNotSupported }
 
-// Moderate delays events until count completions have arrived or the period has passed. Errors:
-// ErrNotSupported if the device cannot.
+// Moderate delays events until count completions have arrived or periodUsec microseconds have
+// passed. Errors: ErrNotSupported if the device cannot delay events.
 //
 // Implements: ibv_modify_cq.
 func (q *CQ) Moderate(count, periodUsec uint16) error { return ErrNotSupported }
 
-// Close destroys the queue and its completions. Errors: ErrInUse while a queue pair uses it.
+// Close destroys the queue and its completions. Errors: ErrInUse while a queue pair, an SRQ or a WQ
+// uses the queue.
 //
 // Implements: ibv_destroy_cq.
 func (q *CQ) Close() error { return ErrNotSupported }
@@ -463,20 +478,20 @@ func (q *CQ) Close() error { return ErrNotSupported }
 type Context struct{}
 
 // Devices lists the verbs devices of this host. On a kernel without RDMA the list is empty. Errors:
-// ErrNotSupported where libibverbs or librdmacm is not installed; the text names the packages.
-// EMFILE or ENFILE when fewer than 8 files can be opened; the text names the limit.
+// ErrNotSupported if libibverbs or librdmacm is not installed; the text names the packages. EMFILE
+// or ENFILE if fewer than 8 files can be opened; the text names the limit.
 //
 // Implements: ibv_get_device_list, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index.
 func Devices() ([]DeviceInfo, error) { return nil, ErrNotSupported }
 
-// OpenDevice opens the device of that name. Errors: ENODEV when there is none; the text lists the
-// names of those present. ErrNotSupported, EMFILE or ENFILE as Devices.
+// OpenDevice opens the device with this name. Errors: ENODEV if there is no such device; the text
+// lists the devices that are present. ErrNotSupported, EMFILE or ENFILE as for Devices.
 //
 // Implements: ibv_open_device.
 func OpenDevice(name string) (*Context, error) { return nil, ErrNotSupported }
 
-// Close closes the device. Errors: ErrInUse while an object of it is open, and for the context of a
-// CMID, which librdmacm owns.
+// Close closes the device. Errors: ErrInUse while an object of the device is open, and always for a
+// context of CMID.Context, which librdmacm owns.
 //
 // Implements: ibv_close_device.
 func (c *Context) Close() error { return ErrNotSupported }
@@ -486,18 +501,19 @@ func (c *Context) Close() error { return ErrNotSupported }
 // Implements: ibv_get_device_name.
 func (c *Context) Name() string { return "" }
 
-// NumCompVectors returns the number of completion vectors; CreateCQ takes 0 to NumCompVectors-1.
+// NumCompVectors returns the number of completion vectors. CreateCQ accepts the vectors 0 to
+// NumCompVectors-1.
 //
 // Extension.
 func (c *Context) NumCompVectors() int { return 0 }
 
-// QueryDevice returns the device's limits and properties, with the extended ones where the device
-// reports them.
+// QueryDevice returns the device's limits and properties. It includes the extended properties if
+// the device reports them.
 //
 // Implements: ibv_query_device, ibv_query_device_ex.
 func (c *Context) QueryDevice() (DeviceAttr, error) { return DeviceAttr{}, ErrNotSupported }
 
-// QueryPort returns the properties of a port; ports count from 1.
+// QueryPort returns the properties of a port. Ports are numbered from 1.
 //
 // Implements: ibv_query_port.
 func (c *Context) QueryPort(port uint8) (PortAttr, error) { return PortAttr{}, ErrNotSupported }
@@ -522,60 +538,61 @@ func (c *Context) BestGID(port uint8) (best GIDEntry, reason string, err error) 
 	return GIDEntry{}, "", ErrNotSupported
 }
 
-// DM is memory on the device: DeviceAttr.MaxDMSize bytes at most, for all processes. The program
-// copies to and from it; work requests use it through regions.
+// DM is memory on the device. All processes share DeviceAttr.MaxDMSize bytes. Write and Read copy
+// to and from the memory; work requests access it through a region of PD.RegDM.
 type DM struct{}
 
-// AllocDM allocates n bytes of device memory. Its address in the device is a multiple of 1 <<
-// logAlign; 0 takes any. Errors: ErrNotSupported; EINVAL for n below 1; ENOMEM for more than the
-// device has left of DeviceAttr.MaxDMSize.
+// AllocDM allocates n bytes of device memory, at a device address that is a multiple of 1 <<
+// logAlign. Errors: ErrNotSupported; EINVAL for n below 1; ENOMEM if less than n bytes of
+// DeviceAttr.MaxDMSize are free.
 //
 // Implements: ibv_alloc_dm.
 func (c *Context) AllocDM(n int, logAlign uint32) (*DM, error) { return nil, ErrNotSupported }
 
-// Len returns the size in bytes as it was requested, -1 for imported memory.
+// Len returns the size in bytes as it was requested, or -1 for imported memory.
 //
 // Extension.
 func (d *DM) Len() int { return 0 }
 
-// Write copies b into the device memory, from its byte offset on. Errors: EINVAL for a range
+// Write copies b into the device memory, starting at byte offset. Errors: EINVAL for a range
 // outside the memory.
 //
 // Implements: ibv_memcpy_to_dm.
 func (d *DM) Write(offset uint64, b []byte) error { return ErrNotSupported }
 
-// Read fills b from the device memory, from its byte offset on. Errors: as Write.
+// Read fills b from the device memory, starting at byte offset. Errors: as Write.
 //
 // Implements: ibv_memcpy_from_dm.
 func (d *DM) Read(offset uint64, b []byte) error { return ErrNotSupported }
 
-// RegDM registers n bytes of device memory, from its byte offset on. In work requests the region's
-// first byte has the address 0 (AccessZeroBased, which RegDM adds). Errors: EINVAL for a range
-// outside the memory; ErrNotSupported.
+// RegDM registers n bytes of device memory, starting at byte offset. In work requests the region
+// starts at address 0, because RegDM adds AccessZeroBased. Errors: EINVAL for a range outside the
+// memory; ErrNotSupported.
 //
 // Implements: ibv_reg_dm_mr.
 func (p *PD) RegDM(d *DM, offset uint64, n int, access AccessFlags) (*MR, error) {
 	return nil, ErrNotSupported
 }
 
-// Close frees the memory; imported memory stays for its owner. Errors: ErrInUse while a region of
-// it is open.
+// Close frees the memory. Imported memory stays allocated for its owner. Errors: ErrInUse while a
+// region of the memory is open.
 //
 // Implements: ibv_free_dm, ibv_unimport_dm.
 func (d *DM) Close() error { return ErrNotSupported }
 
-// CreateCQEx creates an extended completion queue, which PollEx polls. Poll, PollSpin and
-// [Turn.Run] poll it too, and leave out what WC does not have. In all else it is a queue of
-// CreateCQ. Errors: EINVAL for arguments; ErrNotSupported if the device has no extended queues, or
-// not with these fields: soft-RoCE has WCFieldsStandard alone.
+// CreateCQEx creates an extended completion queue. PollEx returns its completions with all selected
+// fields. Poll, PollSpin and [Turn.Run] work too, but return only the fields of WC. In all else the
+// queue is like one of CreateCQ. Errors: EINVAL for bad arguments; ErrNotSupported if the device
+// has no extended queues, or does not support the fields. Soft-RoCE supports only WCFieldsStandard.
 //
 // Implements: ibv_create_cq_ex, ibv_cq_ex_to_cq.
 func (c *Context) CreateCQEx(init CQInit) (*CQ, error) { return nil, ErrNotSupported }
 
-// PollEx polls an extended queue up to polls times, 1 to MaxPolls, until it has a completion, and
-// takes up to len(wc) of them, in one crossing into C. Fewer than len(wc) means that the queue is
-// empty. It does not allocate. What PollSpin says of the caller's thread holds here. Errors:
-// EINVAL for polls, and for a queue of CreateCQ; ErrClosed.
+// PollEx polls an extended queue until it has a completion, but at most polls times, in one
+// crossing into C. polls is 1 to MaxPolls. PollEx takes up to len(wc) completions and returns their
+// number. Fewer than len(wc) means that the queue is empty. It does not allocate. It keeps the
+// caller's thread and yields as PollSpin does. Errors: EINVAL if polls is out of range, and for a
+// queue of CreateCQ; ErrClosed.
 //
 // Implements: ibv_start_poll, ibv_next_poll, ibv_end_poll, ibv_wc_read_opcode,
 // ibv_wc_read_vendor_err, ibv_wc_read_byte_len, ibv_wc_read_imm_data, ibv_wc_read_invalidated_rkey,
@@ -584,8 +601,8 @@ func (c *Context) CreateCQEx(init CQInit) (*CQ, error) { return nil, ErrNotSuppo
 // ibv_wc_read_cvlan, ibv_wc_read_flow_tag, ibv_wc_read_tm_info.
 func (q *CQ) PollEx(wc []WCEx, polls int) (int, error) { return 0, ErrNotSupported }
 
-// Clock returns the device's clock, in the ticks of [WCEx.Timestamp]: DeviceAttr.HCACoreClock of
-// them are a millisecond. Errors: ErrNotSupported if the device has no clock to read.
+// Clock returns the device's clock, in the same ticks as [WCEx.Timestamp]. A millisecond has
+// DeviceAttr.HCACoreClock ticks. Errors: ErrNotSupported if the device has no clock to read.
 //
 // Implements: ibv_query_rt_values_ex.
 func (c *Context) Clock() (ticks uint64, err error) { return 0, ErrNotSupported }
@@ -593,38 +610,40 @@ func (c *Context) Clock() (ticks uint64, err error) { return 0, ErrNotSupported 
 // Flow is a rule that steers packets to a queue pair.
 type Flow struct{}
 
-// CreateFlow steers the packets that meet all conditions of specs to the queue pair, of type
-// RAW_PACKET or UD; the actions among specs tag, drop or count them. Conditions come in the order
-// of a packet's headers. It needs the capability CAP_NET_RAW. Errors: ErrNotSupported; EPERM;
-// EINVAL for more than 255 specifications and for conditions that the device does not have.
+// CreateFlow steers the packets that meet all conditions in specs to the queue pair, which must be
+// of type RAW_PACKET or UD. Actions in specs tag, drop or count these packets. Conditions must be
+// in the order of a packet's headers. The process needs CAP_NET_RAW. Errors: ErrNotSupported; EPERM
+// without CAP_NET_RAW; EINVAL for more than 255 specs, and for conditions that the device does not
+// support.
 //
 // Implements: ibv_create_flow.
 func (q *QP) CreateFlow(attr FlowAttr, specs []FlowSpec) (*Flow, error) { return nil, ErrNotSupported }
 
-// Close ends the rule.
+// Close removes the rule.
 //
 // Implements: ibv_destroy_flow.
 func (f *Flow) Close() error { return ErrNotSupported }
 
-// ForkInit makes forks of this process safe for registered memory, on kernels before 5.12; newer
-// ones do that by themselves, and it changes nothing. Call it before anything else of this package,
-// or set RDMAV_FORK_SAFE=1 in the environment. Errors: EINVAL after the first registration, ENOSYS.
+// ForkInit makes it safe to fork this process while memory is registered. Only kernels before 5.12
+// need it; on newer kernels it changes nothing. Call it before anything else of this package, or
+// set RDMAV_FORK_SAFE=1 in the environment. Errors: EINVAL after the first registration, ENOSYS.
 //
-// Few Go programs need it. os/exec is safe without it: its child shares the parent's memory until
-// it runs the other program. It is for processes in which C code forks and both sides go on. The
-// child then lacks all pages that hold registered memory, Go's heap among them, and must not run Go
-// code that touches them.
+// Few Go programs need ForkInit. os/exec is safe without it, because its child shares the parent's
+// memory until it executes the other program. ForkInit is for processes in which C code forks and
+// both processes continue. The child then lacks all pages that contain registered memory. Pages of
+// Go's heap may be among them, so the child must not run Go code that accesses such pages.
 //
 // Implements: ibv_fork_init.
 func ForkInit() error { return ErrNotSupported }
 
-// ForkInitialized returns whether forks are safe for registered memory, and by what.
+// ForkInitialized returns whether it is safe to fork while memory is registered, and why.
 //
 // Implements: ibv_is_fork_initialized.
 func ForkInitialized() (ForkStatus, error) { return 0, ErrNotSupported }
 
-// CommandFD returns the context's descriptor for commands, which a peer process imports
-// (ImportDevice) after it was passed over a Unix socket. It stays the context's: do not close it.
+// CommandFD returns the context's descriptor for commands. Another process can import the context
+// from it (ImportDevice), after it has received the descriptor over a Unix socket. The context owns
+// the descriptor: do not close it.
 //
 // Extension.
 func (c *Context) CommandFD() (int, error) { return 0, ErrNotSupported }
@@ -644,35 +663,35 @@ func (m *MR) Handle() uint32 { return 0 }
 // Extension.
 func (d *DM) Handle() uint32 { return 0 }
 
-// ImportDevice opens the context whose CommandFD another process has passed to this one as fd. With
-// success fd belongs to the context. Errors: ErrNotSupported if the device's driver cannot; EBADF
-// and others for a descriptor that is none of a device.
+// ImportDevice imports the context of another process. fd is that context's CommandFD, as received
+// over a Unix socket. On success the returned context owns fd. Errors: ErrNotSupported if the
+// device's driver cannot import; EBADF and others if fd is not the descriptor of a device.
 //
 // Implements: ibv_import_device.
 func ImportDevice(fd int) (*Context, error) { return nil, ErrNotSupported }
 
-// ImportPD returns the protection domain with this handle in the context's process of origin.
-// Errors: ErrNotSupported.
+// ImportPD imports a protection domain. handle is the PD.Handle in the process that the context
+// comes from. Errors: ErrNotSupported.
 //
 // Implements: ibv_import_pd.
 func (c *Context) ImportPD(handle uint32) (*PD, error) { return nil, ErrNotSupported }
 
-// ImportMR returns the region with this handle in an imported domain. Its address and length in
-// the other process are not known here: Addr and Len are 0; the owner passes them along with the
-// handle. Errors: ErrNotSupported.
+// ImportMR imports a region of an imported domain. handle is the MR.Handle in the other process.
+// Addr and Len return 0, because the region's address and length are not known here. Its owner must
+// pass them along with the handle. Errors: ErrNotSupported.
 //
 // Implements: ibv_import_mr.
 func (p *PD) ImportMR(handle uint32) (*MR, error) { return nil, ErrNotSupported }
 
-// ImportDM returns the device memory with this handle in the context's process of origin. Errors:
-// ErrNotSupported.
+// ImportDM imports device memory. handle is the DM.Handle in the process that the context comes
+// from. Errors: ErrNotSupported.
 //
 // Implements: ibv_import_dm.
 func (c *Context) ImportDM(handle uint32) (*DM, error) { return nil, ErrNotSupported }
 
-// Libraries returns libibverbs and librdmacm as this process has opened them, and opens them if it
-// has not. A program that has them linked into itself has none. Errors: ErrNotSupported where they
-// are not installed; the text names the packages. EMFILE or ENFILE as Devices.
+// Libraries returns libibverbs and librdmacm as this process has opened them. It opens them if they
+// are not open yet. It returns none if they are linked into the program. Errors: ErrNotSupported if
+// they are not installed; the text names the packages. EMFILE or ENFILE as for Devices.
 //
 // Extension.
 func Libraries() ([]Library, error) { return nil, ErrNotSupported }
@@ -683,8 +702,8 @@ func Libraries() ([]Library, error) { return nil, ErrNotSupported }
 // Extension.
 func Live() map[string]int { return nil }
 
-// TraceLive turns the recording of opening stacks for LiveStacks on or off. It costs one stack
-// trace per object.
+// TraceLive turns the recording of stacks on or off. When it is on, the opening of each object
+// records a stack trace for LiveStacks.
 //
 // Extension.
 func TraceLive(on bool) {}
@@ -705,26 +724,26 @@ type MR struct{}
 // Implements: ibv_reg_mr, ibv_reg_mr_iova2.
 func (p *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) { return nil, ErrNotSupported }
 
-// RegMRIOVA is RegMR for a region whose first byte has the address iova in work requests, for the
-// peer and for SGEs, instead of its own. iova must have the same offset in its page as buf.
+// RegMRIOVA is RegMR, but the region starts at the address iova instead of the address of buf, both
+// in SGEs and for the peer. The two addresses must be equal modulo the page size.
 //
 // Implements: ibv_reg_mr_iova.
 func (p *PD) RegMRIOVA(buf []byte, iova uint64, access AccessFlags) (*MR, error) {
 	return nil, ErrNotSupported
 }
 
-// RegDMABuf registers n bytes from offset of a dmabuf, for example memory of a GPU. In work
-// requests its first byte has the address iova, whose offset in its page must be that of offset.
-// fd may be closed afterwards. Errors: EOPNOTSUPP if the driver takes no dmabufs, EBADF and EINVAL
-// for a descriptor that is none.
+// RegDMABuf registers n bytes of the dmabuf fd, starting at offset. A dmabuf is for example memory
+// of a GPU. In work requests the region starts at the address iova, which must be equal to offset
+// modulo the page size. fd may be closed afterwards. Errors: EOPNOTSUPP if the driver does not
+// support dmabufs; EBADF or EINVAL if fd is not a dmabuf.
 //
 // Implements: ibv_reg_dmabuf_mr.
 func (p *PD) RegDMABuf(fd int, offset uint64, n int, iova uint64, access AccessFlags) (*MR, error) {
 	return nil, ErrNotSupported
 }
 
-// RegMRAddr registers n bytes at addr. The memory must not be Go's (mmap, C, shared memory), and
-// must stay mapped until the region is closed.
+// RegMRAddr registers n bytes at addr. The memory must not be allocated by Go; use mmap, C or
+// shared memory. It must stay mapped until the region is closed.
 //
 // Implements: ibv_reg_mr.
 func (p *PD) RegMRAddr(addr uintptr, n int, access AccessFlags) (*MR, error) {
@@ -752,59 +771,61 @@ func (m *MR) Addr() uint64 { return 0 }
 // Extension.
 func (m *MR) Len() int { return 0 }
 
-// Close deregisters the region and unpins its memory; an imported region stays registered. Work
-// requests that still use the region fail or flush, so wait for their completions first. Errors:
-// EBUSY or EINVAL, with the region still open, if the driver finds a memory window bound to it.
+// Close deregisters the region and unpins its memory. An imported region stays registered for its
+// owner. Before Close, wait for the completions of requests that use the region; otherwise they
+// fail or flush. Errors: EBUSY or EINVAL if the driver finds a memory window bound to the region,
+// which then stays open.
 //
 // Implements: ibv_dereg_mr, ibv_unimport_mr.
 func (m *MR) Close() error { return ErrNotSupported }
 
-// Rereg changes the memory, the domain, the access rights, or several of them, of a registered
-// region: faster than to close it and to register another. The keys may change: read LKey and RKey
-// again. No other call may use the region meanwhile, no work request either, and no window may be
-// bound to it.
+// Rereg changes the memory, the domain or the access rights of a registered region, or several of
+// them. It is faster than closing the region and registering another. The keys may change, so read
+// LKey and RKey again. During Rereg no other call and no work request may use the region, and no
+// window may be bound to it.
 //
-// After an error the region is as it was, with one exception: if the error's text says that the
-// region is lost, the device refused in the middle of the change. Such a region has the keys 0, and
-// can only be closed; its old and its new memory stay pinned until then. Errors: EINVAL for a
-// change of nothing, an empty Buf, remote write or atomic access without AccessLocalWrite, a domain
-// of another context, and for a region that RegMR and RegMRAddr have not made; ErrNotSupported.
+// After an error the region is as it was, unless the device failed in the middle of the change. The
+// error's text then says that the region is lost. A lost region has keys of 0 and can only be
+// closed. Its old and its new memory stay pinned until then. Errors: EINVAL if change selects
+// nothing, if Buf is empty, for remote write or atomic access without AccessLocalWrite, for a
+// domain of another context, and for a region of RegDM, RegDMABuf, AllocNullMR or ImportMR;
+// ErrNotSupported.
 //
 // Implements: ibv_rereg_mr.
 func (m *MR) Rereg(change Rereg) error { return ErrNotSupported }
 
-// AllocNullMR creates a region without memory: what is written into it is dropped, and what is read
-// from it is zeroes. Segments may have any address and length; only the region's LKey counts.
-// Errors: ErrNotSupported.
+// AllocNullMR creates a region without memory. Writes to it are dropped, and reads from it return
+// zeroes. A segment with the region's LKey may have any address and length. Errors:
+// ErrNotSupported.
 //
 // Implements: ibv_alloc_null_mr.
 func (p *PD) AllocNullMR() (*MR, error) { return nil, ErrNotSupported }
 
-// AdviseMR has the device fetch the pages of parts of regions, which were registered with
-// AccessOnDemand in this domain, before they are used. It is advice: the memory works without.
-// Errors: ErrNotSupported without on-demand paging; EINVAL without segments; EFAULT and ENOENT for
-// a segment that is not in a region of the domain, and for a page that is not mapped.
+// AdviseMR asks the device to fetch pages before they are used. sges are parts of regions that were
+// registered with AccessOnDemand in this domain. The regions work without this advice, too. Errors:
+// ErrNotSupported without on-demand paging; EINVAL without segments; EFAULT or ENOENT for a segment
+// that is not in a region of the domain, and for a page that is not mapped.
 //
 // Implements: ibv_advise_mr.
 func (p *PD) AdviseMR(advice MRAdvice, flags AdviseFlags, sges []SGE) error { return ErrNotSupported }
 
-// AttachMulticast makes a datagram queue pair receive what is sent to the group of that GID; lid is
-// the group's LID on InfiniBand, 0 on RoCE. To attach again changes nothing. While a group is
-// attached, Close fails with EBUSY. Errors: EINVAL for a queue pair that is not UD and for a GID
-// that is not multicast (ff00::/8, or 224.0.0.0/4 mapped into IPv6); ENOMEM beyond
+// AttachMulticast makes a datagram queue pair receive what is sent to a multicast group. lid is the
+// group's LID on InfiniBand, and 0 on RoCE. If the group is attached already nothing changes. While
+// a group is attached QP.Close returns EBUSY. Errors: EINVAL if the queue pair is not UD, or if
+// group is not multicast (ff00::/8, or 224.0.0.0/4 mapped into IPv6); ENOMEM beyond
 // DeviceAttr.MaxMcastGrp or MaxMcastQPAttach.
 //
 // Implements: ibv_attach_mcast.
 func (q *QP) AttachMulticast(group GID, lid uint16) error { return ErrNotSupported }
 
-// DetachMulticast ends AttachMulticast, with the same group and lid. Errors: as AttachMulticast;
-// and EINVAL for a group that is not attached.
+// DetachMulticast undoes AttachMulticast with the same group and lid. Errors: EINVAL as
+// AttachMulticast, and if the group is not attached.
 //
 // Implements: ibv_detach_mcast.
 func (q *QP) DetachMulticast(group GID, lid uint16) error { return ErrNotSupported }
 
-// MW is a memory window: a remote key of its own for part of a region, granted and revoked by work
-// requests.
+// MW is a memory window: a separate remote key for a part of a region. Work requests grant and
+// revoke the key.
 type MW struct{}
 
 // AllocMW creates an unbound window. Errors: ErrNotSupported if the device has no windows of that
@@ -828,12 +849,14 @@ func (w *MW) RKey() uint32 { return 0 }
 // Implements: ibv_dealloc_mw.
 func (w *MW) Close() error { return ErrNotSupported }
 
-// BindMW posts a bind of a window to part of a region and returns the window's new key, which the
-// peer may use once the bind has completed. Length 0 removes the binding of a type 1 window; MR may
-// then be nil if the window was bound before. A type 2 window must be invalidated (OpLocalInv, or
-// the peer's OpSendWithInv) before it is bound again. After a bind that was flushed, soft-RoCE may
-// refuse the next (WCMWBindErr): allocate another window. Errors: EINVAL for a range outside the
-// region, for another protection domain, and for a queue pair that is not in RTS.
+// BindMW posts a bind of a window to part of a region, and returns the window's new key. The peer
+// may use the key once the bind has completed. Length 0 removes the binding of a type 1 window;
+// wr.MR may be nil then if the window was bound before. A type 2 window must be invalidated before
+// it is bound again, by OpLocalInv or by the peer's OpSendWithInv. After a bind that was flushed,
+// soft-RoCE may refuse the window's next bind with WCMWBindErr; allocate another window then.
+//
+// Errors: EINVAL for a range outside the region, and if the queue pair is not in RTS, SQD, SQE or
+// ERR; EPERM if the window, the region and the queue pair are not of one protection domain.
 //
 // Implements: ibv_bind_mw, ibv_inc_rkey, ibv_post_send, ibv_wr_bind_mw.
 func (q *QP) BindMW(mw *MW, wr BindWR) (rkey uint32, err error) { return 0, ErrNotSupported }
@@ -852,9 +875,9 @@ func (c *Context) AllocPD() (*PD, error) { return nil, ErrNotSupported }
 // Extension.
 func (p *PD) Context() *Context { return nil }
 
-// Close frees the domain; an imported one stays for its owner. Errors: ErrInUse while a queue pair,
-// region, window, SRQ, receive queue, address handle or parent domain of it is open, or a
-// completion queue of a parent domain.
+// Close frees the domain. An imported domain stays allocated for its owner. Errors: ErrInUse while
+// an object of the domain is open: a queue pair, region, window, SRQ, WQ, address handle or parent
+// domain. A completion queue of a parent domain counts, too.
 //
 // Implements: ibv_dealloc_pd, ibv_unimport_pd.
 func (p *PD) Close() error { return ErrNotSupported }
@@ -864,15 +887,15 @@ func (p *PD) Close() error { return ErrNotSupported }
 // Implements: ibv_query_pkey.
 func (c *Context) QueryPKey(port uint8, index int) (uint16, error) { return 0, ErrNotSupported }
 
-// PKeyIndex returns the index of a P_Key, in host byte order, in a port's table, for
-// QPAttr.PKeyIndex. Errors: ENOENT if the table does not have it, or there is no such port.
+// PKeyIndex returns the index of a P_Key in a port's table, for QPAttr.PKeyIndex. pkey is in host
+// byte order. Errors: ENOENT if the table does not contain pkey, or if there is no such port.
 //
 // Implements: ibv_get_pkey_index.
 func (c *Context) PKeyIndex(port uint8, pkey uint16) (int, error) { return 0, ErrNotSupported }
 
-// PostSend posts a batch of send work requests in order; their segments are ranges of sges. n is
-// the number accepted: with an error wrs[n] was refused, and no later request was posted. Both
-// slices may be reused at once. It does not allocate.
+// PostSend posts a batch of send work requests in order. Their segments are ranges of sges. n is
+// the number of accepted requests. If there is an error, wrs[n] was refused, and no later request
+// was posted. Both slices may be reused after the call. PostSend does not allocate.
 //
 // Errors: EINVAL, with the request's index, for segments outside sges, more segments than the queue
 // pair takes, an unsupported opcode, a closed address handle, or a queue pair that is not in RTS,
@@ -900,9 +923,9 @@ func (s *SRQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) { return 0, 
 // QP is a queue pair.
 type QP struct{}
 
-// CreateQP creates a queue pair in the RESET state. Completion queues, SRQ and domain must be of
-// one device context. With SendOps it is an extended queue pair. Errors: ErrNotSupported if the
-// device has no extended queue pairs, or not with these operations.
+// CreateQP creates a queue pair in the RESET state. The completion queues, the SRQ and the domain
+// must be of one device context. With SendOps it creates an extended queue pair. Errors:
+// ErrNotSupported if the device has no extended queue pairs, or does not support the operations.
 //
 // Implements: ibv_create_qp, ibv_create_qp_ex, ibv_qp_to_qp_ex.
 func (p *PD) CreateQP(init QPInit) (*QP, error) { return nil, ErrNotSupported }
@@ -917,15 +940,16 @@ func (q *QP) Num() uint32 { return 0 }
 // Extension.
 func (q *QP) Type() QPType { return 0 }
 
-// Cap returns the sizes that the device granted, at least those requested. With an SRQ the receive
-// sizes mean nothing.
+// Cap returns the sizes that the device granted, which are at least the requested sizes. One
+// exception: MaxSendSGE of an extended queue pair on soft-RoCE is at most 1. With an SRQ the
+// receive sizes have no meaning.
 //
 // Extension.
 func (q *QP) Cap() QPCap { return QPCap{} }
 
-// Modify changes the attributes that mask selects. Errors: EINVAL for a transition that the state
-// does not allow, or if an attribute that it needs is missing; the text names the state, and what
-// to do.
+// Modify changes the attributes that mask selects. Errors: EINVAL if the state does not allow the
+// transition, or if an attribute that the transition needs is missing. The text names the state,
+// and what to do.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) Modify(attr QPAttr, mask QPAttrMask) error { return ErrNotSupported }
@@ -940,8 +964,8 @@ func (q *QP) Query() (QPAttr, error) { return QPAttr{}, ErrNotSupported }
 // Implements: ibv_query_qp.
 func (q *QP) State() (QPState, error) { return 0, ErrNotSupported }
 
-// ToInit moves the queue pair from RESET to INIT on a port, with P_Key index 0 and the peers'
-// access rights. From then on the queue pair takes receives.
+// ToInit moves the queue pair from RESET to INIT. It sets the port, the access rights of peers, and
+// P_Key index 0. From INIT on receives can be posted.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToInit(port uint8, access AccessFlags) error { return ErrNotSupported }
@@ -953,60 +977,63 @@ func (q *QP) ToInit(port uint8, access AccessFlags) error { return ErrNotSupport
 func (q *QP) ToRTR(attr QPAttr) error { return ErrNotSupported }
 
 // ToRTS moves the queue pair from RTR to RTS. RC and XRC_SEND use SQPSN, Timeout, RetryCnt,
-// RNRRetry and MaxRDAtomic of attr, XRC_RECV the first two, UC and UD SQPSN, RAW_PACKET none.
+// RNRRetry and MaxRDAtomic of attr, XRC_RECV the first two, UC and UD only SQPSN, RAW_PACKET none.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToRTS(attr QPAttr) error { return ErrNotSupported }
 
-// ToError moves the queue pair to ERR: posted requests complete, mostly with WCWRFlushErr. Not
-// allowed from RESET.
+// ToError moves the queue pair to ERR. Posted requests complete, mostly with WCWRFlushErr. ToError
+// is not allowed in RESET.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToError() error { return ErrNotSupported }
 
-// ToReset moves the queue pair to RESET: posted requests are dropped without completions.
+// ToReset moves the queue pair to RESET. Posted requests are dropped without completions.
 //
 // Implements: ibv_modify_qp.
 func (q *QP) ToReset() error { return ErrNotSupported }
 
-// Close destroys the queue pair. Posted work requests are dropped; unpolled completions may be
-// lost. Errors: EBUSY while the queue pair is attached to a multicast group.
+// Close destroys the queue pair. Posted work requests are dropped. Completions that have not been
+// polled may be lost. Errors: ErrInUse while a flow of the queue pair is open; EBUSY while it is
+// attached to a multicast group.
 //
 // Implements: ibv_destroy_qp, rdma_destroy_qp.
 func (q *QP) Close() error { return ErrNotSupported }
 
-// SetECE asks the device for enhanced connection establishment options, and returns those that it
-// accepted. They take effect with the next transitions of the queue pair: call it before ToRTR,
-// with what both ends have agreed on (CMID.RemoteECE). Errors: ErrNotSupported for VendorID 0, and
-// if the driver has no options; EINVAL for options that it does not know.
+// SetECE requests enhanced connection establishment options, and returns the options that the
+// device accepted. Call it before ToRTR, with the options that both ends have agreed on
+// (CMID.RemoteECE), because they take effect at the next transitions. Errors: ErrNotSupported for
+// VendorID 0, and if the driver has no options; EINVAL for options that the driver does not know.
 //
 // Implements: ibv_set_ece.
 func (q *QP) SetECE(e ECE) (accepted ECE, err error) { return ECE{}, ErrNotSupported }
 
-// QueryECE returns the options that the device can do, or after SetECE those that it accepted.
-// Errors: ErrNotSupported if the driver has none.
+// QueryECE returns the options that the device supports, or after SetECE the options that it
+// accepted. Errors: ErrNotSupported if the driver has no options.
 //
 // Implements: ibv_query_ece.
 func (q *QP) QueryECE() (ECE, error) { return ECE{}, ErrNotSupported }
 
-// DataInOrder reports whether the bytes of a message of this operation arrive in the memory of the
-// receiver in their order, so that a program that sees the last byte may read the others. If it
-// does not know the driver reports false. Errors: ErrNotSupported by libraries before rdma-core 36.
+// DataInOrder reports whether the bytes of a message are written to the receiver's memory in order,
+// if the message is sent with op. A program that sees the last byte may then read the others. A
+// driver that does not know reports false. Errors: ErrNotSupported with libraries before rdma-core
+// 36.
 //
 // Implements: ibv_query_qp_data_in_order.
 func (q *QP) DataInOrder(op WROpcode) (bool, error) { return false, ErrNotSupported }
 
-// SetRateLimit bounds the speed at which the queue pair sends, from now on. Errors: ErrNotSupported
-// if the device cannot; EINVAL for a speed that is not between DeviceAttr.RateLimitMin and
+// SetRateLimit limits the speed at which the queue pair sends from now on. Errors: ErrNotSupported
+// if the device has no rate limits; EINVAL for a speed below DeviceAttr.RateLimitMin or above
 // RateLimitMax.
 //
 // Implements: ibv_modify_qp_rate_limit.
 func (q *QP) SetRateLimit(l RateLimit) error { return ErrNotSupported }
 
-// ResolveEthernet returns the Ethernet address and the VLAN, -1 for none, of a path's destination
-// on RoCE: attr.DGID, as seen from attr.SGIDIndex of attr.Port. It asks the kernel's neighbours,
-// and blocks for up to 3 s if they must ask the network first. Errors: EHOSTUNREACH if nobody
-// answers; EINVAL for a GID of the port that has no network device.
+// ResolveEthernet returns the Ethernet address and the VLAN of the destination attr.DGID on RoCE.
+// The source is the GID with index attr.SGIDIndex of port attr.Port. vlan is -1 if there is no
+// VLAN. The answer comes from the kernel's neighbour table. If the kernel must ask the network
+// first, the call blocks for up to 3 s. Errors: EHOSTUNREACH if no host answers; EINVAL if the
+// source GID has no network device.
 //
 // Implements: ibv_resolve_eth_l2_from_gid.
 func (c *Context) ResolveEthernet(attr AHAttr) (mac net.HardwareAddr, vlan int, err error) {
@@ -1022,21 +1049,21 @@ type SRQ struct{}
 // Implements: ibv_create_srq, ibv_create_srq_ex.
 func (p *PD) CreateSRQ(init SRQInit) (*SRQ, error) { return nil, ErrNotSupported }
 
-// Num returns the queue's number, which senders of extended reliable connections name
-// (SendWR.RemoteQPN). Errors: ErrNotSupported on a device without XRC.
+// Num returns the queue's number. Senders of extended reliable connections set SendWR.RemoteQPN to
+// this number. Errors: ErrNotSupported on a device without XRC.
 //
 // Implements: ibv_get_srq_num.
 func (s *SRQ) Num() (uint32, error) { return 0, ErrNotSupported }
 
-// Resize changes the capacity in receives. Errors: EINVAL below the number posted; ErrNotSupported
-// if the device cannot resize.
+// Resize changes the capacity in receives. Errors: EINVAL if more than maxWR receives are posted;
+// ErrNotSupported if the device cannot resize.
 //
 // Implements: ibv_modify_srq.
 func (s *SRQ) Resize(maxWR uint32) error { return ErrNotSupported }
 
-// SetLimit arms one AsyncSRQLimitReached event, due when fewer than limit receives are left; 0
-// disarms it. If the level is below limit already, it depends on the device whether the event is
-// due at once.
+// SetLimit arms one AsyncSRQLimitReached event, which comes when fewer than limit receives are
+// left. 0 disarms the event. If fewer than limit receives are left already, some devices report the
+// event at once and others do not.
 //
 // Implements: ibv_modify_srq.
 func (s *SRQ) SetLimit(limit uint32) error { return ErrNotSupported }
@@ -1051,12 +1078,13 @@ func (s *SRQ) Query() (SRQAttr, error) { return SRQAttr{}, ErrNotSupported }
 // Implements: ibv_destroy_srq.
 func (s *SRQ) Close() error { return ErrNotSupported }
 
-// TD is a thread domain: queues that belong to it are used by one thread at a time, for which the
-// caller answers, so that the driver takes no locks. [PD.AllocParentDomain] puts queues into it.
+// TD is a thread domain. Only one thread at a time may use a queue that belongs to it, so that the
+// driver needs no lock. The caller is responsible for that. Queues that are created in a parent
+// domain ([PD.AllocParentDomain]) belong to its thread domain.
 type TD struct{}
 
-// AllocTD creates a thread domain. Devices have few hardware resources for them, mlx5 some
-// hundreds. Errors: ErrNotSupported if the device has none.
+// AllocTD creates a thread domain. Devices have few thread domains, mlx5 some hundreds. Errors:
+// ErrNotSupported if the device has none.
 //
 // Implements: ibv_alloc_td.
 func (c *Context) AllocTD() (*TD, error) { return nil, ErrNotSupported }
@@ -1066,25 +1094,26 @@ func (c *Context) AllocTD() (*TD, error) { return nil, ErrNotSupported }
 // Implements: ibv_dealloc_td.
 func (t *TD) Close() error { return ErrNotSupported }
 
-// AllocParentDomain creates a parent domain: p, with a thread domain for the queues that are
-// created in it. It takes p's place in all calls, and works together with p's regions; both p and
-// td must stay open.
+// AllocParentDomain creates a parent domain, which is p with a thread domain. Queues that are
+// created in the parent domain belong to td. The parent domain can replace p in all calls, and its
+// queue pairs can use p's regions. p and td cannot be closed while the parent domain is open.
 //
-// The caller serializes all use of a queue pair that is created in it, of its sends and its
-// receives together: PostSend, PostRecv, BindMW, a [Turn] with posts to it, Modify and its kin,
-// Query; and all use of a shared receive queue. The promise of this package, that any number of
-// goroutines may call at once, does not hold there: two calls at once may damage the queue. Close
-// remains safe. The race detector (go test -race) reports two posts without synchronization.
+// The caller must serialize all calls on a queue pair that is created in the parent domain, for
+// sends and receives together: PostSend, PostRecv, BindMW, a [Turn] with posts to it, Modify and
+// the calls that use it, such as ToRTS, and Query. The caller must also serialize all calls on an
+// SRQ or a WQ that is created in the parent domain. Two calls at once may damage the queue. Only
+// Close remains safe for concurrent use. The race detector (go test -race) reports two posts
+// without synchronization.
 //
 // Errors: EINVAL if p is a parent domain, or td of another device context.
 //
 // Implements: ibv_alloc_parent_domain.
 func (p *PD) AllocParentDomain(td *TD) (*PD, error) { return nil, ErrNotSupported }
 
-// Turn is a list of posts, to any number of queues, that one crossing into C runs together with a
-// poll. It is for a loop over many connections with few operations on each, which would otherwise
-// pay a crossing for each post. The zero value is empty. A Turn is not safe for concurrent use;
-// the queues are.
+// Turn is a list of posts to any number of queues. One crossing into C runs all of them together
+// with a poll. A Turn is for a loop over many connections with few operations on each, which would
+// otherwise pay a crossing for each post. The zero value is empty. A Turn is not safe for
+// concurrent use; the queues are.
 //
 //	var t cverbs.Turn
 //	for {
@@ -1099,23 +1128,25 @@ func (p *PD) AllocParentDomain(td *TD) (*PD, error) { return nil, ErrNotSupporte
 // Extension.
 type Turn struct{}
 
-// PostSend adds a post of q; see [QP.PostSend]. Leave both slices alone until Run has returned.
+// PostSend adds a post to q; see [QP.PostSend]. The caller must not change either slice until Run
+// has returned.
 //
 // Extension.
 func (t *Turn) PostSend(q *QP, wrs []SendWR, sges []SGE) {}
 
-// PostRecv adds a post of q; see [QP.PostRecv] and PostSend.
+// PostRecv adds a post to q; see [QP.PostRecv], and PostSend for the slices.
 //
 // Extension.
 func (t *Turn) PostRecv(q *QP, wrs []RecvWR, sges []SGE) {}
 
-// PostSRQRecv adds a post of a shared queue; see [SRQ.PostRecv] and PostSend.
+// PostSRQRecv adds a post to a shared receive queue; see [SRQ.PostRecv], and PostSend for the
+// slices.
 //
 // Extension.
 func (t *Turn) PostSRQRecv(q *SRQ, wrs []RecvWR, sges []SGE) {}
 
-// Reset forgets all posts and their results, and what they refer to. The first post that is added
-// after Run does so, too.
+// Reset removes all posts, their results, and the references to their slices. The first post that
+// is added after Run does so, too.
 //
 // Extension.
 func (t *Turn) Reset() {}
@@ -1125,34 +1156,35 @@ func (t *Turn) Reset() {}
 // Extension.
 func (t *Turn) Len() int { return 0 }
 
-// Run posts everything that has been added, in order, each as if alone: one that is refused does
-// not keep back the others. Then it polls cq as [CQ.PollSpin] does; an empty wc polls nothing, and
-// cq may then be nil. A second Run without posts in between only polls. n and err are those of the
-// poll; [Turn.Refused] and [Turn.Posted] have the results of the posts. It does not allocate.
+// Run runs all posts in the order in which they were added. A post that is refused does not stop
+// the posts after it. Then Run polls cq as [CQ.PollSpin] does. If wc is empty Run does not poll,
+// and cq may be nil. A second Run without new posts only polls. n and err are the results of the
+// poll. [Turn.Refused] and [Turn.Posted] return the results of the posts. Run does not allocate.
 //
 // Extension.
 func (t *Turn) Run(cq *CQ, wc []WC, polls int) (n int, err error) { return 0, ErrNotSupported }
 
-// Refused returns how many posts of the last Run were refused, all or part: 0 is the usual case, in
-// which Posted need not be called.
+// Refused returns how many posts of the last Run were refused, in whole or in part. If it is 0, the
+// usual case, Posted need not be called.
 //
 // Extension.
 func (t *Turn) Refused() int { return 0 }
 
-// Posted returns the result of post i of the last Run, in the order of adding: what the post alone
-// would have returned. Its slices may be used again when it has returned. Errors: EINVAL for an i
-// without a post, or before Run.
+// Posted returns the result of post i of the last Run, where 0 is the post that was added first.
+// The result is what the post alone would have returned. For a post that was refused Posted reads
+// the requests, so do not change their slice before. Errors: EINVAL if there is no post i, or
+// before Run.
 //
 // Extension.
 func (t *Turn) Posted(i int) (n int, err error) { return 0, ErrNotSupported }
 
-// WQ is a receive queue by itself: several of them, in a table (IndTable), take the packets of one
-// queue pair, each those of some connections. That spreads the work over processors (receive side
-// scaling).
+// WQ is a receive queue that is not part of a queue pair. Several WQs in a table (IndTable) receive
+// the packets of one queue pair, and each of them receives the packets of some connections. That
+// spreads the work over processors (receive side scaling).
 type WQ struct{}
 
-// CreateWQ creates a receive queue in the RESET state; move it to WQReady with Modify. Errors:
-// ErrNotSupported; EINVAL for sizes of 0 or beyond the device's.
+// CreateWQ creates a receive queue in the RESET state. Move it to WQStateReady with Modify. Errors:
+// ErrNotSupported; EINVAL for sizes of 0 or beyond the device's limits.
 //
 // Implements: ibv_create_wq.
 func (p *PD) CreateWQ(init WQInit) (*WQ, error) { return nil, ErrNotSupported }
@@ -1162,8 +1194,8 @@ func (p *PD) CreateWQ(init WQInit) (*WQ, error) { return nil, ErrNotSupported }
 // Extension.
 func (w *WQ) Num() uint32 { return 0 }
 
-// Modify changes what attr.Mask selects: the state, from RESET to RDY, or to ERR or RESET, or the
-// flags. Errors: EINVAL for a transition that the state does not allow.
+// Modify changes the state or the flags, as attr.Mask selects. The state can change from RESET to
+// RDY, and to ERR or RESET. Errors: EINVAL if the current state does not allow the change.
 //
 // Implements: ibv_modify_wq.
 func (w *WQ) Modify(attr WQAttr) error { return ErrNotSupported }
@@ -1174,7 +1206,7 @@ func (w *WQ) Modify(attr WQAttr) error { return ErrNotSupported }
 // Implements: ibv_post_wq_recv.
 func (w *WQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) { return 0, ErrNotSupported }
 
-// Close destroys the queue. Errors: ErrInUse while a table has it.
+// Close destroys the queue. Errors: ErrInUse while a table contains it.
 //
 // Implements: ibv_destroy_wq.
 func (w *WQ) Close() error { return ErrNotSupported }
@@ -1182,9 +1214,9 @@ func (w *WQ) Close() error { return ErrNotSupported }
 // IndTable is a table of receive queues: the hash of a packet chooses an entry.
 type IndTable struct{}
 
-// CreateIndTable creates a table with these queues as entries, for QPInit.RSS. Their number must be
-// a power of two; a queue may be in several entries. Errors: ErrNotSupported; EINVAL for another
-// number, and beyond DeviceAttr.MaxIndTableSize.
+// CreateIndTable creates a table with these queues as entries, for QPInit.RSS. The number of queues
+// must be a power of two; the same queue may be several entries. Errors: ErrNotSupported; EINVAL if
+// the number is not a power of two, or is above DeviceAttr.MaxIndTableSize.
 //
 // Implements: ibv_create_rwq_ind_table.
 func (c *Context) CreateIndTable(queues []*WQ) (*IndTable, error) { return nil, ErrNotSupported }
@@ -1194,15 +1226,16 @@ func (c *Context) CreateIndTable(queues []*WQ) (*IndTable, error) { return nil, 
 // Implements: ibv_destroy_rwq_ind_table.
 func (t *IndTable) Close() error { return ErrNotSupported }
 
-// XRCD is a domain of extended reliable connections: a queue pair of one process delivers into the
-// shared receive queue of any process that has opened the same domain. A sender then needs one
-// queue pair for each host, not for each process.
+// XRCD is a domain of extended reliable connections (XRC). A queue pair of one process can deliver
+// into the shared receive queues of all processes that have opened the same domain. So a sender
+// needs one queue pair for each host, not for each process.
 type XRCD struct{}
 
-// OpenXRCD opens the domain that belongs to the file of the descriptor fd; the file may be closed
-// afterwards. flags are of package os: with O_CREATE the domain is made if there is none, and with
-// O_EXCL too it must not exist. With fd -1 the domain is new, and this process's own; flags must
-// then have O_CREATE. Errors: ErrNotSupported; ENOENT and EEXIST by flags.
+// OpenXRCD opens the domain that belongs to the file of the descriptor fd. fd may be closed
+// afterwards. flags are those of package os. With O_CREATE the domain is created if it does not
+// exist. With O_CREATE and O_EXCL it must not exist. If fd is -1 the domain is new and belongs to
+// this process alone; flags must then contain O_CREATE. Errors: ErrNotSupported; ENOENT if the
+// domain does not exist and must; EEXIST if it exists and must not.
 //
 // Implements: ibv_open_xrcd.
 func (c *Context) OpenXRCD(fd, flags int) (*XRCD, error) { return nil, ErrNotSupported }
@@ -1214,14 +1247,14 @@ func (c *Context) OpenXRCD(fd, flags int) (*XRCD, error) { return nil, ErrNotSup
 func (x *XRCD) Close() error { return ErrNotSupported }
 
 // CreateQP creates the receiving end of extended reliable connections (QPTypeXRCRecv), in the RESET
-// state. It has no queues of its own: each message names the shared receive queue (SRQ.Num), which
-// has SRQInit.XRCD and a completion queue. The kernel keeps the queue pair until all processes have
-// closed it. Errors: ErrNotSupported.
+// state. The queue pair has no queues of its own. Each message names a shared receive queue by its
+// number (SRQ.Num), and that queue has SRQInit.XRCD and SRQInit.CQ. The kernel keeps the queue pair
+// until all processes have closed it. Errors: ErrNotSupported.
 //
 // Implements: ibv_create_qp_ex.
 func (x *XRCD) CreateQP() (*QP, error) { return nil, ErrNotSupported }
 
-// OpenQP opens the receiving end with this number, which another process has created in the same
+// OpenQP opens the receiving end with the number num, which another process has created in the same
 // domain. Errors: ErrNotSupported; ENOENT or EINVAL if there is none.
 //
 // Implements: ibv_open_qp.

@@ -5,16 +5,17 @@ package cverbs
 // #include "shim.h"
 import "C"
 
-// TD is a thread domain: queues that belong to it are used by one thread at a time, for which the
-// caller answers, so that the driver takes no locks. [PD.AllocParentDomain] puts queues into it.
+// TD is a thread domain. Only one thread at a time may use a queue that belongs to it, so that the
+// driver needs no lock. The caller is responsible for that. Queues that are created in a parent
+// domain ([PD.AllocParentDomain]) belong to its thread domain.
 type TD struct {
 	life life
 	c    *C.struct_ibv_td
 	ctx  *Context
 }
 
-// AllocTD creates a thread domain. Devices have few hardware resources for them, mlx5 some
-// hundreds. Errors: ErrNotSupported if the device has none.
+// AllocTD creates a thread domain. Devices have few thread domains, mlx5 some hundreds. Errors:
+// ErrNotSupported if the device has none.
 //
 // Implements: ibv_alloc_td.
 func (c *Context) AllocTD() (*TD, error) {
@@ -41,15 +42,16 @@ func (t *TD) Close() error {
 	return t.life.close(nil, func() error { return rcError("ibv_dealloc_td", C.cv_dealloc_td(t.c), nil) })
 }
 
-// AllocParentDomain creates a parent domain: p, with a thread domain for the queues that are
-// created in it. It takes p's place in all calls, and works together with p's regions; both p and
-// td must stay open.
+// AllocParentDomain creates a parent domain, which is p with a thread domain. Queues that are
+// created in the parent domain belong to td. The parent domain can replace p in all calls, and its
+// queue pairs can use p's regions. p and td cannot be closed while the parent domain is open.
 //
-// The caller serializes all use of a queue pair that is created in it, of its sends and its
-// receives together: PostSend, PostRecv, BindMW, a [Turn] with posts to it, Modify and its kin,
-// Query; and all use of a shared receive queue. The promise of this package, that any number of
-// goroutines may call at once, does not hold there: two calls at once may damage the queue. Close
-// remains safe. The race detector (go test -race) reports two posts without synchronization.
+// The caller must serialize all calls on a queue pair that is created in the parent domain, for
+// sends and receives together: PostSend, PostRecv, BindMW, a [Turn] with posts to it, Modify and
+// the calls that use it, such as ToRTS, and Query. The caller must also serialize all calls on an
+// SRQ or a WQ that is created in the parent domain. Two calls at once may damage the queue. Only
+// Close remains safe for concurrent use. The race detector (go test -race) reports two posts
+// without synchronization.
 //
 // Errors: EINVAL if p is a parent domain, or td of another device context.
 //

@@ -11,10 +11,10 @@ import (
 	"unsafe"
 )
 
-// Turn is a list of posts, to any number of queues, that one crossing into C runs together with a
-// poll. It is for a loop over many connections with few operations on each, which would otherwise
-// pay a crossing for each post. The zero value is empty. A Turn is not safe for concurrent use;
-// the queues are.
+// Turn is a list of posts to any number of queues. One crossing into C runs all of them together
+// with a poll. A Turn is for a loop over many connections with few operations on each, which would
+// otherwise pay a crossing for each post. The zero value is empty. A Turn is not safe for
+// concurrent use; the queues are.
 //
 //	var t cverbs.Turn
 //	for {
@@ -29,14 +29,14 @@ import (
 // Extension.
 type Turn struct {
 	posts []turnPost
-	kept  []turnKept // as many
+	kept  []turnKept // as many as posts
 
 	ran     bool
 	refused int
 }
 
-// turnPost is C's struct cv_turn_post. C gets addresses of Go memory in it, which turnKept keeps
-// on the heap.
+// turnPost has the layout of C's struct cv_turn_post. It contains addresses of Go memory as
+// integers. turnKept has pointers to the same memory, which keep the memory on the heap.
 type turnPost struct {
 	gate, wr, sg          uintptr
 	ops                   SendOps
@@ -47,7 +47,7 @@ type turnPost struct {
 	}
 }
 
-// turnKept is what a post refers to. One of the queues is set, and one of the lists.
+// turnKept is what a post refers to. Either qp or srq is set, and either sends or recvs.
 type turnKept struct {
 	qp    *QP
 	srq   *SRQ
@@ -56,7 +56,8 @@ type turnKept struct {
 	sges  *SGE
 }
 
-// PostSend adds a post of q; see [QP.PostSend]. Leave both slices alone until Run has returned.
+// PostSend adds a post to q; see [QP.PostSend]. The caller must not change either slice until Run
+// has returned.
 //
 // Extension.
 func (t *Turn) PostSend(q *QP, wrs []SendWR, sges []SGE) {
@@ -68,7 +69,7 @@ func (t *Turn) PostSend(q *QP, wrs []SendWR, sges []SGE) {
 		n: turnLen(len(wrs)), nSGE: turnLen(len(sges)), maxSGE: q.cap.MaxSendSGE, kind: C.CV_TURN_SEND, ops: q.ops}
 }
 
-// PostRecv adds a post of q; see [QP.PostRecv] and PostSend.
+// PostRecv adds a post to q; see [QP.PostRecv], and PostSend for the slices.
 //
 // Extension.
 func (t *Turn) PostRecv(q *QP, wrs []RecvWR, sges []SGE) {
@@ -80,7 +81,8 @@ func (t *Turn) PostRecv(q *QP, wrs []RecvWR, sges []SGE) {
 		n: turnLen(len(wrs)), nSGE: turnLen(len(sges)), maxSGE: q.cap.MaxRecvSGE, kind: C.CV_TURN_RECV}
 }
 
-// PostSRQRecv adds a post of a shared queue; see [SRQ.PostRecv] and PostSend.
+// PostSRQRecv adds a post to a shared receive queue; see [SRQ.PostRecv], and PostSend for the
+// slices.
 //
 // Extension.
 func (t *Turn) PostSRQRecv(q *SRQ, wrs []RecvWR, sges []SGE) {
@@ -94,7 +96,8 @@ func (t *Turn) PostSRQRecv(q *SRQ, wrs []RecvWR, sges []SGE) {
 
 func turnLen(n int) uint32 { return uint32(min(n, math.MaxInt32)) }
 
-// add makes room for a post and what it refers to.
+// add appends a post and its turnKept, which the caller must fill. After Run it first resets the
+// turn.
 func (t *Turn) add() (*turnPost, *turnKept) {
 	if t.ran {
 		t.Reset()
@@ -108,8 +111,8 @@ func (t *Turn) add() (*turnPost, *turnKept) {
 	return &t.posts[n], &t.kept[n]
 }
 
-// Reset forgets all posts and their results, and what they refer to. The first post that is added
-// after Run does so, too.
+// Reset removes all posts, their results, and the references to their slices. The first post that
+// is added after Run does so, too.
 //
 // Extension.
 func (t *Turn) Reset() {
@@ -123,10 +126,10 @@ func (t *Turn) Reset() {
 // Extension.
 func (t *Turn) Len() int { return len(t.posts) }
 
-// Run posts everything that has been added, in order, each as if alone: one that is refused does
-// not keep back the others. Then it polls cq as [CQ.PollSpin] does; an empty wc polls nothing, and
-// cq may then be nil. A second Run without posts in between only polls. n and err are those of the
-// poll; [Turn.Refused] and [Turn.Posted] have the results of the posts. It does not allocate.
+// Run runs all posts in the order in which they were added. A post that is refused does not stop
+// the posts after it. Then Run polls cq as [CQ.PollSpin] does. If wc is empty Run does not poll,
+// and cq may be nil. A second Run without new posts only polls. n and err are the results of the
+// poll. [Turn.Refused] and [Turn.Posted] return the results of the posts. Run does not allocate.
 //
 // Extension.
 func (t *Turn) Run(cq *CQ, wc []WC, polls int) (n int, err error) {
@@ -152,7 +155,7 @@ func (t *Turn) Run(cq *CQ, wc []WC, polls int) (n int, err error) {
 	return polled(int(turned.got))
 }
 
-// use shows the race detector the uses of the queues.
+// use lets the race detector see that Run uses the queues; see serial.
 func (t *Turn) use(cq *CQ, posts, polled int) {
 	for _, k := range t.kept[:posts] {
 		if k.qp != nil {
@@ -166,15 +169,16 @@ func (t *Turn) use(cq *CQ, posts, polled int) {
 	}
 }
 
-// Refused returns how many posts of the last Run were refused, all or part: 0 is the usual case, in
-// which Posted need not be called.
+// Refused returns how many posts of the last Run were refused, in whole or in part. If it is 0, the
+// usual case, Posted need not be called.
 //
 // Extension.
 func (t *Turn) Refused() int { return t.refused }
 
-// Posted returns the result of post i of the last Run, in the order of adding: what the post alone
-// would have returned. Its slices may be used again when it has returned. Errors: EINVAL for an i
-// without a post, or before Run.
+// Posted returns the result of post i of the last Run, where 0 is the post that was added first.
+// The result is what the post alone would have returned. For a post that was refused Posted reads
+// the requests, so do not change their slice before. Errors: EINVAL if there is no post i, or
+// before Run.
 //
 // Extension.
 func (t *Turn) Posted(i int) (n int, err error) {
@@ -186,8 +190,7 @@ func (t *Turn) Posted(i int) (n int, err error) {
 	return t.unusual(i)
 }
 
-// unusual is Posted for a post that was refused, in whole or in part, or has no requests, and for a
-// bad i.
+// unusual is Posted for a post that was refused, for a post without requests, and for a bad i.
 func (t *Turn) unusual(i int) (n int, err error) {
 	posts := t.posts
 	if !t.ran {

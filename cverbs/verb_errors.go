@@ -34,7 +34,8 @@ func rcError(verb string, rc C.int, err error) error {
 	return &Error{Verb: verb, Errno: syscall.Errno(rc)}
 }
 
-// pinError is the error of a verb that locks memory; ENOMEM mostly means the process's limit.
+// pinError returns the error of a verb that locks memory. ENOMEM mostly means that the process has
+// reached its limit, so the text names the limit.
 func pinError(verb string, errno syscall.Errno, asked int) error {
 	e := &Error{Verb: verb, Errno: errno}
 	switch errno {
@@ -61,8 +62,9 @@ func pinError(verb string, errno syscall.Errno, asked int) error {
 	return e
 }
 
-// nodeError is the error of opening a device file. rdma-core reports a file that this process may
-// not open as one that is missing.
+// nodeError returns the error of a verb that opens the device file node. rdma-core returns ENOENT
+// also for a file that this process may not open, so nodeError opens the file to learn the real
+// errno.
 func nodeError(verb string, errno syscall.Errno, node, module string) error {
 	if errno == syscall.ENOENT && strings.HasPrefix(node, "/") {
 		fd, err := unix.Open(node, unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -98,8 +100,8 @@ func filesAdvice(errno syscall.Errno) string {
 	return ""
 }
 
-// spareFiles returns an error that names the limit unless 8 more descriptors can be opened, which
-// opening a device and its channels takes anyway.
+// spareFiles returns nil if 8 more descriptors can be opened, and otherwise an error that names the
+// limit. Opening a device and its channels needs about as many.
 func spareFiles() error {
 	const need = 8
 	for range need {

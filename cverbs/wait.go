@@ -16,14 +16,14 @@ import (
 // errWoken is the result of a wait that Wake ended.
 var errWoken = errors.New("woken")
 
-// waiter parks goroutines until a C object's descriptor is readable. Go's poller waits on an epoll
-// set that contains the descriptor, for two reasons: C closes the descriptor itself, and while a
-// thread blocks on it (blocker) watch takes it out of the set, so that the poller does not wake
-// too.
+// waiter parks goroutines until the descriptor of a C object is readable. Go's poller does not wait
+// on this descriptor, but on an epoll set that contains it, for two reasons. C closes the
+// descriptor itself. While a thread blocks on the descriptor (see blocker), watch removes it from
+// the set, so that the poller does not wake, too.
 type waiter struct {
 	file  *os.File
 	raw   syscall.RawConn
-	gate  chan struct{} // one token: one goroutine waits at a time, because the deadline is the descriptor's
+	gate  chan struct{} // holds one token: only one goroutine waits at a time, because file has one deadline
 	done  chan struct{}
 	woken atomic.Bool
 
@@ -32,7 +32,7 @@ type waiter struct {
 	fd      int  // of the C object; open while a call is in flight
 	watched bool // fd is in the epoll set (file)
 
-	control func(set uintptr) // runs op on the set; kept, because a new closure for each watch allocates
+	control func(set uintptr) // runs op on the set; stored, because a new closure for each watch allocates
 	op      int
 	failed  error
 
@@ -69,8 +69,9 @@ func newWaiter(fd int, name string) (*waiter, error) {
 	return w, nil
 }
 
-// wait parks until try returns true, and calls try at least once; the zero deadline never expires.
-// The caller holds the waiter (enter): no other goroutine runs its try.
+// wait parks the goroutine until try returns true. It calls try at least once, unless Wake came
+// before. The zero deadline never expires. The caller has called enter, so no other goroutine runs
+// its try.
 func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr) bool) error {
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, w.interrupt)
@@ -92,8 +93,8 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 		return err
 	}
 	for {
-		// A Wake or cancellation before this line is seen below; a later one moves the deadline
-		// again.
+		// The checks below see a Wake or cancellation that came before this line. A later one sets
+		// the deadline again, which ends the Read.
 		w.setDeadline(deadline)
 		if w.woken.Swap(false) {
 			return errWoken
@@ -119,8 +120,8 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 	}
 }
 
-// block waits in the kernel if the last wait was shorter than blockFor and a blocker is free. It
-// reports whether it waited; the event may have come then.
+// block blocks the thread in the kernel if the last wait was shorter than blockFor and a blocker is
+// free. It returns false if it did not block. If it returns true the descriptor may be readable.
 func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
 	if !w.blocks || !w.brief {
 		return false
@@ -157,8 +158,8 @@ func (w *waiter) over(ctx context.Context) bool {
 	}
 }
 
-// watch adds the descriptor to the set, or removes it. Clearing its events would not do: the set
-// would still wake the poller.
+// watch adds the descriptor to the set, or removes it. To clear its events would not be enough,
+// because the set would still wake the poller.
 func (w *waiter) watch(on bool) error {
 	if w.watched == on {
 		return nil
@@ -178,7 +179,8 @@ func (w *waiter) watch(on bool) error {
 	return nil
 }
 
-// enter waits for its turn, until deadline or the end of ctx.
+// enter waits until no other goroutine holds the waiter, at most until deadline or the end of ctx.
+// If it succeeds the caller must call exit.
 func (w *waiter) enter(ctx context.Context, deadline time.Time) error {
 	select {
 	case w.gate <- struct{}{}:

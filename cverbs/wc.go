@@ -95,11 +95,13 @@ func (f WCFlags) String() string { return bitNames(wcFlagNames, uint32(f)) }
 // receive buffer, before the data.
 const GRHSize = 40
 
-// MaxPolls is the largest number of polls of one CQ.PollSpin: about 10 microseconds on hardware.
+// MaxPolls is the largest argument polls of CQ.PollSpin, CQ.PollEx and Turn.Run. 1024 polls take
+// about 10 microseconds on hardware.
 const MaxPolls = 1024
 
 // WC is one completion: struct ibv_wc, into which the device writes. If Status is not WCSuccess
-// only ID, Status, VendorErr and QPNum are valid; Opcode is undefined and all other fields are 0.
+// only ID, Status, VendorErr and QPNum are valid. ByteLen, Imm, SrcQP and Flags are 0 then, and the
+// other fields are undefined.
 type WC struct {
 	ID        uint64 // of the work request
 	Status    WCStatus
@@ -111,7 +113,7 @@ type WC struct {
 	SrcQP     uint32 // UD: the sender's queue pair
 	Flags     WCFlags
 
-	PKeyIndex    uint16 // UD: of the partition; defined on success only, as all below
+	PKeyIndex    uint16 // UD: index of the P_Key
 	SLID         uint16 // UD: the sender's local identifier
 	SL           uint8  // UD: service level
 	DLIDPathBits uint8  // UD: path bits of the local identifier

@@ -13,9 +13,9 @@ import (
 	"unsafe"
 )
 
-// WQ is a receive queue by itself: several of them, in a table (IndTable), take the packets of one
-// queue pair, each those of some connections. That spreads the work over processors (receive side
-// scaling).
+// WQ is a receive queue that is not part of a queue pair. Several WQs in a table (IndTable) receive
+// the packets of one queue pair, and each of them receives the packets of some connections. That
+// spreads the work over processors (receive side scaling).
 type WQ struct {
 	life   life
 	gate   gate
@@ -27,8 +27,8 @@ type WQ struct {
 	alone  serial // in a parent domain
 }
 
-// CreateWQ creates a receive queue in the RESET state; move it to WQReady with Modify. Errors:
-// ErrNotSupported; EINVAL for sizes of 0 or beyond the device's.
+// CreateWQ creates a receive queue in the RESET state. Move it to WQStateReady with Modify. Errors:
+// ErrNotSupported; EINVAL for sizes of 0 or beyond the device's limits.
 //
 // Implements: ibv_create_wq.
 func (p *PD) CreateWQ(init WQInit) (*WQ, error) {
@@ -74,8 +74,8 @@ func (w *WQ) Num() uint32 {
 	return uint32(w.c.wq_num)
 }
 
-// Modify changes what attr.Mask selects: the state, from RESET to RDY, or to ERR or RESET, or the
-// flags. Errors: EINVAL for a transition that the state does not allow.
+// Modify changes the state or the flags, as attr.Mask selects. The state can change from RESET to
+// RDY, and to ERR or RESET. Errors: EINVAL if the current state does not allow the change.
 //
 // Implements: ibv_modify_wq.
 func (w *WQ) Modify(attr WQAttr) error {
@@ -116,7 +116,7 @@ func (w *WQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
 	return int(p.n), err
 }
 
-// Close destroys the queue. Errors: ErrInUse while a table has it.
+// Close destroys the queue. Errors: ErrInUse while a table contains it.
 //
 // Implements: ibv_destroy_wq.
 func (w *WQ) Close() error {
@@ -139,9 +139,9 @@ type IndTable struct {
 	ctx  *Context
 }
 
-// CreateIndTable creates a table with these queues as entries, for QPInit.RSS. Their number must be
-// a power of two; a queue may be in several entries. Errors: ErrNotSupported; EINVAL for another
-// number, and beyond DeviceAttr.MaxIndTableSize.
+// CreateIndTable creates a table with these queues as entries, for QPInit.RSS. The number of queues
+// must be a power of two; the same queue may be several entries. Errors: ErrNotSupported; EINVAL if
+// the number is not a power of two, or is above DeviceAttr.MaxIndTableSize.
 //
 // Implements: ibv_create_rwq_ind_table.
 func (c *Context) CreateIndTable(queues []*WQ) (*IndTable, error) {

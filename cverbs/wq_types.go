@@ -15,7 +15,7 @@ type WQFlags uint32
 const (
 	WQCVLANStripping     WQFlags = 1 << 0 // the VLAN tag goes into the completion
 	WQScatterFCS         WQFlags = 1 << 1 // the checksum of the frame follows the data
-	WQDelayDrop          WQFlags = 1 << 2 // packets without a receive wait for a while
+	WQDelayDrop          WQFlags = 1 << 2 // packets wait for a while if no receive is posted
 	WQPCIWriteEndPadding WQFlags = 1 << 3 // the device pads what it writes to whole cache lines
 )
 
@@ -51,10 +51,10 @@ const (
 // WQAttr is a change of a receive queue.
 type WQAttr struct {
 	Mask      WQAttrMask
-	State     WQState // the new one
+	State     WQState // the new state
 	CurState  WQState // the state in which the caller believes the queue to be
 	Flags     WQFlags // values of the flags
-	FlagsMask WQFlags // those that change
+	FlagsMask WQFlags // the flags to change
 }
 
 // RSS spreads the packets of a queue pair over the receive queues of a table: the hash of the
@@ -66,7 +66,7 @@ type RSS struct {
 	Fields   HashFields
 }
 
-// HashFunction is the hash of RSS.
+// HashFunction is the hash function of RSS.
 type HashFunction uint8
 
 // Hash functions, with the values of enum ibv_rx_hash_function_flags.
@@ -74,8 +74,8 @@ const (
 	HashToeplitz HashFunction = 1 << 0
 )
 
-// HashFields selects the fields of a packet that are hashed. Fields of IPv4 exclude those of IPv6,
-// and fields of TCP those of UDP.
+// HashFields selects the fields of a packet that are hashed. Fields of IPv4 and of IPv6 exclude
+// each other, and so do fields of TCP and of UDP.
 type HashFields uint64
 
 // Hashed fields, with the values of enum ibv_rx_hash_fields.
@@ -89,5 +89,5 @@ const (
 	HashSrcPortUDP HashFields = 1 << 6
 	HashDstPortUDP HashFields = 1 << 7
 	HashIPSecSPI   HashFields = 1 << 8
-	HashInner      HashFields = 1 << 31 // of the packet inside a tunnel
+	HashInner      HashFields = 1 << 31 // hash the packet inside a tunnel
 )

@@ -4,7 +4,7 @@ package cverbs
 type SGE struct {
 	Addr   uint64 // virtual address of the first byte
 	Length uint32 // bytes; avoid 0: drivers differ, and siw's post hangs
-	LKey   uint32 // local key of the region that holds it
+	LKey   uint32 // local key of the region that contains the segment
 }
 
 // WROpcode is the operation of a send work request.
@@ -23,7 +23,7 @@ const (
 	OpBindMW            WROpcode = 8 // only through QP.BindMW; PostSend refuses it
 	OpSendWithInv       WROpcode = 9
 	OpTSO               WROpcode = 10 // only on a queue pair with WithTSO
-	OpAtomicWrite       WROpcode = 15 // Swap, 8 bytes, at once; only on a queue pair with WithAtomicWrite
+	OpAtomicWrite       WROpcode = 15 // writes the 8 bytes of Swap at once; only on a queue pair with WithAtomicWrite
 )
 
 var opNames = map[WROpcode]string{

@@ -5,19 +5,20 @@ package cverbs
 // #include "shim.h"
 import "C"
 
-// XRCD is a domain of extended reliable connections: a queue pair of one process delivers into the
-// shared receive queue of any process that has opened the same domain. A sender then needs one
-// queue pair for each host, not for each process.
+// XRCD is a domain of extended reliable connections (XRC). A queue pair of one process can deliver
+// into the shared receive queues of all processes that have opened the same domain. So a sender
+// needs one queue pair for each host, not for each process.
 type XRCD struct {
 	life life
 	c    *C.struct_ibv_xrcd
 	ctx  *Context
 }
 
-// OpenXRCD opens the domain that belongs to the file of the descriptor fd; the file may be closed
-// afterwards. flags are of package os: with O_CREATE the domain is made if there is none, and with
-// O_EXCL too it must not exist. With fd -1 the domain is new, and this process's own; flags must
-// then have O_CREATE. Errors: ErrNotSupported; ENOENT and EEXIST by flags.
+// OpenXRCD opens the domain that belongs to the file of the descriptor fd. fd may be closed
+// afterwards. flags are those of package os. With O_CREATE the domain is created if it does not
+// exist. With O_CREATE and O_EXCL it must not exist. If fd is -1 the domain is new and belongs to
+// this process alone; flags must then contain O_CREATE. Errors: ErrNotSupported; ENOENT if the
+// domain does not exist and must; EEXIST if it exists and must not.
 //
 // Implements: ibv_open_xrcd.
 func (c *Context) OpenXRCD(fd, flags int) (*XRCD, error) {
@@ -51,9 +52,9 @@ func (x *XRCD) Close() error {
 }
 
 // CreateQP creates the receiving end of extended reliable connections (QPTypeXRCRecv), in the RESET
-// state. It has no queues of its own: each message names the shared receive queue (SRQ.Num), which
-// has SRQInit.XRCD and a completion queue. The kernel keeps the queue pair until all processes have
-// closed it. Errors: ErrNotSupported.
+// state. The queue pair has no queues of its own. Each message names a shared receive queue by its
+// number (SRQ.Num), and that queue has SRQInit.XRCD and SRQInit.CQ. The kernel keeps the queue pair
+// until all processes have closed it. Errors: ErrNotSupported.
 //
 // Implements: ibv_create_qp_ex.
 func (x *XRCD) CreateQP() (*QP, error) {
@@ -64,7 +65,7 @@ func (x *XRCD) CreateQP() (*QP, error) {
 	})
 }
 
-// OpenQP opens the receiving end with this number, which another process has created in the same
+// OpenQP opens the receiving end with the number num, which another process has created in the same
 // domain. Errors: ErrNotSupported; ENOENT or EINVAL if there is none.
 //
 // Implements: ibv_open_qp.

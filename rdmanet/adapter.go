@@ -10,19 +10,20 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Path has the settings of the packets of connections, and how their calls wait. A nil field leaves
-// the host's default. Connections with other settings have another adapter, with events of its own.
+// Path has the settings of the packets of connections, and how long their calls poll. A nil field
+// stands for the host's default. Connections with different settings use different adapters, and do
+// not share dispatchers.
 type Path struct {
 	TOS          *int           // IP type of service: DSCP in the upper six bits; on InfiniBand the traffic class
 	ServiceLevel *int           // 0 to 15; on RoCE the VLAN priority
 	GIDIndex     *int           // entry of the port's GID table
-	AckTimeout   *int           // 4.096 us << AckTimeout until a packet is sent again, 1 to 31; 0: never
+	AckTimeout   *int           // 1 to 31: a packet is sent again after 4.096 us << AckTimeout; 0: never
 	MTU          *int           // in bytes: 256, 512, 1024, 2048 or 4096
 	Spin         *time.Duration // how long a blocked call polls before it parks: 0 to 1 s
 }
 
-// adapterKey distinguishes adapters: a name or an address, and the path settings, -1 where there is
-// none.
+// adapterKey identifies an adapter: a name or an address, and the path settings, -1 for an unset
+// one.
 type adapterKey struct {
 	name string
 	ints [5]int
@@ -61,18 +62,18 @@ func (p Path) options() (opts []udat.Option) {
 	return opts
 }
 
-// adapter is an open device with those who use it: dispatchers, listeners, shared memory.
+// adapter is an open device that dispatchers, listeners and zones share.
 type adapter struct {
 	*udat.IA
 	key       adapterKey
 	users     int          // guarded by adapters.mu
-	dials     *dispatchers // of connections that were dialed
+	dials     *dispatchers // dispatchers of dialed connections
 	immediate bool
 	atomics   bool
 
 	mu   sync.Mutex
-	gone error               // the device has failed
-	told map[any]func(error) // functions to call when the device fails, by who asked
+	gone error               // set when the device has failed
+	told map[any]func(error) // functions of onFailure, by who
 }
 
 // adapters are the open devices of the process.
@@ -81,7 +82,7 @@ var adapters struct {
 	open map[adapterKey]*adapter
 }
 
-// openAdapter opens a device, or uses it once more; close ends the use.
+// openAdapter opens a device, or counts one more user if it is open. The caller must call close.
 func openAdapter(name string, path Path) (*adapter, error) {
 	adapters.mu.Lock()
 	defer adapters.mu.Unlock()
@@ -90,7 +91,7 @@ func openAdapter(name string, path Path) (*adapter, error) {
 		a.users++
 		return a, nil
 	}
-	// The probes of the connections are requests: the adapter need not make any for them.
+	// The adapter need not probe the peers, because each connection sends probes of its own.
 	ia, err := udat.Open(name, append(path.options(), udat.WithKeepAlive(0))...)
 	if err != nil {
 		return nil, err
@@ -119,7 +120,7 @@ func (a *adapter) checkAtomics() error {
 	return nil
 }
 
-// use counts one more use, which close ends.
+// use counts one more user, which must call close.
 func (a *adapter) use() {
 	adapters.mu.Lock()
 	a.users++
@@ -144,7 +145,7 @@ func (a *adapter) forget() {
 
 var errDeviceGone = errors.New("the RDMA device has failed or has been removed")
 
-// watch takes the adapter's asynchronous events until it is closed.
+// watch handles the adapter's asynchronous events until the adapter is closed.
 func (a *adapter) watch(async *udat.EVD) {
 	for {
 		ev, _, err := async.Wait(udat.Infinite, 1)
@@ -157,7 +158,7 @@ func (a *adapter) watch(async *udat.EVD) {
 	}
 }
 
-// fail reports to the functions of onFailure that the device is gone.
+// fail calls the functions of onFailure, because the device has failed.
 func (a *adapter) fail(err error) {
 	adapters.mu.Lock()
 	a.forget()
@@ -170,8 +171,8 @@ func (a *adapter) fail(err error) {
 	}
 }
 
-// onFailure has told called, in a goroutine of its own, if the device fails. A nil told removes the
-// one of who.
+// onFailure registers told to be called, in a goroutine of its own, when the device fails. It calls
+// told at once if the device has failed. If told is nil, it removes the function of who.
 func (a *adapter) onFailure(who any, told func(error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

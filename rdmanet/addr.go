@@ -7,18 +7,19 @@ import (
 	"net/netip"
 )
 
-// Network is the name of this package's network, the first argument of [Dial] and [Listen].
+// Network is the name of this package's network: the argument network of [Dial] and [Listen].
 const Network = "rdma"
 
-// Addr is the address of one end of a connection: that of its RDMA device, and a port of the RDMA
-// connection manager. These ports are not those of TCP, except on the device "tcp".
+// Addr is the address of one end of a connection: the IP address of its RDMA device, and a port of
+// the RDMA connection manager. These ports are independent of the TCP ports, except on the device
+// "tcp".
 type Addr struct{ netip.AddrPort }
 
-// Network is "rdma".
+// Network returns "rdma".
 func (Addr) Network() string { return Network }
 
-// resolve returns the addresses that "host:port" names; no host is the unspecified address. With
-// tcpNames the names of TCP's networks are allowed too.
+// resolve returns the addresses for "host:port". Without a host it returns the unspecified address.
+// tcpNames allows the network names of TCP too.
 func resolve(ctx context.Context, network, address string, tcpNames bool) ([]netip.AddrPort, error) {
 	family := "ip"
 	switch {
@@ -50,8 +51,8 @@ func resolve(ctx context.Context, network, address string, tcpNames bool) ([]net
 	return addrs, nil
 }
 
-// lookupContext is ctx for the look-up of a name. Of an httptrace.ClientTrace in it only the hooks
-// for DNS remain: the others would hear of connections to the name server.
+// lookupContext returns ctx for looking up a name. If ctx has an httptrace.ClientTrace, only its
+// hooks for DNS remain, because the others would be called for connections to the name server.
 func lookupContext(ctx context.Context) context.Context {
 	trace := httptrace.ContextClientTrace(ctx)
 	if trace == nil {

@@ -8,18 +8,18 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// admission decides which connection requests of a Listener are answered, and when. Strangers may
-// send requests and never the first message: each costs the memory of a connection until it is
-// given up. So only some connections are in the making at a time, and no source has more than half
-// of them. When there is no room, the oldest of them is given up for the next request, once it has
-// had its time.
-// Listener.mu guards all of it.
+// admission decides which connection requests of a Listener are answered, and when. A connection is
+// in the making from the answer until the peer's first message. A hostile peer may never send this
+// message, so that the connection's memory is in use for nothing. Therefore the number of
+// connections in the making is limited, and one source may have at most half of them. When the
+// limit is reached, the next request replaces the oldest of these connections, if that one has had
+// its time to send. Listener.mu guards an admission.
 type admission struct {
 	backlog int
 	pending list.List          // *request: without an answer, oldest first
 	making  list.List          // *making, oldest first
-	waiting map[netip.Addr]int // of pending, by source
-	halves  map[netip.Addr]int // of making
+	waiting map[netip.Addr]int // number of pending, by source
+	halves  map[netip.Addr]int // number of making, by source
 }
 
 // request is a connection request without an answer.
@@ -30,31 +30,34 @@ type request struct {
 	from  netip.Addr
 }
 
-// making is a connection that has no first message yet; conn is nil until there is one.
+// making is a connection whose peer has not sent its first message. conn is nil until the
+// connection has been created.
 type making struct {
 	conn  *Conn
 	from  netip.Addr
 	since time.Time
-	at    *list.Element // nil: it has been made, or given up
+	at    *list.Element // element of admission.making; nil: no longer in the making
 	gone  bool          // given up
 }
 
 const (
-	// defaultBacklog is the number of connections that may wait for an answer, and for Accept.
+	// defaultBacklog is the default of ListenConfig.Backlog.
 	defaultBacklog = 4096
 	maxBacklog     = 1 << 16
-	// graceTime is how long a connection has for its first message while requests wait for its place.
-	// The more of them wait, the shorter is the time, down to graceLeast.
+	// graceTime is how long a connection in the making is safe from being replaced by a waiting
+	// request. The time becomes shorter with the number of waiting requests, down to graceLeast.
 	graceTime  = time.Second
 	graceLeast = 200 * time.Millisecond
-	// helloTime is the longest that any connection may wait for its first message.
+	// helloTime is how long a connection waits for its first message before it is given up in any
+	// case.
 	helloTime = 15 * time.Second
 )
 
-// most is the number of connections that may be in the making.
+// most returns the largest number of connections in the making.
 func (a *admission) most() int { return max(a.backlog/4, 4) }
 
-// ask takes a request, or refuses it: too many wait, or too many of its source.
+// ask adds a request to the pending ones. It returns false if too many are pending, or too many of
+// the request's source.
 func (a *admission) ask(r *request) bool {
 	if a.pending.Len() >= a.backlog || a.waiting[r.from] >= max(a.backlog*7/8, 1) {
 		return false
@@ -64,10 +67,10 @@ func (a *admission) ask(r *request) bool {
 	return true
 }
 
-// next takes the oldest request that may be answered now, and counts it as in the making; open is
-// the number of connections that wait for Accept. victim, unless nil, is the connection that gives
-// way for it. If no request may be answered now, wait is the time until one may be; 0 means that
-// this needs a change, not time.
+// next returns the oldest request that may be answered now, and adds its connection m to those in
+// the making. open is the number of connections that wait for Accept. victim, unless nil, is the
+// connection that the new one replaces: the caller must give it up. If no request may be answered
+// now, wait is the time until that changes, 0 if it will not change by time alone.
 func (a *admission) next(open int, now time.Time) (r *request, m, victim *making, wait time.Duration) {
 	if open+a.making.Len() >= a.backlog+a.most() {
 		return nil, nil, nil, 0
@@ -96,8 +99,8 @@ func (a *admission) next(open int, now time.Time) (r *request, m, victim *making
 	return nil, nil, nil, wait
 }
 
-// room reports whether one more of a source may be in the making; if not, victim is the oldest that
-// stands in its way.
+// room reports whether one more connection of a source may be in the making. If not, victim is the
+// oldest connection that it could replace.
 func (a *admission) room(from netip.Addr) (victim *making, ok bool) {
 	own := a.halves[from] >= a.most()/2
 	if !own && a.making.Len() < a.most() {
@@ -111,7 +114,7 @@ func (a *admission) room(from netip.Addr) (victim *making, ok bool) {
 	return nil, true
 }
 
-// made removes a connection that has been made or given up from those in the making.
+// made removes a connection from those in the making.
 func (a *admission) made(m *making) {
 	if m.at != nil {
 		a.making.Remove(m.at)
@@ -120,8 +123,8 @@ func (a *admission) made(m *making) {
 	}
 }
 
-// late removes and returns the connections that have waited for their first message for helloTime;
-// wait is the time until the next one is late.
+// late removes and returns the connections that have been in the making for helloTime. wait is the
+// time until the next one has, 0 if there is none.
 func (a *admission) late(now time.Time) (late []*making, wait time.Duration) {
 	for e := a.making.Front(); e != nil; e = a.making.Front() {
 		m := e.Value.(*making)
@@ -134,7 +137,7 @@ func (a *admission) late(now time.Time) (late []*making, wait time.Duration) {
 	return late, 0
 }
 
-// rest removes and returns all requests and connections.
+// rest removes and returns all pending requests and all connections in the making.
 func (a *admission) rest() (requests []*request, connections []*making) {
 	for e := a.pending.Front(); e != nil; e = e.Next() {
 		requests = append(requests, e.Value.(*request))
@@ -148,7 +151,7 @@ func (a *admission) rest() (requests []*request, connections []*making) {
 	return requests, connections
 }
 
-// count adds n to the counter of k, which it deletes when it is zero.
+// count adds n to the counter of k. It deletes the counter if it becomes zero.
 func count(m *map[netip.Addr]int, k netip.Addr, n int) {
 	if *m == nil {
 		*m = make(map[netip.Addr]int)

@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// arrived takes a message; mu is held.
+// arrived handles a message of the peer; mu is held.
 func (c *Conn) arrived(ev *udat.Event) {
 	in := &c.in
 	slot := int(in.messages) % defaultSlots
@@ -35,7 +35,7 @@ func (c *Conn) arrived(ev *udat.Event) {
 		return
 	}
 	if c.state == stateConnecting { // the first message of an accepted connection
-		c.open() // its Listener answers, unless it has given the connection up
+		c.open() // report calls the Listener, which answers unless it has given the connection up
 	}
 	c.report(nil)
 	c.alive.heard()
@@ -52,13 +52,13 @@ func (c *Conn) arrived(ev *udat.Event) {
 	}
 }
 
-// open begins the life of a connection: both ends have met.
+// open marks the connection as open, and starts the keep-alive probes.
 func (c *Conn) open() {
 	c.state = stateOpen
 	c.alive.start(c.cfg.keepAlive, c.probe)
 }
 
-// place takes the notice that the peer has written n bytes.
+// place handles the message that the peer has written n bytes into the ring.
 func (c *Conn) place(n uint64) error {
 	in := &c.in
 	switch {
@@ -81,7 +81,8 @@ func (c *Conn) place(n uint64) error {
 	return nil
 }
 
-// drop drops what has come: nobody will read it. A call that takes data does so when it has it.
+// drop discards the data that has arrived and was not read. If a call is copying data, drop does
+// nothing; the call then drops the data itself.
 func (c *Conn) drop() {
 	if c.in.taking {
 		return
@@ -90,14 +91,14 @@ func (c *Conn) drop() {
 	c.freeRead()
 }
 
-// freeRead lets the peer write again where what has been read lay.
+// freeRead frees the memory of data that has been read, so that the peer may write there again.
 func (c *Conn) freeRead() {
 	if !c.in.lent {
 		c.in.freed = c.in.read
 	}
 }
 
-// growRecv registers the memory of the full size, and offers it to the peer.
+// growRecv registers a ring of the full size and offers it to the peer.
 func (c *Conn) growRecv() {
 	m, err := c.newMemory(c.cfg.readBuffer, udat.PrivRemoteWrite)
 	c.mu.Lock()
@@ -113,7 +114,7 @@ func (c *Conn) growRecv() {
 	c.push()
 }
 
-// moved takes the news that the peer writes into the larger memory from now on.
+// moved handles the message that the peer writes into the larger ring from byte at on.
 func (c *Conn) moved(at uint64) error {
 	in := &c.in
 	if in.growth != growthOffered || at != in.placed {
@@ -127,7 +128,7 @@ func (c *Conn) moved(at uint64) error {
 	return nil
 }
 
-// control takes a control message.
+// control handles a control message.
 func (c *Conn) control(m control) error {
 	out := &c.out
 	if err := c.credit(m.slots - out.acked); err != nil {
@@ -183,7 +184,7 @@ func (c *Conn) control(m control) error {
 	return nil
 }
 
-// leftAlone takes the news that the peer has closed: it reads no more.
+// leftAlone handles the message that the peer has closed and reads no more.
 func (c *Conn) leftAlone() {
 	c.peerGone = true
 	c.owe(kindClosed)
@@ -192,7 +193,7 @@ func (c *Conn) leftAlone() {
 	c.wake(&c.writable)
 }
 
-// credit takes the news that n more receives of the peer have been posted again.
+// credit records that the peer has reposted n more receives.
 func (c *Conn) credit(n uint32) error {
 	if n > c.out.messages-c.out.acked {
 		return fmt.Errorf("%d receives are posted again, %d have been used", n, c.out.messages-c.out.acked)
@@ -201,13 +202,14 @@ func (c *Conn) credit(n uint32) error {
 	return nil
 }
 
-// keepAliveProbes is the number of probes without an answer after which the peer counts as dead.
+// keepAliveProbes is the number of unanswered probes after which the peer counts as dead.
 const keepAliveProbes = 3
 
-// errDeadPeer is the error of a peer whose device or program does not answer.
+// errDeadPeer is the error if the peer's device or program does not answer.
 var errDeadPeer = timeoutError{fmt.Errorf("%w: the peer does not answer", syscall.ETIMEDOUT)}
 
-// probe asks a silent peer for an answer, or ends the connection.
+// probe runs once per keep-alive interval. It sends a probe if the peer has been silent, and ends
+// the connection after keepAliveProbes unanswered probes.
 func (c *Conn) probe() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,7 +231,7 @@ func (c *Conn) probe() {
 	k.timer.Reset(c.cfg.keepAlive)
 }
 
-// timeoutError is an error that [net.Error] reports as a timeout.
+// timeoutError is a [net.Error] whose Timeout method returns true.
 type timeoutError struct{ error }
 
 func (timeoutError) Timeout() bool { return true }

@@ -9,9 +9,9 @@ import (
 )
 
 // WriteRemote writes to.Len() bytes of the region, from offset at on, to the peer's memory. It
-// returns when the peer's device has received them; on iWARP, when TCP has taken them. A later
-// message or Write reaches the peer after the bytes: send one, or a [Conn.Notify], to announce
-// them. With a context, or for many, use a [Batch].
+// returns when the peer's device has acknowledged the bytes; on iWARP, when the local TCP stack has
+// them. A Write, a message or a [Conn.Notify] that follows reaches the peer after the bytes, and
+// can announce them. Use a [Batch] for several operations, or to pass a context.
 func (c *Conn) WriteRemote(to Remote, from *Region, at int) error {
 	b := Batch{c: c}
 	b.Write(to, from, at)
@@ -19,18 +19,18 @@ func (c *Conn) WriteRemote(to Remote, from *Region, at int) error {
 }
 
 // ReadRemote reads from.Len() bytes of the peer's memory into the region, from offset at on. It
-// returns when they have arrived. The peer's program does not notice, and may change the memory
-// meanwhile. With a context, or for many, use a [Batch].
+// returns when they have arrived. The peer's program is not notified, and may change the memory at
+// the same time. Use a [Batch] for several operations, or to pass a context.
 func (c *Conn) ReadRemote(to *Region, at int, from Remote) error {
 	b := Batch{c: c}
 	b.Read(to, at, from)
 	return c.opError("read", b.do(context.Background()))
 }
 
-// FetchAdd adds to the 64-bit word of the peer's memory that remote names, atomically among the
-// atomics of the peer's device, and returns the value that it had. Both are in the byte order of
-// the peer's processor. The word is 8 bytes long, at a multiple of 8, in memory with PeerAtomics. A
-// device without atomics is errors.ErrUnsupported.
+// FetchAdd adds to the 64-bit word at remote in the peer's memory, and returns its old value. It is
+// atomic with respect to the other atomics of the peer's device. The word is in the byte order of
+// the peer's processor. remote must be 8 bytes long, at an address that is a multiple of 8, in a
+// region with PeerAtomics. On a device without atomics the error is errors.ErrUnsupported.
 func (c *Conn) FetchAdd(ctx context.Context, remote Remote, add uint64) (old uint64, err error) {
 	b := Batch{c: c}
 	b.FetchAdd(remote, add, &old)
@@ -38,8 +38,8 @@ func (c *Conn) FetchAdd(ctx context.Context, remote Remote, add uint64) (old uin
 	return old, c.opError("fetch and add", err)
 }
 
-// CompareSwap stores swap in the word that remote names if its value is compare, and returns the
-// value that it had. All else is as with FetchAdd.
+// CompareSwap stores swap in the word at remote if its value is compare, and returns the old value.
+// Otherwise it is like [Conn.FetchAdd].
 func (c *Conn) CompareSwap(ctx context.Context, remote Remote, compare, swap uint64) (old uint64, err error) {
 	b := Batch{c: c}
 	b.CompareSwap(remote, compare, swap, &old)
@@ -48,45 +48,47 @@ func (c *Conn) CompareSwap(ctx context.Context, remote Remote, compare, swap uin
 }
 
 // Batch is a list of operations on the peer's memory that are posted together, with one doorbell
-// for up to 26 of them. They are in flight at the same time: a read or an atomic may be carried out
-// after a write that follows it in the list, so no operation may depend on the result of another.
-// The zero Batch is of no use. A Batch is not safe for concurrent use; any number of them may be
-// started.
+// for up to 26 of them. The operations are in flight at the same time. A read or an atomic may be
+// executed after a write that follows it in the list, so no operation may depend on the result of
+// another. Use [Conn.NewBatch] to create a Batch. A Batch is not safe for concurrent use. A
+// connection may have any number of batches in flight.
 type Batch struct {
 	c   *Conn
 	ops []remoteOp
-	err error // of the first operation that cannot be
+	err error // error of the first invalid operation
 }
 
 // remoteOp is an operation of a batch.
 type remoteOp struct {
 	kind      udat.OpKind
 	remote    udat.RMRTriplet
-	region    *Region // nil: of an atomic
+	region    *Region // nil for an atomic
 	at        int
-	add, swap uint64 // see udat.Op
+	add, swap uint64 // CompareAdd and Swap of udat.Op
 	old       *uint64
 }
 
-// NewBatch makes an empty batch.
+// NewBatch returns an empty batch.
 func (c *Conn) NewBatch() *Batch { return &Batch{c: c} }
 
-// Len is the number of operations. A read or write of more than 128 MiB is several: one for each
-// 128 MiB.
+// Len returns the number of operations. A read or write of more than 128 MiB counts as one
+// operation for each 128 MiB.
 func (b *Batch) Len() int { return len(b.ops) }
 
-// Read adds a [Conn.ReadRemote].
+// Read adds a read to the batch, like [Conn.ReadRemote].
 func (b *Batch) Read(to *Region, at int, from Remote) { b.transfer(udat.OpRDMARead, from, to, at) }
 
-// Write adds a [Conn.WriteRemote].
+// Write adds a write to the batch, like [Conn.WriteRemote].
 func (b *Batch) Write(to Remote, from *Region, at int) { b.transfer(udat.OpRDMAWrite, to, from, at) }
 
-// FetchAdd adds a [Conn.FetchAdd]; *old is set when [Pending.Wait] or [Batch.Do] has returned nil.
+// FetchAdd adds an atomic to the batch, like [Conn.FetchAdd]. *old is valid when [Pending.Wait] or
+// [Batch.Do] has returned nil.
 func (b *Batch) FetchAdd(remote Remote, add uint64, old *uint64) {
 	b.atomic(remoteOp{kind: udat.OpFetchAdd, remote: remote.t, add: add, old: old})
 }
 
-// CompareSwap adds a [Conn.CompareSwap]; *old is as with FetchAdd.
+// CompareSwap adds an atomic to the batch, like [Conn.CompareSwap]. *old is valid when
+// [Pending.Wait] or [Batch.Do] has returned nil.
 func (b *Batch) CompareSwap(remote Remote, compare, swap uint64, old *uint64) {
 	b.atomic(remoteOp{kind: udat.OpCmpSwap, remote: remote.t, add: compare, swap: swap, old: old})
 }
@@ -128,7 +130,7 @@ func (b *Batch) fail(err error) {
 	}
 }
 
-// Do is Start and Wait.
+// Do posts the operations and waits for them: it is [Batch.Start] followed by [Pending.Wait].
 func (b *Batch) Do(ctx context.Context) error { return b.c.opError("batch", b.do(ctx)) }
 
 func (b *Batch) do(ctx context.Context) error {
@@ -139,15 +141,15 @@ func (b *Batch) do(ctx context.Context) error {
 	return p.wait()
 }
 
-// Start posts the operations and returns while they are in flight; the batch is then empty and may
-// be used again. It waits while the connection has no room for more. A Write, a message or a
-// [Conn.Notify] that follows reaches the peer after the bytes of the batch's writes.
+// Start posts the operations and returns while they are in flight. The batch is then empty and may
+// be used again. Start blocks while the connection has no room for more requests. A Write, a
+// message or a [Conn.Notify] that follows reaches the peer after the bytes of the batch's writes.
 //
-// The memory belongs to the device until [Pending.Wait] has returned, or, without that, until the
-// connection has ended. ctx bounds the operations, the write deadline and Close bound Start and
-// Wait: the connection is broken if the peer's device has not answered 2 seconds later. After an
-// error of Start no operation is in flight. Either one of them was invalid, and none was posted; or
-// the time was over, or the connection broken, before all were posted.
+// The device may access the memory until [Pending.Wait] has returned, or, if it is not called,
+// until the connection has ended. The end of ctx, the write deadline and Close give the operations
+// in flight 2 more seconds: if the peer's device has not answered by then, the connection is
+// broken. If Start returns an error, no operation is in flight. Either an operation was invalid and
+// none was posted, or the time ended or the connection broke before all were posted.
 func (b *Batch) Start(ctx context.Context) (*Pending, error) {
 	p, err := b.start(ctx)
 	if err != nil {
@@ -180,9 +182,9 @@ func (b *Batch) start(ctx context.Context) (*Pending, error) {
 			return nil, err
 		}
 	}
-	c.pin() // for the length of this call
+	c.pin() // for the duration of this call
 	defer c.unpin()
-	c.pin() // until they are over
+	c.pin() // until the operations have ended
 	p := &Pending{c: c, ops: ops}
 	p.watch(ctx)
 	err = p.post()
@@ -203,23 +205,25 @@ func letGo(ops []remoteOp) {
 	}
 }
 
-// Pending are operations that are in flight. All methods are safe for concurrent use.
+// Pending is a started batch, whose operations are in flight. All methods are safe for concurrent
+// use.
 type Pending struct {
 	c *Conn
 
 	// Guarded by Conn.mu.
 	ops     []remoteOp
-	last    uint64 // outgoing.requests after the latest post
+	last    uint64 // value of outgoing.requests after the last post
 	over    bool
-	err     error       // why they did not succeed
-	expired error       // why time is over
-	stop    func() bool // ends the watch of the context; nil: there is none
-	breaks  func() bool // keeps the connection; nil: no timer is set
+	err     error       // error of the operations
+	expired error       // set when the caller's time is over: the reason
+	stop    func() bool // stops watching the context; nil: there is nothing to watch
+	breaks  func() bool // stops the timer that breaks the connection; nil: no timer is set
 }
 
-// Wait waits until the operations are over. If it returns nil, all have succeeded, and the memory
-// is the program's again. If it returns an error, any number of them may have failed, and the
-// connection is broken: devices do not report which. Later calls return the same.
+// Wait waits until all operations have ended. The device no longer accesses the memory then. If
+// Wait returns nil, all operations have succeeded. If it returns an error, the connection is
+// broken, and any of the operations may have failed, because devices do not report which. Later
+// calls return the same.
 func (p *Pending) Wait() error { return p.c.opError("batch", p.wait()) }
 
 func (p *Pending) wait() error {
@@ -232,7 +236,7 @@ func (p *Pending) wait() error {
 	return p.err
 }
 
-// await waits until the operations are over; mu is held.
+// await waits until the operations have ended; mu is held.
 func (p *Pending) await() {
 	for !p.over {
 		if err := p.c.useError(); err != nil {
@@ -242,7 +246,7 @@ func (p *Pending) await() {
 	}
 }
 
-// watch makes the operations end with ctx; mu is held.
+// watch calls expire when ctx is done; mu is held.
 func (p *Pending) watch(ctx context.Context) {
 	if ctx.Done() == nil {
 		return
@@ -254,8 +258,8 @@ func (p *Pending) watch(ctx context.Context) {
 	})
 }
 
-// expire notes that the caller's time is over. If the operations do not end within settleTime, the
-// connection is broken. mu is held.
+// expire records that the caller's time is over. It breaks the connection if the operations do not
+// end within settleTime. mu is held.
 func (p *Pending) expire(err error) {
 	if p.over || p.expired != nil {
 		return
@@ -268,11 +272,11 @@ func (p *Pending) expire(err error) {
 	})
 }
 
-// keptRequests is the number of requests that a batch leaves to the stream, which needs three to go
-// on.
+// keptRequests is the number of requests that a batch leaves free for the stream, which needs 3 to
+// make progress.
 const keptRequests = 5
 
-// post posts the operations as room for requests becomes free; mu is held.
+// post posts all operations. It waits while there is no room for more requests. mu is held.
 func (p *Pending) post() error {
 	c := p.c
 	out := &c.out
@@ -316,7 +320,7 @@ func (p *Pending) post() error {
 
 func (p *Pending) lastPosted() uint64 { return p.last }
 
-// end gives the memory back; mu is held.
+// end marks the operations as ended and releases their regions; mu is held.
 func (p *Pending) end(err error) {
 	p.over, p.err = true, err
 	if p.stop != nil {

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Close waits until the peer's device has all bytes: at most for closeMost, and only for closePause
-// while the peer has no room for more.
+// Close waits until the peer's device has all bytes. It waits for at most closeMost, and for only
+// closePause if the peer has no room for more bytes during that time.
 const (
 	closePause = 20 * time.Millisecond
 	closeMost  = 500 * time.Millisecond
 )
 
-// Close closes the connection: Reads and Writes that are blocked return net.ErrClosed. Data that
-// has come and was not read is dropped. What was written is delivered: Close returns once the
-// peer's device has all, or has had no room for 20 ms, and after half a second at the latest. The
-// rest goes out in the background as the peer reads, for up to 5 minutes or as [Conn.SetLinger]
-// says; [Drain] waits for it, and what could not be delivered is logged. A connection that the
-// program forgets is not collected: close each.
+// Close closes the connection. Blocked calls return net.ErrClosed. Data that has arrived and was
+// not read is discarded. Data that was written is still delivered: Close waits until the peer's
+// device has all of it, but at most for half a second, or for 20 ms while the peer has no room.
+// After that the rest is sent in the background as the peer reads, for up to 5 minutes or the time
+// of [Conn.SetLinger]. [Drain] waits for the rest, and the Logger reports bytes that could not be
+// delivered. The garbage collector does not free connections: the program must close each.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,7 +35,7 @@ func (c *Conn) Close() error {
 	case c.peerGone && c.out.posted == c.out.appended, c.linger.limit == 0:
 		c.fail(net.ErrClosed)
 	default:
-		c.d.block() // somebody must take the peer's answers
+		c.d.block() // a goroutine must handle the peer's answers
 		c.linger.begin(c.within(c.linger.limit, func() {
 			c.fail(fmt.Errorf("the peer has not taken what was written within %v", c.linger.limit))
 		}))
@@ -46,8 +46,9 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// awaitClose waits until the peer's device has all, so that the process may end, or as long as
-// SetLinger says: then linger ends the connection.
+// awaitClose waits until the peer's device has all bytes, so that the process may exit, or until
+// the limits of Close have passed. After SetLinger with a positive time it waits until the
+// connection has ended.
 func (c *Conn) awaitClose() {
 	if c.linger.waits {
 		for c.state != stateDead {
@@ -76,17 +77,17 @@ func (c *Conn) awaitClose() {
 	stop()
 }
 
-// starved reports whether bytes wait for which the peer has no room. With its first, small ring
-// full it is about to offer a larger one.
+// starved reports whether there are bytes to send for which the peer has no room. It returns false
+// while the peer has its first, small ring, because the peer is about to offer a larger one.
 func (c *Conn) starved() bool {
 	rest := c.out.appended - c.out.posted
 	return rest > 0 && c.mayWrite(rest, rest) == 0 && c.peer.ring.size > minRing
 }
 
 // SetLinger sets what Close does with bytes that have not reached the peer. With sec < 0, the
-// default, they are delivered in the background for up to 5 minutes; with sec > 0 Close waits for
-// that, up to sec seconds, and then drops them; with 0 it drops them at once, and the peer's Read
-// fails.
+// default, Close delivers them in the background for up to 5 minutes. With sec > 0 Close waits up
+// to sec seconds until they are delivered, and then discards them. With 0 Close discards them at
+// once, and the peer's Read fails.
 func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,13 +102,16 @@ func (c *Conn) SetLinger(sec int) error {
 	return nil
 }
 
-// SetDeadline sets both deadlines; the zero time is none. It also ends calls that are blocked.
+// SetDeadline sets the read deadline and the write deadline. The zero time removes them. Deadlines
+// also apply to calls that are already blocked.
 func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadlines(t, true, true) }
 
-// SetReadDeadline sets the deadline of Read, WriteTo, ReadFunc and ReadNotice.
+// SetReadDeadline sets the deadline of Read, WriteTo, ReadFunc and ReadNotice. See
+// [Conn.SetDeadline].
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, true, false) }
 
-// SetWriteDeadline sets the deadline of Write and ReadFrom, remote operations, Notify and Grant.
+// SetWriteDeadline sets the deadline of Write, ReadFrom, WriteRegion, remote operations, Notify and
+// Grant. See [Conn.SetDeadline].
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, false, true) }
 
 func (c *Conn) setDeadlines(t time.Time, read, write bool) error {

@@ -1,13 +1,15 @@
 package rdmanet
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"time"
 )
 
-// config is what a Dialer or a ListenConfig says of a connection, with the defaults filled in.
+// config has the settings of a connection from a Dialer or a ListenConfig, with the defaults filled
+// in.
 type config struct {
 	readBuffer, writeBuffer int
 	keepAlive               time.Duration
@@ -46,13 +48,16 @@ func newConfig(readBuffer, writeBuffer int, keepAlive time.Duration, tcpAddrs bo
 	if keepAlive == 0 {
 		c.keepAlive = defaultKeepAlive
 	}
-	if log == nil {
+	switch {
+	case log == nil:
 		c.log = slog.Default()
+	case log.Handler() == nil: // to log with it would end the process
+		return c, errors.New("rdmanet: Logger has no handler, make it with slog.New")
 	}
 	return c, nil
 }
 
-// addr is the address as the program wants it.
+// addr returns a as an Addr, or as a *net.TCPAddr if the settings ask for it.
 func (c *config) addr(a Addr) net.Addr {
 	if c.tcpAddrs {
 		return net.TCPAddrFromAddrPort(a.AddrPort)
@@ -60,7 +65,8 @@ func (c *config) addr(a Addr) net.Addr {
 	return a
 }
 
-// logGrowth says that a connection stays slow.
+// logGrowth logs that a ring could not be replaced by a larger one, so that the connection stays
+// slow.
 func (c *config) logGrowth(buffer string, size int, remote net.Addr, err error) {
 	go c.log.Warn("rdmanet: a connection keeps its first, small buffer", "buffer", buffer, "wanted", size,
 		"remote", remote, "err", err)

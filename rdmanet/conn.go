@@ -11,35 +11,35 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Conn is a stream between two ends. It implements [net.Conn], [io.ReaderFrom] and [io.WriterTo];
-// [Dial] and [Listener.Accept] return one.
+// Conn is a connection: a stream of bytes in each direction. [Dial] and [Listener.Accept] return
+// one. It implements [net.Conn], [io.ReaderFrom] and [io.WriterTo].
 type Conn struct {
 	cfg    config
 	pool   *dispatchers
 	d      *dispatcher
 	ep     *udat.EP
 	pz     *udat.PZ
-	own    *udat.LMR // the places of messages, and the first memory of what is to be sent
+	own    *udat.LMR // buffers of control messages, and the first send ring
 	local  net.Addr
 	remote net.Addr
 	peer   hello
-	reqs   [requests]uint64 // of each request in flight: outgoing.freed once it has completed
+	reqs   [requests]uint64 // for each request in flight, the value of outgoing.freed when it has completed
 
 	rmu sync.Mutex // one Read at a time
 	wmu sync.Mutex // one Write at a time
 
 	mu       sync.Mutex
 	state    state
-	err      error              // why the state is dead
-	ready    func(*Conn, error) // is called once, without locks, when the connection is open or has failed
-	isReady  func()             // the call of ready that handle must make
-	closed   bool               // by Close
+	err      error              // the reason for stateDead
+	ready    func(*Conn, error) // called once, without locks, when the connection is open or has failed
+	isReady  func()             // calls ready; handle must call it after the event
+	closed   bool               // Close was called
 	peerGone bool               // the peer has closed: it reads no more
-	wasted   bool               // a Write has been dropped because the peer has closed
+	wasted   bool               // the bytes of a Write were discarded because the peer has closed
 	handling bool               // the leader handles an event of the connection
 	readable waiters
 	writable waiters
-	pins     int // users of the memory besides Read and Write
+	pins     int // number of users of the memory, not counting Read and Write
 	released bool
 	regions  map[*Region]struct{}
 	grants   map[*Grant]struct{}
@@ -59,7 +59,7 @@ const (
 	stateDead
 )
 
-// free gives back what the connection has; no call uses its memory.
+// free frees the connection's resources. No call may use its memory any more.
 func (c *Conn) free() {
 	if c.ep != nil {
 		c.d.remove(c.ep)
@@ -69,7 +69,7 @@ func (c *Conn) free() {
 		r.lmr.Free()
 	}
 	for _, l := range []*udat.LMR{c.in.ring.cur.lmr, c.in.ring.old.lmr, c.in.larger.lmr, c.out.ring.cur.lmr, c.own} {
-		l.Free() // nil, and own a second time, are ignored
+		l.Free() // Free of nil, and of own a second time, does nothing
 	}
 	for g := range c.grants {
 		g.memory.takeBack(g.window)
@@ -96,15 +96,15 @@ func (c *Conn) hello() hello {
 	}
 }
 
-// meet takes the peer's hello.
+// meet stores the peer's hello and sets the limits that follow from it.
 func (c *Conn) meet(h hello) {
 	c.peer = h
 	c.out.limit, c.out.window = uint64(h.ring.size), uint64(h.ring.size)
 	c.out.imm = h.immediate && c.pool.adapter.immediate
 }
 
-// report calls ready, once: after the event that is being handled, so that connections are ready
-// in the order of their events. mu is held.
+// report makes ready be called, once. During an event handle calls it after the event, so that
+// connections become ready in the order of their events. mu is held.
 func (c *Conn) report(err error) {
 	ready := c.ready
 	if ready == nil {
@@ -118,8 +118,8 @@ func (c *Conn) report(err error) {
 	}
 }
 
-// fail ends the connection; mu is held. err is what calls return from now on, once they have
-// returned the data that has come.
+// fail ends the connection; mu is held. From now on calls return err, but Reads first return the
+// data that has arrived.
 func (c *Conn) fail(err error) {
 	if c.state != stateDead {
 		c.state, c.err = stateDead, err
@@ -136,11 +136,11 @@ func (c *Conn) fail(err error) {
 	c.release()
 }
 
-// endLinger ends what Close has begun, and says what was lost; mu is held.
+// endLinger ends the lingering that Close has begun, and logs how many bytes were lost; mu is held.
 func (c *Conn) endLinger() {
 	c.d.unblock(1)
 	if !c.peerGone {
-		c.linger.lost = c.out.appended - c.out.freed // it may not have reached the peer's memory
+		c.linger.lost = c.out.appended - c.out.freed // bytes that perhaps have not reached the peer's memory
 	}
 	c.linger.end()
 	if lost := c.linger.lost; lost > 0 {
@@ -156,7 +156,7 @@ func (c *Conn) broken(err error) {
 	c.mu.Unlock()
 }
 
-// abort ends a connection that no caller has.
+// abort ends and closes a connection that was not returned to the program.
 func (c *Conn) abort(err error) {
 	c.mu.Lock()
 	c.closed = true
@@ -164,8 +164,8 @@ func (c *Conn) abort(err error) {
 	c.mu.Unlock()
 }
 
-// finish ends the operations in flight that have completed, and all of them if the connection is
-// dead; mu is held.
+// finish stores the results of completed atomics, and ends the batches that have completed. If the
+// connection is dead it ends all batches. mu is held.
 func (c *Conn) finish() {
 	out := &c.out
 	for len(out.words) > 0 && out.words[0].seq < out.done {
@@ -188,7 +188,8 @@ func (c *Conn) finish() {
 	}
 }
 
-// unhold ends the count of data that is held back: all has been sent, or never will be.
+// unhold ends the dispatcher's count of data that is held back, because all data has been sent or
+// never will be.
 func (c *Conn) unhold() {
 	if c.out.held {
 		c.out.held = false
@@ -196,7 +197,7 @@ func (c *Conn) unhold() {
 	}
 }
 
-// release frees a connection that is dead and closed once no call uses it; mu is held.
+// release frees the connection if it is dead and closed and no call uses it; mu is held.
 func (c *Conn) release() {
 	if c.released || !c.closed || c.state != stateDead || c.pins > 0 {
 		return
@@ -213,7 +214,7 @@ func (c *Conn) release() {
 	}()
 }
 
-// pin keeps the connection's memory until unpin; mu is held.
+// pin keeps the connection's memory valid until unpin; mu is held.
 func (c *Conn) pin() { c.pins++ }
 
 func (c *Conn) unpin() {
@@ -221,18 +222,19 @@ func (c *Conn) unpin() {
 	c.release()
 }
 
-// waiters are the calls that wait for a connection to change; its mu guards them.
+// waiters are the calls that wait for the state of a connection to change. Conn.mu guards them.
 type waiters struct {
 	cond  sync.Cond
-	n     int // on cond
-	leads int // calls that wait as the dispatcher's leader: two while one takes over from the other
+	n     int // number of calls that wait on cond
+	leads int // number of calls that wait as the dispatcher's leader; 2 while one takes over from the other
 }
 
-// wait waits until w is woken, or returns early; c.mu is held, and free meanwhile.
+// wait waits until w is woken. It may return early. c.mu is held, but not while it waits.
 func (c *Conn) wait(w *waiters) { c.waitYielding(w, true) }
 
-// waitYielding is wait; yields selects whether a call that is about to lead yields its processor
-// first. If no goroutine is ready, yielding costs a futex call and a thread that wakes for nothing.
+// waitYielding is like wait. yields selects whether a call that is about to lead yields its
+// processor before. If no other goroutine is ready to run, yielding costs a futex call and wakes a
+// thread for nothing.
 func (c *Conn) waitYielding(w *waiters, yields bool) {
 	if !c.d.leadOrBlock() {
 		w.n++
@@ -242,7 +244,7 @@ func (c *Conn) waitYielding(w *waiters, yields bool) {
 	w.leads++
 	c.mu.Unlock()
 	if yields {
-		runtime.Gosched() // whoever this goroutine has woken runs before it spins: a call that awaits an answer
+		runtime.Gosched() // lets a goroutine that this one has woken run before this one spins
 	}
 	c.d.poll()
 	c.d.leave()
@@ -257,7 +259,7 @@ func (c *Conn) wake(w *waiters) {
 		w.n = 0
 		w.cond.Broadcast()
 	}
-	if w.leads > 0 && !c.handling { // while handling, the leader itself runs here and checks again by itself
+	if w.leads > 0 && !c.handling { // while handling, the leader is the caller and checks its state afterwards
 		c.d.rouse()
 	}
 }
@@ -267,16 +269,17 @@ func (c *Conn) wakeAll() {
 	c.wake(&c.writable)
 }
 
-// LocalAddr is the address of this end: an [Addr], or a *net.TCPAddr with [Dialer].TCPAddrs.
+// LocalAddr returns the address of this end: an [Addr], or a *net.TCPAddr with [Dialer].TCPAddrs.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// RemoteAddr is the address of the peer, of the type of LocalAddr.
+// RemoteAddr returns the address of the peer. Its type is the same as that of LocalAddr.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
-// Device is the name of the RDMA device, as it was opened: a name ("rxe0", "mem0") or an address.
+// Device returns the name by which the RDMA device was opened: a name ("rxe0", "mem0") or an
+// address.
 func (c *Conn) Device() string { return c.pool.adapter.key.name }
 
-// opError wraps the error of a call, except io.EOF.
+// opError wraps an error in a net.OpError, except nil and io.EOF.
 func (c *Conn) opError(op string, err error) error {
 	if err == nil || err == io.EOF {
 		return err
@@ -284,7 +287,7 @@ func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: Network, Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }
 
-// within calls f, with c.mu held, once d has passed, unless stop is called before.
+// within calls f with c.mu held after the time d, unless stop is called before.
 func (c *Conn) within(d time.Duration, f func()) (stop func() bool) {
 	return time.AfterFunc(d, func() {
 		c.mu.Lock()

@@ -1,32 +1,33 @@
 package rdmanet
 
-// This file is the flow control: what this end may write, and when it owes the peer a credit.
+// This file is the flow control: how much this end may write, and when it must send the peer a
+// credit.
 
-// keptSlots is the number of the peer's receives that only control messages may use: without them
-// two ends that both wait for credit could not grant any.
+// keptSlots is the number of the peer's receives that are reserved for control messages. Otherwise
+// two ends that both wait for credit could not send any.
 const keptSlots = 6
 
-// creditBatch bounds the receives that have been posted again and not announced: at this number the
-// peer is told.
+// creditBatch is the number of reposted receives after which this end sends a credit.
 const creditBatch = defaultSlots / 2
 
-// Fewer than holdBelow bytes are held back while creditBatch or more messages are under way: they
-// go out together when the next credit comes.
+// While creditBatch or more messages are in flight, fewer than holdBelow bytes are held back, and
+// sent together when the next credit arrives.
 const holdBelow = 16 << 10
 
 func (c *Conn) freeSlots() int { return c.peer.slots - int(c.out.messages-c.out.acked) }
 
-// owesCredit reports whether the peer must be told that it may send more.
+// owesCredit reports whether this end must send the peer a credit.
 func (c *Conn) owesCredit() bool {
 	in := &c.in
 	return int64(in.freed+in.window-in.told) >= int64(in.window/2) || in.reposted-in.toldAt >= creditBatch
 }
 
-// scarce reports whether so little is allowed that the peer will allow more before long: a small
-// piece is not worth a message of its own.
+// scarce reports whether less than a quarter of the window is allowed. The peer will then soon
+// allow more, and it is better to wait than to send a small piece.
 func (o *outgoing) scarce(allowed uint64) bool { return allowed < o.window/4 }
 
-// mayWrite returns how many of n bytes may be written now, in one piece; pending are all that wait.
+// mayWrite returns how many of n bytes may be written now in one piece. pending is the number of
+// all bytes that wait to be written.
 func (c *Conn) mayWrite(n, pending uint64) uint64 {
 	out := &c.out
 	allowed := out.limit - out.position

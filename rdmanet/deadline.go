@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// deadline ends calls that are blocked; a lock of its owner guards it.
+// deadline is a deadline of calls. A lock of its owner guards it.
 type deadline struct {
-	at     time.Time // with a monotonic reading; zero: none
+	at     time.Time // has a monotonic clock reading; zero: no deadline
 	passed bool
 	timer  *time.Timer
 }
 
-// set sets the deadline; mu is held. Once it has passed, wake is called with mu held. A later
-// change of the wall clock does not move the deadline.
+// set sets the deadline; mu is held. When the deadline has passed, wake is called with mu held.
+// Changes of the wall clock do not move the deadline.
 func (d *deadline) set(mu sync.Locker, t time.Time, wake func()) {
 	d.at, d.passed = time.Time{}, false
 	if d.timer != nil {
@@ -36,7 +36,7 @@ func (d *deadline) set(mu sync.Locker, t time.Time, wake func()) {
 	d.timer = time.AfterFunc(left, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if !d.at.IsZero() && !time.Now().Before(d.at) { // else it has been set anew
+		if !d.at.IsZero() && !time.Now().Before(d.at) { // otherwise it has been set again
 			d.passed = true
 			wake()
 		}

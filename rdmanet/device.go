@@ -13,20 +13,21 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// ErrNoDevice is the cause of an error if this host has no RDMA device that reaches the address.
+// ErrNoDevice is in the chain of an error if this host has no RDMA device for the address.
 var ErrNoDevice = errors.New("rdmanet: no RDMA device for this address")
 
 // memDevice is the device inside this process.
 const memDevice = "mem0"
 
-// tcpDevice is RDMA over TCP from whatever address the route takes.
+// tcpDevice is RDMA over TCP, from the address that the route to the peer selects.
 const tcpDevice = "tcp"
 
-// devicesFor returns the devices, by their names or addresses, that listen on local.
+// devicesFor returns the devices to listen on for the address local, as names or addresses. device
+// is the one that the program named, or empty.
 func devicesFor(device string, local netip.Addr) ([]string, error) {
 	switch {
 	case device == tcpDevice && !local.IsUnspecified():
-		return []string{tcpDevice + ":" + local.String()}, nil // else it listens on all addresses
+		return []string{tcpDevice + ":" + local.String()}, nil // without the address the device listens on all
 	case device != "":
 		return []string{device}, nil
 	}
@@ -50,7 +51,8 @@ func devicesFor(device string, local netip.Addr) ([]string, error) {
 	return nil, noDevice("no RDMA device has the address %v", local)
 }
 
-// deviceTo returns the device that reaches the peer.
+// deviceTo returns the device that reaches the peer, as a name or address. If the program has named
+// a device, it returns that one.
 func deviceTo(device string, peer netip.Addr) (string, error) {
 	if device != "" {
 		return device, nil
@@ -76,7 +78,7 @@ func deviceTo(device string, peer netip.Addr) (string, error) {
 	return local.String(), nil
 }
 
-// noDevice is ErrNoDevice with a reason and what to do.
+// noDevice returns ErrNoDevice with a reason and advice.
 func noDevice(format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
 	advice := "datperf doctor examines the host"
@@ -86,15 +88,15 @@ func noDevice(format string, args ...any) error {
 	return fmt.Errorf("%w: %s (%s)", ErrNoDevice, text, advice)
 }
 
-// verbsDevices returns the devices of this host that are up and have an address, and whether the
-// host has none at all.
+// verbsDevices returns the verbs devices of this host that are active and have an address. none
+// reports whether the host has no verbs devices at all.
 func verbsDevices() (usable []udat.ProviderInfo, none bool) {
 	return choose(udat.Providers(), udat.WhyNoDevices())
 }
 
-// choose is verbsDevices for a list of adapters; why is the reason why none or no more were found.
-// A host has a device even if this process may not open it, or if its file is missing, as in a
-// container.
+// choose is verbsDevices for a given list of devices. why is the reason why no devices, or no more,
+// were found. A missing or forbidden device file, as in a container, means that the host has a
+// device that this process cannot use: none is then false.
 func choose(all []udat.ProviderInfo, why error) (usable []udat.ProviderInfo, none bool) {
 	none = !errors.Is(why, fs.ErrPermission) && !errors.Is(why, fs.ErrNotExist)
 	for _, p := range all {
@@ -112,7 +114,7 @@ func has(a netip.Addr) func(udat.ProviderInfo) bool {
 	return func(p udat.ProviderInfo) bool { return p.Addr == a.String() || slices.Contains(p.Addrs, a.String()) }
 }
 
-// isOwn reports whether the address is one of this host.
+// isOwn reports whether the address is an address of this host.
 func isOwn(a netip.Addr) bool {
 	if a.IsLoopback() || a.IsUnspecified() {
 		return true
@@ -124,12 +126,12 @@ func isOwn(a netip.Addr) bool {
 	})
 }
 
-// sourceTo returns the local address from which packets to peer leave. It sends none.
+// sourceTo returns the local address that the route to peer selects. It sends no packet.
 func sourceTo(peer netip.Addr) (netip.Addr, error) {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, 9)))
 	if err != nil {
 		if errno := syscall.Errno(0); errors.As(err, &errno) {
-			err = errno // not the error of an attempt to send
+			err = errno // without the text, which is about UDP
 		}
 		return netip.Addr{}, fmt.Errorf("%v has no route: %w", peer, err)
 	}

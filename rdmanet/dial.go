@@ -15,51 +15,55 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Dialer has the settings of a connection that is dialed; the zero value is good.
+// Dialer has the settings for dialing connections. The zero value is ready to use.
 type Dialer struct {
 	// Device is the RDMA device: a name ("rxe0", "mlx5_0"), one of its addresses, "tcp", or "mem0",
-	// which connects within this process. Empty: the device that the route to the peer leaves by. On
-	// a host without RDMA devices that is mem0 for addresses of this host; for others Dial fails. A
-	// loopback address that is dialed stands for the device's own; only on "tcp" it stays as it is.
+	// which connects within this process. If empty, it is the device that the route to the peer
+	// selects. On a host without RDMA devices it is mem0 for addresses of this host, and for other
+	// addresses Dial fails. A loopback address of the peer stands for the address of the device,
+	// except on "tcp".
 	Device string
-	// LocalAddr, unless nil, is the address of the device: an [Addr], *net.TCPAddr or *net.IPAddr. Its
-	// port is not used. Device must be empty.
+	// LocalAddr, unless nil, selects the device by its address: an [Addr], *net.TCPAddr or
+	// *net.IPAddr, whose port is ignored. Device must then be empty.
 	LocalAddr net.Addr
-	// Path has the settings of the packets, such as the type of service.
+	// Path has the settings of the connections' packets, such as the type of service.
 	Path Path
-	// Zone, unless nil, is the protection zone of the connections, which then share its [Memory]. It
-	// brings Device and Path.
+	// Zone, unless nil, is the protection zone of the connections, which then share its [Memory].
+	// Device and Path must be unset, or those of the zone.
 	Zone *Zone
-	// ReadBuffer and WriteBuffer are the sizes of the rings of received data and of data to be sent,
-	// in bytes: rounded up to a power of two, at most 1 GiB. 0 is 128 KiB. A ring is registered, and
-	// so locked in memory, once the stream needs more than 2 KiB of it. A stream is fastest with four
-	// times its largest message or more.
+	// ReadBuffer and WriteBuffer are the sizes in bytes of the rings for received data and for data to
+	// send. They are rounded up to a power of two; the limit is 1 GiB, and 0 means 128 KiB. A
+	// connection begins with small rings. It registers a full ring, and so locks its memory, once the
+	// stream needs more than 2 KiB of it. A stream is fastest if the buffers are at least four times
+	// as large as its largest message.
 	ReadBuffer, WriteBuffer int
-	// KeepAlive is the time without a message from the peer after which it is probed. After three
-	// probes without an answer the connection is broken. 0 is 15 seconds; a negative one disables it.
+	// KeepAlive is the time without a message from the peer after which this end sends a probe. After
+	// three unanswered probes the connection is broken. 0 means 15 seconds, a negative value disables
+	// probes.
 	KeepAlive time.Duration
-	// Timeout bounds Dial; 0 is 30 seconds. Several addresses share it.
+	// Timeout is the time limit of Dial, for all addresses of the host together. 0 means 30 seconds.
 	Timeout time.Duration
-	// TCPAddrs makes the addresses of connections *net.TCPAddr, for programs that want those.
+	// TCPAddrs makes LocalAddr and RemoteAddr return *net.TCPAddr, for programs that need this type.
 	TCPAddrs bool
-	// Logger receives the problems that no call can return: bytes lost after Close, a ring that could
-	// not be registered. If nil, slog.Default() is used.
+	// Logger receives problems that no call can return: bytes lost after Close, or a ring that could
+	// not be registered. If it is nil, slog.Default() is used.
 	Logger *slog.Logger
-	// Fallback, unless nil, allows TCP if no RDMA device reaches the address ([ErrNoDevice]). It is
-	// called with the reason before TCP is used. The connection is then one of package net: only a
-	// Listener that has fallen back too accepts it. A peer that refuses is no reason.
+	// Fallback, unless nil, allows DialContext to use TCP if no RDMA device reaches the address
+	// ([ErrNoDevice]), but not if the peer refuses. DialContext calls it with the reason before it
+	// uses TCP. The connection is then a TCP connection of package net, which a peer accepts only if
+	// its Listen has fallen back too.
 	Fallback func(reason error)
 }
 
-// Dial connects to "host:port" on the network "rdma", with the settings of the zero Dialer. It ends
-// with ctx.
+// Dial connects to "host:port" on the network "rdma", with the settings of the zero Dialer. It
+// fails when ctx is done before the connection is established.
 func Dial(ctx context.Context, network, address string) (*Conn, error) {
 	return new(Dialer).Dial(ctx, network, address)
 }
 
 // DialContext is [Dialer.Dial] for programs that need a [net.Conn], such as http.Transport. It also
-// accepts the networks "tcp", "tcp4" and "tcp6" and connects by RDMA; "tcp4" and "tcp6" restrict
-// the addresses to that family. It calls the ConnectStart and ConnectDone hooks of an
+// accepts the network names "tcp", "tcp4" and "tcp6", and connects by RDMA all the same; "tcp4" and
+// "tcp6" select an address family. It calls the ConnectStart and ConnectDone hooks of an
 // httptrace.ClientTrace in ctx. Only DialContext uses Fallback.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	c, err := d.dialAll(ctx, network, address, true)
@@ -77,10 +81,10 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return tcp.DialContext(ctx, network, address)
 }
 
-// Dial connects to "host:port" on the network "rdma". If the host has several addresses they are
-// tried in order, each with its share of the time. A peer with too many requests is tried again
-// until the time is over. The error is a [*net.OpError] with syscall.ECONNREFUSED, ETIMEDOUT,
-// EHOSTUNREACH or EMFILE, [ErrNoDevice], or the error of ctx in its chain.
+// Dial connects to "host:port" on the network "rdma". If the host has several addresses, Dial tries
+// them in order, each with a share of the time. If the peer refuses because it has too many
+// requests, Dial tries again until the time is over. The error is a [*net.OpError]. In its chain is
+// syscall.ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH or EMFILE, [ErrNoDevice], or the error of ctx.
 func (d *Dialer) Dial(ctx context.Context, network, address string) (*Conn, error) {
 	return d.dialAll(ctx, network, address, false)
 }
@@ -103,6 +107,13 @@ func (d *Dialer) dialAll(ctx context.Context, network, address string, tcpNames 
 	if err != nil {
 		return nil, dialError(network, nil, err)
 	}
+	return d.dialEach(ctx, network, cfg, device, addrs)
+}
+
+// dialEach connects to the first of the addresses that it can. The error is the first, unless that
+// is ErrNoDevice.
+func (d *Dialer) dialEach(ctx context.Context, network string, cfg config, device string,
+	addrs []netip.AddrPort) (*Conn, error) {
 	var first error
 	trace := httptrace.ContextClientTrace(ctx)
 	for i, to := range addrs {
@@ -133,7 +144,8 @@ func dialError(network string, to net.Addr, err error) error {
 	return &net.OpError{Op: "dial", Net: network, Addr: to, Err: err}
 }
 
-// config returns the settings of the connection, and the device, if one is asked for.
+// config returns the settings of the connection, and the device that the Dialer selects, "" if it
+// selects none.
 func (d *Dialer) config() (cfg config, device string, err error) {
 	cfg, err = newConfig(d.ReadBuffer, d.WriteBuffer, d.KeepAlive, d.TCPAddrs, d.Logger)
 	if err == nil {
@@ -152,8 +164,10 @@ func (d *Dialer) config() (cfg config, device string, err error) {
 	case *net.TCPAddr:
 		a = l.AddrPort().Addr()
 	case *net.IPAddr:
-		a, _ = netip.AddrFromSlice(l.IP)
-		a = a.WithZone(l.Zone)
+		if l != nil {
+			a, _ = netip.AddrFromSlice(l.IP)
+			a = a.WithZone(l.Zone)
+		}
 	}
 	if !a.IsValid() || a.IsUnspecified() {
 		return cfg, "", fmt.Errorf("rdmanet: LocalAddr is %v (%T), must be an Addr, *net.TCPAddr or *net.IPAddr "+
@@ -166,10 +180,11 @@ func (d *Dialer) config() (cfg config, device string, err error) {
 	return cfg, devices[0], nil
 }
 
-// leastShare is the least time for one of several addresses, unless less is left.
+// leastShare is the least time for one of several addresses, if that much is left.
 const leastShare = 2 * time.Second
 
-// dialUntilTaken connects to one of as many addresses as are left, again while the peer is busy.
+// dialUntilTaken connects to an address, and tries again while the peer is busy. left is the number
+// of addresses that share the remaining time.
 func (d *Dialer) dialUntilTaken(ctx context.Context, left int, cfg config, device string,
 	to netip.AddrPort) (*Conn, error) {
 	if end, ok := ctx.Deadline(); ok && left > 1 {
@@ -202,7 +217,8 @@ func (d *Dialer) dialUntilTaken(ctx context.Context, left int, cfg config, devic
 	}
 }
 
-// dialing bounds the endpoints that are made at the same time: registering memory blocks a thread.
+// dialing limits the number of endpoints that are created at the same time, because registering
+// memory blocks a thread.
 var dialing = make(chan struct{}, 16)
 
 func (d *Dialer) dial(ctx context.Context, cfg config, device string, to netip.AddrPort) (*Conn, error) {
@@ -215,7 +231,7 @@ func (d *Dialer) dial(ctx context.Context, cfg config, device string, to netip.A
 		return nil, err
 	}
 	defer a.close()
-	own := to.Addr().IsLoopback() && name != tcpDevice // which has loopback addresses, too
+	own := to.Addr().IsLoopback() && name != tcpDevice // on which a peer may have a loopback address
 	if own || to.Addr().IsUnspecified() || name == memDevice && isOwn(to.Addr()) {
 		to = netip.AddrPortFrom(a.Addr(), to.Port())
 	}
@@ -232,11 +248,11 @@ func (d *Dialer) dial(ctx context.Context, cfg config, device string, to netip.A
 	c.remote = cfg.addr(Addr{to})
 	opened := make(chan error, 1)
 	c.ready = func(_ *Conn, err error) { opened <- err }
-	c.d.block() // until it is open
+	c.d.block() // until the connection is open
 	defer c.d.unblock(1)
 	deadline, _ := ctx.Deadline()
 	timeout := max(time.Until(deadline), time.Millisecond)
-	timeout -= min(timeout/8, time.Second/2) // its event has the reason, and comes before ctx ends
+	timeout -= min(timeout/8, time.Second/2) // so that the event with the reason comes before ctx ends
 	err = c.ep.Connect(to.Addr(), udat.ConnQual(to.Port()), timeout, c.hello().encode(), udat.QoSBestEffort,
 		udat.ConnectDefault)
 	if err == nil {

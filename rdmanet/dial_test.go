@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -257,6 +258,33 @@ func TestAddresses(t *testing.T) {
 		_, err = (&rdmanet.Dialer{LocalAddr: a, Device: dev}).Dial(t.Context(), "rdma", a.String())
 		assert.ErrorContains(t, err, "only one may be set")
 	})
+}
+
+// TestEmptySettings: a setting that is there and has nothing in it is an error that names it.
+func TestEmptySettings(t *testing.T) {
+	for text, d := range map[string]rdmanet.Dialer{
+		"LocalAddr is <nil> (*net.IPAddr)":   {LocalAddr: (*net.IPAddr)(nil)},
+		"LocalAddr is <nil> (*net.TCPAddr)":  {LocalAddr: (*net.TCPAddr)(nil)},
+		"LocalAddr is <nil> (*net.UnixAddr)": {LocalAddr: (*net.UnixAddr)(nil)},
+		"LocalAddr is <nil> (*rdmanet.Addr)": {LocalAddr: (*rdmanet.Addr)(nil)},
+		"LocalAddr is invalid AddrPort":      {LocalAddr: rdmanet.Addr{}},
+		"LocalAddr is ?0102%zone":            {LocalAddr: &net.IPAddr{IP: net.IP{1, 2}, Zone: "zone"}},
+		"LocalAddr is :7":                    {LocalAddr: &net.TCPAddr{Port: 7}},
+		"Logger has no handler":              {Device: "mem0", Logger: &slog.Logger{}},
+		"Zone is not of NewZone":             {Zone: &rdmanet.Zone{}},
+	} {
+		t.Run(text, func(t *testing.T) {
+			_, err := d.Dial(t.Context(), "rdma", "127.0.0.1:1")
+			assert.ErrorContains(t, err, text)
+			if d.LocalAddr == nil {
+				lc := rdmanet.ListenConfig{Device: d.Device, Logger: d.Logger, Zone: d.Zone}
+				_, err = lc.Listen(t.Context(), "rdma", ":0")
+				assert.ErrorContains(t, err, text)
+			}
+		})
+	}
+	_, err := (&rdmanet.Dialer{Device: "mem0", LocalAddr: (*net.IPAddr)(nil)}).Dial(t.Context(), "rdma", "127.0.0.1:1")
+	assert.ErrorContains(t, err, "only one may be set")
 }
 
 // TestLoopback: on tcp a loopback address means itself: a listener that has only that one, or all,

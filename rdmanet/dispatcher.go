@@ -10,21 +10,22 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// dispatcherLength is the length of a new dispatcher in events. It grows with its connections where
-// the device can resize a completion queue.
+// dispatcherLength is the length of a new dispatcher in events. The length grows with the number of
+// connections if the device can resize a completion queue.
 const dispatcherLength = 256
 
-// handler takes the events of one endpoint. The dispatcher's leader calls it, one call at a time.
+// handler handles the events of one endpoint. The dispatcher's leader calls it, one call at a time.
 type handler interface {
 	handle(ev *udat.Event)
 	broken(err error) // there are no more events
 }
 
-// dispatcher has the events of many connections. At any time at most one goroutine leads: it waits
-// for events and handles them, of all connections. A call that blocks leads if no other does, so
-// that nobody needs to wake it. If calls are blocked and none leads, the keeper does, a goroutine
-// of the dispatcher. If no call is blocked the keeper leads after lateLead: credits and keep-alives
-// need an answer also while the program does something else.
+// dispatcher handles the events of many connections. At any time at most one goroutine is the
+// leader: it waits for events and handles the events of all connections. A call that blocks becomes
+// the leader if there is none, so that no other goroutine needs to wake it. If calls are blocked
+// and none of them is the leader, the leader is the keeper, a goroutine of the dispatcher. If no
+// call is blocked, the keeper becomes the leader after lateLead, because credits and probes need an
+// answer even while the program does something else.
 //
 //	leader   lead, leadOrBlock   block            leave, or keep ends   timer
 //	nobody   caller              keeper           -                     keeper; waits again if a call has led since
@@ -39,16 +40,16 @@ type dispatcher struct {
 	mu       sync.Mutex
 	handlers map[*udat.EP]handler
 	leader   leader
-	blocked  int         // calls that wait for events and do not lead, connections that deliver or hold back data
-	woken    bool        // a blocked call has been woken since the keeper last looked
+	blocked  int         // number of calls that wait and do not lead, and of connections that deliver or hold back data
+	woken    bool        // a blocked call has been woken since the keeper last checked
 	late     *time.Timer // starts the keeper
 	lateSet  bool
 	ledSince bool // a call has led since the timer was set
 
 	users int  // guarded by dispatchers.mu
-	full  bool // its completion queues had no room for a connection; until one ends; guarded by dispatchers.mu
+	full  bool // no room for one more connection until one ends; guarded by dispatchers.mu
 
-	// The leader's.
+	// Used by the leader only.
 	events [32]udat.Event
 	last   handler
 	lastEP *udat.EP
@@ -63,23 +64,24 @@ const (
 	leaderOver // there are no more events
 )
 
-// lateLead is how long a dispatcher may have no leader before the keeper leads; the timer is
-// coarse, so it may be twice as long.
+// lateLead is the time without a leader after which the keeper becomes the leader. The timer is
+// coarse, so the time may be twice as long.
 const lateLead = time.Millisecond
 
-// dispatcherConns is the largest number of connections of a dispatcher; further ones get another
-// dispatcher. A dispatcher is freed with its last connection.
+// dispatcherConns is the largest number of connections of a dispatcher. Further connections use
+// another one. A dispatcher is freed when its last connection ends.
 const dispatcherConns = 512
 
-// dispatchers are those of a listener, or of all dialed connections of an adapter.
+// dispatchers are the dispatchers of a listener, or of all dialed connections of an adapter.
 type dispatchers struct {
 	adapter *adapter
 	mu      sync.Mutex
 	list    []*dispatcher
 }
 
-// get returns the oldest dispatcher that has room, or a new one if none has room. fresh asks for a
-// new one, because the completion queues of the others cannot grow. The caller uses it until put.
+// get returns the oldest dispatcher with room, or a new one if none has room. With fresh it always
+// returns a new one, for the case that the completion queues of the others cannot grow. The caller
+// must call put or putFull.
 func (s *dispatchers) get(fresh bool) (*dispatcher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,11 +113,11 @@ func (s *dispatchers) put(d *dispatcher) {
 	}
 	s.forget(d)
 	d.end()
-	d.evd.Free() // its Wait returns
+	d.evd.Free() // makes its Wait return
 }
 
-// putFull ends the use of a dispatcher that had no room for the connection. get returns others
-// until a connection of this one ends.
+// putFull ends the use of a dispatcher that had no room for the connection. get does not return
+// this dispatcher until one of its connections ends.
 func (s *dispatchers) putFull(d *dispatcher) {
 	s.put(d)
 	s.mu.Lock()
@@ -123,7 +125,7 @@ func (s *dispatchers) putFull(d *dispatcher) {
 	s.mu.Unlock()
 }
 
-// forget makes get not return d any more; mu is held.
+// forget removes d from the dispatchers that get returns; mu is held.
 func (s *dispatchers) forget(d *dispatcher) {
 	s.list = slices.DeleteFunc(s.list, func(other *dispatcher) bool { return other == d })
 }
@@ -135,7 +137,8 @@ func (d *dispatcher) end() {
 	d.mu.Unlock()
 }
 
-// lead makes the caller the leader, if there is none: poll and leave follow.
+// lead makes the caller the leader if there is none. If it returns true, the caller must call
+// leave.
 func (d *dispatcher) lead() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -146,7 +149,8 @@ func (d *dispatcher) lead() bool {
 	return true
 }
 
-// leadOrBlock is lead, or counts the caller as blocked.
+// leadOrBlock makes the caller the leader if there is none, like lead. Otherwise it counts the
+// caller as blocked and returns false.
 func (d *dispatcher) leadOrBlock() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -158,7 +162,7 @@ func (d *dispatcher) leadOrBlock() bool {
 	return true
 }
 
-// block counts one more that is blocked and cannot lead; unblock ends that.
+// block counts one more blocked caller that cannot lead, until unblock.
 func (d *dispatcher) block() {
 	d.mu.Lock()
 	d.blocked++
@@ -166,7 +170,7 @@ func (d *dispatcher) block() {
 	d.mu.Unlock()
 }
 
-// unblock says that n that were blocked need not wait any longer.
+// unblock reduces the number of blocked callers by n.
 func (d *dispatcher) unblock(n int) {
 	d.mu.Lock()
 	d.blocked -= n
@@ -174,7 +178,7 @@ func (d *dispatcher) unblock(n int) {
 	d.mu.Unlock()
 }
 
-// startKeeper starts the keeper if nobody leads; mu is held.
+// startKeeper starts the keeper if there is no leader; mu is held.
 func (d *dispatcher) startKeeper() {
 	if d.leader == leaderNobody {
 		d.leader = leaderKeeper
@@ -182,7 +186,7 @@ func (d *dispatcher) startKeeper() {
 	}
 }
 
-// leave ends the caller's lead.
+// leave ends the caller's role as the leader.
 func (d *dispatcher) leave() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -197,7 +201,7 @@ func (d *dispatcher) leave() {
 	}
 }
 
-// keepLater sets the timer, unless it is set; mu is held.
+// keepLater sets the timer that starts the keeper, unless the timer is set; mu is held.
 func (d *dispatcher) keepLater() {
 	d.ledSince = true
 	if !d.lateSet {
@@ -206,8 +210,8 @@ func (d *dispatcher) keepLater() {
 	}
 }
 
-// lateKeep runs lateLead after nobody has led. Calls that have led meanwhile put it off, so that a
-// call need not set the timer anew each time.
+// lateKeep runs when the timer fires. It starts the keeper, unless a call has led since the timer
+// was set: then it sets the timer again. So a call need not reset the timer each time it leads.
 func (d *dispatcher) lateKeep() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -219,7 +223,8 @@ func (d *dispatcher) lateKeep() {
 	}
 }
 
-// keep leads until the last blocked call has been woken, which will lead itself.
+// keep is the keeper. It leads until no call is blocked any more, because the last call that was
+// woken will lead itself.
 func (d *dispatcher) keep() {
 	for d.poll() {
 		d.mu.Lock()
@@ -233,13 +238,13 @@ func (d *dispatcher) keep() {
 		}
 		d.mu.Unlock()
 		if woken {
-			runtime.Gosched() // before this goroutine polls for the next event
+			runtime.Gosched() // lets the woken call run before the next poll
 		}
 	}
 }
 
-// poll waits for events and handles them; the caller leads. It reports whether the dispatcher is of
-// further use.
+// poll waits for events and handles them. The caller must be the leader. It returns false if there
+// will be no more events.
 func (d *dispatcher) poll() bool {
 	var err error
 	var more int
@@ -255,17 +260,17 @@ func (d *dispatcher) poll() bool {
 	return true
 }
 
-// dequeue handles events that are there; the caller leads.
+// dequeue handles the events that have arrived, without waiting. The caller must be the leader.
 func (d *dispatcher) dequeue() {
-	n, _ := d.evd.DequeueBatch(d.events[:]) // the next poll returns the same error
+	n, _ := d.evd.DequeueBatch(d.events[:]) // ignored, because the next poll gets the same error
 	for i := range d.events[:n] {
 		d.dispatch(&d.events[i])
 	}
 }
 
-// dispatch hands the event to its connection.
+// dispatch calls the handler of the event's connection.
 func (d *dispatcher) dispatch(ev *udat.Event) {
-	if ev.Number == udat.EventSoftware { // a call that leads must look at its connection
+	if ev.Number == udat.EventSoftware { // posted by rouse to make poll return
 		return
 	}
 	h := d.last
@@ -281,8 +286,8 @@ func (d *dispatcher) dispatch(ev *udat.Event) {
 	h.handle(ev)
 }
 
-// broken ends all connections: there are no more events. The dispatcher has been freed, or its
-// device is gone.
+// broken ends all connections, because there will be no more events: the dispatcher has been freed,
+// or its device has failed.
 func (d *dispatcher) broken(err error) {
 	d.pool.mu.Lock()
 	d.pool.forget(d)

@@ -8,68 +8,71 @@
 //
 // # Streams
 //
-// Each end of a connection has a ring of registered memory into which its peer writes by RDMA, and
-// grants the peer credit as its program reads. Write copies into a send ring; WriteTo passes
-// received data on without a copy. Small writes go out at once; while many are in flight they are
-// coalesced. If the peer does not read, Write blocks. [Conn.CloseWrite] ends one direction;
-// deadlines work as in package net and also end calls that are blocked. TLS, HTTP and gRPC run on
-// top as on any net.Conn: see examples/http; docs/suites.md lists the tests of other projects that
-// run over it.
+// Each end of a connection has a ring of registered memory into which its peer writes by RDMA. It
+// sends the peer credits as its program reads. Write copies into a send ring. WriteTo passes
+// received data on without a copy. Small writes are sent at once, and coalesced while many are in
+// flight. If the peer does not read, Write blocks. [Conn.CloseWrite] ends one direction; deadlines
+// work as in package net, also for calls that are already blocked. TLS, HTTP and gRPC run over a
+// connection as over any net.Conn: see examples/http. docs/suites.md lists the test suites of other
+// projects that run over this package.
 //
 // # Messages and regions
 //
-// [Messages] are a connection whose SendMsg and RecvMsg keep the bounds of messages. A [Region] is
-// memory of the program that is registered for a connection. Its [Remote], sent in a message, lets
-// the peer read or write that memory by [Conn.ReadRemote] and [Conn.WriteRemote], many pieces at a
-// time and asynchronously by a [Batch], and use words of it atomically by [Conn.FetchAdd] and
-// [Conn.CompareSwap], where the device can. This end is not notified of that, unless the peer
-// sends a message after it, or a notice: [Conn.Notify]. [Conn.WriteRegion] sends a region on the
-// stream without a copy, [Conn.ReadFunc] reads it without one.
+// [Messages] sends and receives whole messages over a connection. A [Region] is memory of the
+// program that is registered for a connection. The program sends the region's [Remote] to the peer
+// in a message. The peer can then read and write the memory with [Conn.ReadRemote] and
+// [Conn.WriteRemote], or with a [Batch] many pieces asynchronously. It can use [Conn.FetchAdd] and
+// [Conn.CompareSwap] on words of the memory if the device has atomics. The program is not notified
+// of such operations unless the peer sends a message or a notice ([Conn.Notify]) after them.
+// [Conn.WriteRegion] writes a region to the stream without a copy, and [Conn.ReadFunc] reads the
+// stream without a copy.
 //
-// Connections in one [Zone] share [Memory] that is registered once; each [Grant] of it to a peer
+// Connections in one [Zone] share [Memory], which is registered once. Each [Grant] of it to a peer
 // has its own rights and can be revoked.
 //
 // # Devices
 //
-// The device is that of the route to the peer, or [Dialer].Device. Tests, and hosts without RDMA
-// devices, have "mem0", which connects within one process. The package uses TCP only if the program
-// asks for it: with the device "tcp", which is RDMA over TCP, or with [Dialer].Fallback and
-// [ListenConfig].Fallback, which receive the reason. Ports are those of the RDMA connection
-// manager, and TCP may use the same number; on "tcp" they are TCP's.
+// The route to the peer selects the device, unless [Dialer].Device names one. For tests, and on
+// hosts without RDMA devices, there is the device "mem0", which connects within one process. The
+// package uses TCP only if the program asks for it: with the device "tcp", which is RDMA over TCP,
+// or with [Dialer].Fallback and [ListenConfig].Fallback, which are called with the reason. Ports
+// are ports of the RDMA connection manager, and independent of the TCP ports. On the device "tcp"
+// they are TCP ports.
 //
 // # Bounds
 //
 // A connection begins with 8 KiB of registered, locked memory. Each ring grows to ReadBuffer or
-// WriteBuffer, 128 KiB by default, when its stream needs that; if the memory cannot be had the
-// connection stays slow and a log entry says so. It has about 16 KiB of Go memory besides, what the
-// device keeps for its queues, and no goroutine: a blocked call waits for events itself, of all
-// connections of its dispatcher, of which there is one for 512 connections. If several calls are
-// blocked, or none, one goroutine does.
+// WriteBuffer, 128 KiB by default, when its stream needs it. If that memory cannot be registered,
+// the connection stays slow, and the Logger reports it. In addition a connection uses about 16 KiB
+// of Go memory and the memory of the device's queues. It has no goroutine. Up to 512 connections
+// share a dispatcher, and a blocked call waits for the events of all of them. If several calls are
+// blocked, or none, one goroutine of the dispatcher does.
 //
-// A silent peer is probed every [Dialer].KeepAlive and is dead after three probes, or when the
-// device gives one up: with the default, blocked calls end within a minute. Dial ends after 30
-// seconds or with its context, and tries again while the listener has too many requests. A listener
-// answers up to [ListenConfig].Backlog requests that wait, and gives up peers that connect and say
-// nothing: see SECURITY.md.
+// A connection probes a silent peer every [Dialer].KeepAlive. It ends after three unanswered
+// probes, or when the device gives up sending one. With the default, blocked calls end within a
+// minute. Dial ends after 30 seconds or with its context. It tries again while the listener has too
+// many requests. A listener queues up to [ListenConfig].Backlog requests, and gives up peers that
+// connect and send nothing: see SECURITY.md.
 //
 // # Closing
 //
-// Close does not lose what Write has taken while the peer lives. It waits a moment for the peer's
-// device; the rest goes out in the background, as with TCP, but only while the process lives: one
-// that ends right after Close calls [Drain] before, or [Conn.SetLinger]. Close every connection and
-// every Listener: one that the program forgets is not collected. Inside a bubble of
-// testing/synctest close all of them, and Drain, before the bubble ends.
+// Close does not lose data that Write has accepted, as long as the peer is alive. It waits for up
+// to half a second for the peer's device. The rest is sent in the background, as with TCP, but only
+// while the process runs. A process that exits right after Close must call [Drain] before it exits,
+// or [Conn.SetLinger] before Close. Close every connection and every Listener, because the garbage
+// collector does not free them. Inside a bubble of testing/synctest close all of them, and call
+// Drain, before the bubble ends.
 //
 // # Errors
 //
-// Errors are a [*net.OpError] around the cause: os.ErrDeadlineExceeded, net.ErrClosed,
-// syscall.ECONNREFUSED, ECONNRESET, EPIPE, ETIMEDOUT or EHOSTUNREACH, with the error of package
-// udat behind it, or [ErrNoDevice]. A peer that breaks the protocol ends its own connection, no
-// other. What the peer sends is checked before it is used: sizes, credits and positions, not the
-// bytes of the stream.
+// An error is a [*net.OpError] that wraps the cause. The cause is os.ErrDeadlineExceeded,
+// net.ErrClosed, [ErrNoDevice], or one of syscall.ECONNREFUSED, ECONNRESET, EPIPE, ETIMEDOUT and
+// EHOSTUNREACH, with an error of package udat in the chain if there is one. A peer that violates
+// the protocol ends only its own connection. Sizes, credits and positions from a peer are checked
+// before they are used; the bytes of the stream are not.
 //
 // # Concurrency
 //
-// All methods are safe for concurrent use. Reads take turns, and so do Writes; a Read and a Write
-// run at the same time.
+// All methods are safe for concurrent use. Concurrent Reads run one after the other, and so do
+// concurrent Writes. A Read and a Write run at the same time.
 package rdmanet

@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// events handles the events of a connection.
+// events implements handler for a connection.
 type events struct{ *Conn }
 
 func asHandler(c *Conn) handler { return events{c} }
@@ -34,12 +34,13 @@ func (c events) handle(ev *udat.Event) {
 	}
 }
 
-// retryExceeded is the device's status of a request that it has sent again and again without an
-// answer (IBV_WC_RETRY_EXC_ERR).
+// retryExceeded is the device's status of a request for which the peer's device has not answered
+// any retry (IBV_WC_RETRY_EXC_ERR).
 const retryExceeded = 12
 
-// completed takes a completion. Received data counts even after a request has failed: when a peer
-// sends its last byte and goes, the device may report the failed request before the data.
+// completed handles a completion. It accepts received data even after a request has failed. When a
+// peer sends its last byte and disconnects, the device may report the failed request before the
+// data.
 func (c events) completed(ev *udat.Event) {
 	receive := false
 	switch ev.Operation {
@@ -47,7 +48,7 @@ func (c events) completed(ev *udat.Event) {
 		receive = true
 	}
 	switch {
-	case ev.Status == udat.DTOErrFlushed: // the event of the connection follows
+	case ev.Status == udat.DTOErrFlushed: // an event of the connection comes next
 	case ev.Status == udat.DTOErrTransport && ev.RawStatus == retryExceeded:
 		c.fail(c.unlessAnswered(errDeadPeer))
 	case ev.Status != udat.DTOSuccess:
@@ -59,11 +60,12 @@ func (c events) completed(ev *udat.Event) {
 	}
 }
 
-// established opens a dialed connection, unless its Dial has given up. An accepted one waits for
-// the first message: on iWARP the end that has connected must be the first to send. Dial returns
-// with the listener's answer to it: until then the listener may give the connection up.
+// established handles the event that the connection is established. It opens a dialed connection,
+// unless its Dial has given up, and sends the first message. Dial returns when the listener has
+// answered it; until then the listener may give the connection up. An accepted connection waits for
+// this first message, because on iWARP the end that has connected must send first.
 func (c events) established(ev *udat.Event) {
-	if c.state != stateConnecting { // given up, or its first message came before this event
+	if c.state != stateConnecting { // Dial has given up, or the first message came before this event
 		return
 	}
 	if p, err := c.ep.Query(); err == nil && p.RemoteAddr.IsValid() {
@@ -81,10 +83,10 @@ func (c events) established(ev *udat.Event) {
 	c.meet(h)
 	c.owe(kindCredit)
 	c.open()
-	c.push() // the listener's answer ends Dial
+	c.push() // Dial returns when the listener answers
 }
 
-// disconnected takes the event that there is no connection, or no longer.
+// disconnected handles an event that the connection could not be established or has ended.
 func (c events) disconnected(ev *udat.Event) {
 	cause := ev.Err()
 	if c.state != stateConnecting {
@@ -97,7 +99,7 @@ func (c events) disconnected(ev *udat.Event) {
 		errno = syscall.ETIMEDOUT
 	case udat.EventConnectionUnreachable:
 		errno = syscall.EHOSTUNREACH
-		if errors.Is(cause, syscall.EMFILE) { // this host's: tcp opens a socket for each connection
+		if errors.Is(cause, syscall.EMFILE) { // of this host: the device tcp opens a socket for each connection
 			errno = syscall.EMFILE
 		}
 	}
@@ -107,14 +109,15 @@ func (c events) disconnected(ev *udat.Event) {
 		if busy {
 			err = errBusy{err}
 		}
-	} else if errors.Is(cause, syscall.EAGAIN) || errors.Is(cause, syscall.EINVAL) { // EINVAL: given up meanwhile
+	} else if errors.Is(cause, syscall.EAGAIN) || errors.Is(cause, syscall.EINVAL) { // EINVAL: the listener gave it up
 		err = errBusy{err}
 	}
 	c.fail(err)
 }
 
-// unlessAnswered is the error of an end before the listener's answer to the first message: the
-// listener has given the connection up, and another Dial may succeed. mu is held.
+// unlessAnswered returns the error of a connection that has ended. If that was before the listener
+// answered the first message, it is errBusy: the listener has given the connection up, and another
+// Dial may succeed. mu is held.
 func (c events) unlessAnswered(err error) error {
 	if c.ready != nil {
 		return errBusy{err}
@@ -122,7 +125,7 @@ func (c events) unlessAnswered(err error) error {
 	return err
 }
 
-// withErrno is an error that is also errno; cause may be nil.
+// withErrno returns cause with errno in its chain. cause may be nil.
 func withErrno(cause error, errno syscall.Errno) error {
 	switch {
 	case cause == nil:
@@ -133,7 +136,7 @@ func withErrno(cause error, errno syscall.Errno) error {
 	return fmt.Errorf("%w: %w", errno, cause)
 }
 
-// errBusy is the error of a listener with too many requests: trying again helps.
+// errBusy is the error if the listener has too many requests. Another Dial may succeed.
 type errBusy struct{ error }
 
 func (e errBusy) Unwrap() error { return e.error }

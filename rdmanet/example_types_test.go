@@ -119,6 +119,22 @@ func ExampleListenerStats() {
 	// Output: 0
 }
 
+// A program that ends after Close: what it has written goes out before, or it hears of the loss.
+func ExampleDrain() {
+	client, server := ends()
+	defer server.Close()
+	fmt.Fprint(client, "last words")
+	client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := rdmanet.Drain(ctx); err != nil {
+		log.Println(err)
+	}
+	text, err := io.ReadAll(server)
+	fmt.Println(string(text), err)
+	// Output: last words <nil>
+}
+
 // A call that ends in time, and what is read of the other end once it has closed.
 func ExampleConn() {
 	client, server := ends()

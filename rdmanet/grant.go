@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Grant lets the peer of one connection read or write part of a [Memory], until it is revoked or
-// the connection is closed. All methods are safe for concurrent use.
+// Grant is the right of the peer of one connection to read or write part of a [Memory]. It ends
+// when it is revoked or the connection is closed. All methods are safe for concurrent use.
 type Grant struct {
 	c      *Conn
 	memory *Memory
@@ -18,11 +18,12 @@ type Grant struct {
 	remote Remote
 }
 
-// Grant lets the peer read, write, or both, n bytes of m from at on; n is not 0. The connection and
-// m must be in the same [Zone]. It returns when the device has done so, or with an error at the
-// write deadline. A connection may have any number of grants, and they may overlap. PeerAtomics is
-// syscall.EINVAL: windows do not carry it. On soft-RoCE a window always opens all of its memory: a
-// Grant of a part is errors.ErrUnsupported there.
+// Grant gives the peer the right to read or write (or both) n bytes of m, which begin at offset at.
+// n must be positive, and the connection and m must be in the same [Zone]. Grant waits until the
+// device has bound a memory window, at most until the write deadline. A connection may have any
+// number of grants, and they may overlap. With PeerAtomics the error is syscall.EINVAL, because
+// memory windows do not support atomics. On soft-RoCE a window always covers the whole memory, so
+// there a grant of a part fails with errors.ErrUnsupported.
 func (c *Conn) Grant(m *Memory, at, n int, access Access) (*Grant, error) {
 	g, err := c.grant(m, at, n, access)
 	if err != nil {
@@ -47,7 +48,7 @@ func (c *Conn) grant(m *Memory, at, n int, access Access) (*Grant, error) {
 		return nil, err
 	}
 	g := &Grant{c: c, memory: m}
-	priv, _ := access.rights(c.pool.adapter) // of reads and writes there is no error
+	priv, _ := access.rights(c.pool.adapter) // cannot fail without PeerAtomics
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pin()
@@ -65,7 +66,7 @@ func (c *Conn) grant(m *Memory, at, n int, access Access) (*Grant, error) {
 	return g, nil
 }
 
-// bind binds a new window, and waits until that is done; Conn.mu is held.
+// bind creates a window, binds it to part, and waits until the device has done so; Conn.mu is held.
 func (g *Grant) bind(part udat.LMRTriplet, priv udat.MemPriv) (err error) {
 	c := g.c
 	for {
@@ -89,12 +90,12 @@ func (g *Grant) bind(part udat.LMRTriplet, priv udat.MemPriv) (err error) {
 	return c.settle(c.out.requests)
 }
 
-// Remote names the memory for the peer: send it in a message. It is valid until the grant is
-// revoked.
+// Remote returns the name of the memory for the peer. Send it in a message. It is valid until the
+// grant is revoked.
 func (g *Grant) Remote() Remote { return g.remote }
 
-// Revoke ends the grant: when it returns the peer can neither read nor write by it. A peer that
-// tries loses its connection. Grants of others stay.
+// Revoke ends the grant. When it has returned, the peer can no longer access the memory by this
+// grant; a peer that tries breaks its connection. Other grants remain valid.
 func (g *Grant) Revoke() error {
 	c := g.c
 	c.mu.Lock()

@@ -8,15 +8,15 @@ import (
 	"math"
 )
 
-// hello is what each end tells the other when it connects, in the private data of the request and
-// of its accept.
+// hello is the first information that each end sends to the other: in the private data of the
+// connection request, and of its acceptance.
 type hello struct {
-	immediate bool // the device has immediate data
-	slots     int  // receives that are posted
+	immediate bool // the device supports immediate data
+	slots     int  // number of receives that are posted
 	ring      remoteRing
 }
 
-// remoteRing is the memory into which the other end writes the stream.
+// remoteRing is the ring of the end that sends it, into which the other end writes the stream.
 type remoteRing struct {
 	addr uint64
 	key  uint32
@@ -35,7 +35,7 @@ func (r remoteRing) check() error {
 
 const (
 	helloSize    = 28
-	helloMagic   = 0x52444e33 // "RDN3": the number is the version of the protocol
+	helloMagic   = 0x52444e33 // "RDN3": 3 is the version of the protocol
 	magicPrefix  = 0x52444e00
 	flagImm      = 1
 	minRing      = 4 << 10
@@ -58,7 +58,7 @@ func (h hello) encode() []byte {
 	return b
 }
 
-// decodeHello reads and checks a peer's hello.
+// decodeHello decodes and checks a peer's hello.
 func decodeHello(b []byte) (hello, error) {
 	if len(b) < helloSize || binary.BigEndian.Uint32(b)&^0xff != magicPrefix {
 		return hello{}, errors.New("the peer is no program of package rdmanet")
@@ -80,10 +80,11 @@ func decodeHello(b []byte) (hello, error) {
 	return h, h.ring.check()
 }
 
-// A refusal is the private data of a reject: the magic number, a code, and words for people.
+// A refusal is the private data of a rejected request: the magic number, a code, and a text for
+// people.
 const (
 	refusalHead = 5
-	maxRefusal  = 120 // bytes that every fabric carries
+	maxRefusal  = 120 // bytes of private data that every fabric transmits
 	refusedBusy = 1   // try again later
 	refusedFor  = 2   // trying again does not help
 )
@@ -94,8 +95,8 @@ func encodeRefusal(code byte, why string) []byte {
 	return append(b, why[:min(len(why), maxRefusal-refusalHead)]...)
 }
 
-// decodeRefusal returns the words of a reject, and whether the peer is only busy. They are
-// foreign: quote them.
+// decodeRefusal returns the text of a refusal, and whether the peer is only busy. The caller must
+// quote the text, because it comes from the peer.
 func decodeRefusal(b []byte) (why string, busy bool) {
 	if len(b) >= refusalHead && binary.BigEndian.Uint32(b)&^0xff == magicPrefix {
 		busy = b[4] == refusedBusy

@@ -2,14 +2,14 @@ package rdmanet
 
 import "time"
 
-// keepAlive finds a peer that is dead; Conn.mu guards it.
+// keepAlive detects a dead peer; Conn.mu guards it.
 type keepAlive struct {
-	timer  *time.Timer // nil: none
+	timer  *time.Timer // calls probe; nil: no probes
 	sign   bool        // a message has come since the last check
 	missed int
-	asked  time.Time // when a probe was sent whose answer has not come; zero: none
+	asked  time.Time // when the unanswered probe was sent; zero: there is none
 
-	roundTrip time.Duration // of the last probe that was answered
+	roundTrip time.Duration // round-trip time of the last answered probe
 }
 
 func (k *keepAlive) start(interval time.Duration, probe func()) {
@@ -26,7 +26,7 @@ func (k *keepAlive) stop() {
 
 func (k *keepAlive) heard() { k.sign = true }
 
-// answered takes the answer to a probe.
+// answered handles the answer to a probe.
 func (k *keepAlive) answered() {
 	if !k.asked.IsZero() {
 		k.roundTrip = time.Since(k.asked)

@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// linger is the end of a connection that its program has closed: what was written goes out in the
+// linger is the state of a connection after Close, while the rest of its data is sent in the
 // background. Conn.mu guards it.
 type linger struct {
-	limit   time.Duration // how long it may take; 0: what has not been sent is dropped
-	waits   bool          // Close waits that long
+	limit   time.Duration // how long it may take; 0: Close discards the rest
+	waits   bool          // Close waits until the connection has ended
 	running bool          // the connection lingers
-	stop    func() bool   // of the timer
-	lost    uint64        // bytes that Write has taken and that have not reached the peer
-	done    chan struct{} // closed at the end
+	stop    func() bool   // stops the timer of limit
+	lost    uint64        // bytes that Write has accepted and that have not reached the peer
+	done    chan struct{} // closed when lingering ends
 }
 
-// lingering has the connections of this process that linger.
+// lingering has the lingering connections of this process.
 var lingering struct {
 	mu    sync.Mutex
-	ends  map[*linger]chan struct{} // each closed when that connection is done
-	lost  uint64                    // bytes lost by those that are done
-	count int                       // how many of them have lost bytes
+	ends  map[*linger]chan struct{} // each is closed when that connection has ended
+	lost  uint64                    // bytes lost by connections that have ended
+	count int                       // number of connections that have lost bytes
 }
 
-// begin makes a connection linger; stop ends the timer that bounds it.
+// begin begins the lingering of a connection. stop stops the timer of its limit.
 func (l *linger) begin(stop func() bool) {
 	l.running, l.stop, l.done = true, stop, make(chan struct{})
 	lingering.mu.Lock()
@@ -38,7 +38,7 @@ func (l *linger) begin(stop func() bool) {
 	lingering.mu.Unlock()
 }
 
-// end ends the lingering; lost has been set.
+// end ends the lingering. The caller must have set lost.
 func (l *linger) end() {
 	l.running = false
 	l.stop()
@@ -52,9 +52,9 @@ func (l *linger) end() {
 	close(l.done)
 }
 
-// Drain waits until the connections that this process has closed have delivered what was written:
-// call it before the process ends if peers may be slow to read. Its error, or that of ctx, says how
-// much has been lost since the last call.
+// Drain waits until all closed connections of this process have delivered their data, or ctx is
+// done. Call it before the process exits if peers may read slowly. The error contains the error of
+// ctx, and the number of bytes lost since the last call if there are any.
 func Drain(ctx context.Context) error {
 	lingering.mu.Lock()
 	var waits []chan struct{}

@@ -13,39 +13,40 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// ListenConfig has the settings of a Listener and of the connections that it accepts; the zero
-// value is good. Fields without a comment are those of [Dialer].
+// ListenConfig has the settings of a Listener and of the connections that it accepts. The zero
+// value is ready to use. Fields without a comment have the same meaning as in [Dialer].
 type ListenConfig struct {
 	// Device is the RDMA device: a name ("rxe0", "mlx5_0"), one of its addresses, "tcp", or "mem0",
 	// which accepts connections from this process only. If empty, the listener uses the device that
-	// has the listen address, all devices for an address without a host, the first device for a
-	// loopback address, and mem0 on a host without RDMA devices. With "tcp" a listener uses the listen
-	// address alone, with another device all addresses of the device.
+	// has the listen address. Without a host in the address it uses all devices, and for a loopback
+	// address the first device. On a host without RDMA devices it uses mem0. On "tcp" the listener
+	// uses only the listen address, on other devices all addresses of the device.
 	Device                  string
 	Path                    Path
 	Zone                    *Zone
 	ReadBuffer, WriteBuffer int
 	KeepAlive               time.Duration
-	// Backlog is the number of connections that may wait for Accept, and of requests that may wait
-	// for an answer, from 1 to 65,536. 0 is 4096. A quarter as many may be in the making: accepted,
-	// without the peer's first message. More requests are refused; a [Dialer] tries again.
+	// Backlog is the largest number of connections that wait for Accept, and also of requests that
+	// wait for an answer, from 1 to 65,536. 0 means 4096. A quarter as many, but at least 4, may be in
+	// the making: accepted, but without the peer's first message. The listener refuses further
+	// requests, and a [Dialer] tries again.
 	Backlog  int
 	TCPAddrs bool
 	Logger   *slog.Logger
-	// Fallback, unless nil, allows TCP if no RDMA device has the address ([ErrNoDevice]). It is called
-	// with the reason before TCP is used.
+	// Fallback, unless nil, allows Listen to use TCP if no RDMA device has the address
+	// ([ErrNoDevice]). Listen calls it with the reason before it uses TCP.
 	Fallback func(reason error)
 }
 
-// Listen listens on "host:port" of the network "rdma", with the settings of the zero ListenConfig;
-// port 0 is any that is free.
+// Listen listens on "host:port" of the network "rdma", with the settings of the zero ListenConfig.
+// Port 0 selects a free port.
 func Listen(network, address string) (*Listener, error) {
 	return new(ListenConfig).listen(context.Background(), network, address)
 }
 
-// Listen listens on "host:port" of the network "rdma". The result is a [*Listener], unless Fallback
-// has been called. ctx bounds the look-up of the address. A port that is taken is
-// syscall.EADDRINUSE.
+// Listen listens on "host:port" of the network "rdma". The result is a [*Listener], or one of
+// package net if Fallback was called. ctx only limits the time to look up the address. If the port
+// is in use, the error wraps syscall.EADDRINUSE.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	l, err := lc.listen(ctx, network, address)
 	switch {
@@ -104,7 +105,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l 
 			return nil, listenError(err)
 		}
 		l.points = append(l.points, p)
-		port = p.psp.Qual() // the same on all devices
+		port = p.psp.Qual() // use the same port on all devices
 	}
 	for _, p := range l.points {
 		p.adapter.onFailure(p, func(err error) { l.fail(p, err) })
@@ -113,7 +114,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l 
 	return l, nil
 }
 
-// listenError adds what package net calls the error.
+// listenError adds the errno that package net would return.
 func listenError(err error) error {
 	switch {
 	case errors.Is(err, udat.ErrConnQualInUse):
@@ -141,8 +142,8 @@ func (l *Listener) listenOn(device string, path Path, port udat.ConnQual) (*poin
 type point struct {
 	adapter *adapter
 	pool    *dispatchers
-	d       *dispatcher // keeps the pool's first
-	evd     *udat.EVD   // of connection requests
+	d       *dispatcher // the pool's first dispatcher, which stays until close
+	evd     *udat.EVD   // receives the connection requests
 	psp     *udat.PSP
 	failed  bool // guarded by Listener.mu
 }
@@ -151,7 +152,8 @@ func (p *point) listen(port udat.ConnQual, backlog int) (err error) {
 	if p.d, err = p.pool.get(false); err != nil {
 		return err
 	}
-	// Longer than the backlog: what finds this queue full is refused without reason or count.
+	// Longer than the backlog, because requests that find this queue full are refused without a reason
+	// and are not counted.
 	if p.evd, err = p.adapter.CreateEVD(backlog+64, udat.EVDCR, nil); err != nil {
 		return err
 	}
@@ -163,11 +165,11 @@ func (p *point) listen(port udat.ConnQual, backlog int) (err error) {
 	return err
 }
 
-// close stops listening; requests that have come and were not taken are refused.
+// close stops listening. It refuses the requests that are still in the queue.
 func (p *point) close() {
 	p.adapter.onFailure(p, nil)
 	p.psp.Free()
-	p.evd.SetUnwaitable() // serve ends
+	p.evd.SetUnwaitable() // makes serve return
 	for {
 		ev, err := p.evd.Dequeue()
 		if err != nil {

@@ -20,14 +20,14 @@ type Listener struct {
 	points []*point
 
 	mu      sync.Mutex
-	changed sync.Cond // for AcceptConn
+	changed sync.Cond // AcceptConn waits on it
 	admission
-	queue    []*Conn // wait for Accept, oldest first
+	queue    []*Conn // connections that wait for Accept, oldest first
 	workers  int
-	timer    *time.Timer // calls look
+	timer    *time.Timer // calls Listener.look
 	due      time.Time   // when timer fires; zero: it is stopped
-	failed   error       // why this host could not make a connection: AcceptConn returns it once
-	gone     error       // why there are no more connections
+	failed   error       // why this host could not create a connection; AcceptConn returns it once
+	gone     error       // why there will be no more connections
 	closed   bool
 	deadline deadline
 	stats    ListenerStats
@@ -36,9 +36,9 @@ type Listener struct {
 // ListenerStats are the figures of a Listener.
 type ListenerStats struct {
 	Accepted   uint64 // connections that Accept has returned
-	Refused    uint64 // requests that were refused: too many, or no peer of this package
-	Failed     uint64 // connections that failed before Accept, here or at the peer
-	GivenUp    uint64 // connections whose peer was silent and that gave way, or were late
+	Refused    uint64 // requests that were refused because there were too many
+	Failed     uint64 // connections and requests that failed before Accept, here or at the peer
+	GivenUp    uint64 // connections that were given up because the peer sent no first message
 	Waiting    int    // connections that wait for Accept now
 	InMaking   int    // connections without the peer's first message now
 	Unanswered int    // requests that wait for an answer now
@@ -53,11 +53,11 @@ func (l *Listener) Stats() ListenerStats {
 	return s
 }
 
-// acceptWorkers is the number of connections that are made at the same time: registering memory
-// blocks a thread.
+// acceptWorkers is the largest number of connections that are created at the same time. It is
+// limited because registering memory blocks a thread.
 const acceptWorkers = 8
 
-// serve takes the connection requests of one device until the Listener is closed.
+// serve handles the connection requests of one device until the Listener is closed.
 func (l *Listener) serve(p *point) {
 	for {
 		ev, _, err := p.evd.Wait(udat.Infinite, 1)
@@ -86,7 +86,7 @@ func (l *Listener) request(r *request) {
 	}
 }
 
-// work makes connections of the requests that may be answered; mu is held.
+// work starts a worker for pending requests, unless there are enough; mu is held.
 func (l *Listener) work() {
 	if !l.closed && l.workers < min(acceptWorkers, l.pending.Len()) {
 		l.workers++
@@ -94,7 +94,7 @@ func (l *Listener) work() {
 	}
 }
 
-// makeAll makes connections until no request may be answered.
+// makeAll is a worker. It answers pending requests until none may be answered.
 func (l *Listener) makeAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,8 +123,8 @@ func (l *Listener) makeAll() {
 	}
 }
 
-// accept accepts a request with a new connection; ready has the outcome. Without a connection the
-// request has been refused.
+// accept creates a connection and accepts the request with it. l.ready is called when the
+// connection is ready or has failed. If accept returns no connection, it has refused the request.
 func (l *Listener) accept(r *request, m *making) (*Conn, error) {
 	q, err := r.cr.Query()
 	if err != nil {
@@ -144,9 +144,9 @@ func (l *Listener) accept(r *request, m *making) (*Conn, error) {
 	c.meet(h)
 	c.out.accepted = true
 	c.ready = func(c *Conn, err error) { l.ready(m, c, err) }
-	c.d.block() // until ready
+	c.d.block() // until l.ready is called
 	if err := r.cr.Accept(c.ep, c.hello().encode()); err != nil {
-		if errors.Is(err, udat.ErrInsufficientResources) { // the request is still there
+		if errors.Is(err, udat.ErrInsufficientResources) { // the request has not been answered
 			r.cr.Reject(encodeRefusal(refusedBusy, cannotMake+innermost(err)))
 			err = acceptError{err}
 		}
@@ -157,7 +157,8 @@ func (l *Listener) accept(r *request, m *making) (*Conn, error) {
 
 const cannotMake = "it cannot make a connection: "
 
-// innermost is the last cause of an error: there is little room in a refusal.
+// innermost returns the text of the last error in a chain, because there is little room in a
+// refusal.
 func innermost(err error) string {
 	for {
 		next := errors.Unwrap(err)
@@ -167,7 +168,7 @@ func innermost(err error) string {
 		if next == nil {
 			return err.Error()
 		}
-		if _, ok := next.(syscall.Errno); ok { // an errno alone says too little: keep the text around it
+		if _, ok := next.(syscall.Errno); ok { // the text of an errno alone is not enough
 			text := err.Error()
 			return text[max(0, len(text)-(maxRefusal-refusalHead)*3/4):]
 		}
@@ -175,8 +176,8 @@ func innermost(err error) string {
 	}
 }
 
-// acceptError is the error of a connection that this host could not make. Servers that know
-// temporary errors go on after it.
+// acceptError is the error if this host could not create a connection. It is temporary, so that
+// servers that check for temporary errors continue.
 type acceptError struct{ error }
 
 func (acceptError) Temporary() bool { return true }
@@ -185,8 +186,8 @@ func (acceptError) Timeout() bool { return false }
 
 func (e acceptError) Unwrap() error { return e.error }
 
-// hasFailed counts a connection that has failed before Accept. AcceptConn returns the error if this
-// host is its cause. mu is held.
+// hasFailed counts a connection that has failed before Accept. If this host is the cause,
+// AcceptConn will return the error. mu is held.
 func (l *Listener) hasFailed(err error) {
 	l.stats.Failed++
 	if here := (acceptError{}); errors.As(err, &here) {
@@ -195,7 +196,7 @@ func (l *Listener) hasFailed(err error) {
 	}
 }
 
-// ready takes a connection that has had its first message, or has failed.
+// ready handles a connection whose first message has arrived, or that has failed with err.
 func (l *Listener) ready(m *making, c *Conn, err error) {
 	c.d.unblock(1)
 	l.mu.Lock()
@@ -217,7 +218,8 @@ func (l *Listener) ready(m *making, c *Conn, err error) {
 	l.work()
 }
 
-// giveUp ends a connection whose peer is silent; it has been taken out of the making. mu is held.
+// giveUp ends a connection whose peer has sent no first message. The caller has removed it from
+// those in the making. mu is held.
 func (l *Listener) giveUp(m *making) {
 	l.stats.GivenUp++
 	m.gone = true
@@ -226,7 +228,8 @@ func (l *Listener) giveUp(m *making) {
 	}
 }
 
-// remind has look called after d, or sooner if that is due already; mu is held.
+// remind makes look be called after d, or at the time that is already set if that is sooner. If d
+// is 0 it does nothing. mu is held.
 func (l *Listener) remind(d time.Duration) {
 	due := time.Now().Add(d)
 	switch {
@@ -240,8 +243,8 @@ func (l *Listener) remind(d time.Duration) {
 	l.due = due
 }
 
-// look gives up connections whose first message is late, and answers requests that waited for a
-// place.
+// look gives up connections whose first message is late, and makes workers answer the requests that
+// may now be answered.
 func (l *Listener) look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,10 +257,14 @@ func (l *Listener) look() {
 	l.work()
 }
 
-// fail takes the news that a device brings no more requests. If none does, Accept says so.
+// fail records that a device will bring no more requests. When all devices have failed, Accept
+// returns the error.
 func (l *Listener) fail(p *point, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
 	p.failed = true
 	for _, p := range l.points {
 		if !p.failed {
@@ -269,9 +276,10 @@ func (l *Listener) fail(p *point, err error) {
 	l.changed.Broadcast()
 }
 
-// Accept returns the next connection, a [*Conn]. After Close its error is net.ErrClosed, after the
-// deadline os.ErrDeadlineExceeded. An error that is Temporary says that this host could not make a
-// connection, for want of locked memory for instance: the peer tries again, and so may Accept.
+// Accept returns the next connection, a [*Conn]. After Close the error is net.ErrClosed, after the
+// deadline os.ErrDeadlineExceeded. If the error is Temporary, this host could not create a
+// connection, for example because it could not lock memory. The peer's Dial tries again, and Accept
+// may be called again.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptConn()
 	if err != nil {
@@ -280,7 +288,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// AcceptConn is Accept for those who want a [*Conn].
+// AcceptConn is like [Listener.Accept], but returns a [*Conn].
 func (l *Listener) AcceptConn() (*Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -309,8 +317,8 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 	}
 }
 
-// SetDeadline sets when Accept gives up; the zero time is never. It also ends calls that are
-// blocked.
+// SetDeadline sets the deadline of Accept. The zero time removes it. It also applies to calls that
+// are already blocked.
 func (l *Listener) SetDeadline(t time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -321,8 +329,8 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// Addr is the address on which the Listener listens, an [Addr], or a *net.TCPAddr with
-// [ListenConfig].TCPAddrs. If it listens on several devices it is that of the first.
+// Addr returns the address on which the Listener listens: an [Addr], or a *net.TCPAddr with
+// [ListenConfig].TCPAddrs. If it listens on several devices, it returns the address of the first.
 func (l *Listener) Addr() net.Addr {
 	if len(l.points) == 0 {
 		return l.cfg.addr(Addr{})
@@ -331,8 +339,8 @@ func (l *Listener) Addr() net.Addr {
 	return l.cfg.addr(Addr{addrPort(p.adapter.Addr(), uint64(p.psp.Qual()))})
 }
 
-// Close stops listening. Connections that Accept has returned stay; those that wait for it are
-// closed, and requests without an answer are refused.
+// Close stops listening. Connections that Accept has returned stay open. Connections that wait for
+// Accept are closed, and unanswered requests are refused.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	if l.closed {

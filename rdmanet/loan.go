@@ -5,14 +5,15 @@ import (
 	"syscall"
 )
 
-// ReadFunc calls f with the next bytes of the stream, at least one, in the memory into which the
-// peer has written them; it waits for them as [Conn.Read] does. f returns how many of them it has
-// taken: the next call begins behind them. p is valid, and its bytes stay, until f returns; a
-// hostile peer may change them before. p ends anywhere: copy what belongs together, or [Conn.Read]
-// it.
+// ReadFunc calls f with the next bytes of the stream, at least one. They are not copied: p is the
+// memory into which the peer has written them. It waits for them like [Conn.Read]. f returns how
+// many bytes it has consumed, and the next call continues after them. p is valid until f returns,
+// but a hostile peer may change the bytes before. p may end at any byte, so data that must be
+// contiguous has to be copied, or read with [Conn.Read].
 //
-// The error is that of f, or why there are no bytes, as with Read. Other calls that read wait until
-// f has returned, so that f may not read; beside [Conn.WriteTo] ReadFunc is syscall.EBUSY.
+// ReadFunc returns the error of f, or the error of a Read. f must not read from the connection,
+// because other calls that read wait until f returns. While [Conn.WriteTo] uses the memory,
+// ReadFunc returns syscall.EBUSY.
 func (c *Conn) ReadFunc(f func(p []byte) (n int, err error)) error {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
@@ -26,7 +27,7 @@ func (c *Conn) ReadFunc(f func(p []byte) (n int, err error)) error {
 	if err != nil {
 		return c.opError("read", err)
 	}
-	n := 0 // also if f panics
+	n := 0 // used if f panics
 	defer func() { c.giveBack(l, n) }()
 	k, err := f(l.bytes)
 	if k < 0 || k > len(l.bytes) {

@@ -6,7 +6,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// newConn makes an endpoint with its memory and posts its receives. h takes its events.
+// newConn creates a connection with its endpoint and memory, and posts its receives. asHandler
+// returns the handler of its events.
 func newConn(pool *dispatchers, cfg config, asHandler func(*Conn) handler) (*Conn, error) {
 	c := &Conn{cfg: cfg, pool: pool, local: cfg.addr(Addr{}), remote: cfg.addr(Addr{})}
 	c.readable.cond.L, c.writable.cond.L = &c.mu, &c.mu
@@ -30,7 +31,7 @@ func (c *Conn) create(h handler) (err error) {
 	}
 	in.most = uint64(c.cfg.readBuffer)
 	in.window = in.ring.cur.size
-	in.told = in.window // the hello says so
+	in.told = in.window // the value in the hello
 	if in.most == in.window {
 		in.growth = growthOver
 	}
@@ -44,14 +45,14 @@ func (c *Conn) create(h handler) (err error) {
 	return c.postRecvs(0, defaultSlots)
 }
 
-// enterZone enters the zone of the settings, or makes one.
+// enterZone enters the zone of the settings, or creates a protection zone for this connection.
 func (c *Conn) enterZone() (err error) {
 	z := c.cfg.zone
 	switch {
 	case z == nil:
 		c.pz, err = c.pool.adapter.CreatePZ()
 	case z.adapter != c.pool.adapter:
-		err = errDeviceGone // the zone's; it has been opened again
+		err = errDeviceGone // the device of the zone has failed; it has been opened again
 	default:
 		if err = z.enter(); err == nil {
 			c.pz = z.pz
@@ -60,13 +61,13 @@ func (c *Conn) enterZone() (err error) {
 	return err
 }
 
-// newMemory registers memory for a ring.
+// newMemory allocates and registers memory for a ring.
 func (c *Conn) newMemory(size int, rights udat.MemPriv) (memory, error) {
 	l, err := c.pool.adapter.AllocLMR(c.pz, size, privatePriv|rights)
 	return memory{l, 0, uint64(size)}, err
 }
 
-// createEP makes the endpoint on a dispatcher that has room for it.
+// createEP creates the endpoint on a dispatcher that has room for it.
 func (c *Conn) createEP(h handler) error {
 	attr := udat.EPAttr{
 		MaxRecvDTOs: defaultSlots, MaxRequestDTOs: requests, MaxRequestIOV: 1, MaxRecvIOV: 1, MaxRDMAReadIn: 4,
@@ -91,10 +92,11 @@ func (c *Conn) createEP(h handler) error {
 	return nil
 }
 
-// repostBatch is the number of receives that are posted at once. It divides defaultSlots.
+// repostBatch is the number of receives that are posted together. defaultSlots must be a multiple
+// of it.
 const repostBatch = 8
 
-// postRecvs posts n receives, from a slot on.
+// postRecvs posts n receives, beginning with slot first. n must be a multiple of repostBatch.
 func (c *Conn) postRecvs(first, n int) error {
 	var recvs [repostBatch]udat.Recv
 	var iov [repostBatch][1]udat.LMRTriplet

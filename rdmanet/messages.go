@@ -8,34 +8,36 @@ import (
 	"syscall"
 )
 
-// Messages is a connection as messages: each SendMsg is one RecvMsg of the peer, which must use
-// Messages too. Do not use Read, Write and the like of the connection beside it; its deadlines,
-// regions and Close are those of the messages too. All methods are safe for concurrent use.
+// Messages sends and receives messages over a connection. Each RecvMsg returns the message of one
+// SendMsg of the peer, which must use Messages too. Do not call the connection's methods that read
+// or write the stream. Its deadlines also apply to messages, and its regions and Close may be used.
+// All methods are safe for concurrent use.
 type Messages struct {
 	c *Conn
 
 	// Guarded by Conn.rmu.
 	inHead [messageHead]byte
-	have   int // bytes of inHead
-	taken  int // bytes of the message at hand that RecvMsg has copied
+	have   int // number of bytes of inHead that have been received
+	taken  int // bytes of the current message that RecvMsg has copied
 
 	// Guarded by Conn.wmu.
 	outHead [messageHead]byte
-	broken  error // why no more messages can be sent: part of one has been
+	broken  error // set if only part of a message was sent, so that no more can be sent
 }
 
-// messageHead is the length of a message's length.
+// messageHead is the size in bytes of a message's header, which is its length.
 const messageHead = 4
 
-// NewMessages makes messages of a connection on which nothing has been written or read.
+// NewMessages returns a Messages on a connection. Nothing may have been written to it or read from
+// it.
 func NewMessages(c *Conn) *Messages { return &Messages{c: c} }
 
-// Conn is the connection.
+// Conn returns the connection.
 func (m *Messages) Conn() *Conn { return m.c }
 
-// SendMsg sends p as one message, which may be empty and at most 4 GiB - 1 long, and returns once
-// it has been copied. It blocks as [Conn.Write] does. If it fails amid a message, no more can be
-// sent.
+// SendMsg sends p as one message. p may be empty, and have at most 4 GiB - 1 bytes. SendMsg returns
+// when p has been copied, and blocks like [Conn.Write]. If it fails in the middle of a message, no
+// more messages can be sent.
 func (m *Messages) SendMsg(p []byte) error {
 	c := m.c
 	if uint64(len(p)) > math.MaxUint32 {
@@ -59,16 +61,17 @@ func (m *Messages) SendMsg(p []byte) error {
 }
 
 // MsgTooLongError is the error of RecvMsg for a message that is longer than the buffer.
-type MsgTooLongError struct{ Len int } // of the message, in bytes
+type MsgTooLongError struct{ Len int } // length of the message in bytes
 
 func (e *MsgTooLongError) Error() string {
 	return fmt.Sprintf("rdmanet: the message has %d bytes, the buffer has less", e.Len)
 }
 
-// RecvMsg receives the next message into p and returns its length. A message that is longer than p
-// is a [*MsgTooLongError] and stays: receive it with a longer buffer. The end of the stream is
-// io.EOF, amid a message io.ErrUnexpectedEOF. After os.ErrDeadlineExceeded call again with the same
-// p: part of the message may be in it already.
+// RecvMsg receives the next message into p and returns its length. If the message is longer than p,
+// the error is a [*MsgTooLongError]; the message can be received with a longer buffer. At the end
+// of the stream the error is io.EOF, within a message io.ErrUnexpectedEOF. After
+// os.ErrDeadlineExceeded call RecvMsg again with the same p, because part of the message may be in
+// p.
 func (m *Messages) RecvMsg(p []byte) (int, error) {
 	c := m.c
 	c.rmu.Lock()
@@ -87,7 +90,7 @@ func (m *Messages) RecvMsg(p []byte) (int, error) {
 	return size, nil
 }
 
-// fill reads until p is full; the first have bytes are there.
+// fill reads until p is full. *have is the number of bytes that p already has.
 func (m *Messages) fill(p []byte, have *int) error {
 	for *have < len(p) {
 		b, err := m.c.await()

@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// maxNotices is the number of notices that may be on the way or wait for ReadNotice.
+// maxNotices is the largest number of notices that are in flight or wait for ReadNotice.
 const maxNotices = 64
 
-// Notify sends a notice of 64 bits to the peer's program, which takes it by [Conn.ReadNotice]. It
-// arrives after the bytes of each WriteRemote that has returned, and of each [Batch] that was
-// started before: so it can announce them. It is not ordered with the bytes of the stream. Notices
-// arrive in order. Notify returns when the device has the notice; it waits, until the write
-// deadline, while 64 notices have not been taken by the peer's program.
+// Notify sends a notice of 64 bits to the peer's program, which receives it with [Conn.ReadNotice].
+// The notice arrives after the bytes of each WriteRemote that has returned and of each [Batch] that
+// was started before, so it can announce them. Notices arrive in order, but not in order with the
+// bytes of the stream. Notify returns when the notice has been posted. It blocks, at most until the
+// write deadline, while the peer's program has not received the last 64 notices.
 func (c *Conn) Notify(value uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,9 +45,9 @@ func (c *Conn) Notify(value uint64) error {
 	return nil
 }
 
-// ReadNotice returns the value of the peer's next [Conn.Notify]. It waits for one until the read
-// deadline. After the peer's Close it returns those that have come, then io.EOF. Calls take turns,
-// but do not hinder Read.
+// ReadNotice returns the value of the peer's next [Conn.Notify]. It waits for a notice until the
+// read deadline. After the peer's Close it returns the notices that have arrived, then io.EOF. It
+// does not wait for Reads, nor Reads for it.
 func (c *Conn) ReadNotice() (uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +77,7 @@ func (c *Conn) ReadNotice() (uint64, error) {
 	}
 }
 
-// notice takes a notice of the peer; mu is held.
+// notice handles a notice of the peer; mu is held.
 func (c *Conn) notice(value uint64) error {
 	in := &c.in
 	if len(in.notices) == maxNotices {
@@ -90,7 +90,8 @@ func (c *Conn) notice(value uint64) error {
 	return nil
 }
 
-// noticed takes the news that the peer's program has taken all notices before number n; mu is held.
+// noticed handles the message that the peer's program has received all notices before number n; mu
+// is held.
 func (c *Conn) noticed(n uint64) error {
 	out := &c.out
 	if n-out.noticed > out.notices-out.noticed {

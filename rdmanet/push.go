@@ -9,10 +9,11 @@ import (
 
 func (c *Conn) freeRequests() int { return requests - int(c.out.requests-c.out.done) }
 
-// owe makes push send a control message.
+// owe makes push send a control message of the kind.
 func (c *Conn) owe(k kind) { c.out.owed |= 1 << k }
 
-// push sends what may be sent: data, then control messages. mu is held.
+// push sends as much as the peer and the queue allow: data first, then control messages. mu is
+// held.
 func (c *Conn) push() {
 	if c.state != stateOpen {
 		return
@@ -28,7 +29,8 @@ func (c *Conn) push() {
 		}
 		from := m.triplet(out.posted, n)
 		out.posted += n
-		// If no more may follow, a completion must come, or the memory of these writes would stay taken.
+		// If the peer may soon allow no more writes, this one must have a completion. Without one the
+		// memory of the writes would stay in use.
 		if !c.write(from, out.scarce(out.limit-out.position-n)) {
 			return
 		}
@@ -44,7 +46,7 @@ func (c *Conn) push() {
 	}
 }
 
-// answer tells the peer that the connection has been accepted for good: its Dial returns.
+// answer reports to the peer that the listener keeps the connection. The peer's Dial then returns.
 func (c *Conn) answer() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +54,8 @@ func (c *Conn) answer() {
 	c.push()
 }
 
-// move changes to the peer's larger ring, and tells the peer from which byte on.
+// move switches to the peer's larger ring, and reports to the peer the first byte that will be in
+// it. It returns false if there is no room for the message, or if posting failed.
 func (c *Conn) move() bool {
 	out := &c.out
 	if c.freeSlots() < 1 || c.freeRequests() < 1 {
@@ -63,8 +66,8 @@ func (c *Conn) move() bool {
 	return c.message(kindMoved, out.position, 0, false)
 }
 
-// write posts an RDMA write of one piece into the peer's ring, with the notice of it, and reports
-// whether that worked. With certain it makes a completion.
+// write posts an RDMA write of one piece into the peer's ring, and the message that reports it. It
+// returns false if posting failed. If certain is true, the completion is not suppressed.
 func (c *Conn) write(from udat.LMRTriplet, certain bool) bool {
 	out := &c.out
 	n := from.SegmentLength
@@ -90,14 +93,15 @@ func (c *Conn) write(from udat.LMRTriplet, certain bool) bool {
 	return c.post(1)
 }
 
-// count takes the number of a request that is about to be posted.
+// count counts a request that is about to be posted.
 func (c *Conn) count() {
 	out := &c.out
 	c.reqs[out.requests%requests] = out.posted
 	out.requests++
 }
 
-// flags returns the completion flags of the next request.
+// flags returns the completion flags of the next request. The completion is suppressed, unless
+// certain is true or this is the requests/4-th request since the last completion.
 func (c *Conn) flags(certain bool) udat.CompletionFlags {
 	out := &c.out
 	if out.silent++; !certain && out.silent < requests/4 {
@@ -107,7 +111,8 @@ func (c *Conn) flags(certain bool) udat.CompletionFlags {
 	return udat.CompletionDefault
 }
 
-// message posts the first n requests of ops, and a control message after them.
+// message posts the first n operations of ops, followed by a control message. It returns false if
+// posting failed.
 func (c *Conn) message(k kind, value uint64, n int, certain bool) bool {
 	out, in := &c.out, &c.in
 	in.toldAt, in.told = in.reposted, max(in.told, in.freed+in.window)
@@ -124,7 +129,8 @@ func (c *Conn) message(k kind, value uint64, n int, certain bool) bool {
 	return c.post(n + 1)
 }
 
-// post posts the first n of ops. The endpoint has room for them, so an error ends the connection.
+// post posts the first n operations of ops. The endpoint has room for them, so any error ends the
+// connection.
 func (c *Conn) post(n int) bool {
 	var err error
 	if n == 1 {
@@ -144,7 +150,7 @@ func (c *Conn) post(n int) bool {
 	return true
 }
 
-// pushControl sends the control messages that are owed, as far as the peer has receives for them.
+// pushControl sends the control messages in out.owed, as many as the peer has receives for.
 func (c *Conn) pushControl() {
 	out := &c.out
 	for k := kindCredit; k < kinds; k++ {
@@ -152,7 +158,7 @@ func (c *Conn) pushControl() {
 			continue
 		}
 		if (k == kindFin || k == kindClose) && out.posted < out.appended {
-			continue // must follow the data
+			continue // must come after the data
 		}
 		if c.freeSlots() < 1 || c.freeRequests() < 1 {
 			return
@@ -179,7 +185,7 @@ func (c *Conn) valueOf(k kind) uint64 {
 	return c.out.position
 }
 
-// sent takes the completion of a request; mu is held.
+// sent handles the completion of a request; mu is held.
 func (c *Conn) sent(ev *udat.Event) {
 	out := &c.out
 	seq := uint64(ev.Cookie)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// readError is why Read returns no data; nil if it may wait for some. mu is held.
+// readError returns the error of a Read, nil if there is data or Read may wait for it. mu is held.
 func (c *Conn) readError() error {
 	switch {
 	case c.closed:
@@ -28,8 +28,8 @@ func (c *Conn) readError() error {
 	return nil
 }
 
-// await waits for data and returns the part of it that lies in one piece in the ring; rmu is held.
-// The data stays there until taken.
+// await waits for data and returns the part of it that is contiguous in the ring; rmu is held. The
+// data stays valid until taken or borrow.
 func (c *Conn) await() ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,16 +47,16 @@ func (c *Conn) await() ([]byte, error) {
 	}
 }
 
-// answered reports whether the program has written since it last took data. If so a blocked Read
-// need not yield before it spins: the goroutine that had to answer has run. mu is held.
+// answered reports whether the program has written since it last read. If so, a blocked Read need
+// not yield before it spins, because the goroutine that had to answer the peer has run. mu is held.
 func (c *Conn) answered() bool { return c.out.appended != c.in.sentAt }
 
-// taken says that the program has taken n bytes; rmu is held.
+// taken records that the program has read n bytes of the data that await returned; rmu is held.
 func (c *Conn) taken(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.in.taking = false
-	if c.closed || c.in.unwanted { // meanwhile
+	if c.closed || c.in.unwanted { // changed since await
 		c.drop()
 	} else {
 		c.in.read += uint64(n)
@@ -64,7 +64,8 @@ func (c *Conn) taken(n int) {
 	c.gaveBack()
 }
 
-// gaveBack gives the memory of what has been read back to the peer; mu is held.
+// gaveBack frees the memory of the data that has been read, and sends the peer a credit if one is
+// due; mu is held.
 func (c *Conn) gaveBack() {
 	c.in.sentAt = c.out.appended
 	c.freeRead()
@@ -76,9 +77,9 @@ func (c *Conn) gaveBack() {
 	}
 }
 
-// Read reads up to len(p) bytes. It blocks until there is one, the stream has ended (io.EOF), the
-// read deadline has passed (os.ErrDeadlineExceeded), or the connection is closed or broken. It
-// allocates nothing.
+// Read reads up to len(p) bytes. It blocks until there is at least one byte, the stream has ended
+// (io.EOF), the read deadline has passed (os.ErrDeadlineExceeded), or the connection is closed or
+// broken. It allocates no memory.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
@@ -99,9 +100,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// WriteTo writes the stream to w until it ends, straight out of the memory into which the peer
-// writes. A hostile peer may change the bytes while w reads them; Read has copied them before.
-// While w is busy other calls may Read what follows.
+// WriteTo writes the stream to w until the stream ends. It does not copy the bytes: w gets the
+// memory into which the peer writes, so a hostile peer may change the bytes while w reads them,
+// unlike with Read. While w is busy, other calls may Read the bytes that follow.
 func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 	for {
 		n, ended, err := c.passOn(w)
@@ -112,7 +113,7 @@ func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 	}
 }
 
-// passOn writes the next piece of the stream to w, unless that has ended.
+// passOn writes the next piece of the stream to w. ended is true if the stream has ended.
 func (c *Conn) passOn(w io.Writer) (n int, ended bool, err error) {
 	l, err := c.lend()
 	if err == io.EOF {
@@ -121,7 +122,7 @@ func (c *Conn) passOn(w io.Writer) (n int, ended bool, err error) {
 	if err != nil {
 		return 0, false, c.opError("read", err)
 	}
-	defer func() { c.giveBack(l, n) }() // also if w panics
+	defer func() { c.giveBack(l, n) }() // runs also if w panics
 	k, err := w.Write(l.bytes)
 	if k < 0 || k > len(l.bytes) {
 		err = fmt.Errorf("the writer has taken %d bytes of %d: %w", k, len(l.bytes), syscall.EINVAL)
@@ -133,11 +134,11 @@ func (c *Conn) passOn(w io.Writer) (n int, ended bool, err error) {
 	return k, false, err
 }
 
-// loan is a piece of the stream that has been taken, and stays where it is until giveBack.
+// loan is a piece of the stream that has been read and whose memory stays valid until giveBack.
 type loan struct {
 	bytes  []byte
-	end    uint64 // position behind it
-	copied bool   // the bytes are not in the ring: another loan was out
+	end    uint64 // position of the stream after the piece
+	copied bool   // the bytes are a copy, because there was another loan
 }
 
 func (c *Conn) lend() (l loan, err error) {
@@ -146,7 +147,7 @@ func (c *Conn) lend() (l loan, err error) {
 	return c.lendNext()
 }
 
-// lendNext is lend with rmu held.
+// lendNext returns the next piece of the stream as a loan; rmu is held.
 func (c *Conn) lendNext() (l loan, err error) {
 	b, err := c.await()
 	if err != nil {
@@ -155,13 +156,13 @@ func (c *Conn) lendNext() (l loan, err error) {
 	return c.borrow(b)
 }
 
-// borrow takes what await has returned, and leaves it where it is; rmu is held.
+// borrow makes a loan of the data that await returned; rmu is held.
 func (c *Conn) borrow(b []byte) (l loan, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	in := &c.in
 	in.taking = false
-	if c.closed || in.unwanted { // meanwhile
+	if c.closed || in.unwanted { // changed since await
 		c.drop()
 		c.gaveBack()
 		return l, c.readError()
@@ -178,14 +179,14 @@ func (c *Conn) borrow(b []byte) (l loan, err error) {
 	return l, nil
 }
 
-// giveBack ends a loan of which n bytes have been used. The others are read again, unless somebody
-// has read on.
+// giveBack ends a loan of which n bytes were consumed. The rest will be read again, unless another
+// call has read bytes after the loan.
 func (c *Conn) giveBack(l loan, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	in := &c.in
 	if !l.copied {
-		if in.read == l.end && !c.closed && !in.unwanted { // else the rest has been dropped
+		if in.read == l.end && !c.closed && !in.unwanted { // otherwise the rest is lost
 			in.read -= uint64(len(l.bytes) - n)
 		}
 		in.lent = false
@@ -194,8 +195,9 @@ func (c *Conn) giveBack(l loan, n int) {
 	}
 }
 
-// SetReadBuffer bounds the bytes that the peer may send before they are read. More than
-// [Dialer].ReadBuffer or [ListenConfig].ReadBuffer is an error that wraps syscall.EINVAL.
+// SetReadBuffer sets the largest number of bytes that the peer may send before they are read, from
+// 4096 up to the ReadBuffer of the [Dialer] or [ListenConfig]. For another size the error wraps
+// syscall.EINVAL.
 func (c *Conn) SetReadBuffer(bytes int) error {
 	if bytes < minRing || bytes > c.cfg.readBuffer {
 		return c.opError("set", fmt.Errorf("read buffer of %d bytes, must be from %d to %d: %w", bytes, minRing,
@@ -213,7 +215,7 @@ func (c *Conn) SetReadBuffer(bytes int) error {
 	return nil
 }
 
-// CloseRead ends Reads: they return io.EOF, and what the peer sends is dropped.
+// CloseRead makes Reads return io.EOF. Data that the peer sends is discarded.
 func (c *Conn) CloseRead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

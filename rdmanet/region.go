@@ -11,20 +11,20 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// Access is what the peer may do with a Region.
+// Access is the set of operations that the peer may perform on a Region.
 type Access uint8
 
-// Accesses, to be combined with |. Without any, only this end uses the memory, as the near end of
-// its own reads and writes.
+// Accesses, to be combined with |. If the Access is 0, the memory is only the local buffer of this
+// end's own operations.
 const (
 	PeerReads Access = 1 << iota
 	PeerWrites
-	PeerAtomics // FetchAdd and CompareSwap; a device without atomics is errors.ErrUnsupported
+	PeerAtomics // FetchAdd and CompareSwap; errors.ErrUnsupported on a device without atomics
 
 	accesses = PeerReads | PeerWrites | PeerAtomics
 )
 
-// rights returns the privileges of registered memory with the access.
+// rights returns the privileges with which to register memory for the access.
 func (a Access) rights(adapter *adapter) (udat.MemPriv, error) {
 	if a&^accesses != 0 {
 		return 0, fmt.Errorf("access %#x: only PeerReads, PeerWrites and PeerAtomics are known: %w", a, syscall.EINVAL)
@@ -43,9 +43,9 @@ func (a Access) rights(adapter *adapter) (udat.MemPriv, error) {
 	return priv, nil
 }
 
-// Region is memory registered for one connection. The peer may read or write it by RDMA as its
-// Access allows. At this end it is the local buffer of ReadRemote, WriteRemote and WriteRegion,
-// which do not copy. All methods are safe for concurrent use.
+// Region is memory that is registered for one connection. The peer may access it by RDMA as its
+// Access allows. At this end ReadRemote, WriteRemote and WriteRegion use it as their local buffer,
+// without a copy. All methods are safe for concurrent use.
 type Region struct {
 	c   *Conn
 	lmr *udat.LMR
@@ -53,12 +53,12 @@ type Region struct {
 
 	// Guarded by Conn.mu.
 	closed bool
-	uses   int // calls and operations of this end that use it
+	uses   int // number of calls and operations of this end that use it
 }
 
-// NewRegion registers buf, which must not be empty, for this connection. The memory stays the
-// caller's and is locked until [Region.Close] or the end of the connection by [Conn.Close]. What a
-// peer may write changes at any time: copy it before checking it.
+// NewRegion registers buf, which must not be empty, for this connection. The caller keeps buf. It
+// is locked in memory until [Region.Close], or until the connection has ended after [Conn.Close].
+// If the peer may write to the memory, it may do so at any time: copy data before checking it.
 func (c *Conn) NewRegion(buf []byte, access Access) (*Region, error) {
 	priv, err := access.rights(c.pool.adapter)
 	if err != nil {
@@ -69,7 +69,7 @@ func (c *Conn) NewRegion(buf []byte, access Access) (*Region, error) {
 	if c.closed {
 		return nil, c.opError("register", net.ErrClosed)
 	}
-	c.pin() // for the length of the registration, which takes long
+	c.pin() // for the duration of the registration, which takes long
 	c.mu.Unlock()
 	lmr, err := c.pool.adapter.CreateLMR(c.pz, buf, priv)
 	c.mu.Lock()
@@ -85,17 +85,18 @@ func (c *Conn) NewRegion(buf []byte, access Access) (*Region, error) {
 	return r, nil
 }
 
-// Bytes is the memory.
+// Bytes returns the memory.
 func (r *Region) Bytes() []byte { return r.buf }
 
-// Remote names the memory for the peer: send it in a message. It is valid until the Region is
-// closed.
+// Remote returns the name of the memory for the peer. Send it in a message. It is valid until the
+// Region is closed.
 func (r *Region) Remote() Remote {
 	return Remote{r.lmr.RMRTriplet(0, len(r.buf))}
 }
 
-// Close ends the registration, once calls and batches of this end that use the region are over. An
-// operation of the peer that comes later breaks the connection.
+// Close ends the registration. It does not wait: while calls and batches of this end use the
+// region, the registration remains until they have ended. Later operations of the peer on the
+// region break the connection.
 func (r *Region) Close() error {
 	c := r.c
 	c.mu.Lock()
@@ -107,7 +108,8 @@ func (r *Region) Close() error {
 	return r.drop()
 }
 
-// check refuses n bytes from at on that are not of a region of the connection.
+// check returns an error unless r is a region of the connection c and has n bytes from offset at
+// on.
 func (r *Region) check(c *Conn, at int, n uint64) error {
 	switch {
 	case r == nil || r.c != c:
@@ -118,7 +120,7 @@ func (r *Region) check(c *Conn, at int, n uint64) error {
 	return nil
 }
 
-// use begins a use by this end; done ends it. c.mu is held.
+// use begins a use of the region by this end, until done. c.mu is held.
 func (r *Region) use() error {
 	if r.closed {
 		return errClosedRegion
@@ -148,12 +150,13 @@ var (
 	errClosedRegion  = fmt.Errorf("the region: %w", os.ErrClosed)
 )
 
-// settleTime bounds how long a call waits, after its deadline or after Close, until the device has
-// let go of the call's memory. Then it breaks the connection, because the peer's device does not
-// answer.
+// settleTime is how long a call waits, after its deadline or after Close, for the device to
+// complete operations that use the call's memory. After that it breaks the connection, because the
+// peer's device does not answer.
 const settleTime = 2 * time.Second
 
-// settle waits until the device has completed the requests before number seq; mu is held.
+// settle waits until the device has completed all requests before number seq, or the connection is
+// dead; mu is held.
 func (c *Conn) settle(seq uint64) error {
 	var stop func() bool
 	defer func() {
@@ -173,7 +176,7 @@ func (c *Conn) settle(seq uint64) error {
 	return nil
 }
 
-// useError is why the connection cannot be used; nil if it can. mu is held.
+// useError returns the reason why the connection cannot be used, nil if it can. mu is held.
 func (c *Conn) useError() error {
 	switch {
 	case c.closed:
@@ -187,11 +190,11 @@ func (c *Conn) useError() error {
 }
 
 // WriteRegion writes n bytes of a region, from offset at on, to the stream without a copy. It
-// returns when the device has sent them, so that they may be changed. It pays for pieces of 64 KiB
-// and more; Write is faster for smaller ones. If the peer's device does not take them within 2
-// seconds after the write deadline the connection is broken.
+// returns when the device has sent them, so that the caller may change them. It is faster than
+// Write for pieces of 64 KiB and more. If the peer's device has not received the bytes 2 seconds
+// after the write deadline, the connection is broken.
 func (c *Conn) WriteRegion(r *Region, at, n int) (total int, err error) {
-	if err := r.check(c, at, uint64(n)); err != nil { // too many, if n is negative
+	if err := r.check(c, at, uint64(n)); err != nil { // a negative n is too large as uint64
 		return 0, c.opError("write", err)
 	}
 	c.wmu.Lock()
@@ -208,14 +211,14 @@ func (c *Conn) WriteRegion(r *Region, at, n int) (total int, err error) {
 	last := uint64(0)
 	for total < n {
 		if err := c.writeError(); err != nil {
-			out.silent = requests // the next message completes, and proves these writes done
+			out.silent = requests // the next message gets a completion, which shows that these writes are done
 			c.owe(kindCredit)
 			c.push()
 			c.settle(last)
 			return total, c.opError("write", err)
 		}
 		var k uint64
-		if out.posted == out.appended { // what was written before goes first
+		if out.posted == out.appended { // earlier writes go first
 			k = c.mayWrite(uint64(n-total), uint64(n-total))
 		}
 		if k == 0 {

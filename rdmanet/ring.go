@@ -2,7 +2,7 @@ package rdmanet
 
 import "github.com/godat/godat/udat"
 
-// memory is part of a registered region, of a size that is a power of two.
+// memory is part of a registered memory region. Its size is a power of two.
 type memory struct {
 	lmr  *udat.LMR
 	base int
@@ -18,19 +18,20 @@ func (m memory) triplet(at, n uint64) udat.LMRTriplet {
 	return m.lmr.Triplet(m.base+int(at&(m.size-1)), int(n))
 }
 
-// privatePriv is what this end may do with all memory.
+// privatePriv are the privileges of this end, with which all memory is registered.
 const privatePriv = udat.PrivLocalRead | udat.PrivLocalWrite
 
-// ring is the memory of one direction of a stream: byte n lies at n modulo its size. It begins
-// small and may be replaced once by a larger one: the bytes before position from are then in old
-// until they have been used.
+// ring is the memory of one direction of a stream. Byte n of the stream is at offset n modulo the
+// size. The first memory is small and may be replaced once by a larger one. Bytes before position
+// from are then in old, until they are no longer needed.
 type ring struct {
 	cur  memory
-	old  memory // lmr is nil: none
+	old  memory // old.lmr is nil if there is none
 	from uint64
 }
 
-// at returns the memory of byte p, and how many of the n bytes from p on lie there in one piece.
+// at returns the memory that has byte p, and how many of the n bytes from p on are contiguous
+// there.
 func (r *ring) at(p, n uint64) (memory, uint64) {
 	m := r.cur
 	if r.old.lmr != nil && p < r.from {
@@ -39,12 +40,13 @@ func (r *ring) at(p, n uint64) (memory, uint64) {
 	return m, min(n, m.size-p&(m.size-1))
 }
 
-// grow makes m the memory from byte p on.
+// grow replaces the memory by m for the bytes from p on.
 func (r *ring) grow(m memory, p uint64) {
 	r.old, r.cur, r.from = r.cur, m, p
 }
 
-// shed returns the old memory, to be freed, if all bytes before p have been used; else nil.
+// shed drops the bytes before p. If the old memory then has no bytes left, shed removes it and
+// returns its region, otherwise nil.
 func (r *ring) shed(p uint64) (l *udat.LMR) {
 	if r.old.lmr != nil && p >= r.from {
 		l, r.old = r.old.lmr, memory{}

@@ -2,20 +2,20 @@ package rdmanet
 
 import "time"
 
-// Stats are the figures of a connection. They stay after Close.
+// Stats are the figures of a connection. They remain available after Close.
 type Stats struct {
-	BytesRead     uint64        // that the program has taken
-	BytesReceived uint64        // that have come
-	BytesWritten  uint64        // that Write has taken
-	BytesSent     uint64        // of those, bytes that have been handed to the device
-	MessagesIn    uint64        // notices and control messages that have come, modulo 2^32
-	MessagesOut   uint64        // notices and control messages that have been sent
+	BytesRead     uint64        // bytes that the program has read
+	BytesReceived uint64        // bytes that have arrived
+	BytesWritten  uint64        // bytes that Write has accepted
+	BytesSent     uint64        // of BytesWritten, bytes that have been posted to the device
+	MessagesIn    uint64        // messages of data and control that have arrived, modulo 2^32
+	MessagesOut   uint64        // messages of data and control that have been sent, modulo 2^32
 	Credit        uint64        // bytes that the peer has room for now
-	Stalls        uint64        // times that Write has waited for room in WriteBuffer
-	RoundTrip     time.Duration // of the last keep-alive probe; 0: none has been answered
-	ReadBuffer    int           // bytes of registered memory for what comes, now
-	WriteBuffer   int           // and for what is to be sent
-	BytesLost     uint64        // that Write has taken and that were lost after Close
+	Stalls        uint64        // number of times that Write has waited for room in WriteBuffer
+	RoundTrip     time.Duration // round-trip time of the last answered probe; 0: there is none
+	ReadBuffer    int           // current size of the receive ring in bytes
+	WriteBuffer   int           // current size of the send ring in bytes
+	BytesLost     uint64        // bytes that Write has accepted and that were lost after Close
 }
 
 // Stats returns the connection's figures.

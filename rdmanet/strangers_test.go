@@ -290,6 +290,25 @@ func TestListenerWithoutDevices(t *testing.T) {
 	}
 }
 
+// TestCloseLogsNothing closes a listener on two devices: no device has failed.
+func TestCloseLogsNothing(t *testing.T) {
+	log := make(lines, 4)
+	lc := ListenConfig{Device: memDevice, Logger: slog.New(slog.NewTextHandler(log, nil))}
+	l, err := lc.listen(t.Context(), Network, ":0")
+	assert.NilError(t, err)
+	second, err := l.listenOn(memDevice, Path{}, 0)
+	assert.NilError(t, err)
+	l.points = append(l.points, second)
+	served := make(chan bool)
+	go func() {
+		l.serve(second)
+		close(served)
+	}()
+	assert.NilError(t, l.Close())
+	<-served
+	assert.Equal(t, len(log), 0, "logged")
+}
+
 // TestAcceptFails has a listener that cannot make connections: Accept says so, with an error that
 // servers know as temporary, and a later one works.
 func TestAcceptFails(t *testing.T) {

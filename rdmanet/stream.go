@@ -6,37 +6,37 @@ import "github.com/godat/godat/udat"
 type incoming struct {
 	ring     ring     // the peer writes the stream into it
 	placed   uint64   // bytes that the peer has written
-	read     uint64   // bytes that the program has taken
-	freed    uint64   // of those, bytes whose memory may be written again
+	read     uint64   // bytes that the program has read
+	freed    uint64   // bytes whose memory the peer may overwrite
 	told     uint64   // position of the stream up to which the peer may write
-	window   uint64   // bytes that may be placed and not freed
-	most     uint64   // the limit of window: SetReadBuffer
+	window   uint64   // largest number of bytes that are placed and not freed
+	most     uint64   // largest value of window, set by SetReadBuffer
 	messages uint32   // messages that have come
-	reposted uint32   // of those, how many have a new receive in their place
-	toldAt   uint32   // reposted, as the peer knows it
-	sentAt   uint64   // appended of the other direction, when the program last took data
-	eof      bool     // the peer writes no more
+	reposted uint32   // receives of these messages that have been reposted
+	toldAt   uint32   // reposted, as last reported to the peer
+	sentAt   uint64   // outgoing.appended when the program last read data
+	eof      bool     // the peer will write no more
 	unwanted bool     // CloseRead was called
-	lent     bool     // WriteTo hands out the memory from freed on
-	taking   bool     // a call uses the data from read on: it stays where it is
-	notices  []uint64 // that have come and wait for ReadNotice, oldest first
-	noticed  uint64   // that the program has taken
+	lent     bool     // WriteTo or ReadFunc uses the memory from freed on
+	taking   bool     // a call uses the data from read on, which must stay valid
+	notices  []uint64 // notices that wait for ReadNotice, oldest first
+	noticed  uint64   // number of notices that the program has received
 	growth   growth
 	larger   memory // growthOffered: the memory that the peer has been offered
 }
 
-// growth is how far the replacement of the first, small memory has come.
+// growth is the state of the replacement of the first, small memory.
 type growth uint8
 
 const (
 	growthNone    growth = iota
-	growthBegun          // memory is being registered
-	growthOffered        // the peer has been told, or will be
-	growthOver           // the ring is as large as it will be
+	growthBegun          // the larger memory is being registered
+	growthOffered        // the larger memory has been offered to the peer, or will be
+	growthOver           // the ring will not grow any more
 )
 
-// outgoing is the stream to the peer; Conn.mu guards it. The first three count bytes of the local
-// ring of what is to be sent: freed <= posted <= appended.
+// outgoing is the stream to the peer; Conn.mu guards it. appended, posted and freed are positions
+// in the send ring: freed <= posted <= appended.
 type outgoing struct {
 	ring     ring
 	appended uint64
@@ -44,39 +44,39 @@ type outgoing struct {
 	freed    uint64
 	growth   growth
 
-	position uint64 // bytes of the stream that have been written at the peer
-	limit    uint64 // position up to which the peer allows it
-	window   uint64 // bytes that the peer allows at a time
+	position uint64 // bytes of the stream that have been posted
+	limit    uint64 // position up to which the peer allows writing
+	window   uint64 // the peer's incoming.window
 	next     remoteRing
 	messages uint32     // messages that have been sent
-	acked    uint32     // of those, how many have a new receive in their place
+	acked    uint32     // receives of these messages that the peer has reposted
 	requests uint64     // requests that have been posted
-	done     uint64     // of those, how many have completed
-	silent   int        // requests since the last that makes a completion
-	silentBy int        // and their bytes
+	done     uint64     // requests that have completed
+	silent   int        // requests since the last one with a completion
+	silentBy int        // bytes written by these requests
 	owed     uint32     // control messages to be sent, by kind
 	words    []word     // atomics in flight, oldest first
 	pending  []inFlight // operations in flight, oldest first
-	closeAt  uint64     // requests, once that of Close has been posted
+	closeAt  uint64     // value of requests after Close's message; 0: not posted
 	fin      bool       // CloseWrite was called
 	imm      bool       // writes carry immediate data
-	accepted bool       // the peer has connected
-	lent     int        // WriteRegions and Notifys, which wait on writable for credit
-	notices  uint64     // that have been sent
-	noticed  uint64     // of those, how many the peer's program has taken
-	held     bool       // the dispatcher counts data that is held back
-	stalls   uint64     // times that Write has waited for room
+	accepted bool       // this end was dialed by the peer
+	lent     int        // number of calls of WriteRegion and Notify, which wait on writable for credit
+	notices  uint64     // notices that have been sent
+	noticed  uint64     // notices that the peer's program has received
+	held     bool       // data is held back, which the dispatcher counts as blocked
+	stalls   uint64     // number of times that Write has waited for room
 
-	iov [2][1]udat.LMRTriplet // of ops
-	ops [2]udat.Op            // of the post under way: here, because it would escape to the heap
+	iov [2][1]udat.LMRTriplet // data segments of ops
+	ops [2]udat.Op            // operations of the current post; kept here because they would escape to the heap
 }
 
-// The layout of Conn.own: the first, small memory of what is to be sent, a place for each control
-// message in flight, a place for each receive. All of it is one page.
+// The layout of Conn.own: the first send ring, a buffer for each control message in flight, and a
+// buffer for each receive. All of it is one page.
 const (
 	firstSend = 2 << 10
 	firstRecv = minRing
-	requests  = 31 // requests that a connection may have in flight; udat needs one more entry
+	requests  = 31 // largest number of requests in flight; udat needs one more entry
 	ownSize   = firstSend + (requests+1+defaultSlots)*controlSize
 )
 
@@ -84,13 +84,14 @@ func sendPlace(seq uint64) int { return firstSend + int(seq%requests)*controlSiz
 
 func recvPlace(slot int) int { return firstSend + (requests+1+slot)*controlSize }
 
-// inFlight are operations that have been posted together. Conn.mu is held.
+// inFlight is a set of operations that were posted together. Conn.mu is held during calls.
 type inFlight interface {
-	lastPosted() uint64 // outgoing.requests after them
-	end(err error)      // they are over
+	lastPosted() uint64 // outgoing.requests after the last of them
+	end(err error)      // called when they have ended
 }
 
-// word is an atomic in flight: the old value comes to the place of the request's control message.
+// word is an atomic in flight. The device writes the old value to the control message buffer of the
+// request seq.
 type word struct {
 	seq uint64
 	old *uint64

@@ -5,32 +5,32 @@ import (
 	"fmt"
 )
 
-// kind is what a control message says.
+// kind is the type of a control message.
 type kind byte
 
 const (
-	kindCredit kind = iota + 1 // value is the window: the bytes that may be placed and not read
-	kindData                   // value bytes have been written into the ring, on devices without immediate data
-	kindRing                   // the sender has a larger ring, at value: kindMoved is the answer
-	kindMoved                  // what follows byte value of the stream is in the larger ring
+	kindCredit kind = iota + 1 // value is the sender's incoming.window
+	kindData                   // value bytes have been written into the ring; used on devices without immediate data
+	kindRing                   // the sender offers a larger ring at address value; the answer is kindMoved
+	kindMoved                  // the stream from byte value on is in the larger ring
 	kindFin                    // the stream ends after value bytes
-	kindClose                  // as kindFin, and the sender reads no more
+	kindClose                  // like kindFin, and the sender reads no more
 	kindClosed                 // the answer to kindClose
 	kindPing
 	kindPong
-	kindNotice  // value is the program's
-	kindNoticed // value counts the notices that the program has taken
+	kindNotice  // value is the value of Notify
+	kindNoticed // value is the number of notices that the program has received
 	kinds
 )
 
-// control is a message beside the stream, in a Send.
+// control is a control message. It is sent by a Send, outside the stream.
 type control struct {
 	kind  kind
-	slots uint32 // receives of the sender that have been posted again, modulo 2^32
+	slots uint32 // number of receives that the sender has reposted, modulo 2^32
 	limit uint64 // position of the stream up to which the receiver may write
 	value uint64
-	key   uint32 // of kindRing
-	size  int    // of kindRing
+	key   uint32 // key of the offered ring; kindRing only
+	size  int    // size of the offered ring; kindRing only
 }
 
 const controlSize = 32
@@ -60,11 +60,11 @@ func decodeControl(b []byte) (control, error) {
 	}, nil
 }
 
-// The immediate data of a write: the number of bytes, and the low bits of control.slots.
+// The immediate data of a write has the number of bytes and the low bits of control.slots.
 const (
 	immLengthBits = 20
 	immSlotsMask  = 1<<(32-immLengthBits) - 1
-	maxChunk      = 1 << (immLengthBits - 1) // bytes of one write
+	maxChunk      = 1 << (immLengthBits - 1) // largest number of bytes of one write
 )
 
 func immediate(n int, slots uint32) uint32 { return slots<<immLengthBits | uint32(n) }

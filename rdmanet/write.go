@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// writeError is why Write fails; nil if it does not. mu is held.
+// writeError returns the error of a Write, nil if it may write or wait for room. mu is held.
 func (c *Conn) writeError() error {
 	switch {
 	case c.closed:
@@ -23,8 +23,8 @@ func (c *Conn) writeError() error {
 	return nil
 }
 
-// space waits for free memory in the ring of what is to be sent, and returns what lies in one
-// piece; want are the bytes to be written. wmu is held.
+// space waits for free memory in the send ring and returns the part of it that is contiguous. want
+// is the number of bytes to write. wmu is held.
 func (c *Conn) space(want int) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,8 +49,8 @@ func (c *Conn) space(want int) ([]byte, error) {
 	}
 }
 
-// growSend replaces the small ring by one of the full size; if that cannot be had it stays. wmu and
-// mu are held; mu is free meanwhile.
+// growSend replaces the small send ring by one of the full size. If the memory cannot be
+// registered, the small ring stays. wmu and mu are held; mu is released during the registration.
 func (c *Conn) growSend() {
 	c.out.growth = growthOver
 	if c.cfg.writeBuffer <= firstSend {
@@ -67,8 +67,8 @@ func (c *Conn) growSend() {
 	c.out.ring.shed(c.out.freed)
 }
 
-// append adds to the stream n bytes, which the caller has copied into the memory that space
-// returned. It fails if the stream has been ended meanwhile. wmu is held.
+// append appends n bytes to the stream. The caller has copied them into the memory that space
+// returned. It returns an error if the stream was closed since then. wmu is held.
 func (c *Conn) append(n int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +78,7 @@ func (c *Conn) append(n int) error {
 	}
 	out.appended += uint64(n)
 	c.push()
-	if out.posted < out.appended && c.d.lead() { // credit may have come
+	if out.posted < out.appended && c.d.lead() { // perhaps a credit has arrived
 		c.mu.Unlock()
 		c.d.dequeue()
 		c.d.leave()
@@ -91,10 +91,10 @@ func (c *Conn) append(n int) error {
 	return nil
 }
 
-// Write writes p to the stream and returns once all of it has been copied: it may be used again. It
-// blocks while the peer does not read and WriteBuffer is full, until the write deadline
-// (os.ErrDeadlineExceeded), or until the connection is closed or broken. Small writes go out at
-// once, or together if many are under way. It allocates nothing.
+// Write writes p to the stream. It returns when all of p has been copied, so that the caller may
+// reuse p. It blocks while WriteBuffer is full because the peer does not read, until the write
+// deadline (os.ErrDeadlineExceeded), or until the connection is closed or broken. Small writes are
+// sent at once, or together if many are in flight. Write allocates no memory.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
@@ -102,9 +102,9 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return n, c.opError("write", err)
 }
 
-// waste reports whether this is the first Write after the peer has closed: its bytes are dropped
-// and the next one is EPIPE, as over TCP. A protocol that says goodbye to a peer that has left, as
-// TLS does, ends without an error.
+// waste reports whether this is the first Write after the peer has closed. The bytes of that Write
+// are discarded, and the next Write returns EPIPE, as over TCP. So a protocol such as TLS, which
+// sends a last message even after the peer has closed, gets no error.
 func (c *Conn) waste() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,10 +115,11 @@ func (c *Conn) waste() bool {
 	return true
 }
 
-// writePieces writes p and then q to the stream, with no other call's bytes between; wmu is held.
+// writePieces writes p and then q to the stream, without bytes of other calls between them; wmu is
+// held.
 func (c *Conn) writePieces(p, q []byte) (total int, err error) {
 	size := len(p) + len(q)
-	if size == 0 { // it needs no space
+	if size == 0 { // an empty Write needs no room
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return 0, c.writeError()
@@ -148,11 +149,11 @@ func (c *Conn) writePieces(p, q []byte) (total int, err error) {
 	}
 }
 
-// copyBuffers are those of ReadFrom.
+// copyBuffers are the buffers of ReadFrom.
 var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// ReadFrom writes what it reads from r, until io.EOF, to the stream. While r has nothing other
-// calls may Write.
+// ReadFrom reads from r until io.EOF and writes the bytes to the stream. While it waits for r,
+// other calls may Write.
 func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	buf := copyBuffers.Get().(*[32 << 10]byte)
 	defer copyBuffers.Put(buf)
@@ -174,8 +175,8 @@ func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	}
 }
 
-// CloseWrite ends the stream to the peer, which reads io.EOF after the data written before. Reads
-// of this end go on. A Write that is blocked returns EPIPE.
+// CloseWrite ends the stream to the peer. The peer reads io.EOF after the data written before. This
+// end can still read. Blocked and later Writes return EPIPE.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

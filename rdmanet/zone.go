@@ -10,27 +10,29 @@ import (
 )
 
 // Zone is a protection zone that connections share, with memory that is registered once for all of
-// them: see [ListenConfig].Zone. A peer reaches that memory by a [Grant] alone, which a memory
-// window of the device carries out: a device without windows has no zones. All methods are safe for
-// concurrent use.
+// them: see [ListenConfig].Zone. A peer can access that memory only by a [Grant], which is a memory
+// window of the device. So a device without memory windows supports no zones. All methods are safe
+// for concurrent use.
 //
-// The device checks the key in a [Remote], not who uses it: any peer of a connection in the zone
-// that knows or guesses the key, of 32 bits, can do what the grant allows until it is revoked, and
-// so with the regions and buffers of the zone's other connections. Peers that may not harm each
-// other need zones of their own, or none: connections outside have a zone each.
+// The device checks the 32-bit key in a [Remote], but not which peer uses it. Any peer of a
+// connection in the zone that knows or guesses the key can do what the grant allows until it is
+// revoked. The same holds for the regions and buffers of the other connections in the zone. Peers
+// that must not be able to harm one another need different zones, or none: a connection outside of
+// zones has a protection zone of its own.
 type Zone struct {
 	adapter *adapter
 	path    Path
 	pz      *udat.PZ
-	exact   bool // a window opens its part only
+	exact   bool // a window covers only its part of the memory
 
 	// Guarded by adapter.mu.
-	users  int // connections and memories, and one until Close
+	users  int // number of connections and memories, plus one until Close
 	closed bool
 }
 
-// NewZone makes a zone on a device: a name or an address, as in [Dialer].Device, not empty. path is
-// that of all its connections. A device without memory windows is errors.ErrUnsupported.
+// NewZone creates a zone on a device. The device is a name or an address, as in [Dialer].Device,
+// and must not be empty. path applies to all connections of the zone. If the device has no memory
+// windows, the error is errors.ErrUnsupported.
 func NewZone(device string, path Path) (*Zone, error) {
 	a, err := openAdapter(device, path)
 	if err != nil {
@@ -52,12 +54,15 @@ func NewZone(device string, path Path) (*Zone, error) {
 	return z, nil
 }
 
-// in puts the connections of the settings in a zone, unless z is nil, and returns their device. The
-// program's device and path must then be those of the zone, or nothing.
+// in sets the zone and the path of the settings, and returns the device. If z is not nil, the
+// program's device and path must be unset or those of the zone.
 func (c *config) in(z *Zone, device string, path Path) (string, error) {
 	c.zone, c.path = z, path
 	if z == nil {
 		return device, nil
+	}
+	if z.adapter == nil {
+		return "", errors.New("rdmanet: Zone is not of NewZone")
 	}
 	name := z.adapter.key.name
 	if device != "" && device != name || path != (Path{}) && path.key(name) != z.adapter.key {
@@ -68,7 +73,7 @@ func (c *config) in(z *Zone, device string, path Path) (string, error) {
 	return name, nil
 }
 
-// enter counts one more user; leave ends that.
+// enter counts one more user, until leave. It returns an error if the zone is closed.
 func (z *Zone) enter() error {
 	z.adapter.mu.Lock()
 	defer z.adapter.mu.Unlock()
@@ -90,8 +95,8 @@ func (z *Zone) leave() {
 	}
 }
 
-// Close ends the zone once its connections and its memory are closed. Until then they stay as they
-// are; there are no new ones.
+// Close closes the zone. There can be no new connections and memories in it. The existing ones
+// remain usable, and the zone's resources are freed when all of them are closed.
 func (z *Zone) Close() error {
 	z.adapter.mu.Lock()
 	closed := z.closed
@@ -112,12 +117,12 @@ type Memory struct {
 	buf  []byte
 
 	// Guarded by adapter.mu.
-	users  int // grants, and one until Close
+	users  int // number of grants, plus one until Close
 	closed bool
 }
 
-// Register registers buf, which must not be empty. The memory stays the caller's and is locked
-// until [Memory.Close].
+// Register registers buf, which must not be empty. The caller keeps buf. It is locked in memory
+// until [Memory.Close] and until all grants have ended.
 func (z *Zone) Register(buf []byte) (*Memory, error) {
 	err := z.enter()
 	if err == nil {
@@ -130,11 +135,11 @@ func (z *Zone) Register(buf []byte) (*Memory, error) {
 	return nil, fmt.Errorf("rdmanet: register: %w", err)
 }
 
-// Bytes is the memory.
+// Bytes returns the memory.
 func (m *Memory) Bytes() []byte { return m.buf }
 
-// Close ends the registration once all grants are revoked or their connections are closed. Until
-// then the grants stay as they are; there are no new ones.
+// Close closes the memory. There can be no new grants of it. The existing ones remain valid, and
+// the registration ends when all of them are revoked or their connections are closed.
 func (m *Memory) Close() error {
 	m.zone.adapter.mu.Lock()
 	closed := m.closed
@@ -168,7 +173,7 @@ func (m *Memory) leave() {
 	}
 }
 
-// takeBack ends a grant: it frees its window, unless that is nil.
+// takeBack ends a grant. It frees the grant's window, unless window is nil.
 func (m *Memory) takeBack(window *udat.RMR) (err error) {
 	if window != nil {
 		err = window.Free()

@@ -2,7 +2,8 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// asyncEvent turns an asynchronous event of the fabric into DAT's.
+// asyncEvent queues the DAT event for an asynchronous event of the fabric, and breaks the
+// connections that the fabric's event affects. It waits for the end of Open.
 func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 	<-ia.opened
 	ia.mu.Lock()
@@ -49,7 +50,7 @@ func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 	}
 }
 
-// breakEndpoints breaks the connections of the endpoints that match.
+// breakEndpoints breaks the connections of the endpoints for which match returns true.
 func (ia *IA) breakEndpoints(match func(*EP) bool) {
 	ia.mu.Lock()
 	var eps []*EP

@@ -6,31 +6,31 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// EPAttr are the attributes of an endpoint. A field that is 0 takes the default; [None] is an
-// explicit 0. Only MaxRDMAReadIn is 0 where it says so: peers get no access that the program has
-// not granted. Counts are of operations, segments or reads; sizes are in bytes.
+// EPAttr are the attributes of an endpoint. For a field that is 0 the default applies; [None] is an
+// explicit 0. MaxRDMAReadIn is the exception: 0 is 0, so that peers get no access that the program
+// has not granted. Counts are of operations, segments or reads; sizes are in bytes.
 type EPAttr struct {
 	ServiceType            ServiceType
 	QoS                    QoS
-	MaxMessageSize         uint64          // largest Send or receive; default: the device's largest
-	MaxRDMASize            uint64          // largest RDMA; default: the device's largest
+	MaxMessageSize         uint64          // largest Send or receive; default: the device's limit
+	MaxRDMASize            uint64          // largest RDMA; default: the device's limit
 	MaxRequestIOV          int             // segments of a send; default 4
 	MaxRDMAWriteIOV        int             // segments of an RDMA write; default MaxRequestIOV
 	MaxRDMAReadIOV         int             // segments of an RDMA read; default MaxRequestIOV
 	MaxRecvIOV             int             // segments of a receive; default 4
-	RecvCompletionFlags    CompletionFlags // default, UNSIGNALLED, SOLICITED_WAIT or EVD_THRESHOLD
-	RequestCompletionFlags CompletionFlags // default, UNSIGNALLED or EVD_THRESHOLD
-	// receives in flight; default 16. With an SRQ: the hard high watermark, default off
+	RecvCompletionFlags    CompletionFlags // CompletionDefault, UNSIGNALLED, SOLICITED_WAIT or EVD_THRESHOLD
+	RequestCompletionFlags CompletionFlags // CompletionDefault, UNSIGNALLED or EVD_THRESHOLD
+	// receives in flight; default 16. With an SRQ it is the hard high watermark; default: none
 	MaxRecvDTOs       int
 	MaxRequestDTOs    int         // sends, RDMAs and binds in flight; default 16
-	MaxRDMAReadIn     int         // reads and atomics that the peer may have in flight here; 4 without an EPAttr
+	MaxRDMAReadIn     int         // reads and atomics that the peer may have in flight here; without an EPAttr 4
 	MaxRDMAReadOut    int         // reads and atomics in flight to the peer; default 4
-	SRQSoftHW         int         // soft high watermark with an SRQ; default off
-	TransportSpecific []NamedAttr // none are known
-	ProviderSpecific  []NamedAttr // none are known
+	SRQSoftHW         int         // soft high watermark with an SRQ; default: none
+	TransportSpecific []NamedAttr // must be empty
+	ProviderSpecific  []NamedAttr // must be empty
 }
 
-// requestIOV is the number of segments of the longest request.
+// requestIOV returns the greatest number of segments of any request, at least 1.
 func (a *EPAttr) requestIOV() int {
 	return max(a.MaxRequestIOV, a.MaxRDMAReadIOV, a.MaxRDMAWriteIOV, 1)
 }
@@ -50,7 +50,8 @@ const (
 	defaultReads = 4
 )
 
-// counts lists the attributes that are counts, with their defaults and limits.
+// counts lists the attributes that are counts, with their defaults and limits. shared says whether
+// the endpoint has a shared receive queue.
 func (a *EPAttr) counts(dev *fabric.Attr, shared bool) []epCount {
 	recvs := defaultDTOs
 	if shared {
@@ -73,8 +74,8 @@ func (a *EPAttr) counts(dev *fabric.Attr, shared bool) []epCount {
 	}
 }
 
-// maxDTOs is the limit of MaxRecvDTOs and of MaxRequestDTOs: one completion queue has room for
-// both.
+// maxDTOs returns the limit of MaxRecvDTOs and of MaxRequestDTOs. One completion queue must have
+// room for both.
 func maxDTOs(dev *fabric.Attr) int { return min(dev.MaxQPWR, dev.MaxCQE/2) - spareEntries }
 
 type epCount struct {
@@ -83,9 +84,8 @@ type epCount struct {
 	unset, limit int
 }
 
-// resolve returns the attributes with the defaults filled in, or an error that names what is wrong
-// with them. srqIOV is the number of segments of the shared receive queue's receives, 0 without
-// such a queue.
+// resolve returns the attributes with the defaults filled in, and an error if they are invalid.
+// srqIOV is the number of segments of a receive of the shared receive queue, 0 if there is none.
 func (a *EPAttr) resolve(op string, dev *fabric.Attr, srqIOV int) (EPAttr, error) {
 	var r EPAttr
 	if a != nil {
@@ -115,7 +115,8 @@ func (a *EPAttr) resolve(op string, dev *fabric.Attr, srqIOV int) (EPAttr, error
 	return r, r.check(op, dev, shared)
 }
 
-// check refuses attributes that the device cannot provide. The defaults have been filled in.
+// check returns an error if the device cannot provide the attributes. The caller has filled in the
+// defaults.
 func (a *EPAttr) check(op string, dev *fabric.Attr, shared bool) error {
 	arg := attrArgument(op)
 	switch {
@@ -148,18 +149,18 @@ func (a *EPAttr) check(op string, dev *fabric.Attr, shared bool) error {
 	return nil
 }
 
-// The completion flags that an endpoint may have.
+// The values that RecvCompletionFlags and RequestCompletionFlags may have.
 var (
 	recvFlagValues = []CompletionFlags{CompletionDefault, CompletionUnsignalled, CompletionSolicitedWait,
 		CompletionEVDThreshold}
 	requestFlagValues = []CompletionFlags{CompletionDefault, CompletionUnsignalled, CompletionEVDThreshold}
 )
 
-// NamedAttr is an attribute that has a name and a text.
+// NamedAttr is a name and a value, both as text.
 type NamedAttr struct{ Name, Value string }
 
-// maxInlineWanted bounds the inline limit that an endpoint asks for, in bytes. It is enough for
-// small messages; a larger limit would make every queue entry larger and gain little.
+// maxInlineWanted is the greatest inline limit that an endpoint requests, in bytes. It is enough
+// for small messages. A higher limit makes each queue entry larger and gains little.
 const maxInlineWanted = 128
 
 func (ia *IA) inlineWanted() int { return min(maxInlineWanted, ia.device.Attr().MaxInline) }

@@ -8,20 +8,20 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// IAAttr are the attributes of an adapter, as the device reports them: upper bounds that all users
-// of the device share. Sizes are in bytes.
+// IAAttr are the attributes of an adapter, as the device reports them. The limits are upper bounds
+// that all users of the device share. Sizes are in bytes.
 type IAAttr struct {
-	AdapterName                   string // as given to Open
-	VendorName                    string // of the device
+	AdapterName                   string // the name that Open was called with
+	VendorName                    string // vendor of the device
 	HardwareVersionMajor          int
 	HardwareVersionMinor          int
 	FirmwareVersionMajor          int
 	FirmwareVersionMinor          int
-	Addr                          netip.Addr // to which peers connect
+	Addr                          netip.Addr // the address to which peers connect
 	MaxEPs                        int
-	MaxDTOPerEP                   int // requests in flight on an endpoint, and receives, on dispatchers of its own
-	MaxRDMAReadPerEPIn            int // reads and atomics in flight on an endpoint, as target
-	MaxRDMAReadPerEPOut           int // and as originator
+	MaxDTOPerEP                   int // largest MaxRequestDTOs and MaxRecvDTOs of an endpoint that shares no dispatcher
+	MaxRDMAReadPerEPIn            int // RDMA reads and atomics in flight on an endpoint, as target
+	MaxRDMAReadPerEPOut           int // RDMA reads and atomics in flight on an endpoint, as initiator
 	MaxEVDs                       int
 	MaxEVDQLen                    int
 	MaxIOVSegmentsPerDTO          int
@@ -38,65 +38,65 @@ type IAAttr struct {
 	MaxRecvPerSRQ                 int
 	MaxIOVSegmentsPerRDMARead     int
 	MaxIOVSegmentsPerRDMAWrite    int
-	MaxRDMAReadIn                 int         // of the whole adapter, as target
-	MaxRDMAReadOut                int         // and as originator
-	MaxRDMAReadPerEPInGuaranteed  bool        // all MaxEPs endpoints can serve their most at the same time
-	MaxRDMAReadPerEPOutGuaranteed bool        // and start them
-	TransportAttr                 []NamedAttr // TRANSPORT, PATH_MTU, PORT_STATE
-	VendorAttr                    []NamedAttr // VENDOR_ID, VENDOR_PART_ID, FIRMWARE_VERSION
+	MaxRDMAReadIn                 int         // RDMA reads and atomics in flight on the adapter, as target
+	MaxRDMAReadOut                int         // RDMA reads and atomics in flight on the adapter, as initiator
+	MaxRDMAReadPerEPInGuaranteed  bool        // all MaxEPs endpoints can have MaxRDMAReadPerEPIn in flight at once
+	MaxRDMAReadPerEPOutGuaranteed bool        // all MaxEPs endpoints can have MaxRDMAReadPerEPOut in flight at once
+	TransportAttr                 []NamedAttr // the attributes TRANSPORT, PATH_MTU and PORT_STATE
+	VendorAttr                    []NamedAttr // the attributes VENDOR_ID, VENDOR_PART_ID and FIRMWARE_VERSION
 }
 
-// ProviderAttr are the attributes of the library for one open adapter. Sizes are in bytes.
+// ProviderAttr are the attributes of this library for an open adapter. Sizes are in bytes.
 type ProviderAttr struct {
 	ProviderName             string
 	ProviderVersionMajor     int
 	ProviderVersionMinor     int
-	DAPLVersionMajor         int // of uDAPL: 1
-	DAPLVersionMinor         int // 2
+	DAPLVersionMajor         int // major version of uDAPL: 1
+	DAPLVersionMinor         int // minor version of uDAPL: 2
 	LMRMemTypesSupported     []MemType
 	IOVOwnershipOnReturn     IOVOwnership
 	QoSSupported             QoS
 	CompletionFlagsSupported CompletionFlags
 	ThreadSafe               bool
-	MaxPrivateDataSize       int // of Connect, DupConnect and Accept: 56 on InfiniBand and RoCE, below DAT's 64
+	MaxPrivateDataSize       int // for Connect, DupConnect and Accept; 56 on InfiniBand and RoCE, fewer than the 64 of DAT
 	SupportsMultipath        bool
 	EPCreator                EPCreator
 	PZSupport                PZSupport
 	OptimalBufferAlignment   int
-	EVDStreamMerging         [6][6]bool // by EVDStreams index: may the two streams share a dispatcher
+	EVDStreamMerging         [6][6]bool // [i][j]: EVDStreams[i] and EVDStreams[j] may share a dispatcher
 	SRQSupported             bool
 	SRQWatermarksSupported   SRQWatermarks
 	SRQEPPZDifference        bool // an endpoint may be in another zone than its shared receive queue
 	SRQInfoSupported         SRQInfo
-	EPRecvInfoSupported      EPRecvInfo // of endpoints without a shared receive queue
+	EPRecvInfoSupported      EPRecvInfo // for endpoints without a shared receive queue
 	LMRSyncReq               bool       // LMRSyncRDMARead and LMRSyncRDMAWrite are needed
-	DTOAsyncReturnGuaranteed bool       // errors of an operation never come from the post
-	RDMAWriteForRDMARead     bool       // the sink of an RDMA read needs remote write, which the library adds
+	DTOAsyncReturnGuaranteed bool       // true: an operation's errors are completions, never errors of the post
+	RDMAWriteForRDMARead     bool       // the destination of an RDMA read needs remote write, which the library adds
 	ProviderSpecificAttr     []NamedAttr
-	MaxRejectDataSize        int // Extension. private data of CR.Reject: 144 on InfiniBand and RoCE
+	MaxRejectDataSize        int // Extension. private data of CR.Reject; 144 on InfiniBand and RoCE
 }
 
-// IOVOwnership is the owner of the array of segments after a post has returned.
+// IOVOwnership says who owns the array of segments after a post has returned.
 type IOVOwnership uint32
 
 // IOV ownerships.
 const (
-	IOVConsumer      IOVOwnership = 0 // the Consumer: the post copies it
+	IOVConsumer      IOVOwnership = 0 // the Consumer owns it, because the post copies it
 	IOVProviderNoMod IOVOwnership = 1
 	IOVProviderMod   IOVOwnership = 2
 )
 
-// EPCreator is who makes the endpoints of public service points.
+// EPCreator says who makes the endpoints of public service points.
 type EPCreator uint32
 
 // Endpoint creators.
 const (
-	EPCreatorNever   EPCreator = 0 // the Consumer
-	EPCreatorIfAsked EPCreator = 1 // the provider where the service point is made with PSPProvider
+	EPCreatorNever   EPCreator = 0 // always the Consumer
+	EPCreatorIfAsked EPCreator = 1 // the provider if the service point is made with PSPProvider, else the Consumer
 	EPCreatorAlways  EPCreator = 2
 )
 
-// PZSupport is the kind of protection of zones.
+// PZSupport is the kind of protection that zones provide.
 type PZSupport uint32
 
 // Kinds of protection.
@@ -106,10 +106,10 @@ const (
 	PZShareable PZSupport = 2
 )
 
-// SRQWatermarks is the set of watermarks that can be set if a shared receive queue is used.
+// SRQWatermarks is the set of watermarks that can be set if an endpoint has a shared receive queue.
 type SRQWatermarks uint32
 
-// Watermarks with shared receive queues.
+// Watermarks of a shared receive queue and of its endpoints.
 const (
 	SRQWatermarkLow      SRQWatermarks = 0x001
 	SRQWatermarkSoftHigh SRQWatermarks = 0x010
@@ -134,23 +134,23 @@ const (
 	EPRecvInfoSpan      EPRecvInfo = 0x10
 )
 
-// EVDStreams are the streams in the order of the rows and columns of ProviderAttr.EVDStreamMerging.
+// EVDStreams lists the streams in the order of the rows and columns of EVDStreamMerging.
 var EVDStreams = [6]EVDFlags{EVDSoftware, EVDCR, EVDDTO, EVDConnection, EVDRMRBind, EVDAsync}
 
-// Names of ProviderAttr.ProviderSpecificAttr; the value of each is "TRUE" where the device has it,
-// "FALSE" elsewhere.
+// Names in ProviderAttr.ProviderSpecificAttr. The value of each is "TRUE" if the device has the
+// feature, else "FALSE".
 const (
 	AttrFetchAndAdd        = "DAT_IB_FETCH_AND_ADD"
 	AttrCmpAndSwap         = "DAT_IB_CMP_AND_SWAP"
 	AttrImmediateData      = "DAT_IB_IMMED_DATA"
 	AttrSendWithInvalidate = "SEND_WITH_INVALIDATE"
-	// peers are held to the bounds of the window, not only of its region
+	// the device restricts peers to the bounds of a window, not only to those of the region
 	AttrRMRExactBounds = "RMR_EXACT_BOUNDS"
-	AttrRNRRetryFinite = "RNR_RETRY_FINITE" // a Send to a receiver that is not ready fails after its retries
+	AttrRNRRetryFinite = "RNR_RETRY_FINITE" // a Send to a receiver that is not ready fails after the retries
 )
 
-// Query returns the dispatcher of asynchronous events, the attributes of the adapter, and those of
-// the library. The dispatcher is nil if the adapter was opened without one.
+// Query returns the dispatcher of asynchronous events, the attributes of the adapter, and the
+// attributes of the library. The dispatcher is nil if the adapter was opened without one.
 //
 // Implements: dat_ia_query.
 func (ia *IA) Query() (*EVD, IAAttr, ProviderAttr, error) {
@@ -208,8 +208,8 @@ func (ia *IA) attr(d *fabric.Attr) IAAttr {
 	}
 }
 
-// enoughReads reports whether all queue pairs of the device can have their largest number of reads
-// in flight at once.
+// enoughReads reports whether all queue pairs of the device can have their greatest number of
+// reads, perEP, in flight at once.
 func enoughReads(d *fabric.Attr, perEP int) bool {
 	return uint64(min(perEP, 255))*uint64(d.MaxQP) <= uint64(d.MaxReadTotal)
 }
@@ -221,7 +221,7 @@ func portState(active bool) string {
 	return "DOWN"
 }
 
-// splitVersion returns the first two numbers of a dotted version.
+// splitVersion returns the first two numbers of a version like "1.2.3".
 func splitVersion(text string) (major, minor int) {
 	first, rest, _ := strings.Cut(text, ".")
 	second, _, _ := strings.Cut(rest, ".")
@@ -282,7 +282,8 @@ func truth(b bool) string {
 	return "FALSE"
 }
 
-// Specific returns the value of a provider-specific attribute, "" if there is none of the name.
+// Specific returns the value of the provider-specific attribute with this name, or "" if there is
+// none.
 //
 // Extension.
 func (p *ProviderAttr) Specific(name string) string {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// CreateCNO makes a notification object without dispatchers. agent, which may be nil, is called
-// once, at the next trigger; ModifyAgent arms it again.
+// CreateCNO makes a notification object to which no dispatchers refer yet. The first trigger calls
+// agent, unless it is nil. Later triggers call no agent, unless ModifyAgent has set one.
 //
 // Implements: dat_cno_create.
 func (ia *IA) CreateCNO(agent WaitAgent) (*CNO, error) {
@@ -21,7 +21,7 @@ func (ia *IA) CreateCNO(agent WaitAgent) (*CNO, error) {
 	return c, nil
 }
 
-// ModifyAgent replaces the agent; nil is none.
+// ModifyAgent replaces the agent, which the next trigger calls once; nil removes it.
 //
 // Implements: dat_cno_modify_agent.
 func (c *CNO) ModifyAgent(agent WaitAgent) error {
@@ -37,10 +37,10 @@ func (c *CNO) ModifyAgent(agent WaitAgent) error {
 // CNOParam describes a notification object.
 type CNOParam struct {
 	IA    *IA
-	Agent WaitAgent // nil: none, or called since it was set
+	Agent WaitAgent // nil if no agent is set, or if a trigger has called it
 }
 
-// Query describes the object.
+// Query returns a description of the notification object.
 //
 // Implements: dat_cno_query.
 func (c *CNO) Query() (CNOParam, error) {
@@ -53,12 +53,14 @@ func (c *CNO) Query() (CNOParam, error) {
 	return CNOParam{IA: c.obj.ia, Agent: c.agent}, nil
 }
 
-// Wait blocks until a dispatcher triggers the object, and returns that dispatcher. The dispatcher
-// is a hint: its events may have been taken, and other dispatchers may have events too; but it has
-// not been freed. A trigger that came before the call counts. When the last dispatcher is freed or
-// the adapter is closed, Wait returns nil without an error. When timeout has passed the error is
-// QueueEmpty; 0 polls and Infinite never expires. Any number of goroutines may wait; a trigger
-// wakes one.
+// Wait blocks until a dispatcher triggers the object, and returns that dispatcher. A trigger that
+// came before the call counts if no other call has consumed it. The dispatcher is a hint: another
+// call may have dequeued its events, and other dispatchers may have events too. Wait does not
+// return a freed dispatcher.
+//
+// When timeout has passed, Wait returns QueueEmpty; 0 polls, and Infinite never expires. When the
+// last dispatcher is freed or the adapter is closed, Wait returns nil without an error. Any number
+// of goroutines may wait; a trigger wakes one of them.
 //
 // Implements: dat_cno_wait.
 func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
@@ -76,10 +78,10 @@ func (c *CNO) Wait(timeout time.Duration) (*EVD, error) {
 	return c.wait(timer.C, nil)
 }
 
-// WaitContext is [CNO.Wait] that ends with ctx instead of a timeout. A canceled ctx is
-// InterruptedCall, a ctx past its deadline QueueEmpty, like a timeout; errors.Is also matches
-// context.Canceled and context.DeadlineExceeded. A trigger that came before the call counts even if
-// ctx has ended.
+// WaitContext is [CNO.Wait] with a context instead of a timeout. It returns InterruptedCall if ctx
+// is canceled, and QueueEmpty if its deadline passes. errors.Is also matches these errors with
+// context.Canceled and context.DeadlineExceeded. A trigger before the call counts even if ctx has
+// ended.
 //
 // Extension.
 func (c *CNO) WaitContext(ctx context.Context) (*EVD, error) {
@@ -103,8 +105,8 @@ var (
 	errCNOInterrupted = &Error{Op: cnoWait, Type: InterruptedCall}
 )
 
-// wait blocks until a trigger or the end of the object. The error is errCNOTimeout or
-// errCNOInterrupted if one of the channels comes first.
+// wait blocks until a trigger comes or the object is abandoned. It returns errCNOTimeout or
+// errCNOInterrupted if expired or interrupt becomes ready first.
 func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, error) {
 	select {
 	case evd := <-c.triggered:
@@ -134,8 +136,9 @@ func (c *CNO) wait(expired <-chan time.Time, interrupt <-chan struct{}) (*EVD, e
 	}
 }
 
-// hint returns the dispatcher of a trigger. If it has been freed since, triggers of others may have
-// coalesced with its own: then it returns one of the object's that has events, nil if none has.
+// hint returns evd, which triggered the object, if it has not been freed. Otherwise it returns
+// another dispatcher of the object that has events, because the trigger of that dispatcher may have
+// coalesced with this one, or nil if there is none.
 func (c *CNO) hint(evd *EVD) *EVD {
 	if evd.obj.alive() {
 		return evd
@@ -155,12 +158,12 @@ func (c *CNO) hint(evd *EVD) *EVD {
 	return nil
 }
 
-// enter counts a waiter and returns the channel that releases it.
+// enter counts a waiter and returns the channel whose closing releases it.
 func (c *CNO) enter() (gone <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Free reads the count, ends the object, then releases waiters: a waiter that Free has not counted
-	// is refused or released.
+	// Free reads the count, ends the object's life, and then releases the waiters. A waiter that
+	// comes after Free has read the count is therefore refused here or released.
 	if err := c.object().check(cnoWait, HandleCNO); err != nil {
 		return nil, err
 	}
@@ -174,9 +177,9 @@ func (c *CNO) exit() {
 	c.mu.Unlock()
 }
 
-// Triggered returns the channel of triggers that Wait reads, for use in a select. The channel may
-// name a dispatcher that has been freed since, and receives nothing when the last one is freed or
-// the adapter is closed.
+// Triggered returns the channel of triggers from which Wait receives, for use in a select. A
+// dispatcher received from it may have been freed. The channel delivers nothing when the last
+// dispatcher is freed or the adapter is closed.
 //
 // Extension.
 func (c *CNO) Triggered() <-chan *EVD {
@@ -186,8 +189,8 @@ func (c *CNO) Triggered() <-chan *EVD {
 	return c.triggered
 }
 
-// Free destroys the object; InvalidState while a dispatcher refers to it or a call is blocked in
-// Wait.
+// Free destroys the object. It returns InvalidState while a dispatcher refers to the object or a
+// call is blocked in Wait.
 //
 // Implements: dat_cno_free.
 func (c *CNO) Free() error {
@@ -210,7 +213,7 @@ func (c *CNO) Free() error {
 
 func (c *CNO) destroy() { c.abandon() }
 
-// trigger latches the dispatcher and calls the agent; the dispatcher's lock is held.
+// trigger stores the dispatcher for a waiter and calls the agent; the dispatcher's lock is held.
 func (c *CNO) trigger(evd *EVD) {
 	select {
 	case c.triggered <- evd:
@@ -229,7 +232,7 @@ func (c *CNO) callAgent(evd *EVD) {
 	}
 }
 
-// abandon releases all waiters, and calls the agent without a dispatcher.
+// abandon releases all waiters, and calls the agent with nil.
 func (c *CNO) abandon() {
 	c.releaseWaiters()
 	c.callAgent(nil)
@@ -242,7 +245,8 @@ func (c *CNO) releaseWaiters() {
 	c.mu.Unlock()
 }
 
-// attach counts a dispatcher that will trigger the object; ia.mu is held. A nil object is none.
+// attach counts a dispatcher that will trigger the object; ia.mu is held. It does nothing if c is
+// nil.
 func (c *CNO) attach(op string, ia *IA) error {
 	if c == nil {
 		return nil
@@ -257,7 +261,8 @@ func (c *CNO) attach(op string, ia *IA) error {
 	return nil
 }
 
-// detach removes a dispatcher; freed means that the dispatcher is being freed.
+// detach undoes attach. freed says that the dispatcher is being freed. If it was the last one,
+// detach abandons the object.
 func (c *CNO) detach(freed bool) {
 	if c == nil {
 		return

@@ -6,17 +6,18 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// arrival is a connection request that has come to a service point.
+// arrival is a connection request that has arrived at a service point.
 type arrival struct {
 	request fabric.Request
 	qual    ConnQual
-	point   Handle // nil for a reserved one
-	evd     *EVD   // on which a place is reserved
-	ep      *EP    // brought by the request; nil: none
+	point   Handle // the service point; nil for a reserved one
+	evd     *EVD   // the dispatcher, on which a place is reserved
+	ep      *EP    // the endpoint that the request brings; nil: none
 }
 
-// newCR makes a CR of an arrival and queues its event on the reserved place. If the adapter or the
-// dispatcher has gone it returns false; the arrival's endpoint is then returned, as Reject does.
+// newCR makes a CR of an arrival and queues its event on the reserved place. If the adapter is
+// closed or the dispatcher freed, newCR gives the arrival's endpoint back, as Reject does, and
+// returns false.
 func (ia *IA) newCR(a arrival) bool {
 	c := &CR{request: a.request, localAddr: a.request.LocalAddr().Addr(), ep: a.ep}
 	if ia.adopt("cr", &c.obj, c, HandleCR, nil) == nil {
@@ -38,14 +39,15 @@ type CRParam struct {
 	RemotePortQual  uint64
 	PrivateDataSize int
 	PrivateData     []byte // valid until the request is answered
-	LocalEP         *EP    // nil unless the request brings its endpoint
+	LocalEP         *EP    // the endpoint that the request brings; nil: none
 
-	// PrivateDataPadded means that PrivateData is padded with zeroes to the 56 bytes of the connection
-	// manager's message, because the peer is no program of this library. Extension.
+	// PrivateDataPadded means that PrivateData is padded with zeroes to the 56 bytes of the
+	// connection manager's message, because the peer's program does not use this library.
+	// Extension.
 	PrivateDataPadded bool
 }
 
-// Query describes the request.
+// Query returns a description of the request.
 //
 // Implements: dat_cr_query.
 func (c *CR) Query() (CRParam, error) {
@@ -61,12 +63,15 @@ func (c *CR) Query() (CRParam, error) {
 	}, nil
 }
 
-// Accept accepts the request with an endpoint, which must be UNCONNECTED and have a zone; ep is nil
-// if the request brings its own. privateData goes to the peer with its ESTABLISHED: at most
-// MaxPrivateDataSize bytes, of which 56 work on every fabric. Success destroys the request and puts
-// the endpoint in COMPLETION_PENDING; then one event comes on its connect dispatcher: ESTABLISHED,
-// or ACCEPT_COMPLETION_ERROR if the peer has given up or does not confirm within 30 s, or within 2
-// s while 128 later accepts of the adapter await confirmation too. An error changes nothing.
+// Accept accepts the request with an endpoint, which must be UNCONNECTED and have a zone. If the
+// request brings its own endpoint, ep must be nil. privateData goes to the peer with its
+// ESTABLISHED event: at most MaxPrivateDataSize bytes, of which 56 work on every fabric. An error
+// changes nothing.
+//
+// Success destroys the request and moves the endpoint to COMPLETION_PENDING. One event then follows
+// on the endpoint's connect dispatcher: ESTABLISHED, or ACCEPT_COMPLETION_ERROR if the peer has
+// given up or does not confirm the accept within 30 s. The limit is 2 s instead while 128 later
+// accepts of the adapter wait for their confirmation.
 //
 // Implements: dat_cr_accept.
 func (c *CR) Accept(ep *EP, privateData []byte) error {
@@ -98,7 +103,7 @@ func (c *CR) Accept(ep *EP, privateData []byte) error {
 	return ep.accept(op, c.acceptance(), c.request, privateData, func() { c.forget(op) })
 }
 
-// acceptance returns the cause that accepting the request is for the endpoint's state machine.
+// acceptance returns the cause to apply to the endpoint's state when the request is accepted.
 func (c *CR) acceptance() epCause {
 	if c.ep != nil {
 		return callAcceptOwn
@@ -106,15 +111,15 @@ func (c *CR) acceptance() epCause {
 	return callAccept
 }
 
-// forget ends the life of a request that has been answered.
+// forget releases the handle of a request that has been answered.
 func (c *CR) forget(op string) error {
 	return c.obj.release(op, HandleCR, SubNone, "objects")
 }
 
-// Reject rejects the request and destroys it: the peer sees PEER_REJECTED with privateData, of at
-// most MaxRejectDataSize bytes; in DAT 1.2 it is nil. The endpoint of a reserved service point
-// becomes UNCONNECTED again; one that the provider has made is destroyed. Too much private data is
-// InvalidParameter and changes nothing.
+// Reject rejects the request and destroys it. The peer sees PEER_REJECTED with privateData; in DAT
+// 1.2 a reject has no data. If privateData has more than MaxRejectDataSize bytes, Reject changes
+// nothing and returns InvalidParameter. An endpoint of a reserved service point becomes UNCONNECTED
+// again; an endpoint that the provider has made is destroyed.
 //
 // Implements: dat_cr_reject.
 func (c *CR) Reject(privateData []byte) error {
@@ -135,10 +140,10 @@ func (c *CR) Reject(privateData []byte) error {
 	return nil
 }
 
-// Handoff queues the request again, as a new one, on the service point of this adapter that listens
-// on qual, and destroys this one. An endpoint that it brought is returned as by Reject. Errors,
-// which change nothing: InvalidParameter if no service point listens on qual, InsufficientResources
-// if its dispatcher is full.
+// Handoff passes the request to the service point of this adapter that listens on qual, where it is
+// queued as a new request, and destroys this one. An endpoint that this request brought is given
+// back, as Reject does. Errors change nothing: InvalidParameter if no service point listens on
+// qual, InsufficientResources if the dispatcher of that service point is full.
 //
 // Implements: dat_cr_handoff.
 func (c *CR) Handoff(qual ConnQual) error {
@@ -168,8 +173,8 @@ func (c *CR) Handoff(qual ConnQual) error {
 	return nil
 }
 
-// returnEP makes the endpoint of a reserved service point UNCONNECTED again, and destroys one that
-// the provider has made.
+// returnEP gives back the endpoint that the request brought: the endpoint of a reserved service
+// point becomes UNCONNECTED again, and one that the provider has made is destroyed.
 func (c *CR) returnEP() {
 	if c.ep == nil {
 		return
@@ -193,12 +198,12 @@ func (c *CR) destroy() {
 
 // servicePoint is a PSP or an RSP.
 type servicePoint interface {
-	// take makes a CR of the request, or returns false and leaves the request as it was.
+	// take makes a CR of the request, or returns false and leaves the request unchanged.
 	take(fabric.Request) bool
 	port() uint16
 }
 
-// pointAt returns the adapter's service point that listens on a port, nil if there is none.
+// pointAt returns the adapter's service point that listens on the port, nil if there is none.
 func (ia *IA) pointAt(port uint16) servicePoint {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
@@ -212,7 +217,7 @@ func (ia *IA) pointAt(port uint16) servicePoint {
 	return nil
 }
 
-// discard destroys an endpoint that the provider has made.
+// discard destroys an endpoint that the provider has made for a request.
 func (ep *EP) discard() {
 	if ep.obj.release("ep", HandleEP, SubNone, "objects") == nil {
 		ep.destroy()

@@ -2,12 +2,14 @@ package udat
 
 import "time"
 
-// CreateEP makes an endpoint in UNCONNECTED. recv, request and connect are the dispatchers of
-// receive completions, of completions of sends, RDMAs and binds, and of connection events; nil
-// discards them. attr nil takes the defaults. Errors: InvalidHandle for a dispatcher that does not
-// take the stream; InvalidParameter for attributes beyond the adapter's limits, and for completion
-// flags that do not go with the other streams of a dispatcher; InvalidState for UNSIGNALLED and
-// SOLICITED_WAIT while a call waits on the dispatcher for more than one event.
+// CreateEP makes an endpoint in UNCONNECTED. recv is the dispatcher for the completions of
+// receives, request for those of sends, RDMAs and binds, connect for connection events. A
+// dispatcher that is nil discards its events. If attr is nil the defaults apply.
+//
+// Errors: InvalidHandle if a dispatcher does not accept the stream; InvalidParameter if attributes
+// exceed the limits of the adapter, or if completion flags are not allowed together with the other
+// streams of a dispatcher; InvalidState for UNSIGNALLED and SOLICITED_WAIT while a call waits on
+// the dispatcher for more than one event.
 //
 // Implements: dat_ep_create.
 func (ia *IA) CreateEP(pz *PZ, recv, request, connect *EVD, attr *EPAttr) (*EP, error) {
@@ -52,7 +54,8 @@ func (ia *IA) newEP(op string, pz *PZ, recv, request, connect *EVD, srq *SRQ, at
 	return ep, nil
 }
 
-// takeAll takes references to the objects that the endpoint uses.
+// takeAll takes references to the objects that the endpoint uses, and checks that they fit
+// together.
 func (ep *EP) takeAll(op string, used *uses) error {
 	if ep.pz != nil {
 		if err := used.take(op, &ep.pz.obj, HandlePZ); err != nil {
@@ -80,7 +83,7 @@ func (ep *EP) takeAll(op string, used *uses) error {
 			return fail(op, InvalidHandle, d.sub, "the %s takes no such stream: streams %v", d.sub, d.evd.flags)
 		}
 		if d.stream == EVDConnection && ep.obj.ia.foreignConnect && d.evd.cq == nil {
-			continue // connection events use nothing of the device
+			continue // connection events need no resource of the device
 		}
 		if err := sameIA(op, ep.obj.ia, &d.evd.obj); err != nil {
 			return asRole(err, d.sub)
@@ -107,7 +110,7 @@ func (ep *EP) dispatchers() [3]epDispatcher {
 	}
 }
 
-// used lists the references of takeAll.
+// used returns the references that takeAll took.
 func (ep *EP) used() uses {
 	var u uses
 	if ep.pz != nil {
@@ -124,8 +127,9 @@ func (ep *EP) used() uses {
 	return u
 }
 
-// Free destroys the endpoint; in RESERVED, PASSIVE and TENTATIVE it is InvalidState. A connection
-// ends, an attempt at one is given up, and no more events of the endpoint are queued.
+// Free destroys the endpoint. Its connection ends, or an attempt to connect is given up, and no
+// more events of the endpoint are queued. In RESERVED, PASSIVE and TENTATIVE Free returns
+// InvalidState.
 //
 // Implements: dat_ep_free.
 func (ep *EP) Free() error {
@@ -140,7 +144,7 @@ func (ep *EP) Free() error {
 	return nil
 }
 
-// releaseIfFree ends the life of the handle if the state allows that.
+// releaseIfFree ends the life of the handle if the endpoint's state allows Free.
 func (ep *EP) releaseIfFree(op string) error {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -163,7 +167,7 @@ func (ep *EP) destroy() {
 	ep.apply("ep_free", causeDestroyed, nil)
 	ep.mu.Unlock()
 	ep.obj.ia.mu.Lock()
-	delete(ep.obj.ia.posting, ep) // only now: earlier posts have unlocked the requests
+	delete(ep.obj.ia.posting, ep) // not earlier: posts that began before apply have ended only now
 	ep.obj.ia.mu.Unlock()
 	ep.pz.setPosting(ep, false)
 	if ep.srq != nil && c != nil && ep.obj.ia.obj.live.Load() {
@@ -181,8 +185,8 @@ func (ep *EP) destroy() {
 }
 
 // CreateEPWithSRQ makes an endpoint whose receives come from a shared receive queue. attr must not
-// be nil. Its MaxRecvIOV is ignored; its MaxRecvDTOs and SRQSoftHW are the hard and soft high
-// watermarks, which never fire unless the provider attribute SRQWatermarksSupported lists them.
+// be nil. MaxRecvIOV is ignored. MaxRecvDTOs is the hard and SRQSoftHW the soft high watermark;
+// they never fire unless the provider attribute SRQWatermarksSupported lists them.
 //
 // Implements: dat_ep_create_with_srq.
 func (ia *IA) CreateEPWithSRQ(pz *PZ, recv, request, connect *EVD, srq *SRQ, attr *EPAttr) (*EP, error) {

@@ -7,21 +7,22 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// This file is the keep-alive. Without requests no device notices that a peer has vanished, and
-// rdma_cm does not report it: so an idle connection sends a request, which the device gives up
-// after its retries.
+// This file is the keep-alive. A device notices that a peer has vanished only if a request fails,
+// and rdma_cm does not report it. Therefore an idle connection sends a request, which the device
+// gives up after its retries.
 
-// Some devices never give up: soft-RoCE with 7 retries, soft-iWARP when it stands still. A request
-// that needs no receive is answered by the device of any peer. If silentChecks consecutive checks
-// find it in flight the connection is broken, later if it has so many bytes that a wire of
-// slowestWire bytes per second takes longer.
+// Some devices never give up a request: soft-RoCE with 7 retries, and soft-iWARP if it stalls. But
+// the device of a live peer always answers a request that needs no receive. If silentChecks
+// consecutive checks find such requests in flight and nothing completed, the connection is broken.
+// With many bytes in flight there are more checks, for the time that a wire of slowestWire bytes
+// per second needs to carry the bytes.
 const (
 	silentChecks = 3
 	slowestWire  = 4096
 )
 
-// watchPeers starts the checks of the peers, unless they run already. They end when no endpoint is
-// active.
+// watchPeers starts the keep-alive of the adapter, unless it runs already. It ends when no endpoint
+// is connecting or connected.
 func (ia *IA) watchPeers() {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
@@ -44,11 +45,11 @@ func (ia *IA) watchPeers() {
 	})
 }
 
-// checkPeer sends a keep-alive if the connection is idle, and breaks it if its peer has not
-// answered for too long.
+// checkPeer sends a keep-alive if the connection is idle. If the peer has not answered for too
+// long, checkPeer breaks the connection.
 func (ep *EP) checkPeer() {
 	if !ep.mu.TryLock() {
-		return // a call is changing the endpoint: at the next check
+		return // a call is changing the endpoint: the next check will do
 	}
 	defer ep.mu.Unlock()
 	if s := ep.exactState(); s != EPConnected && s != EPDisconnectPending {
@@ -80,21 +81,22 @@ func (ep *EP) checkPeer() {
 	interval := ep.obj.ia.keepAlive
 	limit := silentChecks + int(bytes/slowestWire/uint64(interval/time.Second+1))
 	if !waits && w.silent >= limit {
-		c.failed.Store(true) // what is in flight has not been carried out
+		c.failed.Store(true) // the requests in flight have not been executed
 		why := fmt.Errorf("the peer has not answered for %v", time.Duration(w.silent)*interval)
 		ep.advance("ep", causeBroken, fabric.ConnEvent{Err: why})
 	}
 }
 
-// oldest reports whether one of the oldest requests in flight, up to the first that makes a
-// completion, may wait for a receive of the peer, and how many bytes the others have; q.mu is held.
+// oldest examines the oldest requests in flight, up to the first that makes a completion. It
+// reports whether one of them may wait for a receive of the peer, and the number of bytes of the
+// others; q.mu is held.
 func (q *requestQueue) oldest() (waits bool, bytes uint64) {
 	for seq := q.inflight.freed; seq != q.inflight.tail; seq++ {
 		en := q.inflight.entry(seq)
 		switch {
 		case en.op == DTOSend || en.op == DTORDMAWriteImm:
 			waits = true
-		case en.op != DTOBind: // whose length is a serial number
+		case en.op != DTOBind: // the length of a bind is a serial number
 			bytes += en.length
 		}
 		if en.flags&entrySuppressed == 0 {

@@ -2,7 +2,7 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// complete implements completionSink: a request or a bind has ended.
+// complete implements completionSink for requests and binds.
 func (q *requestQueue) complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after func()) {
 	if en.rmr != nil {
 		en.rmr.settle(en.length, wc.Status)
@@ -20,7 +20,7 @@ func (q *requestQueue) complete(en *inflightEntry, wc *fabric.WC, ev *Event) (af
 	return q.ep.workFailed(wc.Status)
 }
 
-// complete implements completionSink: a receive has ended.
+// complete implements completionSink for receives.
 func (q *recvQueue) complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after func()) {
 	if ev != nil {
 		ev.Number, ev.EP, ev.Cookie, ev.Operation = EventDTOCompletion, q.ep, en.cookie, en.op
@@ -38,7 +38,7 @@ func (q *recvQueue) complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after
 	return nil
 }
 
-// received fills in what a message has brought.
+// received sets the fields of the event that describe the received message.
 func received(ev *Event, wc *fabric.WC) {
 	ev.Length = uint64(wc.ByteLen)
 	switch {
@@ -51,16 +51,16 @@ func received(ev *Event, wc *fabric.WC) {
 	}
 }
 
-// failedEvent fills in how work failed; a nil ev means that there is no event.
+// failedEvent sets the fields of the event that describe a failure. It does nothing if ev is nil.
 func failedEvent(ev *Event, status DTOStatus, wc *fabric.WC) {
 	if ev != nil {
 		ev.Status, ev.RawStatus, ev.VendorError, ev.Length = status, uint32(wc.Status), wc.VendorErr, 0
 	}
 }
 
-// workFailed notes on the connection that work has failed. It returns a function that reports the
-// failure to the endpoint, to be called when no dispatcher is locked; nil if there is nothing to
-// report.
+// workFailed records on the connection that work has failed. It returns a function that reports the
+// failure to the endpoint, or nil if there is nothing to report. The caller calls the function
+// while no dispatcher is locked.
 func (ep *EP) workFailed(status fabric.Status) (after func()) {
 	c := ep.conn.Load()
 	if c == nil {
@@ -75,9 +75,9 @@ func (ep *EP) workFailed(status fabric.Status) (after func()) {
 	return workFailure{ep: ep, conn: c, status: status}.report
 }
 
-// status is the DAT status of a request that failed. rxe reports a bad local key as an operation
-// error. The key was good when the request was posted: the state of the region now tells the two
-// apart.
+// status returns the DAT status of a request that failed. rxe reports an invalid local key as a
+// queue pair operation error. The key was valid when the request was posted, so the cause is an
+// invalid key only if the region has been lost since.
 func (q *requestQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	switch {
 	case s != fabric.StatusLocalQPOp:
@@ -88,9 +88,9 @@ func (q *requestQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	return DTOErrLocalEP
 }
 
-// status is the DAT status of a receive that failed. rxe reports a bad local key, and a message
-// longer than its receive, as an operation error, siw as a general error: the state of the region
-// tells them apart.
+// status returns the DAT status of a receive that failed. rxe reports two failures as a queue pair
+// operation error, and siw as a general error: an invalid local key, and a message longer than the
+// receive. The cause is the key if the region has been lost since the receive was posted.
 func (q *recvQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	switch {
 	case s != fabric.StatusLocalQPOp && s != fabric.StatusGeneral:
@@ -101,29 +101,6 @@ func (q *recvQueue) status(en *inflightEntry, s fabric.Status) DTOStatus {
 	return DTOErrLocalLength
 }
 
-// lostRegion reports whether the region of posted work has been freed, or is in another zone than
-// the endpoint now.
+// lostRegion reports whether the region of posted work has been freed, or the endpoint has moved to
+// another zone since.
 func (ep *EP) lostRegion(l *LMR) bool { return l != nil && (!l.obj.live.Load() || l.pz != ep.pz) }
-
-// dtoStatus is the DAT status of a failure that the fabric has named.
-func dtoStatus(s fabric.Status) DTOStatus {
-	switch s {
-	case fabric.StatusFlush:
-		return DTOErrFlushed
-	case fabric.StatusLocalLength:
-		return DTOErrLocalLength
-	case fabric.StatusLocalProt, fabric.StatusLocalAccess, fabric.StatusLocalRDD:
-		return DTOErrLocalProtection
-	case fabric.StatusBadResponse:
-		return DTOErrBadResponse
-	case fabric.StatusRemoteAccess:
-		return DTOErrRemoteAccess
-	case fabric.StatusRemoteInvReq, fabric.StatusRemoteOp, fabric.StatusRemoteInvRD, fabric.StatusRemoteAborted:
-		return DTOErrRemoteResponder
-	case fabric.StatusRNRExceeded:
-		return DTOErrReceiverNotReady
-	case fabric.StatusMWBind:
-		return RMROperationFailed
-	}
-	return DTOErrTransport
-}

@@ -8,9 +8,10 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// A flush without a cause breaks the connection after suspectGrace, if no error of the other queue
-// explains it first: the device refused what the peer did, or the link is down. iWARP devices also
-// flush when the peer leaves, and report the leaving later: for them the time is suspectGraceIWARP.
+// A queue pair may flush work before a failed request or receive of the other queue explains why.
+// If no such error comes within suspectGrace, the connection is broken all the same: the device
+// refused what the peer did, or the link is down. iWARP devices also flush when the peer
+// disconnects, and report the disconnect only later. For them the time is suspectGraceIWARP.
 const (
 	suspectGrace      = 50 * time.Millisecond
 	suspectGraceIWARP = time.Second
@@ -19,16 +20,16 @@ const (
 var errFlushed = errors.New("the device has flushed what was posted and names no reason: " +
 	"the link is down, or an address or the peer has gone")
 
-// handler takes the fabric's events of a connection.
+// handler returns the handler of the fabric's events of a connection.
 func (ep *EP) handler(c *connection) func(fabric.ConnEvent) {
 	return func(ev fabric.ConnEvent) { ep.happened(c, causeOf[ev.Kind], ev) }
 }
 
-// happened applies a cause that no call waits for, such as an event of the fabric; see advance. It
-// does nothing if c is not the endpoint's connection any more.
+// happened applies a cause that is no call, such as an event of the fabric; see advance. It does
+// nothing if c is no longer the endpoint's connection.
 func (ep *EP) happened(c *connection, why epCause, told fabric.ConnEvent) {
 	if why == causePeerLeft {
-		requests, recvs := ep.sources() // first: an error of failed work says more than the peer's leaving
+		requests, recvs := ep.sources() // first, because an error of failed work says more than the peer's disconnect
 		recvs.evd.poll()
 		requests.evd.poll()
 	}
@@ -39,8 +40,9 @@ func (ep *EP) happened(c *connection, why epCause, told fabric.ConnEvent) {
 	}
 }
 
-// advance makes a cause happen to the connection, with all that follows; ep.mu is held. told is the
-// fabric's event, if there is one. A call that the state does not allow is INVALID_STATE.
+// advance applies a cause to the state, with all consequences for the connection; ep.mu is held.
+// told is the fabric's event, if there is one. For a call that the state does not allow, advance
+// returns InvalidState.
 func (ep *EP) advance(op string, why epCause, told fabric.ConnEvent) error {
 	t, err := ep.transition(op, why)
 	if err != nil || t.effect != effectMoves {
@@ -58,15 +60,15 @@ func (ep *EP) advance(op string, why epCause, told fabric.ConnEvent) error {
 	return nil
 }
 
-// breakConnection ends the connection, if there is one, because of a failure; ep.mu is held.
+// breakConnection breaks the connection, if there is one, because of a failure; ep.mu is held.
 func (ep *EP) breakConnection() {
 	if ep.conn.Load() != nil {
 		ep.advance("ep", causeBroken, fabric.ConnEvent{})
 	}
 }
 
-// established enters CONNECTED; on one dispatcher the event precedes every completion of the
-// connection.
+// established enters CONNECTED. If one dispatcher receives both connection events and receive
+// completions, the ESTABLISHED event precedes all completions of the connection.
 func (ep *EP) established(event EventNumber, told fabric.ConnEvent) {
 	ep.stopTimers()
 	_, readOut := ep.conn.Load().conn.ReadDepths()
@@ -82,7 +84,7 @@ func (ep *EP) established(event EventNumber, told fabric.ConnEvent) {
 	}
 }
 
-// drained ends a graceful disconnect once all requests have completed; ep.mu is held.
+// drained ends a graceful disconnect when all requests have completed; ep.mu is held.
 func (ep *EP) drained() (done bool) {
 	ep.drainBoth()
 	if ep.requests.inFlight() > 0 {
@@ -90,14 +92,14 @@ func (ep *EP) drained() (done bool) {
 	}
 	why := causeDrained
 	if ep.conn.Load().failed.Load() {
-		why = causeBroken // the requests have been flushed, not carried out
+		why = causeBroken // the requests have been flushed, not executed
 	}
 	ep.advance("ep", why, fabric.ConnEvent{})
 	return true
 }
 
-// flush enters FLUSHING: the device flushes all work, and the last event follows the completions of
-// what had been posted.
+// flush enters FLUSHING: the device flushes all work in flight. The last event of the connection
+// follows when all work that had been posted has completed.
 func (ep *EP) flush(why epCause, event EventNumber, told fabric.ConnEvent) {
 	ep.stopTimers()
 	was := ep.exactState()
@@ -109,7 +111,7 @@ func (ep *EP) flush(why epCause, event EventNumber, told fabric.ConnEvent) {
 	c.disconnectEvent = &Event{Number: event, EP: ep, conn: data}
 	c.peerLeft = why == causePeerLeft
 	ep.apply("ep", why, func() error {
-		ep.requests.qp.SetError() // later posts are flushed
+		ep.requests.qp.SetError() // the device flushes later posts too
 		c.requests = ep.requests.inflight.tail
 		return nil
 	})
@@ -130,15 +132,15 @@ func (ep *EP) flush(why epCause, event EventNumber, told fabric.ConnEvent) {
 	}
 }
 
-// postDisconnect enters DISCONNECTED and queues the last event of the connection, if it is in
-// FLUSHING and what was posted before its end has completed; ep.mu is held. It reports whether
-// there is nothing more to do.
+// postDisconnect enters DISCONNECTED and queues the last event of the connection, if the endpoint
+// is in FLUSHING and either all work that was posted before the connection ended has completed or
+// flushWait has passed; ep.mu is held. It returns false if it must be called again.
 func (ep *EP) postDisconnect() (done bool) {
 	c := ep.conn.Load()
 	if ep.exactState() != epFlushing {
 		return true
 	}
-	taking := ep.takesShared() // first, so that its completions are drained
+	taking := ep.takesShared() // first, so that the completions of taken receives are drained
 	ep.drainBoth()
 	flushed := !taking && ep.requests.inflight.done(c.requests) && ep.recvs.inflight.done(c.recvs)
 	if !flushed && time.Now().Before(c.ended.Add(flushWait)) {
@@ -153,21 +155,21 @@ func (ep *EP) postDisconnect() (done bool) {
 	return true
 }
 
-// watch has the adapter repeat step, with ep.mu held, until it is done or the connection is no
-// longer the endpoint's.
+// watch has the flusher call step, with ep.mu held, until step returns true or the endpoint has
+// another connection or none.
 func (ep *EP) watch(step func() (done bool)) {
 	c := ep.conn.Load()
 	ep.obj.ia.flusher.watch(func() bool {
 		if !ep.mu.TryLock() {
-			return false // Reset may hold it for long
+			return false // Reset may hold it for a long time
 		}
 		defer ep.mu.Unlock()
 		return ep.conn.Load() != c || step()
 	})
 }
 
-// report breaks the connection of work that has failed. A flush without a known cause breaks it
-// after suspectGrace. No lock of a dispatcher or an endpoint is held.
+// report breaks the connection whose work has failed. If the work was flushed for an unknown
+// reason, the connection breaks after suspectGrace. No lock of a dispatcher or an endpoint is held.
 func (f workFailure) report() {
 	ep := f.ep
 	ep.mu.Lock()
@@ -186,10 +188,10 @@ func (f workFailure) report() {
 	}
 }
 
-// Reset takes a DISCONNECTED endpoint to UNCONNECTED, ready to connect anew with the same
-// attributes, dispatchers and zone. It waits, within a bound, until all flushed work is on the
-// dispatchers. In UNCONNECTED it does nothing and keeps the receives posted; in any other state it
-// is InvalidState.
+// Reset moves a DISCONNECTED endpoint to UNCONNECTED, so that it can connect again with the same
+// attributes, dispatchers and zone. It first waits, for a limited time, until the events of all
+// flushed work are queued. In UNCONNECTED it does nothing, and posted receives stay posted. In any
+// other state it returns InvalidState.
 //
 // Implements: dat_ep_reset.
 func (ep *EP) Reset() error {
@@ -205,8 +207,8 @@ func (ep *EP) Reset() error {
 	}
 }
 
-// flushed reports whether Reset has nothing to wait for: the last event is queued, and all work has
-// completed.
+// flushed reports whether Reset need not wait: the last event is queued and all work has completed,
+// or the state is not DISCONNECTED.
 func (ep *EP) flushed() bool {
 	if ep.getState() != EPDisconnected {
 		return true
@@ -218,7 +220,7 @@ func (ep *EP) flushed() bool {
 	return done && ep.requests.inFlight() == 0 && ep.recvs.inFlight() == 0
 }
 
-// reset is Reset without its wait, or reports that it must wait once more.
+// reset is Reset without the wait. waits means that the caller must wait and call reset again.
 func (ep *EP) reset(op string) (waits bool, err error) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -230,10 +232,10 @@ func (ep *EP) reset(op string) (waits bool, err error) {
 	return false, ep.apply(op, callReset, func() error { return ep.renewQP(op) })
 }
 
-// renewQP puts a fresh queue pair in the place of the old one; ep.mu and the lock of the requests
-// are held. Work posted after Reset found the queues empty is flushed first, while these locks stop
-// further posts. The wait for the flush has its own bound, flushWait: posts that went on during
-// Reset may have used up the bound of Reset.
+// renewQP replaces the queue pair; ep.mu and the lock of the requests are held. Work that was
+// posted after Reset had found the queues empty is flushed first, while the locks stop further
+// posts. This wait has its own limit, flushWait, because concurrent posts may have used up the
+// limit of the wait in Reset.
 func (ep *EP) renewQP(op string) error {
 	ep.recvs.mu.Lock()
 	defer ep.recvs.mu.Unlock()
@@ -253,15 +255,15 @@ func (ep *EP) renewQP(op string) error {
 	return nil
 }
 
-// clearWork forgets all work in flight; the queues' locks are held.
+// clearWork forgets all work in flight; the locks of both queues are held.
 func (ep *EP) clearWork() {
 	ep.requests.suppressed, ep.requests.marked, ep.requests.fenced = 0, false, false
 	ep.recvs.source.forget()
 	forgetBinds(ep.requests.inflight, ep.requests.source.forget())
 }
 
-// dropConnection ends the endpoint's connection without an event, or gives up the attempt at one;
-// ep.mu is held.
+// dropConnection ends the endpoint's connection, or the attempt to connect, without an event; ep.mu
+// is held.
 func (ep *EP) dropConnection() {
 	ep.stopTimers()
 	c := ep.conn.Load()
@@ -275,7 +277,8 @@ func (ep *EP) dropConnection() {
 	}
 }
 
-// deactivate takes a connection that has ended from the adapter's count; ep.mu is held.
+// deactivate subtracts a connection that has ended from the counts of the adapter and the
+// dispatchers; ep.mu is held.
 func (ep *EP) deactivate(c *connection) {
 	if c.active {
 		c.active = false
@@ -285,7 +288,7 @@ func (ep *EP) deactivate(c *connection) {
 	}
 }
 
-// stopTimers ends the timers of an attempt to connect; ep.mu is held.
+// stopTimers stops the timers of an attempt to connect; ep.mu is held.
 func (ep *EP) stopTimers() {
 	if c := ep.conn.Load(); c != nil && c.notice != nil {
 		c.notice.Stop()
@@ -296,14 +299,14 @@ func (ep *EP) stopTimers() {
 	}
 }
 
-// workFailure is work of an endpoint that has failed, on one connection.
+// workFailure is a failure of work that was posted on a connection of an endpoint.
 type workFailure struct {
 	ep     *EP
 	conn   *connection
 	status fabric.Status
 }
 
-// cause is the reason that the event of a broken connection reports.
+// cause returns the error that the BROKEN event reports.
 func (f workFailure) cause() error {
 	if f.status == fabric.StatusRetryExceeded {
 		return errors.New("the peer's device does not answer")
@@ -311,10 +314,10 @@ func (f workFailure) cause() error {
 	return fmt.Errorf("work has failed: %v", f.status)
 }
 
-// noticeAfter is how long an attempt to connect lasts before it is logged.
+// noticeAfter is the time after which a pending attempt to connect is logged.
 const noticeAfter = 2 * time.Second
 
-// announce logs an attempt to connect that takes long.
+// announce logs that an attempt to connect is still pending.
 func (ep *EP) announce(c *connection) {
 	ep.mu.Lock()
 	pending := ep.conn.Load() == c && ep.getState() == EPActiveConnectionPending
@@ -331,8 +334,8 @@ func (ep *EP) announce(c *connection) {
 	}
 }
 
-// whyNot returns why the attempt or the connection ends with event; ep.mu is held and the
-// connection has not been changed yet.
+// whyNot returns the error that Err of the connection's last event will return; it may be nil.
+// event is the number of that event. ep.mu is held, and the state is still that before the event.
 func (ep *EP) whyNot(c *connection, event EventNumber, told fabric.ConnEvent) *connectError {
 	if c.conn == nil || event == EventConnectionDisconnected || told.Err == nil && event != EventConnectionTimedOut {
 		return nil

@@ -9,13 +9,14 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// portModulus and portBase map qualifiers above 65535 to ports, as OpenFabrics DAPL does.
+// portModulus and portBase map qualifiers above 65535 to ports, in the same way as OpenFabrics
+// DAPL.
 const (
 	portModulus = 32001
 	portBase    = 33534
 )
 
-// port is the port that the qualifier stands for.
+// port returns the port for the qualifier.
 func (q ConnQual) port(op string, arg Subtype) (uint16, error) {
 	switch {
 	case q == 0:
@@ -26,18 +27,21 @@ func (q ConnQual) port(op string, arg Subtype) (uint16, error) {
 	return uint16(q%portModulus) + portBase, nil
 }
 
-// Connect starts to connect to the service point that listens on qual at addr. The outcome is one
-// event on the connect dispatcher: ESTABLISHED with the acceptor's private data, PEER_REJECTED,
-// NON_PEER_REJECTED, UNREACHABLE, or TIMED_OUT if timeout, which must be positive, passes first.
-// All but the first leave the endpoint in DISCONNECTED. The endpoint must be UNCONNECTED and have a
-// zone (InvalidState).
+// Connect starts to connect to the service point that listens on qual at addr. The endpoint must be
+// UNCONNECTED and have a zone; else Connect returns InvalidState. If Connect returns nil, one event
+// on the connect dispatcher reports the outcome: ESTABLISHED with the acceptor's private data,
+// PEER_REJECTED, NON_PEER_REJECTED, UNREACHABLE, or TIMED_OUT when timeout has passed. After all
+// but ESTABLISHED the endpoint is DISCONNECTED.
 //
 // privateData goes to the peer with the request: at most MaxPrivateDataSize bytes, of which 56 work
-// on every fabric. A peer that does not answer is UNREACHABLE when the connection manager gives up,
-// even if timeout is longer or [Infinite]: after 16 requests, in 103 s, on RoCE with Linux 6.1.
-// [Event.Err] is why there is no connection; [WithLogger] logs after 2 s what the attempt waits
-// for. An address that cannot be used is InvalidAddress; a quality of service or flag that is not
-// supported is ModelNotSupported. An error leaves the endpoint UNCONNECTED.
+// on every fabric. timeout must be positive and may be [Infinite]. If the peer does not answer, the
+// connection manager gives up by itself and the outcome is UNREACHABLE, even if timeout is longer:
+// on RoCE with Linux 6.1 after 16 requests, in 103 s. [Event.Err] has the reason of a failure. With
+// [WithLogger] an attempt that takes longer than 2 s is logged, with what it waits for.
+//
+// If Connect returns an error, the endpoint remains UNCONNECTED. Errors: InvalidAddress for an
+// address that no host can have; ModelNotSupported for a quality of service or a flag that is not
+// supported.
 //
 // Implements: dat_ep_connect.
 func (ep *EP) Connect(addr netip.Addr, qual ConnQual, timeout time.Duration, privateData []byte, qos QoS,
@@ -66,7 +70,7 @@ func (ep *EP) Connect(addr netip.Addr, qual ConnQual, timeout time.Duration, pri
 	return ep.connect(op, SubArg5, netip.AddrPortFrom(addr, port), timeout, privateData)
 }
 
-// checkAddress refuses addresses that no peer can have.
+// checkAddress returns an error for an address that no peer can have.
 func checkAddress(op string, addr netip.Addr) error {
 	switch {
 	case !addr.IsValid() || addr.IsUnspecified():
@@ -77,10 +81,10 @@ func checkAddress(op string, addr netip.Addr) error {
 	return nil
 }
 
-// DupConnect connects the endpoint to the service point to which dup, a CONNECTED endpoint of this
-// adapter, is connected: the same address and qualifier. If dup was connected by an accept it has
-// no service point of the peer, and the outcome is NON_PEER_REJECTED. States, events, timeout,
-// private data and quality of service are those of Connect; dup in another state is InvalidState.
+// DupConnect connects the endpoint to the address and qualifier to which dup is connected. dup must
+// be a CONNECTED endpoint of this adapter, or DupConnect returns InvalidState. If dup was connected
+// by Accept, the peer has no service point at that address, and the outcome is NON_PEER_REJECTED.
+// States, events, timeout, private data and quality of service are those of Connect.
 //
 // Implements: dat_ep_dup_connect.
 func (ep *EP) DupConnect(dup *EP, timeout time.Duration, privateData []byte, qos QoS) error {
@@ -133,8 +137,8 @@ func (ep *EP) connect(op string, arg Subtype, remote netip.AddrPort, timeout tim
 	return nil
 }
 
-// begin makes the endpoint's next connection; start makes the fabric's part of it, with the
-// endpoint's read depths. ep.mu is held. An error changes nothing.
+// begin starts a new connection of the endpoint. It calls start, with the endpoint's read depths,
+// to start the connection in the fabric. ep.mu is held. An error changes nothing.
 func (ep *EP) begin(op string, call epCause,
 	start func(in, out uint8, on func(fabric.ConnEvent)) (fabric.Conn, error)) (*connection, error) {
 	if _, err := ep.transition(op, call); err != nil {
@@ -160,18 +164,18 @@ func (ep *EP) begin(op string, call epCause,
 	return c, nil
 }
 
-// acceptWait bounds the wait for the initiator's confirmation of an accept. A connection manager
-// that did not receive the acceptance asks for it again within seconds.
+// acceptWait limits the wait for the initiator's confirmation of an accept. An initiator that has
+// not received the accept repeats its request within seconds.
 const acceptWait = 30 * time.Second
 
 var errUnconfirmed = fmt.Errorf("the initiator has not confirmed the accept within %v", acceptWait)
 
-// expire ends the attempt to connect after d; ep.mu is held.
+// expire makes the attempt to connect time out after d; ep.mu is held.
 func (ep *EP) expire(c *connection, d time.Duration, why error) {
 	ep.timer = time.AfterFunc(d, func() { ep.happened(c, causeTimedOut, fabric.ConnEvent{Err: why}) })
 }
 
-// checkPrivate refuses more private data than the message carries.
+// checkPrivate returns an error if the private data is longer than limit.
 func checkPrivate(op string, arg Subtype, private []byte, limit int) error {
 	if len(private) > limit {
 		return fail(op, InvalidParameter, arg, "private data has %d bytes, the limit is %d", len(private), limit)
@@ -179,8 +183,9 @@ func checkPrivate(op string, arg Subtype, private []byte, limit int) error {
 	return nil
 }
 
-// accept answers a request with the endpoint's queue pair. call is callAccept, or callAcceptOwn if
-// the request brought the endpoint. It calls answered after a success; an error changes nothing.
+// accept accepts a request with the endpoint's queue pair. call is callAcceptOwn if the request
+// brought the endpoint, else callAccept. After a success accept calls answered; an error changes
+// nothing.
 func (ep *EP) accept(op string, call epCause, request fabric.Request, private []byte, answered func()) error {
 	ep.obj.ia.thinAccepts(time.Now())
 	ep.mu.Lock()
@@ -200,9 +205,10 @@ func (ep *EP) accept(op string, call epCause, request fabric.Request, private []
 	return nil
 }
 
-// An adapter keeps maxUnconfirmed accepts that await their confirmation. Beyond them each accept
-// gives up the oldest that has waited for unconfirmedAge: a flood of requests whose initiators say
-// no more must not keep the endpoints from others. Proper initiators answer within one round trip.
+// An adapter keeps up to maxUnconfirmed accepts that wait for their confirmation. Each further
+// accept gives up the oldest ones that have waited for unconfirmedAge, because a flood of requests
+// whose initiators never confirm must not occupy the endpoints. A proper initiator confirms within
+// one round trip.
 const (
 	maxUnconfirmed = 128
 	unconfirmedAge = 2 * time.Second
@@ -211,7 +217,7 @@ const (
 var errCrowded = fmt.Errorf("the initiator has not confirmed the accept within %v, and %d others await confirmation",
 	unconfirmedAge, maxUnconfirmed)
 
-// thinAccepts gives up unconfirmed accepts so that there is room for one more. No lock of an
+// thinAccepts gives up old unconfirmed accepts so that there is room for one more. No lock of an
 // endpoint is held.
 func (ia *IA) thinAccepts(now time.Time) {
 	ia.mu.Lock()
@@ -230,11 +236,14 @@ func (ia *IA) thinAccepts(now time.Time) {
 	}
 }
 
-// Disconnect ends the connection, or gives up an attempt at one. CloseAbrupt flushes the work in
-// flight. CloseGraceful first waits for all requests, in DISCONNECT_PENDING, which takes no new
-// ones; it waits for as long as the peer takes messages, unless an abrupt disconnect follows.
-// DISCONNECTED comes on the connect dispatcher after the completions of the work. In DISCONNECTED
-// the call does nothing; in UNCONNECTED and in the states of service points it is InvalidState.
+// Disconnect ends the connection, or gives up the attempt to connect. CloseAbrupt flushes the work
+// in flight. CloseGraceful first waits for all requests in DISCONNECT_PENDING, in which no new
+// requests can be posted. This wait has no limit while the peer receives messages, but an abrupt
+// disconnect ends it. The DISCONNECTED event comes on the connect dispatcher after the completions
+// of the work.
+//
+// In DISCONNECTED the call does nothing. In UNCONNECTED, RESERVED, PASSIVE and TENTATIVE it returns
+// InvalidState.
 //
 // Implements: dat_ep_disconnect.
 func (ep *EP) Disconnect(flags CloseFlags) error {

@@ -1,30 +1,30 @@
 package udat
 
-// PostSendImmediate is PostSend with 32 bits of immediate data for the peer's receive completion
-// (Operation DTOReceiveImm). Without the provider attribute AttrImmediateData it is
-// ModelNotSupported. The wire carries the bytes of the integer as this host's memory has them, like
-// OpenFabrics DAPL; verbs programs use network order.
+// PostSendImmediate is PostSend with 32 bits of immediate data. The event of the peer's receive
+// contains them, with Operation DTOReceiveImm. Without the provider attribute AttrImmediateData it
+// returns ModelNotSupported. The integer is sent as the bytes that it has in this host's memory, as
+// in OpenFabrics DAPL; programs on verbs use network byte order.
 //
 // Extension. It is a Send of the IB extension of DAT 2.0.
 func (ep *EP) PostSendImmediate(iov []LMRTriplet, cookie Cookie, immediate uint32, flags CompletionFlags) error {
 	return ep.post(&Op{Kind: OpSendImmediate, IOV: iov, Cookie: cookie, Immediate: immediate, Flags: flags})
 }
 
-// PostSendWithInvalidate is PostSend that also unbinds the peer's RMR with the given context,
-// before the peer's receive completes (Operation DTOReceiveInv, RMRContext). A context that is not
-// bound in the peer's zone breaks the connection. Without the provider attribute
-// AttrSendWithInvalidate it is ModelNotSupported.
+// PostSendWithInvalidate is PostSend that also unbinds the peer's RMR with the context rmrContext.
+// The peer's receive completes after that, with Operation DTOReceiveInv and the context in
+// RMRContext. If no RMR in the peer's zone is bound with this context, the connection breaks.
+// Without the provider attribute AttrSendWithInvalidate the call returns ModelNotSupported.
 //
 // Extension. It is dat_ep_post_send_with_invalidate of DAT 2.0.
 func (ep *EP) PostSendWithInvalidate(iov []LMRTriplet, cookie Cookie, rmrContext uint32, flags CompletionFlags) error {
 	return ep.post(&Op{Kind: OpSendInvalidate, IOV: iov, Cookie: cookie, InvalidateContext: rmrContext, Flags: flags})
 }
 
-// PostRDMAWriteImmediate is PostRDMAWrite that takes one receive of the peer once the data is in
-// place. The receive completes (Operation DTOReceiveWriteImm) with the 32 bits of immediate data;
-// its buffer is not written, and its Length is that of the write, which may be more than the buffer
-// has. Solicited wait is allowed. Without the provider attribute
-// AttrImmediateData it is ModelNotSupported.
+// PostRDMAWriteImmediate is PostRDMAWrite that also completes one receive of the peer after the
+// data has arrived. The event of that receive has the 32 bits of immediate data (Operation
+// DTOReceiveWriteImm). The buffer of the receive is not written. The event's Length is the length
+// of the write, which may be greater than the buffer. Solicited wait is allowed. Without the
+// provider attribute AttrImmediateData the call returns ModelNotSupported.
 //
 // Extension. It is dat_ib_post_rdma_write_immed of the IB extension of DAT 2.0.
 func (ep *EP) PostRDMAWriteImmediate(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, immediate uint32,
@@ -33,10 +33,11 @@ func (ep *EP) PostRDMAWriteImmediate(iov []LMRTriplet, cookie Cookie, remote RMR
 		Flags: flags})
 }
 
-// PostFetchAdd adds to the 64-bit word at remote, atomically among the device's atomics, and stores
-// the old value, in host order, in local. Both are 8 bytes long, remote at a multiple of 8 in a
-// region with remote atomic privilege. It counts as an RDMA read in flight. Without the provider
-// attribute AttrFetchAndAdd it is ModelNotSupported.
+// PostFetchAdd adds to the 64-bit word at remote and stores the old value of the word, in host byte
+// order, in local. It is atomic with respect to other atomics of the peer's device. local and
+// remote must be 8 bytes long. remote must be at a multiple of 8, in a region with the remote
+// atomic privilege. A fetch-and-add in flight counts as an RDMA read. Without the provider
+// attribute AttrFetchAndAdd the call returns ModelNotSupported.
 //
 // Extension. It is dat_ib_post_fetch_and_add of the IB extension of DAT 2.0.
 func (ep *EP) PostFetchAdd(add uint64, local LMRTriplet, cookie Cookie, remote RMRTriplet,
@@ -45,8 +46,9 @@ func (ep *EP) PostFetchAdd(add uint64, local LMRTriplet, cookie Cookie, remote R
 	return ep.post(&Op{Kind: OpFetchAdd, IOV: iov[:], Cookie: cookie, Remote: remote, CompareAdd: add, Flags: flags})
 }
 
-// PostCmpSwap stores swap in the 64-bit word at remote if the word equals compare, and stores the
-// old value in local in either case. All else is as with PostFetchAdd.
+// PostCmpSwap compares the 64-bit word at remote with compare and, if they are equal, stores swap
+// in the word. In either case it stores the old value in local. The requirements are those of
+// PostFetchAdd, but the provider attribute is AttrCmpAndSwap.
 //
 // Extension. It is dat_ib_post_cmp_and_swap of the IB extension of DAT 2.0.
 func (ep *EP) PostCmpSwap(compare, swap uint64, local LMRTriplet, cookie Cookie, remote RMRTriplet,
@@ -56,9 +58,10 @@ func (ep *EP) PostCmpSwap(compare, swap uint64, local LMRTriplet, cookie Cookie,
 		Flags: flags})
 }
 
-// PostRDMAReadToRMR is PostRDMARead into part of a bound RMR of this adapter, which local names.
-// Errors also: InvalidState if the RMR is not bound, PrivilegesViolation if the binding lacks
-// remote write, InvalidParameter for a part outside the binding or another context.
+// PostRDMAReadToRMR is PostRDMARead into part of a bound RMR of this adapter; local names that
+// part. It has three more errors: InvalidState if the RMR is not bound, PrivilegesViolation if the
+// binding lacks remote write, InvalidParameter if local is outside the binding or has another
+// context.
 //
 // Extension. It is dat_ep_post_rdma_read_to_rmr of DAT 2.0.
 func (ep *EP) PostRDMAReadToRMR(rmr *RMR, local RMRTriplet, cookie Cookie, remote RMRTriplet,

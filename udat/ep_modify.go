@@ -2,27 +2,32 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// epFixed are the fields that cannot be modified.
+// epFixed are the fields that Modify cannot change.
 const epFixed = EPFieldIA | EPFieldState | EPFieldLocalAddr | EPFieldLocalPortQual |
 	EPFieldRemoteAddr | EPFieldRemotePortQual | EPFieldSRQ | EPFieldSRQSoftHW
 
-// epSpecific are the fields that can be modified in UNCONNECTED only.
+// epSpecific are the fields that Modify can change only in UNCONNECTED.
 const epSpecific = EPFieldNumTransportSpecific | EPFieldTransportSpecific |
 	EPFieldNumProviderSpecific | EPFieldProviderSpecific
 
-// epQueues are the fields that describe the queues.
+// epQueues are the fields whose change replaces the queues and the queue pair.
 const epQueues = EPFieldPZ | EPFieldRecvEVD | EPFieldRequestEVD |
 	EPFieldRecvCompletionFlags | EPFieldRequestCompletionFlags | EPFieldMaxRecvDTOs | EPFieldMaxRequestDTOs |
 	EPFieldMaxRecvIOV | EPFieldMaxRequestIOV | EPFieldMaxRDMAReadIOV | EPFieldMaxRDMAWriteIOV
 
-// Modify changes the fields of p that mask selects, to the given values; 0 is 0. The zone can be
-// changed in UNCONNECTED and TENTATIVE, transport- and provider-specific attributes (none are
-// known) in UNCONNECTED, all else also in RESERVED and PASSIVE; other states are InvalidState.
-// Receives that are posted stay posted, in order; one whose region is not in a new zone fails with
-// DTOErrLocalProtection when a message comes for it. New receive completion flags are InvalidState
-// once a receive is posted. InvalidParameter: an unknown bit, a field that cannot be modified (IA,
-// State, the addresses and qualifiers, SRQ, SRQSoftHW), or a limit below what is posted. What
-// CreateEP would refuse is refused as there. An error changes nothing.
+// Modify sets the fields of the endpoint that mask selects to the values in p. A value of 0 is 0,
+// not the default. In UNCONNECTED all these fields can be changed; in TENTATIVE all but the
+// transport- and provider-specific attributes, of which none are known; in RESERVED and PASSIVE all
+// but these and the zone. In other states Modify returns InvalidState. An error changes nothing.
+//
+// Posted receives stay posted, in order. If the region of one is not in the new zone, it fails with
+// DTOErrLocalProtection when a message arrives for it. While receives are posted, a change of
+// RecvCompletionFlags returns InvalidState.
+//
+// Errors: InvalidParameter for an unknown bit in mask, for a field that cannot be changed (IA,
+// State, the addresses and qualifiers, SRQ, SRQSoftHW), and for a MaxRecvDTOs or MaxRecvIOV that is
+// too small for the posted receives; the errors of CreateEP for values that CreateEP does not
+// accept.
 //
 // Implements: dat_ep_modify.
 func (ep *EP) Modify(mask EPField, p EPParam) error {
@@ -36,7 +41,7 @@ func (ep *EP) Modify(mask EPField, p EPParam) error {
 	if bad := mask & epFixed; bad != 0 {
 		return fail(op, InvalidParameter, SubArg2, "mask 0x%x: the fields 0x%x cannot be modified", uint32(mask), uint32(bad))
 	}
-	// Zone, dispatchers and attributes change under this lock only.
+	// The zone, the dispatchers and the attributes change only under this lock.
 	ep.modifying.Lock()
 	defer ep.modifying.Unlock()
 	if err := ep.modifiable(op, mask); err != nil {
@@ -69,7 +74,7 @@ func (ep *EP) Modify(mask EPField, p EPParam) error {
 	return nil
 }
 
-// modifiable refuses a modification that the state does not allow.
+// modifiable returns an error if the state does not allow a change of the fields in mask.
 func (ep *EP) modifiable(op string, mask EPField) error {
 	s := ep.getState()
 	ok := false
@@ -87,7 +92,8 @@ func (ep *EP) modifiable(op string, mask EPField) error {
 	return nil
 }
 
-// with returns a description of the endpoint with the fields of p that mask selects.
+// with returns an endpoint that has the values of ep, but those of p in the fields that mask
+// selects.
 func (ep *EP) with(op string, mask EPField, p *EPParam) (*EP, error) {
 	next := &EP{attr: ep.attr, pz: ep.pz, srq: ep.srq, recvEVD: ep.recvEVD, requestEVD: ep.requestEVD,
 		connectEVD: ep.connectEVD}
@@ -127,8 +133,8 @@ func setField[T any](mask, field EPField, to *T, value T) {
 	}
 }
 
-// ensureSink makes the adapter's sink if build will need it: build runs under locks that forbid
-// that.
+// ensureSink makes the adapter's sink if build will need it, because build runs under locks that
+// forbid making it.
 func (ep *EP) ensureSink(op string) error {
 	if ep.recvEVD != nil && ep.requestEVD != nil {
 		return nil
@@ -137,7 +143,8 @@ func (ep *EP) ensureSink(op string) error {
 	return err
 }
 
-// become makes the endpoint what next describes, and returns the references that it used before.
+// become gives the endpoint the values of next, and returns the references that the endpoint used
+// before.
 func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -168,13 +175,15 @@ func (ep *EP) become(op string, mask EPField, next *EP) (uses, error) {
 	return released, nil
 }
 
-// rebuild replaces the queues and the queue pair by those of next, with the receives that are
-// posted; all locks of the endpoint are held. The old queue pair makes no more events.
+// rebuild replaces the queues and the queue pair by those of next, and posts the posted receives
+// again on the new queue pair; all locks of the endpoint are held. The old queue pair makes no more
+// events.
 func (ep *EP) rebuild(op string, next *EP) error {
 	if err := ep.recvsFit(op, next); err != nil {
 		return err
 	}
-	// The old streams do not restrict the flags of the new ones, but they still take completions.
+	// The flags of the old streams must not restrict the new streams, but the old streams still
+	// take completions.
 	ep.replacing(+1)
 	err := next.build(op)
 	ep.replacing(-1)
@@ -190,7 +199,7 @@ func (ep *EP) rebuild(op string, next *EP) error {
 		ep.requests.source.restoreFlags(ep.attr.RequestCompletionFlags)
 		return err
 	}
-	ep.detachStreams() // first: flushed work of the old queue pair makes no events
+	ep.detachStreams() // first, so that flushed work of the old queue pair makes no events
 	ep.dropQP()
 	moveQueues(ep, next)
 	return nil
@@ -206,14 +215,14 @@ func moveQueues(to, from *EP) {
 	q.marked, q.fenced = false, false
 }
 
-// replacing adds n to the number of the endpoint's streams that are being replaced.
+// replacing adds n to the number of replaced streams on both dispatchers of the endpoint.
 func (ep *EP) replacing(n int) {
 	ep.recvs.source.replacing(n)
 	ep.requests.source.replacing(n)
 }
 
-// recvsFit returns an error if next's MaxRecvDTOs or MaxRecvIOV is too small for the receives that
-// are already posted.
+// recvsFit returns an error if MaxRecvDTOs or MaxRecvIOV of next is too small for the posted
+// receives.
 func (ep *EP) recvsFit(op string, next *EP) error {
 	q := ep.recvs.inflight
 	n := q.count()

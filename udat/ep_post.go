@@ -6,17 +6,19 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// PostSend sends the segments of iov, in order, as one message, which takes one receive of the
-// peer. No segments send a message without data. The call copies iov; leave the memory alone until
-// the completion, which comes with the cookie on the request dispatcher. It neither blocks nor
-// allocates.
+// PostSend sends the segments of iov, in order, as one message. The message consumes one receive of
+// the peer. If iov is empty the message has no data. The call copies iov. Do not change the memory
+// until the completion, which is queued on the request dispatcher with the cookie. PostSend neither
+// blocks nor allocates.
 //
-// In DISCONNECTED the operation is flushed at once; in any other state but CONNECTED the call is
-// InvalidState. Flags: suppress, solicited wait, barrier fence, and unsignalled if the endpoint's
-// request completion flags are. Errors: InvalidParameter (a flag, too many segments, a segment
-// outside its region, a message above MaxMessageSize), PrivilegesViolation (a region without local
-// read, or freed), ProtectionViolation (a region of another zone), InsufficientResources
-// (MaxRequestDTOs are in flight), InvalidHandle.
+// In DISCONNECTED the operation is flushed at once. In any other state but CONNECTED the call
+// returns InvalidState. The flags may be suppress, solicited wait, barrier fence and, if it is the
+// endpoint's request completion flag, unsignalled.
+//
+// Errors: InvalidParameter for another flag, too many segments, a segment outside its region, or a
+// message longer than MaxMessageSize; PrivilegesViolation if a region lacks local read or has been
+// freed; ProtectionViolation if a region is in another zone; InsufficientResources if
+// MaxRequestDTOs requests are in flight; InvalidHandle.
 //
 // Implements: dat_ep_post_send.
 func (ep *EP) PostSend(iov []LMRTriplet, cookie Cookie, flags CompletionFlags) error {
@@ -28,29 +30,31 @@ func (ep *EP) PostSend(iov []LMRTriplet, cookie Cookie, flags CompletionFlags) e
 //
 // States, flags and errors are those of PostSend, with these differences: solicited wait is not
 // allowed, the local regions need local write, iov must not be empty, and the limits are
-// MaxRDMAReadIOV and MaxRDMASize. At most as many reads as the connection's read depth are executed
-// at once; later ones wait. On a connection with depth 0 the call returns InvalidParameter. An
-// error at the peer (bounds, privileges, zone) is the completion's status and breaks the
-// connection.
+// MaxRDMAReadIOV and MaxRDMASize. The device executes at most as many reads at once as the
+// connection's read depth; further reads wait. On a connection with depth 0 the call returns
+// InvalidParameter. If remote is outside the peer's region, or the peer's privileges or zone do not
+// allow the read, the completion has an error status and the connection breaks.
 //
 // Implements: dat_ep_post_rdma_read.
 func (ep *EP) PostRDMARead(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, flags CompletionFlags) error {
 	return ep.post(&Op{Kind: OpRDMARead, IOV: iov, Cookie: cookie, Remote: remote, Flags: flags})
 }
 
-// PostRDMAWrite writes the segments of iov, in order, to the peer's memory that remote names, which
-// may be longer; if it is shorter the call is LengthError. The peer gets no event; once it has
-// received a later Send of this endpoint, the data is in place. States, flags and errors are those
-// of PostRDMARead; the local regions need local read.
+// PostRDMAWrite writes the segments of iov, in order, to the peer's memory remote. remote may be
+// longer than iov; if it is shorter, the call returns LengthError. The peer gets no event. When the
+// peer has received a later Send of this endpoint, the data has arrived. States, flags and errors
+// are those of PostRDMARead, but the local regions need local read, the limit of segments is
+// MaxRDMAWriteIOV, and a read depth of 0 is no error.
 //
 // Implements: dat_ep_post_rdma_write.
 func (ep *EP) PostRDMAWrite(iov []LMRTriplet, cookie Cookie, remote RMRTriplet, flags CompletionFlags) error {
 	return ep.post(&Op{Kind: OpRDMAWrite, IOV: iov, Cookie: cookie, Remote: remote, Flags: flags})
 }
 
-// PostBatch posts the operations in order, with one crossing into C and one doorbell per 64 of
-// them. It returns the number posted; the error is that of the next one, and none after it is
-// posted. ops and what it points to may be used again at return.
+// PostBatch posts the operations in order, 64 at a time with one call into C and one doorbell. It
+// returns the number of operations posted. If that is less than len(ops), the error is that of the
+// next operation, and no later operation is posted. The caller may reuse ops and its IOV slices
+// when the call returns.
 //
 // Extension.
 func (ep *EP) PostBatch(ops []Op) (int, error) {
@@ -99,7 +103,7 @@ func (ep *EP) post(o *Op) error {
 	return err
 }
 
-// add checks the operation and adds it to the batch; q.mu is held.
+// add checks an operation and adds it to the batch; q.mu is held.
 func (q *requestQueue) add(ep *EP, o *Op) error {
 	if o.Kind >= opKinds {
 		return fail("ep_post_batch", InvalidParameter, SubArg2, "operation kind %d is not known", o.Kind)
@@ -131,7 +135,8 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 		flags |= fabric.Inline
 	}
 	q.inflight.entry(seq).set(o.Cookie, length, r.dto, entryOf(o.Flags), regionOf(o.IOV))
-	// In place, and only the fields that the operation uses: devices read no others.
+	// The request is written directly into q.wrs. Fields that the operation does not use are left
+	// as they are, because devices do not read them.
 	wrs := q.wrs[:n+1]
 	wr := &wrs[n]
 	wr.ID, wr.Opcode, wr.Flags, wr.Imm = q.inflight.workID(seq), r.opcode, flags, rawImmediate(o.Immediate)
@@ -147,9 +152,9 @@ func (q *requestQueue) add(ep *EP, o *Op) error {
 	return nil
 }
 
-// addFast is add for the most frequent operations: Sends and RDMA writes, also with immediate data,
-// of one segment with nothing to refuse. Each false stands for a check of add, which makes the
-// error.
+// addFast is add for the most frequent operations: valid Sends and RDMA writes, also with immediate
+// data, of one segment. It returns false if a check fails or the operation is another one; the
+// caller then calls add, which returns the error.
 func (q *requestQueue) addFast(ep *EP, o *Op) bool {
 	if len(o.IOV) != 1 || ep.exactState() != EPConnected {
 		return false
@@ -223,8 +228,8 @@ func (r *opRule) checkLength(a *EPAttr, o *Op, total, length uint64) error {
 	return nil
 }
 
-// room reports whether one more request may be posted. If the queue seems full it drains the
-// dispatcher first: a Consumer that suppresses all completions never dequeues.
+// room reports whether one more request may be posted. If the queue seems full, room first drains
+// the dispatcher, because a Consumer that suppresses all completions never dequeues.
 func (q *requestQueue) room() bool {
 	if q.taken() < int(q.inflight.limit) {
 		return true
@@ -233,9 +238,9 @@ func (q *requestQueue) room() bool {
 	return q.taken() < int(q.inflight.limit)
 }
 
-// behindFence reports whether a request posted now would be fenced, or follow a fenced one in
-// flight. Such a request is never inline: inline data would be copied before the RDMA reads that
-// the fence waits for have brought it.
+// behindFence reports whether the request that is being added is fenced, or follows a fenced one
+// that has not completed. Such a request must not be inline: its data would be copied before the
+// RDMA reads that the fence waits for have written it.
 func (q *requestQueue) behindFence() bool {
 	q.fenced = q.fenced && !q.inflight.done(q.fence+1)
 	return q.fenced
@@ -247,7 +252,8 @@ func (q *requestQueue) inFlight() int {
 	return q.inflight.count()
 }
 
-// idle reports whether no request of the Consumer is in flight; one of the library may be.
+// idle reports whether no request of the Consumer is in flight. A request that the library posted
+// may be.
 func (q *requestQueue) idle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

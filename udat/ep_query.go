@@ -2,9 +2,9 @@ package udat
 
 import "net/netip"
 
-// EPParam describes an endpoint. Fields that the state leaves undefined are zero. The remote
-// address and qualifier are defined in PASSIVE, ACTIVE, TENTATIVE, COMPLETION_PENDING, CONNECTED
-// and DISCONNECT_PENDING, the local qualifier in these except TENTATIVE.
+// EPParam describes an endpoint. The remote address and qualifier and the local qualifier are set
+// in PASSIVE, ACTIVE, TENTATIVE, COMPLETION_PENDING, CONNECTED and DISCONNECT_PENDING, and zero in
+// the other states.
 type EPParam struct {
 	IA             *IA
 	State          EPState
@@ -17,10 +17,10 @@ type EPParam struct {
 	RequestEVD     *EVD
 	ConnectEVD     *EVD
 	SRQ            *SRQ
-	Attr           EPAttr // the values in force: 0 means 0, not the default
+	Attr           EPAttr // the values in force: 0 is 0, not the default
 }
 
-// EPField selects fields of EPParam and of its attributes.
+// EPField is a set of fields of EPParam and of EPAttr.
 type EPField uint32
 
 // Fields of EPParam.
@@ -56,11 +56,11 @@ const (
 	EPFieldNumProviderSpecific    EPField = 0x20000000
 	EPFieldProviderSpecific       EPField = 0x40000000
 
-	EPFieldAttr EPField = 0x7FFFF000 // all of Attr
+	EPFieldAttr EPField = 0x7FFFF000 // all fields of Attr
 	EPFieldAll  EPField = 0x7FFFF7FF
 )
 
-// Query describes the endpoint.
+// Query returns a description of the endpoint.
 //
 // Implements: dat_ep_query.
 func (ep *EP) Query() (EPParam, error) {
@@ -79,8 +79,8 @@ func (ep *EP) Query() (EPParam, error) {
 	}, nil
 }
 
-// addresses are the two ends of the connection, of the attempt at one, or of the request that the
-// endpoint waits to answer; ep.mu is held.
+// addresses returns the two ends of the connection, of the attempt to connect, or of the request
+// for which the endpoint waits; ep.mu is held. Without these local is the adapter's address.
 func (ep *EP) addresses() (local, remote netip.AddrPort) {
 	switch ep.getState() {
 	case EPPassiveConnectionPending, EPTentativeConnection:
@@ -94,12 +94,14 @@ func (ep *EP) addresses() (local, remote netip.AddrPort) {
 	return netip.AddrPortFrom(ep.obj.ia.device.Attr().Info.Addr, 0), netip.AddrPort{}
 }
 
-// GetStatus returns a snapshot: the state, and whether no receives and no requests are in flight.
-// Suppressed requests are in flight until they have completed. With a shared receive queue,
-// recvIdle is about the receives that the endpoint has taken from it. If the device does not count
-// them (SRQInfoSupported lacks SRQInfoAvailable), recvIdle is true only when the endpoint can hold
-// none: before it connects or accepts, and after its connection once the device has reported that
-// it takes no more, or has had 20 ms to complete them.
+// GetStatus returns the state of the endpoint, and whether no receives and no requests are in
+// flight. Suppressed requests are in flight until they have completed.
+//
+// With a shared receive queue, recvIdle is about the receives that the endpoint has taken from the
+// queue. If the device does not count them (SRQInfoSupported lacks SRQInfoAvailable), recvIdle is
+// true only while the endpoint cannot hold any: before it connects or accepts, and after the
+// connection when the device has reported that it takes no more receives, or when 20 ms have
+// passed.
 //
 // Implements: dat_ep_get_status.
 func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error) {
@@ -112,10 +114,10 @@ func (ep *EP) GetStatus() (state EPState, recvIdle, requestIdle bool, err error)
 	return ep.getState(), recvIdle, requestIdle, nil
 }
 
-// RecvQuery returns the number of receives that are allocated to the endpoint and not completed,
-// and the span of messages that they stand for, both of one moment. With a shared receive queue a
-// receive is allocated when the endpoint takes it; if the device does not count these
-// (SRQInfoSupported lacks SRQInfoAvailable), both are ValueUnknown.
+// RecvQuery returns the number of receives that the endpoint holds and has not completed, and the
+// span of messages that these receives cover, both at the same moment. With a shared receive queue
+// the endpoint holds a receive from the moment it takes it from the queue. If the device does not
+// count these receives (SRQInfoSupported lacks SRQInfoAvailable), both results are ValueUnknown.
 //
 // Implements: dat_ep_recv_query.
 func (ep *EP) RecvQuery() (allocated, span int, err error) {
@@ -126,10 +128,11 @@ func (ep *EP) RecvQuery() (allocated, span int, err error) {
 	ep.recvs.mu.Lock()
 	defer ep.recvs.mu.Unlock()
 	n := ep.allocated()
-	return n, n, nil // receives complete in order: the span is as wide as their number
+	return n, n, nil // receives complete in order, so the span is equal to their number
 }
 
-// RemoteAddr is the peer's address and port during a connection or an attempt at one.
+// RemoteAddr returns the address and port of the peer of the connection, or of the attempt to
+// connect.
 //
 // Extension. It is part of dat_ep_query.
 func (ep *EP) RemoteAddr() netip.AddrPort {
@@ -145,19 +148,19 @@ func (ep *EP) RemoteAddr() netip.AddrPort {
 	return c.conn.RemoteAddr()
 }
 
-// Path is the path of an endpoint's connection, and how often its requests are sent again.
+// Path describes the path of a connection, with the limits of retransmission.
 type Path struct {
 	MTU        int   // bytes
 	TOS        uint8 // IP type of service, or traffic class
 	SL         uint8 // service level
 	GIDIndex   uint8 // entry of the port's GID table
-	AckTimeout uint8 // 4.096 us << AckTimeout; 0 is no limit
-	Retry      uint8 // without an acknowledgement
-	RNRRetry   uint8 // without a posted receive; 7 is without end
+	AckTimeout uint8 // 4.096 us << AckTimeout; 0: no timeout
+	Retry      uint8 // retries of a request that is not acknowledged
+	RNRRetry   uint8 // retries of a Send for which no receive is posted; 7: no limit
 }
 
-// Path returns the path of a connected endpoint as the device has it. Errors: InvalidState if the
-// endpoint is not connected, NotImplemented on mem0 and tcp, which have no packets of their own.
+// Path returns the path that the device uses for the connection. Errors: InvalidState if the
+// endpoint is not connected; ModelNotSupported on mem0 and tcp, which have no packets of their own.
 //
 // Extension.
 func (ep *EP) Path() (Path, error) {

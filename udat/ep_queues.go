@@ -2,8 +2,8 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// build attaches the endpoint's streams to their dispatchers and makes the queue pair, if there is
-// a zone.
+// build attaches the endpoint's streams to their dispatchers. If the endpoint has a zone, build
+// also makes the queue pair.
 func (ep *EP) build(op string) error {
 	recv, err := ep.orDiscard(op, ep.recvEVD)
 	if err != nil {
@@ -55,7 +55,7 @@ func (ep *EP) detachStreams() {
 	q.detach()
 }
 
-// orDiscard returns the dispatcher, or the adapter's sink for nil.
+// orDiscard returns e, or the adapter's sink if e is nil.
 func (ep *EP) orDiscard(op string, e *EVD) (*EVD, error) {
 	if e != nil {
 		return e, nil
@@ -63,8 +63,8 @@ func (ep *EP) orDiscard(op string, e *EVD) (*EVD, error) {
 	return ep.obj.ia.sinkEVD(op)
 }
 
-// newQP makes a new queue pair for both queues; their locks are held, or the endpoint is not
-// published yet.
+// newQP makes a new queue pair and sets it in both queues. The locks of the queues are held, or the
+// endpoint is not published yet.
 func (ep *EP) newQP(op string) error {
 	init := fabric.QPInit{
 		PD:         ep.pz.pd,
@@ -98,7 +98,7 @@ func (ep *EP) newQP(op string) error {
 	return nil
 }
 
-// dropQP destroys the queue pair, if there is one.
+// dropQP destroys the endpoint's queue pair, if it has one.
 func (ep *EP) dropQP() {
 	qp := ep.requests.qp
 	if qp == nil {
@@ -108,8 +108,8 @@ func (ep *EP) dropQP() {
 	ep.closeQP(qp)
 }
 
-// closeQP destroys a queue pair that has been replaced. Completions that come later must not be
-// taken for work of another queue pair that gets its number.
+// closeQP destroys a queue pair that the endpoint no longer uses. With a shared queue it also
+// drains the remaining completions, because another queue pair may later get the same number.
 func (ep *EP) closeQP(qp fabric.QP) {
 	if ep.srq == nil {
 		qp.Close()
@@ -126,7 +126,7 @@ func (ep *EP) dismantle() {
 	ep.detachStreams()
 }
 
-// sources returns both queues' sources; no lock of the queues is held.
+// sources returns the sources of both queues; the locks of the queues are not held.
 func (ep *EP) sources() (requests, recvs *source) {
 	ep.requests.mu.Lock()
 	requests = ep.requests.source
@@ -137,7 +137,7 @@ func (ep *EP) sources() (requests, recvs *source) {
 	return requests, recvs
 }
 
-// drainBoth drains both dispatchers, after a request that makes suppressed ones complete.
+// drainBoth drains both dispatchers. It first posts a request that proves suppressed requests done.
 func (ep *EP) drainBoth() {
 	ep.requests.mu.Lock()
 	ep.requests.flushTail()

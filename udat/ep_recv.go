@@ -6,20 +6,21 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// PostRecv posts a buffer for one message of the peer: the message fills the segments of iov in
-// order. No segments take a message without data; without a zone an endpoint has only such
-// receives. The call is valid in every state; in DISCONNECTED the receive is flushed at once. An
-// endpoint with a shared receive queue is InvalidState. The call copies iov; leave the memory
-// alone until the completion, which comes with the cookie on the receive dispatcher. The call does
-// not block, and allocates only for the first receive that is posted outside a connection.
+// PostRecv posts a buffer for one message of the peer. The message fills the segments of iov in
+// order. If iov is empty the receive is for a message without data; an endpoint without a zone can
+// have only such receives. The call copies iov. Do not use the memory until the completion, which
+// is queued on the receive dispatcher with the cookie. PostRecv does not block, and allocates only
+// for the first receive that is posted outside a connection.
 //
-// The only flag is unsignalled, if the endpoint's receive completion flags are. A message longer
-// than the buffer completes with DTOErrLocalLength and breaks the connection. Errors: those of
-// PostSend; the regions need local write.
+// The call is valid in every state; in DISCONNECTED the receive is flushed at once. With a shared
+// receive queue it returns InvalidState. The only flag allowed is unsignalled, if it is the
+// endpoint's receive completion flag. The other errors are those of PostSend, but the regions need
+// local write. If the message is longer than the buffer, the receive completes with
+// DTOErrLocalLength and the connection breaks.
 //
-// [Event.Length] is the length of the message in the buffer, except for Operation
-// DTOReceiveWriteImm: there it is what the peer has written elsewhere, which may be more than the
-// buffer has. Do not slice the buffer by it.
+// [Event.Length] is the length of the message in the buffer, except if Operation is
+// DTOReceiveWriteImm. Then it is the length of the peer's write to other memory, which may exceed
+// the buffer: do not slice the buffer by it.
 //
 // Implements: dat_ep_post_recv.
 func (ep *EP) PostRecv(iov []LMRTriplet, cookie Cookie, flags CompletionFlags) error {
@@ -39,15 +40,16 @@ func (ep *EP) PostRecv(iov []LMRTriplet, cookie Cookie, flags CompletionFlags) e
 	return err
 }
 
-// Recv is one receive for PostRecvBatch.
+// Recv is one receive of a PostRecvBatch.
 type Recv struct {
 	IOV    []LMRTriplet
 	Cookie Cookie
 	Flags  CompletionFlags
 }
 
-// PostRecvBatch posts the receives in order, with one crossing into C per 64 of them. It returns
-// the number posted; the error is that of the next one.
+// PostRecvBatch posts the receives in order, 64 at a time with one call into C. It returns the
+// number of receives posted; if that is less than len(recvs), the error is that of the next
+// receive.
 //
 // Extension.
 func (ep *EP) PostRecvBatch(recvs []Recv) (int, error) {
@@ -116,18 +118,18 @@ func (q *recvQueue) prepare(ep *EP, iov []LMRTriplet, cookie Cookie, flags Compl
 	q.sges = sges
 	work.entry(seq).set(cookie, 0, DTOReceive, entryOf(flags), region)
 	if ep.exactState() != EPConnected {
-		work.saveSGEs(seq, sges[first:]) // Modify may have to post it again
+		work.saveSGEs(seq, sges[first:]) // Modify may have to post the receive again
 	}
 	q.wrs = append(q.wrs, fabric.RecvWR{ID: work.workID(seq), FirstSGE: uint32(first),
 		NumSGE: uint32(len(sges) - first)})
 	return nil
 }
 
-// recvSegments checks the segments of a receive and appends them. region is that of the first one
-// that is not empty.
+// recvSegments checks the segments of a receive and appends them to sges. region is the region of
+// the first segment that is not empty.
 func (ep *EP) recvSegments(sges []fabric.SGE, iov []LMRTriplet) (_ []fabric.SGE, region *LMR, err error) {
 	most := ep.attr.MaxMessageSize
-	if len(iov) == 1 { // as in most receives
+	if len(iov) == 1 { // most receives have one segment
 		t := &iov[0]
 		if n := t.SegmentLength; n > 0 && n <= min(most, math.MaxUint32) && t.valid(PrivLocalWrite, ep.pz) {
 			return append(sges, t.sge()), t.LMR, nil
@@ -140,8 +142,8 @@ func (ep *EP) recvSegments(sges []fabric.SGE, iov []LMRTriplet) (_ []fabric.SGE,
 	return sges, regionOf(iov), err
 }
 
-// submit posts the batch; q.mu is held. Without a zone there is no queue pair: Modify posts the
-// receives when it sets one.
+// submit posts the batch; q.mu is held. Without a zone there is no queue pair; then the receives
+// count as posted, and Modify posts them when it sets a zone.
 func (q *recvQueue) submit() (posted int, err error) {
 	switch {
 	case len(q.wrs) == 0:

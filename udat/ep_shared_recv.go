@@ -6,8 +6,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// takesShared reports whether the queue pair of a connection that is over may still complete
-// receives of its shared queue; ep.mu is held.
+// takesShared reports whether the queue pair of a connection that has ended may still complete
+// receives of the shared queue; ep.mu is held.
 func (ep *EP) takesShared() bool {
 	c := ep.conn.Load()
 	if ep.srq == nil || c == nil || c.ended.IsZero() {
@@ -18,8 +18,8 @@ func (ep *EP) takesShared() bool {
 	return ep.requests.qp != nil && hasTaken(ep.requests.qp, c.ended)
 }
 
-// hasTaken reports whether a queue pair that has been in error since then may still complete
-// receives of a shared queue.
+// hasTaken reports whether a queue pair may still complete receives of a shared queue. since is the
+// time when it entered the error state.
 func hasTaken(qp fabric.QP, since time.Time) bool {
 	switch n := qp.Taken(); {
 	case n == 0:
@@ -30,13 +30,13 @@ func hasTaken(qp fabric.QP, since time.Time) bool {
 	return time.Now().Before(since.Add(flushWait))
 }
 
-// sharedWait bounds how long the device may take to complete the receives that a queue pair in
-// error has taken from a shared queue, if it does not report their number.
+// sharedWait is how long the device may take to complete the receives that a queue pair in the
+// error state has taken from a shared queue, if the device does not report their number.
 const sharedWait = 20 * time.Millisecond
 
-// completeTaken waits until an endpoint that is being freed has completed the receives that it has
-// taken from its shared queue: a queue pair that is destroyed amid a message would keep the
-// receive. No lock of the endpoint is held.
+// completeTaken waits, before an endpoint is freed, until the device has completed the receives
+// that the endpoint has taken from the shared queue. If the queue pair were destroyed in the middle
+// of a message, the receive would be lost. No lock of the endpoint is held.
 func (ep *EP) completeTaken(since time.Time) {
 	ep.requests.mu.Lock()
 	qp := ep.requests.qp
@@ -49,12 +49,13 @@ func (ep *EP) completeTaken(since time.Time) {
 	}
 }
 
-// tellsTaken reports whether the device counts the receives that an endpoint has taken from a
-// shared queue.
+// tellsTaken reports whether the device counts the receives that an endpoint takes from a shared
+// queue.
 func (ep *EP) tellsTaken() bool { return ep.obj.ia.device.Attr().SRQExactCounts }
 
-// armTaken sets the watermarks of a queue pair with a shared receive queue: there are none where
-// the device does not count what is taken. ep.mu is held, or the endpoint is not published yet.
+// armTaken sets the high watermarks of a queue pair that has a shared receive queue. It has no
+// effect if the device does not count the receives that are taken. ep.mu is held, or the endpoint
+// is not published yet.
 func (ep *EP) armTaken(qp fabric.QP) {
 	w := &ep.wmark
 	soft := WatermarkInfinite
@@ -72,8 +73,8 @@ func (w *watermarks) set(soft, hard int) {
 
 func (w *watermarks) rearm() { w.armed.Store(w.softArmed || w.hard != WatermarkInfinite) }
 
-// aboveHard reports whether the endpoint holds more receives than its hard watermark; ep.mu is
-// held.
+// aboveHard reports whether the endpoint holds more receives than the hard watermark allows; ep.mu
+// is held.
 func (ep *EP) aboveHard() bool {
 	w := &ep.wmark
 	if ep.srq != nil {
@@ -88,8 +89,9 @@ func (q *recvQueue) inFlight() int {
 	return q.inflight.count()
 }
 
-// allocated is the number of receives that the endpoint holds: posted to it, or taken from a shared
-// queue, and not completed. It is ValueUnknown if the device does not count them; recvs.mu is held.
+// allocated returns the number of receives that the endpoint holds: posted to it or taken from a
+// shared queue, and not completed. It returns ValueUnknown if the device does not count them;
+// recvs.mu is held.
 func (ep *EP) allocated() int {
 	taken := 0
 	if ep.srq != nil {
@@ -97,7 +99,7 @@ func (ep *EP) allocated() int {
 			return ValueUnknown
 		}
 		if qp := ep.recvs.qp; qp != nil {
-			taken = qp.Taken() // first: receives that complete meanwhile were still allocated
+			taken = qp.Taken() // before the poll: receives that complete in between are allocated now
 		}
 	}
 	s := ep.recvs.source
@@ -105,8 +107,8 @@ func (ep *EP) allocated() int {
 	return taken + s.inflight.count() + s.deferredCount()
 }
 
-// recvsIdle reports whether the endpoint holds no receives, as far as the device knows; no lock of
-// the endpoint is held.
+// recvsIdle reports whether the endpoint holds no receives, as far as the device can say; no lock
+// of the endpoint is held.
 func (ep *EP) recvsIdle() bool {
 	ep.recvs.mu.Lock()
 	n := ep.allocated()

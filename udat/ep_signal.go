@@ -3,18 +3,18 @@ package udat
 import "github.com/godat/godat/udat/internal/fabric"
 
 // This file decides which requests make a completion. A suppressed request makes none of its own.
-// Therefore one in every half queue makes one all the same, and a zero-length RDMA write can follow
-// the last one.
+// Therefore every half queue one suppressed request makes a completion all the same, and the
+// library can post a zero-length RDMA write after the last one.
 
-// marking reports whether a request of the library is in flight.
+// marking reports whether a request that the library posted is in flight.
 func (q *requestQueue) marking() bool {
 	q.marked = q.marked && !q.inflight.done(q.marker+1)
 	return q.marked
 }
 
-// signal returns the fabric's flags for request seq. A suppressed request asks for no completion,
-// except every half queue and in the last free slot: only a completion proves that the work before
-// it is done.
+// signal returns the fabric's flags for request seq. A suppressed request asks for a completion
+// only once every half queue and in the last free slot. Without these completions nothing would
+// prove that the suppressed requests are done.
 func (q *requestQueue) signal(f CompletionFlags, seq uint32) fabric.SendFlags {
 	var flags fabric.SendFlags
 	if f&CompletionBarrierFence != 0 {
@@ -35,16 +35,17 @@ func (q *requestQueue) signal(f CompletionFlags, seq uint32) fabric.SendFlags {
 	return flags | fabric.Signaled
 }
 
-// flushTail posts a request that makes a completion behind the suppressed ones, unless the latest
-// request makes one or such a request is in flight; q.mu is held.
+// flushTail posts a request that makes a completion after the suppressed requests. It does nothing
+// if the latest request makes a completion, or if such a request is in flight already; q.mu is
+// held.
 func (q *requestQueue) flushTail() {
 	if q.suppressed > 0 && q.inflight.count() > 0 {
 		q.mark()
 	}
 }
 
-// mark posts a zero-length RDMA write, which makes a completion and no event, unless one is in
-// flight; q.mu is held.
+// mark posts a zero-length RDMA write, which makes a completion but no event. It does nothing if
+// such a write is in flight; q.mu is held.
 func (q *requestQueue) mark() {
 	if q.qp == nil || q.marking() {
 		return
@@ -57,8 +58,8 @@ func (q *requestQueue) mark() {
 	q.submit()
 }
 
-// taken is the number of the Consumer's requests posted plus batched; it may overcount while two
-// slots are free.
+// taken returns the number of the Consumer's requests that are posted or in the batch. The number
+// may be too high while two slots or more are free.
 func (q *requestQueue) taken() int {
 	n := int(q.inflight.tail-q.inflight.freed) + len(q.wrs)
 	if n+1 >= int(q.inflight.limit) {
@@ -78,7 +79,7 @@ func (q *requestQueue) submit() (int, error) {
 	posted, err := q.qp.PostSend(q.wrs, q.sges)
 	q.inflight.tail += uint32(posted)
 	if err != nil {
-		q.suppressed = max(q.suppressed, 1) // the failed post may have been the one with the completion
+		q.suppressed = max(q.suppressed, 1) // the request that asked for the completion may not have been posted
 		err = failAs("ep_post", err, SubResourceTEP)
 	}
 	q.wrs, q.sges = q.wrs[:0], q.sges[:0]

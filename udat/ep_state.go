@@ -2,34 +2,34 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// epCause is what moves an endpoint from one state to another.
+// epCause is a cause that may move an endpoint from one state to another.
 type epCause uint8
 
 const (
-	// What happens to a connection.
-	causeEstablished  epCause = iota // the transport is done with the handshake
-	causePeerRejected                // the peer's Consumer refused
-	causeRejected                    // the peer's provider refused, or no service point listens
+	// Events of a connection.
+	causeEstablished  epCause = iota // the handshake is complete
+	causePeerRejected                // the peer's Consumer rejected the request
+	causeRejected                    // the peer's provider rejected the request, or no service point listens
 	causeUnreachable                 // the peer does not answer
 	causeFailed                      // the handshake failed in another way
-	causeTimedOut                    // the Consumer's own timeout, or acceptWait
+	causeTimedOut                    // the Consumer's timeout or acceptWait has passed
 	causePeerLeft                    // the peer disconnected
 	causeRemoved                     // the device has gone
-	causeBroken                      // work failed
-	causeDrained                     // the requests of a graceful disconnect are done
-	causeFlushed                     // all work of a connection that has ended is done
+	causeBroken                      // work has failed
+	causeDrained                     // the requests of a graceful disconnect have completed
+	causeFlushed                     // all work of a connection that has ended has completed
 
-	// What happens to a service point.
+	// Events of a service point.
 	causeUnreserved // the reserved service point has been freed
-	causeRequested  // a request has come to the reserved service point
+	causeRequested  // a request has arrived at the reserved service point
 	causeOffered    // the provider has made the endpoint for a request
-	causeWithdrawn  // the request has been answered without the endpoint
-	causeDestroyed  // the adapter is closed, or the provider takes its endpoint back
+	causeWithdrawn  // the request was rejected, handed off or dropped
+	causeDestroyed  // the endpoint is destroyed: by Free, by the adapter's Close, or by the provider
 
 	// Calls of the Consumer.
 	callConnect
-	callAccept    // of a request that brings no endpoint
-	callAcceptOwn // of the request that has brought the endpoint
+	callAccept    // accept of a request that brings no endpoint
+	callAcceptOwn // accept of the request that brings this endpoint
 	callReserve   // rsp_create
 	callAbrupt    // ep_disconnect, abrupt
 	callGraceful  // ep_disconnect, graceful
@@ -38,7 +38,8 @@ const (
 	causes
 )
 
-// isCall reports whether the Consumer waits for an answer.
+// isCall reports whether the cause is a call of the Consumer, which gets an error if the state does
+// not allow it.
 func (c epCause) isCall() bool { return c >= callConnect }
 
 // causeOf maps the fabric's connection events to causes.
@@ -52,21 +53,21 @@ var causeOf = map[fabric.ConnEventKind]epCause{
 	fabric.EventRemoved:      causeRemoved,
 }
 
-// transition is what a cause does in a state. event comes on the connect dispatcher: at once on the
-// way to CONNECTED, and when all work has been flushed on the way to FLUSHING.
+// transition is the effect of a cause in a state. event is queued on the connect dispatcher: at
+// once if next is CONNECTED, and after all work has been flushed if next is FLUSHING.
 type transition struct {
 	effect effect
-	next   EPState // where effect is effectMoves
+	next   EPState // set if effect is effectMoves
 	event  EventNumber
 }
 
-// effect is what a cause does.
+// effect says what a cause does.
 type effect uint8
 
 const (
-	effectNone   effect = iota // nothing; a call is INVALID_STATE
+	effectNone   effect = iota // nothing; a call returns InvalidState
 	effectStays                // the call succeeds and changes nothing
-	effectAwaits               // the call waits until the state has changed by itself
+	effectAwaits               // the call waits until another cause has changed the state
 	effectMoves
 )
 
@@ -74,11 +75,11 @@ func goesTo(next EPState) transition           { return transition{effect: effec
 func endsWith(with EventNumber) transition     { return transition{effectMoves, epFlushing, with} }
 func connectsWith(with EventNumber) transition { return transition{effectMoves, EPConnected, with} }
 
-// transitions is the state machine of an endpoint. What has no entry does nothing: an event then
-// belongs to a connection or a service point that is over, and a call is INVALID_STATE.
+// transitions is the state machine of an endpoint. A cause without an entry does nothing: an event
+// then belongs to a connection or a service point that has ended, and a call returns InvalidState.
 //
-// FLUSHING lies between the end of a connection and its last event: the device flushes what was
-// posted. The Consumer sees it as DISCONNECTED.
+// FLUSHING lies between the end of a connection and its last event, while the device flushes what
+// was posted. The Consumer sees this state as DISCONNECTED.
 var transitions = map[EPState]map[epCause]transition{
 	EPUnconnected: {
 		causeOffered:   goesTo(EPTentativeConnection),
@@ -178,10 +179,10 @@ var transitions = map[EPState]map[epCause]transition{
 	epFreed: {},
 }
 
-// exactState is the state as the machine has it.
+// exactState returns the state of the state machine.
 func (ep *EP) exactState() EPState { return EPState(ep.state.Load()) }
 
-// getState is the state as the Consumer sees it.
+// getState returns the state that the Consumer sees.
 func (ep *EP) getState() EPState {
 	if s := ep.exactState(); s != epFlushing {
 		return s
@@ -189,8 +190,8 @@ func (ep *EP) getState() EPState {
 	return EPDisconnected
 }
 
-// transition is what a cause does now; the answer holds while ep.mu is held. A call that the state
-// does not allow is INVALID_STATE.
+// transition returns the effect of a cause in the current state, which does not change while ep.mu
+// is held. For a call that the state does not allow it returns InvalidState.
 func (ep *EP) transition(op string, c epCause) (transition, error) {
 	t := transitions[ep.exactState()][c]
 	if t.effect == effectNone && c.isCall() {
@@ -199,9 +200,10 @@ func (ep *EP) transition(op string, c epCause) (transition, error) {
 	return t, nil
 }
 
-// apply makes the transition of a cause; ep.mu is held. It is the only code that stores a state.
-// under, which may be nil, runs just before that with the requests locked, so that no post is
-// between the two; its error leaves the state as it is.
+// apply makes the transition of a cause; ep.mu is held. No other code stores a state. If under is
+// not nil, apply calls it just before the state changes, and holds the lock of the requests over
+// both, so that no request is posted between them. If under returns an error, the state does not
+// change.
 func (ep *EP) apply(op string, c epCause, under func() error) error {
 	t, err := ep.transition(op, c)
 	if err != nil || t.effect != effectMoves {
@@ -218,7 +220,7 @@ func (ep *EP) apply(op string, c epCause, under func() error) error {
 	return nil
 }
 
-// stateSubtype is the subtype of INVALID_STATE for each state.
+// stateSubtype maps each state to the subtype of InvalidState for it.
 var stateSubtype = map[EPState]Subtype{
 	EPUnconnected: SubStateEPUnconnected, EPReserved: SubStateEPReserved,
 	EPPassiveConnectionPending: SubStateEPPassConnPending, EPActiveConnectionPending: SubStateEPActConnPending,
@@ -227,7 +229,7 @@ var stateSubtype = map[EPState]Subtype{
 	EPCompletionPending: SubStateEPComplPending,
 }
 
-// wrongState is the error of a call that the state does not allow.
+// wrongState returns the error of a call that the state does not allow.
 func (ep *EP) wrongState(op string, s EPState) error {
 	if s == epFreed {
 		return badHandle(op, HandleEP, &ep.obj)
@@ -235,7 +237,7 @@ func (ep *EP) wrongState(op string, s EPState) error {
 	return fail(op, InvalidState, stateSubtype[s], "the endpoint is %v", s)
 }
 
-// notReady is the error of a call that needs a queue pair.
+// notReady returns the error of a call that needs a queue pair.
 func (ep *EP) notReady(op string) error {
 	if ep.getState() == epFreed {
 		return badHandle(op, HandleEP, &ep.obj)

@@ -9,17 +9,17 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Error is a DAT_RETURN other than DAT_SUCCESS. errors.Is compares it with the Err values below by
-// type, and by subtype if the value has one; the fabric's own cause (an errno, a verb) can be
-// reached through Unwrap.
+// Error is a DAT_RETURN other than DAT_SUCCESS. errors.Is matches it with the Err values below by
+// type, and also by subtype if the value has one. Unwrap returns the fabric's own error, such as an
+// errno or the error of a verb.
 type Error struct {
-	Op      string // the call: "ep_post_send"
+	Op      string // the name of the call: "ep_post_send"
 	Type    ReturnType
 	Subtype Subtype
-	Err     error // the cause or the detail; may be nil
+	Err     error // the cause or a detail; nil if there is none
 }
 
-// The return types as errors to compare with.
+// The return types as errors, for errors.Is.
 var (
 	ErrAbort                     = &Error{Type: Abort}
 	ErrConnQualInUse             = &Error{Type: ConnQualInUse}
@@ -44,14 +44,15 @@ var (
 	ErrNotImplemented            = &Error{Type: NotImplemented}
 )
 
-// WithSubtype is an error to compare with by type and subtype: errors.Is(err,
+// WithSubtype returns an error to compare with by type and subtype, as in errors.Is(err,
 // udat.WithSubtype(udat.InvalidState, udat.SubStateEVDWaiter)).
 //
 // Extension.
 func WithSubtype(t ReturnType, s Subtype) *Error { return &Error{Type: t, Subtype: s} }
 
-// Error names the call, the type, the subtype and the cause. A wrong argument has its number in the
-// Go call, without the receiver; Subtype has that in the C call.
+// Error returns a text with the call, the type, the subtype and the cause. If an argument is wrong,
+// the text has its number in the Go call, not counting the receiver; Subtype has its number in the
+// C call.
 func (e *Error) Error() string {
 	text := "udat: "
 	if e.Op != "" {
@@ -73,23 +74,24 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is matches an *Error of the same type, and of the same subtype if target has one.
+// Is reports whether target is an *Error of the same type and, if target has a subtype, of the same
+// subtype.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && t.Type == e.Type && (t.Subtype == SubNone || t.Subtype == e.Subtype)
 }
 
-// Code is the DAT_RETURN value: class, type and subtype.
+// Code returns the DAT_RETURN value: class, type and subtype.
 //
 // Extension.
 func (e *Error) Code() uint32 { return classError | uint32(e.Type) | uint32(e.Subtype) }
 
-// fail makes an Error whose detail is formatted; %w keeps a cause.
+// fail makes an Error whose Err is the formatted detail; %w in format wraps a cause.
 func fail(op string, t ReturnType, s Subtype, format string, args ...any) *Error {
 	return &Error{Op: op, Type: t, Subtype: s, Err: fmt.Errorf(format, args...)}
 }
 
-// fabricErrors maps errors of a fabric to DAT's.
+// fabricErrors maps errors of a fabric to DAT types and subtypes.
 var fabricErrors = []struct {
 	is  error
 	t   ReturnType
@@ -109,7 +111,8 @@ var fabricErrors = []struct {
 	{fabric.ErrNoDevice, ProviderNotFound, SubNameNotRegistered},
 }
 
-// failAs makes an Error of a fabric's error. short is the subtype if resources have run out.
+// failAs makes an Error from a fabric's error. short is the subtype to use if resources have run
+// out.
 func failAs(op string, cause error, short Subtype) *Error {
 	for _, m := range fabricErrors {
 		if !errors.Is(cause, m.is) {
@@ -123,18 +126,18 @@ func failAs(op string, cause error, short Subtype) *Error {
 	return &Error{Op: op, Type: InternalError, Err: cause}
 }
 
-// cArgument is an argument of a C call.
+// cArgument names an argument of a C call.
 type cArgument struct {
 	op string
 	n  Subtype
 }
 
-// goArguments maps arguments of C calls to their numbers in Go. It lists only arguments that a call
-// can refuse and whose number in Go is not simply one less, for the receiver.
+// goArguments maps an argument of a C call to its number in the Go call. It lists only arguments
+// for which a call can return InvalidParameter. The number in Go of any other argument is its
+// number in C minus one, because the first argument in C, the handle, is the receiver in Go.
 //
-// A subtype SubArgN counts the arguments of the C call, whose first is the handle, because programs
-// compare it with DAT's return codes. The text of an error counts those of the Go call, because
-// people read it.
+// SubArgN uses the numbers of the C call, because programs compare it with DAT's return codes. The
+// text of an error uses the numbers of the Go call, because people read it.
 var goArguments = map[cArgument]int{
 	{"ia_open", SubArg1}:                      1,
 	{"ia_open", SubArg2}:                      2,
@@ -172,7 +175,7 @@ var goArguments = map[cArgument]int{
 	{"psp_create_any", SubArg4}:               2,
 }
 
-// goArgument is the text for a wrong argument.
+// goArgument returns the text that names a wrong argument.
 func goArgument(op string, s Subtype) string {
 	n, ok := goArguments[cArgument{op, s}]
 	if !ok {
@@ -184,7 +187,7 @@ func goArgument(op string, s Subtype) string {
 	return "argument " + strconv.Itoa(n)
 }
 
-// attrArgument is the number of the attributes among the arguments of the C call.
+// attrArgument returns the subtype for the argument of the C call that holds the attributes.
 func attrArgument(op string) Subtype {
 	switch op {
 	case "ep_create_with_srq":
@@ -195,8 +198,8 @@ func attrArgument(op string) Subtype {
 	return SubArg6
 }
 
-// Strerror returns the major and minor text of a DAT_RETURN value, as [Error.Code] makes it. A code
-// that is not defined is InvalidParameter; Success is defined.
+// Strerror returns the major and minor text of a DAT_RETURN value, which [Error.Code] returns for
+// an error. Success has a text too. An undefined code is InvalidParameter.
 //
 // Implements: dat_strerror.
 func Strerror(code uint32) (major, minor string, err error) {
@@ -208,8 +211,8 @@ func Strerror(code uint32) (major, minor string, err error) {
 	return text, s.String(), nil
 }
 
-// contextError is the error of a call that a context has ended. late is its type if the deadline
-// has passed.
+// contextError returns the error of a call that its context has ended. late is the type of the
+// error if the context's deadline has passed; otherwise the type is InterruptedCall.
 func contextError(op string, late ReturnType, cause error) *Error {
 	if errors.Is(cause, context.DeadlineExceeded) {
 		return &Error{Op: op, Type: late, Err: cause}
@@ -217,7 +220,7 @@ func contextError(op string, late ReturnType, cause error) *Error {
 	return &Error{Op: op, Type: InterruptedCall, Err: cause}
 }
 
-// connectError is why there is no connection, or none any more.
+// connectError is the reason why a connection was not made or has ended.
 type connectError struct {
 	text  string
 	cause error

@@ -10,9 +10,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// CreateEVD makes a dispatcher of at least minQLen events that takes the given streams. It is
-// enabled and waitable. Notification events trigger cno, which may be nil, while no call is blocked
-// in Wait.
+// CreateEVD makes a dispatcher for the given streams, whose queue holds at least minQLen events.
+// The dispatcher is enabled and waitable. While no call is blocked in Wait, notification events
+// trigger cno; cno may be nil.
 //
 // Implements: dat_evd_create.
 func (ia *IA) CreateEVD(minQLen int, streams EVDFlags, cno *CNO) (*EVD, error) {
@@ -51,18 +51,20 @@ func (ia *IA) newEVD(op string, qlen int, streams EVDFlags, cno *CNO) (*EVD, err
 	return e, nil
 }
 
-// Wait blocks until threshold events are queued, takes the first of them, and returns the number
-// left. If completions notify at the Consumer's choice (UNSIGNALLED, SOLICITED_WAIT), threshold
-// must be 1, and the call blocks until a notification event comes; it returns the first event on
-// the queue, which may be an older one.
+// Wait blocks until threshold events are queued, dequeues the first of them, and returns the number
+// of events that are left. If the Consumer chooses which completions notify (UNSIGNALLED,
+// SOLICITED_WAIT), threshold must be 1, and the call blocks until a notification event comes. It
+// then returns the first event on the queue, which may be an older one.
 //
-// timeout counts from the call; 0 polls and Infinite never expires. Errors: TimeoutExpired (no
-// event is taken, nmore is the number queued), InvalidParameter (threshold below 1 or above the
-// queue's length, negative timeout), InvalidState (another call waits, the dispatcher is or becomes
-// unwaitable, threshold is not 1 where it must be, or the device has lost completions), Abort (the
-// dispatcher is freed or the adapter closed), InvalidHandle. A blocked call holds a goroutine. On
-// Linux it holds a thread for up to 4 ms if its previous wait was as short; such calls take at most
-// half of the processors.
+// timeout counts from the call; 0 polls, and Infinite never expires. A blocked call holds a
+// goroutine. If the previous wait took less than 4 ms, the call on Linux also holds a thread for up
+// to 4 ms; at most half of the processors are used for such calls.
+//
+// Errors: TimeoutExpired, with no event dequeued and the number of queued events in nmore;
+// InvalidParameter if threshold is below 1 or above the queue's length, or timeout is negative;
+// InvalidState if another call waits, if the dispatcher is or becomes unwaitable, if threshold is
+// not 1 but must be, or if the device has lost completions; Abort if the dispatcher is freed or the
+// adapter closed during the call; InvalidHandle.
 //
 // Implements: dat_evd_wait.
 func (e *EVD) Wait(timeout time.Duration, threshold int) (ev Event, nmore int, err error) {
@@ -74,9 +76,9 @@ func (e *EVD) Wait(timeout time.Duration, threshold int) (ev Event, nmore int, e
 	return ev, nmore, err
 }
 
-// WaitContext is [EVD.Wait] that ends with ctx instead of a timeout. A canceled ctx is
-// InterruptedCall, a ctx past its deadline TimeoutExpired; errors.Is also matches context.Canceled
-// and context.DeadlineExceeded. nmore is set in both cases.
+// WaitContext is [EVD.Wait] with a context instead of a timeout. It returns InterruptedCall if ctx
+// is canceled, and TimeoutExpired if its deadline passes; nmore is set in both cases. errors.Is
+// also matches these errors with context.Canceled and context.DeadlineExceeded.
 //
 // Extension.
 func (e *EVD) WaitContext(ctx context.Context, threshold int) (ev Event, nmore int, err error) {
@@ -87,7 +89,7 @@ func (e *EVD) WaitContext(ctx context.Context, threshold int) (ev Event, nmore i
 	return ev, nmore, err
 }
 
-// refuse returns the error of an invalid handle if the handle is invalid, else bad.
+// refuse returns the error of an invalid handle if the handle is invalid, else it returns bad.
 func (e *EVD) refuse(bad error) error {
 	if err := e.object().check("evd_wait", HandleEVD); err != nil {
 		return err
@@ -95,9 +97,9 @@ func (e *EVD) refuse(bad error) error {
 	return bad
 }
 
-// Dequeue takes the first event without blocking. It works on disabled and unwaitable dispatchers
-// too; while a call is blocked in Wait it is InvalidState. An empty queue is QueueEmpty. It
-// allocates nothing.
+// Dequeue returns and removes the first event without blocking. It works on disabled and unwaitable
+// dispatchers too. It returns QueueEmpty if there is no event, and InvalidState while a call is
+// blocked in Wait. It does not allocate.
 //
 // Implements: dat_evd_dequeue.
 func (e *EVD) Dequeue() (ev Event, err error) {
@@ -105,21 +107,21 @@ func (e *EVD) Dequeue() (ev Event, err error) {
 	return ev, err
 }
 
-// DequeueBatch takes up to len(events) events, oldest first, and returns their number; an empty
-// queue is QueueEmpty. It polls the device once per 32 events.
+// DequeueBatch dequeues up to len(events) events, oldest first, into events and returns their
+// number. It returns QueueEmpty if there is none. It polls the device once per 32 events.
 //
 // Extension.
 func (e *EVD) DequeueBatch(events []Event) (int, error) { return e.DequeueSpin(events, 1) }
 
-// MaxPolls is the largest number of polls of one DequeueSpin; on hardware they take about 10
-// microseconds.
+// MaxPolls is the greatest number of polls of one DequeueSpin. On hardware this many polls take
+// about 10 microseconds.
 const MaxPolls = 1024
 
-// DequeueSpin is DequeueBatch that polls the device up to polls times, 1 to [MaxPolls], before it
-// returns QueueEmpty: for a loop that waits for a completion that will come soon. Each further poll
-// costs some nanoseconds in the driver. The dispatcher is locked and the processor busy meanwhile;
-// every few milliseconds other goroutines run. A device whose work is done by goroutines is polled
-// once.
+// DequeueSpin is DequeueBatch that polls an empty queue of the device up to polls times, from 1 to
+// [MaxPolls], before it returns QueueEmpty. It is for a loop that waits for a completion that will
+// come soon. Each further poll costs some nanoseconds in the driver. Meanwhile the dispatcher is
+// locked and the processor busy, but every few milliseconds the call yields to other goroutines. If
+// goroutines of this process do the work of the device, as on mem0 and tcp, the call polls once.
 //
 // Extension.
 func (e *EVD) DequeueSpin(events []Event, polls int) (int, error) {
@@ -154,8 +156,8 @@ func (e *EVD) dequeue(events []Event, polls int) (int, error) {
 	return n, nil
 }
 
-// PostSE queues a software event with the given payload. A full queue is QueueFull and does not
-// overflow.
+// PostSE queues a software event with the payload ev.Software. It returns QueueFull if the queue is
+// full; that is no overflow.
 //
 // Implements: dat_evd_post_se.
 func (e *EVD) PostSE(ev Event) error {
@@ -171,7 +173,7 @@ func (e *EVD) PostSE(ev Event) error {
 	}
 	e.mu.Lock()
 	defer e.unlock()
-	e.drain() // completions of the device take places too
+	e.drain() // completions that the device has reported occupy places too
 	if e.ring.n+e.reserved >= e.qlen {
 		return fail(op, QueueFull, SubNone, "all %d places are taken", e.qlen)
 	}
@@ -180,8 +182,9 @@ func (e *EVD) PostSE(ev Event) error {
 	return nil
 }
 
-// Resize changes the queue's length. No event is lost. A length below the number of queued events,
-// or below the threshold of a blocked Wait, is InvalidState and changes nothing.
+// Resize changes the length of the queue without losing events. If minQLen is less than the number
+// of queued events, or than the threshold of a blocked Wait, Resize changes nothing and returns
+// InvalidState.
 //
 // Implements: dat_evd_resize.
 func (e *EVD) Resize(minQLen int) error {
@@ -209,7 +212,7 @@ func (e *EVD) Resize(minQLen int) error {
 			e.waiting.threshold)
 	}
 	if err := e.fit(op, minQLen); err != nil && !errors.Is(err, fabric.ErrNotSupported) {
-		return err // a queue that cannot grow has room for all work in flight; events wait in the ring
+		return err // a queue that cannot grow has room for all work in flight; the ring has room for the events
 	}
 	e.qlen = minQLen
 	e.ring.reserve(minQLen)
@@ -219,13 +222,13 @@ func (e *EVD) Resize(minQLen int) error {
 // EVDParam describes an event dispatcher.
 type EVDParam struct {
 	IA      *IA
-	QLen    int // the number of events that it holds
+	QLen    int // the number of events that the queue holds
 	State   EVDState
-	CNO     *CNO // nil: none
+	CNO     *CNO // nil if there is none
 	Streams EVDFlags
 }
 
-// Query describes the dispatcher.
+// Query returns a description of the dispatcher.
 //
 // Implements: dat_evd_query.
 func (e *EVD) Query() (EVDParam, error) {
@@ -249,9 +252,9 @@ func (e *EVD) Query() (EVDParam, error) {
 	return EVDParam{IA: e.obj.ia, QLen: e.qlen, State: state, CNO: e.cno, Streams: e.flags}, nil
 }
 
-// SetUnwaitable forbids Wait: a blocked call has returned InvalidState when SetUnwaitable returns,
-// later calls fail at once. Events still arrive, can be dequeued, and trigger the notification
-// object.
+// SetUnwaitable forbids Wait. When SetUnwaitable returns, a blocked call has returned InvalidState,
+// and later calls return it at once. Events are still queued, can be dequeued, and trigger the
+// notification object.
 //
 // Implements: dat_evd_set_unwaitable.
 func (e *EVD) SetUnwaitable() error {
@@ -262,7 +265,7 @@ func (e *EVD) SetUnwaitable() error {
 	})
 }
 
-// ClearUnwaitable permits Wait again.
+// ClearUnwaitable allows Wait again.
 //
 // Implements: dat_evd_clear_unwaitable.
 func (e *EVD) ClearUnwaitable() error {
@@ -270,7 +273,7 @@ func (e *EVD) ClearUnwaitable() error {
 }
 
 // Enable lets notification events trigger the notification object again. Events that came while the
-// dispatcher was disabled do not trigger it: dequeue after enabling.
+// dispatcher was disabled do not trigger it later: after Enable the Consumer should dequeue them.
 //
 // Implements: dat_evd_enable.
 func (e *EVD) Enable() error {
@@ -283,13 +286,13 @@ func (e *EVD) Enable() error {
 	})
 }
 
-// Disable keeps events from triggering the notification object. They are still queued, and waiters
-// are not affected. A trigger that has begun may still arrive.
+// Disable stops notification events from triggering the notification object. Events are still
+// queued, and calls in Wait are not affected. A trigger that began before may still arrive.
 //
 // Implements: dat_evd_disable.
 func (e *EVD) Disable() error {
 	return e.change("evd_disable", func() {
-		e.drain() // events that came before trigger
+		e.drain() // events that came before the call still trigger
 		e.disabled = true
 		e.watch()
 	})
@@ -305,8 +308,8 @@ func (e *EVD) change(op string, do func()) error {
 	return nil
 }
 
-// ModifyCNO replaces the notification object; nil is none. Events that came before trigger the old
-// one, and a trigger that has begun may still arrive there.
+// ModifyCNO replaces the notification object; nil removes it. Events that came before the call
+// trigger the old object, and a trigger that began before may still arrive there.
 //
 // Implements: dat_evd_modify_cno.
 func (e *EVD) ModifyCNO(cno *CNO) error {
@@ -337,10 +340,10 @@ func (e *EVD) ModifyCNO(cno *CNO) error {
 	return nil
 }
 
-// Free destroys the dispatcher and its events. Connection requests that nobody has taken are
-// refused: their peers see NON_PEER_REJECTED, and the endpoints that they brought come back as with
-// [CR.Reject]. While streams feed the dispatcher this is InvalidState; a call that is blocked in
-// Wait returns Abort.
+// Free destroys the dispatcher and its events. It rejects the connection requests whose events
+// nobody has dequeued: their peers see NON_PEER_REJECTED, and the endpoints that the requests
+// brought are given back as by [CR.Reject]. A call that is blocked in Wait returns Abort. While
+// streams feed the dispatcher, Free returns InvalidState.
 //
 // Implements: dat_evd_free.
 func (e *EVD) Free() error {
@@ -352,7 +355,7 @@ func (e *EVD) Free() error {
 	return nil
 }
 
-// destroy ends a dispatcher whose handle has been released.
+// destroy destroys a dispatcher whose handle has been released.
 func (e *EVD) destroy() {
 	e.mu.Lock()
 	e.dead = true
@@ -360,7 +363,7 @@ func (e *EVD) destroy() {
 	var untaken []Handle
 	for e.ring.n > 0 {
 		var ev Event
-		e.pop(&ev) // frees the place of a shared queue's receive
+		e.pop(&ev) // decrements the count of the shared queue if the event is from one
 		if ev.CR != nil {
 			untaken = append(untaken, ev.CR)
 		}
@@ -375,7 +378,7 @@ func (e *EVD) destroy() {
 	}
 }
 
-// abort ends the blocked call of a dispatcher that will be destroyed.
+// abort ends the blocked call of a dispatcher that is about to be destroyed.
 func (e *EVD) abort() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -383,7 +386,7 @@ func (e *EVD) abort() {
 	e.wake()
 }
 
-// hasOverrun notes that the device has lost completions: from now on Wait fails.
+// hasOverrun records that the device has lost completions. From now on Wait returns an error.
 func (e *EVD) hasOverrun() {
 	e.mu.Lock()
 	e.overrun = true
@@ -397,10 +400,10 @@ func (e *EVD) concerns(ev fabric.AsyncEvent) bool {
 	return ev.CQ != nil && e.cq == ev.CQ
 }
 
-// sinkEVD returns the dispatcher that discards completions, and makes it at the first call.
+// sinkEVD returns the dispatcher that discards completions. The first call makes it.
 func (ia *IA) sinkEVD(op string) (*EVD, error) {
 	if e := ia.sink.Load(); e != nil {
-		return e, nil // without ia.mu: Modify holds locks of higher rank
+		return e, nil // without ia.mu, because Modify holds locks of higher rank
 	}
 	ia.mu.Lock()
 	defer ia.mu.Unlock()

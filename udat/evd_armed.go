@@ -2,21 +2,21 @@ package udat
 
 import "time"
 
-// This file is the arming of a completion queue: for the call that is about to park in it, and by
-// the arm loop while no call is blocked.
+// This file arms completion queues: for a call that is about to park in the queue, and for the arm
+// loop while no call is blocked.
 //
-// A dispatcher with connections is never left alone, so that a broken connection is reported
-// although no call takes completions. A blocked call and the arm loop take them as they come.
-// Otherwise the adapter polls (poller), until an interval has passed without a completion: then the
-// arm loop parks in the queue, and no thread wakes until the next completion.
+// The completions of a dispatcher with connections are always drained in time, so that a broken
+// connection is reported although no call waits. A blocked call and the arm loop drain them as they
+// come. Otherwise the adapter's poller drains them, until an interval passes without a completion.
+// Then the arm loop parks in the queue, and no thread wakes until the next completion.
 
-// mustArm reports whether the completion queue must be armed before parking. A queue without
-// streams is not armed, because the streams' flags decide how.
+// mustArm reports whether the completion queue must be armed before a call or the arm loop parks in
+// it. A queue without streams is not armed, because the flags of the streams decide how to arm it.
 func (e *EVD) mustArm() bool { return e.streams.n > 0 && !e.waiting.armed }
 
-// arm arms the completion queue and drains the completions that came before, of which the device
-// does not notify. If the queue is armed for solicited completions only, the drained ones count as
-// solicited, because nothing tells which of them were.
+// arm arms the completion queue and drains the completions that came before, because the device
+// does not notify of these. If the queue is armed for solicited completions only, all drained
+// completions count as solicited, because nothing shows which of them were.
 func (e *EVD) arm() error {
 	if err := e.cq.Arm(e.streams.solicitedOnly()); err != nil {
 		return err
@@ -26,15 +26,15 @@ func (e *EVD) arm() error {
 	return nil
 }
 
-// longAgo is a deadline that makes Wait of a completion queue a poll.
+// longAgo is a deadline with which Wait of a completion queue only polls.
 var longAgo = time.Unix(1, 0)
 
-// catchUp drains all completions and takes their notification, so that the next one is of later
-// completions.
+// catchUp drains all completions and consumes the notification that they caused, so that the next
+// notification is about a later completion.
 func (e *EVD) catchUp() {
 	e.drain()
 	if w := &e.waiting; !w.armed || !e.streams.solicitedOnly() || w.parked() {
-		return // then the notification is not needed: what it reports is found by polling
+		return // then the notification is not needed, because polling finds what it reports
 	}
 	for {
 		fired, err := e.cq.Wait(longAgo)
@@ -44,16 +44,16 @@ func (e *EVD) catchUp() {
 		if fired || err != nil {
 			return
 		}
-		// It was a late wake-up, meant for an earlier call.
+		// The wake-up was late and meant for an earlier call.
 	}
 }
 
-// watch follows a change of who needs an armed queue: it arms the queue, starts the arm loop, or
-// makes a running one check; e.mu is held.
+// watch is called after a change of who needs an armed queue; e.mu is held. It arms the queue,
+// starts the arm loop, or wakes a parked arm loop so that it checks again.
 func (e *EVD) watch() {
 	w := &e.waiting
 	if e.mustArm() && (w.blocked() || e.mustLoop()) && e.arm() != nil {
-		e.wake() // the blocked call and the arm loop arm again, and see the error
+		e.wake() // the blocked call or the arm loop arms again and gets the error
 	}
 	switch {
 	case w.loop == loopNone && e.mustLoop():
@@ -64,23 +64,22 @@ func (e *EVD) watch() {
 	}
 }
 
-// mustLoop reports whether the arm loop is needed: by the notification object, or because the
-// dispatcher is idle.
+// mustLoop reports whether the arm loop must run: to trigger the notification object, or because
+// the dispatcher is idle.
 func (e *EVD) mustLoop() bool {
 	return e.streams.n > 0 && !e.dead && (e.cno != nil && !e.disabled || e.idle())
 }
 
 // idle reports whether the arm loop must wait for the next completion: the dispatcher has
-// connections, no call is blocked on it, and the adapter no longer polls it, because no completion
-// has come for an interval. It is false if the device does not notify of every completion that
-// matters.
+// connections, no call is blocked on it, and the adapter no longer polls it because no completion
+// came for an interval. It returns false if the device does not notify of every failure.
 func (e *EVD) idle() bool {
 	w := &e.waiting
 	return e.connected > 0 && !w.polled && !w.active && !w.blocked() && e.notifies()
 }
 
 // armLoop keeps the completion queue armed while no call is blocked, so that completions trigger
-// the notification object. On an idle dispatcher it waits for the next completion.
+// the notification object. On an idle dispatcher armLoop waits for the next completion.
 func (e *EVD) armLoop() {
 	e.mu.Lock()
 	w := &e.waiting
@@ -102,7 +101,7 @@ func (e *EVD) armLoop() {
 	e.unlock()
 }
 
-// parkLoop parks the arm loop in the completion queue until a notification or a wake-up.
+// parkLoop parks the arm loop in the completion queue until a notification or a wake-up comes.
 func (e *EVD) parkLoop() error {
 	w := &e.waiting
 	w.loop = loopParked
@@ -118,7 +117,8 @@ func (e *EVD) parkLoop() error {
 	return err
 }
 
-// parkOnCQ parks in the completion queue and drains it; waiter or loop has been set to parked.
+// parkOnCQ parks in the completion queue and then drains it. The caller has set waiter or loop to
+// parked.
 func (e *EVD) parkOnCQ(deadline time.Time) (fired bool, err error) {
 	e.mu.Unlock()
 	fired, err = e.cq.Wait(deadline)
@@ -127,8 +127,8 @@ func (e *EVD) parkOnCQ(deadline time.Time) (fired bool, err error) {
 	return fired, err
 }
 
-// reportFailures reports failures before a call or the arm loop parks. It returns whether there
-// were any: e.mu was free meanwhile.
+// reportFailures reports failures before a call or the arm loop parks. It returns true if there
+// were any; then e.mu has been unlocked meanwhile.
 func (e *EVD) reportFailures() bool {
 	if len(e.after) == 0 {
 		return false
@@ -138,13 +138,13 @@ func (e *EVD) reportFailures() bool {
 	return true
 }
 
-// notifies reports whether the device notifies of every failure once the completion queue is armed.
+// notifies reports whether an armed completion queue notifies of every failure.
 func (e *EVD) notifies() bool {
 	return !e.streams.solicitedOnly() || e.obj.ia.device.Attr().FailuresNotify
 }
 
-// cover has the adapter poll the dispatcher if it has connections and nobody else takes its
-// completions; e.mu is held.
+// cover lets the adapter's poller poll the dispatcher if the dispatcher has connections and no
+// blocked call or arm loop drains its completions; e.mu is held.
 func (e *EVD) cover() {
 	w := &e.waiting
 	if e.connected == 0 || w.polled || (w.blocked() || w.loop != loopNone) && e.notifies() {
@@ -154,11 +154,11 @@ func (e *EVD) cover() {
 	e.obj.ia.poller.add(e)
 }
 
-// pollInterval is how often the adapter polls a dispatcher to which completions come.
+// pollInterval is the interval at which the adapter polls a dispatcher to which completions come.
 const pollInterval = 100 * time.Millisecond
 
-// pollOnce is what the adapter does with a dispatcher at the end of an interval. After one without
-// a completion the dispatcher is idle.
+// pollOnce drains the dispatcher for the adapter's poller, at the end of an interval. If no
+// completion came during the interval, the dispatcher becomes idle.
 func (e *EVD) pollOnce() {
 	e.mu.Lock()
 	e.drain()

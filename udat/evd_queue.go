@@ -8,20 +8,20 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// This file is the queue of a dispatcher. It knows endpoints only as sources, completionSink and
-// sharedQueue.
+// This file is the queue of a dispatcher. It sees endpoints only through the types source,
+// completionSink and sharedQueue.
 
-// drain moves all completions to the ring; e.mu is held.
+// drain moves the events of all completions to the ring; e.mu is held.
 func (e *EVD) drain() { e.drainInto(nil, 1) }
 
-// drainInto drains all completions, and polls up to polls times for the first. Their events go to
-// the slots of to while there are any, then to the ring; with slots, the ring must be empty. It
-// returns the number of slots filled; e.mu is held.
+// drainInto drains all completions; it polls an empty completion queue up to polls times. The
+// events fill the slots of the slice to, then go to the ring. The ring must be empty if to has
+// slots. drainInto returns the number of slots filled; e.mu is held.
 func (e *EVD) drainInto(to []Event, polls int) int {
 	if e.cq == nil || e.dead {
 		return 0
 	}
-	to = to[:min(len(to), e.qlen)] // more are an overflow
+	to = to[:min(len(to), e.qlen)] // further events would be an overflow
 	for ; ; polls = 1 {
 		n, err := e.cq.Poll(e.wcs[:], polls)
 		e.completeAll(e.wcs[:n], to)
@@ -32,10 +32,10 @@ func (e *EVD) drainInto(to []Event, polls int) int {
 	}
 }
 
-// completeAll settles completions in order. Those of plain sends, RDMA operations and receives that
-// succeeded and produce an event it settles itself; complete has the other cases.
+// completeAll settles completions in order. It handles the most frequent case itself: an event for
+// a send, an RDMA operation or a receive that succeeded. For other completions it calls complete.
 func (e *EVD) completeAll(wcs []fabric.WC, to []Event) {
-	var s *source // of the completion before
+	var s *source // the source of the previous completion
 	plain := false
 	for i := range wcs {
 		wc := &wcs[i]
@@ -45,7 +45,7 @@ func (e *EVD) completeAll(wcs []fabric.WC, to []Event) {
 				continue
 			}
 			if s = e.sources.find(wc.ID); s == nil {
-				continue // of an endpoint that has been freed
+				continue // the endpoint has been freed
 			}
 			plain = !e.discard && !s.muted && !(s.receive && (s.deferring || e.streams.solicitedOnly()))
 		}
@@ -76,8 +76,8 @@ func (e *EVD) completeAll(wcs []fabric.WC, to []Event) {
 	}
 }
 
-// complete settles a completion and makes its event, if it has one, in the next slot of to or on
-// the ring; e.mu is held.
+// complete settles a completion. If the completion makes an event, complete puts it in the next
+// slot of to or on the ring; e.mu is held.
 func (e *EVD) complete(s *source, wc *fabric.WC, to []Event) {
 	en := s.inflight.complete(uint32(wc.ID))
 	if en == nil {
@@ -94,7 +94,7 @@ func (e *EVD) complete(s *source, wc *fabric.WC, to []Event) {
 	e.deliver(s, en, wc, nil, to)
 }
 
-// completeShared is complete for a receive of a shared queue.
+// completeShared is complete for receives of a shared queue.
 func (e *EVD) completeShared(wc *fabric.WC) {
 	s := e.shared[wc.QPNum]
 	if s.source == nil {
@@ -117,8 +117,9 @@ func (e *EVD) completeShared(wc *fabric.WC) {
 	}
 }
 
-// deliver makes the event of a completion, or defers it until the connection's own event is queued;
-// see complete. places, unless nil, counts the event until it is taken.
+// deliver makes the event of a completion; see complete. Until the connection's ESTABLISHED event
+// is queued, deliver only stores the event, for releaseDeferred. places, unless it is nil, is a
+// counter to decrement when the event is dequeued.
 func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomic.Int32, to []Event) {
 	notify := en.flags&entryUnsignalled == 0 || wc.Status != fabric.StatusSuccess
 	var ev, slot *Event
@@ -126,7 +127,7 @@ func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomi
 		s.deferred = append(s.deferred, deferredEvent{notify: notify})
 		ev, notify = &s.deferred[len(s.deferred)-1].ev, false
 	} else if slot = e.callerSlot(to); slot != nil {
-		ev = &e.scratch // the caller's slot would escape to the heap through the interface
+		ev = &e.scratch // because the caller's slot would escape to the heap through the interface
 	} else {
 		ev = e.ringSlot()
 	}
@@ -142,7 +143,7 @@ func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomi
 		ev.places = places
 	}
 	if s.receive && notify && wc.Status == fabric.StatusSuccess {
-		notify = !(e.streams.solicitedOnly() && e.waiting.armed) // the device notifies
+		notify = !(e.streams.solicitedOnly() && e.waiting.armed) // no, if the device notifies of this completion
 	}
 	if slot != nil {
 		*slot, e.scratch = e.scratch, Event{}
@@ -150,16 +151,16 @@ func (e *EVD) deliver(s *source, en *inflightEntry, wc *fabric.WC, places *atomi
 	e.notify(notify)
 }
 
-// settle passes a completion to its owner, and keeps the owner's report until the dispatcher is
-// unlocked.
+// settle passes a completion to its owner. If the owner returns a report, settle keeps it until the
+// dispatcher is unlocked.
 func (e *EVD) settle(s *source, en *inflightEntry, wc *fabric.WC, ev *Event) {
 	if after := s.sink.complete(en, wc, ev); after != nil {
 		e.after = append(e.after, after)
 	}
 }
 
-// callerSlot returns the next unused slot of the caller's slice, empty, or nil if there is none or
-// the ring has earlier events.
+// callerSlot returns the next unused slot of the caller's slice, emptied. It returns nil if there
+// is none, or if the ring has earlier events.
 func (e *EVD) callerSlot(to []Event) *Event {
 	if e.taken >= len(to) || e.ring.n > 0 {
 		return nil
@@ -170,8 +171,8 @@ func (e *EVD) callerSlot(to []Event) *Event {
 	return ev
 }
 
-// ringSlot appends an empty event to the ring and returns it, nil if an overflowed dispatcher has
-// no room left; e.mu is held.
+// ringSlot appends an empty event to the ring and returns it. It returns nil if the dispatcher has
+// overflowed and has no room left; e.mu is held.
 func (e *EVD) ringSlot() *Event {
 	if e.ring.n+e.taken+e.reserved >= e.qlen && e.overflow() {
 		return nil
@@ -179,12 +180,14 @@ func (e *EVD) ringSlot() *Event {
 	return e.ring.push()
 }
 
-// overflowRoom is the least number of events that an overflowed dispatcher keeps beyond its length.
+// overflowRoom is the least number of events that an overflowed dispatcher can hold beyond its
+// length.
 const overflowRoom = 4096
 
-// overflow reports the overflow, once. full means that the room beyond the queue's length is used
-// up too. That room is overflowRoom events, or the depth of the completion queue if that is larger.
-// The completion queue never shrinks, so events of endpoints that have been freed fit as well.
+// overflow reports the overflow to the asynchronous dispatcher, once per overflow. full means that
+// the room beyond the queue's length is used up too. That room is overflowRoom events, or the depth
+// of the completion queue if that is larger. The completion queue never shrinks, so the events of
+// freed endpoints have room too.
 func (e *EVD) overflow() (full bool) {
 	if !e.overflowed {
 		e.overflowed = true
@@ -197,8 +200,8 @@ func (e *EVD) overflow() (full bool) {
 	return e.ring.n >= e.qlen+room
 }
 
-// push queues an event; e.mu is held. notify means that it may wake a waiter or trigger the
-// notification object.
+// push queues an event; e.mu is held. notify says whether the event may wake a waiter or trigger
+// the notification object.
 func (e *EVD) push(ev *Event, notify bool) {
 	slot := e.ringSlot()
 	if slot == nil {
@@ -210,8 +213,9 @@ func (e *EVD) push(ev *Event, notify bool) {
 	e.notify(notify)
 }
 
-// notify notes a notification event, if yes, and triggers the notification object; e.mu is held.
-// The waiter is woken later, by rouse, when all events have been queued.
+// notify records that a notification event has come, if yes is true, and triggers the notification
+// object; e.mu is held. It does not wake the waiter: rouse does that when all events have been
+// queued.
 func (e *EVD) notify(yes bool) {
 	if !yes {
 		return
@@ -222,11 +226,11 @@ func (e *EVD) notify(yes bool) {
 	}
 }
 
-// triggers reports whether a notification event triggers the notification object now.
+// triggers reports whether a notification event now triggers the notification object.
 func (e *EVD) triggers() bool { return e.cno != nil && !e.waiting.blocked() && !e.disabled && !e.dead }
 
-// take takes up to len(to) events, and drains the completion queue if the ring has fewer; e.mu is
-// held.
+// take dequeues up to len(to) events. If the ring has fewer, take drains the completion queue; e.mu
+// is held.
 func (e *EVD) take(to []Event, polls int) int {
 	n := 0
 	if e.ring.n == 0 {
@@ -240,7 +244,7 @@ func (e *EVD) take(to []Event, polls int) int {
 	return n
 }
 
-// pop takes the first event of the ring; there must be one.
+// pop removes the first event of the ring, which must not be empty.
 func (e *EVD) pop(to *Event) {
 	e.ring.pop(to)
 	to.freePlace()
@@ -249,7 +253,8 @@ func (e *EVD) pop(to *Event) {
 	}
 }
 
-// unlock unlocks the dispatcher and reports failures. No lock of an endpoint may be held.
+// unlock unlocks the dispatcher and then reports failures. The caller must not hold the lock of an
+// endpoint.
 func (e *EVD) unlock() {
 	if len(e.after) == 0 {
 		e.mu.Unlock()
@@ -260,15 +265,16 @@ func (e *EVD) unlock() {
 	}
 }
 
-// unlockLater is unlock for callers that may hold the lock of an endpoint: it reports in the
-// background.
+// unlockLater is unlock for callers that may hold the lock of an endpoint: it reports failures on
+// other goroutines.
 func (e *EVD) unlockLater() {
 	for _, after := range e.unlockAfter() {
 		go after()
 	}
 }
 
-// unlockAfter unlocks the dispatcher and returns the reports of failures, for the caller to run.
+// unlockAfter unlocks the dispatcher. It returns the functions that report failures, which the
+// caller must call.
 func (e *EVD) unlockAfter() []func() {
 	after := e.after
 	e.after = nil
@@ -276,8 +282,9 @@ func (e *EVD) unlockAfter() []func() {
 	return after
 }
 
-// async queues an event on the adapter's asynchronous dispatcher, or, if it has none, on those of
-// the device's other adapters. from, unless nil, is a dispatcher whose lock is held.
+// async queues an event on the adapter's asynchronous dispatcher. If there is none, async queues
+// the event on those of the device's other adapters. If from is not nil, it is a dispatcher whose
+// lock is held.
 func (ia *IA) async(from *EVD, ev *Event) {
 	switch to := ia.asyncEVD; {
 	case !to.object().alive() && from == nil:
@@ -286,19 +293,19 @@ func (ia *IA) async(from *EVD, ev *Event) {
 		go ia.asyncElsewhere(ev)
 	case from == nil:
 		to.post(ev)
-	case to != from: // else it is this dispatcher that overflows
-		// This cannot deadlock: the second lock is always that of an asynchronous dispatcher, of
-		// this adapter or of one that was opened earlier.
+	case to != from: // else the asynchronous dispatcher itself overflows
+		// This cannot deadlock, because the second lock is always that of an asynchronous
+		// dispatcher, of this adapter or of an adapter that was opened earlier.
 		to.mu.LockNested()
 		to.postLocked(ev)
 	}
 }
 
-// adapters is the set of all *IA that are open in this process.
+// adapters is the set of all adapters (*IA) that are open in this process.
 var adapters sync.Map
 
-// asyncElsewhere queues an event on the asynchronous dispatchers of the device's other adapters in
-// this process; no dispatcher's lock is held.
+// asyncElsewhere queues an event on the asynchronous dispatchers of all other adapters of the
+// device in this process; no dispatcher's lock is held.
 func (ia *IA) asyncElsewhere(ev *Event) {
 	told := make(map[*EVD]bool)
 	adapters.Range(func(k, _ any) bool {
@@ -314,7 +321,7 @@ func (ia *IA) asyncElsewhere(ev *Event) {
 
 func (ia *IA) deviceName() string { return ia.device.Attr().Info.Name }
 
-// post queues an event that is no completion.
+// post queues an event that is not a completion. It does nothing if e is nil.
 func (e *EVD) post(ev *Event) {
 	if e == nil {
 		return
@@ -323,15 +330,15 @@ func (e *EVD) post(ev *Event) {
 	e.postLocked(ev)
 }
 
-// postLocked is post on a locked dispatcher, which it unlocks.
+// postLocked is post for a dispatcher that is locked. It unlocks the dispatcher.
 func (e *EVD) postLocked(ev *Event) {
 	e.push(ev, true)
 	e.rouse()
 	e.unlock()
 }
 
-// reserve takes a place on the queue for postReserved; completions of the device take places too.
-// It returns false if there is none, which is no overflow.
+// reserve reserves a place on the queue for postReserved. It returns false if no place is free,
+// which is no overflow. Completions that the device has reported occupy places too.
 func (e *EVD) reserve() bool {
 	e.mu.Lock()
 	defer e.unlockLater()
@@ -344,7 +351,7 @@ func (e *EVD) reserve() bool {
 	return true
 }
 
-// unreserve returns a reserved place.
+// unreserve gives a reserved place back.
 func (e *EVD) unreserve() {
 	e.mu.Lock()
 	e.reserved--
@@ -365,12 +372,12 @@ func (e *EVD) postReserved(ev *Event) bool {
 	return true
 }
 
-// poll drains the completion queue for callers that do not wait on the dispatcher. They may hold
-// locks of an endpoint: failures are reported in the background.
+// poll drains the completion queue for callers that do not wait on the dispatcher. The callers may
+// hold locks of an endpoint; therefore failures are reported on other goroutines.
 func (e *EVD) poll() {
 	e.mu.Lock()
 	e.drain()
-	e.rouse() // the device may not notify of it: see FailuresNotify
+	e.rouse() // the device may not notify of these completions: see FailuresNotify
 	e.unlockLater()
 }
 
@@ -381,8 +388,8 @@ func (e *EVD) rouse() {
 	}
 }
 
-// wake makes a parked call check again; e.mu is held. A call that is not parked checks before it
-// parks.
+// wake makes a parked call check its condition again; e.mu is held. A call that is not parked yet
+// checks the condition before it parks.
 func (e *EVD) wake() {
 	if e.waiting.waiter != waiterParked {
 		return
@@ -397,8 +404,8 @@ func (e *EVD) wake() {
 	}
 }
 
-// rearm notes that the completion queue may not be armed any more: not every device keeps a resized
-// queue armed.
+// rearm marks the completion queue as not armed, because some devices disarm a queue that is
+// resized.
 func (e *EVD) rearm() {
 	e.waiting.armed = false
 	if e.waiting.parked() {
@@ -406,7 +413,8 @@ func (e *EVD) rearm() {
 	}
 }
 
-// fit makes the completion queue at least depth entries deep, and never shrinks it; e.mu is held.
+// fit makes the completion queue at least depth entries deep; it never shrinks the queue. e.mu is
+// held.
 func (e *EVD) fit(op string, depth int) error {
 	if e.cq == nil || depth <= e.cq.Depth() {
 		return nil
@@ -431,14 +439,14 @@ func (e *EVD) fit(op string, depth int) error {
 	return nil
 }
 
-// release takes back the room for n completions; e.mu is held. The ring gives memory back, the
-// completion queue stays as deep as it is.
+// release gives back the room for n completions; e.mu is held. The ring may free memory; the
+// completion queue keeps its depth.
 func (e *EVD) release(n int) {
 	e.capacity -= n
 	e.ring.trim(max(e.qlen, e.capacity))
 }
 
-// growShare makes room for a shared queue that is about to grow.
+// growShare makes room for the receives of a shared queue that is about to grow.
 func (e *EVD) growShare(op string, queue sharedQueue, depth int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,9 +1,9 @@
 package udat
 
-// eventRing is a first-in first-out queue of events. It allocates only to grow, and when trim makes
-// it shorter.
+// eventRing is a first-in first-out queue of events. It allocates memory only when it grows and
+// when trim makes it shorter.
 type eventRing struct {
-	buf  []Event // a power of two long
+	buf  []Event // its length is a power of two
 	head int
 	n    int
 }
@@ -16,7 +16,7 @@ func newEventRing(atLeast int) eventRing {
 	return eventRing{buf: make([]Event, size)}
 }
 
-// push appends an empty event and returns it, to be filled in.
+// push appends an empty event and returns it; the caller fills it in.
 func (r *eventRing) push() *Event {
 	if r.n == len(r.buf) {
 		r.reserve(r.n + 1)
@@ -26,32 +26,32 @@ func (r *eventRing) push() *Event {
 	return ev
 }
 
-// pop takes the first event; there must be one.
+// pop removes the first event and copies it to to. The ring must not be empty.
 func (r *eventRing) pop(to *Event) {
 	slot := &r.buf[r.head]
 	*to = *slot
 	*slot = Event{}
 	r.head = (r.head + 1) & (len(r.buf) - 1)
 	if r.n--; r.n == 0 {
-		r.head = 0 // the slots that are used again are in the cache
+		r.head = 0 // the first slots are used again while they are in the cache
 	}
 }
 
-// reserve makes room for atLeast events in all.
+// reserve makes room for atLeast events in total.
 func (r *eventRing) reserve(atLeast int) {
 	if atLeast > len(r.buf) {
 		r.move(atLeast)
 	}
 }
 
-// trim gives back memory where four times as many events fit as there may be.
+// trim shortens the buffer if it has room for more than 4*most events.
 func (r *eventRing) trim(most int) {
 	if most = max(most, r.n); len(r.buf) > 4*most {
 		r.move(most)
 	}
 }
 
-// move moves the events to a buffer for atLeast events.
+// move moves the events to a new buffer for at least atLeast events.
 func (r *eventRing) move(atLeast int) {
 	buf := newEventRing(atLeast).buf
 	for i := range r.n {

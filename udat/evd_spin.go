@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Spinning: a blocked call polls for a while before it parks, because arming, parking and waking
-// take longer than most completions. Each dispatcher learns whether that pays.
+// Spinning: a blocked call polls for a while before it parks, because to arm, park and wake takes
+// longer than most completions. Each dispatcher measures whether spinning makes its waits shorter.
 
 const (
-	spinDefault = 50 * time.Microsecond // about the cost of parking and being woken: spinning at most doubles a wait
+	spinDefault = 50 * time.Microsecond // about the cost of parking and waking up, so that spinning at most doubles a wait
 	spinMost    = time.Second
-	spinPoll    = 50 * time.Nanosecond // the least that a poll takes
-	spinPolls   = 16                   // polls in one crossing into C; cverbs.CQ.PollSpin yields now and then
-	spinRound   = 16                   // calls in a round, see spinChoice
-	spinLeast   = 4                    // rounds between trials after a trial that succeeded
-	spinApart   = 32                   // rounds between trials at most, after many that failed
-	spinLong    = 4                    // a longer wait counts as this many limits
+	spinPoll    = 50 * time.Nanosecond // the least duration of a poll
+	spinPolls   = 16                   // polls in one call into C; cverbs.CQ.PollSpin yields now and then
+	spinRound   = 16                   // calls in a round; see spinChoice
+	spinLeast   = 4                    // rounds between two trials, after a trial that succeeded
+	spinApart   = 32                   // greatest number of rounds between two trials, after many that failed
+	spinLong    = 4                    // a wait counts as at most this many times the spin limit
 )
 
 var (
@@ -25,20 +25,20 @@ var (
 	spinners   atomic.Int32
 )
 
-// spinning is the spinning of one blocked call.
+// spinning is the state of the spinning of one blocked call.
 type spinning struct {
-	limit time.Duration // 0: none
+	limit time.Duration // how long the call may spin; 0: not at all
 	began time.Time
 	done  bool // the call has spun
 }
 
-// begin reports whether the call may spin now: at most half of the processors spin. end must
-// follow.
+// begin reports whether the call may spin now. At most half of the processors spin at once, but one
+// call always may. If begin returns true the caller must call end.
 func (s *spinning) begin(processors int) bool {
 	s.done = true
 	if n := spinners.Add(1); n > 1 && int(n) > processors/2 {
 		spinners.Add(-1)
-		s.limit = 0 // it has not spun: there is nothing to learn
+		s.limit = 0 // it has not spun, so its wait must not be measured
 		return false
 	}
 	return true
@@ -46,27 +46,26 @@ func (s *spinning) begin(processors int) bool {
 
 func (s *spinning) end() { spinners.Add(-1) }
 
-// spinChoice learns on a dispatcher whether its calls wait less if they spin. It compares the
-// average wait of rounds of calls, from block to event. So every cause of a long wait counts: a
-// peer that parks as well, processors that wake slowly, or processors with other work that run a
-// parked thread sooner than one that spins.
+// spinChoice measures whether the calls on a dispatcher wait less if they spin. It compares the
+// average waits of rounds of calls. A wait lasts from the block to the event, so that every cause
+// of a long wait counts: a peer that parks too, processors that wake slowly, and processors with
+// other work, which run a parked thread sooner than a spinning one.
 type spinChoice struct {
-	parks    bool          // what calls do outside a trial
-	trying   bool          // this round is a trial: calls do the opposite
-	calls    int           // of this round so far
-	sum      time.Duration // of their waits
-	usual    time.Duration // average wait of the last round outside a trial
-	rounds   int           // since the last trial
-	interval int           // rounds between trials
+	parks    bool          // calls park at once, except in a trial
+	trying   bool          // this round is a trial, in which calls do the opposite
+	calls    int           // number of calls in this round so far
+	sum      time.Duration // sum of their waits
+	usual    time.Duration // average wait of the last round that was no trial
+	rounds   int           // number of rounds since the last trial
+	interval int           // least number of rounds between trials
 }
 
-// due reports whether the call spins now: once, before it parks.
+// due reports whether the call must spin now. A call spins once, before it parks.
 func (s *spinning) due(c *spinChoice) bool {
 	return s.limit > 0 && !s.done && c.parks == c.trying
 }
 
-// learn counts a call that has been blocked for the time wait; came means that it ends with its
-// event.
+// learn counts the wait of a call. came means that the call ended with an event.
 func (c *spinChoice) learn(s *spinning, wait time.Duration, came bool) {
 	if s.limit == 0 {
 		return
@@ -82,9 +81,10 @@ func (c *spinChoice) learn(s *spinning, wait time.Duration, came bool) {
 	}
 }
 
-// endRound decides whether the calls of the next round spin or park. Spinning costs a processor. So
-// it must make waits a quarter shorter, or, if the events come in the first quarter of a spin, at
-// most an eighth longer. While waits are short there is no trial.
+// endRound decides whether the calls of the next round spin or park. Because spinning uses a
+// processor, it is chosen only if it makes waits more than a quarter shorter, or if the events come
+// in the first quarter of the spin limit and waits become at most an eighth longer. While waits are
+// short there are no trials.
 func (c *spinChoice) endRound(average, limit time.Duration) {
 	early := limit / 4
 	if !c.trying {

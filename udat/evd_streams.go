@@ -1,6 +1,7 @@
 package udat
 
-// attach adds a stream of completions, with its flags, to the source's dispatcher.
+// attach adds the source as a stream of completions, with these completion flags, to its
+// dispatcher.
 func (s *source) attach(op string, flags CompletionFlags) error {
 	e := s.evd
 	e.mu.Lock()
@@ -33,8 +34,8 @@ func (s *source) attach(op string, flags CompletionFlags) error {
 	return nil
 }
 
-// detach removes the stream: it queues no more events. Its completions that are on the completion
-// queue are dropped now, because their places are no longer counted.
+// detach removes the stream from its dispatcher, so that it queues no more events. Its completions
+// that are on the completion queue are dropped now, because their room is given back.
 func (s *source) detach() {
 	e := s.evd
 	e.mu.Lock()
@@ -48,8 +49,8 @@ func (s *source) detach() {
 	}
 }
 
-// attachShared adds a queue pair that takes its receives from a shared queue of the given depth:
-// they complete on the source.
+// attachShared adds a queue pair that receives from a shared queue with this depth. These receives
+// complete on the source.
 func (s *source) attachShared(op string, qpn uint32, queue sharedQueue, depth int) error {
 	e := s.evd
 	e.mu.Lock()
@@ -71,8 +72,8 @@ func (s *source) attachShared(op string, qpn uint32, queue sharedQueue, depth in
 	return nil
 }
 
-// detachShared drains the last completions of a queue pair that has been closed and forgets its
-// number, unless the device has given that to another queue pair by now.
+// detachShared drains the last completions of a queue pair that has been closed. It then forgets
+// the number of the queue pair, unless the device has already given the number to another one.
 func (s *source) detachShared(qpn uint32, queue sharedQueue) {
 	e := s.evd
 	e.mu.Lock()
@@ -89,7 +90,7 @@ func (s *source) detachShared(qpn uint32, queue sharedQueue) {
 	}
 }
 
-// releaseDeferred queues the deferred events.
+// releaseDeferred queues the deferred events and ends the deferring.
 func (s *source) releaseDeferred() {
 	s.evd.mu.Lock()
 	defer s.evd.mu.Unlock()
@@ -97,10 +98,10 @@ func (s *source) releaseDeferred() {
 	s.evd.rouse()
 }
 
-// releaseDeferredAfter queues the connection's event on its dispatcher, which may be nil, and the
-// events that were deferred until then. On one dispatcher both are one step. On two, between which
-// DAT promises no order, the completions come first, so that a Consumer that has taken ev finds no
-// event deferred.
+// releaseDeferredAfter queues the connection's event on the dispatcher to, which may be nil, and
+// then the deferred events. If both go to one dispatcher, they are queued under one lock. If they
+// go to two, for which DAT promises no order, the deferred events come first: a Consumer that has
+// dequeued ev then finds no completion still deferred.
 func (s *source) releaseDeferredAfter(to *EVD, ev *Event) {
 	if to != s.evd {
 		s.releaseDeferred()
@@ -114,7 +115,7 @@ func (s *source) releaseDeferredAfter(to *EVD, ev *Event) {
 	to.rouse()
 }
 
-// pushDeferred queues the deferred events; the dispatcher's lock is held.
+// pushDeferred queues the deferred events and ends the deferring; the dispatcher's lock is held.
 func (s *source) pushDeferred() {
 	deferred := s.deferred
 	s.deferring, s.deferred = false, nil
@@ -123,21 +124,22 @@ func (s *source) pushDeferred() {
 	}
 }
 
-// replacing adds n to the number of streams that are being replaced.
+// replacing adds n to the dispatcher's number of streams that are being replaced.
 func (s *source) replacing(n int) {
 	s.evd.mu.Lock()
 	s.evd.streams.replaced += n
 	s.evd.mu.Unlock()
 }
 
-// restoreFlags restores the flags of streams that were not replaced after all.
+// restoreFlags restores the dispatcher's completion flags after the replacement of a stream has
+// failed.
 func (s *source) restoreFlags(f CompletionFlags) {
 	s.evd.mu.Lock()
 	s.evd.streams.flags = f
 	s.evd.mu.Unlock()
 }
 
-// connects counts n more connections of the stream's endpoint: 1 or -1.
+// connects adds n, which is 1 or -1, to the dispatcher's number of connected streams.
 func (s *source) connects(n int) {
 	e := s.evd
 	e.mu.Lock()

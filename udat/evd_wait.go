@@ -62,8 +62,8 @@ func (e *EVD) mayWait(threshold int) error {
 var errOverrun = fail("evd_wait", InvalidState, SubNone,
 	"the device has lost completions of the dispatcher; what has come can be dequeued")
 
-// block blocks the caller until the condition of Wait holds; e.mu is free only while it spins or
-// parks.
+// block blocks the caller until the condition of Wait holds; e.mu is held, but not while the call
+// spins or parks.
 func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *Event) (int, error) {
 	if ctx.Done() != nil {
 		defer context.AfterFunc(ctx, e.recheck)()
@@ -78,8 +78,8 @@ func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *
 	}
 	e.catchUp()
 	spin := e.newSpin()
-	// An event that is queued before the call spins or parks for the first time counts as queued
-	// before the call.
+	// An event that is queued before the call first spins or parks counts as an event from before
+	// the call.
 	for entered, expired := true, false; ; {
 		if over, err := e.waitResult(ctx, entered, expired); over {
 			if spin.limit > 0 {
@@ -109,8 +109,8 @@ func (e *EVD) block(ctx context.Context, deadline time.Time, threshold int, ev *
 	}
 }
 
-// waitResult reports whether the blocked call ends now, and with which error; with nil it takes its
-// event.
+// waitResult reports whether the blocked call ends now, and with which error. If err is nil the
+// caller must dequeue the event.
 func (e *EVD) waitResult(ctx context.Context, entered, expired bool) (over bool, err error) {
 	canceled := ctx.Err()
 	w := &e.waiting
@@ -131,7 +131,7 @@ func (e *EVD) waitResult(ctx context.Context, entered, expired bool) (over bool,
 	return false, nil
 }
 
-// unblock ends the blocked call; the arm loop may continue.
+// unblock marks the call as no longer blocked. The arm loop may then continue.
 func (e *EVD) unblock() {
 	e.waiting.waiter = waiterNone
 	e.cover()
@@ -139,15 +139,15 @@ func (e *EVD) unblock() {
 	e.waiting.changed.Broadcast()
 }
 
-// recheck makes a parked call check its condition.
+// recheck makes a parked call check its condition again.
 func (e *EVD) recheck() {
 	e.mu.Lock()
 	e.wake()
 	e.mu.Unlock()
 }
 
-// evict ends the blocked call, if there is one, even if the dispatcher's state changes before it
-// runs.
+// evict makes the blocked call, if there is one, end with an error, even if the dispatcher's state
+// changes back before the call runs.
 func (e *EVD) evict() {
 	if e.waiting.blocked() {
 		e.waiting.evicted = true
@@ -155,14 +155,15 @@ func (e *EVD) evict() {
 	}
 }
 
-// awaitEvicted waits until the evicted call has returned. Another call may be blocked by then.
+// awaitEvicted waits until the evicted call has returned. Meanwhile another call may have blocked.
 func (e *EVD) awaitEvicted() {
 	for e.waiting.blocked() && e.waiting.evicted {
 		e.waiting.changed.Wait()
 	}
 }
 
-// awaitNobody waits until the blocked call and the arm loop have ended; the dispatcher is dead.
+// awaitNobody waits until the blocked call and the arm loop have ended. The dispatcher is marked
+// dead.
 func (e *EVD) awaitNobody() {
 	e.wake()
 	if e.waiting.loop == loopParked {
@@ -173,7 +174,7 @@ func (e *EVD) awaitNobody() {
 	}
 }
 
-// spin polls until the blocked call ends or the time is up; e.mu is free between polls.
+// spin polls until the blocked call can end or the time is up; e.mu is unlocked between polls.
 func (e *EVD) spin(ctx context.Context, s *spinning, deadline time.Time) {
 	if !s.begin(e.obj.ia.processors) {
 		return
@@ -186,7 +187,7 @@ func (e *EVD) spin(ctx context.Context, s *spinning, deadline time.Time) {
 	if !deadline.IsZero() && deadline.Before(until) {
 		until = deadline
 	}
-	// counted too: clocks may stand still (testing/synctest)
+	// The number of polls is limited too, because the clock may stand still (testing/synctest).
 	for i := 1; i <= int(s.limit/spinPoll) && len(e.after) == 0; i++ {
 		e.mu.Unlock()
 		e.mu.Lock()
@@ -200,7 +201,7 @@ func (e *EVD) spin(ctx context.Context, s *spinning, deadline time.Time) {
 	}
 }
 
-// newSpin prepares the spinning of a call that will block; e.mu is held.
+// newSpin returns the spinning of a call that is about to block; e.mu is held.
 func (e *EVD) newSpin() spinning {
 	if e.streams.n == 0 || e.streams.solicitedOnly() || e.obj.ia.spin == 0 {
 		return spinning{}
@@ -208,8 +209,8 @@ func (e *EVD) newSpin() spinning {
 	return spinning{limit: e.obj.ia.spin, began: time.Now()}
 }
 
-// park parks the blocked call until a notification, a wake-up or the deadline, and drains the
-// completion queue; e.mu is free meanwhile.
+// park parks the blocked call until a notification, a wake-up or the deadline, and then drains the
+// completion queue; e.mu is unlocked meanwhile.
 func (e *EVD) park(deadline time.Time) (expired bool, err error) {
 	w := &e.waiting
 	w.waiter = waiterParked

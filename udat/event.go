@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// EventNumber is the kind of an Event; the bits above the low 12 name its stream.
+// EventNumber is the kind of an Event. The bits above the low 12 identify its stream.
 type EventNumber uint32
 
-// Event numbers. Those of the SRQ low and endpoint soft high watermark are this library's: DAT 1.2
-// gives them none.
+// Event numbers. DAT 1.2 has no numbers for the SRQ low watermark and the endpoint soft high
+// watermark; those two values are this library's.
 const (
 	EventDTOCompletion              EventNumber = 0x00001
 	EventRMRBindCompletion          EventNumber = 0x01001
@@ -55,8 +55,8 @@ var eventText = map[EventNumber]string{
 	EventSoftware:                   "DAT_SOFTWARE_EVENT",
 }
 
-// String is the event's DAT name: "DAT_CONNECTION_EVENT_ESTABLISHED". The two watermark events,
-// which have none, have no prefix DAT_.
+// String returns the DAT name of the event: "DAT_CONNECTION_EVENT_ESTABLISHED". The names of the
+// two watermark events are this library's own and have no prefix DAT_.
 func (n EventNumber) String() string {
 	if s, ok := eventText[n]; ok {
 		return s
@@ -64,49 +64,7 @@ func (n EventNumber) String() string {
 	return "event 0x" + strconv.FormatUint(uint64(n), 16)
 }
 
-// DTOStatus is how a data transfer or a bind has ended.
-type DTOStatus uint32
-
-// Statuses. Anything but DTOSuccess breaks the connection.
-const (
-	DTOSuccess             DTOStatus = 0
-	DTOErrFlushed          DTOStatus = 1 // the connection ended before its turn
-	DTOErrLocalLength      DTOStatus = 2 // the message was longer than the receive
-	DTOErrLocalEP          DTOStatus = 3
-	DTOErrLocalProtection  DTOStatus = 4
-	DTOErrBadResponse      DTOStatus = 5
-	DTOErrRemoteAccess     DTOStatus = 6
-	DTOErrRemoteResponder  DTOStatus = 7
-	DTOErrTransport        DTOStatus = 8
-	DTOErrReceiverNotReady DTOStatus = 9
-	DTOErrPartialPacket    DTOStatus = 10
-	RMROperationFailed     DTOStatus = 11
-)
-
-var dtoStatusText = [...]string{
-	"DAT_DTO_SUCCESS",
-	"DAT_DTO_ERR_FLUSHED",
-	"DAT_DTO_ERR_LOCAL_LENGTH",
-	"DAT_DTO_ERR_LOCAL_EP",
-	"DAT_DTO_ERR_LOCAL_PROTECTION",
-	"DAT_DTO_ERR_BAD_RESPONSE",
-	"DAT_DTO_ERR_REMOTE_ACCESS",
-	"DAT_DTO_ERR_REMOTE_RESPONDER",
-	"DAT_DTO_ERR_TRANSPORT",
-	"DAT_DTO_ERR_RECEIVER_NOT_READY",
-	"DAT_DTO_ERR_PARTIAL_PACKET",
-	"DAT_RMR_OPERATION_FAILED",
-}
-
-// String is the status's DAT name: "DAT_DTO_ERR_FLUSHED".
-func (s DTOStatus) String() string {
-	if uint(s) < uint(len(dtoStatusText)) {
-		return dtoStatusText[s]
-	}
-	return "status " + strconv.FormatUint(uint64(s), 10)
-}
-
-// DTOOperation is the operation of a completion; the values are those of DAT 2.0 and its IB
+// DTOOperation is the operation of a completion. The values are those of DAT 2.0 and of its IB
 // extension.
 type DTOOperation uint8
 
@@ -119,7 +77,7 @@ const (
 	DTOReceiveInv      DTOOperation = 4 // a receive whose Send invalidated Event.RMRContext
 	DTOBind            DTOOperation = 5
 	DTORDMAWriteImm    DTOOperation = 8
-	DTOReceiveWriteImm DTOOperation = 9 // a receive that a write with immediate data used up
+	DTOReceiveWriteImm DTOOperation = 9 // a receive that was consumed by an RDMA write with immediate data
 	DTOFetchAdd        DTOOperation = 10
 	DTOCmpSwap         DTOOperation = 11
 	DTOReceiveImm      DTOOperation = 12 // a receive whose Send carried immediate data
@@ -139,7 +97,7 @@ var dtoOperationText = map[DTOOperation]string{
 	DTOReceiveImm:      "DAT_IB_DTO_RECV_MSG_IMMED",
 }
 
-// String is the operation's name in DAT 2.0 and its extension for InfiniBand: "DAT_DTO_RDMA_WRITE".
+// String returns the name of the operation in DAT 2.0 or its IB extension: "DAT_DTO_RDMA_WRITE".
 func (o DTOOperation) String() string {
 	if s, ok := dtoOperationText[o]; ok {
 		return s
@@ -147,7 +105,7 @@ func (o DTOOperation) String() string {
 	return "operation " + strconv.Itoa(int(o))
 }
 
-// Reasons of asynchronous events, by the kind of Event.Object.
+// Reasons of asynchronous events. Their meaning depends on the kind of Event.Object.
 const (
 	ReasonIACatastrophic      = 0
 	ReasonIAOther             = 1
@@ -162,65 +120,65 @@ const (
 	ReasonOther               = 0 // LMR, RMR, PZ
 )
 
-// Event is one event of any stream: a flat value of 128 bytes, of which the fields of its kind are
-// set. What every completion sets lies in the first 64.
+// Event is one event of any stream: a flat value of 128 bytes. Only the fields for its kind are
+// set. The fields that every completion sets are in the first 64 bytes.
 type Event struct {
 	Number EventNumber
 	Status DTOStatus // DTO and bind completions
-	EVD    *EVD      // the dispatcher of the event
+	EVD    *EVD      // the dispatcher that queued the event
 
 	// DTO and bind completions, and connection events.
 	EP *EP
 
 	// DTO and bind completions.
 	Cookie       Cookie
-	Length       uint64 // bytes transferred; defined on success only; of DTOReceiveWriteImm not in the receive
+	Length       uint64 // bytes transferred, if Status is DTOSuccess; for DTOReceiveWriteImm those of the peer's write
 	Operation    DTOOperation
-	HasImmediate bool   // Extension. Immediate is set
+	HasImmediate bool   // Extension. Immediate is valid
 	Immediate    uint32 // Extension.
-	RMRContext   uint32 // Extension. the context that a Send invalidated
-	RawStatus    uint32 // Extension. the fabric's own status (ibv_wc_status) and vendor code, where Status is an error
-	VendorError  uint32 // Extension.
+	RMRContext   uint32 // Extension. the context that the peer's Send invalidated
+	RawStatus    uint32 // Extension. if Status is an error: the fabric's own status (ibv_wc_status)
+	VendorError  uint32 // Extension. if Status is an error: the vendor code
 
 	Reason uint32 // asynchronous events
 	RMR    *RMR   // bind completions
 
-	// Connection requests. CR must not be used after accept, reject or handoff.
+	// Connection requests. CR must not be used after Accept, Reject or Handoff.
 	CR *CR
 
-	// Object is the service point of a connection request (nil for a reserved one, which is gone), or
-	// what an asynchronous event is about.
+	// Object is the service point of a connection request, nil for a reserved one, because that no
+	// longer exists. For an asynchronous event it is the object concerned.
 	Object Handle
 
 	// Software is the payload of a software event.
 	Software any
 
-	places *atomic.Int32   // of a shared queue's receive: to be decremented when the event is taken
-	conn   *connectionData // of connection events and requests; nil: none
+	places *atomic.Int32   // decremented when the event is dequeued; nil unless it is of a shared queue's receive
+	conn   *connectionData // of connection events and connection requests; nil: none
 }
 
-// connectionData is set in connection events and connection requests only.
+// connectionData has the fields that only connection events and connection requests set.
 type connectionData struct {
 	qual    ConnQual
 	private []byte
 	padded  bool
-	failure *connectError // see Err
+	failure *connectError // returned by Err
 }
 
-// PrivateData is the peer's private data, in ESTABLISHED at the active end, in PEER_REJECTED, and
-// in the NON_PEER_REJECTED of a program that is no DAT Consumer. It stays valid.
+// PrivateData returns the peer's private data. It is set in ESTABLISHED at the active end, in
+// PEER_REJECTED, and in NON_PEER_REJECTED if a program that is no DAT Consumer rejected. It stays
+// valid.
 //
 // Extension. It is part of the event data.
 func (e Event) PrivateData() []byte { return e.connection().private }
 
-// PrivateDataPadded means that PrivateData is padded with zeroes to the size of the connection
-// manager's message, because the peer is no program of this library. Otherwise PrivateData is
-// exact.
+// PrivateDataPadded reports whether PrivateData is padded with zeroes to the size of the connection
+// manager's message, because the peer's program does not use this library.
 //
 // Extension.
 func (e Event) PrivateDataPadded() bool { return e.connection().padded }
 
-// ConnQual is the qualifier to which a connection request came.
+// ConnQual returns the qualifier to which a connection request was sent.
 //
 // Extension. It is part of the event data.
 func (e Event) ConnQual() ConnQual { return e.connection().qual }
@@ -232,15 +190,15 @@ func (e Event) connection() connectionData {
 	return *e.conn
 }
 
-// freePlace frees the event's place in its shared queue: the Consumer has taken the event, or never
-// will.
+// freePlace decrements the count of the shared queue, because the Consumer has dequeued the event
+// or never will.
 func (e *Event) freePlace() {
 	if e.places != nil {
 		e.places.Add(-1)
 	}
 }
 
-// LocalAddr is the local address to which a connection request came.
+// LocalAddr returns the local address to which a connection request was sent.
 //
 // Extension. It is part of the event data.
 func (e *Event) LocalAddr() netip.Addr {
@@ -250,10 +208,10 @@ func (e *Event) LocalAddr() netip.Addr {
 	return e.CR.localAddr
 }
 
-// Err is why a connection event is not ESTABLISHED: the fabric's error with its errno and, if a
-// peer did not answer, what was awaited and what to check. It is syscall.EAGAIN if the queue of the
-// listener may have been full: trying again may help. It is nil for other events, for
-// DISCONNECTED, and if no more is known than the event's number.
+// Err returns the reason why a connection was not made or is broken: the fabric's error with its
+// errno and, if a peer did not answer, what the attempt waited for and what to check. The error is
+// syscall.EAGAIN if the listener's queue may have been full; then another attempt may succeed. Err
+// returns nil for other events, for DISCONNECTED, and if nothing but the event's number is known.
 //
 // Extension.
 func (e *Event) Err() error {

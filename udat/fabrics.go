@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/udat/internal/verbsfabric"
 )
 
-// fabrics are all fabrics: the verbs of this host, the one inside this process, and its TCP. No
-// other file names them.
+// fabrics returns all fabrics: the verbs of this host, the fabric inside this process, and this
+// host's TCP. Only this file names them.
 func fabrics() []fabric.Fabric { return []fabric.Fabric{verbs, mem, tcp} }
 
 var (
@@ -19,9 +19,9 @@ var (
 	tcp   = tcpfabric.New()
 )
 
-// openFabric opens the device that has the name or the local address, on the first fabric that
-// knows it. If none does, it returns the first error of a fabric that may have the device, else
-// fabric.ErrNoDevice.
+// openFabric opens the device with this name or local address on the first fabric that has the
+// device. If none has, it returns the first error other than fabric.ErrNoDevice, or
+// fabric.ErrNoDevice if there is no other.
 func (o *openOptions) openFabric(name string, async func(fabric.AsyncEvent)) (fabric.Device, error) {
 	refusal := fabric.ErrNoDevice
 	for _, f := range fabrics() {

@@ -7,38 +7,40 @@ import (
 	"time"
 )
 
-// Infinite is the timeout that never expires.
+// Infinite is a timeout that never expires.
 const Infinite time.Duration = math.MaxInt64
 
-// Special counts.
+// Special values of counts.
 const (
 	ValueUnknown      = -2 // a count that the device does not report
-	WatermarkInfinite = -1 // no watermark
+	WatermarkInfinite = -1 // there is no watermark
 	HWDefault         = -1
-	SRQLWDefault      = 0 // no low watermark
+	SRQLWDefault      = 0 // there is no low watermark
 )
 
-// OptimalAlignment is the buffer alignment, in bytes, that suits every provider.
+// OptimalAlignment is an alignment of buffers, in bytes, that suits every provider.
 const OptimalAlignment = 256
 
-// Cookie is a value of the Consumer's choice that comes back with the completion.
+// Cookie is a value that the Consumer passes to a post and that the event of the completion
+// returns.
 type Cookie uint64
 
-// ConnQual is a connection qualifier, on which a service point listens. 1 to 65535 is the port
-// itself; a larger value q is port q mod 32001 + 33534, as in OpenFabrics DAPL.
+// ConnQual is a connection qualifier, on which a service point listens. A value q from 1 to 65535
+// is port q. A larger value q is port q mod 32001 + 33534, as in OpenFabrics DAPL.
 type ConnQual uint64
 
-// CompletionFlags modify a posted operation, or say how an endpoint's completions notify.
+// CompletionFlags modify a posted operation, or determine how the completions of an endpoint
+// notify.
 type CompletionFlags uint32
 
 // Completion flags.
 const (
 	CompletionDefault       CompletionFlags = 0
-	CompletionSuppress      CompletionFlags = 0x01 // no event if it succeeds
-	CompletionSolicitedWait CompletionFlags = 0x02 // the matching remote receive shall notify
-	CompletionUnsignalled   CompletionFlags = 0x04 // an event that does not notify
-	CompletionBarrierFence  CompletionFlags = 0x08 // start after all earlier RDMA reads
-	CompletionEVDThreshold  CompletionFlags = 0x10 // endpoint attribute only: waiters count events
+	CompletionSuppress      CompletionFlags = 0x01 // a successful operation makes no event
+	CompletionSolicitedWait CompletionFlags = 0x02 // the matching receive of the peer notifies
+	CompletionUnsignalled   CompletionFlags = 0x04 // the event does not notify
+	CompletionBarrierFence  CompletionFlags = 0x08 // the operation starts after all earlier RDMA reads
+	CompletionEVDThreshold  CompletionFlags = 0x10 // only as an endpoint attribute: Wait counts events
 )
 
 // MemPriv is a set of privileges on memory.
@@ -57,7 +59,7 @@ const (
 	privKnown = PrivAll | PrivRemoteAtomic
 )
 
-// EVDFlags are the streams of events that may feed a dispatcher.
+// EVDFlags is a set of event streams that may feed a dispatcher.
 type EVDFlags uint32
 
 // Event streams.
@@ -68,15 +70,15 @@ const (
 	EVDConnection EVDFlags = 0x040
 	EVDRMRBind    EVDFlags = 0x080
 	EVDAsync      EVDFlags = 0x100
-	EVDDefault    EVDFlags = 0x1F0 // all but software
+	EVDDefault    EVDFlags = 0x1F0 // all streams but software
 
 	evdKnown = EVDDefault | EVDSoftware
 )
 
-// EVDState is the state word of a dispatcher: three independent parts.
+// EVDState is the state of a dispatcher. It has three independent parts.
 type EVDState uint32
 
-// Event dispatcher states. The last three are values of one field, EVDConfigMask.
+// Event dispatcher states. The config states are values of one field, EVDConfigMask.
 const (
 	EVDEnabled         EVDState = 0x01
 	EVDDisabled        EVDState = 0x02
@@ -100,7 +102,7 @@ const (
 	QoSPremium        QoS = 8
 )
 
-// ConnectFlags modify a connect.
+// ConnectFlags modify Connect.
 type ConnectFlags uint32
 
 // Connect flags.
@@ -109,7 +111,7 @@ const (
 	ConnectMultipath ConnectFlags = 1
 )
 
-// CloseFlags choose how a connection or an adapter is closed.
+// CloseFlags determine how a connection or an adapter is closed.
 type CloseFlags uint32
 
 // Close flags.
@@ -118,7 +120,7 @@ const (
 	CloseGraceful CloseFlags = 1
 )
 
-// PSPFlags choose who makes the endpoints of a public service point.
+// PSPFlags determine who makes the endpoints of a public service point.
 type PSPFlags uint32
 
 // Public service point flags.
@@ -130,7 +132,8 @@ const (
 // EPState is the state of an endpoint.
 type EPState uint32
 
-// Endpoint states. The UNCONFIGURED states of the header are not used: the base state is reported.
+// Endpoint states. The UNCONFIGURED states of DAT's header are not used; the base state is reported
+// instead.
 const (
 	EPUnconnected              EPState = 0
 	EPReserved                 EPState = 2
@@ -142,7 +145,7 @@ const (
 	EPDisconnected             EPState = 11
 	EPCompletionPending        EPState = 12
 
-	epFlushing EPState = 254 // of the library's own: the Consumer sees DISCONNECTED
+	epFlushing EPState = 254 // internal: the Consumer sees DISCONNECTED
 	epFreed    EPState = 255
 )
 
@@ -160,7 +163,7 @@ var epStateText = map[EPState]string{
 	epFreed:                    "FREED",
 }
 
-// String is the state's DAT name: "DAT_EP_STATE_CONNECTED".
+// String returns the DAT name of the state: "DAT_EP_STATE_CONNECTED".
 func (s EPState) String() string {
 	if text, ok := epStateText[s]; ok {
 		return text
@@ -168,14 +171,14 @@ func (s EPState) String() string {
 	return "endpoint state " + strconv.FormatUint(uint64(s), 10)
 }
 
-// flagName is one flag, or one value of a field of several bits, and its DAT name.
+// flagName is the DAT name of one flag, or of one value of a field of several bits.
 type flagName struct {
 	bits uint32
 	name string
 }
 
-// flagText joins the names of the flags that are set with "|"; bits without a name are added as one
-// hexadecimal number.
+// flagText joins the names of the flags that are set with "|", and appends bits without a name as
+// one hexadecimal number. It returns none if flags is 0.
 func flagText(flags uint32, none string, names ...flagName) string {
 	if flags == 0 {
 		return none

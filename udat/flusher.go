@@ -10,27 +10,27 @@ import (
 )
 
 // flusher waits in the background for work of an adapter that must complete although no call waits
-// for it: the flush after a connection, and the requests of a graceful disconnect. It also makes
-// the checks of the keep-alive. Its one goroutine runs while it has a task.
+// for it: the flush after a connection, and the requests of a graceful disconnect. It also runs the
+// checks of the keep-alive. Its one goroutine runs while there are tasks.
 type flusher struct {
 	mu      ranked[rankFlusher]
 	tasks   []*flushTask
 	running bool
 	stopped bool
-	added   chan struct{} // of capacity 1: a task has come while the goroutine ran
-	stop    chan struct{} // closed when the adapter is
+	added   chan struct{} // of capacity 1: a task was added while the goroutine ran
+	stop    chan struct{} // closed when the adapter is closed
 	group   sync.WaitGroup
 }
 
-// flushTask is a step that is repeated until it is done.
+// flushTask is a step to repeat until it returns true.
 type flushTask struct {
 	step           func() (done bool)
-	pause, longest time.Duration // the next pause, which doubles up to longest
+	pause, longest time.Duration // pause is the next pause; watch makes it double up to longest
 	due            time.Time
 	done           bool
 }
 
-// The pause before the next look at work that must complete doubles from pollMin to pollMax.
+// The pause between two calls of a step doubles from pollMin to pollMax.
 const (
 	pollMin = 50 * time.Microsecond
 	pollMax = 10 * time.Millisecond
@@ -40,13 +40,13 @@ func newFlusher() *flusher {
 	return &flusher{added: make(chan struct{}, 1), stop: make(chan struct{})}
 }
 
-// watch repeats step in the background until it is done. step must not block: all tasks of the
-// adapter would wait with it.
+// watch calls step repeatedly in the background until it returns true. step must not block, because
+// all tasks of the adapter would wait for it.
 func (f *flusher) watch(step func() (done bool)) {
 	f.add(&flushTask{step: step, pause: pollMin, longest: pollMax})
 }
 
-// every is watch with a fixed interval.
+// every is watch with a constant interval.
 func (f *flusher) every(interval time.Duration, step func() (done bool)) {
 	f.add(&flushTask{step: step, pause: interval, longest: interval})
 }
@@ -70,7 +70,7 @@ func (f *flusher) add(t *flushTask) {
 	}
 }
 
-// close ends the goroutine and all tasks. No lock of the adapter is held.
+// close ends the goroutine and drops all tasks. No lock of the adapter is held.
 func (f *flusher) close() {
 	f.mu.Lock()
 	f.stopped = true
@@ -98,7 +98,7 @@ func (f *flusher) run() {
 	}
 }
 
-// runDue runs the steps that are due; no lock is held meanwhile.
+// runDue runs the steps that are due; no lock is held while a step runs.
 func (f *flusher) runDue() {
 	f.mu.Lock()
 	tasks := slices.Clone(f.tasks)
@@ -116,8 +116,8 @@ func (f *flusher) runDue() {
 	}
 }
 
-// next drops the tasks that are done and returns when the first of the others is due. If there is
-// none, the goroutine must end.
+// next drops the tasks that are done and returns when the next of the other tasks is due. If more
+// is false there is none, and the goroutine must end.
 func (f *flusher) next() (due time.Time, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,17 +131,18 @@ func (f *flusher) next() (due time.Time, more bool) {
 	return due, f.running
 }
 
-// pollUntil repeats step, at least once, until it is done or the deadline has passed.
+// pollUntil calls step, at least once, until it returns true or the deadline has passed.
 func pollUntil(deadline time.Time, step func() (done bool)) {
 	for pause := pollMin; !step() && !time.Now().After(deadline); pause = min(2*pause, pollMax) {
 		time.Sleep(pause)
 	}
 }
 
-// closeWait bounds how long a close waits for calls that are making or freeing objects.
+// closeWait is how long a close waits for calls that are making or freeing objects.
 const closeWait = 10 * time.Second
 
-// closeUnused closes an object of the fabric that calls may still be using.
+// closeUnused closes an object of the fabric that calls in progress may still use: it retries for
+// up to closeWait while the close returns fabric.ErrInUse.
 func closeUnused(close func() error) (err error) {
 	pollUntil(time.Now().Add(closeWait), func() bool {
 		err = close()
@@ -150,5 +151,5 @@ func closeUnused(close func() error) (err error) {
 	return err
 }
 
-// flushWait bounds how long the device may take to flush the work of a connection that has ended.
+// flushWait is how long the device may take to flush the work of a connection that has ended.
 const flushWait = 5 * time.Second

@@ -11,7 +11,7 @@ import (
 
 var handleText = [...]string{"CR", "EP", "EVD", "IA", "LMR", "PSP", "PZ", "RMR", "RSP", "CNO", "SRQ"}
 
-// String is DAT's abbreviation of the kind: "EP" for DAT_HANDLE_TYPE_EP.
+// String returns DAT's abbreviation of the kind: "EP" for DAT_HANDLE_TYPE_EP.
 func (t HandleType) String() string {
 	if uint(t) < uint(len(handleText)) {
 		return handleText[t]
@@ -19,17 +19,17 @@ func (t HandleType) String() string {
 	return "handle type " + strconv.FormatUint(uint64(t), 10)
 }
 
-// handleSubtype is the subtype of INVALID_HANDLE for each kind.
+// handleSubtype maps each kind of handle to the subtype of its InvalidHandle.
 var handleSubtype = [handleKinds]Subtype{
 	HandleCR: SubHandleCR, HandleEP: SubHandleEP, HandleEVD: SubNone, HandleIA: SubHandleIA, HandleLMR: SubHandleLMR,
 	HandlePSP: SubHandlePSP, HandlePZ: SubHandlePZ, HandleRMR: SubHandleRMR, HandleRSP: SubHandleRSP,
 	HandleCNO: SubHandleCNO, HandleSRQ: SubHandleSRQ,
 }
 
-// alive reports whether o is an object that has been made and not freed.
+// alive reports whether the object has been made and has not been freed; it is false for nil.
 func (o *object) alive() bool { return o != nil && o.live.Load() }
 
-// check returns InvalidHandle for nil, a zero value, and an object that has been freed.
+// check returns InvalidHandle if the object is nil, a zero value, or freed.
 func (o *object) check(op string, kind HandleType) error {
 	if o.alive() {
 		return nil
@@ -48,8 +48,8 @@ func badHandle(op string, kind HandleType, o *object) *Error {
 	return fail(op, InvalidHandle, handleSubtype[kind], "the %s %s", kind, what)
 }
 
-// asRole adds the dispatcher's role in the call to an InvalidHandle that names none: its kind has
-// no subtype.
+// asRole sets the dispatcher's role in the call as the subtype of an InvalidHandle without subtype.
+// Which subtype names a dispatcher depends on that role.
 func asRole(err error, role Subtype) error {
 	var e *Error
 	if errors.As(err, &e) && e.Type == InvalidHandle && e.Subtype == SubNone {
@@ -68,8 +68,8 @@ func liveObject(h Handle) *object {
 	return nil
 }
 
-// SetConsumerContext attaches 64 bits to a handle and replaces what was attached before. The
-// library does not use them.
+// SetConsumerContext attaches a 64-bit value to a handle and replaces the previous one. The library
+// does not use the value.
 //
 // Implements: dat_set_consumer_context.
 func SetConsumerContext(h Handle, context uint64) error {
@@ -81,8 +81,9 @@ func SetConsumerContext(h Handle, context uint64) error {
 	return nil
 }
 
-// GetConsumerContext returns what SetConsumerContext attached, 0 if nothing. For an object that has
-// been freed it returns the latest context and InvalidHandle: events that are taken later name it.
+// GetConsumerContext returns the value that SetConsumerContext attached, or 0 if there is none. For
+// a freed object it returns InvalidHandle and also the value, because events that are dequeued
+// later may still refer to the object.
 //
 // Implements: dat_get_consumer_context.
 func GetConsumerContext(h Handle) (context uint64, err error) {
@@ -106,8 +107,8 @@ func GetHandleType(h Handle) (HandleType, error) {
 	return o.kind, nil
 }
 
-// adopt makes o a live object of the adapter, unless the adapter is closed. also, unless nil, runs
-// before that, under ia.mu; if it fails, adopt returns its error.
+// adopt makes o a live object of the adapter, unless the adapter is closed. If also is not nil,
+// adopt first calls it under ia.mu and returns its error, if any.
 func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, also func() error) error {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
@@ -125,13 +126,15 @@ func (ia *IA) adopt(op string, o *object, h Handle, kind HandleType, also func()
 	return nil
 }
 
-// release ends the life of an object that is being freed: InvalidHandle if it is not alive,
-// InvalidState with the subtype inUse if it has users. users names them in the error.
+// release ends the life of an object that is being freed. It returns InvalidHandle if the object is
+// not alive, and InvalidState with the subtype inUse if the object is in use; users names the users
+// in the text of that error.
 func (o *object) release(op string, kind HandleType, inUse Subtype, users string) error {
 	return o.releaseIf(op, kind, inUse, users, nil)
 }
 
-// releaseIf is release that calls may, unless nil, under ia.mu as its last check.
+// releaseIf is release with one more check: if may is not nil, it is called last, under ia.mu, and
+// its error is returned.
 func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users string, may func() error) error {
 	if err := o.check(op, kind); err != nil {
 		return err
@@ -154,8 +157,8 @@ func (o *object) releaseIf(op string, kind HandleType, inUse Subtype, users stri
 	return nil
 }
 
-// destroyEach destroys objects whose handles have been released, up to 16 at once, because the
-// kernel may take long to end a connection.
+// destroyEach destroys objects whose handles have been released. It destroys up to 16 at once,
+// because the kernel may take long to end a connection.
 func destroyEach(doomed []Handle) {
 	var next atomic.Int64
 	var group sync.WaitGroup
@@ -169,7 +172,7 @@ func destroyEach(doomed []Handle) {
 	group.Wait()
 }
 
-// dispatchers returns all dispatchers to which completions can come.
+// dispatchers returns all dispatchers to which completions can come, including the sink.
 func (ia *IA) dispatchers() []*EVD {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
@@ -197,7 +200,7 @@ func (o *object) use(op string, kind HandleType) error {
 	return nil
 }
 
-// unuse gives up a reference.
+// unuse drops a reference.
 func (o *object) unuse() {
 	if o == nil {
 		return
@@ -207,7 +210,7 @@ func (o *object) unuse() {
 	o.ia.mu.Unlock()
 }
 
-// uses is a set of references, taken together or not at all.
+// uses is a set of references that are taken together, or not at all.
 type uses []*object
 
 func (u *uses) take(op string, o *object, kind HandleType) error {
@@ -224,7 +227,7 @@ func (u uses) drop() {
 	}
 }
 
-// sameIA refuses an object of another adapter.
+// sameIA returns InvalidHandle if the object belongs to another adapter.
 func sameIA(op string, ia *IA, o *object) error {
 	if o.ia == ia {
 		return nil
@@ -240,9 +243,9 @@ func countOf(n int, kind HandleType) string {
 	return s
 }
 
-// The ranks of the package's locks: a goroutine that holds one takes only those of higher numbers.
-// docs/locks.md has the same table with what each guards; tests with the build tag lockcheck panic
-// on a lock that is taken against it.
+// The ranks of the package's locks. A goroutine that holds a lock takes only locks with higher
+// numbers. docs/locks.md has the same table, with what each lock guards. Tests with the build tag
+// lockcheck panic if a lock is taken against its rank.
 type (
 	rankCR           struct{}
 	rankServicePoint struct{}

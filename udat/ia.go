@@ -8,12 +8,15 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Open opens an adapter: by its name, as Providers lists it ("rxe0", "mem0"), by a name that
-// RegisterProvider has added, or by a local IP address. By its name it listens on all addresses of
-// the device, those of VLANs too, and connects from the one whose interface leads to the peer. By
-// an address it uses this one, and one of the other family on the same interface. An unknown name
-// is ProviderNotFound; Open never falls back to another fabric. The adapter has an asynchronous
-// event dispatcher of its own unless an option says otherwise; see [IA.AsyncEVD].
+// Open opens an adapter. name is the name of an adapter that Providers lists ("rxe0", "mem0"), a
+// name that RegisterProvider has added, or a local IP address. If name is an adapter's name, the
+// adapter listens on all addresses of the device, including those of VLANs, and connects from the
+// address whose interface leads to the peer. If name is an address, the adapter uses only that
+// address, and one address of the other IP family on the same interface.
+//
+// For an unknown name Open returns ProviderNotFound; it never falls back to another fabric. The
+// adapter has an asynchronous event dispatcher of its own unless an option says otherwise; see
+// [IA.AsyncEVD].
 //
 // Implements: dat_ia_open.
 func Open(name string, opts ...Option) (*IA, error) {
@@ -98,7 +101,7 @@ func (ia *IA) openAsync(o *openOptions) error {
 			return err
 		}
 		ia.mu.Lock()
-		evd.obj.refs++ // by the adapter
+		evd.obj.refs++ // the reference of the adapter
 		delete(ia.objects[HandleEVD], &evd.obj)
 		ia.mu.Unlock()
 		ia.ownAsync = true
@@ -107,7 +110,7 @@ func (ia *IA) openAsync(o *openOptions) error {
 	return nil
 }
 
-// openDevice opens the device that has the name or the local address.
+// openDevice opens the device that has this name or this local address.
 func (o *openOptions) openDevice(name string, async func(fabric.AsyncEvent)) (fabric.Device, error) {
 	const op = "ia_open"
 	if name == "" {
@@ -124,7 +127,7 @@ func (o *openOptions) openDevice(name string, async func(fabric.AsyncEvent)) (fa
 		"no adapter is named %q, and none has it as its address; %s", name, whatThereIs())
 }
 
-// Name is the name or address that Open was called with; it stays after Close.
+// Name returns the name or address that Open was called with. It remains valid after Close.
 //
 // Extension.
 func (ia *IA) Name() string {
@@ -134,7 +137,8 @@ func (ia *IA) Name() string {
 	return ia.name
 }
 
-// Addr is the first of the adapter's addresses, to which peers connect; it stays after Close.
+// Addr returns the first of the adapter's addresses, to which peers can connect. It remains valid
+// after Close.
 //
 // Extension.
 func (ia *IA) Addr() netip.Addr {
@@ -144,8 +148,8 @@ func (ia *IA) Addr() netip.Addr {
 	return ia.device.Attr().Info.Addr
 }
 
-// AsyncEVD is the dispatcher of asynchronous events; nil if the adapter was opened without one, or
-// is closed, or if the dispatcher was another adapter's and has gone with it.
+// AsyncEVD returns the dispatcher of asynchronous events. It is nil if the adapter was opened
+// without one or is closed, or if the dispatcher belonged to another adapter that has been closed.
 //
 // Extension. It is the OUT argument of dat_ia_open.
 func (ia *IA) AsyncEVD() *EVD {
@@ -155,10 +159,10 @@ func (ia *IA) AsyncEVD() *EVD {
 	return ia.asyncEVD
 }
 
-// Close closes the adapter. CloseGraceful is InvalidState, and changes nothing, unless the Consumer
-// has freed all that it made, and no other adapter uses the dispatcher of asynchronous events that
-// Open made. CloseAbrupt destroys everything: connections end, blocked waits return Abort, and
-// those on notification objects return nil.
+// Close closes the adapter. CloseGraceful requires that the Consumer has freed all objects that it
+// made, and that no other adapter uses the asynchronous dispatcher that Open made. Otherwise Close
+// changes nothing and returns InvalidState. CloseAbrupt destroys all objects: connections end, and
+// blocked waits return Abort, or nil on notification objects.
 //
 // Implements: dat_ia_close.
 func (ia *IA) Close(flags CloseFlags) error {
@@ -199,7 +203,7 @@ var destroyOrder = [...]HandleType{HandlePSP, HandleRSP, HandleCR, HandleEP, Han
 	HandleEVD, HandleCNO, HandlePZ}
 
 func (ia *IA) destroyAll() {
-	// Blocked waits end first, so that they return Abort, not work that the endpoints flush.
+	// End blocked waits first, so that they return Abort and not the work that the endpoints flush.
 	for _, e := range ia.dispatchers() {
 		e.abort()
 	}
@@ -228,7 +232,8 @@ func (ia *IA) destroyAll() {
 	}
 }
 
-// leftovers lists what the Consumer has not freed, and what others use; ia.mu is held.
+// leftovers lists the objects that the Consumer has not freed, and the asynchronous dispatcher if
+// other adapters use it; ia.mu is held.
 func (ia *IA) leftovers() string {
 	text := ""
 	if ia.ownAsync && ia.asyncEVD.obj.refs > 1 {

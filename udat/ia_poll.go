@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// activate counts an endpoint that begins to connect.
+// activate counts an endpoint that begins to connect; deactivate undoes it.
 func (ia *IA) activate() {
 	ia.mu.Lock()
 	ia.activeEPs++
@@ -19,23 +19,23 @@ func (ia *IA) deactivate() {
 	ia.mu.Unlock()
 }
 
-// posters returns the endpoints that may have posts under way.
+// posters returns the endpoints that may have posts in progress.
 func (ia *IA) posters() []*EP {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
 	return slices.Collect(maps.Keys(ia.posting))
 }
 
-// poller polls those dispatchers of an adapter that receive completions while no call waits on
-// them. It polls all of them together, once per interval.
+// poller polls the dispatchers of an adapter to which completions come while no call waits on them.
+// It polls all of them together, once per interval.
 type poller struct {
 	interval time.Duration
 	poll     func(*EVD) // may add the dispatcher again
 
 	mu     ranked[rankPoller]
-	timer  *time.Timer // runs while list has dispatchers
+	timer  *time.Timer // runs while list is not empty
 	list   []*EVD
-	spare  []*EVD // memory for the next list
+	spare  []*EVD // memory to reuse for the next list
 	closed bool
 }
 
@@ -45,7 +45,7 @@ func (p *poller) init(interval time.Duration, poll func(*EVD)) {
 	p.timer.Stop()
 }
 
-// add has a dispatcher polled once, at the end of the interval.
+// add schedules one poll of the dispatcher, at the end of the interval.
 func (p *poller) add(e *EVD) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

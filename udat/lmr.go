@@ -7,10 +7,10 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// CreateLMR registers buf. The memory stays the caller's and is pinned until Free; do not use it
-// while operations on it are in flight. An empty buf is InvalidParameter; memory that cannot be
-// locked, and more than the host or the control group has, is InsufficientResources, with the limit
-// in the text.
+// CreateLMR registers buf. The memory remains the caller's and is pinned until Free. Do not use it
+// while operations on it are in flight. Errors: InvalidParameter if buf is empty;
+// InsufficientResources if the memory cannot be locked, or is more than the host or the control
+// group has; the text of the error names the limit.
 //
 // Implements: dat_lmr_create.
 func (ia *IA) CreateLMR(pz *PZ, buf []byte, priv MemPriv) (*LMR, error) {
@@ -21,8 +21,8 @@ func (ia *IA) CreateLMR(pz *PZ, buf []byte, priv MemPriv) (*LMR, error) {
 	return ia.register(op, &LMR{buf: buf, kind: MemVirtual}, pz, priv)
 }
 
-// AllocLMR registers size bytes of new zeroed memory outside the Go heap, aligned to a page. Free
-// unmaps it: whoever touches a slice of it afterwards ends the program.
+// AllocLMR allocates size bytes of zeroed memory, aligned to a page and on Unix outside the Go
+// heap, and registers it. Free unmaps the memory: a program that later uses a slice of it crashes.
 //
 // Extension.
 func (ia *IA) AllocLMR(pz *PZ, size int, priv MemPriv) (*LMR, error) {
@@ -38,7 +38,7 @@ func (ia *IA) AllocLMR(pz *PZ, size int, priv MemPriv) (*LMR, error) {
 }
 
 // CreateLMRFromLMR registers the memory of another region once more, in another zone or with other
-// privileges. Either of the two may be freed first.
+// privileges. The two regions may be freed in any order.
 //
 // Implements: dat_lmr_create with DAT_MEM_TYPE_LMR.
 func (ia *IA) CreateLMRFromLMR(pz *PZ, region *LMR, priv MemPriv) (*LMR, error) {
@@ -46,7 +46,7 @@ func (ia *IA) CreateLMRFromLMR(pz *PZ, region *LMR, priv MemPriv) (*LMR, error) 
 	if err := ia.object().check(op, HandleIA); err != nil {
 		return nil, err
 	}
-	if err := region.object().use(op, HandleLMR); err != nil { // until the new region holds the memory too
+	if err := region.object().use(op, HandleLMR); err != nil { // until the new region too holds the memory
 		return nil, err
 	}
 	defer region.obj.unuse()
@@ -59,13 +59,13 @@ func (ia *IA) CreateLMRFromLMR(pz *PZ, region *LMR, priv MemPriv) (*LMR, error) 
 	return ia.register(op, &LMR{buf: region.buf, kind: MemLMR, pages: region.pages, from: region}, pz, priv)
 }
 
-// CreateLMRShared registers memory that several processes share (mapped MAP_SHARED, or from shm);
-// each registers it under the same id. On Linux memory that is not shared is InvalidState; other
-// systems do not check. All else is as with CreateLMR.
+// CreateLMRShared registers memory that several processes share (mapped with MAP_SHARED, or from
+// shm). Each process registers it with the same id. On Linux the call returns InvalidState if the
+// memory is not shared; other systems do not check that. Otherwise it is like CreateLMR.
 //
 // Implements: dat_lmr_create with DAT_MEM_TYPE_SHARED_VIRTUAL.
 func (ia *IA) CreateLMRShared(pz *PZ, buf []byte, id SharedMemoryID, priv MemPriv) (*LMR, error) {
-	const op = "lmr_create_shared" // dat_lmr_create with other arguments in Go
+	const op = "lmr_create_shared" // the same C call as lmr_create, with other arguments in Go
 	if err := ia.mayRegister(op, pz, uint64(len(buf)), priv); err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (ia *IA) mayRegister(op string, pz *PZ, size uint64, priv MemPriv) error {
 	if limit := ia.device.Attr().MaxMRSize; size == 0 || size > limit {
 		return fail(op, InvalidParameter, SubArg4, "length is %d bytes, must be from 1 to %d", size, limit)
 	}
-	// Devices pin it all: too much takes for ever, fails late or kills the process.
+	// Devices pin all of it. Too much memory takes for ever, fails late or gets the process killed.
 	if size >= largeLMR {
 		if limit := hostmem.Limit(); size > limit {
 			return fail(op, InsufficientResources, SubResourceMemory,
@@ -102,11 +102,11 @@ func (ia *IA) mayRegister(op string, pz *PZ, size uint64, priv MemPriv) error {
 	return nil
 }
 
-// largeLMR is the least size of a region that is compared with the memory of the host, which is
-// read from files.
+// largeLMR is the least size of a region that is compared with the memory of the host. Smaller
+// regions are not, because the host's memory is read from files.
 const largeLMR = 16 << 20
 
-// register pins and registers the memory of l, and makes l a live object.
+// register pins and registers the memory of l, and makes l a live object of the adapter.
 func (ia *IA) register(op string, l *LMR, pz *PZ, priv MemPriv) (_ *LMR, err error) {
 	l.pin()
 	defer func() {
@@ -134,7 +134,7 @@ func (ia *IA) register(op string, l *LMR, pz *PZ, priv MemPriv) (_ *LMR, err err
 	return l, nil
 }
 
-// access is what the fabric must grant for the privileges. It has no bit for local read.
+// access returns the access rights of the fabric for the privileges. Local read has none.
 func (ia *IA) access(priv MemPriv) fabric.Access {
 	attr := ia.device.Attr()
 	var a fabric.Access
@@ -159,7 +159,7 @@ func (ia *IA) access(priv MemPriv) fabric.Access {
 	return a
 }
 
-// Bytes is the registered memory, nil once the region has been freed.
+// Bytes returns the registered memory, or nil after the region has been freed.
 //
 // Extension. It is part of dat_lmr_create.
 func (l *LMR) Bytes() []byte {
@@ -169,7 +169,8 @@ func (l *LMR) Bytes() []byte {
 	return l.buf
 }
 
-// Context is the region's lmr_context (the local key of verbs).
+// Context returns the lmr_context of the region (the local key of verbs), or 0 after the region has
+// been freed.
 //
 // Extension. It is part of dat_lmr_create.
 func (l *LMR) Context() uint32 {
@@ -179,9 +180,9 @@ func (l *LMR) Context() uint32 {
 	return l.lkey
 }
 
-// LMRByContext returns the region with the given lmr_context, as Context reports it, for programs
-// that keep contexts, as a DAT_LMR_TRIPLET does. A context of no region of the adapter is
-// InvalidParameter. Contexts are used again: once a region is freed, another may have its context.
+// LMRByContext returns the region whose [LMR.Context] is context. It is for programs that store
+// contexts, as a DAT_LMR_TRIPLET does. It returns InvalidParameter if no region of the adapter has
+// the context. After a region has been freed, another one may get the same context.
 //
 // Extension.
 func (ia *IA) LMRByContext(context uint32) (*LMR, error) {
@@ -195,7 +196,8 @@ func (ia *IA) LMRByContext(context uint32) (*LMR, error) {
 	return nil, fail(op, InvalidParameter, SubArg2, "no region of the adapter has the context 0x%x", context)
 }
 
-// RMRContext is the context that a peer needs for RDMA to the region, 0 without a remote privilege.
+// RMRContext returns the context that a peer needs for RDMA to the region, or 0 if the region has
+// no remote privilege or has been freed.
 //
 // Extension. It is part of dat_lmr_create.
 func (l *LMR) RMRContext() uint32 {
@@ -205,8 +207,8 @@ func (l *LMR) RMRContext() uint32 {
 	return l.mr.RKey()
 }
 
-// Triplet names n bytes of the region at off. It checks nothing: a post of a triplet outside the
-// region is InvalidParameter.
+// Triplet returns a triplet for n bytes of the region at offset off. It does not check the range: a
+// post of a triplet outside the region returns InvalidParameter.
 //
 // Extension. It is part of dat_lmr_create.
 func (l *LMR) Triplet(off, n int) LMRTriplet {
@@ -216,7 +218,7 @@ func (l *LMR) Triplet(off, n int) LMRTriplet {
 	return LMRTriplet{LMR: l, VirtualAddress: l.addr + uint64(off), SegmentLength: uint64(n)}
 }
 
-// RMRTriplet names n bytes of the region at off for a peer.
+// RMRTriplet returns a triplet for a peer, for n bytes of the region at offset off.
 //
 // Extension. It is part of dat_lmr_create.
 func (l *LMR) RMRTriplet(off, n int) RMRTriplet {
@@ -224,10 +226,11 @@ func (l *LMR) RMRTriplet(off, n int) RMRTriplet {
 	return RMRTriplet{RMRContext: l.RMRContext(), TargetAddress: t.VirtualAddress, SegmentLength: t.SegmentLength}
 }
 
-// Free deregisters the memory; InvalidState while an RMR is bound to it. Operations in flight that
-// name the region, local or remote, fail with a protection error and break their connections. The
-// caller's memory stays; that of AllocLMR is unmapped with the last region over it. Free may run
-// beside posts that name the region: it waits for posts under way, and later ones are refused.
+// Free deregisters the memory. It returns InvalidState while an RMR is bound to the region.
+// Operations in flight that use the region, at this end or at a peer, fail with a protection error
+// and break their connections. The memory given to CreateLMR stays valid; the memory of AllocLMR is
+// unmapped when the last region over it is freed. Posts may run concurrently: Free waits for posts
+// in progress that use the region, and later ones return an error.
 //
 // Implements: dat_lmr_free.
 func (l *LMR) Free() error {
@@ -251,8 +254,8 @@ func (l *LMR) Free() error {
 	return nil
 }
 
-// bindWindow counts a window that is bound to the region, unless the region has been freed;
-// unbindWindow undoes it. Both take nil as no region.
+// bindWindow counts a window that is bound to the region, and returns false if the region has been
+// freed. unbindWindow undoes it. If l is nil, bindWindow returns true and both do nothing.
 func (l *LMR) bindWindow() bool {
 	if l == nil {
 		return true
@@ -275,17 +278,17 @@ func (l *LMR) unbindWindow() {
 }
 
 func (l *LMR) destroy() {
-	l.obj.ia.regions.Delete(l.lkey) // before another region may have the context
+	l.obj.ia.regions.Delete(l.lkey) // first, because after Close another region may get the context
 	l.pz.awaitPosts()
 	l.mr.Close()
 	l.pz.obj.unuse()
 	l.unpin()
 }
 
-// awaitPosts waits for all posts under way in the zone; none of the library's locks is held. A post
-// holds the lock of its endpoint's requests from the check of its regions until the device has
-// taken the work and copied inline data. Once that lock has been taken here, no post uses a region
-// that was freed before.
+// awaitPosts waits for all posts in progress in the zone; none of the library's locks is held. A
+// post holds the lock of its endpoint's requests from the check of its regions until the device has
+// accepted the work and copied inline data. Therefore, once awaitPosts has taken that lock, no post
+// uses a region that was freed before.
 func (pz *PZ) awaitPosts() {
 	for _, ep := range pz.posters() {
 		ep.requests.mu.Lock()
@@ -294,7 +297,8 @@ func (pz *PZ) awaitPosts() {
 	}
 }
 
-// pin pins the memory, or counts the region as a user of its pages; unpin undoes it.
+// pin pins the memory of l. If the memory is that of AllocLMR, pin counts l as a user of it. unpin
+// undoes pin.
 func (l *LMR) pin() {
 	if l.pages == nil {
 		l.pinner.Pin(unsafe.SliceData(l.buf))
@@ -305,7 +309,7 @@ func (l *LMR) pin() {
 
 func (l *LMR) unpin() {
 	l.mu.Lock()
-	l.freed = true // loads under way have ended
+	l.freed = true // loads in progress have ended, because they hold l.mu
 	l.mu.Unlock()
 	if l.pages == nil {
 		l.pinner.Unpin()

@@ -5,39 +5,39 @@ import (
 	"unsafe"
 )
 
-// LoadUint64 loads the 8 bytes at off, counted from the region's start, atomically and in this
-// host's byte order. It is a way to poll memory that a peer writes without an event. The word is
-// read whole, and later reads of the program stay behind it. An ordinary read of such memory
-// promises neither, and the compiler may move it out of a loop.
+// LoadUint64 loads the 8 bytes at offset off of the region, atomically and in this host's byte
+// order. It is a way to poll memory that a peer writes without an event. The word is read as a
+// whole, and the program's later reads happen after it. An ordinary read of such memory promises
+// neither, and the compiler may move it out of a loop.
 //
-// A loaded value proves that the word has been written, and nothing else: the bytes of one RDMA
-// write may arrive in any order, so that a flag at its end does not prove the payload before it.
-// There are two ways to know that a payload has arrived:
+// A loaded value proves that this word has been written, and nothing else. The bytes of one RDMA
+// write may arrive in any order, so a flag at its end does not prove that the payload before it has
+// arrived. There are two ways to know that:
 //
 //   - The peer posts a Send, or a write with immediate data, after the payload on the same
-//     endpoint, and this end waits for its receive. DAT promises this on every device, and no load
-//     is needed.
+//     endpoint, and this end waits for the completion of its receive. DAT promises this on every
+//     device, and no load is needed.
 //   - The peer posts the flag as a second RDMA write after the payload on the same endpoint, and
-//     this end polls the flag with LoadUint64. InfiniBand and RoCE devices carry out the writes of
+//     this end polls the flag with LoadUint64. InfiniBand and RoCE devices execute the writes of
 //     one connection in the order of posting, and so does mem0. iWARP does not promise it.
 //
-// A word outside the region, or at an address that is no multiple of 8, is InvalidParameter. Any
-// number of calls may run at once, beside transfers and beside Free; afterwards it is
-// InvalidHandle. It allocates nothing.
+// If the word is outside the region or at an address that is no multiple of 8, LoadUint64 returns
+// InvalidParameter. Any number of calls may run concurrently, also with transfers and with Free;
+// after Free LoadUint64 returns InvalidHandle. It does not allocate.
 //
 // Extension.
 func (l *LMR) LoadUint64(off int) (uint64, error) {
 	return load(l, off, func(p unsafe.Pointer) uint64 { return atomic.LoadUint64((*uint64)(p)) })
 }
 
-// LoadUint32 is LoadUint64 for 4 bytes at a multiple of 4.
+// LoadUint32 is LoadUint64 for 4 bytes at an address that is a multiple of 4.
 //
 // Extension.
 func (l *LMR) LoadUint32(off int) (uint32, error) {
 	return load(l, off, func(p unsafe.Pointer) uint32 { return atomic.LoadUint32((*uint32)(p)) })
 }
 
-// load reads one word of the region, which cannot go meanwhile: unpin takes l.mu.
+// load reads one word of the region. The memory stays while l.mu is held, because unpin takes l.mu.
 func load[W uint32 | uint64](l *LMR, off int, read func(unsafe.Pointer) W) (W, error) {
 	const op = "lmr_load"
 	if err := l.object().check(op, HandleLMR); err != nil {

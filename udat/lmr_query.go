@@ -9,19 +9,20 @@ type LMRParam struct {
 	PZ                *PZ
 	Privileges        MemPriv
 	LMRContext        uint32
-	RMRContext        uint32 // 0 where no remote privilege was asked for
+	RMRContext        uint32 // 0 if the region has no remote privilege
 	RegisteredSize    uint64
 	RegisteredAddress uint64
 }
 
-// RegionDescription is the memory that a region was made of, by its memory type.
+// RegionDescription describes the memory that a region was made from. The fields set depend on the
+// memory type.
 type RegionDescription struct {
-	Memory         []byte         // MemVirtual, MemSharedVirtual
-	LMR            *LMR           // MemLMR; it may have been freed
-	SharedMemoryID SharedMemoryID // MemSharedVirtual
+	Memory         []byte         // set for MemVirtual and MemSharedVirtual
+	LMR            *LMR           // set for MemLMR; this region may have been freed
+	SharedMemoryID SharedMemoryID // set for MemSharedVirtual
 }
 
-// Query describes the region.
+// Query returns a description of the region.
 //
 // Implements: dat_lmr_query.
 func (l *LMR) Query() (LMRParam, error) {
@@ -42,9 +43,9 @@ func (l *LMR) Query() (LMRParam, error) {
 }
 
 // LMRSyncRDMARead makes local changes to the segments visible to later RDMA reads of peers. It is
-// needed if ProviderAttr.LMRSyncReq is set; else it only checks its arguments: InvalidParameter for
-// a region that has been freed or belongs to another adapter, and for a segment outside its region.
-// The segments may be of different regions and zones.
+// needed only if ProviderAttr.LMRSyncReq is true; otherwise it only checks its arguments. It
+// returns InvalidParameter if a region has been freed or belongs to another adapter, or if a
+// segment is outside its region. The segments may be of different regions and zones.
 //
 // Implements: dat_lmr_sync_rdma_read.
 func (ia *IA) LMRSyncRDMARead(segments []LMRTriplet) error {
@@ -52,7 +53,7 @@ func (ia *IA) LMRSyncRDMARead(segments []LMRTriplet) error {
 }
 
 // LMRSyncRDMAWrite makes RDMA writes of peers to the segments visible to later local accesses, and
-// local changes visible to later RDMA writes. All else is as with LMRSyncRDMARead.
+// local changes visible to later RDMA writes. Otherwise it is like LMRSyncRDMARead.
 //
 // Implements: dat_lmr_sync_rdma_write.
 func (ia *IA) LMRSyncRDMAWrite(segments []LMRTriplet) error {

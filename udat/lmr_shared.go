@@ -8,7 +8,7 @@ import (
 )
 
 // isShared reports whether all of buf is in mappings that processes share. It reads
-// /proc/self/maps; without that, as on systems other than Linux, it returns true.
+// /proc/self/maps. If there is no such file, as on systems other than Linux, isShared returns true.
 func isShared(buf []byte) bool {
 	f, err := os.Open("/proc/self/maps")
 	if err != nil {
@@ -17,7 +17,7 @@ func isShared(buf []byte) bool {
 	defer f.Close()
 	at := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf))))
 	end := at + uint64(len(buf))
-	// The mappings come in the order of their addresses.
+	// The mappings are sorted by address.
 	for lines := bufio.NewScanner(f); at < end && lines.Scan(); {
 		var from, to uint64
 		var rights string

@@ -11,9 +11,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// This file is what the objects consist of, and which lock guards what. They point to each other in
-// circles, so they stand together, below all code: what they do stands in the file of each, which
-// calls only files below it.
+// This file has the types of all objects, with the lock that guards each field. The types stand in
+// one file because they point to each other in circles. The methods are in other files, which form
+// layers: each file calls only files of lower layers.
 
 // HandleType is the kind of a DAT object.
 type HandleType uint32
@@ -39,7 +39,8 @@ type Handle interface {
 	object() *object
 }
 
-// object is common to all DAT objects. refs counts the users of the object and is guarded by ia.mu.
+// object is the common part of all DAT objects. refs counts the users of the object; ia.mu guards
+// it.
 type object struct {
 	kind    HandleType
 	live    atomic.Bool
@@ -48,35 +49,35 @@ type object struct {
 	refs    int
 }
 
-// IA is an open interface adapter: one port of an RDMA device, this host's TCP, or the fabric
-// inside this process. Each Open makes an IA of its own, with its own objects.
+// IA is an open interface adapter: one port of an RDMA device, TCP on this host, or the fabric
+// inside this process. Each Open makes a new IA with objects of its own.
 type IA struct {
 	obj    object
 	name   string
-	unname func() // ends the registry's count of this opening
+	unname func() // releases the registered name that Open was called with
 	device fabric.Device
-	has    fabric.Attr // the device's: a copy would cost each post that asks for them 100 instructions
+	has    fabric.Attr // a copy of the device's attributes: device.Attr would cost each post 100 instructions
 	settings
 
-	opened   chan struct{} // closed at the end of Open: events of the device wait for it
-	asyncEVD *EVD          // set before opened is closed; nil: none
+	opened   chan struct{} // closed at the end of Open; asynchronous events of the device wait until then
+	asyncEVD *EVD          // set before opened is closed; nil if the adapter has none
 	ownAsync bool
 
-	mu      ranked[rankIA] // guards the objects and their references
+	mu      ranked[rankIA] // guards closed, objects to watching, unconfirmed, and the refs of the objects
 	closed  bool
 	objects [handleKinds]map[*object]Handle
-	posting map[*EP]struct{} // endpoints that may have posts under way, also those being freed
+	posting map[*EP]struct{} // endpoints that may have posts in progress, including endpoints being freed
 
 	activeEPs int  // endpoints that are connecting or connected
-	watching  bool // the flusher checks their peers
+	watching  bool // the keep-alive runs
 	flusher   *flusher
 	poller    poller
 
-	unconfirmed []unconfirmed // accepts, oldest first; also some that are over; guarded by mu
+	unconfirmed []unconfirmed // accepts, oldest first; it may contain accepts that have ended
 
 	windows windowTable
 	regions sync.Map            // *LMR by lmr_context
-	sink    atomic.Pointer[EVD] // discards completions of endpoints without a dispatcher for them
+	sink    atomic.Pointer[EVD] // discards the completions of endpoints that were made without a dispatcher for them
 }
 
 func (ia *IA) object() *object {
@@ -86,30 +87,30 @@ func (ia *IA) object() *object {
 	return &ia.obj
 }
 
-// unconfirmed is an accept that its initiator has not confirmed yet.
+// unconfirmed is an accept that the initiator has not confirmed yet.
 type unconfirmed struct {
 	ep    *EP
 	conn  *connection
 	since time.Time
 }
 
-// settings are those that the adapter keeps; none changes after Open.
+// settings are the options that the adapter keeps. They do not change after Open.
 type settings struct {
-	foreignConnect bool // connect dispatchers may be of another adapter
+	foreignConnect bool // connect dispatchers may belong to another adapter
 	spin           time.Duration
-	processors     int           // for the limit of spinning calls
-	pollEvery      time.Duration // interval of polling the dispatchers
-	acceptWait     time.Duration // for the confirmation of an accept
-	keepAlive      time.Duration // interval of the checks of peers; 0: none
+	processors     int           // the number of processors, of which half may spin
+	pollEvery      time.Duration // the interval at which the adapter polls dispatchers
+	acceptWait     time.Duration // how long an accept waits for its confirmation
+	keepAlive      time.Duration // the interval of the keep-alive; 0: disabled
 	log            *slog.Logger  // nil: none
 }
 
-// PZ is a protection zone: endpoints reach only memory of their own zone, from either end of a
-// connection.
+// PZ is a protection zone. An endpoint, and a peer through that endpoint, can use only memory in
+// the endpoint's own zone.
 type PZ struct {
 	obj     object
 	pd      fabric.PD
-	posting map[*EP]struct{} // endpoints in it that may have posts under way; guarded by ia.mu
+	posting map[*EP]struct{} // endpoints in the zone that may have posts in progress; guarded by ia.mu
 }
 
 func (pz *PZ) object() *object {
@@ -133,11 +134,11 @@ type LMR struct {
 	pinner runtime.Pinner
 	pages  *pages // memory of AllocLMR
 	id     SharedMemoryID
-	from   *LMR // of MemLMR: the region that the memory comes from
+	from   *LMR // the region that a region of type MemLMR was made from
 
 	mu      ranked[rankLMR]
 	freed   bool
-	windows int // number that are, or may be, bound to it
+	windows int // number of windows that are bound to the region, or may be
 }
 
 func (l *LMR) object() *object {
@@ -147,16 +148,16 @@ func (l *LMR) object() *object {
 	return &l.obj
 }
 
-// LMRTriplet names part of a region as a local buffer; [LMR.Triplet] makes one. VirtualAddress and
-// SegmentLength are in bytes. A SegmentLength of 0 is legal; the other fields then mean nothing.
+// LMRTriplet names part of a region as a local buffer; [LMR.Triplet] returns one. SegmentLength is
+// in bytes. If it is 0 the segment is empty, and the other fields mean nothing.
 type LMRTriplet struct {
 	LMR            *LMR
 	VirtualAddress uint64
 	SegmentLength  uint64
 }
 
-// RMRTriplet names memory for a peer's RDMA; [LMR.RMRTriplet] and [RMR.RMRTriplet] make one. The
-// program sends it to the peer in any way it likes.
+// RMRTriplet names memory for the RDMA operations of a peer; [LMR.RMRTriplet] and [RMR.RMRTriplet]
+// return one. The program sends it to the peer by any means.
 type RMRTriplet struct {
 	RMRContext    uint32
 	TargetAddress uint64
@@ -173,11 +174,11 @@ const (
 	MemSharedVirtual MemType = 2
 )
 
-// SharedMemoryID names memory that several processes share; all 40 bytes count.
+// SharedMemoryID names memory that several processes share. All 40 bytes are significant.
 type SharedMemoryID [40]byte
 
-// RMR is a remote memory region: a window that can be bound to part of an LMR, and bound anew, so
-// that a peer reaches that part only, for a limited time.
+// RMR is a remote memory region: a window that can be bound to part of an LMR, and later to another
+// part. A peer that has its context can access only the bound part, and only while it is bound.
 type RMR struct {
 	obj object
 	pz  *PZ
@@ -188,10 +189,10 @@ type RMR struct {
 	mu      ranked[rankRMR]
 	dead    bool
 	serial  uint64
-	pending []binding // posted and not completed, oldest first
-	bound   binding   // the latest completed; its region is nil while unbound
-	stale   []*LMR    // regions of binds with unknown outcome: the window may be bound to them
-	unsure  bool      // a bind was flushed; the device may bind this window no more
+	pending []binding // binds that are posted and not completed, oldest first
+	bound   binding   // the latest completed bind; its region is nil while the window is unbound
+	stale   []*LMR    // regions of binds whose outcome is unknown; the window may be bound to them
+	unsure  bool      // a bind was flushed, after which the device may refuse further binds of mw
 }
 
 func (r *RMR) object() *object {
@@ -204,14 +205,14 @@ func (r *RMR) object() *object {
 // binding is one Bind of a window.
 type binding struct {
 	serial  uint64
-	region  *LMR // nil unbinds
+	region  *LMR // nil: the bind unbinds the window
 	triplet LMRTriplet
 	priv    MemPriv
 	context uint32
-	live    bool // posted on a connection: the device may execute it and flush it all the same
+	live    bool // posted while connected; if it is flushed, the device may have executed it
 }
 
-// windowTable finds a window by its context, when a peer has invalidated it.
+// windowTable finds a window by its context after a peer has invalidated the context.
 type windowTable struct {
 	mu        ranked[rankWindows]
 	byContext map[uint32]*RMR
@@ -226,7 +227,7 @@ type CNO struct {
 	mu      ranked[rankCNO]
 	agent   WaitAgent
 	waiters int
-	gone    chan struct{} // closed, and made anew, when the last dispatcher is freed
+	gone    chan struct{} // closed and replaced when the last dispatcher is freed
 }
 
 func (c *CNO) object() *object {
@@ -237,18 +238,19 @@ func (c *CNO) object() *object {
 }
 
 // WaitAgent is an OS wait proxy agent: a function that one trigger of a notification object calls,
-// on a goroutine of its own, with the dispatcher that has events, or with nil when the last
-// dispatcher or the adapter goes away.
+// on a new goroutine. Its argument is the dispatcher that has events. It is nil if the last
+// dispatcher has been freed or the adapter closed.
 type WaitAgent func(*EVD)
 
-// EVD is an event dispatcher: a bounded queue of events. Completions, connection events, connection
-// requests, asynchronous and software events feed it, each as a stream. All methods are safe for
-// concurrent use, but only one call may be blocked in Wait.
+// EVD is an event dispatcher: a bounded queue of events. Its streams feed it: completions,
+// connection events, connection requests, asynchronous events and software events. All methods are
+// safe for concurrent use, but only one call may be blocked in Wait.
 //
-// Calls that wait or dequeue take completions from the device, and the adapter polls now and then,
-// in the order of the device. More events than the queue's length overflow it: the adapter's
-// asynchronous dispatcher receives one event about it. An overflowed queue keeps 4096 more events,
-// or as many as there can be operations in flight if that is more; later ones are lost.
+// Calls that wait or dequeue poll the device for completions. While there are none, the adapter
+// polls now and then. Completions are queued in the order in which the device reports them. If more
+// events come than the queue's length, the queue overflows, and the adapter's asynchronous
+// dispatcher receives one event about it. An overflowed queue still keeps 4096 more events, or as
+// many as the depth of its completion queue if that is more; further events are lost.
 type EVD struct {
 	obj   object
 	flags EVDFlags
@@ -256,13 +258,13 @@ type EVD struct {
 	mu       ranked[rankEVD]
 	qlen     int
 	ring     eventRing
-	taken    int       // slots of the caller's slice that this drain has filled; they count as queued
-	reserved int       // places for connection requests under way
-	cq       fabric.CQ // nil without DTO or bind streams; never changes
+	taken    int       // slots of the caller's slice that the current drain has filled; they count as queued
+	reserved int       // places reserved for connection requests
+	cq       fabric.CQ // nil if the dispatcher has no DTO and bind streams; never changes
 	wcs      [32]fabric.WC
-	scratch  Event // empty whenever mu is free
+	scratch  Event // empty whenever mu is not held
 	sources  sourceTable
-	capacity int // completions that may be in flight on cq
+	capacity int // number of completions that may be in flight on cq
 
 	waiting    waiting
 	unwaitable bool
@@ -270,16 +272,16 @@ type EVD struct {
 	overflowed bool
 	overrun    bool // the completion queue has lost completions
 	dead       bool
-	discard    bool     // the sink: completions make no events
-	after      []func() // reports of failures, to be made when mu is free; empty while it is
+	discard    bool     // the dispatcher is the sink, whose completions make no events
+	after      []func() // reports of failures, to be called after mu is unlocked; empty whenever it is unlocked
 
 	cno *CNO // nil: none
 
-	shared map[uint32]sharedSource // sources with a shared queue, by queue pair number
+	shared map[uint32]sharedSource // by queue pair number: the sources that receive from a shared queue
 	shares map[sharedQueue]*share
 
 	streams   streams
-	connected int // of the streams, those of endpoints that are connecting or connected
+	connected int // number of the streams whose endpoints are connecting or connected
 }
 
 func (e *EVD) object() *object {
@@ -289,7 +291,7 @@ func (e *EVD) object() *object {
 	return &e.obj
 }
 
-// SRQ is a shared receive queue: any endpoint made with it takes its receives from it.
+// SRQ is a shared receive queue. All endpoints that are made with it consume its receives.
 type SRQ struct {
 	obj    object
 	pz     *PZ
@@ -307,8 +309,9 @@ type SRQ struct {
 	wrs      [1]fabric.RecvWR
 	sges     []fabric.SGE
 
-	// outstanding is the number of receives on the queue, at endpoints, or completed and not dequeued.
-	// It grows under mu; a dispatcher decrements it when the event is dequeued.
+	// outstanding is the number of receives that are on the queue, held by endpoints, or completed
+	// with their events not dequeued. It grows under mu; a dispatcher decrements it when the event
+	// is dequeued.
 	outstanding atomic.Int32
 }
 
@@ -325,11 +328,11 @@ type srqSlot struct {
 	busy   bool
 }
 
-// EP is an endpoint: one end of a reliable connection. All methods are safe for concurrent use;
-// posts of one kind (requests, receives) go out in the order in which the calls lock the endpoint.
+// EP is an endpoint: one end of a reliable connection. All methods are safe for concurrent use.
+// Requests go out in the order in which the posting calls lock the endpoint, and so do receives.
 type EP struct {
-	// What a post reads comes first, here and in the queues: with many endpoints each cache line
-	// costs.
+	// The fields that a post reads come first, here and in the queues. With many endpoints each
+	// cache line that a post reads costs time.
 	obj      object
 	state    atomic.Uint32 // changed under mu
 	pz       *PZ
@@ -338,17 +341,17 @@ type EP struct {
 	attr     EPAttr
 	recvs    recvQueue
 
-	// nil: the events are discarded.
+	// A dispatcher that is nil discards the events.
 	recvEVD, requestEVD, connectEVD *EVD
 
-	modifying ranked[rankModifying] // held by Modify, which alone changes the fields above
+	modifying ranked[rankModifying] // held by Modify; only Modify changes pz, attr and the dispatchers
 
-	mu    ranked[rankEP]             // changes of state
-	conn  atomic.Pointer[connection] // or the attempt at one; nil: none; changed under mu
+	mu    ranked[rankEP]             // guards changes of the state
+	conn  atomic.Pointer[connection] // the connection or the attempt at one; nil: none; changed under mu
 	timer *time.Timer
 	wmark watermarks
 
-	request fabric.Request // to be answered, in PASSIVE and TENTATIVE; guarded by mu
+	request fabric.Request // the request to be answered, in PASSIVE and TENTATIVE; guarded by mu
 }
 
 func (ep *EP) object() *object {
@@ -361,17 +364,17 @@ func (ep *EP) object() *object {
 // requestQueue posts sends, RDMAs and binds.
 type requestQueue struct {
 	mu         ranked[rankRequests]
-	suppressed uint32 // consecutive posts without a completion
-	fence      uint32 // the number of the latest fenced request,
-	fenced     bool   // which may be in flight
-	marked     bool   // a request of the library may be in flight,
-	marker     uint32 // with this number
+	suppressed uint32 // number of consecutive suppressed posts that asked for no completion
+	fence      uint32 // number of the latest fenced request
+	fenced     bool   // the request fence may be in flight
+	marked     bool   // a request that the library posted may be in flight
+	marker     uint32 // number of that request
 	inline     int
 	qp         fabric.QP
-	inflight   *inflight // replaced by Modify with source, under ep.mu and mu
+	inflight   *inflight // Modify replaces it together with source, under ep.mu and mu
 	batch[fabric.SendWR]
 
-	readOut int // RDMA reads that the connection allows in flight
+	readOut int // number of RDMA reads that the connection allows in flight
 	ep      *EP
 	source  *source
 }
@@ -380,7 +383,7 @@ type requestQueue struct {
 type recvQueue struct {
 	mu       ranked[rankRecvs]
 	qp       fabric.QP
-	inflight *inflight // replaced by Modify with source, under ep.mu and mu
+	inflight *inflight // Modify replaces it together with source, under ep.mu and mu
 	batch[fabric.RecvWR]
 
 	ep     *EP
@@ -391,43 +394,44 @@ type recvQueue struct {
 type batch[WR any] struct {
 	wrs    []WR
 	sges   []fabric.SGE
-	oneWR  [1]WR // behind wrs and sges until there are more
+	oneWR  [1]WR // the first memory of wrs, as oneIOV is of sges
 	oneIOV [defaultIOV]fabric.SGE
 }
 
-// watermarks are an endpoint's high watermarks on the receives that it holds. All but armed is
-// guarded by ep.mu.
+// watermarks are the high watermarks on the number of receives that an endpoint holds. ep.mu guards
+// all fields but armed.
 type watermarks struct {
-	armed      atomic.Bool // some watermark is set and has not fired
+	armed      atomic.Bool // at least one watermark is set and has not fired
 	soft, hard int
 	softArmed  bool
-	passed     bool // more than hard were taken from the shared queue
+	passed     bool // the endpoint took more than hard receives from the shared queue
 }
 
-// connection is one connection of an endpoint, or one attempt at it. Events of an earlier
+// connection is one connection of an endpoint, or one attempt to connect. Events of an earlier
 // connection are dropped.
 type connection struct {
-	conn      fabric.Conn // nil once an attempt has been given up
+	conn      fabric.Conn // nil after the attempt has been given up
 	began     time.Time
-	notice    *time.Timer // logs that connecting takes long
-	suspected *time.Timer // runs while work has been flushed for no known reason
+	notice    *time.Timer // logs an attempt that takes long
+	suspected *time.Timer // runs after work has been flushed for an unknown reason, and then breaks the connection
 	active    bool        // counted in IA.activeEPs and EVD.connected
 
-	// In FLUSHING: the last event, and the tails of the queues when the connection ended. The event
-	// waits until all work before them has completed, at most flushWait after ended.
+	// Set in FLUSHING: the last event, and the tails of the queues at the end of the connection.
+	// The event is queued when all work before the tails has completed, or when flushWait has
+	// passed since ended.
 	disconnectEvent *Event
 	requests, recvs uint32
-	ended           time.Time // zero while the connection lives
-	peerLeft        bool      // the cause that ended it
+	ended           time.Time // zero until the connection ends
+	peerLeft        bool      // the connection ended because the peer disconnected
 
-	failed atomic.Bool // work has failed: it explains why the peer left
+	failed atomic.Bool // work has failed, which explains why the peer disconnected
 	watch  peerWatch
 }
 
-// peerWatch is what the keep-alive knows of a connection; guarded by EP.mu.
+// peerWatch is the state of the keep-alive of a connection; EP.mu guards it.
 type peerWatch struct {
-	requests, recvs uint32 // the heads of the queues at the latest check
-	silent          int    // consecutive checks that found requests in flight and nothing completed
+	requests, recvs uint32 // the heads of the queues at the last check
+	silent          int    // number of consecutive checks with requests in flight and no progress
 }
 
 // PSP is a public service point: it listens on a connection qualifier until it is freed.
@@ -436,7 +440,7 @@ type PSP struct {
 	qual     ConnQual
 	evd      *EVD
 	flags    PSPFlags
-	mu       ranked[rankServicePoint] // held until it listens
+	mu       ranked[rankServicePoint] // held until the listener is set
 	listener fabric.Listener
 }
 
@@ -452,8 +456,8 @@ type RSP struct {
 	obj      object
 	qual     ConnQual
 	evd      *EVD
-	ep       *EP                      // nil: the provider makes one
-	mu       ranked[rankServicePoint] // held until it listens, and while a request is taken
+	ep       *EP                      // nil: the provider makes the endpoint
+	mu       ranked[rankServicePoint] // held until the listener is set, and while a request is being taken
 	listener fabric.Listener
 }
 
@@ -464,15 +468,15 @@ func (r *RSP) object() *object {
 	return &r.obj
 }
 
-// CR is a connection request that awaits an answer: accept, reject or handoff, each of which
-// destroys it.
+// CR is a connection request that waits for an answer. Accept, Reject and Handoff answer it and
+// destroy it.
 type CR struct {
 	obj       object
 	request   fabric.Request
 	localAddr netip.Addr
-	ep        *EP // of a reserved service point, or made by the provider; nil: none
+	ep        *EP // the endpoint of a reserved service point, or made by the provider; nil: none
 
-	mu ranked[rankCR] // one answer at a time
+	mu ranked[rankCR] // serializes answers
 }
 
 func (c *CR) object() *object {

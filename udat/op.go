@@ -9,8 +9,8 @@ import (
 // OpKind is the kind of a posted operation.
 type OpKind uint8
 
-// Operations of PostBatch. Those with immediate data or invalidation and the atomics go beyond DAT
-// 1.2.
+// Operations of PostBatch. The atomics and the operations with immediate data or invalidation go
+// beyond DAT 1.2.
 const (
 	OpSend OpKind = iota
 	OpSendImmediate
@@ -23,16 +23,17 @@ const (
 	opKinds
 )
 
-// Op is one operation for PostBatch; the single posts make one of their arguments.
+// Op is one operation of a PostBatch. The posts of a single operation make one from their
+// arguments.
 type Op struct {
 	Kind   OpKind
 	Flags  CompletionFlags
 	Cookie Cookie
 	IOV    []LMRTriplet // the local segments
-	Remote RMRTriplet   // RDMA and atomics: the remote memory
+	Remote RMRTriplet   // the remote memory of RDMA and atomics
 
-	Immediate         uint32 // with the immediate operations
-	InvalidateContext uint32 // OpSendInvalidate: the RMR context of the peer's to invalidate
+	Immediate         uint32 // immediate data of the operations that have it
+	InvalidateContext uint32 // OpSendInvalidate: the context of the peer's RMR to invalidate
 	CompareAdd        uint64 // OpCmpSwap: the value to compare with; OpFetchAdd: the addend
 	Swap              uint64 // OpCmpSwap: the value to store
 }
@@ -42,12 +43,12 @@ type opRule struct {
 	call   string
 	opcode fabric.Opcode
 	dto    DTOOperation
-	need   MemPriv // on the local memory
+	need   MemPriv // the privilege required on the local memory
 	remote bool
 	atomic bool
-	flags  CompletionFlags // allowed
+	flags  CompletionFlags // the completion flags allowed
 	inline bool
-	beyond bool // beyond DAT 1.2: not every device has it
+	beyond bool // goes beyond DAT 1.2; not every device has it
 }
 
 const (
@@ -74,7 +75,7 @@ var opRules = [opKinds]opRule{
 		remote: true, atomic: true, flags: rdmaFlags, beyond: true},
 }
 
-// check refuses an operation that the endpoint, its state or the device does not allow.
+// check returns an error if the endpoint, its state or the device does not allow the operation.
 func (r *opRule) check(ep *EP, o *Op) error {
 	if s := ep.getState(); s != EPConnected && s != EPDisconnected {
 		return ep.wrongState(r.call, s)
@@ -135,8 +136,8 @@ func (r *opRule) maxIOV(a *EPAttr) int {
 	return a.MaxRequestIOV
 }
 
-// maxLength is the largest number of bytes that the operation may move, and the attribute that sets
-// it.
+// maxLength returns the greatest number of bytes that the operation may transfer, and the name of
+// the attribute that sets this limit.
 func (r *opRule) maxLength(a *EPAttr) (uint64, string) {
 	if r.remote {
 		return a.MaxRDMASize, "MaxRDMASize"
@@ -144,15 +145,15 @@ func (r *opRule) maxLength(a *EPAttr) (uint64, string) {
 	return a.MaxMessageSize, "MaxMessageSize"
 }
 
-// rawImmediate swaps between an integer and immediate data in network order, so that the wire
-// carries the bytes of this host's memory. It is its own reverse.
+// rawImmediate converts between an integer and immediate data in network byte order, so that the
+// wire carries the bytes that the integer has in this host's memory. It is its own inverse.
 func rawImmediate(v uint32) uint32 {
 	var b [4]byte
 	binary.NativeEndian.PutUint32(b[:], v)
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// supported refuses an operation beyond DAT 1.2 that the device lacks.
+// supported returns an error if the operation goes beyond DAT 1.2 and the device does not have it.
 func (r *opRule) supported(ia *IA) error {
 	d := &ia.has
 	switch {
@@ -166,8 +167,8 @@ func (r *opRule) supported(ia *IA) error {
 	return nil
 }
 
-// canInvalidate reports whether a Send can unbind a peer's RMR: only windows of type 2 can be
-// invalidated.
+// canInvalidate reports whether a Send can unbind a peer's RMR. The device must have windows of
+// type 2, because only these can be invalidated.
 func canInvalidate(d *fabric.Attr) bool { return d.SendInvalidate && d.MWType2 }
 
 func entryOf(f CompletionFlags) entryFlags {

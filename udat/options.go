@@ -16,14 +16,13 @@ type openOptions struct {
 	asyncEVD  *EVD
 	noAsync   bool
 	fabric    fabric.Options
-	match     func() error                      // compares the version asked for; nil: any matches
-	wrap      func(fabric.Fabric) fabric.Fabric // decorates the fabrics for tests; nil: as they are
+	match     func() error                      // compares the requested version with the adapter's; nil: any matches
+	wrap      func(fabric.Fabric) fabric.Fabric // wraps each fabric, for tests; nil: the fabrics are used as they are
 	settings
 }
 
-// WithVersion opens only an adapter of this DAT version and thread safety. The major version must
-// be 1, the minor version at most 2, and threadSafe true; else Open returns ProviderNotFound with a
-// subtype that names the mismatch.
+// WithVersion requests a DAT version and thread safety. major must be 1, minor at most 2, and
+// threadSafe true. Otherwise Open returns ProviderNotFound, with a subtype that names the mismatch.
 //
 // Extension. These are the arguments that dat_ia_open passes to dat_ia_openv.
 func WithVersion(major, minor int, threadSafe bool) Option {
@@ -47,8 +46,9 @@ func WithVersion(major, minor int, threadSafe bool) Option {
 	}
 }
 
-// WithForeignConnectEVDs lets endpoints send their connection events to a dispatcher of another
-// adapter, which takes no completions. Once that dispatcher is gone, the events are dropped.
+// WithForeignConnectEVDs lets the adapter's endpoints use a connect dispatcher of another adapter,
+// if that dispatcher has no streams of completions. After the dispatcher is freed, their connection
+// events are dropped.
 //
 // Extension. OpenFabrics DAPL allows it, and its dapltest does it.
 func WithForeignConnectEVDs() Option {
@@ -58,7 +58,8 @@ func WithForeignConnectEVDs() Option {
 	}
 }
 
-// WithAsyncQLen makes the asynchronous event dispatcher at least n events long; the default is 64.
+// WithAsyncQLen sets the least length of the asynchronous event dispatcher that Open makes, in
+// events; the default is 64.
 //
 // Extension. It is an argument of dat_ia_open.
 func WithAsyncQLen(n int) Option {
@@ -71,9 +72,9 @@ func WithAsyncQLen(n int) Option {
 	}
 }
 
-// WithAsyncEVD sends the adapter's asynchronous events to an existing dispatcher, of another
-// adapter. Close does not destroy it. If its owner is closed abruptly meanwhile, the adapter goes
-// on as one that was opened with [WithoutAsyncEVD].
+// WithAsyncEVD sends the adapter's asynchronous events to an existing dispatcher of another
+// adapter. Close does not destroy that dispatcher. If the other adapter is closed abruptly, this
+// adapter behaves as if it had been opened with [WithoutAsyncEVD].
 //
 // Extension. It is an argument of dat_ia_open.
 func WithAsyncEVD(evd *EVD) Option {
@@ -91,17 +92,17 @@ func WithAsyncEVD(evd *EVD) Option {
 }
 
 // WithoutAsyncEVD opens the adapter without a dispatcher for asynchronous events
-// (DAT_EVD_ASYNC_EXISTS). Its events go to those of all other adapters of the device in this
-// process; if there are none, the events are lost.
+// (DAT_EVD_ASYNC_EXISTS). The adapter's asynchronous events go to the asynchronous dispatchers of
+// all other adapters of the same device in this process. If there are none, the events are lost.
 //
 // Extension. It is an argument of dat_ia_open.
 func WithoutAsyncEVD() Option {
 	return func(o *openOptions) error { o.noAsync = true; return nil }
 }
 
-// WithRNRRetry sets how often a Send is retried while its receiver has posted no receive: 0 to 6,
-// or 7, the default, without end. With less than 7 such a Send fails with DTOErrReceiverNotReady
-// and breaks the connection.
+// WithRNRRetry sets how often a Send is retried while the receiver has no receive posted: n from 0
+// to 6 times, or without limit if n is 7, the default. When the retries are used up the Send fails
+// with DTOErrReceiverNotReady, and the connection breaks.
 //
 // Extension.
 func WithRNRRetry(n int) Option {
@@ -114,8 +115,8 @@ func WithRNRRetry(n int) Option {
 	}
 }
 
-// WithRetry sets how often a request is sent again that the peer does not acknowledge: 0 to 7. The
-// default is 7, and 6 on soft-RoCE, for which 7 is for ever.
+// WithRetry sets how often a request is sent again if the peer does not acknowledge it: 0 to 7
+// times. The default is 7. On soft-RoCE it is 6, because soft-RoCE retries for ever with 7.
 //
 // Extension.
 func WithRetry(n int) Option {
@@ -128,8 +129,9 @@ func WithRetry(n int) Option {
 	}
 }
 
-// WithTOS sets the IP type of service of the adapter's connections, 0 to 255: DSCP in the upper six
-// bits. On InfiniBand it is the traffic class. Without it the connection manager's default counts.
+// WithTOS sets the IP type of service of the adapter's connections, 0 to 255, with the DSCP in the
+// upper six bits. On InfiniBand it is the traffic class. Without this option the connection
+// manager's default applies.
 //
 // Extension.
 func WithTOS(tos int) Option {
@@ -137,24 +139,25 @@ func WithTOS(tos int) Option {
 }
 
 // WithServiceLevel sets the service level of the adapter's connections, 0 to 15; on RoCE it is the
-// VLAN priority. Both ends must have the same.
+// VLAN priority. Both ends must use the same level.
 //
 // Extension.
 func WithServiceLevel(sl int) Option {
 	return pathOption("service level", sl, 15, func(p *fabric.PathOptions) **uint8 { return &p.SL })
 }
 
-// WithGIDIndex sets the entry of the port's GID table that the adapter's connections use. The
-// adapter then has that entry's address only. On RoCE the entry also decides between version 1 and
-// 2, which must be the same at both ends.
+// WithGIDIndex selects the entry of the port's GID table that the adapter's connections use. The
+// adapter then has only the address of that entry. On RoCE the entry also selects version 1 or 2 of
+// the protocol, and both ends must use the same version.
 //
 // Extension.
 func WithGIDIndex(index int) Option {
 	return pathOption("GID index", index, 255, func(p *fabric.PathOptions) **uint8 { return &p.GIDIndex })
 }
 
-// WithAckTimeout sets how long a request waits for its acknowledgement until it is sent again:
-// 4.096 us << code, code from 1 to 31, or 0 without end. Devices round up.
+// WithAckTimeout sets how long the device waits for an acknowledgement before it sends a request
+// again: 4.096 us << code, with code from 1 to 31, or without end if code is 0. Devices round the
+// time up.
 //
 // Extension.
 func WithAckTimeout(code int) Option {
@@ -173,7 +176,7 @@ func pathOption(what string, n, most int, field func(*fabric.PathOptions) **uint
 }
 
 // WithMTU sets the path MTU of the adapter's connections in bytes: 256, 512, 1024, 2048 or 4096, at
-// most the port's. Both ends must have the same.
+// most the MTU of the port. Both ends must use the same MTU.
 //
 // Extension.
 func WithMTU(bytes int) Option {
@@ -186,10 +189,10 @@ func WithMTU(bytes int) Option {
 	}
 }
 
-// WithChecksums says whether an adapter of the device tcp asks for a checksum (CRC32c) of each
-// message on its connections. Without it they have checksums between hosts, and none within a host,
-// whose bytes no network changes. Both ends use checksums if one of them asks. On other devices
-// Open fails with ErrModelNotSupported.
+// WithChecksums sets whether this end of a connection requests a checksum (CRC32c) of each message.
+// It is for the device tcp; on other devices Open returns ErrModelNotSupported. Both ends use
+// checksums if one of them requests them. The default is on between hosts and off within a host,
+// because there no network can change the bytes.
 //
 // Extension.
 func WithChecksums(on bool) Option {
@@ -199,12 +202,12 @@ func WithChecksums(on bool) Option {
 	}
 }
 
-// WithSpin sets how long a blocked EVD.Wait polls before it parks: at most d, from 0, which
-// disables it, to a second; the default is 50 microseconds. It is adaptive: once a dispatcher has
-// found that its calls wait no longer without spinning, they spin in 1 wait of 33. At most half of
-// the processors spin at once, and one call in any case. Polls come in bursts of 16, each burst
-// within one crossing into C. Dispatchers of SOLICITED_WAIT streams do not spin: only the device
-// knows which completion was solicited.
+// WithSpin sets how long a blocked EVD.Wait polls before it parks: at most d, up to a second; the
+// default is 50 microseconds, and 0 disables polling. Each dispatcher measures whether polling
+// makes its waits shorter. If it does not, only a part of the waits polls: at first 1 in 5, later
+// down to 1 in 33. At most half of the processors poll at once, but always at least one call may. A
+// call polls in bursts of 16, each in one crossing into C. Calls do not poll on dispatchers of
+// SOLICITED_WAIT streams, because only the device knows which completion was solicited.
 //
 // Extension.
 func WithSpin(d time.Duration) Option {
@@ -218,12 +221,13 @@ func WithSpin(d time.Duration) Option {
 }
 
 // WithKeepAlive sets the interval of the keep-alive, from a second to an hour; the default is 10
-// seconds, and 0 switches it off. A connection on which nothing is in flight and nothing arrives
-// for an interval sends a zero-length RDMA write, which the peer's device answers and which makes
-// no event. A connection whose peer does not answer is broken within 4 intervals, or as soon as the
-// device gives up, with the reason in [Event.Err]; the package comment has the cases. A peer that
-// is slow, stopped or without receives has not vanished: its device answers. One whose host has
-// started anew has.
+// seconds, and 0 disables it. If nothing is in flight on a connection and nothing has arrived for
+// an interval, the adapter sends a zero-length RDMA write. The peer's device acknowledges it; it
+// makes no event at either end. If the peer's device does not answer, the connection is broken
+// within 5 intervals, or when the device gives up if that is sooner; [Event.Err] has the reason.
+// The package comment lists the exceptions. A peer that is slow or stopped, or has no receives
+// posted, keeps its connection, because its device still answers. A connection to a host that has
+// restarted breaks.
 //
 // Extension.
 func WithKeepAlive(d time.Duration) Option {
@@ -244,16 +248,16 @@ const (
 	keepAliveMax     = time.Hour
 )
 
-// WithLogger logs attempts to connect that have had no answer for 2 seconds, with what they wait
-// for. Without the option, or with nil, nothing is logged. The outcome comes as an event in any
-// case; see [Event.Err].
+// WithLogger sets the logger for attempts to connect. An attempt that has had no answer for 2
+// seconds is logged once, with what it waits for. Without this option, or if log is nil, nothing is
+// logged. The outcome of the attempt is an event in any case; see [Event.Err].
 //
 // Extension.
 func WithLogger(log *slog.Logger) Option {
 	return func(o *openOptions) error { o.log = log; return nil }
 }
 
-// The version of uDAPL that every adapter here has.
+// The version of uDAPL that every adapter of this library implements.
 const (
 	providerMajor = 1
 	providerMinor = 2

@@ -17,6 +17,11 @@ import (
 func TestAddressSpace(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
+		// Address space without memory: the limit is then a number of more than 32 bits.
+		reserved, err := unix.Mmap(-1, 0, 5<<30, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE)
+		if err == nil { // else the process has a limit already
+			defer unix.Munmap(reserved)
+		}
 		statm, err := os.ReadFile("/proc/self/statm")
 		assert.NilError(t, err)
 		pages, err := strconv.ParseUint(strings.Fields(string(statm))[0], 10, 64)

@@ -2,16 +2,19 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// CreatePSP listens on qual at the adapter's addresses, as [Open] says. Each request makes a
-// CONNECTION_REQUEST on evd. The queue of evd is the backlog: a request that finds it full is
-// refused, and the peer sees NON_PEER_REJECTED. A request takes its place until its event is taken,
-// answered or not; [EVD.Resize] changes the number of places.
+// CreatePSP listens on qual at the addresses of the adapter, which [Open] determines. Each
+// connection request makes a CONNECTION_REQUEST event on evd. The queue of evd is the backlog: a
+// request that comes while the queue is full is refused, and its peer sees NON_PEER_REJECTED. A
+// request occupies a place on the queue until its event is dequeued, even if it is answered only
+// later. [EVD.Resize] changes the number of places.
 //
 // With PSPConsumer the Consumer answers each request with an endpoint of its own. With PSPProvider
-// each request brings an endpoint in TENTATIVE, without zone and dispatchers; set these with
-// [EP.Modify] before the accept. Errors: ConnQualInUse; ConnQualUnavailable for a port that this
-// process may not use; InvalidParameter for qualifier 0 and unknown flags; InvalidHandle for a
-// dispatcher that takes no connection requests.
+// each request brings an endpoint in TENTATIVE, without zone and dispatchers. Set these with
+// [EP.Modify] before Accept.
+//
+// Errors: ConnQualInUse if another program or service point listens on the port;
+// ConnQualUnavailable if this process may not use the port; InvalidParameter if qual is 0 or flags
+// are unknown; InvalidHandle if evd does not accept connection requests.
 //
 // Implements: dat_psp_create.
 func (ia *IA) CreatePSP(qual ConnQual, evd *EVD, flags PSPFlags) (*PSP, error) {
@@ -26,8 +29,8 @@ func (ia *IA) CreatePSP(qual ConnQual, evd *EVD, flags PSPFlags) (*PSP, error) {
 	return ia.newPSP(op, qual, port, evd, flags)
 }
 
-// CreatePSPAny is CreatePSP on a free qualifier above 1023, which it chooses and returns. If none
-// is free it is ConnQualUnavailable.
+// CreatePSPAny is CreatePSP on a free qualifier above 1023, which it chooses and returns. It
+// returns ConnQualUnavailable if none is free.
 //
 // Implements: dat_psp_create_any.
 func (ia *IA) CreatePSPAny(evd *EVD, flags PSPFlags) (ConnQual, *PSP, error) {
@@ -50,7 +53,7 @@ func (ia *IA) newPSP(op string, qual ConnQual, port uint16, evd *EVD, flags PSPF
 		return nil, err
 	}
 	p := &PSP{qual: qual, evd: evd, flags: flags}
-	// A request may come before Listen returns: it waits for the lock.
+	// A request may come before listen returns. It then waits for the lock.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	listener, err := ia.listen(op, port, p)
@@ -70,7 +73,7 @@ func (ia *IA) newPSP(op string, qual ConnQual, port uint16, evd *EVD, flags PSPF
 	return p, nil
 }
 
-// listen makes the fabric pass connection requests on a port to the service point.
+// listen makes the fabric pass the connection requests on a port to the service point.
 func (ia *IA) listen(op string, port uint16, p servicePoint) (fabric.Listener, error) {
 	l, err := ia.device.Listen(port, func(r fabric.Request) {
 		if !p.take(r) {
@@ -82,12 +85,12 @@ func (ia *IA) listen(op string, port uint16, p servicePoint) (fabric.Listener, e
 	}
 	bad := failAs(op, err, SubResourceMemory)
 	if port == 0 && bad.Type == ConnQualInUse {
-		bad.Type = ConnQualUnavailable // any port would do, so none is free
+		bad.Type = ConnQualUnavailable // any port would do, so no port is free
 	}
 	return nil, bad
 }
 
-// useForRequests takes a reference to a dispatcher of connection requests.
+// useForRequests takes a reference to a dispatcher that is for connection requests.
 func (ia *IA) useForRequests(op string, evd *EVD) error {
 	if err := evd.object().check(op, HandleEVD); err != nil {
 		return asRole(err, SubHandleEVDCR)
@@ -122,8 +125,8 @@ func (p *PSP) take(r fabric.Request) bool {
 	return p.obj.ia.newCR(a)
 }
 
-// providerEP makes the endpoint that a request brings: without zone and dispatchers, with the
-// peer's read depths.
+// providerEP makes the endpoint that a request brings. It has no zone and no dispatchers, and the
+// read depths that the peer offers.
 func (ia *IA) providerEP(r fabric.Request) (*EP, error) {
 	in, out := r.ReadDepths()
 	ep, err := ia.newEP("psp", nil, nil, nil, nil, nil, &EPAttr{MaxRDMAReadIn: orNone(in), MaxRDMAReadOut: orNone(out)})
@@ -137,7 +140,8 @@ func (ia *IA) providerEP(r fabric.Request) (*EP, error) {
 	return ep, nil
 }
 
-// orNone returns a count as a field of EPAttr: None for 0, because 0 would select the default.
+// orNone converts a count to a field of EPAttr, where 0 would select the default: it returns None
+// for 0.
 func orNone(n uint8) int {
 	if n == 0 {
 		return None
@@ -145,7 +149,7 @@ func orNone(n uint8) int {
 	return int(n)
 }
 
-// Qual is the qualifier on which the service point listens; it stays after Free.
+// Qual returns the qualifier on which the service point listens. It remains valid after Free.
 //
 // Extension.
 func (p *PSP) Qual() ConnQual {
@@ -163,7 +167,7 @@ type PSPParam struct {
 	Flags    PSPFlags
 }
 
-// Query describes the service point.
+// Query returns a description of the service point.
 //
 // Implements: dat_psp_query.
 func (p *PSP) Query() (PSPParam, error) {
@@ -174,8 +178,8 @@ func (p *PSP) Query() (PSPParam, error) {
 	return PSPParam{IA: p.obj.ia, ConnQual: p.qual, EVD: p.evd, Flags: p.flags}, nil
 }
 
-// Free stops listening. Requests that have been queued stay valid, with the endpoints that they
-// brought; later ones are refused.
+// Free stops listening. Requests whose events have been queued stay valid, with the endpoints that
+// they brought. Later requests are refused.
 //
 // Implements: dat_psp_free.
 func (p *PSP) Free() error {

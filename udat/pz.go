@@ -28,7 +28,7 @@ func (ia *IA) CreatePZ() (*PZ, error) {
 // PZParam describes a zone.
 type PZParam struct{ IA *IA }
 
-// Query describes the zone.
+// Query returns a description of the zone.
 //
 // Implements: dat_pz_query.
 func (pz *PZ) Query() (PZParam, error) {
@@ -39,8 +39,8 @@ func (pz *PZ) Query() (PZParam, error) {
 	return PZParam{IA: pz.obj.ia}, nil
 }
 
-// Free destroys the zone; InvalidState while an endpoint, a memory region or a shared receive queue
-// is in it.
+// Free destroys the zone. It returns InvalidState while an endpoint, a memory region or a shared
+// receive queue is in the zone.
 //
 // Implements: dat_pz_free.
 func (pz *PZ) Free() error {
@@ -54,8 +54,8 @@ func (pz *PZ) Free() error {
 
 func (pz *PZ) destroy() { closeUnused(pz.pd.Close) }
 
-// setPosting says whether the endpoint may have posts under way that name regions of the zone; pz
-// may be nil.
+// setPosting records whether the endpoint may have posts in progress that use regions of the zone.
+// It does nothing if pz is nil.
 func (pz *PZ) setPosting(ep *EP, may bool) {
 	if pz == nil {
 		return
@@ -69,7 +69,7 @@ func (pz *PZ) setPosting(ep *EP, may bool) {
 	}
 }
 
-// posters returns the endpoints of the zone that may have posts under way.
+// posters returns the endpoints of the zone that may have posts in progress.
 func (pz *PZ) posters() []*EP {
 	pz.obj.ia.mu.Lock()
 	defer pz.obj.ia.mu.Unlock()

@@ -10,23 +10,23 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// ProviderInfo is an adapter that Open can open on this host.
+// ProviderInfo describes an adapter that Open can open on this host.
 type ProviderInfo struct {
-	Name   string // for Open
-	Fabric string // "verbs", "tcp" for the sockets of this host, or "mem" for the fabric inside this process
+	Name   string // the name to pass to Open
+	Fabric string // "verbs", "tcp" for this host's TCP, or "mem" for the fabric inside this process
 	Addr   string // its IP address; empty if it has none
-	// all its IP addresses, for Open too, the best first; empty for mem0 and tcp
+	// all its IP addresses, preferred first; Open accepts each of them; empty for mem0 and tcp
 	Addrs        []string
-	Active       bool   // its port is up
-	Detail       string // for people: transport, address, why
-	MajorVersion int    // of uDAPL: 1
-	MinorVersion int    // 2
-	ThreadSafe   bool   // always
+	Active       bool   // the port is up
+	Detail       string // for people: transport, address, and why this address
+	MajorVersion int    // major version of uDAPL: 1
+	MinorVersion int    // minor version of uDAPL: 2
+	ThreadSafe   bool   // always true
 }
 
 // Providers lists all adapters of this host, and the names that RegisterProvider has added for
-// them. The fabric inside this process and that over TCP are always listed. WhyNoDevices reports
-// why others are not.
+// them. The adapters mem0 and tcp are always in the list. WhyNoDevices returns why others are
+// missing.
 //
 // Implements: dat_registry_list_providers.
 func Providers() []ProviderInfo {
@@ -34,7 +34,8 @@ func Providers() []ProviderInfo {
 	return list
 }
 
-// survey lists the devices of all fabrics, with the errors of fabrics that could not list theirs.
+// survey lists the devices of all fabrics. The error joins the errors of the fabrics that could not
+// list their devices.
 func survey() ([]ProviderInfo, error) {
 	var list []ProviderInfo
 	var why []error
@@ -62,7 +63,7 @@ func providerInfo(d fabric.DeviceInfo) ProviderInfo {
 	return p
 }
 
-// answers reports whether Open takes name for the adapter.
+// answers reports whether Open accepts name as a name or an address of the adapter.
 func (p *ProviderInfo) answers(name string) bool {
 	if addr, err := netip.ParseAddr(name); err == nil {
 		name = addr.Unmap().String()
@@ -70,7 +71,8 @@ func (p *ProviderInfo) answers(name string) bool {
 	return p.Name == name || p.Addr == name || slices.Contains(p.Addrs, name)
 }
 
-// WhyNoDevices returns why a fabric of this host lists no devices, nil if none has failed.
+// WhyNoDevices returns the errors of the fabrics that could not list their devices, nil if there
+// are none.
 //
 // Extension.
 func WhyNoDevices() error {
@@ -78,10 +80,10 @@ func WhyNoDevices() error {
 	return why
 }
 
-// maxProviderName is the largest length of a name, in bytes.
+// maxProviderName is the greatest length of a registered name, in bytes.
 const maxProviderName = 255
 
-// maxProviders is the largest number of names; only tests change it.
+// maxProviders is the greatest number of registered names; only tests change it.
 var maxProviders = 1024
 
 // registry holds the names that RegisterProvider has added.
@@ -92,18 +94,20 @@ type providerRegistry struct {
 	names map[string]*registeredName
 }
 
-// registeredName is a registered name.
+// registeredName is the device, with options, that a registered name stands for.
 type registeredName struct {
 	device string
 	opts   []Option
-	opens  int // adapters that are open by the name; guarded by the registry's lock
+	opens  int // number of open adapters that were opened by this name; guarded by the registry's lock
 }
 
-// RegisterProvider adds a name that Open then takes for the device (or address) with opts; Open's
-// own options follow them. Whether the device exists is checked at Open. Errors:
-// ProviderAlreadyRegistered for a name that is registered or a device's own; InvalidParameter for
-// an empty name or device, a name of more than 255 bytes, or one that stands for another registered
-// name; InsufficientResources beyond 1024 names.
+// RegisterProvider registers name as another name of device, which is the name or address of a
+// device. When Open is called with name, it opens device with opts, followed by the options of Open
+// itself. Open, not RegisterProvider, checks whether the device exists.
+//
+// Errors: ProviderAlreadyRegistered if the name is registered or belongs to a device;
+// InvalidParameter if name or device is empty, if name has more than 255 bytes, or if device is
+// itself a registered name; InsufficientResources if 1024 names are registered.
 //
 // Implements: dat_registry_add_provider.
 func RegisterProvider(name, device string, opts ...Option) error {
@@ -140,8 +144,9 @@ func RegisterProvider(name, device string, opts ...Option) error {
 	return nil
 }
 
-// RemoveProvider removes a name that RegisterProvider has added. While adapters are open by the
-// name it is ProviderInUse and changes nothing; an unknown name is InvalidParameter.
+// RemoveProvider removes a name that RegisterProvider has added. It returns InvalidParameter if the
+// name is not registered. While adapters that were opened by the name are open, it changes nothing
+// and returns ProviderInUse.
 //
 // Implements: dat_registry_remove_provider.
 func RemoveProvider(name string) error {
@@ -159,7 +164,7 @@ func RemoveProvider(name string) error {
 	return nil
 }
 
-// list returns the registered names whose devices are among those found, in order.
+// list returns the registered names whose devices are in found, sorted by name.
 func (r *providerRegistry) list(found []ProviderInfo) []ProviderInfo {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,7 +182,8 @@ func (r *providerRegistry) list(found []ProviderInfo) []ProviderInfo {
 	return list
 }
 
-// open counts an opening of a registered name, which close ends; nil if the name is not registered.
+// open counts an adapter that is opened by a registered name, and returns the name's entry, nil if
+// the name is not registered. close undoes the count.
 func (r *providerRegistry) open(name string) *registeredName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -197,7 +203,7 @@ func (r *providerRegistry) close(p *registeredName) {
 	p.opens--
 }
 
-// whatThereIs lists the names that could have been opened.
+// whatThereIs lists, for an error text, the names that Open accepts.
 func whatThereIs() string {
 	list, why := survey()
 	names := make([]string, len(list))

@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// CreateRMR makes an unbound window in the zone. A device without windows is ModelNotSupported.
+// CreateRMR makes an unbound window in the zone. It returns ModelNotSupported if the device has no
+// windows.
 //
 // Implements: dat_rmr_create.
 func (pz *PZ) CreateRMR() (*RMR, error) {
@@ -34,7 +35,8 @@ func (pz *PZ) CreateRMR() (*RMR, error) {
 	return r, nil
 }
 
-// RMRTriplet names the bound memory for a peer, by the latest Bind that has not failed.
+// RMRTriplet returns a triplet for a peer. It names the memory to which the latest Bind that has
+// not failed binds the window.
 //
 // Extension.
 func (r *RMR) RMRTriplet() RMRTriplet {
@@ -47,7 +49,7 @@ func (r *RMR) RMRTriplet() RMRTriplet {
 }
 
 // RMRParam describes a window. Triplet, Privileges and Context are those of the latest Bind that
-// has not failed; they are zero while the window is not bound.
+// has not failed. They are zero while the window is not bound.
 type RMRParam struct {
 	IA         *IA
 	PZ         *PZ
@@ -56,7 +58,7 @@ type RMRParam struct {
 	Context    uint32
 }
 
-// Query describes the window.
+// Query returns a description of the window.
 //
 // Implements: dat_rmr_query.
 func (r *RMR) Query() (RMRParam, error) {
@@ -71,8 +73,8 @@ func (r *RMR) Query() (RMRParam, error) {
 	return p, nil
 }
 
-// Free unbinds and destroys the window. A peer that still uses its context gets an error and loses
-// the connection.
+// Free unbinds and destroys the window. A peer that still uses the window's context gets an error,
+// and its connection breaks.
 //
 // Implements: dat_rmr_free.
 func (r *RMR) Free() error {
@@ -103,9 +105,9 @@ func (r *RMR) destroy() {
 const RMRTripletSize = 20
 
 // AppendBinary appends the wire form of the triplet to b: RMRContext in 4 bytes, TargetAddress in 8
-// and SegmentLength in 8, each in network byte order. The form is this library's own: DAT leaves it
-// to the programs. It fits into the private data of a connect or an accept on every fabric. The
-// error is always nil.
+// and SegmentLength in 8, each in network byte order. DAT defines no wire form; this one is the
+// library's own. It fits into the private data of a connect or an accept on every fabric. The error
+// is always nil.
 //
 // Extension.
 func (t RMRTriplet) AppendBinary(b []byte) ([]byte, error) {
@@ -114,7 +116,7 @@ func (t RMRTriplet) AppendBinary(b []byte) ([]byte, error) {
 	return binary.BigEndian.AppendUint64(b, t.SegmentLength), nil
 }
 
-// MarshalBinary returns the wire form that [RMRTriplet.AppendBinary] appends. The error is always
+// MarshalBinary returns the wire form, as [RMRTriplet.AppendBinary] appends it. The error is always
 // nil.
 //
 // Extension.
@@ -122,11 +124,12 @@ func (t RMRTriplet) MarshalBinary() ([]byte, error) {
 	return t.AppendBinary(make([]byte, 0, RMRTripletSize))
 }
 
-// UnmarshalBinary reads the wire form, which must be [RMRTripletSize] bytes long; cut the padding
-// off private data that may have some. InvalidParameter also if the memory would reach beyond the
-// end of the address space. An error leaves the triplet unchanged. Whether the peer grants the
-// memory shows only in the transfer: a false triplet breaks the connection and harms nothing else.
-// Compare SegmentLength with what is to be transferred.
+// UnmarshalBinary sets the triplet from its wire form, which must be [RMRTripletSize] bytes long:
+// remove the padding of private data first. If the length is wrong, or the memory would reach
+// beyond the end of the address space, it returns InvalidParameter and leaves the triplet
+// unchanged. UnmarshalBinary cannot check whether the peer grants the memory. A transfer with a
+// false triplet breaks the connection and does no other harm. Compare SegmentLength with the size
+// of the transfer.
 //
 // Extension.
 func (t *RMRTriplet) UnmarshalBinary(b []byte) error {

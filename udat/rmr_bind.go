@@ -3,21 +3,21 @@ package udat
 import "github.com/godat/godat/udat/internal/fabric"
 
 // Bind posts the binding of the window to a part of a region, with remote read or write privileges,
-// on the endpoint's request queue, and returns the new context at once. Operations posted after it
-// on that endpoint wait for it, so that the next Send may carry the context to the peer. When it
-// completes, with a bind completion on the request dispatcher, the previous context is invalid. A
-// SegmentLength of 0 unbinds; the context then means nothing.
+// on the endpoint's request queue. It returns the new context at once. Operations that are posted
+// later on this endpoint wait for the bind, so the next Send can already carry the context to the
+// peer. The completion of the bind is queued on the request dispatcher; the previous context is
+// then invalid. If SegmentLength is 0, Bind unbinds the window, and the context has no meaning.
 //
-// A bind that fails or is flushed leaves the window as it was. But a device may have executed a
-// bind that was flushed with its connection: its region cannot be freed until the window is bound
-// again or freed. The first Bind on a connection after a flush ends the binding at once, even if it
-// fails.
+// If a bind fails or is flushed, the window stays as it was. But a device may execute a bind and
+// then flush it with the connection. Therefore the region of a flushed bind cannot be freed until
+// the window is bound again or freed. After a flush the first Bind on a connection ends the
+// previous binding at once, even if this Bind fails.
 //
-// States and flags are those of PostRDMAWrite. Errors also: InvalidParameter (a part outside the
-// region, privileges other than remote read and write), PrivilegesViolation (remote read needs a
-// region with local read, remote write one with local write), ProtectionViolation (window, region
-// and endpoint are not in one zone), InvalidState (the request dispatcher takes no bind
-// completions).
+// States and flags are those of PostRDMAWrite. More errors: InvalidParameter if the part is outside
+// the region, or priv has privileges other than remote read and write; PrivilegesViolation if priv
+// has remote read and the region lacks local read, or priv has remote write and the region lacks
+// local write; ProtectionViolation if window, region and endpoint are not in one zone; InvalidState
+// if the request dispatcher does not accept bind completions.
 //
 // Implements: dat_rmr_bind.
 func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flags CompletionFlags) (uint32, error) {
@@ -53,7 +53,7 @@ func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flag
 	if triplet.SegmentLength > 0 {
 		b.region = triplet.LMR
 	}
-	// It may complete before the post returns.
+	// The bind may complete before the post returns.
 	if err := r.begin(op, &b); err != nil {
 		return 0, err
 	}
@@ -66,7 +66,8 @@ func (r *RMR) Bind(triplet LMRTriplet, priv MemPriv, ep *EP, cookie Cookie, flag
 	return context, nil
 }
 
-// checkBind refuses what cannot be bound; the lock of the endpoint's requests is held.
+// checkBind returns an error if the bind is not allowed; the lock of the endpoint's requests is
+// held.
 func (r *RMR) checkBind(op string, t *LMRTriplet, priv MemPriv, ep *EP, flags CompletionFlags) error {
 	const allowed = PrivRemoteRead | PrivRemoteWrite
 	switch {
@@ -87,7 +88,7 @@ func (r *RMR) checkBind(op string, t *LMRTriplet, priv MemPriv, ep *EP, flags Co
 	case t.SegmentLength == 0:
 		return nil
 	}
-	// Any privilege of the region will do here; the two cases below ask for more.
+	// Any privilege of the region is enough for this check; the two checks below require more.
 	if err := t.check(op, 0, PrivLocalRead|PrivLocalWrite|PrivRemoteRead|PrivRemoteWrite, r.pz); err != nil {
 		return err
 	}
@@ -102,7 +103,8 @@ func (r *RMR) checkBind(op string, t *LMRTriplet, priv MemPriv, ep *EP, flags Co
 	return nil
 }
 
-// bind posts the bind; q.mu is held. Each bind makes a completion, which settles it.
+// bind posts the bind; q.mu is held. Each bind makes a completion, even a suppressed one, because
+// the completion settles the bind.
 func (q *requestQueue) bind(r *RMR, b *binding, access fabric.Access, cookie Cookie, flags CompletionFlags) (uint32,
 	error) {
 	seq := q.inflight.tail

@@ -2,7 +2,7 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// begin notes a bind that will be posted, and holds its region.
+// begin records a bind that is about to be posted, and counts the window as bound to the region.
 func (r *RMR) begin(op string, b *binding) error {
 	if !b.region.bindWindow() {
 		return fail(op, PrivilegesViolation, SubNone, "the region has been freed")
@@ -19,7 +19,7 @@ func (r *RMR) begin(op string, b *binding) error {
 	return nil
 }
 
-// name notes the context of a bind that has been posted and may have completed.
+// name records the context of a bind that has been posted. The bind may have completed already.
 func (r *RMR) name(serial uint64, context uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -32,13 +32,13 @@ func (r *RMR) name(serial uint64, context uint32) {
 			b = &r.pending[i]
 		}
 	}
-	if b.serial == serial { // else it has failed
+	if b.serial == serial { // else the bind has failed
 		b.context = context
 		r.obj.ia.windows.add(context, r)
 	}
 }
 
-// take removes a bind from those pending; r.mu is held.
+// take removes a bind from the pending binds and returns it; r.mu is held.
 func (r *RMR) take(serial uint64) (b binding, ok bool) {
 	for i := range r.pending {
 		if r.pending[i].serial == serial {
@@ -50,7 +50,7 @@ func (r *RMR) take(serial uint64) (b binding, ok bool) {
 	return binding{}, false
 }
 
-// settle notes how a bind has ended. It takes leaf locks only.
+// settle records the outcome of a bind. It takes only RMR.mu and locks of higher rank.
 func (r *RMR) settle(serial uint64, s fabric.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,15 +66,15 @@ func (r *RMR) settle(serial uint64, s fabric.Status) {
 	r.obj.ia.windows.remove(b.context, r)
 	r.unsure = r.unsure || s == fabric.StatusFlush
 	if s == fabric.StatusFlush && b.live {
-		// rxe executes a bind before the work ahead of it has completed, and flushes it all the same. The
-		// region counts as bound until the window is bound again or freed.
+		// rxe executes a bind before the work ahead of it has completed, and may still flush the
+		// bind. The region counts as bound until the window is bound again or freed.
 		r.stale = append(r.stale, b.region)
 		return
 	}
 	b.region.unbindWindow()
 }
 
-// forget notes a bind whose outcome stays unknown, because its queue pair has gone.
+// forget records that the outcome of a bind stays unknown, because its queue pair no longer exists.
 func (r *RMR) forget(serial uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,9 +85,9 @@ func (r *RMR) forget(serial uint64) {
 	}
 }
 
-// renew takes another window from the device after a bind that was flushed. A driver derives the
-// key of a bind from the one before, and the device refuses the next bind if it did not execute
-// that one. r.posting is held.
+// renew replaces the device's window after a bind was flushed; r.posting is held. A driver derives
+// the key of a bind from the key of the previous bind. If the device did not execute the previous
+// bind, it would refuse the next one.
 func (r *RMR) renew(op string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +104,7 @@ func (r *RMR) renew(op string) error {
 	return nil
 }
 
-// forgetBinds forgets the binds in flight from head on; the poster's lock is held.
+// forgetBinds forgets the binds in flight from entry head on; the poster's lock is held.
 func forgetBinds(q *inflight, head uint32) {
 	for seq := head; seq != q.tail; seq++ {
 		if en := q.entry(seq); en.rmr != nil {
@@ -124,7 +124,7 @@ func (r *RMR) unbind() {
 	r.stale = nil
 }
 
-// binding is the latest binding that has been posted and has not failed.
+// binding returns the latest binding that has been posted and has not failed.
 func (r *RMR) binding() binding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,7 +134,7 @@ func (r *RMR) binding() binding {
 	return r.bound
 }
 
-// invalidated unbinds the window if the peer has invalidated its context.
+// invalidated unbinds the window if context is still the context of its binding.
 func (r *RMR) invalidated(context uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +143,7 @@ func (r *RMR) invalidated(context uint32) {
 	}
 }
 
-// local translates part of the binding to the region behind it.
+// local converts a part of the window's binding to the same memory as part of the region.
 func (r *RMR) local(t RMRTriplet) (LMRTriplet, error) {
 	const op = "ep_post_rdma_read_to_rmr"
 	if err := r.object().check(op, HandleRMR); err != nil {
@@ -176,7 +176,7 @@ func (t *windowTable) add(context uint32, r *RMR) {
 	t.byContext[context] = r
 }
 
-// remove forgets a context of r, unless the device has given it to another window by now.
+// remove removes a context of r, unless the device has already given the context to another window.
 func (t *windowTable) remove(context uint32, r *RMR) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,7 +185,7 @@ func (t *windowTable) remove(context uint32, r *RMR) {
 	}
 }
 
-// invalidated unbinds the window with the context; no lock of a window is held.
+// invalidated unbinds the window that has the context; no lock of a window is held.
 func (t *windowTable) invalidated(context uint32) {
 	t.mu.Lock()
 	r := t.byContext[context]

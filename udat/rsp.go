@@ -2,11 +2,13 @@ package udat
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// CreateRSP listens on qual at the adapter's addresses for one request. The endpoint, which must be
-// UNCONNECTED and have a zone (InvalidState), becomes RESERVED. The request makes a
-// CONNECTION_REQUEST on evd, whose CR brings the endpoint, then in PASSIVE; it destroys the service
-// point, and further requests are refused. If ep is nil the provider makes the endpoint, as with
-// PSPProvider. Other errors are those of CreatePSP.
+// CreateRSP listens on qual at the adapter's addresses for one connection request. ep must be
+// UNCONNECTED and have a zone, else CreateRSP returns InvalidState; ep becomes RESERVED. If ep is
+// nil the provider makes the endpoint, as with PSPProvider.
+//
+// The request makes a CONNECTION_REQUEST event on evd. Its CR brings the endpoint, which is then in
+// PASSIVE, or in TENTATIVE if the provider made it. The request destroys the service point, and
+// further requests are refused. The other errors are those of CreatePSP.
 //
 // Implements: dat_rsp_create.
 func (ia *IA) CreateRSP(qual ConnQual, ep *EP, evd *EVD) (*RSP, error) {
@@ -41,7 +43,7 @@ func (r *RSP) start(op string, ia *IA, port uint16) error {
 	if err := r.ep.reserve(op); err != nil {
 		return err
 	}
-	// A request may come before Listen returns: it waits for the lock.
+	// A request may come before listen returns. It then waits for the lock.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	listener, err := ia.listen(op, port, r)
@@ -67,7 +69,7 @@ func (ep *EP) reserve(op string) error {
 	defer ep.mu.Unlock()
 	return ep.apply(op, callReserve, func() error {
 		if ep.requests.qp == nil {
-			return ep.notReady(op) // no zone can be set from here on
+			return ep.notReady(op) // in RESERVED no zone can be set
 		}
 		return nil
 	})
@@ -85,8 +87,8 @@ func (ep *EP) unreserve() {
 
 func (r *RSP) port() uint16 { return r.listener.Addr().Port() }
 
-// take makes the service point's one request and ends the service point. If the dispatcher is full
-// it goes on listening.
+// take makes a CR of the request and destroys the service point, which serves only one. If the
+// dispatcher is full, take refuses the request, and the service point continues to listen.
 func (r *RSP) take(request fabric.Request) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +108,7 @@ func (r *RSP) take(request fabric.Request) bool {
 		if r.ep == nil {
 			ep.discard()
 		}
-		return false // freed at this moment
+		return false // Free was called at this moment
 	}
 	r.listener.Close()
 	if r.ep != nil {
@@ -117,7 +119,7 @@ func (r *RSP) take(request fabric.Request) bool {
 	return taken
 }
 
-// await makes a reserved endpoint wait for the answer to a request.
+// await makes a reserved endpoint PASSIVE, with a request to be answered.
 func (ep *EP) await(request fabric.Request) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
@@ -127,7 +129,7 @@ func (ep *EP) await(request fabric.Request) {
 	})
 }
 
-// Qual is the qualifier on which the service point listens; it stays after Free.
+// Qual returns the qualifier on which the service point listens. It remains valid after Free.
 //
 // Extension.
 func (r *RSP) Qual() ConnQual {
@@ -142,10 +144,10 @@ type RSPParam struct {
 	IA       *IA
 	ConnQual ConnQual
 	EVD      *EVD
-	EP       *EP // nil: the provider makes one
+	EP       *EP // nil if the provider makes the endpoint
 }
 
-// Query describes the service point.
+// Query returns a description of the service point.
 //
 // Implements: dat_rsp_query.
 func (r *RSP) Query() (RSPParam, error) {
@@ -156,8 +158,8 @@ func (r *RSP) Query() (RSPParam, error) {
 	return RSPParam{IA: r.obj.ia, ConnQual: r.qual, EVD: r.evd, EP: r.ep}, nil
 }
 
-// Free stops listening; the endpoint becomes UNCONNECTED. If a request has come before, the service
-// point is gone: InvalidHandle.
+// Free stops listening; the endpoint becomes UNCONNECTED. If a request has come before, it has
+// destroyed the service point, and Free returns InvalidHandle.
 //
 // Implements: dat_rsp_free.
 func (r *RSP) Free() error {

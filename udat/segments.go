@@ -6,7 +6,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// regionOf is the region of the first segment that is not empty, nil if there is none.
+// regionOf returns the region of the first segment that is not empty, nil if all are empty.
 func regionOf(iov []LMRTriplet) *LMR {
 	for i := range iov {
 		if iov[i].SegmentLength > 0 {
@@ -16,8 +16,8 @@ func regionOf(iov []LMRTriplet) *LMR {
 	return nil
 }
 
-// appendSegments checks the local segments of iov and appends them to sges, limit bytes at most.
-// length is the number of bytes appended, total that of iov.
+// appendSegments checks the local segments of iov and appends them to sges, at most limit bytes in
+// total. length is the number of bytes appended, total the number of bytes of iov.
 func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv, pz *PZ,
 	limit uint64) (_ []fabric.SGE, length, total uint64, err error) {
 	for i := range iov {
@@ -43,17 +43,18 @@ func appendSegments(sges []fabric.SGE, op string, iov []LMRTriplet, need MemPriv
 	return sges, length, total, nil
 }
 
-// sge is a segment that is valid, and whose length the fabric can count.
+// sge converts a segment that is valid and shorter than 4 GiB.
 func (t *LMRTriplet) sge() fabric.SGE {
 	return fabric.SGE{Addr: t.VirtualAddress, Length: uint32(t.SegmentLength), LKey: t.LMR.lkey}
 }
 
-// valid reports whether check finds nothing wrong.
+// valid reports whether check would return nil.
 func (t *LMRTriplet) valid(need MemPriv, pz *PZ) bool {
 	return t.LMR.serves(need, pz) && t.within()
 }
 
-// serves reports whether a post may name the region.
+// serves reports whether a post that needs this privilege, on an endpoint in this zone, may use the
+// region.
 func (l *LMR) serves(need MemPriv, pz *PZ) bool {
 	return l != nil && l.obj.live.Load() && l.pz == pz && l.priv&need != 0
 }
@@ -65,7 +66,7 @@ func (t *LMRTriplet) within() bool {
 	return off <= uint64(len(l.buf)) && t.SegmentLength <= uint64(len(l.buf))-off
 }
 
-// check returns what is wrong with segment i.
+// check returns the error of segment i, nil if it is valid.
 func (t *LMRTriplet) check(op string, i int, need MemPriv, pz *PZ) error {
 	l := t.LMR
 	if l == nil || !l.obj.live.Load() {
@@ -85,7 +86,7 @@ func (t *LMRTriplet) check(op string, i int, need MemPriv, pz *PZ) error {
 	return nil
 }
 
-// inside refuses a segment that is not inside its region.
+// inside returns an error if the segment is not inside its region.
 func (t *LMRTriplet) inside(op string, arg Subtype, i int) error {
 	size := uint64(len(t.LMR.buf))
 	if off := t.VirtualAddress - t.LMR.addr; off > size || t.SegmentLength > size-off {
@@ -95,7 +96,7 @@ func (t *LMRTriplet) inside(op string, arg Subtype, i int) error {
 	return nil
 }
 
-// either is the subtype read if local read is needed, else write.
+// either returns read if local read is needed, else write.
 func either(need MemPriv, read, write Subtype) Subtype {
 	if need == PrivLocalRead {
 		return read
@@ -106,9 +107,9 @@ func either(need MemPriv, read, write Subtype) Subtype {
 // batchMax is the largest number of work requests posted with one doorbell.
 const batchMax = 64
 
-// reserve makes room for work requests of iov segments each: for one if n is 1, else for the
-// largest batch. That is batchMax requests, or fewer if the queue of f holds fewer. The queue's
-// lock is held, and no work request waits to be posted.
+// reserve makes room for work requests of iov segments each: for one request if n is 1, else for
+// the largest batch. The largest batch is batchMax requests, or the capacity of the queue of f if
+// that is less. The queue's lock is held, and the batch is empty.
 func (b *batch[WR]) reserve(n, iov int, f *inflight) {
 	if b.wrs == nil {
 		b.wrs, b.sges = b.oneWR[:0], b.oneIOV[:0]

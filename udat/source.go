@@ -6,31 +6,32 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// completionSink is the owner of work whose completions a dispatcher drains.
+// completionSink is the owner of the work whose completions a dispatcher drains.
 type completionSink interface {
-	// complete settles one completion and fills in its empty event; ev is nil if there is no event.
-	// The dispatcher is locked. after, unless nil, is called later, without locks.
+	// complete settles one completion and fills in its event. ev is empty at the call; it is nil if
+	// the completion makes no event. The dispatcher is locked. If after is not nil, the dispatcher
+	// calls it later, without locks.
 	complete(en *inflightEntry, wc *fabric.WC, ev *Event) (after func())
 }
 
 // sharedQueue is a receive queue from which several sources take their receives.
 type sharedQueue interface {
-	// claim returns the cookie of a receive that has completed, and the counter to decrement when its
-	// event is taken; ok is false for the id of an earlier receive.
+	// claim returns the cookie of a receive that has completed, and the counter to decrement when
+	// the receive's event is dequeued. ok is false if id is the id of an earlier receive.
 	claim(id uint64) (cookie Cookie, places *atomic.Int32, ok bool)
 }
 
-// source is one queue of an endpoint, as the dispatcher of its completions sees it. All but
-// inflight is guarded by the dispatcher's lock, or does not change.
+// source is one queue of an endpoint, as the dispatcher of its completions sees it. The
+// dispatcher's lock guards all fields but inflight, unless they never change.
 type source struct {
 	inflight inflight
 	receive  bool
 	muted    bool // completions make no events
-	ep       *EP  // named in the events
+	ep       *EP  // the endpoint that the events name
 	evd      *EVD
 	sink     completionSink
 
-	deferring bool // events go to deferred until the connection is established
+	deferring bool // events are appended to deferred until the connection is established
 	deferred  []deferredEvent
 }
 
@@ -39,8 +40,8 @@ type deferredEvent struct {
 	notify bool
 }
 
-// newSource makes the source of a queue of limit entries, of stride segments each, that completes
-// on e.
+// newSource makes the source of a queue whose completions come to e. The queue has limit entries of
+// up to stride segments each.
 func newSource(e *EVD, limit, stride int, receive bool) *source {
 	spare := spareEntries
 	if receive {
@@ -49,14 +50,14 @@ func newSource(e *EVD, limit, stride int, receive bool) *source {
 	return &source{inflight: newInflight(limit, spare, stride, &e.mu), evd: e, receive: receive}
 }
 
-// setOwner sets the owner of the work; no completion has come yet.
+// setOwner sets the owner of the work. It is called before the first completion comes.
 func (s *source) setOwner(ep *EP, sink completionSink) {
 	s.evd.mu.Lock()
 	s.ep, s.sink = ep, sink
 	s.evd.mu.Unlock()
 }
 
-// mute ends the events of the source; its completions are still drained.
+// mute makes later completions of the source produce no events. They are still drained.
 func (s *source) mute() {
 	s.evd.mu.Lock()
 	s.muted = true
@@ -64,7 +65,7 @@ func (s *source) mute() {
 }
 
 // forget forgets the work in flight, whose completions may still come, and returns the number of
-// its first entry; the poster's lock is held.
+// the first entry that was in flight; the poster's lock is held.
 func (s *source) forget() (head uint32) {
 	s.evd.mu.Lock()
 	defer s.evd.mu.Unlock()
@@ -73,7 +74,7 @@ func (s *source) forget() (head uint32) {
 	return head
 }
 
-// deferEvents defers events until releaseDeferred.
+// deferEvents makes the source defer its events until releaseDeferred.
 func (s *source) deferEvents() {
 	s.evd.mu.Lock()
 	s.deferring = true
@@ -88,30 +89,31 @@ func (s *source) dropDeferred() {
 	s.deferring, s.deferred = false, nil
 }
 
-// deferredCount is the number of deferred events.
+// deferredCount returns the number of deferred events.
 func (s *source) deferredCount() int {
 	s.evd.mu.Lock()
 	defer s.evd.mu.Unlock()
 	return len(s.deferred)
 }
 
-// streams counts the completion streams that feed a dispatcher. All have the same completion flags,
-// except those that are being replaced, which do not restrict new ones.
+// streams counts the completion streams that feed a dispatcher. All of them have the same
+// completion flags, except those that are being replaced. Those do not restrict the flags of new
+// streams.
 type streams struct {
 	n, replaced int
 	flags       CompletionFlags
 }
 
-// consumerControlled reports whether the Consumer chooses which completions notify; a waiter then
-// cannot count.
+// consumerControlled reports whether the Consumer chooses which completions notify. If so, Wait
+// cannot wait for a number of events.
 func (s streams) consumerControlled() bool {
 	return s.n > 0 && s.flags&(CompletionUnsignalled|CompletionSolicitedWait) != 0
 }
 
-// solicitedOnly reports whether the device itself distinguishes notification events.
+// solicitedOnly reports whether the device itself decides which completions notify.
 func (s streams) solicitedOnly() bool { return s.n > 0 && s.flags == CompletionSolicitedWait }
 
-// config is the config part of the dispatcher's state word.
+// config returns the config part of the dispatcher's state.
 func (s streams) config() EVDState {
 	switch {
 	case s.solicitedOnly():
@@ -122,7 +124,7 @@ func (s streams) config() EVDState {
 	return EVDConfigNotify
 }
 
-// configSubtype is the subtype of INVALID_STATE for the config.
+// configSubtype returns the subtype of InvalidState for the config part of the state.
 func (s streams) configSubtype() Subtype {
 	if s.solicitedOnly() {
 		return SubStateEVDConfigSolicited
@@ -130,16 +132,16 @@ func (s streams) configSubtype() Subtype {
 	return SubStateEVDConfigNotify
 }
 
-// sourceTable finds a source by the upper half of a work request id: an index, and a generation
-// that distinguishes a source from earlier ones of the same index.
+// sourceTable finds a source by the upper half of a work request id. That half has an index and a
+// generation, which distinguishes the source from earlier sources with the same index.
 type sourceTable struct {
 	sources []*source
 	free    []uint32
 	gen     uint32
 }
 
-// The upper half of a work request id: 20 bits of index, 11 of generation, and the bit that is set
-// in the ids of shared queues, which have no source.
+// The upper half of a work request id has 20 bits of index and 11 bits of generation. Its highest
+// bit, sharedID, is set in the ids of shared queues, which have no source.
 const (
 	sharedID        = 1 << 63
 	sourceIndexBits = 20
@@ -166,7 +168,7 @@ func (t *sourceTable) remove(s *source) {
 	t.free = append(t.free, index)
 }
 
-// find returns the source of a work request id, nil if it is gone.
+// find returns the source of a work request id, nil if it has been removed.
 func (t *sourceTable) find(id uint64) *source {
 	index := uint32(id>>32) & sourceIndexMask
 	if int(index) >= len(t.sources) {
@@ -178,8 +180,8 @@ func (t *sourceTable) find(id uint64) *source {
 	return nil
 }
 
-// share is the room that a dispatcher keeps for a shared queue, once for all sources that take from
-// it.
+// share is the room that a dispatcher reserves for a shared queue, once for all sources that
+// receive from it.
 type share struct {
 	sources int
 	depth   int

@@ -7,7 +7,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// A work request id of a shared queue: sharedID, 24 bits of generation, 24 of slot.
+// A work request id of a shared queue has sharedID, 24 bits of generation and 24 bits of slot.
 const (
 	srqGenPos   = 24
 	srqPartMask = 1<<24 - 1
@@ -15,12 +15,12 @@ const (
 
 // SRQAttr are the attributes of a shared receive queue.
 type SRQAttr struct {
-	MaxRecvDTOs  int // receives that it holds, at least 1
-	MaxRecvIOV   int // segments of each
-	LowWatermark int // must be SRQLWDefault: set it later with SetLW
+	MaxRecvDTOs  int // number of receives that the queue holds, at least 1
+	MaxRecvIOV   int // number of segments of each receive
+	LowWatermark int // must be SRQLWDefault; SetLW sets the watermark later
 }
 
-// CreateSRQ makes a shared receive queue of at least the given size.
+// CreateSRQ makes a shared receive queue of at least the size in attr.
 //
 // Implements: dat_srq_create.
 func (ia *IA) CreateSRQ(pz *PZ, attr SRQAttr) (*SRQ, error) {
@@ -69,7 +69,8 @@ func (ia *IA) CreateSRQ(pz *PZ, attr SRQAttr) (*SRQ, error) {
 	return s, nil
 }
 
-// maxSRQDepth is the most receives of one shared queue: a work request id has 24 bits for them.
+// maxSRQDepth returns the greatest number of receives of a shared queue. A work request id has 24
+// bits for the slot.
 func maxSRQDepth(d *fabric.Attr) int { return min(d.MaxSRQWR, srqPartMask) }
 
 func (s *SRQ) growSlots(to int) {
@@ -79,10 +80,10 @@ func (s *SRQ) growSlots(to int) {
 	}
 }
 
-// PostRecv adds a receive that any connected endpoint of the queue may take. It completes, with the
-// cookie, on the receive dispatcher of the endpoint that took it. It neither blocks nor allocates.
-// Errors: those of EP.PostRecv, with the queue's zone; InsufficientResources if MaxRecvDTOs
-// receives are in flight or not yet dequeued.
+// PostRecv posts a receive that any connected endpoint of the queue may take. The receive
+// completes, with the cookie, on the receive dispatcher of the endpoint that took it. PostRecv
+// neither blocks nor allocates. Errors: those of EP.PostRecv, with the zone of the queue;
+// InsufficientResources if MaxRecvDTOs receives are in flight or completed and not dequeued.
 //
 // Implements: dat_srq_post_recv.
 func (s *SRQ) PostRecv(iov []LMRTriplet, cookie Cookie) error {
@@ -107,7 +108,7 @@ func (s *SRQ) PostRecv(iov []LMRTriplet, cookie Cookie) error {
 	sl.gen = (sl.gen + 1) & srqPartMask
 	sl.cookie, sl.busy = cookie, true
 	s.wrs[0] = fabric.RecvWR{ID: sharedID | uint64(sl.gen)<<srqGenPos | uint64(slot), NumSGE: uint32(len(sges))}
-	// The count goes up first: the receive may complete before the post returns.
+	// Count first, because the receive may complete before the post returns.
 	s.free = s.free[:len(s.free)-1]
 	s.outstanding.Add(1)
 	s.queued++
@@ -121,7 +122,7 @@ func (s *SRQ) PostRecv(iov []LMRTriplet, cookie Cookie) error {
 	return nil
 }
 
-// claim implements sharedQueue: it frees the slot of a work request.
+// claim implements sharedQueue. It frees the slot of the work request.
 func (s *SRQ) claim(id uint64) (Cookie, *atomic.Int32, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +145,8 @@ const (
 	SRQError       SRQState = 1
 )
 
-// SRQParam describes a shared receive queue. A count that the device does not report is
-// ValueUnknown.
+// SRQParam describes a shared receive queue. A count is ValueUnknown if the device does not report
+// it.
 type SRQParam struct {
 	IA                  *IA
 	State               SRQState
@@ -153,11 +154,11 @@ type SRQParam struct {
 	MaxRecvDTOs         int
 	MaxRecvIOV          int
 	LowWatermark        int
-	AvailableDTOCount   int // receives on the queue, ready to be taken
-	OutstandingDTOCount int // receives on the queue, at endpoints, or completed and not dequeued
+	AvailableDTOCount   int // receives on the queue that no endpoint has taken
+	OutstandingDTOCount int // receives on the queue, held by endpoints, or completed and not dequeued
 }
 
-// Query describes the queue.
+// Query returns a description of the queue.
 //
 // Implements: dat_srq_query.
 func (s *SRQ) Query() (SRQParam, error) {
@@ -180,8 +181,9 @@ func (s *SRQ) Query() (SRQParam, error) {
 	return p, nil
 }
 
-// Resize changes the capacity. No receive is lost: a capacity below the receives in flight, or
-// below the low watermark, is InvalidState. The device's own queue may stay larger.
+// Resize changes the capacity, in receives, without losing receives. It returns InvalidState if
+// maxRecv is less than the number of outstanding receives or than the low watermark. The device's
+// own queue may stay larger.
 //
 // Implements: dat_srq_resize.
 func (s *SRQ) Resize(maxRecv int) error {
@@ -215,8 +217,9 @@ func (s *SRQ) Resize(maxRecv int) error {
 	return nil
 }
 
-// SetLW sets and arms the low watermark: one asynchronous event when first fewer receives than that
-// are on the queue, which may be at once. 0 disarms. Each call replaces the value and arms again.
+// SetLW sets the low watermark and arms it. As soon as fewer than low receives are on the queue,
+// which may be at once, one asynchronous event is queued. A further call sets another value and
+// arms the watermark again; 0 disarms it.
 //
 // Implements: dat_srq_set_lw.
 func (s *SRQ) SetLW(low int) error {
@@ -239,18 +242,19 @@ func (s *SRQ) SetLW(low int) error {
 		return failAs(op, err, SubResourceSRQ)
 	}
 	s.drain()
-	s.checkLow() // some devices report only receives that are taken after they have been armed
+	s.checkLow() // some devices report only receives that are taken after SetLimit
 	return nil
 }
 
-// drain makes the count of receives recent.
+// drain drains all dispatchers, so that the number of receives is current.
 func (s *SRQ) drain() {
 	for _, e := range s.obj.ia.dispatchers() {
 		e.poll()
 	}
 }
 
-// checkLow reports the low watermark if it is armed and fewer receives are on the queue.
+// checkLow reports the low watermark if it is armed and fewer receives are on the queue. It returns
+// whether it did.
 func (s *SRQ) checkLow() (low bool) {
 	s.mu.Lock()
 	low = s.lowArmed && s.available() < s.lowMark
@@ -262,8 +266,8 @@ func (s *SRQ) checkLow() (low bool) {
 	return low
 }
 
-// available is the number of receives on the queue, an upper bound if the device does not count
-// them.
+// available returns the number of receives on the queue. If the device does not count them, it
+// returns an upper bound.
 func (s *SRQ) available() int {
 	if n := s.hw.Available(); n >= 0 {
 		return n
@@ -295,7 +299,8 @@ func (s *SRQ) asyncEvent(kind fabric.AsyncKind) {
 
 func (s *SRQ) concerns(ev fabric.AsyncEvent) bool { return ev.SRQ != nil && s.hw == ev.SRQ }
 
-// Free destroys the queue and drops its receives; InvalidState while an endpoint uses it.
+// Free destroys the queue and drops its receives. It returns InvalidState while an endpoint uses
+// the queue.
 //
 // Implements: dat_srq_free.
 func (s *SRQ) Free() error {

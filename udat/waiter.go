@@ -5,43 +5,43 @@ import (
 	"time"
 )
 
-// waiting is the state of those who wait for events of a dispatcher: one blocked call, and the arm
-// loop, which keeps the completion queue armed while no call is blocked, for the notification
-// object or because the dispatcher is idle. At most one of them parks in the completion queue. All
-// of it is guarded by EVD.mu.
+// waiting is the state of the waiters of a dispatcher: one blocked call and the arm loop. The arm
+// loop keeps the completion queue armed while no call is blocked, for the notification object or
+// because the dispatcher is idle. At most one of the two parks in the completion queue. EVD.mu
+// guards all fields.
 type waiting struct {
 	waiter waiterState
 	loop   loopState
 
-	threshold int  // of the blocked call
-	notified  bool // a notification event has come since it blocked
-	evicted   bool // it must end, by SetUnwaitable or an overrun
+	threshold int  // the threshold of the blocked call
+	notified  bool // a notification event has come since the call blocked
+	evicted   bool // the call must end, because of SetUnwaitable or an overrun
 
-	polled bool // the adapter polls the dispatcher
-	active bool // a completion has come since it last did; those of the library do not count
+	polled bool // the dispatcher is on the list of the adapter's poller
+	active bool // a completion of the Consumer's work has come since the poller's last poll
 
 	armed   bool          // the completion queue is armed and has not notified yet
-	changed sync.Cond     // waiter or loop has changed
+	changed sync.Cond     // signals that waiter or loop has changed
 	kick    chan struct{} // wakes a call that is parked without a completion queue
 	timer   *time.Timer
 	spins   spinChoice
 }
 
-// waiterState is what the blocked call does.
+// waiterState is the state of the blocked call.
 type waiterState uint8
 
 const (
 	waiterNone     waiterState = iota // no call is blocked
-	waiterChecking                    // it checks, arms, or waits until the arm loop has left the completion queue
-	waiterSpinning                    // it polls; the lock is free between polls
+	waiterChecking                    // the call checks, arms, or waits until the arm loop has left the completion queue
+	waiterSpinning                    // the call polls; the lock is free between polls
 	waiterParked
 )
 
-// loopState is what the arm loop does.
+// loopState is the state of the arm loop.
 type loopState uint8
 
 const (
-	loopNone loopState = iota // there is none
+	loopNone loopState = iota // there is no arm loop
 	loopChecking
 	loopParked
 )

@@ -1,11 +1,14 @@
 package udat
 
 // SetWatermark sets and arms both high watermarks on the number of receives that the endpoint
-// holds, posted to it or taken from its shared receive queue; WatermarkInfinite disables one. More
-// receives than soft make one asynchronous event; more than hard break the connection, now or when
-// it is established. Counts that are already above fire at once. It is legal in every state. With a
-// shared receive queue whose receives the device does not count for each endpoint
-// (SRQWatermarksSupported), it is ModelNotSupported.
+// holds: those posted to it, or those it has taken from its shared receive queue. WatermarkInfinite
+// disables a watermark. If the endpoint holds more than soft receives, one asynchronous event is
+// queued. If it holds more than hard, the connection breaks, at once or when it is established. A
+// number that is already too high has its effect at once.
+//
+// The call is valid in every state. It returns ModelNotSupported if the endpoint has a shared
+// receive queue and the device does not count the receives that each endpoint takes
+// (SRQWatermarksSupported).
 //
 // Implements: dat_ep_set_watermark.
 func (ep *EP) SetWatermark(soft, hard int) error {
@@ -40,7 +43,8 @@ func (ep *EP) SetWatermark(soft, hard int) error {
 	return nil
 }
 
-// tookMore notes that the endpoint has taken n receives of its shared queue; ep.mu is held.
+// tookMore checks the watermarks of an endpoint that has taken n receives of its shared queue and
+// not completed them; ep.mu is held.
 func (ep *EP) tookMore(n int) {
 	w := &ep.wmark
 	if w.softArmed && n > w.soft {
@@ -58,11 +62,11 @@ func (ep *EP) fireSoft() {
 		Reason: ReasonEPSoftHighWatermark})
 }
 
-// checkWatermarks compares the receives that the endpoint holds with the watermarks; no lock is
-// held.
+// checkWatermarks compares the number of receives that the endpoint holds with the watermarks; no
+// lock is held.
 func (ep *EP) checkWatermarks() {
 	_, recvs := ep.sources()
-	recvs.evd.poll() // completed receives are not held
+	recvs.evd.poll() // completed receives do not count
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	w := &ep.wmark
@@ -73,8 +77,8 @@ func (ep *EP) checkWatermarks() {
 	w.rearm()
 }
 
-// breakAboveHard breaks the connection, if there is one, of an endpoint that holds more receives
-// than the hard watermark.
+// breakAboveHard breaks an established connection if the endpoint holds more receives than the hard
+// watermark allows; ep.mu is held.
 func (ep *EP) breakAboveHard() {
 	if s := ep.getState(); (s == EPConnected || s == EPDisconnectPending) && ep.aboveHard() {
 		ep.breakConnection()

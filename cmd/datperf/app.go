@@ -14,8 +14,8 @@ const (
 	statusFailed    = 1 // the command failed
 	statusUsage     = 2 // wrong use: nothing was done
 	statusMissed    = 3 // it worked, but a limit or threshold was missed
-	statusUndecided = 4 // compare cannot tell
-	statusMissing   = 5 // compare: what was measured then was not measured now
+	statusUndecided = 4 // compare: a figure is undecided
+	statusMissing   = 5 // compare: a case of OLD is missing in NEW
 )
 
 // app is one invocation.
@@ -27,8 +27,8 @@ type app struct {
 	stderr io.Writer
 }
 
-// output is standard output. Its first error counts at the end: a table that was not written is not
-// a success.
+// output is standard output. It keeps the first write error, for which run returns statusFailed at
+// the end.
 type output struct {
 	io.Writer
 	err error
@@ -51,12 +51,13 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// statusError is the error of a command that worked, and whose outcome has been printed.
+// statusError is the exit status of a command that worked and has printed its outcome.
 type statusError struct{ status int }
 
 func (e *statusError) Error() string { return fmt.Sprintf("status %d", e.status) }
 
-// also adds an error to that of a command. An outcome is dropped: the error is what counts.
+// also joins the error more to the error of a command. If more is not nil, a statusError in err is
+// dropped.
 func also(err, more error) error {
 	var printed *statusError
 	if more != nil && errors.As(err, &printed) {
@@ -71,7 +72,8 @@ var errMissed error = &statusError{statusMissed}
 // stamped is the version of a package or an image, set with -ldflags "-X main.stamped=VERSION".
 var stamped string
 
-// buildVersion is the stamped version, the module's, or the commit that it was built from.
+// buildVersion returns the stamped version, else the module's version, else the commit of the
+// build.
 func buildVersion() string {
 	if stamped != "" {
 		return stamped

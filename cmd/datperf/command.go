@@ -11,7 +11,7 @@ import (
 	"github.com/godat/godat/internal/perf/engine"
 )
 
-// Groups of the list of commands.
+// IDs of the groups in the list of commands.
 const measuring, results, host = "measure", "results", "host"
 
 // commands returns the command line.

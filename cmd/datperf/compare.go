@@ -13,7 +13,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Statuses of the outcomes of compare.
+// outcomes has the exit status for each outcome of compare.
 var outcomes = map[string]int{result.Same: statusOK, result.Better: statusOK, result.Worse: statusMissed,
 	result.Undecided: statusUndecided, result.Missing: statusMissing}
 
@@ -81,7 +81,7 @@ func (a *app) compare() *cobra.Command {
 	return c
 }
 
-// percentage reads a percentage with or without its sign.
+// percentage parses a percentage from 0 to most, with or without "%".
 func percentage(flag, text string, most float64) (float64, error) {
 	v, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 	if err != nil || !(v >= 0 && v <= most) {

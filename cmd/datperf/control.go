@@ -17,7 +17,7 @@ import (
 // controlFlags are the flags of the control connection, at both ends.
 type controlFlags struct {
 	port   int
-	secret string // file
+	secret string // name of the file with the secret, or empty
 }
 
 func (k *controlFlags) register(f *pflag.FlagSet) {
@@ -26,7 +26,8 @@ func (k *controlFlags) register(f *pflag.FlagSet) {
 		"only clients that know it may measure, and the control connection is encrypted")
 }
 
-// check refuses an invalid port, and reads the secret; it is nil where none is wanted.
+// check returns an error for an invalid port, and reads the file of the secret. Without --secret
+// the configuration is nil.
 func (k *controlFlags) check() (*tls.Config, error) {
 	if k.port < 1 || k.port > 65535 {
 		return nil, usagef("--port %d: must be from 1 to 65535", k.port)

@@ -18,18 +18,18 @@ import (
 // a terminal.
 type display struct {
 	out       io.Writer
-	stream    *report.Stream     // or nil
-	metrics   *report.Prometheus // or nil
-	perftest  *report.Perftest   // instead of the table, or nil
+	stream    *report.Stream     // may be nil
+	metrics   *report.Prometheus // may be nil
+	perftest  *report.Perftest   // used instead of table; may be nil
 	table     *report.Table
 	errors    io.Writer // standard error
-	terminal  io.Writer // nil: standard error is none
+	terminal  io.Writer // nil: standard error is not a terminal
 	intervals bool
 	repeats   int
-	runs      []result.Run // of the case that is being repeated
+	runs      []result.Run // runs so far of the case that is being repeated
 
 	mu     sync.Mutex
-	now    string // what runs
+	now    string // the case that runs
 	eta    forecast
 	last   string // the figures of the last interval
 	shown  bool

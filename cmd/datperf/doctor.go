@@ -64,7 +64,8 @@ func (a *app) show(title string, findings []doctor.Finding) {
 	}
 }
 
-// verified is a plan of verified sends, RDMA writes and reads of the sizes.
+// verified returns a plan of sends, RDMA writes and RDMA reads that compare every byte of the
+// payload.
 func verified(sizes string) (engine.Plan, error) {
 	var p planFlags
 	p.register(&cobra.Command{})
@@ -134,8 +135,9 @@ func received(device string) int64 {
 	return -1
 }
 
-// whereLost finds out where messages were lost: it sends a datagram, and asks both ends how many
-// packets they have received since the counts own and there.
+// whereLost finds out where messages were lost. It sends a datagram, and asks both ends how many
+// packets they have received since the run began: own is the count of this host at that time, there
+// the count of the server. A count is -1 if it is unknown.
 func (a *app) whereLost(client, server *result.Facts, own, there int64, address string,
 	control *controlFlags) (found []doctor.Finding) {
 	from, err1 := netip.ParseAddr(client.Address)

@@ -7,31 +7,32 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// forecast estimates how long a plan still takes. Either all its runs have the same duration, or
+// forecast estimates the remaining time of a plan. Either all its runs have the same duration, or
 // all have the same number of operations.
 type forecast struct {
 	c        *result.Case
-	began    time.Time     // of the current run
+	began    time.Time     // start of the current run
 	ops      int64         // operations that the current run has measured
 	rest     int           // runs after the current one
 	done     int           // runs that are over
-	spent    time.Duration // the time of these
-	overhead time.Duration // the part of spent beyond their durations
+	spent    time.Duration // their total time
+	overhead time.Duration // the part of spent beyond the durations of the cases
 }
 
-// begin starts run n of a plan of so many runs.
+// begin records the start of run n; of is the number of runs of the plan.
 func (f *forecast) begin(now time.Time, n, of int, c *result.Case) {
 	f.c, f.began, f.ops, f.rest = c, now, 0, of-n
 }
 
-// interval counts the operations of an interval of the current run, of one end if both initiate.
+// interval adds the operations of an interval to those of the current run. Only the initiating end
+// counts; if both ends initiate, only the client.
 func (f *forecast) interval(iv *result.Interval) {
 	if f.c != nil && (iv.End == "server") == (f.c.Direction == result.In) {
 		f.ops += iv.Ops
 	}
 }
 
-// end ends the current run.
+// end records the end of the current run.
 func (f *forecast) end(now time.Time) {
 	if f.c == nil {
 		return
@@ -43,13 +44,14 @@ func (f *forecast) end(now time.Time) {
 	f.c = nil
 }
 
-// left returns the time until the plan is over; ok is false as long as nothing is known.
+// left returns the time until the plan is over; ok is false while there is nothing to estimate it
+// from.
 func (f *forecast) left(now time.Time) (left time.Duration, ok bool) {
 	if f.c == nil {
 		return 0, false
 	}
 	elapsed := now.Sub(f.began)
-	each := f.spent / time.Duration(max(f.done, 1)) // a run
+	each := f.spent / time.Duration(max(f.done, 1)) // the time of a run
 	switch duration := time.Duration(f.c.Duration); {
 	case duration > 0:
 		each = duration + f.overhead/time.Duration(max(f.done, 1))
@@ -68,7 +70,7 @@ func (f *forecast) left(now time.Time) (left time.Duration, ok bool) {
 	return left + time.Duration(f.rest)*each, true
 }
 
-// text is left for the progress line, "" if nothing is known.
+// text formats the remaining time for the progress line, "" if it is unknown.
 func (f *forecast) text(now time.Time) string {
 	left, ok := f.left(now)
 	if !ok {

@@ -101,8 +101,8 @@ func (p *planFlags) register(c *cobra.Command) {
 	}
 }
 
-// given has the flags that take a number and whose default is computed, or is no limit, with the
-// number that they must have where they are given.
+// given has the flags that take a number and whose default is computed or is "no limit". The two
+// texts of the error message are what the number must be, and what applies without the flag.
 var given = map[string]struct{ least, without string }{
 	"iters":     {"must be at least 1", defaultText},
 	"duration":  {"must be more than 0", "without the flag --iters counts"},
@@ -126,8 +126,8 @@ const (
 	limitText   = "without the flag there is no limit"
 )
 
-// checkGiven refuses values that would count as a flag that is not there: an empty one, as of an
-// unset variable of the shell, and the number that means the default.
+// checkGiven returns an error if a flag was given with a value that means the same as no flag: an
+// empty text, for example from an unset shell variable, or the number that stands for the default.
 func checkGiven(f *pflag.FlagSet) (err error) {
 	f.Visit(func(one *pflag.Flag) {
 		v, kind := one.Value.String(), one.Value.Type()
@@ -144,8 +144,8 @@ func checkGiven(f *pflag.FlagSet) (err error) {
 	return err
 }
 
-// meansDefault reports whether a flag of the table given has the value that it has without being
-// given. Numbers of which 0 has a meaning have -1.
+// meansDefault reports whether a flag of the table given has a value that stands for the default:
+// 0, or a negative number. For --warmup and --inline 0 is an ordinary value.
 func meansDefault(f *pflag.Flag) bool {
 	v := f.Value.String()
 	switch negative := strings.HasPrefix(v, "-"); {
@@ -158,7 +158,7 @@ func meansDefault(f *pflag.Flag) bool {
 	}
 }
 
-// seconds is the value of a duration flag: with a unit, or a number of seconds.
+// seconds is the value of a duration flag. A text without a unit is a number of seconds.
 type seconds time.Duration
 
 func (s *seconds) String() string {
@@ -181,8 +181,8 @@ func (s *seconds) Set(text string) error {
 	return err
 }
 
-// plan returns all combinations of the flags' values. The layer varies fastest, so that runs to be
-// compared follow one another.
+// plan returns all combinations of the flags' values. The layer varies fastest, so that cases that
+// differ only in the layer follow one another.
 func (p *planFlags) plan() (engine.Plan, error) {
 	plan := engine.Plan{Repeats: p.repeats}
 	sizes := []int{0}
@@ -247,7 +247,7 @@ func (p *planFlags) plan() (engine.Plan, error) {
 // memoryHost is the default of --memory.
 const memoryHost = "host"
 
-// maxCases bounds a plan.
+// maxCases is the largest number of cases of a plan.
 const maxCases = 10000
 
 func multiply[T any](cases []result.Case, values []T, set func(*result.Case, T)) []result.Case {

@@ -13,8 +13,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// checkArgs compares the arguments with those that the command's use line names. One in brackets is
-// optional, and any number may stand where a name ends with dots.
+// checkArgs compares the number of arguments with the names in the command's use line. A name in
+// brackets is optional. A name with dots stands for any number of arguments.
 func checkArgs(c *cobra.Command, args []string) error {
 	names := strings.Fields(c.Use)[1:]
 	least, most := len(names), len(names)
@@ -50,7 +50,8 @@ func addFlags(c *cobra.Command, group string, register func(*pflag.FlagSet)) {
 	c.Flags().AddFlagSet(f)
 }
 
-// computed marks flags whose default depends on other values: their help names it in its text.
+// computed marks flags whose default depends on other values. The help then prints no default for
+// them; their usage text describes it.
 func computed(f *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		one := f.Lookup(name)
@@ -71,7 +72,7 @@ func deviceFlag(c *cobra.Command, usage string) *string {
 	return v
 }
 
-// flagsByGroup formats flags for the help: first those of no group.
+// flagsByGroup formats the flags for the help by group, the flags without a group first.
 func (a *app) flagsByGroup(f *pflag.FlagSet) string {
 	groups := []string{""}
 	sets := map[string]*pflag.FlagSet{}

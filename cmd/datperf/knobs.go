@@ -7,7 +7,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// registerKnobs adds the flags of a connection's path, which count for both ends.
+// registerKnobs adds the flags of a connection's path, which apply to both ends.
 func registerKnobs(f *pflag.FlagSet, k *result.Knobs) {
 	f.Var(result.KnobFlag{Knob: &k.TOS}, "tos", "IP type of service of the packets, or traffic class: DSCP << 2, 0 to 255")
 	f.Var(result.KnobFlag{Knob: &k.TOS, Scale: 4, Most: 63}, "dscp", "the upper six bits of --tos, 0 to 63")
@@ -21,7 +21,7 @@ func registerKnobs(f *pflag.FlagSet, k *result.Knobs) {
 		"how often a message without a receive is sent again, 0 to 6, or 7 without end (default 7)")
 }
 
-// checkKnobs refuses --tos together with --dscp: both set the same knob.
+// checkKnobs returns an error if --tos and --dscp are both given, because they set the same knob.
 func checkKnobs(f *pflag.FlagSet) error {
 	if f.Changed("tos") && f.Changed("dscp") {
 		return usagef("--tos and --dscp: only one of them")
@@ -29,10 +29,10 @@ func checkKnobs(f *pflag.FlagSet) error {
 	return nil
 }
 
-// numaValues are those of --numa.
+// numaValues are the values of --numa.
 var numaValues = []string{"near", "any"}
 
-// numaFlag adds --numa, which counts for one end.
+// numaFlag adds --numa, which applies to one end.
 func numaFlag(c *cobra.Command) *string {
 	v := c.Flags().String("numa", "near", "`where` the measuring loops of this end run: near (on the processors of the "+
 		"device's NUMA node), or any; --cpu goes before it")
@@ -40,7 +40,7 @@ func numaFlag(c *cobra.Command) *string {
 	return v
 }
 
-// anyNode reads --numa.
+// anyNode reports whether the value of --numa is any.
 func anyNode(numa string) (bool, error) {
 	if err := result.OneOf("numa", numa, numaValues); err != nil {
 		return false, &usageError{err}
@@ -48,7 +48,7 @@ func anyNode(numa string) (bool, error) {
 	return numa == "any", nil
 }
 
-// gidFlag adds --gid-index, which counts for one end.
+// gidFlag adds --gid-index, which applies to one end.
 func gidFlag(f *pflag.FlagSet, short string) *result.Knob {
 	k := new(result.Knob)
 	f.VarP(result.KnobFlag{Knob: k, Most: 255}, "gid-index", short,

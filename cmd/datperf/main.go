@@ -16,8 +16,8 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// spareP gives a process with one processor a second P of Go's scheduler. Without it a goroutine
-// loses the only one in each call into C of more than 20 us: see docs/waiting.md.
+// spareP gives a process with one processor a second P of Go's scheduler. A goroutine loses its P
+// in each call into C of more than 20 us, and would wait for the only one: see docs/waiting.md.
 func spareP() {
 	if runtime.GOMAXPROCS(0) == 1 && os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(2)

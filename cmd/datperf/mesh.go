@@ -54,7 +54,7 @@ func (a *app) mesh() *cobra.Command {
 		cobra.FixedCompletions(result.Patterns, cobra.ShellCompDirectiveNoFileComp))
 	p.register(c)
 	out.registerMesh(c)
-	for _, name := range []string{"repeat", "interval"} { // a mesh has none
+	for _, name := range []string{"repeat", "interval"} { // a mesh supports neither
 		_ = c.Flags().MarkHidden(name)
 	}
 	c.RunE = func(_ *cobra.Command, args []string) error {
@@ -100,7 +100,8 @@ func withPort(address string, port int) string {
 	return net.JoinHostPort(strings.Trim(address, "[]"), strconv.Itoa(port))
 }
 
-// readHosts reads a list of hosts: the first word of each line; lines may be empty or comments.
+// readHosts reads a list of hosts from a file: the first word of each line. It skips empty lines
+// and comments.
 func readHosts(file string) (hosts []string, err error) {
 	in := os.Stdin
 	if file != "-" {

@@ -6,7 +6,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// nearest returns the flag whose name is most like a mistyped one, "" if none is.
+// nearest returns the flag name that is most similar to a mistyped one, "" if none is similar.
 func nearest(f *pflag.FlagSet, name string) string {
 	var names []string
 	f.VisitAll(func(one *pflag.Flag) {

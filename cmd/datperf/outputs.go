@@ -25,7 +25,7 @@ type outputs struct {
 	labels    map[string]string
 	perftest  bool
 	gbits     bool
-	intervals bool // print each
+	intervals bool // print each interval
 	limits    result.Limits
 }
 
@@ -70,7 +70,7 @@ func (o *outputs) registerLimits(c *cobra.Command) {
 	})
 }
 
-// registerForms registers the forms that can also be made later, of a stored document.
+// registerForms registers the formats that datperf report can also write from a stored document.
 func (o *outputs) registerForms(f *pflag.FlagSet) {
 	f.StringVar(&o.html, "html", "", "a page with plots, that opens without a network, to this `file`")
 	f.StringVar(&o.csv, "csv", "", "a row per run, to this `file`")
@@ -97,8 +97,9 @@ func (o *outputs) forms() []form {
 	}
 }
 
-// check refuses two formats on standard output, and limits that no case measures. It reports
-// whether standard output is for a program; text for people then goes to standard error.
+// check returns an error if two formats would go to one place, if --report-gbits is given without
+// --perftest, or if no case measures the figure of a limit. forProgram reports whether a format
+// goes to standard output; text for people must then go to standard error.
 func (o *outputs) check(cases []result.Case) (forProgram bool, err error) {
 	var there []string
 	flags := map[string]string{}
@@ -132,7 +133,7 @@ type sink struct {
 	begun bool     // its content has been replaced
 }
 
-// Write replaces the file's content with the first bytes, and appends later ones.
+// Write appends to the output. Before the first Write to a regular file, the file is truncated.
 func (s *sink) Write(b []byte) (int, error) {
 	if !s.begun && s.file != nil {
 		if info, err := s.file.Stat(); err == nil && info.Mode().IsRegular() {
@@ -145,8 +146,8 @@ func (s *sink) Write(b []byte) (int, error) {
 	return s.w.Write(b)
 }
 
-// open opens all files, so that an unwritable one is an error before the measurement. Files keep
-// their content until they are written.
+// open opens all files before the measurement, so that an unwritable file is an error then. Files
+// keep their content until they are written.
 func (o *outputs) open(stdout io.Writer) (sinks, error) {
 	var all sinks
 	for _, f := range o.forms() {
@@ -196,7 +197,8 @@ func (s *sink) put(d *result.Document) error {
 	return err
 }
 
-// drop closes the files and leaves their content unchanged, where nothing has replaced it.
+// drop closes the files. A file that was not written to keeps its content, or is removed if open
+// created it.
 func (all sinks) drop() {
 	for _, s := range all {
 		s.drop()
@@ -213,7 +215,7 @@ func (s *sink) drop() {
 	}
 }
 
-// judge prints the limits that were missed.
+// judge prints the limits that the runs missed, and returns errMissed if there are any.
 func (o *outputs) judge(runs []result.Run, w io.Writer) error {
 	missed := o.limits.Missed(runs)
 	for _, text := range missed {

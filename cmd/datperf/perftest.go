@@ -15,8 +15,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// perftestSignalAll is the message size beyond which perftest's bandwidth programs have each
-// request signalled.
+// perftestSignalAll is the message size beyond which perftest's bandwidth programs signal each
+// request.
 const perftestSignalAll = 8 << 10
 
 // perftestFlags are the flags of perftest's programs that datperf supports.
@@ -81,7 +81,7 @@ func (p *perftestFlags) register(f *pflag.FlagSet, mode string) {
 	f.StringVar(&p.layer, "layer", result.Cverbs, "cverbs or udat; not a flag of perftest's")
 }
 
-// plan translates the flags.
+// plan translates the flags into a plan.
 func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 	plan := engine.Plan{Repeats: 1}
 	switch {
@@ -158,7 +158,7 @@ func (p *perftestFlags) plan(test, mode string) (engine.Plan, error) {
 	return plan, nil
 }
 
-// limits returns the limits of perftest's verifier flags. Its bandwidth has the unit of the
+// limits returns the limits of perftest's verifier flags. --limit_bw has the unit of the printed
 // columns.
 func (p *perftestFlags) limits() result.Limits {
 	gbit := p.limitBW
@@ -190,7 +190,7 @@ func (a *app) perftest() *cobra.Command {
 	return c
 }
 
-// perftestProgram is the command for one of perftest's programs.
+// perftestProgram returns the command for one of perftest's programs.
 func (a *app) perftestProgram(program, test, mode string) *cobra.Command {
 	c := &cobra.Command{
 		Use: program + " [HOST]", Short: "as perftest's " + program, Args: checkArgs,

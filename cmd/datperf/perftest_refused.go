@@ -6,8 +6,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// perftestRefused are the flags of perftest's programs that datperf refuses, by the reason: name,
-// short name after a slash, and = where the flag takes a value.
+// perftestRefused maps the reason of a refusal to the flags of perftest's programs that datperf
+// refuses for that reason. A flag is its name, a slash and its short name if there is one, and = if
+// it takes a value.
 var perftestRefused = map[string]string{
 	"the connection manager takes the route's":                                    "hop_limit/L= flow_label= dlid=",
 	"the connection manager takes the path's":                                     "pkey_index=",
@@ -68,7 +69,7 @@ func registerRefused(f *pflag.FlagSet) {
 	}
 }
 
-// checkRefused returns the reason for the first refused flag that was given.
+// checkRefused returns an error with the reason if a refused flag was given.
 func checkRefused(f *pflag.FlagSet) (err error) {
 	f.Visit(func(one *pflag.Flag) {
 		why, refused := strings.CutPrefix(one.Usage, "refused: ")

@@ -11,15 +11,16 @@ import (
 	"github.com/godat/godat/internal/perf/engine"
 )
 
-// Bounds of the metrics' port: connections at the same time, and how long one may be silent or take
-// for an answer. A further connection closes the oldest one.
+// Bounds of the HTTP server for the metrics. metricsConns is the largest number of connections; one
+// more closes the oldest. metricsTime bounds each request, each response and the idle time between
+// two requests.
 const (
 	metricsConns = 64
 	metricsTime  = 5 * time.Second
 )
 
-// servePrometheus serves GET /metrics on an address until the returned function is called, and, if
-// ready is not nil, GET /ready: status 200, or 503 with the reason.
+// servePrometheus serves GET /metrics on an address until the caller calls stop. If ready is not
+// nil it also serves GET /ready, with status 200, or 503 and the error of ready.
 func servePrometheus(address string, write func(io.Writer) error, ready func() error,
 	stderr io.Writer) (stop func() error, err error) {
 	ln, err := net.Listen("tcp", address)

@@ -14,7 +14,8 @@ import (
 
 type runPlan func(cl *engine.Client, plan engine.Plan, args []string) (*result.Document, error)
 
-// measure is the part that client and local share: everything but how the two ends connect.
+// measure adds to c what the commands client and local have in common: the flags, and the whole run
+// except how the two ends connect, which run does.
 func (a *app) measure(c *cobra.Command, run runPlan) *cobra.Command {
 	var p planFlags
 	var out outputs

@@ -21,14 +21,14 @@ import (
 type adapter struct {
 	*udat.IA
 	provider *C.DAT_PROVIDER
-	safe     C.DAT_BOOLEAN // as dat.conf says
+	safe     C.DAT_BOOLEAN // is_thread_safe of dat.conf
 	strict   bool
 	self     *entry
-	maxIOV   int // segments of a post
+	maxIOV   int // most segments of a post
 
 	mu       sync.Mutex
-	entries  map[*entry]struct{} // handles that are not freed
-	reserved []*entry            // service points whose request has not been taken
+	entries  map[*entry]struct{} // of handles that are not freed
+	reserved []*entry            // reserved service points whose request has not been dequeued
 
 	specific                       []udat.NamedAttr
 	cTransport, cVendor, cSpecific *C.DAT_NAMED_ATTR // named attributes in memory of C
@@ -40,10 +40,11 @@ type instance struct {
 	strict bool
 }
 
-var instances sync.Map // by name of the adapter
+var instances sync.Map // from the name of an adapter to its instance
 
-// godat_name notes a name of dat.conf with its ia_params, "DEVICE [strict]"; without params the
-// device is what follows godat- in the name. It returns false for params that are not understood.
+// godat_name records the name of an adapter in dat.conf with its ia_params, "DEVICE [strict]".
+// Without params the device is what follows godat- in the name. It returns 0 for params that it
+// does not understand, else 1.
 //
 //export godat_name
 func godat_name(name, params *C.char) C.int {
@@ -141,8 +142,8 @@ func godat_ia_close(h C.DAT_IA_HANDLE, flags C.DAT_CLOSE_FLAGS) C.DAT_RETURN {
 	return C.DAT_SUCCESS
 }
 
-// specificAttrs are the provider's attributes under the names that programs for the C library ask
-// for.
+// specificAttrs returns the provider's attributes, preceded by those that programs for the C
+// library ask for.
 func specificAttrs(a *udat.IAAttr, p *udat.ProviderAttr) []udat.NamedAttr {
 	attrs := []udat.NamedAttr{
 		{Name: "DAT_EXTENSION_INTERFACE", Value: "TRUE"},
@@ -157,7 +158,7 @@ func specificAttrs(a *udat.IAAttr, p *udat.ProviderAttr) []udat.NamedAttr {
 	return append(attrs, p.ProviderSpecificAttr...)
 }
 
-// namedAttrs copies attributes into memory of C, ended by an empty one.
+// namedAttrs copies attributes into C memory. An empty attribute ends the list.
 func namedAttrs(attrs []udat.NamedAttr) *C.DAT_NAMED_ATTR {
 	p := (*C.DAT_NAMED_ATTR)(C.calloc(C.size_t(len(attrs)+1), C.sizeof_DAT_NAMED_ATTR))
 	list := unsafe.Slice(p, len(attrs))
@@ -321,7 +322,8 @@ func putAddr(to *C.struct_sockaddr_in6, addr netip.Addr, port uint16) {
 	}
 }
 
-// getAddr reads a sockaddr; what is none is no valid address.
+// getAddr returns the address in a sockaddr. It returns the zero Addr for nil and for other
+// families.
 func getAddr(p C.DAT_IA_ADDRESS_PTR) netip.Addr {
 	switch {
 	case p == nil:

@@ -25,7 +25,7 @@ func godat_cr_query(h C.DAT_CR_HANDLE, mask C.DAT_CR_PARAM_MASK, out *C.DAT_CR_P
 		private_data:          C.DAT_PVOID(&e.c.private_data),
 	}
 	if p.LocalEP != nil {
-		if out.local_ep_handle = handleOf(p.LocalEP); out.local_ep_handle == nil { // the provider has made it
+		if out.local_ep_handle = handleOf(p.LocalEP); out.local_ep_handle == nil { // udat has created the endpoint
 			made := e.ia.newHandle(p.LocalEP)
 			if made == nil {
 				return failure(udat.InsufficientResources, udat.SubResourceMemory)
@@ -49,7 +49,7 @@ func godat_cr_accept(h C.DAT_CR_HANDLE, epHandle C.DAT_EP_HANDLE, n C.DAT_COUNT,
 		return badArgument(3)
 	}
 	if p, err := cr.Query(); err == nil && p.LocalEP == ep {
-		ep = nil // its own
+		ep = nil // nil selects the request's own endpoint
 	}
 	return e.freed(cr.Accept(ep, private(n, data)))
 }

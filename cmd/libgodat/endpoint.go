@@ -12,9 +12,12 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// epAttr translates endpoint attributes; a count that is 0 takes udat's default, but read depths
-// are as given. C DAPL ignores the size limits of messages and RDMA, which programs exceed, and the
-// completion flags, which programs mix on one dispatcher: every completion notifies.
+// epAttr translates endpoint attributes. A count of 0 selects udat's default, except that read
+// depths of 0 remain 0.
+//
+// Unless the adapter is strict, epAttr omits the size limits of messages and RDMA, and the
+// completion flags, because C DAPL ignores both. Programs exceed the limits, and use different
+// flags on one dispatcher. Every completion then notifies.
 func (ia *adapter) epAttr(a *C.DAT_EP_ATTR) *udat.EPAttr {
 	if a == nil {
 		return nil
@@ -42,13 +45,13 @@ func (ia *adapter) epAttr(a *C.DAT_EP_ATTR) *udat.EPAttr {
 		return attr
 	}
 	attr.RequestCompletionFlags = udat.CompletionDefault
-	if attr.RecvCompletionFlags != udat.CompletionSuppress { // no receive has it
+	if attr.RecvCompletionFlags != udat.CompletionSuppress { // CompletionSuppress stays, so that udat refuses it
 		attr.RecvCompletionFlags = udat.CompletionDefault
 	}
 	return attr
 }
 
-// streams finds the dispatchers of an endpoint.
+// streams returns the dispatchers of an endpoint.
 func streams(recv, request, connect C.DAT_EVD_HANDLE) (r, q, c *udat.EVD, ret C.DAT_RETURN) {
 	r, rOK := optional[*udat.EVD](recv)
 	q, qOK := optional[*udat.EVD](request)
@@ -104,7 +107,7 @@ func godat_ep_create_with_srq(h C.DAT_IA_HANDLE, pzHandle C.DAT_PZ_HANDLE, recv,
 		return ret
 	}
 	a := e.ia.epAttr((*C.DAT_EP_ATTR)(attr))
-	if a != nil && !e.ia.strict { // in C DAPL a shared queue has no watermarks
+	if a != nil && !e.ia.strict { // C DAPL has no watermarks on a shared queue
 		a.MaxRecvDTOs, a.SRQSoftHW = 0, 0
 	}
 	_, ret = create(e.ia, (*C.DAT_HANDLE)(out), 8, func() (*udat.EP, error) {
@@ -153,7 +156,8 @@ func godat_ep_query(h C.DAT_EP_HANDLE, mask C.DAT_EP_PARAM_MASK, out *C.DAT_EP_P
 	return C.DAT_SUCCESS
 }
 
-// epMask translates the mask of dat_ep_modify: 2.0 has inserted COMM below the attributes.
+// epMask translates the mask of dat_ep_modify. DAT 2.0 has inserted the bit COMM below the bits of
+// the attributes; epMask shifts the bits between COMM and the attributes back by one.
 func epMask(mask C.DAT_EP_PARAM_MASK) udat.EPField {
 	const below = C.DAT_EP_FIELD_COMM - 1
 	low := uint64(mask) & 0xfff
@@ -209,7 +213,7 @@ func microseconds(t C.DAT_TIMEOUT) time.Duration {
 	return time.Duration(t) * time.Microsecond
 }
 
-// private is private data of the program.
+// private returns private data of the program as a slice, without a copy.
 func private(n C.DAT_COUNT, data C.DAT_PVOID) []byte {
 	if n <= 0 || data == nil {
 		return nil

@@ -1,8 +1,8 @@
 //go:build dat2
 
-// How a thread of the program enters Go. Go expects a large stack that stays the same; the program
-// expects that nobody changes its signals. So Go's side of a call runs on a stack of this library,
-// one for each thread, and Go's own threads take no signals.
+// How a thread of the program enters Go. Go expects a large stack that stays the same, and the
+// program expects that nobody changes its signals. So the Go part of a call runs on a stack of this
+// library, one for each thread, and Go's own threads block the program's signals.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -16,7 +16,8 @@
 
 enum { STACK = 256 << 10, GUARD = 64 << 10 };
 
-// What the thread does; ASKING: it asks for the code of godat_call.
+// What the thread does. In the state ASKING __wrap_crosscall2 records the Go function of
+// godat_call, instead of calling it.
 enum { IN_C, ASKING, IN_GO, IN_AGENT };
 
 static __thread __attribute__((tls_model("initial-exec"))) struct {
@@ -32,7 +33,8 @@ static void leave(void *top)
 	munmap((char *)top - STACK - GUARD, STACK + GUARD);
 }
 
-// stack makes the thread's stack for Go. If memory is short, calls run on the program's stack.
+// stack makes the thread's stack for Go, and returns its top. If memory is short it returns NULL,
+// and calls run on the program's stack.
 static char *stack(void)
 {
 	char *low = mmap(NULL, STACK + GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
@@ -48,14 +50,16 @@ static char *stack(void)
 	return self.top;
 }
 
-// The linker calls __wrap_x for x where cgo's C code says x (-Wl,--wrap=x), and x for __real_x.
+// The linker option --wrap=x makes calls of x in cgo's C code call __wrap_x, and makes calls of
+// __real_x call x.
 
 typedef void go_function(void *);
 
 void __real_crosscall2(go_function *function, void *arguments, int size, size_t context);
 void __real_x_cgo_getstackbound(uintptr_t bounds[2]);
 
-// Go asks for the bounds of the stack when a thread enters for the first time.
+// Go asks for the bounds of the stack when a thread enters for the first time. The answer is the
+// thread's stack for Go, if the thread runs on it.
 void __wrap_x_cgo_getstackbound(uintptr_t bounds[2])
 {
 	uintptr_t here = (uintptr_t)__builtin_frame_address(0), top = (uintptr_t)self.top;
@@ -107,7 +111,8 @@ __attribute__((noinline, optimize("no-omit-frame-pointer"))) static void enter(c
 #endif
 }
 
-// first is the first call of a thread, which keeps the signal mask that Go changes then.
+// first makes the first call of a thread into Go. Go changes the thread's signal mask in that call,
+// and first restores it.
 static void first(go_function *function, void *arguments, int size, size_t context)
 {
 	char *top = stack();
@@ -121,9 +126,10 @@ static void first(go_function *function, void *arguments, int size, size_t conte
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 
-static go_function *godat_call_in_go; // known when godat_call has been called
+static go_function *godat_call_in_go; // NULL before the first call of godat_call
 
-// call makes Go run a function by godat_call.
+// call runs a function in Go through godat_call. Its first call finds the Go function of
+// godat_call; see ASKING.
 static void call(go_function *function, void *arguments, size_t context)
 {
 	struct {
@@ -144,9 +150,10 @@ static void call(go_function *function, void *arguments, size_t context)
 	self.state = IN_C;
 }
 
-// Every call of Go comes through here. An agent's calls stay where they are: its thread is Go's. A
-// call of a signal handler that has interrupted Go, or in a forked child, is refused: the result is
-// the last of cgo's arguments. C code that Go calls does not end by pthread_cancel: Go's frames
+// Every call into Go comes through here. A call from an agent stays on the current stack, because
+// the thread is one of Go's. A call is refused if it comes from a signal handler that has
+// interrupted Go, or from a forked child: the result, which is the last of cgo's arguments, becomes
+// DAT_INVALID_STATE. pthread_cancel has no effect while the thread is in Go, because Go's frames
 // cannot be unwound.
 void __wrap_crosscall2(go_function *function, void *arguments, int size, size_t context)
 {
@@ -178,14 +185,14 @@ void godat_agent(DAT_AGENT_FUNC func, DAT_PVOID data, DAT_EVD_HANDLE evd)
 	self.state = before;
 }
 
-// before_go blocks all signals while Go starts, so that Go's threads get only those that Go
-// unblocks itself. after_go restores the mask, and the program's own action for SIGURG, by which Go
-// preempts.
+// before_go blocks all signals while Go starts, so that Go's threads get only the signals that Go
+// unblocks itself. after_go restores the mask. It also restores the program's action for SIGURG,
+// which Go changes because it preempts with SIGURG.
 
 static sigset_t mask;
 static struct sigaction urgent;
 
-static void forked(void) { self.state = IN_GO; } // Go's threads do not exist in a child
+static void forked(void) { self.state = IN_GO; } // in a child, where Go's threads do not exist
 
 __attribute__((constructor(101))) static void before_go(void)
 {

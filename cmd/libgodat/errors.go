@@ -13,10 +13,11 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// debug prints the text of every error, which a DAT_RETURN cannot carry.
+// debug makes code print the text of errors, which a DAT_RETURN cannot carry. Errors that say that
+// there is no event are not printed.
 var debug = os.Getenv("GODAT_DEBUG") != ""
 
-// code is the DAT_RETURN of DAT 2.0 of an error of udat.
+// code returns the DAT_RETURN of DAT 2.0 for an error of udat.
 func code(err error) C.DAT_RETURN {
 	if err == nil {
 		return C.DAT_SUCCESS
@@ -32,7 +33,7 @@ func code(err error) C.DAT_RETURN {
 }
 
 // inside returns the error of udat that err wraps, or InternalError if it wraps none. It is a
-// function of its own, because errors.As moves its target to the heap.
+// separate function, because errors.As moves its target to the heap.
 func inside(err error) *udat.Error {
 	var e *udat.Error
 	if !errors.As(err, &e) {
@@ -41,8 +42,8 @@ func inside(err error) *udat.Error {
 	return e
 }
 
-// failure is the DAT_RETURN of DAT 2.0. Its numbers differ from those of DAT 1.2 where the headers
-// of 2.0 have inserted names.
+// failure returns the DAT_RETURN of DAT 2.0 for a type and a subtype. udat has the numbers of DAT
+// 1.2. The headers of 2.0 have inserted names, so that the numbers after them differ.
 func failure(t udat.ReturnType, s udat.Subtype) C.DAT_RETURN {
 	switch {
 	case s > udat.SubStateSRQInUse:
@@ -55,7 +56,7 @@ func failure(t udat.ReturnType, s udat.Subtype) C.DAT_RETURN {
 
 func badHandle(s udat.Subtype) C.DAT_RETURN { return failure(udat.InvalidHandle, s) }
 
-// badArgument is the error of argument n, from 1.
+// badArgument returns the error of argument n, counted from 1.
 func badArgument(n int) C.DAT_RETURN {
 	return failure(udat.InvalidParameter, udat.SubArg1+udat.Subtype(n-1))
 }

@@ -116,7 +116,8 @@ func godat_evd_dequeue(h C.DAT_EVD_HANDLE, out *C.godat_event) C.DAT_RETURN {
 	return C.DAT_SUCCESS
 }
 
-// takeUntaken writes the event that a cancelled thread has waited for.
+// takeUntaken writes the event that the wait of a cancelled thread has taken. It returns false if
+// there is none.
 func (e *entry) takeUntaken(out *C.godat_event) bool {
 	w := e.untaken.Swap(nil)
 	if w != nil {
@@ -125,8 +126,9 @@ func (e *entry) takeUntaken(out *C.godat_event) bool {
 	return w != nil
 }
 
-// empty is the code of an error of a dequeue. C DAPL answers QUEUE_EMPTY of a dispatcher of
-// completions without the bit of the error class, and programs compare it with == DAT_QUEUE_EMPTY.
+// empty returns the code of an error of a dequeue. If a dispatcher of completions is empty, C DAPL
+// returns QUEUE_EMPTY without the bit of the error class, and programs compare it with ==
+// DAT_QUEUE_EMPTY.
 func (e *entry) empty(err error) C.DAT_RETURN {
 	if ret := code(err); !e.rawPoll || ret != C.DAT_CLASS_ERROR|C.DAT_QUEUE_EMPTY {
 		return ret
@@ -218,8 +220,9 @@ type wait struct {
 	err    error
 }
 
-// block starts the part of a wait that blocks in C: call runs on a goroutine until it returns, the
-// time has passed or a signal has come.
+// block starts the part of a wait that blocks in C. It runs call on a goroutine, and returns
+// GODAT_PENDING. The context of call ends after rest, or when a signal cancels the wait. When call
+// has returned, the goroutine signals out.fd.
 func (e *entry) block(out *C.godat_wait, rest time.Duration, call func(context.Context, *wait)) C.DAT_RETURN {
 	if out.fd = C.godat_eventfd(); out.fd < 0 {
 		return failure(udat.InsufficientResources, udat.SubNone)
@@ -238,7 +241,8 @@ func (e *entry) block(out *C.godat_wait, rest time.Duration, call func(context.C
 //export godat_wait_cancel
 func godat_wait_cancel(id C.uintptr_t) { cgo.Handle(id).Value().(*wait).cancel() }
 
-// ended returns a wait whose descriptor has been signalled, and forgets it.
+// ended waits until the call of a wait has returned. It frees what the wait holds, and returns the
+// wait.
 func ended(id C.uintptr_t) *wait {
 	w := cgo.Handle(id).Value().(*wait)
 	<-w.done
@@ -248,8 +252,8 @@ func ended(id C.uintptr_t) *wait {
 	return w
 }
 
-// godat_wait_drop ends a wait whose thread does not come back. An event that the wait has taken
-// goes to the next call.
+// godat_wait_drop ends a wait whose thread was cancelled. If the wait has taken an event, the next
+// dequeue or wait returns it.
 //
 //export godat_wait_drop
 func godat_wait_drop(id C.uintptr_t) {
@@ -295,7 +299,7 @@ func godat_evd_wait_end(id C.uintptr_t, out *C.godat_event, more *C.DAT_COUNT) C
 	return C.DAT_SUCCESS
 }
 
-// agent is a function of the program that a CNO calls, with its data.
+// agent is a function of the program that a CNO calls, and the data that it passes to the function.
 type agent struct {
 	call C.DAT_AGENT_FUNC
 	data C.DAT_PVOID

@@ -20,15 +20,15 @@ type entry struct {
 	ia      *adapter
 	slot    slot
 	lmr     atomic.Pointer[udat.LMR] // the region of the latest post
-	rawPoll bool                     // an empty queue answers without the error bit, as C DAPL does
+	rawPoll bool                     // QUEUE_EMPTY has no error bit, as with C DAPL
 	agent   agent                    // of a CNO
-	untaken atomic.Pointer[wait]     // what a thread that was cancelled has waited for
+	untaken atomic.Pointer[wait]     // the wait of a cancelled thread, with its event
 	request reserved                 // of a reserved service point
 }
 
-// Each C handle has a slot for ever, by its place in the memory of handles. A handle that is freed
-// is used again when quarantine more have been freed after it: until then it answers
-// INVALID_HANDLE.
+// Each C handle has its own slot for ever, which depends on its place in the memory of handles. A
+// freed handle is reused only after quarantine more handles have been freed. Until then calls with
+// the freed handle return INVALID_HANDLE.
 const quarantine = 4096
 
 type slot = *atomic.Pointer[entry]
@@ -38,19 +38,19 @@ var (
 
 	handles struct {
 		sync.Mutex
-		piece, used int // of the latest piece of memory, from 1; how many of its handles are made
+		piece, used int // number of pieces of memory; number of handles made in the latest piece
 		freed       []slotted
 	}
 )
 
-// slotted is the memory of a handle.
+// slotted is the memory of a handle, and its slot.
 type slotted struct {
 	c    *C.godat_handle
 	slot slot
 }
 
-// slotOf returns the slot of a handle, nil if it is none of this provider's. The memory that a
-// foreign handle points to is not read.
+// slotOf returns the slot of a handle, or nil if this provider did not make the handle. It does not
+// read the memory that the handle points to.
 func slotOf(h C.DAT_HANDLE) slot {
 	for i := range table {
 		piece := table[i].Load()
@@ -68,7 +68,8 @@ func slotOf(h C.DAT_HANDLE) slot {
 	return nil
 }
 
-// newSlot returns memory for a handle; none if memory is short. handles is locked.
+// newSlot returns memory for a handle. ok is false if memory is short. The caller has locked
+// handles.
 func newSlot() (s slotted, ok bool) {
 	if len(handles.freed) > quarantine {
 		s = handles.freed[0]
@@ -90,8 +91,8 @@ func newSlot() (s slotted, ok bool) {
 	return slotted{(*C.godat_handle)(memory), &(*table[i].Load())[n]}, true
 }
 
-// find returns the object of a handle and its entry, nil if the handle is none of this provider's,
-// of another kind, or freed.
+// find returns the object of a handle and its entry. e is nil if this provider did not make the
+// handle, or if the handle has another type or was freed.
 func find[T udat.Handle](h C.DAT_HANDLE) (object T, e *entry) {
 	s := slotOf(h)
 	if s == nil {
@@ -116,7 +117,7 @@ func optional[T udat.Handle](h C.DAT_HANDLE) (object T, ok bool) {
 	return object, e != nil
 }
 
-// newHandle makes the handle of an object; nil if memory is short.
+// newHandle makes the handle of an object. It returns nil if memory is short.
 func (ia *adapter) newHandle(object udat.Handle) *entry {
 	kind, err := udat.GetHandleType(object)
 	if err != nil {
@@ -132,14 +133,15 @@ func (ia *adapter) newHandle(object udat.Handle) *entry {
 	e := &entry{Handle: object, c: s.c, ia: ia, slot: s.slot}
 	s.slot.Store(e)
 	atomic.StoreUint32((*uint32)(&s.c.kind), uint32(kind)+1)
-	udat.SetConsumerContext(object, uint64(uintptr(unsafe.Pointer(s.c)))) // for handleOf
+	udat.SetConsumerContext(object, uint64(uintptr(unsafe.Pointer(s.c)))) // handleOf reads it
 	ia.mu.Lock()
 	ia.entries[e] = struct{}{}
 	ia.mu.Unlock()
 	return e
 }
 
-// free ends the handle of an object that has been freed.
+// free ends the handle of an object that has been freed. It does nothing if the handle is freed
+// already.
 func (e *entry) free() {
 	e.ia.mu.Lock()
 	delete(e.ia.entries, e)
@@ -153,9 +155,10 @@ func (e *entry) free() {
 	handles.Unlock()
 }
 
-// handleOf is the handle of an object that a call or an event returns; nil for none. An object that
-// has been freed keeps its handle until another object has it. The handle of an adapter is
-// libdat2's: calls with the provider's crash in libdat2.
+// handleOf returns the handle of an object, for the results of calls and events, or nil if object
+// is nil. An object that has been freed keeps its handle until another object reuses the handle.
+// For an adapter handleOf returns libdat2's handle, because calls with the provider's handle crash
+// in libdat2.
 func handleOf(object udat.Handle) C.DAT_HANDLE {
 	context, err := udat.GetConsumerContext(object)
 	h := *(*C.DAT_HANDLE)(unsafe.Pointer(&context)) // memory of C
@@ -168,8 +171,8 @@ func handleOf(object udat.Handle) C.DAT_HANDLE {
 	return h
 }
 
-// create makes an object and stores its handle in out, which is argument n of the call. Without a
-// handle the object is freed.
+// create makes an object and stores its handle in out, which is argument n of the call. If memory
+// for a handle is short, create frees the object.
 func create[T interface {
 	udat.Handle
 	Free() error
@@ -190,7 +193,8 @@ func create[T interface {
 	return e, C.DAT_SUCCESS
 }
 
-// freed ends a handle if its object has been freed.
+// freed ends a handle if err is nil, which means that its object has been freed. It returns the
+// code of err.
 func (e *entry) freed(err error) C.DAT_RETURN {
 	if err == nil {
 		e.free()
@@ -198,7 +202,7 @@ func (e *entry) freed(err error) C.DAT_RETURN {
 	return code(err)
 }
 
-// on calls a function with the object of a handle; bad is the error of a bad handle.
+// on calls a function with the object of a handle. bad is the error of a bad handle.
 func on[T udat.Handle](h C.DAT_HANDLE, bad udat.Subtype, call func(T) error) C.DAT_RETURN {
 	object, e := find[T](h)
 	if e == nil {
@@ -207,7 +211,7 @@ func on[T udat.Handle](h C.DAT_HANDLE, bad udat.Subtype, call func(T) error) C.D
 	return code(call(object))
 }
 
-// free frees the object of a handle, and the handle.
+// free frees the object of a handle, and then the handle.
 func free[T interface {
 	udat.Handle
 	Free() error
@@ -219,8 +223,8 @@ func free[T interface {
 	return e.freed(object.Free())
 }
 
-// query checks the arguments of a query, the handle, the mask and where the result goes, and asks
-// the object.
+// query checks the arguments of a query, and calls ask with the object of the handle h. mask and
+// out report whether arguments 2 and 3 are valid. bad is the error of a bad handle.
 func query[T udat.Handle, P any](h C.DAT_HANDLE, bad udat.Subtype, mask, out bool, ask func(T) (P, error)) (p P,
 	e *entry, ret C.DAT_RETURN) {
 	object, e := find[T](h)

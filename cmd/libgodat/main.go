@@ -2,14 +2,15 @@
 // loads, so that C programs written for uDAPL run on godat. Built as a program, it prints the
 // lines of dat.conf that name the devices of this host. docs/provider.md says how to use both.
 //
-// The tag dat2 selects the provider, and wants the headers of libdat2 (Debian: libdapl-dev):
+// The tag dat2 selects the provider, and needs the headers of libdat2 (Debian: libdapl-dev):
 //
 //	go build -tags dat2 -buildmode=c-shared -o bin/libgodat.so ./cmd/libgodat
 //	go run ./cmd/libgodat bin/libgodat.so > bin/dat.conf
 //	DAT_OVERRIDE=bin/dat.conf dapltest -T F -D godat-mem0 -f hwconn
 //
-// shim.c has the table of functions and the layouts of C; handles.go the handles; the other files
-// translate the calls of one object each.
+// shim.c contains the table of functions and the layouts of C, and handles.go the handles. Calls
+// enter Go through enter.c and call.go, and wait in wait.c. The other files translate the calls on
+// one type of object each.
 package main
 
 import (
@@ -31,7 +32,7 @@ func main() {
 		os.Exit(1)
 	}
 	for _, p := range udat.Providers() {
-		for _, safety := range []string{"nonthreadsafe", "threadsafe"} { // libdat2 compares what a program asks for
+		for _, safety := range []string{"nonthreadsafe", "threadsafe"} { // a program asks libdat2 for one of them
 			fmt.Printf("godat-%s u2.0 %s default %s dapl.2.0 \"%s\" \"\"\n", p.Name, safety, library, p.Name)
 		}
 	}

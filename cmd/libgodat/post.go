@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// segments appends the local segments of a post, which name their regions by context, to iov. If
-// there are more than any post may have it refuses them without reading them.
+// segments appends the local segments of a post to iov. The segments name their regions by context.
+// If n is above the adapter's limit, segments returns an error and does not read local.
 func (e *entry) segments(iov []udat.LMRTriplet, n C.DAT_COUNT, local *C.DAT_LMR_TRIPLET) ([]udat.LMRTriplet,
 	C.DAT_RETURN) {
 	if int(n) > e.ia.maxIOV {
@@ -40,7 +40,8 @@ func (e *entry) appendSegments(iov []udat.LMRTriplet, n C.DAT_COUNT, local *C.DA
 	return iov, C.DAT_SUCCESS
 }
 
-// region finds a region by its context; most posts name the region of the post before.
+// region returns the region with this context, or nil. It first compares the region of the latest
+// post, which most posts use again.
 func (e *entry) region(context uint32) *udat.LMR {
 	if l := e.lmr.Load(); l != nil && l.Context() == context {
 		return l
@@ -53,8 +54,9 @@ func (e *entry) region(context uint32) *udat.LMR {
 	return l
 }
 
-// remote is the remote memory of an RDMA of n bytes. Programs for C DAPL leave its length unset, or
-// smaller than what they transfer, because C DAPL ignores it.
+// remote returns the remote memory of an RDMA of n bytes. Programs for C DAPL leave its length
+// unset, or set it to less than they transfer, because C DAPL ignores it. So unless the adapter is
+// strict, remote sets the length to n, but keeps a smaller length of a read.
 func (e *entry) remote(r *C.DAT_RMR_TRIPLET, n uint64, read bool) udat.RMRTriplet {
 	t := udat.RMRTriplet{RMRContext: uint32(r.rmr_context), TargetAddress: uint64(r.virtual_address),
 		SegmentLength: uint64(r.segment_length)}
@@ -64,7 +66,8 @@ func (e *entry) remote(r *C.DAT_RMR_TRIPLET, n uint64, read bool) udat.RMRTriple
 	return t
 }
 
-// flags translates the completion flags of a post. With C DAPL every completion notifies.
+// flags translates the completion flags of a post. Unless the adapter is strict every completion
+// notifies, as with C DAPL.
 func (e *entry) flags(f C.DAT_COMPLETION_FLAGS) udat.CompletionFlags {
 	if !e.ia.strict {
 		f &^= C.DAT_COMPLETION_UNSIGNALLED_FLAG
@@ -72,8 +75,8 @@ func (e *entry) flags(f C.DAT_COMPLETION_FLAGS) udat.CompletionFlags {
 	return udat.CompletionFlags(f)
 }
 
-// godat_ep_post is every request but bind. a and b are the immediate data, the context to
-// invalidate, or the operands of an atomic.
+// godat_ep_post posts all requests but binds and receives. a and b are the immediate data, the
+// context to invalidate, or the operands of an atomic.
 //
 //export godat_ep_post
 func godat_ep_post(h C.DAT_EP_HANDLE, kind C.uint32_t, n C.DAT_COUNT, local *C.DAT_LMR_TRIPLET, cookie C.uint64_t,
@@ -96,7 +99,7 @@ func godat_ep_post(h C.DAT_EP_HANDLE, kind C.uint32_t, n C.DAT_COUNT, local *C.D
 			return badArgument(5)
 		}
 		if len(iov) == 0 && !e.ia.strict {
-			iov = few[:1] // no bytes
+			iov = few[:1] // one segment of no bytes
 		}
 		total := uint64(0)
 		for i := range iov {

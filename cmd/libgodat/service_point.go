@@ -90,16 +90,16 @@ func godat_rsp_create(h C.DAT_IA_HANDLE, qual C.DAT_CONN_QUAL, epHandle C.DAT_EP
 	return ret
 }
 
-// reserved is what a reserved service point was made with. A request ends the service point, and
-// its event does not name it.
+// reserved has the arguments with which a reserved service point was created. A request ends the
+// service point, and the event of the request does not name it.
 type reserved struct {
 	qual udat.ConnQual
 	evd  *entry
 	ep   C.DAT_EP_HANDLE
 }
 
-// unreserve removes the first reserved service point for which match returns true, and returns its
-// handle, nil for none.
+// unreserve removes the first reserved service point for which match returns true. It returns its
+// handle, or nil if there is none.
 func (ia *adapter) unreserve(match func(*entry) bool) C.DAT_HANDLE {
 	ia.mu.Lock()
 	defer ia.mu.Unlock()
@@ -112,12 +112,14 @@ func (ia *adapter) unreserve(match func(*entry) bool) C.DAT_HANDLE {
 	return C.DAT_HANDLE(e.c)
 }
 
-// requested returns the service point of a request that the dispatcher evd has taken.
+// requested removes the reserved service point that received a request, and returns its handle. evd
+// is the dispatcher of the request.
 func (ia *adapter) requested(qual udat.ConnQual, evd *entry) C.DAT_HANDLE {
 	return ia.unreserve(func(e *entry) bool { return e.request.qual == qual && e.request.evd == evd })
 }
 
-// With C DAPL a service point stays when its request has come: programs query and free it.
+// With C DAPL a reserved service point stays valid after its request has arrived, and programs
+// query and free it. The next two functions allow that, unless the adapter is strict.
 
 //export godat_rsp_query
 func godat_rsp_query(h C.DAT_RSP_HANDLE, mask C.DAT_RSP_PARAM_MASK, out *C.DAT_RSP_PARAM) C.DAT_RETURN {

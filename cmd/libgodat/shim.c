@@ -1,8 +1,8 @@
 //go:build dat2
 
-// The C side of the provider: entry points of libdat2, the table of functions, and event layouts.
-// Handles and all semantics are Go's. wait.c has the calls that take events; enter.c is how all
-// calls come to Go.
+// The C side of the provider: entry points for libdat2, the table of functions, and the layouts of
+// events. Handles and all semantics are in Go. wait.c contains the calls that take events. All
+// calls enter Go through enter.c.
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 #include "_cgo_export.h"
 
-// The memory of handles, in pieces that double in size.
+// The memory of handles. It consists of pieces, each twice as large as the one before.
 
 char *godat_handles[GODAT_PIECES];
 
@@ -257,7 +257,7 @@ static DAT_RETURN lmr_create(DAT_IA_HANDLE ia, DAT_MEM_TYPE type, DAT_REGION_DES
 				address);
 }
 
-// What this provider lacks.
+// Functions that this provider does not support.
 
 static DAT_RETURN csp_create(DAT_IA_HANDLE ia, DAT_COMM *comm, DAT_IA_ADDRESS_PTR address, DAT_EVD_HANDLE evd,
 			     DAT_CSP_HANDLE *csp)
@@ -379,8 +379,9 @@ static const DAT_PROVIDER table = {
 	.handle_extendedop_func = extended_op,
 };
 
-// Entry points. Every line of dat.conf has a table of its own; it stays, because handles name it.
-// libdat2 finds the line of an adapter by its name and the attribute is_thread_safe.
+// Entry points. Each line of dat.conf has a table of its own. The table is never freed, because
+// handles point to it. libdat2 finds the line of an adapter by its name and the attribute
+// is_thread_safe.
 
 static DAT_RETURN ia_open(const DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE *async, DAT_IA_HANDLE *ia)
 {

@@ -1,4 +1,4 @@
-// What the C and the Go files share.
+// Declarations that the C and the Go files share.
 
 #ifndef GODAT_SHIM_H
 #define GODAT_SHIM_H
@@ -9,18 +9,18 @@
 #include <dat2/dat_registry.h>
 #include <dat2/dat_ib_extensions.h>
 
-// const, which Go cannot write
+// const types, which Go cannot express
 typedef const DAT_EP_ATTR cDAT_EP_ATTR;
 typedef const DAT_EP_PARAM cDAT_EP_PARAM;
 typedef const DAT_LMR_TRIPLET cDAT_LMR_TRIPLET;
 
-#define GODAT_PENDING 1 // of a wait: the caller shall block in godat_wait
+#define GODAT_PENDING 1 // result of a wait: the caller must block on the fd of its godat_wait
 #define GODAT_PRIVATE 256
 #define GODAT_PIECE 1024 // handles of the first piece of memory; each further piece has twice as many
 #define GODAT_PIECES 12
 
-// godat_handle is what a DAT_HANDLE of this provider points to. libdat2 reads the provider.
-// The memory stays for ever, and is used again only long after the object has been freed.
+// godat_handle is what a DAT_HANDLE of this provider points to. libdat2 reads the field provider.
+// The memory is never freed. It is reused only long after the object has been freed.
 typedef struct godat_handle {
 	const DAT_PROVIDER *provider;
 	DAT_CONTEXT context;
@@ -56,9 +56,9 @@ typedef struct godat_wait {
 } godat_wait;
 
 enum { GODAT_SEND, GODAT_SEND_IMMEDIATE, GODAT_SEND_INVALIDATE, GODAT_WRITE, GODAT_WRITE_IMMEDIATE, GODAT_READ,
-       GODAT_FETCH_ADD, GODAT_CMP_SWAP }; // as udat.OpKind
+       GODAT_FETCH_ADD, GODAT_CMP_SWAP }; // same values as udat.OpKind
 
-// of libdat2: the number by which the program knows an adapter, or the adapter of a number
+// of libdat2: converts the provider's handle of an adapter to the program's, or back
 DAT_RETURN dats_get_ia_handle(DAT_IA_HANDLE handle, DAT_IA_HANDLE *other);
 
 const DAT_PROVIDER *godat_provider(const char *name, DAT_BOOLEAN safe);

@@ -1,7 +1,7 @@
 //go:build dat2
 
-// The calls that take events. The first milliseconds of a wait are Go's; then the thread blocks in
-// C, where signals and pthread_cancel end the wait.
+// The calls that take events. The first 10 ms of a wait run in Go. Then the thread blocks in C,
+// where signals and pthread_cancel end the wait.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -36,8 +36,9 @@ void godat_signal(int fd)
 		;
 }
 
-// hold blocks signals while the wait is Go's: they end the wait when it is C's. Not held are
-// faults, SIGURG, by which Go preempts, and what Go's threads do not block: they would get it.
+// hold blocks signals while a wait runs in Go, so that they end the wait when it runs in C. It does
+// not block faults, nor SIGURG, by which Go preempts. It does not block signals that Go's threads
+// have unblocked either, because a thread of Go would get them.
 static void hold(sigset_t *before)
 {
 	static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGURG, SIGCHLD, SIGPROF};
@@ -55,7 +56,8 @@ static void drop(void *wait)
 	godat_wait_drop(((godat_wait *)wait)->id);
 }
 
-// block returns when Go has signalled the wait. A signal's handler that runs meanwhile cancels it.
+// block blocks until Go has signalled the wait. If a signal handler runs meanwhile, block cancels
+// the wait.
 static void block(godat_wait *w, const sigset_t *mask)
 {
 	struct pollfd p = {.fd = w->fd, .events = POLLIN};

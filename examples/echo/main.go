@@ -1,6 +1,6 @@
 // Command echo is an echo service over RDMA. DEVICE is a name ("rxe0") or a local IP address.
 //
-//	echo DEVICE                     serve many clients until interrupted; print where
+//	echo DEVICE                     serve many clients until interrupted; print the address
 //	echo DEVICE ADDRESS:PORT TEXT   send the text to a server and print the answer
 package main
 
@@ -16,7 +16,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// The longest message in bytes, buffers per connection, the most connections, the longest wait.
+// Message size limit in bytes, buffers per connection, connection limit, longest wait.
 const size, depth, most, patience = 4096, 4, 64, 10 * time.Second
 
 func main() {
@@ -38,13 +38,14 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// open makes what both ends need: one dispatcher takes the events of all connections.
+// open opens the device. One event dispatcher, events, serves all connections.
 func open(device string) (ia *udat.IA, pz *udat.PZ, events *udat.EVD) {
 	ia = must(udat.Open(device))
 	return ia, must(ia.CreatePZ()), must(ia.CreateEVD(most*(2*depth+2), udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil))
 }
 
-// newEP posts receives before there is a connection: the peer's first message must find one.
+// newEP creates an endpoint and posts its receives. They must be posted before the connection is
+// established, because the peer may send at once.
 func newEP(ia *udat.IA, pz *udat.PZ, events *udat.EVD) (*udat.EP, *udat.LMR) {
 	ep := must(ia.CreateEP(pz, events, events, events, nil))
 	mem := must(ia.AllocLMR(pz, (depth+1)*size, udat.PrivLocalRead|udat.PrivLocalWrite))
@@ -58,20 +59,20 @@ func buffer(mem *udat.LMR, i udat.Cookie, n uint64) []udat.LMRTriplet {
 	return []udat.LMRTriplet{mem.Triplet(int(i)*size, int(n))}
 }
 
-// serve returns each message to its sender until ctx ends; then it hangs up on its clients.
+// serve sends each message back to its sender until ctx ends. Then it disconnects its clients.
 func serve(ctx context.Context, device string, ready func(netip.AddrPort)) {
 	ia, pz, events := open(device)
-	defer ia.Close(udat.CloseAbrupt) // destroys what is left
+	defer ia.Close(udat.CloseAbrupt) // destroys all objects that are left
 	qual, psp, err := ia.CreatePSPAny(events, udat.PSPConsumer)
 	ready(netip.AddrPortFrom(ia.Addr(), uint16(must(qual, err))))
 	for clients := map[*udat.EP]*udat.LMR{}; psp != nil || len(clients) > 0; {
 		switch ev, _, err := events.WaitContext(ctx, 1); {
-		case err != nil && psp != nil && ctx.Err() != nil: // hang up on the clients
+		case err != nil && psp != nil && ctx.Err() != nil: // disconnect the clients
 			psp.Free()
 			for ep := range clients {
-				ep.Disconnect(udat.CloseGraceful) // its last event follows
+				ep.Disconnect(udat.CloseGraceful) // an event follows when the connection has ended
 			}
-			time.AfterFunc(patience, func() { ia.Close(udat.CloseAbrupt) }) // in case one does not answer
+			time.AfterFunc(patience, func() { ia.Close(udat.CloseAbrupt) }) // in case a client does not disconnect
 			psp, ctx = nil, context.Background()
 		case err != nil:
 			log.Fatal(err)
@@ -84,10 +85,10 @@ func serve(ctx context.Context, device string, ready func(netip.AddrPort)) {
 				ep.Free()
 				mem.Free()
 			}
-		case ev.Number == udat.EventDTOCompletion && ev.Status != udat.DTOSuccess: // its connection's event follows
+		case ev.Number == udat.EventDTOCompletion && ev.Status != udat.DTOSuccess: // an event of the connection comes next
 		case ev.Number == udat.EventDTOCompletion && ev.Operation == udat.DTOReceive:
 			ev.EP.PostSend(buffer(clients[ev.EP], ev.Cookie, ev.Length), ev.Cookie, udat.CompletionDefault)
-		case ev.Number == udat.EventDTOCompletion: // the answer is sent, its buffer free to receive
+		case ev.Number == udat.EventDTOCompletion: // the answer is sent: reuse its buffer for a receive
 			ev.EP.PostRecv(buffer(clients[ev.EP], ev.Cookie, size), ev.Cookie, udat.CompletionDefault)
 		case ev.Number != udat.EventConnectionEstablished: // disconnected, broken, never established
 			ev.EP.Free()
@@ -103,7 +104,7 @@ func call(device string, server netip.AddrPort, text string) string {
 	ep, mem := newEP(ia, pz, events)
 	must(0, ep.Connect(server.Addr(), udat.ConnQual(server.Port()), patience, nil, udat.QoSBestEffort, 0))
 	for {
-		switch ev, _, err := events.Wait(2*patience, 1); { // Connect ends before: its event says why
+		switch ev, _, err := events.Wait(2*patience, 1); { // longer than Connect takes, whose event has the reason
 		case err != nil:
 			log.Fatal(err)
 		case ev.Number == udat.EventConnectionEstablished:

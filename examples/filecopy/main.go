@@ -1,12 +1,13 @@
-// Command filecopy copies a file to another host by RDMA writes. Each write is followed by a Send
-// on the same connection, the notice that its data is in the receiver's memory.
+// Command filecopy copies a file to another host by RDMA writes. After each write it sends a notice
+// on the same connection. When the notice arrives, the data of the write is in the receiver's
+// memory.
 //
-//	filecopy DEVICE FILE                   receive one file; print where the sender finds us
+//	filecopy DEVICE FILE                   receive one file; print the address for the sender
 //	filecopy DEVICE FILE ADDRESS:PORT      send the file
 //
-// The receiver opens a ring of slots to RDMA writes. The sender may write to a slot once it has the
-// slot's credit: it starts with all of them, and the receiver returns one for each slot that it has
-// stored in the file.
+// The receiver has a ring of slots that the sender writes to. A write to a slot needs a credit. The
+// sender starts with one credit for each slot, and the receiver returns a credit when it has stored
+// a slot in the file.
 package main
 
 import (
@@ -25,7 +26,7 @@ import (
 const (
 	slot     = 64 << 10 // bytes
 	slots    = 8
-	notice   = 8 // bytes of a notice: how many the slot has; 0 ends the file
+	notice   = 8 // size of a notice, which has the number of bytes in the slot; 0 ends the file
 	patience = 30 * time.Second
 )
 
@@ -47,8 +48,8 @@ func main() {
 	}
 }
 
-// end is one end of the connection. The memory has the slots, behind them the buffers of received
-// messages, and behind these those of messages to send: one of each for each slot.
+// end is one end of the connection. Its memory has the slots, then a receive buffer for each slot
+// (inbox), then a send buffer for each slot (outbox).
 type end struct {
 	ia     *udat.IA
 	events *udat.EVD
@@ -61,8 +62,8 @@ const (
 	outbox = inbox + slots*notice
 )
 
-// open makes an end whose receives are posted. No message of the peer ever waits for one, because
-// there are never more messages under way than slots.
+// open creates an end and posts one receive per slot. That is enough: at most one message per slot
+// is in flight.
 func open(device string, priv udat.MemPriv) (e end, err error) {
 	if e.ia, err = udat.Open(device); err != nil {
 		return e, err
@@ -79,9 +80,9 @@ func open(device string, priv udat.MemPriv) (e end, err error) {
 	if e.events, err = e.ia.CreateEVD(4*slots, udat.EVDDTO|udat.EVDConnection|udat.EVDCR, nil); err != nil {
 		return e, err
 	}
-	// A write and a Send for each slot; twice that, because suppressed requests keep their place until
-	// a later completion proves that they are done, which the library requests after half of the
-	// places.
+	// A write and a Send for each slot, times two: a suppressed request occupies its queue slot until
+	// a later request completes, and the library requests a completion only after half a queue of
+	// suppressed requests.
 	attr := &udat.EPAttr{MaxRecvDTOs: slots, MaxRequestDTOs: 2 * 2 * slots}
 	if e.ep, err = e.ia.CreateEP(pz, e.events, e.events, e.events, attr); err != nil {
 		return e, err
@@ -97,23 +98,24 @@ func open(device string, priv udat.MemPriv) (e end, err error) {
 	return e, nil
 }
 
-// listen posts inbox i as a receive.
+// listen posts a receive into inbox i.
 func (e end) listen(i udat.Cookie) error {
 	return e.ep.PostRecv([]udat.LMRTriplet{e.mem.Triplet(inbox+int(i)*notice, notice)}, i, udat.CompletionDefault)
 }
 
-// message puts a number in outbox i and returns the Send of it.
+// message writes n to outbox i and returns the Send of that message.
 func (e end) message(i int, n uint64) udat.Op {
 	at := outbox + i*notice
 	binary.BigEndian.PutUint64(e.mem.Bytes()[at:], n)
 	return udat.Op{Kind: udat.OpSend, IOV: []udat.LMRTriplet{e.mem.Triplet(at, notice)}}
 }
 
-// next returns the next event that is neither a success of a request nor a flushed operation. An
-// event that ends the connection is an error.
+// next returns the next event of the connection or of a receive. It skips successful requests and
+// flushed operations. It returns an error if the connection or an operation has failed, or if the
+// connection has ended.
 func (e end) next() (udat.Event, error) {
 	for {
-		ev, _, err := e.events.Wait(2*patience, 1) // longer than an attempt to connect, whose event has the reason
+		ev, _, err := e.events.Wait(2*patience, 1) // longer than Connect takes, whose event has the reason
 		switch {
 		case err != nil:
 			return ev, err
@@ -132,7 +134,7 @@ func (e end) next() (udat.Event, error) {
 	}
 }
 
-// number waits for the peer's next message, returns its number, and posts its inbox again.
+// number waits for the peer's next message, returns the number in it, and reposts the receive.
 func (e end) number() (uint64, error) {
 	ev, err := e.next()
 	if err != nil {
@@ -142,8 +144,8 @@ func (e end) number() (uint64, error) {
 	return n, e.listen(ev.Cookie)
 }
 
-// hangUp ends the connection after what has been posted, and waits for that: closing the adapter
-// would end it at once.
+// hangUp disconnects once the posted requests are done, and waits for the end of the connection.
+// Without it, closing the adapter would break the connection at once.
 func (e end) hangUp() error {
 	if err := e.ep.Disconnect(udat.CloseGraceful); err != nil {
 		return err
@@ -156,7 +158,8 @@ func (e end) hangUp() error {
 	}
 }
 
-// receive stores what one sender sends. A file appears under its name when it is complete.
+// receive stores the file of one sender. It writes to NAME.part, and renames the file when it is
+// complete.
 func receive(device, name string, ready func(netip.AddrPort)) error {
 	e, err := open(device, udat.PrivAll)
 	if err != nil {
@@ -177,7 +180,7 @@ func receive(device, name string, ready func(netip.AddrPort)) error {
 	if err != nil {
 		return err
 	}
-	psp.Free() // one sender
+	psp.Free() // accept only one sender
 	ring, _ := e.mem.RMRTriplet(0, slots*slot).MarshalBinary()
 	if err := request.CR.Accept(e.ep, ring); err != nil {
 		return err
@@ -186,7 +189,7 @@ func receive(device, name string, ready func(netip.AddrPort)) error {
 		return err
 	}
 	for i := 0; ; i = (i + 1) % slots {
-		n, err := e.number() // its receive proves that the data has arrived
+		n, err := e.number() // the data was written before this message was sent
 		if err == nil && n > slot {
 			err = fmt.Errorf("the sender claims %d bytes in a slot of %d", n, slot)
 		}
@@ -229,7 +232,7 @@ func send(device, name string, to netip.AddrPort) error {
 		return err
 	}
 	var ring udat.RMRTriplet
-	if data := established.PrivateData(); len(data) >= udat.RMRTripletSize { // a message may be padded
+	if data := established.PrivateData(); len(data) >= udat.RMRTripletSize { // the transport may pad it
 		err = ring.UnmarshalBinary(data[:udat.RMRTripletSize])
 	}
 	if err != nil || ring.SegmentLength != slots*slot {
@@ -249,7 +252,8 @@ func send(device, name string, to netip.AddrPort) error {
 		to := ring
 		to.TargetAddress += uint64(i * slot)
 		to.SegmentLength = uint64(n)
-		// One doorbell for both. The credit proves that both are done: neither needs a completion.
+		// One doorbell for both. Neither needs a completion, because the receiver's credit shows that
+		// both are done.
 		ops := []udat.Op{{Kind: udat.OpRDMAWrite, IOV: []udat.LMRTriplet{e.mem.Triplet(i*slot, n)}, Remote: to},
 			e.message(i, uint64(n))}
 		ops[0].Flags, ops[1].Flags = udat.CompletionSuppress, udat.CompletionSuppress

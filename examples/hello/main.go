@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// end is what one end of a connection needs: events of all kinds come to one dispatcher.
+// end has the objects of one end of a connection. One dispatcher, events, has all its events.
 type end struct {
 	pz     *udat.PZ
 	events *udat.EVD
@@ -53,9 +53,9 @@ func newEnd(ia *udat.IA) (*end, error) {
 	return &end{pz, events, ep, memory}, err
 }
 
-// expect waits for the next event, which must be of the kind. Flushed completions do not count:
-// when a connection ends, or is refused, whatever was posted comes back so, before the event that
-// says why.
+// expect waits for the next event and returns an error if it is not of the type number. It skips
+// flushed completions: posted operations complete as flushed when the connection ends or is
+// refused, and the event with the reason comes after them.
 func (e *end) expect(number udat.EventNumber) (udat.Event, error) {
 	for {
 		ev, _, err := e.events.Wait(2*patience, 1)

@@ -1,5 +1,5 @@
-// Command http serves HTTP over RDMA and fetches a page from itself: net/http on a listener and a
-// dialer of rdmanet.
+// Command http serves HTTP over RDMA and fetches a page from itself. It runs net/http on a listener
+// and a dialer of rdmanet.
 //
 //	http [DEVICE]
 //

@@ -1,14 +1,14 @@
-// Command kv is a key-value store whose readers do not disturb its process: they read its table by
-// RDMA.
+// Command kv is a key-value store. Clients read its table by RDMA, so that reads take no time of
+// the server's process.
 //
 //	kv DEVICE                       serve; each line KEY=VALUE of standard input sets a value
 //	kv DEVICE ADDRESS:PORT KEY...   print the values of keys
 //
-// The table has slots of one size, and the hash of a key says which slot it has. The server stores
-// into a slot while peers may be reading it: a reader may see parts of the old value and parts of
-// the new one, in any mixture, because an RDMA read promises no order between its bytes. Each slot
-// therefore begins with a checksum of the rest. A reader whose checksum differs has seen a torn
-// value, and reads again.
+// The table has slots of equal size, and the hash of a key selects its slot. The server may store
+// into a slot while a client reads it. An RDMA read guarantees no order between its bytes, so the
+// client may get any mixture of the old and the new value. Each slot therefore begins with a
+// checksum of the rest. If the checksum does not match, the value is torn, and the client reads it
+// again.
 package main
 
 import (
@@ -31,7 +31,7 @@ import (
 
 const (
 	slots    = 1024
-	size     = 256 // bytes of a slot: checksum, lengths of key and value, key, value
+	size     = 256 // bytes of a slot, which has a checksum, the lengths of key and value, the key and the value
 	header   = 8 + 2 + 2
 	patience = 10 * time.Second
 )
@@ -65,10 +65,10 @@ func slotOf(key string) int {
 	return int(h.Sum32()%slots) * size
 }
 
-// table is the server's side of the memory that readers read.
+// table is the memory of the table in the server.
 type table []byte
 
-// set stores a value. A slot has one key: a second one with the same hash is refused.
+// set stores a value. It returns an error if another key already has the slot.
 func (t table) set(key, value string) error {
 	if key == "" || header+len(key)+len(value) > size {
 		return fmt.Errorf("key and value have %d bytes, the limit is %d, and a key is not empty", len(key)+len(value),
@@ -88,7 +88,7 @@ func (t table) set(key, value string) error {
 
 func seal(slot []byte) { binary.BigEndian.PutUint64(slot, crc64.Checksum(slot[8:], polynomial)) }
 
-// parse returns the key and the value of a slot; the key of an unused one is empty.
+// parse returns the key and the value of a slot. The key is empty if the slot is unused.
 func parse(slot []byte) (key, value string, err error) {
 	if binary.BigEndian.Uint64(slot) != crc64.Checksum(slot[8:], polynomial) {
 		return "", "", errTorn
@@ -100,7 +100,7 @@ func parse(slot []byte) (key, value string, err error) {
 	return string(slot[header:][:k]), string(slot[header+k:][:v]), nil
 }
 
-// serve opens a table to readers and sets what the lines say, until there are no more.
+// serve lets clients read a table and sets the values of the lines until the input ends.
 func serve(device string, lines io.Reader, ready func(netip.AddrPort)) error {
 	ia, err := udat.Open(device)
 	if err != nil {
@@ -160,13 +160,13 @@ func serve(device string, lines io.Reader, ready func(netip.AddrPort)) error {
 				ev.CR.Reject(nil)
 				ep.Free()
 			}
-		case ev.Number != udat.EventConnectionEstablished: // the reader has gone
+		case ev.Number != udat.EventConnectionEstablished: // the client has disconnected
 			ev.EP.Free()
 		}
 	}
 }
 
-// reader is connected to a server.
+// reader is a client's connection to a server.
 type reader struct {
 	ia       *udat.IA
 	events   *udat.EVD
@@ -203,14 +203,14 @@ func dial(device string, server netip.AddrPort) (_ *reader, err error) {
 		udat.ConnectDefault); err != nil {
 		return nil, err
 	}
-	ev, _, err := r.events.Wait(2*patience, 1) // the attempt ends earlier; its event has the reason
+	ev, _, err := r.events.Wait(2*patience, 1) // longer than Connect takes, whose event has the reason
 	if err != nil {
 		return nil, err
 	}
 	if ev.Number != udat.EventConnectionEstablished {
 		return nil, fmt.Errorf("not connected to %v: %v: %w", server, ev.Number, errors.Join(ev.Err(), io.ErrUnexpectedEOF))
 	}
-	data := ev.PrivateData() // may be padded
+	data := ev.PrivateData() // the transport may pad it
 	if err = r.table.UnmarshalBinary(data[:min(len(data), udat.RMRTripletSize)]); err != nil {
 		return nil, fmt.Errorf("%v is no server of kv: %w", server, err)
 	}
@@ -237,7 +237,7 @@ func (r *reader) get(key string) (string, error) {
 		if ev.Number != udat.EventDTOCompletion || ev.Status != udat.DTOSuccess {
 			return "", fmt.Errorf("the connection has ended: %v %v", ev.Number, ev.Status)
 		}
-		found, value, err := parse(r.mem.Bytes()) // ours alone, now that the read has completed
+		found, value, err := parse(r.mem.Bytes()) // the adapter no longer writes to it, because the read has completed
 		switch {
 		case errors.Is(err, errTorn) && time.Now().Before(until):
 			continue

@@ -1,7 +1,7 @@
 // Command verbs sends a message with package cverbs alone: libibverbs and the RDMA connection
 // manager, as a C program would use them. The server answers with the same bytes.
 //
-//	verbs ADDRESS               serve one client on a local address of an RDMA device; print where
+//	verbs ADDRESS               serve one client on a local address of an RDMA device; print the address
 //	verbs ADDRESS:PORT TEXT     send the text to a server and print the answer
 package main
 
@@ -54,17 +54,18 @@ func want(events *cverbs.EventChannel, t cverbs.CMEventType) (cverbs.CMEvent, er
 	return ev, err
 }
 
-// conn is one end of a connection: a queue pair, and what it works with.
+// conn is one end of a connection: a queue pair and the objects that it uses.
 type conn struct {
 	channel *cverbs.CompChannel
 	pd      *cverbs.PD
 	cq      *cverbs.CQ
 	mr      *cverbs.MR
 	qp      *cverbs.QP
-	buf     []byte // a received message, and behind it the place for one to send
+	buf     []byte // size bytes for a received message, then size bytes for a message to send
 }
 
-// newConn makes a queue pair on the id, whose device is known by then, and posts one receive.
+// newConn creates a queue pair on the id and posts one receive. The address of the id must be
+// resolved, so that its device is known.
 func newConn(id *cverbs.CMID) (c conn, err error) {
 	defer func() {
 		if err != nil {
@@ -97,7 +98,8 @@ func newConn(id *cverbs.CMID) (c conn, err error) {
 	return c, err
 }
 
-// close frees in the reverse order: what is in use cannot be closed. Close of nil does nothing.
+// close closes the objects in the reverse order of their creation, because an object in use cannot
+// be closed. Close of a nil object does nothing.
 func (c conn) close() {
 	c.qp.Close()
 	c.mr.Close()
@@ -119,8 +121,9 @@ func (c conn) send(message []byte) error {
 	return err
 }
 
-// completion waits for the next completion. Only an empty queue that is armed wakes a waiter: so it
-// polls, arms, polls again, because a completion may have come between the two, and then waits.
+// completion waits for the next completion. An armed queue reports only completions that come after
+// it was armed. So completion polls, arms, polls again for a completion that came in between, and
+// then waits.
 func (c conn) completion() (cverbs.WC, error) {
 	wc := make([]cverbs.WC, 1)
 	for until, armed := time.Now().Add(patience), false; ; {
@@ -144,7 +147,7 @@ func (c conn) completion() (cverbs.WC, error) {
 	}
 }
 
-// serve returns the message of one client.
+// serve sends the message of one client back to it.
 func serve(local netip.Addr, ready func(netip.AddrPort)) error {
 	events, err := cverbs.CreateEventChannel()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package hostmem finds how much memory this process may use. Packages udat and
-// internal/perf/engine use it. Its function may be called concurrently.
+// Package hostmem finds out how much memory this process may use. Packages udat and
+// internal/perf/engine import it. Limit may be called concurrently.
 //
 //	if size > hostmem.Limit() { ... }
 package hostmem
@@ -12,8 +12,9 @@ import (
 	"strings"
 )
 
-// Limit returns the memory that this process may use, in bytes: the host's, or less if its control
-// group or one of that group's parents limits it; math.MaxUint64 if unknown.
+// Limit returns how much memory this process may use, in bytes. That is the memory of the host, or
+// the limit of the process's control group or of one of its parents if that is less. It is
+// math.MaxUint64 if unknown.
 func Limit() uint64 { return limit("/") }
 
 // limit is Limit with the files of /proc and /sys below root.

@@ -16,12 +16,16 @@ func TestLimit(t *testing.T) {
 		path, text string
 		want       uint64
 	}{
-		{"proc/self/cgroup", "0::/a.slice/b.scope\n", math.MaxUint64},
+		{"proc/self/cgroup", "1:cpu:/\n0::/a.slice/b.scope\n", math.MaxUint64},
+		{"proc/meminfo", "MemTotal: 0 kB\n", math.MaxUint64},
+		{group, "9223372036854775808\n", 1 << 63},
+		{"proc/meminfo", "MemTotal: 16777216 kB\n", 16 << 30},
 		{"proc/meminfo", "MemFree: 1 kB\nMemTotal:       16384 kB\n", 16 << 20},
 		{group, "max\n", 16 << 20},
 		{"sys/fs/cgroup/a.slice/memory.max", "9000000\n", 9_000_000},
 		{group, "8000000\n", 8_000_000},
 		{"sys/fs/cgroup/memory/memory.limit_in_bytes", "7000000\n", 7_000_000},
+		{group, "1\n", 1},
 	}
 	root := t.TempDir()
 	assert.Equal(t, limit(root), uint64(math.MaxUint64))
@@ -31,4 +35,5 @@ func TestLimit(t *testing.T) {
 		assert.NilError(t, os.WriteFile(path, []byte(f.text), 0o644))
 		assert.Equal(t, limit(root), f.want, f.path)
 	}
+	assert.Equal(t, Limit(), limit("/"))
 }

@@ -1,4 +1,4 @@
-// Package leaktest fails a test program that leaves goroutines or descriptors behind.
+// Package leaktest makes a test program fail if its tests leave goroutines or descriptors behind.
 //
 //	func TestMain(m *testing.M) { leaktest.Main(m) }
 package leaktest
@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// patience bounds how long Main waits for goroutines and descriptors of the tests to disappear.
-// lab/mutate shortens it with GODAT_TEST_PATIENCE.
+// patience is how long Main waits, at most, for goroutines and descriptors of the tests to
+// disappear. lab/mutate shortens it with GODAT_TEST_PATIENCE.
 var patience = func() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("GODAT_TEST_PATIENCE")); err == nil {
 		return d
@@ -47,7 +47,7 @@ func (m M) Run() int {
 	return 0
 }
 
-// counted replaces equal entries by one with their number.
+// counted merges equal entries into one, with their number before it.
 func counted(list []string) []string {
 	slices.Sort(list)
 	var once []string
@@ -62,7 +62,8 @@ func counted(list []string) []string {
 	return once
 }
 
-// left returns the goroutines and the descriptors beyond before that are still there after limit.
+// left waits until there are no goroutines and no descriptors beyond those in before, for at most
+// limit. It returns those that remain.
 func left(before []string, limit time.Duration) (list []string) {
 	for until := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
 		list = append(goroutines(), slices.DeleteFunc(more(descriptors(), before), func(descriptor string) bool {
@@ -74,8 +75,9 @@ func left(before []string, limit time.Duration) (list []string) {
 	}
 }
 
-// goroutines returns the stacks of all goroutines but the caller's, those excused, and those that
-// never end: of os/signal, and of cverbs, which waits for the removal of software devices.
+// goroutines returns the stacks of all goroutines except the caller's, the excused ones, and two
+// kinds that never end: those of os/signal, and the one of cverbs that watches for the removal of
+// devices.
 func goroutines() []string {
 	buf := make([]byte, 16<<20)
 	all := strings.Split(strings.TrimSpace(string(buf[:runtime.Stack(buf, true)])), "\n\n")
@@ -85,16 +87,17 @@ func goroutines() []string {
 	})
 }
 
-var excused sync.Map // by name
+var excused sync.Map // names of excused goroutines
 
-// name is a goroutine's own: "goroutine 12", without its state.
+// name returns the name of a goroutine without its state: "goroutine 12".
 func name(stack string) string {
 	name, _, _ := strings.Cut(stack, " [")
 	return name
 }
 
-// Excuse leaves the goroutines that are in one of the functions now out of all later checks, and
-// returns their number. It is for a test that makes the kernel keep calls for minutes.
+// Excuse excludes from all later checks the goroutines whose stacks now contain one of the
+// functions, and returns their number. It is for a test whose system calls the kernel blocks for
+// minutes.
 func Excuse(functions ...string) (n int) {
 	for _, stack := range goroutines() {
 		if slices.ContainsFunc(functions, func(f string) bool { return strings.Contains(stack, f+"(") }) {
@@ -105,8 +108,8 @@ func Excuse(functions ...string) (n int) {
 	return n
 }
 
-// OfLibrary returns the stacks of the goroutines that packages of this module started, tests not
-// included.
+// OfLibrary returns the stacks of the goroutines that this module's packages started, without those
+// that tests started.
 func OfLibrary() []string {
 	return slices.DeleteFunc(goroutines(), func(stack string) bool {
 		_, by, _ := strings.Cut(stack, "created by ")
@@ -114,7 +117,8 @@ func OfLibrary() []string {
 	})
 }
 
-// startPoller makes the runtime open the descriptors of its poller, which it keeps.
+// startPoller makes the runtime open the descriptors of its network poller before the tests begin.
+// They stay open, and must not count as a leak.
 func startPoller() {
 	if r, w, err := os.Pipe(); err == nil {
 		r.Close()
@@ -122,7 +126,8 @@ func startPoller() {
 	}
 }
 
-// descriptors returns what each open descriptor of the process is; nothing where there is no /proc.
+// descriptors returns a description of each open descriptor of the process, or nothing if there is
+// no /proc.
 func descriptors() []string {
 	var list []string
 	links, _ := filepath.Glob("/proc/self/fd/*")
@@ -134,9 +139,10 @@ func descriptors() []string {
 	return list
 }
 
-// keptDescriptors lists the descriptors that stay open by design. Per device, librdmacm keeps a
-// context and its event channel, and cverbs an epoll descriptor that waits for the events, once
-// CMID.Context has returned that context. cverbs also keeps the eventfds that wake blocked threads.
+// keptDescriptors lists the descriptors that stay open by design. For each device, librdmacm keeps
+// a context with its event channel. If CMID.Context has returned that context, cverbs keeps an
+// epoll descriptor that waits for its events. cverbs also keeps the eventfds that wake blocked
+// threads.
 func keptDescriptors() []string {
 	list, _ := filepath.Glob("/dev/infiniband/uverbs*")
 	for range list {
@@ -146,7 +152,7 @@ func keptDescriptors() []string {
 		list = append(list, "anon_inode:[eventfd]")
 	}
 	if slices.ContainsFunc(descriptors(), ofLoopDevice) {
-		list = append(list, "anon_inode:[eventfd]") // of the context of its connection manager
+		list = append(list, "anon_inode:[eventfd]") // eventfd of the loop device's connection manager context
 	}
 	for i := range list {
 		list[i] = "descriptor of " + list[i]
@@ -154,11 +160,12 @@ func keptDescriptors() []string {
 	return list
 }
 
-// ofLoopDevice reports whether a descriptor is the loop device's memory, which it keeps until the
-// process ends.
+// ofLoopDevice reports whether a descriptor is the memory of the loop device, which stays open
+// until the process ends.
 func ofLoopDevice(descriptor string) bool { return strings.Contains(descriptor, "/memfd:loop device") }
 
-// ofUevents reports whether a descriptor is cverbs's socket for the kernel's reports about devices.
+// ofUevents reports whether a descriptor is the socket on which cverbs receives the kernel's device
+// events.
 func ofUevents(descriptor string) bool {
 	inode, ok := strings.CutPrefix(descriptor, "descriptor of socket:[")
 	if !ok {
@@ -175,7 +182,7 @@ func ofUevents(descriptor string) bool {
 	return false
 }
 
-// more returns what now has beyond before.
+// more returns the entries of now that are not in before.
 func more(now, before []string) []string {
 	before = slices.Clone(before)
 	return slices.DeleteFunc(now, func(s string) bool {

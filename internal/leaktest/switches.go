@@ -9,7 +9,7 @@ import (
 )
 
 // Switches returns how often the threads of a process have gone to sleep: their voluntary context
-// switches, as Linux counts them. A process that nothing wakes has none.
+// switches, as Linux counts them. The number does not grow while nothing wakes the process.
 func Switches(pid int) (int, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	if err == nil && len(files) == 0 {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"go/ast"
+	"go/scanner"
 	"go/token"
 	"go/types"
 	"hash/fnv"
@@ -106,6 +107,7 @@ func sampled(list []Mutant, seed uint64, perMille int) []Mutant {
 type generator struct {
 	file    string
 	src     []byte
+	code    string // src with spaces for its comments
 	fset    *token.FileSet
 	info    *types.Info
 	pkg     *types.Package
@@ -122,7 +124,7 @@ func Mutants(file string, s *source) []Mutant {
 	if s.parsed == nil {
 		return numbered(cMutants(file, string(s.text)))
 	}
-	g := &generator{file: file, src: s.text, fset: s.fset, info: s.info, pkg: s.pkg, beside: map[ast.Node]bool{}}
+	g := &generator{file: file, src: s.text, code: withoutComments(s.text), fset: s.fset, info: s.info, pkg: s.pkg, beside: map[ast.Node]bool{}}
 	for _, d := range s.parsed.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
@@ -194,8 +196,28 @@ func (g *generator) replace(from, to token.Pos, with string) {
 	if old := string(g.src[start:end]); old != with {
 		g.mutants = append(g.mutants, Mutant{
 			File: g.file, Func: g.in, Line: g.fset.Position(from).Line, Start: start, End: end, Old: old, New: with,
-			Alone: g.alone, Diff: diff(string(g.src), g.offset(g.within.Pos()), g.offset(g.within.End()), start, end, with),
+			Alone: g.alone, Diff: diff(g.code, g.offset(g.within.Pos()), g.offset(g.within.End()), start, end, with),
 		})
+	}
+}
+
+// withoutComments returns Go code with a space for each byte of a comment: a mutant is the same
+// mutant when a comment beside it changes.
+func withoutComments(src []byte) string {
+	code := slices.Clone(src)
+	file := token.NewFileSet().AddFile("", -1, len(src))
+	var s scanner.Scanner
+	s.Init(file, src, func(token.Position, string) {}, scanner.ScanComments)
+	for {
+		pos, tok, text := s.Scan()
+		if tok == token.EOF {
+			return string(code)
+		}
+		for i := 0; tok == token.COMMENT && i < len(text); i++ {
+			if at := file.Offset(pos) + i; code[at] != '\n' {
+				code[at] = ' '
+			}
+		}
 	}
 }
 

@@ -93,7 +93,8 @@ func TestConstants(t *testing.T) {
 	assert.DeepEqual(t, got, []string{"limit: 4 => 5", "limit: 4 => 3", "limit: * => +", "start: 3 => 4", "start: 3 => 2"})
 }
 
-// TestDiff: a mutant's content stands once in its function, whatever stands before the function.
+// TestDiff: a mutant's content stands once in its function, whatever stands before the function, and
+// whatever its comments say.
 func TestDiff(t *testing.T) {
 	const text = `package p
 
@@ -120,6 +121,10 @@ func (x *t) f(a, b int) {
 	later := strings.Replace(text, "func", "func (y *u) f(a int) int { return a - 0 }\n\nfunc", 1)
 	for _, m := range Mutants("p.go", sourceOf(t, "p.go", later)) {
 		assert.Assert(t, m.Func == "u.f" || before[m.Diff], m.Diff)
+	}
+	commented := strings.ReplaceAll(text, "x.n = 0", "x.n = 0 // as at first\n\t\t// and at last")
+	for _, m := range Mutants("p.go", sourceOf(t, "p.go", commented)) {
+		assert.Assert(t, before[m.Diff], m.Diff)
 	}
 }
 

@@ -46,9 +46,12 @@ var targets = []target{
 		tests: []place{{"udat/internal/verbsfabric", loop}, {"udat", loop}}},
 	{dir: "udat/internal/verbsfabric/cm", partly: true,
 		tests: []place{{"udat/internal/verbsfabric", loop}, {dir: "udat/internal/verbsfabric/cm"}, {"udat", loop}}},
+	{dir: "udat/internal/verbsfabric/errmap", tests: []place{{dir: "udat/internal/verbsfabric/errmap"}}},
 	{dir: "udat/internal/verbsfabric/soft", partly: true, tests: []place{{dir: "udat/internal/verbsfabric/soft"}}},
 	{dir: "rdmanet", tests: []place{{dir: "rdmanet"}, {"rdmanet", loop}}},
 	{dir: "cverbs", partly: true, tests: []place{{"cverbs", loop}, {"udat/internal/verbsfabric", loop}}},
+	{dir: "udat/internal/fabric/faultfabric", tests: []place{{dir: "udat/internal/fabric/faultfabric"}}},
+	{dir: "internal/hostmem", tests: []place{{dir: "internal/hostmem"}}},
 	// Its tests build it, and name their devices.
 	{dir: "cmd/libgodat", tags: "dat2", tests: []place{{dir: "cmd/libgodat"}}},
 }

@@ -17,12 +17,12 @@ import (
 	"github.com/godat/godat/internal/leaktest"
 )
 
-const role = "GODAT_EXAMPLE" // is set in processes that are the example itself
+const role = "GODAT_EXAMPLE" // environment variable that is set in processes that run the example
 
-// Patience is how long a process may take, on a slow machine.
+// Patience is how long a process may run before it is killed, long enough for a slow machine.
 const Patience = 60 * time.Second
 
-// Main runs the example where the test has started it as a process, and the tests elsewhere.
+// Main runs the example in a process that Start has started, and the tests otherwise.
 func Main(m *testing.M, example func()) {
 	if os.Getenv(role) != "" {
 		example()
@@ -41,7 +41,8 @@ func Device(t *testing.T) string {
 	return device
 }
 
-// Inside skips a test on mem0 in a short run on a device: it runs elsewhere.
+// Inside skips a test that uses mem0 if the test run is short and on a device. Other test runs
+// include it.
 func Inside(t *testing.T) {
 	t.Helper()
 	if testing.Short() && os.Getenv("GODAT_TEST_DEVICE") != "" {
@@ -49,14 +50,14 @@ func Inside(t *testing.T) {
 	}
 }
 
-// Run runs the example with the arguments to its end, which must be a success, and returns what it
-// prints.
+// Run runs the example with the arguments until it ends, and returns its output. The test fails
+// unless the exit status is 0.
 func Run(t *testing.T, args ...string) string {
 	t.Helper()
 	return Start(t, args...).Wait(t)
 }
 
-// Process is the example in a process of its own.
+// Process is a running example.
 type Process struct {
 	cmd    *exec.Cmd
 	stdout *bufio.Reader
@@ -64,7 +65,8 @@ type Process struct {
 	Stdin  io.WriteCloser
 }
 
-// Start starts the example with the arguments. The process ends with the test.
+// Start starts the example with the arguments. The process is killed after Patience, or when the
+// test ends.
 func Start(t *testing.T, args ...string) *Process {
 	t.Helper()
 	p := &Process{cmd: exec.Command(os.Args[0], args...)}
@@ -100,7 +102,7 @@ func (p *Process) Line(t *testing.T) string {
 	return strings.TrimSuffix(line, "\n")
 }
 
-// Address returns the last word of the next line, which is where a server listens.
+// Address returns the last word of the next line: the address that a server prints.
 func (p *Process) Address(t *testing.T) string {
 	t.Helper()
 	words := strings.Fields(p.Line(t))
@@ -118,7 +120,8 @@ func (p *Process) Interrupt(t *testing.T) {
 	}
 }
 
-// Wait waits for the process, which must end with status 0, and returns what it has still printed.
+// Wait waits for the end of the process and returns the rest of its output. The test fails unless
+// the exit status is 0.
 func (p *Process) Wait(t *testing.T) string {
 	t.Helper()
 	rest, _ := io.ReadAll(p.stdout)

@@ -1,5 +1,5 @@
-// Package counters reads what the kernel counts at an RDMA port and at its network device. The
-// engine reads them before and after a run, doctor once.
+// Package counters reads the kernel's counters of an RDMA port and of its network device. Packages
+// engine and doctor of internal/perf import it.
 //
 //	before := counters.System().Read("sys/class/infiniband/mlx5_0/ports/1", "eth0")
 //
@@ -19,28 +19,30 @@ import (
 
 // Source is where counters come from. Tests set its fields.
 type Source struct {
-	Root   string                                         // of the paths of /sys
+	Root   string                                         // prefix of the paths in /sys
 	Driver func(netdev string) (map[string]uint64, error) // statistics of a network device's driver
 }
 
 // System returns the source of this host.
 func System() Source { return Source{Root: "/", Driver: driverStatistics} }
 
-// NetDevice returns the network device of a port, "" if it has none in this network namespace. The
-// port is its folder below the root: sys/class/infiniband/mlx5_0/ports/1.
+// NetDevice returns the name of a port's network device, "" if the port has none in this network
+// namespace. The argument port is the port's folder below the root:
+// sys/class/infiniband/mlx5_0/ports/1.
 func (s Source) NetDevice(port string) string {
 	files, _ := filepath.Glob(filepath.Join(s.Root, port, "gid_attrs/ndevs/*"))
 	for _, file := range files {
-		if b, err := os.ReadFile(file); err == nil && len(b) > 0 { // an unused entry gives an error
+		if b, err := os.ReadFile(file); err == nil && len(b) > 0 { // reading an unused entry fails
 			return strings.TrimSpace(string(b))
 		}
 	}
 	return ""
 }
 
-// Read returns the counters of a port by the names that the kernel gives them, those of the network
-// device's statistics with "netdev_" before the name, and the driver's pause frames with
-// "ethtool_". netdev is "" if there is no network device. What cannot be read is left out.
+// Read returns counters by name. The port's counters have the kernel's names. The names of the
+// network device's statistics begin with "netdev_", the names of its driver's pause frames with
+// "ethtool_". netdev is "" if there is no network device. Counters that cannot be read are left
+// out.
 func (s Source) Read(port, netdev string) result.Counters {
 	all := result.Counters{}
 	s.folder(all, port+"/counters", "")
@@ -53,8 +55,8 @@ func (s Source) Read(port, netdev string) result.Counters {
 	return all
 }
 
-// Pauses returns the pause frames that the driver of a network device counts; nil is an unknown
-// number. A class of PFC has its own: ethtool_rx_prio3_pause.
+// Pauses returns the counters of pause frames of a network device's driver, nil if they cannot be
+// read. Each priority of PFC has a counter of its own: ethtool_rx_prio3_pause.
 func (s Source) Pauses(netdev string) result.Counters {
 	stats, err := s.Driver(netdev)
 	if err != nil {
@@ -69,7 +71,8 @@ func (s Source) Pauses(netdev string) result.Counters {
 	return all
 }
 
-// folder adds the files of a folder that hold a number. The file lifespan is a setting.
+// folder adds a counter for each file of a folder that holds a number, except the file lifespan,
+// which is a setting.
 func (s Source) folder(all result.Counters, folder, prefix string) {
 	files, _ := filepath.Glob(filepath.Join(s.Root, folder, "*"))
 	for _, file := range files {

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// counters reports the port's counters, and the pause frames of PFC by priority.
+// counters reports the port's counters of errors and congestion, and the pause frames of PFC by
+// priority.
 func (d *doctor) counters(name, port, netdev string) {
 	all := d.source.Read(port, "")
 	if lost := all.Errors().List(); len(lost) > 0 {
@@ -30,7 +31,8 @@ func (d *doctor) counters(name, port, netdev string) {
 	}
 }
 
-// quality reports which classes of traffic the host treats apart: PFC, ECN, the DSCP of rdma_cm.
+// quality reports the settings for classes of traffic: the default type of service of rdma_cm, and
+// the priorities with ECN and with PFC.
 func (d *doctor) quality(name, device string, num uint8, netdev string) {
 	if tos := d.line(fmt.Sprintf("sys/kernel/config/rdma_cm/%s/ports/%d/default_roce_tos", device, num)); tos != "" {
 		d.find(OK, "", "%s: rdma_cm's default type of service is %s", name, tos)

@@ -14,7 +14,7 @@ import (
 func (d *doctor) devices() {
 	loaded, err := cverbs.Libraries()
 	if err != nil {
-		advice := "" // the error has it
+		advice := "" // the error contains the advice
 		if err == cverbs.ErrNotSupported {
 			advice = "build with cgo, on Linux"
 		}
@@ -48,7 +48,7 @@ func (d *doctor) devices() {
 			level, advice = Note, "give its network device an IP address: the connection manager needs one"
 		}
 		first = cmp.Or(first, advice)
-		d.find(level, advice, "name %q: %s", p.Name, p.Detail) // which is not opened here
+		d.find(level, advice, "name %q: %s", p.Name, p.Detail) // the device is not opened here
 	}
 	if !slices.ContainsFunc(udat.Providers(), Usable) && Worst(d.findings) < Fail {
 		advice := softDevice
@@ -59,8 +59,8 @@ func (d *doctor) devices() {
 	}
 }
 
-// libraries reports devices that the kernel has, whose device files can be used, and that
-// libibverbs does not list: it lists a device only if it has a provider library for it.
+// libraries reports the devices of the kernel that libibverbs does not list because it has no
+// provider library for them. It omits devices that have already been reported as unusable.
 func (d *doctor) libraries(listed []cverbs.DeviceInfo) {
 	entries, _ := os.ReadDir(d.path("sys/class/infiniband"))
 	for _, e := range entries {
@@ -148,8 +148,8 @@ func orName(netdev string) string {
 	return netdev
 }
 
-// mtu reports a network device whose MTU limits the port's MTU: RoCE packets have about 60 bytes of
-// headers.
+// mtu reports a network device whose MTU limits the port's MTU. A network device needs about 60
+// bytes more than the port's MTU, for the headers of RoCE.
 func (d *doctor) mtu(name, netdev string, p cverbs.PortAttr) {
 	var have int
 	if _, err := fmt.Sscan(d.line("sys/class/net/"+netdev+"/mtu"), &have); err != nil ||

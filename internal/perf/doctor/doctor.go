@@ -1,5 +1,5 @@
-// Package doctor checks whether RDMA works on this host, why not, and what to do. Command datperf
-// imports it.
+// Package doctor checks whether RDMA works on this host, and if not, finds out why and what to do.
+// Command datperf imports it.
 package doctor
 
 import (
@@ -25,7 +25,8 @@ func Examine() []Finding {
 	return d.findings
 }
 
-// Verdict returns one line: ready, or the first thing to mend.
+// Verdict returns one line: "ready", with the number of notes if there are any, or the first
+// failure with its advice.
 func Verdict(all []Finding) string {
 	notes := 0
 	for _, f := range all {

@@ -27,11 +27,11 @@ func (l Level) String() string { return [...]string{"ok", "note", "FAIL"}[min(ma
 type Finding struct {
 	Level  Level  `json:"level"`
 	What   string `json:"what"`             // what was found
-	Advice string `json:"advice,omitempty"` // what to do about it, where there is something
+	Advice string `json:"advice,omitempty"` // what to do about it, "" if nothing
 }
 
-// doctor collects findings. root is the prefix of /sys, /proc and /dev paths; tests set it,
-// kernel and source.
+// doctor collects findings. root is the prefix of the paths in /sys, /proc and /dev. Tests set
+// root, kernel and source.
 type doctor struct {
 	root     string
 	kernel   kernel
@@ -40,8 +40,8 @@ type doctor struct {
 
 	rdma       rdmaState
 	unusable   []string        // devices that cannot be used, for a reason that has been reported
-	rules      *firewall.Rules // read once
-	registered bool            // memory, once
+	rules      *firewall.Rules // nil until they have been read
+	registered bool            // registering memory has been tried
 }
 
 func (d *doctor) find(l Level, advice, format string, args ...any) {
@@ -79,7 +79,7 @@ func Worst(all []Finding) Level {
 	return worst
 }
 
-// Software is the device that doctor suggests on a host whose other devices are all unusable.
+// Software is the device that doctor suggests on a host without a usable device.
 const Software = "tcp"
 
 const useSoftware = "or use the device " + Software + ", RDMA over TCP, which needs none: datperf server --device " +

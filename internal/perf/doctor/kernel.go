@@ -2,16 +2,17 @@ package doctor
 
 import "github.com/godat/godat/internal/perf/firewall"
 
-// kernel is what doctor asks the kernel beside files. Tests set it.
+// kernel has the queries that doctor makes to the kernel other than reading files. Tests replace
+// them.
 type kernel struct {
 	rdma   func() (rdmaState, error)
 	pfc    func(netdev string) (priorities []int, err error)
 	rules  func() (*firewall.Rules, error)
 	locks  func() bool                                        // the locked-memory limit does not bind this process
-	number func(path string) (major, minor uint32, err error) // of a device file
+	number func(path string) (major, minor uint32, err error) // the device number of a device file
 }
 
-// rdmaState is what the kernel says of its RDMA devices to this network namespace.
+// rdmaState is the kernel's information about the RDMA devices of this network namespace.
 type rdmaState struct {
 	exclusive bool // a device belongs to one network namespace; else all namespaces see it
 	devices   map[string]rdmaDevice
@@ -19,10 +20,10 @@ type rdmaState struct {
 
 type rdmaDevice struct {
 	driver  driver
-	netdevs map[int]string // by port, as far as they are in this network namespace
+	netdevs map[int]string // by port; only those in this network namespace
 }
 
-// driver is the kernel's number of a driver of RDMA devices.
+// driver is the kernel's number for a driver of RDMA devices.
 type driver uint32
 
 const (
@@ -35,6 +36,6 @@ var providers = map[driver]string{1: "mlx5", 2: "mlx4", 3: "cxgb3", 4: "cxgb4", 
 	8: "nes", 9: "irdma", 10: "vmw_pvrdma", 11: "qedr", 12: "hns", 13: "usnic", driverRXE: "rxe", 15: "hfi1verbs",
 	16: "ipathverbs", 17: "efa", driverSIW: "siw", 19: "erdma", 20: "mana"}
 
-// inSoftware reports whether the kernel moves the device's packets, so that they pass its packet
-// filters. Those of hardware do not.
+// inSoftware reports whether the kernel processes the device's packets, so that they pass its
+// packet filters. The packets of hardware bypass the kernel.
 func (d rdmaDevice) inSoftware() bool { return d.driver == driverRXE || d.driver == driverSIW }

@@ -35,7 +35,7 @@ const (
 	nldevDriver      = 73
 )
 
-// askRDMA asks for the mode of namespaces, the devices, and the network devices of their ports.
+// askRDMA queries the namespace mode, the devices, and the network devices of their ports.
 func askRDMA() (rdmaState, error) {
 	s := rdmaState{devices: map[string]rdmaDevice{}}
 	conn, err := netlink.Dial(unix.NETLINK_RDMA, nil)
@@ -98,7 +98,7 @@ func text(b []byte) string {
 	return string(b)
 }
 
-// askPFC returns the priorities with priority flow control of a network device.
+// askPFC returns the priorities of a network device that have priority flow control enabled.
 func askPFC(netdev string) ([]int, error) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {
@@ -126,7 +126,7 @@ func askPFC(netdev string) ([]int, error) {
 		if pfc := firewall.Attributes(firewall.Attributes(r.Data[4:])[ieee])[ieeePFC]; len(pfc) > 1 {
 			on := []int{}
 			for prio := range 8 {
-				if pfc[1]&(1<<prio) != 0 { // the byte after the number of priorities: which have it
+				if pfc[1]&(1<<prio) != 0 { // the second byte is the bit mask of the enabled priorities
 					on = append(on, prio)
 				}
 			}
@@ -136,8 +136,8 @@ func askPFC(netdev string) ([]int, error) {
 	return nil, unix.ENODATA
 }
 
-// locksFreely reports whether this process has CAP_IPC_LOCK in the first user namespace, the only
-// one where it counts. Root in a container may lack it.
+// locksFreely reports whether this process has CAP_IPC_LOCK in the initial user namespace;
+// elsewhere the capability has no effect on the limit. Root in a container may lack it.
 func locksFreely() bool {
 	uids, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil || strings.Join(strings.Fields(string(uids)), " ") != "0 0 4294967295" {

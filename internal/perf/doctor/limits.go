@@ -33,7 +33,7 @@ func (d *doctor) limits() {
 	}
 }
 
-// registers registers memory where the limit of locked memory may forbid it.
+// registers tries to register memory if the process has a limit for locked memory.
 func (d *doctor) registers(ctx *cverbs.Context) {
 	if limit, known := MemlockLimit(); !known || limit < 0 || d.registered {
 		return
@@ -58,7 +58,7 @@ func (d *doctor) registers(ctx *cverbs.Context) {
 	}
 }
 
-// host checks settings of the host that worsen measurements.
+// host reports settings of the host that make measurements worse.
 func (d *doctor) host() {
 	if g := d.line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"); g != "" && g != "performance" {
 		d.find(Note, "for measurements: cpupower frequency-set -g performance", "the CPU frequency governor is %s", g)

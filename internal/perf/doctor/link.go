@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// link checks what lies between a port and the wire, and between the device and the processors:
-// speed, PCIe, NUMA node, and what the port has counted. netdev is empty where there is none.
+// link reports a port's speed, the device's PCIe link and NUMA node, the port's counters and its
+// settings for classes of traffic. netdev is empty if the port has no network device.
 func (d *doctor) link(device string, num uint8, netdev string) {
 	name := fmt.Sprintf("%s port %d", device, num)
 	dir := "sys/class/infiniband/" + device
@@ -30,7 +30,8 @@ func (d *doctor) link(device string, num uint8, netdev string) {
 	d.quality(name, device, num, netdev)
 }
 
-// pcie compares the device's PCIe link with what the device can and with what the port needs.
+// pcie compares the bandwidth of the device's PCIe link with the maximum of the device and with
+// gbit, the bandwidth of the port in Gb/s.
 func (d *doctor) pcie(device, dir string, gbit float64) {
 	is := func(kind string) (speed float64, width int) {
 		fmt.Sscan(d.line(dir+"/"+kind+"_link_speed"), &speed) // "16.0 GT/s PCIe"

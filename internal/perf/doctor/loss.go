@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Received returns how many packets a device's port has received, as the kernel counts them; ok is
-// false where it does not. Ports other than 1 are written "mlx5_0/2".
+// Received returns the kernel's count of the packets that a device's port has received; ok is false
+// if there is no such count. Ports other than 1 are written "mlx5_0/2".
 func Received(device string) (n int64, ok bool) {
 	name, port, _ := strings.Cut(device, "/")
 	if port == "" {
@@ -32,8 +32,9 @@ func Received(device string) (n int64, ok bool) {
 	return 0, false
 }
 
-// Arrived judges how many packets the server's port, and the client's, have received while messages
-// did not arrive; -1 is unknown.
+// Arrived concludes where packets were lost. Its arguments are the numbers of packets that the
+// ports of the server and the client received while messages did not arrive, -1 for an unknown
+// number.
 func Arrived(server, client int64) []Finding {
 	d := &doctor{}
 	switch {
@@ -52,11 +53,12 @@ func Arrived(server, client int64) []Finding {
 	return d.findings
 }
 
-// datagramTime is how long an answer to a datagram may take.
+// datagramTime is how long Datagram waits for an answer.
 const datagramTime = 500 * time.Millisecond
 
 // Datagram sends a datagram from an address of this host to UDP port 4791 of another one. Soft-RoCE
-// drops it in silence there; what refuses it on the way is a finding.
+// drops the datagram without an answer. An error on the way, from a router or a packet filter for
+// example, is a finding.
 func Datagram(from, to netip.Addr) []Finding {
 	d := &doctor{}
 	err := func() error {

@@ -32,11 +32,11 @@ func (d *doctor) modules() {
 	d.files()
 }
 
-// verbsFile is a device file that should be in /dev/infiniband: the RDMA device, the name of the
-// file, and its device number as the kernel writes it in sysfs (major:minor).
+// verbsFile is a device file that should be in /dev/infiniband. It has the name of the RDMA device,
+// the name of the file, and its device number in the form of sysfs (major:minor).
 type verbsFile struct{ device, name, number string }
 
-// verbsFiles lists the device files that the devices of this network namespace have.
+// verbsFiles returns the device files of the RDMA devices of this network namespace.
 func (d *doctor) verbsFiles() (all []verbsFile) {
 	dirs, _ := filepath.Glob(d.path("sys/class/infiniband_verbs/uverbs*"))
 	for _, dir := range dirs {
@@ -49,7 +49,7 @@ func (d *doctor) verbsFiles() (all []verbsFile) {
 	return all
 }
 
-// files checks the device files that verbs open.
+// files checks that the device files of verbs exist, are those of their devices, and can be opened.
 func (d *doctor) files() {
 	const folder = "dev/infiniband"
 	const container = "; in a container: --device /dev/infiniband"

@@ -17,8 +17,8 @@ const (
 	controlPort = 18516
 )
 
-// prefixes returns the addresses of a network device, each with its subnet. Subnets of a single
-// host (/32, /128) are left out.
+// prefixes returns the addresses of a network device, each with its subnet. It omits link-local
+// addresses and subnets without room for another host.
 func prefixes(netdev string) (all []netip.Prefix) {
 	i, err := net.InterfaceByName(netdev)
 	if err != nil {
@@ -34,9 +34,9 @@ func prefixes(netdev string) (all []netip.Prefix) {
 	return all
 }
 
-// subnets reports a network device that shares its subnet with another one. Linux then answers
-// questions for the addresses of both on both, and sends by the first route: packets arrive at the
-// wrong device, which drops those of RoCE.
+// subnets reports a network device that shares its subnet with another one. Linux then answers ARP
+// requests for the address of either device on both, and sends through the device of the first
+// route. So packets arrive at the wrong device, which drops the RoCE packets among them.
 func (d *doctor) subnets(name, netdev string) {
 	others, _ := net.Interfaces()
 	for _, other := range others {
@@ -58,9 +58,9 @@ func (d *doctor) subnets(name, netdev string) {
 	}
 }
 
-// arpApart reports whether a network device answers ARP for its own addresses only, and asks with
-// its own. Of the settings under "all" and under the
-// device, the larger is in force.
+// arpApart reports whether a network device answers ARP requests only for its own addresses, and
+// uses only these in its own requests. The larger of two settings is in force, the one under "all"
+// and the one of the device.
 func (d *doctor) arpApart(netdev string) bool {
 	of := func(name string) int {
 		most := 0
@@ -73,9 +73,9 @@ func (d *doctor) arpApart(netdev string) bool {
 	return of("arp_ignore") >= 1 && of("arp_announce") >= 2
 }
 
-// filters evaluates this host's packet filters for what RDMA needs: RoCE's packets in and out, and
-// the control connection in. The packets are those of a neighbour in the subnet. Those of hardware
-// do not pass the filters of the kernel.
+// filters evaluates this host's packet filters for packets that RDMA needs: RoCE in both
+// directions, and incoming ones of the control connection. The other end of the packets is a
+// neighbor in the subnet. Packets of hardware devices bypass the kernel's filters.
 func (d *doctor) filters(device, netdev string) {
 	if d.rules == nil {
 		rules, err := d.kernel.rules()
@@ -145,7 +145,7 @@ func neighbour(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	b[len(b)-1] ^= 1
 	a, _ := netip.AddrFromSlice(b)
-	if host := b[len(b)-1]; a.Is4() && (host == 0 || host == 255) { // of the network, or to all
+	if host := b[len(b)-1]; a.Is4() && (host == 0 || host == 255) { // the network address or the broadcast address
 		b[len(b)-1] ^= 3
 		a, _ = netip.AddrFromSlice(b)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Between compares what the two ends of a way will use.
+// Between compares the devices, settings and versions of the two ends.
 func Between(client, server *result.Facts) []Finding {
 	d := &doctor{}
 	d.find(OK, "", "the way: %s %s at %s to %s %s at %s", client.Host, client.Device, client.Address, server.Host,
@@ -30,13 +30,14 @@ func Between(client, server *result.Facts) []Finding {
 	return d.findings
 }
 
-// Sizes of the messages that are tried: one that any path carries, and one of many full packets.
+// Sizes of the test messages: one that fits in a packet on any path, and one of many full packets.
 const (
 	Small = 64
 	Large = 64 << 10
 )
 
-// Tried judges the runs of a plan over the way, the last of which may have failed with err.
+// Tried returns the findings of a plan's runs between the two ends. err is the error of the plan,
+// nil if all runs succeeded.
 func Tried(cases []result.Case, runs []result.Run, err error) []Finding {
 	d := &doctor{}
 	for i := range runs {

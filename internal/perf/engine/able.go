@@ -7,7 +7,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// compatible refuses a plan that one of the two devices cannot run.
+// compatible returns an error if one of the two devices cannot run the plan.
 func compatible(plan Plan, client, server *result.Facts) error {
 	if client.Fabric != server.Fabric {
 		return fmt.Errorf("the client's device %s is on the %s fabric, the server's %s on the %s fabric: they cannot "+
@@ -28,7 +28,7 @@ func compatible(plan Plan, client, server *result.Facts) error {
 	return nil
 }
 
-// able refuses a case that one end's device cannot run.
+// able returns an error if one end's device cannot run the case. who is "client" or "server".
 func able(c *result.Case, who string, f *result.Facts) error {
 	packets, iwarp := f.Fabric == fabricVerbs, strings.HasPrefix(f.Detail, "iWARP")
 	if err := c.Knobs.Able(packets, iwarp, f.MTU, fmt.Sprintf("the %s's device %s", who, f.Device)); err != nil {
@@ -61,7 +61,7 @@ func able(c *result.Case, who string, f *result.Facts) error {
 	return nil
 }
 
-// readDepth is the read depth that both devices support, 0 if neither reports one.
+// readDepth returns the read depth that both devices support, 0 if neither reports one.
 func readDepth(a, b *result.Facts) int {
 	switch {
 	case a.MaxReadDepth == 0:

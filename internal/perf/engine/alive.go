@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Each end sends a sign of life every aliveEvery. After silentTime without any message people are
-// told, and after goneTime the conversation ends. TCP alone says nothing of a process that is
-// frozen, and of a host that has vanished only after minutes.
+// Each end sends a sign of life every aliveEvery. After silentTime without any message from the
+// peer it warns, and after goneTime it closes the control connection. TCP alone does not detect a
+// frozen process, and detects a vanished host only after minutes.
 const (
 	aliveEvery = 2 * time.Second
 	silentTime = 8 * time.Second
 	goneTime   = 30 * time.Second
 )
 
-// live begins to send signs of life, and to expect them. warn, if not nil, is called at most once.
-// Both ends of a pipe are in one process.
+// live begins to send signs of life and to expect those of the peer. It calls warn, unless nil, at
+// most once. It does nothing on a pipe, whose ends are in one process.
 func (k *control) live(warn func(text string)) {
 	if k.conn.RemoteAddr().Network() == "pipe" {
 		return
@@ -54,10 +54,10 @@ func (k *control) live(warn func(text string)) {
 	}()
 }
 
-// errFlood is the error of a peer that sends signs of life without end.
+// errFlood is the error if a peer sends signs of life too often.
 var errFlood = errors.New("more signs of life than a living peer sends")
 
-// alive counts a sign of life.
+// alive counts a sign of life of the peer, and returns errFlood if there were too many.
 func (k *control) alive() error {
 	const tolerance = 100
 	k.signs++

@@ -8,27 +8,27 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Memory besides the registered one, in bytes: per completion in flight, per queue pair, and per
-// case for histograms and threads.
+// Memory that a case needs besides its registered memory, in bytes: per request or receive in
+// flight, per queue pair, and per case for histograms and threads.
 const (
 	completionCost = 1024
 	queuePairCost  = 16 << 10
 	caseCost       = 4 << 20
 )
 
-// cost returns an upper estimate of the memory that an end needs for a case, in bytes.
+// cost returns an upper bound of the memory that an end needs for a case, in bytes.
 func (l *layout) cost(c *result.Case) int64 {
 	qps := int64(c.QPs)
 	return int64(l.total) + qps*int64(c.Depth+c.RxDepth)*completionCost + qps*queuePairCost + caseCost
 }
 
-// budget is the memory that the cases of all clients share. A nil budget is unlimited.
+// budget limits the memory of the cases of all clients together. A nil budget is unlimited.
 type budget struct {
 	mu          sync.Mutex
 	limit, used int64
 }
 
-// take reserves n bytes until giveBack is called.
+// take reserves n bytes until the caller calls giveBack. It returns an error if fewer are left.
 func (b *budget) take(n int64) (giveBack func(), err error) {
 	if b == nil {
 		return func() {}, nil

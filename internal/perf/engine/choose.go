@@ -18,21 +18,21 @@ const (
 	fabricMem   = "mem"
 )
 
-// choice is the device of an end, and the reason for it.
+// choice is the device of an end and the reason of its choice.
 type choice struct {
 	udat.ProviderInfo
 	open string // for udat.Open: the name, or the address (Addr) by which the ends reach each other
 	why  string
 	gid  result.Knob // entry of the GID table to use; unset: the connection manager's choice
 	near []int       // processors of its NUMA node, to run the loops on; nil: any
-	far  bool        // this process may use none of the node's processors
+	far  bool        // this process may not run on any processor of the node
 }
 
 func byName(p udat.ProviderInfo, why string) choice {
 	return choice{ProviderInfo: p, open: p.Name, why: why}
 }
 
-// byAddr returns the device that has an address, which may be any of its addresses.
+// byAddr returns the device that has addr among its addresses.
 func byAddr(all []udat.ProviderInfo, addr netip.Addr, why string) (choice, bool) {
 	addr = addr.Unmap()
 	for _, p := range all {
@@ -46,9 +46,9 @@ func byAddr(all []udat.ProviderInfo, addr netip.Addr, why string) (choice, bool)
 	return choice{}, false
 }
 
-// choose returns the named device; "tcp" is then the one of local, the address on which the peer
-// connected. Without a name it returns the device with that address, else the first active verbs
-// device, else mem0.
+// choose returns the device with the name. local is this end's address of the control connection:
+// the name "tcp" selects the tcp device with that address. Without a name choose returns the device
+// with the address local, else the first active verbs device, else mem0.
 func choose(name string, local netip.Addr) (choice, error) {
 	return chooseFrom(udat.Providers(), name, local)
 }
@@ -100,7 +100,7 @@ func chooseFrom(all []udat.ProviderInfo, name string, local netip.Addr) (choice,
 	return choice{}, noDevice(all)
 }
 
-// useGID makes the device use an entry of its GID table, and that entry's address.
+// useGID makes the device use the given entry of its GID table, and the address of that entry.
 func (c *choice) useGID(given *result.Knob) error {
 	if given == nil {
 		return nil
@@ -165,8 +165,8 @@ func noDevice(all []udat.ProviderInfo) error {
 	return errors.New(text)
 }
 
-// verbsPort splits a provider's name into verbs device and port. Ports other than 1 are written
-// "mlx5_0/2".
+// verbsPort splits the device's name into the name of the verbs device and the port. Ports other
+// than 1 are written "mlx5_0/2".
 func (c *choice) verbsPort() (string, uint8) {
 	device, port, _ := strings.Cut(c.Name, "/")
 	if n, err := strconv.ParseUint(port, 10, 8); err == nil {

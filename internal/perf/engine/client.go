@@ -10,54 +10,31 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Plan is what a client measures: cases, each repeated.
-type Plan struct {
-	Cases   []result.Case
-	Repeats int // at least 1
-}
-
-// Validate refuses a plan with a case that cannot be run, before anything runs.
-func (p *Plan) Validate() error {
-	if len(p.Cases) == 0 {
-		return errors.New("the plan has no cases")
-	}
-	if p.Repeats < 1 || p.Repeats > 1000 {
-		return fmt.Errorf("--repeat %d: must be from 1 to 1000", p.Repeats)
-	}
-	for i := range p.Cases {
-		c := p.Cases[i]
-		if _, _, err := fit(&c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Watcher receives a plan's progress. Any of its functions may be nil. Calls are serialized.
 type Watcher struct {
 	Begin    func(client, server *result.Facts)          // once, after the hellos
 	Case     func(n, of int, c *result.Case, repeat int) // before each run
 	Interval func(result.Interval)                       // during a run
 	Run      func(*result.Run)                           // after each run
-	Warn     func(text string)                           // the server is silent; concurrent with the others
+	Warn     func(text string)                           // the server is silent; may be called while another function runs
 }
 
 // Client runs plans against a server.
 type Client struct {
-	Device  string // to measure from; empty: the one with the address that reaches the server, or the best
+	Device  string // to measure from; empty: choose finds one
 	Version string
 	GID     *result.Knob    // entry of the device's GID table to use; nil: the connection manager's choice
-	CPU     *int            // to pin the measuring loop to
+	CPU     *int            // processor to pin the measuring loop to; may be nil
 	AnyNode bool            // run the loops on any NUMA node, not on the device's
 	Finish  <-chan struct{} // closed: end the plan now, keep results so far; may be nil
 	Watcher Watcher
 
-	start  func(context.Context) error // of RunThreads: called when a case's connections are up; may be nil
-	memory *budget                     // of a server that measures to another one
+	start  func(context.Context) error // set by RunThreads; called when a case's connections are established; may be nil
+	memory *budget                     // set on a server that measures to another one
 }
 
-// Run measures the plan over a control connection, which it closes, and returns the results; with
-// an error, the results before it.
+// Run runs the plan with the server at the other end of a control connection, and closes the
+// connection. It returns the results. With an error it also returns the results of earlier runs.
 func (cl *Client) Run(ctx context.Context, conn net.Conn, plan Plan) (*result.Document, error) {
 	doc := &result.Document{Schema: result.Schema, Version: cl.Version, Started: time.Now().UTC().Truncate(time.Second),
 		Units: result.Units, Runs: []result.Run{}}
@@ -143,7 +120,7 @@ func (cl *Client) converse(ctx context.Context, k *control, plan Plan, doc *resu
 	return err
 }
 
-// ErrFinished is the error of a plan that Client.Finish ended early.
+// ErrFinished is the error if Client.Finish ended the plan early.
 var ErrFinished = errors.New("ended early: results up to then are kept")
 
 func (cl *Client) finished() bool {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// coarseClock is the smallest clock step with which latencies are unreliable.
+// coarseClock is the largest clock step with which single latencies are reliable.
 const coarseClock = time.Microsecond
 
-// clockStep returns the smallest advance of the monotonic clock within a short time.
+// clockStep returns the smallest step of the monotonic clock that it sees within 20 ms.
 func clockStep() time.Duration {
 	step := time.Duration(0)
 	base := time.Now()

@@ -20,29 +20,29 @@ import (
 )
 
 // Protocol is the version of the messages between client and server. Ends with different versions
-// refuse to measure.
+// do not measure with one another.
 const Protocol = 7
 
-// magic begins the conversation, so that a connection that is not datperf's is recognized.
+// magic is in the first message of each end, and distinguishes datperf from other programs.
 const magic = "datperf"
 
-// Longest message, in bytes: of a peer before its hello, of a client, and of a server, whose
-// results contain distributions.
+// Largest message in bytes: from a client before its hello, from a client after it, and from a
+// server, whose results contain distributions.
 const (
 	strangerLimit = 16 << 10
 	clientLimit   = 128 << 10
 	serverLimit   = 1 << 20
 )
 
-// maxQueued is the number of unread messages of a client. A correct client waits for an answer long
-// before.
+// maxQueued is the largest number of unread messages of a client. A correct client sends fewer
+// before it waits for an answer.
 const maxQueued = 8
 
 // answerTime bounds the wait for an answer that involves no measurement.
 const answerTime = 90 * time.Second
 
 // message is one line of JSON on the control connection. Kind determines which fields are set.
-// Fields that only a client reads are raw, so that a server does not decode them.
+// Fields that only one end uses are raw, so that the other end does not decode them.
 type message struct {
 	Kind     string           `json:"kind"`
 	Magic    string           `json:"magic,omitempty"`
@@ -60,43 +60,43 @@ type message struct {
 	Interval *result.Interval `json:"interval,omitempty"`
 	End      json.RawMessage  `json:"end,omitempty"`      // result.End without its intervals
 	Findings json.RawMessage  `json:"findings,omitempty"` // []doctor.Finding
-	Received *int64           `json:"received,omitempty"` // packets, of the examined port
+	Received *int64           `json:"received,omitempty"` // packets that the examined port has received
 	Peer     string           `json:"peer,omitempty"`
-	Together bool             `json:"together,omitempty"` // wait for go when connected
+	Together bool             `json:"together,omitempty"` // wait for msgGo when connected
 	Run      json.RawMessage  `json:"run,omitempty"`      // result.Run without its intervals
 }
 
 // Kinds of messages, in their order on the connection.
 const (
 	msgHello   = "hello"   // client: magic, protocol, version, facts, number of cases
-	msgWelcome = "welcome" // server: the same, if it accepts the client
-	msgExamine = "examine" // client: examine your host; server: what it found
-	msgMesh    = "mesh"    // client: measure a case to another server; server: its run, or why there is none;
-	//                            if together, first ready: it is connected, and go of the client
+	msgWelcome = "welcome" // server: the same without the cases, if it accepts the client
+	msgExamine = "examine" // client: asks the server to examine its host; server: its findings
+	msgMesh    = "mesh"    // client: asks the server to measure a case to another one; server: its run, or an error;
+	//                            if together, server first: ready when it is connected; client: go
 	msgCase      = "case"      // client: the next case
-	msgReady     = "ready"     // server: listens at addr for connections with token, or its queue pairs are at place
-	msgConnected = "connected" // client: all connected; its memory, and place
-	msgGo        = "go"        // server: it is connected too, and begins now
-	msgInterval  = "interval"  // server: what it initiated in an interval
+	msgReady     = "ready"     // server: it listens at addr for connections with token, or its queue pairs are at place
+	msgConnected = "connected" // client: its queue pairs are connected; its memory, and place
+	msgGo        = "go"        // server: it is connected too and begins now
+	msgInterval  = "interval"  // server: the operations that it initiated in an interval
 	msgSent      = "sent"      // an initiator: its number of operations
-	msgFinish    = "finish"    // client: end the run now, keep results so far
-	msgEnd       = "end"       // either: its part is over, what it measured
-	msgError     = "error"     // either: end of the conversation, and why
-	msgBye       = "bye"       // client: no more cases; server: it quits
-	msgQuit      = "quit"      // client: accept no more clients
+	msgFinish    = "finish"    // client: asks the server to end the run now and keep the results so far
+	msgEnd       = "end"       // either: its part of the run has ended; its results
+	msgError     = "error"     // either: it ends the conversation; the reason
+	msgBye       = "bye"       // client: no more cases; server: it will quit
+	msgQuit      = "quit"      // client: asks the server to accept no more clients
 	msgAlive     = "alive"     // either: a sign of life
 )
 
-// raw encodes v as a part of a message.
+// raw encodes v as a field of a message.
 func raw(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // structs of numbers and strings
+		panic(err) // cannot happen: v consists of numbers and strings
 	}
 	return b
 }
 
-// readRaw decodes a part of the peer's message and cleans its texts for printing.
+// readRaw decodes a field of the peer's message, and makes its texts safe to print.
 func readRaw[T any](b json.RawMessage) (*T, error) {
 	v := new(T)
 	if err := json.Unmarshal(b, v); err != nil {
@@ -111,22 +111,22 @@ type peerError struct{ who, text string }
 
 func (e *peerError) Error() string { return "the " + e.who + " says: " + e.text }
 
-// control is a control connection. One goroutine reads it; all may send.
+// control is a control connection. One goroutine reads from it; any goroutine may send.
 type control struct {
 	conn  net.Conn
 	peer  string // "client" or "server"
 	in    chan message
 	done  chan struct{}
-	gone  chan struct{} // closed when no more messages will come: closed connection, or invalid message
-	limit atomic.Int64  // of a message, in bytes
+	gone  chan struct{} // closed when no more messages will come: the connection is closed, or a message was invalid
+	limit atomic.Int64  // largest message in bytes
 	heard atomic.Int64  // time of the last message, Unix nanoseconds
 
 	begun  time.Time
-	signs  int                   // of life that have come; of the reader
+	signs  int                   // number of signs of life that have come; used by the reading goroutine only
 	silent atomic.Pointer[error] // the peer has sent nothing for goneTime
 
 	mu  sync.Mutex // serializes sends
-	err error      // why in and gone are closed; valid once they are
+	err error      // the reason why in and gone are closed; valid after that
 }
 
 func newControl(conn net.Conn, peer string) *control {
@@ -160,7 +160,7 @@ func (k *control) read() {
 			}
 			continue
 		}
-		if k.peer == "client" && len(k.in) == cap(k.in) { // this is the only sender
+		if k.peer == "client" && len(k.in) == cap(k.in) { // only this goroutine sends to k.in
 			k.err = fmt.Errorf("the client does not wait for answers: %d unread messages", cap(k.in)+1)
 			return
 		}
@@ -186,12 +186,12 @@ func (k *control) read() {
 
 var errTooLong = errors.New("message too long")
 
-// line splits off one line; a line longer than limit is an error.
+// line is the split function of the scanner. It returns an error for a line longer than k.limit.
 func (k *control) line(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	advance, token, err = bufio.ScanLines(data, atEOF)
 	length := advance
 	if token == nil {
-		length = len(data) // as yet
+		length = len(data) // so far
 	}
 	if int64(length) > k.limit.Load() {
 		return 0, nil, errTooLong
@@ -199,7 +199,7 @@ func (k *control) line(data []byte, atEOF bool) (advance int, token []byte, err 
 	return advance, token, err
 }
 
-// parse decodes a message and cleans its texts for printing.
+// parse decodes a message, and makes its texts safe to print.
 func parse(line []byte) (m message, err error) {
 	if err := json.Unmarshal(line, &m); err != nil {
 		return m, err
@@ -221,7 +221,7 @@ func (k *control) close() {
 	k.conn.Close()
 }
 
-// sendTime bounds a send to a peer that does not read.
+// sendTime is how long a send may block because the peer does not read.
 const sendTime = 20 * time.Second
 
 func (k *control) send(m message) error { return k.sendFor(m, sendTime) }
@@ -240,7 +240,7 @@ func (k *control) sendFor(m message, patience time.Duration) error {
 	return nil
 }
 
-// fail sends err to the peer in one line, and returns err.
+// fail sends err to the peer, unless the peer reported it, and returns err.
 func (k *control) fail(err error) error {
 	var told *peerError
 	if !errors.As(err, &told) {
@@ -270,7 +270,7 @@ func (k *control) expectFor(patience time.Duration, stop <-chan struct{}, kinds 
 	}
 }
 
-// judge refuses a message of another kind.
+// judge returns an error if the message is of none of the kinds.
 func (k *control) judge(m message, kinds ...string) error {
 	for _, kind := range kinds {
 		if m.Kind == kind {
@@ -283,7 +283,7 @@ func (k *control) judge(m message, kinds ...string) error {
 	return fmt.Errorf("the %s sent %q, expected %q: different versions of datperf?", k.peer, m.Kind, kinds)
 }
 
-// errStopped is the error of a wait that this end ended.
+// errStopped is the error if this end has stopped a wait for a message.
 var errStopped = errors.New("stopped")
 
 // Limits on the wait for a client's hello, and for its next case.
@@ -292,8 +292,8 @@ const (
 	idleTime  = 10 * time.Minute
 )
 
-// answerPlain sends an error to a client that did not begin with TLS. It reads on until the client
-// closes: closing with unread data would drop the answer.
+// answerPlain sends an error to a client that did not begin with TLS. Then it reads until the
+// client closes, because closing with unread data would discard the answer.
 func answerPlain(conn net.Conn, err error) {
 	conn.SetDeadline(time.Now().Add(time.Second))
 	b, _ := json.Marshal(message{Kind: msgError, Text: err.Error()})
@@ -301,7 +301,8 @@ func answerPlain(conn net.Conn, err error) {
 	io.CopyN(io.Discard, conn, strangerLimit)
 }
 
-// localAddr is the address of this end of the control connection, where it has one.
+// localAddr returns the address of this end of the control connection, the zero Addr if it has
+// none.
 func (k *control) localAddr() netip.Addr {
 	ap, err := netip.ParseAddrPort(k.conn.LocalAddr().String())
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 // dialTime bounds connecting to a server.
 const dialTime = 10 * time.Second
 
-// Dial connects to a server's control port: a host name or address, with or without a port. secret
-// is that of Secure, or nil.
+// Dial connects to a server's control port. The address is a host name or IP address, and may
+// contain a port that overrides port. secret is the result of [Secure], or nil.
 func Dial(ctx context.Context, address string, port int, secret *tls.Config) (net.Conn, error) {
 	conn, err := dial(ctx, "datperf server", " (start one there with: datperf server)", address, port)
 	if err != nil {
@@ -51,7 +51,8 @@ func dial(ctx context.Context, what, advice, address string, port int) (net.Conn
 	return conn, nil
 }
 
-// shortDial removes from a dial error what the caller's text repeats.
+// shortDial removes from a dial error the network and the address, which the caller's text
+// contains.
 func shortDial(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {

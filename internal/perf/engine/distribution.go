@@ -8,15 +8,15 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// samples collects times in nanoseconds: a histogram of constant size, and exact min, max, mean and
-// deviation.
+// samples collects times in nanoseconds. It has a histogram of constant size, and the exact
+// minimum, maximum, mean and standard deviation.
 type samples struct {
 	hist       *hdrhistogram.Histogram
 	min, max   int64
 	mean, sumS float64 // Welford's running mean and sum of squared differences
 }
 
-// longest is the largest time in the histogram; percentiles count longer ones as this.
+// longest is the largest time in the histogram, which counts a longer time as longest.
 const longest = int64(3600e9)
 
 func newSamples() *samples {

@@ -12,7 +12,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// ioctl requests of the kernel's providers of dmabufs, with their structs.
+// ioctl requests that create dmabufs.
 const (
 	udmabufCreate = 0x40187542 // UDMABUF_CREATE
 	heapAlloc     = 0xC0184800 // DMA_HEAP_IOCTL_ALLOC
@@ -29,7 +29,8 @@ type heapRequest struct {
 	heapFlagsUnset uint64
 }
 
-// dmabufMemory returns mapped memory of a dmabuf, its descriptor, and a function that frees both.
+// dmabufMemory returns a mapped dmabuf of at least n bytes, its descriptor, and a function that
+// unmaps and closes it.
 func dmabufMemory(provider string, n int) (_ []byte, fd int, free func() error, err error) {
 	n = (n + os.Getpagesize() - 1) &^ (os.Getpagesize() - 1)
 	if provider == result.UDMABuf {
@@ -48,7 +49,7 @@ func dmabufMemory(provider string, n int) (_ []byte, fd int, free func() error, 
 	return b, fd, func() error { unix.Close(fd); return unix.Munmap(b) }, nil
 }
 
-// newUDMABuf makes a dmabuf of this process's memory.
+// newUDMABuf creates a dmabuf from memory of this process.
 func newUDMABuf(n int) (int, error) {
 	const path = "/dev/udmabuf"
 	dev, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -76,7 +77,7 @@ func newUDMABuf(n int) (int, error) {
 	return int(fd), nil
 }
 
-// newHeapDMABuf makes a dmabuf of one of the kernel's heaps.
+// newHeapDMABuf allocates a dmabuf from one of the kernel's DMA heaps.
 func newHeapDMABuf(heap string, n int) (int, error) {
 	dev, err := os.OpenFile(filepath.Join("/dev/dma_heap", heap), os.O_RDWR, 0)
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"github.com/godat/godat/internal/perf/doctor"
 )
 
-// Examination is what a server has found on its host.
+// Examination is the result of a server's examination of its host.
 type Examination struct {
 	Findings []doctor.Finding
-	Received int64 // packets that its device's port has received, -1 if unknown
+	Received int64 // packets that the port of its device has received, -1 if unknown
 }
 
-// Examine has the server at the other end of a control connection, which it closes, examine its
-// host.
+// Examine asks the server at the other end of a control connection to examine its host. It closes
+// the connection.
 func Examine(ctx context.Context, conn net.Conn, version string) (*Examination, error) {
 	k := newControl(conn, "server")
 	defer k.close()
@@ -44,7 +44,7 @@ func Examine(ctx context.Context, conn net.Conn, version string) (*Examination, 
 	return e, k.send(message{Kind: msgBye})
 }
 
-// examine examines this host for a client, for one client at a time.
+// examine examines this host and sends the findings to the client. It serves one client at a time.
 func (s *Server) examine(k *control, device string) error {
 	s.examining.Lock()
 	defer s.examining.Unlock()

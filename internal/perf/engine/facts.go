@@ -16,10 +16,10 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// noAtomics is Facts.Atomics of a device without atomics.
+// noAtomics is the value of Facts.Atomics for a device without atomics.
 const noAtomics = "none"
 
-// gatherFacts describes this end. Unknown facts are left out.
+// gatherFacts returns the facts of this end. Unknown ones are zero.
 func gatherFacts(chosen choice, version string, cpu *int) result.Facts {
 	f := result.Facts{
 		OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), GoVersion: runtime.Version(),
@@ -41,7 +41,7 @@ func gatherFacts(chosen choice, version string, cpu *int) result.Facts {
 		if node := firstLine(filepath.Join("/sys/class/infiniband", device, "device/numa_node")); node != "-1" {
 			f.NUMANode = node
 		}
-		f.Libibverbs = libraryVersion("libibverbs.so.") // after the device was opened: the library is loaded
+		f.Libibverbs = libraryVersion("libibverbs.so.") // deviceFacts has opened the device, which loads the library
 	}
 	switch {
 	case cpu != nil:
@@ -64,7 +64,7 @@ func gatherFacts(chosen choice, version string, cpu *int) result.Facts {
 
 // Machine describes this machine: processors, memory, kernel, version of Go.
 func Machine() map[string]string {
-	kernel, _, _ := strings.Cut(firstLine("/proc/sys/kernel/osrelease"), "-") // without its builder's name for it
+	kernel, _, _ := strings.Cut(firstLine("/proc/sys/kernel/osrelease"), "-") // without the suffix of the distribution
 	memory := "unknown"
 	if n := hostmem.Limit(); n < math.MaxUint64 {
 		memory = fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
@@ -131,7 +131,8 @@ func libraryVersion(prefix string) string {
 	})
 }
 
-// lookUp returns the value from the first line of a file that fits.
+// lookUp returns the value of the first line of a file for which fits returns true, "" if there is
+// none.
 func lookUp(name string, fits func(line string) (string, bool)) string {
 	f, err := os.Open(name)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // hugePage is the size of the kernel's default huge pages on amd64 and arm64.
 const hugePage = 2 << 20
 
-// hugeMemory returns zeroed memory of huge pages, and a function that frees it.
+// hugeMemory returns at least n zeroed bytes in huge pages, and a function that frees them.
 func hugeMemory(n int) ([]byte, func() error, error) {
 	n = (n + hugePage - 1) &^ (hugePage - 1)
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE,
@@ -26,8 +26,8 @@ func hugeMemory(n int) ([]byte, func() error, error) {
 	return b, func() error { return unix.Munmap(b) }, nil
 }
 
-// machineCPUs returns the number of processors of the machine, whether or not this process may use
-// them; 0 if unknown.
+// machineCPUs returns the number of processors of the machine, including those that this process
+// may not use; 0 if unknown.
 func machineCPUs() int {
 	cpus, _ := filepath.Glob("/sys/devices/system/cpu/cpu[0-9]*")
 	return len(cpus)
@@ -46,7 +46,7 @@ func CheckCPU(cpu int) error {
 	return nil
 }
 
-// pinTo binds the calling goroutine to processors until unpin is called.
+// pinTo binds the calling goroutine to the processors until it calls unpin.
 func pinTo(cpus []int) (unpin func(), err error) {
 	runtime.LockOSThread()
 	var before, only unix.CPUSet
@@ -61,7 +61,7 @@ func pinTo(cpus []int) (unpin func(), err error) {
 		return nil, fmt.Errorf("processors %v: %w", cpus, err)
 	}
 	return func() {
-		if unix.SchedSetaffinity(0, &before) == nil { // else the thread ends with the goroutine
+		if unix.SchedSetaffinity(0, &before) == nil { // otherwise the thread stays locked and ends with the goroutine
 			runtime.UnlockOSThread()
 		}
 	}, nil

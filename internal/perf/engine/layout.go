@@ -6,43 +6,45 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// slotBudget bounds the memory for slots of one kind at one end, if --buffers is not given and more
-// than one slot per queue pair fits.
+// slotBudget is the most memory for the slots of one kind at one end if --buffers is not given.
+// Each queue pair has at least one slot, even beyond the budget.
 const slotBudget = 64 << 20
 
 // memoryLimit is the most memory that a case may register at one end.
 const memoryLimit = 4 << 30
 
-// datagramHeader is what a receive of a datagram has before the message: its global routing header.
+// datagramHeader is the size in bytes of the global routing header, which a receive of a datagram
+// has before the message.
 const datagramHeader = 40
 
-// area is the range of the registered memory for slots of one kind, the same number for each queue
-// pair.
+// area is a range of the registered memory for slots of one kind. Each queue pair has the same
+// number of slots.
 type area struct {
 	base, perQP, stride int
 	slots               uint64
 }
 
-// slot returns the slot of sequence number seq; the slots of a queue pair are used in turn.
+// slot returns the slot for the request or receive with sequence number seq. A queue pair uses its
+// slots in turn.
 func (a *area) slot(seq uint64) uint64 {
-	if a.slots&(a.slots-1) == 0 { // avoids a division, as expensive as the rest
+	if a.slots&(a.slots-1) == 0 { // avoids a division, which takes as long as the rest of the function
 		return seq & (a.slots - 1)
 	}
 	return seq % a.slots
 }
 
-// at returns the offset of the slot of seq of a queue pair.
+// at returns the offset of the slot for sequence number seq on a queue pair.
 func (a *area) at(qp int, seq uint64) int { return a.base + qp*a.perQP + int(a.slot(seq))*a.stride }
 
-// layout is the map of an end's registered memory. Both ends compute the same one.
+// layout describes where the areas of an end's registered memory are. It is the same at both ends.
 type layout struct {
 	qps, size, total int
-	tx, rx           area // requests are sent from, messages and results arrive in
-	word             area // of the peer's atomics
-	// Areas of a transaction's one-sided steps, without slots in other tests.
-	written area // by the peer
-	source  area // of the peer's reads; never changes
-	read    area // from the peer
+	tx, rx           area // tx: data to send; rx: received data, and results of reads and atomics
+	word             area // target of the peer's atomics
+	// Areas of a transaction's one-sided steps. In other tests they have no slots.
+	written area // target of the peer's writes
+	source  area // source of the peer's reads; its content never changes
+	read    area // target of this end's reads
 }
 
 func layoutOf(c *result.Case) (layout, error) {
@@ -89,7 +91,7 @@ func layoutOf(c *result.Case) (layout, error) {
 // transaction reports whether the layout has the areas of a transaction.
 func (l *layout) transaction() bool { return l.source.slots > 0 }
 
-// remote returns the area of the peer's memory that requests of a kind use.
+// remote returns the area of the peer's memory that the operation op accesses.
 func (l *layout) remote(op string) *area {
 	switch {
 	case result.Atomic(op):
@@ -104,7 +106,7 @@ func (l *layout) remote(op string) *area {
 	return &l.rx
 }
 
-// local returns the area of local buffers of requests of a kind.
+// local returns the area of the local buffers of the operation op.
 func (l *layout) local(op string) *area {
 	switch {
 	case op == result.Read && l.transaction():

@@ -11,10 +11,11 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// minRNRTimer is the pause of a sender after "receiver not ready", as in udat: code 12 is 0.64 ms.
+// minRNRTimer is the code of the time that a sender waits after "receiver not ready". Code 12 is
+// 0.64 ms, as in udat.
 const minRNRTimer = 12
 
-// rnrRetries is as in udat: 7 means unlimited.
+// rnrRetries is the number of retries after "receiver not ready". 7 means unlimited, as in udat.
 const rnrRetries = 7
 
 func (l *cverbsLink) newID() (*cverbs.CMID, error) {
@@ -56,7 +57,7 @@ func (l *cverbsLink) accept(ctx context.Context, token uint64) error {
 				requests++
 				l.from = ev.ID.RemoteAddr()
 			}
-			if err != nil { // of another program; it may be gone already
+			if err != nil { // a request of another program, which may have ended
 				ev.ID.Reject(nil)
 				ev.ID.Close()
 				continue
@@ -131,7 +132,7 @@ func (l *cverbsLink) connectQP(ctx context.Context, to netip.AddrPort, token uin
 			if err = l.move(id, qp, ev.ResponderResources, ev.InitiatorDepth); err == nil {
 				return id.Establish()
 			}
-		case cverbs.CMEventEstablished: // iWARP: the driver has moved the queue pair
+		case cverbs.CMEventEstablished: // iWARP, where the driver has moved the queue pair
 			return nil
 		default:
 			err = errors.Join(fmt.Errorf("%v", ev.Type), ev.Err())
@@ -142,7 +143,8 @@ func (l *cverbsLink) connectQP(ctx context.Context, to netip.AddrPort, token uin
 	}
 }
 
-// move moves a queue pair from INIT to RTS with the path of id.
+// move moves a queue pair from INIT to RTS, with the path of the connection id. On iWARP it does
+// nothing, because the driver does.
 func (l *cverbsLink) move(id *cverbs.CMID, qp int, in, out uint8) error {
 	if l.iwarp {
 		return nil
@@ -170,8 +172,9 @@ func (l *cverbsLink) move(id *cverbs.CMID, qp int, in, out uint8) error {
 	return nil
 }
 
-// unreliable takes from the attributes of a reliable connection, which the connection manager
-// makes, what a queue pair of another transport has.
+// unreliable adapts the attributes of a reliable connection, which the connection manager returns,
+// to the case's transport. It returns the mask of the attributes that a queue pair of that
+// transport has. For UD it also creates the address handle.
 func (l *cverbsLink) unreliable(qp int, attr *cverbs.QPAttr, mask cverbs.QPAttrMask) (cverbs.QPAttrMask, error) {
 	switch l.c.Transport {
 	case result.UC:

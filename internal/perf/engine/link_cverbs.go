@@ -21,12 +21,12 @@ const inlineWanted = 128
 type cverbsLink struct {
 	c    *result.Case
 	lay  layout
-	addr netip.Addr // of the device, that it listens on and connects from
+	addr netip.Addr // address of the device, to listen on and to connect from
 	over cverbs.PathOptions
 	buf  []byte
 
 	verbsPort uint8
-	retries   uint8 // of the transport, by default
+	retries   uint8 // default number of transport retries
 
 	ctx     *cverbs.Context
 	pd      *cverbs.PD
@@ -35,27 +35,27 @@ type cverbsLink struct {
 	srq     *cverbs.SRQ
 	mr      *cverbs.MR
 	qps     []*cverbs.QP
-	byNum   map[uint32]int32 // with an SRQ: the cookie does not tell the queue pair
+	byNum   map[uint32]int32 // queue pair by number, with an SRQ only, whose cookies do not identify the queue pair
 	iwarp   bool
 	inline  int
 	peer    remote
-	foreign bool           // the peer is a program of perftest: no private data, connections in their order
-	port    uint16         // to listen on; 0: any
-	from    netip.AddrPort // of a foreign peer
-	paths   []datagramPath // of UD queue pairs
-	header  int            // of received datagrams
-	peers   []remote       // of perftest: each queue pair has memory of its own
+	foreign bool           // the peer is perftest: no private data, requests in the order of the queue pairs
+	port    uint16         // port to listen on; 0: any
+	from    netip.AddrPort // address of a foreign peer
+	paths   []datagramPath // destinations of UD queue pairs; else nil
+	header  int            // bytes before the message in a receive
+	peers   []remote       // memory of the peer per queue pair, with perftest only
 	signals
-	opened []func() error // closes what was opened, to be called last first
+	opened []func() error // functions that close the opened objects, to be called in reverse order
 
 	ch       *cverbs.EventChannel
 	listener *cverbs.CMID
 
-	opcode cverbs.WROpcode  // what is requested
-	flags  cverbs.SendFlags // of what is not signalled
+	opcode cverbs.WROpcode  // operation of all requests
+	flags  cverbs.SendFlags // flags of all requests, without SendSignaled
 	local  area
 	target area
-	wrs    []cverbs.SendWR // all but what changes is filled in
+	wrs    []cverbs.SendWR // setOp fills in all fields that are the same for all requests
 	rwrs   []cverbs.RecvWR
 	sges   []cverbs.SGE
 	rsges  []cverbs.SGE
@@ -69,7 +69,7 @@ var cverbsOps = map[string]cverbs.WROpcode{
 	result.FetchAdd: cverbs.OpAtomicFetchAndAdd, result.CmpSwap: cverbs.OpAtomicCmpAndSwp,
 }
 
-// keep registers v to be closed with the link.
+// keep registers v to be closed by l.close, if err is nil. It returns v and err.
 func keep[T interface{ Close() error }](l *cverbsLink, v T, err error) (T, error) {
 	if err == nil {
 		l.opened = append(l.opened, v.Close)
@@ -209,7 +209,7 @@ var qpTypes = map[string]cverbs.QPType{"": cverbs.QPTypeRC, result.UC: cverbs.QP
 // datagramKey is the Q_Key of all datagrams.
 const datagramKey = 0x11111111
 
-// datagramPath is where a UD queue pair sends.
+// datagramPath is the destination of a UD queue pair's datagrams.
 type datagramPath struct {
 	ah  *cverbs.AH
 	num uint32
@@ -336,8 +336,8 @@ func (l *cverbsLink) poll(out []done, polls int) (int, error) {
 	return n, nil
 }
 
-// wait arms the queue, polls once more, and parks: completions that came before the arming make no
-// event.
+// wait arms the queue, polls once more, and parks. The poll finds completions that came before the
+// queue was armed, which cause no event.
 func (l *cverbsLink) wait(out []done, timeout time.Duration) (int, error) {
 	if !l.armed {
 		if err := l.cq.Arm(false); err != nil {

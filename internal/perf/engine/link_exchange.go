@@ -10,39 +10,39 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// address is where an end's queue pairs are, for --connect exchange: what the connection manager
-// would otherwise find out.
+// address is the address of an end's queue pairs for --connect exchange. Otherwise the connection
+// manager would find it out.
 type address struct {
-	LID    uint16      `json:"lid,omitempty"` // of InfiniBand
+	LID    uint16      `json:"lid,omitempty"` // InfiniBand only
 	GID    string      `json:"gid"`           // 32 hexadecimal digits
-	Global bool        `json:"global"`        // packets have a header with the GIDs
+	Global bool        `json:"global"`        // packets have a global routing header, with GIDs
 	MTU    int         `json:"mtu_bytes"`
-	QPs    [][2]uint32 `json:"qps"` // of each queue pair its number and first packet sequence number
+	QPs    [][2]uint32 `json:"qps"` // number and first packet sequence number of each queue pair
 }
 
-// Queue pair and packet sequence numbers have 24 bits. Queue pairs 0 and 1 are those of management,
-// and the last number is the multicast one.
+// Queue pair numbers and packet sequence numbers have 24 bits. Queue pairs 0 and 1 are for
+// management, the last number is for multicast.
 const (
 	max24       = 1<<24 - 1
 	firstFreeQP = 2
 )
 
-// ackTimeout is the default of the wait for an acknowledgement, as perftest's: 4.096 us << 14.
+// ackTimeout is the default timeout of an acknowledgement, as in perftest: 4.096 us << 14.
 const ackTimeout = 14
 
-// maxUnicastLID is the largest LID of a port; larger ones are of multicast groups.
+// maxUnicastLID is the largest LID of a port. Larger ones are for multicast groups.
 const maxUnicastLID = 0xBFFF
 
 // meeting is the state of a link that connects by an exchange of addresses.
 type meeting struct {
 	l    *cverbsLink
 	own  address
-	sgid uint8 // index of the own GID
+	sgid uint8 // index of this end's GID
 	mtu  cverbs.MTU
 }
 
-// newMeeting describes the link's queue pairs to the peer. Packets have GIDs on Ethernet, and on
-// InfiniBand if this end's --gid-index is given.
+// newMeeting returns a meeting with the address of the link's queue pairs. Packets have GIDs on
+// Ethernet. On InfiniBand they have GIDs only if --gid-index is given at one end.
 func newMeeting(l *cverbsLink, chosen *choice) (*meeting, error) {
 	_, port := chosen.verbsPort()
 	attr, err := l.ctx.QueryPort(port)
@@ -74,7 +74,7 @@ func newMeeting(l *cverbsLink, chosen *choice) (*meeting, error) {
 	return m, nil
 }
 
-// gidOf returns the entry of a port's GID table with an index, or the best one.
+// gidOf returns the entry of a port's GID table with the index if it is given, else the best entry.
 func gidOf(ctx *cverbs.Context, port uint8, index int, given bool) (cverbs.GIDEntry, error) {
 	if !given {
 		best, _, err := ctx.BestGID(port)
@@ -92,7 +92,8 @@ func gidOf(ctx *cverbs.Context, port uint8, index int, given bool) (cverbs.GIDEn
 	return cverbs.GIDEntry{}, fmt.Errorf("--gid-index %d: there is no such GID", index)
 }
 
-// check refuses an address that no port with qps queue pairs has, and returns its GID.
+// check returns an error if the address is not valid for qps queue pairs of one port. It returns
+// the GID of the address.
 func (a *address) check(qps int, global bool) (gid cverbs.GID, err error) {
 	b, err := hex.DecodeString(a.GID)
 	if err != nil || len(b) != len(gid) {
@@ -125,7 +126,7 @@ func (a *address) check(qps int, global bool) (gid cverbs.GID, err error) {
 	return gid, nil
 }
 
-// meet connects the queue pairs to those of the peer, whose address it checks before.
+// meet checks the peer's address and connects the queue pairs to those of the peer.
 func (m *meeting) meet(peer *address) error {
 	if peer == nil {
 		return errors.New("--connect exchange: the peer did not send the address of its queue pairs")
@@ -150,9 +151,9 @@ func (m *meeting) meet(peer *address) error {
 	return nil
 }
 
-// direct is what a queue pair needs to be connected without a connection manager.
+// direct has the settings that connect a queue pair without the connection manager.
 type direct struct {
-	at                    cverbs.AHAttr // without what the case sets
+	at                    cverbs.AHAttr // without port, service level and traffic class, which connectDirect sets
 	mtu                   cverbs.MTU
 	num, recvPSN, sendPSN uint32
 	reads                 uint8

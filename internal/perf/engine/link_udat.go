@@ -20,27 +20,27 @@ type udatLink struct {
 	lay   layout
 	ia    *udat.IA
 	lmr   *udat.LMR
-	huge  []byte // huge pages that lmr registers; nil: lmr has memory of its own
+	huge  []byte // memory of lmr in huge pages; nil: AllocLMR allocated the memory
 	unmap func() error
 	dto   *udat.EVD
 	conn  *udat.EVD
 	srq   *udat.SRQ
 	psp   *udat.PSP
 	eps   []*udat.EP
-	byEP  map[*udat.EP]int32 // with an SRQ: the cookie does not tell the queue pair
+	byEP  map[*udat.EP]int32 // index in eps, with an SRQ only, whose cookies do not identify the queue pair
 	peer  remote
 	signals
 
-	kind   udat.OpKind // what is requested
-	base   uint64      // of the memory
+	kind   udat.OpKind // operation of all requests
+	base   uint64      // address of the memory
 	local  area
 	target area
-	ops    []udat.Op // all but what changes is filled in
+	ops    []udat.Op // setOp fills in all fields that are the same for all requests
 	iovs   [][1]udat.LMRTriplet
 	recvs  []udat.Recv
 	rxIOVs [][1]udat.LMRTriplet
 	events []udat.Event
-	empty  error // the error of an empty dispatcher
+	empty  error // the error that an empty dispatcher returned last
 }
 
 var udatOps = map[string]udat.OpKind{
@@ -87,13 +87,13 @@ func openUDAT(c *result.Case, lay layout, chosen choice) (_ *udatLink, err error
 	if err != nil {
 		return nil, err
 	}
-	recvs := 1 // an endpoint has at least so many
+	recvs := 1 // the minimum of an endpoint
 	if c.TwoSided() {
 		recvs = c.RxDepth
 	}
 	queued := c.QPs * (c.Depth + recvs)
-	// Twice the need: udat reserves room for flushed work of its endpoints, and soft-iWARP cannot
-	// resize a completion queue.
+	// Twice the requests and receives: udat reserves spare entries for its endpoints, and soft-iWARP
+	// cannot resize a completion queue.
 	if l.dto, err = ia.CreateEVD(2*queued, udat.EVDDTO, nil); err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (l *udatLink) path() *result.Path {
 	return &p
 }
 
-// knobs returns the options of the case's knobs.
+// knobs returns the options that set the case's knobs and the GID index.
 func knobs(c *result.Case, gid result.Knob) (opts []udat.Option) {
 	for _, k := range []struct {
 		result.Knob
@@ -172,7 +172,7 @@ func knobs(c *result.Case, gid result.Knob) (opts []udat.Option) {
 
 func (l *udatLink) close() error {
 	err := l.ia.Close(udat.CloseAbrupt)
-	if l.unmap != nil && err == nil { // keep it while the device may write to it
+	if l.unmap != nil && err == nil { // if Close failed, the device may still write to the memory
 		err = l.unmap()
 	}
 	return err
@@ -245,7 +245,7 @@ func (l *udatLink) connect(ctx context.Context, to netip.AddrPort, token uint64)
 	return nil
 }
 
-// because returns the cause of an event, in words.
+// because returns the error of an event as a suffix of a message, "" if there is none.
 func because(ev *udat.Event) string {
 	if err := ev.Err(); err != nil {
 		return ": " + err.Error()
@@ -258,7 +258,8 @@ func makePrivate(token uint64, qp int) []byte {
 	return binary.LittleEndian.AppendUint32(b, uint32(qp))
 }
 
-// parsePrivate returns the queue pair that a connection request is for.
+// parsePrivate returns the queue pair that a connection request is for. It returns errNotOurs if
+// the private data has another token or no valid queue pair.
 func parsePrivate(b []byte, token uint64, qps int) (int, error) {
 	if len(b) < privateSize || binary.LittleEndian.Uint64(b) != token {
 		return 0, errNotOurs
@@ -343,7 +344,7 @@ func (l *udatLink) receive(qp int, slot uint64, n int) error {
 func (l *udatLink) poll(out []done, polls int) (int, error) {
 	n, err := l.dto.DequeueSpin(l.events[:len(out)], polls)
 	if n == 0 && err != nil {
-		if err != l.empty { // errors.Is would cost much of a poll
+		if err != l.empty { // errors.Is would take a large part of the time of a poll
 			if !errors.Is(err, udat.ErrQueueEmpty) {
 				return 0, err
 			}

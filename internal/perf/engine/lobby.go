@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// lobbySize is the number of connections without a hello that a server keeps.
+// lobbySize is the largest number of connections without a hello that a server keeps.
 const lobbySize = 256
 
-// Lobby holds connections from which nothing useful has come yet, oldest first. When it is full,
-// the oldest one is closed, so that silent connections keep nobody out. Its methods may be called
-// concurrently. The zero value holds 256 connections.
+// Lobby is a list of connections whose peers have not yet sent anything useful, oldest first. If it
+// is full, Enter closes the oldest connection, so that silent peers do not keep others out. The
+// zero value has room for 256 connections. The methods may be called concurrently.
 type Lobby struct {
-	Size int // connections, if it is not 0
+	Size int // largest number of connections; 0: 256
 
 	mu    sync.Mutex
 	conns []net.Conn
@@ -31,7 +31,7 @@ func (l *Lobby) Enter(conn net.Conn) {
 	l.conns = append(l.conns, conn)
 }
 
-// Leave removes a connection, if it is still there.
+// Leave removes a connection, if it is in the lobby.
 func (l *Lobby) Leave(conn net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// run runs this end's part and returns what it measured.
+// run runs this end's part of the case and returns the results.
 func (w *worker) run() (end *result.End, err error) {
 	end = &result.End{}
 	stop := measureCost()
@@ -34,13 +34,13 @@ func (w *worker) run() (end *result.End, err error) {
 	ops, bytes := w.rec.ops, w.rec.ops*w.rec.size
 	if w.c.Mode == result.Bandwidth && w.c.TwoSided() && w.received > w.c.Warmup {
 		n := w.received - w.c.Warmup
-		// The time from the first to the last arrival covers one message less.
+		// n messages arrive in n-1 intervals between the first and the last arrival.
 		end.Received = &result.Stream{Ops: n - 1, Bytes: (n - 1) * int64(w.c.Size),
 			Elapsed: result.Seconds(w.rxLast - w.rxFirst)}
 		end.Received.Fill()
 		ops, bytes = ops+n, bytes+n*int64(w.c.Size)
 	}
-	if !w.initOps && end.Received == nil { // the passive end's cost is for all operations
+	if !w.initOps && end.Received == nil { // the cost of a passive end refers to all operations of its peer
 		ops = max(w.sh.expect.Load()-w.c.Warmup, 0)
 		bytes = ops * int64(w.c.Size)
 	}

@@ -12,45 +12,45 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Mesh measures between several servers, in steps: what is in a step measures at the same time.
+// Mesh measures between several servers, in steps. The pairs of a step measure at the same time.
 type Mesh struct {
-	Hosts   []string // addresses of control ports, with ports; each differs from the others
-	Plan    Plan     // each of its cases makes a matrix; Repeats is 1
+	Hosts   []string // addresses of the servers, HOST:PORT, all different
+	Plan    Plan     // each case makes a matrix; Repeats must be 1
 	Pattern string   // one of result.Patterns; empty: result.Pairs
-	AtOnce  int      // pairs that measure at the same time, of result.Pairs; 0: as many as there are
-	// Timeout bounds the measurement of a case between two hosts, beside the case's duration.
+	AtOnce  int      // largest number of pairs in a step of result.Pairs; 0: no limit
+	// Timeout is how long a measurement between two hosts may take in addition to the case's duration.
 	Timeout time.Duration
-	Wait    time.Duration // for servers that are not there yet, in the beginning
+	Wait    time.Duration // how long to wait in the beginning for servers that cannot be reached yet
 	Dial    func(ctx context.Context, address string) (net.Conn, error)
 	Version string
 	Finish  <-chan struct{}    // closed: end now, keep results so far; may be nil
-	Watch   func(MeshProgress) // after each step and case; may be nil
+	Watch   func(MeshProgress) // called after each case of a step; may be nil
 
 	mesh  *result.Mesh
 	hosts []meshEnd
-	slow  map[route]string // pairs that took too long, once: why they are not measured again
+	slow  map[route]string // pairs whose measurement has timed out, with the reason why they are not measured again
 }
 
-// MeshProgress is what a mesh has just measured.
+// MeshProgress reports the step that a mesh has just measured.
 type MeshProgress struct {
-	Step, Steps int // of all cases
+	Step, Steps int // counted over all cases
 	Case        *result.Case
-	Pairs       []result.Pair     // that were tried
+	Pairs       []result.Pair     // pairs that the step tried to measure
 	Lost        []result.MeshHost // hosts that are left out from now on
-	Left        time.Duration     // until the end, if the other steps take as long
+	Left        time.Duration     // estimated time until the end
 }
 
-// meshEnd is a host, as the one that leads the mesh sees it.
+// meshEnd is the state of a host in the process that runs the mesh.
 type meshEnd struct {
-	ctl    *control // nil: no conversation
-	failed []int    // the hosts that it has failed with since its last success
-	lost   bool     // Watch knows that it is left out
+	ctl    *control // control connection to its server, or nil
+	failed []int    // the hosts with which it has failed since its last success
+	lost   bool     // it has been reported to Watch as left out
 }
 
-// together reports whether the pairs of a step begin when all are connected.
+// together reports whether the pairs of a step wait until all are connected before they begin.
 func (m *Mesh) together() bool { return m.Pattern != result.Pairs }
 
-// Validate refuses what is no mesh, and completes it.
+// Validate sets the defaults, and returns an error if a setting is invalid.
 func (m *Mesh) Validate() error {
 	m.Pattern = cmp.Or(m.Pattern, result.Pairs)
 	switch n := len(m.Hosts); {

@@ -8,7 +8,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// ask returns the facts of a host. A host that is not reached is asked again until m.Wait is over.
+// ask returns the facts of a host. It tries again until m.Wait has passed while the host cannot be
+// reached.
 func (m *Mesh) ask(ctx context.Context, address string) result.MeshHost {
 	h := result.MeshHost{Address: address}
 	k, facts, err := m.open(ctx, address, 0)
@@ -29,7 +30,7 @@ func (m *Mesh) ask(ctx context.Context, address string) result.MeshHost {
 	return h
 }
 
-// open begins a conversation with a host.
+// open connects to a host and greets it. It returns the control connection and the host's facts.
 func (m *Mesh) open(ctx context.Context, address string, cases int) (*control, *result.Facts, error) {
 	conn, err := m.Dial(ctx, address)
 	if err != nil {

@@ -2,15 +2,16 @@ package engine
 
 import "github.com/godat/godat/internal/perf/result"
 
-// route is a measurement between two hosts, by their numbers.
+// route is a measurement from one host to another. Both are indices in Mesh.Hosts.
 type route struct{ from, to int }
 
-// step is what measures at the same time.
+// step is a set of routes that are measured at the same time.
 type step []route
 
 // stepsOf returns the steps of a pattern between n hosts, each of up to atOnce routes (0: any
-// number). In a step of Pairs or Bisection no host is in two routes; in one of AllToAll each is in
-// two, as client and as server; in one of Incast all have the same server.
+// number). In a step of Pairs or Bisection each host is in at most one route. In a step of AllToAll
+// each host is in two, as client and as server. In a step of Incast all routes have the same
+// server.
 func stepsOf(pattern string, n, atOnce int) (all []step) {
 	add := func(one step) {
 		for atOnce > 0 && len(one) > atOnce {
@@ -64,8 +65,8 @@ func (s step) reversed() step {
 }
 
 // tournament returns the rounds of a round-robin tournament: each two hosts meet once, and no host
-// is in two pairs of a round. The last place stays, the others rotate. With an odd number of hosts
-// the last place is empty: the host that meets it rests.
+// is in two pairs of a round. The host in the last place keeps its place, the others rotate. With
+// an odd number of hosts the last place is empty, and its opponent rests.
 func tournament(n int) (rounds []step) {
 	places := n + n%2
 	for r := range places - 1 {

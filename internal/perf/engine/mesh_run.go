@@ -11,8 +11,9 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Run measures. A pair that fails has its error in the matrix, and so has each pair with a host
-// that is not reached, or that was given up. The error is ErrFinished, or the context's.
+// Run measures all pairs. A pair that fails has its error in the matrix. A pair with a host that
+// cannot be reached or was given up has the host's error. Run returns an error only for an invalid
+// mesh, when Finish was closed (ErrFinished), or when ctx is done.
 func (m *Mesh) Run(ctx context.Context) (*result.Document, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func (m *Mesh) Run(ctx context.Context) (*result.Document, error) {
 	return doc, context.Cause(ctx)
 }
 
-// steps measures all steps, each for all cases.
+// steps measures all steps, each with all cases.
 func (m *Mesh) steps(ctx context.Context) {
 	steps := stepsOf(m.Pattern, len(m.Hosts), m.AtOnce)
 	m.mesh.Steps = len(steps)
@@ -76,7 +77,7 @@ func (m *Mesh) steps(ctx context.Context) {
 	}
 }
 
-// lost returns the hosts that are left out since the last call.
+// lost returns the hosts that have been left out since the last call.
 func (m *Mesh) lost() (all []result.MeshHost) {
 	for i := range m.hosts {
 		if h := &m.mesh.Hosts[i]; h.Error != "" && !m.hosts[i].lost {
@@ -87,12 +88,13 @@ func (m *Mesh) lost() (all []result.MeshHost) {
 	return all
 }
 
-// patienceHosts is the number of hosts that a host must fail with, one after the other, to be given
-// up. Else one that hangs would cost its time limit with every other host.
+// patienceHosts is the number of hosts with which a host must fail in a row to be given up. Without
+// it, a host that hangs would take the time limit with every other host.
 const patienceHosts = 3
 
-// judge gives up hosts after a step. A host is given up if it has failed with the last
-// patienceHosts others, none of which fails with everybody too.
+// judge gives up hosts after a step. It gives up a host that has failed with at least patienceHosts
+// others since its last success, if none of the last patienceHosts of them has failed as often
+// itself.
 func (m *Mesh) judge(one step, worked map[route]bool) {
 	for _, r := range one {
 		for _, end := range [][2]int{{r.from, r.to}, {r.to, r.from}} {
@@ -117,7 +119,7 @@ func (m *Mesh) judge(one step, worked map[route]bool) {
 	}
 }
 
-// sort sorts all pairs by their hosts, in the hosts' order.
+// sort sorts the pairs of each matrix in the order of m.Hosts, by client, then by server.
 func (m *Mesh) sort() {
 	numbers := map[string]int{}
 	for i, h := range m.Hosts {

@@ -11,11 +11,11 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// endedEarly is the error of a pair that was not measured before the end.
+// endedEarly is the error of a pair that was not measured because the mesh ended early.
 const endedEarly = "not measured: ended early"
 
-// measure measures a case between the pairs of a step, all at the same time. It returns all pairs,
-// and those that it has tried.
+// measure measures a case between the pairs of a step, all at the same time. It returns all pairs
+// of the step, and those among them that it tried to measure.
 func (m *Mesh) measure(ctx context.Context, one step, c *result.Case) (pairs, tried []result.Pair) {
 	pairs = make([]result.Pair, len(one))
 	errs, began := make([]error, len(one)), make([]bool, len(one))
@@ -62,10 +62,10 @@ func (m *Mesh) measure(ctx context.Context, one step, c *result.Case) (pairs, tr
 	return pairs, tried
 }
 
-// pair is the same for both orders of two hosts.
+// pair returns a key for the two hosts that is the same in both directions.
 func (r route) pair() route { return route{min(r.from, r.to), max(r.from, r.to)} }
 
-// refused returns why two hosts are not measured, or nothing.
+// refused returns the reason why two hosts are not measured, "" if they are.
 func (m *Mesh) refused(ctx context.Context, r route) string {
 	if ctx.Err() != nil {
 		return endedEarly
@@ -73,18 +73,18 @@ func (m *Mesh) refused(ctx context.Context, r route) string {
 	return cmp.Or(m.mesh.Hosts[r.from].Error, m.mesh.Hosts[r.to].Error, m.slow[r.pair()])
 }
 
-// meetTime bounds the wait until all pairs of a step are connected. Those that are begin then.
+// meetTime returns how long the connected pairs of a step wait for the others before they begin.
 func (m *Mesh) meetTime() time.Duration { return min(m.Timeout/2, 20*time.Second) }
 
-// gathering lets the pairs of a step begin together: wait returns when all have connected or
-// failed. A nil gathering is for pairs that begin at once.
+// gathering makes the pairs of a step begin together. Its wait returns when all pairs have
+// connected or failed. Pairs that need not begin together use a nil gathering.
 type gathering struct {
 	mu      sync.Mutex
 	missing int
 	open    chan struct{}
 }
 
-// leave notes that one more pair has connected or failed.
+// leave counts a pair that has connected or failed.
 func (g *gathering) leave() {
 	if g == nil {
 		return
@@ -106,12 +106,13 @@ func (g *gathering) wait(ctx context.Context, most time.Duration) {
 	}
 }
 
-// orderError is why a host could not measure to another one; it takes further orders.
+// orderError is the error of a host that could not measure to another one. The host accepts further
+// orders.
 type orderError struct{ text string }
 
 func (e *orderError) Error() string { return e.text }
 
-// reachError is why the conversation with a host could not begin.
+// reachError is the error if the conversation with a host could not begin.
 type reachError struct{ error }
 
 func (e *reachError) Unwrap() error { return e.error }
@@ -119,13 +120,13 @@ func (e *reachError) Unwrap() error { return e.error }
 // errPairTime is the error of a measurement between two hosts that took too long.
 var errPairTime = errors.New("gave up")
 
-// order lets one host measure to another one. A host has one order at a time. meet is called when
-// the pair of a step that begins together is connected.
+// order makes one host measure to another one. A host has one order at a time. If the pairs of a
+// step begin together, order calls meet when this pair is connected.
 func (m *Mesh) order(ctx context.Context, r route, c *result.Case, meet func()) (*result.Run, error) {
 	host := &m.hosts[r.from]
 	if host.ctl != nil {
 		select {
-		case <-host.ctl.gone: // it was idle for too long, or gave way to another client
+		case <-host.ctl.gone: // the server closed it, because it was idle or to serve another client
 			host.ctl.close()
 			host.ctl = nil
 		default:
@@ -140,7 +141,7 @@ func (m *Mesh) order(ctx context.Context, r route, c *result.Case, meet func()) 
 	}
 	run, err := m.pair(ctx, host.ctl, m.Hosts[r.to], c, meet)
 	var ordered *orderError
-	if err != nil && !errors.As(err, &ordered) { // the conversation is over
+	if err != nil && !errors.As(err, &ordered) { // the conversation cannot continue
 		host.ctl.close()
 		host.ctl = nil
 	}
@@ -155,7 +156,7 @@ func (m *Mesh) hang(host int) {
 	}
 }
 
-// pair orders one measurement.
+// pair sends an order over the control connection and returns the result.
 func (m *Mesh) pair(ctx context.Context, k *control, to string, c *result.Case, meet func()) (*result.Run, error) {
 	if err := k.send(message{Kind: msgMesh, Peer: to, Case: c, Together: m.together()}); err != nil {
 		return nil, err

@@ -10,11 +10,11 @@ import (
 // sysfs is where the kernel describes devices and processors.
 const sysfs = "/sys"
 
-// maxProcessor bounds the numbers of processors, of which Linux has at most 8192.
+// maxProcessor is the largest number of a processor. Linux supports at most 8192 processors.
 const maxProcessor = 8191
 
-// nearProcessors returns the NUMA node of a verbs device and the node's processors; none where the
-// host has one node, or where the kernel does not know the device's.
+// nearProcessors returns the NUMA node of a verbs device and the node's processors. It returns no
+// processors if the host has only one node, or if the kernel does not know the device's node.
 func nearProcessors(root, device string) (node string, cpus []int) {
 	at := filepath.Join(root, "class/infiniband", device, "device")
 	node = firstLine(filepath.Join(at, "numa_node"))
@@ -31,7 +31,7 @@ func nearProcessors(root, device string) (node string, cpus []int) {
 	return node, cpus
 }
 
-// parseProcessors reads a list as the kernel writes it: 0-3,8,10-11.
+// parseProcessors parses a list of processors in the kernel's form: 0-3,8,10-11.
 func parseProcessors(list string) (cpus []int, err error) {
 	if list == "" {
 		return nil, nil
@@ -53,8 +53,8 @@ func parseProcessors(list string) (cpus []int, err error) {
 	return cpus, nil
 }
 
-// useNode makes the measuring loops run on the processors of the device's NUMA node, as far as this
-// process may use them. A loop with a processor of its own (--cpu) stays there.
+// useNode makes the measuring loops run on those processors of the device's NUMA node that this
+// process may use. A loop that --cpu pins to a processor stays there.
 func (c *choice) useNode(root string) {
 	if c.Fabric != fabricVerbs {
 		return

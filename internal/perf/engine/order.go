@@ -7,9 +7,9 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// carryOut measures the case of a client's order as the client of another server. If m.Together, it
-// reports when it is connected, and begins when the client says go. It ends when that client
-// disconnects.
+// carryOut carries out the order in m: it connects to another server, as that server's client, and
+// measures the case. If m.Together is set, it sends msgReady to the client that gave the order once
+// it is connected, and begins when that client sends msgGo. It stops when that client disconnects.
 func carryOut(ctx context.Context, k *control, m *message,
 	dial func(ctx context.Context, address string) (net.Conn, error), cl *Client) (*result.Run, error) {
 	ctx, cancel := context.WithCancelCause(ctx)

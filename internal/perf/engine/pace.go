@@ -6,14 +6,15 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// pace is the schedule of an open loop: when each operation is due, independent of earlier ones.
+// pace is the schedule of an open loop. It determines when each operation is due, whether or not
+// earlier ones have completed.
 type pace struct {
 	gap float64 // mean nanoseconds between operations; 0: closed loop
 	rng *rand.Rand
 	at  float64
 }
 
-// newPace returns the schedule of a case. It is the same for every repeat.
+// newPace returns the schedule of a case. All repeats of the case have the same schedule.
 func newPace(c *result.Case) pace {
 	p := pace{}
 	if c.Rate > 0 {

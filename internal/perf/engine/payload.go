@@ -6,8 +6,8 @@ import (
 )
 
 // A payload is an arithmetic progression of 64-bit words whose start depends on queue pair and
-// sequence number. No two words of a message and no two messages in flight are equal, so a
-// comparison of every byte finds anything lost, late or misplaced.
+// sequence number. No two words of a message and no two messages in flight are equal. So comparing
+// every byte detects data that is lost, late or misplaced.
 const payloadStep = 0x9E3779B97F4A7C15
 
 func payloadStart(qp int, seq uint64) uint64 {
@@ -51,8 +51,9 @@ func mismatch(b []byte, at, qp int, seq uint64) error {
 	return fmt.Errorf("wrong payload: message %d of queue pair %d, %d bytes, differs from byte %d on", seq, qp, len(b), at)
 }
 
-// fillMemory fills the memory before the case. Areas that a peer reads never change: slot n has the
-// payload of sequence number n. Areas that the peer writes, or counts in, are zero.
+// fillMemory fills the memory before the case begins. In the areas that the peer reads, slot n gets
+// the payload of sequence number n and never changes. The areas that the peer writes, or modifies
+// by atomics, stay zero.
 func fillMemory(lay *layout, mem []byte) {
 	for qp := range lay.qps {
 		for slot := range lay.tx.slots {

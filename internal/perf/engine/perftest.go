@@ -13,15 +13,15 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// perftestShape is how one of perftest's programs waits for its peer, beside the exchange of queue
-// pairs, and how it ends.
+// perftestShape describes how one of perftest's programs waits for its peer, apart from the
+// exchange of queue pairs, and how it ends.
 type perftestShape struct {
-	before, after int  // times that the first queue pair is swapped: before all are, and after connecting
-	report        bool // figures follow the measurement
-	silent        bool // nothing is said at the end
+	before, after int  // how often it swaps the first queue pair: before it swaps all, and after connecting
+	report        bool // it swaps figures after the measurement
+	silent        bool // it sends nothing at the end
 }
 
-// shapeOf returns the shape of the program for a test and a mode.
+// shapeOf returns the shape of the program for the case's test and mode.
 func shapeOf(c *result.Case) perftestShape {
 	switch {
 	case c.Test == result.Send:
@@ -34,9 +34,9 @@ func shapeOf(c *result.Case) perftestShape {
 	return perftestShape{after: 1, report: true}
 }
 
-// PerftestPlan refuses a plan that none of perftest's programs can be the peer of, and adapts its
-// case: perftest has no warm-up, so the peer runs the warm-up as the first of its iterations. cm is
-// for programs with -R.
+// PerftestPlan returns an error if none of perftest's programs can be the peer for the plan. It
+// adapts the plan's case: perftest has no warm-up, so the operations of the warm-up are the first
+// of its iterations. cm is set if the program runs with -R.
 func PerftestPlan(plan *Plan, cm bool) error {
 	if len(plan.Cases) != 1 || plan.Repeats != 1 {
 		return fmt.Errorf("--peer perftest: %d runs; one of perftest's programs is there for one case, once",
@@ -67,24 +67,26 @@ func PerftestPlan(plan *Plan, cm bool) error {
 	case c.Iters < 5:
 		return fmt.Errorf("--iters %d with --peer perftest: must be at least 5", c.Iters)
 	}
-	// In bandwidth tests iterations count for each of perftest's queue pairs, here for all.
+	// In bandwidth tests perftest counts iterations per queue pair, datperf over all of them.
 	total := c.Iters
 	if c.Mode == result.Bandwidth {
 		total *= int64(c.QPs)
 	}
 	c.Warmup = min(c.Warmup, total/4)
 	c.Iters = total - c.Warmup
-	if c.Lossy() && c.RxDepth >= perftestReceives { // nothing is to be lost for want of a receive
+	if c.Lossy() && c.RxDepth >= perftestReceives { // so that no message is lost for lack of a receive
 		c.RxDepth = max(c.RxDepth, int(min(total/int64(c.QPs), perftestMostReceives)))
 	}
 	return nil
 }
 
-// The receives that perftest posts: by default, and at most on a transport that may lose messages.
+// The number of receives that perftest posts by default, and its maximum on a transport that may
+// lose messages.
 const perftestReceives, perftestMostReceives = 512, 16000
 
-// Perftest measures a case against one of perftest's programs, over the connection that it
-// exchanges its settings on, which Perftest closes. As a server this end measures what it receives.
+// Perftest measures the plan's case against one of perftest's programs. The program exchanges its
+// settings over conn, which Perftest closes. As a server this end measures what it receives; it
+// returns no run if there is nothing to measure.
 func (cl *Client) Perftest(ctx context.Context, conn net.Conn, plan Plan, server bool) (*result.Document, error) {
 	defer conn.Close()
 	doc := &result.Document{Schema: result.Schema, Version: cl.Version, Started: time.Now().UTC().Truncate(time.Second),
@@ -183,7 +185,7 @@ type perftestPeer struct {
 	c     *result.Case
 	mtu   cverbs.MTU
 	port  uint8
-	index int // of the GID
+	index int // index of this end's GID
 	own   []queuePair
 }
 
@@ -234,14 +236,16 @@ func (p *perftestPeer) connect() error {
 			return err
 		}
 	}
-	// The order of these differs among the programs; their number is all that can be seen.
+	// The programs swap their queue pairs again here and below. The purpose of each swap differs
+	// between the programs, but a peer only sees their number.
 	if _, err := p.queuePairs("connected", p.own); err != nil {
 		return err
 	}
 	return p.wait("ready", shape.after)
 }
 
-// connectCM connects the queue pairs over the connection manager, to the port of the exchange.
+// connectCM connects the queue pairs by the connection manager. It uses the port number of the
+// exchange.
 func (p *perftestPeer) connectCM(ctx context.Context) error {
 	p.l.foreign = true
 	if err := postFirstReceives(p.c, p.l); err != nil {
@@ -252,7 +256,7 @@ func (p *perftestPeer) connectCM(ctx context.Context) error {
 		return err
 	}
 	blank := []queuePair{{}}
-	if !p.client { // before the client is told to connect
+	if !p.client { // listen before sending the message after which the client connects
 		own, err := netip.ParseAddrPort(p.conn.LocalAddr().String())
 		if err != nil {
 			return err
@@ -279,7 +283,8 @@ func (p *perftestPeer) connectCM(ctx context.Context) error {
 	return err
 }
 
-// wait swaps the first queue pair, so that both ends have come to the same point.
+// wait swaps the description of the first queue pair, so that each end waits until its peer has
+// come to the same point.
 func (p *perftestPeer) wait(what string, times int) error {
 	for range times {
 		if _, err := p.queuePairs(what, p.own[:1]); err != nil {
@@ -298,7 +303,7 @@ func (p *perftestPeer) connectQP(i int, peer *queuePair) error {
 		reads: uint8(min(uint32(p.c.ReadDepth), peer.reads))})
 }
 
-// measure runs this end's loop, and ends as the program does.
+// measure runs this end's loop, and then swaps the messages with which the program ends.
 func (p *perftestPeer) measure(ctx context.Context, cl *Client, fabric string) (*result.Run, error) {
 	c := p.c
 	sh := newShared()
@@ -309,8 +314,9 @@ func (p *perftestPeer) measure(ctx context.Context, cl *Client, fabric string) (
 		c.Direction = result.In
 	}
 	run := &result.Run{Case: *c, Notes: result.Notes{"the peer is perftest " + p.version}}
-	// The server of ib_write_lat begins. As its client this end answers the first write, and each
-	// further one answers a post of this end; so one operation less is measured.
+	// The server of ib_write_lat posts the first write. A client waits for it, then measures its own
+	// writes, each of which the server answers. At the end it posts a write that has no answer and
+	// is not measured. So a client measures one write less than it posts after the warm-up.
 	begins := c.Test == result.Write && c.Mode == result.Latency
 	if begins && p.client {
 		c.Iters--
@@ -339,7 +345,7 @@ func (p *perftestPeer) measure(ctx context.Context, cl *Client, fabric string) (
 		}
 	}
 	if run.Client != nil && run.Client.Received != nil && !p.client {
-		run.Server = &result.End{Initiated: run.Client.Received} // as it arrived here
+		run.Server = &result.End{Initiated: run.Client.Received} // measured at this end
 	}
 	if shape.report {
 		if err := p.wait("end", 1); err != nil {
@@ -370,6 +376,6 @@ func (p *perftestPeer) measure(ctx context.Context, cl *Client, fabric string) (
 	if err := p.wait("end", 1); err != nil {
 		return nil, err
 	}
-	p.done() // the peer may be gone already
+	p.done() // an error does not matter: the peer may have ended
 	return run, nil
 }

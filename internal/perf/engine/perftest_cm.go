@@ -19,12 +19,12 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// cmMessage is the length of a queue pair's description over the connection manager: the longest
-// message of the exchange.
+// cmMessage is the length in bytes of a queue pair's description with -R, the longest message of
+// the exchange.
 const cmMessage = 56
 
-// encodeCM describes a queue pair as perftest does with -R: numbers in network byte order, aligned
-// as in C.
+// encodeCM returns the description of a queue pair that perftest sends with -R: numbers in network
+// byte order, aligned as in C.
 func (q *queuePair) encodeCM() []byte {
 	b := make([]byte, 0, cmMessage)
 	for _, v := range []uint32{q.lid, q.reads, q.num, q.psn, q.Key, 0} {
@@ -35,7 +35,7 @@ func (q *queuePair) encodeCM() []byte {
 	return append(b, make([]byte, 8)...)
 }
 
-// decodeCM reads what encodeCM wrote.
+// decodeCM decodes the result of encodeCM.
 func (q *queuePair) decodeCM(b []byte) {
 	for i, v := range []*uint32{&q.lid, &q.reads, &q.num, &q.psn, &q.Key} {
 		*v = binary.BigEndian.Uint32(b[4*i:])
@@ -44,14 +44,14 @@ func (q *queuePair) decodeCM(b []byte) {
 	copy(q.gid[:], b[32:])
 }
 
-// cmConn is the connection of perftest's exchange with -R: a queue pair of the connection manager.
-// Each Write is a message. One goroutine reads and writes.
+// cmConn is the connection of perftest's exchange with -R, a queue pair that the connection manager
+// connects. Each Write sends one message. Only one goroutine may read and write.
 type cmConn struct {
 	l             *cverbsLink
 	local, remote net.Addr
 	deadline      time.Time
-	arrived       []done // messages that nobody has read
-	left          []byte // of the message that is being read
+	arrived       []done // messages that Read has not begun to read
+	left          []byte // unread rest of the current message
 	sent          uint64
 	received      uint64
 	once          sync.Once
@@ -69,7 +69,7 @@ func (cl *Client) PerftestCM(ctx context.Context, address string, port int) (net
 		if to, err = resolveCM(ctx, address, port); err != nil {
 			return nil, err
 		}
-		if probe, err := net.Dial("udp", to.String()); err == nil { // sends nothing: it asks for the route
+		if probe, err := net.Dial("udp", to.String()); err == nil { // sends nothing, but selects the route
 			local = probe.LocalAddr().(*net.UDPAddr).AddrPort().Addr()
 			probe.Close()
 		}
@@ -119,7 +119,8 @@ func (cl *Client) chooseVerbs(local netip.Addr) (choice, error) {
 	return chosen, err
 }
 
-// resolveCM returns the IPv4 address of a host: perftest has no other with -R.
+// resolveCM returns the IPv4 address of a host, or the address and port in address. With -R
+// perftest resolves host names to IPv4 only.
 func resolveCM(ctx context.Context, address string, port int) (netip.AddrPort, error) {
 	if to, err := netip.ParseAddrPort(address); err == nil {
 		return to, nil
@@ -153,10 +154,11 @@ func (k *cmConn) accept(ctx context.Context) error {
 		return err
 	}
 	k.remote = net.TCPAddrFromAddrPort(k.l.from)
-	return k.l.listener.Close() // the connections of the measurement come to the same port
+	return k.l.listener.Close() // the measurement listens on the same port
 }
 
-// connectForeign connects all queue pairs to a program of perftest, which may not listen yet.
+// connectForeign connects all queue pairs to a program of perftest. While the program refuses,
+// because it does not listen yet, connectForeign tries again until ctx is done.
 func (l *cverbsLink) connectForeign(ctx context.Context, to netip.AddrPort) error {
 	for qp := range l.qps {
 		var refused error
@@ -166,7 +168,7 @@ func (l *cverbsLink) connectForeign(ctx context.Context, to netip.AddrPort) erro
 				break
 			}
 			if !errors.Is(err, syscall.ECONNREFUSED) {
-				return cmp.Or(refused, err) // err may be the end of ctx
+				return cmp.Or(refused, err) // err may only say that ctx is done
 			}
 			refused = err
 			select {
@@ -179,7 +181,7 @@ func (l *cverbsLink) connectForeign(ctx context.Context, to netip.AddrPort) erro
 	return nil
 }
 
-// watch waits for the peer to disconnect.
+// watch closes gone when the peer disconnects or this end closes.
 func (k *cmConn) watch() {
 	defer close(k.gone)
 	for {
@@ -190,7 +192,8 @@ func (k *cmConn) watch() {
 	}
 }
 
-// step waits a little for completions.
+// step waits up to parkTime for completions. It appends received messages to arrived, and reports
+// whether a send has completed.
 func (k *cmConn) step() (sent bool, err error) {
 	var all [pollBatch]done
 	n, err := k.l.wait(all[:], parkTime)
@@ -218,7 +221,7 @@ func (k *cmConn) step() (sent bool, err error) {
 	return false, nil
 }
 
-// Write sends a message, and returns when the peer has it.
+// Write sends a message and returns when its Send has completed.
 func (k *cmConn) Write(b []byte) (int, error) {
 	if len(b) > cmMessage {
 		return 0, fmt.Errorf("a message of %d bytes, the longest is %d", len(b), cmMessage)
@@ -236,7 +239,7 @@ func (k *cmConn) Write(b []byte) (int, error) {
 	}
 }
 
-// Read reads from the current message, or the next one.
+// Read reads from the current message, or from the next one if nothing is left.
 func (k *cmConn) Read(b []byte) (int, error) {
 	for len(k.left) == 0 {
 		if len(k.arrived) == 0 {
@@ -259,7 +262,7 @@ func (k *cmConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Close may be called at any time.
+// Close closes the connection. It may be called repeatedly and concurrently.
 func (k *cmConn) Close() error {
 	k.once.Do(func() { k.closed = k.l.close() })
 	return k.closed

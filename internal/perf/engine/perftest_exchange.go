@@ -16,12 +16,12 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// perftestVersion is what this end says to be: the version that Debian 12 ships. From 6.28 on both
-// ends negotiate more if both say that they are as new.
+// perftestVersion is the version that this end sends, the one of Debian 12. If both ends sent 6.28
+// or more, they would negotiate further settings.
 const perftestVersion = "6.06"
 
-// Versions of perftest that datperf can talk to. 5.70 is the oldest one that newer ones talk to.
-// With -R queue pairs have a longer description from 6.29 on.
+// Versions of perftest that datperf can talk to. 5.70 is the oldest version that newer ones accept.
+// From 6.29 on the description of a queue pair is longer with -R.
 const (
 	perftestOldest   = "5.70"
 	perftestNewest   = "6.29"
@@ -32,17 +32,17 @@ const (
 // length in turn, the client first.
 type exchange struct {
 	conn   net.Conn
-	client bool // this end is
-	gids   bool // queue pairs are described with a GID
-	cm     bool // conn is one of the connection manager (-R)
+	client bool // this end is the client
+	gids   bool // the descriptions of queue pairs contain a GID
+	cm     bool // conn is a cmConn (-R)
 
-	version string // of the peer, once it is known
+	version string // version of the peer, once it is known
 }
 
-// perftestWait bounds the wait for a peer's message, during its measurement too.
+// perftestWait is how long swap waits for the peer's message, also while the peer measures.
 const perftestWait = 30 * time.Minute
 
-// swap sends this end's message and returns the peer's, of the same length.
+// swap sends own and returns the peer's message, which has the same length.
 func (x *exchange) swap(what string, own []byte) ([]byte, error) {
 	x.conn.SetDeadline(time.Now().Add(perftestWait))
 	peer := make([]byte, len(own))
@@ -83,7 +83,7 @@ func (x *exchange) versions() (string, error) {
 	if x.cm {
 		newest, how = perftestNewestCM, " with -R"
 	}
-	if len(text) != len(newest) || string(text) < perftestOldest || string(text) > newest { // digit by digit
+	if len(text) != len(newest) || string(text) < perftestOldest || string(text) > newest { // compared digit by digit
 		return "", fmt.Errorf("the peer is perftest %s, datperf can talk to %s to %s%s", string(text), perftestOldest, newest,
 			how)
 	}
@@ -131,7 +131,7 @@ func (q *queuePair) encode(gid bool) []byte {
 	return append([]byte(text), "00000000:\x00"...)
 }
 
-// decode reads what encode wrote.
+// decode decodes the result of encode.
 func (q *queuePair) decode(b []byte, gid bool) error {
 	fields := strings.Split(strings.TrimRight(string(b), "\x00"), ":")
 	need := 7
@@ -163,7 +163,8 @@ func (q *queuePair) decode(b []byte, gid bool) error {
 	return nil
 }
 
-// queuePairs swaps descriptions, as often as the programs do to exchange or to wait for each other.
+// queuePairs swaps the descriptions of queue pairs, each in one message. The programs also do this
+// to wait for each other.
 func (x *exchange) queuePairs(what string, own []queuePair) ([]queuePair, error) {
 	peers := make([]queuePair, len(own))
 	for i := range own {
@@ -213,7 +214,8 @@ func (x *exchange) report(own perftestReport) (peer perftestReport, err error) {
 	return peer, nil
 }
 
-// check refuses impossible figures. Only those of an end that initiates mean anything.
+// check returns an error for impossible figures. The figures are meaningful only for an end that
+// initiates.
 func (r *perftestReport) check() error {
 	for _, v := range []float64{r.average, r.messages} {
 		if !(v >= 0 && v < 1<<40) {
@@ -223,9 +225,9 @@ func (r *perftestReport) check() error {
 	return nil
 }
 
-// done tells the peer that this end is done.
+// done sends the last message of the exchange.
 func (x *exchange) done() error {
-	if x.cm { // which says it by disconnecting
+	if x.cm { // with -R disconnecting ends the exchange
 		return nil
 	}
 	x.conn.SetDeadline(time.Now().Add(answerTime))
@@ -233,7 +235,7 @@ func (x *exchange) done() error {
 	return err
 }
 
-// closeWith closes the connection when ctx is done.
+// closeWith makes the end of ctx close the connection, until stop is called.
 func (x *exchange) closeWith(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { x.conn.Close() })
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// ping measures latency: one operation at a time, over the queue pairs in turn.
+// ping measures latency. It runs one operation at a time, on the queue pairs in turn.
 func (w *worker) ping() error {
 	defer w.spin.begin(w.c)()
 	w.awaits = true
@@ -59,7 +59,8 @@ func (w *worker) ping() error {
 	return nil
 }
 
-// await waits in an open loop until the next operation is due.
+// await waits in an open loop until the next operation is due, and returns that time. In a closed
+// loop it returns 0 at once.
 func (w *worker) await() (due int64, err error) {
 	if !w.pace.open() {
 		return 0, nil
@@ -71,7 +72,7 @@ func (w *worker) await() (due int64, err error) {
 		switch {
 		case left <= 0:
 			return due, nil
-		case left > 2*time.Millisecond: // timers are not exact: the last millisecond is spun
+		case left > 2*time.Millisecond: // timers are inexact: poll the clock for the last millisecond
 			time.Sleep(min(left-time.Millisecond, parkTime))
 			if err := w.sh.err(); err != nil {
 				return 0, err
@@ -82,8 +83,8 @@ func (w *worker) await() (due int64, err error) {
 	}
 }
 
-// once runs one operation and returns at the moment that ends its latency; in a ping-pong that is
-// the peer's answer.
+// once runs one operation. It returns when the operation completes, or in a ping-pong when the
+// peer's answer arrives, because the latency ends then.
 func (w *worker) once(qp int) error {
 	if w.steps != nil {
 		return w.transact(qp)
@@ -111,8 +112,8 @@ func (w *worker) once(qp int) error {
 	return w.awaitMessage()
 }
 
-// after does the work that latency excludes: polling completions of suppressed requests, posting
-// receives, verifying.
+// after does the work that the latency must not include: it polls the completions of earlier
+// requests, posts receives and verifies.
 func (w *worker) after(qp int) error {
 	if w.c.PingPong() {
 		if w.c.Test == result.Write && w.pending[qp] >= w.c.Signal {
@@ -195,7 +196,7 @@ func (w *worker) takeMessages() error {
 	return nil
 }
 
-// postMarked posts a write whose last byte marks its arrival in the peer's memory.
+// postMarked posts a write. The peer detects its arrival by the mark in its last byte.
 func (w *worker) postMarked(qp int) error {
 	seq := w.initSeq[qp]
 	if w.c.Verify {
@@ -226,7 +227,8 @@ func (w *worker) lastMarked() error {
 	return nil
 }
 
-// markOf returns the mark of a message: different from the one before, and never 0 for the first.
+// markOf returns the mark of a message. It differs from the mark of the message before. The first
+// mark is not 0, which the memory contains before.
 func markOf(seq uint64) byte { return byte(seq + 1) }
 
 // markSpins is the number of memory polls between two polls of the link.
@@ -238,7 +240,9 @@ func (w *worker) awaitMark(qp int) error {
 	at := w.lay.rx.at(qp, 0)
 	last := at + w.lay.size - 1
 	mem := w.l.bytes()
-	word := (*uint32)(unsafe.Pointer(&mem[last&^3])) // the memory begins on a page and is longer than the slots
+	// The access is aligned, because the memory begins on a page, and in bounds, because the memory is
+	// longer than the slots.
+	word := (*uint32)(unsafe.Pointer(&mem[last&^3]))
 	mark := markOf(seq)
 	for spins := 1; ; spins++ {
 		v := atomic.LoadUint32(word)
@@ -253,7 +257,7 @@ func (w *worker) awaitMark(qp int) error {
 		}
 		w.relax(spins / 16)
 		if spins%markSpins == 0 {
-			if err := w.poll(); err != nil { // a broken connection shows only there
+			if err := w.poll(); err != nil { // only a poll detects a broken connection
 				return err
 			}
 			if err := w.look(); err != nil {

@@ -7,11 +7,12 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// portCounters is where the kernel counts what an end sends and receives; zero: nowhere.
+// portCounters locates the kernel's counters of an end's port and network device. The zero value
+// has no counters.
 type portCounters struct{ folder, netdev string }
 
-// countersAt finds the device's port and its network device. Finding reads the kernel's GID table,
-// so it is done once for all runs.
+// countersAt locates the counters of the chosen device. It reads the kernel's GID table, so the
+// caller does it once for all runs.
 func countersAt(chosen *choice) portCounters {
 	if chosen.Fabric != fabricVerbs {
 		return portCounters{}

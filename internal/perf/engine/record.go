@@ -6,14 +6,14 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// recorder collects an initiator's measurements and reports them at every interval.
+// recorder collects the measurements of an initiator and reports each interval.
 type recorder struct {
 	latency   *samples
-	corrected *samples // open loop
-	part      *samples // of the current interval; nil where no latency is measured
+	corrected *samples // latency since the due time; open loop only
+	part      *samples // latency in the current interval; nil if it is not measured
 	pingPong  bool
 	every     int64
-	next      int64 // when the interval ends
+	next      int64 // end of the current interval
 	from      int64
 	start     int64
 	stop      int64 // when the last operation completed
@@ -38,7 +38,7 @@ func (r *recorder) begin(now int64) {
 	r.start, r.from, r.next = now, now, now+r.every
 }
 
-// sample counts one operation. ns is its latency from the post, late from its due time.
+// sample counts one operation. ns is its latency since the post, late its latency since it was due.
 func (r *recorder) sample(ns, late int64) {
 	r.ops++
 	r.latency.add(ns)
@@ -48,7 +48,7 @@ func (r *recorder) sample(ns, late int64) {
 	}
 }
 
-// tick ends the interval if it is over.
+// tick reports the current interval and begins the next one, if the current one has ended.
 func (r *recorder) tick(now int64) {
 	if now < r.next {
 		return

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// seats are the clients that a server serves at the same time.
+// seats limits the number of clients that a server serves at the same time.
 type seats struct {
 	mu    sync.Mutex
 	most  int
@@ -17,8 +17,8 @@ type seats struct {
 // seat is the place of one client.
 type seat struct {
 	all   *seats
-	end   func(error) // of its conversation
-	since time.Time   // when it fell idle; zero while it measures
+	end   func(error) // ends the client's conversation
+	since time.Time   // when the client became idle; zero while it measures
 }
 
 // idleGrace is how long a client may be idle before it loses its seat to another one.
@@ -29,7 +29,8 @@ var errGaveWay = fmt.Errorf("this server is full, and the client measured nothin
 	"another one",
 	idleGrace)
 
-// take gives a seat. If all are taken, the client that has been idle longest gives way.
+// take returns a seat. If all are taken, it ends the conversation of the client that has been idle
+// longest, if that is at least idleGrace. Otherwise it returns an error.
 func (s *seats) take(end func(error)) (*seat, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,8 +52,8 @@ func (s *seats) take(end func(error)) (*seat, error) {
 	return one, nil
 }
 
-// leave may be called for a seat that was lost. A nil seat, of a server without a limit of clients,
-// is ignored.
+// leave gives the seat back. It does nothing if the seat was lost, or nil because the server has no
+// limit.
 func (x *seat) leave() {
 	if x == nil {
 		return
@@ -62,7 +63,7 @@ func (x *seat) leave() {
 	delete(x.all.taken, x)
 }
 
-// measures notes that the client measures, or that it no longer does.
+// measures records whether the client measures or is idle.
 func (x *seat) measures(yes bool) {
 	if x == nil {
 		return

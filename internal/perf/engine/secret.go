@@ -15,13 +15,14 @@ import (
 	"time"
 )
 
-// minSecret is the least length of a secret, in bytes. A peer that has connected once can try
-// secrets offline, so the secret must be random.
+// minSecret is the least length of a secret, in bytes. The secret must be random, because a peer
+// that has connected once can try secrets offline.
 const minSecret = 32
 
 // Secure returns the TLS settings of both ends of a control connection that share a secret. Each
-// end proves with a key made from the secret that it knows it; nothing else is trusted. TLS 1.3
-// encrypts and authenticates what follows. RDMA traffic is not protected.
+// end proves that it knows the secret with a key that is derived from it; no certificate authority
+// is trusted. TLS 1.3 then encrypts and authenticates the control connection. RDMA traffic is not
+// protected.
 func Secure(secret []byte) (*tls.Config, error) {
 	secret = bytes.TrimSpace(secret)
 	if len(secret) < minSecret {
@@ -33,7 +34,7 @@ func Secure(secret []byte) (*tls.Config, error) {
 		return nil, err
 	}
 	key := ed25519.NewKeyFromSeed(seed)
-	// What the certificate says does not matter: only its key is compared.
+	// The contents of the certificate do not matter, because the peer checks only its key.
 	blank := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Unix(1<<32, 0)}
 	cert, err := x509.CreateCertificate(nil, blank, blank, key.Public(), key)
 	if err != nil {
@@ -43,7 +44,7 @@ func Secure(secret []byte) (*tls.Config, error) {
 		MinVersion:             tls.VersionTLS13,
 		Certificates:           []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}},
 		ClientAuth:             tls.RequireAnyClientCert,
-		InsecureSkipVerify:     true, // VerifyConnection verifies
+		InsecureSkipVerify:     true, // VerifyConnection checks the key
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if len(s.PeerCertificates) == 0 || !key.Public().(ed25519.PublicKey).Equal(s.PeerCertificates[0].PublicKey) {
@@ -56,10 +57,11 @@ func Secure(secret []byte) (*tls.Config, error) {
 
 var errOtherSecret = errors.New("the peer has another secret")
 
-// secureTime bounds the handshake.
+// secureTime is how long the TLS handshake may take.
 const secureTime = silentTime
 
-// secureClient makes a client's connection secure. A nil secret changes nothing.
+// secureClient performs the TLS handshake on a client's connection. Without a secret it returns
+// conn.
 func secureClient(ctx context.Context, conn net.Conn, secret *tls.Config) (net.Conn, error) {
 	if secret == nil {
 		return conn, nil

@@ -17,30 +17,30 @@ import (
 
 // Server runs the plans of its clients, any number of them at the same time.
 type Server struct {
-	Device  string            // that clients measure; empty: the one with the address that the client came to, or the best
-	Version string            // of datperf
+	Device  string            // to measure with; empty: choose finds one
+	Version string            // version of datperf
 	Log     func(text string) // one line for people; may be nil
-	Clients int               // to serve; 0: any number, until interrupted
-	// Limits: clients at the same time (0: DefaultMaxClients), and memory for all their cases in
-	// bytes (0: DefaultMaxMemory).
+	Clients int               // number of clients to serve; 0: any number, until interrupted
+	// MaxClients is the largest number of clients at the same time (0: DefaultMaxClients), MaxMemory
+	// the largest amount of memory for all their cases in bytes (0: DefaultMaxMemory).
 	MaxClients int
 	MaxMemory  int64
 	GID        *result.Knob // entry of the device's GID table to use; nil: the connection manager's choice
-	CPU        *int         // to pin the measuring loops to
+	CPU        *int         // processor to pin the measuring loops to; may be nil
 	AnyNode    bool         // run the loops on any NUMA node, not on the device's
-	MayQuit    bool         // when a client says so
+	MayQuit    bool         // end when a client asks for it
 	// DialPeer connects to the control port of another server, for a client that orders this one to
-	// measure to it. nil: such orders are refused.
+	// measure to it. If it is nil, the server refuses such orders.
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)
 
-	chosen   *choice // the device, if Local has chosen it already
+	chosen   *choice // the device, if Local has chosen it
 	quitting chan struct{}
 	quit     sync.Once
-	once     sync.Once // of prepare
+	once     sync.Once // guards prepare
 	served   atomic.Int64
 	failed   atomic.Int64
 	cases    atomic.Int64
-	seats    *seats // nil: no bound
+	seats    *seats // nil: no limit
 	memory   *budget
 	lobby    Lobby
 
@@ -69,12 +69,12 @@ func (s *Server) prepare() {
 
 // Stats are the figures of a server.
 type Stats struct {
-	Clients, MaxClients         int   // being served
-	Served, Failed, Cases       int64 // since the start: clients, those that ended with an error, cases
-	MemoryBytes, MaxMemoryBytes int64 // of the cases of all clients
+	Clients, MaxClients         int   // clients being served, and their limit
+	Served, Failed, Cases       int64 // since the start: clients served, conversations that ended with an error, cases
+	MemoryBytes, MaxMemoryBytes int64 // memory of the cases of all clients, and its limit
 }
 
-// Stats returns the server's figures. It may be called at any time, concurrently with Serve.
+// Stats returns the server's figures. It may be called before, during and after Serve.
 func (s *Server) Stats() Stats {
 	s.prepare()
 	s.memory.mu.Lock()
@@ -83,7 +83,7 @@ func (s *Server) Stats() Stats {
 		s.memory.limit}
 }
 
-// Ready returns why the server cannot serve one more client, or nil.
+// Ready returns the reason why the server cannot serve one more client, nil if it can.
 func (s *Server) Ready() error {
 	switch st := s.Stats(); {
 	case s.isQuitting():
@@ -98,8 +98,9 @@ func (s *Server) Ready() error {
 	return err
 }
 
-// Serve accepts clients until ctx is done; then it ends their runs and closes the listener. A
-// client's quit closes the listener too, but other clients finish.
+// Serve accepts clients until ctx is done. Then it ends their runs and closes the listener. If a
+// client asks the server to quit, Serve closes the listener and returns when the other clients have
+// finished.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer context.AfterFunc(ctx, func() { ln.Close() })()
 	s.prepare()
@@ -189,9 +190,9 @@ func (s *Server) converse(ctx context.Context, cancel context.CancelCauseFunc, k
 	k.limit.Store(clientLimit)
 	k.live(nil)
 	var place *seat
-	idle := helloTime // a client without cases asks for facts or quits the server; it stays in the lobby
+	idle := helloTime // without cases a client asks for facts or to quit, and stays in the lobby
 	if hello.Cases > 0 {
-		s.lobby.Leave(k.conn) // first: the seat of the last client closes the lobby
+		s.lobby.Leave(k.conn) // before taking a seat, because taking the last one closes the lobby
 		if place, err = s.seat(cancel); err != nil {
 			return 0, err
 		}
@@ -219,7 +220,7 @@ func (s *Server) converse(ctx context.Context, cancel context.CancelCauseFunc, k
 		switch {
 		case err != nil || m.Kind == msgBye:
 			return cases, err
-		case m.Kind == msgFinish: // too late: the run was over
+		case m.Kind == msgFinish: // the run had ended before the message came
 			continue
 		case m.Kind == msgQuit && (!s.MayQuit || s.quitting == nil):
 			return cases, errors.New("this server refuses quit: it was started without --allow-quit")
@@ -254,8 +255,9 @@ func (s *Server) converse(ctx context.Context, cancel context.CancelCauseFunc, k
 	}
 }
 
-// measurePeer measures a case from this server to another one, for a client. A failure of the
-// measurement is an answer; the error is one of the client's conversation.
+// measurePeer measures a case from this server to another one, for a client. If the measurement
+// fails, it sends the reason to the client. The error that it returns is one of the client's
+// conversation.
 func (s *Server) measurePeer(ctx context.Context, k *control, m *message, who string) error {
 	switch {
 	case s.DialPeer == nil:
@@ -274,8 +276,8 @@ func (s *Server) measurePeer(ctx context.Context, k *control, m *message, who st
 	return k.send(message{Kind: msgMesh, Run: raw(run)})
 }
 
-// slim drops what a matrix does not need: a mesh of hundreds of hosts has tens of thousands of
-// runs.
+// slim removes from a run the intervals and curves, which a matrix does not need. A mesh of
+// hundreds of hosts has tens of thousands of runs.
 func slim(run *result.Run) {
 	for _, end := range []*result.End{run.Client, run.Server} {
 		end.Intervals = nil
@@ -310,7 +312,7 @@ func orUnknown(version string) string {
 	return "datperf " + strings.TrimPrefix(version, "datperf ")
 }
 
-// seat admits a client. end ends its conversation if it must give way.
+// seat admits a client. The server calls end if the client loses its seat to another one.
 func (s *Server) seat(end func(error)) (*seat, error) {
 	if s.seats == nil {
 		return nil, nil

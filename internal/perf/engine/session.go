@@ -11,17 +11,18 @@ import (
 type session struct {
 	ctl     *control
 	chosen  choice
-	counted portCounters    // of chosen
+	counted portCounters    // counters of the device chosen
 	client  bool            // this end is the client
-	cpu     *int            // to pin the loop to
-	memory  *budget         // what the cases of a server's clients share
+	cpu     *int            // processor to pin the loop to; may be nil
+	memory  *budget         // budget of the cases of all clients of the server
 	finish  <-chan struct{} // closed: end the run now, keep results so far; may be nil
 	watch   func(result.Interval)
-	start   func(context.Context) error // called when the connections are up; may be nil
+	start   func(context.Context) error // called when the connections are established; may be nil
 }
 
 // fit adapts the case to the memory limits and returns its layout. With verification every request
-// and receive has its own slot.
+// and receive needs a slot of its own, so fit may reduce the depths. The notes describe such
+// changes.
 func fit(c *result.Case) (layout, result.Notes, error) {
 	if err := c.Validate(); err != nil {
 		return layout{}, nil, err
@@ -45,7 +46,7 @@ func fit(c *result.Case) (layout, result.Notes, error) {
 	return lay, notes, err
 }
 
-// initiates reports whether this end starts operations.
+// initiates reports whether this end initiates operations.
 func (s *session) initiates(c *result.Case) bool {
 	return c.Direction == result.Both || (c.Direction == result.Out) == s.client
 }

@@ -20,7 +20,8 @@ func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.En
 		return nil, nil, err
 	}
 	defer giveBack()
-	if s.cpu == nil && s.chosen.near != nil { // before the memory is touched: that makes it near, too
+	// Pinned before the first access to the memory, so that the kernel allocates it on the node too.
+	if s.cpu == nil && s.chosen.near != nil {
 		unpin, err := pinTo(s.chosen.near)
 		if err != nil {
 			return nil, nil, err
@@ -57,11 +58,11 @@ func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.En
 func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l link) (own, peer *result.End, err error) {
 	sh := newShared()
 	if c.Iters > 0 {
-		sh.expect.Store(c.Iters + c.Warmup) // the peer announces the same, later
+		sh.expect.Store(c.Iters + c.Warmup) // the peer announces the same number later
 	}
 	defer context.AfterFunc(ctx, func() { sh.abort(context.Cause(ctx)) })()
 
-	var intervals []result.Interval // a server keeps none: its client has them
+	var intervals []result.Interval // client only; a server sends its intervals to the client
 	var told sync.WaitGroup
 	tell := make(chan result.Interval, 64)
 	told.Go(func() {
@@ -79,7 +80,7 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 	w := newWorker(c, lay, l, sh, s.initiates(c), s.chosen.Fabric, func(iv result.Interval) {
 		select {
 		case tell <- iv:
-		default: // 64 are unread: drop it, measuring goes first
+		default: // 64 intervals are unsent: drop this one, rather than block the measuring loop
 		}
 	}, func(counts []uint64) {
 		sh.said.Store(true)
@@ -101,7 +102,7 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 		err = s.ctl.send(message{Kind: msgEnd, End: raw(own)})
 		own.Intervals = intervals
 	}
-	if err == nil { // the connections stay until the peer is done with them too
+	if err == nil { // keep the connections until the peer no longer needs them
 		select {
 		case peer = <-peerEnd:
 		case <-sh.stop:
@@ -128,7 +129,7 @@ func (s *session) loop(w *worker) (*result.End, error) {
 	return w.run()
 }
 
-// passFinish ends the run at both ends when this end is asked to finish.
+// passFinish ends the run at both ends when s.finish is closed.
 func (s *session) passFinish(sh *shared, finished <-chan struct{}) {
 	select {
 	case <-s.finish:
@@ -138,8 +139,8 @@ func (s *session) passFinish(sh *shared, finished <-chan struct{}) {
 	}
 }
 
-// listen reads the peer's messages until its result has come, or this end has failed. After its
-// result the peer must stay connected until this end's loop is over.
+// listen reads the peer's messages until the peer's result has come or this end has failed. If the
+// peer disconnects after its result and before this end's loop has ended, listen aborts the loop.
 func (s *session) listen(c *result.Case, sh *shared, peerEnd chan<- *result.End, finished, over <-chan struct{}) {
 	end, err := s.hearEnd(c, sh, finished)
 	switch {
@@ -182,7 +183,7 @@ func (s *session) hearEnd(c *result.Case, sh *shared, finished <-chan struct{}) 
 			case m.Kind == msgSent && len(m.Counts) == c.QPs:
 				sh.setExpect(m.Counts)
 			case m.Kind == msgEnd && s.mayEnd(c, sh):
-				if !s.client { // what a client has measured is of no use here
+				if !s.client { // a server does not need the client's results
 					return new(result.End), nil
 				}
 				end, err := readRaw[result.End](m.End)
@@ -198,9 +199,9 @@ func (s *session) hearEnd(c *result.Case, sh *shared, finished <-chan struct{}) 
 	}
 }
 
-// mayEnd reports whether the peer's part can be over. A peer that initiates must have announced its
-// number of operations; one that responds must know this end's number, from the case or from an
-// announcement.
+// mayEnd reports whether the peer's part can have ended. A peer that initiates must have announced
+// its number of operations. A peer that waits for this end's operations must know their number,
+// from the case or from an announcement.
 func (s *session) mayEnd(c *result.Case, sh *shared) bool {
 	own, peer := s.initiates(c), !s.initiates(c) || c.Direction == result.Both
 	waits := own && (!peer || c.TwoSided())

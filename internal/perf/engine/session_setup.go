@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 )
 
-// connect is the client's half of the setup.
+// connect sets up the connections on the client.
 func (s *session) connect(ctx context.Context, l link) error {
 	ready, err := s.ctl.expect(ctx.Done(), msgReady)
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *session) connect(ctx context.Context, l link) error {
 	return s.connected(ctx, l, nil)
 }
 
-// connected tells the server that this end is connected, and waits until both begin.
+// connected reports to the server that this end is connected, and waits for its msgGo.
 func (s *session) connected(ctx context.Context, l link, place *address) error {
 	if s.start != nil {
 		if err := s.start(ctx); err != nil {
@@ -40,7 +40,7 @@ func (s *session) connected(ctx context.Context, l link, place *address) error {
 	return err
 }
 
-// accept is the server's half of the setup.
+// accept sets up the connections on the server.
 func (s *session) accept(ctx context.Context, l link) error {
 	addr, err := l.listen()
 	if err != nil {
@@ -55,8 +55,8 @@ func (s *session) accept(ctx context.Context, l link) error {
 	setup, cancel := context.WithTimeoutCause(ctx, setupTime,
 		fmt.Errorf("the client has not connected within %v", setupTime))
 	defer cancel()
-	// A client that gives up sends an error or closes the connection, even after it announced that
-	// it had connected.
+	// A client may give up even after it has announced that it is connected. Then it sends an error or
+	// closes the control connection.
 	said := make(chan error, 1)
 	var connected message
 	go func() {
@@ -92,8 +92,8 @@ func (s *session) accept(ctx context.Context, l link) error {
 	return s.ctl.send(message{Kind: msgGo})
 }
 
-// exchangeClient is the client's half of the setup with --connect exchange. The server sends first;
-// it begins when both ends are connected.
+// exchangeClient sets up the connections on the client with --connect exchange. The server sends
+// its address first. It sends msgGo when both ends are connected.
 func (s *session) exchangeClient(ctx context.Context, l *cverbsLink) error {
 	ready, err := s.ctl.expect(ctx.Done(), msgReady)
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *session) exchangeClient(ctx context.Context, l *cverbsLink) error {
 	return s.connected(ctx, l, &m.own)
 }
 
-// exchangeServer is the server's half of the setup with --connect exchange.
+// exchangeServer sets up the connections on the server with --connect exchange.
 func (s *session) exchangeServer(ctx context.Context, l *cverbsLink) error {
 	m, err := newMeeting(l, &s.chosen)
 	if err != nil {

@@ -7,29 +7,30 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// streamer is the state of a bandwidth measurement beside that of its worker.
+// streamer is the state of a bandwidth measurement in addition to its worker.
 type streamer struct {
 	*worker
-	quota     []uint64 // requests to post on each queue pair in all
+	quota     []uint64 // total number of requests to post on each queue pair
 	ready     []int    // queue pairs that may have room for a batch
 	queued    []bool   // whether a queue pair is in ready
 	measuring bool
 	finishing bool  // no more posts
-	stopAt    int64 // when posting ends; by time only
-	over      bool  // everything initiated has completed
+	stopAt    int64 // when posting ends, if the case has a duration
+	over      bool  // all initiated operations have completed
 	lastDone  int64
-	posted    [][]int64 // open loop: when each outstanding request was posted, by queue pair and number
-	due       [][]int64 // and when it fell due
-	turn      int       // open loop: the queue pair whose turn it is
+	posted    [][]int64 // open loop: when each request in flight was posted, by queue pair and sequence number
+	due       [][]int64 // open loop: when each request in flight was due
+	turn      int       // open loop: the next queue pair to post on
 	unlooked  int       // bytes posted since the clock was last read
 }
 
 // bytesUnlooked is the number of posted bytes after which a loop reads the clock. A software device
-// executes requests within the post, so that a hundred of them can exceed yieldEvery.
+// executes requests within the post, so that posting a hundred requests can take longer than
+// yieldEvery.
 const bytesUnlooked = 64 << 10
 
-// stream keeps up to depth requests in flight on every queue pair, in one or both directions, and
-// takes the peer's messages, until both directions are over.
+// stream measures bandwidth. It keeps up to depth requests in flight on every queue pair if this
+// end initiates, and receives the peer's messages if the peer does, until both are done.
 func (w *worker) stream() error {
 	defer w.spin.begin(w.c)()
 	s := &streamer{worker: w, stopAt: math.MaxInt64, over: !w.initOps}
@@ -47,7 +48,7 @@ func (w *worker) stream() error {
 			return err
 		}
 		if len(got) == 0 && w.idle.empty%16 != 0 && !w.pace.open() && !parks(w.c) {
-			continue // no completion: leave the clock alone
+			continue // no completion: do not read the clock
 		}
 		now := w.now()
 		w.spin.breathe(now)
@@ -73,12 +74,12 @@ func (w *worker) expected() int64 {
 	return w.sh.expect.Load()
 }
 
-// lossWait bounds how long a receiver waits for messages that may be lost, after its peer has sent
-// all and nothing arrives.
+// lossWait is how long a receiver waits without a new message before it counts missing messages as
+// lost, after its peer has sent all.
 const lossWait = 500 * time.Millisecond
 
 // restIsLost reports whether the messages that have not arrived count as lost. A program of
-// perftest does not report when it has sent all.
+// perftest does not report when it has sent all, so the wait for it is longer.
 func (w *worker) restIsLost(now int64) bool {
 	wait := min(lossWait, time.Duration(w.c.Stall)/2)
 	if w.sh.foreign {
@@ -106,7 +107,7 @@ func (s *streamer) begin() {
 	}
 }
 
-// allot permits n more requests, distributed over the queue pairs.
+// allot adds n requests to the quotas of the queue pairs, evenly.
 func (s *streamer) allot(n int64) {
 	qps := uint64(s.c.QPs)
 	for qp := range s.quota {
@@ -118,7 +119,7 @@ func (s *streamer) allot(n int64) {
 	}
 }
 
-// measure starts the measurement; nothing is in flight.
+// measure starts the measurement. No request may be in flight.
 func (s *streamer) measure(now int64) {
 	s.measuring = true
 	s.rec.begin(now)
@@ -168,8 +169,8 @@ func (s *streamer) postReady() error {
 	return nil
 }
 
-// postDue posts the operations that are due, over the queue pairs in turn. An operation waits while
-// its queue pair is full; its corrected latency includes that time.
+// postDue posts the operations that are due, on the queue pairs in turn. If the next queue pair is
+// full, the operation waits. Its corrected latency includes that wait.
 func (s *streamer) postDue() error {
 	for {
 		now, qp := s.now(), s.turn
@@ -197,7 +198,7 @@ func (s *streamer) completion(d *done, now int64) error {
 		return s.gotMessage(d)
 	}
 	qp := int(d.qp)
-	first := s.initSeq[qp] - uint64(s.pending[qp]) // number of the oldest request that has now completed
+	first := s.initSeq[qp] - uint64(s.pending[qp]) // sequence number of the oldest request of this completion
 	s.requestsDone(d)
 	if s.c.Verify {
 		if err := s.verifyResults(qp, first, int(d.n)); err != nil {
@@ -217,8 +218,8 @@ func (s *streamer) completion(d *done, now int64) error {
 	return nil
 }
 
-// advance starts the measurement after the warm-up, ends it in time, and notices when everything is
-// done.
+// advance starts the measurement when the warm-up is done, stops posting when the time is over, and
+// ends the measurement when all requests have completed.
 func (s *streamer) advance(now int64) {
 	s.rec.tick(now)
 	if now >= s.stopAt || s.measuring && !s.finishing && s.sh.finish.Load() {
@@ -226,7 +227,7 @@ func (s *streamer) advance(now int64) {
 		s.stopAt = math.MaxInt64
 		for qp := range s.quota {
 			s.quota[qp] = s.initSeq[qp]
-			if s.l.unsignalled(qp) > 0 { // the completion of one more, signalled, covers those
+			if s.l.unsignalled(qp) > 0 { // post one more, signalled, whose completion covers them
 				s.quota[qp]++
 			}
 			s.wake(qp)

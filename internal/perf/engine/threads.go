@@ -12,10 +12,10 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// MaxThreads bounds the threads of a client.
+// MaxThreads is the largest number of threads of a client.
 const MaxThreads = 256
 
-// ThreadsPlan refuses a plan that threads cannot share.
+// ThreadsPlan returns an error if the threads cannot share the load of the plan.
 func ThreadsPlan(plan *Plan, threads int) error {
 	if threads < 1 || threads > MaxThreads {
 		return fmt.Errorf("--threads %d: must be from 1 to %d", threads, MaxThreads)
@@ -34,9 +34,9 @@ func ThreadsPlan(plan *Plan, threads int) error {
 	return nil
 }
 
-// RunThreads runs a plan on several threads. Each has a control connection, queue pairs and a
-// dispatcher of its own, at both ends, and its part of the iterations. All begin together. dial
-// connects a thread, and may connect threads to different ports of the server.
+// RunThreads runs a plan on several threads. Each thread has its own control connection, queue
+// pairs and dispatcher at both ends, and an equal part of the iterations. In each run all threads
+// begin together. dial connects a thread, and may connect threads to different ports of the server.
 func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Conn, error), plan Plan,
 	threads int) (*result.Document, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -62,7 +62,7 @@ func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Con
 				docs[i], err = thread.Run(ctx, conn, part)
 			}
 			switch {
-			case errors.Is(err, ErrFinished): // the others keep their results too
+			case errors.Is(err, ErrFinished): // the other threads end too and keep their results
 				together.end()
 			case err != nil:
 				cancel(err)
@@ -94,7 +94,7 @@ func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Con
 		if len(ports) > 1 {
 			run.Notes = append(run.Notes, "over several ports: "+strings.Join(ports, ", "))
 		}
-		for _, end := range []*result.End{run.Client, run.Server} { // the cost is the whole process's already
+		for _, end := range []*result.End{run.Client, run.Server} { // each thread has measured the cost of the whole process
 			end.Cost.PerMillion /= float64(threads)
 			end.Cost.PerGB /= float64(threads)
 			end.Intervals = nil
@@ -106,7 +106,7 @@ func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Con
 	return doc, err
 }
 
-// portsOf lists the devices that the threads' documents were measured between.
+// portsOf returns the pairs of devices between which the threads have measured.
 func portsOf(docs []*result.Document) (ports []string) {
 	for _, d := range docs {
 		if way := d.Client.Device + " to " + d.Server.Device; !slices.Contains(ports, way) {
@@ -116,8 +116,8 @@ func portsOf(docs []*result.Document) (ports []string) {
 	return ports
 }
 
-// countersOf returns what the ports of the client and of the server have counted in a run. Threads
-// of one port have read the same counters; those of a further port are added.
+// countersOf returns the counters of a run, summed over the ports of the client and over the ports
+// of the server. Threads on one port have read the same counters, so each port counts once.
 func countersOf(docs []*result.Document, run int) (client, server result.Counters) {
 	seen := map[string]bool{}
 	add := func(sum result.Counters, name string, end *result.End) result.Counters {
@@ -134,7 +134,7 @@ func countersOf(docs []*result.Document, run int) (client, server result.Counter
 	return client, server
 }
 
-// addEnd adds what another thread measured. The slowest thread's time counts.
+// addEnd adds the results of another thread. The time is that of the slowest thread.
 func addEnd(sum, part *result.End) {
 	sum.Verified += part.Verified
 	for _, s := range [][2]*result.Stream{{sum.Initiated, part.Initiated}, {sum.Received, part.Received}} {
@@ -147,11 +147,11 @@ func addEnd(sum, part *result.End) {
 	}
 }
 
-// barrier lets n goroutines go on together, any number of times.
+// barrier makes n goroutines wait for one another, in any number of rounds.
 type barrier struct {
 	mu      sync.Mutex
 	n, here int
-	open    chan struct{} // of the current round
+	open    chan struct{} // closed when all have come in the current round
 	over    chan struct{} // closed: no more rounds
 	once    sync.Once
 }

@@ -67,7 +67,7 @@ func (w *worker) doStep(qp int, s *result.Step) error {
 	return nil
 }
 
-// awaitStep waits for the message of one of the peer's steps. Messages of other queue pairs go into
+// awaitStep waits for the message of one of the peer's steps. Messages on other queue pairs stay in
 // the inbox.
 func (w *worker) awaitStep(qp int, s *result.Step) error {
 	for {
@@ -96,13 +96,13 @@ func (w *worker) initiated() (n int64) {
 	return n
 }
 
-// follow runs the server's part.
+// follow runs the server's part of all transactions.
 func (w *worker) follow() error {
 	waits := false
 	for _, s := range w.steps {
 		waits = waits || s.Op == result.Send && !s.Server
 	}
-	if !waits { // the client's writes and reads need nobody here
+	if !waits { // the client's writes and reads need no action of the server
 		return w.watch()
 	}
 	defer w.spin.begin(w.c)()
@@ -125,7 +125,7 @@ func (w *worker) verifySteps(mem []byte) error {
 	writes, sent := uint64(0), false
 	for _, s := range w.steps {
 		switch {
-		case s.Server != w.initOps: // this end's own
+		case s.Server != w.initOps: // a step of this end
 		case s.Op == result.Write:
 			last, sent = s, false
 			writes++

@@ -36,7 +36,7 @@ func (w *worker) verifyTargets() error {
 	if w.initOps && w.c.Direction != result.Both || w.c.Mode == result.Latency && w.c.PingPong() {
 		return nil
 	}
-	if err := w.watch(); err != nil { // until the peer has said how many there were
+	if err := w.watch(); err != nil { // until the peer has announced their number
 		return err
 	}
 	mem := w.l.bytes()
@@ -57,7 +57,7 @@ func (w *worker) verifyTargets() error {
 	return nil
 }
 
-// verifyWritten compares every slot with the last message written to it.
+// verifyWritten compares every slot with the last message that the peer wrote to it.
 func (w *worker) verifyWritten(mem []byte) error {
 	for qp, n := range w.sh.counts {
 		for s := n - min(n, w.lay.rx.slots); s < n; s++ {

@@ -9,10 +9,11 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// parkTime is how long a parked end waits before it checks whether the case has been stopped.
+// parkTime is how long an end parks before it checks whether the case has been stopped.
 const parkTime = 50 * time.Millisecond
 
-// watch is the part of the target of one-sided operations: it waits for the end.
+// watch waits until the peer has announced its number of operations, or until the case is stopped.
+// It is all that the target of one-sided operations does.
 func (w *worker) watch() error {
 	select {
 	case <-w.sh.told:
@@ -22,8 +23,9 @@ func (w *worker) watch() error {
 	}
 }
 
-// waitMore is called after an empty poll. It spins, yields or parks as the case says, and fills
-// w.done like poll. It returns an error if the case was stopped or hangs.
+// waitMore is called after an empty poll. It spins, yields or parks according to the case. If
+// completions come while it parks, it stores them in w.done and returns their number. It returns an
+// error if the case was stopped or hangs.
 func (w *worker) waitMore() (int, error) {
 	i := &w.idle
 	if i.empty == 0 {
@@ -63,8 +65,8 @@ func (w *worker) look() error {
 	if err := w.sh.err(); err != nil {
 		return err
 	}
-	// Without requests in flight an end waits as long as its peer pauses, except for messages that
-	// the peer has announced.
+	// The limit applies while requests are in flight, while an answer is awaited, or after the peer
+	// has announced its messages. Otherwise the peer may pause for any time.
 	if out := w.outstanding(); out > 0 || w.awaits || w.sh.isTold() {
 		if idle := time.Duration(w.now() - w.idle.since); idle > time.Duration(w.c.Stall) {
 			return fmt.Errorf("no completion for %v, %d requests in flight (--stall)", idle.Round(time.Millisecond), out)
@@ -80,14 +82,15 @@ func (w *worker) outstanding() (n int) {
 	return n
 }
 
-// busy records that something completed.
+// busy ends the idle state, because something has completed.
 func (w *worker) busy() {
 	if w.idle.empty > 0 {
 		w.idle = idleState{}
 	}
 }
 
-// take returns completions; if there are none it waits once, as the case says.
+// take returns completions. If there are none it waits once, according to the case, and may return
+// none.
 func (w *worker) take() ([]done, error) {
 	n, err := w.l.poll(w.done, w.spin.polls())
 	if err != nil {
@@ -99,13 +102,13 @@ func (w *worker) take() ([]done, error) {
 		}
 	}
 	w.busy()
-	return w.done[:n], w.sh.err() // also stops a loop that never waits long
+	return w.done[:n], w.sh.err() // checked here for a loop that never waits long
 }
 
-// errNoMore is the error of a wait for a message that will not come.
+// errNoMore is the error of a wait for a message after the peer has sent all.
 var errNoMore = errors.New("no more messages")
 
-// relax is called after every empty poll.
+// relax yields or sleeps at certain empty polls. It is called after every empty poll.
 func (w *worker) relax(empty int) {
 	s := &w.spin
 	crowded := s.crowded()
@@ -121,7 +124,7 @@ func (w *worker) relax(empty int) {
 	}
 }
 
-// poll takes completions without waiting and puts messages into the inbox.
+// poll handles completions without waiting. It puts received messages into the inbox.
 func (w *worker) poll() error {
 	n, err := w.l.poll(w.done, 1)
 	if err != nil {
@@ -131,7 +134,7 @@ func (w *worker) poll() error {
 	return nil
 }
 
-// reap is poll that waits as the case's poll mode says.
+// reap is like poll, but waits once if there are no completions. It returns their number.
 func (w *worker) reap() (int, error) {
 	got, err := w.take()
 	if err != nil {

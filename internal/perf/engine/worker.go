@@ -7,7 +7,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// worker runs a case at one end: one goroutine drives all queue pairs.
+// worker runs a case at one end. One goroutine drives all queue pairs.
 type worker struct {
 	c       *result.Case
 	lay     layout
@@ -21,28 +21,28 @@ type worker struct {
 	spin    spin
 
 	done     []done
-	initSeq  []uint64 // next request of each queue pair
+	initSeq  []uint64 // sequence number of the next request of each queue pair
 	pending  []int    // requests in flight of each queue pair
-	rxSeq    []uint64 // next message of each queue pair
-	received int64    // messages in all
-	rxFirst  int64    // time of the first one counted
+	rxSeq    []uint64 // sequence number of the next message of each queue pair
+	received int64    // total number of messages
+	rxFirst  int64    // time of the first message after the warm-up
 	rxLast   int64
 	repost   []int // receives to post again, by queue pair
 	rxSlot   []uint64
 	verified int64
 
-	steps   []result.Step // of a transaction
-	stepSeq [2][]uint64   // sends and writes of each queue pair
-	expects int           // bytes of the next message
+	steps   []result.Step // steps of a transaction
+	stepSeq [2][]uint64   // number of sends and of writes on each queue pair
+	expects int           // length of the next message
 
-	inbox  []done // arrived, unprocessed messages; latency only
+	inbox  []done // messages that have arrived and not been processed; latency only
 	idle   idleState
-	awaits bool // waits for an answer of the peer, not only for completions
+	awaits bool // this end waits for answers of the peer, not only for completions
 }
 
 type idleState struct {
 	empty int   // consecutive empty polls
-	since int64 // when the first of them was
+	since int64 // time of the first of them
 }
 
 func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, fabric string,
@@ -63,7 +63,8 @@ func newWorker(c *result.Case, lay layout, l link, sh *shared, initiates bool, f
 // now returns nanoseconds since the case began, from the monotonic clock.
 func (w *worker) now() int64 { return int64(time.Since(w.base)) }
 
-// failed returns the peer's error if there is one, because err is then its consequence.
+// failed returns the error of the case if there is one within 100 ms, because err is then its
+// consequence. Otherwise it returns err.
 func (w *worker) failed(err error) error {
 	for range 20 {
 		if told := w.sh.err(); told != nil {
@@ -74,7 +75,7 @@ func (w *worker) failed(err error) error {
 	return err
 }
 
-// requestsDone counts completed requests.
+// requestsDone removes the completed requests from the number in flight.
 func (w *worker) requestsDone(d *done) { w.pending[d.qp] -= int(d.n) }
 
 // post posts n requests with their payloads.
@@ -103,14 +104,14 @@ func (w *worker) gotMessage(d *done) error {
 	if w.c.Test != result.Send && w.c.Test != result.Transaction && d.imm != uint32(seq) {
 		return fmt.Errorf("message %d of queue pair %d came with immediate data %d", seq, qp, d.imm)
 	}
-	// Later writes of a stream may have overwritten the data by now; verifyTargets checks the last
+	// In a stream of writes, later writes may have overwritten the data. verifyTargets checks the last
 	// ones.
 	if w.c.Verify && (w.c.Test != result.WriteImm || w.c.Mode == result.Latency) {
 		at := w.lay.rx.at(qp, uint64(d.slot))
 		switch {
 		case w.c.Test == result.WriteImm:
 			at = w.lay.rx.at(qp, seq)
-		case w.c.SRQ: // the shared queue has the slots of the first queue pair
+		case w.c.SRQ: // the receives of the shared queue use the slots of the first queue pair
 			at = w.lay.rx.at(0, uint64(d.slot))
 		}
 		if err := check(w.l.bytes()[at:at+w.expects], qp, seq); err != nil {
@@ -128,7 +129,7 @@ func (w *worker) gotMessage(d *done) error {
 	return nil
 }
 
-// repostAt is the number of used receives that are reposted at once.
+// repostAt returns the number of used receives that are reposted together.
 func (w *worker) repostAt() int {
 	if w.c.Mode == result.Latency {
 		return 1

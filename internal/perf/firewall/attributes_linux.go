@@ -2,8 +2,7 @@ package firewall
 
 import "github.com/mdlayher/netlink"
 
-// Attributes decodes attributes of netlink; of invalid ones it returns those before the first
-// invalid one.
+// Attributes decodes netlink attributes. If one is invalid, it returns those before it.
 func Attributes(b []byte) map[uint16][]byte {
 	all := map[uint16][]byte{}
 	d, err := netlink.NewAttributeDecoder(b)

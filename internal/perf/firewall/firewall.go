@@ -1,10 +1,11 @@
-// Package firewall asks the kernel what its packet filters do with a packet: nf_tables, with the
-// rules of iptables-nft, over netlink, and iptables-legacy through its socket options. Nothing is
-// changed, and no program of the system is run. Package doctor imports it.
+// Package firewall finds out whether the kernel's packet filters drop a packet. It reads the rules
+// of nf_tables, which include those of iptables-nft, over netlink, and the rules of iptables-legacy
+// through socket options. It changes nothing and runs no other program. Package doctor imports it.
 //
-// The rules are read once, by Read, and then evaluated for any number of packets. A condition that
-// depends on more than the packet (a rate, the owner of a socket) is neither true nor false, and
-// the verdict is then uncertain. A Rules is safe for concurrent use.
+// The rules are read once, by Read, and then evaluated for any number of packets. Some conditions
+// depend on more than the packet, for example on a rate or on the owner of a socket. They are
+// neither true nor false, and the verdict may then be uncertain. A Rules is safe for concurrent
+// use.
 package firewall
 
 import (
@@ -15,7 +16,7 @@ import (
 // Packet is the first packet of a flow, from or to this host.
 type Packet struct {
 	Out      bool   // sent by this host; else received
-	Netdev   string // through which it comes or goes
+	Netdev   string // network device that receives or sends it
 	Src, Dst netip.Addr
 	Proto    uint8  // ProtoTCP or ProtoUDP
 	Port     uint16 // destination
@@ -27,17 +28,17 @@ const (
 	ProtoUDP = 17
 )
 
-// Verdict is what happens to a packet.
+// Verdict is the result of evaluating the rules for a packet.
 type Verdict struct {
-	Dropped bool   // or rejected
-	Certain bool   // false: it depends on more than the packet
-	Rule    string // that drops it, for people; empty if the packet passes
-	Packets uint64 // that the rule has dropped, 0 if it does not count them
+	Dropped bool   // the packet is dropped or rejected
+	Certain bool   // false: the result depends on more than the packet
+	Rule    string // description of the rule that drops it; empty if the packet passes
+	Packets uint64 // number that the rule has dropped; 0 if it does not count them
 }
 
 // Rules are the packet filters of this network namespace.
 type Rules struct {
-	hooks [2][]hooked // received and sent packets: base chains in the order of their execution
+	hooks [2][]hooked // base chains in the order of their execution, for received and for sent packets
 	count int
 }
 
@@ -47,21 +48,21 @@ func (r *Rules) Count() int { return r.count }
 // hooked is a base chain.
 type hooked struct {
 	chain *chain
-	hook  int // order among hooks
+	hook  int // number of the hook; chains of a smaller number run first
 	prio  int
-	// covers reports whether the chain sees the packet: its family, its network device.
+	// covers reports whether the chain applies to the packet's address family and network device.
 	covers func(*Packet) bool
-	drops  bool // its policy
+	drops  bool // its policy is drop
 }
 
 type chain struct {
-	name  string // with its table, for people
+	name  string // description, with its table
 	rules []rule
 }
 
 // rule is one rule of either kind of filter.
 type rule struct {
-	name string // for people
+	name string // description
 	eval func(*Packet) (tri, action)
 }
 
@@ -81,22 +82,22 @@ func truth(b bool) tri {
 	return no
 }
 
-// action is what a rule does that matches.
+// action is the action of a rule if it matches.
 type action struct {
 	kind    kind
-	to      *chain // of jump and hop
-	packets uint64 // that it has counted
+	to      *chain // target of jump and hop
+	packets uint64 // number that the rule has counted
 }
 
 type kind int8
 
 const (
-	next     kind = iota // go on with the next rule
-	accept               // end this base chain
-	drop                 // or reject
-	jump                 // and come back
-	hop                  // jump that does not come back
-	comeBack             // to the rule after the jump
+	next     kind = iota // continue with the next rule
+	accept               // the packet passes this base chain
+	drop                 // drop or reject the packet
+	jump                 // continue in another chain, and come back
+	hop                  // continue in another chain, without coming back
+	comeBack             // go back to the rule after the jump
 )
 
 // Ask evaluates the rules for a packet.
@@ -131,14 +132,15 @@ type walk struct {
 	verdict Verdict
 }
 
-// maxDepth and maxSteps bound a walk; the kernel permits no loops, and 16 jumps.
+// maxDepth and maxSteps bound the nested jumps and the rules of a walk. The kernel permits no
+// loops, and 16 nested jumps.
 const (
 	maxDepth = 16
 	maxSteps = 1 << 20
 )
 
-// chain returns how the packet leaves a chain: next, accept or drop. sure is maybe if the packet
-// may not come here at all.
+// chain returns how the packet leaves a chain: next, accept or drop. sure is maybe if it is
+// uncertain whether the packet reaches the chain.
 func (w *walk) chain(c *chain, depth int, sure tri) kind {
 	if depth > maxDepth {
 		return next
@@ -167,7 +169,7 @@ func (w *walk) chain(c *chain, depth int, sure tri) kind {
 			if matches == yes {
 				return next
 			}
-			w.accepts = true // or what follows is not reached
+			w.accepts = true // perhaps the packet does not reach the following rules
 		case jump, hop:
 			if a.to == nil {
 				continue
@@ -181,7 +183,7 @@ func (w *walk) chain(c *chain, depth int, sure tri) kind {
 	return next
 }
 
-// dropped notes a rule that drops the packet. A certain one replaces an uncertain one.
+// dropped records a rule that drops the packet. A certain verdict replaces an uncertain one.
 func (w *walk) dropped(name string, packets uint64, matches tri) {
 	certain := matches == yes && !w.accepts
 	if w.verdict.Dropped && (w.verdict.Certain || !certain) {

@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// legacyLayout is where an entry of a table of iptables-legacy has its fields.
+// legacyLayout describes where the fields of an entry are in a table of iptables-legacy.
 type legacyLayout struct {
 	domain, level int
 	program       string
-	names         string // file of the tables that are loaded
+	names         string // file with the names of the loaded tables
 	address       int    // length of an address
 	netdevs       int    // offset of the names of the network devices, with their masks
 	proto         int    // offset of the protocol, of 2 bytes
-	flags         int    // offset of the flags; the flags that invert follow
-	target        int    // offset of the target's offset, of 2 bytes; the next entry's follows
+	flags         int    // offset of the flags; the next byte has the flags that invert conditions
+	target        int    // offset of the target's offset, of 2 bytes; the offset of the next entry follows
 	counters      int    // offset of the packets, of 8 bytes
-	size          int    // of an entry, without matches and target
+	size          int    // size of an entry without matches and target
 	hop           byte   // flag of a jump that does not come back
-	fragment      byte   // flag of a condition, 0: there is none
+	fragment      byte   // flag of the condition on fragments, 0: there is none
 }
 
 var legacyLayouts = []legacyLayout{
@@ -34,17 +34,17 @@ var legacyLayouts = []legacyLayout{
 		152, 168, 4, 0},
 }
 
-// readLegacy adds the rules of iptables-legacy, of the tables that are loaded.
+// readLegacy adds the rules of the loaded tables of iptables-legacy.
 func (r *Rules) readLegacy() error {
 	for i := range legacyLayouts {
 		l := &legacyLayouts[i]
 		names, err := os.ReadFile(l.names)
 		if err != nil {
-			continue // the kernel has no such tables, or not in this namespace
+			continue // there are no such tables in the kernel or in this namespace
 		}
 		for _, table := range bytes.Fields(names) {
 			if string(table) == "nat" {
-				continue // which does not drop
+				continue // nat rules do not drop packets
 			}
 			if err := r.readLegacyTable(l, string(table)); err != nil {
 				return fmt.Errorf("%s, table %s: %w", l.program, table, err)
@@ -54,13 +54,13 @@ func (r *Rules) readLegacy() error {
 	return nil
 }
 
-// Options of the sockets, and lengths of what they return.
+// Socket options, and sizes of their results in bytes.
 const (
 	legacyGetInfo    = 64
 	legacyGetEntries = 65
 	legacyName       = 32
 	legacyInfoSize   = 84
-	legacyHeader     = 40 // before the entries
+	legacyHeader     = 40 // header before the entries
 	legacyHooks      = 5
 )
 
@@ -120,12 +120,13 @@ func (r *Rules) readLegacyTable(l *legacyLayout, table string) error {
 	return nil
 }
 
-// legacyTable is the blob of one table: entries one after the other, whose jumps are offsets.
+// legacyTable is the data of one table. Its entries follow one another, and the target of a jump is
+// an offset.
 type legacyTable struct {
 	layout  *legacyLayout
 	name    string
 	entries []byte
-	chains  map[int]*chain // by the offset of the first entry
+	chains  map[int]*chain // chains by the offset of their first entry
 }
 
 func (t *legacyTable) short(at int) int {
@@ -135,8 +136,9 @@ func (t *legacyTable) short(at int) int {
 	return int(binary.NativeEndian.Uint16(t.entries[at:]))
 }
 
-// chain returns the chain that begins at an offset. It ends with the entry of its policy, or, of a
-// user's chain, before an entry with the target ERROR; policy is -1 then.
+// chain returns the chain that begins at the offset at. A base chain ends with the entry at the
+// offset policy. A user's chain, for which policy is -1, ends before an entry with the target
+// ERROR.
 func (t *legacyTable) chain(at, policy int, name string) *chain {
 	if c := t.chains[at]; c != nil {
 		return c
@@ -146,7 +148,7 @@ func (t *legacyTable) chain(at, policy int, name string) *chain {
 	for number := 1; at >= 0 && at+t.layout.size <= len(t.entries); number++ {
 		entry := t.entries[at:]
 		target, length := t.short(at+t.layout.target), t.short(at+t.layout.target+2)
-		const header = 32 // of a target or match: size, name, revision
+		const header = 32 // size in bytes of the header of a target or match: size, name, revision
 		if target < t.layout.size || target+header > len(entry) || length < target || length > len(entry) {
 			break
 		}
@@ -173,8 +175,8 @@ func (t *legacyTable) chain(at, policy int, name string) *chain {
 	return c
 }
 
-// verdict decodes a standard target: an offset to jump to, or, if negative, -1 less the verdict's
-// number.
+// verdict decodes a standard target. v is the offset of the entry to jump to, or if negative, a
+// verdict.
 func (t *legacyTable) verdict(v, following int, entry []byte) action {
 	const dropCode, acceptCode, returnCode = -1, -2, -5
 	switch {
@@ -194,8 +196,8 @@ func (t *legacyTable) verdict(v, following int, entry []byte) action {
 	return action{kind: kind, to: t.chain(v, -1, t.chainName(v))}
 }
 
-// chainName returns the name of a user's chain. The name is in the entry before the chain's first
-// one.
+// chainName returns the name of the user's chain that begins at the offset first. The name is in
+// the entry before.
 func (t *legacyTable) chainName(first int) string {
 	for at := 0; at+t.layout.size <= len(t.entries); {
 		target, length := t.short(at+t.layout.target), t.short(at+t.layout.target+2)

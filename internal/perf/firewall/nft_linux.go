@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// expression is one expression of a rule of nf_tables, with its attributes as the kernel sends
-// them. Unknown ones stay, so that a rule with one is never taken for a rule without it.
+// expression is one expression of an nf_tables rule, with its attributes as the kernel sends them.
+// Rules keep their unknown expressions, so that evaluating such a rule is uncertain.
 type expression struct {
 	name string
 	attr map[uint16][]byte
@@ -24,31 +24,32 @@ func (e *expression) number(attr uint16) uint32 {
 	return 0
 }
 
-// value returns the bytes of an attribute that contains data.
+// value returns the value in an attribute that contains nested data.
 func (e *expression) value(attr uint16) []byte { return Attributes(e.attr[attr])[unix.NFTA_DATA_VALUE] }
 
 // nftSet is a set or map.
 type nftSet struct {
-	interval, fields bool // fields: its keys consist of several
+	interval, fields bool // fields: each key is a concatenation of fields
 	elements         []nftElement
 	fallback         *nftElement
 }
 
 type nftElement struct {
 	key     []byte
-	end     bool // of an interval, exclusive
+	end     bool // the key is the end of an interval, exclusive
 	data    []byte
 	verdict action
 }
 
-// find returns the element of a key, and whether that can be told.
+// find returns the element for a key, or nil. known is false for sets of intervals over several
+// fields, which it does not evaluate.
 func (s *nftSet) find(key []byte) (found *nftElement, known bool) {
 	for i := range s.elements {
 		e := &s.elements[i]
 		switch {
 		case s.interval && !s.fields:
 			if len(e.key) == len(key) && bytes.Compare(e.key, key) <= 0 {
-				found = e // they are sorted: the last one counts
+				found = e // they are sorted: the last such element decides
 			}
 		case bytes.HasPrefix(key, e.key):
 			return e, true
@@ -63,7 +64,8 @@ func (s *nftSet) find(key []byte) (found *nftElement, known bool) {
 	return found, !s.fields || !s.interval
 }
 
-// sortIntervals puts the ends of intervals before the beginnings at the same key.
+// sortIntervals sorts the elements by key. At the same key, the end of an interval comes before the
+// beginning of the next.
 func (s *nftSet) sortIntervals() {
 	slices.SortStableFunc(s.elements, func(a, b nftElement) int {
 		if c := bytes.Compare(a.key, b.key); c != 0 {
@@ -79,8 +81,8 @@ func (s *nftSet) sortIntervals() {
 	})
 }
 
-// registers are the data registers of a rule, in bytes: four of 16 bytes, which are also sixteen of
-// four. A byte that is not known makes what depends on it uncertain.
+// registers are the data registers of a rule: four registers of 16 bytes, which are also sixteen of
+// 4 bytes. A condition on an unknown byte is uncertain.
 type registers struct {
 	bytes [80]byte
 	known [80]bool
@@ -95,7 +97,8 @@ func (r *registers) at(register uint32, n int) (from, to int) {
 	return from, min(from+n, len(r.bytes))
 }
 
-// load writes a register, padded to four bytes; nil is an unknown value of n bytes.
+// load writes data to a register, padded with zeros to a multiple of four bytes. If data is nil, n
+// bytes of the register become unknown.
 func (r *registers) load(register uint32, data []byte, n int) {
 	padded := max(n, len(data))
 	padded = (padded + 3) &^ 3
@@ -106,7 +109,7 @@ func (r *registers) load(register uint32, data []byte, n int) {
 	copy(r.bytes[from:to], data)
 }
 
-// loadKnown is load of data of which some bytes are known.
+// loadKnown is like load, but only the bytes marked in known are known.
 func (r *registers) loadKnown(register uint32, data []byte, known []bool) {
 	r.load(register, data, len(data))
 	from, to := r.at(register, len(data))
@@ -119,8 +122,8 @@ func (r *registers) get(register uint32, n int) ([]byte, bool) {
 	return r.bytes[from:to], to-from == n && !slices.Contains(r.known[from:to], false)
 }
 
-// differs reports whether a known byte of a register differs from data: both ports of a packet are
-// compared at once, and only one of them is known.
+// differs reports whether a known byte of a register differs from data. Rules may compare both
+// ports of a packet at once, of which only the destination is known.
 func (r *registers) differs(register uint32, data []byte) bool {
 	from, to := r.at(register, len(data))
 	for i := from; i < to; i++ {
@@ -131,7 +134,7 @@ func (r *registers) differs(register uint32, data []byte) bool {
 	return false
 }
 
-// nftEval evaluates a rule. sets are those of its table.
+// nftEval evaluates a rule for a packet. sets and chains are those of the rule's table.
 func nftEval(exprs []expression, sets map[string]*nftSet, chains map[string]*chain, p *Packet) (tri, action) {
 	var r registers
 	var counted uint64
@@ -214,7 +217,7 @@ func nftEval(exprs []expression, sets map[string]*nftSet, chains map[string]*cha
 	return result, action{}
 }
 
-// verdict decodes a verdict.
+// verdict decodes the verdict in data.
 func verdict(data map[uint16][]byte, chains map[string]*chain) action {
 	v := Attributes(data[unix.NFTA_DATA_VERDICT])
 	b := v[unix.NFTA_VERDICT_CODE]
@@ -234,10 +237,10 @@ func verdict(data map[uint16][]byte, chains map[string]*chain) action {
 	case unix.NFT_BREAK, unix.NFT_CONTINUE:
 		return action{}
 	}
-	return action{kind: accept} // or queue: a program decides
+	return action{kind: accept} // accept, or queue, which lets a program decide
 }
 
-// meta returns what the packet has under a key, nil if that is unknown, and its length.
+// meta returns the packet's metadata for a key, nil if it is unknown, and its length in bytes.
 func meta(key uint32, p *Packet) ([]byte, int) {
 	index := func() []byte {
 		if i, err := net.InterfaceByName(p.Netdev); err == nil {
@@ -282,7 +285,7 @@ func meta(key uint32, p *Packet) ([]byte, int) {
 		}
 		return binary.BigEndian.AppendUint16(nil, unix.ETH_P_IPV6), 2
 	case unix.NFT_META_PKTTYPE:
-		return []byte{0}, 1 // to this host
+		return []byte{0}, 1 // PACKET_HOST
 	case unix.NFT_META_MARK:
 		return none[:4], 4
 	}
@@ -317,13 +320,13 @@ func payload(e *expression, p *Packet) ([]byte, []bool) {
 		address(8, p.Src)
 		address(24, p.Dst)
 	}
-	offset, n = min(max(offset, 0), most), min(max(n, 0), most) // what lies behind is unknown
+	offset, n = min(max(offset, 0), most), min(max(n, 0), most) // the bytes after most are unknown
 	return header[offset : offset+n], known[offset : offset+n]
 }
 
 func bitwise(r *registers, e *expression) {
 	n := int(e.number(unix.NFTA_BITWISE_LEN))
-	const operation = 6 // its attribute: 0 is mask and xor, which alone is known here
+	const operation = 6 // attribute of the operation; only 0, mask and xor, is supported
 	mask, xor := e.value(unix.NFTA_BITWISE_MASK), e.value(unix.NFTA_BITWISE_XOR)
 	have, known := r.get(e.number(unix.NFTA_BITWISE_SREG), n)
 	var out []byte
@@ -336,8 +339,8 @@ func bitwise(r *registers, e *expression) {
 	r.load(e.number(unix.NFTA_BITWISE_DREG), out, n)
 }
 
-// cmpMatches compares a register with a constant. A constant shorter than the register compares its
-// beginning: that is how names of network devices with an asterisk are written.
+// cmpMatches compares a register with a constant. If the constant is shorter than the register, it
+// compares only the beginning. Names of network devices with an asterisk are such constants.
 func cmpMatches(r *registers, e *expression) tri {
 	want := e.value(unix.NFTA_CMP_DATA)
 	sreg, operation := e.number(unix.NFTA_CMP_SREG), e.number(unix.NFTA_CMP_OP)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// message is one object of nf_tables: its family and its attributes.
+// message is an object of nf_tables, with its address family and its attributes.
 type message struct {
 	family uint8
 	attr   map[uint16][]byte
@@ -30,7 +30,7 @@ type nft struct {
 	sets   map[tableKey]map[string]*nftSet
 }
 
-// dump asks for all objects of a kind.
+// dump returns all objects of a kind.
 func (n *nft) dump(kind uint16, family uint8, attr ...netlink.Attribute) ([]message, error) {
 	data, err := netlink.MarshalAttributes(attr)
 	if err != nil {
@@ -61,7 +61,7 @@ func (r *Rules) readNFT() error {
 	}
 	defer conn.Close()
 	n := &nft{conn: conn, chains: map[tableKey]map[string]*chain{}, sets: map[tableKey]map[string]*nftSet{}}
-	// A change of the rules during a dump ends it with EINTR.
+	// If the rules change during a dump, it fails with EINTR.
 	for range 5 {
 		if err = n.read(r); !errors.Is(err, unix.EINTR) {
 			break
@@ -139,7 +139,8 @@ func (n *nft) rule(m *message, key tableKey, c *chain) rule {
 	}}
 }
 
-// hook puts a base chain into the order of the hooks. Chains of nat do not drop.
+// hook adds a base chain to r.hooks. It ignores chains that packets from and to this host do not
+// pass, and chains of the type nat, which do not drop packets.
 func (n *nft) hook(r *Rules, m *message, c *chain) {
 	h := Attributes(m.attr[unix.NFTA_CHAIN_HOOK])
 	number := func(b []byte) int {
@@ -157,7 +158,7 @@ func (n *nft) hook(r *Rules, m *message, c *chain) {
 		}
 	}
 	const inetIngress = 5
-	way, first := 0, -1 // ingress comes before the hooks of IP, egress after them
+	way, first := 0, -1 // ingress is before the hooks of IP, egress after them
 	switch {
 	case m.text(unix.NFTA_CHAIN_TYPE) == "nat":
 		return

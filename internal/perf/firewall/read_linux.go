@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read reads the rules of this network namespace. Errors: EPERM if this process may not read them,
-// which needs CAP_NET_ADMIN; then it returns the rules that could be read.
+// Read reads the rules of this network namespace. That needs CAP_NET_ADMIN: without it, the error
+// is EPERM, and the result has the rules that could be read.
 func Read() (*Rules, error) {
 	var r Rules
 	err := r.readNFT()

@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// ctNew is the state of a connection's first packet, as a bit of the masks of nf_tables and
-// xtables. Each connection of RoCE has a source port of its own, and answers come from another one:
-// its packets are always new.
+// ctNew is the bit of the state "new" in the masks of nf_tables and xtables. RoCE packets are
+// always new: the two directions of a connection go to the same port from different source ports,
+// so connection tracking sees two flows without answers.
 const ctNew = 1 << 3
 
-// xtMatch evaluates a match extension of xtables, which iptables-legacy and iptables-nft share. An
-// unknown extension is neither true nor false.
+// xtMatch evaluates a match extension of xtables, which iptables-legacy and iptables-nft share. For
+// an unknown extension it returns maybe.
 func xtMatch(name string, revision int, info []byte, p *Packet) tri {
 	order := binary.NativeEndian
 	switch {
 	case name == "comment":
 		return yes
 	case (name == "udp" || name == "tcp") && len(info) >= 9:
-		at := 8 // of the flags that invert
+		at := 8 // offset of the flags that invert conditions
 		if name == "tcp" {
 			at = 11
 		}
@@ -31,14 +31,14 @@ func xtMatch(name string, revision int, info []byte, p *Packet) tri {
 		}
 		within := func(from, to uint16) bool { return from <= p.Port && p.Port <= to }
 		port := within(order.Uint16(info[4:]), order.Uint16(info[6:])) != (info[at]&2 != 0)
-		if name == "tcp" { // the flags of a first packet
+		if name == "tcp" { // the TCP flags: a first packet has only SYN
 			const syn, invert = 2, 4
 			port = port && (syn&info[9] == info[10]) != (info[at]&invert != 0)
 		}
 		switch source := order.Uint16(info) != 0 || order.Uint16(info[2:]) != 0xFFFF; {
 		case !port:
 			return no
-		case source: // whose port is not known
+		case source: // a condition on the source port, which is not known
 			return maybe
 		}
 		return yes
@@ -59,8 +59,8 @@ func xtMatch(name string, revision int, info []byte, p *Packet) tri {
 	return maybe
 }
 
-// multiport evaluates the extension's revision 1: flags, count, 15 ports, 15 flags of ranges, and a
-// flag that inverts.
+// multiport evaluates revision 1 of the extension. info has flags, the number of ports, 15 ports,
+// 15 flags that mark the beginnings of ranges, and a flag that inverts the result.
 func multiport(info []byte, p *Packet) tri {
 	const source, destination, either = 0, 1, 2
 	kind, n, invert := info[0], int(info[1]), info[47] != 0
@@ -83,7 +83,7 @@ func multiport(info []byte, p *Packet) tri {
 	return maybe
 }
 
-// xtTarget returns what a target extension of xtables does.
+// xtTarget returns the action of a target extension of xtables.
 func xtTarget(name string) action {
 	if name == "REJECT" {
 		return action{kind: drop}

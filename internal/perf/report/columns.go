@@ -8,12 +8,12 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// column is one column of a table: its title, and a run's text in it.
+// column is one column of a table.
 type column struct {
 	title string
-	width int    // of the terminal's table
-	usual string // where every case has this text, the column is left out
-	spare int    // the column with the largest is left out first where a line has no room for all
+	width int    // width in the table on a terminal
+	usual string // if all cases have this text, the column is left out
+	spare int    // if the columns do not fit into a line, those with the largest spare are left out first; 0: never
 	text  func(r *result.Run, s *result.Stream) string
 }
 
@@ -27,7 +27,7 @@ func percentile(p float64) func(*result.Run, *result.Stream) string {
 	}
 }
 
-// percentileText returns a percentile in microseconds, "" if there are too few samples for it.
+// percentileText returns a percentile in microseconds, "-" if there are too few samples for it.
 func percentileText(d *result.Distribution, p float64) string {
 	if !d.Enough(p) {
 		return "-"
@@ -35,7 +35,7 @@ func percentileText(d *result.Distribution, p float64) string {
 	return micros(d.At(p))
 }
 
-// what has the columns of the case, the same in every table.
+// what has the columns that describe the case. All tables begin with them.
 var what = []column{
 	{"test", 11, "", 0, func(r *result.Run, _ *result.Stream) string { return r.Case.Test }},
 	{"layer", 6, "", 0, func(r *result.Run, _ *result.Stream) string { return r.Case.Layer }},
@@ -75,8 +75,8 @@ var bandwidthColumns = slices.Concat(what, []column{
 	{"Mops/s", 8, "", 0, func(_ *result.Run, s *result.Stream) string { return number(s.OpsS/1e6, 4) }},
 })
 
-// columnsOf returns the columns of the table for a mode: without settings that are as usual in all
-// cases.
+// columnsOf returns the columns of the table for a mode, without those in which all cases have the
+// usual value.
 func columnsOf(cases []result.Case, mode string) (all []column) {
 	columns := bandwidthColumns
 	if mode == result.Latency {
@@ -92,7 +92,7 @@ func columnsOf(cases []result.Case, mode string) (all []column) {
 	return all
 }
 
-// narrow leaves out columns until the others fit into a line.
+// narrow leaves out spare columns until the others fit into a line.
 func narrow(columns []column) []column {
 	for {
 		wide, least := -1, -1

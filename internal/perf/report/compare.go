@@ -7,7 +7,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Comparison prints the changes between two documents, and what cannot be compared.
+// Comparison prints the changes between two documents, the facts in which they differ, and the
+// cases that only one of them has.
 func Comparison(w io.Writer, c *result.Comparison) {
 	for _, f := range c.Unlike {
 		fmt.Fprint(w, fold("not alike: "+f, "  "))
@@ -50,8 +51,8 @@ func Comparison(w io.Writer, c *result.Comparison) {
 		c.Count(result.Same), c.Count(result.Undecided), len(c.Missing)), "  "))
 }
 
-// Differences returns the facts in which the two documents differ, so that their figures are hard
-// to compare.
+// Differences returns the facts in which the two documents differ, as texts. Such differences make
+// figures hard to compare.
 func Differences(before, after *result.Document) []string {
 	var all []string
 	for _, end := range []struct {

@@ -10,7 +10,7 @@ import (
 // pageFigure is a figure at the head of the page.
 type pageFigure struct{ Value, What, Case string }
 
-// figures returns the best figures of a document. Runs that were too short do not count.
+// figures returns the best figures of a document. It ignores runs that were too short.
 func figures(d *result.Document) (all []pageFigure) {
 	best := func(what, mode string, units []unit, least bool, value func(*result.Stream) float64) {
 		var found *result.Case
@@ -45,7 +45,7 @@ func figures(d *result.Document) (all []pageFigure) {
 	return all
 }
 
-// quoted returns the words of a command line as a shell takes them.
+// quoted returns the words of a command line, quoted for a shell.
 func quoted(args []string) []string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-"
 	var all []string

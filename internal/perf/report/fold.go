@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxColumns is the longest line of what is printed for people, in columns.
+// maxColumns is the largest width of a line for people, in columns.
 const maxColumns = 100
 
 // fold breaks a text at spaces into lines of at most maxColumns columns, each with its newline.
-// Lines after the first begin with indent. A longer word is cut into pieces.
+// Lines after the first begin with indent. A word that does not fit on a line is cut.
 func fold(text, indent string) string {
 	var b strings.Builder
 	begin := text[:len(text)-len(strings.TrimLeft(text, " "))]
@@ -43,7 +43,7 @@ func fold(text, indent string) string {
 	return b.String()
 }
 
-// foldList is fold of a list. It breaks lines between short items.
+// foldList folds a comma-separated list. It breaks no line inside items of less than half a line.
 func foldList(items []string, indent string) string {
 	const glue = "\x00"
 	kept := make([]string, len(items))
@@ -55,7 +55,8 @@ func foldList(items []string, indent string) string {
 	return strings.ReplaceAll(fold(indent+strings.Join(kept, ", "), indent), glue, " ")
 }
 
-// fit shortens a text to a width: a number loses digits, another text its end.
+// fit shortens a text to a width. It rounds a number to fewer digits, and cuts off the end of
+// another text.
 func fit(text string, width int) string {
 	if utf8.RuneCountInString(text) <= width {
 		return text

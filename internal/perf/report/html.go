@@ -36,14 +36,14 @@ type pagePlot struct {
 	Legend []pageKey
 	Note   string
 	Values pageTable
-	Open   bool // the table of values is short
+	Open   bool // show the table of values, because it is short
 }
 
 // pageKey is an entry of a legend.
 type pageKey struct{ Class, Name string }
 
-// policy is the page's content security policy: nothing is loaded or run, and no style counts but
-// that of the template.
+// policy returns the page's content security policy. The page may load and run nothing, and only
+// the style sheet of the template applies.
 func policy() string {
 	_, style, _ := strings.Cut(pageText, "<style>")
 	style, _, _ = strings.Cut(style, "</style>")
@@ -84,5 +84,5 @@ func HTML(w io.Writer, d *result.Document) error {
 	return page.Execute(w, data)
 }
 
-// shortTable is the number of rows up to which the values below a plot are shown unasked.
+// shortTable is the largest number of rows of a table of values that is open when the page opens.
 const shortTable = 6

@@ -7,7 +7,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// label names a series within its plot: everything that varies except test and size.
+// label returns the name of a case's series within its plot. It contains the layer, and the
+// settings that are not as usual, but not test and size.
 func label(c *result.Case) string {
 	parts := []string{c.Layer}
 	if c.Lossy() {

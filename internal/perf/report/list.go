@@ -18,7 +18,8 @@ type field struct {
 	text func(r *result.Run, f *result.Flow) string
 }
 
-// timeField is empty if there is no distribution, or if of returns a negative number.
+// timeField returns a field of the distribution that d returns. The text is empty if there is no
+// distribution or if of returns a negative number.
 func timeField(name string, of func(*result.Distribution) float64, d func(*result.Stream) *result.Distribution) field {
 	return field{name, func(_ *result.Run, f *result.Flow) string {
 		if dist := d(f.Stream); dist != nil && of(dist) >= 0 {
@@ -133,7 +134,7 @@ func Markdown(w io.Writer, d *result.Document) error {
 		who string
 		f   *result.Facts
 	}{{"client", &d.Client}, {"server", &d.Server}} {
-		if e.f.Device == "" && len(d.Runs) == 0 { // of a mesh
+		if e.f.Device == "" && len(d.Runs) == 0 { // a mesh has no facts here
 			continue
 		}
 		fmt.Fprintf(&b, "- %s: %s (%s), Linux %s, %s, %d processors (%s)\n", e.who, e.f.Device, e.f.Detail, e.f.Kernel,

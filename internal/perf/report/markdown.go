@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// MarkdownTable writes a table. The columns with the indices right to last-1 are aligned to the
-// right, the others to the left; the first column is 0.
+// MarkdownTable writes a table. Columns right to last-1 are aligned to the right, the others to the
+// left. The first column has the index 0.
 func MarkdownTable(b *strings.Builder, titles []string, right, last int, rows [][]string) {
 	fmt.Fprintf(b, "| %s |\n|%s%s%s\n", strings.Join(titles, " | "), strings.Repeat("---|", right),
 		strings.Repeat("--:|", last-right), strings.Repeat("---|", len(titles)-last))
@@ -15,5 +15,5 @@ func MarkdownTable(b *strings.Builder, titles []string, right, last int, rows []
 	}
 }
 
-// Escape makes a text fit into a cell.
+// Escape returns a text for a cell, with | escaped and without newlines.
 func Escape(s string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(s) }

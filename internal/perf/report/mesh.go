@@ -6,18 +6,18 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// pageMatrix is a matrix of a mesh, for all forms of a report.
+// pageMatrix is a matrix of a mesh, for all formats of a report.
 type pageMatrix struct {
 	Title string
 	Hosts []meshHost
 	Rows  []meshRow
 	Key   []keyEntry
-	Wide  bool     // for small letters
+	Wide  bool     // more than wideMesh hosts: small letters
 	Lines []string // best and worst pair, totals, outliers, failures
 }
 
-// wideMesh is the number of hosts from which on a matrix has small letters on a page, and is a row
-// for each host in Markdown.
+// wideMesh is the largest number of hosts of a matrix with normal letters on a page, and of a full
+// matrix in Markdown. In Markdown a larger matrix becomes a table with a row per host.
 const wideMesh = 16
 
 type meshHost struct {
@@ -34,26 +34,26 @@ func (r *meshRow) label() string { return fmt.Sprintf("%d %s", r.Host.Number, r.
 
 type meshCell struct {
 	Text, Class, Title string
-	worse              float64 // the larger, the worse
+	worse              float64 // sort key: a larger number is worse
 }
 
-// measured is a pair with its hosts' numbers and its figure.
+// measured is a pair with the numbers of its hosts, and its figure if ok is set.
 type measured struct {
 	pair     *result.Pair
-	from, to int // from 1
+	from, to int // numbers of the hosts, from 1
 	figure   float64
 	ok       bool
 }
 
 func (p *measured) names() string { return fmt.Sprintf("%d -> %d", p.from, p.to) }
 
-// view is a matrix on its way to a page.
+// view has the data from which a pageMatrix is made.
 type view struct {
 	mesh   *result.Mesh
 	mx     *result.Matrix
 	hosts  []meshHost
-	pairs  []measured // all
-	sorted []measured // those with a figure, the best one first
+	pairs  []measured // all pairs
+	sorted []measured // pairs with a figure, the best one first
 	shades *shades    // nil: no figures
 }
 

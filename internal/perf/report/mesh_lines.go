@@ -10,10 +10,10 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// mostNamed is the number of pairs that a line names.
+// mostNamed is the largest number of pairs that a line names.
 const mostNamed = 8
 
-// totals sums the bandwidth of what ran at the same time.
+// totals returns lines with the sums of the bandwidths of pairs that measured at the same time.
 func (v *view) totals() []string {
 	if v.mx.Case.Mode != result.Bandwidth {
 		return nil
@@ -47,8 +47,8 @@ func (v *view) totals() []string {
 	return nil
 }
 
-// outliers names the outliers: hosts of which half of the pairs or more are outliers, then the
-// other pairs.
+// outliers returns lines that name the outliers. They name a host if at least 3 of its pairs, and
+// at least half of them, are outliers, and name other outliers by pair.
 func (v *view) outliers() (lines []string) {
 	for _, kind := range []struct {
 		sign int
@@ -88,7 +88,7 @@ func (v *view) outliers() (lines []string) {
 	return lines
 }
 
-// failures names the pairs that failed, by reason.
+// failures returns a line for each reason of failures, with the pairs that failed for it.
 func (v *view) failures() (lines []string) {
 	var reasons []string
 	failed := map[string][]measured{}
@@ -107,7 +107,8 @@ func (v *view) failures() (lines []string) {
 	return lines
 }
 
-// namesOf names pairs: by the host that many of them have in common, or one by one.
+// namesOf returns the names of pairs. If there are more than 3 and all have a host in common, it
+// returns only their number and that host.
 func namesOf(pairs []measured) string {
 	first := pairs[0]
 	for _, host := range []int{first.from, first.to} {
@@ -122,7 +123,7 @@ func namesOf(pairs []measured) string {
 	return list(all, mostNamed)
 }
 
-// hostTitles and hostTable are a matrix that is too wide, as a row for each host.
+// hostTitles and hostTable return a table with a row per host, for a matrix that is too wide.
 var hostTitles = []string{"host", "median out", "worst out", "median in", "worst in", failedText}
 
 func (p *pageMatrix) hostTable() (rows [][]string) {
@@ -155,7 +156,8 @@ func (p *pageMatrix) hostTable() (rows [][]string) {
 	return rows
 }
 
-// list names the first of many things.
+// list joins the texts with commas. If there are more than most, it ends with the number of the
+// others.
 func list(all []string, most int) string {
 	if more := len(all) - most; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), more)

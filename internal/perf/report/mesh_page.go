@@ -6,7 +6,7 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// matrices returns the matrices of a mesh; none of nil.
+// matrices returns the matrices of a mesh, none if m is nil.
 func matrices(m *result.Mesh) (all []pageMatrix) {
 	if m == nil {
 		return nil
@@ -94,7 +94,7 @@ func (v *view) cell(p *measured) meshCell {
 	return meshCell{figureText(&v.mx.Case, p.figure), class, title + v.text(p.figure), v.shades.sign * p.figure}
 }
 
-// meshTitle is the headline of a page.
+// meshTitle returns the default headline of a page.
 func meshTitle(m *result.Mesh) string {
 	title := fmt.Sprintf("datperf: a mesh of %d hosts", len(m.Hosts))
 	if m.Pattern != "" {

@@ -7,33 +7,36 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// heats is the number of shades of a matrix: the worse, the warmer.
+// heats is the number of shades of a matrix. Worse figures have warmer shades.
 const heats = 5
 
-// shades has the bounds of a matrix's shades. They are between the 10% and the 90% quantile of its
-// figures, so that an outlier does not paint the others.
+// shades has the bounds of a matrix's shades. The bounds are between the 10% and the 90% quantile
+// of its figures, so that outliers do not affect the shades of other figures.
 type shades struct {
 	c      *result.Case
 	sign   float64 // 1: a larger figure is worse; -1: a smaller one is
 	limits [heats - 1]float64
 	median float64
-	width  float64 // an outlier is further from the median
+	width  float64 // a figure that is further from the median is an outlier
 }
 
-// Figures within these parts of the median have one shade, and are no outliers.
+// leastSpan is the least span of all shades and leastWidth the least width, as parts of the median.
+// They prevent small differences from getting different shades or counting as outliers.
 const (
 	leastSpan  = 0.2
 	leastWidth = 0.25
 )
 
-// shadesOf returns the shades of a case's figures, sorted, the best one first; at least one.
+// shadesOf returns the shades for the figures v of a case. v must not be empty, and must be sorted
+// with the best figure first.
 func shadesOf(c *result.Case, v []float64) *shades {
 	at := func(q float64) float64 { return v[int(math.Round(q*float64(len(v)-1)))] }
 	s := &shades{c: c, sign: 1, median: at(0.5)}
 	if c.Mode == result.Bandwidth {
 		s.sign = -1
 	}
-	// The spread of the better half: it is that of the others too, if some hosts are bad.
+	// From the spread of the better half of the figures, because bad hosts increase the spread of the
+	// other half.
 	s.width = max(6*math.Abs(s.median-at(0.25)), leastWidth*s.median)
 	good := at(0.1)
 	span := max(math.Abs(at(0.9)-good), leastSpan*s.median)
@@ -64,10 +67,11 @@ func (s *shades) outlier(v float64) int {
 	return 0
 }
 
-// keyEntry explains the colour of a cell.
+// keyEntry explains a color or mark of cells.
 type keyEntry struct{ Class, Text string }
 
-// key explains the shades, and the marks that occur.
+// key returns the explanations of the shades, and of the marks for outliers and failed pairs if
+// these occur.
 func (s *shades) key(outliers, failed bool) (all []keyEntry) {
 	text := func(v float64) string { return figureText(s.c, v) + " " + figureUnit(s.c) }
 	best, worst := "up to ", "more than "
@@ -88,7 +92,7 @@ func (s *shades) key(outliers, failed bool) (all []keyEntry) {
 	return all
 }
 
-// failedText is the cell of a pair that failed, and its class.
+// failedText is the text of the cell of a failed pair, and the cell's class.
 const failedText = "failed"
 
 func figureText(c *result.Case, v float64) string {
@@ -98,7 +102,8 @@ func figureText(c *result.Case, v float64) string {
 	return threeDigits(v)
 }
 
-// decimals is how many decimals a time in us has in a matrix: it would be wide with two always.
+// decimals returns the number of decimals for a time in us. Larger times have fewer, to keep a
+// matrix narrow.
 func decimals(us float64) int {
 	switch {
 	case us >= 1000:

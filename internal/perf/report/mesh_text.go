@@ -11,7 +11,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// lineWidth is the widest matrix on a terminal, in characters. A wider one is a row for each host.
+// lineWidth is the largest width of a matrix on a terminal, in characters. A wider matrix is
+// printed as a table with a row per host.
 const lineWidth = 100
 
 // Mesh prints the matrices of a mesh.
@@ -46,7 +47,7 @@ func (p *pageMatrix) matrix(corner, self string) (titles []string, rows [][]stri
 	return titles, rows
 }
 
-// widths returns that of the first column, and that of the others.
+// widths returns the width of the first column, and the largest width of the other columns.
 func widths(titles []string, rows [][]string) (first, other int) {
 	for _, row := range append(rows, titles) {
 		for i, text := range row {
@@ -65,7 +66,7 @@ func width(titles []string, rows [][]string) int {
 	return first + (len(titles)-1)*(other+2)
 }
 
-// aligned prints a table: the first column to the left, the others to the right.
+// aligned prints a table. The first column is aligned to the left, the others to the right.
 func aligned(w io.Writer, titles []string, rows [][]string) {
 	first, other := widths(titles, rows)
 	for _, row := range append([][]string{titles}, rows...) {
@@ -82,7 +83,8 @@ func MeshLost(w io.Writer, h *result.MeshHost) {
 	fmt.Fprintf(w, "left out: %s: %s\n", h.Address, h.Error)
 }
 
-// MeshStep prints a step of a mesh as it comes: a pair, or how many there were and what failed.
+// MeshStep prints the result of a step of a mesh. For one pair that is its figure or error, for
+// several pairs a summary and the errors.
 func MeshStep(w io.Writer, n, of int, c *result.Case, pairs []result.Pair, left time.Duration) {
 	if len(pairs) == 0 {
 		return
@@ -144,8 +146,8 @@ func (p *pageMatrix) markdown(b *strings.Builder) {
 	}
 }
 
-// meshCSV writes one row for each pair, case and direction: the columns of CSV behind those of the
-// pair.
+// meshCSV writes one row for each pair, case and direction. The columns are the two hosts and the
+// error, then the columns of CSV.
 func meshCSV(w io.Writer, m *result.Mesh) error {
 	out, all := csv.NewWriter(w), fields()
 	titles := []string{"from", "to", "error"}

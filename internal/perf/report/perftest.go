@@ -8,15 +8,15 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Perftest prints runs in the columns of perftest's programs. Latencies are in microseconds, half
-// of the round trip where perftest reports half. t_max is the true maximum, t_typical the median.
+// Perftest prints runs in the columns of perftest's programs. Latencies are in microseconds, and
+// half of the round trip if perftest reports half. t_max is the true maximum, t_typical the median.
 type Perftest struct {
 	w    io.Writer
 	last string
 	Gbit bool // bandwidth in Gb/s instead of MiB/s
 }
 
-// NewPerftest makes a perftest table on w.
+// NewPerftest returns a Perftest that prints to w.
 func NewPerftest(w io.Writer, gbit bool) *Perftest { return &Perftest{w: w, Gbit: gbit} }
 
 const rule = "---------------------------------------------------------------------------------------"
@@ -60,7 +60,7 @@ func (p *Perftest) Run(r *result.Run) {
 // Close ends the table.
 func (p *Perftest) Close() { fmt.Fprintln(p.w, rule) }
 
-// peakGbit returns the best interval, summed over the directions.
+// peakGbit returns the bandwidth of the best interval, summed over the directions.
 func peakGbit(r *result.Run) float64 {
 	sum := 0.0
 	for _, f := range r.Flows() {

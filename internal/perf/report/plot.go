@@ -9,30 +9,30 @@ import (
 	"strings"
 )
 
-// plot is a chart of lines.
+// plot is a line chart.
 type plot struct {
 	title, xTitle, yTitle string
-	yUnits                []unit // ascending, of the values of the axis
-	yLog                  bool   // always; else where the values span two decades and more
-	xTicks                []tick // none: made from the data
+	yUnits                []unit // units of the y axis, ascending
+	yLog                  bool   // logarithmic; if false, only if the values span two decades or more
+	xTicks                []tick // nil: computed from the data
 	rows                  []valueRow
 	series                []series
 }
 
-// unit is a unit of an axis: from this value on.
+// unit is a unit of an axis for values of at least from.
 type unit struct {
 	from float64
 	name string
 }
 
-// Units of the axes: of us, of Gb/s, of operations per second.
+// Units of axes whose values are in us, in Gb/s and in operations per second.
 var (
 	timeUnits = []unit{{1e-3, "ns"}, {1, "us"}, {1e3, "ms"}, {1e6, "s"}}
 	bitUnits  = []unit{{1e-6, "kb/s"}, {1e-3, "Mb/s"}, {1, "Gb/s"}, {1e3, "Tb/s"}}
 	rateUnits = []unit{{1, "/s"}, {1e3, "k/s"}, {1e6, "M/s"}}
 )
 
-// inUnit formats a value in the largest unit that leaves 1 or more.
+// inUnit formats a value in the largest unit in which it is at least 1.
 func inUnit(v float64, units []unit, format func(float64) string) string {
 	if v == 0 || len(units) == 0 {
 		return format(v)
@@ -61,7 +61,7 @@ type series struct {
 
 type point struct {
 	x, y float64
-	at   string // x in words
+	at   string // text for x
 }
 
 type tick struct {
@@ -82,7 +82,7 @@ const (
 	edgeTop, edgeBottom           = 32, 48
 	insideWidth, insideHeight     = plotWidth - edgeLeft - edgeRight, plotHeight - edgeTop - edgeBottom
 	ticksWanted               int = 6
-	hits                          = 40 // at most so many points of a line show their value
+	hits                          = 40 // largest number of points of a line that show their value
 )
 
 // scale maps values to coordinates.
@@ -151,7 +151,7 @@ func (p *plot) svg(lines []series, x, y scale) string {
 	for _, s := range lines {
 		p.line(&b, s, x, y)
 	}
-	for _, s := range lines { // above all lines
+	for _, s := range lines { // drawn last, above all lines
 		p.values(&b, s, x, y)
 	}
 	b.WriteString("</svg>")
@@ -166,8 +166,8 @@ func (p *plot) line(b *strings.Builder, s series, x, y scale) {
 	b.WriteString(`"/>`)
 }
 
-// values draws points, each with its value: the style sheet shows it under the pointer. On a curve
-// with more than hits points only some have one.
+// values draws the points of a line with the texts of their values. The style sheet shows a text
+// when the pointer is on its point. On a line with more than hits points only some have a text.
 func (p *plot) values(b *strings.Builder, s series, x, y scale) {
 	step := (len(s.points) + hits - 1) / hits
 	for n := 0; n < len(s.points); n += step {
@@ -193,7 +193,7 @@ func (p *plot) values(b *strings.Builder, s series, x, y scale) {
 func (p *plot) scales() (x, y scale) {
 	x = scale{low: math.Inf(1), high: math.Inf(-1), from: edgeLeft, to: plotWidth - edgeRight}
 	y = scale{low: math.Inf(1), high: math.Inf(-1), from: plotHeight - edgeBottom, to: edgeTop}
-	least := math.Inf(1) // above zero
+	least := math.Inf(1) // least value above zero
 	for _, s := range p.series {
 		for _, pt := range s.points {
 			x.low, x.high = min(x.low, pt.x), max(x.high, pt.x)
@@ -207,7 +207,7 @@ func (p *plot) scales() (x, y scale) {
 		x.low, x.high = x.low-0.5, x.high+0.5
 	}
 	y.log = p.yLog || p.yUnits != nil && y.low > 0 && y.high >= 100*least
-	if y.log { // a logarithm has no room for zero
+	if y.log { // zero has no logarithm
 		y.high = max(y.high, 1e-3)
 		y.low = max(y.low, y.high/1e7)
 		y.low, y.high = y.low/1.15, y.high*1.15
@@ -217,13 +217,13 @@ func (p *plot) scales() (x, y scale) {
 	return x, y
 }
 
-// shortNumber returns 0.6 for 0.6000000000000001.
+// shortNumber formats a number with at most 6 significant digits: 0.6 for 0.6000000000000001.
 func shortNumber(v float64) string {
 	shown, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 6, 64), 64)
 	return strconv.FormatFloat(shown, tickForm(v), -1, 64)
 }
 
-// tickForm avoids exponents for short numbers.
+// tickForm returns the format for a number: without an exponent unless it would be long.
 func tickForm(v float64) byte {
 	if v >= 1e6 || v > 0 && v < 1e-4 {
 		return 'g'
@@ -231,7 +231,7 @@ func tickForm(v float64) byte {
 	return 'f'
 }
 
-// ticks returns round values on a scale: 1, 2 and 5 times powers of ten.
+// ticks returns ticks at round values on a scale: 1, 2 and 5 times powers of ten.
 func (s *scale) ticks() []tick {
 	var all []tick
 	add := func(v float64) {

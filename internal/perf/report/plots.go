@@ -13,8 +13,9 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// plots returns the plots of a document: curves of latency, latency and bandwidth over size,
-// rate and CPU time over size, bandwidth over time. They show these of its runs: see medianRuns.
+// plots returns the plots of a document: latency by percentile; latency, bandwidth, message rate
+// and CPU time over size; bandwidth over time. They show only the given runs, which are those of
+// medianRuns.
 func plots(d *result.Document, runs []*result.Run) []*plot {
 	var all []*plot
 	index := map[string]*plot{}
@@ -50,7 +51,7 @@ func plots(d *result.Document, runs []*result.Run) []*plot {
 	return all
 }
 
-// sizePlot is a plot over size, of the runs of a mode.
+// sizePlot describes a plot over message size of the runs of a mode.
 type sizePlot struct {
 	mode, what string
 	units      []unit
@@ -60,7 +61,7 @@ type sizePlot struct {
 
 type sizeLine struct {
 	suffix string
-	value  func(*result.Run, *result.Stream) float64 // nothing to show if 0
+	value  func(*result.Run, *result.Stream) float64 // 0: no point
 }
 
 func latencyAt(p float64) func(*result.Run, *result.Stream) float64 {
@@ -72,8 +73,8 @@ func latencyAt(p float64) func(*result.Run, *result.Stream) float64 {
 	}
 }
 
-// cpuOf returns the processor time of an end in us per operation, 0 for an end that ran for less
-// than the kernel accounts exactly.
+// cpuOf returns the processor time of an end in us per operation. It returns 0 if the end ran for
+// less than result.TooShort, because the kernel's accounting is too coarse for that.
 func cpuOf(end *result.End, s *result.Stream) float64 {
 	if end == nil || s.Ops == 0 || end.Cost.Wall > 0 && end.Cost.Wall < result.TooShort {
 		return 0
@@ -92,7 +93,8 @@ var sizePlots = []sizePlot{
 		{" server", func(r *result.Run, s *result.Stream) float64 { return cpuOf(r.Server, s) }}}},
 }
 
-// sizes adds the plots over size of a test that was measured with more than one size.
+// sizes adds the plots over size of a test. It adds none for a mode that was measured with only one
+// size.
 func sizes(runs []*result.Run, test string, colours *palette, get func(string, plot) *plot) {
 	for _, kind := range sizePlots {
 		var order []string
@@ -129,7 +131,7 @@ func sizes(runs []*result.Run, test string, colours *palette, get func(string, p
 	}
 }
 
-// sizeAt is the place of a size on its axis.
+// sizeAt returns the x value of a message size.
 func sizeAt(size int) float64 { return math.Log2(float64(size)) }
 
 func sizeRows(sizes map[int]bool) (all []valueRow) {
@@ -139,8 +141,8 @@ func sizeRows(sizes map[int]bool) (all []valueRow) {
 	return all
 }
 
-// percentileRows are the percentiles of the axis without 0, and without 99.999, which few curves
-// reach.
+// percentileRows returns a row for each percentile of the axis except 0 and 99.999. Few curves
+// reach 99.999.
 func percentileRows() (all []valueRow) {
 	for _, n := range nines[1 : len(nines)-1] {
 		all = append(all, at(n.at, n.text+"%"))
@@ -150,7 +152,8 @@ func percentileRows() (all []valueRow) {
 
 var timeRows = []valueRow{ranked(0, "least"), ranked(0.5, "median"), ranked(1, "greatest")}
 
-// sizeTicks returns the sizes themselves, thinned out if there are more than 8.
+// sizeTicks returns ticks at the sizes that are powers of two, at most 8 of them. If no size is a
+// power of two it returns a tick for each size.
 func sizeTicks(sizes map[int]bool) []tick {
 	var all []tick
 	n, step := 0, (len(sizes)+7)/8
@@ -170,7 +173,8 @@ func sizeTicks(sizes map[int]bool) []tick {
 	return all
 }
 
-// nines is the axis of percentiles; 90 to 99 is as wide as 99 to 99.9.
+// nines has the ticks of the percentile axis, which is logarithmic: 90 to 99 is as wide as 99 to
+// 99.9.
 var nines = []tick{{0, "0"}, {-math.Log10(0.5), "50"}, {1, "90"}, {2, "99"}, {3, "99.9"}, {4, "99.99"},
 	{5, "99.999"}}
 
@@ -183,7 +187,7 @@ func curve(r *result.Run, s *result.Stream, as lineStyle) series {
 		x := -math.Log10(1 - p.P/100)
 		out.points = append(out.points, point{min(x, 5), p.Value / 1e3, fmt.Sprintf("%.5g%%", p.P)})
 	}
-	for _, n := range nines[1:] { // the table's, which the curve may lack
+	for _, n := range nines[1:] { // the percentiles of the table, which the curve may lack
 		if p, _ := strconv.ParseFloat(n.text, 64); s.Latency.Enough(p) && s.Latency.At(p) > 0 {
 			out.points = append(out.points, point{n.at, s.Latency.At(p) / 1e3, n.text + "%"})
 		}

@@ -9,14 +9,14 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// portTitles are the columns of what the ports have counted; portWidths are those of the terminal's
-// table.
+// portTitles are the titles of the table of the ports' counters. portWidths are the widths of its
+// columns on a terminal.
 var (
 	portTitles = []string{"end", "bytes sent", "packets", "bytes received", "packets", "errors", "congestion", "pauses"}
 	portWidths = []int{6, 14, 12, 14, 12, 8, 10, 8}
 )
 
-// portHeadline says what the table of the ports has.
+// portHeadline is the headline of the table of the ports' counters.
 const portHeadline = "What the ports have counted during all runs, headers included; - is nothing, or not counted."
 
 // ports are the counters of both ends, summed over the runs.
@@ -31,7 +31,7 @@ func (p *ports) add(r *result.Run) {
 	}
 }
 
-// rows returns a row for each end that has counted something.
+// rows returns a row for each end that has counters.
 func (p *ports) rows() (all [][]string) {
 	for _, end := range []struct {
 		name     string
@@ -56,8 +56,8 @@ func count(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// troubleLines returns for each end of a run the counters that mean lost, damaged or repeated
-// packets, waits, ECN or pauses.
+// troubleLines returns a line for each end of a run whose port has counted trouble: lost, damaged
+// or repeated packets, waits, ECN or pauses.
 func troubleLines(r *result.Run) (all []string) {
 	for _, end := range []struct {
 		name string

@@ -11,8 +11,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Prometheus keeps a run's metrics in the form that Prometheus collects. Its methods may be called
-// concurrently.
+// Prometheus collects the metrics of runs and writes them in the text format of Prometheus. Its
+// methods may be called concurrently.
 type Prometheus struct {
 	mu   sync.Mutex
 	c    *result.Case
@@ -23,9 +23,9 @@ type Prometheus struct {
 // endTotals are the totals of one end's initiated operations.
 type endTotals struct {
 	ops, bytes       int64
-	runOps, runBytes int64 // in the run under way
+	runOps, runBytes int64 // in the current run
 	last             result.Interval
-	counters         result.Counters // of the port
+	counters         result.Counters // counters of the port
 }
 
 // NewPrometheus returns an empty Prometheus.
@@ -50,7 +50,7 @@ func (p *Prometheus) Interval(iv *result.Interval) {
 	e.add(iv.Ops, iv.Bytes)
 }
 
-// Run ends a run and adds what followed its last interval.
+// Run ends a run and adds the operations after its last interval.
 func (p *Prometheus) Run(r *result.Run) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,11 +71,12 @@ func (p *Prometheus) Run(r *result.Run) {
 	}
 }
 
-// maxCounters bounds the counters of an end: their names come from the peer.
+// maxCounters is the largest number of counters of an end. It is limited because their names come
+// from the peer.
 const maxCounters = 512
 
-// count adds what a port has counted in a run. Counters that sink, or whose names are none of the
-// kernel's, are left out.
+// count adds the changes of a port's counters in a run. It omits changes that are not positive,
+// names with characters that the kernel does not use, and new names beyond maxCounters.
 func (e *endTotals) count(run result.Counters) {
 	if e.counters == nil {
 		e.counters = result.Counters{}

@@ -7,8 +7,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// medianRuns returns one run of each case, in the order of the document: of several (--repeat) the
-// one with the median latency or bandwidth, the lower one of two.
+// medianRuns returns one run of each case, in the order of the document. Of repeated runs it
+// returns the one with the median figure, of an even number the lower of the two in the middle.
 func medianRuns(d *result.Document) (runs []*result.Run) {
 	var order []result.Case
 	of := map[result.Case][]*result.Run{}
@@ -28,7 +28,8 @@ func medianRuns(d *result.Document) (runs []*result.Run) {
 	return runs
 }
 
-// figureOf is what orders the runs of a case: the median latency, else the bandwidth.
+// figureOf returns the figure that orders the runs of a case: the median latency if it was
+// measured, else the bandwidth.
 func figureOf(r *result.Run) float64 {
 	total := r.Total()
 	if total.Latency != nil {

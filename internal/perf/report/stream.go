@@ -7,14 +7,14 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Stream writes one JSON text per line as events happen: the ends, each case, its intervals, its
-// run. After an error nothing more is written.
+// Stream writes a line of JSON for each event: the facts of both ends, the beginning of each run,
+// its intervals and its results. After an error it writes nothing more.
 type Stream struct {
 	enc *json.Encoder
 	err error
 }
 
-// NewStream makes a stream on w.
+// NewStream returns a Stream that writes to w.
 func NewStream(w io.Writer) *Stream { return &Stream{enc: json.NewEncoder(w)} }
 
 // Err returns the first error of writing.

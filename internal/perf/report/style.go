@@ -7,17 +7,17 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// lineStyle is how a line is drawn. The colour is that of the settings (layer, queue pairs, ...),
-// in every plot of a page; the dashes tell the lines of one colour apart.
+// lineStyle is the style of a line. Lines with the same settings (layer, queue pairs, ...) have the
+// same color in all plots of a page. The dashes distinguish the lines of one color.
 type lineStyle struct{ colour, dash int }
 
-// most is the largest number of series in a panel, as there are colours and dashes.
+// most is the number of colors, the number of dashes, and the largest number of series in a panel.
 const most = 6
 
-// class names the style sheet's classes.
+// class returns the style's classes in the style sheet.
 func (s lineStyle) class() string { return fmt.Sprintf("s%d d%d", s.colour, s.dash) }
 
-// palette gives the lines of a document their styles.
+// palette assigns styles to the lines of a document.
 type palette struct {
 	labels []string // in the order of the runs
 	sizes  []int    // ascending
@@ -38,19 +38,20 @@ func paletteOf(d *result.Document) *palette {
 	return p
 }
 
-// style returns the style of a case's line; variant counts the lines that a case has in a plot.
-// With more than 6 settings the colours begin again.
+// style returns the style of a case's line; variant is the number of the line among those of the
+// case in a plot, from 0. With more than 6 different settings, colors are reused.
 func (p *palette) style(c *result.Case, variant int) lineStyle {
 	n := max(slices.Index(p.labels, label(c)), 0)
 	return lineStyle{n % most, variant % most}
 }
 
-// ofSize is style where each size has its line.
+// ofSize returns the style of a case's line in a plot with a line for each size.
 func (p *palette) ofSize(c *result.Case) lineStyle {
 	return p.style(c, max(slices.Index(p.sizes, c.Size), 0))
 }
 
-// apart changes the dashes of lines that have the same style in a panel of at most 6 lines.
+// apart returns the lines with different styles. Of lines with the same style it changes the
+// dashes. There must be at most 6 lines.
 func apart(lines []series) []series {
 	lines = slices.Clone(lines)
 	seen := map[lineStyle]bool{}

@@ -1,5 +1,5 @@
-// Package report renders datperf's results as tables, CSV, Markdown, HTML, and in perftest's
-// columns. Command datperf imports it.
+// Package report renders datperf's results as tables, CSV, Markdown, HTML, JSON lines, metrics for
+// Prometheus, and in perftest's columns. Command datperf imports it.
 package report
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/godat/godat/internal/perf/result"
 )
 
-// Table prints runs as they come, one line each, under a heading for each kind of run. No line is
-// longer than 100 columns.
+// Table prints a line for each run when Run is called, under a heading for each kind of run. No
+// line is longer than 100 columns.
 type Table struct {
 	w     io.Writer
 	cases []result.Case
@@ -21,7 +21,8 @@ type Table struct {
 	ports ports
 }
 
-// NewTable makes a table on w for runs of cases: it has the columns in which these differ.
+// NewTable returns a Table that prints runs of the given cases to w. It omits settings that have
+// the usual value in all cases.
 func NewTable(w io.Writer, cases []result.Case) *Table { return &Table{w: w, cases: cases} }
 
 // kindOf returns a key for the runs that share a heading.
@@ -67,7 +68,7 @@ func (t *Table) Run(r *result.Run) {
 	}
 }
 
-// remarks are the lines below a run.
+// remarks returns the lines to print below a run.
 func (t *Table) remarks(r *result.Run, total *result.Stream) (all []string) {
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if l, raw := total.Corrected, total.Latency; l != nil {
@@ -102,7 +103,7 @@ func (t *Table) remarks(r *result.Run, total *result.Stream) (all []string) {
 	return append(all, troubleLines(r)...)
 }
 
-// Close prints what the ports have counted during all runs, where they count.
+// Close prints the sums of the ports' counters over all runs, if there are any.
 func (t *Table) Close() {
 	rows := t.ports.rows()
 	if len(rows) == 0 {
@@ -157,10 +158,10 @@ func (t *Table) line(columns []column, text func(column) string) {
 	fmt.Fprintln(t.w, strings.TrimRight(b.String(), " "))
 }
 
-// indent is the space below a name of an end.
+// indent is the indentation of the lines below the name of an end.
 const indent = "        "
 
-// Ends prints the devices of the two ends, and why they were chosen.
+// Ends prints the devices of the two ends, why they were chosen, and facts about the ends.
 func Ends(w io.Writer, client, server *result.Facts) {
 	for _, e := range []struct {
 		who string

@@ -12,7 +12,7 @@ type valueRow struct {
 	of    func(points []point) (y float64, known bool)
 }
 
-// at is a row with the value at x.
+// at returns a row with the value at x.
 func at(x float64, title string) valueRow {
 	return valueRow{title, func(points []point) (float64, bool) {
 		for _, pt := range points {
@@ -24,7 +24,8 @@ func at(x float64, title string) valueRow {
 	}}
 }
 
-// ranked is a row with the value at a place among the sorted ones: 0 is the least, 1 the greatest.
+// ranked returns a row with the value at a place among the sorted values: 0 is the least value, 1
+// the greatest.
 func ranked(place float64, title string) valueRow {
 	return valueRow{title, func(points []point) (float64, bool) {
 		var all []float64
@@ -39,10 +40,10 @@ func ranked(place float64, title string) valueRow {
 	}}
 }
 
-// table returns the values of some series of the plot: a row for each, or a column where that makes
-// the table narrower.
+// table returns a table of the values of some series of the plot. Each series is a row, or a column
+// if that makes the table narrower.
 func (p *plot) table(part []series) pageTable {
-	down := []string{} // what the rows are
+	down := []string{} // titles of the rows
 	for _, s := range part {
 		down = append(down, s.name)
 	}
@@ -73,7 +74,8 @@ func (p *plot) table(part []series) pageTable {
 	return t
 }
 
-// note explains the series of which there is a dot and no line.
+// note returns an explanation of the series that appear as a dot without a line, "" if there are
+// none.
 func (p *plot) note(part []series) string {
 	var alone []string
 	for _, s := range part {

@@ -1,5 +1,6 @@
-// Package result has the types of datperf's measurements: settings, results, and the document with
-// both. Times are in nanoseconds and sizes in bytes unless a field's name has another unit.
+// Package result has the types of datperf's measurements: the settings, the results, and the
+// document that contains both. Times are in nanoseconds and sizes in bytes unless a field's name
+// has another unit.
 package result
 
 import (
@@ -16,17 +17,17 @@ type Case struct {
 	Layer     string  `json:"layer"`               // udat or cverbs
 	Transport string  `json:"transport,omitempty"` // uc or ud; empty: rc
 	Connect   string  `json:"connect,omitempty"`   // exchange; empty: cm
-	Direction string  `json:"direction"`           // out: the client initiates; in: the server does; both
+	Direction string  `json:"direction"`           // out: the client initiates; in: the server; both: both ends
 	Size      int     `json:"size_bytes"`
-	Iters     int64   `json:"iterations"` // operations measured, over all queue pairs; 0 where Duration counts
+	Iters     int64   `json:"iterations"` // operations to measure on all queue pairs together; 0 if Duration is set
 	Duration  Seconds `json:"duration_s"`
 	Warmup    int64   `json:"warmup_iterations"` // operations before the measurement starts
 	Depth     int     `json:"depth"`             // requests outstanding per queue pair
-	RxDepth   int     `json:"rx_depth"`          // receives posted per queue pair, or in all with SRQ
+	RxDepth   int     `json:"rx_depth"`          // receives posted per queue pair, or in the SRQ
 	Batch     int     `json:"batch"`             // requests per post
-	Signal    int     `json:"signal_every"`      // one signalled request in so many
+	Signal    int     `json:"signal_every"`      // one in this number of requests is signalled
 	QPs       int     `json:"queue_pairs"`
-	Threads   int     `json:"threads,omitempty"` // of the client, each with its own queue pairs; 0: one
+	Threads   int     `json:"threads,omitempty"` // threads of the client, each with its own queue pairs; 0: one
 	SRQ       bool    `json:"srq"`
 	Inline    int     `json:"inline_bytes"` // largest inline request; -1: whatever the device grants
 	ReadDepth int     `json:"read_depth"`   // reads and atomics outstanding per queue pair
@@ -36,11 +37,11 @@ type Case struct {
 	HugePages bool    `json:"hugepages"`        // the registered memory is of huge pages
 	DMABuf    string  `json:"dmabuf,omitempty"` // the registered memory is a dmabuf of this provider
 	Buffers   int     `json:"buffers"`          // message buffers of a queue pair; 0: one for each in flight
-	Steps     string  `json:"steps,omitempty"`  // of a transaction
+	Steps     string  `json:"steps,omitempty"`  // steps of a transaction
 	Rate      float64 `json:"rate_per_s"`       // open loop: operations per second; 0: closed loop
 	Arrival   string  `json:"arrival"`          // open loop: constant or poisson
 	Interval  Seconds `json:"interval_s"`
-	Stall     Seconds `json:"stall_s"` // an initiator whose outstanding requests make no progress for so long gives up
+	Stall     Seconds `json:"stall_s"` // an initiator gives up if its requests make no progress for this time
 	Knobs
 }
 
@@ -64,7 +65,7 @@ const (
 // maxCompletions is the largest number of completions in flight at an end.
 const maxCompletions = 1 << 20
 
-// Allowed values of the enumerations.
+// Allowed values of the enumerations of Case.
 var (
 	Tests      = []string{Send, SendImm, Write, WriteImm, Read, FetchAdd, CmpSwap}
 	AllTests   = append(Tests[:len(Tests):len(Tests)], Transaction)
@@ -77,14 +78,15 @@ var (
 	Arrivals   = []string{Constant, Poisson}
 )
 
-// UDMABuf is the provider of dmabufs that are memory of the process: /dev/udmabuf. The others are
-// heaps in /dev/dma_heap.
+// UDMABuf is the provider /dev/udmabuf, which makes dmabufs from memory of the process. Other
+// providers are heaps in /dev/dma_heap.
 const UDMABuf = "udmabuf"
 
-// AtomicSize is the only size of an atomic operation.
+// AtomicSize is the size of an atomic operation in bytes.
 const AtomicSize = 8
 
-// Default returns the default case; Complete fills in the values that depend on others.
+// Default returns the default case. The caller must call Complete, which sets the defaults that
+// depend on other values.
 func Default() Case {
 	return Case{
 		Test: Send, Mode: Latency, Layer: UDAT, Direction: Out, QPs: 1, Inline: -1, ReadDepth: 16,
@@ -93,14 +95,14 @@ func Default() Case {
 	}
 }
 
-// PerftestBuffers returns the number of messages, each on its own cache line, in the 4 KiB buffer
-// that perftest uses cyclically.
+// PerftestBuffers returns the number of messages that fit into perftest's cyclic buffer of 4 KiB.
+// Each message begins on its own cache line.
 func PerftestBuffers(size int) int { return max(1, 4096/max(size, 64)) }
 
 // Atomic reports whether the test's operations are atomics.
 func (c *Case) Atomic() bool { return Atomic(c.Test) }
 
-// Atomic reports whether an operation is an atomic: 8 bytes.
+// Atomic reports whether an operation is an atomic.
 func Atomic(op string) bool { return op == FetchAdd || op == CmpSwap }
 
 // TwoSided reports whether the test consumes receives at the target.
@@ -130,12 +132,12 @@ func (c *Case) Complete() {
 	}
 	if c.Mode == Latency {
 		c.Batch = cmp.Or(c.Batch, 1)
-		c.Depth = cmp.Or(c.Depth, 64) // room for requests whose completions are suppressed
+		c.Depth = cmp.Or(c.Depth, 64) // room for requests with suppressed completions
 		c.RxDepth = cmp.Or(c.RxDepth, 64)
 	}
 	c.Batch = cmp.Or(c.Batch, 1)
 	c.Depth = cmp.Or(c.Depth, max(128, min(c.Batch*2, maxDepth)))
-	// Fewer for each of many queue pairs: all their completions must fit into one queue.
+	// With many queue pairs each has fewer, because the completions of all must fit into one queue.
 	c.RxDepth = cmp.Or(c.RxDepth, min(max(2*c.Depth, min(512, 1<<16/max(c.QPs, 1))), maxDepth))
 	if c.Signal == 0 {
 		c.Signal = max(1, min(64, c.Depth/4))
@@ -158,8 +160,8 @@ func (c *Case) Complete() {
 	}
 }
 
-// mostSignal is the largest Signal: a full window always has a signalled request, and latency tests
-// signal every one.
+// mostSignal returns the largest valid Signal. With it, a full send queue always contains a
+// signalled request. In open loops and with verification every request must be signalled.
 func (c *Case) mostSignal() int64 {
 	if c.Rate > 0 || c.Verify {
 		return 1

@@ -7,12 +7,12 @@ import (
 	"unicode"
 )
 
-// maxText is the longest text from outside, in bytes, after Clean.
+// maxText is the largest length of a text after Clean, in bytes.
 const maxText = 2000
 
 // Clean makes every string that v points to safe to print: control characters (terminal escapes,
 // new lines, changes of direction) become Go escapes, and text beyond 2000 bytes is cut. Use it for
-// text of other programs: a peer's message, a document.
+// text from other programs, such as a peer's message or a document.
 func Clean(v any) { cleanValue(reflect.ValueOf(v)) }
 
 func cleanValue(v reflect.Value) {
@@ -42,7 +42,8 @@ func cleanValue(v reflect.Value) {
 	}
 }
 
-// cleanMap cleans keys and values; the elements of a map cannot be set in place.
+// cleanMap cleans the keys and values of a map. It replaces the elements, because they cannot be
+// set in place.
 func cleanMap(v reflect.Value) {
 	for _, key := range v.MapKeys() {
 		k, e := reflect.New(key.Type()).Elem(), reflect.New(v.Type().Elem()).Elem()
@@ -55,7 +56,7 @@ func cleanMap(v reflect.Value) {
 	}
 }
 
-// CleanText is Clean of one text.
+// CleanText returns a text that is safe to print: see Clean.
 func CleanText(s string) string {
 	if len(s) <= maxText &&
 		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {

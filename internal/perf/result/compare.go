@@ -10,17 +10,17 @@ const ComparisonSchema = "datperf-compare/1"
 
 // Verdicts of a Change, and outcomes of a Comparison.
 const (
-	Worse     = "worse"     // for certain, by more than the threshold
-	Better    = "better"    // for certain, by more than the threshold
-	Same      = "same"      // for certain not worse by more than the threshold
-	Undecided = "undecided" // Why says what is missing
-	Missing   = "missing"   // outcome: cases of the old document that the new one lacks
+	Worse     = "worse"     // certainly worse by more than the threshold
+	Better    = "better"    // certainly better by more than the threshold
+	Same      = "same"      // certainly not worse by more than the threshold, and not Better
+	Undecided = "undecided" // not enough information; Why has the reason
+	Missing   = "missing"   // outcome: the new document lacks cases of the old one
 )
 
 // Estimate is a figure with the interval that contains its true value with 95% confidence.
 type Estimate struct {
 	Median float64 `json:"median"`
-	Low    float64 `json:"low,omitempty"` // 0, with High: the interval is unknown
+	Low    float64 `json:"low,omitempty"` // 0 like High: the interval is unknown
 	High   float64 `json:"high,omitempty"`
 	Runs   int     `json:"runs"`
 }
@@ -29,21 +29,21 @@ func (e *Estimate) known() bool { return e.High > 0 }
 
 // Change is the difference of one metric of one case between two documents.
 type Change struct {
-	From    string   `json:"from,omitempty"` // and To: the pair of a mesh
+	From    string   `json:"from,omitempty"` // From and To: hosts of a mesh's pair
 	To      string   `json:"to,omitempty"`
 	Case    Case     `json:"settings"`
-	Name    string   `json:"case"` // for people
+	Name    string   `json:"case"` // name of the case for people
 	Metric  string   `json:"metric"`
 	Old     Estimate `json:"old"`
 	New     Estimate `json:"new"`
-	Percent float64  `json:"change_percent"`               // of the medians, of the old one; see Known
-	Least   float64  `json:"change_percent_low,omitempty"` // the true change is between these
+	Percent float64  `json:"change_percent"`               // between the medians, in percent of the old one; see Known
+	Least   float64  `json:"change_percent_low,omitempty"` // the true change is between Least and Most
 	Most    float64  `json:"change_percent_high,omitempty"`
 	Verdict string   `json:"verdict"`
-	Why     string   `json:"why,omitempty"` // undecided
+	Why     string   `json:"why,omitempty"` // why the verdict is Undecided
 }
 
-// Known reports whether both figures are there: Percent has a meaning then, and else is 0.
+// Known reports whether both figures are known. If not, Percent is 0 and has no meaning.
 func (ch *Change) Known() bool { return ch.Old.Median > 0 && ch.New.Runs > 0 }
 
 // Comparison is the result of Compare.
@@ -52,12 +52,12 @@ type Comparison struct {
 	Threshold float64  `json:"threshold_percent"`
 	Outcome   string   `json:"outcome"`
 	Changes   []Change `json:"changes"`
-	Missing   []string `json:"missing_in_new"` // cases, or pairs with the reason
+	Missing   []string `json:"missing_in_new"` // cases; for pairs that failed, with the reason
 	Added     []string `json:"missing_in_old"`
 	Unlike    []string `json:"unlike,omitempty"` // facts in which the two documents differ
 }
 
-// Count counts the changes with a verdict.
+// Count returns the number of changes with the verdict.
 func (c *Comparison) Count(verdict string) (n int) {
 	for i := range c.Changes {
 		if c.Changes[i].Verdict == verdict {
@@ -67,11 +67,11 @@ func (c *Comparison) Count(verdict string) (n int) {
 	return n
 }
 
-// group are the runs of one case: of one pair, in a mesh.
+// group has the summaries of the runs of one case, in a mesh of one case between one pair.
 type group struct {
 	groupKey
 	summary map[string]Summary
-	failed  string // a pair: why there is no run
+	failed  string // why a pair has no run; empty: it has one
 }
 
 type groupKey struct {
@@ -86,7 +86,7 @@ func (k *groupKey) name() string {
 	return fmt.Sprintf("%s -> %s, %s", k.from, k.to, k.c.Name())
 }
 
-// groups returns what a document has measured, in its order, and its index.
+// groups returns the groups of a document in its order, and an index of them by key.
 func (d *Document) groups() (all []*group, index map[groupKey]*group) {
 	index = map[groupKey]*group{}
 	of := func(k groupKey) *group {
@@ -108,7 +108,7 @@ func (d *Document) groups() (all []*group, index map[groupKey]*group) {
 		m := &d.Mesh.Matrices[i]
 		for j := range m.Pairs {
 			p := &m.Pairs[j]
-			g := of(groupKey{p.From, p.To, m.Case.Key()}) // a server may have adapted that of the run
+			g := of(groupKey{p.From, p.To, m.Case.Key()}) // not p.Run.Case, which a server may have adapted
 			if p.Run == nil {
 				g.failed = p.Error
 				continue
@@ -121,10 +121,10 @@ func (d *Document) groups() (all []*group, index map[groupKey]*group) {
 	return all, index
 }
 
-// Compare compares the medians of two documents, case by case and pair by pair. A change counts if
-// it exceeds threshold percent between every value of one interval and every value of the other. A
-// case has an interval if it has 6 runs or more; with fewer the interval is the median plus and
-// minus noise percent, or unknown if noise is 0.
+// Compare compares the medians of two documents, case by case and pair by pair. A figure is better
+// or worse if the change from every value of the old interval to every value of the new one exceeds
+// threshold percent. A figure has an interval if there are 6 runs or more. With fewer runs the
+// interval is the median plus and minus noise percent, or unknown if noise is 0.
 func Compare(before, after *Document, threshold, noise float64) Comparison {
 	c := Comparison{Schema: ComparisonSchema, Threshold: threshold, Changes: []Change{}, Missing: []string{},
 		Added: []string{}}
@@ -132,7 +132,7 @@ func Compare(before, after *Document, threshold, noise float64) Comparison {
 	now, current := after.groups()
 	for _, was := range old {
 		switch is := current[was.groupKey]; {
-		case was.failed != "": // then too
+		case was.failed != "": // nothing to compare with
 		case is == nil:
 			c.Missing = append(c.Missing, was.name())
 		case is.failed != "":
@@ -168,7 +168,7 @@ func (c *Comparison) compare(was, is *group, noise float64) {
 		past, had := was.summary[m.Name]
 		now, has := is.summary[m.Name]
 		if !had {
-			continue // there were too few samples for it
+			continue // the old document had too few samples for this metric
 		}
 		ch := Change{From: was.from, To: was.to, Case: is.c, Name: was.name(), Metric: m.Name, Verdict: Undecided,
 			Old: past.estimate(noise), New: now.estimate(noise)}
@@ -201,7 +201,7 @@ func (s *Summary) estimate(noise float64) Estimate {
 // percent returns the change from past to now in percent of past.
 func percent(now, past float64) float64 { return (now - past) / past * 100 }
 
-// judge decides whether the change counts.
+// judge sets the verdict of the change, or the reason why it is undecided.
 func (ch *Change) judge(m *Metric, threshold float64) {
 	if !ch.Old.known() || !ch.New.known() || ch.Old.Low <= 0 {
 		ch.Why = fmt.Sprintf("%d and %d runs have no interval: measure with --repeat 6 or more, or give --noise",
@@ -209,7 +209,7 @@ func (ch *Change) judge(m *Metric, threshold float64) {
 		return
 	}
 	ch.Least, ch.Most = percent(ch.New.Low, ch.Old.High), percent(ch.New.High, ch.Old.Low)
-	gain, best := ch.Least, ch.Most // of the quality
+	gain, best := ch.Least, ch.Most // change of the quality: positive is better
 	if m.Better < 0 {
 		gain, best = -ch.Most, -ch.Least
 	}

@@ -8,32 +8,33 @@ import (
 )
 
 // Counters are changes of the kernel's counters during a run, by their names in the folders
-// counters and hw_counters of a port. Those of its network device have the prefix NetDevice or
-// Ethtool.
+// counters and hw_counters of a port. The names of counters of its network device have the prefix
+// NetDevice or Ethtool.
 type Counters map[string]int64
 
-// Prefixes of the counters of a network device: of its statistics, and of its driver.
+// Prefixes of the names of a network device's counters: NetDevice for its statistics, Ethtool for
+// those of its driver.
 const (
 	NetDevice = "netdev_"
 	Ethtool   = "ethtool_"
 )
 
-// Counters that count errors, losses and repetitions, on InfiniBand, on RoCE and of soft-RoCE.
+// Counters of errors, losses and repetitions on InfiniBand, RoCE and soft-RoCE.
 var troubles = []string{"symbol_error", "link_downed", "link_error_recovery", "port_rcv_errors", "port_xmit_discards",
 	"local_link_integrity_errors", "excessive_buffer_overrun_errors", "out_of_sequence", "packet_seq_err",
 	"local_ack_timeout_err", "rnr_nak_retry_err", "implied_nak_seq_err", "rx_icrc_encapsulated", "roce_slow_restart",
 	"retry_exceeded_err", "rcvd_seq_err", "rcvd_rnr_err", "retry_rnr_exceeded_err", "send_rnr_err", "completer_retry_err",
 	"duplicate_request", "out_of_seq_request"}
 
-// Counters of a network device that count errors and losses.
+// Counters of errors and losses of a network device.
 var netTroubles = []string{"rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_missed_errors", "rx_fifo_errors",
 	"tx_carrier_errors"}
 
-// Counters of waits for credits, and of packets of ECN, by mlx5, bnxt_re and irdma.
+// Counters of waits for credits and of ECN packets, with the names of mlx5, bnxt_re and irdma.
 var congestions = []string{"port_xmit_wait", "np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled",
 	"rp_cnp_ignored", "rx_cnp_pkts", "tx_cnp_pkts", "rx_ecn_marked_pkts", "cnpHandled", "cnpSent", "RxECNMrkd"}
 
-// Until returns the changes from c to later, without those of zero.
+// Until returns the changes from c to later. It omits counters that have not changed.
 func (c Counters) Until(later Counters) Counters {
 	d := Counters{}
 	for name, v := range later {
@@ -54,7 +55,7 @@ func (c Counters) Add(more Counters) Counters {
 	return sum
 }
 
-// Errors returns the counters above zero that mean lost, damaged or repeated packets.
+// Errors returns the counters above zero that count lost, damaged or repeated packets.
 func (c Counters) Errors() Counters {
 	return c.only(func(name string, n int64) bool {
 		net, isNet := strings.CutPrefix(name, NetDevice)
@@ -62,7 +63,7 @@ func (c Counters) Errors() Counters {
 	})
 }
 
-// Congestion returns the counters of waits and ECN, also those of zero.
+// Congestion returns the counters of waits and ECN, including those that are zero.
 func (c Counters) Congestion() Counters {
 	return c.only(func(name string, _ int64) bool { return slices.Contains(congestions, name) })
 }
@@ -100,18 +101,20 @@ func (c Counters) List() (all []string) {
 	return all
 }
 
-// Traffic is what went through a port in one direction, with the headers. 0 is nothing, or unknown.
+// Traffic is the number of bytes, headers included, and of packets through a port in one direction.
+// A number is 0 if it is unknown.
 type Traffic struct{ Bytes, Packets int64 }
 
-// Sent returns what the port has sent.
+// Sent returns the traffic that the port has sent.
 func (c Counters) Sent() Traffic { return c.traffic("port_xmit_", "sent_pkts", NetDevice+"tx_") }
 
-// Received returns what the port has received.
+// Received returns the traffic that the port has received.
 func (c Counters) Received() Traffic { return c.traffic("port_rcv_", "rcvd_pkts", NetDevice+"rx_") }
 
-// traffic returns what the port has counted. If it does not count bytes, as on soft-RoCE, the
-// counters of its network device stand in, unless they have fewer packets: messages within a host
-// do not pass the network device. The kernel counts a port's data in words of 4 bytes.
+// traffic returns the port's traffic. If the port does not count bytes, like soft-RoCE, traffic
+// returns that of the network device, unless the network device has counted fewer packets than the
+// port. That happens because messages within a host do not pass the network device. The kernel
+// counts a port's data in words of 4 bytes.
 func (c Counters) traffic(port, soft, netdev string) Traffic {
 	t := Traffic{4 * c[port+"data"], max(c[port+"packets"], c[soft])}
 	if t.Bytes == 0 && c[netdev+"packets"] >= t.Packets {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Schema is the format of Document; readers refuse others.
+// Schema is the format of Document. Parse refuses other formats.
 const Schema = "datperf/1"
 
 // Document is the result of one datperf command.
@@ -24,9 +24,9 @@ type Document struct {
 	Client  Facts             `json:"client"`
 	Server  Facts             `json:"server"`
 	Runs    []Run             `json:"runs"`
-	Summary []Summary         `json:"summary,omitempty"` // of cases that were repeated
+	Summary []Summary         `json:"summary,omitempty"` // summaries of repeated cases
 
-	Mesh *Mesh `json:"mesh,omitempty"` // of datperf mesh
+	Mesh *Mesh `json:"mesh,omitempty"` // results of datperf mesh
 }
 
 // Units explains the suffixes of the document's field names.
@@ -60,9 +60,9 @@ type Facts struct {
 	GODEBUG       string   `json:"godebug,omitempty"`
 	Version       string   `json:"datperf_version"`
 	Libibverbs    string   `json:"libibverbs,omitempty"`
-	PinnedCPU     string   `json:"pinned_cpu,omitempty"`      // of the measuring loop
-	BoundNode     string   `json:"bound_numa_node,omitempty"` // on whose processors the loop runs
-	NUMANode      string   `json:"numa_node,omitempty"`       // of the device, where the kernel knows it
+	PinnedCPU     string   `json:"pinned_cpu,omitempty"`      // processor of the measuring loop
+	BoundNode     string   `json:"bound_numa_node,omitempty"` // NUMA node on whose processors the loop runs
+	NUMANode      string   `json:"numa_node,omitempty"`       // NUMA node of the device, if the kernel knows it
 	Fabric        string   `json:"fabric"`
 	Device        string   `json:"device"`
 	Chosen        string   `json:"device_chosen_because"`
@@ -80,7 +80,7 @@ type Facts struct {
 	MaxMessage    int      `json:"max_message_bytes,omitempty"`
 	MaxQueueDepth int      `json:"max_queue_depth,omitempty"`
 	Atomics       string   `json:"atomics,omitempty"`
-	ClockStep     Seconds  `json:"clock_step_s"`            // smallest advance of the monotonic clock
+	ClockStep     Seconds  `json:"clock_step_s"`            // smallest step of the monotonic clock
 	MemlockBytes  int64    `json:"memlock_bytes,omitempty"` // -1: no limit
 	Warnings      []string `json:"warnings,omitempty"`
 }
@@ -88,7 +88,7 @@ type Facts struct {
 // Run is a Case and its results. Repeats of a case are runs with the same Case.
 type Run struct {
 	Case   Case  `json:"settings"`
-	Repeat int   `json:"repeat,omitempty"` // from 1, where the case was repeated
+	Repeat int   `json:"repeat,omitempty"` // from 1; 0 if the case was not repeated
 	Client *End  `json:"client"`
 	Server *End  `json:"server"`
 	Notes  Notes `json:"notes,omitempty"`
@@ -97,20 +97,20 @@ type Run struct {
 // Notes are remarks for the reader of the figures.
 type Notes []string
 
-// End is what one end measured.
+// End has the results that one end measured.
 type End struct {
-	Initiated *Stream    `json:"initiated,omitempty"`     // the operations that this end started
-	Received  *Stream    `json:"received,omitempty"`      // the messages that used up receives here
-	Lost      int64      `json:"lost_messages,omitempty"` // sent, also in the warm-up, that did not arrive here: uc, ud
-	Verified  int64      `json:"verified_messages"`       // payloads compared byte by byte, all equal
+	Initiated *Stream    `json:"initiated,omitempty"`     // operations that this end initiated
+	Received  *Stream    `json:"received,omitempty"`      // messages that consumed receives at this end
+	Lost      int64      `json:"lost_messages,omitempty"` // uc, ud: messages that did not arrive, warm-up included
+	Verified  int64      `json:"verified_messages"`       // messages whose payload was compared byte by byte and was right
 	Cost      Cost       `json:"cost"`
 	Counters  Counters   `json:"counters,omitempty"`
-	Path      *Path      `json:"path,omitempty"` // where the fabric has packets
+	Path      *Path      `json:"path,omitempty"` // nil if the fabric has no packets
 	Intervals []Interval `json:"intervals,omitempty"`
 	Notes     Notes      `json:"notes,omitempty"`
 }
 
-// Stream is the measured part of one direction, without the warm-up.
+// Stream has the figures of one direction, without the warm-up.
 type Stream struct {
 	Ops       int64         `json:"operations"`
 	Bytes     int64         `json:"payload_bytes"`
@@ -119,11 +119,11 @@ type Stream struct {
 	MiBS      float64       `json:"mib_s"`
 	OpsS      float64       `json:"ops_s"`
 	Latency   *Distribution `json:"latency,omitempty"`
-	RoundTrip *Distribution `json:"round_trip,omitempty"` // of ping-pong tests
+	RoundTrip *Distribution `json:"round_trip,omitempty"` // ping-pong tests only
 	Corrected *Distribution `json:"latency_corrected,omitempty"`
 }
 
-// Fill computes the rates.
+// Fill computes the rates from the other figures.
 func (s *Stream) Fill() {
 	if t := time.Duration(s.Elapsed).Seconds(); t > 0 {
 		s.GbitS = float64(s.Bytes) * 8 / 1e9 / t
@@ -150,7 +150,7 @@ type Percentile struct {
 	Value float64 `json:"value_ns"`
 }
 
-// At returns a percentile of the list, 0 if it has none.
+// At returns the value of a percentile, 0 if d is nil or does not have the percentile.
 func (d *Distribution) At(p float64) float64 {
 	if d != nil {
 		for _, q := range d.Percentiles {
@@ -162,21 +162,22 @@ func (d *Distribution) At(p float64) float64 {
 	return 0
 }
 
-// Enough reports whether there are enough samples for a percentile to differ from the maximum: 10
-// for p90, 10,000 for p99.99. It is true if the document has no sample count.
+// Enough reports whether there are enough samples for a percentile to be different from the
+// maximum: 10 for p90, 10,000 for p99.99. It returns true if the number of samples is unknown.
 func (d *Distribution) Enough(p float64) bool {
 	return d != nil && (d.Count == 0 || math.Round(float64(d.Count)*(100-p)*1e3) >= 100e3)
 }
 
-// TooShort is the shortest meaningful measurement: in a shorter one a single interruption by the
-// operating system dominates.
+// TooShort is the shortest time of a meaningful measurement. A single interruption by the operating
+// system dominates a shorter one.
 const TooShort = Seconds(10 * time.Millisecond)
 
-// Short reports whether the measurement took less than TooShort. It is false if the document has no
-// duration.
+// Short reports whether the measurement took less than TooShort. It returns false if the duration
+// is unknown.
 func (s *Stream) Short() bool { return s.Elapsed > 0 && s.Elapsed < TooShort }
 
-// Cost is what the process used during the run, including concurrent runs of other clients.
+// Cost has the resources that the process used during the run, including those for concurrent runs
+// of other clients.
 type Cost struct {
 	CPU         Seconds `json:"cpu_s"`
 	UserCPU     Seconds `json:"user_cpu_s"`
@@ -190,7 +191,7 @@ type Cost struct {
 	GCPause     Seconds `json:"gc_pause_s"`
 }
 
-// Interval is an initiator's work in one part of the run.
+// Interval has an initiator's figures for one part of the run.
 type Interval struct {
 	End   string  `json:"end,omitempty"` // client or server
 	Start Seconds `json:"start_s"`
@@ -231,7 +232,7 @@ func ReadFile(name string) (*Document, error) {
 	return d, nil
 }
 
-// Parse decodes and checks a document, and cleans its texts for printing.
+// Parse decodes and checks a document, and makes its texts safe to print.
 func Parse(data []byte) (*Document, error) {
 	var head struct {
 		Schema string `json:"schema"`

@@ -6,15 +6,15 @@ import (
 	"strconv"
 )
 
-// Knobs are settings of a connection's path. An unset one is left to the connection manager and
-// the library.
+// Knobs are settings of a connection's path. The connection manager and the library choose the
+// values of unset knobs.
 type Knobs struct {
 	TOS     Knob `json:"tos,omitzero"`         // IP type of service, or traffic class: DSCP << 2
 	SL      Knob `json:"sl,omitzero"`          // service level; on RoCE the VLAN priority
-	MTU     Knob `json:"mtu_bytes,omitzero"`   // of the path
-	Retry   Knob `json:"retry,omitzero"`       // sends again without an acknowledgement
-	Timeout Knob `json:"ack_timeout,omitzero"` // for an acknowledgement: 4.096 us << Timeout, 0 is without end
-	RNR     Knob `json:"rnr_retry,omitzero"`   // sends again without a receive; 7 is without end
+	MTU     Knob `json:"mtu_bytes,omitzero"`   // path MTU
+	Retry   Knob `json:"retry,omitzero"`       // retries without an acknowledgement
+	Timeout Knob `json:"ack_timeout,omitzero"` // wait for an acknowledgement: 4.096 us << Timeout; 0: forever
+	RNR     Knob `json:"rnr_retry,omitzero"`   // retries without a receive; 7: no limit
 }
 
 // Knob is an optional number. The zero Knob is unset.
@@ -23,7 +23,7 @@ type Knob struct {
 	set bool
 }
 
-// Set is the Knob of a number.
+// Set returns the Knob with a number.
 func Set(n int) Knob { return Knob{n, true} }
 
 // Get returns the number, and whether there is one.
@@ -37,7 +37,7 @@ func (k Knob) Or(n int) int {
 	return n
 }
 
-// Byte returns the number for an option where nil means unset.
+// Byte returns the number, or nil if the Knob is unset.
 func (k Knob) Byte() *uint8 {
 	if !k.set {
 		return nil
@@ -67,14 +67,14 @@ func (k *Knob) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// KnobFlag is a Knob as the value of a flag.
+// KnobFlag is the value of a flag that sets a Knob.
 type KnobFlag struct {
 	*Knob
-	Scale int // times the flag's number; 0 is 1
-	Most  int // limit of the flag's number; 0: Validate has it
+	Scale int // the Knob is the flag's number times Scale; 0 means 1
+	Most  int // limit of the flag's number; 0: only Validate checks it
 }
 
-// String returns the number, or nothing.
+// String returns the flag's number, "" if the Knob is unset.
 func (f KnobFlag) String() string {
 	if f.Knob == nil || !f.set {
 		return ""
@@ -82,10 +82,10 @@ func (f KnobFlag) String() string {
 	return strconv.Itoa(f.n / max(f.Scale, 1))
 }
 
-// Type is the type in the help text.
+// Type returns the name of the type in the help text.
 func (f KnobFlag) Type() string { return "int" }
 
-// Set reads a number.
+// Set parses a number.
 func (f KnobFlag) Set(text string) error {
 	n, err := strconv.ParseInt(text, 0, 32)
 	if err != nil {
@@ -98,7 +98,7 @@ func (f KnobFlag) Set(text string) error {
 	return nil
 }
 
-// list returns the knobs that are set, with flags and limits.
+// list returns the knobs that are set, with their flags and limits.
 func (k *Knobs) list() (set []knobRange) {
 	for _, r := range []knobRange{
 		{"tos", k.TOS, 0, 255}, {"sl", k.SL, 0, 15}, {"mtu", k.MTU, 256, 4096}, {"retry", k.Retry, 0, 7},
@@ -130,8 +130,8 @@ func (k *Knobs) validate() error {
 }
 
 // Able returns an error for the first knob that the device does not support. A device without
-// packets (mem0, tcp) supports only retry and rnr, iWARP only tos, and --mtu must not exceed the
-// port's mtu (0 if unknown). The error names the device as who.
+// packets (mem0, tcp) supports only retry and rnr, iWARP supports only tos. --mtu must not exceed
+// mtu, the MTU of the port (0 if unknown). The error names the device as who.
 func (k *Knobs) Able(packets, iwarp bool, mtu int, who string) error {
 	for _, r := range k.list() {
 		switch {
@@ -146,7 +146,7 @@ func (k *Knobs) Able(packets, iwarp bool, mtu int, who string) error {
 	return nil
 }
 
-// Path is what the device reports of an end's first connection.
+// Path has the settings that the device reports for an end's first connection.
 type Path struct {
 	MTU        int   `json:"mtu_bytes"`
 	TOS        uint8 `json:"tos"`

@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// Limits are the figures that runs must reach; zero is no limit.
+// Limits are limits for the figures of runs. A zero field is no limit.
 type Limits struct {
-	MinGbitS float64       // of bandwidth runs
-	MinOpsS  float64       // of bandwidth runs
-	MaxP50   time.Duration // of runs that measure latency
+	MinGbitS float64       // bandwidth runs only
+	MinOpsS  float64       // bandwidth runs only
+	MaxP50   time.Duration // runs that measure latency only
 	MaxP99   time.Duration
 	MaxP999  time.Duration
 }
 
-// Validate refuses an invalid limit, and one that no case of the plan measures.
+// Validate returns an error if a limit is negative, or if there is a limit for a figure that no
+// case measures.
 func (l *Limits) Validate(cases []Case) error {
 	var latency, bandwidth bool
 	for i := range cases {
@@ -43,8 +44,8 @@ func (l *Limits) Validate(cases []Case) error {
 	return nil
 }
 
-// Missed returns a sentence for every limit that the runs miss. Open loops are judged by their
-// corrected latency.
+// Missed returns a text for every limit that a run misses. The latency of an open loop is the
+// corrected one.
 func (l *Limits) Missed(runs []Run) []string {
 	var missed []string
 	for i := range runs {

@@ -6,25 +6,26 @@ import (
 	"slices"
 )
 
-// MaxMeshHosts bounds the hosts of a mesh.
+// MaxMeshHosts is the largest number of hosts of a mesh.
 const MaxMeshHosts = 256
 
-// Patterns of a mesh: which hosts measure to which others, and what of that at the same time.
+// Patterns of a mesh. A pattern determines which hosts measure to which others, and which pairs do
+// so at the same time.
 const (
-	Pairs     = "pairs"      // each host to each other one; pairs at the same time have no host in common
+	Pairs     = "pairs"      // each host to each other one; simultaneous pairs have no host in common
 	AllToAll  = "all-to-all" // each host to each other one; at any time each sends to one and receives from one
-	Incast    = "incast"     // to one host from all others at once; to the next host; ...
-	Bisection = "bisection"  // from the first half of the hosts to the second at once, and back
+	Incast    = "incast"     // all other hosts to one host at the same time, for each host in turn
+	Bisection = "bisection"  // the first half of the hosts to the second half at the same time, then back
 )
 
 // Patterns are all patterns of a mesh.
 var Patterns = []string{Pairs, AllToAll, Incast, Bisection}
 
-// Mesh is what was measured between several hosts.
+// Mesh has the results of measurements between several hosts.
 type Mesh struct {
 	Pattern  string     `json:"pattern,omitempty"`       // empty: Pairs
-	Steps    int        `json:"steps,omitempty"`         // measurements one after the other, of a case
-	AtOnce   int        `json:"pairs_at_once,omitempty"` // pairs of the largest step
+	Steps    int        `json:"steps,omitempty"`         // number of steps of each case
+	AtOnce   int        `json:"pairs_at_once,omitempty"` // number of pairs of the largest step
 	Elapsed  Seconds    `json:"elapsed_s,omitempty"`
 	Hosts    []MeshHost `json:"hosts"`
 	Matrices []Matrix   `json:"matrices"` // one for each case
@@ -32,27 +33,27 @@ type Mesh struct {
 
 // MeshHost is one host of a mesh.
 type MeshHost struct {
-	Address string `json:"address"` // of its control port
+	Address string `json:"address"` // address of its control port
 	Facts   *Facts `json:"facts,omitempty"`
-	Error   string `json:"error,omitempty"` // why it was not reached, or given up
+	Error   string `json:"error,omitempty"` // the reason why it could not be reached or was given up
 }
 
-// Matrix has the pairs of one case, sorted by their hosts.
+// Matrix has the results of one case for all pairs, sorted by their hosts.
 type Matrix struct {
 	Case  Case   `json:"settings"`
 	Pairs []Pair `json:"pairs"`
 }
 
-// Pair is what one host measured to another: a run, or why there is none.
+// Pair is the result of a measurement from one host to another: a run or an error.
 type Pair struct {
 	From  string `json:"from"` // the client's address
-	To    string `json:"to"`   // the server's
+	To    string `json:"to"`   // the server's address
 	Run   *Run   `json:"run,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
 // Figure returns the figure of a pair in its matrix: the median latency in microseconds, or the
-// bandwidth in Gb/s. It is false for a pair that failed.
+// bandwidth in Gb/s. It returns false for a pair that failed.
 func (p *Pair) Figure() (float64, bool) {
 	if p == nil || p.Run == nil {
 		return 0, false
@@ -89,7 +90,7 @@ func (m *Matrix) Sorted() []*Pair {
 	return all
 }
 
-// Failed counts the pairs that failed, and all.
+// Failed returns the number of measurements that failed, and of all measurements.
 func (m *Mesh) Failed() (failed, all int) {
 	for i := range m.Matrices {
 		all += len(m.Matrices[i].Pairs)
@@ -98,7 +99,7 @@ func (m *Mesh) Failed() (failed, all int) {
 	return failed, all
 }
 
-// validate refuses a mesh that cannot be printed.
+// validate returns an error if the mesh lacks what the reports need.
 func (m *Mesh) validate() error {
 	if len(m.Hosts) > MaxMeshHosts {
 		return fmt.Errorf("it has %d hosts, the limit is %d", len(m.Hosts), MaxMeshHosts)

@@ -7,7 +7,7 @@ import (
 
 // Metric is a figure by which runs are compared.
 type Metric struct {
-	Name   string // as in the JSON document
+	Name   string // its name in the JSON document
 	Unit   string
 	Better int // 1: more is better, -1: less is
 	Of     func(s *Stream) (float64, bool)
@@ -17,7 +17,7 @@ func percentileOf(p float64) func(*Stream) (float64, bool) {
 	return func(s *Stream) (float64, bool) { return s.Latency.At(p), s.Latency.Enough(p) }
 }
 
-// Metrics are the metrics of Compare and Summarize.
+// Metrics are the metrics that Compare and Summarize use.
 var Metrics = []Metric{
 	{"latency_p50_ns", "ns", -1, percentileOf(50)},
 	{"latency_p99_ns", "ns", -1, percentileOf(99)},
@@ -25,13 +25,15 @@ var Metrics = []Metric{
 	{"ops_s", "ops/s", 1, func(s *Stream) (float64, bool) { return s.OpsS, true }},
 }
 
-// applies reports whether a case measures the metric: latency where it is measured, else rates.
+// applies reports whether the metric is one of the case: latencies for latency tests and open
+// loops, rates for bandwidth tests.
 func (m *Metric) applies(c *Case) bool {
 	latency := m.Better < 0
 	return latency == (c.Mode == Latency || latency && c.Rate > 0)
 }
 
-// Key returns the part of a case that makes its figures comparable: everything but its length.
+// Key returns the case without the settings that may differ between comparable runs: the
+// iterations, the duration, the warm-up, the interval and the stall time.
 func (c Case) Key() Case {
 	c.Iters, c.Duration, c.Warmup, c.Interval, c.Stall = 0, 0, 0, 0, 0
 	return c
@@ -45,13 +47,13 @@ type Summary struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	Spread float64 `json:"spread_percent"`          // of max - min, in percent of the median
-	Low    float64 `json:"median_95_low,omitempty"` // the true median is between these with 95% confidence; from 6 runs on
+	Spread float64 `json:"spread_percent"`          // Max - Min, in percent of the median
+	Low    float64 `json:"median_95_low,omitempty"` // 95% confidence interval of the median; 0: fewer than 6 runs
 	High   float64 `json:"median_95_high,omitempty"`
-	Short  bool    `json:"too_short,omitempty"` // at least one run was too short to count, see TooShort
+	Short  bool    `json:"too_short,omitempty"` // at least one run was shorter than TooShort
 }
 
-// Summarize returns the metrics of every case, over all its runs.
+// Summarize returns a summary of each metric of each case, over all runs of the case.
 func Summarize(runs []Run) []Summary {
 	var keys []Case
 	values := map[Case]map[string][]float64{}
@@ -93,14 +95,14 @@ func Summarize(runs []Run) []Summary {
 	return all
 }
 
-// Median returns the median of a sorted list that is not empty.
+// Median returns the median of a sorted list, which must not be empty.
 func Median(sorted []float64) float64 { return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2 }
 
-// ConfidenceRank returns the largest k for which the k-th smallest and k-th largest of n values
-// enclose the true median with that confidence, for any distribution; 0 if n is too small, and if
-// it is above 1000. 95 % takes 6 values, 99 % takes 8.
+// ConfidenceRank returns the largest k for which the true median is, with the given confidence,
+// between the k-th smallest and the k-th largest of n values, whatever their distribution. It
+// returns 0 if n is too small or above 1000. A confidence of 95% needs 6 values, 99% needs 8.
 func ConfidenceRank(n int, confidence float64) int {
-	if n > 1000 { // 0.5^n is no number any more
+	if n > 1000 { // 0.5^n is too small for a float64
 		return 0
 	}
 	tail, choose, k := 0.0, 1.0, 0

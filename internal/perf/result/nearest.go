@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// OneOf returns an error that names a flag and its values, unless value is one of these. For flags
-// whose first value a Case stores as an empty text (rc, cm) pass the flag's text.
+// OneOf returns an error that names the flag and its values, unless value is one of them. A Case
+// stores the values rc and cm as empty texts; pass the flag's text here.
 func OneOf(flag, value string, of []string) error {
 	if slices.Contains(of, value) {
 		return nil
@@ -19,8 +19,8 @@ func OneOf(flag, value string, of []string) error {
 	return fmt.Errorf("--%s %q: must be one of %s%s", flag, value, strings.Join(of, ", "), hint)
 }
 
-// Nearest returns the name that is most like a mistyped one, "" if none is: a third of the letters
-// and one more may differ.
+// Nearest returns the name that is most similar to a mistyped one. It returns "" if no name is
+// similar: at most a third of the letters, and one more, may differ.
 func Nearest(typed string, names []string) (best string) {
 	if len(typed) > maxTyped {
 		return ""
@@ -34,12 +34,13 @@ func Nearest(typed string, names []string) (best string) {
 	return best
 }
 
-// maxTyped bounds the work for a name that may come from a peer.
+// maxTyped limits the length of a mistyped name, because the name may come from a peer.
 const maxTyped = 64
 
-// edits returns how many insertions, deletions, replacements and swaps of neighbours make b of a.
+// edits returns the least number of insertions, deletions, replacements and swaps of neighboring
+// letters that turn a into b.
 func edits(a, b string) int {
-	var before, last []int // the two rows above
+	var before, last []int // the two previous rows
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

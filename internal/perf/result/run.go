@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Flow is one direction of a run: out from the client, or in to it.
+// Flow is one direction of a run: Out, initiated by the client, or In, initiated by the server.
 type Flow struct {
 	Direction string
 	Stream    *Stream
@@ -27,7 +27,7 @@ func (r *Run) Flows() []Flow {
 	return f
 }
 
-// Validate refuses a run without the parts that reports and comparisons need.
+// Validate returns an error if the run lacks what reports and comparisons need.
 func (r *Run) Validate() error {
 	flows := r.Flows()
 	if !slices.Contains(Modes, r.Case.Mode) {
@@ -44,7 +44,8 @@ func (r *Run) Validate() error {
 	return nil
 }
 
-// Total returns the sum of the directions.
+// Total returns the sum of the directions. Of two directions it has the longer time, and the
+// latency of the one with the higher median.
 func (r *Run) Total() Stream {
 	flows := r.Flows()
 	if len(flows) == 1 {

@@ -9,13 +9,13 @@ import (
 type Step struct {
 	Op     string // send, write or read
 	Size   int
-	Server bool // the server does it
+	Server bool // the server executes it
 }
 
-// DefaultSteps are a request, data both ways, and an answer.
+// DefaultSteps is a transaction of a request, data in both directions, and an answer.
 const DefaultSteps = "send:256,write:4K,read:4K,server-send:256"
 
-// name returns the step as in --steps, with the size in bytes.
+// name returns the step in the syntax of --steps, with the size in bytes.
 func (s *Step) name() string {
 	op := s.Op
 	if s.Server {
@@ -24,11 +24,11 @@ func (s *Step) name() string {
 	return fmt.Sprintf("%s:%d", op, s.Size)
 }
 
-// maxSteps bounds a transaction.
+// maxSteps is the largest number of steps of a transaction.
 const maxSteps = 64
 
-// Transaction returns the steps of a transaction: send, write or read, prefixed by "server-" if the
-// server executes it, and a size.
+// Transaction parses c.Steps. In the text a step is send, write or read, prefixed by "server-" if
+// the server executes it, then a colon and a size.
 func (c *Case) Transaction() ([]Step, error) {
 	var steps []Step
 	asked := false
@@ -56,7 +56,7 @@ func (c *Case) Transaction() ([]Step, error) {
 	return steps, nil
 }
 
-// validateSteps refuses invalid steps, and steps larger than the case's memory.
+// validateSteps returns an error if a step is invalid or larger than c.Size.
 func (c *Case) validateSteps() error {
 	steps, err := c.Transaction()
 	if err != nil {
@@ -71,8 +71,8 @@ func (c *Case) validateSteps() error {
 	return nil
 }
 
-// completeSteps fills in the default steps, and the size of the largest. Validate reports invalid
-// ones.
+// completeSteps sets the default steps if there are none, and sets c.Size to the size of the
+// largest step. It ignores invalid steps, which Validate reports.
 func (c *Case) completeSteps() {
 	if c.Steps == "" {
 		c.Steps = DefaultSteps
@@ -85,7 +85,7 @@ func (c *Case) completeSteps() {
 	}
 }
 
-// Payload returns the bytes that one operation, or one whole transaction, moves.
+// Payload returns the number of payload bytes of one operation, or of one whole transaction.
 func (c *Case) Payload() int64 {
 	if c.Test != Transaction {
 		return int64(c.Size)

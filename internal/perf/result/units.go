@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Seconds is a duration that JSON expresses in seconds.
+// Seconds is a duration that is a number of seconds in JSON.
 type Seconds time.Duration
 
-// MarshalJSON writes seconds.
+// MarshalJSON encodes the number of seconds.
 func (s Seconds) MarshalJSON() ([]byte, error) {
 	return json.Marshal(time.Duration(s).Seconds())
 }
 
-// UnmarshalJSON reads seconds.
+// UnmarshalJSON decodes a number of seconds.
 func (s *Seconds) UnmarshalJSON(b []byte) error {
 	var f float64
 	if err := json.Unmarshal(b, &f); err != nil {
@@ -42,14 +42,14 @@ func Bytes(n int) string {
 	return strconv.Itoa(n) + "B"
 }
 
-// ParseBytes parses a size: a number of bytes, or with K, M or G (KiB, MiB, GiB; KB also means 1024
-// bytes).
+// ParseBytes parses a size: a number of bytes, or a number with K, M or G for KiB, MiB or GiB. KB
+// and KiB mean the same as K.
 func ParseBytes(s string) (int, error) {
 	n, err := ParseMemory(s, maxSize)
 	return int(n), err
 }
 
-// ParseMemory is ParseBytes for an amount of memory from 1 to most bytes.
+// ParseMemory parses a size from 1 to most bytes, in the syntax of ParseBytes.
 func ParseMemory(s string, most int64) (int64, error) {
 	text := strings.TrimSuffix(strings.TrimSuffix(strings.ToUpper(strings.TrimSpace(s)), "B"), "I")
 	shift := 0
@@ -65,8 +65,8 @@ func ParseMemory(s string, most int64) (int64, error) {
 	return n << shift, nil
 }
 
-// ParseSizes parses a list of sizes and sweeps: "2,64,4K", "2-1M" (powers of two between), or "all"
-// (2 to 8 MiB).
+// ParseSizes parses a list of sizes and sweeps: "2,64,4K", "2-1M" (each size is twice the one
+// before), or "all" (2-8M).
 func ParseSizes(s string) ([]int, error) {
 	if s == "all" {
 		s = "2-8M"
@@ -96,7 +96,7 @@ func ParseSizes(s string) ([]int, error) {
 	return sizes, nil
 }
 
-// Nanos formats a time in microseconds, or in seconds from one second on.
+// Nanos formats a time in ns as microseconds, or as seconds if it is one second or more.
 func Nanos(ns float64) string {
 	switch {
 	case ns < 1e9:

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Validate returns an error, with the flag and its limit, for a case that cannot be run.
+// Validate returns an error if the case cannot be run. The error names the flag and its limit.
 func (c *Case) Validate() error {
 	for _, e := range []struct {
 		flag, value string
@@ -55,7 +55,7 @@ func (c *Case) Validate() error {
 	return c.validateSteps()
 }
 
-// validateTogether refuses invalid combinations of values.
+// validateTogether returns an error if the values form an invalid combination.
 func (c *Case) validateTogether() error {
 	switch {
 	case c.Iters == 0 && c.Duration == 0:
@@ -108,7 +108,8 @@ func (c *Case) validateTogether() error {
 	return nil
 }
 
-// validateLossy refuses what a transport without acknowledgements has not.
+// validateLossy returns an error if the case uses something that its transport, uc or ud, does not
+// support.
 func (c *Case) validateLossy() error {
 	if c.Transport != UC && c.Transport != UD {
 		return fmt.Errorf("--transport %q: must be one of %s", c.Transport, strings.Join(Transports, ", "))

@@ -1,15 +1,16 @@
 // Package fabric defines what package udat needs of an RDMA fabric: interfaces and plain structs.
-// It has no code that does work; its flat types are those of package cverbs.
+// It implements none of them. The types of work requests and completions are those of package
+// cverbs.
 //
 // Every fabric keeps these conventions:
 //
 //   - Every method is safe for concurrent use. A second Close returns ErrClosed.
-//   - One goroutine per Device calls all handlers (of listeners, connections and asynchronous
-//     events), one at a time and in order. They must not block for long, and may call any method
-//     except Device.Close.
-//   - A handler call that had begun may still finish after Close of a Listener, Conn or QP has
-//     returned; the receiver must recognize late events.
-//   - Completions come through CQ.Poll, never in the poster's goroutine.
+//   - One goroutine of each Device calls all its handlers (of listeners, connections and
+//     asynchronous events), one at a time and in order. A handler must not block for long. It may
+//     call any method except Device.Close.
+//   - When Close of a Listener, Conn or QP returns, a handler call that began earlier may still be
+//     running. The handler must recognize such late events.
+//   - Completions are reported by CQ.Poll only.
 package fabric
 
 import (
@@ -18,7 +19,7 @@ import (
 	"time"
 )
 
-// Errors that all fabrics share; a fabric may wrap them with its own cause.
+// Errors that all fabrics share. A fabric may wrap them together with its own cause.
 var (
 	ErrClosed        = errors.New("object is closed")
 	ErrInUse         = errors.New("object is in use")
@@ -39,39 +40,38 @@ var (
 type Fabric interface {
 	// Name is the kind of the fabric: "verbs", "tcp" or "mem".
 	Name() string
-	// Devices lists the devices that Open can open now. On a host without RDMA the list is empty
-	// and the error is the reason.
+	// Devices lists the devices that Open can open now. If there is none, the error says why.
 	Devices() ([]DeviceInfo, error)
 	// Open opens a device by its name, or by one of its IP addresses. ErrNoDevice means that this
-	// fabric has no such device; any other error that opening it failed. async receives the
-	// device's asynchronous events and may be nil.
+	// fabric has no such device. Any other error means that the device could not be opened. async
+	// receives the device's asynchronous events; it may be nil.
 	Open(name string, opts Options, async func(AsyncEvent)) (Device, error)
 }
 
 // Options are the settings of one open device.
 type Options struct {
-	RNRRetry uint8         // receiver-not-ready retries of its connections, 0 to 6; 7 is for ever
+	RNRRetry uint8         // receiver-not-ready retries of its connections, 0 to 6; 7 means for ever
 	Retry    uint8         // transport retries of its connections, 0 to 7, or DefaultRetry
-	CMWait   time.Duration // bound of each internal step of connecting (address, route); 0 is the fabric's default
-	Path     PathOptions   // of its connections
+	CMWait   time.Duration // time limit of each internal step of connecting (address, route); 0: the fabric's default
+	Path     PathOptions   // path of its connections
 
-	// Checksums says whether this end asks for a checksum of each message, which only the fabric tcp
-	// has; both ends use them if one asks. nil: as the fabric does by itself.
+	// Checksums says whether this end asks for a checksum of each frame. Only the fabric tcp
+	// supports this option. Both ends use checksums if either end asks for them. If nil, the fabric
+	// decides.
 	Checksums *bool
 }
 
-// DefaultRetry stands for 7 transport retries, or fewer on a device that with 7 would retry for
-// ever.
+// DefaultRetry means 7 transport retries, or 6 on soft-RoCE, where 7 means to retry for ever.
 const DefaultRetry = 255
 
 // DeviceInfo describes a device (one port of it) that can be opened.
 type DeviceInfo struct {
-	Name   string       // what Open takes
+	Name   string       // the name to pass to Open
 	Fabric string       // Fabric.Name
-	Addr   netip.Addr   // the address that it listens on; invalid where the port has none
-	Addrs  []netip.Addr // all addresses that Open takes for it, the best first
+	Addr   netip.Addr   // the address that it listens on; invalid if the port has none
+	Addrs  []netip.Addr // all addresses that Open accepts for it, best first
 	Active bool         // the port is up
-	Detail string       // for people: transport, link layer, GID taken and why
+	Detail string       // for people: the transport, the link layer, the GID and why it was chosen
 }
 
 // Attr holds the limits and facts of an open device.
@@ -82,7 +82,7 @@ type Attr struct {
 	PartID         uint32
 	HWVersion      uint32
 	FWVersion      string
-	Reach          string // for people: what to look at where a peer does not answer
+	Reach          string // for people: what to check if a peer does not answer
 	Transport      string // "IB", "RoCE v2", "iWARP", "mem", ...
 	MaxQP          int
 	MaxQPWR        int // outstanding work requests of one queue of a queue pair
@@ -101,27 +101,27 @@ type Attr struct {
 	MaxReadOut     int // the same, as initiator
 	MaxReadTotal   int
 	MaxMessage     uint64
-	MaxInline      int // largest inline send that CreateQP will be asked for
+	MaxInline      int // upper bound of QPInit.MaxInline
 	MaxConnData    int // private data with a connect
 	MaxAcceptData  int // private data with an accept
 	MaxRejectData  int // private data with a reject
 	MTU            int // active path MTU, bytes
 	PageSize       int
-	MWType2        bool // the windows are of type 2 (bound through the send queue with a key that changes)
+	MWType2        bool // memory windows are of type 2 (each binding has a new key)
 	SRQResize      bool
 	Atomics        bool
 	SendInvalidate bool
 	WriteImmediate bool
 	SRQExactCounts bool // SRQ.Available and QP.Taken are known, and QP.SetTakenLimits works
-	SRQOtherPD     bool // a queue pair may be in another domain than its SRQ; the SRQ's domain then counts for receives
+	SRQOtherPD     bool // a queue pair and its SRQ may be of different domains; that of the SRQ then applies to receives
 	ReadSinkRemote bool // the sink of an RDMA read needs remote write access (iWARP)
-	PeerToPeer     bool // both ends may send first (not so on plain iWARP)
+	PeerToPeer     bool // either end may send first (on plain iWARP only the active end may)
 	ExactBounds    bool // memory windows enforce their bounds
-	TellsTarget    bool // a target that refuses an operation gets AsyncQPFatal before the initiator learns of it
+	TellsTarget    bool // a target that refuses an operation reports AsyncQPFatal before the initiator sees the error
 	EnforcesRNR    bool // a send without a posted receive fails after RNRRetry
 	Acknowledged   bool // a send or write completes when the peer has it, and fails if the peer refuses it
-	SolicitedArm   bool // CQ.Arm can ask for solicited completions only; else it arms for all
-	FailuresNotify bool // a CQ that is armed for solicited completions only notifies of every failure too
+	SolicitedArm   bool // CQ.Arm supports solicitedOnly; else it always arms for all completions
+	FailuresNotify bool // a CQ that is armed for solicited completions also notifies of every failed one
 }
 
 // Device is an open device.
@@ -130,27 +130,28 @@ type Device interface {
 	AllocPD() (PD, error)
 	// CreateCQ creates a completion queue of at least depth entries, not armed.
 	CreateCQ(depth int) (CQ, error)
-	// CreateQP creates a reliable connected queue pair that takes receives at once (verbs: INIT).
+	// CreateQP creates a reliable connected queue pair. Receives can be posted to it at once (in
+	// verbs, its state is INIT).
 	CreateQP(QPInit) (QP, error)
-	// Listen accepts connection requests on a port of the device's own address; port 0 chooses a
-	// free one above 1023. The handler receives every request at once and may keep it for any time.
-	// The fabric does not limit their number.
+	// Listen accepts connection requests on a port of the device's own address. Port 0 chooses a
+	// free port above 1023. The handler is called for each request as it arrives, and may leave the
+	// request unanswered for any time. The fabric does not limit the number of unanswered requests.
 	Listen(port uint16, on func(Request)) (Listener, error)
-	// Connect starts connecting qp and returns. The handler receives exactly one outcome event,
-	// unless Conn.Close comes first; after EventEstablished at most one EventDisconnected or
-	// EventRemoved follows.
+	// Connect starts connecting qp and returns. The handler receives exactly one event with the
+	// outcome, unless Conn.Close is called first. Any event after EventEstablished means that the
+	// connection has ended.
 	Connect(qp QP, p ConnectParams, on func(ConnEvent)) (Conn, error)
-	// Close closes the device. While objects of it exist it returns ErrInUse, names them, and
-	// changes nothing.
+	// Close closes the device. While objects of the device exist, Close changes nothing and returns
+	// an ErrInUse error that names them.
 	Close() error
 }
 
 // PD is a protection domain.
 type PD interface {
-	// RegMR registers buf, whose memory must not move until Close. Remote write and atomic access
-	// imply local write.
+	// RegMR registers buf. The memory of buf must not move until the region is closed. The remote
+	// write and atomic rights include local write.
 	RegMR(buf []byte, access Access) (MR, error)
-	// AllocMW makes an unbound memory window.
+	// AllocMW allocates an unbound memory window.
 	AllocMW() (MW, error)
 	CreateSRQ(depth, maxSGE int) (SRQ, error)
 	Close() error
@@ -160,33 +161,35 @@ type PD interface {
 type MR interface {
 	LKey() uint32
 	RKey() uint32
-	// Close deregisters the region. After it the fabric does not access the memory; work that still
-	// names the region completes with an error.
+	// Close deregisters the region. Once it has returned, the fabric does not access the memory,
+	// and a posted request that names the region completes with an error.
 	Close() error
 }
 
-// MW is a memory window; QP.Bind binds it.
+// MW is a memory window. QP.Bind binds it to part of a region.
 type MW interface {
-	// RKey is the key of the latest binding, 0 before the first.
+	// RKey returns the remote key of the latest binding, or 0 before the first.
 	RKey() uint32
 	Close() error
 }
 
 // CQ is a completion queue with its own notification channel.
 type CQ interface {
-	// Poll takes up to len(wcs) completions, oldest first, without blocking or allocating. If
-	// repeated polls are cheap on the device it polls an empty queue up to polls times.
+	// Poll moves up to len(wcs) completions to wcs, oldest first, and returns their number. It
+	// neither blocks nor allocates. If a repeated poll is cheap on the device, Poll polls an empty
+	// queue up to polls times.
 	Poll(wcs []WC, polls int) (int, error)
-	// Arm requests one notification: for the next completion, or with solicitedOnly for the next
-	// solicited or failed one. Completions already queued cause none: poll once more after arming.
+	// Arm requests one notification, for the next completion. With solicitedOnly it is for the next
+	// completion that is solicited or failed. Completions that are already queued do not notify, so
+	// the caller must poll once more after Arm.
 	Arm(solicitedOnly bool) error
 	// Wait blocks until an armed notification comes (fired is true), Wake is called (fired is
 	// false), or the deadline passes (os.ErrDeadlineExceeded). The zero deadline never expires. One
 	// waiter at a time.
 	Wait(deadline time.Time) (fired bool, err error)
-	// Wake makes the current Wait, or else the next one, return. It never blocks.
+	// Wake makes the current Wait return, or the next one if there is none. It never blocks.
 	Wake()
-	// Resize changes the depth to at least depth, keeping what is queued.
+	// Resize changes the depth to at least depth, and keeps the queued completions.
 	Resize(depth int) error
 	Depth() int
 	Close() error
@@ -195,10 +198,10 @@ type CQ interface {
 // SRQ is a shared receive queue.
 type SRQ interface {
 	PostRecv(wrs []RecvWR, sges []SGE) (int, error)
-	// SetLimit arms one AsyncSRQLimit event for when fewer than limit receives are queued; 0
-	// disarms.
+	// SetLimit arms one AsyncSRQLimit event, which is raised when fewer than limit receives are
+	// queued. A limit of 0 disarms the event.
 	SetLimit(limit int) error
-	// Resize changes the capacity to at least depth, keeping what is queued.
+	// Resize changes the capacity to at least depth, and keeps the queued receives.
 	Resize(depth int) error
 	Depth() int
 	// Available returns the number of queued receives, or -1 if the device does not report it.
@@ -210,40 +213,42 @@ type SRQ interface {
 type QPInit struct {
 	PD                     PD
 	SendCQ, RecvCQ         CQ
-	SRQ                    SRQ // nil: a receive queue of its own
-	MaxSend, MaxRecv       int // work requests outstanding
+	SRQ                    SRQ // nil: the queue pair has a receive queue of its own
+	MaxSend, MaxRecv       int // largest numbers of outstanding work requests
 	MaxSendSGE, MaxRecvSGE int
-	MaxInline              int // wanted; QP.MaxInline tells what was granted
+	MaxInline              int // requested; QP.MaxInline returns the granted value
 }
 
-// QP is a reliable connected queue pair. It takes receives from its creation, sends once it is
-// connected, and both in the error state, where it flushes everything in order.
+// QP is a reliable connected queue pair. Receives can be posted as soon as it exists, sends once it
+// is connected. In the error state both can be posted, and the queue pair flushes them in order.
 type QP interface {
 	Num() uint32
 	MaxInline() int
-	// Path returns the path of the connection as the device has it. Before it is connected the
-	// values mean nothing. ErrNotSupported: the fabric has no packets.
+	// Path returns the path of the connection, as the device reports it. The values mean nothing
+	// before the queue pair is connected. A fabric without packets returns ErrNotSupported.
 	Path() (Path, error)
-	// PostSend posts the batch in order with one doorbell. It returns the number accepted; an error
-	// is about the first request that was not. wrs and sges may be reused at once. It does not
-	// allocate.
+	// PostSend posts the batch in order, with one doorbell. It returns the number of requests
+	// accepted. An error is that of the first request that was not accepted. The caller may reuse
+	// wrs and sges at once. PostSend does not allocate.
 	PostSend(wrs []SendWR, sges []SGE) (int, error)
 	PostRecv(wrs []RecvWR, sges []SGE) (int, error)
-	// Bind posts the binding of a window to part of a region and returns the new remote key; length
-	// 0 unbinds. The completion's opcode is OpWCBind.
+	// Bind posts a request that binds a window to part of a region, and returns the new remote key.
+	// A length of 0 unbinds the window. The completion's opcode is OpWCBind.
 	Bind(mw MW, wr BindWR) (rkey uint32, err error)
-	// Taken returns the number of receives taken from the SRQ and not completed, or -1 if the
-	// device does not report it. Such a device may still report 0 for a queue pair in error that
-	// takes no more.
+	// Taken returns the number of receives that the queue pair has taken from its SRQ and not
+	// completed. It returns -1 if the device does not report this number. Such a device may still
+	// report 0 for a queue pair in the error state, once all its receives have completed.
 	Taken() int
-	// SetTakenLimits arms one AsyncQPSoftLimit and one AsyncQPHardLimit, each due when more
-	// receives are taken, which may be at once. A negative limit is none.
+	// SetTakenLimits arms one AsyncQPSoftLimit and one AsyncQPHardLimit event. Each is raised when
+	// Taken exceeds its limit; if Taken already does, SetTakenLimits itself raises it. A negative
+	// limit disarms its event.
 	SetTakenLimits(soft, hard int) error
-	// SetError moves the queue pair to the error state and flushes everything. Call it also for a
-	// queue pair that its own error has broken: only then later receives are sure to be flushed. A
-	// device that counts the receives taken (SRQExactCounts) completes no more messages afterwards.
+	// SetError moves the queue pair to the error state, which flushes everything posted. Call it
+	// even if an error has already moved the queue pair to that state: only then is a receive that
+	// is posted later sure to be flushed. On a device with SRQExactCounts no message completes
+	// after SetError has returned.
 	SetError() error
-	// Close destroys the queue pair. After it no posted work accesses memory.
+	// Close destroys the queue pair. Once it has returned, no posted request accesses memory.
 	Close() error
 }
 
@@ -251,7 +256,7 @@ type QP interface {
 type ConnectParams struct {
 	Remote          netip.AddrPort
 	Private         []byte
-	ReadIn, ReadOut uint8 // outstanding reads and atomics that this end serves and starts
+	ReadIn, ReadOut uint8 // largest numbers of outstanding reads and atomics that this end serves and starts
 }
 
 // AcceptParams are the parameters of an accept. The fabric lowers the depths to those that the peer
@@ -265,17 +270,18 @@ type AcceptParams struct {
 type Conn interface {
 	LocalAddr() netip.AddrPort
 	RemoteAddr() netip.AddrPort
-	// ReadDepths are the depths in force once established.
+	// ReadDepths returns the read depths. They are those in force once the connection is
+	// established.
 	ReadDepths() (in, out uint8)
 	// Awaits returns, for people, what a pending attempt waits for.
 	Awaits() string
-	// Disconnect moves the queue pair to error and notifies the peer. It may be repeated, and may
-	// follow the peer's. The end that disconnects first receives EventDisconnected when the peer
-	// answers; a pending attempt ends with EventFailed at once.
+	// Disconnect moves the queue pair to the error state and notifies the peer. It may be called
+	// more than once, and after the peer has disconnected. The end that disconnects first receives
+	// EventDisconnected when the peer answers. A pending attempt ends with EventFailed at once.
 	Disconnect() error
-	// Close releases the connection: a pending attempt is given up, an established connection is
-	// disconnected. It does not wait for a silent peer; the fabric finishes the disconnect itself,
-	// within a bound.
+	// Close releases the connection. It gives up a pending attempt, and disconnects an established
+	// connection. It does not wait for the peer: the fabric completes the disconnect within a
+	// bounded time.
 	Close() error
 }
 
@@ -290,31 +296,32 @@ type Listener interface {
 type Request interface {
 	LocalAddr() netip.AddrPort
 	RemoteAddr() netip.AddrPort
-	// Private returns the peer's data. If padded is true it may end with zeroes that the peer did
-	// not send.
+	// Private returns the peer's private data. If padded is true, data may end with zeroes that the
+	// peer did not send.
 	Private() (data []byte, padded bool)
-	// ReadDepths returns the largest depths for this end: in serves the peer's reads, out is for
-	// its own.
+	// ReadDepths returns the largest read depths that this end can accept: in limits the reads that
+	// it serves, out the reads that it starts.
 	ReadDepths() (in, out uint8)
-	// Accept accepts with qp. The handler receives EventEstablished, or EventFailed if the peer has
-	// given up. An error changes nothing: the request still awaits its answer.
+	// Accept accepts the request with qp. The handler receives EventEstablished, or EventFailed if
+	// the peer has given up. If Accept returns an error, the request still awaits its answer,
+	// unless qp has failed during the call: then the request may be lost.
 	Accept(qp QP, p AcceptParams, on func(ConnEvent)) (Conn, error)
 	// Reject rejects the request. With byConsumer the peer receives EventPeerRejected, else
-	// EventRejected, whose data has no known length.
+	// EventRejected, whose data may be padded with zeroes.
 	Reject(private []byte, byConsumer bool) error
 }
 
 // ConnEventKind is the kind of a connection event.
 type ConnEventKind uint8
 
-// The outcomes of connecting, and the ends of a connection.
+// The outcomes of an attempt to connect, and the ways in which a connection ends.
 const (
 	EventEstablished  ConnEventKind = iota // data can flow; Private holds the acceptor's data at the active end
-	EventPeerRejected                      // the consumer at the other end said no; Private may hold its data
-	EventRejected                          // no listener, a full backlog, or a failure there; Private may hold data
-	EventUnreachable                       // no route, no such host, or it does not answer
-	EventFailed                            // the handshake failed in another way
-	EventDisconnected                      // the other end disconnected, first or in answer
+	EventPeerRejected                      // the consumer at the other end rejected; Private may hold its data
+	EventRejected                          // no listener, a full backlog, or a failure of the peer; Private may hold data
+	EventUnreachable                       // no route, no such host, or no answer from it
+	EventFailed                            // the handshake failed in another way, or the link was lost
+	EventDisconnected                      // the other end disconnected, by itself or in answer to this end
 	EventRemoved                           // the device has gone
 )
 
@@ -323,7 +330,7 @@ type ConnEvent struct {
 	Kind    ConnEventKind
 	Private []byte
 	Padded  bool  // Private may have zeroes at its end that the peer did not send
-	Err     error // the fabric's own words for the cause, where there are any
+	Err     error // the cause, if the fabric knows one
 }
 
 // AsyncKind is the kind of an asynchronous event.
@@ -343,11 +350,12 @@ const (
 	AsyncPortActive
 )
 
-// AsyncEvent is an asynchronous event. Its object is set, the other ones are nil.
+// AsyncEvent is an asynchronous event. If it concerns a CQ, QP or SRQ, that field is set, and the
+// other two are nil.
 type AsyncEvent struct {
 	Kind  AsyncKind
 	CQ    CQ
 	QP    QP
 	SRQ   SRQ
-	Count int // AsyncQPSoftLimit, AsyncQPHardLimit: the receives that were taken
+	Count int // AsyncQPSoftLimit, AsyncQPHardLimit: the value of QP.Taken
 }

@@ -2,8 +2,8 @@ package fabric
 
 import "github.com/godat/godat/cverbs"
 
-// The flat types are those of package cverbs, so that a batch crosses into C unchanged. cverbs
-// compiles on every platform; without verbs only its types are used.
+// These types are those of package cverbs, so that a batch of them is passed to C unchanged.
+// Package cverbs compiles on every platform. Where there are no verbs, only its types are used.
 type (
 	SGE       = cverbs.SGE
 	SendWR    = cverbs.SendWR
@@ -64,7 +64,7 @@ const (
 	StatusFatal         = cverbs.WCFatalErr
 )
 
-// Kinds of completed operations, valid only on success.
+// Kinds of completed operations. A completion has one only if its status is StatusSuccess.
 const (
 	OpWCSend        = cverbs.WCSend
 	OpWCWrite       = cverbs.WCRDMAWrite
@@ -92,7 +92,7 @@ const (
 	WindowBind   = cverbs.AccessMWBind
 )
 
-// BindWR binds a memory window.
+// BindWR is a request to bind a memory window.
 type BindWR struct {
 	ID     uint64
 	Flags  SendFlags // Signaled and Fence

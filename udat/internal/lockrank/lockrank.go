@@ -1,7 +1,8 @@
-// Package lockrank orders the locks of package udat. Every lock belongs to a rank, and a goroutine
-// that holds one takes only locks of higher ranks; docs/locks.md has the table. Without the build
-// tag lockcheck a [Mutex] is a sync.Mutex and the order is not checked. With the tag, taking a lock
-// against its rank panics and names both locks; the tests of udat run in both ways.
+// Package lockrank orders the locks of package udat. Every lock has a rank, and a goroutine that
+// holds a lock acquires only locks of higher ranks. docs/locks.md has the table of ranks. Without
+// the build tag lockcheck a [Mutex] is a sync.Mutex, and the order is not checked. With the tag,
+// Lock panics if it would break the order, and names both locks. The tests of udat run with and
+// without the tag.
 //
 // Only package udat imports it:
 //
@@ -16,8 +17,8 @@
 // A Mutex may be used by any number of goroutines, as a sync.Mutex may; the zero value is unlocked.
 package lockrank
 
-// Rank is a lock's place in the order, and its name. A lock may be taken if all locks of the
-// goroutine have lower numbers.
+// Rank is a lock's place in the order, and its name. A goroutine may acquire a lock if all locks
+// that it holds have lower numbers.
 type Rank interface {
 	Rank() (number int, name string)
 }

@@ -10,16 +10,16 @@ import (
 	"sync"
 )
 
-// Checking says whether the order of locks is checked.
+// Checking reports whether the order of locks is checked.
 const Checking = true
 
-// Mutex is a mutual exclusion lock of rank R. It panics if it is taken against its rank.
+// Mutex is a mutual exclusion lock of rank R. Lock panics if it would break the order of ranks.
 type Mutex[R Rank] struct {
 	mu     sync.Mutex
-	holder uint64 // the goroutine that has it; guarded by mu
+	holder uint64 // the number of the goroutine that has locked mu; guarded by mu
 }
 
-// held has the locks of each goroutine, in the order of taking.
+// held lists the locks that each goroutine holds, in the order in which it acquired them.
 var (
 	heldMu sync.Mutex
 	held   = make(map[uint64][]lock)
@@ -31,13 +31,15 @@ type lock struct {
 	name   string
 }
 
-// Lock takes the lock. It panics if the goroutine holds one of the same rank or a higher one.
+// Lock acquires the lock. It panics if the goroutine holds a lock of the same rank or a higher one.
 func (m *Mutex[R]) Lock() { m.lock(0) }
 
-// LockNested is Lock for a second lock of the same rank, ordered by other means.
+// LockNested is like Lock, but the goroutine may hold another lock of the same rank. The caller
+// must order locks of one rank by other means.
 func (m *Mutex[R]) LockNested() { m.lock(1) }
 
-// lock takes the lock; nested is 1 where the goroutine may hold one of the same rank.
+// lock acquires the lock. nested is 1 if the goroutine may hold another lock of the same rank, else
+// 0.
 func (m *Mutex[R]) lock(nested int) {
 	g := goroutine()
 	var rank R
@@ -54,7 +56,7 @@ func (m *Mutex[R]) lock(nested int) {
 	m.have(g)
 }
 
-// TryLock takes the lock if it is free. It never waits, so any order is allowed.
+// TryLock acquires the lock if it is free. It does not check the order, because it never waits.
 func (m *Mutex[R]) TryLock() bool {
 	if !m.mu.TryLock() {
 		return false
@@ -72,7 +74,7 @@ func (m *Mutex[R]) have(g uint64) {
 	heldMu.Unlock()
 }
 
-// Unlock releases the lock, which another goroutine may have taken.
+// Unlock releases the lock. The goroutine that calls it need not be the one that acquired the lock.
 func (m *Mutex[R]) Unlock() {
 	heldMu.Lock()
 	list := held[m.holder]

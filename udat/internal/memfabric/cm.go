@@ -14,16 +14,16 @@ var (
 	addr6 = netip.IPv6Loopback()
 )
 
-// firstFreePort is where the search for a free port starts: as many are below it as from it on.
+// firstFreePort is the first port that freePort may choose. It is also the number of those ports.
 const firstFreePort = 1 << 15
 
-// network is what the devices of a fabric reach. Guarded by Adapter.Mu.
+// network has the listeners that the devices of a fabric can connect to. Guarded by Adapter.Mu.
 type network struct {
 	listeners map[uint16]*listener
 	nextPort  uint16
 }
 
-// Device is one opening of mem0: a device, and its connections.
+// Device is one opening of mem0.
 type Device struct {
 	softnic.Device
 	faults Faults
@@ -31,7 +31,7 @@ type Device struct {
 	net    *network
 }
 
-// freePort returns an unused port, 0 if there is none; Adapter.Mu is held.
+// freePort returns an unused port, or 0 if there is none; Adapter.Mu is held.
 func (n *network) freePort() uint16 {
 	for range firstFreePort {
 		p := n.nextPort
@@ -45,8 +45,8 @@ func (n *network) freePort() uint16 {
 	return 0
 }
 
-// send passes a message of connection management to another device, or loses it where a fault says
-// so.
+// send sends a message of connection management to another device, whose dispatcher then calls
+// arrive. A fault may make it lose the message.
 func (d *Device) send(m Message, to *Device, arrive func()) {
 	if n := &d.faults.lose[m]; *n > 0 {
 		*n--
@@ -57,7 +57,7 @@ func (d *Device) send(m Message, to *Device, arrive func()) {
 	}
 	at := &to.Events
 	if to.Closed() {
-		at = &d.Events // a closed device has no dispatcher; arrive finds that the connection is over
+		at = &d.Events // a closed device has no dispatcher; in this one, arrive finds that the connection is over
 	}
 	at.AddMessage(d.faults.Delayed(), func() {
 		if !to.faults.silent() {

@@ -10,23 +10,26 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// handshakeLimit bounds how long an end waits for the other to answer, as a CM's retries do.
+// handshakeLimit is how long an end waits for the other's answer. The retries of a connection
+// manager have a limit too.
 const handshakeLimit = 64 * time.Second
 
 // conn is one end of a connection.
 type conn struct {
 	softnic.Conn
 	dev  *Device
-	left bool // this end has told the other of its disconnect
+	left bool // this end has sent its disconnect
 	peer *conn
 }
 
-// turnDown sends a reject to c; Adapter.Mu is held.
+// turnDown makes device by send a reject to c, which then ends with the event ev; Adapter.Mu is
+// held.
 func (c *conn) turnDown(by *Device, ev fabric.ConnEvent) {
 	by.send(MsgReject, c.dev, func() { c.Fail(softnic.Connecting, ev) })
 }
 
-// join connects the queue pair to that of p; Adapter.Mu is held.
+// join connects c's queue pair to that of p. It returns false if c's is in error or closed.
+// Adapter.Mu is held.
 func (c *conn) join(p *conn) bool {
 	linkOf(c.QP).peer.Store(linkOf(p.QP))
 	if !c.QP.Connect(c.In, c.Out) {
@@ -36,7 +39,7 @@ func (c *conn) join(p *conn) bool {
 	return true
 }
 
-// replied takes the reply of p, which has accepted, in the dispatcher of the active end.
+// replied handles the reply of p, which has accepted. It runs in the dispatcher of the active end.
 func (c *conn) replied(p *conn, private []byte) {
 	hw := c.dev.HW
 	hw.Mu.Lock()
@@ -58,13 +61,13 @@ func (c *conn) replied(p *conn, private []byte) {
 	c.Establish(private)
 }
 
-// peerLeft takes the other end's disconnect, in the dispatcher.
+// peerLeft handles the other end's disconnect. It runs in the dispatcher.
 func (c *conn) peerLeft() {
 	c.Ready() // a peer that disconnects was ready
 	c.PeerLeft(fabric.EventDisconnected, nil)
 }
 
-// leave disconnects.
+// leave moves the queue pair to the error state, and notifies the other end once.
 func (c *conn) leave() {
 	c.dev.HW.Mu.Lock()
 	defer c.dev.HW.Mu.Unlock()

@@ -13,8 +13,8 @@ type listener struct {
 	dev *Device
 }
 
-// Listen accepts requests for 127.0.0.1 and ::1. The ports belong to this fabric alone; none is
-// privileged.
+// Listen accepts requests for 127.0.0.1 and ::1. The fabric has port numbers of its own, and none
+// of them is privileged.
 func (d *Device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, error) {
 	l := &listener{dev: d}
 	bind := func() error {
@@ -33,7 +33,7 @@ func (d *Device) Listen(port uint16, on func(fabric.Request)) (fabric.Listener, 
 	unbind := func() {
 		d.HW.Mu.Lock()
 		defer d.HW.Mu.Unlock()
-		if d.net.listeners[port] == l { // not so after a removal
+		if d.net.listeners[port] == l { // after a removal, another listener may have the port
 			delete(d.net.listeners, port)
 		}
 	}

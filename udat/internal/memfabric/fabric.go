@@ -1,17 +1,18 @@
-// Package memfabric is RDMA inside one process: reliable connections with the semantics of the
-// wire, in pure Go, on every platform. It is what a machine without RDMA runs, and the bench on
-// which faults are made on demand.
+// Package memfabric implements RDMA inside one process, in pure Go and on every platform: reliable
+// connections that behave as those of real devices. It serves machines without RDMA, and tests that
+// need faults on demand.
 //
-// The devices that are opened on one Fabric share one network. Payload is copied straight from the
-// registered memory of one end to that of the other by the engine goroutine of the device that it
-// is posted on, so completions come from another goroutine than the poster's. The copy is invisible
-// to the race detector, as a NIC's would be.
+// All devices that are opened on one Fabric share one network. Each device has an engine, a
+// goroutine that executes the requests posted on the device. The engine copies payload directly
+// from the registered memory of one end to that of the other, and makes the completions. The race
+// detector does not see the copy, just as it does not see a NIC.
 //
-// It uses channels, locks and package time only, so that everything works under testing/synctest,
-// where an idle fabric is durably blocked.
+// The package waits only by channels, locks and package time, so that it works under
+// testing/synctest, where an idle fabric is durably blocked.
 //
-// The device is that of package softnic, and most of a connection. The wire is in wire_*.go, the
-// messages of connections in cm*.go. Locks: engines' lists are leaves below those of softnic.
+// Package softnic implements the device and most of a connection. The wire is in wire_*.go, the
+// messages of connections are in cm*.go. The lock of an engine's list is a leaf, below the locks of
+// softnic.
 package memfabric
 
 import (
@@ -31,13 +32,13 @@ type Fabric struct {
 // Option changes a new Fabric.
 type Option func(*Fabric)
 
-// WithAttr lets edit change the limits and abilities of the fabric's device; what is switched off
-// is refused.
+// WithAttr lets edit change the limits and abilities of the fabric's device. The device refuses
+// what the changed attributes deny.
 func WithAttr(edit func(*fabric.Attr)) Option {
 	return func(f *Fabric) { edit(&f.Attr) }
 }
 
-// New makes a network of its own.
+// New returns a fabric with a network of its own.
 func New(opts ...Option) *Fabric {
 	f := &Fabric{network: network{listeners: make(map[uint16]*listener), nextPort: firstFreePort}}
 	f.Init(softnic.Attr(fabric.DeviceInfo{
@@ -54,7 +55,7 @@ func New(opts ...Option) *Fabric {
 	return f
 }
 
-// Default is the process-wide network.
+// Default returns the fabric that the whole process shares.
 var Default = sync.OnceValue(func() *Fabric { return New() })
 
 // Name is "mem".
@@ -87,7 +88,7 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	return d, nil
 }
 
-// Opened lists the open devices, oldest first: how a test finds the device behind an interface
+// Opened lists the open devices, oldest first. A test uses it to find the device of an interface
 // adapter.
 func (f *Fabric) Opened() []*Device {
 	var list []*Device
@@ -97,7 +98,7 @@ func (f *Fabric) Opened() []*Device {
 	return list
 }
 
-// Close ends the device. Requests that nobody answered are rejected.
+// Close closes the device, and rejects the requests that nobody has answered.
 func (d *Device) Close() error {
 	if err := d.Retire(); err != nil {
 		return err

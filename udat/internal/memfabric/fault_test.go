@@ -122,6 +122,29 @@ func TestDelayAndReadDepths(t *testing.T) {
 	})
 }
 
+// TestSlowReadIsOvertaken: a request behind a read that is under way does not see what that brings,
+// unless it has a fence.
+func TestSlowReadIsOvertaken(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		store(a.mem, 1)
+		store(b.mem, 2)
+		a.dev.Faults().Delay(time.Second)
+		to := func(op fabric.Opcode, off int, flags fabric.SendFlags) fabric.SendWR {
+			return fabric.SendWR{Opcode: op, Flags: flags | fabric.Signaled, RemoteAddr: b.at(off, 0).Addr, RKey: b.mr.RKey(),
+				NumSGE: 1}
+		}
+		_, err := a.qp.PostSend([]fabric.SendWR{to(fabric.OpRead, 0, 0), to(fabric.OpWrite, 8, 0),
+			to(fabric.OpWrite, 16, fabric.Fence)}, []fabric.SGE{a.at(0, 8)})
+		assert.NilError(t, err)
+		for _, wc := range a.completions(3) {
+			assert.Equal(t, wc.Status, fabric.StatusSuccess)
+		}
+		assert.Equal(t, load(b.mem[8:]), uint64(1))
+		assert.Equal(t, load(b.mem[16:]), uint64(2))
+	})
+}
+
 func TestDelayEndsWithTheQueuePair(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, _ := pair(t, endOptions{})

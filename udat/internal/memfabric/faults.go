@@ -13,8 +13,8 @@ type Message int
 const (
 	MsgRequest    Message = iota // of a connect
 	MsgReply                     // of an accept
-	MsgReady                     // of the active end, after the reply: the acceptor's EventEstablished
-	MsgReject                    // of a reject, also by the fabric
+	MsgReady                     // of the active end, after the reply; it makes the acceptor's EventEstablished
+	MsgReject                    // of a reject, by the program or by the fabric
 	MsgDisconnect                // of a disconnect
 	numMessages
 )

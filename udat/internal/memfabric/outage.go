@@ -10,14 +10,13 @@ func (f *Faults) Lose(m Message, n int) {
 	f.lose[m] = n
 }
 
-// Kill disconnects the device as a power failure would: nothing that it sends arrives, and it
-// answers nothing.
+// Kill cuts the device off, as a power failure would: no message from it or to it arrives.
 func (f *Faults) Kill() { f.setDead(true) }
 
 // Revive undoes Kill. Requests with retries left continue.
 func (f *Faults) Revive() { f.setDead(false) }
 
-// setDead wakes the engines of the device and of its peers.
+// setDead cuts the device off, or ends that, and wakes the engines of the device and of its peers.
 func (f *Faults) setDead(dead bool) {
 	f.dead.Store(dead)
 	for _, q := range f.dev.QPs() {
@@ -25,8 +24,8 @@ func (f *Faults) setDead(dead bool) {
 	}
 }
 
-// Drop breaks the path of one queue pair's connection for good: both ends run out of retries, and
-// there is no connection event.
+// Drop breaks the path of one queue pair's connection for good. Both ends run out of retries, and
+// neither gets a connection event.
 func (f *Faults) Drop(qpn uint32) {
 	for _, q := range f.dev.QPs() {
 		if q.Num() == qpn {

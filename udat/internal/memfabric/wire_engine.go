@@ -5,9 +5,10 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// engine is the wire in this process: one goroutine for each device, which executes the send queues
-// of its queue pairs and is the responder of their messages too. It does not wait for one queue
-// pair: a timer, or the event that ends the wait, queues it again.
+// engine is the wire of a device: one goroutine, which executes the send queues of the device's
+// queue pairs, and also does the responder's part of each request. It never blocks for one queue
+// pair. A queue pair that has to wait is queued again by a timer, or by the event that it waits
+// for.
 type engine struct {
 	out softnic.Outbound
 	in  softnic.Inbound
@@ -26,13 +27,14 @@ func (e *engine) run(list *readyList) {
 			<-list.bell
 		}
 		for _, l := range ready {
-			l.queued.Store(false) // before the look: who posts from now on queues it again
+			l.queued.Store(false) // before the step: a request that is posted from now on queues the link again
 			e.step(l)
 		}
 	}
 }
 
-// step executes or flushes, in order, the requests posted by now; later ones queue the link again.
+// step executes or flushes, in order, the requests that are posted by now. A later one queues the
+// link again.
 func (e *engine) step(l *link) {
 	q := l.qp
 	for range q.Sends().Len() {
@@ -52,7 +54,8 @@ func (e *engine) step(l *link) {
 	l.drain(&e.in)
 }
 
-// execute completes the oldest request, or advances it as far as possible now.
+// execute executes the oldest request, s, and returns its status. done is false if the request has
+// to wait.
 func (e *engine) execute(l *link, s *softnic.Slot) (st fabric.Status, done bool) {
 	if !l.try.sent {
 		if !s.Due.IsZero() && l.delay(s) {
@@ -71,7 +74,7 @@ func (e *engine) execute(l *link, s *softnic.Slot) (st fabric.Status, done bool)
 	return st, true
 }
 
-// attempt tries a request once.
+// attempt tries to execute a request, once.
 func (e *engine) attempt(l *link, s *softnic.Slot) fabric.Status {
 	if st, local := l.qp.Local(s); local {
 		return st
@@ -85,8 +88,7 @@ func (e *engine) attempt(l *link, s *softnic.Slot) fabric.Status {
 	return st
 }
 
-// exchange passes one request to the peer and moves the payload; the result is the request's
-// status.
+// exchange has the peer check a request, and moves the payload. It returns the request's status.
 func (e *engine) exchange(l *link, s *softnic.Slot, payload [][]byte) fabric.Status {
 	p, in := l.peer.Load(), &e.in
 	p.qp.In.Lock()

@@ -12,19 +12,19 @@ import (
 type link struct {
 	qp      *softnic.QP
 	dev     *Device
-	peer    atomic.Pointer[link]   // in this process; set before the queue pair is connected, then fixed
-	queued  atomic.Bool            // for the engine to look at
-	cut     atomic.Bool            // fault: nothing passes to or from it
-	awaited atomic.Pointer[func()] // called at the first message, which shows that the peer is ready
+	peer    atomic.Pointer[link]   // the other end; set before the queue pair is connected, and never changed
+	queued  atomic.Bool            // the link is in the engine's list
+	cut     atomic.Bool            // Faults.Drop has cut the link: no message passes
+	awaited atomic.Pointer[func()] // called when the first message arrives, which shows that the peer is ready
 
-	// The engine's own.
+	// Used by the engine only.
 	try      try
 	timer    *time.Timer
-	readDone []time.Time // when the latest reads were done: a ring of as many as may be outstanding
+	readDone []time.Time // a ring as long as the read depth: when the delays of the latest reads end
 	reads    int
 }
 
-// readyList holds the links of a device that its engine is to look at, oldest first.
+// readyList holds the links of a device that have work for its engine, oldest first.
 type readyList struct {
 	mu     sync.Mutex
 	links  []*link
@@ -40,7 +40,7 @@ func (l *readyList) init() {
 	l.done = make(chan struct{})
 }
 
-// stop ends the goroutine, after the queue pairs.
+// stop ends the engine's goroutine, and waits for that. All queue pairs must be closed.
 func (l *readyList) stop() {
 	l.mu.Lock()
 	l.ended = true
@@ -60,8 +60,8 @@ func (l *readyList) add(k *link) {
 	}
 }
 
-// take returns the queued links, and queues the next ones in the slice empty. If there are none,
-// the engine parks next.
+// take returns the queued links. Later ones will be queued in the slice empty. If take returns
+// none, the engine parks next.
 func (l *readyList) take(empty []*link) (ready []*link, ended bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,7 +70,7 @@ func (l *readyList) take(empty []*link) (ready []*link, ended bool) {
 	return ready, l.ended
 }
 
-// newLink makes a queue pair's end of the wire.
+// newLink returns a new link for a queue pair.
 func (d *Device) newLink(q *softnic.QP) softnic.Link { return &link{qp: q, dev: d} }
 
 func linkOf(q *softnic.QP) *link { return q.Link().(*link) }
@@ -82,7 +82,7 @@ func (l *link) Wake() {
 	}
 }
 
-// wakeAt is Wake at the time given.
+// wakeAt calls Wake at the given time.
 func (l *link) wakeAt(at time.Time) {
 	if l.timer == nil {
 		l.timer = time.AfterFunc(time.Until(at), l.Wake)
@@ -91,7 +91,8 @@ func (l *link) wakeAt(at time.Time) {
 	}
 }
 
-// Failed wakes the peer too: it may wait for a receive that will never be posted.
+// Failed wakes the link. It wakes the peer too, which may be waiting for a receive that will never
+// be posted.
 func (l *link) Failed() {
 	l.Wake()
 	if p := l.peer.Load(); p != nil {
@@ -99,7 +100,8 @@ func (l *link) Failed() {
 	}
 }
 
-// drain flushes a queue pair in error, and leaves one that is closed; in is scratch.
+// drain flushes the queue pair if it is in error, and leaves it if it is closed. in is scratch
+// space.
 func (l *link) drain(in *softnic.Inbound) {
 	l.qp.Flush(in)
 	if !l.qp.Gone() {
@@ -114,7 +116,7 @@ func (l *link) drain(in *softnic.Inbound) {
 	l.qp.Leave()
 }
 
-// heard reports to the accepting end that the peer is ready, because a message has come.
+// heard establishes the connection of an accepting end, because a message of the peer has arrived.
 func (l *link) heard() {
 	if ready := l.awaited.Load(); ready != nil {
 		l.awaited.Store(nil)
@@ -122,7 +124,8 @@ func (l *link) heard() {
 	}
 }
 
-// answers reports whether messages between l and its peer from arrive and l serves them.
+// answers reports whether l can serve requests of its peer, from, and no fault loses messages
+// between the two.
 func (l *link) answers(from *link) bool {
 	return l.qp.Connected() && !l.cut.Load() && !from.cut.Load() &&
 		!l.dev.faults.silent() && !from.dev.faults.silent()

@@ -7,22 +7,22 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// Retry intervals of an unanswered message, and of one that met no receive. A peer that has left
-// does not answer. With 7 retries, the default, its disconnect has half a second to arrive before a
-// request fails.
+// ackTimeout is the retry interval of a message that was not answered, rnrTimer that of a message
+// for which there was no receive. A peer that has disconnected does not answer. With 7 retries, the
+// default, its disconnect has half a second to arrive before a request fails.
 const (
 	ackTimeout = 64 * time.Millisecond
 	rnrTimer   = 640 * time.Microsecond
 )
 
-// noAnswer is, like softnic.NotReady, an outcome of an attempt after which the request may be tried
-// again.
+// noAnswer means that the peer did not answer. After it, as after softnic.NotReady, the request may
+// be tried again.
 const noAnswer = softnic.NotReady + 1
 
-// try is the progress of the oldest request if it had to wait.
+// try is the progress of the oldest request, if that has to wait.
 type try struct {
-	placed    bool // counted among the reads under way
-	sent      bool // it has been tried: it waits for the peer
+	placed    bool // counted in reads and readDone
+	sent      bool // it has been tried, and waits for the peer
 	lost, rnr patience
 }
 
@@ -32,7 +32,7 @@ type patience struct {
 	next  time.Time
 }
 
-// spend uses a retry if one is due, and reports whether any is left.
+// spend counts a retry, if one is due, and returns false if that was one more than limit.
 func (p *patience) spend(limit int, every time.Duration) bool {
 	now := time.Now()
 	if now.Before(p.next) {
@@ -43,13 +43,14 @@ func (p *patience) spend(limit int, every time.Duration) bool {
 	return p.taken <= limit
 }
 
-// retry schedules the oldest request again, or returns its final status.
+// retry has the oldest request tried again later. If no retry is left, it returns the request's
+// final status, and done is true.
 func (l *link) retry(why fabric.Status) (st fabric.Status, done bool) {
 	t, o := &l.try, &l.dev.Opts
 	t.sent = true
 	st, p, limit, every := fabric.StatusRetryExceeded, &t.lost, int(o.Retry)+1, ackTimeout
 	if why == softnic.NotReady {
-		if o.RNRRetry == 7 { // as often as it takes: the receive that is posted wakes it
+		if o.RNRRetry == 7 { // without limit: a receive that is posted wakes the link
 			return st, false
 		}
 		st, p, limit, every = fabric.StatusRNRExceeded, &t.rnr, int(o.RNRRetry), rnrTimer

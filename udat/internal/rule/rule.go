@@ -1,10 +1,11 @@
 // Package rule records which rules of the DAT specification the tests prove, for the conformance
 // table.
 //
-// A rule is proven where the assertion stands and when it has run: a test calls [Proves] right
-// after the assertion, in the same block. A test that finds out as it runs which rules it meets (a
-// random one) keeps a [Ledger]. Records of a test that fails or skips, whole or in a part, do not
-// count: the table is made of the records and of the suite's log.
+// A test calls [Proves] right after an assertion, in the same block, so that the rule is recorded
+// only if the assertion has run. A test that learns only at run time which rules it meets, such as
+// a random one, records them in a [Ledger]. The table is made from the records and from the suite's
+// log. It ignores the records of a test that failed or was skipped, or that has a subtest that
+// failed or was skipped.
 package rule
 
 import (
@@ -17,32 +18,32 @@ import (
 	"testing"
 )
 
-// outEnv names the environment variable with the file that records are appended to. Without it
-// nothing is recorded.
+// outEnv is the environment variable that names the file to append records to. If the variable is
+// not set, nothing is recorded.
 const outEnv = "GODAT_RULES_OUT"
 
-// Proves records that the assertions just before it prove the rules, if the test passes. The device
-// is the second part of the test's name.
+// Proves records, if the test passes, that the assertions just before the call prove the rules. The
+// record names the device: the second part of the test's name.
 func Proves(t testing.TB, ids ...string) {
 	t.Helper()
 	NewLedger(t).Proves(ids...)
 }
 
-// Ledger collects the rules that a test has shown so far, each with the number of times. It may be
-// used by several goroutines at once.
+// Ledger counts how many times a test has shown each rule so far. It is safe for concurrent use.
 type Ledger struct {
 	mu    sync.Mutex
 	shown map[string]int
 }
 
-// NewLedger returns the ledger of a test: what it holds when the test has passed is recorded.
+// NewLedger returns an empty ledger for a test. If the test passes, the rules in the ledger are
+// recorded at its end.
 func NewLedger(t testing.TB) *Ledger {
 	l := &Ledger{shown: map[string]int{}}
 	t.Cleanup(func() { l.record(t) })
 	return l
 }
 
-// Proves records that an assertion that has just run proves the rules.
+// Proves counts each of the rules once more. An assertion that has just run must prove them.
 func (l *Ledger) Proves(ids ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,30 +13,30 @@ type ConnState uint8
 
 // The states.
 const (
-	Connecting  ConnState = iota // the request is under way
-	Accepting                    // the reply is
-	Established                  // also after one end has left
+	Connecting  ConnState = iota // the active end, until the reply
+	Accepting                    // the passive end, after Accept
+	Established                  // also after this end has disconnected
 	Over                         // its last event has been queued
-	Forgotten                    // Close
+	Forgotten                    // it is closed
 )
 
-// Conn is one end of a connection without the wire's messages: the connection of a wire embeds it.
-// Its fields are guarded by Adapter.Mu; the dispatcher calls the handler.
+// Conn is one end of a connection, without the messages of the wire. The wire's own type of a
+// connection embeds it. Adapter.Mu guards its fields. The dispatcher calls the handler.
 type Conn struct {
 	QP            *QP
 	State         ConnState
 	Local, Remote netip.AddrPort
 	In, Out       uint8  // read depths
-	Cancel        func() // ends what the wire does for an attempt; nil: nothing
-	Depart        func() // disconnects, once the queue pair has its peer; nil: it has none yet
+	Cancel        func() // ends the wire's work on an attempt; may be nil
+	Depart        func() // disconnects; nil as long as the queue pair has no peer
 
 	dev    *Device
 	on     func(fabric.ConnEvent)
-	claims bool // it holds the claim on QP
+	claims bool // QP is claimed for this connection
 	timer  *time.Timer
 }
 
-// Attempt makes c the attempt at a connection that p describes.
+// Attempt makes c an attempt to connect q, as p describes.
 func (d *Device) Attempt(c *Conn, q fabric.QP, p fabric.ConnectParams, on func(fabric.ConnEvent)) error {
 	const op = "connect"
 	a := &d.HW.Attr
@@ -82,7 +82,8 @@ func (c *Conn) Drop() {
 	c.dev.drop(Conns)
 }
 
-// End moves to a last state; Adapter.Mu is held.
+// End moves the connection to the state s, Over or Forgotten, and frees its queue pair if that was
+// never connected. Adapter.Mu is held.
 func (c *Conn) End(s ConnState) {
 	c.State = s
 	c.Settle()
@@ -94,14 +95,15 @@ func (c *Conn) End(s ConnState) {
 	}
 }
 
-// Settle stops the wait for the other end; Adapter.Mu is held.
+// Settle stops the timer of Expire; Adapter.Mu is held.
 func (c *Conn) Settle() {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
 }
 
-// Tell queues the event of a change of state that has just been made; Adapter.Mu is held.
+// Tell queues an event for the handler, after the state has changed. The event is dropped if the
+// connection is closed first. Adapter.Mu is held.
 func (c *Conn) Tell(ev fabric.ConnEvent) {
 	c.dev.Events.Add(0, func() {
 		c.dev.HW.Mu.Lock()
@@ -119,7 +121,7 @@ func (c *Conn) Finish(kind fabric.ConnEventKind, err error) {
 	c.Tell(fabric.ConnEvent{Kind: kind, Err: err})
 }
 
-// Fail ends an attempt that is still in state s, and reports whether it was.
+// Fail ends the connection with the event ev if it is in state s, and reports whether it was.
 func (c *Conn) Fail(s ConnState, ev fabric.ConnEvent) bool {
 	c.dev.HW.Mu.Lock()
 	defer c.dev.HW.Mu.Unlock()
@@ -131,8 +133,8 @@ func (c *Conn) Fail(s ConnState, ev fabric.ConnEvent) bool {
 	return true
 }
 
-// Expire ends the connection with the event, and fails its queue pair if that has its peer, unless
-// its state changes within the limit; Adapter.Mu is held.
+// Expire starts a timer. Unless the state changes within limit, the connection then ends with an
+// event of the given kind, and its queue pair fails if it has a peer. Adapter.Mu is held.
 func (c *Conn) Expire(limit time.Duration, kind fabric.ConnEventKind) {
 	waiting, joined := c.State, c.Depart != nil
 	c.timer = time.AfterFunc(limit, func() {
@@ -142,8 +144,8 @@ func (c *Conn) Expire(limit time.Duration, kind fabric.ConnEventKind) {
 	})
 }
 
-// Ready establishes a connection that this end has accepted, when a first message of the other end
-// has come.
+// Ready establishes a connection that this end has accepted. The wire calls it when the first
+// message of the other end has arrived.
 func (c *Conn) Ready() {
 	c.dev.HW.Mu.Lock()
 	defer c.dev.HW.Mu.Unlock()
@@ -152,15 +154,16 @@ func (c *Conn) Ready() {
 	}
 }
 
-// Establish queues the event of a connection that is established; Adapter.Mu is held.
+// Establish moves the connection to Established and queues EventEstablished; Adapter.Mu is held.
 func (c *Conn) Establish(private []byte) {
 	c.State = Established
 	c.Settle()
 	c.Tell(fabric.ConnEvent{Kind: fabric.EventEstablished, Private: private})
 }
 
-// PeerLeft ends the connection because the other end has disconnected or is lost. kind is the event
-// for an established connection; err is nil after an orderly disconnect.
+// PeerLeft ends the connection because the other end has disconnected or is lost. If the connection
+// was established, its event is of the given kind; if it was only accepted, EventFailed. err is nil
+// after an orderly disconnect.
 func (c *Conn) PeerLeft(kind fabric.ConnEventKind, err error) {
 	c.dev.HW.Mu.Lock()
 	defer c.dev.HW.Mu.Unlock()
@@ -191,8 +194,8 @@ func (c *Conn) ReadDepths() (in, out uint8) {
 	return c.In, c.Out
 }
 
-// Disconnect also answers the other end's disconnect: an end that has left hears EventDisconnected
-// when the other follows.
+// Disconnect disconnects, or answers the other end's disconnect. The end that disconnects first
+// receives EventDisconnected when the other end disconnects too.
 func (c *Conn) Disconnect() error {
 	c.dev.HW.Mu.Lock()
 	if c.State == Forgotten {
@@ -212,7 +215,7 @@ func (c *Conn) Disconnect() error {
 	return nil
 }
 
-// Close leaves an attempt's queue pair as it was.
+// Close releases the connection. It leaves the queue pair of an attempt as it was.
 func (c *Conn) Close() error {
 	c.dev.HW.Mu.Lock()
 	if c.State == Forgotten {

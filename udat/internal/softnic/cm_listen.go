@@ -6,7 +6,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Listener is a listener without its wire: the listener of a wire embeds it.
+// Listener is a listener without the wire's part. The wire's own type of a listener embeds it.
 type Listener struct {
 	At netip.AddrPort
 
@@ -16,9 +16,9 @@ type Listener struct {
 	closed bool // guarded by Adapter.Mu
 }
 
-// Listen makes l a listener of the device, for the addresses that the wire's bind finds for it.
-// ended is called when it ends, by Close or the removal of the device. Adapter.Mu is held during
-// neither.
+// Listen makes l a listener of the device. It calls bind, in which the wire begins to listen and
+// sets l.At. When the listener ends, by Close or because the device is removed, ended is called.
+// Adapter.Mu is not held during bind and ended.
 func (d *Device) Listen(l *Listener, on func(fabric.Request), bind func() error, ended func()) error {
 	const op = "listen"
 	if on == nil {
@@ -27,7 +27,7 @@ func (d *Device) Listen(l *Listener, on func(fabric.Request), bind func() error,
 	if err := d.admit(op, Listeners); err != nil {
 		return err
 	}
-	l.dev, l.on, l.ended = d, on, ended // a request may come as soon as bind has made l known
+	l.dev, l.on, l.ended = d, on, ended // before bind, after which a request may come at once
 	if err := bind(); err != nil {
 		d.release(Listeners)
 		return Failed(op, err)

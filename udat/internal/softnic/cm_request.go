@@ -7,8 +7,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Request is a connection request at the passive end without the wire's messages: the request of a
-// wire embeds it. Its fields never change, except answered, which Adapter.Mu guards.
+// Request is a connection request at the passive end, without the messages of the wire. The wire's
+// own type of a request embeds it. Its fields never change, except answered, which Adapter.Mu
+// guards.
 type Request struct {
 	Lis           *Listener
 	Local, Remote netip.AddrPort
@@ -19,8 +20,9 @@ type Request struct {
 	answered bool
 }
 
-// Arrive passes the request, which is self, to the program, in the dispatcher. It is refused if
-// nobody listens any more.
+// Arrive calls the listener's handler with self, the wire's request that embeds r. If the listener
+// is closed, or the device cannot be used, it rejects the request instead. The dispatcher calls
+// Arrive.
 func (r *Request) Arrive(self fabric.Request) {
 	l := r.Lis
 	d := l.dev
@@ -48,13 +50,13 @@ func (r *Request) pending(op string) error {
 	return r.Lis.dev.Usable(op)
 }
 
-// Answered ends the wait for an answer; Adapter.Mu is held.
+// Answered records that the request has its answer; Adapter.Mu is held.
 func (r *Request) Answered() {
 	r.answered = true
 	delete(r.Lis.dev.requests, r)
 }
 
-// Remains undoes Answered, because no answer has gone out; Adapter.Mu is held.
+// Remains undoes Answered if no answer could be sent; Adapter.Mu is held.
 func (r *Request) Remains() {
 	r.answered = false
 	r.Lis.dev.requests[r] = struct{}{}
@@ -78,8 +80,8 @@ func (r *Request) Reject(private []byte, byConsumer bool) error {
 	return nil
 }
 
-// Take makes c the passive end of the connection requested; the wire replies next, and calls
-// Answered. Adapter.Mu is held.
+// Take makes c the passive end of the requested connection, with the queue pair q. Next, the wire
+// sends the reply and calls Answered. Adapter.Mu is held.
 func (r *Request) Take(c *Conn, q fabric.QP, p fabric.AcceptParams, on func(fabric.ConnEvent)) error {
 	const op = "accept"
 	if err := r.pending(op); err != nil {

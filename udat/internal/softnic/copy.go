@@ -8,19 +8,20 @@ type pieces struct {
 	held []*span
 }
 
-// Denial is why memory cannot be reached: the first reason that applies.
+// Denial is the first reason why memory cannot be accessed, or Granted.
 type Denial uint8
 
 // The reasons.
 const (
-	Granted Denial = iota // it can
+	Granted Denial = iota // the memory can be accessed
 	NoKey
 	OtherDomain
 	OutOfBounds
 	NoRight
 )
 
-// add pins n bytes at addr under a key, which may be a window's where windows is set.
+// add pins n bytes at addr, for an access by key that needs the rights need. The key may be a
+// window's only if windows is true.
 func (p *pieces) add(t *keyTable, dom *pd, key uint32, addr, n uint64, need fabric.Access, windows bool) Denial {
 	s := t.enter(key)
 	if s == nil {
@@ -45,7 +46,8 @@ func (p *pieces) add(t *keyTable, dom *pd, key uint32, addr, n uint64, need fabr
 	return Granted
 }
 
-// gather pins n bytes of sges behind the first skip, and ignores the rest.
+// gather pins n bytes of the memory that sges describe, after its first skip bytes. It returns
+// false if the memory cannot be accessed.
 func (p *pieces) gather(t *keyTable, dom *pd, sges []fabric.SGE, skip, n uint64, need fabric.Access) bool {
 	for i := range sges {
 		sge := &sges[i]

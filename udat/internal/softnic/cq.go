@@ -25,15 +25,15 @@ type CQ struct {
 	dev     *Device
 	bell    chan struct{}
 	waiting atomic.Bool
-	timer   *time.Timer // of the one waiter
+	timer   *time.Timer // of Wait; only one goroutine at a time waits
 
 	mu      sync.Mutex
-	ring    []fabric.WC // as long as it had to be so far; see grow and shrink
+	ring    []fabric.WC // at most depth long; see grow and shrink
 	head, n int
 	depth   int
 	peak    int // the most completions since the last shrink
 	arm     armed
-	fired   bool // a notification that Wait has not taken
+	fired   bool // there is a notification that no Wait has returned yet
 	woken   bool
 	overrun bool
 	dead    bool
@@ -43,22 +43,22 @@ type CQ struct {
 	idler atomic.Pointer[Idler]
 }
 
-// Idler is the wire of queue pairs whose completions a queue takes.
+// Idler is a wire that makes completions for a queue.
 type Idler interface {
-	// Idle makes progress, as a poll has found nothing, and reports whether there may be something
-	// now.
+	// Idle is called when a poll has found no completion. It lets the wire make progress, and
+	// reports whether there may be a completion now.
 	Idle() bool
-	// Sleep says that the poller is about to wait.
+	// Sleep is called when the poller is about to wait.
 	Sleep()
 }
 
 // Waiting reports whether a Wait is under way.
 func (c *CQ) Waiting() bool { return c.waiting.Load() }
 
-// SetIdler makes i the wire that polls of an empty queue call.
+// SetIdler sets the wire that a poll of an empty queue calls.
 func (c *CQ) SetIdler(i Idler) { c.idler.Store(&i) }
 
-// Idler is the one set, or nil.
+// Idler returns the wire set by SetIdler, or nil.
 func (c *CQ) Idler() Idler {
 	if i := c.idler.Load(); i != nil {
 		return *i
@@ -66,7 +66,7 @@ func (c *CQ) Idler() Idler {
 	return nil
 }
 
-// overrunner is a queue pair as its completion queues know it: an overrun breaks it.
+// overrunner is a queue pair, as its completion queue sees it: an overrun of the queue breaks it.
 type overrunner interface {
 	Fail() bool
 	reportFatal()
@@ -93,9 +93,9 @@ func (d *Device) CreateCQ(depth int) (fabric.CQ, error) {
 // EmptyPolls is the number of polls without a completion after which Poll yields.
 const EmptyPolls = 64
 
-// Poll takes completions. It polls once. Each 64th poll that finds none yields the processor,
-// because the goroutine that makes them may need it. A yield costs microseconds in a thread of C, a
-// poll about 50 ns.
+// Poll moves completions to wcs. It does not repeat an empty poll. Each 64th empty poll yields the
+// processor, because the goroutine that makes completions may need it. A yield costs microseconds
+// in a thread of C, a poll about 50 ns.
 func (c *CQ) Poll(wcs []fabric.WC, _ int) (int, error) {
 	n, err := c.poll(wcs)
 	if n > 0 || err != nil || len(wcs) == 0 {
@@ -123,10 +123,10 @@ func (c *CQ) poll(wcs []fabric.WC) (int, error) {
 		}
 	}
 	if c.n == 0 {
-		c.head = 0 // a queue that is kept short stays in the cache
+		c.head = 0 // a queue that is often emptied uses few entries, which stay in the cache
 	}
 	yield := false
-	if n == 0 {
+	if n == 0 && c.n == 0 { // not a poll for none
 		c.empty++
 		if yield = c.empty == EmptyPolls; yield {
 			c.empty = 0
@@ -140,12 +140,13 @@ func (c *CQ) poll(wcs []fabric.WC) (int, error) {
 	return n, nil
 }
 
-// leastRing is the length of a new ring; keptRing is one that shrink leaves, because it costs less
-// memory than growing again costs time.
+// leastRing is the length of a new ring. keptRing is the least length that shrink leaves: a ring
+// that long takes so little memory that growing again would cost more.
 const leastRing, keptRing = 16, 512
 
-// grow makes the ring longer, unless it is as long as the queue is deep. Most queues are as deep as
-// all work that could be in flight, and hold a few completions.
+// grow doubles the ring, up to the queue's depth. It returns false if the ring is already as long
+// as the queue is deep. A ring begins short, because most queues are deep enough for all requests
+// that could be in flight, but hold few completions.
 func (c *CQ) grow() bool {
 	if len(c.ring) == c.depth {
 		return false
@@ -154,7 +155,7 @@ func (c *CQ) grow() bool {
 	return true
 }
 
-// shrink gives back what a burst has left, when the queue is empty.
+// shrink shortens the ring after a burst. It is called when polls find no completion.
 func (c *CQ) shrink() {
 	if length := max(2*c.peak, keptRing); len(c.ring) > 2*length {
 		c.move(length)
@@ -198,7 +199,8 @@ func (c *CQ) push(wc *fabric.WC, solicited bool) {
 	c.mu.Unlock()
 }
 
-// fail puts the queue into the state after an overrun: it takes no more completions.
+// fail puts the queue into the state after an overrun: it accepts no more completions, and its
+// queue pairs fail.
 func (c *CQ) fail() {
 	c.mu.Lock()
 	if c.overrun || c.dead {
@@ -208,8 +210,8 @@ func (c *CQ) fail() {
 	c.overrun = true
 	qps := slices.Collect(maps.Keys(c.qps))
 	c.mu.Unlock()
-	// All queue pairs fail before the first event: a receiver that fails them first would keep their
-	// own events from being reported.
+	// All queue pairs fail before the first event is reported. Otherwise the event's handler might
+	// fail them first, and their own events would be missing.
 	qps = slices.DeleteFunc(qps, func(q overrunner) bool { return !q.Fail() })
 	c.dev.Report(fabric.AsyncEvent{Kind: fabric.AsyncCQError, CQ: c})
 	for _, q := range qps {
@@ -217,7 +219,7 @@ func (c *CQ) fail() {
 	}
 }
 
-// Arm arms the queue.
+// Arm arms the queue, and tells the wire that the poller is about to wait.
 func (c *CQ) Arm(solicitedOnly bool) error {
 	if i := c.idler.Load(); i != nil {
 		defer (*i).Sleep()

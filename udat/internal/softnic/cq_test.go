@@ -31,8 +31,8 @@ func TestRing(t *testing.T) {
 			out++
 		}
 	}
-	empty := func() {
-		for range 2 * EmptyPolls {
+	empty := func(times int) {
+		for range times * EmptyPolls {
 			n, err := c.Poll(wcs, 1)
 			assert.NilError(t, err)
 			assert.Equal(t, n, 0)
@@ -43,15 +43,29 @@ func TestRing(t *testing.T) {
 	push(15) // gone round, and longer
 	assert.Equal(t, len(c.ring), 2*leastRing)
 	poll(21)
-	empty()
+	empty(2)
 	assert.Equal(t, len(c.ring), 2*leastRing) // too short to shrink
 	push(depth)
 	assert.Equal(t, len(c.ring), depth)
 	poll(depth)
-	empty()
+	empty(2)
 	assert.Equal(t, len(c.ring), keptRing)
 	push(depth)
+	for range 3 * EmptyPolls { // a poll for none has not found the queue empty
+		n, err := c.Poll(nil, 1)
+		assert.NilError(t, err)
+		assert.Equal(t, n, 0)
+	}
+	assert.Equal(t, len(c.ring), depth)
 	poll(depth)
+	empty(1) // that was a burst just now
+	assert.Equal(t, len(c.ring), depth)
+	push(keptRing)
+	poll(keptRing)
+	empty(1)
+	assert.Equal(t, len(c.ring), 2*keptRing)
+	empty(2) // a ring of twice the length needed stays
+	assert.Equal(t, len(c.ring), 2*keptRing)
 	assert.Equal(t, c.Depth(), depth)
 	assert.Assert(t, !c.overrun)
 }

@@ -34,14 +34,14 @@ const (
 	MaxQPN   = 1<<24 - 1
 )
 
-// Adapter is what the opens of one device share.
+// Adapter is the state that all openings of one device share.
 type Adapter struct {
 	Attr fabric.Attr
 	keys keyTable
 
 	Atomics sync.Mutex // makes RDMA atomics atomic among all queue pairs
 
-	Mu      sync.Mutex // guards everything below, what the devices count, and the state of connections
+	Mu      sync.Mutex // guards the fields below, those of Device that say so, and the state of connections
 	opened  []Opening  // oldest first
 	qpns    map[uint32]struct{}
 	nextQPN uint32
@@ -50,7 +50,8 @@ type Adapter struct {
 // Opening is one opening of the adapter's device.
 type Opening interface{ Report(ev fabric.AsyncEvent) }
 
-// Device is one opening of a NIC: its objects, and its connections without the wire's messages.
+// Device is one opening of a NIC, with its objects and connections. The wire adds the messages that
+// make and end a connection.
 type Device struct {
 	HW     *Adapter
 	Opts   fabric.Options
@@ -69,13 +70,14 @@ type Device struct {
 	requests  map[*Request]struct{} // delivered and not answered
 }
 
-// Init prepares the adapter, whose attributes are attr. Keys that peers far away see are secret.
+// Init initializes the adapter with the attributes attr. With secretKeys the keys cannot be
+// guessed, as is necessary if other hosts can send them.
 func (a *Adapter) Init(attr fabric.Attr, secretKeys bool) {
 	a.Attr, a.qpns, a.nextQPN = attr, make(map[uint32]struct{}), FirstQPN
 	a.keys.init(secretKeys)
 }
 
-// Openings lists what is open now.
+// Openings lists the current openings, oldest first.
 func (a *Adapter) Openings() []Opening {
 	a.Mu.Lock()
 	defer a.Mu.Unlock()
@@ -85,7 +87,7 @@ func (a *Adapter) Openings() []Opening {
 // Closed reports whether the device is closed; Adapter.Mu is held.
 func (d *Device) Closed() bool { return d.closed }
 
-// Attr tells the limits and facts.
+// Attr returns the limits and abilities of the device.
 func (d *Device) Attr() fabric.Attr { return d.HW.Attr }
 
 func (d *Device) limit(r Resource) int {
@@ -93,7 +95,8 @@ func (d *Device) limit(r Resource) int {
 	return [numResources]int{a.MaxPD, a.MaxMR, a.MaxMW, a.MaxCQ, a.MaxSRQ, a.MaxQP, 1 << 16, a.MaxQP}[r]
 }
 
-// Usable returns an error if the device can create nothing; Adapter.Mu is held.
+// Usable returns an error if the device is closed or removed, so that no object can be created.
+// Adapter.Mu is held.
 func (d *Device) Usable(op string) error {
 	switch {
 	case d.closed:
@@ -104,7 +107,7 @@ func (d *Device) Usable(op string) error {
 	return nil
 }
 
-// take counts one more object of kind r; Adapter.Mu is held.
+// take counts one more object of kind r, or returns why there can be none; Adapter.Mu is held.
 func (d *Device) take(op string, r Resource) error {
 	if err := d.Usable(op); err != nil {
 		return err
@@ -122,11 +125,11 @@ func (d *Device) take(op string, r Resource) error {
 	return nil
 }
 
-// drop takes back take; Adapter.Mu is held.
+// drop undoes take; Adapter.Mu is held.
 func (d *Device) drop(r Resource) { d.count[r]-- }
 
-// admit counts a new object of kind r, which uses its parents: they cannot be closed before it is
-// released.
+// admit counts a new object of kind r, and a user of each of its parents. The parents cannot be
+// closed before the object is released.
 func (d *Device) admit(op string, r Resource, parents ...*object) error {
 	d.HW.Mu.Lock()
 	defer d.HW.Mu.Unlock()
@@ -144,13 +147,14 @@ func (d *Device) admit(op string, r Resource, parents ...*object) error {
 	return nil
 }
 
-// object is what every object with a life of its own embeds; guarded by Adapter.Mu.
+// object is embedded in every object that can be closed. Adapter.Mu guards it.
 type object struct {
 	closed bool
 	refs   int
 }
 
-// retire starts the end of o: it refuses if o is closed or in use, and then refuses new users.
+// retire marks o as closed, so that it gets no new users. It returns an error if o is closed
+// already or in use.
 func (d *Device) retire(op string, o *object) error {
 	d.HW.Mu.Lock()
 	defer d.HW.Mu.Unlock()
@@ -174,7 +178,7 @@ func (d *Device) release(r Resource, parents ...*object) {
 	}
 }
 
-// Report queues an asynchronous event.
+// Report queues an asynchronous event for the handler.
 func (d *Device) Report(ev fabric.AsyncEvent) {
 	if d.async != nil {
 		d.Events.Add(0, func() { d.async(ev) })

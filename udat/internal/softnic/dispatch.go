@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Dispatcher runs queued functions one at a time, in order, in one goroutine. Its queue is bounded
-// by what the device holds: an object has a few events in its life.
+// Dispatcher runs queued functions one at a time, in order, in one goroutine. Its queue needs no
+// limit, because an object of the device has only a few events in its life.
 type Dispatcher struct {
 	mu    sync.Mutex
 	queue []event
@@ -28,13 +28,14 @@ func (q *Dispatcher) start() {
 	go q.loop()
 }
 
-// stop ends the goroutine, and waits for the function under way.
+// stop ends the goroutine. It waits for the function that is running.
 func (q *Dispatcher) stop() {
 	close(q.quit)
 	<-q.done
 }
 
-// turnAway rejects the messages queued after stop, and drops all other functions.
+// turnAway empties the queue after stop. It runs the messages, which are rejected because the
+// device is closed, and drops all other functions.
 func (q *Dispatcher) turnAway() {
 	for e, ok := q.next(); ok; e, ok = q.next() {
 		if e.message {
@@ -43,10 +44,11 @@ func (q *Dispatcher) turnAway() {
 	}
 }
 
-// Add queues run, to be called not before delay from now and not before those queued earlier.
+// Add queues run. The dispatcher calls run after all functions that were queued earlier, and not
+// before delay has passed.
 func (q *Dispatcher) Add(delay time.Duration, run func()) { q.put(delay, event{run: run}) }
 
-// AddMessage is Add for a message of another device.
+// AddMessage is Add for a function that handles a message of another device.
 func (q *Dispatcher) AddMessage(delay time.Duration, run func()) {
 	q.put(delay, event{run: run, message: true})
 }

@@ -6,12 +6,12 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Invalid is an error about an argument of op.
+// Invalid returns an ErrInvalid about an argument of op.
 func Invalid(op, format string, args ...any) error {
 	return fmt.Errorf("%s: %s: %w", op, fmt.Sprintf(format, args...), fabric.ErrInvalid)
 }
 
-// Failed is one of package fabric's errors in the words of op.
+// Failed returns err, an error of package fabric, with the name of the operation op before it.
 func Failed(op string, err error) error {
 	return fmt.Errorf("%s: %w", op, err)
 }

@@ -23,7 +23,7 @@ type Faults struct {
 	exhaust [numResources]int
 }
 
-// nth fails the n-th of the operations to come.
+// nth selects one of the next operations, which fails.
 type nth struct {
 	armed  atomic.Bool
 	mu     sync.Mutex
@@ -55,31 +55,32 @@ func (n *nth) hit() (fabric.Status, bool) {
 	return n.status, true
 }
 
-// FailOp fails the n-th send work request, bind or invalidation that this device executes from now
-// on, with status st and without sending it. 1 is the next; 0 cancels.
+// FailOp fails the n-th send work request, bind or invalidation that this device starts from now
+// on. The request completes with status st and is not sent. 1 is the next; 0 cancels.
 func (f *Faults) FailOp(n int, st fabric.Status) { f.op.set(n, st) }
 
-// FailRecv fails the n-th receive that a message takes on this device from now on, with status st;
-// the sender's status is StatusRemoteOp. 1 is the next; 0 cancels.
+// FailRecv fails the n-th receive that a message takes on this device from now on. The receive
+// completes with status st, and the sender's request with StatusRemoteOp. 1 is the next; 0 cancels.
 func (f *Faults) FailRecv(n int, st fabric.Status) { f.recv.set(n, st) }
 
-// FailPost makes the n-th post from now on to a queue pair of this device return ErrResources. 1 is
-// the next; 0 cancels.
+// FailPost makes posting the n-th send or receive from now on to a queue pair of this device return
+// ErrResources. Binds do not count. 1 is the next; 0 cancels.
 func (f *Faults) FailPost(n int) { f.post.set(n, fabric.StatusGeneral) }
 
-// TakeAhead makes the queue pairs of this device take n more receives from their SRQ than messages
-// have arrived, as devices may. They take them with the next message, and flush them in the end.
+// TakeAhead makes each queue pair of this device take n more receives from its SRQ than messages
+// have arrived for it, as devices may. A queue pair takes them when its next message arrives, and
+// flushes them when it moves to the error state.
 func (f *Faults) TakeAhead(n int) { f.ahead.Store(int32(n)) }
 
-// Delay delays every work request that this device starts from now on by d, and on mem0 every
-// connection message. Order is kept; reads and atomics beyond the depth of their connection wait
-// for earlier ones.
+// Delay delays by d every work request that is posted on this device from now on, and on mem0 every
+// connection message too. The order stays the same. Reads and atomics beyond the read depth of
+// their connection also wait for earlier ones.
 func (f *Faults) Delay(d time.Duration) { f.delay.Store(int64(d)) }
 
-// Delayed is the delay in force.
+// Delayed returns the delay in force.
 func (f *Faults) Delayed() time.Duration { return time.Duration(f.delay.Load()) }
 
-// due returns when something started now takes effect; zero is at once.
+// due returns when a request that is posted now may start; zero means at once.
 func (f *Faults) due() time.Time {
 	if d := f.Delayed(); d > 0 {
 		return time.Now().Add(d)
@@ -87,7 +88,7 @@ func (f *Faults) due() time.Time {
 	return time.Time{}
 }
 
-// Exhaust makes the next n objects of kind r fail with ErrResources.
+// Exhaust makes creating the next n objects of kind r fail with ErrResources.
 func (f *Faults) Exhaust(r Resource, n int) {
 	f.dev.HW.Mu.Lock()
 	defer f.dev.HW.Mu.Unlock()
@@ -97,6 +98,6 @@ func (f *Faults) Exhaust(r Resource, n int) {
 // Removed reports whether the device has been removed.
 func (f *Faults) Removed() bool { return f.removed.Load() }
 
-// FailsNow counts one request that the wire starts, and returns the status of the one that FailOp
-// fails.
+// FailsNow counts a request that the wire starts. If FailOp has selected this request, FailsNow
+// returns the status of its completion and true.
 func (f *Faults) FailsNow() (fabric.Status, bool) { return f.op.hit() }

@@ -11,7 +11,7 @@ import (
 
 const (
 	firstKey = 0x1000
-	KeyStep  = 0x10b // odd: every key comes round once before any comes twice, and neighbours are far apart
+	KeyStep  = 0x10b // odd, so that every key is used once before any is used twice; consecutive keys are far apart
 )
 
 // keyTable maps keys to memory. Keys are assigned in one long cycle, so that a stale key does not
@@ -20,10 +20,10 @@ type keyTable struct {
 	mu    sync.RWMutex
 	next  uint32
 	mix   *maphash.Seed    // nil: keys are not secret
-	byKey map[uint32]*span // nil: reserved for a binding to come
+	byKey map[uint32]*span // nil: reserved for a bind that is posted
 }
 
-// span is the memory of a key: a region, or the part of one that a window is bound to.
+// span is the memory that a key names: a region, or the part of a region that a window is bound to.
 type span struct {
 	gate
 	key    uint32
@@ -44,7 +44,7 @@ func (t *keyTable) init(secret bool) {
 	t.byKey = make(map[uint32]*span)
 }
 
-// reserve returns an unused key; mu is held.
+// reserve reserves an unused key and returns it; mu is held.
 func (t *keyTable) reserve() uint32 {
 	for {
 		k := t.scramble(t.next)
@@ -56,8 +56,8 @@ func (t *keyTable) reserve() uint32 {
 	}
 }
 
-// scramble returns another key for each key; with secret keys nobody can guess which. It is a
-// Feistel network of four rounds.
+// scramble maps the keys one to one to keys that nobody can guess, by a Feistel network of four
+// rounds. If keys are not secret, it returns k itself.
 func (t *keyTable) scramble(k uint32) uint32 {
 	if t.mix == nil {
 		return k
@@ -70,7 +70,8 @@ func (t *keyTable) scramble(k uint32) uint32 {
 	return uint32(left)<<16 | uint32(right)
 }
 
-// enter pins the span of a key for the caller, who must leave it; nil if the key is invalid.
+// enter pins the span of a key and returns it, or nil if the key is invalid. The caller must call
+// leave on the span.
 func (t *keyTable) enter(key uint32) *span {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -82,16 +83,16 @@ func (t *keyTable) enter(key uint32) *span {
 
 // slice returns n bytes of the span at addr, if they are inside it.
 func (s *span) slice(addr, n uint64) ([]byte, bool) {
-	off, size := addr-s.base, uint64(len(s.mem)) // below the base off is huge
+	off, size := addr-s.base, uint64(len(s.mem)) // if addr is below base, off wraps around and is huge
 	if off > size || n > size-off {
 		return nil, false
 	}
 	return s.mem[off : off+n], true
 }
 
-// gate counts the users of memory and, once shut, admits none.
+// gate counts the users of memory. Once it is shut, it admits no new ones.
 type gate struct {
-	state atomic.Int64 // users, plus shut
+	state atomic.Int64 // the number of users, plus shut if the gate is shut
 	idle  chan struct{}
 }
 
@@ -113,7 +114,7 @@ func (g *gate) leave() {
 	}
 }
 
-// shutAndWait refuses new users and waits for those inside. It is called once.
+// shutAndWait shuts the gate and waits until all users have left. It may be called only once.
 func (g *gate) shutAndWait() {
 	for n := g.state.Add(shut); n != shut; n = g.state.Load() {
 		<-g.idle

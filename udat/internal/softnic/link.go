@@ -1,11 +1,13 @@
 package softnic
 
-// Link is a queue pair's end of the wire. It is not called under locks of the device. When it works
-// for a queue pair that is closed it calls QP.Leave, and does not use it any more.
+// Link is a queue pair's end of the wire. No lock of the device is held when its methods are
+// called. When the link finds its queue pair closed, it calls QP.Leave, and does not use the queue
+// pair any more.
 type Link interface {
-	// Wake says that something was posted, or that a receive came for which the link was waiting. It
-	// does not block.
+	// Wake is called when a request was posted, when a receive was posted that the link waits for,
+	// and when there is something to flush. It does not block.
 	Wake()
-	// Failed says that the queue pair is now in the error state, or closed. It does not block.
+	// Failed is called when the queue pair has moved to the error state, or is closed. It does not
+	// block.
 	Failed()
 }

@@ -16,7 +16,7 @@ type pd struct {
 	dev *Device
 }
 
-// AllocPD makes a protection domain.
+// AllocPD allocates a protection domain.
 func (d *Device) AllocPD() (fabric.PD, error) {
 	if err := d.admit("alloc PD", PDs); err != nil {
 		return nil, err
@@ -33,12 +33,12 @@ func (p *pd) Close() error {
 }
 
 type mr struct {
-	object // refs: the windows bound to it, guarded by the key table's lock, unlike closed
+	object // refs counts the windows bound to it; guarded by the key table's lock, not by Adapter.Mu
 	span   *span
 	dev    *Device
 }
 
-// RegMR registers buf. The region has one key, which is the local and the remote one.
+// RegMR registers buf. The region has one key, which is both its local and its remote key.
 func (p *pd) RegMR(buf []byte, access fabric.Access) (fabric.MR, error) {
 	const op = "register MR"
 	hw := p.dev.HW
@@ -70,7 +70,7 @@ func addrOf(buf []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.Sli
 func (m *mr) LKey() uint32 { return m.span.key }
 func (m *mr) RKey() uint32 { return m.span.key }
 
-// Close deregisters; a region with a bound window is in use.
+// Close deregisters the region. It returns ErrInUse while a window is bound to it.
 func (m *mr) Close() error {
 	const op = "deregister MR"
 	t := &m.dev.HW.keys

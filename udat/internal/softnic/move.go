@@ -2,5 +2,6 @@
 
 package softnic
 
-// Move copies payload. Under the race detector another version does it out of the detector's sight.
+// Move copies payload. Builds with the race detector use another version, which the detector does
+// not see.
 func Move(dst, src []byte) { copy(dst, src) }

@@ -4,8 +4,9 @@ package softnic
 
 const moveBlock = 4096
 
-// Move copies payload as a NIC does: the race detector does not see it. The built-in copy would be
-// seen even here, since the runtime reports it; assignments of arrays are not.
+// Move copies payload unseen by the race detector, as a NIC does. It does not use the built-in
+// copy, because the runtime reports each copy to the detector, even in a function with norace.
+// Assignments of arrays are not reported.
 //
 //go:norace
 func Move(dst, src []byte) {
@@ -17,7 +18,7 @@ func Move(dst, src []byte) {
 		*(*[64]byte)(dst) = *(*[64]byte)(src)
 		dst, src = dst[64:], src[64:]
 	}
-	for len(src) >= 8 { // a word that the program polls is written whole
+	for len(src) >= 8 { // by words, so that the program never sees part of a word that it polls
 		*(*[8]byte)(dst) = *(*[8]byte)(src)
 		dst, src = dst[8:], src[8:]
 	}

@@ -2,11 +2,11 @@ package softnic
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// opBind is the operation of a window's binding; the value is that of verbs, where it is posted the
-// same way.
+// opBind is the operation that binds a window. Its value is that of IBV_WR_BIND_MW.
 const opBind fabric.Opcode = 8
 
-// Sinks reports whether op writes to its local memory, and so counts as a read.
+// Sinks reports whether op writes to memory of its initiator, as a read or an atomic does. The read
+// depth limits such operations.
 func Sinks(op fabric.Opcode) bool {
 	return op == fabric.OpRead || op == fabric.OpCmpSwap || op == fabric.OpFetchAdd
 }

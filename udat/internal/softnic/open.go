@@ -9,8 +9,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Open starts a device of the adapter whose wire makes a link for each queue pair. self is
-// what Openings lists.
+// Open initializes d as an opening of the device of hw. link makes the link of each queue pair.
+// self stands for d in the list of Openings.
 func (d *Device) Open(hw *Adapter, link func(*QP) Link, self Opening, opts fabric.Options,
 	async func(fabric.AsyncEvent)) error {
 	if opts.Retry == fabric.DefaultRetry {
@@ -30,8 +30,9 @@ func (d *Device) Open(hw *Adapter, link func(*QP) Link, self Opening, opts fabri
 	return nil
 }
 
-// Retire starts the end of the device: it refuses while objects of it exist, and then refuses new
-// ones. Requests that nobody answered are rejected. Stop must follow.
+// Retire begins to close the device. It returns ErrInUse while objects of the device exist. Else no
+// new objects can be created from then on, and Retire rejects the requests without an answer. The
+// caller must call Stop next.
 func (d *Device) Retire() error {
 	if err := d.retireSelf(); err != nil {
 		return err
@@ -69,7 +70,7 @@ func (d *Device) retireSelf() error {
 	return nil
 }
 
-// Stop ends the dispatcher, after the function under way.
+// Stop ends the dispatcher. It waits for the function that is running.
 func (d *Device) Stop() {
 	d.Events.stop()
 	d.Events.turnAway()

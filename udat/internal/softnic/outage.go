@@ -7,8 +7,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Remove removes the device: AsyncDeviceFatal, EventRemoved on every connection, and all work is
-// flushed. Only Close is left.
+// Remove simulates the removal of the device. It reports AsyncDeviceFatal, ends every connection
+// with EventRemoved, and flushes all posted requests. From then on nothing can be created or
+// posted.
 func (f *Faults) Remove() {
 	d := f.dev
 	if f.removed.Swap(true) {
@@ -31,11 +32,12 @@ func (f *Faults) Remove() {
 	}
 }
 
-// Overrun fails a completion queue as an overrun does: AsyncCQError, and its queue pairs in error.
+// Overrun simulates an overrun of a completion queue. It reports AsyncCQError, and moves the queue
+// pairs of the queue to the error state.
 func (f *Faults) Overrun(c fabric.CQ) { c.(*CQ).fail() }
 
-// Report raises an asynchronous event that has no effect on the device. One that names no queue,
-// such as AsyncPortError, concerns the whole adapter: every open of it gets the event.
+// Report raises an asynchronous event without any other effect on the device. An event that names
+// no CQ, QP or SRQ, such as AsyncPortError, is reported to every opening of the adapter.
 func (f *Faults) Report(ev fabric.AsyncEvent) {
 	if ev.CQ != nil || ev.QP != nil || ev.SRQ != nil {
 		f.dev.Report(ev)

@@ -2,7 +2,7 @@ package softnic
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// What tests of a wire need to look inside.
+// The functions in this file are for tests of a wire.
 
 // NIC returns the faults of the device, without those of its wire.
 func (d *Device) NIC() *Faults { return &d.Faults }
@@ -31,7 +31,8 @@ func (d *Device) Connections() int {
 	return len(d.conns) + len(d.requests)
 }
 
-// Pin uses the memory of a key as a transfer does, until unpin; it is nil if the key is invalid.
+// Pin pins the memory of a key, as a transfer does, until unpin is called. unpin is nil if the key
+// is invalid.
 func (a *Adapter) Pin(key uint32) (unpin func()) {
 	if s := a.keys.enter(key); s != nil {
 		return s.leave
@@ -39,13 +40,13 @@ func (a *Adapter) Pin(key uint32) (unpin func()) {
 	return nil
 }
 
-// StartAt sets the number of requests posted and completed so far.
+// StartAt sets the numbers of requests posted and completed so far to n.
 func (s *SendQueue) StartAt(n uint64) {
 	s.head.Store(n)
 	s.tail.Store(n)
 }
 
-// SRQ is the shared receive queue of the queue pair; nil if it has none.
+// SRQ returns the shared receive queue of the queue pair, or nil if it has none.
 func (q *QP) SRQ() fabric.SRQ {
 	if q.srq == nil {
 		return nil

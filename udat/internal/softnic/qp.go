@@ -11,41 +11,41 @@ import (
 type qpState uint32
 
 const (
-	qpInit      qpState = iota // takes receives
+	qpInit      qpState = iota // receives can be posted
 	qpConnected                // sends and receives
 	qpError                    // flushes
 	qpClosed
 )
 
-// QP is a queue pair. The first three groups of fields are one cache line each: what posters and
-// the wire write, what they read, and what messages that come in write. It matters with many queue
-// pairs in turn.
+// QP is a queue pair. The first three groups of fields are one cache line each: the fields that
+// posters and the wire write, those that they read, and those that incoming messages use. This
+// saves cache misses if many queue pairs are used in turn.
 type QP struct {
-	mu    sync.Mutex    // of posters, and of changes of state
+	mu    sync.Mutex    // held during a post, and during a change of state
 	state atomic.Uint32 // qpState; changed under mu, and only upwards
 	sq    SendQueue
 	link  Link
 
 	dev        *Device
 	num        uint32
-	readOut    int // reads and atomics outstanding at the most, as initiator
+	readOut    int // the largest number of outstanding reads and atomics, as initiator
 	pd         *pd
 	sendCQ     *CQ
 	maxSendSGE int
 	maxInline  int
-	lacks      uint64 // operations that the peer does not know; a post of one returns lackErr
+	lacks      uint64 // set of the operations that the peer does not support; posting one returns lackErr
 	lackErr    error
-	lastWQE    bool          // AsyncQPLastWQE has been told; the wire's
-	left       chan struct{} // Close waits on it until the wire has left; set before the state is closed
+	lastWQE    bool          // AsyncQPLastWQE has been reported; only the wire uses it
+	left       chan struct{} // Close waits until Leave closes it; set before the state is qpClosed
 
-	// In is held while a message, or a part of it, comes in, and during a flush.
+	// In is held while a message or a part of one is received, and while receives are flushed.
 	In     sync.Mutex
-	readIn int // reads and atomics outstanding at the most, as target
+	readIn int // the largest number of outstanding reads and atomics, as target
 	recvCQ *CQ
 	srq    *srq
 	rq     *recvQueue // its own, or that of srq
 	object
-	claimed bool // by a connection or an attempt at one; guarded by Adapter.Mu
+	claimed bool // used by a connection, or by an attempt at one; guarded by Adapter.Mu
 
 	held holding
 }
@@ -57,27 +57,27 @@ func (q *QP) Path() (fabric.Path, error) {
 	return fabric.Path{}, fmt.Errorf("%w: the device has no packets", fabric.ErrNotSupported)
 }
 
-// Device is the device of the queue pair.
+// Device returns the device of the queue pair.
 func (q *QP) Device() *Device { return q.dev }
 
-// Link is its end of the wire.
+// Link returns the queue pair's end of the wire.
 func (q *QP) Link() Link { return q.link }
 
-// CQs are its completion queues, of requests and of receives.
+// CQs returns the completion queues for send requests and for receives.
 func (q *QP) CQs() (send, recv *CQ) { return q.sendCQ, q.recvCQ }
 
-// Sends are the requests posted.
+// Sends returns the queue of the send requests.
 func (q *QP) Sends() *SendQueue { return &q.sq }
 
-// ReadDepths are the numbers of reads and atomics that may be outstanding, as target and as
+// ReadDepths returns the largest numbers of outstanding reads and atomics, as target and as
 // initiator.
 func (q *QP) ReadDepths() (in, out int) { return q.readIn, q.readOut }
 
-// Connected reports whether the queue pair sends and receives.
+// Connected reports whether the queue pair is connected.
 func (q *QP) Connected() bool { return q.is(qpConnected) }
 
-// Leave lets Close go on: the wire uses neither the closed queue pair nor memory through it any
-// more.
+// Leave says that the wire will use neither the closed queue pair nor its memory any more. Close
+// waits for this call.
 func (q *QP) Leave() {
 	select {
 	case <-q.left:
@@ -86,12 +86,12 @@ func (q *QP) Leave() {
 	}
 }
 
-// Gone reports whether it is closed.
+// Gone reports whether the queue pair is closed.
 func (q *QP) Gone() bool { return q.is(qpClosed) }
 
 func (q *QP) is(s qpState) bool { return qpState(q.state.Load()) == s }
 
-// usable returns an error if nothing can be posted.
+// usable returns an error if nothing can be posted: in state s, or because the device is removed.
 func (q *QP) usable(op string, s qpState) error {
 	switch {
 	case s == qpClosed:

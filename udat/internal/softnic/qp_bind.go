@@ -2,7 +2,7 @@ package softnic
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// binding is a bind that has been posted.
+// binding is a posted request that binds a window.
 type binding struct {
 	window *mw
 	region *mr
@@ -11,7 +11,8 @@ type binding struct {
 	wr     fabric.BindWR
 }
 
-// Bind posts a binding. Errors of its range, rights or domains are reported by the completion.
+// Bind posts a request that binds a window. If its range, rights or domains are wrong, the
+// completion reports the error.
 func (q *QP) Bind(w fabric.MW, wr fabric.BindWR) (uint32, error) {
 	const op = "bind MW"
 	b := &binding{dom: q.pd, wr: wr}
@@ -34,7 +35,7 @@ func (q *QP) Bind(w fabric.MW, wr fabric.BindWR) (uint32, error) {
 	return b.key, nil
 }
 
-// postBind queues the bind, with its key.
+// postBind reserves the key of the binding and queues the request.
 func (q *QP) postBind(b *binding) error {
 	const op = "bind MW"
 	q.mu.Lock()
@@ -67,7 +68,7 @@ func (q *QP) postBind(b *binding) error {
 	return nil
 }
 
-// apply executes the bind in the engine.
+// apply executes the request and returns the status of its completion. The wire calls it.
 func (b *binding) apply() fabric.Status {
 	w, m := b.window, b.region
 	t := &w.pd.dev.HW.keys
@@ -77,7 +78,7 @@ func (b *binding) apply() fabric.Status {
 		return fabric.StatusMWBind
 	}
 	if b.wr.Length == 0 {
-		delete(t.byKey, b.key) // the key that was handed out opens nothing
+		delete(t.byKey, b.key) // the key that Bind returned gives access to nothing
 		t.unbind(w)
 		return fabric.StatusSuccess
 	}
@@ -87,7 +88,7 @@ func (b *binding) apply() fabric.Status {
 		writes && m.span.access&fabric.LocalWrite == 0 {
 		return fabric.StatusMWBind
 	}
-	m.refs++ // before the lock is given up, so that the region stays
+	m.refs++ // before unbind unlocks t.mu, so that the region cannot be closed
 	t.unbind(w)
 	if w.dead {
 		m.refs--
@@ -101,7 +102,8 @@ func (b *binding) apply() fabric.Status {
 	return fabric.StatusSuccess
 }
 
-// cancel takes back the key of a bind that failed or was flushed: the window stays bound as it was.
+// cancel releases the key of a bind that failed or was flushed. The window keeps its earlier
+// binding.
 func (b *binding) cancel() {
 	w := b.window
 	t := &w.pd.dev.HW.keys

@@ -2,7 +2,8 @@ package softnic
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// Complete completes the oldest request. An error is always reported, and ends the connection.
+// Complete completes the oldest request, s, with the status st. An error is reported even if the
+// request is not signaled, and moves the queue pair to the error state.
 func (q *QP) Complete(s *Slot, st fabric.Status) {
 	wc := fabric.WC{ID: s.WR.ID, Status: st, QPNum: q.num}
 	tell := st != fabric.StatusSuccess || s.WR.Flags&fabric.Signaled != 0
@@ -22,16 +23,16 @@ func (q *QP) Complete(s *Slot, st fabric.Status) {
 	}
 }
 
-// Flush completes everything posted to a queue pair in error as flushed, in order. Receives on an
-// SRQ stay there, except those that this queue pair has taken. The caller must be the one that
-// works on the send queue. If in holds a receive whose message has not come whole, that one is
-// flushed first; else in is scratch.
+// Flush completes everything posted to a queue pair in error, in order, with StatusFlush. In other
+// states it does nothing. Receives in an SRQ stay there, except those that this queue pair has
+// taken. Only the goroutine that works on the send queue may call Flush. If in holds a receive of
+// an incomplete message, that receive is flushed first; else in is scratch space.
 func (q *QP) Flush(in *Inbound) {
 	if !q.is(qpError) {
 		return
 	}
 	rx := &in.rx
-	q.In.Lock() // a message that is coming in completes first
+	q.In.Lock() // a message that is being received completes first
 	if in.taken {
 		in.taken = false
 		q.hold(-1)

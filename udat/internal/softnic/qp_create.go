@@ -7,7 +7,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// CreateQP makes a queue pair in the state of verbs' INIT.
+// CreateQP creates a queue pair, in the state that verbs call INIT.
 func (d *Device) CreateQP(p fabric.QPInit) (fabric.QP, error) {
 	const op = "create QP"
 	a := &d.HW.Attr
@@ -79,7 +79,8 @@ func (q *QP) parents() []*object {
 	return ps
 }
 
-// newQPN takes a number in one long cycle; mu is held.
+// newQPN reserves an unused number and returns it. Numbers are assigned in one long cycle.
+// Adapter.Mu is held.
 func (a *Adapter) newQPN() uint32 {
 	for {
 		n := a.nextQPN

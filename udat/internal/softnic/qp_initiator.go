@@ -5,10 +5,11 @@ import "github.com/godat/godat/udat/internal/fabric"
 // Outbound is the memory of one request at its initiator.
 type Outbound struct {
 	src pieces
-	one [1][]byte // a payload that was copied before
+	one [1][]byte // the payload, if it was copied earlier
 }
 
-// Local executes a request that no message is sent for, and reports whether s is one.
+// Local executes the request s and returns its status, if s is a bind or a local invalidation,
+// which need no message. For any other request it does nothing, and local is false.
 func (q *QP) Local(s *Slot) (st fabric.Status, local bool) {
 	switch s.WR.Opcode {
 	case opBind:
@@ -22,8 +23,9 @@ func (q *QP) Local(s *Slot) (st fabric.Status, local bool) {
 	return 0, false
 }
 
-// Payload returns n bytes, behind the first skip, of the memory that a request sends, or that its
-// answer fills. What it pins is the caller's to release.
+// Payload returns n bytes of the memory of request s, after the first skip bytes: what the request
+// sends, or where its answer goes. The caller must release o, which pins the memory. If the memory
+// cannot be accessed, Payload returns the status with which the request fails.
 func (q *QP) Payload(o *Outbound, s *Slot, skip, n uint64) ([][]byte, fabric.Status) {
 	switch {
 	case s.WR.Flags&fabric.Inline != 0:
@@ -46,12 +48,12 @@ func (q *QP) Payload(o *Outbound, s *Slot, skip, n uint64) ([][]byte, fabric.Sta
 	return o.src.bufs, fabric.StatusSuccess
 }
 
-// Release unpins what Payload has pinned.
+// Release unpins the memory that Payload has pinned.
 func (o *Outbound) Release() { o.src.release() }
 
-// GatherAhead reads the payload of the requests behind a read that is under way, up to the first
-// fence, as devices may: such a request does not see what the read brings. A payload that cannot be
-// read now fails in its turn.
+// GatherAhead copies the payload of the requests that follow a read in flight, up to the first bind
+// or fence. So these requests do not send the data that the read brings, as on real devices. If a
+// payload cannot be read now, its request fails in its turn.
 func (q *QP) GatherAhead() {
 	var src pieces
 	for i := range q.sq.Len() - 1 {

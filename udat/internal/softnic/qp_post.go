@@ -38,7 +38,7 @@ func (q *QP) queueSends(wrs []fabric.SendWR, sges []fabric.SGE) (int, error) {
 		s.Due = q.dev.Faults.due()
 		s.SGEs = append(s.SGEs[:0], list...)
 		if wr.Flags&fabric.Inline != 0 {
-			s.Inline = slices.Grow(s.Inline[:0], q.maxInline) // a slot that needs it keeps it
+			s.Inline = slices.Grow(s.Inline[:0], q.maxInline) // the slot keeps this memory for later requests
 			for _, sge := range list {
 				s.Inline = appendRaw(s.Inline, sge)
 			}
@@ -89,7 +89,8 @@ func (q *QP) checkSend(op string, wr *fabric.SendWR, length uint64) error {
 	return nil
 }
 
-// appendRaw copies inline payload in the poster's goroutine; as in verbs its key is ignored.
+// appendRaw appends a copy of the inline payload that sge describes, in the poster's goroutine. As
+// in verbs, the key is ignored.
 func appendRaw(to []byte, sge fabric.SGE) []byte {
 	if sge.Length == 0 {
 		return to
@@ -120,7 +121,7 @@ func (q *QP) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 		}
 	}
 	n, err := q.rq.push(op, wrs, sges)
-	if q.is(qpError) { // read after the push: either the wire's flush sees it, or this does
+	if q.is(qpError) { // read after the push: a flush that came before the push has missed the receives
 		q.link.Wake()
 	}
 	return n, err

@@ -2,8 +2,9 @@ package softnic
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// claim returns the queue pair of this device that fq is, for one connection or attempt at one;
-// Adapter.Mu is held.
+// claim reserves the queue pair fq for a connection or an attempt at one, and counts the
+// connection. It returns an error if fq is not of this device, or was used before. Adapter.Mu is
+// held.
 func (d *Device) claim(op string, fq fabric.QP) (*QP, error) {
 	q, _ := fq.(*QP)
 	switch {
@@ -21,8 +22,8 @@ func (d *Device) claim(op string, fq fabric.QP) (*QP, error) {
 	return q, nil
 }
 
-// unclaim ends the claim on a queue pair that has never been connected, so that another attempt may
-// use it, and reports whether it did; Adapter.Mu is held.
+// unclaim ends the claim of an attempt, so that another attempt may use the queue pair. It returns
+// false if the queue pair has left its first state. Adapter.Mu is held.
 func (q *QP) unclaim() bool {
 	if !q.is(qpInit) {
 		return false
@@ -31,7 +32,8 @@ func (q *QP) unclaim() bool {
 	return true
 }
 
-// Connect lets the queue pair send and receive, unless it is in error or closed.
+// Connect moves the queue pair to the connected state, with the read depths in and out. It returns
+// false if the queue pair is in error or closed.
 func (q *QP) Connect(in, out uint8) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -43,7 +45,7 @@ func (q *QP) Connect(in, out uint8) bool {
 	return true
 }
 
-// Opcodes is a set of operations.
+// Opcodes returns the set of the operations, one bit for each.
 func Opcodes(ops ...fabric.Opcode) (set uint64) {
 	for _, op := range ops {
 		set |= 1 << op
@@ -51,10 +53,12 @@ func Opcodes(ops ...fabric.Opcode) (set uint64) {
 	return set
 }
 
-// Lack refuses, before Connect, the operations that the peer does not know, with an error.
+// Lack makes posting an operation of the set ops fail with the error why, because the peer does not
+// support it. It must be called before Connect.
 func (q *QP) Lack(ops uint64, why error) { q.lacks, q.lackErr = ops, why }
 
-// Fail moves to the error state once, and reports whether this call did.
+// Fail moves the queue pair to the error state. It returns false if the queue pair was in error or
+// closed before.
 func (q *QP) Fail() bool {
 	q.mu.Lock()
 	if q.is(qpError) || q.is(qpClosed) {
@@ -67,7 +71,7 @@ func (q *QP) Fail() bool {
 	return true
 }
 
-// Fatal moves to the error state for a reason that no completion reports.
+// Fatal is Fail for an error that no completion reports: it also reports AsyncQPFatal.
 func (q *QP) Fatal() {
 	if q.Fail() {
 		q.reportFatal()
@@ -76,7 +80,8 @@ func (q *QP) Fatal() {
 
 func (q *QP) reportFatal() { q.dev.Report(fabric.AsyncEvent{Kind: fabric.AsyncQPFatal, QP: q}) }
 
-// SetError moves to the error state.
+// SetError moves the queue pair to the error state, and waits for the message that is being
+// received.
 func (q *QP) SetError() error {
 	if q.is(qpClosed) {
 		return Failed("set QP to error", fabric.ErrClosed)
@@ -87,15 +92,16 @@ func (q *QP) SetError() error {
 	return nil
 }
 
-// awaitMessage waits for the message that is coming in. After a change to error or closed it is the
-// last one.
+// awaitMessage waits until the message that is being received is done. If the queue pair is in
+// error or closed, no other message follows.
 func (q *QP) awaitMessage() {
 	q.In.Lock()
 	q.In.Unlock() //lint:ignore SA2001 nothing is done under the lock: holding it once is the wait
 }
 
-// Await reports whether there is a receive for a message. If there is none, the next one wakes w.
+// Await reports whether there is a receive for a message. If there is none, the next receive that
+// is posted wakes w.
 func (q *QP) Await(w Waker) bool { return q.rq.await(w) }
 
-// Forget drops a sender that no longer waits for a receive of the queue pair.
+// Forget removes w from the senders that wait for a receive of the queue pair.
 func (q *QP) Forget(w Waker) { q.rq.forget(w) }

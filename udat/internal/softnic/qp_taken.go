@@ -10,8 +10,8 @@ import (
 type holding struct {
 	mu         sync.Mutex
 	n          int
-	soft, hard int       // watermarks: more receives than this are reported; negative: not armed
-	ahead      []receive // of these, receives taken by Faults.TakeAhead, without a message; guarded by QP.In
+	soft, hard int       // the limits that SetTakenLimits armed; negative: not armed
+	ahead      []receive // receives among them that takeAhead has taken, without a message; guarded by QP.In
 }
 
 // Taken returns the number of receives taken from the SRQ and not completed.
@@ -21,7 +21,7 @@ func (q *QP) Taken() int {
 	return q.held.n
 }
 
-// SetTakenLimits arms both limits again.
+// SetTakenLimits arms both limits anew.
 func (q *QP) SetTakenLimits(soft, hard int) error {
 	const op = "arm limits of receives taken"
 	if q.srq == nil {
@@ -37,7 +37,7 @@ func (q *QP) SetTakenLimits(soft, hard int) error {
 	return nil
 }
 
-// hold counts n more receives.
+// hold adds n, which may be negative, to the number of receives taken.
 func (q *QP) hold(n int) {
 	if q.srq == nil {
 		return
@@ -48,7 +48,7 @@ func (q *QP) hold(n int) {
 	q.tellHeld()
 }
 
-// tellHeld reports the limits that are exceeded, once for each arming; held.mu is held.
+// tellHeld reports each armed limit that is exceeded, and disarms it; held.mu is held.
 func (q *QP) tellHeld() {
 	h := &q.held
 	for _, l := range []struct {
@@ -62,7 +62,7 @@ func (q *QP) tellHeld() {
 	}
 }
 
-// takeAhead takes the receives of Faults.TakeAhead; in is held.
+// takeAhead takes the receives that Faults.TakeAhead asks for; q.In is held.
 func (q *QP) takeAhead() {
 	for q.srq != nil && len(q.held.ahead) < int(q.dev.Faults.ahead.Load()) {
 		var rx receive
@@ -82,7 +82,8 @@ func (q *QP) tookFromSRQ(low bool) {
 	q.hold(+1)
 }
 
-// popAhead returns the oldest receive that was taken ahead; in is held.
+// popAhead moves the oldest receive that takeAhead has taken to rx. It returns false if there is
+// none. q.In is held.
 func (q *QP) popAhead(rx *receive) bool {
 	if len(q.held.ahead) == 0 {
 		return false

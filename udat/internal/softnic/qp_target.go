@@ -7,33 +7,33 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Inbound is one request at its target. The wire says what has come and from whom, and moves the
-// payload between Begin and Finish, under QP.In.
+// Inbound is one request at its target. The wire sets the exported fields, and moves the payload
+// between Begin and Finish, while it holds QP.In.
 type Inbound struct {
-	WR     *fabric.SendWR // as it was posted, but for the segments
+	WR     *fabric.SendWR // the request as it was posted; its segments are not used
 	Length uint64         // of the payload
 	From   uint32         // the queue pair at the other end
 
-	dst   pieces // the payload's place here: a receive, the range that the request names, or old
+	dst   pieces // the payload's place: a receive, the memory that the request names, or old
 	rx    receive
 	taken bool             // rx holds a receive that is not completed
-	old   [atomicSize]byte // what an atomic found
+	old   [atomicSize]byte // the value before an atomic
 }
 
 const atomicSize = 8
 
-// NotReady is no status of a completion: there is no receive for the message yet.
+// NotReady means that there is no receive for the message yet. No completion has this status.
 const NotReady fabric.Status = 1 << 16
 
-// Place is where the payload goes, or comes from.
+// Place returns the memory at the target that the payload goes to, or comes from.
 func (in *Inbound) Place() [][]byte { return in.dst.bufs }
 
-// Release unpins it.
+// Release unpins the memory of Place.
 func (in *Inbound) Release() { in.dst.release() }
 
-// Begin checks a request, takes the receive that it needs, and pins dst, which the caller releases.
-// If there is no receive the result is NotReady, and the next one wakes the initiator, from. Every
-// other result is the initiator's status.
+// Begin checks a request, takes a receive if the request needs one, and pins the memory of Place.
+// The caller must release in. If there is no receive, Begin returns NotReady, and the next receive
+// that is posted wakes from, the initiator. Every other result is the status of the request.
 func (p *QP) Begin(in *Inbound, from Waker) fabric.Status {
 	wr := in.WR
 	need, size := fabric.RemoteWrite, in.Length
@@ -62,8 +62,8 @@ func (p *QP) Begin(in *Inbound, from Waker) fabric.Status {
 	return fabric.StatusSuccess
 }
 
-// Reach pins n bytes of memory that the peer has named, if it has the rights to them. No bytes need
-// no right.
+// Reach pins n bytes at addr, if the key that the peer has sent gives the rights need. If n is 0,
+// no right is necessary.
 func (p *QP) Reach(in *Inbound, key uint32, addr, n uint64, need fabric.Access) Denial {
 	if n == 0 {
 		return Granted
@@ -71,7 +71,8 @@ func (p *QP) Reach(in *Inbound, key uint32, addr, n uint64, need fabric.Access) 
 	return in.dst.add(&p.dev.HW.keys, p.pd, key, addr, n, need, true)
 }
 
-// refuse breaks the responder's end too, if no receive completion reports the failure.
+// refuse moves the target's queue pair to the error state too, and reports AsyncQPFatal, because no
+// completion reports the error there. It returns st.
 func (p *QP) refuse(st fabric.Status) fabric.Status {
 	p.Fatal()
 	return st
@@ -89,8 +90,9 @@ func (p *QP) beginSend(in *Inbound, from Waker) fabric.Status {
 	return there
 }
 
-// Room pins n bytes at off of the receive taken. If the receive has no such room, or its memory
-// must not be used, here is the status for its completion and there the status for the initiator.
+// Room pins n bytes of the receive that in holds, from offset off on. If the receive is too short,
+// or its memory cannot be accessed, here is the status for the receive's completion, and there the
+// status for the initiator.
 func (p *QP) Room(in *Inbound, off, n uint64) (here, there fabric.Status) {
 	if off+n > total(in.rx.sges) {
 		return fabric.StatusLocalLength, fabric.StatusRemoteInvReq
@@ -105,10 +107,12 @@ func (p *QP) Room(in *Inbound, off, n uint64) (here, there fabric.Status) {
 	return fabric.StatusSuccess, fabric.StatusSuccess
 }
 
-// Spoil completes the receive taken with an error, which ends the connection.
+// Spoil completes the receive that in holds with the error st, which moves the queue pair to the
+// error state.
 func (p *QP) Spoil(in *Inbound, st fabric.Status) { p.arrived(in, fabric.WC{Status: st}) }
 
-// Receive takes a receive, unless the message that comes has one already.
+// Receive takes a receive for the message, unless in holds one already. If there is none, it
+// returns NotReady, and the next receive that is posted wakes from.
 func (p *QP) Receive(in *Inbound, from Waker) fabric.Status {
 	if in.taken {
 		return fabric.StatusSuccess
@@ -129,7 +133,7 @@ func (p *QP) Receive(in *Inbound, from Waker) fabric.Status {
 	return fabric.StatusSuccess
 }
 
-// arrived completes the receive taken.
+// arrived completes the receive that in holds.
 func (p *QP) arrived(in *Inbound, wc fabric.WC) {
 	wc.ID, wc.QPNum, wc.SrcQP = in.rx.id, p.num, in.From
 	if wc.Status != fabric.StatusSuccess {
@@ -140,7 +144,7 @@ func (p *QP) arrived(in *Inbound, wc fabric.WC) {
 	p.recvCQ.push(&wc, in.WR.Flags&fabric.Solicited != 0)
 }
 
-// Finish ends a request whose payload is in its place.
+// Finish ends a request whose payload has been moved: it completes the receive, if there is one.
 func (p *QP) Finish(in *Inbound) {
 	if in.WR.Opcode == fabric.OpWrite || Sinks(in.WR.Opcode) {
 		return // no completion here
@@ -152,7 +156,7 @@ func (p *QP) Finish(in *Inbound) {
 	case fabric.OpSendInv:
 		wc.Flags, wc.Imm = fabric.WCWithInv, in.WR.RKey
 		if !p.dev.HW.keys.invalidate(in.WR.RKey, p.pd) {
-			// The message has been acknowledged by then: only the receiver hears of it.
+			// The message counts as delivered: only the receiver's completion reports the error.
 			wc = fabric.WC{Status: fabric.StatusRemoteInvReq}
 		}
 	case fabric.OpWriteImm:
@@ -161,7 +165,7 @@ func (p *QP) Finish(in *Inbound) {
 	p.arrived(in, wc)
 }
 
-// Atomic executes an atomic on the word in dst; the old value takes its place there.
+// Atomic executes an atomic on the word at Place. Then it makes Place return the old value.
 func (p *QP) Atomic(in *Inbound) {
 	word := in.dst.bufs[0]
 	p.dev.HW.Atomics.Lock()

@@ -6,10 +6,10 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Waker is a sender that waits for a receive; the wire defines what that is.
+// Waker is a sender that waits for a receive. Each wire has a type of its own for it.
 type Waker interface{ Wake() }
 
-// recvQueue is a bounded queue of receives: of one queue pair, or shared.
+// recvQueue is a bounded queue of receives. It belongs to one queue pair, or is shared.
 type recvQueue struct {
 	mu      sync.Mutex
 	ids     []uint64
@@ -17,7 +17,7 @@ type recvQueue struct {
 	sges    []fabric.SGE // maxSGE for each
 	maxSGE  int
 	head, n int
-	limit   int     // armed: tell when fewer are left; 0 is not armed
+	limit   int     // the armed limit: report when fewer are left; 0: not armed
 	waiters []Waker // senders that found it empty
 }
 
@@ -34,7 +34,8 @@ func (r *recvQueue) init(depth, maxSGE int) {
 	r.maxSGE = maxSGE
 }
 
-// push adds as much of the batch as there is room for, in order, and wakes the waiting senders.
+// push adds receives of the batch in order, as many as there is room for, and wakes the waiting
+// senders.
 func (r *recvQueue) push(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	n, waits, err := r.add(op, wrs, sges)
 	for waits && n > 0 {
@@ -46,7 +47,7 @@ func (r *recvQueue) push(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (int
 	return n, err
 }
 
-// waiter takes one of the senders that wait, and reports whether there are more.
+// waiter removes and returns one of the waiting senders, and reports whether there are more.
 func (r *recvQueue) waiter() (w Waker, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,8 +81,8 @@ func (r *recvQueue) add(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (n in
 	return len(wrs), len(r.waiters) > 0, nil
 }
 
-// pop takes the oldest receive into rx. If there is none, the next push wakes waiter. low reports
-// that the limit was passed, once for each arming.
+// pop moves the oldest receive to rx. If there is none, the next push wakes waiter. low reports
+// that fewer receives than the limit are left; it is true once after each arming.
 func (r *recvQueue) pop(rx *receive, waiter Waker) (ok, low bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +124,7 @@ func (r *recvQueue) awaitLocked(waiter Waker) {
 	r.waiters = append(r.waiters, waiter)
 }
 
-// forget drops a sender that no longer waits.
+// forget removes w from the waiting senders.
 func (r *recvQueue) forget(w Waker) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,11 +148,11 @@ func (r *recvQueue) len() int {
 	return r.n
 }
 
-// resize changes the depth, keeping what is queued.
+// resize changes the depth, and keeps the queued receives.
 func (r *recvQueue) resize(op string, depth int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if depth < r.n { // and so below an armed limit
+	if depth < r.n { // this covers an armed limit too, which is at most r.n
 		return Invalid(op, "depth %d is below the %d receives queued", depth, r.n)
 	}
 	ids, counts, sges := make([]uint64, depth), make([]uint32, depth), make([]fabric.SGE, depth*r.maxSGE)

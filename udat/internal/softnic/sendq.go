@@ -8,11 +8,11 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// SendQueue is a ring of preallocated slots. Posters fill the next one under QP.mu; the
-// wire works on the older ones.
+// SendQueue is a ring of preallocated slots. Posters fill the next free slot under QP.mu. The wire
+// works on the posted slots.
 type SendQueue struct {
 	slots      []Slot
-	head, tail atomic.Uint64 // popped and pushed in all
+	head, tail atomic.Uint64 // numbers of slots popped and pushed since the creation
 }
 
 // Slot is one posted request.
@@ -21,8 +21,8 @@ type Slot struct {
 	Length uint64 // bytes of SGEs
 	SGEs   []fabric.SGE
 	Inline []byte
-	Ahead  []byte    // the wire's: the payload, where it was read behind a read under way
-	Due    time.Time // a fault delays it until then; zero is none
+	Ahead  []byte    // the payload, if GatherAhead has copied it; only the wire uses it
+	Due    time.Time // Faults.Delay delays the request until then; zero: no delay
 	bind   *binding
 }
 
@@ -34,30 +34,30 @@ func (s *SendQueue) init(depth, maxSGE int) {
 	}
 }
 
-// Len is the number of requests that are not completed.
+// Len returns the number of requests that are posted and not completed.
 func (s *SendQueue) Len() int { return int(s.tail.Load() - s.head.Load()) }
 
 func (s *SendQueue) full() bool { return s.Len() == len(s.slots) }
 
-// Head and Tail are the numbers of requests completed and posted so far.
+// Head and Tail return the numbers of requests completed and posted so far.
 func (s *SendQueue) Head() uint64 { return s.head.Load() }
 func (s *SendQueue) Tail() uint64 { return s.tail.Load() }
 
-// Slot is request n, from 0, which is posted and not completed.
+// Slot returns request n, counted from 0, which must be posted and not completed.
 func (s *SendQueue) Slot(n uint64) *Slot { return &s.slots[n%uint64(len(s.slots))] }
 
-// Depth is the number of slots.
+// Depth returns the number of slots.
 func (s *SendQueue) Depth() int { return len(s.slots) }
 
-// next is the slot that push will add.
+// next returns the slot that the next push will add.
 func (s *SendQueue) next() *Slot { return &s.slots[s.tail.Load()%uint64(len(s.slots))] }
 
 func (s *SendQueue) push() { s.tail.Add(1) }
 
-// First is the oldest slot, which nobody else touches until it is popped.
+// First returns the oldest slot. Posters do not touch it before it is popped.
 func (s *SendQueue) First() *Slot { return s.At(0) }
 
-// At is the slot behind i older ones.
+// At returns the slot that has i older slots before it.
 func (s *SendQueue) At(i int) *Slot {
 	return &s.slots[(s.head.Load()+uint64(i))%uint64(len(s.slots))]
 }

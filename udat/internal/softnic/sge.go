@@ -2,7 +2,8 @@ package softnic
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// segments is the part of sges that a work request names.
+// segments returns the n segments of sges, from first on, that a work request names. It returns an
+// error if there are more than most, if they are not all in sges, or if one is empty.
 func segments(op string, sges []fabric.SGE, first, n uint32, most int) ([]fabric.SGE, error) {
 	if int64(n) > int64(most) {
 		return nil, Invalid(op, "%d segments are above the limit %d", n, most)
@@ -19,7 +20,7 @@ func segments(op string, sges []fabric.SGE, first, n uint32, most int) ([]fabric
 	return list, nil
 }
 
-// total is the number of bytes that sges describe.
+// total returns the number of bytes that sges describe.
 func total(sges []fabric.SGE) uint64 {
 	var n uint64
 	for i := range sges {

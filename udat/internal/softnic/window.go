@@ -11,7 +11,7 @@ type mw struct {
 	dead bool
 }
 
-// AllocMW makes an unbound window. Rebinding needs no invalidation in between.
+// AllocMW allocates an unbound window. A bound window can be bound anew without an invalidation.
 func (p *pd) AllocMW() (fabric.MW, error) {
 	if err := p.dev.admit("alloc MW", MWs, &p.object); err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func (w *mw) RKey() uint32 {
 	return w.key
 }
 
-// Close frees the window, unbinding it first.
+// Close unbinds the window and frees it.
 func (w *mw) Close() error {
 	if err := w.pd.dev.retire("free MW", &w.object); err != nil {
 		return err
@@ -40,8 +40,9 @@ func (w *mw) Close() error {
 	return nil
 }
 
-// unbind ends the binding of w, if any: when it returns nothing uses the memory through it any
-// more. The lock is held, and given up while others finish.
+// unbind ends the binding of w, if it is bound. When it returns, no transfer uses the memory
+// through the window any more. The caller holds t.mu; unbind unlocks it while it waits for
+// transfers.
 func (t *keyTable) unbind(w *mw) {
 	for w.span != nil {
 		s := w.span
@@ -54,7 +55,7 @@ func (t *keyTable) unbind(w *mw) {
 	}
 }
 
-// invalidate unbinds the window that key names. It returns false if key is not that of a window in
+// invalidate unbinds the window that key names. It returns false if key names no window of domain
 // dom.
 func (t *keyTable) invalidate(key uint32, dom *pd) bool {
 	t.mu.Lock()

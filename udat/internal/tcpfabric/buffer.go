@@ -5,10 +5,10 @@ import (
 	"sync/atomic"
 )
 
-// buffers lends buffers of one size: a link has one while there is something in it.
+// buffers is a pool of buffers of one size. A link has a buffer only while there is data in it.
 type buffers struct {
 	size int
-	near [8]atomic.Pointer[[]byte] // the garbage collector takes none of these
+	near [8]atomic.Pointer[[]byte] // the garbage collector does not free these
 	far  sync.Pool
 }
 
@@ -28,7 +28,7 @@ func (b *buffers) take() *[]byte {
 	return &buf
 }
 
-// give takes a buffer back, and forgets it for its owner.
+// give returns the buffer *lent to the pool and sets *lent to nil.
 func (b *buffers) give(lent **[]byte) {
 	buf := *lent
 	*lent = nil
@@ -43,7 +43,7 @@ func (b *buffers) give(lent **[]byte) {
 	b.far.Put(buf)
 }
 
-// The buffers of what is received and sent; those with checksums have whole frames.
+// The pools for received and for sent data. With checksums a buffer must hold whole frames.
 var (
 	received     = buffers{size: 32 << 10}
 	receivedSums = buffers{size: 128 << 10}

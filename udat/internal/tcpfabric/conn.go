@@ -16,19 +16,19 @@ type conn struct {
 	dev *Device
 }
 
-// agreed is what the set-up has settled.
+// agreed is the result of the set-up.
 type agreed struct {
 	own, crc bool
 	in, out  uint8
-	first    []byte // goes out before all else: a reply
+	first    []byte // what is sent first: a reply, or nothing
 	mayStart bool   // this end may send at once
 	ready    bool   // this end's first frame is a ready message
 	segment  int    // TCP's segment size
 }
 
-// start connects the queue pair over the TCP connection, and takes the TCP connection over. With
-// the error ErrQPState, for a queue pair in error, it has closed the TCP connection; after another
-// error that is left to the caller.
+// start takes over the TCP connection and connects the queue pair with it. If the queue pair is in
+// error or closed, start closes the TCP connection and returns ErrQPState. After any other error
+// the caller still has the TCP connection.
 func (c *conn) start(tcp *net.TCPConn, a agreed) error {
 	d, l := c.dev, linkOf(c.QP)
 	l.dev, l.conn, l.own, l.crc = d, &c.Conn, a.own, a.crc
@@ -41,7 +41,8 @@ func (c *conn) start(tcp *net.TCPConn, a agreed) error {
 	l.rx.fresh = true
 	l.tx.start(c.QP.Sends().Depth(), a.crc)
 	if a.in > 0 {
-		// The peer may have taken an answer before it counts as served, and asked again.
+		// One more than the depth: the peer may send its next request as soon as it has an answer,
+		// before this end counts that answer as served.
 		l.tx.pending = make([]answer, int(a.in)+1)
 	}
 	sock, err := d.poller.adopt(tcp, l)
@@ -75,8 +76,8 @@ func (c *conn) start(tcp *net.TCPConn, a agreed) error {
 	return nil
 }
 
-// open lets the stream run. The connection must be in its new state already, because events may
-// come at once.
+// open starts the socket's events. The connection must be in its new state already, because events
+// may come at once.
 func (l *link) open() {
 	if err := l.sock.start(); err != nil {
 		l.kill()
@@ -87,5 +88,5 @@ func (l *link) open() {
 var errForeign = fmt.Errorf("the peer is another iWARP device, which has neither immediate data nor atomics: %w",
 	fabric.ErrNotSupported)
 
-// foreign are the operations that a peer of other make does not know.
+// foreign are the operations that a peer of another make does not support.
 var foreign = softnic.Opcodes(fabric.OpWriteImm, fabric.OpSendImm, fabric.OpCmpSwap, fabric.OpFetchAdd)

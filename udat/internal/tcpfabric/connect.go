@@ -32,7 +32,7 @@ func (d *Device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	return c, nil
 }
 
-// attempt connects, and reports the outcome.
+// attempt connects, and reports the outcome to the handler.
 func (c *conn) attempt(ctx context.Context, private []byte) {
 	for revision := uint8(2); ; revision = 1 {
 		tcp, failure := c.dial(ctx)
@@ -49,7 +49,7 @@ func (c *conn) attempt(ctx context.Context, private []byte) {
 		case ev == nil:
 			c.answered(tcp, reply)
 			return
-		case revision == 2 && reply.Revision == 1: // a peer of RFC 5044
+		case revision == 2 && reply.Revision == 1: // a peer that supports RFC 5044 only: try again with revision 1
 			stop()
 			tcp.Close()
 			continue
@@ -61,7 +61,7 @@ func (c *conn) attempt(ctx context.Context, private []byte) {
 	}
 }
 
-// dial makes the TCP connection.
+// dial makes the TCP connection. If it fails, it returns nil and the event to report.
 func (c *conn) dial(ctx context.Context) (*net.TCPConn, fabric.ConnEvent) {
 	dialer := net.Dialer{Timeout: dialLimit}
 	if c.dev.Opts.CMWait > 0 {
@@ -78,7 +78,7 @@ func (c *conn) dial(ctx context.Context) (*net.TCPConn, fabric.ConnEvent) {
 		c.dev.HW.Mu.Unlock()
 		return tcp, fabric.ConnEvent{}
 	}
-	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) { // reset: it has just closed
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) { // reset: the listener has just closed
 		return nil, fabric.ConnEvent{Kind: fabric.EventRejected, Err: fmt.Errorf("nobody listens on the port: %w", err)}
 	}
 	return nil, fabric.ConnEvent{Kind: fabric.EventUnreachable, Err: err}

@@ -7,22 +7,22 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// Device is one opening of the host's TCP.
+// Device is one opening of a device of the fabric.
 type Device struct {
 	softnic.Device
-	at     netip.Addr // listens here and connects from here; invalid: all addresses
+	at     netip.Addr // the address to listen on and to connect from; invalid: all addresses
 	poller *poller
 	links  map[*link]struct{} // with a socket; guarded by Adapter.Mu
 
 	hotMu   sync.Mutex
-	heated  []*hotSet // with links that are hot
-	ticking []*hotSet // the poller's
+	heated  []*hotSet // the sets that tick must look at
+	ticking []*hotSet // scratch space of tick
 }
 
-// host is this device's address for a listener or an attempt without one.
+// host returns the local address of a listener, or of an attempt that is not connected yet.
 func (d *Device) host() netip.Addr { return d.HW.Attr.Info.Addr }
 
-// unlist takes the link out of those with a socket.
+// unlist removes the link from those with a socket.
 func (d *Device) unlist(l *link) {
 	d.HW.Mu.Lock()
 	defer d.HW.Mu.Unlock()

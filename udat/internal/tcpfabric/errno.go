@@ -9,7 +9,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// short marks the error of a host that has run out of files or memory.
+// short adds ErrResources to an error that says that the host has run out of files or memory.
 func short(err error) error {
 	if isOf(err, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS) {
 		return fmt.Errorf("%w: %w", fabric.ErrResources, err)
@@ -17,8 +17,8 @@ func short(err error) error {
 	return err
 }
 
-// kindOf returns the event of a stream that has ended with err. A peer that cannot be reached has
-// not disconnected.
+// kindOf returns the kind of event for a stream that has ended with err: EventUnreachable if the
+// peer can no longer be reached, else EventDisconnected.
 func kindOf(err error) fabric.ConnEventKind {
 	if isOf(err, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN) {
 		return fabric.EventUnreachable

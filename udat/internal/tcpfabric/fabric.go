@@ -1,22 +1,23 @@
-// Package tcpfabric is RDMA over TCP, in pure Go: devices in software (package softnic) that speak
-// iWARP (package iwarp) on ordinary TCP sockets. It needs no driver, no C and no privilege, and
-// reaches processes that use it, soft-iWARP and iWARP NICs.
+// Package tcpfabric implements RDMA over TCP, in pure Go: software devices (package softnic) that
+// use iWARP (package iwarp) over ordinary TCP sockets. It needs no driver, no C and no privilege.
+// It connects to other processes that use it, to soft-iWARP and to iWARP NICs.
 //
-// The device "tcp" has all addresses of the host; "tcp:ADDRESS" has one. Nothing else opens them. A
-// service point is a TCP listener, a connection is a TCP connection: MPA's set-up (setup.go), then
-// frames. Two ends of this fabric recognize each other in the set-up. Between them everything works
-// as the attributes say; other peers have what iWARP has, and the rest is refused when it is
-// posted.
+// The device "tcp" uses all addresses of the host, "tcp:ADDRESS" only one. No other name opens a
+// device. A service point is a TCP listener, and a connection is a TCP connection, which carries
+// MPA's set-up (setup.go) and then frames. Two ends of this fabric recognize each other in the
+// set-up. Between them all operations in the attributes work. With another peer only the operations
+// of iWARP work, and posting any other returns an error.
 //
-// A queue pair's link (link.go, link_work.go) has a transmitting half (tx*.go) and a receiving one
-// (rx*.go); rx_read.go and link_work.go are on top of them, code refers down only. Posting writes
-// to the socket at once, as far as it takes; what is left follows when the socket has room. One
-// goroutine of the device waits for all sockets (sock_linux.go; elsewhere two for each socket). A
-// caller that polls a completion queue reads the sockets of its busy connections itself (hot.go).
+// A queue pair's link (link.go, link_work.go) has a transmitting half (tx*.go) and a receiving half
+// (rx*.go). The files link_work.go and rx_read.go call the files of both halves, and are not called
+// by them. Posting writes to the socket at once, as much as the socket has room for. The rest is
+// written when the socket has room again. One goroutine of the device waits for all sockets
+// (sock_linux.go); on other systems each socket has two goroutines. A caller that polls a
+// completion queue reads the sockets of its busy connections itself (hot.go).
 //
-// A link's turn (link.go) is no lock: a goroutine that does not get it leaves its work to the one
-// that has it. The one that has it may take Adapter.Mu, or QP.In, and then leaf locks; nobody takes
-// the turn while holding a lock.
+// A link's turn (link.go) is not a lock: a goroutine that does not get the turn leaves its work to
+// the goroutine that has it. The goroutine with the turn may lock Adapter.Mu, or QP.In, and then
+// leaf locks. A goroutine that holds a lock must not ask for the turn.
 package tcpfabric
 
 import (
@@ -36,19 +37,19 @@ const (
 	prefix  = anyName + ":"
 )
 
-// Fabric is the host's TCP.
+// Fabric has the devices that use the host's TCP.
 type Fabric struct {
 	mu       sync.Mutex
 	adapters map[string]*softnic.Adapter // by the name of the device
 }
 
-// New makes the fabric.
+// New returns a new fabric.
 func New() *Fabric { return &Fabric{adapters: make(map[string]*softnic.Adapter)} }
 
 // Name is "tcp".
 func (f *Fabric) Name() string { return "tcp" }
 
-// Devices lists the device of all addresses, and those of one.
+// Devices lists the device of all addresses, and then a device for each address.
 func (f *Fabric) Devices() ([]fabric.DeviceInfo, error) {
 	list := []fabric.DeviceInfo{info(anyName, netip.Addr{})}
 	for _, a := range hostAddrs() {
@@ -78,11 +79,11 @@ func hostAddrs() (list []netip.Addr) {
 	return list
 }
 
-// hostAddr is the address of this host that others most likely reach.
+// hostAddr returns the address of this host that other hosts most likely reach.
 func hostAddr() netip.Addr { return mostGlobal(hostAddrs()) }
 
-// mostGlobal returns the first address that is global, IPv4 before IPv6, or else that of the
-// loopback interface.
+// mostGlobal returns the first global address of the list, IPv4 before IPv6. If there is none, it
+// returns 127.0.0.1.
 func mostGlobal(list []netip.Addr) netip.Addr {
 	best := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	for _, a := range list {
@@ -133,7 +134,7 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	return d, nil
 }
 
-// adapter is what all opens of a name share.
+// adapter returns the adapter that all openings of the device name share.
 func (f *Fabric) adapter(name string, at netip.Addr) *softnic.Adapter {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -150,8 +151,8 @@ func (f *Fabric) adapter(name string, at netip.Addr) *softnic.Adapter {
 	return a
 }
 
-// Close ends the device. Requests that nobody answered are rejected; streams whose other end has
-// not finished are cut.
+// Close closes the device. It rejects the requests that nobody has answered, and cuts the streams
+// that the peer has not ended yet.
 func (d *Device) Close() error {
 	if err := d.Retire(); err != nil {
 		return err
@@ -167,7 +168,7 @@ func (d *Device) Close() error {
 			for _, l := range links {
 				l.kill()
 			}
-			time.Sleep(time.Millisecond / 4) // another may be closing it
+			time.Sleep(time.Millisecond / 4) // another goroutine may be closing the socket
 		}
 	}
 	d.poller.stop()

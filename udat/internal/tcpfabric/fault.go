@@ -6,7 +6,8 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// statusOf returns the status of the request that the peer has refused with a terminate.
+// statusOf returns the status of a request that the peer has refused by a terminate with the reason
+// f.
 func statusOf(f iwarp.Fault) fabric.Status {
 	const layerAndType = 0xFF00
 	switch {
@@ -22,8 +23,8 @@ func statusOf(f iwarp.Fault) fabric.Status {
 	return fabric.StatusFatal // MPA: the stream itself is broken
 }
 
-// faultOf returns the reason to give the peer for refusing a request of the opcode whose status is
-// then st. It is the inverse of statusOf.
+// faultOf returns the reason of the terminate that refuses a request of the peer. op is the opcode
+// of the request, and st its status at the peer. faultOf is the inverse of statusOf.
 func faultOf(op iwarp.Opcode, st fabric.Status) iwarp.Fault {
 	switch st {
 	case fabric.StatusRemoteAccess:
@@ -39,8 +40,8 @@ func faultOf(op iwarp.Opcode, st fabric.Status) iwarp.Fault {
 	return iwarp.FaultStream
 }
 
-// denials are the faults for memory that cannot be reached, by reason: the one for a request, and
-// the one for a tagged message.
+// denials has two faults for each reason why memory cannot be accessed: one for a request of a read
+// or an atomic, and one for a tagged message.
 var denials = [...][2]iwarp.Fault{
 	softnic.Granted:     {fine, fine},
 	softnic.NoKey:       {iwarp.FaultKey, iwarp.FaultTaggedKey},

@@ -8,27 +8,27 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// hotSet is a completion queue's set of hot links: the caller that polls the queue reads their
-// sockets itself, so that its completions need no other goroutine. A link becomes hot when two
-// consecutive events of it have come while the queue was polled. It stays hot until the caller is
-// about to wait, or has not polled for a tick of the device.
+// hotSet is a completion queue's set of hot links. The caller that polls the queue reads the
+// sockets of hot links itself, so that its completions need no other goroutine. A link becomes hot
+// when two consecutive events of its socket have come while the queue was polled. It stays hot
+// until the caller is about to wait, or has not polled for a tick of the device.
 type hotSet struct {
 	dev    *Device
 	queue  *softnic.CQ
-	owing  atomic.Pointer[link] // owes an acknowledgement, which the answer of the woken waiter may carry
+	owing  atomic.Pointer[link] // a link that owes an acknowledgement, which the caller's answer may carry
 	polls  atomic.Uint32
 	links  [4]atomic.Pointer[link]
-	latest atomic.Pointer[link] // sent last: polls read its socket for acknowledgements even if it is not hot
+	latest atomic.Pointer[link] // the link that sent last; polls read its socket for acknowledgements even if it is cool
 	count  atomic.Int32
 
-	mu    sync.Mutex    // of changes
+	mu    sync.Mutex    // held while links changes
 	ticks atomic.Uint32 // the value of polls at the last tick
 }
 
-// manyPolls is the number of polls between two events from which on the queue counts as polled.
+// manyPolls is how many polls must be between two events for the queue to count as polled.
 const manyPolls = 4
 
-// setOf returns the set of a queue.
+// setOf returns the set of a queue, which it creates the first time.
 func (d *Device) setOf(c *softnic.CQ) *hotSet {
 	d.hotMu.Lock()
 	defer d.hotMu.Unlock()
@@ -40,8 +40,8 @@ func (d *Device) setOf(c *softnic.CQ) *hotSet {
 	return s
 }
 
-// Idle reads the sockets of the hot links, and at every 16th poll also those of other queues,
-// because one caller may poll several.
+// Idle reads the sockets of the set's hot links. At every 16th poll it also reads those of other
+// queues' hot links, because one caller may poll several queues.
 func (s *hotSet) Idle() (got bool) {
 	if s.polls.Add(1)%othersEvery == 0 && s.dev.hotMu.TryLock() {
 		for _, other := range s.dev.heated {
@@ -58,7 +58,7 @@ func (s *hotSet) Idle() (got bool) {
 		if sends := l.qp.Sends(); sends.Len() > 0 {
 			before := sends.Len()
 			got = s.pollLatest(l) || got
-			l.run() // another goroutine may have read it and not run the link yet
+			l.run() // another goroutine may have read the socket without running the link yet
 			got = got || sends.Len() < before
 		}
 	}
@@ -70,12 +70,12 @@ func (s *hotSet) Idle() (got bool) {
 
 // pollLatest reads the socket of the link that has sent last.
 func (s *hotSet) pollLatest(l *link) bool {
-	got, _ := l.receive(false) // wait for a goroutine that reads it now: it may bring what the caller needs
+	got, _ := l.receive(false) // waits for a goroutine that is reading now, because that may bring what the caller needs
 	switch {
 	case !got:
 	case l.hot.Load() == nil && l.wins.Add(1) > 1 && s.add(l):
 		s.dev.heat(s)
-	default: // its event may not come, because the socket has been read
+	default: // the socket's event may not come, because the socket has been read
 		l.owe(s)
 	}
 	return got
@@ -93,7 +93,7 @@ func (s *hotSet) pollAll() (got bool) {
 	return got
 }
 
-// Sleep gives the sockets back to the device.
+// Sleep makes all links of the set cool: the poller reads their sockets again.
 func (s *hotSet) Sleep() {
 	s.pay()
 	if s.count.Load() == 0 {
@@ -108,14 +108,15 @@ func (s *hotSet) Sleep() {
 	}
 }
 
-// pay sends the acknowledgement that owe has left to the poller.
+// pay sends the acknowledgement that owe has postponed.
 func (s *hotSet) pay() {
 	if l := s.owing.Load(); l != nil && s.owing.CompareAndSwap(l, nil) {
 		l.acknowledgeNow()
 	}
 }
 
-// owe leaves the acknowledgement of what has come to the poller's next poll, or to the next tick.
+// owe postpones the acknowledgement of what has been received until the caller's next poll or the
+// next tick. It sends the acknowledgement at once if another link of the set owes one.
 func (l *link) owe(s *hotSet) {
 	if l.executed.Load() == l.told.Load() {
 		return
@@ -134,9 +135,9 @@ func (l *link) acknowledgeNow() {
 	}
 }
 
-// poll reads the socket. If nothing has come it sends the acknowledgement that is due: no answer
-// has carried it since the last poll. It does so too if the link has been cooled meanwhile, because
-// then no poll follows, and the event of what was just read finds nothing.
+// poll reads the socket. If nothing has come, it sends the acknowledgement that is due, which no
+// answer has carried since the last poll. It also sends it if the link is no longer hot, because
+// then no other poll follows, and the socket's event finds nothing to read.
 func (s *hotSet) poll(l *link) bool {
 	got, _ := l.receive(true)
 	if !got || l.hot.Load() != s {
@@ -145,7 +146,7 @@ func (s *hotSet) poll(l *link) bool {
 	return got
 }
 
-// warm makes the link hot, or counts an event towards that.
+// warm counts an event of the socket, and makes the link hot after two events with polls.
 func (l *link) warm() {
 	if !pollable || !l.live.Load() || !l.qp.Connected() || l.hot.Load() != nil {
 		return
@@ -164,7 +165,8 @@ func (l *link) warm() {
 	l.wins.Store(0)
 }
 
-// add reports whether the link is hot in this set now; it may be in one at a time.
+// add adds the link to the set. It returns false if the set is full, or if the link is in another
+// set.
 func (s *hotSet) add(l *link) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +184,7 @@ func (s *hotSet) add(l *link) bool {
 	return false
 }
 
-// cool takes the link out of its set.
+// cool removes the link from its set.
 func (l *link) cool() {
 	s := l.hot.Load()
 	if s == nil {
@@ -199,7 +201,7 @@ func (l *link) cool() {
 	}
 }
 
-// heat has the device look after the set.
+// heat adds the set to those that tick looks at, and asks for a tick.
 func (d *Device) heat(s *hotSet) {
 	d.hotMu.Lock()
 	defer d.hotMu.Unlock()
@@ -211,8 +213,8 @@ func (d *Device) heat(s *hotSet) {
 	d.poller.again()
 }
 
-// tick cools the sets that nobody has polled since the last tick, and sends the acknowledgements
-// that are due. It reports whether another tick is needed.
+// tick cools the links of each set that was not polled since the last tick, and sends the
+// acknowledgements that are due. It reports whether another tick is needed.
 func (d *Device) tick() (again bool) {
 	d.hotMu.Lock()
 	sets := append(d.ticking[:0], d.heated...)
@@ -232,7 +234,7 @@ func (d *Device) tick() (again bool) {
 	return len(d.heated) > 0
 }
 
-// readable, writable and rest are the calls of the socket.
+// readable, writable and rest implement events.
 func (l *link) readable(end bool) (more bool) {
 	if end {
 		l.ending.Store(true)
@@ -246,8 +248,8 @@ func (l *link) readable(end bool) (more bool) {
 
 func (l *link) writable() { l.run() }
 
-// rest acknowledges what has come. If a caller waits for it the acknowledgement is left to that
-// caller's answer, its next poll, or the next tick.
+// rest acknowledges what has been received. If a caller waits for receives, the acknowledgement is
+// left to that caller's answer, to its next poll, or to the next tick.
 func (l *link) rest() {
 	switch {
 	case l.hot.Load() != nil:

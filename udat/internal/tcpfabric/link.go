@@ -7,15 +7,15 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// turn passes work to one caller at a time. Whoever has something to do calls run. One of them
-// works, and does what the others want too; they return at once. So nobody is blocked, and what
-// only step uses needs no lock.
+// turn runs step in one goroutine at a time. A goroutine that has work for step calls run. If
+// another goroutine is running step, run has that goroutine run step once more, and returns at
+// once. So no goroutine blocks, and data that only step uses needs no lock.
 type turn struct {
-	turns atomic.Int64 // calls of run since nobody worked
+	turns atomic.Int64 // calls of run since step was last idle; 0: no goroutine runs step
 	step  func()
 }
 
-// run does the work, or, if another caller is doing it, has that one go round once more.
+// run runs step, or has the goroutine that is running step run it once more.
 func (t *turn) run() {
 	if t.turns.Add(1) > 1 {
 		return
@@ -28,10 +28,10 @@ func (t *turn) run() {
 	}
 }
 
-// link is a queue pair's end of the wire, and its one connection's stream of frames.
+// link is a queue pair's end of the wire: the stream of frames of its only connection.
 //
 // The transmitting half (tx) belongs to the goroutine that has the turn. The receiving half (rx) is
-// guarded by QP.In. What one half learns for the other goes through the atomic fields.
+// guarded by QP.In. The halves exchange information by the atomic fields.
 type link struct {
 	turn
 	qp *softnic.QP
@@ -40,32 +40,32 @@ type link struct {
 	sock socket
 	dev  *Device
 	conn *softnic.Conn
-	own  bool // the peer is of this library
+	own  bool // the peer is an end of this library
 	crc  bool
 
-	asks    []ask  // under way: a ring as large as the read depth
-	sinkKey uint32 // where their names begin
+	asks    []ask  // reads and atomics in flight: a ring as long as the read depth
+	sinkKey uint32 // base of the keys that name them in the peer's answers
 
-	live   atomic.Bool // there is a socket
-	ending atomic.Bool // the stream has ended, behind what can be read
-	inside atomic.Bool // rx is at work: whoever fails the queue pair now leaves the clean-up to rx's caller
+	live   atomic.Bool // the link has an open socket
+	ending atomic.Bool // the peer's stream has ended, after the bytes that can still be read
+	inside atomic.Bool // rx is at work; if the queue pair fails now, rx's caller flushes it
 
 	// From rx to tx.
-	greeted  atomic.Bool         // the peer may be sent requests
-	segment  atomic.Int64        // the largest segment that it takes
-	acked    atomic.Uint64       // requests that it has executed
-	answered atomic.Uint64       // reads and atomics that it has answered
-	executed atomic.Uint64       // the peer's requests executed here
-	refusing atomic.Bool         // a request of the peer has been refused: the queue pair ends
-	ackNow   atomic.Bool         // acknowledge executed now, even in a frame of its own
-	starved  atomic.Int32        // the peer's request waits for a receive: states of starvation
-	resumed  atomic.Bool         // ControlResume is due
+	greeted  atomic.Bool         // requests may be sent to the peer
+	segment  atomic.Int64        // the largest segment that the peer accepts
+	acked    atomic.Uint64       // this end's requests that the peer has executed
+	answered atomic.Uint64       // this end's reads and atomics that the peer has answered
+	executed atomic.Uint64       // the peer's requests that this end has executed
+	refusing atomic.Bool         // a request of the peer has been refused, so the queue pair must fail
+	ackNow   atomic.Bool         // the acknowledgement of executed must be sent now, even in a frame of its own
+	starved  atomic.Int32        // whether a request of the peer waits for a receive: a state of starvation
+	resumed  atomic.Bool         // ControlReady has come, so ControlResume must be sent
 	held     atomic.Bool         // ControlNotReady has come
-	verdict  atomic.Uint32       // the status that the oldest request gets, after those before it; 0: none
-	end      atomic.Pointer[end] // set: the peer sends nothing more
-	lost     atomic.Bool         // requests in flight are given up
-	leaving  atomic.Bool         // this end has disconnected, or should have
-	killed   atomic.Bool         // the socket is to be closed now
+	verdict  atomic.Uint32       // the status for the oldest request that is not done; 0: none
+	end      atomic.Pointer[end] // how the peer's stream has ended; nil: it has not
+	lost     atomic.Bool         // requests in flight must fail
+	leaving  atomic.Bool         // this end has disconnected, or must do so now
+	killed   atomic.Bool         // the socket must be closed now
 
 	// From tx to rx.
 	issued  atomic.Uint64 // requests sent
@@ -74,24 +74,24 @@ type link struct {
 	served  atomic.Uint64 // answers sent to the peer's reads and atomics
 	stalled atomic.Bool   // rx waits until all answers are sent
 
-	polled [2]*hotSet             // of its completion queues
-	hot    atomic.Pointer[hotSet] // whose polls read the socket
-	seen   [2]uint32              // polls of each queue at the last event; the poller's own
-	wins   atomic.Int32           // events with polls between them
+	polled [2]*hotSet             // the sets of its completion queues
+	hot    atomic.Pointer[hotSet] // the set whose polls read the socket; nil: none
+	seen   [2]uint32              // the number of polls of each queue at the last event; only the poller uses it
+	wins   atomic.Int32           // consecutive events with polls between them
 
 	tx tx
 	rx rx
 
-	attended bool        // the poller's own: a caller waits for receives
+	attended bool        // a caller waits for receives; only the poller uses it
 	eof      bool        // the connection has been told of the end
-	linger   *time.Timer // bounds the wait for the peer, after the end
-	rnr      *time.Timer // bounds the wait for its receive
-	first    *time.Timer // bounds the wait for its first frame
-	grace    *time.Timer // between the peer's end and lost
+	linger   *time.Timer // bounds the steps from the queue pair's failure to the peer's end of the stream
+	rnr      *time.Timer // bounds the wait for a receive at the peer
+	first    *time.Timer // bounds the wait for the peer's first frame
+	grace    *time.Timer // runs from the peer's end of the stream until lost is set
 	fault    *time.Timer // ends a delay of Faults
 }
 
-// The completion queues of polled.
+// Indices of polled.
 const (
 	ofReceives = iota
 	ofSends
@@ -100,16 +100,16 @@ const (
 // States of starvation.
 const (
 	fed      int32 = iota
-	hungry         // the peer must be told: ControlNotReady
-	waiting        // it has been told; the next receive is to be announced
-	promised       // a receive has been announced; ControlResume is awaited
+	hungry         // ControlNotReady must be sent
+	waiting        // ControlNotReady has been sent; ControlReady must follow with the next receive
+	promised       // ControlReady has been sent or is due; ControlResume must come next
 )
 
 func linkOf(q *softnic.QP) *link { return q.Link().(*link) }
 
 func (l *link) Wake() { l.run() }
 
-// Failed starts the flush. If rx itself has failed the queue pair, its caller does that.
+// Failed starts the flush. If rx itself has failed the queue pair, rx's caller starts the flush.
 func (l *link) Failed() {
 	if !l.inside.Load() {
 		l.run()
@@ -125,9 +125,10 @@ const (
 	rnrTimer    = 4 * time.Millisecond   // between two retries that RNRRetry counts
 )
 
-// waitFirst lets this end, which has accepted, send if the peer does not. RFC 5044 demands that the
-// peer sends first, so that its device is ready for frames. But programs that run on InfiniBand too
-// do not care, and those of rdma-core run on soft-iWARP, which does not wait at all.
+// waitFirst lets this end, which has accepted, send after firstLimit even if the peer has sent
+// nothing. By RFC 5044 the peer must send first, which shows that its device is ready for frames.
+// But programs that also run on InfiniBand ignore this rule. Those of rdma-core work with
+// soft-iWARP nevertheless, because soft-iWARP does not wait at all.
 func (l *link) waitFirst() {
 	l.first = time.AfterFunc(firstLimit, func() {
 		l.greeted.Store(true)
@@ -135,14 +136,14 @@ func (l *link) waitFirst() {
 	})
 }
 
-// depart ends the stream, and the queue pair with it.
+// depart disconnects: it fails the queue pair and has the stream ended.
 func (l *link) depart() {
 	l.leaving.Store(true)
 	l.qp.Fail()
 	l.run()
 }
 
-// kill closes the socket soon.
+// kill has the goroutine with the turn close the socket.
 func (l *link) kill() {
 	l.killed.Store(true)
 	l.run()

@@ -8,14 +8,15 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// newLink makes a queue pair's end of the wire.
+// newLink returns a new link for a queue pair.
 func newLink(q *softnic.QP) softnic.Link {
 	l := &link{qp: q}
 	l.step = l.work
 	return l
 }
 
-// work completes what is done, and sends what can be sent.
+// work is the step of the link's turn. It completes requests that are done, and sends what can be
+// sent.
 func (l *link) work() {
 	q := l.qp
 	if q.Connected() && l.live.Load() {
@@ -41,13 +42,13 @@ func (l *link) work() {
 	}
 }
 
-// serve is work while the queue pair is connected.
+// serve is the part of work for a connected queue pair.
 func (l *link) serve() {
 	if l.starved.Load() != fed {
 		l.feed()
 	}
 	l.settle()
-	if l.refusing.Load() { // what was acknowledged before is complete
+	if l.refusing.Load() { // settle has completed what was acknowledged before
 		l.qp.In.Lock()
 		l.rx.fail(l)
 		l.qp.In.Unlock()
@@ -58,7 +59,7 @@ func (l *link) serve() {
 		l.settle()
 	}
 	served := l.tx.empty() && l.served.Load() == l.tx.pushed.Load()
-	if l.stalled.Load() && (served || l.tx.cut) { // no answer goes out behind a cut
+	if l.stalled.Load() && (served || l.tx.cut) { // after a cut no answer can be sent
 		l.stalled.Store(false)
 		l.receive(false)
 	}
@@ -92,7 +93,8 @@ func (l *link) settle() {
 	}
 }
 
-// push writes the batch, or the next one, and reports whether more may be possible now.
+// push writes the batch, after making a new one if it is empty. It reports whether the socket may
+// have room for more.
 func (l *link) push() bool {
 	t := &l.tx
 	return (!t.empty() || l.fill()) && !t.cut && l.flushBatch()
@@ -105,7 +107,7 @@ func (l *link) wants() bool {
 		l.held.Load() || l.starved.Load() == hungry || l.ackNow.Load()
 }
 
-// fill makes the next batch; false: there is nothing to send.
+// fill makes the next batch. It returns false if there is nothing to send.
 func (l *link) fill() bool {
 	t := &l.tx
 	t.borrow()
@@ -117,13 +119,14 @@ func (l *link) fill() bool {
 			failed = 0
 		}
 	}
-	if executed := l.executed.Load(); owes && executed != l.told.Load() { // no Send has gone
+	if executed := l.executed.Load(); owes && executed != l.told.Load() { // no Send has carried the acknowledgement
 		l.acknowledge(iwarp.ControlAck, executed)
 	}
 	return len(t.parts) > 0
 }
 
-// over tells the connection that the peer has ended its stream, after what came before.
+// over tells the connection, once, that the peer has ended its stream. First it completes the
+// requests that are done.
 func (l *link) over() {
 	if e := l.end.Load(); e != nil && !l.eof {
 		l.eof = true
@@ -136,7 +139,7 @@ func (l *link) over() {
 	}
 }
 
-// shut closes the socket; only the caller that has the turn does so.
+// shut closes the socket. Only the goroutine with the turn may call it.
 func (l *link) shut() {
 	l.cool()
 	l.qp.In.Lock()

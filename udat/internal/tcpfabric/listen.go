@@ -14,14 +14,14 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// Bounds of the TCP connections of a listener whose request has not come: of all, and of one
-// address. Beyond them the oldest are given up.
+// Limits of a listener for TCP connections without a request: of all, and of those from one
+// address. When a limit is reached, the listener closes the oldest one.
 const (
 	maxHalfOpen = 4096
 	maxOfSource = maxHalfOpen / 8 * 7
 )
 
-// listener is a TCP listener, and the connections to it that have not brought their request.
+// listener is a TCP listener, with its TCP connections whose request has not come yet.
 type listener struct {
 	softnic.Listener
 	dev *Device
@@ -73,12 +73,12 @@ func (l *listener) loop() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			time.Sleep(10 * time.Millisecond) // out of files, most likely
+			time.Sleep(10 * time.Millisecond) // most likely the process or host has run out of files
 		}
 	}
 }
 
-// admit counts a connection among those without a request.
+// admit adds a TCP connection to those without a request.
 func (l *listener) admit(tcp *net.TCPConn) {
 	source := addrOf(tcp.RemoteAddr()).Addr()
 	l.mu.Lock()
@@ -91,7 +91,7 @@ func (l *listener) admit(tcp *net.TCPConn) {
 	case l.ofSource[source] >= maxOfSource:
 		l.forget(slices.IndexFunc(l.halfOpen, func(other *net.TCPConn) bool {
 			return addrOf(other.RemoteAddr()).Addr() == source
-		})).Close() // which ends its greet
+		})).Close() // this ends the greet of that connection
 	case len(l.halfOpen) >= maxHalfOpen:
 		l.forget(0).Close()
 	}
@@ -99,7 +99,8 @@ func (l *listener) admit(tcp *net.TCPConn) {
 	l.ofSource[source]++
 }
 
-// forget takes the i-th connection out of those without a request; mu is held.
+// forget removes the i-th TCP connection without a request from the list, and returns it; mu is
+// held.
 func (l *listener) forget(i int) *net.TCPConn {
 	tcp := l.halfOpen[i]
 	l.halfOpen = slices.Delete(l.halfOpen, i, i+1)
@@ -110,7 +111,7 @@ func (l *listener) forget(i int) *net.TCPConn {
 	return tcp
 }
 
-// greet reads the request of a connection.
+// greet reads the request of a TCP connection, and queues it for the handler.
 func (l *listener) greet(tcp *net.TCPConn) {
 	s, err := readSetup(tcp, false, requestLimit)
 	l.mu.Lock()
@@ -139,7 +140,7 @@ func (l *listener) greet(tcp *net.TCPConn) {
 	d.Events.AddMessage(0, func() { r.Arrive(r) })
 }
 
-// end ends the TCP listener, and the connections without a request.
+// end closes the TCP listener, and the TCP connections without a request.
 func (l *listener) end() {
 	l.tcp.Close()
 	l.mu.Lock()

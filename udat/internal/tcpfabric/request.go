@@ -23,7 +23,7 @@ func (r *request) refuse(private []byte, byConsumer bool) {
 	}
 	s := iwarp.Setup{Reply: true, Revision: r.setup.Revision, Reject: true, CRC: r.setup.CRC, Private: private,
 		Extended: r.setup.Extended, Busy: !byConsumer, Enhanced: r.setup.Enhanced}
-	writeSetup(r.tcp, &s) // or the peer has gone
+	writeSetup(r.tcp, &s) // an error means that the peer has gone
 	r.tcp.Close()
 }
 

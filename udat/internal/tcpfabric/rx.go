@@ -8,53 +8,53 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// rx is the receiving half of a link, guarded by QP.In. Headers are read into buf, with the payload
-// that comes along; what is missing of a long payload is read straight into its place. With
-// checksums a frame is whole, and right, before anything is done with it.
+// rx is the receiving half of a link. QP.In guards it. Headers are read into buf, together with
+// payload that has come by then. The missing part of a long payload is read directly into its
+// place. With checksums a frame is not used before it is complete and its checksum is checked.
 type rx struct {
 	buf  []byte
-	lent *[]byte // buf; nil while there is nothing in it
+	lent *[]byte // the pool's buffer that buf uses; nil while buf is empty
 
 	lender *buffers
-	r, w   int // what has been read and not used is buf[r:w]
+	r, w   int // buf[r:w] has been read and not used
 
 	h     iwarp.Header
 	head  [iwarp.MaxHeader]byte
 	left  int // bytes of the frame's payload that are not in their place
 	off   uint64
-	trail int // bytes that follow it
+	trail int // bytes of the frame's trailer that have not been skipped
 
-	missing int // bytes of a large frame that must be whole
+	missing int // missing bytes of a large frame that must be complete
 
-	in      softnic.Inbound // the peer's message
+	in      softnic.Inbound // the peer's request
 	wr      fabric.SendWR
-	out     softnic.Outbound // where an answer goes
+	out     softnic.Outbound // the memory that an answer goes to
 	into    target
 	iov     [][]byte
 	one     [1][]byte
-	queues  [iwarp.Queues]uint32 // the latest message of each
+	queues  [iwarp.Queues]uint32 // the number of the latest message of each queue
 	size    uint64               // bytes of the message so far
-	open    bool                 // a send has not come whole
+	open    bool                 // the latest send is incomplete
 	openOp  iwarp.Opcode         // its opcode
-	fresh   bool                 // the latest write has come whole
+	fresh   bool                 // the latest write is complete
 	word    [8]byte
 	written uint64        // bytes of the latest write
-	got     uint64        // bytes of the answer that is coming
-	bytes   int           // since the last acknowledgement
-	spoil   fabric.Status // of the receive taken, if the frame is refused
-	ignore  bool          // requests, until ControlResume
-	skip    bool          // this frame
-	frames  uint64        // in all
+	got     uint64        // bytes of the incomplete answer
+	bytes   int           // bytes of payload since the last acknowledgement
+	spoil   fabric.Status // the status for the receive taken, if the frame is refused
+	ignore  bool          // requests are ignored until ControlResume
+	skip    bool          // this frame is ignored
+	frames  uint64        // number of frames so far
 	greeted bool          // the first frame has come
 	due     iwarp.Fault   // why to refuse the frame once the answers are sent; 0: nothing
-	stop    bool          // what comes is of no interest any more
-	last    []byte        // of a terminate message to send: its payload
+	stop    bool          // whatever comes is discarded
+	last    []byte        // the payload of the terminate message to send
 	lastBuf [iwarp.MaxTerminate]byte
 
-	ready bool // the connection is to be told of the peer's first frame
+	ready bool // the connection must be told of the peer's first frame
 }
 
-// end is how the peer's stream has ended; nil is in order.
+// end is how the peer's stream has ended. err is nil after an orderly end.
 type end struct{ err error }
 
 // target is where the payload of the frame goes.
@@ -72,7 +72,8 @@ func (x *rx) start(sums bool) {
 	x.last = x.lastBuf[:0]
 }
 
-// fault refuses the frame, after the answers that the peer waits for.
+// fault refuses the frame with the reason f. If answers to the peer are pending, the refusal waits
+// until they are sent.
 func (x *rx) fault(l *link, f iwarp.Fault) {
 	x.release()
 	if f == halted {
@@ -91,7 +92,8 @@ func (x *rx) release() {
 	x.out.Release()
 }
 
-// refuse ends the connection for the frame whose headers came last.
+// refuse refuses the frame whose headers came last. It makes a terminate message with the reason f,
+// and has the connection ended.
 func (x *rx) refuse(l *link, f iwarp.Fault) {
 	if x.stop {
 		return
@@ -110,7 +112,7 @@ func asFault(err error) iwarp.Fault {
 	return f
 }
 
-// fail ends the queue pair for what has been refused.
+// fail moves the queue pair to the error state after a frame was refused.
 func (x *rx) fail(l *link) {
 	l.inside.Store(true)
 	if x.spoil != fabric.StatusSuccess {
@@ -120,18 +122,18 @@ func (x *rx) fail(l *link) {
 	l.inside.Store(false)
 }
 
-// halt stops receiving because a request of this end has failed with status st, which becomes the
-// link's verdict unless it has one.
+// halt stops receiving, because a request of this end has failed with status st. The status becomes
+// the link's verdict, if the link has none.
 func (x *rx) halt(l *link, st fabric.Status) iwarp.Fault {
 	l.verdict.CompareAndSwap(0, uint32(st))
 	x.stop = true
 	return halted
 }
 
-// halted is no fault of the peer's.
+// halted means that receiving has stopped without a fault of the peer.
 const halted iwarp.Fault = 0xFFFE
 
-// fine is no fault.
+// fine means that there is no fault.
 const fine iwarp.Fault = 0xFFFF
 
 var errMidFrame = errors.New("the peer's stream ends within a message")

@@ -8,8 +8,9 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// frame takes the headers of a frame, and finds where its payload goes. If it refuses the frame,
-// nothing but its acknowledgement counts. rest is the part of the payload that has come so far.
+// frame handles the headers of a frame, and determines where its payload goes. If it returns a
+// fault, only the frame's acknowledgement has had an effect. rest is the part of the payload that
+// has come so far.
 func (x *rx) frame(l *link, rest []byte) iwarp.Fault {
 	h := &x.h
 	if !x.greeted {
@@ -52,7 +53,7 @@ func (x *rx) frame(l *link, rest []byte) iwarp.Fault {
 	if f != fine || x.skip {
 		return f
 	}
-	if x.into != nowhere && h.Payload > len(rest) { // else the copy looks
+	if x.into != nowhere && h.Payload > len(rest) { // else the copy checks the memory
 		if _, f = x.pin(l, 0, uint64(h.Payload)); f != fine {
 			return f
 		}
@@ -69,7 +70,7 @@ func (x *rx) frame(l *link, rest []byte) iwarp.Fault {
 	return fine
 }
 
-// message checks the number of an untagged message, and the offset in it.
+// message checks the number of an untagged message, and the frame's offset in the message.
 func (x *rx) message() iwarp.Fault {
 	h := &x.h
 	if h.Op.Tagged() {
@@ -91,7 +92,8 @@ func (x *rx) message() iwarp.Fault {
 	return fine
 }
 
-// take takes a receive for a send or immediate data, or has the peer wait for one.
+// take takes a receive for a send or immediate data. If there is none, a peer of this library has
+// to wait for one.
 func (x *rx) take(l *link) iwarp.Fault {
 	h := &x.h
 	if !x.open {
@@ -116,7 +118,7 @@ func (x *rx) take(l *link) iwarp.Fault {
 	return fine
 }
 
-// describe makes the work request of the message's kind.
+// describe sets wr to the work request that the peer has posted for this message.
 func (x *rx) describe() {
 	h := &x.h
 	x.wr = fabric.SendWR{Opcode: fabric.OpSend}
@@ -133,7 +135,7 @@ func (x *rx) describe() {
 	}
 }
 
-// pin returns n bytes, behind the first off, of the place of the frame's payload.
+// pin pins and returns n bytes of the place of the frame's payload, after the first off bytes.
 func (x *rx) pin(l *link, off, n uint64) ([][]byte, iwarp.Fault) {
 	h := &x.h
 	switch x.into {
@@ -158,7 +160,7 @@ func (x *rx) pin(l *link, off, n uint64) ([][]byte, iwarp.Fault) {
 	return x.in.Place(), fine
 }
 
-// reach pins n bytes, behind the first off, of the memory that the frame names.
+// reach pins n bytes of the memory that the frame names, after the first off bytes.
 func (x *rx) reach(l *link, off, n uint64, need fabric.Access, kind int) iwarp.Fault {
 	return denials[l.qp.Reach(&x.in, x.h.Key, x.h.Offset+off, n, need)][kind]
 }
@@ -206,11 +208,11 @@ func (x *rx) finish(l *link) {
 
 // An acknowledgement is sent at the latest after this many requests or bytes.
 const (
-	ackRequests = 2 // an answer acknowledges one
+	ackRequests = 2 // a single request is acknowledged by the program's answer
 	ackBytes    = 512 << 10
 )
 
-// executed counts a request of the peer, and has it acknowledged soon.
+// executed counts a request of the peer as executed, and has it acknowledged soon.
 func (x *rx) executed(l *link) {
 	n := l.executed.Load() + 1
 	l.executed.Store(n)
@@ -220,7 +222,7 @@ func (x *rx) executed(l *link) {
 	}
 }
 
-// terminate takes the peer's reason for the end.
+// terminate handles a terminate message. The status for its reason becomes the link's verdict.
 func (x *rx) terminate(l *link, payload []byte) iwarp.Fault {
 	f, err := iwarp.ParseTerminate(payload)
 	if err != nil {
@@ -269,7 +271,8 @@ func (x *rx) atomicRequest(l *link) iwarp.Fault {
 	return x.push(l, &a)
 }
 
-// depth reports whether the peer may have another read or atomic under way.
+// depth reports whether there is room for one more read or atomic of the peer that awaits its
+// answer.
 func (x *rx) depth(l *link) bool {
 	return l.tx.pushed.Load()-l.served.Load() < uint64(len(l.tx.pending))
 }
@@ -285,10 +288,11 @@ func (x *rx) push(l *link, a *answer) iwarp.Fault {
 	return fine
 }
 
-// asked is the oldest read or atomic that awaits its answer.
+// asked returns the oldest read or atomic that awaits its answer.
 func (x *rx) asked(l *link) *ask { return &l.asks[(l.answered.Load()+1)%uint64(len(l.asks))] }
 
-// answer checks an answer, and takes that of an atomic.
+// answer checks an answer to a read or an atomic. The answer to an atomic is also put into its
+// place.
 func (x *rx) answer(l *link) iwarp.Fault {
 	h := &x.h
 	if l.answered.Load() == l.asked.Load() {
@@ -317,7 +321,7 @@ func (x *rx) answer(l *link) iwarp.Fault {
 	return fine
 }
 
-// atomicAnswer puts what an atomic has found into its place.
+// atomicAnswer writes the old value that an atomic returns into its place.
 func (x *rx) atomicAnswer(l *link, a *ask) iwarp.Fault {
 	bufs, st := l.qp.Payload(&x.out, l.qp.Sends().Slot(a.slot), 0, a.length)
 	if st != fabric.StatusSuccess {
@@ -331,7 +335,8 @@ func (x *rx) atomicAnswer(l *link, a *ask) iwarp.Fault {
 	return fine
 }
 
-// acknowledged takes the peer's count of what it has executed, and reports whether it is possible.
+// acknowledged records how many requests the peer has executed. It returns false if that number is
+// not possible.
 func (l *link) acknowledged(executed uint64) bool {
 	if executed < l.acked.Load() || executed > l.issued.Load() {
 		return false
@@ -340,7 +345,7 @@ func (l *link) acknowledged(executed uint64) bool {
 	return true
 }
 
-// control takes a control message.
+// control handles a control message.
 func (x *rx) control(l *link) iwarp.Fault {
 	h := &x.h
 	executed := h.Value

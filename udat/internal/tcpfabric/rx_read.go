@@ -10,12 +10,14 @@ import (
 )
 
 const (
-	direct = 8 << 10 // bytes: if this much of a payload or more is missing, it is read straight into its place
-	ahead  = 2 << 10 // bytes of what follows that are read with it
-	rounds = 16      // reads before other sockets have their turn
+	direct = 8 << 10 // bytes: if at least this much of a payload is missing, the rest is read directly into its place
+	ahead  = 2 << 10 // bytes after the payload that are read with it
+	rounds = 16      // reads from one socket before the other sockets are read
 )
 
-// receive takes in what has come, and does what follows from it.
+// receive reads and handles what has come, and runs the link if necessary. With poll it returns at
+// once if another goroutine is receiving. got reports whether anything came; more, that there may
+// be more.
 func (l *link) receive(poll bool) (got, more bool) {
 	in := &l.qp.In
 	if !poll {
@@ -32,14 +34,14 @@ func (l *link) receive(poll bool) (got, more bool) {
 	if ready {
 		l.conn.Ready()
 	}
-	// A failure meanwhile has left the flush to this call.
+	// If the queue pair failed meanwhile, this call has to start the flush.
 	if got || l.refusing.Load() || l.end.Load() != nil || !l.qp.Connected() {
 		l.run()
 	}
 	return got, more
 }
 
-// work reads and uses what there is. got reports whether anything came; more, that there may be
+// work reads and handles what has come. got reports whether anything came; more, that there may be
 // more.
 func (x *rx) work(l *link) (got, more bool) {
 	if x.lent == nil {
@@ -73,7 +75,7 @@ func (x *rx) work(l *link) (got, more bool) {
 	return got, true
 }
 
-// tidy gives the buffer back if it is empty.
+// tidy returns the buffer to the pool if it is empty.
 func (x *rx) tidy() {
 	if x.r == x.w {
 		x.r, x.w, x.buf, x.one[0] = 0, 0, nil, nil
@@ -81,7 +83,7 @@ func (x *rx) tidy() {
 	}
 }
 
-// close notes the end of the stream.
+// close records that the stream has ended, and how.
 func (x *rx) close(l *link, err error) {
 	if errors.Is(err, io.EOF) {
 		err = nil
@@ -92,8 +94,8 @@ func (x *rx) close(l *link, err error) {
 	l.end.Store(&end{err})
 }
 
-// read reads once: into the place of a long payload, or into buf. all reports that there is no
-// more.
+// read reads once: into the place of a long payload, or into buf. all reports that there is nothing
+// more to read now.
 func (x *rx) read(l *link) (all bool, err error) {
 	if x.stop || !l.qp.Connected() {
 		x.stop, x.r, x.w, x.left = true, 0, 0, 0
@@ -121,7 +123,7 @@ func (x *rx) read(l *link) (all bool, err error) {
 		x.r = 0
 	}
 	most := len(x.buf)
-	if x.missing > 0 { // what is moved to the front next time is short then
+	if x.missing > 0 { // so that little needs to be moved to the front next time
 		most = min(most, x.w+x.missing+ahead)
 	}
 	x.one[0] = x.buf[x.w:most]
@@ -130,7 +132,7 @@ func (x *rx) read(l *link) (all bool, err error) {
 	return x.w < most, err
 }
 
-// use handles the frames in buf, as far as they have come.
+// use handles the frames, and the parts of frames, that are in buf.
 func (x *rx) use(l *link) {
 	if x.due != 0 {
 		x.refuse(l, x.due)
@@ -158,7 +160,8 @@ func (x *rx) use(l *link) {
 	}
 }
 
-// next handles the headers of the next frame, if they have come.
+// next handles the headers of the next frame. It returns false if they have not all come, or if the
+// frame is refused.
 func (x *rx) next(l *link) bool {
 	b := x.buf[x.r:x.w]
 	x.missing = 0
@@ -225,8 +228,8 @@ func (x *rx) put(l *link, n int) bool {
 	return true
 }
 
-// place pins the place of the next n bytes of the payload. What was checked when the frame began
-// may have been withdrawn since.
+// place pins the place of the next n bytes of the payload. It may fail even though the place was
+// checked when the frame began, because access may have been revoked since.
 func (x *rx) place(l *link, n int) ([][]byte, bool) {
 	bufs, f := x.pin(l, x.off, uint64(n))
 	if f != fine {

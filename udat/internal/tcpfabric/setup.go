@@ -21,12 +21,12 @@ const (
 	maxReject  = maxPrivate - len(rejectMarker)
 )
 
-// rejectMarker begins a reject by the peer's program between devices that are not both of this
-// fabric: OpenFabrics DAPL sends it, and this library on soft-iWARP. A reject without it comes from
-// the peer's library, or from a program that uses neither.
+// rejectMarker begins the private data of a reject by the peer's program, if one of the devices is
+// not of this fabric. OpenFabrics DAPL sends it, and so does this library on soft-iWARP. A reject
+// without it comes from the peer's library, or from a program that uses neither library.
 const rejectMarker = "\x02\x00\x02\x00"
 
-// rejected returns the event of a reply that rejects.
+// rejected returns the event for a reply that rejects.
 func rejected(reply *iwarp.Setup) *fabric.ConnEvent {
 	data, marked := bytes.CutPrefix(reply.Private, []byte(rejectMarker))
 	switch {
@@ -42,13 +42,13 @@ var errRejected = fmt.Errorf("the peer refuses the connection, or the listener's
 
 // Bounds of the set-up.
 const (
-	dialLimit    = 10 * time.Second // of TCP's part, unless the options say otherwise
+	dialLimit    = 10 * time.Second // until TCP is connected, unless the options say otherwise
 	requestLimit = 10 * time.Second // until the request has come
 	replyLimit   = 64 * time.Second // until the peer's program has answered
-	writeLimit   = 2 * time.Second  // for a frame of the set-up to go into the socket
+	writeLimit   = 2 * time.Second  // until the socket has room for a frame of the set-up
 )
 
-// readSetup reads a request or a reply, and nothing behind it.
+// readSetup reads a request or a reply, and no byte after it.
 func readSetup(c *net.TCPConn, reply bool, limit time.Duration) (iwarp.Setup, error) {
 	c.SetReadDeadline(time.Now().Add(limit))
 	frame := make([]byte, iwarp.SetupHeaderSize, iwarp.MaxSetupSize)
@@ -77,8 +77,8 @@ func writeSetup(c *net.TCPConn, s *iwarp.Setup) error {
 	return err
 }
 
-// wantsCRC reports whether this end asks for checksums: as the options say, else only if the bytes
-// leave this host.
+// wantsCRC reports whether this end asks for checksums. If the options do not say it, this end asks
+// for them only if the bytes leave this host.
 func (d *Device) wantsCRC(c *net.TCPConn) bool {
 	if on := d.Opts.Checksums; on != nil {
 		return *on
@@ -86,7 +86,7 @@ func (d *Device) wantsCRC(c *net.TCPConn) bool {
 	return between(addrOf(c.LocalAddr()).Addr(), addrOf(c.RemoteAddr()).Addr())
 }
 
-// between reports whether two addresses are those of two hosts.
+// between reports whether two addresses belong to different hosts.
 func between(local, remote netip.Addr) bool { return !remote.IsLoopback() && local != remote }
 
 func addrOf(a net.Addr) netip.AddrPort {
@@ -98,11 +98,11 @@ func addrOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }
 
-// noPath is the segment size, in bytes, on systems that do not report TCP's.
+// noPath is the segment size, in bytes, that is assumed on a system that does not report TCP's.
 const noPath = 1448
 
-// keep sets how soon a peer that has vanished is noticed, and returns TCP's segment size. Seven
-// retries, the default, stand for half a minute.
+// keep sets how soon TCP notices that the peer has vanished, and returns TCP's segment size. The
+// time depends on the retries in the options: with 7, the default, it is about half a minute.
 func (d *Device) keep(c *net.TCPConn) (segment int) {
 	retries := time.Duration(d.Opts.Retry) + 1
 	c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: retries * time.Second,

@@ -5,24 +5,25 @@ import (
 	"time"
 )
 
-// errAgain says that a socket has nothing to read, or no room for more.
+// errAgain means that a socket has nothing to read, or no room to write.
 var errAgain = errors.New("the socket is not ready")
 
-// past is a deadline that ends what waits.
+// past is a deadline in the past: setting it ends a call that waits.
 var past = time.Unix(1, 0)
 
-// socket is a connected TCP socket whose calls do not block. One goroutine at a time reads, one
-// writes, and none does either from the call of shut on.
+// socket is a connected TCP socket whose methods do not block. At any time one goroutine may read
+// and one may write. Once shut is called, no goroutine may do either.
 type socket interface {
-	// read reads into bufs, in order; io.EOF is the end. errAgain: events.readable will follow.
+	// read reads into bufs, in order. io.EOF is the end of the stream. After errAgain,
+	// events.readable will be called.
 	read(bufs [][]byte) (int, error)
-	// write writes bufs, in order. errAgain: events.writable will follow.
+	// write writes bufs, in order. After errAgain, events.writable will be called.
 	write(bufs [][]byte) (int, error)
-	// closeWrite ends the stream to the peer.
+	// closeWrite ends the stream from this end to the peer.
 	closeWrite()
-	// start lets the events come.
+	// start makes the socket call its events.
 	start() error
-	// watch says whether readable is to be called. While it is not, somebody reads by polling.
+	// watch sets whether readable is called. While it is not, a caller reads the socket by polling.
 	watch(on bool)
 	// shut closes the socket.
 	shut()
@@ -30,10 +31,10 @@ type socket interface {
 
 // events are the functions that a socket calls.
 type events interface {
-	// readable reads all that has come, or returns true if it has stopped before that. end means that
-	// the stream has ended, or is broken, behind the bytes that can be read.
+	// readable reads what has come. It returns true if it has stopped before it has read
+	// everything. end means that the stream ends, or is broken, after the bytes that can be read.
 	readable(end bool) (more bool)
 	writable()
-	// rest is called after readable, when the other sockets have had theirs.
+	// rest is called after readable, once readable has been called for the other ready sockets too.
 	rest()
 }

@@ -16,18 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollable says that a socket can be read by polling, without its goroutine.
+// pollable says whether a caller can read a socket by polling.
 const pollable = true
 
 // poller waits for the sockets of a device in one goroutine. Its epoll instance is registered with
-// the poller of Go's runtime, so that no thread blocks in it. The sockets are not: so a caller that
-// polls a socket is not disturbed by the runtime.
+// the poller of Go's runtime, so that no thread blocks in epoll_wait. The sockets are not
+// registered there, so that the runtime does not disturb a caller that polls a socket.
 type poller struct {
 	fd   int
 	file *os.File
 	raw  syscall.RawConn
 	tick func() (again bool)
-	asks atomic.Bool // for tick
+	asks atomic.Bool // again was called: tick must be called
 	done chan struct{}
 
 	mu    sync.Mutex
@@ -36,21 +36,21 @@ type poller struct {
 
 	ready [64]unix.EpollEvent
 	n     int
-	due   []*sock // to be read in this round
-	more  []*sock // and in the next one
+	due   []*sock // sockets to read in this round
+	more  []*sock // sockets to read in the next round
 }
 
-// tickEvery is the time between the calls of tick, while it asks for more.
+// tickEvery is the time between two calls of tick, as long as tick returns true.
 const tickEvery = time.Millisecond
 
-// newPoller starts the goroutine. It calls tick tickEvery after a call of again, and then every
-// tickEvery as long as tick returns true.
+// newPoller starts a poller and its goroutine. After a call of again the goroutine waits tickEvery
+// and calls tick, and repeats that as long as tick returns true.
 func newPoller(tick func() (again bool)) (*poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // so that Go's runtime takes it
+	if err := unix.SetNonblock(fd, true); err != nil { // else Go's runtime does not poll it
 		unix.Close(fd)
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (p *poller) loop() {
 		p.n = max(n, 0)
 		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 	}
-	var next time.Time // of tick; zero: none
+	var next time.Time // when to call tick next; zero: never
 	for {
 		p.n = 0
 		expired := false
@@ -95,14 +95,14 @@ func (p *poller) loop() {
 		case next.IsZero() || now.Before(next):
 			if !expired {
 				continue
-			} // expired by an earlier call of again: set the deadline anew, as with an old one nothing is read
+			} // the deadline is of an earlier call of again: set a new one, because Read fails after the deadline
 		case p.tick() || p.asks.Swap(false):
 			next = now.Add(tickEvery)
 		default:
 			next = time.Time{}
 		}
 		p.file.SetReadDeadline(next)
-		if p.asks.Load() && next.IsZero() { // its deadline has just been overwritten
+		if p.asks.Load() && next.IsZero() { // again was called meanwhile: set its deadline, which was just overwritten
 			p.file.SetReadDeadline(past)
 		}
 	}
@@ -153,7 +153,7 @@ type sock struct {
 	fd  int
 	id  int32
 	on  events
-	end bool // the poller's
+	end bool // the peer's stream has ended; only the poller uses it
 
 	rd, wr []unix.Iovec
 
@@ -161,7 +161,7 @@ type sock struct {
 	closed bool
 }
 
-// adopt takes the connection over from Go's net. An error leaves it there.
+// adopt takes over the connection from package net. After an error package net still has it.
 func (p *poller) adopt(c *net.TCPConn, on events) (socket, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -210,7 +210,7 @@ func (s *sock) shut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	unix.Close(s.fd) // which takes it out of the epoll instance
+	unix.Close(s.fd) // this removes it from the epoll instance
 }
 
 func (s *sock) closeWrite() { unix.Shutdown(s.fd, unix.SHUT_WR) }
@@ -241,8 +241,9 @@ func vector(iov []unix.Iovec, bufs [][]byte) []unix.Iovec {
 	return iov
 }
 
-// call reads or writes, by the system call for one buffer or the one for many. The runtime does not
-// learn of it: it does not wait, and copies for less than a millisecond.
+// call reads or writes: with the system call one if there is one buffer, else with many. It does
+// not announce the system call to Go's runtime, because the call never waits, and copies for less
+// than a millisecond.
 func (s *sock) call(one, many uintptr, bufs [][]byte, iov *[]unix.Iovec) (int, error) {
 	trap, at, n := one, unsafe.Pointer(unsafe.SliceData(bufs[0])), len(bufs[0])
 	if len(bufs) > 1 {
@@ -265,8 +266,8 @@ func (s *sock) call(one, many uintptr, bufs [][]byte, iov *[]unix.Iovec) (int, e
 	}
 }
 
-// tune sets what Go's net has no call for: the time after which unanswered data ends the
-// connection. It returns TCP's segment size.
+// tune sets the time after which unacknowledged data ends the connection, which package net cannot
+// set. It returns TCP's segment size, or 0 if that is unknown.
 func tune(c *net.TCPConn, unanswered time.Duration) (segment int) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// pollable says that a socket can be read by polling, without its goroutine.
+// pollable says whether a caller can read a socket by polling.
 const pollable = false
 
-// poller is no more than a name here: each socket has a goroutine that reads and one that writes,
-// and a buffer for each. The tag portablesocket selects this file on Linux, for its tests.
+// poller does nothing here. Each socket has a goroutine that reads and one that writes, each with a
+// buffer. The build tag portablesocket selects this file on Linux, for its tests.
 type poller struct{}
 
 func newPoller(func() bool) (*poller, error) { return new(poller), nil }
@@ -23,22 +23,22 @@ func (*poller) stop() {}
 
 func (*poller) again() {}
 
-// sock is a socket of Go's net.
+// sock is a socket of package net.
 type sock struct {
 	c  *net.TCPConn
 	on events
 
 	mu      sync.Mutex
-	in      []byte // has been read and not taken
-	inErr   error  // and what comes behind it
-	out     []byte // is to be written
+	in      []byte // bytes that have come and that read has not returned
+	inErr   error  // the error that follows in
+	out     []byte // bytes that are to be written
 	outErr  error
 	full    bool // a write has found no room
-	closing bool // the stream ends behind out
+	closing bool // the stream ends after out
 	shutted bool
 
-	taken chan struct{} // in is empty
-	given chan struct{} // out is not
+	taken chan struct{} // signals that in is empty
+	given chan struct{} // signals that out is not empty, or that the stream ends
 }
 
 // bufferSize is the size of each of a socket's buffers.
@@ -172,7 +172,7 @@ func (s *sock) shut() {
 	softnic.Ring(s.taken)
 }
 
-// copyTo copies as a device does: memory of the program is not looked at by the race detector.
+// copyTo copies like a device: the race detector does not see the access to the program's memory.
 func copyTo(dst, src []byte) int {
 	n := min(len(dst), len(src))
 	softnic.Move(dst[:n], src[:n])

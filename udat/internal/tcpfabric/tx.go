@@ -8,13 +8,14 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// tx is the transmitting half of a link; the goroutine that has the turn owns it. Frames are put
-// into a batch, whose parts are gathered by one write: headers, trailers and short payload from
-// stage, long payload from the memory itself, which is pinned for the write alone. With checksums
-// all payload is staged, so that what is sent is what was summed.
+// tx is the transmitting half of a link. The goroutine with the turn owns it. Frames are put into a
+// batch, and one system call writes the parts of the batch. Headers, trailers and short payload are
+// copied to stage. Long payload is written directly from its memory, which is pinned only during
+// the write. With checksums all payload is copied to stage, so that what is sent is what was
+// summed.
 type tx struct {
 	stage   []byte
-	lent    *[]byte // stage; nil while the batch is empty
+	lent    *[]byte // the pool's buffer that stage uses; nil while the batch is empty
 	lender  *buffers
 	parts   []part
 	first   int // the first part that is not written
@@ -22,22 +23,22 @@ type tx struct {
 	size    int // bytes of the batch
 	iov     [][]byte
 	one     [1][]byte
-	mine    softnic.Outbound // memory of requests
+	mine    softnic.Outbound // memory of this end's requests
 	theirs  softnic.Inbound  // memory that the peer reads
-	queued  uint64           // bytes put into batches, in all
-	written uint64           // bytes written, in all
-	cut     bool             // a frame cannot be finished: the stream is of no use
-	parted  bool             // the last frames are in the batch
-	refused bool             // with a terminate
-	closed  bool             // the stream has been ended
+	queued  uint64           // bytes put into batches so far
+	written uint64           // bytes written so far
+	cut     bool             // a frame cannot be completed, so nothing more can be sent
+	parted  bool             // part has made the last batch
+	refused bool             // the last batch has a terminate
+	closed  bool             // this end has ended its stream
 
 	next      uint64 // the request to send next
 	sent      uint64 // bytes of its payload in batches
-	begun     bool   // it has its numbers
+	begun     bool   // it has been numbered
 	immediate bool   // only its immediate data is left
-	stuck     bool   // a request has failed: none follows it
-	rewound   bool   // the next request has been sent before, and waits for its receive
-	marks     []mark // of the requests, a ring as large as the send queue
+	stuck     bool   // a request has failed: none may be sent after it
+	rewound   bool   // the next request has been sent before, and waits for a receive at the peer
+	marks     []mark // one for each request: a ring as long as the send queue
 	back      uint32 // atomic responses sent
 	control   uint32 // control messages sent
 	numbers
@@ -64,18 +65,18 @@ const (
 )
 
 const (
-	copyLimit  = 2048    // payload of at most so many bytes is staged
+	copyLimit  = 2048    // payload of at most this many bytes is copied to stage
 	batchLimit = 1 << 20 // bytes of a batch, about
 	maxParts   = 64
 )
 
-// start prepares the half for a connection.
+// start prepares tx for a connection.
 func (t *tx) start(depth int, sums bool) {
 	t.lender = choose(sums, &sent, &sentSums)
 	t.marks = make([]mark, max(depth, 1))
 }
 
-// borrow gets a stage, for a batch that is empty.
+// borrow begins an empty batch, and gets a stage for it.
 func (t *tx) borrow() {
 	t.parts, t.first, t.off, t.size = t.parts[:0], 0, 0, 0
 	if t.lent == nil {
@@ -84,7 +85,7 @@ func (t *tx) borrow() {
 	t.stage = (*t.lent)[:0]
 }
 
-// tidy gives the stage back if the batch is written.
+// tidy returns the stage to the pool if the batch is written.
 func (t *tx) tidy() {
 	if t.empty() && t.lent != nil {
 		t.stage = nil
@@ -94,10 +95,11 @@ func (t *tx) tidy() {
 
 func (t *tx) mark(n uint64) *mark { return &t.marks[n%uint64(len(t.marks))] }
 
-// empty reports whether the batch is written.
+// empty reports whether all of the batch is written.
 func (t *tx) empty() bool { return t.first == len(t.parts) }
 
-// flushBatch writes once.
+// flushBatch writes as much of the batch as one system call can. It returns false if nothing was
+// written.
 func (l *link) flushBatch() bool {
 	t := &l.tx
 	if !l.gather() {
@@ -109,7 +111,7 @@ func (l *link) flushBatch() bool {
 	t.theirs.Release()
 	if err != nil {
 		if !errors.Is(err, errAgain) {
-			t.cut = true // the reader hears of it
+			t.cut = true // the receiving half will see the error too
 		}
 		return false
 	}
@@ -120,7 +122,8 @@ func (l *link) flushBatch() bool {
 	return true
 }
 
-// gather lists what is not written of the batch, pinned. False: nothing can be written.
+// gather pins the parts of the batch that are not written, and lists them in iov. It returns false
+// if nothing can be written.
 func (l *link) gather() bool {
 	t := &l.tx
 	t.iov = t.iov[:0]
@@ -153,7 +156,7 @@ func (l *link) gather() bool {
 			}
 			l.qp.Fatal()
 		}
-		t.cut = true // the frame is announced, and its memory is gone
+		t.cut = true // the frame's header has been made, and its payload can no longer be read
 		break
 	}
 	if len(t.iov) == 0 {
@@ -164,17 +167,17 @@ func (l *link) gather() bool {
 	return true
 }
 
-// roomy reports whether the batch takes another frame.
+// roomy reports whether the batch has room for another frame.
 func (l *link) roomy() bool {
 	t := &l.tx
 	return t.size < batchLimit && len(t.parts)+4 <= maxParts && cap(t.stage)-len(t.stage) >= 2*frameRoom+copyLimit
 }
 
-// frameRoom is what a frame needs of the stage beside its payload.
+// frameRoom is the space in the stage that a frame needs besides its payload.
 const frameRoom = iwarp.MaxHeader + iwarp.MaxTrailer
 
-// fit returns how many of left bytes go into the next frame of a message, 0 if the batch has no
-// room for a useful one.
+// fit returns how many bytes of payload the next frame of a message can have, if left bytes of the
+// message remain. It returns 0 if the batch has no room for a useful frame.
 func (l *link) fit(op iwarp.Opcode, left uint64) int {
 	t := &l.tx
 	limit := iwarp.PayloadLimit(op, int(l.segment.Load()))
@@ -194,8 +197,8 @@ func (l *link) putControl(c iwarp.Control, value uint64) {
 	l.frame(&h, part{})
 }
 
-// frame puts a frame into the batch, with the payload that p names. It fails if the payload can no
-// longer be read.
+// frame puts a frame into the batch, with the payload that p names. It returns an error status if
+// the payload can no longer be read.
 func (l *link) frame(h *iwarp.Header, p part) (st fabric.Status) {
 	t := &l.tx
 	from := len(t.stage)
@@ -206,7 +209,7 @@ func (l *link) frame(h *iwarp.Header, p part) (st fabric.Status) {
 	if copied {
 		var bufs [][]byte
 		switch p.kind {
-		case staged: // a terminate's
+		case staged: // the payload of a terminate
 			t.one[0] = l.rx.last[:n]
 			bufs = t.one[:]
 		case ofRequest:
@@ -244,7 +247,7 @@ func (l *link) frame(h *iwarp.Header, p part) (st fabric.Status) {
 	return fabric.StatusSuccess
 }
 
-const lengthSize = 2 // of a frame's length
+const lengthSize = 2 // of a frame's length field
 
 // setup puts a frame of the set-up into the batch.
 func (t *tx) setup(frame []byte) {
@@ -253,7 +256,7 @@ func (t *tx) setup(frame []byte) {
 	t.add(part{off: uint64(from), n: len(frame)})
 }
 
-// add adds a part, or extends the last one.
+// add adds a part to the batch, or extends the last part.
 func (t *tx) add(p part) {
 	t.size += p.n
 	t.queued += uint64(p.n)

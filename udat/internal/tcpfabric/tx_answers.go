@@ -7,23 +7,24 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// answers are those that the peer's reads and atomics wait for: a ring as large as the read depth.
+// answers has the answers that the peer's reads and atomics wait for: a ring with one slot more
+// than the read depth.
 type answers struct {
 	pending []answer
-	pushed  atomic.Uint64 // by rx
-	open    bool          // some frames of the oldest have been sent
-	turn    bool          // it is an answer's, not a request's
+	pushed  atomic.Uint64 // the number of answers that rx has added
+	open    bool          // the oldest answer is partly in batches
+	turn    bool          // the next message is an answer, not a request
 }
 
 // answer is the answer to a read or an atomic.
 type answer struct {
 	atomic  bool
-	sink    uint32 // the peer's name for it
-	at      uint64 // the peer's offset
-	key     uint32 // what is read
+	sink    uint32 // the key, or the ID, that the peer's request has
+	at      uint64 // the offset at the peer
+	key     uint32 // the memory that is read
 	addr, n uint64
 	sent    uint64
-	value   uint64 // what an atomic has found
+	value   uint64 // the old value, for an atomic
 }
 
 // answer puts the oldest answer into the batch, or as much of it as there is room for, and reports
@@ -52,7 +53,7 @@ func (l *link) answer() bool {
 		p := part{kind: ofPeer, off: a.addr + a.sent, n: n, key: a.key}
 		if st := l.frame(&h, p); st != fabric.StatusSuccess {
 			l.qp.In.Lock()
-			l.rx.refuse(l, iwarp.FaultKey) // the memory has been there when the request came
+			l.rx.refuse(l, iwarp.FaultKey) // the memory could be accessed when the request came
 			l.rx.fail(l)
 			l.qp.In.Unlock()
 			return false
@@ -64,8 +65,8 @@ func (l *link) answer() bool {
 	return true
 }
 
-// controls puts the control messages that are due into the batch. owes: an acknowledgement is due,
-// which the Send that follows has.
+// controls puts the control messages that are due into the batch. owes reports whether it has left
+// out an acknowledgement that is due, because the next Send can carry it.
 func (l *link) controls() (owes bool) {
 	t := &l.tx
 	if !l.own {
@@ -74,8 +75,8 @@ func (l *link) controls() (owes bool) {
 	if l.held.Load() {
 		l.hold()
 	}
-	// The flags are read before the count: a request that is executed after this sets ackNow again,
-	// and behind a starving request none is executed.
+	// The flags are read before the count, so that a request that is executed afterwards sets
+	// ackNow again. After a starving request no other is executed.
 	now, starves := l.ackNow.Swap(false), l.starved.CompareAndSwap(hungry, waiting)
 	executed := l.executed.Load()
 	switch {
@@ -95,8 +96,8 @@ func (l *link) controls() (owes bool) {
 	return owes
 }
 
-// feed announces to the peer that a receive has been posted for its waiting request. Another queue
-// pair of an SRQ may have taken that receive already: then the next one wakes the link again.
+// feed has ControlReady sent if there is now a receive for the peer's waiting request. If there is
+// none, because another queue pair of the SRQ has taken it, the next receive wakes the link again.
 func (l *link) feed() {
 	if l.starved.Load() == waiting && l.qp.Await(l) {
 		l.tx.ready = true

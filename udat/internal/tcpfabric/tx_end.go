@@ -6,8 +6,8 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// leave sends what is due at the end of the queue pair, ends the stream once this end has
-// disconnected, and reports whether the peer has ended its own too.
+// leave sends what is due at the end of the queue pair, and ends this end's stream once this end
+// has disconnected. It reports whether the peer has ended its stream too.
 func (l *link) leave() (done bool) {
 	t := &l.tx
 	if !t.parted {
@@ -36,7 +36,9 @@ func (l *link) leave() (done bool) {
 	return l.eof
 }
 
-// part makes the last batch, of what is staged already: payload that is not copied yet is not sent.
+// part makes the last batch. If payload in the batch is not copied to stage, the batch is cut off
+// before it, because that payload must not be sent any more. Else an acknowledgement and a
+// terminate are added, if they are due.
 func (l *link) part() {
 	t := &l.tx
 	for i := t.first; i < len(t.parts); i++ {

@@ -2,23 +2,23 @@ package tcpfabric
 
 import "github.com/godat/godat/udat/internal/fabric"
 
-// mark says when a request that has been sent is complete.
+// mark says when a request that has been sent is done.
 type mark struct {
 	end    uint64
-	before numbers       // the counts before it, to send it again
-	seq    uint32        // the request, from 1: a mark with another number is an older one
-	status fabric.Status // if byStatus
+	before numbers       // the counts before the request, to send it again
+	seq    uint32        // the number of the request, from 1; a mark with another number is of an older request
+	status fabric.Status // the result, if by is byStatus
 	by     doneBy
-	units  uint8 // how many requests it counts as, for the peer
+	units  uint8 // how many requests the peer counts it as
 }
 
 type doneBy uint8
 
 const (
-	byStatus  doneBy = iota // it is done
-	byAck                   // when so many requests are acknowledged
-	byAnswer                // when so many reads and atomics are answered
-	byWriting               // when this many bytes have been written to the socket
+	byStatus  doneBy = iota // the request is done
+	byAck                   // when the peer has acknowledged as many requests as end says
+	byAnswer                // when the peer has answered as many reads and atomics as end says
+	byWriting               // when as many bytes as end says have been written to the socket
 )
 
 // numbers are the counts that a request adds to.

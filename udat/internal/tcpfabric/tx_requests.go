@@ -8,21 +8,23 @@ import (
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
 
-// ask is a read or an atomic under way.
+// ask is a read or an atomic in flight.
 type ask struct {
 	slot   uint64
-	key    uint32 // names it in the answer
+	key    uint32 // identifies it in the answer
 	length uint64
 	atomic bool
 }
 
-// requestsNext reports whether the next request may go out now, unless it must wait for answers.
+// requestsNext reports whether there is a next request that may be sent now. mayBegin checks
+// whether it must wait for earlier reads.
 func (l *link) requestsNext() bool {
 	t := &l.tx
 	return l.greeted.Load() && !l.held.Load() && !t.stuck && !t.open && t.next != l.qp.Sends().Tail()
 }
 
-// sendsNext reports whether the next request is a Send, which acknowledges, and goes out now.
+// sendsNext reports whether the next request is a Send that can be sent now, so that it can carry
+// an acknowledgement.
 func (l *link) sendsNext() bool {
 	if !l.requestsNext() {
 		return false
@@ -40,7 +42,7 @@ func (l *link) requests() bool {
 	}
 	s, m := l.qp.Sends().Slot(t.next), t.mark(t.next)
 	if !t.begun {
-		if m.seq == uint32(t.next+1) && m.by == byStatus { // executed before the stream was resumed
+		if m.seq == uint32(t.next+1) && m.by == byStatus { // it was done before the rewind
 			t.next++
 			t.stuck = m.status != fabric.StatusSuccess
 			return !t.stuck
@@ -71,7 +73,7 @@ func (l *link) requests() bool {
 	return true
 }
 
-// mayBegin reports whether a request need not wait for earlier reads.
+// mayBegin returns false if a request must wait for earlier reads or atomics.
 func (l *link) mayBegin(s *softnic.Slot) bool {
 	under := l.tx.reads - l.answered.Load()
 	if s.WR.Flags&fabric.Fence != 0 && under > 0 {
@@ -81,7 +83,8 @@ func (l *link) mayBegin(s *softnic.Slot) bool {
 	return !softnic.Sinks(s.WR.Opcode) || out == 0 || under < uint64(out)
 }
 
-// delay reports whether Faults.Delay still holds a request back, until due.
+// delay reports whether a request that Faults.Delay delays until due must still wait. If so, a
+// timer runs the link at due.
 func (l *link) delay(due time.Time) bool {
 	wait := time.Until(due)
 	if wait <= 0 {
@@ -95,7 +98,8 @@ func (l *link) delay(due time.Time) bool {
 	return true
 }
 
-// local ends a request that is not sent: because it needs no message, or because it must fail.
+// local handles a request that is not sent, because it needs no message or must fail. It returns
+// the status, and whether the request is such a one.
 func (l *link) local(s *softnic.Slot) (fabric.Status, bool) {
 	if st, hit := l.qp.Device().Faults.FailsNow(); hit {
 		return st, true
@@ -104,7 +108,7 @@ func (l *link) local(s *softnic.Slot) (fabric.Status, bool) {
 		return st, true
 	}
 	if s.Length <= copyLimit && !softnic.Sinks(s.WR.Opcode) {
-		return 0, false // the copy looks at the keys
+		return 0, false // the keys are checked when the payload is copied
 	}
 	_, st := l.qp.Payload(&l.tx.mine, s, 0, s.Length)
 	l.tx.mine.Release()
@@ -160,7 +164,8 @@ func (l *link) askFor(s *softnic.Slot) {
 	l.frame(&h, part{})
 }
 
-// payload puts frames of a send or a write into the batch, and reports whether it is whole now.
+// payload puts frames of a send or a write into the batch, and reports whether all of its frames
+// are there now.
 func (l *link) payload(s *softnic.Slot, m *mark) bool {
 	t, wr := &l.tx, &s.WR
 	h := iwarp.Header{Op: opcode(wr), MSN: t.sends}
@@ -197,7 +202,7 @@ func (l *link) payload(s *softnic.Slot, m *mark) bool {
 		t.sent += uint64(n)
 	}
 	if wr.Opcode == fabric.OpWriteImm {
-		t.immediate = true // the write is whole
+		t.immediate = true // all frames of the write are in batches
 		if !l.roomy() {
 			return false
 		}
@@ -232,8 +237,8 @@ func opcode(wr *fabric.SendWR) iwarp.Opcode {
 	return iwarp.OpSend
 }
 
-// hold waits until the peer has a receive for the request that it has ignored, and sends it and
-// those behind it again.
+// hold is called after ControlNotReady. It rewinds to the request that the peer has ignored. Once
+// the peer has a receive for it, hold has that request and all later ones sent again.
 func (l *link) hold() {
 	t := &l.tx
 	if !t.rewound {
@@ -255,7 +260,7 @@ func (l *link) hold() {
 	l.putControl(iwarp.ControlResume, l.acked.Load())
 }
 
-// giveUp fails the request that has waited too long for its receive.
+// giveUp fails the request that has waited too long for a receive at the peer.
 func (l *link) giveUp() {
 	if l.held.Load() && !l.resumed.Load() {
 		l.verdict.CompareAndSwap(0, uint32(fabric.StatusRNRExceeded))
@@ -263,7 +268,7 @@ func (l *link) giveUp() {
 	}
 }
 
-// rewind makes the request after the first n the next to send.
+// rewind makes the request after the first n, as the peer counts them, the next one to send.
 func (l *link) rewind(n uint64) {
 	t, sq := &l.tx, l.qp.Sends()
 	if t.begun {
@@ -277,7 +282,7 @@ func (l *link) rewind(n uint64) {
 			continue
 		}
 		t.next, t.numbers = i, m.before
-		if t.count < n { // all but the immediate data has been executed
+		if t.count < n { // the peer has executed the write, but not its immediate data
 			s := sq.Slot(i)
 			l.begin(s, m)
 			t.sent, t.immediate = s.Length, true

@@ -8,9 +8,10 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// This file is about the IP addresses of a port: which there are, and which one a connection uses.
+// This file finds the IP addresses of a port, and chooses the one that a connection uses.
 
-// netDev returns the interface of one of the port's addresses; "" if the GID table does not say.
+// netDev returns the interface of one of the port's addresses, or "" if the GID table does not name
+// it.
 func (p *port) netDev(addr netip.Addr) string {
 	for _, e := range p.table {
 		if e.Addr() == addr {
@@ -20,15 +21,16 @@ func (p *port) netDev(addr netip.Addr) string {
 	return ""
 }
 
-// findAddrs returns the port's IP addresses, best first. On RoCE they come from the GID table, also
-// those of VLANs; else rdma_cm reports which of the host's addresses map to the port. A link-local
-// address in the GID table need not be the host's.
+// findAddrs returns the port's IP addresses, best first. On RoCE they come from the GID table,
+// which also has those of VLANs. Otherwise, or if the table has none, rdma_cm reports which of the
+// host's addresses map to the port. Link-local addresses of the GID table are left out, because the
+// host may not have them.
 func (p *port) findAddrs() []netip.Addr {
 	var addrs []netip.Addr
 	if p.roce() {
 		for _, e := range p.table {
 			a := e.GID.Addr()
-			here := e.NetDev != "" || p.gid.NetDev == "" // else it is of another network namespace
+			here := e.NetDev != "" || p.gid.NetDev == "" // else the entry is of another network namespace
 			if here && !e.GID.IsZero() && !a.IsLinkLocalUnicast() && !slices.Contains(addrs, a) {
 				addrs = append(addrs, a)
 			}
@@ -101,8 +103,8 @@ func (p *port) owns(ch *cverbs.EventChannel, addr netip.Addr) bool {
 	return id.BindAddr(netip.AddrPortFrom(addr, 0)) == nil && id.Device() == p.device && id.Port() == p.num
 }
 
-// sourceFor returns the local address for a destination, of its family. Where these are on several
-// interfaces, the host's routes choose.
+// sourceFor returns the local address for a destination. It has the destination's family. If the
+// port has such addresses on several interfaces, the host's routes decide.
 func (p *port) sourceFor(dst netip.Addr) (netip.Addr, bool) {
 	fits := func(a netip.Addr) bool { return a.Is4() == dst.Is4() && (a.Zone() != "") == dst.IsLinkLocalUnicast() }
 	if i := slices.IndexFunc(p.addrs, fits); i >= 0 {
@@ -124,7 +126,7 @@ func (p *port) sourceFor(dst netip.Addr) (netip.Addr, bool) {
 
 // routeSource returns the local address that the host's routes choose for a destination.
 func routeSource(dst netip.Addr) netip.Addr {
-	const discard = 9 // it could be any port: nothing is sent
+	const discard = 9 // any port would do, because nothing is sent
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, discard)))
 	if err != nil {
 		return netip.Addr{}
@@ -134,7 +136,7 @@ func routeSource(dst netip.Addr) netip.Addr {
 }
 
 // use makes the port use addr, and one address of the other family on the same interface. It
-// reports whether the port has addr. A link-local address may come without its interface.
+// reports whether the port has addr. If addr is link-local, it need not have a zone.
 func (p *port) use(addr netip.Addr) bool {
 	all := slices.Clone(p.addrs)
 	for _, e := range p.table {

@@ -15,10 +15,10 @@ type cq struct {
 	dev *device
 	v   *cverbs.CQ
 	ch  *cverbs.CompChannel
-	as  fabric.CQ // what the owner knows it as: itself, or what decorates it
+	as  fabric.CQ // the queue as its owner knows it: itself, or its decorator
 }
 
-// Own returns q, also if it is called on a decorator of q.
+// Own returns q, even if it is called on a decorator of q.
 func (q *cq) Own() any { return q }
 
 func (q *cq) Verbs() *cverbs.CQ            { return q.v }
@@ -31,8 +31,8 @@ func (q *cq) Decorate(outer fabric.CQ) {
 	q.dev.mu.Unlock()
 }
 
-// If the device cannot resize a completion queue it is created this much larger, so that it can
-// take more streams later.
+// If the device cannot resize completion queues, they are created larger, so that they can serve
+// more streams later: fixedFactor times the depth, and at least fixedMinimum entries.
 const (
 	fixedFactor  = 4
 	fixedMinimum = 4096
@@ -49,7 +49,7 @@ func (d *device) CreateCQ(depth int) (fabric.CQ, error) {
 	if !d.resizes() {
 		depth = min(max(fixedFactor*depth, fixedMinimum), d.attrs.MaxCQE)
 	}
-	// The queues take turns on the device's interrupt vectors.
+	// Each queue gets the next of the device's interrupt vectors, in turn.
 	vector := int(d.nextVector.Add(1)-1) % max(d.ctx.NumCompVectors(), 1)
 	v, err := d.ctx.CreateCQ(depth, ch, vector)
 	if err != nil {
@@ -91,7 +91,7 @@ func (q *cq) Wait(deadline time.Time) (bool, error) {
 
 func (q *cq) Wake() { q.ch.Wake() }
 
-// Resize grows the queue. It never shrinks one, because not every device can.
+// Resize grows the queue. It never shrinks the queue, because not every device can.
 func (q *cq) Resize(depth int) error {
 	if err := q.dev.checkDepth(depth); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (q *cq) Resize(depth int) error {
 	return errmap.Wrap(q.v.Resize(depth))
 }
 
-// resizes finds out whether the device can resize a completion queue, by asking it to.
+// resizes reports whether the device can resize a completion queue. It finds out by resizing one.
 func (d *device) resizes() bool {
 	d.resizeOnce.Do(func() {
 		if v, err := d.ctx.CreateCQ(1, nil, 0); err == nil {
@@ -115,7 +115,7 @@ func (d *device) resizes() bool {
 
 func (q *cq) Depth() int { return q.v.Depth() }
 
-// Close refuses while queue pairs use the queue. A waiter returns ErrClosed.
+// Close returns ErrInUse while queue pairs use the queue. It makes a pending Wait return ErrClosed.
 func (q *cq) Close() error {
 	if err := q.v.Close(); err != nil {
 		return errmap.Wrap(err)

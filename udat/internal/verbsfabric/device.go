@@ -23,13 +23,13 @@ type device struct {
 	conns  *cm.Manager
 	opts   fabric.Options
 	attrs  fabric.Attr
-	access cverbs.AccessFlags // of every queue pair; the regions and windows decide
+	access cverbs.AccessFlags // of every queue pair; the rights of regions and windows are narrower
 	async  func(fabric.AsyncEvent)
 	link   *soft.Link // nil: not soft-RoCE
 
 	nextVector atomic.Uint32
 	resizeOnce sync.Once
-	canResize  bool // completion queues
+	canResize  bool // whether completion queues can be resized
 
 	stop context.CancelFunc // ends the goroutines
 	done sync.WaitGroup
@@ -77,7 +77,7 @@ func open(p port, opts fabric.Options, async func(fabric.AsyncEvent)) (d *device
 	return d, nil
 }
 
-// remember records an object under its verbs object, by which events name it.
+// remember records the object o under its verbs object v, which asynchronous events name.
 func remember[V comparable, O any](d *device, objects *map[V]O, v V, o O) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -103,15 +103,15 @@ func own[T any](o any) (T, bool) {
 	return none, false
 }
 
-// Own returns d, also if it is called on a decorator of d.
+// Own returns d, even if it is called on a decorator of d.
 func (d *device) Own() any { return d }
 
 func (d *device) Context() *cverbs.Context { return d.ctx }
 
 func (d *device) Attr() fabric.Attr { return d.attrs }
 
-// Close closes the device. Lingering connections are destroyed at once, unanswered requests are
-// rejected.
+// Close closes the device. It destroys lingering connections at once, and rejects unanswered
+// requests.
 func (d *device) Close() error {
 	if err := d.conns.Shut(); err != nil {
 		return err
@@ -134,22 +134,23 @@ func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	return d.conns.Connect(q, p, on)
 }
 
-// breakConns breaks connections of soft-RoCE that have lost their link or address.
+// breakConns breaks the connections for which lost returns true. It does nothing if the device is
+// not soft-RoCE.
 func (d *device) breakConns(lost func(netip.Addr, netip.AddrPort) bool) {
 	if d.link != nil {
 		d.conns.Break(lost)
 	}
 }
 
-// routesLost breaks connections over IPv6 that have lost their route. Those over IPv4 go on: each
-// queue pair of soft-RoCE keeps the route that it has found.
+// routesLost breaks connections over IPv6 that have lost their route. Connections over IPv4 still
+// work, because each queue pair of soft-RoCE keeps the route that it has found.
 func (d *device) routesLost() {
 	d.breakConns(func(local netip.Addr, remote netip.AddrPort) bool {
 		return remote.Addr().Is6() && d.link.NoRoute(local, remote)
 	})
 }
 
-// readAsync reads the asynchronous events and hands them to the event goroutine.
+// readAsync reads the asynchronous events and passes them to the event goroutine.
 func (d *device) readAsync(stop context.Context) {
 	for {
 		ev, err := d.ctx.AsyncEventContext(stop)
@@ -163,7 +164,7 @@ func (d *device) readAsync(stop context.Context) {
 	}
 }
 
-// asyncKinds are the events that the owner of an object hears of.
+// asyncKinds are the events that are reported to the owner of an object.
 var asyncKinds = map[cverbs.AsyncEventType]fabric.AsyncKind{
 	cverbs.AsyncCQErr:   fabric.AsyncCQError,
 	cverbs.AsyncQPFatal: fabric.AsyncQPFatal, cverbs.AsyncQPReqErr: fabric.AsyncQPFatal,
@@ -186,7 +187,7 @@ func (d *device) asyncEvent(ev cverbs.AsyncEvent) {
 		}
 	case cverbs.AsyncGIDChange:
 		d.breakConns(d.noRoute)
-	default: // of no use to an owner; a connection that suffers has failed completions
+	default: // objectEvent drops other events: a connection that they affect has failed completions
 		d.objectEvent(ev)
 	}
 }
@@ -233,7 +234,7 @@ func (d *device) noRoute(local netip.Addr, remote netip.AddrPort) bool {
 	return d.link != nil && d.link.NoRoute(local, remote)
 }
 
-// connDevice is what the connections know of the device.
+// connDevice is the device as package cm sees it.
 type connDevice struct{ *device }
 
 func (d connDevice) Port() *cm.Port {
@@ -256,7 +257,7 @@ func (d connDevice) OwnQP(q fabric.QP) (cm.QP, error) {
 	return b, nil
 }
 
-// connQP is a queue pair of a device.
+// connQP is a queue pair of any device of this package.
 type connQP interface {
 	cm.QP
 	owner() *device

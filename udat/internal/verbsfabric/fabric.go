@@ -1,12 +1,14 @@
-// Package verbsfabric is package fabric over package cverbs: the RDMA devices of this host.
+// Package verbsfabric implements package fabric with package cverbs, for the RDMA devices of this
+// host.
 //
-// Queue pairs are created on an ordinary context and unknown to rdma_cm: the fabric moves them
-// through INIT, RTR and RTS with the attributes of rdma_init_qp_attr. So a queue pair takes
-// receives before any connection.
+// Queue pairs are created on an ordinary context, and rdma_cm does not know them. The fabric itself
+// moves them through INIT, RTR and RTS, with the attributes that rdma_init_qp_attr returns. So
+// receives can be posted to a queue pair before it is connected.
 //
-// Each open device has two goroutines, both parked in Go's poller: that of package cm reads the
-// connection manager's events and calls every handler, the other reads the asynchronous events and
-// hands them to the first. Package soft makes up for what software devices lack.
+// Each open device has two goroutines, which park in Go's poller. The goroutine of package cm reads
+// the connection manager's events and calls every handler. The other one reads the asynchronous
+// events and passes them to the first. A soft-RoCE device has a third goroutine, which reads
+// changes of routes. Package soft makes up for what software devices lack.
 package verbsfabric
 
 import (
@@ -27,7 +29,7 @@ import (
 	"github.com/godat/godat/udat/internal/verbsfabric/soft"
 )
 
-// Fabric is the verbs devices of this host.
+// Fabric has the verbs devices of this host.
 type Fabric struct{}
 
 var _ fabric.Fabric = (*Fabric)(nil)
@@ -62,8 +64,8 @@ func (f *Fabric) Devices() ([]fabric.DeviceInfo, error) {
 	return nil, errmap.Wrap(errors.Join(errs...))
 }
 
-// noDevices is why libibverbs lists no devices. It leaves out those whose file is missing; folder
-// has all that the kernel has.
+// noDevices returns the reason why libibverbs lists no devices. libibverbs leaves out a device
+// whose file is missing. folder lists all devices of the kernel.
 func noDevices(folder string) error {
 	if all, _ := os.ReadDir(folder); len(all) > 0 {
 		return fmt.Errorf("/dev/infiniband/uverbs* of %s is missing: load the kernel module ib_uverbs, or pass the device "+
@@ -75,8 +77,8 @@ func noDevices(folder string) error {
 
 // Open opens a port of a device by its name or by one of its IP addresses.
 //
-// RNRRetry and Retry apply to what this end sends, whatever the peer proposes. A CMWait of 0 is 4
-// s.
+// RNRRetry and Retry apply to what this end sends, whatever the peer proposes. A CMWait of 0 means
+// 4 s.
 func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncEvent)) (fabric.Device, error) {
 	if opts.RNRRetry > 7 {
 		return nil, errmap.Invalid("option RNRRetry is %d, more than 7", opts.RNRRetry)
@@ -167,7 +169,7 @@ func (p *port) describe(ctx *cverbs.Context) {
 func find(name string) (port, error) {
 	devs, err := cverbs.Devices()
 	switch err := errmap.Wrap(err); {
-	case errors.Is(err, fabric.ErrResources): // the device may well be there
+	case errors.Is(err, fabric.ErrResources): // the device may exist
 		return port{}, err
 	case err != nil:
 		return port{}, fmt.Errorf("%w: %s: %w", fabric.ErrNoDevice, name, err)

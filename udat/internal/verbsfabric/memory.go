@@ -16,8 +16,8 @@ type pd struct {
 	v   *cverbs.PD
 
 	mu      sync.Mutex
-	windows int        // that are open
-	unbound *cverbs.MR // names a region to drivers in an unbind; open while windows are
+	windows int        // number of open windows
+	unbound *cverbs.MR // the region that an unbind names to drivers; it exists while there are windows
 }
 
 func (d *device) AllocPD() (fabric.PD, error) {
@@ -28,7 +28,7 @@ func (d *device) AllocPD() (fabric.PD, error) {
 	return &pd{dev: d, v: v}, nil
 }
 
-// Own returns p, also if it is called on a decorator of p.
+// Own returns p, even if it is called on a decorator of p.
 func (p *pd) Own() any { return p }
 
 func (p *pd) Close() error { return errmap.Wrap(p.v.Close()) }
@@ -63,13 +63,13 @@ func (m *mr) RKey() uint32 { return m.v.RKey() }
 func (m *mr) Close() error { return errmap.Wrap(m.v.Close()) }
 
 // mw is a memory window of type 1: it may be bound again at any time and is valid in its whole
-// protection domain, like DAT's RMR. Type 2 can do neither; every device with type 2 has type 1
-// too.
+// protection domain, like DAT's RMR. A window of type 2 can do neither. Every device with type 2
+// also has type 1.
 type mw struct {
 	pd      *pd
 	v       *cverbs.MW
 	rkey    atomic.Uint32
-	unbound *cverbs.MR // the domain's
+	unbound *cverbs.MR // the unbound region of pd
 }
 
 func (p *pd) AllocMW() (fabric.MW, error) {

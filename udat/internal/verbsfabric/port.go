@@ -21,7 +21,7 @@ type port struct {
 	info    fabric.DeviceInfo
 	addrs   []netip.Addr // its IP addresses that are in use, best first
 	gid     cverbs.GIDEntry
-	gidText string // why this GID
+	gidText string // why this GID was chosen
 	table   []cverbs.GIDEntry
 	iwarp   bool
 	siw     bool // soft-iWARP
@@ -42,8 +42,8 @@ func (p *port) transport() string {
 
 func (p *port) roce() bool { return !p.iwarp && p.attr.LinkLayer == cverbs.LinkLayerEthernet }
 
-// restrict checks path options against the port. With a GID index the port has that entry's
-// address only.
+// restrict checks path options against the port. With a GID index, the port uses only that entry of
+// its GID table and, on RoCE, only the address of the entry.
 func (p *port) restrict(o fabric.PathOptions) error {
 	beyondTOS := o
 	beyondTOS.TOS = nil
@@ -110,8 +110,8 @@ func reach(transport string) string {
 		"and both ports have a GID of this kind for their address (datperf doctor)"
 }
 
-// firstInline is the inline size, in bytes, that CreateQP requests first: it halves it until the
-// device accepts it. What udat asks for is bounded by maxInlineWanted there.
+// firstInline is the largest inline size, in bytes, that CreateQP requests. CreateQP halves the
+// size until the device accepts it. Package udat has a lower bound of its own, maxInlineWanted.
 const firstInline = 256
 
 // fabricAttr derives the fabric's attributes from the device's.
@@ -136,7 +136,7 @@ func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
 		MaxMRSize:      d.MaxMRSize,
 		MaxPD:          d.MaxPD,
 		MaxSRQ:         d.MaxSRQ,
-		MaxSRQWR:       max(d.MaxSRQWR-1, 0), // one is the fabric's, see CreateSRQ
+		MaxSRQWR:       max(d.MaxSRQWR-1, 0), // one entry is reserved, see srq
 		MaxSRQSGE:      d.MaxSRQSGE,
 		MaxReadIn:      d.MaxQPRDAtom,
 		MaxReadOut:     d.MaxQPInitRDAtom,
@@ -152,7 +152,7 @@ func (p *port) fabricAttr(rnrRetry uint8, pageSize int) fabric.Attr {
 		WriteImmediate: !p.iwarp,
 		ReadSinkRemote: p.iwarp,
 		PeerToPeer:     !p.iwarp,
-		ExactBounds:    d.VendorID != vendorRXE, // soft-RoCE looks at the region's bounds, not at the window's
+		ExactBounds:    d.VendorID != vendorRXE, // soft-RoCE checks the region's bounds, not the window's
 		EnforcesRNR:    !p.iwarp && rnrRetry < 7 && d.VendorID != vendorLoop,
 		Acknowledged:   !p.iwarp,
 		SolicitedArm:   !p.siw,

@@ -12,8 +12,8 @@ import (
 	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
 )
 
-// minRNRTimer is the pause of a sender after "receiver not ready": code 12 is 0.64 ms. rdma_cm
-// would choose 655 ms, expensive for a receiver that is late by a moment.
+// minRNRTimer is the code of the time that a sender waits after "receiver not ready". 12 means 0.64
+// ms. rdma_cm would choose 655 ms, which is much if the receiver is late by only a moment.
 const minRNRTimer = 12
 
 // qpPhase is the progress of a queue pair.
@@ -32,13 +32,13 @@ type qp struct {
 	dev      *device
 	v        *cverbs.QP
 	canSend  atomic.Bool            // RTS or ERR
-	failed   atomic.Bool            // moved to ERR
-	dataCame atomic.Pointer[func()] // of its connection
-	lastWQE  atomic.Bool            // in ERR, and the device has said that no receive of its SRQ is left to complete
-	toError  func() error           // moves it to ERR
-	as       fabric.QP              // what the owner knows it as: itself, or what decorates it
+	failed   atomic.Bool            // it has been moved to ERR
+	dataCame atomic.Pointer[func()] // the function that Claim got
+	lastWQE  atomic.Bool            // the device has reported that in ERR no receive of the SRQ is left to complete
+	toError  func() error           // moves the queue pair to ERR
+	as       fabric.QP              // the queue pair as its owner knows it: itself, or its decorator
 
-	mu    sync.Mutex // of the state changes; under a connection's lock
+	mu    sync.Mutex // held during changes of state; a connection's lock may be held already
 	phase qpPhase
 }
 
@@ -97,8 +97,8 @@ func (d *device) CreateQP(init fabric.QPInit) (fabric.QP, error) {
 	return q, nil
 }
 
-// createInline reduces the inline size until the device accepts it, because no attribute reports
-// its limit.
+// createInline creates a queue pair. It halves the inline size until the device accepts it, because
+// no attribute reports the limit.
 func createInline(pd *cverbs.PD, init cverbs.QPInit) (*cverbs.QP, error) {
 	for {
 		v, err := pd.CreateQP(init)
@@ -109,13 +109,13 @@ func createInline(pd *cverbs.PD, init cverbs.QPInit) (*cverbs.QP, error) {
 	}
 }
 
-// Own returns q, also if it is called on a decorator of q.
+// Own returns q, even if it is called on a decorator of q.
 func (q *qp) Own() any { return q }
 
 func (q *qp) owner() *device    { return q.dev }
 func (q *qp) Verbs() *cverbs.QP { return q.v }
 
-// ReplaceToError makes move the call that moves the queue pair to ERR.
+// ReplaceToError sets the function that moves the queue pair to ERR.
 func (q *qp) ReplaceToError(move func() error) { q.toError = move }
 
 // Decorate makes asynchronous events name outer, which embeds the queue pair.
@@ -159,9 +159,9 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	return n, nil
 }
 
-// flushPosted makes soft-RoCE flush what has been posted in ERR. Its library posts receives without
-// notifying the driver, and its driver forgets requests behind the first of a batch once the queue
-// has gone round. Another move to ERR flushes both.
+// flushPosted makes soft-RoCE flush what has been posted in ERR, by another move to ERR. Without it
+// some requests would never complete: the library posts receives without notifying the driver, and
+// once the queue has wrapped around, the driver forgets all but the first request of a batch.
 func (q *qp) flushPosted() {
 	if q.failed.Load() {
 		q.v.ToError()
@@ -189,7 +189,7 @@ func (q *qp) Bind(w fabric.MW, wr fabric.BindWR) (uint32, error) {
 	if ok {
 		b.MR = region.v
 	}
-	if wr.Length == 0 { // drivers read a region's key here too; the window may have no region, or a closed one
+	if wr.Length == 0 { // drivers read a key even for an unbind, but the region may be missing or closed
 		b.MR, b.Addr, b.Access = win.unbound, win.unbound.Addr(), 0
 	}
 	rkey, err := q.v.BindMW(win.v, b)
@@ -201,8 +201,8 @@ func (q *qp) Bind(w fabric.MW, wr fabric.BindWR) (uint32, error) {
 	return rkey, nil
 }
 
-// CanSend returns an error unless the queue pair is in RTS or ERR: in INIT some devices would take
-// a send and never run it.
+// CanSend returns an error unless the queue pair is in RTS or ERR: in INIT some devices would
+// accept a send and never execute it.
 func (q *qp) CanSend() error {
 	if q.canSend.Load() {
 		return nil
@@ -223,7 +223,7 @@ func (q *qp) setError() error {
 	if q.phase == qpClosed {
 		return fmt.Errorf("%w: the queue pair", fabric.ErrClosed)
 	}
-	q.failed.Store(true) // first: a receive that is posted meanwhile sees it, or is flushed by the move
+	q.failed.Store(true) // set before the move: a receive that is posted meanwhile is flushed by toError or by flushPosted
 	if err := q.toError(); err != nil {
 		return errmap.Wrap(err)
 	}
@@ -232,8 +232,8 @@ func (q *qp) setError() error {
 	return nil
 }
 
-// Close destroys the queue pair. A pending attempt on it fails, an established connection can only
-// end.
+// Close destroys the queue pair. A pending attempt to connect it then fails. An established
+// connection can only be disconnected and closed.
 func (q *qp) Close() error {
 	if err := q.v.Close(); err != nil {
 		return errmap.Wrap(err)
@@ -245,7 +245,8 @@ func (q *qp) Close() error {
 	return nil
 }
 
-// Claim reserves the queue pair for a connection attempt.
+// Claim reserves the queue pair for a connection attempt. dataCame is called when data comes before
+// the connection is established.
 func (q *qp) Claim(dataCame func()) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -280,7 +281,7 @@ func (q *qp) Connect(id *cverbs.CMID, in, out uint8) (moved bool, err error) {
 		return false, fmt.Errorf("%w: it was closed or moved to error", fabric.ErrQPState)
 	}
 	if q.dev.iwarp {
-		return false, nil // the driver moves it, with the TCP connection that it needs
+		return false, nil // the driver moves it, when it has the TCP connection
 	}
 	for _, state := range []cverbs.QPState{cverbs.QPStateInit, cverbs.QPStateRTR, cverbs.QPStateRTS} {
 		attr, mask, err := id.InitQPAttr(state)
@@ -324,8 +325,8 @@ func (q *qp) Connected() {
 	}
 }
 
-// Taken returns 0 once the device has reported the last receive, before that -1: verbs does not
-// report the number.
+// Taken returns -1, because verbs does not report the number. Once the device has reported that the
+// last receive has completed, Taken returns 0.
 func (q *qp) Taken() int {
 	if q.lastWQE.Load() {
 		return 0
@@ -333,7 +334,7 @@ func (q *qp) Taken() int {
 	return -1
 }
 
-// SetTakenLimits is beyond verbs.
+// SetTakenLimits returns ErrNotSupported, because verbs has no such limits.
 func (q *qp) SetTakenLimits(int, int) error {
 	return fmt.Errorf("%w: limits of receives taken", fabric.ErrNotSupported)
 }

@@ -14,11 +14,11 @@ import (
 type srq struct {
 	dev   *device
 	v     *cverbs.SRQ
-	as    fabric.SRQ // what the owner knows it as: itself, or what decorates it
+	as    fabric.SRQ // the queue as its owner knows it: itself, or its decorator
 	depth atomic.Int64
 }
 
-// Own returns s, also if it is called on a decorator of s.
+// Own returns s, even if it is called on a decorator of s.
 func (s *srq) Own() any { return s }
 
 // Decorate makes asynchronous events name outer, which embeds the queue.
@@ -59,7 +59,7 @@ func (d *device) checkSRQDepth(depth int) error {
 	return nil
 }
 
-// readDepth reads the granted depth, which may be rounded up.
+// readDepth reads the depth that the device has granted. It may be more than was asked for.
 func (s *srq) readDepth(asked int) {
 	if a, err := s.v.Query(); err == nil && int(a.MaxWR)-1 > asked {
 		asked = int(a.MaxWR) - 1
@@ -82,8 +82,8 @@ func (s *srq) SetLimit(limit int) error {
 	return errmap.Wrap(s.v.SetLimit(uint32(limit)))
 }
 
-// Resize changes the capacity. If the device cannot resize, a queue that is large enough stays as
-// it is.
+// Resize changes the capacity. If the device cannot resize, it succeeds only if the queue is large
+// enough already.
 func (s *srq) Resize(depth int) error {
 	if err := s.dev.checkSRQDepth(depth); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (s *srq) Resize(depth int) error {
 
 func (s *srq) Depth() int { return int(s.depth.Load()) }
 
-// Available returns -1: verbs does not report it.
+// Available returns -1, because verbs does not report the number.
 func (s *srq) Available() int { return -1 }
 
 func (s *srq) Close() error {

@@ -27,7 +27,7 @@ func testAttr(t *testing.T, cfg Config) {
 	assert.Assert(t, a.MaxMessage > 0 && a.MaxMRSize > 0)
 }
 
-// Both ends hear of the establishment once, know each other's address, and data flows both ways.
+// Both ends receive EventEstablished once, and know each other's address. Data flows both ways.
 func testConnect(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, b := n.newEnd(settings{}), n.newEnd(settings{})
@@ -126,7 +126,7 @@ func content(n int, fill func([]byte)) []byte {
 	return b
 }
 
-// exactly compares private data that has come from an end of this library.
+// exactly checks that private data from an end of this library has arrived unchanged.
 func exactly(t *testing.T, got []byte, padded bool, want []byte, what string) {
 	t.Helper()
 	assert.Assert(t, bytes.Equal(got, want), "%s of %d bytes %x arrived as %d: %x", what, len(want), want, len(got), got)
@@ -176,7 +176,7 @@ func testRejectByConsumer(t *testing.T, cfg Config) {
 	s := n.listen()
 	a := n.newEnd(settings{})
 	try := func(data []byte) {
-		a.connect(s, fabric.ConnectParams{}) // the same queue pair again: a reject leaves it as it was
+		a.connect(s, fabric.ConnectParams{}) // with the same queue pair each time, which a reject does not change
 		assert.NilError(t, s.request().Reject(data, true))
 		ev := a.event(fabric.EventPeerRejected)
 		exactly(t, ev.Private, ev.Padded, data, "reject")
@@ -193,7 +193,7 @@ func testRejectByConsumer(t *testing.T, cfg Config) {
 	}
 }
 
-// A reject that is not a consumer's may bring data too, whose length is not known.
+// A reject that is not a consumer's may have data too, whose length is not known.
 func testRejectOtherwise(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()
@@ -237,7 +237,7 @@ func testUnreachable(t *testing.T, cfg Config) {
 	n.join(a, n.newEnd(settings{}))
 }
 
-// The fabric counts no requests: the handler gets each one, however many await an answer.
+// The fabric does not limit requests: the handler gets each one, however many await an answer.
 func testManyRequests(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()
@@ -304,8 +304,8 @@ func testRequestAnsweredOnce(t *testing.T, cfg Config) {
 	b.event(fabric.EventEstablished)
 }
 
-// A requester that gives up before the answer makes the accept succeed and then fail, and a reject
-// do nothing.
+// If a requester gives up before the answer, Accept succeeds and an event reports the failure,
+// while Reject has no effect.
 func testRequesterGone(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()
@@ -350,7 +350,7 @@ func testReadDepths(t *testing.T, cfg Config) {
 	in, out = a.conn.ReadDepths()
 	assert.Equal(t, in, uint8(2))
 	if n.iwarp() {
-		assert.Assert(t, out <= 6) // the handshake need not carry the peer's answer
+		assert.Assert(t, out <= 6) // iWARP's handshake does not always carry the depth that the peer has accepted
 	} else {
 		assert.Equal(t, out, uint8(3))
 	}

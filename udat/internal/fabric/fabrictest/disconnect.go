@@ -9,7 +9,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Disconnect flushes at home and tells the peer, whose queue pair stays as it is until it answers.
+// Disconnect flushes this end's queue pair and notifies the peer. The peer's queue pair stays as it
+// is until the peer answers.
 func testDisconnect(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	for _, active := range []bool{true, false} {
@@ -56,7 +57,7 @@ func testDisconnectBoth(t *testing.T, cfg Config) {
 	}
 }
 
-// Disconnect before the answer ends the attempt; the handler still hears its one outcome.
+// Disconnect before the answer ends the attempt. The handler still receives exactly one outcome.
 func testDisconnectAttempt(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()
@@ -73,7 +74,7 @@ func testDisconnectAttempt(t *testing.T, cfg Config) {
 	a.quiet()
 }
 
-// A peer that goes away in the middle of a transfer ends it: every work request completes once.
+// If the peer goes away in the middle of a transfer, every work request still completes once.
 func testPeerGone(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	if n.iwarp() {
@@ -133,7 +134,7 @@ func testCloseInEveryState(t *testing.T, cfg Config) {
 	run("accepted", func(t *testing.T, n *node, s *service, a, b *end) {
 		b.accept(s.request(), fabric.AcceptParams{})
 		assert.NilError(t, b.conn.Close())
-		select { // refused, or established and ended: as far as the reply came
+		select { // rejected, or established and ended, depending on how far the reply came
 		case <-a.events:
 		case <-time.After(patience):
 			t.Fatal("the active end hears nothing")
@@ -178,7 +179,7 @@ func testCloseInEveryState(t *testing.T, cfg Config) {
 		assert.NilError(t, a.qp.Close())
 		b.accept(r, fabric.AcceptParams{})
 		if n.iwarp() {
-			a.event(fabric.EventUnreachable) // the driver had it in use; the end is TCP's silence
+			a.event(fabric.EventUnreachable) // the driver was using the queue pair; the attempt ends because TCP is silent
 		} else {
 			a.event(fabric.EventFailed)
 		}

@@ -1,8 +1,8 @@
-// Package fabrictest is the contract of package fabric as a test suite: every fabric runs it on a
-// device of its own.
+// Package fabrictest is a test suite for the contract of package fabric. Every fabric runs the
+// suite on one of its devices.
 //
-// Both ends of a connection are on that one device. What a device cannot do by its attributes is
-// skipped.
+// Both ends of a connection are on that device. A test is skipped if the device's attributes say
+// that the device cannot do what the test needs.
 package fabrictest
 
 import (
@@ -25,7 +25,8 @@ import (
 type Config struct {
 	// Open opens a device of the fabric.
 	Open func(opts fabric.Options, async func(fabric.AsyncEvent)) (fabric.Device, error)
-	// Unreachable is an address that the fabric finds no way to; invalid where there is none.
+	// Unreachable is an address to which the fabric finds no path. It is invalid if there is no
+	// such address.
 	Unreachable netip.AddrPort
 	// Cycles is the number of connections that the leak test makes.
 	Cycles int
@@ -37,7 +38,8 @@ const patience = 30 * time.Second
 // grace is how long a test watches for something that must not happen.
 const grace = 100 * time.Millisecond
 
-// node is an open device with a protection domain; the test's end closes everything that it made.
+// node is an open device with a protection domain. Everything that it creates is closed at the
+// test's end.
 type node struct {
 	t     *testing.T
 	dev   fabric.Device
@@ -54,7 +56,7 @@ func newNode(t *testing.T, cfg Config, opts fabric.Options) *node {
 	dev, err := cfg.Open(opts, func(ev fabric.AsyncEvent) {
 		select {
 		case n.async <- ev:
-		default: // an overrun completion queue repeats itself without end on some devices
+		default: // on some devices, an overrun completion queue repeats its event without end
 		}
 	})
 	assert.NilError(t, err)
@@ -77,7 +79,7 @@ func (n *node) cleanup(c closer) {
 	})
 }
 
-// settings of an end; what is zero gets a usual value.
+// settings are the sizes and the SRQ of an end. If depth or sges is 0, newEnd uses a default.
 type settings struct {
 	depth  int
 	sges   int
@@ -85,7 +87,7 @@ type settings struct {
 	srq    fabric.SRQ
 }
 
-// end is a queue pair with its queues, memory, and in time its connection.
+// end is a queue pair with its completion queues, its memory, and later its connection.
 type end struct {
 	*node
 	qp       fabric.QP
@@ -127,7 +129,7 @@ func (n *node) newCQ(depth int) fabric.CQ {
 	return cq
 }
 
-// register registers Go memory and keeps it where it is.
+// register pins Go memory and registers it.
 func (n *node) register(mem []byte, access fabric.Access) fabric.MR {
 	n.t.Helper()
 	var pin runtime.Pinner
@@ -139,8 +141,9 @@ func (n *node) register(mem []byte, access fabric.Access) fabric.MR {
 	return mr
 }
 
-// iwarp says that the transport is TCP: no end waits for receives, requests complete before the
-// peer has looked at them, and the driver alone sees to the queue pair's end.
+// iwarp reports whether the device is plain iWARP. Then a send does not wait for a receive,
+// requests complete before the peer has checked them, and the driver itself ends the queue pair
+// when the connection ends.
 func (n *node) iwarp() bool { return !n.dev.Attr().PeerToPeer }
 
 func (n *node) atomic() fabric.Access {
@@ -160,7 +163,7 @@ func (n *node) bindable() fabric.Access {
 // on is the end's connection handler.
 func (e *end) on(ev fabric.ConnEvent) { e.events <- ev }
 
-// event waits for the end's next connection event, of the kind wanted.
+// event waits for the end's next connection event, which must be of the kind want.
 func (e *end) event(want fabric.ConnEventKind) fabric.ConnEvent {
 	e.t.Helper()
 	select {
@@ -175,8 +178,8 @@ func (e *end) event(want fabric.ConnEventKind) fabric.ConnEvent {
 	}
 }
 
-// vain expects the outcome of an accept whose requester has given up. On iWARP an accept is done
-// when the reply is on its way: there the connection may be established, and end at once.
+// vain waits for the outcome of an accept whose requester has given up. On iWARP an accept succeeds
+// once the reply is sent, so the connection may be established and then end at once.
 func (e *end) vain() {
 	e.t.Helper()
 	if !e.iwarp() {
@@ -197,7 +200,7 @@ func (e *end) vain() {
 	}
 }
 
-// quiet watches that no connection event comes.
+// quiet checks that no connection event comes within grace.
 func (e *end) quiet() {
 	e.t.Helper()
 	select {
@@ -243,7 +246,7 @@ func (s *service) request() fabric.Request {
 	}
 }
 
-// connect starts to connect the end to a service.
+// connect starts connecting the end to a service.
 func (e *end) connect(s *service, p fabric.ConnectParams) {
 	e.t.Helper()
 	e.connectTo(s.Addr(), p)
@@ -258,7 +261,7 @@ func (e *end) connectTo(addr netip.AddrPort, p fabric.ConnectParams) {
 	e.cleanup(c)
 }
 
-// accept answers a request with the end.
+// accept accepts a request with the end.
 func (e *end) accept(r fabric.Request, p fabric.AcceptParams) {
 	e.t.Helper()
 	c, err := r.Accept(e.qp, p, e.on)
@@ -291,8 +294,8 @@ func (e *end) seg(off, n int) fabric.SGE {
 	return fabric.SGE{Addr: e.addr(off), Length: uint32(n), LKey: e.mr.LKey()}
 }
 
-// split makes at most k segments of mem[off:off+n]. None is empty: those are the caller's to drop
-// (soft-iWARP of Linux 6.1 takes the kernel down over one).
+// split returns at most k segments that make up mem[off:off+n]. None of them is empty, because an
+// empty segment crashes the kernel with soft-iWARP of Linux 6.1.
 func (e *end) split(off, n, k int) (segs []fabric.SGE) {
 	for ; k > 0; k-- {
 		if part := n / k; part > 0 {
@@ -324,7 +327,7 @@ func (e *end) recv(id uint64, off, n int) {
 	assert.Equal(e.t, k, 1)
 }
 
-// complete waits for n completions, with the queue's notification.
+// complete waits for n completions, by the queue's notifications.
 func complete(t *testing.T, cq fabric.CQ, n int) []fabric.WC {
 	t.Helper()
 	wcs, err := await(cq, n, patience)
@@ -369,7 +372,7 @@ func one(t *testing.T, cq fabric.CQ, id uint64, status fabric.Status) fabric.WC 
 	return wc
 }
 
-// none watches that no completion comes.
+// none checks that no completion comes within grace.
 func none(t *testing.T, cq fabric.CQ) {
 	t.Helper()
 	if wcs, err := await(cq, 1, grace); err == nil {

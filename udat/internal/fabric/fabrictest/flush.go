@@ -8,7 +8,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// In error everything posted is flushed in order, and so is what is posted then.
+// In the error state everything posted is flushed in order, including what is posted in that state.
 func testFlush(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	if n.iwarp() {
@@ -29,7 +29,8 @@ func testFlush(t *testing.T, cfg Config) {
 	flushed(t, a.scq, 8)
 }
 
-// Batches that are posted after the error are flushed, however often the queue has gone round.
+// Batches that are posted after the error are flushed, even after the queue has wrapped around many
+// times.
 func testFlushBatches(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	for _, size := range []int{2, 3, 4} {

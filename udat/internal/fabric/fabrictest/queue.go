@@ -25,12 +25,12 @@ func testCQWait(t *testing.T, cfg Config) {
 	_, err = cq.Wait(time.Unix(1, 0))
 	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 
-	// A wake before the wait, and one during it.
+	// Wake is called before Wait, and then during Wait.
 	cq.Wake()
 	fired, err := cq.Wait(soon(patience))
 	assert.NilError(t, err)
 	assert.Assert(t, !fired)
-	_, err = cq.Wait(soon(10 * time.Millisecond)) // one Wake, one return
+	_, err = cq.Wait(soon(10 * time.Millisecond)) // one Wake ends one Wait only
 	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	time.AfterFunc(50*time.Millisecond, cq.Wake)
 	fired, err = cq.Wait(time.Time{})
@@ -120,7 +120,7 @@ func testCQResize(t *testing.T, cfg Config) {
 	exchange(a, b)
 }
 
-// An object that others use refuses to close, and goes on working.
+// Close of an object that others use returns ErrInUse, and the object still works.
 func testInUse(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, b := n.pair(settings{})
@@ -130,7 +130,7 @@ func testInUse(t *testing.T, cfg Config) {
 	exchange(a, b)
 }
 
-// A closed object says so, whatever is asked of it.
+// Every method of a closed object returns ErrClosed.
 func testClosed(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, _ := n.pair(settings{})
@@ -222,7 +222,7 @@ func testBadSizes(t *testing.T, cfg Config) {
 	assert.NilError(t, qp.Close())
 }
 
-// A device closes once nothing is left, and its objects cannot be made any more.
+// A device can be closed once it has no objects left. After that no objects can be created.
 func testDeviceClose(t *testing.T, cfg Config) {
 	dev, err := cfg.Open(fabric.Options{RNRRetry: 7, Retry: fabric.DefaultRetry}, nil)
 	assert.NilError(t, err)

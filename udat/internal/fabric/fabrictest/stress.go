@@ -13,7 +13,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Many connections come, work and go at the same time on one device.
+// Many connections are made, used and closed at the same time on one device.
 func testConcurrent(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	const lanes, rounds = 4, 5
@@ -30,7 +30,7 @@ func testConcurrent(t *testing.T, cfg Config) {
 	})
 }
 
-// Close, SetError and Disconnect may come at any moment, from anywhere.
+// Close, SetError and Disconnect may be called at any time, from any goroutine.
 func testConcurrentClose(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	for range 5 {
@@ -177,7 +177,7 @@ func count() resources {
 	return resources{runtime.NumGoroutine(), len(files)}
 }
 
-// settled waits until no more is in use than before.
+// settled waits until no more resources are in use than before.
 func settled(t *testing.T, before resources, limit time.Duration) {
 	t.Helper()
 	deadline := soon(limit)

@@ -70,7 +70,7 @@ func testEarlyReceives(t *testing.T, cfg Config) {
 	}
 }
 
-// A full queue takes what fits and says so.
+// A post beyond the queue's room accepts what fits, and returns ErrQueueFull.
 func testQueueFull(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	e := n.newEnd(settings{depth: 8})
@@ -110,7 +110,7 @@ func testRead(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	a, b := n.pair(settings{depth: 32})
 	copy(b.mem, pattern(30000))
-	// More reads than the depth in force: they take turns.
+	// These are more reads than the read depth, so some wait for others.
 	for i := range 20 {
 		a.send(fabric.SendWR{ID: uint64(i), Opcode: fabric.OpRead, Flags: fabric.Signaled, RemoteAddr: b.addr(0),
 			RKey: b.mr.RKey()}, 1000*i, 30000-1000*i)
@@ -123,7 +123,7 @@ func testRead(t *testing.T, cfg Config) {
 	for i := range 20 {
 		assert.Equal(t, a.mem[1000*i+500], b.mem[500])
 	}
-	// A fenced write of what was read goes after the read.
+	// A fenced write begins after the read whose data it sends.
 	a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpRead, RemoteAddr: b.addr(100), RKey: b.mr.RKey()}, 0, 8)
 	a.send(fabric.SendWR{ID: 2, Opcode: fabric.OpWrite, Flags: fabric.Signaled | fabric.Fence, RemoteAddr: b.addr(40000),
 		RKey: b.mr.RKey()}, 0, 8)
@@ -153,7 +153,7 @@ func testAtomics(t *testing.T, cfg Config) {
 	}
 }
 
-// Immediate data is an integer on both sides; with a write it takes a receive.
+// Immediate data is the same integer at both ends. A write with immediate data takes a receive.
 func testImmediate(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	if !n.dev.Attr().WriteImmediate {
@@ -199,7 +199,8 @@ func testInline(t *testing.T, cfg Config) {
 	assert.Assert(t, bytes.Equal(b.mem[:16], pattern(16)))
 }
 
-// What the target's region does not allow fails and ends the queue pair.
+// An operation that the target's region does not allow fails, and moves the queue pair to the error
+// state.
 func testRemoteAccess(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	if n.iwarp() {
@@ -248,7 +249,8 @@ func testTooLong(t *testing.T, cfg Config) {
 	}
 }
 
-// Without a receive a send waits for one, for ever or for the retries of the device's options.
+// A send for which there is no receive waits for one. It waits for ever, or for as many retries as
+// the device's options say.
 func testReceiverNotReady(t *testing.T, cfg Config) {
 	t.Run("for ever", func(t *testing.T) {
 		n := newNode(t, cfg, fabric.Options{})
@@ -278,7 +280,7 @@ func testReceiverNotReady(t *testing.T, cfg Config) {
 	})
 }
 
-// A window opens part of a region, until it is bound anew or unbound.
+// A window gives access to part of a region, until the window is bound anew or unbound.
 func testWindow(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	if n.dev.Attr().MaxMW == 0 {
@@ -298,7 +300,7 @@ func testWindow(t *testing.T, cfg Config) {
 			a.send(fabric.SendWR{ID: 1, Opcode: fabric.OpWrite, Flags: fabric.Signaled, RemoteAddr: b.addr(off), RKey: key}, 0,
 				8)
 			one(t, a.scq, 1, want)
-			b.qp.Close() // before the window
+			b.qp.Close() // must be closed before the window
 		})
 	}
 	bind := func(b *end, mw fabric.MW, access fabric.Access, length int) uint32 {
@@ -353,7 +355,7 @@ func testWindow(t *testing.T, cfg Config) {
 	}
 }
 
-// A peer that uses a window may close it.
+// A peer that uses a window can invalidate it with a send.
 func testWindowInvalidate(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	if at := n.dev.Attr(); at.MaxMW == 0 || !at.MWType2 || !at.SendInvalidate {
@@ -431,7 +433,8 @@ func testSharedReceive(t *testing.T, cfg Config) {
 	assert.Assert(t, k >= 8 && k < len(wrs), "took %d", k)
 }
 
-// The limit fires once when too few receives are left. The queue keeps its receives when it grows.
+// The limit event is raised once, when too few receives are left. The queue keeps its receives when
+// it grows.
 func testSharedReceiveLimit(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.newSRQ(8)

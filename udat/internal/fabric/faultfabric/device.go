@@ -10,8 +10,8 @@ import (
 // Wrap decorates a fabric.
 func (s *Script) Wrap(f fabric.Fabric) fabric.Fabric { return decorated{f, s} }
 
-// Inner returns the fabric's own object behind a decorated one; it returns any other object
-// unchanged. It is for tests that know the fabric.
+// Inner returns the fabric's own object behind a decorated one. It returns any other object
+// unchanged. It is for tests of a certain fabric.
 func Inner(object any) any {
 	switch o := object.(type) {
 	case *device:
@@ -37,7 +37,7 @@ func (f decorated) Open(name string, opts fabric.Options, async func(fabric.Asyn
 	if async != nil {
 		handler = func(ev fabric.AsyncEvent) { d.async(ev, async) }
 	}
-	// Events may come before Open has returned: their rules need the device, their objects do not.
+	// Events may come before Open has returned. They need d, but not yet d.Device.
 	inner, err := f.Fabric.Open(name, opts, handler)
 	if err != nil {
 		return nil, err
@@ -51,10 +51,10 @@ type device struct {
 	s *Script
 
 	mu      sync.Mutex
-	objects map[any]any // the CQs, QPs and SRQs that asynchronous events may name, by the fabric's own
+	objects map[any]any // the decorators of CQs, QPs and SRQs, by the fabric's own objects, which asynchronous events name
 }
 
-// know makes own stand for inner in asynchronous events.
+// know makes asynchronous events name own instead of inner.
 func (d *device) know(inner, own any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -139,7 +139,7 @@ func (d *device) Connect(q fabric.QP, p fabric.ConnectParams, on func(fabric.Con
 	})
 }
 
-// unwrap returns a queue pair as rules name it and as the fabric knows it.
+// unwrap returns a queue pair twice: own as rules name it, inner as the fabric knows it.
 func (d *device) unwrap(q fabric.QP) (own any, inner fabric.QP) {
 	if w, ok := q.(*qp); ok {
 		return w, w.QP
@@ -147,7 +147,8 @@ func (d *device) unwrap(q fabric.QP) (own any, inner fabric.QP) {
 	return q, q
 }
 
-// connection makes a connection of a queue pair, whose events go through the script.
+// connection makes a connection of queue pair q. The rules for ConnEvent apply to the events of the
+// connection.
 func (d *device) connection(call Call, q any, on func(fabric.ConnEvent),
 	make func(func(fabric.ConnEvent)) (fabric.Conn, error)) (fabric.Conn, error) {
 	handler := on

@@ -171,8 +171,7 @@ func TestRules(t *testing.T) {
 	})
 }
 
-// TestCreating: what cannot be made is not, and a rule that makes no sense is refused where it
-// stands.
+// TestCreating: what cannot be made is not.
 func TestCreating(t *testing.T) {
 	run(t, nil, func(t *testing.T, e *ends) {
 		for call, make := range map[faultfabric.Call]func() error{
@@ -191,11 +190,109 @@ func TestCreating(t *testing.T) {
 			rule := e.script.On(call).Times(1).Fail(errTest)
 			assert.ErrorIs(t, make(), errTest, "%v", call)
 			assert.Equal(t, rule.Calls(), 1)
+			assert.Equal(t, rule.Last(), arguments[call], "%v", call)
 			rule.Stop()
 		}
-		defer func() { assert.Equal(t, recover(), "faultfabric: CreateCQ cannot be dropped") }()
-		e.script.On(faultfabric.CreateCQ).Drop()
 	})
+}
+
+// arguments are those of the calls of TestCreating that have one.
+var arguments = map[faultfabric.Call]int{faultfabric.CreateCQ: 7, faultfabric.CreateSRQ: 7, faultfabric.Resize: 32}
+
+// TestArguments: rules know the arguments of calls, which are 0 where a call has none.
+func TestArguments(t *testing.T) {
+	run(t, nil, func(t *testing.T, e *ends) {
+		arm := e.script.On(faultfabric.Arm).Count()
+		for arg, solicited := range []bool{false, true} {
+			assert.NilError(t, e.cq[0].Arm(solicited))
+			assert.Equal(t, arm.Last(), arg)
+		}
+		l, err := e.dev.Listen(0, func(r fabric.Request) { r.Reject(nil, true) })
+		assert.NilError(t, err)
+		q, err := e.dev.CreateQP(fabric.QPInit{PD: e.pd, SendCQ: e.cq[0], RecvCQ: e.cq[0], MaxSend: 1, MaxRecv: 1,
+			MaxSendSGE: 1, MaxRecvSGE: 1})
+		assert.NilError(t, err)
+		pd, err := e.dev.AllocPD()
+		assert.NilError(t, err)
+		var c fabric.Conn
+		rejected := e.script.On(faultfabric.Reject).Count()
+		for _, step := range []struct {
+			call faultfabric.Call
+			do   func() error
+		}{
+			{faultfabric.Wait, func() error {
+				_, err := e.cq[0].Wait(time.Now().Add(time.Second))
+				return ignore(err, os.ErrDeadlineExceeded)
+			}},
+			{faultfabric.Connect, func() (err error) {
+				c, err = e.dev.Connect(q, fabric.ConnectParams{Remote: l.Addr()}, func(fabric.ConnEvent) {})
+				return err
+			}},
+			{faultfabric.Close, func() error { return c.Close() }},
+			{faultfabric.Close, q.Close},
+			{faultfabric.Close, pd.Close},
+			{faultfabric.Disconnect, e.conn[0].Disconnect},
+		} {
+			rule := e.script.On(step.call).Count()
+			assert.NilError(t, step.do())
+			assert.Assert(t, rule.Calls() == 1 && rule.Last() == 0, "%v: %d, %d", step.call, rule.Calls(), rule.Last())
+			rule.Stop()
+			synctest.Wait()
+		}
+		assert.Assert(t, rejected.Calls() == 1 && rejected.Last() == 0)
+		assert.NilError(t, l.Close())
+	})
+}
+
+// ignore returns err unless it is the one expected.
+func ignore(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
+	}
+	return err
+}
+
+// TestFirstDecides: the first rule that fails or drops a call decides, and all After functions run.
+func TestFirstDecides(t *testing.T) {
+	run(t, nil, func(t *testing.T, e *ends) {
+		s := e.script
+		var ran []int
+		first := s.On(faultfabric.Arm).Drop()
+		s.On(faultfabric.Arm).After(func() { ran = append(ran, 1) })
+		second := s.On(faultfabric.Arm).Fail(errTest)
+		s.On(faultfabric.Arm).After(func() { ran = append(ran, 2) })
+		assert.NilError(t, e.cq[0].Arm(false))
+		assert.DeepEqual(t, ran, []int{1, 2})
+		first.Stop()
+		s.On(faultfabric.Arm).Drop()
+		assert.ErrorIs(t, e.cq[0].Arm(false), errTest)
+		second.Stop()
+		began := time.Now()
+		s.On(faultfabric.Arm).Delay(1)
+		assert.NilError(t, e.cq[0].Arm(false))
+		assert.Equal(t, time.Since(began), time.Nanosecond)
+	})
+}
+
+// TestNoSense: which calls can be dropped and fail; the others panic where the rule is made.
+func TestNoSense(t *testing.T) {
+	var s faultfabric.Script
+	for _, call := range []faultfabric.Call{faultfabric.Poll, faultfabric.Arm, faultfabric.Wait, faultfabric.Resize,
+		faultfabric.PostSend, faultfabric.PostRecv, faultfabric.SetError, faultfabric.Reject, faultfabric.Disconnect,
+		faultfabric.ConnEvent, faultfabric.Async} {
+		s.On(call).Drop().Stop()
+	}
+	for text, rule := range map[string]func(){
+		"faultfabric: CreateCQ cannot be dropped": func() { s.On(faultfabric.CreateCQ).Drop() },
+		"faultfabric: Close cannot be dropped":    func() { s.On(faultfabric.Close).Drop() },
+		"faultfabric: ConnEvent cannot fail":      func() { s.On(faultfabric.ConnEvent).Fail(errTest) },
+		"faultfabric: Async cannot fail":          func() { s.On(faultfabric.Async).Fail(errTest) },
+	} {
+		func() {
+			defer func() { assert.Equal(t, recover(), text) }()
+			rule()
+		}()
+	}
 }
 
 // TestHandlers: events can be lost and late, and name the objects as the device's user knows them.
@@ -209,6 +306,7 @@ func TestHandlers(t *testing.T) {
 		assert.Equal(t, (<-e.events).Kind, fabric.EventEstablished)
 		late.Stop()
 
+		assert.ErrorIs(t, e.cq[1].Close(), fabric.ErrInUse) // and keeps its name
 		faults := faultfabric.Inner(e.dev).(*memfabric.Device).Faults()
 		faults.Overrun(faultfabric.Inner(e.cq[1]).(fabric.CQ))
 		ev := <-e.async
@@ -238,4 +336,6 @@ func TestAttr(t *testing.T) {
 	defer dev.Close()
 	assert.Equal(t, dev.Attr().MaxCQE, 7)
 	assert.Equal(t, dev.Attr().Info.Name, "mem0")
+	_, err = script.Wrap(memfabric.New()).Open("mem1", options, nil)
+	assert.ErrorIs(t, err, fabric.ErrNoDevice)
 }

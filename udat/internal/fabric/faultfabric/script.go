@@ -1,9 +1,8 @@
-// Package faultfabric is a fabric that does what a test says with the calls that pass through it:
-// it counts, delays, drops or fails them. It decorates any other fabric, of memory or of verbs. The
-// tests of package udat give it to Open.
+// Package faultfabric decorates any fabric, and counts, delays, drops or fails the calls that a
+// test selects. The tests of package udat pass the decorated fabric to Open.
 //
 // A [Script] decorates a fabric and holds the rules. A rule selects calls by their kind, by the
-// object that they are made on, and by their number, and says what becomes of them:
+// object that they are made on, and by their number, and says what happens to them:
 //
 //	var script faultfabric.Script
 //	dev, err := script.Wrap(fab).Open("mem0", opts, async)
@@ -14,13 +13,14 @@
 //	script.On(faultfabric.PostSend).Skip(2).Delay(time.Second)    // all posts are slow from the third on
 //	polls := script.On(faultfabric.Poll, cq).Count()              // polls.Calls(), polls.Last()
 //
-// Objects are those that the decorated device has made: the decorator unwraps them before it calls
-// the fabric's own. Where no rule is in force a call costs one atomic load, and allocates nothing.
+// A rule names objects that the decorated device has created. The decorator unwraps an object
+// before it calls the fabric. While there is no rule, a call costs one more atomic load, and no
+// allocation.
 //
-// All methods are safe for concurrent use. What Before and After run may call the fabric, and may
-// add and stop rules. A rule takes effect with the first call that begins after it was added; a
-// call under way when it is stopped may still be subject to it. A queue pair is known by the object
-// that CreateQP has returned, in ConnEvent too.
+// All methods are safe for concurrent use. The functions that Before and After run may call the
+// fabric, and may add and stop rules. A rule applies to calls that begin after it was added. A call
+// that is under way when the rule is stopped may still be affected. A rule names a queue pair by
+// the object that CreateQP has returned, also for Disconnect and ConnEvent.
 package faultfabric
 
 import (
@@ -51,8 +51,8 @@ const (
 	Accept                 // of the QP that accepts
 	Reject                 // of the device
 	Disconnect             // of the QP of the connection
-	ConnEvent              // of the QP of the connection: its handler is called; the kind of the event
-	Async                  // of the device: its handler of asynchronous events is called; the kind of the event
+	ConnEvent              // of the QP of the connection, when its handler is called; the kind of the event
+	Async                  // of the device, when its handler of asynchronous events is called; the kind of the event
 	Listen                 // of the device; the port
 	CreateCQ               // of the device; the depth
 	CreateQP               // of the device
@@ -70,31 +70,31 @@ var names = [calls]string{
 	"Close",
 }
 
-// String is the name of the constant.
+// String returns the name of the constant.
 func (c Call) String() string { return names[c] }
 
-// droppable are the calls that can seem to be done without being done. The others return an object,
-// or end one.
+// droppable are the calls that can be dropped: they can report success without being made.
 var droppable = []Call{Poll, Arm, Wait, Resize, PostSend, PostRecv, SetError, Reject, Disconnect, ConnEvent, Async}
 
 // Script holds the rules of the devices that are opened through it. The zero value has none.
 type Script struct {
 	// Attr changes the attributes that the devices report; nil changes nothing. Set it before Wrap.
-	// The devices themselves stay as they are: what the changed attributes deny still works.
+	// The devices themselves do not change: an operation that the changed attributes deny still
+	// works.
 	Attr func(*fabric.Attr)
 
 	mu    sync.Mutex
-	rules atomic.Pointer[[]*Rule] // replaced, never changed; nil where there are none
+	rules atomic.Pointer[[]*Rule] // replaced, never changed; nil if there are none
 }
 
-// Selection is a set of calls that a rule is to be made for.
+// Selection is a set of calls to make a rule for.
 type Selection struct {
 	script *Script
 	call   Call
 	of     []any
 	with   []int
 	skip   int64
-	times  int64 // 0: without end
+	times  int64 // 0: no limit
 }
 
 // On selects the calls of a kind that are made on one of the objects; without objects, on any.
@@ -102,20 +102,21 @@ func (s *Script) On(call Call, objects ...any) Selection {
 	return Selection{script: s, call: call, of: objects}
 }
 
-// With leaves out the calls whose argument, as the list of calls has it, is none of args.
+// With selects only the calls whose argument is one of args. The list of calls says what the
+// argument is.
 func (s Selection) With(args ...int) Selection { s.with = args; return s }
 
 // Skip leaves out the next n calls.
 func (s Selection) Skip(n int) Selection { s.skip = int64(n); return s }
 
-// Times ends the rule after n calls.
+// Times selects only the next n calls, after those that Skip leaves out.
 func (s Selection) Times(n int) Selection { s.times = int64(n); return s }
 
 // Count counts the calls and lets them pass.
 func (s Selection) Count() *Rule { return s.add(effect{}) }
 
-// Fail makes the calls return err without reaching the fabric. A handler cannot fail: ConnEvent and
-// Async panic.
+// Fail makes the calls return err without reaching the fabric. It panics for ConnEvent and Async,
+// because a handler returns no error.
 func (s Selection) Fail(err error) *Rule {
 	if s.call == ConnEvent || s.call == Async {
 		panic(fmt.Sprintf("faultfabric: %v cannot fail", s.call))
@@ -124,8 +125,8 @@ func (s Selection) Fail(err error) *Rule {
 }
 
 // Drop makes the calls return at once without reaching the fabric, as if they were done: Poll finds
-// nothing, Wait returns as if woken, PostSend and PostRecv take all requests, handlers are not
-// called. Calls that return an object, and Close, panic.
+// nothing, Wait returns as if woken, PostSend and PostRecv accept all requests, and handlers are
+// not called. Drop panics for Limit, for Bind, for Close, and for calls that return an object.
 func (s Selection) Drop() *Rule {
 	if !slices.Contains(droppable, s.call) {
 		panic(fmt.Sprintf("faultfabric: %v cannot be dropped", s.call))
@@ -133,8 +134,7 @@ func (s Selection) Drop() *Rule {
 	return s.add(effect{drop: true})
 }
 
-// Delay holds the calls back by d. A handler that is held back holds back all later events of its
-// device.
+// Delay delays the calls by d. A delayed handler also delays all later events of its device.
 func (s Selection) Delay(d time.Duration) *Rule { return s.add(effect{delay: d}) }
 
 // Before runs do before each call, in the caller's goroutine.
@@ -144,7 +144,7 @@ func (s Selection) Before(do func()) *Rule { return s.add(effect{before: do}) }
 // outcome.
 func (s Selection) After(do func()) *Rule { return s.add(effect{after: do}) }
 
-// effect is what becomes of a call.
+// effect is what happens to a call.
 type effect struct {
 	err           error
 	drop          bool
@@ -152,7 +152,7 @@ type effect struct {
 	before, after func()
 }
 
-// Rule is what becomes of the calls that were selected.
+// Rule says what happens to the selected calls, and counts them.
 type Rule struct {
 	calls Selection
 	effect
@@ -165,7 +165,7 @@ func (s Selection) add(e effect) *Rule {
 	return rule
 }
 
-// Stop ends the rule. What it has counted stays.
+// Stop ends the rule. Calls and Last still return what they did.
 func (r *Rule) Stop() {
 	r.calls.script.edit(func(rules []*Rule) []*Rule {
 		return slices.DeleteFunc(rules,
@@ -173,14 +173,14 @@ func (r *Rule) Stop() {
 	})
 }
 
-// Calls is the number of calls that the rule has applied to.
+// Calls returns the number of calls that the rule has applied to.
 func (r *Rule) Calls() int { return int(r.hits.Load()) }
 
-// Last is the argument, as the list of calls has it, of the latest call that the rule has applied
-// to; 0 where it has none.
+// Last returns the argument of the latest call that the rule has applied to, or 0 if the call has
+// none. The list of calls says what the argument is.
 func (r *Rule) Last() int { return int(r.last.Load()) }
 
-// edit replaces the rules by what change makes of a copy of them.
+// edit replaces the rules by the result of change, which gets a copy of them.
 func (s *Script) edit(change func([]*Rule) []*Rule) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +195,7 @@ func (s *Script) edit(change func([]*Rule) []*Rule) {
 	s.rules.Store(&rules)
 }
 
-// applies counts a call if the rule is about it, and says whether it is.
+// applies reports whether the rule applies to a call, and counts the call if it does.
 func (r *Rule) applies(call Call, object any, arg int) bool {
 	c := &r.calls
 	switch {
@@ -211,15 +211,15 @@ func (r *Rule) applies(call Call, object any, arg int) bool {
 	return true
 }
 
-// verdict is what the rules make of one call.
+// verdict is the joint effect of the rules on one call.
 type verdict struct {
 	err   error
 	drop  bool
 	after []func()
 }
 
-// enter applies the rules to a call that begins: it waits for their delays, and runs their Before
-// functions. The first rule that fails or drops the call decides.
+// enter applies the rules to a call that begins. It waits for the rules' delays, and runs their
+// Before functions. If several rules fail or drop the call, the first decides.
 func (s *Script) enter(call Call, object any, arg int) verdict {
 	rules := s.rules.Load()
 	if rules == nil {
@@ -259,13 +259,13 @@ func (s *Script) do(call Call, object any, arg int, do func() error) error {
 	return err
 }
 
-// create makes a call that returns an object, or the zero value if it is dropped.
+// create makes a call that returns an object. If a rule drops the call, it returns the zero value.
 func create[T any](s *Script, call Call, object any, arg int, make func() (T, error)) (T, error) {
 	var none T
 	return result(s, call, object, arg, none, make)
 }
 
-// result makes a call that returns a value, or dropped if it is dropped.
+// result makes a call that returns a value. If a rule drops the call, it returns the value dropped.
 func result[T any](s *Script, call Call, object any, arg int, dropped T, do func() (T, error)) (T, error) {
 	v := s.enter(call, object, arg)
 	var value T

@@ -5,24 +5,25 @@ import "fmt"
 // Control is the kind of a control message, which the device at one end sends to the device at the
 // other. Its value is in Header.Value.
 //
-// The values other than that of a hello count requests: the sends, writes, reads and atomics of one
-// end, from 1, in the order in which they are posted. A write with immediate data counts as two:
-// the write and the immediate data. A request that the receiver refuses ends the connection with a
-// terminate.
+// Each value except a hello's is a number of requests. The requests are the sends, writes, reads
+// and atomics of one end, counted from 1 in the order in which they are posted. A write with
+// immediate data counts as two: the write and the immediate data. If the receiver refuses a
+// request, it ends the connection with a terminate.
 type Control uint8
 
 // The control messages.
 const (
-	// ControlHello is the first frame of each end; its value is that of Hello.
+	// ControlHello is the first frame of each end. Its value is Hello.
 	ControlHello Control = iota
-	// ControlAck: the requests up to the value have succeeded.
+	// ControlAck says that the requests up to number Value have succeeded.
 	ControlAck
-	// ControlNotReady: the requests up to the value have succeeded, and the next one has found no
-	// receive. It and all later requests are ignored.
+	// ControlNotReady says that the requests up to number Value have succeeded, and that there is
+	// no receive for the next one. Its sender ignores this next request and all later ones until
+	// ControlResume.
 	ControlNotReady
-	// ControlReady: there is a receive for the request after the value.
+	// ControlReady says that there is now a receive for request number Value+1.
 	ControlReady
-	// ControlResume is the answer: the request after the value is sent again, and then the later ones.
+	// ControlResume answers ControlReady: request number Value+1 and all later ones are sent again.
 	ControlResume
 
 	controls // their number
@@ -36,16 +37,16 @@ func (c Control) String() string {
 	return fmt.Sprintf("control message %d", c)
 }
 
-// Hello is the value of a ControlHello: the version of the extension in the highest byte, three
-// that are reserved, the largest segment (headers and payload) that the sender receives in 16 bits,
-// and 16 reserved bits. This one is of version 1, for segments of any size. An end that knows a
-// later version speaks this one with an end that does not.
+// Hello is the value of a ControlHello. From its highest bits on, it consists of 8 bits for the
+// version of the extension, 24 reserved bits, 16 bits for the largest segment (headers and payload)
+// that the sender can receive, and 16 reserved bits. This constant means version 1 and segments of
+// any size. An end that supports a later version must use version 1 with an end that does not.
 const Hello uint64 = 1<<56 | MaxSegment<<16
 
-// minHelloSegment leaves room for at least 1 KiB of payload in every segment.
+// minHelloSegment is the least segment that a hello may offer. It leaves room for 1 KiB of payload.
 const minHelloSegment = 1024 + MaxHeader
 
-// ParseHello returns the segment of a hello of any version. The error has a Fault.
+// ParseHello returns the largest segment in a hello of any version. Its error wraps a Fault.
 func ParseHello(v uint64) (segment int, err error) {
 	segment = int(uint16(v >> 16))
 	if v>>56 == 0 {

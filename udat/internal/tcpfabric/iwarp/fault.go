@@ -2,13 +2,13 @@ package iwarp
 
 import "fmt"
 
-// Fault is the reason of a terminate message, and the error of the decoders: the layer in its
-// highest 4 bits, the type in the next 4, the code in the lowest 8.
+// Fault is the reason in a terminate message. The decoders' errors wrap it. Its highest 4 bits are
+// the layer, the next 4 the type, and the lowest 8 the code.
 type Fault uint16
 
 // The faults that the RFCs name.
 const (
-	// RDMAP, RFC 5040: of the local end; protection; operation.
+	// RDMAP (RFC 5040), type 0: local errors, type 1: protection, type 2: operation.
 	FaultLocal           Fault = 0x0000
 	FaultKey             Fault = 0x0100
 	FaultBounds          Fault = 0x0101
@@ -23,8 +23,8 @@ const (
 	FaultGlobal          Fault = 0x0208
 	FaultInvalidate      Fault = 0x0209
 	FaultOperation       Fault = 0x02FF
-	FaultLength                = FaultOperation // a length that the opcode cannot have: no code of its own
-	FaultDDP             Fault = 0x1000         // DDP, RFC 5041: of the local end; tagged; untagged
+	FaultLength                = FaultOperation // a length that the opcode cannot have; it has no code of its own
+	FaultDDP             Fault = 0x1000         // DDP (RFC 5041), type 0: local errors, type 1: tagged, type 2: untagged
 	FaultTaggedKey       Fault = 0x1100
 	FaultTaggedBounds    Fault = 0x1101
 	FaultTaggedStream    Fault = 0x1102
@@ -78,7 +78,7 @@ func (f Fault) Error() string {
 // Layer returns the layer: 0 RDMAP, 1 DDP, 2 MPA.
 func (f Fault) Layer() uint8 { return uint8(f >> 12) }
 
-// fault wraps f with what was found.
+// fault returns an error that wraps f and says what was wrong.
 func fault(f Fault, format string, args ...any) error {
 	return fmt.Errorf("%w: %s", f, fmt.Sprintf(format, args...))
 }

@@ -5,27 +5,26 @@ import (
 	"math"
 )
 
-// PrefixSize is the number of bytes at a frame's beginning from which HeaderSize finds the size of
-// its headers.
+// PrefixSize is the number of bytes of a frame that HeaderSize needs.
 const PrefixSize = 4
 
-// Header is what precedes the payload of a frame. Op says which fields have a meaning; the other
-// ones are 0 after Parse, and Put ignores them.
+// Header is what precedes the payload of a frame. Op determines which fields are used. Parse sets
+// the others to 0, and Put ignores them.
 type Header struct {
 	Op      Opcode
 	Last    bool // the last segment of its message; Put sets it for messages of one segment
 	Payload int  // bytes of this segment's payload
 
-	// Messages that are not tagged.
+	// Untagged messages.
 	MSN uint32 // the number of the message in its queue
 	MO  uint32 // the offset of the payload in the message
-	// OpSendInv, OpSendSEInv: the key to invalidate; OpSendImm, OpSendSEImm: the data. OpSend,
-	// OpSendSE between two ends of this library: how many of the peer's requests have
+	// OpSendInv, OpSendSEInv: the key to invalidate. OpSendImm, OpSendSEImm: the immediate data.
+	// OpSend, OpSendSE, between two ends of this library: how many of the peer's requests have
 	// succeeded, modulo 2^32.
 	Word uint32
 
-	// The receiver's memory. OpWrite, OpReadResponse: where the payload goes; OpReadRequest: what is
-	// read; OpAtomicRequest: the word.
+	// The receiver's memory. OpWrite, OpReadResponse: where the payload goes. OpReadRequest: what
+	// is read. OpAtomicRequest: the word.
 	Key    uint32
 	Offset uint64
 
@@ -35,12 +34,12 @@ type Header struct {
 	Length     uint32
 
 	Atomic  Atomic // OpAtomicRequest
-	ID      uint32 // OpAtomicRequest, OpAtomicResponse: of the request
+	ID      uint32 // OpAtomicRequest, OpAtomicResponse: identifies the request
 	Operand uint64 // OpAtomicRequest: what is added, or the new value
-	Compare uint64 // OpAtomicRequest: for CmpSwap
+	Compare uint64 // OpAtomicRequest with CmpSwap: what the word is compared with
 
-	// Value is what an OpAtomicResponse found, the data of an OpImmediate, or that of a control
-	// message.
+	// Value is the old value in an OpAtomicResponse, the data of an OpImmediate or OpImmediateSE,
+	// or the value of an OpControl.
 	Value   uint64
 	Control Control // OpControl
 }
@@ -54,9 +53,9 @@ const (
 	CmpSwap  Atomic = 2
 )
 
-// HeaderSize returns the size of a frame's headers, with its length field. prefix is the frame's
-// first PrefixSize bytes. extended means that both ends have agreed on opcodes beyond RFC 5040;
-// without it these are a fault.
+// HeaderSize returns the size of a frame's headers, including its length field. prefix is the
+// frame's first PrefixSize bytes. extended says that both ends are of this library; if they are
+// not, an opcode beyond RFC 5040 is a fault.
 func HeaderSize(prefix []byte, extended bool) (int, error) {
 	segment := int(binary.BigEndian.Uint16(prefix))
 	if segment < lengthSize {
@@ -85,9 +84,9 @@ func HeaderSize(prefix []byte, extended bool) (int, error) {
 	return lengthSize + head, nil
 }
 
-// Parse decodes the headers of a frame, b, which HeaderSize has found right and counted. What does
-// not depend on the state of the connection is checked: no offset plus length overflows, and a
-// message that cannot have several segments is whole.
+// Parse decodes b, the headers of a frame. HeaderSize must have accepted the frame and returned the
+// length of b. Parse checks what does not depend on the state of the connection: no offset plus
+// length may overflow, and a message that must be one segment is one.
 func (h *Header) Parse(b []byte, extended bool) error {
 	queue := h.parseDDP(b, extended)
 	h.Payload = lengthSize + int(binary.BigEndian.Uint16(b)) - len(b)
@@ -121,7 +120,7 @@ func (h *Header) parseDDP(b []byte, extended bool) Queue {
 	return Queue(binary.BigEndian.Uint32(b[8:]))
 }
 
-// parseRDMAP decodes RDMAP's header behind DDP's.
+// parseRDMAP decodes RDMAP's header, which follows DDP's.
 func (h *Header) parseRDMAP(b []byte) error {
 	switch h.Op {
 	case OpReadRequest:
@@ -142,7 +141,7 @@ func (h *Header) parseRDMAP(b []byte) error {
 		case h.Offset > math.MaxUint64-8:
 			return fault(FaultWrap, "0x%x and 8 bytes", h.Offset)
 		case h.Atomic == FetchAdd && mask == 0:
-			h.Compare = 0 // not used, not checked
+			h.Compare = 0 // not used, so its mask is not checked
 		case h.Atomic == CmpSwap && mask == math.MaxUint64 && compareMask == math.MaxUint64:
 		default:
 			return fault(FaultOperation, "atomic %d with masks 0x%x and 0x%x", h.Atomic, mask, compareMask)
@@ -158,8 +157,8 @@ func (h *Header) parseRDMAP(b []byte) error {
 	return nil
 }
 
-// Put encodes the headers into b, which has room for MaxHeader bytes, and returns their size. The
-// headers and the payload have at most MaxSegment bytes.
+// Put encodes the headers into b, which must have room for MaxHeader bytes, and returns their size.
+// Headers and payload together must have at most MaxSegment bytes.
 func (h *Header) Put(b []byte) int {
 	f := &forms[h.Op&15]
 	head := ddpSize(h.Op) + f.header

@@ -1,35 +1,37 @@
-// Package iwarp encodes and decodes what iWARP puts on a TCP connection: the set-up of MPA (RFC
+// Package iwarp encodes and decodes what iWARP sends over a TCP connection: the set-up of MPA (RFC
 // 5044 and 6581), its frames (FPDUs), and the headers of DDP and RDMAP (RFC 5041, 5040 and 7306).
-// Package tcpfabric speaks it.
+// Package tcpfabric uses it.
 //
 // The package has no state, no goroutine and no connection; its functions may be called
-// concurrently. Encoders write into the caller's bytes. Decoders check everything that needs no
-// state, and return errors that wrap a [Fault], the reason for the peer's terminate message. The
-// caller checks what needs state: message numbers, offsets within a message, keys, rights, and the
-// number of requests in flight.
+// concurrently. Encoders write into the caller's bytes. Decoders check everything that can be
+// checked without state. Their errors wrap a [Fault], which is the reason to send to the peer in a
+// terminate message. The caller checks what needs state: message numbers, offsets within a message,
+// keys, rights, and the number of requests in flight.
 //
 // A frame is sent as three parts, so that its payload need not be copied:
 //
 //	n := h.Put(head[:])                          // the frame's length and the headers
 //	sum := iwarp.Checksum(0, head[:n])           // only if the connection has checksums
 //	sum = iwarp.Checksum(sum, payload)
-//	m := iwarp.PutTrailer(tail[:], h.Payload, sum, true)
+//	segment := n - 2 + h.Payload                 // without the length field, which has 2 bytes
+//	m := iwarp.PutTrailer(tail[:], segment, sum, true)
 //	buffers := net.Buffers{head[:n], payload, tail[:m]}
 //
-// It is received in the same three parts: HeaderSize reads the size of the headers from the first
-// PrefixSize bytes, Header.Parse returns the size of the payload, TrailerSize that of the rest.
+// It is received in the same three parts. HeaderSize returns the size of the headers, from the
+// first PrefixSize bytes. Header.Parse sets Header.Payload, the size of the payload. TrailerSize
+// returns the size of the trailer.
 //
 // # Between two ends of this library
 //
 // Two ends of this library use more than iWARP has: acknowledged completions, immediate data,
 // atomics, and sends that wait for a receive. They recognize each other by reserved bits of the
-// set-up, which RFC 5044 keeps 0 and receivers do not check. The initiator sets 0x04 in its
-// request; an end of this library replies with 0x02 and without 0x04. Other ends reply with 0 or,
-// as soft-iWARP does, with the bits of the request. Private data is not touched.
+// set-up, which are 0 by RFC 5044 and which receivers do not check. The initiator sets 0x04 in its
+// request. An end of this library sets 0x02 in its reply and clears 0x04. Other ends reply with 0
+// or, as soft-iWARP does, with the bits of the request. Private data is not changed.
 //
-// The first frame of each end is then a control message with a [Hello]. The responder sends its own
-// right behind its reply. That of the initiator takes the place of a ready message. A Send has an
-// acknowledgement in its header (Header.Word).
+// The first frame of each end is then a control message with a [Hello]. The responder sends its
+// hello directly after its reply. The initiator's hello also serves as its ready message. Each Send
+// carries an acknowledgement in its header (Header.Word).
 package iwarp
 
 import "fmt"
@@ -37,49 +39,49 @@ import "fmt"
 // Opcode is an operation of RDMAP.
 type Opcode uint8
 
-// The operations. Those of RFC 7306 and this library's own are valid only between two ends of this
-// library, which have agreed on them.
+// The operations. Those of RFC 7306, and those that only this library has, are valid only between
+// two ends of this library.
 const (
 	OpWrite          Opcode = 0
 	OpReadRequest    Opcode = 1
 	OpReadResponse   Opcode = 2
-	OpSend           Opcode = 3 // acknowledges by Header.Word
-	OpSendInv        Opcode = 4 // invalidates Header.Word
+	OpSend           Opcode = 3 // Header.Word is an acknowledgement
+	OpSendInv        Opcode = 4 // Header.Word is the key to invalidate
 	OpSendSE         Opcode = 5 // SE: solicited event
 	OpSendSEInv      Opcode = 6
 	OpTerminate      Opcode = 7
-	OpImmediate      Opcode = 8 // RFC 7306; the data of a write that has just been sent
+	OpImmediate      Opcode = 8 // RFC 7306; immediate data of the write before it
 	OpImmediateSE    Opcode = 9
 	OpAtomicRequest  Opcode = 10
 	OpAtomicResponse Opcode = 11
-	OpSendImm        Opcode = 12 // this library's own: a send whose immediate data is Header.Word
+	OpSendImm        Opcode = 12 // only this library: a send whose immediate data is Header.Word
 	OpSendSEImm      Opcode = 13
-	OpControl        Opcode = 15 // this library's own: between the devices, no message of a program
+	OpControl        Opcode = 15 // only this library: from device to device, no message of a program
 )
 
 // Queue is the number of an untagged queue. Each opcode has its own.
 type Queue uint32
 
-// The queues. Every message of a queue has the next number: 1 is the first, 0 follows 2^32-1.
+// The queues. The messages of a queue are numbered: the first is 1, and 0 follows 2^32-1.
 const (
 	QueueSend           Queue = 0
 	QueueRequest        Queue = 1 // reads and atomics
 	QueueTerminate      Queue = 2
 	QueueAtomicResponse Queue = 3
-	QueueControl        Queue = 4 // this library's own
+	QueueControl        Queue = 4 // only this library
 	Queues                    = 5
 )
 
-// form is what all messages of an opcode have in common; an opcode without a name is unknown.
+// form describes the messages of an opcode. An opcode without a name is unknown.
 type form struct {
 	name     string
-	queue    Queue // if not tagged
+	queue    Queue // of untagged messages
 	tagged   bool
 	extended bool // only between ends of this library
 	data     bool // may have payload
-	whole    bool // is one segment
+	whole    bool // must be one segment
 	word     bool // has a Header.Word
-	header   int  // bytes of RDMAP's header behind DDP's
+	header   int  // bytes of RDMAP's header, which follows DDP's
 }
 
 var forms = [16]form{
@@ -102,10 +104,10 @@ var forms = [16]form{
 	OpControl:   {name: "control", extended: true, queue: QueueControl, whole: true, header: controlSize},
 }
 
-// Tagged reports whether messages of the opcode name the memory at the receiver.
+// Tagged reports whether messages of the opcode are tagged: they name the receiver's memory.
 func (o Opcode) Tagged() bool { return forms[o&15].tagged }
 
-// Queue returns the queue of an opcode that is not tagged.
+// Queue returns the queue of an untagged opcode.
 func (o Opcode) Queue() Queue { return forms[o&15].queue }
 
 // Solicited reports whether a message of the opcode asks for a solicited event.
@@ -113,8 +115,8 @@ func (o Opcode) Solicited() bool {
 	return o == OpSendSE || o == OpSendSEInv || o == OpImmediateSE || o == OpSendSEImm
 }
 
-// Acknowledges reports whether a message of the opcode acknowledges, between two ends of this
-// library.
+// Acknowledges reports whether messages of the opcode carry an acknowledgement between two ends of
+// this library.
 func (o Opcode) Acknowledges() bool { return o == OpSend || o == OpSendSE }
 
 func (o Opcode) String() string {
@@ -132,10 +134,10 @@ func ddpSize(op Opcode) int {
 	return untaggedSize
 }
 
-// MaxHeader is the size of the largest headers, with the frame's length before them.
+// MaxHeader is the size of the largest headers, including the frame's length field.
 const MaxHeader = lengthSize + untaggedSize + atomicRequestSize
 
-// Sizes of what a frame consists of: its length, DDP's headers, RDMAP's, its checksum.
+// Sizes of the parts of a frame: its length field, the headers of DDP and of RDMAP, its checksum.
 const (
 	lengthSize         = 2
 	taggedSize         = 14

@@ -16,9 +16,10 @@ const (
 	keyReply     = "MPA ID Rep Frame"
 )
 
-// MaxPrivateKernel is the most private data that soft-iWARP (Linux 6.1) takes and sends, in either
-// direction. It resets a connection whose request has more than 252 bytes. In a reply they lead it
-// to a NULL pointer in its kernel: never send them to an end that is not of this library.
+// MaxPrivateKernel is the most private data, in bytes, that soft-iWARP (Linux 6.1) accepts and
+// sends. It resets a connection whose request has more than 252 bytes. A reply with more than 252
+// bytes makes it use a NULL pointer in the kernel, so never send one to an end that is not of this
+// library.
 const MaxPrivateKernel = 251
 
 // MaxDepth is the largest read depth that a set-up can carry.
@@ -43,27 +44,28 @@ const (
 type Setup struct {
 	Reply    bool
 	Revision uint8 // 1 or 2
-	Markers  bool  // the sender wants markers in what it receives; this library refuses
-	CRC      bool  // the sender wants checksums; if either wants them both use them
+	Markers  bool  // the sender wants markers in the stream that it receives; this library refuses that
+	CRC      bool  // the sender wants checksums; both ends use them if either wants them
 	Reject   bool  // only in a reply
-	Extended bool  // the sender is an end of this library; in a reply: and so is the initiator
-	Busy     bool  // it is the library that rejects, not the program; only in an extended reply
+	Extended bool  // the sender is an end of this library; in a reply: both ends are
+	Busy     bool  // the library rejects, not the program; only in an extended reply
 
-	// Enhanced says that the fields below are there (revision 2 only). A reply, also one that
-	// rejects, is enhanced if and only if the request was: soft-iWARP does not check.
+	// Enhanced says that the frame has the fields below, up to ReadyRead (revision 2 only). A reply
+	// must be enhanced if and only if the request was, even if it rejects, because soft-iWARP does
+	// not check.
 	Enhanced   bool
-	In, Out    uint16 // reads and atomics that the sender serves and starts, at most MaxDepth
+	In, Out    uint16 // largest numbers of reads and atomics that the sender serves and starts, at most MaxDepth
 	PeerToPeer bool   // both may send first: the initiator's first frame is a ready message
-	ReadyWrite bool   // ready messages that the sender can use: a write, a read; of no bytes
-	ReadyRead  bool
+	ReadyWrite bool   // the sender can use a write of 0 bytes as the ready message
+	ReadyRead  bool   // the same for a read of 0 bytes
 
-	// Private is the program's. ParseSetup returns part of its argument.
+	// Private is the program's data. ParseSetup sets it to a part of its argument, not a copy.
 	Private []byte
 }
 
 // SetupSize returns the length of a request (or reply) that begins with the SetupHeaderSize bytes
-// of head. If head is shorter it checks what is there and returns SetupHeaderSize: so a stranger is
-// recognized by its first byte.
+// of head. If head is shorter, SetupSize checks the bytes that are there and returns
+// SetupHeaderSize. So the first byte can show that the peer does not use MPA.
 func SetupSize(head []byte, reply bool) (int, error) {
 	key := keyRequest
 	if reply {
@@ -120,8 +122,8 @@ func ParseSetup(frame []byte, reply bool) (Setup, error) {
 	return s, nil
 }
 
-// Append appends the encoding of s to dst. It fails if a field of s cannot be carried by its
-// revision.
+// Append appends the encoding of s to dst. It fails if the revision of s does not allow one of its
+// fields.
 func (s *Setup) Append(dst []byte) ([]byte, error) {
 	n, key, extended := len(s.Private), keyRequest, uint16(flagExtended)
 	if s.Enhanced {
@@ -156,7 +158,7 @@ func (s *Setup) Append(dst []byte) ([]byte, error) {
 	return append(dst, s.Private...), nil
 }
 
-// bit returns mask if on.
+// bit returns mask if on is true, else 0.
 func bit(on bool, mask uint16) uint16 {
 	if on {
 		return mask

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// Bits of a terminate message: what follows its first 4 bytes.
+// Bits of a terminate message, which say what follows its first 4 bytes.
 const (
 	termLength = 0x80 // the length of the segment at fault
 	termDDP    = 0x40 // its DDP header
@@ -16,9 +16,9 @@ const (
 // MaxTerminate is the largest payload that PutTerminate makes.
 const MaxTerminate = 4 + lengthSize + untaggedSize + readRequestSize
 
-// PutTerminate encodes the payload of an OpTerminate into b, which has room for MaxTerminate bytes,
-// and returns its size. frame is the beginning of the frame at fault, as far as HeaderSize counts,
-// or nil if there is none or if it cannot be trusted.
+// PutTerminate encodes the payload of an OpTerminate into b, which must have room for MaxTerminate
+// bytes, and returns its size. frame is the length field and the headers of the frame at fault, or
+// nil if there is no such frame or if it cannot be trusted.
 func PutTerminate(b []byte, f Fault, frame []byte) int {
 	clear(b[:4])
 	binary.BigEndian.PutUint16(b, uint16(f))
@@ -37,11 +37,12 @@ func PutTerminate(b []byte, f Fault, frame []byte) int {
 	return 4 + copy(b[4:], frame[:size])
 }
 
-// ParseTerminate returns the reason that the payload of an OpTerminate names. What follows of the
-// segment at fault is of no use: it is as its sender or an adversary wrote it.
+// ParseTerminate returns the reason in b, the payload of an OpTerminate. It ignores the headers of
+// the segment at fault that may follow, because they are not trustworthy.
 //
-// Soft-iWARP on a little-endian host (Linux 6.1) lays out the control word in reverse: layer and
-// type change places, and the header bits are the lowest of their byte, where RFC 5040 has zeroes.
+// Soft-iWARP on a little-endian host (Linux 6.1) reverses fields of the control word: it swaps
+// layer and type, and sets the header bits as the lowest bits of their byte, which are 0 by RFC
+// 5040. ParseTerminate recognizes that.
 func ParseTerminate(b []byte) (Fault, error) {
 	if len(b) < 4 {
 		return 0, fault(FaultLength, "a terminate of %d bytes", len(b))
@@ -53,7 +54,7 @@ func ParseTerminate(b []byte) (Fault, error) {
 	return Fault(layer)<<8 | Fault(b[1]), nil
 }
 
-// ddpEnd returns the size of a frame's length and DDP header.
+// ddpEnd returns the size of a frame's length field and DDP header together.
 func ddpEnd(frame []byte) int {
 	if frame[2]&ddpTagged != 0 {
 		return lengthSize + taggedSize

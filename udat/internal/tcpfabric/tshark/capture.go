@@ -1,5 +1,5 @@
-// Package tshark lets Wireshark's command line program judge what the fabric sends. Only tests
-// import it.
+// Package tshark checks what the fabric sends with tshark, the command line program of Wireshark.
+// Only tests import it.
 package tshark
 
 import (
@@ -47,7 +47,7 @@ const (
 	ack = 0x10
 )
 
-// Connect adds a connection. The responder's sequence numbers soon wrap.
+// Connect adds a connection. The responder's sequence numbers wrap around after 255 bytes.
 func (c *Capture) Connect() *Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +60,7 @@ func (c *Capture) Connect() *Conn {
 	return n
 }
 
-// Send adds what an end has written, in packets of at most mss bytes.
+// Send adds bytes that an end has written, in packets of at most mss bytes.
 func (n *Conn) Send(from int, stream []byte, mss int) {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
@@ -72,7 +72,7 @@ func (n *Conn) Send(from int, stream []byte, mss int) {
 	}
 }
 
-// Close adds the end of what an end writes.
+// Close adds the packet that ends what an end writes.
 func (n *Conn) Close(from int) {
 	n.c.mu.Lock()
 	defer n.c.mu.Unlock()
@@ -80,7 +80,8 @@ func (n *Conn) Close(from int) {
 	n.seq[from]++
 }
 
-// packet adds a packet. tshark does not check the sums of IP and TCP.
+// packet adds a packet. It leaves the checksums of IP and TCP 0, because tshark does not check
+// them.
 func (n *Conn) packet(from int, flags byte, payload []byte) {
 	const ipSize, tcpSize, window = 20, 20, 0xFFFF
 	size := uint32(ipSize + tcpSize + len(payload))

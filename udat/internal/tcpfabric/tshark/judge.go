@@ -10,21 +10,21 @@ import (
 	"testing"
 )
 
-// Verdict is what tshark says of a capture.
+// Verdict is what tshark reports about a capture.
 type Verdict struct {
-	// Frames has the fields of each frame, by the last part of their names, as tshark writes them;
-	// those of an atomic begin with "atomic.". Fields of frames that share a packet are joined by
-	// commas.
+	// Frames has a map of the fields of each frame, as tshark writes them. A key is the last part
+	// of the field's name; the keys of an atomic begin with "atomic.". If several frames share a
+	// packet, they share a map, with the values joined by commas.
 	Frames []map[string]string
 	// Opcodes has the number of frames of each opcode of RDMAP.
 	Opcodes map[string]int
 	// GoodCRC and BadCRC are the numbers of frames with checksums.
 	GoodCRC, BadCRC int
-	// Malformed has what tshark could not decode.
+	// Malformed lists the frames that tshark could not decode.
 	Malformed []string
 }
 
-// fields are what tshark shows of each frame.
+// fields are the fields that tshark prints for each frame.
 var fields = []string{
 	"iwarp_mpa.ulpdulength", "iwarp_ddp.last_flag", "iwarp_ddp.stag", "iwarp_ddp.tagged_offset", "iwarp_ddp.qn",
 	"iwarp_ddp.msn", "iwarp_ddp.mo", "iwarp_rdma.opcode", "iwarp_rdma.inval_stag", "iwarp_rdma.sinkstag",
@@ -36,7 +36,7 @@ var fields = []string{
 	"iwarp_mpa.rej_flag", "iwarp_mpa.pdlength", "iwarp_mpa.privatedata", "_ws.malformed",
 }
 
-// Judge runs tshark. It skips the test on a host without it.
+// Judge runs tshark on the capture. It skips the test on a host without tshark.
 func (c *Capture) Judge(t *testing.T) Verdict {
 	t.Helper()
 	if _, err := exec.LookPath("tshark"); err != nil {
@@ -74,19 +74,19 @@ func (c *Capture) Judge(t *testing.T) Verdict {
 			}
 		}
 	}
-	// The checksum's verdict is in no field.
+	// No field says whether a checksum is right.
 	text := run(t, path, "-O", "iwarp_mpa")
 	v.GoodCRC, v.BadCRC = strings.Count(text, "(Good CRC32)"), strings.Count(text, "(Bad CRC32")
 	return v
 }
 
-// run returns tshark's output. Protocols that guess what a payload is are off.
+// run returns tshark's output. It disables protocols that guess what a payload is.
 func run(t *testing.T, path string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("tshark", append([]string{
 		"-n", "-r", path, "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct", "--disable-protocol", "iser",
 	}, args...)...)
-	cmd.Env = append(os.Environ(), "HOME="+t.TempDir()) // no settings of the user's
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir()) // so that tshark does not use the user's settings
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()

@@ -14,25 +14,26 @@ import (
 type Conn struct {
 	m      *Manager
 	id     *cverbs.CMID
-	qp     QP // nil until accepted
+	qp     QP // nil until the request is accepted
 	active bool
 	on     func(fabric.ConnEvent)
 
 	mu            sync.Mutex // held during the calls that move the connection, never during a handler
 	state         connState
-	closed        bool // the owner wants to hear no more
-	destroyed     bool // the id is gone, or goes when calling is over
+	closed        bool // the owner has closed it: it gets no more events
+	destroyed     bool // the id is destroyed, or will be once calling is false
 	calling       bool // a call on the id that may take long is under way
-	ports         int  // active: local ports that were in use
+	ports         int  // active: number of local ports that were in use
 	lost          error
-	private       []byte // active: for the request
-	told          bool   // passive: the peer has said how long its private data is, and understands how long ours is
+	private       []byte // active: the private data of the request
+	told          bool   // passive: the peer has sent the length of its private data, and understands the length of ours
 	in, out       uint8  // read depths, as offered and then as agreed
 	local, remote netip.AddrPort
 }
 
-// later makes a call on the id that may take long, from a goroutine. Then it hands the result on
-// under the lock, unless the id is to be destroyed. The caller holds the lock.
+// later makes a call on the id that may take long, in a new goroutine. Afterwards the goroutine
+// passes the result to then, under the lock. If the id must be destroyed by that time, it destroys
+// the id instead. The caller holds the lock.
 func (c *Conn) later(call func() error, then func(err error)) {
 	c.calling = true
 	c.m.calls.Go(func() {
@@ -61,7 +62,8 @@ func (c *Conn) param(private []byte) cverbs.ConnParam {
 	}
 }
 
-// end finishes an attempt: it destroys the id, and frees the queue pair if it is still in INIT.
+// end ends an attempt. It destroys the id, ends the claim on the queue pair if that is still in
+// INIT, and returns the event to report.
 func (c *Conn) end(kind fabric.ConnEventKind, cause error) []fabric.ConnEvent {
 	return c.endWith(fabric.ConnEvent{Kind: kind, Err: cause})
 }
@@ -73,7 +75,8 @@ func (c *Conn) endWith(e fabric.ConnEvent) []fabric.ConnEvent {
 	return []fabric.ConnEvent{e}
 }
 
-// destroy ends the id. The caller holds the lock.
+// destroy destroys the id, or has it destroyed after the call that is under way. The caller holds
+// the lock.
 func (c *Conn) destroy() {
 	if !c.destroyed {
 		c.destroyed = true
@@ -102,8 +105,8 @@ func (c *Conn) tell(e fabric.ConnEvent) {
 
 func (c *Conn) tellLater(e fabric.ConnEvent) { c.m.Post(func() { c.tell(e) }) }
 
-// dataCame handles data that arrived before the last message of the handshake: the connection is
-// established.
+// dataCame is called when data arrives before the last message of the handshake. It tells the
+// kernel that the connection is established.
 func (c *Conn) dataCame() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,9 +150,9 @@ func (c *Conn) Awaits() string {
 	return ""
 }
 
-// Disconnect moves the queue pair to error and notifies the peer, or answers it. A disconnect that
-// began here ends with EventDisconnected when the peer has answered; a pending attempt ends with
-// EventFailed.
+// Disconnect moves the queue pair to the error state. It notifies the peer, or answers the peer's
+// disconnect. A disconnect that began here ends with EventDisconnected when the peer has answered;
+// a pending attempt ends with EventFailed.
 func (c *Conn) Disconnect() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,8 +181,8 @@ func (c *Conn) leave() error {
 	default:
 		return nil
 	}
-	// The queue pair first: from here on everything posted is flushed. One that has been closed
-	// needs no flush.
+	// The queue pair moves first, so that everything that is posted from here on is flushed. A
+	// closed queue pair needs no flush.
 	err := ignoreClosed(c.qp.SetError())
 	if c.m.noRoute(c.id) {
 		c.later(func() error { c.m.awaitRoute(c.id); return nil }, func(error) { c.id.Disconnect() })
@@ -198,8 +201,8 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// Close releases the connection. The id of an established one lingers until the peer has answered,
-// or for lingerTime.
+// Close releases the connection. The id of an established connection lingers until the peer has
+// answered, but no longer than LingerTime.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,7 +225,8 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// Break breaks the established connections whose addresses are lost. Their owners disconnect.
+// Break breaks the established connections for whose addresses lost returns true: their queue pairs
+// move to the error state, and their owners get EventFailed and must disconnect.
 func (m *Manager) Break(lost func(local netip.Addr, remote netip.AddrPort) bool) {
 	for _, h := range m.owned() {
 		h.(*Conn).breakIf(lost)

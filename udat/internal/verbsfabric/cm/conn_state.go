@@ -9,13 +9,13 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// This file is the state machine of a connection.
+// This file has the state machine of a connection.
 
-// Handle runs the state machine on the event goroutine.
+// Handle runs the state machine for an event. It is called on the event goroutine.
 func (c *Conn) Handle(ev cverbs.CMEvent) {
 	c.mu.Lock()
 	var out []fabric.ConnEvent
-	former := ev.ID != nil && ev.ID != c.id // see anotherPort
+	former := ev.ID != nil && ev.ID != c.id // the event is of an id that anotherPort has replaced
 	if int(ev.Type) < numEvents && !c.destroyed && !former {
 		out = c.act(table[c.state][ev.Type], ev)
 	}
@@ -76,7 +76,7 @@ func (c *Conn) act(a action, ev cverbs.CMEvent) []fabric.ConnEvent {
 		c.lost = cmError(ev)
 		c.state = stLost
 		if ev.Type == cverbs.CMEventDeviceRemoval {
-			c.destroy() // the kernel waits for it
+			c.destroy() // the kernel waits until the id is destroyed
 		}
 	case actPeerLeft:
 		return c.peerLeft(ev)
@@ -125,7 +125,7 @@ func (c *Conn) up(ev cverbs.CMEvent) []fabric.ConnEvent {
 	e := fabric.ConnEvent{Kind: fabric.EventEstablished}
 	if c.active {
 		if ev.Type == cverbs.CMEventEstablished {
-			// iWARP drivers report the depths of this end here, not of the peer's.
+			// Here iWARP drivers report the depths of this end, not those of the peer.
 			c.in, c.out = min(c.in, ev.InitiatorDepth), min(c.out, ev.ResponderResources)
 		}
 		e.Private, e.Padded = unpack(ev.PrivateData, toldLength(c.id, c.m.port.IWARP), c.m.port.IWARP)
@@ -142,7 +142,7 @@ func (c *Conn) peerLeft(ev cverbs.CMEvent) []fabric.ConnEvent {
 // InfiniBand, or the errno of every refusal on iWARP.
 func isConsumerReject(status int) bool { return status == cverbs.RejectConsumerDefined || status < 0 }
 
-// cmError describes an event, also one without a status.
+// cmError returns the error of an event. For an event without a status it names the event's type.
 func cmError(ev cverbs.CMEvent) error {
 	if err := ev.Err(); err != nil {
 		return err

@@ -2,7 +2,7 @@ package cm
 
 import "github.com/godat/godat/cverbs"
 
-// connState is where a connection stands.
+// connState is the state of a connection.
 type connState uint8
 
 const (
@@ -10,43 +10,44 @@ const (
 	stRoute                      // active: resolving the route
 	stRequested                  // active: the request is sent
 	stArrived                    // passive: a request that nobody has answered
-	stLost                       // passive: the same, and its peer has given up
+	stLost                       // passive: a request that nobody has answered, and its peer has given up
 	stAccepted                   // passive: the reply is sent
 	stUp                         // established
 	stPeerLeft                   // the peer has disconnected and waits for our answer
 	stLeaving                    // we have disconnected and wait for the peer's answer
-	stOver                       // nothing more to tell
+	stOver                       // the last event has been reported
 	numStates
 )
 
-// action is what an event of the connection manager makes of a connection.
+// action is what is done with a connection after an event of the connection manager.
 type action uint8
 
 const (
-	_              action = iota // a row that was forgotten
+	_              action = iota // an entry that was forgotten
 	actIgnore                    // nothing
 	actRoute                     // resolve the route
 	actRequest                   // send the connection request
-	actReply                     // the peer has accepted: QP to RTS, answer, tell established
-	actUp                        // tell established
-	actUpAndLeft                 // established and already left again: tell both
-	actUnreachable               // tell unreachable
-	actRejected                  // tell peer-rejected or rejected, by the marker
-	actRefused                   // tell rejected
-	actFailed                    // tell failed
+	actReply                     // the peer has accepted: move the queue pair to RTS, answer, report established
+	actUp                        // report established
+	actUpAndLeft                 // established, and the peer has already disconnected: report both
+	actUnreachable               // report unreachable
+	actRejected                  // report peer-rejected or rejected, depending on the marker
+	actRefused                   // report rejected
+	actFailed                    // report failed
 	actLost                      // remember that the requester has given up
-	actPeerLeft                  // tell disconnected; the answer is the owner's Disconnect
-	actOver                      // the peer has answered our disconnect: tell disconnected, destroy what lingers
-	actRemoved                   // the device has gone: tell removed, destroy the id
+	actPeerLeft                  // report disconnected; the owner's Disconnect will answer
+	actOver                      // the peer has answered our disconnect: report disconnected, destroy an id that lingers
+	actRemoved                   // the device has gone: report removed, destroy the id
 	numActions
 )
 
 const numEvents = int(cverbs.CMEventTimewaitExit) + 1
 
-// table says what each event does in each state. The events of multicast never come to an id of the
-// TCP port space, and CONNECT_REQUEST comes with an id of its own: both are ignored here.
-// ADDR_CHANGE (a bonding failover) breaks nothing by itself. CONNECT_RESPONSE is how InfiniBand and
-// RoCE tell the active end of an accept; iWARP tells it by ESTABLISHED.
+// table has the action for each state and event. Events of multicast never come to an id of the TCP
+// port space, and CONNECT_REQUEST comes with an id of its own, so both are ignored here.
+// ADDR_CHANGE (a bonding failover) is ignored too, because it breaks no connection by itself. The
+// active end learns of an accept by CONNECT_RESPONSE on InfiniBand and RoCE, and by ESTABLISHED on
+// iWARP.
 var table = [numStates][numEvents]action{
 	stAddr: row(events{
 		cverbs.CMEventAddrResolved: actRoute, cverbs.CMEventAddrError: actUnreachable,
@@ -75,8 +76,8 @@ var table = [numStates][numEvents]action{
 		cverbs.CMEventDisconnected: actUpAndLeft,
 	}),
 	stUp: row(events{
-		// A REJECTED now is a late one: the passive end was destroyed before it saw that we are
-		// ready to use.
+		// REJECTED in this state means that the passive end was destroyed before our ready-to-use
+		// message reached it.
 		cverbs.CMEventDisconnected: actPeerLeft, cverbs.CMEventRejected: actPeerLeft, cverbs.CMEventTimewaitExit: actPeerLeft,
 		cverbs.CMEventConnectError: actPeerLeft, cverbs.CMEventUnreachable: actPeerLeft,
 	}),
@@ -90,8 +91,8 @@ var table = [numStates][numEvents]action{
 
 type events map[cverbs.CMEventType]action
 
-// row returns the actions of a state: those of except, actRemoved for the device's removal unless
-// except has another one, and actIgnore for all other events.
+// row returns the actions of a state. Those in except come first. For any other event the action is
+// actIgnore, or actRemoved if the event is the device's removal.
 func row(except events) (r [numEvents]action) {
 	for i := range r {
 		r[i] = actIgnore

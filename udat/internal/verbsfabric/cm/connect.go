@@ -78,8 +78,8 @@ func (c *Conn) start() error {
 	return nil
 }
 
-// resolve makes the id and has it choose a local port and resolve the address. The caller holds the
-// lock.
+// resolve creates the id, and starts resolving the address, for which rdma_cm also chooses a local
+// port. The caller holds the lock.
 func (c *Conn) resolve() error {
 	id, err := c.m.ch.CreateID(cverbs.PortSpaceTCP)
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *Conn) resolve() error {
 	return nil
 }
 
-// giveUp ends an attempt that found no path; the handler receives the event later.
+// giveUp ends an attempt for which there is no path. The handler receives EventUnreachable later.
 func (c *Conn) giveUp(cause error) {
 	c.state, c.destroyed = stOver, true
 	c.qp.Unclaim()
@@ -108,8 +108,8 @@ func (c *Conn) giveUp(cause error) {
 	c.tellLater(fabric.ConnEvent{Kind: fabric.EventUnreachable, Err: cause})
 }
 
-// requestLater sends the request: iWARP drivers may wait for the peer's TCP in the call. The caller
-// holds the lock.
+// requestLater sends the request in a new goroutine, because iWARP drivers may wait during the call
+// until TCP is connected. The caller holds the lock.
 func (c *Conn) requestLater() {
 	param := c.param(c.private)
 	c.later(func() error { return c.id.Connect(param) }, func(err error) {
@@ -122,12 +122,13 @@ func (c *Conn) requestLater() {
 	})
 }
 
-// maxPorts is how many times an attempt takes another local port.
+// maxPorts is how many times an attempt tries another local port.
 const maxPorts = 4
 
 // anotherPort begins the attempt anew if its request failed with err because the local port is in
-// use. On iWARP that is a TCP port, but rdma_cm does not ask TCP when it chooses one. The next id
-// chooses while the former still has its port, so it takes another. The caller holds the lock.
+// use. It reports whether it did. On iWARP the port is a TCP port, but rdma_cm chooses it without
+// asking TCP. The new id gets another port, because the former id still has its own. The caller
+// holds the lock.
 func (c *Conn) anotherPort(err error) bool {
 	former := c.id
 	inUse := errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EADDRINUSE)
@@ -140,8 +141,8 @@ func (c *Conn) anotherPort(err error) bool {
 	return true
 }
 
-// connectFailure returns the outcome of a request that could not be sent. iWARP drivers may connect
-// TCP during the call and so return its failure.
+// connectFailure returns the outcome for a request that could not be sent. err may be an error of
+// TCP, because iWARP drivers may connect TCP during the call.
 func connectFailure(err error) (fabric.ConnEventKind, error) {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -7,28 +7,29 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// The kernel may wait without a bound when an id is destroyed: Linux 6.1 does so if the device has
-// lost a message of the id, see Device.NoRoute. After the times below nobody waits for the kernel
-// any more: it frees the id when it is done.
+// Destroying an id may take the kernel an unlimited time. On Linux 6.1 it does if the device has
+// lost a message of the id, see Device.NoRoute. This package waits for the kernel for at most the
+// times below. The kernel still frees the id when it is done.
 const (
-	destroyTime   = time.Second     // for one id
+	destroyTime   = time.Second     // to destroy one id
 	closeTime     = 5 * time.Second // for all calls on ids of a device
-	DestroyAtOnce = 4               // destroyed at one time: each takes a thread
+	DestroyAtOnce = 4               // ids that are destroyed at one time, because each blocks a thread
 )
 
-// destroyer makes the calls on ids that may take long.
+// destroyer makes calls on ids that may take a long time.
 type destroyer struct {
 	dev   Device
 	calls sync.WaitGroup
 	busy  chan struct{}            // has an element for each id that is being destroyed
-	end   func(*cverbs.CMID) error // tests replace it
+	end   func(*cverbs.CMID) error // destroys an id; tests replace it
 }
 
 func newDestroyer(dev Device) destroyer {
 	return destroyer{dev: dev, busy: make(chan struct{}, DestroyAtOnce), end: (*cverbs.CMID).Close}
 }
 
-// destroy destroys an id.
+// destroy destroys an id. It waits at most destroyTime for that. If a wait is likely to be in vain,
+// it does not wait.
 func (d *destroyer) destroy(id *cverbs.CMID) {
 	noRoute := d.noRoute(id)
 	stuck := noRoute || len(d.busy) > DestroyAtOnce/2
@@ -52,14 +53,14 @@ func (d *destroyer) noRoute(id *cverbs.CMID) bool {
 	return local.IsValid() && remote.Port() != 0 && d.dev.NoRoute(local.Addr(), remote)
 }
 
-// awaitRoute waits until there is one.
+// awaitRoute waits until noRoute returns false.
 func (d *destroyer) awaitRoute(id *cverbs.CMID) {
 	for pause := 10 * time.Millisecond; d.noRoute(id); pause = min(2*pause, time.Second) {
 		time.Sleep(pause)
 	}
 }
 
-// atMost waits for a result, but no longer than d.
+// atMost waits for a result, but no longer than d. It returns nil if there is none by then.
 func atMost(d time.Duration, done <-chan error) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -1,8 +1,8 @@
-// Package cm is the connections of package verbsfabric: it drives rdma_cm's ids and the listeners,
-// and knows the device and its queue pairs by two small interfaces.
+// Package cm implements the connections and listeners of package verbsfabric with rdma_cm's ids. It
+// uses the device and its queue pairs through two small interfaces.
 //
-// A [Manager] has one goroutine, parked in Go's poller, that reads the events of one device's ids
-// and calls every handler. All methods are safe for concurrent use.
+// A [Manager] has one goroutine, which reads the events of one device's ids and calls every
+// handler. It parks in Go's poller. All methods are safe for concurrent use.
 package cm
 
 import (
@@ -24,23 +24,25 @@ type Port struct {
 // Device is an open port.
 type Device interface {
 	Port() *Port
-	// Addrs are the addresses to listen on, the port's own first.
+	// Addrs returns the addresses to listen on, the port's own first.
 	Addrs() []netip.Addr
-	// SourceFor is the local address for a destination, if there is one of its family.
+	// SourceFor returns the local address for a destination, if there is one of the destination's
+	// family.
 	SourceFor(dst netip.Addr) (netip.Addr, bool)
-	// NoRoute reports whether messages between the addresses have to wait.
+	// NoRoute reports whether messages between the addresses have to wait, because there is no
+	// route for them.
 	NoRoute(local netip.Addr, remote netip.AddrPort) bool
-	// OwnQP is the device's queue pair behind q, which may be decorated.
+	// OwnQP returns the device's queue pair behind q, which may be a decorator.
 	OwnQP(q fabric.QP) (QP, error)
 	// Gone is called once, on the event goroutine, when the device has been removed.
 	Gone()
 }
 
-// QP is a queue pair that a connection moves.
+// QP is a queue pair that a connection moves from state to state.
 type QP interface {
 	Num() uint32
-	// Claim reserves the queue pair, in INIT, for an attempt. dataCame is called when data has come
-	// before the connection was established.
+	// Claim reserves the queue pair, in INIT, for an attempt. dataCame is called when data comes
+	// before the connection is established.
 	Claim(dataCame func()) error
 	// Unclaim ends the claim of an attempt that did not move the queue pair.
 	Unclaim()

@@ -9,9 +9,9 @@ import (
 	"github.com/godat/godat/cverbs"
 )
 
-// This file is the event goroutine, which reads rdma_cm's events.
+// This file has the event goroutine, which reads rdma_cm's events.
 
-// New starts the event goroutine.
+// New returns a manager for a device, and starts its event goroutine.
 func New(dev Device) (*Manager, error) {
 	ch, err := cverbs.CreateEventChannel()
 	if err != nil {
@@ -27,7 +27,7 @@ func New(dev Device) (*Manager, error) {
 	return m, nil
 }
 
-// Post runs f on the event goroutine, after what was posted before.
+// Post has the event goroutine run f, after the functions that were posted before.
 func (m *Manager) Post(f func()) {
 	m.mu.Lock()
 	m.posted = append(m.posted, f)
@@ -91,13 +91,14 @@ func (m *Manager) dispatch(ev cverbs.CMEvent) {
 	}
 }
 
-// refuse rejects a request that no listener takes.
+// refuse rejects a request for which there is no listener.
 func (m *Manager) refuse(id *cverbs.CMID) {
 	id.Reject(nil)
 	m.destroy(id)
 }
 
-// Removed ends all connections because the device is gone, once. It runs on the event goroutine.
+// Removed ends all connections, because the device is gone. Only the first call has an effect. It
+// must be called on the event goroutine.
 func (m *Manager) Removed() {
 	m.mu.Lock()
 	first := !m.removed

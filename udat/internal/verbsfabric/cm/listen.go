@@ -12,8 +12,8 @@ import (
 	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
 )
 
-// listener accepts requests for one port, on all addresses that the device uses. Of link-local ones
-// it takes the device's own only.
+// listener accepts requests for one port, on all addresses that the device uses. It leaves out a
+// link-local address, unless that is the device's own address.
 type listener struct {
 	m    *Manager
 	on   func(fabric.Request)
@@ -48,7 +48,7 @@ func (m *Manager) Listen(port uint16, on func(fabric.Request)) (fabric.Listener,
 }
 
 func (l *listener) listen(port uint16) error {
-	// A port free on one address may be taken on another.
+	// A port that is free on one address may be in use on another.
 	for tries := 0; ; tries++ {
 		err := l.listenOnce(port)
 		if err == nil || port != 0 || tries == 10 || !errors.Is(err, syscall.EADDRINUSE) {
@@ -136,7 +136,7 @@ func (l *listener) closeIDs() error {
 // Handle handles events of the listening ids; only the device's removal matters.
 func (l *listener) Handle(ev cverbs.CMEvent) {
 	if ev.Type == cverbs.CMEventDeviceRemoval {
-		l.closeIDs() // the kernel waits for it
+		l.closeIDs() // the kernel waits until the ids are closed
 	}
 }
 
@@ -149,7 +149,7 @@ func (l *listener) isClosed() bool {
 // arrive passes a connection request to the handler, or rejects it.
 func (l *listener) arrive(ev cverbs.CMEvent) {
 	id, m := ev.ID, l.m
-	// A queue pair of this device can only answer a request that came in on it.
+	// A queue pair of this device can only answer a request that came in on this port.
 	if id.Device() != m.port.Device || id.Port() != m.port.Num || l.isClosed() {
 		m.refuse(id)
 		return
@@ -223,7 +223,7 @@ func (r *Request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 	}
 	c.qp, c.on = qp, on
 	if cause == nil {
-		c.state = stAccepted // before the call: the peer's answer may be faster than its return
+		c.state = stAccepted // before the call, because the peer's answer may come before it returns
 		if c.told {
 			cause = tellLength(c.id, m.port.IWARP, p.Private)
 		}
@@ -234,7 +234,8 @@ func (r *Request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 	c.m.answered(c)
 	m.add(c)
 	if cause != nil {
-		// Too late for an error: the peer has given up, or the queue pair has left INIT.
+		// It is too late to return an error, because the peer has given up, or because the queue
+		// pair has left INIT.
 		for _, e := range c.end(fabric.EventFailed, cause) {
 			c.tellLater(e)
 		}
@@ -242,7 +243,8 @@ func (r *Request) Accept(q fabric.QP, p fabric.AcceptParams, on func(fabric.Conn
 	return c, nil
 }
 
-// peerGone reports whether an error means that the request's id has left its state.
+// peerGone reports whether an error of qp.Connect means that the peer has given up: the request's
+// id has left its state.
 func peerGone(err error) bool {
 	var e *cverbs.Error
 	return errors.As(err, &e) && e.Verb == "rdma_init_qp_attr"
@@ -267,6 +269,6 @@ func (r *Request) Reject(private []byte, byConsumer bool) error {
 	}
 	c.state = stOver
 	c.destroy()
-	c.m.answered(c) // last: a device that closes waits for requests that it knows
+	c.m.answered(c) // last, because Manager.Close waits only for requests that it still has
 	return nil
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// LingerTime is how long a disconnected connection's id is kept for a silent peer.
+// LingerTime is how long the id of a closed connection is kept if the peer does not answer the
+// disconnect.
 const LingerTime = 5 * time.Second
 
 // Manager has the connections and listeners of an open port.
@@ -27,11 +28,11 @@ type Manager struct {
 	closed   bool
 	removed  bool
 	users    int                   // listeners and connections that their owners have not closed
-	posted   []func()              // for the event goroutine, in order
-	conns    map[handler]struct{}  // that their owner has not closed
-	requests map[dropper]struct{}  // that nobody has answered
-	retired  map[dropper]time.Time // closed connections whose peer has not answered yet, and until when
-	reapAt   time.Time             // no later than the first deadline of retired; zero for none
+	posted   []func()              // functions for the event goroutine to call, in order
+	conns    map[handler]struct{}  // connections that their owners have not closed
+	requests map[dropper]struct{}  // requests that nobody has answered
+	retired  map[dropper]time.Time // closed connections whose peer has not answered yet, and how long to keep them
+	reapAt   time.Time             // no later than the first time in retired; zero: none
 }
 
 // handler handles the events of its id, on the event goroutine.
@@ -43,7 +44,8 @@ type arriver interface{ arrive(ev cverbs.CMEvent) }
 // dropper is a connection that can end without an owner.
 type dropper interface{ drop() }
 
-// Shut refuses new listeners and connections, unless there are some.
+// Shut makes the manager refuse new listeners and connections. It returns ErrInUse if there are
+// any.
 func (m *Manager) Shut() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,7 +60,7 @@ func (m *Manager) Shut() error {
 	return nil
 }
 
-// Reopen is the reverse of Shut.
+// Reopen undoes Shut.
 func (m *Manager) Reopen() {
 	m.mu.Lock()
 	m.closed = false
@@ -72,8 +74,8 @@ func (m *Manager) IsShut() bool {
 	return m.closed
 }
 
-// Close ends the event goroutine. Lingering connections are destroyed at once, unanswered requests
-// are rejected.
+// Close ends the event goroutine. It destroys lingering connections at once, and rejects unanswered
+// requests.
 func (m *Manager) Close() error {
 	m.stop()
 	m.done.Wait()
@@ -94,8 +96,8 @@ func (m *Manager) Close() error {
 // ReplaceDestroy replaces the call that destroys an id, for tests.
 func (m *Manager) ReplaceDestroy(destroy func(*cverbs.CMID) error) { m.end = destroy }
 
-// reserve counts a listener or connection that is about to be made, or refuses it. cverbs counts
-// all other objects.
+// reserve counts a listener or connection that is about to be made. It returns ErrClosed after
+// Shut. Package cverbs counts all other objects.
 func (m *Manager) reserve() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,7 +108,7 @@ func (m *Manager) reserve() error {
 	return nil
 }
 
-// release is the reverse of reserve.
+// release undoes reserve.
 func (m *Manager) release() {
 	m.mu.Lock()
 	m.users--
@@ -146,8 +148,8 @@ func (m *Manager) answered(c dropper) {
 	m.mu.Unlock()
 }
 
-// retire keeps a closed connection until its peer has answered the disconnect, or LingerTime has
-// passed.
+// retire keeps the id of a closed connection until its peer has answered the disconnect, or
+// LingerTime has passed.
 func (m *Manager) retire(c dropper) {
 	until := time.Now().Add(LingerTime)
 	m.mu.Lock()

@@ -9,16 +9,18 @@ import (
 
 // Private data on the wire.
 //
-// InfiniBand and RoCE carry private data in fields of a fixed size, padded with zeroes, so its
-// length is lost. The Consumer's data has the whole field; the length goes elsewhere. Requests and
-// replies have 32 option bits of enhanced connection establishment (ECE), which only peers that
-// name a vendor read. Ends of this library store a tag and the length there, with vendor 0: in
-// every request, and in the reply to a request that has them. A reject has no option bits. If the
-// request had a length, the marker below is 3 magic bytes and the length, else it is that of
-// OpenFabrics DAPL.
+// InfiniBand and RoCE carry private data in a field of fixed size, padded with zeroes, so its
+// length is lost. The Consumer's data may fill the whole field, and the length is sent elsewhere.
+// Requests and replies have 32 option bits of enhanced connection establishment (ECE), which a peer
+// reads only if a vendor is named. An end of this library stores a tag and the length in these
+// bits, with vendor 0. It does so in every request, and in the reply to a request that has a
+// length. A reject has no option bits, but begins with a marker. If the request had a length, the
+// marker is 3 magic bytes and the length of the reject's data. Else it is the marker of OpenFabrics
+// DAPL.
 //
-// Private data without a length is reported as the whole field, as OpenFabrics DAPL does: the peer
-// is another program, or either end has a kernel before 5.9. iWARP carries the length itself.
+// There is no length if the peer is another program, or if either end has a kernel before 5.9. Then
+// the whole field is reported as the private data, as OpenFabrics DAPL does. iWARP itself carries
+// the length.
 const (
 	roomRequest = 56
 	roomReply   = 196
@@ -30,7 +32,7 @@ const (
 )
 
 // MaxPrivate returns how many bytes of private data a request, an accept and a consumer's reject
-// carry.
+// can carry.
 func MaxPrivate(iwarp bool) (connect, accept, reject int) {
 	if iwarp {
 		return maxDataIWARP, maxDataIWARP, maxDataIWARP - len(rejectMarker)
@@ -38,18 +40,19 @@ func MaxPrivate(iwarp bool) (connect, accept, reject int) {
 	return roomRequest, roomReply, roomReject - len(rejectMarker)
 }
 
-// rejectMarker begins a reject by the peer's consumer; OpenFabrics DAPL sends the same.
+// rejectMarker begins the data of a reject by the peer's consumer. OpenFabrics DAPL sends the same
+// marker.
 const rejectMarker = "\x02\x00\x02\x00"
 
-// tag is the high byte of the ECE options between ends of this library; magicBytes precede the
-// length in their reject marker.
+// tag is the high byte of the ECE options that an end of this library sends. magicBytes come before
+// the length in the marker of a reject between two such ends.
 const (
 	tag        = 0xDA
 	magicBytes = "\xDA\x7A\xC3"
 )
 
-// noVendor is no vendor's number: the wire carries the low 24 bits, and librdmacm refuses to send
-// options with 0.
+// noVendor is the vendor ID that makes the wire carry 0, because the wire carries only the low 24
+// bits. librdmacm does not send options with a vendor ID of 0.
 const noVendor = 1 << 24
 
 // tellLength makes the id's next request or reply carry the length of its private data. iWARP
@@ -61,7 +64,8 @@ func tellLength(id *cverbs.CMID, iwarp bool, private []byte) error {
 	return id.SetLocalECE(cverbs.ECE{VendorID: noVendor, Options: tag<<24 | uint32(len(private))})
 }
 
-// toldLength returns the length in the peer's request or reply, -1 for none.
+// toldLength returns the length of private data that the peer's request or reply carries, or -1 if
+// it carries none.
 func toldLength(id *cverbs.CMID, iwarp bool) int {
 	if iwarp {
 		return -1
@@ -73,8 +77,8 @@ func toldLength(id *cverbs.CMID, iwarp bool) int {
 	return int(e.Options & 0xFF)
 }
 
-// unpack returns private data of length n from its room. padded reports that the length is unknown,
-// or contradicts the room.
+// unpack returns the private data in the field room, which has n bytes. If n is negative or too
+// large, or if bytes other than 0 follow, it returns the whole field, and padded is true.
 func unpack(room []byte, n int, iwarp bool) (data []byte, padded bool) {
 	switch {
 	case iwarp:
@@ -85,8 +89,8 @@ func unpack(room []byte, n int, iwarp bool) (data []byte, padded bool) {
 	return room[:n:n], false
 }
 
-// packReject returns the data of a consumer's reject; told reports that the peer is an end of this
-// library.
+// packReject returns the data of a consumer's reject, with its marker. told says that the peer is
+// an end of this library.
 func packReject(data []byte, told bool) []byte {
 	marker := []byte(rejectMarker)
 	if told {
@@ -95,8 +99,8 @@ func packReject(data []byte, told bool) []byte {
 	return append(marker, data...)
 }
 
-// unpackReject reports whether a reject is a consumer's, and returns its data. Other rejects may
-// have data too: without a marker and whole, nil if it is all padding.
+// unpackReject returns the data of a reject without its marker, and reports whether it is a
+// consumer's. The data of any other reject is the whole field, or nil if the field has only zeroes.
 func unpackReject(room []byte, iwarp bool) (data []byte, padded, byConsumer bool) {
 	n := len(rejectMarker)
 	switch {

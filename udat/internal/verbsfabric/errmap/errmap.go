@@ -1,4 +1,4 @@
-// Package errmap gives errors of package cverbs the sentinels of package fabric.
+// Package errmap adds the sentinel errors of package fabric to errors of package cverbs.
 package errmap
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// Wrap adds the fabric's sentinel to an error of cverbs; errors.Is matches both.
+// Wrap adds a sentinel of package fabric to an error of cverbs. errors.Is matches both.
 func Wrap(err error) error {
 	if err == nil {
 		return nil
@@ -39,7 +39,7 @@ func Wrap(err error) error {
 	return join(sentinel, err)
 }
 
-// WrapPost is Wrap for posts, where ENOMEM means a full queue.
+// WrapPost is Wrap for errors of posts, where ENOMEM means that the queue is full.
 func WrapPost(err error) error {
 	if errors.Is(err, syscall.ENOMEM) {
 		return join(fabric.ErrQueueFull, err)
@@ -47,7 +47,7 @@ func WrapPost(err error) error {
 	return Wrap(err)
 }
 
-// WrapAddr is Wrap for calls with an address.
+// WrapAddr is Wrap for errors of calls that have an address.
 func WrapAddr(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -63,7 +63,8 @@ func WrapAddr(err error) error {
 	return Wrap(err)
 }
 
-// Unreachable reports whether a resolve error is about the path to the peer.
+// Unreachable reports whether an error of resolving an address or a route means that there is no
+// path to the peer.
 func Unreachable(err error) bool {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {
@@ -84,7 +85,7 @@ func join(sentinel, err error) error {
 	return fmt.Errorf("%w: %w", sentinel, err)
 }
 
-// Invalid is an error about an argument.
+// Invalid returns an ErrInvalid about an argument.
 func Invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", fabric.ErrInvalid, fmt.Sprintf(format, args...))
 }

@@ -26,14 +26,22 @@ func TestErrors(t *testing.T) {
 		{WrapPost, syscall.EINVAL, fabric.ErrInvalid},
 		{Wrap, syscall.ENOMEM, fabric.ErrResources},
 		{Wrap, syscall.EMFILE, fabric.ErrResources},
+		{Wrap, syscall.ENFILE, fabric.ErrResources},
+		{Wrap, syscall.ENOSPC, fabric.ErrResources},
+		{Wrap, syscall.EAGAIN, fabric.ErrResources},
 		{Wrap, syscall.EINVAL, fabric.ErrInvalid},
+		{Wrap, syscall.EFAULT, fabric.ErrInvalid},
 		{Wrap, syscall.EBUSY, fabric.ErrInUse},
 		{Wrap, syscall.EOPNOTSUPP, fabric.ErrNotSupported},
 		{Wrap, syscall.ENOSYS, fabric.ErrNotSupported},
 		{Wrap, syscall.ENODEV, fabric.ErrDeviceRemoved},
 		{WrapAddr, syscall.EADDRINUSE, fabric.ErrAddrInUse},
 		{WrapAddr, syscall.EACCES, fabric.ErrAddrDenied},
+		{WrapAddr, syscall.EPERM, fabric.ErrAddrDenied},
 		{WrapAddr, syscall.EADDRNOTAVAIL, fabric.ErrAddrInvalid},
+		{WrapAddr, syscall.EAFNOSUPPORT, fabric.ErrAddrInvalid},
+		{WrapAddr, syscall.EINVAL, fabric.ErrAddrInvalid},
+		{WrapAddr, syscall.ENODEV, fabric.ErrAddrInvalid},
 		{WrapAddr, syscall.ENOMEM, fabric.ErrResources},
 	} {
 		err := c.wrap(fmt.Errorf("while: %w", &cverbs.Error{Verb: "ibv_verb", Errno: c.errno}))
@@ -42,6 +50,11 @@ func TestErrors(t *testing.T) {
 	assert.ErrorIs(t, Wrap(cverbs.ErrClosed), fabric.ErrClosed)
 	assert.ErrorIs(t, Wrap(cverbs.ErrInUse), fabric.ErrInUse)
 	assert.ErrorIs(t, Wrap(cverbs.ErrNotSupported), fabric.ErrNotSupported)
+	assert.ErrorIs(t, Invalid("depth %d", 9), fabric.ErrInvalid)
+	assert.ErrorContains(t, Invalid("depth %d", 9), "depth 9")
+	other := Wrap(syscall.EIO) // no sentinel is for it
+	assert.ErrorIs(t, other, syscall.EIO)
+	assert.Equal(t, other.Error(), "verbs: "+syscall.EIO.Error())
 	assert.NilError(t, Wrap(nil))
 	assert.NilError(t, WrapPost(nil))
 	assert.Assert(t, Unreachable(syscall.ENETUNREACH) && !Unreachable(syscall.EINVAL))

@@ -1,6 +1,6 @@
 // Package soft makes up for what the kernel's software devices lack: soft-iWARP (siw.go, ledger.go)
 // and soft-RoCE (link.go, routes_linux.go). It decorates the objects of package verbsfabric, which
-// it knows by the interfaces below.
+// it uses through the interfaces below.
 package soft
 
 import (
@@ -8,7 +8,8 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// owned is an object that its decorators embed. Own returns the object itself.
+// owned is an object that may be embedded in a decorator. Own returns the object itself, even if it
+// is called on the decorator.
 type owned interface{ Own() any }
 
 // Device is a device with its verbs context.
@@ -18,7 +19,8 @@ type Device interface {
 	Context() *cverbs.Context
 }
 
-// What the decorators embed. Decorate makes asynchronous events name outer instead of the object.
+// The objects that the decorators embed. Decorate makes asynchronous events name outer instead of
+// the object.
 type (
 	domain interface {
 		fabric.PD
@@ -36,9 +38,9 @@ type (
 		owned
 		Decorate(outer fabric.QP)
 		Verbs() *cverbs.QP
-		// CanSend returns an error unless it is in RTS or ERR.
+		// CanSend returns an error unless the queue pair is in RTS or ERR.
 		CanSend() error
-		// ReplaceToError makes the queue pair call move whenever it shall go to ERR.
+		// ReplaceToError sets the function that moves the queue pair to ERR.
 		ReplaceToError(move func() error)
 	}
 	sharedQueue interface {

@@ -22,7 +22,7 @@ type ledger struct {
 
 type ledgerEntry struct {
 	wc       fabric.WC
-	signaled bool // its success is to be told
+	signaled bool // its success must be reported
 	done     bool
 }
 
@@ -52,7 +52,9 @@ func (l *ledger) settle(wc *fabric.WC) {
 	}
 }
 
-// take moves the completed requests, in order, to out; with all set it flushes the others.
+// take removes requests from the ledger, oldest first, and appends their completions to out. It
+// stops at the first request that is not done. If all is true, it does not stop, and the requests
+// that are not done are flushed.
 func (l *ledger) take(out []fabric.WC, all bool) []fabric.WC {
 	for ; l.head != l.tail; l.head++ {
 		e := l.at(l.head)
@@ -74,7 +76,7 @@ type account struct {
 	mu     sync.Mutex
 	send   *ledger
 	recv   *ledger // nil with a shared receive queue
-	failed bool    // nothing goes to the device any more
+	failed bool    // nothing is posted to the device any more
 	closed bool    // the queue pair is destroyed
 	wrs    []fabric.SendWR
 	recvs  []fabric.RecvWR
@@ -114,7 +116,7 @@ func (a *account) postSend(v *cverbs.QP, wrs []fabric.SendWR, sges []fabric.SGE)
 		a.send.tail -= uint32(n - k)
 		return k, errmap.WrapPost(failure)
 	}
-	return n, err // the connection has just ended: the queue pair flushes the rest
+	return n, err // the connection has just ended, and the queue pair flushes the rest
 }
 
 func (a *account) postRecv(v *cverbs.QP, wrs []fabric.RecvWR, sges []fabric.SGE) (n int, err error) {
@@ -148,7 +150,7 @@ func (a *account) postRecv(v *cverbs.QP, wrs []fabric.RecvWR, sges []fabric.SGE)
 	return n, err
 }
 
-// checkRecvs returns the number of the first receive with segments outside sges, and an error.
+// checkRecvs returns the index of the first receive that has segments outside sges, and an error.
 func checkRecvs(wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	for i := range wrs {
 		if err := checkSegments(i, wrs[i].FirstSGE, wrs[i].NumSGE, sges); err != nil {
@@ -166,7 +168,7 @@ func checkSegments(i int, first, n uint32, sges []fabric.SGE) error {
 		len(sges))
 }
 
-// close refuses later posts.
+// close makes later posts fail.
 func (a *account) close() {
 	a.mu.Lock()
 	a.closed = true
@@ -175,7 +177,7 @@ func (a *account) close() {
 	a.rcq.remove(a)
 }
 
-// refused reports whether an error means that the device has not taken the post.
+// refused reports whether an error means that the device has not accepted the request.
 func refused(err error) bool {
 	return errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EINVAL) || errors.Is(err, cverbs.ErrClosed)
 }
@@ -185,7 +187,7 @@ func (a *account) runnable(w fabric.SendWR, sges []fabric.SGE) fabric.SendWR {
 	first := uint32(len(a.sges))
 	a.sges = appendFull(a.sges, sges[w.FirstSGE:w.FirstSGE+w.NumSGE])
 	if w.Opcode == fabric.OpRead {
-		w.Flags &^= fabric.Fence // reads follow one another anyway
+		w.Flags &^= fabric.Fence // reads are executed one after the other anyway
 		if len(a.sges) == int(first) {
 			a.sges = append(a.sges, fabric.SGE{})
 		}
@@ -198,7 +200,7 @@ func (a *account) runnable(w fabric.SendWR, sges []fabric.SGE) fabric.SendWR {
 	return w
 }
 
-// appendFull adds the nonempty segments.
+// appendFull appends the nonempty segments of sges to out.
 func appendFull(out, sges []fabric.SGE) []fabric.SGE {
 	for _, s := range sges {
 		if s.Length > 0 {
@@ -208,7 +210,8 @@ func appendFull(out, sges []fabric.SGE) []fabric.SGE {
 	return out
 }
 
-// withSegments copies receives, with one empty segment for those without bytes.
+// withSegments appends copies of receives to wrs, and their segments to out. A receive without
+// bytes gets one empty segment.
 func withSegments(wrs []fabric.RecvWR, out []fabric.SGE, from []fabric.RecvWR, sges []fabric.SGE) ([]fabric.RecvWR,
 	[]fabric.SGE) {
 	for _, w := range from {
@@ -222,8 +225,8 @@ func withSegments(wrs []fabric.RecvWR, out []fabric.SGE, from []fabric.RecvWR, s
 	return wrs, out
 }
 
-// fail withholds later posts from the device; toError moves the queue pair, so that the device
-// flushes its requests.
+// fail ends posting to the device. Then it calls toError, which moves the queue pair to ERR, so
+// that the device flushes the requests that it has.
 func (a *account) fail(toError func() error) error {
 	a.mu.Lock()
 	a.failed = true
@@ -238,18 +241,18 @@ func (a *account) fail(toError func() error) error {
 	return nil
 }
 
-// tally has the accounts of a completion queue's queue pairs.
+// tally has the accounts of the queue pairs that use a completion queue.
 type tally struct {
 	ch    *cverbs.CompChannel
 	armed atomic.Bool
-	fired atomic.Bool // a notification that the device does not make is due
+	fired atomic.Bool // a notification is due that the device does not make
 
-	mu       sync.Mutex // before an account's
+	mu       sync.Mutex // acquired before an account's lock
 	accounts map[uint32]*account
 	over     []*account // of queue pairs that the device has flushed
 	raw      [32]fabric.WC
 	out      []fabric.WC
-	taken    int // of out
+	taken    int // completions of out that poll has returned
 }
 
 func newTally(ch *cverbs.CompChannel) *tally {
@@ -262,8 +265,8 @@ func (t *tally) add(a *account) {
 	t.mu.Unlock()
 }
 
-// remove forgets the account of a queue pair that has been destroyed. The device may have given its
-// number to another one by now.
+// remove forgets the account of a queue pair that has been destroyed. The device may have given the
+// number to another queue pair by now.
 func (t *tally) remove(a *account) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -288,7 +291,7 @@ func (t *tally) ended(a *account) {
 	t.kick()
 }
 
-// kick notifies the queue's waiter, as the device would.
+// kick notifies the waiter of an armed queue, as the device would.
 func (t *tally) kick() {
 	if t.armed.Swap(false) {
 		t.fired.Store(true)
@@ -307,7 +310,7 @@ func (t *tally) poll(v *cverbs.CQ, wcs []fabric.WC) (int, error) {
 		for i := range t.raw[:n] {
 			t.settle(&t.raw[i])
 		}
-		if n < len(t.raw) { // nothing is left on the device of those that are over
+		if n < len(t.raw) { // the device has no more completions of the queue pairs in over
 			for _, a := range t.over {
 				t.flush(a)
 			}
@@ -323,7 +326,7 @@ func (t *tally) poll(v *cverbs.CQ, wcs []fabric.WC) (int, error) {
 
 func (t *tally) settle(wc *fabric.WC) {
 	a := t.accounts[wc.QPNum]
-	if a == nil { // of a queue pair that has been destroyed: it may be a receive of a shared queue
+	if a == nil { // its queue pair has been destroyed; it may be of a receive of a shared queue
 		t.out = append(t.out, *wc)
 		return
 	}
@@ -341,7 +344,7 @@ func (t *tally) settle(wc *fabric.WC) {
 	a.mu.Unlock()
 }
 
-// flush returns all remaining requests of an account.
+// flush completes all remaining requests of an account.
 func (t *tally) flush(a *account) {
 	a.mu.Lock()
 	if a.scq == t {

@@ -13,10 +13,10 @@ import (
 	"github.com/godat/godat/udat/internal/verbsfabric/errmap"
 )
 
-// This file is what soft-RoCE needs when a link goes down, or an address or a route is removed. The
-// driver of Linux 6.1 may then forget a request that finds no route, and sends those before it
-// never again: so connections that are lost must break. That of Linux 7.2 breaks them itself when
-// the link goes down.
+// This file finds the connections of soft-RoCE that are lost because a link went down, or because
+// an address or a route was removed. They must be broken, because the driver of Linux 6.1 may
+// forget a request for which it finds no route, and never resends the requests before it. The
+// driver of Linux 7.2 breaks such connections itself, if the link has gone down.
 
 // Link is the network below a port of soft-RoCE.
 type Link struct {
@@ -26,18 +26,18 @@ type Link struct {
 }
 
 // NoRoute reports whether messages about a connection have to wait, because the link is down or the
-// host has no route from its address to the peer's. Soft-RoCE of Linux 6.1 connects no more once it
-// has tried to send one, and the kernel may never destroy the id.
+// host has no route from its address to the peer's. If such a message is sent nevertheless,
+// soft-RoCE of Linux 6.1 can make no more connections, and the kernel may never destroy the id.
 func (l *Link) NoRoute(local netip.Addr, remote netip.AddrPort) bool {
-	// When the link goes down, the interface is the first to know. When it comes up, the port is the
-	// last.
+	// When the link goes down, the state of the interface changes first. When it comes up, the
+	// state of the port changes last.
 	if text, err := os.ReadFile("/sys/class/net/" + l.NetDev(local) + "/flags"); err == nil {
 		const up = 1 // IFF_UP
 		if flags, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 0, 32); err == nil && flags&up == 0 {
 			return true
 		}
 	}
-	// A file, because the verbs of a device that closes are closed already.
+	// The state is read from a file, because the verbs context may be closed already.
 	state, err := os.ReadFile(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/state", l.Device, l.Port))
 	if err == nil && !bytes.HasPrefix(state, []byte("4:")) {
 		return true
@@ -53,17 +53,17 @@ func (l *Link) NoRoute(local netip.Addr, remote netip.AddrPort) bool {
 // Routes are the kernel's reports about the IPv6 routes of the host.
 type Routes struct{ file *os.File }
 
-// OpenRoutes opens them.
+// OpenRoutes opens the reports.
 func OpenRoutes() (Routes, error) {
 	f, err := openRoutes()
 	return Routes{f}, err
 }
 
-// Close closes the reports, if Watch is not called.
+// Close closes the reports. It is needed only if Watch is not called.
 func (r Routes) Close() error { return r.file.Close() }
 
-// Watch has lost called, by post, whenever routes may have gone; several changes make one call. It
-// returns when stop ends, and closes the reports.
+// Watch passes a function that calls lost to post whenever routes may have been removed. Changes
+// that come before that function runs share it. When stop is done, Watch closes r and returns.
 func (r Routes) Watch(stop context.Context, post func(func()), lost func()) {
 	end := context.AfterFunc(stop, func() { r.file.Close() })
 	defer r.file.Close()

@@ -19,8 +19,8 @@ import (
 //   - an empty segment in a send, a read without a segment, and a fenced read stop the queue for
 //     good;
 //   - it has no queue of length 0;
-//   - it makes no queue whose memory starts at page 144 of what the process maps of a device: its
-//     library takes that offset for an error.
+//   - it cannot create a queue whose memory starts at page 144 of what the process maps of a
+//     device, because its library takes that offset for an error.
 //
 // The types below decorate the device's own. Every request is posted signalled and in a form that
 // the device can execute. A ledger for each queue returns completions in posting order, and flushes
@@ -32,11 +32,11 @@ type siwDevice struct {
 	filler *cverbs.CQ
 }
 
-// fillerDepth makes a completion queue that lies across page 144: 1 MiB.
+// fillerDepth is the depth of a completion queue of 1 MiB, which lies across page 144.
 const fillerDepth = 32 << 10
 
-// NewSIW decorates a device of soft-iWARP. It puts the filler where the first queue would be, so
-// that no queue starts at page 144.
+// NewSIW decorates a device of soft-iWARP. It creates the filler before any other queue, so that
+// the filler covers page 144 and no queue starts there.
 func NewSIW(d Device) (fabric.Device, error) {
 	filler, err := d.Context().CreateCQ(fillerDepth, nil, 0)
 	if err != nil {
@@ -45,7 +45,7 @@ func NewSIW(d Device) (fabric.Device, error) {
 	return siwDevice{d, filler}, nil
 }
 
-// Close closes the device. One that is in use stays open, without its filler.
+// Close closes the device. If the device is in use, it stays open, but loses its filler.
 func (d siwDevice) Close() error {
 	d.filler.Close()
 	return d.Device.Close()
@@ -59,7 +59,7 @@ func (d siwDevice) AllocPD() (fabric.PD, error) {
 	return siwPD{p.(domain)}, nil
 }
 
-// siwPD makes shared receive queues that take receives without segments.
+// siwPD creates shared receive queues that accept receives without segments.
 type siwPD struct{ domain }
 
 func (p siwPD) CreateSRQ(depth, maxSGE int) (fabric.SRQ, error) {
@@ -72,7 +72,7 @@ func (p siwPD) CreateSRQ(depth, maxSGE int) (fabric.SRQ, error) {
 	return q, nil
 }
 
-// siwCQ hands out the completions of its queue pairs in the order of posting.
+// siwCQ returns the completions of its queue pairs in posting order.
 type siwCQ struct {
 	queue
 	tally *tally
@@ -160,11 +160,11 @@ func (q *siwQP) Close() error {
 	return nil
 }
 
-// siwSRQ returns receives without bytes one empty segment.
+// siwSRQ adds one empty segment to receives without bytes.
 type siwSRQ struct {
 	sharedQueue
 
-	mu   sync.Mutex // of the space for what is posted
+	mu   sync.Mutex // guards the scratch space below
 	wrs  []fabric.RecvWR
 	sges []fabric.SGE
 }

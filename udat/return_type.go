@@ -2,8 +2,8 @@ package udat
 
 import "strconv"
 
-// ReturnType is the type part of a DAT_RETURN: what kind of failure an Error is. The values are
-// those of DAT 1.2.
+// ReturnType is the type part of a DAT_RETURN: the kind of failure. The values are those of DAT
+// 1.2.
 type ReturnType uint32
 
 // Return types.
@@ -63,7 +63,7 @@ var returnText = map[ReturnType]string{
 	NotImplemented:            "not implemented",
 }
 
-// String is the major text of dat_strerror.
+// String returns the major text of dat_strerror.
 func (t ReturnType) String() string {
 	if s, ok := returnText[t]; ok {
 		return s
@@ -71,13 +71,13 @@ func (t ReturnType) String() string {
 	return "return type 0x" + strconv.FormatUint(uint64(t), 16)
 }
 
-// Subtype qualifies a ReturnType; the values are those of DAT 1.2, in one running enumeration.
+// Subtype qualifies a ReturnType. The values are those of DAT 1.2 and form one enumeration.
 type Subtype uint16
 
-// Subtypes: what is short of (SubResource), which object a handle should have been (SubHandle),
-// which argument is wrong (SubArg), which state was found (SubState), which right is missing
-// (SubPrivileges), which zone differs (SubProtection), what is wrong with an address (SubAddress)
-// or with a name to open.
+// Subtypes, by prefix. SubResource: which resource is exhausted. SubHandle: which handle is
+// invalid. SubArg: which argument is wrong. SubState: the state of the object. SubPrivileges: which
+// access right is missing. SubProtection: for which access the zones differ. SubAddress: what is
+// wrong with an address. The last four: why Open did not find the adapter.
 const (
 	SubNone Subtype = iota
 	SubInterrupted
@@ -288,7 +288,7 @@ var subtypeText = [...]string{
 	SubThreadSafetyNotFound:     "thread safety not found",
 }
 
-// String is the minor text of dat_strerror.
+// String returns the minor text of dat_strerror.
 func (s Subtype) String() string {
 	if int(s) < len(subtypeText) {
 		return subtypeText[s]

@@ -13,14 +13,14 @@ import (
 type Reached struct {
 	Kind    string
 	Count   int
-	Refusal error // of the next one; nil where the number asked for was reached
+	Refusal error // the error of creating one more; nil if most objects were created
 }
 
 // LimitKinds are the kinds of objects that Limits creates.
 var LimitKinds = []string{"IA", "PZ", "CNO", "EVD", "EP", "SRQ", "LMR", "RMR", "PSP"}
 
-// Limits creates objects of a kind until the adapter refuses or there are most of them. Then it
-// frees them all, and creates one more to check that they were freed.
+// Limits creates objects of a kind until the adapter refuses one or the number reaches most. Then
+// it frees them all, and creates one more to check that they were freed.
 func Limits(ctx context.Context, device, kind string, most int) (r Reached, err error) {
 	chosen, err := choose(device, netip.Addr{})
 	if err != nil {
@@ -69,7 +69,7 @@ func Limits(ctx context.Context, device, kind string, most int) (r Reached, err 
 
 type freer interface{ Free() error }
 
-// maker creates objects of one kind, and owns the objects that they need.
+// maker creates objects of one kind. It owns the objects that these depend on.
 type maker struct {
 	make  func() (freer, error)
 	needs []freer
@@ -83,7 +83,7 @@ func (m *maker) close() error {
 	return errors.Join(errs...)
 }
 
-// adapter is an IA that is freed by closing it.
+// adapter is an IA with a Free method that closes it.
 type adapter struct{ *udat.IA }
 
 func (a adapter) Free() error { return a.Close(udat.CloseGraceful) }

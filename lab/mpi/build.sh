@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Builds MVAPICH2 1.9 for uDAPL 2.0, which lab/mpi/run.sh runs, MPICH's tests and OSU's benchmarks.
+#
+#   lab/mpi/build.sh SOURCE PREFIX [jobs]
+#
+# SOURCE is a tree of MVAPICH2 1.9; it is not changed. PREFIX gets the library, and in tests/ and osu/ the programs that
+# `run.sh --tests` and `run.sh --osu` take. It needs gcc, make, autoconf, automake, libtool, flex, bison and libdat-dev.
+set -euo pipefail
+[ $# -ge 2 ] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 2; }
+source=$(cd "$1" && pwd)
+mkdir -p "$2"
+prefix=$(cd "$2" && pwd)
+jobs=${3:-$(nproc)}
+[ -e "$source/src/mpid/ch3/channels/mrail/src/udapl" ] || { echo "build.sh: SOURCE $source: no MVAPICH2 with uDAPL" >&2; exit 2; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp -a "$source/." "$work"
+cd "$work"
+
+# Warnings of today's automake are no errors. Today's gcc aligns a type only where it is declared, and glibc 2.32 has taken
+# sys_siglist away.
+grep -rl AM_INIT_AUTOMAKE --include=configure.ac . | xargs sed -i '/AM_INIT_AUTOMAKE/s/ -Werror//'
+sed -i 's/^} MPID_Request ATTRIBUTE((__aligned__(32)));/} ATTRIBUTE((__aligned__(32))) MPID_Request;/' src/include/mpiimpl.h
+grep -rl sys_siglist --include='*.c' . | xargs sed -i 's/sys_siglist\[\([a-z]*\)\]/strsignal(\1)/'
+
+PERL_USE_UNSAFE_INC=1 ./autogen.sh
+./configure --prefix="$prefix" --with-device=ch3:mrail --with-rdma=udapl --with-dapl-version=2.0 --disable-registration-cache \
+  --disable-f77 --disable-fc --disable-cxx --disable-romio --disable-mcast --disable-shared --with-pm=hydra \
+  CFLAGS='-fcommon -w -O1 -g'
+make -j"$jobs"
+make install
+
+# MPICH's tests need what their own configure would find: any host of today has it.
+mkdir -p "$prefix/tests" "$prefix/osu"
+for have in STDIO_H STDLIB_H STRING_H STRINGS_H STDARG_H UNISTD_H INTTYPES_H STDINT_H SYS_TIME_H SYS_TYPES_H MALLOC_H; do
+  echo "#define HAVE_$have 1"
+done >test/mpi/mpitestconf.h
+echo '#define STDC_HEADERS 1' >>test/mpi/mpitestconf.h
+mpicc="$prefix/bin/mpicc -w -O1 -fcommon"
+$mpicc -Itest/mpi -Itest/mpi/include -c test/mpi/util/mtest.c -o mtest.o
+left=''
+for suite in pt2pt coll rma; do
+  lists=$(ls "test/mpi/$suite/testlist" "test/mpi/$suite/testlist.in" 2>/dev/null)
+  sed 's/@[A-Za-z_0-9]*@//' $lists >"$prefix/tests/$suite.testlist"
+  while read -r name _; do
+    [[ -n $name && $name != \#* ]] || continue
+    $mpicc -Itest/mpi -Itest/mpi/include "test/mpi/$suite/$name.c" mtest.o -lm -o "$prefix/tests/$suite-$name" 2>/dev/null || left+=" $suite/$name"
+  done <"$prefix/tests/$suite.testlist"
+done
+for program in osu_benchmarks/osu_*.c; do
+  name=$(basename "$program" .c)
+  common=''
+  [ ! -e osu_benchmarks/osu_coll.c ] || common=osu_benchmarks/osu_coll.c
+  $mpicc "$program" -lm -o "$prefix/osu/$name" 2>/dev/null || $mpicc "$program" $common -lm -o "$prefix/osu/$name" 2>/dev/null ||
+    left+=" osu/$name"
+done
+echo "installed in $prefix; not built:${left:- none}"
