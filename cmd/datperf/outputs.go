@@ -134,8 +134,8 @@ type sink struct {
 	size  int64    // of what was written, in bytes
 }
 
-// Write appends to the output. Before the first Write to a regular file, the file is truncated. If a
-// Write fails, a regular file keeps nothing of it, so a full disk leaves no half line of --ndjson.
+// Write appends to the output. Before the first Write to a regular file, the file is truncated. If
+// a Write fails, a regular file keeps nothing of it, so a full disk leaves no half line of --ndjson.
 func (s *sink) Write(b []byte) (int, error) {
 	if !s.begun {
 		if err := s.cut(0); err != nil {
