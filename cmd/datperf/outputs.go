@@ -135,7 +135,8 @@ type sink struct {
 }
 
 // Write appends to the output. Before the first Write to a regular file, the file is truncated. If
-// a Write fails, a regular file keeps nothing of it, so a full disk leaves no half line of --ndjson.
+// a Write fails, a regular file keeps nothing of it. So a full disk leaves no half line of
+// --ndjson.
 func (s *sink) Write(b []byte) (int, error) {
 	if !s.begun {
 		if err := s.cut(0); err != nil {
