@@ -171,7 +171,7 @@ func get(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: get URL [PATTERN]")
 	}
 	var answer string
-	for range 100 { // with a pattern, until the answer has it: a server counts after its client has heard
+	for range 600 { // with a pattern, until the answer has it: a server counts after its client has heard
 		page, err := http.Get(args[0])
 		ts.Check(err)
 		body, err := io.ReadAll(page.Body)
