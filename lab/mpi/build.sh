@@ -19,11 +19,11 @@ cp -a "$source/." "$work"
 cd "$work"
 
 # Warnings of today's automake are no errors. Today's gcc aligns a type only where it is declared, and glibc 2.32 has taken
-# sys_siglist away. gcc has no option -acc.
+# sys_siglist away. OSU's benchmarks are built below: their own Makefile wants OpenACC.
 grep -rl AM_INIT_AUTOMAKE --include=configure.ac . | xargs sed -i '/AM_INIT_AUTOMAKE/s/ -Werror//'
 sed -i 's/^} MPID_Request ATTRIBUTE((__aligned__(32)));/} ATTRIBUTE((__aligned__(32))) MPID_Request;/' src/include/mpiimpl.h
 grep -rl sys_siglist --include='*.c' . | xargs sed -i 's/sys_siglist\[\([a-z]*\)\]/strsignal(\1)/'
-sed -i '/^AM_CFLAGS = -acc/d' osu_benchmarks/Makefile.am
+sed -i '/^SUBDIRS/s/ osu_benchmarks / /' Makefile.am
 
 PERL_USE_UNSAFE_INC=1 ./autogen.sh
 ./configure --prefix="$prefix" --with-device=ch3:mrail --with-rdma=udapl --with-dapl-version=2.0 --disable-registration-cache \
@@ -50,6 +50,7 @@ for suite in pt2pt coll rma; do
 done
 for program in osu_benchmarks/osu_*.c; do
   name=$(basename "$program" .c)
+  [ "$name" != osu_coll ] || continue # a part of the others
   common=''
   [ ! -e osu_benchmarks/osu_coll.c ] || common=osu_benchmarks/osu_coll.c
   $mpicc "$program" -lm -o "$prefix/osu/$name" 2>/dev/null || $mpicc "$program" $common -lm -o "$prefix/osu/$name" 2>/dev/null ||
