@@ -12,9 +12,7 @@ mkdir -p "$2"
 prefix=$(cd "$2" && pwd)
 jobs=${3:-$(nproc)}
 [ -e "$source/src/mpid/ch3/channels/mrail/src/udapl" ] || { echo "build.sh: SOURCE $source: no MVAPICH2 with uDAPL" >&2; exit 2; }
-work=$prefix/build # stays after an error
-rm -rf "$work"
-mkdir "$work"
+work=$(mktemp -d "$prefix/build.XXXXXX") # stays after an error
 cp -a "$source/." "$work"
 cd "$work"
 
@@ -51,10 +49,10 @@ done
 for program in osu_benchmarks/osu_*.c; do
   name=$(basename "$program" .c)
   [ "$name" != osu_coll ] || continue # a part of the others
-  common=''
-  [ ! -e osu_benchmarks/osu_coll.c ] || common=osu_benchmarks/osu_coll.c
-  $mpicc "$program" -lm -o "$prefix/osu/$name" 2>/dev/null || $mpicc "$program" $common -lm -o "$prefix/osu/$name" 2>/dev/null ||
-    left+=" osu/$name"
+  for common in '' osu_benchmarks/osu_coll.c; do # some need it
+    $mpicc "$program" $common -lm -o "$prefix/osu/$name" 2>/dev/null && continue 2
+  done
+  left+=" osu/$name"
 done
 rm -rf "$work"
 echo "installed in $prefix; not built:${left:- none}"

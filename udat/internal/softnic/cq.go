@@ -126,7 +126,7 @@ func (c *CQ) poll(wcs []fabric.WC) (int, error) {
 		c.head = 0 // a queue that is often emptied uses few entries, which stay in the cache
 	}
 	yield := false
-	if n == 0 && c.n == 0 { // not a poll for none
+	if n == 0 && c.n == 0 { // a poll for no completions may leave some
 		c.empty++
 		if yield = c.empty == EmptyPolls; yield {
 			c.empty = 0
