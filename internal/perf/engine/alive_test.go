@@ -69,6 +69,24 @@ func TestFrozenServer(t *testing.T) {
 	}
 }
 
+// The log of a server says that a client is silent before the server gives it up.
+func TestFrozenClient(t *testing.T) {
+	dial, log := watched(t, &Server{})
+	k := newTalk(t, dial())
+	k.hello()
+	for late := time.After(patience); ; {
+		select {
+		case text := <-log:
+			if strings.Contains(text, "nothing was heard from the client at 127.0.0.1:") {
+				return
+			}
+			assert.Assert(t, !strings.Contains(text, "for 30s"), text)
+		case <-late:
+			t.Fatal("no line")
+		}
+	}
+}
+
 // A server that lives is heard throughout a run that has nothing to say.
 func TestLivingServer(t *testing.T) {
 	if testing.Short() {

@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"context"
+	"net"
+	"sync"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -32,15 +35,49 @@ func TestPortCounters(t *testing.T) {
 
 // Threads of one port have read the same counters, which count once. Each further port adds its
 // own.
-func TestCountersOf(t *testing.T) {
-	thread := func(client, server string, sent, received int64) *result.Document {
-		return &result.Document{Client: result.Facts{Device: client}, Server: result.Facts{Device: server},
-			Runs: []result.Run{{}, {Client: &result.End{Counters: result.Counters{"sent_pkts": sent}},
-				Server: &result.End{Counters: result.Counters{"rcvd_pkts": received}}}}}
+func TestCountersOfThreads(t *testing.T) {
+	var all threadRuns
+	thread := func(client, server string, sent, received int64) {
+		all.facts = append(all.facts, &result.Document{Client: result.Facts{Device: client}, Server: result.Facts{Device: server}})
+		all.runs = append(all.runs, []result.Run{{}, {Client: &result.End{Counters: result.Counters{"sent_pkts": sent}},
+			Server: &result.End{Counters: result.Counters{"rcvd_pkts": received}}}})
 	}
-	docs := []*result.Document{thread("a0", "b0", 10, 9), thread("a1", "b0", 200, 9), thread("a0", "b1", 11, 80),
-		thread("a2", "b1", 3000, 81)}
-	client, server := countersOf(docs, 1)
+	thread("a0", "b0", 10, 9)
+	thread("a1", "b0", 200, 9)
+	thread("a0", "b1", 11, 80)
+	thread("a2", "b1", 3000, 81)
+	client, server := all.counters(1)
 	assert.DeepEqual(t, client, result.Counters{"sent_pkts": 3210})
 	assert.DeepEqual(t, server, result.Counters{"rcvd_pkts": 89})
+}
+
+// The result of a run on several threads comes before the next run but one begins, not at the end
+// of the plan.
+func TestThreadsReportEachRun(t *testing.T) {
+	dial, stop := serving(t)
+	defer stop()
+	c := result.Default()
+	c.Mode, c.Iters, c.Warmup = result.Bandwidth, 300, 0
+	c.Complete()
+	var mu sync.Mutex
+	var reported []string
+	cl := &Client{Device: "mem0"}
+	cl.Watcher.Run = func(run *result.Run) {
+		mu.Lock()
+		defer mu.Unlock()
+		assert.Equal(t, run.Case.Threads, 3)
+		assert.Equal(t, run.Client.Initiated.Ops, int64(300))
+		reported = append(reported, run.Case.Name())
+	}
+	cl.Watcher.Case = func(n, of int, _ *result.Case, _ int) {
+		mu.Lock()
+		defer mu.Unlock()
+		assert.Equal(t, of, 4)
+		assert.Assert(t, len(reported) >= n-2, "run %d begins, and %d are reported", n, len(reported))
+	}
+	doc, err := cl.RunThreads(context.Background(), func(int) (net.Conn, error) { return dial(), nil },
+		Plan{Cases: []result.Case{c, c}, Repeats: 2}, 3)
+	assert.NilError(t, err)
+	assert.Equal(t, len(doc.Runs), 4)
+	assert.Equal(t, len(reported), 4)
 }

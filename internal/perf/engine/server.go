@@ -188,7 +188,7 @@ func (s *Server) converse(ctx context.Context, cancel context.CancelCauseFunc, k
 			orUnknown(s.Version), Protocol, orUnknown(hello.Version), hello.Protocol)
 	}
 	k.limit.Store(clientLimit)
-	k.live(nil)
+	k.live(func(text string) { s.log("%s: %s", who, text) })
 	var place *seat
 	idle := helloTime // without cases a client asks for facts or to quit, and stays in the lobby
 	if hello.Cases > 0 {

@@ -47,6 +47,7 @@ func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Con
 		part.Cases = append(part.Cases, c)
 	}
 	together := &barrier{n: threads, open: make(chan struct{}), over: make(chan struct{})}
+	all := &threadRuns{watcher: cl.Watcher, facts: make([]*result.Document, threads), runs: make([][]result.Run, threads)}
 	docs := make([]*result.Document, threads)
 	var wait sync.WaitGroup
 	for i := range threads {
@@ -55,9 +56,12 @@ func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Con
 			if err == nil {
 				thread := *cl
 				thread.start = together.wait
-				thread.Watcher = Watcher{}
+				thread.Watcher = Watcher{
+					Begin: func(client, server *result.Facts) { all.begin(i, client, server) },
+					Run:   func(run *result.Run) { all.add(i, run) },
+				}
 				if i == 0 {
-					thread.Watcher = Watcher{Begin: cl.Watcher.Begin, Case: cl.Watcher.Case}
+					thread.Watcher.Case, thread.Watcher.Warn = cl.Watcher.Case, cl.Watcher.Warn
 				}
 				docs[i], err = thread.Run(ctx, conn, part)
 			}
@@ -78,32 +82,63 @@ func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Con
 		err = ErrFinished
 	}
 	doc := docs[0]
-	ports := portsOf(docs)
-	for _, other := range docs[1:] {
-		doc.Runs = doc.Runs[:min(len(doc.Runs), len(other.Runs))]
-	}
-	for i := range doc.Runs {
-		run := &doc.Runs[i]
-		run.Client.Counters, run.Server.Counters = countersOf(docs, i)
-		for _, other := range docs[1:] {
-			addEnd(run.Client, other.Runs[i].Client)
-			addEnd(run.Server, other.Runs[i].Server)
-		}
-		run.Case.Threads, run.Case.Iters, run.Case.Warmup = threads, run.Case.Iters*int64(threads),
-			run.Case.Warmup*int64(threads)
-		if len(ports) > 1 {
-			run.Notes = append(run.Notes, "over several ports: "+strings.Join(ports, ", "))
-		}
-		for _, end := range []*result.End{run.Client, run.Server} { // each thread has measured the cost of the whole process
-			end.Cost.PerMillion /= float64(threads)
-			end.Cost.PerGB /= float64(threads)
-			end.Intervals = nil
-		}
-		if f := cl.Watcher.Run; f != nil {
-			f(run)
-		}
-	}
+	doc.Runs = all.whole
 	return doc, err
+}
+
+// threadRuns adds up the threads' runs. It passes a run on when all threads have measured it.
+type threadRuns struct {
+	watcher Watcher
+
+	mu    sync.Mutex
+	facts []*result.Document // of each thread, without runs
+	runs  [][]result.Run     // of each thread
+	whole []result.Run
+}
+
+// begin notes between which devices a thread measures.
+func (g *threadRuns) begin(thread int, client, server *result.Facts) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.facts[thread] = &result.Document{Client: *client, Server: *server}
+	if f := g.watcher.Begin; f != nil && thread == 0 {
+		f(client, server)
+	}
+}
+
+func (g *threadRuns) add(thread int, run *result.Run) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.runs[thread] = append(g.runs[thread], *run)
+	for _, runs := range g.runs {
+		if len(runs) == len(g.whole) {
+			return
+		}
+	}
+	g.whole = append(g.whole, g.sum(len(g.whole)))
+	if f := g.watcher.Run; f != nil {
+		f(&g.whole[len(g.whole)-1])
+	}
+}
+
+// sum returns run n of all threads as one.
+func (g *threadRuns) sum(n int) result.Run {
+	run, threads := g.runs[0][n], len(g.runs)
+	run.Client.Counters, run.Server.Counters = g.counters(n)
+	for _, other := range g.runs[1:] {
+		addEnd(run.Client, other[n].Client)
+		addEnd(run.Server, other[n].Server)
+	}
+	run.Case.Threads, run.Case.Iters, run.Case.Warmup = threads, run.Case.Iters*int64(threads), run.Case.Warmup*int64(threads)
+	if ports := portsOf(g.facts); len(ports) > 1 {
+		run.Notes = append(run.Notes, "over several ports: "+strings.Join(ports, ", "))
+	}
+	for _, end := range []*result.End{run.Client, run.Server} { // each thread has measured the cost of the whole process
+		end.Cost.PerMillion /= float64(threads)
+		end.Cost.PerGB /= float64(threads)
+		end.Intervals = nil
+	}
+	return run
 }
 
 // portsOf returns the pairs of devices between which the threads have measured.
@@ -116,9 +151,9 @@ func portsOf(docs []*result.Document) (ports []string) {
 	return ports
 }
 
-// countersOf returns the counters of a run, summed over the ports of the client and over the ports
-// of the server. Threads on one port have read the same counters, so each port counts once.
-func countersOf(docs []*result.Document, run int) (client, server result.Counters) {
+// counters returns the counters of run n, summed over the ports of the client and over the ports of
+// the server. Threads on one port have read the same counters, so each port counts once.
+func (g *threadRuns) counters(n int) (client, server result.Counters) {
 	seen := map[string]bool{}
 	add := func(sum result.Counters, name string, end *result.End) result.Counters {
 		if seen[name] {
@@ -127,9 +162,9 @@ func countersOf(docs []*result.Document, run int) (client, server result.Counter
 		seen[name] = true
 		return sum.Add(end.Counters)
 	}
-	for _, d := range docs {
-		client = add(client, "client "+d.Client.Device, d.Runs[run].Client)
-		server = add(server, "server "+d.Server.Device, d.Runs[run].Server)
+	for i, d := range g.facts {
+		client = add(client, "client "+d.Client.Device, g.runs[i][n].Client)
+		server = add(server, "server "+d.Server.Device, g.runs[i][n].Server)
 	}
 	return client, server
 }
