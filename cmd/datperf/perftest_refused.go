@@ -24,7 +24,7 @@ var perftestRefused = map[string]string{
 		"payload_file_path=",
 	"one memory region serves all queue pairs, with the device's defaults": "mr_per_qp disable_pcie_relaxed use_ooo",
 	"warm-up is counted in operations: datperf client --warmup":            "margin/f=",
-	"datperf client prints the processor time in each table":               "cpu_util",
+	"the document of --json has the processor time of both ends":           "cpu_util",
 	"datperf client --json FILE has everything":                            "out_json out_json_file= output= report-both",
 	"datperf client prints what a run added to the port's counters":        "report-counters/W=",
 	"there is no GPU memory here, nor that of other accelerators": "use_cuda= use_cuda_bus_id= use_cuda_dmabuf " +

@@ -38,7 +38,8 @@ func TestPortCounters(t *testing.T) {
 func TestCountersOfThreads(t *testing.T) {
 	var all threadRuns
 	thread := func(client, server string, sent, received int64) {
-		all.facts = append(all.facts, &result.Document{Client: result.Facts{Device: client}, Server: result.Facts{Device: server}})
+		all.facts = append(all.facts,
+			&result.Document{Client: result.Facts{Device: client}, Server: result.Facts{Device: server}})
 		all.runs = append(all.runs, []result.Run{{}, {Client: &result.End{Counters: result.Counters{"sent_pkts": sent}},
 			Server: &result.End{Counters: result.Counters{"rcvd_pkts": received}}}})
 	}

@@ -129,7 +129,9 @@ func (g *threadRuns) sum(n int) result.Run {
 		addEnd(run.Client, other[n].Client)
 		addEnd(run.Server, other[n].Server)
 	}
-	run.Case.Threads, run.Case.Iters, run.Case.Warmup = threads, run.Case.Iters*int64(threads), run.Case.Warmup*int64(threads)
+	run.Case.Threads = threads
+	run.Case.Iters *= int64(threads)
+	run.Case.Warmup *= int64(threads)
 	if ports := portsOf(g.facts); len(ports) > 1 {
 		run.Notes = append(run.Notes, "over several ports: "+strings.Join(ports, ", "))
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Step is one operation of a transaction. It completes before the next one begins.
+// Step is one operation of a transaction. It completes before the next one of the same end begins.
 type Step struct {
 	Op     string // send, write or read
 	Size   int
