@@ -66,15 +66,15 @@ func TestThreadsReportEachRun(t *testing.T) {
 	cl.Watcher.Run = func(run *result.Run) {
 		mu.Lock()
 		defer mu.Unlock()
-		assert.Equal(t, run.Case.Threads, 3)
-		assert.Equal(t, run.Client.Initiated.Ops, int64(300))
+		assert.Check(t, run.Case.Threads == 3, run.Case.Threads)
+		assert.Check(t, run.Client.Initiated.Ops == 300, run.Client.Initiated.Ops)
 		reported = append(reported, run.Case.Name())
 	}
 	cl.Watcher.Case = func(n, of int, _ *result.Case, _ int) {
 		mu.Lock()
 		defer mu.Unlock()
-		assert.Equal(t, of, 4)
-		assert.Assert(t, len(reported) >= n-2, "run %d begins, and %d are reported", n, len(reported))
+		assert.Check(t, of == 4, of)
+		assert.Check(t, len(reported) >= n-2, "run %d begins, and %d are reported", n, len(reported))
 	}
 	doc, err := cl.RunThreads(context.Background(), func(int) (net.Conn, error) { return dial(), nil },
 		Plan{Cases: []result.Case{c, c}, Repeats: 2}, 3)
