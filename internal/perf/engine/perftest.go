@@ -84,11 +84,24 @@ func PerftestPlan(plan *Plan, cm bool) error {
 // lose messages.
 const perftestReceives, perftestMostReceives = 512, 16000
 
+// errPerftestEnded is the error if Client.Finish ended a run with a program of perftest. The program
+// ends only after all operations, so there are no results.
+var errPerftestEnded = errors.New("ended early, without results: perftest does not shorten a run")
+
 // Perftest measures the plan's case against one of perftest's programs. The program exchanges its
 // settings over conn, which Perftest closes. As a server this end measures what it receives; it
 // returns no run if there is nothing to measure.
 func (cl *Client) Perftest(ctx context.Context, conn net.Conn, plan Plan, server bool) (*result.Document, error) {
 	defer conn.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-cl.Finish:
+			cancel(errPerftestEnded)
+		case <-ctx.Done():
+		}
+	}()
 	doc := &result.Document{Schema: result.Schema, Version: cl.Version, Started: time.Now().UTC().Truncate(time.Second),
 		Units: result.Units, Runs: []result.Run{}}
 	c := plan.Cases[0]

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"context"
 	"math"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/cverbs"
+	"github.com/godat/godat/internal/perf/result"
 )
 
 // TestPerftestQueuePair: what this end writes it reads, with the lengths that perftest expects, and
@@ -81,6 +84,33 @@ func TestPerftestStrangers(t *testing.T) {
 	_, err := (&exchange{conn: a, client: true, cm: true}).versions()
 	assert.ErrorContains(t, err, "the peer is perftest 6.29, datperf can talk to 5.70 to 6.28 with -R")
 	a.Close()
+}
+
+// TestPerftestFinish: an end asked for reaches also a run that waits for its peer.
+func TestPerftestFinish(t *testing.T) {
+	cl := &Client{}
+	if _, err := cl.chooseVerbs(netip.Addr{}); err != nil {
+		t.Skip(err)
+	}
+	c := result.Default()
+	c.Layer = result.Cverbs
+	c.Complete()
+	near, far := net.Pipe() // far says nothing
+	defer far.Close()
+	finish := make(chan struct{})
+	cl.Finish = finish
+	time.AfterFunc(100*time.Millisecond, func() { close(finish) })
+	ended := make(chan error, 1)
+	go func() {
+		_, err := cl.Perftest(context.Background(), near, Plan{Cases: []result.Case{c}, Repeats: 1}, true)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		assert.ErrorIs(t, err, errPerftestEnded)
+	case <-time.After(soon):
+		t.Fatal("the run goes on")
+	}
 }
 
 // TestPerftestFigures: a peer's figures arrive, and impossible ones are refused.

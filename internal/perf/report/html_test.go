@@ -102,6 +102,28 @@ func TestPlotsOfRepeatedRuns(t *testing.T) {
 	}
 }
 
+// Runs that differ in one setting alone have lines of their own.
+func TestLabels(t *testing.T) {
+	labels := map[string]string{}
+	for what, set := range map[string]func(*result.Case){
+		"usual": func(*result.Case) {}, "layer": func(c *result.Case) { c.Layer = result.Cverbs },
+		"transport": func(c *result.Case) { c.Transport = result.UC },
+		"connect":   func(c *result.Case) { c.Connect = result.Exchange },
+		"direction": func(c *result.Case) { c.Direction = result.In }, "poll": func(c *result.Case) { c.Poll = result.Event },
+		"qps": func(c *result.Case) { c.QPs = 2 }, "threads": func(c *result.Case) { c.Threads = 2 },
+		"depth": func(c *result.Case) { c.Depth = 16 }, "batch": func(c *result.Case) { c.Batch = 8 },
+		"srq": func(c *result.Case) { c.SRQ = true }, "rate": func(c *result.Case) { c.Rate = 10 },
+	} {
+		c := result.Default()
+		c.Mode = result.Bandwidth
+		set(&c)
+		c.Complete()
+		other, seen := labels[label(&c)]
+		assert.Assert(t, !seen, "%s and %s: %s", what, other, label(&c))
+		labels[label(&c)] = what
+	}
+}
+
 // A setting has one colour in every plot of the page; the lines of one colour in a panel have
 // dashes of their own. That holds for more settings and sizes than there are colours.
 func TestStyles(t *testing.T) {

@@ -20,6 +20,15 @@ func label(c *result.Case) string {
 	if c.QPs > 1 {
 		parts = append(parts, fmt.Sprintf("%d QPs", c.QPs))
 	}
+	if c.Threads > 1 {
+		parts = append(parts, fmt.Sprintf("%d threads", c.Threads))
+	}
+	if c.Connect != "" {
+		parts = append(parts, c.Connect)
+	}
+	if n := c.ChosenDepth(); n > 0 {
+		parts = append(parts, fmt.Sprintf("depth %d", n))
+	}
 	if c.Batch > 1 {
 		parts = append(parts, fmt.Sprintf("batch %d", c.Batch))
 	}

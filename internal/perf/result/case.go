@@ -136,7 +136,7 @@ func (c *Case) Complete() {
 		c.RxDepth = cmp.Or(c.RxDepth, 64)
 	}
 	c.Batch = cmp.Or(c.Batch, 1)
-	c.Depth = cmp.Or(c.Depth, max(128, min(c.Batch*2, maxDepth)))
+	c.Depth = cmp.Or(c.Depth, c.usualDepth())
 	// With many queue pairs each has fewer, because the completions of all must fit into one queue.
 	c.RxDepth = cmp.Or(c.RxDepth, min(max(2*c.Depth, min(512, 1<<16/max(c.QPs, 1))), maxDepth))
 	if c.Signal == 0 {
@@ -158,6 +158,17 @@ func (c *Case) Complete() {
 			c.Warmup = min(c.Warmup, max(c.Iters/4, 1))
 		}
 	}
+}
+
+// usualDepth returns the default of Depth in a bandwidth run.
+func (c *Case) usualDepth() int { return max(128, min(c.Batch*2, maxDepth)) }
+
+// ChosenDepth returns Depth if it is not the default of a bandwidth run, and 0 otherwise.
+func (c *Case) ChosenDepth() int {
+	if c.Mode == Latency || c.Depth == c.usualDepth() {
+		return 0
+	}
+	return c.Depth
 }
 
 // mostSignal returns the largest valid Signal. With it, a full send queue always contains a
@@ -184,6 +195,12 @@ func (c *Case) Name() string {
 	}
 	if c.Threads > 1 {
 		fmt.Fprintf(&b, ", %d threads", c.Threads)
+	}
+	if n := c.ChosenDepth(); n > 0 {
+		fmt.Fprintf(&b, ", depth %d", n)
+	}
+	if c.Batch > 1 {
+		fmt.Fprintf(&b, ", batch %d", c.Batch)
 	}
 	if c.SRQ {
 		b.WriteString(", SRQ")

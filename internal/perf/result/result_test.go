@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +40,30 @@ func TestBytesIsExact(t *testing.T) {
 		back, err := ParseBytes(want)
 		assert.NilError(t, err)
 		assert.Equal(t, back, n)
+	}
+}
+
+// Two cases that differ in one flag that takes a list have different names.
+func TestNames(t *testing.T) {
+	names := map[string]string{}
+	for what, set := range map[string]func(*Case){
+		"usual": func(*Case) {}, "test": func(c *Case) { c.Test = Write }, "mode": func(c *Case) { c.Mode = Latency },
+		"layer": func(c *Case) { c.Layer = Cverbs }, "transport": func(c *Case) { c.Transport = UC },
+		"direction": func(c *Case) { c.Direction = In }, "poll": func(c *Case) { c.Poll = Event },
+		"size": func(c *Case) { c.Size = 1 }, "qps": func(c *Case) { c.QPs = 2 }, "depth": func(c *Case) { c.Depth = 16 },
+		"batch": func(c *Case) { c.Batch = 8 }, "large batch": func(c *Case) { c.Batch = 512 },
+		"threads": func(c *Case) { c.Threads = 2 },
+	} {
+		c := Default()
+		c.Mode = Bandwidth
+		set(&c)
+		c.Complete()
+		other, seen := names[c.Name()]
+		assert.Assert(t, !seen, "%s and %s: %s", what, other, c.Name())
+		names[c.Name()] = what
+	}
+	for name, what := range names {
+		assert.Equal(t, strings.Contains(name, "depth"), what == "depth", name)
 	}
 }
 
