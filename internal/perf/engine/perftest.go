@@ -84,8 +84,8 @@ func PerftestPlan(plan *Plan, cm bool) error {
 // lose messages.
 const perftestReceives, perftestMostReceives = 512, 16000
 
-// errPerftestEnded is the error if Client.Finish ended a run with a program of perftest. The program
-// ends only after all operations, so there are no results.
+// errPerftestEnded is the error if Client.Finish ended a run with a program of perftest. There are
+// no results, because the program ends only after all operations.
 var errPerftestEnded = errors.New("ended early, without results: perftest does not shorten a run")
 
 // Perftest measures the plan's case against one of perftest's programs. The program exchanges its
