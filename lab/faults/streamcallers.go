@@ -94,8 +94,8 @@ func endingDials(r *round, s *echoServer) error {
 	return err
 }
 
-// hardly is patience for what keeps a slow machine busy: a listener gives up connections whose peers
-// have no processor for the first message, and Dial tries again.
+// hardly is patience for what keeps a slow machine busy: a listener gives up connections whose
+// peers have no processor for the first message, and Dial tries again.
 const hardly = 5 * time.Minute
 
 // burst dials many times at once.

@@ -14,9 +14,9 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// serveLimited is the process of a server that reaches a limit; its argument is the device. It tells
-// its address, and then for each line of in the errors of Accept. After the line "descriptors" it
-// opens no more of them than it has.
+// serveLimited is the process of a server that reaches a limit; its argument is the device. It
+// tells its address, and then for each line of in the errors of Accept. After the line
+// "descriptors" it opens no more of them than it has.
 func serveLimited(args []string, in io.Reader, out io.Writer) error {
 	r := &round{runner: &runner{device: args[0]}}
 	s, err := r.serve(rdmanet.ListenConfig{ReadBuffer: 64 << 10, WriteBuffer: 64 << 10})
@@ -40,7 +40,8 @@ func serveLimited(args []string, in io.Reader, out io.Writer) error {
 }
 
 // limited connects to a server in another process until it reaches a limit: the dial says so, and
-// so does Accept, which goes on. The server hears what, unless it is empty, once it has a connection.
+// so does Accept, which goes on. The server hears what, unless it is empty, once it has a
+// connection.
 func limited(commands, what string, names ...string) func(*round) error {
 	named := func(text string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(text, name) })
@@ -254,7 +255,8 @@ var inVMAndTCP = map[string][2]int{"tcp": {1, 20}, "rxe": {1, 5}, "siw": {1, 3}}
 const atLimit = "Dial fails with the reason, Accept with the name of the limit; then both go on"
 
 var streamLimitRows = []scenario{
-	rdmanetRow("descriptors of a server", atLimit, limited("", "descriptors", "open files", "RLIMIT_NOFILE"), inVMAndTCP).slow(),
+	rdmanetRow("descriptors of a server", atLimit, limited("", "descriptors", "open files", "RLIMIT_NOFILE"),
+		inVMAndTCP).slow(),
 	rdmanetRow("locked memory of a server", atLimit, limited(lessLocked, "", "RLIMIT_MEMLOCK"), inVM,
 		"tcp: locks none").slow(),
 	rdmanetRow("memory: a Go heap of 16 MiB (GOMEMLIMIT), and too little address space (RLIMIT_AS) for the buffers",
