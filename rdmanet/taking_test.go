@@ -69,10 +69,9 @@ func TestCloseReadBesideRead(t *testing.T) {
 			read(server, func() { assert.NilError(t, server.CloseRead()) })
 			server.rmu.Unlock()
 			server.mu.Lock()
-			in := &server.in
-			assert.Assert(t, in.freed <= in.read && in.read == in.placed && in.placed <= in.told, "%d %d %d %d", in.freed,
-				in.read, in.placed, in.told)
+			freed, read, placed, told := server.in.freed, server.in.read, server.in.placed, server.in.told
 			server.mu.Unlock()
+			assert.Assert(t, freed <= read && read == placed && placed <= told, "%d %d %d %d", freed, read, placed, told)
 			for range 100 {
 				_, err = client.Write(make([]byte, 100_000)) // all of it is dropped
 				assert.NilError(t, err)
