@@ -276,7 +276,8 @@ func (p *Pending) expire(err error) {
 // make progress.
 const keptRequests = 5
 
-// post posts all operations. It waits while there is no room for more requests. mu is held.
+// post posts all operations. It waits while there is no room for more requests. If it returns an
+// error, operations may be in flight, for which the caller must wait. mu is held.
 func (p *Pending) post() error {
 	c := p.c
 	out := &c.out
@@ -288,7 +289,6 @@ func (p *Pending) post() error {
 			err = p.expired
 		}
 		if err != nil {
-			p.expire(err)
 			return err
 		}
 		n := min(len(left), c.freeRequests()-keptRequests)

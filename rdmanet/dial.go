@@ -83,8 +83,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 
 // Dial connects to "host:port" on the network "rdma". If the host has several addresses, Dial tries
 // them in order, each with a share of the time. If the peer refuses because it has too many
-// requests, Dial tries again until the time is over. The error is a [*net.OpError]. In its chain is
-// syscall.ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH or EMFILE, [ErrNoDevice], or the error of ctx.
+// requests, or does not answer for as long as the device waits, Dial tries again until the time is
+// over. The error is a [*net.OpError]. In its chain is syscall.ECONNREFUSED, ETIMEDOUT,
+// EHOSTUNREACH or EMFILE, [ErrNoDevice], or the error of ctx.
 func (d *Dialer) Dial(ctx context.Context, network, address string) (*Conn, error) {
 	return d.dialAll(ctx, network, address, false)
 }

@@ -109,10 +109,18 @@ func (c events) disconnected(ev *udat.Event) {
 		if busy {
 			err = errBusy{err}
 		}
-	} else if errors.Is(cause, syscall.EAGAIN) || errors.Is(cause, syscall.EINVAL) { // EINVAL: the listener gave it up
+	} else if mayPass(ev.Number, cause) {
 		err = errBusy{err}
 	}
 	c.fail(err)
+}
+
+// mayPass reports whether a connection could not be established because the listener is busy: it
+// has no room for the request (EAGAIN), has given the connection up (EINVAL), or has not answered
+// for as long as the device waits, soft-iWARP for 10 s (ETIMEDOUT).
+func mayPass(what udat.EventNumber, cause error) bool {
+	return errors.Is(cause, syscall.EAGAIN) || errors.Is(cause, syscall.EINVAL) ||
+		what == udat.EventConnectionUnreachable && errors.Is(cause, syscall.ETIMEDOUT)
 }
 
 // unlessAnswered returns the error of a connection that has ended. If that was before the listener

@@ -2,6 +2,8 @@ package rdmanet
 
 import (
 	"errors"
+	"fmt"
+	"syscall"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -38,5 +40,23 @@ func TestGivenUpBeforeTheAnswer(t *testing.T) {
 			assert.NilError(t, c.Close())
 			assert.NilError(t, l.Close())
 		}
+	}
+}
+
+// TestMayPass: Dial tries again after what a busy listener leads to, and only then.
+func TestMayPass(t *testing.T) {
+	for _, c := range []struct {
+		what  udat.EventNumber
+		cause syscall.Errno
+		again bool
+	}{
+		{udat.EventConnectionNonPeerRejected, syscall.EAGAIN, true},
+		{udat.EventConnectionNonPeerRejected, syscall.EINVAL, true},
+		{udat.EventConnectionUnreachable, syscall.ETIMEDOUT, true},
+		{udat.EventConnectionTimedOut, syscall.ETIMEDOUT, false}, // the time that Dial has set
+		{udat.EventConnectionUnreachable, syscall.EHOSTUNREACH, false},
+		{udat.EventConnectionNonPeerRejected, syscall.ECONNREFUSED, false},
+	} {
+		assert.Equal(t, mayPass(c.what, fmt.Errorf("the device: %w", c.cause)), c.again, "%v, %v", c.what, c.cause)
 	}
 }

@@ -1,6 +1,8 @@
 package rdmanet
 
 import (
+	"fmt"
+	"syscall"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -33,5 +35,24 @@ func TestHelloAndControl(t *testing.T) {
 		control{kind: k}.encode(b)
 		_, err := decodeControl(b)
 		assert.ErrorContains(t, err, "control message of kind")
+	}
+}
+
+// TestRefusalNamesLimit: a peer that is refused because this host has reached a limit reads the
+// limit's name and value, however long the error's text is.
+func TestRefusalNamesLimit(t *testing.T) {
+	for limit, cause := range map[string]error{
+		"the locked-memory limit of the process (RLIMIT_MEMLOCK) is 1048576 bytes": fmt.Errorf("cverbs: ibv_reg_mr: "+
+			"%w (8192 bytes were asked for; the locked-memory limit of the process (RLIMIT_MEMLOCK) is 1048576 bytes: "+
+			"raise it with ulimit -l, LimitMEMLOCK= of systemd, or --ulimit memlock of a container)", syscall.ENOMEM),
+		"the open-file limit of the process (RLIMIT_NOFILE) is 1024": fmt.Errorf("cverbs: ibv_create_comp_channel: "+
+			"%w (the open-file limit of the process (RLIMIT_NOFILE) is 1024: raise it with ulimit -n, LimitNOFILE= of "+
+			"systemd, or --ulimit nofile of a container)", syscall.EMFILE),
+		"cverbs: ibv_create_qp: cannot allocate memory": fmt.Errorf("cverbs: ibv_create_qp: %w", syscall.ENOMEM),
+	} {
+		text := innermost(fmt.Errorf("udat: a connection: %w", fmt.Errorf("insufficient resources: %w", cause)))
+		why, busy := decodeRefusal(encodeRefusal(refusedBusy, cannotMake+text))
+		assert.Assert(t, busy)
+		assert.Equal(t, why[:min(len(why), len(cannotMake+limit))], cannotMake+limit)
 	}
 }

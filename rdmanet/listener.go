@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -158,21 +159,22 @@ func (l *Listener) accept(r *request, m *making) (*Conn, error) {
 const cannotMake = "it cannot make a connection: "
 
 // innermost returns the text of the last error in a chain, because there is little room in a
-// refusal.
+// refusal. If that text is too long and names a limit, it begins there.
 func innermost(err error) string {
 	for {
 		next := errors.Unwrap(err)
 		if all, ok := err.(interface{ Unwrap() []error }); ok {
 			next = all.Unwrap()[len(all.Unwrap())-1]
 		}
-		if next == nil {
-			return err.Error()
+		if _, ok := next.(syscall.Errno); next != nil && !ok { // the text of an errno alone is not enough
+			err = next
+			continue
 		}
-		if _, ok := next.(syscall.Errno); ok { // the text of an errno alone is not enough
-			text := err.Error()
-			return text[max(0, len(text)-(maxRefusal-refusalHead)*3/4):]
+		text := err.Error()
+		if at := strings.Index(text, "(RLIMIT_"); at >= 0 && len(text) > maxRefusal-refusalHead-len(cannotMake) {
+			text = strings.TrimLeft(text[strings.LastIndexAny(text[:at], ":;(")+1:], " ")
 		}
-		err = next
+		return text
 	}
 }
 

@@ -208,7 +208,7 @@ func (ep *EP) accept(op string, call epCause, request fabric.Request, private []
 // An adapter keeps up to maxUnconfirmed accepts that wait for their confirmation. Each further
 // accept gives up the oldest ones that have waited for unconfirmedAge, because a flood of requests
 // whose initiators never confirm must not occupy the endpoints. A proper initiator confirms within
-// one round trip.
+// one round trip. An accept whose initiator has sent a message stays.
 const (
 	maxUnconfirmed = 128
 	unconfirmedAge = 2 * time.Second
@@ -232,8 +232,18 @@ func (ia *IA) thinAccepts(now time.Time) {
 	}
 	ia.mu.Unlock()
 	for _, u := range old {
-		u.ep.happened(u.conn, causeTimedOut, fabric.ConnEvent{Err: errCrowded})
+		if !u.ep.hasReceived() {
+			u.ep.happened(u.conn, causeTimedOut, fabric.ConnEvent{Err: errCrowded})
+		}
 	}
+}
+
+// hasReceived reports whether a message has come although the initiator's confirmation has not: on
+// a busy host it may be seconds late.
+func (ep *EP) hasReceived() bool {
+	_, recvs := ep.sources()
+	recvs.evd.poll()
+	return recvs.deferredCount() > 0
 }
 
 // Disconnect ends the connection, or gives up the attempt to connect. CloseAbrupt flushes the work

@@ -7,6 +7,8 @@ import (
 	"gotest.tools/v3/assert"
 
 	"github.com/godat/godat/udat"
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/fabric/faultfabric"
 	"github.com/godat/godat/udat/internal/memfabric"
 )
 
@@ -57,6 +59,47 @@ func TestHalfOpenFlood(t *testing.T) {
 		}
 		assert.Equal(t, state(t, good.ep), udat.EPConnected)
 		assert.Equal(t, state(t, eps[140]), udat.EPCompletionPending)
+	})
+}
+
+// TestUnconfirmedWithMessage: an accept whose initiator has sent a message does not give way,
+// however many others wait for their confirmation.
+func TestUnconfirmedWithMessage(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		var script faultfabric.Script
+		client, server := newEnd(t, dev, setup{qlen: 1024}), newEnd(t, dev, setup{qlen: 1024, script: &script})
+		script.On(faultfabric.ConnEvent).With(int(fabric.EventEstablished)).Drop()
+		psp := listen(t, server)
+		half := func(says bool) *udat.EP {
+			t.Helper()
+			a, b := client.endpoint(), server.endpoint()
+			assert.NilError(t, b.PostRecv(server.iov(0, 8), 1, 0))
+			assert.NilError(t, a.Connect(server.ia.Addr(), psp.Qual(), patience, nil, 0, 0))
+			assert.NilError(t, expect(t, server.cr, udat.EventConnectionRequest).CR.Accept(b, nil))
+			for ev := next(t, client.conn); ev.EP != a; ev = next(t, client.conn) {
+				assert.Equal(t, ev.Number, udat.EventConnectionDisconnected) // the one that has been given up
+			}
+			if says {
+				assert.NilError(t, a.PostSend(client.iov(0, 8), 1, 0))
+				expect(t, client.request, udat.EventDTOCompletion)
+			}
+			return b
+		}
+		start := time.Now()
+		silent, says := half(false), half(true)
+		for range 140 {
+			half(true)
+		}
+		time.Sleep(2500 * time.Millisecond)
+		half(true)
+		if time.Since(start) > 25*time.Second {
+			t.Skip("a slow machine gives up all of them for their age")
+		}
+		ev := expect(t, server.conn, udat.EventConnectionAcceptError)
+		assert.Assert(t, ev.EP == silent)
+		assert.ErrorContains(t, ev.Err(), "await confirmation")
+		empty(t, server.conn)
+		assert.Equal(t, state(t, says), udat.EPCompletionPending)
 	})
 }
 

@@ -14,6 +14,12 @@ func rdmanetRow(name, promise string, act func(*round) error, rounds map[string]
 	return s
 }
 
+// slow is the row, if it takes an emulated machine minutes.
+func (s scenario) slow() scenario {
+	s.within = 10 * time.Minute
+	return s
+}
+
 const inOneProcess = "connects within one process"
 
 // often and seldom are rounds of rows that take little and much time, for two processes.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,28 +14,24 @@ import (
 	"github.com/godat/godat/rdmanet"
 )
 
-// serveLimited is the process of a server that reaches a limit. Its arguments are the device and
-// the number of descriptors that it may open once it has had a connection, 0 for any. It tells its
-// address, and then for each line of in the errors of Accept.
+// serveLimited is the process of a server that reaches a limit; its argument is the device. It
+// tells its address, and then for each line of in the errors of Accept. After the line
+// "descriptors" it opens no more of them than it has.
 func serveLimited(args []string, in io.Reader, out io.Writer) error {
 	r := &round{runner: &runner{device: args[0]}}
 	s, err := r.serve(rdmanet.ListenConfig{ReadBuffer: 64 << 10, WriteBuffer: 64 << 10})
 	if err != nil {
 		return err
 	}
-	if err := s.proper(); err != nil {
-		return err
-	}
-	var spare int
-	if fmt.Sscan(args[1], &spare); spare > 0 {
-		if _, err := descriptorsLeft(spare); err != nil {
-			return err
-		}
-	}
 	decoder, encoder := json.NewDecoder(in), json.NewEncoder(out)
 	err = encoder.Encode(s.l.Addr().String())
 	var text string
 	for err == nil && decoder.Decode(&text) == nil {
+		if text == "descriptors" {
+			if _, err := descriptorsLeft(0); err != nil {
+				return err
+			}
+		}
 		s.mu.Lock()
 		err = encoder.Encode(fmt.Sprint(len(s.errors), " errors: ", errors.Join(s.errors...)))
 		s.mu.Unlock()
@@ -43,12 +40,16 @@ func serveLimited(args []string, in io.Reader, out io.Writer) error {
 }
 
 // limited connects to a server in another process until it reaches a limit: the dial says so, and
-// so does Accept, which goes on.
-func limited(commands string, spare int, name string) func(*round) error {
+// so does Accept, which goes on. The server hears what, unless it is empty, once it has a
+// connection.
+func limited(commands, what string, names ...string) func(*round) error {
+	named := func(text string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(text, name) })
+	}
 	return func(r *round) error {
 		p := &partner{role: "server"}
 		defer p.close()
-		if err := p.startProcess(commands, []string{r.device, fmt.Sprint(spare)}); err != nil {
+		if err := p.startProcess(commands, []string{r.device}); err != nil {
 			return err
 		}
 		var address string
@@ -75,6 +76,17 @@ func limited(commands string, spare int, name string) func(*round) error {
 			conns = nil
 		}
 		defer closeAll()
+		var text string
+		if what != "" {
+			c, err := dial()
+			if err != nil {
+				return err
+			}
+			conns = append(conns, c)
+			if err := errors.Join(p.tell(what), p.answers.Decode(&text)); err != nil {
+				return fmt.Errorf("%w: %s", err, p.errors.b)
+			}
+		}
 		var mu sync.Mutex
 		refusal := each(2000, 4, func(int) error {
 			c, err := dial()
@@ -85,8 +97,7 @@ func limited(commands string, spare int, name string) func(*round) error {
 			}
 			return err
 		})
-		says := func(text string) bool { return refusal != nil && strings.Contains(refusal.Error(), text) }
-		if !says("insufficient resources") && !says(name) {
+		if refusal == nil || !named(refusal.Error()) && !strings.Contains(refusal.Error(), "insufficient resources") {
 			return fmt.Errorf("after %d connections: %w", len(conns), refusal)
 		}
 		if len(conns) == 0 {
@@ -103,12 +114,11 @@ func limited(commands string, spare int, name string) func(*round) error {
 		}); err != nil {
 			return fmt.Errorf("%w: %w", err, last)
 		}
-		var text string
 		if err := errors.Join(p.tell("errors"), p.answers.Decode(&text)); err != nil {
 			return fmt.Errorf("%w: %s", err, p.errors.b)
 		}
-		if !strings.Contains(text, name) {
-			return fmt.Errorf("accepted %q, wanted %q", text, name)
+		if !named(text) {
+			return fmt.Errorf("accepted %q, wanted one of %q", text, names)
 		}
 		return nil
 	}
@@ -230,10 +240,8 @@ func spoiled(how string) func(*round) error {
 }
 
 func spoiledRow(name, how string, notOn ...string) scenario {
-	s := rdmanetRow("wire: "+name, "no error; each end has all that the other has sent", spoiled(how),
-		map[string][2]int{"siw": {1, 4}, "cable": {1, 4}, "tcphosts": {1, 4}}, append(notOn, "rxe: "+inDriver)...)
-	s.within = 10 * time.Minute
-	return s
+	return rdmanetRow("wire: "+name, "no error; each end has all that the other has sent", spoiled(how),
+		map[string][2]int{"siw": {1, 4}, "cable": {1, 4}, "tcphosts": {1, 4}}, append(notOn, "rxe: "+inDriver)...).slow()
 }
 
 // lessLocked are commands that limit locked memory, without the right to pass that limit.
@@ -247,9 +255,10 @@ var inVMAndTCP = map[string][2]int{"tcp": {1, 20}, "rxe": {1, 5}, "siw": {1, 3}}
 const atLimit = "Dial fails with the reason, Accept with the name of the limit; then both go on"
 
 var streamLimitRows = []scenario{
-	rdmanetRow("descriptors of a server", atLimit, limited("", 1, "open files"), inVMAndTCP),
-	rdmanetRow("locked memory of a server", atLimit, limited(lessLocked, 0, "RLIMIT_MEMLOCK"), inVM,
-		"tcp: locks none"),
+	rdmanetRow("descriptors of a server", atLimit, limited("", "descriptors", "open files", "RLIMIT_NOFILE"),
+		inVMAndTCP).slow(),
+	rdmanetRow("locked memory of a server", atLimit, limited(lessLocked, "", "RLIMIT_MEMLOCK"), inVM,
+		"tcp: locks none").slow(),
 	rdmanetRow("memory: a Go heap of 16 MiB (GOMEMLIMIT), and too little address space (RLIMIT_AS) for the buffers",
 		"the connections keep small buffers, and all bytes arrive; the log and the errors name the limit",
 		ownMemory, map[string][2]int{"mem": {1, 10}, "loop": {1, 10}, "tcp": {1, 10}}),
