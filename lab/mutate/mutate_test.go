@@ -222,6 +222,16 @@ func TestTables(t *testing.T) {
 		assert.Assert(t, !twice, "%v and %v", m, other)
 		keys[m.key()] = m
 	}
+	all, sample := map[string]int{}, map[string]int{}
+	for _, m := range mutants {
+		all[m.File]++
+	}
+	for _, m := range sampled(slices.Clone(mutants), 1, 20) {
+		sample[m.File]++
+	}
+	for file := range all {
+		assert.Assert(t, sample[file] >= min(leastPerFile, all[file]), "%s has %d of its %d", file, sample[file], all[file])
+	}
 	e, err := readExplained("explained.tsv")
 	assert.NilError(t, err)
 	assert.Equal(t, len(e.unknown(mutants)), 0, "%v", e.unknown(mutants))
