@@ -263,6 +263,12 @@ func TestLog(t *testing.T) {
 	assert.Assert(t, ok && v == killed && by == "TestX", "%v %v %v", v, by, ok)
 	assert.Assert(t, !report([]Mutant{a, b}, explanations{}, l))
 	assert.Assert(t, report([]Mutant{a, b}, explanations{a.key(): "equivalent"}, l))
+	c := Mutant{File: "a.go", Func: "f", Diff: "z"}
+	assert.NilError(t, l.add(c, stillborn, "undefined: time"))
+	assert.Assert(t, report([]Mutant{c}, explanations{}, l))
+	c.Hole = "a bug made by hand has to compile"
+	assert.NilError(t, l.add(c, stillborn, "undefined: time"))
+	assert.Assert(t, !report([]Mutant{c}, explanations{}, l))
 	assert.Assert(t, !l.forget(b))
 	assert.Assert(t, l.forget(a))
 	_, _, ok = l.known(a)
