@@ -163,6 +163,7 @@ func TestRecvErrors(t *testing.T) {
 					iov := []udat.LMRTriplet{writable.Triplet(0, 8), writable.Triplet(8, 8), writable.Triplet(16, 8)}
 					iov[at] = bad.segment
 					assert.ErrorIs(t, e.ep.PostRecv(iov, 1, 0), bad.want, "%v, segment %d", s, at)
+					assert.ErrorIs(t, e.ep.PostRecv(iov[at:at+1], 1, 0), bad.want, "%v, alone", s)
 				}
 			}
 			good := []udat.LMRTriplet{writable.Triplet(0, 8), writable.Triplet(8, 8), writable.Triplet(16, 8)}

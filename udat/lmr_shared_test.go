@@ -91,6 +91,8 @@ func mistakes(t *testing.T, ia *udat.IA, pz *udat.PZ) {
 	t.Helper()
 	_, err := ia.CreateLMR(pz, nil, udat.PrivAll)
 	assert.ErrorIs(t, err, udat.ErrInvalidParameter)
+	_, err = ia.CreateLMR(pz, make([]byte, 8), 1<<30)
+	refused(t, err, udat.InvalidParameter, udat.SubArg6)
 	_, err = ia.CreateLMR(nil, make([]byte, 8), udat.PrivAll)
 	refused(t, err, udat.InvalidHandle, udat.SubHandlePZ)
 	_, err = ia.CreateLMRShared(pz, make([]byte, 8), udat.SharedMemoryID{}, udat.PrivAll)
@@ -117,6 +119,8 @@ func TestLMREachError(t *testing.T) {
 		assert.NilError(t, err)
 		for range 2 {
 			mistakes(t, ia, pz) // takes no place
+			_, err = ia.AllocLMR(pz, int(udat.DeviceAttr(ia).MaxMRSize)+1, udat.PrivAll)
+			refused(t, err, udat.InvalidParameter, udat.SubArg4)
 			_, err = ia.AllocLMR(pz, 8, udat.PrivAll)
 			assert.NilError(t, err)
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // TestAddressSpace: memory that does not fit into the process's limit of address space is refused
-// with that limit.
+// with that limit. Where there is none, nothing is said of one.
 func TestAddressSpace(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		e := newEnd(t, dev, setup{})
@@ -28,6 +28,9 @@ func TestAddressSpace(t *testing.T) {
 		assert.NilError(t, err)
 		var before unix.Rlimit
 		assert.NilError(t, unix.Getrlimit(unix.RLIMIT_AS, &before))
+		if before.Cur == unix.RLIM_INFINITY {
+			assert.Equal(t, udat.AddressLimit(unix.ENOMEM), "")
+		}
 		limit := pages*uint64(os.Getpagesize()) + 64<<20
 		assert.NilError(t, unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: limit, Max: before.Max}))
 		_, err = e.ia.AllocLMR(e.pz, 256<<20, udat.PrivAll)

@@ -163,7 +163,7 @@ func choose(o options, all []Mutant) ([]Mutant, error) {
 	return list, nil
 }
 
-// try runs the tests on every mutant. It is false if any survives without an explanation.
+// try runs the tests on every mutant, and returns what report does.
 func try(b *bench, explained explanations, l *resultLog) (bool, error) {
 	var numbers []int
 	for i, m := range b.mutants {
@@ -198,10 +198,12 @@ func order(m Mutant) int {
 	return 0
 }
 
-// report prints the survivors and the sums of a run, of each package and of all.
+// report prints the survivors and the sums of a run, of each package and of all. It is false if any
+// survives without an explanation, or if one made by hand does not compile.
 func report(mutants []Mutant, explained explanations, l *resultLog) bool {
 	sums := map[string]*sum{}
 	var total sum
+	compile := true
 	for _, m := range mutants {
 		dir := path.Dir(m.File)
 		if sums[dir] == nil {
@@ -211,6 +213,10 @@ func report(mutants []Mutant, explained explanations, l *resultLog) bool {
 		why, ok := explained[m.key()]
 		sums[dir].add(v, ok)
 		total.add(v, ok)
+		if v == stillborn && m.Hole != "" {
+			fmt.Printf("made by hand, and does not compile: %s\n", m)
+			compile = false
+		}
 		if v == survived {
 			fmt.Printf("survivor: %s\n", m)
 			if ok {
@@ -224,7 +230,7 @@ func report(mutants []Mutant, explained explanations, l *resultLog) bool {
 		fmt.Printf("%s: %v\n", dir, *sums[dir])
 	}
 	fmt.Printf("mutants: %v\n", total)
-	return total.survive == total.explained
+	return compile && total.survive == total.explained
 }
 
 // sum counts mutants.

@@ -222,6 +222,16 @@ func TestTables(t *testing.T) {
 		assert.Assert(t, !twice, "%v and %v", m, other)
 		keys[m.key()] = m
 	}
+	all, sample := map[string]int{}, map[string]int{}
+	for _, m := range mutants {
+		all[m.File]++
+	}
+	for _, m := range sampled(slices.Clone(mutants), 1, 20) {
+		sample[m.File]++
+	}
+	for file := range all {
+		assert.Assert(t, sample[file] >= min(leastPerFile, all[file]), "%s has %d of its %d", file, sample[file], all[file])
+	}
 	e, err := readExplained("explained.tsv")
 	assert.NilError(t, err)
 	assert.Equal(t, len(e.unknown(mutants)), 0, "%v", e.unknown(mutants))
@@ -253,6 +263,12 @@ func TestLog(t *testing.T) {
 	assert.Assert(t, ok && v == killed && by == "TestX", "%v %v %v", v, by, ok)
 	assert.Assert(t, !report([]Mutant{a, b}, explanations{}, l))
 	assert.Assert(t, report([]Mutant{a, b}, explanations{a.key(): "equivalent"}, l))
+	c := Mutant{File: "a.go", Func: "f", Diff: "z"}
+	assert.NilError(t, l.add(c, stillborn, "undefined: time"))
+	assert.Assert(t, report([]Mutant{c}, explanations{}, l))
+	c.Hole = "a bug made by hand has to compile"
+	assert.NilError(t, l.add(c, stillborn, "undefined: time"))
+	assert.Assert(t, !report([]Mutant{c}, explanations{}, l))
 	assert.Assert(t, !l.forget(b))
 	assert.Assert(t, l.forget(a))
 	_, _, ok = l.known(a)

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gotest.tools/v3/assert"
@@ -100,6 +101,8 @@ func TestArmSolicited(t *testing.T) {
 		for id := range uint64(8) {
 			b.recv(id)
 		}
+		solicited()
+		assert.Assert(t, !b.notified(), "not armed")
 		assert.NilError(t, b.cq.Arm(true))
 		a.send(1)
 		assert.Assert(t, !b.notified())
@@ -140,13 +143,15 @@ func TestWaitIsBoundedAndExclusive(t *testing.T) {
 		e := newEnd(t, New(), endOptions{})
 		start := time.Now()
 		for i := range 3 {
-			_, err := e.cq.Wait(start.Add(time.Duration(i) * time.Second))
+			fired, err := e.cq.Wait(start.Add(time.Duration(i) * time.Second))
 			assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			assert.Assert(t, !fired)
 			assert.Equal(t, time.Since(start), time.Duration(i)*time.Second)
 		}
 		second := make(chan error)
 		time.AfterFunc(time.Second, func() {
-			_, err := e.cq.Wait(time.Time{})
+			fired, err := e.cq.Wait(time.Time{})
+			assert.Check(t, !fired)
 			second <- err
 			e.cq.Wake()
 		})
@@ -162,11 +167,15 @@ func TestCloseEndsAWait(t *testing.T) {
 		assert.ErrorIs(t, e.cq.Close(), fabric.ErrInUse)
 		assert.NilError(t, e.qp.Close())
 		time.AfterFunc(time.Second, func() { assert.NilError(t, e.cq.Close()) })
-		_, err := e.cq.Wait(time.Time{})
+		fired, err := e.cq.Wait(time.Time{})
 		assert.ErrorIs(t, err, fabric.ErrClosed)
+		assert.Assert(t, !fired)
 		_, err = e.cq.Poll(make([]fabric.WC, 1), 1)
 		assert.ErrorIs(t, err, fabric.ErrClosed)
 		assert.ErrorIs(t, e.cq.Arm(false), fabric.ErrClosed)
+		e.dev.Faults().Overrun(e.cq) // too late for an event
+		synctest.Wait()
+		assert.Equal(t, len(e.async), 0)
 	})
 }
 
@@ -182,7 +191,9 @@ func TestOverrun(t *testing.T) {
 		assert.Equal(t, b.wantsAsync(fabric.AsyncCQError).CQ, b.cq)
 		assert.Equal(t, b.wantsAsync(fabric.AsyncQPFatal).QP, b.qp)
 		b.completions(3) // what was there is still there
-		b.quiet()        // and nothing more comes
+		b.quiet()
+		b.recv(9) // and nothing more comes, although there is room
+		b.quiet()
 		a.send(7)
 		a.completion(7, fabric.StatusRetryExceeded)
 	})
@@ -293,6 +304,45 @@ func TestCQResizeKeepsWhatIsQueued(t *testing.T) {
 		for id := uint64(2); id < 8; id++ {
 			b.completion(id, fabric.StatusSuccess)
 		}
+		b.quiet()
+	})
+}
+
+// TestCQResizeBelowItsMemory: a queue whose memory is longer than the new depth is as deep as it
+// says, and keeps what is queued, in order, also around the end of that memory.
+func TestCQResizeBelowItsMemory(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := pair(t, endOptions{})
+		sent, taken := uint64(0), uint64(0)
+		send := func(n int) {
+			for range n {
+				b.recv(sent)
+				a.send(sent)
+				a.completion(sent, fabric.StatusSuccess)
+				sent++
+			}
+		}
+		take := func(n int) {
+			for range n {
+				b.completion(taken, fabric.StatusSuccess)
+				taken++
+			}
+		}
+		send(14)
+		take(12)
+		send(4)
+		assert.ErrorIs(t, b.cq.Resize(5), fabric.ErrInvalid)
+		assert.NilError(t, b.cq.Resize(6))
+		take(1)
+		send(1)
+		take(1)
+		send(1)
+		synctest.Wait()
+		assert.Equal(t, len(b.async), 0)
+		send(1)
+		b.wantsAsync(fabric.AsyncCQError)
+		b.wantsAsync(fabric.AsyncQPFatal)
+		take(6)
 		b.quiet()
 	})
 }

@@ -1,6 +1,8 @@
 package softnic
 
 import (
+	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -37,12 +39,14 @@ func TestRing(t *testing.T) {
 			assert.NilError(t, err)
 			assert.Equal(t, n, 0)
 		}
+		assert.Equal(t, c.empty, 0)
 	}
 	push(leastRing)
 	poll(10)
 	push(15) // gone round, and longer
 	assert.Equal(t, len(c.ring), 2*leastRing)
 	poll(21)
+	assert.Equal(t, c.head, 0) // an empty ring begins anew: few entries, which stay in the cache
 	empty(2)
 	assert.Equal(t, len(c.ring), 2*leastRing) // too short to shrink
 	push(depth)
@@ -66,6 +70,96 @@ func TestRing(t *testing.T) {
 	assert.Equal(t, len(c.ring), 2*keptRing)
 	empty(2) // a ring of twice the length needed stays
 	assert.Equal(t, len(c.ring), 2*keptRing)
+	push(depth)
+	poll(depth)
+	empty(1)
+	push(1000)
+	poll(1000)
+	empty(1) // five times as long as was needed: twice as long is left
+	assert.Equal(t, len(c.ring), 2000)
 	assert.Equal(t, c.Depth(), depth)
 	assert.Assert(t, !c.overrun)
+}
+
+// TestFullPollsDoNotYield: a poll that finds something leaves the processor to nobody, and does not
+// count as empty.
+func TestFullPollsDoNotYield(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	c := &CQ{ring: make([]fabric.WC, leastRing), depth: leastRing, bell: make(chan struct{}, 1)}
+	turns, ended := 0, make(chan struct{})
+	var stop atomic.Bool
+	go func() {
+		defer close(ended)
+		for ; !stop.Load(); turns++ {
+			runtime.Gosched()
+		}
+	}()
+	const polls = 100 * EmptyPolls
+	var wcs [1]fabric.WC
+	for range polls {
+		c.push(&fabric.WC{}, false)
+		n, err := c.Poll(wcs[:], 1)
+		assert.NilError(t, err)
+		assert.Equal(t, n, 1)
+		assert.Equal(t, c.empty, 0)
+	}
+	stop.Store(true)
+	<-ended
+	// The scheduler's own interruptions give some turns.
+	assert.Assert(t, turns < polls/4, "%d turns of another goroutine in %d polls", turns, polls)
+}
+
+// idler makes a completion when it is asked to and has one.
+type idler struct {
+	c            *CQ
+	has          bool
+	idle, asleep int
+	armed        armed // when the poller last went to sleep
+}
+
+func (i *idler) Idle() bool {
+	i.idle++
+	had := i.has
+	if i.has = false; had {
+		i.c.push(&fabric.WC{ID: 7}, false)
+	}
+	return had
+}
+
+func (i *idler) Sleep() { i.asleep, i.armed = i.asleep+1, i.c.arm }
+
+// TestIdler: a poll that finds nothing asks the wire, once, and takes what it makes. A poll that
+// finds something, one for no completions and one of a dead queue do not ask. The wire hears that
+// the poller goes to sleep when the queue is armed.
+func TestIdler(t *testing.T) {
+	c := &CQ{ring: make([]fabric.WC, leastRing), depth: leastRing, bell: make(chan struct{}, 1)}
+	assert.Assert(t, c.Idler() == nil)
+	i := &idler{c: c}
+	c.SetIdler(i)
+	assert.Equal(t, c.Idler(), Idler(i))
+	poll := func(room, want int) {
+		t.Helper()
+		n, err := c.Poll(make([]fabric.WC, room), 1)
+		assert.NilError(t, err)
+		assert.Equal(t, n, want)
+	}
+	poll(1, 0)
+	assert.Equal(t, i.idle, 1)
+	assert.Equal(t, c.empty, 1) // found nothing once, although it asked
+	i.has = true
+	poll(1, 1)
+	assert.Equal(t, i.idle, 2)
+	c.push(&fabric.WC{}, false)
+	i.has = true
+	poll(2, 1)
+	poll(0, 0)
+	assert.Equal(t, i.idle, 2)
+	assert.Equal(t, i.asleep, 0)
+	assert.NilError(t, c.Arm(true))
+	assert.Equal(t, i.asleep, 1)
+	assert.Equal(t, i.armed, armedSolicited)
+	c.dead = true
+	_, err := c.Poll(make([]fabric.WC, 1), 1)
+	assert.ErrorIs(t, err, fabric.ErrClosed)
+	assert.Equal(t, i.idle, 2)
 }

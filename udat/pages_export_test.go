@@ -1,0 +1,6 @@
+//go:build unix
+
+package udat
+
+// AddressLimit gives tests the text about the limit of address space.
+var AddressLimit = addressLimit
