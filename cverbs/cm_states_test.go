@@ -74,7 +74,7 @@ func TestCMStates(t *testing.T) {
 	})
 	refused(lid, "Listen", map[string]string{
 		"BindAddr": "CreateID: a new id", "Listen": "BindAddr: BindAddr on a new id",
-		"Connect": "ROUTE_RESOLVED: ResolveAddr, ResolveRoute on a new id", "Accept": request, "Disconnect": connected,
+		"Connect": "ROUTE_RESOLVED: ResolveAddr, ResolveRoute on a new id", "Accept": request,
 	})
 	assert.NilError(t, calls["Connect"](id))
 	server := closing[*CMID](t)(want(t, sch, CMEventConnectRequest).ID, nil)
