@@ -503,7 +503,8 @@ func goConnParam(c *C.struct_cv_conn) ConnParam {
 // explain adds the likely causes to an EINVAL of the kernel.
 func (p *ConnParam) explain(err error) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
-		e.Advice = fmt.Sprintf("private data (%d bytes; a request takes 56, a reply 196) or a depth (%d, %d) exceeds its limit",
+		e.Advice = fmt.Sprintf("private data (%d bytes; a request takes 56, a reply 196) or a depth (%d, %d) "+
+			"exceeds its limit",
 			len(p.PrivateData), p.ResponderResources, p.InitiatorDepth)
 	}
 	return err

@@ -53,18 +53,19 @@ type cmRule struct {
 }
 
 var cmRules = map[string]cmRule{
-	"BindAddr":      {"rdma_bind_addr", cmBindAddr, []cmStep{cmCreateID}},
-	"Listen":        {"rdma_listen", cmListen, []cmStep{cmBindAddr}},
-	"ResolveAddr":   {"rdma_resolve_addr", cmResolveAddr, []cmStep{cmCreateID, cmBindAddr, cmAddrError}},
-	"ResolveRoute":  {"rdma_resolve_route", cmResolveRoute, []cmStep{cmAddrResolved, cmRouteError}},
-	"Connect":       {"rdma_connect", cmConnect, []cmStep{cmRouteResolved}},
-	"Establish":     {"rdma_establish", cmEstablish, []cmStep{cmConnectResponse}},
-	"Accept":        {"rdma_accept", cmAccept, []cmStep{cmConnectRequest}},
-	"Reject":        {"rdma_reject", cmReject, []cmStep{cmConnectRequest}},
-	"RejectECE":     {"rdma_reject_ece", cmReject, []cmStep{cmConnectRequest}},
-	"Disconnect":    {"rdma_disconnect", cmDisconnect, []cmStep{cmEstablished, cmEstablish, cmAccept, cmDisconnected}},
-	"Notify":        {"rdma_notify", cmCreateID, []cmStep{cmAccept, cmConnect, cmConnectResponse}},
-	"InitQPAttr":    {"rdma_init_qp_attr", cmCreateID, []cmStep{cmAddrResolved, cmRouteResolved, cmConnectRequest, cmConnectResponse}},
+	"BindAddr":     {"rdma_bind_addr", cmBindAddr, []cmStep{cmCreateID}},
+	"Listen":       {"rdma_listen", cmListen, []cmStep{cmBindAddr}},
+	"ResolveAddr":  {"rdma_resolve_addr", cmResolveAddr, []cmStep{cmCreateID, cmBindAddr, cmAddrError}},
+	"ResolveRoute": {"rdma_resolve_route", cmResolveRoute, []cmStep{cmAddrResolved, cmRouteError}},
+	"Connect":      {"rdma_connect", cmConnect, []cmStep{cmRouteResolved}},
+	"Establish":    {"rdma_establish", cmEstablish, []cmStep{cmConnectResponse}},
+	"Accept":       {"rdma_accept", cmAccept, []cmStep{cmConnectRequest}},
+	"Reject":       {"rdma_reject", cmReject, []cmStep{cmConnectRequest}},
+	"RejectECE":    {"rdma_reject_ece", cmReject, []cmStep{cmConnectRequest}},
+	"Disconnect":   {"rdma_disconnect", cmDisconnect, []cmStep{cmEstablished, cmEstablish, cmAccept, cmDisconnected}},
+	"Notify":       {"rdma_notify", cmCreateID, []cmStep{cmAccept, cmConnect, cmConnectResponse}},
+	"InitQPAttr": {"rdma_init_qp_attr", cmCreateID,
+		[]cmStep{cmAddrResolved, cmRouteResolved, cmConnectRequest, cmConnectResponse}},
 	"SetTOS":        {"rdma_set_option", cmCreateID, []cmStep{cmCreateID, cmBindAddr}},
 	"SetReuseAddr":  {"rdma_set_option", cmCreateID, []cmStep{cmCreateID, cmBindAddr}},
 	"SetAFOnly":     {"rdma_set_option", cmCreateID, []cmStep{cmCreateID, cmBindAddr}},
@@ -75,7 +76,8 @@ var cmRules = map[string]cmRule{
 const notBound = "the id is not bound to a device yet: BindAddr or ResolveAddr first"
 
 // cmUp is the way of an id that connects.
-var cmUp = []cmStep{cmCreateID, cmResolveAddr, cmAddrResolved, cmResolveRoute, cmRouteResolved, cmConnect, cmConnectResponse}
+var cmUp = []cmStep{cmCreateID, cmResolveAddr, cmAddrResolved, cmResolveRoute, cmRouteResolved, cmConnect,
+	cmConnectResponse}
 
 // cmAdvice returns why an id refuses a call after a step, and what to do. It returns "" if the step
 // is not the reason.

@@ -97,8 +97,8 @@ func TestCMStates(t *testing.T) {
 	assert.NilError(t, bound.Listen(1))
 }
 
-// TestCMAdvice: for each call and each step, without a device. The advice is empty exactly where the
-// step allows the call, names call, step and need, and leads by calls that exist.
+// TestCMAdvice: for each call and each step, without a device. The advice is empty where the step
+// allows the call. Elsewhere it names call, step and need.
 func TestCMAdvice(t *testing.T) {
 	for call, rule := range cmRules {
 		assert.Assert(t, len(rule.after) > 0, call)

@@ -74,7 +74,8 @@ func TestRateLimit(t *testing.T) {
 	e := newEnd(t, ctx)
 	assert.Assert(t, attr.RateLimitMax > attr.RateLimitMin)
 	most := RateLimit{Kbps: attr.RateLimitMax}
-	assert.ErrorContains(t, e.qp.SetRateLimit(most), "in INIT, "+fmt.Sprintf("%+v", most)+": it needs RTS: ToRTR, ToRTS first")
+	assert.ErrorContains(t, e.qp.SetRateLimit(most), fmt.Sprintf("in INIT, %+v: it needs RTS: ToRTR, ToRTS first",
+		most))
 	assert.NilError(t, e.qp.ToRTR(e.path(e.qp.Num())))
 	assert.NilError(t, e.qp.ToRTS(e.path(e.qp.Num())))
 	for _, kbps := range []uint32{0, attr.RateLimitMin, attr.RateLimitMax} {

@@ -56,8 +56,8 @@ func modifyAdvice(typ QPType, from QPState, attr *QPAttr, mask QPAttrMask) strin
 	to := attr.State
 	switch {
 	case mask&QPAttrState == 0:
-		return fmt.Sprintf("in %v, attributes %v: without STATE a device takes few of them; change them in a transition", from,
-			mask)
+		return fmt.Sprintf("in %v, attributes %v: without STATE a device takes few of them; change them in a transition",
+			from, mask)
 	case !qpGoes(from, to):
 		s := fmt.Sprintf("in %v, which does not go to %v", from, to)
 		if calls := qpCallsTo(from, qpBefore[to]); calls != "" {
@@ -140,8 +140,8 @@ func wqAdvice(num uint32, from WQState, attr *WQAttr) string {
 	case attr.Mask&WQAttrCurState != 0 && attr.CurState != from:
 		return s + fmt.Sprintf(": CurState is %v; leave it out or correct it", attr.CurState)
 	case attr.Mask&WQAttrState == 0:
-		return s + fmt.Sprintf(", flags %#x of %#x: the device cannot change them; create the queue with them", uint32(attr.Flags),
-			uint32(attr.FlagsMask))
+		return s + fmt.Sprintf(", flags %#x of %#x: the device cannot change them; create the queue with them",
+			uint32(attr.Flags), uint32(attr.FlagsMask))
 	case attr.State == WQStateReady && from == WQStateErr:
 		return s + " to RDY: it needs RESET: Modify to RESET first"
 	case attr.State == WQStateErr && from == WQStateReset:

@@ -2368,7 +2368,7 @@ int ibv_destroy_qp(struct ibv_qp *base)
 	return 0;
 }
 
-// ---- receive queues without a queue pair: packets never come, because the device has no raw packets
+// ---- receive queues without a queue pair: nothing comes, because the device has no raw packets
 
 static int post_wq_recv(struct ibv_wq *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
@@ -2423,7 +2423,8 @@ static int modify_wq(struct ibv_wq *base, struct ibv_wq_attr *a)
 	from = base->state;
 	if (a->attr_mask & IBV_WQ_ATTR_FLAGS || (a->attr_mask & IBV_WQ_ATTR_CURR_STATE && a->curr_wq_state != from) ||
 	    !(a->attr_mask & IBV_WQ_ATTR_STATE) ||
-	    !(to == IBV_WQS_RESET || (from == IBV_WQS_RESET && to == IBV_WQS_RDY) || (from == IBV_WQS_RDY && to == IBV_WQS_ERR)))
+	    !(to == IBV_WQS_RESET || (from == IBV_WQS_RESET && to == IBV_WQS_RDY) ||
+	      (from == IBV_WQS_RDY && to == IBV_WQS_ERR)))
 		rc = EINVAL;
 	else
 		base->state = to;
