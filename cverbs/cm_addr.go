@@ -75,11 +75,13 @@ func goAddr(a *C.struct_cv_addr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-func addrError(verb string, rc C.int, addr netip.AddrPort) error {
-	if rc == 0 {
-		return nil
+// addrError adds to the error of a verb which address it was about, and what that errno means.
+func addrError(err error, addr netip.AddrPort) error {
+	e, ok := err.(*Error)
+	if !ok || e.Advice != "" {
+		return err
 	}
-	e := &Error{Verb: verb, Errno: syscall.Errno(rc), Advice: addr.String()}
+	e.Advice = addr.String()
 	switch e.Errno {
 	case syscall.ENODEV, syscall.EADDRNOTAVAIL:
 		e.Advice += " belongs to no RDMA device of this host"

@@ -147,7 +147,7 @@ func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) {
 		if syscall.Errno(rc) == syscall.ENOMEM && spareFiles() != nil { // librdmacm hides why it has no channel
 			rc = C.int(syscall.EMFILE)
 		}
-		return nil, addrError(verb, rc, at)
+		return nil, addrError(rcError(verb, rc, nil), at)
 	}
 	// The id is still synchronous: its calls would block without a limit. Migration to a channel
 	// makes it asynchronous.
@@ -158,6 +158,11 @@ func (ch *EventChannel) CreateEP(info AddrInfo) (*CMID, error) {
 	}
 	keepContext(v.verbs)
 	id.open(v)
+	if info.Passive {
+		id.step.Store(uint32(cmBindAddr))
+	} else {
+		id.step.Store(uint32(cmRouteResolved))
+	}
 	return id, nil
 }
 

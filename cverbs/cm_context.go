@@ -24,7 +24,7 @@ func (id *CMID) Context() (*Context, error) {
 	defer id.life.leave()
 	v := id.c.verbs
 	if v == nil {
-		return nil, badArg("rdma_cm_id.verbs", "the id is not bound to a device yet")
+		return nil, badArg("rdma_cm_id.verbs", notBound)
 	}
 	cmContexts.mu.Lock()
 	defer cmContexts.mu.Unlock()
@@ -69,10 +69,12 @@ func (id *CMID) CreateQP(pd *PD, init QPInit) (*QP, error) {
 	var errno error = syscall.EINVAL
 	rc := C.int(-1)
 	switch {
+	case id.c.verbs == nil:
+		err = badArg(verb, notBound)
 	case id.c.verbs != pd.ctx.c:
 		err = badArg(verb, "the domain is not of the id's Context")
 	case id.c.qp != nil:
-		err = badArg(verb, "the id has a queue pair already")
+		err = badArg(verb, "the id has a queue pair already: close it first")
 	default:
 		if more := init.more(); more == nil {
 			rc, errno = C.rdma_create_qp(id.c, pd.c, attr)

@@ -70,6 +70,9 @@ func (ch *EventChannel) event() (CMEvent, bool) {
 	}
 	if e.new_id == 0 {
 		ev.ID = byHandle.ids.get(uintptr(e.id))
+		if ev.ID != nil && ev.Type <= CMEventDeviceRemoval { // the others do not move the id
+			ev.ID.step.Store(uint32(cmEvents) + uint32(ev.Type))
+		}
 		if id := ev.ID; id != nil && ev.Type == CMEventAddrResolved && id.life.enter() {
 			keepContext(id.c.verbs)
 			id.life.leave()
@@ -93,6 +96,7 @@ func (ch *EventChannel) event() (CMEvent, bool) {
 		return ev, false
 	}
 	id.open(c)
+	id.step.Store(uint32(cmConnectRequest))
 	ev.ID = id
 	return ev, true
 }

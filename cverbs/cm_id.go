@@ -23,6 +23,7 @@ type CMID struct {
 	c    *C.struct_rdma_cm_id
 	h    uintptr
 	data atomic.Pointer[any]
+	step atomic.Uint32 // a cmStep
 
 	mu     sync.Mutex // guards what follows
 	ch     *EventChannel
@@ -100,18 +101,15 @@ func (id *CMID) Data() any {
 // Implements: rdma_bind_addr.
 func (id *CMID) BindAddr(addr netip.AddrPort) error {
 	id = orZero(id)
-	const verb = "rdma_bind_addr"
-	if !id.life.enter() {
-		return ErrClosed
-	}
-	defer id.life.leave()
-	a, err := cAddr(verb, "addr", addr)
+	a, err := cAddr("rdma_bind_addr", "addr", addr)
 	if err != nil {
 		return err
 	}
-	err = addrError(verb, C.cv_cm_bind_addr(id.c, &a), addr)
-	keepContext(id.c.verbs)
-	return err
+	return addrError(id.call("BindAddr", func() C.int {
+		rc := C.cv_cm_bind_addr(id.c, &a)
+		keepContext(id.c.verbs)
+		return rc
+	}), addr)
 }
 
 // ResolveAddr starts resolving dst to a device and a hardware address. The event ADDR_RESOLVED or
@@ -122,10 +120,6 @@ func (id *CMID) BindAddr(addr netip.AddrPort) error {
 func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error {
 	id = orZero(id)
 	const verb = "rdma_resolve_addr"
-	if !id.life.enter() {
-		return ErrClosed
-	}
-	defer id.life.leave()
 	var s C.struct_cv_addr
 	var err error
 	if src.Addr().IsValid() {
@@ -141,7 +135,7 @@ func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 	if err != nil {
 		return err
 	}
-	return addrError(verb, C.cv_cm_resolve_addr(id.c, &s, &d, ms), dst)
+	return addrError(id.call("ResolveAddr", func() C.int { return C.cv_cm_resolve_addr(id.c, &s, &d, ms) }), dst)
 }
 
 // ResolveRoute starts resolving the path to the peer. Call it after ADDR_RESOLVED. The event
@@ -150,12 +144,11 @@ func (id *CMID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) erro
 // Implements: rdma_resolve_route.
 func (id *CMID) ResolveRoute(timeout time.Duration) error {
 	id = orZero(id)
-	const verb = "rdma_resolve_route"
-	ms, err := millis(verb, timeout)
+	ms, err := millis("rdma_resolve_route", timeout)
 	if err != nil {
 		return err
 	}
-	return id.bound(verb, func() C.int { return C.cv_cm_resolve_route(id.c, ms) })
+	return id.callBound("ResolveRoute", func() C.int { return C.cv_cm_resolve_route(id.c, ms) })
 }
 
 // Listen starts accepting connection requests at the bound address. Each request arrives as the
@@ -167,11 +160,7 @@ func (id *CMID) Listen(backlog int) error {
 	if backlog < 0 || backlog > math.MaxInt32 {
 		return badArg("rdma_listen", "backlog %d is not in 0..%d", backlog, math.MaxInt32)
 	}
-	if !id.life.enter() {
-		return ErrClosed
-	}
-	defer id.life.leave()
-	return rcError("rdma_listen", C.cv_cm_listen(id.c, C.int(backlog)), nil)
+	return id.call("Listen", func() C.int { return C.cv_cm_listen(id.c, C.int(backlog)) })
 }
 
 // Connect sends a connection request. Call it after ROUTE_RESOLVED. If the id has a queue pair, the
@@ -183,12 +172,11 @@ func (id *CMID) Listen(backlog int) error {
 // Implements: rdma_connect.
 func (id *CMID) Connect(p ConnParam) error {
 	id = orZero(id)
-	const verb = "rdma_connect"
-	c, data, err := p.c(verb)
+	c, data, err := p.c("rdma_connect")
 	if err != nil {
 		return err
 	}
-	return p.explain(id.bound(verb,
+	return p.explain(id.callBound("Connect",
 		func() C.int { return C.cv_cm_connect(id.c, &c, data, C.uint32_t(len(p.PrivateData))) }))
 }
 
@@ -199,12 +187,11 @@ func (id *CMID) Connect(p ConnParam) error {
 // Implements: rdma_accept.
 func (id *CMID) Accept(p ConnParam) error {
 	id = orZero(id)
-	const verb = "rdma_accept"
-	c, data, err := p.c(verb)
+	c, data, err := p.c("rdma_accept")
 	if err != nil {
 		return err
 	}
-	return p.explain(id.bound(verb,
+	return p.explain(id.callBound("Accept",
 		func() C.int { return C.cv_cm_accept(id.c, &c, data, C.uint32_t(len(p.PrivateData))) }))
 }
 
@@ -214,7 +201,7 @@ func (id *CMID) Accept(p ConnParam) error {
 // Implements: rdma_reject.
 func (id *CMID) Reject(privateData []byte) error {
 	id = orZero(id)
-	return id.reject("rdma_reject", privateData, func(data *C.uint8_t, n C.uint32_t) C.int {
+	return id.reject("Reject", privateData, func(data *C.uint8_t, n C.uint32_t) C.int {
 		return C.cv_cm_reject(id.c, data, n)
 	})
 }
@@ -226,16 +213,16 @@ func (id *CMID) Reject(privateData []byte) error {
 // Implements: rdma_reject_ece.
 func (id *CMID) RejectECE(privateData []byte) error {
 	id = orZero(id)
-	return id.reject("rdma_reject_ece", privateData, func(data *C.uint8_t, n C.uint32_t) C.int {
+	return id.reject("RejectECE", privateData, func(data *C.uint8_t, n C.uint32_t) C.int {
 		return C.cv_cm_reject_ece(id.c, data, n)
 	})
 }
 
-func (id *CMID) reject(verb string, data []byte, call func(*C.uint8_t, C.uint32_t) C.int) error {
+func (id *CMID) reject(name string, data []byte, call func(*C.uint8_t, C.uint32_t) C.int) error {
 	if len(data) > math.MaxUint8 {
-		return badArg(verb, "%d bytes of private data, at most %d", len(data), math.MaxUint8)
+		return badArg(cmRules[name].verb, "%d bytes of private data, at most %d", len(data), math.MaxUint8)
 	}
-	return id.bound(verb, func() C.int { return call(bytePtr(data), C.uint32_t(len(data))) })
+	return id.callBound(name, func() C.int { return call(bytePtr(data), C.uint32_t(len(data))) })
 }
 
 // Establish completes a connection on the active side. Call it after CONNECT_RESPONSE, once the
@@ -244,7 +231,7 @@ func (id *CMID) reject(verb string, data []byte, call func(*C.uint8_t, C.uint32_
 // Implements: rdma_establish.
 func (id *CMID) Establish() error {
 	id = orZero(id)
-	return id.bound("rdma_establish", func() C.int { return C.cv_cm_establish(id.c) })
+	return id.callBound("Establish", func() C.int { return C.cv_cm_establish(id.c) })
 }
 
 // Notify passes an asynchronous event of the queue pair to the connection manager. Call it with
@@ -253,7 +240,7 @@ func (id *CMID) Establish() error {
 // Implements: rdma_notify.
 func (id *CMID) Notify(t AsyncEventType) error {
 	id = orZero(id)
-	return id.bound("rdma_notify", func() C.int { return C.cv_cm_notify(id.c, C.uint32_t(t)) })
+	return id.callBound("Notify", func() C.int { return C.cv_cm_notify(id.c, C.uint32_t(t)) })
 }
 
 // Disconnect ends the connection, and moves the queue pair that CMID.CreateQP created to ERR. The
@@ -262,7 +249,7 @@ func (id *CMID) Notify(t AsyncEventType) error {
 // Implements: rdma_disconnect.
 func (id *CMID) Disconnect() error {
 	id = orZero(id)
-	return id.bound("rdma_disconnect", func() C.int { return C.cv_cm_disconnect(id.c) })
+	return id.callBound("Disconnect", func() C.int { return C.cv_cm_disconnect(id.c) })
 }
 
 // InitQPAttr returns the attributes and the mask that QP.Modify needs for a transition to state,
@@ -274,7 +261,7 @@ func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
 	var a C.struct_ibv_qp_attr
 	var mask C.int
 	a.qp_state = uint32(state)
-	if err := id.bound("rdma_init_qp_attr", func() C.int { return C.cv_cm_init_qp_attr(id.c, &a, &mask) }); err != nil {
+	if err := id.callBound("InitQPAttr", func() C.int { return C.cv_cm_init_qp_attr(id.c, &a, &mask) }); err != nil {
 		return QPAttr{}, 0, err
 	}
 	return goQPAttr(&a), QPAttrMask(mask), nil
@@ -381,7 +368,7 @@ func (id *CMID) Port() uint8 {
 //
 // Implements: rdma_set_option.
 func (id *CMID) SetTOS(tos uint8) error {
-	return orZero(id).setOption(C.RDMA_OPTION_ID_TOS, int(tos), 1)
+	return orZero(id).setOption("SetTOS", C.RDMA_OPTION_ID_TOS, int(tos), 1)
 }
 
 // SetReuseAddr sets whether BindAddr may bind the id to an address that another id is bound to.
@@ -390,7 +377,7 @@ func (id *CMID) SetTOS(tos uint8) error {
 // Implements: rdma_set_option.
 func (id *CMID) SetReuseAddr(on bool) error {
 	id = orZero(id)
-	return id.setOption(C.RDMA_OPTION_ID_REUSEADDR, int(cbool(on)), C.sizeof_int)
+	return id.setOption("SetReuseAddr", C.RDMA_OPTION_ID_REUSEADDR, int(cbool(on)), C.sizeof_int)
 }
 
 // SetAFOnly sets whether a wildcard IPv6 listener refuses IPv4 connections.
@@ -398,7 +385,7 @@ func (id *CMID) SetReuseAddr(on bool) error {
 // Implements: rdma_set_option.
 func (id *CMID) SetAFOnly(on bool) error {
 	id = orZero(id)
-	return id.setOption(C.RDMA_OPTION_ID_AFONLY, int(cbool(on)), C.sizeof_int)
+	return id.setOption("SetAFOnly", C.RDMA_OPTION_ID_AFONLY, int(cbool(on)), C.sizeof_int)
 }
 
 // SetAckTimeout sets the queue pair's ACK timeout to 4.096 us << timeout. timeout is 0 to 31.
@@ -409,7 +396,7 @@ func (id *CMID) SetAckTimeout(timeout uint8) error {
 	if timeout > 31 {
 		return badArg("rdma_set_option", "ACK timeout %d is not in 0..31", timeout)
 	}
-	return id.setOption(C.RDMA_OPTION_ID_ACK_TIMEOUT, int(timeout), 1)
+	return id.setOption("SetAckTimeout", C.RDMA_OPTION_ID_ACK_TIMEOUT, int(timeout), 1)
 }
 
 // SetLocalECE sets the enhanced connection establishment (ECE) data of the next Connect or Accept.
@@ -425,7 +412,7 @@ func (id *CMID) SetLocalECE(e ECE) error {
 	defer id.life.leave()
 	ece := C.struct_ibv_ece{vendor_id: C.uint32_t(e.VendorID), options: C.uint32_t(e.Options)}
 	rc, err := C.rdma_set_local_ece(id.c, &ece)
-	return rcError("rdma_set_local_ece", rc, err)
+	return id.eceError("rdma_set_local_ece", rc, err)
 }
 
 // RemoteECE returns the ECE data of the peer's connection request, or of its reply
@@ -440,30 +427,53 @@ func (id *CMID) RemoteECE() (ECE, error) {
 	defer id.life.leave()
 	var e C.struct_ibv_ece
 	if rc, err := C.rdma_get_remote_ece(id.c, &e); rc != 0 {
-		return ECE{}, rcError("rdma_get_remote_ece", rc, err)
+		return ECE{}, id.eceError("rdma_get_remote_ece", rc, err)
 	}
 	return ECE{VendorID: uint32(e.vendor_id), Options: uint32(e.options)}, nil
 }
 
-func (id *CMID) setOption(name, value, size int) error {
-	if !id.life.enter() {
-		return ErrClosed
+func (id *CMID) eceError(verb string, rc C.int, err error) error {
+	err = rcError(verb, rc, err)
+	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && id.c.qp != nil {
+		e.Advice = "the id has a queue pair: only with one of PD.CreateQP, in ConnParam.QPNum, is ECE the caller's"
 	}
-	defer id.life.leave()
-	return rcError("rdma_set_option", C.cv_cm_set_option(id.c, C.int(name), C.int(value), C.int(size)), nil)
+	return err
 }
 
-// bound calls f if the id is bound to a device, and else returns EINVAL. librdmacm crashes on an id
-// without a device.
-func (id *CMID) bound(verb string, f func() C.int) error {
+func (id *CMID) setOption(call string, name, value, size int) error {
+	return id.call(call, func() C.int { return C.cv_cm_set_option(id.c, C.int(name), C.int(value), C.int(size)) })
+}
+
+// callBound is call for what librdmacm crashes on if the id has no device.
+func (id *CMID) callBound(name string, f func() C.int) error {
+	return id.call(name, func() C.int {
+		if id.c.verbs == nil {
+			return C.int(syscall.EINVAL)
+		}
+		return f()
+	})
+}
+
+// call calls f, which is a call in cmRules. The error says so if the id's step is the reason.
+func (id *CMID) call(name string, f func() C.int) error {
 	if !id.life.enter() {
 		return ErrClosed
 	}
 	defer id.life.leave()
-	if id.c.verbs == nil {
-		return badArg(verb, "the id is not bound to a device yet")
+	rule, at := cmRules[name], id.step.Load()
+	if rule.to != cmCreateID { // before the call, because its event may come before it returns
+		id.step.CompareAndSwap(at, uint32(rule.to))
 	}
-	return rcError(verb, f(), nil)
+	rc := f()
+	if rc == 0 {
+		return nil
+	}
+	id.step.CompareAndSwap(uint32(rule.to), at)
+	e := rcError(rule.verb, rc, nil).(*Error)
+	if e.Errno == syscall.EINVAL {
+		e.Advice = cmAdvice(name, cmStep(at))
+	}
+	return e
 }
 
 func (p *ConnParam) c(verb string) (C.struct_cv_conn, *C.uint8_t, error) {
@@ -493,8 +503,8 @@ func goConnParam(c *C.struct_cv_conn) ConnParam {
 // explain adds the likely causes to an EINVAL of the kernel.
 func (p *ConnParam) explain(err error) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
-		e.Advice = fmt.Sprintf("the id is in the wrong state, or private data (%d bytes; a request takes 56, a reply 196) "+
-			"or a depth (%d, %d) exceeds its limit",
+		e.Advice = fmt.Sprintf("private data (%d bytes; a request takes 56, a reply 196) or a depth (%d, %d) "+
+			"exceeds its limit",
 			len(p.PrivateData), p.ResponderResources, p.InitiatorDepth)
 	}
 	return err

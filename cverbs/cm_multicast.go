@@ -42,11 +42,11 @@ func (id *CMID) JoinMulticast(group netip.Addr, as JoinFlag) error {
 	defer id.mu.Unlock()
 	switch {
 	case id.c.verbs == nil:
-		return badArg(verb, "the id is not bound to a device yet: BindAddr or ResolveAddr first")
+		return badArg(verb, notBound)
 	case id.c.qp_type != C.IBV_QPT_UD:
 		return badArg(verb, "the id's port space is %v: multicast needs UDP or IPoIB", PortSpace(id.c.ps))
 	case id.joined(group) != 0:
-		return badArg(verb, "group %v is joined already", group)
+		return badArg(verb, "group %v is joined already: LeaveMulticast first", group)
 	}
 	id.joins++
 	if id.groups == nil {
@@ -89,7 +89,7 @@ func (id *CMID) LeaveMulticast(group netip.Addr) error {
 	defer id.mu.Unlock()
 	h := id.joined(group)
 	if h == 0 {
-		return badArg(verb, "group %v has not been joined", group)
+		return badArg(verb, "group %v has not been joined: JoinMulticast first", group)
 	}
 	return id.leave(h)
 }

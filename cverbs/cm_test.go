@@ -209,7 +209,7 @@ func TestCMBadInput(t *testing.T) {
 		err := f()
 		isErr(t, err, syscall.EINVAL)
 		assert.ErrorContains(t, err, "rdma_"+name)
-		assert.ErrorContains(t, err, "not bound to a device")
+		assert.ErrorContains(t, err, " on an id after CreateID: it needs ")
 	}
 	_, err := id.Context()
 	assert.ErrorContains(t, err, "not bound")

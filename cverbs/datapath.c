@@ -355,6 +355,10 @@ struct cv_posted cv_post_wq_recv(const uintptr_t *gate, const struct cv_recv_wr 
 
 	if (!wq)
 		return (struct cv_posted){ 0, CV_CLOSED };
+	if (wq->state == IBV_WQS_RESET) {
+		cv_leave();
+		return (struct cv_posted){ 0, CV_BAD_STATE };
+	}
 	return post_recv(NULL, NULL, wq, wr, n, sg, nsg, max_sge);
 }
 

@@ -83,6 +83,7 @@ func TestRegDMABuf(t *testing.T) {
 	var e *Error
 	assert.Assert(t, errors.As(err, &e))
 	assert.Assert(t, e.Errno == syscall.EOPNOTSUPP || e.Errno == syscall.EINVAL || e.Errno == syscall.EBADF, "%v", err)
+	assert.Assert(t, !strings.Contains(e.Advice, "on-demand"), "nobody has asked for it: %v", err)
 	t.Log(err)
 }
 

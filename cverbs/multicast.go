@@ -5,6 +5,11 @@ package cverbs
 // #include "shim.h"
 import "C"
 
+import (
+	"fmt"
+	"syscall"
+)
+
 // AttachMulticast makes a datagram queue pair receive what is sent to a multicast group. lid is the
 // group's LID on InfiniBand, and 0 on RoCE. If the group is attached already nothing changes. While
 // a group is attached QP.Close returns EBUSY. Errors: EINVAL if the queue pair is not UD, or if
@@ -45,6 +50,9 @@ func (q *QP) multicast(verb string, group GID, call func(*C.union_ibv_gid) (C.in
 	if rc, err := call(&gid); rc != 0 {
 		e := rcError(verb, rc, err).(*Error)
 		e.Advice = "group " + group.String()
+		if verb == "ibv_detach_mcast" && e.Errno == syscall.EINVAL {
+			e.Advice += fmt.Sprintf(" is not attached to QP %d: AttachMulticast first", q.num)
+		}
 		return e
 	}
 	return nil

@@ -32,7 +32,7 @@ func TestNewcomer(t *testing.T) {
 		{"the locked-memory limit of the process (RLIMIT_MEMLOCK)", "1048576 bytes were asked for",
 			pinError("ibv_reg_mr", syscall.ENOMEM, 1<<20)},
 		{"has no route", "192.0.2.7:7000",
-			addrError("rdma_resolve_addr", 101 /* ENETUNREACH */, netip.MustParseAddrPort("192.0.2.7:7000"))},
+			addrError(&Error{Verb: "rdma_resolve_addr", Errno: syscall.ENETUNREACH}, netip.MustParseAddrPort("192.0.2.7:7000"))},
 		{"nobody listens", "is the server running",
 			CMEvent{Type: CMEventRejected, Status: RejectNoListener}.Err()},
 	} {

@@ -27,7 +27,7 @@ func (q *QP) SetECE(e ECE) (accepted ECE, err error) {
 	c := C.struct_ibv_ece{vendor_id: C.uint32_t(e.VendorID), options: C.uint32_t(e.Options)}
 	if rc, err := C.ibv_set_ece(q.c, &c); rc != 0 {
 		x := rcError("ibv_set_ece", rc, err).(*Error)
-		x.Advice = fmt.Sprintf("QP %d in %v, VendorID %#x, Options %#x", q.num, QPState(q.c.state), e.VendorID, e.Options)
+		x.Advice = eceAdvice(q.num, QPState(q.c.state), e, x.Errno)
 		return ECE{}, x
 	}
 	return ECE{VendorID: uint32(c.vendor_id), Options: uint32(c.options)}, nil
@@ -75,7 +75,7 @@ func (q *QP) DataInOrder(op WROpcode) (bool, error) {
 
 // SetRateLimit limits the speed at which the queue pair sends from now on. Errors: ErrNotSupported
 // if the device has no rate limits; EINVAL for a speed below DeviceAttr.RateLimitMin or above
-// RateLimitMax.
+// RateLimitMax, and if the queue pair is not in RTS.
 //
 // Implements: ibv_modify_qp_rate_limit.
 func (q *QP) SetRateLimit(l RateLimit) error {
@@ -88,7 +88,7 @@ func (q *QP) SetRateLimit(l RateLimit) error {
 		typical_pkt_sz: C.uint16_t(l.TypicalPacket)}
 	if rc, err := C.ibv_modify_qp_rate_limit(q.c, &c); rc != 0 {
 		e := rcError("ibv_modify_qp_rate_limit", rc, err).(*Error)
-		e.Advice = fmt.Sprintf("QP %d in %v, %+v", q.num, QPState(q.c.state), l)
+		e.Advice = rateAdvice(q.num, QPState(q.c.state), l, e.Errno)
 		return e
 	}
 	return nil

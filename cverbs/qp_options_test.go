@@ -1,9 +1,11 @@
 package cverbs
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os/exec"
+	"syscall"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -30,6 +32,10 @@ func TestECE(t *testing.T) {
 	now, err := e.qp.QueryECE()
 	assert.NilError(t, err)
 	assert.Equal(t, now, accepted)
+	assert.NilError(t, e.qp.ToRTR(e.path(e.qp.Num())))
+	_, err = e.qp.SetECE(ECE{VendorID: 0x15b3})
+	isErr(t, err, syscall.EINVAL)
+	assert.ErrorContains(t, err, "in RTR, VendorID 0x15b3, Options 0x0: it needs RESET or INIT: ToReset, ToInit first")
 }
 
 // TestDataInOrder: no device here promises an order.
@@ -42,21 +48,42 @@ func TestDataInOrder(t *testing.T) {
 	}
 }
 
-// TestRateLimit: no device here has rate limits, and says so.
+// TestRateLimitRefused: a device without rate limits says so.
+func TestRateLimitRefused(t *testing.T) {
+	ctx := openDevice(t)
+	attr, err := ctx.QueryDevice()
+	assert.NilError(t, err)
+	if attr.RateLimitQPTypes.Has(QPTypeRC) {
+		t.Skip("this device has rate limits")
+	}
+	assert.Equal(t, attr.RateLimitMax, uint32(0))
+	err = newEnd(t, ctx).qp.SetRateLimit(RateLimit{Kbps: 1000, MaxBurst: 4096, TypicalPacket: 64})
+	isErr(t, err, ErrNotSupported)
+	assert.ErrorContains(t, err, "in INIT, {Kbps:1000")
+	assert.ErrorContains(t, err, "the device has no rate limits")
+}
+
+// TestRateLimit: a queue pair in RTS takes a limit within the device's.
 func TestRateLimit(t *testing.T) {
 	ctx := openDevice(t)
 	attr, err := ctx.QueryDevice()
 	assert.NilError(t, err)
-	e := newEnd(t, ctx)
-	if attr.RateLimitQPTypes.Has(QPTypeRC) {
-		assert.Assert(t, attr.RateLimitMax > 0)
-		assert.NilError(t, e.qp.SetRateLimit(RateLimit{Kbps: attr.RateLimitMax}))
-		return
+	if !attr.RateLimitQPTypes.Has(QPTypeRC) {
+		t.Skip("this device has no rate limits")
 	}
-	assert.Equal(t, attr.RateLimitMax, uint32(0))
-	err = e.qp.SetRateLimit(RateLimit{Kbps: 1000, MaxBurst: 4096, TypicalPacket: 64})
-	isErr(t, err, ErrNotSupported)
-	assert.ErrorContains(t, err, "in INIT, {Kbps:1000")
+	e := newEnd(t, ctx)
+	assert.Assert(t, attr.RateLimitMax > attr.RateLimitMin)
+	most := RateLimit{Kbps: attr.RateLimitMax}
+	assert.ErrorContains(t, e.qp.SetRateLimit(most), fmt.Sprintf("in INIT, %+v: it needs RTS: ToRTR, ToRTS first",
+		most))
+	assert.NilError(t, e.qp.ToRTR(e.path(e.qp.Num())))
+	assert.NilError(t, e.qp.ToRTS(e.path(e.qp.Num())))
+	for _, kbps := range []uint32{0, attr.RateLimitMin, attr.RateLimitMax} {
+		assert.NilError(t, e.qp.SetRateLimit(RateLimit{Kbps: kbps}))
+	}
+	for _, kbps := range []uint32{attr.RateLimitMin - 1, attr.RateLimitMax + 1} {
+		assert.ErrorContains(t, e.qp.SetRateLimit(RateLimit{Kbps: kbps}), "DeviceAttr.RateLimitMin and RateLimitMax")
+	}
 }
 
 // TestQPTypes: a set has the types of its bits, and no others.

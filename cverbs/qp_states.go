@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // qpNext lists the states that may follow a state. It omits RESET, which may follow every state,
@@ -55,7 +56,8 @@ func modifyAdvice(typ QPType, from QPState, attr *QPAttr, mask QPAttrMask) strin
 	to := attr.State
 	switch {
 	case mask&QPAttrState == 0:
-		return fmt.Sprintf("in %v, attributes %v", from, mask)
+		return fmt.Sprintf("in %v, attributes %v: without STATE a device takes few of them; change them in a transition",
+			from, mask)
 	case !qpGoes(from, to):
 		s := fmt.Sprintf("in %v, which does not go to %v", from, to)
 		if calls := qpCallsTo(from, qpBefore[to]); calls != "" {
@@ -65,7 +67,8 @@ func modifyAdvice(typ QPType, from QPState, attr *QPAttr, mask QPAttrMask) strin
 	case from < to && qpNeeds(typ, to)&^mask != 0:
 		return fmt.Sprintf("from %v to %v: attributes %v are missing", from, to, qpNeeds(typ, to)&^mask)
 	}
-	return fmt.Sprintf("from %v to %v, attributes %v", from, to, mask)
+	return fmt.Sprintf("from %v to %v, attributes %v: one of them is not for this transition, or has a value that the "+
+		"device does not take", from, to, mask)
 }
 
 func qpGoes(from, to QPState) bool {
@@ -104,4 +107,45 @@ func postAdvice(call string, num uint32, state QPState, byID bool) string {
 		do = "Connect or Accept of its id"
 	}
 	return fmt.Sprintf("%s on QP %d in %v: it needs %s: %s first", call, num, state, need, do)
+}
+
+// eceAdvice returns why a queue pair has refused a SetECE, and what to do.
+func eceAdvice(num uint32, state QPState, e ECE, errno syscall.Errno) string {
+	s := fmt.Sprintf("SetECE on QP %d in %v, VendorID %#x, Options %#x: ", num, state, e.VendorID, e.Options)
+	switch {
+	case errno == syscall.EOPNOTSUPP:
+		return s + "the driver has no such options; connect without them"
+	case state > QPStateInit:
+		return s + "it needs RESET or INIT: " + qpCallsTo(state, QPStateInit) + " first"
+	}
+	return s + "QueryECE returns the options that the driver takes"
+}
+
+// rateAdvice returns why a queue pair has refused a SetRateLimit, and what to do.
+func rateAdvice(num uint32, state QPState, l RateLimit, errno syscall.Errno) string {
+	s := fmt.Sprintf("SetRateLimit on QP %d in %v, %+v: ", num, state, l)
+	switch {
+	case errno == syscall.EOPNOTSUPP || errno == syscall.ENOSYS:
+		return s + "the device has no rate limits; limit the posts"
+	case state != QPStateRTS:
+		return s + "it needs RTS: " + qpCallsTo(state, QPStateRTS) + " first"
+	}
+	return s + "DeviceAttr.RateLimitMin and RateLimitMax are the device's limits"
+}
+
+// wqAdvice returns why a receive queue has refused a Modify, and what to do.
+func wqAdvice(num uint32, from WQState, attr *WQAttr) string {
+	s := fmt.Sprintf("Modify on WQ %d in %v", num, from)
+	switch {
+	case attr.Mask&WQAttrCurState != 0 && attr.CurState != from:
+		return s + fmt.Sprintf(": CurState is %v; leave it out or correct it", attr.CurState)
+	case attr.Mask&WQAttrState == 0:
+		return s + fmt.Sprintf(", flags %#x of %#x: the device cannot change them; create the queue with them",
+			uint32(attr.Flags), uint32(attr.FlagsMask))
+	case attr.State == WQStateReady && from == WQStateErr:
+		return s + " to RDY: it needs RESET: Modify to RESET first"
+	case attr.State == WQStateErr && from == WQStateReset:
+		return s + " to ERR: it needs RDY: Modify to RDY first"
+	}
+	return s + fmt.Sprintf(" to %v: the state goes from RESET to RDY, and from RDY to ERR or RESET", attr.State)
 }

@@ -86,13 +86,38 @@ func TestStateAdvice(t *testing.T) {
 	}
 	for typ, want := range map[QPType]string{
 		QPTypeRC: "from RTR to RTS: attributes TIMEOUT|RETRY_CNT|RNR_RETRY|MAX_QP_RD_ATOMIC are missing",
-		QPTypeUC: "from RTR to RTS, attributes STATE|SQ_PSN",
+		QPTypeUC: "from RTR to RTS, attributes STATE|SQ_PSN: one of them is not for this transition, or has a value that " +
+			"the device does not take",
 	} {
 		assert.Equal(t, modifyAdvice(typ, QPStateRTR, &QPAttr{State: QPStateRTS}, QPAttrState|QPAttrSQPSN), want)
 	}
 	assert.Equal(t, modifyAdvice(QPTypeUD, QPStateReset, &QPAttr{State: QPStateInit}, QPAttrState|QPAttrPort),
 		"from RESET to INIT: attributes PKEY_INDEX|QKEY are missing")
-	assert.Equal(t, modifyAdvice(QPTypeRC, QPStateRTS, &QPAttr{}, QPAttrPort), "in RTS, attributes PORT")
+	assert.Equal(t, modifyAdvice(QPTypeRC, QPStateRTS, &QPAttr{}, QPAttrPort),
+		"in RTS, attributes PORT: without STATE a device takes few of them; change them in a transition")
 	assert.Equal(t, postAdvice("PostSend", 5, QPStateInit, true),
 		"PostSend on QP 5 in INIT: it needs RTS: Connect or Accept of its id first")
+}
+
+// TestOptionAdvice: the errors of SetECE and SetRateLimit name call, state and what to do.
+func TestOptionAdvice(t *testing.T) {
+	ece, rate := ECE{VendorID: 1, Options: 2}, RateLimit{Kbps: 3}
+	for _, c := range []struct{ got, want string }{
+		{eceAdvice(5, QPStateInit, ece, syscall.EINVAL), "SetECE on QP 5 in INIT, VendorID 0x1, Options 0x2: " +
+			"QueryECE returns the options that the driver takes"},
+		{eceAdvice(5, QPStateRTS, ece, syscall.EINVAL), "SetECE on QP 5 in RTS, VendorID 0x1, Options 0x2: " +
+			"it needs RESET or INIT: ToReset, ToInit first"},
+		{eceAdvice(5, QPStateRTS, ece, syscall.EOPNOTSUPP), "SetECE on QP 5 in RTS, VendorID 0x1, Options 0x2: " +
+			"the driver has no such options; connect without them"},
+		{rateAdvice(5, QPStateRTR, rate, syscall.EINVAL), "SetRateLimit on QP 5 in RTR, " +
+			"{Kbps:3 MaxBurst:0 TypicalPacket:0}: it needs RTS: ToRTS first"},
+		{rateAdvice(5, QPStateErr, rate, syscall.EINVAL), "SetRateLimit on QP 5 in ERR, " +
+			"{Kbps:3 MaxBurst:0 TypicalPacket:0}: it needs RTS: ToReset, ToInit, ToRTR, ToRTS first"},
+		{rateAdvice(5, QPStateRTS, rate, syscall.EINVAL), "SetRateLimit on QP 5 in RTS, " +
+			"{Kbps:3 MaxBurst:0 TypicalPacket:0}: DeviceAttr.RateLimitMin and RateLimitMax are the device's limits"},
+		{rateAdvice(5, QPStateRTS, rate, syscall.EOPNOTSUPP), "SetRateLimit on QP 5 in RTS, " +
+			"{Kbps:3 MaxBurst:0 TypicalPacket:0}: the device has no rate limits; limit the posts"},
+	} {
+		assert.Equal(t, c.got, c.want)
+	}
 }

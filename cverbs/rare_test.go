@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"reflect"
 	"syscall"
@@ -92,11 +93,50 @@ func TestRSS(t *testing.T) {
 	assert.NilError(t, w.Modify(WQAttr{Mask: WQAttrState, State: WQStateReady}))
 	_, err = w.PostRecv([]RecvWR{{NumSGE: 1}}, []SGE{e.sge(0, 2048)})
 	assert.NilError(t, err)
-	table := closing[*IndTable](t)(ctx.CreateIndTable([]*WQ{w, w}))
+	table := closing[*IndTable](t)(orSkip[*IndTable](t, "ibv_create_rwq_ind_table")(ctx.CreateIndTable([]*WQ{w, w})), nil)
 	assert.ErrorContains(t, w.Close(), "in use by 2 IndTable")
 	closing[*QP](t)(e.pd.CreateQP(QPInit{Type: QPTypeRawPacket, RSS: &RSS{Table: table, Function: HashToeplitz,
 		Key: make([]byte, 40), Fields: HashSrcIPv4 | HashDstIPv4}}))
 	assert.ErrorContains(t, table.Close(), "in use by 1 QP")
+}
+
+// TestWQStates: a receive queue's refusals name state, call and what to do, and that helps; what is
+// posted is flushed in ERR and forgotten in RESET.
+func TestWQStates(t *testing.T) {
+	e := newEnd(t, openDevice(t))
+	w := closing[*WQ](t)(orSkip[*WQ](t, "ibv_create_wq")(e.pd.CreateWQ(WQInit{CQ: e.rcq, MaxWR: 2, MaxSGE: 1})), nil)
+	to := func(s WQState) error { return w.Modify(WQAttr{Mask: WQAttrState, State: s}) }
+	post := func(id uint64) error {
+		_, err := w.PostRecv([]RecvWR{{ID: id, NumSGE: 1}}, []SGE{e.sge(0, 64)})
+		return err
+	}
+	on := fmt.Sprintf(" on WQ %d in ", w.Num())
+	refused := func(err error, want string) {
+		t.Helper()
+		isErr(t, err, syscall.EINVAL)
+		assert.ErrorContains(t, err, want)
+	}
+	refused(post(1), "PostRecv"+on+"RESET: it needs RDY: Modify to RDY first")
+	refused(to(WQStateErr), "Modify"+on+"RESET to ERR: it needs RDY: Modify to RDY first")
+	refused(w.Modify(WQAttr{Mask: WQAttrState | WQAttrCurState, State: WQStateReady, CurState: WQStateErr}),
+		"Modify"+on+"RESET: CurState is ERR; leave it out or correct it")
+	refused(w.Modify(WQAttr{Mask: WQAttrFlags, Flags: WQDelayDrop, FlagsMask: 7}), "Modify"+on+"RESET, flags 0x4 of 0x7: ")
+	assert.NilError(t, to(WQStateReady))
+	refused(to(WQStateReady), "Modify"+on+"RDY to RDY: the state goes from RESET to RDY, and from RDY to ERR or RESET")
+	for id := range uint64(2) {
+		assert.NilError(t, post(id))
+	}
+	isErr(t, post(2), syscall.ENOMEM)
+	assert.NilError(t, to(WQStateErr))
+	for id := range uint64(2) {
+		wc := poll(t, e.rcq, 1)[0]
+		assert.Equal(t, wc.ID, id)
+		assert.Equal(t, wc.Status, WCWRFlushErr)
+	}
+	refused(to(WQStateReady), "Modify"+on+"ERR to RDY: it needs RESET: Modify to RESET first")
+	assert.NilError(t, to(WQStateReset))
+	assert.NilError(t, to(WQStateReady))
+	assert.NilError(t, post(3))
 }
 
 // A flow steers and counts; its specifications are checked before.

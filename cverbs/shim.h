@@ -53,7 +53,7 @@ struct cv_recv_wr { // = RecvWR
 enum {
 	CV_BAD_RANGE = -1,  // segments outside the slice
 	CV_TOO_MANY = -2,   // more segments than the queue takes
-	CV_BAD_STATE = -3,  // queue pair state does not allow the post
+	CV_BAD_STATE = -3,  // the state of the queue pair or the queue does not allow the post
 	CV_BAD_AH = -4,     // no such address handle
 	CV_BAD_OPCODE = -5, // not an opcode for PostSend
 	CV_BAD_HEADER = -6, // no first segment, or one that is too long for a header

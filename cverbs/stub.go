@@ -1024,7 +1024,7 @@ func (q *QP) DataInOrder(op WROpcode) (bool, error) { return false, ErrNotSuppor
 
 // SetRateLimit limits the speed at which the queue pair sends from now on. Errors: ErrNotSupported
 // if the device has no rate limits; EINVAL for a speed below DeviceAttr.RateLimitMin or above
-// RateLimitMax.
+// RateLimitMax, and if the queue pair is not in RTS.
 //
 // Implements: ibv_modify_qp_rate_limit.
 func (q *QP) SetRateLimit(l RateLimit) error { return ErrNotSupported }
@@ -1200,8 +1200,8 @@ func (w *WQ) Num() uint32 { return 0 }
 // Implements: ibv_modify_wq.
 func (w *WQ) Modify(attr WQAttr) error { return ErrNotSupported }
 
-// PostRecv posts a batch of receive work requests; see QP.PostSend. The queue may be in any state
-// but RESET.
+// PostRecv posts a batch of receive work requests; see QP.PostSend. Errors: EINVAL if the queue is
+// in RESET.
 //
 // Implements: ibv_post_wq_recv.
 func (w *WQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) { return 0, ErrNotSupported }

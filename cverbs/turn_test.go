@@ -65,6 +65,10 @@ func TestTurn(t *testing.T) {
 			assert.Equal(t, len(pollOnce(t, b[i].rcq)), 0)
 		}
 	}
+	turn.Reset() // before Run a post has no result, not that of the post before it in the same place
+	turn.PostRecv(b[0].qp, []RecvWR{{}}, nil)
+	_, err := turn.Posted(0)
+	assert.ErrorContains(t, err, "the turn has run 0 posts")
 }
 
 func pollOnce(t *testing.T, cq *CQ) []WC {

@@ -8,7 +8,6 @@ package cverbs
 import "C"
 
 import (
-	"fmt"
 	"math/bits"
 	"unsafe"
 )
@@ -89,16 +88,14 @@ func (w *WQ) Modify(attr WQAttr) error {
 		curr_wq_state: uint32(attr.CurState), flags: C.uint32_t(attr.Flags), flags_mask: C.uint32_t(attr.FlagsMask)}
 	if rc, err := C.ibv_modify_wq(w.c, &a); rc != 0 {
 		e := rcError("ibv_modify_wq", rc, err).(*Error)
-		if attr.Mask&WQAttrState != 0 {
-			e.Advice = fmt.Sprintf("from %v to %v", from, attr.State)
-		}
+		e.Advice = wqAdvice(uint32(w.c.wq_num), from, &attr)
 		return e
 	}
 	return nil
 }
 
-// PostRecv posts a batch of receive work requests; see QP.PostSend. The queue may be in any state
-// but RESET.
+// PostRecv posts a batch of receive work requests; see QP.PostSend. Errors: EINVAL if the queue is
+// in RESET.
 //
 // Implements: ibv_post_wq_recv.
 func (w *WQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
@@ -110,7 +107,10 @@ func (w *WQ) PostRecv(wrs []RecvWR, sges []SGE) (n int, err error) {
 	wr, k := cRecvWR(wrs)
 	sg, nsg := cSGE(sges)
 	p := C.cv_post_wq_recv(w.gate.c(), wr, k, sg, nsg, C.uint32_t(w.maxSGE))
-	if p.rc != 0 {
+	switch {
+	case p.rc == C.CV_BAD_STATE:
+		err = badArg("ibv_post_wq_recv", "PostRecv on WQ %d in RESET: it needs RDY: Modify to RDY first", w.Num())
+	case p.rc != 0:
 		err = postError("ibv_post_wq_recv", p, wrs[p.n].FirstSGE, wrs[p.n].NumSGE, len(sges), w.maxSGE, w.depth)
 	}
 	return int(p.n), err

@@ -17,6 +17,7 @@ off() {
 }
 
 $b mount -t sysfs sys /sys
+[ ! -e /proc/sys/vm/nr_hugepages ] || echo 16 >/proc/sys/vm/nr_hugepages # for tests of memory in huge pages
 $b mkdir -p /dev/pts /dev/shm
 $b mount -t devpts -o mode=620,ptmxmode=666 pts /dev/pts
 $b mount -t tmpfs -o mode=1777 shm /dev/shm

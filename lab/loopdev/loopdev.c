@@ -48,6 +48,7 @@ enum {
 	MAX_RD = 16,
 	CLASSES = 40,
 	MAX_DM = 1 << 20, // bytes of one device memory
+	MIN_RATE = 1000, MAX_RATE = 1000000, // kbit/s
 };
 
 static const uint64_t SEGMENT = 4ull << 30; // of address space; pages come with use
@@ -180,6 +181,14 @@ struct qp {
 	uint32_t end; // of these requests; their queue ends at sq_tail until they are complete
 	int refused; // why they will not be posted, or 0
 	struct wqe *w, none; // the last one, and what takes those that are refused
+};
+
+struct wq {
+	struct ibv_wq base;
+	pthread_mutex_t lock;
+	struct scq *cq;
+	uint32_t depth, max_sge, posted;
+	uint64_t id[]; // of what is posted
 };
 
 struct pd {
@@ -1301,6 +1310,10 @@ static struct ibv_pd *alloc_parent_domain(struct ibv_context *ctx, struct ibv_pa
 static struct ibv_mr *alloc_null_mr(struct ibv_pd *pd);
 static struct ibv_dm *alloc_dm(struct ibv_context *ctx, struct ibv_alloc_dm_attr *attr);
 static int free_dm(struct ibv_dm *dm);
+static struct ibv_wq *create_wq(struct ibv_context *ctx, struct ibv_wq_init_attr *a);
+static int modify_wq(struct ibv_wq *wq, struct ibv_wq_attr *a);
+static int destroy_wq(struct ibv_wq *wq);
+static int modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *a);
 static struct ibv_mr *reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
 	unsigned int access);
 
@@ -1330,6 +1343,10 @@ struct ibv_context *ibv_open_device(struct ibv_device *dev)
 	x->alloc_null_mr = alloc_null_mr;
 	x->alloc_dm = alloc_dm;
 	x->free_dm = free_dm;
+	x->create_wq = create_wq;
+	x->modify_wq = modify_wq;
+	x->destroy_wq = destroy_wq;
+	x->modify_qp_rate_limit = modify_qp_rate_limit;
 	x->reg_dm_mr = reg_dm_mr;
 	ctx = &x->context;
 	ctx->device = dev;
@@ -1908,7 +1925,8 @@ static int query_device_ex(struct ibv_context *ctx, const struct ibv_query_devic
 	struct ibv_device_attr_ex *a, size_t size)
 {
 	struct ibv_device_attr_ex all = { .completion_timestamp_mask = UINT64_MAX, .hca_core_clock = lp.per_us * 1000,
-		.max_dm_size = MAX_DM };
+		.max_dm_size = MAX_DM, .max_wq_type_rq = 1024,
+		.packet_pacing_caps = { MIN_RATE, MAX_RATE, 1 << IBV_QPT_RC } };
 
 	(void)input;
 	ibv_query_device(ctx, &all.orig_attr);
@@ -2350,7 +2368,93 @@ int ibv_destroy_qp(struct ibv_qp *base)
 	return 0;
 }
 
-// Options mean nothing to the device; it accepts the lower 8.
+// ---- receive queues without a queue pair: nothing comes, because the device has no raw packets
+
+static int post_wq_recv(struct ibv_wq *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct wq *q = (struct wq *)base;
+	int rc = 0;
+
+	pthread_mutex_lock(&q->lock);
+	for (; wr; wr = wr->next) {
+		if (base->state != IBV_WQS_RDY || wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)
+			rc = EINVAL;
+		else if (q->posted == q->depth)
+			rc = ENOMEM;
+		if (rc)
+			break;
+		q->id[q->posted++] = wr->wr_id;
+	}
+	pthread_mutex_unlock(&q->lock);
+	if (rc)
+		*bad = wr;
+	return rc;
+}
+
+static struct ibv_wq *create_wq(struct ibv_context *ctx, struct ibv_wq_init_attr *a)
+{
+	static uint32_t number;
+	struct wq *q;
+
+	if (a->comp_mask || a->wq_type != IBV_WQT_RQ)
+		return not_supported();
+	if (a->max_wr > 4096 || a->max_sge > 16) {
+		errno = EINVAL;
+		return NULL;
+	}
+	if (!(q = calloc(1, sizeof(*q) + a->max_wr * sizeof(q->id[0]))))
+		return NULL;
+	pthread_mutex_init(&q->lock, NULL);
+	q->cq = ((struct cq *)a->cq)->s;
+	q->depth = a->max_wr;
+	q->max_sge = a->max_sge;
+	q->base = (struct ibv_wq){ .context = ctx, .wq_context = a->wq_context, .pd = a->pd, .cq = a->cq,
+		.wq_num = __atomic_add_fetch(&number, 1, __ATOMIC_RELAXED), .post_recv = post_wq_recv };
+	return &q->base;
+}
+
+static int modify_wq(struct ibv_wq *base, struct ibv_wq_attr *a)
+{
+	struct wq *q = (struct wq *)base;
+	uint32_t from, to = a->wq_state, i;
+	int rc = 0;
+
+	pthread_mutex_lock(&q->lock);
+	from = base->state;
+	if (a->attr_mask & IBV_WQ_ATTR_FLAGS || (a->attr_mask & IBV_WQ_ATTR_CURR_STATE && a->curr_wq_state != from) ||
+	    !(a->attr_mask & IBV_WQ_ATTR_STATE) ||
+	    !(to == IBV_WQS_RESET || (from == IBV_WQS_RESET && to == IBV_WQS_RDY) ||
+	      (from == IBV_WQS_RDY && to == IBV_WQS_ERR)))
+		rc = EINVAL;
+	else
+		base->state = to;
+	for (i = 0; !rc && to == IBV_WQS_ERR && i < q->posted; i++) {
+		struct ibv_wc wc = { .wr_id = q->id[i], .status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV };
+
+		complete(&lp.hosts[0], (uint32_t)(q->cq - lp.hosts[0].seg->cq), 1, &wc, 0, 0, 0);
+	}
+	if (!rc && to != IBV_WQS_RDY)
+		q->posted = 0;
+	pthread_mutex_unlock(&q->lock);
+	tell();
+	return rc;
+}
+
+static int destroy_wq(struct ibv_wq *wq)
+{
+	free(wq);
+	return 0;
+}
+
+// A limit means nothing to the device; its state and its range do.
+static int modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *a)
+{
+	if (a->comp_mask || ((struct qp *)qp)->s->state != IBV_QPS_RTS)
+		return EINVAL;
+	return a->rate_limit && (a->rate_limit < MIN_RATE || a->rate_limit > MAX_RATE) ? EINVAL : 0;
+}
+
+// Options mean nothing to the device; it accepts the lower 8, before it is ready to receive.
 int ibv_set_ece(struct ibv_qp *base, struct ibv_ece *ece)
 {
 	struct qp *q = (struct qp *)base;
@@ -2359,6 +2463,8 @@ int ibv_set_ece(struct ibv_qp *base, struct ibv_ece *ece)
 		return HOST(ibv_set_ece)(base, ece);
 	if (!ece->vendor_id)
 		return EOPNOTSUPP;
+	if (q->s->state != IBV_QPS_RESET && q->s->state != IBV_QPS_INIT)
+		return EINVAL;
 	ece->options &= 0xff;
 	q->ece = *ece;
 	return 0;

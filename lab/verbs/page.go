@@ -187,6 +187,7 @@ func record(device, file string, seen map[string][]string) error {
 	for line := range strings.Lines(string(text)) {
 		if m := passed.FindStringSubmatch(strings.TrimRight(line, "\r\n")); m != nil && m[1] == "PASS" {
 			seen[m[2]] = append(seen[m[2]], device)
+			slices.Sort(seen[m[2]]) // the page and seen.tsv have them in this order
 		}
 	}
 	return nil
@@ -198,7 +199,6 @@ func seenText(seen map[string][]string) string {
 	b.WriteString("test\tpassed on\n")
 	for _, test := range slices.Sorted(maps.Keys(seen)) {
 		if devices := seen[test]; len(devices) > 0 {
-			slices.Sort(devices)
 			b.WriteString(test + "\t" + strings.Join(slices.Compact(devices), " ") + "\n")
 		}
 	}
