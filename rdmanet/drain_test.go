@@ -18,14 +18,17 @@ import (
 func TestDrainCounts(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		rdmanet.Drain(t.Context()) // says what other tests' connections have lost
-		const n = 3
+		const n, buffer = 3, 128 << 10 // connections; the default of a connection's buffer
 		for range 5 { // Drain waits for them in any order
 			var servers []*rdmanet.Conn
 			for range n {
 				client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
-				assert.NilError(t, client.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
-				_, err := client.Write(make([]byte, 1<<20))
-				assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+				for written := 0; written <= buffer; { // more than the peer has room for
+					assert.NilError(t, client.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
+					n, err := client.Write(make([]byte, 1<<20))
+					assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+					written += n
+				}
 				assert.NilError(t, client.Close())
 				servers = append(servers, server)
 			}
