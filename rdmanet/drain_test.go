@@ -17,9 +17,9 @@ import (
 // says that more have something to deliver than there were.
 func TestDrainCounts(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		rdmanet.Drain(t.Context()) // says what other tests' connections have lost
+		rdmanet.Drain(t.Context())     // says what other tests' connections have lost
 		const n, buffer = 3, 128 << 10 // connections; the default of a connection's buffer
-		for range 5 { // Drain waits for them in any order
+		for range 5 {                  // Drain waits for them in any order
 			var servers []*rdmanet.Conn
 			for range n {
 				client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
