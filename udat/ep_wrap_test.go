@@ -1,6 +1,7 @@
 package udat_test
 
 import (
+	"bytes"
 	"testing"
 
 	"gotest.tools/v3/assert"
@@ -58,6 +59,9 @@ func TestCountersWrap(t *testing.T) {
 				assert.Equal(t, n, len(ops))
 				for i := range udat.Cookie(len(ops)) {
 					completion(t, a.request, 21+i)
+				}
+				if !acknowledged(a) { // the write is done before the peer has it
+					eventually(t, func() bool { return bytes.Equal(b.get(600, 8), want) }, "the write does not come")
 				}
 				sameBytes(t, b.get(600, 8), want)
 				if acknowledged(a) {
