@@ -4,7 +4,7 @@
 #   lab/mpi/build.sh SOURCE PREFIX [jobs]
 #
 # SOURCE is a tree of MVAPICH2 1.9; it is not changed. PREFIX gets the library, and in tests/ and osu/ the programs that
-# `run.sh --tests` and `run.sh --osu` take. It needs gcc, make, autoconf, automake, libtool, flex, bison and libdat-dev.
+# `run.sh --tests` and `run.sh --osu` take. It needs gcc, make, autoconf, automake, libtool, flex, bison and libdapl-dev.
 set -euo pipefail
 [ $# -ge 2 ] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 2; }
 source=$(cd "$1" && pwd)
