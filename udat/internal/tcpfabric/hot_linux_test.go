@@ -161,6 +161,59 @@ func TestAcknowledgement(t *testing.T) {
 	w.s.expect(fabric.EventDisconnected)
 }
 
+// TestAcknowledgementOfImmediate: a write with immediate data is left to the program's answer, too.
+// The second one is acknowledged by itself.
+func TestAcknowledgementOfImmediate(t *testing.T) {
+	v := newVictim(t)
+	v.still()
+	w := newWriter(t, v)
+	msn := uint32(0)
+	put := func() {
+		msn++
+		immediate := frame(iwarp.Header{Op: iwarp.OpImmediate, Last: true, MSN: msn}, nil, false)
+		stream := frame(iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: v.mr.RKey(), Offset: v.at(0)}, []byte("some"), false)
+		w.sent += 2
+		w.bytes(append(stream, immediate...))
+		w.executed()
+	}
+	owed := func(n uint64) {
+		t.Helper()
+		within(t, "not left to the poller", func() bool { return w.set.owing.Load() == w.l })
+		assert.Equal(t, w.l.told.Load(), w.sent-n)
+	}
+	completes := func(n int) {
+		t.Helper()
+		var wcs [2]fabric.WC
+		got, err := v.cq.Poll(wcs[:], 1)
+		assert.NilError(t, err)
+		assert.Equal(t, got, n)
+	}
+
+	w.poll()
+	put()
+	owed(2)
+	w.posts(fabric.OpSend, v.mr.LKey())
+	h, _ := w.read()
+	assert.Equal(t, h.Op, iwarp.OpSend)
+	assert.Equal(t, uint64(h.Word), w.sent)
+	completes(1)
+
+	w.poll()
+	put()
+	owed(2)
+	put()
+	h, _ = w.read()
+	assert.Equal(t, h.Op, iwarp.OpControl)
+	assert.Assert(t, h.Value >= w.sent-1, "%d of %d", h.Value, w.sent)
+	completes(2)
+	if h.Value < w.sent { // the write alone
+		w.poll()
+		w.acknowledged()
+	}
+	w.Close()
+	w.s.expect(fabric.EventDisconnected)
+}
+
 // TestAcknowledgementOfFailed: a Send that fails before it is sent keeps no acknowledgement back.
 func TestAcknowledgementOfFailed(t *testing.T) {
 	v := newVictim(t)

@@ -206,7 +206,8 @@ func (x *rx) finish(l *link) {
 	}
 }
 
-// An acknowledgement is sent at the latest after this many requests or bytes.
+// An acknowledgement is sent at the latest after this many requests or bytes. A write and its
+// immediate data are one request here.
 const (
 	ackRequests = 2 // a single request is acknowledged by the program's answer
 	ackBytes    = 512 << 10
@@ -216,7 +217,7 @@ const (
 func (x *rx) executed(l *link) {
 	n := l.executed.Load() + 1
 	l.executed.Store(n)
-	if n-l.told.Load() >= ackRequests || x.bytes >= ackBytes {
+	if n-l.told.Load() >= ackRequests && !x.h.Op.EndsWrite() || x.bytes >= ackBytes {
 		x.bytes = 0
 		l.ackNow.Store(true)
 	}

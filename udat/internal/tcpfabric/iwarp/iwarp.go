@@ -115,6 +115,9 @@ func (o Opcode) Solicited() bool {
 	return o == OpSendSE || o == OpSendSEInv || o == OpImmediateSE || o == OpSendSEImm
 }
 
+// EndsWrite reports whether a message of the opcode is the immediate data of the write before it.
+func (o Opcode) EndsWrite() bool { return o == OpImmediate || o == OpImmediateSE }
+
 // Acknowledges reports whether messages of the opcode carry an acknowledgement between two ends of
 // this library.
 func (o Opcode) Acknowledges() bool { return o == OpSend || o == OpSendSE }
