@@ -40,7 +40,7 @@ func kindOf(r *result.Run) string {
 func headline(r *result.Run) string {
 	switch {
 	case r.Case.Mode == result.Bandwidth:
-		return "Bandwidth of payload: Gb/s are 10^9 bits, MiB/s 2^20 bytes per second. CPU: the initiator's."
+		return "Bandwidth of payload: Gb/s are 10^9 bits, MiB/s 2^20 bytes per second. CPU: initiator's process."
 	case r.Case.Test == result.Transaction:
 		return "Latency in us: of the whole transaction. The size is that of its largest step."
 	case r.Case.PingPong():
