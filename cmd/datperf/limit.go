@@ -12,7 +12,7 @@ import (
 
 func (a *app) limit() *cobra.Command {
 	c := &cobra.Command{
-		Use: "limit", Short: "find out how many objects of each kind the adapter creates",
+		Use: "limit", Short: "find out how many objects of each kind the adapter can create",
 		Long: "Create objects of each kind until the adapter refuses or --most is reached, " +
 			"free them, and check that one can be created again.",
 	}
