@@ -55,6 +55,13 @@ type Idler interface {
 // Waiting reports whether a Wait is under way.
 func (c *CQ) Waiting() bool { return c.waiting.Load() }
 
+// Armed reports whether the next completion will notify, so that the poller may wait for it.
+func (c *CQ) Armed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.arm != notArmed
+}
+
 // SetIdler sets the wire that a poll of an empty queue calls.
 func (c *CQ) SetIdler(i Idler) { c.idler.Store(&i) }
 

@@ -10,8 +10,8 @@ import (
 
 // hotSet is a completion queue's set of hot links. The caller that polls the queue reads the
 // sockets of hot links itself, so that its completions need no other goroutine. A link becomes hot
-// when two consecutive events of its socket have come while the queue was polled. It stays hot
-// until the caller is about to wait, or has not polled for a tick of the device.
+// when two consecutive events of its socket have come while the queue was polled and not armed. It
+// stays hot until the caller is about to wait, or has not polled for a tick of the device.
 type hotSet struct {
 	dev    *Device
 	queue  *softnic.CQ
@@ -165,9 +165,21 @@ func (l *link) warm() {
 	l.wins.Store(0)
 }
 
-// add adds the link to the set. It returns false if the set is full, or if the link is in another
-// set.
+// add adds the link to the set. It returns false if the set is full, if the link is in another set,
+// or if the queue is armed. The poller of an armed queue may be waiting for the notification.
 func (s *hotSet) add(l *link) bool {
+	if s.queue.Armed() || !s.put(l) {
+		return false
+	}
+	if s.queue.Armed() { // Sleep may have come before put
+		l.cool()
+		return false
+	}
+	return true
+}
+
+// put puts the link into a free place of the set.
+func (s *hotSet) put(l *link) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.links {

@@ -23,6 +23,7 @@ type writer struct {
 	l    *link // the victim's end
 	set  *hotSet
 	sent uint64
+	msn  uint32
 }
 
 func newWriter(t *testing.T, v *victim) *writer {
@@ -43,6 +44,26 @@ func (w *writer) put(segments int, payload []byte) {
 	}
 	w.sent++
 	w.bytes(stream)
+}
+
+// putImmediate writes once, with immediate data.
+func (w *writer) putImmediate() {
+	w.t.Helper()
+	w.msn++
+	immediate := frame(iwarp.Header{Op: iwarp.OpImmediate, Last: true, MSN: w.msn}, nil, false)
+	write := frame(iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: w.v.mr.RKey(), Offset: w.v.at(0)}, []byte("some"), false)
+	w.sent += 2
+	w.bytes(append(write, immediate...))
+	w.executed()
+}
+
+// completes takes n completions.
+func (w *writer) completes(n int) {
+	w.t.Helper()
+	var wcs [2]fabric.WC
+	got, err := w.v.cq.Poll(wcs[:], 1)
+	assert.NilError(w.t, err)
+	assert.Equal(w.t, got, n)
 }
 
 // executed waits until the victim has what was written.
@@ -167,45 +188,29 @@ func TestAcknowledgementOfImmediate(t *testing.T) {
 	v := newVictim(t)
 	v.still()
 	w := newWriter(t, v)
-	msn := uint32(0)
-	put := func() {
-		msn++
-		immediate := frame(iwarp.Header{Op: iwarp.OpImmediate, Last: true, MSN: msn}, nil, false)
-		stream := frame(iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: v.mr.RKey(), Offset: v.at(0)}, []byte("some"), false)
-		w.sent += 2
-		w.bytes(append(stream, immediate...))
-		w.executed()
-	}
 	owed := func(n uint64) {
 		t.Helper()
 		within(t, "not left to the poller", func() bool { return w.set.owing.Load() == w.l })
 		assert.Equal(t, w.l.told.Load(), w.sent-n)
 	}
-	completes := func(n int) {
-		t.Helper()
-		var wcs [2]fabric.WC
-		got, err := v.cq.Poll(wcs[:], 1)
-		assert.NilError(t, err)
-		assert.Equal(t, got, n)
-	}
 
 	w.poll()
-	put()
+	w.putImmediate()
 	owed(2)
 	w.posts(fabric.OpSend, v.mr.LKey())
 	h, _ := w.read()
 	assert.Equal(t, h.Op, iwarp.OpSend)
 	assert.Equal(t, uint64(h.Word), w.sent)
-	completes(1)
+	w.completes(1)
 
 	w.poll()
-	put()
+	w.putImmediate()
 	owed(2)
-	put()
+	w.putImmediate()
 	h, _ = w.read()
 	assert.Equal(t, h.Op, iwarp.OpControl)
 	assert.Assert(t, h.Value >= w.sent-1, "%d of %d", h.Value, w.sent)
-	completes(2)
+	w.completes(2)
 	if h.Value < w.sent { // the write alone
 		w.poll()
 		w.acknowledged()
@@ -327,6 +332,10 @@ func TestHot(t *testing.T) {
 				w.executed()
 				w.poll()
 				w.acknowledged()
+				w.putImmediate() // disarms the queue
+				w.completes(1)
+				w.poll()
+				w.acknowledged()
 				continue
 			}
 			for n := 0; n < 100 && w.l.hot.Load() == nil; n++ { // a slow machine's ticks may cool it again
@@ -342,6 +351,36 @@ func TestHot(t *testing.T) {
 		w.Close()
 		w.s.expect(fabric.EventDisconnected)
 	}
+}
+
+// TestArmedIsCool: no link of an armed queue becomes hot, because its poller waits for the
+// notification, even if polls between two events were enough.
+func TestArmedIsCool(t *testing.T) {
+	v := newVictim(t)
+	v.still()
+	w := newWriter(t, v)
+	event := func() {
+		for range manyPolls {
+			w.poll()
+		}
+		w.put(1, []byte("some"))
+		w.executed()
+	}
+	for range 3 {
+		event()
+		for range manyPolls {
+			w.poll()
+		}
+		assert.NilError(t, v.cq.Arm(false))
+		event()
+		assert.Assert(t, w.l.hot.Load() == nil)
+		w.put(1, []byte("some"))
+		w.executed() // without a poll
+	}
+	assert.Assert(t, !w.set.add(w.l))
+	assert.Assert(t, w.l.hot.Load() == nil)
+	w.Close()
+	w.s.expect(fabric.EventDisconnected)
 }
 
 // TestPollsAlone: polls without events make no link hot, also of a link that has sent and waits for
