@@ -75,22 +75,33 @@ func (c *spinChoice) learn(s *spinning, wait time.Duration, came bool) {
 		wait = most
 	}
 	c.sum += wait
-	if c.calls++; c.calls == spinRound {
+	if c.calls++; c.calls == spinRound || c.trying && !c.succeeds(c.sum/spinRound, s.limit) {
 		c.endRound(c.sum/spinRound, s.limit)
 		c.calls, c.sum = 0, 0
 	}
 }
 
-// endRound decides whether the calls of the next round spin or park. Because spinning uses a
+// succeeds reports whether a trial whose calls wait for average succeeds. Because spinning uses a
 // processor, it is chosen only if it makes waits more than a quarter shorter, or if the events come
-// in the first quarter of the spin limit and waits become at most an eighth longer. While waits are
-// short there are no trials.
+// in the first quarter of the spin limit and waits become at most an eighth longer. A longer average
+// never turns a failure into a success. So a trial ends as soon as the waits so far make it fail:
+// one that makes waits four times as long ends after 4 calls instead of 16.
+func (c *spinChoice) succeeds(average, limit time.Duration) bool {
+	spins, parks := average, c.usual
+	if !c.parks {
+		spins, parks = parks, spins
+	}
+	better := 4*spins < 3*parks || spins <= limit/4 && 8*spins <= 9*parks
+	return better == c.parks
+}
+
+// endRound decides whether the calls of the next round spin or park. While waits are short there
+// are no trials.
 func (c *spinChoice) endRound(average, limit time.Duration) {
-	early := limit / 4
 	if !c.trying {
 		c.usual = average
 		c.rounds++
-		enough := early
+		enough := limit / 4
 		if c.parks {
 			enough = spinDefault / 8
 		}
@@ -98,12 +109,7 @@ func (c *spinChoice) endRound(average, limit time.Duration) {
 		return
 	}
 	c.trying, c.rounds = false, 0
-	spins, parks := average, c.usual
-	if !c.parks {
-		spins, parks = parks, spins
-	}
-	better := 4*spins < 3*parks || spins <= early && 8*spins <= 9*parks
-	if better == c.parks {
+	if c.succeeds(average, limit) {
 		c.parks, c.usual, c.interval = !c.parks, average, spinLeast
 	} else {
 		c.interval = min(max(2*c.interval, spinLeast), spinApart)

@@ -150,13 +150,44 @@ func TestPage(t *testing.T) {
 		assert.NilError(t, writeResults(path, []result{res}))
 	}
 	page := filepath.Join(dir, "page.md")
-	assert.NilError(t, writePage(page, []string{good}))
-	assert.ErrorContains(t, writePage(page, []string{good, bad}), "broken")
+	assert.NilError(t, writePage(page, []string{good}, nil))
+	assert.ErrorContains(t, writePage(page, []string{good, bad}, nil), "broken")
 	text, err := os.ReadFile(page)
 	assert.NilError(t, err)
 	for _, want := range []string{s.promise, "| 7, 3ms, without windows |", "**FAILED** in 2", "it hangs"} {
 		assert.Assert(t, strings.Contains(string(text), want), want)
 	}
+}
+
+// TestPageKeeps: a page keeps all that did not run again, and takes what did. One that says of a row
+// that it failed is not kept.
+func TestPageKeeps(t *testing.T) {
+	const real = "../../docs/reliability.md"
+	dir := t.TempDir()
+	again, page := filepath.Join(dir, "again.json"), filepath.Join(dir, "page.md")
+	s := &scenarios[0]
+	assert.NilError(t, writeResults(again, []result{{Group: s.group, Name: s.name, Fabric: "tcp", Rounds: 12345}}))
+	old, err := readPage(real)
+	assert.NilError(t, err)
+	assert.NilError(t, writePage(page, []string{again}, old))
+	text, err := os.ReadFile(page)
+	assert.NilError(t, err)
+	before, err := os.ReadFile(real)
+	assert.NilError(t, err)
+	was, is := strings.Split(string(before), "\n"), strings.Split(string(text), "\n")
+	assert.Equal(t, len(is), len(was))
+	differ := 0
+	for i := range is {
+		if is[i] != was[i] {
+			differ++
+			assert.Assert(t, strings.HasPrefix(is[i], "| "+s.name) && strings.Contains(is[i], "| 12345, 0s |"), is[i])
+		}
+	}
+	assert.Equal(t, differ, 1)
+	failed := strings.Replace(string(text), "| 12345, 0s |", "| **FAILED** in 2 |", 1)
+	assert.NilError(t, os.WriteFile(page, []byte(failed), 0o644))
+	_, err = readPage(page)
+	assert.ErrorContains(t, err, s.name)
 }
 
 // TestVerdicts: what a test skips does not count as passed, in whole or in part.

@@ -4,6 +4,7 @@
 //	faults [-long] [-run TEXT] [-json FILE] DEVICE     all scenarios, or those whose name contains TEXT
 //	faults -host ADDRESS:PORT [DEVICE]                 the other host of -peer-at ADDRESS:PORT, with its own device
 //	faults -page FILE RESULT...                        the page, from the results of all fabrics
+//	faults -keep -page FILE RESULT...                  the same page, with these results in it
 //
 // Each end has an adapter with connections of every kind: send and receive, shared receive queue,
 // RDMA write and read, memory window. Messages are numbered and checksummed; regions lie between
@@ -40,6 +41,7 @@ func run() error {
 	only := flag.String("run", "", "only scenarios whose name contains this `text`")
 	file := flag.String("json", "", "write the results to this `file`")
 	page := flag.String("page", "", "write this `page` from the results given, and their sum to standard output")
+	keep := flag.Bool("keep", false, "with -page: the page keeps what the results do not have")
 	seed := flag.Uint64("seed", 1, "of the random moments")
 	soak := flag.Duration("soak", 20*time.Second, "how long the soak lasts; 0: leave it out")
 	tests := flag.String("tests", "", "run the scenarios of tests too, with udat.test and cverbs.test of this `folder`")
@@ -60,7 +62,14 @@ func run() error {
 	case *datperfClient != "":
 		return runDatperf(flag.Arg(0), *datperfClient)
 	case *page != "":
-		return writePage(*page, flag.Args())
+		var old *oldPage
+		if *keep {
+			var err error
+			if old, err = readPage(*page); err != nil {
+				return err
+			}
+		}
+		return writePage(*page, flag.Args(), old)
 	case flag.NArg() != 1:
 		return fmt.Errorf("give one device, not %d", flag.NArg())
 	}

@@ -20,6 +20,8 @@ var (
 	defects string
 )
 
+const soakImage = "![What a soak has in use over its time](soak.svg)"
+
 func writeResults(path string, results []result) error {
 	b, err := json.MarshalIndent(results, "", " ")
 	if err != nil {
@@ -28,10 +30,14 @@ func writeResults(path string, results []result) error {
 	return os.WriteFile(path, append(b, '\n'), 0o644)
 }
 
-// writePage writes the page from the files of results, and their sum to standard output.
-func writePage(path string, files []string) error {
+// writePage writes the page from the files of results, and their sum to standard output. Cells
+// without a result are those of the page old, which may be nil.
+func writePage(path string, files []string, old *oldPage) error {
 	var results []result
 	var fabrics []string
+	if old != nil {
+		fabrics = old.fabrics
+	}
 	for _, file := range files {
 		b, err := os.ReadFile(file)
 		if err != nil {
@@ -74,7 +80,7 @@ func writePage(path string, files []string) error {
 				return res.Fabric == f && res.Group == s.group && res.Name == s.name
 			})
 			if at < 0 {
-				fmt.Fprintf(&b, " %s |", orDash(s.why[kindOf(f)]))
+				fmt.Fprintf(&b, " %s |", orDash(old.cell(s, f)))
 				continue
 			}
 			res := results[at]
@@ -89,8 +95,8 @@ func writePage(path string, files []string) error {
 		}
 		fmt.Fprintf(&b, " %v |\n", s.within)
 	}
-	if figure := filepath.Join(filepath.Dir(path), "soak.svg"); drawSoak(figure, results) {
-		b.WriteString("\n![What a soak has in use over its time](soak.svg)\n")
+	if figure := filepath.Join(filepath.Dir(path), "soak.svg"); drawSoak(figure, results) || old != nil && old.soak {
+		b.WriteString("\n" + soakImage + "\n")
 	}
 	b.WriteString(defects)
 	if len(broken) > 0 {

@@ -55,6 +55,13 @@ func (s *stream) close() error {
 	return nil
 }
 
+func (w *work) path() rdmanet.Path {
+	if w.spin < 0 {
+		return rdmanet.Path{}
+	}
+	return rdmanet.Path{Spin: &w.spin}
+}
+
 // accept takes the one connection of a listener.
 func accept(l net.Listener, w *work, address func(string)) (end, error) {
 	defer l.Close()
@@ -67,7 +74,7 @@ func accept(l net.Listener, w *work, address func(string)) (end, error) {
 }
 
 func listenRDMA(w *work, address func(string)) (end, error) {
-	lc := rdmanet.ListenConfig{Device: w.device, ReadBuffer: w.buffer, WriteBuffer: w.buffer}
+	lc := rdmanet.ListenConfig{Device: w.device, Path: w.path(), ReadBuffer: w.buffer, WriteBuffer: w.buffer}
 	l, err := lc.Listen(context.Background(), "rdma", ":0")
 	if err != nil {
 		return nil, err
@@ -76,7 +83,7 @@ func listenRDMA(w *work, address func(string)) (end, error) {
 }
 
 func dialRDMA(w *work, address string) (end, error) {
-	d := rdmanet.Dialer{Device: w.device, ReadBuffer: w.buffer, WriteBuffer: w.buffer, Timeout: patience}
+	d := rdmanet.Dialer{Device: w.device, Path: w.path(), ReadBuffer: w.buffer, WriteBuffer: w.buffer, Timeout: patience}
 	c, err := d.Dial(context.Background(), "rdma", address)
 	if err != nil {
 		return nil, err

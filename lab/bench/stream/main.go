@@ -59,13 +59,13 @@ func main() {
 }
 
 func command(args []string) error {
-	f := flag.NewFlagSet("stream [flags] rdmanet|udat|udat-polled|udat-read|tcp|tcp-polled ping|write", flag.ExitOnError)
+	f := flag.NewFlagSet("stream [flags] rdmanet|udat|udat-polled|udat-read|tcp|tcp-polled ping|call|write", flag.ExitOnError)
 	w := &work{}
 	f.StringVar(&w.device, "device", "loop0", "RDMA device; TCP uses its address")
 	f.IntVar(&w.size, "size", 64, "bytes of a message or a write")
 	f.IntVar(&w.buffer, "buffer", 0, "bytes of each buffer of rdmanet; 0: its default")
 	f.BoolVar(&w.checksums, "checksums", false, "udat on a device tcp: with checksums")
-	f.DurationVar(&w.spin, "spin", -1, "udat: for which a wait polls; -1: its default")
+	f.DurationVar(&w.spin, "spin", -1, "udat, rdmanet: for which a wait polls; -1: its default")
 	f.DurationVar(&w.warmup, "warmup", 50*time.Millisecond, "before it measures")
 	f.DurationVar(&w.time, "time", 200*time.Millisecond, "for which it measures")
 	ends := f.String("ends", "processes", "where the peer runs: processes, goroutines, or one (goroutine for both; ping)")
@@ -77,7 +77,7 @@ func command(args []string) error {
 	}
 	k, known := kinds[f.Arg(0)]
 	loop := f.Arg(1)
-	if !known || loop != "ping" && loop != "write" {
+	if !known || !slices.Contains([]string{"ping", "call", "write"}, loop) {
 		return fmt.Errorf("there is no %q %q", f.Arg(0), loop)
 	}
 	switch {
@@ -143,6 +143,26 @@ func startPeer(args []string) (address string, stop func() error, err error) {
 	return strings.TrimSpace(line), stop, nil
 }
 
+// caller is an end whose answers a goroutine of its own reads, as in clients of HTTP/2 and gRPC.
+type caller struct {
+	end
+	answers chan error
+}
+
+func newCaller(e end) *caller {
+	c := &caller{e, make(chan error, 1)}
+	go func() {
+		var err error
+		for err == nil {
+			err = e.receive()
+			c.answers <- err
+		}
+	}()
+	return c
+}
+
+func (c *caller) receive() error { return <-c.answers }
+
 // serve plays the peer until the connection ends.
 func serve(e end, loop string) error {
 	defer e.close()
@@ -179,6 +199,9 @@ func (w *work) measure(e, peer end, loop string) error {
 		out["allocs"] = float64(mallocs()-before) / float64(n)
 		return json.NewEncoder(os.Stdout).Encode(out)
 	}
+	if loop == "call" {
+		e = newCaller(e)
+	}
 	samples := make([]uint32, 0, 1<<20)
 	var before uint64
 	for last := begin; ; {
@@ -208,6 +231,11 @@ func (w *work) measure(e, peer end, loop string) error {
 	}
 	n := len(samples)
 	out["allocs"] = float64(mallocs()-before) / float64(n)
+	total := 0.0
+	for _, ns := range samples {
+		total += float64(ns)
+	}
+	out["mean"], out["trips"] = total/float64(n), float64(n)
 	slices.Sort(samples)
 	out["p50"], out["p99"] = float64(samples[n/2]), float64(samples[n*99/100])
 	return json.NewEncoder(os.Stdout).Encode(out)
