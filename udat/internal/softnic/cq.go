@@ -25,6 +25,8 @@ type CQ struct {
 	dev     *Device
 	bell    chan struct{}
 	waiting atomic.Bool
+	brief   atomic.Bool // the last Wait was shorter than BlockFor
+	over    func() bool // pending; stored, because a method value for each Block allocates
 	timer   *time.Timer // of Wait; only one goroutine at a time waits
 
 	mu      sync.Mutex
@@ -48,12 +50,26 @@ type Idler interface {
 	// Idle is called when a poll has found no completion. It lets the wire make progress, and
 	// reports whether there may be a completion now.
 	Idle() bool
-	// Sleep is called when the poller is about to wait.
+	// Block waits until the wire has made progress, Kick is called, or limit is over. It blocks the
+	// caller's thread. It returns false if it has not waited, or in vain. It must not wait while over
+	// returns true.
+	Block(limit time.Duration, over func() bool) bool
+	// Kick ends Block.
+	Kick()
+	// Armed is called when the queue has been armed, Sleep when the poller is about to sleep.
+	Armed()
 	Sleep()
 }
 
+// BlockFor is how long a Wait blocks its thread before it parks its goroutine, if the last one was
+// shorter. As in cverbs, it bounds how long the thread may keep a processor (P) of Go's scheduler.
+const BlockFor = 4 * time.Millisecond
+
 // Waiting reports whether a Wait is under way.
 func (c *CQ) Waiting() bool { return c.waiting.Load() }
+
+// Brief reports whether a Wait is under way and the one before was shorter than BlockFor.
+func (c *CQ) Brief() bool { return c.waiting.Load() && c.brief.Load() }
 
 // Armed reports whether the next completion will notify, so that the poller may wait for it.
 func (c *CQ) Armed() bool {
@@ -88,13 +104,19 @@ func (d *Device) CreateCQ(depth int) (fabric.CQ, error) {
 	if err := d.admit(op, CQs); err != nil {
 		return nil, err
 	}
-	return &CQ{
+	return newCQ(d, depth), nil
+}
+
+func newCQ(d *Device, depth int) *CQ {
+	c := &CQ{
 		dev:   d,
 		bell:  make(chan struct{}, 1),
 		ring:  make([]fabric.WC, min(depth, leastRing)),
 		depth: depth,
 		qps:   make(map[overrunner]struct{}),
-	}, nil
+	}
+	c.over = c.pending
+	return c
 }
 
 // EmptyPolls is the number of polls without a completion after which Poll yields.
@@ -201,9 +223,17 @@ func (c *CQ) push(wc *fabric.WC, solicited bool) {
 	if c.arm == armedAny || c.arm == armedSolicited && (solicited || wc.Status != fabric.StatusSuccess) {
 		c.arm = notArmed
 		c.fired = true
-		Ring(c.bell)
+		c.notify()
 	}
 	c.mu.Unlock()
+}
+
+// notify makes Wait look again.
+func (c *CQ) notify() {
+	Ring(c.bell)
+	if i := c.idler.Load(); i != nil {
+		(*i).Kick()
+	}
 }
 
 // fail puts the queue into the state after an overrun: it accepts no more completions, and its
@@ -226,10 +256,10 @@ func (c *CQ) fail() {
 	}
 }
 
-// Arm arms the queue, and tells the wire that the poller is about to wait.
+// Arm arms the queue, and tells the wire.
 func (c *CQ) Arm(solicitedOnly bool) error {
 	if i := c.idler.Load(); i != nil {
-		defer (*i).Sleep()
+		defer (*i).Armed()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,6 +291,13 @@ func (c *CQ) take() (done, fired bool, err error) {
 	return false, false, nil
 }
 
+// pending reports whether take would return true.
+func (c *CQ) pending() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dead || c.fired || c.woken
+}
+
 func (c *CQ) Wait(deadline time.Time) (bool, error) {
 	if !c.waiting.CompareAndSwap(false, true) {
 		return false, Failed("wait on CQ: another waiter is there", fabric.ErrInUse)
@@ -268,6 +305,22 @@ func (c *CQ) Wait(deadline time.Time) (bool, error) {
 	defer c.waiting.Store(false)
 	if done, fired, err := c.take(); done {
 		return fired, err
+	}
+	if i := c.Idler(); i != nil {
+		start := time.Now()
+		defer func() { c.brief.Store(time.Since(start) < BlockFor) }()
+		if c.brief.Load() {
+			limit := BlockFor
+			if !deadline.IsZero() {
+				limit = min(limit, deadline.Sub(start))
+			}
+			for left := limit; left > 0 && i.Block(left, c.over); left = limit - time.Since(start) {
+				if done, fired, err := c.take(); done {
+					return fired, err
+				}
+			}
+		}
+		i.Sleep()
 	}
 	var expired <-chan time.Time // nil: never
 	if !deadline.IsZero() {
@@ -299,7 +352,7 @@ func (c *CQ) Wake() {
 	c.mu.Lock()
 	c.woken = true
 	c.mu.Unlock()
-	Ring(c.bell)
+	c.notify()
 }
 
 func (c *CQ) Resize(depth int) error {
@@ -335,7 +388,7 @@ func (c *CQ) Close() error {
 	c.mu.Lock()
 	c.dead = true
 	c.mu.Unlock()
-	Ring(c.bell)
+	c.notify()
 	c.dev.release(CQs)
 	return nil
 }

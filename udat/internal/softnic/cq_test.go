@@ -1,9 +1,12 @@
 package softnic
 
 import (
+	"os"
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"gotest.tools/v3/assert"
 
@@ -114,7 +117,10 @@ type idler struct {
 	c            *CQ
 	has          bool
 	idle, asleep int
-	armed        armed // when the poller last went to sleep
+	armed        armed // when the queue was last armed
+	kicks        int
+	limits       []time.Duration // of each Block
+	block        func() bool
 }
 
 func (i *idler) Idle() bool {
@@ -126,11 +132,20 @@ func (i *idler) Idle() bool {
 	return had
 }
 
-func (i *idler) Sleep() { i.asleep, i.armed = i.asleep+1, i.c.arm }
+func (i *idler) Armed() { i.armed = i.c.arm }
+
+func (i *idler) Sleep() { i.asleep++ }
+
+func (i *idler) Kick() { i.kicks++ }
+
+func (i *idler) Block(limit time.Duration, over func() bool) bool {
+	i.limits = append(i.limits, limit)
+	return !over() && i.block()
+}
 
 // TestIdler: a poll that finds nothing asks the wire, once, and takes what it makes. A poll that
-// finds something, one for no completions and one of a dead queue do not ask. The wire hears that
-// the poller goes to sleep when the queue is armed.
+// finds something, one for no completions and one of a dead queue do not ask. The wire hears when
+// the queue is armed.
 func TestIdler(t *testing.T) {
 	c := &CQ{ring: make([]fabric.WC, leastRing), depth: leastRing, bell: make(chan struct{}, 1)}
 	assert.Assert(t, c.Idler() == nil)
@@ -154,12 +169,90 @@ func TestIdler(t *testing.T) {
 	poll(2, 1)
 	poll(0, 0)
 	assert.Equal(t, i.idle, 2)
-	assert.Equal(t, i.asleep, 0)
+	assert.Equal(t, i.armed, notArmed)
 	assert.NilError(t, c.Arm(true))
-	assert.Equal(t, i.asleep, 1)
 	assert.Equal(t, i.armed, armedSolicited)
+	assert.Equal(t, i.asleep, 0)
 	c.dead = true
 	_, err := c.Poll(make([]fabric.WC, 1), 1)
 	assert.ErrorIs(t, err, fabric.ErrClosed)
 	assert.Equal(t, i.idle, 2)
+}
+
+// TestWaitBlocks: a Wait after a brief one has the wire block its thread, for BlockFor in all and
+// not beyond its deadline, until there is something, or the wire has waited in vain. Then, and if
+// the Wait before was long, it tells the wire that it sleeps. What ends a Wait kicks the wire.
+func TestWaitBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCQ(nil, leastRing)
+		i := &idler{c: c}
+		c.SetIdler(i)
+		completes := func() bool {
+			c.push(&fabric.WC{}, false)
+			return true
+		}
+		wait := func(deadline time.Duration) (bool, error) {
+			i.limits, i.asleep = nil, 0
+			assert.NilError(t, c.Arm(false))
+			until := time.Time{}
+			if deadline != 0 {
+				until = time.Now().Add(deadline)
+			}
+			return c.Wait(until)
+		}
+		fires := func(after time.Duration, brief bool) {
+			t.Helper()
+			time.AfterFunc(after, func() { completes() })
+			fired, err := wait(0)
+			assert.NilError(t, err)
+			assert.Assert(t, fired)
+			assert.Equal(t, i.asleep, 1)
+			assert.Equal(t, c.brief.Load(), brief)
+		}
+		fires(BlockFor, false)
+		assert.Equal(t, len(i.limits), 0)
+		fires(BlockFor-1, true)
+		assert.Equal(t, len(i.limits), 0)
+		assert.Equal(t, i.kicks, 2)
+
+		i.block = func() bool { return false } // in vain
+		fires(BlockFor-1, true)
+		assert.DeepEqual(t, i.limits, []time.Duration{BlockFor})
+
+		for range 2 {
+			rounds := 0
+			i.block = func() bool {
+				time.Sleep(time.Millisecond)
+				if rounds++; rounds == 3 {
+					return completes()
+				}
+				return true // read something that completes nothing
+			}
+			fired, err := wait(0)
+			assert.NilError(t, err)
+			assert.Assert(t, fired)
+			assert.DeepEqual(t, i.limits, []time.Duration{BlockFor, BlockFor - time.Millisecond, BlockFor - 2*time.Millisecond})
+			assert.Equal(t, i.asleep, 0)
+		}
+
+		_, err := wait(2 * time.Millisecond)
+		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		assert.DeepEqual(t, i.limits, []time.Duration{2 * time.Millisecond, time.Millisecond})
+
+		i.block = func() bool { // for longer than BlockFor
+			time.Sleep(BlockFor)
+			return true
+		}
+		fires(2*BlockFor, false)
+		assert.DeepEqual(t, i.limits, []time.Duration{BlockFor})
+
+		before := i.kicks
+		c.push(&fabric.WC{}, false) // not armed
+		assert.Equal(t, i.kicks, before)
+		c.Wake()
+		assert.Equal(t, i.kicks, before+1)
+		fired, err := c.Wait(time.Time{})
+		assert.NilError(t, err)
+		assert.Assert(t, !fired)
+	})
 }

@@ -8,10 +8,12 @@ import (
 	"github.com/godat/godat/udat/internal/softnic"
 )
 
-// hotSet is a completion queue's set of hot links. The caller that polls the queue reads the
-// sockets of hot links itself, so that its completions need no other goroutine. A link becomes hot
-// when two consecutive events of its socket have come while the queue was polled and not armed. It
-// stays hot until the caller is about to wait, or has not polled for a tick of the device.
+// hotSet is a completion queue's set of hot links. The caller that polls the queue, or waits
+// briefly, reads the sockets of hot links itself, so that its completions need no other goroutine.
+// A link becomes hot when two consecutive events of its socket have come while the queue was
+// polled, or while a brief Wait was under way, and have left the queue not armed. It stays hot until
+// the caller is about to sleep, or has not polled for a tick of the device. One that is hot for
+// waits is read by the device's poller too, except while a Wait blocks.
 type hotSet struct {
 	dev    *Device
 	queue  *softnic.CQ
@@ -20,6 +22,8 @@ type hotSet struct {
 	links  [4]atomic.Pointer[link]
 	latest atomic.Pointer[link] // the link that sent last; polls read its socket for acknowledgements even if it is cool
 	count  atomic.Int32
+
+	blocked atomic.Pointer[kicker] // set while the waiter blocks
 
 	mu    sync.Mutex    // held while links changes
 	ticks atomic.Uint32 // the value of polls at the last tick
@@ -73,7 +77,7 @@ func (s *hotSet) pollLatest(l *link) bool {
 	got, _ := l.receive(false) // waits for a goroutine that is reading now, because that may bring what the caller needs
 	switch {
 	case !got:
-	case l.hot.Load() == nil && l.wins.Add(1) > 1 && s.add(l):
+	case l.hot.Load() == nil && l.wins.Add(1) > 1 && s.add(l, false):
 		s.dev.heat(s)
 	default: // the socket's event may not come, because the socket has been read
 		l.owe(s)
@@ -93,6 +97,19 @@ func (s *hotSet) pollAll() (got bool) {
 	return got
 }
 
+// Armed sends the acknowledgements that are due.
+func (s *hotSet) Armed() {
+	s.pay()
+	if s.count.Load() == 0 {
+		return
+	}
+	for i := range s.links {
+		if l := s.links[i].Load(); l != nil {
+			l.acknowledgeNow()
+		}
+	}
+}
+
 // Sleep makes all links of the set cool: the poller reads their sockets again.
 func (s *hotSet) Sleep() {
 	s.pay()
@@ -105,6 +122,13 @@ func (s *hotSet) Sleep() {
 			l.cool()
 			l.acknowledgeNow()
 		}
+	}
+}
+
+// Kick ends Block.
+func (s *hotSet) Kick() {
+	if k := s.blocked.Load(); k != nil {
+		k.kick()
 	}
 }
 
@@ -146,29 +170,36 @@ func (s *hotSet) poll(l *link) bool {
 	return got
 }
 
-// warm counts an event of the socket, and makes the link hot after two events with polls.
-func (l *link) warm() {
-	if !pollable || !l.live.Load() || !l.qp.Connected() || l.hot.Load() != nil {
+// warm counts an event of the socket, and makes the link hot after two. waited says in which of its
+// queues a brief Wait was under way.
+func (l *link) warm(waited [2]bool) {
+	if !pollable || !l.live.Load() || !l.qp.Connected() || l.hot.Load() != nil && !l.byWait.Load() {
 		return
 	}
 	for i, s := range l.polled {
 		polls := s.polls.Load()
-		seen := l.seen[i]
+		polled := polls-l.seen[i] >= manyPolls
 		l.seen[i] = polls
-		if polls-seen >= manyPolls {
-			if l.wins.Add(1) > 1 && s.add(l) {
-				s.dev.heat(s)
+		switch {
+		case !polled && !waited[i]:
+			continue
+		case l.hot.Load() != nil:
+			if polled && !waited[i] {
+				l.cool()
 			}
-			return
+		case l.wins.Add(1) > 1 && s.add(l, waited[i]):
+			s.dev.heat(s)
 		}
+		return
 	}
 	l.wins.Store(0)
 }
 
-// add adds the link to the set. It returns false if the set is full, if the link is in another set,
-// or if the queue is armed. The poller of an armed queue may be waiting for the notification.
-func (s *hotSet) add(l *link) bool {
-	if s.queue.Armed() || !s.put(l) {
+// add adds the link to the set, for waits or for polls. It returns false if the set is full, if the
+// link is in another set, or if the queue is armed. The poller of an armed queue may be waiting for
+// the notification.
+func (s *hotSet) add(l *link, byWait bool) bool {
+	if s.queue.Armed() || !s.put(l, byWait) {
 		return false
 	}
 	if s.queue.Armed() { // Sleep may have come before put
@@ -179,7 +210,7 @@ func (s *hotSet) add(l *link) bool {
 }
 
 // put puts the link into a free place of the set.
-func (s *hotSet) put(l *link) bool {
+func (s *hotSet) put(l *link, byWait bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.links {
@@ -187,9 +218,12 @@ func (s *hotSet) put(l *link) bool {
 			if !l.hot.CompareAndSwap(nil, s) {
 				return false
 			}
+			l.byWait.Store(byWait)
 			s.links[i].Store(l)
 			s.count.Add(1)
-			l.sock.watch(false)
+			if !byWait {
+				l.sock.watch(false)
+			}
 			return true
 		}
 	}
@@ -208,6 +242,7 @@ func (l *link) cool() {
 		if s.links[i].CompareAndSwap(l, nil) {
 			s.count.Add(-1)
 			l.hot.Store(nil)
+			l.byWait.Store(false)
 			l.sock.watch(true)
 		}
 	}
@@ -233,7 +268,7 @@ func (d *Device) tick() (again bool) {
 	d.hotMu.Unlock()
 	for _, s := range sets {
 		polls := s.polls.Load()
-		if polls == s.ticks.Load() {
+		if polls == s.ticks.Load() && s.blocked.Load() == nil {
 			s.Sleep()
 		}
 		s.pay()
@@ -253,8 +288,9 @@ func (l *link) readable(end bool) (more bool) {
 	}
 	s := l.polled[ofReceives]
 	l.attended = s.queue.Waiting() || s.polls.Load() != l.seen[ofReceives]
+	waited := [2]bool{l.polled[0].queue.Brief(), l.polled[1].queue.Brief()}
 	_, more = l.receive(false)
-	l.warm()
+	l.warm(waited)
 	return more
 }
 
@@ -264,7 +300,7 @@ func (l *link) writable() { l.run() }
 // left to that caller's answer, to its next poll, or to the next tick.
 func (l *link) rest() {
 	switch {
-	case l.hot.Load() != nil:
+	case l.hot.Load() != nil && !l.byWait.Load():
 	case l.attended:
 		l.owe(l.polled[ofReceives])
 	default:

@@ -35,6 +35,16 @@ func newWriter(t *testing.T, v *victim) *writer {
 // still ends the ticks of the device, before the first.
 func (v *victim) still() { v.dev.(*Device).poller.tick = func() bool { return false } }
 
+// waits calls Wait in another goroutine. The channel gets what it returns.
+func (v *victim) waits() <-chan bool {
+	result := make(chan bool, 1)
+	go func() {
+		fired, err := v.cq.Wait(time.Now().Add(patience))
+		result <- fired && err == nil
+	}()
+	return result
+}
+
 // put writes once, in as many segments as it takes.
 func (w *writer) put(segments int, payload []byte) {
 	var stream []byte
@@ -328,14 +338,15 @@ func TestHot(t *testing.T) {
 				w.acknowledged()
 				w.put(1, []byte("some"))
 				assert.NilError(t, v.cq.Arm(false))
-				assert.Assert(t, w.l.hot.Load() == nil)
+				woken := v.waits()
 				w.executed()
-				w.poll()
-				w.acknowledged()
 				w.putImmediate() // disarms the queue
+				assert.Assert(t, <-woken)
 				w.completes(1)
 				w.poll()
-				w.acknowledged()
+				for h, _ := w.read(); h.Value < w.sent; h, _ = w.read() { // of both, or of each
+					assert.Equal(t, h.Control, iwarp.ControlAck)
+				}
 				continue
 			}
 			for n := 0; n < 100 && w.l.hot.Load() == nil; n++ { // a slow machine's ticks may cool it again
@@ -348,6 +359,7 @@ func TestHot(t *testing.T) {
 			w.put(1, []byte("some"))
 			w.acknowledged() // without a poll
 		}
+		w.set.Sleep()
 		w.Close()
 		w.s.expect(fabric.EventDisconnected)
 	}
@@ -377,7 +389,7 @@ func TestArmedIsCool(t *testing.T) {
 		w.put(1, []byte("some"))
 		w.executed() // without a poll
 	}
-	assert.Assert(t, !w.set.add(w.l))
+	assert.Assert(t, !w.set.add(w.l, false))
 	assert.Assert(t, w.l.hot.Load() == nil)
 	w.Close()
 	w.s.expect(fabric.EventDisconnected)
@@ -469,9 +481,9 @@ func TestHotInOneSet(t *testing.T) {
 		if n%2 > 0 {
 			first, second = second, first
 		}
-		assert.Assert(t, first.add(w.l))
+		assert.Assert(t, first.add(w.l, false))
 		for _, s := range []*hotSet{second, first} {
-			assert.Assert(t, !s.add(w.l))
+			assert.Assert(t, !s.add(w.l, false))
 		}
 		first.Sleep()
 		assert.Assert(t, w.l.hot.Load() == nil)

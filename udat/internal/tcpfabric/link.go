@@ -76,6 +76,7 @@ type link struct {
 
 	polled [2]*hotSet             // the sets of its completion queues
 	hot    atomic.Pointer[hotSet] // the set whose polls read the socket; nil: none
+	byWait atomic.Bool            // it is hot for waits: the device's poller reads it too, except while one blocks
 	seen   [2]uint32              // the number of polls of each queue at the last event; only the poller uses it
 	wins   atomic.Int32           // consecutive events with polls between them
 

@@ -34,6 +34,9 @@ type poller struct {
 	socks map[int32]*sock
 	next  int32
 
+	kickers []*kicker // free; guarded by mu, as stopped is
+	stopped bool
+
 	ready [64]unix.EpollEvent
 	n     int
 	due   []*sock // sockets to read in this round
@@ -68,6 +71,7 @@ func newPoller(tick func() (again bool)) (*poller, error) {
 func (p *poller) stop() {
 	p.file.Close()
 	<-p.done
+	p.closeKickers()
 }
 
 func (p *poller) loop() {

@@ -1,0 +1,140 @@
+//go:build !portablesocket
+
+package tcpfabric
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat/internal/fabric"
+	"github.com/godat/godat/udat/internal/softnic"
+)
+
+func no() bool { return false }
+
+// blocks has the set block for at most patience in another goroutine, and waits until it does. The
+// channel gets what Block returns.
+func (w *writer) blocks() <-chan bool {
+	w.t.Helper()
+	result := make(chan bool, 1)
+	go func() { result <- w.set.Block(patience, no) }()
+	within(w.t, "it does not block", func() bool { return w.set.blocked.Load() != nil })
+	return result
+}
+
+func ended(t *testing.T, result <-chan bool) bool {
+	t.Helper()
+	select {
+	case got := <-result:
+		return got
+	case <-time.After(patience):
+		t.Fatal("Block does not return")
+		return false
+	}
+}
+
+// TestBlock: what comes on a hot link, and Kick, end Block. While it blocks, nobody else reads a link
+// that is hot for waits; afterwards the device's poller does.
+func TestBlock(t *testing.T) {
+	if runtime.GOMAXPROCS(0) < 2 {
+		t.Skip("no thread may block")
+	}
+	v := newVictim(t)
+	v.still()
+	w := newWriter(t, v)
+	assert.Assert(t, !w.set.Block(patience, no)) // no link is hot
+	for _, byWait := range []bool{false, true, true} {
+		w.set.Sleep()
+		assert.Assert(t, w.set.add(w.l, byWait))
+		for range 2 {
+			blocked := w.blocks()
+			w.set.dev.heat(w.set)
+			for range 2 {
+				w.set.dev.tick() // leaves the link hot
+			}
+			assert.Assert(t, w.l.hot.Load() == w.set)
+			w.put(1, []byte("some"))
+			assert.Assert(t, ended(t, blocked))
+			assert.Equal(t, w.l.executed.Load(), w.sent)
+
+			blocked = w.blocks()
+			w.set.Kick()
+			assert.Assert(t, ended(t, blocked))
+		}
+		assert.Assert(t, !w.set.Block(time.Millisecond, no)) // in vain
+		assert.Assert(t, w.set.Block(patience, func() bool { return true }))
+		assert.Assert(t, w.l.hot.Load() == w.set)
+		w.poll()
+		for w.l.told.Load() < w.sent {
+			time.Sleep(time.Millisecond)
+		}
+		if byWait {
+			w.put(1, []byte("some"))
+			w.executed() // without a poll
+		}
+	}
+
+	w.set.Sleep()
+	assert.Assert(t, w.set.add(w.l, true))
+	blocked := w.blocks()
+	w.Close() // the end of the stream
+	ended(t, blocked)
+	w.s.expect(fabric.EventDisconnected)
+	assert.Assert(t, !w.set.Block(patience, no))
+}
+
+// TestBlockedThreads: at most half as many threads block as there are processors.
+func TestBlockedThreads(t *testing.T) {
+	most := int32(min(runtime.GOMAXPROCS(0)/2, mostBlockers))
+	v := newVictim(t)
+	v.still()
+	w := newWriter(t, v)
+	assert.Assert(t, w.set.add(w.l, false))
+	blockers.Add(most)
+	assert.Assert(t, !w.set.Block(patience, func() bool { return true }))
+	blockers.Add(-most)
+	assert.Equal(t, w.set.Block(patience, func() bool { return true }), most > 0)
+	assert.Equal(t, blockers.Load(), int32(0))
+	w.Close()
+}
+
+// TestBriefWaits: two events during brief Waits make a link hot for waits. An event during a Wait
+// that follows a long one does not count, and an event between polls makes the link cool again.
+func TestBriefWaits(t *testing.T) {
+	v := newVictim(t)
+	v.still()
+	w := newWriter(t, v)
+	arrives := func(after time.Duration) {
+		t.Helper()
+		assert.NilError(t, v.cq.Arm(false))
+		fired := v.waits()
+		within(t, "no Wait", v.cq.(*softnic.CQ).Waiting)
+		time.Sleep(after)
+		w.putImmediate()
+		assert.Assert(t, <-fired)
+		w.completes(1)
+		_, err := w.s.qp.PostRecv([]fabric.RecvWR{{}}, nil)
+		assert.NilError(t, err)
+	}
+	for range 4 {
+		arrives(2 * softnic.BlockFor)
+		assert.Assert(t, w.l.hot.Load() == nil)
+	}
+	within(t, "brief waits do not heat the link", func() bool { // a busy machine's are seldom brief
+		arrives(0)
+		return w.l.hot.Load() != nil
+	})
+	assert.Assert(t, w.l.byWait.Load())
+	for range manyPolls {
+		w.poll()
+	}
+	w.put(1, []byte("some"))
+	w.executed()
+	within(t, "an event between polls leaves the link hot for waits", func() bool { return !w.l.byWait.Load() })
+	w.set.Sleep()
+	w.Close()
+	w.s.expect(fabric.EventDisconnected)
+}
