@@ -24,8 +24,8 @@ var blockers atomic.Int32
 const mostBlockers = 16
 
 // Block waits for the sockets of the set's hot links, and reads them. A thread that blocks for its
-// sockets goes on at once. A goroutine that the device's poller has to wake needs a processor twice:
-// the poller's goroutine, then the waiter's own.
+// sockets goes on at once. A parked goroutine needs a processor twice: for the device's poller, and
+// for itself.
 func (s *hotSet) Block(limit time.Duration, over func() bool) bool {
 	if s.count.Load() == 0 {
 		return false

@@ -36,8 +36,8 @@ func ended(t *testing.T, result <-chan bool) bool {
 	}
 }
 
-// TestBlock: what comes on a hot link, and Kick, end Block. While it blocks, nobody else reads a link
-// that is hot for waits; afterwards the device's poller does.
+// TestBlock: what comes on a hot link, and Kick, end Block. While it blocks, nobody else reads a
+// link that is hot for waits; afterwards the device's poller does.
 func TestBlock(t *testing.T) {
 	if runtime.GOMAXPROCS(0) < 2 {
 		t.Skip("no thread may block")

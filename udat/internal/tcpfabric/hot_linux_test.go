@@ -61,7 +61,8 @@ func (w *writer) putImmediate() {
 	w.t.Helper()
 	w.msn++
 	immediate := frame(iwarp.Header{Op: iwarp.OpImmediate, Last: true, MSN: w.msn}, nil, false)
-	write := frame(iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: w.v.mr.RKey(), Offset: w.v.at(0)}, []byte("some"), false)
+	h := iwarp.Header{Op: iwarp.OpWrite, Last: true, Key: w.v.mr.RKey(), Offset: w.v.at(0)}
+	write := frame(h, []byte("some"), false)
 	w.sent += 2
 	w.bytes(append(write, immediate...))
 	w.executed()
