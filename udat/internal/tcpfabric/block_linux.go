@@ -10,13 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kicker is an eventfd: a write to it ends the Block that polls it.
-type kicker struct{ fd int }
-
-var one = []byte{7: 1} // an addend for an eventfd: above 0 in either byte order
-
-func (k *kicker) kick() { unix.Write(k.fd, one) }
-
 // blockers is the number of threads that Block has blocked: at most half as many as the processors
 // (Ps) of Go's scheduler, and mostBlockers.
 var blockers atomic.Int32
@@ -35,11 +28,11 @@ func (s *hotSet) Block(limit time.Duration, over func() bool) bool {
 		return false
 	}
 	defer blockers.Add(-1)
-	k := s.dev.poller.lend()
+	k := s.dev.poller.kickers.lend()
 	if k == nil {
 		return false
 	}
-	defer s.dev.poller.giveBack(k) // a late kick only ends another wait early
+	defer s.dev.poller.kickers.giveBack(k) // a late kick only ends another wait early
 	fds := [1 + len(s.links)]unix.PollFd{{Fd: int32(k.fd), Events: unix.POLLIN}}
 	n := 1
 	s.watch(false, func(l *link) {
@@ -76,41 +69,4 @@ func (s *hotSet) watch(on bool, f func(*link)) {
 			f(l)
 		}
 	}
-}
-
-// lend returns a kicker, or nil if there is no descriptor for one.
-func (p *poller) lend() *kicker {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n := len(p.kickers); n > 0 {
-		k := p.kickers[n-1]
-		p.kickers = p.kickers[:n-1]
-		return k
-	}
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil || p.stopped {
-		return nil
-	}
-	return &kicker{fd}
-}
-
-func (p *poller) giveBack(k *kicker) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stopped {
-		unix.Close(k.fd)
-		return
-	}
-	p.kickers = append(p.kickers, k)
-}
-
-// closeKickers closes all kickers, now and when they are given back.
-func (p *poller) closeKickers() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stopped = true
-	for _, k := range p.kickers {
-		unix.Close(k.fd)
-	}
-	p.kickers = nil
 }

@@ -10,10 +10,10 @@ import (
 
 // hotSet is a completion queue's set of hot links. The caller that polls the queue, or waits
 // briefly, reads the sockets of hot links itself, so that its completions need no other goroutine.
-// A link becomes hot after two consecutive events of its socket, each while the queue was polled or
-// a brief Wait was under way, unless the queue is armed then. It stays hot until the caller is about
-// to sleep, or has not polled for a tick of the device. A link that is hot for waits is read by the
-// device's poller too, except while a Wait blocks.
+// A link becomes hot after two consecutive events of its socket, each while the queue was polled
+// or a brief Wait was under way, unless the queue is armed then. It stays hot until the caller is
+// about to sleep, or has not polled for a tick of the device. A link that is hot for waits is read
+// by the device's poller too, except while a Wait blocks.
 type hotSet struct {
 	dev    *Device
 	queue  *softnic.CQ

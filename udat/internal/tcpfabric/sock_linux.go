@@ -34,8 +34,7 @@ type poller struct {
 	socks map[int32]*sock
 	next  int32
 
-	kickers []*kicker // free; guarded by mu, as stopped is
-	stopped bool
+	kickers kickers
 
 	ready [64]unix.EpollEvent
 	n     int
@@ -71,7 +70,7 @@ func newPoller(tick func() (again bool)) (*poller, error) {
 func (p *poller) stop() {
 	p.file.Close()
 	<-p.done
-	p.closeKickers()
+	p.kickers.close()
 }
 
 func (p *poller) loop() {
