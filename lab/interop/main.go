@@ -204,7 +204,7 @@ func (r *runner) runAll(names []string) []result {
 		if len(names) > 0 && !slices.ContainsFunc(names, asked) {
 			continue
 		}
-		baseline := true
+		baseline, first := true, len(results)
 		for _, ends := range c.on(r.device) {
 			res := r.attempt(c, ends)
 			if ends == (pair{library, library}) {
@@ -212,6 +212,10 @@ func (r *runner) runAll(names []string) []result {
 			}
 			verdict := "ok"
 			if res.Failure != "" {
+				if baseline && c.note != "" && len(results) > first {
+					results[first] = r.amongC(c, results[first])
+					baseline = results[first].Failure == ""
+				}
 				verdict = "FAILED: " + res.Failure
 				res.Explained = !baseline || iwarp(r.device) && c.unlike != "" && ends != (pair{library, library})
 				if res.Explained {
@@ -223,6 +227,18 @@ func (r *runner) runAll(names []string) []result {
 		}
 	}
 	return results
+}
+
+// amongC runs a case that is known to fail now and then among the C programs, until it does, up to
+// ten times. It returns the failure, or the result before.
+func (r *runner) amongC(c *program, before result) result {
+	for range 10 {
+		if res := r.attempt(c, pair{library, library}); res.Failure != "" {
+			res.Explained = true
+			return res
+		}
+	}
+	return before
 }
 
 // attempt runs a case. Servers of dtest and dtestx tell the client their address before they
