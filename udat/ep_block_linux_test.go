@@ -44,7 +44,8 @@ func TestPostsDoNotSleep(t *testing.T) {
 			}
 		}
 		for k, n := range tried {
-			assert.Check(t, slept[k] <= n/2, "%v: %d of %d posts have slept", k, slept[k], n)
+			few := n < 8 // on soft-iWARP the peer's device makes room: the queue may hardly ever be full
+			assert.Check(t, few || slept[k] <= n/2, "%v: %d of %d posts have slept", k, slept[k], n)
 		}
 		t.Logf("%v slept, of %v", slept, tried)
 		assert.NilError(t, a.ep.Disconnect(udat.CloseAbrupt))
