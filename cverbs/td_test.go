@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -202,6 +203,7 @@ func TestThreadDomainSharedQueue(t *testing.T) {
 	const flushed = 3
 	stop := make(chan struct{})
 	others := 0
+	var turns atomic.Int32 // of the other queue pairs: a busy machine may leave them behind
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for size := 512; ; size ^= 1024 {
@@ -219,6 +221,7 @@ func TestThreadDomainSharedQueue(t *testing.T) {
 			n, err := q.PostSend(make([]SendWR, flushed), nil)
 			assert.Check(t, err)
 			others += n
+			turns.Add(1)
 			assert.Check(t, a.scq.Resize(size))
 			assert.Check(t, q.Close())
 			time.Sleep(100 * time.Microsecond)
@@ -227,8 +230,8 @@ func TestThreadDomainSharedQueue(t *testing.T) {
 	wr := SendWR{Opcode: OpRDMAWrite, RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(), Flags: SendSignaled, NumSGE: 1}
 	wcs := make([]WC, 16)
 	sent, done, foreign := 0, 0, 0
-	for end := soon(); done < rounds; {
-		if sent < rounds && sent-done < len(wcs) {
+	for end := soon(); done < sent || sent < rounds || turns.Load() < 2; {
+		if (sent < rounds || turns.Load() < 2) && sent-done < len(wcs) {
 			wr.ID = uint64(sent)
 			_, err := a.qp.PostSend([]SendWR{wr}, []SGE{a.sge(0, 8)})
 			assert.NilError(t, err)
@@ -253,7 +256,6 @@ func TestThreadDomainSharedQueue(t *testing.T) {
 	for _, wc := range poll(t, a.scq, others-foreign) {
 		assert.Equal(t, wc.Status, WCWRFlushErr)
 	}
-	assert.Assert(t, others > flushed, "%d", others)
 }
 
 // A queue pair in a thread domain that its peer, or this process, moves to ERR while it posts

@@ -60,26 +60,41 @@ func TestPostsDoNotBlock(t *testing.T) {
 	})
 }
 
+// heldUp returns a connected end and posts of each kind, of which the peer takes nothing.
+func heldUp(t *testing.T, dev string, limit int) (*end, map[string]func() error) {
+	t.Helper()
+	a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestDTOs: limit, MaxRecvDTOs: limit}})
+	remote := b.mem.RMRTriplet(0, 8)
+	posts := map[string]func() error{
+		"send":  func() error { return a.ep.PostSend(a.iov(0, 8), 1, 0) },
+		"large": func() error { return a.ep.PostSend(a.iov(0, 4096), 1, udat.CompletionSuppress) },
+		"read":  func() error { return a.ep.PostRDMARead(a.iov(0, 8), 1, remote, udat.CompletionBarrierFence) },
+		"write": func() error { return a.ep.PostRDMAWrite(a.iov(0, 8), 1, remote, 0) },
+		"batch": func() error {
+			_, err := a.ep.PostBatch([]udat.Op{{Kind: udat.OpRDMAWrite, IOV: a.iov(0, 8), Remote: remote}})
+			return err
+		},
+		"recv": func() error { return a.ep.PostRecv(a.iov(0, 8), 1, 0) },
+		"recv batch": func() error {
+			_, err := a.ep.PostRecvBatch([]udat.Recv{{IOV: a.iov(0, 8)}})
+			return err
+		},
+	}
+	if acknowledged(a) {
+		assert.NilError(t, a.ep.PostSend(nil, 0, 0)) // holds up all that follows: the peer has no receive
+	} else {
+		delete(posts, "send") // iWARP breaks the connection of a peer without a receive
+		delete(posts, "large")
+	}
+	return a, posts
+}
+
 // TestPostsReturn is the same on a device, in real time: no post waits for the peer, which takes
 // nothing, nor for room in a full queue.
 func TestPostsReturn(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		const limit = 8
-		a, b := pair(t, dev, setup{attr: &udat.EPAttr{MaxRDMAReadIn: 4, MaxRequestDTOs: limit, MaxRecvDTOs: limit}})
-		remote := b.mem.RMRTriplet(0, 8)
-		posts := map[string]func() error{
-			"send":  func() error { return a.ep.PostSend(a.iov(0, 8), 1, 0) },
-			"large": func() error { return a.ep.PostSend(a.iov(0, 4096), 1, udat.CompletionSuppress) },
-			"read":  func() error { return a.ep.PostRDMARead(a.iov(0, 8), 1, remote, udat.CompletionBarrierFence) },
-			"write": func() error { return a.ep.PostRDMAWrite(a.iov(0, 8), 1, remote, 0) },
-			"recv":  func() error { return a.ep.PostRecv(a.iov(0, 8), 1, 0) },
-		}
-		if acknowledged(a) {
-			assert.NilError(t, a.ep.PostSend(nil, 0, 0)) // holds up all that follows: the peer has no receive
-		} else {
-			delete(posts, "send") // iWARP breaks the connection of a peer without a receive
-			delete(posts, "large")
-		}
+		a, posts := heldUp(t, dev, limit)
 		full := make(map[string]bool)
 		done := make(chan struct{})
 		go func() {
@@ -99,7 +114,7 @@ func TestPostsReturn(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatal("a post waits")
 		}
-		assert.Assert(t, full["recv"])
+		assert.Assert(t, full["recv"] && full["recv batch"])
 		if acknowledged(a) {
 			assert.Equal(t, len(full), len(posts), "%v", full)
 		}

@@ -277,8 +277,11 @@ func TestCNOModifyUndrained(t *testing.T) {
 		fresh := newCNO(t, a.ia, nil)
 		for i := range udat.Cookie(3) {
 			b.receive(0, i)
+			a.receive(0, i)
 			assert.NilError(t, a.ep.PostSend(a.iov(0, 8), i, 0))
 			completion(t, b.recv, i)
+			assert.NilError(t, b.ep.PostSend(b.iov(8, 8), 0, udat.CompletionSuppress))
+			completion(t, a.recv, i) // on tcp the acknowledgement of a's Send has come with it
 			time.Sleep(quiet)
 			assert.NilError(t, a.request.ModifyCNO(fresh))
 			untriggered(t, fresh)

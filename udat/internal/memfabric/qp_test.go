@@ -126,12 +126,12 @@ func TestBadPostsNameTheArgument(t *testing.T) {
 	})
 }
 
-// TestQueuesRunOn: the counters of a send queue pass 2^32, with every slot in use.
+// TestQueuesRunOn: the counters of a send queue pass a multiple of 2^32, with every slot in use.
 func TestQueuesRunOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := pair(t, endOptions{qp: fabric.QPInit{MaxSend: 3}}) // no power of two
 		q := a.qp.(*softnic.QP).Sends()
-		const start = 1<<32 - 9
+		const start = 1<<33 - 9
 		q.StartAt(start)
 		fill(a.mem, 1)
 		for id := uint64(0); id < 30; id += 3 {
