@@ -19,10 +19,10 @@ func main() {
 	test := flag.String("test", "", "only this test")
 	work := flag.String("work", "", "the folder of copies, binaries and logs; default godat/suites in the user's cache")
 	page := flag.String("page", "", "write the table to this file")
-	flag.BoolVar(&inGuest, "guest", false, "run the tests in the virtual machine, over TCP too")
+	flag.StringVar(&guest, "guest", "", "run the tests in the machine of this script of ci: rxe-vm or uml-vm")
 	verbose := flag.Bool("v", false, "print the output of the tests")
 	flag.Parse()
-	if inGuest {
+	if guest != "" {
 		stall = 10 * time.Minute // it starts meanwhile, and computes slowly
 	}
 	if err := run(strings.Split(*devices, ","), *only, *test, *work, *page, *verbose); err != nil {
@@ -60,7 +60,7 @@ func run(devices []string, only, test, work, page string, verbose bool) error {
 		rows = append(rows, r)
 		bad += r.print(os.Stdout)
 		if page != "" {
-			if err := writePage(page, devices, rows, inGuest); err != nil {
+			if err := writePage(page, devices, rows, guest); err != nil {
 				return err
 			}
 		}

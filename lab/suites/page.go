@@ -26,21 +26,21 @@ NATS and yamux, each in one process and, where the device connects two, in two.
 const guestTitle = "\n## On soft-RoCE\n"
 
 const guestHead = `
-Both columns of devices are of the virtual machine, TCP too: make suites SUITES='-guest -devices
-rxe0 -suite yamux -page ../../docs/suites.md' writes this part.
+Some suites on rxe0 in the machine of ci/%s.sh, beside TCP there. The options -guest %[1]s -devices
+rxe0 -page of the program lab/suites write this part.
 
 `
 
 // writePage writes the part of the page that is of the host or of the guest, with the table and the
 // tests that differ. The other part stays.
-func writePage(file string, devices []string, rows []row, guest bool) error {
+func writePage(file string, devices []string, rows []row, guest string) error {
 	old, err := os.ReadFile(file)
 	if err != nil && !os.IsNotExist(err) {
 		return err
 	}
 	host, rest, found := strings.Cut(string(old), guestTitle)
-	if guest {
-		rest, found = guestHead+table(devices, rows)+"\n"+differences(devices, rows), true
+	if guest != "" {
+		rest, found = fmt.Sprintf(guestHead, guest)+table(devices, rows)+"\n"+differences(devices, rows), true
 	} else {
 		host = pageHead + table(devices, rows) + `
 A column of a device has the tests that passed. "Connections" are those of rdmanet.

@@ -187,15 +187,15 @@ func runOnce(p pack, bin, device, only string, done results, alone bool, log io.
 	return got, dead, nil
 }
 
-// inGuest makes all tests run in the virtual machine.
-var inGuest bool
+// guest is the script of ci in whose virtual machine all tests run; empty: on this host.
+var guest string
 
 // onDevice is a command that uses a device.
 func onDevice(device, bin string, args []string) (*exec.Cmd, error) {
 	line := append([]string{bin}, args...)
 	switch {
-	case inGuest:
-		script, err := filepath.Abs("../../ci/rxe-vm.sh")
+	case guest != "":
+		script, err := filepath.Abs("../../ci/" + guest + ".sh")
 		return exec.Command(script, append([]string{"--out", filepath.Dir(countOf(bin)), "--"}, line...)...), err
 	case device == "loop0":
 		script, err := filepath.Abs("../loopdev/loop.sh")
