@@ -26,8 +26,8 @@ NATS and yamux, each in one process and, where the device connects two, in two.
 const guestTitle = "\n## On soft-RoCE\n"
 
 const guestHead = `
-Some suites on rxe0 in the machine of ci/%s.sh, beside TCP there. The options -guest %[1]s -devices
-rxe0 -page of the program lab/suites write this part.
+Some suites on rxe0 in the machine of ci/%s.sh, beside TCP there. The program lab/suites
+with the options -guest %[1]s -devices rxe0 writes this part.
 
 `
 
