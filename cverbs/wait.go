@@ -37,7 +37,7 @@ type waiter struct {
 	failed  error
 
 	blocks  bool                    // block may block a thread
-	brief   bool                    // the last wait was shorter than blockFor
+	last    time.Duration           // how long the last wait took
 	blocked atomic.Pointer[blocker] // set while a thread is blocked
 }
 
@@ -51,7 +51,8 @@ func newWaiter(fd int, name string) (*waiter, error) {
 		return nil, &Error{Verb: "epoll_create1", Errno: e, Advice: filesAdvice(e)}
 	}
 	unix.SetNonblock(set, true)
-	w := &waiter{file: os.NewFile(uintptr(set), name), gate: make(chan struct{}, 1), done: make(chan struct{}), fd: fd}
+	w := &waiter{file: os.NewFile(uintptr(set), name), gate: make(chan struct{}, 1), done: make(chan struct{}), fd: fd,
+		last: blockFor}
 	w.setDeadline = w.file.SetReadDeadline
 	w.control = func(set uintptr) {
 		w.failed = unix.EpollCtl(int(set), w.op, w.fd, &unix.EpollEvent{Events: unix.EPOLLIN})
@@ -69,9 +70,16 @@ func newWaiter(fd int, name string) (*waiter, error) {
 	return w, nil
 }
 
+// atOnce is about the time that a thread needs to block and to be woken.
+const atOnce = 2 * time.Microsecond
+
+// brief reports whether the next wait may block a thread: the last one was shorter than blockFor.
+func (w *waiter) brief() bool { return w.blocks && w.last < blockFor }
+
 // wait parks the goroutine until try returns true. It calls try at least once, unless Wake came
-// before. The zero deadline never expires. The caller has called enter, so no other goroutine runs
-// its try.
+// before. If the last wait blocked its thread, this one probably must, too. Then it calls try only
+// after it has blocked, which saves a system call. The zero deadline never expires. The caller has
+// called enter, so no other goroutine runs its try.
 func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr) bool) error {
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, w.interrupt)
@@ -80,13 +88,14 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 	if w.woken.Load() && w.woken.Swap(false) {
 		return errWoken
 	}
-	if try(0) {
-		w.brief = true
+	early := !w.brief() || w.last < atOnce || !deadline.IsZero()
+	if early && try(0) {
+		w.last = 0
 		return nil
 	}
 	start := time.Now()
-	defer func() { w.brief = time.Since(start) < blockFor }()
-	if w.block(ctx, deadline) && try(0) {
+	defer func() { w.last = time.Since(start) }()
+	if (w.block(ctx, deadline) || !early) && try(0) {
 		return nil
 	}
 	if err := w.watch(true); err != nil && !w.over(context.Background()) {
@@ -123,7 +132,7 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 // block blocks the thread in the kernel if the last wait was shorter than blockFor and a blocker is
 // free. It returns false if it did not block. If it returns true the descriptor may be readable.
 func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
-	if !w.blocks || !w.brief {
+	if !w.brief() {
 		return false
 	}
 	var b *blocker

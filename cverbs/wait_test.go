@@ -262,6 +262,38 @@ func TestLifeCloseAgain(t *testing.T) {
 	}
 }
 
+// A wait after one that has blocked its thread blocks first and tries then. After one that found
+// its event at once it tries first, and does not block if the event is there.
+func TestWaiterTriesOnce(t *testing.T) {
+	if cap(blockers()) == 0 {
+		t.Skip("with one processor nothing blocks")
+	}
+	w, fd, try := pipeWaiter(t)
+	defer w.close()
+	waits := func(last time.Duration) (tries int) {
+		w.last = last
+		time.AfterFunc(blockFor/4, func() { unix.Write(fd, []byte("x")) })
+		assert.NilError(t, w.once(context.Background(), time.Time{}, func(p uintptr) bool { tries++; return try(p) }))
+		return tries
+	}
+	once := false
+	for until := time.Now().Add(patience); !once && time.Now().Before(until); { // on a busy machine the write may be late
+		once = waits(blockFor/4) == 1
+	}
+	assert.Assert(t, once)
+	assert.Assert(t, w.last > atOnce, "it has blocked for %v", w.last)
+	for _, last := range []time.Duration{0, blockFor} {
+		assert.Assert(t, w.watch(true) == nil)
+		w.last = last
+		unix.Write(fd, []byte("x"))
+		assert.NilError(t, w.once(context.Background(), time.Time{}, try))
+		assert.Assert(t, w.watched && w.last == 0)
+	}
+	w.last = blockFor / 4
+	unix.Write(fd, []byte("x"))
+	assert.NilError(t, w.once(context.Background(), time.Unix(1, 0), try), "it takes what is there after the deadline")
+}
+
 // While a thread is blocked, everything that ends a wait ends it at once, and Go's poller does not
 // wake.
 func TestWaiterBlocks(t *testing.T) {
@@ -271,7 +303,7 @@ func TestWaiterBlocks(t *testing.T) {
 	w, fd, try := pipeWaiter(t)
 	unix.Write(fd, []byte("x"))
 	assert.NilError(t, w.once(context.Background(), time.Time{}, try))
-	assert.Assert(t, w.brief, "that was a short wait")
+	assert.Assert(t, w.brief(), "that was a short wait")
 	assert.Assert(t, w.block(context.Background(), time.Time{}))
 	assert.Assert(t, !w.watched)
 	assert.Equal(t, len(blockers()), cap(blockers()), "the blocker is back")

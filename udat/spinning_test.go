@@ -46,6 +46,8 @@ func TestSpinChoice(t *testing.T) {
 		{"much sooner", 50 * us, 30 * us, 5 * us, 0, 0},
 		{"long waits, long spins", time.Second, 5000 * us, 5050 * us, 10000, 10000},
 		{"waits that end without an event", 50 * us, 0, 0, 1, 500},
+		{"spinning makes waits four times as long: its trials end early", 50 * us, 100 * us, 25 * us, 1, 100},
+		{"so does parking", 50 * us, 40 * us, 160 * us, 9850, 10000},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			for _, parks := range []bool{false, true} { // whatever it has learned before

@@ -159,8 +159,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestPageKeeps: a page keeps all that did not run again, and takes what did. One that says of a row
-// that it failed is not kept.
+// TestPageKeeps: a page keeps all that did not run again, and takes what did. A page with a row
+// that failed is not kept.
 func TestPageKeeps(t *testing.T) {
 	const real = "../../docs/reliability.md"
 	dir := t.TempDir()

@@ -19,8 +19,12 @@ func main() {
 	test := flag.String("test", "", "only this test")
 	work := flag.String("work", "", "the folder of copies, binaries and logs; default godat/suites in the user's cache")
 	page := flag.String("page", "", "write the table to this file")
+	flag.StringVar(&guest, "guest", "", "run the tests in the machine of this script of ci: rxe-vm or uml-vm")
 	verbose := flag.Bool("v", false, "print the output of the tests")
 	flag.Parse()
+	if guest != "" {
+		stall = 10 * time.Minute // it starts meanwhile, and computes slowly
+	}
 	if err := run(strings.Split(*devices, ","), *only, *test, *work, *page, *verbose); err != nil {
 		fmt.Fprintln(os.Stderr, "suites:", err)
 		os.Exit(1)
@@ -56,7 +60,7 @@ func run(devices []string, only, test, work, page string, verbose bool) error {
 		rows = append(rows, r)
 		bad += r.print(os.Stdout)
 		if page != "" {
-			if err := writePage(page, devices, rows); err != nil {
+			if err := writePage(page, devices, rows, guest); err != nil {
 				return err
 			}
 		}
@@ -75,11 +79,13 @@ func runSuite(w workshop, p pack, devices []string, test string, verbose bool) (
 	if err != nil {
 		return r, err
 	}
-	for _, dev := range append([]string{""}, devices...) {
-		logs := filepath.Join(w.dir, "log")
-		if err := os.MkdirAll(logs, 0o755); err != nil {
+	logs := filepath.Join(w.dir, "log")
+	for _, folder := range []string{logs, filepath.Dir(countOf(bin))} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return r, err
 		}
+	}
+	for _, dev := range append([]string{""}, devices...) {
 		f, err := os.Create(filepath.Join(logs, filepath.Base(bin)+"."+nameOf(dev)))
 		if err != nil {
 			return r, err
@@ -93,7 +99,7 @@ func runSuite(w workshop, p pack, devices []string, test string, verbose bool) (
 			return r, err
 		}
 		if dev != "" {
-			r.connections += takeCount(bin + ".count")
+			r.connections += takeCount(countOf(bin))
 		}
 		r.again(bin, dev, log)
 		f.Close()

@@ -20,19 +20,51 @@ The last line, programs, are clients and servers as a user writes them (lab/suit
 net/rpc, net/http with HTTP/1 and HTTP/2, fasthttp, go-redis with redcon, gRPC, Connect, ssh, sftp,
 NATS and yamux, each in one process and, where the device connects two, in two.
 
-| Suite | Version | Tests | %s | Connections | Differences |
-|---|---|---|%s---|---|
 `
 
-// writePage writes the table, and the tests that differ with their reasons.
-func writePage(file string, devices []string, rows []row) error {
+// guestTitle begins the part of the page about runs in the virtual machine.
+const guestTitle = "\n## On soft-RoCE\n"
+
+const guestHead = `
+Some suites on rxe0 in the machine of ci/%s.sh, beside TCP there. The program lab/suites
+with the options -guest %[1]s -devices rxe0 writes this part.
+
+`
+
+// writePage writes the part of the page that is of the host or of the guest, with the table and the
+// tests that differ. The other part stays.
+func writePage(file string, devices []string, rows []row, guest string) error {
+	old, err := os.ReadFile(file)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	host, rest, found := strings.Cut(string(old), guestTitle)
+	if guest != "" {
+		rest, found = fmt.Sprintf(guestHead, guest)+table(devices, rows)+"\n"+differences(devices, rows), true
+	} else {
+		host = pageHead + table(devices, rows) + `
+A column of a device has the tests that passed. "Connections" are those of rdmanet.
+
+## Differences
+
+` + differences(devices, rows)
+	}
+	if found {
+		host += guestTitle + rest
+	}
+	return os.WriteFile(file, []byte(host), 0o644)
+}
+
+// table has a line for each suite.
+func table(devices []string, rows []row) string {
 	var b strings.Builder
 	columns := append([]string{""}, devices...)
 	var names []string
 	for _, dev := range columns {
 		names = append(names, nameOf(dev))
 	}
-	fmt.Fprintf(&b, pageHead, strings.Join(names, " | "), strings.Repeat("---|", len(columns)))
+	fmt.Fprintf(&b, "| Suite | Version | Tests | %s | Connections | Differences |\n|---|---|---|%s---|---|\n",
+		strings.Join(names, " | "), strings.Repeat("---|", len(columns)))
 	for _, r := range rows {
 		ran, _ := r.on[""].count()
 		fmt.Fprintf(&b, "| %s | %s | %d |", r.title(), r.version, ran)
@@ -44,12 +76,16 @@ func writePage(file string, devices []string, rows []row) error {
 		}
 		fmt.Fprintf(&b, " %d | %d |\n", r.connections, differ)
 	}
-	b.WriteString(`
-A column of a device has the tests that passed. "Connections" are those of rdmanet.
+	return b.String()
+}
 
-## Differences
-
-What failed on a device and passed over TCP. Where no reason was known, it ran twice more, alone.
+// differences has a line for each test that differs, with the reason.
+func differences(devices []string, rows []row) string {
+	if !slices.ContainsFunc(rows, func(r row) bool { return len(r.all(devices)) > 0 }) {
+		return "Nothing that passes over TCP fails on a device.\n"
+	}
+	var b strings.Builder
+	b.WriteString(`What failed on a device and passed over TCP. Where no reason was known, it ran twice more, alone.
 
 | Test | Failures | Alone | Why |
 |---|---|---|---|
@@ -76,5 +112,5 @@ What failed on a device and passed over TCP. Where no reason was known, it ran t
 				first.reason())
 		}
 	}
-	return os.WriteFile(file, []byte(b.String()), 0o644)
+	return b.String()
 }

@@ -120,7 +120,7 @@ func runOnce(p pack, bin, device, only string, done results, alone bool, log io.
 		return nil, nil, err
 	}
 	cmd.Dir, cmd.Stderr = p.dir, log
-	cmd.Env = append(os.Environ(), wire.Env+"="+device, wire.CountEnv+"="+bin+".count")
+	cmd.Env = append(os.Environ(), wire.Env+"="+device, wire.CountEnv+"="+countOf(bin))
 	if p.pipe {
 		cmd.Env = append(cmd.Env, wire.PipeEnv+"=1")
 	}
@@ -187,13 +187,26 @@ func runOnce(p pack, bin, device, only string, done results, alone bool, log io.
 	return got, dead, nil
 }
 
+// guest is the script of ci in whose virtual machine all tests run; empty: on this host.
+var guest string
+
 // onDevice is a command that uses a device.
 func onDevice(device, bin string, args []string) (*exec.Cmd, error) {
-	if device != "loop0" {
-		return exec.Command(bin, args...), nil
+	line := append([]string{bin}, args...)
+	switch {
+	case guest != "":
+		script, err := filepath.Abs("../../ci/" + guest + ".sh")
+		return exec.Command(script, append([]string{"--out", filepath.Dir(countOf(bin)), "--"}, line...)...), err
+	case device == "loop0":
+		script, err := filepath.Abs("../loopdev/loop.sh")
+		return exec.Command(script, line...), err
 	}
-	script, err := filepath.Abs("../loopdev/loop.sh")
-	return exec.Command(script, append([]string{bin}, args...)...), err
+	return exec.Command(bin, args...), nil
+}
+
+// countOf is the file of wire.CountEnv, in a folder that the guest writes to as well.
+func countOf(bin string) string {
+	return filepath.Join(filepath.Dir(bin), "..", "counts", filepath.Base(bin))
 }
 
 func hasSubtest(tests map[string]bool, name string) bool {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -57,5 +58,47 @@ func TestDifferences(t *testing.T) {
 	}
 	if len(names) != 3 || names[0] != "A" || names[1] != "C/1" || names[2] != "D" {
 		t.Errorf("the differences are %q", names)
+	}
+}
+
+// TestPageParts: a run on the host and one in the virtual machine each replace their own part of
+// the page.
+func TestPageParts(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.md")
+	rows := func(good outcome) []row {
+		return []row{{pack: pack{suite: suite{pkg: "x"}}, on: map[string]results{
+			"": {"A": passed}, "mem0": {"A": good}, "rxe0": {"A": good},
+		}}}
+	}
+	text := func() string {
+		b, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	for i, write := range []struct {
+		device string
+		good   outcome
+		guest  string
+		want   []string
+	}{
+		{"mem0", passed, "", []string{"| mem0 |"}},
+		{"rxe0", failed, "rxe-vm", []string{"| mem0 |", "| rxe0 |", "1 on rxe0"}},
+		{"mem0", failed, "", []string{"| mem0 |", "1 on mem0", "| rxe0 |", "1 on rxe0"}},
+		{"rxe0", passed, "rxe-vm", []string{"| mem0 |", "1 on mem0", "| rxe0 |", "Nothing that passes"}},
+	} {
+		if err := writePage(page, []string{write.device}, rows(write.good), write.guest); err != nil {
+			t.Fatal(err)
+		}
+		rest, found := text(), true
+		for _, want := range write.want {
+			if _, rest, found = strings.Cut(rest, want); !found {
+				t.Errorf("after write %d the page has no %q there:\n%s", i, want, text())
+			}
+		}
+		if n := strings.Count(text(), guestTitle); n > 1 {
+			t.Errorf("%d parts of the virtual machine", n)
+		}
 	}
 }

@@ -59,7 +59,8 @@ func main() {
 }
 
 func command(args []string) error {
-	f := flag.NewFlagSet("stream [flags] rdmanet|udat|udat-polled|udat-read|tcp|tcp-polled ping|call|write", flag.ExitOnError)
+	f := flag.NewFlagSet("stream [flags] rdmanet|udat|udat-polled|udat-read|tcp|tcp-polled ping|call|write",
+		flag.ExitOnError)
 	w := &work{}
 	f.StringVar(&w.device, "device", "loop0", "RDMA device; TCP uses its address")
 	f.IntVar(&w.size, "size", 64, "bytes of a message or a write")
