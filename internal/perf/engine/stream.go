@@ -169,8 +169,8 @@ func (s *streamer) postReady() error {
 	return nil
 }
 
-// postDue posts the operations that are due, on the queue pairs in turn that have quota left. If the
-// next queue pair is full, the operation waits. Its corrected latency includes that wait.
+// postDue posts the operations that are due, in turn on the queue pairs that have quota left. If
+// the next queue pair is full, the operation waits. Its corrected latency includes that wait.
 func (s *streamer) postDue() error {
 	for {
 		now, qp := s.now(), s.next()
