@@ -9,10 +9,10 @@ import (
 )
 
 // finisher ends a command on a signal: Ctrl-C, SIGTERM (systemd, Kubernetes, timeout), or SIGHUP of
-// a closing terminal. On the first signal a measurement that has set gently ends with the results so
-// far, and on the second it is cancelled. A command without such a measurement is cancelled on the
-// first, and has harshTime to return unless it has set orderly. Once a command is cancelled, the next
-// signal ends the process.
+// a closing terminal. On the first signal a measurement that has set gently ends with the results
+// so far, and on the second it is cancelled. A command without such a measurement is cancelled on
+// the first, and has harshTime to return unless it has set orderly. Once a command is cancelled,
+// the next signal ends the process.
 type finisher struct {
 	signals chan os.Signal
 	gently  atomic.Bool
@@ -21,9 +21,9 @@ type finisher struct {
 }
 
 const (
-	// gentleTime is how long a measurement may take to end after SIGTERM or SIGHUP. After this time the
-	// current run is dropped and the earlier runs are kept. The senders of these signals often send
-	// SIGKILL after 30 s.
+	// gentleTime is how long a measurement may take to end after SIGTERM or SIGHUP. After this time
+	// the current run is dropped and the earlier runs are kept. The senders of these signals often
+	// send SIGKILL after 30 s.
 	gentleTime = 10 * time.Second
 	// harshTime is how long a command may take to return after it was cancelled. One that waits for a
 	// file or computes does not see that it was.

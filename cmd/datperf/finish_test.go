@@ -51,7 +51,8 @@ func TestTerminated(t *testing.T) {
 	s.comes(s.cancelled)
 }
 
-// A measurement ends on the first signal, is cancelled on the second, and the process ends on the third.
+// A measurement ends on the first signal and is cancelled on the second; the process ends on the
+// third.
 func TestSignals(t *testing.T) {
 	s := newSignalled(t, true, time.Hour)
 	s.send(os.Interrupt)
