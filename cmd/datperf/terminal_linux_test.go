@@ -37,7 +37,7 @@ func progressOn(t *testing.T, width uint16, kind string) string {
 	self, err := os.Executable()
 	assert.NilError(t, err)
 	cmd := exec.Command(self)
-	cmd.Args = []string{"datperf", "local", "--device", "mem0", "-m", "bw", "-q", "4", "-d", "16", "-D", "2", "--poll", "event"}
+	cmd.Args = strings.Fields("datperf local --device mem0 -m bw -q 4 -d 16 -D 2 --poll event")
 	cmd.Env = append(os.Environ(), "TERM="+kind)
 	cmd.Stderr = inside
 	assert.NilError(t, cmd.Run())
