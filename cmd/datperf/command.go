@@ -29,7 +29,15 @@ func (a *app) commands() *cobra.Command {
 		SuggestionsMinimumDistance: 2,
 		SilenceErrors:              true,
 		SilenceUsage:               true,
-		PersistentPreRunE:          func(c *cobra.Command, _ []string) error { return checkGiven(c.Flags()) },
+		PersistentPreRunE: func(c *cobra.Command, args []string) error {
+			if err := checkGiven(c.Flags()); err != nil {
+				return err
+			}
+			if c.GroupID != results { // the arguments are no files
+				args = nil
+			}
+			return checkOverwrite(c, args)
+		},
 		RunE: func(c *cobra.Command, _ []string) error {
 			fmt.Fprint(a.stderr, c.UsageString(), "\n")
 			return usagef("no command given")
@@ -77,6 +85,17 @@ func (a *app) commands() *cobra.Command {
 	add(results, a.report(), a.compare())
 	add(host, a.doctor(), a.limit())
 	add("", a.man())
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" { // cobra's answers to an unknown command with the root's help
+			c.Args = func(_ *cobra.Command, args []string) error {
+				if found, rest, _ := root.Find(args); found == root && len(rest) > 0 {
+					return root.Args(root, rest)
+				}
+				return nil
+			}
+		}
+	}
 	return root
 }
 

@@ -103,6 +103,9 @@ func (a *app) report() *cobra.Command {
 		if _, err := o.check(nil); err != nil {
 			return err
 		}
+		if d.Mesh != nil && o.perftest {
+			return usagef("--perftest: %s has a mesh; the columns of perftest are those of single runs", args[0])
+		}
 		files, err := o.open(a.stdout)
 		if err != nil {
 			return err

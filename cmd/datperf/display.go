@@ -23,7 +23,7 @@ type display struct {
 	perftest  *report.Perftest   // used instead of table; may be nil
 	table     *report.Table
 	errors    io.Writer // standard error
-	terminal  io.Writer // nil: standard error is not a terminal
+	terminal  *os.File  // nil: standard error is not a terminal that can erase a line
 	intervals bool
 	repeats   int
 	runs      []result.Run // runs so far of the case that is being repeated
@@ -43,7 +43,7 @@ func newDisplay(out, stderr io.Writer, o *outputs, cases []result.Case, repeats 
 	if o.perftest {
 		d.perftest = report.NewPerftest(out, o.gbits)
 	}
-	if f, ok := stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f, ok := stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
 		d.terminal = f
 		d.ticker = time.NewTicker(500 * time.Millisecond)
 		go d.refresh()
@@ -59,7 +59,8 @@ func (d *display) refresh() {
 		case <-d.ticker.C:
 			d.mu.Lock()
 			if at := time.Now(); d.now != "" && at.Sub(d.eta.began) > time.Second {
-				fmt.Fprintf(d.terminal, "\r\033[K%s, %d s%s%s", d.now, int(at.Sub(d.eta.began).Seconds()), d.last, d.eta.text(at))
+				line := fmt.Sprintf("%s, %d s%s%s", d.now, int(at.Sub(d.eta.began).Seconds()), d.last, d.eta.text(at))
+				fmt.Fprintf(d.terminal, "%s%s", eraseLine, cutTo(d.terminal, line))
 				d.shown = true
 			}
 			d.mu.Unlock()
@@ -67,10 +68,22 @@ func (d *display) refresh() {
 	}
 }
 
+const eraseLine = "\r\033[K"
+
+// cutTo cuts a text to the width of a terminal, so that it stays on one line. The last column stays
+// free, because some terminals wrap there.
+func cutTo(terminal *os.File, text string) string {
+	width, _, err := term.GetSize(int(terminal.Fd()))
+	if runes := []rune(text); err == nil && width > 0 && len(runes) >= width {
+		return string(runes[:width-1])
+	}
+	return text
+}
+
 // clear erases the progress line before other output. The caller holds d.mu.
 func (d *display) clear() {
 	if d.shown {
-		fmt.Fprint(d.terminal, "\r\033[K")
+		fmt.Fprint(d.terminal, eraseLine)
 		d.shown = false
 	}
 }

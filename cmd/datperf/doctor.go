@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -100,8 +101,9 @@ func (a *app) tryWay(device, address string, control *controlFlags) []doctor.Fin
 	}
 	conn, err := control.dial(a.ctx, address)
 	if err != nil {
+		_, port, _ := net.SplitHostPort(withPort(address, control.port))
 		return a.way([]doctor.Finding{{Level: doctor.Fail, What: err.Error(),
-			Advice: fmt.Sprintf("start a server there; a firewall must let TCP port %d through", control.port)}})
+			Advice: fmt.Sprintf("start a server there; a firewall must let TCP port %s through", port)}})
 	}
 	before, err := engine.Examine(a.ctx, conn, buildVersion())
 	if err != nil {
@@ -118,6 +120,9 @@ func (a *app) tryWay(device, address string, control *controlFlags) []doctor.Fin
 	}
 	cl := &engine.Client{Device: device, Version: buildVersion()}
 	doc, err := cl.Run(a.ctx, conn, plan)
+	if what, _ := doctor.Apart(&doc.Client, &doc.Server); what != "" && doc.Server.Device != "" {
+		return append(before.Findings, a.way(doctor.Between(&doc.Client, &doc.Server))...)
+	}
 	way := doctor.Tried(plan.Cases, doc.Runs, err)
 	if doc.Server.Device != "" {
 		way = append(doctor.Between(&doc.Client, &doc.Server), way...)

@@ -2,7 +2,8 @@ package main
 
 import (
 	"cmp"
-	"slices"
+	"errors"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -137,6 +138,8 @@ func checkGiven(f *pflag.FlagSet) (err error) {
 		case err != nil || one.Name == "title":
 		case empty:
 			err = usagef(`--%s "": must not be empty; omit the flag if you do not need it`, one.Name)
+		case notFinite(one):
+			err = usagef("--%s %s: must be a number", one.Name, v)
 		case known && meansDefault(one):
 			err = usagef("--%s %s: %s; %s", one.Name, cmp.Or(strings.Trim(v, "[]"), "0"), rule.least, rule.without)
 		}
@@ -147,15 +150,20 @@ func checkGiven(f *pflag.FlagSet) (err error) {
 // meansDefault reports whether a flag of the table given has a value that stands for the default:
 // 0, or a negative number. For --warmup and --inline 0 is an ordinary value.
 func meansDefault(f *pflag.Flag) bool {
-	v := f.Value.String()
-	switch negative := strings.HasPrefix(v, "-"); {
-	case negative || f.Name == "warmup" || f.Name == "inline":
-		return negative
-	case f.Value.Type() == "intSlice":
-		return slices.Contains(strings.Split(strings.Trim(v, "[]"), ","), "0")
-	default:
-		return v == "" || v == "0" || v == "0s"
+	for v := range strings.SplitSeq(strings.Trim(f.Value.String(), "[]"), ",") {
+		zero := v == "" || v == "0" || v == "0s"
+		if strings.HasPrefix(v, "-") || zero && f.Name != "warmup" && f.Name != "inline" {
+			return true
+		}
 	}
+	return false
+}
+
+// notFinite reports whether a flag has the value NaN or an infinite one, which strconv accepts as
+// numbers.
+func notFinite(f *pflag.Flag) bool {
+	v, err := strconv.ParseFloat(f.Value.String(), 64)
+	return f.Value.Type() == "float64" && err == nil && (math.IsNaN(v) || math.IsInf(v, 0))
 }
 
 // seconds is the value of a duration flag. A text without a unit is a number of seconds.
@@ -171,8 +179,12 @@ func (s *seconds) String() string {
 func (s *seconds) Type() string { return "duration" }
 
 func (s *seconds) Set(text string) error {
-	if _, err := strconv.ParseFloat(text, 64); err == nil {
-		text += "s"
+	if n, err := strconv.ParseFloat(text, 64); err == nil {
+		if ns := n * float64(time.Second); math.Abs(ns) < math.MaxInt64 {
+			*s = seconds(math.Round(ns))
+			return nil
+		}
+		return errors.New("out of range")
 	}
 	d, err := time.ParseDuration(text)
 	if err == nil {

@@ -27,7 +27,7 @@ func spareP() {
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	finish := newFinisher(cancel, gentleTime)
+	finish := newFinisher(cancel, func() { os.Exit(interrupted(stderr)) }, gentleTime)
 	defer finish.stop()
 	a := &app{ctx: ctx, finish: finish, args: args, stdout: &output{Writer: stdout}, stderr: stderr}
 	err := a.commands().Execute()
@@ -48,9 +48,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "datperf: %v\n", err)
 		return statusUsage
 	case ctx.Err() != nil:
-		fmt.Fprintln(stderr, "datperf: interrupted")
-		return statusFailed
+		return interrupted(stderr)
 	}
 	fmt.Fprintf(stderr, "datperf: %v\n", err)
+	return statusFailed
+}
+
+func interrupted(stderr io.Writer) int {
+	fmt.Fprintln(stderr, "datperf: interrupted")
 	return statusFailed
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,28 +74,6 @@ func nothing(dir string) bool {
 func has(addr string) bool {
 	all, _ := net.InterfaceAddrs()
 	return slices.ContainsFunc(all, func(a net.Addr) bool { return strings.HasPrefix(a.String(), addr+"/") })
-}
-
-// A measurement that does not end after a SIGTERM is given up before what sent it gives up: what is
-// finished is written then.
-func TestTerminated(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("no signals")
-	}
-	cancelled := make(chan struct{})
-	f := newFinisher(func() { close(cancelled) }, 100*time.Millisecond)
-	defer f.stop()
-	f.gently.Store(true)
-	self, err := os.FindProcess(os.Getpid())
-	assert.NilError(t, err)
-	assert.NilError(t, self.Signal(syscall.SIGTERM))
-	for _, c := range []<-chan struct{}{f.now, cancelled} {
-		select {
-		case <-c:
-		case <-time.After(time.Minute):
-			t.Fatal("it goes on")
-		}
-	}
 }
 
 // status runs a command that must end with a status: status 2 datperf local --size 0.

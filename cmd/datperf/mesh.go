@@ -61,6 +61,9 @@ func (a *app) mesh() *cobra.Command {
 		if err := checkKnobs(c.Flags()); err != nil {
 			return err
 		}
+		if c.Flags().Changed("interval") {
+			return usagef("--interval %v: a mesh prints no intervals", p.interval)
+		}
 		plan, err := p.plan()
 		if err != nil {
 			return err
@@ -151,7 +154,13 @@ func (a *app) runMesh(m *engine.Mesh, out *outputs) error {
 	}
 	doc.Command, doc.Title, doc.Labels = append([]string{"datperf"}, a.args...), out.title, out.labels
 	report.Mesh(people, doc.Mesh)
-	if err := errors.Join(err, files.write(doc)); err != nil {
+	failed, all := doc.Mesh.Failed()
+	if failed == all { // files keep their content
+		files.drop()
+	} else {
+		err = errors.Join(err, files.write(doc))
+	}
+	if err != nil {
 		return err
 	}
 	missed := false
@@ -166,7 +175,7 @@ func (a *app) runMesh(m *engine.Mesh, out *outputs) error {
 			}
 		}
 	}
-	if failed, all := doc.Mesh.Failed(); failed > 0 {
+	if failed > 0 {
 		return fmt.Errorf("%d of %d measurements failed", failed, all)
 	}
 	if missed {

@@ -56,8 +56,26 @@ func (o *outputs) registerMesh(c *cobra.Command) {
 
 func (o *outputs) registerTitle(f *pflag.FlagSet) {
 	f.StringVar(&o.title, "title", "", "`title` for the documents")
-	f.StringToStringVar(&o.labels, "label", nil, "`name=value` for the documents; may be repeated")
-	f.Lookup("label").DefValue = ""
+	f.Var((*labels)(&o.labels), "label", "`name=value` for the documents; may be repeated")
+}
+
+// labels is the value of --label. Each use adds one label, whose value is taken as it is.
+type labels map[string]string
+
+func (l *labels) String() string { return "" }
+
+func (l *labels) Type() string { return "label" }
+
+func (l *labels) Set(text string) error {
+	name, value, ok := strings.Cut(text, "=")
+	if !ok || name == "" {
+		return errors.New("must be NAME=VALUE")
+	}
+	if *l == nil {
+		*l = labels{}
+	}
+	(*l)[name] = value
+	return nil
 }
 
 func (o *outputs) registerLimits(c *cobra.Command) {
@@ -97,20 +115,15 @@ func (o *outputs) forms() []form {
 	}
 }
 
-// check returns an error if two formats would go to one place, if --report-gbits is given without
-// --perftest, or if no case measures the figure of a limit. forProgram reports whether a format
-// goes to standard output; text for people must then go to standard error.
+// check returns an error if two formats would go to standard output, if --report-gbits is given
+// without --perftest, or if no case measures the figure of a limit. forProgram reports whether a
+// format goes to standard output; text for people must then go to standard error.
 func (o *outputs) check(cases []result.Case) (forProgram bool, err error) {
 	var there []string
-	flags := map[string]string{}
 	for _, f := range append(o.forms(), form{flag: "ndjson", file: o.ndjson}) {
-		switch {
-		case f.file == "-":
+		if f.file == "-" {
 			there = append(there, "--"+f.flag)
-		case f.file != "" && flags[f.file] != "":
-			return false, usagef("--%s and --%s: both would write %s", flags[f.file], f.flag, f.file)
 		}
-		flags[f.file] = f.flag
 	}
 	if len(there) > 1 {
 		return true, usagef("%s: only one of them can go to standard output", strings.Join(there, ", "))

@@ -128,6 +128,7 @@ func (a *app) serve(s *engine.Server, bind, prometheus string, control *controlF
 		why = ", because " + facts.Chosen + ", unless a client comes by another device's address"
 	}
 	s.Log(fmt.Sprintf("datperf %s serves on %v; %s (%s)%s", s.Version, ln.Addr(), facts.Device, facts.Detail, why))
+	a.finish.orderly.Store(true)
 	if err := s.Serve(a.ctx, ln); err != nil {
 		return err
 	}

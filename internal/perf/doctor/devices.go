@@ -131,7 +131,8 @@ func (d *doctor) port(ctx *cverbs.Context, dev cverbs.DeviceInfo, num uint8, tab
 		if g.Index == best.Index {
 			taken = ", taken: " + why
 		}
-		d.find(OK, "", "%s GID %d: %v %v %s%s", name, g.Index, g.GID, g.Type, g.NetDev, taken)
+		entry := strings.TrimSpace(fmt.Sprintf("%v %v %s", g.GID, g.Type, g.NetDev))
+		d.find(OK, "", "%s GID %d: %s%s", name, g.Index, entry, taken)
 	}
 	d.mtu(name, best.NetDev, p)
 	d.link(dev.Name, num, best.NetDev)

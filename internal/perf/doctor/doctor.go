@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"fmt"
+	"net"
 	"runtime"
 	"strings"
 
@@ -22,6 +23,8 @@ func Examine() []Finding {
 	d.devices()
 	d.limits()
 	d.host()
+	netdevs, _ := net.Interfaces()
+	d.loopback(netdevs)
 	return d.findings
 }
 

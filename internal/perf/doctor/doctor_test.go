@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -167,6 +168,17 @@ func TestHost(t *testing.T) {
 	assert.Equal(t, Worst(d.findings), Note)
 }
 
+func TestLoopback(t *testing.T) {
+	d := host(t)
+	d.loopback([]net.Interface{{Name: "lo", Flags: net.FlagLoopback}, {Name: "eth0"}})
+	d.contains(t, "note lo is down: programs on this host cannot reach one another by TCP, nor can the device tcp reach "+
+		"itself -> ip link set lo up")
+	assert.Equal(t, len(d.findings), 1)
+	d.findings = nil
+	d.loopback([]net.Interface{{Name: "lo", Flags: net.FlagLoopback | net.FlagUp}})
+	assert.Equal(t, len(d.findings), 0)
+}
+
 // contains fails the test if a finding is missing; a finding is its level, its text and its advice.
 func (d *doctor) contains(t *testing.T, wants ...string) {
 	t.Helper()
@@ -210,6 +222,18 @@ func TestWay(t *testing.T) {
 		"FAIL the client's GID is RoCE v2, the server's RoCE v1",
 		"note the client is datperf 1")
 	assert.Equal(t, len(Between(&client, &client)), 1)
+
+	mem, tcp, verbs := result.Facts{Device: "mem0", Fabric: "mem"}, result.Facts{Device: "tcp:a", Fabric: "tcp"},
+		result.Facts{Device: "v0", Fabric: "verbs"}
+	for _, c := range []struct {
+		client, server *result.Facts
+		advice         string
+	}{{&mem, &tcp, "use --device tcp here too"}, {&tcp, &verbs, "start the server with --device tcp too"},
+		{&mem, &verbs, "use verbs devices at both ends, or use the device tcp"}} {
+		d = &doctor{findings: Between(c.client, c.server)}
+		d.contains(t, "fabric: they cannot reach each other -> "+c.advice)
+		assert.Equal(t, len(d.findings), 1) // not that the way is right
+	}
 
 	cases := []result.Case{{Test: "send", Size: Small}, {Test: "send", Size: Large}}
 	ran := result.Run{Case: cases[0], Client: &result.End{Initiated: &result.Stream{},

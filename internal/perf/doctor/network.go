@@ -140,6 +140,17 @@ func (d *doctor) dropped(p *firewall.Packet, v *firewall.Verdict, needs string, 
 	d.find(level, advice, "%s", what)
 }
 
+// loopback reports a loopback device that is down.
+func (d *doctor) loopback(netdevs []net.Interface) {
+	for _, n := range netdevs {
+		if n.Flags&net.FlagLoopback != 0 && n.Flags&net.FlagUp == 0 {
+			d.find(Note, fmt.Sprintf("ip link set %s up", n.Name),
+				"%s is down: programs on this host cannot reach one another by TCP, nor can the device %s reach itself", n.Name,
+				Software)
+		}
+	}
+}
+
 // neighbour returns another address of the subnet.
 func neighbour(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()

@@ -1,14 +1,36 @@
 package doctor
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/godat/godat/internal/perf/result"
 )
 
+// Apart describes two ends whose devices are on different fabrics, and what to do about it. It
+// returns "" if they are on the same one.
+func Apart(client, server *result.Facts) (what, advice string) {
+	switch {
+	case client.Fabric == server.Fabric:
+		return "", ""
+	case server.Fabric == Software:
+		advice = "use --device " + Software + " here too"
+	case client.Fabric == Software:
+		advice = "start the server with --device " + Software + " too"
+	default:
+		advice = "use verbs devices at both ends, " + useSoftware
+	}
+	return fmt.Sprintf("the client's device %s is on the %s fabric, the server's %s on the %s fabric: they cannot reach "+
+		"each other", client.Device, client.Fabric, server.Device, server.Fabric), advice
+}
+
 // Between compares the devices, settings and versions of the two ends.
 func Between(client, server *result.Facts) []Finding {
 	d := &doctor{}
+	if what, advice := Apart(client, server); what != "" {
+		d.find(Fail, advice, "%s", what)
+		return d.findings
+	}
 	d.find(OK, "", "the way: %s %s at %s to %s %s at %s", client.Host, client.Device, client.Address, server.Host,
 		server.Device, server.Address)
 	if client.LinkLayer != server.LinkLayer {

@@ -4,15 +4,14 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/godat/godat/internal/perf/doctor"
 	"github.com/godat/godat/internal/perf/result"
 )
 
 // compatible returns an error if one of the two devices cannot run the plan.
 func compatible(plan Plan, client, server *result.Facts) error {
-	if client.Fabric != server.Fabric {
-		return fmt.Errorf("the client's device %s is on the %s fabric, the server's %s on the %s fabric: they cannot "+
-			"reach each other",
-			client.Device, client.Fabric, server.Device, server.Fabric)
+	if what, advice := doctor.Apart(client, server); what != "" {
+		return fmt.Errorf("%s; %s", what, advice)
 	}
 	for i := range plan.Cases {
 		c := &plan.Cases[i]

@@ -36,6 +36,12 @@ func (s *samples) reset() {
 	s.min, s.max, s.mean, s.sumS = math.MaxInt64, 0, 0, 0
 }
 
+// within limits a time to the true extremes, because the histogram has it as the upper bound of its
+// cell.
+func (s *samples) within(ns int64) float64 { return float64(min(max(ns, s.min), s.max)) }
+
+func (s *samples) percentile(p float64) float64 { return s.within(s.hist.ValueAtPercentile(p)) }
+
 // Percentiles are the percentiles of every distribution.
 var Percentiles = []float64{50, 75, 90, 95, 99, 99.9, 99.99, 99.999}
 
@@ -46,17 +52,15 @@ func (s *samples) distribution(div float64) *result.Distribution {
 	if n == 0 {
 		return nil
 	}
-	// A percentile is the upper bound of its histogram cell, so limit it to the true extremes.
-	at := func(ns int64) float64 { return float64(min(max(ns, s.min), s.max)) / div }
 	d := &result.Distribution{
 		Count: n, Min: float64(s.min) / div, Max: float64(s.max) / div, Mean: s.mean / div,
 		Stddev: math.Sqrt(s.sumS/float64(n)) / div,
 	}
 	for _, p := range Percentiles {
-		d.Percentiles = append(d.Percentiles, result.Percentile{P: p, Value: at(s.hist.ValueAtPercentile(p))})
+		d.Percentiles = append(d.Percentiles, result.Percentile{P: p, Value: s.percentile(p) / div})
 	}
 	for _, b := range s.hist.CumulativeDistributionWithTicks(10) {
-		d.Curve = append(d.Curve, result.Percentile{P: b.Quantile, Value: at(b.ValueAt)})
+		d.Curve = append(d.Curve, result.Percentile{P: b.Quantile, Value: s.within(b.ValueAt) / div})
 	}
 	return d
 }

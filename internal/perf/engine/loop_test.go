@@ -108,6 +108,22 @@ func TestDuration(t *testing.T) {
 	})
 }
 
+// An open loop ends whatever the remainders of the warm-up and of the run on several queue pairs.
+func TestOpenLoopRemainders(t *testing.T) {
+	for _, qps := range []int{2, 3} {
+		for warmup := range int64(3) {
+			for iters := int64(100); iters < 103; iters++ {
+				c := result.Default()
+				c.Mode, c.Size, c.Rate, c.QPs, c.Warmup, c.Iters = result.Bandwidth, 64, 50000, qps, warmup, iters
+				c.Stall = result.Seconds(time.Second)
+				doc, err := measure(t, "mem0", c)
+				assert.NilError(t, err, "%d queue pairs, %d and %d operations", qps, warmup, iters)
+				assert.Equal(t, doc.Runs[0].Total().Ops, iters)
+			}
+		}
+	}
+}
+
 // An open loop keeps its rate, and its corrected latency is never below the raw one.
 func TestOpenLoop(t *testing.T) {
 	for _, mode := range result.Modes {

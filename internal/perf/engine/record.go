@@ -60,7 +60,7 @@ func (r *recorder) tick(now int64) {
 	}
 	if r.part != nil && r.part.hist.TotalCount() > 0 {
 		div := r.div()
-		iv.P50, iv.P99 = float64(r.part.hist.ValueAtPercentile(50))/div, float64(r.part.hist.ValueAtPercentile(99))/div
+		iv.P50, iv.P99 = r.part.percentile(50)/div, r.part.percentile(99)/div
 		iv.Max = float64(r.part.max) / div
 		r.part.reset()
 	}

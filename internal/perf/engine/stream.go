@@ -169,13 +169,14 @@ func (s *streamer) postReady() error {
 	return nil
 }
 
-// postDue posts the operations that are due, on the queue pairs in turn. If the next queue pair is
-// full, the operation waits. Its corrected latency includes that wait.
+// postDue posts the operations that are due, in turn on the queue pairs that have quota left. If
+// the next queue pair is full, the operation waits. Its corrected latency includes that wait.
 func (s *streamer) postDue() error {
 	for {
-		now, qp := s.now(), s.turn
+		now, qp := s.now(), s.next()
 		s.spin.breathe(now)
-		if s.pace.due() > now || s.quota[qp] == s.initSeq[qp] || s.pending[qp] == s.c.Depth {
+		s.awaits = s.pace.due() <= now
+		if !s.awaits || s.quota[qp] == s.initSeq[qp] || s.pending[qp] == s.c.Depth {
 			return nil
 		}
 		at := s.initSeq[qp] % uint64(s.c.Depth)
@@ -186,6 +187,16 @@ func (s *streamer) postDue() error {
 		s.pace.advance()
 		s.turn = (qp + 1) % s.c.QPs
 	}
+}
+
+// next returns the first queue pair from turn on that has quota left, turn if none has any.
+func (s *streamer) next() int {
+	for i := range s.c.QPs {
+		if qp := (s.turn + i) % s.c.QPs; s.quota[qp] > s.initSeq[qp] {
+			return qp
+		}
+	}
+	return s.turn
 }
 
 // completion handles one completion.
@@ -242,7 +253,7 @@ func (s *streamer) advance(now int64) {
 		s.measure(s.now())
 		return
 	}
-	s.over = true
+	s.over, s.awaits = true, false
 	s.rec.stop = s.lastDone
 	s.sent(s.initSeq)
 }

@@ -35,17 +35,13 @@ func ThreadsPlan(plan *Plan, threads int) error {
 }
 
 // RunThreads runs a plan on several threads. Each thread has its own control connection, queue
-// pairs and dispatcher at both ends, and an equal part of the iterations. In each run all threads
-// begin together. dial connects a thread, and may connect threads to different ports of the server.
+// pairs and dispatcher at both ends, and an equal part of the iterations, give or take one. In each
+// run all threads begin together. dial connects a thread, and may connect threads to different
+// ports of the server.
 func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Conn, error), plan Plan,
 	threads int) (*result.Document, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	part := Plan{Repeats: plan.Repeats}
-	for _, c := range plan.Cases {
-		c.Iters, c.Warmup = c.Iters/int64(threads), c.Warmup/int64(threads)
-		part.Cases = append(part.Cases, c)
-	}
 	together := &barrier{n: threads, open: make(chan struct{}), over: make(chan struct{})}
 	all := &threadRuns{watcher: cl.Watcher, facts: make([]*result.Document, threads), runs: make([][]result.Run, threads)}
 	docs := make([]*result.Document, threads)
@@ -63,7 +59,7 @@ func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Con
 				if i == 0 {
 					thread.Watcher.Case, thread.Watcher.Warn = cl.Watcher.Case, cl.Watcher.Warn
 				}
-				docs[i], err = thread.Run(ctx, conn, part)
+				docs[i], err = thread.Run(ctx, conn, plan.part(i, threads))
 			}
 			switch {
 			case errors.Is(err, ErrFinished): // the other threads end too and keep their results
@@ -84,6 +80,17 @@ func (cl *Client) RunThreads(ctx context.Context, dial func(thread int) (net.Con
 	doc := docs[0]
 	doc.Runs = all.whole
 	return doc, err
+}
+
+// part returns the plan of one thread.
+func (p *Plan) part(thread, threads int) Plan {
+	share := func(n int64) int64 { return (n + int64(threads-1-thread)) / int64(threads) }
+	part := Plan{Repeats: p.Repeats}
+	for _, c := range p.Cases {
+		c.Iters, c.Warmup = share(c.Iters), share(c.Warmup)
+		part.Cases = append(part.Cases, c)
+	}
+	return part
 }
 
 // threadRuns adds up the threads' runs. It passes a run on when all threads have measured it.
@@ -126,12 +133,12 @@ func (g *threadRuns) sum(n int) result.Run {
 	run, threads := g.runs[0][n], len(g.runs)
 	run.Client.Counters, run.Server.Counters = g.counters(n)
 	for _, other := range g.runs[1:] {
+		run.Case.Iters += other[n].Case.Iters
+		run.Case.Warmup += other[n].Case.Warmup
 		addEnd(run.Client, other[n].Client)
 		addEnd(run.Server, other[n].Server)
 	}
 	run.Case.Threads = threads
-	run.Case.Iters *= int64(threads)
-	run.Case.Warmup *= int64(threads)
 	if ports := portsOf(g.facts); len(ports) > 1 {
 		run.Notes = append(run.Notes, "over several ports: "+strings.Join(ports, ", "))
 	}

@@ -65,8 +65,8 @@ func (w *worker) look() error {
 	if err := w.sh.err(); err != nil {
 		return err
 	}
-	// The limit applies while requests are in flight, while an answer is awaited, or after the peer
-	// has announced its messages. Otherwise the peer may pause for any time.
+	// The limit applies while requests are in flight, while an answer is awaited or an operation is
+	// due, or after the peer has announced its messages. Otherwise the peer may pause for any time.
 	if out := w.outstanding(); out > 0 || w.awaits || w.sh.isTold() {
 		if idle := time.Duration(w.now() - w.idle.since); idle > time.Duration(w.c.Stall) {
 			return fmt.Errorf("no completion for %v, %d requests in flight (--stall)", idle.Round(time.Millisecond), out)

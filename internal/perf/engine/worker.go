@@ -37,7 +37,7 @@ type worker struct {
 
 	inbox  []done // messages that have arrived and not been processed; latency only
 	idle   idleState
-	awaits bool // this end waits for answers of the peer, not only for completions
+	awaits bool // this end waits for answers of the peer, or has an operation to post, not only for completions
 }
 
 type idleState struct {

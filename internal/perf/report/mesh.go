@@ -14,6 +14,7 @@ type pageMatrix struct {
 	Key   []keyEntry
 	Wide  bool     // more than wideMesh hosts: small letters
 	Lines []string // best and worst pair, totals, outliers, failures
+	c     *result.Case
 }
 
 // wideMesh is the largest number of hosts of a matrix with normal letters on a page, and of a full

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -29,7 +30,7 @@ func (v *view) totals() []string {
 		})
 		best, worst := hosts[0], hosts[len(hosts)-1]
 		return []string{fmt.Sprintf("into one host from all others: best %s (host %d), median %s, worst %s (host %d)",
-			v.text(sums[best]), best, v.text(sums[hosts[len(hosts)/2]]), v.text(sums[worst]), worst)}
+			v.text(sums[best]), best, v.text(result.Median(slices.Sorted(maps.Values(sums)))), v.text(sums[worst]), worst)}
 	case result.Bisection:
 		half := max(1, len(v.hosts)/2)
 		for _, p := range v.sorted {
@@ -135,21 +136,23 @@ func (p *pageMatrix) hostTable() (rows [][]string) {
 		row := []string{h.label()}
 		failed := 0
 		for _, cells := range [][]meshCell{out, in} {
-			var good []meshCell
+			var good []float64 // by how bad they are
 			for _, c := range cells {
 				switch {
 				case c.Text == failedText:
 					failed++
 				case c.Text != "":
-					good = append(good, c)
+					good = append(good, c.worse)
 				}
 			}
-			slices.SortStableFunc(good, func(a, b meshCell) int { return cmp.Compare(a.worse, b.worse) })
+			slices.Sort(good)
 			if len(good) == 0 {
 				row = append(row, "-", "-")
 				continue
 			}
-			row = append(row, good[len(good)/2].Text, good[len(good)-1].Text)
+			for _, v := range []float64{result.Median(good), good[len(good)-1]} {
+				row = append(row, figureText(p.c, math.Abs(v)))
+			}
 		}
 		rows = append(rows, append(row, fmt.Sprint(failed)))
 	}

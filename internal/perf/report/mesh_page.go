@@ -49,7 +49,8 @@ func (v *view) page() pageMatrix {
 	if v.mx.Case.Mode == result.Latency {
 		what = "median latency in us"
 	}
-	p := pageMatrix{Title: fmt.Sprintf("%s: %s", v.mx.Case.Name(), what), Hosts: v.hosts, Wide: len(v.hosts) > wideMesh}
+	p := pageMatrix{Title: fmt.Sprintf("%s: %s", v.mx.Case.Name(), what), Hosts: v.hosts, Wide: len(v.hosts) > wideMesh,
+		c: &v.mx.Case}
 	switch v.mesh.Pattern {
 	case "", result.Pairs:
 	default:
@@ -73,7 +74,7 @@ func (v *view) page() pageMatrix {
 	if n := len(v.sorted); n > 0 {
 		p.Key = v.shades.key(outliers, failed)
 		p.Lines = append(p.Lines, fmt.Sprintf("best %s (%s), median %s, worst %s (%s)",
-			v.text(v.sorted[0].figure), v.sorted[0].names(), v.text(v.sorted[n/2].figure),
+			v.text(v.sorted[0].figure), v.sorted[0].names(), v.text(v.shades.median),
 			v.text(v.sorted[n-1].figure), v.sorted[n-1].names()))
 		p.Lines = append(p.Lines, v.totals()...)
 		p.Lines = append(p.Lines, v.outliers()...)

@@ -31,7 +31,7 @@ const (
 // with the best figure first.
 func shadesOf(c *result.Case, v []float64) *shades {
 	at := func(q float64) float64 { return v[int(math.Round(q*float64(len(v)-1)))] }
-	s := &shades{c: c, sign: 1, median: at(0.5)}
+	s := &shades{c: c, sign: 1, median: result.Median(v)}
 	if c.Mode == result.Bandwidth {
 		s.sign = -1
 	}

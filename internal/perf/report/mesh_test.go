@@ -130,14 +130,14 @@ func TestManyHosts(t *testing.T) {
 		row, _, _ = strings.Cut(row, "\n")
 		return strings.Fields(row)
 	}
-	assert.DeepEqual(t, fields("20 host20:1"), []string{"20.0", "20.0", "33.0", "1.00", "2"})
+	assert.DeepEqual(t, fields("20 host20:1"), []string{"20.0", "20.0", "33.5", "1.00", "2"})
 	assert.DeepEqual(t, fields("9 host9:1"), []string{"-", "-", "-", "-", "126"})
 }
 
 // What ran at the same time is summed: into each host, between the halves, of all hosts.
 func TestTotals(t *testing.T) {
 	for pattern, want := range map[string]string{
-		result.Incast: "into one host from all others: best 12.0 Gb/s (host 4), median 6.00 Gb/s, " +
+		result.Incast: "into one host from all others: best 12.0 Gb/s (host 4), median 7.50 Gb/s, " +
 			"worst 3.00 Gb/s (host 1)",
 		result.Bisection: "hosts 1 to 2 to the others: 7.00 Gb/s in all; back: 3.00 Gb/s",
 		result.AllToAll:  "all hosts together: 10.0 Gb/s, on average of 3 steps",
@@ -152,6 +152,22 @@ func TestTotals(t *testing.T) {
 		p := matrices(m)[0]
 		assert.Equal(t, p.Lines[1], want)
 		assert.Assert(t, strings.HasSuffix(p.Title, ", "+pattern))
+	}
+}
+
+// The median of an even number of figures is between the two in the middle, wherever it is printed.
+func TestMeshMedians(t *testing.T) {
+	for _, mode := range result.Modes {
+		m := meshOf(3, mode, "", func(from, to int) float64 { return float64(10*from + to) })
+		p := matrices(m)[0] // 12 13 21 23 31 32
+		assert.Assert(t, strings.Contains(p.Lines[0], "median 22.0"), p.Lines[0])
+		assert.Equal(t, shadesOf(&m.Matrices[0].Case, []float64{12, 13, 21, 23, 31, 32}).median, 22.0)
+		rows := p.hostTable()
+		assert.Assert(t, strings.HasPrefix(rows[0][1], "12.5"), "%v", rows)
+		assert.Assert(t, strings.HasPrefix(rows[0][3], "26.0"), "%v", rows)
+		var out bytes.Buffer
+		MeshStep(&out, 1, 1, &m.Matrices[0].Case, m.Matrices[0].Pairs, 0)
+		assert.Assert(t, strings.Contains(out.String(), ": median 22.0"), out.String())
 	}
 }
 

@@ -102,10 +102,13 @@ func MeshStep(w io.Writer, n, of int, c *result.Case, pairs []result.Pair, left 
 	sorted := one.Sorted()
 	text := fmt.Sprintf("%d of %d pairs", len(sorted), len(pairs))
 	if n := len(sorted); n > 0 {
-		median, _ := sorted[n/2].Figure()
-		worst, _ := sorted[n-1].Figure()
-		text += fmt.Sprintf(": median %s, worst %s %s, %s -> %s", figureText(c, median), figureText(c, worst),
-			figureUnit(c), sorted[n-1].From, sorted[n-1].To)
+		var figures []float64
+		for _, p := range sorted {
+			v, _ := p.Figure()
+			figures = append(figures, v)
+		}
+		text += fmt.Sprintf(": median %s, worst %s %s, %s -> %s", figureText(c, result.Median(figures)),
+			figureText(c, figures[n-1]), figureUnit(c), sorted[n-1].From, sorted[n-1].To)
 	}
 	fmt.Fprintf(w, "%s %s, %s%s\n", head, c.Name(), text, eta)
 	more := 0

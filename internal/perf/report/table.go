@@ -15,15 +15,21 @@ import (
 // Table prints a line for each run when Run is called, under a heading for each kind of run. No
 // line is longer than 100 columns.
 type Table struct {
-	w     io.Writer
-	cases []result.Case
-	last  string
-	ports ports
+	w       io.Writer
+	columns map[string][]column // by mode
+	last    string
+	ports   ports
 }
 
 // NewTable returns a Table that prints runs of the given cases to w. It omits settings that have
 // the usual value in all cases.
-func NewTable(w io.Writer, cases []result.Case) *Table { return &Table{w: w, cases: cases} }
+func NewTable(w io.Writer, cases []result.Case) *Table {
+	t := &Table{w: w, columns: map[string][]column{}}
+	for _, mode := range result.Modes {
+		t.columns[mode] = narrow(columnsOf(cases, mode))
+	}
+	return t
+}
 
 // kindOf returns a key for the runs that share a heading.
 func kindOf(r *result.Run) string {
@@ -51,7 +57,7 @@ func headline(r *result.Run) string {
 
 // Run prints one run.
 func (t *Table) Run(r *result.Run) {
-	columns := narrow(columnsOf(t.cases, r.Case.Mode))
+	columns := t.columns[r.Case.Mode]
 	if k := kindOf(r); k != t.last {
 		if t.last != "" {
 			fmt.Fprintln(t.w)

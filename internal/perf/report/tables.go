@@ -13,11 +13,14 @@ type pageTable struct {
 func tables(d *result.Document) []pageTable {
 	var all []pageTable
 	last := ""
-	cases := d.Cases()
+	cases, columnsBy := d.Cases(), map[string][]column{}
+	for _, mode := range result.Modes {
+		columnsBy[mode] = columnsOf(cases, mode)
+	}
 	var sum ports
 	for i := range d.Runs {
 		r := &d.Runs[i]
-		columns := columnsOf(cases, r.Case.Mode)
+		columns := columnsBy[r.Case.Mode]
 		if k := kindOf(r); k != last {
 			last = k
 			t := pageTable{Headline: headline(r)}

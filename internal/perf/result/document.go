@@ -2,6 +2,7 @@ package result
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -246,6 +247,9 @@ func Parse(data []byte) (*Document, error) {
 	d := new(Document)
 	if err := json.Unmarshal(data, d); err != nil {
 		return nil, err
+	}
+	if len(d.Runs) == 0 && d.Mesh == nil {
+		return nil, errors.New("the document has no runs")
 	}
 	for i := range d.Runs {
 		if err := d.Runs[i].Validate(); err != nil {

@@ -35,7 +35,7 @@ func (l *Limits) Validate(cases []Case) error {
 		{"max-p99.9", float64(l.MaxP999), latency, "latency"},
 	} {
 		switch {
-		case c.value < 0:
+		case !(c.value >= 0):
 			return fmt.Errorf("--%s: must be positive", c.flag)
 		case c.value > 0 && !c.applies:
 			return fmt.Errorf("--%s: nothing in the plan measures %s", c.flag, c.what)

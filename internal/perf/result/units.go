@@ -74,6 +74,9 @@ func ParseSizes(s string) ([]int, error) {
 	var sizes []int
 	for part := range strings.SplitSeq(s, ",") {
 		low, high, sweep := strings.Cut(part, "-")
+		if sweep && (low == "" || high == "") { // of -1 the error names no empty text
+			low = part
+		}
 		from, err := ParseBytes(low)
 		if err != nil {
 			return nil, err

@@ -20,17 +20,16 @@ func (c *Case) Validate() error {
 		}
 	}
 	for _, r := range []struct {
-		flag             string
-		value, low, high int64
+		flag                    string
+		value, unset, low, high int64 // unset is the value without the flag, or low
 	}{
-		{"size", int64(c.Size), 1, maxSize}, {"iters", c.Iters, 0, maxIters}, {"warmup", c.Warmup, 0, maxIters},
-		{"depth", int64(c.Depth), 1, maxDepth}, {"rx-depth", int64(c.RxDepth), 1, maxDepth},
-		{"batch", int64(c.Batch), 1, int64(c.Depth)}, {"signal", int64(c.Signal), 1, c.mostSignal()},
-		{"qps", int64(c.QPs), 1, MaxQPs}, {"inline", int64(c.Inline), -1, 1 << 16},
-		{"read-depth", int64(c.ReadDepth), 1, 255},
-		{"buffers", int64(c.Buffers), 0, maxDepth},
+		{"size", int64(c.Size), 1, 1, maxSize}, {"iters", c.Iters, 0, 1, maxIters}, {"warmup", c.Warmup, 0, 0, maxIters},
+		{"depth", int64(c.Depth), 1, 1, maxDepth}, {"rx-depth", int64(c.RxDepth), 1, 1, maxDepth},
+		{"batch", int64(c.Batch), 1, 1, int64(c.Depth)}, {"signal", int64(c.Signal), 1, 1, c.mostSignal()},
+		{"qps", int64(c.QPs), 1, 1, MaxQPs}, {"inline", int64(c.Inline), -1, 0, 1 << 16},
+		{"read-depth", int64(c.ReadDepth), 1, 1, 255}, {"buffers", int64(c.Buffers), 0, 1, maxDepth},
 	} {
-		if r.value < r.low || r.value > r.high {
+		if r.value != r.unset && (r.value < r.low || r.value > r.high) {
 			return fmt.Errorf("--%s %d: must be from %d to %d", r.flag, r.value, r.low, r.high)
 		}
 	}
@@ -39,11 +38,12 @@ func (c *Case) Validate() error {
 		value     Seconds
 		low, high time.Duration
 	}{
-		{"duration", c.Duration, 0, 30 * 24 * time.Hour}, {"spin", c.Spin, 0, time.Second},
+		{"duration", c.Duration, 1, 30 * 24 * time.Hour}, {"spin", c.Spin, 0, time.Second},
 		{"interval", c.Interval, 10 * time.Millisecond, time.Hour}, {"stall", c.Stall, 100 * time.Millisecond, time.Hour},
 	} {
-		if time.Duration(d.value) < d.low || time.Duration(d.value) > d.high {
-			return fmt.Errorf("--%s %v: must be from %v to %v", d.flag, time.Duration(d.value), d.low, d.high)
+		v, unset := time.Duration(d.value), d.flag == "duration" && d.value == 0
+		if !unset && (v < d.low || v > d.high) {
+			return fmt.Errorf("--%s %v: must be from %v to %v", d.flag, v, d.low, d.high)
 		}
 	}
 	if err := c.Knobs.validate(); err != nil {
@@ -98,8 +98,8 @@ func (c *Case) validateTogether() error {
 		return fmt.Errorf("--buffers %d with --verify: every outstanding message has memory of its own then", c.Buffers)
 	case c.SRQ && !c.TwoSided():
 		return fmt.Errorf("--srq with %s: the test uses no receives", c.Test)
-	case c.Rate < 0 || c.Rate > 1e9:
-		return fmt.Errorf("--rate %g: must be from 0 to 1e9 operations per second", c.Rate)
+	case !(c.Rate >= 0 && c.Rate <= 1e9):
+		return fmt.Errorf("--rate %g: must be more than 0, and at most 1e9 operations per second", c.Rate)
 	case c.Rate > 0 && c.Batch != 1:
 		return fmt.Errorf("--rate with --batch %d: an open loop posts operations one by one as they fall due", c.Batch)
 	case c.Inline >= 0 && c.Layer == UDAT:

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+)
+
+// Flags whose values are files that a command reads, and files that it writes.
+var (
+	readFlags    = []string{"secret", "hosts"}
+	writtenFlags = []string{"json", "csv", "markdown", "html", "ndjson"}
+)
+
+// checkOverwrite returns an error if an output of a command would overwrite one of its inputs or
+// another output. read are the inputs that are not values of flags.
+func checkOverwrite(c *cobra.Command, read []string) error {
+	read = append(read[:len(read):len(read)], fileFlags(c, readFlags)...)
+	var written, flags []string
+	for _, flag := range writtenFlags {
+		for _, file := range fileFlags(c, []string{flag}) {
+			for _, other := range read {
+				if sameFile(file, other) {
+					return usagef("--%s %s: it would overwrite %s, which is read", flag, file, other)
+				}
+			}
+			for i, other := range written {
+				if sameFile(file, other) {
+					return usagef("--%s and --%s: both would write %s", flags[i], flag, file)
+				}
+			}
+			written, flags = append(written, file), append(flags, flag)
+		}
+	}
+	return nil
+}
+
+// fileFlags returns the values of those of the flags that the command has and that name a file.
+func fileFlags(c *cobra.Command, flags []string) (files []string) {
+	for _, name := range flags {
+		if f := c.Flags().Lookup(name); f != nil && f.Value.String() != "" && f.Value.String() != "-" {
+			files = append(files, f.Value.String())
+		}
+	}
+	return files
+}
+
+// sameFile reports whether two names are those of one file, also if it does not exist yet. Two
+// names of a device, for example a terminal, are different outputs.
+func sameFile(a, b string) bool {
+	x, err1 := os.Stat(a)
+	y, err2 := os.Stat(b)
+	if err1 == nil && err2 == nil && x.Mode().IsRegular() {
+		return os.SameFile(x, y)
+	}
+	return canonical(a) == canonical(b)
+}
+
+// canonical returns the absolute name of a file, without symbolic links in the name of its folder.
+func canonical(file string) string {
+	if abs, err := filepath.Abs(file); err == nil {
+		file = abs
+	}
+	dir, name := filepath.Split(file)
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	return filepath.Join(dir, name)
+}
