@@ -341,6 +341,9 @@ func (ep *EP) whyNot(c *connection, event EventNumber, told fabric.ConnEvent) *c
 		return nil
 	}
 	remote, after, reach := c.conn.RemoteAddr(), time.Since(c.began).Round(time.Millisecond), ep.obj.ia.device.Attr().Reach
+	if errors.Is(told.Err, fabric.ErrResources) || errors.Is(told.Err, fabric.ErrAddrInvalid) {
+		reach = "" // this host is in the way, and nothing between the hosts
+	}
 	if reach != "" {
 		reach = "; look at: " + reach
 	}
