@@ -40,7 +40,7 @@ type Dialer struct {
 	ReadBuffer, WriteBuffer int
 	// KeepAlive is the time without a message from the peer after which this end sends a probe. After
 	// three unanswered probes the connection is broken. 0 means 15 seconds, a negative value disables
-	// probes.
+	// probes. The least time is 50 ms, and a shorter one is rounded up.
 	KeepAlive time.Duration
 	// Timeout is the time limit of Dial, for all addresses of the host together. 0 means 30 seconds.
 	Timeout time.Duration
