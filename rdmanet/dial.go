@@ -19,10 +19,10 @@ import (
 type Dialer struct {
 	// Device is the RDMA device: a name ("rxe0", "mlx5_0"), one of its addresses, "tcp", or "mem0",
 	// which connects within this process. If empty, it is the device that the route to the peer
-	// selects. On a host without RDMA devices it is mem0 for addresses of this host, unless Fallback is
-	// set, and for other addresses Dial fails. A loopback address of the peer stands for the address
-	// of the device, except on TCP. An address without a host stands for the address of the device,
-	// and on "tcp" for the loopback address.
+	// selects. On a host without RDMA devices it is mem0 for addresses of this host, unless Fallback
+	// is set, and for other addresses Dial fails. A loopback address of the peer stands for the
+	// address of the device, except on TCP. An address without a host stands for the address of the
+	// device, and on "tcp" for the loopback address.
 	Device string
 	// LocalAddr, unless nil, selects the device by its address: an [Addr], *net.TCPAddr or
 	// *net.IPAddr, whose port is ignored. Device must then be empty.

@@ -48,7 +48,8 @@ func Listen(network, address string) (*Listener, error) {
 
 // Listen listens on "host:port" of the network "rdma". The result is a [*Listener], or one of
 // package net if Fallback was called. ctx only limits the time to look up the address. If the port
-// is in use, the error wraps syscall.EADDRINUSE.
+// is in use, the error wraps syscall.EADDRINUSE; if this host does not have the address, on "tcp",
+// it wraps syscall.EADDRNOTAVAIL.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	l, err := lc.listen(ctx, network, address)
 	switch {
