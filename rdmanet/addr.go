@@ -21,11 +21,11 @@ func (Addr) Network() string { return Network }
 // resolve returns the addresses for "host:port". Without a host it returns the unspecified address.
 // tcpNames allows the network names of TCP too.
 func resolve(ctx context.Context, network, address string, tcpNames bool) ([]netip.AddrPort, error) {
-	family := "ip"
+	family := ""
 	switch {
 	case network == Network:
 	case tcpNames && (network == "tcp" || network == "tcp4" || network == "tcp6"):
-		family += network[3:]
+		family = network[3:]
 	default:
 		return nil, net.UnknownNetworkError(network + ` (package rdmanet has "rdma")`)
 	}
@@ -40,13 +40,19 @@ func resolve(ctx context.Context, network, address string, tcpNames bool) ([]net
 	if host == "" {
 		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(port))}, nil
 	}
-	list, err := net.DefaultResolver.LookupNetIP(lookupContext(ctx), family, host)
+	list, err := net.DefaultResolver.LookupIPAddr(lookupContext(ctx), host) // LookupNetIP drops the zones
 	if err != nil {
 		return nil, err
 	}
-	addrs := make([]netip.AddrPort, len(list))
-	for i, a := range list {
-		addrs[i] = netip.AddrPortFrom(a.Unmap(), uint16(port))
+	var addrs []netip.AddrPort
+	for _, ip := range list {
+		a, _ := netip.AddrFromSlice(ip.IP)
+		if a = a.Unmap(); family == "" || a.Is4() == (family == "4") {
+			addrs = append(addrs, netip.AddrPortFrom(a.WithZone(ip.Zone), uint16(port)))
+		}
+	}
+	if len(addrs) == 0 {
+		return nil, &net.DNSError{Err: "no address of the family IPv" + family, Name: host, IsNotFound: true}
 	}
 	return addrs, nil
 }

@@ -109,6 +109,11 @@ func (c *Conn) growRecv() {
 		c.cfg.logGrowth("ReadBuffer", c.cfg.readBuffer, c.remote, err)
 		return
 	}
+	if c.in.eof { // no data comes any more, and after kindClosed the peer cannot answer
+		c.in.growth = growthOver
+		m.lmr.Free()
+		return
+	}
 	c.in.larger, c.in.growth = m, growthOffered
 	c.owe(kindRing)
 	c.push()
@@ -171,6 +176,7 @@ func (c *Conn) control(m control) error {
 		if !c.closed {
 			return errors.New("an answer to a close that was not sent")
 		}
+		c.state, c.peerGone = stateLeaving, true // all bytes have reached the peer
 		c.ep.Disconnect(udat.CloseGraceful)
 	case kindPing:
 		c.owe(kindPong)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -35,6 +36,62 @@ func TestCloseDeliversAll(t *testing.T) {
 			assert.NilError(t, err)
 			assert.Assert(t, bytes.Equal(got, data), "%d bytes of %d", len(got), len(data))
 		}
+	})
+}
+
+// TestCloseBeforeAccept has clients that write and close before the server accepts: it reads all,
+// and no client reports lost bytes.
+func TestCloseBeforeAccept(t *testing.T) {
+	for _, dev := range []string{"mem0", "tcp:127.0.0.1"} {
+		rdmanet.Drain(t.Context()) // says what other tests' connections have lost
+		l := listen(t, dev, rdmanet.ListenConfig{})
+		data := pattern(3<<10, 1)
+		var clients []*rdmanet.Conn
+		for range 60 {
+			c, err := (&rdmanet.Dialer{Device: dev}).Dial(t.Context(), "rdma", l.Addr().String())
+			assert.NilError(t, err)
+			_, err = c.Write(data)
+			assert.NilError(t, err)
+			assert.NilError(t, c.Close())
+			clients = append(clients, c)
+		}
+		for range clients {
+			c, err := l.AcceptConn()
+			assert.NilError(t, err)
+			got, err := io.ReadAll(onlyReader{c})
+			assert.NilError(t, err)
+			assert.Assert(t, bytes.Equal(got, data), "%d bytes of %d", len(got), len(data))
+			c.Close()
+		}
+		assert.NilError(t, rdmanet.Drain(t.Context()), dev)
+		for _, c := range clients {
+			assert.Equal(t, c.Stats().BytesLost, uint64(0), dev)
+		}
+	}
+}
+
+// TestCloseWriteAgain: the stream may be ended twice, and after the peer has closed, as over TCP.
+func TestCloseWriteAgain(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
+		assert.NilError(t, client.CloseWrite())
+		assert.NilError(t, client.CloseWrite())
+		_, err := io.ReadAll(onlyReader{server})
+		assert.NilError(t, err)
+		assert.NilError(t, client.Close())
+		for begun := time.Now(); time.Since(begun) < patience; { // until the peer's Close has come
+			if _, err = server.Write([]byte("x")); err != nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		assert.ErrorIs(t, err, syscall.EPIPE)
+		assert.NilError(t, server.CloseWrite())
+		_, err = server.Write([]byte("x"))
+		assert.ErrorIs(t, err, syscall.EPIPE)
+		assert.NilError(t, server.CloseWrite())
+		assert.NilError(t, server.Close())
+		assert.ErrorIs(t, server.CloseWrite(), net.ErrClosed)
 	})
 }
 

@@ -22,6 +22,7 @@ type config struct {
 const (
 	defaultBuffer    = 128 << 10
 	defaultKeepAlive = 15 * time.Second
+	leastKeepAlive   = 50 * time.Millisecond // a peer must be able to answer within that time
 	defaultLinger    = 5 * time.Minute
 	dialTime         = 30 * time.Second
 )
@@ -45,8 +46,11 @@ func newConfig(readBuffer, writeBuffer int, keepAlive time.Duration, tcpAddrs bo
 			*b.out *= 2
 		}
 	}
-	if keepAlive == 0 {
+	switch {
+	case keepAlive == 0:
 		c.keepAlive = defaultKeepAlive
+	case keepAlive > 0:
+		c.keepAlive = max(keepAlive, leastKeepAlive)
 	}
 	switch {
 	case log == nil:

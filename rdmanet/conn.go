@@ -34,7 +34,7 @@ type Conn struct {
 	ready    func(*Conn, error) // called once, without locks, when the connection is open or has failed
 	isReady  func()             // calls ready; handle must call it after the event
 	closed   bool               // Close was called
-	peerGone bool               // the peer has closed: it reads no more
+	peerGone bool               // the peer has closed or has answered Close: it reads no more
 	wasted   bool               // the bytes of a Write were discarded because the peer has closed
 	handling bool               // the leader handles an event of the connection
 	readable waiters
@@ -56,6 +56,7 @@ type state uint8
 const (
 	stateConnecting state = iota
 	stateOpen
+	stateLeaving // the peer has answered Close: this end sends nothing more
 	stateDead
 )
 

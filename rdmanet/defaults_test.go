@@ -69,3 +69,15 @@ func TestDefaults(t *testing.T) {
 	assert.NilError(t, c.SetLinger(-1))
 	assert.Equal(t, c.linger.limit, 5*time.Minute)
 }
+
+// TestLeastKeepAlive: probes that follow one another faster than a peer can answer would end every
+// connection.
+func TestLeastKeepAlive(t *testing.T) {
+	for _, c := range []struct{ given, want time.Duration }{
+		{1, leastKeepAlive}, {leastKeepAlive, leastKeepAlive}, {time.Minute, time.Minute}, {0, defaultKeepAlive}, {-1, -1},
+	} {
+		cfg, err := newConfig(0, 0, c.given, false, nil)
+		assert.NilError(t, err)
+		assert.Equal(t, cfg.keepAlive, c.want)
+	}
+}

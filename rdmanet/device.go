@@ -19,21 +19,30 @@ var ErrNoDevice = errors.New("rdmanet: no RDMA device for this address")
 // memDevice is the device inside this process.
 const memDevice = "mem0"
 
-// tcpDevice is RDMA over TCP, from the address that the route to the peer selects.
-const tcpDevice = "tcp"
+// tcpDevice is RDMA over TCP, from the address that the route to the peer selects. tcpPrefix and an
+// address name the device that has only this address.
+const (
+	tcpDevice = "tcp"
+	tcpPrefix = tcpDevice + ":"
+)
 
 // devicesFor returns the devices to listen on for the address local, as names or addresses. device
-// is the one that the program named, or empty.
-func devicesFor(device string, local netip.Addr) ([]string, error) {
+// is the one that the program named, or empty. fallback means that the program uses TCP on a host
+// without RDMA devices, and not mem0.
+func devicesFor(device string, local netip.Addr, fallback bool) ([]string, error) {
+	only, hasOnly := strings.CutPrefix(device, tcpPrefix)
 	switch {
 	case device == tcpDevice && !local.IsUnspecified():
-		return []string{tcpDevice + ":" + local.String()}, nil // without the address the device listens on all
+		return []string{tcpPrefix + local.String()}, nil // without the address the device listens on all
+	case hasOnly && !local.IsUnspecified() && !isAddr(only, local):
+		return nil, fmt.Errorf("rdmanet: the device %s has no other address than its own: %w", device,
+			syscall.EADDRNOTAVAIL)
 	case device != "":
 		return []string{device}, nil
 	}
 	list, none := verbsDevices()
 	switch {
-	case none && isOwn(local):
+	case none && !fallback && isOwn(local):
 		return []string{memDevice}, nil
 	case len(list) == 0:
 		return nil, noDevice("no RDMA device of this host can be used")
@@ -51,15 +60,21 @@ func devicesFor(device string, local netip.Addr) ([]string, error) {
 	return nil, noDevice("no RDMA device has the address %v", local)
 }
 
+// isAddr reports whether text is the address a.
+func isAddr(text string, a netip.Addr) bool {
+	b, err := netip.ParseAddr(text)
+	return err == nil && b.Unmap() == a
+}
+
 // deviceTo returns the device that reaches the peer, as a name or address. If the program has named
-// a device, it returns that one.
-func deviceTo(device string, peer netip.Addr) (string, error) {
+// a device, it returns that one. fallback is as for devicesFor.
+func deviceTo(device string, peer netip.Addr, fallback bool) (string, error) {
 	if device != "" {
 		return device, nil
 	}
 	list, none := verbsDevices()
 	switch {
-	case none && isOwn(peer):
+	case none && !fallback && isOwn(peer):
 		return memDevice, nil
 	case len(list) == 0:
 		return "", noDevice("no RDMA device of this host can be used")
@@ -112,6 +127,23 @@ func choose(all []udat.ProviderInfo, why error) (usable []udat.ProviderInfo, non
 
 func has(a netip.Addr) func(udat.ProviderInfo) bool {
 	return func(p udat.ProviderInfo) bool { return p.Addr == a.String() || slices.Contains(p.Addrs, a.String()) }
+}
+
+// target returns the address to connect to on the open device a. A peer's loopback address stands
+// for the address of the device, except on TCP, and so does the unspecified one. On tcp, which has
+// all addresses of the host, the unspecified address stands for the loopback address.
+func (a *adapter) target(to netip.Addr) netip.Addr {
+	name := a.key.name
+	switch {
+	case name == tcpDevice && to.IsUnspecified() && to.Is4():
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	case name == tcpDevice && to.IsUnspecified():
+		return netip.IPv6Loopback()
+	case to.IsUnspecified(), name == memDevice && isOwn(to),
+		to.IsLoopback() && name != tcpDevice && !strings.HasPrefix(name, tcpPrefix):
+		return a.Addr()
+	}
+	return to
 }
 
 // isOwn reports whether the address is an address of this host.

@@ -19,9 +19,10 @@ import (
 type Dialer struct {
 	// Device is the RDMA device: a name ("rxe0", "mlx5_0"), one of its addresses, "tcp", or "mem0",
 	// which connects within this process. If empty, it is the device that the route to the peer
-	// selects. On a host without RDMA devices it is mem0 for addresses of this host, and for other
-	// addresses Dial fails. A loopback address of the peer stands for the address of the device,
-	// except on "tcp".
+	// selects. On a host without RDMA devices it is mem0 for addresses of this host, unless Fallback
+	// is set, and for other addresses Dial fails. A loopback address of the peer stands for the
+	// address of the device, except on TCP. An address without a host stands for the address of the
+	// device, and on "tcp" for the loopback address.
 	Device string
 	// LocalAddr, unless nil, selects the device by its address: an [Addr], *net.TCPAddr or
 	// *net.IPAddr, whose port is ignored. Device must then be empty.
@@ -39,7 +40,7 @@ type Dialer struct {
 	ReadBuffer, WriteBuffer int
 	// KeepAlive is the time without a message from the peer after which this end sends a probe. After
 	// three unanswered probes the connection is broken. 0 means 15 seconds, a negative value disables
-	// probes.
+	// probes. The least time is 50 ms, and a shorter one is rounded up.
 	KeepAlive time.Duration
 	// Timeout is the time limit of Dial, for all addresses of the host together. 0 means 30 seconds.
 	Timeout time.Duration
@@ -51,7 +52,7 @@ type Dialer struct {
 	// Fallback, unless nil, allows DialContext to use TCP if no RDMA device reaches the address
 	// ([ErrNoDevice]), but not if the peer refuses. DialContext calls it with the reason before it
 	// uses TCP. The connection is then a TCP connection of package net, which a peer accepts only if
-	// its Listen has fallen back too.
+	// its Listen has fallen back too. With Fallback the device is mem0 only if Device names it.
 	Fallback func(reason error)
 }
 
@@ -75,6 +76,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	d.Fallback(err)
 	tcp := net.Dialer{Timeout: d.Timeout, KeepAlive: d.KeepAlive}
+	if local, err := d.local(); err == nil {
+		tcp.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(local, 0))
+	}
 	if network == Network {
 		network = "tcp"
 	}
@@ -158,7 +162,19 @@ func (d *Dialer) config() (cfg config, device string, err error) {
 	if device != "" {
 		return cfg, "", fmt.Errorf("rdmanet: LocalAddr is %v and Device %q, only one may be set", d.LocalAddr, device)
 	}
-	var a netip.Addr
+	a, err := d.local()
+	if err != nil {
+		return cfg, "", err
+	}
+	devices, err := devicesFor("", a, d.Fallback != nil)
+	if err != nil {
+		return cfg, "", err
+	}
+	return cfg, devices[0], nil
+}
+
+// local returns the address of LocalAddr.
+func (d *Dialer) local() (a netip.Addr, err error) {
 	switch l := d.LocalAddr.(type) {
 	case Addr:
 		a = l.Addr()
@@ -171,14 +187,10 @@ func (d *Dialer) config() (cfg config, device string, err error) {
 		}
 	}
 	if !a.IsValid() || a.IsUnspecified() {
-		return cfg, "", fmt.Errorf("rdmanet: LocalAddr is %v (%T), must be an Addr, *net.TCPAddr or *net.IPAddr "+
+		return a, fmt.Errorf("rdmanet: LocalAddr is %v (%T), must be an Addr, *net.TCPAddr or *net.IPAddr "+
 			"with an address", d.LocalAddr, d.LocalAddr)
 	}
-	devices, err := devicesFor("", a.Unmap())
-	if err != nil {
-		return cfg, "", err
-	}
-	return cfg, devices[0], nil
+	return a.Unmap(), nil
 }
 
 // leastShare is the least time for one of several addresses, if that much is left.
@@ -223,7 +235,7 @@ func (d *Dialer) dialUntilTaken(ctx context.Context, left int, cfg config, devic
 var dialing = make(chan struct{}, 16)
 
 func (d *Dialer) dial(ctx context.Context, cfg config, device string, to netip.AddrPort) (*Conn, error) {
-	name, err := deviceTo(device, to.Addr())
+	name, err := deviceTo(device, to.Addr(), d.Fallback != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -232,10 +244,7 @@ func (d *Dialer) dial(ctx context.Context, cfg config, device string, to netip.A
 		return nil, err
 	}
 	defer a.close()
-	own := to.Addr().IsLoopback() && name != tcpDevice // on which a peer may have a loopback address
-	if own || to.Addr().IsUnspecified() || name == memDevice && isOwn(to.Addr()) {
-		to = netip.AddrPortFrom(a.Addr(), to.Port())
-	}
+	to = netip.AddrPortFrom(a.target(to.Addr()), to.Port())
 	select {
 	case dialing <- struct{}{}:
 	case <-ctx.Done():

@@ -35,9 +35,10 @@
 // The route to the peer selects the device, unless [Dialer].Device names one. For tests, and on
 // hosts without RDMA devices, there is the device "mem0", which connects within one process. The
 // package uses TCP only if the program asks for it: with the device "tcp", which is RDMA over TCP,
-// or with [Dialer].Fallback and [ListenConfig].Fallback, which are called with the reason. Ports
-// are ports of the RDMA connection manager, and independent of the TCP ports. On the device "tcp"
-// they are TCP ports.
+// or with [Dialer].Fallback and [ListenConfig].Fallback, which are called with the reason. With
+// Fallback a host without RDMA devices uses TCP for its own addresses too, and mem0 only if it is
+// named. Ports are ports of the RDMA connection manager, and independent of the TCP ports. On the
+// device "tcp" they are TCP ports.
 //
 // # Bounds
 //

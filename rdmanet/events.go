@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"syscall"
 
@@ -99,9 +100,9 @@ func (c events) disconnected(ev *udat.Event) {
 		errno = syscall.ETIMEDOUT
 	case udat.EventConnectionUnreachable:
 		errno = syscall.EHOSTUNREACH
-		if errors.Is(cause, syscall.EMFILE) { // of this host: the device tcp opens a socket for each connection
-			errno = syscall.EMFILE
-		}
+	}
+	if errors.Is(cause, syscall.EMFILE) { // of this host: the device tcp opens a socket for each connection
+		errno = syscall.EMFILE
 	}
 	err := withErrno(cause, errno)
 	if why, busy := decodeRefusal(ev.PrivateData()); ev.Number == udat.EventConnectionPeerRejected && why != "" {
@@ -117,9 +118,11 @@ func (c events) disconnected(ev *udat.Event) {
 
 // mayPass reports whether a connection could not be established because the listener is busy: it
 // has no room for the request (EAGAIN), has given the connection up (EINVAL), or has not answered
-// for as long as the device waits, soft-iWARP for 10 s (ETIMEDOUT).
+// for as long as the device waits, soft-iWARP for 10 s (ETIMEDOUT). EINVAL of this host's TCP means
+// that it cannot connect to the address.
 func mayPass(what udat.EventNumber, cause error) bool {
-	return errors.Is(cause, syscall.EAGAIN) || errors.Is(cause, syscall.EINVAL) ||
+	here := new(net.OpError)
+	return errors.Is(cause, syscall.EAGAIN) || errors.Is(cause, syscall.EINVAL) && !errors.As(cause, &here) ||
 		what == udat.EventConnectionUnreachable && errors.Is(cause, syscall.ETIMEDOUT)
 }
 

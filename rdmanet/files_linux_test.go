@@ -3,6 +3,10 @@ package rdmanet_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -36,5 +40,44 @@ func TestDialWithoutFiles(t *testing.T) {
 	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
 	assert.ErrorIs(t, err, syscall.EMFILE)
 	assert.Assert(t, !errors.Is(err, syscall.EHOSTUNREACH), err)
+	assert.Assert(t, !strings.Contains(err.Error(), "firewall"), err)
+	assert.NilError(t, dial())
+}
+
+// TestDialWithOneFile: a Dial that finds a free descriptor for its socket, but not the second one
+// that the connection needs, says the same, and is not refused.
+func TestDialWithOneFile(t *testing.T) {
+	const device = "tcp:127.0.0.1"
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), roleEnv+"="+device)
+	out, err := cmd.StdoutPipe()
+	assert.NilError(t, err)
+	assert.NilError(t, cmd.Start())
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	var to string
+	_, err = fmt.Fscan(out, &to)
+	assert.NilError(t, err)
+	zone, err := rdmanet.NewZone(device, rdmanet.Path{}) // the device is open from now on
+	assert.NilError(t, err)
+	defer zone.Close()
+	dial := func() error {
+		c, err := (&rdmanet.Dialer{Device: device}).Dial(t.Context(), "rdma", to)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	}
+	var before unix.Rlimit
+	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
+	f, err := os.Open(os.DevNull) // gets the least number that is free
+	assert.NilError(t, err)
+	limit := uint64(f.Fd()) + 1
+	assert.NilError(t, f.Close())
+	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: before.Max}))
+	err = dial()
+	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before))
+	assert.ErrorIs(t, err, syscall.EMFILE)
+	assert.Assert(t, !errors.Is(err, syscall.ECONNREFUSED), err)
 	assert.NilError(t, dial())
 }

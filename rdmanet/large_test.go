@@ -85,8 +85,11 @@ func TestClosedRegion(t *testing.T) {
 			assert.NilError(t, err)
 			assert.NilError(t, r.Close())
 			assert.ErrorIs(t, r.Close(), net.ErrClosed)
+			_, err = client.WriteRegion(r, 0, -1)
+			assert.ErrorContains(t, err, " -1 bytes")
 			_, err = client.WriteRegion(r, 0, 4096)
 			assert.ErrorIs(t, err, os.ErrClosed)
+			assert.ErrorContains(t, err, "the region is closed")
 			assert.ErrorIs(t, client.ReadRemote(r, 0, far.Remote()), os.ErrClosed)
 			assert.ErrorIs(t, client.WriteRemote(far.Remote(), r, 0), os.ErrClosed)
 		}

@@ -19,8 +19,9 @@ type ListenConfig struct {
 	// Device is the RDMA device: a name ("rxe0", "mlx5_0"), one of its addresses, "tcp", or "mem0",
 	// which accepts connections from this process only. If empty, the listener uses the device that
 	// has the listen address. Without a host in the address it uses all devices, and for a loopback
-	// address the first device. On a host without RDMA devices it uses mem0. On "tcp" the listener
-	// uses only the listen address, on other devices all addresses of the device.
+	// address the first device. On a host without RDMA devices it uses mem0, unless Fallback is set.
+	// On "tcp" the listener uses only the listen address, on other devices all addresses of the
+	// device.
 	Device                  string
 	Path                    Path
 	Zone                    *Zone
@@ -34,7 +35,8 @@ type ListenConfig struct {
 	TCPAddrs bool
 	Logger   *slog.Logger
 	// Fallback, unless nil, allows Listen to use TCP if no RDMA device has the address
-	// ([ErrNoDevice]). Listen calls it with the reason before it uses TCP.
+	// ([ErrNoDevice]). Listen calls it with the reason before it uses TCP. With Fallback the device is
+	// mem0 only if Device names it.
 	Fallback func(reason error)
 }
 
@@ -46,7 +48,8 @@ func Listen(network, address string) (*Listener, error) {
 
 // Listen listens on "host:port" of the network "rdma". The result is a [*Listener], or one of
 // package net if Fallback was called. ctx only limits the time to look up the address. If the port
-// is in use, the error wraps syscall.EADDRINUSE.
+// is in use, the error wraps syscall.EADDRINUSE; if this host does not have the address, on "tcp",
+// it wraps syscall.EADDRNOTAVAIL.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	l, err := lc.listen(ctx, network, address)
 	switch {
@@ -64,7 +67,11 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l 
 	var local netip.AddrPort
 	defer func() {
 		if err != nil {
-			err = &net.OpError{Op: "listen", Net: network, Addr: Addr{local}, Err: err}
+			op := &net.OpError{Op: "listen", Net: network, Err: err}
+			if local.IsValid() {
+				op.Addr = Addr{local}
+			}
+			err = op
 		}
 	}()
 	cfg, err := newConfig(lc.ReadBuffer, lc.WriteBuffer, lc.KeepAlive, lc.TCPAddrs, lc.Logger)
@@ -87,7 +94,7 @@ func (lc *ListenConfig) listen(ctx context.Context, network, address string) (l 
 	if err != nil {
 		return nil, err
 	}
-	devices, err := devicesFor(device, local.Addr())
+	devices, err := devicesFor(device, local.Addr(), lc.Fallback != nil)
 	if err != nil {
 		return nil, err
 	}

@@ -137,7 +137,12 @@ func (l *Listener) accept(r *request, m *making) (*Conn, error) {
 		return nil, err
 	}
 	c, err := newConn(r.point.pool, l.cfg, asHandler)
-	if err != nil {
+	switch {
+	case errors.Is(err, net.ErrClosed): // the Listener's Zone is closed, and there can be no more connections
+		r.cr.Reject(encodeRefusal(refusedFor, refusedClosed))
+		l.fail(r.point, err)
+		return nil, err
+	case err != nil:
 		r.cr.Reject(encodeRefusal(refusedBusy, cannotMake+innermost(err)))
 		return nil, acceptError{err}
 	}

@@ -119,7 +119,7 @@ func TestNameWithAddresses(t *testing.T) {
 // what that one answers is the error.
 func TestUnreachableAddress(t *testing.T) {
 	nobody := netip.MustParseAddrPort("192.0.2.1:9") // no device of a test machine has a route to it
-	if _, err := deviceTo("", nobody.Addr()); !errors.Is(err, ErrNoDevice) {
+	if _, err := deviceTo("", nobody.Addr(), false); !errors.Is(err, ErrNoDevice) {
 		t.Skipf("this host's RDMA device has a route there: %v", err)
 	}
 	l, err := Listen(Network, "127.0.0.1:0")

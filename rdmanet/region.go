@@ -115,7 +115,7 @@ func (r *Region) check(c *Conn, at int, n uint64) error {
 	case r == nil || r.c != c:
 		return errForeignRegion
 	case at < 0 || at > len(r.buf) || n > uint64(len(r.buf)-at):
-		return fmt.Errorf("%d bytes from %d on of a region of %d: %w", n, at, len(r.buf), syscall.EINVAL)
+		return fmt.Errorf("%d bytes from %d on of a region of %d: %w", int64(n), at, len(r.buf), syscall.EINVAL)
 	}
 	return nil
 }
@@ -147,8 +147,15 @@ func (r *Region) drop() error {
 
 var (
 	errForeignRegion = errors.New("the region is not one of this connection")
-	errClosedRegion  = fmt.Errorf("the region: %w", os.ErrClosed)
+	errClosedRegion  = closedRegion{}
 )
+
+// closedRegion is os.ErrClosed, whose text is about files.
+type closedRegion struct{}
+
+func (closedRegion) Error() string { return "the region is closed" }
+
+func (closedRegion) Unwrap() error { return os.ErrClosed }
 
 // settleTime is how long a call waits, after its deadline or after Close, for the device to
 // complete operations that use the call's memory. After that it breaks the connection, because the

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -307,6 +308,44 @@ func TestFallback(t *testing.T) {
 	_, err = lc.Listen(t.Context(), "rdma", nobody)
 	assert.ErrorContains(t, err, "Backlog")
 	assert.Assert(t, reason == nil, "%v", reason)
+}
+
+// TestFallbackOnThisHost: with Fallback the addresses of a host without RDMA devices are those of
+// TCP, not of mem0, which no other process reaches.
+func TestFallbackOnThisHost(t *testing.T) {
+	for _, p := range udat.Providers() {
+		if p.Fabric == "verbs" && p.Active {
+			t.Skip("this host has an RDMA device")
+		}
+	}
+	var reason error
+	fallback := func(err error) { reason = err }
+	lc := rdmanet.ListenConfig{Fallback: fallback}
+	for _, address := range []string{":0", "127.0.0.1:0"} {
+		l, err := lc.Listen(t.Context(), "rdma", address)
+		assert.NilError(t, err)
+		defer l.Close()
+		assert.ErrorIs(t, reason, rdmanet.ErrNoDevice, address)
+		reason = nil
+		to := fmt.Sprintf("127.0.0.1:%d", l.Addr().(*net.TCPAddr).Port)
+		for _, local := range []net.Addr{nil, &net.IPAddr{IP: net.IPv4(127, 0, 0, 1)}} {
+			d := rdmanet.Dialer{Fallback: fallback, LocalAddr: local}
+			c, err := d.DialContext(t.Context(), "rdma", to)
+			assert.NilError(t, err)
+			assert.Equal(t, c.RemoteAddr().(*net.TCPAddr).String(), to)
+			assert.ErrorIs(t, reason, rdmanet.ErrNoDevice, address)
+			reason = nil
+			c.Close()
+		}
+	}
+	lc.Device = "mem0" // named
+	l, err := lc.Listen(t.Context(), "rdma", ":0")
+	assert.NilError(t, err)
+	defer l.Close()
+	c, err := (&rdmanet.Dialer{Device: "mem0", Fallback: fallback}).DialContext(t.Context(), "rdma", l.Addr().String())
+	assert.NilError(t, err)
+	c.Close()
+	assert.NilError(t, reason)
 }
 
 // TestNoAllocations reads and writes without allocating.

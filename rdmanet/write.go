@@ -176,11 +176,16 @@ func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 }
 
 // CloseWrite ends the stream to the peer. The peer reads io.EOF after the data written before. This
-// end can still read. Blocked and later Writes return EPIPE.
+// end can still read. Blocked and later Writes return EPIPE. Another CloseWrite does nothing.
 func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.writeError(); err != nil && err != os.ErrDeadlineExceeded {
+	err := c.writeError()
+	switch {
+	case err == syscall.EPIPE: // it has ended, or the peer reads no more
+		c.out.fin = true
+		return nil
+	case err != nil && err != os.ErrDeadlineExceeded:
 		return c.opError("close", err)
 	}
 	c.out.fin = true

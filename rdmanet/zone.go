@@ -95,8 +95,9 @@ func (z *Zone) leave() {
 	}
 }
 
-// Close closes the zone. There can be no new connections and memories in it. The existing ones
-// remain usable, and the zone's resources are freed when all of them are closed.
+// Close closes the zone. There can be no new connections and memories in it, and a Listener in it
+// ends at the next request. The existing connections and memories remain usable, and the zone's
+// resources are freed when all of them are closed.
 func (z *Zone) Close() error {
 	z.adapter.mu.Lock()
 	closed := z.closed

@@ -2,6 +2,7 @@ package rdmanet_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -344,5 +345,24 @@ func TestZoneRefuses(t *testing.T) {
 		lc := rdmanet.ListenConfig{Path: rdmanet.Path{TOS: &tos}, Zone: z}
 		_, err = lc.Listen(t.Context(), "rdma", ":0")
 		assert.ErrorIs(t, err, syscall.EINVAL)
+	})
+}
+
+// TestListenInClosedZone: a Listener whose zone is closed ends, and refuses, at the next request.
+func TestListenInClosedZone(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		z, err := rdmanet.NewZone(dev, rdmanet.Path{})
+		assert.NilError(t, err)
+		l := listenIn(t, z)
+		assert.NilError(t, z.Close())
+		_, err = (&rdmanet.Dialer{Device: dev, Timeout: patience}).Dial(t.Context(), "rdma", l.Addr().String())
+		assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+		assert.Assert(t, !errors.Is(err, context.DeadlineExceeded), err)
+		for range 2 {
+			_, err = l.Accept()
+			assert.ErrorIs(t, err, net.ErrClosed)
+			var temporary interface{ Temporary() bool }
+			assert.Assert(t, errors.As(err, &temporary) && !temporary.Temporary(), err)
+		}
 	})
 }

@@ -1,6 +1,10 @@
 package udat
 
-import "github.com/godat/godat/udat/internal/fabric"
+import (
+	"errors"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
 
 // asyncEvent queues the DAT event for an asynchronous event of the fabric, and breaks the
 // connections that the fabric's event affects. It waits for the end of Open.
@@ -26,12 +30,13 @@ func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 	case *EVD:
 		o.hasOverrun()
 		ia.async(nil, &Event{Number: EventAsyncEVDOverflow, Object: o, Reason: ReasonEVDOverflow})
-		ia.breakEndpoints(func(ep *EP) bool { return ep.requests.source.evd == o || ep.recvs.source.evd == o })
+		ia.breakEndpoints(errOverflow,
+			func(ep *EP) bool { return ep.requests.source.evd == o || ep.recvs.source.evd == o })
 	case *EP:
 		switch ev.Kind {
 		case fabric.AsyncQPFatal:
 			ia.async(nil, &Event{Number: EventAsyncEPBroken, EP: o, Object: o, Reason: ReasonEPTransferToError})
-			ia.breakEndpoints(func(ep *EP) bool { return ep == o })
+			ia.breakEndpoints(errQueuePair, func(ep *EP) bool { return ep == o })
 		case fabric.AsyncQPSoftLimit, fabric.AsyncQPHardLimit:
 			o.mu.Lock()
 			o.tookMore(ev.Count)
@@ -43,15 +48,22 @@ func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 		switch ev.Kind {
 		case fabric.AsyncDeviceFatal:
 			ia.async(nil, &Event{Number: EventAsyncIACatastrophic, Object: ia, Reason: ReasonIACatastrophic})
-			ia.breakEndpoints(func(*EP) bool { return true })
+			ia.breakEndpoints(errDevice, func(*EP) bool { return true })
 		case fabric.AsyncPortError:
 			ia.async(nil, &Event{Number: EventAsyncIACatastrophic, Object: ia, Reason: ReasonIAOther})
 		}
 	}
 }
 
-// breakEndpoints breaks the connections of the endpoints for which match returns true.
-func (ia *IA) breakEndpoints(match func(*EP) bool) {
+var (
+	errOverflow  = errors.New("a completion queue of the endpoint has overflowed")
+	errQueuePair = errors.New("the device has reported a failure of the queue pair")
+	errDevice    = errors.New("the device has failed")
+)
+
+// breakEndpoints breaks the connections of the endpoints for which match returns true, because of
+// the failure why.
+func (ia *IA) breakEndpoints(why error, match func(*EP) bool) {
 	ia.mu.Lock()
 	var eps []*EP
 	for _, h := range ia.objects[HandleEP] {
@@ -61,7 +73,7 @@ func (ia *IA) breakEndpoints(match func(*EP) bool) {
 	for _, ep := range eps {
 		ep.mu.Lock()
 		if match(ep) {
-			ep.breakConnection()
+			ep.breakConnection(why)
 		}
 		ep.mu.Unlock()
 	}

@@ -95,3 +95,31 @@ func TestConnectionErr(t *testing.T) {
 		}
 	})
 }
+
+// TestBrokenErr: if work has failed at both ends, the event of each says why, whichever hears first
+// of the other's end.
+func TestBrokenErr(t *testing.T) {
+	onEach(t, func(t *testing.T, dev string) {
+		devices := []string{dev}
+		if dev == "mem0" {
+			devices = []string{"mem0", "tcp:127.0.0.1"}
+		}
+		for _, dev := range devices {
+			a, b := newEnd(t, dev, setup{}), newEnd(t, dev, setup{})
+			for range 20 {
+				connect(t, a, b)
+				assert.NilError(t, b.ep.PostRecv(b.iov(0, 8), 1, 0))
+				assert.NilError(t, a.ep.PostSend(a.iov(0, 100), 1, 0)) // longer than the receive
+				for _, e := range []*end{a, b} {
+					ev := next(t, e.conn)
+					assert.Assert(t, ev.Number == udat.EventConnectionDisconnected || ev.Err() != nil, "%s", describe(ev))
+				}
+				for _, e := range []*end{a, b} {
+					assert.NilError(t, e.ep.Reset())
+				}
+				expect(t, a.request, udat.EventDTOCompletion)
+				expect(t, b.recv, udat.EventDTOCompletion)
+			}
+		}
+	})
+}

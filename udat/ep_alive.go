@@ -81,8 +81,8 @@ func (ep *EP) checkPeer() {
 	interval := ep.obj.ia.keepAlive
 	limit := silentChecks + int(bytes/slowestWire/uint64(interval/time.Second+1))
 	if !waits && w.silent >= limit {
-		c.failed.Store(true) // the requests in flight have not been executed
 		why := fmt.Errorf("the peer has not answered for %v", time.Duration(w.silent)*interval)
+		c.failed.CompareAndSwap(nil, &why) // the requests in flight have not been executed
 		ep.advance("ep", causeBroken, fabric.ConnEvent{Err: why})
 	}
 }

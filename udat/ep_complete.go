@@ -66,13 +66,15 @@ func (ep *EP) workFailed(status fabric.Status) (after func()) {
 	if c == nil {
 		return nil
 	}
+	f := workFailure{ep: ep, conn: c, status: status}
 	if status != fabric.StatusFlush {
-		c.failed.Store(true)
+		why := f.cause()
+		c.failed.CompareAndSwap(nil, &why)
 	}
 	if ep.getState() == EPDisconnected {
 		return nil
 	}
-	return workFailure{ep: ep, conn: c, status: status}.report
+	return f.report
 }
 
 // status returns the DAT status of a request that failed. rxe reports an invalid local key as a

@@ -20,6 +20,8 @@ const (
 var errFlushed = errors.New("the device has flushed what was posted and names no reason: " +
 	"the link is down, or an address or the peer has gone")
 
+var errNoReason = errors.New("the device names no reason")
+
 // handler returns the handler of the fabric's events of a connection.
 func (ep *EP) handler(c *connection) func(fabric.ConnEvent) {
 	return func(ev fabric.ConnEvent) { ep.happened(c, causeOf[ev.Kind], ev) }
@@ -60,10 +62,11 @@ func (ep *EP) advance(op string, why epCause, told fabric.ConnEvent) error {
 	return nil
 }
 
-// breakConnection breaks the connection, if there is one, because of a failure; ep.mu is held.
-func (ep *EP) breakConnection() {
+// breakConnection breaks the connection, if there is one, because of the failure why; ep.mu is
+// held.
+func (ep *EP) breakConnection(why error) {
 	if ep.conn.Load() != nil {
-		ep.advance("ep", causeBroken, fabric.ConnEvent{})
+		ep.advance("ep", causeBroken, fabric.ConnEvent{Err: why})
 	}
 }
 
@@ -80,7 +83,7 @@ func (ep *EP) established(event EventNumber, told fabric.ConnEvent) {
 		Number: event, EP: ep, conn: &connectionData{private: told.Private, padded: told.Padded},
 	})
 	if ep.aboveHard() {
-		ep.breakConnection()
+		ep.breakConnection(errAboveHard)
 	}
 }
 
@@ -91,7 +94,7 @@ func (ep *EP) drained() (done bool) {
 		return false
 	}
 	why := causeDrained
-	if ep.conn.Load().failed.Load() {
+	if ep.conn.Load().failed.Load() != nil {
 		why = causeBroken // the requests have been flushed, not executed
 	}
 	ep.advance("ep", why, fabric.ConnEvent{})
@@ -146,8 +149,9 @@ func (ep *EP) postDisconnect() (done bool) {
 	if !flushed && time.Now().Before(c.ended.Add(flushWait)) {
 		return false
 	}
-	if c.peerLeft && c.failed.Load() {
+	if c.peerLeft && c.failed.Load() != nil {
 		c.disconnectEvent.Number = EventConnectionBroken
+		c.disconnectEvent.conn.failure = ep.whyNot(c, EventConnectionBroken, fabric.ConnEvent{})
 	}
 	ep.apply("ep", causeFlushed, nil)
 	ep.connectEVD.post(c.disconnectEvent)
@@ -335,12 +339,22 @@ func (ep *EP) announce(c *connection) {
 }
 
 // whyNot returns the error that Err of the connection's last event will return; it may be nil.
-// event is the number of that event. ep.mu is held, and the state is still that before the event.
+// event is the number of that event. If told has no reason why the connection is broken, the reason
+// is the failure of its work. ep.mu is held.
 func (ep *EP) whyNot(c *connection, event EventNumber, told fabric.ConnEvent) *connectError {
+	if event == EventConnectionBroken && told.Err == nil {
+		told.Err = errNoReason
+		if failed := c.failed.Load(); failed != nil {
+			told.Err = *failed
+		}
+	}
 	if c.conn == nil || event == EventConnectionDisconnected || told.Err == nil && event != EventConnectionTimedOut {
 		return nil
 	}
 	remote, after, reach := c.conn.RemoteAddr(), time.Since(c.began).Round(time.Millisecond), ep.obj.ia.device.Attr().Reach
+	if errors.Is(told.Err, fabric.ErrResources) || errors.Is(told.Err, fabric.ErrAddrInvalid) {
+		reach = "" // this host is in the way, and nothing between the hosts
+	}
 	if reach != "" {
 		reach = "; look at: " + reach
 	}

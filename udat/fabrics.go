@@ -2,6 +2,7 @@ package udat
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/memfabric"
@@ -20,8 +21,9 @@ var (
 )
 
 // openFabric opens the device with this name or local address on the first fabric that has the
-// device. If none has, it returns the first error other than fabric.ErrNoDevice, or
-// fabric.ErrNoDevice if there is no other.
+// device. If none has, it returns the first error that says more than fabric.ErrNoDevice, or
+// fabric.ErrNoDevice itself if there is none. The error of the fabric whose name begins the
+// device's name, as in "tcp:192.0.2.7", says more.
 func (o *openOptions) openFabric(name string, async func(fabric.AsyncEvent)) (fabric.Device, error) {
 	refusal := fabric.ErrNoDevice
 	for _, f := range fabrics() {
@@ -32,7 +34,8 @@ func (o *openOptions) openFabric(name string, async func(fabric.AsyncEvent)) (fa
 		switch {
 		case err == nil:
 			return device, nil
-		case refusal == fabric.ErrNoDevice && !errors.Is(err, fabric.ErrNoDevice):
+		case refusal == fabric.ErrNoDevice &&
+			(!errors.Is(err, fabric.ErrNoDevice) || strings.HasPrefix(name, f.Name()+":")):
 			refusal = err
 		}
 	}

@@ -221,6 +221,9 @@ func expect(t *testing.T, evd *udat.EVD, number udat.EventNumber) udat.Event {
 	t.Helper()
 	ev := next(t, evd)
 	assert.Equal(t, ev.Number, number, "%s", describe(ev))
+	if number == udat.EventConnectionBroken {
+		assert.Assert(t, ev.Err() != nil, "a connection is broken for no reason")
+	}
 	return ev
 }
 

@@ -1,7 +1,6 @@
 package udat
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 
@@ -120,7 +119,7 @@ func (o *openOptions) openDevice(name string, async func(fabric.AsyncEvent)) (fa
 	switch {
 	case err == nil:
 		return device, nil
-	case !errors.Is(err, fabric.ErrNoDevice):
+	case err != fabric.ErrNoDevice:
 		return nil, failAs(op, err, SubResourceDevice)
 	}
 	return nil, fail(op, ProviderNotFound, SubNameNotRegistered,

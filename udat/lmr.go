@@ -15,7 +15,7 @@ import (
 // Implements: dat_lmr_create.
 func (ia *IA) CreateLMR(pz *PZ, buf []byte, priv MemPriv) (*LMR, error) {
 	const op = "lmr_create"
-	if err := ia.mayRegister(op, pz, uint64(len(buf)), priv); err != nil {
+	if err := ia.mayRegister(op, pz, len(buf), priv); err != nil {
 		return nil, err
 	}
 	return ia.register(op, &LMR{buf: buf, kind: MemVirtual}, pz, priv)
@@ -27,7 +27,7 @@ func (ia *IA) CreateLMR(pz *PZ, buf []byte, priv MemPriv) (*LMR, error) {
 // Extension.
 func (ia *IA) AllocLMR(pz *PZ, size int, priv MemPriv) (*LMR, error) {
 	const op = "lmr_create"
-	if err := ia.mayRegister(op, pz, uint64(max(size, 0)), priv); err != nil {
+	if err := ia.mayRegister(op, pz, size, priv); err != nil {
 		return nil, err
 	}
 	buf, release, err := allocPages(size)
@@ -53,7 +53,7 @@ func (ia *IA) CreateLMRFromLMR(pz *PZ, region *LMR, priv MemPriv) (*LMR, error) 
 	if err := sameIA(op, ia, &region.obj); err != nil {
 		return nil, err
 	}
-	if err := ia.mayRegister(op, pz, uint64(len(region.buf)), priv); err != nil {
+	if err := ia.mayRegister(op, pz, len(region.buf), priv); err != nil {
 		return nil, err
 	}
 	return ia.register(op, &LMR{buf: region.buf, kind: MemLMR, pages: region.pages, from: region}, pz, priv)
@@ -66,7 +66,7 @@ func (ia *IA) CreateLMRFromLMR(pz *PZ, region *LMR, priv MemPriv) (*LMR, error) 
 // Implements: dat_lmr_create with DAT_MEM_TYPE_SHARED_VIRTUAL.
 func (ia *IA) CreateLMRShared(pz *PZ, buf []byte, id SharedMemoryID, priv MemPriv) (*LMR, error) {
 	const op = "lmr_create_shared" // the same C call as lmr_create, with other arguments in Go
-	if err := ia.mayRegister(op, pz, uint64(len(buf)), priv); err != nil {
+	if err := ia.mayRegister(op, pz, len(buf), priv); err != nil {
 		return nil, err
 	}
 	if !isShared(buf) {
@@ -76,7 +76,7 @@ func (ia *IA) CreateLMRShared(pz *PZ, buf []byte, id SharedMemoryID, priv MemPri
 	return ia.register(op, &LMR{buf: buf, kind: MemSharedVirtual, id: id}, pz, priv)
 }
 
-func (ia *IA) mayRegister(op string, pz *PZ, size uint64, priv MemPriv) error {
+func (ia *IA) mayRegister(op string, pz *PZ, size int, priv MemPriv) error {
 	if err := ia.object().check(op, HandleIA); err != nil {
 		return err
 	}
@@ -86,12 +86,12 @@ func (ia *IA) mayRegister(op string, pz *PZ, size uint64, priv MemPriv) error {
 	if err := sameIA(op, ia, &pz.obj); err != nil {
 		return err
 	}
-	if limit := ia.device.Attr().MaxMRSize; size == 0 || size > limit {
+	if limit := ia.device.Attr().MaxMRSize; size <= 0 || uint64(size) > limit {
 		return fail(op, InvalidParameter, SubArg4, "length is %d bytes, must be from 1 to %d", size, limit)
 	}
 	// Devices pin all of it. Too much memory takes for ever, fails late or gets the process killed.
 	if size >= largeLMR {
-		if limit := hostmem.Limit(); size > limit {
+		if limit := hostmem.Limit(); uint64(size) > limit {
 			return fail(op, InsufficientResources, SubResourceMemory,
 				"length is %d bytes, this process may use %d bytes of memory (of the host, or of its control group)", size, limit)
 		}

@@ -206,6 +206,7 @@ func TestLMRErrors(t *testing.T) {
 		}
 		_, err = e.ia.AllocLMR(e.pz, -1, udat.PrivAll)
 		assert.ErrorIs(t, err, udat.ErrInvalidParameter)
+		assert.ErrorContains(t, err, "length is -1 bytes")
 		_, err = e.ia.CreateLMRFromLMR(e.pz, nil, udat.PrivAll)
 		assert.ErrorIs(t, err, udat.WithSubtype(udat.InvalidHandle, udat.SubHandleLMR))
 		_, _, prov, err := e.ia.Query()

@@ -424,7 +424,7 @@ type connection struct {
 	ended           time.Time // zero until the connection ends
 	peerLeft        bool      // the connection ended because the peer disconnected
 
-	failed atomic.Bool // work has failed, which explains why the peer disconnected
+	failed atomic.Pointer[error] // why work has failed first, which explains why the peer disconnected
 	watch  peerWatch
 }
 

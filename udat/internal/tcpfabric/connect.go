@@ -81,7 +81,7 @@ func (c *conn) dial(ctx context.Context) (*net.TCPConn, fabric.ConnEvent) {
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) { // reset: the listener has just closed
 		return nil, fabric.ConnEvent{Kind: fabric.EventRejected, Err: fmt.Errorf("nobody listens on the port: %w", err)}
 	}
-	return nil, fabric.ConnEvent{Kind: fabric.EventUnreachable, Err: err}
+	return nil, fabric.ConnEvent{Kind: fabric.EventUnreachable, Err: short(err)}
 }
 
 // ask sends the request and reads the reply. The event is nil if the peer has accepted.

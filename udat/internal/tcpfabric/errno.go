@@ -9,10 +9,14 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// short adds ErrResources to an error that says that the host has run out of files or memory.
+// short adds ErrResources to an error that says that the host has run out of files or memory, and
+// ErrAddrInvalid to one that says that the host cannot use the address.
 func short(err error) error {
-	if isOf(err, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS) {
+	switch {
+	case isOf(err, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS):
 		return fmt.Errorf("%w: %w", fabric.ErrResources, err)
+	case isOf(err, syscall.EINVAL, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT):
+		return fmt.Errorf("%w: %w", fabric.ErrAddrInvalid, err)
 	}
 	return err
 }

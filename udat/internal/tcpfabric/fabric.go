@@ -127,18 +127,21 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 	if d.poller, err = newPoller(d.tick); err != nil {
 		return nil, short(err)
 	}
-	if err := d.Device.Open(f.adapter(name, at), newLink, d, opts, async); err != nil {
+	f.mu.Lock()
+	err = d.Device.Open(f.adapter(name, at), newLink, d, opts, async)
+	f.mu.Unlock()
+	if err != nil {
 		d.poller.stop()
 		return nil, err
 	}
 	return d, nil
 }
 
-// adapter returns the adapter that all openings of the device name share.
+// adapter returns the adapter that all openings of the device name share. If there is no opening,
+// the adapter is a new one, because the host's address may have changed. f.mu is held until the new
+// opening is listed.
 func (f *Fabric) adapter(name string, at netip.Addr) *softnic.Adapter {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if a := f.adapters[name]; a != nil {
+	if a := f.adapters[name]; a != nil && len(a.Openings()) > 0 {
 		return a
 	}
 	a := new(softnic.Adapter)

@@ -1,0 +1,76 @@
+package rdmanet
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"gotest.tools/v3/assert"
+)
+
+// joined returns both ends of a connection on mem0.
+func joined(t *testing.T) (client, server *Conn) {
+	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
+	assert.NilError(t, err)
+	client, err = (&Dialer{Device: memDevice}).Dial(t.Context(), Network, l.Addr().String())
+	assert.NilError(t, err)
+	server, err = l.AcceptConn()
+	assert.NilError(t, err)
+	t.Cleanup(func() { client.Close(); server.Close(); l.Close() })
+	return client, server
+}
+
+// TestNoRingAfterTheEnd: an end that has got the end of the stream offers no larger ring, which the
+// peer would answer after it has disconnected.
+func TestNoRingAfterTheEnd(t *testing.T) {
+	client, server := joined(t)
+	_, err := client.Write([]byte("x"))
+	assert.NilError(t, err)
+	assert.NilError(t, client.CloseWrite())
+	server.mu.Lock()
+	for !server.in.eof {
+		server.wait(&server.readable)
+	}
+	server.in.growth = growthBegun
+	server.pin()
+	server.mu.Unlock()
+	server.growRecv()
+	server.mu.Lock()
+	growth, offers := server.in.growth, server.in.larger.lmr != nil
+	server.mu.Unlock()
+	assert.Equal(t, growth, growthOver)
+	assert.Assert(t, !offers)
+}
+
+// TestNothingAfterClosed: an end whose Close the peer has answered sends nothing more, and reports
+// no lost bytes, whatever the peer still sends.
+func TestNothingAfterClosed(t *testing.T) {
+	client, _ := joined(t)
+	_, err := client.Write(make([]byte, 1000))
+	assert.NilError(t, err)
+	client.mu.Lock()
+	client.closed = true
+	client.d.block()
+	client.linger.begin(func() bool { return true })
+	unknown := client.out.freed < client.out.appended
+	from := client.peer.ring
+	from.size *= 2
+	for _, m := range []control{{kind: kindClosed}, {kind: kindRing, value: from.addr, key: from.key, size: from.size},
+		{kind: kindPing}} {
+		m.slots, m.limit = client.out.acked, client.out.limit
+		err = errors.Join(err, client.control(m))
+		client.push()
+	}
+	dead := client.state == stateDead
+	client.mu.Unlock()
+	assert.NilError(t, err)
+	assert.Assert(t, unknown, "the Write has a completion of its own")
+	assert.Assert(t, !dead, "%v", client.err)
+	select {
+	case <-client.linger.done:
+	case <-time.After(hostilePatience):
+		t.Fatal("the connection has not ended")
+	}
+	assert.Equal(t, client.Stats().BytesLost, uint64(0))
+	assert.NilError(t, Drain(t.Context()))
+}
