@@ -18,7 +18,7 @@ const mostBlockers = 16
 
 // Block waits for the sockets of the set's hot links, and reads them. A thread that blocks for its
 // sockets goes on at once. A parked goroutine needs a processor twice: for the device's poller, and
-// for itself.
+// for itself. From then on the links are hot for waits: a caller that waits may not come back soon.
 func (s *hotSet) Block(limit time.Duration, over func() bool) bool {
 	if s.count.Load() == 0 {
 		return false
@@ -36,6 +36,7 @@ func (s *hotSet) Block(limit time.Duration, over func() bool) bool {
 	fds := [1 + len(s.links)]unix.PollFd{{Fd: int32(k.fd), Events: unix.POLLIN}}
 	n := 1
 	s.watch(false, func(l *link) {
+		l.byWait.Store(true)
 		fds[n] = unix.PollFd{Fd: int32(l.sock.(*sock).fd), Events: unix.POLLIN | unix.POLLRDHUP}
 		n++
 	})
@@ -56,17 +57,17 @@ func (s *hotSet) Block(limit time.Duration, over func() bool) bool {
 	return got || kicked
 }
 
-// watch sets whether the device's poller reads the links that are hot for waits, and calls f for
-// each hot link.
+// watch calls f for each hot link, and sets whether the device's poller reads those that are hot
+// for waits.
 func (s *hotSet) watch(on bool, f func(*link)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.links {
 		if l := s.links[i].Load(); l != nil {
+			f(l)
 			if l.byWait.Load() {
 				l.sock.watch(on)
 			}
-			f(l)
 		}
 	}
 }

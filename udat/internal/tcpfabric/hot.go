@@ -13,7 +13,7 @@ import (
 // A link becomes hot after two consecutive events of its socket, each while the queue was polled
 // or a brief Wait was under way, unless the queue is armed then. It stays hot until the caller is
 // about to sleep, or has not polled for a tick of the device. A link that is hot for waits is read
-// by the device's poller too, except while a Wait blocks.
+// by the device's poller too, except while a Wait blocks; so is each hot link after such a Wait.
 type hotSet struct {
 	dev    *Device
 	queue  *softnic.CQ
