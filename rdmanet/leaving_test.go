@@ -61,11 +61,11 @@ func TestNothingAfterClosed(t *testing.T) {
 		err = errors.Join(err, client.control(m))
 		client.push()
 	}
-	dead := client.state == stateDead
+	dead, why := client.state == stateDead, client.err
 	client.mu.Unlock()
 	assert.NilError(t, err)
 	assert.Assert(t, unknown, "the Write has a completion of its own")
-	assert.Assert(t, !dead, "%v", client.err)
+	assert.Assert(t, !dead, "%v", why)
 	select {
 	case <-client.linger.done:
 	case <-time.After(hostilePatience):
