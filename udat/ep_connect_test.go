@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -197,7 +198,9 @@ func TestUnreachableHost(t *testing.T) {
 		assert.Equal(t, ev.Number, udat.EventConnectionUnreachable, describe(ev))
 		t.Log(ev.Err())
 		assert.ErrorContains(t, ev.Err(), netip.AddrFrom4(addr).String())
-		assert.ErrorContains(t, ev.Err(), a.ia.Device().Attr().Reach)
+		if !errorsIs(ev.Err(), syscall.EINVAL) { // of this host's TCP, which leads from no loopback address to others
+			assert.ErrorContains(t, ev.Err(), a.ia.Device().Attr().Reach)
+		}
 		rule.Proves(t, "EPST-15", "EP-CONNECT-03", "EP-CONNECT-09")
 	})
 }
