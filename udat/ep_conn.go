@@ -62,6 +62,8 @@ func (ep *EP) advance(op string, why epCause, told fabric.ConnEvent) error {
 	return nil
 }
 
+var errAboveHard = errors.New("the endpoint holds more receives than its hard watermark allows")
+
 // breakConnection breaks the connection, if there is one, because of the failure why; ep.mu is
 // held.
 func (ep *EP) breakConnection(why error) {

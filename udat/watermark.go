@@ -1,7 +1,5 @@
 package udat
 
-import "errors"
-
 // SetWatermark sets and arms both high watermarks on the number of receives that the endpoint
 // holds: those posted to it, or those it has taken from its shared receive queue. WatermarkInfinite
 // disables a watermark. If the endpoint holds more than soft receives, one asynchronous event is
@@ -78,8 +76,6 @@ func (ep *EP) checkWatermarks() {
 	ep.breakAboveHard()
 	w.rearm()
 }
-
-var errAboveHard = errors.New("the endpoint holds more receives than its hard watermark allows")
 
 // breakAboveHard breaks an established connection if the endpoint holds more receives than the hard
 // watermark allows; ep.mu is held.
