@@ -62,12 +62,10 @@ func (s *hotSet) Block(limit time.Duration, over func() bool) bool {
 func (s *hotSet) watch(on bool, f func(*link)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.links {
-		if l := s.links[i].Load(); l != nil {
-			f(l)
-			if l.byWait.Load() {
-				l.sock.watch(on)
-			}
+	s.each(func(l *link) {
+		f(l)
+		if l.byWait.Load() {
+			l.sock.watch(on)
 		}
-	}
+	})
 }

@@ -100,27 +100,27 @@ func (s *hotSet) pollAll() (got bool) {
 // Armed sends the acknowledgements that are due.
 func (s *hotSet) Armed() {
 	s.pay()
-	if s.count.Load() == 0 {
-		return
-	}
-	for i := range s.links {
-		if l := s.links[i].Load(); l != nil {
-			l.acknowledgeNow()
-		}
-	}
+	s.each((*link).acknowledgeNow)
 }
 
 // Sleep makes all links of the set cool: the poller reads their sockets again.
 func (s *hotSet) Sleep() {
 	s.pay()
+	s.each(func(l *link) {
+		l.wins.Store(0)
+		l.cool()
+		l.acknowledgeNow()
+	})
+}
+
+// each calls f for each link of the set.
+func (s *hotSet) each(f func(*link)) {
 	if s.count.Load() == 0 {
 		return
 	}
 	for i := range s.links {
 		if l := s.links[i].Load(); l != nil {
-			l.wins.Store(0)
-			l.cool()
-			l.acknowledgeNow()
+			f(l)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func (l *link) warm(waited [2]bool) {
 		case !polled && !waited[i]:
 			continue
 		case l.hot.Load() != nil:
-			if polled && !waited[i] {
+			if !waited[i] {
 				l.cool()
 			}
 		case l.wins.Add(1) > 1 && s.add(l, waited[i]):
