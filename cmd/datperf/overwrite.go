@@ -57,14 +57,29 @@ func sameFile(a, b string) bool {
 	return canonical(a) == canonical(b)
 }
 
-// canonical returns the absolute name of a file, without symbolic links in the name of its folder.
+// maxLinks is how many symbolic links Linux follows in a name.
+const maxLinks = 40
+
+// canonical returns the absolute name of a file without symbolic links. The file itself, to which
+// the last link leads, need not exist.
 func canonical(file string) string {
 	if abs, err := filepath.Abs(file); err == nil {
 		file = abs
 	}
-	dir, name := filepath.Split(file)
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
+	for range maxLinks {
+		dir, name := filepath.Split(file)
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = real
+		}
+		file = filepath.Join(dir, name)
+		target, err := os.Readlink(file)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(dir, target)
+		}
+		file = target
 	}
-	return filepath.Join(dir, name)
+	return file
 }
