@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/blocker"
 )
 
 // footprint counts the resources that a process can leak.
 func footprint(t *testing.T) (fds, goroutines int, kernel string) {
 	t.Helper()
-	blockers() // whose descriptors, made at the first wait that blocks, stay
+	blocker.Free() // whose descriptors, made at the first wait that blocks, stay
 	entries, err := os.ReadDir("/proc/self/fd")
 	assert.NilError(t, err)
 	if out, err := exec.Command("rdma", "resource").Output(); err == nil {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/godat/godat/internal/blocker"
 )
 
 // errWoken is the result of a wait that Wake ended.
@@ -18,7 +20,7 @@ var errWoken = errors.New("woken")
 
 // waiter parks goroutines until the descriptor of a C object is readable. Go's poller does not wait
 // on this descriptor, but on an epoll set that contains it, for two reasons. C closes the
-// descriptor itself. While a thread blocks on the descriptor (see blocker), watch removes it from
+// descriptor itself. While a thread blocks on the descriptor (see package blocker), watch removes it from
 // the set, so that the poller does not wake, too.
 type waiter struct {
 	file  *os.File
@@ -36,9 +38,9 @@ type waiter struct {
 	op      int
 	failed  error
 
-	blocks  bool                    // block may block a thread
-	last    time.Duration           // how long the last wait took
-	blocked atomic.Pointer[blocker] // set while a thread is blocked
+	blocks  bool                            // block may block a thread
+	last    time.Duration                   // how long the last wait took
+	blocked atomic.Pointer[blocker.Blocker] // set while a thread is blocked
 }
 
 func newWaiter(fd int, name string) (*waiter, error) {
@@ -52,7 +54,7 @@ func newWaiter(fd int, name string) (*waiter, error) {
 	}
 	unix.SetNonblock(set, true)
 	w := &waiter{file: os.NewFile(uintptr(set), name), gate: make(chan struct{}, 1), done: make(chan struct{}), fd: fd,
-		last: blockFor}
+		last: blocker.For}
 	w.setDeadline = w.file.SetReadDeadline
 	w.control = func(set uintptr) {
 		w.failed = unix.EpollCtl(int(set), w.op, w.fd, &unix.EpollEvent{Events: unix.EPOLLIN})
@@ -73,8 +75,8 @@ func newWaiter(fd int, name string) (*waiter, error) {
 // atOnce is about the time that a thread needs to block and to be woken.
 const atOnce = 2 * time.Microsecond
 
-// brief reports whether the next wait may block a thread: the last one was shorter than blockFor.
-func (w *waiter) brief() bool { return w.blocks && w.last < blockFor }
+// brief reports whether the next wait may block a thread: the last one was shorter than blocker.For.
+func (w *waiter) brief() bool { return w.blocks && w.last < blocker.For }
 
 // wait parks the goroutine until try returns true. It calls try at least once, unless Wake came
 // before. If the last wait blocked its thread, this one probably must, too. Then it calls try only
@@ -129,29 +131,28 @@ func (w *waiter) wait(ctx context.Context, deadline time.Time, try func(uintptr)
 	}
 }
 
-// block blocks the thread in the kernel if the last wait was shorter than blockFor and a blocker is
+// block blocks the thread in the kernel if the last wait was shorter than blocker.For and one is
 // free. It returns false if it did not block. If it returns true the descriptor may be readable.
 func (w *waiter) block(ctx context.Context, deadline time.Time) bool {
 	if !w.brief() {
 		return false
 	}
-	var b *blocker
-	select {
-	case b = <-blockers():
-	default:
+	b := blocker.Take()
+	if b == nil {
 		return false
 	}
-	defer func() { blockers() <- b }() // a late kick only ends another wait early
+	defer b.GiveBack()
 	if w.watch(false) != nil {
 		return false
 	}
-	limit := blockFor
+	limit := blocker.For
 	if !deadline.IsZero() {
 		limit = min(limit, time.Until(deadline))
 	}
 	w.blocked.Store(b)
 	if limit > 0 && !w.over(ctx) { // a later interrupt finds the blocker
-		b.wait(w.fd, limit)
+		fds := [...]unix.PollFd{1: {Fd: int32(w.fd), Events: unix.POLLIN}}
+		b.Wait(fds[:], limit)
 	}
 	w.blocked.Store(nil)
 	return true
@@ -220,7 +221,7 @@ func (w *waiter) exit() { <-w.gate }
 func (w *waiter) interrupt() {
 	w.file.SetReadDeadline(time.Unix(1, 0))
 	if b := w.blocked.Load(); b != nil {
-		b.kick()
+		b.Kick()
 	}
 }
 

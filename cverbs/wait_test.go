@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/internal/blocker"
 )
 
 // pipeWaiter returns a waiter on a pipe, and a try that reads one byte.
@@ -265,31 +267,31 @@ func TestLifeCloseAgain(t *testing.T) {
 // A wait after one that has blocked its thread blocks first and tries then. After one that found
 // its event at once it tries first, and does not block if the event is there.
 func TestWaiterTriesOnce(t *testing.T) {
-	if cap(blockers()) == 0 {
+	if blocker.Free() == 0 {
 		t.Skip("with one processor nothing blocks")
 	}
 	w, fd, try := pipeWaiter(t)
 	defer w.close()
 	waits := func(last time.Duration) (tries int) {
 		w.last = last
-		time.AfterFunc(blockFor/4, func() { unix.Write(fd, []byte("x")) })
+		time.AfterFunc(blocker.For/4, func() { unix.Write(fd, []byte("x")) })
 		assert.NilError(t, w.once(context.Background(), time.Time{}, func(p uintptr) bool { tries++; return try(p) }))
 		return tries
 	}
 	once := false
 	for until := time.Now().Add(patience); !once && time.Now().Before(until); { // on a busy machine the write may be late
-		once = waits(blockFor/4) == 1
+		once = waits(blocker.For/4) == 1
 	}
 	assert.Assert(t, once)
 	assert.Assert(t, w.last > atOnce, "it has blocked for %v", w.last)
-	for _, last := range []time.Duration{0, blockFor} {
+	for _, last := range []time.Duration{0, blocker.For} {
 		assert.Assert(t, w.watch(true) == nil)
 		w.last = last
 		unix.Write(fd, []byte("x"))
 		assert.NilError(t, w.once(context.Background(), time.Time{}, try))
 		assert.Assert(t, w.watched && w.last == 0)
 	}
-	w.last = blockFor / 4
+	w.last = blocker.For / 4
 	unix.Write(fd, []byte("x"))
 	assert.NilError(t, w.once(context.Background(), time.Unix(1, 0), try), "it takes what is there after the deadline")
 }
@@ -297,44 +299,46 @@ func TestWaiterTriesOnce(t *testing.T) {
 // While a thread is blocked, everything that ends a wait ends it at once, and Go's poller does not
 // wake.
 func TestWaiterBlocks(t *testing.T) {
-	if cap(blockers()) == 0 {
+	if blocker.Free() == 0 {
 		t.Skip("with one processor nothing blocks")
 	}
+	free := blocker.Free()
 	w, fd, try := pipeWaiter(t)
+	fds := [...]unix.PollFd{1: {Fd: int32(w.fd), Events: unix.POLLIN}}
 	unix.Write(fd, []byte("x"))
 	assert.NilError(t, w.once(context.Background(), time.Time{}, try))
 	assert.Assert(t, w.brief(), "that was a short wait")
 	assert.Assert(t, w.block(context.Background(), time.Time{}))
 	assert.Assert(t, !w.watched)
-	assert.Equal(t, len(blockers()), cap(blockers()), "the blocker is back")
+	assert.Equal(t, blocker.Free(), free, "the blocker is back")
 
 	for name, end := range map[string]func(){
 		"wake": w.wake, "interrupt": w.interrupt, "event": func() { unix.Write(fd, []byte("x")) },
 	} {
-		b := <-blockers()
+		b := blocker.Take()
 		w.blocked.Store(b)
 		began := time.Now()
 		go end()
-		b.wait(w.fd, patience)
+		b.Wait(fds[:], patience)
 		assert.Check(t, time.Since(began) < patience/2, name)
 		w.blocked.Store(nil)
-		blockers() <- b
+		b.GiveBack()
 		w.woken.Store(false)
 		try(0)
 	}
 	for until := time.Now().Add(patience); !w.watched && time.Now().Before(until); {
 		done := make(chan error)
 		go func() { done <- w.once(context.Background(), time.Time{}, try) }()
-		time.Sleep(5 * blockFor) // on a busy machine the wait may not have begun by then: once more
+		time.Sleep(5 * blocker.For) // on a busy machine the wait may not have begun by then: once more
 		unix.Write(fd, []byte("x"))
 		assert.NilError(t, <-done)
 	}
 	assert.Assert(t, w.watched, "the poller sees it again")
-	b := <-blockers()
+	b := blocker.Take()
 	w.blocked.Store(b)
 	go w.close()
-	b.wait(w.fd, patience)
+	b.Wait(fds[:], patience)
 	w.blocked.Store(nil)
-	blockers() <- b
+	b.GiveBack()
 	isErr(t, w.once(context.Background(), time.Time{}, try), ErrClosed)
 }

@@ -9,6 +9,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/blocker"
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/softnic"
 )
@@ -84,18 +85,23 @@ func TestBlock(t *testing.T) {
 	assert.Assert(t, !w.set.Block(patience, no))
 }
 
-// TestBlockedThreads: at most half as many threads block as there are processors.
+// TestBlockedThreads: Block needs a blocker, and gives it back.
 func TestBlockedThreads(t *testing.T) {
-	most := int32(min(runtime.GOMAXPROCS(0)/2, mostBlockers))
 	v := newVictim(t)
 	v.still()
 	w := newWriter(t, v)
 	assert.Assert(t, w.set.add(w.l, false))
-	blockers.Add(most)
+	free := blocker.Free()
+	var all []*blocker.Blocker
+	for range free {
+		all = append(all, blocker.Take())
+	}
 	assert.Assert(t, !w.set.Block(patience, func() bool { return true }))
-	blockers.Add(-most)
-	assert.Equal(t, w.set.Block(patience, func() bool { return true }), most > 0)
-	assert.Equal(t, blockers.Load(), int32(0))
+	for _, b := range all {
+		b.GiveBack()
+	}
+	assert.Equal(t, w.set.Block(patience, func() bool { return true }), free > 0)
+	assert.Equal(t, blocker.Free(), free)
 	w.Close()
 }
 

@@ -128,7 +128,7 @@ func (s *hotSet) each(f func(*link)) {
 // Kick ends Block.
 func (s *hotSet) Kick() {
 	if k := s.blocked.Load(); k != nil {
-		k.kick()
+		k.Kick()
 	}
 }
 

@@ -199,24 +199,34 @@ func TestAcknowledgementOfImmediate(t *testing.T) {
 	v := newVictim(t)
 	v.still()
 	w := newWriter(t, v)
-	owed := func(n uint64) {
+	// owed puts one that is left to the poller. A late event of the socket may have come after the poll:
+	// then it is put once more.
+	owed := func() {
 		t.Helper()
-		within(t, "not left to the poller", func() bool { return w.set.owing.Load() == w.l })
-		assert.Equal(t, w.l.told.Load(), w.sent-n)
+		for until := time.Now().Add(patience); ; {
+			w.poll()
+			w.putImmediate()
+			within(t, "neither acknowledged nor owed", func() bool {
+				return w.set.owing.Load() == w.l || w.l.told.Load() == w.sent
+			})
+			if w.set.owing.Load() == w.l {
+				assert.Equal(t, w.l.told.Load(), w.sent-2)
+				return
+			}
+			assert.Assert(t, time.Now().Before(until), "not left to the poller")
+			w.acknowledged()
+			w.completes(1)
+		}
 	}
 
-	w.poll()
-	w.putImmediate()
-	owed(2)
+	owed()
 	w.posts(fabric.OpSend, v.mr.LKey())
 	h, _ := w.read()
 	assert.Equal(t, h.Op, iwarp.OpSend)
 	assert.Equal(t, uint64(h.Word), w.sent)
 	w.completes(1)
 
-	w.poll()
-	w.putImmediate()
-	owed(2)
+	owed()
 	w.putImmediate()
 	h, _ = w.read()
 	assert.Equal(t, h.Op, iwarp.OpControl)

@@ -34,8 +34,6 @@ type poller struct {
 	socks map[int32]*sock
 	next  int32
 
-	kickers kickers
-
 	ready [64]unix.EpollEvent
 	n     int
 	due   []*sock // sockets to read in this round
@@ -70,7 +68,6 @@ func newPoller(tick func() (again bool)) (*poller, error) {
 func (p *poller) stop() {
 	p.file.Close()
 	<-p.done
-	p.kickers.close()
 }
 
 func (p *poller) loop() {

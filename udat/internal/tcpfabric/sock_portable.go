@@ -16,7 +16,7 @@ const pollable = false
 // kicker and Block do nothing here: Block does not wait.
 type kicker struct{}
 
-func (*kicker) kick() {}
+func (*kicker) Kick() {}
 
 func (s *hotSet) Block(time.Duration, func() bool) bool { return false }
 
