@@ -1,6 +1,7 @@
 package softnic
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/godat/godat/udat/internal/fabric"
@@ -18,7 +19,7 @@ type recvQueue struct {
 	maxSGE  int
 	head, n int
 	limit   int     // the armed limit: report when fewer are left; 0: not armed
-	waiters []Waker // senders that found it empty
+	waiters []Waker // senders that found it empty, in that order
 }
 
 // receive is one receive taken from a queue.
@@ -34,43 +35,43 @@ func (r *recvQueue) init(depth, maxSGE int) {
 	r.maxSGE = maxSGE
 }
 
-// push adds receives of the batch in order, as many as there is room for, and wakes the waiting
-// senders.
+// push adds receives of the batch in order, as many as there is room for. Then it wakes the senders
+// that wait, each once, until no receive is left. One that is woken too late waits again.
 func (r *recvQueue) push(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (int, error) {
 	n, waits, err := r.add(op, wrs, sges)
-	for waits && n > 0 {
-		var w Waker
-		if w, waits = r.waiter(); w != nil {
-			w.Wake()
+	for ; waits > 0 && n > 0; waits-- {
+		w := r.waiter()
+		if w == nil {
+			break
 		}
+		w.Wake()
 	}
 	return n, err
 }
 
-// waiter removes and returns one of the waiting senders, and reports whether there are more.
-func (r *recvQueue) waiter() (w Waker, more bool) {
+// waiter removes and returns the sender that has waited longest, if there is a receive for it.
+func (r *recvQueue) waiter() Waker {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last := len(r.waiters) - 1
-	if last < 0 {
-		return nil, false
+	if r.n == 0 || len(r.waiters) == 0 {
+		return nil
 	}
-	w, r.waiters[last] = r.waiters[last], nil
-	r.waiters = r.waiters[:last]
-	return w, last > 0
+	w := r.waiters[0]
+	r.waiters = slices.Delete(r.waiters, 0, 1)
+	return w
 }
 
-func (r *recvQueue) add(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (n int, waits bool, err error) {
+func (r *recvQueue) add(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (n, waits int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range wrs {
 		wr := &wrs[i]
 		list, err := segments(op, sges, wr.FirstSGE, wr.NumSGE, r.maxSGE)
 		if err != nil {
-			return i, len(r.waiters) > 0, err
+			return i, len(r.waiters), err
 		}
 		if r.n == len(r.ids) {
-			return i, len(r.waiters) > 0, Failed(op, fabric.ErrQueueFull)
+			return i, len(r.waiters), Failed(op, fabric.ErrQueueFull)
 		}
 		at := (r.head + r.n) % len(r.ids)
 		r.ids[at] = wr.ID
@@ -78,7 +79,7 @@ func (r *recvQueue) add(op string, wrs []fabric.RecvWR, sges []fabric.SGE) (n in
 		copy(r.sges[at*r.maxSGE:], list)
 		r.n++
 	}
-	return len(wrs), len(r.waiters) > 0, nil
+	return len(wrs), len(r.waiters), nil
 }
 
 // pop moves the oldest receive to rx. If there is none, the next push wakes waiter. low reports
@@ -132,13 +133,8 @@ func (r *recvQueue) forget(w Waker) {
 }
 
 func (r *recvQueue) forgetLocked(waiter Waker) {
-	for i, w := range r.waiters {
-		if w == waiter {
-			last := len(r.waiters) - 1
-			r.waiters[i], r.waiters[last] = r.waiters[last], nil
-			r.waiters = r.waiters[:last]
-			return
-		}
+	if i := slices.Index(r.waiters, waiter); i >= 0 {
+		r.waiters = slices.Delete(r.waiters, i, i+1)
 	}
 }
 
