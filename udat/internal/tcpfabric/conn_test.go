@@ -12,11 +12,11 @@ import (
 )
 
 // TestEndOfStream: a peer that the network does not reach any more has not disconnected; one whose
-// host says that it is gone has.
+// host says that it is gone has, and one that ends within a message has failed.
 func TestEndOfStream(t *testing.T) {
 	v := newVictim(t)
 	for err, want := range map[error]fabric.ConnEventKind{
-		nil: fabric.EventDisconnected, errMidFrame: fabric.EventDisconnected,
+		nil: fabric.EventDisconnected, errMidFrame: fabric.EventFailed,
 		io.ErrUnexpectedEOF: fabric.EventDisconnected, syscall.ECONNRESET: fabric.EventDisconnected,
 		syscall.ETIMEDOUT: fabric.EventUnreachable, syscall.EHOSTUNREACH: fabric.EventUnreachable,
 		syscall.ENETUNREACH: fabric.EventUnreachable,

@@ -87,7 +87,7 @@ func (x *rx) tidy() {
 func (x *rx) close(l *link, err error) {
 	if errors.Is(err, io.EOF) {
 		err = nil
-		if x.r != x.w || x.left > 0 || x.trail > 0 {
+		if !x.stop && (x.r != x.w || x.left > 0 || x.trail > 0) { // else this end has refused the rest
 			err = errMidFrame
 		}
 	}
