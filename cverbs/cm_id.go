@@ -177,7 +177,7 @@ func (id *CMID) Connect(p ConnParam) error {
 		return err
 	}
 	return p.explain(id.callBound("Connect",
-		func() C.int { return C.cv_cm_connect(id.c, &c, data, C.uint32_t(len(p.PrivateData))) }))
+		func() C.int { return C.cv_cm_connect(id.c, &c, data, C.uint32_t(len(p.PrivateData))) }), requestPrivate, "")
 }
 
 // Accept accepts a connection request. Call it on the id of the CONNECT_REQUEST event. If the id
@@ -192,7 +192,8 @@ func (id *CMID) Accept(p ConnParam) error {
 		return err
 	}
 	return p.explain(id.callBound("Accept",
-		func() C.int { return C.cv_cm_accept(id.c, &c, data, C.uint32_t(len(p.PrivateData))) }))
+		func() C.int { return C.cv_cm_accept(id.c, &c, data, C.uint32_t(len(p.PrivateData))) }), replyPrivate,
+		"the peer has given up its request, or ")
 }
 
 // Reject rejects a connection request. The peer receives REJECTED with the private data. The caller
@@ -500,12 +501,22 @@ func goConnParam(c *C.struct_cv_conn) ConnParam {
 	}
 }
 
-// explain adds the likely causes to an EINVAL of the kernel.
-func (p *ConnParam) explain(err error) error {
+// What every device can carry with a request and with a reply, in bytes of private data.
+const (
+	requestPrivate = 56
+	replyPrivate   = 196
+)
+
+// explain adds the likely cause to an EINVAL of the kernel. limit is that of the private data, other
+// is another cause, if there is one.
+func (p *ConnParam) explain(err error, limit int, other string) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
-		e.Advice = fmt.Sprintf("private data (%d bytes; a request takes 56, a reply 196) or a depth (%d, %d) "+
-			"exceeds its limit",
-			len(p.PrivateData), p.ResponderResources, p.InitiatorDepth)
+		if len(p.PrivateData) > limit {
+			e.Advice = fmt.Sprintf("private data is %d bytes, the limit is %d", len(p.PrivateData), limit)
+		} else {
+			e.Advice = fmt.Sprintf("%sa depth (%d, %d) exceeds the device's limit", other, p.ResponderResources,
+				p.InitiatorDepth)
+		}
 	}
 	return err
 }

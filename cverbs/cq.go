@@ -82,17 +82,21 @@ func (c *Context) newCQ(verb string, init *CQInit, parents []*life) (*CQ, *C.str
 	return q, cch, nil
 }
 
+// adviseDepth adds the likely cause to an EINVAL of a call that takes the depth of a queue.
+func adviseDepth(err error, depth int) error {
+	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL {
+		e.Advice = fmt.Sprintf("depth %d may be beyond the device's limit (DeviceAttr.MaxCQE)", depth)
+	}
+	return err
+}
+
 // finish opens the queue with the C queue v. If v is nil, finish undoes newCQ and returns an error
 // with the errno in err.
 func (q *CQ) finish(verb string, v *C.struct_ibv_cq, err error, depth int) error {
 	if v == nil {
 		byHandle.cqs.remove(q.h)
 		q.life.abort()
-		e := pinError(verb, errnoOf(err), 0).(*Error)
-		if e.Errno == syscall.EINVAL {
-			e.Advice = fmt.Sprintf("depth %d may be beyond the device's limit (DeviceAttr.MaxCQE)", depth)
-		}
-		return e
+		return adviseDepth(pinError(verb, errnoOf(err), 0), depth)
 	}
 	q.c = v
 	q.depth.Store(int64(v.cqe))
@@ -199,7 +203,7 @@ func (q *CQ) Resize(depth int) error {
 	}
 	defer q.life.leave()
 	if rc, err := C.ibv_resize_cq(q.c, C.int(depth)); rc != 0 {
-		return rcError("ibv_resize_cq", rc, err)
+		return adviseDepth(rcError("ibv_resize_cq", rc, err), depth)
 	}
 	q.depth.Store(int64(q.c.cqe))
 	return nil

@@ -3,6 +3,7 @@ package cverbs
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"sync"
 	"syscall"
@@ -29,6 +30,9 @@ func TestCQSize(t *testing.T) {
 		assert.Assert(t, cq.Depth() >= 300)
 	}
 	assert.ErrorContains(t, cq.Resize(0), "depth 0")
+	if err := cq.Resize(math.MaxInt32); errors.Is(err, syscall.EINVAL) {
+		assert.ErrorContains(t, err, "depth 2147483647")
+	}
 	assert.ErrorContains(t, cq.Arm(false), "no channel")
 	if err := cq.Moderate(4, 10); err != nil {
 		assert.Assert(t, errors.Is(err, ErrNotSupported), "%v", err)

@@ -8,6 +8,7 @@ import "C"
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"syscall"
@@ -252,6 +253,14 @@ func goPortAttr(a *C.struct_ibv_port_attr) PortAttr {
 	}
 }
 
+// tableIndex checks the index into a port's table of GIDs or P_Keys. C would cut a larger one off.
+func tableIndex(verb string, index int) error {
+	if index < 0 || index > math.MaxInt32 {
+		return badArg(verb, "index %d is not in 0..%d", index, math.MaxInt32)
+	}
+	return nil
+}
+
 // QueryGID returns one entry of a port's GID table. Errors: ENODATA for an empty entry.
 //
 // Implements: ibv_query_gid, ibv_query_gid_ex.
@@ -261,8 +270,8 @@ func (c *Context) QueryGID(port uint8, index int) (GIDEntry, error) {
 		return GIDEntry{}, ErrClosed
 	}
 	defer c.life.leave()
-	if index < 0 {
-		return GIDEntry{}, badArg("ibv_query_gid", "index %d is negative", index)
+	if err := tableIndex("ibv_query_gid", index); err != nil {
+		return GIDEntry{}, err
 	}
 	var e C.struct_ibv_gid_entry
 	if rc, err := C._ibv_query_gid_ex(c.c, C.uint32_t(port), C.uint32_t(index), &e, 0,

@@ -1,6 +1,7 @@
 package cverbs
 
 import (
+	"fmt"
 	"runtime"
 	"strings"
 	"syscall"
@@ -58,8 +59,12 @@ func TestDevice(t *testing.T) {
 		_, err = ctx.QueryGID(1, port.GIDTableLen-1)
 		assert.Assert(t, err != nil, "an empty entry is no GID")
 	}
-	_, err = ctx.QueryGID(1, -1)
-	assert.ErrorContains(t, err, "index -1")
+	for _, index := range []int{-1, 1 << 40} { // C would take the second for 0
+		_, err = ctx.QueryGID(1, index)
+		assert.ErrorContains(t, err, fmt.Sprintf("index %d", index))
+		_, err = ctx.QueryPKey(1, index)
+		assert.ErrorContains(t, err, fmt.Sprintf("index %d", index))
+	}
 	best, reason, err := ctx.BestGID(1)
 	assert.NilError(t, err)
 	t.Log(reason)

@@ -21,6 +21,9 @@ func (c *Context) QueryPKey(port uint8, index int) (uint16, error) {
 		return 0, ErrClosed
 	}
 	defer c.life.leave()
+	if err := tableIndex("ibv_query_pkey", index); err != nil {
+		return 0, err
+	}
 	var pkey C.__be16
 	if rc, err := C.ibv_query_pkey(c.c, C.uint8_t(port), C.int(index), &pkey); rc != 0 {
 		return 0, rcError("ibv_query_pkey", rc, err)

@@ -35,6 +35,7 @@ func TestArgumentsAreCounted(t *testing.T) {
 		{one(udat.Open("")), 1, udat.SubArg1},
 		{one(udat.Open("mem0", udat.WithAsyncQLen(0))), 2, udat.SubArg2},
 		{one(udat.Open("mem0", udat.WithRNRRetry(8))), 2, udat.SubArg2},
+		{one(udat.Open("mem0", udat.WithRNRRetry(7), nil)), 2, udat.SubArg2},
 		{one(udat.Open("mem0", udat.WithRetry(-1))), 2, udat.SubArg2},
 		{one(udat.Open("mem0", udat.WithSpin(-1))), 2, udat.SubArg2},
 		{one(udat.Open("mem0", udat.WithTOS(256))), 2, udat.SubArg2},

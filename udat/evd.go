@@ -27,7 +27,7 @@ func (ia *IA) CreateEVD(minQLen int, streams EVDFlags, cno *CNO) (*EVD, error) {
 	case minQLen > limit:
 		return nil, fail(op, InsufficientResources, SubResourceTEVD, "minQLen is %d, the limit is %d", minQLen, limit)
 	case streams == 0 || streams&^evdKnown != 0:
-		return nil, fail(op, InvalidParameter, SubArg4, "streams %v: at least one of %v and nothing else", streams, evdKnown)
+		return nil, fail(op, InvalidParameter, SubArg4, "streams must be at least one of %v, and nothing else; it is %v", evdKnown, streams)
 	}
 	return ia.newEVD(op, minQLen, streams, cno)
 }
@@ -157,7 +157,7 @@ func (e *EVD) dequeue(events []Event, polls int) (int, error) {
 }
 
 // PostSE queues a software event with the payload ev.Software. It returns QueueFull if the queue is
-// full; that is no overflow.
+// full; that is no overflow. ev.Number must be EventSoftware.
 //
 // Implements: dat_evd_post_se.
 func (e *EVD) PostSE(ev Event) error {
@@ -166,7 +166,7 @@ func (e *EVD) PostSE(ev Event) error {
 		return err
 	}
 	if ev.Number != EventSoftware {
-		return fail(op, InvalidParameter, SubArg2, "event %v: only %v can be posted", ev.Number, EventSoftware)
+		return fail(op, InvalidParameter, SubArg2, "number %v: only %v can be posted", ev.Number, EventSoftware)
 	}
 	if e.flags&EVDSoftware == 0 {
 		return fail(op, InvalidParameter, SubArg1, "the dispatcher takes no software events: streams %v", e.flags)

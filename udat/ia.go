@@ -39,10 +39,8 @@ func openIA(name string, registered *registeredName, opts []Option) (*IA, error)
 		device = registered.device
 		opts = slices.Concat(registered.opts, opts)
 	}
-	for _, opt := range opts {
-		if err := opt(&o); err != nil {
-			return nil, err
-		}
+	if err := o.apply("ia_open", opts); err != nil {
+		return nil, err
 	}
 	return o.open(name, device, registered)
 }

@@ -21,6 +21,19 @@ type openOptions struct {
 	settings
 }
 
+// apply sets the options, in their order.
+func (o *openOptions) apply(op string, opts []Option) error {
+	for i, opt := range opts {
+		if opt == nil {
+			return fail(op, InvalidParameter, SubArg2, "option %d is nil", i+1)
+		}
+		if err := opt(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // WithVersion requests a DAT version and thread safety. major must be 1, minor at most 2, and
 // threadSafe true. Otherwise Open returns ProviderNotFound, with a subtype that names the mismatch.
 //

@@ -121,10 +121,8 @@ func RegisterProvider(name, device string, opts ...Option) error {
 		return fail(op, ProviderAlreadyRegistered, SubNone, "there is an adapter %q already", name)
 	}
 	var scratch openOptions
-	for _, opt := range opts {
-		if err := opt(&scratch); err != nil {
-			return err
-		}
+	if err := scratch.apply(op, opts); err != nil {
+		return err
 	}
 	r := &registry
 	r.mu.Lock()

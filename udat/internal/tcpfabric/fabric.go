@@ -79,6 +79,32 @@ func hostAddrs() (list []netip.Addr) {
 	return list
 }
 
+// manyHosts reports whether an address is no host's: unspecified, multicast or broadcast. Linux lets
+// programs listen on those too.
+func manyHosts(at netip.Addr) bool {
+	if at.IsUnspecified() || at.IsMulticast() || at == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return true
+	}
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		n, ok := a.(*net.IPNet)
+		if !ok || n.IP.To4() == nil || !at.Is4() {
+			continue
+		}
+		if ones, bits := n.Mask.Size(); bits-ones < 2 { // no broadcast address
+			continue
+		}
+		last := at.As4()
+		for i, m := range net.IP(n.Mask).To4() {
+			last[i] = n.IP.To4()[i] | ^m
+		}
+		if at == netip.AddrFrom4(last) {
+			return true
+		}
+	}
+	return false
+}
+
 // hostAddr returns the address of this host that other hosts most likely reach.
 func hostAddr() netip.Addr { return mostGlobal(hostAddrs()) }
 
@@ -112,6 +138,9 @@ func (f *Fabric) Open(name string, opts fabric.Options, async func(fabric.AsyncE
 			return nil, fmt.Errorf("%q: %w: %w", name, err, fabric.ErrNoDevice)
 		}
 		at = at.Unmap()
+		if manyHosts(at) {
+			return nil, fmt.Errorf("%q: not the address of one host: %w: %w", name, fabric.ErrAddrInvalid, fabric.ErrNoDevice)
+		}
 		probe, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(at, 0)))
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w: %w", name, short(err), fabric.ErrNoDevice)
