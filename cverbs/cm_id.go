@@ -507,8 +507,8 @@ const (
 	replyPrivate   = 196
 )
 
-// explain adds the likely cause to an EINVAL of the kernel. limit is that of the private data, other
-// is another cause, if there is one.
+// explain adds the likely cause to an EINVAL of the kernel. limit is that of the private data,
+// other is another cause, if there is one.
 func (p *ConnParam) explain(err error, limit int, other string) error {
 	if e, ok := err.(*Error); ok && e.Errno == syscall.EINVAL && e.Advice == "" {
 		if len(p.PrivateData) > limit {

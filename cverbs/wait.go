@@ -20,8 +20,8 @@ var errWoken = errors.New("woken")
 
 // waiter parks goroutines until the descriptor of a C object is readable. Go's poller does not wait
 // on this descriptor, but on an epoll set that contains it, for two reasons. C closes the
-// descriptor itself. While a thread blocks on the descriptor (see package blocker), watch removes it from
-// the set, so that the poller does not wake, too.
+// descriptor itself. While a thread blocks on the descriptor (see package blocker), watch removes
+// it from the set, so that the poller does not wake, too.
 type waiter struct {
 	file  *os.File
 	raw   syscall.RawConn
@@ -75,7 +75,8 @@ func newWaiter(fd int, name string) (*waiter, error) {
 // atOnce is about the time that a thread needs to block and to be woken.
 const atOnce = 2 * time.Microsecond
 
-// brief reports whether the next wait may block a thread: the last one was shorter than blocker.For.
+// brief reports whether the next wait may block a thread: the last one was shorter than
+// blocker.For.
 func (w *waiter) brief() bool { return w.blocks && w.last < blocker.For }
 
 // wait parks the goroutine until try returns true. It calls try at least once, unless Wake came

@@ -27,7 +27,8 @@ func (ia *IA) CreateEVD(minQLen int, streams EVDFlags, cno *CNO) (*EVD, error) {
 	case minQLen > limit:
 		return nil, fail(op, InsufficientResources, SubResourceTEVD, "minQLen is %d, the limit is %d", minQLen, limit)
 	case streams == 0 || streams&^evdKnown != 0:
-		return nil, fail(op, InvalidParameter, SubArg4, "streams must be at least one of %v, and nothing else; it is %v", evdKnown, streams)
+		return nil, fail(op, InvalidParameter, SubArg4, "streams must be at least one of %v, and nothing else; it is %v",
+			evdKnown, streams)
 	}
 	return ia.newEVD(op, minQLen, streams, cno)
 }

@@ -21,8 +21,9 @@ import (
 
 const (
 	// For is how long a thread should block at most. It bounds how long other goroutines may wait
-	// for the P that the thread keeps. The kernel's scheduler tick comes sooner than 4 ms, so that a
-	// wait need not set the hardware timer. That saves 6 to 8% of an event wait in a virtual machine.
+	// for the P that the thread keeps. The kernel's scheduler tick comes sooner than 4 ms, so that
+	// a wait need not set the hardware timer. That saves 6 to 8% of an event wait in a virtual
+	// machine.
 	For = 4 * time.Millisecond
 	// limit bounds the number of eventfds.
 	limit = 16
@@ -60,8 +61,8 @@ func Take() *Blocker {
 // GiveBack lets others take the blocker. A kick that comes later ends somebody else's wait early.
 func (b *Blocker) GiveBack() { free() <- b }
 
-// Wait returns when one of fds is ready, after a kick, or after d; fds[0] is the blocker's own, which
-// Wait fills in. It may also return early. One goroutine at a time calls it.
+// Wait returns when one of fds is ready, after a kick, or after d; fds[0] is the blocker's own,
+// which Wait fills in. It may also return early. One goroutine at a time calls it.
 func (b *Blocker) Wait(fds []unix.PollFd, d time.Duration) (kicked bool) {
 	fds[0] = unix.PollFd{Fd: int32(b.kicks), Events: unix.POLLIN}
 	ts := unix.NsecToTimespec(int64(d))

@@ -199,8 +199,8 @@ func TestAcknowledgementOfImmediate(t *testing.T) {
 	v := newVictim(t)
 	v.still()
 	w := newWriter(t, v)
-	// owed puts one that is left to the poller. A late event of the socket may have come after the poll:
-	// then it is put once more.
+	// owed puts one that is left to the poller. A late event of the socket may have come after the
+	// poll: then it is put once more.
 	owed := func() {
 		t.Helper()
 		for until := time.Now().Add(patience); ; {
