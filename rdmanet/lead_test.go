@@ -60,8 +60,8 @@ func TestLeadPassesOn(t *testing.T) {
 	}
 }
 
-// TestNobodyLeads: a call that has returned waits no longer. If it still counted as the leader, each
-// change of the connection would post an event to rouse it.
+// TestNobodyLeads: a call that has returned waits no longer. If it still counted as the leader,
+// each change of the connection would post an event to rouse it.
 func TestNobodyLeads(t *testing.T) {
 	client, server := ends(t)
 	waits := func() (leads, all int) {

@@ -176,10 +176,12 @@ func answererLate(r *round, a *asker) error {
 
 var streamAskRows = []scenario{
 	rdmanetRow("three callers that wait for each answer: SIGKILL of one of the other ends",
-		"its caller's Read or Write fails; each answer before is right; the other callers go on", asked(answererKilled), often),
+		"its caller's Read or Write fails; each answer before is right; the other callers go on",
+		asked(answererKilled), often),
 	rdmanetRow("the same: SIGSTOP of one of the other ends, then SIGCONT",
 		"no error; each answer is right; the other callers go on", asked(answererStopped), seldom),
 	rdmanetRow("the same: a deadline ends the wait for a stopped end, which answers late",
 		"os.ErrDeadlineExceeded; the answer comes after it; the other callers go on", asked(answererLate),
-		map[string][2]int{"tcp": {20, 500}, "rxe": {4, 50}, "siw": {4, 20}}, "loop: a stopped process may hold the device's lock"),
+		map[string][2]int{"tcp": {20, 500}, "rxe": {4, 50}, "siw": {4, 20}},
+		"loop: a stopped process may hold the device's lock"),
 }
