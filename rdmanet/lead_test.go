@@ -59,3 +59,34 @@ func TestLeadPassesOn(t *testing.T) {
 		assert.ErrorIs(t, <-first, os.ErrDeadlineExceeded)
 	}
 }
+
+// TestNobodyLeads: a call that has returned waits no longer. If it still counted as the leader,
+// each change of the connection would post an event to rouse it.
+func TestNobodyLeads(t *testing.T) {
+	client, server := ends(t)
+	waits := func() (leads, all int) {
+		client.mu.Lock()
+		defer client.mu.Unlock()
+		return client.readable.leads, client.readable.leads + client.readable.n
+	}
+	led := 0
+	for end := time.Now().Add(hostilePatience); led < 3; {
+		assert.Assert(t, time.Now().Before(end), "%d calls have led", led)
+		read := make(chan error, 1)
+		go func() {
+			_, err := client.Read(make([]byte, 1))
+			read <- err
+		}()
+		leads, all := waits()
+		for ; all == 0; leads, all = waits() {
+			assert.Assert(t, time.Now().Before(end), "the call never waits")
+			runtime.Gosched()
+		}
+		_, err := server.Write([]byte{1})
+		assert.NilError(t, err)
+		assert.NilError(t, <-read)
+		led += leads
+		_, all = waits()
+		assert.Equal(t, all, 0)
+	}
+}

@@ -32,6 +32,7 @@ var roles = map[string]func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.
 		}
 		return errors.Join(out.Encode(s.finish()), drained())
 	},
+	"echo": func(c *rdmanet.Conn, _ uint64, _ bool, _ *json.Decoder, _ *json.Encoder) error { return echo(c) },
 	// It begins to read when it is told, takes a while for it, and writes nothing.
 	"slow reader": func(c *rdmanet.Conn, seed uint64, dialed bool, in *json.Decoder, out *json.Encoder) error {
 		var text string

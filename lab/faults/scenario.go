@@ -57,7 +57,7 @@ const (
 
 // scenarios are the rows of the page.
 var scenarios = slices.Concat(peerGroup, wireGroup, deviceGroup, hostileGroup, strangerGroup, limitsGroup, callersGroup,
-	verbsGroup, datperfGroup, streamRows, streamCallerRows, streamHostileRows,
+	verbsGroup, datperfGroup, streamRows, streamAskRows, streamCallerRows, streamHostileRows,
 	streamLimitRows, soakGroup, hostsGroup)
 
 var peerGroup = []scenario{

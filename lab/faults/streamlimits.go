@@ -231,11 +231,15 @@ func spoiled(how string) func(*round) error {
 			now := s.c.Stats()
 			return now.BytesRead > before.BytesRead+100_000 && now.BytesSent > before.BytesSent+100_000
 		})
-		if err := errors.Join(err, reset()); err != nil {
-			return err
+		spoiled := s.c.Stats()
+		if resetErr := reset(); resetErr != nil {
+			return errors.Join(err, resetErr)
 		}
 		r.began = time.Now()
-		return complete(r, p, s)
+		if err != nil {
+			err = fmt.Errorf("%w: first %+v, then %+v", err, before, spoiled)
+		}
+		return errors.Join(err, complete(r, p, s))
 	})
 }
 
