@@ -450,12 +450,16 @@ func TestRemoval(t *testing.T) {
 	assert.NilError(t, err)
 	assert.Equal(t, receive(t, events).Kind, fabric.EventEstablished)
 	assert.Equal(t, receive(t, accepted).Kind, fabric.EventEstablished)
+	ids := cverbs.Live()["CMID"]
 	for range 2 { // as the kernel tells it: by the context and by every id
 		o.dev.conns.Post(func() { o.dev.asyncEvent(cverbs.AsyncEvent{Type: cverbs.AsyncDeviceFatal}) })
 	}
 	assert.Equal(t, receive(t, asyncs).Kind, fabric.AsyncDeviceFatal)
 	assert.Equal(t, receive(t, events).Kind, fabric.EventRemoved)
 	assert.Equal(t, receive(t, accepted).Kind, fabric.EventRemoved)
+	for until := time.Now().Add(patience); cverbs.Live()["CMID"] > ids-2; time.Sleep(time.Millisecond) {
+		assert.Assert(t, time.Now().Before(until), "the kernel waits until the ids of both ends are destroyed")
+	}
 	assert.NilError(t, conn.Disconnect())
 	assert.NilError(t, conn.Close())
 	assert.NilError(t, passive.Close())
