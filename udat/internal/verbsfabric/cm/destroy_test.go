@@ -43,3 +43,21 @@ func TestDestroyTime(t *testing.T) {
 		d.calls.Wait()
 	})
 }
+
+// TestAnswered: the id of a closed connection is destroyed once, when the peer has answered or the
+// device is removed, and lingers no longer.
+func TestAnswered(t *testing.T) {
+	for _, event := range []cverbs.CMEventType{cverbs.CMEventDisconnected, cverbs.CMEventDeviceRemoval} {
+		m := &Manager{destroyer: newDestroyer(unasked{t: t}), retired: map[dropper]time.Time{}}
+		ended := 0
+		m.end = func(*cverbs.CMID) error { ended++; return nil }
+		c := &Conn{m: m, state: stLeaving, closed: true}
+		m.retired[c] = time.Now().Add(LingerTime)
+		for range 2 {
+			c.Handle(cverbs.CMEvent{Type: event})
+		}
+		m.calls.Wait()
+		assert.Equal(t, ended, 1)
+		assert.Equal(t, len(m.retired), 0)
+	}
+}
