@@ -84,7 +84,8 @@ func TestBlock(t *testing.T) {
 	assert.Assert(t, !w.set.Block(patience, no))
 }
 
-// TestBlockedThreads: at most half as many threads block as there are processors.
+// TestBlockedThreads: at most half as many threads block as there are processors, and none without
+// a descriptor to end the wait.
 func TestBlockedThreads(t *testing.T) {
 	most := int32(min(runtime.GOMAXPROCS(0)/2, mostBlockers))
 	v := newVictim(t)
@@ -94,6 +95,10 @@ func TestBlockedThreads(t *testing.T) {
 	blockers.Add(most)
 	assert.Assert(t, !w.set.Block(patience, func() bool { return true }))
 	blockers.Add(-most)
+	kickers := &w.set.dev.poller.kickers
+	kickers.closed = true // as if there were no descriptor
+	assert.Assert(t, !w.set.Block(patience, func() bool { return true }))
+	kickers.closed = false
 	assert.Equal(t, w.set.Block(patience, func() bool { return true }), most > 0)
 	assert.Equal(t, blockers.Load(), int32(0))
 	w.Close()
