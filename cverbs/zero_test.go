@@ -3,6 +3,7 @@ package cverbs
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"reflect"
 	"regexp"
@@ -81,7 +82,8 @@ func callClosed(t *testing.T, what string, m reflect.Value, fill func(reflect.Ty
 // plausible returns an argument that would be valid for an open object.
 func plausible(t reflect.Type) reflect.Value {
 	for _, v := range []any{context.Background(), time.Now().Add(time.Second), make([]WC, 1), make([]WCEx, 1),
-		make([]SendWR, 1), make([]RecvWR, 1), make([]byte, 8), time.Second} {
+		make([]SendWR, 1), make([]RecvWR, 1), make([]byte, 8), time.Second, netip.MustParseAddr("239.1.2.3"),
+		netip.MustParseAddrPort("127.0.0.1:7")} {
 		if reflect.TypeOf(v).AssignableTo(t) && t.Kind() != reflect.Interface || t == reflect.TypeFor[context.Context]() &&
 			reflect.TypeOf(v).Implements(t) {
 			return reflect.ValueOf(v)

@@ -21,3 +21,14 @@ func TestAttrNumbers(t *testing.T) {
 	assert.DeepEqual(t, []udat.SRQInfo{udat.SRQInfoAvailable, udat.SRQInfoOutstanding}, []udat.SRQInfo{0x01, 0x10})
 	assert.DeepEqual(t, []udat.EPRecvInfo{udat.EPRecvInfoAllocated, udat.EPRecvInfoSpan}, []udat.EPRecvInfo{0x01, 0x10})
 }
+
+// TestStatusNumbers: the statuses have the numbers of DAT's headers.
+func TestStatusNumbers(t *testing.T) {
+	withoutDevice(t)
+	for n, status := range []udat.DTOStatus{udat.DTOSuccess, udat.DTOErrFlushed, udat.DTOErrLocalLength,
+		udat.DTOErrLocalEP, udat.DTOErrLocalProtection, udat.DTOErrBadResponse, udat.DTOErrRemoteAccess,
+		udat.DTOErrRemoteResponder, udat.DTOErrTransport, udat.DTOErrReceiverNotReady, udat.DTOErrPartialPacket,
+		udat.RMROperationFailed} {
+		assert.Equal(t, status, udat.DTOStatus(n))
+	}
+}

@@ -148,6 +148,22 @@ func TestKeepAliveIdle(t *testing.T) {
 	})
 }
 
+// TestKeepAliveEnds: the keep-alive runs from the first connection of an adapter to the end of the
+// last, and again with the next.
+func TestKeepAliveEnds(t *testing.T) {
+	onMem(t, func(t *testing.T, dev string) {
+		a, b := newEnd(t, dev, setup{opts: keepAlive(20 * time.Millisecond)}), newEnd(t, dev, setup{})
+		for range 2 {
+			connect(t, a, b)
+			assert.Assert(t, udat.FlusherOf(a.ia).Running())
+			part(t, a, b, udat.CloseGraceful)
+			eventually(t, func() bool { return !udat.FlusherOf(a.ia).Running() }, "the keep-alive goes on")
+			assert.NilError(t, a.ep.Reset())
+			assert.NilError(t, b.ep.Reset())
+		}
+	})
+}
+
 // TestKeepAliveRange: the option names its limits.
 func TestKeepAliveRange(t *testing.T) {
 	for _, d := range []time.Duration{-1, 1, 999 * time.Millisecond, 61 * time.Minute} {

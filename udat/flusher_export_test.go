@@ -5,7 +5,8 @@ import "time"
 // Flusher gives tests what waits in the background of an adapter.
 type Flusher struct{ f *flusher }
 
-func NewFlusher() Flusher { return Flusher{newFlusher()} }
+func NewFlusher() Flusher      { return Flusher{newFlusher()} }
+func FlusherOf(ia *IA) Flusher { return Flusher{ia.flusher} }
 
 func (f Flusher) Watch(step func() bool)                  { f.f.watch(step) }
 func (f Flusher) Every(d time.Duration, step func() bool) { f.f.every(d, step) }

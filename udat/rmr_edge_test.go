@@ -33,22 +33,24 @@ func TestRMROneByte(t *testing.T) {
 }
 
 // TestRMRFreedBeforeFlush frees windows whose binds have been flushed, before anybody polls: the
-// region is let go of once.
+// region is let go of once, and stays in use by a window that was bound to it before.
 func TestRMRFreedBeforeFlush(t *testing.T) {
 	onMem(t, func(t *testing.T, dev string) {
 		a, b := pair(t, dev, setup{})
+		l, other := b.lmr(16, udat.PrivAll), b.window(t)
+		b.bind(t, other, l, 0, 8, bothRights)
 		part(t, a, b, udat.CloseAbrupt)
 		for range 3 {
-			l := b.lmr(16, udat.PrivAll)
 			r := b.window(t)
 			_, err := r.Bind(l.Triplet(0, 8), bothRights, b.ep, 1, 0)
 			assert.NilError(t, err)
-			refused(t, l.Free(), udat.InvalidState, udat.SubStateLMRInUse)
 			assert.NilError(t, r.Free())
 			ev := expect(t, b.request, udat.EventRMRBindCompletion)
 			assert.Equal(t, ev.Status, udat.DTOErrFlushed)
-			assert.NilError(t, l.Free())
+			refused(t, l.Free(), udat.InvalidState, udat.SubStateLMRInUse)
 		}
+		assert.NilError(t, other.Free())
+		assert.NilError(t, l.Free())
 		rule.Proves(t, "RMR-BIND-12")
 	})
 }

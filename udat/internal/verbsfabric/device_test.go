@@ -428,46 +428,6 @@ func TestSilentPeer(t *testing.T) {
 	assert.Equal(t, cverbs.Live()["CMID"], 1, "the one that listens")
 }
 
-// The removal of the device ends every connection once, and the device is told to be gone once.
-func TestRemoval(t *testing.T) {
-	name := testDevice(t)
-	asyncs := make(chan fabric.AsyncEvent, 16)
-	d, err := New().Open(name, fabric.Options{RNRRetry: 7, Retry: 7}, func(ev fabric.AsyncEvent) { asyncs <- ev })
-	assert.NilError(t, err)
-	o := &opened{t: t, Device: d, dev: baseOf(d)}
-	t.Cleanup(func() { assert.NilError(t, d.Close()) })
-	o.pd, err = d.AllocPD()
-	assert.NilError(t, err)
-	t.Cleanup(func() { assert.NilError(t, o.pd.Close()) })
-	o.cq, err = d.CreateCQ(16)
-	assert.NilError(t, err)
-	t.Cleanup(func() { assert.NilError(t, o.cq.Close()) })
-	l, requests := o.listen()
-	conn, events := o.connect(l.Addr())
-	r := receive(t, requests)
-	accepted := make(chan fabric.ConnEvent, 16)
-	passive, err := r.Accept(o.newQP(), fabric.AcceptParams{}, func(ev fabric.ConnEvent) { accepted <- ev })
-	assert.NilError(t, err)
-	assert.Equal(t, receive(t, events).Kind, fabric.EventEstablished)
-	assert.Equal(t, receive(t, accepted).Kind, fabric.EventEstablished)
-	for range 2 { // as the kernel tells it: by the context and by every id
-		o.dev.conns.Post(func() { o.dev.asyncEvent(cverbs.AsyncEvent{Type: cverbs.AsyncDeviceFatal}) })
-	}
-	assert.Equal(t, receive(t, asyncs).Kind, fabric.AsyncDeviceFatal)
-	assert.Equal(t, receive(t, events).Kind, fabric.EventRemoved)
-	assert.Equal(t, receive(t, accepted).Kind, fabric.EventRemoved)
-	assert.NilError(t, conn.Disconnect())
-	assert.NilError(t, conn.Close())
-	assert.NilError(t, passive.Close())
-	select {
-	case ev := <-events:
-		t.Errorf("and then %+v", ev)
-	case ev := <-asyncs:
-		t.Errorf("and then %+v", ev)
-	case <-time.After(50 * time.Millisecond):
-	}
-}
-
 // A request whose peer's departure is known before the answer: the accept succeeds and fails later,
 // a reject does nothing. Kernels drop such events until the accept; this is for those that will
 // not.

@@ -51,7 +51,7 @@ func (l *listener) listen(port uint16) error {
 	// A port that is free on one address may be in use on another.
 	for tries := 0; ; tries++ {
 		err := l.listenOnce(port)
-		if err == nil || port != 0 || tries == 10 || !errors.Is(err, syscall.EADDRINUSE) {
+		if port != 0 || tries == 10 || !errors.Is(err, syscall.EADDRINUSE) {
 			return err
 		}
 	}

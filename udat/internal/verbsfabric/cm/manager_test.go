@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat/internal/fabric"
 )
 
 // TestReap: of several connections that linger each goes when its own time has passed.
@@ -41,4 +43,20 @@ func TestClampDepth(t *testing.T) {
 		{3, -1, 0}} {
 		assert.Equal(t, clampDepth(c.n, c.limit), c.want)
 	}
+}
+
+// TestShut: a manager that is shut takes no new listeners and connections until it is reopened. One
+// that has any cannot be shut.
+func TestShut(t *testing.T) {
+	m := &Manager{port: &Port{}}
+	assert.NilError(t, m.Shut())
+	assert.Assert(t, m.IsShut())
+	assert.ErrorIs(t, m.Shut(), fabric.ErrClosed)
+	assert.ErrorIs(t, m.reserve(), fabric.ErrClosed)
+	m.Reopen()
+	assert.NilError(t, m.reserve())
+	assert.ErrorIs(t, m.Shut(), fabric.ErrInUse)
+	assert.Assert(t, !m.IsShut())
+	m.release()
+	assert.NilError(t, m.Shut())
 }
