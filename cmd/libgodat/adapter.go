@@ -34,20 +34,27 @@ type adapter struct {
 	cTransport, cVendor, cSpecific *C.DAT_NAMED_ATTR // named attributes in memory of C
 }
 
-// instance is a line of dat.conf.
+// lineKey identifies a line of dat.conf: a name may have one for threadsafe and one for
+// nonthreadsafe.
+type lineKey struct {
+	name string
+	safe bool
+}
+
+// instance is what a line of dat.conf says.
 type instance struct {
 	device string
 	strict bool
 }
 
-var instances sync.Map // from the name of an adapter to its instance
+var instances sync.Map // from lineKey to instance
 
 // godat_name records the name of an adapter in dat.conf with its ia_params, "DEVICE [strict]".
 // Without params the device is what follows godat- in the name. It returns 0 for params that it
 // does not understand, else 1.
 //
 //export godat_name
-func godat_name(name, params *C.char) C.int {
+func godat_name(name *C.char, safe C.DAT_BOOLEAN, params *C.char) C.int {
 	n := C.GoString(name)
 	in := instance{device: strings.TrimPrefix(n, "godat-")}
 	for i, word := range strings.Fields(strings.Trim(C.GoString(params), `"`)) {
@@ -60,14 +67,14 @@ func godat_name(name, params *C.char) C.int {
 			return 0
 		}
 	}
-	instances.Store(n, in)
+	instances.Store(lineKey{n, safe != 0}, in)
 	return 1
 }
 
 //export godat_ia_open
 func godat_ia_open(name C.DAT_NAME_PTR, safe C.DAT_BOOLEAN, qlen C.DAT_COUNT, async *C.DAT_EVD_HANDLE,
 	out *C.DAT_IA_HANDLE) C.DAT_RETURN {
-	v, ok := instances.Load(C.GoString(name))
+	v, ok := instances.Load(lineKey{C.GoString(name), safe != 0})
 	if !ok {
 		return failure(udat.ProviderNotFound, udat.SubNameNotRegistered)
 	}

@@ -150,6 +150,8 @@ static void call(go_function *function, void *arguments, size_t context)
 	self.state = IN_C;
 }
 
+static int child; // this is a forked child, where Go's threads do not exist
+
 // Every call into Go comes through here. A call from an agent stays on the current stack, because
 // the thread is one of Go's. A call is refused if it comes from a signal handler that has
 // interrupted Go, or from a forked child: the result, which is the last of cgo's arguments, becomes
@@ -159,7 +161,7 @@ void __wrap_crosscall2(go_function *function, void *arguments, int size, size_t 
 {
 	int cancel;
 
-	switch (self.state) {
+	switch (child ? IN_GO : self.state) {
 	case IN_C:
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 		call(function, arguments, context);
@@ -192,7 +194,7 @@ void godat_agent(DAT_AGENT_FUNC func, DAT_PVOID data, DAT_EVD_HANDLE evd)
 static sigset_t mask;
 static struct sigaction urgent;
 
-static void forked(void) { self.state = IN_GO; } // in a child, where Go's threads do not exist
+static void forked(void) { child = 1; }
 
 __attribute__((constructor(101))) static void before_go(void)
 {

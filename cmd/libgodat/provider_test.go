@@ -72,6 +72,11 @@ var provider = sync.OnceValues(func() (dir string, err error) {
 	for _, line := range strings.Split(text, "\n") {
 		if strings.HasPrefix(line, "godat-mem0 ") { // strict, and the adapter of a second copy of the library
 			text += strings.Replace(strings.Replace(line, "godat-mem0", "strict", 1), `"mem0"`, `"mem0 strict"`, 1) + "\n"
+			device := `"nodevice"`
+			if strings.Contains(line, " nonthreadsafe ") { // each safety has a line with parameters of its own
+				device = `"mem0"`
+			}
+			text += strings.NewReplacer("godat-mem0", "split", `"mem0"`, device).Replace(line) + "\n"
 			text += strings.NewReplacer("godat-mem0", "second", library, library+".2").Replace(line) + "\n"
 		}
 	}

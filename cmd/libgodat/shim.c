@@ -423,7 +423,7 @@ void dat_provider_init(const DAT_PROVIDER_INFO *info, const char *instance)
 {
 	const DAT_PROVIDER *p = godat_provider(info->ia_name, info->is_thread_safe);
 
-	if (p && godat_name((char *)info->ia_name, (char *)instance))
+	if (p && godat_name((char *)info->ia_name, info->is_thread_safe, (char *)instance))
 		dat_registry_add_provider(p, info);
 }
 

@@ -114,5 +114,7 @@ DAT_RETURN godat_c_cno_wait(DAT_CNO_HANDLE cno, DAT_TIMEOUT timeout, DAT_EVD_HAN
 		}
 		pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	}
+	if (ret == (DAT_CLASS_ERROR | DAT_QUEUE_EMPTY))
+		*evd = DAT_HANDLE_NULL;
 	return ret;
 }

@@ -39,6 +39,8 @@ func TestTake(t *testing.T) {
 		for range most {
 			b := Take()
 			assert.Assert(t, b != nil)
+			flags, err := unix.FcntlInt(uintptr(b.kicks), unix.F_GETFD, 0)
+			assert.Assert(t, err == nil && flags == unix.FD_CLOEXEC, "a child inherits the descriptor")
 			all = append(all, b)
 		}
 		assert.Assert(t, Take() == nil && Free() == 0)

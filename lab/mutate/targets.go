@@ -51,6 +51,7 @@ var targets = []target{
 	{dir: "rdmanet", tests: []place{{dir: "rdmanet"}, {"rdmanet", loop}}},
 	{dir: "cverbs", partly: true, tests: []place{{"cverbs", loop}, {"udat/internal/verbsfabric", loop}}},
 	{dir: "udat/internal/fabric/faultfabric", tests: []place{{dir: "udat/internal/fabric/faultfabric"}}},
+	{dir: "internal/blocker", tests: []place{{dir: "internal/blocker"}}},
 	{dir: "internal/hostmem", tests: []place{{dir: "internal/hostmem"}}},
 	// Its tests build it, and name their devices.
 	{dir: "cmd/libgodat", tags: "dat2", tests: []place{{dir: "cmd/libgodat"}}},

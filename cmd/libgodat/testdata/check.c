@@ -635,7 +635,11 @@ static void check_waits(end *a)
 
 	is(dat_cno_create(ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno), DAT_SUCCESS);
 	is(dat_evd_create(ia, 4, cno, DAT_EVD_SOFTWARE_FLAG, &evd), DAT_SUCCESS);
-	is(dat_cno_wait(cno, SECOND / 20, &triggered), ERR(DAT_QUEUE_EMPTY, 0));
+	for (int i = 0; i < 2; i++) {
+		triggered = evd;
+		is(dat_cno_wait(cno, i * SECOND / 20, &triggered), ERR(DAT_QUEUE_EMPTY, 0));
+		must(triggered == DAT_HANDLE_NULL);
+	}
 	alarm(1);
 	is(dat_cno_wait(cno, DAT_TIMEOUT_INFINITE, &triggered), ERR(DAT_INTERRUPTED_CALL, 0));
 	ev.event_number = DAT_SOFTWARE_EVENT;

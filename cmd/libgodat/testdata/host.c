@@ -481,9 +481,21 @@ static void t_cancel(void) // a cancelled wait takes no event
 	is(dat_evd_free(evd), DAT_SUCCESS);
 }
 
+static void *refused(void *arg) // a thread that the child has started
+{
+	DAT_EVENT ev;
+	DAT_COUNT more;
+	DAT_PZ_HANDLE other;
+
+	must(dat_pz_create(ia, &other) != DAT_SUCCESS);
+	must(dat_evd_wait(recv_evd[0], 50000, 1, &ev, &more) != DAT_SUCCESS);
+	return arg;
+}
+
 static void t_fork(void) // DAT is not to be had in the child, which can do all else
 {
 	DAT_EVENT ev;
+	pthread_t t;
 	int status;
 	pid_t pid;
 
@@ -497,6 +509,7 @@ static void t_fork(void) // DAT is not to be had in the child, which can do all 
 			must(dat_evd_dequeue(recv_evd[0], &ev) != DAT_SUCCESS);
 			must(dat_pz_free(pz) != DAT_SUCCESS);
 			must(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG) != DAT_SUCCESS);
+			must(!pthread_create(&t, NULL, refused, NULL) && !pthread_join(t, NULL));
 			exit(0);
 		}
 		waitpid(pid, &status, 0);
@@ -504,6 +517,24 @@ static void t_fork(void) // DAT is not to be had in the child, which can do all 
 		transfer(10);
 	}
 	must(!system("true"));
+}
+
+static void t_lines(void) // of one name, one for each safety
+{
+	DAT_IA_HANDLE of[3];
+
+	for (int i = 0; i < 3; i++) {
+		DAT_RETURN ret;
+
+		async = DAT_HANDLE_NULL;
+		ret = dat_ia_openv("split", 8, &async, &of[i], 2, 0, i == 1);
+		if (i == 1)
+			must(DAT_GET_TYPE(ret) == DAT_PROVIDER_NOT_FOUND);
+		else
+			is(ret, DAT_SUCCESS);
+	}
+	is(dat_ia_close(of[0], DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
+	is(dat_ia_close(of[2], DAT_CLOSE_ABRUPT_FLAG), DAT_SUCCESS);
 }
 
 static void t_fork_first(void)
@@ -737,7 +768,7 @@ static const struct {
 	TEST(handler_after), TEST(handler_before), TEST(call_in_handler), TEST(signals_before),
 	TEST(signals_after), TEST(sigwait), TEST(mask), TEST(interrupt),
 	TEST(small_stacks), TEST(coroutines), TEST(coroutine_cost), TEST(cancel),
-	TEST(fork), TEST(fork_first), TEST(exit_with_waiters), TEST(close_with_waiters),
+	TEST(fork), TEST(fork_first), TEST(lines), TEST(exit_with_waiters), TEST(close_with_waiters),
 	TEST(threads), TEST(short_threads), TEST(double_free), TEST(dlclose),
 	TEST(two_libraries), TEST(few_files), TEST(address_space), TEST(locked_memory),
 	TEST(environment),
