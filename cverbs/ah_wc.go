@@ -65,6 +65,8 @@ func (p *PD) CreateAHFromWC(port uint8, wc *WC, grh []byte) (*AH, error) {
 	return a, nil
 }
 
+var _ = [1]struct{}{}[C.sizeof_struct_ibv_grh-GRHSize] // does not compile if they differ
+
 func checkDatagram(verb string, wc *WC, grh []byte) error {
 	switch {
 	case wc == nil:
