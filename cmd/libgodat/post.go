@@ -207,5 +207,16 @@ func godat_rmr_bind(h C.DAT_RMR_HANDLE, lmr C.DAT_LMR_HANDLE, t *C.DAT_LMR_TRIPL
 	if err == nil && context != nil {
 		*context = C.DAT_RMR_CONTEXT(bound)
 	}
-	return code(err)
+	ret := code(err)
+	// DAT 2.0 has two arguments that 1.2 has not: the region is its second, the kind of address its
+	// fifth.
+	switch ret {
+	case badArgument(2):
+		return badArgument(3)
+	case badArgument(3):
+		return badArgument(4)
+	case badArgument(6):
+		return badArgument(8)
+	}
+	return ret
 }

@@ -431,6 +431,13 @@ static void check_arguments(end *a)
 		is(dat_rmr_bind(rmr, DAT_HANDLE_NULL, &l, DAT_MEM_PRIV_REMOTE_READ_FLAG, DAT_VA_TYPE_VA, a->ep, cookie(0),
 				DAT_COMPLETION_DEFAULT_FLAG, &context),
 		   ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG3));
+		l.lmr_context ^= 0x5a5a5a;
+		is(dat_rmr_bind(rmr, DAT_HANDLE_NULL, &l, DAT_MEM_PRIV_ALL_FLAG, DAT_VA_TYPE_VA, a->ep, cookie(0),
+				DAT_COMPLETION_DEFAULT_FLAG, &context),
+		   ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG4));
+		is(dat_rmr_bind(rmr, DAT_HANDLE_NULL, &l, DAT_MEM_PRIV_REMOTE_READ_FLAG, DAT_VA_TYPE_VA, a->ep, cookie(0),
+				0x400, &context),
+		   ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG8));
 		is(dat_rmr_free(rmr), DAT_SUCCESS);
 	}
 
