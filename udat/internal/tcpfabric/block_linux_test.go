@@ -85,7 +85,7 @@ func TestBlock(t *testing.T) {
 	assert.Assert(t, !w.set.Block(patience, no))
 }
 
-// TestBlockedThreads: Block needs a blocker, and gives it back.
+// TestBlockedThreads: Block needs a blocker, and gives it back; it has room for all links of a set.
 func TestBlockedThreads(t *testing.T) {
 	v := newVictim(t)
 	v.still()
@@ -100,8 +100,14 @@ func TestBlockedThreads(t *testing.T) {
 	for _, b := range all {
 		b.GiveBack()
 	}
+	for range len(w.set.links) - 1 { // the set is full
+		other := newWriter(t, v)
+		assert.Assert(t, w.set.add(other.l, false))
+		defer other.Close()
+	}
 	assert.Equal(t, w.set.Block(patience, func() bool { return true }), free > 0)
 	assert.Equal(t, blocker.Free(), free)
+	assert.Assert(t, w.set.blocked.Load() == nil, "later kicks are for another")
 	w.Close()
 }
 
