@@ -424,8 +424,8 @@ func TestRMROutcomeIsItsOwn(t *testing.T) {
 			assert.NilError(t, b.ep.PostRDMAWrite(b.iov(0, 8), 1, a.mem.RMRTriplet(0, 8), 0))
 			completion(t, b.request, 1)
 		}
-		// The receive stands before the send: if the send must wait for it, soft-RoCE may forget the send
-		// over the bind behind it.
+		// The receive is posted before the send. Else the send waits for it, and soft-RoCE may lose a
+		// waiting send if a bind follows.
 		assert.NilError(t, a.ep.PostRecv(a.iov(0, 8), 1, 0))
 		assert.NilError(t, b.ep.PostSend(b.iov(0, 2), 2, 0)) // as many bytes as the window will have had binds
 		assert.NilError(t, b.ep.PostSend(b.iov(0, 8), 3, 0)) // for which the peer has no receive

@@ -35,20 +35,18 @@ func TestSRQStarving(t *testing.T) {
 			}()
 		}
 		go func() {
-			for n := 0; n < 2*messages+2; n++ {
-				if n >= 2 {
-					for until := time.Now().Add(patience); ; {
-						_, err1 := b1.recv.Dequeue()
-						if err1 == nil {
-							break
-						}
-						if _, err2 := b2.recv.Dequeue(); err2 == nil {
-							break
-						}
-						if time.Now().After(until) {
-							ended <- "a receive does not complete"
-							return
-						}
+			taken := func() bool {
+				_, err := b1.recv.Dequeue()
+				if err != nil {
+					_, err = b2.recv.Dequeue()
+				}
+				return err == nil
+			}
+			for n := range 2*messages + 2 {
+				for until := time.Now().Add(patience); n >= 2 && !taken(); {
+					if time.Now().After(until) {
+						ended <- "a receive does not complete"
+						return
 					}
 				}
 				if n < 2*messages && s.PostRecv(b1.iov(0, 8), 1) != nil {

@@ -1,14 +1,5 @@
 //go:build linux
 
-// Package blocker blocks a thread in the kernel until a descriptor is ready. A blocked thread wakes
-// sooner than a goroutine in Go's poller, which needs a processor (P) first. But it keeps its P, so
-// few threads may block at a time, and not for long.
-//
-//	if b := blocker.Take(); b != nil {
-//		fds := [2]unix.PollFd{1: {Fd: fd, Events: unix.POLLIN}}
-//		b.Wait(fds[:], blocker.For)
-//		b.GiveBack()
-//	}
 package blocker
 
 import (
@@ -19,15 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// For is how long a thread should block at most. It bounds how long other goroutines may wait
-	// for the P that the thread keeps. The kernel's scheduler tick comes sooner than 4 ms, so that
-	// a wait need not set the hardware timer. That saves 6 to 8% of an event wait in a virtual
-	// machine.
-	For = 4 * time.Millisecond
-	// limit bounds the number of eventfds.
-	limit = 16
-)
+// limit bounds the number of eventfds.
+const limit = 16
 
 // A Blocker is the right to block one thread. There are min(GOMAXPROCS/2, 16) of them, for the life
 // of the process.

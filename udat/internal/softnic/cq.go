@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/godat/godat/internal/blocker"
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
@@ -25,7 +26,7 @@ type CQ struct {
 	dev     *Device
 	bell    chan struct{}
 	waiting atomic.Bool
-	brief   atomic.Bool // the last Wait was shorter than BlockFor
+	brief   atomic.Bool // the last Wait was shorter than blocker.For
 	over    func() bool // pending; stored, because a method value for each Block allocates
 	timer   *time.Timer // of Wait; only one goroutine at a time waits
 
@@ -61,14 +62,10 @@ type Idler interface {
 	Sleep()
 }
 
-// BlockFor is how long a Wait blocks its thread before it parks its goroutine, if the last one was
-// shorter. As in cverbs, it bounds how long the thread may keep a processor (P) of Go's scheduler.
-const BlockFor = 4 * time.Millisecond
-
 // Waiting reports whether a Wait is under way.
 func (c *CQ) Waiting() bool { return c.waiting.Load() }
 
-// Brief reports whether a Wait is under way and the one before was shorter than BlockFor.
+// Brief reports whether a Wait is under way and the one before was shorter than blocker.For.
 func (c *CQ) Brief() bool { return c.waiting.Load() && c.brief.Load() }
 
 // Armed reports whether the next completion will notify, so that the poller may wait for it.
@@ -308,9 +305,9 @@ func (c *CQ) Wait(deadline time.Time) (bool, error) {
 	}
 	if i := c.Idler(); i != nil {
 		start := time.Now()
-		defer func() { c.brief.Store(time.Since(start) < BlockFor) }()
+		defer func() { c.brief.Store(time.Since(start) < blocker.For) }()
 		if c.brief.Load() {
-			limit := BlockFor
+			limit := blocker.For
 			if !deadline.IsZero() {
 				limit = min(limit, deadline.Sub(start))
 			}

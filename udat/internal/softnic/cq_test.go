@@ -10,6 +10,7 @@ import (
 
 	"gotest.tools/v3/assert"
 
+	"github.com/godat/godat/internal/blocker"
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
@@ -179,9 +180,9 @@ func TestIdler(t *testing.T) {
 	assert.Equal(t, i.idle, 2)
 }
 
-// TestWaitBlocks: a Wait after a brief one has the wire block its thread, for BlockFor in all and
-// not beyond its deadline, until there is something, or the wire has waited in vain. Then, and if
-// the Wait before was long, it tells the wire that it sleeps. What ends a Wait kicks the wire.
+// TestWaitBlocks: a Wait after a brief one has the wire block its thread, for blocker.For in all
+// and not beyond its deadline, until there is something, or the wire has waited in vain. Then, and
+// if the Wait before was long, it tells the wire that it sleeps. What ends a Wait kicks the wire.
 func TestWaitBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCQ(nil, leastRing)
@@ -209,15 +210,15 @@ func TestWaitBlocks(t *testing.T) {
 			assert.Equal(t, i.asleep, 1)
 			assert.Equal(t, c.brief.Load(), brief)
 		}
-		fires(BlockFor, false)
+		fires(blocker.For, false)
 		assert.Equal(t, len(i.limits), 0)
-		fires(BlockFor-1, true)
+		fires(blocker.For-1, true)
 		assert.Equal(t, len(i.limits), 0)
 		assert.Equal(t, i.kicks, 2)
 
 		i.block = func() bool { return false } // in vain
-		fires(BlockFor-1, true)
-		assert.DeepEqual(t, i.limits, []time.Duration{BlockFor})
+		fires(blocker.For-1, true)
+		assert.DeepEqual(t, i.limits, []time.Duration{blocker.For})
 
 		for range 2 {
 			rounds := 0
@@ -231,7 +232,8 @@ func TestWaitBlocks(t *testing.T) {
 			fired, err := wait(0)
 			assert.NilError(t, err)
 			assert.Assert(t, fired)
-			assert.DeepEqual(t, i.limits, []time.Duration{BlockFor, BlockFor - time.Millisecond, BlockFor - 2*time.Millisecond})
+			assert.DeepEqual(t, i.limits, []time.Duration{blocker.For, blocker.For - time.Millisecond,
+				blocker.For - 2*time.Millisecond})
 			assert.Equal(t, i.asleep, 0)
 		}
 
@@ -239,12 +241,12 @@ func TestWaitBlocks(t *testing.T) {
 		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		assert.DeepEqual(t, i.limits, []time.Duration{2 * time.Millisecond, time.Millisecond})
 
-		i.block = func() bool { // for longer than BlockFor
-			time.Sleep(BlockFor)
+		i.block = func() bool { // for longer than blocker.For
+			time.Sleep(blocker.For)
 			return true
 		}
-		fires(2*BlockFor, false)
-		assert.DeepEqual(t, i.limits, []time.Duration{BlockFor})
+		fires(2*blocker.For, false)
+		assert.DeepEqual(t, i.limits, []time.Duration{blocker.For})
 
 		before := i.kicks
 		c.push(&fabric.WC{}, false) // not armed

@@ -130,7 +130,7 @@ func TestBriefWaits(t *testing.T) {
 		assert.NilError(t, err)
 	}
 	for range 4 {
-		arrives(2 * softnic.BlockFor)
+		arrives(2 * blocker.For)
 		assert.Assert(t, w.l.hot.Load() == nil)
 	}
 	within(t, "brief waits do not heat the link", func() bool { // a busy machine's are seldom brief

@@ -22,8 +22,8 @@ func short(err error) error {
 }
 
 // kindOf returns the kind of event for a stream that has ended with err: EventUnreachable if the
-// peer can no longer be reached, EventFailed if it ended its stream within a message, as one does
-// that refuses a request meanwhile, else EventDisconnected.
+// peer can no longer be reached, EventFailed if its stream ends within a message, else
+// EventDisconnected. A peer that refuses a request while it sends ends its stream within a message.
 func kindOf(err error) fabric.ConnEventKind {
 	if isOf(err, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN) {
 		return fabric.EventUnreachable

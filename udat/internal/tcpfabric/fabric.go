@@ -21,6 +21,7 @@
 package tcpfabric
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -70,10 +71,20 @@ func info(name string, at netip.Addr) fabric.DeviceInfo {
 
 // hostAddrs lists the addresses of this host that need no zone.
 func hostAddrs() (list []netip.Addr) {
+	for _, p := range hostPrefixes() {
+		if !p.Addr().IsLinkLocalUnicast() {
+			list = append(list, p.Addr().Unmap())
+		}
+	}
+	return list
+}
+
+// hostPrefixes lists the addresses of this host, each with the length of its network's prefix.
+func hostPrefixes() (list []netip.Prefix) {
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLinkLocalUnicast() {
-			list = append(list, p.Addr().Unmap())
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			list = append(list, p)
 		}
 	}
 	return list
@@ -85,21 +96,12 @@ func manyHosts(at netip.Addr) bool {
 	if at.IsUnspecified() || at.IsMulticast() || at == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 		return true
 	}
-	addrs, _ := net.InterfaceAddrs()
-	for _, a := range addrs {
-		n, ok := a.(*net.IPNet)
-		if !ok || n.IP.To4() == nil || !at.Is4() {
-			continue
-		}
-		if ones, bits := n.Mask.Size(); bits-ones < 2 { // no broadcast address
-			continue
-		}
-		last := at.As4()
-		for i, m := range net.IP(n.Mask).To4() {
-			last[i] = n.IP.To4()[i] | ^m
-		}
-		if at == netip.AddrFrom4(last) {
-			return true
+	for _, p := range hostPrefixes() {
+		if host := 32 - p.Bits(); at.Is4() && p.Contains(at) && host > 1 { // a network of two has no broadcast address
+			b := at.As4()
+			if last := uint32(1)<<host - 1; binary.BigEndian.Uint32(b[:])&last == last {
+				return true
+			}
 		}
 	}
 	return false

@@ -35,7 +35,11 @@ type opened struct {
 
 func openDevice(t *testing.T) *opened {
 	t.Helper()
-	d := openNamed(t, testDevice(t))
+	return openedAs(t, openNamed(t, testDevice(t)))
+}
+
+func openedAs(t *testing.T, d fabric.Device) *opened {
+	t.Helper()
 	o := &opened{t: t, Device: d, dev: baseOf(d)}
 	var err error
 	o.pd, err = o.AllocPD()
