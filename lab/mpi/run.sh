@@ -100,10 +100,12 @@ if [ -n "$tests" ]; then
   done
 fi
 
-# bench PROGRAM RANKS: one round; lines of program, ranks, bytes, provider, value
+# bench PROGRAM RANKS: one round; lines of program, ranks, bytes, provider, value. A program that fails, or takes longer than
+# the limit, leaves what it has printed.
 bench() {
   for provider in $providers; do
-    mpirun "$provider" "$2" "$osu/$1" | awk -v start="$1 $2" -v end="$provider" \
+    { mpirun "$provider" "$2" "$osu/$1" || echo "$1: status $? (124: longer than --limit)" >&2; } |
+      awk -v start="$1 $2" -v end="$provider" \
       'NF >= 2 && $1 ~ /^[0-9]+$/ && ($1 == 8 || $1 == 4096 || $1 == 65536 || $1 == 1048576) {print start, $1, end, $2}
        NF == 1 && $1 ~ /^[0-9.]+$/ {print start, "-", end, $1}' | tee -a "$tmp/osu" | sed 's/^/round: /'
   done
