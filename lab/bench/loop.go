@@ -41,7 +41,8 @@ var loopTables = []loopTable{
 		"ns", "ping", "p50", []string{"-delay", "1us", "-events"}, "64 B", [2]float64{1.10, 1.20}},
 	{"Message rate", "RDMA writes, one post at a time, 128 in flight, one in 32 signalled.",
 		"ops/s", "rate", "ns", nil, "64 B", [2]float64{0.9, 0.75}},
-	{"Time of a write, on 256 endpoints in turn", "RDMA writes, all signalled, 64 in flight in all, one completion queue.",
+	{"Time of a write, on 256 endpoints in turn", "RDMA writes, all signalled, 64 in flight in all, one completion " +
+		"queue. cverbs posts and polls by a Turn, the others by single calls.",
 		"ns", "many", "ns", []string{"-ends", "256"}, "64 B", [2]float64{2, 2.6}},
 }
 

@@ -192,28 +192,41 @@ func pingCverbs(w work) (run, error) {
 	return pingPong(w, a, b)
 }
 
-func (e *end) postRDMA(op cverbs.WROpcode, id uint64, size int, signalled bool) error {
-	e.sendSGE[0] = cverbs.SGE{Addr: e.mr.Addr(), Length: uint32(size), LKey: e.mr.LKey()}
-	w := &e.sendWR[0]
-	w.ID, w.NumSGE, w.Opcode, w.Flags, w.RemoteAddr, w.RKey = id, 1, op, 0, e.peer.mr.Addr()+maxSize, e.peer.mr.RKey()
-	if op == cverbs.OpRDMAWrite && size <= inline {
+func (e *end) postWrite(id uint64, size int, signalled bool) error {
+	e.write(&e.sendWR[0], &e.sendSGE[0], id, size, signalled)
+	_, err := e.qp.PostSend(e.sendWR[:], e.sendSGE[:])
+	return err
+}
+
+// write fills in an RDMA write.
+func (e *end) write(w *cverbs.SendWR, sge *cverbs.SGE, id uint64, size int, signalled bool) {
+	*sge = cverbs.SGE{Addr: e.mr.Addr(), Length: uint32(size), LKey: e.mr.LKey()}
+	w.ID, w.NumSGE, w.Opcode, w.Flags = id, 1, cverbs.OpRDMAWrite, 0
+	w.RemoteAddr, w.RKey = e.peer.mr.Addr()+maxSize, e.peer.mr.RKey()
+	if size <= inline {
 		w.Flags = cverbs.SendInline
 	}
 	if signalled {
 		w.Flags |= cverbs.SendSignaled
 	}
-	_, err := e.qp.PostSend(e.sendWR[:], e.sendSGE[:])
-	return err
 }
 
 func (e *end) reap() (int, error) {
 	n, err := e.cq.Poll(e.wcs[:])
+	if err != nil {
+		return 0, err
+	}
+	return n, e.succeeded(n)
+}
+
+// succeeded returns an error if one of the first n completions has failed.
+func (e *end) succeeded(n int) error {
 	for i := range e.wcs[:n] {
 		if e.wcs[i].Status != cverbs.WCSuccess {
-			return 0, fmt.Errorf("%v: %v", e.wcs[i].Opcode, e.wcs[i].Status)
+			return fmt.Errorf("%v: %v", e.wcs[i].Opcode, e.wcs[i].Status)
 		}
 	}
-	return n, err
+	return nil
 }
 
 func rateCverbs(w work) (run, error) {
@@ -232,7 +245,7 @@ func rateCverbs(w work) (run, error) {
 			done += uint64(n) * moderate
 		}
 		posted++
-		if err := a.postRDMA(cverbs.OpRDMAWrite, posted, w.Size, posted%moderate == 0); err != nil {
+		if err := a.postWrite(posted, w.Size, posted%moderate == 0); err != nil {
 			return run{}, err
 		}
 	}
@@ -286,6 +299,8 @@ func batchCverbs(w work) (run, error) {
 	return c.end(), nil
 }
 
+// manyCverbs posts and polls in turns, as a loop over many connections does: what a poll has made
+// room for is posted together with the next poll.
 func manyCverbs(w work) (run, error) {
 	each := (window + w.Ends - 1) / w.Ends
 	ends := make([]*end, w.Ends)
@@ -301,14 +316,26 @@ func manyCverbs(w work) (run, error) {
 		ends[i] = a
 	}
 	pending := make([]int, w.Ends)
+	var turn cverbs.Turn
+	var wrs [window]cverbs.SendWR // of one turn
+	var sges [window]cverbs.SGE
+	queued := 0
 	c := newClock(w)
 	posted, done, next := uint64(0), uint64(0), 0
 	for posted%clocked != 0 || !c.over(posted) {
 		for posted-done == window {
-			n, err := first.reap()
+			n, err := turn.Run(first.cq, first.wcs[:], 1)
+			if err == nil && turn.Refused() > 0 {
+				_, err = turn.Posted(0)
+				err = fmt.Errorf("%d posts refused: %w", turn.Refused(), err)
+			}
+			if err == nil {
+				err = first.succeeded(n)
+			}
 			if err != nil {
 				return run{}, err
 			}
+			queued = 0
 			for i := range first.wcs[:n] {
 				pending[first.wcs[i].ID]--
 			}
@@ -319,9 +346,10 @@ func manyCverbs(w work) (run, error) {
 				next = 0
 			}
 		}
-		if err := ends[next].postRDMA(cverbs.OpRDMAWrite, uint64(next), w.Size, true); err != nil {
-			return run{}, err
-		}
+		e := ends[next]
+		e.write(&wrs[queued], &sges[queued], uint64(next), w.Size, true)
+		turn.PostSend(e.qp, wrs[queued:queued+1], sges[queued:queued+1])
+		queued++
 		pending[next]++
 		posted++
 		if next++; next == w.Ends {
