@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
@@ -13,6 +14,13 @@ import (
 
 // IDs of the groups in the list of commands.
 const measuring, results, host = "measure", "results", "host"
+
+// wanted says what a flag's value must be, by the name of its type.
+var wanted = map[string]string{
+	"bool": "true or false", "int": "a whole number", "int64": "a whole number",
+	"intSlice": "a whole number, or several with commas between them",
+	"float64":  "a number", "duration": "a time with its unit, for example 10s or 50us",
+}
 
 // commands returns the command line.
 func (a *app) commands() *cobra.Command {
@@ -60,6 +68,16 @@ func (a *app) commands() *cobra.Command {
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		hint := c.CommandPath() + " --help lists the flags"
+		var bad *pflag.InvalidValueError
+		if errors.As(err, &bad) {
+			want := wanted[bad.GetFlag().Value.Type()]
+			if errors.Is(err, strconv.ErrRange) {
+				want = "a number nearer to 0"
+			}
+			if _, ours := errors.AsType[*strconv.NumError](err); ours || want == wanted["duration"] {
+				err = fmt.Errorf("--%s %q: must be %s", bad.GetFlag().Name, bad.GetValue(), want)
+			}
+		}
 		var unknown *pflag.NotExistError
 		if errors.As(err, &unknown) {
 			if near := nearest(c.Flags(), unknown.GetSpecifiedName()); near != "" {
