@@ -86,11 +86,11 @@ func (a *app) tryDevice(name string) doctor.Finding {
 		if errors.Is(err, os.ErrPermission) {
 			advice = "permissions of /dev/infiniband"
 		}
-		return doctor.Finding{Level: doctor.Fail, What: fmt.Sprintf("%s: sending through it and back failed: %v", name, err),
+		return doctor.Finding{Level: doctor.Fail, What: fmt.Sprintf("%s: sending to itself failed: %v", name, err),
 			Advice: advice}
 	}
 	return doctor.Finding{Level: doctor.OK,
-		What: name + ": sends, RDMA writes and RDMA reads through it and back arrive intact"}
+		What: name + ": sends, RDMA writes and RDMA reads to itself arrive intact"}
 }
 
 // tryWay has the server examine its host, and exchanges messages with it.

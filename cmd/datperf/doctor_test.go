@@ -153,7 +153,7 @@ var misconfigurations = map[string]struct {
 	},
 	"answers lost on the way": {
 		make: cable + "tc qdisc add dev vb root netem loss 100%", undo: uncable, run: overCable,
-		want: "packets have arrived at the server's port, and none here: the answers are lost",
+		want: "FAIL the answers are lost: the server's port has received",
 	},
 	"small packets only": {
 		make: cable + "nft 'add table netdev x; add chain netdev x i { type filter hook ingress device vb priority 0; }; " +

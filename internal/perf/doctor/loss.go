@@ -45,7 +45,7 @@ func Arrived(server, client int64) []Finding {
 			"no packet has arrived at the server's port meanwhile: what this host sends is lost on the way there")
 	case client == 0:
 		d.find(Fail, "look for packet filters on UDP port 4791: outgoing on the server, between the hosts, incoming on "+
-			"this host", "%d packets have arrived at the server's port, and none here: the answers are lost", server)
+			"this host", "the answers are lost: the server's port has received %d packets meanwhile, this host's none", server)
 	default:
 		d.find(Note, "", "%d packets have arrived at the server's port meanwhile, %d here: some are lost, in one direction "+
 			"or both", server, client)
