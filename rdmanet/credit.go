@@ -40,5 +40,5 @@ func (c *Conn) mayWrite(n, pending uint64) uint64 {
 		return 0
 	}
 	at := out.position & uint64(c.peer.ring.size-1)
-	return min(n, allowed, uint64(c.peer.ring.size)-at, maxChunk)
+	return min(n, allowed, uint64(c.peer.ring.size)-at, out.piece)
 }
