@@ -49,6 +49,16 @@ func TestCloseReadBeforeLoan(t *testing.T) {
 	write(t, client, make([]byte, 1<<20))
 }
 
+// TestCloseReadTellsPeer ends reading of a full ring: what it has is dropped, and the peer gets a
+// credit at once.
+func TestCloseReadTellsPeer(t *testing.T) {
+	client, server := endsWith(t, ListenConfig{ReadBuffer: minRing})
+	write(t, client, make([]byte, minRing))
+	received(t, server, minRing)
+	assert.NilError(t, server.CloseRead())
+	until(t, "the peer has credit", func() bool { return client.Stats().Credit == minRing })
+}
+
 // TestTwoLoans reads while WriteTo has the memory: these bytes are a copy, which stays as it is
 // when the first loan has ended and the peer fills the ring anew.
 func TestTwoLoans(t *testing.T) {
