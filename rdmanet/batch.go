@@ -320,7 +320,8 @@ func (p *Pending) post() error {
 
 func (p *Pending) lastPosted() uint64 { return p.last }
 
-// end marks the operations as ended and releases their regions; mu is held.
+// end marks the operations as ended and releases their regions; mu is held. The caller wakes the
+// calls that wait.
 func (p *Pending) end(err error) {
 	p.over, p.err = true, err
 	if p.stop != nil {
@@ -331,6 +332,5 @@ func (p *Pending) end(err error) {
 	}
 	letGo(p.ops)
 	p.ops = nil
-	p.c.wake(&p.c.writable)
 	p.c.unpin()
 }
