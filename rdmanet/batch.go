@@ -270,6 +270,7 @@ func (p *Pending) expire(err error) {
 			p.c.fail(fmt.Errorf("an operation has not ended: %w", err))
 		}
 	})
+	p.c.wake(&p.c.writable) // post, if it waits for room
 }
 
 // keptRequests is the number of requests that a batch leaves free for the stream, which needs 3 to

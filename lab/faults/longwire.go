@@ -204,6 +204,6 @@ func longRow(size int, n uint64, promise string, mayBreak bool) scenario {
 
 var longRows = []scenario{
 	longRow(8<<10, 128, "no event; each message arrives, once and unchanged", false),
-	longRow(128<<10, 24, "what completed has arrived, once and unchanged; if the connection breaks, both ends see it",
+	longRow(128<<10, 6, "what completed has arrived, once and unchanged; if the connection breaks, both ends see it",
 		true),
 }
