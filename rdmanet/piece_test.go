@@ -24,13 +24,20 @@ func TestLargestWrite(t *testing.T) {
 	assert.Equal(t, largestWrite("NVIDIA", mtu("4096")), uint64(maxChunk))
 }
 
-// TestPieces: no write is longer than the adapter allows, and all bytes come.
+// TestPieces: no write is longer than the adapter allows, several have one message, and all bytes
+// come, with immediate data and without.
 func TestPieces(t *testing.T) {
+	for _, imm := range []bool{true, false} {
+		pieces(t, imm)
+	}
+}
+
+func pieces(t *testing.T, imm bool) {
 	client, server := ends(t)
 	const piece, n = 1000, 100_000
 	client.mu.Lock()
 	assert.Equal(t, client.out.piece, uint64(maxChunk))
-	client.out.piece = piece
+	client.out.piece, client.out.imm = piece, imm
 	client.mu.Unlock()
 	want := make([]byte, n)
 	for i := range want {
@@ -46,7 +53,10 @@ func TestPieces(t *testing.T) {
 	assert.NilError(t, err)
 	assert.NilError(t, <-sent)
 	assert.Assert(t, bytes.Equal(got, want))
-	assert.Assert(t, server.Stats().MessagesIn >= n/piece)
+	client.mu.Lock()
+	requests, messages := client.out.requests, client.out.messages
+	client.mu.Unlock()
+	assert.Assert(t, requests >= n/piece && messages < n/piece, "%d requests, %d messages", requests, messages)
 }
 
 // TestSetReadBufferTellsPeer changes the read buffer while nothing is sent: the peer learns it at
