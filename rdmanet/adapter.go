@@ -3,10 +3,12 @@ package rdmanet
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/godat/godat/internal/softroce"
 	"github.com/godat/godat/udat"
 )
 
@@ -70,6 +72,7 @@ type adapter struct {
 	dials     *dispatchers // dispatchers of dialed connections
 	immediate bool
 	atomics   bool
+	piece     uint64 // largest number of bytes of one write
 
 	mu   sync.Mutex
 	gone error               // set when the device has failed
@@ -96,13 +99,13 @@ func openAdapter(name string, path Path) (*adapter, error) {
 	if err != nil {
 		return nil, err
 	}
-	async, _, p, err := ia.Query()
+	async, attr, p, err := ia.Query()
 	if err != nil {
 		ia.Close(udat.CloseAbrupt)
 		return nil, err
 	}
 	a := &adapter{IA: ia, key: key, users: 1, immediate: p.Specific(udat.AttrImmediateData) == "TRUE",
-		atomics: p.Specific(udat.AttrFetchAndAdd) == "TRUE"}
+		atomics: p.Specific(udat.AttrFetchAndAdd) == "TRUE", piece: largestWrite(attr.VendorName, attr.TransportAttr)}
 	a.dials = &dispatchers{adapter: a}
 	if adapters.open == nil {
 		adapters.open = make(map[adapterKey]*adapter)
@@ -110,6 +113,25 @@ func openAdapter(name string, path Path) (*adapter, error) {
 	adapters.open[key] = a
 	go a.watch(async)
 	return a, nil
+}
+
+// softPackets is the number of packets of the largest write on soft-RoCE.
+const softPackets = 8
+
+// largestWrite returns the largest number of bytes of one write. On a wire that loses packets, a
+// long write of soft-RoCE stands still and then ends the connection: until it is acknowledged, the
+// driver (Linux 6.1) sends again at once only after the first loss, 2 s after each other one, and
+// gives up after 7.
+func largestWrite(vendor string, transport []udat.NamedAttr) uint64 {
+	if vendor != softroce.Name {
+		return maxChunk
+	}
+	for _, a := range transport {
+		if mtu, err := strconv.ParseUint(a.Value, 10, 16); err == nil && a.Name == "PATH_MTU" {
+			return softPackets * mtu
+		}
+	}
+	return maxChunk
 }
 
 // checkAtomics returns an error if the device has no atomics.

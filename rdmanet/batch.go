@@ -270,6 +270,7 @@ func (p *Pending) expire(err error) {
 			p.c.fail(fmt.Errorf("an operation has not ended: %w", err))
 		}
 	})
+	p.c.wake(&p.c.writable) // post, if it waits for room
 }
 
 // keptRequests is the number of requests that a batch leaves free for the stream, which needs 3 to
@@ -320,7 +321,8 @@ func (p *Pending) post() error {
 
 func (p *Pending) lastPosted() uint64 { return p.last }
 
-// end marks the operations as ended and releases their regions; mu is held.
+// end marks the operations as ended and releases their regions; mu is held. The caller wakes the
+// calls that wait.
 func (p *Pending) end(err error) {
 	p.over, p.err = true, err
 	if p.stop != nil {
@@ -331,6 +333,5 @@ func (p *Pending) end(err error) {
 	}
 	letGo(p.ops)
 	p.ops = nil
-	p.c.wake(&p.c.writable)
 	p.c.unpin()
 }

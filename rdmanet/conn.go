@@ -102,6 +102,7 @@ func (c *Conn) meet(h hello) {
 	c.peer = h
 	c.out.limit, c.out.window = uint64(h.ring.size), uint64(h.ring.size)
 	c.out.imm = h.immediate && c.pool.adapter.immediate
+	c.out.piece = c.pool.adapter.piece
 }
 
 // report makes ready be called, once. During an event handle calls it after the event, so that

@@ -26,8 +26,8 @@ func (c *Conn) owesCredit() bool {
 // allow more, and it is better to wait than to send a small piece.
 func (o *outgoing) scarce(allowed uint64) bool { return allowed < o.window/4 }
 
-// mayWrite returns how many of n bytes may be written now in one piece. pending is the number of
-// all bytes that wait to be written.
+// mayWrite returns how many of n bytes may be written now with one message. pending is the number
+// of all bytes that wait to be written.
 func (c *Conn) mayWrite(n, pending uint64) uint64 {
 	out := &c.out
 	allowed := out.limit - out.position
@@ -40,5 +40,5 @@ func (c *Conn) mayWrite(n, pending uint64) uint64 {
 		return 0
 	}
 	at := out.position & uint64(c.peer.ring.size-1)
-	return min(n, allowed, uint64(c.peer.ring.size)-at, maxChunk)
+	return min(n, allowed, uint64(c.peer.ring.size)-at, maxChunk, uint64(c.freeRequests()-2)*out.piece)
 }

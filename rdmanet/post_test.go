@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat"
 )
 
 // TestPostFails has an endpoint that takes no more requests: the call that meets it reports that,
@@ -17,6 +19,12 @@ func TestPostFails(t *testing.T) {
 	for name, call := range map[string]func(c *Conn, r *Region) error{
 		"notify":       func(c *Conn, _ *Region) error { return c.Notify(1) },
 		"write region": func(c *Conn, r *Region) error { _, err := c.WriteRegion(r, 0, 100); return err },
+		"batch": func(c *Conn, r *Region) error {
+			b := c.NewBatch()
+			b.Write(Remote{t: udat.RMRTriplet{SegmentLength: 100}}, r, 0)
+			_, err := b.Start(t.Context())
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := (&Dialer{Device: memDevice}).Dial(t.Context(), Network, l.Addr().String())

@@ -66,18 +66,31 @@ func (c *Conn) move() bool {
 	return c.message(kindMoved, out.position, 0, false)
 }
 
-// write posts an RDMA write of one piece into the peer's ring, and the message that reports it. It
+// write posts RDMA writes of contiguous bytes into the peer's ring, none longer than out.piece, and
+// the message that reports them, which is part of the last write if it carries immediate data. It
 // returns false if posting failed. If certain is true, the completion is not suppressed.
 func (c *Conn) write(from udat.LMRTriplet, certain bool) bool {
 	out := &c.out
 	n := from.SegmentLength
-	at := out.position & uint64(c.peer.ring.size-1)
-	out.position += n
-	out.iov[0][0] = from
 	o := &out.ops[0]
-	*o = udat.Op{
-		Kind: udat.OpRDMAWrite, IOV: out.iov[0][:], Flags: udat.CompletionSuppress,
-		Remote: udat.RMRTriplet{RMRContext: c.peer.ring.key, TargetAddress: c.peer.ring.addr + at, SegmentLength: n},
+	for {
+		k := min(from.SegmentLength, out.piece)
+		out.iov[0][0] = udat.LMRTriplet{LMR: from.LMR, VirtualAddress: from.VirtualAddress, SegmentLength: k}
+		at := c.peer.ring.addr + out.position&uint64(c.peer.ring.size-1)
+		*o = udat.Op{
+			Kind: udat.OpRDMAWrite, IOV: out.iov[0][:], Flags: udat.CompletionSuppress,
+			Remote: udat.RMRTriplet{RMRContext: c.peer.ring.key, TargetAddress: at, SegmentLength: k},
+		}
+		out.position += k
+		from.VirtualAddress, from.SegmentLength = from.VirtualAddress+k, from.SegmentLength-k
+		if from.SegmentLength == 0 {
+			break
+		}
+		c.count()
+		out.silent++
+		if !c.post(1) {
+			return false
+		}
 	}
 	out.silentBy += int(n)
 	certain = certain || out.silentBy >= int(out.ring.cur.size/2)
@@ -134,10 +147,12 @@ func (c *Conn) message(k kind, value uint64, n int, certain bool) bool {
 func (c *Conn) post(n int) bool {
 	var err error
 	if n == 1 {
-		o := &c.out.ops[0]
-		if o.Kind == udat.OpSend {
+		switch o := &c.out.ops[0]; o.Kind {
+		case udat.OpSend:
 			err = c.ep.PostSend(o.IOV, o.Cookie, o.Flags)
-		} else {
+		case udat.OpRDMAWrite:
+			err = c.ep.PostRDMAWrite(o.IOV, o.Cookie, o.Remote, o.Flags)
+		default:
 			err = c.ep.PostRDMAWriteImmediate(o.IOV, o.Cookie, o.Remote, o.Immediate, o.Flags)
 		}
 	} else {

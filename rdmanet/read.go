@@ -186,7 +186,7 @@ func (c *Conn) giveBack(l loan, n int) {
 	defer c.mu.Unlock()
 	in := &c.in
 	if !l.copied {
-		if in.read == l.end && !c.closed && !in.unwanted { // otherwise the rest is lost
+		if in.read == l.end && !in.unwanted { // otherwise the rest is lost
 			in.read -= uint64(len(l.bytes) - n)
 		}
 		in.lent = false

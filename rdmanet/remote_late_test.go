@@ -50,3 +50,25 @@ func TestPendingLate(t *testing.T) {
 		})
 	}
 }
+
+// TestBatchLeavesRequests: a batch leaves 5 of the 31 requests for the stream. It waits while there
+// are no more. If its context ends before it has posted any, the connection goes on.
+func TestBatchLeavesRequests(t *testing.T) {
+	client, server := ends(t)
+	far, err := server.NewRegion(make([]byte, 8), PeerWrites)
+	assert.NilError(t, err)
+	near, err := client.NewRegion(make([]byte, 8), 0)
+	assert.NilError(t, err)
+	start := func(inFlight uint64, limit time.Duration) error {
+		client.mu.Lock()
+		client.out.requests = client.out.done + inFlight // these never complete; one behind them does
+		client.mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		b := client.NewBatch()
+		b.Write(far.Remote(), near, 0)
+		return b.Do(ctx)
+	}
+	assert.ErrorIs(t, start(26, 50*time.Millisecond), context.DeadlineExceeded)
+	assert.NilError(t, start(25, hostilePatience))
+}

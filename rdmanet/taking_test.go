@@ -18,7 +18,14 @@ import (
 // ends connects two ends on mem0.
 func ends(t *testing.T) (client, server *Conn) {
 	t.Helper()
-	l, err := (&ListenConfig{Device: memDevice}).listen(t.Context(), Network, ":0")
+	return endsWith(t, ListenConfig{})
+}
+
+// endsWith connects two ends on mem0; lc has the settings of the server.
+func endsWith(t *testing.T, lc ListenConfig) (client, server *Conn) {
+	t.Helper()
+	lc.Device = memDevice
+	l, err := lc.listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
 	t.Cleanup(func() { l.Close() })
 	client, err = (&Dialer{Device: memDevice}).Dial(t.Context(), Network, l.Addr().String())
@@ -157,7 +164,10 @@ func TestWriteToBadWriters(t *testing.T) {
 	assert.Assert(t, !server.in.lent)
 	assert.Equal(t, server.pins, 0)
 	server.mu.Unlock()
-	total, err := server.WriteTo(writerFunc(func(p []byte) (int, error) { return 3, nil }))
+	total, err := server.WriteTo(writerFunc(func(p []byte) (int, error) { return 0, nil }))
+	assert.Equal(t, total, int64(0))
+	assert.Equal(t, err, io.ErrShortWrite)
+	total, err = server.WriteTo(writerFunc(func(p []byte) (int, error) { return 3, nil }))
 	assert.Equal(t, total, int64(3))
 	assert.Equal(t, err, io.ErrShortWrite)
 	full := errors.New("full")

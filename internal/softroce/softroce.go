@@ -1,10 +1,13 @@
-// Package softroce has the settings in which soft-RoCE differs from other devices. Packages udat
-// and perf/engine import it, so that both connect in the same way. It imports no package of this
-// module.
+// Package softroce has the settings in which soft-RoCE differs from other devices. Packages udat,
+// rdmanet and perf/engine import it, so that all connect in the same way. It imports no package of
+// this module.
 package softroce
 
 // Vendor is the vendor ID of soft-RoCE devices.
 const Vendor = 0xffffff
+
+// Name is the vendor's name of soft-RoCE devices.
+const Name = "Soft-RoCE"
 
 // MaxRetry is the largest number of transport retries in verbs.
 const MaxRetry = 7

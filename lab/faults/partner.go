@@ -112,6 +112,8 @@ func playRole(role string, args []string, in io.Reader, out io.Writer) error {
 		return serveLimited(args, in, out)
 	case "memory":
 		return memoryLimits(args[0])
+	case "long messages":
+		return serveLong(args, out)
 	}
 	if len(args) < 3 || roles[role] == nil {
 		return fmt.Errorf("role %q with arguments %q", role, args)

@@ -58,7 +58,7 @@ const (
 // scenarios are the rows of the page.
 var scenarios = slices.Concat(peerGroup, wireGroup, deviceGroup, hostileGroup, strangerGroup, limitsGroup, callersGroup,
 	verbsGroup, datperfGroup, streamRows, streamAskRows, streamCallerRows, streamHostileRows,
-	streamLimitRows, soakGroup, hostsGroup)
+	streamLimitRows, longRows, soakGroup, hostsGroup)
 
 var peerGroup = []scenario{
 	{group: "peer", name: "graceful disconnect at a random moment, by each end",

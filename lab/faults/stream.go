@@ -64,6 +64,7 @@ type stream struct {
 	in   pattern
 	out  pattern
 	stop atomic.Bool // of out: the stream ends here
+	lost atomic.Bool // a call has failed
 	done sync.WaitGroup
 
 	sent   int64 // bytes that Write or ReadFrom has taken
@@ -92,10 +93,16 @@ func startStream(c *rdmanet.Conn, r io.Reader, w io.Writer, seed uint64, dialed 
 			c.SetLinger(0) // the other end shall not wait for a reader
 			c.Close()
 		}
+		if s.inErr != nil {
+			s.lost.Store(true)
+		}
 	})
 	s.done.Go(func() {
 		if s.sent, s.outErr = io.CopyBuffer(w, &s.out, make([]byte, 7001)); s.outErr == nil {
 			s.outErr = c.CloseWrite()
+		}
+		if s.outErr != nil {
+			s.lost.Store(true)
 		}
 	})
 	return s

@@ -229,7 +229,7 @@ func spoiled(how string) func(*round) error {
 		time.Sleep(5 * time.Second)
 		err = eventually(5*time.Minute, "100 KB each way", func() bool {
 			now := s.c.Stats()
-			return now.BytesRead > before.BytesRead+100_000 && now.BytesSent > before.BytesSent+100_000
+			return s.lost.Load() || now.BytesRead > before.BytesRead+100_000 && now.BytesSent > before.BytesSent+100_000
 		})
 		spoiled := s.c.Stats()
 		if resetErr := reset(); resetErr != nil {

@@ -84,7 +84,7 @@ func indexes(table []cverbs.GIDEntry) string {
 
 var vendors = map[uint32]string{
 	0x02c9: "Mellanox", 0x15b3: "NVIDIA", 0x14e4: "Broadcom", 0x8086: "Intel", 0x1425: "Chelsio", 0x1077: "Marvell",
-	0x1d0f: "Amazon", 0x1dd8: "AMD Pensando", 0x19e5: "Huawei", 0x1ded: "Alibaba", vendorRXE: "Soft-RoCE",
+	0x1d0f: "Amazon", 0x1dd8: "AMD Pensando", 0x19e5: "Huawei", 0x1ded: "Alibaba", vendorRXE: softroce.Name,
 	vendorSIW: "Soft-iWARP", vendorLoop: "loop device",
 }
 
