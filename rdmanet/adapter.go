@@ -73,6 +73,7 @@ type adapter struct {
 	immediate bool
 	atomics   bool
 	piece     uint64 // largest number of bytes of one write
+	buffer    int    // default size of a ring
 
 	mu   sync.Mutex
 	gone error               // set when the device has failed
@@ -105,7 +106,11 @@ func openAdapter(name string, path Path) (*adapter, error) {
 		return nil, err
 	}
 	a := &adapter{IA: ia, key: key, users: 1, immediate: p.Specific(udat.AttrImmediateData) == "TRUE",
-		atomics: p.Specific(udat.AttrFetchAndAdd) == "TRUE", piece: largestWrite(attr.VendorName, attr.TransportAttr)}
+		atomics: p.Specific(udat.AttrFetchAndAdd) == "TRUE",
+		piece:   largestWrite(attr.VendorName, attr.TransportAttr), buffer: defaultBuffer}
+	if isTCP(name) {
+		a.buffer = tcpBuffer
+	}
 	a.dials = &dispatchers{adapter: a}
 	if adapters.open == nil {
 		adapters.open = make(map[adapterKey]*adapter)

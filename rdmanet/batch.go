@@ -267,7 +267,7 @@ func (p *Pending) expire(err error) {
 	p.expired = err
 	p.breaks = p.c.within(settleTime, func() {
 		if !p.over {
-			p.c.fail(fmt.Errorf("an operation has not ended: %w", err))
+			p.c.fail(errDeadPeer)
 		}
 	})
 	p.c.wake(&p.c.writable) // post, if it waits for room
@@ -324,6 +324,9 @@ func (p *Pending) lastPosted() uint64 { return p.last }
 // end marks the operations as ended and releases their regions; mu is held. The caller wakes the
 // calls that wait.
 func (p *Pending) end(err error) {
+	if err != nil && p.expired != nil {
+		err = fmt.Errorf("%w, and its operations have not ended: %w", p.expired, err)
+	}
 	p.over, p.err = true, err
 	if p.stop != nil {
 		p.stop()

@@ -11,7 +11,7 @@ import (
 // config has the settings of a connection from a Dialer or a ListenConfig, with the defaults filled
 // in.
 type config struct {
-	readBuffer, writeBuffer int
+	readBuffer, writeBuffer int // 0: the default of the device, until the connection is made
 	keepAlive               time.Duration
 	tcpAddrs                bool
 	log                     *slog.Logger
@@ -21,13 +21,15 @@ type config struct {
 
 const (
 	defaultBuffer    = 128 << 10
+	tcpBuffer        = 512 << 10 // on the device "tcp", where each exchange costs system calls
 	defaultKeepAlive = 15 * time.Second
 	leastKeepAlive   = 50 * time.Millisecond // a peer must be able to answer within that time
 	defaultLinger    = 5 * time.Minute
 	dialTime         = 30 * time.Second
 )
 
-// newConfig fills in the defaults and rounds the sizes up to powers of two.
+// newConfig fills in the defaults, but not those of the buffers, and rounds the sizes up to powers
+// of two.
 func newConfig(readBuffer, writeBuffer int, keepAlive time.Duration, tcpAddrs bool, log *slog.Logger) (config, error) {
 	c := config{keepAlive: keepAlive, tcpAddrs: tcpAddrs, log: log}
 	for _, b := range []struct {
@@ -39,7 +41,7 @@ func newConfig(readBuffer, writeBuffer int, keepAlive time.Duration, tcpAddrs bo
 			return c, fmt.Errorf("rdmanet: %s is %d bytes, must be from 0 to %d", b.name, b.in, maxRing)
 		}
 		if b.in == 0 {
-			b.in = defaultBuffer
+			continue
 		}
 		*b.out = minRing
 		for *b.out < b.in {

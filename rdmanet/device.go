@@ -26,6 +26,8 @@ const (
 	tcpPrefix = tcpDevice + ":"
 )
 
+func isTCP(device string) bool { return device == tcpDevice || strings.HasPrefix(device, tcpPrefix) }
+
 // devicesFor returns the devices to listen on for the address local, as names or addresses. device
 // is the one that the program named, or empty. fallback means that the program uses TCP on a host
 // without RDMA devices, and not mem0.
@@ -100,7 +102,7 @@ func noDevice(format string, args ...any) error {
 	if why := udat.WhyNoDevices(); why != nil {
 		advice = strings.ReplaceAll(why.Error(), "\n", "; ")
 	}
-	return fmt.Errorf("%w: %s (%s)", ErrNoDevice, text, advice)
+	return fmt.Errorf("%w: %s (%s; the device \"tcp\", named at both ends, needs no hardware)", ErrNoDevice, text, advice)
 }
 
 // verbsDevices returns the verbs devices of this host that are active and have an address. none
@@ -140,7 +142,7 @@ func (a *adapter) target(to netip.Addr) netip.Addr {
 	case name == tcpDevice && to.IsUnspecified():
 		return netip.IPv6Loopback()
 	case to.IsUnspecified(), name == memDevice && isOwn(to),
-		to.IsLoopback() && name != tcpDevice && !strings.HasPrefix(name, tcpPrefix):
+		to.IsLoopback() && !isTCP(name):
 		return a.Addr()
 	}
 	return to

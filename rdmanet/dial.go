@@ -19,10 +19,10 @@ import (
 type Dialer struct {
 	// Device is the RDMA device: a name ("rxe0", "mlx5_0"), one of its addresses, "tcp", or "mem0",
 	// which connects within this process. If empty, it is the device that the route to the peer
-	// selects. On a host without RDMA devices it is mem0 for addresses of this host, unless Fallback
-	// is set, and for other addresses Dial fails. A loopback address of the peer stands for the
-	// address of the device, except on TCP. An address without a host stands for the address of the
-	// device, and on "tcp" for the loopback address.
+	// selects. On a host without RDMA devices it is mem0 for addresses of this host, unless
+	// Fallback is set, and for other addresses Dial fails. A loopback address of the peer stands
+	// for the address of the device, except on TCP. An address without a host stands for the
+	// address of the device, and on "tcp" for the loopback address.
 	Device string
 	// LocalAddr, unless nil, selects the device by its address: an [Addr], *net.TCPAddr or
 	// *net.IPAddr, whose port is ignored. Device must then be empty.
@@ -32,27 +32,29 @@ type Dialer struct {
 	// Zone, unless nil, is the protection zone of the connections, which then share its [Memory].
 	// Device and Path must be unset, or those of the zone.
 	Zone *Zone
-	// ReadBuffer and WriteBuffer are the sizes in bytes of the rings for received data and for data to
-	// send. They are rounded up to a power of two; the limit is 1 GiB, and 0 means 128 KiB. A
-	// connection begins with small rings. It registers a full ring, and so locks its memory, once the
-	// stream needs more than 2 KiB of it. A stream is fastest if the buffers are at least four times
-	// as large as its largest message.
+	// ReadBuffer and WriteBuffer are the sizes in bytes of the rings for received data and for data
+	// to send. They are rounded up to a power of two; the limit is 1 GiB, and 0 means 128 KiB, on
+	// TCP 512 KiB. A connection begins with small rings. It registers a full ring, and so locks its
+	// memory, once the stream needs more than 2 KiB of it. A stream is fastest if the buffers are
+	// at least four times as large as its largest message.
 	ReadBuffer, WriteBuffer int
-	// KeepAlive is the time without a message from the peer after which this end sends a probe. After
-	// three unanswered probes the connection is broken. 0 means 15 seconds, a negative value disables
-	// probes. The least time is 50 ms, and a shorter one is rounded up.
+	// KeepAlive is the time without a message from the peer after which this end sends a probe.
+	// After three unanswered probes the connection is broken. 0 means 15 seconds, a negative value
+	// disables probes. The least time is 50 ms, and a shorter one is rounded up.
 	KeepAlive time.Duration
-	// Timeout is the time limit of Dial, for all addresses of the host together. 0 means 30 seconds.
+	// Timeout is the time limit of Dial, for all addresses of the host together. 0 means 30
+	// seconds.
 	Timeout time.Duration
-	// TCPAddrs makes LocalAddr and RemoteAddr return *net.TCPAddr, for programs that need this type.
+	// TCPAddrs makes LocalAddr and RemoteAddr return *net.TCPAddr, for programs that need this
+	// type.
 	TCPAddrs bool
-	// Logger receives problems that no call can return: bytes lost after Close, or a ring that could
-	// not be registered. If it is nil, slog.Default() is used.
+	// Logger receives problems that no call can return: bytes lost after Close, or a ring that
+	// could not be registered. If it is nil, slog.Default() is used.
 	Logger *slog.Logger
 	// Fallback, unless nil, allows DialContext to use TCP if no RDMA device reaches the address
 	// ([ErrNoDevice]), but not if the peer refuses. DialContext calls it with the reason before it
-	// uses TCP. The connection is then a TCP connection of package net, which a peer accepts only if
-	// its Listen has fallen back too. With Fallback the device is mem0 only if Device names it.
+	// uses TCP. The connection is then a TCP connection of package net, which a peer accepts only
+	// if its Listen has fallen back too. With Fallback the device is mem0 only if Device names it.
 	Fallback func(reason error)
 }
 
@@ -105,6 +107,9 @@ func (d *Dialer) dialAll(ctx context.Context, network, address string, tcpNames 
 	var addrs []netip.AddrPort
 	if err == nil {
 		addrs, err = resolve(ctx, network, address, tcpNames)
+	}
+	if len(addrs) > 0 && addrs[0].Port() == 0 {
+		err = fmt.Errorf("port 0: %w", syscall.ECONNREFUSED)
 	}
 	if err == nil {
 		err = ctx.Err()

@@ -43,11 +43,11 @@
 // # Bounds
 //
 // A connection begins with 8 KiB of registered, locked memory. Each ring grows to ReadBuffer or
-// WriteBuffer, 128 KiB by default, when its stream needs it. If that memory cannot be registered,
-// the connection stays slow, and the Logger reports it. In addition a connection uses about 16 KiB
-// of Go memory and the memory of the device's queues. It has no goroutine. Up to 512 connections
-// share a dispatcher, and a blocked call waits for the events of all of them. If several calls are
-// blocked, or none, one goroutine of the dispatcher does.
+// WriteBuffer, by default 128 KiB, on TCP 512 KiB, when its stream needs it. If that memory cannot
+// be registered, the connection stays slow, and the Logger reports it. In addition a connection
+// uses about 16 KiB of Go memory and the memory of the device's queues. It has no goroutine. Up to
+// 512 connections share a dispatcher, and a blocked call waits for the events of all of them. If
+// several calls are blocked, or none, one goroutine of the dispatcher does.
 //
 // A connection probes a silent peer every [Dialer].KeepAlive. It ends after three unanswered
 // probes, or when the device gives up sending one. With the default, blocked calls end within a

@@ -9,6 +9,11 @@ import (
 // newConn creates a connection with its endpoint and memory, and posts its receives. asHandler
 // returns the handler of its events.
 func newConn(pool *dispatchers, cfg config, asHandler func(*Conn) handler) (*Conn, error) {
+	for _, size := range []*int{&cfg.readBuffer, &cfg.writeBuffer} {
+		if *size == 0 {
+			*size = pool.adapter.buffer
+		}
+	}
 	c := &Conn{cfg: cfg, pool: pool, local: cfg.addr(Addr{}), remote: cfg.addr(Addr{})}
 	c.readable.cond.L, c.writable.cond.L = &c.mu, &c.mu
 	c.linger.limit = defaultLinger

@@ -144,4 +144,14 @@ func TestUnreachableAddress(t *testing.T) {
 	}
 	_, err = d.dialEach(ctx, Network, cfg, device, []netip.AddrPort{nobody, nobody})
 	assert.ErrorIs(t, err, ErrNoDevice)
+	assert.ErrorContains(t, err, `the device "tcp", named at both ends,`)
+}
+
+// TestDialPort0: nobody listens at port 0.
+func TestDialPort0(t *testing.T) {
+	for _, device := range []string{memDevice, tcpDevice} {
+		_, err := (&Dialer{Device: device}).Dial(t.Context(), Network, "127.0.0.1:0")
+		assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+		assert.ErrorContains(t, err, "port 0")
+	}
 }

@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -59,6 +60,10 @@ type Region struct {
 // NewRegion registers buf, which must not be empty, for this connection. The caller keeps buf. It
 // is locked in memory until [Region.Close], or until the connection has ended after [Conn.Close].
 // If the peer may write to the memory, it may do so at any time: copy data before checking it.
+//
+// A mapping must stay mapped as long, and be writable if the peer may write. The devices mem0 and
+// "tcp" access the memory as the program does: without a mapping, the peer's operation ends the
+// process.
 func (c *Conn) NewRegion(buf []byte, access Access) (*Region, error) {
 	priv, err := access.rights(c.pool.adapter)
 	if err != nil {
@@ -166,6 +171,7 @@ const settleTime = 2 * time.Second
 // dead; mu is held.
 func (c *Conn) settle(seq uint64) error {
 	var stop func() bool
+	var late error // why the caller's time is over
 	defer func() {
 		if stop != nil {
 			stop()
@@ -173,10 +179,11 @@ func (c *Conn) settle(seq uint64) error {
 	}()
 	for c.out.done < seq {
 		if c.state == stateDead {
-			return c.err
+			return cmp.Or(late, c.err)
 		}
 		if err := c.useError(); err != nil && stop == nil {
-			stop = c.within(settleTime, func() { c.fail(fmt.Errorf("an operation has not ended: %w", err)) })
+			late = err
+			stop = c.within(settleTime, func() { c.fail(errDeadPeer) })
 		}
 		c.wait(&c.writable)
 	}

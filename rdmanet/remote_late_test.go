@@ -2,6 +2,10 @@ package rdmanet
 
 import (
 	"context"
+	"errors"
+	"net"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -46,8 +50,42 @@ func TestPendingLate(t *testing.T) {
 				return
 			}
 			assert.Assert(t, time.Since(began) >= settleTime)
-			assert.ErrorContains(t, err, "an operation has not ended")
+			assert.ErrorIs(t, err, syscall.ETIMEDOUT)
+			assert.ErrorIs(t, err, p.expired)
+			_, err = c.Read(make([]byte, 1)) // the caller's time is not that of others
+			assert.Assert(t, errors.Is(err, syscall.ETIMEDOUT) && !errors.Is(err, p.expired), "%v", err)
 		})
+	}
+}
+
+// TestDeadlineOfOneCall: a call whose deadline has passed returns this, also if the device then
+// never ends its operations and the connection breaks. Other calls, and later ones, hear of the
+// dead peer.
+func TestDeadlineOfOneCall(t *testing.T) {
+	client, _ := ends(t)
+	assert.NilError(t, client.SetWriteDeadline(time.Now()))
+	read := make(chan error, 1)
+	go func() {
+		_, err := client.Read(make([]byte, 1))
+		read <- err
+	}()
+	client.mu.Lock()
+	client.pin()
+	err := client.settle(1 << 40)
+	client.unpin()
+	client.mu.Unlock()
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	for range 2 {
+		select {
+		case err = <-read:
+		case <-time.After(hostilePatience):
+			t.Fatal("Read does not return")
+		}
+		assert.Assert(t, errors.Is(err, syscall.ETIMEDOUT) && !errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
+		var late net.Error
+		assert.Assert(t, errors.As(err, &late) && late.Timeout(), "%v", err)
+		_, err = client.Read(make([]byte, 1))
+		read <- err
 	}
 }
 

@@ -2,6 +2,7 @@ package tcpfabric
 
 import (
 	"errors"
+	"syscall"
 
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/softnic"
@@ -111,7 +112,11 @@ func (l *link) flushBatch() bool {
 	t.theirs.Release()
 	if err != nil {
 		if !errors.Is(err, errAgain) {
-			t.cut = true // the receiving half will see the error too
+			t.cut = true                        // the receiving half will see the error too
+			if errors.Is(err, syscall.EFAULT) { // unless it is one of the program's memory, not of the socket
+				l.qp.Fail()
+				l.kill()
+			}
 		}
 		return false
 	}

@@ -1,0 +1,53 @@
+package rdmanet
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+)
+
+// TestUnmapped: a peer that reads memory which has no pages any more, because its file was
+// truncated, hears so at once, and need not wait for a dead peer. The connection ends at both ends.
+func TestUnmapped(t *testing.T) {
+	const size = 1 << 20
+	l, err := (&ListenConfig{Device: "tcp:127.0.0.1"}).listen(t.Context(), Network, "127.0.0.1:0")
+	assert.NilError(t, err)
+	defer l.Close()
+	client, err := (&Dialer{Device: "tcp:127.0.0.1"}).Dial(t.Context(), Network, l.Addr().String())
+	assert.NilError(t, err)
+	defer client.Close()
+	server, err := l.AcceptConn()
+	assert.NilError(t, err)
+	defer server.Close()
+	file, err := os.Create(filepath.Join(t.TempDir(), "table"))
+	assert.NilError(t, err)
+	defer file.Close()
+	assert.NilError(t, file.Truncate(size))
+	mem, err := unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	assert.NilError(t, err)
+	defer unix.Munmap(mem)
+	far, err := server.NewRegion(mem, PeerReads)
+	assert.NilError(t, err)
+	near, err := client.NewRegion(make([]byte, size), 0)
+	assert.NilError(t, err)
+	assert.NilError(t, client.ReadRemote(near, 0, far.Remote()))
+	assert.NilError(t, file.Truncate(0))
+	ended := make(chan error, 2)
+	go func() { ended <- client.ReadRemote(near, 0, far.Remote()) }()
+	go func() {
+		_, err := server.Read(make([]byte, 1))
+		ended <- err
+	}()
+	for range 2 {
+		select {
+		case err := <-ended:
+			assert.Assert(t, err != nil)
+		case <-time.After(hostilePatience):
+			t.Fatal("the connection does not end")
+		}
+	}
+}
