@@ -552,6 +552,19 @@ static void check_flags(end *a)
 	is(dat_evd_free(all), DAT_SUCCESS);
 }
 
+// The flag of the InfiniBand extension needs no stream of its own, and stays in the flags.
+static void check_extension_flag(void)
+{
+	const DAT_EVD_FLAGS flags = DAT_EVD_DTO_FLAG | DAT_IB_EVD_EXTENSION_FLAG;
+	DAT_EVD_HANDLE evd;
+	DAT_EVD_PARAM param;
+
+	is(dat_evd_create(ia, 8, DAT_HANDLE_NULL, flags, &evd), DAT_SUCCESS);
+	is(dat_evd_query(evd, DAT_EVD_FIELD_ALL, &param), DAT_SUCCESS);
+	must(param.evd_flags == flags);
+	is(dat_evd_free(evd), DAT_SUCCESS);
+}
+
 // An endpoint with a shared queue and without attributes has the defaults, as with C DAPL.
 static void check_no_attributes(end *a)
 {
@@ -787,6 +800,7 @@ int main(int argc, char **argv)
 		check_shared(&a);
 		check_limits(&a);
 		check_flags(&a);
+		check_extension_flag();
 		check_no_attributes(&a);
 		check_reserved(argv[1]);
 		check_waits(&a);
