@@ -49,7 +49,7 @@ lint-suites: # not lint's: it downloads all that the suites need
 .PHONY: provider
 provider: ## bin/libgodat.so, a DAT 2.0 provider for C programs, and bin/dat.conf for the devices of this host
 	@ci/deps.sh build provider
-	go build -tags dat2 -buildmode=c-shared -o bin/libgodat.so ./cmd/libgodat
+	go build -tags dat2 -buildmode=c-shared -ldflags=-X=runtime.godebugDefault=asyncpreemptoff=1 -o bin/libgodat.so ./cmd/libgodat
 	go build -o bin/ ./cmd/libgodat
 	@bin/libgodat bin/libgodat.so | tee bin/dat.conf
 

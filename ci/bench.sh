@@ -72,6 +72,6 @@ cp "$(lab/loopdev/loop.sh)" "$out/"
 cc -O2 -g -Wall -o "$out/loopbench" lab/loopdev/loopbench.c -libverbs -lpthread
 if [[ " $* " = *" provider "* ]]; then
   "$here/deps.sh" provider
-  go build -tags dat2 -buildmode=c-shared -o "$out/libgodat.so" ./cmd/libgodat
+  go build -tags dat2 -buildmode=c-shared -ldflags=-X=runtime.godebugDefault=asyncpreemptoff=1 -o "$out/libgodat.so" ./cmd/libgodat
 fi
 exec "$out/bench" --bin "$out" "${options[@]}" "$@"

@@ -131,7 +131,7 @@ func (p *PD) RegDM(d *DM, offset uint64, n int, access AccessFlags) (*MR, error)
 	if p.ctx != d.ctx {
 		return nil, badArg(verb, "device memory and protection domain are of different device contexts")
 	}
-	m := &MR{}
+	m := &MR{fixed: "device memory"}
 	err := m.create(verb, p, 0, n, func() (*C.struct_ibv_mr, error) {
 		v, err := C.ibv_reg_dm_mr(p.c, d.c, C.uint64_t(offset), C.size_t(n), C.uint(access|AccessZeroBased))
 		return v, err

@@ -3,6 +3,7 @@ package cverbs
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"syscall"
@@ -61,4 +62,12 @@ func (e *Error) Is(target error) bool {
 
 func badArg(verb, format string, args ...any) error {
 	return &Error{Verb: verb, Errno: syscall.EINVAL, Advice: fmt.Sprintf(format, args...)}
+}
+
+// fdError returns an error if fd does not fit into a C int, where it would be another descriptor.
+func fdError(verb string, fd int) error {
+	if int(int32(fd)) != fd {
+		return badArg(verb, "descriptor %d: it must be at most %d", fd, math.MaxInt32)
+	}
+	return nil
 }

@@ -69,6 +69,9 @@ func ImportDevice(fd int) (*Context, error) {
 	if err := load(); err != nil {
 		return nil, err
 	}
+	if err := fdError("ibv_import_device", fd); err != nil {
+		return nil, err
+	}
 	v, err := C.ibv_import_device(C.int(fd))
 	if v == nil {
 		return nil, &Error{Verb: "ibv_import_device", Errno: errnoOf(err)}
@@ -105,7 +108,7 @@ func (c *Context) ImportPD(handle uint32) (*PD, error) {
 // Implements: ibv_import_mr.
 func (p *PD) ImportMR(handle uint32) (*MR, error) {
 	p = orZero(p)
-	m := &MR{imported: true}
+	m := &MR{imported: true, fixed: "another process"}
 	err := m.create("ibv_import_mr", p, 0, 0, func() (*C.struct_ibv_mr, error) {
 		v, err := C.ibv_import_mr(p.c, C.uint32_t(handle))
 		return v, err

@@ -126,6 +126,22 @@ func TestReregRefused(t *testing.T) {
 	assert.NilError(t, m.Close())
 }
 
+// TestReregFixed: the error says why a region that is not of this process's memory cannot change.
+func TestReregFixed(t *testing.T) {
+	ctx := openDevice(t)
+	pd := closing[*PD](t)(ctx.AllocPD())
+	dm := closing[*DM](t)(orSkip[*DM](t, "ibv_alloc_dm")(ctx.AllocDM(4096, 0)), nil)
+	memory := closing[*MR](t)(pd.RegDM(dm, 0, 4096, AccessLocalWrite))
+	null := closing[*MR](t)(orSkip[*MR](t, "ibv_alloc_null_mr")(pd.AllocNullMR()), nil)
+	for m, want := range map[*MR]string{memory: "a region of device memory", null: "a region of no memory"} {
+		key := m.RKey()
+		err := m.Rereg(Rereg{Flags: ReregTranslation, Buf: make([]byte, 4096)})
+		isErr(t, err, syscall.EINVAL)
+		assert.ErrorContains(t, err, want+" cannot be changed")
+		assert.Equal(t, m.RKey(), key)
+	}
+}
+
 // What is received into a region without memory is dropped, and what is sent from it is zeroes, at
 // any address.
 func TestNullMR(t *testing.T) {

@@ -24,7 +24,8 @@ type MR struct {
 	rkey uint32
 	h    uintptr
 
-	imported bool // of another process, which deregisters it
+	imported bool   // of another process, which deregisters it
+	fixed    string // why Rereg cannot change the region; else empty
 }
 
 // mrs keeps open regions reachable, because the device may write to a region that the program no
@@ -76,7 +77,10 @@ func (p *PD) RegMRIOVA(buf []byte, iova uint64, access AccessFlags) (*MR, error)
 // Implements: ibv_reg_dmabuf_mr.
 func (p *PD) RegDMABuf(fd int, offset uint64, n int, iova uint64, access AccessFlags) (*MR, error) {
 	p = orZero(p)
-	m := &MR{}
+	if err := fdError("ibv_reg_dmabuf_mr", fd); err != nil {
+		return nil, err
+	}
+	m := &MR{fixed: "a dmabuf"}
 	err := m.reg("ibv_reg_dmabuf_mr", p, iova, n, access, func() (*C.struct_ibv_mr, error) {
 		v, err := C.ibv_reg_dmabuf_mr(p.c, C.uint64_t(offset), C.size_t(n), C.uint64_t(iova), C.int(fd), C.int(access))
 		return v, err

@@ -45,6 +45,9 @@ func (m *MR) Rereg(change Rereg) error {
 		return ErrClosed
 	}
 	defer m.life.leave()
+	if m.fixed != "" {
+		return badArg(verb, "a region of %s cannot be changed", m.fixed)
+	}
 	if change.Flags&ReregPD == 0 {
 		return m.rereg(change, nil)
 	}
@@ -116,7 +119,7 @@ func (m *MR) rereg(change Rereg, pd *PD) error {
 // Implements: ibv_alloc_null_mr.
 func (p *PD) AllocNullMR() (*MR, error) {
 	p = orZero(p)
-	m := &MR{}
+	m := &MR{fixed: "no memory"}
 	err := m.create("ibv_alloc_null_mr", p, 0, 0, func() (*C.struct_ibv_mr, error) {
 		v, err := C.ibv_alloc_null_mr(p.c)
 		return v, err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -179,13 +180,16 @@ func TestImport(t *testing.T) {
 	ctx := openDevice(t)
 	pd := closing[*PD](t)(ctx.AllocPD())
 	m := closing[*MR](t)(pd.RegMR(make([]byte, 4096), AccessLocalWrite))
-	for _, fd := range []int{-1, 1 << 20} {
+	null, err := os.Open(os.DevNull)
+	assert.NilError(t, err)
+	defer null.Close()
+	for _, fd := range []int{-1, 1 << 20, int(null.Fd())} {
 		_, err := ImportDevice(fd)
 		var v *Error
 		assert.Assert(t, errors.As(err, &v), "%v", err)
 		assert.Equal(t, v.Verb, "ibv_import_device")
 	}
-	_, err := ctx.ImportPD(1 << 30)
+	_, err = ctx.ImportPD(1 << 30)
 	assert.ErrorContains(t, err, "ibv_import_pd")
 	_, err = pd.ImportMR(1 << 30)
 	assert.ErrorContains(t, err, "ibv_import_mr")
@@ -208,6 +212,28 @@ func TestImport(t *testing.T) {
 	shared := closing[*PD](t)(orSkip[*PD](t, "ibv_import_pd")(second.ImportPD(pd.Handle())), nil)
 	region := closing[*MR](t)(orSkip[*MR](t, "ibv_import_mr")(shared.ImportMR(m.Handle())), nil)
 	assert.Equal(t, region.RKey(), m.RKey())
+}
+
+// TestWideDescriptors: a descriptor that a C int cannot hold is refused; cut off it would be 0.
+func TestWideDescriptors(t *testing.T) {
+	if strconv.IntSize == 32 {
+		t.Skip("an int is a C int")
+	}
+	ctx := openDevice(t)
+	pd := closing[*PD](t)(ctx.AllocPD())
+	for _, bit := range []int{32, 63} {
+		fd := 1 << bit
+		want := fmt.Sprintf("descriptor %d: it must be at most 2147483647", fd)
+		_, err := ImportDevice(fd)
+		isErr(t, err, syscall.EINVAL)
+		assert.ErrorContains(t, err, want)
+		_, err = pd.RegDMABuf(fd, 0, 4096, 0, AccessLocalWrite)
+		isErr(t, err, syscall.EINVAL)
+		assert.ErrorContains(t, err, want)
+		_, err = ctx.OpenXRCD(fd, os.O_CREATE)
+		isErr(t, err, syscall.EINVAL)
+		assert.ErrorContains(t, err, want)
+	}
 }
 
 // Each specification lies in memory as C has it: its type and size, the values, the mask, numbers

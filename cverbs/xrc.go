@@ -23,6 +23,9 @@ type XRCD struct {
 // Implements: ibv_open_xrcd.
 func (c *Context) OpenXRCD(fd, flags int) (*XRCD, error) {
 	c = orZero(c)
+	if err := fdError("ibv_open_xrcd", fd); err != nil {
+		return nil, err
+	}
 	x := &XRCD{ctx: c}
 	if err := x.life.begin(kindXRCD, &c.life); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -94,6 +95,16 @@ func TestConnectionErr(t *testing.T) {
 			assert.NilError(t, ev.Err(), describe(*ev))
 		}
 	})
+}
+
+// TestOtherFamily: an adapter of one family does not reach an address of the other. The event says
+// that, and sends nobody to look at firewalls.
+func TestOtherFamily(t *testing.T) {
+	a := newEnd(t, "tcp:127.0.0.1", setup{})
+	assert.NilError(t, a.ep.Connect(netip.MustParseAddr("2001:db8::1"), 7000, patience, nil, 0, 0))
+	ev := expect(t, a.conn, udat.EventConnectionUnreachable)
+	assert.ErrorContains(t, ev.Err(), "the adapter's address is 127.0.0.1, of the other family: open tcp")
+	assert.Assert(t, !strings.Contains(ev.Err().Error(), "firewall"), "%v", ev.Err())
 }
 
 // TestBrokenErr: if work has failed at both ends, the event of each says why, whichever hears first

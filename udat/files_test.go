@@ -3,6 +3,7 @@
 package udat_test
 
 import (
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -27,4 +28,17 @@ func TestOpenFileLimit(t *testing.T) {
 	ia, err := udat.Open("mem0")
 	assert.NilError(t, err)
 	assert.NilError(t, ia.Close(udat.CloseGraceful))
+}
+
+// A service point that finds no descriptor names the limit, and memory is not what has run out.
+func TestListenWithoutFiles(t *testing.T) {
+	e := newEnd(t, "tcp:127.0.0.1", setup{})
+	var before unix.Rlimit
+	assert.NilError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &before)
+	assert.NilError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: before.Max}))
+	_, _, err := e.ia.CreatePSPAny(e.cr, udat.PSPConsumer)
+	refused(t, err, udat.InsufficientResources)
+	assert.ErrorContains(t, err, "open-file limit of the process (RLIMIT_NOFILE, ulimit -n) is reached")
+	assert.Assert(t, !strings.Contains(err.Error(), "memory"), "%v", err)
 }

@@ -1,6 +1,11 @@
 package udat
 
-import "github.com/godat/godat/udat/internal/fabric"
+import (
+	"errors"
+	"syscall"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
 
 // CreatePSP listens on qual at the addresses of the adapter, which [Open] determines. Each
 // connection request makes a CONNECTION_REQUEST event on evd. The queue of evd is the backlog: a
@@ -83,7 +88,11 @@ func (ia *IA) listen(op string, port uint16, p servicePoint) (fabric.Listener, e
 	if err == nil {
 		return l, nil
 	}
-	bad := failAs(op, err, SubResourceMemory)
+	short := SubResourceMemory
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		short = SubNone // DAT has no subtype for files; the cause names their limit
+	}
+	bad := failAs(op, err, short)
 	if port == 0 && bad.Type == ConnQualInUse {
 		bad.Type = ConnQualUnavailable // any port would do, so no port is free
 	}

@@ -107,7 +107,11 @@ func godat_ep_create_with_srq(h C.DAT_IA_HANDLE, pzHandle C.DAT_PZ_HANDLE, recv,
 		return ret
 	}
 	a := e.ia.epAttr((*C.DAT_EP_ATTR)(attr))
-	if a != nil && !e.ia.strict { // C DAPL has no watermarks on a shared queue
+	switch {
+	case e.ia.strict:
+	case a == nil: // C DAPL takes its defaults
+		a = new(udat.EPAttr)
+	default: // C DAPL has no watermarks on a shared queue
 		a.MaxRecvDTOs, a.SRQSoftHW = 0, 0
 	}
 	_, ret = create(e.ia, (*C.DAT_HANDLE)(out), 8, func() (*udat.EP, error) {

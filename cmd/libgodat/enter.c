@@ -188,11 +188,10 @@ void godat_agent(DAT_AGENT_FUNC func, DAT_PVOID data, DAT_EVD_HANDLE evd)
 }
 
 // before_go blocks all signals while Go starts, so that Go's threads get only the signals that Go
-// unblocks itself. after_go restores the mask. It also restores the program's action for SIGURG,
-// which Go changes because it preempts with SIGURG.
+// unblocks itself. after_go restores the mask. The library is linked with asyncpreemptoff, so that
+// Go neither unblocks SIGURG nor handles it: the program may have a handler for it.
 
 static sigset_t mask;
-static struct sigaction urgent;
 
 static void forked(void) { child = 1; }
 
@@ -202,13 +201,8 @@ __attribute__((constructor(101))) static void before_go(void)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &mask);
-	sigaction(SIGURG, NULL, &urgent);
 	pthread_key_create(&at_exit, leave);
 	pthread_atfork(NULL, NULL, forked);
 }
 
-__attribute__((constructor)) static void after_go(void)
-{
-	sigaction(SIGURG, &urgent, NULL);
-	pthread_sigmask(SIG_SETMASK, &mask, NULL);
-}
+__attribute__((constructor)) static void after_go(void) { pthread_sigmask(SIG_SETMASK, &mask, NULL); }

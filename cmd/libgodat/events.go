@@ -32,18 +32,19 @@ func godat_evd_create(h C.DAT_IA_HANDLE, qlen C.DAT_COUNT, cno C.DAT_CNO_HANDLE,
 	})
 	if made != nil {
 		made.rawPoll = streams&(udat.EVDDTO|udat.EVDRMRBind) != 0
+		made.extension = flags & C.DAT_IB_EVD_EXTENSION_FLAG
 	}
 	return ret
 }
 
 //export godat_evd_query
 func godat_evd_query(h C.DAT_EVD_HANDLE, mask C.DAT_EVD_PARAM_MASK, out *C.DAT_EVD_PARAM) C.DAT_RETURN {
-	p, _, ret := query(h, udat.SubNone, mask&^C.DAT_EVD_FIELD_ALL == 0, out != nil, (*udat.EVD).Query)
+	p, e, ret := query(h, udat.SubNone, mask&^C.DAT_EVD_FIELD_ALL == 0, out != nil, (*udat.EVD).Query)
 	if ret != C.DAT_SUCCESS {
 		return ret
 	}
 	*out = C.DAT_EVD_PARAM{ia_handle: handleOf(p.IA), evd_qlen: count(p.QLen), evd_state: C.DAT_EVD_STATE(p.State),
-		cno_handle: handleOf(p.CNO), evd_flags: C.DAT_EVD_FLAGS(p.Streams)}
+		cno_handle: handleOf(p.CNO), evd_flags: C.DAT_EVD_FLAGS(p.Streams) | e.extension}
 	return C.DAT_SUCCESS
 }
 

@@ -16,14 +16,15 @@ import (
 // entry is the Go side of a handle.
 type entry struct {
 	udat.Handle
-	c       *C.godat_handle
-	ia      *adapter
-	slot    slot
-	lmr     atomic.Pointer[udat.LMR] // the region of the latest post
-	rawPoll bool                     // QUEUE_EMPTY has no error bit, as with C DAPL
-	agent   agent                    // of a CNO
-	untaken atomic.Pointer[wait]     // the wait of a cancelled thread, with its event
-	request reserved                 // of a reserved service point
+	c         *C.godat_handle
+	ia        *adapter
+	slot      slot
+	lmr       atomic.Pointer[udat.LMR] // the region of the latest post
+	rawPoll   bool                     // QUEUE_EMPTY has no error bit, as with C DAPL
+	agent     agent                    // of a CNO
+	extension C.DAT_EVD_FLAGS          // DAT_IB_EVD_EXTENSION_FLAG, if an EVD has it
+	untaken   atomic.Pointer[wait]     // the wait of a cancelled thread, with its event
+	request   reserved                 // of a reserved service point
 }
 
 // Each C handle has its own slot for ever, which depends on its place in the memory of handles. A

@@ -49,7 +49,8 @@ var provider = sync.OnceValues(func() (dir string, err error) {
 	}
 	library, program := filepath.Join(dir, "libgodat.so"), filepath.Join(dir, "libgodat")
 	for _, args := range [][]string{
-		{"go", "build", "-buildvcs=false", "-tags", "dat2", "-buildmode=c-shared", "-o", library, "."},
+		{"go", "build", "-buildvcs=false", "-tags", "dat2", "-buildmode=c-shared",
+			"-ldflags=-X=runtime.godebugDefault=asyncpreemptoff=1", "-o", library, "."},
 		{"go", "build", "-buildvcs=false", "-o", program, "."},
 		host(dir, "check"), host(dir, "wrong"), host(dir, "host"),
 	} {

@@ -37,11 +37,11 @@ void godat_signal(int fd)
 }
 
 // hold blocks signals while a wait runs in Go, so that they end the wait when it runs in C. It does
-// not block faults, nor SIGURG, by which Go preempts. It does not block signals that Go's threads
-// have unblocked either, because a thread of Go would get them.
+// not block faults, nor signals that Go's threads have unblocked, because a thread of Go would get
+// them.
 static void hold(sigset_t *before)
 {
-	static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGURG, SIGCHLD, SIGPROF};
+	static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGCHLD, SIGPROF};
 	sigset_t most;
 
 	sigfillset(&most);

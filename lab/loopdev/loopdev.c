@@ -1261,11 +1261,15 @@ static int is_librdmacm(void *caller)
 	return dladdr(caller, &info) && strstr(info.dli_fname, "/librdmacm.so");
 }
 
+// The thread imports a context: libibverbs compares a descriptor with its own devices, and reads
+// what this device has not.
+static __thread int importing;
+
 struct ibv_device **ibv_get_device_list(int *n)
 {
 	int real = 0, i;
 	struct ibv_device **list = HOST(ibv_get_device_list)(&real), **all;
-	int hidden = is_librdmacm(__builtin_return_address(0));
+	int hidden = importing || is_librdmacm(__builtin_return_address(0));
 
 	if ((!list && hidden) || !(all = calloc((size_t)real + 3, sizeof(*all)))) {
 		if (list)
@@ -2493,6 +2497,17 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
 	return is_loop(pd->context) ? not_supported() : HOST(ibv_reg_dmabuf_mr)(pd, offset, length, iova, fd, access);
+}
+
+// A context of this device has no descriptor: fd is another device's, or none's.
+struct ibv_context *ibv_import_device(int fd)
+{
+	struct ibv_context *ctx;
+
+	importing = 1;
+	ctx = HOST(ibv_import_device)(fd);
+	importing = 0;
+	return ctx;
 }
 
 struct ibv_pd *ibv_import_pd(struct ibv_context *ctx, uint32_t handle)

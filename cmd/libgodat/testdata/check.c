@@ -552,6 +552,41 @@ static void check_flags(end *a)
 	is(dat_evd_free(all), DAT_SUCCESS);
 }
 
+// The flag of the InfiniBand extension needs no stream of its own, and stays in the flags.
+static void check_extension_flag(void)
+{
+	const DAT_EVD_FLAGS flags = DAT_EVD_DTO_FLAG | DAT_IB_EVD_EXTENSION_FLAG;
+	DAT_EVD_HANDLE evd;
+	DAT_EVD_PARAM param;
+
+	is(dat_evd_create(ia, 8, DAT_HANDLE_NULL, flags, &evd), DAT_SUCCESS);
+	is(dat_evd_query(evd, DAT_EVD_FIELD_ALL, &param), DAT_SUCCESS);
+	must(param.evd_flags == flags);
+	is(dat_evd_free(evd), DAT_SUCCESS);
+}
+
+// An endpoint with a shared queue and without attributes has the defaults, as with C DAPL.
+static void check_no_attributes(end *a)
+{
+	DAT_SRQ_ATTR attr = {.max_recv_dtos = 8, .max_recv_iov = 1, .low_watermark = DAT_SRQ_LW_DEFAULT};
+	DAT_SRQ_HANDLE srq;
+	DAT_EP_HANDLE ep;
+	DAT_EP_PARAM param;
+
+	if (!ia_attr.max_srqs)
+		return;
+	is(dat_srq_create(ia, a->pz, &attr, &srq), DAT_SUCCESS);
+	is(dat_ep_create_with_srq(ia, a->pz, a->recv, a->request, a->connect, srq, NULL, &ep),
+	   strict ? ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG7) : DAT_SUCCESS);
+	if (!strict) {
+		is(dat_ep_query(ep, DAT_EP_FIELD_ALL, &param), DAT_SUCCESS);
+		must(param.srq_handle == srq && param.ep_attr.max_request_dtos > 0);
+		must(param.ep_attr.max_request_iov > 0 && param.ep_attr.max_message_size > 0);
+		is(dat_ep_free(ep), DAT_SUCCESS);
+	}
+	is(dat_srq_free(srq), DAT_SUCCESS);
+}
+
 // Requests to reserved service points name them, and connection events endpoints that are freed.
 // The connection events go to a dispatcher of another adapter.
 static void check_reserved(const char *name)
@@ -752,6 +787,7 @@ int main(int argc, char **argv)
 	open_all(argv[1], &a, &b);
 	if (strict) {
 		check_flags(&a);
+		check_no_attributes(&a);
 	} else if (argc > 2) {
 		bench(&a, &b);
 	} else {
@@ -764,6 +800,8 @@ int main(int argc, char **argv)
 		check_shared(&a);
 		check_limits(&a);
 		check_flags(&a);
+		check_extension_flag();
+		check_no_attributes(&a);
 		check_reserved(argv[1]);
 		check_waits(&a);
 		check_threads();

@@ -67,6 +67,11 @@ func (c *conn) dial(ctx context.Context) (*net.TCPConn, fabric.ConnEvent) {
 	if c.dev.Opts.CMWait > 0 {
 		dialer.Timeout = c.dev.Opts.CMWait
 	}
+	if to := c.Remote.Addr(); c.dev.at.IsValid() && c.dev.at.Is4() != to.Unmap().Is4() {
+		return nil, fabric.ConnEvent{Kind: fabric.EventUnreachable,
+			Err: fmt.Errorf("%w: the adapter's address is %v, of the other family: open %s", fabric.ErrAddrInvalid,
+				c.dev.at, anyName)}
+	}
 	if c.dev.at.IsValid() {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.dev.at, 0))
 	}

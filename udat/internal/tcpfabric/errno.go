@@ -13,7 +13,13 @@ import (
 // ErrAddrInvalid to one that says that the host cannot use the address.
 func short(err error) error {
 	switch {
-	case isOf(err, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS):
+	case isOf(err, syscall.EMFILE):
+		return fmt.Errorf("%w: the open-file limit of the process (RLIMIT_NOFILE, ulimit -n) is reached: %w",
+			fabric.ErrResources, err)
+	case isOf(err, syscall.ENFILE):
+		return fmt.Errorf("%w: the open-file limit of the host (fs.file-max of sysctl) is reached: %w",
+			fabric.ErrResources, err)
+	case isOf(err, syscall.ENOMEM, syscall.ENOBUFS):
 		return fmt.Errorf("%w: %w", fabric.ErrResources, err)
 	case isOf(err, syscall.EINVAL, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT):
 		return fmt.Errorf("%w: %w", fabric.ErrAddrInvalid, err)
