@@ -3,7 +3,6 @@ package rdmanet
 import (
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"github.com/godat/godat/udat"
@@ -211,9 +210,6 @@ func (c *Conn) credit(n uint32) error {
 // keepAliveProbes is the number of unanswered probes after which the peer counts as dead.
 const keepAliveProbes = 3
 
-// errDeadPeer is the error if the peer's device or program does not answer.
-var errDeadPeer = timeoutError{fmt.Errorf("%w: the peer does not answer", syscall.ETIMEDOUT)}
-
 // probe runs once per keep-alive interval. It sends a probe if the peer has been silent, and ends
 // the connection after keepAliveProbes unanswered probes.
 func (c *Conn) probe() {
@@ -236,10 +232,3 @@ func (c *Conn) probe() {
 	}
 	k.timer.Reset(c.cfg.keepAlive)
 }
-
-// timeoutError is a [net.Error] whose Timeout method returns true.
-type timeoutError struct{ error }
-
-func (timeoutError) Timeout() bool { return true }
-
-func (e timeoutError) Unwrap() error { return e.error }

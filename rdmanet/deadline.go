@@ -1,7 +1,9 @@
 package rdmanet
 
 import (
+	"fmt"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -42,3 +44,13 @@ func (d *deadline) set(mu sync.Locker, t time.Time, wake func()) {
 		}
 	})
 }
+
+// errDeadPeer is the error if the peer's device or program does not answer.
+var errDeadPeer = timeoutError{fmt.Errorf("%w: the peer does not answer", syscall.ETIMEDOUT)}
+
+// timeoutError is a [net.Error] whose Timeout method returns true.
+type timeoutError struct{ error }
+
+func (timeoutError) Timeout() bool { return true }
+
+func (e timeoutError) Unwrap() error { return e.error }

@@ -62,7 +62,8 @@
 // while the process runs. A process that exits right after Close must call [Drain] before it exits,
 // or [Conn.SetLinger] before Close. Close every connection and every Listener, because the garbage
 // collector does not free them. Inside a bubble of testing/synctest close all of them, and call
-// Drain, before the bubble ends.
+// Drain, before the bubble ends; a device that is open outside of the bubble must not be used in
+// it.
 //
 // # Errors
 //
