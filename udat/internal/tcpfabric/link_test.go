@@ -252,3 +252,52 @@ func TestFailsWhileReading(t *testing.T) {
 	assert.Equal(t, n, receives)
 	p.Close()
 }
+
+// takesAll is a socket that always has room for more. It sends nothing.
+type takesAll struct {
+	socket
+	writes, turns int // since the last turn ended; turns that ended with later
+}
+
+func (s *takesAll) write(bufs [][]byte) (n int, err error) {
+	s.writes++
+	for _, b := range bufs {
+		n += len(b)
+	}
+	return n, nil
+}
+
+func (s *takesAll) later() bool {
+	s.turns++
+	return true
+}
+
+// TestLinksTakeTurns: a link that has much to send, to a peer that takes all at once, lets the other
+// sockets have a turn after a number of batches, and goes on in its next turn.
+func TestLinksTakeTurns(t *testing.T) {
+	v := newVictim(t)
+	i := v.joins(v.listener.Addr())
+	s := v.session()
+	s.expect(fabric.EventEstablished)
+	l := linkOf(i.qp.(*softnic.QP))
+	within(t, "this end is not connected", func() bool { return l.qp.Connected() && l.live.Load() })
+	sock := new(takesAll)
+	l.inTurn(func() {
+		l.qp.In.Lock()
+		sock.socket, l.sock = l.sock, sock
+		l.qp.In.Unlock()
+		for range 3 * batches {
+			i.post(fabric.SendWR{Opcode: fabric.OpWrite, RKey: v.mr.RKey(), RemoteAddr: v.at(0)}, len(i.mem))
+		}
+	})
+	for turn := range 3 {
+		l.inTurn(func() {
+			assert.Equal(t, sock.writes, batches, "turn %d", turn)
+			assert.Equal(t, sock.turns, 1, "turn %d", turn)
+			sock.writes, sock.turns = 0, 0
+		})
+		l.writable()
+	}
+	i.close()
+	s.next()
+}

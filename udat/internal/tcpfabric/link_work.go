@@ -54,9 +54,12 @@ func (l *link) serve() {
 		l.qp.In.Unlock()
 		return
 	}
-	for more := true; more && l.qp.Connected() && l.wants(); {
-		more = l.push()
+	for n := 1; l.qp.Connected() && l.wants(); n++ {
+		more := l.push()
 		l.settle()
+		if !more || n%batches == 0 && l.sock.later() {
+			break
+		}
 	}
 	served := l.tx.empty() && l.served.Load() == l.tx.pushed.Load()
 	if l.stalled.Load() && (served || l.tx.cut) { // after a cut no answer can be sent

@@ -19,6 +19,9 @@ type socket interface {
 	read(bufs [][]byte) (int, error)
 	// write writes bufs, in order. After errAgain, events.writable will be called.
 	write(bufs [][]byte) (int, error)
+	// later has events.writable called once the socket has room, after the events of other sockets
+	// that are ready now. It returns false if the socket has goroutines of its own.
+	later() bool
 	// closeWrite ends the stream from this end to the peer.
 	closeWrite()
 	// start makes the socket call its events.

@@ -159,6 +159,7 @@ type sock struct {
 
 	mu     sync.Mutex
 	closed bool
+	off    bool // readable is not called
 }
 
 // adopt takes over the connection from package net. After an error package net still has it.
@@ -198,9 +199,22 @@ func (s *sock) mask(reads bool) uint32 {
 func (s *sock) watch(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.off = !on
+	s.modify()
+}
+
+// modify sets the mask. An event that is in the mask and true comes again. mu is held.
+func (s *sock) modify() {
 	if !s.closed {
-		unix.EpollCtl(s.p.fd, unix.EPOLL_CTL_MOD, s.fd, &unix.EpollEvent{Events: s.mask(on), Fd: s.id})
+		unix.EpollCtl(s.p.fd, unix.EPOLL_CTL_MOD, s.fd, &unix.EpollEvent{Events: s.mask(!s.off), Fd: s.id})
 	}
+}
+
+func (s *sock) later() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.modify()
+	return true
 }
 
 func (s *sock) shut() {

@@ -64,6 +64,8 @@ func (s *sock) start() error {
 
 func (s *sock) watch(bool) {}
 
+func (s *sock) later() bool { return false }
+
 func (s *sock) reads() {
 	buf := make([]byte, bufferSize)
 	for {

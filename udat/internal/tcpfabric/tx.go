@@ -68,6 +68,7 @@ const (
 const (
 	copyLimit  = 2048    // payload of at most this many bytes is copied to stage
 	batchLimit = 1 << 20 // bytes of a batch, about
+	batches    = 4       // batches written to one socket before the other sockets have a turn
 	maxParts   = 64
 )
 
