@@ -272,8 +272,8 @@ func (s *takesAll) later() bool {
 	return true
 }
 
-// TestLinksTakeTurns: a link that has much to send, to a peer that takes all at once, lets the other
-// sockets have a turn after a number of batches, and goes on in its next turn.
+// TestLinksTakeTurns: a link that has much to send, to a peer that takes all at once, lets the
+// other sockets have a turn after a number of batches, and goes on in its next turn.
 func TestLinksTakeTurns(t *testing.T) {
 	v := newVictim(t)
 	i := v.joins(v.listener.Addr())
