@@ -100,6 +100,11 @@ func TestWriteInPieces(t *testing.T) {
 	assert.Equal(t, out.messages, messages+1)
 	assert.Equal(t, out.silent, 3)
 	assert.Equal(t, out.silentBy, 25)
+	out.imm = false
+	assert.Assert(t, client.write(out.ring.cur.triplet(0, 25), false))
+	assert.Equal(t, out.requests, before+7) // the message is a request of its own
+	assert.Equal(t, out.messages, messages+2)
+	out.imm = true
 	client.ep.Free()
 	position := out.position
 	assert.Assert(t, !client.write(out.ring.cur.triplet(0, 25), false))
@@ -107,4 +112,19 @@ func TestWriteInPieces(t *testing.T) {
 	assert.Equal(t, out.ops[0].Kind, udat.OpRDMAWrite)
 	assert.Equal(t, out.ops[0].Flags, udat.CompletionSuppress)
 	assert.Equal(t, client.state, stateDead)
+}
+
+// TestWriteTells: the peer learns from a message of the stream which receives have been reposted,
+// with immediate data and without, and needs no credit for them.
+func TestWriteTells(t *testing.T) {
+	client, _ := ends(t)
+	client.mu.Lock()
+	defer client.mu.Unlock()
+	for _, imm := range []bool{true, false} {
+		client.out.imm = imm
+		client.in.toldAt = client.in.reposted - creditBatch
+		assert.Assert(t, client.owesCredit())
+		assert.Assert(t, client.write(client.out.ring.cur.triplet(0, 1), false))
+		assert.Assert(t, !client.owesCredit())
+	}
 }
