@@ -27,6 +27,8 @@ func TestMayWrite(t *testing.T) {
 		"3 requests":             {func(c *Conn) { c.out.requests += 28; c.out.piece = 50 }, 1000, 1000, 50},
 		"4 requests":             {func(c *Conn) { c.out.requests += 27; c.out.piece = 50 }, 1000, 1000, 100},
 		"2 requests":             {func(c *Conn) { c.out.requests += 29 }, 1000, 1000, 0},
+		"1 request":              {func(c *Conn) { c.out.requests += 30 }, 1000, 1000, 0},
+		"no request":             {func(c *Conn) { c.out.requests += 31 }, 1000, 1000, 0},
 		"all of the credit":      {func(c *Conn) { c.out.limit = c.out.position + 999 }, 999, 999, 999},
 		"scarce credit":          {func(c *Conn) { c.out.limit = c.out.position + 999 }, 1000, 1000, 0},
 		"a quarter":              {func(c *Conn) { c.out.limit = c.out.position + 1000 }, 4000, 4000, 1000},
