@@ -132,8 +132,8 @@ func largestWrite(vendor string, transport []udat.NamedAttr) uint64 {
 		return maxChunk
 	}
 	for _, a := range transport {
-		if mtu, err := strconv.ParseUint(a.Value, 10, 16); err == nil && a.Name == "PATH_MTU" {
-			return softPackets * mtu
+		if mtu, err := strconv.Atoi(a.Value); err == nil && a.Name == "PATH_MTU" {
+			return softPackets * uint64(mtu)
 		}
 	}
 	return maxChunk

@@ -32,7 +32,7 @@ func (c *Conn) mayWrite(n, pending uint64) uint64 {
 	out := &c.out
 	allowed := out.limit - out.position
 	switch {
-	case c.freeSlots() <= keptSlots || c.freeRequests() < 3:
+	case c.freeSlots() <= keptSlots:
 		return 0
 	case pending > allowed && out.scarce(allowed):
 		return 0
@@ -40,5 +40,6 @@ func (c *Conn) mayWrite(n, pending uint64) uint64 {
 		return 0
 	}
 	at := out.position & uint64(c.peer.ring.size-1)
-	return min(n, allowed, uint64(c.peer.ring.size)-at, maxChunk, uint64(c.freeRequests()-2)*out.piece)
+	writes := uint64(max(c.freeRequests()-2, 0)) // leaves one for the message, and one for a control message
+	return min(n, allowed, uint64(c.peer.ring.size)-at, maxChunk, writes*out.piece)
 }

@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"log/slog"
+	"net"
 	"testing"
 	"time"
 
@@ -84,5 +85,22 @@ func TestLeastKeepAlive(t *testing.T) {
 		cfg, err := newConfig(0, 0, c.given, false, nil)
 		assert.NilError(t, err)
 		assert.Equal(t, cfg.keepAlive, c.want)
+	}
+}
+
+// TestAddressesBeforeConnected: a connection has addresses before it is connected, for its errors.
+func TestAddressesBeforeConnected(t *testing.T) {
+	a, err := openAdapter(memDevice, Path{})
+	assert.NilError(t, err)
+	defer a.close()
+	for _, tcp := range []bool{false, true} {
+		cfg, err := newConfig(0, 0, 0, tcp, nil)
+		assert.NilError(t, err)
+		c, err := newConn(a.dials, cfg, asHandler)
+		assert.NilError(t, err)
+		for _, addr := range []net.Addr{c.LocalAddr(), c.RemoteAddr()} {
+			assert.Assert(t, addr != nil && addr.String() == cfg.addr(Addr{}).String())
+		}
+		c.abort(net.ErrClosed)
 	}
 }

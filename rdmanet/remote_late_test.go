@@ -110,3 +110,43 @@ func TestBatchLeavesRequests(t *testing.T) {
 	assert.ErrorIs(t, start(26, 50*time.Millisecond), context.DeadlineExceeded)
 	assert.NilError(t, start(25, hostilePatience))
 }
+
+// TestInTime: operations that end after the time of their caller, but within settleTime, have
+// succeeded, and the connection goes on. If it breaks before that time, the error is its own.
+func TestInTime(t *testing.T) {
+	client, _ := ends(t)
+	late, early := &Pending{c: client, expired: context.Canceled}, &Pending{c: client}
+	client.mu.Lock()
+	client.pins += 2
+	late.end(nil)
+	early.end(syscall.ECONNRESET)
+	next := client.out.requests + 1
+	client.mu.Unlock()
+	assert.NilError(t, late.err)
+	assert.Equal(t, early.err, syscall.ECONNRESET)
+	assert.NilError(t, client.SetWriteDeadline(time.Now()))
+	settled := make(chan error, 1)
+	go func() {
+		client.mu.Lock()
+		defer client.mu.Unlock()
+		settled <- client.settle(next)
+	}()
+	for i := range 3 { // each wakes it once more
+		until(t, "the call waits", func() bool {
+			client.mu.Lock()
+			defer client.mu.Unlock()
+			waits := client.writable.n+client.writable.leads > 0
+			if waits && i == 2 {
+				client.out.done = next
+			}
+			client.wake(&client.writable)
+			return waits
+		})
+		time.Sleep(10 * time.Millisecond)
+	}
+	assert.NilError(t, <-settled)
+	time.Sleep(settleTime + 100*time.Millisecond)
+	client.mu.Lock()
+	defer client.mu.Unlock()
+	assert.Equal(t, client.state, stateOpen)
+}

@@ -144,11 +144,16 @@ func (s *session) close() {
 // next returns the next event of the connection.
 func (s *session) next() fabric.ConnEvent {
 	s.v.t.Helper()
+	return nextOf(s.v.t, s.events)
+}
+
+func nextOf(t *testing.T, events chan fabric.ConnEvent) fabric.ConnEvent {
+	t.Helper()
 	select {
-	case ev := <-s.events:
+	case ev := <-events:
 		return ev
 	case <-time.After(patience):
-		s.v.t.Fatal("no event")
+		t.Fatal("no event")
 		return fabric.ConnEvent{}
 	}
 }

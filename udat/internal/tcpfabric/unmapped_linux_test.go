@@ -1,0 +1,63 @@
+//go:build !portablesocket
+
+package tcpfabric
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"gotest.tools/v3/assert"
+
+	"github.com/godat/godat/udat/internal/fabric"
+)
+
+// TestUnmapped: a connection ends if memory that must be sent has no pages any more, because its
+// file was truncated. The end that has the memory does not wait for the peer to disconnect, and so
+// hears an error. The request ends at either end.
+func TestUnmapped(t *testing.T) {
+	for what, reads := range map[string]bool{"the peer reads it": true, "a request has it": false} {
+		t.Run(what, func(t *testing.T) {
+			v := newVictim(t)
+			i := v.joins(v.listener.Addr())
+			s := v.session()
+			s.expect(fabric.EventEstablished)
+			assert.Equal(t, nextOf(t, i.events).Kind, fabric.EventEstablished)
+			mem, truncate := mapped(t)
+			mr, err := v.pd.RegMR(mem, fabric.LocalWrite|fabric.RemoteRead)
+			assert.NilError(t, err)
+			truncate()
+			owner, peer := s.events, i.events
+			if reads {
+				i.post(fabric.SendWR{Opcode: fabric.OpRead, RKey: mr.RKey(), RemoteAddr: addressOf(mem)}, roomSize)
+			} else {
+				owner, peer = peer, owner
+				i.mem, mr, i.mr = mem, i.mr, mr
+				i.post(fabric.SendWR{Opcode: fabric.OpWrite, RKey: v.mr.RKey(), RemoteAddr: v.at(0)}, roomSize)
+			}
+			ev := nextOf(t, owner)
+			assert.Equal(t, ev.Kind, fabric.EventDisconnected)
+			assert.Assert(t, ev.Err != nil)
+			assert.Equal(t, nextOf(t, peer).Kind, fabric.EventDisconnected)
+			assert.Assert(t, i.completes(1)[0] != fabric.StatusSuccess)
+			i.close()
+			assert.NilError(t, mr.Close())
+		})
+	}
+}
+
+// mapped returns the mapping of a file, and a function that truncates the file.
+func mapped(t *testing.T) (mem []byte, truncate func()) {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "memory"))
+	assert.NilError(t, err)
+	assert.NilError(t, file.Truncate(roomSize))
+	mem, err = unix.Mmap(int(file.Fd()), 0, roomSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	assert.NilError(t, err)
+	t.Cleanup(func() { assert.NilError(t, unix.Munmap(mem)) })
+	return mem, func() {
+		assert.NilError(t, file.Truncate(0))
+		assert.NilError(t, file.Close())
+	}
+}
