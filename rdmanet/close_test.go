@@ -99,10 +99,10 @@ func TestCloseWriteAgain(t *testing.T) {
 // within the time that one used to take.
 func TestCloseAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
-		l := listen(t, dev, rdmanet.ListenConfig{})
+		l := listen(t, dev, shortListen)
 		var conns []*rdmanet.Conn
 		for range 10 {
-			client, server := join(t, dev, l, rdmanet.Dialer{})
+			client, server := join(t, dev, l, shortDialer)
 			defer server.Close()
 			assert.NilError(t, client.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
 			_, err := client.Write(make([]byte, 1<<20))
@@ -152,7 +152,7 @@ func TestShutdown(t *testing.T) {
 func TestLinger(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		full := func() (client, server *rdmanet.Conn, n int) {
-			client, server = pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
+			client, server = pair(t, dev, shortDialer, shortListen)
 			for k := 1; k > 0; n += k {
 				assert.NilError(t, client.SetWriteDeadline(time.Now().Add(200*time.Millisecond)))
 				var err error

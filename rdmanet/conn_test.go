@@ -45,6 +45,12 @@ func listen(t testing.TB, dev string, lc rdmanet.ListenConfig) *rdmanet.Listener
 	return l.(*rdmanet.Listener)
 }
 
+// Settings of connections with buffers of 128 KiB on each device.
+var (
+	shortDialer = rdmanet.Dialer{ReadBuffer: 128 << 10, WriteBuffer: 128 << 10}
+	shortListen = rdmanet.ListenConfig{ReadBuffer: 128 << 10, WriteBuffer: 128 << 10}
+)
+
 // pair connects two ends on a device; both are closed when the test ends.
 func pair(t testing.TB, dev string, d rdmanet.Dialer, lc rdmanet.ListenConfig) (client, server *rdmanet.Conn) {
 	t.Helper()

@@ -18,11 +18,11 @@ import (
 func TestDrainCounts(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		rdmanet.Drain(t.Context())     // says what other tests' connections have lost
-		const n, buffer = 3, 128 << 10 // connections; the default of a connection's buffer
+		const n, buffer = 3, 128 << 10 // connections; the buffer of each
 		for range 5 {                  // Drain waits for them in any order
 			var servers []*rdmanet.Conn
 			for range n {
-				client, server := pair(t, dev, rdmanet.Dialer{}, rdmanet.ListenConfig{})
+				client, server := pair(t, dev, shortDialer, shortListen)
 				for written := 0; written <= buffer; { // more than the peer has room for
 					assert.NilError(t, client.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
 					n, err := client.Write(make([]byte, 1<<20))

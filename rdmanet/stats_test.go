@@ -92,7 +92,8 @@ func (r records) WithGroup(string) slog.Handler                   { return r }
 func TestLoggerHearsOfLoss(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		log := make(records, 8)
-		d, lc := rdmanet.Dialer{Logger: slog.New(log)}, rdmanet.ListenConfig{Logger: slog.New(log)}
+		d, lc := shortDialer, shortListen
+		d.Logger, lc.Logger = slog.New(log), slog.New(log)
 		for _, dialed := range []bool{true, false} {
 			c, server := pair(t, dev, d, lc)
 			if !dialed {
