@@ -37,6 +37,7 @@ func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.En
 			err = fmt.Errorf("closing the connections: %w", e)
 		}
 	}()
+	before := s.counted.read() // while the peer cannot have begun
 	direct, _ := l.(*cverbsLink)
 	switch exchange := c.Connect == result.Exchange; {
 	case exchange && s.client:
@@ -51,11 +52,13 @@ func (s *session) run(ctx context.Context, c *result.Case) (own, peer *result.En
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.measure(ctx, c, lay, l)
+	return s.measure(ctx, c, lay, l, before)
 }
 
-// measure runs the loop, and reads the peer's messages meanwhile.
-func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l link) (own, peer *result.End, err error) {
+// measure runs the loop, and reads the peer's messages meanwhile. before has the counters of the
+// port before the run.
+func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l link, before result.Counters) (own,
+	peer *result.End, err error) {
 	sh := newShared()
 	if c.Iters > 0 {
 		sh.expect.Store(c.Iters + c.Warmup) // the peer announces the same number later
@@ -92,7 +95,6 @@ func (s *session) measure(ctx context.Context, c *result.Case, lay layout, l lin
 	var listening sync.WaitGroup
 	listening.Go(func() { s.listen(c, sh, peerEnd, finished, over) })
 	listening.Go(func() { s.passFinish(sh, finished) })
-	before := s.counted.read()
 	own, err = s.loop(w)
 	close(over)
 	close(tell)
