@@ -71,7 +71,7 @@ go -C lab build -o "$out/" ./bench ./bench/stream ./bench/loop
 cp "$(lab/loopdev/loop.sh)" "$out/"
 cc -O2 -g -Wall -o "$out/loopbench" lab/loopdev/loopbench.c -libverbs -lpthread
 if [[ " $* " = *" provider "* ]]; then
-  "$here/deps.sh" provider
-  go build -tags dat2 -buildmode=c-shared -ldflags=-X=runtime.godebugDefault=asyncpreemptoff=1 -o "$out/libgodat.so" ./cmd/libgodat
+  make provider >&2
+  cp bin/libgodat.so "$out/"
 fi
 exec "$out/bench" --bin "$out" "${options[@]}" "$@"

@@ -170,20 +170,15 @@ const settleTime = 2 * time.Second
 // settle waits until the device has completed all requests before number seq, or the connection is
 // dead; mu is held.
 func (c *Conn) settle(seq uint64) error {
-	var stop func() bool
 	var late error // why the caller's time is over
-	defer func() {
-		if stop != nil {
-			stop()
-		}
-	}()
 	for c.out.done < seq {
 		if c.state == stateDead {
 			return cmp.Or(late, c.err)
 		}
-		if err := c.useError(); err != nil && stop == nil {
-			late = err
-			stop = c.within(settleTime, func() { c.fail(errDeadPeer) })
+		if late == nil {
+			if late = c.useError(); late != nil {
+				defer c.within(settleTime, func() { c.fail(errDeadPeer) })()
+			}
 		}
 		c.wait(&c.writable)
 	}

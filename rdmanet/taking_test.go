@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"math"
@@ -21,14 +22,15 @@ func ends(t *testing.T) (client, server *Conn) {
 	return endsWith(t, ListenConfig{})
 }
 
-// endsWith connects two ends on mem0; lc has the settings of the server.
+// endsWith connects two ends on a device, mem0 unless lc names one; lc has the settings of the
+// server.
 func endsWith(t *testing.T, lc ListenConfig) (client, server *Conn) {
 	t.Helper()
-	lc.Device = memDevice
+	lc.Device = cmp.Or(lc.Device, memDevice)
 	l, err := lc.listen(t.Context(), Network, ":0")
 	assert.NilError(t, err)
 	t.Cleanup(func() { l.Close() })
-	client, err = (&Dialer{Device: memDevice}).Dial(t.Context(), Network, l.Addr().String())
+	client, err = (&Dialer{Device: lc.Device}).Dial(t.Context(), Network, l.Addr().String())
 	assert.NilError(t, err)
 	t.Cleanup(func() { client.Close() })
 	server, err = l.AcceptConn()

@@ -14,15 +14,7 @@ import (
 // truncated, hears so at once, and need not wait for a dead peer. The connection ends at both ends.
 func TestUnmapped(t *testing.T) {
 	const size = 1 << 20
-	l, err := (&ListenConfig{Device: "tcp:127.0.0.1"}).listen(t.Context(), Network, "127.0.0.1:0")
-	assert.NilError(t, err)
-	defer l.Close()
-	client, err := (&Dialer{Device: "tcp:127.0.0.1"}).Dial(t.Context(), Network, l.Addr().String())
-	assert.NilError(t, err)
-	defer client.Close()
-	server, err := l.AcceptConn()
-	assert.NilError(t, err)
-	defer server.Close()
+	client, server := endsWith(t, ListenConfig{Device: "tcp:127.0.0.1"})
 	file, err := os.Create(filepath.Join(t.TempDir(), "table"))
 	assert.NilError(t, err)
 	defer file.Close()

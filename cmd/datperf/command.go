@@ -70,11 +70,12 @@ func (a *app) commands() *cobra.Command {
 		hint := c.CommandPath() + " --help lists the flags"
 		var bad *pflag.InvalidValueError
 		if errors.As(err, &bad) {
-			want := wanted[bad.GetFlag().Value.Type()]
+			kind := bad.GetFlag().Value.Type()
+			want := wanted[kind]
 			if errors.Is(err, strconv.ErrRange) {
 				want = "a number nearer to 0"
 			}
-			if _, ours := errors.AsType[*strconv.NumError](err); ours || want == wanted["duration"] {
+			if _, ours := errors.AsType[*strconv.NumError](err); ours || kind == "duration" {
 				err = fmt.Errorf("--%s %q: must be %s", bad.GetFlag().Name, bad.GetValue(), want)
 			}
 		}
