@@ -2,7 +2,7 @@
 
 package main
 
-// #cgo LDFLAGS: -ldat2 -Wl,--wrap=crosscall2 -Wl,--wrap=x_cgo_getstackbound
+// #cgo LDFLAGS: -ldat2 -Wl,--wrap=crosscall2 -Wl,--wrap=x_cgo_getstackbound -Wl,--wrap=pthread_create
 // #include <stdlib.h>
 // #include "shim.h"
 import "C"

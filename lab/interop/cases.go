@@ -227,6 +227,7 @@ var cases = []program{
 	manners("exit_with_waiters", ""),
 	manners("close_with_waiters", "closing the adapter does not end a wait"),
 	manners("threads", ""),
+	manners("profile", ""),
 	manners("short_threads", ""),
 	manners("double_free", "it crashes"),
 	manners("dlclose", ""),

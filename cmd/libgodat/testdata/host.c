@@ -264,13 +264,14 @@ static void t_sigwait(void) // of signals that are blocked after the adapter has
 	connect_pair();
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGCHLD);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	for (int i = 0; i < 50; i++) {
 		transfer(20);
-		kill(getpid(), i & 1 ? SIGUSR1 : SIGTERM);
+		kill(getpid(), i & 1 ? SIGCHLD : SIGTERM);
+		usleep(1000);
 		sigwait(&set, &sig);
-		must(sig == (i & 1 ? SIGUSR1 : SIGTERM));
+		must(sig == (i & 1 ? SIGCHLD : SIGTERM));
 	}
 }
 
@@ -301,12 +302,11 @@ static void t_mask(void)
 	pthread_join(t, NULL);
 }
 
-// Go's threads block every signal but faults and those that docs/provider.md names: a handler
-// without SA_ONSTACK that runs on one of them writes beyond Go's small stacks.
+// Go's threads block every signal but faults: a handler without SA_ONSTACK that runs on one of them
+// writes beyond Go's small stacks.
 static void t_masks_of_go(void)
 {
-	static const int open[] = {SIGILL,  SIGTRAP, SIGBUS,  SIGFPE,	SIGSEGV, SIGSYS,
-				   SIGKILL, SIGSTOP, SIGCHLD, SIGPROF, SIGSTKFLT};
+	static const int open[] = {SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS, SIGKILL, SIGSTOP, SIGSTKFLT};
 	unsigned long long must_block = (1ull << 31) - 1, blocked;
 	char file[64], line[128];
 	struct dirent *task;
@@ -344,19 +344,25 @@ static void t_masks_of_go(void)
 static void t_interrupt(void) // however early in a wait; on a busy host the signal may come before it
 {
 	DAT_EVD_HANDLE evd;
+	timer_t timers[2];
 	DAT_EVENT ev;
 	DAT_COUNT more;
 	DAT_RETURN ret;
 
 	open_ia();
 	evd = new_evd(DAT_EVD_SOFTWARE_FLAG);
-	handle(SIGALRM, hit);
+	for (int i = 0; i < 2; i++) {
+		struct sigevent event = {.sigev_signo = i ? SIGCHLD : SIGALRM};
+
+		handle(event.sigev_signo, hit);
+		must(!timer_create(CLOCK_MONOTONIC, &event, &timers[i]));
+	}
 	for (int ms = 1; ms < 40; ms += 3) {
-		struct itimerval once = {{0, 0}, {0, 1000 * ms}};
+		struct itimerspec once = {{0, 0}, {0, 1000000 * ms}};
 		int attempts = 0;
 
 		do {
-			setitimer(ITIMER_REAL, &once, NULL);
+			timer_settime(timers[ms & 1], 0, &once, NULL);
 			ret = dat_evd_wait(evd, SECOND, 1, &ev, &more);
 		} while (DAT_GET_TYPE(ret) == DAT_TIMEOUT_EXPIRED && ++attempts < 5);
 		is(ret, DAT_INTERRUPTED_CALL);
@@ -649,6 +655,24 @@ static void t_threads(void)
 		pthread_join(t[i], NULL);
 }
 
+static void t_profile(void) // SIGPROF comes to the thread that uses the processor, of those that let it
+{
+	struct itimerval often = {{0, 1000}, {0, 1000}};
+	pthread_t t[4];
+	double end;
+
+	open_ia();
+	connect_pair();
+	handle(SIGPROF, large);
+	setitimer(ITIMER_PROF, &often, NULL);
+	end = now() + 3;
+	for (int i = 0; i < 4; i++)
+		must(!pthread_create(&t[i], NULL, makes_and_frees, &end));
+	for (int i = 0; i < 4; i++)
+		pthread_join(t[i], NULL);
+	must(hits > 10);
+}
+
 static void *one_call(void *arg)
 {
 	DAT_EVENT ev;
@@ -810,7 +834,7 @@ static const struct {
 	TEST(signals_after), TEST(sigwait), TEST(mask), TEST(masks_of_go), TEST(interrupt),
 	TEST(small_stacks), TEST(coroutines), TEST(coroutine_cost), TEST(cancel),
 	TEST(fork), TEST(fork_first), TEST(lines), TEST(exit_with_waiters), TEST(close_with_waiters),
-	TEST(threads), TEST(short_threads), TEST(double_free), TEST(dlclose),
+	TEST(threads), TEST(profile), TEST(short_threads), TEST(double_free), TEST(dlclose),
 	TEST(two_libraries), TEST(few_files), TEST(address_space), TEST(locked_memory),
 	TEST(environment),
 };
