@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -673,6 +674,53 @@ static void t_profile(void) // SIGPROF comes to the thread that uses the process
 	must(hits > 10);
 }
 
+static void closes(void) { must(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG) != DAT_SUCCESS); }
+
+static pid_t child_of(int kind)
+{
+	char *words[] = {"true", NULL};
+	pid_t pid;
+
+	if (kind == 0) {
+		must(!posix_spawnp(&pid, words[0], NULL, NULL, words, environ));
+		return pid;
+	}
+	pid = kind == 1 ? vfork() : fork();
+	if (pid)
+		return pid;
+	if (kind == 1 || kind == 2) {
+		execvp(words[0], words);
+		_exit(1);
+	}
+	if (kind == 3)
+		_exit(0);
+	alarm(20);
+	atexit(closes);
+	exit(0);
+}
+
+static void t_children(void) // of several kinds, beside threads that are in calls
+{
+	pthread_t t[4];
+	double end;
+
+	open_ia();
+	connect_pair();
+	end = now() + 2;
+	for (int i = 0; i < 4; i++)
+		must(!pthread_create(&t[i], NULL, makes_and_frees, &end));
+	for (int i = 0; i < 5 || now() < end; i++) {
+		pid_t pid = child_of(i % 5);
+		int status;
+
+		must(pid > 0 && waitpid(pid, &status, 0) == pid);
+		must(WIFEXITED(status) && !WEXITSTATUS(status));
+	}
+	for (int i = 0; i < 4; i++)
+		pthread_join(t[i], NULL);
+	transfer(100);
+}
+
 static void *one_call(void *arg)
 {
 	DAT_EVENT ev;
@@ -834,7 +882,7 @@ static const struct {
 	TEST(signals_after), TEST(sigwait), TEST(mask), TEST(masks_of_go), TEST(interrupt),
 	TEST(small_stacks), TEST(coroutines), TEST(coroutine_cost), TEST(cancel),
 	TEST(fork), TEST(fork_first), TEST(lines), TEST(exit_with_waiters), TEST(close_with_waiters),
-	TEST(threads), TEST(profile), TEST(short_threads), TEST(double_free), TEST(dlclose),
+	TEST(threads), TEST(profile), TEST(children), TEST(short_threads), TEST(double_free), TEST(dlclose),
 	TEST(two_libraries), TEST(few_files), TEST(address_space), TEST(locked_memory),
 	TEST(environment),
 };
