@@ -115,6 +115,14 @@ __attribute__((noinline, optimize("no-omit-frame-pointer"))) static void enter(c
 #endif
 }
 
+static struct sigaction handler_of(int sig)
+{
+	struct sigaction a = {.sa_handler = SIG_DFL};
+
+	sigaction(sig, NULL, &a);
+	return a;
+}
+
 // Go unblocks SIGCHLD and SIGPROF in every thread that it starts, and in a thread that enters for
 // the first time. It does so by a system call, which the linker cannot wrap. The same call unblocks
 // SIGSTKFLT, which Linux never sends. So each of these threads has a SIGSTKFLT pending before the
@@ -138,9 +146,7 @@ static void masked(int sig, siginfo_t *info, void *context)
 // handler for SIGSTKFLT, that remains the program's, and the two signals stay unblocked.
 static void expect(void)
 {
-	struct sigaction now;
-
-	self.starting = !sigaction(SIGSTKFLT, NULL, &now) && now.sa_sigaction == masked;
+	self.starting = handler_of(SIGSTKFLT).sa_sigaction == masked;
 	if (self.starting)
 		raise(SIGSTKFLT);
 }
@@ -195,6 +201,8 @@ static void first(go_function *function, void *arguments, int size, size_t conte
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 
+static void (*go_handler)(int, siginfo_t *, void *); // of all signals that Go handles
+
 static go_function *godat_call_in_go; // NULL before the first call of godat_call
 
 // call runs a function in Go through godat_call. Its first call finds the Go function of
@@ -210,6 +218,7 @@ static void call(go_function *function, void *arguments, size_t context)
 		self.state = ASKING;
 		godat_call(function, arguments);
 		go = __atomic_load_n(&godat_call_in_go, __ATOMIC_RELAXED);
+		go_handler = handler_of(SIGSEGV).sa_sigaction; // Go has started
 	}
 	self.state = IN_GO;
 	if (self.top)
@@ -257,23 +266,40 @@ void godat_agent(DAT_AGENT_FUNC func, DAT_PVOID data, DAT_EVD_HANDLE evd)
 }
 
 // before_go blocks all signals while Go starts, so that Go's threads get only the signals that Go
-// unblocks itself, less those of masked. after_go restores the mask. The library is linked with asyncpreemptoff, so that
-// Go neither unblocks SIGURG nor handles it: the program may have a handler for it.
+// unblocks itself, less those of masked. after_go restores the mask. The library is linked with
+// asyncpreemptoff, so that Go neither unblocks SIGURG nor sends it: the program may have a handler
+// for it.
 
 static sigset_t mask;
 
-static void forked(void) { child = 1; }
+static const int handled[] = {SIGSEGV, SIGBUS, SIGFPE, SIGPIPE, SIGURG}; // by Go
+
+enum { HANDLED = sizeof handled / sizeof *handled };
+
+static struct sigaction before[HANDLED];
+
+// forked gives the child the program's handlers back. Go's handler may wait for Go's threads, which
+// the child does not have: a child that crashed did not end.
+static void forked(void)
+{
+	child = 1;
+	for (int i = 0; i < HANDLED; i++)
+		if (go_handler && handler_of(handled[i]).sa_sigaction == go_handler)
+			sigaction(handled[i], &before[i], NULL);
+}
 
 __attribute__((constructor(101))) static void before_go(void)
 {
-	struct sigaction handler = {.sa_sigaction = masked, .sa_flags = SA_SIGINFO | SA_ONSTACK}, before;
+	struct sigaction handler = {.sa_sigaction = masked, .sa_flags = SA_SIGINFO | SA_ONSTACK};
 	sigset_t all;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &mask);
 	handler.sa_mask = all;
-	if (!sigaction(SIGSTKFLT, NULL, &before) && before.sa_handler == SIG_DFL)
+	if (handler_of(SIGSTKFLT).sa_handler == SIG_DFL)
 		sigaction(SIGSTKFLT, &handler, NULL);
+	for (int i = 0; i < HANDLED; i++)
+		before[i] = handler_of(handled[i]);
 	pthread_key_create(&at_exit, leave);
 	pthread_atfork(NULL, NULL, forked);
 }

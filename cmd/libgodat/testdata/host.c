@@ -540,6 +540,15 @@ static void *refused(void *arg) // a thread that the child has started
 	return arg;
 }
 
+static void own_handlers(void) // Go's would wait for threads that the child does not have
+{
+	static const int handled[] = {SIGSEGV, SIGBUS, SIGFPE, SIGPIPE, SIGURG};
+	struct sigaction a;
+
+	for (unsigned i = 0; i < sizeof handled / sizeof *handled; i++)
+		must(!sigaction(handled[i], NULL, &a) && a.sa_handler == (handled[i] == SIGBUS ? hit : SIG_DFL));
+}
+
 static void t_fork(void) // DAT is not to be had in the child, which can do all else
 {
 	DAT_EVENT ev;
@@ -547,12 +556,14 @@ static void t_fork(void) // DAT is not to be had in the child, which can do all 
 	int status;
 	pid_t pid;
 
+	handle(SIGBUS, hit);
 	open_ia();
 	connect_pair();
 	for (int i = 0; i < 20; i++) {
 		pid = fork();
 		if (!pid) {
 			alarm(20);
+			own_handlers();
 			free(malloc(1000));
 			must(dat_evd_dequeue(recv_evd[0], &ev) != DAT_SUCCESS);
 			must(dat_pz_free(pz) != DAT_SUCCESS);
@@ -699,24 +710,32 @@ static pid_t child_of(int kind)
 	exit(0);
 }
 
-static void t_children(void) // of several kinds, beside threads that are in calls
+static void *starts_children(void *end)
 {
-	pthread_t t[4];
-	double end;
-
-	open_ia();
-	connect_pair();
-	end = now() + 2;
-	for (int i = 0; i < 4; i++)
-		must(!pthread_create(&t[i], NULL, makes_and_frees, &end));
-	for (int i = 0; i < 5 || now() < end; i++) {
+	for (int i = 0; i < 5 || now() < *(double *)end; i++) {
 		pid_t pid = child_of(i % 5);
 		int status;
 
 		must(pid > 0 && waitpid(pid, &status, 0) == pid);
 		must(WIFEXITED(status) && !WEXITSTATUS(status));
 	}
-	for (int i = 0; i < 4; i++)
+	return NULL;
+}
+
+// Children of several kinds, of a thread that calls DAT and of one that does not, beside threads
+// that are in calls.
+static void t_children(void)
+{
+	pthread_t t[5];
+	double end;
+
+	open_ia();
+	connect_pair();
+	end = now() + 2;
+	for (int i = 0; i < 5; i++)
+		must(!pthread_create(&t[i], NULL, i ? makes_and_frees : starts_children, &end));
+	starts_children(&end);
+	for (int i = 0; i < 5; i++)
 		pthread_join(t[i], NULL);
 	transfer(100);
 }
