@@ -143,7 +143,7 @@ func srq(own, note string, bound time.Duration) program {
 		server: "dtestsrq -P IA " + flags, client: "dtestsrq -P IA -h ADDR " + flags}
 }
 
-const leftObjects = "in some runs, with objects that are not freed when the server closes the adapter"
+const leftObjects = "in some runs, on soft-RoCE with objects that are not freed when the server closes the adapter"
 
 // -u and -U of dtestx are datagrams, which neither the C library over rdma_cm nor godat has; its -p
 // prints and its -q does not connect.
@@ -168,7 +168,7 @@ var cases = []program{
 	dtests("dtestcm", "-c 20 -b 5", "-m", "Test Complete"),
 	dtests("dtestcm", "-c 20 -b 5", "-w", "Test Complete"),
 	srq("-S 0", "", 0),
-	srq("-S 1", "on soft-RoCE all messages arrive, then it waits for an event that it does not have, LAST_WQE_REACHED",
+	srq("-S 1", "on soft-RoCE it waits, after all messages, for an event that is missing there, LAST_WQE_REACHED",
 		40*time.Second),
 	dapltest("SR", "T -i 100 -t 1 -w 1 client SR 4096 server SR 4096"),
 	dapltest("SR 1 byte", "T -i 100 -t 1 -w 1 -V client SR 1 server SR 1"),
