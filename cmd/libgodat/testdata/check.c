@@ -552,7 +552,7 @@ static void check_flags(end *a)
 	is(dat_evd_free(all), DAT_SUCCESS);
 }
 
-// An adapter has the InfiniBand extension if it has any of its operations. The flag of the extension
+// An adapter has the InfiniBand extension if it has one of its operations. The extension's flag
 // needs no stream of its own, and stays in the flags.
 static void check_extension(void)
 {
