@@ -2,7 +2,7 @@
 
 package main
 
-// #cgo LDFLAGS: -ldat2 -Wl,--wrap=crosscall2 -Wl,--wrap=x_cgo_getstackbound
+// #cgo LDFLAGS: -ldat2 -Wl,--wrap=crosscall2 -Wl,--wrap=x_cgo_getstackbound -Wl,--wrap=pthread_create
 // #include <stdlib.h>
 // #include "shim.h"
 import "C"
@@ -10,6 +10,8 @@ import "C"
 import (
 	"math"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unsafe"
@@ -153,7 +155,7 @@ func godat_ia_close(h C.DAT_IA_HANDLE, flags C.DAT_CLOSE_FLAGS) C.DAT_RETURN {
 // library ask for.
 func specificAttrs(a *udat.IAAttr, p *udat.ProviderAttr) []udat.NamedAttr {
 	attrs := []udat.NamedAttr{
-		{Name: "DAT_EXTENSION_INTERFACE", Value: "TRUE"},
+		{Name: "DAT_EXTENSION_INTERFACE", Value: strings.ToUpper(strconv.FormatBool(extended(p)))},
 		{Name: "DAT_IB_RDMA_READ", Value: "TRUE"},
 		{Name: "DAT_IB_DEVICE_NAME", Value: a.AdapterName},
 	}
@@ -163,6 +165,14 @@ func specificAttrs(a *udat.IAAttr, p *udat.ProviderAttr) []udat.NamedAttr {
 		}
 	}
 	return append(attrs, p.ProviderSpecificAttr...)
+}
+
+// extended reports whether the device has any operation of the InfiniBand extension. iWARP devices
+// have none: dtest and dtestx take the adapter's word for it.
+func extended(p *udat.ProviderAttr) bool {
+	return slices.ContainsFunc(p.ProviderSpecificAttr, func(a udat.NamedAttr) bool {
+		return (a.Name == udat.AttrImmediateData || a.Name == udat.AttrFetchAndAdd) && a.Value == "TRUE"
+	})
 }
 
 // namedAttrs copies attributes into C memory. An empty attribute ends the list.
@@ -212,6 +222,9 @@ func godat_ia_query(h C.DAT_IA_HANDLE, async *C.DAT_EVD_HANDLE, mask C.DAT_IA_AT
 	}
 	if mask != 0 {
 		e.ia.putAttr(out, &attr)
+		if extended(&provider) {
+			out.extension_supported = C.DAT_EXTENSION_IB
+		}
 	}
 	if providerMask != 0 {
 		e.ia.putProviderAttr(outProvider, &provider)
@@ -250,7 +263,7 @@ func (ia *adapter) putAttr(out *C.DAT_IA_ATTR, a *udat.IAAttr) {
 		max_rdma_read_out:                   count(a.MaxRDMAReadOut),
 		max_rdma_read_per_ep_in_guaranteed:  boolean(a.MaxRDMAReadPerEPInGuaranteed),
 		max_rdma_read_per_ep_out_guaranteed: boolean(a.MaxRDMAReadPerEPOutGuaranteed),
-		extension_supported:                 C.DAT_EXTENSION_IB,
+		extension_supported:                 C.DAT_EXTENSION_NONE,
 		extension_version:                   C.DAT_IB_EXTENSION_VERSION,
 		num_transport_attr:                  count(len(a.TransportAttr)),
 		transport_attr:                      ia.cTransport,

@@ -5,11 +5,14 @@
 // library, one for each thread, and Go's own threads block the program's signals.
 
 #define _GNU_SOURCE
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "_cgo_export.h"
@@ -22,7 +25,8 @@ enum { IN_C, ASKING, IN_GO, IN_AGENT };
 
 static __thread __attribute__((tls_model("initial-exec"))) struct {
 	int state;
-	char *top; // of the thread's stack for Go
+	int starting; // Go has not yet set the thread's signal mask
+	char *top;    // of the thread's stack for Go
 } self;
 
 static pthread_key_t at_exit;
@@ -111,20 +115,93 @@ __attribute__((noinline, optimize("no-omit-frame-pointer"))) static void enter(c
 #endif
 }
 
+static struct sigaction handler_of(int sig)
+{
+	struct sigaction a = {.sa_handler = SIG_DFL};
+
+	sigaction(sig, NULL, &a);
+	return a;
+}
+
+// Go unblocks SIGCHLD and SIGPROF in every thread that it starts, and in a thread that enters for
+// the first time. It does so by a system call, which the linker cannot wrap. The same call unblocks
+// SIGSTKFLT, which Linux never sends. So each of these threads has a SIGSTKFLT pending before the
+// call, and the handler blocks the two again before anything else runs.
+
+static void masked(int sig, siginfo_t *info, void *context)
+{
+	sigset_t *mask = &((ucontext_t *)context)->uc_sigmask;
+
+	if (!self.starting) { // somebody else has sent it
+		signal(sig, SIG_DFL);
+		raise(sig);
+		return;
+	}
+	self.starting = 0;
+	sigaddset(mask, SIGCHLD);
+	sigaddset(mask, SIGPROF);
+}
+
+// expect prepares the thread for the call by which Go unblocks signals. If the program has a
+// handler for SIGSTKFLT, that remains the program's, and the two signals stay unblocked.
+static void expect(void)
+{
+	self.starting = handler_of(SIGSTKFLT).sa_sigaction == masked;
+	if (self.starting)
+		raise(SIGSTKFLT);
+}
+
+struct body {
+	void *(*run)(void *);
+	void *argument;
+};
+
+static void *go_thread(void *b)
+{
+	struct body body = *(struct body *)b;
+
+	free(b);
+	expect();
+	return body.run(body.argument);
+}
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *argument);
+
+// Go starts all its threads by this call.
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *argument)
+{
+	struct body *b = malloc(sizeof *b);
+	int err;
+
+	if (!b)
+		return EAGAIN;
+	b->run = run;
+	b->argument = argument;
+	err = __real_pthread_create(thread, attr, go_thread, b);
+	if (err)
+		free(b);
+	return err;
+}
+
 // first makes the first call of a thread into Go. Go changes the thread's signal mask in that call,
 // and first restores it.
 static void first(go_function *function, void *arguments, int size, size_t context)
 {
 	char *top = stack();
-	sigset_t mask;
+	sigset_t one, mask;
 
-	pthread_sigmask(SIG_SETMASK, NULL, &mask);
+	sigemptyset(&one);
+	sigaddset(&one, SIGSTKFLT);
+	pthread_sigmask(SIG_BLOCK, &one, &mask);
+	expect();
 	if (top)
 		enter(top, function, arguments, size, context);
 	else
 		__real_crosscall2(function, arguments, size, context);
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
+
+static void (*go_handler)(int, siginfo_t *, void *); // of all signals that Go handles
 
 static go_function *godat_call_in_go; // NULL before the first call of godat_call
 
@@ -141,6 +218,7 @@ static void call(go_function *function, void *arguments, size_t context)
 		self.state = ASKING;
 		godat_call(function, arguments);
 		go = __atomic_load_n(&godat_call_in_go, __ATOMIC_RELAXED);
+		go_handler = handler_of(SIGSEGV).sa_sigaction; // Go has started
 	}
 	self.state = IN_GO;
 	if (self.top)
@@ -188,19 +266,40 @@ void godat_agent(DAT_AGENT_FUNC func, DAT_PVOID data, DAT_EVD_HANDLE evd)
 }
 
 // before_go blocks all signals while Go starts, so that Go's threads get only the signals that Go
-// unblocks itself. after_go restores the mask. The library is linked with asyncpreemptoff, so that
-// Go neither unblocks SIGURG nor handles it: the program may have a handler for it.
+// unblocks itself, less those of masked. after_go restores the mask. The library is linked with
+// asyncpreemptoff, so that Go neither unblocks SIGURG nor sends it: the program may have a handler
+// for it.
 
 static sigset_t mask;
 
-static void forked(void) { child = 1; }
+static const int handled[] = {SIGSEGV, SIGBUS, SIGFPE, SIGPIPE, SIGURG}; // by Go
+
+enum { HANDLED = sizeof handled / sizeof *handled };
+
+static struct sigaction before[HANDLED];
+
+// forked gives the child the program's handlers back. Go's handler may wait for Go's threads, which
+// the child does not have: a child that crashed did not end.
+static void forked(void)
+{
+	child = 1;
+	for (int i = 0; i < HANDLED; i++)
+		if (go_handler && handler_of(handled[i]).sa_sigaction == go_handler)
+			sigaction(handled[i], &before[i], NULL);
+}
 
 __attribute__((constructor(101))) static void before_go(void)
 {
+	struct sigaction handler = {.sa_sigaction = masked, .sa_flags = SA_SIGINFO | SA_ONSTACK};
 	sigset_t all;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &mask);
+	handler.sa_mask = all;
+	if (handler_of(SIGSTKFLT).sa_handler == SIG_DFL)
+		sigaction(SIGSTKFLT, &handler, NULL);
+	for (int i = 0; i < HANDLED; i++)
+		before[i] = handler_of(handled[i]);
 	pthread_key_create(&at_exit, leave);
 	pthread_atfork(NULL, NULL, forked);
 }

@@ -37,11 +37,10 @@ void godat_signal(int fd)
 }
 
 // hold blocks signals while a wait runs in Go, so that they end the wait when it runs in C. It does
-// not block faults, nor signals that Go's threads have unblocked, because a thread of Go would get
-// them.
+// not block faults.
 static void hold(sigset_t *before)
 {
-	static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGCHLD, SIGPROF};
+	static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
 	sigset_t most;
 
 	sigfillset(&most);

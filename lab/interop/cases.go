@@ -143,7 +143,7 @@ func srq(own, note string, bound time.Duration) program {
 		server: "dtestsrq -P IA " + flags, client: "dtestsrq -P IA -h ADDR " + flags}
 }
 
-const leftObjects = "in some runs, with objects that are not freed when the server closes the adapter"
+const leftObjects = "in some runs, on soft-RoCE with objects that are not freed when the server closes the adapter"
 
 // -u and -U of dtestx are datagrams, which neither the C library over rdma_cm nor godat has; its -p
 // prints and its -q does not connect.
@@ -168,7 +168,7 @@ var cases = []program{
 	dtests("dtestcm", "-c 20 -b 5", "-m", "Test Complete"),
 	dtests("dtestcm", "-c 20 -b 5", "-w", "Test Complete"),
 	srq("-S 0", "", 0),
-	srq("-S 1", "all messages arrive, then it waits for an event that soft-RoCE does not have, LAST_WQE_REACHED",
+	srq("-S 1", "on soft-RoCE it waits, after all messages, for an event that is missing there, LAST_WQE_REACHED",
 		40*time.Second),
 	dapltest("SR", "T -i 100 -t 1 -w 1 client SR 4096 server SR 4096"),
 	dapltest("SR 1 byte", "T -i 100 -t 1 -w 1 -V client SR 1 server SR 1"),
@@ -186,7 +186,7 @@ var cases = []program{
 	dapltest("SR -r -t 4 -w 4", "T -i 20 -t 4 -w 4 -r client SR 4096 server SR 4096"),
 	dapltest("RW", "P -i 100 -p 8 RW 4096"),
 	dapltest("RW 1 byte", "P -i 100 -p 8 RW 1"),
-	dapltest("RW 1 MiB", "P -i 20 -p 4 RW 1048576"),
+	dapltest("RW 1 MiB", "P -i 20 -p 4 RW 1048576").noted("in some runs it does not end"),
 	dapltest("RW -p 1", "P -i 100 -p 1 RW 4096"),
 	dapltest("RW -p 64", "P -i 200 -p 64 RW 4096"),
 	dapltest("RW -m p", "P -i 100 -p 8 -m p RW 4096"),
@@ -194,7 +194,7 @@ var cases = []program{
 	dapltest("RR 1 byte", "P -i 100 -p 4 RR 1"),
 	dapltest("RR -p 1", "P -i 100 -p 1 RR 4096"),
 	dapltest("RR -m p", "P -i 100 -p 4 -m p RR 4096"),
-	dapltest("RR 1 MiB", "P -i 20 -p 4 RR 1048576"),
+	dapltest("RR 1 MiB", "P -i 20 -p 4 RR 1048576").noted("in some runs a send of its own fails with a length error"),
 	feature("hwconn", ""),
 	feature("endpoint", ""),
 	feature("pz", ""),
@@ -227,6 +227,8 @@ var cases = []program{
 	manners("exit_with_waiters", ""),
 	manners("close_with_waiters", "closing the adapter does not end a wait"),
 	manners("threads", ""),
+	manners("profile", ""),
+	manners("children", "calls in the child hang"),
 	manners("short_threads", ""),
 	manners("double_free", "it crashes"),
 	manners("dlclose", ""),

@@ -552,13 +552,17 @@ static void check_flags(end *a)
 	is(dat_evd_free(all), DAT_SUCCESS);
 }
 
-// The flag of the InfiniBand extension needs no stream of its own, and stays in the flags.
-static void check_extension_flag(void)
+// An adapter has the InfiniBand extension if it has one of its operations. The extension's flag
+// needs no stream of its own, and stays in the flags.
+static void check_extension(void)
 {
 	const DAT_EVD_FLAGS flags = DAT_EVD_DTO_FLAG | DAT_IB_EVD_EXTENSION_FLAG;
+	const int any = has(DAT_IB_ATTR_IMMED_DATA) || has(DAT_IB_ATTR_FETCH_AND_ADD);
 	DAT_EVD_HANDLE evd;
 	DAT_EVD_PARAM param;
 
+	must(ia_attr.extension_supported == (any ? DAT_EXTENSION_IB : DAT_EXTENSION_NONE));
+	must(has("DAT_EXTENSION_INTERFACE") == any);
 	is(dat_evd_create(ia, 8, DAT_HANDLE_NULL, flags, &evd), DAT_SUCCESS);
 	is(dat_evd_query(evd, DAT_EVD_FIELD_ALL, &param), DAT_SUCCESS);
 	must(param.evd_flags == flags);
@@ -800,7 +804,7 @@ int main(int argc, char **argv)
 		check_shared(&a);
 		check_limits(&a);
 		check_flags(&a);
-		check_extension_flag();
+		check_extension();
 		check_no_attributes(&a);
 		check_reserved(argv[1]);
 		check_waits(&a);

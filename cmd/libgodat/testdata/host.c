@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -264,13 +265,14 @@ static void t_sigwait(void) // of signals that are blocked after the adapter has
 	connect_pair();
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGCHLD);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	for (int i = 0; i < 50; i++) {
 		transfer(20);
-		kill(getpid(), i & 1 ? SIGUSR1 : SIGTERM);
+		kill(getpid(), i & 1 ? SIGCHLD : SIGTERM);
+		usleep(1000);
 		sigwait(&set, &sig);
-		must(sig == (i & 1 ? SIGUSR1 : SIGTERM));
+		must(sig == (i & 1 ? SIGCHLD : SIGTERM));
 	}
 }
 
@@ -301,12 +303,11 @@ static void t_mask(void)
 	pthread_join(t, NULL);
 }
 
-// Go's threads block every signal but faults and those that docs/provider.md names: a handler
-// without SA_ONSTACK that runs on one of them writes beyond Go's small stacks.
+// Go's threads block every signal but faults: a handler without SA_ONSTACK that runs on one of them
+// writes beyond Go's small stacks.
 static void t_masks_of_go(void)
 {
-	static const int open[] = {SIGILL,  SIGTRAP, SIGBUS,  SIGFPE,	SIGSEGV, SIGSYS,
-				   SIGKILL, SIGSTOP, SIGCHLD, SIGPROF, SIGSTKFLT};
+	static const int open[] = {SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS, SIGKILL, SIGSTOP, SIGSTKFLT};
 	unsigned long long must_block = (1ull << 31) - 1, blocked;
 	char file[64], line[128];
 	struct dirent *task;
@@ -344,19 +345,25 @@ static void t_masks_of_go(void)
 static void t_interrupt(void) // however early in a wait; on a busy host the signal may come before it
 {
 	DAT_EVD_HANDLE evd;
+	timer_t timers[2];
 	DAT_EVENT ev;
 	DAT_COUNT more;
 	DAT_RETURN ret;
 
 	open_ia();
 	evd = new_evd(DAT_EVD_SOFTWARE_FLAG);
-	handle(SIGALRM, hit);
+	for (int i = 0; i < 2; i++) {
+		struct sigevent event = {.sigev_signo = i ? SIGCHLD : SIGALRM};
+
+		handle(event.sigev_signo, hit);
+		must(!timer_create(CLOCK_MONOTONIC, &event, &timers[i]));
+	}
 	for (int ms = 1; ms < 40; ms += 3) {
-		struct itimerval once = {{0, 0}, {0, 1000 * ms}};
+		struct itimerspec once = {{0, 0}, {0, 1000000 * ms}};
 		int attempts = 0;
 
 		do {
-			setitimer(ITIMER_REAL, &once, NULL);
+			timer_settime(timers[ms & 1], 0, &once, NULL);
 			ret = dat_evd_wait(evd, SECOND, 1, &ev, &more);
 		} while (DAT_GET_TYPE(ret) == DAT_TIMEOUT_EXPIRED && ++attempts < 5);
 		is(ret, DAT_INTERRUPTED_CALL);
@@ -533,6 +540,15 @@ static void *refused(void *arg) // a thread that the child has started
 	return arg;
 }
 
+static void own_handlers(void) // Go's would wait for threads that the child does not have
+{
+	static const int handled[] = {SIGSEGV, SIGBUS, SIGFPE, SIGPIPE, SIGURG};
+	struct sigaction a;
+
+	for (unsigned i = 0; i < sizeof handled / sizeof *handled; i++)
+		must(!sigaction(handled[i], NULL, &a) && a.sa_handler == (handled[i] == SIGBUS ? hit : SIG_DFL));
+}
+
 static void t_fork(void) // DAT is not to be had in the child, which can do all else
 {
 	DAT_EVENT ev;
@@ -540,12 +556,14 @@ static void t_fork(void) // DAT is not to be had in the child, which can do all 
 	int status;
 	pid_t pid;
 
+	handle(SIGBUS, hit);
 	open_ia();
 	connect_pair();
 	for (int i = 0; i < 20; i++) {
 		pid = fork();
 		if (!pid) {
 			alarm(20);
+			own_handlers();
 			free(malloc(1000));
 			must(dat_evd_dequeue(recv_evd[0], &ev) != DAT_SUCCESS);
 			must(dat_pz_free(pz) != DAT_SUCCESS);
@@ -647,6 +665,79 @@ static void t_threads(void)
 		transfer(10);
 	for (int i = 0; i < 64; i++)
 		pthread_join(t[i], NULL);
+}
+
+static void t_profile(void) // SIGPROF comes to the thread that uses the processor, of those that let it
+{
+	struct itimerval often = {{0, 1000}, {0, 1000}};
+	pthread_t t[4];
+	double end;
+
+	open_ia();
+	connect_pair();
+	handle(SIGPROF, large);
+	setitimer(ITIMER_PROF, &often, NULL);
+	end = now() + 3;
+	for (int i = 0; i < 4; i++)
+		must(!pthread_create(&t[i], NULL, makes_and_frees, &end));
+	for (int i = 0; i < 4; i++)
+		pthread_join(t[i], NULL);
+	must(hits > 10);
+}
+
+static void closes(void) { must(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG) != DAT_SUCCESS); }
+
+static pid_t child_of(int kind)
+{
+	char *words[] = {"true", NULL};
+	pid_t pid;
+
+	if (kind == 0) {
+		must(!posix_spawnp(&pid, words[0], NULL, NULL, words, environ));
+		return pid;
+	}
+	pid = kind == 1 ? vfork() : fork();
+	if (pid)
+		return pid;
+	if (kind == 1 || kind == 2) {
+		execvp(words[0], words);
+		_exit(1);
+	}
+	if (kind == 3)
+		_exit(0);
+	alarm(20);
+	atexit(closes);
+	exit(0);
+}
+
+static void *starts_children(void *end)
+{
+	for (int i = 0; i < 5 || now() < *(double *)end; i++) {
+		pid_t pid = child_of(i % 5);
+		int status;
+
+		must(pid > 0 && waitpid(pid, &status, 0) == pid);
+		must(WIFEXITED(status) && !WEXITSTATUS(status));
+	}
+	return NULL;
+}
+
+// Children of several kinds, of a thread that calls DAT and of one that does not, beside threads
+// that are in calls.
+static void t_children(void)
+{
+	pthread_t t[5];
+	double end;
+
+	open_ia();
+	connect_pair();
+	end = now() + 2;
+	for (int i = 0; i < 5; i++)
+		must(!pthread_create(&t[i], NULL, i ? makes_and_frees : starts_children, &end));
+	starts_children(&end);
+	for (int i = 0; i < 5; i++)
+		pthread_join(t[i], NULL);
+	transfer(100);
 }
 
 static void *one_call(void *arg)
@@ -810,7 +901,7 @@ static const struct {
 	TEST(signals_after), TEST(sigwait), TEST(mask), TEST(masks_of_go), TEST(interrupt),
 	TEST(small_stacks), TEST(coroutines), TEST(coroutine_cost), TEST(cancel),
 	TEST(fork), TEST(fork_first), TEST(lines), TEST(exit_with_waiters), TEST(close_with_waiters),
-	TEST(threads), TEST(short_threads), TEST(double_free), TEST(dlclose),
+	TEST(threads), TEST(profile), TEST(children), TEST(short_threads), TEST(double_free), TEST(dlclose),
 	TEST(two_libraries), TEST(few_files), TEST(address_space), TEST(locked_memory),
 	TEST(environment),
 };
