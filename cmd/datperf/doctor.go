@@ -107,7 +107,8 @@ func (a *app) tryWay(device, address string, control *controlFlags) []doctor.Fin
 	}
 	before, err := engine.Examine(a.ctx, conn, buildVersion())
 	if err != nil {
-		return a.way([]doctor.Finding{{Level: doctor.Fail, What: fmt.Sprintf("the server was not examined: %v", err)}})
+		return a.way([]doctor.Finding{{Level: doctor.Fail, What: fmt.Sprintf("the server was not examined: %v", err),
+			Advice: "see its log; if it runs, only small packets pass: a switch or tunnel on the way has a smaller MTU"}})
 	}
 	fmt.Fprintln(a.stdout)
 	a.show("the server's host", before.Findings)
@@ -123,11 +124,11 @@ func (a *app) tryWay(device, address string, control *controlFlags) []doctor.Fin
 	if what, _ := doctor.Apart(&doc.Client, &doc.Server); what != "" && doc.Server.Device != "" {
 		return append(before.Findings, a.way(doctor.Between(&doc.Client, &doc.Server))...)
 	}
-	way := doctor.Tried(plan.Cases, doc.Runs, err)
+	way := doctor.Tried(doc.Client.Fabric, plan.Cases, doc.Runs, err)
 	if doc.Server.Device != "" {
 		way = append(doctor.Between(&doc.Client, &doc.Server), way...)
 	}
-	if err != nil && a.ctx.Err() == nil {
+	if err != nil && a.ctx.Err() == nil && doc.Client.Fabric != doctor.Software {
 		way = append(way, a.whereLost(&doc.Client, &doc.Server, own[doc.Client.Device], before.Received, address, control)...)
 	}
 	return append(before.Findings, a.way(way)...)
