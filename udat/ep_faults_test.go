@@ -55,8 +55,8 @@ func TestRefusedAccess(t *testing.T) {
 	})
 }
 
-// TestRefusedReason: where the fabric knows why it has refused a message of the peer, the event that
-// the connection is broken says it.
+// TestRefusedReason: where the fabric knows why it has refused a message of the peer, the event of
+// the broken connection says it.
 func TestRefusedReason(t *testing.T) {
 	noLeaks(t)
 	a, b := pair(t, "tcp:127.0.0.1", setup{})
