@@ -100,6 +100,9 @@ func (c events) disconnected(ev *udat.Event) {
 		errno = syscall.ETIMEDOUT
 	case udat.EventConnectionUnreachable:
 		errno = syscall.EHOSTUNREACH
+		if errors.Is(cause, syscall.ETIMEDOUT) {
+			errno = syscall.ETIMEDOUT
+		}
 	}
 	if errors.Is(cause, syscall.EMFILE) { // of this host: the device tcp opens a socket for each connection
 		errno = syscall.EMFILE

@@ -2,6 +2,7 @@ package udat
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -36,7 +37,11 @@ func (ia *IA) asyncEvent(ev fabric.AsyncEvent) {
 		switch ev.Kind {
 		case fabric.AsyncQPFatal:
 			ia.async(nil, &Event{Number: EventAsyncEPBroken, EP: o, Object: o, Reason: ReasonEPTransferToError})
-			ia.breakEndpoints(errQueuePair, func(ep *EP) bool { return ep == o })
+			why := errQueuePair
+			if ev.Err != nil {
+				why = fmt.Errorf("%w: %w", errQueuePair, ev.Err)
+			}
+			ia.breakEndpoints(why, func(ep *EP) bool { return ep == o })
 		case fabric.AsyncQPSoftLimit, fabric.AsyncQPHardLimit:
 			o.mu.Lock()
 			o.tookMore(ev.Count)

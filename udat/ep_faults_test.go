@@ -55,6 +55,20 @@ func TestRefusedAccess(t *testing.T) {
 	})
 }
 
+// TestRefusedReason: where the fabric knows why it has refused a message of the peer, the event of
+// the broken connection says it.
+func TestRefusedReason(t *testing.T) {
+	noLeaks(t)
+	a, b := pair(t, "tcp:127.0.0.1", setup{})
+	to := b.mem.RMRTriplet(0, 8)
+	to.RMRContext ^= 0x5a00
+	assert.NilError(t, b.ep.PostRecv(nil, 1, 0))
+	assert.NilError(t, a.ep.PostRDMAWrite(a.iov(0, 8), 2, to, 0))
+	ev := expect(t, b.conn, udat.EventConnectionBroken)
+	assert.ErrorContains(t, ev.Err(), "the device has reported a failure of the queue pair: DDP: invalid key")
+	flushed(t, b.recv, 1)
+}
+
 // TestLostRequest loses the request: the Consumer's own timeout comes first, or the fabric's.
 func TestLostRequest(t *testing.T) {
 	inTime(t, func(t *testing.T) {

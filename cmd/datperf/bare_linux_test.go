@@ -105,6 +105,7 @@ func TestWithoutLibraries(t *testing.T) {
 		{args: []string{"datperf", "local", "-n", "50", "--device", "tcp:127.0.0.1"}, want: "on the tcp fabric"},
 		{args: []string{"datperf", "local", "-n", "50", "--device", "rxe0"}, want: packages, fail: true},
 		{args: []string{"datperf", "doctor"}, want: "libibverbs.so.1: cannot open shared object file", fail: true},
+		{args: []string{"datperf", "doctor", "--device", "tcp"}, want: "\nready"},
 		{args: []string{"hello"}, want: "hello"},
 	} {
 		if programs[c.args[0]] == "" {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,8 @@ func (a *app) doctor() *cobra.Command {
 		Use: "doctor [ADDRESS]", Short: "find out why RDMA does or does not work on this host, or to a server",
 		Long: "Check everything that RDMA needs on this host, say what is wrong and what to do, and exchange messages over " +
 			"every active device, or over tcp if there is none. With the ADDRESS of a datperf server, check that host too, " +
-			"and the path between the two. The last line says ready, or the first thing to mend.",
+			"and the path between the two. With --device tcp, what only RDMA devices need is a note. The last line says " +
+			"ready, or the first thing to mend.",
 		Example: "  datperf doctor\n  datperf doctor HOST      after: datperf server, on HOST",
 	}
 	var control controlFlags
@@ -31,7 +33,7 @@ func (a *app) doctor() *cobra.Command {
 		if _, err := control.check(); err != nil {
 			return err
 		}
-		findings := doctor.Examine()
+		findings := examined(*device, doctor.Examine())
 		devices := udat.Providers()
 		if !slices.ContainsFunc(devices, doctor.Usable) {
 			findings = append(findings, a.tryDevice(doctor.Software))
@@ -52,6 +54,17 @@ func (a *app) doctor() *cobra.Command {
 		return nil
 	}
 	return c
+}
+
+// examined returns the findings about a host. Over tcp they fail nothing: it needs no RDMA device,
+// and whether it works the messages show.
+func examined(device string, findings []doctor.Finding) []doctor.Finding {
+	if name, _, _ := strings.Cut(device, ":"); name == doctor.Software {
+		for i, f := range findings {
+			findings[i].Level = min(f.Level, doctor.Note)
+		}
+	}
+	return findings
 }
 
 // show prints findings under a title.
@@ -107,8 +120,10 @@ func (a *app) tryWay(device, address string, control *controlFlags) []doctor.Fin
 	}
 	before, err := engine.Examine(a.ctx, conn, buildVersion())
 	if err != nil {
-		return a.way([]doctor.Finding{{Level: doctor.Fail, What: fmt.Sprintf("the server was not examined: %v", err)}})
+		return a.way([]doctor.Finding{{Level: doctor.Fail, What: fmt.Sprintf("the server was not examined: %v", err),
+			Advice: "see its log; if it runs, only small packets pass: a switch or tunnel on the way has a smaller MTU"}})
 	}
+	before.Findings = examined(device, before.Findings)
 	fmt.Fprintln(a.stdout)
 	a.show("the server's host", before.Findings)
 	own := map[string]int64{}
@@ -123,11 +138,11 @@ func (a *app) tryWay(device, address string, control *controlFlags) []doctor.Fin
 	if what, _ := doctor.Apart(&doc.Client, &doc.Server); what != "" && doc.Server.Device != "" {
 		return append(before.Findings, a.way(doctor.Between(&doc.Client, &doc.Server))...)
 	}
-	way := doctor.Tried(plan.Cases, doc.Runs, err)
+	way := doctor.Tried(doc.Client.Fabric, plan.Cases, doc.Runs, err)
 	if doc.Server.Device != "" {
 		way = append(doctor.Between(&doc.Client, &doc.Server), way...)
 	}
-	if err != nil && a.ctx.Err() == nil {
+	if err != nil && a.ctx.Err() == nil && doc.Client.Fabric != doctor.Software {
 		way = append(way, a.whereLost(&doc.Client, &doc.Server, own[doc.Client.Device], before.Received, address, control)...)
 	}
 	return append(before.Findings, a.way(way)...)

@@ -238,12 +238,15 @@ func TestWay(t *testing.T) {
 	cases := []result.Case{{Test: "send", Size: Small}, {Test: "send", Size: Large}}
 	ran := result.Run{Case: cases[0], Client: &result.End{Initiated: &result.Stream{},
 		Counters: result.Counters{"packet_seq_err": 2, "port_xmit_data": 5}}, Server: &result.End{}}
-	d.findings = Tried(cases, []result.Run{ran}, errors.New("timed out"))
+	d.findings = Tried("verbs", cases, []result.Run{ran}, errors.New("timed out"))
 	d.contains(t, "ok send of 64B over the way arrives",
 		"note packets were lost or repeated meanwhile: packet_seq_err 2 ->",
 		"FAIL messages of 64KiB do not arrive: timed out -> smaller messages passed")
-	d.findings = Tried(cases, nil, errors.New("timed out"))
+	d.findings = Tried("verbs", cases, nil, errors.New("timed out"))
 	d.contains(t, "FAIL messages of 64B do not arrive: timed out -> firewalls")
+	d.findings = Tried(Software, cases, nil, errors.New("timed out")) // names nothing that TCP does not have
+	d.contains(t, "FAIL messages of 64B do not arrive: timed out -> packet filters")
+	assert.Assert(t, !strings.Contains(d.findings[0].Advice, "RoCE"))
 }
 
 func TestVerdict(t *testing.T) {

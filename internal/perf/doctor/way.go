@@ -58,9 +58,9 @@ const (
 	Large = 64 << 10
 )
 
-// Tried returns the findings of a plan's runs between the two ends. err is the error of the plan,
-// nil if all runs succeeded.
-func Tried(cases []result.Case, runs []result.Run, err error) []Finding {
+// Tried returns the findings of a plan's runs between the two ends on a fabric. err is the error of
+// the plan, nil if all runs succeeded.
+func Tried(fabric string, cases []result.Case, runs []result.Run, err error) []Finding {
 	d := &doctor{}
 	for i := range runs {
 		d.ran(&runs[i])
@@ -68,6 +68,10 @@ func Tried(cases []result.Case, runs []result.Run, err error) []Finding {
 	if err != nil && len(runs) < len(cases) {
 		size := cases[len(runs)].Size
 		advice := "firewalls at both ends: RoCE v2 needs UDP port 4791 open; ping from device to device; GIDs of one network"
+		if fabric == Software {
+			advice = "packet filters at both ends and between them: each run takes another TCP port of the server, one of " +
+				"those in net.ipv4.ip_local_port_range"
+		}
 		if size > Small {
 			advice = "smaller messages passed: a switch or tunnel on the way has a smaller MTU; set ip link MTU 1500 at both " +
 				"ends, or raise that of the way"

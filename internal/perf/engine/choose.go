@@ -56,9 +56,16 @@ func choose(name string, local netip.Addr) (choice, error) {
 func chooseFrom(all []udat.ProviderInfo, name string, local netip.Addr) (choice, error) {
 	if name != "" {
 		why := "it was named"
-		if one := "tcp:" + local.Unmap().String(); name == "tcp" && slices.ContainsFunc(all,
-			func(p udat.ProviderInfo) bool { return p.Name == one }) {
-			name, why = one, fmt.Sprintf("tcp was named, and %v is the address on the way", local.Unmap())
+		if name == "tcp" && local.IsValid() {
+			one := "tcp:" + local.Unmap().String()
+			if local.Zone() != "" { // a link-local address, which udat.Providers does not list
+				addr := local.String()
+				all = append(slices.Clip(all), udat.ProviderInfo{Name: one, Fabric: "tcp", Active: true, Addr: addr,
+					Addrs: []string{addr}, Detail: "RDMA over TCP (iWARP in software), one address"})
+			}
+			if slices.ContainsFunc(all, func(p udat.ProviderInfo) bool { return p.Name == one }) {
+				name, why = one, fmt.Sprintf("tcp was named, and %v is the address on the way", local.Unmap())
+			}
 		}
 		for _, p := range all {
 			if p.Name == name {

@@ -42,6 +42,7 @@ func TestChoose(t *testing.T) {
 		{"tcp", "fd00::7", "tcp:fd00::7", "tcp:fd00::7"},
 		{"tcp", "::ffff:10.0.0.1", "tcp:10.0.0.1", "tcp:10.0.0.1"},
 		{"tcp", "10.0.0.9", "tcp", "tcp"},
+		{"tcp", "fe80::1%eth0", "tcp:fe80::1%eth0", "tcp:fe80::1%eth0"},
 		{"tcp", "", "tcp", "tcp"},
 		{"tcp:fd00::7", "10.0.0.1", "tcp:fd00::7", "tcp:fd00::7"},
 	} {
@@ -59,6 +60,17 @@ func TestChoose(t *testing.T) {
 	for _, bad := range []string{"rxe2", "10.0.0.9", "127.0.0.1", "fd00::9"} {
 		_, err := chooseFrom(all, bad, netip.Addr{})
 		assert.ErrorContains(t, err, "no such device; there are: rxe0, rxe1, ib0, bare0, mem0, tcp")
+	}
+}
+
+// A link-local address of the server has the client's zone, any other address stays.
+func TestFromHere(t *testing.T) {
+	for _, c := range []struct{ server, local, want string }{
+		{"[fe80::1%eth0]:7", "fe80::2%enp3", "[fe80::1%enp3]:7"}, {"[fe80::1%eth0]:7", "fd00::2", "[fe80::1%eth0]:7"},
+		{"[fd00::1]:7", "fe80::2%enp3", "[fd00::1]:7"}, {"10.0.0.1:7", "10.0.0.2", "10.0.0.1:7"},
+	} {
+		got := fromHere(netip.MustParseAddrPort(c.server), netip.MustParseAddr(c.local))
+		assert.Equal(t, got.String(), c.want)
 	}
 }
 

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -46,9 +48,25 @@ func dial(ctx context.Context, what, advice, address string, port int) (net.Conn
 	d := net.Dialer{Timeout: dialTime}
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
-		return nil, fmt.Errorf("no %s to be reached at %s, port %d: %w%s", what, host, port, shortDial(err), advice)
+		return nil, fmt.Errorf("no %s to be reached at %s, port %d: %w%s", what, host, port, shortDial(err),
+			dialAdvice(err, host, advice))
 	}
 	return conn, nil
+}
+
+// dialAdvice returns what to do about a failed dial. start is the advice for a host where nobody
+// listens.
+func dialAdvice(err error, host, start string) string {
+	var failed net.Error
+	switch a, _ := netip.ParseAddr(host); {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return start
+	case errors.As(err, &failed) && failed.Timeout():
+		return " (a packet filter on the way drops the packets, or the host is down)"
+	case a.IsLinkLocalUnicast() && a.Is6() && a.Zone() == "":
+		return " (write the zone of the link-local address: " + host + "%eth0)"
+	}
+	return ""
 }
 
 // shortDial removes from a dial error the network and the address, which the caller's text

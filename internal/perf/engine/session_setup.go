@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 )
 
 // connect sets up the connections on the client.
@@ -19,10 +20,19 @@ func (s *session) connect(ctx context.Context, l link) error {
 	l.setRemote(*ready.Memory)
 	setup, cancel := context.WithTimeout(ctx, setupTime)
 	defer cancel()
-	if err := l.connect(setup, ready.Addr, ready.Token); err != nil {
+	if err := l.connect(setup, fromHere(ready.Addr, s.ctl.localAddr()), ready.Token); err != nil {
 		return err
 	}
 	return s.connected(ctx, l, nil)
+}
+
+// fromHere returns the server's address for use at this end, whose address is local. The zone of a
+// link-local address is the name of an interface, and each host has its own names.
+func fromHere(server netip.AddrPort, local netip.Addr) netip.AddrPort {
+	if a := server.Addr(); a.IsLinkLocalUnicast() && local.Zone() != "" {
+		return netip.AddrPortFrom(a.WithZone(local.Zone()), server.Port())
+	}
+	return server
 }
 
 // connected reports to the server that this end is connected, and waits for its msgGo.

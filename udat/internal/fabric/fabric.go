@@ -357,5 +357,6 @@ type AsyncEvent struct {
 	CQ    CQ
 	QP    QP
 	SRQ   SRQ
-	Count int // AsyncQPSoftLimit, AsyncQPHardLimit: the value of QP.Taken
+	Count int   // AsyncQPSoftLimit, AsyncQPHardLimit: the value of QP.Taken
+	Err   error // AsyncQPFatal: the reason, if the fabric knows it
 }

@@ -89,7 +89,7 @@ func (c *CQ) Idler() Idler {
 // overrunner is a queue pair, as its completion queue sees it: an overrun of the queue breaks it.
 type overrunner interface {
 	Fail() bool
-	reportFatal()
+	reportFatal(why error)
 }
 
 // CreateCQ makes a completion queue of exactly depth entries.
@@ -249,7 +249,7 @@ func (c *CQ) fail() {
 	qps = slices.DeleteFunc(qps, func(q overrunner) bool { return !q.Fail() })
 	c.dev.Report(fabric.AsyncEvent{Kind: fabric.AsyncCQError, CQ: c})
 	for _, q := range qps {
-		q.reportFatal()
+		q.reportFatal(nil)
 	}
 }
 

@@ -71,14 +71,17 @@ func (q *QP) Fail() bool {
 	return true
 }
 
-// Fatal is Fail for an error that no completion reports: it also reports AsyncQPFatal.
-func (q *QP) Fatal() {
+// Fatal is Fail for an error that no completion reports: it also reports AsyncQPFatal, with the
+// reason why if that is known.
+func (q *QP) Fatal(why error) {
 	if q.Fail() {
-		q.reportFatal()
+		q.reportFatal(why)
 	}
 }
 
-func (q *QP) reportFatal() { q.dev.Report(fabric.AsyncEvent{Kind: fabric.AsyncQPFatal, QP: q}) }
+func (q *QP) reportFatal(why error) {
+	q.dev.Report(fabric.AsyncEvent{Kind: fabric.AsyncQPFatal, QP: q, Err: why})
+}
 
 // SetError moves the queue pair to the error state, and waits for the message that is being
 // received.

@@ -74,7 +74,7 @@ func (p *QP) Reach(in *Inbound, key uint32, addr, n uint64, need fabric.Access) 
 // refuse moves the target's queue pair to the error state too, and reports AsyncQPFatal, because no
 // completion reports the error there. It returns st.
 func (p *QP) refuse(st fabric.Status) fabric.Status {
-	p.Fatal()
+	p.Fatal(nil)
 	return st
 }
 

@@ -86,6 +86,10 @@ func (c *conn) dial(ctx context.Context) (*net.TCPConn, fabric.ConnEvent) {
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) { // reset: the listener has just closed
 		return nil, fabric.ConnEvent{Kind: fabric.EventRejected, Err: fmt.Errorf("nobody listens on the port: %w", err)}
 	}
+	var failed net.Error
+	if errors.As(err, &failed) && failed.Timeout() { // ETIMEDOUT, like the other devices: another attempt may succeed
+		err = fmt.Errorf("the host does not answer: %w", syscall.ETIMEDOUT)
+	}
 	return nil, fabric.ConnEvent{Kind: fabric.EventUnreachable, Err: short(err)}
 }
 

@@ -47,6 +47,7 @@ type rx struct {
 	frames  uint64        // number of frames so far
 	greeted bool          // the first frame has come
 	due     iwarp.Fault   // why to refuse the frame once the answers are sent; 0: nothing
+	refused error         // why a frame was refused
 	stop    bool          // whatever comes is discarded
 	last    []byte        // the payload of the terminate message to send
 	lastBuf [iwarp.MaxTerminate]byte
@@ -100,6 +101,7 @@ func (x *rx) refuse(l *link, f iwarp.Fault) {
 	}
 	x.stop = true
 	x.release()
+	x.refused = f
 	x.last = x.lastBuf[:iwarp.PutTerminate(x.lastBuf[:], f, x.head[:])]
 	l.refusing.Store(true)
 }
@@ -118,7 +120,7 @@ func (x *rx) fail(l *link) {
 	if x.spoil != fabric.StatusSuccess {
 		l.qp.Spoil(&x.in, x.spoil)
 	}
-	l.qp.Fatal()
+	l.qp.Fatal(x.refused)
 	l.inside.Store(false)
 }
 

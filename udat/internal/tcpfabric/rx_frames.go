@@ -230,7 +230,7 @@ func (x *rx) terminate(l *link, payload []byte) iwarp.Fault {
 		f = iwarp.FaultStream
 	}
 	if l.qp.Sends().Len() == 0 {
-		l.qp.Fatal()
+		l.qp.Fatal(f)
 	}
 	l.verdict.CompareAndSwap(0, uint32(statusOf(f)))
 	x.stop = true

@@ -160,7 +160,7 @@ func (l *link) gather() bool {
 				t.iov, theirs = append(t.iov, bufs[theirs:]...), len(bufs)
 				continue
 			}
-			l.qp.Fatal()
+			l.qp.Fatal(nil)
 		}
 		t.cut = true // the frame's header has been made, and its payload can no longer be read
 		break
