@@ -84,8 +84,9 @@ func TestBatchPieces(t *testing.T) {
 		assert.NilError(t, do())
 		assert.Assert(t, bytes.Equal(far.Bytes(), near.Bytes()[5:]) || bytes.Equal(far.Bytes(), near.Bytes()[:n]))
 		client.mu.Lock()
-		assert.Assert(t, client.out.requests-before >= (n+piece-1)/piece, "%d requests", client.out.requests-before)
+		posted := client.out.requests - before
 		client.mu.Unlock()
+		assert.Assert(t, posted >= (n+piece-1)/piece, "%d requests", posted)
 	}
 	assert.Assert(t, bytes.Equal(far.Bytes(), near.Bytes()[:n]))
 }
