@@ -146,7 +146,7 @@ bench-nic: build ## datperf beside perftest on a NIC: DEVICE=mlx5_0 ADDRESS=10.0
 	@echo "Please attach out/performance-nic.json to an issue of this repository: it is what we know of real NICs."
 
 cross: ## builds and vets what must compile without cgo and elsewhere
-	@set -e; for target in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do \
+	@set -e; for target in linux/amd64 linux/arm64 darwin/arm64 windows/amd64 freebsd/amd64 netbsd/amd64 openbsd/amd64; do \
 	  echo "CGO_ENABLED=0 $$target"; \
 	  export CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/}; \
 	  for module in . lab; do go -C $$module build ./...; go -C $$module vet ./...; done; \

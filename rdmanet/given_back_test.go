@@ -144,7 +144,7 @@ func TestUsesEnd(t *testing.T) {
 			}
 			b.Read(gone, 0, far.Remote())
 			b.Read(near, 0, far.Remote())
-			if err := b.Do(t.Context()); !errors.Is(err, os.ErrClosed) {
+			if err := b.Do(t.Context()); !errors.Is(err, net.ErrClosed) {
 				return errors.Join(err, errors.New("a batch with a closed region"))
 			}
 			return nil

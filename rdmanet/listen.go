@@ -21,7 +21,7 @@ type ListenConfig struct {
 	// has the listen address. Without a host in the address it uses all devices, and for a loopback
 	// address the first device. On a host without RDMA devices it uses mem0, unless Fallback is set.
 	// On "tcp" the listener uses only the listen address, on other devices all addresses of the
-	// device.
+	// device. mem0 takes any address, also one that this host does not have: no network is behind it.
 	Device                  string
 	Path                    Path
 	Zone                    *Zone

@@ -46,7 +46,8 @@ func (a Access) rights(adapter *adapter) (udat.MemPriv, error) {
 
 // Region is memory that is registered for one connection. The peer may access it by RDMA as its
 // Access allows. At this end ReadRemote, WriteRemote and WriteRegion use it as their local buffer,
-// without a copy. All methods are safe for concurrent use.
+// without a copy. All methods are safe for concurrent use. Calls and batches that begin after
+// [Region.Close], and a second Close, return net.ErrClosed.
 type Region struct {
 	c   *Conn
 	lmr *udat.LMR
@@ -106,7 +107,10 @@ func (r *Region) Close() error {
 	c := r.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r.closed || c.released {
+	switch {
+	case r.closed:
+		return c.opError("close", errClosedRegion)
+	case c.released:
 		return c.opError("close", net.ErrClosed)
 	}
 	r.closed = true
@@ -155,12 +159,12 @@ var (
 	errClosedRegion  = closedRegion{}
 )
 
-// closedRegion is os.ErrClosed, whose text is about files.
+// closedRegion is net.ErrClosed, whose text is about connections.
 type closedRegion struct{}
 
 func (closedRegion) Error() string { return "the region is closed" }
 
-func (closedRegion) Unwrap() error { return os.ErrClosed }
+func (closedRegion) Unwrap() error { return net.ErrClosed }
 
 // settleTime is how long a call waits, after its deadline or after Close, for the device to
 // complete operations that use the call's memory. After that it breaks the connection, because the

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"sync"
 	"testing"
@@ -119,7 +120,7 @@ func TestBatchRefused(t *testing.T) {
 			want error
 			add  func(b *rdmanet.Batch)
 		}{
-			"closed region":    {t.Context(), os.ErrClosed, func(b *rdmanet.Batch) { b.Read(gone, 0, far.Remote()) }},
+			"closed region":    {t.Context(), net.ErrClosed, func(b *rdmanet.Batch) { b.Read(gone, 0, far.Remote()) }},
 			"context":          {ended, context.Canceled, func(*rdmanet.Batch) {}},
 			"foreign region":   {t.Context(), nil, func(b *rdmanet.Batch) { b.Write(far.Remote(), other, 0) }},
 			"no region":        {t.Context(), nil, func(b *rdmanet.Batch) { b.Write(far.Remote(), nil, 0) }},
@@ -141,7 +142,7 @@ func TestBatchRefused(t *testing.T) {
 		assert.NilError(t, client.ReadRemote(check, 0, far.Remote()))
 		assert.Assert(t, bytes.Equal(check.Bytes(), make([]byte, 4096)), "%q", check.Bytes()[:8])
 		assert.NilError(t, near.Close()) // at once: not in use
-		assert.ErrorIs(t, client.WriteRemote(far.Remote(), near, 0), os.ErrClosed)
+		assert.ErrorIs(t, client.WriteRemote(far.Remote(), near, 0), net.ErrClosed)
 	})
 }
 

@@ -1,8 +1,10 @@
 package rdmanet
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -11,7 +13,8 @@ import (
 )
 
 // TestUnmapped: a peer that reads memory which has no pages any more, because its file was
-// truncated, hears so at once, and need not wait for a dead peer. The connection ends at both ends.
+// truncated, hears so at once, and need not wait for a dead peer. The connection ends at both ends,
+// and the owner hears that its memory is the reason.
 func TestUnmapped(t *testing.T) {
 	const size = 1 << 20
 	client, server := endsWith(t, ListenConfig{Device: "tcp:127.0.0.1"})
@@ -32,6 +35,9 @@ func TestUnmapped(t *testing.T) {
 	go func() { ended <- client.ReadRemote(near, 0, far.Remote()) }()
 	go func() {
 		_, err := server.Read(make([]byte, 1))
+		if !errors.Is(err, syscall.EFAULT) {
+			t.Errorf("the owner of the memory hears: %v", err)
+		}
 		ended <- err
 	}()
 	for range 2 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -34,7 +35,7 @@ func (l *logBuffer) String() string {
 }
 
 // TestStillConnecting: an attempt that nobody answers is reported after 2 s, once, and its event
-// says what was awaited and what to look at.
+// says what was awaited and what to look at: nothing, where the peer's host has answered.
 func TestStillConnecting(t *testing.T) {
 	onEach(t, func(t *testing.T, dev string) {
 		var log logBuffer
@@ -53,6 +54,10 @@ func TestStillConnecting(t *testing.T) {
 		}
 		reach := a.ia.Device().Attr().Reach
 		assert.Equal(t, dev == "mem0", reach == "", "%q", reach)
+		if strings.HasPrefix(dev, "tcp") {
+			assert.Assert(t, !strings.Contains(log.String(), "firewall"), "%s", log.String())
+			reach = "the peer's host accepted the TCP connection"
+		}
 		remote := param(t, a.ep).RemoteAddr.String()
 		for _, e := range []*end{a, silent} {
 			ev := expect(t, e.conn, udat.EventConnectionTimedOut)
@@ -69,6 +74,43 @@ func TestStillConnecting(t *testing.T) {
 			assert.Assert(t, strings.Contains(said, want), "%s lacks %s", said, want)
 		}
 	})
+}
+
+// TestNoRDMAThere: a peer's host that accepts a TCP connection and then is silent, or answers
+// something else, is not behind a firewall, and the event says what is there.
+func TestNoRDMAThere(t *testing.T) {
+	for name, row := range map[string]struct {
+		answer string
+		event  udat.EventNumber
+		want   string
+	}{
+		"silent": {"", udat.EventConnectionTimedOut, "nothing there has answered the RDMA set-up (a stopped program, or"},
+		"HTTP": {"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\r\n", udat.EventConnectionNonPeerRejected,
+			`it begins with "HTTP/1.1 400 Bad Req", not with MPA's`},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		assert.NilError(t, err)
+		defer l.Close()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				c.Write([]byte(row.answer))
+			}
+		}()
+		var log logBuffer
+		a := newEnd(t, "tcp:127.0.0.1", setup{opts: []udat.Option{udat.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))}})
+		to := l.Addr().(*net.TCPAddr).AddrPort()
+		assert.NilError(t, a.ep.Connect(to.Addr(), udat.ConnQual(to.Port()), 3*time.Second, nil, 0, 0))
+		ev := expect(t, a.conn, row.event)
+		assert.ErrorContains(t, ev.Err(), "the peer's host accepted the TCP connection")
+		assert.ErrorContains(t, ev.Err(), row.want, name)
+		said := ev.Err().Error() + log.String()
+		assert.Assert(t, !strings.Contains(said, "firewall"), said)
+	}
 }
 
 // TestConnectionErr: the events of connections that are none say why; the others say nothing.

@@ -327,17 +327,28 @@ const noticeAfter = 2 * time.Second
 func (ep *EP) announce(c *connection) {
 	ep.mu.Lock()
 	pending := ep.conn.Load() == c && ep.getState() == EPActiveConnectionPending
-	var awaits string
+	var awaits, reach string
 	var to any
 	if pending {
-		awaits, to = c.conn.Awaits(), c.conn.RemoteAddr()
+		awaits, reach = ep.awaits(c)
+		to = c.conn.RemoteAddr()
 	}
 	ep.mu.Unlock()
 	if pending {
 		ep.obj.ia.log.Info("udat: still connecting", "remote", to, "from", ep.obj.ia.name, "after",
 			time.Since(c.began).Round(time.Millisecond).String(),
-			"awaits", awaits, "look_at", ep.obj.ia.device.Attr().Reach)
+			"awaits", awaits, "look_at", reach)
 	}
+}
+
+// awaits returns what a pending attempt waits for, and what to look at between the hosts, which is
+// nothing if the peer's host has answered.
+func (ep *EP) awaits(c *connection) (what, reach string) {
+	what, reached := c.conn.Awaits()
+	if reached {
+		return what, ""
+	}
+	return what, ep.obj.ia.device.Attr().Reach
 }
 
 // whyNot returns the error that Err of the connection's last event will return; it may be nil.
@@ -353,7 +364,8 @@ func (ep *EP) whyNot(c *connection, event EventNumber, told fabric.ConnEvent) *c
 	if c.conn == nil || event == EventConnectionDisconnected || told.Err == nil && event != EventConnectionTimedOut {
 		return nil
 	}
-	remote, after, reach := c.conn.RemoteAddr(), time.Since(c.began).Round(time.Millisecond), ep.obj.ia.device.Attr().Reach
+	remote, after := c.conn.RemoteAddr(), time.Since(c.began).Round(time.Millisecond)
+	awaits, reach := ep.awaits(c)
 	if errors.Is(told.Err, fabric.ErrResources) || errors.Is(told.Err, fabric.ErrAddrInvalid) {
 		reach = "" // this host is in the way, and nothing between the hosts
 	}
@@ -365,7 +377,7 @@ func (ep *EP) whyNot(c *connection, event EventNumber, told fabric.ConnEvent) *c
 	case EventConnectionTimedOut:
 		e.cause = &Error{Op: "ep_connect", Type: TimeoutExpired}
 		e.text = fmt.Sprintf("udat: no connection to %v within the call's timeout, after %v: it awaited %s%s", remote,
-			after, c.conn.Awaits(), reach)
+			after, awaits, reach)
 	case EventConnectionUnreachable:
 		e.text = fmt.Sprintf("udat: no connection to %v after %v: %v%s", remote, after, told.Err, reach)
 	case EventConnectionBroken:

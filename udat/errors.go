@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"syscall"
 
 	"github.com/godat/godat/udat/internal/fabric"
 )
@@ -112,8 +113,11 @@ var fabricErrors = []struct {
 }
 
 // failAs makes an Error from a fabric's error. short is the subtype to use if resources have run
-// out.
+// out, unless those are descriptors: DAT has no subtype for them, and the cause names their limit.
 func failAs(op string, cause error, short Subtype) *Error {
+	if short == SubResourceMemory && (errors.Is(cause, syscall.EMFILE) || errors.Is(cause, syscall.ENFILE)) {
+		short = SubNone
+	}
 	for _, m := range fabricErrors {
 		if !errors.Is(cause, m.is) {
 			continue

@@ -1,11 +1,6 @@
 package udat
 
-import (
-	"errors"
-	"syscall"
-
-	"github.com/godat/godat/udat/internal/fabric"
-)
+import "github.com/godat/godat/udat/internal/fabric"
 
 // CreatePSP listens on qual at the addresses of the adapter, which [Open] determines. Each
 // connection request makes a CONNECTION_REQUEST event on evd. The queue of evd is the backlog: a
@@ -88,11 +83,7 @@ func (ia *IA) listen(op string, port uint16, p servicePoint) (fabric.Listener, e
 	if err == nil {
 		return l, nil
 	}
-	short := SubResourceMemory
-	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-		short = SubNone // DAT has no subtype for files; the cause names their limit
-	}
-	bad := failAs(op, err, short)
+	bad := failAs(op, err, SubResourceMemory)
 	if port == 0 && bad.Type == ConnQualInUse {
 		bad.Type = ConnQualUnavailable // any port would do, so no port is free
 	}

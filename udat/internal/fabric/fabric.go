@@ -273,8 +273,9 @@ type Conn interface {
 	// ReadDepths returns the read depths. They are those in force once the connection is
 	// established.
 	ReadDepths() (in, out uint8)
-	// Awaits returns, for people, what a pending attempt waits for.
-	Awaits() string
+	// Awaits returns, for people, what a pending attempt waits for. If reached is true, the peer's
+	// host has answered, so that nothing between the hosts is in the way.
+	Awaits() (what string, reached bool)
 	// Disconnect moves the queue pair to the error state and notifies the peer. It may be called
 	// more than once, and after the peer has disconnected. The end that disconnects first receives
 	// EventDisconnected when the peer answers. A pending attempt ends with EventFailed at once.

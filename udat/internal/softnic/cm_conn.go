@@ -186,7 +186,9 @@ func (c *Conn) LocalAddr() netip.AddrPort {
 
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.Remote }
 
-func (c *Conn) Awaits() string { return "the answer to the connection request" }
+func (c *Conn) Awaits() (what string, reached bool) {
+	return "the answer to the connection request", false
+}
 
 func (c *Conn) ReadDepths() (in, out uint8) {
 	c.dev.HW.Mu.Lock()

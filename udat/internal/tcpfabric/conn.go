@@ -1,9 +1,11 @@
 package tcpfabric
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync/atomic"
 
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/softnic"
@@ -13,7 +15,21 @@ import (
 // conn is one end of a connection.
 type conn struct {
 	softnic.Conn
-	dev *Device
+	dev     *Device
+	reached atomic.Bool // the peer's host has accepted the TCP connection
+}
+
+// errNoSetup is the error of a peer that TCP reaches and that has not answered. Its kernel accepts
+// TCP connections for a program that does not run.
+var errNoSetup = errors.New("the peer's host accepted the TCP connection, but nothing there has answered the RDMA " +
+	"set-up (a stopped program, or one that is not RDMA)")
+
+// Awaits returns what an attempt waits for.
+func (c *conn) Awaits() (what string, reached bool) {
+	if c.reached.Load() {
+		return "the answer to the connection request: " + errNoSetup.Error(), true
+	}
+	return c.Conn.Awaits()
 }
 
 // agreed is the result of the set-up.

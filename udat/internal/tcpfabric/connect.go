@@ -81,6 +81,7 @@ func (c *conn) dial(ctx context.Context) (*net.TCPConn, fabric.ConnEvent) {
 		c.dev.HW.Mu.Lock()
 		c.Local = addrOf(tcp.LocalAddr())
 		c.dev.HW.Mu.Unlock()
+		c.reached.Store(true)
 		return tcp, fabric.ConnEvent{}
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) { // reset: the listener has just closed
@@ -107,7 +108,10 @@ func (c *conn) ask(tcp *net.TCPConn, revision uint8, private []byte) (iwarp.Setu
 	reply, err := readSetup(tcp, true, replyLimit)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return reply, &fabric.ConnEvent{Kind: fabric.EventUnreachable, Err: softnic.ErrSilence}
+		return reply, &fabric.ConnEvent{Kind: fabric.EventUnreachable, Err: errNoSetup}
+	case errors.Is(err, iwarp.FaultSetup):
+		return reply, &fabric.ConnEvent{Kind: fabric.EventRejected, Err: fmt.Errorf("the peer's host accepted the TCP "+
+			"connection, but answered with something else than the RDMA set-up: %w", err)}
 	case err != nil:
 		return reply, &fabric.ConnEvent{Kind: fabric.EventRejected,
 			Err: fmt.Errorf("the peer has ended the set-up: %w", err)}

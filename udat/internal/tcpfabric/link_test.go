@@ -167,7 +167,7 @@ func TestSilentPeer(t *testing.T) {
 			select {
 			case ev = <-asked:
 				assert.Equal(t, ev.Kind, fabric.EventUnreachable)
-				assert.ErrorIs(t, ev.Err, softnic.ErrSilence)
+				assert.ErrorIs(t, ev.Err, errNoSetup)
 				c.Fail(softnic.Connecting, *ev)
 			case <-time.After(time.Millisecond):
 			}

@@ -2,12 +2,17 @@ package tcpfabric
 
 import (
 	"errors"
+	"fmt"
 	"syscall"
 
 	"github.com/godat/godat/udat/internal/fabric"
 	"github.com/godat/godat/udat/internal/softnic"
 	"github.com/godat/godat/udat/internal/tcpfabric/iwarp"
 )
+
+// errNoPages is how a connection ends for the owner of memory that is gone.
+var errNoPages = fmt.Errorf("memory of this process that was to be sent cannot be read: it was unmapped, or its file "+
+	"is shorter now: %w", syscall.EFAULT)
 
 // tx is the transmitting half of a link. The goroutine with the turn owns it. Frames are put into a
 // batch, and one system call writes the parts of the batch. Headers, trailers and short payload are
@@ -115,6 +120,7 @@ func (l *link) flushBatch() bool {
 		if !errors.Is(err, errAgain) {
 			t.cut = true                        // the receiving half will see the error too
 			if errors.Is(err, syscall.EFAULT) { // unless it is one of the program's memory, not of the socket
+				l.conn.PeerLeft(fabric.EventFailed, errNoPages)
 				l.qp.Fail()
 				l.kill()
 			}

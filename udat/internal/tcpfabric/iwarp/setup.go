@@ -73,7 +73,7 @@ func SetupSize(head []byte, reply bool) (int, error) {
 	}
 	for i := range min(len(head), keySize) {
 		if head[i] != key[i] {
-			return 0, fault(FaultSetup, "byte %d is 0x%02x, not the %q of MPA", i, head[i], key)
+			return 0, fault(FaultSetup, "it begins with %q, not with MPA's %q", head, key)
 		}
 	}
 	if len(head) < SetupHeaderSize {

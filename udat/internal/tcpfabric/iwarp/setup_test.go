@@ -92,9 +92,9 @@ func TestSetupRefused(t *testing.T) {
 		frame, want string
 		reply       bool
 	}{
-		"another protocol":             {"474554202f20485454502f312e310d0a0d0a0d0a", `byte 0 is 0x47`, false},
-		"a reply for a request":        {hexReply + "10 02 0004 00010001", "byte 9 is 0x70, not", false},
-		"a request for a reply":        {good, `byte 9 is 0x71, not the "MPA ID Rep Frame"`, true},
+		"another protocol":             {"474554202f20485454502f312e310d0a0d0a0d0a", `it begins with "GET / HTTP/1.1`, false},
+		"a reply for a request":        {hexReply + "10 02 0004 00010001", `it begins with "MPA ID Rep Frame`, false},
+		"a request for a reply":        {good, `, not with MPA's "MPA ID Rep Frame"`, true},
 		"revision 0":                   {hexRequest + "00 00 0000", "revision 0, only 1 and 2", false},
 		"revision 3":                   {hexRequest + "00 03 0000", "revision 3, only 1 and 2", false},
 		"513 bytes":                    {hexRequest + "00 01 0201", "513 bytes of private data, the limit is 512", false},

@@ -134,20 +134,20 @@ func (c *Conn) ReadDepths() (in, out uint8) {
 }
 
 // Awaits returns what an attempt waits for.
-func (c *Conn) Awaits() string {
+func (c *Conn) Awaits() (what string, reached bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch c.state {
 	case stAddr:
-		return "the hardware address of " + c.remote.Addr().String() + " (ARP or neighbour discovery)"
+		return "the hardware address of " + c.remote.Addr().String() + " (ARP or neighbour discovery)", false
 	case stRoute:
-		return "the route to " + c.remote.Addr().String()
+		return "the route to " + c.remote.Addr().String(), false
 	case stRequested:
-		return "the answer to the connection request"
+		return "the answer to the connection request", false
 	case stAccepted:
-		return "the peer's confirmation of the accept"
+		return "the peer's confirmation of the accept", false
 	}
-	return ""
+	return "", false
 }
 
 // Disconnect moves the queue pair to the error state. It notifies the peer, or answers the peer's

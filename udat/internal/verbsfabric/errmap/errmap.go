@@ -72,7 +72,7 @@ func Unreachable(err error) bool {
 	}
 	switch errno {
 	case syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN, syscall.ETIMEDOUT,
-		syscall.ENODEV, syscall.ENODATA, syscall.EADDRNOTAVAIL:
+		syscall.ENODEV, noData, syscall.EADDRNOTAVAIL:
 		return true
 	}
 	return false

@@ -63,7 +63,7 @@ func TestErrors(t *testing.T) {
 // TestUnreachable: which causes are about the path to the peer.
 func TestUnreachable(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN,
-		syscall.ETIMEDOUT, syscall.ENODEV, syscall.ENODATA, syscall.EADDRNOTAVAIL} {
+		syscall.ETIMEDOUT, syscall.ENODEV, noData, syscall.EADDRNOTAVAIL} {
 		assert.Assert(t, Unreachable(&cverbs.Error{Verb: "x", Errno: errno}), "%v", errno)
 	}
 	for _, err := range []error{nil, fabric.ErrClosed, syscall.EINVAL, syscall.ECONNREFUSED, syscall.EADDRINUSE} {

@@ -1,0 +1,5 @@
+package errmap
+
+import "syscall"
+
+const noData = syscall.ENODATA
