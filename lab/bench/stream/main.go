@@ -27,6 +27,7 @@ type work struct {
 	buffer    int
 	checksums bool
 	spin      time.Duration
+	wire      time.Duration
 	warmup    time.Duration
 	time      time.Duration
 }
@@ -49,6 +50,7 @@ type kind struct {
 var kinds = map[string]kind{
 	"rdmanet": {listenRDMA, dialRDMA}, "udat": {listenDAT, dialDAT}, "udat-polled": {listenPoller, dialPoller},
 	"udat-read": {listenReader, dialReader}, "tcp": {listenTCP, dialTCP}, "tcp-polled": {listenPolled, dialPolled},
+	"memory": {listenMemory, dialMemory},
 }
 
 func main() {
@@ -59,7 +61,7 @@ func main() {
 }
 
 func command(args []string) error {
-	f := flag.NewFlagSet("stream [flags] rdmanet|udat|udat-polled|udat-read|tcp|tcp-polled ping|call|write",
+	f := flag.NewFlagSet("stream [flags] rdmanet|udat|udat-polled|udat-read|tcp|tcp-polled|memory ping|call|write",
 		flag.ExitOnError)
 	w := &work{}
 	f.StringVar(&w.device, "device", "loop0", "RDMA device; TCP uses its address")
@@ -67,6 +69,7 @@ func command(args []string) error {
 	f.IntVar(&w.buffer, "buffer", 0, "bytes of each buffer of rdmanet; 0: its default")
 	f.BoolVar(&w.checksums, "checksums", false, "udat on a device tcp: with checksums")
 	f.DurationVar(&w.spin, "spin", -1, "udat, rdmanet: for which a wait polls; -1: its default")
+	f.DurationVar(&w.wire, "wire", 0, "memory: how long a message is under way")
 	f.DurationVar(&w.warmup, "warmup", 50*time.Millisecond, "before it measures")
 	f.DurationVar(&w.time, "time", 200*time.Millisecond, "for which it measures")
 	ends := f.String("ends", "processes", "where the peer runs: processes, goroutines, or one (goroutine for both; ping)")
