@@ -72,7 +72,7 @@ type adapter struct {
 	dials     *dispatchers // dispatchers of dialed connections
 	immediate bool
 	atomics   bool
-	piece     uint64 // largest number of bytes of one operation
+	piece     uint64 // largest number of bytes of one write
 	buffer    int    // default size of a ring
 
 	mu   sync.Mutex
@@ -107,7 +107,7 @@ func openAdapter(name string, path Path) (*adapter, error) {
 	}
 	a := &adapter{IA: ia, key: key, users: 1, immediate: p.Specific(udat.AttrImmediateData) == "TRUE",
 		atomics: p.Specific(udat.AttrFetchAndAdd) == "TRUE",
-		piece:   largestOp(attr.VendorName, attr.TransportAttr), buffer: defaultBuffer}
+		piece:   largestWrite(attr.VendorName, attr.TransportAttr), buffer: defaultBuffer}
 	if isTCP(name) {
 		a.buffer = tcpBuffer
 	}
@@ -120,26 +120,23 @@ func openAdapter(name string, path Path) (*adapter, error) {
 	return a, nil
 }
 
-// softPackets is the number of packets of the largest operation on soft-RoCE.
+// softPackets is the number of packets of the largest write on soft-RoCE.
 const softPackets = 8
 
-// maxOp is the number of bytes of the largest operation elsewhere.
-const maxOp = 128 << 20
-
-// largestOp returns the largest number of bytes of one RDMA write or read. On a wire that loses
-// packets, a long write of soft-RoCE stands still and then ends the connection: until it is
-// acknowledged, the driver (Linux 6.1) sends again at once only after the first loss, 2 s after
-// each other one, and gives up after 7.
-func largestOp(vendor string, transport []udat.NamedAttr) uint64 {
+// largestWrite returns the largest number of bytes of one write. On a wire that loses packets, a
+// long write of soft-RoCE stands still and then ends the connection: until it is acknowledged, the
+// driver (Linux 6.1) sends again at once only after the first loss, 2 s after each other one, and
+// gives up after 7.
+func largestWrite(vendor string, transport []udat.NamedAttr) uint64 {
 	if vendor != softroce.Name {
-		return maxOp
+		return maxChunk
 	}
 	for _, a := range transport {
 		if mtu, err := strconv.Atoi(a.Value); err == nil && a.Name == "PATH_MTU" {
 			return softPackets * uint64(mtu)
 		}
 	}
-	return maxOp
+	return maxChunk
 }
 
 // checkAtomics returns an error if the device has no atomics.

@@ -72,8 +72,7 @@ type remoteOp struct {
 func (c *Conn) NewBatch() *Batch { return &Batch{c: c} }
 
 // Len returns the number of operations. A read or write of more than 128 MiB counts as one
-// operation for each 128 MiB; on soft-RoCE, where operations have at most 8 packets, as one for
-// each 8 packets of the device's MTU.
+// operation for each 128 MiB.
 func (b *Batch) Len() int { return len(b.ops) }
 
 // Read adds a read to the batch, like [Conn.ReadRemote].
@@ -94,14 +93,16 @@ func (b *Batch) CompareSwap(remote Remote, compare, swap uint64, old *uint64) {
 	b.atomic(remoteOp{kind: udat.OpCmpSwap, remote: remote.t, add: compare, swap: swap, old: old})
 }
 
+// maxRemote is the largest number of bytes of one RDMA operation; larger ones are split.
+const maxRemote = 128 << 20
+
 func (b *Batch) transfer(kind udat.OpKind, remote Remote, r *Region, at int) {
 	if err := r.check(b.c, at, remote.Len()); err != nil {
 		b.fail(err)
 		return
 	}
-	piece := b.c.out.piece
-	for off := uint64(0); off < remote.Len(); off += piece {
-		part, _ := remote.Slice(off, min(remote.Len()-off, piece))
+	for off := uint64(0); off < remote.Len(); off += maxRemote {
+		part, _ := remote.Slice(off, min(remote.Len()-off, maxRemote))
 		b.ops = append(b.ops, remoteOp{kind: kind, remote: part.t, region: r, at: at + int(off)})
 	}
 }

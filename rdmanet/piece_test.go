@@ -11,17 +11,17 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// TestLargestOp: an operation has 8 packets at most on soft-RoCE, and is not limited elsewhere.
-func TestLargestOp(t *testing.T) {
+// TestLargestWrite: a write has 8 packets at most on soft-RoCE, and is not limited elsewhere.
+func TestLargestWrite(t *testing.T) {
 	mtu := func(text string) []udat.NamedAttr {
 		return []udat.NamedAttr{{Name: "TRANSPORT", Value: "8"}, {Name: "PATH_MTU", Value: text}}
 	}
-	assert.Equal(t, largestOp("Soft-RoCE", mtu("1024")), uint64(8192))
-	assert.Equal(t, largestOp("Soft-RoCE", mtu("4096")), uint64(32768))
+	assert.Equal(t, largestWrite("Soft-RoCE", mtu("1024")), uint64(8192))
+	assert.Equal(t, largestWrite("Soft-RoCE", mtu("4096")), uint64(32768))
 	for _, transport := range [][]udat.NamedAttr{nil, mtu("many")} {
-		assert.Equal(t, largestOp("Soft-RoCE", transport), uint64(maxOp))
+		assert.Equal(t, largestWrite("Soft-RoCE", transport), uint64(maxChunk))
 	}
-	assert.Equal(t, largestOp("NVIDIA", mtu("4096")), uint64(maxOp))
+	assert.Equal(t, largestWrite("NVIDIA", mtu("4096")), uint64(maxChunk))
 }
 
 // TestPieces: no write is longer than the adapter allows, several have one message, and all bytes
@@ -36,7 +36,7 @@ func pieces(t *testing.T, imm bool) {
 	client, server := ends(t)
 	const piece, n = 1000, 100_000
 	client.mu.Lock()
-	assert.Equal(t, client.out.piece, uint64(maxOp))
+	assert.Equal(t, client.out.piece, uint64(maxChunk))
 	client.out.piece, client.out.imm = piece, imm
 	client.mu.Unlock()
 	want := make([]byte, n)
@@ -57,38 +57,6 @@ func pieces(t *testing.T, imm bool) {
 	requests, messages := client.out.requests, client.out.messages
 	client.mu.Unlock()
 	assert.Assert(t, requests >= n/piece && messages < n/piece, "%d requests, %d messages", requests, messages)
-}
-
-// TestBatchPieces: no read or write of remote memory is longer than the adapter allows. All bytes
-// come, and the batch ends once, with the last piece.
-func TestBatchPieces(t *testing.T) {
-	client, server := ends(t)
-	const piece, n = 1000, 100_001
-	client.mu.Lock()
-	client.out.piece = piece
-	client.mu.Unlock()
-	far, err := server.NewRegion(make([]byte, n), PeerReads|PeerWrites)
-	assert.NilError(t, err)
-	near, err := client.NewRegion(make([]byte, n+5), 0)
-	assert.NilError(t, err)
-	for i := range near.Bytes() {
-		near.Bytes()[i] = byte(i / 256)
-	}
-	for _, do := range []func() error{
-		func() error { return client.WriteRemote(far.Remote(), near, 5) },
-		func() error { return client.ReadRemote(near, 0, far.Remote()) },
-	} {
-		client.mu.Lock()
-		before := client.out.requests
-		client.mu.Unlock()
-		assert.NilError(t, do())
-		assert.Assert(t, bytes.Equal(far.Bytes(), near.Bytes()[5:]) || bytes.Equal(far.Bytes(), near.Bytes()[:n]))
-		client.mu.Lock()
-		posted := client.out.requests - before
-		client.mu.Unlock()
-		assert.Assert(t, posted >= (n+piece-1)/piece, "%d requests", posted)
-	}
-	assert.Assert(t, bytes.Equal(far.Bytes(), near.Bytes()[:n]))
 }
 
 // TestSetReadBufferTellsPeer changes the read buffer while nothing is sent: the peer learns it at

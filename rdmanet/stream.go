@@ -48,7 +48,7 @@ type outgoing struct {
 	limit    uint64 // position up to which the peer allows writing
 	window   uint64 // the peer's incoming.window
 	next     remoteRing
-	piece    uint64     // largest number of bytes of one operation; never changes
+	piece    uint64     // largest number of bytes of one write
 	messages uint32     // messages that have been sent
 	acked    uint32     // receives of these messages that the peer has reposted
 	requests uint64     // requests that have been posted
