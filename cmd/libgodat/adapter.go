@@ -10,7 +10,6 @@ import "C"
 import (
 	"math"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -170,9 +169,7 @@ func specificAttrs(a *udat.IAAttr, p *udat.ProviderAttr) []udat.NamedAttr {
 // extended reports whether the device has any operation of the InfiniBand extension. iWARP devices
 // have none: dtest and dtestx take the adapter's word for it.
 func extended(p *udat.ProviderAttr) bool {
-	return slices.ContainsFunc(p.ProviderSpecificAttr, func(a udat.NamedAttr) bool {
-		return (a.Name == udat.AttrImmediateData || a.Name == udat.AttrFetchAndAdd) && a.Value == "TRUE"
-	})
+	return p.Specific(udat.AttrImmediateData) == "TRUE" || p.Specific(udat.AttrFetchAndAdd) == "TRUE"
 }
 
 // namedAttrs copies attributes into C memory. An empty attribute ends the list.

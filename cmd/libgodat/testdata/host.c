@@ -651,6 +651,18 @@ static void *makes_and_frees(void *end)
 	return NULL;
 }
 
+static void start_threads(pthread_t *t, int n, void *(*run)(void *), void *argument)
+{
+	for (int i = 0; i < n; i++)
+		must(!pthread_create(&t[i], NULL, run, argument));
+}
+
+static void join_threads(const pthread_t *t, int n)
+{
+	for (int i = 0; i < n; i++)
+		pthread_join(t[i], NULL);
+}
+
 static void t_threads(void)
 {
 	pthread_t t[64];
@@ -659,12 +671,10 @@ static void t_threads(void)
 	open_ia();
 	connect_pair();
 	end = now() + 1;
-	for (int i = 0; i < 64; i++)
-		must(!pthread_create(&t[i], NULL, makes_and_frees, &end));
+	start_threads(t, 64, makes_and_frees, &end);
 	while (now() < end)
 		transfer(10);
-	for (int i = 0; i < 64; i++)
-		pthread_join(t[i], NULL);
+	join_threads(t, 64);
 }
 
 static void t_profile(void) // SIGPROF comes to the thread that uses the processor, of those that let it
@@ -678,10 +688,8 @@ static void t_profile(void) // SIGPROF comes to the thread that uses the process
 	handle(SIGPROF, large);
 	setitimer(ITIMER_PROF, &often, NULL);
 	end = now() + 3;
-	for (int i = 0; i < 4; i++)
-		must(!pthread_create(&t[i], NULL, makes_and_frees, &end));
-	for (int i = 0; i < 4; i++)
-		pthread_join(t[i], NULL);
+	start_threads(t, 4, makes_and_frees, &end);
+	join_threads(t, 4);
 	must(hits > 10);
 }
 
@@ -732,11 +740,10 @@ static void t_children(void)
 	open_ia();
 	connect_pair();
 	end = now() + 2;
-	for (int i = 0; i < 5; i++)
-		must(!pthread_create(&t[i], NULL, i ? makes_and_frees : starts_children, &end));
+	start_threads(t, 4, makes_and_frees, &end);
+	start_threads(t + 4, 1, starts_children, &end);
 	starts_children(&end);
-	for (int i = 0; i < 5; i++)
-		pthread_join(t[i], NULL);
+	join_threads(t, 5);
 	transfer(100);
 }
 
@@ -791,10 +798,8 @@ static void t_double_free(void)
 	open_ia();
 	for (int round = 0; round < 100; round++) {
 		shared_evd = new_evd(DAT_EVD_SOFTWARE_FLAG);
-		for (int i = 0; i < 8; i++)
-			must(!pthread_create(&t[i], NULL, frees, NULL));
-		for (int i = 0; i < 8; i++)
-			pthread_join(t[i], NULL);
+		start_threads(t, 8, frees, NULL);
+		join_threads(t, 8);
 	}
 	is(dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG), DAT_SUCCESS);
 }

@@ -13,13 +13,13 @@ import (
 	"unsafe"
 )
 
-// line keeps a word in a cache line of its own.
+// line has the words that one end writes, in a cache line of their own.
 type line struct {
-	n, at atomic.Uint64 // number of messages that an end has sent; when the last one was sent
+	n, at atomic.Uint64 // number of messages that the end has sent; when the last one was sent
 	_     [112]byte
 }
 
-// shared is memory that two processes share. Each word is written by one end.
+// shared is memory that two processes share.
 type shared struct {
 	listener, dialer line
 }
