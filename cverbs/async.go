@@ -68,7 +68,7 @@ func (c *Context) waitAsync(ctx context.Context, deadline time.Time) (AsyncEvent
 }
 
 // takeAsync reads one event. It returns false if no event is pending. Only the goroutine that has
-// called async.enter may call it.
+// called async.enter may call takeAsync.
 func (c *Context) takeAsync(uintptr) bool {
 	c.asyncRC = C.cv_get_async_event(c.c, &c.asyncEv)
 	return syscall.Errno(c.asyncRC) != syscall.EAGAIN

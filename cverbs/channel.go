@@ -118,9 +118,9 @@ func (ch *CompChannel) wait(ctx context.Context, deadline time.Time) (int, error
 	return ch.n, ch.err
 }
 
-// drain takes pending events. It returns false if no event is pending. It takes at most as many
-// events as the channel has queues, so that a channel with one queue needs no second read, which
-// would find no event. Only the goroutine that has called w.enter may call it.
+// drain takes pending events. It returns false if no event is pending. It stops after as many
+// events as the channel has queues: with one queue this saves a second read, which would find no
+// event. Only the goroutine that has called w.enter may call drain.
 func (ch *CompChannel) drain(uintptr) bool {
 	most := min(max(ch.life.children(kindCQ), 1), len(ch.fired))
 	k := int(C.cv_drain_cq_events(ch.c, (*C.uint64_t)(unsafe.Pointer(&ch.fired)), C.int(most)))

@@ -70,7 +70,7 @@ func (ch *EventChannel) event() (CMEvent, bool) {
 	}
 	if e.new_id == 0 {
 		ev.ID = byHandle.ids.get(uintptr(e.id))
-		if ev.ID != nil && ev.Type <= CMEventDeviceRemoval { // the others do not move the id
+		if ev.ID != nil && ev.Type <= CMEventDeviceRemoval { // later types are not steps of an id
 			ev.ID.step.Store(uint32(cmEvents) + uint32(ev.Type))
 		}
 		if id := ev.ID; id != nil && ev.Type == CMEventAddrResolved && id.life.enter() {

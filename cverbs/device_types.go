@@ -67,7 +67,8 @@ const (
 	DeviceManagedSteer DeviceCaps = 1 << 29
 )
 
-// DeviceAttr holds a device's limits and properties. All processes share each limit.
+// DeviceAttr holds a device's limits and properties. All processes together share the limits on the
+// number of objects, such as MaxQP, and MaxDMSize.
 type DeviceAttr struct {
 	FirmwareVersion  string
 	NodeGUID         uint64
@@ -257,8 +258,8 @@ var asyncNames = map[AsyncEventType]string{
 // Implements: ibv_event_type_str.
 func (t AsyncEventType) String() string { return enumName(asyncNames, t, "AsyncEventType") }
 
-// AsyncEvent is one asynchronous event. At most one of QP, CQ, SRQ, WQ and Port is set, which is
-// the object that the event is about. If that object has been closed meanwhile its field is nil.
+// AsyncEvent is one asynchronous event. At most one of QP, CQ, SRQ, WQ and Port is set: the object
+// that the event concerns. If this object has been closed meanwhile, its field is nil.
 type AsyncEvent struct {
 	Type AsyncEventType
 	QP   *QP

@@ -18,7 +18,7 @@ type DM struct {
 	ctx  *Context
 	len  int // -1 for imported memory, whose size is not known
 
-	imported bool // of another process, which frees it
+	imported bool // the memory belongs to another process, which frees it
 }
 
 // AllocDM allocates n bytes of device memory, at a device address that is a multiple of 1 <<

@@ -161,7 +161,7 @@ func (FlowTag) flowSpec()     {}
 func (FlowDrop) flowSpec()    {}
 func (FlowCount) flowSpec()   {}
 
-// CounterKind is what a counter counts.
+// CounterKind selects what a counter counts.
 type CounterKind uint32
 
 // Counters, with the values of enum ibv_counter_description.

@@ -32,7 +32,7 @@ func ForkInit() error {
 	return e
 }
 
-// ForkInitialized returns whether it is safe to fork while memory is registered, and why.
+// ForkInitialized reports whether it is safe to fork while memory is registered, and why.
 //
 // Implements: ibv_is_fork_initialized.
 func ForkInitialized() (ForkStatus, error) {

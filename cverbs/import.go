@@ -102,8 +102,8 @@ func (c *Context) ImportPD(handle uint32) (*PD, error) {
 }
 
 // ImportMR imports a region of an imported domain. handle is the MR.Handle in the other process.
-// Addr and Len return 0, because the region's address and length are not known here. Its owner must
-// pass them along with the handle. Errors: ErrNotSupported.
+// Addr and Len return 0, because the region's address and length are not known here. The region's
+// owner must pass them along with the handle. Errors: ErrNotSupported.
 //
 // Implements: ibv_import_mr.
 func (p *PD) ImportMR(handle uint32) (*MR, error) {

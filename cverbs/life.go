@@ -54,7 +54,7 @@ func Live() map[string]int {
 	return m
 }
 
-// traced holds the opening stacks of the open objects that were opened while TraceLive was on.
+// traced maps each open object that was opened while TraceLive was on to the stack of its opening.
 var (
 	tracing atomic.Bool
 	traced  sync.Map // *life to string
@@ -66,8 +66,8 @@ var (
 // Extension.
 func TraceLive(on bool) { tracing.Store(on) }
 
-// LiveStacks returns the kind and the opening stack of every object that was opened under TraceLive
-// and is still open.
+// LiveStacks returns a text for every object that was opened while TraceLive was on and is still
+// open: the object's kind, and the stack trace of its opening.
 //
 // Extension.
 func LiveStacks() []string {
@@ -87,7 +87,7 @@ func LiveStacks() []string {
 // value is closed. Data path calls use a gate instead of enter and leave.
 type life struct {
 	state   atomic.Int64  // openBit while open, plus the number of calls in flight
-	idle    chan struct{} // receives when the last call leaves a closed object
+	idle    chan struct{} // gets a value when the last call leaves a closed object
 	kind    kind
 	closes  sync.Mutex // held by one close at a time, until it returns
 	mu      sync.Mutex // guards kids, and orders hold against close
@@ -189,8 +189,8 @@ func (l *life) swapParent(from, to *life) {
 
 // close returns ErrInUse while children reference the object. Otherwise it makes new calls fail,
 // runs interrupt (unless nil) to end blocked waits, waits until all calls have left, and runs
-// destroy. If destroy fails the object is open again, unless interrupt has run; a close that has
-// waited for this one then tries too.
+// destroy. If destroy fails and interrupt is nil, the object is open again. A close that has waited
+// for this one then tries to destroy the object, too.
 func (l *life) close(interrupt func(), destroy func() error) error {
 	l.closes.Lock()
 	defer l.closes.Unlock()
@@ -227,7 +227,7 @@ func (l *life) close(interrupt func(), destroy func() error) error {
 	return err
 }
 
-// used is usedBy for callers that do not hold l.mu.
+// used does what usedBy does, for callers that do not hold l.mu.
 func (l *life) used() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

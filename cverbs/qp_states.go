@@ -81,22 +81,22 @@ var qpBefore = map[QPState]QPState{
 	QPStateErr: QPStateInit, QPStateSQE: QPStateRTS,
 }
 
-// qpCallsTo returns the calls that move a queue pair from a state to another, which is at most RTS.
-// It returns "" if both are the same.
+// qpCallsTo returns the calls that move a queue pair from one state to another. The target must be
+// RTS or an earlier state. qpCallsTo returns "" if both states are the same.
 func qpCallsTo(from, to QPState) string {
 	up := []string{"ToReset", "ToInit", "ToRTR", "ToRTS"} // by state
 	switch {
 	case from == to:
 		return ""
-	case from > to: // also SQD, SQE and ERR
+	case from > to: // from may also be SQD, SQE or ERR
 		return strings.Join(append(up[:1:1], up[1:to+1]...), ", ")
 	}
 	return strings.Join(up[from+1:to+1], ", ")
 }
 
 // postAdvice returns the advice for a post that the queue pair's state does not allow: the state
-// that call needs, and the calls that move the queue pair to that state. byID means that the queue
-// pair's id moves it.
+// that call needs, and the calls that move the queue pair to that state. byID is true if
+// CMID.CreateQP created the queue pair, so that its id moves it through its states.
 func postAdvice(call string, num uint32, state QPState, byID bool) string {
 	need, to := "RTS", QPStateRTS
 	if call == "PostRecv" {

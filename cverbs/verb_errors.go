@@ -86,7 +86,8 @@ func nodeError(verb string, errno syscall.Errno, node, module string) error {
 	return e
 }
 
-// filesAdvice names the limit of open files that a call has met; it is empty for other errors.
+// filesAdvice returns a text that names the limit of open files, if errno means that the limit is
+// reached. It returns "" for any other errno.
 func filesAdvice(errno syscall.Errno) string {
 	switch errno {
 	case syscall.EMFILE:

@@ -99,9 +99,9 @@ const GRHSize = 40
 // about 10 microseconds on hardware.
 const MaxPolls = 1024
 
-// WC is one completion: struct ibv_wc, into which the device writes. If Status is not WCSuccess
-// only ID, Status, VendorErr and QPNum are valid. ByteLen, Imm, SrcQP and Flags are 0 then, and the
-// other fields are undefined.
+// WC is one completion: struct ibv_wc, which the driver fills. If Status is not WCSuccess only ID,
+// Status, VendorErr and QPNum are valid. ByteLen, Imm, SrcQP and Flags are 0 then, and the other
+// fields are undefined.
 type WC struct {
 	ID        uint64 // of the work request
 	Status    WCStatus
