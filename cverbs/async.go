@@ -23,8 +23,8 @@ func (c *Context) AsyncEvent(deadline time.Time) (AsyncEvent, error) {
 	return orZero(c).waitAsync(context.Background(), deadline)
 }
 
-// AsyncEventContext is AsyncEvent with a context instead of a deadline. When ctx ends it returns
-// context.Cause(ctx).
+// AsyncEventContext does what AsyncEvent does, with a context instead of a deadline. When ctx ends,
+// AsyncEventContext returns context.Cause(ctx).
 //
 // Extension.
 func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
@@ -32,8 +32,8 @@ func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
 	return c.waitAsync(ctx, time.Time{})
 }
 
-// WakeAsync makes the current AsyncEvent, or else the next one, return os.ErrDeadlineExceeded at
-// once.
+// WakeAsync makes an AsyncEvent that is waiting return os.ErrDeadlineExceeded at once. If no
+// AsyncEvent is waiting, the next one returns so.
 //
 // Extension.
 func (c *Context) WakeAsync() {

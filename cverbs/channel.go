@@ -66,8 +66,8 @@ func (ch *CompChannel) Wait(deadline time.Time) (int, error) {
 	return orZero(ch).wait(context.Background(), deadline)
 }
 
-// WaitContext is Wait with a context instead of a deadline. When ctx ends it returns
-// context.Cause(ctx).
+// WaitContext does what Wait does, with a context instead of a deadline. When ctx ends, WaitContext
+// returns context.Cause(ctx).
 //
 // Extension.
 func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) {
@@ -75,8 +75,8 @@ func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) {
 	return ch.wait(ctx, time.Time{})
 }
 
-// Wake makes the current Wait, or else the next one, return 0, nil at once. Several Wakes before
-// that Wait count as one. On a closed channel Wake does nothing.
+// Wake makes a Wait that is waiting return 0, nil at once. If no Wait is waiting, the next one
+// returns so. Several Wakes before that Wait count as one. On a closed channel Wake does nothing.
 //
 // Extension.
 func (ch *CompChannel) Wake() {

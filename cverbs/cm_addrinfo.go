@@ -19,7 +19,7 @@ import (
 var resolving = make(chan struct{}, 16)
 
 // GetAddrInfo looks up a node and a service, and returns addresses for CreateEP. node is a host
-// name or an address, and service a service name or a port number. One of them may be empty. An
+// name or an address, and service a service name or a port number. One of the two may be empty. An
 // empty node with hints.Passive stands for all addresses of this host. If Type, PortSpace, Family
 // or Src of hints are not zero, they limit the results. GetAddrInfo does not look up routes;
 // CreateEP and ResolveRoute do.
@@ -43,7 +43,7 @@ func GetAddrInfo(ctx context.Context, node, service string, hints AddrInfo) ([]A
 		return nil, err
 	}
 	// librdmacm looks for devices in its first call. That call must run on the device thread
-	// (devices.c), where CreateEventChannel makes it.
+	// (devices.c). CreateEventChannel makes the first call there.
 	ch, err := CreateEventChannel()
 	if err != nil {
 		return nil, err

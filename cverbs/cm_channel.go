@@ -49,7 +49,8 @@ func CreateEventChannel() (*EventChannel, error) {
 	return ch, nil
 }
 
-// Wake makes the current Get, or else the next one, return os.ErrDeadlineExceeded at once.
+// Wake makes a Get that is waiting return os.ErrDeadlineExceeded at once. If no Get is waiting, the
+// next one returns so.
 //
 // Extension.
 func (ch *EventChannel) Wake() {

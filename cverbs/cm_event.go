@@ -22,8 +22,8 @@ func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) {
 	return orZero(ch).get(context.Background(), deadline)
 }
 
-// GetContext is Get with a context instead of a deadline. When ctx ends it returns
-// context.Cause(ctx).
+// GetContext does what Get does, with a context instead of a deadline. When ctx ends, GetContext
+// returns context.Cause(ctx).
 //
 // Extension.
 func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {

@@ -181,8 +181,8 @@ func (id *CMID) Connect(p ConnParam) error {
 }
 
 // Accept accepts a connection request. Call it on the id of the CONNECT_REQUEST event. If the id
-// has no queue pair, the caller must first move its own queue pair to RTS and set p.QPNum to its
-// number. The event ESTABLISHED or CONNECT_ERROR follows.
+// has no queue pair, the caller must first move its own queue pair to RTS and set p.QPNum to the
+// number of that queue pair. The event ESTABLISHED or CONNECT_ERROR follows.
 //
 // Implements: rdma_accept.
 func (id *CMID) Accept(p ConnParam) error {
@@ -207,9 +207,9 @@ func (id *CMID) Reject(privateData []byte) error {
 	})
 }
 
-// RejectECE is Reject for a request whose ECE options (see RemoteECE) are not acceptable. The peer
-// receives REJECTED with the status RejectVendorOption. Errors: ErrNotSupported on kernels before
-// 5.9.
+// RejectECE rejects a connection request because its ECE options (see RemoteECE) are not
+// acceptable. The peer receives REJECTED with the status RejectVendorOption. Errors:
+// ErrNotSupported on kernels before 5.9.
 //
 // Implements: rdma_reject_ece.
 func (id *CMID) RejectECE(privateData []byte) error {
@@ -254,7 +254,8 @@ func (id *CMID) Disconnect() error {
 }
 
 // InitQPAttr returns the attributes and the mask that QP.Modify needs for a transition to state,
-// which must be INIT, RTR or RTS. It is for queue pairs that CMID.CreateQP did not create.
+// which must be INIT, RTR or RTS. Programs call InitQPAttr for queue pairs that CMID.CreateQP did
+// not create.
 //
 // Implements: rdma_init_qp_attr.
 func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {

@@ -32,13 +32,13 @@ var cmContexts struct {
 var softContexts struct {
 	mu      sync.Mutex
 	m       map[*C.struct_ibv_context]*softContext
-	timer   *time.Timer // of the next check of sysfs; nil if there is no software device
+	timer   *time.Timer // timer of the next check of sysfs; nil if there is no software device
 	uevents *os.File    // the kernel's reports; nil if they are not available
 	hurry   time.Time   // sysfs is checked often until this time
 }
 
 type softContext struct {
-	folder os.FileInfo            // of the device in sysfs
+	folder os.FileInfo            // the device's folder in sysfs
 	list   **C.struct_ibv_context // of rdma_get_devices; keeps librdmacm from freeing its contexts
 }
 

@@ -7,8 +7,8 @@
 #include "shim.h"
 #include <pthread.h>
 
-// The most requests that are passed to the driver at once. A longer batch is posted as several
-// chains, in one crossing.
+// The largest number of requests that are passed to the driver at once. A longer batch is posted as
+// several chains, in one crossing from Go into C.
 enum { CHAIN = 128 };
 
 // Returns the address handle of a token, or NULL. The caller holds cv_ahs.

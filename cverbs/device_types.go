@@ -37,8 +37,8 @@ type DeviceInfo struct {
 // Library is a library of rdma-core that this process has opened.
 type Library struct {
 	Name    string // "libibverbs"
-	File    string // its path, with symbolic links resolved
-	Version string // of rdma-core: "44.0"; "" if the file's name does not contain it
+	File    string // path of the file, with symbolic links resolved
+	Version string // version of rdma-core: "44.0"; "" if the file's name contains no version
 }
 
 // AtomicCap is the scope in which a device's atomics are atomic.
@@ -124,8 +124,8 @@ type DeviceAttr struct {
 	MaxDMSize        uint64 // bytes of device memory
 	RawPacketCaps    RawPacketCaps
 	MaxTSO           uint32  // bytes of one OpTSO
-	TSOQPTypes       QPTypes // that support OpTSO
-	RSSQPTypes       QPTypes // that support RSS
+	TSOQPTypes       QPTypes // types that support OpTSO
+	RSSQPTypes       QPTypes // types that support RSS
 	MaxIndTables     uint32
 	MaxIndTableSize  uint32
 	HashFields       HashFields
@@ -136,7 +136,7 @@ type DeviceAttr struct {
 	PCIAtomicCmpSwap PCIAtomicSizes
 	RateLimitMin     uint32  // kbit/s, of QP.SetRateLimit
 	RateLimitMax     uint32  // kbit/s; 0: the device has no rate limits
-	RateLimitQPTypes QPTypes // that QP.SetRateLimit can limit
+	RateLimitQPTypes QPTypes // types that QP.SetRateLimit can limit
 }
 
 // RawPacketCaps are features that a device has for queue pairs of QPTypeRawPacket.

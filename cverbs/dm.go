@@ -11,7 +11,7 @@ import (
 )
 
 // DM is memory on the device. All processes share DeviceAttr.MaxDMSize bytes. Write and Read copy
-// to and from the memory; work requests access it through a region of PD.RegDM.
+// to and from the memory; work requests access the memory through a region of PD.RegDM.
 type DM struct {
 	life life
 	c    *C.struct_ibv_dm
@@ -54,7 +54,7 @@ func (c *Context) newDM(verb string, n int, call func() (*C.struct_ibv_dm, error
 	return d, nil
 }
 
-// Len returns the size in bytes as it was requested, or -1 for imported memory.
+// Len returns the requested size in bytes, or -1 for imported memory.
 //
 // Extension.
 func (d *DM) Len() int { return orZero(d).len }

@@ -14,9 +14,10 @@ import (
 )
 
 // CreateCQEx creates an extended completion queue. PollEx returns its completions with all selected
-// fields. Poll, PollSpin and [Turn.Run] work too, but return only the fields of WC. In all else the
-// queue is like one of CreateCQ. Errors: EINVAL for bad arguments; ErrNotSupported if the device
-// has no extended queues, or does not support the fields. Soft-RoCE supports only WCFieldsStandard.
+// fields. Poll, PollSpin and [Turn.Run] work too, but return only the fields of WC. In all other
+// respects the queue is like one of CreateCQ. Errors: EINVAL for bad arguments; ErrNotSupported if
+// the device has no extended queues, or does not support the fields. Soft-RoCE supports only
+// WCFieldsStandard.
 //
 // Implements: ibv_create_cq_ex, ibv_cq_ex_to_cq.
 func (c *Context) CreateCQEx(init CQInit) (*CQ, error) {

@@ -3,7 +3,7 @@ package cverbs
 // FlowAttr describes a rule that steers packets to a queue pair.
 type FlowAttr struct {
 	Type     FlowType
-	Port     uint8  // of the device; ports are numbered from 1
+	Port     uint8  // port of the device, numbered from 1
 	Priority uint16 // if several rules match a packet the lowest number wins
 	Flags    FlowFlags
 }
@@ -49,7 +49,7 @@ const (
 	FlowSpecVXLAN       FlowSpecType = 0x50
 	FlowSpecGRE         FlowSpecType = 0x51
 	FlowSpecMPLS        FlowSpecType = 0x60
-	FlowSpecInner       FlowSpecType = 0x100 // added to a condition on the packet inside a tunnel
+	FlowSpecInner       FlowSpecType = 0x100 // added to the type of a condition on the packet inside a tunnel
 	FlowSpecActionTag   FlowSpecType = 0x1000
 	FlowSpecActionDrop  FlowSpecType = 0x1001
 	FlowSpecActionCount FlowSpecType = 0x1003

@@ -90,7 +90,7 @@ type life struct {
 	idle    chan struct{} // gets a value when the last call leaves a closed object
 	kind    kind
 	closes  sync.Mutex // held by one close at a time, until it returns
-	mu      sync.Mutex // guards kids, and orders hold against close
+	mu      sync.Mutex // guards kids, and makes hold and close exclude each other
 	kids    [numKinds]int32
 	parents []*life
 }
@@ -123,8 +123,8 @@ func (l *life) leave() {
 	}
 }
 
-// begin references the parents of an object that is about to be created. If it succeeds, the caller
-// must call open or abort.
+// begin references the parents of an object that is about to be created. If begin succeeds, the
+// caller must call open or abort.
 func (l *life) begin(k kind, parents ...*life) error {
 	l.kind, l.idle = k, make(chan struct{}, 1)
 	for i, p := range parents {
@@ -177,7 +177,8 @@ func (l *life) children(k kind) int {
 	return int(l.kids[k])
 }
 
-// swapParent replaces the parent from by the parent to. The caller has called hold on to.
+// swapParent replaces a parent by another one. The caller has already called hold of the new
+// parent.
 func (l *life) swapParent(from, to *life) {
 	for i, p := range l.parents {
 		if p == from {
@@ -248,8 +249,8 @@ func (l *life) usedBy() error {
 	return fmt.Errorf("cverbs: close %s: %w by %s", kindNames[l.kind], ErrInUse, strings.Join(users, ", "))
 }
 
-// serial lets the race detector find calls that are not serialized, on an object whose driver takes
-// no lock. Without the race detector it does nothing.
+// serial is part of a queue that the driver may not lock (on). It lets the race detector find calls
+// on the queue that the caller does not serialize. Without the race detector, use does nothing.
 type serial struct {
 	on   bool
 	uses int
@@ -262,7 +263,7 @@ func (s *serial) use() {
 }
 
 // handles maps handles to objects. A handle is the integer that C stores as the context of an
-// object. It is never reused.
+// object. A handle is never reused.
 type handles[T any] struct {
 	mu   sync.RWMutex
 	next uintptr

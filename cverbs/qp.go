@@ -119,7 +119,7 @@ func newQP(verb string, p *PD, id *life, init *QPInit) (*QP, *C.struct_ibv_qp_in
 func (q *QP) finish(v *C.struct_ibv_qp, granted QPCap) {
 	q.c, q.num, q.cap = v, uint32(v.qp_num), granted
 	if q.ops != 0 && q.ctx.rxe != 0 {
-		// rxe's ibv_wr_set_sge_list assumes that all segments are as long as the first, and its
+		// rxe's ibv_wr_set_sge_list assumes that all segments are as long as the first. rxe's
 		// ibv_wr_set_inline_data_list sends nothing (rdma-core 44).
 		q.cap.MaxSendSGE = min(q.cap.MaxSendSGE, 1)
 		q.ops |= C.CV_GATHER

@@ -50,8 +50,8 @@ func qpNeeds(typ QPType, to QPState) QPAttrMask {
 	return QPAttrState | needs[to-QPStateInit]
 }
 
-// modifyAdvice returns why a queue pair in the state from may have refused a Modify, and what to
-// do.
+// modifyAdvice returns why a Modify may have failed in the given state of the queue pair, and what
+// to do.
 func modifyAdvice(typ QPType, from QPState, attr *QPAttr, mask QPAttrMask) string {
 	to := attr.State
 	switch {

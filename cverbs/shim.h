@@ -36,7 +36,7 @@ static inline int positive(int rc) // drivers return errno, -errno, or -1 with e
 	return rc < 0 ? -rc : rc;
 }
 
-struct cv_send_wr { // = SendWR
+struct cv_send_wr { // same layout as SendWR
 	uint64_t id, remote_addr, compare_add, swap;
 	uint32_t rkey, first_sge;
 	uint32_t num_sge, opcode, flags, imm; // in the order of struct ibv_send_wr
@@ -44,7 +44,7 @@ struct cv_send_wr { // = SendWR
 	uint32_t remote_qpn, remote_qkey;
 };
 
-struct cv_recv_wr { // = RecvWR
+struct cv_recv_wr { // same layout as RecvWR
 	uint64_t id;
 	uint32_t first_sge, num_sge;
 };
@@ -81,8 +81,8 @@ struct cv_posted cv_post_srq_recv(const uintptr_t *srq, const struct cv_recv_wr 
 	uint32_t nsg, uint32_t max_sge);
 struct cv_posted cv_post_wq_recv(const uintptr_t *wq, const struct cv_recv_wr *wr, uint32_t n, struct ibv_sge *sg,
 	uint32_t nsg, uint32_t max_sge);
-// Bits of the argument how of polls. For an extended queue the bits IBV_WC_EX_WITH_* of its fields
-// are set, too.
+// Bits of the parameter how of the poll functions. For an extended queue the bits IBV_WC_EX_WITH_*
+// of its fields are set, too.
 enum {
 	CV_EXTENDED = 1 << 29,
 	CV_RXE = 1 << 30, // the device is soft-RoCE
@@ -93,7 +93,7 @@ enum {
 // to the number if the thread has polled for 2 ms without yielding.
 int cv_poll_cq(const uintptr_t *cq, struct ibv_wc *wc, uint32_t n, uint32_t polls, uint32_t how);
 
-struct cv_wc_ex { // = WCEx
+struct cv_wc_ex { // same layout as WCEx
 	struct ibv_wc wc;
 	uint64_t timestamp, wall_clock, tm_tag;
 	uint32_t tm_priv, flow_tag;
@@ -106,7 +106,7 @@ int cv_poll_cq_ex(const uintptr_t *cq, void *wc, uint32_t size, uint32_t n, uint
 
 // A turn: posts to any number of queues, then one poll.
 enum { CV_TURN_SEND, CV_TURN_RECV, CV_TURN_SRQ_RECV };
-struct cv_turn_post { // = turnPost
+struct cv_turn_post { // same layout as turnPost
 	uintptr_t gate, wr, sg; // arguments of cv_post_send and the like
 	uint64_t ops; // the SendOps of an extended queue pair, else 0
 	uint32_t n, nsg, max_sge, kind;

@@ -102,7 +102,7 @@ func filesAdvice(errno syscall.Errno) string {
 }
 
 // spareFiles returns nil if 8 more descriptors can be opened, and otherwise an error that names the
-// limit. Opening a device and its channels needs about as many.
+// limit. Opening a device and its channels needs about 8 descriptors.
 func spareFiles() error {
 	const need = 8
 	for range need {

@@ -29,9 +29,9 @@ type waiter struct {
 	done  chan struct{}
 	woken atomic.Bool
 
-	setDeadline func(time.Time) error // of file; tests replace it
+	setDeadline func(time.Time) error // file.SetReadDeadline; tests replace it
 
-	fd      int  // of the C object; open while a call is in flight
+	fd      int  // descriptor of the C object; open while a call is in flight
 	watched bool // fd is in the epoll set (file)
 
 	control func(set uintptr) // runs op on the set; stored, because a new closure for each watch allocates

@@ -18,7 +18,8 @@ type XRCD struct {
 // afterwards. flags are those of package os. With O_CREATE the domain is created if it does not
 // exist. With O_CREATE and O_EXCL it must not exist. If fd is -1 the domain is new and belongs to
 // this process alone; flags must then contain O_CREATE. Errors: ErrNotSupported; ENOENT if the
-// domain does not exist and must; EEXIST if it exists and must not.
+// domain does not exist and flags lack O_CREATE; EEXIST if the domain exists and flags contain
+// O_EXCL.
 //
 // Implements: ibv_open_xrcd.
 func (c *Context) OpenXRCD(fd, flags int) (*XRCD, error) {

@@ -185,7 +185,7 @@ func receive(device, name string, ready func(netip.AddrPort)) error {
 	if err := request.CR.Accept(e.ep, ring); err != nil {
 		return err
 	}
-	if _, err := e.next(); err != nil { // established
+	if _, err := e.next(); err != nil { // the connection is established
 		return err
 	}
 	for i := 0; ; i = (i + 1) % slots {

@@ -3,8 +3,8 @@
 //
 //	hello [DEVICE]
 //
-// DEVICE is a name ("rxe0", "mlx5_0") or a local IP address; the default is mem0, RDMA inside this
-// process.
+// DEVICE is a name ("rxe0", "mlx5_0") or a local IP address. The default is mem0 (RDMA inside this
+// process).
 package main
 
 import (

@@ -195,7 +195,7 @@ struct wq {
 struct pd {
 	struct ibv_pd base;
 	uint32_t num;
-	int single; // a parent domain with a thread domain
+	int single; // 1: a parent domain with a thread domain
 };
 
 struct event { // a copy of the descriptor of another process's channel
@@ -269,7 +269,7 @@ static inline lock_t *begin_post(struct sqp *p)
 {
 	if (__builtin_expect(p->single, 0)) {
 		__atomic_store_n(&p->inside, lp.hosts[0].pid, __ATOMIC_RELAXED);
-		__atomic_signal_fence(__ATOMIC_SEQ_CST); // orders the compiler; lock_sends orders the processor
+		__atomic_signal_fence(__ATOMIC_SEQ_CST); // for the compiler; lock_sends runs the barrier for the processor
 		if (!__atomic_load_n(&p->send_lock, __ATOMIC_ACQUIRE))
 			return &p->inside;
 		__atomic_store_n(&p->inside, 0, __ATOMIC_RELEASE);
@@ -2201,7 +2201,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 
 		lock_sends(p); // peers of the queue pair that had this index before may hold the locks
 		lock(&p->recv_lock);
-		memset(&p->num, 0, sizeof(*p) - offsetof(struct sqp, num)); // all that follows live
+		memset(&p->num, 0, sizeof(*p) - offsetof(struct sqp, num)); // clears all fields after live
 		p->num = generation * MAX_QP + i;
 		p->pd = ((struct pd *)pd)->num;
 		unlock(&p->recv_lock);

@@ -188,7 +188,7 @@ func record(device, file string, seen map[string][]string) error {
 	for line := range strings.Lines(string(text)) {
 		if m := passed.FindStringSubmatch(strings.TrimRight(line, "\r\n")); m != nil && m[1] == "PASS" {
 			seen[m[2]] = append(seen[m[2]], device)
-			slices.Sort(seen[m[2]]) // the page and seen.tsv have them in this order
+			slices.Sort(seen[m[2]]) // the page and seen.tsv list the devices in this order
 		}
 	}
 	return nil
