@@ -32,8 +32,8 @@ func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
 	return c.waitAsync(ctx, time.Time{})
 }
 
-// WakeAsync makes an AsyncEvent that is waiting return os.ErrDeadlineExceeded at once. If no
-// AsyncEvent is waiting, the next one returns so.
+// WakeAsync interrupts AsyncEvent: the call that is waiting, or else the next call, returns
+// os.ErrDeadlineExceeded at once.
 //
 // Extension.
 func (c *Context) WakeAsync() {

@@ -75,8 +75,8 @@ func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) {
 	return ch.wait(ctx, time.Time{})
 }
 
-// Wake makes a Wait that is waiting return 0, nil at once. If no Wait is waiting, the next one
-// returns so. Several Wakes before that Wait count as one. On a closed channel Wake does nothing.
+// Wake interrupts Wait: the call that is waiting, or else the next call, returns 0, nil at once.
+// Several Wakes before that call count as one. On a closed channel Wake does nothing.
 //
 // Extension.
 func (ch *CompChannel) Wake() {

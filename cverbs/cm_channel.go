@@ -49,8 +49,8 @@ func CreateEventChannel() (*EventChannel, error) {
 	return ch, nil
 }
 
-// Wake makes a Get that is waiting return os.ErrDeadlineExceeded at once. If no Get is waiting, the
-// next one returns so.
+// Wake interrupts Get: the call that is waiting, or else the next call, returns
+// os.ErrDeadlineExceeded at once.
 //
 // Extension.
 func (ch *EventChannel) Wake() {

@@ -39,7 +39,7 @@ var softContexts struct {
 
 type softContext struct {
 	folder os.FileInfo            // the device's folder in sysfs
-	list   **C.struct_ibv_context // of rdma_get_devices; keeps librdmacm from freeing its contexts
+	list   **C.struct_ibv_context // a list of rdma_get_devices; librdmacm keeps the contexts in it
 }
 
 // renew replaces soft.list, the list of the context v, by a new list of rdma_get_devices, which

@@ -46,8 +46,8 @@ func (s cmStep) String() string {
 	return CMEventType(s - cmEvents).String()
 }
 
-// cmRule describes a call on an id: the steps after which the id allows the call, and the step that
-// it leads to.
+// cmRule describes a call on an id: the steps after which the id allows the call, and the step to
+// which the call leads.
 type cmRule struct {
 	verb  string
 	to    cmStep   // the id's step after the call; cmCreateID: the call does not change the step

@@ -25,7 +25,7 @@ type CQ struct {
 	depth atomic.Int64
 	fired atomic.Bool
 	armed bool       // the queue has a channel, so Arm works
-	how   C.uint32_t // the argument how of polls in C: CV_EXTENDED, CV_RXE, bits of fields
+	how   C.uint32_t // flags for polls in C: CV_EXTENDED, CV_RXE, and the bits of WCFields
 	alone serial
 }
 

@@ -17,8 +17,8 @@ var (
 	ErrInUse = errors.New("in use")
 	// ErrNotSupported is the error of every constructor on platforms without verbs (not linux, or no
 	// cgo), and if libibverbs or librdmacm is not installed. errors.Is also matches ErrNotSupported if
-	// a call failed because the device, the kernel, or a library that is older than the headers lacks
-	// it (EOPNOTSUPP, ENOSYS).
+	// a call failed because it is missing in the device, in the kernel, or in a library that is older
+	// than the headers (EOPNOTSUPP, ENOSYS).
 	ErrNotSupported = errors.New("cverbs: not supported")
 )
 

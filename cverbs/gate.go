@@ -12,9 +12,9 @@ import (
 	"unsafe"
 )
 
-// gate guards a C object of the data path (posts, polls, arming) against Close. Calls execute no
-// locked instruction for it. With enter and leave of type life, a post and a poll together would
-// execute four, which is a fifth of their cost. The zero value is closed.
+// gate guards a C object of the data path (posts, polls, arming) against Close. To enter and leave
+// a gate needs no locked instruction. With the methods enter and leave of type life, a post and a
+// poll together would execute four, which is a fifth of their cost. The zero value is closed.
 //
 // A call passes the gate's address to C. In C the calling thread first stores that address in its
 // own cv_user, then loads the object from the gate; zero means closed. At its end the call clears

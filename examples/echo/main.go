@@ -104,7 +104,7 @@ func call(device string, server netip.AddrPort, text string) string {
 	ep, mem := newEP(ia, pz, events)
 	must(0, ep.Connect(server.Addr(), udat.ConnQual(server.Port()), patience, nil, udat.QoSBestEffort, 0))
 	for {
-		switch ev, _, err := events.Wait(2*patience, 1); { // longer than Connect waits: its event comes first
+		switch ev, _, err := events.Wait(2*patience, 1); { // longer than Connect waits, to get Connect's event
 		case err != nil:
 			log.Fatal(err)
 		case ev.Number == udat.EventConnectionEstablished:

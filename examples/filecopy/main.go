@@ -115,7 +115,7 @@ func (e end) message(i int, n uint64) udat.Op {
 // connection has ended.
 func (e end) next() (udat.Event, error) {
 	for {
-		ev, _, err := e.events.Wait(2*patience, 1) // longer than Connect waits: its event comes first
+		ev, _, err := e.events.Wait(2*patience, 1) // longer than Connect waits, to get Connect's event
 		switch {
 		case err != nil:
 			return ev, err

@@ -28,8 +28,8 @@ func main() {
 	}
 }
 
-// end has the objects of one end of a connection. The dispatcher events delivers all events of this
-// end.
+// end has the objects of one end of a connection. The field events is the dispatcher of all its
+// events.
 type end struct {
 	pz     *udat.PZ
 	events *udat.EVD

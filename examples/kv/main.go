@@ -204,7 +204,7 @@ func dial(device string, server netip.AddrPort) (_ *reader, err error) {
 		udat.ConnectDefault); err != nil {
 		return nil, err
 	}
-	ev, _, err := r.events.Wait(2*patience, 1) // longer than Connect waits: its event comes first
+	ev, _, err := r.events.Wait(2*patience, 1) // longer than Connect waits, to get Connect's event
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,7 @@
 // Benchmark loops of a C program on the loop device. The loops of Go (lab/bench/loop) are compared
-// with them. Prints the results as JSON: for ping the minimum, the median and the 99th
-// percentile of the round trips in nanoseconds; for the other loops the number of operations, the
-// nanoseconds that they took together (took), and the nanoseconds of one operation (ns).
+// with them. Prints the results as JSON: for ping the minimum, the median and the 99th percentile
+// of the round trips in nanoseconds; for the other loops the number of operations, the nanoseconds
+// that they took together (took), and the nanoseconds of one operation (ns).
 //
 //	loopbench [flags] ping|rate|batch|many
 

@@ -242,10 +242,10 @@ static inline void lock(lock_t *l)
 static inline void unlock(lock_t *l) { __atomic_store_n(l, 0, __ATOMIC_RELEASE); }
 
 // Takes the sends of a queue pair, which only one thread at a time may access. In a thread domain
-// this thread is almost always the poster. So the poster (begin_post) uses no locked instruction:
-// it stores its process in inside, and then checks send_lock. lock_sends takes send_lock, makes the
-// kernel run a memory barrier on every thread, and waits until inside is 0. Because of the barrier
-// either the poster sees send_lock, or lock_sends sees inside.
+// this is almost always the thread that posts. So begin_post uses no locked instruction in a thread
+// domain: it stores the process in p->inside, and then checks p->send_lock. lock_sends takes
+// p->send_lock, makes the kernel run a memory barrier on every thread, and waits until p->inside is
+// 0. Because of the barrier, either begin_post sees the lock, or lock_sends sees p->inside.
 static void lock_sends(struct sqp *p)
 {
 	unsigned spins = 0;
@@ -539,7 +539,8 @@ static int event_fd(const struct host *h, const struct scq *q)
 
 // The descriptors to which this thread must write notifications. tell writes them when the thread
 // holds no other lock, or when owed is full. A process that wakes earlier would at once wait for
-// that lock. Until then the thread holds the lock descriptors, so that no channel is closed.
+// that lock. Until then the thread holds the read lock of the rwlock below, so that no channel is
+// closed.
 static __thread int owed[16];
 static __thread unsigned owes;
 static pthread_rwlock_t descriptors = PTHREAD_RWLOCK_INITIALIZER;
@@ -2387,8 +2388,7 @@ int ibv_destroy_qp(struct ibv_qp *base)
 	return 0;
 }
 
-// ---- receive queues without a queue pair: they receive nothing, because the device has no raw
-// packets
+// ---- receive queues without a queue pair: they stay empty, as the device has no raw packets
 
 static int post_wq_recv(struct ibv_wq *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {

@@ -154,7 +154,7 @@ func (b *binding) uses(test, goName string) int {
 	return len(all)
 }
 
-// reach adds to all the names that a test or a helper uses, directly or through helpers.
+// reach adds the names that a test or a helper uses, directly or through helpers, to the set all.
 func (b *binding) reach(name string, all map[string]bool) {
 	s := b.tests[name]
 	if s == nil {
