@@ -64,7 +64,7 @@ const (
 	CMEventRouteResolved   CMEventType = 2
 	CMEventRouteError      CMEventType = 3
 	CMEventConnectRequest  CMEventType = 4
-	CMEventConnectResponse CMEventType = 5 // active side, no QP on the id, not iWARP: move the QP to RTS, then Establish
+	CMEventConnectResponse CMEventType = 5 // the peer has accepted, and the id has no QP; see CMID.Connect
 	CMEventConnectError    CMEventType = 6
 	CMEventUnreachable     CMEventType = 7
 	CMEventRejected        CMEventType = 8

@@ -66,7 +66,7 @@ type (
 	FlowEthFields struct {
 		Dst, Src  [6]byte
 		EtherType uint16
-		VLAN      uint16 // priority 3 bits, drop eligible 1, id 12
+		VLAN      uint16 // 3 bits of priority, 1 for drop eligible, 12 of id
 	}
 
 	// FlowIPv4 is a condition on the addresses of an IPv4 header.
@@ -132,7 +132,8 @@ type (
 		Key             uint32
 	}
 
-	// FlowMPLS is a condition on an MPLS label: label 20 bits, class 3, bottom 1, time to live 8.
+	// FlowMPLS is a condition on an MPLS label entry, which has 20 bits of label, 3 of traffic class,
+	// 1 for the bottom of the stack, and 8 of time to live.
 	FlowMPLS struct {
 		Val, Mask uint32
 		Inner     bool

@@ -262,7 +262,7 @@ func TestKindsKilled(t *testing.T) {
 	reportKinds(t, missing)
 }
 
-// holdKinds is the process that is killed.
+// holdKinds runs in the process that is killed.
 func holdKinds(t *testing.T) {
 	s := newScene(t)
 	var all []closer

@@ -46,7 +46,7 @@ type attached struct{ *QP }
 
 func (a attached) Close() error {
 	for {
-		a.DetachMulticast(crowd, 0) // at most one of many calls succeeds
+		a.DetachMulticast(crowd, 0) // of many concurrent calls at most one succeeds
 		if err := a.QP.Close(); !errors.Is(err, syscall.EBUSY) {
 			return err
 		}

@@ -26,7 +26,7 @@ type QP struct {
 	typ  QPType
 	qkey uint32
 
-	alone serial // on in a parent domain
+	alone serial // enabled in a parent domain
 
 	destroy func() C.int // set if CMID.CreateQP created the queue pair: destroys it through the id
 }

@@ -15,10 +15,10 @@ import (
 	"gotest.tools/v3/assert"
 )
 
-// rping of rdmacm-utils: a side describes a buffer in a message of 16 bytes: address, key and
-// length in network byte order. The client describes its source buffer; the server reads it and
-// answers with any message. Then the client describes its sink buffer; the server writes the text
-// to it and answers again. The client's text counts up and wraps.
+// The protocol of rping (rdmacm-utils): a side describes a buffer in a message of 16 bytes:
+// address, key and length in network byte order. The client describes its source buffer; the server
+// reads it and answers with any message. Then the client describes its sink buffer; the server
+// writes the text to it and answers again. The client's text counts up and wraps.
 
 type rpingPeer struct {
 	*end

@@ -15,7 +15,7 @@ type SRQ struct {
 	pd     *PD
 	h      uintptr
 	maxSGE uint32
-	alone  serial // on in a parent domain
+	alone  serial // enabled in a parent domain
 }
 
 // CreateSRQ creates a shared receive queue. Errors: EINVAL for sizes of 0 or beyond

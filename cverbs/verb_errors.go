@@ -62,9 +62,9 @@ func pinError(verb string, errno syscall.Errno, asked int) error {
 	return e
 }
 
-// nodeError returns the error of a verb that opens the device file node. rdma-core returns ENOENT
-// also for a file that this process may not open, so nodeError opens the file to learn the real
-// errno.
+// nodeError returns the error of a verb that opens the device file at node. rdma-core returns
+// ENOENT also for a file that this process may not open, so nodeError opens the file to learn the
+// real errno.
 func nodeError(verb string, errno syscall.Errno, node, module string) error {
 	if errno == syscall.ENOENT && strings.HasPrefix(node, "/") {
 		fd, err := unix.Open(node, unix.O_RDWR|unix.O_CLOEXEC, 0)

@@ -23,7 +23,7 @@ type WQ struct {
 	h      uintptr
 	maxSGE uint32
 	depth  uint32
-	alone  serial // on in a parent domain
+	alone  serial // enabled in a parent domain
 }
 
 // CreateWQ creates a receive queue in the RESET state. Move it to WQStateReady with Modify. Errors:

@@ -39,7 +39,9 @@ struct work {
 	uint32_t *samples;     // ns of each round, in loops that measure rounds
 	uint64_t max_samples;
 
-	uint64_t n, ops, took; // results: number of samples; operations (with samples: also of the warm-up); ns
+	uint64_t n;    // result: number of samples
+	uint64_t ops;  // result: number of operations; in loops with samples also those of the warm-up
+	uint64_t took; // result: ns
 };
 
 static uint64_t now(void)

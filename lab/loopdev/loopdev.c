@@ -74,7 +74,7 @@ struct entry { // one completion in a completion queue
 	struct ibv_wc wc;
 	uint64_t due;
 	uint32_t solicited;
-	uint32_t slot; // sq_head of the queue pair, after this completion of a send was polled
+	uint32_t slot; // of a send: sq_head of the queue pair after this completion was polled
 };
 
 struct ring {
