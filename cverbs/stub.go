@@ -56,16 +56,16 @@ func (c *Context) AsyncEvent(deadline time.Time) (AsyncEvent, error) {
 	return AsyncEvent{}, ErrNotSupported
 }
 
-// AsyncEventContext is AsyncEvent with a context instead of a deadline. When ctx ends it returns
-// context.Cause(ctx).
+// AsyncEventContext does what AsyncEvent does, with a context instead of a deadline. When ctx ends,
+// AsyncEventContext returns context.Cause(ctx).
 //
 // Extension.
 func (c *Context) AsyncEventContext(ctx context.Context) (AsyncEvent, error) {
 	return AsyncEvent{}, ErrNotSupported
 }
 
-// WakeAsync makes the current AsyncEvent, or else the next one, return os.ErrDeadlineExceeded at
-// once.
+// WakeAsync interrupts AsyncEvent: the call that is waiting, or else the next call, returns
+// os.ErrDeadlineExceeded at once.
 //
 // Extension.
 func (c *Context) WakeAsync() {}
@@ -93,14 +93,14 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) { return nil, ErrNot
 // Implements: ibv_get_cq_event, ibv_ack_cq_events.
 func (ch *CompChannel) Wait(deadline time.Time) (int, error) { return 0, ErrNotSupported }
 
-// WaitContext is Wait with a context instead of a deadline. When ctx ends it returns
-// context.Cause(ctx).
+// WaitContext does what Wait does, with a context instead of a deadline. When ctx ends, WaitContext
+// returns context.Cause(ctx).
 //
 // Extension.
 func (ch *CompChannel) WaitContext(ctx context.Context) (int, error) { return 0, ErrNotSupported }
 
-// Wake makes the current Wait, or else the next one, return 0, nil at once. Several Wakes before
-// that Wait count as one. On a closed channel Wake does nothing.
+// Wake interrupts Wait: the call that is waiting, or else the next call, returns 0, nil at once.
+// Several Wakes before that call count as one. On a closed channel Wake does nothing.
 //
 // Extension.
 func (ch *CompChannel) Wake() {}
@@ -112,7 +112,7 @@ func (ch *CompChannel) Wake() {}
 func (ch *CompChannel) Close() error { return ErrNotSupported }
 
 // GetAddrInfo looks up a node and a service, and returns addresses for CreateEP. node is a host
-// name or an address, and service a service name or a port number. One of them may be empty. An
+// name or an address, and service a service name or a port number. One of the two may be empty. An
 // empty node with hints.Passive stands for all addresses of this host. If Type, PortSpace, Family
 // or Src of hints are not zero, they limit the results. GetAddrInfo does not look up routes;
 // CreateEP and ResolveRoute do.
@@ -148,7 +148,8 @@ type EventChannel struct{}
 // Implements: rdma_create_event_channel.
 func CreateEventChannel() (*EventChannel, error) { return nil, ErrNotSupported }
 
-// Wake makes the current Get, or else the next one, return os.ErrDeadlineExceeded at once.
+// Wake interrupts Get: the call that is waiting, or else the next call, returns
+// os.ErrDeadlineExceeded at once.
 //
 // Extension.
 func (ch *EventChannel) Wake() {}
@@ -185,8 +186,8 @@ func (id *CMID) CreateQP(pd *PD, init QPInit) (*QP, error) { return nil, ErrNotS
 // Implements: rdma_get_cm_event, rdma_ack_cm_event.
 func (ch *EventChannel) Get(deadline time.Time) (CMEvent, error) { return CMEvent{}, ErrNotSupported }
 
-// GetContext is Get with a context instead of a deadline. When ctx ends it returns
-// context.Cause(ctx).
+// GetContext does what Get does, with a context instead of a deadline. When ctx ends, GetContext
+// returns context.Cause(ctx).
 //
 // Extension.
 func (ch *EventChannel) GetContext(ctx context.Context) (CMEvent, error) {
@@ -259,8 +260,8 @@ func (id *CMID) Listen(backlog int) error { return ErrNotSupported }
 func (id *CMID) Connect(p ConnParam) error { return ErrNotSupported }
 
 // Accept accepts a connection request. Call it on the id of the CONNECT_REQUEST event. If the id
-// has no queue pair, the caller must first move its own queue pair to RTS and set p.QPNum to its
-// number. The event ESTABLISHED or CONNECT_ERROR follows.
+// has no queue pair, the caller must first move its own queue pair to RTS and set p.QPNum to the
+// number of that queue pair. The event ESTABLISHED or CONNECT_ERROR follows.
 //
 // Implements: rdma_accept.
 func (id *CMID) Accept(p ConnParam) error { return ErrNotSupported }
@@ -271,9 +272,9 @@ func (id *CMID) Accept(p ConnParam) error { return ErrNotSupported }
 // Implements: rdma_reject.
 func (id *CMID) Reject(privateData []byte) error { return ErrNotSupported }
 
-// RejectECE is Reject for a request whose ECE options (see RemoteECE) are not acceptable. The peer
-// receives REJECTED with the status RejectVendorOption. Errors: ErrNotSupported on kernels before
-// 5.9.
+// RejectECE rejects a connection request because its ECE options (see RemoteECE) are not
+// acceptable. The peer receives REJECTED with the status RejectVendorOption. Errors:
+// ErrNotSupported on kernels before 5.9.
 //
 // Implements: rdma_reject_ece.
 func (id *CMID) RejectECE(privateData []byte) error { return ErrNotSupported }
@@ -297,7 +298,8 @@ func (id *CMID) Notify(t AsyncEventType) error { return ErrNotSupported }
 func (id *CMID) Disconnect() error { return ErrNotSupported }
 
 // InitQPAttr returns the attributes and the mask that QP.Modify needs for a transition to state,
-// which must be INIT, RTR or RTS. It is for queue pairs that CMID.CreateQP did not create.
+// which must be INIT, RTR or RTS. Programs call InitQPAttr for queue pairs that CMID.CreateQP did
+// not create.
 //
 // Implements: rdma_init_qp_attr.
 func (id *CMID) InitQPAttr(state QPState) (QPAttr, QPAttrMask, error) {
@@ -541,7 +543,7 @@ func (c *Context) BestGID(port uint8) (best GIDEntry, reason string, err error) 
 }
 
 // DM is memory on the device. All processes share DeviceAttr.MaxDMSize bytes. Write and Read copy
-// to and from the memory; work requests access it through a region of PD.RegDM.
+// to and from the memory; work requests access the memory through a region of PD.RegDM.
 type DM struct{}
 
 // AllocDM allocates n bytes of device memory, at a device address that is a multiple of 1 <<
@@ -551,7 +553,7 @@ type DM struct{}
 // Implements: ibv_alloc_dm.
 func (c *Context) AllocDM(n int, logAlign uint32) (*DM, error) { return nil, ErrNotSupported }
 
-// Len returns the size in bytes as it was requested, or -1 for imported memory.
+// Len returns the requested size in bytes, or -1 for imported memory.
 //
 // Extension.
 func (d *DM) Len() int { return 0 }
@@ -583,9 +585,10 @@ func (p *PD) RegDM(d *DM, offset uint64, n int, access AccessFlags) (*MR, error)
 func (d *DM) Close() error { return ErrNotSupported }
 
 // CreateCQEx creates an extended completion queue. PollEx returns its completions with all selected
-// fields. Poll, PollSpin and [Turn.Run] work too, but return only the fields of WC. In all else the
-// queue is like one of CreateCQ. Errors: EINVAL for bad arguments; ErrNotSupported if the device
-// has no extended queues, or does not support the fields. Soft-RoCE supports only WCFieldsStandard.
+// fields. Poll, PollSpin and [Turn.Run] work too, but return only the fields of WC. In all other
+// respects the queue is like one of CreateCQ. Errors: EINVAL for bad arguments; ErrNotSupported if
+// the device has no extended queues, or does not support the fields. Soft-RoCE supports only
+// WCFieldsStandard.
 //
 // Implements: ibv_create_cq_ex, ibv_cq_ex_to_cq.
 func (c *Context) CreateCQEx(init CQInit) (*CQ, error) { return nil, ErrNotSupported }
@@ -612,11 +615,11 @@ func (c *Context) Clock() (ticks uint64, err error) { return 0, ErrNotSupported 
 // Flow is a rule that steers packets to a queue pair.
 type Flow struct{}
 
-// CreateFlow steers the packets that meet all conditions in specs to the queue pair, which must be
-// of type RAW_PACKET or UD. Actions in specs tag, drop or count these packets. Conditions must be
-// in the order of a packet's headers. The process needs CAP_NET_RAW. Errors: ErrNotSupported; EPERM
-// without CAP_NET_RAW; EINVAL for more than 255 specs, and for conditions that the device does not
-// support.
+// CreateFlow creates a rule that steers packets to the queue pair if they meet all conditions in
+// specs. The queue pair must be of type RAW_PACKET or UD. Actions in specs tag, drop or count these
+// packets. Conditions must be in the order of a packet's headers. The process needs CAP_NET_RAW.
+// Errors: ErrNotSupported; EPERM without CAP_NET_RAW; EINVAL for more than 255 specs, and for
+// conditions that the device does not support.
 //
 // Implements: ibv_create_flow.
 func (q *QP) CreateFlow(attr FlowAttr, specs []FlowSpec) (*Flow, error) { return nil, ErrNotSupported }
@@ -627,8 +630,9 @@ func (q *QP) CreateFlow(attr FlowAttr, specs []FlowSpec) (*Flow, error) { return
 func (f *Flow) Close() error { return ErrNotSupported }
 
 // ForkInit makes it safe to fork this process while memory is registered. Only kernels before 5.12
-// need it; on newer kernels it changes nothing. Call it before anything else of this package, or
-// set RDMAV_FORK_SAFE=1 in the environment. Errors: EINVAL after the first registration, ENOSYS.
+// need ForkInit; on newer kernels it changes nothing. Call it before any other function of this
+// package, or set RDMAV_FORK_SAFE=1 in the environment. Errors: EINVAL after the first
+// registration, ENOSYS.
 //
 // Few Go programs need ForkInit. os/exec is safe without it, because its child shares the parent's
 // memory until it executes the other program. ForkInit is for processes in which C code forks and
@@ -643,9 +647,9 @@ func ForkInit() error { return ErrNotSupported }
 // Implements: ibv_is_fork_initialized.
 func ForkInitialized() (ForkStatus, error) { return 0, ErrNotSupported }
 
-// CommandFD returns the context's descriptor for commands. Another process can import the context
-// from it (ImportDevice), after it has received the descriptor over a Unix socket. The context owns
-// the descriptor: do not close it.
+// CommandFD returns the context's descriptor for commands. Another process can receive the
+// descriptor over a Unix socket, and then import the context (ImportDevice). The context owns the
+// descriptor: do not close it.
 //
 // Extension.
 func (c *Context) CommandFD() (int, error) { return 0, ErrNotSupported }
@@ -1245,7 +1249,8 @@ type XRCD struct{}
 // afterwards. flags are those of package os. With O_CREATE the domain is created if it does not
 // exist. With O_CREATE and O_EXCL it must not exist. If fd is -1 the domain is new and belongs to
 // this process alone; flags must then contain O_CREATE. Errors: ErrNotSupported; ENOENT if the
-// domain does not exist and must; EEXIST if it exists and must not.
+// domain does not exist and flags lack O_CREATE; EEXIST if the domain exists and flags contain
+// O_EXCL.
 //
 // Implements: ibv_open_xrcd.
 func (c *Context) OpenXRCD(fd, flags int) (*XRCD, error) { return nil, ErrNotSupported }
