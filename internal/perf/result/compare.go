@@ -36,7 +36,7 @@ type Change struct {
 	Metric  string   `json:"metric"`
 	Old     Estimate `json:"old"`
 	New     Estimate `json:"new"`
-	Percent float64  `json:"change_percent"`               // from the old median to the new one, in percent of the old; see Known
+	Percent float64  `json:"change_percent"`               // from the old median to the new one; see Known
 	Least   float64  `json:"change_percent_low,omitempty"` // the true change is between Least and Most
 	Most    float64  `json:"change_percent_high,omitempty"`
 	Verdict string   `json:"verdict"`
