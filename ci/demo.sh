@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Shows datperf at work in two processes: over this host's RDMA device if it has one that works, else over TCP.
+# Shows datperf measuring between two processes, over this host's RDMA device if it has one that
+# works, otherwise over TCP.
 #
 #   ci/demo.sh [--rxe | --vm | --uml]
 #
-#   --rxe      where this host has no such device, soft-RoCE in the virtual machine instead of TCP
+#   --rxe      if this host has no such device: over soft-RoCE in the virtual machine instead of TCP
 #   --vm       in the virtual machine, even if this host has a device
-#   --uml      in the User Mode Linux, which must have been built (ci/deps.sh uml): native speed
+#   --uml      in the User Mode Linux, at native speed; ci/deps.sh uml must have built it
 #
 # GODAT_TEST_DEVICE chooses among several devices of this host.
 set -euo pipefail

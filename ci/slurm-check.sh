@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs deploy/slurm/mesh.sh under a real Slurm with three nodes on this host, over tcp. Wants root, and Debian's packages
-# slurm-wlm and munge. All of it runs in namespaces of its own: network, host names and processes.
+# Runs deploy/slurm/mesh.sh under a real Slurm with three nodes on this host, over tcp. Everything
+# runs in new namespaces for network, host names and processes. Needs root, and Debian's packages
+# slurm-wlm and munge.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [ "${1:-}" != inside ]; then
