@@ -27,7 +27,7 @@ machine() {
   "$here/$vm" --timeout 600 --env GODAT_TEST_DEVICE=rxe0 -- "$here/demo.sh"
   exit
 }
-usable() { # sets address, or why not
+usable() { # sets address; if no device is usable, sets why and fails
   local netdev
   [ -n "$device" ] || { why='this host has no RDMA device'; return 1; }
   [ -w /dev/infiniband/rdma_cm ] || { why="$device cannot be used: no access to /dev/infiniband/rdma_cm"; return 1; }
@@ -65,7 +65,7 @@ trap stop EXIT
 echo "\$ datperf server --device $device &"
 $datperf server --device "$device" >"$log" 2>&1 &
 server=$!
-for _ in $(seq 100); do # until it says something, or 20 s
+for _ in $(seq 100); do # until there is output, at most 20 s
   [ ! -s "$log" ] || break
   kill -0 $server 2>/dev/null || break
   sleep 0.2

@@ -78,7 +78,7 @@ apt_update() { # once per run
   updated=true
 }
 
-need_debian() { # the purpose
+need_debian() { # PURPOSE
   # shellcheck disable=SC1091
   command -v apt-get >/dev/null && command -v dpkg-query >/dev/null && return
   say "this is not a Debian-like system (no apt-get), so $1 cannot be installed from here."

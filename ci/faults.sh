@@ -79,7 +79,7 @@ cable() { # NAME DEVICE GROUPS
   mkdir -p "$out/$name"
   until [ -e "$out/$name/done" ]; do
     ci/rxe-vm.sh --timeout $limit --join "$out/$name/2" --out "$out/$name" -- "$PWD/bin/faults" -host :7000 || true
-    if [ -e "$out/$name/away" ] && [ ! -e "$out/$name/done" ]; then # it shall stay away for longer than the keep-alive's bound
+    if [ -e "$out/$name/away" ] && [ ! -e "$out/$name/done" ]; then # stay off longer than the keep-alive's limit
       rm "$out/$name/away"
       sleep 100
     fi

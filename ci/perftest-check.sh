@@ -71,7 +71,7 @@ until [ "$SECONDS" -ge "$seconds" ]; do
   for program in ib_send_lat ib_write_lat ib_read_lat ib_send_bw ib_write_bw ib_read_bw; do
     for i in 0 1 2; do
       pair=${pairs[(round + i) % 3]}
-      port=$((port + 1)) # a port rests for a minute
+      port=$((port + 1)) # the old port cannot be used for a minute
       # shellcheck disable=SC2086 # two words
       echo "$round $program ${pair/ /-} $(one $program $pair)" >>"$results"
     done

@@ -75,7 +75,7 @@ if [ "$accel" = kvm ]; then
   machine+=(-accel kvm -cpu host)
 else
   machine+=(-accel "tcg,thread=multi" -cpu max)
-  append+=" tsc=reliable" # the emulated processors share one counter; without it the clock goes in steps of 4 ms
+  append+=" tsc=reliable" # true: emulated processors share a counter; otherwise the clock has steps of 4 ms
   [ -z "$khz" ] || append+=" tsc_early_khz=$khz lpj=$((khz * 4))"
 fi
 

@@ -73,7 +73,7 @@ cd "$folder"
 timeout 120 salloc -N 3 "$script" -m lat,bw -n 100 || fail "salloc: status $?"
 grep -q '"pattern": "pairs"' datperf-mesh-*.json || fail "no document"
 rm -f datperf-mesh-*
-left() { # secrets in temporary files of the nodes
+left() { # fails if the nodes leave temporary files, which contain secrets
   for _ in $(seq 50); do [ -z "$(ls -A "$TMPDIR")" ] && return; sleep 0.2; done
   fail "left on the nodes: $(ls "$TMPDIR")"
 }

@@ -16,7 +16,7 @@ import (
 type finisher struct {
 	signals chan os.Signal
 	gently  atomic.Bool
-	orderly atomic.Bool   // the command takes its time to end, for example to notify clients
+	orderly atomic.Bool   // the command may take longer than harshTime to end, for example to notify clients
 	now     chan struct{} // closed when the measurement must end and keep the results so far
 }
 

@@ -13,8 +13,8 @@ import (
 // limit bounds the number of eventfds.
 const limit = 16
 
-// A Blocker is the right to block one thread. There are min(GOMAXPROCS/2, 16) of them, for the life
-// of the process.
+// A Blocker is the right to block one thread. A process has min(GOMAXPROCS/2, 16) Blockers. They
+// exist until the process ends.
 type Blocker struct {
 	kicks int // an eventfd; a write to it ends the wait
 }
@@ -32,7 +32,7 @@ var free = sync.OnceValue(func() chan *Blocker {
 // Free returns how many blockers can be taken.
 func Free() int { return len(free()) }
 
-// Take returns a blocker, or nil if all have been taken. The caller gives it back.
+// Take returns a blocker, or nil if all have been taken. The caller must call GiveBack.
 func Take() *Blocker {
 	select {
 	case b := <-free():

@@ -17,7 +17,7 @@ import (
 // if none of these is known.
 func Limit() uint64 { return limit("/") }
 
-// limit is Limit with the files of /proc and /sys below root.
+// limit does what Limit does, with the files of /proc and /sys below root.
 func limit(root string) uint64 {
 	least := uint64(math.MaxUint64)
 	consider := func(text string, unit uint64) {

@@ -113,7 +113,7 @@ func (b *bench) cmtime(argv []string) (time.Duration, error) {
 		return 0, err
 	}
 	defer server.Stop()
-	time.Sleep(time.Second) // it does not say when it listens
+	time.Sleep(time.Second) // the server does not say when it listens
 	out, err := b.run(pairTime, argv...)
 	if err != nil {
 		return 0, err

@@ -60,7 +60,7 @@ type row struct {
 type figure struct {
 	Series string  `json:"series"`
 	Peer   string  `json:"peer"`
-	AtMost bool    `json:"at_most"` // the goal is the largest good ratio; otherwise it is the least
+	AtMost bool    `json:"at_most"` // the ratio must be at most Goal; otherwise at least Goal
 	Goal   float64 `json:"goal"`
 }
 

@@ -10,7 +10,7 @@ import (
 const (
 	met       = "met"       // the whole interval is on the goal's side
 	missed    = "missed"    // the whole interval is on the other side
-	undecided = "undecided" // the goal is inside the interval, or the rounds are too few for one
+	undecided = "undecided" // the goal is inside the interval, or there are too few rounds for an interval
 )
 
 const (

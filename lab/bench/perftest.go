@@ -21,7 +21,7 @@ const inline = 128
 type size struct {
 	bytes             int
 	name              string
-	latency, stream   int // operations
+	latency, stream   int // numbers of operations
 	depth, moderation int
 }
 

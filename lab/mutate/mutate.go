@@ -21,7 +21,7 @@ type Mutant struct {
 	Old   string
 	New   string
 	Nth   int    // number of this change among equal ones in functions of the same name, from 1
-	Alone bool   // the mutant needs its own program, because it is not in a function or table
+	Alone bool   // the mutant needs its own program, because it cannot be a copy in the common program
 	Diff  string // the code with the change, in as many lines as make it unique in its function
 	Hole  string // the bug, if the mutant is a line of holes.tsv; otherwise ""
 }

@@ -66,7 +66,7 @@ var stall = time.Minute // if no test begins or ends for so long, the running te
 
 const (
 	turns       = 10              // how often a package is started again, without the tests that crashed or hung
-	packageTime = 4 * time.Minute // after this time it is not started again
+	packageTime = 4 * time.Minute // after this time a package is not started again
 )
 
 // runTests runs the tests of a package on a device, or over TCP if device is "". If only is not

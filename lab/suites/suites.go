@@ -45,7 +45,7 @@ var suites = []suite{
 		{"net_test.go", "*TCPConn", "interface{ Conn; CloseRead() error; CloseWrite() error; SetLinger(int) error }"},
 		{"writev_test.go", "*TCPConn", "interface{ Conn; CloseRead() error; CloseWrite() error; SetLinger(int) error }"},
 		{"write_unix_test.go", "withTCPConnPair(t, client, server)", "_, _ = client, server"},
-		{"timeout_test.go", "perr := parseDialError(err); perr", "perr := error(nil); perr"}, // types of its own
+		{"timeout_test.go", "perr := parseDialError(err); perr", "perr := error(nil); perr"}, // net's error types
 		{"timeout_test.go", "*TCPListener", "interface{ Listener; SetDeadline(time.Time) error }"},
 	}},
 	{pkg: "golang.org/x/net/nettest"},

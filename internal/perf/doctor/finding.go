@@ -39,7 +39,7 @@ type doctor struct {
 	findings []Finding
 
 	rdma       rdmaState
-	unusable   []string        // devices that cannot be used; find has been told why
+	unusable   []string        // devices that cannot be used; a finding says why
 	rules      *firewall.Rules // nil until they have been read
 	registered bool            // registers has tried to register memory
 }

@@ -53,7 +53,7 @@ func (b *budget) take(n int64) (giveBack func(), err error) {
 // roundMiB rounds up, so that an error shows a size above the limit.
 func roundMiB(n int64) int64 { return (n + 1<<20 - 1) >> 20 }
 
-// LeastMaxMemory is the memory below which a server could measure nothing, in bytes.
+// LeastMaxMemory is the least memory with which a server can measure anything, in bytes.
 const LeastMaxMemory = caseCost + 1<<20
 
 // DefaultMaxClients is the default number of clients that a server serves at the same time.

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// dialTime bounds connecting to a server.
+// dialTime is how long connecting to a server may take.
 const dialTime = 10 * time.Second
 
 // Dial connects to a server's control port. The address is a host name or IP address, and may

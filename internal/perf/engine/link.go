@@ -99,7 +99,7 @@ func (s *signals) next(qp int, flush bool) (uint32, bool) {
 
 func (s *signals) unsignalled(qp int) uint32 { return s.pending[qp] }
 
-// setupTime bounds connecting the queue pairs of a case.
+// setupTime is how long connecting the queue pairs of a case may take.
 const setupTime = 60 * time.Second
 
 // privateSize is the length of a connection's private data: token and queue pair number.

@@ -36,7 +36,7 @@ type Server struct {
 	chosen   *choice // the device, if Local has chosen it
 	quitting chan struct{}
 	quit     sync.Once
-	once     sync.Once // guards prepare
+	once     sync.Once // runs prepare once
 	served   atomic.Int64
 	failed   atomic.Int64
 	cases    atomic.Int64

@@ -99,8 +99,8 @@ type threadRuns struct {
 	watcher Watcher
 
 	mu    sync.Mutex
-	facts []*result.Document // of each thread, without runs
-	runs  [][]result.Run     // of each thread
+	facts []*result.Document // facts of each thread's ends, in a document without runs
+	runs  [][]result.Run     // runs of each thread
 	whole []result.Run
 }
 

@@ -13,7 +13,7 @@ type column struct {
 	title string
 	width int    // width in the table on a terminal
 	usual string // if all cases have this text, the column is left out
-	spare int    // if a line is too short, the columns with the largest spare are left out first; 0: never left out
+	spare int    // if the line is too narrow, the columns with the largest spare are left out first; 0: never left out
 	text  func(r *result.Run, s *result.Stream) string
 }
 

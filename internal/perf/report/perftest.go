@@ -61,7 +61,7 @@ func (p *Perftest) Run(r *result.Run) {
 // Close ends the table.
 func (p *Perftest) Close() { fmt.Fprintln(p.w, rule) }
 
-// peakGbit returns the bandwidth of the best interval, summed over the directions.
+// peakGbit returns the sum of the directions' peaks. A peak is the bandwidth of the best interval.
 func peakGbit(r *result.Run) float64 {
 	sum := 0.0
 	for _, f := range r.Flows() {

@@ -43,10 +43,10 @@ type work struct {
 
 // run contains the results of a loop.
 type run struct {
-	samples []uint32 // operations in the time took, if there are no samples
-	ops     uint64   // with took, where there are no samples
+	samples []uint32 // ns
+	ops     uint64   // number of operations in the time took, if there are no samples
 	took    time.Duration
-	allocs  float64 // per operation
+	allocs  float64 // allocations per operation
 }
 
 func main() {

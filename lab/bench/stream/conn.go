@@ -127,7 +127,7 @@ type polled struct {
 	raw syscall.RawConn
 	ask func(fd uintptr) bool
 	got int   // number of bytes of p that have been read
-	err error // of the last read
+	err error // error of the last read
 }
 
 func listenPolled(w *work, address func(string)) (end, error) {

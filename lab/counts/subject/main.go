@@ -14,7 +14,7 @@ const (
 	depth   = 64 // capacity of each queue; half of it is in use at most
 	burst   = 32 // completions taken by one poll of an exchange
 	size    = 64 // bytes of each message
-	regions = 8  // regions between two marks, to be counted
+	regions = 8  // regions to count
 	warmUp  = 32 // uncounted regions before each of them
 )
 
@@ -50,7 +50,7 @@ func main() {
 		return
 	}
 	for range regions {
-		for range warmUp { // each time: under the tracer a region takes so long that the library finds its queues idle
+		for range warmUp { // again before each region: a traced region is so slow that the library sees idle queues
 			op.region(*n, func() {})
 		}
 		op.region(*n, mark)
