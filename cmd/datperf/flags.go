@@ -147,8 +147,8 @@ func checkGiven(f *pflag.FlagSet) (err error) {
 	return err
 }
 
-// meansDefault reports whether a flag listed in the map given has a value that stands for the
-// default: 0 or a negative number. For --warmup and --inline, 0 is an ordinary value.
+// meansDefault reports whether the value of a flag stands for the flag's default: 0, or a negative
+// number. For --warmup and --inline, 0 is an ordinary value.
 func meansDefault(f *pflag.Flag) bool {
 	for v := range strings.SplitSeq(strings.Trim(f.Value.String(), "[]"), ",") {
 		zero := v == "" || v == "0" || v == "0s"

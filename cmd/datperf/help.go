@@ -41,7 +41,7 @@ func checkArgs(c *cobra.Command, args []string) error {
 
 const groupKey = "group"
 
-// addFlags adds the flags that register registers, as one group of the command's help.
+// addFlags calls register, and adds the flags that it registers as one group of the command's help.
 func addFlags(c *cobra.Command, group string, register func(*pflag.FlagSet)) {
 	f := pflag.NewFlagSet(group, pflag.ContinueOnError)
 	f.SortFlags = false

@@ -29,7 +29,7 @@ func host(t *testing.T, driver map[string]uint64, files map[string]string) Sourc
 const port = "sys/class/infiniband/mlx5_0/ports/2"
 
 // Read returns every counter of the port, also of a second port, and skips what is not a number. It
-// returns the statistics of the network device, and of the driver's statistics the pause frames.
+// returns the statistics of the network device, and its driver's counters of pause frames.
 func TestRead(t *testing.T) {
 	files := map[string]string{
 		port + "/counters/port_xmit_data": "4294967296\n", port + "/counters/port_rcv_errors": "0\n",

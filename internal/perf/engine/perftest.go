@@ -34,9 +34,9 @@ func shapeOf(c *result.Case) perftestShape {
 	return perftestShape{after: 1, report: true}
 }
 
-// PerftestPlan checks whether one of perftest's programs can be the peer for the plan, and adapts
-// the plan's case. perftest has no warm-up, so the first iterations of the program count as
-// datperf's warm-up. The argument cm says that the program runs with -R.
+// PerftestPlan returns an error if none of perftest's programs can be the peer for the plan.
+// Otherwise it adapts the plan's case: perftest has no warm-up, so the program's first iterations
+// count as datperf's warm-up. The argument cm says that the program runs with -R.
 func PerftestPlan(plan *Plan, cm bool) error {
 	if len(plan.Cases) != 1 || plan.Repeats != 1 {
 		return fmt.Errorf("--peer perftest: %d runs; one of perftest's programs is there for one case, once",
