@@ -22,7 +22,7 @@ type linger struct {
 // lingering has the lingering connections of this process.
 var lingering struct {
 	mu    sync.Mutex
-	ends  map[*linger]chan struct{} // each is closed when that connection has ended
+	ends  map[*linger]chan struct{} // each channel is closed when its connection has ended
 	lost  uint64                    // bytes lost by connections that have ended
 	count int                       // number of connections that have lost bytes
 }
@@ -53,8 +53,9 @@ func (l *linger) end() {
 }
 
 // Drain waits until all closed connections of this process have delivered their data, or ctx is
-// done. Call it before the process exits if peers may read slowly. The error contains the error of
-// ctx, and the number of bytes lost since the last call if there are any.
+// done. Call it before the process exits if peers may read slowly. If ctx ends first, the error
+// wraps the error of ctx. If connections have lost bytes since the last Drain, the error reports
+// their number.
 func Drain(ctx context.Context) error {
 	lingering.mu.Lock()
 	var waits []chan struct{}

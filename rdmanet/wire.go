@@ -23,7 +23,7 @@ const (
 	kinds
 )
 
-// control is a control message. It is sent by a Send, outside the stream.
+// control is a control message. It is sent with a Send operation, outside the stream.
 type control struct {
 	kind  kind
 	slots uint32 // number of receives that the sender has reposted, modulo 2^32

@@ -54,8 +54,8 @@ func NewZone(device string, path Path) (*Zone, error) {
 	return z, nil
 }
 
-// in sets the zone and the path of the settings, and returns the device. If z is not nil, the
-// program's device and path must be unset or those of the zone.
+// in stores the zone z and its path in the settings, and returns the device to use. If z is not
+// nil, the program's device and path must be unset or those of the zone.
 func (c *config) in(z *Zone, device string, path Path) (string, error) {
 	c.zone, c.path = z, path
 	if z == nil {
@@ -122,7 +122,7 @@ type Memory struct {
 	closed bool
 }
 
-// Register registers buf, which must not be empty. The caller keeps buf. It is locked in memory
+// Register registers buf, which must not be empty. buf remains the caller's. It is locked in memory
 // until [Memory.Close] and until all grants have ended.
 func (z *Zone) Register(buf []byte) (*Memory, error) {
 	err := z.enter()
