@@ -3,7 +3,7 @@
 //   cc -o check check.c -ldat2 -lpthread
 //   check IA            runs the checks; the last line is ok
 //   check IA strict     checks what the word strict in dat.conf changes
-//   check IA bench      prints the cost of an empty dequeue, of a post, and of a post with its completion
+//   check IA bench      prints the cost of an empty dequeue, a post, a post and its completion
 //
 // The costs are processor time of the calling thread. A failed check prints its line and ends the
 // program.

@@ -1,7 +1,7 @@
 // Calls a DAT 2.0 provider with wrong arguments through libdat2, each in a process of its own.
 //
 //   cc -o wrong wrong.c -ldat2
-//   wrong IA         runs all cases, and prints a line for each call with another answer than wanted
+//   wrong IA         runs all cases; prints a line for each answer that is not the wanted one
 //   wrong IA NAME    runs one case, and prints its DAT_RETURN
 //
 // A call must return a code of the wanted type, and of the wanted subtype if the case names one. It

@@ -15,7 +15,7 @@ type Device struct {
 	links  map[*link]struct{} // with a socket; guarded by Adapter.Mu
 
 	hotMu   sync.Mutex
-	heated  []*hotSet // the sets that tick must look at
+	heated  []*hotSet // the sets that tick must check
 	ticking []*hotSet // scratch space of tick
 }
 

@@ -9,8 +9,9 @@ import (
 	"github.com/godat/godat/udat/internal/fabric"
 )
 
-// short adds ErrResources to an error that says that the host has run out of files or memory, and
-// ErrAddrInvalid to one that says that the host cannot use the address.
+// short adds ErrResources to an error that means that the process or host has run out of files or
+// memory. It adds ErrAddrInvalid to an error that means that the host cannot use the address. It
+// returns any other error as it is.
 func short(err error) error {
 	switch {
 	case isOf(err, syscall.EMFILE):

@@ -9,7 +9,7 @@ type mark struct {
 	seq    uint32        // the number of the request, from 1; a mark with another number is of an older request
 	status fabric.Status // the result, if by is byStatus
 	by     doneBy
-	units  uint8 // how many requests the peer counts it as
+	units  uint8 // how many requests the peer counts for this one
 }
 
 type doneBy uint8
