@@ -15,8 +15,8 @@ const (
 	cmatoseSize        = 100
 )
 
-// newCmatose makes the endpoints, with all their receives. Nobody looks at the messages: they share
-// their memory.
+// newCmatose makes the endpoints, with all their receives. All messages share one memory, because
+// nobody checks them.
 func newCmatose(addr netip.Addr) (*end, []*udat.EP, error) {
 	e, err := newEnd(addr, cmatoseSize, cmatoseConnections, cmatoseMessages)
 	if err != nil {
