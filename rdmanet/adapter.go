@@ -199,9 +199,9 @@ func (a *adapter) fail(err error) {
 	}
 }
 
-// onFailure registers the function told under the key who. When the device fails, told is called in
-// a goroutine of its own; if the device has already failed, it is called at once. If told is nil,
-// onFailure removes the function of the key who.
+// onFailure registers the function told under the key who. told is called in a goroutine of its own
+// when the device fails, or at once if the device has already failed. If told is nil, onFailure
+// removes the function of the key who.
 func (a *adapter) onFailure(who any, told func(error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

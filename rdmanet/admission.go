@@ -37,7 +37,7 @@ type making struct {
 	from  netip.Addr
 	since time.Time
 	at    *list.Element // element of admission.making; nil: no longer in the making
-	gone  bool          // given up
+	gone  bool          // the connection has been given up
 }
 
 const (

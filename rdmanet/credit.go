@@ -4,7 +4,7 @@ package rdmanet
 // credit.
 
 // keptSlots is the number of the peer's receives that are reserved for control messages. Without
-// them, two ends that both wait for credits could send each other none.
+// this reserve, two ends that both wait for credits could not send each other any.
 const keptSlots = 6
 
 // creditBatch is the number of reposted receives after which this end sends a credit.

@@ -35,7 +35,7 @@ func devicesFor(device string, local netip.Addr, fallback bool) ([]string, error
 	only, hasOnly := strings.CutPrefix(device, tcpPrefix)
 	switch {
 	case device == tcpDevice && !local.IsUnspecified():
-		return []string{tcpPrefix + local.String()}, nil // without the address the device listens on all
+		return []string{tcpPrefix + local.String()}, nil // the device tcpDevice would listen on all addresses
 	case hasOnly && !local.IsUnspecified() && !isAddr(only, local):
 		return nil, fmt.Errorf("rdmanet: the device %s has no other address than its own: %w", device,
 			syscall.EADDRNOTAVAIL)

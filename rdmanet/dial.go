@@ -201,7 +201,8 @@ func (d *Dialer) local() (a netip.Addr, err error) {
 	return a.Unmap(), nil
 }
 
-// leastShare is the least time for one of several addresses, if that much is left.
+// leastShare is the least share of the time that one of several addresses gets, if that much time
+// is left.
 const leastShare = 2 * time.Second
 
 // dialUntilTaken connects to an address, and tries again while the peer is busy. left is the number

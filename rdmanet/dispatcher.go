@@ -41,7 +41,7 @@ type dispatcher struct {
 	mu       sync.Mutex
 	handlers map[*udat.EP]handler
 	leader   leader
-	blocked  int         // number of calls that wait and do not lead, and of connections that deliver or hold back data
+	blocked  int         // waiting calls that do not lead, and connections that open, linger or hold back data
 	woken    bool        // a blocked call has been woken since the keeper last checked
 	late     *time.Timer // starts the keeper
 	lateSet  bool

@@ -11,7 +11,7 @@ import (
 // linger is the state of a connection after Close, while the rest of its data is sent in the
 // background. Conn.mu guards it.
 type linger struct {
-	limit   time.Duration // how long it may take; 0: Close discards the rest
+	limit   time.Duration // how long lingering may take; 0: Close discards the rest
 	waits   bool          // Close waits until the connection has ended
 	running bool          // the connection lingers
 	stop    func() bool   // stops the timer of limit

@@ -38,8 +38,8 @@ type ListenConfig struct {
 	TCPAddrs bool
 	Logger   *slog.Logger
 	// Fallback, unless nil, allows Listen to use TCP if no RDMA device has the address
-	// ([ErrNoDevice]). Listen calls it with the reason before it uses TCP. With Fallback the device is
-	// mem0 only if Device names it.
+	// ([ErrNoDevice]). Listen calls Fallback with the reason before it uses TCP. With Fallback the
+	// device is mem0 only if Device names it.
 	Fallback func(reason error)
 }
 

@@ -10,8 +10,8 @@ import (
 
 // Messages sends and receives messages over a connection. Each RecvMsg returns the message of one
 // SendMsg of the peer, which must use Messages too. Do not call the connection's methods that read
-// or write the stream. The deadlines of the connection also apply to messages. Its regions and
-// Close may be used. All methods are safe for concurrent use.
+// or write the stream. The deadlines of the connection also apply to messages. The regions and
+// Close of the connection may be used. All methods are safe for concurrent use.
 type Messages struct {
 	c *Conn
 

@@ -29,7 +29,7 @@ func (c *Conn) readError() error {
 }
 
 // await waits for data and returns the part of it that is contiguous in the ring; rmu is held. The
-// data stays valid until the call of taken or borrow that must follow.
+// caller must then call taken or borrow; until then the data stays valid.
 func (c *Conn) await() ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

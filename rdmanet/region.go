@@ -58,8 +58,8 @@ type Region struct {
 	uses   int // number of calls and operations of this end that use it
 }
 
-// NewRegion registers buf, which must not be empty, for this connection. buf remains the caller's.
-// It is locked in memory until [Region.Close], or until the connection has ended after
+// NewRegion registers buf, which must not be empty, for this connection. The caller remains the
+// owner of buf. The memory is locked until [Region.Close], or until the connection has ended after
 // [Conn.Close]. If the peer may write to the memory, it may do so at any time: copy data before
 // checking it.
 //

@@ -45,8 +45,8 @@ func (r *ring) grow(m memory, p uint64) {
 	r.old, r.cur, r.from = r.cur, m, p
 }
 
-// shed drops the bytes before p. If the old memory then has no bytes left, shed removes it and
-// returns its region, otherwise nil.
+// shed drops the bytes before p. If the old memory then has no bytes left, shed removes the old
+// memory and returns its region. Otherwise it returns nil.
 func (r *ring) shed(p uint64) (l *udat.LMR) {
 	if r.old.lmr != nil && p >= r.from {
 		l, r.old = r.old.lmr, memory{}

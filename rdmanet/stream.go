@@ -13,7 +13,7 @@ type incoming struct {
 	most     uint64   // largest value of window, set by SetReadBuffer
 	messages uint32   // messages that have come
 	reposted uint32   // receives of these messages that have been reposted
-	toldAt   uint32   // reposted, as last reported to the peer
+	toldAt   uint32   // the value of reposted that was last reported to the peer
 	sentAt   uint64   // outgoing.appended when the program last read data
 	eof      bool     // the peer will write no more
 	unwanted bool     // CloseRead was called

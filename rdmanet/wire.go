@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// kind is the type of a control message.
+// kind is the type of a control message. It determines what the field value of the message is.
 type kind byte
 
 const (

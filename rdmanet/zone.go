@@ -23,7 +23,7 @@ type Zone struct {
 	adapter *adapter
 	path    Path
 	pz      *udat.PZ
-	exact   bool // a window covers only its part of the memory
+	exact   bool // a window covers only the part of the memory to which it is bound
 
 	// Guarded by adapter.mu.
 	users  int // number of connections and memories, plus one until Close
@@ -122,8 +122,8 @@ type Memory struct {
 	closed bool
 }
 
-// Register registers buf, which must not be empty. buf remains the caller's. It is locked in memory
-// until [Memory.Close] and until all grants have ended.
+// Register registers buf, which must not be empty. The caller remains the owner of buf. The memory
+// is locked until [Memory.Close] and until all grants have ended.
 func (z *Zone) Register(buf []byte) (*Memory, error) {
 	err := z.enter()
 	if err == nil {

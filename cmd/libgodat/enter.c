@@ -273,7 +273,7 @@ void godat_agent(DAT_AGENT_FUNC func, DAT_PVOID data, DAT_EVD_HANDLE evd)
 
 static sigset_t mask;
 
-static const int handled[] = {SIGSEGV, SIGBUS, SIGFPE, SIGPIPE, SIGURG}; // by Go
+static const int handled[] = {SIGSEGV, SIGBUS, SIGFPE, SIGPIPE, SIGURG}; // signals that Go handles
 
 enum { HANDLED = sizeof handled / sizeof *handled };
 

@@ -215,8 +215,8 @@ type wait struct {
 	fd     int
 	cancel context.CancelFunc
 	done   chan struct{}
-	event  udat.Event // of an EVD
-	evd    *udat.EVD  // of a CNO
+	event  udat.Event // the event that a wait on an EVD has taken
+	evd    *udat.EVD  // the EVD that a wait on a CNO returns
 	more   int
 	err    error
 }

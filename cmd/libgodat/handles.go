@@ -21,10 +21,10 @@ type entry struct {
 	slot      slot
 	lmr       atomic.Pointer[udat.LMR] // the region of the latest post
 	rawPoll   bool                     // an empty queue returns QUEUE_EMPTY without the error bit, as with C DAPL
-	agent     agent                    // of a CNO
+	agent     agent                    // the agent of a CNO
 	extension C.DAT_EVD_FLAGS          // DAT_IB_EVD_EXTENSION_FLAG, if an EVD has it
 	untaken   atomic.Pointer[wait]     // the wait of a cancelled thread, with its event
-	request   reserved                 // of a reserved service point
+	request   reserved                 // the arguments of a reserved service point
 }
 
 // Each C handle has a slot of its own for ever. The position of the handle in the memory of handles

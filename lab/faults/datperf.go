@@ -374,7 +374,7 @@ func otherProtocols(d *datperf) error {
 	return nil
 }
 
-// killedClients kills clients in mid-run; on mem0 they vanish.
+// killedClients kills clients in mid-run. On mem0, where clients are no processes, they vanish.
 func killedClients(d *datperf) error {
 	for range 3 {
 		if d.r.device == "mem0" {

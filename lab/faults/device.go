@@ -158,7 +158,7 @@ func overTCP(s scenario) scenario {
 	return s
 }
 
-// onTCP adds two hosts on tcp to a row of two hosts.
+// onTCP adds the rounds for two hosts on tcp to a row for two hosts.
 func onTCP(s scenario) scenario {
 	s.rounds["tcphosts"] = s.rounds["cable"]
 	return s

@@ -106,7 +106,7 @@ type end struct {
 	stop   atomic.Bool
 	open   atomic.Int64 // posts of all links that have not completed
 	begun  bool
-	todo   chan func()   // for the loop to run, between two events
+	todo   chan func()   // functions that the loop runs between two events
 	over   chan struct{} // the loop has ended
 	allUp  chan struct{} // every link carries messages
 	allOff chan struct{} // every link has ended
@@ -262,7 +262,7 @@ func (e *end) start() {
 			default:
 			}
 			limit := 20 * time.Millisecond
-			if off { // stop comes soon
+			if off { // stop is set soon
 				limit = time.Millisecond
 			}
 			ev, _, err := e.evd.Wait(limit, 1)

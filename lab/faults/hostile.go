@@ -406,7 +406,7 @@ func windows(k *attack) error {
 	return k.rmr.Free()
 }
 
-// longSends sends one byte more than the receive has.
+// longSends sends messages that are one byte longer than the receive.
 func longSends(k *attack) error {
 	for _, n := range []int{1, 100, 2000} {
 		if err := k.connected(); err != nil {

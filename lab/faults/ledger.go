@@ -9,8 +9,8 @@ import (
 // post is an entry of a ledger: something that has been posted and has not completed.
 type post struct {
 	op   udat.DTOOperation
-	kind messageKind // of a send
-	seq  uint64      // of a data message; of a receive: its slot
+	kind messageKind // only of a send
+	seq  uint64      // number of a data message, or slot of a receive
 	last bool        // the last request of a data message
 }
 
@@ -21,7 +21,7 @@ type ledger struct {
 	ordered bool
 	iwarp   bool   // on iWARP a Send may succeed after an RDMA read that was flushed, because TCP has the Send already
 	next    uint64 // serial number of the next post
-	oldest  uint64 // of the oldest entry, if ordered
+	oldest  uint64 // serial number of the oldest entry, if ordered
 	open    map[uint64]post
 	failed  bool
 }

@@ -42,7 +42,7 @@ type link struct {
 
 	up, greeted bool // ESTABLISHED was dequeued; the peer's hello has come
 	quiet       bool // the link posts nothing more
-	failed      bool // a completion without a cause has been reported
+	failed      bool // a failed completion without a cause has been reported
 	grant       udat.RMRTriplet
 	heads       [window]header // headers of the reads in flight
 
@@ -310,7 +310,7 @@ func (l *link) message(ev *udat.Event, b []byte) {
 	set(b, emptyByte)
 }
 
-// data handles the message of a payload, which is in body for links by send.
+// data handles a data message. body is the payload, if the message contains it.
 func (l *link) data(h header, body []byte) {
 	slot := int(h.seq % window)
 	switch l.kind {

@@ -23,7 +23,7 @@ type round struct {
 	random  *rand.Rand
 	began   time.Time    // when the cause of the end was given
 	undo    func() error // reverts what act did; called after the ends are closed
-	initial struct {     // the end that disconnects gracefully
+	initial struct {     // which end has begun a graceful disconnect
 		here, there bool
 	}
 }
@@ -101,8 +101,8 @@ type runner struct {
 	seed    uint64
 	tests   string        // folder of test binaries
 	skipped []string      // what the device lacks of the scenario
-	soak    time.Duration // how long it lasts
-	soaked  soaked        // what it has shown
+	soak    time.Duration // how long a soak lasts
+	soaked  soaked        // the results of the latest soak
 }
 
 // stopped returns how long a peer is stopped.
@@ -192,7 +192,7 @@ func (r *runner) run(s *scenario, rounds int) result {
 	return res
 }
 
-// alone runs a round without links; worst is the time that its act takes from the fault on.
+// alone runs a round without links. worst is the time from the fault to the end of the act.
 func (r *runner) alone(s *scenario, n int, p *peer) (problems []string, worst time.Duration, messages uint64) {
 	here := &round{runner: r, row: s, n: n, p: p, random: rand.New(rand.NewPCG(r.seed, uint64(n))), began: time.Now()}
 	ended := make(chan error, 1)
@@ -221,7 +221,7 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 	failed := func(err error) ([]string, time.Duration, uint64) {
 		return append(problems, err.Error()), worst, messages
 	}
-	active := n/2%2 == 0 // each end disconnects as the initiator and as the other end
+	active := n/2%2 == 0 // so that each end disconnects in both roles
 	plan := setup{Device: r.device, Retry: r.retry, Active: active, NoReads: s.noReads}
 	planThere := plan
 	planThere.Active = !active
@@ -249,7 +249,7 @@ func (r *runner) round(s *scenario, n int, p *peer) (problems []string, worst ti
 		return failed(err)
 	}
 	here.e = e
-	// Whatever happens, nothing of this round stays.
+	// A failed round must leave nothing behind either.
 	defer func() {
 		if len(problems) > 0 && !e.dead.Load() && len(e.links) > 0 {
 			e.mayEnd.Store(true)

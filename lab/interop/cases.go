@@ -21,7 +21,7 @@ var (
 	// The C programs among themselves come first: if they fail, other failures of the case are theirs
 	// too.
 	dat    = []pair{{library, library}, {provider, provider}, {provider, library}, {library, provider}}
-	alone  = dat[:2] // one process
+	alone  = dat[:2] // for cases of one process
 	withGo = []pair{{library, library}, {goPeer, library}, {library, goPeer}}
 	// On soft-iWARP the other end of the C programs is a process on the tcp fabric.
 	withTCP = []pair{{library, library}, {overTCP, library}, {library, overTCP}}
@@ -45,7 +45,7 @@ func (c *program) on(device string) []pair {
 func iwarp(device string) bool { return strings.HasPrefix(device, "siw") }
 
 const (
-	ia   = "interop" // the adapter's name in dat.conf; dtest's server tells the client to open the same
+	ia   = "interop" // the adapter's name in dat.conf; dtest's server tells the client to open an adapter of the same name
 	side = 15828     // the TCP port by which dtest, dtestx and dtestcm agree
 )
 

@@ -416,7 +416,7 @@ static void check_arguments(end *a)
 	is(dat_ep_post_send(a->ep, 1, NULL, cookie(0), DAT_COMPLETION_DEFAULT_FLAG),
 	   ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2));
 	is(dat_evd_create(ia, 4, DAT_HANDLE_NULL, DAT_EVD_SOFTWARE_FLAG, &evd), DAT_SUCCESS);
-	is(dat_evd_post_se(evd, &ev), ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)); // of another stream
+	is(dat_evd_post_se(evd, &ev), ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)); // the event belongs to another stream
 	is(dat_evd_post_se(evd, NULL), ERR(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2));
 	is(dat_evd_dequeue(evd, &ev), ERR(DAT_QUEUE_EMPTY, 0));
 	is(dat_evd_free(evd), DAT_SUCCESS);

@@ -768,7 +768,8 @@ static long mapped(void) // the number of pages
 	return pages;
 }
 
-// Short threads leave no stack behind; the C library's heap may grow by two of its arenas.
+// Threads that have ended leave no stack behind; the C library's heap may grow by two of its
+// arenas.
 static void t_short_threads(void)
 {
 	pthread_t t;

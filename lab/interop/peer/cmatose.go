@@ -10,8 +10,8 @@ import (
 // each, the client answers with as many and the server disconnects.
 const (
 	cmatosePort        = udat.ConnQual(7471)
-	cmatoseConnections = 4 // -c
-	cmatoseMessages    = 4 // -C
+	cmatoseConnections = 4 // the switch -c
+	cmatoseMessages    = 4 // the switch -C
 	cmatoseSize        = 100
 )
 

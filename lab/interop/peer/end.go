@@ -8,7 +8,7 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// patience bounds every wait: a peer that has gone does not hold this program.
+// patience bounds every wait, so that this program does not wait for ever for a peer that has gone.
 const patience = 60 * time.Second
 
 // end is one side: an adapter, memory, and the dispatchers that all its endpoints share.

@@ -14,8 +14,8 @@ import (
 // same port, on which the client sends, writes or reads.
 const (
 	perftestPort    = udat.ConnQual(18515)
-	perftestCount   = 100  // -n
-	perftestSize    = 4096 // -s
+	perftestCount   = 100  // the switch -n
+	perftestSize    = 4096 // the switch -s
 	perftestMessage = 56   // a description of a queue pair
 	perftestSwaps   = 16
 )

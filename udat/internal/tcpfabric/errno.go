@@ -30,7 +30,8 @@ func short(err error) error {
 
 // kindOf returns the kind of event for a stream that has ended with err: EventUnreachable if the
 // peer can no longer be reached, EventFailed if its stream ends within a message, else
-// EventDisconnected. A peer that refuses a request while it sends ends its stream within a message.
+// EventDisconnected. A peer ends its stream within a message if it refuses a request while it is
+// sending.
 func kindOf(err error) fabric.ConnEventKind {
 	if isOf(err, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN) {
 		return fabric.EventUnreachable

@@ -24,7 +24,7 @@ type hotSet struct {
 	latest atomic.Pointer[link] // the link that sent last; polls read its socket for acknowledgements even if it is cool
 	count  atomic.Int32
 
-	blocked atomic.Pointer[kicker] // set while the waiter blocks
+	blocked atomic.Pointer[kicker] // set while a Wait blocks
 
 	mu    sync.Mutex    // held while links changes
 	ticks atomic.Uint32 // the value of polls at the last tick

@@ -8,14 +8,14 @@ import (
 )
 
 // turn runs step in one goroutine at a time. A goroutine that has work for step calls run. If
-// another goroutine is running step, run has that goroutine run step once more, and returns at
+// another goroutine is running step, run makes that goroutine run step once more, and returns at
 // once. So no goroutine blocks, and data that only step uses needs no lock.
 type turn struct {
 	turns atomic.Int64 // calls of run since step was last idle; 0: no goroutine runs step
 	step  func()
 }
 
-// run runs step, or has the goroutine that is running step run it once more.
+// run runs step, or makes the goroutine that is running step run it once more.
 func (t *turn) run() {
 	if t.turns.Add(1) > 1 {
 		return

@@ -135,8 +135,7 @@ func (x *rx) describe() {
 	}
 }
 
-// pin pins and returns n bytes of the destination of the frame's payload. They follow the first off
-// bytes.
+// pin pins and returns the n bytes from off to off+n of the destination of the frame's payload.
 func (x *rx) pin(l *link, off, n uint64) ([][]byte, iwarp.Fault) {
 	h := &x.h
 	switch x.into {
@@ -161,7 +160,7 @@ func (x *rx) pin(l *link, off, n uint64) ([][]byte, iwarp.Fault) {
 	return x.in.Place(), fine
 }
 
-// reach pins n bytes of the memory that the frame names. They follow the first off bytes.
+// reach pins the n bytes from off to off+n of the memory that the frame names.
 func (x *rx) reach(l *link, off, n uint64, need fabric.Access, kind int) iwarp.Fault {
 	return denials[l.qp.Reach(&x.in, x.h.Key, x.h.Offset+off, n, need)][kind]
 }

@@ -4,7 +4,7 @@ import "github.com/godat/godat/udat/internal/fabric"
 
 // mark says when a request that has been sent is done.
 type mark struct {
-	end    uint64
+	end    uint64        // the count at which the request is done: see doneBy
 	before numbers       // the counts before the request, to send it again
 	seq    uint32        // the number of the request, from 1; a mark with another number is of an older request
 	status fabric.Status // the result, if by is byStatus
@@ -12,6 +12,7 @@ type mark struct {
 	units  uint8 // how many requests the peer counts for this one
 }
 
+// doneBy is the kind of progress that completes a request.
 type doneBy uint8
 
 const (

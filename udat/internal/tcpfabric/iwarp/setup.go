@@ -55,7 +55,7 @@ type Setup struct {
 	// check whether a reply is enhanced.
 	Enhanced   bool
 	In, Out    uint16 // largest numbers of reads and atomics that the sender serves and starts, at most MaxDepth
-	PeerToPeer bool   // both may send first: the initiator's first frame is a ready message
+	PeerToPeer bool   // both ends may send first: the initiator's first frame is a ready message
 	ReadyWrite bool   // the sender can use a write of 0 bytes as the ready message
 	ReadyRead  bool   // the same for a read of 0 bytes
 
