@@ -8,21 +8,21 @@ import (
 	"github.com/godat/godat/udat"
 )
 
-// WriteRemote copies to.Len() bytes of the region to the peer's memory. at is the offset of the
-// first byte in the region. WriteRemote returns when the peer's device has acknowledged the bytes;
-// on iWARP, when the local TCP stack has them. A later Write, message or [Conn.Notify] reaches the
-// peer after the bytes, and can announce them. Use a [Batch] for several operations, or to pass a
-// context.
+// WriteRemote writes bytes of a region to the peer's memory. The length of the Remote is the number
+// of bytes, and at is the offset of the first byte in the region. WriteRemote returns when the
+// peer's device has acknowledged the bytes; on iWARP, when the local TCP stack has them. A later
+// Write, message or [Conn.Notify] reaches the peer after the bytes, and can announce them. Use a
+// [Batch] for several operations, or to pass a context.
 func (c *Conn) WriteRemote(to Remote, from *Region, at int) error {
 	b := Batch{c: c}
 	b.Write(to, from, at)
 	return c.opError("write", b.do(context.Background()))
 }
 
-// ReadRemote copies from.Len() bytes of the peer's memory to the region. at is the offset of the
-// first byte in the region. ReadRemote returns when the bytes have arrived. The peer's program is
-// not notified, and may change its memory at the same time. Use a [Batch] for several operations,
-// or to pass a context.
+// ReadRemote reads bytes of the peer's memory into a region. The length of the Remote is the number
+// of bytes, and at is the offset of the first byte in the region. ReadRemote returns when the bytes
+// have arrived. The peer's program is not notified, and may change its memory at the same time. Use
+// a [Batch] for several operations, or to pass a context.
 func (c *Conn) ReadRemote(to *Region, at int, from Remote) error {
 	b := Batch{c: c}
 	b.Read(to, at, from)
@@ -150,9 +150,10 @@ func (b *Batch) do(ctx context.Context) error {
 //
 // The device may access the memory until [Pending.Wait] has returned. If Wait is not called, it may
 // do so until the connection has ended. When ctx ends, the write deadline passes, or the connection
-// is closed, operations in flight get 2 more seconds; then the connection is broken. If Start
-// returns an error, no operation is in flight. If an operation is invalid, Start posts none. If
-// ctx, the deadline or the connection ends while Start posts, only some have been posted.
+// is closed, operations in flight get 2 more seconds. If they have not ended by then, the
+// connection is broken. If Start returns an error, no operation is in flight. If an operation is
+// invalid, Start posts none. If ctx, the deadline or the connection ends while Start posts, only
+// some have been posted.
 func (b *Batch) Start(ctx context.Context) (*Pending, error) {
 	p, err := b.start(ctx)
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 // device has all of it. It waits for at most half a second, and for only 20 ms if the peer has no
 // room. On TCP a stopped process at the peer confirms nothing, so Close takes the half second. What
 // the peer's device does not have by then is sent in the background as the peer reads, for up to 5
-// minutes. [Conn.SetLinger] selects other times. [Drain] waits until that has ended, and the Logger
+// minutes. [Conn.SetLinger] selects other times. [Drain] waits for this data, and the Logger
 // reports bytes that could not be delivered. The garbage collector does not free connections: the
 // program must close each.
 func (c *Conn) Close() error {

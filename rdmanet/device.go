@@ -111,9 +111,9 @@ func verbsDevices() (usable []udat.ProviderInfo, none bool) {
 	return choose(udat.Providers(), udat.WhyNoDevices())
 }
 
-// choose is verbsDevices on a given list of devices. why is the reason why the list is empty or
-// incomplete, or nil. If a device file is missing or forbidden, as in a container, the host has a
-// device that this process cannot use. none is then false.
+// choose does the work of verbsDevices on a given list of devices. why is the reason why the list
+// is empty or incomplete, or nil. If a device file is missing or forbidden, as in a container, the
+// host has a device that this process cannot use. none is then false.
 func choose(all []udat.ProviderInfo, why error) (usable []udat.ProviderInfo, none bool) {
 	none = !errors.Is(why, fs.ErrPermission) && !errors.Is(why, fs.ErrNotExist)
 	for _, p := range all {
@@ -131,10 +131,10 @@ func has(a netip.Addr) func(udat.ProviderInfo) bool {
 	return func(p udat.ProviderInfo) bool { return p.Addr == a.String() || slices.Contains(p.Addrs, a.String()) }
 }
 
-// target returns the address to connect to, for the peer's address to on the open device a. The
+// target translates the peer's address into the address to which the open device a connects. The
 // unspecified address stands for the address of the device; on "tcp", which has all addresses of
 // the host, for the loopback address. A loopback address stands for the address of the device,
-// except on TCP. On mem0 each address of this host does.
+// except on TCP. On mem0 each address of this host stands for the address of the device.
 func (a *adapter) target(to netip.Addr) netip.Addr {
 	name := a.key.name
 	switch {

@@ -20,7 +20,7 @@ type Dialer struct {
 	// Device is the RDMA device: its name ("rxe0", "mlx5_0"), one of its addresses, "tcp" for RDMA
 	// over TCP, or "mem0", which connects within this process. If Device is empty, the route to the
 	// peer selects the device. On a host without RDMA devices, Dial then uses mem0 for addresses of
-	// this host, and fails for other addresses. If Fallback is set, it fails for all.
+	// this host, and fails for other addresses. If Fallback is set, it fails for both.
 	//
 	// If the peer's address is a loopback address, Dial connects to the address of the device, except
 	// on TCP. If "host:port" has no host, Dial connects to the address of the device, on "tcp" to the

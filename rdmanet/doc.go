@@ -72,9 +72,9 @@
 //
 // An error is a [*net.OpError] that wraps the cause. The cause is os.ErrDeadlineExceeded,
 // net.ErrClosed, [ErrNoDevice], or one of syscall.ECONNREFUSED, ECONNRESET, EPIPE, ETIMEDOUT and
-// EHOSTUNREACH, If an error of package udat is the reason, it is in the chain too. A peer that
-// violates the protocol ends only its own connection. Sizes, credits and positions from a peer are
-// checked before they are used; the bytes of the stream are not.
+// EHOSTUNREACH. If an error of package udat is the reason, that error is in the chain, too. A peer
+// that violates the protocol ends only its own connection. Sizes, credits and positions from a peer
+// are checked before they are used; the bytes of the stream are not.
 //
 // # Concurrency
 //

@@ -91,8 +91,8 @@ func (g *Grant) bind(part udat.LMRTriplet, priv udat.MemPriv) (err error) {
 	return c.settle(c.out.requests)
 }
 
-// Remote returns the identification of the granted memory. The program sends it to the peer in a
-// message. It is valid until the grant is revoked.
+// Remote returns the Remote that identifies the granted memory to the peer. The program sends it to
+// the peer in a message. It is valid until the grant is revoked.
 func (g *Grant) Remote() Remote { return g.remote }
 
 // Revoke ends the grant. When it has returned, the peer can no longer access the memory by this

@@ -95,8 +95,8 @@ func (c *Conn) NewRegion(buf []byte, access Access) (*Region, error) {
 // Bytes returns the memory.
 func (r *Region) Bytes() []byte { return r.buf }
 
-// Remote returns the identification of the memory. The program sends it to the peer in a message.
-// It is valid until the Region is closed.
+// Remote returns the Remote that identifies the memory to the peer. The program sends it to the
+// peer in a message. It is valid until the Region is closed.
 func (r *Region) Remote() Remote {
 	return Remote{r.lmr.RMRTriplet(0, len(r.buf))}
 }

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// kind is the type of a control message. It determines what the field value of the message is.
+// kind is the type of a control message. It determines the meaning of control.value, the value in
+// the comments below.
 type kind byte
 
 const (

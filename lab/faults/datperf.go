@@ -22,9 +22,9 @@ import (
 	perf "github.com/godat/godat/internal/perf/result"
 )
 
-// Bounds of the memory of a server under abuse, in bytes. datperfCases is the limit for cases that
-// the server is started with. datperfElse is the bound of everything else that clients make the
-// server use; SECURITY.md states it.
+// Bounds of the memory of a server under abuse, in bytes. The server is started with datperfCases
+// as its limit for cases. datperfElse is the bound of everything else that clients make the server
+// use; SECURITY.md states it.
 const (
 	datperfCases = 64 << 20
 	datperfElse  = 32 << 20

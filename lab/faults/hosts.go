@@ -113,7 +113,7 @@ func overNetwork(r *round) error {
 const packets = 500
 
 // countVLAN runs f, which uses the address via. If via is in the VLAN, the VLAN must carry at least
-// as many packets as the constant says.
+// the number of packets in the constant packets.
 func countVLAN(via string, f func() error) error {
 	if !strings.Contains(via, "99") {
 		return f()

@@ -80,7 +80,7 @@ func dtests(name, common, own, passes string) program {
 		server: name + " -P IA -s " + flags, client: name + " -P IA -h ADDR " + flags}
 }
 
-// immediate marks a case in which each end uses immediate data if its own adapter supports them.
+// immediate marks a case in which each end uses immediate data if its own adapter supports that.
 func immediate(c program) program {
 	c.unlike = "each end uses immediate data if its own adapter has it, and only tcp has it"
 	c.bound = 30 * time.Second

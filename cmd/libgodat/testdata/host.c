@@ -552,7 +552,7 @@ static void own_handlers(void)
 		must(!sigaction(handled[i], NULL, &a) && a.sa_handler == (handled[i] == SIGBUS ? hit : SIG_DFL));
 }
 
-static void t_fork(void) // the child cannot use DAT, but everything else
+static void t_fork(void) // the child can do everything except use DAT
 {
 	DAT_EVENT ev;
 	pthread_t t;
@@ -733,8 +733,8 @@ static void *starts_children(void *end)
 	return NULL;
 }
 
-// A thread that calls DAT and one that does not start children of several kinds, while other
-// threads are in calls.
+// Children of several kinds are started by a thread that calls DAT, and by one that does not call
+// it. Meanwhile other threads are in calls.
 static void t_children(void)
 {
 	pthread_t t[5];

@@ -39,9 +39,9 @@ type tx struct {
 	closed  bool             // this end has ended its stream
 
 	next      uint64 // the request to send next
-	sent      uint64 // bytes of the payload of request next that are in batches
-	begun     bool   // request next has been numbered
-	immediate bool   // of request next only the immediate data is left
+	sent      uint64 // payload bytes of the next request that are in batches
+	begun     bool   // the next request has been numbered
+	immediate bool   // only the immediate data of the next request is left
 	stuck     bool   // a request has failed, so no later request may be sent
 	rewound   bool   // the next request has been sent before, and waits for a receive at the peer
 	marks     []mark // one for each request: a ring as long as the send queue
