@@ -26,7 +26,7 @@ enum { IN_C, ASKING, IN_GO, IN_AGENT };
 static __thread __attribute__((tls_model("initial-exec"))) struct {
 	int state;
 	int starting; // Go has not yet set the thread's signal mask
-	char *top;    // of the thread's stack for Go
+	char *top;    // the top of the thread's stack for Go
 } self;
 
 static pthread_key_t at_exit;

@@ -149,7 +149,7 @@ func (e *entry) free() {
 	delete(e.ia.entries, e)
 	e.ia.mu.Unlock()
 	if !e.slot.CompareAndSwap(e, nil) {
-		return // another call has freed it
+		return // another call has freed the handle
 	}
 	atomic.StoreUint32((*uint32)(&e.c.kind), 0)
 	handles.Lock()

@@ -369,7 +369,7 @@ func (r *round) compare(there *counts, finished bool) (problems []string) {
 // first round on are in the baseline.
 func newRunner(device, at string, retry int, seed uint64) (*runner, []string) {
 	r := &runner{device: device, at: at, retry: retry, seed: seed}
-	r.fabric, _, _ = strings.Cut(device, ":") // tcp has its address in its name
+	r.fabric, _, _ = strings.Cut(device, ":") // the name of a tcp device may contain its address
 	if at != "" {
 		r.fabric += ", two hosts"
 	}

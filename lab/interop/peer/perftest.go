@@ -22,7 +22,7 @@ const (
 
 // perftest is a program: what the client posts, and how the ends keep in step.
 type perftest struct {
-	post    func(ep *udat.EP, iov []udat.LMRTriplet, to udat.RMRTriplet) error // nil: sends
+	post    func(ep *udat.EP, iov []udat.LMRTriplet, to udat.RMRTriplet) error // nil: the client sends
 	waits   int                                                                // number of exchanges after the start
 	reports bool                                                               // figures are exchanged at the end
 }

@@ -26,7 +26,7 @@ type hotSet struct {
 
 	blocked atomic.Pointer[kicker] // set while a Wait blocks
 
-	mu    sync.Mutex    // held while links changes
+	mu    sync.Mutex    // held to change links
 	ticks atomic.Uint32 // the value of polls at the last tick
 }
 

@@ -17,9 +17,9 @@ type doneBy uint8
 
 const (
 	byStatus  doneBy = iota // the request is done
-	byAck                   // when the peer has acknowledged as many requests as end says
-	byAnswer                // when the peer has answered as many reads and atomics as end says
-	byWriting               // when as many bytes as end says have been written to the socket
+	byAck                   // when the peer has acknowledged mark.end requests
+	byAnswer                // when the peer has answered mark.end reads and atomics
+	byWriting               // when mark.end bytes have been written to the socket
 )
 
 // numbers are the counts that a request adds to.
