@@ -11,10 +11,10 @@ type kind byte
 
 const (
 	kindCredit kind = iota + 1 // value is the sender's incoming.window
-	kindData                   // value bytes have been written into the ring; used on devices without immediate data
-	kindRing                   // the sender offers a larger ring at address value; the answer is kindMoved
-	kindMoved                  // the stream from byte value on is in the larger ring
-	kindFin                    // the stream ends after value bytes
+	kindData                   // value is the number of bytes written into the ring; used on devices without immediate data
+	kindRing                   // the sender offers a larger ring, value is its address; the answer is kindMoved
+	kindMoved                  // value is the position of the first byte in the larger ring
+	kindFin                    // the sender's stream ends, value is its length in bytes
 	kindClose                  // like kindFin, and the sender reads no more
 	kindClosed                 // the answer to kindClose
 	kindPing
