@@ -11,7 +11,7 @@ type kind byte
 
 const (
 	kindCredit kind = iota + 1 // value is the sender's incoming.window
-	kindData                   // value is the number of bytes written into the ring; used on devices without immediate data
+	kindData                   // value is the number of bytes written into the ring; for devices without immediate data
 	kindRing                   // the sender offers a larger ring, value is its address; the answer is kindMoved
 	kindMoved                  // value is the position of the first byte in the larger ring
 	kindFin                    // the sender's stream ends, value is its length in bytes
