@@ -108,7 +108,7 @@ func pattern(n int) []byte {
 }
 
 // contents fill private data with bytes that a fabric could mistake for its own length or marker,
-// if it stores these inside the field.
+// if it stores its length or marker in the same field.
 var contents = map[string]func(b []byte){
 	"counting":        func(b []byte) { copy(b, pattern(len(b))) },
 	"zeroes":          func(b []byte) { clear(b) },
@@ -193,7 +193,8 @@ func testRejectByConsumer(t *testing.T, cfg Config) {
 	}
 }
 
-// A reject that is not a consumer's may have data too, whose length is not known.
+// A reject that does not come from a consumer may have data too. The length of that data is not
+// known.
 func testRejectOtherwise(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()
@@ -237,7 +238,8 @@ func testUnreachable(t *testing.T, cfg Config) {
 	n.join(a, n.newEnd(settings{}))
 }
 
-// The fabric does not limit requests: the handler gets each one, however many await an answer.
+// The fabric does not limit requests: the handler gets every request, no matter how many await an
+// answer.
 func testManyRequests(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()
@@ -359,7 +361,8 @@ func testReadDepths(t *testing.T, cfg Config) {
 	assert.Equal(t, out, uint8(2))
 }
 
-// A queue pair carries one connection or attempt at a time, and none once it is in error.
+// A queue pair carries one connection or attempt at a time. Once it is in error, it cannot be
+// connected.
 func testQPClaims(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	s := n.listen()
