@@ -101,11 +101,11 @@ func (r *RMR) destroy() {
 	r.pz.obj.unuse()
 }
 
-// RMRTripletSize is the length of the binary form of an [RMRTriplet], in bytes.
+// RMRTripletSize is the length of the wire form of an [RMRTriplet], in bytes.
 const RMRTripletSize = 20
 
-// AppendBinary appends the binary form of the triplet to b: RMRContext in 4 bytes, TargetAddress in
-// 8 and SegmentLength in 8, each in network byte order. DAT defines no binary form; this one is the
+// AppendBinary appends the wire form of the triplet to b: RMRContext in 4 bytes, TargetAddress in 8
+// and SegmentLength in 8, each in network byte order. DAT defines no wire form; this one is the
 // library's own. The private data of a connect or an accept has room for it on every fabric. The
 // error is always nil.
 //
@@ -116,15 +116,15 @@ func (t RMRTriplet) AppendBinary(b []byte) ([]byte, error) {
 	return binary.BigEndian.AppendUint64(b, t.SegmentLength), nil
 }
 
-// MarshalBinary returns the binary form, as [RMRTriplet.AppendBinary] appends it. The error is
-// always nil.
+// MarshalBinary returns the wire form, as [RMRTriplet.AppendBinary] appends it. The error is always
+// nil.
 //
 // Extension.
 func (t RMRTriplet) MarshalBinary() ([]byte, error) {
 	return t.AppendBinary(make([]byte, 0, RMRTripletSize))
 }
 
-// UnmarshalBinary sets the triplet from its binary form, which must be [RMRTripletSize] bytes long:
+// UnmarshalBinary sets the triplet from its wire form, which must be [RMRTripletSize] bytes long:
 // remove the padding of private data first. If the length is wrong, or the memory would reach
 // beyond the end of the address space, it returns InvalidParameter and leaves the triplet
 // unchanged. UnmarshalBinary cannot check whether the peer grants the memory. A transfer with a
