@@ -15,11 +15,11 @@ const epQueues = EPFieldPZ | EPFieldRecvEVD | EPFieldRequestEVD |
 	EPFieldRecvCompletionFlags | EPFieldRequestCompletionFlags | EPFieldMaxRecvDTOs | EPFieldMaxRequestDTOs |
 	EPFieldMaxRecvIOV | EPFieldMaxRequestIOV | EPFieldMaxRDMAReadIOV | EPFieldMaxRDMAWriteIOV
 
-// Modify sets the fields of the endpoint that mask selects to the values in p. A value of 0 is 0,
-// not the default. In UNCONNECTED all fields can be changed, except those listed under Errors. In
-// TENTATIVE the transport- and provider-specific attributes, of which none are known, cannot be
-// changed either. In RESERVED and PASSIVE the zone cannot be changed either. In other states Modify
-// returns InvalidState. An error changes nothing.
+// Modify sets the fields of the endpoint that mask selects to the values in p. Here a value of 0
+// means 0, not the default. In UNCONNECTED all fields can be changed, except those listed under
+// Errors. In TENTATIVE the transport- and provider-specific attributes, of which none are known,
+// cannot be changed either. In RESERVED and PASSIVE the zone cannot be changed either. In other
+// states Modify returns InvalidState. An error changes nothing.
 //
 // Posted receives stay posted, in order. A receive whose region is not in the new zone fails with
 // DTOErrLocalProtection when a message arrives for the receive. While receives are posted, a change

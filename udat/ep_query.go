@@ -17,7 +17,7 @@ type EPParam struct {
 	RequestEVD     *EVD
 	ConnectEVD     *EVD
 	SRQ            *SRQ
-	Attr           EPAttr // the values in force: 0 is 0, not the default
+	Attr           EPAttr // the values in force; here 0 means 0, not the default
 }
 
 // EPField is a set of fields of EPParam and of EPAttr.

@@ -98,7 +98,7 @@ func (ia *IA) openAsync(o *openOptions) error {
 			return err
 		}
 		ia.mu.Lock()
-		evd.obj.refs++ // the reference of the adapter
+		evd.obj.refs++ // a reference for the adapter itself
 		delete(ia.objects[HandleEVD], &evd.obj)
 		ia.mu.Unlock()
 		ia.ownAsync = true

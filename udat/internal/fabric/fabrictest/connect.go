@@ -133,7 +133,7 @@ func exactly(t *testing.T, got []byte, padded bool, want []byte, what string) {
 	assert.Assert(t, !padded, "%s of %d bytes is said to be padded", what, len(want))
 }
 
-// Private data of every length and content arrives as it was, in both directions.
+// Private data of every length and content arrives unchanged, in both directions.
 func testPrivateData(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	attr := n.dev.Attr()

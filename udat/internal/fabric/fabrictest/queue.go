@@ -51,7 +51,7 @@ func testCQWait(t *testing.T, cfg Config) {
 	_, err = cq.Wait(soon(grace))
 	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 
-	// Still armed: the next completion fires, once.
+	// The queue is still armed: the next completion notifies once.
 	message()
 	fired, err = cq.Wait(soon(patience))
 	assert.NilError(t, err)

@@ -70,7 +70,8 @@ func testEarlyReceives(t *testing.T, cfg Config) {
 	}
 }
 
-// A post beyond the queue's room accepts what fits, and returns ErrQueueFull.
+// A post of more requests than the queue has room for accepts those that fit, and returns
+// ErrQueueFull.
 func testQueueFull(t *testing.T, cfg Config) {
 	n := newNode(t, cfg, fabric.Options{})
 	e := n.newEnd(settings{depth: 8})
